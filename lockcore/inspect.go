@@ -2,6 +2,7 @@ package lockcore
 
 import (
 	"context"
+	"encoding/json"
 	"strconv"
 	"time"
 
@@ -24,18 +25,19 @@ const (
 // An Inspection describes the lock of a name at one moment. It may be out of date when
 // Inspect returns. Use it for diagnosis, not for decisions in a program.
 type Inspection struct {
-	Name    string
-	Kind    LockKind
-	Holders []Holder
-	Waiters []Waiter // in order of arrival
+	Name    string    `json:"name"`
+	Kind    LockKind  `json:"kind"`
+	Holders []Holder  `json:"holders"`
+	Waiters []Waiter  `json:"waiters"`      // in order of arrival
+	Now     time.Time `json:"now,omitzero"` // of the server; zero on a quorum
 
 	// NoTTL is true if the key of the lock has no TTL. Only another program writes such a
 	// key. Waiters may wait for ever; see ForceRelease.
-	NoTTL bool
+	NoTTL bool `json:"no_ttl,omitempty"`
 
 	// Servers are the servers of a quorum, in the order of NewQuorum; nil for one server. Holders
 	// then has the lease that a majority of the answers names, with the shortest TTL of them.
-	Servers []ServerView
+	Servers []ServerView `json:"-"`
 }
 
 // A ServerView is what one server of a quorum answered to Inspect.
@@ -56,24 +58,36 @@ type ServerView struct {
 
 // A Holder is one lease of a name.
 type Holder struct {
-	Identity string        // empty if another program wrote the key
-	Owner    string        // of a ReentrantMutex or RWMutex
-	Reads    bool          // whether it is a read lease of an RWMutex
-	Token    uint64        // 0 if another program wrote the key, or the token is not stored
-	TTL      time.Duration // negative if the key has no TTL
+	Identity string `json:"identity,omitempty"` // empty if another program wrote the key
+	Owner    string `json:"owner,omitempty"`    // of a ReentrantMutex or RWMutex
+	Reads    bool   `json:"reads,omitempty"`    // whether it is a read lease of an RWMutex
+	Token    uint64 `json:"token,omitempty"`    // 0 if another program wrote the key, or the token is not stored
+	// Since is when the lock was granted, by the server's clock. Of an owner, it is when it got the
+	// first of its present leases. It is read from the token, and zero if that is ahead of the clock.
+	Since time.Time     `json:"since,omitzero"`
+	TTL   time.Duration `json:"-"` // negative if the key has no TTL; in JSON it is ttl_ms
+}
+
+// MarshalJSON implements json.Marshaler.
+func (h Holder) MarshalJSON() ([]byte, error) {
+	type fields Holder
+	return json.Marshal(struct {
+		fields
+		TTL int64 `json:"ttl_ms,omitempty"`
+	}{fields(h), max(0, h.TTL.Milliseconds())})
 }
 
 // A Waiter is one attempt in the queue.
 type Waiter struct {
-	Identity string
-	Owner    string // of a ReentrantMutex or RWMutex
-	Reads    bool   // whether it waits to read an RWMutex
+	Identity string `json:"identity,omitempty"`
+	Owner    string `json:"owner,omitempty"` // of a ReentrantMutex or RWMutex
+	Reads    bool   `json:"reads,omitempty"` // whether it waits to read an RWMutex
 	// Since is when it joined the queue, by the server's clock. If it was promoted, it is
 	// the time of the promotion.
-	Since time.Time
+	Since time.Time `json:"since,omitzero"`
 	// Alive is false if the waiter has missed its last three checks. Such a waiter
 	// is passed over.
-	Alive bool
+	Alive bool `json:"alive"`
 }
 
 // Inspect returns the holders and waiters of the lock of a name, of any kind. It writes
@@ -104,7 +118,7 @@ type inspected struct {
 }
 
 func (c *Client) inspect(ctx context.Context, name string) (inspected, error) {
-	seen := inspected{Inspection: Inspection{Name: name}}
+	seen := inspected{Inspection: Inspection{Name: name, Holders: []Holder{}, Waiters: []Waiter{}}}
 	if err := c.oneServer("ForceRelease"); err != nil {
 		return seen, err
 	}
@@ -128,14 +142,15 @@ func (c *Client) inspection(name string) wire.Request {
 // read reads the answer of lock_inspect.
 func (seen *inspected) read(req wire.Request, answer any) error {
 	list, _ := answer.([]any)
-	if len(list) != 4 {
+	if len(list) != 5 {
 		return req.OddReply(answer)
 	}
 	left, ok1 := list[1].(int64)
 	holders, ok2 := list[2].([]any)
 	line, ok3 := list[3].([]any)
-	seen.stored = wire.Text(list[0])
-	if !ok1 || !ok2 || !ok3 || !seen.readHolders(holders) || !seen.readWaiters(line) {
+	us, ok4 := list[4].(int64)
+	seen.stored, seen.Now = wire.Text(list[0]), time.UnixMicro(us).UTC()
+	if !ok1 || !ok2 || !ok3 || !ok4 || !seen.readHolders(holders) || !seen.readWaiters(line) {
 		return req.OddReply(answer)
 	}
 	seen.Kind = lockKindOf(seen.stored, seen.attempts)
@@ -172,6 +187,11 @@ func (seen *inspected) readHolders(rows []any) bool {
 		if p, ours := parseAttempt(attempt); ours {
 			h.Identity, h.Owner = p.identity, p.owner()
 			h.Token, _ = strconv.ParseUint(wire.Text(rows[3]), 10, 64) // 0: the token is not stored
+			// A token is the time of the grant in µs, unless the counter was ahead: see part_token.lua.
+			// Several grants in one µs make it ahead by some.
+			if at := time.UnixMicro(int64(h.Token)).UTC(); h.Token > 0 && at.Before(seen.Now.Add(time.Millisecond)) {
+				h.Since = at
+			}
 		}
 		seen.Holders = append(seen.Holders, h)
 		seen.attempts = append(seen.attempts, attempt)

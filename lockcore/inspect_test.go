@@ -31,7 +31,7 @@ func TestInspect(t *testing.T) {
 	onBoth(t, func(e *env) {
 		a, b := e.Client("a"), e.Client("b")
 		cfg := ttl(20 * time.Second)
-		if seen := e.inspect(a, "orders"); seen.Kind != lockcore.LockFree || seen.Holders != nil || seen.Waiters != nil || seen.NoTTL {
+		if seen := e.inspect(a, "orders"); seen.Kind != lockcore.LockFree || len(seen.Holders) != 0 || len(seen.Waiters) != 0 || seen.NoTTL {
 			e.Errorf("a free name: %+v", seen)
 		}
 		for _, test := range []struct {
@@ -64,6 +64,7 @@ func TestInspect(t *testing.T) {
 				[]lockcore.Waiter{{Identity: "b", Owner: "three"}, {Identity: "b", Owner: "four", Reads: true}},
 			},
 		} {
+			begun := e.inspect(a, test.name).Now
 			tokens := map[string]uint64{}
 			for i, m := range test.holds {
 				tokens[test.want[i].Identity] = e.try(m).Token()
@@ -77,10 +78,10 @@ func TestInspect(t *testing.T) {
 			}
 			slices.SortFunc(seen.Holders, func(a, b lockcore.Holder) int { return strings.Compare(a.Identity, b.Identity) })
 			for i, h := range seen.Holders {
-				if h.Token != tokens[h.Identity] || h.TTL <= 0 || h.TTL > 20*time.Second {
-					e.Errorf("%s: holder %+v, want token %d", test.name, h, tokens[h.Identity])
+				if h.Token != tokens[h.Identity] || h.TTL <= 0 || h.TTL > 20*time.Second || h.Since.Before(begun) || h.Since.After(seen.Now.Add(time.Millisecond)) {
+					e.Errorf("%s: holder %+v, want token %d, and since a time from %s to %s", test.name, h, tokens[h.Identity], begun, seen.Now)
 				}
-				seen.Holders[i].Token, seen.Holders[i].TTL = 0, 0
+				seen.Holders[i].Token, seen.Holders[i].TTL, seen.Holders[i].Since = 0, 0, time.Time{}
 			}
 			if !slices.Equal(seen.Holders, test.want) {
 				e.Errorf("%s: held by %+v, want %+v", test.name, seen.Holders, test.want)
@@ -178,6 +179,17 @@ func TestInspectOfWhatIsLeft(t *testing.T) {
 	})
 }
 
+// While the counter of tokens is ahead of the clock, a token does not tell when the lock was granted.
+func TestInspectWithACounterAhead(t *testing.T) {
+	onBoth(t, func(e *env) {
+		must(e, e.Raw.Set(e.Context(), e.key("orders", "fence"), time.Now().Add(time.Hour).UnixMicro(), time.Minute).Err())
+		lease := e.lock(e.mutex(e.Client("a"), "orders", ttl(20*time.Second)))
+		if seen := e.inspect(e.Client("b"), "orders"); len(seen.Holders) != 1 || seen.Holders[0].Token != lease.Token() || !seen.Holders[0].Since.IsZero() {
+			e.Errorf("%+v, want the token %d and no time", seen, lease.Token())
+		}
+	})
+}
+
 // Entries are reported up to the millisecond in which they end, with mode and token. A
 // member that no version of this library wrote is reported without a token. All seen
 // entries can be force-released.
@@ -194,7 +206,7 @@ func TestEntriesToTheMillisecond(t *testing.T) {
 			redis.Z{Score: end(5 * time.Millisecond), Member: "foreign"}, redis.Z{Score: writes + end(time.Second), Member: three},
 		).Err())
 		must(e.env, e.Raw.PExpire(e.Context(), k[0], minute).Err())
-		e.wants("inspected", e.run("lock_inspect", k[:4]), "[ns1 60000 ["+two+" r 0 8 foreign r 5  "+three+" w 1000 8] []]")
+		e.wants("inspected", e.run("lock_inspect", k[:4]), "[ns1 60000 ["+two+" r 0 8 foreign r 5  "+three+" w 1000 8] [] "+fmt.Sprint(e.now.UnixMicro())+"]")
 		e.wants("taken", e.run("lock_force", []string{k[0], k[2], e.key("orders", "forced"), e.key("orders", "releases")}, "ns1", "foreign\n"+two+"\n"+three), "2")
 	})
 }

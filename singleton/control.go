@@ -48,9 +48,66 @@ type Status struct {
 	Cut         time.Time `json:"cut,omitzero"`
 	Paused      bool      `json:"paused"`
 	PausedSince time.Time `json:"paused_since,omitzero"`
-	Replicas    int       `json:"replicas"`   // known replicas that would run the job
-	Generation  int       `json:"generation"` // the number of its definition, counted in the order in which definitions started
-	Open        []Open    `json:"open"`       // runs that have not ended
+	Schedule    string    `json:"schedule,omitempty"` // as text
+	Outcome     string    `json:"outcome,omitempty"`  // of the run that ended last, see Entry; empty: none is known
+	Replicas    int       `json:"replicas"`           // live replicas that would run the job
+	// Definitions are those that have live replicas. There are several during a rollout. The first one
+	// acts, unless it has no replica any more. See JobConfig.Revision.
+	Definitions []Definition `json:"definitions"`
+	Open        []Open       `json:"open"` // runs that have not ended
+}
+
+// Failing reports whether the run that ended last has failed, or its outcome is unknown.
+func (st Status) Failing() bool { return st.Outcome == OutcomeFailed || st.Outcome == OutcomeUnknown }
+
+// A Definition is what replicas have in common that run a job in the same way: the schedule and the
+// JobConfig.
+type Definition struct {
+	ID       string    `json:"id"` // of its schedule and settings; the same in all replicas
+	Acts     bool      `json:"acts"`
+	Why      string    `json:"why"`      // it acts, or does not
+	Replicas []Replica `json:"replicas"` // oldest first
+}
+
+// A Replica is a process that runs a job, and has made a request within the last 90 s.
+type Replica struct {
+	Identity string    `json:"identity"`
+	Since    time.Time `json:"since"` // when it started, on the server's clock
+}
+
+func definitions(state ledger.State) []Definition {
+	all := []Definition{}
+	for _, d := range state.Definitions {
+		def := Definition{ID: d.ID[:min(len(d.ID), 8)], Acts: d.Acts, Why: why(d, state)}
+		for _, r := range d.Replicas {
+			def.Replicas = append(def.Replicas, Replica(r))
+		}
+		all = append(all, def)
+	}
+	return all
+}
+
+// why says why a definition acts, or does not.
+func why(d ledger.Definition, state ledger.State) string {
+	died := ""
+	if d.Died > 0 {
+		died = fmt.Sprintf("; replicas that died within the last hour: %d", d.Died)
+	}
+	left := d.Passes.Sub(state.Now).Round(time.Second)
+	switch {
+	case d.Acts && len(state.Definitions) == 1:
+		return "there is no other"
+	case d.Acts && left > 0:
+		return "no replica of another definition has passed its probation" + died
+	case d.Acts:
+		return "it is the newest one with a replica that has passed its probation" + died
+	case left > 0:
+		return fmt.Sprintf("its oldest replica is on probation for %s more", left) + died
+	case state.Definitions[0].Acts && !d.Replicas[0].Since.After(state.Definitions[0].Replicas[0].Since):
+		return "a newer definition acts" + died
+	default:
+		return "it takes over when one of its replicas looks next" + died
+	}
 }
 
 // An Open is a run that has not ended.
@@ -67,20 +124,23 @@ type Open struct {
 	Attempts []Attempt `json:"attempts,omitempty"`
 	// Request is not nil if an operator has requested the run.
 	Request *Request `json:"request,omitempty"`
+	// Canceled is not nil if an operator has canceled the run. Its work has not returned yet.
+	Canceled *Request `json:"canceled,omitempty"`
 }
 
-// A Request is what an operator has requested: a trigger or a rerun.
+// A Request is what an operator has requested: a trigger, a rerun or a cancel.
 type Request struct {
-	Action string `json:"action"`
-	By     string `json:"by"`
-	Reason string `json:"reason,omitempty"`
+	Action string    `json:"action"`
+	At     time.Time `json:"at"` // on the server's clock
+	By     string    `json:"by"`
+	Reason string    `json:"reason,omitempty"`
 }
 
 func requested(r *ledger.Request) *Request {
 	if r == nil {
 		return nil
 	}
-	return &Request{Action: r.What, By: r.Who, Reason: r.Why}
+	return &Request{Action: r.What, At: r.At, By: r.Who, Reason: r.Why}
 }
 
 // An Attempt is an attempt at a tick that has ended. The first attempt at a tick and the newest
@@ -102,14 +162,14 @@ func (j *Job) Status(ctx context.Context) (Status, error) {
 	}
 	st := Status{
 		Job: j.name, Now: state.Now, Next: state.Next, Last: state.Last, LastSuccess: state.LastSuccess, Begun: state.Begun, Cut: state.Cut,
-		Paused: state.Paused, PausedSince: state.PausedSince, Replicas: state.Replicas, Generation: state.Generation,
-		Open: []Open{},
+		Paused: state.Paused, PausedSince: state.PausedSince, Schedule: state.Spec, Outcome: state.Outcome,
+		Replicas: state.Replicas, Definitions: definitions(state), Open: []Open{},
 	}
 	for _, open := range state.Open {
 		st.Open = append(st.Open, Open{
 			RunID: open.RunID, Attempt: open.Attempt, Holder: open.Holder, Token: open.Token,
 			Since: open.Start, Running: open.Left > 0, Attempts: attempts(open.Attempts),
-			Request: requested(open.Asked),
+			Request: requested(open.Asked), Canceled: requested(open.Canceled),
 		})
 	}
 	return st, nil

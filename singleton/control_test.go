@@ -50,7 +50,7 @@ func TestStatus(t *testing.T) {
 		f.Pass(30 * time.Second)
 		noon := time.Date(2000, 1, 1, 0, 1, 0, 0, time.UTC)
 		st := f.status("draw")
-		if st.Job != "draw" || !st.Next.Equal(noon) || st.Replicas != 3 || st.Generation != 1 || st.Paused || len(st.Open) != 0 || !st.LastSuccess.IsZero() {
+		if st.Job != "draw" || !st.Next.Equal(noon) || st.Replicas != 3 || len(st.Definitions) != 1 || len(st.Definitions[0].Replicas) != 3 || st.Paused || len(st.Open) != 0 || !st.LastSuccess.IsZero() {
 			t.Errorf("before the first tick: %+v", st)
 		}
 		f.Pass(35 * time.Second)
@@ -195,12 +195,13 @@ func TestTrigger(t *testing.T) {
 func TestJSONIsStable(t *testing.T) {
 	noon := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
 	for want, value := range map[string]any{
-		`{"job":"draw","now":"2030-01-01T12:00:00Z","last":"2030-01-01T12:00:00Z","paused":false,"replicas":0,"generation":0,"open":[]}`: singleton.Status{
-			Job: "draw", Now: noon, Last: noon, Open: []singleton.Open{},
+		`{"job":"draw","now":"2030-01-01T12:00:00Z","last":"2030-01-01T12:00:00Z","paused":false,"replicas":0,"definitions":[],"open":[]}`: singleton.Status{
+			Job: "draw", Now: noon, Last: noon, Definitions: []singleton.Definition{}, Open: []singleton.Open{},
 		},
-		`{"job":"draw","now":"2030-01-01T12:00:00Z","next":"2030-01-01T12:00:00Z","last":"2030-01-01T12:00:00Z","last_success":"2030-01-01T12:00:00Z","paused":true,"paused_since":"2030-01-01T12:00:00Z","replicas":3,"generation":2,"open":[{"tick":"2030-01-01T12:00:00Z","triggered":true,"attempt":1,"holder":"a","token":7,"since":"2030-01-01T12:00:00Z","running":true}]}`: singleton.Status{
-			Job: "draw", Now: noon, Next: noon, Last: noon, LastSuccess: noon, Paused: true, PausedSince: noon, Replicas: 3, Generation: 2,
-			Open: []singleton.Open{{RunID: singleton.RunID{Tick: noon, Triggered: true}, Attempt: 1, Holder: "a", Token: 7, Since: noon, Running: true}},
+		`{"job":"draw","now":"2030-01-01T12:00:00Z","next":"2030-01-01T12:00:00Z","last":"2030-01-01T12:00:00Z","last_success":"2030-01-01T12:00:00Z","paused":true,"paused_since":"2030-01-01T12:00:00Z","schedule":"@noon","outcome":"failed","replicas":1,"definitions":[{"id":"d","acts":true,"why":"there is no other","replicas":[{"identity":"a","since":"2030-01-01T12:00:00Z"}]}],"open":[{"tick":"2030-01-01T12:00:00Z","triggered":true,"attempt":1,"holder":"a","token":7,"since":"2030-01-01T12:00:00Z","running":true,"canceled":{"action":"cancel","at":"2030-01-01T12:00:00Z","by":"ann"}}]}`: singleton.Status{
+			Job: "draw", Now: noon, Next: noon, Last: noon, LastSuccess: noon, Paused: true, PausedSince: noon, Replicas: 1, Schedule: "@noon", Outcome: singleton.OutcomeFailed,
+			Definitions: []singleton.Definition{{ID: "d", Acts: true, Why: "there is no other", Replicas: []singleton.Replica{{Identity: "a", Since: noon}}}},
+			Open:        []singleton.Open{{RunID: singleton.RunID{Tick: noon, Triggered: true}, Attempt: 1, Holder: "a", Token: 7, Since: noon, Running: true, Canceled: &singleton.Request{Action: "cancel", At: noon, By: "ann"}}},
 		},
 		`{"tick":"2030-01-01T12:00:00Z","last":"2030-01-01T12:00:00Z","count":3,"outcome":"skipped","error":"missed"}`: singleton.Entry{
 			RunID: singleton.RunID{Tick: noon}, Last: noon, Count: 3, Outcome: "skipped", Error: "missed",

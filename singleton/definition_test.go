@@ -45,7 +45,7 @@ func backOff(n int) time.Duration { return min(10*time.Second<<min(n-1, 5), 5*ti
 // A new version crashes again and again: at start, after a while, when its probe kills it,
 // or in its first run. The old version continues: it runs each minute, except the few on
 // which the new one is tried, and none is late for long.
-// Mutants: a start is enough to take over; trials do not become longer; a replica that was
+// Mutants: a start is enough to take over; probations do not become longer; a replica that was
 // just restarted counts for the dead one.
 func TestFault79_AVersionThatCrashesAgainAndAgain(t *testing.T) {
 	same := func(d time.Duration) func(int) time.Duration { return func(int) time.Duration { return d } }
@@ -58,7 +58,7 @@ func TestFault79_AVersionThatCrashesAgainAndAgain(t *testing.T) {
 		"at start":              {same(2 * time.Second), backOff, false, 45 * time.Minute, 0},
 		"after six seconds":     {same(6 * time.Second), same(time.Second), false, 20 * time.Minute, 1},
 		"by its probe, at once": {same(90 * time.Second), same(time.Second), false, 45 * time.Minute, 5},
-		"in its first run":      {same(30 * time.Minute), backOff, true, 45 * time.Minute, 4},
+		"in its first run":      {same(30 * time.Minute), backOff, true, 45 * time.Minute, 5},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, f *fleet) {

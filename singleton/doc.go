@@ -68,7 +68,7 @@
 //	deploy          The newer definition takes over when one of its replicas has lived for
 //	                5 s, or at once if no other replica can run the job. When the newer one
 //	                has no replica left, the older one takes over again: at once after a
-//	                stop, 90 to 120 s after a death (15 to 20 s during the trial).
+//	                stop, and 15 to 20 s after a death.
 //
 // # Failures
 //

@@ -222,7 +222,7 @@ func (f *fleet) key(job, part string) string { return "noonlock:{job/" + job + "
 // must know the script, so a fault of requests hits a run of it.
 func request(name string) lockcoretest.Match {
 	shapes := map[string]string{
-		"open": "job open runs tomb defs acts", "claim": "job open runs fence tomb", "complete": "job open runs",
+		"open": "job open runs defs acts", "claim": "job open runs fence tomb", "complete": "job open runs",
 		"abandon": "job open tomb", "trigger": "job open tomb acts", "skip": "job runs", "renew": "open 3", "retry": "job open 7",
 	}
 	return func(cmd []string) bool {

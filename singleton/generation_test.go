@@ -27,17 +27,17 @@ func (f *fleet) by(n int) map[string]int {
 	return found
 }
 
-// A new version is rolled out and rolled back. The version that started last claims when it
-// has lived for some seconds; the others stop and log that. When the newest replicas are
+// A new version is rolled out and rolled back. The version whose oldest replica started last claims
+// when it has lived for some seconds; the others stop and log that. When the newest replicas are
 // gone, the remaining ones continue at once. No tick is run twice, and none is missed.
-// Mutants: the older version continues; the newest start does not win; no replica
+// Mutants: the older version continues; a restart of the old version wins; no replica
 // continues; the lapse is waited for although the last one has deregistered.
 func TestRollingDeploy(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
 		a1 := f.versioned("old-1", "@every 1s", "1")
 		a2 := f.versioned("old-2", "@every 1s", "1")
 		f.begun("draw", 3)
-		if st := f.status("draw"); st.Generation != 1 || st.Replicas != 2 {
+		if st := f.status("draw"); len(st.Definitions) != 1 || st.Replicas != 2 {
 			t.Errorf("two of one version: %+v", st)
 		}
 		b1 := f.versioned("new-1", "@every 1s", "2")
@@ -54,7 +54,9 @@ func TestRollingDeploy(t *testing.T) {
 		b2 := f.versioned("new-2", "@every 1s", "2")
 		a1.stop()
 		f.Pass(5 * time.Second)
-		if st := f.status("draw"); st.Generation != 2 || st.Replicas != 2 {
+		st := f.status("draw")
+		if d := st.Definitions; st.Replicas != 2 || len(d) != 2 || !d[0].Acts || d[0].Replicas[0].Identity != "new-1" || d[0].Replicas[1].Identity != "new-2" || len(d[1].Replicas) != 1 ||
+			d[1].Replicas[0].Identity != "old-2" || d[1].Why != "a newer definition acts" {
 			t.Errorf("two of the new version: %+v", st)
 		}
 		// The rollout is aborted: the replicas of the new version end.
@@ -68,17 +70,27 @@ func TestRollingDeploy(t *testing.T) {
 		if took := entries[n].begin.Sub(stopped); took > 1500*time.Millisecond {
 			t.Errorf("the old version continued after %v", took)
 		}
-		// A rollback by new processes of the old definition is a start, too.
+		// A restart of the old version while the new one is tried again changes nothing.
 		b3 := f.versioned("new-3", "@every 1s", "2")
 		f.Pass(3 * time.Second)
 		a3 := f.versioned("old-3", "@every 1s", "1")
+		f.Pass(7 * time.Second)
+		n = len(f.book.all())
+		f.begun("draw", n+6)
+		if by := f.by(n); by["new-3"] < 6 || len(by) != 1 {
+			t.Errorf("after a restart of the old version: %v", by)
+		}
+		// All of the old version were replaced, so a rollback is a new version, too.
+		a2.stop()
+		a3.stop()
+		a4 := f.versioned("old-4", "@every 1s", "1")
 		f.Pass(6 * time.Second)
 		n = len(f.book.all())
 		f.begun("draw", n+6)
-		if by := f.by(n); by["new-3"] != 0 || by["old-2"]+by["old-3"] < 6 {
-			t.Errorf("after the roll-back: %v", by)
+		if by := f.by(n); by["old-4"] < 6 || len(by) != 1 {
+			t.Errorf("after the rollback: %v", by)
 		}
-		_, _, _ = a2, a3, b3
+		_, _ = a4, b3
 		f.ranOnce("draw")
 		f.proven("draw", every(t, time.Second))
 	})
@@ -149,7 +161,7 @@ func TestLongRunsAmongMessages(t *testing.T) {
 			if _, err := f.job("draw").Trigger(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			if st := f.status("draw"); st.Replicas != 1 || st.Generation != 2 {
+			if st := f.status("draw"); st.Replicas != 1 || st.Definitions[0].Replicas[0].Identity != "new" {
 				t.Fatalf("after %d s: %+v", 20*(i+1), st)
 			}
 		}

@@ -149,10 +149,11 @@ type JobConfig struct {
 
 	// Revision is part of the job's definition, as are all fields above except KeepRuns and
 	// HandOverAfter, and the schedule. Replicas with different definitions do not run the job at the same
-	// time. The definition that started last takes over when one of its replicas has lived
-	// for 5 s, or at once if no other replica can run the job. It is then on trial until it
-	// has ended a run and has lived for 5 minutes. If its replicas stop or die before that,
-	// an older definition becomes active again. Change Revision together with the work if
+	// time. The definition acts whose oldest replica started last, so a new one takes over from an
+	// old one: when one of its replicas has lived for 5 s, and four times as long for each of them
+	// that died within the last hour, or at once if no other replica can run the job. When its
+	// replicas stop or die, an older definition acts again. Status shows all definitions with their
+	// replicas. Change Revision together with the work if
 	// older replicas must not run the job any more. Default "".
 	//
 	// The work is not part of the definition. Two programs that share a prefix, a job name and

@@ -60,14 +60,14 @@ type row struct {
 	Success     int64
 	Paused      bool
 	Replicas    int
-	Generation  int
+	Definitions int
 	Schedule    string
 	Open        []struct {
 		Tick, Triggered, Since int64
 		Attempt                int
 		Holder                 string
 		Running                bool
-		By, Reason, Request    string
+		Request                string
 	}
 	Ended []struct {
 		Tick      int64  `json:"k"`

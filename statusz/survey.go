@@ -15,18 +15,14 @@ import (
 
 // A mark is what lists of jobs are filtered and sorted by.
 type mark struct {
-	outcome                   string // of the newest run, or skipped if all newest entries are
-	next                      int64
-	running, paused, followed bool
-}
-
-func (m mark) failing() bool {
-	return m.outcome == singleton.OutcomeFailed || m.outcome == singleton.OutcomeUnknown
+	outcome                            string // of the run that ended last
+	next                               int64
+	failing, running, paused, followed bool
 }
 
 // states are the filters of jobs.
 var states = map[string]func(mark) bool{
-	"failing": mark.failing,
+	"failing": func(m mark) bool { return m.failing },
 	"running": func(m mark) bool { return m.running },
 	"paused":  func(m mark) bool { return m.paused },
 	"alone":   func(m mark) bool { return !m.followed },
@@ -42,7 +38,7 @@ var orders = map[string]func(a, b mark) int{
 }
 
 func urgency(m mark) int {
-	return slices.Index([]string{singleton.OutcomeFailed, singleton.OutcomeUnknown, singleton.OutcomeSkipped, "", singleton.OutcomeSucceeded}, m.outcome)
+	return slices.Index([]string{singleton.OutcomeFailed, singleton.OutcomeUnknown, "", singleton.OutcomeSucceeded}, m.outcome)
 }
 
 // choose returns the names of jobs that the view shows, in its order. Those that no survey has read
@@ -89,7 +85,7 @@ func (a *run) survey(ctx context.Context) {
 			}
 			l.marks, l.failing = marks, 0
 			for _, m := range marks {
-				if m.failing() {
+				if m.failing {
 					l.failing++
 				}
 			}
@@ -152,17 +148,8 @@ func readMark(ctx context.Context, client *lockcore.Client, name string) (m mark
 	if err != nil {
 		return m, err
 	}
-	const newest = 5 // one may have run if the others were skipped
-	runs, err := j.Runs(ctx, newest)
-	if err != nil {
-		return m, err
-	}
-	m = mark{next: ms(st.Next), paused: st.Paused, followed: st.Replicas > 0}
-	m.running = slices.ContainsFunc(st.Open, func(o singleton.Open) bool { return o.Running })
-	for _, e := range runs {
-		if m.outcome = e.Outcome; m.outcome != singleton.OutcomeSkipped {
-			break
-		}
-	}
-	return m, nil
+	return mark{
+		outcome: st.Outcome, next: ms(st.Next), failing: st.Failing(), paused: st.Paused, followed: st.Replicas > 0,
+		running: slices.ContainsFunc(st.Open, func(o singleton.Open) bool { return o.Running }),
+	}, nil
 }

@@ -197,6 +197,7 @@ type holder struct {
 	Identity string `json:"identity,omitempty"` // empty: another program
 	Owner    string `json:"owner,omitempty"`
 	Reads    bool   `json:"reads,omitempty"`
+	Since    int64  `json:"since,omitempty"`
 	Token    uint64 `json:"token,string"`
 	Ends     int64  `json:"ends,omitempty"`
 }
@@ -228,7 +229,7 @@ func (t *thing) readLock(ctx context.Context, client *lockcore.Client, name stri
 			end = t.steady(i, ms(now.Add(h.TTL)))
 		}
 		ends = append(ends, end)
-		row.Holders = append(row.Holders, holder{h.Identity, h.Owner, h.Reads, h.Token, end})
+		row.Holders = append(row.Holders, holder{h.Identity, h.Owner, h.Reads, ms(h.Since), h.Token, end})
 	}
 	t.ends = ends
 	waiters, more := shorten(seen.Waiters)
@@ -251,17 +252,18 @@ func (t *thing) steady(i int, end int64) int64 {
 
 // A jobRow is the JSON of a job.
 type jobRow struct {
-	Name       string    `json:"name"`
-	Gone       bool      `json:"gone,omitempty"`
-	Next       int64     `json:"next,omitempty"`
-	Success    int64     `json:"success,omitempty"` // the newest tick that succeeded
-	Paused     bool      `json:"paused,omitempty"`
-	Since      int64     `json:"since,omitempty"` // of the pause
-	Replicas   int       `json:"replicas"`
-	Generation int       `json:"generation"`
-	Schedule   string    `json:"schedule,omitempty"`
-	Open       []openRun `json:"open,omitempty"`
-	More       int       `json:"more,omitempty"` // open runs
+	Name        string    `json:"name"`
+	Gone        bool      `json:"gone,omitempty"`
+	Next        int64     `json:"next,omitempty"`
+	Success     int64     `json:"success,omitempty"` // the newest tick that succeeded
+	Outcome     string    `json:"outcome,omitempty"` // of the run that ended last
+	Paused      bool      `json:"paused,omitempty"`
+	Since       int64     `json:"since,omitempty"` // of the pause
+	Replicas    int       `json:"replicas"`
+	Definitions int       `json:"definitions"` // that have replicas
+	Schedule    string    `json:"schedule,omitempty"`
+	Open        []openRun `json:"open,omitempty"`
+	More        int       `json:"more,omitempty"` // open runs
 	// Ended are entries of the history, newest first. Their holders and errors are indexes of
 	// Texts, since many entries have the same.
 	Ended []endedRun `json:"ended"`
@@ -275,10 +277,9 @@ type openRun struct {
 	Holder    string `json:"holder,omitempty"`
 	Since     int64  `json:"since"`
 	Running   bool   `json:"running,omitempty"`
-	Error     string `json:"error,omitempty"` // of the last attempt that ended
-	Request   string `json:"request,omitempty"`
-	By        string `json:"by,omitempty"`
-	Reason    string `json:"reason,omitempty"`
+	Error     string `json:"error,omitempty"`    // of the last attempt that ended
+	Request   string `json:"request,omitempty"`  // what an operator has requested, and who and why
+	Canceled  string `json:"canceled,omitempty"` // who has canceled it, and why
 }
 
 type endedRun struct {
@@ -333,7 +334,7 @@ func (t *thing) readJob(ctx context.Context, client *lockcore.Client, ahead time
 	t.clock(st.Now, sent, ahead)
 	now := jobRow{
 		Name: t.name, Next: ms(st.Next), Success: ms(st.LastSuccess), Paused: st.Paused, Since: ms(st.PausedSince),
-		Replicas: st.Replicas, Generation: st.Generation,
+		Outcome: st.Outcome, Replicas: st.Replicas, Definitions: len(st.Definitions), Schedule: begin(st.Schedule),
 	}
 	for _, o := range st.Open {
 		run := openRun{Tick: o.Key(), Attempt: o.Attempt, Holder: o.Holder, Since: ms(o.Since), Running: o.Running}
@@ -344,20 +345,23 @@ func (t *thing) readJob(ctx context.Context, client *lockcore.Client, ahead time
 			run.Error = begin(o.Attempts[n-1].Error)
 		}
 		if o.Request != nil {
-			run.Request, run.By, run.Reason = o.Request.Action, o.Request.By, o.Request.Reason
+			run.Request = o.Request.Action + " by " + byWhom(o.Request)
+		}
+		if o.Canceled != nil {
+			run.Canceled = "canceled by " + byWhom(o.Canceled)
 		}
 		now.Open = append(now.Open, run)
 	}
 	now.Open, now.More = shorten(now.Open)
 	old := t.jobRow
 	// A run that begins and ends between two reads leaves no trace in the status, if its messages are lost.
-	if changed || time.Since(t.history) >= jobInterval || now.Success != old.Success || now.Next != old.Next || now.Generation != old.Generation || len(now.Open) != len(old.Open) {
+	if changed || time.Since(t.history) >= jobInterval || now.Success != old.Success || now.Next != old.Next || now.Schedule != old.Schedule || len(now.Open) != len(old.Open) {
 		if err := t.readHistory(ctx, &now); err != nil {
 			return nil, 0, err
 		}
 		t.history = time.Now()
 	} else {
-		now.Schedule, now.Ended, now.Texts = old.Schedule, old.Ended, old.Texts
+		now.Ended, now.Texts = old.Ended, old.Texts
 	}
 	t.jobRow = now
 	if len(now.Open) > 0 {
@@ -366,17 +370,17 @@ func (t *thing) readJob(ctx context.Context, client *lockcore.Client, ahead time
 	return now, jobInterval, nil
 }
 
+func byWhom(r *singleton.Request) string {
+	if r.Reason == "" {
+		return r.By
+	}
+	return r.By + ": " + r.Reason
+}
+
 func (t *thing) readHistory(ctx context.Context, row *jobRow) error {
 	entries, err := t.job.Runs(ctx, mostEnded)
 	if err != nil {
 		return err
-	}
-	schedules, err := t.job.Schedules(ctx)
-	if err != nil {
-		return err
-	}
-	if n := len(schedules); n > 0 {
-		row.Schedule = begin(schedules[n-1].Text)
 	}
 	row.Ended, row.Texts = []endedRun{}, []string{}
 	known := map[string]int{"": 0}

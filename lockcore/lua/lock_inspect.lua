@@ -5,8 +5,8 @@
 -- KEYS[3] queue   sorted set, attempts in order of arrival
 -- KEYS[4] seen    hash, attempt -> alive until (ms, server clock)
 --
--- Returns {kind, left, holders, waiters}: kind is '' (free), 'string', 'nx1', 'ns1' or
--- 'other'; left (ms) is the reply of PTTL; holders has attempt, mode (w or r), left (ms)
+-- Returns {kind, left, holders, waiters, now µs}: kind is '' (free), 'string', 'nx1', 'ns1'
+-- or 'other'; left (ms) is the reply of PTTL; holders has attempt, mode (w or r), left (ms)
 -- and token for each, as text (no number: no token is stored); waiters has
 -- attempt, score and whether its alive time has not passed (1 or 0) for each.
 --
@@ -17,7 +17,8 @@ local lock, fence, queue, seen = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 --@include owned
 
 local time = redis.call('TIME')
-local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+local us = tonumber(time[1]) * 1000000 + tonumber(time[2])
+local now = math.floor(us / 1000)
 local left = redis.call('PTTL', lock)
 local kind, holders, waiters = kind_of(lock), {}, {}
 
@@ -51,4 +52,4 @@ for i = 1, #queued, 2 do
   local alive = (tonumber(redis.pcall('HGET', seen, queued[i])) or 0) > now
   row(waiters, queued[i], queued[i + 1], alive and '1' or '0')
 end
-return {kind, left, holders, waiters}
+return {kind, left, holders, waiters, us}

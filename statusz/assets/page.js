@@ -116,6 +116,7 @@
     for (const h of l.holders) {
       parts.push(make('div', 'line', make('span', 'who', (h.identity || 'another program') + owner(h)),
         l.kind === 'readwrite' && make('span', 'quiet', h.reads ? 'reads' : 'writes'),
+        h.since && at(live('quiet', () => 'holding for ' + age(h.since)), h.since),
         h.token !== '0' && make('span', 'quiet number', 'token ' + h.token),
         h.ends && lease(h.ends)));
     }
@@ -140,7 +141,7 @@
     for (const o of j.open || []) {
       all.push({
         id: 'o' + o.tick + '.' + o.attempt, tick: o.tick, triggered: o.triggered, attempt: o.attempt, type: o.running ? 'r' : 'w', holder: o.holder,
-        start: o.attempt ? o.since : 0, error: o.error, by: o.by && o.request + ' by ' + o.by + (o.reason ? ': ' + o.reason : ''),
+        start: o.attempt ? o.since : 0, error: o.error, by: [o.request, o.canceled].filter(Boolean).join(', '),
       });
     }
     return all.slice(-60);
@@ -233,13 +234,13 @@
       !j.replicas && make('span', 'chip warn', 'no replicas'),
       runs.length && make('span', 'chip run', runs.length > 1 ? 'running (' + runs.length + ')' : 'running'),
       runs.length && live('who', () => runs[0].holder + ', attempt ' + runs[0].attempt + ', for ' + age(runs[0].since)),
+      runs.some((o) => o.canceled) && make('span', 'chip warn', 'canceled'),
       waits && make('span', 'quiet', word(waits, 'run waits', 'runs wait') + ' for a replica'),
       j.next && !j.paused && at(live('number', () => (due(j.next) ? 'next tick is due' : 'next tick in ' + left(j.next))), j.next),
       j.success ? at(live('quiet', () => 'last success ' + age(j.success) + ' ago'), j.success) : make('span', 'quiet', 'no success yet'));
-    const last = j.ended.find((e) => e.o !== 'k') || j.ended[0];
-    fill(r.second, make('span', last && 'fu'.includes(last.o) ? 'error' : '', last ? 'last run ' + outcomes[last.o] : 'no run yet'),
-      make('span', '', j.schedule ? 'schedule ' + j.schedule : ''), make('span', '', 'definition ' + j.generation),
-      make('span', '', word(j.replicas, 'replica', 'replicas')), j.more && make('span', '', word(j.more, 'more open run', 'more open runs')));
+    fill(r.second, make('span', ['failed', 'unknown'].includes(j.outcome) ? 'error' : '', j.outcome ? 'last run ' + j.outcome : 'no run yet'),
+      make('span', '', j.schedule ? 'schedule ' + j.schedule : ''), make('span', '', word(j.replicas, 'replica', 'replicas')),
+      j.definitions > 1 && make('span', '', j.definitions + ' definitions'), j.more && make('span', '', word(j.more, 'more open run', 'more open runs')));
     r.restrip(squares(j));
   };
 
@@ -345,14 +346,16 @@
     if (st.paused) fact('Paused', 'since ' + when(st.paused_since) + (pause ? ', by ' + by(pause) : ''));
     fact('Schedule', now && now.text + (when(now.since) && ', since ' + when(now.since)));
     fact('Before', earlier.map((s) => s.text + (when(s.since) && ', since ' + when(s.since))).join('\n'));
-    fact('Definition', String(st.generation));
     fact('Next tick', st.paused ? '' : when(st.next));
     fact('Last tick', when(st.last));
     fact('Last success', when(st.last_success));
-    fact('Replicas', st.replicas === 1 ? '1 replica follows the job' : (st.replicas || 'no') + ' replicas follow the job');
     fact('History since', when(st.begun));
     fill(about, make('section', '', facts),
-      part('Open runs', ...st.open.map((o) => runItem(o.running ? 'r' : 'w', o, o.attempt && 'since ' + when(o.since), o.request && o.request.action + ' by ' + by(o.request)))),
+      part('Open runs', ...st.open.map((o) => runItem(o.running ? 'r' : 'w', o, o.attempt && 'since ' + when(o.since), o.request && o.request.action + ' by ' + by(o.request),
+        o.canceled && 'canceled ' + when(o.canceled.at) + ' by ' + by(o.canceled)))),
+      part('Replicas', ...(st.definitions.length ? st.definitions.map((d) => make('li', 'run',
+        make('div', 'line', make('span', 'who', 'definition ' + d.id + (d.acts ? ' runs the job' : ' waits')), make('span', 'quiet', d.why)),
+        ...d.replicas.map((one) => make('div', 'line', make('span', '', one.identity), make('span', 'quiet', 'since ' + when(one.since)))))) : [make('li', 'run', 'no replica follows the job')])),
       part('Acts of operators', ...j.acts.map((a) => make('li', 'run', make('div', 'line', make('span', 'who', when(a.at) + ': ' + a.action),
         make('span', 'quiet', 'by ' + by(a)), when(a.tick) && make('span', 'quiet', (a.triggered ? 'triggered ' : 'tick ') + when(a.tick)))))),
       part('Runs', ...j.runs.map((e) => runItem(outcomeOf(e.outcome), e, between(e.start, e.end), e.count > 1 && word(e.count, 'tick', 'ticks') + ' to ' + when(e.last)))),

@@ -54,7 +54,7 @@ func TestShowsWhatRedisHolds(t *testing.T) {
 	b.sameList("elections", "board", "Candidates:", len(waiting), func(i int) string { return waiting[i].Identity })
 
 	seen := inspect(e, client, "invoices")
-	b.shows("locks", "invoices", seen.Holders[0].Identity, "token "+strconv.FormatUint(seen.Holders[0].Token, 10), "left", "2. ")
+	b.shows("locks", "invoices", seen.Holders[0].Identity, "holding for ", "token "+strconv.FormatUint(seen.Holders[0].Token, 10), "left", "2. ")
 	b.sameList("locks", "invoices", "Queue:", len(seen.Waiters), func(i int) string { return seen.Waiters[i].Identity })
 	b.shows("locks", "prices", "reader-1 for nightly", "reads", "token "+strconv.FormatUint(inspect(e, client, "prices").Holders[0].Token, 10))
 	b.shows("locks", "foreign", "another program", "no TTL")
@@ -65,7 +65,7 @@ func TestShowsWhatRedisHolds(t *testing.T) {
 		testenv.Must(e, err)
 		schedules, err := j.Schedules(e.Context())
 		testenv.Must(e, err)
-		b.shows("jobs", name, "schedule "+schedules[0].Text, fmt.Sprintf("definition %d", st.Generation), "1 replica")
+		b.shows("jobs", name, "schedule "+schedules[0].Text, "1 replica")
 		if text := b.text("jobs", name); strings.Contains(text, "paused") != st.Paused || strings.Contains(text, "next tick in") == st.Paused {
 			e.Errorf("Status %+v, shown: %q", st, text)
 		}

@@ -156,7 +156,7 @@ func TestTicks(t *testing.T) {
 		{"2 replicas, 2 attempts", tickTrial{tickRules{2, false, false}, 2, 2, 1, 6}},
 		{"2 replicas, at most once", tickTrial{tickRules{1, false, false}, 2, 2, 1, 6}},
 		{"2 replicas, runs may overlap", tickTrial{tickRules{2, true, false}, 2, 1, 1, 6}},
-		{"2 replicas, one of an older generation", tickTrial{tickRules{2, false, true}, 2, 1, 0, 6}},
+		{"2 replicas, one of another definition", tickTrial{tickRules{2, false, true}, 2, 1, 0, 6}},
 		{"3 replicas, 2 attempts", tickTrial{tickRules{2, false, false}, 3, 1, 1, 5}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

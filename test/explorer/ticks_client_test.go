@@ -119,7 +119,7 @@ func (m *tickModel) show(s tickState) string {
 
 func (m *tickModel) start() tickState {
 	s := tickState{world: m.atlas.id(world{
-		{name: jobStem + "job", kind: 'h', ttl: 2592000000, pairs: []pair{{"def", "d"}, {"gen", "2"}, {"last", knownText(0)}, {"v", "1"}}},
+		{name: jobStem + "job", kind: 'h', ttl: 2592000000, pairs: []pair{{"def", "d"}, {"last", knownText(0)}, {"v", "1"}}},
 		{name: "~clock", kind: 'h', pairs: []pair{{"n", "0"}}},
 	})}
 	for p := m.processes; p < 3; p++ {

@@ -34,7 +34,7 @@ type record struct {
 type tickRules struct {
 	most    int  // maximum attempts of a tick
 	overlap bool // runs of two ticks may run at the same time
-	old     bool // process B has an older generation
+	old     bool // process B has another definition
 }
 
 func (tickRules) numbers(*key, func(meaning, string) string) {}
@@ -74,7 +74,7 @@ func (r tickRules) tidy(w world) world {
 				}
 				text, _ := json.Marshal(fields)
 				p.value = string(text)
-			case k.name == jobStem+"job" && slices.Contains([]string{"freed", "hold", "paused", "resumed", "halt", "control"}, p.name):
+			case k.name == jobStem+"job" && slices.Contains([]string{"freed", "hold", "paused", "resumed", "halt", "control", "outcome"}, p.name):
 				p.value = "1"
 			}
 			pairs[j] = p
@@ -208,13 +208,13 @@ func (r tickRules) request(w world, c tickCall) (keys, argv []string) {
 	if c.tick == 1 && c.known == 0 {
 		first, newest, count, reason = tickText(0), tickText(0), "1", "missed"
 	}
-	gen := "2"
+	def := "d"
 	if r.old && c.attempt.process() == 1 {
-		gen = "1"
+		def = "c"
 	}
 	return append(k("job", "open", "runs", "fence"), r.tomb(c.attempt)), []string{
 		me, tick, strconv.FormatInt(ttlMillis(c.attempt.process()), 10), knownText(c.known), strconv.Itoa(r.most), overlap,
-		"100", "2592000000", "holder", first, newest, count, reason, "", gen, jobChannel, jobChannel + "{begins}",
+		"100", "2592000000", "holder", first, newest, count, reason, "", def, jobChannel, jobChannel + "{begins}",
 	}
 }
 
@@ -404,7 +404,7 @@ func (r tickRules) granted(before world, c tickCall, was map[string]record, brok
 		broken("%v was given a tick of a job that is paused", me)
 	}
 	if r.old && me.process() == 1 {
-		broken("%v was given a tick, and is of an older generation", me)
+		broken("%v was given a tick, and has another definition", me)
 	}
 	for other, rec := range was {
 		if rec.Til != "" && number(rec.Til) > now && (other == tick || !r.overlap) {

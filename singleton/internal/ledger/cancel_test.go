@@ -49,6 +49,11 @@ func TestCancelOfAHeldRun(t *testing.T) {
 		if run.Err() != nil {
 			e.Errorf("the lease has ended: %v", run.Err())
 		}
+		st := e.opened(l)
+		if len(st.Open) != 1 || st.Open[0].Canceled == nil || st.Open[0].Canceled.By != (ledger.By{Who: "ann@host", Why: "wrong data"}) ||
+			st.Open[0].Canceled.At.Before(st.Open[0].Start) || st.Open[0].Canceled.At.After(st.Now) {
+			e.Errorf("while it still runs, open are %+v", st.Open)
+		}
 		testenv.Must(e, run.Complete(e.Context(), ledger.OutcomeFailed, "stopped"))
 		_, err = e.operator().Cancel(e.Context(), run.RunID)
 		testenv.MustIs(e, err, ledger.ErrNotOpen)

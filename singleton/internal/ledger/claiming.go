@@ -103,15 +103,7 @@ func (l *Ledger) claim(a engine.Attempt, id RunID, known State, cfg ClaimConfig)
 	}
 	return l.scripts.claim.Call(wire.Keys(k.job, k.open, k.runs, k.fence, k.tomb(a.ID)),
 		a.Value, id.text(), a.TTL.Milliseconds(), decimal(known.Last.UnixMilli()), l.cfg.MaxAttempts, overlap,
-		l.cfg.KeepRuns, l.cfg.Retain.Milliseconds(), l.engine.Identity(), first, newest, count, reason, until, l.generation(known), k.channel, k.begins)
-}
-
-// generation returns the number of the caller's definition, as the scripts expect it.
-func (l *Ledger) generation(known State) string {
-	if l.cfg.Definition == "" {
-		return ""
-	}
-	return strconv.Itoa(known.own)
+		l.cfg.KeepRuns, l.cfg.Retain.Milliseconds(), l.engine.Identity(), first, newest, count, reason, until, l.cfg.Definition, k.channel, k.begins)
 }
 
 // read reads the reply to a claim.
@@ -175,7 +167,7 @@ func (l *Ledger) Skip(ctx context.Context, known State, skipped Skip) error {
 	s := l.scripts.skipped
 	answer, err := l.ask(ctx, s.Call(wire.Keys(l.keys.job, l.keys.runs),
 		decimal(skipped.First.UnixMilli()), decimal(skipped.Last.UnixMilli()), skipped.Count, skipped.Reason,
-		decimal(known.Last.UnixMilli()), l.cfg.KeepRuns, l.generation(known), l.keys.channel))
+		decimal(known.Last.UnixMilli()), l.cfg.KeepRuns, l.cfg.Definition, l.keys.channel))
 	if err != nil {
 		return opError(op, l.name, err)
 	}

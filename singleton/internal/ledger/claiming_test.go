@@ -17,7 +17,7 @@ func claimOf(r jobRequest, s jobState) string {
 		return "11"
 	case s.isMine():
 		return "1"
-	case r.gen != "" && r.gen != s.gen:
+	case r.def != "" && r.def != s.def():
 		return "13"
 	case s.tick == "ended":
 		return "3"
@@ -48,7 +48,7 @@ func skipOf(r jobRequest, s jobState) string {
 		return "10"
 	case s.ledger == "newer":
 		return "11"
-	case r.gen != "" && r.gen != s.gen:
+	case r.def != "" && r.def != s.def():
 		return "13"
 	case s.tick != "due" && !r.ahead:
 		return "3"

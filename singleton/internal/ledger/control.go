@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"time"
 
 	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/internal/wire"
@@ -48,9 +49,10 @@ const (
 // By is who controls a job, and why. Why may be empty.
 type By struct{ Who, Why string }
 
-// A Request is what an operator has requested of a tick: RequestTrigger or RequestRerun.
+// A Request is what an operator has requested of a run: RequestTrigger, RequestRerun or ActionCancel.
 type Request struct {
 	What string
+	At   time.Time
 	By
 }
 

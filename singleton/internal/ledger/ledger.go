@@ -45,20 +45,15 @@ type Config struct {
 	KeepRuns int
 
 	// Definition identifies the definition of the job, so that replicas with different
-	// schedules or settings are distinguished during a rollout. One definition is active at
-	// a time; replicas of others claim nothing. The definition that started last takes over
-	// when one of its replicas has lived for 5 s, or at once if no other replica can act.
-	// It is then on trial until it has ended a run and has lived for 5 minutes. If its
-	// replicas stop or die before, an older definition becomes active again, and the next
-	// trial takes four times as long. Up to 200 bytes without spaces. Default: none, and
-	// the Ledger claims beside all definitions.
+	// schedules or settings are distinguished during a rollout. One definition acts at
+	// a time; replicas of others claim nothing. part_definitions.lua has the rule. Up to 200 bytes
+	// without spaces. Default: none, and the Ledger claims beside all definitions.
 	Definition string
 
 	// Schedule identifies the schedule of the Definition. Before a definition takes over
 	// from one with another Schedule, Open requests the due ticks of the former one that
 	// did not run: see State.Handover. They are recorded as skipped, and the ticks of the
-	// new schedule begin then. Open runs are kept. Up to 200 bytes without spaces. Default:
-	// none, and the ticks continue after Last.
+	// new schedule begin then. Open runs are kept. Up to 200 bytes without spaces.
 	Schedule string
 
 	// Retain is how long the ledger is kept after its last use. It must exceed the job's
@@ -76,16 +71,12 @@ const (
 
 	defaultRetain = 30 * 24 * time.Hour
 
-	// replicaLapse is how long a replica counts as alive after its last request, and
-	// trialLapse the same of one whose definition is on trial (part_generation.lua).
-	replicaLapse = 90 * time.Second
-	trialLapse   = 15 * time.Second
-
 	// tombTTL outlives any request that is still under way.
 	tombTTL = 5 * time.Minute
 
-	// trialLook is how often replicas check while a definition is on trial beside others.
-	trialLook = trialLapse / 3
+	// lookBeside is how often replicas of several definitions check: a third of the time after which
+	// they count as dead (part_definitions.lua).
+	lookBeside = 5 * time.Second
 )
 
 // New returns the ledger of a job, named by the rules of a lock's name. It sends nothing.
@@ -130,17 +121,14 @@ func CheckClient(c *lockcore.Client) error {
 //
 // A replica must call Open at least every 30 s, or after State.Again if that is shorter,
 // otherwise other replicas consider it dead. On error Open returns a state that must be
-// passed to the next Open, so that one start is not counted twice.
+// passed to the next Open, so that one replica is not counted twice.
 func (l *Ledger) Open(ctx context.Context, before State) (State, error) {
 	const op = "open ledger"
 	k := l.keys
 	if before.replica == "" {
-		before.replica = l.engine.NewID()
+		before.replica, before.started = l.engine.NewID(), l.engine.Now()
 	}
-	start, me := "0", ""
-	if before.own == 0 {
-		start = "1"
-	}
+	me := ""
 	if l.cfg.Definition != "" {
 		me = before.replica
 	}
@@ -160,14 +148,19 @@ func (l *Ledger) Open(ctx context.Context, before State) (State, error) {
 		}
 	}
 	s := l.scripts.open
-	if start == "1" && me != "" {
+	if before.Now.IsZero() && me != "" {
 		if err := l.checkRights(ctx); err != nil {
 			return before, opError(op, l.name, err)
 		}
 	}
-	answer, err := l.ask(ctx, s.Call(wire.Keys(k.job, k.open, k.runs, k.tomb(before.replica), k.defs, k.acts),
-		after, sure, ended, l.cfg.KeepRuns, l.cfg.Retain.Milliseconds(), me, l.cfg.Definition, before.own, start,
-		next, tombTTL.Milliseconds(), l.cfg.Schedule, before.trust(), before.Spec, upto, seen, first, newest, count, before.control, k.channel))
+	waited := ""
+	if before.Superseded {
+		waited = "1"
+	}
+	age := (l.engine.Now() - before.started).Milliseconds()
+	answer, err := l.ask(ctx, s.Call(wire.Keys(k.job, k.open, k.runs, k.defs, k.acts),
+		after, sure, ended, l.cfg.KeepRuns, l.cfg.Retain.Milliseconds(), me, l.cfg.Definition, age, l.engine.Identity(), before.gen,
+		next, l.cfg.Schedule, before.Spec, upto, seen, first, newest, count, before.control, waited, k.channel))
 	if err != nil {
 		return before, opError(op, l.name, err)
 	}
@@ -175,12 +168,7 @@ func (l *Ledger) Open(ctx context.Context, before State) (State, error) {
 	if err != nil {
 		return before, opError(op, l.name, err)
 	}
-	state.replica, state.back = before.replica, before.back
-	if before.own != 0 && state.Now.Sub(before.Now) > before.away() {
-		state.back = state.Now
-	} else if state.back.After(state.Now) { // the server's clock was set back
-		state.back = state.Now
-	}
+	state.replica, state.started = before.replica, before.started
 	state.Lost = before.id != "" && state.id != before.id
 	return state, nil
 }
@@ -196,8 +184,8 @@ func (l *Ledger) checkRights(ctx context.Context) error {
 	return l.engine.CheckRights(ctx, s.open, s.leave, s.claim, s.renew, s.complete, s.abandon, s.retry, s.raise, s.skipped)
 }
 
-// Leave deregisters the replica of that state, which runs no more ticks. Replicas of an
-// older definition then take over without waiting until it counts as dead.
+// Leave deregisters the replica of that state, which runs no more ticks. Replicas of another
+// definition then take over without waiting until it counts as dead.
 func (l *Ledger) Leave(ctx context.Context, state State) error {
 	const op = "leave ledger"
 	if state.replica == "" || l.cfg.Definition == "" {

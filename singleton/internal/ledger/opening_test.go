@@ -10,38 +10,25 @@ import (
 
 // A jobNoted is the data that job_open has stored before.
 type jobNoted struct {
-	top   string
-	sched string // names the ticks of definition d; old: of an earlier one
+	sched string // names the ticks of definition d
 }
 
 // openingStates are the states that matter only to job_open.
 func openingStates() (all []jobState) {
 	for _, gen := range []string{"2", "3"} {
-		all = append(all, jobState{ledger: "used", tick: "due", tomb: "1", gen: gen})
-		for _, top := range []string{"", "7"} {
-			for _, sched := range []string{"", "s", "old"} {
-				all = append(all, jobState{ledger: "used", tick: "due", gen: gen, noted: jobNoted{top, sched}})
-			}
-		}
+		all = append(all, jobState{ledger: "used", tick: "due", gen: gen, noted: jobNoted{"s"}})
 	}
-	return all
+	return append(all, jobState{ledger: "used", tick: "due", gen: "3"})
 }
 
 func (b *jobBench) note(p redis.Pipeliner, n jobNoted) {
-	ctx, job := b.Context(), b.part("job")
-	if n.top != "" {
-		p.HSet(ctx, job, "top", n.top)
-	}
-	switch n.sched {
-	case "s":
-		p.HSet(ctx, job, "sched", "s", "schedof", "d", "spec", "spec of d")
-	case "old":
-		p.HSet(ctx, job, "sched", "s", "schedof", "c", "spec", "spec of c")
+	if n.sched != "" {
+		p.HSet(b.Context(), b.part("job"), "sched", n.sched, "spec", "spec of d")
 	}
 }
 
 // open contains the guarantees of job_open: the ledger is repaired as far as the caller
-// knows better, and the generation is that of the live replica that started last.
+// knows better, and the definition acts that should.
 func (v jobVerdict) open() {
 	v.Helper()
 	if v.s.ledger == "newer" {
@@ -59,7 +46,7 @@ func (v jobVerdict) open() {
 	t := v.takeover()
 	v.begin(t.rescheduled)
 	v.ended()
-	v.generation(t)
+	v.definition(t)
 	next := v.before.job["next"]
 	if v.r.open.next != "" && !t.superseded {
 		next = v.r.open.next
@@ -70,45 +57,34 @@ func (v jobVerdict) open() {
 	if mine := v.answer.([]any)[11]; (mine == "") != t.superseded {
 		v.complain("want superseded %v", t.superseded)
 	}
-	if asks := v.answer.([]any)[21]; (asks == "1") != t.mustAccount {
+	if asks := v.answer.([]any)[19]; (asks == "1") != t.mustAccount {
 		v.complain("want it to ask for the dropped ticks: %v", t.mustAccount)
 	}
-	v.state(strconv.Itoa(t.own), t.dropped)
+	v.state(t.dropped)
 }
 
 // A takeover is the expected change of the acting definition.
 type takeover struct {
-	own               int // the caller's order
 	takes, superseded bool
 	mustAccount       bool // it must say how many ticks the former schedule dropped
 	rescheduled       bool // the ticks begin now
 	dropped           string
 }
 
-// takeover: which definition acts. Definition d is proven; no other replica except r9 is
-// alive.
+// away reports whether the caller takes lapsed replicas for absent, not for dead.
+func (v jobVerdict) away() bool { return v.r.open.me != "" && v.r.open.age >= 15_000 }
+
+// takeover: which definition acts. Replica r9 of definition d is alive or not, and one of
+// definition x has lapsed.
 func (v jobVerdict) takeover() (t takeover) {
 	o := v.r.open
-	present, _ := strconv.Atoi(v.before.job["gen"])
-	top, _ := strconv.Atoi(v.before.job["top"])
-	t.own = o.own
-	if o.me == "" {
+	gen, _ := strconv.Atoi(v.before.job["gen"])
+	if o.me == "" || o.def == v.before.job["def"] {
 		return t
 	}
-	if o.def == v.before.job["def"] {
-		t.own = present
-		return t
-	}
-	given, err := strconv.Atoi(v.s.tomb)
-	switch {
-	case o.start && err == nil:
-		t.own = given
-	case o.start:
-		t.own = top + 1
-	}
-	alone := v.s.gen != "2" || v.s.ledger != "used"
-	may := alone && (v.before.job["def"] == "" || o.start || o.trust > 0)
-	changed := v.s.noted.sched == "s" && o.sched == "t" && o.own <= top
+	alone := v.s.ledger != "used" || v.s.gen != "2" && !v.away()
+	may := (alone || o.age >= 5000) && !(o.waited && v.s.ledger == "none")
+	changed := v.s.noted.sched != "" && o.sched != v.s.noted.sched && o.known <= gen
 	t.mustAccount = may && changed && (!o.accounts || o.stale)
 	t.takes = may && !t.mustAccount
 	t.superseded = !t.takes
@@ -162,11 +138,11 @@ func (v jobVerdict) ended() {
 	}
 }
 
-// generation: which generation has the job now.
-func (v jobVerdict) generation(t takeover) {
+// definition: which definition has the job now, and which replicas are registered.
+func (v jobVerdict) definition(t takeover) {
 	v.Helper()
 	o, want := v.r.open, map[string]string{}
-	for _, field := range []string{"gen", "def", "top", "sched", "schedof", "spec", "base", "struck"} {
+	for _, field := range []string{"gen", "def", "sched", "spec"} {
 		want[field] = v.before.job[field]
 	}
 	var live []string
@@ -176,18 +152,22 @@ func (v jobVerdict) generation(t takeover) {
 	if o.me != "" {
 		live = append(live, o.me)
 	}
-	top, _ := strconv.Atoi(want["top"])
-	if o.me != "" && (o.start || t.takes) && o.def != want["def"] {
-		want["top"] = strconv.Itoa(max(top, t.own))
-	}
-	if t.takes {
-		want["gen"], want["def"] = strconv.Itoa(t.own), o.def
-		if want["base"] == "" {
-			want["base"] = o.def
+	if slices.Contains(v.before.live, "dead") {
+		if o.me == "" || v.away() {
+			live = append(live, "dead")
+		} else {
+			want["died:x"] = "1"
 		}
 	}
-	if o.me != "" && o.sched != "" && !t.superseded {
-		want["sched"], want["schedof"], want["spec"] = o.sched, o.def, "spec of "+o.def
+	gen, _ := strconv.Atoi(want["gen"])
+	switch {
+	case t.takes:
+		want["gen"], want["def"] = strconv.Itoa(max(gen, o.known)+1), o.def
+	case o.me != "" && o.def == want["def"] && o.known > gen:
+		want["gen"] = strconv.Itoa(o.known)
+	}
+	if o.me != "" && !t.superseded {
+		want["sched"], want["spec"] = o.sched, "spec of "+o.def
 	}
 	for field, want := range want {
 		if v.after.job[field] != want {
@@ -197,13 +177,6 @@ func (v jobVerdict) generation(t takeover) {
 	slices.Sort(live)
 	if !slices.Equal(v.after.live, live) {
 		v.complain("want %v live", live)
-	}
-	tomb := v.s.tomb
-	if o.me != "" && o.start {
-		tomb = strconv.Itoa(t.own)
-	}
-	if v.after.tomb != tomb {
-		v.complain("want the start to be remembered as %q", tomb)
 	}
 	if t.dropped != "" {
 		first := strconv.FormatInt(v.last+10, 10)
@@ -220,10 +193,10 @@ func beginOf(span string) string {
 }
 
 // state: the answer is the state of the job.
-func (v jobVerdict) state(own, dropped string) {
+func (v jobVerdict) state(dropped string) {
 	v.Helper()
 	list := v.answer.([]any)
-	if len(list) != 24+2*len(v.after.open) {
+	if len(list) != 25+2*len(v.after.open) {
 		v.complain("the answer is incomplete")
 		return
 	}
@@ -233,8 +206,9 @@ func (v jobVerdict) state(own, dropped string) {
 		gen = "0"
 	}
 	for i, want := range map[int]string{
-		2: job["last"], 3: job["ok"], 5: job["born"], 8: gen, 9: job["next"], 12: own, 13: dropped,
-		14: beginOf(job["hold"]), 15: beginOf(job["halt"]), 17: job["spec"], 22: job["control"], 23: job["cut"],
+		2: job["last"], 3: job["ok"], 5: job["born"], 8: gen, 9: job["next"], 12: dropped,
+		13: beginOf(job["hold"]), 14: beginOf(job["halt"]), 16: job["spec"], 20: job["control"], 21: job["cut"],
+		22: job["outcome"], 23: job["def"],
 	} {
 		if list[i] != want {
 			v.complain("answer %d is not %q", i, want)
@@ -249,7 +223,7 @@ func (v jobVerdict) state(own, dropped string) {
 	if now < v.now*1000 {
 		v.complain("not the time, or the replicas")
 	}
-	for i := 24; i < len(list); i += 2 {
+	for i := 25; i < len(list); i += 2 {
 		if _, ok := v.after.open[list[i].(string)]; !ok {
 			v.complain("tick %v is not open", list[i])
 		}

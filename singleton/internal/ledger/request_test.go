@@ -16,7 +16,7 @@ type jobRequest struct {
 	overlap bool   // of a claim
 	skip    bool   // of a claim
 	stale   bool   // of a claim or skip: the caller's view is old
-	gen     string // of a claim or skip
+	def     string // of a claim or skip
 	late    bool   // of a claim
 	inTime  bool   // of a claim
 	ahead   bool   // of a skip
@@ -26,18 +26,18 @@ type jobRequest struct {
 // A jobOpening is the request of a caller of job_open.
 type jobOpening struct {
 	me, def    string
-	start      bool
-	own        int
+	age        int64 // ms
+	known      int   // how many take-overs it knows of
 	next       string
 	knows      bool
 	ahead      int64 // its newest accounted tick is later than the ledger's by that many ms
 	sure       bool
 	over       bool // it knows that the runs before the tick have ended
 	sched      string
-	trust      int64 // up to that many ms from now; 0: not at all
-	accounts   bool  // it says how many ticks the former schedule dropped
-	stale      bool  // by a tick that is not the newest accounted one
-	hasDropped bool  // two ticks
+	accounts   bool // it says how many ticks the former schedule dropped
+	stale      bool // by a tick that is not the newest accounted one
+	hasDropped bool // two ticks
+	waited     bool // another definition acted before
 }
 
 // jobRetain is longer than the remaining time of the keys of a jobState.
@@ -65,7 +65,7 @@ func claimRequest(r jobRequest) jobRequest {
 			skipped = []any{b.tick - 400, b.tick - 300, 2, "missed"}
 		}
 		args := []any{jobMe, b.tick, 60_000, last, r.most, overlap, 10, jobRetain.Milliseconds(), "me"}
-		return append(append(args, skipped...), until, r.gen)
+		return append(append(args, skipped...), until, r.def)
 	}
 	return r
 }
@@ -80,15 +80,15 @@ func skipRequest(r jobRequest) jobRequest {
 		if r.stale {
 			last--
 		}
-		return []any{b.tick - 400, newest, 2, "missed", last, 10, r.gen}
+		return []any{b.tick - 400, newest, 2, "missed", last, 10, r.def}
 	}
 	return r
 }
 
 func openRequest(name string, o jobOpening) jobRequest {
-	r := jobRequest{name: name, script: "job_open", keys: []string{"job", "open", "runs", "tomb:1", "defs", "acts"}, open: o}
+	r := jobRequest{name: name, script: "job_open", keys: []string{"job", "open", "runs", "defs", "acts"}, open: o}
 	r.args = func(b *jobBench, _ jobState) []any {
-		after, sure, ended, start, trust := "", "", "", "0", int64(0)
+		after, sure, ended := "", "", ""
 		if o.knows {
 			after = strconv.FormatInt(b.last+o.ahead, 10)
 		}
@@ -97,12 +97,6 @@ func openRequest(name string, o jobOpening) jobRequest {
 		}
 		if o.over {
 			ended = strconv.FormatInt(b.tick-800, 10)
-		}
-		if o.start {
-			start = "1"
-		}
-		if o.trust != 0 {
-			trust = b.now + o.trust
 		}
 		settled := []any{"", "", "", "", ""}
 		if o.accounts {
@@ -114,7 +108,11 @@ func openRequest(name string, o jobOpening) jobRequest {
 				settled = append(settled[:2], b.last+10, b.last+20, 2)
 			}
 		}
-		return append([]any{after, sure, ended, 10, jobRetain.Milliseconds(), o.me, o.def, o.own, start, o.next, 300_000, o.sched, trust, "spec of " + o.def}, append(settled, "")...)
+		waited := ""
+		if o.waited {
+			waited = "1"
+		}
+		return append([]any{after, sure, ended, 10, jobRetain.Milliseconds(), o.me, o.def, o.age, "shown as", o.known, o.next, o.sched, "spec of " + o.def}, append(settled, "", waited)...)
 	}
 	return r
 }
@@ -149,7 +147,7 @@ func jobRequests() []jobRequest {
 		claimRequest(jobRequest{name: "claim with a skip", most: 2, skip: true}),
 		claimRequest(jobRequest{name: "claim overlapping", most: 2, overlap: true}),
 		claimRequest(jobRequest{name: "claim on an old view", most: 2, stale: true}),
-		claimRequest(jobRequest{name: "claim of generation 2", most: 3, gen: "2"}),
+		claimRequest(jobRequest{name: "claim of a definition", most: 3, def: "d"}),
 		claimRequest(jobRequest{name: "claim too late", most: 2, late: true}),
 		claimRequest(jobRequest{name: "claim in time", most: 2, inTime: true}),
 		{name: "complete", script: "job_complete", keys: []string{"job", "open", "runs"}, args: of("succeeded", "", 10, "5")},
@@ -162,25 +160,25 @@ func jobRequests() []jobRequest {
 		{name: "record", script: "job_retry", keys: []string{"job", "open"}, args: of("1", "boom", 3, "0")},
 		{name: "raise", script: "job_raise", keys: []string{"open", "fence"}, args: of("3000000000000000")},
 		{name: "raise above one that is below", script: "job_raise", keys: []string{"open", "fence"}, args: of("4")},
-		skipRequest(jobRequest{name: "skip", gen: "2"}),
-		skipRequest(jobRequest{name: "skip of no generation"}),
+		skipRequest(jobRequest{name: "skip", def: "d"}),
+		skipRequest(jobRequest{name: "skip of no definition"}),
 		skipRequest(jobRequest{name: "skip on an old view", stale: true}),
 		skipRequest(jobRequest{name: "skip ahead", ahead: true}),
 		openRequest("open", jobOpening{}),
-		openRequest("open and start", jobOpening{me: "r1", def: "other", start: true, own: 1, next: "77"}),
-		openRequest("open and start alike", jobOpening{me: "r1", def: "d", start: true, next: "77"}),
-		openRequest("open and have been", jobOpening{me: "r1", def: "other", own: 2, next: "77"}),
-		openRequest("open and be newer", jobOpening{me: "r1", def: "other", own: 9}),
-		openRequest("open and be newer, and not the newest", jobOpening{me: "r1", def: "other", own: 5, sched: "t", next: "77"}),
-		openRequest("open and have been, and watch", jobOpening{me: "r1", def: "other", own: 2, trust: 10_000, sched: "t"}),
-		openRequest("open and have been, and be away", jobOpening{me: "r1", def: "other", own: 2, trust: -1, sched: "t"}),
-		openRequest("open and start by another schedule", jobOpening{me: "r1", def: "other", start: true, sched: "t", next: "77"}),
-		openRequest("open and start by another schedule, and account for its ticks", jobOpening{me: "r1", def: "other", start: true, sched: "t", next: "77", accounts: true}),
-		openRequest("open and start by another schedule, and account for dropped ticks", jobOpening{me: "r1", def: "other", start: true, sched: "t", accounts: true, hasDropped: true}),
-		openRequest("open and start by another schedule, and account too late", jobOpening{me: "r1", def: "other", start: true, sched: "t", accounts: true, stale: true, hasDropped: true}),
-		openRequest("open and start by the same schedule", jobOpening{me: "r1", def: "other", start: true, sched: "s", next: "77"}),
-		openRequest("open and start alike by a schedule", jobOpening{me: "r1", def: "d", start: true, sched: "t", next: "77"}),
-		openRequest("open and start by a schedule, and know less", jobOpening{me: "r1", def: "other", start: true, sched: "t", knows: true, ahead: -100, sure: true}),
+		openRequest("open and start", jobOpening{me: "r1", def: "other", sched: "s", next: "77"}),
+		openRequest("open and start alike", jobOpening{me: "r1", def: "d", sched: "s", next: "77"}),
+		openRequest("open and start alike by another schedule, as after a change of its text", jobOpening{me: "r1", def: "d", sched: "t"}),
+		openRequest("open on probation", jobOpening{me: "r1", def: "other", age: 4000, sched: "s"}),
+		openRequest("open after it", jobOpening{me: "r1", def: "other", age: 10_000, known: 1, sched: "s", next: "77"}),
+		openRequest("open after an absence", jobOpening{me: "r1", def: "other", age: 20_000, known: 2, sched: "t", next: "77"}),
+		openRequest("open alike after an absence", jobOpening{me: "r1", def: "d", age: 20_000, known: 9, sched: "s", next: "77"}),
+		openRequest("open after a take-over that the server has forgotten", jobOpening{me: "r1", def: "other", age: 10_000, known: 9, sched: "t"}),
+		openRequest("open after it, and have waited", jobOpening{me: "r1", def: "other", age: 10_000, known: 1, sched: "s", waited: true}),
+		openRequest("open by another schedule", jobOpening{me: "r1", def: "other", age: 10_000, sched: "t", next: "77"}),
+		openRequest("open by another schedule, and account for its ticks", jobOpening{me: "r1", def: "other", age: 10_000, sched: "t", next: "77", accounts: true}),
+		openRequest("open by another schedule, and account for dropped ticks", jobOpening{me: "r1", def: "other", age: 10_000, sched: "t", accounts: true, hasDropped: true}),
+		openRequest("open by another schedule, and account too late", jobOpening{me: "r1", def: "other", age: 10_000, sched: "t", accounts: true, stale: true, hasDropped: true}),
+		openRequest("open by another schedule, and know less", jobOpening{me: "r1", def: "other", age: 10_000, sched: "t", knows: true, ahead: -100, sure: true}),
 		openRequest("open and know less", jobOpening{knows: true, ahead: -100, sure: true, over: true}),
 		openRequest("open and know the same", jobOpening{knows: true, sure: true}),
 		openRequest("open and know more", jobOpening{knows: true, ahead: 100, sure: true, over: true}),

@@ -45,7 +45,7 @@ func TestRerun(t *testing.T) {
 			testenv.MustIs(e, l.Rerun(e.Context(), ledger.RunID{Tick: tick}, false), ledger.ErrNotEnded)
 			st := e.opened(l)
 			if len(st.Open) != 1 || !st.Open[0].Tick.Equal(tick) || st.Open[0].Attempt != 0 || st.Open[0].Asked == nil ||
-				*st.Open[0].Asked != (ledger.Request{What: ledger.RequestRerun, By: ledger.By{Who: "ann@host", Why: "the database was away"}}) {
+				*st.Open[0].Asked != (ledger.Request{What: ledger.RequestRerun, At: st.Open[0].Start, By: ledger.By{Who: "ann@host", Why: "the database was away"}}) {
 				e.Fatalf("open are %+v", st.Open)
 			}
 			again, err := l.Claim(e.Context(), ledger.RunID{Tick: tick}, st, ledger.ClaimConfig{})

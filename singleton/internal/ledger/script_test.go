@@ -23,13 +23,21 @@ type jobState struct {
 	earlier string // an earlier open tick: "", live, dead
 	tomb    string // "", abandoned, ended
 	paused  bool
-	gen     string // the present generation; of 2 a replica is alive
+	gen     string // 1: definition c acts; 2: definition d, of which a replica is alive; 3: d, without one
 	noted   jobNoted
 }
 
 func (s jobState) String() string {
 	return fmt.Sprintf("ledger %s, tick %s, attempt %d, earlier %q, tomb %q, paused %v, gen %s, noted %+v",
 		s.ledger, s.tick, s.attempt, s.earlier, s.tomb, s.paused, s.gen, s.noted)
+}
+
+// def returns the acting definition.
+func (s jobState) def() string {
+	if s.gen == "1" {
+		return "c"
+	}
+	return "d"
 }
 
 func (s jobState) hasRecord() bool { return s.tick != "due" && s.tick != "ended" }
@@ -113,9 +121,9 @@ func (b *jobBench) establish(s jobState) {
 		case "newer":
 			p.HSet(ctx, b.part("job"), "v", "3", "last", last)
 		case "fresh":
-			p.HSet(ctx, b.part("job"), "v", "1", "last", last, "born", last, "gen", s.gen, "top", s.gen, "def", "d", "base", "d", "id", "7")
+			p.HSet(ctx, b.part("job"), "v", "1", "last", last, "born", last, "gen", s.gen, "def", s.def(), "id", "7")
 		case "used":
-			p.HSet(ctx, b.part("job"), "v", "1", "last", last, "gen", s.gen, "top", s.gen, "def", "d", "base", "d", "id", "7", "later", "kept")
+			p.HSet(ctx, b.part("job"), "v", "1", "last", last, "gen", s.gen, "def", s.def(), "id", "7", "later", "kept")
 			if s.gen == "2" {
 				p.HSet(ctx, b.part("job"), "ok", b.tick-5000, "next", "55")
 			}
@@ -124,9 +132,9 @@ func (b *jobBench) establish(s jobState) {
 			if s.tick == "ended" {
 				p.LPush(ctx, b.part("runs"), fmt.Sprintf(`{"tick":"%d","outcome":"failed"}`, b.tick))
 			}
-			p.HSet(ctx, b.part("job"), "live:dead", fmt.Sprintf("2 %d 1 1", b.now))
+			p.HSet(ctx, b.part("job"), "live:dead", fmt.Sprintf("%d 1 x dead", b.now))
 			if s.gen == "2" {
-				p.HSet(ctx, b.part("job"), "live:r9", fmt.Sprintf("2 %d 1 1", til))
+				p.HSet(ctx, b.part("job"), "live:r9", fmt.Sprintf("%d 1 d nine", til))
 			}
 		}
 		if s.paused {
@@ -191,8 +199,10 @@ func (b *jobBench) picture() jobPicture {
 		return nil
 	})
 	s := jobPicture{job: job.Val(), open: map[string]string{}, fence: fence.Val(), tomb: tomb.Val(), ttl: map[string]time.Duration{}}
-	delete(s.job, "took")
-	for field := range s.job {
+	for field, text := range s.job {
+		if strings.HasPrefix(field, "died:") {
+			s.job[field], _, _ = strings.Cut(text, " ")
+		}
 		if replica, ok := strings.CutPrefix(field, "live:"); ok {
 			s.live = append(s.live, replica)
 			delete(s.job, field)
@@ -214,7 +224,6 @@ func (b *jobBench) picture() jobPicture {
 		}
 		delete(record, "held")
 		delete(record, "seen")
-		delete(record, "gen")
 		s.open[tick] = fmt.Sprint(record)
 	}
 	for _, text := range runs.Val() {

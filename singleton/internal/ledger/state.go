@@ -1,10 +1,12 @@
 package ledger
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/noonlock/noonlock/internal/wire"
@@ -34,19 +36,17 @@ type State struct {
 	Cut time.Time
 	// Fresh: nothing was claimed or skipped yet, and Last is when the ledger was created.
 	Fresh bool
-	// Generation is the number of the active definition, counted in the order in which the
-	// job's definitions have started. It decreases while no replica of a newer definition
-	// is alive.
-	Generation int
-	// Superseded: the caller's definition is not active, see Config.Definition.
-	Superseded bool
-	Replicas   int       // known replicas of the active definition
-	Others     int       // of other definitions
-	Open       []OpenRun // runs that have not ended, oldest first
+	// Superseded: the caller may not claim ticks, see Config.Definition.
+	Superseded  bool
+	Replicas    int          // known replicas of the acting definition
+	Others      int          // of other definitions
+	Definitions []Definition // the acting one first; only from Status
+	Outcome     string       // of the run that ended last; empty: unknown
+	Open        []OpenRun    // runs that have not ended, oldest first
 	// Lost: the ledger was lost or set back since the caller's last request, and was created again or
 	// restored since.
 	Lost bool
-	// Spec is the schedule of the active definition, as its replicas have stored it.
+	// Spec is the schedule of the acting definition, as its replicas have stored it.
 	Spec string
 	// Again is the time until the caller must check again; zero: 30 s.
 	Again time.Duration
@@ -56,12 +56,26 @@ type State struct {
 	// Dropped: this Open has recorded the ticks of its Handover as skipped.
 	Dropped bool
 
-	replica string    // the id of the caller
-	own     int       // the number of its own definition; 0: not known yet
-	back    time.Time // when the replica first looked again after an absence; zero: it was never absent
-	watch   bool      // the active definition is on trial
-	id      string    // of the ledger
-	control string    // the newest pause or resume, as stored
+	replica string        // the id of the caller
+	started time.Duration // when it sent its first request, by engine.Now
+	gen     int           // how many definitions have taken over
+	id      string        // of the ledger
+	control string        // the newest pause or resume, as stored
+}
+
+// A Definition is a definition of the job that has live replicas.
+type Definition struct {
+	ID       string // its fingerprint
+	Acts     bool
+	Replicas []Replica // oldest first
+	Died     int       // how many of its replicas died within the last hour
+	Passes   time.Time // when its oldest replica has passed its probation
+}
+
+// A Replica is a live replica of a job.
+type Replica struct {
+	Identity string
+	Since    time.Time // when it started
 }
 
 // A Handover passes the ticks of the former schedule to the definition that takes over.
@@ -72,25 +86,6 @@ type Handover struct {
 	Spec    string
 	Upto    time.Time
 	Skipped *Skip // nil: none; its Reason is ignored
-}
-
-// away is how long a replica may go without a check until it may have missed others: half
-// of the time after which they count as dead. After such a pause it checks again for as long
-// before it considers others dead, as they may have been absent for the same reason.
-func (st State) away() time.Duration {
-	if st.watch {
-		return trialLapse / 2
-	}
-	return replicaLapse / 2
-}
-
-// trust returns the time, in ms, up to which the replica may consider silent replicas dead,
-// as long as it checks without a pause.
-func (st State) trust() string {
-	if st.own == 0 || !st.back.IsZero() && st.Now.Sub(st.back) < st.away() {
-		return "0"
-	}
-	return decimal(st.Now.Add(st.away()).UnixMilli())
 }
 
 // An OpenRun is a run that has not ended. It is running if Left is positive. Otherwise
@@ -105,16 +100,19 @@ type OpenRun struct {
 
 	Attempts []Attempt // those that have ended, oldest first
 	Asked    *Request  // nil: the run is scheduled
+	Canceled *Request  // nil: it is not canceled
 }
 
 // storedRequest is the JSON of a Request.
-type storedRequest struct{ What, Who, Why string }
+type storedRequest struct{ What, Who, Why, At string }
 
-func (s *storedRequest) request() *Request {
+// request returns the Request; nil: none.
+func (s *storedRequest) request() (*Request, error) {
 	if s == nil {
-		return nil
+		return nil, nil
 	}
-	return &Request{s.What, By{s.Who, s.Why}}
+	at, err := readMillis(s.At)
+	return &Request{s.What, at, By{s.Who, s.Why}}, err
 }
 
 // readRequest reads a Request; empty: none.
@@ -123,8 +121,10 @@ func readRequest(text string) (*Request, error) {
 		return nil, nil
 	}
 	var s *storedRequest
-	err := json.Unmarshal([]byte(text), &s)
-	return s.request(), err
+	if err := json.Unmarshal([]byte(text), &s); err != nil {
+		return nil, err
+	}
+	return s.request()
 }
 
 // remembered returns the arguments of job_open that restore a ledger which was lost or set
@@ -191,7 +191,7 @@ func (st *State) controlled(text string) error {
 
 // readState reads the reply that part_state.lua makes.
 func readState(s *wire.Script, answer []any) (st State, err error) {
-	const head = 24
+	const head = 25
 	switch code, _ := answer[0].(int64); {
 	case code == int64(ClaimNoLedger) && len(answer) == 1:
 		return st, ErrNoLedger
@@ -216,29 +216,29 @@ func readState(s *wire.Script, answer []any) (st State, err error) {
 		{&st.Freed, 6},
 		{&st.Resumed, 7},
 		{&st.Next, 9},
-		{&st.Held, 14},
-		{&st.Halted, 15},
-		{&st.Cut, 23},
+		{&st.Held, 13},
+		{&st.Halted, 14},
+		{&st.Cut, 21},
 	} {
 		*field.to, errs[i] = readMillis(wire.Text(answer[field.at]))
 	}
-	st.Generation, errs[10] = strconv.Atoi(wire.Text(answer[8]))
-	st.own, errs[11] = strconv.Atoi(wire.Text(answer[12]))
+	st.gen, errs[10] = strconv.Atoi(wire.Text(answer[8]))
+	st.Definitions, errs[11] = readDefinitions(wire.Text(answer[23]), wire.Text(answer[24]))
 	if errors.Join(errs[:]...) != nil {
 		return st, s.OddReply(answer)
 	}
-	others, _ := answer[18].(int64)
-	proof, _ := answer[20].(int64)
-	st.Dropped, st.id, st.Spec, st.Others, st.watch = wire.Text(answer[13]) != "", wire.Text(answer[16]), wire.Text(answer[17]), int(others), wire.Text(answer[19]) != ""
-	st.Again = time.Duration(proof) * time.Millisecond
-	if st.watch && (st.Again == 0 || st.Again > trialLook) {
-		st.Again = trialLook
+	others, _ := answer[17].(int64)
+	wait, _ := answer[18].(int64)
+	st.Dropped, st.id, st.Spec, st.Others, st.Outcome = wire.Text(answer[12]) != "", wire.Text(answer[15]), wire.Text(answer[16]), int(others), wire.Text(answer[22])
+	st.Again = time.Duration(wait) * time.Millisecond
+	if st.Others > 0 && (st.Again == 0 || st.Again > lookBeside) {
+		st.Again = lookBeside
 	}
-	if wire.Text(answer[21]) != "" {
+	if wire.Text(answer[19]) != "" {
 		st.Handover = &Handover{Spec: st.Spec}
 	}
 	st.Settling = settling(st.id, st.Now)
-	if err := st.controlled(wire.Text(answer[22])); err != nil {
+	if err := st.controlled(wire.Text(answer[20])); err != nil {
 		return st, s.OddReply(answer)
 	}
 	for i := head; i < len(answer); i += 2 {
@@ -252,25 +252,72 @@ func readState(s *wire.Script, answer []any) (st State, err error) {
 	return st, nil
 }
 
+// readDefinitions reads the replicas that job_status returns.
+func readDefinitions(acts, members string) ([]Definition, error) {
+	if members == "" {
+		return nil, nil
+	}
+	var stored []struct{ Def, Identity, Since, Died, Passes string }
+	if err := json.Unmarshal([]byte(members), &stored); err != nil {
+		return nil, err
+	}
+	var all []Definition
+	for _, m := range stored {
+		since, err1 := readMillis(m.Since)
+		died, err2 := strconv.Atoi(m.Died)
+		passes, err3 := readMillis(m.Passes)
+		if err := errors.Join(err1, err2, err3); err != nil {
+			return nil, err
+		}
+		i := slices.IndexFunc(all, func(d Definition) bool { return d.ID == m.Def })
+		if i < 0 {
+			i = len(all)
+			all = append(all, Definition{ID: m.Def, Acts: m.Def == acts, Died: died, Passes: passes})
+		}
+		d := &all[i]
+		d.Replicas = append(d.Replicas, Replica{m.Identity, since})
+		if passes.Before(d.Passes) {
+			d.Passes = passes
+		}
+	}
+	for _, d := range all {
+		slices.SortFunc(d.Replicas, func(a, b Replica) int {
+			return cmp.Or(a.Since.Compare(b.Since), strings.Compare(a.Identity, b.Identity))
+		})
+	}
+	slices.SortFunc(all, func(a, b Definition) int {
+		if a.Acts != b.Acts {
+			return map[bool]int{true: -1, false: 1}[a.Acts]
+		}
+		return cmp.Or(b.Replicas[0].Since.Compare(a.Replicas[0].Since), strings.Compare(b.ID, a.ID))
+	})
+	return all, nil
+}
+
 func readOpen(tick, record string, now time.Time) (r OpenRun, err error) {
 	var e struct {
 		Holder, Attempt, Token, Start, Til string
 
-		Tries []storedTry
-		Asked *storedRequest
+		Tries         []storedTry
+		Asked, Cancel *storedRequest
 	}
 	if err := json.Unmarshal([]byte(record), &e); err != nil {
 		return r, err
 	}
 	var til time.Time
-	var errs [6]error
-	r.Holder, r.Asked = e.Holder, e.Asked.request()
+	if e.Cancel != nil {
+		e.Cancel.What = ActionCancel
+	}
+	var errs [8]error
+	r.Holder = e.Holder
 	r.RunID, errs[0] = readRunID(tick)
 	r.Start, errs[1] = readMillis(e.Start)
 	til, errs[2] = readMillis(e.Til)
 	r.Attempt, errs[3] = strconv.Atoi(e.Attempt)
 	r.Token, errs[4] = strconv.ParseUint(e.Token, 10, 64)
 	r.Attempts, errs[5] = readTries(e.Tries)
+	r.Asked, errs[6] = e.Asked.request()
+	r.Canceled, errs[7] = e.Cancel.request()
 	r.Left = til.Sub(now)
 	return r, errors.Join(errs[:]...)
 }

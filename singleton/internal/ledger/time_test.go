@@ -1,7 +1,9 @@
 package ledger_test
 
 import (
+	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -33,9 +35,9 @@ func (j *timedJob) stands(fields ...any) {
 }
 
 // lives writes the record of a replica.
-func (j *timedJob) lives(name string, order int, since time.Duration, fit int) {
+func (j *timedJob) lives(name, def string, since time.Duration) {
 	j.Helper()
-	testenv.Must(j.env, j.Raw.HSet(j.Context(), j.key(jobName, "job"), "live:"+name, fmt.Sprintf("%d %s %s %d", order, j.ms(minute), j.ms(since), fit)).Err())
+	testenv.Must(j.env, j.Raw.HSet(j.Context(), j.key(jobName, "job"), "live:"+name, fmt.Sprintf("%s %s %s %s", j.ms(minute), j.ms(since), def, name)).Err())
 }
 
 func (j *timedJob) field(name string) string {
@@ -43,25 +45,22 @@ func (j *timedJob) field(name string) string {
 	return j.Raw.HGet(j.Context(), j.key(jobName, "job"), name).Val()
 }
 
-// opens sends the request of a replica with a definition. It returns the acting generation,
-// whether that is the caller's, and the fields after the names, as `2 1 proof 0 watch `.
-func (j *timedJob) opens(me, def string, own int, start string, trust time.Duration, sched ...any) string {
+// opens sends the request of a replica with a definition. rest begins with the fingerprint of its
+// schedule. It returns which definition acts and fields of the answer after their names.
+func (j *timedJob) opens(me, def string, age time.Duration, rest ...any) string {
 	j.Helper()
-	args := append([]any{"", "", "", 10, 3600000, me, def, own, start, "", 300000}, "", j.ms(trust), "")
-	if len(sched) > 0 {
-		args = append(args[:11], sched[0], j.ms(trust), "spec")
-		args = append(args, sched[1:]...)
+	args := []any{"", "", "", 10, 3600000, me, def, age.Milliseconds(), me, 0, "", "", "spec", "", "", "", "", "", "", ""}
+	if len(rest) > 0 {
+		args[11] = rest[0]
+		copy(args[13:], rest[1:])
 	}
-	for len(args) < 20 {
-		args = append(args, "")
-	}
-	answer := j.run("job_open", j.keys("job", "open", "runs", "tomb:1", "defs", "acts"), args...)
+	answer := j.run("job_open", j.keys("job", "open", "runs", "defs", "acts"), args...)
 	f := strings.Split(strings.Trim(answer, "[]"), " ")
-	if len(f) < 23 {
+	if len(f) < 25 {
 		j.Fatalf("job_open answers %s", answer)
 	}
 	j.said = f
-	return fmt.Sprintf("gen %s mine %s own %s dropped %s others %s watch %s proof %s handover %s", f[8], f[11], f[12], f[13], f[18], f[19], f[20], f[21])
+	return fmt.Sprintf("%s acts, mine %s, dropped %s, others %s, wait %s, handover %s", f[23], f[11], f[12], f[17], f[18], f[19])
 }
 
 // An older schema is upgraded to this one, and a newer one is left.
@@ -69,11 +68,11 @@ func TestSchemasAreNotSetBack(t *testing.T) {
 	jobToTheMillisecond(t, func(j *timedJob) {
 		for before, after := range map[string]string{"0": "1", "1": "1", "2": "2"} {
 			j.stands("v", before, "next", "n")
-			j.opens("", "", 0, "", 0)
+			j.opens("", "", 0)
 			j.wants("schema "+before+", TTL, and the next tick, which the caller does not know", j.field("v")+" "+j.field("retain")+" "+j.field("next"), after+" 3600000 n")
 		}
 		j.stands("v", "3")
-		j.wants("schema 3", j.run("job_open", j.keys("job", "open", "runs", "tomb:1", "defs", "acts"), "", "", "", 10, 3600000, "", "", 0, "", "", 300000, "", "0", "", "", "", "", "", "", ""), "[11]")
+		j.wants("schema 3", j.run("job_open", j.keys("job", "open", "runs", "defs", "acts"), "", "", "", 10, 3600000, "", "", 0, "", 0, "", "", "", "", "", "", "", "", "", ""), "[11]")
 	})
 }
 
@@ -122,12 +121,12 @@ func TestRecordsToTheMillisecond(t *testing.T) {
 			only("a rerun after "+outcome, record)
 		}
 
-		j.stands("gen", "3")
+		j.stands("def", "d")
 		due := j.ms(0)
 		last := j.ms(-time.Second)
-		j.run("job_claim", j.keys("job", "open", "runs", "fence", "tomb:1"), jobMe, due, 2000, last, 3, "0", 10, 3600000, "h", "", "", "", "", "", "3")
+		j.run("job_claim", j.keys("job", "open", "runs", "fence", "tomb:1"), jobMe, due, 2000, last, 3, "0", 10, 3600000, "h", "", "", "", "", "", "d")
 		token := strconv.FormatInt(j.now.UnixMicro(), 10)
-		record := map[string]string{"run": jobMe, "holder": "h", "attempt": "1", "token": token, "start": j.ms(0), "til": j.ms(2 * time.Second), "held": j.ms(0), "seen": j.ms(0), "ttl": "2000", "gen": "3"}
+		record := map[string]string{"run": jobMe, "holder": "h", "attempt": "1", "token": token, "start": j.ms(0), "til": j.ms(2 * time.Second), "held": j.ms(0), "seen": j.ms(0), "ttl": "2000"}
 		only("a claim", record)
 		start := j.ms(0)
 		j.Pass(time.Second)
@@ -142,13 +141,7 @@ func TestRecordsToTheMillisecond(t *testing.T) {
 		j.wants("the history", fmt.Sprint(jobFields(j.Raw.LIndex(j.Context(), runs, 0).Val())), fmt.Sprint(map[string]string{
 			"tick": due, "attempt": "1", "holder": "h", "token": token, "start": start, "end": j.ms(0), "outcome": "succeeded", "error": "",
 		}))
-		j.wants("the hold, and the generation that ended a run", j.field("hold")+" "+j.field("ran"), start+" "+j.ms(0)+" 3")
-
-		j.stands("ran", "3")
-		due = j.ms(0)
-		j.run("job_claim", j.keys("job", "open", "runs", "fence", "tomb:1"), jobMe, due, 2000, j.ms(-time.Second), 3, "0", 10, 3600000, "h", "", "", "", "", "", "")
-		token = strconv.FormatInt(j.now.UnixMicro(), 10)
-		only("a claim of no generation", map[string]string{"run": jobMe, "holder": "h", "attempt": "1", "token": token, "start": j.ms(0), "til": j.ms(2 * time.Second), "held": j.ms(0), "seen": j.ms(0), "ttl": "2000"})
+		j.wants("the hold, and the outcome", j.field("hold")+" "+j.field("outcome"), start+" "+j.ms(0)+" succeeded")
 	})
 }
 
@@ -174,7 +167,7 @@ func TestIdentitiesOfLedgers(t *testing.T) {
 		us := strconv.FormatInt(j.now.UnixMicro(), 10)
 		asks := func(after, sure, ended string) {
 			j.Helper()
-			j.run("job_open", j.keys("job", "open", "runs", "tomb:1", "defs", "acts"), after, sure, ended, 10, 3600000, "", "", 0, "", "", 300000, "", "0", "", "", "", "", "", "", "")
+			j.run("job_open", j.keys("job", "open", "runs", "defs", "acts"), after, sure, ended, 10, 3600000, "", "", 0, "", 0, "", "", "", "", "", "", "", "", "", "")
 		}
 		for _, row := range []struct {
 			name, after, sure, want string
@@ -206,63 +199,46 @@ func TestIdentitiesOfLedgers(t *testing.T) {
 	})
 }
 
-// The list of definitions lives as long as the job, and grows only when the ticks change. A
-// replica whose job is lost, and that was fit, acts again.
-func TestDefinitionsLiveAsLongAsTheJob(t *testing.T) {
-	jobToTheMillisecond(t, func(j *timedJob) {
-		defs := j.key(jobName, "defs")
-		const acts = "gen 1 mine 1 own 1 dropped  others 0 watch  proof 0 handover "
-		j.stands()
-		j.lives("a", 1, -time.Hour, 1)
-		j.wants("the job is lost", j.opens("a", "d1", 1, "", 0, "s1"), acts)
-		for range 2 {
-			j.wants("the definitions", fmt.Sprint(j.Raw.LRange(j.Context(), defs, 0, -1).Val()), `[{"from":"`+j.ms(-time.Second)+`","spec":"spec"}]`)
-			j.wants("their TTL", j.left(defs), "1h0m0s")
-			testenv.Must(j.env, j.Raw.PExpire(j.Context(), defs, minute).Err())
-			j.wants("a look", j.opens("a", "d1", 1, "", 0, "s1"), acts)
-		}
-	})
-}
-
-// The list of definitions grows when the ticks change, or are not known to be the same.
-func TestDefinitionsThatAreListed(t *testing.T) {
+// The list of schedules lives as long as the job, and grows only when the ticks change.
+func TestSchedulesAreListed(t *testing.T) {
 	jobToTheMillisecond(t, func(j *timedJob) {
 		defs, last := j.key(jobName, "defs"), j.ms(-time.Second)
+		const acts = "d1 acts, mine 1, dropped , others 0, wait 0, handover "
+		j.stands()
+		j.wants("the job is lost", j.opens("a", "d1", time.Hour, "s1"), acts)
+		for range 2 {
+			j.wants("the schedules", fmt.Sprint(j.Raw.LRange(j.Context(), defs, 0, -1).Val()), `[{"from":"`+last+`","spec":"spec"}]`)
+			j.wants("their TTL", j.left(defs), "1h0m0s")
+			testenv.Must(j.env, j.Raw.PExpire(j.Context(), defs, minute).Err())
+			j.wants("a look", j.opens("a", "d1", time.Hour, "s1"), acts)
+		}
 		for _, row := range []struct {
-			name, former, of, sched string
-			asked                   bool // which ticks were not recorded
-			before, after           int64
+			name, former, sched string
+			asked               bool // which ticks were not recorded
+			before, after       int64
 		}{
-			{"other ticks", "s1", "d1", "s2", true, 0, 1},
-			{"other ticks, and many before", "s1", "d1", "s2", true, 1000, 1000},
-			{"the same ticks", "s1", "d1", "s1", false, 0, 0},
-			{"those of the one before are not known", "s1", "d0", "s2", false, 0, 1},
-			{"those of the one before are not known, and are the same", "s1", "d0", "s1", false, 0, 1},
-			{"those of none are known", "", "", "s1", false, 0, 1},
-			{"its own are not known", "s1", "d1", "", false, 0, 0},
+			{"other ticks", "s1", "s2", true, 0, 1},
+			{"other ticks, and many before", "s1", "s2", true, 1000, 1000},
+			{"the same ticks", "s1", "s1", false, 0, 0},
+			{"those of the one before are not known", "", "s1", false, 0, 1},
 		} {
-			j.stands("def", "d1", "base", "d1", "gen", "1", "top", "2")
+			j.stands("def", "d1")
 			if row.former != "" {
-				testenv.Must(j.env, j.Raw.HSet(j.Context(), j.key(jobName, "job"), "sched", row.former, "schedof", row.of).Err())
+				testenv.Must(j.env, j.Raw.HSet(j.Context(), j.key(jobName, "job"), "sched", row.former).Err())
 			}
 			for range row.before {
 				testenv.Must(j.env, j.Raw.LPush(j.Context(), defs, "{}").Err())
 			}
-			j.lives("b", 2, -time.Hour, 1)
 			if row.asked {
-				j.wants(row.name, j.opens("b", "d2", 2, "", 0, row.sched), "gen 1 mine  own 2 dropped  others 1 watch  proof 0 handover 1")
-				j.wants(row.name, j.opens("b", "d2", 2, "", 0, row.sched, last, last), "gen 2 mine 1 own 2 dropped  others 0 watch  proof 0 handover ")
+				j.wants(row.name, j.opens("b", "d2", time.Hour, row.sched), "d1 acts, mine , dropped , others 1, wait 0, handover 1")
+				j.wants(row.name, j.opens("b", "d2", time.Hour, row.sched, last, last), "d2 acts, mine 1, dropped , others 0, wait 0, handover ")
 			} else {
-				j.wants(row.name, j.opens("b", "d2", 2, "", 0, row.sched), "gen 2 mine 1 own 2 dropped  others 0 watch  proof 0 handover ")
+				j.wants(row.name, j.opens("b", "d2", time.Hour, row.sched), "d2 acts, mine 1, dropped , others 0, wait 0, handover ")
 			}
 			if n := j.Raw.LLen(j.Context(), defs).Val(); n != row.after {
 				j.Errorf("%s: %d are listed, want %d", row.name, n, row.after)
 			}
-			noted, want := j.field("sched")+" "+j.field("schedof")+" "+j.field("spec"), row.sched+" d2 spec"
-			if row.sched == "" {
-				want = "s1 d1 "
-			}
-			j.wants(row.name+": what is noted", noted, want)
+			j.wants(row.name+": what is noted", j.field("sched")+" "+j.field("spec"), row.sched+" spec")
 		}
 	})
 }
@@ -278,16 +254,32 @@ func TestStatusToTheMillisecond(t *testing.T) {
 		j.wants("a newer schema", status(), "[11]")
 		j.stands()
 		last := j.ms(-time.Second)
-		j.wants("little is known", status(), "[1 "+us+" "+last+"      0  0 1 0    7  0  0   ]")
-		j.stands("born", "b", "ok", "o", "paused", "p", "freed", "f", "resumed", "r", "gen", "2", "next", "n", "hold", "3 4", "halt", "5 6", "spec", "s", "control", "c", "cut", "d")
+		j.wants("little is known", status(), "[1 "+us+" "+last+"      0  0 1    7  0 0      ]")
+		j.stands("born", "b", "ok", "o", "paused", "p", "freed", "f", "resumed", "r", "gen", "2", "next", "n", "hold", "3 4", "halt", "5 6", "spec", "s", "control", "c", "cut", "d", "outcome", "failed", "def", "x")
 		testenv.Must(j.env, j.Raw.HSet(j.Context(), j.key(jobName, "open"), "t", "{}").Err())
-		for i, name := range []string{"a", "b", "c"} {
-			j.lives(name, 2+i/2, -time.Hour, 0)
+		j.wants("most is known", status(), "[1 "+us+" "+last+" o p b f r 2 n 0 1  3 5 7 s 0 0  c d failed x  t {}]")
+		j.lives("a", "x", -time.Hour)
+		member := func(name, def string, since time.Duration, died string, passes time.Duration) string {
+			return fmt.Sprintf(`{"def":%q,"died":%q,"identity":%q,"passes":%q,"since":%q}`, def, died, name, j.ms(passes), j.ms(since))
 		}
-		j.wants("all is known", status(), "[1 "+us+" "+last+" o p b f r 2 n 2 1 0  3 5 7 s 1  0  c d t {}]")
-		testenv.Must(j.env, j.Raw.HDel(j.Context(), j.key(jobName, "job"), "id").Err())
-		j.wants("it has no id", status(), "[1 "+us+" "+last+" o p b f r 2 n 2 1 0  3 5  s 1  0  c d t {}]")
+		fields := func(text string) string { return fmt.Sprint(jobMembers(j, text)) }
+		j.wants("a replica", fields(strings.Split(status(), " ")[24]), fields("["+member("a", "x", -time.Hour, "0", 5*time.Second-time.Hour)+"]"))
+		testenv.Must(j.env, j.Raw.HSet(j.Context(), j.key(jobName, "job"), "died:y", "1 "+j.ms(-time.Minute)).Err())
+		j.lives("b", "y", -time.Second)
+		answer := strings.Split(status(), " ")
+		j.wants("how many replicas there are", answer[10]+" "+answer[17], "1 1")
+		j.wants("replicas", fields(answer[24]), fields("["+member("a", "x", -time.Hour, "0", 5*time.Second-time.Hour)+","+member("b", "y", -time.Second, "1", 19*time.Second)+"]"))
+		testenv.Must(j.env, j.Raw.HDel(j.Context(), j.key(jobName, "job"), "id", "live:a", "live:b").Err())
+		j.wants("it has no id", status(), "[1 "+us+" "+last+" o p b f r 2 n 0 1  3 5  s 0 0  c d failed x  t {}]")
 	})
+}
+
+// jobMembers returns the replicas of a status in the order of their names.
+func jobMembers(j *timedJob, text string) (all []map[string]string) {
+	j.Helper()
+	testenv.Must(j.env, json.Unmarshal([]byte(text), &all))
+	slices.SortFunc(all, func(a, b map[string]string) int { return strings.Compare(a["identity"], b["identity"]) })
+	return all
 }
 
 // A run that a resource refused gets a token above the one that the resource has seen, and

@@ -22,12 +22,11 @@ func TestYieldsToTheMillisecond(t *testing.T) {
 			{"the clock was set back", j.ms(time.Millisecond), j.ms(0), j.ms(-2 * time.Second), j.ms(0)},
 			{"it takes over", j.ms(-time.Second), j.ms(0), last, ""},
 		} {
-			j.stands("def", "d1", "base", "d1", "gen", "1", "top", "2", "sched", "s1", "schedof", "d1")
+			j.stands("def", "d1", "sched", "s1")
 			if row.yield != "" {
 				j.Raw.HSet(j.Context(), j.key(jobName, "job"), "yield", row.yield)
 			}
-			j.lives("b", 2, -time.Hour, 1)
-			j.opens("b", "d2", 2, "", 0, "s2", row.upto, row.seen)
+			j.opens("b", "d2", time.Hour, "s2", row.upto, row.seen)
 			j.wants(row.name, j.field("yield"), row.want)
 		}
 		for _, row := range []struct {

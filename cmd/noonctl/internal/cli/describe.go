@@ -122,7 +122,7 @@ func (a *app) describeHolders(p page, seen lockcore.Inspection) {
 	}
 	if len(seen.Holders) > 0 {
 		p.title("Holders")
-		t := &table{titles: []string{"IDENTITY", "OWNER", "MODE", "TOKEN", "EXPIRES"}}
+		t := &table{titles: []string{"IDENTITY", "OWNER", "MODE", "SINCE", "TOKEN", "EXPIRES"}}
 		for _, h := range seen.Holders {
 			identity, mode, token, expires := h.Identity, "", "", "never"
 			if identity == "" {
@@ -137,7 +137,11 @@ func (a *app) describeHolders(p page, seen lockcore.Inspection) {
 			if h.TTL >= 0 {
 				expires = "in " + span(h.TTL) + " unless renewed"
 			}
-			t.add(identity, h.Owner, mode, token, expires)
+			since := ""
+			if !h.Since.IsZero() {
+				since = instant(h.Since) + " (" + relative(h.Since, seen.Now) + ")"
+			}
+			t.add(identity, h.Owner, mode, since, token, expires)
 		}
 		t.write(p.w, p.indent+"  ", a.columns(), true)
 	}
@@ -298,13 +302,13 @@ func (a *app) describeJob(ctx context.Context, name string) error {
 	at("Next tick", st.Next)
 	at("Last tick", lastTick(st))
 	at("Last success", st.LastSuccess)
-	p.line("Replicas", strconv.Itoa(st.Replicas))
-	p.line("Generation", strconv.Itoa(st.Generation))
+	p.line("Last outcome", st.Outcome)
 	if n := len(schedules); n > 0 {
 		p.line("Schedule", schedules[n-1].Text)
 		at("In use since", schedules[n-1].Since)
 	}
 	at("Begun", st.Begun)
+	a.describeReplicas(p, st)
 	if len(st.Open) > 0 {
 		p.title("Runs that have not ended")
 		t := &table{titles: []string{"TICK", "ATTEMPT", "HOLDER", "SINCE", "STATE", "TOKEN"}}
@@ -315,6 +319,9 @@ func (a *app) describeJob(ctx context.Context, name string) error {
 				state = "waits for a replica"
 			case !open.Running:
 				state = "its holder has stopped; waits for a replica"
+			}
+			if c := open.Canceled; c != nil {
+				state += ", canceled " + relative(c.At, st.Now) + " by " + byWhom(c.By, c.Reason)
 			}
 			if open.Token > 0 {
 				token = strconv.FormatUint(open.Token, 10)
@@ -336,6 +343,26 @@ func (a *app) describeJob(ctx context.Context, name string) error {
 		actTable(acts[:min(newestRuns, len(acts))]).write(p.w, "  ", a.columns(), true)
 	}
 	return nil
+}
+
+// describeReplicas shows the replicas of each definition, and why it runs the job or does not.
+func (a *app) describeReplicas(p page, st singleton.Status) {
+	if len(st.Definitions) == 0 {
+		p.line("Replicas", "none")
+		return
+	}
+	p.title("Replicas")
+	t := &table{titles: []string{"IDENTITY", "SINCE", "DEFINITION", "STATE"}}
+	for _, d := range st.Definitions {
+		state := "waits: " + d.Why
+		if d.Acts {
+			state = "runs the job: " + d.Why
+		}
+		for _, r := range d.Replicas {
+			t.add(r.Identity, instant(r.Since)+" ("+relative(r.Since, st.Now)+")", d.ID, state)
+		}
+	}
+	t.write(p.w, p.indent+"  ", a.columns(), true)
 }
 
 // byWhom returns who has done something, and why.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,6 +30,8 @@ type getting struct {
 	output   string
 	watch    bool
 	interval time.Duration
+	state    string // of jobs, see jobStates; empty: any
+	sort     string // of jobs, see jobOrders
 }
 
 func (a *app) getCommand() *cobra.Command {
@@ -51,6 +54,10 @@ func (a *app) getCommand() *cobra.Command {
 		flags.StringVarP(&g.output, "output", "o", asTable, "table, wide, json, yaml or name")
 		flags.BoolVarP(&g.watch, "watch", "w", false, "print each change until interrupted")
 		flags.DurationVar(&g.interval, "interval", 2*time.Second, "with --watch: the time between two looks")
+		if k.singular == jobKind.singular {
+			flags.StringVar(&g.state, "state", "", "only jobs in this state: failing, running, paused or alone (default: any)")
+			flags.StringVar(&g.sort, "sort", "name", "name, outcome (failed first) or next (the next tick)")
+		}
 		_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{asTable, asWide, asJSON, asYAML, asName}, cobra.ShellCompDirectiveNoFileComp))
 		get.AddCommand(cmd)
 	}
@@ -61,6 +68,10 @@ func (g *getting) run(ctx context.Context, names []string) error {
 	switch {
 	case !slices.Contains([]string{asTable, asWide, asJSON, asYAML, asName}, g.output):
 		return usage(fmt.Errorf("--output is %q; it must be table, wide, json, yaml or name", g.output))
+	case g.state != "" && jobStates[g.state] == nil:
+		return usage(fmt.Errorf("--state is %q; it must be failing, running, paused or alone", g.state))
+	case g.sort != "" && jobOrders[g.sort] == nil:
+		return usage(fmt.Errorf("--sort is %q; it must be name, outcome or next", g.sort))
 	case g.watch && g.interval < 100*time.Millisecond:
 		return usage(fmt.Errorf("--interval is %s; it must be at least 100ms", g.interval))
 	case g.watch:
@@ -70,7 +81,67 @@ func (g *getting) run(ctx context.Context, names []string) error {
 	if err != nil && len(items) == 0 {
 		return err
 	}
-	return errors.Join(g.print(items, len(names) == 1, true), err)
+	failing := countFailing(items)
+	printed := g.print(g.chosen(items), len(names) == 1, true)
+	if failing > 0 && (g.output == asTable || g.output == asWide) {
+		fmt.Fprintf(g.Stderr, "Jobs that fail: %d of %d.\n", failing, len(items))
+	}
+	return errors.Join(printed, err)
+}
+
+// jobStates are the values of --state. A failing job is one whose last run ended as failed or unknown.
+var jobStates = map[string]func(singleton.Status) bool{
+	"failing": singleton.Status.Failing,
+	"running": func(st singleton.Status) bool {
+		return slices.ContainsFunc(st.Open, func(o singleton.Open) bool { return o.Running })
+	},
+	"paused": func(st singleton.Status) bool { return st.Paused },
+	"alone":  func(st singleton.Status) bool { return st.Replicas == 0 },
+}
+
+// jobOrders are the values of --sort.
+var jobOrders = map[string]func(a, b singleton.Status) int{
+	"name": func(singleton.Status, singleton.Status) int { return 0 }, // they are sorted by it
+	"outcome": func(a, b singleton.Status) int {
+		rank := func(st singleton.Status) int {
+			return slices.Index([]string{singleton.OutcomeFailed, singleton.OutcomeUnknown, "", singleton.OutcomeSucceeded}, st.Outcome)
+		}
+		return cmp.Compare(rank(a), rank(b))
+	},
+	"next": func(a, b singleton.Status) int {
+		if a.Next.IsZero() || b.Next.IsZero() {
+			return b.Next.Compare(a.Next) // an unknown one is the last
+		}
+		return a.Next.Compare(b.Next)
+	},
+}
+
+// chosen returns the items of the chosen state, in the chosen order.
+func (g *getting) chosen(items []item) []item {
+	if fits := jobStates[g.state]; fits != nil {
+		items = slices.DeleteFunc(slices.Clone(items), func(it item) bool {
+			st, ok := it.data.(singleton.Status)
+			return ok && !fits(st)
+		})
+	}
+	if order := jobOrders[g.sort]; order != nil && g.sort != "name" {
+		items = slices.SortedStableFunc(slices.Values(items), func(a, b item) int {
+			x, _ := a.data.(singleton.Status)
+			y, _ := b.data.(singleton.Status)
+			return order(x, y)
+		})
+	}
+	return items
+}
+
+// countFailing returns how many of the items are jobs that fail.
+func countFailing(items []item) (n int) {
+	for _, it := range items {
+		if st, ok := it.data.(singleton.Status); ok && st.Failing() {
+			n++
+		}
+	}
+	return n
 }
 
 // items reads the named things, or all. It returns what it has read even if there is an error.
@@ -95,8 +166,8 @@ func (g *getting) items(ctx context.Context, names []string) ([]item, error) {
 
 // lockItemOfDaemon returns the item of a daemon that no replica runs.
 func lockItemOfDaemon(name string) item {
-	it := lockItem(name, lockcore.Inspection{Kind: lockcore.LockFree})
-	it.cells = []string{"", "", "0", "", ""}
+	it := lockItem(name, lockcore.Inspection{Kind: lockcore.LockFree, Holders: []lockcore.Holder{}, Waiters: []lockcore.Waiter{}})
+	it.cells = []string{"", "", "", "0", "", ""}
 	return it
 }
 
@@ -291,7 +362,7 @@ func (g *getting) follow(ctx context.Context, names []string) error {
 				changed = append(changed, it)
 			}
 		}
-		if err := g.printChanges(changed, look == 0); err != nil {
+		if err := g.printChanges(g.chosen(changed), look == 0); err != nil {
 			return err
 		}
 		_, text := g.verdict(err)

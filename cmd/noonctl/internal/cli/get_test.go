@@ -221,14 +221,99 @@ func TestGetJobs(t *testing.T) {
 	if out := e.must("describe", "job", "draw"); !strings.Contains(out, ": no winners") || strings.Contains(out, " pause ") {
 		t.Errorf("describe after ten newer acts:\n%s", out)
 	}
-	if out := e.must("get", "jobs"); !strings.Contains(out, "paused") {
-		t.Errorf("after pause:\n%s", out)
+	if r := e.noonctl("get", "jobs"); r.code != 0 || !strings.Contains(r.out, "paused") || r.errOut != "Jobs that fail: 1 of 1.\n" {
+		t.Errorf("after pause: %+v", r)
 	}
 	if out := e.must("resume", "draw"); out != "job draw resumed\n" {
 		t.Errorf("resume: %q", out)
 	}
-	if out := e.must("get", "jobs"); strings.Contains(out, "paused") {
-		t.Errorf("after resume:\n%s", out)
+	if r := e.noonctl("get", "jobs"); r.code != 0 || strings.Contains(r.out, "paused") {
+		t.Errorf("after resume: %+v", r)
+	}
+}
+
+// What an operator asks is one command: which jobs fail, since when a lock is held, which definitions and
+// replicas there are, and what was canceled and still runs.
+func TestQuestionsOfAnOperator(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	e.hold("orders")
+	seen, err := e.client.Inspect(t.Context(), "orders")
+	testenv.Must(t, err)
+	since := seen.Holders[0].Since.Format("2006-01-02T15:04:05")
+	if out := e.must("describe", "lock", "orders"); !strings.Contains(out, since) || !strings.Contains(out, " ago)") {
+		t.Errorf("want that it is held since %s:\n%s", since, out)
+	}
+	if out := e.must("get", "locks"); !strings.Contains(out, "SINCE") || !strings.Contains(out, " ago") {
+		t.Errorf("since when are they held?\n%s", out)
+	}
+
+	release := make(chan struct{})
+	outcomes := map[string]error{"fails": errors.New("no winners"), "good": nil, "slow": nil}
+	for name, outcome := range outcomes {
+		e.runs(name, "@daily", func(context.Context, singleton.Run) error {
+			if name == "slow" {
+				<-release // it ignores its context
+			}
+			return outcome
+		}, singleton.JobConfig{MaxAttempts: 1})
+		e.must("trigger", name)
+	}
+	t.Cleanup(func() { close(release) })
+	states := func() map[string]string {
+		found := map[string]string{}
+		for _, st := range decode[[]singleton.Status](t, e.must("get", "jobs", "-o", "json")) {
+			found[st.Job] = st.Outcome
+		}
+		return found
+	}
+	e.Until("two have ended", func() bool {
+		s := states()
+		return s["fails"] == "failed" && s["good"] == "succeeded" && s["slow"] == ""
+	})
+	names := func(args ...string) string {
+		return strings.Join(strings.Fields(e.must(append([]string{"get", "jobs", "-o", "name"}, args...)...)), " ")
+	}
+	for want, args := range map[string][]string{
+		"fails":           {"--state", "failing"},
+		"slow":            {"--state", "running"},
+		"":                {"--state", "paused"},
+		"fails slow good": {"--sort", "outcome"},
+		"fails good slow": {"--sort", "name"},
+	} {
+		if got := names(args...); got != want {
+			t.Errorf("get jobs %q: %q, want %q", args, got, want)
+		}
+	}
+	e.fails(64, []string{`--state is "broken"`}, "get", "jobs", "--state", "broken")
+	e.fails(64, []string{`--sort is "age"`}, "get", "jobs", "--sort", "age")
+	if r := e.noonctl("get", "jobs"); r.errOut != "Jobs that fail: 1 of 3.\n" || !strings.Contains(r.out, "OUTCOME") || !strings.Contains(r.out, "SCHEDULE") || !strings.Contains(r.out, "0 0 * * *") {
+		t.Errorf("get jobs: %+v", r)
+	}
+
+	e.Until("it runs", func() bool { return strings.Contains(e.must("describe", "job", "slow"), "running") })
+	e.must("cancel", "slow", "--reason", "wrong input")
+	if out := e.must("describe", "job", "slow"); !strings.Contains(out, "running, canceled ") || !strings.Contains(out, ": wrong input") {
+		t.Errorf("a canceled run that still runs:\n%s", out)
+	}
+	if r := e.noonctl("get", "jobs"); !strings.Contains(r.out, "running, canceled") {
+		t.Errorf("a canceled run that still runs: %+v", r)
+	}
+
+	e.runs("good", "@daily", func(context.Context, singleton.Run) error { return nil }, singleton.JobConfig{Revision: "2"})
+	e.Until("both definitions are there", func() bool {
+		st := decode[singleton.Status](t, e.must("get", "job", "good", "-o", "json"))
+		return len(st.Definitions) == 2
+	})
+	st := decode[singleton.Status](t, e.must("get", "job", "good", "-o", "json"))
+	out := e.must("describe", "job", "good")
+	for _, d := range st.Definitions {
+		if !strings.Contains(out, d.ID) || !strings.Contains(out, d.Replicas[0].Identity) {
+			t.Errorf("want the definition %+v:\n%s", d, out)
+		}
+	}
+	if !strings.Contains(out, "runs the job: no replica of another definition") || !strings.Contains(out, "waits: its oldest replica is on probation for ") {
+		t.Errorf("why does one run the job?\n%s", out)
 	}
 }
 

@@ -39,7 +39,7 @@ type item struct {
 var lockKind = kind{
 	singular: "lock", plural: "locks",
 	summary: "Locks that are held or have waiters",
-	titles:  []string{"NAME", "KIND", "HOLDER", "EXPIRES", "WAITERS", "TOKEN", "OWNERS", "NEXT"}, wide: 5,
+	titles:  []string{"NAME", "KIND", "HOLDER", "SINCE", "EXPIRES", "WAITERS", "TOKEN", "OWNERS", "NEXT"}, wide: 6,
 	list: func(ctx context.Context, a *app, cfg lockcore.ListConfig) ([]string, error) {
 		return a.client.Locks(ctx, cfg)
 	},
@@ -58,7 +58,7 @@ func daemonLock(name string) string { return "job/daemon/" + name }
 var daemonKind = kind{
 	singular: "daemon", plural: "daemons",
 	summary: "Daemons that ran within the last week",
-	titles:  []string{"NAME", "HOLDER", "EXPIRES", "WAITERS", "TOKEN", "NEXT"}, wide: 4,
+	titles:  []string{"NAME", "HOLDER", "SINCE", "EXPIRES", "WAITERS", "TOKEN", "NEXT"}, wide: 5,
 	list: func(ctx context.Context, a *app, cfg lockcore.ListConfig) ([]string, error) {
 		return singleton.Daemons(ctx, a.client, cfg)
 	},
@@ -68,56 +68,29 @@ var daemonKind = kind{
 			return item{}, false, err
 		}
 		it := lockItem(name, seen)
-		it.cells = append(slices.Clone(it.cells[1:5]), it.cells[6]) // without the kind and the owners
+		it.cells = append(slices.Clone(it.cells[1:6]), it.cells[7]) // without the kind and the owners
 		return it, seen.Kind != lockcore.LockFree || len(seen.Waiters) > 0, nil
 	},
 }
 
-// lockData is the JSON of a lock.
-type lockData struct {
-	Name    string       `json:"name"`
-	Kind    string       `json:"kind"`
-	NoTTL   bool         `json:"no_ttl,omitempty"`
-	Holders []holderData `json:"holders"`
-	Waiters []waiterData `json:"waiters"`
-}
-
-type holderData struct {
-	Identity string `json:"identity,omitempty"`
-	Owner    string `json:"owner,omitempty"`
-	Reads    bool   `json:"reads,omitempty"`
-	Token    uint64 `json:"token,omitempty"`
-	TTL      int64  `json:"ttl_ms,omitempty"`
-}
-
-type waiterData struct {
-	Identity string    `json:"identity,omitempty"`
-	Owner    string    `json:"owner,omitempty"`
-	Reads    bool      `json:"reads,omitempty"`
-	Since    time.Time `json:"since,omitzero"`
-	Alive    bool      `json:"alive"`
-}
-
 func lockItem(name string, seen lockcore.Inspection) item {
-	data := lockData{Name: name, Kind: string(seen.Kind), NoTTL: seen.NoTTL, Holders: []holderData{}, Waiters: []waiterData{}}
+	seen.Name = name // a daemon has another one than its lock
 	var owners []string
 	var state strings.Builder
 	fmt.Fprint(&state, seen.Kind, seen.NoTTL)
 	for _, h := range seen.Holders {
-		data.Holders = append(data.Holders, holderData{h.Identity, h.Owner, h.Reads, h.Token, max(0, h.TTL.Milliseconds())})
 		if h.Owner != "" && !slices.Contains(owners, h.Owner) {
 			owners = append(owners, h.Owner)
 		}
 		fmt.Fprintln(&state, h.Identity, h.Owner, h.Reads, h.Token)
 	}
 	for _, w := range seen.Waiters {
-		data.Waiters = append(data.Waiters, waiterData{w.Identity, w.Owner, w.Reads, w.Since, w.Alive})
 		fmt.Fprintln(&state, w.Identity, w.Owner, w.Reads, w.Alive)
 	}
-	holder, token, next := "", "", ""
+	holder, since, token, next := "", "", "", ""
 	if len(seen.Holders) > 0 {
 		first := seen.Holders[0]
-		holder = first.Identity
+		holder, since = first.Identity, relative(first.Since, seen.Now)
 		if holder == "" {
 			holder = "another program"
 		}
@@ -137,8 +110,8 @@ func lockItem(name string, seen lockcore.Inspection) item {
 		next = seen.Waiters[0].Identity
 	}
 	return item{
-		name: name, data: data, state: state.String(),
-		cells: []string{string(seen.Kind), holder, expiry(seen), strconv.Itoa(len(seen.Waiters)), token, strings.Join(owners, " "), next},
+		name: name, data: seen, state: state.String(),
+		cells: []string{string(seen.Kind), holder, since, expiry(seen), strconv.Itoa(len(seen.Waiters)), token, strings.Join(owners, " "), next},
 	}
 }
 
@@ -260,7 +233,7 @@ func readElection(ctx context.Context, a *app, name string) (electionData, error
 var jobKind = kind{
 	singular: "job", plural: "jobs",
 	summary: "Jobs that have a ledger",
-	titles:  []string{"NAME", "STATE", "NEXT", "LAST", "LAST SUCCESS", "REPLICAS", "HOLDER", "ATTEMPT", "TOKEN", "GENERATION"}, wide: 6,
+	titles:  []string{"NAME", "STATE", "OUTCOME", "NEXT", "LAST", "LAST SUCCESS", "REPLICAS", "SCHEDULE", "HOLDER", "ATTEMPT", "TOKEN"}, wide: 8,
 	list: func(ctx context.Context, a *app, cfg lockcore.ListConfig) ([]string, error) {
 		return singleton.Jobs(ctx, a.client, cfg)
 	},
@@ -290,15 +263,19 @@ func jobItem(st singleton.Status) item {
 		}
 	}
 	var state strings.Builder
-	fmt.Fprintln(&state, st.Next, st.Last, st.LastSuccess, st.Paused, st.Replicas, st.Generation)
+	fmt.Fprintln(&state, st.Next, st.Last, st.LastSuccess, st.Outcome, st.Paused, st.Replicas, st.Schedule)
 	for _, open := range st.Open {
-		fmt.Fprintln(&state, open.Name(), open.Attempt, open.Holder, open.Running)
+		fmt.Fprintln(&state, open.Name(), open.Attempt, open.Holder, open.Running, open.Canceled != nil)
+	}
+	schedule := st.Schedule
+	if strings.HasPrefix(schedule, "ticks") {
+		schedule = "its own" // the ledger has its next ticks
 	}
 	return item{
 		name: st.Job, data: st, state: state.String(),
 		cells: []string{
-			jobState(st), relative(st.Next, st.Now), relative(lastTick(st), st.Now), relative(st.LastSuccess, st.Now),
-			strconv.Itoa(st.Replicas), holder, attempt, token, strconv.Itoa(st.Generation),
+			jobState(st), st.Outcome, relative(st.Next, st.Now), relative(lastTick(st), st.Now), relative(st.LastSuccess, st.Now),
+			strconv.Itoa(st.Replicas), schedule, holder, attempt, token,
 		},
 	}
 }
@@ -313,10 +290,11 @@ func lastTick(st singleton.Status) time.Time {
 
 // jobState returns what the job is doing.
 func jobState(st singleton.Status) string {
-	running := 0
+	running, canceled := 0, false
 	for _, open := range st.Open {
 		if open.Running {
 			running++
+			canceled = canceled || open.Canceled != nil
 		}
 	}
 	var states []string
@@ -327,6 +305,9 @@ func jobState(st singleton.Status) string {
 		states = append(states, fmt.Sprintf("running (%d)", running))
 	case len(st.Open) > 0:
 		states = append(states, fmt.Sprintf("open (%d)", len(st.Open)))
+	}
+	if canceled {
+		states = append(states, "canceled")
 	}
 	if st.Paused {
 		states = append(states, "paused")

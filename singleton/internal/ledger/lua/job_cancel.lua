@@ -49,7 +49,7 @@ for _, tick in ipairs(redis.call('HKEYS', open)) do
       follow(job, acts)
     end
     if held then
-      record.cancel = record.cancel or {who = ARGV[3], why = ARGV[4]}
+      record.cancel = record.cancel or {who = ARGV[3], why = ARGV[4], at = whole(now)}
       redis.call('HSET', open, tick, cjson.encode(record))
       announce(ARGV[5], tick)
     elseif record.attempt == '0' then

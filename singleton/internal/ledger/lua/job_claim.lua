@@ -20,7 +20,7 @@
 -- ARGV[12] count  how many
 -- ARGV[13] reason why, one word
 -- ARGV[14] until  ms, the latest start of a first attempt; '' for no limit
--- ARGV[15] gen    the caller's generation; '' if it has none
+-- ARGV[15] def    the fingerprint of the caller's definition; '' if it has none
 -- ARGV[16] channel  the channel of the job
 -- ARGV[17] begins the channel of the beginnings of attempts
 --
@@ -39,7 +39,7 @@
 --         {10}                there is no ledger: open it first
 --         {11}                the schema is too new for this version
 --         {12}                too late: `until` is over
---         {13}                another generation is active
+--         {13}                another definition acts
 --
 -- Twice is safe: a run that holds the tick gets the same reply, token and attempt,
 -- and its lease is extended.
@@ -53,8 +53,8 @@ local overlap, keep, retain, holder, first = ARGV[6], ARGV[7], ARGV[8], ARGV[9],
 if redis.call('EXISTS', tomb) == 1 then
   return {5}
 end
-local v, accounted, ok, paused, gen, freed, hold, yield =
-  unpack(redis.call('HMGET', job, 'v', 'last', 'ok', 'paused', 'gen', 'freed', 'hold', 'yield'))
+local v, accounted, ok, paused, acts, freed, hold, yield =
+  unpack(redis.call('HMGET', job, 'v', 'last', 'ok', 'paused', 'def', 'freed', 'hold', 'yield'))
 if not accounted then
   return {10}
 end
@@ -68,7 +68,7 @@ if record and record.run == me then
   redis.call('HSET', open, tick, cjson.encode(record))
   return {1, record.token, tonumber(record.attempt), ok or '', record.unsure or '', record.asked and cjson.encode(record.asked) or ''}
 end
-if ARGV[15] ~= '' and gen ~= ARGV[15] then
+if ARGV[15] ~= '' and acts ~= ARGV[15] then
   return {13}
 end
 if not record then
@@ -149,7 +149,6 @@ redis.call('HSET', open, tick, cjson.encode({
   run = me, holder = holder, attempt = whole(attempt), token = token,
   start = whole(now), til = whole(now + ttl), ttl = ARGV[3], unsure = unsure, held = held, seen = whole(now),
   tries = record and record.tries or nil, asked = asked or nil,
-  gen = ARGV[15] ~= '' and ARGV[15] or nil,
 }))
 redis.call('HSET', job, 'open:' .. tick, tick)
 account(job, tick)

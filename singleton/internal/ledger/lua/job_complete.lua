@@ -42,8 +42,5 @@ if redis.call('HLEN', job) == 0 then -- it was evicted, and each ledger has a sc
   redis.call('HSET', job, 'v', SCHEMA)
 end
 end_run(job, open, runs, ARGV[5], tick, record, outcome, ARGV[4], (server_time()))
-if record.gen then
-  redis.call('HSET', job, 'ran', record.gen)
-end
 announce(ARGV[7], 'ended ' .. tick)
 return 1

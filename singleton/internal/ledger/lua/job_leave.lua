@@ -4,24 +4,16 @@
 -- ARGV[1] me      the replica
 -- ARGV[2] channel the channel of the job
 --
--- Returns 1 it was alive, 0 it was not, or has left before.
+-- Returns 1 it was registered, 0 it was not, or has left before.
 --
--- If it was the last fit replica of its definition, the others are notified, as they may
--- claim ticks from now on.
+-- The others are notified, as another definition may act from now on.
 --
 -- Twice is safe: the second time it is gone.
-local job, me = KEYS[1], ARGV[1]
+local left = redis.call('HDEL', KEYS[1], 'live:' .. ARGV[1])
 
 --@include job
---@include generation
 
-local list = replicas(job, (server_time()))
-local mine = list[me]
-if not mine then
-  return 0
+if left == 1 then
+  announce(ARGV[2], 'definition')
 end
-redis.call('HDEL', job, 'live:' .. me)
-if not census(list, mine.order, me).fit then
-  announce(ARGV[2], 'generation')
-end
-return 1
+return left

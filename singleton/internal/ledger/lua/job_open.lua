@@ -3,9 +3,8 @@
 -- KEYS[1] job     hash, the job's state
 -- KEYS[2] open    hash, tick -> run that has not ended
 -- KEYS[3] runs    list, ended runs
--- KEYS[4] tomb    string, the order that this replica's start got
--- KEYS[5] defs    list, changes of the schedule
--- KEYS[6] acts    list, what operators have done
+-- KEYS[4] defs    list, changes of the schedule
+-- KEYS[5] acts    list, what operators have done
 -- ARGV[1] after   ms, a lost ledger begins after this tick; '' for now
 -- ARGV[2] sure    '1' if the caller knows that no tick up to `after` may be claimed
 --                 again
@@ -15,21 +14,20 @@
 -- ARGV[5] retain  ms, how long the ledger is kept without being used
 -- ARGV[6] me      this replica; '' if it runs no ticks by a definition
 -- ARGV[7] def     the fingerprint of the job's definition in the caller
--- ARGV[8] own     the order of that definition in the last reply; '0' if there was none
--- ARGV[9] start   '1' if the replica starts and has not received a reply yet
--- ARGV[10] next   ms, the next tick as the caller computes it; '' if unknown
--- ARGV[11] tomb   ms, TTL of the tombstone
--- ARGV[12] sched  the fingerprint of the schedule in the caller; '' if unknown
--- ARGV[13] trust  ms, until when the replica may consider others dead; '0' if it was
---                 away itself
--- ARGV[14] spec   the schedule in a form that a later version can read; '' if unknown
--- ARGV[15] upto   ms, until when the caller has counted the due ticks of the former
+-- ARGV[8] age     ms, how long ago the replica started
+-- ARGV[9] identity  the name of the replica that is shown
+-- ARGV[10] gen    the number of take-overs in the last reply; '0' if there was none
+-- ARGV[11] next   ms, the next tick as the caller computes it; '' if unknown
+-- ARGV[12] sched  the fingerprint of the schedule in the caller
+-- ARGV[13] spec   the schedule in a form that a later version can read
+-- ARGV[14] upto   ms, until when the caller has counted the due ticks of the former
 --                 schedule; '' if it has not
--- ARGV[16] seen   ms, the newest accounted tick on which that count is based
--- ARGV[17] first  ms, the first such tick; '' if there is none
--- ARGV[18] newest ms, the last one
--- ARGV[19] count  how many
--- ARGV[20] control  the newest pause or resume that the caller knows, as in `acts`; '' for none
+-- ARGV[15] seen   ms, the newest accounted tick on which that count is based
+-- ARGV[16] first  ms, the first such tick; '' if there is none
+-- ARGV[17] newest ms, the last one
+-- ARGV[18] count  how many
+-- ARGV[19] control  the newest pause or resume that the caller knows, as in `acts`; '' for none
+-- ARGV[20] waited '1' if another definition acted in the last reply
 -- ARGV[21] channel  the channel of the job
 --
 -- Returns the reply of part_state; {11} if the schema is too new for this version.
@@ -44,14 +42,9 @@
 -- they know. If `open` alone was evicted, its runs are opened again, as if their
 -- holders had died in the first attempt.
 --
--- When a replica with another definition than the acting one starts, its definition gets
--- the highest order. It acts once one of its replicas has been alive for a while and so is
--- fit. Until then the acting definition continues. A definition that has taken over is on
--- trial until it has ended a run and has acted for a longer time. If all its fit replicas
--- leave or die before that, an older definition acts again, under its own order, and the
--- next proof takes four times as long. If no other replica is fit, a replica acts at once.
--- All replicas of a proven definition are fit at once. A replica that was away itself does
--- not consider the others dead, as they may come back, too.
+-- part_definitions says which definition acts. It takes over in a request of one of its replicas
+-- that has passed. In a new ledger, one that did not act before waits for the one that did. A replica whose own record has lapsed was away itself, so it gives the others
+-- the time to come back, too. Otherwise, replicas that have lapsed have died.
 --
 -- A definition that takes over with another schedule first reports the ticks of the former
 -- schedule that came due and are not accounted for, up to an instant in the past. They are
@@ -59,19 +52,18 @@
 -- other one is claimed for a moment, so that the next count is not late as well. After a loss of data, the replica
 -- that remembers the last tick decides where the ticks continue, not the ledger.
 --
--- Twice is safe: the caller's knowledge does not change, a start gets one order, and the
--- second time the definition has already taken over.
-local job, open, runs, tomb, defs, deeds = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+-- Twice is safe: the caller's knowledge does not change, and the second time the definition has
+-- already taken over.
+local job, open, runs, defs, deeds = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local after, sure, ended, keep, retain = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-local me, def, own, start, next_tick = ARGV[6], ARGV[7], tonumber(ARGV[8]), ARGV[9], ARGV[10]
-local sched, trust, spec, upto, control = ARGV[12], tonumber(ARGV[13]), ARGV[14], ARGV[15], ARGV[20]
+local me, def, age, known, next_tick = ARGV[6], ARGV[7], tonumber(ARGV[8]), tonumber(ARGV[10]), ARGV[11]
+local sched, spec, upto, control, channel = ARGV[12], ARGV[13], ARGV[14], ARGV[19], ARGV[21]
 
 --@include job
---@include generation
+--@include definitions
 --@include state
 
-local v, last, born, present, acts, top, base, took, ran, struck, former, former_of, id = unpack(redis.call('HMGET', job,
-  'v', 'last', 'born', 'gen', 'def', 'top', 'base', 'took', 'ran', 'struck', 'sched', 'schedof', 'id'))
+local v, last, born, gen, acts, former, id = unpack(redis.call('HMGET', job, 'v', 'last', 'born', 'gen', 'def', 'sched', 'id'))
 if v and too_new(v) then
   return {11}
 end
@@ -79,7 +71,6 @@ redis.call('LLEN', runs) -- a key of another type fails here, and not half-way
 redis.call('HLEN', open)
 redis.call('LLEN', defs)
 redis.call('LLEN', deeds)
-local given = redis.call('GET', tomb)
 local now, us = server_time()
 if not last then
   last = after
@@ -88,14 +79,14 @@ if not last then
     redis.call('HSET', job, 'born', last)
   end
   redis.call('HSET', job, 'last', last)
-  announce(ARGV[21], 'begun ' .. last)
+  announce(channel, 'begun ' .. last)
 elseif after ~= '' then
   local ahead = tonumber(after) - tonumber(last)
   if ahead > 0 and sure == '1' or ahead < 0 and last == born then
     redis.call('HSET', job, 'last', after)
     redis.call('HDEL', job, 'born')
     id = nil
-    announce(ARGV[21], 'repaired ' .. after)
+    announce(channel, 'repaired ' .. after)
   end
 end
 redis.call('HSET', job, 'v', whole(math.max(tonumber(v or 0), SCHEMA)), 'retain', retain)
@@ -120,7 +111,7 @@ if restored then
     listed(deeds, control)
   end
   id = nil
-  announce(ARGV[21], 'restored')
+  announce(channel, 'restored')
 end
 stay(job, open, runs, retain)
 follow(job, defs)
@@ -135,121 +126,84 @@ if ended ~= '' then
     local record = read(open, tick)
     if tonumber(tick) <= tonumber(ended) and not requested(tick, record) then
       end_run(job, open, runs, keep, tick, record, 'unknown', 'it had ended before the server lost data', now)
-      announce(ARGV[21], 'ended ' .. tick)
+      announce(channel, 'ended ' .. tick)
     end
   end
 end
 
-local list = replicas(job, now)
-present, top = tonumber(present or 0), tonumber(top or 0)
-local g = {mine = '1', own = own}
+gen = tonumber(gen or 0)
+local live, lapsed, died = replicas(job, now)
+local g = {mine = '1'}
 
 -- take makes the caller's definition the one that acts.
 local function take(changed)
-  local accounted = redis.call('HGET', job, 'last')
-  if acts ~= base and own <= present then
-    local counts, strike = struck and cjson.decode(struck) or {}, 1
-    for _, tick in ipairs(redis.call('HKEYS', open)) do
-      local record = read(open, tick)
-      if record.gen == whole(present) and record.run ~= '' then
-        strike = 3 -- it died in the midst of a run
-      end
-    end
-    counts[acts] = (counts[acts] or 0) + strike
-    struck = cjson.encode(counts)
-    redis.call('HSET', job, 'struck', struck)
-  end
   if changed then
-    if ARGV[19] ~= '' then
-      skip(job, runs, keep, accounted, ARGV[17], ARGV[18], ARGV[19], 'rescheduled')
+    if ARGV[18] ~= '' then
+      skip(job, runs, keep, redis.call('HGET', job, 'last'), ARGV[16], ARGV[17], ARGV[18], 'rescheduled')
       g.dropped = '1'
     end
     account(job, upto)
   end
-  if sched ~= '' and (former_of ~= acts or former ~= sched) then
+  if former ~= sched then
     redis.call('LPUSH', defs, cjson.encode({from = redis.call('HGET', job, 'last'), spec = spec}))
     redis.call('LTRIM', defs, 0, 999)
     follow(job, defs)
   end
-  redis.call('HSET', job, 'gen', whole(own), 'def', def, 'top', whole(math.max(top, own)))
-  redis.call('HDEL', job, 'ran', 'yield')
-  if not base then
-    base = def
-    redis.call('HSET', job, 'base', base)
-  end
-  present, acts, took, ran = own, def, now, nil
-  announce(ARGV[21], 'generation')
+  redis.call('HSET', job, 'def', def, 'gen', whole(math.max(gen, known) + 1))
+  redis.call('HDEL', job, 'yield')
+  acts = def
+  announce(channel, 'definition')
 end
 
 if me ~= '' then
-  local lost = own > top -- the server has forgotten that order
-  local arrived = not list[me]
-  local mine = list[me] or {since = now}
-  if def == acts then
-    own = present
-  elseif start == '1' then
-    own = tonumber(given) or top + 1
-    top = math.max(top, own)
-    redis.call('HSET', job, 'top', whole(top))
-  end
-  mine.order = own
-  local proof = mine.since + proof_time(strikes(struck, def), def == acts) - now
-  local fit = mine.fit or def == base or proof <= 0
-  local there, beside = census(list, present, me), census(list, own, me)
-  if def == acts then
-    fit = fit or not (there.fit or beside.rival)
-  else
-    local may = fit and own > present
-    if not there.fit then
-      may = may or not acts or (fit or not beside.rival) and (start == '1' or now <= trust)
+  local arrived = not live[me]
+  local away = arrived and age >= LAPSE_BESIDE
+  for name, r in pairs(lapsed) do
+    if away then
+      r.till = now + LAPSE_BESIDE
+      live[name] = r
+      redis.call('HSET', job, 'live:' .. name, live_line(r))
+    else
+      redis.call('HDEL', job, 'live:' .. name)
+      died[r.def] = (died[r.def] or 0) + 1
+      redis.call('HSET', job, 'died:' .. r.def, whole(died[r.def]) .. ' ' .. whole(now))
     end
-    if may then
-      local changed = former and former_of == acts and sched ~= '' and sched ~= former and not lost
-      local accounted = redis.call('HGET', job, 'last')
-      if changed and (ARGV[16] ~= accounted or tonumber(upto) > now and upto ~= accounted) then
-        g.handover = '1'
-        local yield = tonumber(redis.call('HGET', job, 'yield') or 0)
-        if upto ~= '' and (now >= yield + YIELD_EVERY or now < yield) then
-          redis.call('HSET', job, 'yield', whole(now))
-        end
-      else
-        take(changed)
-        fit = true
+  end
+  local mine = {since = now - age, def = def, identity = ARGV[9]}
+  live[me] = mine
+  local left = remaining(mine, died, now)
+  local to, passed = chosen(live, died, acts, now)
+  local renewed = us - tonumber(redis.call('HGET', job, 'id')) < LAPSE_BESIDE * 1000
+  if to == def and def ~= acts and (left <= 0 or not passed) and (acts or ARGV[20] == '' or not renewed) then
+    local changed = former and sched ~= former and known <= gen -- otherwise the server has forgotten a take-over
+    local accounted = redis.call('HGET', job, 'last')
+    if changed and (ARGV[15] ~= accounted or tonumber(upto) > now and upto ~= accounted) then
+      g.handover = '1'
+      local yield = tonumber(redis.call('HGET', job, 'yield') or 0)
+      if upto ~= '' and (now >= yield + YIELD_EVERY or now < yield) then
+        redis.call('HSET', job, 'yield', whole(now))
       end
+    else
+      take(changed)
     end
+  elseif def == acts and known > gen then
+    redis.call('HSET', job, 'gen', whole(known))
   end
-  if start == '1' then
-    redis.call('SET', tomb, whole(own), 'PX', ARGV[11])
-  end
-  list[me] = mine
-  if def == acts and fit then
-    -- If the clock was set back since, the trial begins again instead of lasting longer by that.
-    redis.call('HSET', job, 'took', whole(math.min(tonumber(took or now), now)))
-    if acts ~= base and ran == whole(own) and now - tonumber(took) >= TRIAL then
-      base = def
-      redis.call('HSET', job, 'base', base)
-      redis.call('HDEL', job, 'struck')
-    end
-    if sched ~= '' then
-      redis.call('HSET', job, 'sched', sched, 'schedof', def, 'spec', spec)
-    end
-  else
+  local _, others, rival = count(live, died, def, now)
+  if def ~= acts or left > 0 and rival then
     g.mine = ''
-    g.proof = not fit and proof
+    g.wait = left > 0 and left
+  else
+    redis.call('HSET', job, 'sched', sched, 'spec', spec)
   end
-  g.own = own
-  local all = census(list, present, '')
-  g.watch = acts ~= base and all.others > 0 and '1'
-  if arrived and def ~= acts and g.watch == '1' then
-    announce(ARGV[21], 'generation')
+  if arrived and others > 0 then
+    announce(channel, 'definition')
   end
-  mine.till = now + (g.watch == '1' and g.mine == '1' and TRIAL_LAPSE or LAPSE)
-  mine.order, mine.fit = own, fit
+  mine.till = now + (others > 0 and LAPSE_BESIDE or LAPSE)
   redis.call('HSET', job, 'live:' .. me, live_line(mine))
 end
 if g.mine == '1' and next_tick ~= '' then
   redis.call('HSET', job, 'next', next_tick)
 end
-local all = census(list, present, '')
-g.replicas, g.others = all.same, all.others
+g.same, g.others = count(live, died, acts, now)
 return state(job, open, us, g)

@@ -8,7 +8,7 @@
 -- ARGV[4] reason  why, one word
 -- ARGV[5] last    ms, the newest accounted tick as the caller knows it
 -- ARGV[6] keep    ended runs to keep
--- ARGV[7] gen     the caller's generation; '' if it has none
+-- ARGV[7] def     the fingerprint of the caller's definition; '' if it has none
 -- ARGV[8] channel the channel of the job
 --
 -- Returns {1} recorded
@@ -19,7 +19,7 @@
 --         {8, last} the caller's state is old
 --         {10} there is no ledger: open it first
 --         {11} the schema is too new for this version
---         {13} another generation is active
+--         {13} another definition acts
 --
 -- Twice is safe: the second time the ticks are accounted for.
 local job, runs = KEYS[1], KEYS[2]
@@ -27,14 +27,14 @@ local first, newest, count, reason = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
 --@include job
 
-local v, accounted, paused, gen, yield = unpack(redis.call('HMGET', job, 'v', 'last', 'paused', 'gen', 'yield'))
+local v, accounted, paused, acts, yield = unpack(redis.call('HMGET', job, 'v', 'last', 'paused', 'def', 'yield'))
 if not accounted then
   return {10}
 end
 if too_new(v) then
   return {11}
 end
-if ARGV[7] ~= '' and gen ~= ARGV[7] then
+if ARGV[7] ~= '' and acts ~= ARGV[7] then
   return {13}
 end
 if tonumber(newest) <= tonumber(accounted) then

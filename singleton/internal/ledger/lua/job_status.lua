@@ -3,18 +3,18 @@
 -- KEYS[1] job     hash, the job's state
 -- KEYS[2] open    hash, tick -> run that has not ended
 --
--- Returns the reply of part_state; {10} if there is no ledger; {11} if its schema is
+-- Returns the reply of part_state, with the definitions; {10} if there is no ledger; {11} if its schema is
 -- too new for this version.
 --
--- Twice is safe: it removes replicas that are dead, and shortens runs to their TTL if the clock was
--- set back. Otherwise it only reads.
+-- Twice is safe: it shortens runs to their TTL, and replicas to their lapse, if the clock was set
+-- back. Otherwise it only reads.
 local job, open = KEYS[1], KEYS[2]
 
 --@include job
---@include generation
+--@include definitions
 --@include state
 
-local v, last, gen = unpack(redis.call('HMGET', job, 'v', 'last', 'gen'))
+local v, last, acts = unpack(redis.call('HMGET', job, 'v', 'last', 'def'))
 if not last then
   return {10}
 end
@@ -22,5 +22,12 @@ if too_new(v) then
   return {11}
 end
 local now, us = server_time()
-local c = census(replicas(job, now), tonumber(gen), '')
-return state(job, open, us, {replicas = c.same, others = c.others, mine = '1', own = 0})
+local live, _, died = replicas(job, now)
+local same, others = count(live, died, acts, now)
+local members = {}
+for _, r in pairs(live) do
+  members[#members + 1] = {
+    def = r.def, identity = r.identity, since = whole(r.since), died = whole(died[r.def] or 0), passes = whole(now + remaining(r, died, now)),
+  }
+end
+return state(job, open, us, {same = same, others = others, mine = '1', members = #members > 0 and cjson.encode(members), acts = acts})

@@ -9,16 +9,16 @@
 --                newest trigger; id: of this ledger, and a new one if it was created again
 --                or repaired after a loss; cut: the newest tick whose entry was dropped from
 --                `runs`, which has one of each later tick that has ended; open:<tick> for each open run, as `open` may be
---                lost alone; and the fields of part_generation
+--                lost alone; outcome: of the run that ended last; and the fields of part_definitions
 --   open  hash:  tick -> record of a run that has not ended. unsure: '1' if an attempt may
 --                have taken effect and no success was recorded, because its holder died
 --                during the work or did not know; seen: when its holder sent its last
 --                request; til: until when it is held, without a renewal; ttl: how long (ms) a
---                renewal holds it; held: since when runs are held without a gap; gen: the
---                generation that claimed it; tries: the attempts that have ended, oldest
+--                renewal holds it; held: since when runs are held without a gap; tries: the
+--                attempts that have ended, oldest
 --                first: attempt, holder, token, start, end, error. Of more than TRIES, the
 --                first and the newest; asked: what an operator has requested, trigger or
---                rerun, with who and why; cancel: who has canceled it, and why
+--                rerun, with who, why and at (ms); cancel: who has canceled it, why and at (ms)
 --   runs  list:  ended runs, newest first, as JSON
 --   acts  list:  what operators have done, newest first, as JSON: at (ms), what, who, why and
 --                the tick. Each script that changes something for an operator adds an entry
@@ -166,7 +166,7 @@ local function end_run(job, open, runs, keep, tick, record, outcome, reason, now
   freed = whole(freed or now)
   redis.call('HDEL', open, tick)
   redis.call('HDEL', job, 'open:' .. tick)
-  redis.call('HSET', job, 'freed', freed, 'hold', record.held .. ' ' .. freed)
+  redis.call('HSET', job, 'freed', freed, 'hold', record.held .. ' ' .. freed, 'outcome', outcome)
   account(job, tick)
   if outcome == 'succeeded' and tonumber(tick) > tonumber(redis.call('HGET', job, 'ok') or 0) then
     redis.call('HSET', job, 'ok', tick)
@@ -234,9 +234,10 @@ end
 -- request opens the run of a tick that an operator has requested, like a run that was released
 -- before it began.
 local function request(job, open, tick, what, who, why, unsure)
+  local now = whole((server_time()))
   redis.call('HSET', open, tick, cjson.encode({
-    run = '', holder = '', attempt = '0', token = '0', start = whole((server_time())), til = '0',
-    asked = {what = what, who = who, why = why}, unsure = unsure and '1' or nil,
+    run = '', holder = '', attempt = '0', token = '0', start = now, til = '0',
+    asked = {what = what, who = who, why = why, at = now}, unsure = unsure and '1' or nil,
   }))
   follow(job, open)
 end

@@ -1,24 +1,25 @@
 -- state returns the state of a job:
 --   {1, now µs, last, ok, paused, born, freed, resumed, gen, next, replicas,
---    mine, own, dropped, held, halted, id, spec, others, watch, proof, handover,
---    control, cut, tick, record, tick, record, …}
+--    mine, dropped, held, halted, id, spec, others, wait, handover, control, cut, outcome,
+--    def, members, tick, record, tick, record, …}
 -- Times after now are strings of ms, '' if there is none. born: where the ledger began, if
--- no replica knew the last tick; replicas: the number of live ones of the acting
--- generation; mine '1': the caller may claim ticks; own: the order of its definition;
+-- no replica knew the last tick; gen: how many definitions have taken over; replicas: the number of
+-- live ones of the acting definition; mine '1': the caller may claim ticks;
 -- dropped '1': ticks of the former schedule were skipped for this one; held: since when
 -- runs had been held without a gap when the last one was freed; halted: the begin of the
 -- last pause; id: of this ledger; spec: the schedule; others: the number of live replicas
--- of other definitions; watch '1': look often, because the acting definition is on trial;
--- proof: in how many ms the caller may act, 0 if that depends on others; handover '1': the
+-- of other definitions; wait: for how many ms the caller is on probation, 0 if it is not, or may
+-- claim ticks; handover '1': the
 -- caller may act when it has reported the due ticks of the former schedule; control: the entry of
--- the newest pause or resume in `acts`; cut: the newest tick whose entry the history has dropped. The
--- pairs are the open runs.
+-- the newest pause or resume in `acts`; cut: the newest tick whose entry the history has dropped;
+-- outcome: of the run that ended last; def: the acting definition; members: the live replicas as
+-- JSON, only in the reply of job_status. The pairs are the open runs.
 local function state(job, open, us, g)
-  local f = redis.call('HMGET', job, 'last', 'born', 'ok', 'paused', 'freed', 'resumed', 'gen', 'next', 'hold', 'halt', 'id', 'spec', 'control', 'cut')
+  local f = redis.call('HMGET', job, 'last', 'born', 'ok', 'paused', 'freed', 'resumed', 'gen', 'next', 'hold', 'halt', 'id', 'spec', 'control', 'cut', 'outcome', 'def')
   local answer = {
-    1, us, f[1], f[3] or '', f[4] or '', f[2] or '', f[5] or '', f[6] or '', f[7] or '0', f[8] or '', g.replicas, g.mine,
-    whole(g.own), g.dropped or '', begin_of(f[9]), begin_of(f[10]), f[11] or '', f[12] or '', g.others, g.watch or '',
-    g.proof or 0, g.handover or '', f[13] or '', f[14] or '',
+    1, us, f[1], f[3] or '', f[4] or '', f[2] or '', f[5] or '', f[6] or '', f[7] or '0', f[8] or '', g.same, g.mine,
+    g.dropped or '', begin_of(f[9]), begin_of(f[10]), f[11] or '', f[12] or '', g.others,
+    g.wait or 0, g.handover or '', f[13] or '', f[14] or '', f[15] or '', f[16] or '', g.members or '',
   }
   for _, tick in ipairs(redis.call('HKEYS', open)) do
     read(open, tick) -- which corrects its end
