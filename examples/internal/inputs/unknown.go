@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/noonlock/noonlock/internal/input"
 )
 
 // ofServices matches variables that Kubernetes sets for Services whose names begin with
@@ -33,32 +35,11 @@ func nearest(name string, of []string) (near string) {
 	const most = 3
 	best := most + 1
 	for _, other := range of {
-		if d := distance(name, other); d < best {
+		if d := input.Distance(name, other); d < best {
 			best, near = d, other
 		}
 	}
 	return near
-}
-
-// distance returns the Levenshtein distance of a and b.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		before := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			change := before
-			if a[i] != b[j] {
-				change++
-			}
-			before = row[j+1]
-			row[j+1] = min(change, row[j+1]+1, row[j]+1)
-		}
-	}
-	return row[len(b)]
 }
 
 // Excerpt returns the text in quotes, shortened if it is long.
