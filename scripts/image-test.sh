@@ -120,7 +120,7 @@ done
 examples
 for zone in Europe/Paris Asia/Shanghai America/New_York UTC; do
 	ends 127 nothing noonctl cron job "0 3 * * *" --time-zone "$zone" -- nothing
-	ends 3 "" lottery verify --since 2026-11-21 --until 2026-11-22 --time-zone "$zone" --redis redis://127.0.0.1:1 --database postgres://nobody@127.0.0.1:1/none
+	ends 3 "" lottery verify --time-zone "$zone" --redis redis://127.0.0.1:1 --database postgres://nobody@127.0.0.1:1/none
 done
 ends 64 "such as Europe/Paris" noonctl cron job "0 3 * * *" --time-zone Mars/North -- nothing
 [[ -z ${NOONLOCK_NIGHTLY:-} ]] || echo "for each image, two builds in two folders, the second with an empty cache, are identical"

@@ -143,8 +143,14 @@ func (l *lottery) verified(since, until string, mayBeSkipped time.Time) (out str
 		if errAt != nil {
 			l.Fatal(errAt)
 		}
-		if line[1] == "missing" && strings.Contains(line[3], "records it as skipped: ") && at.Before(mayBeSkipped) {
-			skipped++
+		n, last := 1, ""
+		if _, err := fmt.Sscanf(line[3], "%d noons until %s", &n, &last); err == nil {
+			if at, errAt = time.Parse(time.RFC3339Nano, strings.TrimSuffix(last, ":")); errAt != nil {
+				l.Fatal(errAt)
+			}
+		}
+		if line[1] == "skipped" && at.Before(mayBeSkipped) {
+			skipped += n
 			continue
 		}
 		l.Errorf("verify: %s", line[0])

@@ -95,7 +95,7 @@ func TestBadInput(t *testing.T) {
 	const noScheme = "the scheme is missing or unknown; it must be redis://, rediss://, unix://, redis+sentinel://, rediss+sentinel://, redis+cluster:// or rediss+cluster://"
 	redisUsage := "the URL of Redis, redis://user:password@host:port/db, redis+sentinel://…?master=NAME or redis+cluster://…; with TLS rediss"
 	databaseUsage := "the URL of the database, sqlite:PATH, mysql://user:password@host:port/db or postgres://…"
-	instants := `; it must be a date such as 2026-11-21, a date and time such as "2026-11-21 12:00" in the time zone, ` +
+	instants := `; it must be a duration before now such as 48h, a date such as 2026-11-21, a date and time such as "2026-11-21 12:00" in the time zone, ` +
 		`one with an offset such as 2026-11-21T12:00:00+08:00, or now`
 
 	for _, c := range []struct {
@@ -169,7 +169,6 @@ func TestBadInput(t *testing.T) {
 		{name: "schedule of 30 February", command: "serve", flags: map[string]string{"schedule": "0 12 30 2 *"}, want: `--schedule is invalid: spec is "0 12 30 2 *"; it must`},
 		{name: "schedule that is too short", command: "serve", flags: map[string]string{"schedule": "@every 5ms"}, want: `--schedule is invalid: the interval of @every is "5ms"; it must be at least 100ms`},
 		{name: "empty schedule", command: "serve", flags: map[string]string{"schedule": ""}, want: `--schedule is invalid: spec is ""; it must be five fields`},
-		{name: "schedule to verify", command: "verify", flags: map[string]string{"schedule": "61 12 * * *"}, want: `--schedule is invalid: minute is "61"; it must be from 0 to 59, not 61`},
 
 		{name: "unknown time zone", command: "serve", flags: map[string]string{"time-zone": "Asia/Nowhere"}, want: `--time-zone is "Asia/Nowhere"; it must be a name in the time zone data (IANA), such as Europe/Paris or UTC`},
 		{name: "time zone of the machine", command: "serve", flags: map[string]string{"time-zone": "Local"}, want: `--time-zone is "Local"; it must be a time zone that is the same on each machine, such as Europe/Paris or UTC`},
@@ -204,13 +203,12 @@ func TestBadInput(t *testing.T) {
 		{name: "stale at once", command: "serve", flags: map[string]string{"stale-after": "10ms"}, want: `--stale-after is "10ms"; it must be a duration from 1s to 87600h0m0s, such as 10s, or off`},
 		{name: "stale in days", command: "serve", env: map[string]string{"LOTTERY_STALE_AFTER": "2d"}, want: `LOTTERY_STALE_AFTER is "2d"; it must be a duration from 1s to 87600h0m0s, such as 10s, or off`},
 
-		{name: "no since", command: "verify", flags: map[string]string{"since": "-"}, want: "--since (or LOTTERY_SINCE) is missing; it must be the start of the range, such as 2026-11-21"},
-		{name: "no until", command: "verify", flags: map[string]string{"until": "-"}, want: `--until (or LOTTERY_UNTIL) is missing; it must be the end of the range, exclusive, such as "2026-11-22 13:00", or now`},
 		{name: "since in words", command: "verify", flags: map[string]string{"since": "yesterday"}, want: `--since is "yesterday"` + instants},
+		{name: "since ahead", command: "verify", flags: map[string]string{"since": "-1h"}, want: `--since is "-1h"` + instants},
 		{name: "until on a day that is none", command: "winners", flags: map[string]string{"until": "2026-02-30"}, want: `--until is "2026-02-30"` + instants},
 		{name: "empty range", command: "verify", flags: map[string]string{"until": "2026-11-20"}, want: `--until is "2026-11-20"; it must be later than since, "2026-11-20"`},
+		{name: "durations backwards", command: "winners", flags: map[string]string{"since": "1h", "until": "2h"}, want: `--until is "2h"; it must be later than since, "1h"`},
 		{name: "range backwards", command: "winners", flags: map[string]string{"since": "2026-11-21", "until": "2026-11-20"}, want: `--until is "2026-11-20"; it must be later than since, "2026-11-21"`},
-		{name: "endless range", command: "verify", flags: map[string]string{"schedule": "@every 1s", "since": "2001-01-01"}, want: "the range has more than 1000000 noons; it must be shorter"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -7,10 +7,15 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock/examples/internal/inputs"
-	"github.com/noonlock/noonlock/examples/lottery/internal/audit"
 	"github.com/noonlock/noonlock/examples/lottery/internal/draw"
 	"github.com/noonlock/noonlock/examples/lottery/internal/noon"
 	"github.com/noonlock/noonlock/examples/lottery/internal/store"
+)
+
+// The usage of flags that both commands have.
+const (
+	zoneOfOutput = "the time zone of the output, and of since and until"
+	untilUsage   = `the end of the range, exclusive, such as 24h, "2026-11-22 13:00" or now`
 )
 
 // stampLayout includes the offset of the time zone.
@@ -23,26 +28,25 @@ The exit code is 3 if the database cannot be read.
 	verifyHelp = `It reads the database and the ledger in Redis, and changes neither. For the database, an
 account with read permission is enough. The exit code is 1 if noons are missing, too
 many, short or repeated, if winners are not eligible, or if database and ledger
-disagree. It is 3 if the data cannot be read, or if there is nothing to verify, unless
---if-nothing is pass.
+disagree. It is 3 if the data cannot be read, if missing noons cannot be detected in a
+part of the range, or if there is nothing to verify, unless --if-nothing is pass.
 
 Each noon is checked against the schedule that was in force at its time according to the
-ledger, and against --schedule only if the ledger has no schedules. Where the schedule
-is unknown, verify says so. It then reports no missing or extra noons, but still checks
-the draws.
+ledger. Where the schedule is unknown, verify says so, and still checks the draws.
 
 The range starts with the lottery if that is later than --since: with the ledger, or with
-the first draw if that is older. The range ends before the newest noon while that is
-being drawn. In both cases, verify prints a line.
+the first draw if that is older. The ledger keeps the newest 10,000 runs. Without
+--since, the range starts with these. Noons that are being drawn or have just become due
+are not checked. In all these cases, verify prints a line.
 `
 )
 
 func printWinners(ctx context.Context, p Process, s *settings, args []string) error {
 	var (
 		database = s.databaseFlags()
-		zone     = s.text("time-zone", "ZONE", standardZone, "the time zone of the output, and of since and until")
-		since    = s.text("since", "TIME", "1970-01-02", "the start of the range")
-		until    = s.text("until", "TIME", "now", "the end of the range, exclusive")
+		zone     = s.text("time-zone", "ZONE", standardZone, zoneOfOutput)
+		since    = s.text("since", "TIME", "", "the start of the range, such as 48h or 2026-11-21 (default: the first draw)")
+		until    = s.text("until", "TIME", "now", untilUsage)
 	)
 	if err := s.parse(ctx, args); err != nil {
 		return badArguments(err)
@@ -63,7 +67,7 @@ func printWinners(ctx context.Context, p Process, s *settings, args []string) er
 		return unseen{err}
 	}
 	if len(draws) == 0 {
-		fmt.Fprintf(p.out, "no noon was drawn from %s to before %s\n", from.In(location).Format(stampLayout), to.In(location).Format(stampLayout))
+		fmt.Fprintf(p.out, "no noon was drawn %s\n", spelled(from, to, location))
 	}
 	for _, d := range draws {
 		ids, err := st.Winners(ctx, noon.Job, d.RunID)
@@ -82,25 +86,36 @@ func printWinners(ctx context.Context, p Process, s *settings, args []string) er
 	return nil
 }
 
-// span parses the two ends of a range.
+// span parses the two ends of a range. Without a beginning, from is zero.
 func (s *settings) span(since, until string, in *time.Location) (from, to time.Time) {
 	now := time.Now()
-	from, to = s.instant("since", since, in, now), s.instant("until", until, in, now)
+	if since != "" {
+		from = s.instant("since", since, in, now)
+	}
+	to = s.instant("until", until, in, now)
 	if !from.IsZero() && !to.IsZero() && !from.Before(to) {
 		s.refuse("until", until, "later than since, "+inputs.Excerpt(since))
 	}
 	return from, to
 }
 
+// spelled returns the text of a range. If since is zero, it has no beginning.
+func spelled(since, until time.Time, in *time.Location) string {
+	end := "before " + until.In(in).Format(stampLayout)
+	if since.IsZero() {
+		return end
+	}
+	return "from " + since.In(in).Format(stampLayout) + " to " + end
+}
+
 func verify(ctx context.Context, p Process, s *settings, args []string) error {
 	var (
 		redis    = s.redisFlags()
 		database = s.databaseFlags()
-		cron     = s.text("schedule", "SCHEDULE", standardSchedule, scheduleUsage+"; used only if the ledger has no schedules")
-		zone     = s.text("time-zone", "ZONE", standardZone, zoneUsage+", and of since, until and the output")
+		zone     = s.text("time-zone", "ZONE", standardZone, zoneOfOutput)
 		winners  = s.text("winners", "N", standardWinners, winnersUsage)
-		since    = s.text("since", "TIME", "", "the start of the range, such as 2026-11-21")
-		until    = s.text("until", "TIME", "", `the end of the range, exclusive, such as "2026-11-22 13:00", or now`)
+		since    = s.text("since", "TIME", "", "the start of the range, such as 48h or 2026-11-21 (default: the beginning of the lottery)")
+		until    = s.text("until", "TIME", "now", untilUsage)
 		empty    = s.text("if-nothing", "RESULT", "fail", "the result if there is nothing to verify: fail, or pass with exit code 0")
 	)
 	if err := s.parse(ctx, args); err != nil {
@@ -109,73 +124,53 @@ func verify(ctx context.Context, p Process, s *settings, args []string) error {
 	options := s.redis(redis)
 	dsn := s.database(database, false)
 	location := s.zone("time-zone", *zone)
-	schedule := s.schedule("schedule", *cron, location)
-	want := store.Expected{Job: noon.Job, Winners: s.number("winners", *winners, 1, draw.MaxWinners)}
+	number := s.number("winners", *winners, 1, draw.MaxWinners)
 	result := s.choice("if-nothing", *empty, "fail", "pass")
-	if !s.missing("since", *since) && !s.missing("until", *until) {
-		want.Since, want.Until = s.span(*since, *until, location)
-	}
+	from, to := s.span(*since, *until, location)
 	if err := s.err(); err != nil {
 		return refusal{err}
 	}
-	given := audit.Stretch{
-		Span: store.Span{Since: want.Since, Until: want.Until}, Schedule: schedule, Name: fmt.Sprintf("%q in %s", *cron, location),
-	}
-	var err error
-	if given.Noons, err = noon.Between(schedule, want.Since, want.Until); err != nil {
-		return refusal{err}
-	}
-	stamp := func(t time.Time) string { return t.In(location).Format(stampLayout) }
-	seen, err := compare(ctx, options, dsn, want, given)
-	nothing := errors.Is(err, store.ErrNothingExpected) || err == nil && seen.Noons == 0 && len(seen.Findings) == 0
-	if err != nil && !nothing {
+	seen, schedules, err := compare(ctx, options, dsn, number, from, to)
+	if err != nil {
 		return unseen{err}
 	}
-	end := func(format string, args ...any) error {
-		if result == "pass" && !seen.unknown() {
-			fmt.Fprintf(p.out, format+"\n", args...)
+	stamp := func(t time.Time) string { return t.In(location).Format(stampLayout) }
+	if seen.Limit != "" {
+		fmt.Fprintf(p.out, "beginning   %s  missing noons are not detected before: %s\n", stamp(seen.Since), seen.Limit)
+	}
+	for i, c := range schedules {
+		if c.Since.Before(seen.Until) && (i == len(schedules)-1 || schedules[i+1].Since.After(seen.Since)) {
+			fmt.Fprintf(p.out, "schedule    %q, since %s\n", c.Text, stamp(c.Since))
+		}
+	}
+	for _, u := range seen.Unknown {
+		fmt.Fprintf(p.out, "incomplete  %s, missing noons cannot be detected: %s\n", spelled(u.Since, u.Until, location), u.Why)
+	}
+	if len(seen.Pending) > 0 {
+		fmt.Fprintf(p.out, "pending     %s  noons are not checked, because they are being drawn or have just become due: %d\n", stamp(seen.Pending[0]), len(seen.Pending))
+	}
+	if seen.Noons == 0 && len(seen.Findings) == 0 && len(seen.Unknown) == 0 {
+		nothing := fmt.Sprintf("no noon %s (%s) can be checked, so there is nothing to verify", spelled(seen.Since, seen.Until, location), location)
+		if result == "pass" {
+			fmt.Fprintln(p.out, nothing)
 			return nil
 		}
-		return unseen{fmt.Errorf(format, args...)}
+		return unseen{errors.New(nothing)}
 	}
-	if nothing && seen.asked.count() == 0 {
-		return end("%s no noon from %s to before %s (%s), so there is nothing to verify",
-			seen.asked.subject(location), stamp(given.Since), stamp(given.Until), location)
-	}
-	if cut := seen.cut.Since; cut != nil {
-		fmt.Fprintf(p.out, "%-10s  %s  earlier noons are not checked: %s\n", "beginning", stamp(cut.At), cut.Reason)
-	}
-	if cut := seen.cut.Until; cut != nil {
-		fmt.Fprintf(p.out, "%-10s  %s  this noon and later ones are not checked: %s\n", "end", stamp(cut.At), cut.Reason)
-	}
-	for _, s := range seen.judged {
-		if s.Known {
-			fmt.Fprintf(p.out, "schedule    %s, from %s to before %s: %s\n", s.Name, stamp(s.Since), stamp(s.Until), counted(len(s.Noons), "noon", "noons"))
-		} else {
-			fmt.Fprintf(p.out, "schedule    unknown from %s to before %s: the ledger in Redis does not record which one was in force, so missing and extra noons cannot be detected\n",
-				stamp(s.Since), stamp(s.Until))
-		}
-	}
-	if nothing {
-		return end("none of the %s that %s from %s to before %s (%s) can be checked, so there is nothing to verify",
-			counted(seen.asked.count(), "noon", "noons"), seen.asked.subject(location), stamp(given.Since), stamp(given.Until), location)
-	}
-	if seen.otherwise {
-		fmt.Fprintf(p.out, "schedule    %s, as given, is not the newest one in the ledger in Redis, and was not used\n", given.Name)
-	}
-	report := seen.Report
-	fmt.Fprintf(p.out, "database    %s: %s\n", dsn, counted(report.Draws, "draw", "draws"))
+	fmt.Fprintf(p.out, "range       %s: %s\n", spelled(seen.Since, seen.Until, location), counted(seen.Noons, "noon", "noons"))
+	fmt.Fprintf(p.out, "database    %s: %s\n", dsn, counted(seen.Draws, "draw", "draws"))
 	fmt.Fprintf(p.out, "ledger      Redis %s: %s, %d of them at a later attempt\n",
-		address(options), counted(report.Recorded, "run", "runs")+" done", report.Again)
-	for _, f := range report.Findings {
-		fmt.Fprintf(p.out, "%-10s  %s  %s\n", f.Kind, f.Tick.In(location).Format(stampLayout), f.Detail)
+		address(options), counted(seen.Recorded, "run", "runs")+" done", seen.Again)
+	for _, f := range seen.Findings {
+		fmt.Fprintf(p.out, "%-10s  %s  %s\n", f.Kind, stamp(f.Tick), f.Detail)
 	}
-	if n := len(report.Findings); n > 0 {
+	if n := len(seen.Findings); n > 0 {
 		return fmt.Errorf("%s found", counted(n, "problem", "problems"))
 	}
-	if seen.unknown() {
-		return unseen{errors.New("where the schedule is unknown, missing noons cannot be detected; no other problem was found")}
+	if len(seen.Unknown) > 0 {
+		return unseen{fmt.Errorf("%s, missing noons cannot be detected: %s; no other problem was found",
+			spelled(seen.Unknown[0].Since, seen.Unknown[0].Until, location), seen.Unknown[0].Why)}
 	}
-	fmt.Fprintf(p.out, "all noons were drawn, each once, with %d different eligible winners, and the ledger records every draw\n", want.Winners)
+	fmt.Fprintf(p.out, "all noons were drawn, each once, with %d different eligible winners, and the ledger records every draw\n", number)
 	return nil
 }

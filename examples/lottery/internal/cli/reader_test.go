@@ -67,8 +67,8 @@ func TestReadersNeedOnlyReadPermission(t *testing.T) {
 			}
 
 			redis := startRedis(t)
-			shared := []string{"--redis=redis://" + redis.Addr(), "--winners=3", "--schedule=@every " + playedEvery.String()}
-			r := serve(t, append(shared, "--database="+dsn(c.scheme, d), "--lease=1s", "--entrants="+write(t, "entrants.csv", fiveEntrants))...)
+			shared := []string{"--redis=redis://" + redis.Addr(), "--winners=3"}
+			r := serve(t, append(shared, "--schedule=@every "+playedEvery.String(), "--database="+dsn(c.scheme, d), "--lease=1s", "--entrants="+write(t, "entrants.csv", fiveEntrants))...)
 			first := r.await("draw committed", 1).Tick
 			r.await("draw committed", 2)
 			r.end()
@@ -223,7 +223,7 @@ func TestServeWithCertificatesForRedis(t *testing.T) {
 		t.Errorf("exit code %d\n%s", code, r.logs)
 	}
 	code, stdout, stderr := run(t.Context(), nil, slices.Concat([]string{
-		"verify", "--redis=rediss://" + redis.Addr(), "--database=sqlite:" + file, "--winners=3", "--schedule=@every 100ms",
+		"verify", "--redis=rediss://" + redis.Addr(), "--database=sqlite:" + file, "--winners=3",
 		"--since=" + first.Format(time.RFC3339Nano), "--until=" + first.Add(playedEvery).Format(time.RFC3339Nano),
 	}, good)...)
 	if code != cli.Done {

@@ -323,11 +323,11 @@ func TestServeTogether(t *testing.T) {
 			t.Parallel()
 			redis := startRedis(t)
 			shared := []string{
-				"--redis=redis://" + redis.Addr(), "--database=" + fresh(t), "--winners=3", "--schedule=@every " + playedEvery.String(),
+				"--redis=redis://" + redis.Addr(), "--database=" + fresh(t), "--winners=3",
 			}
 			var replicas []*replica
 			for range 4 {
-				replicas = append(replicas, serve(t, append(shared, "--lease=1s", "--entrants="+write(t, "entrants.csv", fiveEntrants))...))
+				replicas = append(replicas, serve(t, append(shared, "--schedule=@every "+playedEvery.String(), "--lease=1s", "--entrants="+write(t, "entrants.csv", fiveEntrants))...))
 			}
 			for _, r := range replicas {
 				r.await("replica is ready", 1)

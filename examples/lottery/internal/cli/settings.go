@@ -168,7 +168,7 @@ func (s *settings) zone(name, value string) *time.Location {
 	return location
 }
 
-// instant parses a point in time. in is its zone if it has none.
+// instant parses a point in time, or a duration before now. in is its zone if it has none.
 func (s *settings) instant(name, value string, in *time.Location, now time.Time) time.Time {
 	if value == "now" {
 		return now
@@ -176,12 +176,15 @@ func (s *settings) instant(name, value string, in *time.Location, now time.Time)
 	if in == nil {
 		in = time.UTC // the error in the zone has been recorded
 	}
+	if ago, err := time.ParseDuration(value); err == nil && ago > 0 {
+		return now.Add(-ago)
+	}
 	for _, layout := range []string{time.RFC3339Nano, time.DateTime, "2006-01-02 15:04", time.DateOnly} {
 		if t, err := time.ParseInLocation(layout, value, in); err == nil {
 			return t
 		}
 	}
-	s.refuse(name, value, `a date such as 2026-11-21, a date and time such as "2026-11-21 12:00" in the time zone, one with an offset such as 2026-11-21T12:00:00+08:00, or now`)
+	s.refuse(name, value, `a duration before now such as 48h, a date such as 2026-11-21, a date and time such as "2026-11-21 12:00" in the time zone, one with an offset such as 2026-11-21T12:00:00+08:00, or now`)
 	return time.Time{}
 }
 

@@ -29,7 +29,7 @@ func (d *demo) check(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	report, err := audit.Check(ctx, r.drawing.Store, ledger, d.expected())
+	report, err := audit.Check(ctx, r.drawing.Store, ledger, winners, d.first, d.noon(noons+1))
 	if err != nil {
 		return err
 	}

@@ -18,7 +18,6 @@ import (
 
 	"github.com/noonlock/noonlock/examples/lottery/internal/draw"
 	"github.com/noonlock/noonlock/examples/lottery/internal/entrants"
-	"github.com/noonlock/noonlock/examples/lottery/internal/noon"
 	"github.com/noonlock/noonlock/examples/lottery/internal/store"
 	"github.com/noonlock/noonlock/singleton"
 	"github.com/noonlock/noonlock/singleton/schedule"
@@ -223,13 +222,4 @@ func (d *demo) introduce(totals entrants.Totals) {
 	}
 	next := d.schedule.Next(time.Now())
 	d.print(fmt.Sprintf("\nThe first noon is at %s.\n", next.Local().Format(time.TimeOnly)))
-}
-
-// expected returns the expected content of the database at the end.
-func (d *demo) expected() store.Expected {
-	want := store.Expected{Job: noon.Job, Since: d.first, Until: d.noon(noons + 1), Winners: winners}
-	for n := range noons {
-		want.Ticks = append(want.Ticks, d.noon(n+1))
-	}
-	return want
 }

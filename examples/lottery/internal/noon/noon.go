@@ -6,7 +6,6 @@ import (
 	"context"
 	"crypto/rand"
 	"database/sql"
-	"fmt"
 	"io"
 	"time"
 
@@ -15,7 +14,6 @@ import (
 	"github.com/noonlock/noonlock/examples/lottery/internal/draw"
 	"github.com/noonlock/noonlock/examples/lottery/internal/store"
 	"github.com/noonlock/noonlock/singleton"
-	"github.com/noonlock/noonlock/singleton/schedule"
 	"github.com/noonlock/noonlock/singleton/sqlonce"
 )
 
@@ -109,19 +107,4 @@ func (d *Drawing) write(ctx context.Context, tx *sql.Tx, run singleton.Run) erro
 		return err
 	}
 	return d.Written(ctx, tx, run, winners)
-}
-
-// maxNoons limits the noons of one range: a million daily noons are 2,700 years.
-const maxNoons = 1_000_000
-
-// Between returns the noons t of the schedule with since ≤ t < until.
-func Between(schedule schedule.Schedule, since, until time.Time) ([]time.Time, error) {
-	var noons []time.Time
-	for t := schedule.Next(since.Add(-1)); !t.IsZero() && t.Before(until); t = schedule.Next(t) {
-		if len(noons) == maxNoons {
-			return nil, fmt.Errorf("noon: the range has more than %d noons; it must be shorter", maxNoons)
-		}
-		noons = append(noons, t)
-	}
-	return noons, nil
 }

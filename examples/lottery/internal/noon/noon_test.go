@@ -20,7 +20,6 @@ import (
 	"github.com/noonlock/noonlock/examples/lottery/internal/noon"
 	"github.com/noonlock/noonlock/examples/lottery/internal/store"
 	"github.com/noonlock/noonlock/singleton"
-	"github.com/noonlock/noonlock/singleton/schedule"
 	"github.com/noonlock/noonlock/singleton/sqlonce"
 )
 
@@ -135,30 +134,6 @@ func winners(t *testing.T, st *store.Store, day int) []string {
 		t.Fatal(err)
 	}
 	return ids
-}
-
-func TestBetween(t *testing.T) {
-	t.Parallel()
-	schedule, err := schedule.Parse("0 12 * * *", schedule.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, c := range map[string]struct {
-		since, until time.Time
-		want         []time.Time
-	}{
-		"since counts, until does not": {at(1), at(3), []time.Time{at(1), at(2)}},
-		"between two noons":            {at(1).Add(1), at(2), nil},
-		"until just after a noon":      {at(1).Add(1), at(2).Add(1), []time.Time{at(2)}},
-	} {
-		got, err := noon.Between(schedule, c.since, c.until)
-		if err != nil || !slices.EqualFunc(got, c.want, time.Time.Equal) {
-			t.Errorf("%s: %v, %v; want %v", name, got, err, c.want)
-		}
-	}
-	if _, err := noon.Between(schedule, time.Time{}, at(1).AddDate(4000, 0, 0)); err == nil {
-		t.Error("more than a million noons were listed")
-	}
 }
 
 // The idle timeout of a frozen replica is close to the lease, in whole seconds, and at least

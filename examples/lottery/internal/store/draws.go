@@ -103,20 +103,6 @@ func between(job string, since, until time.Time) []any {
 	return []any{job, from, to, -to, -from} // the ticks of triggered runs are negative
 }
 
-// First returns the oldest tick that has a draw or winners, the zero time if there is none.
-func (s *Store) First(ctx context.Context, job string) (time.Time, error) {
-	var tick sql.NullInt64
-	err := s.db.QueryRowContext(ctx, s.sql("SELECT MIN(oldest) FROM (SELECT MIN(tick) AS oldest FROM draws WHERE job = ? AND tick > 0 "+
-		"UNION ALL SELECT MIN(tick) AS oldest FROM winners WHERE job = ? AND tick > 0) AS both_tables"), job, job).Scan(&tick)
-	if err != nil {
-		return time.Time{}, fmt.Errorf("store: reading the first draw: %w", err)
-	}
-	if !tick.Valid {
-		return time.Time{}, nil
-	}
-	return time.UnixMilli(tick.Int64).UTC(), nil
-}
-
 // Last returns the newest tick that has a draw, the zero time if there is none.
 func (s *Store) Last(ctx context.Context, job string) (time.Time, error) {
 	var tick sql.NullInt64

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -13,18 +12,11 @@ import (
 	"github.com/noonlock/noonlock/singleton/sqlonce"
 )
 
-// ErrNothingExpected means that a range has no noon, so there is nothing to verify.
-var ErrNothingExpected = errors.New("store: no noon is expected in this range, so nothing can be verified")
-
 // Kind is the kind of a Finding.
 type Kind string
 
 // The kinds of findings.
 const (
-	// Missing: no draw at an instant that has one.
-	Missing Kind = "missing"
-	// Extra: a draw at an instant that should have none.
-	Extra Kind = "extra"
 	// Short: another number of winners than expected, or positions other than 1, 2, 3, …
 	Short Kind = "short"
 	// Repeated: the same noon was drawn more than once, or the same winner more than once at a noon. The tables' keys
@@ -34,9 +26,9 @@ const (
 	Ineligible Kind = "ineligible"
 	// Undrawn: winners without a draw.
 	Undrawn Kind = "undrawn"
-	// Unledgered: a draw that is not in the ledger, or is there as the draw of another run.
+	// Unledgered: a draw that a ledger does not have, or has as the draw of another run. The markers are a ledger, too.
 	Unledgered Kind = "unledgered"
-	// Unrecorded: a run that the ledger records as done, without a draw.
+	// Unrecorded: a run that a ledger records as done, without a draw.
 	Unrecorded Kind = "unrecorded"
 )
 
@@ -50,65 +42,25 @@ type Finding struct {
 // String returns the finding as one line.
 func (f Finding) String() string { return fmt.Sprintf("%s: %s: %s", stamp(f.Tick), f.Kind, f.Detail) }
 
-// Expected is the expected content of the database.
-type Expected struct {
-	Job string
-	// Since and Until limit the range: Since ≤ tick < Until. Verify ignores everything outside of it.
-	Since, Until time.Time
-	// Ticks are all instants in the range that should have a draw.
-	Ticks []time.Time
-	// Unscheduled are the parts of the range whose schedule is unknown. Verify reports no missing or extra noons there.
-	Unscheduled []Span
-	// Winners is the expected number of winners per draw.
-	Winners int
-}
-
-// A Span is a range of instants t with Since ≤ t < Until.
-type Span struct{ Since, Until time.Time }
-
-func (s Span) contains(t time.Time) bool { return !t.Before(s.Since) && t.Before(s.Until) }
-
-// Ledger returns the runs of a job with since ≤ Tick < until that some ledger records as done. The method Markers of
-// sqlonce.Once is a Ledger.
-type Ledger func(ctx context.Context, job string, since, until time.Time) ([]sqlonce.Marker, error)
-
-// Verify compares the draws with the expectation and with the ledger, and returns all problems, ordered by tick. It
-// returns ErrNothingExpected if no tick is expected and nothing is unscheduled. A nil ledger means the markers in the same
-// database.
+// Verify checks the draws of a job with since ≤ Tick < until: their markers in the same database, and their winners. It
+// returns all problems, ordered by tick. It does not know which noons there must be.
 //
 // Verify checks eligibility in the current table of entrants, so it reports winners that were removed from the list later.
-// It may also report a noon that is being drawn, so the range should be in the past.
-func (s *Store) Verify(ctx context.Context, want Expected, ledger Ledger) ([]Finding, error) {
-	if len(want.Ticks) == 0 && len(want.Unscheduled) == 0 {
-		return nil, ErrNothingExpected
-	}
-	if want.Winners < 1 {
-		return nil, fmt.Errorf("store: the number of winners is %d; it must be at least 1", want.Winners)
-	}
-	expected := map[int64]bool{}
-	for _, tick := range want.Ticks {
-		if tick.Before(want.Since) || !tick.Before(want.Until) {
-			return nil, fmt.Errorf("store: the noon %s is not within the range; it must be from %s to before %s",
-				stamp(tick), stamp(want.Since), stamp(want.Until))
-		}
-		expected[tick.UnixMilli()] = true
-	}
-	if ledger == nil {
-		ledger = s.once.Markers
-	}
-	markers, err := ledger(ctx, want.Job, want.Since, want.Until)
+// It may also report a noon that is being drawn.
+func (s *Store) Verify(ctx context.Context, job string, since, until time.Time, winners int) ([]Finding, error) {
+	markers, err := s.once.Markers(ctx, job, since, until)
 	if err != nil {
-		return nil, fmt.Errorf("store: reading the ledger: %w", err)
+		return nil, fmt.Errorf("store: reading the markers: %w", err)
 	}
-	draws, err := s.Draws(ctx, want.Job, want.Since, want.Until)
+	draws, err := s.Draws(ctx, job, since, until)
 	if err != nil {
 		return nil, err
 	}
-	winners, err := s.winnersOf(ctx, want)
+	won, err := s.winnersOf(ctx, job, since, until)
 	if err != nil {
 		return nil, err
 	}
-	v := verification{want: want, markers: map[int64]sqlonce.Marker{}, draws: map[int64][]Draw{}, winners: winners}
+	v := verification{expected: winners, markers: map[int64]sqlonce.Marker{}, draws: map[int64][]Draw{}, winners: won}
 	all := map[int64]bool{}
 	for _, m := range markers {
 		run := singleton.RunID{Tick: m.Tick, Triggered: m.Triggered}.Key()
@@ -119,14 +71,11 @@ func (s *Store) Verify(ctx context.Context, want Expected, ledger Ledger) ([]Fin
 		v.draws[d.Key()] = append(v.draws[d.Key()], d)
 		all[d.Key()] = true
 	}
-	for tick := range expected {
-		all[tick] = true
+	for run := range won {
+		all[run] = true
 	}
-	for tick := range winners {
-		all[tick] = true
-	}
-	for tick := range all {
-		v.judge(tick, expected[tick])
+	for run := range all {
+		v.judge(run)
 	}
 	slices.SortFunc(v.findings, func(a, b Finding) int {
 		return cmp.Or(a.Tick.Compare(b.Tick), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Detail, b.Detail))
@@ -136,7 +85,7 @@ func (s *Store) Verify(ctx context.Context, want Expected, ledger Ledger) ([]Fin
 
 // verification holds the data by the keys of runs.
 type verification struct {
-	want     Expected
+	expected int // winners of a draw
 	markers  map[int64]sqlonce.Marker
 	draws    map[int64][]Draw
 	winners  map[int64][]winner
@@ -149,7 +98,7 @@ type winner struct {
 	eligible sql.NullBool // not valid: not an entrant
 }
 
-func (v *verification) judge(tick int64, expected bool) {
+func (v *verification) judge(tick int64) {
 	run := singleton.RunOf(tick)
 	found := func(kind Kind, format string, args ...any) {
 		detail := fmt.Sprintf(format, args...)
@@ -160,24 +109,18 @@ func (v *verification) judge(tick int64, expected bool) {
 	}
 	draws, winners := v.draws[tick], v.winners[tick]
 	marker, marked := v.markers[tick]
-	switch {
-	case len(draws) == 0 && expected:
-		found(Missing, "there is no draw")
-	case len(draws) > 0 && !expected && !run.Triggered && !v.unscheduled(tick):
-		found(Extra, "there is a draw at an instant that should have none")
-	}
 	if len(draws) > 1 {
 		found(Repeated, "it was drawn %d times", len(draws))
 	}
 	if marked && len(draws) == 0 {
-		found(Unrecorded, "the ledger records attempt %d with token %d as done, but there is no draw", marker.Attempt, marker.Token)
+		found(Unrecorded, "the marker records attempt %d with token %d as done, but there is no draw", marker.Attempt, marker.Token)
 	}
 	for _, d := range draws {
 		switch {
 		case !marked:
-			found(Unledgered, "the ledger does not have attempt %d with token %d", d.Attempt, d.Token)
+			found(Unledgered, "there is no marker of attempt %d with token %d", d.Attempt, d.Token)
 		case marker.Attempt != d.Attempt || marker.Token != d.Token:
-			found(Unledgered, "it was drawn by attempt %d with token %d, but the ledger has attempt %d with token %d",
+			found(Unledgered, "it was drawn by attempt %d with token %d, but the marker has attempt %d with token %d",
 				d.Attempt, d.Token, marker.Attempt, marker.Token)
 		}
 	}
@@ -187,8 +130,8 @@ func (v *verification) judge(tick int64, expected bool) {
 		}
 		return
 	}
-	if len(winners) != v.want.Winners {
-		found(Short, "it has %d of %d winners", len(winners), v.want.Winners)
+	if len(winners) != v.expected {
+		found(Short, "it has %d of %d winners", len(winners), v.expected)
 	}
 	seen := map[string]int{}
 	for i, w := range winners {
@@ -207,14 +150,10 @@ func (v *verification) judge(tick int64, expected bool) {
 	}
 }
 
-func (v *verification) unscheduled(tick int64) bool {
-	return slices.ContainsFunc(v.want.Unscheduled, func(s Span) bool { return s.contains(time.UnixMilli(tick)) })
-}
-
-func (s *Store) winnersOf(ctx context.Context, want Expected) (map[int64][]winner, error) {
+func (s *Store) winnersOf(ctx context.Context, job string, since, until time.Time) (map[int64][]winner, error) {
 	rows, err := s.db.QueryContext(ctx, s.sql("SELECT w.tick, w.position, w.entrant_id, e.eligible FROM winners w "+
 		"LEFT JOIN entrants e ON e.id = w.entrant_id WHERE w.job = ? AND "+inRange+" ORDER BY w.tick, w.position"),
-		between(want.Job, want.Since, want.Until)...)
+		between(job, since, until)...)
 	if err != nil {
 		return nil, fmt.Errorf("store: reading winners: %w", err)
 	}
