@@ -18,6 +18,9 @@ import (
 func compare(ctx context.Context, options *redis.UniversalOptions, dsn store.DSN, winners int, since, until time.Time) (seen audit.Report, schedules []singleton.ScheduleChange, err error) {
 	rdb := inputs.Client(options)
 	defer rdb.Close()
+	if err := inputs.Ping(ctx, rdb, "job/"+noon.Job); err != nil {
+		return seen, nil, inputs.Explain(ctx, err, options)
+	}
 	client, err := lockcore.New(rdb, lockcore.Config{})
 	if err != nil {
 		return seen, nil, err

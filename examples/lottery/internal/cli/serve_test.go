@@ -210,6 +210,32 @@ func TestServeWithWrongPasswords(t *testing.T) {
 	}
 }
 
+// If only one side uses TLS, the first error says so.
+func TestOneSideWithoutTLS(t *testing.T) {
+	t.Parallel()
+	authority := servers.SelfSigned(t)
+	server := authority.Sign(t)
+	redis := servers.Redis(t, "tls-cert-file "+server.Cert, "tls-key-file "+server.Key, "tls-ca-cert-file "+authority.Cert)
+	database := "--database=sqlite:" + play(t, 1).file
+	for url, want := range map[string]string{
+		"rediss://" + redis.Addr() + "?dial_timeout=500ms": "the server " + redis.Addr() + " does not speak TLS; the URL must begin with redis, not rediss",
+		"redis://" + redis.SecureAddr():                    "the server " + redis.SecureAddr() + " needs TLS; the URL must begin with rediss, not redis",
+	} {
+		r := serve(t, "--redis="+url, database, "--winners=3", "--entrants="+write(t, "entrants.csv", fiveEntrants))
+		if line := r.await("redis cannot be used; retrying", 1); line.Error != want || r.logs.Count("redis is not available yet; retrying") > 0 {
+			t.Errorf("%s: the replica logs\n%s", url, r.logs)
+		}
+		r.awaitPage("/readyz/redis", http.StatusInternalServerError, want)
+		if code := r.end(); code != cli.Done {
+			t.Errorf("%s: exit code %d", url, code)
+		}
+		code, _, stderr := run(t.Context(), nil, "verify", "--redis="+url, database)
+		if code != cli.Unseen || stderr != "lottery verify: "+want+"\n" {
+			t.Errorf("%s: verify: exit code %d\n%s", url, code, stderr)
+		}
+	}
+}
+
 // The metrics, and the optional checks.
 func TestServeReportsMetrics(t *testing.T) {
 	t.Parallel()

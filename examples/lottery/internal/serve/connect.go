@@ -56,7 +56,7 @@ func (r *Replica) reachRedis(ctx context.Context) error {
 	}
 	return r.persist(ctx, "redis", &r.redis, func(ctx context.Context) error {
 		if err := ping(ctx); err != nil {
-			return err
+			return inputs.Explain(ctx, err, r.cfg.Redis...)
 		}
 		r.redis.set(ping)
 		return nil
