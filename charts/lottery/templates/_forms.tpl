@@ -9,9 +9,9 @@ the form, and nothing otherwise.
 {{- sub (dateModify . $start).UnixNano $start.UnixNano -}}
 {{- end -}}
 
-{{/* An instant, parsed as in the program. */}}
+{{/* An instant, or a duration before now, parsed as in the program. */}}
 {{- define "lottery.isInstant" -}}
-{{- if eq . "now" -}}yes{{- end -}}
+{{- if or (eq . "now") (gt (include "lottery.nanoseconds" . | int64) 0) -}}yes{{- end -}}
 {{- range $layout := list "2006-01-02T15:04:05.999999999Z07:00" "2006-01-02 15:04:05" "2006-01-02 15:04" "2006-01-02" -}}
 {{- if not (toDate $layout $).IsZero -}}yes{{- end -}}
 {{- end -}}

@@ -147,10 +147,10 @@ reported together.
 {{- $wrong = append $wrong (printf "monitoring.serviceMonitor.interval is %q; it must be a duration such as 30s or 1m30s" $interval) -}}
 {{- end -}}
 {{- if and $v.verify.since (not (include "lottery.isInstant" $v.verify.since)) -}}
-{{- $wrong = append $wrong (printf "verify.since is %q; it must be a date such as 2026-11-21, \"2026-11-21 12:00\", 2026-11-21T12:00:00+08:00, now, or empty for the installation" $v.verify.since) -}}
+{{- $wrong = append $wrong (printf "verify.since is %q; it must be a duration before now such as 48h, a date such as 2026-11-21, \"2026-11-21 12:00\", 2026-11-21T12:00:00+08:00, now, or empty for the installation" $v.verify.since) -}}
 {{- end -}}
-{{- if not (include "lottery.isInstant" $v.verify.until) -}}
-{{- $wrong = append $wrong (printf "verify.until is %q; it must be a date such as 2026-11-21, \"2026-11-21 12:00\", 2026-11-21T12:00:00+08:00, or now" $v.verify.until) -}}
+{{- if and $v.verify.until (not (include "lottery.isInstant" $v.verify.until)) -}}
+{{- $wrong = append $wrong (printf "verify.until is %q; it must be a duration before now such as 48h, a date such as 2026-11-21, \"2026-11-21 12:00\", 2026-11-21T12:00:00+08:00, or empty for now" $v.verify.until) -}}
 {{- end -}}
 
 {{- range $where, $image := dict "image.repository" $v.image.repository "redis.image.repository" $v.redis.image.repository -}}
