@@ -100,7 +100,7 @@ func TestAttemptValue(t *testing.T) {
 		if want := (parsedAttempt{mutexKind{}, "PROCESS", c.number, c.identity}); !ok || p != want {
 			t.Errorf("%q was read as %+v, %v", value, p, ok)
 		}
-		for _, k := range []ownedKind{{reentrantKind, modeWrite, "me"}, {readWriteKind, modeRead, "a/b.c:d"}} {
+		for _, k := range []ownedKind{{modeWrite, "me"}, {modeRead, "a/b.c:d"}} {
 			value := ownedValue(k, "PROCESS", c.number, c.trusted, c.identity)
 			p, ok := parseAttempt(value)
 			if want := (parsedAttempt{k, "PROCESS", c.number, c.identity}); !ok || p != want {
@@ -111,7 +111,7 @@ func TestAttemptValue(t *testing.T) {
 			t.Errorf("%q shows %q", value, p.identity)
 		}
 	}
-	for _, bad := range []string{"", "nl1:", "nl1:a", "nl1:a.b", "nl1:a.b.c", "nl1:a.1.t.x/i", "nl1:a.!.t/i", "nl2:a.1.t/i", "a foreign client", "nx1:a.1.t/me i", "ns1:a.1.t.r/i", "nl1:a.1.t.r/me i", "nl1:a.zzzzzzzzzzzzzz.t/i"} {
+	for _, bad := range []string{"", "nl1:", "nl1:a", "nl1:a.b", "nl1:a.b.c", "nl1:a.1.t.x/i", "nl1:a.!.t/i", "nl2:a.1.t/i", "a foreign client", "ns1:a.1.t/me i", "ns1:a.1.t.r/i", "nl1:a.1.t.r/me i", "nl1:a.zzzzzzzzzzzzzz.t/i"} {
 		if p, ok := parseAttempt(bad); ok || p.identity != "" {
 			t.Errorf("%q was taken for one of ours and shows %q", bad, p.identity)
 		}

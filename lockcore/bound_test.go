@@ -61,7 +61,7 @@ func everyCallToAQuorum(e *testenv.Env, c *lockcore.Client, add testenv.AddCall)
 			return err
 		},
 		"Client.CheckRights of a lock with owners": func(ctx context.Context) error {
-			return c.CheckRights(ctx, "orders", lockcore.LockReentrant)
+			return c.CheckRights(ctx, "orders", lockcore.LockReadWrite)
 		},
 		"Client.ReentrantMutex": func(context.Context) error {
 			_, err := c.ReentrantMutex("other", "owner", lockcore.LeaseConfig{})

@@ -67,10 +67,10 @@ func onOneServer(t *testing.T, test func(e *env)) {
 // kinds are the kinds of locks that a test runs on. With "read", the first lock of a name
 // is the reading side of an RWMutex, usually that of the faulty holder. All further ones are
 // writing sides, so that its holder still excludes them.
-var kinds = []string{"mutex", "reentrant", "write", "read"}
+var kinds = []string{"mutex", "write", "read"}
 
 // serverKinds are those that meet a real server. Only at night they are all: "read" has both sides
-// of an RWMutex, and a ReentrantMutex the scripts of its writing side.
+// of an RWMutex.
 func serverKinds() []string {
 	if testenv.Nightly() {
 		return kinds
@@ -184,8 +184,6 @@ func (e *env) mutex(c *lockcore.Client, name string, cfg lockcore.LeaseConfig) l
 // lockOf returns a lock of a kind. The holders exclude each other, except those of the kind "read".
 func lockOf(c *lockcore.Client, kind, name, owner string, cfg lockcore.LeaseConfig) (locker, error) {
 	switch kind {
-	case "reentrant":
-		return c.ReentrantMutex(name, owner, cfg)
 	case "write":
 		return c.RWMutex(name, owner, lockcore.RWConfig{Read: cfg, Write: cfg})
 	case "read":
@@ -356,7 +354,7 @@ func (e *env) stored(name string) string {
 }
 
 // owned reports whether the locks of the test have owners.
-func (e *env) owned() bool { return e.kind == "reentrant" || e.kind == "write" }
+func (e *env) owned() bool { return e.kind == "write" }
 
 // scriptOf returns the script of the test's kind that corresponds to that of a mutex.
 func (e *env) scriptOf(name string) string {

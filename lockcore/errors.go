@@ -63,8 +63,8 @@ var (
 	ErrUpgrade = errors.New("lockcore: cannot upgrade to write while other owners read")
 
 	// ErrNotWriter means that Downgrade was called on a lease that is not a write lease of
-	// an RWMutex.
-	ErrNotWriter = errors.New("lockcore: not a write lease of an RWMutex")
+	// an RWMutex or a ReentrantMutex.
+	ErrNotWriter = errors.New("lockcore: not a write lease of a lock with owners")
 
 	// ErrClosed means that the Client is closed. It is also the cause of the contexts of
 	// the leases that Close released.

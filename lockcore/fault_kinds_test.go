@@ -122,7 +122,7 @@ func TestFault27_CountIsExact(t *testing.T) {
 	} {
 		t.Run(string(kind), func(t *testing.T) {
 			onBoth(t, func(e *env) {
-				e.kind = "reentrant" // for the names of scripts
+				e.kind = "write" // for the names of scripts
 				e.warmAll()
 				a, f := e.Linked("a")
 				m := e.reentrant(a, "orders", "me", ttl(3*time.Second))

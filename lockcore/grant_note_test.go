@@ -15,14 +15,14 @@ func note(process, mark, till string) string { return fmt.Sprintf("%s %s%040s\n"
 // the notes on other processes stay. The field is deleted with its last note.
 func TestRequestsConfirmGrants(t *testing.T) {
 	toTheMillisecond(t, func(e *timed) {
-		const mine, again, waiter = "nx1:ALIVE.1.t.w/me id", "nx1:ALIVE.2.t.w/me id", "nx1:OTHER.2.u.w/other id"
+		const mine, again, waiter = "ns1:ALIVE.1.t.w/me id", "ns1:ALIVE.2.t.w/me id", "ns1:OTHER.2.u.w/other id"
 		k := e.scriptKeys("orders")
 		mutex := func(holder string, queue ...string) func() {
 			return func() { e.establish("orders", mutexState{lock: holder, queue: queue, fence: true}) }
 		}
 		owned := func(holder string, queue ...string) func() {
 			return func() {
-				e.establishOwned("orders", ownedState{kind: "nx1", entries: []ownedEntry{{"w", holder, minute}}, queue: queue})
+				e.establishOwned("orders", ownedState{kind: "ns1", entries: []ownedEntry{{"w", holder, minute}}, queue: queue})
 			}
 		}
 		for _, row := range []struct {
@@ -132,8 +132,8 @@ func TestCallsAfterALapsedGrant(t *testing.T) {
 				}
 				form, script, holder := "nl1:%s.%d.t/id", "mutex_leave", "nl1:HOLDER.1.t/id"
 				if kind == "owned" {
-					form, script, holder = "nx1:%s.%d.t.w/owner%[2]d id", "owned_leave", "nx1:HOLDER.1.t.w/holder id"
-					e.establishOwned("orders", ownedState{kind: "nx1", entries: []ownedEntry{{"w", holder, minute}}})
+					form, script, holder = "ns1:%s.%d.t.w/owner%[2]d id", "owned_leave", "ns1:HOLDER.1.t.w/holder id"
+					e.establishOwned("orders", ownedState{kind: "ns1", entries: []ownedEntry{{"w", holder, minute}}})
 				} else {
 					must(e.env, e.Raw.Del(e.Context(), k...).Err())
 					must(e.env, e.Raw.Set(e.Context(), k[0], holder, minute).Err())
@@ -209,7 +209,7 @@ func TestTokenOfAGrantThatCameTooLate(t *testing.T) {
 			e.Helper()
 			return e.run("owned_acquire", k, attempt, 60000, ask, keep.Milliseconds(), ended)
 		}
-		const mine, elsewhere = "nx1:ALIVE.1.t.w/me id", "nx1:OTHER.1.t.w/me id"
+		const mine, elsewhere = "ns1:ALIVE.1.t.w/me id", "ns1:OTHER.1.t.w/me id"
 		granted := acquire(mine, "try", "0")
 		ended := granted[len("[1 ") : len(granted)-1]
 		first := acquire(mine, "look", ended)
@@ -231,7 +231,7 @@ func TestTheLastRequestPassesChecksOn(t *testing.T) {
 		_, err := ear.Receive(e.Context())
 		must(e.env, err)
 		for _, kind := range []struct{ script, attempt string }{
-			{"mutex_leave", "nl1:%s.1.t/id"}, {"owned_leave", "nx1:%s.1.t.w/%[1]s id"},
+			{"mutex_leave", "nl1:%s.1.t/id"}, {"owned_leave", "ns1:%s.1.t.w/%[1]s id"},
 		} {
 			attempt := func(process string) string { return fmt.Sprintf(kind.attempt, process) }
 			for _, row := range []struct {
@@ -255,7 +255,7 @@ func TestTheLastRequestPassesChecksOn(t *testing.T) {
 			} {
 				me, holder := attempt("HOLDER"), attempt(row.holder)
 				if kind.script == "owned_leave" {
-					e.establishOwned("orders", ownedState{kind: "nx1", entries: []ownedEntry{{"w", holder, minute}}})
+					e.establishOwned("orders", ownedState{kind: "ns1", entries: []ownedEntry{{"w", holder, minute}}})
 				} else {
 					e.establish("orders", mutexState{fence: true})
 					must(e.env, e.Raw.Set(e.Context(), k[0], holder, minute).Err())

@@ -17,8 +17,7 @@ type LockKind string
 const (
 	LockFree      LockKind = "free"
 	LockMutex     LockKind = "mutex"     // a Mutex, or the lock of an election or a Daemon
-	LockReentrant LockKind = "reentrant" // a ReentrantMutex
-	LockReadWrite LockKind = "readwrite" // an RWMutex
+	LockReadWrite LockKind = "readwrite" // an RWMutex or a ReentrantMutex
 	LockForeign   LockKind = "foreign"   // a key that this library did not write
 )
 
@@ -162,9 +161,7 @@ func lockKindOf(stored string, attempts []string) LockKind {
 	switch stored {
 	case "":
 		return LockFree
-	case reentrantKind:
-		return LockReentrant
-	case readWriteKind:
+	case ownedTag:
 		return LockReadWrite
 	case "string":
 		if len(attempts) == 1 {

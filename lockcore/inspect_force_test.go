@@ -36,8 +36,8 @@ func heldStates() []heldState {
 		{name: "empty", kind: "string"},
 		{name: "a list", kind: "other"},
 		{name: "a hash", kind: "other"},
-		{name: "a reentrant owner", kind: "nx1", entries: []ownedEntry{entry("nx1:ALIVE.1.t.w/one a", minute), entry("nx1:ALIVE.2.t.w/one b", time.Hour)}},
-		{name: "an attempt of it", kind: "nx1", entries: []ownedEntry{entry("nx1:ALIVE.2.t.w/one b", time.Hour)}},
+		{name: "an owner that writes twice", kind: "ns1", entries: []ownedEntry{entry("ns1:ALIVE.1.t.w/one a", minute), entry("ns1:ALIVE.2.t.w/one b", time.Hour)}},
+		{name: "an attempt of it", kind: "ns1", entries: []ownedEntry{entry("ns1:ALIVE.2.t.w/one b", time.Hour)}},
 		{name: "a reader", kind: "ns1", entries: []ownedEntry{entry(one, time.Hour)}},
 		{name: "a reader twice", kind: "ns1", entries: []ownedEntry{entry(one, time.Hour), entry(same, minute)}},
 		{name: "two readers", kind: "ns1", entries: []ownedEntry{entry(one, time.Hour), entry(same, minute), entry(two, minute/2)}},
@@ -98,7 +98,7 @@ func TestForceInEveryState(t *testing.T) {
 		}
 		inspect, force := load("lock_inspect"), load("lock_force")
 		k := e.scriptKeys("orders")
-		queue := []string{living, "nx1:ALIVE.5.t.w/five e", "ns1:ALIVE.6.t.r/six f", "nl1:ALIVE.7.t/seven"}
+		queue := []string{living, "ns1:ALIVE.5.t.w/five e", "ns1:ALIVE.6.t.r/six f", "nl1:ALIVE.7.t/seven"}
 		for _, then := range heldStates() {
 			e.establishHeld(then, queue)
 			answer, err := e.Raw.EvalSha(e.Context(), inspect, k[:4]).Slice()

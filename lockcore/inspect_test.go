@@ -50,7 +50,7 @@ func TestInspect(t *testing.T) {
 				[]lockcore.Waiter{{Identity: "b"}, {Identity: "a"}},
 			},
 			{
-				"x", lockcore.LockReentrant,
+				"x", lockcore.LockReadWrite,
 				[]locker{e.reentrant(a, "x", "one", cfg), e.reentrant(b, "x", "one", cfg)},
 				[]locker{e.reentrant(a, "x", "two", cfg)},
 				[]lockcore.Holder{{Identity: "a", Owner: "one"}, {Identity: "b", Owner: "one"}},
@@ -110,7 +110,7 @@ func TestInspectForeignKeys(t *testing.T) {
 		must(e, e.Raw.RPush(ctx, e.key("list", "lock"), "sesame").Err())
 		for name, fields := range map[string][]any{
 			"odd": {"kind", "truck", "end", "99999999999999"}, "mute": {"kind", ""}, "liar": {"kind", "string"},
-			"halved": {"kind", "nx1"},
+			"halved": {"kind", "ns1"},
 		} {
 			must(e, e.Raw.HSet(ctx, e.key(name, "lock"), fields...).Err())
 		}

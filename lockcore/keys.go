@@ -13,7 +13,7 @@ import (
 // <prefix>:{<name>}:<part>. The braces put all parts into one slot of a cluster.
 //
 //	lock       string  the holder's attempt, with the lease's TTL; a sorted set for a
-//	                   reentrant or read-write lock, see part_owned.lua
+//	                   lock with owners, see part_owned.lua
 //	fence      string  the counter of fencing tokens. Its TTL is Config.TokenRetention, a
 //	                   week for jobs and elections, and more if it is ahead of the clock
 //	queue      zset    the waiting attempts in order of arrival
@@ -144,7 +144,7 @@ func ownedValue(k ownedKind, process string, number uint64, trusted bool, identi
 	if trusted {
 		flag = "t"
 	}
-	return k.tag + ":" + process + "." + strconv.FormatUint(number, 36) + "." + flag + "." + k.mode + "/" + k.owner + " " + identity
+	return ownedTag + ":" + process + "." + strconv.FormatUint(number, 36) + "." + flag + "." + k.mode + "/" + k.owner + " " + identity
 }
 
 // A parsedAttempt is the content of a stored value.
@@ -166,12 +166,12 @@ func parseAttempt(value string) (p parsedAttempt, ok bool) {
 		return p, false
 	case tag == "nl1" && len(parts) == 3:
 		p.kind, p.identity = mutexKind{}, identity
-	case (tag == reentrantKind || tag == readWriteKind) && len(parts) == 4:
+	case tag == ownedTag && len(parts) == 4:
 		owner, shown, found := strings.Cut(identity, " ")
 		if !found {
 			return p, false
 		}
-		p.kind, p.identity = ownedKind{tag, parts[3], owner}, shown
+		p.kind, p.identity = ownedKind{parts[3], owner}, shown
 	default:
 		return p, false
 	}

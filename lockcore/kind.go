@@ -47,27 +47,21 @@ func (mutexKind) leave(a *attempt, withdraw bool) wire.Request {
 	return a.leaveBy(a.c.scripts.mutexLeave, withdraw)
 }
 
-// ownedKind is held by one owner that writes, or by any number of owners that read. A
-// reentrant lock has writers only.
+// ownedKind is held by one owner that writes, or by any number of owners that read.
 type ownedKind struct {
-	tag   string // reentrantKind or readWriteKind
 	mode  string // modeRead or modeWrite
 	owner string
 }
 
 const (
-	reentrantKind = "nx1"
-	readWriteKind = "ns1"
+	ownedTag = "ns1" // of stored values
 
 	modeRead  = "r"
 	modeWrite = "w"
 )
 
 func (k ownedKind) name() string {
-	switch {
-	case k.tag == reentrantKind:
-		return kindReentrant
-	case k.mode == modeRead:
+	if k.mode == modeRead {
 		return kindRead
 	}
 	return kindWrite

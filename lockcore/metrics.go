@@ -51,10 +51,9 @@ type queueMetrics struct {
 
 // The kinds of this package, as labels.
 const (
-	kindMutex     = "mutex"
-	kindReentrant = "reentrant"
-	kindRead      = "read"
-	kindWrite     = "write"
+	kindMutex = "mutex"
+	kindRead  = "read"
+	kindWrite = "write"
 )
 
 // The outcomes of attempts, as labels.

@@ -70,10 +70,9 @@ func TestMetrics(t *testing.T) {
 		}
 		cfg := ttl(2 * time.Second)
 		for kind, m := range map[string]locker{
-			"mutex":     e.mutex(c, "m", cfg),
-			"reentrant": e.reentrant(c, "x", "me", cfg),
-			"read":      reads{e.rw(c, "r", "me", cfg)},
-			"write":     e.rw(c, "w", "me", cfg),
+			"mutex": e.mutex(c, "m", cfg),
+			"read":  reads{e.rw(c, "r", "me", cfg)},
+			"write": e.rw(c, "w", "me", cfg),
 		} {
 			lease := e.try(m)
 			expect(1, "noonlock_leases_held", "kind", kind)

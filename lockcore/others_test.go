@@ -40,7 +40,7 @@ func TestWaitersOfOtherProcessesAreNotifiedOfAGrant(t *testing.T) {
 			{"the next waiter is no attempt", 40, []int{39}, 0, 0, 39},
 			{"the last one is of the process that is granted", 40, []int{0, 5}, -1, 0, 5},
 		} {
-			for kind, form := range map[string]string{"mutex": "nl1:%s.%d.u/id", "owned": "nx1:%[1]s.%[2]d.u.w/owner%[2]d id"} {
+			for kind, form := range map[string]string{"mutex": "nl1:%s.%d.u/id", "owned": "ns1:%[1]s.%[2]d.u.w/owner%[2]d id"} {
 				process := map[int]string{}
 				for _, rank := range row.others {
 					process[rank] = "OTHER"
@@ -67,8 +67,8 @@ func TestWaitersOfOtherProcessesAreNotifiedOfAGrant(t *testing.T) {
 				if kind == "mutex" {
 					must(e.env, e.Raw.Set(e.Context(), k[0], holder, minute).Err())
 				} else {
-					script, holder, left = "owned_leave", "nx1:HOLDER.1.u.w/holder id", "1001"
-					e.establishOwned("orders", ownedState{kind: "nx1", entries: []ownedEntry{{"w", holder, minute}}})
+					script, holder, left = "owned_leave", "ns1:HOLDER.1.u.w/holder id", "1001"
+					e.establishOwned("orders", ownedState{kind: "ns1", entries: []ownedEntry{{"w", holder, minute}}})
 				}
 				e.fillQueue("orders", queue...)
 				e.wants(kind+", "+row.name, e.run(script, k, holder, 0, keep.Milliseconds()), "[1 1000]")

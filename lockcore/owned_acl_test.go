@@ -139,8 +139,8 @@ func TestOwnedLockThatMayNotBeRead(t *testing.T) {
 	e := realEnv(t)
 	user := redis.NewClient(e.As("blind", "~noonlock:*", "+@all", "-zmscore"))
 	defer user.Close()
-	const mine = "nx1:ALIVE.1.t.w/me id"
-	e.establishOwned("orders", ownedState{kind: "nx1", entries: []ownedEntry{{"w", mine, time.Minute}}})
+	const mine = "ns1:ALIVE.1.t.w/me id"
+	e.establishOwned("orders", ownedState{kind: "ns1", entries: []ownedEntry{{"w", mine, time.Minute}}})
 	source, err := lockcore.ScriptSource("owned_acquire")
 	must(e, err)
 	answer, err := user.Eval(e.Context(), source, e.scriptKeys("orders"), argv("owned_acquire", mine, 60000, "look")...).Result()

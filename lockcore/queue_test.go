@@ -207,8 +207,6 @@ func TestThousandsOfDeadWaitersArePassedOver(t *testing.T) {
 // deadAttempt returns an attempt of a process that does not exist.
 func (e *env) deadAttempt(number int) string {
 	switch e.kind {
-	case "reentrant":
-		return fmt.Sprintf("nx1:DEADDEADDEAD.%d.t.w/dead dead", number)
 	case "write":
 		return fmt.Sprintf("ns1:DEADDEADDEAD.%d.t.w/dead dead", number)
 	default:
@@ -341,7 +339,7 @@ func TestFault41_ForgedMessages(t *testing.T) {
 			"g noonlock:{{x}}:lock " + values[0], "h", "h " + lock, "h " + lock + " x " + values[0], "h " + lock + " -5 " + values[0],
 			"h " + lock + " 99999999999999999999 " + values[0], "h " + lock + " 9223372036854775807 " + values[0], "h " + lock + " 1 " + values[0],
 			"s", "s s s", "l", "l " + lock, "l " + lock + " " + values[0], "l " + lock + " " + stale, "l x " + stale, "\x00\xff", "g " + lock + " nl1:" + b.Process() + ".zzzzzzzzzzzzzzzzzzzz.t/b", "g " + lock + " nl1:" + b.Process() + ".zz.t/b",
-			"g " + lock + " " + stale, "h " + lock + " 1 " + stale, "g noonlock:{other}:lock " + values[0], "g " + lock + " nx1:" + b.Process() + ".zz.t.w/b", "g " + lock + " ns1:" + b.Process() + ".zz.t.q/b c",
+			"g " + lock + " " + stale, "h " + lock + " 1 " + stale, "g noonlock:{other}:lock " + values[0], "g " + lock + " ns1:" + b.Process() + ".zz.t.w/b", "g " + lock + " ns1:" + b.Process() + ".zz.t.q/b c",
 		} {
 			for range 20 {
 				if n, err := e.Raw.Publish(e.Context(), channel, message).Result(); n == 0 || err != nil {

@@ -131,12 +131,8 @@ func (c *Client) checkQuorum(k kind, terms *leaseTerms) error {
 	if c.council == nil {
 		return nil
 	}
-	if k, owned := k.(ownedKind); owned {
-		what := "ReentrantMutex"
-		if k.tag == readWriteKind {
-			what = "RWMutex"
-		}
-		return &ConfigError{Field: "the Client of a " + what, Value: "of NewQuorum", Rule: "of New: entries of owners cannot be counted across servers"}
+	if _, owned := k.(ownedKind); owned {
+		return &ConfigError{Field: "the Client of a lock with owners", Value: "of NewQuorum", Rule: "of New: entries of owners cannot be counted across servers"}
 	}
 	switch {
 	case terms.replicas > 0:

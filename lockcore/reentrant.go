@@ -15,6 +15,9 @@ import "context"
 // if a request was executed late or its answer was lost. Until the entry ends, a lease of the
 // owner in another process gets the token of the ended lease.
 //
+// It is the write side of an RWMutex, for those who have no readers. If an RWMutex of the same name
+// is used, too, the owner may also read, and Lock may return ErrUpgrade.
+//
 // A ReentrantMutex has no state of its own and is safe for concurrent use.
 type ReentrantMutex struct{ mutex *Mutex }
 
@@ -22,23 +25,11 @@ type ReentrantMutex struct{ mutex *Mutex }
 // without control characters, spaces and braces. Names must not begin with job/ or
 // election/. ReentrantMutex sends nothing. The error is a *ConfigError.
 func (c *Client) ReentrantMutex(name, owner string, cfg LeaseConfig) (*ReentrantMutex, error) {
-	entry, err := c.ownedLock(name, ownedKind{reentrantKind, modeWrite, owner}, cfg)
+	entry, err := c.ownedLock(name, ownedKind{modeWrite, owner}, cfg)
 	if err != nil {
 		return nil, err
 	}
 	return &ReentrantMutex{entry}, nil
-}
-
-// ownedLock returns a lock of an owned kind: a ReentrantMutex, or one side of an RWMutex.
-func (c *Client) ownedLock(name string, k ownedKind, cfg LeaseConfig) (*Mutex, error) {
-	m, err := c.lock(name, k, cfg)
-	if err != nil {
-		return nil, err
-	}
-	if err := checkName("owner", k.owner); err != nil {
-		return nil, err
-	}
-	return m, nil
 }
 
 // Name returns the name of the lock.

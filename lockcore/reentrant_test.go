@@ -96,7 +96,7 @@ func TestFault32_KindsExcludeEachOther(t *testing.T) {
 			"write":     e.rw(c, "orders", "me", cfg),
 			"read":      reads{e.rw(c, "orders", "me", cfg)},
 		}
-		sides := map[string]bool{"write": true, "read": true}
+		sides := map[string]bool{"reentrant": true, "write": true, "read": true}
 		for held, m := range kinds {
 			lease := e.try(m)
 			for asked, other := range kinds {
@@ -126,7 +126,6 @@ func TestWaiterOfAnotherKindIsNotified(t *testing.T) {
 		pairs := [][2]locker{
 			{e.mutex(c, "one", cfg), e.rw(c, "one", "me", cfg)},
 			{e.rw(c, "two", "me", cfg), e.mutex(c, "two", cfg)},
-			{e.reentrant(c, "three", "me", cfg), e.rw(c, "three", "me", cfg)},
 		}
 		for _, pair := range pairs {
 			name := pair[0].Name()

@@ -72,7 +72,7 @@ func (e *nameEngine) LockScripts() []*wire.Script {
 }
 
 // CheckRights returns an error if the Redis user lacks a right that the locks of a kind need:
-// LockMutex, LockReentrant or LockReadWrite. It tries each command of their scripts at the server
+// LockMutex or LockReadWrite. It tries each command of their scripts at the server
 // of the name, on a key of the name that never exists. So it leaves nothing behind. It does not try
 // PUBLISH, which scripts can do without. If the server does not answer, it retries for up to 6.7 s.
 func (c *Client) CheckRights(ctx context.Context, name string, kind LockKind) error {
@@ -87,14 +87,14 @@ func (c *Client) CheckRights(ctx context.Context, name string, kind LockKind) er
 	scripts := e.LockScripts()
 	switch kind {
 	case LockMutex:
-	case LockReentrant, LockReadWrite:
+	case LockReadWrite:
 		if err := c.oneServer("a lock with owners"); err != nil {
 			return err
 		}
 		s := c.scripts
 		scripts = []*wire.Script{s.ownedAcquire, s.ownedRenew, s.ownedLeave, s.ownedDowngrade}
 	default:
-		return refuse("kind", "LockMutex, LockReentrant or LockReadWrite", kind)
+		return refuse("kind", "LockMutex or LockReadWrite", kind)
 	}
 	return opError("check rights", name, e.CheckRights(ctx, scripts...))
 }

@@ -56,7 +56,7 @@ func TestCheckRights(t *testing.T) {
 	e := realEnv(t)
 	notTried := strings.Fields("evalsha eval subscribe ping publish") // eval runs the trial itself
 	for kind, needed := range map[lockcore.LockKind][]string{
-		lockcore.LockMutex: rights, lockcore.LockReentrant: ownedRights, lockcore.LockReadWrite: ownedRights,
+		lockcore.LockMutex: rights, lockcore.LockReadWrite: ownedRights,
 	} {
 		check := func(without string) error {
 			user := string(kind) + "-" + without

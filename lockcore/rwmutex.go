@@ -42,15 +42,27 @@ type RWConfig struct {
 // without control characters, spaces and braces. Names must not begin with job/ or
 // election/. RWMutex sends nothing. The error is a *ConfigError.
 func (c *Client) RWMutex(name, owner string, cfg RWConfig) (*RWMutex, error) {
-	read, err := c.ownedLock(name, ownedKind{readWriteKind, modeRead, owner}, cfg.Read)
+	read, err := c.ownedLock(name, ownedKind{modeRead, owner}, cfg.Read)
 	if err != nil {
 		return nil, sideError("RWConfig.Read", err)
 	}
-	write, err := c.ownedLock(name, ownedKind{readWriteKind, modeWrite, owner}, cfg.Write)
+	write, err := c.ownedLock(name, ownedKind{modeWrite, owner}, cfg.Write)
 	if err != nil {
 		return nil, sideError("RWConfig.Write", err)
 	}
 	return &RWMutex{read, write}, nil
+}
+
+// ownedLock returns one side of a lock with owners.
+func (c *Client) ownedLock(name string, k ownedKind, cfg LeaseConfig) (*Mutex, error) {
+	m, err := c.lock(name, k, cfg)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkName("owner", k.owner); err != nil {
+		return nil, err
+	}
+	return m, nil
 }
 
 // sideError adds to a *ConfigError which of the two LeaseConfigs is invalid.
@@ -95,7 +107,7 @@ func (rw *RWMutex) Lock(ctx context.Context) (*Lease, error) {
 	return lease, opError("write lock", rw.Name(), err)
 }
 
-// Downgrade turns a write lease of an RWMutex into a read lease. No other owner can write
+// Downgrade turns a write lease of an RWMutex or a ReentrantMutex into a read lease. No other owner can write
 // in between. Waiting readers in front of the first waiting writer are granted, unless the
 // owner has another write lease. The lease keeps its token, context and timing. A second
 // Downgrade has no effect and returns nil.
@@ -103,12 +115,12 @@ func (rw *RWMutex) Lock(ctx context.Context) (*Lease, error) {
 // If the server does not answer, Downgrade retries until ctx or the lease ends. If the
 // error is ErrUnknown, the downgrade may have been applied, or may be applied later: do
 // not write any more. The lease is still held, unless the error is ErrNotHeld. For a lease
-// that RWMutex.Lock or RWMutex.TryLock did not return, the error is ErrNotWriter.
+// of another kind, the error is ErrNotWriter.
 func (l *Lease) Downgrade(ctx context.Context) error {
 	const op = "downgrade"
 	ctx = input.Context(ctx)
 	k, ok := l.a.kind.(ownedKind)
-	if !ok || k.tag != readWriteKind || k.mode != modeWrite {
+	if !ok || k.mode != modeWrite {
 		return opError(op, l.Name(), ErrNotWriter)
 	}
 	if cause := l.life.Err(); cause != nil {

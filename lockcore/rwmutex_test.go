@@ -280,7 +280,7 @@ func TestDowngradeRefused(t *testing.T) {
 	onBoth(t, func(e *env) {
 		c := e.Client("a")
 		cfg := ttl(20 * time.Second)
-		for _, m := range []locker{e.mutex(c, "one", cfg), e.reentrant(c, "two", "me", cfg), reads{e.rw(c, "three", "me", cfg)}} {
+		for _, m := range []locker{e.mutex(c, "one", cfg), reads{e.rw(c, "three", "me", cfg)}} {
 			lease := e.try(m)
 			mustIs(e, lease.Downgrade(e.Context()), lockcore.ErrNotWriter)
 			e.unlock(lease)

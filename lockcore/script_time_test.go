@@ -128,7 +128,7 @@ func TestHoldsToTheMillisecond(t *testing.T) {
 // The same of a lock with owners, whose end is a whole millisecond of the server's clock.
 func TestOwnedHoldsToTheMillisecond(t *testing.T) {
 	toTheMillisecond(t, func(e *timed) {
-		const attempt, sibling = "nx1:ALIVE.1.t.w/me id", "nx1:ALIVE.2.t.w/me id"
+		const attempt, sibling = "ns1:ALIVE.1.t.w/me id", "ns1:ALIVE.2.t.w/me id"
 		k := e.scriptKeys("orders")
 		lasts := func(what string) {
 			e.Helper()
@@ -145,7 +145,7 @@ func TestOwnedHoldsToTheMillisecond(t *testing.T) {
 		e.wants("acquired again", e.run("owned_acquire", k, attempt, 60000, "look", keep.Milliseconds()), held)
 		lasts("acquired again")
 		for left, answer := range map[time.Duration]string{0: "1", -time.Millisecond: "0"} {
-			e.establishOwned("orders", ownedState{kind: "nx1", entries: []ownedEntry{{"w", attempt, left}, {"w", sibling, minute}}})
+			e.establishOwned("orders", ownedState{kind: "ns1", entries: []ownedEntry{{"w", attempt, left}, {"w", sibling, minute}}})
 			e.wants("renewal of an entry that lasts "+left.String(), e.run("owned_renew", k[:1], attempt, 60000), answer)
 		}
 	})
@@ -388,7 +388,7 @@ func TestEntriesOfWaiters(t *testing.T) {
 func TestNoHolderBeforeManyDead(t *testing.T) {
 	toTheMillisecond(t, func(e *timed) {
 		k := e.scriptKeys("orders")
-		for form, script := range map[string]string{"nl1:%s.%d.u/id": "mutex_acquire", "nx1:%s.%d.u.w/owner id": "owned_acquire"} {
+		for form, script := range map[string]string{"nl1:%s.%d.u/id": "mutex_acquire", "ns1:%s.%d.u.w/owner id": "owned_acquire"} {
 			must(e.env, e.Raw.Del(e.Context(), k...).Err())
 			var queue []any
 			for i := range 1010 {
@@ -449,14 +449,14 @@ func TestEndedEntryBehindManyEnded(t *testing.T) {
 func TestReleasesBeforeManyDead(t *testing.T) {
 	toTheMillisecond(t, func(e *timed) {
 		k := e.scriptKeys("orders")
-		for kind, form := range map[string]string{"mutex": "nl1:DEAD.%d.u/id", "owned": "nx1:DEAD.%d.u.w/owner id"} {
+		for kind, form := range map[string]string{"mutex": "nl1:DEAD.%d.u/id", "owned": "ns1:DEAD.%d.u.w/owner id"} {
 			for dead, want := range map[int]string{999: "1", 1001: "[1 0]"} {
 				script, holder := "mutex_leave", "nl1:HOLDER.1.u/id"
 				if kind == "mutex" {
 					must(e.env, e.Raw.Set(e.Context(), k[0], holder, minute).Err())
 				} else {
-					script, holder = "owned_leave", "nx1:HOLDER.1.u.w/holder id"
-					e.establishOwned("orders", ownedState{kind: "nx1", entries: []ownedEntry{{"w", holder, minute}}})
+					script, holder = "owned_leave", "ns1:HOLDER.1.u.w/holder id"
+					e.establishOwned("orders", ownedState{kind: "ns1", entries: []ownedEntry{{"w", holder, minute}}})
 				}
 				var queue []any
 				for i := range dead {

@@ -54,8 +54,8 @@ elseif kind == 'other' then
   taken[1] = ''
 else
   for attempt in string.gmatch(ARGV[2], '[^\n]+') do
-    local sort, _, owner = parts_of(attempt)
-    local s = sort == kind and read(lock, kind, owner, now, attempt)
+    local mode, owner = parts_of(attempt)
+    local s = mode and read(lock, owner, now, attempt)
     if s and s.mine then
       taken[#taken + 1] = attempt
       remove(lock, s, attempt)

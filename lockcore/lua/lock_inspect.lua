@@ -5,8 +5,8 @@
 -- KEYS[3] queue   sorted set, attempts in order of arrival
 -- KEYS[4] seen    hash, attempt -> alive until (ms, server clock)
 --
--- Returns {kind, left, holders, waiters, now µs}: kind is '' (free), 'string', 'nx1', 'ns1'
--- or 'other'; left (ms) is the reply of PTTL; holders has attempt, mode (w or r), left (ms)
+-- Returns {kind, left, holders, waiters, now µs}: kind is '' (free), 'string', 'ns1' or
+-- 'other'; left (ms) is the reply of PTTL; holders has attempt, mode (w or r), left (ms)
 -- and token for each, as text (no number: no token is stored); waiters has
 -- attempt, score and whether its alive time has not passed (1 or 0) for each.
 --
@@ -30,7 +30,7 @@ end
 
 if kind == 'string' then
   row(holders, redis.call('GET', lock), 'w', string.format('%.0f', left), redis.pcall('GET', fence))
-elseif kind == 'nx1' or kind == 'ns1' then
+elseif kind == 'ns1' then
   local tokens, entries = {}, {}
   local all = redis.call('ZRANGE', lock, 0, -1, 'WITHSCORES')
   for i = 1, #all, 2 do
@@ -43,7 +43,7 @@ elseif kind == 'nx1' or kind == 'ns1' then
   end
   for _, entry in ipairs(entries) do
     local attempt, score = entry[1], entry[2]
-    row(holders, attempt, score >= WRITES and 'w' or 'r', whole(end_of(score) - now), tokens[select(3, parts_of(attempt))] or '')
+    row(holders, attempt, score >= WRITES and 'w' or 'r', whole(end_of(score) - now), tokens[select(2, parts_of(attempt))] or '')
   end
 end
 -- pcall: a queue of a wrong type must not hide the holders.

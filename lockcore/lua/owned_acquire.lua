@@ -1,4 +1,4 @@
--- owned_acquire: acquire a reentrant or read-write lock for an owner, join the queue, or
+-- owned_acquire: acquire a lock with owners for one of them, join the queue, or
 -- look whether the lock is free.
 --
 -- KEYS[1] lock    sorted set, see part_owned.lua; absent: free
@@ -6,7 +6,7 @@
 -- KEYS[3] queue   sorted set, attempts in order of arrival
 -- KEYS[4] seen    hash, attempt -> alive until (ms, server clock)
 -- KEYS[5] tomb    string, exists if this attempt was abandoned
--- ARGV[1] me      this attempt, which names the kind, mode and owner
+-- ARGV[1] me      this attempt, which names the mode and the owner
 -- ARGV[2] ttl     ms, of the entry when granted to me
 -- ARGV[3] ask     'try' never queues; 'look' never queues anew; 'join' queues;
 --                 a number queues at that score, after the queue was lost
@@ -41,12 +41,12 @@ local me, ttl, ask, keep, ended, channels = ARGV[1], ARGV[2], ARGV[3], ARGV[4], 
 --@include token
 --@include owned
 
-local kind, mode, owner = parts_of(me)
+local mode, owner = parts_of(me)
 
 local keys = redis.call('EXISTS', lock, queue, tomb)
 if ask ~= 'look' and keys == 0 then
   local token, clock = next_token(fence, keep)
-  create(lock, kind, owner, token, mode, math.floor(clock / 1000) + tonumber(ttl), me)
+  create(lock, owner, token, mode, math.floor(clock / 1000) + tonumber(ttl), me)
   return {1, token}
 end
 
@@ -55,12 +55,12 @@ end
 
 local now = server_ms()
 local till = now + tonumber(ttl)
-local s = look(lock, kind, owner, me)
+local s = look(lock, owner, me)
 local lone = keys == 1 and s and s.there -- there is neither a queue nor a tombstone
 if not lone and redis.call('EXISTS', tomb) == 1 then
   return {6}
 end
-s = read(lock, kind, owner, now, me)
+s = read(lock, owner, now, me)
 if not s then
   return {7}
 end
@@ -82,13 +82,13 @@ local answer, kept = verdict(lock, s, mode, now)
 local token, stop, refused, granted
 if answer == 'in' and (s.count > 0 or not first) then
   token = kept or next_token(fence, keep)
-  enter(lock, kind, s, mode, me, token, till)
+  enter(lock, s, mode, me, token, till)
 end
 if token or answer == 'upgrade' then
   if first then
     drop(queue, seen, me)
     clear_note(seen, me)
-    serve(lock, fence, keep, queue, seen, kind, false, 0, now, first)
+    serve(lock, fence, keep, queue, seen, false, 0, now, first)
   end
   if token then
     return {1, token}
@@ -97,14 +97,14 @@ if token or answer == 'upgrade' then
 end
 
 local at = enqueue(queue, seen, me, ttl, ask, now)
-token, stop, refused, granted = serve(lock, fence, keep, queue, seen, kind, me, ttl, now, first)
+token, stop, refused, granted = serve(lock, fence, keep, queue, seen, me, ttl, now, first)
 if not at and stop == 0 then
   -- The queue before a 'try' had dead waiters only.
-  s = read(lock, kind, owner, now, me)
+  s = read(lock, owner, now, me)
   answer, kept = verdict(lock, s, mode, now)
   if answer == 'in' then
     token = kept or next_token(fence, keep)
-    enter(lock, kind, s, mode, me, token, till)
+    enter(lock, s, mode, me, token, till)
   end
 end
 if token then

@@ -19,13 +19,13 @@ local me, channels = ARGV[1], ARGV[3]
 --@include queue
 --@include owners
 
-local kind, _, owner = parts_of(me)
+local _, owner = parts_of(me)
 local now = server_ms()
-local s = read(lock, kind, owner, now, me)
+local s = read(lock, owner, now, me)
 if not s or not s.mine then
   return 0
 end
 redis.call('PEXPIREAT', lock, whole(s.ends)) -- first, see extend
 redis.call('ZADD', lock, 'XX', score_of('r', s.mine), me)
-serve(lock, fence, ARGV[2], queue, seen, kind, false, 0, now, redis.call('ZRANGE', queue, 0, 0)[1])
+serve(lock, fence, ARGV[2], queue, seen, false, 0, now, redis.call('ZRANGE', queue, 0, 0)[1])
 return 1

@@ -28,15 +28,15 @@ local me, channels = ARGV[1], ARGV[5]
 --@include queue
 --@include owners
 
-local kind, _, owner = parts_of(me)
+local _, owner = parts_of(me)
 local now = server_ms()
-local s = look(lock, kind, owner, me)
+local s = look(lock, owner, me)
 local mine, shorter = s and s.mine and s.mine >= now, false
 if mine and s.count == 1 and redis.call('ZCARD', lock) == 4 then
   redis.call('DEL', lock) -- no other attempt has an entry
   s.count = 0
 elseif s then
-  s = read(lock, kind, owner, now, me, true)
+  s = read(lock, owner, now, me, true)
   shorter = mine and remove(lock, s, me)
 end
 local first = redis.call('ZRANGE', queue, 0, 0)[1]
@@ -49,7 +49,7 @@ if ARGV[2] ~= '0' then
 end
 local check
 if first and s then
-  local _, stop, _, time = serve(lock, fence, ARGV[3], queue, seen, kind, false, 0, now, not shorter and first)
+  local _, stop, _, time = serve(lock, fence, ARGV[3], queue, seen, false, 0, now, not shorter and first)
   check = stop < 0 and 0 or time
 elseif first == me then
   notify_head(lock, queue) -- the name is in use by another kind of lock

@@ -12,10 +12,10 @@ local lock, me = KEYS[1], ARGV[1]
 
 --@include owned
 
-local kind, _, owner = parts_of(me)
+local _, owner = parts_of(me)
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
-local s = look(lock, kind, owner, me)
+local s = look(lock, owner, me)
 if not s or not s.mine or s.mine < now then
   return 0
 end

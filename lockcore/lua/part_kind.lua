@@ -6,12 +6,8 @@ local function kind_of(lock)
     return ''
   elseif type_of == 'string' then
     return 'string'
-  elseif type_of == 'zset' then
-    for _, kind in ipairs({'nx1', 'ns1'}) do
-      if redis.call('ZSCORE', lock, kind) then
-        return kind
-      end
-    end
+  elseif type_of == 'zset' and redis.call('ZSCORE', lock, 'ns1') then
+    return 'ns1'
   end
   return 'other'
 end

@@ -1,4 +1,4 @@
--- A lock with owners: reentrant (kind `nx1`) or read-write (`ns1`). It is one sorted set,
+-- A lock with owners, an RWMutex or a ReentrantMutex. It is one sorted set,
 -- `lock`, so that no part of it can be lost without the rest. Each step costs the same for
 -- one entry as for thousands. The members are:
 --
@@ -7,18 +7,20 @@
 --   n:<owner>   COUNT plus the number of the owner's entries, including ended ones that
 --               were not swept yet
 --   t:<owner>   the owner's token, negative
---   nx1, ns1    COUNT: the kind
+--   ns1         COUNT: the kind of lock
 --
 -- Only one owner writes at a time, and all entries are then its own. The key expires with
 -- the last entry. That time is read from the scores. PTTL and TIME read the clock one after
 -- the other, so their sum would be too early.
 --
--- An attempt is `<kind>:<process>.<number>.<t|u>.<mode w|r>/<owner> <identity>`. All
+-- An attempt is `ns1:<process>.<number>.<t|u>.<mode w|r>/<owner> <identity>`. All
 -- scores are integers below 2^53, which doubles represent exactly.
 local WRITES, COUNT = 2251799813685248, 4503599627370496 -- 2^51, 2^52
+local OWNED = 'ns1'
 
+-- parts_of returns the mode and the owner; nil for an attempt of another kind of lock.
 local function parts_of(attempt)
-  return string.match(attempt, '^(n%a1):%w+%.%w+%.%a%.([wr])/([^ ]+) ')
+  return string.match(attempt, '^ns1:%w+%.%w+%.%a%.([wr])/([^ ]+) ')
 end
 
 local function whole(number)
@@ -44,8 +46,8 @@ end
 -- look returns the state of a lock for an owner and one of its attempts, including ended
 -- entries: {owner, count, token, mine and mode (the end and the mode of the attempt's
 -- entry), there (the lock exists)}. nil: the key is not of this kind.
-local function look(lock, kind, owner, attempt)
-  local got = redis.pcall('ZMSCORE', lock, kind, 'n:' .. owner, 't:' .. owner, attempt)
+local function look(lock, owner, attempt)
+  local got = redis.pcall('ZMSCORE', lock, OWNED, 'n:' .. owner, 't:' .. owner, attempt)
   if got.err and not string.find(got.err, 'WRONGTYPE', 1, true) then
     error(got.err)
   elseif not got[1] then -- an error has no items
@@ -68,7 +70,7 @@ end
 local function survey(lock, s)
   local attempt
   attempt, s.writes = last(lock, WRITES, COUNT)
-  s.writer = attempt and select(3, parts_of(attempt))
+  s.writer = attempt and select(2, parts_of(attempt))
   attempt, s.reads = last(lock, 0, WRITES)
   s.ends = s.writes or s.reads
   if s.reads and s.reads > s.ends then
@@ -78,8 +80,8 @@ end
 
 -- create writes the first entry of a free lock. A script is not rolled back, and no key may
 -- stay without a TTL if an ACL forbids PEXPIREAT.
-local function create(lock, kind, owner, token, mode, till, attempt)
-  redis.call('ZADD', lock, whole(COUNT), kind, whole(COUNT + 1), 'n:' .. owner, '-' .. token, 't:' .. owner,
+local function create(lock, owner, token, mode, till, attempt)
+  redis.call('ZADD', lock, whole(COUNT), OWNED, whole(COUNT + 1), 'n:' .. owner, '-' .. token, 't:' .. owner,
     score_of(mode, till), attempt)
   local done = redis.pcall('PEXPIREAT', lock, whole(till))
   if type(done) == 'table' then

@@ -5,7 +5,7 @@ local function sweep(lock, s, now)
   for _, from in ipairs({s.reads and 0 or -1, s.writes and WRITES or -1}) do
     local list = from >= 0 and redis.call('ZRANGEBYSCORE', lock, whole(from), '(' .. whole(from + now), 'LIMIT', 0, 1000) or {}
     for _, attempt in ipairs(list) do
-      local owner = select(3, parts_of(attempt)) or ''
+      local owner = select(2, parts_of(attempt)) or ''
       owners[owner] = (owners[owner] or 0) + 1
     end
     if #list > 0 then
@@ -28,8 +28,8 @@ end
 -- are more of those than one script removes. The counts are then too high. A lock without
 -- entries is deleted. If the owner writes, nothing has to be swept: its ended entries stay
 -- until an attempt leaves.
-local function read(lock, kind, owner, now, attempt, leaves)
-  local s = look(lock, kind, owner, attempt)
+local function read(lock, owner, now, attempt, leaves)
+  local s = look(lock, owner, attempt)
   if not s or not s.there then
     return s
   end
@@ -39,7 +39,7 @@ local function read(lock, kind, owner, now, attempt, leaves)
   end
   local all, some = sweep(lock, s, now)
   if some then
-    s = look(lock, kind, owner, attempt)
+    s = look(lock, owner, attempt)
     survey(lock, s)
     s.swept = all
     if s.mine and s.mine < now then
@@ -79,7 +79,7 @@ local function elsewhere(lock, owner, process, now)
   for from, to in pairs({[now] = WRITES, [WRITES + now] = COUNT}) do
     local list = redis.call('ZRANGEBYSCORE', lock, whole(from), '(' .. whole(to), 'LIMIT', 0, 10000)
     for _, attempt in ipairs(list) do
-      if select(3, parts_of(attempt)) == owner and process_of(attempt) ~= process then
+      if select(2, parts_of(attempt)) == owner and process_of(attempt) ~= process then
         return true
       end
     end
@@ -117,14 +117,14 @@ end
 -- enter adds an entry for an attempt. As in extend, the TTL is set first. If the key has
 -- expired meanwhile, the write would create it without a TTL: then the kind is a new
 -- member, and the key is deleted.
-local function enter(lock, kind, s, mode, attempt, token, till)
+local function enter(lock, s, mode, attempt, token, till)
   if not s.ends then
-    create(lock, kind, s.owner, token, mode, till, attempt)
+    create(lock, s.owner, token, mode, till, attempt)
     return
   end
   redis.call('PEXPIREAT', lock, whole(math.max(s.ends, till)))
   local count = s.mine and s.count or s.count + 1
-  if redis.call('ZADD', lock, whole(COUNT), kind, whole(COUNT + count), 'n:' .. s.owner, '-' .. token, 't:' .. s.owner,
+  if redis.call('ZADD', lock, whole(COUNT), OWNED, whole(COUNT + count), 'n:' .. s.owner, '-' .. token, 't:' .. s.owner,
     score_of(mode, till), attempt) == 4 then
     redis.call('DEL', lock)
   end
@@ -142,19 +142,19 @@ end
 -- PUBLISH comes before the writes that depend on its reply, as a script is not rolled back.
 -- known: the head that already has a timer. Another head is notified. So is a known head
 -- that writes when a reader joins behind it, as a dead one would delay readers.
-local function serve(lock, fence, keep, queue, seen, kind, me, ttl, now, known)
+local function serve(lock, fence, keep, queue, seen, me, ttl, now, known)
   local silent, token, refused, granted, time = {}, nil, false, nil, nil
-  local _, asked = parts_of(me or '')
+  local asked = parts_of(me or '')
   for _ = 1, 1000 do
     local head = redis.call('ZRANGE', queue, 0, 0)[1]
     if not head then
       return token, 0, refused, time
     end
-    local sort, mode, owner = parts_of(head)
+    local mode, owner = parts_of(head)
     local process = process_of(head)
-    local gone = head ~= me and (sort ~= kind or silent[process] or not alive(seen, head, process, now))
+    local gone = head ~= me and (not mode or silent[process] or not alive(seen, head, process, now))
     if not gone then
-      local s = read(lock, kind, owner, now, head)
+      local s = read(lock, owner, now, head)
       local answer, what = verdict(lock, s, mode, now)
       if answer == 'wait' then
         if granted then
@@ -167,14 +167,14 @@ local function serve(lock, fence, keep, queue, seen, kind, me, ttl, now, known)
         silent[process] = true
       elseif head == me and answer == 'in' then
         token = what or next_token(fence, keep)
-        enter(lock, kind, s, mode, me, token, now + tonumber(ttl))
+        enter(lock, s, mode, me, token, now + tonumber(ttl))
       elseif head == me then
         refused = true
       elseif notify(lock, head, 'g', '') == 0 then
         silent[process] = true
       elseif answer == 'in' then
         granted, time = process, note_grant(lock, queue, seen, process, me, now, time)
-        enter(lock, kind, s, mode, head, what or next_token(fence, keep), now + time)
+        enter(lock, s, mode, head, what or next_token(fence, keep), now + time)
       end
     end
     drop(queue, seen, head)

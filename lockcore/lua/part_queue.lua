@@ -6,8 +6,8 @@
 -- had let a grant lapse, and for a lapsed grant after which processes were called.
 -- An attempt begins `n<kind>1:<process>.<number>.<t|u>`. Its process listens on the channel
 -- `channels` .. process. A script that publishes sets `channels`. `t`: the count of
--- receivers that PUBLISH returns is reliable. The kind is `l` (mutex), `x` (reentrant) or
--- `s` (read-write). All kinds share one queue, and skip attempts of another kind. Such an
+-- receivers that PUBLISH returns is reliable. The kind is `l` (mutex) or
+-- `s` (with owners). Both kinds share one queue, and skip attempts of another kind. Such an
 -- attempt learns at its next look that another kind uses the name.
 
 -- How long (ms) a grant lasts that the waiter does not confirm, and within what time (ms) a

@@ -110,9 +110,9 @@ var (
 	apart    = [3]int{1, 2, 3}
 	reentry  = [3]int{1, 1, 2} // A and B have the same owner
 	mutexes  = rules{mutex{}, counted}
-	rwLocks  = rules{owned{'s', apart}, counted}
-	rwOwners = rules{owned{'s', reentry}, counted}
-	owners   = rules{owned{'x', reentry}, counted}
+	rwLocks  = rules{owned{true, apart}, counted}
+	rwOwners = rules{owned{true, reentry}, counted}
+	writers  = rules{owned{false, reentry}, counted}
 )
 
 func TestLocks(t *testing.T) {
@@ -133,7 +133,7 @@ func TestLocks(t *testing.T) {
 		{"RWMutex, 2 processes", trial{rwLocks, 2, 2, 1, false, 6}},
 		{"RWMutex, 3 processes", trial{rwLocks, 3, 1, 1, false, 5}},
 		{"RWMutex, 3 processes, 2 of one owner", trial{rwOwners, 3, 1, 1, false, 5}},
-		{"ReentrantMutex, 3 processes, 2 of one owner", trial{owners, 3, 1, 1, false, 6}},
+		{"ReentrantMutex, 3 processes, 2 of one owner", trial{writers, 3, 1, 1, false, 6}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			a := c.atlas()

@@ -77,7 +77,7 @@ func newHunt(tb testing.TB, l *library) *hunt {
 	h.explore(l, "owned", []exploration{
 		trial{rwLocks, 2, 1, 1, false, 4}.exploration(l),
 		trial{rwOwners, 3, 0, 1, false, 4}.exploration(l),
-		trial{owners, 3, 1, 1, false, 5}.exploration(l),
+		trial{writers, 3, 1, 1, false, 5}.exploration(l),
 		trial{rwLocks, 3, 0, 1, false, 5}.exploration(l),
 		trial{rwOwners, 3, 0, 1, false, 6}.exploration(l),
 		trial{rwLocks, 2, 1, 1, false, 6}.exploration(l),

@@ -51,8 +51,8 @@ func (k mutex) holders(w world, h hearing) []holder {
 
 // owned is the model of RWMutex, and of ReentrantMutex if there are no readers. The lock is a sorted set.
 type owned struct {
-	letter byte   // s or x
-	owners [3]int // of each process
+	readers bool
+	owners  [3]int // of each process
 }
 
 func (owned) scripts() [4]string {
@@ -67,12 +67,12 @@ func (k owned) mode(a attemptID) string {
 }
 
 func (k owned) value(a attemptID, h hearing) string {
-	return fmt.Sprintf("n%c1:%c.%d.%s.%s/o%d x", k.letter, 'A'+a.process(), a.slot()+1, h.flag(), k.mode(a), k.owner(a))
+	return fmt.Sprintf("ns1:%c.%d.%s.%s/o%d x", 'A'+a.process(), a.slot()+1, h.flag(), k.mode(a), k.owner(a))
 }
 
 func (k owned) owner(a attemptID) int { return k.owners[a.process()] }
 
-func (k owned) reads(a attemptID) bool { return k.letter == 's' && a.slot() == 1 }
+func (k owned) reads(a attemptID) bool { return k.readers && a.slot() == 1 }
 
 // The scores in a lock with owners, see part_owned.lua.
 const (

@@ -2,6 +2,7 @@ package ledger_test
 
 import (
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -66,6 +67,7 @@ func TestWhichDefinitionActs(t *testing.T) {
 			{"others have died", "d1", []life{{"d1", old}}, map[string]string{"d1": "3 " + j.ms(-time.Minute)}, 5 * time.Second, fmt.Sprintf(d2, 1)},
 			{"it is older", "d1", []life{{"d1", -time.Minute}}, nil, time.Minute + ms, fmt.Sprintf(d1, 0)},
 			{"they are as old", "d1", []life{{"d1", -time.Minute}}, nil, time.Minute, fmt.Sprintf(d2, 1)},
+			{"they are as old, and the name of the other one is greater", "d3", []life{{"d3", -time.Minute}}, nil, time.Minute, "d3 acts, mine , dropped , others 1, wait 0, handover "},
 			{"it is younger than the oldest one", "d1", []life{{"d1", -time.Minute}, {"d1", -time.Second}}, nil, 59 * time.Second, fmt.Sprintf(d2, 2)},
 			{"its oldest replica is older", "d1", []life{{"d1", -time.Minute}, {"d2", old}}, nil, 30 * time.Second, "d1 acts, mine , dropped , others 2, wait 0, handover "},
 			{"the other one is on probation", "d1", []life{{"d1", -time.Second}}, nil, 5 * time.Second, fmt.Sprintf(d2, 1)},
@@ -76,9 +78,13 @@ func TestWhichDefinitionActs(t *testing.T) {
 			{"it acts", "d2", []life{{"d2", old}}, nil, 0, fmt.Sprintf(d2, 0)},
 			{"it acts, and the others are on probation", "d2", []life{{"d1", -time.Second}}, nil, 0, fmt.Sprintf(d2, 1)},
 			{"it acts, is on probation, and another one has passed", "d2", []life{{"d1", old}, {"d2", -10 * time.Second}}, nil, time.Second, "d2 acts, mine , dropped , others 1, wait 4000, handover "},
+			{"it acts, is on probation, and one of two others has passed", "d2", []life{{"d1", old}, {"d3", -time.Second}, {"d2", -10 * time.Second}}, nil, time.Second, "d2 acts, mine , dropped , others 2, wait 4000, handover "},
+			{"the same, in another order", "d2", []life{{"d3", -time.Second}, {"d1", old}, {"d2", -10 * time.Second}}, nil, time.Second, "d2 acts, mine , dropped , others 2, wait 4000, handover "},
+			{"it acts, is on probation, and another one has just passed", "d2", []life{{"d1", -5 * time.Second}, {"d2", -4 * time.Second}}, nil, time.Second, "d2 acts, mine , dropped , others 1, wait 4000, handover "},
+			{"it is on probation, and another of its replicas has passed", "d1", []life{{"d1", old}, {"d2", -10 * time.Second}}, nil, time.Second, "d1 acts, mine , dropped , others 2, wait 4000, handover "},
 			{"it acts, and an older one has replicas", "d2", []life{{"d1", old}}, nil, 5 * time.Second, fmt.Sprintf(d2, 1)},
 		} {
-			fields := []any{"sched", "s"}
+			fields := []any{"sched", "s", "died:spoilt", "?"}
 			if row.acts != "" {
 				fields = append(fields, "def", row.acts)
 			}
@@ -90,6 +96,13 @@ func TestWhichDefinitionActs(t *testing.T) {
 				j.lives(fmt.Sprint("r", i), l.def, l.since)
 			}
 			j.wants(row.name, j.opens("b", "d2", row.age, "s"), row.want)
+			for def, text := range row.died {
+				if strings.HasSuffix(text, " "+j.ms(-time.Hour)) {
+					text = ""
+				}
+				j.wants(row.name+": deaths of "+def, j.field("died:"+def), text)
+			}
+			j.wants(row.name+": a spoilt number of deaths", j.field("died:spoilt"), "")
 			till := 90 * time.Second
 			for _, l := range row.lives {
 				if l.def != "d2" {
@@ -117,6 +130,7 @@ func TestLapsedReplicasToTheMillisecond(t *testing.T) {
 			{"it lives", true, time.Hour, -time.Millisecond, "", "d1 acts, mine , dropped , others 1, wait 0, handover ", j.ms(time.Millisecond) + " " + j.ms(-time.Minute) + " d1 a"},
 			{"it has lapsed", true, time.Hour, 0, "1 " + j.ms(0), "d2 acts, mine 1, dropped , others 0, wait 0, handover ", ""},
 			{"it has lapsed, and the one that looks starts", false, 15*time.Second - time.Millisecond, 0, "1 " + j.ms(0), "d2 acts, mine 1, dropped , others 0, wait 0, handover ", ""},
+			{"it has lapsed, and the one that looks was away, or starts late", false, 15 * time.Second, 0, "", "d2 acts, mine 1, dropped , others 1, wait 0, handover ", j.ms(15*time.Second) + " " + j.ms(-time.Minute) + " d1 a"},
 			{"it has lapsed, and the one that looks was away", false, time.Hour, 0, "", "d1 acts, mine , dropped , others 1, wait 0, handover ", j.ms(15*time.Second) + " " + j.ms(-time.Minute) + " d1 a"},
 		} {
 			j.stands("def", "d1", "sched", "s")

@@ -192,7 +192,7 @@ if me ~= '' then
   local _, others, rival = count(live, died, def, now)
   if def ~= acts or left > 0 and rival then
     g.mine = ''
-    g.wait = left > 0 and left
+    g.wait = math.max(left, 0)
   else
     redis.call('HSET', job, 'sched', sched, 'spec', spec)
   end

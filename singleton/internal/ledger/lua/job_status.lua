@@ -30,4 +30,4 @@ for _, r in pairs(live) do
     def = r.def, identity = r.identity, since = whole(r.since), died = whole(died[r.def] or 0), passes = whole(now + remaining(r, died, now)),
   }
 end
-return state(job, open, us, {same = same, others = others, mine = '1', members = #members > 0 and cjson.encode(members), acts = acts})
+return state(job, open, us, {same = same, others = others, mine = '1', members = #members > 0 and cjson.encode(members)})

@@ -36,17 +36,16 @@ local function replicas(job, now)
     local id, def = string.match(fields[i], '^live:(.*)$'), string.match(fields[i], '^died:(.*)$')
     if id then
       local till, since, of, identity = string.match(fields[i + 1], '^(%d+) (%d+) (%S+) (.*)$')
-      local r = {till = tonumber(till or 0), since = tonumber(since or 0), def = of, identity = identity}
-      if r.till > now + LAPSE then
-        r.till = now + LAPSE
-        redis.call('HSET', job, fields[i], live_line(r))
-      end
-      if not till then
-        redis.call('HDEL', job, fields[i])
-      elseif r.till > now then
-        live[id] = r
+      if till then
+        local r = {till = tonumber(till), since = tonumber(since), def = of, identity = identity}
+        if r.till > now + LAPSE then
+          r.till = now + LAPSE
+          redis.call('HSET', job, fields[i], live_line(r))
+        end
+        local list = r.till > now and live or lapsed
+        list[id] = r
       else
-        lapsed[id] = r
+        redis.call('HDEL', job, fields[i])
       end
     elseif def then
       local count, at = string.match(fields[i + 1], '^(%d+) (%d+)$')
@@ -71,7 +70,8 @@ local function remaining(r, died, now)
   return r.since > now and 0 or r.since + probation(died, r.def) - now
 end
 
--- chosen returns the definition that should act, and whether one of its replicas has passed.
+-- chosen returns the definition that should take over, nil if the acting one continues for want of
+-- another one, and whether one of its replicas has passed.
 local function chosen(live, died, acts, now)
   local oldest = {} -- by definition
   for _, r in pairs(live) do
@@ -94,7 +94,7 @@ local function chosen(live, died, acts, now)
   if passed then
     return passed, true
   end
-  return acts and oldest[acts] and acts or newest, false
+  return not oldest[acts] and newest, false
 end
 
 -- count returns how many replicas have a definition, how many have another one, and whether one of
