@@ -293,12 +293,13 @@ func (a *app) awayError(ctx context.Context, err error) error {
 	return err
 }
 
-// isTerminal reports whether a stream is a terminal, and how many columns it has.
+// isTerminal reports whether a stream is a terminal, and how many columns it has; 0 if it does not
+// say so, like a serial line.
 func isTerminal(stream any) (columns int, ok bool) {
 	file, ok := stream.(*os.File)
 	if !ok || !term.IsTerminal(int(file.Fd())) {
 		return 0, false
 	}
 	columns, _, err := term.GetSize(int(file.Fd()))
-	return columns, err == nil && columns > 0
+	return columns, err == nil
 }

@@ -139,7 +139,7 @@ func TestReleaseAsks(t *testing.T) {
 	if got := exitOf(t, cmd); got != 1 || e.lockFree("orders") {
 		t.Errorf("after a change: exit code %d, %s", got, term.printed())
 	}
-	term = newTerminal(t, 80)
+	term = newTerminal(t, 0) // of unknown size
 	cmd = e.program("release", "orders")
 	term.start(cmd)
 	e.Until("it asks", func() bool { return strings.Contains(term.printed(), "Type the name") })
