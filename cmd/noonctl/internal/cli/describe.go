@@ -373,7 +373,8 @@ func byWhom(by, reason string) string {
 	return by + ": " + reason
 }
 
-// attemptTable shows the failed attempts of open runs, and those of runs with several attempts.
+// attemptTable shows the failed attempts of open runs, and those of other runs unless their table shows
+// the same: that has the error of a run with one attempt, except if the run was canceled after it.
 func attemptTable(open []singleton.Open, runs []singleton.Entry) *table {
 	t := &table{titles: []string{"TICK", "ATTEMPT", "HOLDER", "START", "TOOK", "TOKEN", "ERROR"}}
 	add := func(run singleton.RunID, attempts []singleton.Attempt) {
@@ -395,7 +396,7 @@ func attemptTable(open []singleton.Open, runs []singleton.Entry) *table {
 		add(o.RunID, o.Attempts)
 	}
 	for _, e := range runs {
-		if len(e.Attempts) > 1 {
+		if len(e.Attempts) > 1 || len(e.Attempts) == 1 && e.Attempts[0].Error != e.Error {
 			add(e.RunID, e.Attempts)
 		}
 	}
