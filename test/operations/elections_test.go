@@ -1,0 +1,55 @@
+//go:build linux
+
+package operations
+
+import (
+	"net/http"
+	"syscall"
+)
+
+// elections has a leader and two candidates, then no leader, and at last a leader that crashes.
+func elections(w *world) {
+	board := []string{"NAME", "board"}
+	start := func(identity string) *program {
+		return w.start("noonctl elect board --identity " + identity + " --metrics 127.0.0.1:0 -- sleep 1000")
+	}
+	leads := func(identity string) { w.prints("noonctl describe election board", 0, `^Leader: +`+identity+`$`) }
+	a := start("a")
+	leads("a")
+	a.metric(`leader_election_master_status\{name="board"\} 1`)
+	b := start("b")
+	w.prints("noonctl describe election board", 0, `^Candidates.*\n.*\n  b `)
+	c := start("c")
+
+	token := w.shows("two replicas lead", "`noonctl describe election NAME` shows the leader and its token", board, `^Leader: +a$`, `^Token: +(\d+)$`)[1]
+	a.logs(`leadership acquired.* token=` + token)
+	w.prints(w.take(w, symptoms, listNames)[1], 0, `^board `)
+
+	const move = "another replica must lead"
+	candidate := w.shows(move, "`noonctl describe election NAME` shows the leader and the candidates", board, `^Leader: +a$`, `^Candidates.*\n.*\n  b .*\n  (c) `)[1]
+	resign := w.take(w, move, "`noonctl resign NAME`, or with `--to CANDIDATE`")
+	w.must(fill(resign[0], "NAME", "board"))
+	leads("b")
+	w.prints("noonctl describe election board", 0, `^Candidates.*\n.*\n  c .*\n  a `)
+	w.must(fill(resign[0]+" "+resign[1], "NAME", "board", "CANDIDATE", "a"))
+	leads("a")
+	w.prints("noonctl describe election board", 0, `^Candidates.*\n.*\n  `+candidate+` .*\n  b `)
+
+	// The candidates are stuck. The first one does not use the grant that it gets.
+	b.signal(syscall.SIGSTOP)
+	c.signal(syscall.SIGSTOP)
+	a.end(syscall.SIGTERM)
+	w.shows("no replica leads", "`noonctl describe election NAME` shows the last leader and the candidates", board, `^Leader: +none$`, `^Last leader: +a$`, `^Candidates.*\n.*\n  b `)
+	w.take(w, "no replica leads", "the readiness of the candidates; `noonctl describe election NAME`")
+	b.signal(syscall.SIGCONT)
+	c.signal(syscall.SIGCONT)
+	w.prints("noonctl describe election board", 0, `^Leader: +[bc]$`)
+
+	crashed := w.start("noonctl elect desk --identity crashed --lease 1s -- sleep 1000")
+	crashed.logs(`leadership acquired`)
+	other := w.start("noonctl elect desk --identity other --lease 1s --http 127.0.0.1:0 -- sleep 1000")
+	w.prints("noonctl describe election desk", 0, `^Candidates.*\n.*\n  other `)
+	other.answers("/leader", http.StatusServiceUnavailable, "")
+	crashed.end(syscall.SIGKILL)
+	other.answers("/leader", http.StatusOK, "") // after one LeaseDuration
+}

@@ -1,0 +1,146 @@
+//go:build linux
+
+package operations
+
+import (
+	"context"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/singleton"
+)
+
+// cron starts a job that runs each second what its file says.
+func (w *world) cron(job, work string, flags ...string) *program {
+	w.Helper()
+	w.write(job, work)
+	return w.start("noonctl cron " + job + " '@every 1s' --identity " + job + "-1 --metrics 127.0.0.1:0 " + strings.Join(flags, " ") +
+		" -- sh -c '. ./$NOONLOCK_JOB'")
+}
+
+// succeeds waits until a tick of a job has succeeded.
+func (w *world) succeeds(job, tick string) {
+	w.Helper()
+	w.prints("noonctl history "+job, 0, `^`+regexp.QuoteMeta(tick)+` +succeeded`)
+}
+
+// failedRuns has a run that ended as unknown, and one that failed. The cause is removed, and both run
+// again, and all other ticks that have not succeeded.
+func failedRuns(w *world) {
+	const retried = " --max-attempts 2"
+	w.cron("bill", "echo no answer >&2; exit 76", retried)
+	w.cron("mail", "echo no host >&2; exit 75", retried)
+	for job, row := range map[string]struct{ where, outcome, words string }{
+		"bill": {"a run ended as `unknown`", "unknown", "`noonctl rerun NAME --tick TICK`: the run has the same name"},
+		"mail": {"a run ended as `failed`", "failed", "remove the cause, then `noonctl rerun NAME --tick TICK`"},
+	} {
+		name := []string{"NAME", job}
+		found := w.shows(row.where, "`noonctl describe job NAME` shows the error of each attempt", name,
+			`^  (\S+Z) +`+row.outcome+` +2 (?:.*\n)*Their attempts that failed:\n(?:.*\n)*?  `+
+				`(\S+Z) +1 .* no (?:answer|host)\n  (\S+Z) +2 .* no (?:answer|host)$`)
+		tick := found[1]
+		if found[2] != tick || found[3] != tick {
+			w.Errorf("%s: the errors are of %v", job, found[1:])
+		}
+		w.write(job, "exit 0")
+		w.must(w.command(row.where, row.words, "NAME", job, "TICK", tick))
+		w.succeeds(job, tick)
+	}
+	const row = "has each tick succeeded once?"
+	verify := w.command(row, "`noonctl verify NAME --since 48h` lists those that have not; the exit code is then 65", "NAME", "bill")
+	w.until(func() bool {
+		r := w.sh(verify)
+		finding := regexp.MustCompile(`(?m)^(\S+Z) .*(?:unknown|skipped)`).FindStringSubmatch(r.out)
+		if r.code == 65 && finding != nil {
+			w.sh("noonctl rerun bill --tick " + finding[1]) // refused while it runs
+		}
+		return r.code == 0
+	}, func() string { return w.sh(verify).String() })
+}
+
+// skippedTicks has a run that hangs, and the ticks that it delays too long.
+func skippedTicks(w *world) {
+	w.cron("copy", "sleep 1000", "--max-attempts 1")
+	const row = "a run hangs, or must not continue"
+	name := []string{"NAME", "copy"}
+	hangs := w.shows(row, "`noonctl describe job NAME` shows the holder and since when it runs", name, `^  (\S+Z) +1 +copy-1 +[0-9.]+m?s ago +running`)[1]
+	w.raw.Pass(2 * time.Second) // two more ticks are due
+	w.write("copy", "exit 0")
+	w.must(w.command(row, "`noonctl cancel NAME`: its context ends", name...))
+	w.prints("noonctl history copy", 0, `^`+hangs+` +(?:failed|unknown) `)
+
+	const skipped = "a tick was skipped"
+	tick := w.shows(skipped, "`noonctl history NAME` shows the reason", name, `^(\S+Z) .*skipped.*(?:overlap|missed)$`)[1]
+	w.must(w.command(skipped, "if its work is still needed, `noonctl rerun NAME --tick TICK`", "NAME", "copy", "TICK", tick))
+	w.succeeds("copy", tick)
+}
+
+// pausedJob has a job that is paused, and then one with two definitions.
+func pausedJob(w *world) {
+	const row = "a job does not run"
+	old := w.cron("feed", "exit 0")
+	old.metric(`noonlock_job_last_success_timestamp_seconds\{name="feed"\} [1-9]`)
+	w.must("noonctl pause feed --reason 'an audit'")
+	names := w.take(w, row, "`noonlock_job_paused`, `noonlock_job_superseded`, `noonlock_job_next_tick_timestamp_seconds`; `noonctl describe job NAME`")
+	old.metric(names[0] + `\{name="feed"\} 1`)
+	old.metric(names[2] + `\{name="feed"\} [1-9]`)
+	w.prints(fill(names[3], "NAME", "feed"), 0, `^State: .*paused`, `^Paused by: .*an audit$`)
+	w.must(w.command(row, "`noonctl resume NAME` if it is paused", "NAME", "feed"))
+	old.metric(names[0] + `\{name="feed"\} 0`)
+	at := w.prints(fill(names[3], "NAME", "feed"), 0, `^Last success: +(\S+)`)[1]
+	w.until(func() bool { return w.prints(fill(names[3], "NAME", "feed"), 0, `^Last success: +(\S+)`)[1] != at }, func() string { return "feed runs" })
+
+	rollout := w.start("noonctl cron feed '@every 2s' --metrics 127.0.0.1:0 -- true")
+	rollout.metric(names[1] + `\{name="feed"\} 1`)
+	rollout.end(syscall.SIGTERM) // it is rolled back
+	old.metric(names[1] + `\{name="feed"\} 0`)
+}
+
+// lostData has locks, elections, jobs and a daemon on a Redis that loses its data.
+func lostData(w *world) {
+	holder := w.start("noonctl run --lock orders --ttl 1s --metrics 127.0.0.1:0 -- sleep 1000")
+	leader := w.start("noonctl elect board --lease 1s -- sleep 1000")
+	leader.logs(`leadership acquired`)
+	job := w.cron("feed", "exit 0")
+	job.metric(`noonlock_job_last_success_timestamp_seconds\{name="feed"\} [1-9]`)
+	w.must("noonctl pause feed")
+	job.metric(`noonlock_job_paused\{name="feed"\} 1`)
+	w.daemon("watch")
+	lists := w.take(w, symptoms, listNames)
+	for i, name := range []string{"orders", "board", "feed", "watch"} {
+		w.prints(lists[i], 0, `^`+name+` `)
+		w.prints(lists[i]+" "+w.take(w, symptoms, "needs `--prefix` if `Config.Prefix` is not `noonlock`")[0]+" other", 0, ``)
+	}
+
+	holder.metric(`noonlock_lease_losses_total\{cause="lost"\} 0`)
+	w.redis.Restart(w) // it stores nothing
+	const row = "Redis lost its data"
+	if code := holder.wait(); code != 76 {
+		w.Errorf("the holder has exited with %d", code)
+	}
+	leader.logs(`leadership lost[^\n]*\n(?:.*\n)*.*leadership acquired`)
+	job.metric(w.take(w, row, "`noonlock_job_ledger_losses_total`, and the log")[0] + `\{name="feed"\} 1`)
+	job.logs(`level=ERROR msg="[^"]*ledger`)
+	w.prints(w.take(w, row, "Replicas restore a pause that they know; check with `noonctl get jobs`")[0], 0, `^feed +paused`)
+}
+
+// daemon runs a daemon until the test ends.
+func (w *world) daemon(name string) {
+	w.Helper()
+	d, err := singleton.NewDaemon(w.raw.Client("worker-1"), name, func(ctx context.Context, _ uint64) error {
+		<-ctx.Done()
+		return nil
+	}, singleton.DaemonConfig{})
+	testenv.Must(w, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	var done sync.WaitGroup
+	done.Go(func() { _ = d.Run(ctx) })
+	w.Cleanup(func() {
+		cancel()
+		done.Wait()
+	})
+}

@@ -1,0 +1,108 @@
+//go:build linux
+
+package operations
+
+import (
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/noonlock/noonlock/internal/servers"
+	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/lockcore"
+)
+
+// locks has a stuck holder with a waiter, and a key without a TTL.
+func locks(w *world) {
+	metrics := " " + w.take(w, alerts, "`noonctl elect`, `run` and `cron` export metrics with `--metrics`")[3] + " 127.0.0.1:0"
+	holder := w.start("noonctl run --lock orders --identity holder --ttl 1h" + metrics + " -- sleep 1000")
+	holder.metric(`noonlock_leases_held\{kind="mutex"\} 1`)
+	waiter := w.start("noonctl run --lock orders --identity waiter -- sh -c 'echo the waiter works; sleep 1000'")
+	name := []string{"NAME", "orders"}
+	w.shows("a lock is not released", "`noonctl describe lock NAME` shows the holder and the waiters", name, `^Holders:\n.*\n  holder `, `^Waiters.*\n.*\n  waiter `)
+	w.prints(w.take(w, symptoms, listNames)[0], 0, `^orders +mutex +holder `)
+	holder.signal(syscall.SIGSTOP)
+	w.must(typed("orders", w.command("a lock is not released", "if that is impossible, `noonctl release NAME`", name...)))
+	waiter.logs(`the waiter works`)
+
+	w.cli(w.redis, "SET noonlock:{forgotten}:lock another-program")
+	w.must(typed("forgotten", w.command("keys", "A lock without a TTL is never free: `noonctl release NAME` removes it", "NAME", "forgotten")))
+	if w.raw.Exists("noonlock:{forgotten}:lock") {
+		w.Error("the key without a TTL has not been removed")
+	}
+}
+
+// typed runs a command on a terminal, on which a line is typed.
+func typed(line, command string) string {
+	return "printf '" + line + `\n' | script -qec '` + command + `' /dev/null`
+}
+
+// counters sets the token counters of a lock and of an election.
+func counters(w *world) {
+	const set = "`SET 'noonlock:{NAME}:fence' SEEN`"
+	seen := uint64(1) << 52
+	w.take(w, tokens, set+". For an election, NAME is `election/NAME`")
+	for name, program := range map[string]string{
+		"orders":         "noonctl run --lock orders -- printenv NOONLOCK_TOKEN",
+		"election/board": "noonctl elect board -- printenv NOONLOCK_TOKEN",
+	} {
+		w.must(program)
+		key := "noonlock:{" + name + "}:fence"
+		if !w.raw.Exists(key) {
+			w.Fatalf("%s does not exist", key)
+		}
+		w.cli(w.redis, w.command(tokens, set, "NAME", name, "SEEN", strconv.FormatUint(seen, 10)))
+		if got, want := w.must(program), strconv.FormatUint(seen+1, 10)+"\n"; got != want {
+			w.Errorf("%s: the next token is %s, want %s", name, got, want)
+		}
+		if w.raw.PTTL(key) <= 0 {
+			w.Errorf("%s has no TTL", key)
+		}
+	}
+}
+
+// cli runs a command that an operator types into redis-cli.
+func (w *world) cli(s *servers.RedisServer, command string) any {
+	w.Helper()
+	rdb := redis.NewClient(testenv.Options(s.Addr()))
+	defer rdb.Close()
+	var args []any
+	for word := range strings.FieldsSeq(strings.ReplaceAll(command, "'", "")) {
+		args = append(args, word)
+	}
+	answer, err := rdb.Do(w.Context(), args...).Result()
+	testenv.Must(w, err)
+	return answer
+}
+
+// delay begins a lock delay by hand.
+func delay(w *world) {
+	const section = "Choosing the Redis topology"
+	log := &testenv.Log{}
+	open := func() *lockcore.Mutex {
+		client := w.raw.ClientWith(w.raw.Direct(), lockcore.Config{LockDelay: 200 * time.Millisecond, Logger: log.Logger()})
+		m, err := client.Mutex("orders", testenv.TTL(200*time.Millisecond))
+		testenv.Must(w, err)
+		return m
+	}
+	lock := func(m *lockcore.Mutex) {
+		lease, err := m.Lock(w.Context()) // waits while grants are delayed
+		testenv.Must(w, err)
+		testenv.Must(w, lease.Unlock(w.Context()))
+	}
+	lock(open())
+	before := log.Count("grants delayed")
+	lock(open()) // another Client alone begins no delay
+	if log.Count("grants delayed") != before {
+		w.Error("grants were delayed although the server has not lost data")
+	}
+	key := w.command(section, "for example after a restore, delete the key `noonlock:history` and restart the server or the clients")
+	w.cli(w.redis, "DEL "+key)
+	lock(open())
+	if log.Count("grants delayed") != before+1 {
+		w.Errorf("the key was deleted and a client started; the log is\n%s", log)
+	}
+}

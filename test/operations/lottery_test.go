@@ -1,0 +1,140 @@
+//go:build linux
+
+package operations
+
+import (
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/noonlock/noonlock/internal/servers"
+	"github.com/noonlock/noonlock/internal/testenv"
+)
+
+const describeLottery = "`noonctl describe job lottery` shows "
+
+// lottery sets what the commands of the lottery need. database is a URL, or "" for a file.
+func (w *world) lottery(database string) {
+	w.Helper()
+	if database == "" {
+		database = "sqlite:" + filepath.Join(w.dir, "draws.db")
+	}
+	entrants, err := filepath.Abs("../../examples/lottery/entrants.csv")
+	testenv.Must(w, err)
+	w.env = append(
+		w.env, "LOTTERY_REDIS=redis://"+w.redis.Addr(), "LOTTERY_DATABASE="+database, "LOTTERY_ENTRANTS="+entrants,
+		"LOTTERY_SCHEDULE=@every 1s", "LOTTERY_LEASE=1s", "LOTTERY_DRAIN=100ms", "LOTTERY_HTTP=127.0.0.1:0", "LOTTERY_STATUSZ=on",
+		"LOTTERY_SINCE="+time.Now().Add(-time.Hour).Format(time.RFC3339), "LOTTERY_UNTIL=now", // verify needs them
+	)
+}
+
+// replica starts a replica of the lottery.
+func (w *world) replica(identity string, env ...string) *program {
+	w.Helper()
+	return w.start("lottery serve", append(env, "LOTTERY_IDENTITY="+identity)...)
+}
+
+// draws waits for the next draw of the replica.
+func (p *program) draws() {
+	p.w.Helper()
+	count := func() int { return strings.Count(p.String(), "draw committed") }
+	before := count()
+	p.w.until(func() bool { return count() > before }, func() string { return "it draws:\n" + p.String() })
+}
+
+// database has a lottery whose database is away, and a replica that dies meanwhile.
+func database(w *world) {
+	server := servers.MariaDBServer(w)
+	db := server.Database(w)
+	w.lottery(fmt.Sprintf("mysql://%s:%s@%s:%d/%s", db.User, db.Password, db.Host, db.Port, db.Database))
+	one := w.replica("one")
+	one.draws()
+	w.shows("LotteryNoClaimant", describeLottery+"how many replicas follow the job", nil, `^Replicas: +1$`)
+
+	server.Stop()
+	const attempts = `^Their attempts that failed:\n.*\n(?:.*\n)*?  (\S+Z) +1 +one .*dial tcp.*refused`
+	tick := w.shows("LotteryNoonUnfinished", describeLottery+"the holder, and the error of each attempt", nil, `^  \S+Z +[1-9]\d* +one .* running`, attempts)[1]
+	w.shows("LotteryStale", describeLottery+"the last success, failed attempts, and whether the job is paused", nil, `^Last success: +\S+Z`, attempts)
+	w.take(w, "LotteryNeverDrew", "`noonctl describe job lottery`, as for LotteryStale")
+	one.answers(w.take(w, "LotteryNoonUnfinished", "`/readyz/database`")[0], http.StatusInternalServerError, `dial tcp.*refused`)
+	one.answers(w.take(w, "LotteryStale", "`/readyz?verbose` of any pod")[0], http.StatusInternalServerError, `\[-\]database failed`)
+	two := w.replica("two")
+	two.logs("database is not available yet")
+	one.end(syscall.SIGKILL)
+	server.Restart(w)
+	w.shows("LotteryLeaseLost", "`noonctl history lottery -o yaml` shows the attempts and their holders", nil,
+		`tick: "`+regexp.QuoteMeta(tick)+`"\n(?:    .*\n)*    outcome: succeeded\n    attempts:\n      - number: 1\n        holder: one\n(?:      .*\n)*        holder: two$`)
+	two.metric(`noonlock_job_takeovers_total\{name="lottery"\} 1`)
+	w.prints("noonctl pause lottery && noonctl describe job lottery && noonctl resume lottery", 0, `^State: .*paused`)
+
+	server.Stop()
+	const open = "noonctl describe job lottery"
+	tick = w.prints(open, 0, `^  (\S+Z) +[1-9]\d* +two .* running`, `^Their attempts that failed:\n.*\n  (\S+Z) +1 +two .*refused`)[1]
+	w.must("noonctl cancel lottery --tick " + tick)
+	const failed = "LotteryRunsFail"
+	w.shows(failed, "`noonctl history lottery` shows the outcome and the error", nil, `^`+tick+` +(?:failed|unknown) .* canceled`)
+	w.prints(open, 0, `^Their attempts that failed:\n.*\n(?:.*\n)*?  `+tick+` +1 +two .*refused`)
+	server.Restart(w)
+	w.prints(w.command(failed, "`lottery verify` compares them with the database"), 1, `^missing +.*`)
+	w.must(w.command(failed, "remove the cause, then `noonctl rerun lottery --tick TICK`: its draw happens once", "TICK", tick))
+	w.succeeds("lottery", tick)
+	w.prints("lottery verify", 0, `^all noons were drawn, each once`)
+	again := w.take(w, failed, "`noonctl trigger lottery` draws other winners, and `lottery winners` shows them as triggered")
+	w.must(again[0])
+	w.prints(again[1], 0, `\(triggered\)  drawn by two`)
+
+	// The database has seen greater tokens.
+	order := func(statement string) { server.Administer(w, "USE "+db.Database+"; "+statement) }
+	order("UPDATE noonlock_fences SET token = token + 86400000000")
+	two.metric(w.take(w, tokens, "`noonlock_job_tokens_raised_total` counts it")[0] + `\{name="lottery"\} 1`)
+	two.logs(`level=ERROR msg="token raised`)
+	two.draws()
+	order("UPDATE noonlock_fences SET token = 9007199254740991")
+	w.prints(open, 0, `^Their attempts that failed:\n.*\n  \S+Z +1 +two .*9007199254740991`)
+	two.end(syscall.SIGTERM)
+	order(w.command(tokens, "Stop all replicas and lower that token: `UPDATE noonlock_fences SET token = 0 WHERE job = 'NAME'`", "NAME", "lottery"))
+	w.replica("three").draws()
+}
+
+// ledger has a lottery whose schedule changes, and then one that needs a new ledger.
+func ledger(w *world) {
+	w.lottery("")
+	one := w.replica("one")
+	one.draws()
+	one.end(syscall.SIGTERM)
+	w.raw.Pass(2 * time.Second) // two noons are due
+	two := w.replica("two", "LOTTERY_SCHEDULE=@every 2s")
+	const missed = "LotteryNoonMissed"
+	w.shows(missed, "`noonctl history lottery` shows them with their reasons", nil, `^\S+Z .*skipped .* rescheduled$`)
+	verify := w.command(missed, "`lottery verify` compares them with the database")
+	rerun := w.take(w, missed, "`noonctl rerun lottery --tick TICK` does")[0]
+	w.until(func() bool {
+		r := w.sh(verify)
+		if found := regexp.MustCompile(`(?m)^missing +(\S+) (\S+) `).FindStringSubmatch(r.out); found != nil {
+			tick := found[1] + "T" + found[2] + "Z"
+			w.must(fill(rerun, "TICK", tick))
+			w.succeeds("lottery", tick)
+		}
+		return r.code == 0
+	}, func() string { return "all noons were drawn; verify prints " + w.sh(verify).String() })
+	w.take(w, "A new version of the program", "`lottery verify` and `helm test` check each noon against the schedule that was in force at its time")
+	w.prints(verify, 0, `^schedule +"@every 1s".*\nschedule +"@every 2s"`, `^all noons were drawn, each once`)
+
+	two.end(syscall.SIGTERM)
+	drawn := w.must("lottery winners")
+	keys := w.command(tokens, "stop all replicas of the job, delete its keys, `noonlock:{job/NAME}:*`, and start the replicas again", "NAME", "lottery")
+	all, err := w.raw.Raw.Keys(w.Context(), keys).Result()
+	testenv.Must(w, err)
+	testenv.Must(w, w.raw.Raw.Del(w.Context(), all...).Err())
+	if r := w.sh("noonctl describe job lottery"); r.code != 66 {
+		w.Errorf("the keys %s were deleted, and there still is a ledger: %s", keys, r)
+	}
+	w.replica("three").draws()
+	if now := w.must("lottery winners"); !strings.HasPrefix(now, drawn) {
+		w.Errorf("the draws were\n%s, and are now\n%s", drawn, now)
+	}
+}

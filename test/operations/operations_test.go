@@ -1,0 +1,86 @@
+//go:build linux
+
+package operations
+
+import (
+	"os/exec"
+	"strings"
+	"sync/atomic"
+	"testing"
+)
+
+// The sections of the page, and words that several tests look for.
+const (
+	symptoms = "Symptoms"
+	alerts   = "Alerts"
+	tokens   = "Tokens from a clock that was ahead"
+
+	listNames = "`noonctl get locks`, `noonctl get elections`, `noonctl get jobs` and `noonctl get daemons` list all names"
+)
+
+// TestPage follows docs/OPERATIONS.md.
+func TestPage(t *testing.T) {
+	t.Parallel()
+	p := readPage(t)
+	bin := t.TempDir()
+	build := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", bin, "../../cmd/noonctl", "../../examples/lottery")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	persistent := []string{"appendonly yes", "appendfsync always"}
+	all := []struct {
+		name  string
+		test  func(w *world)
+		redis []string // lines of its configuration
+	}{ // the slowest ones first
+		{"database", database, nil},
+		{"quorum", quorum, nil},
+		{"ledger", ledger, nil},
+		{"probes", probes, persistent},
+		{"settings", settings, append(persistent, "maxmemory 100mb", "maxmemory-policy allkeys-lru")},
+		{"failed runs", failedRuns, nil},
+		{"skipped ticks", skippedTicks, nil},
+		{"elections", elections, nil},
+		{"paused job", pausedJob, nil},
+		{"lost data", lostData, nil},
+		{"ignored cancellation", ignored, nil},
+		{"locks", locks, nil},
+		{"lock delay", delay, nil},
+		{"token counters", counters, nil},
+		{"browser", browser, nil},
+	}
+	var passed atomic.Int64
+	t.Run("situations", func(t *testing.T) { // returns when all of them have ended
+		for _, situation := range all {
+			t.Run(situation.name, func(t *testing.T) {
+				t.Parallel()
+				situation.test(newWorld(t, p, bin, situation.redis...))
+				passed.Add(1)
+			})
+		}
+	})
+	for where, words := range elsewhere {
+		for _, one := range words {
+			p.take(t, where, one)
+		}
+	}
+	if int(passed.Load()) == len(all) {
+		p.requireAll(t)
+	}
+}
+
+// elsewhere has what cannot run here. test/kube runs the chart, "helm test" and "helm rollback" on a
+// cluster, with scripts/kube-test.sh; .ci/run starts scripts/kube-ci.sh. The three commands of kubectl
+// show what Kubernetes knows, and nothing of noonlock. "make test" runs this test.
+var elsewhere = map[string][]string{
+	"LotteryNoClaimant":         {"`kubectl get pods`, `kubectl describe`"},
+	"LotteryLeaseLost":          {"OOM kills (`kubectl describe pod`)"},
+	"A new version of noonlock": {"`helm rollback` is a rolling update too"},
+	"Kubernetes tests":          {"`scripts/kube-test.sh` runs the chart on any cluster, and `scripts/kube-ci.sh` on its own cluster", "Then Redis is stopped and restarted, and `helm test` runs"},
+	"Redis versions":            {"Test other servers with `NOONLOCK_REDIS_SERVER=PATH make test`"},
+}
+
+// fill replaces the placeholders of a command.
+func fill(command string, placeholders ...string) string {
+	return strings.NewReplacer(placeholders...).Replace(command)
+}

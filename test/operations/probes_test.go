@@ -1,0 +1,108 @@
+//go:build linux
+
+package operations
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/noonlock/noonlock/healthz"
+	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/singleton"
+)
+
+// probes has a lottery whose Redis refuses a right, and is then down.
+func probes(w *world) {
+	w.lottery("")
+	w.raw.As("app", "+@all", "~*", "&*")
+	url := "redis://app:secret@" + w.redis.Addr()
+	w.env = append(w.env, "LOTTERY_REDIS="+url, "NOONLOCK_REDIS="+url)
+	one := w.replica("one", "LOTTERY_STALE_AFTER=1h")
+	one.draws()
+	one.answers(w.take(w, "`/livez`", "`/livez`")[0], http.StatusOK, `^ok$`)
+	one.answers(w.take(w, "`/readyz`", "`/readyz`")[0], http.StatusOK, `^ok$`)
+	checks := w.take(w, "`/healthz`", "`/healthz` | the checks of `/livez` and `/readyz`, except for stopping; with `lottery.staleAfter`, also the age of the newest draw")
+	one.answers(checks[0]+"?verbose", http.StatusOK, `(?s)draw ok.*redis ok.*database ok.*ledger ok.*stale ok`)
+	one.metric("noonlock_job_clock_offset_seconds ")
+	w.take(w, "`/metrics`", "`/metrics`")
+	one.answers(w.take(w, "`/statusz/`", "`/statusz/`")[0], http.StatusOK, `page.js`)
+	w.prints(w.take(w, "`lottery serve`", "`lottery serve`")[0]+" --help", 0, w.take(w, "`lottery serve`", "`--drain`, 15 s")[0]+` .*\(default 15s\)`)
+
+	const unready = "replicas are not ready"
+	reasons := w.take(w, unready, "`/readyz?verbose` names the failed check; `/readyz/redis` (or another check) gives the reason; `noonctl doctor` names a missing right or setting")
+	w.raw.As("app", "+@all", "~*", "&*", "-@scripting")
+	one.answers(reasons[0], http.StatusInternalServerError, `\[-\]ledger failed`)
+	one.answers(strings.Replace(reasons[1], "redis", "ledger", 1), http.StatusInternalServerError, `evalsha`)
+	w.prints(reasons[2], 1, `^fail +rights .*NOPERM .*eval`)
+	w.raw.As("app", "+@all", "~*", "&*")
+	one.answers("/readyz", http.StatusOK, `^ok$`) // without a restart
+
+	w.redis.Stop()
+	cannot := w.take(w, "LotteryCannotClaim", "`noonctl doctor` shows what is wrong with Redis; `/readyz?verbose` of any pod; `/readyz/redis`, `/readyz/ledger` or `/readyz/database` gives the reason")
+	one.answers(cannot[1], http.StatusInternalServerError, `\[-\]redis failed`)
+	one.answers(cannot[2], http.StatusInternalServerError, `refused`)
+	one.answers(cannot[3], http.StatusInternalServerError, `refused`)
+	w.prints(cannot[0], 69, `^fail +connection .*refused`)
+	const section = "Probes"
+	one.answers(w.take(w, section, "`/livez` never depends on Redis or the database")[0], http.StatusOK, `^ok$`)
+	parts := w.take(w, section, "`?verbose` lists the checks, and `/readyz/redis` gives the reason for one check. So mount a handler of `healthz` at both `/readyz` and `/readyz/`")
+	one.answers(parts[3]+parts[0], http.StatusInternalServerError, `\[\+\]database ok`)
+	one.answers(parts[1], http.StatusInternalServerError, `refused`)
+	one.answers(parts[4], http.StatusInternalServerError, ``)
+	one.metric(`noonlock_script_errors_total\{`)
+	w.redis.Restart(w)
+	w.raw.As("app", "+@all", "~*", "&*")
+	one.draws()
+}
+
+// ignored has a run whose work ignores that an operator has canceled it.
+func ignored(w *world) {
+	r, err := singleton.NewRunner(w.raw.Client("worker-1"), singleton.Config{})
+	testenv.Must(w, err)
+	goOn := make(chan struct{})
+	testenv.Must(w, r.Add("copy", "@every 1s", func(context.Context, singleton.Run) error {
+		<-goOn
+		return nil
+	}, singleton.JobConfig{MaxAttempts: 1}))
+	ctx, cancel := context.WithCancel(context.Background())
+	var done sync.WaitGroup
+	done.Go(func() { _ = r.Run(ctx) })
+	defer func() {
+		close(goOn)
+		cancel()
+		done.Wait()
+	}()
+	handler, err := healthz.New("livez", healthz.Config{}, healthz.Overdue("work", r.Check, 100*time.Millisecond))
+	testenv.Must(w, err)
+	server := httptest.NewServer(handler)
+	defer server.Close()
+	path := server.URL + w.take(w, "a replica is not alive", "`/livez?verbose`, and the log of the replica: work continues after its lease or its drain has ended")[0]
+	w.prints("noonctl describe job copy", 0, ` worker-1 .* running`)
+	answers(w, path, http.StatusOK, `\[\+\]work ok`)
+	w.must("noonctl cancel copy")
+	answers(w, path, http.StatusInternalServerError, `\[-\]work failed`)
+}
+
+// settings has a Redis whose settings are wrong.
+func settings(w *world) {
+	doctor := w.take(w, "leases are lost", "`noonctl doctor` measures the round trips")[0]
+	w.prints(doctor, 1, `^fail +memory .*allkeys-lru`, `^ok +round trip .* p50 `, `^ok +rights .*job`)
+	w.take(w, "Redis settings", "`noonctl doctor` checks these settings, and everything else that the guarantees depend on")
+	w.cli(w.redis, "CONFIG SET maxmemory-policy noeviction")
+	uses := w.take(w, "What noonctl doctor checks", "If the user does not need the rights for everything, name what it needs: `--uses mutex,election`")[0]
+	if r := w.sh("noonctl doctor " + uses); r.code != 0 || !contains(r.out, `rights .*mutex`, `rights .*election`) || contains(r.out, `rights .*job`) {
+		w.Errorf("%s: %s", uses, r)
+	}
+}
+
+// page shows the page of noonctl.
+func browser(w *world) {
+	serve := w.take(w, symptoms, "`noonctl serve` shows them in a browser")[0]
+	allow := w.take(w, symptoms, "With `--allow-actions`, each action asks for a reason")[0]
+	p := w.start(serve + " --http 127.0.0.1:0 " + allow)
+	answers(w, p.logs(`serving (\S+)`)[1], http.StatusOK, `page.js`)
+}
