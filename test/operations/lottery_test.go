@@ -124,6 +124,11 @@ func ledger(w *world) {
 	w.take(w, "A new version of the program", "`lottery verify` and `helm test` check each noon against the schedule that was in force at its time")
 	w.prints(verify, 0, `^schedule +"@every 1s".*\nschedule +"@every 2s"`, `^all noons were drawn, each once`)
 
+	for _, command := range w.take(w, alerts, "`lottery verify` and `lottery winners` need `LOTTERY_REDIS` and `LOTTERY_DATABASE`")[:2] {
+		if r := w.sh("env -u LOTTERY_DATABASE " + command); r.code != 2 || !contains(r.errOut, "LOTTERY_DATABASE") {
+			w.Errorf("%s without a database: %s", command, r)
+		}
+	}
 	two.end(syscall.SIGTERM)
 	drawn := w.must("lottery winners")
 	keys := w.command(tokens, "stop all replicas of the job, delete its keys, `noonlock:{job/NAME}:*`, and start the replicas again", "NAME", "lottery")

@@ -35,6 +35,7 @@ func TestPage(t *testing.T) {
 	}{ // the slowest ones first
 		{"database", database, nil},
 		{"quorum", quorum, nil},
+		{"quorum lists", lists, nil},
 		{"ledger", ledger, nil},
 		{"probes", probes, persistent},
 		{"settings", settings, append(persistent, "maxmemory 100mb", "maxmemory-policy allkeys-lru")},
@@ -70,10 +71,11 @@ func TestPage(t *testing.T) {
 }
 
 // elsewhere has what cannot run here. test/kube runs the chart, "helm test" and "helm rollback" on a
-// cluster, with scripts/kube-test.sh; .ci/run starts scripts/kube-ci.sh. The three commands of kubectl
-// show what Kubernetes knows, and nothing of noonlock. "make test" runs this test.
+// cluster, with scripts/kube-test.sh; .ci/run starts scripts/kube-ci.sh. The commands of kubectl
+// show what Kubernetes knows, or run what runs here without it. "make test" runs this test.
 var elsewhere = map[string][]string{
 	"LotteryNoClaimant":         {"`kubectl get pods`, `kubectl describe`"},
+	alerts:                      {"which a pod has: `kubectl exec POD -- /lottery verify`"},
 	"LotteryLeaseLost":          {"OOM kills (`kubectl describe pod`)"},
 	"A new version of noonlock": {"`helm rollback` is a rolling update too"},
 	"Kubernetes tests":          {"`scripts/kube-test.sh` runs the chart on any cluster, and `scripts/kube-ci.sh` on its own cluster", "Then Redis is stopped and restarted, and `helm test` runs"},

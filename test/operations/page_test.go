@@ -25,12 +25,12 @@ type place struct {
 }
 
 var (
-	comments = regexp.MustCompile("(?s)```.*?```")
-	code     = regexp.MustCompile("`[^`]+`")
-	name     = regexp.MustCompile(`\b(?:noonlock|leader_election)_\w+(?:\{[^}]*\})?`)
+	goCode = regexp.MustCompile("(?s)```go.*?```") // ../../docs/operations_test.go compiles it
+	code   = regexp.MustCompile("`[^`]+`")
+	name   = regexp.MustCompile(`\b(?:noonlock|leader_election)_\w+(?:\{[^}]*\})?`)
 
 	// an operator runs, opens or deletes this
-	instruction = regexp.MustCompile("^`(?:noonctl |lottery (?:serve|winners|verify)|SET |DEL |HDEL |UPDATE |kubectl|helm |scripts/|make |NOONLOCK_\\w+=|--|/|noonlock:)")
+	instruction = regexp.MustCompile("^`(?:noonctl |lottery |SET |DEL |HDEL |UPDATE |kubectl|helm |scripts/|make |NOONLOCK_\\w+=|--|[?]|/|noonlock:)")
 )
 
 func readPage(t *testing.T) *page {
@@ -40,9 +40,16 @@ func readPage(t *testing.T) *page {
 		t.Fatal(err)
 	}
 	p := &page{places: map[string]*place{}, series: map[string]bool{}}
-	section := ""
-	for line := range strings.Lines(comments.ReplaceAllString(string(text), "")) {
+	section, fenced := "", false
+	for line := range strings.Lines(goCode.ReplaceAllString(string(text), "")) {
 		where := section
+		if strings.HasPrefix(line, "```") {
+			fenced = !fenced
+			continue
+		}
+		if fenced || strings.HasPrefix(line, "    ") { // each line of a block is a code span
+			line = "`" + strings.TrimSpace(line) + "`"
+		}
 		if heading, ok := strings.CutPrefix(line, "#"); ok {
 			section = strings.Trim(heading, "# \n")
 			continue

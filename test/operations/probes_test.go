@@ -80,10 +80,11 @@ func ignored(w *world) {
 	testenv.Must(w, err)
 	server := httptest.NewServer(handler)
 	defer server.Close()
-	path := server.URL + w.take(w, "a replica is not alive", "`/livez?verbose`, and the log of the replica: work continues after its lease or its drain has ended")[0]
+	check := w.take(w, "a replica is not alive", "`/livez?verbose`, and the log of the replica: work continues after its context has ended, with its lease or its drain, or by `noonctl cancel`")
+	path := server.URL + check[0]
 	w.prints("noonctl describe job copy", 0, ` worker-1 .* running`)
 	answers(w, path, http.StatusOK, `\[\+\]work ok`)
-	w.must("noonctl cancel copy")
+	w.must(check[1] + " copy")
 	answers(w, path, http.StatusInternalServerError, `\[-\]work failed`)
 }
 
