@@ -36,11 +36,10 @@ func elections(w *world) {
 	w.prints("noonctl describe election board", 0, `^Candidates.*\n.*\n  `+candidate+` .*\n  b `)
 
 	// The candidates are stuck. The first one does not use the grant that it gets.
-	b.signal(syscall.SIGSTOP)
-	c.signal(syscall.SIGSTOP)
+	b.freeze()
+	c.freeze()
 	a.end(syscall.SIGTERM)
 	w.shows("no replica leads", "`noonctl describe election NAME` shows the last leader and the candidates", board, `^Leader: +none$`, `^Last leader: +a$`, `^Candidates.*\n.*\n  b `)
-	w.take(w, "no replica leads", "the readiness of the candidates; `noonctl describe election NAME`")
 	b.signal(syscall.SIGCONT)
 	c.signal(syscall.SIGCONT)
 	w.prints("noonctl describe election board", 0, `^Leader: +[bc]$`)

@@ -92,18 +92,23 @@ func pausedJob(w *world) {
 	w.must(w.command(row, "`noonctl resume NAME` if it is paused", "NAME", "feed"))
 	old.metric(names[0] + `\{name="feed"\} 0`)
 	at := w.prints(fill(names[3], "NAME", "feed"), 0, `^Last success: +(\S+)`)[1]
-	w.until(func() bool { return w.prints(fill(names[3], "NAME", "feed"), 0, `^Last success: +(\S+)`)[1] != at }, func() string { return "feed runs" })
+	w.until(func() bool { return !contains(w.must(fill(names[3], "NAME", "feed")), `^Last success: +`+at) }, func() string { return "feed runs" })
 
 	rollout := w.start("noonctl cron feed '@every 2s' --metrics 127.0.0.1:0 -- true")
-	rollout.metric(names[1] + `\{name="feed"\} 1`)
+	superseded := `^` + names[1] + `\{name="feed"\} 1`
+	w.until(func() bool { // at first the new definition, and then the old one
+		_, before := get(w, rollout.url()+"/metrics")
+		_, after := get(w, old.url()+"/metrics")
+		return contains(before, superseded) || contains(after, superseded)
+	}, func() string { return "another definition is in use" })
 	rollout.end(syscall.SIGTERM) // it is rolled back
 	old.metric(names[1] + `\{name="feed"\} 0`)
 }
 
 // lostData has locks, elections, jobs and a daemon on a Redis that loses its data.
 func lostData(w *world) {
-	holder := w.start("noonctl run --lock orders --ttl 1s --metrics 127.0.0.1:0 -- sleep 1000")
-	leader := w.start("noonctl elect board --lease 1s -- sleep 1000")
+	holder := w.start("noonctl run --lock orders --metrics 127.0.0.1:0 -- sleep 1000")
+	leader := w.start("noonctl elect board -- sleep 1000")
 	leader.logs(`leadership acquired`)
 	job := w.cron("feed", "exit 0")
 	job.metric(`noonlock_job_last_success_timestamp_seconds\{name="feed"\} [1-9]`)
@@ -123,7 +128,7 @@ func lostData(w *world) {
 		w.Errorf("the holder has exited with %d", code)
 	}
 	leader.logs(`leadership lost[^\n]*\n(?:.*\n)*.*leadership acquired`)
-	job.metric(w.take(w, row, "`noonlock_job_ledger_losses_total`, and the log")[0] + `\{name="feed"\} 1`)
+	job.metric(w.take(w, row, "`noonlock_job_ledger_losses_total`, and the log")[0] + `\{name="feed"\} [1-9]`)
 	job.logs(`level=ERROR msg="[^"]*ledger`)
 	w.prints(w.take(w, row, "Replicas restore a pause that they know; check with `noonctl get jobs`")[0], 0, `^feed +paused`)
 }

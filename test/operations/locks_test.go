@@ -5,7 +5,6 @@ package operations
 import (
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -24,7 +23,7 @@ func locks(w *world) {
 	name := []string{"NAME", "orders"}
 	w.shows("a lock is not released", "`noonctl describe lock NAME` shows the holder and the waiters", name, `^Holders:\n.*\n  holder `, `^Waiters.*\n.*\n  waiter `)
 	w.prints(w.take(w, symptoms, listNames)[0], 0, `^orders +mutex +holder `)
-	holder.signal(syscall.SIGSTOP)
+	holder.freeze()
 	w.must(typed("orders", w.command("a lock is not released", "if that is impossible, `noonctl release NAME`", name...)))
 	waiter.logs(`the waiter works`)
 
@@ -83,15 +82,15 @@ func delay(w *world) {
 	const section = "Choosing the Redis topology"
 	log := &testenv.Log{}
 	open := func() *lockcore.Mutex {
-		client := w.raw.ClientWith(w.raw.Direct(), lockcore.Config{LockDelay: 200 * time.Millisecond, Logger: log.Logger()})
-		m, err := client.Mutex("orders", testenv.TTL(200*time.Millisecond))
+		client := w.raw.ClientWith(w.raw.Direct(), lockcore.Config{LockDelay: time.Second, Logger: log.Logger()})
+		m, err := client.Mutex("orders", testenv.TTL(time.Second))
 		testenv.Must(w, err)
 		return m
 	}
 	lock := func(m *lockcore.Mutex) {
 		lease, err := m.Lock(w.Context()) // waits while grants are delayed
 		testenv.Must(w, err)
-		testenv.Must(w, lease.Unlock(w.Context()))
+		_ = lease.Unlock(w.Context()) // it may have expired on a busy machine
 	}
 	lock(open())
 	before := log.Count("grants delayed")

@@ -68,7 +68,7 @@ func database(w *world) {
 	server.Restart(w)
 	w.shows("LotteryLeaseLost", "`noonctl history lottery -o yaml` shows the attempts and their holders", nil,
 		`tick: "`+regexp.QuoteMeta(tick)+`"\n(?:    .*\n)*    outcome: succeeded\n    attempts:\n      - number: 1\n        holder: one\n(?:      .*\n)*        holder: two$`)
-	two.metric(`noonlock_job_takeovers_total\{name="lottery"\} 1`)
+	two.metric(`noonlock_job_takeovers_total\{name="lottery"\} [1-9]`)
 	w.prints("noonctl pause lottery && noonctl describe job lottery && noonctl resume lottery", 0, `^State: .*paused`)
 
 	server.Stop()
@@ -79,7 +79,7 @@ func database(w *world) {
 	w.shows(failed, "`noonctl history lottery` shows the outcome and the error", nil, `^`+tick+` +(?:failed|unknown) .* canceled`)
 	w.prints(open, 0, `^Their attempts that failed:\n.*\n(?:.*\n)*?  `+tick+` +1 +two .*refused`)
 	server.Restart(w)
-	w.prints(w.command(failed, "`lottery verify` compares them with the database"), 1, `^missing +.*`)
+	w.prints(w.command(failed, "`lottery verify` compares them with the database"), 1, `^missing +`+strings.NewReplacer("T", " ", "Z", "").Replace(tick))
 	w.must(w.command(failed, "remove the cause, then `noonctl rerun lottery --tick TICK`: its draw happens once", "TICK", tick))
 	w.succeeds("lottery", tick)
 	w.prints("lottery verify", 0, `^all noons were drawn, each once`)
@@ -90,7 +90,7 @@ func database(w *world) {
 	// The database has seen greater tokens.
 	order := func(statement string) { server.Administer(w, "USE "+db.Database+"; "+statement) }
 	order("UPDATE noonlock_fences SET token = token + 86400000000")
-	two.metric(w.take(w, tokens, "`noonlock_job_tokens_raised_total` counts it")[0] + `\{name="lottery"\} 1`)
+	two.metric(w.take(w, tokens, "`noonlock_job_tokens_raised_total` counts it")[0] + `\{name="lottery"\} [1-9]`)
 	two.logs(`level=ERROR msg="token raised`)
 	two.draws()
 	order("UPDATE noonlock_fences SET token = 9007199254740991")
@@ -112,14 +112,17 @@ func ledger(w *world) {
 	w.shows(missed, "`noonctl history lottery` shows them with their reasons", nil, `^\S+Z .*skipped .* rescheduled$`)
 	verify := w.command(missed, "`lottery verify` compares them with the database")
 	rerun := w.take(w, missed, "`noonctl rerun lottery --tick TICK` does")[0]
+	drawn := 0
 	w.until(func() bool {
 		r := w.sh(verify)
 		if found := regexp.MustCompile(`(?m)^missing +(\S+) (\S+) `).FindStringSubmatch(r.out); found != nil {
 			tick := found[1] + "T" + found[2] + "Z"
-			w.must(fill(rerun, "TICK", tick))
-			w.succeeds("lottery", tick)
+			if w.sh(fill(rerun, "TICK", tick)).code == 0 { // unless it was just due
+				w.succeeds("lottery", tick)
+				drawn++
+			}
 		}
-		return r.code == 0
+		return r.code == 0 && drawn > 0
 	}, func() string { return "all noons were drawn; verify prints " + w.sh(verify).String() })
 	w.take(w, "A new version of the program", "`lottery verify` and `helm test` check each noon against the schedule that was in force at its time")
 	w.prints(verify, 0, `^schedule +"@every 1s".*\nschedule +"@every 2s"`, `^all noons were drawn, each once`)
@@ -130,7 +133,7 @@ func ledger(w *world) {
 		}
 	}
 	two.end(syscall.SIGTERM)
-	drawn := w.must("lottery winners")
+	winners := w.must("lottery winners")
 	keys := w.command(tokens, "stop all replicas of the job, delete its keys, `noonlock:{job/NAME}:*`, and start the replicas again", "NAME", "lottery")
 	all, err := w.raw.Raw.Keys(w.Context(), keys).Result()
 	testenv.Must(w, err)
@@ -139,7 +142,7 @@ func ledger(w *world) {
 		w.Errorf("the keys %s were deleted, and there still is a ledger: %s", keys, r)
 	}
 	w.replica("three").draws()
-	if now := w.must("lottery winners"); !strings.HasPrefix(now, drawn) {
-		w.Errorf("the draws were\n%s, and are now\n%s", drawn, now)
+	if now := w.must("lottery winners"); !strings.HasPrefix(now, winners) {
+		w.Errorf("the draws were\n%s, and are now\n%s", winners, now)
 	}
 }

@@ -182,6 +182,20 @@ func (w *world) start(command string, env ...string) *program {
 
 func (p *program) signal(sig syscall.Signal) { _ = p.cmd.Process.Signal(sig) } // it may have ended
 
+// freeze stops the process until SIGCONT. The signal reaches its threads one after another.
+func (p *program) freeze() {
+	p.w.Helper()
+	p.signal(syscall.SIGSTOP)
+	p.w.until(func() bool {
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", p.cmd.Process.Pid))
+		testenv.Must(p.w, err)
+		return !slices.ContainsFunc(threads, func(file string) bool {
+			text, err := os.ReadFile(file)
+			return err == nil && !contains(string(text), `^State:\sT`)
+		})
+	}, func() string { return "it has stopped" })
+}
+
 // end sends a signal and returns the exit code, -1 if the signal has ended the process.
 func (p *program) end(sig syscall.Signal) int {
 	p.w.Helper()
