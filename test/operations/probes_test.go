@@ -6,7 +6,6 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"sync"
 	"time"
 
@@ -36,16 +35,16 @@ func probes(w *world) {
 	reasons := w.take(w, unready, "`/readyz?verbose` names the failed check; `/readyz/redis` (or another check) gives the reason; `noonctl doctor` names a missing right or setting")
 	w.raw.As("app", "+@all", "~*", "&*", "-@scripting")
 	one.answers(reasons[0], http.StatusInternalServerError, `\[-\]ledger failed`)
-	one.answers(strings.Replace(reasons[1], "redis", "ledger", 1), http.StatusInternalServerError, `evalsha`)
+	cannot := w.take(w, "LotteryCannotClaim", "`noonctl doctor` shows what is wrong with Redis; `/readyz?verbose` of any pod; `/readyz/redis`, `/readyz/ledger` or `/readyz/database` gives the reason")
+	one.answers(cannot[3], http.StatusInternalServerError, `evalsha`)
 	w.prints(reasons[2], 1, `^fail +rights .*NOPERM .*eval`)
 	w.raw.As("app", "+@all", "~*", "&*")
 	one.answers("/readyz", http.StatusOK, `^ok$`) // without a restart
 
 	w.redis.Stop()
-	cannot := w.take(w, "LotteryCannotClaim", "`noonctl doctor` shows what is wrong with Redis; `/readyz?verbose` of any pod; `/readyz/redis`, `/readyz/ledger` or `/readyz/database` gives the reason")
 	one.answers(cannot[1], http.StatusInternalServerError, `\[-\]redis failed`)
 	one.answers(cannot[2], http.StatusInternalServerError, `refused`)
-	one.answers(cannot[3], http.StatusInternalServerError, `refused`)
+	one.answers(reasons[1], http.StatusInternalServerError, `refused`)
 	w.prints(cannot[0], 69, `^fail +connection .*refused`)
 	const section = "Probes"
 	one.answers(w.take(w, section, "`/livez` never depends on Redis or the database")[0], http.StatusOK, `^ok$`)
