@@ -129,7 +129,7 @@ func lostData(w *world) {
 	}
 	leader.logs(`leadership lost[^\n]*\n(?:.*\n)*.*leadership acquired`)
 	job.metric(w.take(w, row, "`noonlock_job_ledger_losses_total`, and the log")[0] + `\{name="feed"\} [1-9]`)
-	job.logs(`level=ERROR msg="[^"]*ledger`)
+	job.logs(`level=ERROR msg="ledger lost or set back; restored`)
 	w.prints(w.take(w, row, "Replicas restore a pause that they know; check with `noonctl get jobs`")[0], 0, `^feed +paused`)
 }
 

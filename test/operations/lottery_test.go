@@ -28,7 +28,7 @@ func (w *world) lottery(database string) {
 	w.env = append(
 		w.env, "LOTTERY_REDIS=redis://"+w.redis.Addr(), "LOTTERY_DATABASE="+database, "LOTTERY_ENTRANTS="+entrants,
 		"LOTTERY_SCHEDULE=@every 1s", "LOTTERY_LEASE=1s", "LOTTERY_DRAIN=100ms", "LOTTERY_HTTP=127.0.0.1:0", "LOTTERY_STATUSZ=on",
-		"LOTTERY_SINCE="+time.Now().Add(-time.Hour).Format(time.RFC3339), "LOTTERY_UNTIL=now", // verify needs them
+		"LOTTERY_SINCE="+time.Now().Add(-time.Hour).Format(time.RFC3339), "LOTTERY_UNTIL=now", // until `lottery verify` needs no flags
 	)
 }
 

@@ -79,7 +79,7 @@ func ignored(w *world) {
 	testenv.Must(w, err)
 	server := httptest.NewServer(handler)
 	defer server.Close()
-	check := w.take(w, "a replica is not alive", "`/livez?verbose`, and the log of the replica: work continues after its context has ended, with its lease or its drain, or by `noonctl cancel`")
+	check := w.take(w, "a replica is not alive", "`/livez?verbose`, and the log of the replica: work continues after its context has ended, because its lease or its drain is over or after `noonctl cancel`")
 	path := server.URL + check[0]
 	w.prints("noonctl describe job copy", 0, ` worker-1 .* running`)
 	answers(w, path, http.StatusOK, `\[\+\]work ok`)
@@ -99,7 +99,7 @@ func settings(w *world) {
 	}
 }
 
-// page shows the page of noonctl.
+// browser opens the page of noonctl.
 func browser(w *world) {
 	serve := w.take(w, symptoms, "`noonctl serve` shows them in a browser")[0]
 	allow := w.take(w, symptoms, "With `--allow-actions`, each action asks for a reason")[0]
