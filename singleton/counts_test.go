@@ -101,12 +101,13 @@ func TestTicksCostFewCommands(t *testing.T) {
 	for _, report := range reports {
 		t.Error(report)
 	}
-	list, err := f.Raw.ClientList(t.Context()).Result()
-	if err != nil {
-		t.Fatal(err)
-	}
-	subscribed := strings.Count(list, " sub=") - strings.Count(list, " sub=0 ")
-	if connections := strings.Count(list, "\n"); subscribed != replicas || connections > replicas*8+2 {
-		t.Errorf("%d connections, %d of them subscriptions", connections, subscribed)
-	}
+	// A Client whose calls had to wait, as on a busy machine, has more connections for a while.
+	f.Until("there are few connections", func() bool {
+		list, err := f.Raw.ClientList(t.Context()).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		subscribed := strings.Count(list, " sub=") - strings.Count(list, " sub=0 ")
+		return subscribed == replicas && strings.Count(list, "\n") <= replicas*8+2
+	})
 }

@@ -157,12 +157,7 @@ func (v *verifier) judge() error {
 	if v.Since.Before(complete) {
 		v.Unknown = append(v.Unknown, Span{v.Since, earlier(complete, v.Until), "the history has dropped older entries"})
 	}
-	begin := v.Since
-	for _, p := range v.parts() {
-		if !begin.Before(p.until) {
-			continue
-		}
-		p.since, begin = begin, p.until
+	for _, p := range v.parts(v.Since, v.Until) {
 		p.complete = later(complete, p.since)
 		if p.schedule == nil {
 			v.Unknown = append(v.Unknown, Span{p.since, p.until, p.why})
@@ -173,6 +168,7 @@ func (v *verifier) judge() error {
 			return err
 		}
 	}
+	v.unread()
 	for tick, entries := range v.entries {
 		v.repeated(time.UnixMilli(tick).UTC(), entries)
 	}
@@ -233,16 +229,6 @@ func (v *verifier) known(p part) {
 		}
 	}
 	for _, e := range v.skips {
-		if p.schedule == nil && (p.has(e.Last) || p.has(e.Tick) && !e.Last.Before(v.Until)) {
-			for tick := range v.entries { // they were run again
-				if tick >= e.Tick.UnixMilli() && tick <= e.Last.UnixMilli() {
-					e.Count--
-				}
-			}
-			v.Ticks += e.Count
-			v.Findings = append(v.Findings, Finding{Tick: e.Tick, Last: e.Last, Count: e.Count, Kind: OutcomeSkipped, Detail: e.Error})
-			continue
-		}
 		v.joins = false
 		for tick := p.next(later(e.Tick, p.since)); !tick.IsZero() && tick.Before(p.complete) && !tick.After(e.Last); tick = p.next(tick.Add(time.Millisecond)) {
 			if v.entries[tick.UnixMilli()] == nil {
@@ -255,6 +241,32 @@ func (v *verifier) known(p part) {
 		}
 	}
 	v.joins = false
+}
+
+// unread reports the skipped ticks of parts without a schedule: those of an entry that no schedule has. Of
+// an entry that begins before Since, nobody can tell how many these are.
+func (v *verifier) unread() {
+	for _, e := range v.skips {
+		parts := v.parts(e.Tick, e.Last.Add(time.Millisecond))
+		if !slices.ContainsFunc(parts, func(p part) bool { return p.schedule == nil && p.until.After(v.Since) && p.since.Before(v.Until) }) {
+			continue
+		}
+		n := e.Count
+		for _, p := range parts {
+			for tick := p.next(later(e.Tick, p.since)); !tick.IsZero() && tick.Before(p.until) && !tick.After(e.Last); tick = p.next(tick.Add(time.Millisecond)) {
+				n--
+			}
+			for tick := range v.entries { // they were run again
+				if at := time.UnixMilli(tick); p.schedule == nil && p.has(at) && !at.Before(e.Tick) && !at.After(e.Last) {
+					n--
+				}
+			}
+		}
+		if n > 0 {
+			v.Ticks += n
+			v.Findings = append(v.Findings, Finding{Tick: e.Tick, Last: e.Last, Count: n, Kind: OutcomeSkipped, Detail: e.Error})
+		}
+	}
 }
 
 // all judges all ticks of a part from the instant on from which the history has them.
@@ -288,10 +300,10 @@ func (p part) next(t time.Time) time.Time {
 	return p.schedule.Next(t.Add(-time.Millisecond))
 }
 
-// parts divides the time by the schedules that were in use. A tick at the instant of a change
-// belongs to the former schedule.
-func (v *verifier) parts() []part {
-	parts, end := []part{}, v.Until
+// parts divides the time since ≤ t < end by the schedules that were in use. A tick at the instant of a
+// change belongs to the former schedule.
+func (v *verifier) parts(since, end time.Time) []part {
+	parts := []part{}
 	for _, c := range slices.Backward(v.changes) {
 		from := c.Since.Add(time.Millisecond)
 		if !from.Before(end) {
@@ -306,15 +318,18 @@ func (v *verifier) parts() []part {
 			}
 			parts = append(parts, part{until: end, schedule: c.Schedule})
 		}
-		if end = from; !end.After(v.Since) {
+		if end = from; !end.After(since) {
 			break
 		}
 	}
-	if end.After(v.Since) {
+	if end.After(since) {
 		parts = append(parts, part{until: end, schedule: v.cfg.Schedule, why: "the ledger does not have its schedule"})
 	}
 	slices.Reverse(parts)
-	return parts
+	for i := range parts {
+		parts[i].since, since = since, parts[i].until
+	}
+	return slices.DeleteFunc(parts, func(p part) bool { return !p.since.Before(p.until) })
 }
 
 // expect judges a tick that the schedule or the history has.

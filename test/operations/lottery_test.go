@@ -110,7 +110,7 @@ func ledger(w *world) {
 	const missed = "LotteryNoonMissed"
 	w.shows(missed, "`noonctl history lottery` shows them with their reasons", nil, `^\S+Z .*skipped .* rescheduled$`)
 	w.shows("A new version of the program", "`noonctl describe job NAME` shows each definition, its replicas, and why it runs the job or does not",
-		[]string{"NAME", "lottery"}, `^Replicas:\n.*\n  two +\S+ \(.* ago\) +[0-9a-f]{8} +runs the job: there is no other$`)
+		[]string{"NAME", "lottery"}, `^Replicas:\n.*\n  two +\S+Z +[0-9a-f]{8} +runs the job: there is no other$`)
 	verify := w.command(missed, "`lottery verify` compares them with the database")
 	rerun := w.take(w, missed, "`noonctl rerun lottery --tick TICK` does")[0]
 	drawn := 0

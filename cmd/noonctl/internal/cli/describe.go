@@ -137,11 +137,7 @@ func (a *app) describeHolders(p page, seen lockcore.Inspection) {
 			if h.TTL >= 0 {
 				expires = "in " + span(h.TTL) + " unless renewed"
 			}
-			since := ""
-			if !h.Since.IsZero() {
-				since = instant(h.Since) + " (" + relative(h.Since, seen.Now) + ")"
-			}
-			t.add(identity, h.Owner, mode, since, token, expires)
+			t.add(identity, h.Owner, mode, instant(h.Since), token, expires)
 		}
 		t.write(p.w, p.indent+"  ", a.columns(), true)
 	}
@@ -359,7 +355,7 @@ func (a *app) describeReplicas(p page, st singleton.Status) {
 			state = "runs the job: " + d.Why
 		}
 		for _, r := range d.Replicas {
-			t.add(r.Identity, instant(r.Since)+" ("+relative(r.Since, st.Now)+")", d.ID, state)
+			t.add(r.Identity, instant(r.Since), d.ID, state)
 		}
 	}
 	t.write(p.w, p.indent+"  ", a.columns(), true)
