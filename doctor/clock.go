@@ -6,6 +6,8 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"github.com/noonlock/noonlock/internal/lease"
 )
 
 // A sample is one reading of a server's clock.
@@ -42,9 +44,6 @@ func percentile(sorted []time.Duration, p float64) time.Duration {
 	rank := int(math.Ceil(p / 100 * float64(len(sorted))))
 	return sorted[min(max(rank, 1), len(sorted))-1]
 }
-
-// margin is the part of a TTL by which a lease ends early at its holder.
-func margin(ttl time.Duration) time.Duration { return ttl/100 + 2*time.Millisecond }
 
 const (
 	// farOff is the difference from the server's clock from which ticks are noticeably early or
@@ -123,7 +122,7 @@ func (e *examination) compareClocks() {
 	byOffset := func(a, b *node) int { return cmp.Compare(a.clock.offset, b.clock.offset) }
 	first, last := slices.MinFunc(known, byOffset), slices.MaxFunc(known, byOffset)
 	apart, within := last.clock.offset-first.clock.offset, first.clock.offsetError+last.clock.offsetError
-	verdict, most := OK, margin(e.cfg.TTL)
+	verdict, most := OK, lease.Margin(e.cfg.TTL)
 	if apart-within > most {
 		verdict = Warn
 	}

@@ -150,11 +150,7 @@ func refuse(field, rule string, value any) *ConfigError {
 // opError wraps errors with the operation and the name of the lock. It returns nil if there
 // is none.
 func opError(op, name string, errs ...error) error {
-	err := errors.Join(errs...)
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("lockcore: %s %q: %w", op, name, err)
+	return input.Operation("lockcore", op, name, errs...)
 }
 
 // ended joins ErrNotAcquired with the reason for which ctx ended a wait.

@@ -154,6 +154,15 @@ func Text(reply any) string {
 	return s
 }
 
+// Instant reads Unix milliseconds, as scripts return them; empty is the zero time.
+func Instant(text string) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	ms, err := strconv.ParseInt(text, 10, 64)
+	return time.UnixMilli(ms).UTC(), err
+}
+
 // Number returns the value of an answer that is a number.
 func (r Request) Number(value any, err error) (int64, error) {
 	if err != nil {

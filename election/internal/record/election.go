@@ -3,7 +3,6 @@ package record
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 
@@ -97,9 +96,5 @@ func (e *Election) list(ctx context.Context, r wire.Request) ([]any, error) {
 // opError wraps errors with the operation and the name of the election. It returns nil if
 // there is none.
 func opError(op, name string, errs ...error) error {
-	err := errors.Join(errs...)
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("election: %s %q: %w", op, name, err)
+	return input.Operation("election", op, name, errs...)
 }

@@ -79,7 +79,7 @@ func (q *quorum) read(r wire.Request, answer any) (one Record, now time.Time, er
 		return one, now, r.OddReply(answer)
 	}
 	left, _ := list[1].(int64)
-	if now, err = readMillis(wire.Text(list[2])); err != nil {
+	if now, err = wire.Instant(wire.Text(list[2])); err != nil {
 		return one, now, r.OddReply(answer)
 	}
 	fields := fieldsOf(list[3:])

@@ -115,12 +115,12 @@ func readLeader(fields map[string]string) (Record, error) {
 	var lease int64
 	r.Token, errs[0] = strconv.ParseUint(fields["token"], 10, 64)
 	r.Term, errs[1] = strconv.ParseUint(fields["term"], 10, 64)
-	r.Acquired, errs[2] = readMillis(fields["acquired"])
-	r.Renewed, errs[3] = readMillis(fields["renewed"])
+	r.Acquired, errs[2] = wire.Instant(fields["acquired"])
+	r.Renewed, errs[3] = wire.Instant(fields["renewed"])
 	lease, errs[4] = strconv.ParseInt(fields["lease"], 10, 64)
 	r.Lease = time.Duration(lease) * time.Millisecond
 	errs[5] = json.Unmarshal([]byte(cmp.Or(fields["metadata"], "{}")), &r.Metadata)
-	r.Released, errs[6] = readMillis(fields["released"])
+	r.Released, errs[6] = wire.Instant(fields["released"])
 	errs[7] = r.readRequest(fields)
 	if err := errors.Join(errs[:]...); err != nil {
 		return r, fmt.Errorf("election: leader record: %w", err)
@@ -133,13 +133,4 @@ func readLeader(fields map[string]string) (Record, error) {
 func (r Record) sameLead(o Record) bool {
 	return r.Token == o.Token && r.Holder == o.Holder && r.Term == o.Term && r.Released.IsZero() == o.Released.IsZero() &&
 		r.request() == o.request()
-}
-
-// readMillis parses Unix milliseconds. An empty string is the zero time.
-func readMillis(s string) (time.Time, error) {
-	if s == "" {
-		return time.Time{}, nil
-	}
-	ms, err := strconv.ParseInt(s, 10, 64)
-	return time.UnixMilli(ms).UTC(), err
 }

@@ -56,7 +56,7 @@ func readAct(text string) (Act, error) {
 	}
 	a := Act{What: e.What, By: By{e.Who, e.Why}}
 	var errs [2]error
-	a.At, errs[0] = readMillis(e.At)
+	a.At, errs[0] = wire.Instant(e.At)
 	a.RunID, errs[1] = readRunID(e.Tick)
 	return a, errors.Join(errs[:]...)
 }

@@ -114,7 +114,7 @@ func (c *Claim) read(answer any) (token uint64, granted bool, err error) {
 	}
 	token, err1 := strconv.ParseUint(wire.Text(list[1]), 10, 64)
 	attempt, _ := list[2].(int64)
-	success, err2 := readMillis(wire.Text(list[3]))
+	success, err2 := wire.Instant(wire.Text(list[3]))
 	asked, err3 := readRequest(wire.Text(list[5]))
 	if errors.Join(err1, err2, err3) != nil || token == 0 || attempt < 1 {
 		return 0, true, c.ledger.scripts.claim.OddReply(answer)
@@ -144,7 +144,7 @@ func (l *Ledger) refusal(s *wire.Script, id RunID, answer []any) error {
 	case e.Status == ClaimEarlier && len(answer) == 2:
 		e.Open, err = readRunID(wire.Text(answer[1]))
 	case e.Status == ClaimStale && len(answer) == 2:
-		e.Last, err = readMillis(wire.Text(answer[1]))
+		e.Last, err = wire.Instant(wire.Text(answer[1]))
 	case e.Status == claimNewer && len(answer) == 1:
 		return ErrNewerSchema
 	case e.Status >= ClaimBusy && e.Status <= ClaimSuperseded && len(answer) == 1:

@@ -85,8 +85,8 @@ func readRun(entry string) (RunRecord, error) {
 	var last RunID
 	last, errs[1] = readRunID(e.Last)
 	r.Last = last.Tick
-	r.Start, errs[2] = readMillis(e.Start)
-	r.End, errs[3] = readMillis(e.End)
+	r.Start, errs[2] = wire.Instant(e.Start)
+	r.End, errs[3] = wire.Instant(e.End)
 	r.Count, errs[4] = strconv.Atoi(cmp.Or(e.Count, "0"))
 	r.Attempt, errs[5] = strconv.Atoi(cmp.Or(e.Attempt, "0"))
 	r.Token, errs[6] = strconv.ParseUint(cmp.Or(e.Token, "0"), 10, 64)
@@ -110,8 +110,8 @@ func readTries(stored []storedTry) ([]Attempt, error) {
 		a := Attempt{Holder: s.Holder, Error: s.Error}
 		a.Number, errs[0] = strconv.Atoi(s.Attempt)
 		a.Token, errs[1] = strconv.ParseUint(cmp.Or(s.Token, "0"), 10, 64)
-		a.Start, errs[2] = readMillis(s.Start)
-		a.End, errs[3] = readMillis(s.End)
+		a.Start, errs[2] = wire.Instant(s.Start)
+		a.End, errs[3] = wire.Instant(s.End)
 		if err := errors.Join(errs[:]...); err != nil {
 			return nil, err
 		}
@@ -142,7 +142,7 @@ func (l *Ledger) Specs(ctx context.Context) ([]SpecChange, error) {
 		if err != nil {
 			return nil, opError(op, l.name, fmt.Errorf("singleton: invalid ledger entry: %w", err))
 		}
-		from, err := readMillis(e.From)
+		from, err := wire.Instant(e.From)
 		if err != nil {
 			return nil, opError(op, l.name, fmt.Errorf("singleton: invalid ledger entry: %w", err))
 		}

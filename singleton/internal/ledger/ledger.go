@@ -245,11 +245,7 @@ func (l *Ledger) ask(ctx context.Context, req wire.Request) ([]any, error) {
 
 // opError adds the operation and the job to errors.
 func opError(op, name string, errs ...error) error {
-	err := errors.Join(errs...)
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("singleton: %s %q: %w", op, name, err)
+	return input.Operation("singleton", op, name, errs...)
 }
 
 func refuse(field, rule, format string, value any) error {

@@ -111,7 +111,7 @@ func (s *storedRequest) request() (*Request, error) {
 	if s == nil {
 		return nil, nil
 	}
-	at, err := readMillis(s.At)
+	at, err := wire.Instant(s.At)
 	return &Request{s.What, at, By{s.Who, s.Why}}, err
 }
 
@@ -220,7 +220,7 @@ func readState(s *wire.Script, answer []any) (st State, err error) {
 		{&st.Halted, 14},
 		{&st.Cut, 21},
 	} {
-		*field.to, errs[i] = readMillis(wire.Text(answer[field.at]))
+		*field.to, errs[i] = wire.Instant(wire.Text(answer[field.at]))
 	}
 	st.gen, errs[10] = strconv.Atoi(wire.Text(answer[8]))
 	st.Definitions, errs[11] = readDefinitions(wire.Text(answer[23]), wire.Text(answer[24]))
@@ -263,9 +263,9 @@ func readDefinitions(acts, members string) ([]Definition, error) {
 	}
 	var all []Definition
 	for _, m := range stored {
-		since, err1 := readMillis(m.Since)
+		since, err1 := wire.Instant(m.Since)
 		died, err2 := strconv.Atoi(m.Died)
-		passes, err3 := readMillis(m.Passes)
+		passes, err3 := wire.Instant(m.Passes)
 		if err := errors.Join(err1, err2, err3); err != nil {
 			return nil, err
 		}
@@ -311,8 +311,8 @@ func readOpen(tick, record string, now time.Time) (r OpenRun, err error) {
 	var errs [8]error
 	r.Holder = e.Holder
 	r.RunID, errs[0] = readRunID(tick)
-	r.Start, errs[1] = readMillis(e.Start)
-	til, errs[2] = readMillis(e.Til)
+	r.Start, errs[1] = wire.Instant(e.Start)
+	til, errs[2] = wire.Instant(e.Til)
 	r.Attempt, errs[3] = strconv.Atoi(e.Attempt)
 	r.Token, errs[4] = strconv.ParseUint(e.Token, 10, 64)
 	r.Attempts, errs[5] = readTries(e.Tries)
@@ -320,13 +320,4 @@ func readOpen(tick, record string, now time.Time) (r OpenRun, err error) {
 	r.Canceled, errs[7] = e.Cancel.request()
 	r.Left = til.Sub(now)
 	return r, errors.Join(errs[:]...)
-}
-
-// readMillis reads Unix milliseconds; empty is the zero time.
-func readMillis(s string) (time.Time, error) {
-	if s == "" {
-		return time.Time{}, nil
-	}
-	ms, err := strconv.ParseInt(s, 10, 64)
-	return time.UnixMilli(ms).UTC(), err
 }

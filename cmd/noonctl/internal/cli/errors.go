@@ -10,6 +10,7 @@ import (
 
 	"github.com/noonlock/noonlock/doctor"
 	"github.com/noonlock/noonlock/election"
+	"github.com/noonlock/noonlock/internal/wire"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/redisurl"
 	"github.com/noonlock/noonlock/singleton"
@@ -74,15 +75,15 @@ func (a *app) verdict(err error) (code int, text string) {
 	switch {
 	case errors.Is(err, redis.Nil):
 		return exitFailed, a.named(sentence(err))
-	case hasCode(err, "MOVED"):
+	case wire.HasCode(err, "MOVED"):
 		return exitFailed, fmt.Sprintf("Redis at %s is one node of a cluster; use a URL that begins with redis+cluster: %s", a.addrs, sentence(err))
 	case errors.Is(err, lockcore.ErrConfig), errors.Is(err, election.ErrConfig), errors.Is(err, singleton.ErrConfig), errors.Is(err, redisurl.ErrConfig), errors.Is(err, doctor.ErrConfig):
 		return exitUsage, sentence(err)
-	case hasCode(err, "NOPERM"):
+	case wire.HasCode(err, "NOPERM"):
 		return exitForbidden, "the Redis user lacks a right: " + sentence(err)
-	case hasCode(err, "NOAUTH", "WRONGPASS"):
+	case wire.HasCode(err, "NOAUTH", "WRONGPASS"):
 		return exitForbidden, "Redis refuses the user or the password: " + sentence(err)
-	case hasCode(err, "WRONGTYPE"):
+	case wire.HasCode(err, "WRONGTYPE"):
 		return exitFailed, "a key of another program has the name of one of ours: " + sentence(err)
 	case away:
 		return exitAway, fmt.Sprintf("Redis at %s did not answer within %s: %s", a.addrs, a.timeout, sentence(err))
@@ -99,15 +100,6 @@ func (a *app) verdict(err error) (code int, text string) {
 // named replaces the words of the library for a name that the Sentinels do not know by the name.
 func (a *app) named(text string) string {
 	return strings.ReplaceAll(text, "the name in MasterName", fmt.Sprintf("the name %q", a.master))
-}
-
-func hasCode(err error, codes ...string) bool {
-	for _, code := range codes {
-		if redis.HasErrorPrefix(err, code) {
-			return true
-		}
-	}
-	return false
 }
 
 // sentence returns the text of an error in one line. The texts of joined errors are separated by

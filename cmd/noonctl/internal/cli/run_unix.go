@@ -17,6 +17,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 
+	"github.com/noonlock/noonlock/internal/lease"
 	"github.com/noonlock/noonlock/lockcore"
 )
 
@@ -98,7 +99,7 @@ check of the token protects the resource then.`,
 
 // margin is how long before the end of a lease on the server its group is killed: the part of the TTL
 // by which the library ends each lease early, and a tenth, as a busy machine takes time to kill.
-func margin(ttl time.Duration) time.Duration { return ttl/100 + 2*time.Millisecond + ttl/10 }
+func margin(ttl time.Duration) time.Duration { return lease.Margin(ttl) + ttl/10 }
 
 // lockers returns the functions that acquire the lock at once, and with waiting.
 func (r *running) lockers() (try, lock func(ctx context.Context) (*lockcore.Lease, error), err error) {
