@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -206,7 +207,7 @@ func TestEntriesToTheMillisecond(t *testing.T) {
 			redis.Z{Score: end(5 * time.Millisecond), Member: "foreign"}, redis.Z{Score: writes + end(time.Second), Member: three},
 		).Err())
 		must(e.env, e.Raw.PExpire(e.Context(), k[0], minute).Err())
-		e.wants("inspected", e.run("lock_inspect", k[:4]), "[ns1 60000 ["+two+" r 0 8 foreign r 5  "+three+" w 1000 8] [] "+fmt.Sprint(e.now.UnixMicro())+"]")
+		e.wants("inspected", e.run("lock_inspect", k[:4]), "[ns1 60000 ["+two+" r 0 8 foreign r 5  "+three+" w 1000 8] [] "+strconv.FormatInt(e.now.UnixMicro(), 10)+"]")
 		e.wants("taken", e.run("lock_force", []string{k[0], k[2], e.key("orders", "forced"), e.key("orders", "releases")}, "ns1", "foreign\n"+two+"\n"+three), "2")
 	})
 }

@@ -261,8 +261,8 @@ func TestLapsesToTheMillisecond(t *testing.T) {
 			busy := "[4 60000 " + stranger + "] "
 			ask("a try while the lock is held", "mutex_acquire", k, []any{me, 60000, "try", keep.Milliseconds()}, busy+of(living, unknown), busy+of(unknown))
 			ask("inspected", "lock_inspect", k[:4], nil,
-				"[string 60000 [a foreign client w 60000 17] ["+living+" "+e.ms(-minute)+" 1 "+unknown+" "+e.ms(-minute/2)+" 1] "+fmt.Sprint(e.now.UnixMicro())+"] "+of(living, unknown),
-				"[string 60000 [a foreign client w 60000 17] ["+living+" "+e.ms(-minute)+" 0 "+unknown+" "+e.ms(-minute/2)+" 1] "+fmt.Sprint(e.now.UnixMicro())+"] "+of(living, unknown))
+				"[string 60000 [a foreign client w 60000 17] ["+living+" "+e.ms(-minute)+" 1 "+unknown+" "+e.ms(-minute/2)+" 1] "+strconv.FormatInt(e.now.UnixMicro(), 10)+"] "+of(living, unknown),
+				"[string 60000 [a foreign client w 60000 17] ["+living+" "+e.ms(-minute)+" 0 "+unknown+" "+e.ms(-minute/2)+" 1] "+strconv.FormatInt(e.now.UnixMicro(), 10)+"] "+of(living, unknown))
 			ask("the queue", "lock_queue", []string{k[2], k[3]}, nil,
 				"["+living+" "+e.ms(-minute)+" "+unknown+" "+e.ms(-minute/2)+"] "+of(living, unknown),
 				"["+unknown+" "+e.ms(-minute/2)+"] "+of(living, unknown))

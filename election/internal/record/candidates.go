@@ -10,16 +10,12 @@ import (
 // Candidates returns the candidates that wait, next leader first, without the leader. One
 // that died is listed for up to 3.3 TTLs.
 func (e *Election) Candidates(ctx context.Context) ([]engine.Waiter, error) {
-	queue := e.engine.Queue
-	if e.quorum != nil {
-		queue = e.quorum.candidates
-	}
-	line, err := queue(ctx)
+	line, err := e.store.candidates(ctx)
 	return line, opError("candidates", e.name, err)
 }
 
 // HasQueue reports whether the candidates have an order. On a quorum they have none.
-func (e *Election) HasQueue() bool { return e.quorum == nil }
+func (e *Election) HasQueue() bool { return e.store.ordered() }
 
 // Promote moves the first candidate with the identity to the head of the queue, so that it
 // is the next to lead. No other candidate passes it, not even one that rejoins at an older
@@ -30,7 +26,7 @@ func (l *Leadership) Promote(ctx context.Context, identity string) (found bool, 
 	if cause := l.Err(); cause != nil {
 		return false, opError(op, l.e.name, lockcore.ErrNotHeld, cause)
 	}
-	if l.e.quorum != nil {
+	if !l.e.store.ordered() {
 		return false, opError(op, l.e.name, errNoQueue)
 	}
 	done, err := l.e.engine.Promote(ctx, l.Lease, identity)

@@ -24,8 +24,30 @@ type Election struct {
 	keys     keys
 	watched  *observers
 	metadata map[string]string
-	encoded  string  // metadata as JSON
-	quorum   *quorum // nil: one server
+	encoded  string // metadata as JSON
+	store    store
+}
+
+// A store keeps the record: on one server, or on those of a quorum.
+type store interface {
+	// scripts returns those that a candidate or leader runs, besides those of the lock.
+	scripts() []*wire.Script
+	// ready returns an error if the record cannot be read.
+	ready(ctx context.Context) error
+	look(ctx context.Context) (Record, error)
+	// claim writes the record of a new term.
+	claim(ctx context.Context, l *Leadership, k *kind) error
+	// renewal returns the request that renews the lease and the record.
+	renewal(a engine.Attempt, now *led) wire.Request
+	// vacate sends the request that ends a term in the record, once.
+	vacate(ctx context.Context, r wire.Request) error
+	// remember takes a record that this process has written.
+	remember(r Record)
+	// list lists a candidate that waits, until stop is called.
+	list() (stop func())
+	candidates(ctx context.Context) ([]engine.Waiter, error)
+	// ordered reports whether the candidates have an order, and the leader can be asked.
+	ordered() bool
 }
 
 // Config configures a candidate. All candidates should use the same Lease times.
@@ -68,8 +90,9 @@ func New(c *lockcore.Client, name string, cfg Config) (*Election, error) {
 		engine: e, scripts: s, name: name, keys: keysOf(e, name), watched: observersOf(e),
 		metadata: maps.Clone(cfg.Metadata), encoded: string(encoded),
 	}
+	el.store = server{el}
 	if q := e.Quorum(); q != nil {
-		el.quorum = &quorum{e: el, of: q}
+		el.store = &quorum{e: el, of: q}
 	}
 	return el, nil
 }

@@ -29,12 +29,8 @@ type Leadership struct {
 // right is missing that only a leader needs, or the record cannot be written.
 func (e *Election) Prepare(ctx context.Context) error {
 	err := e.checkRights(ctx)
-	switch {
-	case err != nil:
-	case e.quorum != nil:
-		_, _, err = e.quorum.look(ctx)
-	default:
-		_, _, err = e.read(ctx)
+	if err == nil {
+		err = e.store.ready(ctx)
 	}
 	return opError("campaign", e.name, err)
 }
@@ -45,12 +41,7 @@ func (e *Election) CheckRights(ctx context.Context) error {
 }
 
 func (e *Election) checkRights(ctx context.Context) error {
-	s := e.scripts
-	own := []*wire.Script{s.claim, s.renew, s.vacate, s.look}
-	if e.quorum != nil {
-		own = []*wire.Script{s.keep, s.view, s.waiting, s.vacate}
-	}
-	return e.engine.CheckRights(ctx, append(e.engine.LockScripts(), own...)...)
+	return e.engine.CheckRights(ctx, append(e.engine.LockScripts(), e.store.scripts()...)...)
 }
 
 // Campaign waits in the queue until this candidate leads and the record is written. Its
@@ -63,11 +54,7 @@ func (e *Election) Campaign(ctx context.Context) (*Leadership, error) {
 		return nil, opError(op, e.name, err)
 	}
 	l := &Leadership{Lease: lease, e: e}
-	if e.quorum != nil {
-		err = e.quorum.claim(ctx, l, k)
-	} else {
-		err = l.claim(ctx, k)
-	}
+	err = e.store.claim(ctx, l, k)
 	if cause := l.Err(); err == nil && cause != nil {
 		err = errors.Join(lockcore.ErrNotAcquired, cause) // the reply took too long
 	}
@@ -84,46 +71,8 @@ func (e *Election) Campaign(ctx context.Context) (*Leadership, error) {
 
 // lock waits for the lock. On a quorum, which has no queue, the candidate is listed meanwhile.
 func (e *Election) lock(ctx context.Context, k *kind) (engine.Lease, error) {
-	if e.quorum != nil {
-		defer e.quorum.list()()
-	}
+	defer e.store.list()()
 	return e.engine.Lock(ctx, k)
-}
-
-// claim writes the record. It retries while the lease is valid.
-func (l *Leadership) claim(ctx context.Context, k *kind) error {
-	e := l.e
-	r := e.scripts.claim.Call(wire.Keys(e.keys.lock, e.keys.leader),
-		l.Value(), e.engine.TTL().Milliseconds(), l.Token(), e.Identity(), e.encoded, e.keys.channel)
-	bound, stop := l.Bind(ctx)
-	defer stop()
-	answer, err := e.engine.Persist(bound, r)
-	if err != nil {
-		return errors.Join(lockcore.ErrNotAcquired, context.Cause(bound), err)
-	}
-	return l.begin(k, r, answer)
-}
-
-// begin evaluates the reply of leader_claim.
-func (l *Leadership) begin(k *kind, r wire.Request, answer any) error {
-	list, _ := answer.([]any)
-	switch {
-	case len(list) == 2:
-		term, ok1 := list[0].(int64)
-		since, ok2 := list[1].(int64)
-		if !ok1 || !ok2 || term < 1 {
-			break
-		}
-		k.led.Store(&led{token: l.Token(), term: term, since: since})
-		l.begun(term, since)
-		return nil
-	case len(list) == 1 && list[0] == int64(0):
-		l.Lose()
-		return errors.Join(lockcore.ErrNotAcquired, lockcore.ErrLeaseLost)
-	case len(list) == 1 && list[0] == int64(-1):
-		return errors.Join(lockcore.ErrNotAcquired, ErrNewerSchema)
-	}
-	return r.OddReply(answer)
 }
 
 // begun takes the number and the beginning of the term.
@@ -133,9 +82,7 @@ func (l *Leadership) begun(term, since int64) {
 		Holder: l.e.Identity(), Token: l.Token(), Term: l.Term, Acquired: l.Since, Renewed: l.Since,
 		Lease: l.e.engine.TTL(), Metadata: l.e.metadata,
 	}
-	if l.e.quorum != nil {
-		l.e.quorum.remember(r)
-	}
+	l.e.store.remember(r)
 	l.e.note(r)
 }
 
@@ -154,11 +101,7 @@ func (l *Leadership) Resign(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, e.engine.Timeout())
 	defer cancel()
 	r := e.scripts.vacate.Call(wire.Keys(e.keys.lock, e.keys.leader), l.Token(), e.keys.channel)
-	send := e.engine.Once
-	if e.quorum != nil {
-		send = e.quorum.vacate
-	}
-	if _, err := send(ctx, r); err != nil {
+	if err := e.store.vacate(ctx, r); err != nil {
 		engine.Log(e.engine.Logger().V(1), err, "leader record still names the leader that resigned", "election", e.name)
 	}
 	return nil
@@ -188,12 +131,7 @@ func (k *kind) Renewal(a engine.Attempt) (r wire.Request, ok bool) {
 	if now == nil {
 		return r, false
 	}
-	e := k.e
-	if e.quorum != nil {
-		return e.quorum.keep(a, now), true
-	}
-	return e.scripts.renew.Call(wire.Keys(e.keys.lock, e.keys.leader),
-		a.Value, a.TTL.Milliseconds(), now.token, e.Identity(), e.encoded, now.term, now.since, e.keys.channel), true
+	return k.e.store.renewal(a, now), true
 }
 
 func (k *kind) Release(engine.Attempt) (r wire.Request, ok bool) { return r, false }

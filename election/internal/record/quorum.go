@@ -37,8 +37,23 @@ type quorum struct {
 	at   time.Duration
 }
 
-// look returns the newest record of a majority, and the clock of a server.
-func (q *quorum) look(ctx context.Context) (newest Record, now time.Time, err error) {
+func (q *quorum) scripts() []*wire.Script {
+	own := q.e.scripts
+	return []*wire.Script{own.keep, own.view, own.waiting, own.vacate}
+}
+
+func (q *quorum) ready(ctx context.Context) error {
+	_, err := q.look(ctx)
+	return err
+}
+
+func (q *quorum) look(ctx context.Context) (Record, error) {
+	newest, _, err := q.newest(ctx)
+	return newest, err
+}
+
+// newest returns the newest record of a majority, and the clock of a server.
+func (q *quorum) newest(ctx context.Context) (newest Record, now time.Time, err error) {
 	k := &q.e.keys
 	var r wire.Request
 	answers, err := q.e.engine.AskAll(ctx, func() wire.Request {
@@ -69,7 +84,7 @@ func (q *quorum) look(ctx context.Context) (newest Record, now time.Time, err er
 	if newest.Token == 0 && spoilt != nil {
 		return newest, now, spoilt
 	}
-	return q.remember(newest), now, nil
+	return q.latest(newest), now, nil
 }
 
 // read reads the answer of one server.
@@ -116,9 +131,11 @@ func (r Record) leftOf(o Record) time.Duration {
 	return r.Left
 }
 
-// remember returns the record, or a newer one that was read before. That is necessary if the
+func (q *quorum) remember(r Record) { q.latest(r) }
+
+// latest returns the record, or a newer one that was read before. That is necessary if the
 // servers of the newer one do not answer, and one of the others has lost its data.
-func (q *quorum) remember(r Record) Record {
+func (q *quorum) latest(r Record) Record {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	now := q.e.engine.Now()
@@ -135,7 +152,7 @@ func (q *quorum) remember(r Record) Record {
 func (q *quorum) claim(ctx context.Context, l *Leadership, k *kind) error {
 	bound, stop := l.Bind(ctx)
 	defer stop()
-	last, now, err := q.look(bound)
+	last, now, err := q.newest(bound)
 	if err == nil {
 		to := &led{token: l.Token(), term: int64(last.Term) + 1, since: now.UnixMilli(), claims: true}
 		k.led.Store(to)
@@ -148,8 +165,8 @@ func (q *quorum) claim(ctx context.Context, l *Leadership, k *kind) error {
 	return errors.Join(lockcore.ErrNotAcquired, context.Cause(bound), err)
 }
 
-// keep returns the request that renews a leadership at each server.
-func (q *quorum) keep(a engine.Attempt, now *led) wire.Request {
+// renewal returns the request for each server.
+func (q *quorum) renewal(a engine.Attempt, now *led) wire.Request {
 	k, must := &q.e.keys, 0
 	if now.claims {
 		must = 1
@@ -159,9 +176,12 @@ func (q *quorum) keep(a engine.Attempt, now *led) wire.Request {
 }
 
 // vacate writes the end of a term to all servers.
-func (q *quorum) vacate(ctx context.Context, r wire.Request) (any, error) {
-	return q.e.engine.AskAll(ctx, func() wire.Request { return r })
+func (q *quorum) vacate(ctx context.Context, r wire.Request) error {
+	_, err := q.e.engine.AskAll(ctx, func() wire.Request { return r })
+	return err
 }
+
+func (*quorum) ordered() bool { return false }
 
 // errNoQueue is the error of Promote.
 var errNoQueue = &lockcore.ConfigError{

@@ -52,25 +52,11 @@ var ErrNewerSchema = errors.New("election: stored data has a newer schema than t
 
 // Leader reads the record. It is the zero value if nobody has led for a week.
 func (e *Election) Leader(ctx context.Context) (Record, error) {
-	r, err := e.look(ctx)
+	r, err := e.store.look(ctx)
 	if err != nil {
 		return Record{}, opError("leader", e.name, err)
 	}
 	return r, nil
-}
-
-// read returns the answer of leader_look, and the fields of the record.
-func (e *Election) read(ctx context.Context) (answer []any, fields map[string]string, err error) {
-	ask := e.scripts.look.Call(wire.Keys(e.keys.lock, e.keys.fence, e.keys.leader))
-	answer, err = e.list(ctx, ask)
-	if err != nil {
-		return nil, nil, err
-	}
-	if len(answer) < 2 || len(answer)%2 != 0 {
-		return nil, nil, ask.OddReply(answer)
-	}
-	fields = fieldsOf(answer[2:])
-	return answer, fields, checkSchema(fields)
 }
 
 // fieldsOf reads an answer of HGETALL.
@@ -87,26 +73,6 @@ func checkSchema(fields map[string]string) error {
 		return ErrNewerSchema
 	}
 	return nil
-}
-
-func (e *Election) look(ctx context.Context) (r Record, err error) {
-	if e.quorum != nil {
-		r, _, err = e.quorum.look(ctx)
-		return r, err
-	}
-	answer, fields, err := e.read(ctx)
-	if err != nil || len(fields) == 0 {
-		return r, err
-	}
-	if r, err = readLeader(fields); err != nil {
-		return r, err
-	}
-	// The counter expires a week after the last grant, even if that leader still leads.
-	token := cmp.Or(wire.Text(answer[1]), fields["token"])
-	if left, _ := answer[0].(int64); token == fields["token"] && r.Released.IsZero() {
-		r.Left = time.Duration(left) * time.Millisecond
-	}
-	return r, nil
 }
 
 func readLeader(fields map[string]string) (Record, error) {

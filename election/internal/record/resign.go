@@ -36,7 +36,7 @@ var errAskQuorum = &lockcore.ConfigError{
 // record, after a message or after its next renewal. The errors are ErrNoLeader, ErrTermOver and
 // ErrNewerSchema; joined with lockcore.ErrUnknown, the leader may have been asked.
 func (e *Election) Ask(ctx context.Context, token uint64, r Request) error {
-	if e.quorum != nil {
+	if !e.store.ordered() {
 		return errAskQuorum
 	}
 	r.ID = e.engine.NewID()

@@ -192,7 +192,7 @@ func (obs *observers) read(ctx context.Context) {
 		}
 		o.due, o.reading = false, true
 		obs.mu.Unlock()
-		r, err := o.e.look(ctx)
+		r, err := o.e.store.look(ctx)
 		obs.mu.Lock()
 		o.reading = false
 		again := o.again || o.noted

@@ -83,7 +83,7 @@ func (v jobVerdict) takeover() (t takeover) {
 		return t
 	}
 	alone := v.s.ledger != "used" || v.s.gen != "2" && !v.away()
-	may := (alone || o.age >= 5000) && !(o.waited && v.s.ledger == "none")
+	may := (alone || o.age >= 5000) && (!o.waited || v.s.ledger != "none")
 	changed := v.s.noted.sched != "" && o.sched != v.s.noted.sched && o.known <= gen
 	t.mustAccount = may && changed && (!o.accounts || o.stale)
 	t.takes = may && !t.mustAccount

@@ -1,0 +1,113 @@
+package record
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"time"
+
+	"github.com/noonlock/noonlock/internal/engine"
+	"github.com/noonlock/noonlock/internal/wire"
+	"github.com/noonlock/noonlock/lockcore"
+)
+
+// A server keeps the record of an election beside its lock, on one server. It implements store.
+type server struct{ e *Election }
+
+func (s server) scripts() []*wire.Script {
+	own := s.e.scripts
+	return []*wire.Script{own.claim, own.renew, own.vacate, own.look}
+}
+
+func (s server) ready(ctx context.Context) error {
+	_, _, err := s.read(ctx)
+	return err
+}
+
+// read returns the answer of leader_look, and the fields of the record.
+func (s server) read(ctx context.Context) (answer []any, fields map[string]string, err error) {
+	ask := s.e.scripts.look.Call(wire.Keys(s.e.keys.lock, s.e.keys.fence, s.e.keys.leader))
+	answer, err = s.e.list(ctx, ask)
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(answer) < 2 || len(answer)%2 != 0 {
+		return nil, nil, ask.OddReply(answer)
+	}
+	fields = fieldsOf(answer[2:])
+	return answer, fields, checkSchema(fields)
+}
+
+func (s server) look(ctx context.Context) (r Record, err error) {
+	answer, fields, err := s.read(ctx)
+	if err != nil || len(fields) == 0 {
+		return r, err
+	}
+	if r, err = readLeader(fields); err != nil {
+		return r, err
+	}
+	// The counter expires a week after the last grant, even if that leader still leads.
+	token := cmp.Or(wire.Text(answer[1]), fields["token"])
+	if left, _ := answer[0].(int64); token == fields["token"] && r.Released.IsZero() {
+		r.Left = time.Duration(left) * time.Millisecond
+	}
+	return r, nil
+}
+
+// claim writes the record. It retries while the lease is valid.
+func (s server) claim(ctx context.Context, l *Leadership, k *kind) error {
+	e := s.e
+	r := e.scripts.claim.Call(wire.Keys(e.keys.lock, e.keys.leader),
+		l.Value(), e.engine.TTL().Milliseconds(), l.Token(), e.Identity(), e.encoded, e.keys.channel)
+	bound, stop := l.Bind(ctx)
+	defer stop()
+	answer, err := e.engine.Persist(bound, r)
+	if err != nil {
+		return errors.Join(lockcore.ErrNotAcquired, context.Cause(bound), err)
+	}
+	return l.begin(k, r, answer)
+}
+
+// begin evaluates the reply of leader_claim.
+func (l *Leadership) begin(k *kind, r wire.Request, answer any) error {
+	list, _ := answer.([]any)
+	switch {
+	case len(list) == 2:
+		term, ok1 := list[0].(int64)
+		since, ok2 := list[1].(int64)
+		if !ok1 || !ok2 || term < 1 {
+			break
+		}
+		k.led.Store(&led{token: l.Token(), term: term, since: since})
+		l.begun(term, since)
+		return nil
+	case len(list) == 1 && list[0] == int64(0):
+		l.Lose()
+		return errors.Join(lockcore.ErrNotAcquired, lockcore.ErrLeaseLost)
+	case len(list) == 1 && list[0] == int64(-1):
+		return errors.Join(lockcore.ErrNotAcquired, ErrNewerSchema)
+	}
+	return r.OddReply(answer)
+}
+
+func (s server) renewal(a engine.Attempt, now *led) wire.Request {
+	e := s.e
+	return e.scripts.renew.Call(wire.Keys(e.keys.lock, e.keys.leader),
+		a.Value, a.TTL.Milliseconds(), now.token, e.Identity(), e.encoded, now.term, now.since, e.keys.channel)
+}
+
+func (s server) vacate(ctx context.Context, r wire.Request) error {
+	_, err := s.e.engine.Once(ctx, r)
+	return err
+}
+
+func (server) remember(Record) {}
+
+// list does nothing: a candidate is listed by its place in the queue.
+func (server) list() (stop func()) { return func() {} }
+
+func (s server) candidates(ctx context.Context) ([]engine.Waiter, error) {
+	return s.e.engine.Queue(ctx)
+}
+
+func (server) ordered() bool { return true }
