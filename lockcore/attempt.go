@@ -122,11 +122,8 @@ func (a *attempt) sendAcquire(ctx context.Context, mode string, timeout time.Dur
 	if mode == modeJoin && a.place != "" {
 		mode = a.place
 	}
-	if a.c.council != nil {
-		if err := a.c.council.ready(ctx); err != nil {
-			return acquireReply{}, err
-		}
-		a.mayBeStored.Store(true) // a minority may grant, whatever the answer is
+	if err := a.c.topology.ready(ctx); err != nil {
+		return acquireReply{}, err
 	}
 	req := a.terms.replicated(a.queued.acquire(a, mode)).Granting()
 	wait := &a.wait
@@ -156,8 +153,8 @@ func (a *attempt) sendAcquire(ctx context.Context, mode string, timeout time.Dur
 		a.place = r.place
 	}
 	r.t0, r.short = a.c.sentAt(t0, wait), short
-	if r.code == answerHeld && a.c.council != nil {
-		return a.confirm(ctx, r, timeout)
+	if r.code == answerHeld {
+		return a.c.topology.confirm(ctx, a, r, timeout)
 	}
 	return r, nil
 }

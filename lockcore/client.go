@@ -39,7 +39,7 @@ type Client struct {
 
 	attempts       atomic.Uint64
 	wire           wire.Wire
-	council        *council // nil: not a quorum
+	topology       topology
 	keeper         *lease.Keeper
 	unwantedGrants chan struct{} // limits concurrent releases of grants without a waiter
 
@@ -105,6 +105,7 @@ func newClient(cfg Config, sharded bool, connect func(*Client, wire.Config) wire
 		checks:         map[string]*grantCheck{},
 		owners:         owners{},
 	}
+	c.topology = alone{c}
 	err := errors.Join(checkName("Config.Prefix", c.keys.prefix), checkIdentity("Config.Identity", c.identity))
 	if err == nil && c.tokenRetention < time.Minute {
 		err = refuse("Config.TokenRetention", "0 (2h) or at least 1m", cfg.TokenRetention)
@@ -253,9 +254,7 @@ func (c *Client) Close(ctx context.Context) error {
 	c.mu.Unlock()
 	wake()
 
-	if c.council != nil {
-		c.council.wire.Drain(ctx)
-	}
+	c.topology.drain(ctx)
 	c.cancel()
 	c.wire.Close()
 	c.keeper.Close()

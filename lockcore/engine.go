@@ -26,7 +26,7 @@ func (c *Client) Engine(name string, cfg LeaseConfig) (engine.Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := c.checkQuorum(mutexKind{}, terms); err != nil {
+	if err := c.topology.refusal(mutexKind{}, terms); err != nil {
 		return nil, err
 	}
 	terms.keepArg = millis(engine.TokenRetention)
@@ -79,7 +79,7 @@ func (e *nameEngine) Once(ctx context.Context, r wire.Request) (any, error) {
 }
 
 func (e *nameEngine) Lock(ctx context.Context, k engine.Kind) (engine.Lease, error) {
-	m := &Mutex{c: e.c, keys: e.keys, terms: e.terms, kind: e.c.mutexKind()}
+	m := &Mutex{c: e.c, keys: e.keys, terms: e.terms, kind: e.c.topology.kind()}
 	if k != nil {
 		m.kind = engineKind{m.kind, k}
 	}
@@ -154,16 +154,12 @@ func (e *nameEngine) Now() time.Duration { return e.c.clock.Now() }
 func (e *nameEngine) Logger() logr.Logger { return e.c.log }
 
 func (e *nameEngine) Quorum() *engine.Quorum {
-	k := e.c.council
-	if k == nil {
-		return nil
-	}
-	return &engine.Quorum{Marker: k.marker, List: k.name}
+	return e.c.topology.quorum()
 }
 
 func (e *nameEngine) AskAll(ctx context.Context, r func() wire.Request) (all []any, err error) {
 	ctx = input.Context(ctx)
-	if err := e.c.council.ready(ctx); err != nil {
+	if err := e.c.topology.ready(ctx); err != nil {
 		return nil, err
 	}
 	retry := e.c.newRetry(e.terms.timeout(), 2*e.terms.timeout())
@@ -252,13 +248,10 @@ func (k engineKind) name() string { return k.given.Label() }
 
 func (k engineKind) renewal(a *attempt) wire.Request {
 	r, ok := k.given.Renewal(a.engineAttempt())
-	switch {
-	case !ok:
+	if !ok {
 		return k.queueKind.renewal(a)
-	case a.c.council != nil:
-		return r.Counted(countRenewal(r), &a.trail)
 	}
-	return r
+	return a.c.topology.counted(a, r)
 }
 
 func (k engineKind) leave(a *attempt, withdraw bool) wire.Request {

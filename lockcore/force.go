@@ -72,7 +72,7 @@ type ForcedRelease struct {
 // server does not answer, ForcedReleases retries for up to 6.7 s.
 func (c *Client) ForcedReleases(ctx context.Context, name string) ([]ForcedRelease, error) {
 	const op = "list forced releases of"
-	err := c.oneServer("ForcedReleases")
+	err := c.topology.one("ForcedReleases")
 	if err == nil {
 		err = checkName("name", name)
 	}
@@ -124,21 +124,6 @@ func (h Holder) same(other Holder) bool {
 	return h == other
 }
 
-// lossOf returns why the server no longer has an attempt: ErrLeaseLost or a *ForcedError. It
-// waits for the server for at most 5 % of the TTL, or 100 ms if that is less.
-func (c *Client) lossOf(ctx context.Context, a *attempt) error {
-	if c.council != nil {
-		return ErrLeaseLost // ForceRelease does not work there
-	}
-	within := min(a.terms.ttl/20, 100*time.Millisecond)
-	answer, err := c.wire.Send(ctx, a.keys.name, wire.Command("hget", a.keys.forced, a.value), within)
-	who, why, forced := strings.Cut(wire.Text(answer), "\n")
-	if err != nil || !forced {
-		return ErrLeaseLost
-	}
-	return &ForcedError{By: who, Reason: why}
-}
-
 // lose ends a lease that the server no longer has. It reads the cause first, because a context
 // ends once.
 func (l *Lease) lose() {
@@ -147,7 +132,7 @@ func (l *Lease) lose() {
 			l.c.noteLoss(l, cause)
 		}
 	}
-	if !l.c.background(func(ctx context.Context) { end(l.c.lossOf(ctx, l.a)) }) {
+	if !l.c.background(func(ctx context.Context) { end(l.c.topology.lossOf(ctx, l.a)) }) {
 		end(ErrLeaseLost)
 	}
 }

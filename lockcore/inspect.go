@@ -98,15 +98,8 @@ type Waiter struct {
 // is ErrNoQuorum, and the Inspection has Servers. A server that has lost its data gets a number
 // for its return, which is the only write.
 func (c *Client) Inspect(ctx context.Context, name string) (Inspection, error) {
-	if c.council != nil {
-		seen, err := c.council.inspect(input.Context(ctx), name)
-		return seen, opError("inspect", name, err)
-	}
-	seen, err := c.inspect(ctx, name)
-	if err != nil {
-		return Inspection{}, opError("inspect", name, err)
-	}
-	return seen.Inspection, nil
+	seen, err := c.topology.inspect(input.Context(ctx), name)
+	return seen, opError("inspect", name, err)
 }
 
 // An inspected is an Inspection with the stored values, which are secret.
@@ -118,7 +111,7 @@ type inspected struct {
 
 func (c *Client) inspect(ctx context.Context, name string) (inspected, error) {
 	seen := inspected{Inspection: Inspection{Name: name, Holders: []Holder{}, Waiters: []Waiter{}}}
-	if err := c.oneServer("ForceRelease"); err != nil {
+	if err := c.topology.one("ForceRelease"); err != nil {
 		return seen, err
 	}
 	if err := checkName("name", name); err != nil {

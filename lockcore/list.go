@@ -45,7 +45,7 @@ func (c *Client) Locks(ctx context.Context, cfg ListConfig) ([]string, error) {
 // Search is for the packages of this module that are built on leases. Use Locks, and the
 // functions of those packages.
 func (c *Client) Search(ctx context.Context, s engine.Search) ([]string, error) {
-	if err := c.oneServer("a list of names"); err != nil {
+	if err := c.topology.one("a list of names"); err != nil {
 		return nil, err
 	}
 	names := map[string]struct{}{}

@@ -22,7 +22,7 @@ type Mutex struct {
 // spaces and braces. Names must not begin with job/ or election/. Mutex sends nothing. The
 // error is a *ConfigError.
 func (c *Client) Mutex(name string, cfg LeaseConfig) (*Mutex, error) {
-	return c.lock(name, c.mutexKind(), cfg)
+	return c.lock(name, c.topology.kind(), cfg)
 }
 
 // lock returns a lock of a kind.
@@ -34,7 +34,7 @@ func (c *Client) lock(name string, k queueKind, cfg LeaseConfig) (*Mutex, error)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.checkQuorum(k, terms); err != nil {
+	if err := c.topology.refusal(k, terms); err != nil {
 		return nil, err
 	}
 	terms.keepArg = millis(c.tokenRetention)
@@ -111,11 +111,7 @@ func (m *Mutex) Lock(ctx context.Context) (*Lease, error) {
 func (m *Mutex) lock(ctx context.Context) (*Lease, error) {
 	ctx = input.Context(ctx)
 	start := m.c.clock.Ticks()
-	wait := m.waitInQueue
-	if m.c.council != nil {
-		wait = m.waitByTrying
-	}
-	lease, last, err := wait(ctx)
+	lease, last, err := m.c.topology.wait(ctx, m)
 	m.c.metrics.countAcquire(m.kind.name(), m.c.clock.Ticks()-start, err)
 	if errors.Is(err, ErrNotAcquired) && ctx.Err() != nil && last.holder != "" {
 		held := m.heldBy(&last)

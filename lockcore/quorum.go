@@ -121,32 +121,8 @@ func NewQuorum(servers []redis.UniversalClient, cfg QuorumConfig) (*Client, erro
 		return nil, err
 	}
 	return newClient(cfg.Config, false, func(c *Client, config wire.Config) wire.Wire {
-		c.council = newCouncil(c, targets, counts, config, list, longest)
-		return c.council.wire
+		k := newCouncil(c, targets, counts, config, list, longest)
+		c.topology = k
+		return k.wire
 	})
-}
-
-// checkQuorum refuses what a quorum does not serve.
-func (c *Client) checkQuorum(k kind, terms *leaseTerms) error {
-	if c.council == nil {
-		return nil
-	}
-	if _, owned := k.(ownedKind); owned {
-		return &ConfigError{Field: "the Client of a lock with owners", Value: "of NewQuorum", Rule: "of New: entries of owners cannot be counted across servers"}
-	}
-	switch {
-	case terms.replicas > 0:
-		return refuse("LeaseConfig.MinReplicas", "0 for a Client of NewQuorum, whose servers have no replicas", terms.replicas)
-	case terms.ttl > c.council.longest:
-		return refuse("LeaseConfig.TTL", "at most QuorumConfig.MaxTTL ("+c.council.longest.String()+")", terms.ttl)
-	}
-	return nil
-}
-
-// oneServer refuses a call that only makes sense on one server.
-func (c *Client) oneServer(what string) error {
-	if c.council == nil {
-		return nil
-	}
-	return &ConfigError{Field: "the Client of " + what, Value: "of NewQuorum", Rule: "of New: the servers of a quorum have different views; use New with one of them"}
 }

@@ -16,47 +16,43 @@ import (
 
 // quorumKind is a mutex on several servers. Its scripts run on each of them, and the answers
 // are counted.
-type quorumKind struct{ mutexKind }
-
-// mutexKind returns the kind of a Mutex of the Client.
-func (c *Client) mutexKind() queueKind {
-	if c.council != nil {
-		return quorumKind{}
-	}
-	return mutexKind{}
+type quorumKind struct {
+	mutexKind
+	of *council
 }
 
-// quorumKeys returns the lock, the tombstone and the marker.
-func (a *attempt) quorumKeys() []any {
-	return []any{a.keyArgs[0], a.keyArgs[4], a.c.council.markerArg}
+// keys returns the lock, the tombstone and the marker.
+func (k quorumKind) keys(a *attempt) []any {
+	return []any{a.keyArgs[0], a.keyArgs[4], k.of.markerArg}
 }
 
-func (quorumKind) acquire(a *attempt, _ string) wire.Request {
-	r := a.c.scripts.quorumAcquire.Call(a.quorumKeys(), a.valueArg, a.terms.ttlArg, a.c.council.name())
-	return r.Counted(a.countAcquire(r), &a.trail)
+func (k quorumKind) acquire(a *attempt, _ string) wire.Request {
+	a.mayBeStored.Store(true) // a minority may grant, whatever the answer is
+	r := a.c.scripts.quorumAcquire.Call(k.keys(a), a.valueArg, a.terms.ttlArg, k.of.name())
+	return r.Counted(k.of.countAcquire(a, r), &a.trail)
 }
 
-func (quorumKind) renewal(a *attempt) wire.Request {
-	r := a.c.scripts.quorumRenew.Call(a.quorumKeys(), a.valueArg, a.terms.ttlArg, a.c.council.name(), strconv.FormatUint(a.token, 10))
+func (k quorumKind) renewal(a *attempt) wire.Request {
+	r := a.c.scripts.quorumRenew.Call(k.keys(a), a.valueArg, a.terms.ttlArg, k.of.name(), strconv.FormatUint(a.token, 10))
 	return r.Counted(countRenewal(r), &a.trail)
 }
 
-func (quorumKind) leave(a *attempt, _ bool) wire.Request {
+func (k quorumKind) leave(a *attempt, _ bool) wire.Request {
 	call := func(tomb int64) wire.Request {
 		channel := ""
 		if a.token > 0 { // it was a lease, so others may wait
 			channel = a.keys.freed
 		}
-		return a.c.scripts.quorumLeave.Call(a.quorumKeys()[:2], a.valueArg, tomb, channel)
+		return a.c.scripts.quorumLeave.Call(k.keys(a)[:2], a.valueArg, tomb, channel)
 	}
 	r := call(0)
 	return r.Counted(countLeave(r), &a.trail).Leaving(call(millis(a.tombTTL())), max(a.terms.ttl, 10*time.Second), a.terms.timeout())
 }
 
 // confirm commits the token of a grant to a majority. Only then it counts.
-func (a *attempt) confirm(ctx context.Context, r acquireReply, timeout time.Duration) (acquireReply, error) {
+func (k *council) confirm(ctx context.Context, a *attempt, r acquireReply, timeout time.Duration) (acquireReply, error) {
 	a.token = r.token
-	req := quorumKind{}.renewal(a)
+	req := k.kind().renewal(a)
 	answer, err := a.c.wire.Send(ctx, a.keys.name, req, timeout)
 	n, err := req.Number(answer, err)
 	switch {
@@ -78,11 +74,11 @@ var errOvertaken = errors.New("lockcore: another client acquired the lock at the
 
 // countAcquire counts the answers to quorum_acquire. The one answer has the form of that to
 // mutex_acquire.
-func (a *attempt) countAcquire(r wire.Request) wire.Count {
+func (k *council) countAcquire(a *attempt, r wire.Request) wire.Count {
 	return func(answers map[int]wire.Answer, n int) (wire.Answer, bool) {
 		votes := votesOf(answers)
 		for i, v := range votes {
-			if v.Code == quorum.Granted && a.c.council.distrusts(v.From) {
+			if v.Code == quorum.Granted && k.distrusts(v.From) {
 				votes[i].Code = quorum.Stepped
 			}
 		}

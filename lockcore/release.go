@@ -24,7 +24,7 @@ func (c *Client) release(ctx context.Context, l *Lease) (int64, error) {
 	if err == nil {
 		c.removeLease(l)
 		if n <= 0 {
-			return 0, opError("unlock", l.a.keys.name, ErrNotHeld, c.lossOf(first, l.a))
+			return 0, opError("unlock", l.a.keys.name, ErrNotHeld, c.topology.lossOf(first, l.a))
 		}
 		return n - 1, nil
 	}
@@ -91,7 +91,7 @@ func (c *Client) retryRelease(ctx context.Context, l *Lease, within time.Duratio
 	case unanswered:
 		return -n, nil // the unanswered release was applied
 	}
-	return 0, opError("unlock", l.a.keys.name, ErrNotHeld, c.lossOf(ctx, l.a))
+	return 0, opError("unlock", l.a.keys.name, ErrNotHeld, c.topology.lossOf(ctx, l.a))
 }
 
 // removeLease removes a lease from the Client.

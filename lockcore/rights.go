@@ -64,11 +64,7 @@ func trials(scripts []*wire.Script) (calls string, err error) {
 }
 
 func (e *nameEngine) LockScripts() []*wire.Script {
-	s := e.c.scripts
-	if e.c.council != nil {
-		return []*wire.Script{s.quorumAcquire, s.quorumRenew, s.quorumLeave, s.quorumState, s.quorumJoin}
-	}
-	return []*wire.Script{s.mutexAcquire, s.mutexRenew, s.mutexLeave}
+	return e.c.topology.scripts()
 }
 
 // CheckRights returns an error if the Redis user lacks a right that the locks of a kind need:
@@ -88,7 +84,7 @@ func (c *Client) CheckRights(ctx context.Context, name string, kind LockKind) er
 	switch kind {
 	case LockMutex:
 	case LockReadWrite:
-		if err := c.oneServer("a lock with owners"); err != nil {
+		if err := c.topology.one("a lock with owners"); err != nil {
 			return err
 		}
 		s := c.scripts

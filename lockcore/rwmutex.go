@@ -134,7 +134,7 @@ func (l *Lease) Downgrade(ctx context.Context) error {
 	case err != nil:
 		return opError(op, l.Name(), err)
 	case n == 0:
-		if lost := l.c.lossOf(ctx, l.a); l.end(lost) {
+		if lost := l.c.topology.lossOf(ctx, l.a); l.end(lost) {
 			l.c.noteLoss(l, lost)
 		}
 		return opError(op, l.Name(), ErrNotHeld, l.life.Cause())
