@@ -32,7 +32,7 @@ var rooms = map[string]string{
 	"internal/stopping": "noonlock",
 	// Programs, and parts of tests.
 	"adapters/clientgo/example": "", "internal/certs": "", "internal/output": "", "internal/wire/wiretest": "",
-	"internal/ociimage": "", "internal/release": "", "internal/servers": "", "internal/testenv": "",
+	"internal/ociimage": "", "internal/release": "", "internal/servers": "", "internal/testenv": "", "internal/tlsprobe": "",
 }
 
 // roomOf returns the package whose users see the errors of a folder.

@@ -38,9 +38,6 @@ func tlsEnv(t *testing.T, until time.Duration, conf ...string) (*env, string, *s
 
 // No connection can be made, for a reason that is known at once and is not temporary. The
 // call is not retried, nothing was sent, and the error names the reason.
-//
-// Caught mutant: a server that does not answer a TLS handshake, or closes a connection that
-// does not begin with one, counts as unreachable.
 func TestFault61_NoConnectionEver(t *testing.T) {
 	t.Parallel()
 	e, secure, ours := tlsEnv(t, time.Hour, "tls-auth-clients no")
@@ -56,61 +53,26 @@ func TestFault61_NoConnectionEver(t *testing.T) {
 		{"another name", secure, &tls.Config{RootCAs: ours.Pool, ServerName: "other.example", MinVersion: tls.VersionTLS12}, "other.example"},
 		{"expired", expired, pool(old.Pool), "expired"},
 		{"no certificate of ours", private, pool(known.Pool), "certificate required"},
-		{"TLS to a port without", e.Real.Addr(), pool(ours.Pool), "does not speak TLS on this port"},
-		{"no TLS to a port with it", secure, nil, "speaks TLS on this port"},
 	} {
-		if !strings.HasPrefix(c.name, "TLS to") { // a Dialer does not reveal that it uses TLS
-			t.Run(c.name, func(t *testing.T) {
-				t.Parallel()
-				var dials atomic.Int64
-				opt := testenv.Options(c.addr)
-				opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
-					dials.Add(1)
-					if c.tls == nil {
-						return (&net.Dialer{}).DialContext(ctx, network, addr)
-					}
-					return (&tls.Dialer{Config: c.tls}).DialContext(ctx, network, addr)
-				}
-				never(t, e, opt, c.says)
-				most := int64(2)
-				if c.tls == nil {
-					most *= 2 // each connection that the server closes is followed by a TLS handshake
-				}
-				if n := dials.Load(); n > most {
-					t.Errorf("%d dials for two calls, want at most %d", n, most)
-				}
-			})
-		}
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			var dials atomic.Int64
+			opt := testenv.Options(c.addr)
+			opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+				dials.Add(1)
+				return (&tls.Dialer{Config: c.tls}).DialContext(ctx, network, addr)
+			}
+			never(t, e, opt, c.says)
+			if n := dials.Load(); n > 2 {
+				t.Errorf("%d dials for two calls, want at most 2", n)
+			}
+		})
 		t.Run(c.name+", by the options", func(t *testing.T) {
 			t.Parallel()
 			opt := testenv.Options(c.addr)
-			if c.tls != nil {
-				opt.TLSConfig = c.tls
-			}
+			opt.TLSConfig = c.tls
 			never(t, e, opt, c.says)
 		})
-	}
-}
-
-// With TLS, the Sentinels must speak it, too. Those without it answer nothing, and their addresses
-// are not known here. The error names what may be the reason.
-func TestFault61_SentinelsWithoutTLS(t *testing.T) {
-	t.Parallel()
-	e := realEnv(t)
-	rdb := redis.NewFailoverClient(&redis.FailoverOptions{
-		MasterName: "mymaster", SentinelAddrs: []string{e.Real.Addr()}, TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12},
-	})
-	t.Cleanup(func() { _ = rdb.Close() })
-	c, err := lockcore.New(rdb, lockcore.Config{})
-	must(e, err)
-	t.Cleanup(func() { _ = c.Close(context.Background()) })
-	m, err := c.Mutex("orders", ttl(time.Second))
-	must(e, err)
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
-	defer cancel()
-	_, err = m.Lock(ctx)
-	if err == nil || !strings.Contains(err.Error(), "TLS handshake with a Sentinel") {
-		t.Errorf("Lock: %v", err)
 	}
 }
 

@@ -2,7 +2,6 @@ package lockcore_test
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -117,16 +116,6 @@ func (d *deployment) injections() []injection {
 		}},
 		{"44 no connection can be opened", false, during("config set maxclients 1;client kill type normal", "config set maxclients 10000")},
 		{"60 a right is missing", false, during("acl setuser "+injectedUser+" -eval -evalsha", "acl setuser "+injectedUser+" +@all")},
-		{"61 a client speaks TLS to a server without it", false, func(d *deployment, p *servers.RedisServer) {
-			opt := testenv.Options(p.Addr())
-			opt.TLSConfig = &tls.Config{ServerName: "redis", MinVersion: tls.VersionTLS12}
-			c := d.clientOf(redis.NewClient(opt), lockcore.Config{Logger: d.log.Logger()})
-			_, err := d.mutex(c, firstName, ttl(3*time.Second)).TryLock(d.Context())
-			if err == nil || lockcore.IsTemporary(err) || !strings.Contains(err.Error(), "does not speak TLS") {
-				d.Errorf("with TLS: %v", err)
-			}
-			_ = c.Close(d.Context())
-		}},
 		{"7 the server is frozen", false, func(_ *deployment, p *servers.RedisServer) {
 			p.Pause()
 			time.Sleep(lasts)

@@ -39,7 +39,7 @@ func layers() [][]room {
 			{"validity and renewal; no Redis", []string{"internal/lease"}},
 			{"lockcore for the layers above", []string{"internal/engine"}},
 			{"the rules of a majority of servers; no Redis", []string{"internal/quorum"}},
-			{"URLs of Redis and certificates, for programs", []string{"internal/certs", "redisurl"}},
+			{"URLs of Redis and certificates, for programs", []string{"internal/certs", "internal/tlsprobe", "redisurl"}},
 		},
 		{{"connections, scripts, messages", []string{"internal/wire"}}},
 		{{"small parts that several packages share", []string{

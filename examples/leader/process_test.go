@@ -434,6 +434,17 @@ func TestClientCertificates(t *testing.T) {
 	b.until("/healthz", http.StatusInternalServerError, "[-]redis failed")
 }
 
+// If only one side uses TLS, the log says so.
+func TestOneSideWithoutTLS(t *testing.T) {
+	t.Parallel()
+	s := servers.Redis(t, servers.SelfSigned(t).RedisConf()...)
+	for url, want := range map[string]string{"rediss://" + s.Addr(): " does not speak TLS", "redis://" + s.SecureAddr(): " needs TLS"} {
+		if l := launch(t, url, "a").await("redis is not available yet"); !strings.Contains(l.Err, want) {
+			t.Errorf("%s: err %q", url, l.Err)
+		}
+	}
+}
+
 // A password that Redis refuses appears in no output.
 func TestPasswordRefused(t *testing.T) {
 	t.Parallel()

@@ -23,6 +23,7 @@ import (
 	"github.com/noonlock/noonlock/examples/internal/inputs"
 	"github.com/noonlock/noonlock/healthz"
 	"github.com/noonlock/noonlock/internal/logqueue"
+	"github.com/noonlock/noonlock/internal/tlsprobe"
 	"github.com/noonlock/noonlock/lockcore"
 )
 
@@ -118,7 +119,14 @@ func (r *replica) run(ctx context.Context) error {
 	defer r.lines.Flush(context.WithoutCancel(ctx))
 	defer r.close(ctx)
 	ctx, stop := context.WithCancelCause(ctx)
+	var probe sync.WaitGroup
+	defer probe.Wait()
 	defer stop(nil)
+	probe.Go(func() {
+		if _, err := r.client.Inspect(ctx, r.s.election); lockcore.IsTemporary(err) && ctx.Err() == nil {
+			r.log.Info("redis is not available yet", "err", tlsprobe.Explain(ctx, err, r.s.redis).Error())
+		}
+	})
 	shutdown, err := r.serve(ctx, stop)
 	if err != nil {
 		return err

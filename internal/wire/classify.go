@@ -65,13 +65,10 @@ var (
 type unsentError struct{ err error }
 
 func (e *unsentError) Error() string {
-	why := ""
-	if _, plain := errors.AsType[tls.RecordHeaderError](e.err); plain {
-		why = "the server does not speak TLS on this port: "
-	} else if errors.Is(e.err, redis.Nil) { // an answer of a Sentinel, which go-redis calls unreachable
+	if errors.Is(e.err, redis.Nil) { // an answer of a Sentinel, which go-redis calls unreachable
 		return "lockcore: no connection: the Sentinels know no primary of the name in MasterName"
 	}
-	return fmt.Sprintf("lockcore: no connection: %s%v", why, e.err)
+	return fmt.Sprintf("lockcore: no connection: %v", e.err)
 }
 
 func (e *unsentError) Unwrap() error { return e.err }
@@ -245,7 +242,7 @@ func IsPermanent(err error) bool {
 		alert        *net.OpError
 	)
 	switch {
-	case errors.Is(err, errSpeaksTLS), errors.Is(err, errNoHistory):
+	case errors.Is(err, errNoHistory):
 		return true
 	case IsRefused(err):
 		return !IsTransient(err) && !IsExhausted(err) // the password, the rights, the number of the database

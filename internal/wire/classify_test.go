@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"io"
@@ -53,6 +54,7 @@ func TestLogLevels(t *testing.T) {
 		{said("WRONGTYPE Operation against a key"), "error"},
 		{&unsentError{said("WRONGPASS invalid username-password pair")}, "error"},
 		{&unsentError{x509.UnknownAuthorityError{}}, "error"},
+		{&unsentError{tls.RecordHeaderError{}}, "error"},
 		{said("LOADING Redis is loading the dataset in memory"), "info"},
 		{said("OOM command not allowed"), "error"},
 		{said("MOVED 3999 127.0.0.1:7001"), "error"},

@@ -3,7 +3,6 @@ package wire
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -281,9 +280,6 @@ func (c *connection) connect(d *deadline) (*redis.Client, error) {
 			err := d.why()
 			if own == nil {
 				err = errors.Join(err, errDialsHang)
-			}
-			if c.dials.hidden {
-				err = fmt.Errorf("lockcore: a TLS handshake with a Sentinel or the primary may be unanswered, as TLSConfig is for both: %w", err)
 			}
 			return nil, err
 		}

@@ -18,16 +18,12 @@ import (
 // its context. A network connection that comes too late is closed.
 type dialer struct {
 	dial   dial
-	plain  dial          // without the TLS that dial makes; nil: there is none
 	within time.Duration // bounds a dial that honors its context
-	hidden bool          // with Sentinels and TLS: whom it asks is not known here
 	done   chan struct{} // closed with the connection
 
 	mu      sync.Mutex
 	closed  bool
-	speaks  bool        // the server needs no TLS check any more: see mismatch
 	running int         // dials that have not returned
-	probing int         // dials of probe that have not returned, see mismatch.go
 	open    []net.Conn  // the newest ones that go-redis got; older ones are closed
 	spare   []*net.Conn // dialed before go-redis needs one
 }
@@ -36,24 +32,7 @@ type dial = func(ctx context.Context, network, addr string) (net.Conn, error)
 
 // newDialer returns a dialer for these options, which come from a redis.Client.
 func newDialer(opt redis.Options) *dialer {
-	d := &dialer{dial: opt.Dialer, within: opt.DialTimeout, done: make(chan struct{})}
-	switch {
-	case opt.TLSConfig == nil:
-	case opt.Addr == failoverAddr:
-		d.hidden = true
-	case isDefault(opt.Dialer):
-		opt.TLSConfig = nil
-		d.plain = redis.NewDialer(&opt)
-	}
-	return d
-}
-
-// isDefault reports whether a Dialer is go-redis's own. A Dialer of the user ignores TLSConfig
-// and may use a proxy.
-func isDefault(d dial) bool {
-	plain := redis.NewClient(&redis.Options{}) // it makes no connection
-	defer plain.Close()
-	return reflect.ValueOf(d).Pointer() == reflect.ValueOf(plain.Options().Dialer).Pointer()
+	return &dialer{dial: opt.Dialer, within: opt.DialTimeout, done: make(chan struct{})}
 }
 
 const (
@@ -74,7 +53,7 @@ var errDialExits = errors.New("lockcore: the Dialer has ended its goroutine with
 func (d *dialer) runs() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.running+d.probing > 0
+	return d.running > 0
 }
 
 // take is the Dialer for go-redis.
@@ -112,27 +91,23 @@ func (d *dialer) offer(conn net.Conn) (withdraw func()) {
 func (d *dialer) connect(ctx context.Context, network, addr string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, d.within)
 	defer cancel()
-	mismatch := d.mismatch(ctx, network, addr)
-	conn, err := d.reach(ctx, d.dial, network, addr, &d.running, maxDialing, mismatch)
+	conn, err := d.reach(ctx, network, addr)
 	if err == nil {
 		err = d.handOver(conn)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if tcp, ok := conn.(*net.TCPConn); ok {
-		return &plainConn{TCPConn: tcp, dialer: d, network: network, addr: addr}, nil
-	}
 	return conn, nil
 }
 
-// reach calls one of the Dialers on its own goroutine, unless limit calls of its kind have
-// not returned. It returns when ctx ends, or with an error from failed, which may be nil.
-func (d *dialer) reach(ctx context.Context, dial dial, network, addr string, running *int, limit int, failed <-chan error) (net.Conn, error) {
+// reach calls the Dialer on its own goroutine, unless maxDialing calls have not returned. It
+// returns when ctx ends.
+func (d *dialer) reach(ctx context.Context, network, addr string) (net.Conn, error) {
 	d.mu.Lock()
-	closed, full := d.closed, *running >= limit
+	closed, full := d.closed, d.running >= maxDialing
 	if !closed && !full {
-		*running++
+		d.running++
 	}
 	d.mu.Unlock()
 	switch {
@@ -152,7 +127,7 @@ func (d *dialer) reach(ctx context.Context, dial dial, network, addr string, run
 		r := result{err: errDialExits}
 		defer func() { // also if the Dialer ends the goroutine
 			d.mu.Lock()
-			*running--
+			d.running--
 			d.mu.Unlock()
 			select {
 			case ended <- r:
@@ -162,13 +137,11 @@ func (d *dialer) reach(ctx context.Context, dial dial, network, addr string, run
 				}
 			}
 		}()
-		r.conn, r.err = try(ctx, dial, network, addr)
+		r.conn, r.err = try(ctx, d.dial, network, addr)
 	}()
 	select {
 	case r := <-ended:
 		return r.conn, r.err
-	case err := <-failed:
-		return nil, err
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case <-d.done:

@@ -2,15 +2,32 @@ package cli_test
 
 import (
 	"bytes"
+	"context"
+	"errors"
+	"io"
 	"strings"
 	"testing"
 
 	"github.com/noonlock/noonlock/cmd/noonctl/internal/cli"
 	"github.com/noonlock/noonlock/internal/servers"
+	"github.com/noonlock/noonlock/internal/testenv"
 )
 
+// awaited is an output that calls found when it contains the text.
+type awaited struct {
+	text  string
+	found func()
+}
+
+func (a awaited) Write(p []byte) (int, error) {
+	if strings.Contains(string(p), a.text) {
+		a.found()
+	}
+	return len(p), nil
+}
+
 // A server with a private authority, which asks for the certificates of clients, is reached with
-// the flags, and with the environment.
+// the flags, and with the environment. If only one side uses TLS, the error says so.
 func TestClientCertificates(t *testing.T) {
 	t.Parallel()
 	own := servers.SelfSigned(t)
@@ -38,6 +55,24 @@ func TestClientCertificates(t *testing.T) {
 	}
 	if r := with(nil, append([]string{"doctor", "--observe", "100ms", "--redis", url}, all...)...); r.code != 0 || !strings.Contains(r.out, "ok        connection ") {
 		t.Errorf("doctor: %+v", r)
+	}
+	for url, says := range map[string]string{
+		"rediss://" + e.Real.Addr():      " does not speak TLS; the URL must begin with redis, not rediss",
+		"redis://" + e.Real.SecureAddr(): " needs TLS; the URL must begin with rediss, not redis",
+	} {
+		args := []string{"get", "locks", "--timeout", "1s", "--redis", url}
+		check(t, with(nil, args...), 69, []string{says}, args)
+		if r := with(nil, "doctor", "--timeout", "1s", "--redis", url); r.code != 69 || !strings.Contains(r.out, says) {
+			t.Errorf("doctor: %+v", r)
+		}
+		ctx, stop := context.WithTimeout(t.Context(), testenv.Patience)
+		cli.Run(ctx, cli.Process{
+			Args: []string{"serve", "--http", "127.0.0.1:0", "--timeout", "1s", "--redis", url}, Getenv: func(string) string { return "" },
+			Stdin: strings.NewReader(""), Stdout: io.Discard, Stderr: awaited{says, stop},
+		})
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			t.Errorf("serve did not print %q", says)
+		}
 	}
 	refused := func(code int, says, url string, files ...string) {
 		t.Helper()

@@ -10,8 +10,10 @@ import (
 	"os/user"
 	"runtime/debug"
 	"strings"
+	"sync"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
@@ -19,6 +21,7 @@ import (
 
 	"github.com/noonlock/noonlock/internal/certs"
 	"github.com/noonlock/noonlock/internal/output"
+	"github.com/noonlock/noonlock/internal/tlsprobe"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/redisurl"
 )
@@ -45,8 +48,9 @@ type app struct {
 	timeout time.Duration
 	reason  string // of a command that controls something
 
-	client *lockcore.Client // nil until connect
-	addrs  string           // of the servers, without user and password
+	client  *lockcore.Client // nil until connect
+	options *redis.UniversalOptions
+	addrs   string // of the servers, without user and password
 
 	metrics    string                // an address, empty: none
 	registerer prometheus.Registerer // nil: none
@@ -58,7 +62,7 @@ func Run(ctx context.Context, p Process) int {
 	a := &app{Process: p, out: output.To(p.Stdout)}
 	root := a.root() //nolint:contextcheck // a completion uses the context of its command
 	err := root.ExecuteContext(ctx)
-	code, text := a.verdict(err)
+	code, text := a.verdict(ctx, err)
 	if lost := a.out.Err(); lost != nil {
 		said := "the output is not complete: " + sentence(lost)
 		switch {
@@ -209,7 +213,8 @@ func (a *app) checkTimeout() error {
 	return nil
 }
 
-// connect makes the Client. It sends nothing.
+// connect makes the Client. With a Logger it asks Redis a question in the background, and logs why
+// there is no answer. Otherwise it sends nothing.
 func (a *app) connect(ctx context.Context, cfg lockcore.Config) (closeAll func(), err error) {
 	if err := a.checkTimeout(); err != nil {
 		return nil, err
@@ -218,23 +223,38 @@ func (a *app) connect(ctx context.Context, cfg lockcore.Config) (closeAll func()
 	if url == "" {
 		return nil, usage(errNoServer)
 	}
-	options, err := a.parse(url)
-	if err != nil {
+	if a.options, err = a.parse(url); err != nil {
 		return nil, err
 	}
-	a.addrs = strings.Join(options.Addrs, ", ")
-	rdb := redis.NewUniversalClient(options)
+	a.addrs = strings.Join(a.options.Addrs, ", ")
+	rdb := redis.NewUniversalClient(a.options)
 	cfg.Prefix, cfg.Identity = a.prefix, cmp.Or(cfg.Identity, operator())
 	if a.client, err = lockcore.New(rdb, cfg); err != nil {
 		rdb.Close()
 		return nil, err
 	}
+	probing, stop := context.WithCancel(ctx)
+	var probe sync.WaitGroup
+	if cfg.Logger.GetSink() != nil {
+		probe.Go(func() { a.logSilence(probing, cfg.Logger) })
+	}
 	return func() {
+		stop()
+		probe.Wait()
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
 		_ = a.client.Close(ctx) // at worst, a lock expires with its TTL
 		rdb.Close()
 	}, nil
+}
+
+// logSilence is for commands that retry until Redis answers. The errors that the library logs do
+// not say that only one side uses TLS.
+func (a *app) logSilence(ctx context.Context, log logr.Logger) {
+	_, err := asked(ctx, a, func(ctx context.Context) (lockcore.Inspection, error) { return a.client.Inspect(ctx, "noonctl") })
+	if _, away := errors.AsType[*awayError](err); away || lockcore.IsTemporary(err) && ctx.Err() == nil {
+		log.Info("Redis does not answer yet", "err", tlsprobe.Explain(ctx, err, a.options).Error())
+	}
 }
 
 // operator returns user@host, which the history and other users see.

@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/noonlock/noonlock/doctor"
+	"github.com/noonlock/noonlock/internal/tlsprobe"
 )
 
 // A consultation is one call of doctor.
@@ -72,6 +74,7 @@ func (d *consultation) run(ctx context.Context) error {
 		return usage(errNoServer)
 	}
 	var servers []redis.UniversalClient
+	var all []*redis.UniversalOptions
 	defer func() {
 		for _, s := range servers {
 			s.Close()
@@ -82,7 +85,7 @@ func (d *consultation) run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		servers = append(servers, redis.NewUniversalClient(options))
+		servers, all = append(servers, redis.NewUniversalClient(options)), append(all, options)
 	}
 	d.cfg.Prefix, d.cfg.Timeout = d.prefix, d.timeout
 	report, err := doctor.Examine(ctx, servers, d.cfg)
@@ -93,7 +96,13 @@ func (d *consultation) run(ctx context.Context) error {
 		return ctx.Err()
 	}
 	for i, c := range report.Checks {
-		report.Checks[i].Found = d.named(c.Found)
+		found := errors.New(d.named(c.Found))
+		for _, options := range all {
+			if c.Unanswered && (len(all) == 1 || slices.Contains(options.Addrs, c.Server)) {
+				found = tlsprobe.Explain(ctx, found, options)
+			}
+		}
+		report.Checks[i].Found = found.Error()
 	}
 	if err := d.print(report); err != nil {
 		return err

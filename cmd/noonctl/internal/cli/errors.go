@@ -10,6 +10,7 @@ import (
 
 	"github.com/noonlock/noonlock/doctor"
 	"github.com/noonlock/noonlock/election"
+	"github.com/noonlock/noonlock/internal/tlsprobe"
 	"github.com/noonlock/noonlock/internal/wire"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/redisurl"
@@ -61,7 +62,7 @@ func (e *awayError) Error() string { return e.err.Error() }
 func (e *awayError) Unwrap() error { return e.err }
 
 // verdict returns the exit code for an error, and the sentence to print.
-func (a *app) verdict(err error) (code int, text string) {
+func (a *app) verdict(ctx context.Context, err error) (code int, text string) {
 	if err == nil {
 		return exitDone, ""
 	}
@@ -86,9 +87,9 @@ func (a *app) verdict(err error) (code int, text string) {
 	case wire.HasCode(err, "WRONGTYPE"):
 		return exitFailed, "a key of another program has the name of one of ours: " + sentence(err)
 	case away:
-		return exitAway, fmt.Sprintf("Redis at %s did not answer within %s: %s", a.addrs, a.timeout, sentence(err))
+		return exitAway, fmt.Sprintf("Redis at %s did not answer within %s: %s", a.addrs, a.timeout, sentence(tlsprobe.Explain(ctx, err, a.options)))
 	case lockcore.IsTemporary(err):
-		return exitAway, fmt.Sprintf("Redis at %s does not answer: %s", a.addrs, sentence(err))
+		return exitAway, fmt.Sprintf("Redis at %s does not answer: %s", a.addrs, sentence(tlsprobe.Explain(ctx, err, a.options)))
 	case errors.Is(err, context.Canceled):
 		return exitInterrupted, "interrupted"
 	case strings.HasPrefix(err.Error(), "unknown command "), strings.Contains(err.Error(), "arg(s)"):

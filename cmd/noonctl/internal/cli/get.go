@@ -366,7 +366,7 @@ func (g *getting) follow(ctx context.Context, names []string) error {
 		if err := g.printChanges(g.chosen(changed), look == 0); err != nil {
 			return err
 		}
-		_, text := g.verdict(err)
+		_, text := g.verdict(ctx, err)
 		if text != "" && text != failure {
 			fmt.Fprintf(g.Stderr, "noonctl: %s\n", text)
 		}

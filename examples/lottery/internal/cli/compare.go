@@ -10,6 +10,7 @@ import (
 	"github.com/noonlock/noonlock/examples/lottery/internal/audit"
 	"github.com/noonlock/noonlock/examples/lottery/internal/noon"
 	"github.com/noonlock/noonlock/examples/lottery/internal/store"
+	"github.com/noonlock/noonlock/internal/tlsprobe"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
 )
@@ -19,7 +20,7 @@ func compare(ctx context.Context, options *redis.UniversalOptions, dsn store.DSN
 	rdb := inputs.Client(options)
 	defer rdb.Close()
 	if err := inputs.Ping(ctx, rdb, "job/"+noon.Job); err != nil {
-		return seen, nil, inputs.Explain(ctx, err, options)
+		return seen, nil, tlsprobe.Explain(ctx, err, options)
 	}
 	client, err := lockcore.New(rdb, lockcore.Config{})
 	if err != nil {

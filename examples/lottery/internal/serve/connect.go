@@ -18,6 +18,7 @@ import (
 	"github.com/noonlock/noonlock/examples/lottery/internal/entrants"
 	"github.com/noonlock/noonlock/examples/lottery/internal/noon"
 	"github.com/noonlock/noonlock/examples/lottery/internal/store"
+	"github.com/noonlock/noonlock/internal/tlsprobe"
 	"github.com/noonlock/noonlock/lockcore"
 )
 
@@ -56,7 +57,7 @@ func (r *Replica) reachRedis(ctx context.Context) error {
 	}
 	return r.persist(ctx, "redis", &r.redis, func(ctx context.Context) error {
 		if err := ping(ctx); err != nil {
-			return inputs.Explain(ctx, err, r.cfg.Redis...)
+			return tlsprobe.Explain(ctx, err, r.cfg.Redis...)
 		}
 		r.redis.set(ping)
 		return nil

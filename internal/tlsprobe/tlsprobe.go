@@ -1,4 +1,6 @@
-package inputs
+// Package tlsprobe says to a person that only one side of a connection uses TLS. Only programs use
+// it: its connections bypass the Dialer of the application.
+package tlsprobe
 
 import (
 	"context"
