@@ -128,12 +128,7 @@ func newClient(cfg Config, sharded bool, connect func(*Client, wire.Config) wire
 		return nil, err
 	}
 	c.log = c.logQueue.Logger()
-	var slow sync.Once
-	c.clock = lease.NewClock(cfg.Clock, func(err error) {
-		slow.Do(func() {
-			c.log.Error(err, "Config.Clock is not reliable; leases use Go's monotonic clock until it recovers")
-		})
-	})
+	c.clock = lease.NewClock(cfg.Clock)
 	c.idle = sync.NewCond(&c.mu)
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.wire = connect(c, c.wireConfig())

@@ -61,8 +61,10 @@ type Config struct {
 
 	// Clock returns the time elapsed since any fixed point, including the time for which
 	// the machine was suspended. Leases use Go's monotonic clock plus the time that Clock
-	// has gained on it. So Clock can end leases earlier, but not later. While Clock blocks
-	// or panics, leases use the monotonic clock alone.
+	// has gained on it. So Clock can end leases earlier, but not later.
+	//
+	// Clock must be safe for concurrent use, and must neither block nor panic: leases do not end
+	// in time while it blocks.
 	//
 	// Default: CLOCK_BOOTTIME on Linux, none elsewhere. With none, leases look valid for too
 	// long after a suspend. In a testing/synctest bubble leases use the bubble's clock, and

@@ -8,55 +8,24 @@ import (
 	"github.com/noonlock/noonlock/singleton/schedule"
 )
 
-// nextWithin is how long Next of a Schedule of the application may take.
-const nextWithin = 5 * time.Second
+// A guarded is a Schedule of the application. If its Next panics, Next of the guarded panics with a
+// *scheduleError, from which the step of the job recovers.
+type guarded struct{ own schedule.Schedule }
 
-// A guarded is a Schedule of the application. If its Next panics or takes too long, Next of the
-// guarded panics with a *scheduleError, from which the step of the job recovers. Only one
-// goroutine at a time may call it.
-type guarded struct {
-	own  schedule.Schedule
-	late <-chan struct{} // closed when a call that took too long has returned; nil: none
+// A scheduleError is a panic of Next.
+type scheduleError struct{ value any }
+
+func (e *scheduleError) Error() string {
+	return fmt.Sprintf("singleton: Next of the job's Schedule panicked: %v", e.value)
 }
 
-// A scheduleError says why a Schedule has no result.
-type scheduleError struct{ text string }
-
-func (e *scheduleError) Error() string { return "singleton: Next of the job's Schedule " + e.text }
-
-func (g *guarded) Next(t time.Time) (next time.Time) {
-	select {
-	case <-g.late:
-		g.late = nil
-	default:
-		if g.late != nil {
-			panic(&scheduleError{"has not returned from an earlier call"})
-		}
-	}
-	answer := make(chan time.Time, 1)
-	broken := &scheduleError{"called runtime.Goexit"}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		if p := guard(func() { answer <- g.own.Next(t) }); p != nil {
-			broken = &scheduleError{fmt.Sprintf("panicked with a value of type %T", p)}
-			guard(func() { broken = &scheduleError{fmt.Sprintf("panicked: %v", p)} })
+func (g guarded) Next(t time.Time) time.Time {
+	defer func() {
+		if p := recover(); p != nil {
+			panic(&scheduleError{p})
 		}
 	}()
-	timer := time.NewTimer(nextWithin)
-	defer timer.Stop()
-	select {
-	case <-done:
-	case <-timer.C:
-		g.late = done
-		panic(&scheduleError{"has not returned for " + nextWithin.String()})
-	}
-	select {
-	case next = <-answer:
-		return next
-	default:
-		panic(broken)
-	}
+	return g.own.Next(t)
 }
 
 // catch sets err if the goroutine panics with a *scheduleError. It must be deferred.

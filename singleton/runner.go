@@ -151,8 +151,8 @@ func (r *Runner) Add(name, spec string, work Func, cfg JobConfig) error {
 }
 
 // AddSchedule adds a job with a Schedule of your own, which must pass schedule.Check.
-// TimeZone and Gap of cfg are ignored. If Next panics later, or takes longer than 5 s, this
-// replica claims no ticks of the job until Next succeeds again; Ready returns the reason.
+// TimeZone and Gap of cfg are ignored. If Next panics later, this replica claims no ticks of the
+// job until Next succeeds again; Ready returns the reason.
 func (r *Runner) AddSchedule(name string, s schedule.Schedule, work Func, cfg JobConfig) error {
 	if err := schedule.Check(s); err != nil {
 		return fmt.Errorf("singleton: job %q: %w", name, err)
@@ -178,7 +178,7 @@ func (r *Runner) add(name string, s schedule.Schedule, work Func, cfg JobConfig)
 		return fmt.Errorf("singleton: job %q: %w", name, refused)
 	}
 	if !ticks.IsOwn(s) {
-		s = &guarded{own: s}
+		s = guarded{s}
 	}
 	l, err := ledger.New(r.client, name, ledger.Config{
 		Lease: r.lease(), MaxAttempts: cfg.MaxAttempts, AllowOverlap: cfg.Overlap == OverlapAllow,

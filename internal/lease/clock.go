@@ -1,9 +1,7 @@
 package lease
 
 import (
-	"errors"
 	"math"
-	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -17,8 +15,7 @@ const never = time.Duration(math.MaxInt64)
 // extend them, even if it stops.
 type Clock struct {
 	start  time.Time
-	system func() time.Duration // nil: none. It does not block
-	user   *userClock           // nil: none
+	second func() time.Duration // nil: none
 	origin time.Duration        // reading of the second clock at start
 	gained atomic.Int64
 	jumps  chan struct{} // gets a value after the second clock has gained more than jump at once
@@ -27,36 +24,33 @@ type Clock struct {
 // jump is the smallest gain for which leases may end earlier than their timer.
 const jump = time.Millisecond
 
-// NewClock returns a clock that reads user, or the system's clock if user is nil. It calls
-// hung with an error when user does not return in time.
-func NewClock(user func() time.Duration, hung func(error)) *Clock {
-	k := &Clock{start: time.Now(), jumps: make(chan struct{}, 1)}
-	if user != nil {
-		k.user = &userClock{read: user, clock: k, hung: hung}
-		k.user.look()
-		return k
+// NewClock returns a clock that reads user, or the system's clock if user is nil.
+func NewClock(user func() time.Duration) *Clock {
+	k := &Clock{start: time.Now(), second: user, jumps: make(chan struct{}, 1)}
+	if user == nil {
+		k.second = systemClock()
 	}
-	if k.system = systemClock(); k.system != nil {
-		k.origin = k.system()
+	if k.second != nil {
+		k.origin = k.readSecond() - time.Since(k.start)
 	}
 	return k
 }
+
+// readSecond limits the reading, so that differences do not overflow.
+func (k *Clock) readSecond() time.Duration { return min(max(k.second(), -never/4), never/4) }
 
 // Ticks returns the elapsed time without reading the second clock. It does not block.
 func (k *Clock) Ticks() time.Duration { return time.Since(k.start) + time.Duration(k.gained.Load()) }
 
 // Now reads the second clock and returns the elapsed time.
 func (k *Clock) Now() time.Duration {
-	switch {
-	case k.user != nil:
-		k.user.look()
-	case k.system != nil:
-		second := min(k.system(), never/4) - k.origin
-		ticks := time.Since(k.start)
-		k.gain(second - ticks)
-		return ticks + time.Duration(k.gained.Load())
+	if k.second == nil {
+		return k.Ticks()
 	}
-	return k.Ticks()
+	second := k.readSecond() - k.origin
+	ticks := time.Since(k.start)
+	k.gain(second - ticks)
+	return ticks + time.Duration(k.gained.Load())
 }
 
 // reached reports whether the elapsed time is at least at.
@@ -80,91 +74,5 @@ func (k *Clock) gain(ahead time.Duration) {
 			}
 		}
 		return
-	}
-}
-
-var errClock = errors.New("lockcore: the clock blocks, is slow, or panics")
-
-// userPatience is how long a reading of the user's clock may take. After a slower reading
-// no caller waits for the clock until a reading is fast again.
-const userPatience = 20 * time.Millisecond
-
-// A userClock is a clock that may be slow, block forever or panic. One goroutine reads it.
-// All callers share the next reading that begins after their call.
-type userClock struct {
-	read  func() time.Duration
-	clock *Clock
-	hung  func(error)
-
-	mu      sync.Mutex
-	next    chan struct{} // closed after the next reading; nil: none is requested
-	reading bool
-	slow    bool
-	begun   bool
-	origin  time.Duration
-}
-
-// look waits for a reading that begins after the call, for at most userPatience.
-func (u *userClock) look() {
-	u.mu.Lock()
-	if u.next == nil {
-		u.next = make(chan struct{})
-	}
-	done, slow := u.next, u.slow
-	if !u.reading {
-		u.reading = true
-		go u.serve()
-	}
-	u.mu.Unlock()
-	if slow {
-		return
-	}
-	timer := time.NewTimer(userPatience)
-	defer timer.Stop()
-	select {
-	case <-done:
-	case <-timer.C:
-		u.setSlow(true)
-	}
-}
-
-// serve reads the clock until no caller waits for a reading.
-func (u *userClock) serve() {
-	for {
-		u.mu.Lock()
-		done := u.next
-		u.next = nil
-		if done == nil {
-			u.reading = false
-			u.mu.Unlock()
-			return
-		}
-		u.mu.Unlock()
-		began := time.Now()
-		ok := u.readOnce()
-		u.setSlow(!ok || time.Since(began) > userPatience)
-		close(done)
-	}
-}
-
-// readOnce reads the clock. It returns false if the clock panics.
-func (u *userClock) readOnce() (ok bool) {
-	defer func() { _ = recover() }()
-	at := min(max(u.read(), -never/4), never/4)
-	if !u.begun { // only serve calls this function
-		u.begun, u.origin = true, at-time.Since(u.clock.start)
-	}
-	u.clock.gain(at - u.origin - time.Since(u.clock.start))
-	return true
-}
-
-// setSlow records whether the clock is slow, and reports the first slow reading.
-func (u *userClock) setSlow(slow bool) {
-	u.mu.Lock()
-	first := slow && !u.slow
-	u.slow = slow
-	u.mu.Unlock()
-	if first {
-		u.hung(errClock)
 	}
 }

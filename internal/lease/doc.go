@@ -15,8 +15,8 @@
 // # Priorities
 //
 // One goroutine ends leases. It first closes the contexts of all leases whose time is
-// over, and runs no code of the user's. Another goroutine renews. A renewal that hangs, a
-// log sink that blocks or a slow clock does not delay the end of a lease. The Err method
+// over, and runs no code of the user's. Another goroutine renews. A renewal that hangs or a
+// log sink that blocks does not delay the end of a lease. The Err method
 // of a lease's contexts reads the clock, since timers do not fire while a process is
 // paused.
 //

@@ -55,7 +55,7 @@ func TestManyLeasesEndWithinTheMargin(t *testing.T) {
 		return last(end, func(i int) <-chan struct{} { return channels[i] })
 	}
 	ends := func() time.Duration {
-		clock := lease.NewClock(nil, func(error) {})
+		clock := lease.NewClock(nil)
 		k := lease.NewKeeper(lease.Config{Clock: clock, Renewer: &network{first: &server{begun: time.Now()}}, Expired: errExpired, MaxHeld: errMaxHeld})
 		defer k.Close()
 		const in = time.Second

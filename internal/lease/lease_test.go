@@ -143,7 +143,7 @@ func inNetwork(t *testing.T, clock func() time.Duration, test func(t *testing.T,
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		n := &network{first: &server{begun: time.Now()}, moved: map[lease.Holder]*server{}}
-		c := lease.NewClock(clock, func(error) {})
+		c := lease.NewClock(clock)
 		k := lease.NewKeeper(lease.Config{Clock: c, Renewer: n, Expired: errExpired, MaxHeld: errMaxHeld})
 		defer k.Close()
 		test(t, k, c, n)
@@ -430,20 +430,4 @@ func TestFirstReadingAfterASuspendEndsAllContexts(t *testing.T) {
 			}
 		})
 	}
-}
-
-// A user's clock that blocks delays no caller. Leases then end by Go's clock.
-func TestBlockedClock(t *testing.T) {
-	block := sync.OnceValue(func() chan struct{} { return make(chan struct{}) }) // in the bubble
-	inBubble(t, func() time.Duration { <-block(); return 0 }, func(t *testing.T, k *lease.Keeper, c *lease.Clock, _ *server) {
-		once := times
-		once.Renew = 0
-		begun := time.Now()
-		l := begin(t, k, c.Ticks(), &once, make(holder, 1))
-		<-l.Context().Done()
-		if took := time.Since(begun); took < once.Valid || took > once.Valid+50*time.Millisecond {
-			t.Errorf("the lease was valid for %v, want %v", took, once.Valid)
-		}
-		close(block())
-	})
 }

@@ -22,7 +22,8 @@ import (
 // every process. Replicas rely on that to claim the same ticks. A Schedule must therefore not
 // depend on the clock, on when it was made, on the number of calls, or on the location or
 // monotonic reading of its argument. Check tests for that. Next must be safe for concurrent
-// use. Two Schedules with the same ticks are equal, whatever their String methods return.
+// use. It must not block: the replica claims no tick of the job meanwhile. Two Schedules
+// with the same ticks are equal, whatever their String methods return.
 type Schedule interface {
 	// Next returns the first tick strictly after t, in UTC and in whole milliseconds. It
 	// returns the zero Time if there is none.
