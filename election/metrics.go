@@ -31,7 +31,7 @@ func newMetrics(reg prometheus.Registerer, name string) (*metrics, error) {
 	set := &registry.Set{Registerer: reg}
 	status := set.Gauges("leader_election_master_status",
 		"Gauge of if the reporting system is master of the relevant lease, 0 indicates backup, 1 indicates master. 'name' is the string used to identify the lease. Please make sure to group by name.", "name")
-	leads, err := status.With, set.Err()
+	leads, err := status.WithLabelValues, set.Err()
 	if there, ok := errors.AsType[prometheus.AlreadyRegisteredError](err); ok {
 		if theirs, ok := there.ExistingCollector.(*prometheus.GaugeVec); ok { // controller-runtime's
 			leads, err = theirs.WithLabelValues, nil
@@ -52,10 +52,10 @@ func newMetrics(reg prometheus.Registerer, name string) (*metrics, error) {
 	}
 	return &metrics{
 		status: leads(name),
-		gained: transitions.With(name, "gained"), released: transitions.With(name, "released"),
-		lost:       transitions.With(name, "lost"),
-		timeToLead: timeToLead.With(name), overruns: overruns.With(name),
-		resigns: acts.With(name, "resign"), transfers: acts.With(name, "transfer"),
+		gained: transitions.WithLabelValues(name, "gained"), released: transitions.WithLabelValues(name, "released"),
+		lost:       transitions.WithLabelValues(name, "lost"),
+		timeToLead: timeToLead.WithLabelValues(name), overruns: overruns.WithLabelValues(name),
+		resigns: acts.WithLabelValues(name, "resign"), transfers: acts.WithLabelValues(name, "transfer"),
 	}, nil
 }
 

@@ -16,16 +16,16 @@ import (
 // metrics are the collectors of a Client. No label has the name of a lock, because
 // programs may create names without limit, and each would create new series.
 type metrics struct {
-	acquires     *registry.Vec[prometheus.Counter]
-	wait         *registry.Vec[prometheus.Histogram]
+	acquires     *prometheus.CounterVec
+	wait         *prometheus.HistogramVec
 	handover     prometheus.Histogram
-	held         *registry.Vec[prometheus.Gauge]
-	waiting      *registry.Vec[prometheus.Gauge]
-	renewals     *registry.Vec[prometheus.Counter]
+	held         *prometheus.GaugeVec
+	waiting      *prometheus.GaugeVec
+	renewals     *prometheus.CounterVec
 	lateness     prometheus.Histogram
-	losses       *registry.Vec[prometheus.Counter]
+	losses       *prometheus.CounterVec
 	lapsed       prometheus.Counter
-	scriptErrors *registry.Vec[prometheus.Counter]
+	scriptErrors *prometheus.CounterVec
 	forced       prometheus.Counter
 	delays       prometheus.Counter
 
@@ -106,8 +106,8 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		return nil, fmt.Errorf("lockcore: Config.Registerer: %w", err)
 	}
 	// These series exist before the first event.
-	m.renewed, m.missed, m.lost, m.short = m.renewals.With("renewed"), m.renewals.With("failed"), m.renewals.With("lost"), m.renewals.With("not_replicated")
-	m.lostLeases, m.forcedLeases, m.expired, m.maxReached, m.unreplicated = m.losses.With("lost"), m.losses.With("forced"), m.losses.With("expired"), m.losses.With("max_hold"), m.losses.With("not_replicated")
+	m.renewed, m.missed, m.lost, m.short = m.renewals.WithLabelValues("renewed"), m.renewals.WithLabelValues("failed"), m.renewals.WithLabelValues("lost"), m.renewals.WithLabelValues("not_replicated")
+	m.lostLeases, m.forcedLeases, m.expired, m.maxReached, m.unreplicated = m.losses.WithLabelValues("lost"), m.losses.WithLabelValues("forced"), m.losses.WithLabelValues("expired"), m.losses.WithLabelValues("max_hold"), m.losses.WithLabelValues("not_replicated")
 	return m, nil
 }
 
@@ -118,9 +118,9 @@ func (m *metrics) kind(name string) *kindMetrics {
 		return k.(*kindMetrics)
 	}
 	k, _ := m.kinds.LoadOrStore(name, &kindMetrics{
-		held: m.held.With(name),
+		held: m.held.WithLabelValues(name),
 		queue: sync.OnceValue(func() *queueMetrics {
-			return &queueMetrics{m.acquires.With(name, outcomeAcquired), m.wait.With(name), m.waiting.With(name)}
+			return &queueMetrics{m.acquires.WithLabelValues(name, outcomeAcquired), m.wait.WithLabelValues(name), m.waiting.WithLabelValues(name)}
 		}),
 	})
 	return k.(*kindMetrics)
@@ -134,7 +134,7 @@ func (m *metrics) countAcquire(kind string, took time.Duration, err error) {
 		q.wait.Observe(took.Seconds())
 		return
 	}
-	m.acquires.With(kind, outcomeOf(err)).Inc()
+	m.acquires.WithLabelValues(kind, outcomeOf(err)).Inc()
 }
 
 func outcomeOf(err error) string {
@@ -190,5 +190,5 @@ func (m *metrics) countFailure(req wire.Request, err error) {
 		reason = "unsent"
 	default:
 	}
-	m.scriptErrors.With(req.Name(), reason).Inc()
+	m.scriptErrors.WithLabelValues(req.Name(), reason).Inc()
 }

@@ -28,11 +28,11 @@ func newServerMetrics(reg prometheus.Registerer, targets []*wire.Target) ([]serv
 	}
 	all := make([]serverMetrics, len(targets))
 	for i, t := range targets {
-		of := func(outcome string) prometheus.Counter { return requests.With(t.Address(), outcome) }
+		of := func(outcome string) prometheus.Counter { return requests.WithLabelValues(t.Address(), outcome) }
 		all[i] = serverMetrics{
 			answered: of("answered"), failed: of("failed"), skipped: of("skipped"),
 			lost: of("lost_data"), waiting: of("waiting"), otherList: of("other_list"), tooLong: of("ttl_too_long"),
-			up: up.With(t.Address()),
+			up: up.WithLabelValues(t.Address()),
 		}
 		all[i].up.Set(1)
 	}

@@ -14,19 +14,19 @@ import (
 // metrics are the collectors of a Runner. The label name is the name of a job, and outcome
 // and reason are words of this package, so the number of series is bounded by the code.
 type metrics struct {
-	runs        *registry.Vec[prometheus.Counter]
-	duration    *registry.Vec[prometheus.Histogram]
-	delay       *registry.Vec[prometheus.Histogram]
+	runs        *prometheus.CounterVec
+	duration    *prometheus.HistogramVec
+	delay       *prometheus.HistogramVec
 	lastSuccess *instantsGauge
 	next        *instantsGauge
-	paused      *registry.Vec[prometheus.Gauge]
-	superseded  *registry.Vec[prometheus.Gauge]
-	skipped     *registry.Vec[prometheus.Counter]
-	takeovers   *registry.Vec[prometheus.Counter]
-	raised      *registry.Vec[prometheus.Counter]
-	losses      *registry.Vec[prometheus.Counter]
-	conflicts   *registry.Vec[prometheus.Counter]
-	acts        *registry.Vec[prometheus.Counter]
+	paused      *prometheus.GaugeVec
+	superseded  *prometheus.GaugeVec
+	skipped     *prometheus.CounterVec
+	takeovers   *prometheus.CounterVec
+	raised      *prometheus.CounterVec
+	losses      *prometheus.CounterVec
+	conflicts   *prometheus.CounterVec
+	acts        *prometheus.CounterVec
 	offset      prometheus.Gauge
 }
 
@@ -87,20 +87,20 @@ type jobMetrics struct {
 func (m *metrics) job(name string) *jobMetrics {
 	j := &jobMetrics{
 		name: name, runs: map[string]prometheus.Counter{}, skips: map[string]prometheus.Counter{}, acts: map[string]prometheus.Counter{},
-		duration: m.duration.With(name), delay: m.delay.With(name),
-		takeovers: m.takeovers.With(name), raised: m.raised.With(name),
-		losses: m.losses.With(name), conflicts: m.conflicts.With(name),
-		paused: m.paused.With(name), superseded: m.superseded.With(name),
+		duration: m.duration.WithLabelValues(name), delay: m.delay.WithLabelValues(name),
+		takeovers: m.takeovers.WithLabelValues(name), raised: m.raised.WithLabelValues(name),
+		losses: m.losses.WithLabelValues(name), conflicts: m.conflicts.WithLabelValues(name),
+		paused: m.paused.WithLabelValues(name), superseded: m.superseded.WithLabelValues(name),
 		lastSuccess: m.lastSuccess, ticks: m.next,
 	}
 	for _, outcome := range []string{OutcomeSucceeded, OutcomeFailed, OutcomeUnknown} {
-		j.runs[outcome] = m.runs.With(name, outcome)
+		j.runs[outcome] = m.runs.WithLabelValues(name, outcome)
 	}
 	for _, reason := range []string{skipMissed, skipOverlap, skipDeadline, skipPaused, skipRescheduled} {
-		j.skips[reason] = m.skipped.With(name, reason)
+		j.skips[reason] = m.skipped.WithLabelValues(name, reason)
 	}
 	for _, action := range []string{ledger.RequestTrigger, ledger.RequestRerun, ledger.ActionCancel, ledger.ActionPause, ledger.ActionResume} {
-		j.acts[action] = m.acts.With(name, action)
+		j.acts[action] = m.acts.WithLabelValues(name, action)
 	}
 	return j
 }
@@ -203,5 +203,5 @@ func newDaemonMetrics(reg prometheus.Registerer, name string) (*daemonMetrics, e
 	if err := set.Err(); err != nil {
 		return nil, fmt.Errorf("singleton: DaemonConfig.Registerer: %w", err)
 	}
-	return &daemonMetrics{running.With(name), starts.With(name), lost.With(name)}, nil
+	return &daemonMetrics{running.WithLabelValues(name), starts.WithLabelValues(name), lost.WithLabelValues(name)}, nil
 }

@@ -18,23 +18,44 @@ type Set struct {
 }
 
 // Counters returns counters with labels.
-func (s *Set) Counters(name, help string, labels ...string) *Vec[prometheus.Counter] {
-	of := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
-	return Add(s, &Vec[prometheus.Counter]{of: of, with: of.WithLabelValues})
+func (s *Set) Counters(name, help string, labels ...string) *prometheus.CounterVec {
+	return addVec(s, prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels))
 }
 
 // Gauges returns gauges with labels.
-func (s *Set) Gauges(name, help string, labels ...string) *Vec[prometheus.Gauge] {
-	of := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
-	return Add(s, &Vec[prometheus.Gauge]{of: of, with: of.WithLabelValues})
+func (s *Set) Gauges(name, help string, labels ...string) *prometheus.GaugeVec {
+	return addVec(s, prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels))
 }
 
 // Histograms returns histograms with labels.
-func (s *Set) Histograms(name, help string, buckets []float64, labels ...string) *Vec[prometheus.Histogram] {
-	of := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
-	return Add(s, &Vec[prometheus.Histogram]{of: of, with: func(values ...string) prometheus.Histogram {
-		return of.WithLabelValues(values...).(prometheus.Histogram)
-	}})
+func (s *Set) Histograms(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+	return addVec(s, prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels))
+}
+
+// A vec collects before it sends. The Vecs of client_golang hold a lock until the scrape has
+// received every metric, so a slow scrape, or a Registerer that blocks, would delay all callers
+// that count.
+type vec[V prometheus.Collector] struct{ of V }
+
+func addVec[V prometheus.Collector](s *Set, of V) V { return Add(s, vec[V]{of}).of }
+
+// Describe implements prometheus.Collector.
+func (v vec[V]) Describe(ch chan<- *prometheus.Desc) { v.of.Describe(ch) }
+
+// Collect implements prometheus.Collector.
+func (v vec[V]) Collect(ch chan<- prometheus.Metric) {
+	found := make(chan prometheus.Metric)
+	go func() {
+		defer close(found)
+		v.of.Collect(found)
+	}()
+	var all []prometheus.Metric
+	for m := range found {
+		all = append(all, m)
+	}
+	for _, m := range all {
+		ch <- m
+	}
 }
 
 // Counter returns a counter without labels.
