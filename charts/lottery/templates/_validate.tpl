@@ -125,9 +125,6 @@ reported together.
 {{- $wrong = append $wrong (printf "entrants.file is %q; it must be a path in the volume without a leading / and without .." $v.entrants.file) -}}
 {{- end -}}
 
-{{- with include "lottery.scheduleFault" $v.lottery.schedule -}}
-{{- $wrong = append $wrong (printf "lottery.schedule is %q; %s" $v.lottery.schedule .) -}}
-{{- end -}}
 {{- if or (eq $v.lottery.timeZone "Local") (not (regexMatch "^[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+)*$" $v.lottery.timeZone)) -}}
 {{- $wrong = append $wrong (printf "lottery.timeZone is %q; it must be a name of the IANA database, such as Asia/Shanghai or UTC" $v.lottery.timeZone) -}}
 {{- end -}}
@@ -153,17 +150,6 @@ reported together.
 {{- $wrong = append $wrong (printf "verify.until is %q; it must be a duration before now such as 48h, a date such as 2026-11-21, \"2026-11-21 12:00\", 2026-11-21T12:00:00+08:00, or empty for now" $v.verify.until) -}}
 {{- end -}}
 
-{{- range $where, $image := dict "image.repository" $v.image.repository "redis.image.repository" $v.redis.image.repository -}}
-{{- if not (include "lottery.isRepository" $image) -}}
-{{- $wrong = append $wrong (printf "%s is %q; it must be the name of an image without its tag, such as registry.example.com:5000/lottery" $where $image) -}}
-{{- end -}}
-{{- end -}}
-{{- range $where, $key := dict "redis.secretKey" $v.redis.secretKey "redis.auth.passwordKey" $v.redis.auth.passwordKey "redis.auth.sentinelPasswordKey" $v.redis.auth.sentinelPasswordKey "database.secretKey" $v.database.secretKey "database.auth.passwordKey" $v.database.auth.passwordKey -}}
-{{- if and $key (not (include "lottery.isKey" $key)) -}}
-{{- $wrong = append $wrong (printf "%s is %q; it must be a key of a Secret, such as url" $where $key) -}}
-{{- end -}}
-{{- end -}}
-
 {{- range $server := list "redis" "database" -}}
 {{- $tls := (index $v $server).tls -}}
 {{- if and $tls.ca.existingSecret $tls.ca.configMap -}}
@@ -172,55 +158,6 @@ reported together.
 {{- $without := ternary (list (include "lottery.redis.bundled" $) "redis.enabled") (list (include "lottery.sqlite" $) "database.sqlite.enabled") (eq $server "redis") -}}
 {{- if and (first $without) (include "lottery.certificates" $tls) -}}
 {{- $wrong = append $wrong (printf "%s.tls names certificates; with %s there must be none, because it does not use TLS" $server (last $without)) -}}
-{{- end -}}
-{{- range $where, $key := dict "ca.file" $tls.ca.file "client.certFile" $tls.client.certFile "client.keyFile" $tls.client.keyFile -}}
-{{- if not (include "lottery.isKey" $key) -}}
-{{- $wrong = append $wrong (printf "%s.tls.%s is %q; it must be a key of a Secret or ConfigMap, such as tls.crt" $server $where $key) -}}
-{{- end -}}
-{{- end -}}
-{{- range $where, $name := dict "ca.existingSecret" $tls.ca.existingSecret "ca.configMap" $tls.ca.configMap "client.existingSecret" $tls.client.existingSecret -}}
-{{- if and $name (not (include "lottery.isName" $name)) -}}
-{{- $wrong = append $wrong (printf "%s.tls.%s is %q; it must be the name of an object: words of lower-case letters, digits and dashes, with dots between them" $server $where $name) -}}
-{{- end -}}
-{{- end -}}
-{{- end -}}
-
-{{- $names := dict "redis.auth.existingSecret" $v.redis.auth.existingSecret "database.auth.existingSecret" $v.database.auth.existingSecret "redis.existingSecret" $v.redis.existingSecret "database.existingSecret" $v.database.existingSecret "entrants.configMap" $v.entrants.configMap "entrants.claim" $v.entrants.claim "redis.storage.storageClass" $v.redis.storage.storageClass "database.sqlite.storageClass" $v.database.sqlite.storageClass "serviceAccount.name" $v.serviceAccount.name "priorityClassName" $v.priorityClassName -}}
-{{- range $where, $name := $names -}}
-{{- if and $name (not (include "lottery.isName" $name)) -}}
-{{- $wrong = append $wrong (printf "%s is %q; it must be the name of an object: words of lower-case letters, digits and dashes, with dots between them" $where $name) -}}
-{{- end -}}
-{{- end -}}
-{{- range $i, $secret := $v.imagePullSecrets -}}
-{{- if not (include "lottery.isName" $secret.name) -}}
-{{- $wrong = append $wrong (printf "imagePullSecrets[%d].name is %q; it must be the name of a Secret: words of lower-case letters, digits and dashes, with dots between them" $i $secret.name) -}}
-{{- end -}}
-{{- end -}}
-
-{{- range $where, $size := dict "redis.storage.size" $v.redis.storage.size "database.sqlite.size" $v.database.sqlite.size -}}
-{{- if not (and (include "lottery.isQuantity" $size) (regexMatch "^[0-9.]*[1-9]" $size)) -}}
-{{- $wrong = append $wrong (printf "%s is %q; it must be a quantity such as 1Gi" $where $size) -}}
-{{- end -}}
-{{- end -}}
-{{- range $where, $resources := dict "resources" $v.resources "redis.resources" $v.redis.resources -}}
-{{- range $kind, $quantities := $resources -}}
-{{- range $name, $quantity := $quantities -}}
-{{- if not (include "lottery.isQuantity" (toString $quantity)) -}}
-{{- $wrong = append $wrong (printf "%s.%s.%s is %q; it must be a quantity such as 500m or 256Mi" $where $kind $name (toString $quantity)) -}}
-{{- end -}}
-{{- end -}}
-{{- end -}}
-{{- end -}}
-
-{{- range $i, $toleration := $v.tolerations -}}
-{{- if and (ne (toString $toleration.operator) "Exists") (not $toleration.key) -}}
-{{- $wrong = append $wrong (printf "tolerations[%d] has no key; then its operator must be Exists" $i) -}}
-{{- end -}}
-{{- if and (eq (toString $toleration.operator) "Exists") $toleration.value -}}
-{{- $wrong = append $wrong (printf "tolerations[%d].value is %q; with the operator Exists there must be none" $i $toleration.value) -}}
-{{- end -}}
-{{- if and (hasKey $toleration "tolerationSeconds") (ne (toString $toleration.effect) "NoExecute") -}}
-{{- $wrong = append $wrong (printf "tolerations[%d].tolerationSeconds is given; then the effect must be NoExecute" $i) -}}
 {{- end -}}
 {{- end -}}
 

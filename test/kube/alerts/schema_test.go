@@ -1,0 +1,61 @@
+package alerts
+
+import (
+	"encoding/json"
+	"os"
+	"slices"
+	"testing"
+)
+
+// A schema is a part of values.schema.json.
+type schema struct {
+	Type       any
+	Ref        string `json:"$ref"`
+	Required   []string
+	Properties map[string]schema
+}
+
+// A value that is null is an error that names it: each value of the chart is required, except lists and
+// maps that users fill.
+func TestValuesAreRequired(t *testing.T) {
+	text, err := os.ReadFile("../../../charts/lottery/values.schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var root schema
+	if err := json.Unmarshal(text, &root); err != nil {
+		t.Fatal(err)
+	}
+	values := 0
+	var check func(where string, s schema)
+	check = func(where string, s schema) {
+		if len(s.Required) == 0 {
+			return // a map of Kubernetes, or of the user
+		}
+		for name, p := range s.Properties {
+			path := where + "." + name
+			scalar := p.Type != nil && p.Type != "array" && p.Type != "object" && !slices.Contains(types(p.Type), "null")
+			if named := slices.Contains([]string{"#/definitions/name", "#/definitions/key", "#/definitions/size", "#/definitions/repository"}, p.Ref); scalar || named || len(p.Required) > 0 {
+				values++
+				if !slices.Contains(s.Required, name) {
+					t.Errorf("%s is not required", path)
+				}
+			}
+			check(path, p)
+		}
+	}
+	check("values", root)
+	if values < 70 {
+		t.Errorf("only %d values were found", values)
+	}
+}
+
+// types returns the types of a schema that has several.
+func types(t any) (all []string) {
+	several, _ := t.([]any)
+	for _, one := range several {
+		text, _ := one.(string)
+		all = append(all, text)
+	}
+	return all
+}
