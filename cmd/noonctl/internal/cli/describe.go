@@ -13,7 +13,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/noonlock/noonlock/internal/wire"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
 )
@@ -81,7 +80,7 @@ func (a *app) describeLockNamed(ctx context.Context, name string) error {
 // releases returns the releases by force of a lock, none if the user may not read them.
 func (a *app) releases(ctx context.Context, name string) ([]lockcore.ForcedRelease, error) {
 	all, err := asked(ctx, a, func(ctx context.Context) ([]lockcore.ForcedRelease, error) { return a.client.ForcedReleases(ctx, name) })
-	if wire.HasCode(err, "NOPERM") {
+	if hasCode(err, "NOPERM") {
 		return nil, nil
 	}
 	return all, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -11,7 +12,6 @@ import (
 	"github.com/noonlock/noonlock/doctor"
 	"github.com/noonlock/noonlock/election"
 	"github.com/noonlock/noonlock/internal/tlsprobe"
-	"github.com/noonlock/noonlock/internal/wire"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/redisurl"
 	"github.com/noonlock/noonlock/singleton"
@@ -76,15 +76,15 @@ func (a *app) verdict(ctx context.Context, err error) (code int, text string) {
 	switch {
 	case errors.Is(err, redis.Nil):
 		return exitFailed, a.named(sentence(err))
-	case wire.HasCode(err, "MOVED"):
+	case hasCode(err, "MOVED"):
 		return exitFailed, fmt.Sprintf("Redis at %s is one node of a cluster; use a URL that begins with redis+cluster: %s", a.addrs, sentence(err))
 	case errors.Is(err, lockcore.ErrConfig), errors.Is(err, election.ErrConfig), errors.Is(err, singleton.ErrConfig), errors.Is(err, redisurl.ErrConfig), errors.Is(err, doctor.ErrConfig):
 		return exitUsage, sentence(err)
-	case wire.HasCode(err, "NOPERM"):
+	case hasCode(err, "NOPERM"):
 		return exitForbidden, "the Redis user lacks a right: " + sentence(err)
-	case wire.HasCode(err, "NOAUTH", "WRONGPASS"):
+	case hasCode(err, "NOAUTH", "WRONGPASS"):
 		return exitForbidden, "Redis refuses the user or the password: " + sentence(err)
-	case wire.HasCode(err, "WRONGTYPE"):
+	case hasCode(err, "WRONGTYPE"):
 		return exitFailed, "a key of another program has the name of one of ours: " + sentence(err)
 	case away:
 		return exitAway, fmt.Sprintf("Redis at %s did not answer within %s: %s", a.addrs, a.timeout, sentence(tlsprobe.Explain(ctx, err, a.options)))
@@ -101,6 +101,10 @@ func (a *app) verdict(ctx context.Context, err error) (code int, text string) {
 // named replaces the words of the library for a name that the Sentinels do not know by the name.
 func (a *app) named(text string) string {
 	return strings.ReplaceAll(text, "the name in MasterName", fmt.Sprintf("the name %q", a.master))
+}
+
+func hasCode(err error, codes ...string) bool {
+	return err != nil && slices.ContainsFunc(codes, func(code string) bool { return redis.HasErrorPrefix(err, code) })
 }
 
 // sentence returns the text of an error in one line. The texts of joined errors are separated by

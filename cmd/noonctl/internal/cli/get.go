@@ -15,7 +15,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/noonlock/noonlock/election"
-	"github.com/noonlock/noonlock/internal/wire"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
 )
@@ -234,7 +233,7 @@ func (e *partialError) Unwrap() []error { return e.errs }
 // isPartial reports whether an error of a read says nothing about the next one. Without an answer,
 // or without a right, all reads fail.
 func isPartial(err error) bool {
-	if lockcore.IsTemporary(err) || errors.Is(err, lockcore.ErrUnknown) || wire.HasCode(err, "NOPERM", "NOAUTH", "WRONGPASS") {
+	if lockcore.IsTemporary(err) || errors.Is(err, lockcore.ErrUnknown) || hasCode(err, "NOPERM", "NOAUTH", "WRONGPASS") {
 		return false
 	}
 	_, answered := errors.AsType[redis.Error](err)
