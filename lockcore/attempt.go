@@ -24,8 +24,9 @@ type attempt struct {
 	value  string
 	place  string // its last score in the queue, for joining again
 
-	keyArgs  []any // the keys in the order of the scripts' KEYS
-	valueArg any   // value
+	tomb     string // key of the tombstone
+	keyArgs  []any  // the keys in the order of the scripts' KEYS
+	valueArg any    // value
 
 	trusted bool // the value says that PUBLISH counts this process as a receiver
 
@@ -54,31 +55,31 @@ type attempt struct {
 	warnedNoTTL bool
 }
 
-// begin creates an attempt to acquire the lock.
-func (m *Mutex) begin(ctx context.Context, waits bool) (*attempt, error) {
+// newAttempt creates an attempt to acquire the lock.
+func (m *Mutex) newAttempt(ctx context.Context, waits bool) (*attempt, error) {
 	if ctx.Err() != nil {
 		return nil, ended(ctx)
 	}
-	a, err := m.c.begin(m.kind, m.keys, m.terms, waits)
+	a, err := m.c.newAttempt(m.kind, m.keys, m.terms, waits)
 	if err == nil {
 		a.queued = m.kind
 	}
 	return a, err
 }
 
-func newAttempt(c *Client, k kind, keys *lockKeys, terms *leaseTerms, number uint64, value string) *attempt {
+func makeAttempt(c *Client, k kind, keys *lockKeys, terms *leaseTerms, number uint64, value string) *attempt {
 	a := &attempt{
-		c: c, kind: k, keys: keys, terms: terms, number: number, value: value,
-		keyArgs: make([]any, len(keys.args)+1), valueArg: value,
+		c: c, kind: k, keys: keys, terms: terms, number: number, value: value, valueArg: value,
+		tomb: keys.tomb(c.process, number), keyArgs: make([]any, len(keys.args)+1),
 	}
-	a.keyArgs[copy(a.keyArgs, keys.args)] = keys.tomb(c.process, number)
+	a.keyArgs[copy(a.keyArgs, keys.args)] = a.tomb
 	return a
 }
 
-// begin creates an attempt. It returns ErrClosed if the Client is closed.
-func (c *Client) begin(k kind, keys *lockKeys, terms *leaseTerms, waits bool) (*attempt, error) {
+// newAttempt creates an attempt. It returns ErrClosed if the Client is closed.
+func (c *Client) newAttempt(k kind, keys *lockKeys, terms *leaseTerms, waits bool) (*attempt, error) {
 	n, trusted := c.attempts.Add(1), waits && c.wire.Messages(keys.name).Trusted()
-	a := newAttempt(c, k, keys, terms, n, k.value(c.process, n, trusted, terms.identity))
+	a := makeAttempt(c, k, keys, terms, n, k.value(c.process, n, trusted, terms.identity))
 	a.trusted = trusted
 	if waits {
 		a.wake = make(chan struct{}, 1)

@@ -92,7 +92,7 @@ func (e *nameEngine) Lock(ctx context.Context, k engine.Kind) (engine.Lease, err
 
 func (e *nameEngine) Hold(ctx context.Context, k engine.Kind, acquire func(engine.Attempt) wire.Request, read func(answer any) (token uint64, granted bool, err error)) (engine.Lease, error) {
 	ctx = input.Context(ctx)
-	a, err := e.c.begin(engineKind{mutexKind{}, k}, e.keys, e.terms, false)
+	a, err := e.c.newAttempt(engineKind{mutexKind{}, k}, e.keys, e.terms, false)
 	if err != nil {
 		return nil, err
 	}
@@ -273,7 +273,7 @@ func (a *attempt) noticer() (n engine.Noticer, ok bool) {
 func (a *attempt) engineAttempt() engine.Attempt {
 	return engine.Attempt{
 		ID: a.c.attemptID(a.number), Value: a.value, TTL: a.terms.ttl, TombTTL: a.tombTTL(),
-		Token: a.token, Tomb: a.keyArgs[4].(string),
+		Token: a.token, Tomb: a.tomb,
 	}
 }
 

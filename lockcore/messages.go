@@ -62,7 +62,7 @@ func (c *Client) handleGrant(name, value string) {
 		}
 		// The name may be a job's or a user's. The longer of the two retentions is safe.
 		terms := &leaseTerms{ttl: defaultTTL, ttlArg: millis(defaultTTL), keepArg: millis(max(c.tokenRetention, engine.TokenRetention))}
-		unwanted := newAttempt(c, p.kind, c.keys.lock(name), terms, p.number, value)
+		unwanted := makeAttempt(c, p.kind, c.keys.lock(name), terms, p.number, value)
 		unwanted.unanswered.Store(unanswered)
 		if !c.background(func(ctx context.Context) {
 			defer func() { <-c.unwantedGrants }()

@@ -70,7 +70,7 @@ func (m *Mutex) tryLock(ctx context.Context) (*Lease, error) {
 
 // tryOnce makes one attempt that does not queue. reply is its last answer.
 func (m *Mutex) tryOnce(ctx context.Context, within time.Duration) (lease *Lease, reply acquireReply, err error) {
-	a, err := m.begin(ctx, false)
+	a, err := m.newAttempt(ctx, false)
 	if err != nil {
 		return nil, reply, err
 	}

@@ -121,7 +121,7 @@ func NewQuorum(servers []redis.UniversalClient, cfg QuorumConfig) (*Client, erro
 		return nil, err
 	}
 	return newClient(cfg.Config, false, func(c *Client, config wire.Config) wire.Wire {
-		k := newCouncil(c, targets, counts, config, list, longest)
+		k := newQuorumTopology(c, targets, counts, config, list, longest)
 		c.topology = k
 		return k.wire
 	})

@@ -12,7 +12,7 @@ import (
 var errNoState = errors.New("lockcore: the server did not answer about its state")
 
 // inspect asks all servers about a lock. It returns the views of the servers also with an error.
-func (k *council) inspect(ctx context.Context, name string) (Inspection, error) {
+func (k *quorumTopology) inspect(ctx context.Context, name string) (Inspection, error) {
 	seen := Inspection{Name: name, Kind: LockFree}
 	if err := checkName("name", name); err != nil {
 		return seen, err

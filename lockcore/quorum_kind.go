@@ -18,12 +18,12 @@ import (
 // are counted.
 type quorumKind struct {
 	mutexKind
-	of *council
+	of *quorumTopology
 }
 
 // keys returns the lock, the tombstone and the marker.
 func (k quorumKind) keys(a *attempt) []any {
-	return []any{a.keyArgs[0], a.keyArgs[4], k.of.markerArg}
+	return []any{a.keyArgs[0], a.keyArgs[len(a.keyArgs)-1], k.of.markerArg}
 }
 
 func (k quorumKind) acquire(a *attempt, _ string) wire.Request {
@@ -50,7 +50,7 @@ func (k quorumKind) leave(a *attempt, _ bool) wire.Request {
 }
 
 // confirm commits the token of a grant to a majority. Only then it counts.
-func (k *council) confirm(ctx context.Context, a *attempt, r acquireReply, timeout time.Duration) (acquireReply, error) {
+func (k *quorumTopology) confirm(ctx context.Context, a *attempt, r acquireReply, timeout time.Duration) (acquireReply, error) {
 	a.token = r.token
 	req := k.kind().renewal(a)
 	answer, err := a.c.wire.Send(ctx, a.keys.name, req, timeout)
@@ -74,7 +74,7 @@ var errOvertaken = errors.New("lockcore: another client acquired the lock at the
 
 // countAcquire counts the answers to quorum_acquire. The one answer has the form of that to
 // mutex_acquire.
-func (k *council) countAcquire(a *attempt, r wire.Request) wire.Count {
+func (k *quorumTopology) countAcquire(a *attempt, r wire.Request) wire.Count {
 	return func(answers map[int]wire.Answer, n int) (wire.Answer, bool) {
 		votes := votesOf(answers)
 		for i, v := range votes {

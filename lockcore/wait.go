@@ -21,7 +21,7 @@ func (m *Mutex) waitInQueue(ctx context.Context) (lease *Lease, last acquireRepl
 		}
 	}
 	defer messages.Start(ctx)()
-	a, err := m.begin(ctx, true)
+	a, err := m.newAttempt(ctx, true)
 	if err != nil {
 		return nil, last, err
 	}
@@ -82,7 +82,7 @@ func (m *Mutex) waitInQueue(ctx context.Context) (lease *Lease, last acquireRepl
 			if a.trusted && !messages.Retest(ctx) {
 				// The server did not count this process as a receiver, and would skip the
 				// attempt again. A new attempt, which is not trusted, takes the same place.
-				next, err := m.begin(ctx, true)
+				next, err := m.newAttempt(ctx, true)
 				if err != nil {
 					return nil, last, err
 				}

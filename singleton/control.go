@@ -123,24 +123,16 @@ type Open struct {
 	// Attempts are the attempts that have ended, oldest first.
 	Attempts []Attempt `json:"attempts,omitempty"`
 	// Request is not nil if an operator has requested the run.
-	Request *Request `json:"request,omitempty"`
+	Request *Act `json:"request,omitempty"`
 	// Canceled is not nil if an operator has canceled the run. Its work has not returned yet.
-	Canceled *Request `json:"canceled,omitempty"`
+	Canceled *Act `json:"canceled,omitempty"`
 }
 
-// A Request is what an operator has requested: a trigger, a rerun or a cancel.
-type Request struct {
-	Action string    `json:"action"`
-	At     time.Time `json:"at"` // on the server's clock
-	By     string    `json:"by"`
-	Reason string    `json:"reason,omitempty"`
-}
-
-func requested(r *ledger.Request) *Request {
-	if r == nil {
+func actOf(a *ledger.Act, of RunID) *Act {
+	if a == nil {
 		return nil
 	}
-	return &Request{Action: r.What, At: r.At, By: r.Who, Reason: r.Why}
+	return &Act{At: a.At, Action: a.What, RunID: of, By: a.Who, Reason: a.Reason}
 }
 
 // An Attempt is an attempt at a tick that has ended. The first attempt at a tick and the newest
@@ -169,7 +161,7 @@ func (j *Job) Status(ctx context.Context) (Status, error) {
 		st.Open = append(st.Open, Open{
 			RunID: open.RunID, Attempt: open.Attempt, Holder: open.Holder, Token: open.Token,
 			Since: open.Start, Running: open.Left > 0, Attempts: attempts(open.Attempts),
-			Request: requested(open.Asked), Canceled: requested(open.Canceled),
+			Request: actOf(open.Asked, open.RunID), Canceled: actOf(open.Canceled, open.RunID),
 		})
 	}
 	return st, nil
@@ -252,7 +244,7 @@ func (j *Job) Acts(ctx context.Context, n int) ([]Act, error) {
 	}
 	all := make([]Act, len(acts))
 	for i, a := range acts {
-		all[i] = Act{At: a.At, Action: a.What, RunID: a.RunID, By: a.Who, Reason: a.Why}
+		all[i] = *actOf(&a, a.RunID)
 	}
 	return all, nil
 }
@@ -321,7 +313,7 @@ func (j *Job) Cancel(ctx context.Context, id RunID) (canceled []RunID, err error
 // control characters. The default of who is the identity of the Client. The error is a
 // *ConfigError.
 func (j *Job) By(who, reason string) (*Job, error) {
-	l, err := j.ledger.By(ledger.By{Who: who, Why: reason})
+	l, err := j.ledger.By(lockcore.Operator{Who: who, Reason: reason})
 	if err != nil {
 		return nil, translate(err, "", fmt.Sprintf("job %q", j.name))
 	}

@@ -198,10 +198,10 @@ func TestJSONIsStable(t *testing.T) {
 		`{"job":"draw","now":"2030-01-01T12:00:00Z","last":"2030-01-01T12:00:00Z","paused":false,"replicas":0,"definitions":[],"open":[]}`: singleton.Status{
 			Job: "draw", Now: noon, Last: noon, Definitions: []singleton.Definition{}, Open: []singleton.Open{},
 		},
-		`{"job":"draw","now":"2030-01-01T12:00:00Z","next":"2030-01-01T12:00:00Z","last":"2030-01-01T12:00:00Z","last_success":"2030-01-01T12:00:00Z","paused":true,"paused_since":"2030-01-01T12:00:00Z","schedule":"@noon","outcome":"failed","replicas":1,"definitions":[{"id":"d","acts":true,"why":"there is no other","replicas":[{"identity":"a","since":"2030-01-01T12:00:00Z"}]}],"open":[{"tick":"2030-01-01T12:00:00Z","triggered":true,"attempt":1,"holder":"a","token":7,"since":"2030-01-01T12:00:00Z","running":true,"canceled":{"action":"cancel","at":"2030-01-01T12:00:00Z","by":"ann"}}]}`: singleton.Status{
+		`{"job":"draw","now":"2030-01-01T12:00:00Z","next":"2030-01-01T12:00:00Z","last":"2030-01-01T12:00:00Z","last_success":"2030-01-01T12:00:00Z","paused":true,"paused_since":"2030-01-01T12:00:00Z","schedule":"@noon","outcome":"failed","replicas":1,"definitions":[{"id":"d","acts":true,"why":"there is no other","replicas":[{"identity":"a","since":"2030-01-01T12:00:00Z"}]}],"open":[{"tick":"2030-01-01T12:00:00Z","triggered":true,"attempt":1,"holder":"a","token":7,"since":"2030-01-01T12:00:00Z","running":true,"canceled":{"at":"2030-01-01T12:00:00Z","action":"cancel","tick":"2030-01-01T12:00:00Z","by":"ann"}}]}`: singleton.Status{
 			Job: "draw", Now: noon, Next: noon, Last: noon, LastSuccess: noon, Paused: true, PausedSince: noon, Replicas: 1, Schedule: "@noon", Outcome: singleton.OutcomeFailed,
 			Definitions: []singleton.Definition{{ID: "d", Acts: true, Why: "there is no other", Replicas: []singleton.Replica{{Identity: "a", Since: noon}}}},
-			Open:        []singleton.Open{{RunID: singleton.RunID{Tick: noon, Triggered: true}, Attempt: 1, Holder: "a", Token: 7, Since: noon, Running: true, Canceled: &singleton.Request{Action: "cancel", At: noon, By: "ann"}}},
+			Open:        []singleton.Open{{RunID: singleton.RunID{Tick: noon, Triggered: true}, Attempt: 1, Holder: "a", Token: 7, Since: noon, Running: true, Canceled: &singleton.Act{Action: "cancel", At: noon, RunID: singleton.RunID{Tick: noon}, By: "ann"}}},
 		},
 		`{"tick":"2030-01-01T12:00:00Z","last":"2030-01-01T12:00:00Z","count":3,"outcome":"skipped","error":"missed"}`: singleton.Entry{
 			RunID: singleton.RunID{Tick: noon}, Last: noon, Count: 3, Outcome: "skipped", Error: "missed",

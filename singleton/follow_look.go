@@ -149,10 +149,10 @@ func (f *follower) report(state ledger.State, handover *ledger.Handover) {
 	}
 	switch {
 	case state.Paused && !f.state.Paused:
-		log.Info("job paused", "since", state.PausedSince, "by", state.By.Who, "reason", state.By.Why)
+		log.Info("job paused", "since", state.PausedSince, "by", state.By.Who, "reason", state.By.Reason)
 		f.j.metrics.intervened(ledger.ActionPause)
 	case !state.Paused && f.state.Paused:
-		log.Info("job resumed", "by", state.By.Who, "reason", state.By.Why)
+		log.Info("job resumed", "by", state.By.Who, "reason", state.By.Reason)
 		f.j.metrics.intervened(ledger.ActionResume)
 	}
 	if state.Lost {

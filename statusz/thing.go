@@ -306,8 +306,8 @@ const (
 	mostTexts    = 8000 // bytes of all Texts of a job as JSON
 )
 
-// begin returns the beginning of an error.
-func begin(text string) string {
+// beginning returns the beginning of an error.
+func beginning(text string) string {
 	if len(text) <= longestError {
 		return text
 	}
@@ -334,7 +334,7 @@ func (t *thing) readJob(ctx context.Context, client *lockcore.Client, ahead time
 	t.clock(st.Now, sent, ahead)
 	now := jobRow{
 		Name: t.name, Next: ms(st.Next), Success: ms(st.LastSuccess), Paused: st.Paused, Since: ms(st.PausedSince),
-		Outcome: st.Outcome, Replicas: st.Replicas, Definitions: len(st.Definitions), Schedule: begin(st.Schedule),
+		Outcome: st.Outcome, Replicas: st.Replicas, Definitions: len(st.Definitions), Schedule: beginning(st.Schedule),
 	}
 	for _, o := range st.Open {
 		run := openRun{Tick: o.Key(), Attempt: o.Attempt, Holder: o.Holder, Since: ms(o.Since), Running: o.Running}
@@ -342,7 +342,7 @@ func (t *thing) readJob(ctx context.Context, client *lockcore.Client, ahead time
 			run.Triggered = ms(o.Tick)
 		}
 		if n := len(o.Attempts); n > 0 {
-			run.Error = begin(o.Attempts[n-1].Error)
+			run.Error = beginning(o.Attempts[n-1].Error)
 		}
 		if o.Request != nil {
 			run.Request = o.Request.Action + " by " + byWhom(o.Request)
@@ -370,7 +370,7 @@ func (t *thing) readJob(ctx context.Context, client *lockcore.Client, ahead time
 	return now, jobInterval, nil
 }
 
-func byWhom(r *singleton.Request) string {
+func byWhom(r *singleton.Act) string {
 	if r.Reason == "" {
 		return r.By
 	}
@@ -403,7 +403,7 @@ func (t *thing) readHistory(ctx context.Context, row *jobRow) error {
 	for _, e := range entries {
 		run := endedRun{
 			Tick: e.Key(), Outcome: letters[e.Outcome], Last: ms(e.Last), Count: e.Count, Attempt: e.Attempt,
-			Holder: index(e.Holder), Start: ms(e.Start), Error: index(begin(e.Error)),
+			Holder: index(e.Holder), Start: ms(e.Start), Error: index(beginning(e.Error)),
 		}
 		if e.Triggered {
 			run.Triggered = ms(e.Tick)

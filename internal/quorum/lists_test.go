@@ -32,7 +32,7 @@ type simRequest struct {
 	id      string
 }
 
-// A simClient examines its servers like a council, and acquires and renews like a mutex.
+// A simClient examines its servers like a Client, and acquires and renews like a mutex.
 type simClient struct {
 	servers []int
 	name    string

@@ -50,6 +50,7 @@ type cluster struct {
 	subscribed map[string]*nameSubscription
 
 	surveyors map[string]*connection // by address; only a refresh uses them
+	unserved  *Stream                // of names whose server is not known
 
 	mu         sync.Mutex
 	closed     bool
@@ -89,8 +90,8 @@ func newCluster(opt redis.Options, seeds []string, cfg Config) *cluster {
 	c := &cluster{
 		cfg: cfg, opt: opt, seeds: seeds,
 		nodes: map[string]*server{}, uses: map[*nameUse]struct{}{}, subscribed: map[string]*nameSubscription{},
-		surveyors: map[string]*connection{},
-		pause:     retry.Pauses(100*time.Millisecond, time.Second), refreshed: make(chan struct{}),
+		surveyors: map[string]*connection{}, unserved: &Stream{trust: &trust{began: time.Now()}},
+		pause: retry.Pauses(100*time.Millisecond, time.Second), refreshed: make(chan struct{}),
 	}
 	c.ctx, c.stop = context.WithCancel(context.Background())
 	return c
@@ -169,11 +170,8 @@ func (c *cluster) Renewals(name string, replicas int) Renewals {
 	if s := c.owner(slotOf(name)); s != nil {
 		return s.group(replicas).renewals
 	}
-	return nowhere
+	return c.unserved
 }
-
-// nowhere is the stream of a name whose server is not known.
-var nowhere = &Stream{trust: &trust{began: time.Now()}}
 
 func (c *cluster) Messages(name string) Messages { return named{c, name} }
 

@@ -77,7 +77,7 @@ func (h *history) check(ctx context.Context, cn *redis.Conn) error {
 	answer, err := cn.Do(ctx, r.withSource()...).Result()
 	if HasCode(err, "ASK", "TRYAGAIN") {
 		// The slot of the record is moving. The connection is needed, for renewals and releases.
-		h.begin("the record of the server's history is moving to another node", h.For)
+		h.delay("the record of the server's history is moving to another node", h.For)
 		return nil
 	}
 	if err != nil {
@@ -111,12 +111,12 @@ func (h *history) see(known string, offset int64, age time.Duration, reason stri
 	h.reached = max(h.reached, offset)
 	h.mu.Unlock()
 	if !same && age < h.For {
-		h.begin(reason, h.For-age)
+		h.delay(reason, h.For-age)
 	}
 }
 
-// begin begins or extends the delay.
-func (h *history) begin(reason string, left time.Duration) {
+// delay begins or extends the delay.
+func (h *history) delay(reason string, left time.Duration) {
 	h.mu.Lock()
 	h.until = max(h.until, h.now()+left)
 	h.mu.Unlock()

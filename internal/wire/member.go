@@ -17,19 +17,20 @@ type member struct {
 	server  *server
 	circuit circuit
 
-	mu       sync.Mutex
-	owed     map[*Trail]debt // what ends the attempts that this server may have
-	settling bool            // a goroutine sends it
+	mu        sync.Mutex
+	resent    map[*Trail]release // what ends the attempts that this server may have
+	resending bool               // a goroutine sends it
 }
 
-// A debt is a request that a server must get until a time, if it answers by then.
-type debt struct {
+// A release is a request that is sent again until a time, if the server has not answered by then.
+type release struct {
 	request Request
 	until   time.Time
 }
 
-// maxOwed limits the debts of a server. What is dropped expires with its TTL.
-const maxOwed = 10_000
+// maxResent limits the releases of a server that are sent again. A lock whose release is dropped expires
+// with its TTL.
+const maxResent = 10_000
 
 // errAbsent is the error of a request to a server that did not answer lately.
 var errAbsent = errors.New("lockcore: the server did not answer, and the next trial is not due")
@@ -41,7 +42,7 @@ var ErrUnreached = errors.New("lockcore: the server got no request of this attem
 // ask sends one request. A server that got no request of an attempt needs none that ends it.
 func (m *member) ask(r Request, timeout time.Duration) Answer {
 	if r.late == nil {
-		if !r.trail.begin(m.number) {
+		if !r.trail.sending(m.number) {
 			return Answer{Err: &unsentError{errDropped}}
 		}
 		defer r.trail.end(m.number)
@@ -57,7 +58,7 @@ func (m *member) ask(r Request, timeout time.Duration) Answer {
 	}
 	a := m.send(r, timeout)
 	if isSilence(a.Err) {
-		m.owe(late)
+		m.sendAgain(late)
 	}
 	return a
 }
@@ -95,7 +96,7 @@ func (m *member) renew(ctx context.Context, requests []Request) []Answer {
 	var at []int
 	for i, r := range requests {
 		answers[i].Err = &unsentError{errDropped}
-		if r.trail.begin(m.number) {
+		if r.trail.sending(m.number) {
 			defer r.trail.end(m.number)
 			sent, at = append(sent, r), append(at, i)
 		}
@@ -126,8 +127,8 @@ func isSilence(err error) bool {
 	return err != nil && (errors.Is(err, ErrUnknown) || IsUnsent(err))
 }
 
-// owe sends a request again, in the background, until the server has answered it.
-func (m *member) owe(r Request) {
+// sendAgain sends a request again, in the background, until the server has answered it.
+func (m *member) sendAgain(r Request) {
 	m.q.mu.Lock()
 	defer m.q.mu.Unlock()
 	if m.q.closed {
@@ -135,30 +136,30 @@ func (m *member) owe(r Request) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if len(m.owed) >= maxOwed {
+	if len(m.resent) >= maxResent {
 		return
 	}
-	m.owed[r.trail] = debt{r, time.Now().Add(r.owed)}
-	if !m.settling {
-		m.settling = true
-		m.q.wg.Go(m.settle)
+	m.resent[r.trail] = release{r, time.Now().Add(r.again)}
+	if !m.resending {
+		m.resending = true
+		m.q.wg.Go(m.resend)
 	}
 }
 
-// settle sends what the server is owed.
-func (m *member) settle() {
+// resend sends releases again.
+func (m *member) resend() {
 	for {
 		m.mu.Lock()
-		var due []debt
-		for key, d := range m.owed {
+		var due []release
+		for key, d := range m.resent {
 			if !time.Now().Before(d.until) {
-				delete(m.owed, key)
+				delete(m.resent, key)
 			} else {
 				due = append(due, d)
 			}
 		}
-		m.settling = len(due) > 0 && m.q.ctx.Err() == nil
-		again := m.settling
+		m.resending = len(due) > 0 && m.q.ctx.Err() == nil
+		again := m.resending
 		m.mu.Unlock()
 		if !again {
 			return
@@ -168,7 +169,7 @@ func (m *member) settle() {
 				break
 			}
 			m.mu.Lock()
-			delete(m.owed, d.request.trail)
+			delete(m.resent, d.request.trail)
 			m.mu.Unlock()
 		}
 		retry.Sleep(m.q.ctx, 50*time.Millisecond, nil)
@@ -256,9 +257,9 @@ type footprint struct {
 // maxMembers is the greatest number of servers of a Quorum.
 const maxMembers = 9
 
-// begin is called before a request that does not end the attempt. It returns false if the
+// sending is called before a request that does not end the attempt. It returns false if the
 // request must not be sent any more. Otherwise, end must follow.
-func (t *Trail) begin(server int) bool {
+func (t *Trail) sending(server int) bool {
 	if t == nil {
 		return true
 	}

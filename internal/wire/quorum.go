@@ -45,8 +45,8 @@ func (r Request) Counted(count Count, trail *Trail) Request {
 // attempt that was not answered, and may still arrive, late is sent instead. If a server does
 // not answer, late is sent again, in the background, for so long. Each of these tries has the time
 // each, as the timeout of Send may be the little that was left to its caller.
-func (r Request) Leaving(late Request, owed, each time.Duration) Request {
-	late.count, late.trail, late.owed, late.each = r.count, r.trail, owed, each
+func (r Request) Leaving(late Request, again, each time.Duration) Request {
+	late.count, late.trail, late.again, late.each = r.count, r.trail, again, each
 	r.late = &late
 	return r
 }
@@ -71,7 +71,7 @@ func NewQuorum(targets []*Target, cfg Config, watch Watchers) *Quorum {
 	for i, t := range targets {
 		own := cfg
 		own.Logger = cfg.Logger.WithValues("server", t.server.Addr)
-		m := &member{q: q, number: i, owed: map[*Trail]debt{}}
+		m := &member{q: q, number: i, resent: map[*Trail]release{}}
 		m.circuit.health = func(err error) { watch.Health(i, err) }
 		m.circuit.pauses = retry.Growing(50*time.Millisecond, time.Second, 2, 0.5)
 		m.server = newServer(t.server, own)
@@ -206,7 +206,7 @@ func (q *Quorum) Messages(string) Messages { return quorumMessages{q} }
 // Scan is refused: each server has other keys.
 func (q *Quorum) Scan(context.Context, Scan) error { return errNotCounted }
 
-// Close ends all requests. What the servers are owed is dropped: locks expire.
+// Close ends all requests. Releases that are sent again are dropped: locks expire.
 func (q *Quorum) Close() {
 	q.mu.Lock()
 	q.closed = true

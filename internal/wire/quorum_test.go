@@ -11,8 +11,8 @@ import (
 )
 
 // Little time is left to the caller that ends an attempt, less than a server needs to answer. What
-// the server is then owed has its full time, so that one try is enough.
-// Mutant: what is owed has the time of the caller.
+// the server must then get has its full time, so that one try is enough.
+// Mutant: a release that is sent again has the time of the caller.
 func TestOwedHasItsFullTime(t *testing.T) {
 	inBubble(t, func(t *testing.T, e *env) {
 		rdb := redis.NewClient(e.redis.OptionsVia(e.faults))

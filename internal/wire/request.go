@@ -20,9 +20,9 @@ type Request struct {
 
 	count Count // see Counted; nil: not for several servers
 	trail *Trail
-	late  *Request // see Leaving
-	owed  time.Duration
-	each  time.Duration // of each try of what is owed
+	late  *Request      // see Leaving
+	again time.Duration // for how long it is sent again
+	each  time.Duration // of each try of it
 }
 
 // Command returns a request that sends a plain command.

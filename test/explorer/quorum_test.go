@@ -17,7 +17,7 @@ import (
 
 // quorumModel models two clients of a Mutex on three servers, with the real scripts and the real
 // rules of internal/quorum. Each client follows the rules of lockcore: attempt.sendAcquire,
-// attempt.confirm, council.letIn and wire.Trail.
+// attempt.confirm, quorumTopology.admit and wire.Trail.
 //
 // A client sends each request to all servers at once. One server may be unreachable; more lost
 // requests, lost answers and late requests are faults. The clocks of the servers add nothing to
@@ -671,7 +671,7 @@ func (m *quorumModel) wardenSteps(s quorumWorld, worker int, emit func(step, quo
 	})
 }
 
-// letIn emits the requests of a plan: all arrive, or some are late. It ends as council.letIn does.
+// letIn emits the requests of a plan: all arrive, or some are late. It ends as quorumTopology.admit does.
 func (m *quorumModel) letIn(s quorumWorld, states []quorum.State, p quorum.Plan, list uint8, worker int, emit func(quorumWorld, string)) {
 	if p.Do != quorum.Join && p.Do != quorum.Raise {
 		emit(s, "")

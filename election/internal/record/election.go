@@ -36,7 +36,7 @@ type store interface {
 	ready(ctx context.Context) error
 	look(ctx context.Context) (Record, error)
 	// claim writes the record of a new term.
-	claim(ctx context.Context, l *Leadership, k *kind) error
+	claim(ctx context.Context, l *Leadership, k *termLease) error
 	// renewal returns the request that renews the lease and the record.
 	renewal(a engine.Attempt, now *led) wire.Request
 	// vacate sends the request that ends a term in the record, once.

@@ -48,7 +48,7 @@ func (e *Election) checkRights(ctx context.Context) error {
 // errors are those of lockcore.Mutex.Lock.
 func (e *Election) Campaign(ctx context.Context) (*Leadership, error) {
 	const op = "campaign"
-	k := &kind{e: e}
+	k := &termLease{e: e}
 	lease, err := e.lock(ctx, k)
 	if err != nil {
 		return nil, opError(op, e.name, err)
@@ -70,7 +70,7 @@ func (e *Election) Campaign(ctx context.Context) (*Leadership, error) {
 }
 
 // lock waits for the lock. On a quorum, which has no queue, the candidate is listed meanwhile.
-func (e *Election) lock(ctx context.Context, k *kind) (engine.Lease, error) {
+func (e *Election) lock(ctx context.Context, k *termLease) (engine.Lease, error) {
 	defer e.store.list()()
 	return e.engine.Lock(ctx, k)
 }
@@ -110,9 +110,9 @@ func (l *Leadership) Resign(ctx context.Context) error {
 // label is the kind of an election's lease in metrics.
 const label = "election"
 
-// kind is the attempt of a candidate: that of a mutex, whose renewals also extend the record
+// A termLease is the attempt of a candidate: that of a mutex, whose renewals also extend the record
 // after the claim.
-type kind struct {
+type termLease struct {
 	e   *Election
 	led atomic.Pointer[led]
 }
@@ -124,9 +124,9 @@ type led struct {
 	claims      bool // on a quorum: the term has not begun
 }
 
-func (k *kind) Label() string { return label }
+func (k *termLease) Label() string { return label }
 
-func (k *kind) Renewal(a engine.Attempt) (r wire.Request, ok bool) {
+func (k *termLease) Renewal(a engine.Attempt) (r wire.Request, ok bool) {
 	now := k.led.Load()
 	if now == nil {
 		return r, false
@@ -134,4 +134,4 @@ func (k *kind) Renewal(a engine.Attempt) (r wire.Request, ok bool) {
 	return k.e.store.renewal(a, now), true
 }
 
-func (k *kind) Release(engine.Attempt) (r wire.Request, ok bool) { return r, false }
+func (k *termLease) Release(engine.Attempt) (r wire.Request, ok bool) { return r, false }

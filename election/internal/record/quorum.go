@@ -149,7 +149,7 @@ func (q *quorum) latest(r Record) Record {
 }
 
 // claim begins a term: it writes the record to a majority, with a renewal.
-func (q *quorum) claim(ctx context.Context, l *Leadership, k *kind) error {
+func (q *quorum) claim(ctx context.Context, l *Leadership, k *termLease) error {
 	bound, stop := l.Bind(ctx)
 	defer stop()
 	last, now, err := q.newest(bound)

@@ -86,7 +86,7 @@ func (r Record) request() string {
 
 // Noticed implements engine.Noticer: the record asks the leader to resign. Watchers of the record
 // get the request.
-func (k *kind) Noticed(engine.Attempt) {
+func (k *termLease) Noticed(engine.Attempt) {
 	obs := k.e.watched
 	obs.mu.Lock()
 	o := obs.all[k.e.name]

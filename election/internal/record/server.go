@@ -55,7 +55,7 @@ func (s server) look(ctx context.Context) (r Record, err error) {
 }
 
 // claim writes the record. It retries while the lease is valid.
-func (s server) claim(ctx context.Context, l *Leadership, k *kind) error {
+func (s server) claim(ctx context.Context, l *Leadership, k *termLease) error {
 	e := s.e
 	r := e.scripts.claim.Call(wire.Keys(e.keys.lock, e.keys.leader),
 		l.Value(), e.engine.TTL().Milliseconds(), l.Token(), e.Identity(), e.encoded, e.keys.channel)
@@ -65,11 +65,11 @@ func (s server) claim(ctx context.Context, l *Leadership, k *kind) error {
 	if err != nil {
 		return errors.Join(lockcore.ErrNotAcquired, context.Cause(bound), err)
 	}
-	return l.begin(k, r, answer)
+	return l.claimed(k, r, answer)
 }
 
-// begin evaluates the reply of leader_claim.
-func (l *Leadership) begin(k *kind, r wire.Request, answer any) error {
+// claimed evaluates the reply of leader_claim.
+func (l *Leadership) claimed(k *termLease, r wire.Request, answer any) error {
 	list, _ := answer.([]any)
 	switch {
 	case len(list) == 2:

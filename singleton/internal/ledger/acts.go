@@ -8,14 +8,15 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock/internal/wire"
+	"github.com/noonlock/noonlock/lockcore"
 )
 
-// An Act is what an operator has done to a job.
+// An Act is what an operator has done to a job, or has requested of a run.
 type Act struct {
 	At    time.Time // on the server's clock
 	What  string    // RequestTrigger, RequestRerun, ActionCancel, ActionPause or ActionResume
 	RunID           // zero: it concerns no run
-	By
+	lockcore.Operator
 }
 
 // Acts returns the newest n acts of operators, newest first. The newest hundred are kept, for as
@@ -54,7 +55,11 @@ func readAct(text string) (Act, error) {
 	if err := json.Unmarshal([]byte(text), &e); err != nil {
 		return Act{}, err
 	}
-	a := Act{What: e.What, By: By{e.Who, e.Why}}
+	return e.act()
+}
+
+func (e storedAct) act() (Act, error) {
+	a := Act{What: e.What, Operator: lockcore.Operator{Who: e.Who, Reason: e.Why}}
 	var errs [2]error
 	a.At, errs[0] = wire.Instant(e.At)
 	a.RunID, errs[1] = readRunID(e.Tick)

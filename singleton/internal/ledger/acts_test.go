@@ -20,7 +20,7 @@ func (e *env) acts(l *ledger.Ledger) []string {
 		if a.At.IsZero() || i > 0 && a.At.After(acts[i-1].At) {
 			e.Errorf("acts are not in order: %+v", acts)
 		}
-		text := fmt.Sprintf("%s by %s: %s", a.What, a.Who, a.Why)
+		text := fmt.Sprintf("%s by %s: %s", a.What, a.Who, a.Reason)
 		if !a.Tick.IsZero() {
 			text += " at " + a.Name()
 		}

@@ -13,7 +13,7 @@ import (
 
 func (e *env) operator() *ledger.Ledger {
 	e.Helper()
-	l, err := e.jobLedger(e.Client("operator"), ledger.Config{Lease: testenv.TTL(time.Minute)}).By(ledger.By{Who: "ann@host", Why: "wrong data"})
+	l, err := e.jobLedger(e.Client("operator"), ledger.Config{Lease: testenv.TTL(time.Minute)}).By(lockcore.Operator{Who: "ann@host", Reason: "wrong data"})
 	testenv.Must(e, err)
 	return l
 }
@@ -50,7 +50,7 @@ func TestCancelOfAHeldRun(t *testing.T) {
 			e.Errorf("the lease has ended: %v", run.Err())
 		}
 		st := e.opened(l)
-		if len(st.Open) != 1 || st.Open[0].Canceled == nil || st.Open[0].Canceled.By != (ledger.By{Who: "ann@host", Why: "wrong data"}) ||
+		if len(st.Open) != 1 || st.Open[0].Canceled == nil || st.Open[0].Canceled.Operator != (lockcore.Operator{Who: "ann@host", Reason: "wrong data"}) ||
 			st.Open[0].Canceled.At.Before(st.Open[0].Start) || st.Open[0].Canceled.At.After(st.Now) {
 			e.Errorf("while it still runs, open are %+v", st.Open)
 		}

@@ -22,7 +22,7 @@ import (
 type Claim struct {
 	engine.Lease
 	ledger *Ledger
-	kind   *kind
+	run    *runLease
 	RunID
 	Attempt int // 1, or more if the run was taken over
 	// LastSuccess is the newest tick that succeeded; zero: none.
@@ -32,7 +32,7 @@ type Claim struct {
 	// attempt of this Claim ends like that. Abandon stores it for the next holder.
 	Unsure bool
 	// Asked is the request of an operator that has opened the run; nil: it is scheduled.
-	Asked *Request
+	Asked *Act
 
 	raised uint64 // the token of Raise; 0: none
 
@@ -50,8 +50,8 @@ const (
 	workInDoubt // it may have taken effect
 )
 
-// A kind is the lease of an attempt. It implements engine.Kind.
-type kind struct {
+// A runLease is the lease of an attempt. It implements engine.Kind.
+type runLease struct {
 	ledger *Ledger
 	tick   string       // as stored
 	work   atomic.Int32 // the progress of the work
@@ -63,7 +63,7 @@ type kind struct {
 
 // Noticed implements engine.Noticer: the run is canceled. If the server does not say by whom, the
 // work ends all the same.
-func (k *kind) Noticed(a engine.Attempt) {
+func (k *runLease) Noticed(a engine.Attempt) {
 	if k.canceled.Err() != nil {
 		return
 	}
@@ -78,7 +78,7 @@ func (k *kind) Noticed(a engine.Attempt) {
 }
 
 // look reads whether the run is canceled.
-func (k *kind) look(ctx context.Context, me string) error {
+func (k *runLease) look(ctx context.Context, me string) error {
 	req := wire.Command("hget", k.ledger.keys.open, k.tick)
 	answer, err := k.ledger.engine.Ask(ctx, req)
 	if err != nil || answer == nil {
@@ -100,27 +100,27 @@ func (k *kind) look(ctx context.Context, me string) error {
 // Look reads whether the run is canceled, and ends Canceled then. It is for messages of
 // WatchCancels. A renewal finds it as well.
 func (r *Claim) Look(ctx context.Context) error {
-	return opError("look", r.ledger.name, r.kind.look(ctx, r.Value()))
+	return opError("look", r.ledger.name, r.run.look(ctx, r.Value()))
 }
 
 // Canceled returns a *CanceledError if an operator has canceled the run, otherwise nil. The lease
 // remains.
-func (r *Claim) Canceled() error { return context.Cause(r.kind.canceled) }
+func (r *Claim) Canceled() error { return context.Cause(r.run.canceled) }
 
 // OnCancel calls f with the result of Canceled, on a goroutine of its own, when that is not nil.
 // stop is that of context.AfterFunc.
 func (r *Claim) OnCancel(f func(cause error)) (stop func() bool) {
-	return context.AfterFunc(r.kind.canceled, func() { f(r.Canceled()) })
+	return context.AfterFunc(r.run.canceled, func() { f(r.Canceled()) })
 }
 
-func (k *kind) Label() string { return label }
+func (k *runLease) Label() string { return label }
 
-func (k *kind) Renewal(a engine.Attempt) (wire.Request, bool) {
+func (k *runLease) Renewal(a engine.Attempt) (wire.Request, bool) {
 	return k.ledger.scripts.renew.Call(wire.Keys(k.ledger.keys.open), a.Value, k.tick, a.TTL.Milliseconds()), true
 }
 
 // Release abandons the run. If its work had begun, that counts as an attempt.
-func (k *kind) Release(a engine.Attempt) (wire.Request, bool) {
+func (k *runLease) Release(a engine.Attempt) (wire.Request, bool) {
 	keys := k.ledger.keys
 	return k.ledger.scripts.abandon.Call(wire.Keys(keys.job, keys.open, keys.tomb(a.ID)),
 		a.Value, k.tick, k.work.Load(), a.TombTTL.Milliseconds(), *k.reason.Load(), keys.channel), true
@@ -283,14 +283,14 @@ func (r *Claim) Raise(ctx context.Context, seen uint64) error {
 // Unlock or Client.Close. Abandon stores the error of Fail, and returns like Unlock.
 func (r *Claim) Abandon(ctx context.Context, began bool) error {
 	reason := cmp.Or(r.failure, reasonClosed)
-	r.kind.reason.Store(&reason)
+	r.run.reason.Store(&reason)
 	switch {
 	case !began:
-		r.kind.work.Store(workNotBegun)
+		r.run.work.Store(workNotBegun)
 	case r.Unsure:
-		r.kind.work.Store(workInDoubt)
+		r.run.work.Store(workInDoubt)
 	default:
-		r.kind.work.Store(workFailed)
+		r.run.work.Store(workFailed)
 	}
 	return r.Unlock(ctx)
 }

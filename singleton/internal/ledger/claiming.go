@@ -43,7 +43,7 @@ func (l *Ledger) Claim(ctx context.Context, id RunID, known State, cfg ClaimConf
 	}
 	id.Tick = id.Tick.UTC()
 	c := &Claim{ledger: l, RunID: id}
-	k := &kind{ledger: l, tick: id.text()}
+	k := &runLease{ledger: l, tick: id.text()}
 	closed := reasonClosed
 	k.reason.Store(&closed)
 	k.canceled, k.cancel = context.WithCancelCause(context.Background())
@@ -54,7 +54,7 @@ func (l *Ledger) Claim(ctx context.Context, id RunID, known State, cfg ClaimConf
 		return nil, opError(op, l.name, err)
 	}
 	k.work.Store(workInDoubt) // until Abandon says how it ended
-	c.Lease, c.kind = lease, k
+	c.Lease, c.run = lease, k
 	return c, nil
 }
 
@@ -115,7 +115,7 @@ func (c *Claim) read(answer any) (token uint64, granted bool, err error) {
 	token, err1 := strconv.ParseUint(wire.Text(list[1]), 10, 64)
 	attempt, _ := list[2].(int64)
 	success, err2 := wire.Instant(wire.Text(list[3]))
-	asked, err3 := readRequest(wire.Text(list[5]))
+	asked, err3 := readAsked(wire.Text(list[5]))
 	if errors.Join(err1, err2, err3) != nil || token == 0 || attempt < 1 {
 		return 0, true, c.ledger.scripts.claim.OddReply(answer)
 	}

@@ -4,10 +4,10 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"time"
 
 	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/internal/wire"
+	"github.com/noonlock/noonlock/lockcore"
 )
 
 var (
@@ -46,23 +46,13 @@ const (
 	maxReruns   = 100
 )
 
-// By is who controls a job, and why. Why may be empty.
-type By struct{ Who, Why string }
-
-// A Request is what an operator has requested of a run: RequestTrigger, RequestRerun or ActionCancel.
-type Request struct {
-	What string
-	At   time.Time
-	By
-}
-
-// The values of Request.What.
+// The values of Act.What for a run that an operator has requested.
 const (
 	RequestTrigger = "trigger"
 	RequestRerun   = "rerun"
 )
 
-// Further values of Act.What, which can also be one of Request.What.
+// Further values of Act.What.
 const (
 	ActionCancel = "cancel"
 	ActionPause  = "pause"
@@ -92,14 +82,14 @@ const mostRuns = 10_100
 
 // By returns the Ledger with who controls the job. Each is at most 200 bytes. By default, it is the
 // identity of the Client. The error is a *lockcore.ConfigError.
-func (l *Ledger) By(by By) (*Ledger, error) {
-	for _, text := range []struct{ field, value string }{{"who", by.Who}, {"reason", by.Why}} {
+func (l *Ledger) By(by lockcore.Operator) (*Ledger, error) {
+	for _, text := range []struct{ field, value string }{{"who", by.Who}, {"reason", by.Reason}} {
 		if rule := input.Remark(text.value); rule != "" {
 			return nil, refuse(text.field, rule, "%s", input.Quote(text.value))
 		}
 	}
 	other := *l
-	other.by = By{Who: cmp.Or(by.Who, l.by.Who), Why: by.Why}
+	other.by = lockcore.Operator{Who: cmp.Or(by.Who, l.by.Who), Reason: by.Reason}
 	return &other, nil
 }
 
@@ -127,7 +117,7 @@ func (l *Ledger) Resume(ctx context.Context) error { return l.pause(ctx, "resume
 func (l *Ledger) pause(ctx context.Context, op, pause string) error {
 	s := l.scripts.pause
 	answer, err := l.ask(ctx, s.Call(wire.Keys(l.keys.job, l.keys.open, l.keys.runs, l.keys.acts),
-		pause, l.cfg.Retain.Milliseconds(), l.by.Who, l.by.Why, l.keys.channel))
+		pause, l.cfg.Retain.Milliseconds(), l.by.Who, l.by.Reason, l.keys.channel))
 	if err == nil {
 		_, err = controlled(s, answer)
 	}
@@ -143,7 +133,7 @@ func (l *Ledger) Trigger(ctx context.Context) (id RunID, err error) {
 	const op = "trigger job"
 	s := l.scripts.trigger
 	answer, err := l.ask(ctx, s.Call(wire.Keys(l.keys.job, l.keys.open, l.keys.tomb(l.engine.NewID()), l.keys.acts),
-		maxTriggers, tombTTL.Milliseconds(), l.by.Who, l.by.Why, l.keys.channel))
+		maxTriggers, tombTTL.Milliseconds(), l.by.Who, l.by.Reason, l.keys.channel))
 	if err != nil {
 		return RunID{}, opError(op, l.name, err)
 	}
@@ -177,7 +167,7 @@ func (l *Ledger) Rerun(ctx context.Context, id RunID, scheduled bool) error {
 	}
 	s, k := l.scripts.rerun, l.keys
 	answer, err := l.ask(ctx, s.Call(wire.Keys(k.job, k.open, k.runs, k.tomb(l.engine.NewID()), k.acts),
-		id.text(), sure, maxReruns, tombTTL.Milliseconds(), l.by.Who, l.by.Why, k.channel))
+		id.text(), sure, maxReruns, tombTTL.Milliseconds(), l.by.Who, l.by.Reason, k.channel))
 	if err == nil {
 		_, err = controlled(s, answer)
 	}
@@ -194,7 +184,7 @@ func (l *Ledger) Cancel(ctx context.Context, id RunID) ([]RunID, error) {
 		of = id.text()
 	}
 	s, k := l.scripts.cancel, l.keys
-	answer, err := l.ask(ctx, s.Call(wire.Keys(k.job, k.open, k.runs, k.acts), of, mostRuns, l.by.Who, l.by.Why, k.cancels, k.channel))
+	answer, err := l.ask(ctx, s.Call(wire.Keys(k.job, k.open, k.runs, k.acts), of, mostRuns, l.by.Who, l.by.Reason, k.cancels, k.channel))
 	var rest []any
 	if err == nil {
 		rest, err = controlled(s, answer)

@@ -24,7 +24,7 @@ type Ledger struct {
 	name    string
 	keys    keys
 	cfg     Config
-	by      By
+	by      lockcore.Operator
 }
 
 // Config configures the ledger of a job. All replicas of a job should use the same. The
@@ -99,7 +99,7 @@ func New(c *lockcore.Client, job string, cfg Config) (*Ledger, error) {
 	cfg.MaxAttempts = cmp.Or(cfg.MaxAttempts, DefaultAttempts)
 	cfg.KeepRuns = cmp.Or(cfg.KeepRuns, DefaultKeepRuns)
 	cfg.Retain = cmp.Or(cfg.Retain, defaultRetain)
-	return &Ledger{engine: e, scripts: s, name: job, keys: keysOf(e, job), cfg: cfg, by: By{Who: e.Identity()}}, nil
+	return &Ledger{engine: e, scripts: s, name: job, keys: keysOf(e, job), cfg: cfg, by: lockcore.Operator{Who: e.Identity()}}, nil
 }
 
 var errQuorum = &lockcore.ConfigError{

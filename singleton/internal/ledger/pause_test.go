@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
 )
 
@@ -93,7 +94,7 @@ func TestFault112_APauseWithoutItsEntry(t *testing.T) {
 		testenv.Must(e, e.Raw.FlushAll(e.Context()).Err())
 		st, err := l.Open(e.Context(), before)
 		testenv.Must(e, err)
-		if !st.Paused || !st.PausedSince.Equal(before.PausedSince) || st.By != (ledger.By{}) {
+		if !st.Paused || !st.PausedSince.Equal(before.PausedSince) || st.By != (lockcore.Operator{}) {
 			e.Errorf("restored is %+v", st)
 		}
 		if e.PTTL(e.key("job/draw", "job")) >= 0 || e.PTTL(e.key("job/draw", "acts")) >= 0 {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
 )
@@ -29,7 +30,7 @@ func (e *env) ended(l *ledger.Ledger, tick time.Time, unsure bool, outcome strin
 // continue; a failure after an unknown outcome counts as a failure.
 func TestRerun(t *testing.T) {
 	onBoth(t, func(e *env) {
-		l, err := e.jobLedger(e.Client("a"), ledger.Config{MaxAttempts: 2}).By(ledger.By{Who: "ann@host", Why: "the database was away"})
+		l, err := e.jobLedger(e.Client("a"), ledger.Config{MaxAttempts: 2}).By(lockcore.Operator{Who: "ann@host", Reason: "the database was away"})
 		testenv.Must(e, err)
 		testenv.MustIs(e, l.Rerun(e.Context(), ledger.RunID{Tick: time.UnixMilli(1)}, true), ledger.ErrNoLedger)
 		tick := e.opened(l).Last.Add(time.Second)
@@ -45,7 +46,7 @@ func TestRerun(t *testing.T) {
 			testenv.MustIs(e, l.Rerun(e.Context(), ledger.RunID{Tick: tick}, false), ledger.ErrNotEnded)
 			st := e.opened(l)
 			if len(st.Open) != 1 || !st.Open[0].Tick.Equal(tick) || st.Open[0].Attempt != 0 || st.Open[0].Asked == nil ||
-				*st.Open[0].Asked != (ledger.Request{What: ledger.RequestRerun, At: st.Open[0].Start, By: ledger.By{Who: "ann@host", Why: "the database was away"}}) {
+				*st.Open[0].Asked != (ledger.Act{What: ledger.RequestRerun, At: st.Open[0].Start, Operator: lockcore.Operator{Who: "ann@host", Reason: "the database was away"}}) {
 				e.Fatalf("open are %+v", st.Open)
 			}
 			again, err := l.Claim(e.Context(), ledger.RunID{Tick: tick}, st, ledger.ClaimConfig{})
@@ -163,7 +164,7 @@ func TestRerunAndLoss(t *testing.T) {
 func TestByIsChecked(t *testing.T) {
 	inBubble(t, func(e *env) {
 		l := e.jobLedger(e.Client("a"), ledger.Config{})
-		for _, by := range []ledger.By{{Who: "a\nb"}, {Why: "\xff"}, {Why: string(make([]byte, 201))}} {
+		for _, by := range []lockcore.Operator{{Who: "a\nb"}, {Reason: "\xff"}, {Reason: string(make([]byte, 201))}} {
 			if _, err := l.By(by); err == nil {
 				e.Errorf("%q was accepted", by)
 			}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock/internal/wire"
+	"github.com/noonlock/noonlock/lockcore"
 )
 
 // A State is the state of a job, by the server's clock.
@@ -22,9 +23,9 @@ type State struct {
 	Held        time.Time // since when runs had been held then, with no gap of a TTL; zero: unknown
 	Paused      bool
 	PausedSince time.Time
-	Resumed     time.Time // when it was resumed last; zero: never
-	Halted      time.Time // since when it had been paused then; zero: unknown
-	By          By        // who has paused or resumed it last; empty: unknown
+	Resumed     time.Time         // when it was resumed last; zero: never
+	Halted      time.Time         // since when it had been paused then; zero: unknown
+	By          lockcore.Operator // who has paused or resumed it last; empty: unknown
 	// Settling is how long claims must wait, because the ledger is new or was restored: other
 	// replicas may know more, such as a pause, and look at once.
 	Settling time.Duration
@@ -99,32 +100,17 @@ type OpenRun struct {
 	Left    time.Duration
 
 	Attempts []Attempt // those that have ended, oldest first
-	Asked    *Request  // nil: the run is scheduled
-	Canceled *Request  // nil: it is not canceled
+	Asked    *Act      // nil: the run is scheduled
+	Canceled *Act      // nil: it is not canceled
 }
 
-// storedRequest is the JSON of a Request.
-type storedRequest struct{ What, Who, Why, At string }
-
-// request returns the Request; nil: none.
-func (s *storedRequest) request() (*Request, error) {
-	if s == nil {
-		return nil, nil
-	}
-	at, err := wire.Instant(s.At)
-	return &Request{s.What, at, By{s.Who, s.Why}}, err
-}
-
-// readRequest reads a Request; empty: none.
-func readRequest(text string) (*Request, error) {
+// readAsked reads what an operator has requested of a run; empty: nothing.
+func readAsked(text string) (*Act, error) {
 	if text == "" {
 		return nil, nil
 	}
-	var s *storedRequest
-	if err := json.Unmarshal([]byte(text), &s); err != nil {
-		return nil, err
-	}
-	return s.request()
+	a, err := readAct(text)
+	return &a, err
 }
 
 // remembered returns the arguments of job_open that restore a ledger which was lost or set
@@ -180,7 +166,7 @@ func (st *State) controlled(text string) error {
 			return err
 		}
 		if stored.At.Equal(want.At) && stored.What == want.What {
-			st.By, st.control = stored.By, text
+			st.By, st.control = stored.Operator, text
 			return nil
 		}
 	}
@@ -299,15 +285,12 @@ func readOpen(tick, record string, now time.Time) (r OpenRun, err error) {
 		Holder, Attempt, Token, Start, Til string
 
 		Tries         []storedTry
-		Asked, Cancel *storedRequest
+		Asked, Cancel *storedAct
 	}
 	if err := json.Unmarshal([]byte(record), &e); err != nil {
 		return r, err
 	}
 	var til time.Time
-	if e.Cancel != nil {
-		e.Cancel.What = ActionCancel
-	}
 	var errs [8]error
 	r.Holder = e.Holder
 	r.RunID, errs[0] = readRunID(tick)
@@ -316,8 +299,15 @@ func readOpen(tick, record string, now time.Time) (r OpenRun, err error) {
 	r.Attempt, errs[3] = strconv.Atoi(e.Attempt)
 	r.Token, errs[4] = strconv.ParseUint(e.Token, 10, 64)
 	r.Attempts, errs[5] = readTries(e.Tries)
-	r.Asked, errs[6] = e.Asked.request()
-	r.Canceled, errs[7] = e.Cancel.request()
+	if e.Asked != nil {
+		r.Asked = &Act{}
+		*r.Asked, errs[6] = e.Asked.act()
+	}
+	if e.Cancel != nil {
+		e.Cancel.What = ActionCancel
+		r.Canceled = &Act{}
+		*r.Canceled, errs[7] = e.Cancel.act()
+	}
 	r.Left = til.Sub(now)
 	return r, errors.Join(errs[:]...)
 }

@@ -33,6 +33,8 @@ type Process struct {
 	Stdin  io.Reader
 	Stdout io.Writer
 	Stderr io.Writer
+
+	ServiceAccount string // folder of the pod's service account; empty: where Kubernetes mounts it
 }
 
 // redisVariable is the environment variable for --redis.

@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -21,9 +22,6 @@ import (
 	"github.com/noonlock/noonlock/internal/logqueue"
 	"github.com/noonlock/noonlock/lockcore"
 )
-
-// serviceAccount is a variable for tests.
-var serviceAccount = podlabel.Account
 
 // An electing is one call of elect.
 type electing struct {
@@ -147,7 +145,7 @@ func (e *electing) run(ctx context.Context) error {
 	defer end()
 	e.end = end
 	if e.podLabel != "" {
-		e.label, err = podlabel.New(ctx, e.podLabel, e.Getenv, serviceAccount, log)
+		e.label, err = podlabel.New(ctx, e.podLabel, e.Getenv, cmp.Or(e.ServiceAccount, podlabel.Account), log)
 		if err != nil {
 			return usage(fmt.Errorf("--pod-label: %w", err))
 		}
