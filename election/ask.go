@@ -11,8 +11,9 @@ import (
 	"github.com/noonlock/noonlock/internal/input"
 )
 
-// A ResignRequest is a request of an operator that the leader resigns. To is the candidate that is to
-// lead next; it is empty after Election.Resign.
+// A ResignRequest is a request of an operator that the leader resigns. Its fields are strings: ID
+// differs for each request, By is the operator, Reason may be empty, and To is the candidate that is
+// to lead next. To is empty after Election.Resign.
 type ResignRequest = record.Request
 
 // A ResignedError is the cause of a leader's context that ended because of Election.Resign or

@@ -111,9 +111,9 @@ const (
 	defaultShutdown = 10 * time.Second
 )
 
-// ConfigError reports an invalid argument or configuration field. Nothing was sent.
-// Field names the argument or field, Value is its value (text is quoted), and Rule
-// says which values are valid. It matches ErrConfig.
+// ConfigError reports an invalid argument or configuration field. Nothing was sent. Its fields are
+// strings: Field names the argument or field, Value is its value (text is quoted), and Rule says
+// which values are valid. It matches ErrConfig.
 type ConfigError = input.ConfigError[refused]
 
 type refused struct{}

@@ -62,8 +62,9 @@ type Candidate struct {
 }
 
 // Candidates returns the candidates, next leader first, without the leader. One that died
-// is listed for up to 3.3 LeaseDurations. If the server does not answer, Candidates returns
-// an error after at most two thirds of LeaseDuration.
+// is listed for up to 3.3 LeaseDurations, or 3.3 s if that is longer. If the server does not answer,
+// Candidates returns an error after two thirds of LeaseDuration, but not before 100 ms and after at
+// most 6 s.
 func (le *LeaderElector) Candidates(ctx context.Context) ([]Candidate, error) {
 	return candidates(ctx, le.election)
 }

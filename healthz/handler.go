@@ -32,9 +32,9 @@ type Config struct {
 // ErrConfig matches every *ConfigError in errors.Is.
 var ErrConfig = errors.New("healthz: refused")
 
-// ConfigError reports an invalid argument or configuration field. Field names the
-// argument or field, Value is its value (text is quoted), and Rule says which values
-// are valid. It matches ErrConfig.
+// ConfigError reports an invalid argument or configuration field. Its fields are strings: Field
+// names the argument or field, Value is its value (text is quoted), and Rule says which values are
+// valid. It matches ErrConfig.
 type ConfigError = input.ConfigError[refused]
 
 type refused struct{}

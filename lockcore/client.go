@@ -204,9 +204,9 @@ func (c *Client) Elapsed() time.Duration { return c.clock.Now() }
 //
 // Close does not wait for the work that is done under the leases: stop that work first.
 // If ctx ends before all locks are released, Close returns ctx's error, and the server
-// frees the remaining locks when their TTLs expire. If the Client released a lock less than
-// a second ago, Close sends one more request, for at most a second. With it, other processes
-// notice if the next holder is frozen. A Client of a quorum also waits for the answers of the
+// frees the remaining locks when their TTLs expire. For each name that the Client
+// released less than a second ago, Close sends one more request, for at most a second. With it,
+// other processes notice if the next holder is frozen. A Client of a quorum also waits for the answers of the
 // slower servers to the last releases. A second Close returns ErrClosed.
 func (c *Client) Close(ctx context.Context) error {
 	ctx = input.Context(ctx)

@@ -111,8 +111,8 @@ type LeaseConfig struct {
 	// time is given back, with ErrNotReplicated. A renewal does then not extend the lease, and
 	// is retried until the lease ends. After the slot of its name has moved to another primary
 	// of a cluster, the lease ends within a third of TTL, at most 3 s, if the replicas there do
-	// not acknowledge a renewal. A request waits for the replicas for at most a sixth of
-	// TTL and 1.5 s. Default 0: the primary alone decides.
+	// not acknowledge a renewal. A request waits for the replicas for at most a sixth
+	// of TTL: from 25 ms to 1.5 s. Default 0: the primary alone decides.
 	MinReplicas int
 
 	// Identity names the leases, as Config.Identity does. Default: that of the Client.

@@ -125,7 +125,8 @@ func (e *ForcedError) Error() string {
 func (e *ForcedError) Is(target error) bool { return target == ErrLeaseLost }
 
 // DelayError means that Config.LockDelay forbids grants for now, because the server may have
-// lost data. Nothing was sent. It is joined with ErrNotAcquired.
+// lost data. Nothing was sent. It is joined with ErrNotAcquired. Its fields are durations: Delay is
+// Config.LockDelay, and Left is the time until the server grants leases again.
 type DelayError = wire.DelayError
 
 // delayOf returns the *DelayError in err, or nil.
@@ -134,9 +135,9 @@ func delayOf(err error) *DelayError {
 	return delayed
 }
 
-// ConfigError reports an invalid argument or configuration field. Nothing was sent. Field
-// names the argument or field, Value is its value (text is quoted), and Rule says which
-// values are valid. It matches ErrConfig.
+// ConfigError reports an invalid argument or configuration field. Nothing was sent. Its fields are
+// strings: Field names the argument or field, Value is its value (text is quoted), and Rule says
+// which values are valid. It matches ErrConfig.
 type ConfigError = input.ConfigError[refused]
 
 type refused struct{}
@@ -167,7 +168,8 @@ func causeOf(ctx context.Context) error {
 }
 
 // ReplyError means that a script returned an unexpected reply. On a Redis server with valid
-// data, this never happens.
+// data, this never happens. Its fields are strings: Script names the script, and Reply describes the
+// reply without the text in it, which may be secret.
 type ReplyError = wire.ReplyError
 
 // IsTemporary reports whether the call that failed with err may succeed if it is repeated.

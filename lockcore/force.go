@@ -68,8 +68,8 @@ type ForcedRelease struct {
 }
 
 // ForcedReleases returns what ForceRelease has done to the lock of a name, newest first. The server
-// keeps the newest 100, for a week after the last one. It keeps none on a quorum. If the
-// server does not answer, ForcedReleases retries for up to 6.7 s.
+// keeps the newest 100, for a week after the last one. On a quorum,
+// the error is a *ConfigError. If the server does not answer, ForcedReleases retries for up to 6.7 s.
 func (c *Client) ForcedReleases(ctx context.Context, name string) ([]ForcedRelease, error) {
 	const op = "list forced releases of"
 	err := c.topology.one("ForcedReleases")

@@ -15,7 +15,8 @@ var luaFiles embed.FS
 // ownScripts are loaded once, for all Clients.
 var ownScripts = sync.OnceValues(func() (*scripts, error) { return loadScripts(luaFiles) })
 
-// scripts are the only code that reads or changes shared state on the server.
+// scripts are the scripts of this package. They make all changes on the server. ForcedReleases and
+// the cause of a forced release are read with plain commands.
 type scripts struct {
 	mutexAcquire, mutexRenew, mutexLeave                 *wire.Script
 	ownedAcquire, ownedRenew, ownedLeave, ownedDowngrade *wire.Script

@@ -43,8 +43,8 @@
 //	}
 //	client, err := lockcore.New(redis.NewUniversalClient(options), lockcore.Config{})
 //
-// go-redis has its own parsers. They accept one host, do not distinguish Sentinel or a cluster
-// from a single server, and may return errors that contain a part of the password.
+// go-redis has a parser for each kind of client: the program must know which one it needs. Its
+// errors may contain a part of the password.
 //
 // This package makes no connection and resolves no name, so there may be no server at a URL
 // that it accepts. It also does not check certificates. With TLS, these must contain the

@@ -9,8 +9,8 @@ import (
 // ErrConfig matches every *ConfigError.
 var ErrConfig = errors.New("redisurl: refused")
 
-// ConfigError reports an invalid URL. Field names the invalid part, Value is what it is, and
-// Rule says what it must be. The texts contain no part of a user or password, even if the URL
+// ConfigError reports an invalid URL. Its fields are strings: Field names the invalid part, Value is
+// what it is, and Rule says what it must be. They contain no part of a user or password, even if the URL
 // is malformed. It matches ErrConfig.
 type ConfigError = input.ConfigError[refused]
 

@@ -13,8 +13,8 @@ import (
 )
 
 // A Job is a handle on a job, in any process, whether or not it runs the job. It has no
-// state and is safe for concurrent use. If the server does not answer, its methods return
-// an error after at most 7 s.
+// state and is safe for concurrent use. If the server does not answer a request, the method returns
+// an error within 7 s. Most methods send one request. Rerun and Verify send several.
 type Job struct {
 	name   string
 	ledger *ledger.Ledger
@@ -405,10 +405,16 @@ var (
 	ErrNoRun = ledger.ErrNoRun
 )
 
-// CanceledError says who has canceled a run. By is empty if that is not known.
+// CanceledError says who canceled a run, and why, in its fields By and Reason. Both are strings and
+// may be empty: By if the operator is not known, Reason if none was given. It matches ErrCanceled.
 type CanceledError = ledger.CanceledError
 
-// A RunID identifies a run of a job: the run of a tick, or a triggered run.
+// A RunID identifies a run of a job: the run of a tick, or a triggered run. Its fields are
+//
+//	Tick      time.Time // the scheduled instant; of a triggered run, when it was requested
+//	Triggered bool
+//
+// Key returns a number, and Name a text, that no other run of the job has.
 type RunID = ledger.RunID
 
 // RunOf returns the RunID with that Key.

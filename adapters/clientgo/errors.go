@@ -22,9 +22,9 @@ var (
 	ErrNotRead = errors.New("clientgo: Update before the first read; call Get or Create first")
 )
 
-// ConfigError reports an invalid argument or field. Nothing was sent. Field is the name of the
-// argument or field, Value its value, quoted if it is text, and Rule what it must be. It
-// matches ErrConfig in errors.Is.
+// ConfigError reports an invalid argument or configuration field. Nothing was sent. Its fields are
+// strings: Field names the argument or field, Value is its value (text is quoted), and Rule says
+// which values are valid. It matches ErrConfig.
 type ConfigError = input.ConfigError[refused]
 
 type refused struct{}

@@ -8,7 +8,7 @@ import (
 )
 
 // Candidates returns the candidates that wait, next leader first, without the leader. One
-// that died is listed for up to 3.3 TTLs.
+// that died is listed for up to 3.3 TTLs, or 3.3 s if that is longer.
 func (e *Election) Candidates(ctx context.Context) ([]engine.Waiter, error) {
 	line, err := e.store.candidates(ctx)
 	return line, opError("candidates", e.name, err)
