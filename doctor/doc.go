@@ -12,7 +12,7 @@
 //   - Nothing is left in Redis. Rights are tried on a key that never exists, the one key that is
 //     written expires after 1 ms, and the one message is sent on a channel of its own.
 //   - A server that grants nothing now fails: it must write that key.
-//   - Examine returns after Config.Observe + 4 Config.Timeout at the latest, also if a server hangs.
+//   - Examine returns after Config.Observe + 4 Config.Timeout at the latest, even if a server hangs.
 //   - A question that the server refuses is a warning which names the missing right. It does not
 //     prevent the other checks.
 //

@@ -52,8 +52,8 @@ func (e *Election) By(who, reason string) (*Election, error) {
 // and at the latest at its next renewal, within RetryPeriod. Resign does not wait for that.
 //
 // token is the Token of the term that the caller means. A later leader is not asked. 0 means the
-// present leader. The request has no effect if the leader dies before it notices it. A leader that
-// drains already continues.
+// present leader. The request has no effect if the leader dies before it reads it, or if the leader
+// is already draining.
 //
 // The errors are ErrNoLeader, ErrTermOver, ErrNewerSchema, and a *lockcore.ConfigError on a Client of
 // lockcore.NewQuorum. If the error matches lockcore.ErrUnknown, also together with one of the others,

@@ -65,8 +65,8 @@
 //	hand-over        The next leader starts a few round trips after the work has returned.
 //	dead leader      The next replica leads within LeaseDuration and a round trip.
 //	outage           An outage of up to RenewDeadline - RetryPeriod - 0.1 s (7.9 s) does not
-//	                 end leadership. The old connections may stay silent if new ones can be
-//	                 made after it.
+//	                 end leadership. The old connections need not work after it, if new ones
+//	                 can be made.
 //	candidate        One check per 1.1 LeaseDurations, in case a message was lost.
 //	stop             At most ShutdownTimeout (10 s), if the work returns when its context is
 //	                 done. The server need not answer.

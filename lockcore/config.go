@@ -49,11 +49,11 @@ type Config struct {
 	// Leases that the server still has are renewed meanwhile. Lock waits, and TryLock returns
 	// a *DelayError. Elections, claims of jobs, Daemons and Onces wait, too.
 	//
-	// Set it to the longest TTL of all leases that the server has, of all programs, in all
-	// Clients. A longer TTL is refused. Each restart and each failover counts as a loss, because
+	// Set it to the longest TTL that any program uses on the server, and to the same value in all
+	// Clients. The Client refuses leases with a longer TTL. Each restart and each failover counts as a loss, because
 	// no client can know that nothing was lost: see docs/SAFETY.md. So does a server without a
 	// record of its history, which includes the first use of a server. The record is the key
-	// <Prefix>:history, through which also Clients obey that start after the loss.
+	// <Prefix>:history. Clients that start after the loss read it, so they wait, too.
 	//
 	// Each new connection for requests needs one more round trip. The server must report its run
 	// id and replication id (INFO). Whole milliseconds from 100 ms to 24 h. Default 0: no delay.
@@ -92,9 +92,9 @@ type LeaseConfig struct {
 	// ValidFor is the time for which the lease is valid after the last renewal was sent. A
 	// smaller value leaves the work more time to stop before the TTL expires. It must be
 	// longer than RenewInterval, unless NoRenewal is set. Default and maximum: TTL less a
-	// margin for clocks that run at different rates (1 % of TTL + 2 ms). If a Client holds 256
-	// leases or more, they end up to 20 ms earlier: 2 µs for each lease, so that even the last
-	// of them ends in time if they end at one instant.
+	// margin for clocks that run at different rates (1 % of TTL + 2 ms). From 256 leases on, the
+	// leases of a Client end earlier: 2 µs for each lease that it holds, at most 20 ms. Otherwise
+	// the last of many contexts that end at one instant would end too late.
 	ValidFor time.Duration
 
 	// MaxHold stops renewals that long after the acquisition, so that stuck work does not

@@ -34,7 +34,8 @@
 //   - A request may be lost, delayed or repeated without harm. Each acquire has its own
 //     id, so a repeated one counts once.
 //
-// NewQuorum holds a Mutex or an election on a majority of several servers, with other guarantees: see there.
+// NewQuorum holds a Mutex or an election on a majority of several servers. Its documentation lists the
+// guarantees, which differ from these.
 //
 // # Not guaranteed
 //
@@ -65,10 +66,10 @@
 //	renewal        Every TTL/3. A refused renewal is retried after TTL/48. An unanswered
 //	               renewal is retried before half of the remaining validity has passed. A
 //	               lease with a TTL of at least 200 ms survives an outage of up to 0.62 TTL
-//	               at any moment: 6.2 s of 10 s. The old connections may stay silent if new
-//	               ones can be made after it. If a Client holds 256 leases or more and the
-//	               TTL is below 2 s, the outage must be up to 20 ms shorter: these leases
-//	               end earlier, see LeaseConfig.ValidFor.
+//	               at any moment: 6.2 s of 10 s. The old connections need not work after
+//	               the outage, if new ones can be made. A Client with 256 leases or more
+//	               ends them up to 20 ms earlier (LeaseConfig.ValidFor). With a TTL below
+//	               2 s, they survive an outage that is shorter by as much.
 //	dead holder    The next waiter gets the lock one TTL and one round trip after the holder's
 //	               last renewal. A dead reader delays writers for its own TTL only, and a dead
 //	               writer delays readers for its own.

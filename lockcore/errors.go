@@ -57,9 +57,8 @@ var (
 	ErrWrongKind = errors.New("lockcore: name is in use by another kind of lock")
 
 	// ErrUpgrade means that an owner with a read lease of an RWMutex called Lock or TryLock
-	// while other owners read. Waiting could deadlock: two such owners would wait for each
-	// other.
-	// Release the read lease first. This error is joined with ErrNotAcquired.
+	// while other owners read. Two such owners would wait for each other for ever. Release the
+	// read lease first. This error is joined with ErrNotAcquired.
 	ErrUpgrade = errors.New("lockcore: cannot upgrade to write while other owners read")
 
 	// ErrNotWriter means that Downgrade was called on a lease that is not a write lease of
@@ -174,8 +173,9 @@ type ReplyError = wire.ReplyError
 
 // IsTemporary reports whether the call that failed with err may succeed if it is repeated.
 // It is true if no answer arrived, if there was no connection, if the server is loading,
-// busy, read-only or failing over, after ErrNotReplicated, and during Config.LockDelay. It is false if an operator has to act first,
-// for example on ACL rights, a password, a certificate or memory. It is also false for
+// busy, read-only or failing over, after ErrNotReplicated, and during Config.LockDelay. It is
+// false if an operator has to act first, for example on ACL rights, a password, a certificate or
+// memory. It is also false for
 // invalid input and for a closed Client.
 //
 // IsTemporary may also be true for a call that failed because its own context ended.

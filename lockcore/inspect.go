@@ -95,8 +95,8 @@ type Waiter struct {
 // rights that it needs are listed in the package documentation.
 //
 // On a quorum, it asks each server once, for at most 3 s. If a majority does not answer, the error
-// is ErrNoQuorum, and the Inspection has Servers. A server that has lost its data gets a number
-// for its return, which is the only write.
+// is ErrNoQuorum, and the Inspection has Servers. Inspect writes nothing, with one exception: a server
+// that has lost its data stores a random number, which the quorum needs to let it in again.
 func (c *Client) Inspect(ctx context.Context, name string) (Inspection, error) {
 	seen, err := c.topology.inspect(input.Context(ctx), name)
 	return seen, opError("inspect", name, err)

@@ -21,8 +21,8 @@ type ListConfig struct {
 	Progress func(keys int)
 }
 
-// Locks returns the names of the locks of all kinds that are held or have waiters, sorted. A
-// name that another program's key occupies is among them. The locks of jobs and elections are
+// Locks returns the names of the locks of all kinds that are held or have waiters, sorted. It
+// includes names whose key another program has written. The locks of jobs and elections are
 // not: see the functions Names of election and Jobs and Daemons of singleton. Use it for
 // diagnosis: a lock that is acquired or released during the call may be missing or listed.
 //

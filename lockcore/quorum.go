@@ -23,9 +23,9 @@ type QuorumConfig struct {
 	Config
 
 	// List is the number of the list of servers. Increase it when the list changes, by less than half
-	// of the servers at a time. As soon as a Client with a later list has begun, Clients with an earlier
-	// one hold and acquire nothing more: see docs/OPERATIONS.md. Clients with different servers under
-	// one number are noticed: only one group of them gets locks. From 1. Default 1.
+	// of the servers at a time. When the first Client with a later list starts, Clients with an earlier list
+	// lose their leases and acquire no more: see docs/OPERATIONS.md. If Clients have different servers
+	// under one number, only one group of them gets locks. From 1. Default 1.
 	List int
 
 	// MaxTTL is the longest TTL of any lease on these servers. A server that restarts or loses
@@ -58,7 +58,8 @@ const (
 //     round trips. A renewal counts when a majority has answered.
 //   - The first lease is granted MaxTTL after the first start of the servers. All must be up for it.
 //
-// Jobs with a ledger (singleton.Runner, Job and Once), ReentrantMutex, RWMutex, MinReplicas, ForceRelease and lists of names are refused with a *ConfigError.
+// Jobs with a ledger (singleton.Runner, Job and Once), ReentrantMutex, RWMutex, MinReplicas,
+// ForceRelease and lists of names are refused with a *ConfigError.
 //
 // # Guarantees
 //
@@ -79,8 +80,8 @@ const (
 // for MaxTTL. Tokens then grow only if no server's clock is behind those of the others. This is
 // logged as an error. If a majority loses all data, and others do not, nothing is granted before an
 // operator has acted: see docs/OPERATIONS.md. Clients with different servers under one number that share
-// none with data have separate quorums, and may hold the same lock. A server that loses single keys, by eviction or deletion, is not noticed:
-// use maxmemory-policy noeviction. Work that ignores its context does not stop.
+// none with data have separate quorums, and may hold the same lock. The loss of single keys, by
+// eviction or deletion, is not noticed: use maxmemory-policy noeviction. Work that ignores its context does not stop.
 //
 // The error is a *ConfigError, or wraps an error of Config.Registerer. NewQuorum sends nothing.
 //

@@ -10,9 +10,9 @@ import (
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
-// harmless has, for each command of a script that CheckRights may get, calls which leave
-// nothing behind: on the key *, which does not exist, and on the counter of tokens, fence. A call that writes comes after the one
-// that deletes it again, so that it is not made if that one is refused.
+// harmless has, for each command of a script that CheckRights may get, calls that leave nothing
+// behind. They use the key *, which does not exist, and the counter of tokens, fence. A call that
+// writes follows the call that deletes its result: if the user may not delete, nothing is written.
 var harmless = map[string]string{
 	"DEL":              "DEL *",
 	"EXISTS":           "EXISTS *",

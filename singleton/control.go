@@ -236,7 +236,7 @@ type Act struct {
 
 // Acts returns the newest n acts of operators, newest first. The newest hundred are kept. Counted from
 // the last act, they are kept for as long as a ledger without replicas, and without limit while
-// the job is paused. A call that changed nothing, such as Pause of a paused job, is no act.
+// the job is paused. A call that changed nothing, such as Pause of a paused job, is not listed.
 func (j *Job) Acts(ctx context.Context, n int) ([]Act, error) {
 	acts, err := j.ledger.Acts(ctx, n)
 	if err != nil {

@@ -62,7 +62,6 @@
 //	                returned, the tick is handed over in one round trip.
 //	outage          An outage of up to 0.62 TTL does not end the lease of a run or a Daemon, as
 //	                for any lease of lockcore, with the same exceptions.
-//	                The old connections may stay silent if new ones can be made after it.
 //	cost of a tick  One claim and one check per replica, and one completion.
 //	between ticks   One check every 30 s, so a lost message delays nothing for longer.
 //	deploy          The newer definition takes over when one of its replicas has lived for

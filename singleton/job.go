@@ -147,28 +147,27 @@ type JobConfig struct {
 	// or 1 if MaxAttempts is 2; negative: never.
 	HandOverAfter int
 
-	// Revision is part of the job's definition, as are all fields above except KeepRuns and
-	// HandOverAfter, and the schedule. Replicas with different definitions do not run the job at the same
-	// time. The definition acts whose oldest replica started last, so a new one takes over from an
-	// old one: when one of its replicas has lived for 5 s, and four times as long for each of them
-	// that died within the last hour, or at once if no other replica can run the job. When its
-	// replicas stop or die, an older definition acts again. Status shows all definitions with their
-	// replicas. Change Revision together with the work if
-	// older replicas must not run the job any more. Default "".
+	// Revision is part of the job's definition. So are the schedule and all fields above, except
+	// KeepRuns and HandOverAfter. The work is not. Change Revision together with the work if older
+	// replicas must not run the job any more. Default "".
 	//
-	// The work is not part of the definition. Two programs that share a prefix, a job name and
-	// a definition therefore count as replicas of one job: each tick runs in one of them. If
-	// each Revision contains the name of its program, their definitions differ, and an error
-	// is logged.
+	// Replicas with different definitions do not run the job at the same time: the newer definition
+	// takes over. docs/OPERATIONS.md, "A new version of the program", has the rule. Status shows
+	// all definitions with their replicas.
 	//
-	// Schedules are compared by their ticks, not by their text. For your own Schedule, only
-	// a sample is compared: the first 6,000 ticks from 2025 on, and three ticks of each
-	// month until 2040. Its type and what its String method returns do not count. If a schedule
-	// has several ticks a day, and a change affects only single dates, change Revision too. A
-	// Schedule of your own never equals one of schedule.Parse or schedule.Every. If the new definition has other ticks, they begin when it takes over,
-	// and no earlier tick is caught up. Each due tick of the old schedule that did not run
-	// is recorded as skipped, with the reason "rescheduled". If only other settings differ,
-	// missed ticks are caught up with the new settings.
+	// Two programs with the same prefix, job name and definition count as replicas of one job:
+	// each tick runs in one of them. If each Revision contains the name of its program, the
+	// definitions differ, and an error is logged.
+	//
+	// Schedules are compared by their ticks, not by their text. Of your own Schedule, only a sample
+	// is compared: the first 6,000 ticks from 2025 on, and three ticks of each month until 2040.
+	// If a change affects only single dates of a schedule with several ticks a day, change Revision
+	// too. A Schedule of your own never equals one of schedule.Parse or schedule.Every.
+	//
+	// If the new definition has other ticks, they begin when it takes over. No earlier tick is
+	// caught up: each due tick of the old schedule that did not run is recorded as skipped, with
+	// the reason "rescheduled". If only other settings differ, missed ticks are caught up with the
+	// new settings.
 	Revision string
 }
 

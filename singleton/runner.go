@@ -34,8 +34,8 @@ type Config struct {
 	ValidFor time.Duration
 
 	// MinReplicas is the number of replicas that must acknowledge each claim, renewal and
-	// completion of a run before it counts: see lockcore.LeaseConfig. If too few acknowledge a
-	// completion until the lease would have ended, the outcome is unknown to this replica.
+	// completion of a run before it counts: see lockcore.LeaseConfig. If too few have acknowledged
+	// a completion when the lease would have ended, this replica reports the outcome as unknown.
 	// Default 0.
 	MinReplicas int
 

@@ -243,8 +243,8 @@ func (v *verifier) known(p part) {
 	v.joins = false
 }
 
-// unread reports the skipped ticks of parts without a schedule: those of an entry that no schedule has. Of
-// an entry that begins before Since, nobody can tell how many these are.
+// unread reports the skipped ticks of parts without a schedule. If an entry begins before Since, their
+// number is not known.
 func (v *verifier) unread() {
 	for _, e := range v.skips {
 		parts := v.parts(e.Tick, e.Last.Add(time.Millisecond))
@@ -269,11 +269,11 @@ func (v *verifier) unread() {
 	}
 }
 
-// all judges all ticks of a part from the instant on from which the history has them.
+// all judges the ticks of a part, from the first one that the history must have.
 func (v *verifier) all(p part) error {
 	for tick := p.next(p.complete); !tick.IsZero() && tick.Before(p.until); tick = p.next(tick.Add(time.Millisecond)) {
 		if v.Ticks++; v.Ticks > mostJudged {
-			return &ConfigError{Field: "VerifyConfig.Since", Value: v.Since.String(), Rule: fmt.Sprintf("an instant from when on there are at most %d ticks", mostJudged)}
+			return &ConfigError{Field: "VerifyConfig.Since", Value: v.Since.String(), Rule: fmt.Sprintf("an instant after which there are at most %d ticks", mostJudged)}
 		}
 		before := v.wrong
 		v.expect(tick)

@@ -115,7 +115,7 @@ func (l *Lock) Create(ctx context.Context, ler resourcelock.LeaderElectionRecord
 }
 
 // Update writes the record if this Lock has read or written its version last. Otherwise the
-// error is a Conflict, also if the record was deleted. After an error that is
+// error is a Conflict, even if the record was deleted. After an error that is
 // lockcore.ErrUnknown, the next Update succeeds whether or not this one was applied.
 //
 // A record without a holder is a release. If the record is not this Lock's own, the

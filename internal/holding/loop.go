@@ -66,9 +66,9 @@ type Loop[L Lease] struct {
 	Deadline *stopping.Deadline // for releases after the end of Run's context
 	Log      logr.Logger
 
-	// Doubt is the time after a failed campaign in which the reply to a request does not
-	// count as a success: the server may accept requests for the queue and still refuse
-	// the lease.
+	// Doubt is a time after each failed campaign. During it, the reply to a request does not
+	// make the loop ready again: a server may accept requests to queue and still refuse the
+	// lease.
 	Doubt time.Duration
 
 	failed time.Time // when a campaign failed last

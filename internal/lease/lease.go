@@ -91,7 +91,7 @@ func (l *Lease) Err() error {
 // Cause is like Err, but does not read the clock.
 func (l *Lease) Cause() error { return l.ending.cause() }
 
-// Over returns the cause of the lease's end, also if its time is over at now and nothing has
+// Over returns the cause of the lease's end, even if its time is over at now and nothing has
 // noticed it yet. It does not end the lease, runs no code of the user's and does not block.
 func (l *Lease) Over(now time.Duration) error {
 	if cause := l.ending.cause(); cause != nil {

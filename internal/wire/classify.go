@@ -133,9 +133,9 @@ func plainRefusal(err error) error {
 	return err
 }
 
-// NeedsOperator reports whether a request was not applied, or had an unexpected reply, for a
-// reason that lasts until an operator changes something: a missing permission, an untrusted
-// certificate, full memory, one shard of a cluster in place of a single server.
+// NeedsOperator reports whether a request fails until an operator changes something. Examples are a
+// missing permission, an untrusted certificate, full memory, an unexpected reply, and one shard of a
+// cluster in place of a single server. The request was not applied, or its reply was unexpected.
 // readiness.State uses IsTemporary, too.
 func NeedsOperator(err error) bool {
 	if _, odd := errors.AsType[*ReplyError](err); odd {
@@ -264,7 +264,7 @@ func IsTemporary(err error) bool {
 		return false
 	}
 	// The replicas may be back soon. The server refuses WAIT without the right to it, but
-	// also if it is demoted meanwhile.
+	// even if it is demoted meanwhile.
 	_, delayed := errors.AsType[*DelayError](err)
 	replicas := errors.Is(err, ErrNotReplicated) && (!IsRefused(err) || HasCode(err, "UNBLOCKED"))
 	return MayRetry(err) || replicas || delayed

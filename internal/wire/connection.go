@@ -32,7 +32,7 @@ type connection struct {
 
 	// Only the present user writes these.
 	failed bool          // the last request had no connection
-	rest   time.Duration // until when none is made unless it is needed
+	rest   time.Duration // until then, none is made unless it is needed
 	batch  batch         // the commands of the present exchange
 	left   time.Duration // when mayLeave last returned true
 

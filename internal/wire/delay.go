@@ -101,7 +101,7 @@ func (h *history) check(ctx context.Context, cn *redis.Conn) error {
 }
 
 // see records a history that is known on the server since age. If it was seen before, its
-// delay stays as it is, also if the server's clock was set meanwhile.
+// delay stays as it is, even if the server's clock was set meanwhile.
 func (h *history) see(known string, offset int64, age time.Duration, reason string) {
 	h.mu.Lock()
 	same := h.known == known

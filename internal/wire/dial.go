@@ -125,7 +125,7 @@ func (d *dialer) reach(ctx context.Context, network, addr string) (net.Conn, err
 	ended := make(chan result)
 	go func() {
 		r := result{err: errDialExits}
-		defer func() { // also if the Dialer ends the goroutine
+		defer func() { // even if the Dialer ends the goroutine
 			d.mu.Lock()
 			d.running--
 			d.mu.Unlock()

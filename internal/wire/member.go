@@ -39,7 +39,8 @@ var errAbsent = errors.New("lockcore: the server did not answer, and the next tr
 // attempt: nothing had to be sent.
 var ErrUnreached = errors.New("lockcore: the server got no request of this attempt")
 
-// ask sends one request. A server that got no request of an attempt needs none that ends it.
+// ask sends one request. It does not send the end of an attempt to a server that got no request of
+// that attempt.
 func (m *member) ask(r Request, timeout time.Duration) Answer {
 	if r.late == nil {
 		if !r.trail.sending(m.number) {

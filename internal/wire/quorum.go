@@ -206,7 +206,8 @@ func (q *Quorum) Messages(string) Messages { return quorumMessages{q} }
 // Scan is refused: each server has other keys.
 func (q *Quorum) Scan(context.Context, Scan) error { return errNotCounted }
 
-// Close ends all requests. Releases that are sent again are dropped: locks expire.
+// Close ends all requests. It also drops the releases that some servers have not received yet: the locks
+// there expire.
 func (q *Quorum) Close() {
 	q.mu.Lock()
 	q.closed = true

@@ -126,7 +126,7 @@ func (c *cluster) Scan(ctx context.Context, scan Scan) error {
 	scan.Within -= time.Since(began) // of the whole call, if no server answers
 	ctx, cancel := context.WithCancel(ctx)
 	pages, left := make(chan page), make(chan struct{})
-	defer func() { // also if Found panics
+	defer func() { // even if Found panics
 		close(left)
 		cancel()
 	}()

@@ -34,7 +34,7 @@
 --
 -- Twice is safe: an attempt with an entry gets the same token again (unless that is the
 -- ended one), and the entry is extended to the full ttl. An attempt in the queue keeps its
--- place. An attempt that got {8} has left the queue. It joins again and gets {8} again.
+-- place. An attempt that got {8} is no longer queued. It joins again and gets {8} again.
 local lock, fence, queue, seen, tomb = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local me, ttl, ask, keep, ended, channels = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5]), ARGV[6]
 

@@ -1,5 +1,5 @@
--- The queue of a name: `queue` orders the attempts, and `seen` contains until when (ms,
--- server clock) each one counts as alive. The field `!` of `seen` has notes, one a line:
+-- The queue of a name: `queue` orders the attempts, and `seen` contains the time (ms,
+-- server clock) up to which each one counts as alive. The field `!` of `seen` has notes, one a line:
 -- `<process> <until>` for the last processes that were granted the lock and have sent no
 -- request since. If <until> (ms) has passed, the process is frozen or dead, with all its
 -- waiters. `<process> -<until>` is the same for a process that was called after another one
@@ -94,7 +94,7 @@ local function notify_processes(lock, queue, kind, rest, known, me)
   return reached
 end
 
--- note_grant notes until when a process must confirm a grant. It returns for how long (ms) the
+-- note_grant notes the time by which a process must confirm a grant. It returns for how long (ms) the
 -- grant lasts. After another grant has lapsed, more processes may be frozen. They must not
 -- cost one grant each. So all processes ahead of `me` are called once: each must send a
 -- request within CALL, and the grant lasts as long. time: of an earlier grant by this script.

@@ -1,8 +1,8 @@
 -- quorum_state: return the state of one server of a quorum. A server that may have lost
--- data gets a number for its return, which quorum_join requires.
+-- data stores a random text, which quorum_join must send to make it a member again.
 --
 -- KEYS[1] marker  hash, the state of this server, see quorum_join
--- ARGV[1] return  a random text that was never used
+-- ARGV[1] return  a new random text
 --
 -- Returns {run, state, list, left, longest, top, return, id, servers, former}, all texts. run
 -- identifies the process. state is 'member', or 'lost' for a server without data of this run. list
@@ -10,7 +10,7 @@
 -- (ms) is how long it grants nothing. longest (ms) is the longest TTL, top the greatest committed
 -- token. '' if there is none.
 --
--- Twice is safe: the number of a return stays until the server is let in or loses data.
+-- Twice is safe: the text stays until the server is a member again or loses data.
 local marker, id = KEYS[1], ARGV[1]
 
 --@include member

@@ -24,7 +24,7 @@ import (
 //	renewal  it writes the record to each server that has an older one, or none
 //	read     of the answers of a majority, the one with the greatest token. Each majority has a
 //	         server with the record of the last claim, unless that server has lost data
-//	end      it is written to all servers. One of them is enough for a reader that asks it
+//	end      it is written to all servers. A reader that gets the answer of one of them sees it
 //
 // A server that has lost data does not count for readers before it is let in again. While it
 // waits, the renewals of the leader write the record there.

@@ -20,7 +20,7 @@ type Act struct {
 }
 
 // Acts returns the newest n acts of operators, newest first. The newest hundred are kept, for as
-// long as an idle ledger. A call that changed nothing is none.
+// long as an idle ledger. A call that changed nothing is not listed.
 func (l *Ledger) Acts(ctx context.Context, n int) ([]Act, error) {
 	const op = "acts"
 	if n < 1 {

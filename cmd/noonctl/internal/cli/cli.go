@@ -122,7 +122,8 @@ Exit codes:
     76   run: the lease ended while the command ran, and the command was stopped; elect, cron: this
          happened while they were asked to end
     77   the Redis user lacks a right, or the password is wrong
-    126  run, elect, cron: their command cannot be executed; 127: it was not found
+    126  run, elect, cron: their command cannot be executed
+    127  run, elect, cron: their command was not found
     130  interrupted
 
 run and elect otherwise exit with the code of their command, and with 128 + N if signal N

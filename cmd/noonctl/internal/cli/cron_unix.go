@@ -71,11 +71,11 @@ Its exit code is the outcome:
          is tried again, and if no attempt succeeds, the tick is recorded as unknown
     any other code, or a signal: failed, and not tried again
 
-The end of its standard error stands in the history.
+The history contains the end of its standard error.
 
 If the lease of the run ends, the process group of the command gets SIGTERM, and SIGKILL after a fifth
-of --ttl. The lease ends by that time before its TTL, so the command has ended when another replica may
-start. At --run-timeout, it gets SIGTERM, and SIGKILL after --kill-after. On HUP, INT, QUIT or TERM,
+of --ttl. noonctl ends the lease that much earlier than its TTL, so the command has ended when another replica
+may start. At --run-timeout, it gets SIGTERM, and SIGKILL after --kill-after. On HUP, INT, QUIT or TERM,
 cron claims no further tick and waits for the command for --drain, which then gets SIGTERM. If the lease
 ends meanwhile, the exit code is 76. As with run, the command has ended when all processes of its
 group have: a run, and the next attempt at it, waits for them.`,

@@ -21,7 +21,7 @@ func (a *app) historyCommand() *cobra.Command {
 	var since, output string
 	var limit int
 	cmd := &cobra.Command{
-		Use: "history JOB", Short: "Show the runs of a job that have ended, the ticks that did not run, and what operators did",
+		Use: "history JOB", Short: "Show the ended runs of a job, its skipped ticks, and the requests of operators",
 		Long: `history shows the newest entries of the job's ledger, newest first. Each is a run that ended, or
 consecutive ticks that were skipped for one reason. JobConfig.KeepRuns limits how many entries
 are kept (by default 100).

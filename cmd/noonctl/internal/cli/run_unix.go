@@ -58,8 +58,8 @@ which run passes on the signals HUP, INT, QUIT, TERM, USR1, USR2 and WINCH. run 
 all processes of the group have ended, also those that the command leaves behind.
 
 If the lease ends before that, because Redis did not answer in time or somebody has released the
-lock, the group gets SIGTERM, and after --kill-after SIGKILL. The lease ends by that time before its
-TTL, so the group has ended when Redis hands the lock to another client. The exit code is then 76.
+lock, the group gets SIGTERM, and after --kill-after SIGKILL. noonctl ends the lease --kill-after
+earlier than its TTL, so the group has ended when Redis grants the lock to another client. The exit code is then 76.
 A second process of noonctl, command-guard, sends SIGKILL in time even if run is killed or frozen.
 
 Not guaranteed: processes that run as another user or leave the group are neither awaited nor ended.

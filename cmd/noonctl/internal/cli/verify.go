@@ -38,8 +38,8 @@ It reports the ticks that are
     extra      not in the schedule that was in use
 
 A tick that was run again ("noonctl rerun") counts as its newest entry. Ticks that are running are not
-judged. JobConfig.KeepRuns limits the history (by default 100 entries). Of a time whose older entries
-were dropped, or whose schedule is not known, only the entries that are kept are judged. --since
+judged. JobConfig.KeepRuns limits the history (by default 100 entries). Where older entries were
+dropped, or the schedule is not known, only the entries that are kept are judged. --since
 limits the time.
 
 The exit code is 0 if all ticks succeeded once, and 65 if not. It is 66 if a part of the time could not

@@ -1,9 +1,9 @@
--- leader_claim: write down who leads, at the beginning of a term.
+-- leader_claim: write the record of the leader, at the beginning of a term.
 --
 -- KEYS[1] lock      string, the holder's attempt
 -- KEYS[2] leader    hash, the record
 -- ARGV[1] me        the attempt that holds the lock
--- ARGV[2] ttl       ms, of the lock, to be told; the lock's end is not moved
+-- ARGV[2] ttl       ms, of the lock, for the record; the lock's end is not moved
 -- ARGV[3] token     fencing token of the lease
 -- ARGV[4] holder    identity to be shown
 -- ARGV[5] metadata  JSON object
@@ -13,7 +13,7 @@
 --         {0}                  the lock is not mine (any more): lost
 --         {-1}                 the record is of a newer version: left alone
 --
--- Twice is safe: a record of this token is told again, and stays.
+-- Twice is safe: if the record has this token, it stays, and its term and time are returned.
 local lock, leader = KEYS[1], KEYS[2]
 local me, ttl, token, holder, metadata, channel = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 

@@ -5,7 +5,7 @@
 -- KEYS[3] leader   hash, the record
 --
 -- Returns {left ms, fence or nil, field, value, field, value, …}  left: of the
---         lock, whoever holds it; negative if nobody does. The leader of the
+--         lock, of any holder; negative if nobody holds it. The leader of the
 --         record leads while left is positive and fence is its token: a grant to
 --         another moves the counter. The counter ends a week after a grant, so that
 --         without one the lock is still of the last.

@@ -5,8 +5,8 @@
 -- KEYS[3] marker  hash, the state of this server, see quorum_join
 -- ARGV[1] list    the name of the list of servers that the client has
 --
--- Returns {1, left ms, server ms, field, value, field, value, …}  left: of the lock, whoever
---                    holds it; negative if nobody does
+-- Returns {1, left ms, server ms, field, value, field, value, …}  left: of the lock, of
+--                    any holder; negative if nobody holds it
 --         {8}, {9}   this server may have lost the record, see part_member.lua
 --
 -- Twice is safe: it only reads.

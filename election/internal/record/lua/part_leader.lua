@@ -3,7 +3,7 @@
 -- written by others, see leader_resign.lua.
 --
 --   v         1, the version of this form
---   holder    identity of the leader; empty: it has resigned, and nobody followed
+--   holder    identity of the leader; empty: it has resigned, and there is no next leader
 --   token     fencing token of its lease
 --   term      how many leaderships there were, this one included
 --   acquired  ms, server clock, when it began to lead
@@ -20,7 +20,7 @@ local function server_ms()
   return string.format('%.0f', tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000))
 end
 
--- announce tells whoever watches that the leader changed. A hint, so that an ACL
+-- announce notifies watchers that the leader changed. A hint, so that an ACL
 -- that forbids it stops nothing.
 local function announce(channel, what)
   redis.pcall('PUBLISH', channel, what)

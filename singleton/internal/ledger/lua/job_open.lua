@@ -20,7 +20,7 @@
 -- ARGV[11] next   ms, the next tick as the caller computes it; '' if unknown
 -- ARGV[12] sched  the fingerprint of the schedule in the caller
 -- ARGV[13] spec   the schedule in a form that a later version can read
--- ARGV[14] upto   ms, until when the caller has counted the due ticks of the former
+-- ARGV[14] upto   ms, the time up to which the caller has counted the due ticks of the former
 --                 schedule; '' if it has not
 -- ARGV[15] seen   ms, the newest accounted tick on which that count is based
 -- ARGV[16] first  ms, the first such tick; '' if there is none

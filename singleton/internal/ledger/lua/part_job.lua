@@ -13,7 +13,7 @@
 --   open  hash:  tick -> record of a run that has not ended. unsure: '1' if an attempt may
 --                have taken effect and no success was recorded, because its holder died
 --                during the work or did not know; seen: when its holder sent its last
---                request; til: until when it is held, without a renewal; ttl: how long (ms) a
+--                request; til: when its hold ends, unless it is renewed; ttl: how long (ms) a
 --                renewal holds it; held: since when runs are held without a gap; tries: the
 --                attempts that have ended, oldest
 --                first: attempt, holder, token, start, end, error. Of more than TRIES, the
