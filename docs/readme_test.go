@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/go-logr/logr"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/noonlock/noonlock/election"
@@ -25,8 +26,8 @@ var thisFile string
 
 // The bodies of these functions are the code of README.md.
 
-func readmeDo(ctx context.Context, rdb *redis.Client, db *sql.DB) error {
-	client, err := lockcore.New(rdb, lockcore.Config{}) // rdb is your *redis.Client
+func readmeDo(ctx context.Context, rdb *redis.Client, db *sql.DB, logger logr.Logger) error {
+	client, err := lockcore.New(rdb, lockcore.Config{Logger: logger}) // rdb is your *redis.Client
 	if err != nil {
 		return err
 	}
@@ -36,11 +37,11 @@ func readmeDo(ctx context.Context, rdb *redis.Client, db *sql.DB) error {
 	})
 }
 
-func readmeElection(ctx context.Context, client *lockcore.Client) error {
+func readmeElection(ctx context.Context, client *lockcore.Client, logger logr.Logger) error {
 	elector, err := election.NewLeaderElector(client, "controller", election.Callbacks{
 		OnStartedLeading: func(ctx context.Context) { control(ctx) }, // returns when ctx ends
 		OnStoppedLeading: func() {},
-	}, election.Config{})
+	}, election.Config{Logger: logger})
 	if err != nil {
 		return err
 	}
@@ -48,6 +49,7 @@ func readmeElection(ctx context.Context, client *lockcore.Client) error {
 }
 
 func readmeJob(ctx context.Context, runner *singleton.Runner, once *sqlonce.Once) error {
+	// runner is from singleton.NewRunner(client, singleton.Config{Logger: logger})
 	err := runner.Add("lottery", "0 12 * * *", func(ctx context.Context, run singleton.Run) error {
 		_, err := once.Do(ctx, run.Marker(), drawTenWinners) // refuses a stale token
 		return err

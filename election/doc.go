@@ -5,7 +5,7 @@
 //		OnStartedLeading: func(ctx context.Context) { work(ctx) },
 //		OnStoppedLeading: func() { log.Info("stopped leading") },
 //		OnNewLeader:      func(identity string) { log.Info("new leader", "identity", identity) },
-//	}, election.Config{})
+//	}, election.Config{Logger: logger}) // without a Logger, nothing is logged
 //	err = le.Run(ctx)
 //
 // # Guarantees

@@ -26,7 +26,8 @@ type Config struct {
 	// UTF-8 without control characters. Default: the host name and a random suffix.
 	Identity string
 
-	// Logger receives events that an operator should see. Its zero value discards them.
+	// Logger receives events that an operator should see, such as lost leases. Its zero value
+	// discards them, so set it in every program.
 	// Successful acquisitions and renewals are not logged. A separate goroutine calls the
 	// Logger, so a Logger that blocks delays no lock. Up to 10,000 lines are queued, and
 	// further lines are dropped and counted. Close waits up to 1 s for the queue.

@@ -1,7 +1,7 @@
 // Package lockcore provides distributed locks on Redis. A held lock is a [Lease]: it has
 // a context that ends in time and a fencing token that a database can check.
 //
-//	c, err := lockcore.New(rdb, lockcore.Config{})
+//	c, err := lockcore.New(rdb, lockcore.Config{Logger: logger}) // without a Logger, nothing is logged
 //	m, err := c.Mutex("orders", lockcore.LeaseConfig{TTL: 10 * time.Second})
 //	lease, err := m.Lock(ctx) // waits in the queue
 //	defer lease.Unlock(ctx)

@@ -2,7 +2,7 @@
 // one copy of a long-running function ([Daemon]), and tasks that one replica does at
 // start-up while the others wait ([Once]).
 //
-//	r, err := singleton.NewRunner(client, singleton.Config{})
+//	r, err := singleton.NewRunner(client, singleton.Config{Logger: logger}) // without a Logger, nothing is logged
 //	err = r.Add("lottery", "0 12 * * *", draw, singleton.JobConfig{TimeZone: shanghai})
 //	err = r.Run(ctx) // on every replica
 //

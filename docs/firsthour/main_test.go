@@ -1,0 +1,74 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
+)
+
+// docs/FIRST_HOUR.md shows this program.
+func TestPageShowsThisProgram(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../FIRST_HOUR.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	source, err := os.ReadFile("main.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, program, _ := strings.Cut(string(source), "\n") // without its comment
+	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(string(page), -1)
+	if len(blocks) != 1 || blocks[0][1] != program {
+		t.Errorf("FIRST_HOUR.md has %d blocks of Go; want one, which is main.go without its comment", len(blocks))
+	}
+	if lines := strings.Count(string(page), "\n"); lines > 120 {
+		t.Errorf("FIRST_HOUR.md has %d lines; want at most 120", lines)
+	}
+}
+
+// The second of two programs waits for the first one. A third one waits for a minute, as long as
+// somebody else holds the lock.
+func TestProgram(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		server := lockcoretest.NewRedis(t)
+		ended := make(chan error, 2)
+		for range 2 {
+			go func() { ended <- run(t.Context(), server.Client()) }()
+		}
+		start := time.Now()
+		for range 2 {
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		}
+		if took := time.Since(start); took < 20*time.Second || took > 25*time.Second {
+			t.Errorf("two programs took %v", took)
+		}
+
+		client, err := lockcore.New(server.Client(), lockcore.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer client.Close(t.Context())
+		m, err := client.Mutex("reindex", lockcore.LeaseConfig{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := m.Lock(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		start = time.Now()
+		if err := run(t.Context(), server.Client()); !errors.Is(err, lockcore.ErrNotAcquired) || time.Since(start) < time.Minute {
+			t.Errorf("after %v: %v", time.Since(start), err)
+		}
+	})
+}
