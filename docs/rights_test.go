@@ -54,7 +54,7 @@ func TestRightsAreReportedAlike(t *testing.T) {
 	t.Parallel()
 	const noMutex = -1 // a document without the list of a Mutex
 	var mutex [][]string
-	for path, at := range map[string]int{"../lockcore/doc.go": 0, "../singleton/doc.go": 2, "SECURITY.md": 0, "../election/doc.go": noMutex} {
+	for path, at := range map[string]int{"../lockcore/doc.go": 0, "../singleton/doc.go": 1, "SECURITY.md": 0, "../election/doc.go": noMutex} {
 		lists := ruleLists(t, path)
 		if len(lists) <= max(at, 0) {
 			t.Fatalf("%s has %d lists of rights", path, len(lists))

@@ -107,15 +107,8 @@
 // and without limit while the job is paused. The ledger of a Once has the name
 // "job/once/NAME". A Daemon has no ledger: it is a lock.
 //
-// With ACLs, a user needs these rights. For a Runner, and for a Job that pauses, resumes,
+// With ACLs, a user needs these rights. For a Runner, a Once, and a Job that pauses, resumes,
 // triggers and watches:
-//
-//	~noonlock:* resetchannels &noonlock:ch:* &noonlock:job:* -@all +evalsha
-//	+eval +time +lrange +subscribe +unsubscribe +ping +publish +exists +get +set
-//	+hget +hset +hdel +hmget +hkeys +hgetall +hexists +hlen +lpush
-//	+ltrim +llen +pttl +pexpire +persist
-//
-// For a Once:
 //
 //	~noonlock:* resetchannels &noonlock:ch:* &noonlock:job:* -@all +evalsha
 //	+eval +time +lrange +subscribe +unsubscribe +ping +publish +exists +get +set
@@ -133,7 +126,7 @@
 // +cluster|slots +cluster|info +asking +ssubscribe +sunsubscribe +spublish.
 // MinReplicas needs +wait. LockDelay needs +info +get +set +time.
 //
-// A user for several of them needs the rights of all. Without subscribe or publish everything works,
-// but replicas notice changes only when they check. Any other missing permission is an error
-// that is logged or returned. No tick runs twice because of it.
+// A user for several of them needs the rights of all. Without subscribe or publish, replicas notice
+// changes only when they check. Any other missing right is an error that is logged or returned. No
+// tick runs twice because of it.
 package singleton
