@@ -26,12 +26,12 @@
 //
 // # Not guaranteed
 //
-//   - Work that ignores its context does not stop. A resource that must never see two
-//     leaders has to refuse a token smaller than the greatest it has seen (TermFrom).
+//   - Work that ignores its context does not stop. If two leaders at a time can do harm, the
+//     resource must refuse a token smaller than the greatest one it has seen (TermFrom).
 //   - If the server loses data, as in a failover to a replica that lagged, two replicas may
 //     lead until the first one's next renewal. The second one has the greater token.
 //   - If DrainTimeout is set and the work overruns it, two replicas may work at a time.
-//   - A candidate that no message reaches loses its turn.
+//   - A candidate that does not receive messages loses its turn.
 //   - On a Client of lockcore.NewQuorum, candidates have no order, and TransferTo is refused.
 //     After Resign, the elector campaigns again after RetryPeriod. docs/SAFETY.md says what a
 //     reader of the record gets while servers are away.
@@ -62,7 +62,7 @@
 //	next leader      LeaseDuration (15 s) after that renewal, counted by the server.
 //	time to stop     LeaseDuration − RenewDeadline = 5 s, less 1 % of LeaseDuration + 2 ms for
 //	                 clocks that run at different rates.
-//	hand-over        The next leader starts a few round trips after the work has returned.
+//	handover         The next leader starts a few round trips after the work has returned.
 //	dead leader      The next replica leads within LeaseDuration and a round trip.
 //	outage           An outage of up to RenewDeadline - RetryPeriod - 0.1 s (7.9 s) does not
 //	                 end leadership. The old connections need not work after it, if new ones
@@ -97,10 +97,10 @@
 //	a grant's message is lost     The candidate finds the grant at its next check.
 //	the message of a new leader   The record is read when the subscription is back, or after
 //	is lost                       66 LeaseDurations.
-//	the record is deleted         The next renewal writes it again, without an operator's request.
-//	an operator's request to      The leader finds it at its next renewal. If it dies before, no
-//	resign: its message is lost   later leader resigns.
-//	two replicas, one identity    They are two candidates: each lease has a secret of its own.
+//	the record is deleted         The next renewal writes it again. An operator's request is lost.
+//	the message about a request   The leader finds the request at its next renewal. If it dies
+//	to resign is lost             before that, later leaders do not resign.
+//	two replicas, one identity    They are two candidates, because each lease has its own secret.
 //	the server is unavailable     Leaders stop in time. When it is back, all replicas campaign
 //	                              again, in the same order if it kept the queue.
 //	the Client is closed          Run returns lockcore.ErrClosed.

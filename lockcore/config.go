@@ -45,9 +45,9 @@ type Config struct {
 	// their tokens for a week. At least 1 min. Default 2 h.
 	TokenRetention time.Duration
 
-	// LockDelay is how long nothing is granted after the server may have lost data. Leases that
-	// were lost with the data have then ended, so that no second one is valid beside them.
-	// Leases that the server still has are renewed meanwhile. Lock waits, and TryLock returns
+	// LockDelay is the time for which nothing is granted after the server may have lost data.
+	// Leases that were lost with the data end meanwhile, so that two leases are never valid at the
+	// same time. Leases that the server still has are renewed. Lock waits, and TryLock returns
 	// a *DelayError. Elections, claims of jobs, Daemons and Onces wait, too.
 	//
 	// Set it to the longest TTL that any program uses on the server, and to the same value in all
@@ -98,8 +98,8 @@ type LeaseConfig struct {
 	// the last of many contexts that end at one instant would end too late.
 	ValidFor time.Duration
 
-	// MaxHold stops renewals that long after the acquisition, so that stuck work does not
-	// hold the lock for ever. The lease then expires within one TTL, with ErrMaxHold. It
+	// MaxHold is the time after the acquisition at which renewals stop, so that stuck work does
+	// not hold the lock for ever. The lease then expires within one TTL, with ErrMaxHold. It
 	// must be 0 if NoRenewal is set. Default 0: no limit.
 	MaxHold time.Duration
 
@@ -109,10 +109,10 @@ type LeaseConfig struct {
 	// MinReplicas is the number of replicas that must acknowledge each grant and each renewal
 	// before it counts (WAIT). So a lease survives the loss of the primary if one of these
 	// replicas is promoted: see docs/SAFETY.md. A grant that too few replicas acknowledge in
-	// time is given back, with ErrNotReplicated. A renewal does then not extend the lease, and
-	// is retried until the lease ends. After the slot of its name has moved to another primary
-	// of a cluster, the lease ends within a third of TTL, at most 3 s, if the replicas there do
-	// not acknowledge a renewal. A request waits for the replicas for at most a sixth
+	// time is given back, with ErrNotReplicated. A renewal that too few acknowledge does not
+	// extend the lease, and is retried until the lease ends. In a cluster, the slot of a name may
+	// move to another primary. If the replicas there do not acknowledge a renewal, the lease ends
+	// within a third of TTL, at most 3 s. A request waits for the replicas for at most a sixth
 	// of TTL: from 25 ms to 1.5 s. Default 0: the primary alone decides.
 	MinReplicas int
 

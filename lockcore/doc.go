@@ -39,8 +39,8 @@
 //
 // # Not guaranteed
 //
-//   - Work that ignores its context does not stop. A resource that must never see two
-//     writers has to refuse a token smaller than the greatest it has seen.
+//   - Work that ignores its context does not stop. If two writers at a time can do harm, the
+//     resource must refuse a token smaller than the greatest one it has seen.
 //   - A lock does not survive the loss of the server's data: a failover to a replica that
 //     lagged, an eviction, a restart without persistence. Two leases may then be valid until
 //     the first one's next renewal, which reports the loss. The second lease has the
@@ -49,19 +49,19 @@
 //   - If the server's clock is set back, keys live longer, so locks are free later.
 //   - A waiter whose process does not answer loses its turn.
 //   - Waiters can starve if an owner keeps acquiring again before it releases.
-//   - Callers that use the same owner are not kept apart: each may acquire while another
-//     one writes.
-//   - Tokens do not order reads: an owner that reads without a break keeps its old token,
-//     although later readers have greater ones.
+//   - Two callers with the same owner do not exclude each other: one may acquire while the
+//     other writes.
+//   - Tokens do not order reads: an owner keeps its token while it has any read lease, although
+//     readers that came later have greater ones.
 //
 // # Timing
 //
 //	validity       A lease is valid until t0 + TTL - margin. t0 is the time just before the
 //	               request that granted or renewed the lease was sent. So the lease ends
 //	               before the server's TTL, however slow the network was.
-//	round trip     It may take almost a third of the TTL, at most 3 s. In a cluster, it must
-//	               be shorter than 1.5 s, with Sentinels than 1 s, and with NewQuorum than a
-//	               fifth of the TTL and 1.5 s. Beyond that, errors say that there was no answer.
+//	round trip     A request times out after a third of the TTL, at most 3 s. In a cluster, a
+//	               round trip must be shorter than 1.5 s, with Sentinels shorter than 1 s, and
+//	               with NewQuorum shorter than 1.5 s and a fifth of the TTL.
 //	margin         1 % of the TTL + 2 ms, for clocks that run at different rates.
 //	renewal        Every TTL/3. A refused renewal is retried after TTL/48. An unanswered
 //	               renewal is retried before half of the remaining validity has passed. A
@@ -71,11 +71,11 @@
 //	               ends them up to 20 ms earlier (LeaseConfig.ValidFor). With a TTL below
 //	               2 s, they survive an outage that is shorter by as much.
 //	dead holder    The next waiter gets the lock one TTL and one round trip after the holder's
-//	               last renewal. A dead reader delays writers for its own TTL only, and a dead
-//	               writer delays readers for its own.
-//	dead waiter    It delays nobody once its connection is closed. A frozen process delays
-//	               the queue by one second: it does not confirm its grant, and then all its
-//	               waiters are skipped. Up to 32 more frozen processes cost 0.25 s together.
+//	               last renewal. Only the TTL of the dead holder's lease counts, for
+//	               readers and writers.
+//	dead waiter    It does not delay others when its connection is closed. A frozen process
+//	               delays the queue by one second: it does not confirm its grant, and then all
+//	               its waiters are skipped. Up to 32 more frozen processes cost 0.25 s together.
 //	many leases    Acquire, renew and release of a ReentrantMutex or RWMutex cost the same
 //	               however many leases exist.
 //

@@ -9,29 +9,10 @@ import (
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
-// The key schema, version 1. Every key of a name is built here, as
-// <prefix>:{<name>}:<part>. The braces put all parts into one slot of a cluster.
-//
-//	lock       string  the holder's attempt, with the lease's TTL; a sorted set for a
-//	                   lock with owners, see part_owned.lua
-//	fence      string  the counter of fencing tokens. Its TTL is Config.TokenRetention, a
-//	                   week for jobs and elections, and more if it is ahead of the clock
-//	queue      zset    the waiting attempts in order of arrival
-//	seen       hash    attempt -> alive until (server ms), see part_queue.lua
-//	tomb:<n>   string  tombstone: the attempt was abandoned, and a request of it may still
-//	                   arrive
-//	forced     hash    attempt -> who has released it by force, and why; as long as the
-//	                   lock would have lasted
-//	releases   list    the newest releases by force, see lock_force.lua; a week
-//	never      none    never exists, see lock_rights.lua
-//
-// With Config.LockDelay, <prefix>:history is a string, see lock_history.lua. In a cluster, each
-// primary has one, <prefix>:{<tag>}:history. The tag puts it into a slot of the primary.
-//
-// The channel of a Client is <prefix>:ch:<process>. In a cluster it has one for each name that
-// it waits for, <prefix>:{<name>}:ch:<process>, in the slot of the keys. Scripts get all keys
-// and the prefix of the channels as arguments. The packages above define the keys and channels of their
-// own records.
+// The key schema, version 1. docs/ARCHITECTURE.md, "Keys", describes the keys and channels. Every key of
+// a name is built here, as <prefix>:{<name>}:<part>. The braces put all parts into one slot of a
+// cluster. Scripts get all keys and the prefix of the channels as arguments. The packages above define
+// the keys and channels of their own records.
 type keyring struct {
 	prefix  string
 	sharded bool // as in a cluster

@@ -17,7 +17,7 @@
 //
 //   - A tick never runs before it is due on the server's clock. After the end of a run
 //     was recorded, its tick never runs again, even if a replica is late, frozen, or has a
-//     wrong clock. Only Job.Rerun runs a tick again, and none that has succeeded.
+//     wrong clock. Only Job.Rerun can run a tick again, and it refuses a tick that succeeded.
 //   - At most one attempt at a tick has a valid lease. Its fencing token is greater
 //     than all tokens that other replicas got for this job before.
 //   - Each tick is accounted for once: it is recorded with its outcome, or as skipped with
@@ -35,8 +35,8 @@
 //   - If work ignores its context and uses neither a marker nor a key, only a token
 //     check at the resource stops it. Tokens follow the order of claims. Where ticks
 //     may overlap, compare tokens within one tick only: see Run.Overlap.
-//   - "failed" does not mean without effect. It means that each attempt returned an error. The
-//     outcome is "unknown" if no attempt succeeded and one of them died, could not record its
+//   - The outcome "failed" means that each attempt returned an error, and not that the work had no
+//     effect. The outcome is "unknown" if no attempt succeeded and one of them died, could not record its
 //     success, or returned ErrUnknownOutcome.
 //   - Ticks that are due during an outage of the server run later, as far as CatchUp and
 //     StartingDeadline allow.
@@ -65,15 +65,15 @@
 //	cost of a tick  One claim and one check per replica, and one completion.
 //	between ticks   One check every 30 s, so a lost message delays nothing for longer.
 //	deploy          The newer definition takes over when one of its replicas has lived for
-//	                5 s, or at once if no other replica can run the job. When the newer one
-//	                has no replica left, the older one takes over again: at once after a
-//	                stop, and 15 to 20 s after a death.
+//	                5 s, or at once if no other replica can run the job. If the replicas of
+//	                the newer one stop, the older one takes over at once. If they die, it
+//	                takes 15 to 20 s.
 //
 // # Failures
 //
 //	two replicas claim a tick    One claim is granted. The others wait for its end.
 //	a claim's reply is lost      The claim is sent again under the same id and granted once. If
-//	                             it is abandoned, it counts as no attempt.
+//	                             it is abandoned, it does not count as an attempt.
 //	a completion's reply is lost It is sent again and recorded once.
 //	the holder is paused         Its context is done at its first use after the pause. Its
 //	                             completion is refused if another attempt has ended.
@@ -83,8 +83,8 @@
 //	the lease is lost            The context is done with the cause. Another replica may claim
 //	                             the tick.
 //	the run cannot be recorded   Recording is retried. If the lease ends first, another replica
-//	                             runs the tick again. If all those attempts fail although the
-//	                             work succeeded here, the tick is recorded as unknown.
+//	                             runs the tick again. If its attempts fail, the tick is recorded
+//	                             as unknown, because the work has succeeded once.
 //	the outcome is unknown       The run is retried like a failure, and recorded as unknown.
 //	a run is canceled            Its context ends at once, or at the next renewal if the message is
 //	                             lost. It is recorded and not retried.

@@ -30,7 +30,7 @@ type Config struct {
 
 	// ValidFor is how long the lease on a tick is valid here after its last renewal was sent. A smaller
 	// value leaves the work more time to stop before another replica may start: see
-	// lockcore.LeaseConfig. Default and maximum: TTL less a margin for clocks, 1 % of TTL + 2 ms.
+	// lockcore.LeaseConfig. Default and maximum: as there.
 	ValidFor time.Duration
 
 	// MinReplicas is the number of replicas that must acknowledge each claim, renewal and

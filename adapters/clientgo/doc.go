@@ -34,7 +34,7 @@
 //     fencing token with which a resource could refuse the older leader. LeaderTransitions is
 //     not a fencing token: it restarts when the record was lost.
 //   - The context of OnStartedLeading is not done as soon as the leadership is lost. It lasts
-//     until the elector has failed to renew for RenewDeadline, also after a pause of the
+//     until the elector has failed to renew for RenewDeadline, even after a pause of the
 //     process beyond its lease. With ReleaseOnCancel it lasts up to six RequestTimeouts
 //     (2.4 s) longer while Redis does not answer. Lock.Bind returns a context that ends in
 //     time.

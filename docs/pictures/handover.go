@@ -1,8 +1,8 @@
 package main
 
-// handover shows the three commands of a hand-over.
+// handover shows the three commands of a handover.
 func handover() string {
-	c := newCanvas(340, "A hand-over: three commands, for any number of waiters")
+	c := newCanvas(340, "A handover: three commands, for any number of waiters")
 	const holder, server, next, third = 60, 140, 220, 300
 	c.lane(holder, "holder", 90)
 	c.lane(server, "Redis", 90)

@@ -9,7 +9,7 @@ import (
 type Gate struct{ entered atomic.Bool }
 
 // Enter reports whether no other Run is inside. Call leave when Run returns: it writes the
-// last log lines with flush, also after the end of ctx, and opens the gate.
+// last log lines with flush, even after the end of ctx, and opens the gate.
 func (g *Gate) Enter(ctx context.Context, flush func(context.Context)) (leave func(), ok bool) {
 	if !g.entered.CompareAndSwap(false, true) {
 		return nil, false

@@ -144,7 +144,7 @@ end
 
 -- notify_other tells a waiter of another process when a grant ends, as the process of the
 -- grant and that of the new head may be frozen. It considers the last waiter and the first
--- 32, so that the cost of a hand-over does not grow with the queue. This is for speed only:
+-- 32, so that the cost of a handover does not grow with the queue. This is for speed only:
 -- the process that made the grant checks it, too, unless it has ended since.
 local function notify_other(lock, queue, seen, granted, head, left, now)
   -- A plain search from where the process begins takes less time than process_of.

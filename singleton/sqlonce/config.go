@@ -49,7 +49,7 @@ type Config struct {
 	// than fn ever computes between two statements. Whole seconds, at least 1 s. Default 10
 	// s. It has no effect on SQLite.
 	IdleTimeout time.Duration
-	// LockTimeout is how long a statement, also one of fn, waits for a lock of the
+	// LockTimeout is how long a statement, including one of fn, waits for a lock of the
 	// database. It must be longer than IdleTimeout, otherwise a takeover times out before
 	// the database has ended the transaction of a suspended holder. After a timeout Do
 	// tries again. Whole seconds. Default IdleTimeout + 5 s.

@@ -9,7 +9,7 @@ import (
 	"github.com/noonlock/noonlock/internal/input"
 )
 
-// Markers returns the markers of the job with since ≤ Tick < until, ordered by Tick, also those of
+// Markers returns the markers of the job with since ≤ Tick < until, ordered by Tick, including those of
 // triggered runs.
 func (o *Once) Markers(ctx context.Context, job string, since, until time.Time) ([]Marker, error) {
 	if err := validateJob("job", job); err != nil {

@@ -92,7 +92,7 @@ func (l *Leadership) Resign(ctx context.Context) error {
 	if err := l.Unlock(ctx); err != nil {
 		return err
 	}
-	// The record must not delay the hand-over, so it is written afterwards, with one try. If
+	// The record must not delay the handover, so it is written afterwards, with one try. If
 	// that fails, the record is out of date, as after the death of a leader.
 	e := l.e
 	if ctx.Err() != nil {

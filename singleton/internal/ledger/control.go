@@ -124,7 +124,7 @@ func (l *Ledger) pause(ctx context.Context, op, pause string) error {
 	return opError(op, l.name, err)
 }
 
-// Trigger adds a run in addition to the schedule, also while the job is paused. The run
+// Trigger adds a run in addition to the schedule, even while the job is paused. The run
 // stays open until a replica claims it, like the run of a dead holder, and is recorded like
 // any other.
 // The errors are ErrNoLedger, ErrTriggers and ErrNewerSchema. If the error matches
@@ -151,7 +151,7 @@ func (l *Ledger) Trigger(ctx context.Context) (id RunID, err error) {
 }
 
 // Rerun opens a run again that ended as failed or unknown, or was skipped. A replica claims it
-// like the run of a dead holder, with a greater token, also while the job is paused. scheduled
+// like the run of a dead holder, with a greater token, even while the job is paused. scheduled
 // says that the tick is one of the schedule; without it, of several ticks that were skipped
 // together only the first and the last one are found. The errors are ErrNotEnded, ErrSucceeded,
 // ErrNoRun, ErrTriggers, ErrNoLedger and ErrNewerSchema. If the error matches

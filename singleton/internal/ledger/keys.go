@@ -2,18 +2,8 @@ package ledger
 
 import "github.com/noonlock/noonlock/internal/engine"
 
-// keys are the keys and channels of a job. All keys belong to one name, job/<job>:
-//
-//	job        hash    the state of the job, see part_job.lua
-//	open       hash    tick or trigger (ms) -> JSON of the run that has not ended
-//	runs       list    JSON of ended runs, newest first
-//	acts       list    JSON of what operators have done, newest first
-//	defs       list    JSON of the schedules and since when each was in use, newest first
-//	fence      string  counter of fencing tokens
-//	tomb:<id>  string  marks a run, start or trigger that was processed, for minutes
-//
-// The channels are <prefix>:job:<job>, <prefix>:job:<job>{begins} for the beginnings of
-// attempts, and <prefix>:job:<job>{cancels}. Names have no braces, so no channel is that of another job.
+// keys are the keys and channels of a job. All keys belong to one name, job/<job>.
+// docs/ARCHITECTURE.md, "Keys", describes them. Names have no braces, so no channel is that of another job.
 type keys struct {
 	job, open, runs, acts, defs, fence string
 	channel, begins, cancels           string

@@ -90,7 +90,7 @@ type clock struct {
 
 // Start is called when this replica leads. The leadership is released after it has returned.
 func (c clock) Start(ctx context.Context) error {
-	ctx, stop := c.lock.Bind(ctx) // done before another replica may lead, also after a pause
+	ctx, stop := c.lock.Bind(ctx) // done before another replica may lead, even after a pause
 	defer stop()
 	c.say("leading")
 	defer c.say("stopped")

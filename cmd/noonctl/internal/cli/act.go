@@ -29,7 +29,7 @@ The others are recorded as skipped, with the reason "paused".`,
 			return "resumed", j.Resume(ctx)
 		})
 	trigger := a.jobCommand("trigger", "Run a job once more, now",
-		`trigger requests one more run of the job, in addition to its schedule, also while it is
+		`trigger requests one more run of the job, in addition to its schedule, even while it is
 paused. A replica runs it at once, or after the current run if runs may not overlap. The printed
 tick is the name of the run in the history. If the outcome is unknown because Redis did not
 answer, look at "noonctl describe job" before you repeat the command: each trigger is a run of
@@ -58,9 +58,9 @@ Their replicas notice it at once by a message, and at the latest when they renew
 run, by default within a third of its TTL. A command of "noonctl cron" gets SIGTERM.
 
 A run is recorded as what its work then returns: succeeded, failed or unknown. It is not attempted
-again. If its replica dies before, the run is held for at most its TTL from the first request, also
-if the clock of the server was set back. Another replica then records it as unknown; so does a second
-cancel with --tick, also while the job is paused. With --tick, a run that waits for a replica ends at
+again. If its replica dies before that, the run is held for at most its TTL from the first request, even
+if the clock of the server was set back. Another replica then records it as unknown. A second cancel with
+--tick does the same, even while the job is paused. With --tick, a run that waits for a replica ends at
 once: as skipped if it had not begun, otherwise as unknown. "noonctl rerun" runs the tick again.`,
 		func(ctx context.Context, j *singleton.Job) (string, error) {
 			var run singleton.RunID
@@ -108,7 +108,7 @@ name, so an effect that commits with its marker (package sqlonce) or that uses N
 once, even if the former run took effect. A tick that has succeeded is refused. So is one that is
 not in the history.
 
-Any replica may claim the run, at once, or after the current run if runs may not overlap, and also
+Any replica may claim the run, at once, or after the current run if runs may not overlap, even
 while the job is paused. Its token is greater, and its attempts count from 1. If the outcome is
 unknown because Redis did not answer, repeat the command: it tells whether the tick runs.`,
 		func(ctx context.Context, j *singleton.Job) (string, error) {

@@ -35,7 +35,7 @@ The outcome is one of
                or canceled
 
 Below, it shows what operators have done to the job: pause, resume, trigger, rerun and cancel, with
-who, when and why. The newest 100 acts are kept. --since and --limit apply to both.`,
+the operator, the time and the reason. The newest 100 acts are kept. --since and --limit apply to both.`,
 		Args: exactly("JOB"), ValidArgsFunction: a.completeNames(jobKind, 1),
 		RunE: a.asks(func(ctx context.Context, args []string) error {
 			if limit < 1 || limit > longestHistory {

@@ -55,14 +55,14 @@ The command has these environment variables:
 
 Standard input, output and errors are those of run. The command has a process group of its own, to
 which run passes on the signals HUP, INT, QUIT, TERM, USR1, USR2 and WINCH. run holds the lock until
-all processes of the group have ended, also those that the command leaves behind.
+all processes of the group have ended, including those that the command leaves behind.
 
 If the lease ends before that, because Redis did not answer in time or somebody has released the
 lock, the group gets SIGTERM, and after --kill-after SIGKILL. noonctl ends the lease --kill-after
 earlier than its TTL, so the group has ended when Redis grants the lock to another client. The exit code is then 76.
 A second process of noonctl, command-guard, sends SIGKILL in time even if run is killed or frozen.
 
-Not guaranteed: processes that run as another user or leave the group are neither awaited nor ended.
+Not guaranteed: run does not wait for processes that run as another user or leave the group, nor end them.
 setsid, "set -m" in a shell, and timeout within a script without its option --foreground make a group
 of their own. Nothing is ended in time while the whole machine or container stands still. Only a
 check of the token protects the resource then.`,
