@@ -57,7 +57,11 @@ func joinCluster(tb testing.TB, all []*RedisServer, primaries int) *RedisCluster
 	for i, s := range c.Replicas {
 		of := c.ID(c.Primaries[i%primaries])
 		c.until(s, "the replica knows its primary", func() error {
-			return c.try(s, "cluster", "replicate", of)
+			err := c.try(s, "cluster", "replicate", of)
+			if err != nil {
+				c.Meet(s) // on a busy machine, a handshake may have timed out
+			}
+			return err
 		})
 	}
 	for _, s := range all {
