@@ -118,9 +118,11 @@ func (seen *inspected) only(before Inspection) (identities []string) {
 	return identities
 }
 
-// same reports whether two Holders are one lease, or leases of one owner with one token.
+// same reports whether two Holders are one lease, or leases of one owner with one token. Since
+// follows from the token and the time of the Inspection.
 func (h Holder) same(other Holder) bool {
 	h.TTL, other.TTL = 0, 0
+	h.Since, other.Since = time.Time{}, time.Time{}
 	return h == other
 }
 

@@ -102,6 +102,11 @@ func (c *Client) Inspect(ctx context.Context, name string) (Inspection, error) {
 	return seen, opError("inspect", name, err)
 }
 
+// newInspection returns that of a free lock. In JSON, its lists are empty, not null.
+func newInspection(name string) Inspection {
+	return Inspection{Name: name, Kind: LockFree, Holders: []Holder{}, Waiters: []Waiter{}}
+}
+
 // An inspected is an Inspection with the stored values, which are secret.
 type inspected struct {
 	Inspection
@@ -110,7 +115,7 @@ type inspected struct {
 }
 
 func (c *Client) inspect(ctx context.Context, name string) (inspected, error) {
-	seen := inspected{Inspection: Inspection{Name: name, Holders: []Holder{}, Waiters: []Waiter{}}}
+	seen := inspected{Inspection: newInspection(name)}
 	if err := c.topology.one("ForceRelease"); err != nil {
 		return seen, err
 	}

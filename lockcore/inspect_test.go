@@ -191,6 +191,23 @@ func TestInspectWithACounterAhead(t *testing.T) {
 	})
 }
 
+// A lease is recognized by its token even if an earlier Inspection did not know when it was granted.
+func TestForceReleaseOfATokenThatWasAhead(t *testing.T) {
+	onBoth(t, func(e *env) {
+		must(e, e.Raw.Set(e.Context(), e.key("orders", "fence"), time.Now().Add(2*time.Second).UnixMicro(), time.Minute).Err())
+		operator := e.Client("b")
+		e.lock(e.mutex(e.Client("a"), "orders", ttl(20*time.Second)))
+		seen := e.inspect(operator, "orders")
+		if len(seen.Holders) != 1 || !seen.Holders[0].Since.IsZero() {
+			e.Fatalf("%+v, want one holder without a time", seen)
+		}
+		e.Until("the clock reaches the token", func() bool { return !e.inspect(operator, "orders").Holders[0].Since.IsZero() })
+		if n, err := operator.ForceRelease(e.Context(), seen, lockcore.Operator{}); n != 1 || err != nil {
+			e.Errorf("released %d leases (%v), want 1", n, err)
+		}
+	})
+}
+
 // Entries are reported up to the millisecond in which they end, with mode and token. A
 // member that no version of this library wrote is reported without a token. All seen
 // entries can be force-released.

@@ -13,7 +13,7 @@ var errNoState = errors.New("lockcore: the server did not answer about its state
 
 // inspect asks all servers about a lock. It returns the views of the servers also with an error.
 func (k *quorumTopology) inspect(ctx context.Context, name string) (Inspection, error) {
-	seen := Inspection{Name: name, Kind: LockFree}
+	seen := newInspection(name)
 	if err := checkName("name", name); err != nil {
 		return seen, err
 	}

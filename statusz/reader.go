@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock/election"
+	"github.com/noonlock/noonlock/internal/joblist"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
 )
@@ -39,8 +40,8 @@ type key struct {
 type list struct {
 	names   []string
 	err     error
-	marks   map[string]mark // of jobs; nil: not read yet
-	failing int             // jobs
+	marks   map[string]joblist.Mark // of jobs; nil: not read yet
+	failing int                     // jobs
 }
 
 // A reader reads what the views show, as long as there are views.

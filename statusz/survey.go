@@ -9,48 +9,21 @@ import (
 	"sync"
 	"time"
 
+	"github.com/noonlock/noonlock/internal/joblist"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
 )
 
-// A mark is what lists of jobs are filtered and sorted by.
-type mark struct {
-	outcome                            string // of the run that ended last
-	next                               int64
-	failing, running, paused, followed bool
-}
-
-// states are the filters of jobs.
-var states = map[string]func(mark) bool{
-	"failing": func(m mark) bool { return m.failing },
-	"running": func(m mark) bool { return m.running },
-	"paused":  func(m mark) bool { return m.paused },
-	"alone":   func(m mark) bool { return !m.followed },
-}
-
-// orders are the orders of jobs. Jobs that are equal are in the order of their names.
-var orders = map[string]func(a, b mark) int{
-	"outcome": func(a, b mark) int { return cmp.Compare(urgency(a), urgency(b)) },
-	"next": func(a, b mark) int {
-		// An unknown next tick is the last one.
-		return cmp.Compare(uint64(a.next)-1, uint64(b.next)-1)
-	},
-}
-
-func urgency(m mark) int {
-	return slices.Index([]string{singleton.OutcomeFailed, singleton.OutcomeUnknown, "", singleton.OutcomeSucceeded}, m.outcome)
-}
-
 // choose returns the names of jobs that the view shows, in its order. Those that no survey has read
 // are shown only without a filter.
-func (v *view) choose(names []string, marks map[string]mark) []string {
-	if fits := states[v.state]; fits != nil {
+func (v *view) choose(names []string, marks map[string]joblist.Mark) []string {
+	if fits := joblist.States[v.state]; fits != nil {
 		names = slices.DeleteFunc(slices.Clone(names), func(name string) bool {
 			m, known := marks[name]
 			return !known || !fits(m)
 		})
 	}
-	if order := orders[v.order]; order != nil {
+	if order := joblist.Orders[v.order]; order != nil {
 		names = slices.SortedFunc(slices.Values(names), func(a, b string) int {
 			return cmp.Or(order(marks[a], marks[b]), strings.Compare(a, b))
 		})
@@ -85,7 +58,7 @@ func (a *run) survey(ctx context.Context) {
 			}
 			l.marks, l.failing = marks, 0
 			for _, m := range marks {
-				if m.failing {
+				if m.Failing {
 					l.failing++
 				}
 			}
@@ -110,11 +83,11 @@ func (a *run) jobNames() (names []string, needed bool) {
 }
 
 // mark reads jobs. Those that cannot be read have no mark. The error is temporary.
-func (a *run) mark(ctx context.Context, names []string) (marks map[string]mark, err error) {
+func (a *run) mark(ctx context.Context, names []string) (marks map[string]joblist.Mark, err error) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	var mu sync.Mutex
-	marks = map[string]mark{}
+	marks = map[string]joblist.Mark{}
 	var all sync.WaitGroup
 	slots := make(chan struct{}, readsAtOnce)
 	for _, name := range names {
@@ -136,7 +109,7 @@ func (a *run) mark(ctx context.Context, names []string) (marks map[string]mark, 
 	return marks, context.Cause(ctx)
 }
 
-func readMark(ctx context.Context, client *lockcore.Client, name string) (m mark, err error) {
+func readMark(ctx context.Context, client *lockcore.Client, name string) (m joblist.Mark, err error) {
 	if ctx.Err() != nil {
 		return m, context.Cause(ctx)
 	}
@@ -148,8 +121,5 @@ func readMark(ctx context.Context, client *lockcore.Client, name string) (m mark
 	if err != nil {
 		return m, err
 	}
-	return mark{
-		outcome: st.Outcome, next: ms(st.Next), failing: st.Failing(), paused: st.Paused, followed: st.Replicas > 0,
-		running: slices.ContainsFunc(st.Open, func(o singleton.Open) bool { return o.Running }),
-	}, nil
+	return joblist.MarkOf(st), nil
 }

@@ -4,6 +4,8 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+
+	"github.com/noonlock/noonlock/internal/joblist"
 )
 
 // A kind is a kind of thing that the page lists.
@@ -108,7 +110,7 @@ func (v *view) cut(k kind, l *list) section {
 	}
 	if k == jobs {
 		s.Fail, names = l.failing, v.choose(names, l.marks)
-		if l.marks == nil && states[v.state] != nil && l.err == nil {
+		if l.marks == nil && joblist.States[v.state] != nil && l.err == nil {
 			s.State = "searching"
 		}
 	}

@@ -263,8 +263,8 @@ func IsTemporary(err error) bool {
 	if errors.Is(err, ErrClosed) {
 		return false
 	}
-	// The replicas may be back soon. The server refuses WAIT without the right to it, but
-	// even if it is demoted meanwhile.
+	// The replicas may be back soon. The server refuses WAIT if the user may not use it, and also if
+	// the server is demoted meanwhile.
 	_, delayed := errors.AsType[*DelayError](err)
 	replicas := errors.Is(err, ErrNotReplicated) && (!IsRefused(err) || HasCode(err, "UNBLOCKED"))
 	return MayRetry(err) || replicas || delayed

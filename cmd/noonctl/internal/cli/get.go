@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/noonlock/noonlock/election"
+	"github.com/noonlock/noonlock/internal/joblist"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
 )
@@ -30,8 +30,8 @@ type getting struct {
 	output   string
 	watch    bool
 	interval time.Duration
-	state    string // of jobs, see jobStates; empty: any
-	sort     string // of jobs, see jobOrders
+	state    string // of jobs, see joblist.States; empty: any
+	sort     string // of jobs, name, or see joblist.Orders
 }
 
 func (a *app) getCommand() *cobra.Command {
@@ -68,9 +68,9 @@ func (g *getting) run(ctx context.Context, names []string) error {
 	switch {
 	case !slices.Contains([]string{asTable, asWide, asJSON, asYAML, asName}, g.output):
 		return usage(fmt.Errorf("--output is %q; it must be table, wide, json, yaml or name", g.output))
-	case g.state != "" && jobStates[g.state] == nil:
+	case g.state != "" && joblist.States[g.state] == nil:
 		return usage(fmt.Errorf("--state is %q; it must be failing, running, paused or alone", g.state))
-	case g.sort != "" && jobOrders[g.sort] == nil:
+	case g.sort != "" && g.sort != "name" && joblist.Orders[g.sort] == nil:
 		return usage(fmt.Errorf("--sort is %q; it must be name, outcome or next", g.sort))
 	case g.watch && g.interval < 100*time.Millisecond:
 		return usage(fmt.Errorf("--interval is %s; it must be at least 100ms", g.interval))
@@ -89,46 +89,19 @@ func (g *getting) run(ctx context.Context, names []string) error {
 	return errors.Join(printed, err)
 }
 
-// jobStates are the values of --state. A failing job is one whose last run ended as failed or unknown.
-var jobStates = map[string]func(singleton.Status) bool{
-	"failing": singleton.Status.Failing,
-	"running": func(st singleton.Status) bool {
-		return slices.ContainsFunc(st.Open, func(o singleton.Open) bool { return o.Running })
-	},
-	"paused": func(st singleton.Status) bool { return st.Paused },
-	"alone":  func(st singleton.Status) bool { return st.Replicas == 0 },
-}
-
-// jobOrders are the values of --sort.
-var jobOrders = map[string]func(a, b singleton.Status) int{
-	"name": func(singleton.Status, singleton.Status) int { return 0 }, // they are sorted by it
-	"outcome": func(a, b singleton.Status) int {
-		rank := func(st singleton.Status) int {
-			return slices.Index([]string{singleton.OutcomeFailed, singleton.OutcomeUnknown, "", singleton.OutcomeSucceeded}, st.Outcome)
-		}
-		return cmp.Compare(rank(a), rank(b))
-	},
-	"next": func(a, b singleton.Status) int {
-		if a.Next.IsZero() || b.Next.IsZero() {
-			return b.Next.Compare(a.Next) // an unknown one is the last
-		}
-		return a.Next.Compare(b.Next)
-	},
-}
-
-// chosen returns the items of the chosen state, in the chosen order.
+// chosen returns the items of the chosen state, in the chosen order. They are sorted by their names.
 func (g *getting) chosen(items []item) []item {
-	if fits := jobStates[g.state]; fits != nil {
+	if fits := joblist.States[g.state]; fits != nil {
 		items = slices.DeleteFunc(slices.Clone(items), func(it item) bool {
 			st, ok := it.data.(singleton.Status)
-			return ok && !fits(st)
+			return ok && !fits(joblist.MarkOf(st))
 		})
 	}
-	if order := jobOrders[g.sort]; order != nil && g.sort != "name" {
+	if order := joblist.Orders[g.sort]; order != nil {
 		items = slices.SortedStableFunc(slices.Values(items), func(a, b item) int {
 			x, _ := a.data.(singleton.Status)
 			y, _ := b.data.(singleton.Status)
-			return order(x, y)
+			return order(joblist.MarkOf(x), joblist.MarkOf(y))
 		})
 	}
 	return items
@@ -326,92 +299,6 @@ func (g *getting) tableOf(items []item) *table {
 		t.add(append([]string{it.name}, it.cells...)[:show]...)
 	}
 	return t
-}
-
-// follow prints all things, and then each that changes, until ctx ends. It looks for new names
-// at every fifth look, because that costs more.
-func (g *getting) follow(ctx context.Context, names []string) error {
-	known := map[string]string{}
-	fixed := len(names) > 0
-	failure := "" // that was printed last
-	for look := 0; ; look++ {
-		var changed []item
-		var items []item
-		var err error
-		switch {
-		case look == 0 || !fixed && look%5 == 0:
-			items, err = g.items(ctx, names)
-		default:
-			var found []*item
-			names := sortedKeys(known)
-			found, err = g.readAll(ctx, g.kind, names)
-			for i, it := range found {
-				if it != nil {
-					items = append(items, *it)
-				} else if err == nil && known[names[i]] != ended {
-					items = append(items, item{name: names[i], cells: []string{ended}, data: map[string]string{"name": names[i], "state": ended}, state: ended})
-				}
-			}
-		}
-		if _, partial := errors.AsType[*partialError](err); err != nil && !partial && (look == 0 || !lockcore.IsTemporary(err)) {
-			return err
-		}
-		for _, it := range items {
-			if state, seen := known[it.name]; !seen || state != it.state {
-				known[it.name] = it.state
-				changed = append(changed, it)
-			}
-		}
-		if err := g.printChanges(g.chosen(changed), look == 0); err != nil {
-			return err
-		}
-		_, text := g.verdict(ctx, err)
-		if text != "" && text != failure {
-			fmt.Fprintf(g.Stderr, "noonctl: %s\n", text)
-		}
-		failure = text
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(g.interval):
-		}
-	}
-}
-
-// ended is the state of a thing that does not exist any more.
-const ended = "ended"
-
-func (g *getting) printChanges(items []item, first bool) error {
-	switch g.output {
-	case asJSON:
-		for _, it := range items {
-			if err := writeJSON(g.out, it.data, true); err != nil {
-				return err
-			}
-		}
-		return nil
-	case asYAML:
-		for _, it := range items {
-			if _, err := io.WriteString(g.out, "---\n"); err != nil {
-				return err
-			}
-			if err := writeYAML(g.out, it.data); err != nil {
-				return err
-			}
-		}
-		return nil
-	case asName:
-		return g.print(items, false, false)
-	}
-	if len(items) == 0 {
-		return nil
-	}
-	for i := range items {
-		for len(items[i].cells) < len(g.titles)-1 {
-			items[i].cells = append(items[i].cells, "")
-		}
-	}
-	return g.print(items, false, first)
 }
 
 // unknownName returns the error for a name that does not exist. It names similar ones.

@@ -43,8 +43,9 @@
 -- holders had died in the first attempt.
 --
 -- part_definitions says which definition acts. It takes over in a request of one of its replicas
--- that has passed. In a new ledger, one that did not act before waits for the one that did. A replica whose own record has lapsed was away itself, so it gives the others
--- the time to come back, too. Otherwise, replicas that have lapsed have died.
+-- that has passed. In a new ledger, one that did not act before waits for the one that did. A
+-- replica whose own record has lapsed was away itself, so it gives the others the time to come
+-- back, too. Otherwise, replicas that have lapsed have died.
 --
 -- A definition that takes over with another schedule first reports the ticks of the former
 -- schedule that came due and are not accounted for, up to an instant in the past. They are

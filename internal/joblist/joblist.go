@@ -1,0 +1,48 @@
+// Package joblist has the filters and orders of lists of jobs, for noonctl and the status page.
+package joblist
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/noonlock/noonlock/singleton"
+)
+
+// A Mark is what jobs are filtered and sorted by.
+type Mark struct {
+	Outcome                            string // of the run that ended last
+	Next                               time.Time
+	Failing, Running, Paused, Followed bool
+}
+
+// MarkOf returns the Mark of a job.
+func MarkOf(st singleton.Status) Mark {
+	return Mark{
+		Outcome: st.Outcome, Next: st.Next, Failing: st.Failing(), Paused: st.Paused, Followed: st.Replicas > 0,
+		Running: slices.ContainsFunc(st.Open, func(o singleton.Open) bool { return o.Running }),
+	}
+}
+
+// States are the filters.
+var States = map[string]func(Mark) bool{
+	"failing": func(m Mark) bool { return m.Failing },
+	"running": func(m Mark) bool { return m.Running },
+	"paused":  func(m Mark) bool { return m.Paused },
+	"alone":   func(m Mark) bool { return !m.Followed },
+}
+
+// Orders are the orders. Jobs that are equal are in the order of their names.
+var Orders = map[string]func(a, b Mark) int{
+	"outcome": func(a, b Mark) int { return cmp.Compare(urgency(a), urgency(b)) },
+	"next": func(a, b Mark) int {
+		if a.Next.IsZero() || b.Next.IsZero() {
+			return b.Next.Compare(a.Next) // an unknown one is the last
+		}
+		return a.Next.Compare(b.Next)
+	},
+}
+
+func urgency(m Mark) int {
+	return slices.Index([]string{singleton.OutcomeFailed, singleton.OutcomeUnknown, "", singleton.OutcomeSucceeded}, m.Outcome)
+}
