@@ -25,7 +25,7 @@ var rooms = map[string]string{
 	"redisurl":                 "redisurl",
 	"adapters/clientgo":        "clientgo",
 	"internal/quorum":          "lockcore",
-	"internal/wire":            "lockcore", "internal/lease": "lockcore", "internal/engine": "lockcore",
+	"internal/wire":            "lockcore", "internal/lease": "lockcore", "internal/lock": "lockcore",
 	// Several packages use these, and join their errors to one of their own.
 	"internal/holding": "noonlock", "internal/input": "noonlock", "internal/logqueue": "noonlock",
 	"internal/readiness": "noonlock", "internal/registry": "noonlock", "internal/retry": "noonlock",

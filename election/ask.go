@@ -7,8 +7,8 @@ import (
 	"slices"
 
 	"github.com/noonlock/noonlock/election/internal/record"
-	"github.com/noonlock/noonlock/internal/engine"
 	"github.com/noonlock/noonlock/internal/input"
+	"github.com/noonlock/noonlock/internal/lock"
 )
 
 // A ResignRequest is a request of an operator that the leader resigns. Its fields are strings: ID
@@ -140,7 +140,7 @@ func (le *LeaderElector) obey(now *leadership, request *record.Request) {
 			}
 			log = log.WithValues("to", request.To)
 			if err != nil {
-				engine.Log(log, err, "leadership not transferred")
+				lock.Log(log, err, "leadership not transferred")
 				return
 			}
 		}

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock/election/internal/record"
-	"github.com/noonlock/noonlock/internal/engine"
+	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/internal/retry"
 	"github.com/noonlock/noonlock/lockcore"
 )
@@ -140,7 +140,7 @@ func (c *candidacy) Released(lease *record.Leadership, lost, err error) {
 	case lost != nil:
 		log.Error(lost, "leadership lost")
 	case err != nil:
-		engine.Log(log, err, "leadership not released; the next leader may wait until the lease expires")
+		lock.Log(log, err, "leadership not released; the next leader may wait until the lease expires")
 	default:
 		log.Info("leadership released")
 	}

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/noonlock/noonlock/election/internal/record"
-	"github.com/noonlock/noonlock/internal/engine"
+	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/lockcore"
 )
 
@@ -16,9 +16,9 @@ func Names(ctx context.Context, client *lockcore.Client, cfg lockcore.ListConfig
 	if client == nil {
 		return nil, &ConfigError{Field: "client", Value: "nil", Rule: "a *lockcore.Client"}
 	}
-	names, err := client.Search(ctx, engine.Search{Prefix: engine.ElectionNames, Parts: record.Parts(), Progress: cfg.Progress})
+	names, err := (*lock.Client)(client).Search(ctx, lock.Search{Prefix: lock.ElectionNames, Parts: record.Parts(), Progress: cfg.Progress})
 	for i := range names {
-		names[i] = strings.TrimPrefix(names[i], engine.ElectionNames)
+		names[i] = strings.TrimPrefix(names[i], lock.ElectionNames)
 	}
 	if err != nil {
 		return names, fmt.Errorf("election: list elections: %w", err)

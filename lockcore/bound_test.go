@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/noonlock/noonlock/internal/engine"
 	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 )
@@ -46,10 +45,6 @@ func everyCallToAQuorum(e *testenv.Env, c *lockcore.Client, add testenv.AddCall)
 	for name, refused := range map[string]func(context.Context) error{
 		"Client.Locks": func(ctx context.Context) error {
 			_, err := c.Locks(ctx, lockcore.ListConfig{})
-			return err
-		},
-		"Client.Search": func(ctx context.Context) error {
-			_, err := c.Search(ctx, engine.Search{Parts: []string{"lock"}})
 			return err
 		},
 		"Client.ForcedReleases": func(ctx context.Context) error {
@@ -123,7 +118,6 @@ func everyCall(e *testenv.Env, c *lockcore.Client, add testenv.AddCall) {
 	add("Lease.Unlock of a writer with 1 s", time.Second, e.Within(func(ctx context.Context) { _ = writes.Unlock(ctx) }))
 	add("Lease.Release with 1 s", time.Second, e.Within(func(ctx context.Context) { _, _ = released.Release(ctx) }))
 	add("Client.Locks", boundAsk, func(ctx context.Context) { _, _ = c.Locks(ctx, lockcore.ListConfig{}) })
-	add("Client.Search", boundAsk, func(ctx context.Context) { _, _ = c.Search(ctx, engine.Search{Parts: []string{"lock"}}) })
 	add("Client.ForcedReleases", boundAsk, func(ctx context.Context) { _, _ = c.ForcedReleases(ctx, "orders") })
 	add("Client.ForceRelease", boundAsk, func(ctx context.Context) {
 		_, _ = c.ForceRelease(ctx, lockcore.Inspection{Name: "orders"}, lockcore.Operator{})
@@ -176,7 +170,6 @@ func callsOfAMutex(e *testenv.Env, c *lockcore.Client, add testenv.AddCall) {
 		"Client.Process":  func() { _ = c.Process() }, // of export_test.go
 		"Client.Identity": func() { _ = c.Identity() },
 		"Client.Elapsed":  func() { _ = c.Elapsed() },
-		"Client.Engine":   func() { _, _ = c.Engine("other", cfg) },
 		"Client.Mutex":    func() { _, _ = c.Mutex("other", cfg) },
 	} {
 		add(name, 0, func(context.Context) { local() })

@@ -1,17 +1,12 @@
 package lockcore
 
 import (
-	"cmp"
-	"math"
 	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/noonlock/noonlock/internal/engine"
-	"github.com/noonlock/noonlock/internal/input"
-	"github.com/noonlock/noonlock/internal/lease"
-	"github.com/noonlock/noonlock/internal/wire"
+	"github.com/noonlock/noonlock/internal/lock"
 )
 
 // Config configures a Client. Its zero value has working defaults.
@@ -120,134 +115,5 @@ type LeaseConfig struct {
 	Identity string
 }
 
-const (
-	minTTL = 100 * time.Millisecond
-	maxTTL = 24 * time.Hour
-
-	defaultPrefix = "noonlock"
-	defaultTTL    = 10 * time.Second
-
-	defaultTokenRetention = 2 * time.Hour
-
-	// tombTTL is longer than a request can be in flight.
-	tombTTL = 5 * time.Minute
-)
-
-// leaseTerms is a LeaseConfig with its defaults filled in.
-type leaseTerms struct {
-	ttl      time.Duration
-	times    lease.Times
-	identity string
-	replicas int
-
-	// Arguments of requests, in ms: ttl, and the TTL of the token counter after a grant.
-	ttlArg, keepArg any
-}
-
 // Validate returns a *ConfigError for the first invalid field, or nil.
-func (cfg LeaseConfig) Validate() error {
-	_, err := cfg.terms("default") // New has checked that of the Client
-	return err
-}
-
-func (cfg LeaseConfig) terms(identity string) (*leaseTerms, error) {
-	t := &leaseTerms{
-		ttl:      cmp.Or(cfg.TTL, defaultTTL),
-		identity: cmp.Or(cfg.Identity, identity),
-		replicas: cfg.MinReplicas,
-	}
-	if t.ttl < minTTL || t.ttl > maxTTL || t.ttl%time.Millisecond != 0 {
-		return nil, refuse("LeaseConfig.TTL", "0 (10s) or whole milliseconds from 100ms to 24h", cfg.TTL)
-	}
-	renew := cmp.Or(cfg.RenewInterval, t.ttl/3)
-	if renew < 10*time.Millisecond || renew > t.ttl/2 {
-		return nil, refuse("LeaseConfig.RenewInterval", "0 (a third of TTL) or from 10ms to half of TTL", cfg.RenewInterval)
-	}
-	retry := cmp.Or(cfg.RetryInterval, max(renew/16, time.Millisecond))
-	if retry < time.Millisecond || retry > t.ttl/2 {
-		return nil, refuse("LeaseConfig.RetryInterval", "0 (a sixteenth of RenewInterval) or from 1ms to half of TTL", cfg.RetryInterval)
-	}
-	longest := t.ttl - lease.Margin(t.ttl)
-	valid := cmp.Or(cfg.ValidFor, longest)
-	if valid > longest || valid <= 0 {
-		return nil, refuse("LeaseConfig.ValidFor", "0 or at most TTL less the margin ("+longest.String()+")", cfg.ValidFor)
-	}
-	if !cfg.NoRenewal && valid <= renew {
-		return nil, refuse("LeaseConfig.ValidFor", "longer than RenewInterval ("+renew.String()+")", cfg.ValidFor)
-	}
-	if cfg.MaxHold < 0 {
-		return nil, refuse("LeaseConfig.MaxHold", "0 or positive", cfg.MaxHold)
-	}
-	if cfg.MaxHold > 0 && cfg.NoRenewal {
-		return nil, refuse("LeaseConfig.MaxHold", "0 if NoRenewal is set", cfg.MaxHold)
-	}
-	if cfg.MinReplicas < 0 {
-		return nil, refuse("LeaseConfig.MinReplicas", "0 or positive", cfg.MinReplicas)
-	}
-	if err := checkIdentity("LeaseConfig.Identity", t.identity); err != nil {
-		return nil, err
-	}
-	t.ttlArg = millis(t.ttl)
-	t.times = lease.Times{Valid: valid, Renew: renew, Retry: retry, Try: t.timeout(), MaxHold: cfg.MaxHold}
-	if cfg.NoRenewal {
-		t.times.Renew = 0
-	}
-	if t.replicas > 0 {
-		t.times.Unconfirmed = t.timeout()
-	}
-	return t, nil
-}
-
-// terms checks the configuration of a lease.
-func (c *Client) terms(cfg LeaseConfig) (*leaseTerms, error) {
-	t, err := cfg.terms(c.identity)
-	if err == nil && c.lockDelay > 0 && t.ttl > c.lockDelay {
-		err = refuse("LeaseConfig.TTL", "at most Config.LockDelay ("+c.lockDelay.String()+")", t.ttl)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return t, nil
-}
-
-// timeout returns how long one request may stay unanswered before it is retried. It is
-// short enough for several tries within the TTL.
-func (t *leaseTerms) timeout() time.Duration {
-	return min(max(t.ttl/3, 50*time.Millisecond), 3*time.Second)
-}
-
-// replicated returns a request that counts only if MinReplicas replicas have acknowledged it.
-func (t *leaseTerms) replicated(r wire.Request) wire.Request {
-	return r.Replicated(t.replicas, t.timeout()/2)
-}
-
-// refresh returns the interval at which a waiter checks without a message. The queue drops
-// a waiter that has not checked for three intervals (lapse_of in part_queue.lua).
-func (t *leaseTerms) refresh() time.Duration { return max(t.ttl, time.Second) * 11 / 10 }
-
-func checkName(field, name string) error {
-	if rule := input.Fault(name, 200, true); rule != "" {
-		return &ConfigError{Field: field, Value: input.Quote(name), Rule: rule}
-	}
-	return nil
-}
-
-// checkUserName checks the name of a lock. Names that jobs and elections use are refused,
-// because a user's lock could otherwise block a job or an election.
-func checkUserName(name string) error {
-	if engine.IsReserved(name) {
-		return &ConfigError{Field: "name", Value: input.Quote(name), Rule: "a name without the prefixes " + engine.JobNames + " and " + engine.ElectionNames + ", which jobs and elections use"}
-	}
-	return checkName("name", name)
-}
-
-func checkIdentity(field, identity string) error {
-	if rule := input.Fault(identity, 200, false); rule != "" {
-		return &ConfigError{Field: field, Value: input.Quote(identity), Rule: rule}
-	}
-	return nil
-}
-
-func millis(d time.Duration) int64 {
-	return int64(math.Ceil(float64(d) / float64(time.Millisecond)))
-}
+func (cfg LeaseConfig) Validate() error { return lock.LeaseConfig(cfg).Validate() }

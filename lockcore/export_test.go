@@ -2,8 +2,10 @@ package lockcore
 
 import (
 	"io/fs"
+	"strings"
 	"sync"
 
+	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
@@ -16,7 +18,7 @@ func ScriptFiles() fs.FS { return scriptFiles }
 // UseScripts replaces the scripts, for all Clients to come.
 func UseScripts(files fs.FS) {
 	scriptFiles = files
-	ownScripts = sync.OnceValues(func() (*scripts, error) { return loadScripts(files) })
+	ownScripts = sync.OnceValues(func() (*lock.Scripts, error) { return lock.LoadScripts(files) })
 }
 
 // ScriptSource returns the text of a script as it is sent, for faults that match it.
@@ -30,7 +32,7 @@ func ScriptSource(name string) (string, error) {
 }
 
 // Process returns the secret part of a Client's values.
-func (c *Client) Process() string { return c.process }
-
-// HarmlessCalls has the calls that try each command.
-var HarmlessCalls = harmless
+func (c *Client) Process() string {
+	process, _, _ := strings.Cut(c.room().NewID(), ".")
+	return process
+}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/internal/wire"
 	"github.com/noonlock/noonlock/lockcore"
@@ -68,7 +69,7 @@ func setupRefused(e *env, s setup) {
 	var log testenv.Log
 	c := e.ClientWith(opt, lockcore.Config{Identity: "a", Logger: log.Logger()})
 	ask := func(c *lockcore.Client, command string, args ...any) (any, error) {
-		board, err := c.Engine("board", ttl(30*time.Second)) // a third of it must suffice for a hundred refusals
+		board, err := (*lock.Client)(c).Name("board", lock.LeaseConfig(ttl(30*time.Second))) // a third of it must suffice for a hundred refusals
 		must(e, err)
 		return board.Ask(e.Context(), wire.Command(append([]any{command, board.Key("record")}, args...)...))
 	}

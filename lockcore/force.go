@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock/internal/input"
+	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
@@ -33,30 +34,33 @@ func (c *Client) ForceRelease(ctx context.Context, seen Inspection, by Operator)
 	const op = "force release"
 	for _, text := range []struct{ field, value string }{{"Operator.Who", by.Who}, {"Operator.Reason", by.Reason}} {
 		if rule := input.Remark(text.value); rule != "" {
-			return 0, opError(op, seen.Name, &ConfigError{Field: text.field, Value: input.Quote(text.value), Rule: rule})
+			return 0, lock.OpError(op, seen.Name, &ConfigError{Field: text.field, Value: input.Quote(text.value), Rule: rule})
 		}
 	}
-	by.Who = cmp.Or(by.Who, c.identity)
+	by.Who = cmp.Or(by.Who, c.Identity())
+	err = c.room().One("ForceRelease")
+	if err != nil {
+		return 0, lock.OpError(op, seen.Name, err)
+	}
 	now, err := c.inspect(ctx, seen.Name)
 	if err != nil {
-		return 0, opError(op, seen.Name, err)
+		return 0, lock.OpError(op, seen.Name, err)
 	}
 	if now.Kind == LockFree {
 		return 0, nil // the holders have released it
 	}
 	identities := now.only(seen)
 	if len(now.attempts) == 0 && (now.Kind != LockForeign || seen.Kind != LockForeign) {
-		return 0, opError(op, seen.Name, ErrChanged)
+		return 0, lock.OpError(op, seen.Name, ErrChanged)
 	}
-	k := c.keys.lock(seen.Name)
-	req := c.scripts.lockForce.Call(wire.Keys(k.lock, k.queue, k.forced, k.releases), now.stored, strings.Join(now.attempts, "\n"), by.Who+"\n"+by.Reason, k.channels)
-	answer, err := c.request(ctx, seen.Name, req, defaultTTL/5, 2*defaultTTL/3)
+	req := c.room().Force(seen.Name, now.stored, now.attempts, by.Who+"\n"+by.Reason)
+	answer, err := c.ask(ctx, seen.Name, req)
 	n, err := req.Number(answer, err)
 	if err != nil || n == 0 {
-		return 0, opError(op, seen.Name, err)
+		return 0, lock.OpError(op, seen.Name, err)
 	}
-	c.metrics.forced.Inc()
-	c.log.Info("lock was force-released", "name", seen.Name, "kind", string(now.Kind), "holders", identities, "by", by.Who, "reason", by.Reason)
+	c.room().CountForced()
+	c.room().Logger().Info("lock was force-released", "name", seen.Name, "kind", string(now.Kind), "holders", identities, "by", by.Who, "reason", by.Reason)
 	return int(n), nil
 }
 
@@ -72,32 +76,32 @@ type ForcedRelease struct {
 // the error is a *ConfigError. If the server does not answer, ForcedReleases retries for up to 6.7 s.
 func (c *Client) ForcedReleases(ctx context.Context, name string) ([]ForcedRelease, error) {
 	const op = "list forced releases of"
-	err := c.topology.one("ForcedReleases")
+	err := c.room().One("ForcedReleases")
 	if err == nil {
-		err = checkName("name", name)
+		err = lock.CheckName("name", name)
 	}
 	if err != nil {
-		return nil, opError(op, name, err)
+		return nil, lock.OpError(op, name, err)
 	}
-	req := wire.Command("lrange", c.keys.lock(name).releases, "0", "-1")
-	answer, err := c.request(ctx, name, req, defaultTTL/5, 2*defaultTTL/3)
+	req := c.room().Releases(name)
+	answer, err := c.ask(ctx, name, req)
 	if err != nil {
-		return nil, opError(op, name, err)
+		return nil, lock.OpError(op, name, err)
 	}
 	list, ok := answer.([]any)
 	if !ok {
-		return nil, opError(op, name, req.OddReply(answer))
+		return nil, lock.OpError(op, name, req.OddReply(answer))
 	}
 	var all []ForcedRelease
 	for _, act := range list {
 		parts := strings.SplitN(wire.Text(act), "\n", 4)
 		if len(parts) != 4 {
-			return all, opError(op, name, req.OddReply(answer))
+			return all, lock.OpError(op, name, req.OddReply(answer))
 		}
 		at, err1 := strconv.ParseInt(parts[0], 10, 64)
 		leases, err2 := strconv.Atoi(parts[1])
 		if err1 != nil || err2 != nil {
-			return all, opError(op, name, req.OddReply(answer))
+			return all, lock.OpError(op, name, req.OddReply(answer))
 		}
 		all = append(all, ForcedRelease{At: time.UnixMilli(at).UTC(), By: Operator{Who: parts[2], Reason: parts[3]}, Leases: leases})
 	}
@@ -124,17 +128,4 @@ func (h Holder) same(other Holder) bool {
 	h.TTL, other.TTL = 0, 0
 	h.Since, other.Since = time.Time{}, time.Time{}
 	return h == other
-}
-
-// lose ends a lease that the server no longer has. It reads the cause first, because a context
-// ends once.
-func (l *Lease) lose() {
-	end := func(cause error) {
-		if l.end(cause) {
-			l.c.noteLoss(l, cause)
-		}
-	}
-	if !l.c.background(func(ctx context.Context) { end(l.c.topology.lossOf(ctx, l.a)) }) {
-		end(ErrLeaseLost)
-	}
 }

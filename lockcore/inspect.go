@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock/internal/input"
+	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
@@ -98,8 +99,13 @@ type Waiter struct {
 // is ErrNoQuorum, and the Inspection has Servers. Inspect writes nothing, with one exception: a server
 // that has lost its data stores a random number, which the quorum needs to let it in again.
 func (c *Client) Inspect(ctx context.Context, name string) (Inspection, error) {
-	seen, err := c.topology.inspect(input.Context(ctx), name)
-	return seen, opError("inspect", name, err)
+	ctx = input.Context(ctx)
+	if q := c.room().Quorum(); q != nil {
+		seen, err := c.inspectAll(ctx, q, name)
+		return seen, lock.OpError("inspect", name, err)
+	}
+	seen, err := c.inspect(ctx, name)
+	return seen.Inspection, lock.OpError("inspect", name, err)
 }
 
 // newInspection returns that of a free lock. In JSON, its lists are empty, not null.
@@ -116,24 +122,20 @@ type inspected struct {
 
 func (c *Client) inspect(ctx context.Context, name string) (inspected, error) {
 	seen := inspected{Inspection: newInspection(name)}
-	if err := c.topology.one("ForceRelease"); err != nil {
+	if err := lock.CheckName("name", name); err != nil {
 		return seen, err
 	}
-	if err := checkName("name", name); err != nil {
-		return seen, err
-	}
-	req := c.inspection(name)
-	answer, err := c.request(ctx, name, req, defaultTTL/5, 2*defaultTTL/3)
+	req := c.room().Inspection(name)
+	answer, err := c.ask(ctx, name, req)
 	if err != nil {
 		return seen, err
 	}
 	return seen, seen.read(req, answer)
 }
 
-// inspection returns the request that inspects a lock.
-func (c *Client) inspection(name string) wire.Request {
-	k := c.keys.lock(name)
-	return c.scripts.lockInspect.Call(wire.Keys(k.lock, k.fence, k.queue, k.seen))
+// ask sends a request of an operator.
+func (c *Client) ask(ctx context.Context, name string, req wire.Request) (any, error) {
+	return c.room().Ask(ctx, name, req, lock.AskFor, lock.AskWithin)
 }
 
 // read reads the answer of lock_inspect.
@@ -159,11 +161,11 @@ func lockKindOf(stored string, attempts []string) LockKind {
 	switch stored {
 	case "":
 		return LockFree
-	case ownedTag:
+	case lock.OwnedTag:
 		return LockReadWrite
 	case "string":
 		if len(attempts) == 1 {
-			if _, ours := parseAttempt(attempts[0]); ours {
+			if _, ours := lock.ReadValue(attempts[0]); ours {
 				return LockMutex
 			}
 		}
@@ -178,9 +180,9 @@ func (seen *inspected) readHolders(rows []any) bool {
 		if err != nil {
 			return false
 		}
-		h := Holder{Reads: wire.Text(rows[1]) == modeRead, TTL: time.Duration(left) * time.Millisecond}
-		if p, ours := parseAttempt(attempt); ours {
-			h.Identity, h.Owner = p.identity, p.owner()
+		h := Holder{Reads: wire.Text(rows[1]) == lock.ModeRead, TTL: time.Duration(left) * time.Millisecond}
+		if p, ours := lock.ReadValue(attempt); ours {
+			h.Identity, h.Owner = p.Identity, p.Owner
 			h.Token, _ = strconv.ParseUint(wire.Text(rows[3]), 10, 64) // 0: the token is not stored
 			// A token is the time of the grant in µs, unless the counter was ahead: see part_token.lua.
 			// Several grants in one µs make it ahead by some.
@@ -200,18 +202,12 @@ func (seen *inspected) readWaiters(rows []any) bool {
 		if err != nil {
 			return false
 		}
-		w := Waiter{Since: placeTime(at), Alive: wire.Text(rows[2]) == "1"}
-		if p, ours := parseAttempt(wire.Text(rows[0])); ours {
-			w.Identity, w.Owner = p.identity, p.owner()
-			k, owned := p.kind.(ownedKind)
-			w.Reads = owned && k.mode == modeRead
+		w := Waiter{Since: lock.PlaceTime(at), Alive: wire.Text(rows[2]) == "1"}
+		if p, ours := lock.ReadValue(wire.Text(rows[0])); ours {
+			w.Identity, w.Owner = p.Identity, p.Owner
+			w.Reads = p.Reads()
 		}
 		seen.Waiters = append(seen.Waiters, w)
 	}
 	return len(rows) == 0
-}
-
-func (p parsedAttempt) owner() string {
-	k, _ := p.kind.(ownedKind)
-	return k.owner
 }

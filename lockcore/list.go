@@ -3,13 +3,9 @@ package lockcore
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
-	"strings"
 
-	"github.com/noonlock/noonlock/internal/engine"
-	"github.com/noonlock/noonlock/internal/input"
-	"github.com/noonlock/noonlock/internal/wire"
+	"github.com/noonlock/noonlock/internal/lock"
 )
 
 // ListConfig configures a search for names: Client.Locks, and the functions Names of election
@@ -34,34 +30,10 @@ type ListConfig struct {
 // the names that it found. If the Client is one of a single server, and the server is one of several
 // primaries of a cluster, Locks returns an error.
 func (c *Client) Locks(ctx context.Context, cfg ListConfig) ([]string, error) {
-	names, err := c.Search(ctx, engine.Search{Parts: []string{"lock", "queue"}, Progress: cfg.Progress})
-	names = slices.DeleteFunc(names, engine.IsReserved)
+	names, err := c.room().Search(ctx, lock.Search{Parts: []string{"lock", "queue"}, Progress: cfg.Progress})
+	names = slices.DeleteFunc(names, lock.IsReserved)
 	if err != nil {
 		return names, fmt.Errorf("lockcore: list locks: %w", err)
 	}
 	return names, nil
-}
-
-// Search is for the packages of this module that are built on leases. Use Locks, and the
-// functions of those packages.
-func (c *Client) Search(ctx context.Context, s engine.Search) ([]string, error) {
-	if err := c.topology.one("a list of names"); err != nil {
-		return nil, err
-	}
-	names := map[string]struct{}{}
-	total := 0
-	err := c.wire.Scan(input.Context(ctx), wire.Scan{
-		Match: c.keys.pattern(s), Each: defaultTTL / 5, Within: 2 * defaultTTL / 3,
-		Found: func(keys []string, searched int) {
-			for _, key := range keys {
-				if name, part, ok := c.keys.split(key); ok && strings.HasPrefix(name, s.Prefix) && slices.Contains(s.Parts, part) {
-					names[name] = struct{}{}
-				}
-			}
-			if total += searched; s.Progress != nil {
-				s.Progress(total)
-			}
-		},
-	})
-	return slices.Sorted(maps.Keys(names)), err
 }

@@ -1,13 +1,11 @@
 package lockcore
 
 import (
-	"cmp"
-	"errors"
-	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
@@ -34,13 +32,6 @@ type QuorumConfig struct {
 	// milliseconds from 100 ms to 24 h. Default 15 s.
 	MaxTTL time.Duration
 }
-
-const (
-	defaultMaxTTL = 15 * time.Second
-
-	minServers = 3
-	maxServers = 9
-)
 
 // NewQuorum returns a Client whose locks are held on a majority of several independent servers.
 // A minority of them may crash, restart, hang or lose its data without an effect on leases.
@@ -89,41 +80,10 @@ const (
 // do distributed locking" by Kleppmann (2016), who asks for tokens, and "Is Redlock safe?", the
 // answer by Sanfilippo (2016), who asks for the delay after a restart.
 func NewQuorum(servers []redis.UniversalClient, cfg QuorumConfig) (*Client, error) {
-	if n := len(servers); n < minServers || n > maxServers || n%2 == 0 {
-		return nil, refuse("servers", "3, 5, 7 or 9 clients", strconv.Itoa(n)+" clients")
-	}
-	list, longest := cmp.Or(cfg.List, 1), cmp.Or(cfg.MaxTTL, defaultMaxTTL)
-	switch {
-	case list < 1:
-		return nil, refuse("QuorumConfig.List", "0 (1) or positive", cfg.List)
-	case longest < minTTL || longest > maxTTL || longest%time.Millisecond != 0:
-		return nil, refuse("QuorumConfig.MaxTTL", "0 (15s) or whole milliseconds from 100ms to 24h", cfg.MaxTTL)
-	case cfg.LockDelay != 0:
-		return nil, refuse("Config.LockDelay", "0: a server of a quorum grants nothing for MaxTTL after a loss of data", cfg.LockDelay)
-	case cfg.TokenRetention != 0:
-		return nil, refuse("Config.TokenRetention", "0: a server of a quorum keeps one token for all names, for ever", cfg.TokenRetention)
-	}
-	targets := make([]*wire.Target, len(servers))
-	for i, rdb := range servers {
-		field := "servers[" + strconv.Itoa(i) + "]"
-		target, err := wire.TargetOf(rdb)
-		if unfit, ok := errors.AsType[*wire.UnsupportedError](err); ok {
-			return nil, &ConfigError{Field: field, Value: unfit.Given, Rule: unfit.Want}
-		} else if err != nil {
-			return nil, err
-		}
-		if target.Sharded() {
-			return nil, &ConfigError{Field: field, Value: "a *redis.ClusterClient", Rule: "a *redis.Client: a cluster moves keys between servers, and they would count as lost"}
-		}
-		targets[i] = target
-	}
-	counts, err := newServerMetrics(cfg.Registerer, targets)
+	s, err := ownScripts()
 	if err != nil {
 		return nil, err
 	}
-	return newClient(cfg.Config, false, func(c *Client, config wire.Config) wire.Wire {
-		k := newQuorumTopology(c, targets, counts, config, list, longest)
-		c.topology = k
-		return k.wire
-	})
+	c, err := lock.NewQuorum(servers, lock.Config(cfg.Config), s, cfg.List, cfg.MaxTTL)
+	return (*Client)(c), err
 }

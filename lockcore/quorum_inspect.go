@@ -2,54 +2,36 @@ package lockcore
 
 import (
 	"context"
-	"errors"
 	"time"
 
+	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/internal/quorum"
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
-var errNoState = errors.New("lockcore: the server did not answer about its state")
-
-// inspect asks all servers about a lock. It returns the views of the servers also with an error.
-func (k *quorumTopology) inspect(ctx context.Context, name string) (Inspection, error) {
+// inspectAll asks all servers about a lock. It returns the views of the servers also with an error.
+func (c *Client) inspectAll(ctx context.Context, q *lock.Quorum, name string) (Inspection, error) {
 	seen := newInspection(name)
-	if err := checkName("name", name); err != nil {
+	if err := lock.CheckName("name", name); err != nil {
 		return seen, err
 	}
-	type views struct {
-		states  []quorum.State
-		answers []wire.Answer
-	}
-	done := make(chan views, 1)
-	request := k.c.inspection(name)
-	if !k.c.background(func(context.Context) {
-		answers := k.wire.Each(func(int) wire.Request { return request }, defaultTTL/5)
-		done <- views{k.states(), answers}
-	}) {
-		return seen, ErrClosed
-	}
-	var v views
-	select {
-	case v = <-done:
-	case <-ctx.Done():
-		return seen, ended(ctx)
+	request := c.room().Inspection(name)
+	views, err := q.Views(ctx, request, lock.AskFor)
+	if err != nil {
+		return seen, err
 	}
 	answered, holders := 0, map[string][]Holder{}
 	refused := map[int]wire.Answer{}
-	for i, a := range v.answers {
-		view := ServerView{Address: k.targets[i].Address(), Err: a.Err}
+	for i, v := range views {
+		view := ServerView{Address: v.Address, Err: v.Answer.Err}
 		one := inspected{}
 		if view.Err == nil {
-			view.Err = one.read(request, a.Value)
-		}
-		if view.Err == nil && !v.states[i].Known {
-			view.Err = errNoState
+			view.Err = one.read(request, v.Answer.Value)
 		}
 		if view.Err != nil {
 			refused[i] = wire.Answer{Err: view.Err}
 		} else {
-			s := v.states[i]
+			s := v.State
 			answered++
 			view.Member, view.List, view.Waits = s.Member, s.List.Number, time.Duration(s.Left)*time.Millisecond
 			view.Kind, view.Holders = one.Kind, one.Holders
@@ -63,11 +45,11 @@ func (k *quorumTopology) inspect(ctx context.Context, name string) (Inspection, 
 		}
 		seen.Servers = append(seen.Servers, view)
 	}
-	if answered < quorum.Majority(len(v.answers)) {
-		return seen, shortage(request, refused, nil, len(v.answers))
+	if answered < quorum.Majority(len(views)) {
+		return seen, q.Short(request, refused)
 	}
 	for _, same := range holders {
-		if len(same) < quorum.Majority(len(v.answers)) {
+		if len(same) < quorum.Majority(len(views)) {
 			continue
 		}
 		h := same[0]

@@ -1,6 +1,10 @@
 package lockcore
 
-import "context"
+import (
+	"context"
+
+	"github.com/noonlock/noonlock/internal/lock"
+)
 
 // A ReentrantMutex is a named lock that one owner holds at a time, with any number of
 // leases. Go has no thread identity, so the owner is a text that the caller chooses. All
@@ -25,7 +29,7 @@ type ReentrantMutex struct{ mutex *Mutex }
 // without control characters, spaces and braces. Names must not begin with job/ or
 // election/. ReentrantMutex sends nothing. The error is a *ConfigError.
 func (c *Client) ReentrantMutex(name, owner string, cfg LeaseConfig) (*ReentrantMutex, error) {
-	entry, err := c.ownedLock(name, ownedKind{modeWrite, owner}, cfg)
+	entry, err := c.ownedLock(name, lock.ModeWrite, owner, cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -33,18 +37,16 @@ func (c *Client) ReentrantMutex(name, owner string, cfg LeaseConfig) (*Reentrant
 }
 
 // Name returns the name of the lock.
-func (m *ReentrantMutex) Name() string { return m.mutex.keys.name }
+func (m *ReentrantMutex) Name() string { return m.mutex.Name() }
 
 // TryLock acquires the lock if the owner holds it, or if it is free and the queue is
 // empty. Its errors are those of Mutex.TryLock.
 func (m *ReentrantMutex) TryLock(ctx context.Context) (*Lease, error) {
-	lease, err := m.mutex.tryLock(ctx)
-	return lease, opError("try reentrant lock", m.Name(), err)
+	return m.mutex.tryLock(ctx, "try reentrant lock")
 }
 
 // Lock acquires the lock, at once if the owner holds it. Otherwise it queues and waits
 // until ctx ends. Its errors are those of Mutex.Lock.
 func (m *ReentrantMutex) Lock(ctx context.Context) (*Lease, error) {
-	lease, err := m.mutex.lock(ctx)
-	return lease, opError("reentrant lock", m.Name(), err)
+	return m.mutex.lock(ctx, "reentrant lock")
 }

@@ -5,8 +5,7 @@ import (
 	"errors"
 	"strings"
 
-	"github.com/noonlock/noonlock/internal/input"
-	"github.com/noonlock/noonlock/internal/wire"
+	"github.com/noonlock/noonlock/internal/lock"
 )
 
 // An RWMutex is a named lock that any number of owners hold for reading, or one owner
@@ -42,11 +41,11 @@ type RWConfig struct {
 // without control characters, spaces and braces. Names must not begin with job/ or
 // election/. RWMutex sends nothing. The error is a *ConfigError.
 func (c *Client) RWMutex(name, owner string, cfg RWConfig) (*RWMutex, error) {
-	read, err := c.ownedLock(name, ownedKind{modeRead, owner}, cfg.Read)
+	read, err := c.ownedLock(name, lock.ModeRead, owner, cfg.Read)
 	if err != nil {
 		return nil, sideError("RWConfig.Read", err)
 	}
-	write, err := c.ownedLock(name, ownedKind{modeWrite, owner}, cfg.Write)
+	write, err := c.ownedLock(name, lock.ModeWrite, owner, cfg.Write)
 	if err != nil {
 		return nil, sideError("RWConfig.Write", err)
 	}
@@ -54,12 +53,12 @@ func (c *Client) RWMutex(name, owner string, cfg RWConfig) (*RWMutex, error) {
 }
 
 // ownedLock returns one side of a lock with owners.
-func (c *Client) ownedLock(name string, k ownedKind, cfg LeaseConfig) (*Mutex, error) {
-	m, err := c.lock(name, k, cfg)
-	if err != nil {
-		return nil, err
+func (c *Client) ownedLock(name, mode, owner string, cfg LeaseConfig) (*Mutex, error) {
+	m, err := c.lock(name, lock.Owned(mode, owner), cfg)
+	if err == nil {
+		err = lock.CheckName("owner", owner)
 	}
-	if err := checkName("owner", k.owner); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	return m, nil
@@ -76,81 +75,29 @@ func sideError(side string, err error) error {
 }
 
 // Name returns the name of the lock.
-func (rw *RWMutex) Name() string { return rw.read.keys.name }
+func (rw *RWMutex) Name() string { return rw.read.Name() }
 
 // TryRLock acquires the lock for reading if it need not wait. Its errors are those of
 // Mutex.TryLock.
 func (rw *RWMutex) TryRLock(ctx context.Context) (*Lease, error) {
-	lease, err := rw.read.tryLock(ctx)
-	return lease, opError("try read lock", rw.Name(), err)
+	return rw.read.tryLock(ctx, "try read lock")
 }
 
 // RLock acquires the lock for reading. If necessary it queues and waits until ctx ends.
 // Its errors are those of Mutex.Lock.
 func (rw *RWMutex) RLock(ctx context.Context) (*Lease, error) {
-	lease, err := rw.read.lock(ctx)
-	return lease, opError("read lock", rw.Name(), err)
+	return rw.read.lock(ctx, "read lock")
 }
 
 // TryLock acquires the lock for writing if it need not wait. Its errors are those of
 // Mutex.TryLock, and ErrUpgrade if the owner reads and other owners read too.
 func (rw *RWMutex) TryLock(ctx context.Context) (*Lease, error) {
-	lease, err := rw.write.tryLock(ctx)
-	return lease, opError("try write lock", rw.Name(), err)
+	return rw.write.tryLock(ctx, "try write lock")
 }
 
 // Lock acquires the lock for writing. If necessary it queues and waits until ctx ends.
 // Its errors are those of Mutex.Lock, and ErrUpgrade if the owner reads and other owners
 // read too.
 func (rw *RWMutex) Lock(ctx context.Context) (*Lease, error) {
-	lease, err := rw.write.lock(ctx)
-	return lease, opError("write lock", rw.Name(), err)
-}
-
-// Downgrade turns a write lease of an RWMutex or a ReentrantMutex into a read lease. No other owner can write
-// in between. Waiting readers in front of the first waiting writer are granted, unless the
-// owner has another write lease. The lease keeps its token, context and timing. A second
-// Downgrade has no effect and returns nil.
-//
-// If the server does not answer, Downgrade retries until ctx or the lease ends. If the
-// error is ErrUnknown, the downgrade may have been applied, or may be applied later: do
-// not write any more. The lease is still held, unless the error is ErrNotHeld. For a lease
-// of another kind, the error is ErrNotWriter.
-func (l *Lease) Downgrade(ctx context.Context) error {
-	const op = "downgrade"
-	ctx = input.Context(ctx)
-	k, ok := l.a.kind.(ownedKind)
-	if !ok || k.mode != modeWrite {
-		return opError(op, l.Name(), ErrNotWriter)
-	}
-	if cause := l.life.Err(); cause != nil {
-		return opError(op, l.Name(), ErrNotHeld, cause)
-	}
-	n, err := l.downgrade(ctx)
-	cause := l.life.Err()
-	switch {
-	case err != nil && cause != nil:
-		return opError(op, l.Name(), ErrNotHeld, cause, err)
-	case err != nil:
-		return opError(op, l.Name(), err)
-	case n == 0:
-		if lost := l.c.topology.lossOf(ctx, l.a); l.end(lost) {
-			l.c.noteLoss(l, lost)
-		}
-		return opError(op, l.Name(), ErrNotHeld, l.life.Cause())
-	}
-	return nil
-}
-
-func (l *Lease) downgrade(ctx context.Context) (int64, error) {
-	bound, stop := l.Bind(ctx)
-	defer stop()
-	s, keys := l.c.scripts.ownedDowngrade, l.a.keys
-	req := s.Call(wire.Keys(keys.lock, keys.fence, keys.queue, keys.seen), l.a.value, l.a.terms.keepArg, keys.channels)
-	retry := l.c.newRetry(l.a.terms.timeout(), 0)
-	answer, err := retry.Send(bound, l.c.wire, keys.name, req, wire.MayRetryLater)
-	if err != nil {
-		return 0, errors.Join(context.Cause(bound), err)
-	}
-	return req.Number(answer, nil)
+	return rw.write.lock(ctx, "write lock")
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/noonlock/noonlock/internal/engine"
+	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/internal/stopping"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
@@ -164,7 +164,7 @@ func (x *execution) leave(ctx context.Context, begun bool) {
 	trying, stop := x.stop.Context(ctx, 0)
 	defer stop()
 	if err := x.run.Abandon(trying, begun); err != nil && !errors.Is(err, lockcore.ErrNotHeld) {
-		engine.Log(x.log, err, "failed to hand over run; its lease will expire", "attempt", x.run.Attempt)
+		lock.Log(x.log, err, "failed to hand over run; its lease will expire", "attempt", x.run.Attempt)
 	}
 }
 

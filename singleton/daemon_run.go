@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/noonlock/noonlock/internal/engine"
 	"github.com/noonlock/noonlock/internal/holding"
 	"github.com/noonlock/noonlock/internal/input"
+	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/internal/retry"
 	"github.com/noonlock/noonlock/internal/stopping"
 	"github.com/noonlock/noonlock/lockcore"
@@ -33,7 +33,7 @@ func (s *Daemon) Run(ctx context.Context) error {
 
 	deadline, done := stopping.New(ctx, s.cfg.ShutdownTimeout, s.cfg.ShutdownTimeout/5)
 	defer done()
-	loop := holding.Loop[engine.Lease]{
+	loop := holding.Loop[*lock.Lease]{
 		Holder: &daemonRun{Daemon: s, pauses: retry.Doubling(s.cfg.Backoff, s.cfg.MaxBackoff)}, TTL: s.cfg.TTL,
 		Retry: retry.Pauses(50*time.Millisecond, 2*time.Second),
 		Ready: &s.ready, Deadline: deadline, Log: s.cfg.Logger,
@@ -55,11 +55,11 @@ type daemonRun struct {
 func (d *daemonRun) Prepare(ctx context.Context) error { return d.lock.Prepare(ctx) }
 
 // Campaign implements holding.Holder.
-func (d *daemonRun) Campaign(ctx context.Context) (engine.Lease, error) { return d.lock.Lock(ctx) }
+func (d *daemonRun) Campaign(ctx context.Context) (*lock.Lease, error) { return d.lock.Lock(ctx) }
 
 // Work keeps the function running until ctx or the lease ends, or until it has ended early
 // too often.
-func (d *daemonRun) Work(ctx context.Context, lease engine.Lease, _ time.Duration) {
+func (d *daemonRun) Work(ctx context.Context, lease *lock.Lease, _ time.Duration) {
 	log := d.cfg.Logger.WithValues("token", lease.Token())
 	d.out = 0
 	for failed := 0; ctx.Err() == nil && lease.Context().Err() == nil; {
@@ -95,7 +95,7 @@ func (d *daemonRun) Work(ctx context.Context, lease engine.Lease, _ time.Duratio
 
 // start runs the function once and waits until it has returned. ended is the cause of its
 // context if that was done, otherwise nil.
-func (s *Daemon) start(ctx context.Context, lease engine.Lease) (ended, err error) {
+func (s *Daemon) start(ctx context.Context, lease *lock.Lease) (ended, err error) {
 	work, stop := lease.Bind(ctx)
 	defer stop()
 	defer s.work.begin(s.name, lease.Context())() //nolint:contextcheck // the lease ends later than ctx
@@ -109,12 +109,12 @@ func (s *Daemon) start(ctx context.Context, lease engine.Lease) (ended, err erro
 }
 
 // Release implements holding.Holder.
-func (d *daemonRun) Release(ctx context.Context, lease engine.Lease) error { return lease.Unlock(ctx) }
+func (d *daemonRun) Release(ctx context.Context, lease *lock.Lease) error { return lease.Unlock(ctx) }
 
 // Released implements holding.Holder.
-func (d *daemonRun) Released(lease engine.Lease, _, err error) {
+func (d *daemonRun) Released(lease *lock.Lease, _, err error) {
 	if err != nil && !errors.Is(err, lockcore.ErrNotHeld) { // Work has logged the end of the lease
-		engine.Log(d.cfg.Logger, err, "failed to hand over daemon; its lease will expire", "token", lease.Token())
+		lock.Log(d.cfg.Logger, err, "failed to hand over daemon; its lease will expire", "token", lease.Token())
 	}
 }
 

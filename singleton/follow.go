@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/noonlock/noonlock/internal/engine"
+	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/internal/stopping"
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
 	"github.com/noonlock/noonlock/singleton/internal/ticks"
@@ -93,7 +93,7 @@ func (f *follower) leave(ctx context.Context) {
 	trying, cancel := context.WithTimeout(left, f.stop.Last())
 	defer cancel()
 	if err := f.j.ledger.Leave(trying, f.state); err != nil {
-		engine.Log(f.log, err, "failed to deregister replica; peers will time it out")
+		lock.Log(f.log, err, "failed to deregister replica; peers will time it out")
 	}
 }
 

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/noonlock/noonlock/internal/engine"
 	"github.com/noonlock/noonlock/internal/input"
+	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
 	"github.com/noonlock/noonlock/singleton/schedule"
@@ -37,8 +37,8 @@ func checkName(name, prefix string) error {
 	switch {
 	case len(name) > longest-len(prefix):
 		value = fmt.Sprintf("%d bytes long", len(name))
-	case rule == "" && engine.IsReserved(name):
-		rule = "without the prefixes " + engine.JobNames + " and " + engine.ElectionNames
+	case rule == "" && lock.IsReserved(name):
+		rule = "without the prefixes " + lock.JobNames + " and " + lock.ElectionNames
 	}
 	if rule == "" {
 		return nil

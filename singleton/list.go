@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/noonlock/noonlock/internal/engine"
+	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
 )
@@ -14,23 +14,23 @@ import (
 // name of its job begins with once/. The cost and the limits are those of lockcore's
 // Client.Locks.
 func Jobs(ctx context.Context, client *lockcore.Client, cfg lockcore.ListConfig) ([]string, error) {
-	return list(ctx, client, "jobs", engine.Search{Prefix: engine.JobNames, Parts: ledger.Parts(), Progress: cfg.Progress})
+	return list(ctx, client, "jobs", lock.Search{Prefix: lock.JobNames, Parts: ledger.Parts(), Progress: cfg.Progress})
 }
 
 // Daemons returns the names of the Daemons that run somewhere, that wait to run, or that ran
 // within the last week, sorted. Client.Inspect of "job/daemon/<name>" says which replica runs
 // one. The cost and the limits are those of lockcore's Client.Locks.
 func Daemons(ctx context.Context, client *lockcore.Client, cfg lockcore.ListConfig) ([]string, error) {
-	return list(ctx, client, "daemons", engine.Search{
-		Prefix: engine.JobNames + daemonNames, Parts: []string{"lock", "queue", "fence"}, Progress: cfg.Progress,
+	return list(ctx, client, "daemons", lock.Search{
+		Prefix: lock.JobNames + daemonNames, Parts: []string{"lock", "queue", "fence"}, Progress: cfg.Progress,
 	})
 }
 
-func list(ctx context.Context, client *lockcore.Client, what string, s engine.Search) ([]string, error) {
+func list(ctx context.Context, client *lockcore.Client, what string, s lock.Search) ([]string, error) {
 	if client == nil {
 		return nil, &ConfigError{Field: "client", Value: "nil", Rule: "a *lockcore.Client"}
 	}
-	names, err := client.Search(ctx, s)
+	names, err := (*lock.Client)(client).Search(ctx, s)
 	for i := range names {
 		names[i] = strings.TrimPrefix(names[i], s.Prefix)
 	}

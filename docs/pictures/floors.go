@@ -32,12 +32,12 @@ func layers() [][]room {
 			{"fenced transactions", []string{"singleton/sqlonce"}},
 		},
 		{
-			{"locks, leases with fencing tokens, a queue without polling", []string{"lockcore"}},
+			{"locks for users: their types, texts and scripts", []string{"lockcore"}},
 			{"campaign, work, release", []string{"internal/holding"}},
 		},
+		{{"what holds a name: acquire, wait, hold, release", []string{"internal/lock"}}},
 		{
 			{"validity and renewal; no Redis", []string{"internal/lease"}},
-			{"lockcore for the layers above", []string{"internal/engine"}},
 			{"the rules of a majority of servers; no Redis", []string{"internal/quorum"}},
 			{"URLs of Redis and certificates, for programs", []string{"internal/certs", "internal/tlsprobe", "redisurl"}},
 		},

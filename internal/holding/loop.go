@@ -20,13 +20,13 @@ import (
 
 	"github.com/go-logr/logr"
 
-	"github.com/noonlock/noonlock/internal/engine"
+	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/internal/readiness"
 	"github.com/noonlock/noonlock/internal/retry"
 	"github.com/noonlock/noonlock/internal/stopping"
 )
 
-// A Lease is what the loop needs of an engine.Lease.
+// A Lease is what the loop needs of an *lock.Lease.
 type Lease interface {
 	// Err returns why the lease has ended, nil while it is valid.
 	Err() error
@@ -101,11 +101,11 @@ func (l *Loop[L]) Run(ctx context.Context) error {
 		case ctx.Err() != nil:
 			if err == nil { // too late to begin
 				if err := l.release(ctx, lease); err != nil {
-					engine.Log(l.Log, err, "failed to release lease; it will expire")
+					lock.Log(l.Log, err, "failed to release lease; it will expire")
 				}
 			}
 			return nil
-		case errors.Is(err, engine.ErrClosed):
+		case errors.Is(err, lock.ErrClosed):
 			return err
 		case err != nil:
 			l.failed = time.Now()
@@ -151,7 +151,7 @@ func (l *Loop[L]) release(ctx context.Context, lease L) error {
 func (l *Loop[L]) answered(err error) {
 	switch {
 	case err != nil:
-		l.Ready.Failed(l.Log, "cannot campaign; retrying", err, engine.IsTemporary(err))
+		l.Ready.Failed(l.Log, "cannot campaign; retrying", err, lock.IsTemporary(err))
 	case time.Since(l.failed) >= l.Doubt && l.Ready.Works(l.patience()):
 		l.Log.Info("the server answers again")
 	}

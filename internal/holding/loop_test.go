@@ -11,8 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/noonlock/noonlock/internal/engine"
 	"github.com/noonlock/noonlock/internal/holding"
+	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/internal/readiness"
 	"github.com/noonlock/noonlock/internal/retry"
 	"github.com/noonlock/noonlock/internal/stopping"
@@ -245,9 +245,9 @@ func TestLoopEnds(t *testing.T) {
 					b.cancel()
 				}
 				readiness.Answered(ctx, errAway)
-				return fmt.Errorf("lock: %w", engine.ErrClosed)
+				return fmt.Errorf("lock: %w", lock.ErrClosed)
 			}
-			if err := b.loop.Run(b.ctx); errors.Is(err, engine.ErrClosed) == cancelled {
+			if err := b.loop.Run(b.ctx); errors.Is(err, lock.ErrClosed) == cancelled {
 				b.Errorf("cancelled %v: Run: %v", cancelled, err)
 			}
 			b.wantCalls("0s campaign")

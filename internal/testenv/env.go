@@ -331,7 +331,7 @@ func (e *Env) Subscribes() lockcoretest.Match {
 }
 
 // Subscribers returns how many clients receive the messages of a channel about a name, see
-// engine.Engine.Channel.
+// lock.Name.Channel.
 func (e *Env) Subscribers(name, channel string) int64 {
 	e.Helper()
 	full := e.Channel(name, channel)

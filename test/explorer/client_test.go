@@ -65,8 +65,8 @@ const (
 	answered         // the answer is in transit
 )
 
-// A lockClient is one process: an attempt (attempt.go) or its lease (lease.go), and one
-// background task that releases an attempt (Client.withdraw).
+// A lockClient is one process: an attempt (acquire.go) or its lease (held.go), and one
+// background task that releases an attempt (Attempt.withdraw).
 type lockClient struct {
 	phase       phase
 	slot        uint8

@@ -3,13 +3,13 @@ package record
 import (
 	"context"
 
-	"github.com/noonlock/noonlock/internal/engine"
+	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/lockcore"
 )
 
 // Candidates returns the candidates that wait, next leader first, without the leader. One
 // that died is listed for up to 3.3 TTLs, or 3.3 s if that is longer.
-func (e *Election) Candidates(ctx context.Context) ([]engine.Waiter, error) {
+func (e *Election) Candidates(ctx context.Context) ([]lock.Waiter, error) {
 	line, err := e.store.candidates(ctx)
 	return line, opError("candidates", e.name, err)
 }
@@ -29,12 +29,12 @@ func (l *Leadership) Promote(ctx context.Context, identity string) (found bool, 
 	if !l.e.store.ordered() {
 		return false, opError(op, l.e.name, errNoQueue)
 	}
-	done, err := l.e.engine.Promote(ctx, l.Lease, identity)
+	done, err := l.Lease.Promote(ctx, identity)
 	switch {
 	case err != nil:
 		return false, opError(op, l.e.name, err)
-	case done == engine.NotHeld:
+	case done == lock.NotHeld:
 		return false, opError(op, l.e.name, lockcore.ErrNotHeld)
 	}
-	return done == engine.Promoted, nil
+	return done == lock.Promoted, nil
 }

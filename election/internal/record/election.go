@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"maps"
 
-	"github.com/noonlock/noonlock/internal/engine"
 	"github.com/noonlock/noonlock/internal/input"
+	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/internal/wire"
 	"github.com/noonlock/noonlock/lockcore"
 )
@@ -18,7 +18,7 @@ import (
 //
 // It is safe for concurrent use. On one server it is a handle without state.
 type Election struct {
-	engine   engine.Engine
+	lock     *lock.Name
 	scripts  *scripts
 	name     string
 	keys     keys
@@ -38,14 +38,14 @@ type store interface {
 	// claim writes the record of a new term.
 	claim(ctx context.Context, l *Leadership, k *termLease) error
 	// renewal returns the request that renews the lease and the record.
-	renewal(a engine.Attempt, now *led) wire.Request
+	renewal(a *lock.Attempt, now *led) wire.Request
 	// vacate sends the request that ends a term in the record, once.
 	vacate(ctx context.Context, r wire.Request) error
 	// remember takes a record that this process has written.
 	remember(r Record)
 	// list lists a candidate that waits, until stop is called.
 	list() (stop func())
-	candidates(ctx context.Context) ([]engine.Waiter, error)
+	candidates(ctx context.Context) ([]lock.Waiter, error)
 	// ordered reports whether the candidates have an order, and the leader can be asked.
 	ordered() bool
 }
@@ -65,10 +65,10 @@ const maxMetadata = 4096
 // New returns the election of a name: 1 to 191 bytes of UTF-8 without control
 // characters, spaces and braces. It sends nothing. The error is a *lockcore.ConfigError.
 func New(c *lockcore.Client, name string, cfg Config) (*Election, error) {
-	if rule := input.Fault(name, 200-len(engine.ElectionNames), true); rule != "" {
+	if rule := input.Fault(name, 200-len(lock.ElectionNames), true); rule != "" {
 		return nil, &lockcore.ConfigError{Field: "name", Value: input.Quote(name), Rule: rule}
 	}
-	e, err := c.Engine(engine.ElectionNames+name, cfg.Lease)
+	n, err := (*lock.Client)(c).Name(lock.ElectionNames+name, lock.LeaseConfig(cfg.Lease))
 	if err != nil {
 		return nil, err
 	}
@@ -85,13 +85,13 @@ func New(c *lockcore.Client, name string, cfg Config) (*Election, error) {
 	if len(encoded) > maxMetadata {
 		return nil, &lockcore.ConfigError{Field: "Config.Metadata", Value: fmt.Sprint(len(encoded), " bytes"), Rule: "at most 4096 bytes as JSON"}
 	}
-	e.Expect(label)
+	n.Client().Expect(label)
 	el := &Election{
-		engine: e, scripts: s, name: name, keys: keysOf(e, name), watched: observersOf(e),
+		lock: n, scripts: s, name: name, keys: keysOf(n, name), watched: observersOf(n.Client()),
 		metadata: maps.Clone(cfg.Metadata), encoded: string(encoded),
 	}
 	el.store = server{el}
-	if q := e.Quorum(); q != nil {
+	if q := n.Client().Quorum(); q != nil {
 		el.store = &quorum{e: el, of: q}
 	}
 	return el, nil
@@ -101,11 +101,11 @@ func New(c *lockcore.Client, name string, cfg Config) (*Election, error) {
 func (e *Election) Name() string { return e.name }
 
 // Identity returns the name that this candidate campaigns under.
-func (e *Election) Identity() string { return e.engine.Identity() }
+func (e *Election) Identity() string { return e.lock.Identity() }
 
 // list runs a script that returns a list.
 func (e *Election) list(ctx context.Context, r wire.Request) ([]any, error) {
-	answer, err := e.engine.Ask(ctx, r)
+	answer, err := e.lock.Ask(ctx, r)
 	if err != nil {
 		return nil, err
 	}

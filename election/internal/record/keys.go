@@ -1,15 +1,15 @@
 package record
 
-import "github.com/noonlock/noonlock/internal/engine"
+import "github.com/noonlock/noonlock/internal/lock"
 
 // keys are the keys and the channel of an election's record. All keys belong to one name,
 // election/<name>. docs/ARCHITECTURE.md, "Keys", describes them. lock and fence are lockcore's.
 type keys struct{ lock, fence, leader, waiting, channel string }
 
-func keysOf(e engine.Engine, name string) keys {
+func keysOf(n *lock.Name, name string) keys {
 	return keys{
-		lock: e.Key("lock"), fence: e.Key("fence"), leader: e.Key("leader"), waiting: e.Key("waiting"),
-		channel: e.Channel("leader:" + name),
+		lock: n.Key("lock"), fence: n.Key("fence"), leader: n.Key("leader"), waiting: n.Key("waiting"),
+		channel: n.Channel("leader:" + name),
 	}
 }
 

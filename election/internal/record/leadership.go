@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/noonlock/noonlock/internal/engine"
+	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/internal/wire"
 	"github.com/noonlock/noonlock/lockcore"
 )
@@ -14,7 +14,7 @@ import (
 // A Leadership is the right to lead for one term: a lease, and the number of the term.
 // End it with Resign.
 type Leadership struct {
-	engine.Lease
+	*lock.Lease
 	e *Election
 
 	// Term is the number of leaderships that the election has had, including this one. The
@@ -41,15 +41,15 @@ func (e *Election) CheckRights(ctx context.Context) error {
 }
 
 func (e *Election) checkRights(ctx context.Context) error {
-	return e.engine.CheckRights(ctx, append(e.engine.LockScripts(), e.store.scripts()...)...)
+	return e.lock.CheckRights(ctx, append(e.lock.Client().MutexScripts(), e.store.scripts()...)...)
 }
 
 // Campaign waits in the queue until this candidate leads and the record is written. Its
 // errors are those of lockcore.Mutex.Lock.
 func (e *Election) Campaign(ctx context.Context) (*Leadership, error) {
 	const op = "campaign"
-	k := &termLease{e: e}
-	lease, err := e.lock(ctx, k)
+	k := &termLease{Kind: e.lock.Client().Mutex(), e: e}
+	lease, err := e.acquire(ctx, k)
 	if err != nil {
 		return nil, opError(op, e.name, err)
 	}
@@ -61,7 +61,7 @@ func (e *Election) Campaign(ctx context.Context) (*Leadership, error) {
 	if err != nil {
 		// The lock is held and nobody leads, so release it. If there is no reply soon, the
 		// release continues in the background.
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.engine.Timeout())
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.lock.Timeout())
 		defer cancel()
 		_ = lease.Unlock(ctx)
 		return nil, opError(op, e.name, err)
@@ -69,10 +69,10 @@ func (e *Election) Campaign(ctx context.Context) (*Leadership, error) {
 	return l, nil
 }
 
-// lock waits for the lock. On a quorum, which has no queue, the candidate is listed meanwhile.
-func (e *Election) lock(ctx context.Context, k *termLease) (engine.Lease, error) {
+// acquire waits for the lock. On a quorum, which has no queue, the candidate is listed meanwhile.
+func (e *Election) acquire(ctx context.Context, k *termLease) (*lock.Lease, error) {
 	defer e.store.list()()
-	return e.engine.Lock(ctx, k)
+	return e.lock.Lock(ctx, k)
 }
 
 // begun takes the number and the beginning of the term.
@@ -80,7 +80,7 @@ func (l *Leadership) begun(term, since int64) {
 	l.Term, l.Since = uint64(term), time.UnixMilli(since).UTC()
 	r := Record{
 		Holder: l.e.Identity(), Token: l.Token(), Term: l.Term, Acquired: l.Since, Renewed: l.Since,
-		Lease: l.e.engine.TTL(), Metadata: l.e.metadata,
+		Lease: l.e.lock.TTL(), Metadata: l.e.metadata,
 	}
 	l.e.store.remember(r)
 	l.e.note(r)
@@ -98,11 +98,11 @@ func (l *Leadership) Resign(ctx context.Context) error {
 	if ctx.Err() != nil {
 		ctx = context.WithoutCancel(ctx) // as Unlock does
 	}
-	ctx, cancel := context.WithTimeout(ctx, e.engine.Timeout())
+	ctx, cancel := context.WithTimeout(ctx, e.lock.Timeout())
 	defer cancel()
 	r := e.scripts.vacate.Call(wire.Keys(e.keys.lock, e.keys.leader), l.Token(), e.keys.channel)
 	if err := e.store.vacate(ctx, r); err != nil {
-		engine.Log(e.engine.Logger().V(1), err, "leader record still names the leader that resigned", "election", e.name)
+		wire.Log(e.lock.Client().Logger().V(1), err, "leader record still names the leader that resigned", "election", e.name)
 	}
 	return nil
 }
@@ -113,6 +113,7 @@ const label = "election"
 // A termLease is the attempt of a candidate: that of a mutex, whose renewals also extend the record
 // after the claim.
 type termLease struct {
+	lock.Kind
 	e   *Election
 	led atomic.Pointer[led]
 }
@@ -126,12 +127,10 @@ type led struct {
 
 func (k *termLease) Label() string { return label }
 
-func (k *termLease) Renewal(a engine.Attempt) (r wire.Request, ok bool) {
+func (k *termLease) Renewal(a *lock.Attempt) wire.Request {
 	now := k.led.Load()
 	if now == nil {
-		return r, false
+		return k.Kind.Renewal(a)
 	}
-	return k.e.store.renewal(a, now), true
+	return k.e.store.renewal(a, now)
 }
-
-func (k *termLease) Release(engine.Attempt) (r wire.Request, ok bool) { return r, false }

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/noonlock/noonlock/internal/engine"
+	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/internal/retry"
 	"github.com/noonlock/noonlock/internal/wire"
 	"github.com/noonlock/noonlock/lockcore"
@@ -30,7 +30,7 @@ import (
 // waits, the renewals of the leader write the record there.
 type quorum struct {
 	e  *Election
-	of *engine.Quorum
+	of *lock.Quorum
 
 	mu   sync.Mutex
 	seen Record // the newest that was read; reads of a handle never go back
@@ -56,8 +56,8 @@ func (q *quorum) look(ctx context.Context) (Record, error) {
 func (q *quorum) newest(ctx context.Context) (newest Record, now time.Time, err error) {
 	k := &q.e.keys
 	var r wire.Request
-	answers, err := q.e.engine.AskAll(ctx, func() wire.Request {
-		r = q.e.scripts.view.Call(wire.Keys(k.lock, k.leader, q.of.Marker), q.of.List())
+	answers, err := q.e.lock.AskAll(ctx, func() wire.Request {
+		r = q.e.scripts.view.Call(wire.Keys(k.lock, k.leader, q.of.Marker()), q.of.List())
 		return r
 	})
 	if err != nil {
@@ -138,7 +138,7 @@ func (q *quorum) remember(r Record) { q.latest(r) }
 func (q *quorum) latest(r Record) Record {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	now := q.e.engine.Now()
+	now := q.e.lock.Client().Elapsed()
 	if r.Token < q.seen.Token || r.Token == q.seen.Token && !q.seen.Released.IsZero() {
 		old := q.seen
 		old.Left = max(0, old.Left-(now-q.at))
@@ -156,7 +156,7 @@ func (q *quorum) claim(ctx context.Context, l *Leadership, k *termLease) error {
 	if err == nil {
 		to := &led{token: l.Token(), term: int64(last.Term) + 1, since: now.UnixMilli(), claims: true}
 		k.led.Store(to)
-		if err = q.e.engine.Renew(bound, l.Lease); err == nil {
+		if err = l.Renew(bound); err == nil {
 			k.led.Store(&led{token: to.token, term: to.term, since: to.since})
 			l.begun(to.term, to.since)
 			return nil
@@ -166,18 +166,18 @@ func (q *quorum) claim(ctx context.Context, l *Leadership, k *termLease) error {
 }
 
 // renewal returns the request for each server.
-func (q *quorum) renewal(a engine.Attempt, now *led) wire.Request {
+func (q *quorum) renewal(a *lock.Attempt, now *led) wire.Request {
 	k, must := &q.e.keys, 0
 	if now.claims {
 		must = 1
 	}
-	return q.e.scripts.keep.Call(wire.Keys(k.lock, a.Tomb, q.of.Marker, k.leader),
-		a.Value, a.TTL.Milliseconds(), q.of.List(), now.token, q.e.Identity(), q.e.encoded, now.term, now.since, k.channel, must)
+	return q.of.Counted(a, q.e.scripts.keep.Call(wire.Keys(k.lock, a.Tomb(), q.of.Marker(), k.leader),
+		a.Value(), a.TTL().Milliseconds(), q.of.List(), now.token, q.e.Identity(), q.e.encoded, now.term, now.since, k.channel, must))
 }
 
 // vacate writes the end of a term to all servers.
 func (q *quorum) vacate(ctx context.Context, r wire.Request) error {
-	_, err := q.e.engine.AskAll(ctx, func() wire.Request { return r })
+	_, err := q.e.lock.AskAll(ctx, func() wire.Request { return r })
 	return err
 }
 
@@ -199,11 +199,11 @@ const (
 // list lists the candidate at all servers, until the returned function is called.
 func (q *quorum) list() (stop func()) {
 	done := make(chan struct{})
-	id, ttl := q.e.engine.NewID(), q.e.engine.TTL()
-	q.e.engine.Background(func(ctx context.Context) {
+	id, ttl := q.e.lock.Client().NewID(), q.e.lock.TTL()
+	q.e.lock.Client().Background(func(ctx context.Context) {
 		tell := func(keep time.Duration) {
 			r := q.e.scripts.waiting.Call(wire.Keys(q.e.keys.waiting), id, keep.Milliseconds(), q.e.Identity())
-			_, _ = q.e.engine.AskAll(ctx, func() wire.Request { return r })
+			_, _ = q.e.lock.AskAll(ctx, func() wire.Request { return r })
 		}
 		listed := false
 		for pause := listAfter; retry.Sleep(ctx, pause, done); pause = ttl {
@@ -218,13 +218,13 @@ func (q *quorum) list() (stop func()) {
 }
 
 // candidates returns those of a majority of the servers, in the order of their arrival.
-func (q *quorum) candidates(ctx context.Context) ([]engine.Waiter, error) {
+func (q *quorum) candidates(ctx context.Context) ([]lock.Waiter, error) {
 	r := q.e.scripts.waiting.Call(wire.Keys(q.e.keys.waiting), "", 0, "")
-	answers, err := q.e.engine.AskAll(ctx, func() wire.Request { return r })
+	answers, err := q.e.lock.AskAll(ctx, func() wire.Request { return r })
 	if err != nil {
 		return nil, err
 	}
-	all := map[string]engine.Waiter{}
+	all := map[string]lock.Waiter{}
 	for _, a := range answers {
 		list, _ := a.([]any)
 		if len(list) == 0 {
@@ -239,15 +239,15 @@ func (q *quorum) candidates(ctx context.Context) ([]engine.Waiter, error) {
 			}
 			at := time.UnixMilli(ms).UTC()
 			if known, ok := all[id]; !ok || at.Before(known.Since) {
-				all[id] = engine.Waiter{Identity: identity, Since: at}
+				all[id] = lock.Waiter{Identity: identity, Since: at}
 			}
 		}
 	}
-	waiters := make([]engine.Waiter, 0, len(all))
+	waiters := make([]lock.Waiter, 0, len(all))
 	for _, w := range all {
 		waiters = append(waiters, w)
 	}
-	slices.SortFunc(waiters, func(a, b engine.Waiter) int {
+	slices.SortFunc(waiters, func(a, b lock.Waiter) int {
 		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Identity, b.Identity))
 	})
 	return waiters, nil

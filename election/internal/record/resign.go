@@ -6,7 +6,7 @@ import (
 	"errors"
 	"strconv"
 
-	"github.com/noonlock/noonlock/internal/engine"
+	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/internal/wire"
 	"github.com/noonlock/noonlock/lockcore"
 )
@@ -39,7 +39,7 @@ func (e *Election) Ask(ctx context.Context, token uint64, r Request) error {
 	if !e.store.ordered() {
 		return errAskQuorum
 	}
-	r.ID = e.engine.NewID()
+	r.ID = e.lock.Client().NewID()
 	text, err := json.Marshal(r)
 	if err != nil {
 		return err
@@ -48,12 +48,12 @@ func (e *Election) Ask(ctx context.Context, token uint64, r Request) error {
 		strconv.FormatUint(token, 10), string(text), e.keys.channel)
 	// If the reply to a try is lost, the leader may have resigned before the next try. Do then joins
 	// ErrUnknown, so that the caller does not believe that nobody was asked.
-	within := 2 * e.engine.Timeout()
+	within := 2 * e.lock.Timeout()
 	ctx, cancel := context.WithTimeoutCause(ctx, within, wire.NoAnswer(within))
 	defer cancel()
-	retry := wire.NewRetry(e.engine.Timeout(), within, nil)
+	retry := wire.NewRetry(e.lock.Timeout(), within, nil)
 	return retry.Do(ctx, wire.MayRetry, func() error {
-		switch n, err := ask.Number(e.engine.Once(ctx, ask)); {
+		switch n, err := ask.Number(e.lock.Once(ctx, ask)); {
 		case err != nil:
 			return err
 		case n == 0:
@@ -84,9 +84,9 @@ func (r Record) request() string {
 	return r.Asked.ID
 }
 
-// Noticed implements engine.Noticer: the record asks the leader to resign. Watchers of the record
+// Noticed implements lock.Noticer: the record asks the leader to resign. Watchers of the record
 // get the request.
-func (k *termLease) Noticed(engine.Attempt) {
+func (k *termLease) Noticed(*lock.Attempt) {
 	obs := k.e.watched
 	obs.mu.Lock()
 	o := obs.all[k.e.name]
@@ -98,4 +98,6 @@ func (k *termLease) Noticed(engine.Attempt) {
 
 // Background runs a task that Close of the Client waits for. It returns false, and does not run
 // the task, if Close no longer waits.
-func (l *Leadership) Background(task func(context.Context)) bool { return l.e.engine.Background(task) }
+func (l *Leadership) Background(task func(context.Context)) bool {
+	return l.e.lock.Client().Background(task)
+}

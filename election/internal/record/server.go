@@ -6,7 +6,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/noonlock/noonlock/internal/engine"
+	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/internal/wire"
 	"github.com/noonlock/noonlock/lockcore"
 )
@@ -58,10 +58,10 @@ func (s server) look(ctx context.Context) (r Record, err error) {
 func (s server) claim(ctx context.Context, l *Leadership, k *termLease) error {
 	e := s.e
 	r := e.scripts.claim.Call(wire.Keys(e.keys.lock, e.keys.leader),
-		l.Value(), e.engine.TTL().Milliseconds(), l.Token(), e.Identity(), e.encoded, e.keys.channel)
+		l.Value(), e.lock.TTL().Milliseconds(), l.Token(), e.Identity(), e.encoded, e.keys.channel)
 	bound, stop := l.Bind(ctx)
 	defer stop()
-	answer, err := e.engine.Persist(bound, r)
+	answer, err := e.lock.Persist(bound, r)
 	if err != nil {
 		return errors.Join(lockcore.ErrNotAcquired, context.Cause(bound), err)
 	}
@@ -90,14 +90,14 @@ func (l *Leadership) claimed(k *termLease, r wire.Request, answer any) error {
 	return r.OddReply(answer)
 }
 
-func (s server) renewal(a engine.Attempt, now *led) wire.Request {
+func (s server) renewal(a *lock.Attempt, now *led) wire.Request {
 	e := s.e
 	return e.scripts.renew.Call(wire.Keys(e.keys.lock, e.keys.leader),
-		a.Value, a.TTL.Milliseconds(), now.token, e.Identity(), e.encoded, now.term, now.since, e.keys.channel)
+		a.Value(), a.TTL().Milliseconds(), now.token, e.Identity(), e.encoded, now.term, now.since, e.keys.channel)
 }
 
 func (s server) vacate(ctx context.Context, r wire.Request) error {
-	_, err := s.e.engine.Once(ctx, r)
+	_, err := s.e.lock.Once(ctx, r)
 	return err
 }
 
@@ -106,8 +106,8 @@ func (server) remember(Record) {}
 // list does nothing: a candidate is listed by its place in the queue.
 func (server) list() (stop func()) { return func() {} }
 
-func (s server) candidates(ctx context.Context) ([]engine.Waiter, error) {
-	return s.e.engine.Queue(ctx)
+func (s server) candidates(ctx context.Context) ([]lock.Waiter, error) {
+	return s.e.lock.Queue(ctx)
 }
 
 func (server) ordered() bool { return true }

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/noonlock/noonlock/internal/engine"
+	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/lockcore"
 )
 
@@ -25,9 +25,9 @@ type observers struct {
 
 type observersKey struct{}
 
-// observersOf returns the observers of the engine's Client.
-func observersOf(e engine.Engine) *observers {
-	return e.Shared(observersKey{}, func() any { return &observers{all: map[string]*observer{}} }).(*observers)
+// observersOf returns the observers of a Client.
+func observersOf(c *lock.Client) *observers {
+	return c.Shared(observersKey{}, func() any { return &observers{all: map[string]*observer{}} }).(*observers)
 }
 
 // An observer is one watched election. It is guarded by observers.mu.
@@ -88,7 +88,7 @@ func (e *Election) Watch(tell func(Record)) (stop func()) {
 	obs.mu.Unlock()
 	if fresh {
 		// Not while obs.mu is held: Watch may send a request.
-		unsubscribe := e.engine.Watch(e.keys.channel, func() { obs.schedule(o) })
+		unsubscribe := e.lock.Watch(e.keys.channel, func() { obs.schedule(o) })
 		obs.readSoon(o) // there may be no message
 		obs.mu.Lock()
 		o.unsubscribe = unsubscribe
@@ -119,7 +119,7 @@ func (obs *observers) unwatch(o *observer, w *leaderWatch) {
 }
 
 func (o *observer) pause() time.Duration {
-	d := leaderLooks * o.e.engine.TTL()
+	d := leaderLooks * o.e.lock.TTL()
 	return d*9/10 + rand.N(d/5) //nolint:gosec // jitter
 }
 
@@ -175,7 +175,7 @@ func (obs *observers) readSoon(o *observer) {
 	}
 	o.due = true
 	obs.due = append(obs.due, o)
-	if obs.readers < leaderReaders && o.e.engine.Background(obs.read) {
+	if obs.readers < leaderReaders && o.e.lock.Client().Background(obs.read) {
 		obs.readers++
 	}
 }
@@ -212,7 +212,7 @@ func (obs *observers) read(ctx context.Context) {
 		case !errors.Is(err, lockcore.ErrClosed) && ctx.Err() == nil:
 			o.timer.Reset(leaderRetry + rand.N(leaderRetry)) //nolint:gosec // jitter
 			if !lockcore.IsTemporary(err) {
-				o.e.engine.Logger().Error(err, "failed to read leader record; retrying", "election", o.e.name)
+				o.e.lock.Client().Logger().Error(err, "failed to read leader record; retrying", "election", o.e.name)
 			}
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/noonlock/noonlock/internal/engine"
+	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/internal/retry"
 	"github.com/noonlock/noonlock/internal/wire"
 	"github.com/noonlock/noonlock/lockcore"
@@ -20,7 +20,7 @@ import (
 // Abandon. A Claim that ends with Unlock counts as Unsure. Look, Canceled, OnCancel and the
 // methods of Lease may be called concurrently; the other methods must be called one at a time.
 type Claim struct {
-	engine.Lease
+	*lock.Lease
 	ledger *Ledger
 	run    *runLease
 	RunID
@@ -37,7 +37,7 @@ type Claim struct {
 	raised uint64 // the token of Raise; 0: none
 
 	failure  string        // of the present attempt; see Fail
-	failedAt time.Duration // by engine.Now
+	failedAt time.Duration // by Elapsed
 }
 
 // label is the kind of the lease in metrics.
@@ -50,8 +50,9 @@ const (
 	workInDoubt // it may have taken effect
 )
 
-// A runLease is the lease of an attempt. It implements engine.Kind.
+// A runLease is the lease of an attempt. It is a lock.Kind.
 type runLease struct {
+	lock.Kind
 	ledger *Ledger
 	tick   string       // as stored
 	work   atomic.Int32 // the progress of the work
@@ -61,18 +62,18 @@ type runLease struct {
 	cancel   context.CancelCauseFunc
 }
 
-// Noticed implements engine.Noticer: the run is canceled. If the server does not say by whom, the
+// Noticed implements lock.Noticer: the run is canceled. If the server does not say by whom, the
 // work ends all the same.
-func (k *runLease) Noticed(a engine.Attempt) {
+func (k *runLease) Noticed(a *lock.Attempt) {
 	if k.canceled.Err() != nil {
 		return
 	}
 	look := func(ctx context.Context) {
-		if err := k.look(ctx, a.Value); err != nil {
+		if err := k.look(ctx, a.Value()); err != nil {
 			k.cancel(&CanceledError{})
 		}
 	}
-	if !k.ledger.engine.Background(look) {
+	if !k.ledger.lock.Client().Background(look) {
 		k.cancel(&CanceledError{})
 	}
 }
@@ -80,7 +81,7 @@ func (k *runLease) Noticed(a engine.Attempt) {
 // look reads whether the run is canceled.
 func (k *runLease) look(ctx context.Context, me string) error {
 	req := wire.Command("hget", k.ledger.keys.open, k.tick)
-	answer, err := k.ledger.engine.Ask(ctx, req)
+	answer, err := k.ledger.lock.Ask(ctx, req)
 	if err != nil || answer == nil {
 		return err
 	}
@@ -115,15 +116,15 @@ func (r *Claim) OnCancel(f func(cause error)) (stop func() bool) {
 
 func (k *runLease) Label() string { return label }
 
-func (k *runLease) Renewal(a engine.Attempt) (wire.Request, bool) {
-	return k.ledger.scripts.renew.Call(wire.Keys(k.ledger.keys.open), a.Value, k.tick, a.TTL.Milliseconds()), true
+func (k *runLease) Renewal(a *lock.Attempt) wire.Request {
+	return k.ledger.scripts.renew.Call(wire.Keys(k.ledger.keys.open), a.Value(), k.tick, a.TTL().Milliseconds())
 }
 
 // Release abandons the run. If its work had begun, that counts as an attempt.
-func (k *runLease) Release(a engine.Attempt) (wire.Request, bool) {
+func (k *runLease) Release(a *lock.Attempt, _ bool) wire.Request {
 	keys := k.ledger.keys
-	return k.ledger.scripts.abandon.Call(wire.Keys(keys.job, keys.open, keys.tomb(a.ID)),
-		a.Value, k.tick, k.work.Load(), a.TombTTL.Milliseconds(), *k.reason.Load(), keys.channel), true
+	return k.ledger.scripts.abandon.Call(wire.Keys(keys.job, keys.open, keys.tomb(a.ID())),
+		a.Value(), k.tick, k.work.Load(), a.TombTTL().Milliseconds(), *k.reason.Load(), keys.channel)
 }
 
 // reasonClosed is recorded for an attempt whose lease ends without Complete and Abandon.
@@ -193,14 +194,14 @@ func (r *Claim) Recorded(outcome string) string {
 
 // Fail sets the error of the present attempt. Record, Retry or Abandon stores it.
 func (r *Claim) Fail(reason string) {
-	r.failure, r.failedAt = clip(reason), r.ledger.engine.Now()
+	r.failure, r.failedAt = clip(reason), r.ledger.lock.Client().Elapsed()
 }
 
 // Record stores the error of Fail. It is for pauses before Retry, which stores it too, so the
 // request is sent once and its error may be ignored.
 func (r *Claim) Record(ctx context.Context) error {
 	req := r.retry("0")
-	answer, err := r.ledger.engine.Once(ctx, req)
+	answer, err := r.ledger.lock.Once(ctx, req)
 	_, err = req.Number(answer, err)
 	return opError("record", r.ledger.name, err)
 }
@@ -211,7 +212,7 @@ func (r *Claim) retry(begin string) wire.Request {
 	l := r.ledger
 	ago := time.Duration(0)
 	if r.failedAt > 0 {
-		ago = l.engine.Now() - r.failedAt
+		ago = l.lock.Client().Elapsed() - r.failedAt
 	}
 	return l.scripts.retry.Call(wire.Keys(l.keys.job, l.keys.open),
 		r.Value(), r.text(), r.Attempt, r.failure, ago.Milliseconds(), begin, l.keys.begins)
@@ -297,14 +298,14 @@ func (r *Claim) Abandon(ctx context.Context, began bool) error {
 
 // persist sends a script that returns a number until there is a reply or ctx ends.
 func (l *Ledger) persist(ctx context.Context, r wire.Request) (int64, error) {
-	answer, err := l.engine.Persist(ctx, r)
+	answer, err := l.lock.Persist(ctx, r)
 	return r.Number(answer, err)
 }
 
 // commit is persist for a request whose effect must survive a failover. The answer 0 means
 // that there was no effect, so it needs no replicas.
 func (l *Ledger) commit(ctx context.Context, r wire.Request) (int64, error) {
-	answer, err := l.engine.Commit(ctx, r)
+	answer, err := l.lock.Commit(ctx, r)
 	if answer == any(int64(0)) && errors.Is(err, lockcore.ErrNotReplicated) {
 		err = nil
 	}

@@ -6,8 +6,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/noonlock/noonlock/internal/engine"
 	"github.com/noonlock/noonlock/internal/input"
+	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
@@ -43,12 +43,12 @@ func (l *Ledger) Claim(ctx context.Context, id RunID, known State, cfg ClaimConf
 	}
 	id.Tick = id.Tick.UTC()
 	c := &Claim{ledger: l, RunID: id}
-	k := &runLease{ledger: l, tick: id.text()}
+	k := &runLease{Kind: l.lock.Client().Mutex(), ledger: l, tick: id.text()}
 	closed := reasonClosed
 	k.reason.Store(&closed)
 	k.canceled, k.cancel = context.WithCancelCause(context.Background())
-	lease, err := l.engine.Hold(ctx, k,
-		func(a engine.Attempt) wire.Request { return l.claim(a, id, known, cfg) },
+	lease, err := l.lock.Hold(ctx, k,
+		func(a *lock.Attempt) wire.Request { return l.claim(a, id, known, cfg) },
 		func(answer any) (token uint64, granted bool, err error) { return c.read(answer) })
 	if err != nil {
 		return nil, opError(op, l.name, err)
@@ -88,7 +88,7 @@ func (s Skip) check() error {
 }
 
 // claim returns the request of a claim.
-func (l *Ledger) claim(a engine.Attempt, id RunID, known State, cfg ClaimConfig) wire.Request {
+func (l *Ledger) claim(a *lock.Attempt, id RunID, known State, cfg ClaimConfig) wire.Request {
 	k, overlap := l.keys, "0"
 	if l.cfg.AllowOverlap {
 		overlap = "1"
@@ -101,9 +101,9 @@ func (l *Ledger) claim(a engine.Attempt, id RunID, known State, cfg ClaimConfig)
 	if !cfg.Until.IsZero() {
 		until = decimal(cfg.Until.UnixMilli())
 	}
-	return l.scripts.claim.Call(wire.Keys(k.job, k.open, k.runs, k.fence, k.tomb(a.ID)),
-		a.Value, id.text(), a.TTL.Milliseconds(), decimal(known.Last.UnixMilli()), l.cfg.MaxAttempts, overlap,
-		l.cfg.KeepRuns, l.cfg.Retain.Milliseconds(), l.engine.Identity(), first, newest, count, reason, until, l.cfg.Definition, k.channel, k.begins)
+	return l.scripts.claim.Call(wire.Keys(k.job, k.open, k.runs, k.fence, k.tomb(a.ID())),
+		a.Value(), id.text(), a.TTL().Milliseconds(), decimal(known.Last.UnixMilli()), l.cfg.MaxAttempts, overlap,
+		l.cfg.KeepRuns, l.cfg.Retain.Milliseconds(), l.lock.Identity(), first, newest, count, reason, until, l.cfg.Definition, k.channel, k.begins)
 }
 
 // read reads the reply to a claim.

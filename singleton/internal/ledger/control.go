@@ -132,7 +132,7 @@ func (l *Ledger) pause(ctx context.Context, op, pause string) error {
 func (l *Ledger) Trigger(ctx context.Context) (id RunID, err error) {
 	const op = "trigger job"
 	s := l.scripts.trigger
-	answer, err := l.ask(ctx, s.Call(wire.Keys(l.keys.job, l.keys.open, l.keys.tomb(l.engine.NewID()), l.keys.acts),
+	answer, err := l.ask(ctx, s.Call(wire.Keys(l.keys.job, l.keys.open, l.keys.tomb(l.lock.Client().NewID()), l.keys.acts),
 		maxTriggers, tombTTL.Milliseconds(), l.by.Who, l.by.Reason, l.keys.channel))
 	if err != nil {
 		return RunID{}, opError(op, l.name, err)
@@ -166,7 +166,7 @@ func (l *Ledger) Rerun(ctx context.Context, id RunID, scheduled bool) error {
 		sure = "1"
 	}
 	s, k := l.scripts.rerun, l.keys
-	answer, err := l.ask(ctx, s.Call(wire.Keys(k.job, k.open, k.runs, k.tomb(l.engine.NewID()), k.acts),
+	answer, err := l.ask(ctx, s.Call(wire.Keys(k.job, k.open, k.runs, k.tomb(l.lock.Client().NewID()), k.acts),
 		id.text(), sure, maxReruns, tombTTL.Milliseconds(), l.by.Who, l.by.Reason, k.channel))
 	if err == nil {
 		_, err = controlled(s, answer)

@@ -1,6 +1,6 @@
 package ledger
 
-import "github.com/noonlock/noonlock/internal/engine"
+import "github.com/noonlock/noonlock/internal/lock"
 
 // keys are the keys and channels of a job. All keys belong to one name, job/<job>.
 // docs/ARCHITECTURE.md, "Keys", describes them. Names have no braces, so no channel is that of another job.
@@ -10,11 +10,11 @@ type keys struct {
 	key                                func(part string) string
 }
 
-func keysOf(e engine.Engine, job string) keys {
-	channel := e.Channel("job:" + job)
+func keysOf(n *lock.Name, job string) keys {
+	channel := n.Channel("job:" + job)
 	return keys{
-		job: e.Key("job"), open: e.Key("open"), runs: e.Key("runs"), acts: e.Key("acts"), defs: e.Key("defs"), fence: e.Key("fence"),
-		channel: channel, begins: channel + "{begins}", cancels: channel + "{cancels}", key: e.Key,
+		job: n.Key("job"), open: n.Key("open"), runs: n.Key("runs"), acts: n.Key("acts"), defs: n.Key("defs"), fence: n.Key("fence"),
+		channel: channel, begins: channel + "{begins}", cancels: channel + "{cancels}", key: n.Key,
 	}
 }
 

@@ -8,8 +8,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/noonlock/noonlock/internal/engine"
 	"github.com/noonlock/noonlock/internal/input"
+	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/internal/wire"
 	"github.com/noonlock/noonlock/lockcore"
 )
@@ -19,7 +19,7 @@ import (
 //
 // It is a handle without state and safe for concurrent use.
 type Ledger struct {
-	engine  engine.Engine
+	lock    *lock.Name
 	scripts *scripts
 	name    string
 	keys    keys
@@ -85,11 +85,11 @@ func New(c *lockcore.Client, job string, cfg Config) (*Ledger, error) {
 	if rule := input.Fault(job, 200, true); rule != "" {
 		return nil, &lockcore.ConfigError{Field: "name", Value: input.Quote(job), Rule: rule}
 	}
-	e, err := c.Engine(engine.JobNames+job, cfg.Lease)
+	n, err := (*lock.Client)(c).Name(lock.JobNames+job, lock.LeaseConfig(cfg.Lease))
 	if err != nil {
 		return nil, err
 	}
-	if e.Quorum() != nil {
+	if n.Client().Quorum() != nil {
 		return nil, errQuorum
 	}
 	s, err := ownScripts()
@@ -99,7 +99,7 @@ func New(c *lockcore.Client, job string, cfg Config) (*Ledger, error) {
 	cfg.MaxAttempts = cmp.Or(cfg.MaxAttempts, DefaultAttempts)
 	cfg.KeepRuns = cmp.Or(cfg.KeepRuns, DefaultKeepRuns)
 	cfg.Retain = cmp.Or(cfg.Retain, defaultRetain)
-	return &Ledger{engine: e, scripts: s, name: job, keys: keysOf(e, job), cfg: cfg, by: lockcore.Operator{Who: e.Identity()}}, nil
+	return &Ledger{lock: n, scripts: s, name: job, keys: keysOf(n, job), cfg: cfg, by: lockcore.Operator{Who: n.Identity()}}, nil
 }
 
 var errQuorum = &lockcore.ConfigError{
@@ -126,7 +126,7 @@ func (l *Ledger) Open(ctx context.Context, before State) (State, error) {
 	const op = "open ledger"
 	k := l.keys
 	if before.replica == "" {
-		before.replica, before.started = l.engine.NewID(), l.engine.Now()
+		before.replica, before.started = l.lock.Client().NewID(), l.lock.Client().Elapsed()
 	}
 	me := ""
 	if l.cfg.Definition != "" {
@@ -157,9 +157,9 @@ func (l *Ledger) Open(ctx context.Context, before State) (State, error) {
 	if before.Superseded {
 		waited = "1"
 	}
-	age := (l.engine.Now() - before.started).Milliseconds()
+	age := (l.lock.Client().Elapsed() - before.started).Milliseconds()
 	answer, err := l.ask(ctx, s.Call(wire.Keys(k.job, k.open, k.runs, k.defs, k.acts),
-		after, sure, ended, l.cfg.KeepRuns, l.cfg.Retain.Milliseconds(), me, l.cfg.Definition, age, l.engine.Identity(), before.gen,
+		after, sure, ended, l.cfg.KeepRuns, l.cfg.Retain.Milliseconds(), me, l.cfg.Definition, age, l.lock.Identity(), before.gen,
 		next, l.cfg.Schedule, before.Spec, upto, seen, first, newest, count, before.control, waited, k.channel))
 	if err != nil {
 		return before, opError(op, l.name, err)
@@ -181,7 +181,7 @@ func (l *Ledger) CheckRights(ctx context.Context) error {
 // checkRights returns an error if the replica could not run a tick that is due later.
 func (l *Ledger) checkRights(ctx context.Context) error {
 	s := l.scripts
-	return l.engine.CheckRights(ctx, s.open, s.leave, s.claim, s.renew, s.complete, s.abandon, s.retry, s.raise, s.skipped)
+	return l.lock.CheckRights(ctx, s.open, s.leave, s.claim, s.renew, s.complete, s.abandon, s.retry, s.raise, s.skipped)
 }
 
 // Leave deregisters the replica of that state, which runs no more ticks. Replicas of another
@@ -198,9 +198,9 @@ func (l *Ledger) Leave(ctx context.Context, state State) error {
 
 // Now returns the time of the server. The error of now is at most half of took.
 func (l *Ledger) Now(ctx context.Context) (now time.Time, took time.Duration, err error) {
-	t0 := l.engine.Now()
+	t0 := l.lock.Client().Elapsed()
 	answer, err := l.ask(ctx, wire.Command("time"))
-	took = l.engine.Now() - t0
+	took = l.lock.Client().Elapsed() - t0
 	if err != nil {
 		return time.Time{}, took, opError("server time", l.name, err)
 	}
@@ -216,23 +216,23 @@ func (l *Ledger) Now(ctx context.Context) (now time.Time, took time.Duration, er
 // may have been lost. A slow nudge delays nothing. Messages can be lost, so the caller must
 // also check periodically.
 func (l *Ledger) Watch(nudge func()) (stop func()) {
-	return l.engine.Watch(l.keys.channel, nudge)
+	return l.lock.Watch(l.keys.channel, nudge)
 }
 
 // WatchBegins is Watch for the beginnings of attempts. They have their own channel, because
 // replicas that wait for a tick need not check each.
 func (l *Ledger) WatchBegins(nudge func()) (stop func()) {
-	return l.engine.Watch(l.keys.begins, nudge)
+	return l.lock.Watch(l.keys.begins, nudge)
 }
 
 // WatchCancels is Watch for cancellations of runs.
 func (l *Ledger) WatchCancels(nudge func()) (stop func()) {
-	return l.engine.Watch(l.keys.cancels, nudge)
+	return l.lock.Watch(l.keys.cancels, nudge)
 }
 
 // ask runs a script or command that returns a list and may be repeated.
 func (l *Ledger) ask(ctx context.Context, req wire.Request) ([]any, error) {
-	answer, err := l.engine.Ask(ctx, req)
+	answer, err := l.lock.Ask(ctx, req)
 	if err != nil {
 		return nil, err
 	}

@@ -3,16 +3,16 @@ package ledger
 import (
 	"context"
 
-	"github.com/noonlock/noonlock/internal/engine"
 	"github.com/noonlock/noonlock/internal/input"
+	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/lockcore"
 )
 
 // A Lock is a mutex under the name of a job that has no ledger. It is for work without
 // ticks. Locks of the application cannot have its name.
 type Lock struct {
-	engine engine.Engine
-	name   string
+	lock *lock.Name
+	name string
 }
 
 // NewLock returns the lock of a job. It sends no request. The error is a
@@ -21,22 +21,22 @@ func NewLock(c *lockcore.Client, job string, cfg lockcore.LeaseConfig) (*Lock, e
 	if rule := input.Fault(job, 200, true); rule != "" {
 		return nil, &lockcore.ConfigError{Field: "job", Value: input.Quote(job), Rule: rule}
 	}
-	e, err := c.Engine(engine.JobNames+job, cfg)
+	n, err := (*lock.Client)(c).Name(lock.JobNames+job, lock.LeaseConfig(cfg))
 	if err != nil {
 		return nil, err
 	}
-	e.Expect("mutex")
-	return &Lock{engine: e, name: job}, nil
+	n.Client().Expect("mutex")
+	return &Lock{lock: n, name: job}, nil
 }
 
 // Prepare returns an error if Lock may wait although it could never hold the lock: a right
 // is missing that only a holder needs.
 func (l *Lock) Prepare(ctx context.Context) error {
-	return opError("lock", l.name, l.engine.CheckRights(ctx, l.engine.LockScripts()...))
+	return opError("lock", l.name, l.lock.CheckRights(ctx, l.lock.Client().MutexScripts()...))
 }
 
 // Lock waits in the queue of the lock and holds it, as lockcore.Mutex.Lock does.
-func (l *Lock) Lock(ctx context.Context) (engine.Lease, error) {
-	lease, err := l.engine.Lock(ctx, nil)
+func (l *Lock) Lock(ctx context.Context) (*lock.Lease, error) {
+	lease, err := l.lock.Lock(ctx, l.lock.Client().Mutex())
 	return lease, opError("lock", l.name, err)
 }

@@ -58,7 +58,7 @@ type State struct {
 	Dropped bool
 
 	replica string        // the id of the caller
-	started time.Duration // when it sent its first request, by engine.Now
+	started time.Duration // when it sent its first request, by Elapsed
 	gen     int           // how many definitions have taken over
 	id      string        // of the ledger
 	control string        // the newest pause or resume, as stored

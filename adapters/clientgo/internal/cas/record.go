@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/noonlock/noonlock/internal/engine"
+	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/internal/wire"
 	"github.com/noonlock/noonlock/lockcore"
 )
@@ -29,7 +29,7 @@ var (
 
 // A Record is a value with a name, written by compare-and-set. It is safe for concurrent use.
 type Record struct {
-	engine  engine.Engine
+	lock    *lock.Name
 	put     *wire.Script
 	name    string
 	key     string
@@ -48,11 +48,11 @@ type State struct {
 // New returns the record with the name Names + name. It sends nothing. A request that is not
 // answered within the timeout is retried; a call returns after three timeouts.
 func New(c *lockcore.Client, name string, timeout time.Duration) (*Record, error) {
-	e, err := c.Engine(Names+name, lockcore.LeaseConfig{})
+	n, err := (*lock.Client)(c).Name(Names+name, lock.LeaseConfig{})
 	if err != nil {
 		return nil, err
 	}
-	if e.Quorum() != nil {
+	if n.Client().Quorum() != nil {
 		return nil, &lockcore.ConfigError{
 			Field: "client", Value: "a Client of NewQuorum",
 			Rule: "a Client of New: a record is compared and set on one server",
@@ -62,7 +62,7 @@ func New(c *lockcore.Client, name string, timeout time.Duration) (*Record, error
 	if err != nil {
 		return nil, err
 	}
-	return &Record{engine: e, put: put, name: name, key: keyOf(e), writer: rand.Text(), timeout: timeout}, nil
+	return &Record{lock: n, put: put, name: name, key: keyOf(n), writer: rand.Text(), timeout: timeout}, nil
 }
 
 // Get reads the record. The error is ErrNone if there is none, lockcore.ErrWrongKind if the key
@@ -131,5 +131,5 @@ func (r *Record) Put(ctx context.Context, seen Version, value []byte, keep time.
 
 // ask sends an idempotent script or command, and retries it until it is answered.
 func (r *Record) ask(ctx context.Context, req wire.Request) (any, error) {
-	return r.engine.AskWithin(ctx, req, r.timeout, 3*r.timeout)
+	return r.lock.Client().Ask(ctx, r.lock.Name(), req, r.timeout, 3*r.timeout)
 }

@@ -1,12 +1,9 @@
-package lockcore
+package lock
 
 import (
-	"context"
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/noonlock/noonlock/internal/engine"
 )
 
 // receive handles one message to this process. Messages may be forged. So a message only
@@ -39,8 +36,8 @@ func (c *Client) receive(payload string) {
 
 // handleGrant handles the message that an attempt of this Client was granted the lock.
 func (c *Client) handleGrant(name, value string) {
-	p, ok := parseAttempt(value)
-	if !ok || p.process != c.process || checkName("name", name) != nil {
+	p, ok := ReadValue(value)
+	if !ok || p.process != c.process || CheckName("name", name) != nil {
 		return
 	}
 	c.mu.Lock()
@@ -53,30 +50,15 @@ func (c *Client) handleGrant(name, value string) {
 		a.grantedAt.CompareAndSwap(0, int64(c.clock.Now())+1)
 		a.lookNow()
 	default:
-		// No call waits for this grant, because the withdrawal was lost. Withdraw again.
 		c.metrics.lapsed.Inc()
-		select {
-		case c.unwantedGrants <- struct{}{}:
-		default:
-			return // too many at once: the grant expires
-		}
-		// The name may be a job's or a user's. The longer of the two retentions is safe.
-		terms := &leaseTerms{ttl: defaultTTL, ttlArg: millis(defaultTTL), keepArg: millis(max(c.tokenRetention, engine.TokenRetention))}
-		unwanted := makeAttempt(c, p.kind, c.keys.lock(name), terms, p.number, value)
-		unwanted.unanswered.Store(unanswered)
-		if !c.background(func(ctx context.Context) {
-			defer func() { <-c.unwantedGrants }()
-			c.withdraw(ctx, unwanted)
-		}) {
-			<-c.unwantedGrants
-		}
+		c.withdrawUnwanted(name, value, p, unanswered)
 	}
 }
 
 // handleHead handles the message that an attempt of this Client is the head of its queue,
 // and that the lock expires after left unless it is renewed.
 func (c *Client) handleHead(value string, left time.Duration) {
-	p, ok := parseAttempt(value)
+	p, ok := ReadValue(value)
 	if !ok || p.process != c.process || left <= 0 {
 		return
 	}
@@ -92,7 +74,7 @@ func (c *Client) handleHead(value string, left time.Duration) {
 // handleCall handles the message that asks whether this process is frozen. One of its attempts
 // looks: the named one if it still waits, otherwise another one of that lock.
 func (c *Client) handleCall(name, value string) {
-	p, ok := parseAttempt(value)
+	p, ok := ReadValue(value)
 	if !ok || p.process != c.process {
 		return
 	}
@@ -119,14 +101,14 @@ func (c *Client) wakeAll() {
 	}
 }
 
-func (a *attempt) lookNow() {
+func (a *Attempt) lookNow() {
 	if a.wake != nil {
 		a.look.Store(true)
 		a.nudge()
 	}
 }
 
-func (a *attempt) nudge() {
+func (a *Attempt) nudge() {
 	select {
 	case a.wake <- struct{}{}:
 	default:

@@ -1,4 +1,4 @@
-package lockcore
+package lock
 
 import (
 	"context"
@@ -20,25 +20,20 @@ const (
 	// time. Without a pause, each of them could get a minority of the servers. It doubles each
 	// time that this happens.
 	splitPause = 4 * time.Millisecond
-
-	// aheadPause and aheadTries are for an attempt that has more servers than the others that try
-	// at the same time. The others give way within a round trip.
-	aheadPause = time.Millisecond
-	aheadTries = 20
 )
 
-// waitByTrying acquires the lock of a quorum. There is no queue: each try is a new attempt,
-// which is undone if it fails. As in waitInQueue, a wait outlasts an outage.
-func (m *Mutex) waitByTrying(ctx context.Context) (lease *Lease, last acquireReply, err error) {
-	lease, last, err = m.tryOnce(ctx, m.terms.timeout())
+// wait acquires the lock of a quorum. There is no queue: each try is a new attempt,
+// which is undone if it fails. As in a queue, a wait outlasts an outage.
+func (*members) wait(ctx context.Context, n *Name, k Kind) (lease *Lease, last acquireReply, err error) {
+	lease, last, err = n.tryOnce(ctx, k, n.terms.timeout())
 	if lease != nil || err != nil && !overtaken(err) && (!wire.MayRetry(err) || ctx.Err() != nil) {
 		return lease, last, err
 	}
-	waiting := m.c.metrics.kind(m.kind.name()).queue().waiting
+	waiting := n.c.metrics.kind(k.Label()).queue().waiting
 	waiting.Inc()
 	defer waiting.Dec()
 	freed := make(chan struct{}, 1)
-	defer m.c.wire.Messages(m.keys.name).Watch(m.keys.freed, func() {
+	defer n.c.wire.Messages(n.keys.name).Watch(n.keys.freed, func() {
 		select {
 		case freed <- struct{}{}:
 		default:
@@ -56,13 +51,13 @@ func (m *Mutex) waitByTrying(ctx context.Context) (lease *Lease, last acquireRep
 		case <-timer.C:
 		case <-freed:
 			pauses.Reset()
-			retry.Sleep(ctx, rand.N(split), m.c.closing) //nolint:gosec // jitter
+			retry.Sleep(ctx, rand.N(split), n.c.closing) //nolint:gosec // jitter
 		case <-ctx.Done():
-		case <-m.c.closing:
+		case <-n.c.closing:
 		}
 		timer.Stop()
 		select {
-		case <-m.c.closing:
+		case <-n.c.closing:
 			return nil, last, ErrClosed
 		default:
 		}
@@ -70,7 +65,7 @@ func (m *Mutex) waitByTrying(ctx context.Context) (lease *Lease, last acquireRep
 			return nil, last, ended(ctx)
 		}
 		var r acquireReply
-		lease, r, err = m.tryOnce(ctx, m.terms.timeout())
+		lease, r, err = n.tryOnce(ctx, k, n.terms.timeout())
 		if r.holder != "" {
 			last = r
 		}

@@ -1,7 +1,7 @@
-package lockcore
+package lock
 
 import (
-	"io/fs"
+	"os"
 	"regexp"
 	"strconv"
 	"strings"
@@ -59,7 +59,7 @@ func TestTermsAreSafe(t *testing.T) {
 // A waiter looks at least twice before it loses its place in the queue.
 func TestWaitersLookBeforeTheyLapse(t *testing.T) {
 	t.Parallel()
-	part, err := fs.ReadFile(scriptFiles, "lua/part_queue.lua")
+	part, err := os.ReadFile("../../lockcore/lua/part_queue.lua")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +84,7 @@ func TestWaitersLookBeforeTheyLapse(t *testing.T) {
 	}
 }
 
-func TestAttemptValue(t *testing.T) {
+func TestReadValue(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		number   uint64
@@ -95,40 +95,32 @@ func TestAttemptValue(t *testing.T) {
 		{1<<64 - 1, false, "with / slashes . dots : and spaces"},
 		{36, true, "nl1:X.1.t/forged"},
 	} {
-		value := attemptValue("PROCESS", c.number, c.trusted, c.identity)
-		p, ok := parseAttempt(value)
-		if want := (parsedAttempt{mutexKind{}, "PROCESS", c.number, c.identity}); !ok || p != want {
-			t.Errorf("%q was read as %+v, %v", value, p, ok)
-		}
-		for _, k := range []ownedKind{{modeWrite, "me"}, {modeRead, "a/b.c:d"}} {
-			value := ownedValue(k, "PROCESS", c.number, c.trusted, c.identity)
-			p, ok := parseAttempt(value)
-			if want := (parsedAttempt{k, "PROCESS", c.number, c.identity}); !ok || p != want {
-				t.Errorf("%q was read as %+v, %v", value, p, ok)
+		for _, want := range []Value{{}, {mode: ModeWrite, Owner: "me"}, {mode: ModeRead, Owner: "a/b.c:d"}} {
+			want.Identity, want.process, want.number = c.identity, "PROCESS", c.number
+			value := kindOf(want).stored("PROCESS", c.number, c.trusted, c.identity)
+			if v, ok := ReadValue(value); !ok || v != want {
+				t.Errorf("%q was read as %+v, %v", value, v, ok)
 			}
-		}
-		if p, _ := parseAttempt(value); p.identity != c.identity {
-			t.Errorf("%q shows %q", value, p.identity)
 		}
 	}
 	for _, bad := range []string{"", "nl1:", "nl1:a", "nl1:a.b", "nl1:a.b.c", "nl1:a.1.t.x/i", "nl1:a.!.t/i", "nl2:a.1.t/i", "a foreign client", "ns1:a.1.t/me i", "ns1:a.1.t.r/i", "nl1:a.1.t.r/me i", "nl1:a.zzzzzzzzzzzzzz.t/i"} {
-		if p, ok := parseAttempt(bad); ok || p.identity != "" {
-			t.Errorf("%q was taken for one of ours and shows %q", bad, p.identity)
+		if v, ok := ReadValue(bad); ok || v.Identity != "" {
+			t.Errorf("%q was taken for one of ours and shows %q", bad, v.Identity)
 		}
 	}
 }
 
-func FuzzParseAttempt(f *testing.F) {
+func FuzzReadValue(f *testing.F) {
 	f.Add("nl1:PROCESS.1.t/identity")
 	f.Add("nl1:../")
 	f.Add("ns1:PROCESS.1.t.r/owner identity")
 	f.Fuzz(func(t *testing.T, value string) {
-		p, ok := parseAttempt(value)
+		p, ok := ReadValue(value)
 		if !ok {
 			return
 		}
 		rest, found := strings.CutPrefix(value[len("nl1"):], ":"+p.process+".")
-		if !found || !strings.HasSuffix(rest, p.identity) || p.number == 0 && !strings.Contains(rest, "0") {
+		if !found || !strings.HasSuffix(rest, p.Identity) || p.number == 0 && !strings.Contains(rest, "0") {
 			t.Errorf("%q was read as %+v", value, p)
 		}
 	})

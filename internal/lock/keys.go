@@ -1,10 +1,9 @@
-package lockcore
+package lock
 
 import (
 	"strconv"
 	"strings"
 
-	"github.com/noonlock/noonlock/internal/engine"
 	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/internal/wire"
 )
@@ -18,8 +17,8 @@ type keyring struct {
 	sharded bool // as in a cluster
 }
 
-// lockKeys are the keys of one lock.
-type lockKeys struct {
+// nameKeys are the keys of one lock.
+type nameKeys struct {
 	name                     string
 	lock, fence, queue, seen string
 	forced, releases         string
@@ -33,9 +32,9 @@ type lockKeys struct {
 	freed       string // channel of releases, in a quorum
 }
 
-func (k keyring) lock(name string) *lockKeys {
+func (k keyring) lock(name string) *nameKeys {
 	base := k.prefix + ":{" + name + "}:"
-	keys := &lockKeys{
+	keys := &nameKeys{
 		name: name, base: base,
 		lock: base + "lock", fence: base + "fence", queue: base + "queue", seen: base + "seen", forced: base + "forced", releases: base + "releases", never: base + "never",
 		channels: k.channel(name, "ch:"),
@@ -67,8 +66,13 @@ func (k keyring) channel(name, rest string) string {
 }
 
 // tomb returns the key of an attempt's tombstone.
-func (k *lockKeys) tomb(process string, number uint64) string {
-	return k.base + "tomb:" + process + "." + strconv.FormatUint(number, 36)
+func (k *nameKeys) tomb(process string, number uint64) string {
+	return k.base + "tomb:" + attemptID(process, number)
+}
+
+// attemptID returns the identifier of an attempt.
+func attemptID(process string, number uint64) string {
+	return process + "." + strconv.FormatUint(number, 36)
 }
 
 // nameOf returns the name of a lock's key, as messages contain it.
@@ -80,8 +84,16 @@ func (k keyring) nameOf(lock string) (name string, ok bool) {
 	return name, ok
 }
 
+// A Search selects names by their keys on the servers.
+type Search struct {
+	Prefix string   // of the names
+	Parts  []string // a name is found if it has a key of one of these parts
+	// Progress is called with how many keys have been looked at, about. It may be nil.
+	Progress func(keys int)
+}
+
 // pattern returns a glob pattern that matches the keys of a Search, and few others.
-func (k keyring) pattern(s engine.Search) string {
+func (k keyring) pattern(s Search) string {
 	part := s.Parts[0]
 	if len(s.Parts) > 1 {
 		var first strings.Builder
@@ -105,61 +117,4 @@ func (k keyring) split(key string) (name, part string, ok bool) {
 	}
 	name, part, ok = strings.Cut(rest, "}:")
 	return name, part, ok && input.Fault(name, 210, true) == ""
-}
-
-// attemptValue returns the text that the server stores for an attempt: the process, the
-// attempt's number, whether PUBLISH's count of receivers is reliable for the process, and
-// the identity. Only the identity may be shown.
-func attemptValue(process string, number uint64, trusted bool, identity string) string {
-	flag := "u"
-	if trusted {
-		flag = "t"
-	}
-	return "nl1:" + process + "." + strconv.FormatUint(number, 36) + "." + flag + "/" + identity
-}
-
-// ownedValue returns an attemptValue with the mode and the owner. The space after the
-// owner is unambiguous, as an owner contains none.
-func ownedValue(k ownedKind, process string, number uint64, trusted bool, identity string) string {
-	flag := "u"
-	if trusted {
-		flag = "t"
-	}
-	return ownedTag + ":" + process + "." + strconv.FormatUint(number, 36) + "." + flag + "." + k.mode + "/" + k.owner + " " + identity
-}
-
-// A parsedAttempt is the content of a stored value.
-type parsedAttempt struct {
-	kind     queueKind
-	process  string
-	number   uint64
-	identity string
-}
-
-// parseAttempt parses the result of attemptValue or ownedValue. ok is false for any other
-// text.
-func parseAttempt(value string) (p parsedAttempt, ok bool) {
-	tag, body, _ := strings.Cut(value, ":")
-	head, identity, found := strings.Cut(body, "/")
-	parts := strings.Split(head, ".")
-	switch {
-	case !found:
-		return p, false
-	case tag == "nl1" && len(parts) == 3:
-		p.kind, p.identity = mutexKind{}, identity
-	case tag == ownedTag && len(parts) == 4:
-		owner, shown, found := strings.Cut(identity, " ")
-		if !found {
-			return p, false
-		}
-		p.kind, p.identity = ownedKind{parts[3], owner}, shown
-	default:
-		return p, false
-	}
-	number, err := strconv.ParseUint(parts[1], 36, 64)
-	if err != nil {
-		return parsedAttempt{}, false
-	}
-	p.process, p.number = parts[0], number
-	return p, true
 }

@@ -1,4 +1,4 @@
-package lockcore
+package lock
 
 import (
 	"context"
@@ -6,31 +6,69 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/internal/retry"
+	"github.com/noonlock/noonlock/internal/wire"
 )
 
-// waitInQueue queues an attempt and waits until it is granted. last has the last reply
+// TryLock acquires the lock if it is free and the queue is empty. lockcore.Mutex.TryLock describes it.
+func (n *Name) TryLock(ctx context.Context, k Kind) (*Lease, error) {
+	ctx = input.Context(ctx)
+	start := n.c.clock.Ticks()
+	lease, reply, err := n.tryOnce(ctx, k, 2*n.terms.timeout())
+	if lease == nil && err == nil {
+		err = n.heldBy(&reply)
+	}
+	n.c.metrics.countAcquire(k.Label(), n.c.clock.Ticks()-start, err)
+	return lease, err
+}
+
+// Lock acquires the lock. If the lock is not free, Lock queues and waits until ctx ends.
+// lockcore.Mutex.Lock describes it.
+func (n *Name) Lock(ctx context.Context, k Kind) (*Lease, error) {
+	ctx = input.Context(ctx)
+	start := n.c.clock.Ticks()
+	lease, last, err := n.c.topology.wait(ctx, n, k)
+	n.c.metrics.countAcquire(k.Label(), n.c.clock.Ticks()-start, err)
+	if errors.Is(err, ErrNotAcquired) && ctx.Err() != nil && last.holder != "" {
+		held := n.heldBy(&last)
+		if held.TTL >= 0 {
+			held.TTL = max(0, held.TTL-(n.c.clock.Now()-last.t0))
+		}
+		err = errors.Join(err, held)
+	}
+	return lease, err
+}
+
+// heldBy returns the error that describes the holder in r. It shows the identity and the
+// owner only, as the rest of the stored value is secret.
+func (n *Name) heldBy(r *acquireReply) *HeldError {
+	v, _ := ReadValue(r.holder)
+	return &HeldError{Name: n.keys.name, Holder: v.Identity, Owner: v.Owner, TTL: r.left}
+}
+
+// wait queues an attempt and waits until it is granted. last has the last reply
 // that named a holder.
-func (m *Mutex) waitInQueue(ctx context.Context) (lease *Lease, last acquireReply, err error) {
-	messages := m.c.wire.Messages(m.keys.name)
+func (alone) wait(ctx context.Context, n *Name, k Kind) (lease *Lease, last acquireReply, err error) {
+	messages := n.c.wire.Messages(n.keys.name)
 	if !messages.Up() {
 		// Subscribe before joining the queue. A free lock needs no subscription.
-		lease, last, err = m.tryOnce(ctx, 0)
+		lease, last, err = n.tryOnce(ctx, k, 0)
 		if lease != nil || err != nil && delayOf(err) == nil {
 			return lease, last, err
 		}
 	}
 	defer messages.Start(ctx)()
-	a, err := m.newAttempt(ctx, true)
+	a, err := n.begin(ctx, k, true)
 	if err != nil {
 		return nil, last, err
 	}
 	defer func() {
 		if lease == nil {
-			m.c.abandon(a)
+			a.abandon()
 		}
 	}()
-	waiting := m.c.metrics.kind(m.kind.name()).queue().waiting
+	waiting := n.c.metrics.kind(k.Label()).queue().waiting
 	waiting.Inc()
 	defer waiting.Dec()
 	r, err := a.retryAcquire(ctx, modeJoin, 0)
@@ -55,23 +93,23 @@ func (m *Mutex) waitInQueue(ctx context.Context) (lease *Lease, last acquireRepl
 			return nil, last, err
 		case heard == 0:
 			if lease != nil && waited {
-				messages.Suspect(m.terms.ttl) // the grant's message may have been missed
+				messages.Suspect(n.terms.ttl) // the grant's message may have been missed
 			}
 		case lease != nil:
-			m.c.metrics.handover.Observe((m.c.clock.Now() - heard).Seconds())
+			n.c.metrics.handover.Observe((n.c.clock.Now() - heard).Seconds())
 		case heard > r.t0:
 			// The server may have made the grant after this reply, and its message arrived
 			// first. The next reply decides.
 		default:
 			a.grantedAt.Store(0)
-			m.c.metrics.lapsed.Inc()
+			n.c.metrics.lapsed.Inc()
 		}
 		if lease != nil {
 			return lease, last, nil
 		}
 		if r.left == -1*time.Millisecond && !a.warnedNoTTL {
 			a.warnedNoTTL = true
-			m.c.log.Error(errNoTTL, "waiting for a lock without TTL", "name", m.keys.name)
+			n.c.log.Error(errNoTTL, "waiting for a lock without TTL", "name", n.keys.name)
 		}
 		if err := a.await(ctx, r); err != nil {
 			return nil, last, err
@@ -82,12 +120,12 @@ func (m *Mutex) waitInQueue(ctx context.Context) (lease *Lease, last acquireRepl
 			if a.trusted && !messages.Retest(ctx) {
 				// The server did not count this process as a receiver, and would skip the
 				// attempt again. A new attempt, which is not trusted, takes the same place.
-				next, err := m.newAttempt(ctx, true)
+				next, err := n.begin(ctx, k, true)
 				if err != nil {
 					return nil, last, err
 				}
 				next.place = a.place
-				m.c.abandon(a)
+				a.abandon()
 				a = next
 			}
 		}
@@ -98,7 +136,7 @@ func (m *Mutex) waitInQueue(ctx context.Context) (lease *Lease, last acquireRepl
 var errNoTTL = errors.New("lockcore: another program wrote the key, and it may never expire")
 
 // pause waits until the server grants leases again. It returns an error if the wait is over.
-func (a *attempt) pause(ctx context.Context, delayed *DelayError) error {
+func (a *Attempt) pause(ctx context.Context, delayed *wire.DelayError) error {
 	switch {
 	case retry.Sleep(ctx, delayed.Left, a.c.closing):
 		return nil
@@ -109,7 +147,7 @@ func (a *attempt) pause(ctx context.Context, delayed *DelayError) error {
 }
 
 // await waits until the attempt must look again. It returns an error if the wait is over.
-func (a *attempt) await(ctx context.Context, r acquireReply) error {
+func (a *Attempt) await(ctx context.Context, r acquireReply) error {
 	if r.code == answerNotQueued {
 		return nil
 	}

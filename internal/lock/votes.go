@@ -1,88 +1,28 @@
-package lockcore
+package lock
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/noonlock/noonlock/internal/quorum"
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
-// quorumKind is a mutex on several servers. Its scripts run on each of them, and the answers
-// are counted.
-type quorumKind struct {
-	mutexKind
-	of *quorumTopology
-}
-
-// keys returns the lock, the tombstone and the marker.
-func (k quorumKind) keys(a *attempt) []any {
-	return []any{a.keyArgs[0], a.keyArgs[len(a.keyArgs)-1], k.of.markerArg}
-}
-
-func (k quorumKind) acquire(a *attempt, _ string) wire.Request {
-	a.mayBeStored.Store(true) // a minority may grant, whatever the answer is
-	r := a.c.scripts.quorumAcquire.Call(k.keys(a), a.valueArg, a.terms.ttlArg, k.of.name())
-	return r.Counted(k.of.countAcquire(a, r), &a.trail)
-}
-
-func (k quorumKind) renewal(a *attempt) wire.Request {
-	r := a.c.scripts.quorumRenew.Call(k.keys(a), a.valueArg, a.terms.ttlArg, k.of.name(), strconv.FormatUint(a.token, 10))
-	return r.Counted(countRenewal(r), &a.trail)
-}
-
-func (k quorumKind) leave(a *attempt, _ bool) wire.Request {
-	call := func(tomb int64) wire.Request {
-		channel := ""
-		if a.token > 0 { // it was a lease, so others may wait
-			channel = a.keys.freed
-		}
-		return a.c.scripts.quorumLeave.Call(k.keys(a)[:2], a.valueArg, tomb, channel)
-	}
-	r := call(0)
-	return r.Counted(countLeave(r), &a.trail).Leaving(call(millis(a.tombTTL())), max(a.terms.ttl, 10*time.Second), a.terms.timeout())
-}
-
-// confirm commits the token of a grant to a majority. Only then it counts.
-func (k *quorumTopology) confirm(ctx context.Context, a *attempt, r acquireReply, timeout time.Duration) (acquireReply, error) {
-	a.token = r.token
-	req := k.kind().renewal(a)
-	answer, err := a.c.wire.Send(ctx, a.keys.name, req, timeout)
-	n, err := req.Number(answer, err)
-	switch {
-	case err != nil:
-		a.noteFailure(err)
-		return acquireReply{}, err
-	case n != 1:
-		return acquireReply{}, errors.Join(ErrNotAcquired, errOvertaken)
-	}
-	return r, nil
-}
-
-// errAhead means that this attempt has more servers than the others, which give way.
-var errAhead = errors.New("lockcore: other clients try at the same time")
-
-func isAhead(err error) bool { return errors.Is(err, errAhead) }
-
-var errOvertaken = errors.New("lockcore: another client acquired the lock at the same time")
-
-// countAcquire counts the answers to quorum_acquire. The one answer has the form of that to
+// countAcquire counts the answers to quorum_acquire. Grants of servers that it distrusts do not count. The one answer has the form of that to
 // mutex_acquire.
-func (k *quorumTopology) countAcquire(a *attempt, r wire.Request) wire.Count {
+func countAcquire(r wire.Request, me string, distrusts func(server int) bool) wire.Count {
 	return func(answers map[int]wire.Answer, n int) (wire.Answer, bool) {
 		votes := votesOf(answers)
 		for i, v := range votes {
-			if v.Code == quorum.Granted && k.distrusts(v.From) {
+			if v.Code == quorum.Granted && distrusts(v.From) {
 				votes[i].Code = quorum.Stepped
 			}
 		}
-		verdict, token, by := quorum.Acquire(votes, n-len(answers), n, a.value)
+		verdict, token, by := quorum.Acquire(votes, n-len(answers), n, me)
 		switch verdict {
 		case quorum.Yes:
 			return wire.Answer{Value: []any{int64(answerHeld), strconv.FormatUint(token, 10)}}, true

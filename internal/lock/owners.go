@@ -1,26 +1,11 @@
-package lockcore
+package lock
 
 import (
 	"errors"
 	"time"
 )
 
-// owners records for each owner the leases of this process, and the token whose leases have
-// expired here. The server may still have an entry with the expired token: for example, the
-// entry of an acquire that was executed late outlives its lease. A new lease must not get that
-// token. Client.mu guards owners.
-type owners map[ownerKey]*ownerTokens
-
-type ownerKey struct{ name, owner string }
-
-type ownerTokens struct {
-	leases map[*Lease]struct{} // until their end is recorded
-	newest uint64              // the greatest token of a lease so far
-	ended  uint64              // the greatest token with a lease that was removed as expired; 0: none
-	until  time.Duration       // from then on the server has no entry with the ended token
-}
-
-func ownerOfAttempt(a *attempt) (key ownerKey, ok bool) {
+func ownerOfAttempt(a *Attempt) (key ownerKey, ok bool) {
 	k, ok := a.kind.(ownedKind)
 	return ownerKey{a.keys.name, k.owner}, ok
 }
@@ -70,15 +55,16 @@ func (o owners) sweep(now time.Duration) {
 	}
 }
 
-// endedToken returns the token that a lease of this attempt must not get, or 0: the greatest
+// ended returns the token that a lease of this attempt must not get, or 0: the greatest
 // one whose leases have expired here, if none of them is valid. It asks the leases, because
 // their contexts are done before remove is called, and their time can be over before anything
 // has noticed it.
-func (c *Client) endedToken(a *attempt) uint64 {
+func (a *Attempt) ended() uint64 {
 	key, ok := ownerOfAttempt(a)
 	if !ok {
 		return 0
 	}
+	c := a.c
 	now := c.clock.Now() // may call the user's clock, so without the mutex
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,8 +1,9 @@
-package lockcore
+package lock
 
 import (
 	"context"
 	"errors"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -62,7 +63,11 @@ func TestLeasesOfTwoServers(t *testing.T) {
 			defer rdb.Close()
 			other := redis.NewClient(second.OptionsVia(faults))
 			defer other.Close()
-			c, err := New(rdb, Config{})
+			scripts, err := LoadScripts(os.DirFS("../../lockcore"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			c, err := New(rdb, Config{}, scripts)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -73,11 +78,11 @@ func TestLeasesOfTwoServers(t *testing.T) {
 			w := &twoServers{Wire: c.wire, second: target.Connect(c.wireConfig())}
 			c.wire = w
 			hold := func(name string) *Lease {
-				m, err := c.Mutex(name, LeaseConfig{TTL: 3 * time.Second})
+				n, err := c.UserName(name, c.Mutex(), LeaseConfig{TTL: 3 * time.Second})
 				if err != nil {
 					t.Fatal(err)
 				}
-				l, err := m.TryLock(t.Context())
+				l, err := n.TryLock(t.Context(), c.Mutex())
 				if err != nil {
 					t.Fatal(err)
 				}

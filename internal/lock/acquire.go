@@ -1,0 +1,201 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/noonlock/noonlock/internal/readiness"
+	"github.com/noonlock/noonlock/internal/retry"
+	"github.com/noonlock/noonlock/internal/wire"
+)
+
+// begin begins an attempt. It returns ErrClosed if the Client is closed.
+func (n *Name) begin(ctx context.Context, k Kind, waits bool) (*Attempt, error) {
+	if ctx.Err() != nil {
+		return nil, ended(ctx)
+	}
+	c := n.c
+	number, trusted := c.attempts.Add(1), waits && c.wire.Messages(n.keys.name).Trusted()
+	a := n.attempt(k, number, k.stored(c.process, number, trusted, n.terms.identity))
+	a.trusted = trusted
+	if waits {
+		a.wake = make(chan struct{}, 1)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil, ErrClosed
+	}
+	c.waiting[number] = a
+	return a, nil
+}
+
+// tryOnce makes one attempt that does not queue. reply is its last answer.
+func (n *Name) tryOnce(ctx context.Context, k Kind, within time.Duration) (lease *Lease, reply acquireReply, err error) {
+	a, err := n.begin(ctx, k, false)
+	if err != nil {
+		return nil, reply, err
+	}
+	reply, err = a.retryAcquire(ctx, modeTry, within)
+	if lease, err = a.makeLease(ctx, &reply, err); lease == nil {
+		a.abandon()
+	}
+	return lease, reply, err
+}
+
+// retryAcquire sends an acquire and retries it until it is answered, ctx ends, or within
+// has passed; 0: without limit. A waiter that has a place in the queue keeps it: its acquire is also
+// retried while the server lacks memory, disk space or replicas.
+func (a *Attempt) retryAcquire(ctx context.Context, mode string, within time.Duration) (r acquireReply, err error) {
+	retryable := wire.MayRetry
+	if a.place != "" {
+		retryable = wire.MayRetryLater
+	}
+	tries := a.c.newRetry(a.terms.timeout(), within)
+	ahead := 0
+	err = tries.Do(ctx, retryable, func() (err error) {
+		for {
+			r, err = a.sendAcquire(ctx, mode, tries.Timeout())
+			if isAhead(err) && retry.Sleep(ctx, aheadPause, a.c.closing) && ahead < aheadTries {
+				ahead++
+				continue
+			}
+			if err != nil || r.left != unswept {
+				return err
+			}
+		}
+	})
+	return r, err
+}
+
+// sendAcquire sends one acquire.
+func (a *Attempt) sendAcquire(ctx context.Context, mode string, timeout time.Duration) (acquireReply, error) {
+	if mode == modeJoin && a.place != "" {
+		mode = a.place
+	}
+	if err := a.c.topology.ready(ctx); err != nil {
+		return acquireReply{}, err
+	}
+	req := a.terms.replicated(a.kind.Acquire(a, mode)).Granting()
+	wait := &a.wait
+	if a.sent.Swap(true) {
+		wait = new(wire.Wait) // an earlier request of the attempt may still use the other
+	}
+	t0 := a.c.clock.Now()
+	answer, err := a.c.wire.Send(ctx, a.keys.name, req.Timed(wait), timeout)
+	answer, short, err := shortOf(answer, err)
+	if delayOf(err) == nil { // during a delay, a candidate is as ready as one that waits
+		readiness.Answered(ctx, err)
+	} else {
+		readiness.Answered(ctx, nil)
+	}
+	if err != nil {
+		a.noteFailure(err)
+		return acquireReply{}, err
+	}
+	r, ok := readAcquire(answer)
+	if !ok || r.code <= answerQueued {
+		a.mayBeStored.Store(true)
+	}
+	if !ok {
+		return acquireReply{}, req.OddReply(answer)
+	}
+	if r.code == answerHead || r.code == answerQueued {
+		a.place = r.place
+	}
+	r.t0, r.short = a.c.sentAt(t0, wait), short
+	if r.code == answerHeld {
+		return a.c.topology.confirm(ctx, a, r, timeout)
+	}
+	return r, nil
+}
+
+// sentAt returns when a request was sent that was made at a time and then waited, for example for
+// a connection. The wait is measured by a clock that may stop while the machine is suspended.
+// Then, the result is too early, which only makes a lease shorter.
+func (c *Client) sentAt(made time.Duration, wait *wire.Wait) time.Duration {
+	took := wait.Took()
+	if took == 0 {
+		return made
+	}
+	return min(made+took, c.clock.Now())
+}
+
+// shortOf takes ErrNotReplicated out of the result of a request that may grant a lease. Only a
+// grant needs the replicas. If the server refuses to ask them, no grant can follow.
+func shortOf(answer any, err error) (_ any, short, _ error) {
+	if answer != nil && errors.Is(err, ErrNotReplicated) && !wire.IsRefused(err) {
+		return answer, err, nil
+	}
+	return answer, nil, err
+}
+
+// noteFailure records that a request for the attempt was not answered or was refused.
+func (a *Attempt) noteFailure(err error) {
+	if errors.Is(err, ErrUnknown) {
+		a.unanswered.Store(true)
+	}
+	if wire.MayBeApplied(err) {
+		a.mayBeStored.Store(true)
+	}
+}
+
+// makeLease returns the lease if the reply r is a grant. It returns neither a lease nor an
+// error if the attempt has to wait. It then leaves the last reply in r.
+func (a *Attempt) makeLease(ctx context.Context, r *acquireReply, err error) (lease *Lease, _ error) {
+	if err == nil {
+		lease, err = a.startLease(ctx, r.grant, func() (_ grant, err error) {
+			*r, err = a.sendAcquire(ctx, modeTry, a.terms.timeout())
+			return r.grant, err
+		})
+	}
+	switch {
+	case lease != nil:
+		return lease, nil
+	case err != nil && ctx.Err() != nil:
+		return nil, errors.Join(ended(ctx), err)
+	case delayOf(err) != nil:
+		return nil, errors.Join(ErrNotAcquired, err)
+	case err != nil:
+		return nil, err
+	case r.code == answerWrongKind:
+		return nil, ErrWrongKind
+	case r.code == answerUpgrade:
+		return nil, errors.Join(ErrNotAcquired, ErrUpgrade)
+	case r.code == answerWithdrawn:
+		// Only a forged message can cause a tombstone for an attempt that is not abandoned.
+		return nil, errors.Join(ErrNotAcquired, errTombstone)
+	}
+	return nil, nil
+}
+
+// startLease returns the lease of a grant. While a grant is in flight, its validity may end,
+// or the last lease with its token may expire. In these cases, startLease calls again, which
+// sends another request and so extends the hold. The third such grant is an error, and
+// so is one that too few replicas have. If the attempt is not granted, startLease returns
+// neither a lease nor an error.
+func (a *Attempt) startLease(ctx context.Context, g grant, again func() (grant, error)) (*Lease, error) {
+	for tries := 1; g.token > 0; tries++ {
+		if g.short != nil {
+			return nil, errors.Join(ErrNotAcquired, g.short)
+		}
+		tokenEnded := a.ended() >= g.token && a.endedToken < g.token
+		if a.c.clock.Now() < g.t0+a.terms.times.Valid && !tokenEnded {
+			return a.hold(ctx, g)
+		}
+		if tries == 3 {
+			return nil, errors.Join(ErrNotAcquired, ErrLeaseExpired, errSlowServer)
+		}
+		var err error
+		if g, err = again(); err != nil {
+			return nil, err
+		}
+	}
+	return nil, nil
+}
+
+var (
+	errSlowServer = errors.New("lockcore: the server takes longer to answer than a lease is valid")
+	errTombstone  = errors.New("lockcore: a tombstone for the attempt exists, although it was not abandoned")
+)

@@ -1,0 +1,42 @@
+package lock
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/noonlock/noonlock/internal/wire"
+)
+
+// alone is the topology of New: of a name, one server decides.
+type alone struct{ c *Client }
+
+func (alone) kind() Kind { return mutexKind{} }
+
+func (alone) refusal(Kind, *leaseTerms) error { return nil }
+
+func (alone) one(string) error { return nil }
+
+func (t alone) scripts() []*wire.Script {
+	s := t.c.scripts
+	return []*wire.Script{s.mutexAcquire, s.mutexRenew, s.mutexLeave}
+}
+
+func (alone) ready(context.Context) error { return nil }
+
+func (alone) confirm(_ context.Context, _ *Attempt, r acquireReply, _ time.Duration) (acquireReply, error) {
+	return r, nil
+}
+
+// lossOf waits for the server for at most 5 % of the TTL, or 100 ms if that is less.
+func (t alone) lossOf(ctx context.Context, a *Attempt) error {
+	within := min(a.terms.ttl/20, 100*time.Millisecond)
+	answer, err := t.c.wire.Send(ctx, a.keys.name, wire.Command("hget", a.keys.forced, a.value), within)
+	who, why, forced := strings.Cut(wire.Text(answer), "\n")
+	if err != nil || !forced {
+		return ErrLeaseLost
+	}
+	return &ForcedError{By: who, Reason: why}
+}
+
+func (alone) drain(context.Context) {}

@@ -1,0 +1,89 @@
+package lock
+
+import (
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/noonlock/noonlock/internal/wire"
+)
+
+// The modes of mutex_acquire and owned_acquire. An attempt that joins again sends its place
+// as the mode.
+const (
+	modeTry  = "try"  // do not queue
+	modeJoin = "join" // queue
+	modeLook = "look" // check an attempt that is in the queue
+)
+
+// The answers of mutex_acquire and owned_acquire.
+const (
+	answerHeld = iota + 1
+	answerHead
+	answerQueued
+	answerBusy
+	answerNotQueued
+	answerWithdrawn
+	answerWrongKind
+	answerUpgrade
+)
+
+// A grant is an answer of the server that grants a lease.
+type grant struct {
+	token uint64        // 0: not granted
+	t0    time.Duration // just before the request was sent
+	short error         // ErrNotReplicated; nil: enough replicas have the grant
+}
+
+// An acquireReply is an answer of mutex_acquire or owned_acquire.
+type acquireReply struct {
+	grant  // held
+	code   int64
+	left   time.Duration // head, queued, busy; negative: no TTL
+	place  string        // head, queued
+	holder string        // head, queued, busy; empty: none
+}
+
+// unswept is the value of left for a free lock with a queue. One call removes only a limited
+// number of dead waiters, and the next call continues.
+const unswept = -2 * time.Millisecond
+
+func readAcquire(answer any) (r acquireReply, ok bool) {
+	list, _ := answer.([]any)
+	if len(list) == 0 {
+		return r, false
+	}
+	code, _ := list[0].(int64)
+	r.code = code
+	switch {
+	case code == answerHeld && len(list) == 2:
+		token, err := strconv.ParseUint(wire.Text(list[1]), 10, 64)
+		r.token = token
+		return r, err == nil && token > 0
+	case code == answerBusy && len(list) == 3, (code == answerHead || code == answerQueued) && len(list) == 4:
+		left, isInt := list[1].(int64)
+		r.left, r.holder = time.Duration(left)*time.Millisecond, wire.Text(list[len(list)-1])
+		if code != answerBusy {
+			r.place = wire.Text(list[2])
+		}
+		return r, isInt
+	case code >= answerNotQueued && code <= answerUpgrade && len(list) == 1:
+		return r, true
+	}
+	return r, false
+}
+
+// A try for the lock of a quorum may meet others.
+const (
+	// aheadPause and aheadTries are for an attempt that has more servers than the others that try
+	// at the same time. The others give way within a round trip.
+	aheadPause = time.Millisecond
+	aheadTries = 20
+)
+
+// errAhead means that this attempt has more servers than the others, which give way.
+var errAhead = errors.New("lockcore: other clients try at the same time")
+
+func isAhead(err error) bool { return errors.Is(err, errAhead) }
+
+var errOvertaken = errors.New("lockcore: another client acquired the lock at the same time")

@@ -1,0 +1,271 @@
+package lock
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"github.com/noonlock/noonlock/internal/input"
+	"github.com/noonlock/noonlock/internal/lease"
+	"github.com/noonlock/noonlock/internal/logqueue"
+	"github.com/noonlock/noonlock/internal/wire"
+)
+
+// A Client has what its names share: the connections, the leases and the background tasks. It is the
+// underlying type of lockcore.Client, and safe for concurrent use.
+type Client struct {
+	keys     keyring
+	scripts  *Scripts
+	clock    *lease.Clock
+	logQueue *logqueue.Queue
+	log      logr.Logger // writes to logQueue
+	metrics  *metrics
+	identity string
+	process  string // secret: with it, other clients could forge this Client's requests
+
+	tokenRetention, lockDelay time.Duration
+
+	attempts       atomic.Uint64
+	wire           wire.Wire
+	topology       topology
+	keeper         *lease.Keeper
+	unwantedGrants chan struct{} // limits concurrent releases of grants without a waiter
+
+	ctx     context.Context // of background tasks; Close cancels it
+	cancel  context.CancelFunc
+	closing chan struct{}
+
+	mu          sync.Mutex
+	idle        *sync.Cond
+	closed      bool
+	noMoreTasks bool
+	tasks       int
+	waiting     map[uint64]*Attempt
+	leases      map[uint64]*Lease
+
+	// pendingTombs has the abandoned attempts that need a tombstone, because an acquire was
+	// not answered, until it is known that the tombstone was written.
+	pendingTombs map[uint64]struct{}
+
+	checks map[string]*grantCheck // by name, see checkLater
+
+	shared map[any]any // see Shared
+
+	owners      owners
+	ownersSwept int // how many there were after the last sweep
+}
+
+// A Name is a name that can be locked, with the configuration of its leases. It has no state, and is
+// safe for concurrent use.
+type Name struct {
+	c     *Client
+	keys  *nameKeys
+	terms *leaseTerms
+}
+
+// An Attempt is one try to acquire a lock, from its first request to its last. Its number
+// is never used again. So the server can tell a late request from a new one, and a
+// repeated request is harmless. An attempt that is not granted must be abandoned.
+type Attempt struct {
+	*Name
+	kind   Kind
+	number uint64
+	value  string
+	place  string // its last score in the queue, for joining again
+
+	tomb     string // key of the tombstone
+	keyArgs  []any  // the keys in the order of the scripts' KEYS
+	valueArg any    // value
+
+	trusted bool // the value says that PUBLISH counts this process as a receiver
+
+	token uint64     // of a grant of a quorum, which renewals commit
+	trail wire.Trail // of its requests to the servers of a quorum
+
+	wait wire.Wait   // of the first acquire
+	sent atomic.Bool // it is in use
+
+	endedToken uint64 // sent with the last acquire, see owners
+
+	// unanswered: an acquire was not answered and may still arrive. mayBeStored: the server
+	// may have stored the attempt, so it has to be withdrawn.
+	unanswered, mayBeStored atomic.Bool
+
+	// grantedAt is the time at which a grant message for the attempt arrived, plus one;
+	// 0 means none.
+	grantedAt atomic.Int64
+
+	// wake wakes the waiter after look or endsIn was set. look: send a look now. endsIn:
+	// the attempt is the head of the queue, and the lock ends in that many nanoseconds
+	// unless it is renewed; 0 means no message.
+	wake        chan struct{}
+	look        atomic.Bool
+	endsIn      atomic.Int64
+	warnedNoTTL bool
+}
+
+// A Lease is an attempt that was granted, until its lock is released or has expired. It is the
+// underlying type of lockcore.Lease.
+type Lease struct {
+	a     *Attempt
+	token uint64
+	life  lease.Lease
+
+	refused atomic.Bool // the last renewals were refused, which was logged
+
+	mu       sync.Mutex
+	unlocked bool // Unlock was called after the end
+}
+
+// A Kind defines what the server stores for an attempt, and the requests that acquire, renew and
+// release it. A package above embeds the Kind of Client.Mutex and replaces some of its methods.
+type Kind interface {
+	// Label names the kind in metrics and logs.
+	Label() string
+	// Acquire returns a request that acquires the lock. Its answer is one of mutex_acquire.
+	Acquire(a *Attempt, mode string) wire.Request
+	// Renewal returns the request that extends a hold to its TTL from now. Its answer is
+	// 1, or 0 if the hold is lost.
+	Renewal(a *Attempt) wire.Request
+	// Release returns the request that releases an attempt, or removes it from the queue. Its answer
+	// is greater than 0 if the attempt held the lock. With withdraw, requests of the attempt that
+	// arrive later fail.
+	Release(a *Attempt, withdraw bool) wire.Request
+
+	// stored returns the value that the server stores for an attempt.
+	stored(process string, number uint64, trusted bool, identity string) string
+}
+
+// A Noticer is a Kind whose renewals may also be answered with 2: the hold is extended, and
+// Noticed is called. It must not block.
+type Noticer interface{ Noticed(a *Attempt) }
+
+// owners records for each owner the leases of this process, and the token whose leases have
+// expired here. The server may still have an entry with the expired token: for example, the
+// entry of an acquire that was executed late outlives its lease. A new lease must not get that
+// token. Client.mu guards owners.
+type owners map[ownerKey]*ownerTokens
+
+type ownerKey struct{ name, owner string }
+
+type ownerTokens struct {
+	leases map[*Lease]struct{} // until their end is recorded
+	newest uint64              // the greatest token of a lease so far
+	ended  uint64              // the greatest token with a lease that was removed as expired; 0: none
+	until  time.Duration       // from then on the server has no entry with the ended token
+}
+
+// A grantCheck repeats a release that granted the lock to a waiter, when the grant ends.
+type grantCheck struct {
+	a     *Attempt
+	timer *time.Timer
+}
+
+// A topology has what differs between a server that decides alone, also in a cluster or behind
+// Sentinels, and the servers of a quorum. New and NewQuorum choose it.
+type topology interface {
+	// kind is the kind of a mutex.
+	kind() Kind
+	// refusal returns a *ConfigError if there are no leases of a kind with these terms.
+	refusal(k Kind, terms *leaseTerms) error
+	// one returns a *ConfigError if what needs one server that decides.
+	one(what string) error
+	// scripts returns those of a mutex.
+	scripts() []*wire.Script
+
+	// ready waits until a request can be answered.
+	ready(ctx context.Context) error
+	// confirm makes a grant valid.
+	confirm(ctx context.Context, a *Attempt, r acquireReply, timeout time.Duration) (acquireReply, error)
+	// wait acquires a lock when it is free. It also returns the last answer.
+	wait(ctx context.Context, n *Name, k Kind) (*Lease, acquireReply, error)
+	// lossOf returns why the server no longer has an attempt: ErrLeaseLost or a *ForcedError.
+	lossOf(ctx context.Context, a *Attempt) error
+
+	// drain waits for the requests that undo others.
+	drain(ctx context.Context)
+}
+
+// attempt returns an attempt that the server knows under a value.
+func (n *Name) attempt(k Kind, number uint64, value string) *Attempt {
+	a := &Attempt{
+		Name: n, kind: k, number: number, value: value, valueArg: value,
+		tomb: n.keys.tomb(n.c.process, number), keyArgs: make([]any, len(n.keys.args)+1),
+	}
+	a.keyArgs[copy(a.keyArgs, n.keys.args)] = a.tomb
+	return a
+}
+
+// Identity returns the name of the Client's leases for people.
+func (c *Client) Identity() string { return c.identity }
+
+// Elapsed returns the time since the Client was created, by the clock of its leases.
+func (c *Client) Elapsed() time.Duration { return c.clock.Now() }
+
+// Logger returns the logger of the Client. A call of it does not block.
+func (c *Client) Logger() logr.Logger { return c.log }
+
+// Mutex returns the kind of a lock that one attempt holds at a time.
+func (c *Client) Mutex() Kind { return c.topology.kind() }
+
+// One returns a *ConfigError if what needs one server that decides, and the Client is of a quorum.
+func (c *Client) One(what string) error { return c.topology.one(what) }
+
+// CountForced counts a lock that was released by force.
+func (c *Client) CountForced() { c.metrics.forced.Inc() }
+
+// Expect creates the metrics of a kind that queues, so that they exist before the first lease.
+func (c *Client) Expect(label string) { c.metrics.kind(label).queue() }
+
+// NewID returns an identifier that this process never uses again and that other processes cannot
+// guess.
+func (c *Client) NewID() string { return attemptID(c.process, c.attempts.Add(1)) }
+
+// Shared returns the value that all users of the Client share under key. create makes it at the
+// first use.
+func (c *Client) Shared(key any, create func() any) any {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.shared == nil {
+		c.shared = map[any]any{}
+	}
+	if c.shared[key] == nil {
+		c.shared[key] = create()
+	}
+	return c.shared[key]
+}
+
+// newRetry returns a Retry that Close ends.
+func (c *Client) newRetry(each, within time.Duration) wire.Retry {
+	return wire.NewRetry(each, within, c.closing)
+}
+
+// Ask sends a request about a name and retries it until it is answered, ctx ends, or within has passed.
+func (c *Client) Ask(ctx context.Context, name string, req wire.Request, each, within time.Duration) (any, error) {
+	retry := c.newRetry(each, within)
+	return retry.Send(input.Context(ctx), c.wire, name, req, wire.MayRetry)
+}
+
+// Background runs a task that Close waits for. It returns false, and does not run the
+// task, if Close no longer waits.
+func (c *Client) Background(task func(context.Context)) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.noMoreTasks {
+		return false
+	}
+	c.tasks++
+	go func() {
+		defer func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.tasks--
+			c.idle.Broadcast()
+		}()
+		task(c.ctx)
+	}()
+	return true
+}

@@ -1,0 +1,119 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"github.com/noonlock/noonlock/internal/input"
+	"github.com/noonlock/noonlock/internal/wire"
+)
+
+// The errors of lockcore with the same names, which have the documentation.
+var (
+	ErrNotAcquired   = errors.New("lockcore: not acquired")
+	ErrNotHeld       = errors.New("lockcore: not held")
+	ErrReleased      = errors.New("lockcore: lease released")
+	ErrLeaseLost     = errors.New("lockcore: lease lost")
+	ErrLeaseExpired  = errors.New("lockcore: lease expired")
+	ErrMaxHold       = errors.New("lockcore: lease reached MaxHold")
+	ErrNotReplicated = wire.ErrNotReplicated
+	ErrUnknown       = wire.ErrUnknown
+	ErrWrongKind     = errors.New("lockcore: name is in use by another kind of lock")
+	ErrUpgrade       = errors.New("lockcore: cannot upgrade to write while other owners read")
+	ErrNotWriter     = errors.New("lockcore: not a write lease of a lock with owners")
+	ErrClosed        = wire.ErrClosed
+	ErrConfig        = errors.New("lockcore: refused")
+)
+
+// HeldError describes the holder of a lock that was not acquired. It matches ErrNotAcquired.
+type HeldError struct {
+	Name   string
+	Holder string // identity; empty if another program wrote the key
+	Owner  string
+	TTL    time.Duration // negative: none
+}
+
+func (e *HeldError) Error() string {
+	holder := e.Holder
+	if holder == "" {
+		holder = "another program"
+	}
+	if e.Owner != "" {
+		holder += ", owner " + e.Owner + ","
+	}
+	if e.TTL < 0 {
+		return fmt.Sprintf("lockcore: %q is held by %s without a TTL", e.Name, holder)
+	}
+	return fmt.Sprintf("lockcore: %q is held by %s for another %s unless renewed", e.Name, holder, e.TTL)
+}
+
+// Is reports true for ErrNotAcquired.
+func (e *HeldError) Is(target error) bool { return target == ErrNotAcquired }
+
+// ForcedError is the cause of a lease's context if ForceRelease has released the lock. It
+// matches ErrLeaseLost.
+type ForcedError struct {
+	By     string // the operator
+	Reason string // may be empty
+}
+
+func (e *ForcedError) Error() string {
+	text := "lockcore: lease lost: the lock was released by force, by " + e.By
+	if e.Reason != "" {
+		text += ": " + e.Reason
+	}
+	return text
+}
+
+// Is reports true for ErrLeaseLost.
+func (e *ForcedError) Is(target error) bool { return target == ErrLeaseLost }
+
+// delayOf returns the *wire.DelayError in err, or nil.
+func delayOf(err error) *wire.DelayError {
+	delayed, _ := errors.AsType[*wire.DelayError](err)
+	return delayed
+}
+
+// ConfigError is lockcore.ConfigError.
+type ConfigError = input.ConfigError[refused]
+
+type refused struct{}
+
+func (refused) Refusal() error { return ErrConfig }
+
+// Refuse returns a *ConfigError.
+func Refuse(field, rule string, value any) *ConfigError {
+	return &ConfigError{Field: field, Value: fmt.Sprint(value), Rule: rule}
+}
+
+// OpError wraps errors with the operation and the name of the lock. It returns nil if there
+// is none.
+func OpError(op, name string, errs ...error) error {
+	return input.Operation("lockcore", op, name, errs...)
+}
+
+// ended joins ErrNotAcquired with the reason for which ctx ended a wait.
+func ended(ctx context.Context) error {
+	return errors.Join(ErrNotAcquired, ctx.Err(), causeOf(ctx))
+}
+
+// causeOf returns the cause of a context that is done, or nil if it equals ctx.Err().
+func causeOf(ctx context.Context) error {
+	if cause := context.Cause(ctx); !errors.Is(ctx.Err(), cause) {
+		return cause
+	}
+	return nil
+}
+
+// IsTemporary is lockcore.IsTemporary.
+func IsTemporary(err error) bool { return wire.IsTemporary(err) }
+
+// Log writes a failure: at logr's error level if it needs an operator, otherwise as
+// information.
+func Log(log logr.Logger, err error, message string, keysAndValues ...any) {
+	wire.Log(log, err, message, keysAndValues...)
+}

@@ -1,0 +1,203 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/noonlock/noonlock/internal/input"
+	"github.com/noonlock/noonlock/internal/lease"
+	"github.com/noonlock/noonlock/internal/wire"
+)
+
+// hold starts the lease of an attempt that was granted.
+func (a *Attempt) hold(ctx context.Context, g grant) (*Lease, error) {
+	c := a.c
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return nil, ErrClosed
+	}
+	l := &Lease{a: a, token: g.token}
+	c.keeper.Begin(ctx, &l.life, g.t0, &a.terms.times, holder{l})
+	delete(c.waiting, a.number)
+	c.leases[a.number] = l
+	c.owners.add(l)
+	if len(c.owners) > 1000+2*c.ownersSwept {
+		c.owners.sweep(c.clock.Now())
+		c.ownersSwept = len(c.owners)
+	}
+	c.mu.Unlock()
+	c.metrics.kind(a.kind.Label()).held.Inc()
+	return l, nil
+}
+
+// Name returns the name of the lock.
+func (l *Lease) Name() string { return l.a.keys.name }
+
+// Token returns the fencing token.
+func (l *Lease) Token() uint64 { return l.token }
+
+// Remaining returns how long the lease stays valid without another renewal.
+func (l *Lease) Remaining() time.Duration { return l.life.Remaining() }
+
+// Context returns a context that is done when the lease ends.
+func (l *Lease) Context() context.Context { return l.life.Context() }
+
+// Bind returns a context that is done when parent is done or the lease ends.
+func (l *Lease) Bind(parent context.Context) (ctx context.Context, stop context.CancelFunc) {
+	return l.life.Bind(input.Context(parent))
+}
+
+// Value returns what the server stores for the lease; secret.
+func (l *Lease) Value() string { return l.a.value }
+
+// Err returns nil while the lease is valid, and then the cause of its end.
+func (l *Lease) Err() error { return l.life.Err() }
+
+// Overdue returns the time since the lease ended, 0 while it is valid.
+func (l *Lease) Overdue() time.Duration { return l.life.Overdue() }
+
+// Downgrade turns a write lease into a read lease. lockcore.Lease.Downgrade describes it.
+func (l *Lease) Downgrade(ctx context.Context) error {
+	const op = "downgrade"
+	ctx = input.Context(ctx)
+	k, ok := l.a.kind.(ownedKind)
+	if !ok || k.mode != ModeWrite {
+		return OpError(op, l.Name(), ErrNotWriter)
+	}
+	if cause := l.life.Err(); cause != nil {
+		return OpError(op, l.Name(), ErrNotHeld, cause)
+	}
+	n, err := l.downgrade(ctx)
+	cause := l.life.Err()
+	switch {
+	case err != nil && cause != nil:
+		return OpError(op, l.Name(), ErrNotHeld, cause, err)
+	case err != nil:
+		return OpError(op, l.Name(), err)
+	case n == 0:
+		l.loseTo(l.a.c.topology.lossOf(ctx, l.a))
+		return OpError(op, l.Name(), ErrNotHeld, l.life.Cause())
+	}
+	return nil
+}
+
+func (l *Lease) downgrade(ctx context.Context) (int64, error) {
+	bound, stop := l.Bind(ctx)
+	defer stop()
+	c, keys := l.a.c, l.a.keys
+	req := c.scripts.ownedDowngrade.Call(wire.Keys(keys.lock, keys.fence, keys.queue, keys.seen), l.a.value, l.a.terms.keepArg, keys.channels)
+	retry := c.newRetry(l.a.terms.timeout(), 0)
+	answer, err := retry.Send(bound, c.wire, keys.name, req, wire.MayRetryLater)
+	if err != nil {
+		return 0, errors.Join(context.Cause(bound), err)
+	}
+	return req.Number(answer, nil)
+}
+
+// Renew sends a renewal now, and retries it until it is answered or ctx ends. If the lease is lost, it
+// ends. It is for a lease of a quorum whose renewal must have an effect before the work begins.
+func (l *Lease) Renew(ctx context.Context) error {
+	ctx = input.Context(ctx)
+	a := l.a
+	retry := wire.NewRetry(a.terms.timeout(), 0, nil)
+	return retry.Do(ctx, wire.MayRetryLater, func() error {
+		t0 := a.c.clock.Now()
+		r := a.kind.Renewal(a)
+		n, err := r.Number(a.c.wire.Send(ctx, a.keys.name, r, retry.Timeout()))
+		switch {
+		case err != nil:
+			return err
+		case n == 0:
+			l.Lose()
+			return ErrLeaseLost
+		}
+		l.life.Extend(t0)
+		return nil
+	})
+}
+
+// A renewer sends the renewals of a Client.
+type renewer struct{ c *Client }
+
+// Stream returns the stream of the server that the lease's name is at.
+func (r renewer) Stream(l *lease.Lease) lease.Stream {
+	a := l.Holder().(holder).a
+	return r.c.wire.Renewals(a.keys.name, a.terms.replicas)
+}
+
+// Renew renews leases in one batch and counts the answers.
+func (r renewer) Renew(ctx context.Context, stream lease.Stream, t0, within time.Duration, leases []*lease.Lease) (done []bool) {
+	ctx, cancel := context.WithTimeoutCause(ctx, within, wire.NoAnswer(within))
+	defer cancel()
+	requests := make([]wire.Request, len(leases))
+	for i, l := range leases {
+		a := l.Holder().(holder).a
+		// An answer that takes longer than Patience causes another renewal.
+		requests[i] = a.kind.Renewal(a).Replicated(a.terms.replicas, l.Patience()/2)
+	}
+	done = make([]bool, len(leases))
+	for i, answer := range stream.(wire.Renewals).Send(ctx, requests) {
+		if answer.Err == nil && r.Stream(leases[i]) != stream {
+			answer = wire.Answer{Err: wire.ErrFormerServer}
+		}
+		done[i] = leases[i].Holder().(holder).renewed(t0, requests[i], answer)
+	}
+	return done
+}
+
+func (r renewer) Late(by time.Duration) { r.c.metrics.lateness.Observe(by.Seconds()) }
+
+// renewed handles the answer to a renewal that was sent at t0. It returns false if the renewal
+// must be tried again.
+func (l *Lease) renewed(t0 time.Duration, req wire.Request, r wire.Answer) bool {
+	counts := l.a.c.metrics
+	if errors.Is(r.Err, wire.ErrCopied) {
+		l.life.Shorten(t0)
+	}
+	if errors.Is(r.Err, ErrNotReplicated) {
+		if r.Value != int64(0) { // the server's end of the lease needs no replica
+			counts.short.Inc()
+			l.life.ExpireAs(errors.Join(ErrLeaseExpired, r.Err))
+			l.logFailure(r.Err)
+			return false
+		}
+		r.Err = nil
+	}
+	if r.Err != nil {
+		counts.missed.Inc()
+		l.logFailure(r.Err)
+		return false
+	}
+	if noticer, ok := l.a.kind.(Noticer); ok && r.Value == int64(2) {
+		noticer.Noticed(l.a)
+		r.Value = int64(1)
+	}
+	switch r.Value {
+	case int64(1):
+		counts.renewed.Inc()
+		l.refused.Store(false)
+		return l.life.Extend(t0)
+	case int64(0):
+		counts.lost.Inc()
+		l.lose()
+	default:
+		counts.missed.Inc()
+		l.logFailure(req.OddReply(r.Value))
+		return false
+	}
+	return true
+}
+
+// logFailure logs a renewal that failed. If an operator is needed, it logs an error, but only
+// once until a renewal is answered: a lease is renewed several times per TTL.
+func (l *Lease) logFailure(err error) {
+	log := l.a.c.log.V(1)
+	about := []any{"name", l.a.keys.name, "token", l.token, "remaining", l.Remaining().String()}
+	if wire.NeedsOperator(err) && l.refused.Swap(true) {
+		log.Info("renewal failed again", append(about, "err", err)...)
+		return
+	}
+	wire.Log(log, err, "renewal failed", about...)
+}

@@ -1,0 +1,88 @@
+package lock
+
+import (
+	"time"
+
+	"github.com/noonlock/noonlock/internal/wire"
+)
+
+// mutexKind is held by one attempt at a time.
+type mutexKind struct{}
+
+func (mutexKind) Label() string { return kindMutex }
+
+func (mutexKind) stored(process string, number uint64, trusted bool, identity string) string {
+	return attemptValue(process, number, trusted, identity)
+}
+
+func (mutexKind) Acquire(a *Attempt, mode string) wire.Request {
+	return a.c.scripts.mutexAcquire.Call(a.keyArgs, a.valueArg, a.terms.ttlArg, mode, a.terms.keepArg, a.keys.channelsArg)
+}
+
+func (mutexKind) Renewal(a *Attempt) wire.Request {
+	return a.c.scripts.mutexRenew.Call(a.keyArgs[:2], a.valueArg, a.terms.ttlArg, a.terms.keepArg)
+}
+
+func (mutexKind) Release(a *Attempt, withdraw bool) wire.Request {
+	return a.releaseBy(a.c.scripts.mutexLeave, withdraw)
+}
+
+// ownedKind is held by one owner that writes, or by any number of owners that read.
+type ownedKind struct {
+	mode  string // ModeRead or ModeWrite
+	owner string
+}
+
+// Owned returns the kind of a lock that an owner holds.
+func Owned(mode, owner string) Kind { return ownedKind{mode, owner} }
+
+func (k ownedKind) Label() string {
+	if k.mode == ModeRead {
+		return kindRead
+	}
+	return kindWrite
+}
+
+func (k ownedKind) stored(process string, number uint64, trusted bool, identity string) string {
+	return ownedValue(k.mode, k.owner, process, number, trusted, identity)
+}
+
+func (ownedKind) Acquire(a *Attempt, mode string) wire.Request {
+	s := a.c.scripts.ownedAcquire
+	a.endedToken = a.ended()
+	return s.Call(a.keyArgs, a.valueArg, a.terms.ttlArg, mode, a.terms.keepArg, a.endedToken, a.keys.channelsArg)
+}
+
+func (ownedKind) Renewal(a *Attempt) wire.Request {
+	return a.c.scripts.ownedRenew.Call(a.keyArgs[:1], a.valueArg, a.terms.ttlArg)
+}
+
+func (ownedKind) Release(a *Attempt, withdraw bool) wire.Request {
+	return a.releaseBy(a.c.scripts.ownedLeave, withdraw)
+}
+
+// kindOf returns the kind of a stored value.
+func kindOf(v Value) Kind {
+	if v.mode == "" {
+		return mutexKind{}
+	}
+	return ownedKind{v.mode, v.Owner}
+}
+
+// tombTTL returns the TTL of the attempt's tombstone.
+func (a *Attempt) tombTTL() time.Duration { return max(a.terms.ttl, tombTTL) }
+
+// releaseBy returns the request of a script that releases the attempt. It includes whether the
+// Client is closed, because a closed Client cannot check a grant that the script makes.
+func (a *Attempt) releaseBy(s *wire.Script, withdraw bool) wire.Request {
+	tomb, last := int64(0), "0"
+	if withdraw {
+		tomb = millis(a.tombTTL())
+	}
+	a.c.mu.Lock()
+	if a.c.closed {
+		last = "1"
+	}
+	a.c.mu.Unlock()
+	return s.Call(a.keyArgs, a.valueArg, tomb, a.terms.keepArg, last, a.keys.channelsArg)
+}

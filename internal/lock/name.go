@@ -1,0 +1,165 @@
+package lock
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"github.com/noonlock/noonlock/internal/input"
+	"github.com/noonlock/noonlock/internal/wire"
+)
+
+// Name returns a name whose leases have a configuration. The error is a *ConfigError.
+func (c *Client) Name(name string, cfg LeaseConfig) (*Name, error) {
+	// The packages above accept names of 200 bytes and add prefixes of up to 10 bytes.
+	if rule := input.Fault(name, 210, true); rule != "" {
+		return nil, &ConfigError{Field: "name", Value: input.Quote(name), Rule: rule}
+	}
+	return c.name(name, cfg, c.Mutex(), ledgerRetention)
+}
+
+// UserName returns a name for locks of users.
+func (c *Client) UserName(name string, k Kind, cfg LeaseConfig) (*Name, error) {
+	if err := CheckUserName(name); err != nil {
+		return nil, err
+	}
+	n, err := c.name(name, cfg, k, c.tokenRetention)
+	if err == nil {
+		c.Expect(k.Label())
+	}
+	return n, err
+}
+
+func (c *Client) name(name string, cfg LeaseConfig, k Kind, keep time.Duration) (*Name, error) {
+	terms, err := c.terms(cfg)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.topology.refusal(k, terms); err != nil {
+		return nil, err
+	}
+	terms.keepArg = millis(keep)
+	return &Name{c: c, keys: c.keys.lock(name), terms: terms}, nil
+}
+
+// terms checks the configuration of a lease.
+func (c *Client) terms(cfg LeaseConfig) (*leaseTerms, error) {
+	t, err := cfg.terms(c.identity)
+	if err == nil && c.lockDelay > 0 && t.ttl > c.lockDelay {
+		err = Refuse("LeaseConfig.TTL", "at most Config.LockDelay ("+c.lockDelay.String()+")", t.ttl)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// Client returns the Client of the name.
+func (n *Name) Client() *Client { return n.c }
+
+// Name returns the name.
+func (n *Name) Name() string { return n.keys.name }
+
+// Key returns the key of a part of the name: <prefix>:{<name>}:<part>.
+func (n *Name) Key(part string) string { return n.keys.base + part }
+
+// Channel returns a channel for messages about the name: <prefix>:<rest>, and in a cluster
+// <prefix>:{<name>}:<rest>.
+func (n *Name) Channel(rest string) string { return n.c.keys.channel(n.keys.name, rest) }
+
+// Identity returns the text that Inspect shows as the holder of the name's leases.
+func (n *Name) Identity() string { return n.terms.identity }
+
+// TTL returns the TTL of the name's leases.
+func (n *Name) TTL() time.Duration { return n.terms.ttl }
+
+// Timeout returns how long one request may stay unanswered.
+func (n *Name) Timeout() time.Duration { return n.terms.timeout() }
+
+// ID returns the identifier of the attempt, as from NewID.
+func (a *Attempt) ID() string { return attemptID(a.c.process, a.number) }
+
+// Value returns what the server stores for the attempt; secret.
+func (a *Attempt) Value() string { return a.value }
+
+// Tomb returns the key that exists if the attempt was abandoned.
+func (a *Attempt) Tomb() string { return a.tomb }
+
+// TombTTL returns how long requests of the attempt may be in flight.
+func (a *Attempt) TombTTL() time.Duration { return a.tombTTL() }
+
+// Ask sends a request and retries it until it is answered, for at most two Timeouts.
+func (n *Name) Ask(ctx context.Context, r wire.Request) (any, error) {
+	return n.c.Ask(ctx, n.keys.name, r, n.terms.timeout(), 2*n.terms.timeout())
+}
+
+// Persist sends a request and retries it until it is answered or ctx ends. It also
+// retries while the server has too little memory or too few replicas.
+func (n *Name) Persist(ctx context.Context, r wire.Request) (any, error) {
+	retry := wire.NewRetry(n.terms.timeout(), 0, nil)
+	return retry.Send(input.Context(ctx), n.c.wire, n.keys.name, r, wire.MayRetryLater)
+}
+
+// Commit is Persist for a request whose effect must survive a failover. If too few
+// replicas have acknowledged it in time, it returns the answer and ErrNotReplicated. A
+// request that is sent again is acknowledged even if it writes nothing.
+func (n *Name) Commit(ctx context.Context, r wire.Request) (any, error) {
+	return n.Persist(ctx, n.terms.replicated(r).Marked(n.keys.base+"ack"))
+}
+
+// Once sends a request without retries.
+func (n *Name) Once(ctx context.Context, r wire.Request) (any, error) {
+	return n.c.wire.Send(input.Context(ctx), n.keys.name, r, n.terms.timeout())
+}
+
+// Watch calls nudge when a message arrives on a channel, and when messages may have
+// been missed. Messages can be lost. nudge must not block.
+func (n *Name) Watch(channel string, nudge func()) (stop func()) {
+	return n.c.wire.Messages(n.keys.name).Watch(channel, nudge)
+}
+
+// Hold creates a lease that the caller's own request acquires. It retries the request
+// until it is answered, for at most two Timeouts. If the lease is already over when the
+// answer arrives, Hold sends the request again, up to twice. read decodes the answer: it
+// returns granted and a token above 0, or an error. If it returns granted and an error,
+// Hold releases the grant.
+func (n *Name) Hold(ctx context.Context, k Kind, acquire func(*Attempt) wire.Request, read func(answer any) (token uint64, granted bool, err error)) (*Lease, error) {
+	ctx = input.Context(ctx)
+	a, err := n.begin(ctx, k, false)
+	if err != nil {
+		return nil, err
+	}
+	var refusal error
+	req := n.terms.replicated(acquire(a)).Granting()
+	send := func(timeout time.Duration) (g grant, err error) {
+		var wait wire.Wait
+		made := n.c.clock.Now()
+		answer, err := n.c.wire.Send(ctx, n.keys.name, req.Timed(&wait), timeout)
+		answer, g.short, err = shortOf(answer, err)
+		g.t0 = n.c.sentAt(made, &wait)
+		if err != nil {
+			a.noteFailure(err)
+			return g, err
+		}
+		var granted bool
+		if g.token, granted, refusal = read(answer); granted {
+			a.mayBeStored.Store(true)
+		}
+		return g, nil
+	}
+	var g grant
+	retry := n.c.newRetry(n.terms.timeout(), 2*n.terms.timeout())
+	err = retry.Do(ctx, wire.MayRetry, func() (err error) {
+		g, err = send(retry.Timeout())
+		return err
+	})
+	var lease *Lease
+	if err == nil {
+		lease, err = a.startLease(ctx, g, func() (grant, error) { return send(n.terms.timeout()) })
+	}
+	if lease == nil {
+		a.abandon()
+		return nil, cmp.Or(err, refusal)
+	}
+	return lease, nil
+}

@@ -1,0 +1,183 @@
+package lock
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/noonlock/noonlock/internal/input"
+	"github.com/noonlock/noonlock/internal/lease"
+	"github.com/noonlock/noonlock/internal/logqueue"
+	"github.com/noonlock/noonlock/internal/wire"
+)
+
+// New returns a Client for the server or cluster that the options of rdb name. It sends nothing. The
+// error is a *ConfigError, or wraps an error of Config.Registerer.
+func New(rdb redis.UniversalClient, cfg Config, s *Scripts) (*Client, error) {
+	target, err := targetOf("rdb", rdb)
+	if err != nil {
+		return nil, err
+	}
+	return open(cfg, s, target.Sharded(), func(_ *Client, config wire.Config) wire.Wire { return target.Connect(config) })
+}
+
+// targetOf returns where a client of the user connects to.
+func targetOf(field string, rdb redis.UniversalClient) (*wire.Target, error) {
+	target, err := wire.TargetOf(rdb)
+	if unfit, ok := errors.AsType[*wire.UnsupportedError](err); ok {
+		return nil, &ConfigError{Field: field, Value: unfit.Given, Rule: unfit.Want}
+	}
+	return target, err
+}
+
+// open returns a Client with the Wire that connect returns.
+func open(cfg Config, s *Scripts, sharded bool, connect func(*Client, wire.Config) wire.Wire) (*Client, error) {
+	c := &Client{
+		keys:     keyring{cmp.Or(cfg.Prefix, defaultPrefix), sharded},
+		scripts:  s,
+		identity: cmp.Or(cfg.Identity, defaultIdentity()),
+		process:  rand.Text(),
+
+		tokenRetention: cmp.Or(cfg.TokenRetention, defaultTokenRetention),
+		lockDelay:      cfg.LockDelay,
+
+		unwantedGrants: make(chan struct{}, 16),
+		closing:        make(chan struct{}),
+		waiting:        map[uint64]*Attempt{},
+		leases:         map[uint64]*Lease{},
+		pendingTombs:   map[uint64]struct{}{},
+		checks:         map[string]*grantCheck{},
+		owners:         owners{},
+	}
+	c.topology = alone{c}
+	err := errors.Join(CheckName("Config.Prefix", c.keys.prefix), CheckIdentity("Config.Identity", c.identity))
+	if err == nil && c.tokenRetention < time.Minute {
+		err = Refuse("Config.TokenRetention", "0 (2h) or at least 1m", cfg.TokenRetention)
+	}
+	if d := c.lockDelay; err == nil && d != 0 && (d < minTTL || d > maxTTL || d%time.Millisecond != 0) {
+		err = Refuse("Config.LockDelay", "0 (no delay) or whole milliseconds from 100ms to 24h", d)
+	}
+	if err == nil {
+		c.metrics, err = newMetrics(cfg.Registerer)
+	}
+	if err == nil {
+		if c.logQueue, err = logqueue.New(cfg.Logger, cfg.Registerer); err != nil {
+			err = fmt.Errorf("lockcore: Config.Registerer: %w", err)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	c.log = c.logQueue.Logger()
+	c.clock = lease.NewClock(cfg.Clock)
+	c.idle = sync.NewCond(&c.mu)
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	c.wire = connect(c, c.wireConfig())
+	c.keeper = lease.NewKeeper(lease.Config{Clock: c.clock, Renewer: renewer{c}, Expired: ErrLeaseExpired, MaxHeld: errors.Join(ErrLeaseExpired, ErrMaxHold)})
+	return c, nil
+}
+
+// wireConfig configures the Wire of the Client.
+func (c *Client) wireConfig() wire.Config {
+	var delay *wire.Delay
+	if c.lockDelay > 0 {
+		delay = &wire.Delay{
+			For: c.lockDelay,
+			Check: func(tag, known string, reached int64) wire.Request {
+				return c.scripts.history.Call(wire.Keys(c.keys.history(tag)), known, reached)
+			},
+			Began: func(server string, left time.Duration, reason string) {
+				c.metrics.delays.Inc()
+				c.log.Info("grants delayed, because the server may have lost data", "server", server, "delay", left.String(), "reason", reason)
+			},
+		}
+	}
+	return wire.Config{
+		Delay:   delay,
+		Channel: func(name string) string { return c.keys.channel(name, "ch:"+c.process) },
+		Sharded: c.keys.sharded,
+		Logger:  c.log,
+		Now:     c.clock.Ticks,
+		Failed:  c.metrics.countFailure,
+		Message: c.receive,
+		InUse:   c.inUse,
+		Moved: func() {
+			c.keeper.RenewAll()
+			c.wakeAll()
+		},
+		Relocated: func(how func(name string) (moved, copied bool)) {
+			c.keeper.RenewMoved(func(l *lease.Lease) (moved, copied bool) {
+				return how(l.Holder().(holder).a.keys.name)
+			})
+		},
+		Missed:  c.wakeAll,
+		Silence: c.silence,
+		Width:   lease.MaxInFlight,
+	}
+}
+
+// inUse reports whether a lease is held, or waited for, or released.
+func (c *Client) inUse() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.tasks+len(c.waiting)+len(c.leases) > 0
+}
+
+func defaultIdentity() string {
+	host, err := os.Hostname()
+	if err != nil || input.Fault(host, 180, false) != "" {
+		host = "unknown-host"
+	}
+	return host + "-" + strings.ToLower(rand.Text()[:8])
+}
+
+// Close ends all leases with ErrClosed and releases their locks. lockcore.Client.Close describes it.
+func (c *Client) Close(ctx context.Context) error {
+	ctx = input.Context(ctx)
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return ErrClosed
+	}
+	c.closed = true
+	c.mu.Unlock()
+	close(c.closing)
+	c.releaseAll()
+
+	wake := context.AfterFunc(ctx, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.idle.Broadcast()
+	})
+	c.mu.Lock()
+	for ctx.Err() == nil && c.tasks+len(c.waiting)+len(c.leases) > 0 {
+		c.idle.Wait()
+	}
+	left := c.tasks + len(c.waiting) + len(c.leases)
+	c.noMoreTasks = true
+	c.mu.Unlock()
+	wake()
+
+	c.topology.drain(ctx)
+	c.cancel()
+	c.wire.Close()
+	c.keeper.Close()
+	c.mu.Lock()
+	for c.tasks > 0 {
+		c.idle.Wait()
+	}
+	c.mu.Unlock()
+	c.logQueue.Flush(ctx)
+	if left > 0 {
+		return errors.Join(ctx.Err(), errors.New("lockcore: close: not all locks were released; the rest expire with their TTL"))
+	}
+	return nil
+}

@@ -1,0 +1,52 @@
+package lock
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/noonlock/noonlock/internal/input"
+	"github.com/noonlock/noonlock/internal/wire"
+)
+
+// Search returns the names, sorted. lockcore.Client.Locks describes its times and its errors.
+func (c *Client) Search(ctx context.Context, s Search) ([]string, error) {
+	if err := c.One("a list of names"); err != nil {
+		return nil, err
+	}
+	names := map[string]struct{}{}
+	total := 0
+	err := c.wire.Scan(input.Context(ctx), wire.Scan{
+		Match: c.keys.pattern(s), Each: AskFor, Within: AskWithin,
+		Found: func(keys []string, searched int) {
+			for _, key := range keys {
+				if name, part, ok := c.keys.split(key); ok && strings.HasPrefix(name, s.Prefix) && slices.Contains(s.Parts, part) {
+					names[name] = struct{}{}
+				}
+			}
+			if total += searched; s.Progress != nil {
+				s.Progress(total)
+			}
+		},
+	})
+	return slices.Sorted(maps.Keys(names)), err
+}
+
+// Inspection returns the request that inspects a lock.
+func (c *Client) Inspection(name string) wire.Request {
+	k := c.keys.lock(name)
+	return c.scripts.inspect.Call(wire.Keys(k.lock, k.fence, k.queue, k.seen))
+}
+
+// Force returns the request that releases the given attempts, of a lock of a kind that lock_inspect has
+// returned. by is the operator.
+func (c *Client) Force(name, kind string, attempts []string, by string) wire.Request {
+	k := c.keys.lock(name)
+	return c.scripts.force.Call(wire.Keys(k.lock, k.queue, k.forced, k.releases), kind, strings.Join(attempts, "\n"), by, k.channels)
+}
+
+// Releases returns the request that reads what Force has done.
+func (c *Client) Releases(name string) wire.Request {
+	return wire.Command("lrange", c.keys.lock(name).releases, "0", "-1")
+}

@@ -1,0 +1,227 @@
+package lock
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/noonlock/noonlock/internal/input"
+	"github.com/noonlock/noonlock/internal/quorum"
+	"github.com/noonlock/noonlock/internal/wire"
+)
+
+// A Quorum is the servers of a Client of NewQuorum.
+type Quorum struct{ m *members }
+
+// Quorum returns the servers of a quorum, nil for one server.
+func (c *Client) Quorum() *Quorum {
+	if m, ok := c.topology.(*members); ok {
+		return &Quorum{m}
+	}
+	return nil
+}
+
+// The limits of the number of servers in a quorum.
+const (
+	minServers = 3
+	maxServers = 9
+)
+
+// NewQuorum returns a Client for several independent servers. list is the number of the list of servers,
+// and longest the longest TTL of any lease on them.
+func NewQuorum(servers []redis.UniversalClient, cfg Config, s *Scripts, list int, longest time.Duration) (*Client, error) {
+	if n := len(servers); n < minServers || n > maxServers || n%2 == 0 {
+		return nil, Refuse("servers", "3, 5, 7 or 9 clients", strconv.Itoa(n)+" clients")
+	}
+	number, most := cmp.Or(list, 1), cmp.Or(longest, defaultMaxTTL)
+	switch {
+	case number < 1:
+		return nil, Refuse("QuorumConfig.List", "0 (1) or positive", list)
+	case most < minTTL || most > maxTTL || most%time.Millisecond != 0:
+		return nil, Refuse("QuorumConfig.MaxTTL", "0 (15s) or whole milliseconds from 100ms to 24h", longest)
+	case cfg.LockDelay != 0:
+		return nil, Refuse("Config.LockDelay", "0: a server of a quorum grants nothing for MaxTTL after a loss of data", cfg.LockDelay)
+	case cfg.TokenRetention != 0:
+		return nil, Refuse("Config.TokenRetention", "0: a server of a quorum keeps one token for all names, for ever", cfg.TokenRetention)
+	}
+	targets := make([]*wire.Target, len(servers))
+	for i, rdb := range servers {
+		field := "servers[" + strconv.Itoa(i) + "]"
+		target, err := targetOf(field, rdb)
+		if err != nil {
+			return nil, err
+		}
+		if target.Sharded() {
+			return nil, &ConfigError{Field: field, Value: "a *redis.ClusterClient", Rule: "a *redis.Client: a cluster moves keys between servers, and they would count as lost"}
+		}
+		targets[i] = target
+	}
+	counts, err := newServerMetrics(cfg.Registerer, targets)
+	if err != nil {
+		return nil, err
+	}
+	return open(cfg, s, false, func(c *Client, config wire.Config) wire.Wire {
+		m := newMembers(c, targets, counts, config, number, most)
+		c.topology = m
+		return m.wire
+	})
+}
+
+// Marker returns the key of the state of each server.
+func (q *Quorum) Marker() string { return q.m.marker }
+
+// List returns the name of the list of servers that the Client has. It may change.
+func (q *Quorum) List() string { return q.m.name() }
+
+// Counted returns a renewal that a package above sends to all servers. Each gives an answer of
+// quorum_renew.
+func (q *Quorum) Counted(a *Attempt, r wire.Request) wire.Request {
+	return r.Counted(countRenewal(r), &a.trail)
+}
+
+// Token returns the token of the lease, which renewals commit.
+func (a *Attempt) Token() uint64 { return a.token }
+
+// AskAll sends a request to all servers of a quorum, and retries it like Ask. r is called for
+// each try, because the name of the list may change. It returns the
+// answers that have arrived when a majority has answered. Answers of servers that grant
+// nothing, see part_member.lua, do not count.
+func (n *Name) AskAll(ctx context.Context, r func() wire.Request) (all []any, err error) {
+	ctx = input.Context(ctx)
+	if err := n.c.topology.ready(ctx); err != nil {
+		return nil, err
+	}
+	retry := n.c.newRetry(n.terms.timeout(), 2*n.terms.timeout())
+	err = retry.Do(ctx, wire.MayRetry, func() error {
+		r := r()
+		answer, err := n.c.wire.Send(ctx, n.keys.name, r.Counted(countAnswers(r), nil), retry.Timeout())
+		all, _ = answer.([]any)
+		return err
+	})
+	return all, err
+}
+
+// A View is what one server of a quorum answers to a request, and its state.
+type View struct {
+	Address string
+	Answer  wire.Answer
+	State   quorum.State
+}
+
+var errNoState = errors.New("lockcore: the server did not answer about its state")
+
+// Views asks each server once. Short is the error if too few have answered as they should.
+func (q *Quorum) Views(ctx context.Context, r wire.Request, within time.Duration) ([]View, error) {
+	done := make(chan []View, 1)
+	m := q.m
+	if !m.c.Background(func(context.Context) {
+		views := make([]View, len(m.targets))
+		for i, a := range m.wire.Each(func(int) wire.Request { return r }, within) {
+			views[i] = View{Address: m.targets[i].Address(), Answer: a}
+		}
+		for i, s := range m.states() {
+			views[i].State = s
+			if views[i].Answer.Err == nil && !s.Known {
+				views[i].Answer.Err = errNoState
+			}
+		}
+		done <- views
+	}) {
+		return nil, ErrClosed
+	}
+	select {
+	case views := <-done:
+		return views, nil
+	case <-ctx.Done():
+		return nil, ended(ctx)
+	}
+}
+
+// Short returns the error for too few answers. refused has the servers without one.
+func (q *Quorum) Short(r wire.Request, refused map[int]wire.Answer) error {
+	return shortage(r, refused, nil, len(q.m.targets))
+}
+
+func (m *members) kind() Kind { return quorumKind{of: m} }
+
+func (m *members) refusal(of Kind, terms *leaseTerms) error {
+	if _, owned := of.(ownedKind); owned {
+		return &ConfigError{Field: "the Client of a lock with owners", Value: "of NewQuorum", Rule: "of New: entries of owners cannot be counted across servers"}
+	}
+	switch {
+	case terms.replicas > 0:
+		return Refuse("LeaseConfig.MinReplicas", "0 for a Client of NewQuorum, whose servers have no replicas", terms.replicas)
+	case terms.ttl > m.longest:
+		return Refuse("LeaseConfig.TTL", "at most QuorumConfig.MaxTTL ("+m.longest.String()+")", terms.ttl)
+	}
+	return nil
+}
+
+func (m *members) one(what string) error {
+	return &ConfigError{Field: "the Client of " + what, Value: "of NewQuorum", Rule: "of New: the servers of a quorum have different views; use New with one of them"}
+}
+
+func (m *members) scripts() []*wire.Script {
+	s := m.c.scripts
+	return []*wire.Script{s.quorumAcquire, s.quorumRenew, s.quorumLeave, s.quorumState, s.quorumJoin}
+}
+
+// lossOf: there is no ForceRelease.
+func (m *members) lossOf(context.Context, *Attempt) error { return ErrLeaseLost }
+
+func (m *members) drain(ctx context.Context) { m.wire.Drain(ctx) }
+
+// quorumKind is a mutex on several servers. Its scripts run on each of them, and the answers
+// are counted.
+type quorumKind struct {
+	mutexKind
+	of *members
+}
+
+// keys returns the lock, the tombstone and the marker.
+func (k quorumKind) keys(a *Attempt) []any {
+	return []any{a.keyArgs[0], a.keyArgs[len(a.keyArgs)-1], k.of.markerArg}
+}
+
+func (k quorumKind) Acquire(a *Attempt, _ string) wire.Request {
+	a.mayBeStored.Store(true) // a minority may grant, whatever the answer is
+	r := a.c.scripts.quorumAcquire.Call(k.keys(a), a.valueArg, a.terms.ttlArg, k.of.name())
+	return r.Counted(countAcquire(r, a.value, k.of.distrusts), &a.trail)
+}
+
+func (k quorumKind) Renewal(a *Attempt) wire.Request {
+	r := a.c.scripts.quorumRenew.Call(k.keys(a), a.valueArg, a.terms.ttlArg, k.of.name(), strconv.FormatUint(a.token, 10))
+	return r.Counted(countRenewal(r), &a.trail)
+}
+
+func (k quorumKind) Release(a *Attempt, _ bool) wire.Request {
+	call := func(tomb int64) wire.Request {
+		channel := ""
+		if a.token > 0 { // it was a lease, so others may wait
+			channel = a.keys.freed
+		}
+		return a.c.scripts.quorumLeave.Call(k.keys(a)[:2], a.valueArg, tomb, channel)
+	}
+	r := call(0)
+	return r.Counted(countLeave(r), &a.trail).Leaving(call(millis(a.tombTTL())), max(a.terms.ttl, 10*time.Second), a.terms.timeout())
+}
+
+// confirm commits the token of a grant to a majority. Only then it counts.
+func (m *members) confirm(ctx context.Context, a *Attempt, r acquireReply, timeout time.Duration) (acquireReply, error) {
+	a.token = r.token
+	req := m.kind().Renewal(a)
+	answer, err := a.c.wire.Send(ctx, a.keys.name, req, timeout)
+	n, err := req.Number(answer, err)
+	switch {
+	case err != nil:
+		a.noteFailure(err)
+		return acquireReply{}, err
+	case n != 1:
+		return acquireReply{}, errors.Join(ErrNotAcquired, errOvertaken)
+	}
+	return r, nil
+}

@@ -1,0 +1,369 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/noonlock/noonlock/internal/input"
+	"github.com/noonlock/noonlock/internal/lease"
+	"github.com/noonlock/noonlock/internal/wire"
+)
+
+// This file has everything that gives a lock back. An attempt ends in one of these ways:
+//
+//	state    event                              here                        at the server
+//	waiting  not granted, or the caller left    abandon                     withdraw, if it may have stored the attempt
+//	         a message grants it too late       withdrawUnwanted            withdraw
+//	held     Release (Unlock)                   End with ErrReleased        release, then retryRelease in the background
+//	         Close                              End with ErrClosed          retryRelease in the background
+//	         its time is over, or MaxHold       Lost with ErrLeaseExpired   nothing: the work has the rest of the TTL to stop
+//	         the server no longer has it        lose, Lose                  withdraw, if an acquire is in flight
+//	         a script above has released it     Finish                      nothing
+//	         Abort                              End with ErrLeaseExpired    nothing
+//	expired  Release                            ErrNotHeld                  withdraw: the work has stopped
+//	ended    Release                            ErrNotHeld                  nothing
+//
+// At the server, there is one request: send, of which withdraw, release and retryRelease are
+// repetitions. It is safe when repeated. Its tombstone makes an acquire fail that arrives later. If it
+// grants the lock to a waiter, a grantCheck repeats it when that grant ends. If this process dies, the
+// lock expires with its TTL.
+
+// abandon ends an attempt that got no lease. If the server may have stored something for
+// it, a background task withdraws that.
+func (a *Attempt) abandon() {
+	c := a.c
+	if a.mayBeStored.Load() {
+		// The task starts before the attempt is deleted, so that Close always waits for one of
+		// the two.
+		c.Background(a.withdraw)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.waiting, a.number)
+	c.idle.Broadcast()
+}
+
+// withdraw removes an attempt from the server: its place in the queue and its lock. It
+// retries until it is answered, or until a lock that it leaves behind has expired.
+func (a *Attempt) withdraw(ctx context.Context) {
+	retry := wire.NewRetry(a.terms.timeout(), max(a.terms.ttl, 10*time.Second), nil)
+	err := retry.Do(ctx, wire.MayRetryLater, func() error {
+		_, err := a.leave(ctx, retry.Timeout())
+		return err
+	})
+	if err != nil {
+		wire.Log(a.c.log, err, "failed to withdraw an abandoned attempt; it expires with its TTL", "name", a.keys.name, "ttl", a.terms.ttl)
+	}
+}
+
+// withdrawUnwanted withdraws an attempt of this process that no call waits for: its withdrawal was lost.
+func (c *Client) withdrawUnwanted(name, value string, v Value, unanswered bool) {
+	select {
+	case c.unwantedGrants <- struct{}{}:
+	default:
+		return // too many at once: the grant expires
+	}
+	// The name may be a job's or a user's. The longer of the two retentions is safe.
+	terms := &leaseTerms{ttl: defaultTTL, ttlArg: millis(defaultTTL), keepArg: millis(max(c.tokenRetention, ledgerRetention))}
+	n := &Name{c: c, keys: c.keys.lock(name), terms: terms}
+	a := n.attempt(kindOf(v), v.number, value)
+	a.unanswered.Store(unanswered)
+	if !c.Background(func(ctx context.Context) {
+		defer func() { <-c.unwantedGrants }()
+		a.withdraw(ctx)
+	}) {
+		<-c.unwantedGrants
+	}
+}
+
+// leave releases the attempt, or removes it from the queue. The result is greater than 0
+// if it held the lock. If an acquire of the attempt may still arrive, the script also
+// writes a tombstone.
+func (a *Attempt) leave(ctx context.Context, timeout time.Duration) (int64, error) {
+	withdraw := a.unanswered.Load()
+	if withdraw {
+		a.c.mu.Lock()
+		a.c.pendingTombs[a.number] = struct{}{}
+		a.c.mu.Unlock()
+	}
+	n, err := a.sendRelease(ctx, withdraw, timeout)
+	if withdraw && err == nil {
+		a.c.mu.Lock()
+		delete(a.c.pendingTombs, a.number)
+		a.c.mu.Unlock()
+	}
+	return n, err
+}
+
+// sendRelease sends the release of an attempt once. If it grants the lock to a waiter, the Client
+// checks this when the grant ends.
+func (a *Attempt) sendRelease(ctx context.Context, withdraw bool, timeout time.Duration) (int64, error) {
+	req := a.kind.Release(a, withdraw)
+	answer, err := a.c.wire.Send(ctx, a.keys.name, req, timeout)
+	if list, ok := answer.([]any); ok && len(list) == 2 {
+		in, err := req.Number(list[1], err)
+		if err != nil {
+			return 0, err
+		}
+		a.checkLater(time.Duration(in) * time.Millisecond)
+		answer = list[0]
+	}
+	return req.Number(answer, err)
+}
+
+// Release ends the lease and releases its lock. It returns how many other leases of the name the owner
+// has. lockcore.Lease.Unlock describes it.
+func (l *Lease) Release(ctx context.Context) (left int, err error) {
+	ctx = input.Context(ctx)
+	if l.life.Err() == nil && l.end(ErrReleased) {
+		n, err := l.release(ctx)
+		return int(n), err
+	}
+	cause := l.life.Cause()
+	l.mu.Lock()
+	expired := errors.Is(cause, ErrLeaseExpired) && !l.unlocked
+	l.unlocked = true
+	l.mu.Unlock()
+	if expired {
+		// The work has stopped, so the rest of the TTL would only delay waiters.
+		l.a.c.Background(l.a.withdraw)
+	}
+	return 0, OpError("unlock", l.a.keys.name, ErrNotHeld, cause)
+}
+
+// Unlock is Release without the number.
+func (l *Lease) Unlock(ctx context.Context) error {
+	_, err := l.Release(ctx)
+	return err
+}
+
+// release releases a lease that Release has just ended. It returns how many leases the
+// owner has left.
+func (l *Lease) release(ctx context.Context) (int64, error) {
+	a := l.a
+	first := ctx
+	if ctx.Err() != nil {
+		// Release the lock even if the caller's context is done.
+		var cancel context.CancelFunc
+		first, cancel = context.WithTimeout(context.WithoutCancel(ctx), a.terms.detached())
+		defer cancel()
+	}
+	began := time.Now()
+	n, err := a.leave(first, a.terms.timeout())
+	if err == nil {
+		l.remove()
+		if n <= 0 {
+			return 0, OpError("unlock", a.keys.name, ErrNotHeld, a.c.topology.lossOf(first, a))
+		}
+		return n - 1, nil
+	}
+	if !wire.MayRetryLater(err) && ctx.Err() == nil {
+		l.remove()
+		return 0, OpError("unlock", a.keys.name, err)
+	}
+	type outcome struct {
+		left int64
+		err  error
+	}
+	done := make(chan outcome, 1)
+	if !a.c.Background(func(bg context.Context) {
+		left, err := l.retryRelease(bg, a.terms.ttl-time.Since(began), errors.Is(err, ErrUnknown))
+		done <- outcome{left, err}
+	}) {
+		return 0, OpError("unlock", a.keys.name, ErrClosed)
+	}
+	select {
+	case o := <-done:
+		return o.left, o.err
+	case <-first.Done():
+		return 0, OpError("unlock", a.keys.name, first.Err(), err, errReleasing)
+	}
+}
+
+// detached returns how long a release waits for the answer if its context is done.
+func (t *leaseTerms) detached() time.Duration { return min(t.ttl, 10*time.Second) }
+
+// Detached returns how long Unlock waits for the answer if its context is done.
+func (l *Lease) Detached() time.Duration { return l.a.terms.detached() }
+
+var errReleasing = errors.New("lockcore: the release continues in the background; the lock expires with its TTL at the latest")
+
+// retryRelease sends the release until it is answered or within has passed, when the lock
+// has expired. unanswered: an earlier release of the lease had no answer.
+func (l *Lease) retryRelease(ctx context.Context, within time.Duration, unanswered bool) (left int64, err error) {
+	defer l.remove()
+	a := l.a
+	retry := wire.NewRetry(a.terms.timeout(), max(within, time.Millisecond), nil)
+	n := int64(0)
+	err = retry.Do(ctx, wire.MayRetryLater, func() (err error) {
+		n, err = a.leave(ctx, retry.Timeout())
+		unanswered = unanswered || errors.Is(err, ErrUnknown)
+		return err
+	})
+	switch {
+	case err != nil:
+		return 0, OpError("unlock", a.keys.name, err, errors.New("lockcore: the release was not answered; the lock expires with its TTL"))
+	case n > 0:
+		return n - 1, nil
+	case unanswered:
+		return -n, nil // the unanswered release was applied
+	}
+	return 0, OpError("unlock", a.keys.name, ErrNotHeld, a.c.topology.lossOf(ctx, a))
+}
+
+// releaseAll releases all leases of a Client that is closed, and sends the checks of its grants.
+func (c *Client) releaseAll() {
+	c.mu.Lock()
+	held := make([]*Lease, 0, len(c.leases))
+	for _, l := range c.leases {
+		held = append(held, l)
+	}
+	checks := c.checks
+	c.checks = nil
+	c.mu.Unlock()
+	for _, check := range checks {
+		if check.timer.Stop() {
+			check.passOn()
+		}
+	}
+	for _, l := range held {
+		if l.end(ErrClosed) {
+			c.Background(func(ctx context.Context) { _, _ = l.retryRelease(ctx, l.a.terms.ttl, false) })
+		}
+	}
+}
+
+// end ends the lease with a cause. It returns false if the lease had ended before.
+func (l *Lease) end(cause error) bool {
+	if !l.life.End(cause) {
+		return false
+	}
+	l.notHeld()
+	return true
+}
+
+func (l *Lease) notHeld() { l.a.c.metrics.kind(l.a.kind.Label()).held.Dec() }
+
+// remove removes a lease from the Client.
+func (l *Lease) remove() {
+	c := l.a.c
+	cause, now := l.life.Err(), time.Duration(0)
+	if errors.Is(cause, ErrLeaseExpired) {
+		now = c.clock.Now() // may call the user's clock, so without the mutex
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.leases[l.a.number] == l {
+		c.owners.remove(l, cause, now)
+	}
+	delete(c.leases, l.a.number)
+	c.idle.Broadcast()
+}
+
+// holder implements lease.Holder for a Lease.
+type holder struct{ *Lease }
+
+// Lost is called when the validity of the lease has ended.
+func (h holder) Lost(cause error) {
+	h.notHeld()
+	h.noteLoss(cause)
+}
+
+// lose ends a lease that the server no longer has. It reads the cause first, because a context
+// ends once.
+func (l *Lease) lose() {
+	if !l.a.c.Background(func(ctx context.Context) { l.loseTo(l.a.c.topology.lossOf(ctx, l.a)) }) {
+		l.loseTo(ErrLeaseLost)
+	}
+}
+
+// Lose ends the lease after the server has answered that it is no longer held.
+func (l *Lease) Lose() { l.loseTo(ErrLeaseLost) }
+
+func (l *Lease) loseTo(cause error) {
+	if l.end(cause) {
+		l.noteLoss(cause)
+	}
+}
+
+// Abort ends the lease locally. The server keeps it until its TTL expires. The cause is ErrLeaseExpired
+// joined with reason. Abort returns false if the lease has ended before.
+func (l *Lease) Abort(reason error) bool {
+	if l.life.Err() != nil || !l.end(errors.Join(ErrLeaseExpired, reason)) {
+		return false
+	}
+	l.remove()
+	return true
+}
+
+// Finish ends the lease with ErrReleased, after a script above has released it on the server.
+func (l *Lease) Finish() {
+	if l.end(ErrReleased) {
+		l.remove()
+	}
+}
+
+// noteLoss logs and counts a lease that ended without Unlock or Close. It does not release
+// the lock of a lease that expired here: the work has the rest of the server's TTL to stop.
+func (l *Lease) noteLoss(cause error) {
+	c := l.a.c
+	c.metrics.countLoss(cause)
+	about := []any{"name", l.a.keys.name, "kind", l.a.kind.Label(), "token", l.token}
+	if errors.Is(cause, ErrMaxHold) {
+		c.log.Info("lease ended by MaxHold", about...)
+	} else {
+		c.log.Error(cause, "lease lost", about...)
+	}
+	if errors.Is(cause, ErrLeaseLost) && l.a.unanswered.Load() {
+		// An acquire in flight must not take the lock again.
+		c.Background(l.a.withdraw)
+	}
+	l.remove()
+}
+
+// checkLater repeats a release after the given time. The reply to a release that grants the lock to
+// a waiter contains the time until the grant ends. If the waiter's process is frozen, this
+// process then grants the lock to the next waiter, because it is known to be alive. A later
+// release of the name replaces the check, because the earlier grant was confirmed or has ended.
+func (a *Attempt) checkLater(in time.Duration) {
+	c := a.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return
+	}
+	name := a.keys.name
+	if former := c.checks[name]; former != nil {
+		former.timer.Stop()
+	}
+	check := &grantCheck{a: a}
+	check.timer = time.AfterFunc(in+lease.Margin(in), func() {
+		c.mu.Lock()
+		current := c.checks[name] == check
+		if current {
+			delete(c.checks, name)
+		}
+		c.mu.Unlock()
+		if current {
+			check.release(c.newRetry(a.terms.timeout(), max(a.terms.ttl, tombTTL)))
+		}
+	})
+	c.checks[name] = check
+}
+
+// passOn sends the release now, because Close ends all checks of the Client. The server then
+// notifies other processes of the end of a grant that is not confirmed yet.
+func (check *grantCheck) passOn() {
+	check.release(wire.NewRetry(check.a.terms.timeout(), time.Second, nil))
+}
+
+// release sends the release in the background.
+func (check *grantCheck) release(retry wire.Retry) {
+	check.a.c.Background(func(ctx context.Context) {
+		_ = retry.Do(ctx, wire.MayRetryLater, func() error {
+			_, err := check.a.sendRelease(ctx, false, retry.Timeout())
+			return err
+		})
+	})
+}

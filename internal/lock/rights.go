@@ -1,0 +1,101 @@
+package lock
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/noonlock/noonlock/internal/wire"
+)
+
+// harmless has, for each command of a script that CheckRights may get, calls that leave nothing
+// behind. They use the key *, which does not exist, and the counter of tokens, fence. A call that
+// writes follows the call that deletes its result: if the user may not delete, nothing is written.
+var harmless = map[string]string{
+	"DEL":              "DEL *",
+	"EXISTS":           "EXISTS *",
+	"GET":              "GET *\nGET fence", // a counter of another type fails here, and not at the grant
+	"HDEL":             "HDEL * f",
+	"HEXISTS":          "HEXISTS * f",
+	"HGET":             "HGET * f",
+	"HGETALL":          "HGETALL *",
+	"HKEYS":            "HKEYS *",
+	"HLEN":             "HLEN *",
+	"HMGET":            "HMGET * f",
+	"HSET":             "HDEL * f\nHSET * f v\nHDEL * f",
+	"INFO":             "INFO server",
+	"LLEN":             "LLEN *",
+	"LPUSH":            "LTRIM * 1 0\nLPUSH * v\nLTRIM * 1 0",
+	"LRANGE":           "LRANGE * 0 0",
+	"LTRIM":            "LTRIM * 1 0",
+	"PERSIST":          "PERSIST *",
+	"PEXPIRE":          "PEXPIRE * 1",
+	"PEXPIREAT":        "PEXPIREAT * 1",
+	"PTTL":             "PTTL *",
+	"PUBLISH":          "", // without messages, waiters are slow but correct
+	"SET":              "SET * v XX",
+	"TIME":             "TIME",
+	"ZADD":             "ZADD * XX 1 m",
+	"ZCARD":            "ZCARD *",
+	"ZCOUNT":           "ZCOUNT * 0 0",
+	"ZMSCORE":          "ZMSCORE * m",
+	"ZRANGE":           "ZRANGE * 0 0",
+	"ZRANGEBYSCORE":    "ZRANGEBYSCORE * 0 0",
+	"ZREM":             "ZREM * m",
+	"ZREVRANGEBYSCORE": "ZREVRANGEBYSCORE * 0 0",
+	"ZSCORE":           "ZSCORE * m",
+}
+
+// trials returns the calls that try each command of the scripts.
+func trials(scripts []*wire.Script) (calls string, err error) {
+	all := map[string]bool{}
+	for _, s := range scripts {
+		for _, command := range s.Commands() {
+			call, known := harmless[command]
+			if !known {
+				return "", fmt.Errorf("lockcore: script %s uses %s, which CheckRights cannot try", s.Name, command)
+			}
+			all[call] = true
+		}
+	}
+	return strings.Join(slices.Sorted(maps.Keys(all)), "\n"), nil
+}
+
+// MutexScripts returns the scripts that acquire, renew and release the leases of a mutex.
+func (c *Client) MutexScripts() []*wire.Script { return c.topology.scripts() }
+
+// OwnedScripts returns those of a lock with owners.
+func (c *Client) OwnedScripts() []*wire.Script {
+	s := c.scripts
+	return []*wire.Script{s.ownedAcquire, s.ownedRenew, s.ownedLeave, s.ownedDowngrade}
+}
+
+// CheckRights tries the commands of the scripts for a lock of a user.
+func (c *Client) CheckRights(ctx context.Context, name string, scripts ...*wire.Script) error {
+	terms, err := c.terms(LeaseConfig{})
+	if err == nil {
+		err = CheckUserName(name)
+	}
+	if err != nil {
+		return err
+	}
+	n := &Name{c: c, keys: c.keys.lock(name), terms: terms}
+	return OpError("check rights", name, n.CheckRights(ctx, scripts...))
+}
+
+// CheckRights tries each command of the scripts, without an effect, and whether the
+// name's token counter can be read. A missing right is otherwise found only when a
+// script needs it. It does not try PUBLISH, which scripts can do without.
+func (n *Name) CheckRights(ctx context.Context, scripts ...*wire.Script) error {
+	calls, err := trials(scripts)
+	if err != nil {
+		return err
+	}
+	// As an EVAL: a server that does not know a script needs its source.
+	r := n.c.scripts.rights.Call(wire.Keys(n.keys.never, n.keys.fence), calls).WithSource()
+	r = r.Counted(countRights(r), nil)
+	_, err = r.Number(n.Ask(ctx, r))
+	return err
+}

@@ -1,0 +1,51 @@
+package lock
+
+import (
+	"fmt"
+	"io/fs"
+
+	"github.com/noonlock/noonlock/internal/wire"
+)
+
+// Scripts are the scripts of lockcore. They make all changes on the server. ForcedReleases and
+// the cause of a forced release are read with plain commands.
+type Scripts struct {
+	mutexAcquire, mutexRenew, mutexLeave                 *wire.Script
+	ownedAcquire, ownedRenew, ownedLeave, ownedDowngrade *wire.Script
+	inspect, force, queue, promote                       *wire.Script
+	rights, history                                      *wire.Script
+
+	quorumAcquire, quorumRenew, quorumLeave, quorumState, quorumJoin *wire.Script
+}
+
+// LoadScripts reads the scripts.
+func LoadScripts(files fs.FS) (*Scripts, error) {
+	l := wire.NewLoader(files)
+	s := &Scripts{
+		mutexAcquire: l.Script("mutex_acquire"),
+		mutexRenew:   l.Script("mutex_renew"),
+		mutexLeave:   l.Script("mutex_leave"),
+
+		ownedAcquire:   l.Script("owned_acquire"),
+		ownedRenew:     l.Script("owned_renew"),
+		ownedLeave:     l.Script("owned_leave"),
+		ownedDowngrade: l.Script("owned_downgrade"),
+
+		inspect: l.Script("lock_inspect"),
+		force:   l.Script("lock_force"),
+		queue:   l.Script("lock_queue"),
+		promote: l.Script("lock_promote"),
+		rights:  l.Script("lock_rights"),
+		history: l.Script("lock_history"),
+
+		quorumAcquire: l.Script("quorum_acquire"),
+		quorumRenew:   l.Script("quorum_renew"),
+		quorumLeave:   l.Script("quorum_leave"),
+		quorumState:   l.Script("quorum_state"),
+		quorumJoin:    l.Script("quorum_join"),
+	}
+	if err := l.Err(); err != nil {
+		return nil, fmt.Errorf("lockcore: %w", err)
+	}
+	return s, nil
+}

@@ -1,0 +1,75 @@
+package lock
+
+import (
+	"strconv"
+	"strings"
+)
+
+// OwnedTag is the tag of the values of locks with owners.
+const OwnedTag = "ns1"
+
+// How an owner holds a lock.
+const (
+	ModeRead  = "r"
+	ModeWrite = "w"
+)
+
+// attemptValue returns the text that the server stores for an attempt: the process, the
+// attempt's number, whether PUBLISH's count of receivers is reliable for the process, and
+// the identity. Only the identity may be shown.
+func attemptValue(process string, number uint64, trusted bool, identity string) string {
+	flag := "u"
+	if trusted {
+		flag = "t"
+	}
+	return "nl1:" + attemptID(process, number) + "." + flag + "/" + identity
+}
+
+// ownedValue returns an attemptValue with the mode and the owner. The space after the
+// owner is unambiguous, as an owner contains none.
+func ownedValue(mode, owner, process string, number uint64, trusted bool, identity string) string {
+	flag := "u"
+	if trusted {
+		flag = "t"
+	}
+	return OwnedTag + ":" + attemptID(process, number) + "." + flag + "." + mode + "/" + owner + " " + identity
+}
+
+// A Value is the content of a stored value.
+type Value struct {
+	Identity string
+	Owner    string // "" for a mutex
+	mode     string // ModeRead or ModeWrite; "" for a mutex
+	process  string
+	number   uint64
+}
+
+// Reads reports whether the attempt is for reading.
+func (v Value) Reads() bool { return v.mode == ModeRead }
+
+// ReadValue parses a stored value. ok is false for a text that this library has not written.
+func ReadValue(value string) (v Value, ok bool) {
+	tag, body, _ := strings.Cut(value, ":")
+	head, identity, found := strings.Cut(body, "/")
+	parts := strings.Split(head, ".")
+	switch {
+	case !found:
+		return Value{}, false
+	case tag == "nl1" && len(parts) == 3:
+		v.Identity = identity
+	case tag == OwnedTag && len(parts) == 4:
+		owner, shown, found := strings.Cut(identity, " ")
+		if !found {
+			return Value{}, false
+		}
+		v.mode, v.Owner, v.Identity = parts[3], owner, shown
+	default:
+		return Value{}, false
+	}
+	number, err := strconv.ParseUint(parts[1], 36, 64)
+	if err != nil {
+		return Value{}, false
+	}
+	v.process, v.number = parts[0], number
+	return v, true
+}

@@ -1,0 +1,57 @@
+package lockcore
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/noonlock/noonlock/internal/input"
+	"github.com/noonlock/noonlock/internal/lock"
+)
+
+// Do acquires the mutex of a name, as Mutex.Lock does, and runs fn. The context of fn is done
+// when ctx is done or the lease ends, whichever comes first. Do releases the lock after fn
+// has returned, panicked or called runtime.Goexit. When ctx is done, it waits for the answer for one
+// TTL or 10 s, whichever is shorter.
+//
+// The error is that of fn, joined with that of Lease.Unlock, which has the reason if the
+// lease ended before fn returned. If the lock was not acquired, fn is not called and the
+// error is that of Mutex.Lock.
+func (c *Client) Do(ctx context.Context, name string, cfg LeaseConfig, fn func(ctx context.Context, token uint64) error) (err error) {
+	if fn == nil {
+		return lock.Refuse("fn", "a function", "nil")
+	}
+	ctx = input.Context(ctx)
+	m, err := c.Mutex(name, cfg)
+	if err != nil {
+		return err
+	}
+	lease, err := m.Lock(ctx)
+	if err != nil {
+		return err
+	}
+	work, stop := lease.Bind(ctx)
+	defer func() {
+		stop()
+		leaving, cancel := longer(ctx, lease.held().Detached())
+		defer cancel()
+		err = errors.Join(err, lease.Unlock(leaving))
+	}()
+	return fn(work, lease.Token())
+}
+
+// longer returns a context that ends some time after ctx.
+func longer(ctx context.Context, by time.Duration) (late context.Context, cancel context.CancelFunc) {
+	late, end := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		select {
+		case <-time.After(by):
+			end()
+		case <-late.Done():
+		}
+	})
+	return late, func() {
+		stop()
+		end()
+	}
+}
