@@ -394,10 +394,9 @@ func (c *cluster) prepareSurvey(asked []string) {
 func (c *cluster) view(ctx context.Context, addr string) (*view, error) {
 	own := c.surveyors[addr]
 	defer own.renew()
-	var limit deadline
-	own.limit(ctx, &limit, time.Now().Add(viewWithin), viewWithin)
+	limit := own.limit(ctx, viewWithin)
 	defer limit.stop()
-	answers := own.do(&limit, []Request{askSlots, askInfo}, nil) //nolint:contextcheck // limit is a context of ctx
+	answers := own.do(limit, []Request{askSlots, askInfo}, nil) //nolint:contextcheck // limit is a context of ctx
 	return readView(addr, answers[0], answers[1])
 }
 

@@ -13,8 +13,7 @@ import (
 
 // A connection is a connection to the server. It is made when it is needed, and made again
 // after a failure. One request, one batch or one subscription uses it at a time. A request
-// ends when its context ends. go-redis ignores the context while it reads, so the connection
-// is then closed.
+// ends when its context ends. The connection is then closed.
 //
 // A separate goroutine dials and sets up the connection, because the request that needs it
 // may have little time. A connection that is ready too late serves the next request.
@@ -33,14 +32,15 @@ type connection struct {
 	// Only the present user writes these.
 	failed bool          // the last request had no connection
 	rest   time.Duration // until then, none is made unless it is needed
-	batch  batch         // the commands of the present exchange
 	left   time.Duration // when mayLeave last returned true
+	single [1]Request    // of the present exchange
+	former *deadline     // of the last use
 
 	mu      sync.Mutex
-	rdb     *redis.Client
-	at      *address // of the server of rdb
+	rdb     *redis.Client // has set up link; nil: the connection is not set up
+	link    *link
+	made    int // how many connections were closed; a setup from before does not count
 	closed  bool
-	ready   bool          // rdb has a connection that is set up
 	dialed  time.Duration // when the setup of this connection began
 	proved  time.Duration // when the server last answered on this connection
 	setting int           // setups that have not ended
@@ -60,53 +60,39 @@ func newConnections(n int, opt redis.Options, r role, h *history) []*connection 
 func newConnection(opt redis.Options, t *trust, r role, h *history) *connection {
 	c := &connection{trust: t, role: r, history: h, changed: make(chan struct{})}
 	c.dials = newDialer(opt)
-	opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		if c.sealed.Load() {
-			return nil, net.ErrClosed
-		}
-		return c.dials.take(ctx, network, addr)
-	}
 	guardSetup(&opt, c.dials.done)
 	c.opt = opt
-	c.rdb, c.at = c.client()
 	return c
 }
 
-// An address is where the last connection of a go-redis client leads to; nil: it made none.
-type address struct{ atomic.Pointer[string] }
-
-// differs reports whether a connection was made, and not to that address.
-func (a *address) differs(from string) bool {
-	at := a.Load()
-	return at != nil && *at != from
-}
-
-// remoteAddr returns where a connection leads to. The connection may be the user's.
-func remoteAddr(conn net.Conn) string {
-	if at := conn.RemoteAddr(); at != nil {
-		return at.String()
-	}
-	return ""
-}
-
-// client returns a go-redis client for the one connection.
-func (c *connection) client() (*redis.Client, *address) {
+// client returns a go-redis client for one connection, which is dialed already, or nil.
+func (c *connection) client(dialed net.Conn) (*redis.Client, *link) {
 	opt := c.opt
-	at := new(address)
+	l := new(link)
 	opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		conn, err := c.opt.Dialer(ctx, network, addr)
-		if err == nil {
-			text := remoteAddr(conn)
-			at.Store(&text)
+		conn := dialed
+		dialed = nil
+		switch {
+		case c.sealed.Load():
+			return nil, net.ErrClosed
+		case conn == nil:
+			var err error
+			if conn, err = c.dials.connect(ctx, network, addr); err != nil {
+				return nil, err
+			}
 		}
-		return conn, err
+		l.made(conn)
+		return conn, nil
 	}
 	if c.history != nil {
 		opt.OnConnect = c.check
 	}
+	if p := opt.StreamingCredentialsProvider; p != nil && dialed != nil {
+		opt.StreamingCredentialsProvider = &credentialsWatch{StreamingCredentialsProvider: p, of: l}
+	}
 	rdb := redis.NewClient(&opt)
 	rdb.AddHook(greeting{authenticates: c.opt.OnConnect != nil, role: c.role})
-	return rdb, at
+	return rdb, l
 }
 
 // check is the OnConnect of a connection with a history.
@@ -116,26 +102,20 @@ func (c *connection) check(ctx context.Context, cn *redis.Conn) error {
 			return err
 		}
 	}
-	if err := c.history.check(ctx, cn); err != nil {
-		return err
-	}
-	if ctx.Value(grantingKey{}) != nil {
-		return c.history.refusal() // go-redis dials again for a batch after do has examined it
-	}
-	return nil
+	return c.history.check(ctx, cn)
 }
 
 // do sends commands in one round trip and waits for their answers until d ends. When the
 // connection is ready, it omits the commands for which refusal returns an error.
 func (c *connection) do(d *deadline, commands []Request, refusal func(i int) error) []Answer {
-	rdb, err := c.connected(d)
+	l, err := c.connected(d)
 	if err != nil {
 		c.failed, c.rest = true, c.trust.now()+restAfter
 		return unsent(len(commands), err)
 	}
 	c.failed = false
 	if refusal == nil {
-		return c.exchange(d, rdb, commands)
+		return c.exchange(d, l, commands)
 	}
 	var replies []Answer // nil: nothing was refused
 	for i := range commands {
@@ -147,7 +127,7 @@ func (c *connection) do(d *deadline, commands []Request, refusal func(i int) err
 		}
 	}
 	if replies == nil {
-		return c.exchange(d, rdb, commands)
+		return c.exchange(d, l, commands)
 	}
 	var sent []Request
 	var at []int
@@ -157,7 +137,7 @@ func (c *connection) do(d *deadline, commands []Request, refusal func(i int) err
 		}
 	}
 	if len(sent) > 0 {
-		for i, r := range c.exchange(d, rdb, sent) {
+		for i, r := range c.exchange(d, l, sent) {
 			replies[at[i]] = r
 		}
 	}
@@ -167,7 +147,7 @@ func (c *connection) do(d *deadline, commands []Request, refusal func(i int) err
 var errDropped = errors.New("lockcore: the caller has dropped the call")
 
 // exchange sends commands on a connection that is set up.
-func (c *connection) exchange(d *deadline, rdb *redis.Client, commands []Request) []Answer {
+func (c *connection) exchange(d *deadline, l *link, commands []Request) []Answer {
 	if !d.exchange(true) {
 		return unsent(len(commands), d.why())
 	}
@@ -175,9 +155,10 @@ func (c *connection) exchange(d *deadline, rdb *redis.Client, commands []Request
 	if d.waited || commands[0].count != nil {
 		endWaits(commands)
 	}
-	replies := c.transmit(d, rdb, commands)
+	replies := c.transmit(d, l, commands)
+	l.used = c.trust.now()
 	d.exchange(false)
-	c.assess(sent, replies)
+	c.assess(l, sent, replies)
 	return replies
 }
 
@@ -192,16 +173,19 @@ func unsent(n int, err error) []Answer {
 
 // connected waits until the connection is set up, for the request of d. If it is doubted, it is
 // replaced first.
-func (c *connection) connected(d *deadline) (*redis.Client, error) {
+func (c *connection) connected(d *deadline) (*link, error) {
 	c.mu.Lock()
-	if c.closed || c.usableLocked() {
-		defer c.mu.Unlock()
-		return c.rdb, nil
-	}
+	rdb, l, usable, closed := c.rdb, c.link, c.usableLocked(), c.closed
 	c.mu.Unlock()
-	rdb, err := c.connect(d)
+	switch {
+	case closed:
+		return nil, net.ErrClosed
+	case usable:
+		return l, l.check(d, rdb, c.trust.now())
+	}
+	l, err := c.connect(d)
 	d.nextPart()
-	return rdb, err
+	return l, err
 }
 
 // restAfter is how long a connection that could not be made is not tried again while others work.
@@ -217,13 +201,15 @@ func (c *connection) usable() bool {
 	return !c.closed && c.usableLocked()
 }
 
-func (c *connection) usableLocked() bool { return c.ready && !c.trust.doubts(c.dialed, c.proved) }
+func (c *connection) usableLocked() bool {
+	return c.rdb != nil && !c.link.outdated.Load() && !c.trust.doubts(c.dialed, c.proved)
+}
 
 // isSetUp reports whether there is a connection, which may be doubted.
 func (c *connection) isSetUp() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.ready && !c.closed
+	return c.rdb != nil && !c.closed
 }
 
 // dialing reports whether a dial or a setup has not returned.
@@ -239,13 +225,13 @@ func (c *connection) dialing() bool {
 func (c *connection) prepare(limit int) (setup chan error) {
 	finish := func() {}
 	c.mu.Lock()
-	if c.ready && !c.usableLocked() {
+	if c.rdb != nil && !c.usableLocked() {
 		finish = c.replaceLocked()
 	}
-	if !c.ready && !c.closed && c.setting < limit {
+	if c.rdb == nil && !c.closed && c.setting < limit {
 		setup = make(chan error, 1)
 		c.setting++
-		go c.setUp(c.rdb, setup)
+		go c.setUp(c.made, setup)
 	}
 	c.mu.Unlock()
 	finish()
@@ -253,13 +239,16 @@ func (c *connection) prepare(limit int) (setup chan error) {
 }
 
 // connect sets up the connection, or waits until that is done.
-func (c *connection) connect(d *deadline) (*redis.Client, error) {
+func (c *connection) connect(d *deadline) (*link, error) {
 	own := c.prepare(maxDialing)
 	for {
 		c.mu.Lock()
-		if c.ready || c.closed {
+		if c.rdb != nil || c.closed {
 			defer c.mu.Unlock()
-			return c.rdb, nil
+			if c.closed {
+				return nil, net.ErrClosed
+			}
+			return c.link, nil
 		}
 		changed := c.changed
 		c.mu.Unlock()
@@ -268,46 +257,41 @@ func (c *connection) connect(d *deadline) (*redis.Client, error) {
 		}
 		select {
 		case err := <-own:
-			c.mu.Lock()
-			ready := c.ready
-			c.mu.Unlock()
-			if err != nil && !ready {
+			if err != nil && !c.isSetUp() {
 				return nil, err
 			}
 			own = nil // the connection may have been closed since
 		case <-changed:
 		case <-d.Done():
-			err := d.why()
 			if own == nil {
-				err = errors.Join(err, errDialsHang)
+				return nil, errors.Join(d.why(), errDialsHang)
 			}
-			return nil, err
+			return nil, c.dials.late(d.why())
 		}
 	}
 }
 
 // await is connect until ctx ends. The setup goes on after that.
 func (c *connection) await(ctx context.Context) error {
-	var d deadline
-	c.limit(ctx, &d, time.Time{}, 0)
+	d := c.limit(ctx, 0)
 	defer d.stop()
-	_, err := c.connect(&d) //nolint:contextcheck // d is a context of ctx
+	_, err := c.connect(d) //nolint:contextcheck // d is a context of ctx
 	return err
 }
 
 // assess records what the answers say about the connection.
-func (c *connection) assess(sent time.Duration, replies []Answer) {
+func (c *connection) assess(l *link, sent time.Duration, replies []Answer) {
 	c.failed = false
 	for _, r := range replies {
 		switch {
 		case r.Err == nil:
-			c.setReady(true)
+			c.prove()
 		case IsUnsent(r.Err):
 			c.failed = true
-			c.setReady(false)
+			c.drop(l)
 			return
 		case IsRefused(r.Err):
-			c.setReady(true)
+			c.prove()
 			switch { // the address may lead to the new primary
 			case c.role.isReplica(r.Err):
 				c.abandon()
@@ -320,7 +304,7 @@ func (c *connection) assess(sent time.Duration, replies []Answer) {
 			if c.failed = !errors.As(r.Err, &late); !c.failed {
 				c.trust.suspect(sent)
 			}
-			c.setReady(false) // go-redis has closed it
+			c.drop(l) // the answer may still come
 			return
 		}
 	}
@@ -348,15 +332,22 @@ func (c *connection) abandon() {
 	c.renew()
 }
 
-// setReady records that the server has just answered, or that the connection is closed.
-func (c *connection) setReady(answered bool) {
+// prove records that the server has just answered.
+func (c *connection) prove() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if answered {
-		c.proved = c.trust.now()
-	} else {
-		c.ready = false
+	c.proved = c.trust.now()
+}
+
+// drop closes a connection unless it was replaced.
+func (c *connection) drop(l *link) {
+	finish := func() {}
+	c.mu.Lock()
+	if c.link == l {
+		finish = c.replaceLocked()
 	}
+	c.mu.Unlock()
+	finish()
 }
 
 // renew closes the connection; the next request makes another.
@@ -370,26 +361,29 @@ func (c *connection) replace() (finish func()) {
 }
 
 func (c *connection) replaceLocked() (finish func()) {
-	old := c.rdb
-	if !c.closed {
-		c.rdb, c.at = c.client()
-		c.ready = false
+	old, l := c.rdb, c.link
+	c.rdb, c.link = nil, nil
+	c.made++
+	return func() {
+		if old != nil {
+			l.close()
+			_ = old.Close()
+		}
 	}
-	return func() { _ = old.Close() }
 }
 
 // strays reports whether the connection is set up, to a server at another address.
 func (c *connection) strays(from string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.ready && c.at.differs(from)
+	return c.rdb != nil && c.link.differs(from)
 }
 
 // follow closes the connection unless it is set up to this address. A request on it fails: the
 // answer of another server does not count.
 func (c *connection) follow(to string) {
 	c.mu.Lock()
-	stays := c.ready && !c.at.differs(to)
+	stays := c.rdb != nil && !c.link.differs(to)
 	c.mu.Unlock()
 	if !stays {
 		c.renew()
@@ -400,8 +394,8 @@ func (c *connection) follow(to string) {
 func (c *connection) close() {
 	c.mu.Lock()
 	c.closed = true
-	rdb := c.rdb
+	finish := c.replaceLocked()
 	c.mu.Unlock()
 	c.dials.close()
-	_ = rdb.Close()
+	finish()
 }

@@ -10,16 +10,15 @@ import (
 // the time of a part of the use is over, and then aborts the exchange. The parts are the wait for
 // the connection, and each round trip: a request that had to wait for a dial still has the whole
 // time for its answer. The contexts of package context allocate ten times for that. This one uses
-// the timer of its connection, and makes a channel only when Done is called.
+// the timer of its connection, makes a channel only when Done is called, and is used again.
 type deadline struct {
 	context.Context               // the parent
 	at              time.Time     // the end of the present part; zero: only the parent ends it
 	within          time.Duration // the time of a part
-	grants          bool          // see grantingKey
 	waited          bool          // the requests had to wait
 
 	conn   *connection
-	unhook func() bool // from the parent; nil: the parent never ends
+	unhook func() bool // from the parent; nil: it is not followed
 
 	mu         sync.Mutex
 	done       chan struct{} // nil: Done was not called
@@ -27,33 +26,55 @@ type deadline struct {
 	exchanging bool
 }
 
-// limit makes d the context of the use of c. Call d.stop when the use is over.
-func (c *connection) limit(ctx context.Context, d *deadline, at time.Time, within time.Duration) {
-	d.Context, d.conn, d.within = ctx, c, within
-	if !at.IsZero() {
-		c.alarm.set(d, at)
+// followAfter is when a deadline begins to follow its parent. To follow a context allocates, and most
+// requests are answered before.
+const followAfter = 500 * time.Microsecond
+
+// limit returns the context of a use of c. A part may take within; 0: only ctx ends it. Call
+// stop when the use is over.
+func (c *connection) limit(ctx context.Context, within time.Duration) *deadline {
+	d := c.former
+	if c.former = nil; d == nil {
+		d = &deadline{conn: c}
 	}
-	if ctx.Done() != nil {
-		d.unhook = context.AfterFunc(ctx, d.parentEnded)
+	d.Context, d.within = ctx, within
+	if within > 0 {
+		c.alarm.set(d, time.Now().Add(within))
+	} else {
+		d.follow()
+	}
+	return d
+}
+
+// follow makes d end with its parent. It is called before the end of d.
+func (d *deadline) follow() {
+	if d.unhook == nil && d.Context.Done() != nil {
+		d.unhook = context.AfterFunc(d.Context, d.parentEnded)
 	}
 }
 
 // nextPart begins another part.
 func (d *deadline) nextPart() {
 	d.waited = true
-	if !d.at.IsZero() {
+	if d.within > 0 {
 		d.conn.alarm.set(d, time.Now().Add(d.within))
 	}
 }
 
-// stop ends the use of the connection.
+// stop ends the use of the connection. The next one takes the memory, unless somebody may be about to
+// end d.
 func (d *deadline) stop() {
-	if d.unhook != nil {
-		d.unhook()
+	c := d.conn
+	alone := d.within == 0 || c.alarm.clear()
+	if d.unhook != nil && !d.unhook() {
+		alone = false
 	}
-	if !d.at.IsZero() {
-		d.conn.alarm.clear()
+	if !alone {
+		return
 	}
+	d.Context, d.at, d.waited, d.unhook = nil, time.Time{}, false, nil
+	d.done, d.err, d.cause, d.exchanging = nil, nil, nil, false
+	c.former = d
 }
 
 func (d *deadline) parentEnded() { d.end(d.Context.Err(), context.Cause(d.Context)) }
@@ -81,6 +102,9 @@ func (d *deadline) end(err, cause error) {
 
 // exchange reports the begin and the end of an exchange. It returns false if d has ended.
 func (d *deadline) exchange(running bool) bool {
+	if running && d.Context.Err() != nil {
+		d.parentEnded() // it may not be followed yet
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.exchanging = running
@@ -121,13 +145,6 @@ func (d *deadline) why() error {
 	return d.cause
 }
 
-func (d *deadline) Value(key any) any {
-	if key == (grantingKey{}) && d.grants {
-		return true
-	}
-	return d.Context.Value(key)
-}
-
 // An alarm ends the deadline of a connection at its time.
 type alarm struct {
 	mu    sync.Mutex
@@ -139,18 +156,23 @@ func (a *alarm) set(d *deadline, at time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.of, d.at = d, at
-	if left := time.Until(d.at); a.timer == nil {
+	left := time.Until(at)
+	if d.unhook == nil && d.Context.Done() != nil {
+		left = min(left, followAfter)
+	}
+	if a.timer == nil {
 		a.timer = time.AfterFunc(left, a.ring)
 	} else {
 		a.timer.Reset(left)
 	}
 }
 
-func (a *alarm) clear() {
+// clear reports whether the timer was stopped before it rang.
+func (a *alarm) clear() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.of = nil
-	a.timer.Stop()
+	return a.timer.Stop()
 }
 
 // ring is called by the timer, perhaps only after the next use of the connection has begun.
@@ -158,6 +180,7 @@ func (a *alarm) ring() {
 	a.mu.Lock()
 	d := a.of
 	if d != nil {
+		d.follow() // holding mu, so that stop does not miss it
 		if left := time.Until(d.at); left > 0 {
 			a.timer.Reset(left)
 			d = nil

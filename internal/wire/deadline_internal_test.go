@@ -42,8 +42,7 @@ func TestDeadlineEnds(t *testing.T) {
 				defer cancel()
 				conn, began := idle(), time.Now()
 				defer conn.close()
-				var d deadline
-				conn.limit(ctx, &d, began.Add(3*time.Second), 3*time.Second)
+				d := conn.limit(ctx, 3*time.Second)
 				defer d.stop()
 				if at, ok := d.Deadline(); !ok || name != "its parent" && at.Sub(began) != c.after {
 					t.Errorf("%s: the deadline is in %v", name, at.Sub(began))
@@ -66,34 +65,56 @@ func TestDeadlineEnds(t *testing.T) {
 	}
 }
 
-// The alarm of an earlier use does not end a later one, and nothing ends a use that has stopped.
-// Mutants: the alarm does not look at the time; stop clears nothing.
-func TestAlarmOfAnEarlierUse(t *testing.T) {
+// The alarm and the parent of an earlier use do not end a later one, which takes the memory of a use
+// that nothing can end any more.
+// Mutants: the alarm does not look at the time; stop clears nothing; a deadline is used again although
+// its parent or its alarm may be about to end it.
+func TestEarlierUseEndsNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		conn := idle()
 		defer conn.close()
-		ctx, cancel := context.WithCancel(t.Context())
-		var first, second deadline
-		conn.limit(ctx, &first, time.Now().Add(time.Second), time.Second)
-		first.stop()
-		conn.limit(context.Background(), &second, time.Now().Add(time.Minute), time.Minute)
-		conn.alarm.ring() // as a timer does that had begun to ring
-		cancel()
-		time.Sleep(30 * time.Second)
-		synctest.Wait()
-		if first.Err() != nil || second.Err() != nil {
-			t.Errorf("after half the time: %v, %v", first.Err(), second.Err())
+		for name, c := range map[string]struct {
+			lasts  time.Duration
+			during func(cancel context.CancelFunc)
+			again  bool
+		}{
+			"nothing happens":                         {0, func(context.CancelFunc) {}, true},
+			"its parent is followed":                  {time.Millisecond, func(context.CancelFunc) {}, true},
+			"its parent ends before it is followed":   {0, func(cancel context.CancelFunc) { cancel() }, true},
+			"its parent ends while it is followed":    {time.Millisecond, func(cancel context.CancelFunc) { cancel() }, false},
+			"its time is over":                        {time.Second, func(context.CancelFunc) {}, false},
+			"its alarm rings late, as a timer may do": {0, func(context.CancelFunc) { conn.alarm.timer.Stop() }, false},
+		} {
+			ctx, cancel := context.WithCancel(t.Context())
+			first := conn.limit(ctx, time.Second)
+			time.Sleep(c.lasts)
+			synctest.Wait()
+			c.during(cancel)
+			first.stop()
+			second := conn.limit(context.Background(), time.Minute)
+			if again := first == second; again != c.again {
+				t.Errorf("%s: used again: %v, want %v", name, again, c.again)
+			}
+			conn.alarm.ring()
+			cancel()
+			time.Sleep(30 * time.Second)
+			synctest.Wait()
+			if second.Err() != nil {
+				t.Errorf("%s: after half the time: %v", name, second.Err())
+			}
+			time.Sleep(30 * time.Second)
+			synctest.Wait()
+			if second.Err() == nil {
+				t.Errorf("%s: the alarm has not rung", name)
+			}
+			second.stop()
 		}
-		time.Sleep(30 * time.Second)
-		synctest.Wait()
-		if second.Err() == nil {
-			t.Error("the alarm has not rung")
-		}
-		second.stop()
 	})
 }
 
+// A request is not sent if its parent has ended, even if that is not followed yet.
+//
 // The end of a deadline replaces the connection during an exchange, and only then. An exchange
 // does not begin after the end.
 // Mutants: the end of a later exchange is aborted; the exchange begins all the same.
@@ -102,9 +123,8 @@ func TestDeadlineAborts(t *testing.T) {
 	conn := idle()
 	defer conn.close()
 	for _, during := range []bool{true, false} {
-		var d deadline
-		conn.limit(context.Background(), &d, time.Now().Add(time.Hour), time.Hour)
-		before := conn.rdb
+		d := conn.limit(context.Background(), time.Hour)
+		before := conn.made
 		if !d.exchange(true) {
 			t.Error("the exchange did not begin")
 		}
@@ -112,7 +132,7 @@ func TestDeadlineAborts(t *testing.T) {
 			d.exchange(false)
 		}
 		d.end(context.Canceled, context.Canceled)
-		if replaced := conn.rdb != before; replaced != during {
+		if replaced := conn.made != before; replaced != during {
 			t.Errorf("replaced: %v, want %v", replaced, during)
 		}
 		if d.exchange(true) {

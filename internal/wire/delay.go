@@ -136,9 +136,6 @@ func (h *history) refusal() error {
 	return nil
 }
 
-// grantingKey is in the context of a batch with a request that may grant a lease.
-type grantingKey struct{}
-
 // tagOf returns a name of a slot, the same in each process.
 func tagOf(slot int) string {
 	for n := 0; ; n++ {

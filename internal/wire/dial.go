@@ -18,21 +18,21 @@ import (
 // its context. A network connection that comes too late is closed.
 type dialer struct {
 	dial   dial
+	tls    bool
 	within time.Duration // bounds a dial that honors its context
 	done   chan struct{} // closed with the connection
 
 	mu      sync.Mutex
 	closed  bool
-	running int         // dials that have not returned
-	open    []net.Conn  // the newest ones that go-redis got; older ones are closed
-	spare   []*net.Conn // dialed before go-redis needs one
+	running int        // dials that have not returned
+	open    []net.Conn // the newest ones that go-redis got; older ones are closed
 }
 
 type dial = func(ctx context.Context, network, addr string) (net.Conn, error)
 
 // newDialer returns a dialer for these options, which come from a redis.Client.
 func newDialer(opt redis.Options) *dialer {
-	return &dialer{dial: opt.Dialer, within: opt.DialTimeout, done: make(chan struct{})}
+	return &dialer{dial: opt.Dialer, tls: opt.TLSConfig != nil, within: opt.DialTimeout, done: make(chan struct{})}
 }
 
 const (
@@ -47,6 +47,8 @@ const (
 
 var errDialsHang = errors.New("lockcore: earlier dials have not returned, although their time is over: does the Dialer honor its context?")
 
+var errHandshake = errors.New("lockcore: the dial has not returned, which includes the TLS handshake: do the server, and the Sentinels if there are any, speak TLS?")
+
 var errDialExits = errors.New("lockcore: the Dialer has ended its goroutine with runtime.Goexit")
 
 // runs reports whether a dial has not returned.
@@ -54,37 +56,6 @@ func (d *dialer) runs() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.running > 0
-}
-
-// take is the Dialer for go-redis.
-func (d *dialer) take(ctx context.Context, network, addr string) (net.Conn, error) {
-	d.mu.Lock()
-	if n := len(d.spare); n > 0 && !d.closed {
-		conn := d.spare[n-1]
-		d.spare = d.spare[:n-1]
-		d.mu.Unlock()
-		return *conn, nil
-	}
-	d.mu.Unlock()
-	return d.connect(ctx, network, addr)
-}
-
-// offer keeps a connection for take, until it is withdrawn.
-func (d *dialer) offer(conn net.Conn) (withdraw func()) {
-	d.mu.Lock()
-	d.spare = append(d.spare, &conn)
-	d.mu.Unlock()
-	return func() {
-		d.mu.Lock()
-		i := slices.Index(d.spare, &conn)
-		if i >= 0 {
-			d.spare = slices.Delete(d.spare, i, i+1)
-		}
-		d.mu.Unlock()
-		if i >= 0 {
-			_ = conn.Close()
-		}
-	}
 }
 
 // connect dials, for at most d.within.
@@ -143,10 +114,18 @@ func (d *dialer) reach(ctx context.Context, network, addr string) (net.Conn, err
 	case r := <-ended:
 		return r.conn, r.err
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return nil, d.late(ctx.Err())
 	case <-d.done:
 		return nil, net.ErrClosed
 	}
+}
+
+// late returns the error of a wait for a dial, with what may be its cause.
+func (d *dialer) late(err error) error {
+	if d.tls && d.runs() {
+		return errors.Join(err, errHandshake)
+	}
+	return err
 }
 
 // try calls a Dialer, which may panic or return invalid values.

@@ -20,7 +20,7 @@ func TestDialerKeepsFewConnections(t *testing.T) {
 		return all[len(all)-1], nil
 	}})
 	for range 1000 {
-		if _, err := d.take(t.Context(), "tcp", "127.0.0.1:1"); err != nil {
+		if _, err := d.connect(t.Context(), "tcp", "127.0.0.1:1"); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -639,6 +639,23 @@ func TestFault69_SetupFunctionsThatHang(t *testing.T) {
 	}
 }
 
+// A handshake over TLS does not return, because the other side waits for a command. The error names it
+// at the first request.
+func TestFault61_HandshakeThatHangs(t *testing.T) {
+	onRoad(t, func(t *testing.T, r *road, opt *redis.Options) {
+		opt.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12}
+		w := connect(t, opt, 1, func() {}, func() {})
+		defer w.Close()
+		free := r.block()
+		defer free()
+		for _, within := range []time.Duration{100 * time.Millisecond, 2 * time.Second} {
+			if err := ping(t, w, within); err == nil || !strings.Contains(err.Error(), "speak TLS") {
+				t.Errorf("within %v: %v", within, err)
+			}
+		}
+	})
+}
+
 // A source is a provider of credentials. It counts its listeners.
 type source struct {
 	call func(context.Context) error

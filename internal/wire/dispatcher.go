@@ -310,15 +310,13 @@ func (d *dispatcher) withdraw(lent chan *connection) {
 // sendNow sends a request on the caller's goroutine. If the connection cannot be made, and others
 // exist, the request becomes a call that queues for them.
 func (d *dispatcher) sendNow(ctx context.Context, f *connection, r Request, timeout time.Duration) (Answer, *call) {
-	var one struct {
-		requests [1]Request
-		limit    deadline
-	}
-	one.requests[0] = r
-	f.limit(ctx, &one.limit, time.Now().Add(timeout), timeout)
-	answer := transfer(&one.limit, f, one.requests[:], nil)[0] //nolint:contextcheck // limit is a context of ctx
-	one.limit.stop()
-	if f.failed && one.limit.Err() == nil && IsUnsent(answer.Err) {
+	limit := f.limit(ctx, timeout)
+	f.single[0] = r
+	answer := transfer(limit, f, f.single[:], nil)[0] //nolint:contextcheck // limit is a context of ctx
+	f.single[0] = Request{}
+	ended := limit.Err() != nil
+	limit.stop()
+	if f.failed && !ended && IsUnsent(answer.Err) {
 		if c := d.newCall(r, timeout); d.passOn(f, []*call{c}) {
 			return answer, c
 		}
@@ -353,18 +351,18 @@ func (d *dispatcher) sendBatch(f *connection, batch []*call) bool {
 		requests[i] = c.request
 		longest = max(longest, c.timeout)
 	}
-	var limit deadline
-	f.limit(context.Background(), &limit, time.Now().Add(longest), longest)
+	limit := f.limit(context.Background(), longest)
 	limit.waited = true
 	// A caller may drop its call until the connection is ready.
 	begun := false
-	answers := transfer(&limit, f, requests, func(i int) bool {
+	answers := transfer(limit, f, requests, func(i int) bool {
 		begun = true
 		batch[i].sent.Store(int64(d.trust.now()))
 		return batch[i].state.CompareAndSwap(callQueued, callSent) || batch[i].state.Load() == callSent
 	})
+	ended := limit.Err() != nil
 	limit.stop()
-	if f.failed && limit.Err() == nil && !begun && d.passOn(f, batch) {
+	if f.failed && !ended && !begun && d.passOn(f, batch) {
 		return false
 	}
 	for i, c := range batch {

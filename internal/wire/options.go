@@ -104,7 +104,8 @@ func ownOptions(opt redis.Options) redis.Options {
 	opt.ReadTimeout, opt.WriteTimeout = 5*time.Second, 5*time.Second // upper bounds; each request has its own
 	opt.PoolSize, opt.MaxActiveConns, opt.MaxConcurrentDials = poolSize, 0, 0
 	opt.MinIdleConns = 0
-	opt.MaxIdleConns = 1 // go-redis may make another one during a new authentication
+	opt.ReadBufferSize, opt.WriteBufferSize = 2<<10, 2<<10 // only the setup and the messages use them
+	opt.MaxIdleConns = 1                                   // go-redis may make another one during a new authentication
 	opt.PipelinePoolSize, opt.PipelineReadBufferSize, opt.PipelineWriteBufferSize = -1, 0, 0
 	opt.Limiter = nil
 	opt.PushNotificationProcessor = nil

@@ -31,9 +31,6 @@ const markTTL = 1000
 func replicate(d *deadline, l *connection, requests []Request, wanted func(i int) bool) []Answer {
 	n, want := len(requests), requests[0].replicas // of all: see group
 	refusal := refusals(l.history, requests, wanted)
-	if l.history != nil {
-		d.grants = d.grants || slices.ContainsFunc(requests, func(r Request) bool { return r.grants })
-	}
 	if want == 0 {
 		return l.do(d, requests, refusal)
 	}

@@ -112,7 +112,7 @@ func Keys(keys ...string) []any {
 // Call returns a request that runs the script. All keys belong to one name.
 func (s *Script) Call(keys []any, argv ...any) Request {
 	args := make([]any, 0, 3+len(keys)+len(argv))
-	args = append(args, evalsha, s.sha, len(keys))
+	args = append(args, "evalsha", s.sha, len(keys))
 	args = append(args, keys...)
 	return Request{script: s, args: append(args, argv...)}
 }

@@ -207,7 +207,7 @@ func (s *Subscription) demoted() {
 func (s *Subscription) strays(from string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.ps != nil && s.connection.at.differs(from)
+	return s.ps != nil && s.link.differs(from)
 }
 
 // publishToSelf sends this process a message. If it is counted and arrives, the count of

@@ -6,6 +6,7 @@ import (
 	"net"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -181,18 +182,53 @@ func (p *guardedProvider) Subscribe(listener auth.CredentialsListener) (auth.Cre
 	}, nil
 }
 
-// setUp makes a connection ready, or reports why it could not.
-func (c *connection) setUp(rdb *redis.Client, result chan<- error) {
+// A credentialsWatch is a provider of the credentials of a link. go-redis would authenticate its
+// connection again when they change, while a request may use it. Instead, the link is outdated, and the
+// next request makes another.
+type credentialsWatch struct {
+	auth.StreamingCredentialsProvider
+	of *link
+
+	mu  sync.Mutex
+	has string // the credentials of the link; "" before they are known
+}
+
+// Subscribe replaces the listener.
+func (w *credentialsWatch) Subscribe(auth.CredentialsListener) (auth.Credentials, auth.UnsubscribeFunc, error) {
+	c, end, err := w.StreamingCredentialsProvider.Subscribe(w)
+	if err == nil && c != nil {
+		w.mu.Lock()
+		w.has = c.RawCredentials()
+		w.mu.Unlock()
+	}
+	return c, end, err
+}
+
+// OnNext is called with new credentials.
+func (w *credentialsWatch) OnNext(c auth.Credentials) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.has != "" && c.RawCredentials() != w.has {
+		w.of.outdated.Store(true)
+	}
+}
+
+// OnError is called when there are no new credentials. Those of the link may still be valid.
+func (w *credentialsWatch) OnError(error) {}
+
+// setUp makes a connection ready, unless it was closed since, or reports why it could not.
+func (c *connection) setUp(made int, result chan<- error) {
 	began := c.trust.now()
-	err := c.dialAndSetUp(context.Background(), rdb)
+	rdb, l, err := c.dialAndSetUp(context.Background())
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.setting--
-	if err == nil && c.rdb == rdb && !c.closed {
+	unwanted := rdb
+	if err == nil && c.rdb == nil && c.made == made && !c.closed {
 		if c.proved > 0 && c.replaced != nil {
 			go c.replaced()
 		}
-		c.ready, c.dialed, c.proved = true, began, c.trust.now()
+		c.rdb, c.link, unwanted = rdb, l, nil
+		c.dialed, c.proved = began, c.trust.now()
 		if c.prepared != nil {
 			go c.prepared()
 		}
@@ -200,20 +236,34 @@ func (c *connection) setUp(rdb *redis.Client, result chan<- error) {
 	result <- err
 	close(c.changed)
 	c.changed = make(chan struct{})
+	c.mu.Unlock()
+	if unwanted != nil {
+		_ = unwanted.Close()
+	}
 }
 
 // dialAndSetUp dials before go-redis does, which writes a line to standard error for each
 // dial that fails: thousands of them in an outage. The requests of the setup have as much time as
 // two dials, because there are up to three: HELLO, what OnConnect asks, and the history.
-func (c *connection) dialAndSetUp(ctx context.Context, rdb *redis.Client) error {
+func (c *connection) dialAndSetUp(ctx context.Context) (*redis.Client, *link, error) {
 	conn, err := c.dials.connect(ctx, c.opt.Network, c.opt.Addr)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	defer c.dials.offer(conn)() // it is not used if rdb was closed meanwhile
 	ctx, cancel := context.WithTimeout(ctx, 2*c.opt.DialTimeout)
 	defer cancel()
-	err = plainRefusal(rdb.Process(ctx, redis.NewCmd(ctx, nothing{})))
+	rdb, l := c.client(conn)
+	if err := l.check(ctx, rdb, c.trust.now()); err != nil {
+		_ = conn.Close()
+		return rdb, nil, err
+	}
+	return rdb, l, nil
+}
+
+// touch makes go-redis check that its connection can be used. If it cannot, or there is none, go-redis
+// makes another one.
+func touch(ctx context.Context, rdb *redis.Client) error {
+	err := plainRefusal(rdb.Process(ctx, redis.NewCmd(ctx, nothing{})))
 	if IsRefused(err) && err.Error() == errNothing.text {
 		return nil
 	}

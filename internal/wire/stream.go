@@ -141,10 +141,9 @@ func (s *Stream) exchange(ctx context.Context, c *connection, requests []Request
 }
 
 func on(ctx context.Context, c *connection, requests []Request) []Answer {
-	var limit deadline
-	c.limit(ctx, &limit, time.Time{}, 0)
+	limit := c.limit(ctx, 0)
 	defer limit.stop()
-	return transfer(&limit, c, requests, nil) //nolint:contextcheck // limit is a context of ctx
+	return transfer(limit, c, requests, nil) //nolint:contextcheck // limit is a context of ctx
 }
 
 func sharded(requests []Request) []Request {

@@ -31,7 +31,9 @@ const (
 type Subscription struct {
 	cfg        Config
 	connection *connection
-	requests   *dispatcher // of self-tests
+	rdb        *redis.Client // makes ps
+	link       *link         // of rdb
+	requests   *dispatcher   // of self-tests
 	cancel     context.CancelFunc
 	ctx        context.Context
 	wg         sync.WaitGroup
@@ -70,6 +72,7 @@ func newSubscription(opt redis.Options, r role, requests *dispatcher, cfg Config
 		cfg: cfg, connection: newConnections(1, opt, r, nil)[0], requests: requests, ctx: ctx, cancel: cancel,
 		first: make(chan struct{}), self: make(chan struct{}, 1), channels: newChannels(),
 	}
+	s.rdb, s.link = s.connection.client(nil)
 	if !cfg.Sharded {
 		s.channels.all[cfg.Channel("")] = &channel{listeners: 1, watches: map[*watch]struct{}{}}
 	}
@@ -102,6 +105,7 @@ func (s *Subscription) close() {
 	s.mu.Lock()
 	s.cancel()
 	s.connection.close()
+	_ = s.rdb.Close()
 	s.mu.Unlock()
 	s.wg.Wait()
 }
@@ -206,7 +210,7 @@ func (s *Subscription) listen() (began bool, err error) {
 	// After an error, each method of a PubSub would dial again, and block the other methods.
 	s.connection.sealed.Store(false)
 	defer s.connection.sealed.Store(true)
-	ps := s.connection.rdb.Subscribe(s.ctx) // connects with the first channel
+	ps := s.rdb.Subscribe(s.ctx) // connects with the first channel
 	defer func() {
 		s.mu.Lock()
 		s.ps = nil

@@ -1,116 +1,141 @@
 package wire
 
 import (
+	"bufio"
+	"context"
 	"errors"
 	"net"
-	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// A mark is the name of a command, and records whether the command was written. go-redis
-// requests its bytes when it writes the command to a connection that is set up. A command
-// that fails before that was surely not applied.
-type mark struct {
-	text    string
-	written bool
+// A link is the network connection that the pool of a go-redis client has. go-redis has set it up, and
+// then leaves it alone: a connection sends its requests on it directly. go-redis makes another one if
+// check finds that it was closed or is too old.
+type link struct {
+	mu     sync.Mutex
+	conn   net.Conn      // nil: none was made
+	reader *bufio.Reader // of conn; nil before the first request
+	addr   string        // where it leads to
+
+	outdated atomic.Bool // its user has other credentials by now
+
+	// Only the user of the connection uses these.
+	checked, used time.Duration // when, by trust.now
+	out           []byte        // the commands of the last exchange
 }
 
-func (m *mark) MarshalBinary() ([]byte, error) {
-	m.written = true
-	if m.text == evalsha {
-		return evalshaBytes, nil
+// made records the network connection that go-redis gets.
+func (l *link) made(conn net.Conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.conn, l.reader, l.addr = conn, nil, remoteAddr(conn)
+}
+
+// remoteAddr returns where a connection leads to. The connection may be the user's.
+func remoteAddr(conn net.Conn) string {
+	if at := conn.RemoteAddr(); at != nil {
+		return at.String()
 	}
-	return []byte(m.text), nil
+	return ""
 }
 
-const evalsha = "evalsha" // most commands
-
-var evalshaBytes = []byte(evalsha)
-
-func (m *mark) String() string { return m.text }
-
-// A batch is the commands of one exchange, as go-redis takes them. A connection uses the memory
-// again for the next exchange.
-type batch struct {
-	args  []any // of all commands, with the marks
-	marks []mark
-	cmds  []redis.Cmder
+// differs reports whether a connection was made, and not to that address.
+func (l *link) differs(from string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.conn != nil && l.addr != from
 }
 
-// add adds a command. It must not exceed the capacity of marks.
-func (b *batch) add(d *deadline, r Request) {
-	b.marks = append(b.marks, mark{text: Text(r.args[0])})
-	first := len(b.args)
-	b.args = append(append(b.args, &b.marks[len(b.marks)-1]), r.args[1:]...)
-	b.cmds = append(b.cmds, redis.NewCmd(d, b.args[first:len(b.args):len(b.args)]...))
-}
+// readSize is enough for a batch of most answers.
+const readSize = 4 << 10
 
-// clear forgets the commands, and the memory if it is more than most batches need.
-func (b *batch) clear() {
-	if cap(b.marks) > 2*maxBatch {
-		*b = batch{}
-		return
+// open returns the network connection and its reader.
+func (l *link) open() (net.Conn, *bufio.Reader) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.reader == nil && l.conn != nil {
+		l.reader = bufio.NewReaderSize(l.conn, readSize)
 	}
-	clear(b.args)
-	clear(b.cmds)
-	b.args, b.marks, b.cmds = b.args[:0], b.marks[:0], b.cmds[:0]
+	return l.conn, l.reader
+}
+
+// close closes the network connection. go-redis would first check it, and wait for a read in progress.
+func (l *link) close() {
+	l.mu.Lock()
+	conn := l.conn
+	l.mu.Unlock()
+	if conn != nil {
+		_ = conn.Close()
+	}
+}
+
+// A connection is checked before it is used if it was idle, or after a while: the server may have closed
+// it, and the user's ConnMaxIdleTime and ConnMaxLifetime may be over. The check costs as much as a small
+// part of a round trip, so it is not made between requests that follow each other.
+const (
+	checkIdle = time.Millisecond
+	checkBusy = time.Second
+)
+
+// check makes go-redis check the connection, unless it was used a moment ago. go-redis makes another one
+// if it must.
+func (l *link) check(ctx context.Context, rdb *redis.Client, now time.Duration) error {
+	if l.checked > 0 && now-l.used < checkIdle && now-l.checked < checkBusy {
+		return nil
+	}
+	if err := touch(ctx, rdb); err != nil {
+		return err
+	}
+	l.checked = max(1, now)
+	return l.unlimit()
+}
+
+// unlimit removes the deadlines that go-redis has set. The timer of a deadline closes the connection
+// instead: a connection of the user may ignore deadlines.
+func (l *link) unlimit() error {
+	conn, _ := l.open()
+	return conn.SetDeadline(time.Time{})
 }
 
 // transmit sends commands in one round trip.
-func (c *connection) transmit(d *deadline, rdb *redis.Client, commands []Request) []Answer {
-	b := &c.batch
-	defer b.clear()
-	b.marks = slices.Grow(b.marks, len(commands))
-	for _, r := range commands {
-		b.add(d, r)
-	}
-	var err error
-	if len(b.cmds) == 1 {
-		err = rdb.Process(d, b.cmds[0])
-	} else {
-		pipe := rdb.Pipeline()
-		_ = pipe.BatchProcess(d, b.cmds...)
-		_, err = pipe.Exec(d)
-	}
+func (c *connection) transmit(d *deadline, l *link, commands []Request) []Answer {
 	replies := make([]Answer, len(commands))
-	for i, cmd := range b.cmds {
-		replies[i] = readReply(d, cmd.(*redis.Cmd), b.marks[i].written, err)
+	conn, reader := l.open()
+	l.out = l.out[:0]
+	for _, r := range commands {
+		l.out = appendCommand(l.out, r.args)
+	}
+	n, err := conn.Write(l.out)
+	if cap(l.out) > keptBuffer {
+		l.out = nil
+	}
+	if n == 0 && errors.Is(err, net.ErrClosed) { // before it
+		return unsent(len(commands), d.reason(err))
+	}
+	for i := range commands {
+		if err == nil {
+			replies[i].Value, err = readReply(reader)
+		}
+		if err == nil {
+			continue
+		}
+		if refused, ok := err.(*refusal); ok { //nolint:errorlint // the codec does not wrap it
+			replies[i].Err, err = plainRefusal(refused), nil
+			continue
+		}
+		replies[i].Err = errors.Join(ErrUnknown, d.reason(err))
 	}
 	return replies
 }
 
-// readReply returns the answer of one command. whole is the error of its batch.
-func readReply(d *deadline, cmd *redis.Cmd, written bool, whole error) Answer {
-	value, err := cmd.Result()
-	switch {
-	case written && errors.Is(err, redis.Nil), written && err == nil && value != nil:
-		return Answer{Value: value}
-	case err == nil:
-		// If the setup of the connection is refused, go-redis sets no errors on the commands
-		// of a batch.
-		if err = whole; err == nil {
-			err = errors.New("lockcore: the server answered nothing")
-		}
+// reason returns why an exchange failed: the end of d, or otherwise err.
+func (d *deadline) reason(err error) error {
+	if cause := d.why(); cause != nil {
+		return cause
 	}
-	err = plainRefusal(err)
-	if !IsRefused(err) {
-		var timeout net.Error
-		if at, ok := d.Deadline(); ok && errors.As(err, &timeout) && timeout.Timeout() && !time.Now().Before(at) {
-			<-d.Done() // the connection has the same deadline, and reports it a moment earlier
-		}
-		var own *noAnswerError
-		if cause := d.why(); errors.As(cause, &own) {
-			err = cause // not context.DeadlineExceeded: the caller's context has not ended
-		}
-	}
-	switch {
-	case !written:
-		return Answer{Err: &unsentError{err}}
-	case IsRefused(err):
-		return Answer{Err: err}
-	default:
-		return Answer{Err: errors.Join(ErrUnknown, err)}
-	}
+	return err
 }

@@ -1,0 +1,140 @@
+package wire
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+	"math"
+	"math/big"
+	"reflect"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/iotest"
+)
+
+func TestCommandsAreWritten(t *testing.T) {
+	for want, args := range map[string][]any{
+		"*2\r\n$3\r\nGET\r\n$0\r\n\r\n":                                       {"GET", ""},
+		"*2\r\n$4\r\na\r\nb\r\n$3\r\n\x00\xffx":                               {"a\r\nb", []byte("\x00\xffx")},
+		"*4\r\n$1\r\n0\r\n$2\r\n-7\r\n$1\r\n5\r\n$20\r\n18446744073709551615": {0, int64(-7), int32(5), uint64(math.MaxUint64)},
+		"*1\r\n$3\r\n1.5": {1.5},
+	} {
+		if got := string(appendCommand(nil, args)); got != strings.TrimSuffix(want, "\r\n")+"\r\n" {
+			t.Errorf("%v: %q, want %q", args, got, want)
+		}
+	}
+}
+
+// Each form of a reply in RESP 2 and 3 is read, whole or byte by byte, and the next one after it.
+func TestRepliesAreRead(t *testing.T) {
+	big50 := new(big.Int).Exp(big.NewInt(10), big.NewInt(50), nil)
+	long := strings.Repeat("0123456789", 2000) // longer than the buffer
+	for sent, want := range map[string]any{
+		"+OK\r\n":                               "OK",
+		"+\r\n":                                 "",
+		":-5\r\n":                               int64(-5),
+		"$0\r\n\r\n":                            "",
+		"$5\r\na\r\nb\x00\r\n":                  "a\r\nb\x00",
+		"$-1\r\n":                               nil,
+		"*-1\r\n":                               nil,
+		"_\r\n":                                 nil,
+		"*0\r\n":                                []any{},
+		"*3\r\n:1\r\n$1\r\na\r\n*1\r\n_\r\n":    []any{int64(1), "a", []any{nil}},
+		"*2\r\n-ERR no\r\n:1\r\n":               []any{&refusal{"ERR no"}, int64(1)},
+		"#t\r\n":                                true,
+		"#f\r\n":                                false,
+		",1.5\r\n":                              1.5,
+		",-inf\r\n":                             math.Inf(-1),
+		"(1" + strings.Repeat("0", 50) + "\r\n": big50,
+		"=7\r\ntxt:abc\r\n":                     "abc",
+		"~2\r\n:1\r\n:2\r\n":                    []any{int64(1), int64(2)},
+		"%1\r\n$1\r\nk\r\n:2\r\n":               map[any]any{"k": int64(2)},
+		">2\r\n$7\r\nmessage\r\n$1\r\nx\r\n+OK\r\n":            "OK",
+		"|1\r\n$3\r\nttl\r\n:3\r\n:4\r\n":                      int64(4),
+		"*2\r\n|1\r\n+a\r\n+b\r\n:4\r\n:5\r\n":                 []any{int64(4), int64(5)},
+		"+" + long + "\r\n":                                    long,
+		"$" + strconv.Itoa(len(long)) + "\r\n" + long + "\r\n": long,
+	} {
+		for name, r := range map[string]io.Reader{
+			"whole": strings.NewReader(sent + ":7\r\n"), "byte by byte": iotest.OneByteReader(strings.NewReader(sent + ":7\r\n")),
+		} {
+			reader := bufio.NewReaderSize(r, readSize)
+			if got, err := readReply(reader); err != nil || !reflect.DeepEqual(got, want) {
+				t.Errorf("%.60q %s: %.60v, %v, want %.60v", sent, name, got, err, want)
+			}
+			if next, err := readReply(reader); err != nil || next != int64(7) {
+				t.Errorf("%.60q %s: then %v, %v", sent, name, next, err)
+			}
+		}
+	}
+}
+
+// A refusal leaves the connection usable.
+func TestRefusalsAreRead(t *testing.T) {
+	reader := bufio.NewReader(strings.NewReader("-NOSCRIPT none\r\n!9\r\nSYNTAX x\n\r\n:7\r\n"))
+	for _, want := range []string{"NOSCRIPT none", "SYNTAX x\n"} {
+		var refused *refusal
+		if _, err := readReply(reader); !errors.As(err, &refused) || refused.text != want {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	if next, err := readReply(reader); next != int64(7) {
+		t.Error(next, err)
+	}
+}
+
+// What is not a reply is an error that contains none of it, and costs little memory. The connection is
+// then closed, as nobody knows where the next reply begins.
+//
+// Mutants: no limit of the depth, of a length; the end of a line is not read.
+func TestBrokenRepliesAreErrors(t *testing.T) {
+	for _, sent := range []string{
+		"secret\r\n", "\r\n", "\n", "+OK\n", ":x\r\n", ":\r\n", "$x\r\n", "$-2\r\n", "$5\r\nsecretsecret\r\n", "$3\r\nabcde", "$99999999999999999999\r\n",
+		"$536870913\r\n", "*16777217\r\n", "*-2\r\n", "#x\r\n", ",secret\r\n", "(secret\r\n", "=2\r\nab\r\n", "%1\r\n*0\r\n:1\r\n", "$?\r\n", "*?\r\n",
+		strings.Repeat("*1\r\n", 100), "+" + strings.Repeat("x", 1<<20) + "\r\n", "$-1x\r\n", "!-1\r\n",
+	} {
+		_, err := readReply(bufio.NewReaderSize(strings.NewReader(sent), readSize))
+		var refused *refusal
+		if err == nil || errors.As(err, &refused) || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%.30q: %v", sent, err)
+		}
+	}
+	for _, cut := range []string{"", "+O", "$5\r\nab", "*2\r\n:1\r\n", "$100000\r\nab", "*16777216\r\n:1\r\n"} {
+		allocated := testing.AllocsPerRun(1, func() {
+			if _, err := readReply(bufio.NewReaderSize(strings.NewReader(cut), readSize)); !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+				t.Errorf("%q: %v", cut, err)
+			}
+		})
+		if allocated > 20 {
+			t.Errorf("%q: %v allocations", cut, allocated)
+		}
+	}
+}
+
+// Whatever a server sends, reading ends, and what was read can be written and read again.
+func FuzzReadReply(f *testing.F) {
+	for _, seed := range []string{"+OK\r\n", "$3\r\nabc\r\n", "*2\r\n:1\r\n_\r\n", "%1\r\n+a\r\n:1\r\n", "|1\r\n+a\r\n+b\r\n>0\r\n-ERR\r\n", "!3\r\nERR\r\n", "=4\r\ntxt:\r\n"} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, sent []byte) {
+		reader := bufio.NewReaderSize(bytes.NewReader(sent), readSize)
+		for range len(sent) + 1 {
+			value, err := readReply(reader)
+			var refused *refusal
+			if err != nil && !errors.As(err, &refused) {
+				return
+			}
+			text, ok := value.(string)
+			if !ok {
+				continue
+			}
+			again, err := readReply(bufio.NewReader(bytes.NewReader(appendArg(nil, text))))
+			if err != nil || again != text {
+				t.Errorf("%q: %q, %v", text, again, err)
+			}
+		}
+		t.Error("reading does not end")
+	})
+}
