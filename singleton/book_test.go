@@ -86,9 +86,9 @@ func (f *fleet) ledger(job string) *ledger.Ledger {
 }
 
 // runs returns the whole history of a job, oldest first.
-func (f *fleet) runs(job string) []ledger.RunRecord {
+func (f *fleet) runs(job string) []singleton.Entry {
 	f.Helper()
-	runs, err := f.ledger(job).Runs(f.Context(), 10_000)
+	runs, err := f.job(job).Runs(f.Context(), 10_000)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -98,9 +98,9 @@ func (f *fleet) runs(job string) []ledger.RunRecord {
 
 // ended returns the history's entries of runs, by tick. A tick with two ends fails the
 // test.
-func (f *fleet) ended(job string) map[int64]ledger.RunRecord {
+func (f *fleet) ended(job string) map[int64]singleton.Entry {
 	f.Helper()
-	found := map[int64]ledger.RunRecord{}
+	found := map[int64]singleton.Entry{}
 	for _, r := range f.runs(job) {
 		if r.Count > 0 {
 			continue
@@ -129,7 +129,7 @@ func (f *fleet) proven(job string, schedule schedule.Schedule) int {
 			last = tick
 		}
 	}
-	var runs []ledger.RunRecord
+	var runs []singleton.Entry
 	var state ledger.State
 	f.Until("no run ends between the readings of the history and of the open runs", func() (same bool) {
 		var err error

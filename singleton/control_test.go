@@ -11,7 +11,6 @@ import (
 
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 	"github.com/noonlock/noonlock/singleton"
-	"github.com/noonlock/noonlock/singleton/internal/ledger"
 )
 
 // job returns a handle on a job from a process that does not run it.
@@ -112,7 +111,7 @@ func TestPauseAndResume(t *testing.T) {
 			t.Errorf("the missed tick was run %v after the job was resumed", took)
 		}
 		f.recorded("draw", 6)
-		if !slices.ContainsFunc(f.runs("draw"), func(r ledger.RunRecord) bool {
+		if !slices.ContainsFunc(f.runs("draw"), func(r singleton.Entry) bool {
 			return r.Outcome == singleton.OutcomeSkipped && r.Error == "paused" && r.Count >= 1
 		}) {
 			t.Errorf("no tick is recorded as skipped for the pause: %+v", f.runs("draw"))

@@ -82,7 +82,7 @@ func TestFault15_ClassD_AnEmptyRestart(t *testing.T) {
 		open := entries[len(entries)-1]
 		f.LoseData()
 		f.Until("more ticks are recorded", func() bool {
-			runs, err := f.ledger("draw").Runs(t.Context(), 100)
+			runs, err := f.job("draw").Runs(t.Context(), 100)
 			return err == nil && len(runs) >= 4
 		})
 		f.Until("the holder at the loss has been notified", func() bool {

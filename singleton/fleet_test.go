@@ -181,9 +181,9 @@ func (f *fleet) begun(job string, n int) []entry {
 }
 
 // recorded waits until the history of a job has n entries, and returns them, oldest first.
-func (f *fleet) recorded(job string, n int) []ledger.RunRecord {
+func (f *fleet) recorded(job string, n int) []singleton.Entry {
 	f.Helper()
-	var found []ledger.RunRecord
+	var found []singleton.Entry
 	f.Until(fmt.Sprintf("%d entries of %s are recorded", n, job), func() bool {
 		found = f.runs(job)
 		return len(found) >= n
@@ -193,7 +193,7 @@ func (f *fleet) recorded(job string, n int) []ledger.RunRecord {
 
 // firstEnd waits for the first end of a run in the history of a job. On a busy machine the
 // history may begin with skipped ticks.
-func (f *fleet) firstEnd(job string) (first ledger.RunRecord) {
+func (f *fleet) firstEnd(job string) (first singleton.Entry) {
 	f.Helper()
 	f.Until("a run of "+job+" is recorded", func() bool {
 		for _, r := range f.runs(job) {

@@ -90,7 +90,7 @@ func (f *follower) started(run *ledger.Claim, log logr.Logger) {
 		return
 	}
 	if asked := run.Asked; asked != nil {
-		log.Info("run requested", "action", asked.What, "by", asked.Who, "reason", asked.Reason)
+		log.Info("run requested", "action", asked.What, "by", asked.Who, "reason", asked.Why)
 		f.j.metrics.intervened(asked.What)
 	}
 }

@@ -87,7 +87,7 @@ func (c *onceCall) step(ctx context.Context) (pause time.Duration, over bool, er
 
 // outcome returns the failure of the run that the call waited for.
 func (c *onceCall) outcome(ctx context.Context) (*OnceError, error) {
-	runs, err := c.o.ledger.Runs(ctx, onceKeep)
+	runs, err := ledger.Runs(ctx, c.o.ledger, onceKeep, entryOf)
 	if err != nil {
 		return nil, err
 	}

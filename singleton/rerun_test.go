@@ -12,7 +12,6 @@ import (
 
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
-	"github.com/noonlock/noonlock/singleton/internal/ledger"
 )
 
 // A tick that failed runs again under its own name, with a greater token, also while the job is
@@ -56,7 +55,7 @@ func TestRerun(t *testing.T) {
 		if err := job.Rerun(t.Context(), failed.RunID); err != nil {
 			t.Fatal(err)
 		}
-		newestRun := func() ledger.RunRecord {
+		newestRun := func() singleton.Entry {
 			runs := f.runs("draw")
 			return runs[len(runs)-1]
 		}
@@ -111,7 +110,7 @@ func TestRerunOfASkippedTick(t *testing.T) {
 		if err := job.Resume(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		var skipped ledger.RunRecord
+		var skipped singleton.Entry
 		f.Until("the ticks of the pause are recorded", func() bool {
 			for _, r := range f.runs("draw") {
 				skipped = r

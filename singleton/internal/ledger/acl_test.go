@@ -12,6 +12,7 @@ import (
 
 	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/singleton"
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
 )
 
@@ -99,7 +100,8 @@ func TestFault60_ACLOfTheLedger(t *testing.T) {
 			}
 			return err == nil
 		}
-		l := e.jobLedger(e.ClientWith(opt, lockcore.Config{}), ledger.Config{Definition: "d", Lease: lockcore.LeaseConfig{TTL: 5 * time.Second, RenewInterval: 100 * time.Millisecond}, KeepRuns: 10})
+		c := e.ClientWith(opt, lockcore.Config{})
+		l := e.jobLedger(c, ledger.Config{Definition: "d", Lease: lockcore.LeaseConfig{TTL: 5 * time.Second, RenewInterval: 100 * time.Millisecond}, KeepRuns: 10})
 		now, _, err := l.Now(ctx)
 		if !note(err) {
 			now = time.Now()
@@ -147,9 +149,11 @@ func TestFault60_ACLOfTheLedger(t *testing.T) {
 		note(l.Resume(ctx))
 		_, err = l.Trigger(ctx)
 		note(err)
-		_, err = l.Runs(ctx, 10)
+		job, err := singleton.NewJob(c, "draw")
+		testenv.Must(e, err)
+		_, err = job.Runs(ctx, 10)
 		note(err)
-		_, err = l.Acts(ctx, 10)
+		_, err = job.Acts(ctx, 10)
 		note(err)
 		note(l.Rerun(ctx, ledger.RunID{Tick: st.Last}, false))
 		_, err = l.Cancel(ctx, ledger.RunID{Tick: st.Last})

@@ -9,6 +9,7 @@ import (
 
 	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/singleton"
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
 )
 
@@ -22,13 +23,13 @@ func TestAttemptsAreKept(t *testing.T) {
 		cfg := ledger.Config{MaxAttempts: 9, Lease: lockcore.LeaseConfig{TTL: time.Second, NoRenewal: true}}
 		holder := func(name string) *ledger.Ledger { return e.jobLedger(e.Client(name), cfg) }
 		a, b, c := holder("a"), holder("b"), holder("c")
-		var want []ledger.Attempt
+		var want []singleton.Attempt
 		add := func(run *ledger.Claim, holder string, start, end time.Time, reason string) {
-			want = append(want, ledger.Attempt{Number: run.Attempt, Holder: holder, Token: run.Token(), Start: start, End: end, Error: reason})
+			want = append(want, singleton.Attempt{Number: run.Attempt, Holder: holder, Token: run.Token(), Start: start, End: end, Error: reason})
 		}
 		seen := func(when string) {
 			e.Helper()
-			st, err := a.Status(e.Context())
+			st, err := e.job().Status(e.Context())
 			testenv.Must(e, err)
 			if got := st.Open[0].Attempts; !reflect.DeepEqual(got, want) {
 				e.Errorf("%s:\n%+v, want\n%+v", when, got, want)
@@ -89,8 +90,7 @@ func TestAttemptsAreKept(t *testing.T) {
 		e.Pass(10 * ms)
 		testenv.Must(e, run.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
 		add(run, "c", start, start.Add(10*ms), "")
-		runs, err := a.Runs(e.Context(), 1)
-		testenv.Must(e, err)
+		runs := e.runs(1)
 		if !reflect.DeepEqual(runs[0].Attempts, want) {
 			e.Errorf("in the history:\n%+v, want\n%+v", runs[0].Attempts, want)
 		}
@@ -110,8 +110,7 @@ func TestAttemptsAreBounded(t *testing.T) {
 			testenv.Must(e, err)
 		}
 		testenv.Must(e, run.Complete(e.Context(), ledger.OutcomeFailed, "boom 14"))
-		runs, err := l.Runs(e.Context(), 1)
-		testenv.Must(e, err)
+		runs := e.runs(1)
 		var kept []string
 		for _, a := range runs[0].Attempts {
 			kept = append(kept, a.Error)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/singleton"
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
 )
 
@@ -49,9 +50,10 @@ func TestCancelOfAHeldRun(t *testing.T) {
 		if run.Err() != nil {
 			e.Errorf("the lease has ended: %v", run.Err())
 		}
-		st := e.opened(l)
-		if len(st.Open) != 1 || st.Open[0].Canceled == nil || st.Open[0].Canceled.Operator != (lockcore.Operator{Who: "ann@host", Reason: "wrong data"}) ||
-			st.Open[0].Canceled.At.Before(st.Open[0].Start) || st.Open[0].Canceled.At.After(st.Now) {
+		st, err := e.job().Status(e.Context())
+		testenv.Must(e, err)
+		if len(st.Open) != 1 || st.Open[0].Canceled == nil || st.Open[0].Canceled.By != "ann@host" || st.Open[0].Canceled.Reason != "wrong data" ||
+			st.Open[0].Canceled.At.Before(st.Open[0].Since) || st.Open[0].Canceled.At.After(st.Now) {
 			e.Errorf("while it still runs, open are %+v", st.Open)
 		}
 		testenv.Must(e, run.Complete(e.Context(), ledger.OutcomeFailed, "stopped"))
@@ -70,10 +72,9 @@ func TestCancelOfARunThatNobodyHolds(t *testing.T) {
 			testenv.Must(e, e.Raw.LPush(e.Context(), e.key("job/draw", "runs"), `{"tick":"1","outcome":"succeeded"}`).Err())
 		}
 		l := e.jobLedger(e.Client("a"), ledger.Config{KeepRuns: 1000, Lease: testenv.TTL(time.Minute)})
-		newest := func(what, outcome, reason string, attempts int) ledger.RunRecord {
+		newest := func(what, outcome, reason string, attempts int) singleton.Entry {
 			e.Helper()
-			runs, err := l.Runs(e.Context(), 1)
-			testenv.Must(e, err)
+			runs := e.runs(1)
 			r := runs[0]
 			if r.Outcome != outcome || r.Error != reason || len(r.Attempts) != attempts {
 				e.Errorf("%s: %+v, want %s, %s", what, r, outcome, reason)
@@ -122,9 +123,8 @@ func TestCancelOfARunWhoseHolderDied(t *testing.T) {
 		start := e.claimedAt(l)
 		end := start.Add(2 * time.Second)
 		e.canceled(run.RunID, run.RunID)
-		runs, err := l.Runs(e.Context(), 1)
-		testenv.Must(e, err)
-		want := []ledger.Attempt{{Number: 1, Holder: "dead", Token: run.Token(), Start: start, End: end, Error: "its holder died"}}
+		runs := e.runs(1)
+		want := []singleton.Attempt{{Number: 1, Holder: "dead", Token: run.Token(), Start: start, End: end, Error: "its holder died"}}
 		if got := runs[0].Attempts; !slices.Equal(got, want) {
 			e.Errorf("attempts are %+v, want %+v", got, want)
 		}

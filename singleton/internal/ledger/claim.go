@@ -87,7 +87,7 @@ func (k *runLease) look(ctx context.Context, me string) error {
 	}
 	var record struct {
 		Run    string
-		Cancel *struct{ Who, Why string }
+		Cancel *Act
 	}
 	if err := json.Unmarshal([]byte(wire.Text(answer)), &record); err != nil {
 		return req.OddReply(answer)

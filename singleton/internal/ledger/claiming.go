@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"strconv"
 	"time"
@@ -112,14 +113,16 @@ func (c *Claim) read(answer any) (token uint64, granted bool, err error) {
 	if len(list) != 6 || list[0] != int64(1) {
 		return 0, false, c.ledger.refusal(c.ledger.scripts.claim, c.RunID, list)
 	}
-	token, err1 := strconv.ParseUint(wire.Text(list[1]), 10, 64)
+	var d Decoder
+	token = d.Token(wire.Text(list[1]))
 	attempt, _ := list[2].(int64)
-	success, err2 := wire.Instant(wire.Text(list[3]))
-	asked, err3 := readAsked(wire.Text(list[5]))
-	if errors.Join(err1, err2, err3) != nil || token == 0 || attempt < 1 {
+	c.Attempt, c.LastSuccess, c.Unsure, c.Asked = int(attempt), d.Time(wire.Text(list[3])), wire.Text(list[4]) != "", nil
+	if asked := wire.Text(list[5]); asked != "" {
+		err = json.Unmarshal([]byte(asked), &c.Asked)
+	}
+	if errors.Join(err, d.Err) != nil || token == 0 || attempt < 1 {
 		return 0, true, c.ledger.scripts.claim.OddReply(answer)
 	}
-	c.Attempt, c.LastSuccess, c.Unsure, c.Asked = int(attempt), success, wire.Text(list[4]) != "", asked
 	return token, true, nil
 }
 
@@ -131,27 +134,26 @@ func (l *Ledger) refusal(s *wire.Script, id RunID, answer []any) error {
 	}
 	code, _ := answer[0].(int64)
 	e := &ClaimError{Job: l.name, RunID: id, Status: ClaimStatus(code)}
-	var err error
+	var d Decoder
 	switch {
 	case e.Status == ClaimBusy && len(answer) == 5:
 		left, _ := answer[1].(int64)
 		attempt, _ := answer[4].(int64)
-		e.Left, e.Holder, e.Attempt = time.Duration(left)*time.Millisecond, wire.Text(answer[3]), int(attempt)
-		e.Open, err = readRunID(wire.Text(answer[2]))
+		e.Left, e.Open, e.Holder, e.Attempt = time.Duration(left)*time.Millisecond, d.RunID(wire.Text(answer[2])), wire.Text(answer[3]), int(attempt)
 	case e.Status == ClaimEarly && len(answer) == 2:
 		left, _ := answer[1].(int64)
 		e.Left = time.Duration(left) * time.Microsecond
 	case e.Status == ClaimEarlier && len(answer) == 2:
-		e.Open, err = readRunID(wire.Text(answer[1]))
+		e.Open = d.RunID(wire.Text(answer[1]))
 	case e.Status == ClaimStale && len(answer) == 2:
-		e.Last, err = wire.Instant(wire.Text(answer[1]))
+		e.Last = d.Time(wire.Text(answer[1]))
 	case e.Status == claimNewer && len(answer) == 1:
 		return ErrNewerSchema
 	case e.Status >= ClaimBusy && e.Status <= ClaimSuperseded && len(answer) == 1:
 	default:
 		return odd
 	}
-	if err != nil {
+	if d.Err != nil {
 		return odd
 	}
 	return e

@@ -144,10 +144,7 @@ func (l *Ledger) Trigger(ctx context.Context) (id RunID, err error) {
 	if err == nil {
 		id, err = readRunID(wire.Text(rest[0]))
 	}
-	if err != nil {
-		return RunID{}, opError(op, l.name, err)
-	}
-	return id, nil
+	return id, opError(op, l.name, err)
 }
 
 // Rerun opens a run again that ended as failed or unknown, or was skipped. A replica claims it

@@ -85,8 +85,7 @@ func TestAFailureAfterACrashIsUnknown(t *testing.T) {
 			for range 2 {
 				testenv.Must(e, run.Complete(e.Context(), c.outcome, c.wantText))
 			}
-			runs, err := e.jobLedger(e.Client("reader"), ledger.Config{}).Runs(e.Context(), 10)
-			testenv.Must(e, err)
+			runs := e.runs(10)
 			if len(runs) != 1 || runs[0].Outcome != c.want || runs[0].Error != c.wantText {
 				e.Errorf("%s: the history is %+v", c.name, runs)
 			}
@@ -154,8 +153,8 @@ func TestWhoLeavesARunInDoubt(t *testing.T) {
 			if c.doubt {
 				want = ledger.OutcomeUnknown
 			}
-			if runs, err := l.Runs(e.Context(), 10); err != nil || len(runs) != 1 || runs[0].Outcome != want {
-				e.Errorf("%s: the history is %+v, want %s: %v", c.name, runs, want, err)
+			if runs := e.runs(10); len(runs) != 1 || runs[0].Outcome != want {
+				e.Errorf("%s: the history is %+v, want %s", c.name, runs, want)
 			}
 		}
 	})
@@ -170,15 +169,14 @@ func TestCompletionsAreKnownFromTheHistory(t *testing.T) {
 		l := e.jobLedger(e.Client("a"), ledger.Config{MaxAttempts: 2})
 		run, _ := e.claimed(l)
 		testenv.Must(e, run.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
-		before, err := l.Runs(e.Context(), 10)
-		testenv.Must(e, err)
+		before := e.runs(10)
 		testenv.Must(e, run.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
 		if tombs := e.Raw.Keys(e.Context(), e.key("job/draw", "tomb:*")).Val(); len(tombs) != 0 {
 			e.Errorf("a run that has ended left %v", tombs)
 		}
 		testenv.MustIs(e, run.Complete(e.Context(), ledger.OutcomeFailed, "another word"), ledger.ErrSuperseded)
-		if after, err := l.Runs(e.Context(), 10); err != nil || len(after) != 1 || !reflect.DeepEqual(after[0], before[0]) {
-			e.Errorf("the history is %+v, was %+v: %v", after, before, err)
+		if after := e.runs(10); len(after) != 1 || !reflect.DeepEqual(after[0], before[0]) {
+			e.Errorf("the history is %+v, was %+v", after, before)
 		}
 
 		// Taken over, and completed by the other replica.

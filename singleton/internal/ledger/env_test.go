@@ -9,6 +9,7 @@ import (
 
 	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
+	"github.com/noonlock/noonlock/singleton"
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
 )
 
@@ -25,21 +26,24 @@ func TestScriptsDeclareWhatTheyUse(t *testing.T) {
 }
 
 // An env is the server that a test runs on.
-type env struct{ *testenv.Env }
+type env struct {
+	*testenv.Env
+	reader *singleton.Job // see job
+}
 
 func onBoth(t *testing.T, test func(e *env)) {
 	t.Helper()
-	testenv.OnBoth(t, func(e *testenv.Env) { test(&env{e}) })
+	testenv.OnBoth(t, func(e *testenv.Env) { test(&env{Env: e}) })
 }
 
 func inBubble(t *testing.T, test func(e *env)) {
 	t.Helper()
-	testenv.InBubble(t, func(e *testenv.Env) { test(&env{e}) })
+	testenv.InBubble(t, func(e *testenv.Env) { test(&env{Env: e}) })
 }
 
 func realEnv(t *testing.T, conf ...string) *env {
 	t.Helper()
-	return &env{testenv.OnServer(t, conf...)}
+	return &env{Env: testenv.OnServer(t, conf...)}
 }
 
 func (e *env) key(name, part string) string { return "noonlock:{" + name + "}:" + part }
@@ -59,7 +63,7 @@ type timed struct {
 
 func toTheMillisecond(t *testing.T, test func(e *timed)) {
 	t.Helper()
-	scripts().ToTheMillisecond(t, func(e *testenv.Timed) { test(&timed{&env{e.Env}, e, e.Now}) })
+	scripts().ToTheMillisecond(t, func(e *testenv.Timed) { test(&timed{&env{Env: e.Env}, e, e.Now}) })
 }
 
 func (e *timed) ms(later time.Duration) string {

@@ -11,6 +11,7 @@ import (
 	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
+	"github.com/noonlock/noonlock/singleton"
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
 )
 
@@ -24,6 +25,25 @@ func (e *env) jobLedger(c *lockcore.Client, cfg ledger.Config) *ledger.Ledger {
 	l, err := ledger.New(c, "draw", cfg)
 	testenv.Must(e, err)
 	return l
+}
+
+// job returns the job of the ledgers, as operators see it.
+func (e *env) job() *singleton.Job {
+	e.Helper()
+	if e.reader == nil {
+		var err error
+		e.reader, err = singleton.NewJob(e.Client("reader"), "draw")
+		testenv.Must(e, err)
+	}
+	return e.reader
+}
+
+// runs returns the newest n entries of the history.
+func (e *env) runs(n int) []singleton.Entry {
+	e.Helper()
+	runs, err := e.job().Runs(e.Context(), n)
+	testenv.Must(e, err)
+	return runs
 }
 
 // opened returns a ledger's state; a new ledger begins a minute ago.
@@ -109,8 +129,7 @@ func TestLedgerLifeOfATick(t *testing.T) {
 			e.Errorf("the second run: token %d after %d, last success %v", second.Token(), run.Token(), second.LastSuccess)
 		}
 		testenv.Must(e, second.Complete(e.Context(), ledger.OutcomeFailed, strings.Repeat("é", 1000)+"\xff"))
-		runs, err := a.Runs(e.Context(), 10)
-		testenv.Must(e, err)
+		runs := e.runs(10)
 		if len(runs) != 3 || runs[0].Outcome != ledger.OutcomeFailed || runs[1].Count != 3 || runs[2].Outcome != ledger.OutcomeSucceeded {
 			e.Fatalf("history is %+v", runs)
 		}
@@ -145,8 +164,7 @@ func TestLedgerSkips(t *testing.T) {
 		testenv.Must(e, run.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
 		e.notClaimed(l.Skip(e.Context(), ledger.State{Last: at(3)}, ledger.Skip{First: at(4), Last: at(12), Count: 9, Reason: "missed"}), ledger.ClaimStale)
 		e.notClaimed(l.Skip(e.Context(), ledger.State{Last: at(9)}, ledger.Skip{First: at(4), Last: at(7200), Count: 9, Reason: "missed"}), ledger.ClaimEarly)
-		runs, err := l.Runs(e.Context(), 10)
-		testenv.Must(e, err)
+		runs := e.runs(10)
 		want := []struct {
 			from, to, count int
 			reason          string
@@ -182,8 +200,7 @@ func TestLedgerKeepsSoManyRuns(t *testing.T) {
 			testenv.Must(e, err)
 			testenv.Must(e, run.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
 			st = e.opened(l)
-			runs, err := l.Runs(e.Context(), 100)
-			testenv.Must(e, err)
+			runs := e.runs(100)
 			if want := min(n+1, 3); len(runs) != want {
 				e.Errorf("after %d runs %d are kept", n+1, len(runs))
 			}
@@ -315,7 +332,7 @@ func TestLedgerRefusals(t *testing.T) {
 			"skip of none":           claim(good.Add(time.Second), with(func(s *ledger.Skip) { s.Count = 0 })),
 			"skip without reason":    claim(good.Add(time.Second), with(func(s *ledger.Skip) { s.Reason = "" })),
 			"skip for a long reason": claim(good.Add(time.Second), with(func(s *ledger.Skip) { s.Reason = "two words" })),
-			"runs":                   func() error { _, err := l.Runs(e.Context(), 0); return err }(),
+			"runs":                   func() error { _, err := e.job().Runs(e.Context(), 0); return err }(),
 			"Skip":                   l.Skip(e.Context(), st, ledger.Skip{}),
 		} {
 			testenv.MustIs(e, err, lockcore.ErrConfig)

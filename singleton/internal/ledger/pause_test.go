@@ -63,7 +63,7 @@ func TestFault112_TheNewestPauseOrResumeCounts(t *testing.T) {
 				if staleFirst && back == 0 {
 					want = 2
 				}
-				if acts := e.acts(l); len(acts) != want {
+				if acts := e.acts(); len(acts) != want {
 					e.Errorf("stale first %v: acts are %q", staleFirst, acts)
 				}
 

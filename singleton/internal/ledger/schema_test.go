@@ -9,6 +9,7 @@ import (
 
 	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/singleton"
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
 )
 
@@ -93,34 +94,32 @@ func TestNewerSchemas(t *testing.T) {
 // Entries that were written once can be read forever.
 func TestHistoryIsReadForEver(t *testing.T) {
 	inBubble(t, func(e *env) {
-		l, err := ledger.New(e.Client("a"), "draw", ledger.Config{})
-		testenv.Must(e, err)
 		noon := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
 		for _, c := range []struct {
 			entry string
-			want  ledger.RunRecord
+			want  singleton.Entry
 		}{
 			{
 				`{"tick":"1893499200000","attempt":"2","holder":"host-7","token":"1893499200000001","start":"1893499200001","end":"1893499201000","outcome":"succeeded","error":""}`,
-				ledger.RunRecord{
+				singleton.Entry{
 					RunID: ledger.RunID{Tick: noon}, Attempt: 2, Holder: "host-7", Token: 1893499200000001, Start: noon.Add(time.Millisecond),
 					End: noon.Add(time.Second), Outcome: ledger.OutcomeSucceeded,
-					Attempts: []ledger.Attempt{{Number: 2, Holder: "host-7", Token: 1893499200000001, Start: noon.Add(time.Millisecond), End: noon.Add(time.Second)}},
+					Attempts: []singleton.Attempt{{Number: 2, Holder: "host-7", Token: 1893499200000001, Start: noon.Add(time.Millisecond), End: noon.Add(time.Second)}},
 				},
 			},
 			{
 				`{"tick":"1893499200000","last":"1893499260000","count":"2","outcome":"skipped","error":"missed"}`,
-				ledger.RunRecord{RunID: ledger.RunID{Tick: noon}, Last: noon.Add(time.Minute), Count: 2, Outcome: ledger.OutcomeSkipped, Error: "missed"},
+				singleton.Entry{RunID: ledger.RunID{Tick: noon}, Last: noon.Add(time.Minute), Count: 2, Outcome: ledger.OutcomeSkipped, Error: "missed"},
 			},
 			{
 				`{"tick":"1893499200000","attempt":"1","holder":"h","token":"7","start":"1893499200000","end":"1893499200000","outcome":"unknown","error":"x","a later field":[1]}`,
-				ledger.RunRecord{RunID: ledger.RunID{Tick: noon}, Attempt: 1, Holder: "h", Token: 7, Start: noon, End: noon, Outcome: ledger.OutcomeUnknown, Error: "x", Attempts: []ledger.Attempt{{Number: 1, Holder: "h", Token: 7, Start: noon, End: noon, Error: "x"}}},
+				singleton.Entry{RunID: ledger.RunID{Tick: noon}, Attempt: 1, Holder: "h", Token: 7, Start: noon, End: noon, Outcome: ledger.OutcomeUnknown, Error: "x", Attempts: []singleton.Attempt{{Number: 1, Holder: "h", Token: 7, Start: noon, End: noon, Error: "x"}}},
 			},
 			{
 				`{"tick":"1893499200000","attempt":"2","holder":"h","token":"8","start":"1893499201000","end":"1893499202000","outcome":"failed","error":"y","tries":[{"attempt":"1","holder":"g","token":"7","start":"1893499200000","end":"1893499201000","error":"x"}]}`,
-				ledger.RunRecord{
+				singleton.Entry{
 					RunID: ledger.RunID{Tick: noon}, Attempt: 2, Holder: "h", Token: 8, Start: noon.Add(time.Second), End: noon.Add(2 * time.Second), Outcome: ledger.OutcomeFailed, Error: "y",
-					Attempts: []ledger.Attempt{
+					Attempts: []singleton.Attempt{
 						{Number: 1, Holder: "g", Token: 7, Start: noon, End: noon.Add(time.Second), Error: "x"},
 						{Number: 2, Holder: "h", Token: 8, Start: noon.Add(time.Second), End: noon.Add(2 * time.Second), Error: "y"},
 					},
@@ -128,14 +127,12 @@ func TestHistoryIsReadForEver(t *testing.T) {
 			},
 		} {
 			testenv.Must(e, e.Raw.LPush(e.Context(), e.key("job/draw", "runs"), c.entry).Err())
-			runs, err := l.Runs(e.Context(), 1)
-			testenv.Must(e, err)
-			if !reflect.DeepEqual(runs[0], c.want) {
-				e.Errorf("read\n%+v, want\n%+v", runs[0], c.want)
+			if got := e.runs(1)[0]; !reflect.DeepEqual(got, c.want) {
+				e.Errorf("read\n%+v, want\n%+v", got, c.want)
 			}
 		}
 		testenv.Must(e, e.Raw.LPush(e.Context(), e.key("job/draw", "runs"), "nonsense").Err())
-		if _, err := l.Runs(e.Context(), 1); err == nil {
+		if _, err := e.job().Runs(e.Context(), 1); err == nil {
 			e.Error("an entry that is no JSON was read")
 		}
 	})

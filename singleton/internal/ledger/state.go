@@ -1,12 +1,10 @@
 package ledger
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/noonlock/noonlock/internal/wire"
@@ -38,12 +36,13 @@ type State struct {
 	// Fresh: nothing was claimed or skipped yet, and Last is when the ledger was created.
 	Fresh bool
 	// Superseded: the caller may not claim ticks, see Config.Definition.
-	Superseded  bool
-	Replicas    int          // known replicas of the acting definition
-	Others      int          // of other definitions
-	Definitions []Definition // the acting one first; only from Status
-	Outcome     string       // of the run that ended last; empty: unknown
-	Open        []OpenRun    // runs that have not ended, oldest first
+	Superseded bool
+	Replicas   int       // known replicas of the acting definition
+	Others     int       // of other definitions
+	Acting     string    // the acting definition
+	Members    []Member  // all live replicas; only from Status
+	Outcome    string    // of the run that ended last; empty: unknown
+	Open       []OpenRun // runs that have not ended, oldest first
 	// Lost: the ledger was lost or set back since the caller's last request, and was created again or
 	// restored since.
 	Lost bool
@@ -62,21 +61,6 @@ type State struct {
 	gen     int           // how many definitions have taken over
 	id      string        // of the ledger
 	control string        // the newest pause or resume, as stored
-}
-
-// A Definition is a definition of the job that has live replicas.
-type Definition struct {
-	ID       string // its fingerprint
-	Acts     bool
-	Replicas []Replica // oldest first
-	Died     int       // how many of its replicas died within the last hour
-	Passes   time.Time // when its oldest replica has passed its probation
-}
-
-// A Replica is a live replica of a job.
-type Replica struct {
-	Identity string
-	Since    time.Time // when it started
 }
 
 // A Handover passes the ticks of the former schedule to the definition that takes over.
@@ -99,18 +83,9 @@ type OpenRun struct {
 	Start   time.Time // of the attempt
 	Left    time.Duration
 
-	Attempts []Attempt // those that have ended, oldest first
-	Asked    *Act      // nil: the run is scheduled
-	Canceled *Act      // nil: it is not canceled
-}
-
-// readAsked reads what an operator has requested of a run; empty: nothing.
-func readAsked(text string) (*Act, error) {
-	if text == "" {
-		return nil, nil
-	}
-	a, err := readAct(text)
-	return &a, err
+	Tries    []Try // the attempts that have ended, oldest first
+	Asked    *Act  // nil: the run is scheduled
+	Canceled *Act  // nil: it is not canceled
 }
 
 // remembered returns the arguments of job_open that restore a ledger which was lost or set
@@ -153,24 +128,25 @@ func settling(id string, now time.Time) time.Duration {
 // controlled reads the newest pause or resume. A release that stored none may have changed the job
 // since.
 func (st *State) controlled(text string) error {
-	want := Act{At: st.Resumed, What: ActionResume}
+	at, what := st.Resumed, ActionResume
 	if st.Paused {
-		want = Act{At: st.PausedSince, What: ActionPause}
+		at, what = st.PausedSince, ActionPause
 	}
-	if want.At.IsZero() {
+	if at.IsZero() {
 		return nil
 	}
+	want := Act{At: decimal(at.UnixMilli()), What: what}
 	if text != "" {
-		stored, err := readAct(text)
-		if err != nil {
+		var stored Act
+		if err := json.Unmarshal([]byte(text), &stored); err != nil {
 			return err
 		}
-		if stored.At.Equal(want.At) && stored.What == want.What {
-			st.By, st.control = stored.Operator, text
+		if stored.At == want.At && stored.What == want.What {
+			st.By, st.control = lockcore.Operator{Who: stored.Who, Reason: stored.Why}, text
 			return nil
 		}
 	}
-	made, err := json.Marshal(storedAct{At: decimal(want.At.UnixMilli()), What: want.What})
+	made, err := json.Marshal(want)
 	st.control = string(made)
 	return err
 }
@@ -186,128 +162,59 @@ func readState(s *wire.Script, answer []any) (st State, err error) {
 	case code != 1 || len(answer) < head || (len(answer)-head)%2 != 0:
 		return st, s.OddReply(answer)
 	}
-	now, _ := answer[1].(int64)
-	replicas, _ := answer[10].(int64)
-	st.Now, st.Replicas = time.UnixMicro(now).UTC(), int(replicas)
-	st.Paused, st.Fresh, st.Superseded = wire.Text(answer[4]) != "", wire.Text(answer[2]) == wire.Text(answer[5]), wire.Text(answer[11]) == ""
-	var errs [12]error
-	for i, field := range []struct {
-		to *time.Time
-		at int
-	}{
-		{&st.Last, 2},
-		{&st.LastSuccess, 3},
-		{&st.PausedSince, 4},
-		{&st.Begun, 5},
-		{&st.Freed, 6},
-		{&st.Resumed, 7},
-		{&st.Next, 9},
-		{&st.Held, 13},
-		{&st.Halted, 14},
-		{&st.Cut, 21},
-	} {
-		*field.to, errs[i] = wire.Instant(wire.Text(answer[field.at]))
+	var d Decoder
+	number := func(i int) int64 {
+		n, _ := answer[i].(int64)
+		return n
 	}
-	st.gen, errs[10] = strconv.Atoi(wire.Text(answer[8]))
-	st.Definitions, errs[11] = readDefinitions(wire.Text(answer[23]), wire.Text(answer[24]))
-	if errors.Join(errs[:]...) != nil {
-		return st, s.OddReply(answer)
+	text := func(i int) string { return wire.Text(answer[i]) }
+	instant := func(i int) time.Time { return d.Time(text(i)) }
+	st = State{
+		Now: time.UnixMicro(number(1)).UTC(), Last: instant(2), LastSuccess: instant(3),
+		Paused: text(4) != "", PausedSince: instant(4), Begun: instant(5), Fresh: text(2) == text(5),
+		Freed: instant(6), Resumed: instant(7), gen: d.Int(text(8)), Next: instant(9),
+		Replicas: int(number(10)), Superseded: text(11) == "", Dropped: text(12) != "", Held: instant(13), Halted: instant(14),
+		id: text(15), Spec: text(16), Others: int(number(17)), Again: time.Duration(number(18)) * time.Millisecond,
+		Cut: instant(21), Outcome: text(22), Acting: text(23),
 	}
-	others, _ := answer[17].(int64)
-	wait, _ := answer[18].(int64)
-	st.Dropped, st.id, st.Spec, st.Others, st.Outcome = wire.Text(answer[12]) != "", wire.Text(answer[15]), wire.Text(answer[16]), int(others), wire.Text(answer[22])
-	st.Again = time.Duration(wait) * time.Millisecond
 	if st.Others > 0 && (st.Again == 0 || st.Again > lookBeside) {
 		st.Again = lookBeside
 	}
-	if wire.Text(answer[19]) != "" {
+	if text(19) != "" {
 		st.Handover = &Handover{Spec: st.Spec}
 	}
 	st.Settling = settling(st.id, st.Now)
-	if err := st.controlled(wire.Text(answer[20])); err != nil {
-		return st, s.OddReply(answer)
+	err = st.controlled(text(20))
+	if members := text(24); members != "" {
+		err = errors.Join(err, json.Unmarshal([]byte(members), &st.Members))
 	}
 	for i := head; i < len(answer); i += 2 {
-		open, err := readOpen(wire.Text(answer[i]), wire.Text(answer[i+1]), st.Now)
-		if err != nil {
-			return st, s.OddReply(answer)
-		}
+		open, wrong := readOpen(text(i), text(i+1), st.Now)
+		err = errors.Join(err, wrong)
 		st.Open = append(st.Open, open)
+	}
+	if errors.Join(err, d.Err) != nil {
+		return st, s.OddReply(answer)
 	}
 	slices.SortFunc(st.Open, func(a, b OpenRun) int { return a.Tick.Compare(b.Tick) })
 	return st, nil
 }
 
-// readDefinitions reads the replicas that job_status returns.
-func readDefinitions(acts, members string) ([]Definition, error) {
-	if members == "" {
-		return nil, nil
-	}
-	var stored []struct{ Def, Identity, Since, Died, Passes string }
-	if err := json.Unmarshal([]byte(members), &stored); err != nil {
-		return nil, err
-	}
-	var all []Definition
-	for _, m := range stored {
-		since, err1 := wire.Instant(m.Since)
-		died, err2 := strconv.Atoi(m.Died)
-		passes, err3 := wire.Instant(m.Passes)
-		if err := errors.Join(err1, err2, err3); err != nil {
-			return nil, err
-		}
-		i := slices.IndexFunc(all, func(d Definition) bool { return d.ID == m.Def })
-		if i < 0 {
-			i = len(all)
-			all = append(all, Definition{ID: m.Def, Acts: m.Def == acts, Died: died, Passes: passes})
-		}
-		d := &all[i]
-		d.Replicas = append(d.Replicas, Replica{m.Identity, since})
-		if passes.Before(d.Passes) {
-			d.Passes = passes
-		}
-	}
-	for _, d := range all {
-		slices.SortFunc(d.Replicas, func(a, b Replica) int {
-			return cmp.Or(a.Since.Compare(b.Since), strings.Compare(a.Identity, b.Identity))
-		})
-	}
-	slices.SortFunc(all, func(a, b Definition) int {
-		if a.Acts != b.Acts {
-			return map[bool]int{true: -1, false: 1}[a.Acts]
-		}
-		return cmp.Or(b.Replicas[0].Since.Compare(a.Replicas[0].Since), strings.Compare(b.ID, a.ID))
-	})
-	return all, nil
-}
-
-func readOpen(tick, record string, now time.Time) (r OpenRun, err error) {
+func readOpen(tick, record string, now time.Time) (OpenRun, error) {
 	var e struct {
 		Holder, Attempt, Token, Start, Til string
 
-		Tries         []storedTry
-		Asked, Cancel *storedAct
+		Tries         []Try
+		Asked, Cancel *Act
 	}
-	if err := json.Unmarshal([]byte(record), &e); err != nil {
-		return r, err
-	}
-	var til time.Time
-	var errs [8]error
-	r.Holder = e.Holder
-	r.RunID, errs[0] = readRunID(tick)
-	r.Start, errs[1] = wire.Instant(e.Start)
-	til, errs[2] = wire.Instant(e.Til)
-	r.Attempt, errs[3] = strconv.Atoi(e.Attempt)
-	r.Token, errs[4] = strconv.ParseUint(e.Token, 10, 64)
-	r.Attempts, errs[5] = readTries(e.Tries)
-	if e.Asked != nil {
-		r.Asked = &Act{}
-		*r.Asked, errs[6] = e.Asked.act()
-	}
+	err := json.Unmarshal([]byte(record), &e)
 	if e.Cancel != nil {
 		e.Cancel.What = ActionCancel
-		r.Canceled = &Act{}
-		*r.Canceled, errs[7] = e.Cancel.act()
 	}
-	r.Left = til.Sub(now)
-	return r, errors.Join(errs[:]...)
+	var d Decoder
+	open := OpenRun{
+		RunID: d.RunID(tick), Attempt: d.Int(e.Attempt), Holder: e.Holder, Token: d.Token(e.Token), Start: d.Time(e.Start),
+		Left: d.Time(e.Til).Sub(now), Tries: e.Tries, Asked: e.Asked, Canceled: e.Cancel,
+	}
+	return open, errors.Join(err, d.Err)
 }

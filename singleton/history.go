@@ -1,0 +1,138 @@
+package singleton
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/noonlock/noonlock/singleton/internal/ledger"
+	"github.com/noonlock/noonlock/singleton/internal/ticks"
+	"github.com/noonlock/noonlock/singleton/schedule"
+)
+
+// An Entry is an entry of a job's history: a run that ended, or consecutive ticks that were
+// skipped for one reason. Later versions may add fields to its JSON.
+type Entry struct {
+	RunID             // of skipped ticks, the first
+	Last    time.Time `json:"last,omitzero"`   // the last skipped tick
+	Count   int       `json:"count,omitempty"` // the number of skipped ticks
+	Attempt int       `json:"attempt,omitempty"`
+	Holder  string    `json:"holder,omitempty"`
+	Token   uint64    `json:"token,omitempty"`
+	Start   time.Time `json:"start,omitzero"` // of the last attempt
+	End     time.Time `json:"end,omitzero"`
+	// Outcome is one of
+	//
+	//   - succeeded
+	//   - failed: every attempt returned an error
+	//   - unknown: no attempt is known to have succeeded, and one may have taken effect, because its holder died, its success could not be recorded, or its error was ErrUnknownOutcome
+	//   - skipped
+	Outcome string `json:"outcome"`
+	// Error is the error of the work or, for skipped ticks, the reason:
+	//
+	//   - paused: the ticks were due while the job was paused. If there were several pauses between two checks of the ledger, only the last one is known.
+	//   - overlap: they were due during a run, of which also only the last one is known. Not used with OverlapAllow.
+	//   - deadline: StartingDeadline was over
+	//   - rescheduled: another definition with another schedule took over
+	//   - missed: no replica ran them in time
+	//   - canceled: Cancel ended the run before it began
+	Error string `json:"error,omitempty"`
+	// Attempts are all attempts of a run, oldest first.
+	Attempts []Attempt `json:"attempts,omitempty"`
+}
+
+// The outcomes of an Entry.
+const (
+	OutcomeSucceeded = "succeeded"
+	OutcomeFailed    = "failed"  // every attempt returned an error
+	OutcomeUnknown   = "unknown" // no success was recorded, and an attempt may have taken effect
+	OutcomeSkipped   = "skipped"
+)
+
+// An Attempt is an attempt at a tick that has ended. The first attempt at a tick and the newest
+// ten are kept. The times are those of the server's clock.
+type Attempt struct {
+	Number int       `json:"number"`
+	Holder string    `json:"holder,omitempty"`
+	Token  uint64    `json:"token,omitempty"`
+	Start  time.Time `json:"start,omitzero"`
+	End    time.Time `json:"end,omitzero"`    // if its holder died, the end of its lease
+	Error  string    `json:"error,omitempty"` // up to 500 bytes; empty: the attempt succeeded
+}
+
+// Runs returns the newest n entries of the history, newest first. JobConfig.KeepRuns limits
+// how many are kept.
+func (j *Job) Runs(ctx context.Context, n int) ([]Entry, error) {
+	return ledger.Runs(ctx, j.ledger, n, entryOf)
+}
+
+func entryOf(d *ledger.Decoder, r ledger.Run) Entry {
+	e := Entry{
+		RunID: d.RunID(r.Tick), Last: d.RunID(r.Last).Tick, Count: d.Int(r.Count), Attempt: d.Int(r.Attempt), Holder: r.Holder,
+		Token: d.Token(r.Token), Start: d.Time(r.Start), End: d.Time(r.End), Outcome: r.Outcome, Error: r.Error,
+		Attempts: attempts(d, r.Tries),
+	}
+	if n := len(e.Attempts); e.Attempt > 0 && (n == 0 || e.Attempts[n-1].Number < e.Attempt) {
+		e.Attempts = append(e.Attempts, Attempt{e.Attempt, e.Holder, e.Token, e.Start, e.End, e.Error})
+	}
+	return e
+}
+
+func attempts(d *ledger.Decoder, tries []ledger.Try) (all []Attempt) {
+	for _, t := range tries {
+		all = append(all, Attempt{d.Int(t.Attempt), t.Holder, d.Token(t.Token), d.Time(t.Start), d.Time(t.End), t.Error})
+	}
+	return all
+}
+
+// An Act is what an operator has done to a job.
+type Act struct {
+	At time.Time `json:"at"` // on the server's clock
+	// Action is one of pause, resume, trigger, rerun and cancel.
+	Action string `json:"action"`
+	RunID         // of a trigger, rerun or cancel
+	By     string `json:"by"` // see Job.By
+	Reason string `json:"reason,omitempty"`
+}
+
+// Acts returns the newest n acts of operators, newest first. The newest hundred are kept. Counted from
+// the last act, they are kept for as long as a ledger without replicas, and without limit while
+// the job is paused. A call that changed nothing, such as Pause of a paused job, is not listed.
+func (j *Job) Acts(ctx context.Context, n int) ([]Act, error) {
+	return ledger.Acts(ctx, j.ledger, n, actOf)
+}
+
+func actOf(d *ledger.Decoder, a ledger.Act) Act { return *actOn(d, d.RunID(a.Tick), &a) }
+
+func actOn(d *ledger.Decoder, run RunID, a *ledger.Act) *Act {
+	if a == nil {
+		return nil
+	}
+	return &Act{At: d.Time(a.At), Action: a.What, RunID: run, By: a.Who, Reason: a.Why}
+}
+
+// A ScheduleChange is a schedule of a job and the instant since when it was in use, until
+// the next change.
+type ScheduleChange struct {
+	Since    time.Time
+	Schedule schedule.Schedule // nil: it cannot be parsed here
+	Text     string            // the schedule as stored in the ledger
+	Err      error             // why Schedule is nil: for example, the time zone data is missing on this machine
+}
+
+// Schedules returns the schedules of the job, oldest first, up to the newest thousand
+// changes. A change happens when another definition takes over: see JobConfig.Revision. For
+// a Schedule that is not from schedule.Parse or Every, only the next thousand ticks after
+// the change are stored.
+func (j *Job) Schedules(ctx context.Context) ([]ScheduleChange, error) {
+	changes, err := ledger.Specs(ctx, j.ledger, func(d *ledger.Decoder, spec ledger.Spec) ScheduleChange {
+		s, err := ticks.Read(spec.Spec)
+		if err != nil {
+			s, err = nil, fmt.Errorf("singleton: schedule of job %q: %w", j.name, err)
+		}
+		return ScheduleChange{d.Time(spec.From), s, spec.Spec, err}
+	})
+	slices.Reverse(changes)
+	return changes, err
+}

@@ -1,0 +1,112 @@
+package ledger
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/noonlock/noonlock/internal/wire"
+)
+
+// What the scripts store about a job for its operators, in JSON. Numbers and times are texts, which a
+// Decoder reads. Package singleton documents the fields at its types.
+type (
+	// A Run is an entry of the history.
+	Run struct {
+		Tick, Last, Count, Attempt, Holder, Token, Start, End, Outcome, Error string
+
+		Tries []Try
+	}
+
+	// A Try is an attempt that has ended.
+	Try struct{ Attempt, Holder, Token, Start, End, Error string }
+
+	// An Act is what an operator has done to a job, or has requested of a run.
+	Act struct {
+		At   string `json:"at"`
+		What string `json:"what"` // RequestTrigger, RequestRerun, ActionCancel, ActionPause or ActionResume
+		Tick string `json:"tick,omitempty"`
+		Who  string `json:"who"`
+		Why  string `json:"why"`
+	}
+
+	// A Spec is the text of a schedule (State.Spec), and since when it was in use.
+	Spec struct{ From, Spec string }
+
+	// A Member is a live replica. Died and Passes are of its definition, Def: how many replicas died
+	// within the last hour, and when this one has passed its probation.
+	Member struct{ Def, Identity, Since, Died, Passes string }
+)
+
+// The outcomes that a ledger records.
+const (
+	OutcomeSucceeded = "succeeded"
+	OutcomeFailed    = "failed"
+	OutcomeUnknown   = "unknown" // see Claim.Unsure
+	OutcomeSkipped   = "skipped"
+)
+
+// A Decoder reads stored texts. Err is the error of the first text that is invalid.
+type Decoder struct{ Err error }
+
+// Time reads ms since 1970; empty is the zero time.
+func (d *Decoder) Time(text string) time.Time { return decoded(d, text, wire.Instant) }
+
+// RunID reads the Key of a RunID; empty is the zero RunID.
+func (d *Decoder) RunID(text string) RunID { return decoded(d, text, readRunID) }
+
+// Int reads a number; empty is 0.
+func (d *Decoder) Int(text string) int { return decoded(d, cmp.Or(text, "0"), strconv.Atoi) }
+
+// Token reads a fencing token; empty is 0.
+func (d *Decoder) Token(text string) uint64 {
+	return decoded(d, cmp.Or(text, "0"), func(s string) (uint64, error) { return strconv.ParseUint(s, 10, 64) })
+}
+
+func decoded[T any](d *Decoder, text string, read func(string) (T, error)) T {
+	value, err := read(text)
+	d.Err = cmp.Or(d.Err, err)
+	return value
+}
+
+// Runs returns the newest n entries of the history, newest first.
+func Runs[T any](ctx context.Context, l *Ledger, n int, decode func(*Decoder, Run) T) ([]T, error) {
+	return list(ctx, l, "runs", l.keys.runs, n, decode)
+}
+
+// Acts returns the newest n acts of operators, newest first. The newest hundred are kept, for as
+// long as an idle ledger. A call that changed nothing is not listed.
+func Acts[T any](ctx context.Context, l *Ledger, n int, decode func(*Decoder, Act) T) ([]T, error) {
+	return list(ctx, l, "acts", l.keys.acts, n, decode)
+}
+
+// Specs returns the schedules of the job, newest first: the newest thousand changes. Ticks that were
+// due before a change and did not run are in the history.
+func Specs[T any](ctx context.Context, l *Ledger, decode func(*Decoder, Spec) T) ([]T, error) {
+	return list(ctx, l, "specs", l.keys.defs, 1000, decode)
+}
+
+func list[S, T any](ctx context.Context, l *Ledger, op, key string, n int, decode func(*Decoder, S) T) ([]T, error) {
+	if n < 1 {
+		return nil, opError(op, l.name, refuse("n", "at least 1", "%d", n))
+	}
+	answer, err := l.ask(ctx, wire.Command("lrange", key, 0, n-1))
+	if err != nil {
+		return nil, opError(op, l.name, err)
+	}
+	all := make([]T, 0, len(answer))
+	for _, text := range answer {
+		var stored S
+		var d Decoder
+		err := json.Unmarshal([]byte(wire.Text(text)), &stored)
+		all = append(all, decode(&d, stored))
+		if err := errors.Join(err, d.Err); err != nil {
+			return nil, opError(op, l.name, fmt.Errorf("singleton: invalid ledger entry: %w", err))
+		}
+	}
+	return all, nil
+}

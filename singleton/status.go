@@ -1,0 +1,153 @@
+package singleton
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/noonlock/noonlock/internal/input"
+	"github.com/noonlock/noonlock/singleton/internal/ledger"
+)
+
+// Status is the state of a job, by the server's clock. Later versions may add fields to its
+// JSON. Unknown times are omitted.
+type Status struct {
+	Job         string    `json:"job"`
+	Now         time.Time `json:"now"`
+	Next        time.Time `json:"next,omitzero"`         // the next tick, as last reported by a replica
+	Last        time.Time `json:"last"`                  // the newest tick that ran, is running, or was skipped
+	LastSuccess time.Time `json:"last_success,omitzero"` // the newest tick that succeeded
+	// Begun is when the ledger was created: no tick up to then ran or was skipped. It is
+	// unknown if the ledger has lost data since.
+	Begun time.Time `json:"begun,omitzero"`
+	// Cut is the newest tick whose entry the history has dropped because of JobConfig.KeepRuns.
+	Cut         time.Time `json:"cut,omitzero"`
+	Paused      bool      `json:"paused"`
+	PausedSince time.Time `json:"paused_since,omitzero"`
+	Schedule    string    `json:"schedule,omitempty"` // as text
+	Outcome     string    `json:"outcome,omitempty"`  // of the run that ended last, see Entry; empty: none is known
+	Replicas    int       `json:"replicas"`           // live replicas that would run the job
+	// Definitions are those that have live replicas. There are several during a rollout. The first one
+	// acts, unless it has no replica any more. See JobConfig.Revision.
+	Definitions []Definition `json:"definitions"`
+	Open        []Open       `json:"open"` // runs that have not ended
+}
+
+// Failing reports whether the run that ended last has failed, or its outcome is unknown.
+func (st Status) Failing() bool { return st.Outcome == OutcomeFailed || st.Outcome == OutcomeUnknown }
+
+// A Definition is what replicas have in common that run a job in the same way: the schedule and the
+// JobConfig.
+type Definition struct {
+	ID       string    `json:"id"` // of its schedule and settings; the same in all replicas
+	Acts     bool      `json:"acts"`
+	Why      string    `json:"why"`      // it acts, or does not
+	Replicas []Replica `json:"replicas"` // oldest first
+
+	died   int       // how many of its replicas died within the last hour
+	passes time.Time // when its oldest replica has passed its probation
+}
+
+// A Replica is a process that runs a job, and has made a request within the last 90 s.
+type Replica struct {
+	Identity string    `json:"identity"`
+	Since    time.Time `json:"since"` // when it started, on the server's clock
+}
+
+// An Open is a run that has not ended.
+type Open struct {
+	RunID
+	Attempt int       `json:"attempt"` // 0: not started yet
+	Holder  string    `json:"holder,omitempty"`
+	Token   uint64    `json:"token,omitempty"`
+	Since   time.Time `json:"since"` // when the attempt began, or the run was triggered
+	// Running is true while the lease of the run is valid. If it is false, another replica
+	// may take over.
+	Running bool `json:"running"`
+	// Attempts are the attempts that have ended, oldest first.
+	Attempts []Attempt `json:"attempts,omitempty"`
+	// Request is not nil if an operator has requested the run.
+	Request *Act `json:"request,omitempty"`
+	// Canceled is not nil if an operator has canceled the run. Its work has not returned yet.
+	Canceled *Act `json:"canceled,omitempty"`
+}
+
+// Status returns the state of the job.
+func (j *Job) Status(ctx context.Context) (Status, error) {
+	state, err := j.ledger.Status(ctx)
+	if err != nil {
+		return Status{}, err
+	}
+	var d ledger.Decoder
+	st := Status{
+		Job: j.name, Now: state.Now, Next: state.Next, Last: state.Last, LastSuccess: state.LastSuccess, Begun: state.Begun, Cut: state.Cut,
+		Paused: state.Paused, PausedSince: state.PausedSince, Schedule: state.Spec, Outcome: state.Outcome,
+		Replicas: state.Replicas, Definitions: definitions(&d, state), Open: []Open{},
+	}
+	for _, run := range state.Open {
+		st.Open = append(st.Open, Open{
+			RunID: run.RunID, Attempt: run.Attempt, Holder: run.Holder, Token: run.Token,
+			Since: run.Start, Running: run.Left > 0, Attempts: attempts(&d, run.Tries),
+			Request: actOn(&d, run.RunID, run.Asked), Canceled: actOn(&d, run.RunID, run.Canceled),
+		})
+	}
+	return st, input.Operation("singleton", "job status", j.name, d.Err)
+}
+
+// definitions returns the definitions of the live replicas: the one that acts, and then the newest first.
+func definitions(d *ledger.Decoder, state ledger.State) []Definition {
+	all := []Definition{}
+	for _, m := range state.Members {
+		i := slices.IndexFunc(all, func(def Definition) bool { return def.ID == m.Def })
+		if i < 0 {
+			i = len(all)
+			all = append(all, Definition{ID: m.Def, Acts: m.Def == state.Acting, died: d.Int(m.Died), passes: d.Time(m.Passes)})
+		}
+		def := &all[i]
+		def.Replicas = append(def.Replicas, Replica{m.Identity, d.Time(m.Since)})
+		if passes := d.Time(m.Passes); passes.Before(def.passes) {
+			def.passes = passes
+		}
+	}
+	for _, def := range all {
+		slices.SortFunc(def.Replicas, func(a, b Replica) int {
+			return cmp.Or(a.Since.Compare(b.Since), strings.Compare(a.Identity, b.Identity))
+		})
+	}
+	slices.SortFunc(all, func(a, b Definition) int {
+		if a.Acts != b.Acts {
+			return map[bool]int{true: -1, false: 1}[a.Acts]
+		}
+		return cmp.Or(b.Replicas[0].Since.Compare(a.Replicas[0].Since), strings.Compare(b.ID, a.ID))
+	})
+	for i := range all {
+		all[i].ID, all[i].Why = all[i].ID[:min(len(all[i].ID), 8)], all[i].why(all, state.Now)
+	}
+	return all
+}
+
+// why says why a definition acts, or does not.
+func (d *Definition) why(all []Definition, now time.Time) string {
+	died := ""
+	if d.died > 0 {
+		died = fmt.Sprintf("; replicas that died within the last hour: %d", d.died)
+	}
+	left := d.passes.Sub(now).Round(time.Second)
+	switch {
+	case d.Acts && len(all) == 1:
+		return "there is no other"
+	case d.Acts && left > 0:
+		return "no replica of another definition has passed its probation" + died
+	case d.Acts:
+		return "it is the newest one with a replica that has passed its probation" + died
+	case left > 0:
+		return fmt.Sprintf("its oldest replica is on probation for %s more", left) + died
+	case all[0].Acts && !d.Replicas[0].Since.After(all[0].Replicas[0].Since):
+		return "a newer definition acts" + died
+	default:
+		return "it takes over when one of its replicas looks next" + died
+	}
+}
