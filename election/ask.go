@@ -1,7 +1,6 @@
 package election
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -9,6 +8,7 @@ import (
 	"github.com/noonlock/noonlock/election/internal/record"
 	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/internal/lock"
+	"github.com/noonlock/noonlock/lockcore"
 )
 
 // A ResignRequest is a request of an operator that the leader resigns. Its fields are strings: ID
@@ -19,9 +19,7 @@ type ResignRequest = record.Request
 // A ResignedError is the cause of a leader's context that ended because of Election.Resign or
 // Election.TransferTo. It matches ErrResigned.
 type ResignedError struct {
-	By     string // the operator
-	Reason string // may be empty
-	To     string // the next leader; empty: the first candidate
+	ResignRequest // By, Reason and To
 }
 
 func (e *ResignedError) Error() string {
@@ -35,16 +33,15 @@ func (e *ResignedError) Error() string {
 // Is reports true for ErrResigned.
 func (e *ResignedError) Is(target error) bool { return target == ErrResigned }
 
-// By returns a handle on the election for an operator, such as user@host, and the reason for what it
-// does. The leader logs both. Each is at most 200 bytes of UTF-8 without control characters. The
-// default of who is the identity of the Client. The error is a *ConfigError.
-func (e *Election) By(who, reason string) (*Election, error) {
-	for _, text := range []struct{ field, value string }{{"who", who}, {"reason", reason}} {
+// By returns a handle on the election for an operator. The leader logs who asks, and why. The error is
+// a *ConfigError.
+func (e *Election) By(by lockcore.Operator) (*Election, error) {
+	for _, text := range []struct{ field, value string }{{"Operator.Who", by.Who}, {"Operator.Reason", by.Reason}} {
 		if rule := input.Remark(text.value); rule != "" {
 			return nil, &ConfigError{Field: text.field, Value: input.Quote(text.value), Rule: rule}
 		}
 	}
-	return &Election{election: e.election, by: who, reason: reason}, nil
+	return &Election{election: e.election, by: by}, nil
 }
 
 // Resign asks the leader to resign, and returns its record. The leader drains as after
@@ -63,7 +60,7 @@ func (e *Election) Resign(ctx context.Context, token uint64) (LeaderRecord, erro
 	ctx = input.Context(ctx)
 	r, err := e.term(ctx, token)
 	if err == nil {
-		err = e.election.Ask(ctx, r.Token, record.Request{By: e.operator(), Reason: e.reason})
+		err = e.election.Ask(ctx, r.Token, e.by, "")
 	}
 	if err != nil {
 		err = fmt.Errorf("election: ask leader of %q to resign: %w", e.Name(), err)
@@ -87,16 +84,13 @@ func (e *Election) TransferTo(ctx context.Context, token uint64, identity string
 		err = ErrNoCandidate
 	}
 	if err == nil {
-		err = e.election.Ask(ctx, r.Token, record.Request{By: e.operator(), Reason: e.reason, To: identity})
+		err = e.election.Ask(ctx, r.Token, e.by, identity)
 	}
 	if err != nil {
 		err = fmt.Errorf("election: ask leader of %q to transfer to %q: %w", e.Name(), identity, err)
 	}
 	return r, err
 }
-
-// operator returns who asks.
-func (e *Election) operator() string { return cmp.Or(e.by, e.election.Identity()) }
 
 // term returns the record of the present leader if its token is the given one, or if that is 0.
 func (e *Election) term(ctx context.Context, token uint64) (LeaderRecord, error) {
@@ -146,6 +140,6 @@ func (le *LeaderElector) obey(now *leadership, request *record.Request) {
 		}
 		log.Info("resigning at the request of an operator")
 		le.metrics.obeyed(request.To != "")
-		now.resign(&ResignedError{By: request.By, Reason: request.Reason, To: request.To})
+		now.resign(&ResignedError{*request})
 	})
 }

@@ -25,7 +25,7 @@ func (e *env) operator() *election.Election {
 	e.Helper()
 	board, err := election.NewElection(e.Client("operator"), electionName)
 	must(e, err)
-	board, err = board.By("ann@host", "rollout")
+	board, err = board.By(lockcore.Operator{Who: "ann@host", Reason: "rollout"})
 	must(e, err)
 	return board
 }
@@ -205,8 +205,8 @@ func TestOperatorIsRefused(t *testing.T) {
 		a.stop()
 		_, err = board.Resign(e.Context(), 0)
 		mustIs(e, err, election.ErrNoLeader)
-		for _, by := range [][2]string{{"a\nb", ""}, {"", strings.Repeat("x", 201)}, {"\xff", ""}} {
-			_, err := board.By(by[0], by[1])
+		for _, by := range []lockcore.Operator{{Who: "a\nb"}, {Reason: strings.Repeat("x", 201)}, {Who: "\xff"}} {
+			_, err := board.By(by)
 			mustIs(e, err, election.ErrConfig)
 		}
 	})

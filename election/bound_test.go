@@ -85,7 +85,7 @@ func everyCall(e *testenv.Env, c *lockcore.Client, add testenv.AddCall) {
 		"LeaderElector.Remaining": func() { _ = transfers.Remaining() },
 		"LeaderElector.Identity":  func() { _ = transfers.Identity() },
 		"LeaderElector.Name":      func() { _ = transfers.Name() },
-		"Election.By":             func() { _, _ = board.By("ann@host", "") },
+		"Election.By":             func() { _, _ = board.By(lockcore.Operator{Who: "ann@host"}) },
 		"Election.Name":           func() { _ = board.Name() },
 	} {
 		add(name, 0, func(context.Context) { local() })

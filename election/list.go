@@ -30,8 +30,8 @@ func Names(ctx context.Context, client *lockcore.Client, cfg lockcore.ListConfig
 // no state and is safe for concurrent use. If the server does not answer, Record and Candidates
 // return an error after at most 7 s.
 type Election struct {
-	election   *record.Election
-	by, reason string // see By; by may be empty
+	election *record.Election
+	by       lockcore.Operator // see By
 }
 
 // NewElection returns a handle on the election of a name. It sends no request. The error is a
@@ -58,5 +58,13 @@ func (e *Election) Record(ctx context.Context) (LeaderRecord, error) {
 
 // Candidates returns the candidates, next leader first, as LeaderElector.Candidates does.
 func (e *Election) Candidates(ctx context.Context) ([]Candidate, error) {
-	return candidates(ctx, e.election)
+	waiters, err := e.election.Candidates(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]Candidate, len(waiters))
+	for i, w := range waiters {
+		all[i] = Candidate(w)
+	}
+	return all, nil
 }

@@ -3,8 +3,6 @@ package election
 import (
 	"context"
 	"time"
-
-	"github.com/noonlock/noonlock/election/internal/record"
 )
 
 // LeaderRecord is the record of an election. At the server it is a hash,
@@ -48,8 +46,7 @@ type LeaderRecord struct {
 // It is the zero value if no replica has led for a week. If the server does not answer,
 // Record returns an error after at most two thirds of LeaseDuration.
 func (le *LeaderElector) Record(ctx context.Context) (LeaderRecord, error) {
-	r, err := le.election.Leader(ctx)
-	return LeaderRecord(r), err
+	return (&Election{election: le.election}).Record(ctx)
 }
 
 // A Candidate is a replica that waits to lead.
@@ -66,17 +63,5 @@ type Candidate struct {
 // Candidates returns an error after two thirds of LeaseDuration, but not before 100 ms and after at
 // most 6 s.
 func (le *LeaderElector) Candidates(ctx context.Context) ([]Candidate, error) {
-	return candidates(ctx, le.election)
-}
-
-func candidates(ctx context.Context, e *record.Election) ([]Candidate, error) {
-	waiters, err := e.Candidates(ctx)
-	if err != nil {
-		return nil, err
-	}
-	all := make([]Candidate, len(waiters))
-	for i, w := range waiters {
-		all[i] = Candidate(w)
-	}
-	return all, nil
+	return (&Election{election: le.election}).Candidates(ctx)
 }

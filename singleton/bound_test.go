@@ -124,7 +124,7 @@ func everyCall(e *testenv.Env, c *lockcore.Client, add testenv.AddCall) {
 	add("Job.Verify", 3*ofJob, func(ctx context.Context) { _, _ = job.Verify(ctx, singleton.VerifyConfig{}) })
 	add("Job.Acts", ofJob, func(ctx context.Context) { _, _ = job.Acts(ctx, 10) })
 	add("Job.Cancel", ofJob, func(ctx context.Context) { _, _ = job.Cancel(ctx, singleton.RunID{}) })
-	add("Job.By", 0, func(context.Context) { _, _ = job.By("ann@host", "") })
+	add("Job.By", 0, func(context.Context) { _, _ = job.By(lockcore.Operator{Who: "ann@host"}) })
 	add("Job.Trigger", ofJob, func(ctx context.Context) { _, _ = job.Trigger(ctx) })
 	add("Job.Trigger with 1 s", time.Second, e.Within(func(ctx context.Context) { _, _ = job.Trigger(ctx) }))
 	add("Jobs", ofJob, func(ctx context.Context) { _, _ = singleton.Jobs(ctx, c, lockcore.ListConfig{}) })

@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 	"github.com/noonlock/noonlock/singleton"
 )
@@ -43,7 +44,7 @@ func TestCancel(t *testing.T) {
 					return ctx.Err()
 				}, singleton.JobConfig{Retry: time.Hour})
 				r.run()
-				job, err := f.job("draw").By("ann@host", "wrong data")
+				job, err := f.job("draw").By(lockcore.Operator{Who: "ann@host", Reason: "wrong data"})
 				if err != nil {
 					t.Fatal(err)
 				}

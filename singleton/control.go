@@ -90,12 +90,10 @@ func (j *Job) Cancel(ctx context.Context, id RunID) (canceled []RunID, err error
 	return j.ledger.Cancel(ctx, id)
 }
 
-// By returns a handle on the job for an operator, such as user@host, and the reason for what it does.
-// Acts returns both, and replicas log them when they notice the change. Each is at most 200 bytes of UTF-8 without
-// control characters. The default of who is the identity of the Client. The error is a
-// *ConfigError.
-func (j *Job) By(who, reason string) (*Job, error) {
-	l, err := j.ledger.By(lockcore.Operator{Who: who, Reason: reason})
+// By returns a handle on the job for an operator. Acts returns who has acted, and why, and replicas
+// log it when they notice the change. The error is a *ConfigError.
+func (j *Job) By(by lockcore.Operator) (*Job, error) {
+	l, err := j.ledger.By(by)
 	if err != nil {
 		return nil, translate(err, "", fmt.Sprintf("job %q", j.name))
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 	"github.com/noonlock/noonlock/singleton"
 )
@@ -31,7 +32,7 @@ func TestFault112_APauseIsLostWithTheData(t *testing.T) {
 					r.run()
 				}
 				f.recorded("draw", 3)
-				job, err := f.job("draw").By("ann@host", "no data")
+				job, err := f.job("draw").By(lockcore.Operator{Who: "ann@host", Reason: "no data"})
 				testenv.Must(t, err)
 				testenv.Must(t, job.Pause(t.Context()))
 				f.Pass(2 * time.Second)

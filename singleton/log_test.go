@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
 )
 
@@ -46,7 +47,7 @@ func TestEventsAreLogged(t *testing.T) {
 				t.Errorf("%d lines with %q, want 1\n%s", n, texts, &f.log)
 			}
 		}
-		job, err := f.job("draw").By("ann@host", "no data")
+		job, err := f.job("draw").By(lockcore.Operator{Who: "ann@host", Reason: "no data"})
 		if err != nil {
 			t.Fatal(err)
 		}

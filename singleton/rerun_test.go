@@ -36,7 +36,7 @@ func TestRerun(t *testing.T) {
 		}
 		failed := f.firstEnd("draw")
 		mended.Store(true)
-		job, err := f.job("draw").By("ann@host", "the database was away")
+		job, err := f.job("draw").By(lockcore.Operator{Who: "ann@host", Reason: "the database was away"})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -43,7 +43,7 @@ var (
 // verbs are the actions, with the lists that they change.
 var verbs = map[string]struct {
 	kind kind
-	do   func(ctx context.Context, p *Page, who string, a action) error
+	do   func(ctx context.Context, p *Page, by lockcore.Operator, a action) error
 }{
 	"pause":   {jobs, onJob(func(ctx context.Context, j *singleton.Job, _ action) error { return j.Pause(ctx) })},
 	"resume":  {jobs, onJob(func(ctx context.Context, j *singleton.Job, _ action) error { return j.Resume(ctx) })},
@@ -67,11 +67,11 @@ var verbs = map[string]struct {
 }
 
 // onJob returns the function of an action on a job.
-func onJob(do func(ctx context.Context, j *singleton.Job, a action) error) func(context.Context, *Page, string, action) error {
-	return func(ctx context.Context, p *Page, who string, a action) error {
+func onJob(do func(ctx context.Context, j *singleton.Job, a action) error) func(context.Context, *Page, lockcore.Operator, action) error {
+	return func(ctx context.Context, p *Page, by lockcore.Operator, a action) error {
 		j, err := singleton.NewJob(p.reader.client, a.Name)
 		if err == nil {
-			j, err = j.By(who, a.Reason)
+			j, err = j.By(by)
 		}
 		if err != nil {
 			return err
@@ -80,7 +80,7 @@ func onJob(do func(ctx context.Context, j *singleton.Job, a action) error) func(
 	}
 }
 
-func resign(ctx context.Context, p *Page, who string, a action) error {
+func resign(ctx context.Context, p *Page, by lockcore.Operator, a action) error {
 	token, err := seenToken(a)
 	if err == nil && token == 0 {
 		err = errLeader // with 0, Resign asks any leader
@@ -90,7 +90,7 @@ func resign(ctx context.Context, p *Page, who string, a action) error {
 	}
 	e, err := election.NewElection(p.reader.client, a.Name)
 	if err == nil {
-		e, err = e.By(who, a.Reason)
+		e, err = e.By(by)
 	}
 	if err != nil {
 		return err
@@ -100,7 +100,7 @@ func resign(ctx context.Context, p *Page, who string, a action) error {
 }
 
 // release releases a lock, unless the holder that the user has seen does not hold it any more.
-func release(ctx context.Context, p *Page, who string, a action) error {
+func release(ctx context.Context, p *Page, by lockcore.Operator, a action) error {
 	token, err := seenToken(a)
 	if err != nil {
 		return err
@@ -113,7 +113,7 @@ func release(ctx context.Context, p *Page, who string, a action) error {
 	if foreign := seen.Kind == lockcore.LockForeign && token == 0; !foreign && !slices.ContainsFunc(seen.Holders, holds) {
 		return lockcore.ErrChanged
 	}
-	_, err = p.reader.client.ForceRelease(ctx, seen, lockcore.Operator{Who: who, Reason: a.Reason})
+	_, err = p.reader.client.ForceRelease(ctx, seen, by)
 	return err
 }
 
@@ -159,13 +159,13 @@ func (p *Page) act(w http.ResponseWriter, r *http.Request) {
 		refuse(http.StatusBadRequest, "the action is unknown")
 		return
 	}
-	who := ""
+	by := lockcore.Operator{Reason: a.Reason}
 	if p.cfg.Operator != nil {
-		who = p.cfg.Operator(r)
+		by.Who = p.cfg.Operator(r)
 	}
 	ctx, cancel := context.WithTimeout(input.Context(r.Context()), actTimeout)
 	defer cancel()
-	err := verb.do(ctx, p, who, a)
+	err := verb.do(ctx, p, by, a)
 	p.reader.touch(key{verb.kind, a.Name})
 	if err != nil {
 		http.Error(w, err.Error(), codeOf(err))

@@ -94,7 +94,7 @@ func TestShowsWhatRedisHolds(t *testing.T) {
 		_, err = rw.TryRLock(e.Context())
 		testenv.Must(e, err)
 		testenv.Must(e, e.Raw.Set(e.Context(), "noonlock:{foreign}:lock", "sesame", 0).Err())
-		by, err := j.By(hostile, hostile)
+		by, err := j.By(lockcore.Operator{Who: hostile, Reason: hostile})
 		testenv.Must(e, err)
 		_, err = by.Trigger(e.Context())
 		testenv.Must(e, err)

@@ -10,6 +10,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
 	"github.com/noonlock/noonlock/statusz"
 )
@@ -24,7 +25,7 @@ func TestPageOfAJob(t *testing.T) {
 	long := errors.New(strings.Repeat("long ", 80) + "the end")
 	work.results <- errWorse
 	work.trigger(e, draw, long)
-	by, err := draw.By("ann", "the disk is full")
+	by, err := draw.By(lockcore.Operator{Who: "ann", Reason: "the disk is full"})
 	testenv.Must(e, err)
 	testenv.Must(e, by.Pause(e.Context()))
 	st, err := draw.Status(e.Context())

@@ -21,7 +21,7 @@ func TestFault69_EveryCallReturnsInTime(t *testing.T) {
 		add("Campaign", time.Second, e.Within(func(ctx context.Context) { _, _ = el.Campaign(ctx) }))
 		add("Leader", two3, func(ctx context.Context) { _, _ = el.Leader(ctx) })
 		add("Candidates", two3, func(ctx context.Context) { _, _ = el.Candidates(ctx) })
-		add("Ask", two3, func(ctx context.Context) { _ = el.Ask(ctx, led.Token(), record.Request{}) })
+		add("Ask", two3, func(ctx context.Context) { _ = el.Ask(ctx, led.Token(), lockcore.Operator{}, "") })
 		add("Leadership.Promote", two3, func(ctx context.Context) { _, _ = led.Promote(ctx, "x") })
 		add("Leadership.Resign", lease, func(ctx context.Context) { _ = led.Resign(ctx) })
 	})

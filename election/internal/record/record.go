@@ -12,24 +12,8 @@ import (
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
-// A Record is the record of an election. On the server it is a hash,
-// <prefix>:{election/<name>}:leader, which HGETALL returns:
-//
-//	v         1, the schema version
-//	holder    identity of the leader; empty: it resigned and has no successor
-//	token     fencing token of its lease
-//	term      number of the leadership
-//	acquired  when it began, ms since 1970 on the server's clock
-//	renewed   its last renewal, in the same unit
-//	lease     ms, the duration of the lease, counted from renewed
-//	metadata  Config.Metadata of the leader, a JSON object of strings
-//	released  when it resigned, ms; absent while it leads
-//	asked     the token, if an operator has asked this leader to resign
-//	request   who asks it and why, a Request in JSON
-//
-// Scripts write the record only while the writer holds the lock, or while the lock is still
-// free after it. An operator writes only the last two fields. The record is for information:
-// the lock alone decides who leads.
+// A Record is an election.LeaderRecord, which documents the fields and the hash that stores them.
+// Both types have the same fields, so that one is converted to the other.
 type Record struct {
 	Holder   string
 	Token    uint64
@@ -38,12 +22,9 @@ type Record struct {
 	Renewed  time.Time
 	Lease    time.Duration
 	Metadata map[string]string
-	Released time.Time // zero: it has not resigned
-	Asked    *Request  // nil: no operator has asked the leader to resign
-
-	// Left is the remaining time of the lease when the record was read. If it is not
-	// positive, the holder no longer leads. Watch does not set it.
-	Left time.Duration
+	Released time.Time
+	Asked    *Request
+	Left     time.Duration // Watch does not set it
 }
 
 // ErrNewerSchema means that a newer release wrote the record with a schema that this

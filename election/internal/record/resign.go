@@ -1,6 +1,7 @@
 package record
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -32,15 +33,15 @@ var errAskQuorum = &lockcore.ConfigError{
 	Rule: "of New: on several servers, only LeaderElector.Resign in the process of the leader can do it",
 }
 
-// Ask asks the leader to resign if its lease has the token. The leader gets the request with the
+// Ask asks the leader to resign if its lease has the token; to is the candidate that is to lead next,
+// see Request. The default of by.Who is the identity of the Client. The leader gets the request with the
 // record, after a message or after its next renewal. The errors are ErrNoLeader, ErrTermOver and
 // ErrNewerSchema; joined with lockcore.ErrUnknown, the leader may have been asked.
-func (e *Election) Ask(ctx context.Context, token uint64, r Request) error {
+func (e *Election) Ask(ctx context.Context, token uint64, by lockcore.Operator, to string) error {
 	if !e.store.ordered() {
 		return errAskQuorum
 	}
-	r.ID = e.lock.Client().NewID()
-	text, err := json.Marshal(r)
+	text, err := json.Marshal(Request{ID: e.lock.Client().NewID(), By: cmp.Or(by.Who, e.Identity()), Reason: by.Reason, To: to})
 	if err != nil {
 		return err
 	}

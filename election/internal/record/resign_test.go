@@ -6,6 +6,7 @@ import (
 
 	"github.com/noonlock/noonlock/election/internal/record"
 	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/lockcore"
 )
 
 // A request concerns one term: not the one before, and not a leadership whose lock another
@@ -18,7 +19,7 @@ func TestAskOfOneTerm(t *testing.T) {
 			e.Helper()
 			before, err := a.Leader(e.Context())
 			testenv.Must(e, err)
-			err = a.Ask(e.Context(), token, record.Request{By: "ann@host", Reason: what, To: "b"})
+			err = a.Ask(e.Context(), token, lockcore.Operator{Who: "ann@host", Reason: what}, "b")
 			if want != nil {
 				testenv.MustIs(e, err, want)
 			} else {
@@ -48,6 +49,6 @@ func TestAskOfOneTerm(t *testing.T) {
 		}
 		asks("the term before", l.Token(), record.ErrTermOver)
 		testenv.Must(e, e.Raw.HSet(e.Context(), key("leader"), "v", 2).Err())
-		testenv.MustIs(e, a.Ask(e.Context(), second.Token(), record.Request{}), record.ErrNewerSchema)
+		testenv.MustIs(e, a.Ask(e.Context(), second.Token(), lockcore.Operator{}, ""), record.ErrNewerSchema)
 	})
 }

@@ -80,16 +80,16 @@ func (e *CanceledError) Is(target error) bool { return target == ErrCanceled }
 // mostRuns is the greatest Config.KeepRuns. The handle of an operator does not know that of the job.
 const mostRuns = 10_100
 
-// By returns the Ledger with who controls the job. Each is at most 200 bytes. By default, it is the
-// identity of the Client. The error is a *lockcore.ConfigError.
+// By returns the Ledger for an operator. The error is a *lockcore.ConfigError.
 func (l *Ledger) By(by lockcore.Operator) (*Ledger, error) {
-	for _, text := range []struct{ field, value string }{{"who", by.Who}, {"reason", by.Reason}} {
+	for _, text := range []struct{ field, value string }{{"Operator.Who", by.Who}, {"Operator.Reason", by.Reason}} {
 		if rule := input.Remark(text.value); rule != "" {
 			return nil, refuse(text.field, rule, "%s", input.Quote(text.value))
 		}
 	}
 	other := *l
-	other.by = lockcore.Operator{Who: cmp.Or(by.Who, l.by.Who), Reason: by.Reason}
+	other.by = by
+	other.by.Who = cmp.Or(by.Who, l.by.Who)
 	return &other, nil
 }
 

@@ -135,7 +135,7 @@ func (a *app) jobCommand(verb, short, long string, act func(ctx context.Context,
 		RunE: a.asks(func(ctx context.Context, args []string) error {
 			j, err := singleton.NewJob(a.client, args[0])
 			if err == nil {
-				j, err = j.By("", a.reason) // who: the identity of the Client
+				j, err = j.By(lockcore.Operator{Reason: a.reason}) // who: the identity of the Client
 			}
 			if err != nil {
 				return err

@@ -377,7 +377,7 @@ func TestRerun(t *testing.T) {
 	e.fails(66, []string{"in the history"}, "rerun", "draw", "--tick", strings.TrimPrefix(tick, "trigger/"))
 	e.fails(64, []string{`--tick is "yesterday"`}, "rerun", "draw", "--tick", "yesterday")
 	e.fails(64, []string{"--tick"}, "rerun", "draw")
-	e.fails(64, []string{"reason"}, "rerun", "draw", "--tick", tick, "--reason", strings.Repeat("x", 201))
+	e.fails(64, []string{"Operator.Reason"}, "rerun", "draw", "--tick", tick, "--reason", strings.Repeat("x", 201))
 	e.fails(66, []string{"there is no job"}, "rerun", "x", "--tick", tick)
 }
 

@@ -37,7 +37,7 @@ repeated. An election on several independent servers is refused.`,
 func (a *app) resign(ctx context.Context, name, to string) error {
 	board, err := election.NewElection(a.client, name)
 	if err == nil {
-		board, err = board.By("", a.reason) // who: the identity of the Client
+		board, err = board.By(lockcore.Operator{Reason: a.reason}) // who: the identity of the Client
 	}
 	if err != nil {
 		return err
