@@ -21,9 +21,6 @@ type Job struct {
 // NewJob returns a handle on the job of that name. It sends no request. The methods return
 // ErrNoLedger if no replica has ever run the job. The error is a *ConfigError.
 func NewJob(client *lockcore.Client, name string) (*Job, error) {
-	if client == nil {
-		return nil, &ConfigError{Field: "client", Value: "nil", Rule: "a *lockcore.Client"}
-	}
 	l, err := ledger.New(client, name, ledger.Config{})
 	if err != nil {
 		return nil, translate(err, "", fmt.Sprintf("job %q", name))

@@ -123,9 +123,6 @@ type Once struct {
 // NewOnce returns a Once. Its name follows the rules of a lock's name and has at most 195
 // bytes. NewOnce sends no request. The error is a *ConfigError.
 func NewOnce(client *lockcore.Client, name string, cfg OnceConfig) (*Once, error) {
-	if client == nil {
-		return nil, &ConfigError{Field: "client", Value: "nil", Rule: "a *lockcore.Client"}
-	}
 	if err := checkName(name, onceNames); err != nil {
 		return nil, err
 	}

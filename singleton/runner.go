@@ -107,9 +107,6 @@ type Runner struct {
 // NewRunner returns a Runner without jobs. The error is a *ConfigError, or wraps an error of
 // Config.Registerer.
 func NewRunner(client *lockcore.Client, cfg Config) (*Runner, error) {
-	if client == nil {
-		return nil, &ConfigError{Field: "client", Value: "nil", Rule: "a *lockcore.Client"}
-	}
 	if err := ledger.CheckClient(client); err != nil {
 		return nil, translate(err, "", "Config")
 	}

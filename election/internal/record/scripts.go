@@ -2,7 +2,6 @@ package record
 
 import (
 	"embed"
-	"fmt"
 	"io/fs"
 	"sync"
 
@@ -28,8 +27,5 @@ func load(files fs.FS) (*scripts, error) {
 		vacate: l.Script("leader_vacate"), look: l.Script("leader_look"), resign: l.Script("leader_resign"),
 		keep: l.Script("leader_keep"), view: l.Script("leader_view"), waiting: l.Script("leader_waiting"),
 	}
-	if err := l.Err(); err != nil {
-		return nil, fmt.Errorf("election: %w", err)
-	}
-	return s, nil
+	return s, l.Err()
 }

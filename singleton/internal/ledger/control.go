@@ -10,34 +10,16 @@ import (
 	"github.com/noonlock/noonlock/lockcore"
 )
 
+// The errors of package singleton with the same names.
 var (
-	// ErrNewerSchema means that a newer release wrote the ledger with a schema that this
-	// release does not support.
 	ErrNewerSchema = errors.New("singleton: stored data has a newer schema than this version supports")
-
-	// ErrNoLedger means that the job has no ledger: no replica has ever opened it, or it
-	// has expired.
-	ErrNoLedger = errors.New("singleton: job has no ledger")
-
-	// ErrTriggers is returned by Trigger while a hundred triggered runs are open.
-	ErrTriggers = errors.New("singleton: too many open triggers")
-)
-
-var (
-	// ErrNotEnded is returned by Rerun if the tick is open.
-	ErrNotEnded = errors.New("singleton: the tick has not ended")
-
-	// ErrSucceeded is returned by Rerun if the tick has succeeded.
-	ErrSucceeded = errors.New("singleton: the tick has succeeded")
-
-	// ErrNoRun is returned by Rerun if the history does not have the tick.
-	ErrNoRun = errors.New("singleton: the history does not have the tick")
-
-	// ErrNotOpen is returned by Cancel if no such run is open.
-	ErrNotOpen = errors.New("singleton: no such run is open")
-
-	// ErrCanceled matches every *CanceledError.
-	ErrCanceled = errors.New("singleton: canceled by an operator")
+	ErrNoLedger    = errors.New("singleton: job has no ledger")
+	ErrTriggers    = errors.New("singleton: too many open triggers")
+	ErrNotEnded    = errors.New("singleton: the tick has not ended")
+	ErrSucceeded   = errors.New("singleton: the tick has succeeded")
+	ErrNoRun       = errors.New("singleton: the history does not have the tick")
+	ErrNotOpen     = errors.New("singleton: no such run is open")
+	ErrCanceled    = errors.New("singleton: canceled by an operator")
 )
 
 // maxTriggers limits the open triggers of a job, and maxReruns its open runs for a Rerun.
@@ -46,17 +28,13 @@ const (
 	maxReruns   = 100
 )
 
-// The values of Act.What for a run that an operator has requested.
+// The values of Act.What. The first two are requests of a run.
 const (
 	RequestTrigger = "trigger"
 	RequestRerun   = "rerun"
-)
-
-// Further values of Act.What.
-const (
-	ActionCancel = "cancel"
-	ActionPause  = "pause"
-	ActionResume = "resume"
+	ActionCancel   = "cancel"
+	ActionPause    = "pause"
+	ActionResume   = "resume"
 )
 
 // A CanceledError is the cause of the end of a run that an operator has canceled. It matches

@@ -82,6 +82,9 @@ const (
 // New returns the ledger of a job, named by the rules of a lock's name. It sends nothing.
 // The error is a *lockcore.ConfigError.
 func New(c *lockcore.Client, job string, cfg Config) (*Ledger, error) {
+	if c == nil {
+		return nil, refuse("client", "a *lockcore.Client", "%s", "nil")
+	}
 	if rule := input.Fault(job, 200, true); rule != "" {
 		return nil, &lockcore.ConfigError{Field: "name", Value: input.Quote(job), Rule: rule}
 	}

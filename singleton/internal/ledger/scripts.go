@@ -2,7 +2,6 @@ package ledger
 
 import (
 	"embed"
-	"fmt"
 	"io/fs"
 	"sync"
 
@@ -30,8 +29,5 @@ func load(files fs.FS) (*scripts, error) {
 		abandon: l.Script("job_abandon"), retry: l.Script("job_retry"), raise: l.Script("job_raise"),
 		skipped: l.Script("job_skip"),
 	}
-	if err := l.Err(); err != nil {
-		return nil, fmt.Errorf("singleton: %w", err)
-	}
-	return s, nil
+	return s, l.Err()
 }

@@ -28,7 +28,7 @@ type (
 	// An Act is what an operator has done to a job, or has requested of a run.
 	Act struct {
 		At   string `json:"at"`
-		What string `json:"what"` // RequestTrigger, RequestRerun, ActionCancel, ActionPause or ActionResume
+		What string `json:"what"` // such as RequestTrigger
 		Tick string `json:"tick,omitempty"`
 		Who  string `json:"who"`
 		Why  string `json:"why"`

@@ -2,7 +2,6 @@ package cas
 
 import (
 	"embed"
-	"fmt"
 	"io/fs"
 	"sync"
 
@@ -18,8 +17,5 @@ var ownScript = sync.OnceValues(func() (*wire.Script, error) { return load(luaFi
 func load(files fs.FS) (*wire.Script, error) {
 	l := wire.NewLoader(files)
 	put := l.Script("record_put")
-	if err := l.Err(); err != nil {
-		return nil, fmt.Errorf("clientgo: %w", err)
-	}
-	return put, nil
+	return put, l.Err()
 }
