@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
@@ -77,9 +78,7 @@ func (f *fleet) ledger(job string) *ledger.Ledger {
 	}
 	if f.readers[job] == nil {
 		l, err := ledger.New(f.reader, job, ledger.Config{})
-		if err != nil {
-			f.Fatal(err)
-		}
+		testenv.Must(f, err)
 		f.readers[job] = l
 	}
 	return f.readers[job]
@@ -89,9 +88,7 @@ func (f *fleet) ledger(job string) *ledger.Ledger {
 func (f *fleet) runs(job string) []singleton.Entry {
 	f.Helper()
 	runs, err := f.job(job).Runs(f.Context(), 10_000)
-	if err != nil {
-		f.Fatal(err)
-	}
+	testenv.Must(f, err)
 	slices.Reverse(runs)
 	return runs
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 	"github.com/noonlock/noonlock/singleton"
@@ -45,9 +46,7 @@ func TestCancel(t *testing.T) {
 				}, singleton.JobConfig{Retry: time.Hour})
 				r.run()
 				job, err := f.job("draw").By(lockcore.Operator{Who: "ann@host", Reason: "wrong data"})
-				if err != nil {
-					t.Fatal(err)
-				}
+				testenv.Must(t, err)
 				f.Until("the job has a ledger", func() bool { _, err := job.Status(t.Context()); return err == nil })
 				if _, err := job.Cancel(t.Context(), singleton.RunID{}); !errors.Is(err, singleton.ErrNotOpen) {
 					t.Errorf("nothing runs: %v", err)

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 	"github.com/noonlock/noonlock/singleton"
 )
@@ -18,18 +19,14 @@ func (f *fleet) job(name string) *singleton.Job {
 	f.Helper()
 	f.ledger(name)
 	j, err := singleton.NewJob(f.reader, name)
-	if err != nil {
-		f.Fatal(err)
-	}
+	testenv.Must(f, err)
 	return j
 }
 
 func (f *fleet) status(name string) singleton.Status {
 	f.Helper()
 	st, err := f.job(name).Status(f.Context())
-	if err != nil {
-		f.Fatal(err)
-	}
+	testenv.Must(f, err)
 	return st
 }
 
@@ -79,9 +76,7 @@ func TestPauseAndResume(t *testing.T) {
 		f.three("@every 500ms", nil, singleton.JobConfig{})
 		f.recorded("draw", 2)
 		job := f.job("draw")
-		if err := errors.Join(job.Pause(t.Context()), job.Pause(t.Context())); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, errors.Join(job.Pause(t.Context()), job.Pause(t.Context())))
 		since := f.status("draw")
 		if !since.Paused || since.PausedSince.IsZero() {
 			t.Errorf("status is %+v", since)
@@ -94,17 +89,13 @@ func TestPauseAndResume(t *testing.T) {
 		f.Until("no run is under way", func() bool { return len(f.status("draw").Open) == 0 })
 		n := len(f.book.all())
 		tick, err := job.Trigger(t.Context()) // something that is run while time passes
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, err)
 		f.Until("the trigger is run", func() bool { return len(f.ticks("draw")[tick.Tick.UnixMilli()]) == 1 })
 		f.Until("three ticks have come due", func() bool { return f.status("draw").Now.Sub(since.Now) > 1600*time.Millisecond })
 		if now := len(f.book.all()); now != n+1 {
 			t.Errorf("%d runs while the job is paused", now-n-1)
 		}
-		if err := errors.Join(job.Resume(t.Context()), job.Resume(t.Context())); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, errors.Join(job.Resume(t.Context()), job.Resume(t.Context())))
 		resumed := f.status("draw").Now
 		f.begun("draw", n+2)
 		if took := f.status("draw").Now.Sub(resumed); f.Bubble != nil && took > 100*time.Millisecond {
@@ -154,9 +145,7 @@ func TestTrigger(t *testing.T) {
 		var ticks []int64
 		for range 3 {
 			tick, err := f.job("draw").Trigger(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Must(t, err)
 			if !tick.Triggered || tick.Key() >= 0 {
 				t.Errorf("the trigger is called %v, as a tick may be", tick)
 			}
@@ -164,11 +153,7 @@ func TestTrigger(t *testing.T) {
 		}
 		triggered := f.status("draw").Now
 		f.recorded("draw", 3)
-		entries, err := f.job("draw").Runs(t.Context(), 10)
-		if err != nil {
-			t.Fatal(err)
-		}
-		slices.Reverse(entries)
+		entries := f.runs("draw")
 		for i, e := range entries {
 			if e.Key() != ticks[i] || e.Outcome != singleton.OutcomeSucceeded || e.Tick.Before(before.Now.Truncate(time.Millisecond)) || e.Tick.After(triggered.Add(3*time.Millisecond)) { // each has its own millisecond
 				t.Errorf("entry %d is %+v", i, e)

@@ -254,9 +254,7 @@ func request(name string) lockcoretest.Match {
 func every(t testing.TB, d time.Duration) schedule.Schedule {
 	t.Helper()
 	s, err := schedule.Every(d)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	return s
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
 )
@@ -48,18 +49,12 @@ func TestEventsAreLogged(t *testing.T) {
 			}
 		}
 		job, err := f.job("draw").By(lockcore.Operator{Who: "ann@host", Reason: "no data"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, err)
 		f.Until("the job is known", func() bool { return a.runner.Ready() == nil })
-		if err := job.Pause(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, job.Pause(t.Context()))
 		logged(`a: "level"=0 "msg"="job paused"`, `"job"="draw"`, `"since"="2000-01-01 `, `"by"="ann@host" "reason"="no data"`)
 		counted("pause")
-		if err := job.Resume(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, job.Resume(t.Context()))
 		logged(`a: "level"=0 "msg"="job resumed"`, `"job"="draw"`, `"by"="ann@host" "reason"="no data"`)
 		counted("resume")
 		if _, err := job.Trigger(t.Context()); err != nil {

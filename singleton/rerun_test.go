@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
 )
@@ -37,13 +38,9 @@ func TestRerun(t *testing.T) {
 		failed := f.firstEnd("draw")
 		mended.Store(true)
 		job, err := f.job("draw").By(lockcore.Operator{Who: "ann@host", Reason: "the database was away"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, err)
 		f.Until("a later tick has succeeded", func() bool { return !f.status("draw").LastSuccess.IsZero() })
-		if err := job.Pause(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, job.Pause(t.Context()))
 		f.Until("no tick is open", func() bool { return len(f.status("draw").Open) == 0 })
 		// The ledger has a run before its replica has the answer, and measures it.
 		f.Until("the replicas have measured all runs", func() bool {
@@ -52,9 +49,7 @@ func TestRerun(t *testing.T) {
 		})
 		delays, _ := metric(t, reg, "noonlock_job_start_delay_seconds")
 		newest, _ := metric(t, reg, "noonlock_job_last_success_timestamp_seconds")
-		if err := job.Rerun(t.Context(), failed.RunID); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, job.Rerun(t.Context(), failed.RunID))
 		newestRun := func() singleton.Entry {
 			runs := f.runs("draw")
 			return runs[len(runs)-1]
@@ -103,13 +98,9 @@ func TestRerunOfASkippedTick(t *testing.T) {
 		f.three("@every 1m", nil, singleton.JobConfig{CatchUp: singleton.CatchUpNone})
 		f.Pass(90 * time.Second)
 		job := f.job("draw")
-		if err := job.Pause(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, job.Pause(t.Context()))
 		f.Pass(5*time.Minute + 30*time.Second)
-		if err := job.Resume(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, job.Resume(t.Context()))
 		var skipped singleton.Entry
 		f.Until("the ticks of the pause are recorded", func() bool {
 			for _, r := range f.runs("draw") {
@@ -124,9 +115,7 @@ func TestRerunOfASkippedTick(t *testing.T) {
 		if err := job.Rerun(t.Context(), singleton.RunID{Tick: tick.Add(time.Second)}); !errors.Is(err, singleton.ErrNoRun) {
 			t.Errorf("an instant that is no tick: %v", err)
 		}
-		if err := job.Rerun(t.Context(), singleton.RunID{Tick: tick}); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, job.Rerun(t.Context(), singleton.RunID{Tick: tick}))
 		f.Until("the skipped tick has run", func() bool { return len(f.ticks("draw")[tick.UnixMilli()]) == 1 })
 	})
 }
@@ -137,9 +126,7 @@ func TestRerunWithoutAnAnswer(t *testing.T) {
 		opt, net := f.Link()
 		c := f.ClientWith(opt, lockcore.Config{})
 		job, err := singleton.NewJob(c, "draw")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, err)
 		net.Partition()
 		if err := job.Rerun(t.Context(), singleton.RunOf(60_000)); err == nil || errors.Is(err, singleton.ErrNoRun) {
 			t.Errorf("without a server: %v", err)
