@@ -4,7 +4,7 @@
 //
 // The packages above use the interface Wire. One file implements it for each topology:
 // server.go for one server, and cluster.go for a Redis Cluster. It finds the server of a name.
-// The rest of the package works with one server:
+// The rest of the package works with one server. go-redis makes its connections, and codec.go uses them:
 //
 //	Send ─► dispatcher ─► 4 connections. While one is free, a request is sent at once on
 //	                      its caller's goroutine. Queued requests are sent as a batch
@@ -14,7 +14,7 @@
 // # Guarantees
 //
 //   - A call returns when it is answered, when its timeout has passed, or when its context
-//     ends. The network, the server and the user's functions (Dialer, OnConnect, credentials
+//     ends (up to half a millisecond later if its request was just sent). The network, the server and the user's functions (Dialer, OnConnect, credentials
 //     providers) cannot delay this.
 //   - A request is applied at most once. Only its caller sends it again, with a Retry. It
 //     calls a function for each try, which can read the clock before it sends. A cluster also
@@ -47,6 +47,9 @@
 //	                              since then are replaced before their next use
 //	a dial or TLS handshake hangs another one begins, up to 3; the request waits no
 //	                              longer than its time
+//	the server has closed an idle it is noticed before the request is sent, unless another request
+//	connection                    was answered less than a millisecond ago
+//	credentials change            the connections are replaced before their next use
 //	a user's function hangs or    it is abandoned, and an error names it; at most 3 calls of
 //	panics                        it run at a time
 //	the server does not know a    the request is sent again, with the source of its script
