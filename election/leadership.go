@@ -112,7 +112,7 @@ func (le *LeaderElector) drain(now *leadership) {
 	if le.cfg.DrainTimeout == 0 {
 		return
 	}
-	time.AfterFunc(le.cfg.DrainTimeout, func() {
+	time.AfterFunc(le.cfg.DrainTimeout, func() { // after the end of the lease, Abort does nothing
 		if now.lease.Abort(ErrDrainOverrun) {
 			le.metrics.overran()
 			le.log.Error(ErrDrainOverrun, "work did not stop within DrainTimeout; the lease is no longer renewed", "term", now.lease.Term)

@@ -56,7 +56,7 @@ func (e *ending) follow() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.unhook != nil {
-		go e.unhook()
+		go e.unhook() // it ends at once, unless a parent of the user's type blocks
 	}
 }
 

@@ -116,7 +116,7 @@ func (q *Queue) put(l line) {
 	q.writing = true
 	q.mu.Unlock()
 	if start {
-		go q.write()
+		go q.write() // Flush waits for it, as long as the Logger may take
 	}
 }
 

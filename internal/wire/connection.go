@@ -231,7 +231,7 @@ func (c *connection) prepare(limit int) (setup chan error) {
 	if c.rdb == nil && !c.closed && c.setting < limit {
 		setup = make(chan error, 1)
 		c.setting++
-		go c.setUp(c.made, setup)
+		go c.setUp(c.made, setup) // close makes its dial and its requests fail, and does not wait
 	}
 	c.mu.Unlock()
 	finish()

@@ -112,7 +112,7 @@ type guard struct {
 	running chan struct{}
 }
 
-// apart calls f, and abandons the call after g.within or when ctx ends. late then receives
+// apart calls f on a goroutine that nobody waits for, and abandons the call after g.within or when ctx ends. late then receives
 // the result of f.
 func apart[T any](ctx context.Context, g *guard, name string, f func(context.Context) (T, error), late func(T)) (T, error) {
 	type result struct {
@@ -177,7 +177,7 @@ func (p *guardedProvider) Subscribe(listener auth.CredentialsListener) (auth.Cre
 	}
 	// It is called when a connection is closed, which must not hang, either.
 	return s.credentials, func() error {
-		go func() { _ = s.end() }()
+		go func() { _ = s.end() }() // nobody waits: it is the user's
 		return nil
 	}, nil
 }
@@ -225,12 +225,12 @@ func (c *connection) setUp(made int, result chan<- error) {
 	unwanted := rdb
 	if err == nil && c.rdb == nil && c.made == made && !c.closed {
 		if c.proved > 0 && c.replaced != nil {
-			go c.replaced()
+			go c.replaced() // it only wakes others
 		}
 		c.rdb, c.link, unwanted = rdb, l, nil
 		c.dialed, c.proved = began, c.trust.now()
 		if c.prepared != nil {
-			go c.prepared()
+			go c.prepared() // close waits for the calls that it sends
 		}
 	}
 	result <- err

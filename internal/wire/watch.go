@@ -94,7 +94,7 @@ func (w *watch) notify() {
 		w.again = true
 	default:
 		w.calling = true
-		go w.call()
+		go w.call() // stop does not wait: nudge does not block
 	}
 }
 

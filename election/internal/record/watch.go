@@ -154,6 +154,7 @@ func (obs *observers) schedule(o *observer) {
 		return
 	}
 	o.hearing = true
+	// Nobody stops it: a read ends at once if nobody watches any more.
 	time.AfterFunc(leaderMoment+rand.N(3*leaderMoment), func() { //nolint:gosec // jitter
 		obs.mu.Lock()
 		o.hearing = false
