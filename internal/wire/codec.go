@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math/big"
+	"slices"
 	"strconv"
 )
 
@@ -134,15 +135,15 @@ func orProtocol(err error, line []byte) error {
 // readLine reads a line without its end. It is valid until the next read.
 func readLine(r *bufio.Reader) ([]byte, error) {
 	line, err := r.ReadSlice('\n')
-	for long := []byte(nil); errors.Is(err, bufio.ErrBufferFull); {
+	var long []byte // the parts of a line that does not fit into the buffer
+	for errors.Is(err, bufio.ErrBufferFull) {
 		if long = append(long, line...); len(long) > keptBuffer {
 			return nil, &protocolError{fmt.Sprintf("a line of more than %d bytes", keptBuffer)}
 		}
-		rest, more := r.ReadSlice('\n')
-		line, err = append(long, rest...), more
-		if errors.Is(err, bufio.ErrBufferFull) {
-			line = rest
-		}
+		line, err = r.ReadSlice('\n')
+	}
+	if long != nil {
+		line = slices.Concat(long, line)
 	}
 	switch {
 	case err != nil:

@@ -34,7 +34,6 @@ type connection struct {
 	rest   time.Duration // until then, none is made unless it is needed
 	left   time.Duration // when mayLeave last returned true
 	single [1]Request    // of the present exchange
-	former *deadline     // of the last use
 
 	mu      sync.Mutex
 	rdb     *redis.Client // has set up link; nil: the connection is not set up

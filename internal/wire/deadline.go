@@ -10,7 +10,7 @@ import (
 // the time of a part of the use is over, and then aborts the exchange. The parts are the wait for
 // the connection, and each round trip: a request that had to wait for a dial still has the whole
 // time for its answer. The contexts of package context allocate ten times for that. This one uses
-// the timer of its connection, makes a channel only when Done is called, and is used again.
+// the timer of its connection, and makes a channel only when Done is called.
 type deadline struct {
 	context.Context               // the parent
 	at              time.Time     // the end of the present part; zero: only the parent ends it
@@ -33,11 +33,7 @@ const followAfter = 500 * time.Microsecond
 // limit returns the context of a use of c. A part may take within; 0: only ctx ends it. Call
 // stop when the use is over.
 func (c *connection) limit(ctx context.Context, within time.Duration) *deadline {
-	d := c.former
-	if c.former = nil; d == nil {
-		d = &deadline{conn: c}
-	}
-	d.Context, d.within = ctx, within
+	d := &deadline{Context: ctx, conn: c, within: within}
 	if within > 0 {
 		c.alarm.set(d, time.Now().Add(within))
 	} else {
@@ -61,20 +57,14 @@ func (d *deadline) nextPart() {
 	}
 }
 
-// stop ends the use of the connection. The next one takes the memory, unless somebody may be about to
-// end d.
+// stop ends the use of the connection.
 func (d *deadline) stop() {
-	c := d.conn
-	alone := d.within == 0 || c.alarm.clear()
-	if d.unhook != nil && !d.unhook() {
-		alone = false
+	if d.within > 0 {
+		d.conn.alarm.clear()
 	}
-	if !alone {
-		return
+	if d.unhook != nil {
+		d.unhook()
 	}
-	d.Context, d.at, d.waited, d.unhook = nil, time.Time{}, false, nil
-	d.done, d.err, d.cause, d.exchanging = nil, nil, nil, false
-	c.former = d
 }
 
 func (d *deadline) parentEnded() { d.end(d.Context.Err(), context.Cause(d.Context)) }
@@ -167,12 +157,11 @@ func (a *alarm) set(d *deadline, at time.Time) {
 	}
 }
 
-// clear reports whether the timer was stopped before it rang.
-func (a *alarm) clear() bool {
+func (a *alarm) clear() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.of = nil
-	return a.timer.Stop()
+	a.timer.Stop()
 }
 
 // ring is called by the timer, perhaps only after the next use of the connection has begun.

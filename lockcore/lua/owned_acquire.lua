@@ -45,8 +45,8 @@ local mode, owner = parts_of(me)
 
 local keys = redis.call('EXISTS', lock, queue, tomb)
 if ask ~= 'look' and keys == 0 then
-  local token, time = next_token(fence, keep)
-  create(lock, owner, token, mode, time[1] * 1000 + math.floor(time[2] / 1000) + ttl, me)
+  local token, clock = next_token(fence, keep)
+  create(lock, owner, token, mode, math.floor(clock / 1000) + tonumber(ttl), me)
   return {1, token}
 end
 

@@ -1,6 +1,6 @@
 -- next_token(fence, keep): the next fencing token of the name, as a decimal string,
--- and the reply of TIME that it was made from.
--- A token is this server's clock in microseconds, or one more than the last token if the clock is not ahead of
+-- and this server's clock in microseconds.
+-- A token is that clock, or one more than the last token if the clock is not ahead of
 -- it: so it is greater than all that came before while the counter is kept, and, if
 -- that is new, lost, or set back with the server's data, as by a failover to a replica
 -- that lagged, while the clock is not set back as well.
@@ -10,17 +10,13 @@
 -- before, the next token would be taken from the clock, and be smaller.
 local function next_token(fence, keep)
   local time = redis.call('TIME')
-  local token = time[1] .. string.sub('00000' .. time[2], -6)
+  local clock = tonumber(time[1]) * 1000000 + tonumber(time[2])
+  local token = string.format('%.0f', clock)
   keep = keep or 604800000
-  local last = redis.call('SET', fence, token, 'PX', keep, 'GET')
-  -- Texts are compared first, because numbers take longer: all tokens have 16 digits until 2286.
-  if last and (#last ~= #token or last >= token) then
-    local clock = tonumber(token)
-    last = tonumber(last)
-    if last and last >= clock then
-      token = string.format('%.0f', last + 1)
-      redis.call('SET', fence, token, 'PX', string.format('%.0f', keep + (last - clock) / 1000))
-    end
+  local last = tonumber(redis.call('SET', fence, token, 'PX', keep, 'GET'))
+  if last and last >= clock then
+    token = string.format('%.0f', last + 1)
+    redis.call('SET', fence, token, 'PX', string.format('%.0f', keep + (last - clock) / 1000))
   end
-  return token, time
+  return token, clock
 end
