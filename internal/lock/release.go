@@ -15,17 +15,17 @@ import (
 //	state    event                              here                        at the server
 //	waiting  not granted, or the caller left    abandon                     withdraw, if it may have stored the attempt
 //	         a message grants it too late       withdrawUnwanted            withdraw
-//	held     Release (Unlock)                   End with ErrReleased        release, then retryRelease in the background
-//	         Close                              End with ErrClosed          retryRelease in the background
+//	held     Release (Unlock)                   end with ErrReleased        release, then retryRelease in the background
+//	         Close                              end with ErrClosed          retryRelease in the background
 //	         its time is over, or MaxHold       Lost with ErrLeaseExpired   nothing: the work has the rest of the TTL to stop
 //	         the server no longer has it        lose, Lose                  withdraw, if an acquire is in flight
 //	         a script above has released it     Finish                      nothing
-//	         Abort                              End with ErrLeaseExpired    nothing
+//	         Abort                              end with ErrLeaseExpired    nothing
 //	expired  Release                            ErrNotHeld                  withdraw: the work has stopped
 //	ended    Release                            ErrNotHeld                  nothing
 //
-// At the server, there is one request: send, of which withdraw, release and retryRelease are
-// repetitions. It is safe when repeated. Its tombstone makes an acquire fail that arrives later. If it
+// At the server, there is one request, that of sendRelease. withdraw, release and retryRelease send it until
+// it is answered. It is safe when repeated. Its tombstone makes an acquire fail that arrives later. If it
 // grants the lock to a waiter, a grantCheck repeats it when that grant ends. If this process dies, the
 // lock expires with its TTL.
 

@@ -180,7 +180,11 @@ func (c *connection) connected(d *deadline) (*link, error) {
 	case closed:
 		return nil, net.ErrClosed
 	case usable:
-		return l, l.check(d, rdb, c.trust.now())
+		err := l.check(d, rdb, c.trust.now())
+		if err != nil {
+			c.drop(l) // go-redis would dial again for each request, and report each failure
+		}
+		return l, err
 	}
 	l, err := c.connect(d)
 	d.nextPart()
