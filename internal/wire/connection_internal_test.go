@@ -19,8 +19,9 @@ func TestClosedIdleConnectionIsDropped(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	accepted := make(chan net.Conn, 1)
+	accepted, ended := make(chan net.Conn, 1), make(chan struct{})
 	go func() { // it knows no HELLO, so go-redis continues with RESP2
+		defer close(ended)
 		conn, err := listener.Accept()
 		if err != nil {
 			return
@@ -45,6 +46,7 @@ func TestClosedIdleConnectionIsDropped(t *testing.T) {
 		t.Fatalf("PING: %v, set up: %v", err, c.isSetUp())
 	}
 	_ = (<-accepted).Close()
+	<-ended // a connection stays open while it is read
 	_ = listener.Close()
 	c.link.checked = 0 // as after a while
 	for range 2 {
