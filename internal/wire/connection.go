@@ -179,16 +179,28 @@ func (c *connection) connected(d *deadline) (*link, error) {
 	switch {
 	case closed:
 		return nil, net.ErrClosed
+	case usable && l.fresh(c.trust.now()):
+		return l, nil
 	case usable:
-		err := l.check(d, rdb, c.trust.now())
-		if err != nil {
-			c.drop(l) // go-redis would dial again for each request, and report each failure
-		}
-		return l, err
+		return l, c.recheck(d, rdb, l)
 	}
 	l, err := c.connect(d)
 	d.nextPart()
 	return l, err
+}
+
+// recheck makes go-redis check the connection. The end of d aborts that, as go-redis may make another one.
+func (c *connection) recheck(d *deadline, rdb *redis.Client, l *link) error {
+	if !d.exchange(true) {
+		return d.why()
+	}
+	err := l.check(d, rdb, c.trust.now())
+	d.exchange(false)
+	if err == nil {
+		return nil
+	}
+	c.drop(l) // go-redis would dial again for each request, and report each failure
+	return d.reason(err)
 }
 
 // restAfter is how long a connection that could not be made is not tried again while others work.

@@ -656,6 +656,33 @@ func TestFault61_HandshakeThatHangs(t *testing.T) {
 	})
 }
 
+// A connection has been idle for too long, so that it is made again, and the server does not answer its
+// setup. The request ends with its context.
+//
+// Caught mutant: the setup is not aborted.
+func TestOldConnectionIsMadeAgainInTime(t *testing.T) {
+	onRoad(t, func(t *testing.T, r *road, opt *redis.Options) {
+		opt.ConnMaxIdleTime = time.Second
+		w := connect(t, opt, 1, func() {}, func() {})
+		defer w.Close()
+		if err := ping(t, w, time.Second); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second)
+		r.redis.Hang()
+		defer r.redis.Unhang()
+		for range 3 {
+			ctx, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(100*time.Millisecond, cancel)
+			began := time.Now()
+			_, err := w.Send(ctx, "", wire.Command("ping"), 3*time.Second)
+			if took := time.Since(began); wire.OutcomeOf(err) != wire.Unsent || took > 101*time.Millisecond {
+				t.Errorf("PING: %v after %v", err, took)
+			}
+		}
+	})
+}
+
 // A source is a provider of credentials. It counts its listeners.
 type source struct {
 	call func(context.Context) error

@@ -20,6 +20,7 @@ type link struct {
 	conn   net.Conn      // nil: none was made
 	reader *bufio.Reader // of conn; nil before the first request
 	addr   string        // where it leads to
+	closed bool
 
 	outdated atomic.Bool // its user has other credentials by now
 
@@ -33,6 +34,9 @@ func (l *link) made(conn net.Conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.conn, l.reader, l.addr = conn, nil, remoteAddr(conn)
+	if l.closed {
+		_ = conn.Close()
+	}
 }
 
 // remoteAddr returns where a connection leads to. The connection may be the user's.
@@ -63,9 +67,11 @@ func (l *link) open() (net.Conn, *bufio.Reader) {
 	return l.conn, l.reader
 }
 
-// close closes the network connection. go-redis would first check it, and wait for a read in progress.
+// close closes the network connection, also one that is made later. go-redis would first check it, and wait
+// for a read in progress.
 func (l *link) close() {
 	l.mu.Lock()
+	l.closed = true
 	conn := l.conn
 	l.mu.Unlock()
 	if conn != nil {
@@ -81,12 +87,13 @@ const (
 	checkBusy = time.Second
 )
 
-// check makes go-redis check the connection, unless it was used a moment ago. go-redis makes another one
-// if it must.
+// fresh reports whether the connection can be used without a check.
+func (l *link) fresh(now time.Duration) bool {
+	return l.checked > 0 && now-l.used < checkIdle && now-l.checked < checkBusy
+}
+
+// check makes go-redis check the connection. go-redis makes another one if it must.
 func (l *link) check(ctx context.Context, rdb *redis.Client, now time.Duration) error {
-	if l.checked > 0 && now-l.used < checkIdle && now-l.checked < checkBusy {
-		return nil
-	}
 	if err := touch(ctx, rdb); err != nil {
 		return err
 	}
