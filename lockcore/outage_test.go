@@ -46,28 +46,67 @@ func TestFault72_OutageTolerance(t *testing.T) {
 	}
 }
 
-// Lock waits through an outage that has begun before its first request, until ctx ends.
+// Lock waits through an outage that has begun before its first request, until ctx ends. The Client is
+// new, or its subscription is up, so that Lock queues at once.
 //
-// Caught mutant: before it is queued, a waiter has only one TTL.
+// Caught mutants: before it is queued, a waiter has only one TTL; a waiter that joins has only one TTL.
 func TestFault72_LockDuringAnOutage(t *testing.T) {
 	t.Parallel()
 	for name, outage := range testenv.Outages() {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(e *env) {
-				o := outage(e.Env)
-				m := e.mutex(e.ClientWith(o.Options, lockcore.Config{}), "orders", ttl(time.Second))
-				go o.Last(20 * time.Second)
-				e.Pass(time.Millisecond)
-				patient, cancel := context.WithTimeout(e.Context(), 10*time.Second)
-				defer cancel()
-				_, err := m.Lock(patient)
-				mustIs(e, err, context.DeadlineExceeded)
-				lease, err := m.Lock(e.Context())
-				must(e, err)
-				e.unlock(lease)
+		for _, warm := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, warm %v", name, warm), func(t *testing.T) {
+				inBubble(t, func(e *env) {
+					o := outage(e.Env)
+					c := e.ClientWith(o.Options, lockcore.Config{})
+					m := e.mutex(c, "orders", ttl(time.Second))
+					if warm {
+						e.subscribes(c, m.Name())
+					}
+					o.Begin()
+					go func() {
+						time.Sleep(20 * time.Second)
+						o.End()
+					}()
+					patient, cancel := context.WithTimeout(e.Context(), 10*time.Second)
+					defer cancel()
+					_, err := m.Lock(patient)
+					mustIs(e, err, context.DeadlineExceeded)
+					lease, err := m.Lock(e.Context())
+					must(e, err)
+					e.unlock(lease)
+				})
 			})
-		})
+		}
 	}
+}
+
+// subscribes makes the subscription of a Client to the messages about a name.
+func (e *env) subscribes(c *lockcore.Client, name string) {
+	e.Helper()
+	held := e.try(e.mutex(c, name, ttl(20*time.Second)))
+	waiter := e.queued(e.mutex(c, name, ttl(20*time.Second)))
+	e.unlock(held)
+	e.unlock(waiter.granted())
+}
+
+// The primary was just killed, and no replica is promoted. A Lock of a Client that was in use waits
+// until its context ends. Nothing was sent, so its error is not "unknown". The next Lock waits until
+// a replica is promoted.
+func TestFault72_LockWhileThePrimaryIsDead(t *testing.T) {
+	onReplicated(t, func(r *replicated) {
+		c := r.client(lockcore.Config{Identity: "waiter"})
+		m := r.mutex(c, firstName, ttl(300*time.Millisecond))
+		r.subscribes(c, firstName)
+		r.primary.Kill()
+		patient, cancel := context.WithTimeout(r.Context(), time.Second) // a cluster needs two for a failover
+		defer cancel()
+		_, err := m.Lock(patient)
+		mustIs(r, err, context.DeadlineExceeded, lockcore.ErrNotAcquired)
+		mustNotBe(r, err, lockcore.ErrUnknown)
+		waiter := r.goLock(m)
+		r.promoted()
+		r.unlock(waiter.granted())
+	})
 }
 
 // outlives reports whether a lease outlives an outage that begins at the given time.
