@@ -3,10 +3,13 @@
 package cli_test
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -41,61 +44,85 @@ func (s *site) cut() { testenv.Must(s, s.Raw.Do(s.Context(), "ACL", "DELUSER", s
 
 func (s *site) act(args ...string) { s.must(append(args, s.name)...) }
 
+// left returns the processes that have left the groups of the commands.
+func (s *site) left() (pids []int) {
+	text, err := os.ReadFile(s.file + "-left")
+	if err != nil {
+		return nil
+	}
+	for line := range strings.Lines(string(text)) {
+		pid, err := strconv.Atoi(strings.TrimSpace(line))
+		testenv.Must(s, err)
+		pids = append(pids, pid)
+	}
+	return pids
+}
+
 // FAULTS 108 to 111. What a command has started works on after it, or ignores SIGTERM. Its lease is held
 // until all of the group has ended, and all has ended before another command begins, whatever
-// noonctl was asked for before, and even if noonctl is killed or frozen.
+// noonctl was asked for before, and even if noonctl is killed or frozen. A process that has left the
+// group changes nothing of this, and is not ended. If noonctl ends after the lease of its command was
+// lost, its exit code is 76.
 //
 // Caught mutants: the group is not awaited; the lease is not watched after SIGTERM, a resignation, a
-// timeout or a cancel; no guard; a guard that does not notice the end of noonctl.
+// timeout or a cancel; no guard; a guard that does not notice the end of noonctl; a noonctl that was
+// frozen does not notice that the lease was lost.
 func TestFault108_109_110_111_TwoCommandsAtWork(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	const soon = 150 * time.Millisecond
+	then := func(steps ...func(s *site)) func(s *site) {
+		return func(s *site) {
+			for i, step := range steps {
+				if i > 0 {
+					time.Sleep(soon)
+				}
+				step(s)
+			}
+		}
+	}
+	sends := func(sig syscall.Signal) func(s *site) { return func(s *site) { s.signal(sig) } }
+	asks := func(what string) func(s *site) { return func(s *site) { s.act(what) } }
+	term, freeze, cut := sends(syscall.SIGTERM), sends(syscall.SIGSTOP), (*site).cut
+	timeout := func(*site) { time.Sleep(500 * time.Millisecond) }
 	states := map[string]struct {
 		verbs string
 		do    func(s *site)
-		code  map[string]int // of the first noonctl, by verb
+		code  map[string]int // of the first noonctl, by verb; absent: it may go on
 	}{
-		"nothing":     {"run elect", func(*site) {}, nil},
-		"SIGTERM":     {"run elect cron", func(s *site) { s.signal(syscall.SIGTERM) }, nil},
-		"lost":        {"run elect cron", func(s *site) { s.cut() }, map[string]int{"run": 76}},
-		"killed":      {"run elect cron", func(s *site) { s.signal(syscall.SIGKILL) }, nil},
-		"frozen":      {"run elect cron", func(s *site) { s.signal(syscall.SIGSTOP) }, nil},
-		"resignation": {"elect", func(s *site) { s.act("resign") }, nil},
-		"cancel":      {"cron", func(s *site) { s.act("cancel") }, nil},
-		"timeout":     {"cron --run-timeout 500ms --kill-after 1h", func(*site) {}, nil},
-		"SIGTERM, lost": {"run elect cron", func(s *site) {
-			s.signal(syscall.SIGTERM)
-			time.Sleep(soon)
-			s.cut()
-		}, map[string]int{"run": 76, "elect": 76, "cron": 76}},
-		"resignation, lost": {"elect", func(s *site) {
-			s.act("resign")
-			time.Sleep(soon)
-			s.cut()
-		}, nil},
-		"cancel, lost": {"cron", func(s *site) {
-			s.act("cancel")
-			time.Sleep(soon)
-			s.cut()
-		}, nil},
-		"timeout, lost": {"cron --run-timeout 500ms --kill-after 1h", func(s *site) {
-			time.Sleep(500*time.Millisecond + soon)
-			s.cut()
-		}, nil},
+		"nothing":                    {"run elect", func(*site) {}, map[string]int{"run": 0, "elect": 0}},
+		"SIGTERM":                    {"run read write elect cron", term, nil},
+		"lost":                       {"run read write elect cron", cut, map[string]int{"run": 76}},
+		"killed":                     {"run read write elect cron", sends(syscall.SIGKILL), nil},
+		"frozen":                     {"run read write elect cron", freeze, map[string]int{"run": 76}},
+		"SIGTERM, frozen":            {"run elect cron", then(term, freeze), map[string]int{"run": 76, "elect": 76, "cron": 76}},
+		"resignation":                {"elect", asks("resign"), nil},
+		"cancel":                     {"cron", asks("cancel"), nil},
+		"timeout":                    {"cron --run-timeout 500ms --kill-after 1h", timeout, nil},
+		"SIGTERM, lost":              {"run elect cron", then(term, cut), map[string]int{"run": 76, "elect": 76, "cron": 76}},
+		"resignation, lost":          {"elect", then(asks("resign"), cut), nil},
+		"resignation, lost, SIGTERM": {"elect", then(asks("resign"), cut, term), map[string]int{"elect": 76}},
+		"cancel, lost":               {"cron", then(asks("cancel"), cut), nil},
+		"cancel, lost, SIGTERM":      {"cron", then(asks("cancel"), cut, term), map[string]int{"cron": 76}},
+		"timeout, lost":              {"cron --run-timeout 500ms --kill-after 1h", then(timeout, cut), nil},
+		"timeout, lost, SIGTERM":     {"cron --run-timeout 500ms --kill-after 1h", then(timeout, cut, term), map[string]int{"cron": 76}},
 	}
-	// Each works for four seconds.
-	const work = `i=0; while [ $i -lt 80 ]; do echo "$NOONLOCK_TOKEN $NOONLOCK_ATTEMPT" >>FILE; sleep 0.05; i=$((i+1)); done`
+	// Each works for three seconds.
+	const work = `i=0; while [ $i -lt 60 ]; do echo "$NOONLOCK_TOKEN $NOONLOCK_ATTEMPT" >>FILE; sleep 0.05; i=$((i+1)); done`
 	commands := map[string]string{
 		"ignores SIGTERM": `trap '' TERM; ` + work,
 		"has a step":      `sh -c 'trap "" TERM; ` + work + `'; exit 0`,
 		"leaves a job":    `(trap '' TERM; ` + work + `) & exit 0`,
+		"setsid":          `setsid sh -c 'echo $$ >>FILE-left; exec sleep 60' & trap '' TERM; ` + work,
 	}
 	number := 0
 	for state, doing := range states {
 		verbs, flags, _ := strings.Cut(doing.verbs, " --")
 		for verb := range strings.FieldsSeq(verbs) {
 			for what, script := range commands {
+				if (verb == "read" || verb == "write") && what != "ignores SIGTERM" {
+					continue // they are sides of run
+				}
 				number++
 				name := fmt.Sprintf("%s-%d", verb, number)
 				t.Run(verb+"/"+state+"/"+what, func(t *testing.T) {
@@ -107,40 +134,71 @@ func TestFault108_109_110_111_TwoCommandsAtWork(t *testing.T) {
 					e := &env{Env: &testenv.Env{T: t, Real: e.Real, Raw: e.Raw}, url: e.url, client: e.client}
 					s := &site{env: e, name: name, file: filepath.Join(dir, "lines")}
 					testenv.Must(t, os.WriteFile(s.file, nil, 0o600))
+					t.Cleanup(func() {
+						for _, pid := range s.left() {
+							_ = syscall.Kill(pid, syscall.SIGKILL)
+						}
+					})
 					args := map[string][]string{
 						"run":   {"run", "--lock", name, "--ttl", "2s"},
+						"read":  {"run", "--lock", name, "--ttl", "2s", "--mode", "read"},
+						"write": {"run", "--lock", name, "--ttl", "2s", "--mode", "write"},
 						"elect": {"elect", name, "--lease", "2s"},
 						"cron":  {"cron", name, "@yearly", "--ttl", "2s", "--drain", "100ms", "--max-attempts", "2"},
-					}[verb]
-					if flags != "" {
-						args = append(args, strings.Fields("--"+flags)...)
 					}
-					args = append(args, "--", "sh", "-c", strings.ReplaceAll(script, "FILE", s.file))
-					start := func(cmd *exec.Cmd) *exec.Cmd {
+					kind := verb
+					if verb == "read" || verb == "write" {
+						kind = "run"
+					}
+					program := func(verb string) *exec.Cmd {
+						all := slices.Clone(args[verb])
+						if flags != "" {
+							all = append(all, strings.Fields("--"+flags)...)
+						}
+						return e.program(append(all, "--", "sh", "-c", strings.ReplaceAll(script, "FILE", s.file))...)
+					}
+					start := func(cmd *exec.Cmd) {
 						cmd.Stderr = nil
 						follow(t, cmd)
-						return cmd
 					}
 					testenv.Must(t, e.Raw.Do(t.Context(), "ACL", "SETUSER", name, "on", ">secret", "~*", "&*", "+@all").Err())
-					s.a = e.program(args...)
+					s.a = program(verb)
 					s.a.Env = append(s.a.Env, "NOONLOCK_REDIS="+strings.Replace(e.url, "//", "//"+name+":secret@", 1))
 					start(s.a)
 					if verb == "cron" {
 						e.Until("the job has a ledger", func() bool { return e.Exists("noonlock:{job/" + name + "}:job") })
 						s.act("trigger")
 					}
-					e.Until("the command works", func() bool { return len(s.writers()) > 0 })
-					start(e.program(args...))
+					e.Until("the command works", func() bool {
+						return len(s.writers()) > 0 && (what != "setsid" || len(s.left()) > 0)
+					})
+					other := map[string]string{"read": "write", "write": "read"}[verb]
+					start(program(cmp.Or(other, verb)))
 					doing.do(s)
-					if code, ok := doing.code[verb]; ok {
+					frozen := strings.Contains(state, "frozen")
+					code, ok := doing.code[kind]
+					exits := func() {
+						t.Helper()
 						if got := exitOf(t, s.a); got != code {
 							t.Errorf("exit code %d, want %d", got, code)
 						}
 					}
+					if ok && !frozen {
+						exits()
+					}
 					e.Until("another command works, or the run has ended", func() bool {
 						return len(s.writers()) > 1 || e.Raw.LLen(t.Context(), "noonlock:{job/"+name+"}:runs").Val() > 0
 					})
+					if frozen {
+						s.signal(syscall.SIGCONT)
+						if ok {
+							exits()
+						}
+					}
 					time.Sleep(soon)
+					if pids := s.left(); len(pids) > 0 && syscall.Kill(pids[0], 0) != nil {
+						t.Error("a process that has left the group was ended")
+					}
 					seen := map[string]bool{}
 					for _, writer := range s.writers() {
 						if seen[writer] {
