@@ -56,8 +56,10 @@ type QuorumConfig struct {
 //
 // These hold while, within one MaxTTL, fewer servers than a majority are away, lose data or have
 // their clocks stepped, all counted together. A Client that has had a grant of a server before its
-// clock was stepped forward notices that. It logs an error, and the server's grants do not count for
-// MaxTTL. A Client that has just started cannot notice it.
+// clock was stepped forward notices that, if the step is greater than 50 ms plus a thousandth of the time
+// since that grant: one minute after 16.7 hours. It logs an error, and the server's grants do not count for
+// MaxTTL. A smaller step may be a clock that runs at another rate. A Client that has just started
+// notices no step.
 //
 //   - At most one lease of a Mutex is valid at a time.
 //   - Each lease has a greater token than all earlier ones, whatever minority is down, slow, or

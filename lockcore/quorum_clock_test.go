@@ -52,5 +52,12 @@ func TestFault35_ClockSteppedOnABareMajority(t *testing.T) {
 		if n := steps(); n != 1 {
 			e.Errorf("%d steps were logged:\n%s", n, &log)
 		}
+		e.unlock(e.lock(orders))
+		time.Sleep(time.Hour)
+		e.bubbles[1].StepClock(3800 * time.Millisecond) // more than a clock can be wrong after an hour
+		e.unlock(e.lock(orders))
+		if n := steps(); n != 2 {
+			e.Errorf("%d steps were logged:\n%s", n, &log)
+		}
 	})
 }
