@@ -4,12 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
+	"github.com/noonlock/noonlock/internal/servers"
 	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
@@ -17,18 +21,22 @@ import (
 
 // A round trip takes almost a third of the TTL, or of the longest time for one answer. A new Client
 // acquires a lock, renews it for several TTLs and releases it, although a connection takes several
-// round trips. No connection is given up meanwhile.
+// round trips. It dials more often than nearby, because it begins to make another connection when one
+// takes long, but not more and more often.
 func TestFault105_RoundTripIsAPartOfTheTTL(t *testing.T) {
+	dials := map[string]int{"one server": 6, "Sentinel and primary": 14, "cluster": 14, "quorum": 12}
 	for _, lasts := range []struct{ roundTrip, ttl time.Duration }{
 		{30 * time.Millisecond, 300 * time.Millisecond},
 		{60 * time.Millisecond, 300 * time.Millisecond},
 		{95 * time.Millisecond, 300 * time.Millisecond},
 		{950 * time.Millisecond, 10 * time.Second},
-		{1400 * time.Millisecond, 10 * time.Second},
+		{990 * time.Millisecond, 10 * time.Second},
+		{1490 * time.Millisecond, 10 * time.Second},
+		{1500 * time.Millisecond, 10 * time.Second},
 		{2900 * time.Millisecond, 10 * time.Second},
 	} {
 		t.Run(fmt.Sprintf("%v of %v", lasts.roundTrip, lasts.ttl), func(t *testing.T) {
-			testenv.FarAway(t, lasts.roundTrip, func(e *testenv.Env, c *lockcore.Client, _ *testenv.Distance) {
+			testenv.FarAwayFor(t, lasts.ttl, lasts.roundTrip, func(e *testenv.Env, c *lockcore.Client, d *testenv.Distance) {
 				m, err := c.Mutex("orders", ttl(lasts.ttl))
 				must(e, err)
 				ctx, cancel := context.WithTimeout(e.Context(), time.Minute)
@@ -45,9 +53,30 @@ func TestFault105_RoundTripIsAPartOfTheTTL(t *testing.T) {
 				e.Pass(10 * lasts.ttl)
 				must(e, context.Cause(l.Context()))
 				must(e, l.Unlock(e.Context()))
+				if n := d.Dials(); n > dials[d.Where] {
+					e.Errorf("%d dials, want at most %d", n, dials[d.Where])
+				}
 			})
 		})
 	}
+}
+
+// A round trip to a real primary and its Sentinel takes 950 ms. A lock with a TTL of 10 s is acquired,
+// renewed and released.
+func TestFault105_FarFromARealSentinel(t *testing.T) {
+	testenv.OnTopologies(t)
+	t.Parallel()
+	w := servers.LendWatched(t)
+	e := &env{Env: &testenv.Env{T: t, Start: time.Now()}}
+	d := testenv.Distant(950 * time.Millisecond)
+	c := e.clientOf(redis.NewFailoverClient(&redis.FailoverOptions{
+		MasterName: servers.WatchedName, SentinelAddrs: []string{w.Sentinel.Addr()}, Dialer: d.Dialer,
+	}), lockcore.Config{})
+	l := e.lock(e.mutex(c, "orders", ttl(10*time.Second)))
+	end := l.Remaining() + e.Clock()
+	e.Until("it is renewed", func() bool { return l.Context().Err() != nil || l.Remaining()+e.Clock() > end+4*time.Second })
+	must(t, context.Cause(l.Context()))
+	e.unlock(l)
 }
 
 // A round trip takes longer than an answer may take. Nothing is acquired, the error says so, and
@@ -190,6 +219,27 @@ func TestFault105_NoConnectionForRenewals(t *testing.T) {
 		all.Wait()
 		must(e, context.Cause(l.Context()))
 		must(e, l.Unlock(e.Context()))
+	})
+}
+
+// A real server accepts no other connection from a grant on, because it has as many clients as it may
+// have. Renewals use the connections that exist.
+func TestFault105_TooManyClientsAfterAGrant(t *testing.T) {
+	onServerAllKinds(t, func(e *env) {
+		lease := e.try(e.mutex(e.Client("a"), "orders", ttl(3*time.Second)))
+		stat := func(section, name string) (n int) {
+			_, after, _ := strings.Cut(e.Raw.Info(e.Context(), section).Val(), name+":")
+			_, err := fmt.Sscan(after, &n)
+			must(e, err)
+			return n
+		}
+		must(e, e.Raw.ConfigSet(e.Context(), "maxclients", strconv.Itoa(stat("clients", "connected_clients"))).Err())
+		e.Pass(10 * time.Second)
+		must(e, context.Cause(lease.Context()))
+		if stat("stats", "rejected_connections") == 0 {
+			e.Error("the server has refused no connection")
+		}
+		e.unlock(lease)
 	})
 }
 

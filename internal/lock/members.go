@@ -64,8 +64,12 @@ type serverClock struct {
 // examinePause is the shortest time between two examinations.
 const examinePause = 100 * time.Millisecond
 
-// examineWithin is how long a server may take to answer one.
-const examineWithin = time.Second
+// examineWithin is how long a server may take to answer one, and examineRest how long one may take after
+// a majority has answered. So a server that does not answer delays the first lock by a second.
+const (
+	examineWithin = 3 * time.Second
+	examineRest   = time.Second
+)
 
 func newMembers(c *Client, targets []*wire.Target, counts []serverMetrics, cfg wire.Config, list int, longest time.Duration) *members {
 	m := &members{
@@ -338,7 +342,7 @@ func (m *members) states() []quorum.State {
 		return m.c.scripts.quorumState.Call(wire.Keys(m.marker), rand.Text()[:10]) // 50 bits
 	}
 	states := make([]quorum.State, len(m.targets))
-	for i, a := range m.wire.Each(ask, examineWithin) {
+	for i, a := range m.wire.Each(ask, examineWithin, examineRest) {
 		if a.Err == nil {
 			states[i] = stateOf(a.Value)
 		}

@@ -120,7 +120,7 @@ func (q *Quorum) Views(ctx context.Context, r wire.Request, within time.Duration
 	m := q.m
 	if !m.c.Background(func(context.Context) {
 		views := make([]View, len(m.targets))
-		for i, a := range m.wire.Each(func(int) wire.Request { return r }, within) {
+		for i, a := range m.wire.Each(func(int) wire.Request { return r }, within, within) {
 			views[i] = View{Address: m.targets[i].Address(), Answer: a}
 		}
 		for i, s := range m.states() {

@@ -13,6 +13,8 @@ import (
 
 // A Distance is a network on which each round trip, and so each dial, takes the same time.
 type Distance struct {
+	Where string // the topology
+
 	roundTrip atomic.Int64
 	dials     atomic.Int64
 	refuses   atomic.Bool
@@ -23,31 +25,43 @@ type Distance struct {
 // quorum takes two round trips, which are shorter there.
 func FarAway(t *testing.T, roundTrip time.Duration, test func(e *Env, c *lockcore.Client, d *Distance)) {
 	t.Helper()
+	farAway(t, roundTrip, roundTrip*2/3, test)
+}
+
+// FarAwayFor is FarAway for locks with a TTL. On a quorum, a round trip is shorter than a fifth of it.
+func FarAwayFor(t *testing.T, ttl, roundTrip time.Duration, test func(e *Env, c *lockcore.Client, d *Distance)) {
+	t.Helper()
+	farAway(t, roundTrip, min(roundTrip, ttl/5-time.Millisecond), test)
+}
+
+func farAway(t *testing.T, roundTrip, ofQuorum time.Duration, test func(e *Env, c *lockcore.Client, d *Distance)) {
+	t.Helper()
 	t.Parallel()
 	all := topologies()
 	for _, far := range []struct {
 		where   topology
-		longest time.Duration
+		limit   time.Duration // a round trip must be shorter
+		quorums bool
 	}{
-		{all[0], 3 * time.Second},
-		{all[1], time.Second},                   // a dial takes three round trips, and has three seconds
-		{all[4], 1500 * time.Millisecond},       // a node has three seconds to set up a connection for a view
-		{quorums()[0], 1500 * time.Millisecond}, // a server has a second to report its state
+		{all[0], 3 * time.Second, false},
+		{all[1], time.Second, false},             // a dial takes three round trips, and has three seconds
+		{all[4], 1500 * time.Millisecond, false}, // a node has three seconds to set up a connection for a view
+		{quorums()[0], 1500 * time.Millisecond, true},
 	} {
-		where := far.where
-		if roundTrip > far.longest {
+		where, roundTrip := far.where, roundTrip
+		if roundTrip >= far.limit {
 			continue
+		}
+		if far.quorums {
+			roundTrip = ofQuorum
 		}
 		t.Run(where.name, func(t *testing.T) {
 			t.Parallel()
 			InBubble(t, func(e *Env) {
-				d := &Distance{}
+				d := &Distance{Where: where.name}
 				s := &site{Env: e, over: make(chan struct{}), distance: d}
 				rdb := where.add(s)
 				d.roundTrip.Store(int64(roundTrip))
-				if where.name == quorums()[0].name {
-					d.roundTrip.Store(int64(roundTrip) * 2 / 3)
-				}
 				d.dials.Store(0)
 				c, err := rdb.open(lockcore.Config{Clock: e.Clock})
 				Must(e, err)
@@ -60,6 +74,18 @@ func FarAway(t *testing.T, roundTrip time.Duration, test func(e *Env, c *lockcor
 			})
 		})
 	}
+}
+
+// Distant returns a distance to real servers.
+func Distant(roundTrip time.Duration) *Distance {
+	d := &Distance{}
+	d.roundTrip.Store(int64(roundTrip))
+	return d
+}
+
+// Dialer dials over the distance.
+func (d *Distance) Dialer(ctx context.Context, network, addr string) (net.Conn, error) {
+	return d.dial(ctx, func() (net.Conn, error) { return new(net.Dialer).DialContext(ctx, network, addr) })
 }
 
 // Dials returns how many dials there were.

@@ -131,21 +131,41 @@ func (q *Quorum) Send(ctx context.Context, _ string, r Request, timeout time.Dur
 	}
 }
 
-// Each sends a request to every server and returns all answers.
-func (q *Quorum) Each(r func(server int) Request, timeout time.Duration) []Answer {
-	answers := make([]Answer, len(q.members))
-	var all sync.WaitGroup
-	all.Add(len(q.members))
-	if !q.each(func(m *member) {
-		defer all.Done()
-		answers[m.number] = m.ask(r(m.number), timeout)
-	}) {
+// Each sends a request to each server, and returns their answers. When a majority has answered, the
+// others have only the time rest.
+func (q *Quorum) Each(r func(server int) Request, timeout, rest time.Duration) []Answer {
+	n := len(q.members)
+	answers := make([]Answer, n)
+	for i := range answers {
+		answers[i].Err = errors.Join(ErrUnknown, NoAnswer(rest))
+	}
+	type result struct {
+		from int
+		Answer
+	}
+	results := make(chan result, n)
+	if !q.each(func(m *member) { results <- result{m.number, m.ask(r(m.number), timeout)} }) {
 		for i := range answers {
 			answers[i].Err = ErrClosed
 		}
 		return answers
 	}
-	all.Wait()
+	var late <-chan time.Time
+	answered := 0
+	for range n {
+		select {
+		case a := <-results:
+			answers[a.from] = a.Answer
+			if a.Err == nil {
+				answered++
+			}
+			if answered > n/2 && late == nil {
+				late = time.After(rest)
+			}
+		case <-late:
+			return answers
+		}
+	}
 	return answers
 }
 
