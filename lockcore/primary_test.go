@@ -180,6 +180,40 @@ func TestFault18_PrimaryThatStillWorksIsLeft(t *testing.T) {
 	})
 }
 
+// As above, but the user may not PUBLISH. So no self-test can find that the subscription is at the old
+// primary. It moves with the other connections.
+//
+// Caught mutant: the subscription is not moved.
+func TestFault18_SubscriptionMovesWithoutSelfTests(t *testing.T) {
+	inSwitched(t, func(s *switched) {
+		for _, r := range []*lockcoretest.Redis{s.old, s.next} {
+			r.Server().Server().SetPreHook(func(p *server.Peer, cmd string, args ...string) bool {
+				if cmd != "PUBLISH" {
+					return false
+				}
+				p.WriteError("NOPERM this user has no permissions to run the 'publish' command")
+				return true
+			})
+		}
+		c := s.client(true)
+		s.try(s.mutex(s.clientOf(redis.NewClient(s.old.Options()), lockcore.Config{Identity: "b"}), "orders", ttl(30*time.Second)))
+		s.queued(s.mutex(c, "orders", ttl(20*time.Second)))
+		time.Sleep(2500 * time.Millisecond)
+		subscribed := func(at *lockcoretest.Redis) bool {
+			channel := "noonlock:ch:" + c.Process()
+			return at.Client().PubSubNumSub(s.Context(), channel).Val()[channel] == 1
+		}
+		if !subscribed(s.old) {
+			s.Fatal("there is no subscription")
+		}
+		s.named.Store(s.next)
+		time.Sleep(time.Second + 100*time.Millisecond)
+		if subscribed(s.old) || !subscribed(s.next) {
+			s.Error("the subscription has not moved")
+		}
+	})
+}
+
 // The old primary grants a lock, and its answer is under way when the Sentinels name another one.
 // The answer does not count: the new primary is asked, where another client may hold the lock.
 //

@@ -16,7 +16,12 @@ import (
 // test.
 func connectCluster(t *testing.T, failed func(wire.Request, error), seeds ...string) wire.Wire {
 	t.Helper()
-	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: seeds})
+	return connectClusterOf(t, &redis.ClusterOptions{Addrs: seeds}, failed)
+}
+
+func connectClusterOf(t *testing.T, opt *redis.ClusterOptions, failed func(wire.Request, error)) wire.Wire {
+	t.Helper()
+	rdb := redis.NewClusterClient(opt)
 	defer rdb.Close()
 	target, err := wire.TargetOf(rdb)
 	if err != nil {
