@@ -187,7 +187,7 @@ func TestFault18_PrimaryThatStillWorksIsLeft(t *testing.T) {
 func TestFault18_SubscriptionMovesWithoutSelfTests(t *testing.T) {
 	inSwitched(t, func(s *switched) {
 		for _, r := range []*lockcoretest.Redis{s.old, s.next} {
-			r.Server().Server().SetPreHook(func(p *server.Peer, cmd string, args ...string) bool {
+			r.Server().Server().SetPreHook(func(p *server.Peer, cmd string, _ ...string) bool {
 				if cmd != "PUBLISH" {
 					return false
 				}
