@@ -69,6 +69,7 @@ func TestWhichDefinitionActs(t *testing.T) {
 			{"they are as old", "d1", []life{{"d1", -time.Minute}}, nil, time.Minute, fmt.Sprintf(d2, 1)},
 			{"they are as old, and the name of the other one is greater", "d3", []life{{"d3", -time.Minute}}, nil, time.Minute, "d3 acts, mine , dropped , others 1, wait 0, handover "},
 			{"it is younger than the oldest one", "d1", []life{{"d1", -time.Minute}, {"d1", -time.Second}}, nil, 59 * time.Second, fmt.Sprintf(d2, 2)},
+			{"it is younger than the oldest one, and another one has passed", "d1", []life{{"d1", -10 * time.Second}, {"d1", -time.Minute}}, nil, 59 * time.Second, fmt.Sprintf(d2, 2)},
 			{"its oldest replica is older", "d1", []life{{"d1", -time.Minute}, {"d2", old}}, nil, 30 * time.Second, "d1 acts, mine , dropped , others 2, wait 0, handover "},
 			{"the other one is on probation", "d1", []life{{"d1", -time.Second}}, nil, 5 * time.Second, fmt.Sprintf(d2, 1)},
 			{"both are", "d1", []life{{"d1", -4 * time.Second}}, nil, time.Second, fmt.Sprintf(d1, 4000)},

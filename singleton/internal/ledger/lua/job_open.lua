@@ -95,7 +95,7 @@ for _, field in ipairs(redis.call('HKEYS', job)) do
   local tick = string.match(field, '^open:(%-?%d+)$')
   if tick and redis.call('HEXISTS', open, tick) == 0 then
     redis.call('HSET', open, tick, cjson.encode({
-      attempt = '1', token = '0', start = whole(now), til = '0', held = whole(now), seen = whole(now),
+      attempt = '1', start = whole(now), til = '0', held = whole(now), seen = whole(now),
       tries = {{attempt = '1', error = 'the server lost its record'}},
     }))
     id = nil
