@@ -226,7 +226,7 @@ func minutes(text string) string {
 
 // plain returns an answer without the parts that depend on the time of day.
 func plain(answer any) string {
-	list, ok := answer.([]any)
+	list, ok := listed(answer)
 	if !ok {
 		return fmt.Sprint(answer)
 	}

@@ -74,7 +74,7 @@ func refusesScripts(e *env, code string, text func(sha string) string, lasting b
 			return false
 		}
 		for _, arg := range args {
-			if arg == "look" {
+			if strings.HasPrefix(arg, "look ") {
 				looks.Add(1)
 			}
 		}

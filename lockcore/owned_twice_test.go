@@ -306,7 +306,7 @@ func checkOwned(e *env, where, script, mine string, args []any, state ownedState
 		if state.tomb {
 			want = 6
 		}
-		if list, ok := answer.([]any); script == "owned_acquire" && (!ok || list[0] != want) {
+		if list, ok := listed(answer); script == "owned_acquire" && (!ok || list[0] != want) {
 			complain("another kind's name was not refused")
 		}
 		if script != "owned_acquire" && answer != int64(0) {
@@ -377,7 +377,7 @@ func checkOwned(e *env, where, script, mine string, args []any, state ownedState
 			complain("the lock is free, and the queue was not served")
 		}
 	case "owned_acquire":
-		list, ok := answer.([]any)
+		list, ok := listed(answer)
 		if !ok {
 			complain("not a list")
 			return

@@ -41,6 +41,9 @@ func (e *timed) run(script string, keys []string, args ...any) string {
 	if err != nil {
 		return err.Error()
 	}
+	if list, ok := listed(answer); ok && strings.HasSuffix(script, "_acquire") {
+		answer = list
+	}
 	return fmt.Sprint(answer)
 }
 
@@ -97,6 +100,12 @@ func TestTokensToTheMicrosecond(t *testing.T) {
 		ahead := e.now.Add(minute).UnixMicro()
 		must(e.env, e.Raw.Set(e.Context(), k[1], ahead, 0).Err())
 		grant(ahead+1, keep+minute)
+		must(e.env, e.Raw.Set(e.Context(), k[1], "99", 0).Err()) // less, although its text is greater
+		grant(e.now.UnixMicro(), keep)
+		longer := int64(1000000000000000) // greater, although its text is less
+		must(e.env, e.Raw.Set(e.Context(), k[1], longer, 0).Err())
+		grant(longer+1, (keep + time.Duration(longer-e.now.UnixMicro())*time.Microsecond).Truncate(time.Millisecond))
+		must(e.env, e.Raw.Set(e.Context(), k[1], ahead+1, 0).Err())
 		e.run("mutex_acquire", k, me, 60000, "try") // as scripts of jobs do, which name no keep
 		e.wants("the counter's TTL by default", e.left(k[1]), (week + minute).String())
 	})

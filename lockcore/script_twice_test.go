@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -69,9 +70,10 @@ func (e *env) scriptKeys(name string) []string {
 }
 
 // argv returns the arguments of a script. It adds the defaults of those that are left out, and
-// the prefix of the channels.
+// the prefix of the channels. The arguments are for acquire: me, ttl, mode, keep, ended; for
+// leave: me, the TTL of the tombstone or 0, keep, last.
 func argv(script string, args ...any) []any {
-	const keep, ended = 604800000, 0
+	const keep, ended, channels = 604800000, 0, "noonlock:ch:"
 	all, ok := map[string][]any{
 		"mutex_acquire": {nil, nil, nil, keep}, "mutex_leave": {nil, nil, keep, 0},
 		"owned_acquire": {nil, nil, nil, keep, ended}, "owned_leave": {nil, nil, keep, 0}, "owned_downgrade": {nil, keep},
@@ -80,7 +82,18 @@ func argv(script string, args ...any) []any {
 	if !ok {
 		return args
 	}
-	return append(slices.Concat(args, all[len(args):]), "noonlock:ch:")
+	all = slices.Concat(args, all[len(args):])
+	switch _, what, _ := strings.Cut(script, "_"); what {
+	case "acquire":
+		return append([]any{all[0], all[1], all[3], fmt.Sprintf("%v %s", all[2], channels)}, all[4:]...)
+	case "leave":
+		packed := []any{all[0], fmt.Sprintf("%v %v %s", all[2], all[3], channels)}
+		if fmt.Sprint(all[1]) != "0" {
+			packed = append(packed, all[1])
+		}
+		return packed
+	}
+	return append(all, channels)
 }
 
 func (e *env) establish(name string, s mutexState) {
@@ -265,6 +278,15 @@ func (e *env) promptly(do func()) {
 	})
 }
 
+// listed returns an answer of an acquire as a list, also if it is a token: then {1, token}.
+func listed(answer any) (list []any, ok bool) {
+	if token, isText := answer.(string); isText {
+		return []any{int64(1), token}, true
+	}
+	list, ok = answer.([]any)
+	return list, ok
+}
+
 // timeless returns an answer without the remaining ms of the lock.
 func timeless(answer any) string {
 	list, ok := answer.([]any)
@@ -324,7 +346,7 @@ func checkRun(t testing.TB, where, script string, args []any, state mutexState, 
 			complain("the lock is free and a living waiter was not served")
 		}
 	case "mutex_acquire":
-		list, ok := answer.([]any)
+		list, ok := listed(answer)
 		if !ok {
 			complain("not a list")
 			return

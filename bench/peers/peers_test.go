@@ -18,6 +18,7 @@ var (
 	chosen      = flag.String("rows", "", "the rows to measure, separated by commas; default: all")
 	seconds     = flag.Float64("seconds", 1, "the length of one measurement")
 	repetitions = flag.Int("repetitions", 3, "how often each measurement is repeated")
+	compareOnly = flag.Bool("compare", false, "print what is worse than on the page, and do not write it")
 	pagePath    = flag.String("page", "../../docs/PERFORMANCE.md", "the page with the tables; plots are written beside it")
 )
 

@@ -84,9 +84,21 @@ func figure(v float64) string {
 	return s
 }
 
-// write replaces the part of the page between the markers of the row.
+// write replaces the part of the page between the markers of the row, or compares with it.
 func (x *bench) write() {
 	x.b.Helper()
+	begin, end := "<!-- make bench-peers: "+x.row+" -->\n", "<!-- end of "+x.row+" -->"
+	page, err := os.ReadFile(*pagePath)
+	x.check(err)
+	before, rest, found := strings.Cut(string(page), begin)
+	_, after, ended := strings.Cut(rest, end)
+	if !found || !ended {
+		x.b.Fatalf("%s has no lines %q and %q", *pagePath, begin, end)
+	}
+	if *compareOnly {
+		x.compareWithPage(strings.TrimSuffix(rest, after))
+		return
+	}
 	var parts []string
 	for _, r := range x.report {
 		parts = append(parts, r.String())
@@ -95,14 +107,6 @@ func (x *bench) write() {
 			file := filepath.Join(filepath.Dir(*pagePath), p.file)
 			x.check(os.WriteFile(file, []byte(p.svg()), 0o644)) //nolint:gosec // a picture that everybody may read
 		}
-	}
-	begin, end := "<!-- make bench-peers: "+x.row+" -->\n", "<!-- end of "+x.row+" -->"
-	page, err := os.ReadFile(*pagePath)
-	x.check(err)
-	before, rest, found := strings.Cut(string(page), begin)
-	_, after, ended := strings.Cut(rest, end)
-	if !found || !ended {
-		x.b.Fatalf("%s has no lines %q and %q", *pagePath, begin, end)
 	}
 	text := before + begin + strings.Join(parts, "\n") + "\n" + x.how() + "\n" + end + after
 	x.check(os.WriteFile(*pagePath, []byte(text), 0o644)) //nolint:gosec // a page that everybody may read

@@ -13,19 +13,18 @@ import (
 // Fault returns the rule that s breaks, or "": s must be 1 to longest bytes of UTF-8
 // without control characters. A name must not contain spaces or braces either.
 func Fault(s string, longest int, name bool) string {
+	isFine := s != "" && len(s) <= longest && utf8.ValidString(s)
+	for _, r := range s {
+		isFine = isFine && !unicode.IsControl(r) && (!name || !unicode.IsSpace(r) && r != '{' && r != '}')
+	}
+	if isFine {
+		return ""
+	}
 	rule := fmt.Sprintf("1 to %d bytes of UTF-8 without control characters", longest)
 	if name {
 		rule += ", spaces and braces"
 	}
-	if s == "" || len(s) > longest || !utf8.ValidString(s) {
-		return rule
-	}
-	for _, r := range s {
-		if unicode.IsControl(r) || name && (unicode.IsSpace(r) || r == '{' || r == '}') {
-			return rule
-		}
-	}
-	return ""
+	return rule
 }
 
 // longestRemark limits the bytes of a remark.

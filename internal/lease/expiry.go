@@ -13,6 +13,7 @@ type expiry struct {
 	after func([]*Lease) // completes the end of leases; may block
 	kick  chan struct{}
 	stop  chan struct{}
+	first sync.Once // the first lease starts the goroutine
 	wg    sync.WaitGroup
 
 	mu     sync.Mutex
@@ -23,7 +24,6 @@ type expiry struct {
 func newExpiry(clock *Clock, after func([]*Lease)) *expiry {
 	x := &expiry{clock: clock, after: after, kick: make(chan struct{}, 1), stop: make(chan struct{}), wakeAt: never}
 	x.ends.place = func(l *Lease) *place { return &l.expires }
-	x.wg.Go(x.run)
 	return x
 }
 
@@ -35,6 +35,7 @@ func (x *expiry) close() {
 
 // add schedules the end of a lease, again if it was shortened.
 func (x *expiry) add(l *Lease) {
+	x.first.Do(func() { x.wg.Go(x.run) })
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if l.ending.cause() != nil {

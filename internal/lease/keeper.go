@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// A Keeper ends and renews any number of leases. It needs two goroutines and two timers.
+// A Keeper ends and renews any number of leases. It needs two goroutines and two timers,
+// from the first lease on.
 type Keeper struct {
 	clock            *Clock
 	expired, maxHeld error

@@ -33,6 +33,7 @@ type renewals struct {
 	kick    chan struct{}
 	ctx     context.Context // of the goroutines
 	stop    context.CancelFunc
+	first   sync.Once // the first lease starts the goroutine
 	wg      sync.WaitGroup
 
 	mu     sync.Mutex
@@ -45,7 +46,6 @@ type renewals struct {
 func newRenewals(clock *Clock, renewer Renewer) *renewals {
 	r := &renewals{clock: clock, renewer: renewer, kick: make(chan struct{}, 1), groups: map[Stream]*group{}, wakeAt: never}
 	r.ctx, r.stop = context.WithCancel(context.Background())
-	r.wg.Go(r.run)
 	return r
 }
 
@@ -58,6 +58,7 @@ func (r *renewals) add(l *Lease) {
 	if l.times.Renew == 0 {
 		return
 	}
+	r.first.Do(func() { r.wg.Go(r.run) })
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.join(l, r.renewer.Stream(l), r.next(l, l.acquired))

@@ -17,6 +17,8 @@ func (alone) refusal(Kind, *leaseTerms) error { return nil }
 
 func (alone) one(string) error { return nil }
 
+func (alone) trail() *wire.Trail { return nil }
+
 func (t alone) scripts() []*wire.Script {
 	s := t.c.scripts
 	return []*wire.Script{s.mutexAcquire, s.mutexRenew, s.mutexLeave}
@@ -31,7 +33,7 @@ func (alone) confirm(_ context.Context, _ *Attempt, r acquireReply, _ time.Durat
 // lossOf waits for the server for at most 5 % of the TTL, or 100 ms if that is less.
 func (t alone) lossOf(ctx context.Context, a *Attempt) error {
 	within := min(a.terms.ttl/20, 100*time.Millisecond)
-	answer, err := t.c.wire.Send(ctx, a.keys.name, wire.Command("hget", a.keys.forced, a.value), within)
+	answer, err := t.c.wire.Send(ctx, a.keys.name, wire.Command("hget", a.keys.key("forced"), a.value), within)
 	who, why, forced := strings.Cut(wire.Text(answer), "\n")
 	if err != nil || !forced {
 		return ErrLeaseLost

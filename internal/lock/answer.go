@@ -16,7 +16,7 @@ const (
 	modeLook = "look" // check an attempt that is in the queue
 )
 
-// The answers of mutex_acquire and owned_acquire.
+// The answers of mutex_acquire and owned_acquire. A grant is answered with its token, not with a number.
 const (
 	answerHeld = iota + 1
 	answerHead
@@ -49,6 +49,11 @@ type acquireReply struct {
 const unswept = -2 * time.Millisecond
 
 func readAcquire(answer any) (r acquireReply, ok bool) {
+	if text, ok := answer.(string); ok {
+		token, err := strconv.ParseUint(text, 10, 64)
+		r.code, r.token = answerHeld, token
+		return r, err == nil && token > 0
+	}
 	list, _ := answer.([]any)
 	if len(list) == 0 {
 		return r, false
@@ -56,10 +61,6 @@ func readAcquire(answer any) (r acquireReply, ok bool) {
 	code, _ := list[0].(int64)
 	r.code = code
 	switch {
-	case code == answerHeld && len(list) == 2:
-		token, err := strconv.ParseUint(wire.Text(list[1]), 10, 64)
-		r.token = token
-		return r, err == nil && token > 0
 	case code == answerBusy && len(list) == 3, (code == answerHead || code == answerQueued) && len(list) == 4:
 		left, isInt := list[1].(int64)
 		r.left, r.holder = time.Duration(left)*time.Millisecond, wire.Text(list[len(list)-1])

@@ -27,6 +27,7 @@ type Client struct {
 	process  string // secret: with it, other clients could forge this Client's requests
 
 	tokenRetention, lockDelay time.Duration
+	lastTerms                 atomic.Pointer[leaseTerms] // see terms
 
 	attempts       atomic.Uint64
 	wire           wire.Wire
@@ -76,14 +77,10 @@ type Attempt struct {
 	value  string
 	place  string // its last score in the queue, for joining again
 
-	tomb     string // key of the tombstone
-	keyArgs  []any  // the keys in the order of the scripts' KEYS
-	valueArg any    // value
-
 	trusted bool // the value says that PUBLISH counts this process as a receiver
 
-	token uint64     // of a grant of a quorum, which renewals commit
-	trail wire.Trail // of its requests to the servers of a quorum
+	token uint64      // of a grant of a quorum, which renewals commit
+	trail *wire.Trail // of its requests to the servers of a quorum
 
 	wait wire.Wait   // of the first acquire
 	sent atomic.Bool // it is in use
@@ -173,6 +170,8 @@ type topology interface {
 	refusal(k Kind, terms *leaseTerms) error
 	// one returns a *ConfigError if what needs one server that decides.
 	one(what string) error
+	// trail returns a new Trail for the requests of an attempt, or nil.
+	trail() *wire.Trail
 	// scripts returns those of a mutex.
 	scripts() []*wire.Script
 
@@ -191,12 +190,7 @@ type topology interface {
 
 // attempt returns an attempt that the server knows under a value.
 func (n *Name) attempt(k Kind, number uint64, value string) *Attempt {
-	a := &Attempt{
-		Name: n, kind: k, number: number, value: value, valueArg: value,
-		tomb: n.keys.tomb(n.c.process, number), keyArgs: make([]any, len(n.keys.args)+1),
-	}
-	a.keyArgs[copy(a.keyArgs, n.keys.args)] = a.tomb
-	return a
+	return &Attempt{Name: n, kind: k, number: number, value: value, trail: n.c.topology.trail()}
 }
 
 // Identity returns the name of the Client's leases for people.
@@ -222,7 +216,7 @@ func (c *Client) Expect(label string) { c.metrics.kind(label).queue() }
 
 // NewID returns an identifier that this process never uses again and that other processes cannot
 // guess.
-func (c *Client) NewID() string { return attemptID(c.process, c.attempts.Add(1)) }
+func (c *Client) NewID() string { return attemptText("", c.process, c.attempts.Add(1), "") }
 
 // Shared returns the value that all users of the Client share under key. create makes it at the
 // first use.

@@ -3,6 +3,7 @@ package lock
 import (
 	"cmp"
 	"math"
+	"strconv"
 	"strings"
 	"time"
 
@@ -54,15 +55,18 @@ const (
 	tombTTL = 5 * time.Minute
 )
 
-// leaseTerms is a LeaseConfig with its defaults filled in.
+// leaseTerms is a LeaseConfig with its defaults filled in. It is not changed: Names share it.
 type leaseTerms struct {
+	cfg  LeaseConfig
+	keep time.Duration // TTL of the token counter after a grant
+
 	ttl      time.Duration
 	times    lease.Times
 	identity string
 	replicas int
 
-	// Arguments of requests, in ms: ttl, and the TTL of the token counter after a grant.
-	ttlArg, keepArg any
+	// ttl and keep in ms, as requests have them.
+	ttlText, keepText string
 }
 
 // Validate returns a *ConfigError for the first invalid field, or nil.
@@ -108,7 +112,7 @@ func (cfg LeaseConfig) terms(identity string) (*leaseTerms, error) {
 	if err := CheckIdentity("LeaseConfig.Identity", t.identity); err != nil {
 		return nil, err
 	}
-	t.ttlArg = millis(t.ttl)
+	t.ttlText = decimal(t.ttl)
 	t.times = lease.Times{Valid: valid, Renew: renew, Retry: retry, Try: t.timeout(), MaxHold: cfg.MaxHold}
 	if cfg.NoRenewal {
 		t.times.Renew = 0
@@ -174,6 +178,8 @@ func CheckIdentity(field, identity string) error {
 func millis(d time.Duration) int64 {
 	return int64(math.Ceil(float64(d) / float64(time.Millisecond)))
 }
+
+func decimal(d time.Duration) string { return strconv.FormatInt(millis(d), 10) }
 
 // A request of an operator is sent again after AskFor without an answer, for AskWithin.
 const (

@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"github.com/noonlock/noonlock/internal/input"
-	"github.com/noonlock/noonlock/internal/wire"
 )
 
 // The key schema, version 1. docs/ARCHITECTURE.md, "Keys", describes the keys and channels. Every key of
@@ -13,37 +12,41 @@ import (
 // cluster. Scripts get all keys and the prefix of the channels as arguments. The packages above define
 // the keys and channels of their own records.
 type keyring struct {
-	prefix  string
-	sharded bool // as in a cluster
+	prefix   string
+	sharded  bool   // as in a cluster
+	channels string // the prefix of the channels of processes, unless sharded
+}
+
+func newKeyring(prefix string, sharded bool) keyring {
+	return keyring{prefix, sharded, prefix + ":ch:"}
 }
 
 // nameKeys are the keys of one lock.
 type nameKeys struct {
 	name                     string
+	base                     string // the prefix of its keys
 	lock, fence, queue, seen string
-	forced, releases         string
-	never                    string
-	base                     string
+	tombs                    string // the prefix of those of tombstones
 	channels                 string // the prefix of the channels of processes
-
-	// The same as arguments of requests: lock, fence, queue and seen, and channels.
-	args        []any
-	channelsArg any
-	freed       string // channel of releases, in a quorum
 }
 
 func (k keyring) lock(name string) *nameKeys {
 	base := k.prefix + ":{" + name + "}:"
-	keys := &nameKeys{
-		name: name, base: base,
-		lock: base + "lock", fence: base + "fence", queue: base + "queue", seen: base + "seen", forced: base + "forced", releases: base + "releases", never: base + "never",
-		channels: k.channel(name, "ch:"),
-		freed:    k.channel(name, "free:"+name),
+	n := len(base)
+	all := base + "lock" + base + "fence" + base + "queue" + base + "seen" + base + "tomb:" // one allocation
+	keys := &nameKeys{name: name, base: all[:n], channels: k.channels}
+	keys.lock, all = all[:n+4], all[n+4:]
+	keys.fence, all = all[:n+5], all[n+5:]
+	keys.queue, all = all[:n+5], all[n+5:]
+	keys.seen, keys.tombs = all[:n+4], all[n+4:]
+	if k.sharded {
+		keys.channels = k.channel(name, "ch:")
 	}
-	keys.args = wire.Keys(keys.lock, keys.fence, keys.queue, keys.seen)
-	keys.channelsArg = keys.channels
 	return keys
 }
+
+// key returns the key of a part of the name.
+func (k *nameKeys) key(part string) string { return k.base + part }
 
 // history returns the key of the history of a server's data.
 func (k keyring) history(tag string) string {
@@ -65,14 +68,10 @@ func (k keyring) channel(name, rest string) string {
 	return k.prefix + ":" + rest
 }
 
-// tomb returns the key of an attempt's tombstone.
-func (k *nameKeys) tomb(process string, number uint64) string {
-	return k.base + "tomb:" + attemptID(process, number)
-}
-
-// attemptID returns the identifier of an attempt.
-func attemptID(process string, number uint64) string {
-	return process + "." + strconv.FormatUint(number, 36)
+// attemptText returns the identifier of an attempt between two texts.
+func attemptText(before, process string, number uint64, after string) string {
+	var digits [13]byte
+	return before + process + "." + string(strconv.AppendUint(digits[:0], number, 36)) + after
 }
 
 // nameOf returns the name of a lock's key, as messages contain it.

@@ -16,11 +16,12 @@ func (mutexKind) stored(process string, number uint64, trusted bool, identity st
 }
 
 func (mutexKind) Acquire(a *Attempt, mode string) wire.Request {
-	return a.c.scripts.mutexAcquire.Call(a.keyArgs, a.valueArg, a.terms.ttlArg, mode, a.terms.keepArg, a.keys.channelsArg)
+	k := a.keys
+	return a.c.scripts.mutexAcquire.Call([]any{&k.lock, &k.fence, &k.queue, &k.seen, a.Tomb()}, &a.value, &a.terms.ttlText, &a.terms.keepText, mode+" "+k.channels)
 }
 
 func (mutexKind) Renewal(a *Attempt) wire.Request {
-	return a.c.scripts.mutexRenew.Call(a.keyArgs[:2], a.valueArg, a.terms.ttlArg, a.terms.keepArg)
+	return a.c.scripts.mutexRenew.Call([]any{&a.keys.lock, &a.keys.fence}, &a.value, &a.terms.ttlText, &a.terms.keepText)
 }
 
 func (mutexKind) Release(a *Attempt, withdraw bool) wire.Request {
@@ -48,13 +49,13 @@ func (k ownedKind) stored(process string, number uint64, trusted bool, identity 
 }
 
 func (ownedKind) Acquire(a *Attempt, mode string) wire.Request {
-	s := a.c.scripts.ownedAcquire
+	k := a.keys
 	a.endedToken = a.ended()
-	return s.Call(a.keyArgs, a.valueArg, a.terms.ttlArg, mode, a.terms.keepArg, a.endedToken, a.keys.channelsArg)
+	return a.c.scripts.ownedAcquire.Call([]any{&k.lock, &k.fence, &k.queue, &k.seen, a.Tomb()}, &a.value, &a.terms.ttlText, &a.terms.keepText, mode+" "+k.channels, a.endedToken)
 }
 
 func (ownedKind) Renewal(a *Attempt) wire.Request {
-	return a.c.scripts.ownedRenew.Call(a.keyArgs[:1], a.valueArg, a.terms.ttlArg)
+	return a.c.scripts.ownedRenew.Call([]any{&a.keys.lock}, &a.value, &a.terms.ttlText)
 }
 
 func (ownedKind) Release(a *Attempt, withdraw bool) wire.Request {
@@ -75,14 +76,15 @@ func (a *Attempt) tombTTL() time.Duration { return max(a.terms.ttl, tombTTL) }
 // releaseBy returns the request of a script that releases the attempt. It includes whether the
 // Client is closed, because a closed Client cannot check a grant that the script makes.
 func (a *Attempt) releaseBy(s *wire.Script, withdraw bool) wire.Request {
-	tomb, last := int64(0), "0"
-	if withdraw {
-		tomb = millis(a.tombTTL())
-	}
+	last := " 0 "
 	a.c.mu.Lock()
 	if a.c.closed {
-		last = "1"
+		last = " 1 "
 	}
 	a.c.mu.Unlock()
-	return s.Call(a.keyArgs, a.valueArg, tomb, a.terms.keepArg, last, a.keys.channelsArg)
+	k, rest := a.keys, a.terms.keepText+last+a.keys.channels
+	if withdraw {
+		return s.Call([]any{&k.lock, &k.fence, &k.queue, &k.seen, a.Tomb()}, &a.value, rest, millis(a.tombTTL()))
+	}
+	return s.Call([]any{&k.lock, &k.fence, &k.queue, &k.seen}, &a.value, rest)
 }

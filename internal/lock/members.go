@@ -31,8 +31,7 @@ type members struct {
 	list    int // number
 	longest time.Duration
 
-	marker    string // key
-	markerArg any    // marker, as an argument of requests
+	marker string // key
 
 	counts []serverMetrics // by server
 	clocks []serverClock   // by server, guarded by mu
@@ -77,7 +76,6 @@ func newMembers(c *Client, targets []*wire.Target, counts []serverMetrics, cfg w
 		marker: c.keys.marker(), examined: make(chan struct{}),
 		clocks: make([]serverClock, len(targets)), runs: make([]string, len(targets)), ids: make([]string, len(targets)),
 	}
-	m.markerArg = m.marker
 	m.current.Store(new(string))
 	m.wire = wire.NewQuorum(targets, cfg, wire.Watchers{Health: m.health, Answered: m.answered, Failed: m.failed})
 	return m

@@ -31,19 +31,22 @@ func (c *Client) UserName(name string, k Kind, cfg LeaseConfig) (*Name, error) {
 }
 
 func (c *Client) name(name string, cfg LeaseConfig, k Kind, keep time.Duration) (*Name, error) {
-	terms, err := c.terms(cfg)
+	terms, err := c.terms(cfg, keep)
 	if err != nil {
 		return nil, err
 	}
 	if err := c.topology.refusal(k, terms); err != nil {
 		return nil, err
 	}
-	terms.keepArg = millis(keep)
 	return &Name{c: c, keys: c.keys.lock(name), terms: terms}, nil
 }
 
-// terms checks the configuration of a lease.
-func (c *Client) terms(cfg LeaseConfig) (*leaseTerms, error) {
+// terms checks the configuration of a lease. Names with the configuration that was last used share
+// the result.
+func (c *Client) terms(cfg LeaseConfig, keep time.Duration) (*leaseTerms, error) {
+	if last := c.lastTerms.Load(); last != nil && last.cfg == cfg && last.keep == keep {
+		return last, nil
+	}
 	t, err := cfg.terms(c.identity)
 	if err == nil && c.lockDelay > 0 && t.ttl > c.lockDelay {
 		err = Refuse("LeaseConfig.TTL", "at most Config.LockDelay ("+c.lockDelay.String()+")", t.ttl)
@@ -51,6 +54,8 @@ func (c *Client) terms(cfg LeaseConfig) (*leaseTerms, error) {
 	if err != nil {
 		return nil, err
 	}
+	t.cfg, t.keep, t.keepText = cfg, keep, decimal(keep)
+	c.lastTerms.Store(t)
 	return t, nil
 }
 
@@ -61,7 +66,7 @@ func (n *Name) Client() *Client { return n.c }
 func (n *Name) Name() string { return n.keys.name }
 
 // Key returns the key of a part of the name: <prefix>:{<name>}:<part>.
-func (n *Name) Key(part string) string { return n.keys.base + part }
+func (n *Name) Key(part string) string { return n.keys.key(part) }
 
 // Channel returns a channel for messages about the name: <prefix>:<rest>, and in a cluster
 // <prefix>:{<name>}:<rest>.
@@ -77,13 +82,13 @@ func (n *Name) TTL() time.Duration { return n.terms.ttl }
 func (n *Name) Timeout() time.Duration { return n.terms.timeout() }
 
 // ID returns the identifier of the attempt, as from NewID.
-func (a *Attempt) ID() string { return attemptID(a.c.process, a.number) }
+func (a *Attempt) ID() string { return attemptText("", a.c.process, a.number, "") }
 
 // Value returns what the server stores for the attempt; secret.
 func (a *Attempt) Value() string { return a.value }
 
 // Tomb returns the key that exists if the attempt was abandoned.
-func (a *Attempt) Tomb() string { return a.tomb }
+func (a *Attempt) Tomb() string { return attemptText(a.keys.tombs, a.c.process, a.number, "") }
 
 // TombTTL returns how long requests of the attempt may be in flight.
 func (a *Attempt) TombTTL() time.Duration { return a.tombTTL() }
@@ -104,7 +109,7 @@ func (n *Name) Persist(ctx context.Context, r wire.Request) (any, error) {
 // replicas have acknowledged it in time, it returns the answer and ErrNotReplicated. A
 // request that is sent again is acknowledged even if it writes nothing.
 func (n *Name) Commit(ctx context.Context, r wire.Request) (any, error) {
-	return n.Persist(ctx, n.terms.replicated(r).Marked(n.keys.base+"ack"))
+	return n.Persist(ctx, n.terms.replicated(r).Marked(n.keys.key("ack")))
 }
 
 // Once sends a request without retries.

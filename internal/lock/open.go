@@ -41,7 +41,7 @@ func targetOf(field string, rdb redis.UniversalClient) (*wire.Target, error) {
 // open returns a Client with the Wire that connect returns.
 func open(cfg Config, s *Scripts, sharded bool, connect func(*Client, wire.Config) wire.Wire) (*Client, error) {
 	c := &Client{
-		keys:     keyring{cmp.Or(cfg.Prefix, defaultPrefix), sharded},
+		keys:     newKeyring(cmp.Or(cfg.Prefix, defaultPrefix), sharded),
 		scripts:  s,
 		identity: cmp.Or(cfg.Identity, defaultIdentity()),
 		process:  rand.Text(),

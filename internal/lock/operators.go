@@ -43,10 +43,10 @@ func (c *Client) Inspection(name string) wire.Request {
 // returned. by is the operator.
 func (c *Client) Force(name, kind string, attempts []string, by string) wire.Request {
 	k := c.keys.lock(name)
-	return c.scripts.force.Call(wire.Keys(k.lock, k.queue, k.forced, k.releases), kind, strings.Join(attempts, "\n"), by, k.channels)
+	return c.scripts.force.Call(wire.Keys(k.lock, k.queue, k.key("forced"), k.key("releases")), kind, strings.Join(attempts, "\n"), by, k.channels)
 }
 
 // Releases returns the request that reads what Force has done.
 func (c *Client) Releases(name string) wire.Request {
-	return wire.Command("lrange", c.keys.lock(name).releases, "0", "-1")
+	return wire.Command("lrange", c.keys.lock(name).key("releases"), "0", "-1")
 }

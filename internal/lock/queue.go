@@ -18,7 +18,7 @@ type Waiter struct {
 
 // Queue returns the attempts in the queue of the name's mutex, next holder first.
 func (n *Name) Queue(ctx context.Context) ([]Waiter, error) {
-	r := n.c.scripts.queue.Call(wire.Keys(n.keys.queue, n.keys.seen))
+	r := n.c.scripts.queue.Call([]any{&n.keys.queue, &n.keys.seen})
 	answer, err := n.Ask(ctx, r)
 	if err != nil {
 		return nil, err
@@ -60,7 +60,7 @@ func (l *Lease) Promote(ctx context.Context, identity string) (Promotion, error)
 		return 0, err
 	}
 	keys := l.a.keys
-	r := l.a.c.scripts.promote.Call(wire.Keys(keys.lock, keys.queue, keys.seen), l.a.value, identity, keys.channels)
+	r := l.a.c.scripts.promote.Call([]any{&keys.lock, &keys.queue, &keys.seen}, &l.a.value, identity, &keys.channels)
 	answer, err := l.a.Ask(ctx, r)
 	n, err := r.Number(answer, err)
 	switch {

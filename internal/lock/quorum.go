@@ -80,7 +80,7 @@ func (q *Quorum) List() string { return q.m.name() }
 // Counted returns a renewal that a package above sends to all servers. Each gives an answer of
 // quorum_renew.
 func (q *Quorum) Counted(a *Attempt, r wire.Request) wire.Request {
-	return r.Counted(countRenewal(r), &a.trail)
+	return r.Counted(countRenewal(r), a.trail)
 }
 
 // Token returns the token of the lease, which renewals commit.
@@ -165,6 +165,8 @@ func (m *members) one(what string) error {
 	return &ConfigError{Field: "the Client of " + what, Value: "of NewQuorum", Rule: "of New: the servers of a quorum have different views; use New with one of them"}
 }
 
+func (*members) trail() *wire.Trail { return new(wire.Trail) }
+
 func (m *members) scripts() []*wire.Script {
 	s := m.c.scripts
 	return []*wire.Script{s.quorumAcquire, s.quorumRenew, s.quorumLeave, s.quorumState, s.quorumJoin}
@@ -184,30 +186,30 @@ type quorumKind struct {
 
 // keys returns the lock, the tombstone and the marker.
 func (k quorumKind) keys(a *Attempt) []any {
-	return []any{a.keyArgs[0], a.keyArgs[len(a.keyArgs)-1], k.of.markerArg}
+	return []any{&a.keys.lock, a.Tomb(), &k.of.marker}
 }
 
 func (k quorumKind) Acquire(a *Attempt, _ string) wire.Request {
 	a.mayBeStored.Store(true) // a minority may grant, whatever the answer is
-	r := a.c.scripts.quorumAcquire.Call(k.keys(a), a.valueArg, a.terms.ttlArg, k.of.name())
-	return r.Counted(countAcquire(r, a.value, k.of.distrusts), &a.trail)
+	r := a.c.scripts.quorumAcquire.Call(k.keys(a), &a.value, &a.terms.ttlText, k.of.name())
+	return r.Counted(countAcquire(r, a.value, k.of.distrusts), a.trail)
 }
 
 func (k quorumKind) Renewal(a *Attempt) wire.Request {
-	r := a.c.scripts.quorumRenew.Call(k.keys(a), a.valueArg, a.terms.ttlArg, k.of.name(), strconv.FormatUint(a.token, 10))
-	return r.Counted(countRenewal(r), &a.trail)
+	r := a.c.scripts.quorumRenew.Call(k.keys(a), &a.value, &a.terms.ttlText, k.of.name(), strconv.FormatUint(a.token, 10))
+	return r.Counted(countRenewal(r), a.trail)
 }
 
 func (k quorumKind) Release(a *Attempt, _ bool) wire.Request {
 	call := func(tomb int64) wire.Request {
 		channel := ""
 		if a.token > 0 { // it was a lease, so others may wait
-			channel = a.keys.freed
+			channel = a.Channel("free:" + a.keys.name)
 		}
-		return a.c.scripts.quorumLeave.Call(k.keys(a)[:2], a.valueArg, tomb, channel)
+		return a.c.scripts.quorumLeave.Call(k.keys(a)[:2], &a.value, tomb, channel)
 	}
 	r := call(0)
-	return r.Counted(countLeave(r), &a.trail).Leaving(call(millis(a.tombTTL())), max(a.terms.ttl, 10*time.Second), a.terms.timeout())
+	return r.Counted(countLeave(r), a.trail).Leaving(call(millis(a.tombTTL())), max(a.terms.ttl, 10*time.Second), a.terms.timeout())
 }
 
 // confirm commits the token of a grant to a majority. Only then it counts.

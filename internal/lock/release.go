@@ -65,7 +65,7 @@ func (c *Client) withdrawUnwanted(name, value string, v Value, unanswered bool) 
 		return // too many at once: the grant expires
 	}
 	// The name may be a job's or a user's. The longer of the two retentions is safe.
-	terms := &leaseTerms{ttl: defaultTTL, ttlArg: millis(defaultTTL), keepArg: millis(max(c.tokenRetention, ledgerRetention))}
+	terms := &leaseTerms{ttl: defaultTTL, ttlText: decimal(defaultTTL), keepText: decimal(max(c.tokenRetention, ledgerRetention))}
 	n := &Name{c: c, keys: c.keys.lock(name), terms: terms}
 	a := n.attempt(kindOf(v), v.number, value)
 	a.unanswered.Store(unanswered)

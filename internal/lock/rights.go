@@ -74,7 +74,7 @@ func (c *Client) OwnedScripts() []*wire.Script {
 
 // CheckRights tries the commands of the scripts for a lock of a user.
 func (c *Client) CheckRights(ctx context.Context, name string, scripts ...*wire.Script) error {
-	terms, err := c.terms(LeaseConfig{})
+	terms, err := c.terms(LeaseConfig{}, c.tokenRetention)
 	if err == nil {
 		err = CheckUserName(name)
 	}
@@ -94,7 +94,7 @@ func (n *Name) CheckRights(ctx context.Context, scripts ...*wire.Script) error {
 		return err
 	}
 	// As an EVAL: a server that does not know a script needs its source.
-	r := n.c.scripts.rights.Call(wire.Keys(n.keys.never, n.keys.fence), calls).WithSource()
+	r := n.c.scripts.rights.Call(wire.Keys(n.keys.key("never"), n.keys.fence), calls).WithSource()
 	r = r.Counted(countRights(r), nil)
 	_, err = r.Number(n.Ask(ctx, r))
 	return err

@@ -18,21 +18,20 @@ const (
 // attempt's number, whether PUBLISH's count of receivers is reliable for the process, and
 // the identity. Only the identity may be shown.
 func attemptValue(process string, number uint64, trusted bool, identity string) string {
-	flag := "u"
-	if trusted {
-		flag = "t"
-	}
-	return "nl1:" + attemptID(process, number) + "." + flag + "/" + identity
+	return attemptText("nl1:", process, number, flag(trusted)+"/"+identity)
 }
 
 // ownedValue returns an attemptValue with the mode and the owner. The space after the
 // owner is unambiguous, as an owner contains none.
 func ownedValue(mode, owner, process string, number uint64, trusted bool, identity string) string {
-	flag := "u"
+	return attemptText(OwnedTag+":", process, number, flag(trusted)+"."+mode+"/"+owner+" "+identity)
+}
+
+func flag(trusted bool) string {
 	if trusted {
-		flag = "t"
+		return ".t"
 	}
-	return OwnedTag + ":" + attemptID(process, number) + "." + flag + "." + mode + "/" + owner + " " + identity
+	return ".u"
 }
 
 // A Value is the content of a stored value.

@@ -25,7 +25,7 @@ func countAcquire(r wire.Request, me string, distrusts func(server int) bool) wi
 		verdict, token, by := quorum.Acquire(votes, n-len(answers), n, me)
 		switch verdict {
 		case quorum.Yes:
-			return wire.Answer{Value: []any{int64(answerHeld), strconv.FormatUint(token, 10)}}, true
+			return wire.Answer{Value: strconv.FormatUint(token, 10)}, true
 		case quorum.No:
 			return wire.Answer{Value: []any{int64(answerBusy), by.Left, by.Holder}}, true
 		case quorum.Ahead:

@@ -523,7 +523,7 @@ func (r Request) inCluster() Request {
 	r = r.withShardedMessages()
 	n := r.args[2].(int)
 	r.args[2] = n + 1
-	r.args = slices.Insert(r.args, 3+n, any(fmt.Sprint(r.args[3], neverKey)))
+	r.args = slices.Insert(r.args, 3+n, any(textOf(r.args[3])+neverKey))
 	return r
 }
 

@@ -23,7 +23,7 @@ const (
 	keptBuffer = 64 << 10 // larger buffers are not kept
 )
 
-// appendCommand appends a command. Its arguments are texts and numbers.
+// appendCommand appends a command. Its arguments are texts, pointers to texts, and numbers.
 func appendCommand(b []byte, args []any) []byte {
 	b = appendHeader(b, '*', len(args))
 	for _, arg := range args {
@@ -42,6 +42,8 @@ func appendArg(b []byte, arg any) []byte {
 	switch v := arg.(type) {
 	case string:
 		return appendText(b, v)
+	case *string:
+		return appendText(b, *v)
 	case []byte:
 		return appendText(b, v)
 	case int:

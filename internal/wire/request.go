@@ -148,6 +148,14 @@ func shape(reply any) string {
 	}
 }
 
+// textOf returns an argument that is a text or a pointer to one.
+func textOf(arg any) string {
+	if text, ok := arg.(*string); ok {
+		return *text
+	}
+	return Text(arg)
+}
+
 // Text returns a reply that is a string, and "" for other replies.
 func Text(reply any) string {
 	s, _ := reply.(string)

@@ -100,7 +100,7 @@ func stripComments(text string) string {
 // Source returns the text of the script as it is sent.
 func (s *Script) Source() string { return s.source }
 
-// Keys returns keys as arguments. Keep the result if you send many requests with the same keys.
+// Keys returns keys as arguments. Pointers to them are arguments, too, and need no memory.
 func Keys(keys ...string) []any {
 	args := make([]any, len(keys))
 	for i, k := range keys {

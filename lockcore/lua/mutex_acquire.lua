@@ -7,12 +7,13 @@
 -- KEYS[5] tomb    string, exists if this attempt was abandoned
 -- ARGV[1] me      this attempt
 -- ARGV[2] ttl     ms, of the lock when held by me
--- ARGV[3] mode    'try' never queues; 'look' never queues anew; 'join' queues;
---                 a number queues at that score, after the queue was lost
--- ARGV[4] keep    ms, TTL of the token counter after a grant
--- ARGV[5] channels  the prefix of the channels of processes
+-- ARGV[3] keep    ms, TTL of the token counter after a grant
+-- ARGV[4] rest    '<mode> <channels>', in one argument, as a free lock needs neither.
+--                 mode: 'try' never queues; 'look' never queues anew; 'join' queues;
+--                 a number queues at that score, after the queue was lost.
+--                 channels: the prefix of the channels of processes
 --
--- Returns {1, token}            held by me for ttl from now
+-- Returns token                 held by me for ttl from now
 --         {2, left ms, place, holder}  near the head: look when the lock ends.
 --                               Not only the first, as it may die with the holder
 --         {3, left ms, place, holder}  in the queue
@@ -27,15 +28,17 @@
 -- full ttl. Without that, the lease of a client whose first reply was lost would
 -- outlive the lock. An attempt in the queue keeps its place.
 local lock, fence, queue, seen, tomb = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local me, ttl, mode, keep, channels = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local me, ttl, keep = ARGV[1], ARGV[2], ARGV[3]
 
 --@include token
 
-if mode ~= 'look' and redis.call('EXISTS', lock, queue, tomb) == 0 then
+if string.sub(ARGV[4], 1, 5) ~= 'look ' and redis.call('EXISTS', lock, queue, tomb) == 0 then
   local token = next_token(fence, keep)
   redis.call('SET', lock, me, 'PX', ttl)
-  return {1, token}
+  return token
 end
+
+local mode, channels = string.match(ARGV[4], '^(%S+) (.*)$')
 
 --@include queue
 --@include mutex
@@ -50,7 +53,7 @@ end
 if holder == me then
   redis.call('PEXPIRE', lock, ttl)
   clear_note(seen, me)
-  return {1, redis.call('GET', fence) or next_token(fence, keep)}
+  return redis.call('GET', fence) or next_token(fence, keep)
 end
 
 local now, served = server_ms(), false
@@ -67,7 +70,7 @@ if not holder then
     redis.call('SET', lock, me, 'PX', ttl)
   end
   if token then
-    return {1, token}
+    return token
   end
   holder = redis.call('GET', lock)
   served = holder

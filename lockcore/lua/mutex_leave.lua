@@ -5,12 +5,13 @@
 -- KEYS[3] queue   sorted set, attempts in order of arrival
 -- KEYS[4] seen    hash, attempt -> alive until (ms, server clock)
 -- KEYS[5] tomb    string, written to refuse requests of this attempt that
---                 arrive later
+--                 arrive later; absent: none can
 -- ARGV[1] me      this attempt
--- ARGV[2] tomb    ms, TTL of the tombstone, '0' for none
--- ARGV[3] keep    ms, TTL of the token counter after a grant
--- ARGV[4] last    '1' if the process cannot check a grant later, as it closes its Client
--- ARGV[5] channels  the prefix of the channels of processes
+-- ARGV[2] rest    '<keep> <last> <channels>', in one argument, as it is only for a queue.
+--                 keep: ms, TTL of the token counter after a grant.
+--                 last: '1' if the process cannot check a grant later, as it closes its
+--                 Client, otherwise '0'. channels: the prefix of the channels of processes
+-- ARGV[3] tomb    ms, TTL of the tombstone, with KEYS[5]
 --
 -- Returns 1 the lock was mine and is released, 0 it was not mine. If a waiter was granted
 -- the lock, or there is more to do, that number is in a list: {number, check}. Send the
@@ -27,13 +28,13 @@ if redis.pcall('GET', lock) == me then
   released = 1
 end
 if redis.call('EXISTS', queue) == 0 then
-  if ARGV[2] ~= '0' then
-    redis.call('SET', KEYS[5], '1', 'PX', ARGV[2])
+  if ARGV[3] then
+    redis.call('SET', KEYS[5], '1', 'PX', ARGV[3])
   end
   return released
 end
 
-local channels = ARGV[5]
+local keep, is_last, channels = string.match(ARGV[2], '^(%d+) (%d) (.*)$')
 
 --@include token
 --@include queue
@@ -46,16 +47,16 @@ if released == 0 then -- a holder is not in the queue
   drop(queue, seen, me)
 end
 clear_note(seen, me)
-if ARGV[2] ~= '0' then
-  redis.call('SET', KEYS[5], '1', 'PX', ARGV[2])
+if ARGV[3] then
+  redis.call('SET', KEYS[5], '1', 'PX', ARGV[3])
 end
 local now, check = server_ms(), nil
 if redis.call('EXISTS', lock) == 0 then
-  check = select(2, advance(lock, fence, ARGV[3], queue, seen, false, 0, now))
+  check = select(2, advance(lock, fence, keep, queue, seen, false, 0, now))
 elseif first == me then
   notify_head(lock, queue)
 end
-if ARGV[4] == '1' then
+if is_last == '1' then
   notify_all(lock, queue, seen, now)
 end
 return check and {released, check} or released

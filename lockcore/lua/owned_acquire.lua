@@ -8,15 +8,16 @@
 -- KEYS[5] tomb    string, exists if this attempt was abandoned
 -- ARGV[1] me      this attempt, which names the mode and the owner
 -- ARGV[2] ttl     ms, of the entry when granted to me
--- ARGV[3] ask     'try' never queues; 'look' never queues anew; 'join' queues;
---                 a number queues at that score, after the queue was lost
--- ARGV[4] keep    ms, TTL of the token counter after a grant
+-- ARGV[3] keep    ms, TTL of the token counter after a grant
+-- ARGV[4] rest    '<ask> <channels>', in one argument, as a free lock needs neither.
+--                 ask: 'try' never queues; 'look' never queues anew; 'join' queues;
+--                 a number queues at that score, after the queue was lost.
+--                 channels: the prefix of the channels of processes
 -- ARGV[5] ended   a token of my owner, or '0'. All its leases have ended in this process. A
 --                 new lease gets another token, unless another process has an entry of
 --                 the owner
--- ARGV[6] channels  the prefix of the channels of processes
 --
--- Returns {1, token}            held by me for ttl from now
+-- Returns token                 held by me for ttl from now
 --         {2, left ms, place, holder}  near the head: look when the lock ends
 --         {3, left ms, place, holder}  in the queue
 --         {4, left ms, holder}  held by others, not in the queue (try)
@@ -36,7 +37,8 @@
 -- ended one), and the entry is extended to the full ttl. An attempt in the queue keeps its
 -- place. An attempt that got {8} is no longer queued. It joins again and gets {8} again.
 local lock, fence, queue, seen, tomb = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local me, ttl, ask, keep, ended, channels = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5]), ARGV[6]
+local me, ttl, keep = ARGV[1], ARGV[2], ARGV[3]
+local ask, channels = string.match(ARGV[4], '^(%S+) (.*)$')
 
 --@include token
 --@include owned
@@ -45,9 +47,9 @@ local mode, owner = parts_of(me)
 
 local keys = redis.call('EXISTS', lock, queue, tomb)
 if ask ~= 'look' and keys == 0 then
-  local token, clock = next_token(fence, keep)
-  create(lock, owner, token, mode, math.floor(clock / 1000) + tonumber(ttl), me)
-  return {1, token}
+  local token, time = next_token(fence, keep)
+  create(lock, owner, token, mode, time[1] * 1000 + math.floor(time[2] / 1000) + ttl, me)
+  return token
 end
 
 --@include queue
@@ -64,14 +66,14 @@ s = read(lock, owner, now, me)
 if not s then
   return {7}
 end
-if s.token and tonumber(s.token) <= ended and not elsewhere(lock, owner, (process_of(me)), now) then
+if s.token and tonumber(s.token) <= tonumber(ARGV[5]) and not elsewhere(lock, owner, (process_of(me)), now) then
   s.token = next_token(fence, keep)
   redis.call('ZADD', lock, 'XX', '-' .. s.token, 't:' .. owner)
 end
 if s.mine then
   clear_note(seen, me)
   extend(lock, s, me, till)
-  return {1, s.token}
+  return s.token
 end
 
 if ask == 'look' and not redis.call('ZSCORE', queue, me) then
@@ -91,7 +93,7 @@ if token or answer == 'upgrade' then
     serve(lock, fence, keep, queue, seen, false, 0, now, first)
   end
   if token then
-    return {1, token}
+    return token
   end
   return {8}
 end
@@ -108,7 +110,7 @@ if not at and stop == 0 then
   end
 end
 if token then
-  return {1, token}
+  return token
 end
 if refused then
   return {8}

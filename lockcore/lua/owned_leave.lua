@@ -5,12 +5,12 @@
 -- KEYS[3] queue   sorted set, attempts in order of arrival
 -- KEYS[4] seen    hash, attempt -> alive until (ms, server clock)
 -- KEYS[5] tomb    string, written to refuse requests of this attempt that
---                 arrive later
+--                 arrive later; absent: none can
 -- ARGV[1] me      this attempt
--- ARGV[2] tomb    ms, TTL of the tombstone, '0' for none
--- ARGV[3] keep    ms, TTL of the token counter after a grant
--- ARGV[4] last    '1' if the process cannot check a grant later, as it closes its Client
--- ARGV[5] channels  the prefix of the channels of processes
+-- ARGV[2] rest    '<keep> <last> <channels>'. keep: ms, TTL of the token counter after a grant.
+--                 last: '1' if the process cannot check a grant later, as it closes its
+--                 Client, otherwise '0'. channels: the prefix of the channels of processes
+-- ARGV[3] tomb    ms, TTL of the tombstone, with KEYS[5]
 --
 -- Returns 1 + n   the entry was mine and is removed; my owner has n others
 --         -n      it was not mine; my owner has n entries
@@ -21,7 +21,8 @@
 -- Twice is safe: the second time nothing is mine. Deletions come first, so that they
 -- work while the server is out of memory.
 local lock, fence, queue, seen = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local me, channels = ARGV[1], ARGV[5]
+local me = ARGV[1]
+local keep, is_last, channels = string.match(ARGV[2], '^(%d+) (%d) (.*)$')
 
 --@include token
 --@include owned
@@ -44,17 +45,17 @@ if first then
   drop(queue, seen, me)
   clear_note(seen, me)
 end
-if ARGV[2] ~= '0' then
-  redis.call('SET', KEYS[5], '1', 'PX', ARGV[2])
+if ARGV[3] then
+  redis.call('SET', KEYS[5], '1', 'PX', ARGV[3])
 end
 local check
 if first and s then
-  local _, stop, _, time = serve(lock, fence, ARGV[3], queue, seen, false, 0, now, not shorter and first)
+  local _, stop, _, time = serve(lock, fence, keep, queue, seen, false, 0, now, not shorter and first)
   check = stop < 0 and 0 or time
 elseif first == me then
   notify_head(lock, queue) -- the name is in use by another kind of lock
 end
-if ARGV[4] == '1' then
+if is_last == '1' then
   notify_all(lock, queue, seen, now)
 end
 local answer = mine and 1 + s.count or s and -s.count or 0

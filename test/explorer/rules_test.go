@@ -254,9 +254,9 @@ func (r rules) request(w world, c lineCall) (keys, argv []string) {
 		}
 		return all[:1], []string{me, ttl}
 	case opLeave:
-		return all, []string{me, "0", keep, "0", channels}
+		return all[:4], []string{me, keep + " 0 " + channels}
 	case opWithdraw:
-		return all, []string{me, strconv.Itoa(tombMillis), keep, "0", channels}
+		return all, []string{me, keep + " 0 " + channels, strconv.Itoa(tombMillis)}
 	case opDowngrade:
 		return all[:4], []string{me, keep, channels}
 	}
@@ -264,9 +264,9 @@ func (r rules) request(w world, c lineCall) (keys, argv []string) {
 	if c.op == opRejoin {
 		mode = w.value("~place", c.attempt.String())
 	}
-	argv = []string{me, ttl, mode, keep, "0", channels}
-	if _, isMutex := r.kind.(mutex); isMutex {
-		argv = slices.Delete(argv, 4, 5)
+	argv = []string{me, ttl, keep, mode + " " + channels}
+	if _, isMutex := r.kind.(mutex); !isMutex {
+		argv = append(argv, "0")
 	}
 	return all, argv
 }

@@ -29,6 +29,9 @@ func (r rules) watch(before world, c lineCall, after []key, reply any, published
 			v.w = append(v.w, k)
 		}
 	}
+	if token, ok := reply.(string); ok {
+		reply = []any{int64(1), token}
+	}
 	v.list, _ = reply.([]any)
 	if len(v.list) > 0 {
 		reply = v.list[0]

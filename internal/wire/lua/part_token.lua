@@ -1,5 +1,5 @@
--- next_token(fence, keep): the next fencing token of the name, as a decimal string,
--- and this server's clock in microseconds.
+-- next_token(fence, keep): the next fencing token of the name, as a decimal string, and this
+-- server's clock as TIME returns it.
 -- A token is that clock, or one more than the last token if the clock is not ahead of
 -- it: so it is greater than all that came before while the counter is kept, and, if
 -- that is new, lost, or set back with the server's data, as by a failover to a replica
@@ -10,13 +10,15 @@
 -- before, the next token would be taken from the clock, and be smaller.
 local function next_token(fence, keep)
   local time = redis.call('TIME')
-  local clock = tonumber(time[1]) * 1000000 + tonumber(time[2])
-  local token = string.format('%.0f', clock)
+  local token = time[1] .. string.sub('00000' .. time[2], -6)
   keep = keep or 604800000
-  local last = tonumber(redis.call('SET', fence, token, 'PX', keep, 'GET'))
-  if last and last >= clock then
-    token = string.format('%.0f', last + 1)
-    redis.call('SET', fence, token, 'PX', string.format('%.0f', keep + (last - clock) / 1000))
+  local last = redis.call('SET', fence, token, 'PX', keep, 'GET')
+  if last and (#last ~= #token or last >= token) then -- texts of one length compare as numbers do, in less time
+    local ahead = (tonumber(last) or 0) - tonumber(token) -- µs
+    if ahead >= 0 then
+      token = string.format('%.0f', tonumber(last) + 1)
+      redis.call('SET', fence, token, 'PX', string.format('%.0f', keep + ahead / 1000))
+    end
   end
-  return token, clock
+  return token, time
 end
