@@ -41,8 +41,8 @@ func (x *bench) compareWithPage(page string) {
 				}
 				if b > worse*a {
 					said = true
-					fmt.Printf("%s: %s, %s%s: %s times that of %s, on the page %s times\n",
-						x.row, line, t.title, column, figure(ratio(now, line, t.lines[reference], column)), t.lines[reference], figure(ratio(then, line, t.lines[reference], column)))
+					fmt.Printf("%s: %s, %s: %s times that of %s, on the page %s times\n",
+						x.row, line, strings.TrimPrefix(t.title+", "+column, ", "), figure(ratio(now, line, t.lines[reference], column)), t.lines[reference], figure(ratio(then, line, t.lines[reference], column)))
 				}
 			}
 		}
