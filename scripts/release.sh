@@ -20,7 +20,7 @@ problem() {
 }
 
 # The library is first in go.work. Tools and tests of this repository are not released.
-mapfile -t modules < <(go list -m -f '{{.Path}}' | grep -vE "^$library/(internal|test)/")
+mapfile -t modules < <(go list -m -f '{{.Path}}' | grep -vE "^$library/(internal|test|singleton/sqlonce/sqlcheck)(/|\$)")
 [[ ${modules[0]:-} == "$library" ]] || problem "go.work does not name the library first"
 
 tags=()

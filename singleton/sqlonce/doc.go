@@ -88,8 +88,8 @@
 //
 // A leader or the holder of a lock has no ticks and no markers. It calls Admit at the
 // start of its own transaction. Admit returns an error if a greater token was
-// admitted before. The file examples/lottery/sqlcheck/leader_example_test.go in the
-// repository shows this for a leader.
+// admitted before. The file sqlcheck/leader_example_test.go below this package shows
+// this for a leader.
 //
 // # Tables
 //

@@ -16,8 +16,8 @@ import (
 )
 
 // fake is a database that answers every statement like an empty, idle one, and records the
-// statements. Tests change single answers. examples/lottery/sqlcheck tests that real
-// databases behave like this.
+// statements. Tests change single answers. The tests in sqlcheck prove that real databases
+// behave like this.
 type fake struct {
 	mu     sync.Mutex
 	log    []string

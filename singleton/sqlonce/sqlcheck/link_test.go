@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"net"
-	"sync"
 	"sync/atomic"
 )
 
@@ -24,7 +23,6 @@ const (
 	pass      = iota
 	loseAsk   // COMMIT does not reach the server; the connection breaks instead
 	loseReply // COMMIT reaches the server; its answer is lost
-	hang      // COMMIT and everything after it is lost
 )
 
 // isCommit reports whether b contains the statement COMMIT alone, in upper or lower case, between the bytes of a protocol.
@@ -44,58 +42,41 @@ func (l *link) dial(ctx context.Context, network, address string) (net.Conn, err
 	if err != nil {
 		return nil, err
 	}
-	return &linkConn{Conn: c, link: l, closed: make(chan struct{})}, nil
+	return &linkConn{Conn: c, link: l}, nil
 }
 
 type linkConn struct {
 	net.Conn
 	link   *link
-	broken atomic.Int32 // the mode that has affected this connection
-	once   sync.Once
-	closed chan struct{}
+	broken atomic.Bool
 }
 
 func (c *linkConn) Write(b []byte) (int, error) {
-	if mode := c.link.mode.Load(); mode != pass && c.broken.Load() == pass && isCommit(b) {
-		c.link.struck <- struct{}{}
-		c.broken.Store(mode)
-		c.link.mode.Store(pass) // once
-		switch mode {
-		case loseAsk:
-			c.Close()
-			return len(b), nil
-		case loseReply:
-			n, err := c.Conn.Write(b)
-			if err != nil {
-				return n, err
-			}
-			// Read the answer before the connection breaks, so that the server has certainly committed.
-			_, err = c.Conn.Read(make([]byte, 4096))
-			c.Close()
-			return n, err
-		}
-	}
-	switch c.broken.Load() {
-	case loseAsk, loseReply:
+	if c.broken.Load() {
 		return 0, errSevered
-	case hang:
+	}
+	mode := c.link.mode.Load()
+	if mode == pass || !isCommit(b) {
+		return c.Conn.Write(b)
+	}
+	c.link.struck <- struct{}{}
+	c.broken.Store(true)
+	c.link.mode.Store(pass) // once
+	defer c.Conn.Close()
+	if mode == loseAsk {
 		return len(b), nil
 	}
-	return c.Conn.Write(b)
+	n, err := c.Conn.Write(b)
+	if err == nil {
+		// Read the answer before the connection breaks, so that the server has certainly committed.
+		_, err = c.Conn.Read(make([]byte, 4096))
+	}
+	return n, err
 }
 
 func (c *linkConn) Read(b []byte) (int, error) {
-	switch c.broken.Load() {
-	case loseAsk, loseReply:
+	if c.broken.Load() {
 		return 0, errSevered
-	case hang:
-		<-c.closed
-		return 0, net.ErrClosed
 	}
 	return c.Conn.Read(b)
-}
-
-func (c *linkConn) Close() error {
-	c.once.Do(func() { close(c.closed) })
-	return c.Conn.Close()
 }

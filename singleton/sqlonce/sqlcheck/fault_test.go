@@ -132,32 +132,6 @@ func TestLostCommit(t *testing.T) {
 	}
 }
 
-// The network loses COMMIT and everything after it. Do returns soon after its context has ended.
-func TestCommitWithoutAnswer(t *testing.T) {
-	t.Parallel()
-	onServers(t, func(t *testing.T, d *database) {
-		l := newLink()
-		n := d.node(t, sqlonce.Config{IdleTimeout: time.Second}, l.dial)
-		ctx, cancel := context.WithCancel(t.Context())
-		l.mode.Store(hang)
-		run := noon(0, 1)
-		defer cancel()
-		go func() {
-			select {
-			case <-l.struck:
-				cancel()
-			case <-ctx.Done(): // Do failed before COMMIT
-			}
-		}()
-		applied, err := n.once.Do(ctx, run, n.effect(run))
-		if applied || !errors.Is(err, sqlonce.ErrUnknownOutcome) || !errors.Is(err, context.Canceled) {
-			t.Fatalf("Do = %v, %v; want ErrUnknownOutcome and the context's error", applied, err)
-		}
-		n.apply(t, run, true) // waits until the server has ended the silent session
-		n.expect(t, run, 1, 1)
-	})
-}
-
 // Two jobs lock the same rows in opposite order. The one that is rolled back is retried. PostgreSQL
 // rolls both back if both notice the deadlock at the same time.
 func TestDeadlockIsRetried(t *testing.T) {
@@ -263,37 +237,6 @@ func TestSettingsDoNotLeak(t *testing.T) {
 			}
 		}
 	})
-}
-
-// An fn that ends the transaction, or continues after the database has ended it, is detected.
-func TestTransactionEndedUnderFn(t *testing.T) {
-	t.Parallel()
-	ways := map[string]func(t *testing.T, n *node, tx *sql.Tx){
-		"fn commits":    func(_ *testing.T, _ *node, tx *sql.Tx) { _ = tx.Commit() },
-		"fn rolls back": func(_ *testing.T, _ *node, tx *sql.Tx) { _ = tx.Rollback() },
-	}
-	for name, way := range ways {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			on(t, func(t *testing.T, d *database) {
-				n := d.node(t, sqlonce.Config{}, nil)
-				run := noon(0, 1)
-				applied, err := n.once.Do(t.Context(), run, func(ctx context.Context, tx *sql.Tx) error {
-					if err := n.write(ctx, tx, run); err != nil {
-						return err
-					}
-					way(t, n, tx)
-					return nil
-				})
-				if applied || !errors.Is(err, sqlonce.ErrUnknownOutcome) {
-					t.Errorf("Do = %v, %v; want ErrUnknownOutcome", applied, err)
-				}
-				// As documented for that error, another call is safe and returns the result.
-				n.apply(t, run, name == "fn rolls back")
-				n.expect(t, run, 1, 1)
-			})
-		})
-	}
 }
 
 // An fn ignores that a statement failed. PostgreSQL then refuses further statements. SQLite and MariaDB only undo that

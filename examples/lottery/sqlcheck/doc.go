@@ -1,5 +1,0 @@
-// Package sqlcheck contains only tests. They run sqlonce with real drivers and databases.
-// They are in the lottery's module because the library's module must not depend on SQL
-// drivers. SQLite is always tested, MariaDB and PostgreSQL only where they are installed;
-// see internal/servers.
-package sqlcheck
