@@ -1,4 +1,5 @@
-// Package audit compares the draws in the database with the ledger in Redis.
+// Package audit checks the draws in the database, and compares them with the ledger in Redis.
+// Job.Verify compares the ledger with the schedule.
 package audit
 
 import (
@@ -23,7 +24,7 @@ const (
 	dropped  = "the ledger in Redis no longer has the older runs"
 )
 
-// Report is the result of a comparison.
+// Report is the result of Check.
 type Report struct {
 	// Since and Until limit the noons that were judged: Since ≤ noon < Until. Limit is the reason if
 	// Since is later than the time that was asked for.
@@ -36,7 +37,23 @@ type Report struct {
 	Again    int              // runs that took more than one attempt
 	Pending  []time.Time      // noons that were not judged: they are being drawn or have just become due
 	Unknown  []singleton.Span // in which missing noons cannot be detected
-	Findings []store.Finding
+	Findings []Finding        // ordered by noon
+}
+
+// Finding is one problem.
+type Finding struct {
+	Tick time.Time
+	// Kind is that of a singleton.Finding, or one of
+	//
+	//   - short: another number of winners than expected, or positions other than 1, 2, 3, …
+	//   - repeated: a noon was drawn twice, or has a winner twice. The keys of the tables prevent
+	//     this, but other software may have created the tables
+	//   - ineligible: a winner is not eligible, or no entrant, as the table of entrants is now
+	//   - undrawn: there are winners without a draw
+	//   - unledgered: the ledger or the markers do not have a draw, or have that of another run
+	//   - unrecorded: the ledger or the markers have a run as done that has no draw
+	Kind   string
+	Detail string
 }
 
 // Ledger is the source of the runs of a Report. A *singleton.Job is one.
@@ -79,26 +96,26 @@ func Check(ctx context.Context, st *store.Store, ledger Ledger, winners int, sin
 	}
 	r.Noons, r.Recorded = seen.Ticks-len(r.Pending), seen.Succeeded
 
-	draws, err := st.Draws(ctx, noon.Job, since, r.Until) // also those before the ledger
+	noons, err := r.collect(ctx, st, since, runs) // also those before the ledger
 	if err != nil {
 		return r, err
 	}
-	problems, err := st.Verify(ctx, noon.Job, since, r.Until, winners)
-	if err != nil {
-		return r, err
-	}
-	for _, f := range problems {
-		if !r.pending(f.Tick) { // else it may have been drawn meanwhile
-			r.Findings = append(r.Findings, f)
+	var unledgered []time.Time
+	for key, n := range noons {
+		run := singleton.RunOf(key)
+		if slices.ContainsFunc(r.Pending, run.Tick.Equal) {
+			continue // it may have been drawn meanwhile
+		}
+		r.database(run, n, winners)
+		if !run.Triggered && r.ledger(run, n, state) {
+			unledgered = append(unledgered, run.Tick)
 		}
 	}
-	r.Draws = len(draws)
-	unledgered := r.compare(draws, within(runs, since, r.Until), state)
 	for _, f := range seen.Findings {
 		r.add(f, unledgered)
 	}
-	slices.SortStableFunc(r.Findings, func(a, b store.Finding) int {
-		return cmp.Or(a.Tick.Compare(b.Tick), cmp.Compare(a.Kind, b.Kind))
+	slices.SortFunc(r.Findings, func(a, b Finding) int {
+		return cmp.Or(a.Tick.Compare(b.Tick), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Detail, b.Detail))
 	})
 	return r, nil
 }
@@ -135,49 +152,132 @@ func overdue(state singleton.Status, tick time.Time) bool {
 	return state.Replicas == 0 || state.Now.Sub(tick) >= onTime
 }
 
-// within returns the runs in the range by their noon, without skipped noons. Of a noon that was run
-// again, it returns the newest run.
-func within(runs []singleton.Entry, since, until time.Time) map[int64]singleton.Entry {
-	found := map[int64]singleton.Entry{}
-	for _, run := range runs {
-		if run.Outcome != singleton.OutcomeSkipped && !run.Triggered && !run.Tick.Before(since) && run.Tick.Before(until) {
-			if _, newer := found[run.Tick.UnixMilli()]; !newer {
-				found[run.Tick.UnixMilli()] = run
+// A record is what the database and the ledger have about one run.
+type record struct {
+	draws   []store.Draw // one, unless other software has created the tables
+	winners []store.Winner
+	marker  string           // its attempt and token; "": there is none
+	entry   *singleton.Entry // of the ledger; nil: there is none
+}
+
+// collect returns the records of the range by the keys of the runs, without skipped noons. Of a
+// noon that was run again, it has the newest entry.
+func (r *Report) collect(ctx context.Context, st *store.Store, since time.Time, runs []singleton.Entry) (map[int64]*record, error) {
+	all := map[int64]*record{}
+	of := func(key int64) *record {
+		if all[key] == nil {
+			all[key] = &record{}
+		}
+		return all[key]
+	}
+	draws, err := st.Draws(ctx, noon.Job, since, r.Until)
+	if err != nil {
+		return nil, err
+	}
+	r.Draws = len(draws)
+	for _, d := range draws {
+		of(d.Key()).draws = append(of(d.Key()).draws, d)
+	}
+	winners, err := st.Winners(ctx, noon.Job, since, r.Until)
+	if err != nil {
+		return nil, err
+	}
+	for key, w := range winners {
+		of(key).winners = w
+	}
+	markers, err := st.Markers(ctx, noon.Job, since, r.Until)
+	if err != nil {
+		return nil, err
+	}
+	for key, m := range markers {
+		of(key).marker = by(m.Attempt, m.Token)
+	}
+	for i, e := range runs {
+		if e.Outcome == singleton.OutcomeSkipped || e.Triggered || e.Tick.Before(since) || !e.Tick.Before(r.Until) {
+			continue
+		}
+		if n := of(e.Key()); n.entry == nil {
+			n.entry = &runs[i]
+			if e.Attempt > 1 {
+				r.Again++
 			}
 		}
 	}
-	return found
+	return all, nil
 }
 
-// compare compares the draws with the runs. It returns the noons whose draw has no run.
-func (r *Report) compare(draws []store.Draw, runs map[int64]singleton.Entry, state singleton.Status) (unledgered []time.Time) {
-	drawn := map[int64]bool{}
-	for _, d := range draws {
-		if d.Triggered || r.pending(d.Tick) {
-			continue // it may be under way
+func by(attempt int, token uint64) string {
+	return fmt.Sprintf("attempt %d with token %d", attempt, token)
+}
+
+// database checks the draw of a run: its marker, and that it has so many different eligible winners.
+func (r *Report) database(run singleton.RunID, n *record, winners int) {
+	found := func(kind, format string, args ...any) {
+		detail := fmt.Sprintf(format, args...)
+		if run.Triggered {
+			detail = "of a triggered run: " + detail
 		}
-		drawn[d.Tick.UnixMilli()] = true
-		run, known := runs[d.Tick.UnixMilli()]
+		r.find(run.Tick, kind, detail)
+	}
+	if len(n.draws) == 0 {
+		if n.marker != "" {
+			found("unrecorded", "the marker records %s as done, but there is no draw", n.marker)
+		}
+		if len(n.winners) > 0 {
+			found("undrawn", "there is no draw, but there are winners: %d", len(n.winners))
+		}
+		return
+	}
+	if len(n.draws) > 1 {
+		found("repeated", "it was drawn %d times", len(n.draws))
+	}
+	for _, d := range n.draws {
+		switch drawn := by(d.Attempt, d.Token); {
+		case n.marker == "":
+			found("unledgered", "there is no marker of %s", drawn)
+		case n.marker != drawn:
+			found("unledgered", "it was drawn by %s, but the marker has %s", drawn, n.marker)
+		}
+	}
+	if len(n.winners) != winners {
+		found("short", "it has %d of %d winners", len(n.winners), winners)
+	}
+	times := map[string]int{}
+	for i, w := range n.winners {
+		if w.Position != i+1 && len(n.draws) == 1 {
+			found("short", "the winner %q has position %d instead of %d", w.ID, w.Position, i+1)
+		}
+		if times[w.ID]++; times[w.ID] == 2 {
+			found("repeated", "%q won more than once", w.ID)
+		}
 		switch {
-		case !known && d.Tick.After(state.Begun) && !d.Tick.After(state.Cut): // its run was dropped
-		case !known:
-			unledgered = append(unledgered, d.Tick)
-			r.find(d.Tick, store.Unledgered, "the ledger in Redis has no run of it")
-		case run.Outcome != singleton.OutcomeSucceeded:
-			r.find(d.Tick, store.Unledgered, "the ledger in Redis records it as "+run.Outcome)
-		case d.Token > run.Token || d.Token == run.Token && (d.Attempt > run.Attempt || d.Attempt == run.Attempt && d.DrawnBy != run.Holder):
-			r.find(d.Tick, store.Unledgered, "the ledger in Redis records it as done by another run")
+		case !w.Eligible.Valid:
+			found("ineligible", "the winner %q is not an entrant", w.ID)
+		case !w.Eligible.Bool:
+			found("ineligible", "the winner %q is not eligible", w.ID)
 		}
 	}
-	for tick, run := range runs {
-		if run.Attempt > 1 {
-			r.Again++
-		}
-		if run.Outcome == singleton.OutcomeSucceeded && !drawn[tick] && !r.pending(run.Tick) {
-			r.find(run.Tick, store.Unrecorded, "the ledger in Redis records it as done, but there is no draw")
+}
+
+// ledger compares the draw of a noon with its run in the ledger. It reports whether the ledger has
+// lost the run.
+func (r *Report) ledger(run singleton.RunID, n *record, state singleton.Status) (lost bool) {
+	if n.entry != nil && n.entry.Outcome == singleton.OutcomeSucceeded && len(n.draws) == 0 {
+		r.find(run.Tick, "unrecorded", "the ledger in Redis records it as done, but there is no draw")
+	}
+	for _, d := range n.draws {
+		switch e := n.entry; {
+		case e == nil && run.Tick.After(state.Begun) && !run.Tick.After(state.Cut): // its run was dropped
+		case e == nil:
+			lost = true
+			r.find(run.Tick, "unledgered", "the ledger in Redis has no run of it")
+		case e.Outcome != singleton.OutcomeSucceeded:
+			r.find(run.Tick, "unledgered", "the ledger in Redis records it as "+e.Outcome)
+		case d.Token > e.Token || d.Token == e.Token && (d.Attempt > e.Attempt || d.Attempt == e.Attempt && d.DrawnBy != e.Holder):
+			r.find(run.Tick, "unledgered", "the ledger in Redis records it as done by another run")
 		}
 	}
-	return unledgered
+	return lost
 }
 
 // add adds a finding about the ledger, unless all its noons are unledgered: there is a finding
@@ -195,11 +295,9 @@ func (r *Report) add(f singleton.Finding, unledgered []time.Time) {
 	if f.Count > 1 {
 		detail = fmt.Sprintf("%d noons until %s: %s", f.Count, f.Last.UTC().Format(time.RFC3339Nano), detail)
 	}
-	r.find(f.Tick, store.Kind(f.Kind), detail)
+	r.find(f.Tick, f.Kind, detail)
 }
 
-func (r *Report) pending(tick time.Time) bool { return slices.ContainsFunc(r.Pending, tick.Equal) }
-
-func (r *Report) find(tick time.Time, kind store.Kind, detail string) {
-	r.Findings = append(r.Findings, store.Finding{Tick: tick.UTC(), Kind: kind, Detail: detail})
+func (r *Report) find(tick time.Time, kind, detail string) {
+	r.Findings = append(r.Findings, Finding{Tick: tick.UTC(), Kind: kind, Detail: detail})
 }

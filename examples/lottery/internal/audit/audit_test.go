@@ -193,7 +193,7 @@ func TestCheck(t *testing.T) {
 			}
 			var found []string
 			for _, f := range report.Findings {
-				if f.Kind == store.Ineligible {
+				if f.Kind == "ineligible" {
 					continue // there are no entrants
 				}
 				text := fmt.Sprint(f.Kind, " ", f.Tick.Sub(base).Minutes())

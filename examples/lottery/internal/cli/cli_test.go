@@ -223,7 +223,7 @@ func TestBadInput(t *testing.T) {
 		"no entrant":         {"id,eligible\n", "the list has no entrants"},
 		"three fields":       {"id,eligible\na,true\nb,true,7\n", ":3:"},
 		"bad eligible":       {"id,eligible\na,true\nb,yes\n", `:3:3: eligible is "yes"; it must be true or false`},
-		"empty id":           {"id,eligible\n,true\n", ":2:1: the id is empty"},
+		"empty id":           {"id,eligible\n,true\n", `:2:1: the id is ""; it must not be empty`},
 		"duplicate id":       {"id,eligible\na,true\nb,true\na,false\n", `:4:1: the id "a" is already in line 2`},
 		"quote out of place": {"id,eligible\na\"b,true\n", ":2:"},
 	} {

@@ -70,7 +70,7 @@ func printWinners(ctx context.Context, p Process, s *settings, args []string) er
 		fmt.Fprintf(p.out, "no noon was drawn %s\n", spelled(from, to, location))
 	}
 	for _, d := range draws {
-		ids, err := st.Winners(ctx, noon.Job, d.RunID)
+		winners, err := st.Winners(ctx, noon.Job, d.Tick, d.Tick.Add(time.Millisecond))
 		if err != nil {
 			return unseen{err}
 		}
@@ -79,8 +79,8 @@ func printWinners(ctx context.Context, p Process, s *settings, args []string) er
 			triggered = "  (triggered)"
 		}
 		fmt.Fprintf(p.out, "%s%s  drawn by %s at attempt %d, token %d\n", d.Tick.In(location).Format(stampLayout), triggered, d.DrawnBy, d.Attempt, d.Token)
-		for i, id := range ids {
-			fmt.Fprintf(p.out, "  %3d  %s\n", i+1, id)
+		for i, w := range winners[d.Key()] {
+			fmt.Fprintf(p.out, "  %3d  %s\n", i+1, w.ID)
 		}
 	}
 	return nil

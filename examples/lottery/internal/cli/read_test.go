@@ -127,6 +127,7 @@ func TestVerify(t *testing.T) {
 			want:   []string{"unledgered 1"},
 		},
 		"another drawer than the ledger's": {change: []string{"UPDATE draws SET drawn_by = 'me' WHERE tick = " + ms(1)}, want: []string{"unledgered 1"}},
+		"short, of a triggered run":        {change: append(copied(ms(2), "-"+ms(2)), "DELETE FROM winners WHERE position = 3 AND tick = -"+ms(2)), want: []string{"short 2"}},
 		"another number of winners":        {more: []string{"--winners=4"}, want: []string{"short 0", "short 1", "short 2", "short 3", "short 4", "short 5"}},
 	} {
 		t.Run(name, func(t *testing.T) {

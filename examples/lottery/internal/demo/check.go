@@ -20,8 +20,7 @@ func (d *demo) check(ctx context.Context) error {
 	if d.cut == nil || d.back.IsZero() {
 		return fmt.Errorf("%w: no replica was cut off, or none was restarted", ErrFailed)
 	}
-	r := d.replicas[0]
-	ledger, err := singleton.NewJob(r.client, noon.Job)
+	ledger, err := singleton.NewJob(d.replicas[0].client, noon.Job)
 	if err != nil {
 		return err
 	}
@@ -29,11 +28,11 @@ func (d *demo) check(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	report, err := audit.Check(ctx, r.drawing.Store, ledger, winners, d.first, d.noon(noons+1))
+	report, err := audit.Check(ctx, d.store, ledger, winners, d.first, d.noon(noons+1))
 	if err != nil {
 		return err
 	}
-	draws, err := r.drawing.Store.Draws(ctx, noon.Job, time.UnixMilli(0), time.UnixMilli(math.MaxInt64))
+	draws, err := d.store.Draws(ctx, noon.Job, time.UnixMilli(0), time.UnixMilli(math.MaxInt64))
 	if err != nil {
 		return err
 	}
@@ -41,25 +40,17 @@ func (d *demo) check(ctx context.Context) error {
 
 	taken, missed := drawOf(draws, d.stale.Tick), drawOf(draws, d.noon(missedNoon))
 	d.heading("CHECKING THE DATABASE")
-	held := true
-	verdict := func(ok bool, format string, args ...any) {
-		held = held && ok
-		d.verdict(ok, fmt.Sprintf(format, args...))
-	}
-	verdict(len(draws) == noons && len(report.Findings) == 0, "%d noons, %d draws of %d different eligible winners each", report.Noons, len(draws), winners)
-	verdict(report.Recorded == noons && len(runs) == noons, "the ledger in Redis has the same %d draws, none twice, none missing", report.Recorded)
-	verdict(taken.Attempt == 2 && taken.Token > d.stale.Token && taken.DrawnBy != d.cut.name,
+	v := &verdicts{stage: d.stage}
+	v.check(len(draws) == noons && len(report.Findings) == 0, "%d noons, %d draws of %d different eligible winners each", report.Noons, len(draws), winners)
+	v.check(report.Recorded == noons && len(runs) == noons, "the ledger in Redis has the same %d draws, none twice, none missing", report.Recorded)
+	v.check(taken.Attempt == 2 && taken.Token > d.stale.Token && taken.DrawnBy != d.cut.name,
 		"noon %d: started by %s, drawn by %s at attempt %d with a higher token", cutNoon, d.cut.name, taken.DrawnBy, taken.Attempt)
-	verdict(errors.Is(d.lateErr, sqlonce.ErrStaleToken), "noon %d: the late write of %s was refused", cutNoon, d.cut.name)
-	verdict(missed.Attempt == 1 && d.caughtUp(runs), "noon %d: missed by all, drawn once by %s after the restart, under its own time", missedNoon, missed.DrawnBy)
+	v.check(errors.Is(d.lateErr, sqlonce.ErrStaleToken), "noon %d: the late write of %s was refused", cutNoon, d.cut.name)
+	v.check(missed.Attempt == 1 && d.caughtUp(runs), "noon %d: missed by all, drawn once by %s after the restart, under its own time", missedNoon, missed.DrawnBy)
 	for _, f := range report.Findings {
-		d.verdict(false, f.String())
+		v.check(false, "%s: %s: %s", f.Tick.Format(time.RFC3339Nano), f.Kind, f.Detail)
 	}
-	if !held {
-		return fmt.Errorf("%w: a check failed", ErrFailed)
-	}
-	d.print("\nAll checks passed. With a Redis and a database of your own: go run ./examples/lottery serve --help\n\n")
-	return nil
+	return v.end("a Redis and a database")
 }
 
 // printLedger prints the runs that the replicas have recorded in Redis.
@@ -92,11 +83,12 @@ func (d *demo) caughtUp(runs []singleton.Entry) bool {
 	return times == 1
 }
 
-func drawOf(draws []store.Draw, tick time.Time) store.Draw {
+// drawOf returns the draw of a noon, the zero Draw if there is none.
+func drawOf(draws []store.Draw, tick time.Time) (found store.Draw) {
 	for _, d := range draws {
 		if d.Tick.Equal(tick) {
-			return d
+			found = d
 		}
 	}
-	return store.Draw{}
+	return found
 }

@@ -9,18 +9,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"sync"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
-
-	"github.com/noonlock/noonlock/examples/lottery/internal/draw"
 	"github.com/noonlock/noonlock/examples/lottery/internal/entrants"
-	"github.com/noonlock/noonlock/examples/lottery/internal/store"
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 	"github.com/noonlock/noonlock/singleton"
-	"github.com/noonlock/noonlock/singleton/schedule"
+	"github.com/noonlock/noonlock/singleton/sqlonce"
 )
 
 // Config configures Run.
@@ -46,32 +41,30 @@ const (
 // ErrFailed means that the demo did not run as it should, or that a check failed.
 var ErrFailed = errors.New("the demo failed")
 
+var errPatience = fmt.Errorf("%w: it did not end within %s", ErrFailed, patience)
+
 // Run runs the demo. It returns nil only if all checks passed.
 func Run(ctx context.Context, cfg Config) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("%w: it did not end within %s", ErrFailed, patience))
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, errPatience)
 	defer cancel()
 	d, err := raise(ctx, cfg)
 	if err != nil {
 		return err
 	}
 	defer d.close(ctx)
-	if err := d.play(ctx, cfg.Entrants); err != nil {
+	if err := d.play(ctx); err != nil {
 		return err
 	}
 	return d.check(ctx)
 }
 
-// demo is one run of the demo.
+// demo is one run of the demo. mu of its stage also protects the fields from until on.
 type demo struct {
-	stage
-	folder   string
-	redis    *miniredis.Miniredis
-	schedule schedule.Schedule
-	dsn      store.DSN
+	*stage
+	redis    *lockcoretest.Redis
 	replicas []*replica
 	late     sync.WaitGroup // tracks the late write
 
-	mu    sync.Mutex
 	until int                // noon after which the replicas stop
 	end   context.CancelFunc // stops the replicas
 	first time.Time          // noon 1
@@ -84,36 +77,26 @@ type demo struct {
 }
 
 // raise prepares the demo and prints the introduction.
-func raise(ctx context.Context, cfg Config) (_ *demo, err error) {
-	d := &demo{
-		stage: stage{out: cfg.Out, colours: cfg.Colours}, redis: miniredis.NewMiniRedis(), begun: map[time.Time]bool{},
-	}
-	defer func() {
-		if err != nil {
-			d.close(ctx)
-		}
-	}()
-	if d.folder, err = os.MkdirTemp("", "lottery-"); err != nil {
-		return nil, err
-	}
-	d.redis.ClockTTL(true) // keys expire in real time
-	if err := d.redis.Start(); err != nil {
-		return nil, err
-	}
-	if d.schedule, err = schedule.Every(every); err != nil {
-		return nil, err
-	}
-	if d.dsn, err = store.ParseDSN("sqlite:" + filepath.Join(d.folder, "lottery.db")); err != nil {
-		return nil, err
-	}
-	totals, err := d.cast(ctx, cfg.Entrants)
+func raise(ctx context.Context, cfg Config) (*demo, error) {
+	s, err := setUp(ctx, cfg)
 	if err != nil {
 		return nil, err
 	}
-	if totals.Eligible < winners {
-		return nil, &draw.TooFewError{Entrants: totals.Eligible, Winners: winners}
+	d := &demo{stage: s, begun: map[time.Time]bool{}}
+	if d.redis, err = lockcoretest.StartRedis(); err == nil {
+		err = d.cast(ctx)
 	}
-	d.introduce(totals)
+	if err != nil {
+		d.close(ctx)
+		return nil, err
+	}
+	d.introduce("The noon lottery: three replicas run the same code, and each noon is drawn once.",
+		[2]string{"replicas", "A, B and C, in this process, each with its own connections"},
+		[2]string{"Redis", "miniredis, in this process"},
+		[2]string{"database", d.dsn.String()},
+		[2]string{"entrants", fmt.Sprintf("%d from the bundled list, %d of them eligible", d.totals.Entrants, d.totals.Eligible)},
+		[2]string{"noons", fmt.Sprintf("%d, one every %s, %d winners each", noons, every, winners)})
+	d.print(fmt.Sprintf("\nThe first noon is at %s.\n", d.schedule.Next(time.Now()).Local().Format(time.TimeOnly)))
 	return d, nil
 }
 
@@ -121,9 +104,72 @@ func (d *demo) close(ctx context.Context) {
 	for _, r := range d.replicas {
 		r.close(ctx)
 	}
-	d.redis.Close()
-	_ = os.RemoveAll(d.folder) // a temporary directory
+	if d.redis != nil {
+		d.redis.Close()
+	}
+	d.tearDown()
 }
+
+// cast replaces the replicas by new ones. The replicas share no state with each other or
+// with earlier ones.
+func (d *demo) cast(ctx context.Context) error {
+	for _, r := range d.replicas {
+		r.close(ctx)
+	}
+	d.replicas = nil
+	for _, name := range []string{"A", "B", "C"} {
+		r, err := d.newReplica(ctx, name)
+		if err != nil {
+			return err
+		}
+		d.replicas = append(d.replicas, r)
+	}
+	return nil
+}
+
+// play runs the demo: the replicas draw, stop, miss a noon, and restart.
+func (d *demo) play(ctx context.Context) error {
+	if err := d.act(ctx, lastNoon); err != nil {
+		return err
+	}
+	if d.cut == nil {
+		return fmt.Errorf("%w: no replica was cut off", ErrFailed)
+	}
+	missed := d.noon(missedNoon)
+	d.heading("ALL REPLICAS STOP")
+	d.line("-", fmt.Sprintf("%s was cut off, and now the others stop too. Noon %d is at %s.", d.cut.name, missedNoon, missed.Local().Format(time.TimeOnly)))
+	timer := time.NewTimer(time.Until(missed.Add(every / 6)))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	d.line("-", fmt.Sprintf("noon %d has passed while no replica was running", missedNoon))
+	if err := d.cast(ctx); err != nil {
+		return err
+	}
+	d.back = time.Now()
+	d.line("-", "A, B and C are started again")
+	return d.act(ctx, noons)
+}
+
+// act runs the replicas until the given noon was drawn and all have stopped.
+func (d *demo) act(ctx context.Context, until int) error {
+	running, end := context.WithCancel(ctx)
+	defer end()
+	d.until, d.end = until, end
+	var wg sync.WaitGroup
+	for _, r := range d.replicas {
+		wg.Go(func() { r.run(running) })
+	}
+	wg.Wait() // a replica that is drawing finishes and records its draw
+	d.late.Wait()
+	return context.Cause(ctx)
+}
+
+// noon returns the instant of a noon. It is valid after the first noon.
+func (d *demo) noon(number int) time.Time { return d.first.Add(time.Duration(number-1) * every) }
 
 // number returns the number of a noon. The first claimed noon is 1.
 func (d *demo) number(tick time.Time) int {
@@ -136,10 +182,9 @@ func (d *demo) number(tick time.Time) int {
 func (d *demo) claimed(r *replica, run singleton.Run) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	number := d.number(run.Tick)
 	if !d.begun[run.Tick] {
 		d.begun[run.Tick] = true
-		d.heading(fmt.Sprintf("NOON %d of %d, at %s", number, noons, run.Tick.Local().Format(time.TimeOnly)))
+		d.noonHeading(d.number(run.Tick), noons, run.Tick)
 	}
 	if run.Attempt == 1 {
 		d.line(r.name, fmt.Sprintf("claims it: attempt 1, token %d", run.Token))
@@ -148,26 +193,21 @@ func (d *demo) claimed(r *replica, run singleton.Run) {
 	d.line(r.name, d.strong(fmt.Sprintf("takes it over: attempt %d, token %d", run.Attempt, run.Token)))
 }
 
-// written is called after the winners are written in the transaction. It returns true once,
-// for the replica that is to be cut off.
-func (d *demo) written(r *replica, run singleton.Run, ids []string) (cutting bool) {
+// written is called after the winners are written in the transaction. It cuts one replica off, at
+// one noon. A process that dies here has the same effect: the system closes its connections, and
+// the database rolls the transaction back.
+func (d *demo) written(r *replica, run singleton.Run, ids []string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.line(r.name, fmt.Sprintf("writes %d winners in a transaction:", len(ids)))
-	d.table(ids)
+	d.writes(r.name, ids)
 	if d.number(run.Tick) != cutNoon || d.cut != nil {
-		return false
+		return nil
 	}
 	d.cut, d.stale = r, run
-	return true
-}
-
-func (d *demo) severed(r *replica, connections int) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.line(r.name, d.alarm("IS CUT OFF before it can commit")+fmt.Sprintf(": all %d connections to Redis severed,", connections),
+	d.line(r.name, d.alarm("IS CUT OFF before it can commit")+fmt.Sprintf(": all %d connections to Redis severed,", r.sever()),
 		"nothing is released; the database rolls back, as after a crash.",
 		fmt.Sprintf("The others wait until its lease of %s has expired.", lease))
+	return errCutOff
 }
 
 func (d *demo) committed(ctx context.Context, r *replica, run singleton.Run) {
@@ -177,7 +217,7 @@ func (d *demo) committed(ctx context.Context, r *replica, run singleton.Run) {
 	number := d.number(run.Tick)
 	if number == cutNoon && d.cut != nil {
 		ctx := context.WithoutCancel(ctx) // ctx ends with the run
-		d.late.Go(func() { d.writeLate(ctx) })
+		d.late.Go(func() { d.writeLate(ctx, d.cut, d.stale) })
 	}
 	if number >= d.until {
 		d.end() // before the run ends, so that no replica claims the next noon
@@ -194,32 +234,16 @@ func (d *demo) failed(r *replica, err error) {
 
 // writeLate lets the replica that was cut off write its draw again, like a process that was
 // frozen and then continues.
-func (d *demo) writeLate(ctx context.Context) {
-	d.mu.Lock()
-	r, run := d.cut, d.stale
-	d.mu.Unlock()
+func (d *demo) writeLate(ctx context.Context, r *replica, run singleton.Run) {
 	err := r.drawing.Draw(ctx, run)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.lateErr = err
 	answer := d.alarm("the database accepts it, which is wrong")
-	if err != nil {
-		answer = "the database refuses: " + brief(err)
+	if stale, ok := errors.AsType[*sqlonce.StaleTokenError](err); ok {
+		answer = fmt.Sprintf("the database refuses: it has seen token %d", stale.Seen)
+	} else if err != nil {
+		answer = "the database refuses: " + err.Error()
 	}
 	d.line(r.name, fmt.Sprintf("continues and writes its draw again, with token %d;", run.Token), answer)
-}
-
-func (d *demo) introduce(totals entrants.Totals) {
-	d.print("\n" + d.strong("The noon lottery: three replicas run the same code, and each noon is drawn once.") + "\n\n")
-	for _, row := range [][2]string{
-		{"replicas", "A, B and C, in this process, each with its own connections"},
-		{"Redis", "miniredis, in this process, at " + d.redis.Addr()},
-		{"database", d.dsn.String()},
-		{"entrants", fmt.Sprintf("%d from the bundled list, %d of them eligible", totals.Entrants, totals.Eligible)},
-		{"noons", fmt.Sprintf("%d, one every %s, %d winners each", noons, every, winners)},
-	} {
-		d.print(fmt.Sprintf("  %-9s %s\n", row[0], row[1]))
-	}
-	next := d.schedule.Next(time.Now())
-	d.print(fmt.Sprintf("\nThe first noon is at %s.\n", next.Local().Format(time.TimeOnly)))
 }

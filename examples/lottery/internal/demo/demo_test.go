@@ -38,7 +38,7 @@ func TestDemo(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.close(t.Context())
-	if err := d.play(t.Context(), list); err != nil {
+	if err := d.play(t.Context()); err != nil {
 		t.Fatalf("%v\n%s", err, &out)
 	}
 	if err := d.check(t.Context()); err != nil {

@@ -3,22 +3,19 @@ package demo
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"math"
-	"os"
-	"path/filepath"
 	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/noonlock/noonlock/examples/lottery/internal/draw"
 	"github.com/noonlock/noonlock/examples/lottery/internal/noon"
 	"github.com/noonlock/noonlock/examples/lottery/internal/store"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 	"github.com/noonlock/noonlock/singleton"
-	"github.com/noonlock/noonlock/singleton/schedule"
 )
 
 const (
@@ -27,39 +24,29 @@ const (
 	killNoon      = 2 // noon at which two servers are killed
 )
 
-// quorumDemo is one run of RunQuorum.
+// quorumDemo is one run of RunQuorum. mu of its stage also protects ticks and killed.
 type quorumDemo struct {
-	stage
-	schedule schedule.Schedule
-	dsn      store.DSN
-	servers  []*lockcoretest.Redis
-	end      context.CancelFunc
+	*stage
+	servers []*lockcoretest.Redis
+	end     context.CancelFunc
 
-	mu     sync.Mutex
 	ticks  []time.Time // that were drawn, in order
 	killed bool
-	failed error
 }
 
 // RunQuorum runs the demo with five servers. Three replicas draw three noons. Two servers are
 // killed in the middle of the second draw. It returns nil only if all checks passed.
-func RunQuorum(ctx context.Context, cfg Config) (err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("%w: it did not end within %s", ErrFailed, patience))
+func RunQuorum(ctx context.Context, cfg Config) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, errPatience)
 	defer cancel()
-	running, end := context.WithCancel(ctx)
-	defer end()
-	d := &quorumDemo{stage: stage{out: cfg.Out, colours: cfg.Colours}, end: end}
-	folder, err := os.MkdirTemp("", "lottery-")
+	s, err := setUp(ctx, cfg)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.RemoveAll(folder) }()
-	if d.schedule, err = schedule.Every(every); err != nil {
-		return err
-	}
-	if d.dsn, err = store.ParseDSN("sqlite:" + filepath.Join(folder, "lottery.db")); err != nil {
-		return err
-	}
+	defer s.tearDown()
+	running, end := context.WithCancel(ctx)
+	defer end()
+	d := &quorumDemo{stage: s, end: end}
 	for range quorumServers {
 		server, err := lockcoretest.StartRedis()
 		if err != nil {
@@ -68,43 +55,27 @@ func RunQuorum(ctx context.Context, cfg Config) (err error) {
 		defer server.Close()
 		d.servers = append(d.servers, server)
 	}
-	st, err := store.Open(ctx, d.dsn, noon.StoreConfig(lease))
-	if err != nil {
-		return err
-	}
-	defer st.Close()
-	totals, err := st.LoadEntrants(ctx, cfg.Entrants)
-	if err != nil {
-		return err
-	}
-	if totals.Eligible < winners {
-		return &draw.TooFewError{Entrants: totals.Eligible, Winners: winners}
-	}
-	d.print("\n" + d.strong("The noon lottery on five Redis servers: a majority of them grants the lease.") + "\n\n")
-	d.print(fmt.Sprintf("  %-9s A, B and C, in this process, each with its own connections\n", "replicas"))
-	d.print(fmt.Sprintf("  %-9s %d, in this process, independent of each other\n", "servers", quorumServers))
-	d.print(fmt.Sprintf("  %-9s %s\n", "database", d.dsn))
-	d.print(fmt.Sprintf("  %-9s %d, one every %s, %d winners each, from %d eligible entrants\n", "noons", quorumNoons, every, winners, totals.Eligible))
+	d.introduce("The noon lottery on five Redis servers: a majority of them grants the lease.",
+		[2]string{"replicas", "A, B and C, in this process, each with its own connections"},
+		[2]string{"servers", fmt.Sprintf("%d, in this process, independent of each other", quorumServers)},
+		[2]string{"database", d.dsn.String()},
+		[2]string{"noons", fmt.Sprintf("%d, one every %s, %d winners each, from %d eligible entrants", quorumNoons, every, winners, d.totals.Eligible)})
 	d.print(fmt.Sprintf("\nThe servers grant nothing for %s after their first start.\n", lease))
+	names := []string{"A", "B", "C"}
+	failures := make([]error, len(names))
 	var replicas sync.WaitGroup
-	for _, name := range []string{"A", "B", "C"} {
+	for i, name := range names {
 		replicas.Go(func() {
-			if err := d.replica(running, name); err != nil {
-				d.mu.Lock()
-				d.failed = err
-				d.mu.Unlock()
+			if failures[i] = d.replica(running, name); failures[i] != nil {
 				end()
 			}
 		})
 	}
 	replicas.Wait()
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
+	if err := errors.Join(append(failures, context.Cause(ctx))...); err != nil {
+		return err
 	}
-	if d.failed != nil {
-		return d.failed
-	}
-	return d.check(ctx, st)
+	return d.check(ctx)
 }
 
 // replica runs one replica until ctx ends.
@@ -124,17 +95,16 @@ func (d *quorumDemo) replica(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lease)
-		defer cancel()
-		_ = client.Close(ctx) // what cannot be released will expire
-	}()
-	drawing := &noon.Drawing{Store: st, Winners: winners}
-	drawing.Written = func(_ context.Context, _ *sql.Tx, run singleton.Run, ids []string) error {
-		d.written(name, run, ids)
-		return nil
+	defer release(ctx, client)
+	vigil := &noon.Vigil{
+		Schedule: d.schedule, Began: time.Now(), Holder: name,
+		Drawing: &noon.Drawing{Store: st, Winners: winners, Written: func(_ context.Context, _ *sql.Tx, _ singleton.Run, ids []string) error {
+			d.written(name, ids)
+			return nil
+		}},
+		Starting: func(run singleton.Run) { d.starting(name, run) },
+		Drawn:    func(singleton.Run) { d.drawn(name) },
 	}
-	vigil := &noon.Vigil{Drawing: drawing, Schedule: d.schedule, Began: time.Now(), Holder: name, Starting: func(run singleton.Run) { d.starting(name, run) }, Drawn: func(singleton.Run) { d.drawn(name) }}
 	daemon, err := singleton.NewDaemon(client, noon.Job, vigil.Keep, singleton.DaemonConfig{TTL: lease})
 	if err != nil {
 		return err
@@ -147,17 +117,16 @@ func (d *quorumDemo) starting(name string, run singleton.Run) {
 	defer d.mu.Unlock()
 	if n := len(d.ticks); n == 0 || !d.ticks[n-1].Equal(run.Tick) {
 		d.ticks = append(d.ticks, run.Tick)
-		d.heading(fmt.Sprintf("NOON %d of %d, at %s", len(d.ticks), quorumNoons, run.Tick.Local().Format(time.TimeOnly)))
+		d.noonHeading(len(d.ticks), quorumNoons, run.Tick)
 	}
 	d.line(name, fmt.Sprintf("holds the lease of a majority, token %d, and draws", run.Token))
 }
 
 // written is called within the transaction.
-func (d *quorumDemo) written(name string, _ singleton.Run, ids []string) {
+func (d *quorumDemo) written(name string, ids []string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.line(name, fmt.Sprintf("writes %d winners in a transaction:", len(ids)))
-	d.table(ids)
+	d.writes(name, ids)
 	if len(d.ticks) == killNoon && !d.killed {
 		d.killed = true
 		for _, s := range d.servers[:2] {
@@ -177,34 +146,27 @@ func (d *quorumDemo) drawn(name string) {
 }
 
 // check checks the database, and prints the results.
-func (d *quorumDemo) check(ctx context.Context, st *store.Store) error {
-	draws, err := st.Draws(ctx, noon.Job, time.UnixMilli(0), time.UnixMilli(math.MaxInt64))
+func (d *quorumDemo) check(ctx context.Context) error {
+	since, until := time.UnixMilli(0), time.UnixMilli(math.MaxInt64)
+	draws, err := d.store.Draws(ctx, noon.Job, since, until)
+	if err != nil {
+		return err
+	}
+	all, err := d.store.Winners(ctx, noon.Job, since, until)
 	if err != nil {
 		return err
 	}
 	d.heading("CHECKING THE DATABASE")
-	held := true
-	verdict := func(ok bool, format string, args ...any) {
-		held = held && ok
-		d.verdict(ok, fmt.Sprintf(format, args...))
-	}
-	verdict(d.killed, "two of five servers were killed in the middle of noon %d", killNoon)
-	verdict(len(draws) == quorumNoons, "%d noons, %d draws", quorumNoons, len(draws))
+	v := &verdicts{stage: d.stage}
+	v.check(d.killed, "two of five servers were killed in the middle of noon %d", killNoon)
+	v.check(len(draws) == quorumNoons, "%d noons, %d draws", quorumNoons, len(draws))
 	for i, one := range draws {
-		ids, err := st.Winners(ctx, noon.Job, one.RunID)
-		if err != nil {
-			return err
-		}
-		different := map[string]bool{}
-		for _, id := range ids {
-			different[id] = true
+		won, different := all[one.Key()], map[string]bool{}
+		for _, w := range won {
+			different[w.ID] = true
 		}
 		next := i == 0 || one.Tick.Sub(draws[i-1].Tick) == every && one.Token >= draws[i-1].Token
-		verdict(next && len(ids) == winners && len(different) == winners, "noon %d: drawn once by %s with token %d, %d different winners", i+1, one.DrawnBy, one.Token, len(different))
+		v.check(next && len(won) == winners && len(different) == winners, "noon %d: drawn once by %s with token %d, %d different winners", i+1, one.DrawnBy, one.Token, len(different))
 	}
-	if !held {
-		return fmt.Errorf("%w: a check failed", ErrFailed)
-	}
-	d.print("\nAll checks passed. With servers of your own: go run ./examples/lottery serve --help\n\n")
-	return nil
+	return v.end("servers")
 }

@@ -8,12 +8,11 @@ package draw
 
 import (
 	"bufio"
+	crypto "crypto/rand"
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
-	"math"
-	"strconv"
+	"math/rand/v2"
 )
 
 // ErrTooFew matches every *TooFewError in errors.Is.
@@ -35,40 +34,39 @@ type Sample struct {
 	k      int
 	seen   uint64
 	chosen []string
-	random *bufio.Reader
+	random *rand.Rand
 }
 
 // MaxWinners limits the memory of a draw.
 const MaxWinners = 1_000_000
 
-// New starts a draw of k winners, 1 to MaxWinners. It reads random in blocks, so it reads more than it uses. Use
-// crypto/rand.Reader for a fair draw. The same random bytes and the same entrants in the same order give the same draw.
-func New(k int, random io.Reader) (*Sample, error) {
-	if k < 1 || k > MaxWinners {
-		return nil, fmt.Errorf("draw: the number of winners is %d; it must be 1 to %d", k, MaxWinners)
-	}
-	if random == nil {
-		return nil, errors.New("draw: the source of randomness is nil; it must be a reader such as crypto/rand.Reader")
-	}
-	return &Sample{k: k, random: bufio.NewReader(random)}, nil
+// New starts a draw of k winners, 1 to MaxWinners. A fair draw needs Secure as its source.
+func New(k int, random rand.Source) *Sample { return &Sample{k: k, random: rand.New(random)} }
+
+// Secure returns a source that reads crypto/rand in blocks.
+func Secure() rand.Source { return secure{bufio.NewReader(crypto.Reader)} }
+
+type secure struct{ random *bufio.Reader }
+
+// Uint64 implements rand.Source. crypto/rand returns no errors: it ends the process.
+func (s secure) Uint64() uint64 {
+	block, _ := s.random.Peek(8)
+	v := binary.LittleEndian.Uint64(block)
+	_, _ = s.random.Discard(8)
+	return v
 }
 
-// Add adds an entrant to the draw. The caller must add each entrant once. After an error the draw is invalid.
-func (s *Sample) Add(id string) error {
+// Add adds an entrant to the draw. The caller must add each entrant once.
+func (s *Sample) Add(id string) {
 	s.seen++
 	if len(s.chosen) < s.k {
 		s.chosen = append(s.chosen, id)
-		return nil
+		return
 	}
 	// The nth entrant replaces one of the k with probability k/n.
-	i, err := s.below(s.seen)
-	if err != nil {
-		return err
-	}
-	if i < uint64(s.k) {
+	if i := s.random.Uint64N(s.seen); i < uint64(s.k) {
 		s.chosen[i] = id
 	}
-	return nil
 }
 
 // Winners ends the draw and returns exactly k ids in random order, or a *TooFewError. Call it once.
@@ -77,34 +75,6 @@ func (s *Sample) Winners() ([]string, error) {
 		return nil, &TooFewError{Entrants: len(s.chosen), Winners: s.k}
 	}
 	// So far the order depends on when entrants were added: the first k would mostly keep their positions.
-	for i := len(s.chosen) - 1; i > 0; i-- {
-		j, err := s.below(uint64(i) + 1)
-		if err != nil {
-			return nil, err
-		}
-		s.chosen[i], s.chosen[j] = s.chosen[j], s.chosen[i]
-	}
+	s.random.Shuffle(len(s.chosen), func(i, j int) { s.chosen[i], s.chosen[j] = s.chosen[j], s.chosen[i] })
 	return s.chosen, nil
-}
-
-// below returns an integer from 0 to n-1, each with exactly the same probability. It discards the values beyond the last
-// whole multiple of n below 2^64, which would make small remainders more likely.
-func (s *Sample) below(n uint64) (uint64, error) {
-	beyond := math.MaxUint64%n + 1 // 2^64 mod n, or n if that is 0
-	if beyond == n {
-		beyond = 0
-	}
-	for {
-		block, err := s.random.Peek(8)
-		if err != nil {
-			return 0, fmt.Errorf("draw: reading randomness after %s entrants: %w", strconv.FormatUint(s.seen, 10), err)
-		}
-		v := binary.LittleEndian.Uint64(block)
-		if _, err := s.random.Discard(8); err != nil {
-			return 0, err // unreachable after Peek
-		}
-		if v <= math.MaxUint64-beyond {
-			return v % n, nil
-		}
-	}
 }

@@ -1,16 +1,12 @@
 package draw_test
 
 import (
-	"bytes"
-	"encoding/binary"
 	"errors"
-	"io"
 	"math"
 	"math/rand/v2"
 	"slices"
 	"strconv"
 	"testing"
-	"testing/iotest"
 
 	"github.com/noonlock/noonlock/examples/lottery/internal/draw"
 )
@@ -22,29 +18,21 @@ const (
 )
 
 // drawing runs one draw and returns the winners as numbers in order.
-type drawing func(random io.Reader) ([]int, error)
+type drawing func(random *rand.ChaCha8) ([]int, error)
 
-func ours(random io.Reader) ([]int, error) {
-	s, err := draw.New(winners, random)
-	if err != nil {
-		return nil, err
-	}
+func ours(random *rand.ChaCha8) ([]int, error) {
+	s := draw.New(winners, random)
 	for i := range entrants {
-		if err := s.Add(strconv.Itoa(i)); err != nil {
-			return nil, err
-		}
+		s.Add(strconv.Itoa(i))
 	}
 	ids, err := s.Winners()
-	if err != nil {
-		return nil, err
-	}
 	numbers := make([]int, len(ids))
 	for i, id := range ids {
 		if numbers[i], err = strconv.Atoi(id); err != nil {
 			return nil, err
 		}
 	}
-	return numbers, nil
+	return numbers, err
 }
 
 // judge draws 20,000 times and returns the smallest p-value of three hypotheses: each entrant is drawn equally often, has
@@ -146,14 +134,8 @@ func TestUniform(t *testing.T) {
 // Typical mistakes of such code. The test above must detect each of them.
 func TestBiasIsDetected(t *testing.T) {
 	t.Parallel()
-	below := func(random io.Reader, n int) int {
-		var b [8]byte
-		if _, err := io.ReadFull(random, b[:]); err != nil {
-			t.Fatal(err)
-		}
-		return int(binary.LittleEndian.Uint64(b[:]) % uint64(n))
-	}
-	reservoir := func(random io.Reader, bound func(i int) int) []int {
+	below := func(random *rand.ChaCha8, n int) int { return int(random.Uint64() % uint64(n)) }
+	reservoir := func(random *rand.ChaCha8, bound func(i int) int) []int {
 		var w []int
 		for i := range entrants {
 			if len(w) < winners {
@@ -164,7 +146,7 @@ func TestBiasIsDetected(t *testing.T) {
 		}
 		return w
 	}
-	shuffle := func(random io.Reader, w []int) []int {
+	shuffle := func(random *rand.ChaCha8, w []int) []int {
 		for i := len(w) - 1; i > 0; i-- {
 			j := below(random, i+1)
 			w[i], w[j] = w[j], w[i]
@@ -172,13 +154,13 @@ func TestBiasIsDetected(t *testing.T) {
 		return w
 	}
 	for name, d := range map[string]drawing{
-		"off by one": func(random io.Reader) ([]int, error) {
+		"off by one": func(random *rand.ChaCha8) ([]int, error) {
 			return shuffle(random, reservoir(random, func(i int) int { return i })), nil
 		},
-		"no shuffle": func(random io.Reader) ([]int, error) {
+		"no shuffle": func(random *rand.ChaCha8) ([]int, error) {
 			return reservoir(random, func(i int) int { return i + 1 }), nil
 		},
-		"shuffle that never leaves a winner in place": func(random io.Reader) ([]int, error) {
+		"shuffle that never leaves a winner in place": func(random *rand.ChaCha8) ([]int, error) {
 			w := reservoir(random, func(i int) int { return i + 1 })
 			for i := len(w) - 1; i > 0; i-- {
 				j := below(random, i)
@@ -186,20 +168,16 @@ func TestBiasIsDetected(t *testing.T) {
 			}
 			return w, nil
 		},
-		"one byte without rejection": func(random io.Reader) ([]int, error) {
+		"one byte without rejection": func(random *rand.ChaCha8) ([]int, error) {
 			w := make([]int, 0, winners)
 			for len(w) < winners {
-				var b [1]byte
-				if _, err := io.ReadFull(random, b[:]); err != nil {
-					return nil, err
-				}
-				if v := int(b[0]) % entrants; !slices.Contains(w, v) {
+				if v := int(random.Uint64()%256) % entrants; !slices.Contains(w, v) {
 					w = append(w, v)
 				}
 			}
 			return w, nil
 		},
-		"a block of neighbours": func(random io.Reader) ([]int, error) {
+		"a block of neighbours": func(random *rand.ChaCha8) ([]int, error) {
 			first := below(random, entrants)
 			w := make([]int, winners)
 			for i := range w {
@@ -213,49 +191,31 @@ func TestBiasIsDetected(t *testing.T) {
 		}
 	}
 	// The same code without a mistake passes, so the test detects the mistake itself.
-	if p := judge(t, func(random io.Reader) ([]int, error) {
+	if p := judge(t, func(random *rand.ChaCha8) ([]int, error) {
 		return shuffle(random, reservoir(random, func(i int) int { return i + 1 })), nil
 	}); p <= bar {
 		t.Errorf("without a mistake: p = %g", p)
 	}
 }
 
-// Values beyond the last multiple of n are discarded: the greatest 64-bit number counts only if n divides 2^64.
-func TestRejection(t *testing.T) {
+// The source of fair draws returns each block of its randomness once.
+func TestSecure(t *testing.T) {
 	t.Parallel()
-	greatest := bytes.Repeat([]byte{0xff}, 8)
-	zero := make([]byte, 8)
-	s, err := draw.New(1, bytes.NewReader(slices.Concat(greatest, zero, greatest, greatest, zero)))
-	if err != nil {
-		t.Fatal(err)
+	source, seen := draw.Secure(), map[uint64]bool{}
+	for range 10_000 {
+		seen[source.Uint64()] = true
 	}
-	// The 2nd entrant: 2 divides 2^64, so the greatest value counts. It is odd: not in. The 3rd: 0: in. The 4th: as the 2nd.
-	// The 5th: the greatest value is beyond the last multiple and is discarded; then 0: in.
-	for _, id := range []string{"a", "b", "c", "d", "e"} {
-		if err := s.Add(id); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if w, err := s.Winners(); err != nil || w[0] != "e" {
-		t.Errorf("Winners = %v, %v; want e", w, err)
-	}
-	if err := s.Add("f"); !errors.Is(err, io.EOF) {
-		t.Errorf("all randomness should have been used, each value once: %v", err)
+	if len(seen) != 10_000 {
+		t.Errorf("%d different numbers of 10000", len(seen))
 	}
 }
 
 func TestTooFew(t *testing.T) {
 	t.Parallel()
-	s, err := draw.New(3, rand.NewChaCha8([32]byte{}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, id := range []string{"a", "b"} {
-		if err := s.Add(id); err != nil {
-			t.Fatal(err)
-		}
-	}
-	_, err = s.Winners()
+	s := draw.New(3, draw.Secure())
+	s.Add("a")
+	s.Add("b")
+	_, err := s.Winners()
 	if !errors.Is(err, draw.ErrTooFew) || err.Error() != "draw: the number of eligible entrants is 2; it must be at least 3, the number of winners" {
 		t.Errorf("Winners: %v", err)
 	}
@@ -263,15 +223,9 @@ func TestTooFew(t *testing.T) {
 
 func TestAllWin(t *testing.T) {
 	t.Parallel()
-	s, err := draw.New(2, rand.NewChaCha8([32]byte{}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, id := range []string{"a", "b"} {
-		if err := s.Add(id); err != nil {
-			t.Fatal(err)
-		}
-	}
+	s := draw.New(2, draw.Secure())
+	s.Add("a")
+	s.Add("b")
 	w, err := s.Winners()
 	slices.Sort(w)
 	if err != nil || !slices.Equal(w, []string{"a", "b"}) {
@@ -279,57 +233,9 @@ func TestAllWin(t *testing.T) {
 	}
 }
 
-func TestRandomnessFails(t *testing.T) {
-	t.Parallel()
-	errDry := errors.New("no randomness")
-	s, err := draw.New(1, iotest.ErrReader(errDry))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(s.Add("a"), s.Add("b")); !errors.Is(err, errDry) {
-		t.Errorf("Add: %v", err)
-	}
-	s, err = draw.New(2, iotest.ErrReader(errDry))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(s.Add("a"), s.Add("b")); err != nil {
-		t.Fatal(err)
-	}
-	if w, err := s.Winners(); !errors.Is(err, errDry) || w != nil {
-		t.Errorf("Winners = %v, %v", w, err)
-	}
-	// A reader that returns one byte at a time gives the same result.
-	seed := [32]byte{1}
-	whole, err := ours(rand.NewChaCha8(seed))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if slow, err := ours(iotest.OneByteReader(rand.NewChaCha8(seed))); err != nil || !slices.Equal(slow, whole) {
-		t.Errorf("one byte at a time: %v, %v; want %v", slow, err, whole)
-	}
-}
-
-func TestBadInput(t *testing.T) {
-	t.Parallel()
-	for _, k := range []int{-1, 0, draw.MaxWinners + 1} {
-		if _, err := draw.New(k, rand.NewChaCha8([32]byte{})); err == nil {
-			t.Errorf("%d winners are accepted", k)
-		}
-	}
-	if _, err := draw.New(1, nil); err == nil {
-		t.Error("no randomness is accepted")
-	}
-}
-
 func BenchmarkAdd(b *testing.B) {
-	s, err := draw.New(winners, rand.NewChaCha8([32]byte{}))
-	if err != nil {
-		b.Fatal(err)
-	}
+	s := draw.New(winners, draw.Secure())
 	for b.Loop() {
-		if err := s.Add("entrant-0001"); err != nil {
-			b.Fatal(err)
-		}
+		s.Add("entrant-0001")
 	}
 }

@@ -8,6 +8,7 @@ package entrants
 import (
 	"bufio"
 	"bytes"
+	"encoding/csv"
 	"errors"
 	"fmt"
 	"hash/maphash"
@@ -15,6 +16,11 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/noonlock/noonlock/examples/internal/inputs"
 )
 
 // Entrant is one line of the list.
@@ -135,6 +141,7 @@ func (l List) each(fn func(e Entrant, line int) error) error {
 	}
 	defer file.Close()
 	r := bufio.NewReaderSize(file, maxLine)
+	p := newParser()
 	for number := 1; ; number++ {
 		line, err := r.ReadSlice('\n')
 		switch {
@@ -147,14 +154,14 @@ func (l List) each(fn func(e Entrant, line int) error) error {
 		case err != nil && len(line) == 0:
 			return nil
 		}
-		line = bytes.TrimSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte("\r"))
 		if number == 1 {
-			if header := bytes.TrimPrefix(line, []byte("\xef\xbb\xbf")); string(header) != "id,eligible" {
-				return &Error{l.name, 1, 1, fmt.Sprintf(`the header is %s; it must be "id,eligible"`, excerpt(string(header)))}
+			header := string(bytes.TrimRight(bytes.TrimPrefix(line, []byte("\xef\xbb\xbf")), "\r\n"))
+			if header != "id,eligible" {
+				return &Error{l.name, 1, 1, fmt.Sprintf(`the header is %s; it must be "id,eligible"`, inputs.Excerpt(header))}
 			}
 			continue
 		}
-		e, problem, column := parse(line)
+		e, column, problem := p.parse(line)
 		if problem != "" {
 			return &Error{l.name, number, column, problem}
 		}
@@ -162,4 +169,61 @@ func (l List) each(fn func(e Entrant, line int) error) error {
 			return err
 		}
 	}
+}
+
+// A parser parses one line at a time. If it had the whole file, a quote that is never closed would read
+// the rest of the file into memory, since a field may contain line breaks.
+type parser struct {
+	line   bytes.Reader
+	fields *csv.Reader
+}
+
+func newParser() *parser {
+	p := &parser{}
+	p.fields = csv.NewReader(&p.line)
+	p.fields.FieldsPerRecord, p.fields.ReuseRecord = -1, true
+	return p
+}
+
+// parse returns the entrant of a line, or a problem and its column.
+func (p *parser) parse(line []byte) (e Entrant, column int, problem string) {
+	p.line.Reset(line)
+	record, err := p.fields.Read()
+	if wrong, ok := errors.AsType[*csv.ParseError](err); ok {
+		return e, wrong.Column, fmt.Sprintf("the quotes are not closed or not doubled: %v; a field with a quote or a comma must be in quotes, and a quote in it must be doubled", wrong.Err)
+	}
+	switch {
+	case err != nil:
+		return e, 1, "the line is empty; it must have two fields, id and eligible"
+	case len(record) != 2:
+		return e, 1, fmt.Sprintf("the number of fields is %d; it must be two, id and eligible", len(record))
+	}
+	if rule := ruleOfID(record[0]); rule != "" {
+		return e, 1, fmt.Sprintf("the id is %s; it must %s", inputs.Excerpt(record[0]), rule)
+	}
+	if record[1] != "true" && record[1] != "false" {
+		_, column = p.fields.FieldPos(1)
+		return e, column, fmt.Sprintf("eligible is %s; it must be true or false", inputs.Excerpt(record[1]))
+	}
+	return Entrant{ID: record[0], Eligible: record[1] == "true"}, 0, ""
+}
+
+// MaxID is the maximum length of an id in bytes.
+const MaxID = 200
+
+// ruleOfID returns the rule that an id breaks.
+func ruleOfID(id string) (rule string) {
+	switch {
+	case id == "":
+		return "not be empty"
+	case len(id) > MaxID:
+		return fmt.Sprintf("have at most %d bytes, not %d", MaxID, len(id))
+	case !utf8.ValidString(id):
+		return "be UTF-8"
+	case strings.ContainsFunc(id, unicode.IsControl):
+		return "not contain a control character"
+	case strings.TrimSpace(id) != id:
+		return "not begin or end with a space" // MySQL's collations ignore trailing spaces
+	}
+	return ""
 }

@@ -1,12 +1,13 @@
 // Package noon is the job that all replicas run: at each noon it draws winners from the
-// eligible entrants and records them once, whichever replica runs it.
+// eligible entrants and records them once, whichever replica runs it. Each replica adds it to
+// its singleton.Runner:
+//
+//	runner.Add(noon.Job, "0 12 * * *", drawing.Draw, noon.JobConfig(location))
 package noon
 
 import (
 	"context"
-	"crypto/rand"
 	"database/sql"
-	"io"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -49,9 +50,6 @@ type Drawing struct {
 	Store   *store.Store
 	Winners int // per noon
 
-	// Random is the source of randomness. The default is crypto/rand.Reader.
-	Random io.Reader
-
 	// Logger receives a line for each drawn noon. The zero value discards them.
 	Logger logr.Logger
 
@@ -84,14 +82,7 @@ func (d *Drawing) Draw(ctx context.Context, run singleton.Run) error {
 }
 
 func (d *Drawing) write(ctx context.Context, tx *sql.Tx, run singleton.Run) error {
-	random := d.Random
-	if random == nil {
-		random = rand.Reader
-	}
-	sample, err := draw.New(d.Winners, random)
-	if err != nil {
-		return err
-	}
+	sample := draw.New(d.Winners, draw.Secure())
 	if err := d.Store.EachEligible(ctx, tx, sample.Add); err != nil {
 		return err
 	}

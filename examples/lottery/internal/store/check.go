@@ -66,14 +66,14 @@ func (s *Store) Check(ctx context.Context, winners int) error {
 // try is a draw without chance.
 func (s *Store) try(ctx context.Context, tx *sql.Tx, winners int) error {
 	limit := min(winners, countUpTo)
-	n, id, err := eachID(ctx, tx, func(string) error { return nil }, s.sql("SELECT id FROM entrants WHERE eligible LIMIT ?"), limit)
+	ids, err := s.ids(ctx, tx, "SELECT id FROM entrants WHERE eligible LIMIT ?", limit)
 	if err != nil {
 		return err
 	}
-	if n < limit {
-		return &draw.TooFewError{Entrants: n, Winners: winners}
+	if len(ids) < limit {
+		return &draw.TooFewError{Entrants: len(ids), Winners: winners}
 	}
 	job := "check-" + rand.Text() // no other trial waits for these rows
 	now := time.Now()             // tables may be partitioned by tick
-	return s.RecordDraw(ctx, tx, Draw{Job: job, RunID: singleton.RunID{Tick: now}, Attempt: 1, Token: 1, DrawnAt: now}, []string{id})
+	return s.RecordDraw(ctx, tx, Draw{Job: job, RunID: singleton.RunID{Tick: now}, Attempt: 1, Token: 1, DrawnAt: now}, ids[:1])
 }

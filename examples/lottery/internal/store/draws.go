@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock/singleton"
+	"github.com/noonlock/noonlock/singleton/sqlonce"
 )
 
 // Draw is one row of draws.
@@ -72,27 +73,56 @@ func (s *Store) insert(ctx context.Context, tx *sql.Tx, rows int, query string, 
 }
 
 // Draws returns the draws of the job with since ≤ Tick < until, in the order of Tick, also those of triggered runs.
-func (s *Store) Draws(ctx context.Context, job string, since, until time.Time) ([]Draw, error) {
-	rows, err := s.db.QueryContext(ctx, s.sql("SELECT tick, attempt, token, drawn_by, drawn_at FROM draws "+
-		"WHERE job = ? AND "+inRange+" ORDER BY ABS(tick), tick"), between(job, since, until)...)
+func (s *Store) Draws(ctx context.Context, job string, since, until time.Time) (draws []Draw, err error) {
+	err = s.each(ctx, s.db, func(rows *sql.Rows) error {
+		d := Draw{Job: job}
+		var key, token, at int64
+		err := rows.Scan(&key, &d.Attempt, &token, &d.DrawnBy, &at)
+		d.RunID, d.Token, d.DrawnAt = singleton.RunOf(key), uint64(token), time.UnixMilli(at).UTC()
+		draws = append(draws, d)
+		return err
+	}, "SELECT tick, attempt, token, drawn_by, drawn_at FROM draws WHERE job = ? AND "+inRange+" ORDER BY ABS(tick), tick", between(job, since, until)...)
 	if err != nil {
 		return nil, fmt.Errorf("store: reading draws: %w", err)
 	}
-	defer rows.Close()
-	var draws []Draw
-	for rows.Next() {
-		d := Draw{Job: job}
-		var key, token, at int64
-		if err := rows.Scan(&key, &d.Attempt, &token, &d.DrawnBy, &at); err != nil {
-			return nil, fmt.Errorf("store: reading draws: %w", err)
-		}
-		d.RunID, d.Token, d.DrawnAt = singleton.RunOf(key), uint64(token), time.UnixMilli(at).UTC()
-		draws = append(draws, d)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, fmt.Errorf("store: reading draws: %w", err)
-	}
 	return draws, nil
+}
+
+// Winner is one row of winners.
+type Winner struct {
+	Position int
+	ID       string
+	Eligible sql.NullBool // now; not valid: not an entrant
+}
+
+// Winners returns the winners of the runs with since ≤ Tick < until by the keys of the runs, ordered by position.
+func (s *Store) Winners(ctx context.Context, job string, since, until time.Time) (map[int64][]Winner, error) {
+	winners := map[int64][]Winner{}
+	err := s.each(ctx, s.db, func(rows *sql.Rows) error {
+		var key int64
+		var w Winner
+		err := rows.Scan(&key, &w.Position, &w.ID, &w.Eligible)
+		winners[key] = append(winners[key], w)
+		return err
+	}, "SELECT w.tick, w.position, w.entrant_id, e.eligible FROM winners w LEFT JOIN entrants e ON e.id = w.entrant_id "+
+		"WHERE w.job = ? AND "+inRange+" ORDER BY w.tick, w.position", between(job, since, until)...)
+	if err != nil {
+		return nil, fmt.Errorf("store: reading winners: %w", err)
+	}
+	return winners, nil
+}
+
+// Markers returns the markers of the runs with since ≤ Tick < until by the keys of the runs.
+func (s *Store) Markers(ctx context.Context, job string, since, until time.Time) (map[int64]sqlonce.Marker, error) {
+	all, err := s.once.Markers(ctx, job, since, until)
+	if err != nil {
+		return nil, fmt.Errorf("store: reading the markers: %w", err)
+	}
+	markers := make(map[int64]sqlonce.Marker, len(all))
+	for _, m := range all {
+		markers[singleton.RunID{Tick: m.Tick, Triggered: m.Triggered}.Key()] = m
+	}
+	return markers, nil
 }
 
 // inRange selects the rows of a time, with the arguments of between.
@@ -114,26 +144,3 @@ func (s *Store) Last(ctx context.Context, job string) (time.Time, error) {
 	}
 	return time.UnixMilli(tick.Int64).UTC(), nil
 }
-
-// Winners returns the ids of the winners of a run, ordered by position.
-func (s *Store) Winners(ctx context.Context, job string, run singleton.RunID) ([]string, error) {
-	rows, err := s.db.QueryContext(ctx, s.sql("SELECT entrant_id FROM winners WHERE job = ? AND tick = ? ORDER BY position"), job, run.Key())
-	if err != nil {
-		return nil, fmt.Errorf("store: reading winners: %w", err)
-	}
-	defer rows.Close()
-	var ids []string
-	for rows.Next() {
-		var id string
-		if err := rows.Scan(&id); err != nil {
-			return nil, fmt.Errorf("store: reading winners: %w", err)
-		}
-		ids = append(ids, id)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, fmt.Errorf("store: reading winners: %w", err)
-	}
-	return ids, nil
-}
-
-func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }

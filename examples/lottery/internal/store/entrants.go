@@ -181,20 +181,15 @@ func (l *loading) differing(ctx context.Context, tx *sql.Tx, part []entrants.Ent
 	for i, e := range part {
 		args[i] = e.ID
 	}
-	rows, err := tx.QueryContext(ctx, l.store.sql("SELECT id, eligible FROM entrants WHERE id IN "+values(1, len(part))), args...)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
 	known := make(map[string]bool, len(part))
-	for rows.Next() {
-		var e entrants.Entrant
-		if err := rows.Scan(&e.ID, &e.Eligible); err != nil {
-			return nil, err
-		}
-		known[e.ID] = e.Eligible
-	}
-	if err := rows.Err(); err != nil {
+	err := l.store.each(ctx, tx, func(rows *sql.Rows) error {
+		var id string
+		var eligible bool
+		err := rows.Scan(&id, &eligible)
+		known[id] = eligible
+		return err
+	}, "SELECT id, eligible FROM entrants WHERE id IN "+values(1, len(part)), args...)
+	if err != nil {
 		return nil, err
 	}
 	var differing []entrants.Entrant
@@ -244,26 +239,17 @@ func (l *loading) retire(ctx context.Context, tx *sql.Tx) error {
 		return err
 	}
 	slices.Sort(listed)
-	for last := ""; ; {
+	return l.store.pages(ctx, tx, batch, func(ids []string) error {
 		var gone []any
-		n, id, err := eachID(ctx, tx, func(id string) error {
+		for _, id := range ids {
 			if _, found := slices.BinarySearch(listed, maphash.String(seed, id)); !found {
 				gone = append(gone, id)
 			}
-			return nil
-		}, l.store.sql("SELECT id FROM entrants WHERE eligible AND id > ? ORDER BY id LIMIT ?"), last, batch)
-		if err != nil {
-			return err
 		}
-		if len(gone) > 0 {
-			query := "UPDATE entrants SET eligible = FALSE WHERE id IN " + values(1, len(gone))
-			if _, err := tx.ExecContext(ctx, l.store.sql(query), gone...); err != nil {
-				return err
-			}
-		}
-		if n < batch {
+		if len(gone) == 0 {
 			return nil
 		}
-		last = id
-	}
+		_, err := tx.ExecContext(ctx, l.store.sql("UPDATE entrants SET eligible = FALSE WHERE id IN "+values(1, len(gone))), gone...)
+		return err
+	})
 }

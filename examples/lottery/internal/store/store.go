@@ -20,7 +20,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -67,7 +66,7 @@ func Open(ctx context.Context, dsn DSN, cfg sqlonce.Config) (*Store, error) {
 var ErrNoTables = errors.New("store: the database has no tables of the lottery; a replica creates them at start")
 
 // View connects for reading. It creates no tables and changes nothing, so an account with read permission is sufficient.
-// Use the Store for Draws, Winners, First and Verify.
+// Use the Store for Draws, Winners and Markers.
 func View(ctx context.Context, dsn DSN) (*Store, error) {
 	db, err := dsn.openToRead(ctx)
 	if err != nil {
@@ -87,12 +86,7 @@ func View(ctx context.Context, dsn DSN) (*Store, error) {
 
 // look checks that a table of the lottery can be read.
 func (s *Store) look(ctx context.Context) error {
-	rows, err := s.db.QueryContext(ctx, "SELECT 1 FROM draws WHERE 1 = 0")
-	if err == nil {
-		defer rows.Close()
-		rows.Next()
-		err = rows.Err()
-	}
+	err := s.each(ctx, s.db, func(*sql.Rows) error { return nil }, "SELECT 1 FROM draws WHERE 1 = 0")
 	if isNoTable(err) {
 		return ErrNoTables
 	}
@@ -199,27 +193,4 @@ func (s *Store) lock(ctx context.Context, tx *sql.Tx, key int64) error {
 	}
 	_, err := tx.ExecContext(ctx, "SELECT pg_advisory_xact_lock($1)", key)
 	return err
-}
-
-// sql replaces each ? by the dialect's placeholder. No statement of this package has a ? in a literal.
-func (s *Store) sql(query string) string {
-	if s.dialect != sqlonce.PostgreSQL {
-		return query
-	}
-	var b strings.Builder
-	for n := 1; ; n++ {
-		before, after, found := strings.Cut(query, "?")
-		b.WriteString(before)
-		if !found {
-			return b.String()
-		}
-		b.WriteString("$" + strconv.Itoa(n))
-		query = after
-	}
-}
-
-// values returns n rows of placeholders.
-func values(n, columns int) string {
-	row := "(" + strings.TrimSuffix(strings.Repeat("?, ", columns), ", ") + ")"
-	return strings.TrimSuffix(strings.Repeat(row+", ", n), ", ")
 }

@@ -2,12 +2,12 @@ package store_test
 
 import (
 	"context"
-	"crypto/rand"
 	"database/sql"
 	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -118,10 +118,7 @@ func run(n int, token uint64) sqlonce.Marker {
 // drawNoon draws as the lottery does.
 func drawNoon(ctx context.Context, s *store.Store, run sqlonce.Marker, winners int) (bool, error) {
 	return s.Once().Do(ctx, run, func(ctx context.Context, tx *sql.Tx) error {
-		sample, err := draw.New(winners, rand.Reader)
-		if err != nil {
-			return err
-		}
+		sample := draw.New(winners, draw.Secure())
 		if err := s.EachEligible(ctx, tx, sample.Add); err != nil {
 			return err
 		}
@@ -141,6 +138,19 @@ func mustDraw(tb testing.TB, s *store.Store, run sqlonce.Marker, winners int) {
 	}
 }
 
+// winnersOf returns the ids of the winners of a run.
+func winnersOf(tb testing.TB, s *store.Store, run singleton.RunID) (ids []string) {
+	tb.Helper()
+	winners, err := s.Winners(tb.Context(), "lottery", run.Tick, run.Tick.Add(time.Millisecond))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	for _, w := range winners[run.Key()] {
+		ids = append(ids, w.ID)
+	}
+	return ids
+}
+
 func eligible(tb testing.TB, s *store.Store) []string {
 	tb.Helper()
 	var ids []string
@@ -150,7 +160,7 @@ func eligible(tb testing.TB, s *store.Store) []string {
 	r.Job = "looking"
 	_, err := s.Once().Do(tb.Context(), r, func(ctx context.Context, tx *sql.Tx) error {
 		ids = nil
-		if err := s.EachEligible(ctx, tx, func(id string) error { ids = append(ids, id); return nil }); err != nil {
+		if err := s.EachEligible(ctx, tx, func(id string) { ids = append(ids, id) }); err != nil {
 			return err
 		}
 		return errEnough
@@ -188,13 +198,12 @@ func TestTriggeredDraws(t *testing.T) {
 		if err != nil || len(draws) != 3 || !draws[0].Triggered || draws[1].Triggered || !draws[2].Triggered || !draws[2].Tick.Equal(noon(2)) {
 			t.Errorf("the draws are %+v, %v", draws, err)
 		}
-		ids, err := s.Winners(t.Context(), "lottery", singleton.RunID{Tick: noon(1), Triggered: true})
-		if err != nil || len(ids) != 2 {
-			t.Errorf("the winners are %v, %v", ids, err)
+		if ids := winnersOf(t, s, singleton.RunID{Tick: noon(1), Triggered: true}); len(ids) != 2 {
+			t.Errorf("the winners are %v", ids)
 		}
-		findings, err := s.Verify(t.Context(), "lottery", noon(0), noon(3), 1)
-		if err != nil || len(findings) != 1 || findings[0].Kind != store.Short || !findings[0].Tick.Equal(noon(1)) {
-			t.Errorf("Verify = %v, %v; want that one has two winners", findings, err)
+		markers, err := s.Markers(t.Context(), "lottery", noon(1), noon(2))
+		if err != nil || len(markers) != 2 || markers[singleton.RunID{Tick: noon(1), Triggered: true}.Key()].Token != 3 {
+			t.Errorf("the markers are %+v, %v", markers, err)
 		}
 	})
 }
@@ -219,18 +228,18 @@ func TestDraw(t *testing.T) {
 		if err != nil || len(draws) != 1 || draws[0] != want {
 			t.Fatalf("Draws = %+v, %v; want %+v", draws, err, want)
 		}
-		ids, err := s.Winners(t.Context(), "lottery", singleton.RunID{Tick: noon(0)})
-		if err != nil || len(ids) != 10 {
-			t.Fatalf("Winners = %v, %v", ids, err)
+		at.exec(t, "INSERT INTO winners VALUES ('lottery', "+itoa(noon(0).UnixMilli())+", 11, 'nobody')",
+			"INSERT INTO winners VALUES ('lottery', "+itoa(noon(0).UnixMilli())+", 12, 'e01')")
+		winners, err := s.Winners(t.Context(), "lottery", noon(0), noon(1))
+		won := winners[singleton.RunID{Tick: noon(0)}.Key()]
+		if err != nil || len(won) != 12 {
+			t.Fatalf("Winners = %+v, %v", winners, err)
 		}
-		for _, id := range ids {
-			if !slices.Contains(eligible(t, s), id) {
-				t.Errorf("%s won and is not eligible", id)
+		for i, w := range won {
+			want := sql.NullBool{Bool: i < 10, Valid: w.ID != "nobody"}
+			if w.Position != i+1 || w.Eligible != want || slices.Contains(eligible(t, s), w.ID) != want.Bool {
+				t.Errorf("the winner %d is %+v", i+1, w)
 			}
-		}
-		findings, err := s.Verify(t.Context(), "lottery", noon(0), noon(1), 10)
-		if err != nil || len(findings) != 0 {
-			t.Errorf("Verify = %v, %v", findings, err)
 		}
 
 		// Fewer eligible entrants than winners: the error contains both numbers, and nothing is written.
@@ -245,8 +254,8 @@ func TestDraw(t *testing.T) {
 			t.Fatal(err)
 		}
 		mustDraw(t, s, run(2, 9), 1100)
-		if ids, err := s.Winners(t.Context(), "lottery", singleton.RunID{Tick: noon(2)}); err != nil || len(ids) != 1100 {
-			t.Errorf("%d winners, %v", len(ids), err)
+		if ids := winnersOf(t, s, singleton.RunID{Tick: noon(2)}); len(ids) != 1100 {
+			t.Errorf("%d winners", len(ids))
 		}
 		if err := s.Ping(t.Context()); err != nil {
 			t.Error(err)
@@ -288,10 +297,10 @@ func TestLoadEntrants(t *testing.T) {
 		mustDraw(t, s, run(0, 1), 8)
 		// a and no change, A is missing, b is new.
 		load([]string{"b", "no"}, "a,false", "no,true", "b,true")
-		ids, err := s.Winners(t.Context(), "lottery", singleton.RunID{Tick: noon(0)})
+		ids := winnersOf(t, s, singleton.RunID{Tick: noon(0)})
 		slices.Sort(ids)
-		if err != nil || !slices.Equal(ids, first) {
-			t.Errorf("winners after loading: %q, %v; want %q", ids, err, first)
+		if !slices.Equal(ids, first) {
+			t.Errorf("winners after loading: %q, want %q", ids, first)
 		}
 		// Malformed list: nothing changes.
 		for _, bad := range []entrants.List{list("c,true", "c,true"), list("c,true", "d,maybe"), list(), entrants.File("missing.csv")} {
@@ -365,3 +374,5 @@ func TestWrongPassword(t *testing.T) {
 		}
 	})
 }
+
+func itoa(n int64) string { return strconv.FormatInt(n, 10) }
