@@ -12,7 +12,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/noonlock/noonlock/examples/lottery/internal/link"
 	"github.com/noonlock/noonlock/internal/servers"
 )
 
@@ -61,8 +60,8 @@ func TestOldSnapshot(t *testing.T) {
 func TestFailoverToALaggingReplica(t *testing.T) {
 	t.Parallel()
 	master, standby := durableRedis(t), durableRedis(t)
-	replication := link.New(t, master.Addr())
-	address := link.New(t, master.Addr()) // forwards to the current server
+	replication := newLink(t, master.Addr())
+	address := newLink(t, master.Addr()) // forwards to the current server
 	w := newWorldOn(t, master, address.Addr())
 
 	rdb := redis.NewClient(&redis.Options{Addr: standby.Addr()})
@@ -156,7 +155,7 @@ func (w *world) survives(lose, lag func()) {
 // holdDraw holds the next draw of one of the replicas back until release is called.
 func (w *world) holdDraw(ctx context.Context, fleet []*replica) (holder *replica, release func()) {
 	w.t.Helper()
-	traps := make([]*link.Trap, len(fleet))
+	traps := make([]*trap, len(fleet))
 	for i, r := range fleet {
 		traps[i] = r.sql.Hold(recording)
 	}

@@ -20,7 +20,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/noonlock/noonlock/examples/lottery/internal/link"
 	"github.com/noonlock/noonlock/examples/lottery/internal/logtest"
 	"github.com/noonlock/noonlock/examples/lottery/internal/noon"
 	"github.com/noonlock/noonlock/internal/servers"
@@ -144,7 +143,7 @@ func (w *world) dsn(address string) string {
 type replica struct {
 	name   string
 	redis  *lockcoretest.Proxy // nil if world.redis is ""
-	sql    *link.Link
+	sql    *link
 	logs   *logtest.Logs
 	cmd    *exec.Cmd
 	exited chan struct{} // closed when the process has ended
@@ -153,7 +152,7 @@ type replica struct {
 // start starts a replica. hear, if not nil, receives its log lines.
 func (w *world) start(name string, hear func(*replica, logtest.Entry)) *replica {
 	w.t.Helper()
-	r := &replica{name: name, sql: link.New(w.t, w.address()), logs: &logtest.Logs{}, exited: make(chan struct{})}
+	r := &replica{name: name, sql: newLink(w.t, w.address()), logs: &logtest.Logs{}, exited: make(chan struct{})}
 	url := w.url
 	if w.redis != "" {
 		r.redis = lockcoretest.NewProxy(w.t, w.redis)

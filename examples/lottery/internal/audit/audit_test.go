@@ -8,14 +8,11 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/noonlock/noonlock/examples/lottery/internal/audit"
 	"github.com/noonlock/noonlock/examples/lottery/internal/noon"
 	"github.com/noonlock/noonlock/examples/lottery/internal/store"
-	"github.com/noonlock/noonlock/lockcore"
-	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 	"github.com/noonlock/noonlock/singleton"
 	"github.com/noonlock/noonlock/singleton/sqlonce"
 )
@@ -214,53 +211,4 @@ func TestCheck(t *testing.T) {
 	if _, err := audit.Check(t.Context(), drawn(t, 1), fixed{err: away}, 1, time.Time{}, at(9)); !errors.Is(err, away) {
 		t.Errorf("without Redis: %v", err)
 	}
-}
-
-// The history keeps ten of thirty noons. By default, these are checked, and the Report says where
-// they begin. A range with older noons cannot be checked completely.
-func TestDroppedRuns(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := lockcoretest.NewRedis(t)
-		client, err := lockcore.New(r.Client(), lockcore.Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		runner, err := singleton.NewRunner(client, singleton.Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := runner.Add(noon.Job, "* * * * *", func(context.Context, singleton.Run) error { return nil }, singleton.JobConfig{KeepRuns: 10}); err != nil {
-			t.Fatal(err)
-		}
-		ctx, stop := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		start := time.Now()
-		go func() { ended <- runner.Run(ctx) }()
-		time.Sleep(30*time.Minute + 30*time.Second)
-		stop()
-		if err := <-ended; err != nil {
-			t.Fatal(err)
-		}
-		job, err := singleton.NewJob(client, noon.Job)
-		if err != nil {
-			t.Fatal(err)
-		}
-		st := drawn(t, 1)
-		for since, unknown := range map[time.Time]int{{}: 0, start: 1} {
-			report, err := audit.Check(t.Context(), st, job, 1, since, time.Now())
-			if err != nil {
-				t.Fatal(err)
-			}
-			if report.Noons != 10 || report.Recorded != 10 || len(report.Unknown) != unknown {
-				t.Errorf("since %v, the report is %+v", since, report)
-			}
-			if cut := start.Truncate(time.Minute).Add(20*time.Minute + time.Millisecond); since.IsZero() && (!report.Since.Equal(cut) || report.Limit == "") {
-				t.Errorf("it begins at %v, %q; want %v", report.Since, report.Limit, cut)
-			}
-		}
-		if err := client.Close(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		st.Close()
-	})
 }

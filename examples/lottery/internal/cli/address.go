@@ -7,7 +7,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -219,9 +218,4 @@ func (s *settings) listenAt(name, value string) string {
 		s.refuse(name, value, "an address such as :8080 or 127.0.0.1:8080, or off")
 	}
 	return value
-}
-
-// address returns the addresses of Redis and the number of its database.
-func address(options *redis.UniversalOptions) string {
-	return inputs.Hosts(options) + "/" + strconv.Itoa(options.DB)
 }

@@ -54,18 +54,3 @@ func TestVerifySinceTheInstallation(t *testing.T) {
 		t.Errorf("after a loss: exit code %d; the draw of %v should be unledgered\n%s%s", code, tick, stdout, stderr)
 	}
 }
-
-// A range in which no noon can be checked is an error.
-func TestVerifyBeforeTheLottery(t *testing.T) {
-	t.Parallel()
-	p := play(t, 1)
-	code, stdout, stderr := p.verify(t, p.changed(t), "--since=2001-01-01", "--until=2001-01-01T00:00:01Z")
-	want := "lottery verify: no noon from 2001-01-01 00:00:00 +00:00 to before 2001-01-01 00:00:01 +00:00 (UTC) can be checked, so there is nothing to verify\n"
-	if code != cli.Unseen || stderr != want || stdout != "" {
-		t.Errorf("exit code %d\n%s%s\nwant %s", code, stdout, stderr, want)
-	}
-	code, stdout, stderr = p.verify(t, p.changed(t), "--if-nothing=pass", "--since=2001-01-01", "--until=2001-01-01T00:00:01Z")
-	if code != cli.Done || stdout != strings.TrimPrefix(want, "lottery verify: ") || stderr != "" {
-		t.Errorf("with --if-nothing=pass: exit code %d\n%s%s", code, stdout, stderr)
-	}
-}

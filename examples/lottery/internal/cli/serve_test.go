@@ -19,7 +19,6 @@ import (
 
 	"github.com/noonlock/noonlock/examples/lottery/internal/cli"
 	"github.com/noonlock/noonlock/examples/lottery/internal/entrants"
-	"github.com/noonlock/noonlock/examples/lottery/internal/link"
 	"github.com/noonlock/noonlock/examples/lottery/internal/logtest"
 	"github.com/noonlock/noonlock/internal/servers"
 )
@@ -129,16 +128,16 @@ func (r *replica) awaitPage(path string, status int, contains ...string) {
 // they are available. It is alive all the time, and prints no password.
 func TestServeWaitsForServers(t *testing.T) {
 	t.Parallel()
-	server := servers.MariaDB(t)
-	network := link.New(t, net.JoinHostPort(server.Host, strconv.Itoa(server.Port)))
-	network.Away(true)
+	process := servers.MariaDBServer(t)
+	server := process.Database(t)
+	process.Stop()
 	redis := startRedis(t)
 	redis.RequireAuth(secret)
 	address := redis.Addr()
 	redis.Close()
 
 	r := serve(t, "--redis=redis://:"+secret+"@"+address, "--winners=3", "--schedule=@every 100ms", "--lease=1s",
-		"--database=mysql://"+server.User+":"+server.Password+"@"+network.Addr()+"/"+server.Database,
+		"--database=mysql://"+server.User+":"+server.Password+"@"+net.JoinHostPort(server.Host, strconv.Itoa(server.Port))+"/"+server.Database,
 		"--entrants="+write(t, "entrants.csv", fiveEntrants))
 	r.awaitPage("/livez", http.StatusOK, "ok")
 	r.awaitPage("/readyz", http.StatusInternalServerError, "[-]redis failed", "[-]database failed", "[-]ledger failed", "readyz check failed")
@@ -151,7 +150,7 @@ func TestServeWaitsForServers(t *testing.T) {
 	if n := r.logs.Count("draw committed"); n != 0 {
 		t.Fatalf("%d draws without a database", n)
 	}
-	network.Away(false)
+	process.Restart(t)
 	r.awaitPage("/readyz?verbose", http.StatusOK, "[+]redis ok", "[+]database ok", "[+]ledger ok", "[+]stopping ok")
 	r.await("draw committed", 3)
 
@@ -160,14 +159,14 @@ func TestServeWaitsForServers(t *testing.T) {
 	r.awaitPage("/readyz", http.StatusInternalServerError, "[-]redis failed", "[+]database ok")
 	r.awaitPage("/livez?verbose", http.StatusOK, "[+]draw ok", "livez check passed")
 	r.awaitPage("/metrics", http.StatusOK, "\nnoonlock_script_errors_total{reason=\"unsent\",")
-	network.Away(true)
+	process.Stop()
 	r.awaitPage("/readyz", http.StatusInternalServerError, "[-]redis failed", "[-]database failed")
 	r.awaitPage("/livez", http.StatusOK, "ok")
 	r.awaitPage("/healthz?exclude=redis&exclude=database", http.StatusOK, "ok")
 	if err := redis.Restart(); err != nil {
 		t.Fatal(err)
 	}
-	network.Away(false)
+	process.Restart(t)
 	r.awaitPage("/readyz", http.StatusOK)
 	r.await("draw committed", r.logs.Count("draw committed")+3)
 

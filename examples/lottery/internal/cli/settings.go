@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -189,10 +190,8 @@ func (s *settings) instant(name, value string, in *time.Location, now time.Time)
 }
 
 func (s *settings) choice(name, value string, of ...string) string {
-	for _, c := range of {
-		if value == c {
-			return c
-		}
+	if slices.Contains(of, value) {
+		return value
 	}
 	s.refuse(name, value, strings.Join(of, " or "))
 	return ""
@@ -219,4 +218,24 @@ func badArguments(err error) error {
 		return err
 	}
 	return refusal{fmt.Errorf("%w; --help lists the flags", err)}
+}
+
+// counted returns a number with a noun in singular or plural.
+func counted(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return strconv.Itoa(n) + " " + many
+}
+
+// plain returns the text of an error without the name of its package, which users of the
+// command do not know.
+func plain(err error) string {
+	text := err.Error()
+	for _, name := range []string{"draw: ", "entrants: ", "noon: ", "store: ", "serve: ", "sqlonce: ", "singleton: ", "lockcore: ", "redisurl: "} {
+		if short, found := strings.CutPrefix(text, name); found {
+			return short
+		}
+	}
+	return text
 }

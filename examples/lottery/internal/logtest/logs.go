@@ -34,7 +34,6 @@ type Logs struct {
 	partial []byte
 	entries []Entry
 	foreign []string // lines that are not JSON: panics, race reports
-	changed chan struct{}
 }
 
 // Write implements io.Writer.
@@ -57,10 +56,6 @@ func (l *Logs) Write(b []byte) (int, error) {
 			}
 		}
 		l.partial = rest
-	}
-	if l.changed != nil {
-		close(l.changed)
-		l.changed = nil
 	}
 	return len(b), nil
 }
@@ -92,24 +87,20 @@ func (l *Logs) Count(message string) int {
 
 // Await waits for the nth entry with this message, counted from 1.
 func (l *Logs) Await(ctx context.Context, message string, nth int) (Entry, error) {
+	again := time.NewTicker(5 * time.Millisecond)
+	defer again.Stop()
 	for {
-		l.mu.Lock()
-		if l.changed == nil {
-			l.changed = make(chan struct{})
-		}
-		changed, n := l.changed, 0
-		for _, e := range l.entries {
+		n := 0
+		for _, e := range l.Entries() {
 			if e.Message != message {
 				continue
 			}
 			if n++; n == nth {
-				l.mu.Unlock()
 				return e, nil
 			}
 		}
-		l.mu.Unlock()
 		select {
-		case <-changed:
+		case <-again.C:
 		case <-ctx.Done():
 			return Entry{}, fmt.Errorf("waiting for %q, which was logged %d times of %d: %w\n%s", message, n, nth, context.Cause(ctx), l)
 		}

@@ -23,71 +23,34 @@ import (
 // stopWithin is the time that a draw has to stop after its lease or drain has ended.
 const stopWithin = 3 * time.Second
 
-// alive returns the liveness checks: a restart helps if one fails. None depends on Redis or
-// the database, since their outage must not restart the replicas.
-func (r *Replica) alive() []healthz.Checker {
-	return []healthz.Checker{
-		healthz.Overdue("draw", r.work.Check, stopWithin),
-	}
-}
-
-// ready returns the readiness checks. Another replica may still pass them.
-func (r *Replica) ready() []healthz.Checker {
-	return []healthz.Checker{
-		healthz.Reachable("redis", r.redis.check),
-		healthz.Reachable("database", r.database.check),
-		healthz.Ready("ledger", r.work.Ready),
-	}
-}
-
-// watched returns the optional checks for people. Neither a restart nor another replica
-// helps if one fails.
-func (r *Replica) watched() ([]healthz.Checker, error) {
-	var checks []healthz.Checker
-	if most := r.cfg.StaleAfter; most > 0 {
-		last, err := r.lastDraw()
-		if err != nil {
-			return nil, err
-		}
-		checks = append(checks, healthz.Checker{Name: "stale", Check: func(ctx context.Context) error {
-			at, err := last(ctx)
-			if err != nil {
-				return err
-			}
-			return healthz.Staleness("stale", func() time.Time { return at }, most).Check(ctx)
-		}})
-	}
-	return checks, nil
-}
-
-// lastDraw returns a function that asks for the time of the newest draw: the ledger, or on several
-// servers, which have none, the database.
-func (r *Replica) lastDraw() (func(context.Context) (time.Time, error), error) {
+// lastDraw returns the time of the newest draw. Several servers have no ledger, so the database has it.
+func (r *Replica) lastDraw(ctx context.Context) (time.Time, error) {
 	if len(r.rdbs) > 1 {
-		return func(ctx context.Context) (time.Time, error) {
-			if err := r.database.check(ctx); err != nil {
-				return time.Time{}, err
-			}
-			return r.drawing.Store.Last(ctx, noon.Job)
-		}, nil
+		if err := r.database.check(ctx); err != nil {
+			return time.Time{}, err
+		}
+		return r.drawing.Store.Last(ctx, noon.Job)
 	}
 	job, err := singleton.NewJob(r.client, noon.Job)
 	if err != nil {
-		return nil, err
+		return time.Time{}, err
 	}
-	return func(ctx context.Context) (time.Time, error) {
-		status, err := job.Status(ctx)
-		return status.LastSuccess, err
-	}, nil
+	status, err := job.Status(ctx)
+	return status.LastSuccess, err
 }
 
 var errStopping = errors.New("the replica is stopping")
 
 // pages returns the handler of the HTTP server.
 func (r *Replica) pages(registry *prometheus.Registry) (http.Handler, error) {
-	watched, err := r.watched()
-	if err != nil {
-		return nil, err
+	// A restart helps if one of these checks fails. None depends on Redis or the database, since their
+	// outage must not restart the replicas.
+	alive := []healthz.Checker{healthz.Overdue("draw", r.work.Check, stopWithin)}
+	// Another replica may still pass these.
+	ready := []healthz.Checker{
+		healthz.Reachable("redis", r.redis.check),
+		healthz.Reachable("database", r.database.check),
+		healthz.Ready("ledger", r.work.Ready),
 	}
 	stopping := healthz.Checker{Name: "stopping", Check: func(context.Context) error {
 		if r.stopping.Load() {
@@ -95,14 +58,24 @@ func (r *Replica) pages(registry *prometheus.Registry) (http.Handler, error) {
 		}
 		return nil
 	}}
+	all := slices.Concat(alive, ready)
+	if most := r.cfg.StaleAfter; most > 0 {
+		all = append(all, healthz.Checker{Name: "stale", Check: func(ctx context.Context) error {
+			at, err := r.lastDraw(ctx)
+			if err != nil {
+				return err
+			}
+			return healthz.Staleness("stale", func() time.Time { return at }, most).Check(ctx)
+		}})
+	}
 	mux := http.NewServeMux()
 	for _, page := range []struct {
 		name   string
 		checks []healthz.Checker
 	}{
-		{"livez", r.alive()},
-		{"readyz", append(r.ready(), stopping)},
-		{"healthz", slices.Concat(r.alive(), r.ready(), watched)},
+		{"livez", alive},
+		{"readyz", append(ready, stopping)},
+		{"healthz", all},
 	} {
 		handler, err := healthz.New(page.name, healthz.Config{Logger: r.cfg.Logger}, page.checks...)
 		if err != nil {
@@ -113,6 +86,7 @@ func (r *Replica) pages(registry *prometheus.Registry) (http.Handler, error) {
 	}
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	if r.cfg.Statusz {
+		var err error
 		if r.status, err = statusz.Handler(r.client, statusz.Config{Title: noon.Job, Hosts: r.cfg.Hosts}); err != nil {
 			return nil, err
 		}

@@ -180,6 +180,7 @@ func (r *Replica) hosts() string {
 // close releases all leases and closes the connections to Redis, even if ctx has ended.
 // Leases that cannot be released will expire, so a failure does not change the exit code.
 func (r *Replica) close(ctx context.Context) {
+	r.stopping.Store(true)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeWithin)
 	defer cancel()
 	closed := make(chan error, 1)
@@ -219,46 +220,32 @@ func (r *Replica) Run(ctx context.Context) error {
 	log.Info("replica starts", "identity", r.client.Identity(), "redis", r.hosts(), "database", r.cfg.Database.String(),
 		"schedule", r.cfg.Schedule, "zone", r.cfg.Location.String(), "winners", r.cfg.Winners, "lease", r.cfg.Lease.String(), "drain", r.cfg.Drain.String())
 	defer log.Info("replica ends")
-	unhook := context.AfterFunc(ctx, func() { r.stopping.Store(true) })
-	defer unhook()
 
 	ended := make(chan error, 1)
 	go func() { ended <- r.live(ctx) }()
-	overdue, end := endAfter(ctx, r.cfg.Drain+recordWithin)
-	defer end()
 	select {
 	case err := <-ended:
 		r.close(ctx)
 		return err
-	case <-overdue.Done():
+	case <-ctx.Done():
+		r.stopping.Store(true)
+	}
+	timer := time.NewTimer(r.cfg.Drain + recordWithin)
+	defer timer.Stop()
+	select {
+	case err := <-ended:
+		r.close(ctx)
+		return err
+	case <-timer.C:
 	}
 	log.Info("stopping timed out; another replica records the draw")
 	r.close(ctx) // ends all waits for Redis
-	timer := time.NewTimer(closeWithin)
-	defer timer.Stop()
+	timer.Reset(closeWithin)
 	select {
 	case err := <-ended:
 		return err
 	case <-timer.C:
 		return ErrStuck
-	}
-}
-
-// endAfter returns a context that ends d after ctx does, or when end is called.
-func endAfter(ctx context.Context, d time.Duration) (longer context.Context, end func()) {
-	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	unhook := context.AfterFunc(ctx, func() {
-		timer := time.NewTimer(d)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-			cancel()
-		case <-longer.Done():
-		}
-	})
-	return longer, func() {
-		unhook()
-		cancel()
 	}
 }
 

@@ -1,6 +1,4 @@
-// Package link provides a network between a replica and its database for tests. The network
-// can fail, and can hold one statement in transit.
-package link
+package chaos
 
 import (
 	"bytes"
@@ -12,8 +10,9 @@ import (
 	"testing"
 )
 
-// Link forwards TCP connections to a server. Its methods may be called from any goroutine.
-type Link struct {
+// link is a network to a server that can fail, and can hold one statement in transit. Its
+// methods may be called from any goroutine.
+type link struct {
 	listener net.Listener
 	wg       sync.WaitGroup
 
@@ -21,35 +20,35 @@ type Link struct {
 	target string
 	away   bool
 	closed bool
-	trap   *Trap
+	held   *trap
 	conns  map[net.Conn]struct{}
 }
 
-// New starts a link to the server at target. It is closed at the end of the test.
-func New(tb testing.TB, target string) *Link {
+// newLink starts a link to the server at target. It is closed at the end of the test.
+func newLink(tb testing.TB, target string) *link {
 	tb.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		tb.Fatal(err)
 	}
-	l := &Link{listener: listener, target: target, conns: map[net.Conn]struct{}{}}
+	l := &link{listener: listener, target: target, conns: map[net.Conn]struct{}{}}
 	l.wg.Go(l.accept)
 	tb.Cleanup(l.Close)
 	return l
 }
 
 // Addr returns the address of the link, to use instead of the server's.
-func (l *Link) Addr() string { return l.listener.Addr().String() }
+func (l *link) Addr() string { return l.listener.Addr().String() }
 
 // Close closes all connections and waits for all goroutines.
-func (l *Link) Close() {
+func (l *link) Close() {
 	l.mu.Lock()
 	if !l.closed {
 		l.closed = true
 		_ = l.listener.Close()
 	}
-	if l.trap != nil {
-		l.trap.release()
+	if l.held != nil {
+		l.held.Release()
 	}
 	l.sever()
 	l.mu.Unlock()
@@ -57,7 +56,7 @@ func (l *Link) Close() {
 }
 
 // Away closes all connections, and new ones immediately, from Away(true) to Away(false).
-func (l *Link) Away(away bool) {
+func (l *link) Away(away bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.away = away
@@ -67,35 +66,35 @@ func (l *Link) Away(away bool) {
 }
 
 // Retarget closes all connections, and forwards new ones to another server.
-func (l *Link) Retarget(target string) {
+func (l *link) Retarget(target string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.target = target
 	l.sever()
 }
 
-func (l *Link) sever() {
+func (l *link) sever() {
 	for conn := range l.conns {
 		_ = conn.Close()
 	}
 }
 
 // Hold sets a trap for the next statement that contains text. It releases an earlier trap.
-func (l *Link) Hold(text string) *Trap {
-	t := &Trap{
+func (l *link) Hold(text string) *trap {
+	t := &trap{
 		text: []byte(text), caught: make(chan struct{}), released: make(chan struct{}), ended: make(chan struct{}),
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.trap != nil {
-		l.trap.release()
+	if l.held != nil {
+		l.held.Release()
 	}
-	l.trap = t
+	l.held = t
 	return t
 }
 
-// A Trap holds one statement back.
-type Trap struct {
+// A trap holds one statement back.
+type trap struct {
 	text             []byte
 	caught, released chan struct{}
 	catching         sync.Once
@@ -106,16 +105,14 @@ type Trap struct {
 }
 
 // Caught returns a channel that is closed when the statement has arrived.
-func (t *Trap) Caught() <-chan struct{} { return t.caught }
+func (t *trap) Caught() <-chan struct{} { return t.caught }
 
 // Release forwards the statement, or removes a trap that has caught none.
-func (t *Trap) Release() { t.release() }
-
-func (t *Trap) release() { t.releasing.Do(func() { close(t.released) }) }
+func (t *trap) Release() { t.releasing.Do(func() { close(t.released) }) }
 
 // Refused waits until a released statement has been forwarded. It returns the error if the
 // server had closed the connection, nil if the server received the statement.
-func (t *Trap) Refused(ctx context.Context) error {
+func (t *trap) Refused(ctx context.Context) error {
 	select {
 	case <-t.ended:
 		return t.sent
@@ -126,7 +123,7 @@ func (t *Trap) Refused(ctx context.Context) error {
 
 // pass returns when the bytes may be forwarded. It holds the first bytes that match, and
 // reports whether it did.
-func (t *Trap) pass(b []byte) (held bool) {
+func (t *trap) pass(b []byte) (held bool) {
 	if t == nil || !bytes.Contains(b, t.text) {
 		return false
 	}
@@ -145,7 +142,7 @@ func (t *Trap) pass(b []byte) (held bool) {
 	return held
 }
 
-func (l *Link) accept() {
+func (l *link) accept() {
 	for {
 		client, err := l.listener.Accept()
 		if err != nil {
@@ -156,7 +153,7 @@ func (l *Link) accept() {
 }
 
 // add registers a connection, or closes it if the network is away.
-func (l *Link) add(conn net.Conn) bool {
+func (l *link) add(conn net.Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.away || l.closed {
@@ -167,7 +164,7 @@ func (l *Link) add(conn net.Conn) bool {
 	return true
 }
 
-func (l *Link) carry(client net.Conn) {
+func (l *link) carry(client net.Conn) {
 	if !l.add(client) {
 		return
 	}
@@ -196,18 +193,18 @@ func (l *Link) carry(client net.Conn) {
 
 // send forwards the replica's data until either side has closed. down is closed when the
 // server sends no more data.
-func (l *Link) send(client, server net.Conn, down <-chan struct{}) {
+func (l *link) send(client, server net.Conn, down <-chan struct{}) {
 	defer server.Close()
 	b := make([]byte, 64<<10) // a statement is small, so it arrives in one read
 	for {
 		n, err := client.Read(b)
 		l.mu.Lock()
-		trap := l.trap
+		t := l.held
 		l.mu.Unlock()
-		held := trap.pass(b[:n])
+		held := t.pass(b[:n])
 		_, werr := server.Write(b[:n])
 		if held {
-			trap.end(server, down, werr)
+			t.end(server, down, werr)
 		}
 		if err != nil || werr != nil {
 			return
@@ -216,7 +213,7 @@ func (l *Link) send(client, server net.Conn, down <-chan struct{}) {
 }
 
 // end determines whether the server received the statement.
-func (t *Trap) end(server net.Conn, down <-chan struct{}, err error) {
+func (t *trap) end(server net.Conn, down <-chan struct{}, err error) {
 	defer close(t.ended)
 	select {
 	case <-down:

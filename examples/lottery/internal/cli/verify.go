@@ -6,26 +6,19 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/noonlock/noonlock/examples/internal/inputs"
+	"github.com/noonlock/noonlock/examples/lottery/internal/audit"
 	"github.com/noonlock/noonlock/examples/lottery/internal/draw"
 	"github.com/noonlock/noonlock/examples/lottery/internal/noon"
 	"github.com/noonlock/noonlock/examples/lottery/internal/store"
+	"github.com/noonlock/noonlock/internal/tlsprobe"
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/singleton"
 )
 
-// The usage of flags that both commands have.
-const (
-	zoneOfOutput = "the time zone of the output, and of since and until"
-	untilUsage   = `the end of the range, exclusive, such as 24h, "2026-11-22 13:00" or now`
-)
-
-// stampLayout includes the offset of the time zone.
-const stampLayout = "2006-01-02 15:04:05.999 -07:00"
-
-const (
-	winnersHelp = `It reads the database and changes nothing: an account with read permission is enough.
-The exit code is 3 if the database cannot be read.
-`
-	verifyHelp = `It reads the database and the ledger in Redis, and changes neither. For the database, an
+const verifyHelp = `It reads the database and the ledger in Redis, and changes neither. For the database, an
 account with read permission is enough. The exit code is 1 if noons are missing, too
 many, short or repeated, if winners are not eligible, or if database and ledger
 disagree. It is 3 if the data cannot be read, if missing noons cannot be detected in a
@@ -39,74 +32,6 @@ the first draw if that is older. The ledger keeps the newest 10,000 runs. Withou
 --since, the range starts with these. Noons that are being drawn or have just become due
 are not checked. In all these cases, verify prints a line.
 `
-)
-
-func printWinners(ctx context.Context, p Process, s *settings, args []string) error {
-	var (
-		database = s.databaseFlags()
-		zone     = s.text("time-zone", "ZONE", standardZone, zoneOfOutput)
-		since    = s.text("since", "TIME", "", "the start of the range, such as 48h or 2026-11-21 (default: the first draw)")
-		until    = s.text("until", "TIME", "now", untilUsage)
-	)
-	if err := s.parse(ctx, args); err != nil {
-		return badArguments(err)
-	}
-	dsn := s.database(database, false)
-	location := s.zone("time-zone", *zone)
-	from, to := s.span(*since, *until, location)
-	if err := s.err(); err != nil {
-		return refusal{err}
-	}
-	st, err := store.View(ctx, dsn)
-	if err != nil {
-		return unseen{err}
-	}
-	defer st.Close()
-	draws, err := st.Draws(ctx, noon.Job, from, to)
-	if err != nil {
-		return unseen{err}
-	}
-	if len(draws) == 0 {
-		fmt.Fprintf(p.out, "no noon was drawn %s\n", spelled(from, to, location))
-	}
-	for _, d := range draws {
-		winners, err := st.Winners(ctx, noon.Job, d.Tick, d.Tick.Add(time.Millisecond))
-		if err != nil {
-			return unseen{err}
-		}
-		triggered := ""
-		if d.Triggered {
-			triggered = "  (triggered)"
-		}
-		fmt.Fprintf(p.out, "%s%s  drawn by %s at attempt %d, token %d\n", d.Tick.In(location).Format(stampLayout), triggered, d.DrawnBy, d.Attempt, d.Token)
-		for i, w := range winners[d.Key()] {
-			fmt.Fprintf(p.out, "  %3d  %s\n", i+1, w.ID)
-		}
-	}
-	return nil
-}
-
-// span parses the two ends of a range. Without a beginning, from is zero.
-func (s *settings) span(since, until string, in *time.Location) (from, to time.Time) {
-	now := time.Now()
-	if since != "" {
-		from = s.instant("since", since, in, now)
-	}
-	to = s.instant("until", until, in, now)
-	if !from.IsZero() && !to.IsZero() && !from.Before(to) {
-		s.refuse("until", until, "later than since, "+inputs.Excerpt(since))
-	}
-	return from, to
-}
-
-// spelled returns the text of a range. If since is zero, it has no beginning.
-func spelled(since, until time.Time, in *time.Location) string {
-	end := "before " + until.In(in).Format(stampLayout)
-	if since.IsZero() {
-		return end
-	}
-	return "from " + since.In(in).Format(stampLayout) + " to " + end
-}
 
 func verify(ctx context.Context, p Process, s *settings, args []string) error {
 	var (
@@ -159,8 +84,8 @@ func verify(ctx context.Context, p Process, s *settings, args []string) error {
 	}
 	fmt.Fprintf(p.out, "range       %s: %s\n", spelled(seen.Since, seen.Until, location), counted(seen.Noons, "noon", "noons"))
 	fmt.Fprintf(p.out, "database    %s: %s\n", dsn, counted(seen.Draws, "draw", "draws"))
-	fmt.Fprintf(p.out, "ledger      Redis %s: %s, %d of them at a later attempt\n",
-		address(options), counted(seen.Recorded, "run", "runs")+" done", seen.Again)
+	fmt.Fprintf(p.out, "ledger      Redis %s/%d: %s done, %d of them at a later attempt\n",
+		inputs.Hosts(options), options.DB, counted(seen.Recorded, "run", "runs"), seen.Again)
 	for _, f := range seen.Findings {
 		fmt.Fprintf(p.out, "%-10s  %s  %s\n", f.Kind, stamp(f.Tick), f.Detail)
 	}
@@ -173,4 +98,32 @@ func verify(ctx context.Context, p Process, s *settings, args []string) error {
 	}
 	fmt.Fprintf(p.out, "all noons were drawn, each once, with %d different eligible winners, and the ledger records every draw\n", number)
 	return nil
+}
+
+// compare checks a range, and returns the schedules of the ledger, oldest first.
+func compare(ctx context.Context, options *redis.UniversalOptions, dsn store.DSN, winners int, since, until time.Time) (seen audit.Report, schedules []singleton.ScheduleChange, err error) {
+	rdb := inputs.Client(options)
+	defer rdb.Close()
+	if err := inputs.Ping(ctx, rdb, "job/"+noon.Job); err != nil {
+		return seen, nil, tlsprobe.Explain(ctx, err, options)
+	}
+	client, err := lockcore.New(rdb, lockcore.Config{})
+	if err != nil {
+		return seen, nil, err
+	}
+	defer client.Close(context.WithoutCancel(ctx)) // it holds nothing
+	ledger, err := singleton.NewJob(client, noon.Job)
+	if err != nil {
+		return seen, nil, err
+	}
+	st, err := store.View(ctx, dsn)
+	if err != nil {
+		return seen, nil, err
+	}
+	defer st.Close()
+	if seen, err = audit.Check(ctx, st, ledger, winners, since, until); err != nil {
+		return seen, nil, err
+	}
+	schedules, err = ledger.Schedules(ctx)
+	return seen, schedules, err
 }
