@@ -110,12 +110,10 @@ func serveReplica(ctx context.Context, p Process, s *settings, args []string) er
 	}
 	replica, err := serve.New(ctx, cfg)
 	if err != nil {
-		var wrong *lockcore.ConfigError
-		if errors.As(err, &wrong) && wrong.Field == "Config.Identity" {
+		if wrong, ok := errors.AsType[*lockcore.ConfigError](err); ok && wrong.Field == "Config.Identity" {
 			return refusal{fmt.Errorf("%s is %s; it must be %s", s.from["identity"], wrong.Value, wrong.Rule)}
 		}
-		var host *statusz.ConfigError
-		if errors.As(err, &host) && host.Field == "Config.Hosts" {
+		if host, ok := errors.AsType[*statusz.ConfigError](err); ok && host.Field == "Config.Hosts" {
 			return refusal{fmt.Errorf("%s has %s; it must have %s", s.from["statusz-host"], host.Value, host.Rule)}
 		}
 		return refusal{err}
@@ -123,17 +121,14 @@ func serveReplica(ctx context.Context, p Process, s *settings, args []string) er
 	return replica.Run(ctx)
 }
 
-// schedule parses a schedule in a time zone, which is nil if it was invalid.
-func (s *settings) schedule(name, value string, in *time.Location) schedule.Schedule {
-	parsed, err := schedule.Parse(value, schedule.Config{TimeZone: in})
-	var wrong *schedule.ConfigError
-	switch {
-	case errors.As(err, &wrong):
+// schedule checks a schedule in a time zone, which is nil if it was invalid.
+func (s *settings) schedule(name, value string, in *time.Location) {
+	_, err := schedule.Parse(value, schedule.Config{TimeZone: in})
+	if wrong, ok := errors.AsType[*schedule.ConfigError](err); ok {
 		s.errs = append(s.errs, fmt.Errorf("%s is invalid: %s is %s; it must be %s", s.from[name], wrong.Field, wrong.Value, wrong.Rule))
-	case err != nil:
+	} else if err != nil {
 		s.fail(name, err)
 	}
-	return parsed
 }
 
 // entrants checks the whole list. It must have enough eligible entrants for the number of

@@ -32,10 +32,7 @@ type Entrant struct {
 // maxLine limits the length of a line, and with it memory. Valid lines are much shorter.
 const maxLine = 64 << 10
 
-// ErrMalformed matches every *Error in errors.Is.
-var ErrMalformed = errors.New("entrants: malformed")
-
-// Error reports an error in a list and its position. It matches ErrMalformed in errors.Is.
+// Error reports an error in a list and its position.
 type Error struct {
 	File         string
 	Line, Column int // counted from 1; columns are bytes. 0 for the file as a whole.
@@ -49,9 +46,6 @@ func (e *Error) Error() string {
 	}
 	return fmt.Sprintf("entrants: %s:%d:%d: %s", e.File, e.Line, e.Column, e.Problem)
 }
-
-// Is reports whether target is ErrMalformed.
-func (e *Error) Is(target error) bool { return target == ErrMalformed }
 
 // List is a CSV file that can be read repeatedly. It does not hold entrants in memory. Its methods are safe for
 // concurrent use.

@@ -81,8 +81,7 @@ func TestMalformed(t *testing.T) {
 		{head + strings.Repeat("x", 1<<20), "list.csv:2:1:", "longer than"},
 	} {
 		totals, err := list(c.text).Check()
-		var malformed *entrants.Error
-		if !errors.Is(err, entrants.ErrMalformed) || !errors.As(err, &malformed) {
+		if _, ok := errors.AsType[*entrants.Error](err); !ok {
 			t.Errorf("%.40q: %+v, %v", c.text, totals, err)
 			continue
 		}
@@ -152,7 +151,7 @@ func FuzzCheck(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		totals, err := list(text).Check()
 		if err != nil {
-			if !errors.Is(err, entrants.ErrMalformed) {
+			if _, ok := errors.AsType[*entrants.Error](err); !ok {
 				t.Fatalf("Check: %v", err)
 			}
 			return

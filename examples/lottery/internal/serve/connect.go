@@ -90,7 +90,7 @@ func (r *Replica) openDatabase(ctx context.Context) error {
 // lasting marks errors that no retry can fix: the list of entrants was valid when the
 // replica started, and has changed since.
 func lasting(err error) error {
-	if errors.Is(err, entrants.ErrMalformed) || errors.Is(err, draw.ErrTooFew) {
+	if _, ok := errors.AsType[*entrants.Error](err); ok || errors.Is(err, draw.ErrTooFew) {
 		return backoff.Permanent(err)
 	}
 	return err
