@@ -62,7 +62,7 @@ func (c *linkConn) Write(b []byte) (int, error) {
 	c.link.struck <- struct{}{}
 	c.broken.Store(true)
 	c.link.mode.Store(pass) // once
-	defer c.Conn.Close()
+	defer c.Close()
 	if mode == loseAsk {
 		return len(b), nil
 	}
