@@ -65,6 +65,8 @@ func mutexCosts() []cost {
 		{name: "a process without a subscription is tried once", script: "mutex_leave", args: leave, state: mine(deaf, deaf2, neighbour), answer: "[1 0m]", messages: []string{"OTHER g orders " + neighbour}, sends: 2},
 		{name: "a malformed head is passed over", script: "mutex_leave", args: leave, state: mine(nonsense, malformed, neighbour), answer: "[1 0m]", messages: []string{"OTHER g orders " + neighbour}, sends: 1},
 		{name: "a malformed head is not notified", script: "mutex_leave", args: leave, state: held(me, malformed), answer: "0", queue: []string{malformed}},
+		{name: "a release grants to the only waiter", script: "mutex_leave", args: leave, state: mine(neighbour), answer: "[1 0m]", messages: []string{"OTHER g orders " + neighbour}, sends: 1, calls: 13},
+		{name: "the only waiter acquires by itself", script: "mutex_acquire", args: acquire("look"), state: free(me), answer: "[1 T]", calls: 15},
 		{name: "a waiter that acquires by itself notifies the next", script: "mutex_acquire", args: acquire("look"), state: free(me, neighbour), answer: "[1 T]", queue: []string{neighbour}, messages: []string{"OTHER h orders 1m " + neighbour}, sends: 1, calls: 16},
 	}
 }

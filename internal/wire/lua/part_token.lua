@@ -13,7 +13,8 @@ local function next_token(fence, keep, time)
   local token = time[1] .. string.sub('00000' .. time[2], -6)
   keep = keep or 604800000
   local last = redis.call('SET', fence, token, 'PX', keep, 'GET')
-  if last and (#last ~= #token or last >= token) then -- texts of one length compare as numbers do, in less time
+  -- Texts of one length compare as numbers do, in less time.
+  if last and (#last ~= #token or last >= token) then
     local ahead = (tonumber(last) or 0) - tonumber(token) -- µs
     if ahead >= 0 then
       token = string.format('%.0f', tonumber(last) + 1)
