@@ -22,10 +22,18 @@ func (s *Store) EachEligible(ctx context.Context, tx *sql.Tx, fn func(id string)
 		return nil
 	}
 	var err error
-	if s.dialect == sqlonce.PostgreSQL {
+	switch s.dialect {
+	case sqlonce.PostgreSQL:
 		err = s.fetch(ctx, tx, read)
-	} else {
+	case sqlonce.MySQL:
 		err = s.pages(ctx, tx, page, read)
+	case sqlonce.SQLite: // no server and no pages
+		err = s.each(ctx, tx, func(rows *sql.Rows) error {
+			var id string
+			err := rows.Scan(&id)
+			fn(id)
+			return err
+		}, "SELECT id FROM entrants WHERE eligible")
 	}
 	if err != nil {
 		return fmt.Errorf("store: reading the entrants: %w", err)
