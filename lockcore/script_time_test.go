@@ -234,7 +234,7 @@ func TestPlacesToTheMillisecond(t *testing.T) {
 		must(e.env, e.Raw.PExpire(e.Context(), k[2], 2*minute).Err())
 		must(e.env, e.Raw.PExpire(e.Context(), k[3], minute).Err())
 		e.run("mutex_acquire", k, me, 2000, "look", keep.Milliseconds())
-		e.wants("the queue ends with what is known of it", e.left(k[2]), minute.String())
+		e.wants("a look does not shorten the queue's TTL", e.left(k[2]), (2 * minute).String())
 		e.wants("a look does not shorten that of what is known of it", e.left(k[3]), minute.String())
 	})
 }

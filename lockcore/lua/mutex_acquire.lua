@@ -56,18 +56,17 @@ if holder == me then
   return redis.call('GET', fence) or next_token(fence, keep)
 end
 
-local now, clock = server_ms()
-local served = false
+local now, served = server_ms(), false
 local first = redis.call('ZRANGE', queue, 0, 0)[1]
-local at = enqueue(queue, seen, me, ttl, mode, now, first)
+local at = enqueue(queue, seen, me, ttl, mode, now)
 if not at and mode == 'look' then
   return {5}
 end
 
 if not holder then
-  local token = advance(lock, fence, keep, queue, seen, me, ttl, now, clock)
+  local token = advance(lock, fence, keep, queue, seen, me, ttl, now)
   if redis.call('EXISTS', lock, queue) == 0 then -- all waiters were dead
-    token = next_token(fence, keep, clock)
+    token = next_token(fence, keep)
     redis.call('SET', lock, me, 'PX', ttl)
   end
   if token then
@@ -75,10 +74,10 @@ if not holder then
   end
   holder = redis.call('GET', lock)
   served = holder
-elseif first then
+else
   -- With a dead head no waiter would look when the lock ends.
-  local head = first
   for _ = 1, 100 do
+    local head = redis.call('ZRANGE', queue, 0, 0)[1]
     if not head or alive(seen, head, process_of(head) or '', now) then
       if head ~= first and head ~= me then
         notify_head(lock, queue)
@@ -86,11 +85,10 @@ elseif first then
       break
     end
     drop(queue, seen, head)
-    head = redis.call('ZRANGE', queue, 0, 0)[1]
   end
 end
 
 if not at then
   return {4, redis.call('PTTL', lock), holder}
 end
-return placed(lock, queue, me, at, holder, nil, served or not first)
+return placed(lock, queue, me, at, holder, nil, served)

@@ -50,10 +50,9 @@ clear_note(seen, me)
 if ARGV[3] then
   redis.call('SET', KEYS[5], '1', 'PX', ARGV[3])
 end
-local now, clock = server_ms()
-local check
-if released == 1 or redis.call('EXISTS', lock) == 0 then
-  check = select(2, advance(lock, fence, keep, queue, seen, false, 0, now, clock))
+local now, check = server_ms(), nil
+if redis.call('EXISTS', lock) == 0 then
+  check = select(2, advance(lock, fence, keep, queue, seen, false, 0, now))
 elseif first == me then
   notify_head(lock, queue)
 end

@@ -98,7 +98,7 @@ if token or answer == 'upgrade' then
   return {8}
 end
 
-local at = enqueue(queue, seen, me, ttl, ask, now, first)
+local at = enqueue(queue, seen, me, ttl, ask, now)
 token, stop, refused, granted = serve(lock, fence, keep, queue, seen, me, ttl, now, first)
 if not at and stop == 0 then
   -- The queue before a 'try' had dead waiters only.

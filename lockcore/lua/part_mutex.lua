@@ -7,18 +7,18 @@
 -- One call passes 1000 waiters at most, some milliseconds; the next look continues.
 -- The PUBLISH comes before the writes that depend on its reply, as a script is not
 -- rolled back.
-local function advance(lock, fence, keep, queue, seen, me, ttl, now, clock)
+local function advance(lock, fence, keep, queue, seen, me, ttl, now)
   local silent = {}
   for _ = 1, 1000 do
-    local head, behind = unpack(redis.call('ZRANGE', queue, 0, 1))
+    local head = redis.call('ZRANGE', queue, 0, 0)[1]
     if not head then
       return nil
     end
     if head == me then
       drop(queue, seen, me)
-      local token = next_token(fence, keep, clock)
+      local token = next_token(fence, keep)
       redis.call('SET', lock, me, 'PX', ttl)
-      notify_head(lock, queue, ttl, behind or false)
+      notify_head(lock, queue, ttl)
       return token
     end
     local process = process_of(head)
@@ -26,10 +26,11 @@ local function advance(lock, fence, keep, queue, seen, me, ttl, now, clock)
       if notify(lock, head, 'g', '') ~= 0 then
         local time = note_grant(lock, queue, seen, process, me, now)
         drop(queue, seen, head)
-        next_token(fence, keep, clock)
+        next_token(fence, keep)
         redis.call('SET', lock, head, 'PX', time)
-        if notify_head(lock, queue, time, behind or false) then
-          notify_other(lock, queue, seen, process, process_of(behind), time, now)
+        local new = notify_head(lock, queue, time)
+        if new then
+          notify_other(lock, queue, seen, process, process_of(new), time, now)
         end
         return nil, time
       end

@@ -20,10 +20,9 @@ local function lapse_of(ttl)
   return math.ceil(math.max(tonumber(ttl), 1000) * 3.3)
 end
 
--- server_ms returns the server's clock in ms, and as TIME returns it.
 local function server_ms()
   local time = redis.call('TIME')
-  return tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000), time
+  return tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 end
 
 local function process_of(attempt)
@@ -133,12 +132,10 @@ local function drop(queue, seen, attempt)
 end
 
 -- notify_head tells the first waiter that it is the head, and in how many ms the lock
--- expires: left, by default its TTL. head: the first waiter, false if there is none; nil: it is
--- looked up. This is for speed only: each waiter looks once per TTL anyway.
-local function notify_head(lock, queue, left, head)
-  if head == nil then
-    head = redis.call('ZRANGE', queue, 0, 0)[1]
-  end
+-- expires: left, by default its TTL. This is for speed only: each waiter looks once per TTL
+-- anyway.
+local function notify_head(lock, queue, left)
+  local head = redis.call('ZRANGE', queue, 0, 0)[1]
   if head then
     notify(lock, head, 'h', string.format('%.0f ', left or redis.call('PTTL', lock)))
   end
@@ -180,9 +177,9 @@ end
 
 -- enqueue adds `me` to the queue, or keeps its place, and extends the time for which it
 -- counts as alive. It returns the score. With mode 'look' and 'try' nothing is added, and
--- the result is nil if `me` is not in the queue. first: the head; false or nil: there is no queue.
-local function enqueue(queue, seen, me, ttl, mode, now, first)
-  local at = first and redis.call('ZSCORE', queue, me)
+-- the result is nil if `me` is not in the queue.
+local function enqueue(queue, seen, me, ttl, mode, now)
+  local at = redis.call('ZSCORE', queue, me)
   clear_note(seen, me)
   if not at then
     if mode == 'look' or mode == 'try' then
@@ -191,8 +188,8 @@ local function enqueue(queue, seen, me, ttl, mode, now, first)
     at = tonumber(mode)
     if not at then
       -- Behind the last one, even if the clock was set back.
-      local last = first and redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2]
-      at = last and math.max(now, tonumber(last) + 1) or now
+      local last = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')
+      at = math.max(now, (tonumber(last[2]) or 0) + 1)
     end
     redis.call('ZADD', queue, string.format('%.0f', at), me)
   end
@@ -205,7 +202,9 @@ local function enqueue(queue, seen, me, ttl, mode, now, first)
     rest = lapse
     redis.call('PEXPIRE', seen, lapse)
   end
-  redis.call('PEXPIRE', queue, rest)
+  if redis.call('PTTL', queue) < rest then
+    redis.call('PEXPIRE', queue, rest)
+  end
   return at
 end
 

@@ -1,5 +1,5 @@
--- next_token(fence, keep, time): the next fencing token of the name, as a decimal string, and
--- this server's clock as TIME returns it. time: what it has returned in this script, or nil.
+-- next_token(fence, keep): the next fencing token of the name, as a decimal string, and this
+-- server's clock as TIME returns it.
 -- A token is that clock, or one more than the last token if the clock is not ahead of
 -- it: so it is greater than all that came before while the counter is kept, and, if
 -- that is new, lost, or set back with the server's data, as by a failover to a replica
@@ -8,8 +8,8 @@
 -- only a clock that is set back by more than keep can repeat a token. A counter that is
 -- ahead of the clock is kept until then after the clock has come to it. If it ended
 -- before, the next token would be taken from the clock, and be smaller.
-local function next_token(fence, keep, time)
-  time = time or redis.call('TIME')
+local function next_token(fence, keep)
+  local time = redis.call('TIME')
   local token = time[1] .. string.sub('00000' .. time[2], -6)
   keep = keep or 604800000
   local last = redis.call('SET', fence, token, 'PX', keep, 'GET')
