@@ -19,17 +19,19 @@ func TestScriptsDeclareWhatTheyUse(t *testing.T) {
 func TestTokenOfASpoiltCounter(t *testing.T) {
 	onBoth(t, func(e *env) {
 		m := e.mutex(e.Client("a"), "orders", ttl(5*time.Second))
-		lease := e.try(m)
-		e.unlock(lease)
-		e.Pass(time.Millisecond)
-		must(e, e.Raw.Set(e.Context(), e.key("orders", "fence"), "1", 0).Err())
-		next := e.try(m)
-		if next.Token() <= lease.Token() {
-			e.Errorf("token %d after %d", next.Token(), lease.Token())
+		for _, spoilt := range []string{"1", "a text"} {
+			lease := e.try(m)
+			e.unlock(lease)
+			e.Pass(time.Millisecond)
+			must(e, e.Raw.Set(e.Context(), e.key("orders", "fence"), spoilt, 0).Err())
+			next := e.try(m)
+			if next.Token() <= lease.Token() {
+				e.Errorf("%q: token %d after %d", spoilt, next.Token(), lease.Token())
+			}
+			if e.Raw.PTTL(e.Context(), e.key("orders", "fence")).Val() <= 0 {
+				e.Errorf("%q: the counter has no TTL", spoilt)
+			}
+			e.unlock(next)
 		}
-		if e.Raw.PTTL(e.Context(), e.key("orders", "fence")).Val() <= 0 {
-			e.Error("the counter has no TTL")
-		}
-		e.unlock(next)
 	})
 }
