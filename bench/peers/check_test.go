@@ -10,9 +10,9 @@ import (
 // worse is by how much a ratio may differ from that on the page before it is reported.
 const worse = 1.1
 
-// compareWithPage prints what is worse than on the page, and does not change it. Machines differ, so a value of
-// noonlock counts as a ratio to that of the reference in the same run: the first library in the table
-// that is not noonlock.
+// compareWithPage prints what is worse than on the page, and does not change it. Machines differ, so a
+// value of noonlock counts as a ratio to that of the reference in the same run: the first library in the
+// table that is not noonlock.
 func (x *bench) compareWithPage(page string) {
 	said := false
 	for _, r := range x.report {
@@ -24,25 +24,29 @@ func (x *bench) compareWithPage(page string) {
 		if t.title != "" {
 			_, committed, _ = strings.Cut(page, t.title+":\n")
 		}
-		then := readTable(committed)
-		now := readTable(t.String())
-		reference := slices.IndexFunc(t.lines, func(line string) bool { return !strings.HasPrefix(line, "noonlock") })
+		then, now := readTable(committed), readTable(t.String())
+		at := slices.IndexFunc(t.lines, func(line string) bool { return !isNoonlock(line) })
+		if at < 0 {
+			continue
+		}
+		reference := t.lines[at]
 		for _, line := range t.lines {
-			if reference < 0 || !strings.HasPrefix(line, "noonlock") {
+			if !isNoonlock(line) {
 				continue
 			}
 			for _, column := range t.columns {
 				if column == "× raw" { // another column says the same
 					continue
 				}
-				a, b := ratio(then, line, t.lines[reference], column), ratio(now, line, t.lines[reference], column)
+				was, is := ratio(then, line, reference, column), ratio(now, line, reference, column)
+				change := is / was
 				if isMoreBetter(t.title + column) {
-					a, b = 1/a, 1/b
+					change = was / is
 				}
-				if b > worse*a {
+				if change > worse {
 					said = true
 					fmt.Printf("%s: %s, %s: %s times that of %s, on the page %s times\n",
-						x.row, line, strings.TrimPrefix(t.title+", "+column, ", "), figure(ratio(now, line, t.lines[reference], column)), t.lines[reference], figure(ratio(then, line, t.lines[reference], column)))
+						x.row, line, strings.TrimPrefix(t.title+", "+column, ", "), figure(is), reference, figure(was))
 				}
 			}
 		}
@@ -52,6 +56,8 @@ func (x *bench) compareWithPage(page string) {
 	}
 }
 
+func isNoonlock(line string) bool { return strings.HasPrefix(line, "noonlock") }
+
 // isMoreBetter reports whether a greater value of a column is better.
 func isMoreBetter(column string) bool {
 	return strings.HasPrefix(column, "cycles a second") || strings.Contains(column, "waited longest")
@@ -60,8 +66,7 @@ func isMoreBetter(column string) bool {
 // ratio returns what a line has in a column, compared with another line. It is not a number if the table
 // lacks one of them, or if both are 0.
 func ratio(cells map[[2]string]float64, line, reference, column string) float64 {
-	at, of := cells[[2]string{line, column}], cells[[2]string{reference, column}]
-	return at / of
+	return cells[[2]string{line, column}] / cells[[2]string{reference, column}]
 }
 
 // readTable returns the medians of the first table of a text, by line and column.

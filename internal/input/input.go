@@ -13,11 +13,10 @@ import (
 // Fault returns the rule that s breaks, or "": s must be 1 to longest bytes of UTF-8
 // without control characters. A name must not contain spaces or braces either.
 func Fault(s string, longest int, name bool) string {
-	isFine := s != "" && len(s) <= longest && utf8.ValidString(s)
-	for _, r := range s {
-		isFine = isFine && !unicode.IsControl(r) && (!name || !unicode.IsSpace(r) && r != '{' && r != '}')
+	isBad := func(r rune) bool {
+		return unicode.IsControl(r) || name && (unicode.IsSpace(r) || r == '{' || r == '}')
 	}
-	if isFine {
+	if s != "" && len(s) <= longest && utf8.ValidString(s) && !strings.ContainsFunc(s, isBad) {
 		return ""
 	}
 	rule := fmt.Sprintf("1 to %d bytes of UTF-8 without control characters", longest)

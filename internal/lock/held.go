@@ -87,7 +87,7 @@ func (l *Lease) downgrade(ctx context.Context) (int64, error) {
 	bound, stop := l.Bind(ctx)
 	defer stop()
 	c, keys := l.a.c, l.a.keys
-	req := c.scripts.ownedDowngrade.Call([]any{&keys.lock, &keys.fence, &keys.queue, &keys.seen}, &l.a.value, &l.a.terms.keepText, &keys.channels)
+	req := c.scripts.ownedDowngrade.Call(keys.args(), &l.a.value, &l.a.terms.keepText, &keys.channels)
 	retry := c.newRetry(l.a.terms.timeout(), 0)
 	answer, err := retry.Send(bound, c.wire, keys.name, req, wire.MayRetryLater)
 	if err != nil {

@@ -32,17 +32,26 @@ type nameKeys struct {
 
 func (k keyring) lock(name string) *nameKeys {
 	base := k.prefix + ":{" + name + "}:"
-	n := len(base)
-	all := base + "lock" + base + "fence" + base + "queue" + base + "seen" + base + "tomb:" // one allocation
-	keys := &nameKeys{name: name, base: all[:n], channels: k.channels}
-	keys.lock, all = all[:n+4], all[n+4:]
-	keys.fence, all = all[:n+5], all[n+5:]
-	keys.queue, all = all[:n+5], all[n+5:]
-	keys.seen, keys.tombs = all[:n+4], all[n+4:]
+	rest := base + "lock" + base + "fence" + base + "queue" + base + "seen" + base + "tomb:" // one allocation
+	keys := &nameKeys{name: name, base: rest[:len(base)], channels: k.channels}
+	next := func(part string) (key string) {
+		n := len(base) + len(part)
+		key, rest = rest[:n], rest[n:]
+		return key
+	}
+	keys.lock, keys.fence, keys.queue, keys.seen, keys.tombs = next("lock"), next("fence"), next("queue"), next("seen"), next("tomb:")
 	if k.sharded {
 		keys.channels = k.channel(name, "ch:")
 	}
 	return keys
+}
+
+// args returns the keys of a lock as arguments of a script.
+func (k *nameKeys) args() []any { return []any{&k.lock, &k.fence, &k.queue, &k.seen} }
+
+// argsWith returns them with the key of an attempt's tombstone.
+func (k *nameKeys) argsWith(tomb string) []any {
+	return []any{&k.lock, &k.fence, &k.queue, &k.seen, tomb}
 }
 
 // key returns the key of a part of the name.

@@ -16,8 +16,7 @@ func (mutexKind) stored(process string, number uint64, trusted bool, identity st
 }
 
 func (mutexKind) Acquire(a *Attempt, mode string) wire.Request {
-	k := a.keys
-	return a.c.scripts.mutexAcquire.Call([]any{&k.lock, &k.fence, &k.queue, &k.seen, a.Tomb()}, &a.value, &a.terms.ttlText, &a.terms.keepText, mode+" "+k.channels)
+	return a.c.scripts.mutexAcquire.Call(a.keys.argsWith(a.Tomb()), &a.value, &a.terms.ttlText, &a.terms.keepText, mode+" "+a.keys.channels)
 }
 
 func (mutexKind) Renewal(a *Attempt) wire.Request {
@@ -49,9 +48,8 @@ func (k ownedKind) stored(process string, number uint64, trusted bool, identity 
 }
 
 func (ownedKind) Acquire(a *Attempt, mode string) wire.Request {
-	k := a.keys
 	a.endedToken = a.ended()
-	return a.c.scripts.ownedAcquire.Call([]any{&k.lock, &k.fence, &k.queue, &k.seen, a.Tomb()}, &a.value, &a.terms.ttlText, &a.terms.keepText, mode+" "+k.channels, a.endedToken)
+	return a.c.scripts.ownedAcquire.Call(a.keys.argsWith(a.Tomb()), &a.value, &a.terms.ttlText, &a.terms.keepText, mode+" "+a.keys.channels, a.endedToken)
 }
 
 func (ownedKind) Renewal(a *Attempt) wire.Request {
@@ -82,9 +80,9 @@ func (a *Attempt) releaseBy(s *wire.Script, withdraw bool) wire.Request {
 		last = " 1 "
 	}
 	a.c.mu.Unlock()
-	k, rest := a.keys, a.terms.keepText+last+a.keys.channels
+	rest := a.terms.keepText + last + a.keys.channels
 	if withdraw {
-		return s.Call([]any{&k.lock, &k.fence, &k.queue, &k.seen, a.Tomb()}, &a.value, rest, millis(a.tombTTL()))
+		return s.Call(a.keys.argsWith(a.Tomb()), &a.value, rest, millis(a.tombTTL()))
 	}
-	return s.Call([]any{&k.lock, &k.fence, &k.queue, &k.seen}, &a.value, rest)
+	return s.Call(a.keys.args(), &a.value, rest)
 }

@@ -28,12 +28,7 @@ func (s *Store) EachEligible(ctx context.Context, tx *sql.Tx, fn func(id string)
 	case sqlonce.MySQL:
 		err = s.pages(ctx, tx, page, read)
 	case sqlonce.SQLite: // no server and no pages
-		err = s.each(ctx, tx, func(rows *sql.Rows) error {
-			var id string
-			err := rows.Scan(&id)
-			fn(id)
-			return err
-		}, "SELECT id FROM entrants WHERE eligible")
+		err = s.eachID(ctx, tx, fn, "SELECT id FROM entrants WHERE eligible")
 	}
 	if err != nil {
 		return fmt.Errorf("store: reading the entrants: %w", err)

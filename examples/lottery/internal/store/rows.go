@@ -29,16 +29,21 @@ func (s *Store) each(ctx context.Context, in querier, scan func(rows *sql.Rows) 
 	return rows.Err()
 }
 
-// ids returns the ids that a query selects.
-func (s *Store) ids(ctx context.Context, tx *sql.Tx, query string, args ...any) (ids []string, err error) {
-	err = s.each(ctx, tx, func(rows *sql.Rows) error {
+// eachID calls fn for each id that a query selects.
+func (s *Store) eachID(ctx context.Context, tx *sql.Tx, fn func(id string), query string, args ...any) error {
+	return s.each(ctx, tx, func(rows *sql.Rows) error {
 		var id string
 		if err := rows.Scan(&id); err != nil {
 			return err
 		}
-		ids = append(ids, id)
+		fn(id)
 		return nil
 	}, query, args...)
+}
+
+// ids returns the ids that a query selects.
+func (s *Store) ids(ctx context.Context, tx *sql.Tx, query string, args ...any) (ids []string, err error) {
+	err = s.eachID(ctx, tx, func(id string) { ids = append(ids, id) }, query, args...)
 	return ids, err
 }
 
