@@ -231,6 +231,9 @@ func TestPlacesToTheMillisecond(t *testing.T) {
 			e.wants(row.name+", the queue's TTL", e.left(k[2]), "6.6s")
 			e.wants(row.name+", the TTL of what is known of it", e.left(k[3]), "6.6s")
 		}
+		e.fillQueue("orders")
+		e.run("mutex_acquire", k, me, 500, "join", keep.Milliseconds())
+		e.wants("a TTL below a second, alive until", e.Raw.HGet(e.Context(), k[3], me).Val(), e.ms(3300*time.Millisecond))
 		must(e.env, e.Raw.PExpire(e.Context(), k[2], 2*minute).Err())
 		must(e.env, e.Raw.PExpire(e.Context(), k[3], minute).Err())
 		e.run("mutex_acquire", k, me, 2000, "look", keep.Milliseconds())
