@@ -61,8 +61,15 @@ scratch=$(mktemp -d)
 # The test's volumes are folders of this machine, without a StorageClass.
 volumes=$KUBE_HOME/volumes
 running=
-for program in kubelet kube-apiserver; do
-	[[ ! -s $RUN/$program.pid ]] || ! alive "$(cat "$RUN/$program.pid")" || running=yes
+# A file of a run that was killed may name the id of another process by now.
+for file in "$RUN"/*.pid; do
+	[[ -e $file ]] || continue
+	program=$(basename "$file" .pid)
+	if alive "$(cat "$file")" && [[ $(ps -o comm= -p "$(cat "$file")") == "${program:0:15}" ]]; then
+		running=yes
+	else
+		rm "$file"
+	fi
 done
 
 finish() {
@@ -85,6 +92,8 @@ trap finish EXIT
 trap 'exit 130' INT TERM HUP
 
 # 9>&-: the processes of the cluster must not inherit the lock.
+# -wipe: a run that was killed leaves objects, and volumes that are in use.
+[[ -n $running ]] || "$rig/down.sh" -wipe 9>&- >"$KUBE_HOME/down.log" 2>&1
 [[ -n $running ]] || "$rig/up.sh" 9>&- || { tail -n 20 "$LOG"/kubelet.log "$LOG"/kube-apiserver.log; exit 1; }
 k apply -f "$rig/manifests/coredns.yaml"
 k -n kube-system rollout status deployment/coredns --timeout=120s

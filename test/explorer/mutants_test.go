@@ -1,10 +1,15 @@
 package explorer
 
 import (
+	"archive/tar"
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -31,18 +36,9 @@ func mutants(t *testing.T, l *library) map[string][]mutant {
 	t.Helper()
 	rdb := redis.NewClient(&redis.Options{Addr: servers.Redis(t).Addr()})
 	defer rdb.Close()
-	var keys []string
-	for _, text := range l.files {
-		keys = append(keys, luamutant.KeyNames(text)...)
-	}
 	all := map[string][]mutant{}
-	for file, text := range l.files {
-		generated, err := luamutant.Generate(text, keys)
-		if err != nil {
-			t.Fatalf("%s.lua: %v", file, err)
-		}
-		for _, g := range generated {
-			m := mutant{edit{file, g.Text}, g.Key, g.Line}
+	for file, generated := range generate(t, l.files) {
+		for _, m := range generated {
 			loads, err := l.loads(t, rdb, m.edit)
 			if err != nil {
 				t.Fatalf("%v: %v", m, err)
@@ -55,6 +51,66 @@ func mutants(t *testing.T, l *library) map[string][]mutant {
 		}
 	}
 	return all
+}
+
+func generate(t *testing.T, files map[string]string) map[string][]mutant {
+	t.Helper()
+	var keys []string
+	for _, text := range files {
+		keys = append(keys, luamutant.KeyNames(text)...)
+	}
+	all := map[string][]mutant{}
+	for file, text := range files {
+		generated, err := luamutant.Generate(text, keys)
+		if err != nil {
+			t.Fatalf("%s.lua: %v", file, err)
+		}
+		for _, g := range generated {
+			all[file] = append(all[file], mutant{edit{file, g.Text}, g.Key, g.Line})
+		}
+	}
+	return all
+}
+
+// filesOf returns the scripts of a commit.
+func filesOf(t *testing.T, commit string) map[string]string {
+	t.Helper()
+	archive := exec.Command("git", "archive", commit, "*.lua")
+	archive.Dir = "../.."
+	out, err := archive.Output()
+	if err != nil {
+		t.Fatalf("NOONLOCK_MUTANTS: git archive %s: %v", commit, err)
+	}
+	files := map[string]string{}
+	for r := tar.NewReader(bytes.NewReader(out)); ; {
+		header, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return files
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		name, isScript := strings.CutSuffix(filepath.Base(header.Name), ".lua")
+		if !isScript {
+			continue
+		}
+		text, err := io.ReadAll(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[name] = string(text)
+	}
+}
+
+// keepNew drops the mutants that the scripts of a commit have too: those of lines that did not change since.
+func keepNew(t *testing.T, all map[string][]mutant, commit string) {
+	t.Helper()
+	for file, old := range generate(t, filesOf(t, commit)) {
+		all[file] = slices.DeleteFunc(all[file], func(m mutant) bool {
+			return slices.ContainsFunc(old, func(o mutant) bool { return o.key == m.key })
+		})
+	}
+	maps.DeleteFunc(all, func(_ string, m []mutant) bool { return len(m) == 0 })
 }
 
 // changes reports whether the edits change any of these scripts.
@@ -101,12 +157,13 @@ func (l *library) loads(t *testing.T, rdb *redis.Client, e edit) (bool, error) {
 
 // Every mutant is detected by a test or an exploration, or listed in survivors.txt with the reason
 // why it cannot be. If a guard could be removed undetected, either the guard would be useless or
-// the tests would be incomplete. NOONLOCK_MUTANTS names the files whose mutants are tried, with commas between them,
-// or is "all". Otherwise the test is skipped.
+// the tests would be incomplete. NOONLOCK_MUTANTS is "all", or names the files whose mutants are tried, with commas
+// between them, or is "since:" and a commit for the mutants of the lines that changed since then. Otherwise the test is
+// skipped.
 func TestMutants(t *testing.T) {
 	wanted := strings.Split(os.Getenv("NOONLOCK_MUTANTS"), ",")
 	if wanted[0] == "" {
-		t.Skip("all mutants take a quarter of an hour: .ci/run tries those of changed scripts, make nightly all")
+		t.Skip("all mutants take a quarter of an hour: .ci/run tries those of changed lines, make nightly all")
 	}
 	l, err := newLibrary()
 	if err != nil {
@@ -121,10 +178,6 @@ func TestMutants(t *testing.T) {
 		t.Fatal(err)
 	}
 	all := mutants(t, l)
-	files := slices.Sorted(maps.Keys(all))
-	if wanted[0] != "all" {
-		files = wanted
-	}
 	h := newHunt(t, l)
 	for file := range hints {
 		if l.files[file] == "" {
@@ -142,6 +195,14 @@ func TestMutants(t *testing.T) {
 		}
 	}
 	t.Run("the check", func(t *testing.T) { h.isFair(t, l, all["mutex_renew"]) })
+	commit, changedOnly := strings.CutPrefix(wanted[0], "since:")
+	if changedOnly {
+		keepNew(t, all, commit)
+	}
+	files := wanted
+	if changedOnly || wanted[0] == "all" {
+		files = slices.Sorted(maps.Keys(all))
+	}
 	var killed, listed atomic.Int64
 	t.Run("of", func(t *testing.T) {
 		for _, file := range files {
