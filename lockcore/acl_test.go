@@ -50,9 +50,6 @@ func TestACL(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if _, err := e.mutex(b, name, cfg).TryLock(ctx); !errors.Is(err, lockcore.ErrNotAcquired) {
-			return err
-		}
 		waiter := make(chan error, 1)
 		go func() {
 			next, err := e.mutex(b, name, cfg).Lock(ctx)
@@ -64,6 +61,9 @@ func TestACL(t *testing.T) {
 		e.Until("it is queued or has failed", func() bool {
 			return e.queueLength(name) == 1 || len(waiter) == 1
 		})
+		if _, err := e.mutex(b, name, cfg).TryLock(ctx); !errors.Is(err, lockcore.ErrNotAcquired) {
+			return err
+		}
 		quitter, quit := context.WithCancel(ctx)
 		quit()
 		_, _ = e.mutex(b, name, cfg).Lock(quitter) // its error does not matter

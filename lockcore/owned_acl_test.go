@@ -85,9 +85,6 @@ func (e *env) useOwned(name string, opt *redis.Options) error {
 	if err != nil {
 		return err
 	}
-	if _, err := y.TryLock(ctx); !errors.Is(err, lockcore.ErrNotAcquired) {
-		return err
-	}
 	again, err := x.TryRLock(ctx)
 	if err != nil {
 		return err
@@ -102,6 +99,9 @@ func (e *env) useOwned(name string, opt *redis.Options) error {
 		came <- outcome{lease, err}
 	}()
 	e.Until("it is queued or has failed", func() bool { return e.queueLength(name) == 1 || len(came) == 1 })
+	if _, err := y.TryLock(ctx); !errors.Is(err, lockcore.ErrNotAcquired) {
+		return err
+	}
 	e.Pass(1300 * time.Millisecond) // a renewal
 	if write.Context().Err() != nil {
 		return context.Cause(write.Context())

@@ -228,17 +228,30 @@ func TestPlacesToTheMillisecond(t *testing.T) {
 			e.fillQueue("orders", row.queue...)
 			e.wants(row.name, e.run("mutex_acquire", k, me, 2000, row.mode, keep.Milliseconds()), fmt.Sprintf("[2 60000 %s %s]", row.place, stranger))
 			e.wants(row.name+", alive until", e.Raw.HGet(e.Context(), k[3], me).Val(), e.ms(6600*time.Millisecond))
-			e.wants(row.name+", the queue's TTL", e.left(k[2]), "6.6s")
-			e.wants(row.name+", the TTL of what is known of it", e.left(k[3]), "6.6s")
+			e.wants(row.name+", the queue's TTL", e.left(k[2]), "13.2s")
+			e.wants(row.name+", the TTL of what is known of it", e.left(k[3]), "13.2s")
 		}
 		e.fillQueue("orders")
 		e.run("mutex_acquire", k, me, 500, "join", keep.Milliseconds())
 		e.wants("a TTL below a second, alive until", e.Raw.HGet(e.Context(), k[3], me).Val(), e.ms(3300*time.Millisecond))
-		must(e.env, e.Raw.PExpire(e.Context(), k[2], 2*minute).Err())
-		must(e.env, e.Raw.PExpire(e.Context(), k[3], minute).Err())
-		e.run("mutex_acquire", k, me, 2000, "look", keep.Milliseconds())
-		e.wants("a look does not shorten the queue's TTL", e.left(k[2]), (2 * minute).String())
-		e.wants("a look does not shorten that of what is known of it", e.left(k[3]), minute.String())
+		for _, row := range []struct {
+			name         string
+			left, wanted time.Duration
+		}{
+			{"long enough", 6600 * time.Millisecond, 6600 * time.Millisecond},
+			{"a millisecond too short", 6599 * time.Millisecond, 13200 * time.Millisecond},
+			{"longer than this waiter needs", minute, minute},
+		} {
+			must(e.env, e.Raw.PExpire(e.Context(), k[2], row.left).Err())
+			must(e.env, e.Raw.PExpire(e.Context(), k[3], row.left).Err())
+			e.run("mutex_acquire", k, me, 2000, "look", keep.Milliseconds())
+			e.wants(row.name+", the queue's TTL after a look", e.left(k[2]), row.wanted.String())
+			e.wants(row.name+", that of what is known of it", e.left(k[3]), row.wanted.String())
+		}
+		must(e.env, e.Raw.Del(e.Context(), k[2]).Err())
+		e.run("mutex_acquire", k, me, 2000, "join", keep.Milliseconds())
+		e.wants("the TTL of a new queue", e.left(k[2]), minute.String())
+		e.wants("the TTL of what was known of an old one", e.left(k[3]), minute.String())
 	})
 }
 

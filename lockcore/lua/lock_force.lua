@@ -24,6 +24,7 @@ local KEPT, MOST = 604800000, 100 -- of releases: ms, entries
 
 --@include kind
 --@include owned
+--@include clock
 --@include queue
 --@include owners
 

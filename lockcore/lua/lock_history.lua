@@ -20,6 +20,8 @@
 -- Twice is safe: the second time, the record of the first is there.
 local key, known, reached = KEYS[1], ARGV[1], tonumber(ARGV[2])
 
+--@include clock
+
 local function field(section, name)
   return string.match(redis.call('INFO', section), name .. ':(%w+)')
 end
@@ -39,8 +41,7 @@ elseif of ~= run or part ~= id and string.find(second, '[^0]') then
 elseif stored == known and tonumber(offset) < reached then
   reason = 3
 end
-local time = redis.call('TIME')
-local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+local now = server_ms()
 if reason > 0 then
   since = string.format('%.0f', now)
 end

@@ -18,6 +18,7 @@
 local lock, queue, seen = KEYS[1], KEYS[2], KEYS[3]
 local me, identity, channels = ARGV[1], ARGV[2], ARGV[3]
 
+--@include clock
 --@include queue
 
 if redis.pcall('GET', lock) ~= me then
@@ -34,7 +35,7 @@ for i = 1, #list, 2 do
       redis.call('ZADD', queue, string.format('%.0f', math.min(-now, first - 1)), attempt)
     end
     if i > 1 then
-      notify_head(lock, queue)
+      notify_head(lock, attempt)
     end
     return 1
   end

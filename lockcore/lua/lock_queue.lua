@@ -10,6 +10,7 @@
 -- Twice is safe: it only reads.
 local queue, seen = KEYS[1], KEYS[2]
 
+--@include clock
 --@include queue
 
 local now = server_ms()

@@ -30,6 +30,7 @@
 local lock, fence, queue, seen, tomb = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local me, ttl, keep = ARGV[1], ARGV[2], ARGV[3]
 
+--@include clock
 --@include token
 
 if string.sub(ARGV[4], 1, 5) ~= 'look ' and redis.call('EXISTS', lock, queue, tomb) == 0 then
@@ -58,7 +59,7 @@ end
 
 local now, served = server_ms(), false
 local first = redis.call('ZRANGE', queue, 0, 0)[1]
-local at = enqueue(queue, seen, me, ttl, mode, now)
+local at = enqueue(queue, seen, me, ttl, mode, now, first)
 if not at and mode == 'look' then
   return {5}
 end
@@ -76,19 +77,20 @@ if not holder then
   served = holder
 else
   -- With a dead head no waiter would look when the lock ends.
+  local head = first
   for _ = 1, 100 do
-    local head = redis.call('ZRANGE', queue, 0, 0)[1]
     if not head or alive(seen, head, process_of(head) or '', now) then
       if head ~= first and head ~= me then
-        notify_head(lock, queue)
+        notify_head(lock, head)
       end
       break
     end
     drop(queue, seen, head)
+    head = redis.call('ZRANGE', queue, 0, 0)[1]
   end
 end
 
 if not at then
   return {4, redis.call('PTTL', lock), holder}
 end
-return placed(lock, queue, me, at, holder, nil, served)
+return placed(lock, queue, me, at, holder, nil, served or not first)

@@ -27,7 +27,8 @@ if redis.pcall('GET', lock) == me then
   redis.call('DEL', lock)
   released = 1
 end
-if redis.call('EXISTS', queue) == 0 then
+local first, second = unpack(redis.call('ZRANGE', queue, 0, 1))
+if not first then
   if ARGV[3] then
     redis.call('SET', KEYS[5], '1', 'PX', ARGV[3])
   end
@@ -36,14 +37,13 @@ end
 
 local keep, is_last, channels = string.match(ARGV[2], '^(%d+) (%d) (.*)$')
 
+--@include clock
 --@include token
 --@include queue
 --@include mutex
 
 local fence, seen = KEYS[2], KEYS[4]
-local first
 if released == 0 then -- a holder is not in the queue
-  first = redis.call('ZRANGE', queue, 0, 0)[1]
   drop(queue, seen, me)
 end
 clear_note(seen, me)
@@ -51,10 +51,12 @@ if ARGV[3] then
   redis.call('SET', KEYS[5], '1', 'PX', ARGV[3])
 end
 local now, check = server_ms(), nil
-if redis.call('EXISTS', lock) == 0 then
+if released == 1 then
+  check = select(2, advance(lock, fence, keep, queue, seen, false, 0, now, first, second))
+elseif redis.call('EXISTS', lock) == 0 then
   check = select(2, advance(lock, fence, keep, queue, seen, false, 0, now))
 elseif first == me then
-  notify_head(lock, queue)
+  notify_head(lock, second)
 end
 if is_last == '1' then
   notify_all(lock, queue, seen, now)

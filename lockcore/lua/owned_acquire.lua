@@ -40,6 +40,7 @@ local lock, fence, queue, seen, tomb = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[
 local me, ttl, keep = ARGV[1], ARGV[2], ARGV[3]
 local ask, channels = string.match(ARGV[4], '^(%S+) (.*)$')
 
+--@include clock
 --@include token
 --@include owned
 
@@ -47,8 +48,8 @@ local mode, owner = parts_of(me)
 
 local keys = redis.call('EXISTS', lock, queue, tomb)
 if ask ~= 'look' and keys == 0 then
-  local token, time = next_token(fence, keep)
-  create(lock, owner, token, mode, time[1] * 1000 + math.floor(time[2] / 1000) + ttl, me)
+  local token = next_token(fence, keep)
+  create(lock, owner, token, mode, server_ms() + ttl, me)
   return token
 end
 
@@ -98,7 +99,7 @@ if token or answer == 'upgrade' then
   return {8}
 end
 
-local at = enqueue(queue, seen, me, ttl, ask, now)
+local at = enqueue(queue, seen, me, ttl, ask, now, first)
 token, stop, refused, granted = serve(lock, fence, keep, queue, seen, me, ttl, now, first)
 if not at and stop == 0 then
   -- The queue before a 'try' had dead waiters only.

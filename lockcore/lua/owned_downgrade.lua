@@ -14,6 +14,7 @@
 local lock, fence, queue, seen = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local me, channels = ARGV[1], ARGV[3]
 
+--@include clock
 --@include token
 --@include owned
 --@include queue

@@ -24,6 +24,7 @@ local lock, fence, queue, seen = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local me = ARGV[1]
 local keep, is_last, channels = string.match(ARGV[2], '^(%d+) (%d) (.*)$')
 
+--@include clock
 --@include token
 --@include owned
 --@include queue
@@ -53,7 +54,7 @@ if first and s then
   local _, stop, _, time = serve(lock, fence, keep, queue, seen, false, 0, now, not shorter and first)
   check = stop < 0 and 0 or time
 elseif first == me then
-  notify_head(lock, queue) -- the name is in use by another kind of lock
+  notify_head(lock, redis.call('ZRANGE', queue, 0, 0)[1]) -- the name is in use by another kind of lock
 end
 if is_last == '1' then
   notify_all(lock, queue, seen, now)

@@ -10,11 +10,11 @@
 -- The end becomes earlier only if the server's clock was set back.
 local lock, me = KEYS[1], ARGV[1]
 
+--@include clock
 --@include owned
 
 local _, owner = parts_of(me)
-local time = redis.call('TIME')
-local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+local now = server_ms()
 local s = look(lock, owner, me)
 if not s or not s.mine or s.mine < now then
   return 0

@@ -7,10 +7,13 @@
 -- One call passes 1000 waiters at most, some milliseconds; the next look continues.
 -- The PUBLISH comes before the writes that depend on its reply, as a script is not
 -- rolled back.
-local function advance(lock, fence, keep, queue, seen, me, ttl, now)
+-- head, behind: the first two of the queue, if the caller knows them.
+local function advance(lock, fence, keep, queue, seen, me, ttl, now, head, behind)
   local silent = {}
   for _ = 1, 1000 do
-    local head = redis.call('ZRANGE', queue, 0, 0)[1]
+    if not head then
+      head, behind = unpack(redis.call('ZRANGE', queue, 0, 1))
+    end
     if not head then
       return nil
     end
@@ -18,7 +21,7 @@ local function advance(lock, fence, keep, queue, seen, me, ttl, now)
       drop(queue, seen, me)
       local token = next_token(fence, keep)
       redis.call('SET', lock, me, 'PX', ttl)
-      notify_head(lock, queue, ttl)
+      notify_head(lock, behind, ttl)
       return token
     end
     local process = process_of(head)
@@ -28,15 +31,16 @@ local function advance(lock, fence, keep, queue, seen, me, ttl, now)
         drop(queue, seen, head)
         next_token(fence, keep)
         redis.call('SET', lock, head, 'PX', time)
-        local new = notify_head(lock, queue, time)
-        if new then
-          notify_other(lock, queue, seen, process, process_of(new), time, now)
+        notify_head(lock, behind, time)
+        if behind then
+          notify_other(lock, queue, seen, process, process_of(behind), time, now)
         end
         return nil, time
       end
       silent[process] = true
     end
     drop(queue, seen, head)
+    head = nil
   end
   return nil, 0
 end

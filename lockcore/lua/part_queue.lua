@@ -20,11 +20,6 @@ local function lapse_of(ttl)
   return math.ceil(math.max(tonumber(ttl), 1000) * 3.3)
 end
 
-local function server_ms()
-  local time = redis.call('TIME')
-  return tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
-end
-
 local function process_of(attempt)
   return string.match(attempt, '^n%a1:(%w+)%.%w+%.(%a)')
 end
@@ -131,15 +126,13 @@ local function drop(queue, seen, attempt)
   redis.call('HDEL', seen, attempt)
 end
 
--- notify_head tells the first waiter that it is the head, and in how many ms the lock
--- expires: left, by default its TTL. This is for speed only: each waiter looks once per TTL
--- anyway.
-local function notify_head(lock, queue, left)
-  local head = redis.call('ZRANGE', queue, 0, 0)[1]
+-- notify_head tells the first waiter, if there is one, that it is the head, and in how many ms
+-- the lock expires: left, by default its TTL. This is for speed only: each waiter looks once
+-- per TTL anyway.
+local function notify_head(lock, head, left)
   if head then
     notify(lock, head, 'h', string.format('%.0f ', left or redis.call('PTTL', lock)))
   end
-  return head
 end
 
 -- notify_other tells a waiter of another process when a grant ends, as the process of the
@@ -177,33 +170,35 @@ end
 
 -- enqueue adds `me` to the queue, or keeps its place, and extends the time for which it
 -- counts as alive. It returns the score. With mode 'look' and 'try' nothing is added, and
--- the result is nil if `me` is not in the queue.
-local function enqueue(queue, seen, me, ttl, mode, now)
-  local at = redis.call('ZSCORE', queue, me)
+-- the result is nil if `me` is not in the queue. first: the head; false or nil: there is no
+-- queue.
+local function enqueue(queue, seen, me, ttl, mode, now, first)
   clear_note(seen, me)
-  if not at then
-    if mode == 'look' or mode == 'try' then
-      return nil
-    end
+  local at, new
+  if mode ~= 'look' and mode ~= 'try' then
     at = tonumber(mode)
     if not at then
       -- Behind the last one, even if the clock was set back.
-      local last = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')
-      at = math.max(now, (tonumber(last[2]) or 0) + 1)
+      local last = first and redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2]
+      at = last and math.max(now, tonumber(last) + 1) or now
     end
-    redis.call('ZADD', queue, string.format('%.0f', at), me)
+    new = redis.call('ZADD', queue, 'NX', string.format('%.0f', at), me) == 1
+  end
+  if not new then
+    at = first and redis.call('ZSCORE', queue, me)
+  end
+  if not at then
+    return nil
   end
   local lapse = lapse_of(ttl)
   redis.call('HSET', seen, me, string.format('%.0f', now + lapse))
-  -- The queue expires with `seen`, which a note may have kept. So `seen` has no fields of
-  -- attempts that expired with the queue.
-  local rest = redis.call('PTTL', seen)
-  if rest < lapse then
-    rest = lapse
-    redis.call('PEXPIRE', seen, lapse)
-  end
-  if redis.call('PTTL', queue) < rest then
-    redis.call('PEXPIRE', queue, rest)
+  -- Both keys expire together, so `seen` has no fields of attempts that expired with the
+  -- queue. They last twice as long as needed, so that few requests have to extend that.
+  local left = redis.call('PTTL', seen)
+  if left < lapse or not first then
+    left = math.max(left, 2 * lapse)
+    redis.call('PEXPIRE', seen, left)
+    redis.call('PEXPIRE', queue, left)
   end
   return at
 end

@@ -1,5 +1,4 @@
--- next_token(fence, keep): the next fencing token of the name, as a decimal string, and this
--- server's clock as TIME returns it.
+-- next_token(fence, keep): the next fencing token of the name, as a decimal string.
 -- A token is that clock, or one more than the last token if the clock is not ahead of
 -- it: so it is greater than all that came before while the counter is kept, and, if
 -- that is new, lost, or set back with the server's data, as by a failover to a replica
@@ -9,7 +8,7 @@
 -- ahead of the clock is kept until then after the clock has come to it. If it ended
 -- before, the next token would be taken from the clock, and be smaller.
 local function next_token(fence, keep)
-  local time = redis.call('TIME')
+  local time = clock()
   local token = time[1] .. string.sub('00000' .. time[2], -6)
   keep = keep or 604800000
   local last = redis.call('SET', fence, token, 'PX', keep, 'GET')
@@ -21,5 +20,5 @@ local function next_token(fence, keep)
       redis.call('SET', fence, token, 'PX', string.format('%.0f', keep + ahead / 1000))
     end
   end
-  return token, time
+  return token
 end

@@ -9,8 +9,10 @@
 --
 -- Twice is safe: the time since which a candidate waits stays.
 local waiting, id, keep, identity = KEYS[1], ARGV[1], tonumber(ARGV[2]), ARGV[3]
-local time = redis.call('TIME')
-local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+
+--@include clock
+
+local now = server_ms()
 if id ~= '' and keep == 0 then
   redis.call('HDEL', waiting, id)
 elseif id ~= '' then

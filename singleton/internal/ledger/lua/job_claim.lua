@@ -47,6 +47,7 @@ local job, open, runs, fence, tomb = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local me, tick, ttl, last, most = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])
 local overlap, keep, retain, holder, first = ARGV[6], ARGV[7], ARGV[8], ARGV[9], ARGV[10]
 
+--@include clock
 --@include token
 --@include job
 

@@ -14,6 +14,7 @@
 -- Twice is safe: a run whose token is above it keeps its token.
 local open, fence, me, tick, seen = KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3]
 
+--@include clock
 --@include token
 --@include job
 
