@@ -121,11 +121,15 @@ func TestHoldsToTheMillisecond(t *testing.T) {
 		e.wants("renewal", e.run("mutex_renew", k[:2], me, 60000, keep.Milliseconds()), "1")
 		e.wants("the lock's TTL after it", e.left(k[0]), minute.String())
 		e.Pass(time.Second)
+		e.wants("renewal without the counter", e.run("mutex_renew", k[:1], me, 60000), "1")
+		e.wants("the lock's TTL after that", e.left(k[0]), minute.String())
+		e.wants("the counter's TTL", e.left(k[1]), (keep - time.Second).String())
+		e.Pass(time.Second)
 		e.wants("acquired again", e.run("mutex_acquire", k, me, 60000, "look", keep.Milliseconds()), held)
 		e.wants("the lock's TTL after that", e.left(k[0]), minute.String())
 		for _, row := range []struct{ before, after time.Duration }{
-			{keep / 2, keep / 2},
-			{keep/2 - time.Millisecond, keep},
+			{keep + time.Millisecond, keep + time.Millisecond},
+			{keep - time.Millisecond, keep},
 		} {
 			must(e.env, e.Raw.PExpire(e.Context(), k[1], row.before).Err())
 			e.wants("renewal", e.run("mutex_renew", k[:2], me, 60000, keep.Milliseconds()), "1")

@@ -95,6 +95,8 @@ type Attempt struct {
 	// 0 means none.
 	grantedAt atomic.Int64
 
+	keptAt atomic.Int64 // when the grant, or the last renewal that extended the counter of tokens, was sent
+
 	// wake wakes the waiter after look or endsIn was set. look: send a look now. endsIn:
 	// the attempt is the head of the queue, and the lock ends in that many nanoseconds
 	// unless it is renewed; 0 means no message.

@@ -19,6 +19,7 @@ func (a *Attempt) hold(ctx context.Context, g grant) (*Lease, error) {
 		return nil, ErrClosed
 	}
 	l := &Lease{a: a, token: g.token}
+	a.keptAt.Store(int64(g.t0))
 	c.keeper.Begin(ctx, &l.life, g.t0, &a.terms.times, holder{l})
 	delete(c.waiting, a.number)
 	c.leases[a.number] = l

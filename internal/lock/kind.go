@@ -19,7 +19,13 @@ func (mutexKind) Acquire(a *Attempt, mode string) wire.Request {
 	return a.c.scripts.mutexAcquire.Call(a.keys.argsWith(a.Tomb()), &a.value, &a.terms.ttlText, &a.terms.keepText, mode+" "+a.keys.channels)
 }
 
+// Renewal extends the counter of tokens, too, eight times in the time for which that is kept.
 func (mutexKind) Renewal(a *Attempt) wire.Request {
+	now := int64(a.c.clock.Now())
+	if now < a.keptAt.Load()+int64(a.terms.keep/8) {
+		return a.c.scripts.mutexRenew.Call([]any{&a.keys.lock}, &a.value, &a.terms.ttlText)
+	}
+	a.keptAt.Store(now)
 	return a.c.scripts.mutexRenew.Call([]any{&a.keys.lock, &a.keys.fence}, &a.value, &a.terms.ttlText, &a.terms.keepText)
 }
 

@@ -1,11 +1,10 @@
 -- mutex_renew: extend a lock that is still held by this attempt.
 --
 -- KEYS[1] lock    string, the holder's attempt
--- KEYS[2] fence   string, the counter of fencing tokens
+-- KEYS[2] fence   string, the counter of fencing tokens; absent: it need not be extended yet
 -- ARGV[1] me      this attempt
 -- ARGV[2] ttl     ms
--- ARGV[3] keep    ms, TTL of the token counter after a grant; a renewal leaves it at
---                 least half of that
+-- ARGV[3] keep    ms, TTL of the token counter after a grant, with KEYS[2]
 --
 -- Returns 1 extended to ttl from now, 0 not mine (any more): lost.
 --
@@ -15,7 +14,7 @@ local holder = redis.pcall('GET', KEYS[1])
 if holder == ARGV[1] then
   redis.call('PEXPIRE', KEYS[1], ARGV[2])
   -- Inspect reads the token there. Never shorten: a counter ahead of the clock has more.
-  if redis.call('PTTL', KEYS[2]) < ARGV[3] / 2 then
+  if KEYS[2] and redis.call('PTTL', KEYS[2]) < tonumber(ARGV[3]) then
     redis.call('PEXPIRE', KEYS[2], ARGV[3])
   end
   return 1
