@@ -117,9 +117,9 @@ func (n *Name) Once(ctx context.Context, r wire.Request) (any, error) {
 	return n.c.wire.Send(input.Context(ctx), n.keys.name, r, n.terms.timeout())
 }
 
-// Watch calls nudge when a message arrives on a channel, and when messages may have
-// been missed. Messages can be lost. nudge must not block.
-func (n *Name) Watch(channel string, nudge func()) (stop func()) {
+// Watch calls nudge when a message arrives on a channel, and with an empty one when messages may
+// have been missed. Messages can be lost. nudge must not block.
+func (n *Name) Watch(channel string, nudge func(message string)) (stop func()) {
 	return n.c.wire.Messages(n.keys.name).Watch(channel, nudge)
 }
 

@@ -33,7 +33,7 @@ func (*members) wait(ctx context.Context, n *Name, k Kind) (lease *Lease, last a
 	waiting.Inc()
 	defer waiting.Dec()
 	freed := make(chan struct{}, 1)
-	defer n.c.wire.Messages(n.keys.name).Watch(n.Channel("free:"+n.keys.name), func() {
+	defer n.c.wire.Messages(n.keys.name).Watch(n.Channel("free:"+n.keys.name), func(string) {
 		select {
 		case freed <- struct{}{}:
 		default:

@@ -61,7 +61,7 @@ func (n named) Retest(ctx context.Context) bool {
 
 // Watch watches a channel at the server of the name. After the name has moved, it watches the
 // channel at the new server.
-func (n named) Watch(channel string, nudge func()) (stop func()) {
+func (n named) Watch(channel string, nudge func(message string)) (stop func()) {
 	n.c.namesMu.Lock()
 	defer n.c.namesMu.Unlock()
 	u := n.c.use(n.name, func(m *Subscription, _ bool) func() { return m.Watch(channel, nudge) })

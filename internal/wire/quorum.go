@@ -312,9 +312,9 @@ func (m quorumMessages) Suspect(time.Duration) {}
 
 func (m quorumMessages) Retest(context.Context) bool { return false }
 
-// Watch calls nudge when a message has arrived from a majority of the servers since the last
+// Watch calls nudge, without the text, when a message has arrived from a majority of the servers since the last
 // call. Each server sends one when a lock is free there.
-func (m quorumMessages) Watch(channel string, nudge func()) (stop func()) {
+func (m quorumMessages) Watch(channel string, nudge func(message string)) (stop func()) {
 	var mu sync.Mutex
 	from := map[int]bool{}
 	heard := func(server int) {
@@ -326,12 +326,12 @@ func (m quorumMessages) Watch(channel string, nudge func()) (stop func()) {
 		}
 		mu.Unlock()
 		if enough {
-			nudge()
+			nudge("")
 		}
 	}
 	stops := make([]func(), 0, len(m.q.members))
 	for i, one := range m.q.members {
-		stops = append(stops, one.server.messages.Watch(channel, func() { heard(i) }))
+		stops = append(stops, one.server.messages.Watch(channel, func(string) { heard(i) }))
 	}
 	return func() {
 		for _, stop := range stops {

@@ -72,8 +72,8 @@ func TestWatch(t *testing.T) {
 	inBubble(t, func(t *testing.T, e *env) {
 		s := e.Messages("")
 		var first, second atomic.Int64
-		stopFirst := s.Watch("news", func() { first.Add(1) })
-		stopSecond := s.Watch("news", func() { second.Add(1) })
+		stopFirst := s.Watch("news", func(string) { first.Add(1) })
+		stopSecond := s.Watch("news", func(string) { second.Add(1) })
 		s.Start(t.Context())
 		synctest.Wait()
 		if first.Swap(0) == 0 || second.Swap(0) == 0 {
@@ -91,7 +91,7 @@ func TestWatch(t *testing.T) {
 		if n := e.publish(t, "news"); n != 0 || second.Load() != 0 {
 			t.Errorf("without a watch: %d receivers, %d calls", n, second.Load())
 		}
-		defer s.Watch("news", func() { first.Add(1) })()
+		defer s.Watch("news", func(string) { first.Add(1) })()
 		synctest.Wait()
 		first.Store(0)
 		if n := e.publish(t, "news"); n != 1 || first.Load() != 1 {
@@ -103,13 +103,46 @@ func TestWatch(t *testing.T) {
 	})
 }
 
+// A watch gets each message. It gets an empty one in place of several that arrive during a call, and
+// after a new subscription.
+func TestWatchedMessages(t *testing.T) {
+	inBubble(t, func(t *testing.T, e *env) {
+		s := e.Messages("")
+		messages := make(chan string)
+		defer s.Watch("news", func(message string) { messages <- message })()
+		s.Start(t.Context())
+		wants := func(what, want string) {
+			t.Helper()
+			if got := <-messages; got != want {
+				t.Errorf("%s: the message is %q, want %q", what, got, want)
+			}
+			synctest.Wait()
+		}
+		publish := func(messages ...string) {
+			for _, m := range messages {
+				if err := e.raw.Publish(t.Context(), "news", m).Err(); err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait()
+			}
+		}
+		wants("the subscription", "")
+		publish("first", "second")
+		wants("one message", "first")
+		wants("one message during a call", "second")
+		publish("third", "fourth", "fifth")
+		wants("one message", "third")
+		wants("two messages during a call", "")
+	})
+}
+
 // A lost subscription is restored with all its channels, and callers are notified that
 // messages may have been missed.
 func TestSubscriptionIsRestored(t *testing.T) {
 	inBubble(t, func(t *testing.T, e *env) {
 		s := e.Messages("")
 		var calls atomic.Int64
-		defer s.Watch("news", func() { calls.Add(1) })()
+		defer s.Watch("news", func(string) { calls.Add(1) })()
 		s.Start(t.Context())
 		refused := e.faults.Inject(t, lockcoretest.Fault{Kind: lockcoretest.RefuseDial})
 		e.faults.CutSubscriptions()

@@ -74,41 +74,45 @@ func (c *channels) unsent() (begin, end []string) {
 
 // A watch calls its function on its own goroutine, because the function may be the
 // application's, and block. The goroutine ends when there is no message left. All messages
-// during a call cause one more call.
+// during a call cause one more call. If they are several, it gets none of them.
 type watch struct {
-	nudge func()
+	nudge func(message string)
 
 	mu      sync.Mutex
 	calling bool
-	again   bool // something arrived during the call
+	again   bool   // something arrived during the call
+	message string // that, if again is true
 	over    bool
 }
 
 // notify causes a call of the function, and returns at once.
-func (w *watch) notify() {
+func (w *watch) notify(message string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
 	case w.over:
 	case w.calling:
-		w.again = true
+		if w.again {
+			message = ""
+		}
+		w.again, w.message = true, message
 	default:
 		w.calling = true
-		go w.call() // stop does not wait: nudge does not block
+		go w.call(message) // stop does not wait: nudge does not block
 	}
 }
 
-func (w *watch) call() {
+func (w *watch) call(message string) {
 	defer func() { // nudge may end its goroutine
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.calling = w.again && !w.over
 		w.again = false
 		if w.calling {
-			go w.call()
+			go w.call(w.message)
 		}
 	}()
-	w.nudge()
+	w.nudge(message)
 }
 
 // end prevents further calls.
@@ -118,10 +122,10 @@ func (w *watch) end() {
 	w.over = true
 }
 
-// Watch calls nudge after a message arrived on a channel, and after each new subscription
-// to it, as messages may have been missed before. It never makes two calls at a time. The
+// Watch calls nudge after a message arrived on a channel, and with an empty message after each new
+// subscription to it, as messages may have been missed before, or if several arrived. It never makes two calls at a time. The
 // Subscription starts if it has not yet. stop does not wait for an unfinished call.
-func (s *Subscription) Watch(name string, nudge func()) (stop func()) {
+func (s *Subscription) Watch(name string, nudge func(message string)) (stop func()) {
 	w := &watch{nudge: nudge}
 	s.change(name, func(ch *channel) { ch.watches[w] = struct{}{} })
 	return func() {
@@ -219,7 +223,7 @@ func (s *Subscription) subscribed(name string) (own bool) {
 		go s.cfg.Missed()
 	}
 	for w := range ch.watches {
-		w.notify()
+		w.notify("")
 	}
 	if s.cfg.Sharded && s.up && !s.trusted && ch.listeners > 0 {
 		s.startTest() // until now, there was no channel for a test
@@ -268,7 +272,7 @@ func (s *Subscription) arrived(m *redis.Message) {
 	own := ch != nil && ch.listeners > 0
 	if ch != nil {
 		for w := range ch.watches {
-			w.notify()
+			w.notify(m.Payload)
 		}
 	}
 	s.mu.Unlock()

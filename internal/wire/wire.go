@@ -60,7 +60,7 @@ type Messages interface {
 	// Watch calls nudge after a message arrived on a channel, and whenever messages may have
 	// been missed. It never makes two calls at a time. It starts the messages. stop does not
 	// wait for an unfinished call.
-	Watch(channel string, nudge func()) (stop func())
+	Watch(channel string, nudge func(message string)) (stop func())
 }
 
 // Config contains what a Wire needs from the package above. All fields but Sharded and

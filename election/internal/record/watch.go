@@ -88,7 +88,7 @@ func (e *Election) Watch(tell func(Record)) (stop func()) {
 	obs.mu.Unlock()
 	if fresh {
 		// Not while obs.mu is held: Watch may send a request.
-		unsubscribe := e.lock.Watch(e.keys.channel, func() { obs.schedule(o) })
+		unsubscribe := e.lock.Watch(e.keys.channel, func(string) { obs.schedule(o) })
 		obs.readSoon(o) // there may be no message
 		obs.mu.Lock()
 		o.unsubscribe = unsubscribe

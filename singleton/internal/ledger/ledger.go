@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/noonlock/noonlock/internal/input"
@@ -219,18 +220,37 @@ func (l *Ledger) Now(ctx context.Context) (now time.Time, took time.Duration, er
 // may have been lost. A slow nudge delays nothing. Messages can be lost, so the caller must
 // also check periodically.
 func (l *Ledger) Watch(nudge func()) (stop func()) {
-	return l.lock.Watch(l.keys.channel, nudge)
+	return l.WatchEnds(func(*End) { nudge() })
+}
+
+// An End is the end of a run.
+type End struct {
+	RunID
+	Succeeded bool
+}
+
+// WatchEnds is Watch for a caller that keeps a State. end is not nil if nothing else has changed.
+func (l *Ledger) WatchEnds(nudge func(end *End)) (stop func()) {
+	return l.lock.Watch(l.keys.channel, func(message string) {
+		words := append(strings.Fields(message), "", "")
+		id, err := readRunID(words[1])
+		if words[0] != "ended" || err != nil {
+			nudge(nil)
+			return
+		}
+		nudge(&End{id, words[2] == OutcomeSucceeded})
+	})
 }
 
 // WatchBegins is Watch for the beginnings of attempts. They have their own channel, because
 // replicas that wait for a tick need not check each.
 func (l *Ledger) WatchBegins(nudge func()) (stop func()) {
-	return l.lock.Watch(l.keys.begins, nudge)
+	return l.lock.Watch(l.keys.begins, func(string) { nudge() })
 }
 
 // WatchCancels is Watch for cancellations of runs.
 func (l *Ledger) WatchCancels(nudge func()) (stop func()) {
-	return l.lock.Watch(l.keys.cancels, nudge)
+	return l.lock.Watch(l.keys.cancels, func(string) { nudge() })
 }
 
 // ask runs a script or command that returns a list and may be repeated.
