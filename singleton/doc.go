@@ -62,7 +62,7 @@
 //	                returned, the tick is handed over in one round trip.
 //	outage          An outage of up to 0.62 TTL does not end the lease of a run or a Daemon, as
 //	                for any lease of lockcore, with the same exceptions.
-//	cost of a tick  One claim and one check per replica, and one completion.
+//	cost of a tick  One claim per replica, and one completion.
 //	between ticks   One check every 30 s, so a lost message delays nothing for longer.
 //	deploy          The newer definition takes over when one of its replicas has lived for
 //	                5 s, or at once if no other replica can run the job. If the replicas of

@@ -30,6 +30,7 @@ type follower struct {
 
 	state    ledger.State
 	known    bool          // state need not be read again before it is used
+	entire   bool          // nothing has ended since it was read: otherwise only Last and Open are up to date
 	looked   time.Time     // when it was read
 	own      ticks.Written // the schedule of the job, as stored
 	beside   time.Time     // since when there are replicas of other definitions
@@ -39,7 +40,8 @@ type follower struct {
 	wg   sync.WaitGroup // of the runs of this replica
 	mu   sync.Mutex
 	mine map[int64]*ledger.Claim // by their keys, what this replica runs now
-	over []int64                 // keys of runs whose end this replica has recorded since it looked
+	ends []ledger.End            // that were noticed since the last step
+	news bool                    // something else may have changed since then
 }
 
 // follow runs one job on this replica until ctx ends and its runs have returned.
@@ -51,12 +53,12 @@ func (r *Runner) follow(ctx, work context.Context, deadline *stopping.Deadline, 
 	}
 	defer f.wg.Wait()
 	defer f.leave(ctx)
-	defer j.ledger.Watch(f.wake)()
+	defer j.ledger.WatchEnds(f.changed)()
 	defer j.ledger.WatchCancels(func() { f.lookForCancels(work) })()
 	defer j.ready.Run(ctx)() // after the end of ctx it claims nothing, so it is not ready
-	_ = f.run(ctx, func(nudged bool) (pause time.Duration, _ bool, err error) {
+	_ = f.run(ctx, func() (pause time.Duration, _ bool, err error) {
 		defer catch(&err)
-		pause, err = f.step(ctx, work, nudged)
+		pause, err = f.step(ctx, work)
 		return pause, false, err
 	})
 }
@@ -65,11 +67,12 @@ func (r *Runner) follow(ctx, work context.Context, deadline *stopping.Deadline, 
 func (f *follower) lookAfter() time.Duration { return min(cmp.Or(f.state.Again, lookEvery), lookEvery) }
 
 // step acts until nothing is left to do now, and returns the pause before the next check.
-func (f *follower) step(ctx, work context.Context, nudged bool) (pause time.Duration, err error) {
+func (f *follower) step(ctx, work context.Context) (pause time.Duration, err error) {
 	// Without a message, the state need not be read again, because a claim with an old state
-	// is refused. During a run of this replica, messages are about that run.
-	f.known = f.known && (!nudged || f.occupied()) && time.Since(f.looked) < f.lookAfter()
+	// is refused.
+	f.known = f.known && time.Since(f.looked) < f.lookAfter()
 	for again := true; again && err == nil; {
+		f.catchUp()
 		if err = ctx.Err(); err == nil && !f.known {
 			err = f.look(ctx)
 		}
@@ -126,15 +129,18 @@ func (f *follower) act(ctx, work context.Context) (again bool, pause time.Durati
 	now, _ := f.r.clock.now()
 	p := f.j.plan(f.state, now)
 	switch {
+	case p.skip != nil && !f.entire: // the reason depends on when the last run ended
+		f.known = false
+		return true, 0, nil
 	case !p.run.IsZero():
-		return f.claim(ctx, work, RunID{Tick: p.run}, ledger.ClaimConfig{Skipped: p.skip, Until: p.until})
+		next := f.j.schedule.Next(later(now, p.run))
+		return f.claim(ctx, work, RunID{Tick: p.run}, ledger.ClaimConfig{Skipped: p.skip, Until: p.until, Next: next})
 	case p.skip != nil:
 		sent := time.Now()
 		err := f.j.ledger.Skip(ctx, f.state, *p.skip)
 		if err == nil {
 			f.skipped(p.skip)
 		}
-		f.known = false
 		return f.refused(RunID{Tick: p.skip.Last}, sent, err)
 	case !p.next.IsZero():
 		f.due(p.next)
@@ -150,21 +156,32 @@ func (f *follower) occupied() bool {
 	return len(f.mine) > 0 && f.j.cfg.Overlap == OverlapForbid
 }
 
-// setOver records that a run has ended for good.
-func (f *follower) setOver(id RunID) {
+// changed records the end of a run, or another change if end is nil, and causes a step.
+func (f *follower) changed(end *ledger.End) {
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.over = append(f.over, id.Key())
+	if end != nil {
+		f.ends = append(f.ends, *end)
+	} else {
+		f.news = true
+	}
+	f.mu.Unlock()
+	f.wake()
 }
 
-// forget removes the runs that have ended from the open ones.
-func (f *follower) forget() {
+// catchUp brings the state up to date with what was noticed since the last step.
+func (f *follower) catchUp() {
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.state.Open = slices.DeleteFunc(f.state.Open, func(open ledger.OpenRun) bool {
-		return slices.Contains(f.over, open.Key())
-	})
-	f.over = nil
+	ends, news := f.ends, f.news
+	f.ends, f.news = nil, false
+	f.mu.Unlock()
+	for _, end := range ends {
+		f.entire = false
+		news = !f.state.Ended(end) || news
+	}
+	f.known = f.known && !news
+	if len(ends) > 0 {
+		f.show()
+	}
 }
 
 func (f *follower) isMine(id RunID) bool {

@@ -15,7 +15,6 @@ func (f *follower) claim(ctx, work context.Context, id RunID, cfg ledger.ClaimCo
 	sent := time.Now()
 	run, err := f.j.ledger.Claim(ctx, id, f.state, cfg)
 	if err != nil {
-		f.known = false
 		return f.refused(id, sent, err)
 	}
 	f.skipped(cfg.Skipped)
@@ -30,11 +29,13 @@ func (f *follower) claim(ctx, work context.Context, id RunID, cfg ledger.ClaimCo
 	first := run.Attempt == 1 && run.Asked == nil
 	others := f.state.Replicas > 1
 	f.wg.Go(func() {
-		if f.r.jobRun(f.j, run, others, f.stop, log).do(ctx, work) {
-			f.setOver(id)
+		var end *ledger.End
+		x := f.r.jobRun(f.j, run, others, f.stop, log)
+		if x.do(ctx, work) {
+			end = &ledger.End{RunID: id, Succeeded: x.outcome == OutcomeSucceeded}
 		}
 		f.setMine(id, nil)
-		f.wake()
+		f.changed(end)
 	})
 	if first {
 		f.measure(id.Tick) // last, because the schedule may panic
@@ -42,21 +43,26 @@ func (f *follower) claim(ctx, work context.Context, id RunID, cfg ledger.ClaimCo
 	return true, 0, nil
 }
 
-// refused handles a claim or skip that was refused: the next check follows at once, or after
+// refused handles a skip, or a claim or skip that was refused: the next check follows at once, or after
 // a pause.
 func (f *follower) refused(id RunID, sent time.Time, err error) (again bool, pause time.Duration, _ error) {
+	f.known = false
 	var refused *ledger.ClaimError
 	switch {
 	case err == nil:
 		return true, 0, nil
 	case !errors.As(err, &refused):
 		return false, 0, err
+	case f.state.Refused(refused, time.Since(f.looked)):
+		f.known, f.entire = true, false
+		f.show()
 	}
 	switch refused.Status {
 	case ledger.ClaimBusy:
 		// A message announces the end of the run; if its holder dies, the lease ends.
 		return false, min(lookEvery, refused.Left+2*time.Millisecond), nil
 	case ledger.ClaimEarly:
+		f.known = true
 		f.r.observe(id.Tick.Add(-refused.Left), sent, time.Now())
 		return false, min(lookEvery, refused.Left), nil
 	case ledger.ClaimPaused:

@@ -33,7 +33,6 @@ func (f *follower) look(ctx context.Context) error {
 		}
 		f.r.observe(now, sent, time.Now())
 	}
-	f.forget()
 	before := f.state
 	before.Next, before.Spec, before.Handover = f.j.schedule.Next(later(now, before.Last)), f.spec(now), nil
 	// An aborted request may arrive after leave, and would register this replica again.
@@ -46,7 +45,7 @@ func (f *follower) look(ctx context.Context) error {
 			f.state = state // the replica may have been registered
 			return err
 		}
-		f.looked, f.known = time.Now(), true
+		f.looked, f.known, f.entire = time.Now(), true, true
 		f.r.observe(state.Now, sent, f.looked)
 		f.report(state, before.Handover)
 		f.state = state
@@ -60,13 +59,18 @@ func (f *follower) look(ctx context.Context) error {
 	if f.state.Handover != nil {
 		f.state.Again = time.Second // others may claim ticks faster than this replica counts them
 	}
+	f.show()
+	f.lookAhead()
+	f.due(before.Next)
+	return nil
+}
+
+// show shows the state.
+func (f *follower) show() {
 	if last := f.state.LastSuccess; !last.IsZero() {
 		f.j.ready.Settle(last) // another replica could record one since
 	}
 	f.j.metrics.show(&f.state)
-	f.lookAhead()
-	f.due(before.Next)
-	return nil
 }
 
 func later(a, b time.Time) time.Time {

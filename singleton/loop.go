@@ -37,11 +37,10 @@ func newLoop(ready *readiness.State, log logr.Logger, failing string, patient bo
 }
 
 // run takes steps. A step returns the pause before the next one. If it returns over, run
-// returns its error. An error without over is a failed request, and run continues. nudged
-// means that a message ended the pause before the step.
-func (l *loop) run(ctx context.Context, step func(nudged bool) (pause time.Duration, over bool, err error)) error {
-	for nudged := false; ctx.Err() == nil; {
-		pause, over, err := step(nudged)
+// returns its error. An error without over is a failed request, and run continues.
+func (l *loop) run(ctx context.Context, step func() (pause time.Duration, over bool, err error)) error {
+	for ctx.Err() == nil {
+		pause, over, err := step()
 		nudge := l.nudge
 		delayed, isDelayed := errors.AsType[*lockcore.DelayError](err)
 		if errors.Is(err, lockcore.ErrNotReplicated) {
@@ -65,7 +64,7 @@ func (l *loop) run(ctx context.Context, step func(nudged bool) (pause time.Durat
 			l.ready.Failed(l.log, failing, err, lockcore.IsTemporary(err))
 			pause = l.pauses.NextBackOff()
 		}
-		nudged = !retry.Sleep(ctx, pause, nudge)
+		retry.Sleep(ctx, pause, nudge)
 	}
 	return ctx.Err()
 }

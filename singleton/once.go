@@ -189,7 +189,7 @@ func (o *Once) Do(ctx context.Context, work func(ctx context.Context, token uint
 	defer done()
 	c := newOnceCall(o, deadline, work)
 	defer c.unwatch()
-	err := c.run(ctx, func(bool) (time.Duration, bool, error) { return c.step(ctx) })
+	err := c.run(ctx, func() (time.Duration, bool, error) { return c.step(ctx) })
 	if failed, ok := errors.AsType[*OnceError](err); ok {
 		return failed
 	}

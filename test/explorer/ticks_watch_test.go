@@ -214,7 +214,7 @@ func (r tickRules) request(w world, c tickCall) (keys, argv []string) {
 	}
 	return append(k("job", "open", "runs", "fence"), r.tomb(c.attempt)), []string{
 		me, tick, strconv.FormatInt(ttlMillis(c.attempt.process()), 10), knownText(c.known), strconv.Itoa(r.most), overlap,
-		"100", "2592000000", "holder", first, newest, count, reason, "", def, jobChannel, jobChannel + "{begins}",
+		"100", "", "holder", first, newest, count, reason, "", def, jobChannel, jobChannel + "{begins}", "",
 	}
 }
 

@@ -57,7 +57,10 @@ type ClaimError struct {
 	Open    RunID         // ClaimBusy, ClaimEarlier
 	Holder  string        // ClaimBusy
 	Attempt int           // ClaimBusy
-	Last    time.Time     // ClaimStale
+	// Last is the newest tick that was claimed or skipped: ClaimStale; ClaimBusy and ClaimDone, if the
+	// caller need not call Open: see State.Refused.
+	Last        time.Time
+	LastSuccess time.Time // ClaimDone
 }
 
 func (e *ClaimError) Error() string {

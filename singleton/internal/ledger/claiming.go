@@ -28,6 +28,9 @@ type ClaimConfig struct {
 	// Until is the latest time, by the server's clock, at which the first attempt may
 	// begin. Another replica may still take over a run that began in time. Zero: no limit.
 	Until time.Time
+
+	// Next is the tick after the claimed one, which Status then returns. Zero: unknown.
+	Next time.Time
 }
 
 // Claim claims a run for this process. known is the state of the ledger that
@@ -94,17 +97,21 @@ func (l *Ledger) claim(a *lock.Attempt, id RunID, known State, cfg ClaimConfig) 
 	if l.cfg.AllowOverlap {
 		overlap = "1"
 	}
-	first, newest, count, reason, until := "", "", "", "", ""
+	first, newest, count, reason, until, next, ledger := "", "", "", "", "", "", known.id
 	if cfg.Skipped != nil {
+		ledger = "" // a refusal does not say what is known of the skipped ticks
 		first, newest = decimal(cfg.Skipped.First.UnixMilli()), decimal(cfg.Skipped.Last.UnixMilli())
 		count, reason = strconv.Itoa(cfg.Skipped.Count), cfg.Skipped.Reason
 	}
 	if !cfg.Until.IsZero() {
 		until = decimal(cfg.Until.UnixMilli())
 	}
+	if !cfg.Next.IsZero() {
+		next = decimal(cfg.Next.UnixMilli())
+	}
 	return l.scripts.claim.Call(wire.Keys(k.job, k.open, k.runs, k.fence, k.tomb(a.ID())),
 		a.Value(), id.text(), a.TTL().Milliseconds(), decimal(known.Last.UnixMilli()), l.cfg.MaxAttempts, overlap,
-		l.cfg.KeepRuns, l.cfg.Retain.Milliseconds(), l.lock.Identity(), first, newest, count, reason, until, l.cfg.Definition, k.channel, k.begins)
+		l.cfg.KeepRuns, ledger, l.lock.Identity(), first, newest, count, reason, until, l.cfg.Definition, k.channel, k.begins, next)
 }
 
 // read reads the reply to a claim.
@@ -136,10 +143,13 @@ func (l *Ledger) refusal(s *wire.Script, id RunID, answer []any) error {
 	e := &ClaimError{Job: l.name, RunID: id, Status: ClaimStatus(code)}
 	var d Decoder
 	switch {
-	case e.Status == ClaimBusy && len(answer) == 5:
+	case e.Status == ClaimBusy && len(answer) == 6:
 		left, _ := answer[1].(int64)
 		attempt, _ := answer[4].(int64)
 		e.Left, e.Open, e.Holder, e.Attempt = time.Duration(left)*time.Millisecond, d.RunID(wire.Text(answer[2])), wire.Text(answer[3]), int(attempt)
+		e.Last = d.Time(wire.Text(answer[5]))
+	case e.Status == ClaimDone && len(answer) == 3:
+		e.Last, e.LastSuccess = d.Time(wire.Text(answer[1])), d.Time(wire.Text(answer[2]))
 	case e.Status == ClaimEarly && len(answer) == 2:
 		left, _ := answer[1].(int64)
 		e.Left = time.Duration(left) * time.Microsecond
@@ -149,7 +159,7 @@ func (l *Ledger) refusal(s *wire.Script, id RunID, answer []any) error {
 		e.Last = d.Time(wire.Text(answer[1]))
 	case e.Status == claimNewer && len(answer) == 1:
 		return ErrNewerSchema
-	case e.Status >= ClaimBusy && e.Status <= ClaimSuperseded && len(answer) == 1:
+	case e.Status > ClaimDone && e.Status <= ClaimSuperseded && len(answer) == 1:
 	default:
 		return odd
 	}

@@ -89,6 +89,12 @@ func (v jobVerdict) claim() {
 		if left <= 0 || left > 60_000 || list[2] != tick || list[3] != "h" {
 			v.complain("want what tick %s is held for", tick)
 		}
+		v.known(list[5], 1)
+	case "3":
+		v.known(list[1], 0)
+		if list[2] != v.before.job["ok"] {
+			v.complain("want the last success")
+		}
 	case "7":
 		if list[1] != strconv.FormatInt(v.jobBench.tick-800, 10) {
 			v.complain("want the earlier tick")
@@ -99,6 +105,18 @@ func (v jobVerdict) claim() {
 		}
 	}
 	v.unchanged()
+}
+
+// known: the answer says which tick is the newest one if the caller's ledger has so many open runs.
+func (v jobVerdict) known(last any, open int) {
+	v.Helper()
+	want := v.before.job["last"]
+	if len(v.before.open) != open || v.r.foreign {
+		want = ""
+	}
+	if last != want {
+		v.complain("want the newest accounted tick %q", want)
+	}
 }
 
 // granted: the answer contains the details of the claim, and the ledger records it.
@@ -137,7 +155,9 @@ func (v jobVerdict) granted(list []any, record string) {
 	} else if len(v.after.runs) != len(v.before.runs) {
 		v.complain("something was skipped")
 	}
-	v.retained()
+	if v.after.ttl["open"] != v.after.ttl["job"] || v.after.job["next"] != "66" {
+		v.complain("want the TTL of the job, and the next tick")
+	}
 }
 
 func (v jobVerdict) skip() {

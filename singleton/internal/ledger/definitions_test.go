@@ -167,6 +167,7 @@ func TestHandoversToTheMillisecond(t *testing.T) {
 			{"up to now", []any{j.ms(0), seen}, acts, j.ms(0)},
 			{"up to the next millisecond", []any{j.ms(time.Millisecond), seen}, asked, seen},
 			{"up to what is accounted for", []any{seen, seen}, acts, seen},
+			{"up to less than that", []any{j.ms(-2 * time.Second), seen}, acts, seen},
 			{"by an older tick", []any{j.ms(0), j.ms(-2 * time.Second)}, asked, seen},
 			{"two ticks", []any{j.ms(0), seen, j.ms(-2 * time.Millisecond), j.ms(-time.Millisecond), 2}, "d2 acts, mine 1, dropped 1, others 0, wait 0, handover ", j.ms(0)},
 		} {

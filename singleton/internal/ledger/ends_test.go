@@ -19,7 +19,7 @@ func TestFault36_ClassD_EndsOfRunsToTheMillisecond(t *testing.T) {
 		scripts := map[string]func() string{
 			"job_status": func() string { return j.run("job_status", j.keys("job", "open")) },
 			"job_claim": func() string {
-				return j.run("job_claim", j.keys("job", "open", "runs", "fence", "tomb:2"), jobOther, tick, 5000, tick, 3, "0", 10, 3600000, "h", "", "", "", "", "", "")
+				return j.run("job_claim", j.keys("job", "open", "runs", "fence", "tomb:2"), jobOther, tick, 5000, tick, 3, "0", 10, "7", "h", "", "", "", "", "", "")
 			},
 			"job_cancel": func() string {
 				return j.run("job_cancel", j.keys("job", "open", "runs", "acts"), tick, 10, "ann", "")

@@ -16,6 +16,7 @@ type jobRequest struct {
 	overlap bool   // of a claim
 	skip    bool   // of a claim
 	stale   bool   // of a claim or skip: the caller's view is old
+	foreign bool   // of a claim: the caller has looked at another ledger
 	def     string // of a claim or skip
 	late    bool   // of a claim
 	inTime  bool   // of a claim
@@ -50,7 +51,10 @@ func claimRequest(r jobRequest) jobRequest {
 		if r.stale {
 			last--
 		}
-		overlap, until := "0", ""
+		overlap, until, id := "0", "", "7"
+		if r.foreign {
+			id = "8"
+		}
 		if r.overlap {
 			overlap = "1"
 		}
@@ -64,7 +68,7 @@ func claimRequest(r jobRequest) jobRequest {
 		if r.skip {
 			skipped = []any{b.tick - 400, b.tick - 300, 2, "missed"}
 		}
-		args := []any{jobMe, b.tick, 60_000, last, r.most, overlap, 10, jobRetain.Milliseconds(), "me"}
+		args := []any{jobMe, b.tick, 60_000, last, r.most, overlap, 10, id, "me"}
 		return append(append(args, skipped...), until, r.def)
 	}
 	return r
@@ -129,7 +133,7 @@ func withChannels(script string, args []any) []any {
 	case "job_cancel":
 		return append(args, "noonlock:job:draw{cancels}", channel)
 	case "job_claim":
-		return append(args, channel, begins)
+		return append(args, channel, begins, "66")
 	}
 	return append(args, channel)
 }
@@ -147,6 +151,7 @@ func jobRequests() []jobRequest {
 		claimRequest(jobRequest{name: "claim with a skip", most: 2, skip: true}),
 		claimRequest(jobRequest{name: "claim overlapping", most: 2, overlap: true}),
 		claimRequest(jobRequest{name: "claim on an old view", most: 2, stale: true}),
+		claimRequest(jobRequest{name: "claim after a look at another ledger", most: 2, foreign: true}),
 		claimRequest(jobRequest{name: "claim of a definition", most: 3, def: "d"}),
 		claimRequest(jobRequest{name: "claim too late", most: 2, late: true}),
 		claimRequest(jobRequest{name: "claim in time", most: 2, inTime: true}),

@@ -110,6 +110,46 @@ func (l *Ledger) remembered(st State) (after, sure, ended string) {
 	return decimal(over), "1", decimal(over)
 }
 
+// Refused brings a state of that age up to date after the refusal of a claim, and reports whether it
+// could. The refusal must explain all that has changed: the claimed tick may be the newest one
+// now, and may have ended. Otherwise a message or the server's data was lost, and Open says more.
+func (st *State) Refused(e *ClaimError, age time.Duration) bool {
+	about := e.RunID
+	var open []OpenRun
+	if e.Status == ClaimBusy {
+		about = e.Open
+		open = []OpenRun{{RunID: about, Attempt: e.Attempt, Holder: e.Holder, Left: e.Left + age}}
+	}
+	known := slices.ContainsFunc(st.Open, func(run OpenRun) bool { return run.RunID == about })
+	isNew := e.Last.After(st.Last) && e.Last.Equal(about.Tick)
+	switch {
+	case e.Status != ClaimBusy && e.Status != ClaimDone, !isNew && !(known && e.Last.Equal(st.Last)),
+		slices.ContainsFunc(st.Open, func(run OpenRun) bool { return run.RunID != about }):
+		return false
+	}
+	st.Fresh = st.Fresh && !isNew
+	st.Last, st.Open = e.Last, open
+	st.succeeded(e.LastSuccess)
+	return true
+}
+
+// Ended brings a state up to date after a message, and reports whether it could. The end of a later
+// tick says nothing about the runs that are open here. If none is, the next claim says the rest.
+func (st *State) Ended(end End) bool {
+	if end.Succeeded && !end.Triggered {
+		st.succeeded(end.Tick)
+	}
+	open := len(st.Open)
+	st.Open = slices.DeleteFunc(st.Open, func(run OpenRun) bool { return run.RunID == end.RunID })
+	return open == 0 || len(st.Open) < open || end.Triggered || !end.Tick.After(st.Last)
+}
+
+func (st *State) succeeded(tick time.Time) {
+	if tick.After(st.LastSuccess) {
+		st.LastSuccess = tick
+	}
+}
+
 // settle is the time in which the other replicas look at a new ledger. After a restart of the
 // server, they connect again within 2 s, the longest pause between two attempts.
 const settle = 3 * time.Second

@@ -101,7 +101,7 @@ func TestRecordsToTheMillisecond(t *testing.T) {
 		}
 		claims := func() string {
 			j.Helper()
-			return j.run("job_claim", j.keys("job", "open", "runs", "fence", "tomb:2"), jobMe, tick, 2000, j.ms(-time.Second), 3, "0", 10, 3600000, "h", "", "", "", "", "", "")
+			return j.run("job_claim", j.keys("job", "open", "runs", "fence", "tomb:2"), jobMe, tick, 2000, j.ms(-time.Second), 3, "0", 10, "7", "h", "", "", "", "", "", "")
 		}
 		first := claims()
 		if !strings.HasPrefix(first, "[1 ") {
@@ -124,7 +124,7 @@ func TestRecordsToTheMillisecond(t *testing.T) {
 		j.stands("def", "d")
 		due := j.ms(0)
 		last := j.ms(-time.Second)
-		j.run("job_claim", j.keys("job", "open", "runs", "fence", "tomb:1"), jobMe, due, 2000, last, 3, "0", 10, 3600000, "h", "", "", "", "", "", "d")
+		j.run("job_claim", j.keys("job", "open", "runs", "fence", "tomb:1"), jobMe, due, 2000, last, 3, "0", 10, "7", "h", "", "", "", "", "", "d")
 		token := strconv.FormatInt(j.now.UnixMicro(), 10)
 		record := map[string]string{"run": jobMe, "holder": "h", "attempt": "1", "token": token, "start": j.ms(0), "til": j.ms(2 * time.Second), "held": j.ms(0), "seen": j.ms(0), "ttl": "2000"}
 		only("a claim", record)

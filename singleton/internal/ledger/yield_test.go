@@ -42,9 +42,9 @@ func TestYieldsToTheMillisecond(t *testing.T) {
 				j.Helper()
 				want := "[1 "
 				if held {
-					want = fmt.Sprintf("[2 %d %s  0]", row.left, due)
+					want = fmt.Sprintf("[2 %d %s  0 ]", row.left, due)
 				}
-				got := j.run("job_claim", j.keys("job", "open", "runs", "fence", "tomb:2"), jobMe, due, 2000, last, 3, "0", 10, 3600000, "h", "", "", "", "", "", "")
+				got := j.run("job_claim", j.keys("job", "open", "runs", "fence", "tomb:2"), jobMe, due, 2000, last, 3, "0", 10, "7", "h", "", "", "", "", "", "")
 				if !strings.HasPrefix(got, want) {
 					j.Errorf("yield %v, %s: %s, want %s", row.yield, what, got, want)
 				}
@@ -52,7 +52,7 @@ func TestYieldsToTheMillisecond(t *testing.T) {
 			j.stands("yield", j.ms(row.yield))
 			want := "[1]"
 			if row.left > 0 {
-				want = fmt.Sprintf("[2 %d %s  0]", row.left, due)
+				want = fmt.Sprintf("[2 %d %s  0 ]", row.left, due)
 			}
 			j.wants("a skip", j.run("job_skip", j.keys("job", "runs"), due, due, 1, "missed", last, 10, ""), want)
 			j.stands("yield", j.ms(row.yield))

@@ -19,13 +19,14 @@ local me, tick = ARGV[1], ARGV[2]
 
 --@include job
 
-local record = read(open, tick)
+local now = server_time()
+local record = read(open, tick, now)
 local mine = record and record.run == me
 if mine then
   if ARGV[3] == '0' then
     record.attempt = whole(tonumber(record.attempt) - 1)
   else
-    tried(record, server_time(), ARGV[5])
+    tried(record, now, ARGV[5])
   end
   if ARGV[3] == '2' then
     record.unsure = '1'

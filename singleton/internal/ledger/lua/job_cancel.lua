@@ -39,8 +39,10 @@ end
 redis.call('LLEN', runs) -- a key of another type fails here, and not half-way
 local now = server_time()
 local answer = {1}
-for _, tick in ipairs(redis.call('HKEYS', open)) do
-  local record = read(open, tick)
+local records, list = read_all(open, now)
+for i = 1, #list, 2 do
+  local tick = list[i]
+  local record = records[tick]
   local held = left_of(record, now) > 0
   if tick == ARGV[1] or ARGV[1] == '' and held then
     answer[#answer + 1] = tick

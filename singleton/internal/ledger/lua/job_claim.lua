@@ -13,7 +13,7 @@
 -- ARGV[5] most    attempts at a tick
 -- ARGV[6] overlap '1' if runs of several ticks may be under way at once
 -- ARGV[7] keep    ended runs to keep
--- ARGV[8] retain  ms, how long the ledger is kept without being used
+-- ARGV[8] id      of the ledger in the caller's state; '' if the caller looks after a refusal
 -- ARGV[9] holder  the identity that is shown
 -- ARGV[10] first  ms, the first tick skipped in between; '' if none is
 -- ARGV[11] newest ms, the last one
@@ -23,12 +23,13 @@
 -- ARGV[15] def    the fingerprint of the caller's definition; '' if it has none
 -- ARGV[16] channel  the channel of the job
 -- ARGV[17] begins the channel of the beginnings of attempts
+-- ARGV[18] next   ms, the tick after this one; '' if unknown
 --
 -- Returns {1, token, attempt, last success or '', unsure or '', asked or ''}   claimed;
 --                             asked: JSON of what, who, why
---         {2, left ms, tick, holder, attempt}       that tick is being run; with the attempt 0,
+--         {2, left ms, tick, holder, attempt, last}   that tick is being run; with the attempt 0,
 --                             another definition takes over
---         {3}                 ended or skipped
+--         {3, last, last success or ''}   ended or skipped
 --         {4, µs}             not due for this long, by the server's clock
 --         {5}                 abandoned before this request arrived
 --         {6}                 paused; requested runs are not affected
@@ -41,11 +42,17 @@
 --         {12}                too late: `until` is over
 --         {13}                another definition acts
 --
+-- The `last` of {2} and {3} is the newest accounted tick if this is the ledger that the caller knows, no
+-- other run is open than the one of {2}, and no operator has requested that. Then the caller need not
+-- look. Otherwise it is ''. If `open` was evicted, the tick has not ended. After {2}, the message about
+-- the end of the run is a hint. If it is lost, or the holder dies, the caller claims the tick again
+-- when the lease ends.
+--
 -- Twice is safe: a run that holds the tick gets the same reply, token and attempt,
 -- and its lease is extended.
 local job, open, runs, fence, tomb = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local me, tick, ttl, last, most = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])
-local overlap, keep, retain, holder, first = ARGV[6], ARGV[7], ARGV[8], ARGV[9], ARGV[10]
+local overlap, keep, id, holder, first = ARGV[6], ARGV[7], ARGV[8], ARGV[9], ARGV[10]
 
 --@include clock
 --@include token
@@ -54,8 +61,8 @@ local overlap, keep, retain, holder, first = ARGV[6], ARGV[7], ARGV[8], ARGV[9],
 if redis.call('EXISTS', tomb) == 1 then
   return {5}
 end
-local v, accounted, ok, paused, acts, freed, hold, yield =
-  unpack(redis.call('HMGET', job, 'v', 'last', 'ok', 'paused', 'def', 'freed', 'hold', 'yield'))
+local v, accounted, ok, paused, acts, freed, hold, yield, ledger, evicted =
+  unpack(redis.call('HMGET', job, 'v', 'last', 'ok', 'paused', 'def', 'freed', 'hold', 'yield', 'id', 'open:' .. tick))
 if not accounted then
   return {10}
 end
@@ -63,7 +70,15 @@ if too_new(v) then
   return {11}
 end
 local now, us = server_time()
-local record = read(open, tick)
+local records, list = read_all(open, now)
+local record = records[tick]
+
+-- busy refuses the claim, because a run is held.
+local function busy(held_tick, held, left)
+  local sole = #list == 2 and not held.asked and ledger == id
+  return {2, left, held_tick, held.holder, tonumber(held.attempt), sole and accounted or ''}
+end
+
 if record and record.run == me then
   record.til = whole(now + ttl)
   redis.call('HSET', open, tick, cjson.encode(record))
@@ -74,14 +89,14 @@ if ARGV[15] ~= '' and acts ~= ARGV[15] then
 end
 if not record then
   if tonumber(tick) <= tonumber(accounted) then
-    return {3}
+    return {3, #list == 0 and not evicted and ledger == id and accounted or '', ok or ''}
   end
   if tonumber(tick) > now then
     return {4, tonumber(tick) * 1000 - us}
   end
   local left = yielding(yield, now)
   if left > 0 then
-    return {2, left, tick, '', 0}
+    return {2, left, tick, '', 0, ''}
   end
 end
 if paused and not requested(tick, record) then
@@ -90,12 +105,11 @@ end
 
 if overlap ~= '1' then
   local oldest
-  for _, other in ipairs(redis.call('HKEYS', open)) do
+  for other, held in pairs(records) do
     if other ~= tick then
-      local held = read(open, other)
       local left = left_of(held, now)
       if left > 0 then
-        return {2, left, other, held.holder, tonumber(held.attempt)}
+        return busy(other, held, left)
       end
       -- While the job is paused, requested runs pass the run of a dead holder.
       if (not paused or requested(other, held)) and (not oldest or instant(other) < instant(oldest)) then
@@ -108,14 +122,14 @@ if overlap ~= '1' then
   end
 end
 
+local left = record and left_of(record, now) or 0
+if left > 0 then
+  return busy(tick, record, left)
+end
 redis.call('LLEN', runs) -- a key of another type fails here, and not when the run has ended
 local attempt, unsure = 1, nil
 local began = begin_of(hold) -- of the hold before this one, which ended when `freed`
 if record then
-  local left = left_of(record, now)
-  if left > 0 then
-    return {2, left, tick, record.holder, tonumber(record.attempt)}
-  end
   attempt, unsure = tonumber(record.attempt) + 1, record.unsure
   if record.run ~= '' then
     unsure = '1' -- its holder died during the work, which may have taken effect
@@ -151,11 +165,17 @@ redis.call('HSET', open, tick, cjson.encode({
   start = whole(now), til = whole(now + ttl), ttl = ARGV[3], unsure = unsure, held = held, seen = whole(now),
   tries = record and record.tries or nil, asked = asked or nil,
 }))
-redis.call('HSET', job, 'open:' .. tick, tick)
-account(job, tick)
+local set = {'open:' .. tick, tick}
+if newer(tick, accounted) then
+  set[3], set[4] = 'last', tick
+end
+if ARGV[18] ~= '' then
+  set[#set + 1], set[#set + 2] = 'next', ARGV[18]
+end
+redis.call('HSET', job, unpack(set))
+follow(job, open)
 if not record and first ~= '' then
   skip(job, runs, keep, accounted, first, ARGV[11], ARGV[12], ARGV[13])
 end
-stay(job, open, runs, retain)
 announce(ARGV[17], 'begins ' .. tick)
 return {1, token, attempt, ok or '', unsure or '', asked and cjson.encode(asked) or ''}

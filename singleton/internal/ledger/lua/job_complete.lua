@@ -33,14 +33,12 @@ local function recorded(text)
   end
 end
 
-local record = read(open, tick)
+local now = server_time()
+local record = read(open, tick, now)
 if not record or record.run ~= me then
   return find(runs, recorded) or 0
 end
 redis.call('LLEN', runs) -- a key of another type fails here, and not half-way
-if redis.call('HLEN', job) == 0 then -- it was evicted, and each ledger has a schema
-  redis.call('HSET', job, 'v', SCHEMA)
-end
-end_run(job, open, runs, ARGV[5], tick, record, outcome, ARGV[4], (server_time()))
-announce(ARGV[7], 'ended ' .. tick)
+end_run(job, open, runs, ARGV[5], tick, record, outcome, ARGV[4], now)
+announce(ARGV[7], 'ended ' .. tick .. ' ' .. outcome)
 return 1

@@ -114,8 +114,7 @@ if restored then
   id = nil
   announce(channel, 'restored')
 end
-stay(job, open, runs, retain)
-follow(job, defs)
+stay(job, retain, open, runs, defs)
 if restored then
   follow(job, deeds)
 end
@@ -123,8 +122,10 @@ if not id then
   redis.call('HSET', job, 'id', whole(us))
 end
 if ended ~= '' then
-  for _, tick in ipairs(redis.call('HKEYS', open)) do
-    local record = read(open, tick)
+  local records, list = read_all(open, now)
+  for i = 1, #list, 2 do
+    local tick = list[i]
+    local record = records[tick]
     if tonumber(tick) <= tonumber(ended) and not requested(tick, record) then
       end_run(job, open, runs, keep, tick, record, 'unknown', 'it had ended before the server lost data', now)
       announce(channel, 'ended ' .. tick)
@@ -143,7 +144,9 @@ local function take(changed)
       skip(job, runs, keep, redis.call('HGET', job, 'last'), ARGV[16], ARGV[17], ARGV[18], 'rescheduled')
       g.dropped = '1'
     end
-    account(job, upto)
+    if newer(upto, redis.call('HGET', job, 'last')) then
+      redis.call('HSET', job, 'last', upto)
+    end
   end
   if former ~= sched then
     redis.call('LPUSH', defs, cjson.encode({from = redis.call('HGET', job, 'last'), spec = spec}))

@@ -34,7 +34,6 @@ local at = whole(math.max((server_time()), controlled(job)))
 if (ARGV[1] == '1') == not paused then
   obey(job, acted(acts, at, paused and 'resume' or 'pause', nil, ARGV[3], ARGV[4]))
 end
-stay(job, open, runs, retain or ARGV[2])
-follow(job, acts)
+stay(job, retain or ARGV[2], open, runs, acts)
 announce(ARGV[5], 'paused ' .. ARGV[1])
 return {1}

@@ -18,7 +18,7 @@ local open, fence, me, tick, seen = KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3]
 --@include token
 --@include job
 
-local record = read(open, tick)
+local record = read(open, tick, (server_time()))
 if not record or record.run ~= me then
   return {0}
 end

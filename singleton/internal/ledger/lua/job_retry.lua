@@ -20,12 +20,12 @@ local job, open, me, tick, failed = KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3]
 
 --@include job
 
-local record = read(open, tick)
+local now = server_time()
+local record = read(open, tick, now)
 if not record or record.run ~= me then
   return 0
 end
 if record.attempt == failed then
-  local now = server_time()
   tried(record, now - tonumber(ARGV[5]), ARGV[4])
   if ARGV[6] == '1' then
     record.attempt = whole(tonumber(failed) + 1)

@@ -12,8 +12,8 @@
 -- ARGV[8] channel the channel of the job
 --
 -- Returns {1} recorded
---         {2, left ms, tick, '', 0} another definition takes over
---         {3} accounted for before
+--         {2, left ms, tick, '', 0, ''} another definition takes over
+--         {3, '', ''} accounted for before
 --         {4, µs} not due for this long, by the server's clock
 --         {6} paused
 --         {8, last} the caller's state is old
@@ -38,7 +38,7 @@ if ARGV[7] ~= '' and acts ~= ARGV[7] then
   return {13}
 end
 if tonumber(newest) <= tonumber(accounted) then
-  return {3}
+  return {3, '', ''}
 end
 if paused then
   return {6}
@@ -52,10 +52,10 @@ if tonumber(newest) > now then
 end
 local left = yielding(yield, now)
 if left > 0 then
-  return {2, left, newest, '', 0}
+  return {2, left, newest, '', 0, ''}
 end
 redis.call('LLEN', runs) -- a key of another type fails here, and not half-way
-account(job, newest)
+redis.call('HSET', job, 'last', newest)
 skip(job, runs, ARGV[6], accounted, first, newest, count, reason)
 announce(ARGV[8], 'ended ' .. newest)
 return {1}

@@ -65,19 +65,32 @@ local function left_of(record, now)
   return tonumber(record.til) - now
 end
 
--- read returns the record of a run. If the clock was set back, a run is held for at most its TTL
--- from now. Otherwise a dead holder would keep it until the clock has caught up.
-local function read(open, tick)
-  local text = redis.call('HGET', open, tick)
-  local record = text and cjson.decode(text)
-  if record and record.ttl then
-    local now = server_time()
-    if left_of(record, now) > tonumber(record.ttl) then
-      record.til, record.seen = whole(now + tonumber(record.ttl)), whole(now)
-      redis.call('HSET', open, tick, cjson.encode(record))
-    end
+-- decode returns a record and its text. If the clock was set back, a run is held for at most its
+-- TTL from now. Otherwise a dead holder would keep it until the clock has caught up.
+local function decode(open, tick, text, now)
+  local record = cjson.decode(text)
+  if record.ttl and left_of(record, now) > tonumber(record.ttl) then
+    record.til, record.seen = whole(now + tonumber(record.ttl)), whole(now)
+    text = cjson.encode(record)
+    redis.call('HSET', open, tick, text)
   end
-  return record
+  return record, text
+end
+
+-- read returns the record of a run.
+local function read(open, tick, now)
+  local text = redis.call('HGET', open, tick)
+  return text and decode(open, tick, text, now)
+end
+
+-- read_all returns the records of all open runs by their ticks, and in the order of the server
+-- tick, text, tick, text, …
+local function read_all(open, now)
+  local list, records = redis.call('HGETALL', open), {}
+  for i = 1, #list, 2 do
+    records[list[i]], list[i + 1] = decode(open, list[i], list[i + 1], now)
+  end
+  return records, list
 end
 
 -- yielding returns for how many ms no new tick is claimed or skipped, so that another definition can
@@ -115,11 +128,9 @@ local function tried(record, ended, reason)
   record.tries = tries
 end
 
--- account makes a tick the newest accounted one, unless a newer one is.
-local function account(job, tick)
-  if tonumber(tick) > tonumber(redis.call('HGET', job, 'last') or 0) then
-    redis.call('HSET', job, 'last', tick)
-  end
+-- newer reports whether a tick is newer than another one, if there is one.
+local function newer(tick, than)
+  return tonumber(tick) > tonumber(than or 0)
 end
 
 -- follow gives a key the TTL of the job.
@@ -136,15 +147,18 @@ end
 -- entry may have been of any tick up to `last`.
 local function log(job, runs, keep, entry)
   redis.call('LPUSH', runs, cjson.encode(entry))
-  for _, text in ipairs(redis.call('LRANGE', runs, keep, -1)) do
+  local dropped = redis.call('LRANGE', runs, keep, -1)
+  for _, text in ipairs(dropped) do
     local _, old = pcall(cjson.decode, text)
     local last, cut = unpack(redis.call('HMGET', job, 'last', 'cut'))
     local tick = old.last or old.tick or last -- the error of a damaged entry has neither
-    if tonumber(tick) > tonumber(cut or 0) then
+    if newer(tick, cut) then
       redis.call('HSET', job, 'cut', tick)
     end
   end
-  redis.call('LTRIM', runs, 0, tonumber(keep) - 1)
+  if #dropped > 0 then
+    redis.call('LTRIM', runs, 0, tonumber(keep) - 1)
+  end
   follow(job, runs)
 end
 
@@ -161,16 +175,21 @@ local function find(runs, result)
   end
 end
 
--- end_run ends the run of a tick and records it. The run was held until `freed`, or until now.
+-- end_run ends the run of a tick and records it. The run was held until `freed`, or until now. If the
+-- job was evicted, it gets a schema again, as each ledger has one.
 local function end_run(job, open, runs, keep, tick, record, outcome, reason, now, freed)
   freed = whole(freed or now)
+  local v, last, ok = unpack(redis.call('HMGET', job, 'v', 'last', 'ok'))
   redis.call('HDEL', open, tick)
   redis.call('HDEL', job, 'open:' .. tick)
-  redis.call('HSET', job, 'freed', freed, 'hold', record.held .. ' ' .. freed, 'outcome', outcome)
-  account(job, tick)
-  if outcome == 'succeeded' and tonumber(tick) > tonumber(redis.call('HGET', job, 'ok') or 0) then
-    redis.call('HSET', job, 'ok', tick)
+  local set = {'v', v or SCHEMA, 'freed', freed, 'hold', record.held .. ' ' .. freed, 'outcome', outcome}
+  if newer(tick, last) then
+    set[#set + 1], set[#set + 2] = 'last', tick
   end
+  if outcome == 'succeeded' and newer(tick, ok) then
+    set[#set + 1], set[#set + 2] = 'ok', tick
+  end
+  redis.call('HSET', job, unpack(set))
   log(job, runs, keep, {
     tick = tick, attempt = record.attempt, holder = record.holder, token = record.token,
     start = record.start, ['end'] = whole(now), outcome = outcome, error = reason,
@@ -248,17 +267,19 @@ local function requested(tick, record)
 end
 
 -- stay keeps a job's keys for `retain` ms from now, and without a TTL while it is paused.
-local function stay(job, open, runs, retain)
-  if redis.call('HEXISTS', job, 'paused') == 1 then
-    redis.call('PERSIST', job)
-  else
-    redis.call('PEXPIRE', job, retain)
+local function stay(job, retain, ...)
+  local paused = redis.call('HEXISTS', job, 'paused') == 1
+  for _, key in ipairs({job, ...}) do
+    if paused then
+      redis.call('PERSIST', key)
+    else
+      redis.call('PEXPIRE', key, retain)
+    end
   end
-  follow(job, open)
-  follow(job, runs)
 end
 
--- announce notifies those who watch a channel of a change of the job. It is a hint, so an
+-- announce notifies those who watch a channel of a change of the job. 'ended <tick>' is the end of
+-- a run, with 'succeeded' as the third word. Messages are hints, so an
 -- ACL that forbids PUBLISH stops nothing. The beginnings of attempts have a channel of their
 -- own, which only observers subscribe to.
 local function announce(channel, what)

@@ -21,10 +21,8 @@ local function state(job, open, us, g)
     g.dropped or '', begin_of(f[9]), begin_of(f[10]), f[11] or '', f[12] or '', g.others,
     g.wait or 0, g.handover or '', f[13] or '', f[14] or '', f[15] or '', f[16] or '', g.members or '',
   }
-  for _, tick in ipairs(redis.call('HKEYS', open)) do
-    read(open, tick) -- which corrects its end
-  end
-  for _, text in ipairs(redis.call('HGETALL', open)) do
+  local _, list = read_all(open, math.floor(us / 1000))
+  for _, text in ipairs(list) do
     answer[#answer + 1] = text
   end
   return answer

@@ -1,0 +1,218 @@
+package ledger_test
+
+import (
+	"errors"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/singleton/internal/ledger"
+)
+
+// refusedState claims a tick that another replica has claimed, and returns the refusal.
+func (e *env) refusedState(l *ledger.Ledger, st ledger.State, tick time.Time) *ledger.ClaimError {
+	e.Helper()
+	_, err := l.Claim(e.Context(), ledger.RunID{Tick: tick}, st, ledger.ClaimConfig{})
+	refused, ok := errors.AsType[*ledger.ClaimError](err)
+	if !ok {
+		e.Fatalf("the claim is answered with %v, want a refusal", err)
+	}
+	return refused
+}
+
+// A replica whose claim is refused knows the state of the job without a look, and claims the next tick
+// with it. It looks if that could be wrong: another run is open, an operator has requested the run, or
+// the ledger is another one.
+func TestRefusalsKeepAStateUpToDate(t *testing.T) {
+	onBoth(t, func(e *env) {
+		a := e.jobLedger(e.Client("a"), ledger.Config{AllowOverlap: true})
+		b := e.jobLedger(e.Client("b"), ledger.Config{AllowOverlap: true})
+		st := e.opened(b)
+		first := st.Last.Add(time.Second)
+		run, err := a.Claim(e.Context(), ledger.RunID{Tick: first}, st, ledger.ClaimConfig{Next: first.Add(time.Hour)})
+		testenv.Must(e, err)
+		if next := e.opened(a).Next; !next.Equal(first.Add(time.Hour)) {
+			e.Errorf("the next tick is %v", next)
+		}
+
+		busy := e.refusedState(b, st, first)
+		if !st.Refused(busy, time.Minute) || !st.Last.Equal(first) || st.Fresh || len(st.Open) != 1 || st.Open[0].RunID != run.RunID ||
+			st.Open[0].Holder != "a" || st.Open[0].Attempt != 1 || st.Open[0].Left <= time.Minute || st.Open[0].Left > time.Minute+10*time.Second {
+			e.Errorf("after %v, the state is %+v", busy, st)
+		}
+		testenv.Must(e, run.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
+		done := e.refusedState(b, st, first)
+		if !st.Refused(done, 0) || !st.Last.Equal(first) || len(st.Open) != 0 || !st.LastSuccess.Equal(first) {
+			e.Errorf("after %v, the state is %+v", done, st)
+		}
+		second := first.Add(time.Second)
+		other, err := b.Claim(e.Context(), ledger.RunID{Tick: second}, st, ledger.ClaimConfig{})
+		testenv.Must(e, err)
+		if next := e.opened(a).Next; !next.Equal(first.Add(time.Hour)) {
+			e.Errorf("after a claim that does not say it, the next tick is %v", next)
+		}
+
+		for _, tick := range []time.Time{first, second} { // ended and open
+			run, err := a.Claim(e.Context(), ledger.RunID{Tick: second.Add(time.Second)}, e.opened(a), ledger.ClaimConfig{})
+			testenv.Must(e, err)
+			if refused := e.refusedState(b, st, tick); st.Refused(refused, 0) {
+				e.Errorf("beside another open run, %v is taken for the whole state", refused)
+			}
+			testenv.Must(e, run.Complete(e.Context(), ledger.OutcomeFailed, "boom"))
+			second = second.Add(time.Second)
+		}
+		testenv.Must(e, other.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
+
+		operator, err := a.By(lockcore.Operator{Who: "ann"})
+		testenv.Must(e, err)
+		asked := ledger.RunID{Tick: second}
+		testenv.Must(e, operator.Rerun(e.Context(), asked, false))
+		again, err := a.Claim(e.Context(), asked, e.opened(a), ledger.ClaimConfig{})
+		testenv.Must(e, err)
+		if refused := e.refusedState(b, e.opened(b), second); st.Refused(refused, 0) {
+			e.Errorf("%v is taken for the whole state, and does not say who has requested the run", refused)
+		}
+		testenv.Must(e, again.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
+		if refused := e.refusedState(b, ledger.State{Last: st.Last}, first); st.Refused(refused, 0) {
+			e.Errorf("%v is taken for the state of another ledger", refused)
+		}
+	})
+}
+
+// Until a lost record of an open run is restored, nobody takes that run for ended.
+func TestFault22_ClassD_RefusalsAfterOpenRunsAreEvicted(t *testing.T) {
+	onBoth(t, func(e *env) {
+		a, b := e.jobLedger(e.Client("a"), ledger.Config{}), e.jobLedger(e.Client("b"), ledger.Config{})
+		st := e.opened(b)
+		run, _ := e.claimed(a)
+		testenv.Must(e, e.Raw.Del(e.Context(), e.key("job/draw", "open")).Err())
+		refused := e.refusedState(b, st, run.Tick)
+		if refused.Status != ledger.ClaimDone || st.Refused(refused, 0) {
+			e.Errorf("%v is taken for the whole state", refused)
+		}
+		if st = e.opened(b); len(st.Open) != 1 {
+			e.Errorf("restored are %+v", st.Open)
+		}
+	})
+}
+
+// A refusal brings a state up to date if it explains all that has changed. Otherwise the replica looks.
+func TestRefusalsThatExplainAll(t *testing.T) {
+	t.Parallel()
+	tick := func(n int64) ledger.RunID { return ledger.RunID{Tick: time.Unix(n, 0).UTC()} }
+	for _, row := range []struct {
+		what         string
+		open         []ledger.RunID
+		claimed      int64
+		status       ledger.ClaimStatus
+		busy, newest int64
+		explains     bool
+	}{
+		{"the claimed tick is held", nil, 6, ledger.ClaimBusy, 6, 6, true},
+		{"it has ended", nil, 6, ledger.ClaimDone, 0, 6, true},
+		{"a known run is held", []ledger.RunID{tick(4)}, 4, ledger.ClaimBusy, 4, 5, true},
+		{"it has ended", []ledger.RunID{tick(4)}, 4, ledger.ClaimDone, 0, 5, true},
+		{"a known run is held, and another one is claimed", []ledger.RunID{tick(4)}, 6, ledger.ClaimBusy, 4, 5, true},
+		{"the answer does not say what is open", nil, 6, ledger.ClaimBusy, 6, 0, false},
+		{"the answer does not say what is open", nil, 6, ledger.ClaimDone, 0, 0, false},
+		{"the claim is too late by a tick", nil, 6, ledger.ClaimDone, 0, 7, false},
+		{"another tick is held", nil, 6, ledger.ClaimBusy, 7, 8, false},
+		{"the ledger was set back", nil, 6, ledger.ClaimBusy, 3, 3, false},
+		{"the ledger was set back to a run that has ended", nil, 6, ledger.ClaimBusy, 4, 5, false},
+		{"the end of a known run was not noticed", []ledger.RunID{tick(5)}, 6, ledger.ClaimBusy, 6, 6, false},
+		{"the end of a known run was not noticed", []ledger.RunID{tick(5)}, 6, ledger.ClaimDone, 0, 6, false},
+		{"the end of one of two runs was not noticed", []ledger.RunID{tick(4), tick(5)}, 5, ledger.ClaimDone, 0, 5, false},
+		{"the claim is stale", nil, 7, ledger.ClaimStale, 0, 7, false},
+	} {
+		st := ledger.State{Last: tick(5).Tick, Fresh: true}
+		for _, id := range row.open {
+			st.Open = append(st.Open, ledger.OpenRun{RunID: id})
+		}
+		refused := &ledger.ClaimError{RunID: tick(row.claimed), Status: row.status, Left: time.Second}
+		if row.busy > 0 {
+			refused.Open = tick(row.busy)
+		}
+		if row.newest > 0 {
+			refused.Last = tick(row.newest).Tick
+		}
+		want := ledger.State{Last: st.Last, Open: st.Open, Fresh: true}
+		if row.explains {
+			want = ledger.State{Last: refused.Last, Fresh: row.newest == 5}
+			if row.busy > 0 {
+				want.Open = []ledger.OpenRun{{RunID: refused.Open, Left: time.Minute + time.Second}}
+			}
+		}
+		if ok := st.Refused(refused, time.Minute); ok != row.explains || !reflect.DeepEqual(st, want) {
+			t.Errorf("%s: explains all: %v, the state is %+v, want %+v", row.what, ok, st, want)
+		}
+	}
+}
+
+// The end of a run is announced with its name and whether it has succeeded. Other changes have no name.
+func TestEndsAreAnnouncedByName(t *testing.T) {
+	onBoth(t, func(e *env) {
+		l := e.jobLedger(e.Client("a"), ledger.Config{})
+		ends := make(chan *ledger.End, 10)
+		e.Cleanup(l.WatchEnds(func(end *ledger.End) { ends <- end }))
+		next := func(what string, want *ledger.End) {
+			e.Helper()
+			if end := <-ends; (end == nil) != (want == nil) || end != nil && *end != *want {
+				e.Errorf("%s is announced as %+v, want %+v", what, end, want)
+			}
+		}
+		next("the subscription", nil)
+		run, st := e.claimed(l)
+		next("a new ledger", nil)
+		testenv.Must(e, run.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
+		next("a success", &ledger.End{RunID: run.RunID, Succeeded: true})
+		st.Last = run.Tick
+		run, err := l.Claim(e.Context(), ledger.RunID{Tick: run.Tick.Add(time.Second)}, st, ledger.ClaimConfig{})
+		testenv.Must(e, err)
+		testenv.Must(e, run.Complete(e.Context(), ledger.OutcomeFailed, "boom"))
+		next("a failure", &ledger.End{RunID: run.RunID})
+		trigger, err := l.Trigger(e.Context())
+		testenv.Must(e, err)
+		next("a trigger", nil)
+		run, err = l.Claim(e.Context(), trigger, e.opened(l), ledger.ClaimConfig{})
+		testenv.Must(e, err)
+		testenv.Must(e, run.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
+		next("its end", &ledger.End{RunID: trigger, Succeeded: true})
+	})
+}
+
+// A message about the end of a run may be late, repeated, or about a run that this replica does not
+// know. It never changes Last, and a state that it does not bring up to date is read again.
+func TestMessagesKeepAStateUpToDate(t *testing.T) {
+	t.Parallel()
+	tick := func(n int64) ledger.RunID { return ledger.RunID{Tick: time.Unix(n, 0).UTC()} }
+	trigger := ledger.RunID{Tick: time.Unix(9, 0).UTC(), Triggered: true}
+	for _, row := range []struct {
+		what     string
+		open     []ledger.RunID
+		end      ledger.End
+		upToDate bool
+		left     int
+		success  int64
+	}{
+		{"of the open run", []ledger.RunID{tick(5)}, ledger.End{RunID: tick(5), Succeeded: true}, true, 0, 5},
+		{"of a run that has failed", []ledger.RunID{tick(5)}, ledger.End{RunID: tick(5)}, true, 0, 3},
+		{"of one of two open runs", []ledger.RunID{tick(4), tick(5)}, ledger.End{RunID: tick(4)}, true, 1, 3},
+		{"repeated", nil, ledger.End{RunID: tick(5), Succeeded: true}, true, 0, 5},
+		{"late", []ledger.RunID{tick(5)}, ledger.End{RunID: tick(2), Succeeded: true}, true, 1, 3},
+		{"of the newest tick, again", []ledger.RunID{tick(4)}, ledger.End{RunID: tick(5)}, true, 1, 3},
+		{"of a later tick", nil, ledger.End{RunID: tick(6)}, true, 0, 3},
+		{"of a later tick, beside an open run", []ledger.RunID{tick(5)}, ledger.End{RunID: tick(6)}, false, 1, 3},
+		{"of a trigger", []ledger.RunID{tick(5), trigger}, ledger.End{RunID: trigger, Succeeded: true}, true, 1, 3},
+		{"of an unknown trigger", []ledger.RunID{tick(5)}, ledger.End{RunID: trigger}, true, 1, 3},
+	} {
+		st := ledger.State{Last: tick(5).Tick, LastSuccess: tick(3).Tick}
+		for _, id := range row.open {
+			st.Open = append(st.Open, ledger.OpenRun{RunID: id})
+		}
+		if ok := st.Ended(row.end); ok != row.upToDate || len(st.Open) != row.left || st.LastSuccess.Unix() != row.success || !st.Last.Equal(tick(5).Tick) {
+			t.Errorf("a message %s: up to date %v, the state is %+v", row.what, ok, st)
+		}
+	}
+}
