@@ -142,6 +142,12 @@ type Kind interface {
 // Noticed is called. It must not block.
 type Noticer interface{ Noticed(a *Attempt) }
 
+// An Early is a Kind that is told of a grant before it is confirmed. The message may be forged, and the
+// grant may have ended. Granted must not block.
+type Early interface {
+	Granted(ctx context.Context, a *Attempt)
+}
+
 // owners records for each owner the leases of this process, and the token whose leases have
 // expired here. The server may still have an entry with the expired token: for example, the
 // entry of an acquire that was executed late outlives its lease. A new lease must not get that

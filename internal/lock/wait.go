@@ -129,6 +129,9 @@ func (alone) wait(ctx context.Context, n *Name, k Kind) (lease *Lease, last acqu
 				a = next
 			}
 		}
+		if early, ok := k.(Early); ok && a.grantedAt.Load() != 0 {
+			early.Granted(ctx, a)
+		}
 		r, err = a.retryAcquire(ctx, mode, 0)
 	}
 }

@@ -2,6 +2,9 @@ package record_test
 
 import (
 	"context"
+	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -97,4 +100,38 @@ func TestElectionClaimWhileTheServerIsShort(t *testing.T) {
 		e.Bubble.Server().SetError("")
 		testenv.Must(e, <-led)
 	})
+}
+
+// A candidate that hears of its grant writes the record while it confirms the grant. If that
+// request is not answered, it writes the record afterwards, of the same term.
+func TestElectionClaimsWhileItConfirms(t *testing.T) {
+	t.Parallel()
+	for _, lost := range []bool{false, true} {
+		testenv.InBubble(t, func(e *testenv.Env) {
+			c, f := e.Linked("b")
+			leader := campaign(e, election(e, e.Client("a"), record.Config{}))
+			led := make(chan *record.Leadership, 1)
+			go func() { led <- campaign(e, election(e, c, record.Config{})) }()
+			e.Until("it is queued", func() bool { return e.Raw.ZCard(e.Context(), key("queue")).Val() == 1 })
+			if lost {
+				f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.SwallowReply, Match: scripts().Match(e, "leader_claim"), Count: 1})
+			}
+			looks := func(cmd []string) bool {
+				return slices.ContainsFunc(cmd, func(arg string) bool { return strings.HasPrefix(arg, "look ") })
+			}
+			confirmation := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Match: looks, Count: 1})
+			testenv.Must(e, leader.Resign(e.Context()))
+			testenv.Must(e, confirmation.Wait(e.Context(), 1))
+			e.Until("the record names the next leader", func() bool { return e.Raw.HGet(e.Context(), key("leader"), "holder").Val() == "b" })
+			if len(led) > 0 {
+				t.Error("it leads before the grant is confirmed")
+			}
+			confirmation.Lift()
+			next := <-led
+			if next.Term != leader.Term+1 || next.Token() <= leader.Token() || e.Raw.HGet(e.Context(), key("leader"), "token").Val() != strconv.FormatUint(next.Token(), 10) {
+				t.Errorf("lost %v: term %d and token %d after %d and %d", lost, next.Term, next.Token(), leader.Term, leader.Token())
+			}
+			testenv.Must(e, next.Resign(e.Context()))
+		})
+	}
 }

@@ -49,6 +49,7 @@ func (e *Election) checkRights(ctx context.Context) error {
 func (e *Election) Campaign(ctx context.Context) (*Leadership, error) {
 	const op = "campaign"
 	k := &termLease{Kind: e.lock.Client().Mutex(), e: e}
+	defer func() { k.early.end() }()
 	lease, err := e.acquire(ctx, k)
 	if err != nil {
 		return nil, opError(op, e.name, err)
@@ -114,8 +115,9 @@ const label = "election"
 // after the claim.
 type termLease struct {
 	lock.Kind
-	e   *Election
-	led atomic.Pointer[led]
+	e     *Election
+	led   atomic.Pointer[led]
+	early *earlyClaim // of the last grant that a message announced; nil: none
 }
 
 // led contains the fields of the record that differ between terms.

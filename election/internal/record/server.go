@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"strconv"
 	"time"
 
 	"github.com/noonlock/noonlock/internal/lock"
@@ -54,25 +55,83 @@ func (s server) look(ctx context.Context) (r Record, err error) {
 	return r, nil
 }
 
-// claim writes the record. It retries while the lease is valid.
+// claim writes the record, unless that was done while the grant was confirmed. It retries while the
+// lease is valid.
 func (s server) claim(ctx context.Context, l *Leadership, k *termLease) error {
-	e := s.e
-	r := e.scripts.claim.Call(wire.Keys(e.keys.lock, e.keys.leader),
-		l.Value(), e.lock.TTL().Milliseconds(), l.Token(), e.Identity(), e.encoded, e.keys.channel)
 	bound, stop := l.Bind(ctx)
 	defer stop()
-	answer, err := e.lock.Persist(bound, r)
+	r := s.e.claimOf(l.Value(), strconv.FormatUint(l.Token(), 10))
+	if answer := k.early.wait(bound); tokenOf(answer) == strconv.FormatUint(l.Token(), 10) {
+		return l.claimed(k, r, answer)
+	}
+	answer, err := s.e.lock.Persist(bound, r)
 	if err != nil {
 		return errors.Join(lockcore.ErrNotAcquired, context.Cause(bound), err)
 	}
 	return l.claimed(k, r, answer)
 }
 
+// claimOf returns the request that writes the record. token: ” if it is unknown.
+func (e *Election) claimOf(value, token string) wire.Request {
+	return e.scripts.claim.Call(wire.Keys(e.keys.lock, e.keys.leader, e.keys.fence),
+		value, e.lock.TTL().Milliseconds(), token, e.Identity(), e.encoded, e.keys.channel)
+}
+
+// tokenOf returns the token in the reply of leader_claim, "" if there is none.
+func tokenOf(answer any) string {
+	if list, _ := answer.([]any); len(list) == 3 {
+		return wire.Text(list[2])
+	}
+	return ""
+}
+
+// An earlyClaim is a leader_claim that was sent before the lease began.
+type earlyClaim struct {
+	stop   context.CancelFunc
+	done   chan struct{}
+	answer any // after done; nil: none
+}
+
+// wait returns the answer, nil if there is none.
+func (c *earlyClaim) wait(ctx context.Context) any {
+	if c == nil {
+		return nil
+	}
+	select {
+	case <-c.done:
+		return c.answer
+	case <-ctx.Done():
+		return nil
+	}
+}
+
+// end ends the request, and waits until it has ended.
+func (c *earlyClaim) end() {
+	if c != nil {
+		c.stop()
+		<-c.done
+	}
+}
+
+// Granted implements lock.Early: the record is written while the grant is confirmed. If the grant has
+// ended, the request changes nothing.
+func (k *termLease) Granted(ctx context.Context, a *lock.Attempt) {
+	k.early.end()
+	ctx, stop := context.WithCancel(ctx)
+	c := &earlyClaim{stop: stop, done: make(chan struct{})}
+	k.early = c
+	r := k.e.claimOf(a.Value(), "")
+	go func() { // Campaign waits for it
+		defer close(c.done)
+		c.answer, _ = k.e.lock.Once(ctx, r) // without an answer, the claim is sent again
+	}()
+}
+
 // claimed evaluates the reply of leader_claim.
 func (l *Leadership) claimed(k *termLease, r wire.Request, answer any) error {
 	list, _ := answer.([]any)
 	switch {
-	case len(list) == 2:
+	case len(list) == 3:
 		term, ok1 := list[0].(int64)
 		since, ok2 := list[1].(int64)
 		if !ok1 || !ok2 || term < 1 {

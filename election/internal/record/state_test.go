@@ -33,7 +33,8 @@ func (r leaderRun) String() string { return fmt.Sprint(r.script, " ", r.args) }
 func leaderRuns() []leaderRun {
 	keys, channel := []string{key("lock"), key("leader")}, "noonlock:leader:board"
 	return []leaderRun{
-		{"leader_claim", keys, []any{me, 90000, leaderToken, "me", "{}", channel}},
+		{"leader_claim", []string{key("lock"), key("leader"), key("fence")}, []any{me, 90000, leaderToken, "me", "{}", channel}},
+		{"leader_claim", []string{key("lock"), key("leader"), key("fence")}, []any{me, 90000, "", "me", "{}", channel}},
 		{"leader_renew", keys, []any{me, 90000, leaderToken, "me", "{}", 7, longAgo, channel}},
 		{"leader_vacate", keys, []any{leaderToken, channel}},
 		{"leader_look", []string{key("lock"), key("fence"), key("leader")}, nil},

@@ -134,9 +134,10 @@ func (st *State) Refused(e *ClaimError, age time.Duration) bool {
 }
 
 // Ended brings a state up to date after a message, and reports whether it could. The end of a later
-// tick says nothing about the runs that are open here. If none is, the next claim says the rest.
+// tick says nothing about the runs that are open here, and is not believed to have succeeded. If no
+// run is open, the next claim says the rest.
 func (st *State) Ended(end End) bool {
-	if end.Succeeded && !end.Triggered {
+	if end.Succeeded && !end.Triggered && !end.Tick.After(st.Last) {
 		st.succeeded(end.Tick)
 	}
 	open := len(st.Open)

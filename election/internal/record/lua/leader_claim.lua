@@ -2,25 +2,33 @@
 --
 -- KEYS[1] lock      string, the holder's attempt
 -- KEYS[2] leader    hash, the record
+-- KEYS[3] fence     string, the counter of fencing tokens
 -- ARGV[1] me        the attempt that holds the lock
 -- ARGV[2] ttl       ms, of the lock, for the record; the lock's end is not moved
--- ARGV[3] token     fencing token of the lease
+-- ARGV[3] token     fencing token of the lease; '' if the candidate does not know it yet: the
+--                   counter's, which does not change while the lock is held
 -- ARGV[4] holder    identity to be shown
 -- ARGV[5] metadata  JSON object
 -- ARGV[6] channel   where a new leader is announced
 --
--- Returns {term, acquired ms}  written
---         {0}                  the lock is not mine (any more): lost
+-- Returns {term, acquired ms, token}  written
+--         {0}                  the lock is not mine (any more): lost; or there is no counter
 --         {-1}                 the record is of a newer version: left alone
 --
 -- Twice is safe: if the record has this token, it stays, and its term and time are returned.
-local lock, leader = KEYS[1], KEYS[2]
+local lock, leader, fence = KEYS[1], KEYS[2], KEYS[3]
 local me, ttl, token, holder, metadata, channel = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 
 --@include leader
 
 if redis.pcall('GET', lock) ~= me then
   return {0}
+end
+if token == '' then
+  token = redis.call('GET', fence)
+  if not token then
+    return {0}
+  end
 end
 local v, of, term, acquired = unpack(redis.call('HMGET', leader, 'v', 'token', 'term', 'acquired'))
 if tonumber(v or 1) > 1 then
@@ -33,4 +41,4 @@ if of ~= token then
     return redis.error_reply('ERR the leader record cannot be written')
   end
 end
-return {tonumber(term), tonumber(acquired)}
+return {tonumber(term), tonumber(acquired), token}
