@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // claimOf returns the expected answer of a claim.
@@ -155,7 +156,8 @@ func (v jobVerdict) granted(list []any, record string) {
 	} else if len(v.after.runs) != len(v.before.runs) {
 		v.complain("something was skipped")
 	}
-	if v.after.ttl["open"] != v.after.ttl["job"] || v.after.job["next"] != "66" {
+	// A real server's clock goes on between the commands of a script.
+	if ttl := v.after.ttl["job"] - v.after.ttl["open"]; ttl.Abs() > time.Second || v.after.job["next"] != "66" {
 		v.complain("want the TTL of the job, and the next tick")
 	}
 }
