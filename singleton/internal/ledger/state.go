@@ -123,7 +123,7 @@ func (st *State) Refused(e *ClaimError, age time.Duration) bool {
 	known := slices.ContainsFunc(st.Open, func(run OpenRun) bool { return run.RunID == about })
 	isNew := e.Last.After(st.Last) && e.Last.Equal(about.Tick)
 	switch {
-	case e.Status != ClaimBusy && e.Status != ClaimDone, !isNew && !(known && e.Last.Equal(st.Last)),
+	case e.Status != ClaimBusy && e.Status != ClaimDone, !isNew && (!known || !e.Last.Equal(st.Last)),
 		slices.ContainsFunc(st.Open, func(run OpenRun) bool { return run.RunID != about }):
 		return false
 	}
