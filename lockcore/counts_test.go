@@ -138,7 +138,7 @@ func TestFiveThousandLeases(t *testing.T) {
 	for g := range 50 {
 		wg.Go(func() {
 			for i := g; i < leases; i += 50 {
-				lease, err := e.mutex(c, fmt.Sprint("lock", i), ttl(4*time.Second)).TryLock(t.Context())
+				lease, err := e.mutex(c, fmt.Sprint("lock", i), ttl(8*time.Second)).TryLock(t.Context())
 				if err != nil {
 					t.Error(err)
 					return

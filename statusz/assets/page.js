@@ -269,8 +269,13 @@
   addEventListener('scroll', retip, { passive: true });
   addEventListener('resize', retip);
 
-  // An action may hide the button that has the focus. Another one of the row then gets it.
-  const focusRow = (r) => ((r.buttons || []).find((b) => !b.hidden) || r.strip)?.focus();
+  // An action or an error may hide what has the focus. Another control of the row then gets it, at once or
+  // when there is one again.
+  let unfocused = null; // the row that had the focus, if none of its controls can have it now
+  const focusRow = (r) => {
+    ((r.buttons || []).find((b) => !b.hidden) || r.strip)?.focus();
+    unfocused = document.activeElement === document.body ? r : null;
+  };
 
   const button = (text, act) => {
     const b = make('button', '', text);
@@ -528,12 +533,13 @@
     r.data = data;
     r.root.classList.toggle('gone', !!data.gone);
     const focused = document.activeElement;
+    const had = r.root.contains(focused);
     for (const b of r.buttons || []) b.hidden = !!(data.error || data.gone || (b.fits && !b.fits(data)));
-    if (focused.hidden && r.acts.contains(focused)) focusRow(r);
     if (data.error || (data.gone && !r.daemon)) {
       r.strip = null;
       fill(r.body, make('div', data.error ? 'error' : 'quiet', data.error || 'ended'));
     } else l.show(r, data);
+    if (had ? focused.hidden || !focused.isConnected : unfocused === r && focused === document.body) focusRow(r);
   };
 
   // ---- The stream.

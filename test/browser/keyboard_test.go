@@ -105,6 +105,13 @@ func TestKeyboard(t *testing.T) {
 	b.until("the action is done", dialogClosed)
 	b.shows("jobs", "draw", "paused", "Resume")
 	b.until("the focus is at Resume", focused+` === 'Resume draw'`)
+	// While the job cannot be read, the row has no control. The focus comes back.
+	const ledger = "noonlock:{job/draw}:job"
+	testenv.Must(e, e.Raw.Rename(e.Context(), ledger, "kept").Err())
+	testenv.Must(e, e.Raw.Set(e.Context(), ledger, "no hash", 0).Err())
+	b.until("the row has no control", `!(`+row+`).querySelector('.strip')`, "jobs", "draw")
+	testenv.Must(e, e.Raw.Rename(e.Context(), "kept", ledger).Err())
+	b.until("the focus is at Resume again", focused+` === 'Resume draw'`)
 	b.press(kb.Enter)
 	b.until("a reason is asked for", `document.activeElement.matches('#dialog input')`)
 	b.press(kb.Tab, kb.Enter) // at Close
