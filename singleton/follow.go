@@ -40,8 +40,14 @@ type follower struct {
 	wg   sync.WaitGroup // of the runs of this replica
 	mu   sync.Mutex
 	mine map[int64]*ledger.Claim // by their keys, what this replica runs now
-	ends []ledger.End            // that were noticed since the last step
+	ends []runEnd                // that were noticed since the last step
 	news bool                    // something else may have changed since then
+}
+
+// A runEnd is the end of a run, as this replica has recorded it or as a message says.
+type runEnd struct {
+	id                  RunID
+	recorded, succeeded bool
 }
 
 // follow runs one job on this replica until ctx ends and its runs have returned.
@@ -53,7 +59,13 @@ func (r *Runner) follow(ctx, work context.Context, deadline *stopping.Deadline, 
 	}
 	defer f.wg.Wait()
 	defer f.leave(ctx)
-	defer j.ledger.WatchEnds(f.changed)()
+	defer j.ledger.WatchEnds(func(id *RunID) {
+		if id == nil {
+			f.changed(nil)
+		} else {
+			f.changed(&runEnd{id: *id})
+		}
+	})()
 	defer j.ledger.WatchCancels(func() { f.lookForCancels(work) })()
 	defer j.ready.Run(ctx)() // after the end of ctx it claims nothing, so it is not ready
 	_ = f.run(ctx, func() (pause time.Duration, _ bool, err error) {
@@ -112,7 +124,7 @@ func (f *follower) act(ctx, work context.Context) (again bool, pause time.Durati
 	for _, open := range f.state.Open {
 		left := open.Left - time.Since(f.looked)
 		switch {
-		case f.isMine(open.RunID):
+		case open.Over, f.isMine(open.RunID):
 		case left > 0:
 			others = true
 			pause = min(pause, left+2*time.Millisecond)
@@ -157,7 +169,7 @@ func (f *follower) occupied() bool {
 }
 
 // changed records the end of a run, or another change if end is nil, and causes a step.
-func (f *follower) changed(end *ledger.End) {
+func (f *follower) changed(end *runEnd) {
 	f.mu.Lock()
 	if end != nil {
 		f.ends = append(f.ends, *end)
@@ -176,7 +188,11 @@ func (f *follower) catchUp() {
 	f.mu.Unlock()
 	for _, end := range ends {
 		f.entire = false
-		news = !f.state.Ended(end) || news
+		if end.recorded {
+			f.state.Recorded(end.id, end.succeeded)
+		} else {
+			news = !f.state.Ended(end.id) || news
+		}
 	}
 	f.known = f.known && !news
 	if len(ends) > 0 {

@@ -24,15 +24,18 @@ func (f *follower) claim(ctx, work context.Context, id RunID, cfg ledger.ClaimCo
 	if !id.Triggered && id.Tick.After(f.state.Last) {
 		f.state.Last, f.state.Fresh = id.Tick, false
 	}
+	if f.j.cfg.Overlap == OverlapForbid && run.Asked == nil {
+		f.state.Alone()
+	}
 	f.state.Open = append(f.state.Open, ledger.OpenRun{RunID: id, Attempt: run.Attempt, Token: run.Token(), Left: run.Remaining(), Asked: run.Asked})
 	f.setMine(id, run)
 	first := run.Attempt == 1 && run.Asked == nil
 	others := f.state.Replicas > 1
 	f.wg.Go(func() {
-		var end *ledger.End
+		var end *runEnd
 		x := f.r.jobRun(f.j, run, others, f.stop, log)
 		if x.do(ctx, work) {
-			end = &ledger.End{RunID: id, Succeeded: x.outcome == OutcomeSucceeded}
+			end = &runEnd{id: id, recorded: true, succeeded: x.outcome == OutcomeSucceeded}
 		}
 		f.setMine(id, nil)
 		f.changed(end)

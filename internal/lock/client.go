@@ -95,7 +95,7 @@ type Attempt struct {
 	// 0 means none.
 	grantedAt atomic.Int64
 
-	keptAt atomic.Int64 // when the grant, or the last renewal that extended the counter of tokens, was sent
+	keptAt atomic.Int64 // when the last renewal that has extended the counter of tokens was sent; 0: none
 
 	// wake wakes the waiter after look or endsIn was set. look: send a look now. endsIn:
 	// the attempt is the head of the queue, and the lock ends in that many nanoseconds

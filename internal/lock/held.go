@@ -19,7 +19,6 @@ func (a *Attempt) hold(ctx context.Context, g grant) (*Lease, error) {
 		return nil, ErrClosed
 	}
 	l := &Lease{a: a, token: g.token}
-	a.keptAt.Store(int64(g.t0))
 	c.keeper.Begin(ctx, &l.life, g.t0, &a.terms.times, holder{l})
 	delete(c.waiting, a.number)
 	c.leases[a.number] = l
@@ -179,6 +178,9 @@ func (l *Lease) renewed(t0 time.Duration, req wire.Request, r wire.Answer) bool 
 	case int64(1):
 		counts.renewed.Inc()
 		l.refused.Store(false)
+		if l.a.extendsCounter(t0) { // then the renewal was made later, and does so, too
+			l.a.keptAt.Store(int64(t0))
+		}
 		return l.life.Extend(t0)
 	case int64(0):
 		counts.lost.Inc()

@@ -19,14 +19,19 @@ func (mutexKind) Acquire(a *Attempt, mode string) wire.Request {
 	return a.c.scripts.mutexAcquire.Call(a.keys.argsWith(a.Tomb()), &a.value, &a.terms.ttlText, &a.terms.keepText, mode+" "+a.keys.channels)
 }
 
-// Renewal extends the counter of tokens, too, eight times in the time for which that is kept.
+// Renewal extends the counter of tokens, too, at first and then after each eighth of the time for which
+// that is kept.
 func (mutexKind) Renewal(a *Attempt) wire.Request {
-	now := int64(a.c.clock.Now())
-	if now < a.keptAt.Load()+int64(a.terms.keep/8) {
+	if !a.extendsCounter(a.c.clock.Now()) {
 		return a.c.scripts.mutexRenew.Call([]any{&a.keys.lock}, &a.value, &a.terms.ttlText)
 	}
-	a.keptAt.Store(now)
 	return a.c.scripts.mutexRenew.Call([]any{&a.keys.lock, &a.keys.fence}, &a.value, &a.terms.ttlText, &a.terms.keepText)
+}
+
+// extendsCounter reports whether a renewal at that time extends the counter of tokens.
+func (a *Attempt) extendsCounter(now time.Duration) bool {
+	last := a.keptAt.Load()
+	return last == 0 || now >= time.Duration(last)+a.terms.keep/8
 }
 
 func (mutexKind) Release(a *Attempt, withdraw bool) wire.Request {

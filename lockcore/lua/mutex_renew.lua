@@ -14,7 +14,7 @@ local holder = redis.pcall('GET', KEYS[1])
 if holder == ARGV[1] then
   redis.call('PEXPIRE', KEYS[1], ARGV[2])
   -- Inspect reads the token there. Never shorten: a counter ahead of the clock has more.
-  if KEYS[2] and redis.call('PTTL', KEYS[2]) < tonumber(ARGV[3]) then
+  if ARGV[3] and redis.call('PTTL', KEYS[2]) < tonumber(ARGV[3]) then
     redis.call('PEXPIRE', KEYS[2], ARGV[3])
   end
   return 1

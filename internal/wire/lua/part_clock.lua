@@ -1,4 +1,4 @@
--- The clock of this server. One call of a script reads it once.
+-- The clock of this server. These functions read it once in a call of a script.
 
 local time
 

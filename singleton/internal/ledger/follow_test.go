@@ -150,13 +150,13 @@ func TestRefusalsThatExplainAll(t *testing.T) {
 	}
 }
 
-// The end of a run is announced with its name and whether it has succeeded. Other changes have no name.
+// The end of a run is announced with its name. Other changes have no name.
 func TestEndsAreAnnouncedByName(t *testing.T) {
 	onBoth(t, func(e *env) {
 		l := e.jobLedger(e.Client("a"), ledger.Config{})
-		ends := make(chan *ledger.End, 10)
-		e.Cleanup(l.WatchEnds(func(end *ledger.End) { ends <- end }))
-		next := func(what string, want *ledger.End) {
+		ends := make(chan *ledger.RunID, 10)
+		e.Cleanup(l.WatchEnds(func(end *ledger.RunID) { ends <- end }))
+		next := func(what string, want *ledger.RunID) {
 			e.Helper()
 			if end := <-ends; (end == nil) != (want == nil) || end != nil && *end != *want {
 				e.Errorf("%s is announced as %+v, want %+v", what, end, want)
@@ -166,19 +166,19 @@ func TestEndsAreAnnouncedByName(t *testing.T) {
 		run, st := e.claimed(l)
 		next("a new ledger", nil)
 		testenv.Must(e, run.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
-		next("a success", &ledger.End{RunID: run.RunID, Succeeded: true})
+		next("a success", &run.RunID)
 		st.Last = run.Tick
 		run, err := l.Claim(e.Context(), ledger.RunID{Tick: run.Tick.Add(time.Second)}, st, ledger.ClaimConfig{})
 		testenv.Must(e, err)
 		testenv.Must(e, run.Complete(e.Context(), ledger.OutcomeFailed, "boom"))
-		next("a failure", &ledger.End{RunID: run.RunID})
+		next("a failure", &run.RunID)
 		trigger, err := l.Trigger(e.Context())
 		testenv.Must(e, err)
 		next("a trigger", nil)
 		run, err = l.Claim(e.Context(), trigger, e.opened(l), ledger.ClaimConfig{})
 		testenv.Must(e, err)
 		testenv.Must(e, run.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
-		next("its end", &ledger.End{RunID: trigger, Succeeded: true})
+		next("its end", &trigger)
 	})
 }
 
@@ -191,28 +191,59 @@ func TestMessagesKeepAStateUpToDate(t *testing.T) {
 	for _, row := range []struct {
 		what     string
 		open     []ledger.RunID
-		end      ledger.End
+		end      ledger.RunID
 		upToDate bool
-		left     int
-		success  int64
+		over     int
 	}{
-		{"of the open run", []ledger.RunID{tick(5)}, ledger.End{RunID: tick(5), Succeeded: true}, true, 0, 5},
-		{"of a run that has failed", []ledger.RunID{tick(5)}, ledger.End{RunID: tick(5)}, true, 0, 3},
-		{"of one of two open runs", []ledger.RunID{tick(4), tick(5)}, ledger.End{RunID: tick(4)}, true, 1, 3},
-		{"repeated", nil, ledger.End{RunID: tick(5), Succeeded: true}, true, 0, 5},
-		{"late", []ledger.RunID{tick(5)}, ledger.End{RunID: tick(2), Succeeded: true}, true, 1, 3},
-		{"of the newest tick, again", []ledger.RunID{tick(4)}, ledger.End{RunID: tick(5)}, true, 1, 3},
-		{"of a later tick", nil, ledger.End{RunID: tick(6)}, true, 0, 3},
-		{"of a later tick, beside an open run", []ledger.RunID{tick(5)}, ledger.End{RunID: tick(6)}, false, 1, 3},
-		{"of a trigger", []ledger.RunID{tick(5), trigger}, ledger.End{RunID: trigger, Succeeded: true}, true, 1, 3},
-		{"of an unknown trigger", []ledger.RunID{tick(5)}, ledger.End{RunID: trigger}, true, 1, 3},
+		{"of the open run", []ledger.RunID{tick(5)}, tick(5), true, 1},
+		{"of one of two open runs", []ledger.RunID{tick(4), tick(5)}, tick(4), true, 1},
+		{"repeated", nil, tick(5), true, 0},
+		{"late", []ledger.RunID{tick(5)}, tick(2), true, 0},
+		{"of the newest tick, again", []ledger.RunID{tick(4)}, tick(5), true, 0},
+		{"of a later tick", nil, tick(6), true, 0},
+		{"of a later tick, beside an open run", []ledger.RunID{tick(5)}, tick(6), false, 0},
+		{"of a trigger", []ledger.RunID{tick(5), trigger}, trigger, true, 1},
+		{"of an unknown trigger", []ledger.RunID{tick(5)}, trigger, true, 0},
 	} {
 		st := ledger.State{Last: tick(5).Tick, LastSuccess: tick(3).Tick}
 		for _, id := range row.open {
 			st.Open = append(st.Open, ledger.OpenRun{RunID: id})
 		}
-		if ok := st.Ended(row.end); ok != row.upToDate || len(st.Open) != row.left || st.LastSuccess.Unix() != row.success || !st.Last.Equal(tick(5).Tick) {
+		ok, over := st.Ended(row.end), 0
+		for _, run := range st.Open {
+			if run.Over {
+				over++
+			}
+		}
+		if ok != row.upToDate || over != row.over || len(st.Open) != len(row.open) || st.LastSuccess != tick(3).Tick || st.Last != tick(5).Tick {
 			t.Errorf("a message %s: up to date %v, the state is %+v", row.what, ok, st)
 		}
 	}
+	st := ledger.State{Last: tick(5).Tick, Open: []ledger.OpenRun{{RunID: tick(5)}}}
+	if !st.Ended(tick(5)) || !st.Ended(tick(6)) {
+		t.Error("a run that is said to be over makes a state old")
+	}
+	st.Recorded(tick(5), true)
+	if len(st.Open) != 0 || st.LastSuccess != tick(5).Tick {
+		t.Errorf("after its own record, the state is %+v", st)
+	}
+}
+
+// A message may be forged, or come from another database of the server. It must not make the ledger end
+// a run that is held.
+func TestFault41_MessageThatARunHasEnded(t *testing.T) {
+	onBoth(t, func(e *env) {
+		l := e.jobLedger(e.Client("a"), ledger.Config{})
+		run, _ := e.claimed(l)
+		st := e.opened(l)
+		if !st.Ended(run.RunID) {
+			e.Error("the state is old")
+		}
+		st, err := l.Open(e.Context(), st)
+		testenv.Must(e, err)
+		if len(st.Open) != 1 || st.Open[0].Over {
+			e.Errorf("after a false message, the open runs are %+v", st.Open)
+		}
+		testenv.Must(e, run.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
+	})
 }

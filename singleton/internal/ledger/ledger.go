@@ -220,25 +220,20 @@ func (l *Ledger) Now(ctx context.Context) (now time.Time, took time.Duration, er
 // may have been lost. A slow nudge delays nothing. Messages can be lost, so the caller must
 // also check periodically.
 func (l *Ledger) Watch(nudge func()) (stop func()) {
-	return l.WatchEnds(func(*End) { nudge() })
+	return l.WatchEnds(func(*RunID) { nudge() })
 }
 
-// An End is the end of a run.
-type End struct {
-	RunID
-	Succeeded bool
-}
-
-// WatchEnds is Watch for a caller that keeps a State. end is not nil if nothing else has changed.
-func (l *Ledger) WatchEnds(nudge func(end *End)) (stop func()) {
+// WatchEnds is Watch for a caller that keeps a State. If the message says that a run has ended, and
+// nothing else has changed, end names that run; otherwise it is nil.
+func (l *Ledger) WatchEnds(nudge func(end *RunID)) (stop func()) {
 	return l.lock.Watch(l.keys.channel, func(message string) {
-		words := append(strings.Fields(message), "", "")
-		id, err := readRunID(words[1])
-		if words[0] != "ended" || err != nil {
+		text, isEnd := strings.CutPrefix(message, "ended ")
+		id, err := readRunID(text)
+		if !isEnd || err != nil {
 			nudge(nil)
 			return
 		}
-		nudge(&End{id, words[2] == OutcomeSucceeded})
+		nudge(&id)
 	})
 }
 

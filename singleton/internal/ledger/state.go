@@ -82,6 +82,7 @@ type OpenRun struct {
 	Token   uint64
 	Start   time.Time // of the attempt
 	Left    time.Duration
+	Over    bool // a message says that it has ended, but no answer of the server yet
 
 	Tries    []Try // the attempts that have ended, oldest first
 	Asked    *Act  // nil: the run is scheduled
@@ -124,7 +125,7 @@ func (st *State) Refused(e *ClaimError, age time.Duration) bool {
 	isNew := e.Last.After(st.Last) && e.Last.Equal(about.Tick)
 	switch {
 	case e.Status != ClaimBusy && e.Status != ClaimDone, !isNew && (!known || !e.Last.Equal(st.Last)),
-		slices.ContainsFunc(st.Open, func(run OpenRun) bool { return run.RunID != about }):
+		slices.ContainsFunc(st.Open, func(run OpenRun) bool { return run.RunID != about && !run.Over }):
 		return false
 	}
 	st.Fresh = st.Fresh && !isNew
@@ -133,16 +134,36 @@ func (st *State) Refused(e *ClaimError, age time.Duration) bool {
 	return true
 }
 
-// Ended brings a state up to date after a message, and reports whether it could. The end of a later
-// tick says nothing about the runs that are open here, and is not believed to have succeeded. If no
-// run is open, the next claim says the rest.
-func (st *State) Ended(end End) bool {
-	if end.Succeeded && !end.Triggered && !end.Tick.After(st.Last) {
-		st.succeeded(end.Tick)
+// Ended brings a state up to date after a message that a run has ended, and reports whether it could.
+// Messages can be forged, or come from another database of the server. So the run only delays no
+// other one. It stays open for a restored ledger, until an answer says that it has ended. The end of
+// a later tick says nothing about the runs that are open here. If none is, the next claim says the rest.
+func (st *State) Ended(id RunID) bool {
+	open := 0
+	for i := range st.Open {
+		if st.Open[i].RunID == id {
+			st.Open[i].Over = true
+			return true
+		}
+		if !st.Open[i].Over {
+			open++
+		}
 	}
-	open := len(st.Open)
-	st.Open = slices.DeleteFunc(st.Open, func(run OpenRun) bool { return run.RunID == end.RunID })
-	return open == 0 || len(st.Open) < open || end.Triggered || !end.Tick.After(st.Last)
+	return open == 0 || id.Triggered || !id.Tick.After(st.Last)
+}
+
+// Recorded brings a state up to date after this replica has recorded the end of a run.
+func (st *State) Recorded(id RunID, succeeded bool) {
+	if succeeded && !id.Triggered {
+		st.succeeded(id.Tick)
+	}
+	st.Open = slices.DeleteFunc(st.Open, func(run OpenRun) bool { return run.RunID == id })
+}
+
+// Alone brings a state up to date after a claim, which is granted without AllowOverlap only if no other
+// run is open.
+func (st *State) Alone() {
+	st.Open = slices.DeleteFunc(st.Open, func(run OpenRun) bool { return run.Over })
 }
 
 func (st *State) succeeded(tick time.Time) {
