@@ -24,7 +24,7 @@ func handOvers(x *bench) {
 			commands.add(name, column, h.sent/float64(h.counted))
 		}
 	})
-	x.report = append(x.report, &plot{"peers-handover.svg", "Time of a hand-over by the number of waiters", "waiters", "ms", took})
+	x.report = append(x.report, &plot{"peers-handover.svg", "Time of a handover by the number of waiters", "waiters", "ms", took})
 }
 
 // elections: a leader resigns, and two other candidates wait. Each has a client of its own. The

@@ -177,7 +177,7 @@ func (s *Subscription) run() {
 			s.failed()
 		}
 		if !logged {
-			Log(s.cfg.Logger, err, "subscription lost; hand-overs are slower until it is back")
+			Log(s.cfg.Logger, err, "subscription lost; handovers are slower until it is back")
 		}
 		if began {
 			wait.Reset()
