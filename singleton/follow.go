@@ -59,11 +59,11 @@ func (r *Runner) follow(ctx, work context.Context, deadline *stopping.Deadline, 
 	}
 	defer f.wg.Wait()
 	defer f.leave(ctx)
-	defer j.ledger.WatchEnds(func(id *RunID) {
+	defer j.ledger.WatchEnds(func(id *RunID, succeeded bool) {
 		if id == nil {
 			f.changed(nil)
 		} else {
-			f.changed(&runEnd{id: *id})
+			f.changed(&runEnd{id: *id, succeeded: succeeded})
 		}
 	})()
 	defer j.ledger.WatchCancels(func() { f.lookForCancels(work) })()
@@ -191,12 +191,12 @@ func (f *follower) catchUp() {
 		if end.recorded {
 			f.state.Recorded(end.id, end.succeeded)
 		} else {
-			news = !f.state.Ended(end.id) || news
+			news = !f.state.Ended(end.id, end.succeeded) || news
 		}
 	}
 	f.known = f.known && !news
 	if len(ends) > 0 {
-		f.show()
+		f.show(time.Time{})
 	}
 }
 

@@ -46,8 +46,8 @@ func (f *follower) claim(ctx, work context.Context, id RunID, cfg ledger.ClaimCo
 	return true, 0, nil
 }
 
-// refused handles a skip, or a claim or skip that was refused: the next check follows at once, or after
-// a pause.
+// refused handles the answer to a skip, or the refusal of a claim. The next check follows at once, or
+// after a pause.
 func (f *follower) refused(id RunID, sent time.Time, err error) (again bool, pause time.Duration, _ error) {
 	f.known = false
 	var refused *ledger.ClaimError
@@ -58,7 +58,7 @@ func (f *follower) refused(id RunID, sent time.Time, err error) (again bool, pau
 		return false, 0, err
 	case f.state.Refused(refused, time.Since(f.looked)):
 		f.known, f.entire = true, false
-		f.show()
+		f.show(refused.LastSuccess)
 	}
 	switch refused.Status {
 	case ledger.ClaimBusy:

@@ -59,16 +59,17 @@ func (f *follower) look(ctx context.Context) error {
 	if f.state.Handover != nil {
 		f.state.Again = time.Second // others may claim ticks faster than this replica counts them
 	}
-	f.show()
+	f.show(f.state.LastSuccess)
 	f.lookAhead()
 	f.due(before.Next)
 	return nil
 }
 
-// show shows the state.
-func (f *follower) show() {
-	if last := f.state.LastSuccess; !last.IsZero() {
-		f.j.ready.Settle(last) // another replica could record one since
+// show shows the state. succeeded is the newest tick of which an answer of the ledger says that it
+// succeeded; zero: none does.
+func (f *follower) show(succeeded time.Time) {
+	if !succeeded.IsZero() {
+		f.j.ready.Settle(succeeded) // another replica could record one since
 	}
 	f.j.metrics.show(&f.state)
 }

@@ -60,8 +60,9 @@ func (s server) look(ctx context.Context) (r Record, err error) {
 func (s server) claim(ctx context.Context, l *Leadership, k *termLease) error {
 	bound, stop := l.Bind(ctx)
 	defer stop()
-	r := s.e.claimOf(l.Value(), strconv.FormatUint(l.Token(), 10))
-	if answer := k.early.wait(bound); tokenOf(answer) == strconv.FormatUint(l.Token(), 10) {
+	token := strconv.FormatUint(l.Token(), 10)
+	r := s.e.claimOf(l.Value(), token)
+	if answer := k.early.wait(bound); tokenOf(answer) == token {
 		return l.claimed(k, r, answer)
 	}
 	answer, err := s.e.lock.Persist(bound, r)
@@ -71,7 +72,7 @@ func (s server) claim(ctx context.Context, l *Leadership, k *termLease) error {
 	return l.claimed(k, r, answer)
 }
 
-// claimOf returns the request that writes the record. token: ” if it is unknown.
+// claimOf returns the request that writes the record. An empty token is unknown.
 func (e *Election) claimOf(value, token string) wire.Request {
 	return e.scripts.claim.Call(wire.Keys(e.keys.lock, e.keys.leader, e.keys.fence),
 		value, e.lock.TTL().Milliseconds(), token, e.Identity(), e.encoded, e.keys.channel)

@@ -150,35 +150,40 @@ func TestRefusalsThatExplainAll(t *testing.T) {
 	}
 }
 
-// The end of a run is announced with its name. Other changes have no name.
+// The end of a run is announced with its name and whether it has succeeded. Other changes have no name.
 func TestEndsAreAnnouncedByName(t *testing.T) {
 	onBoth(t, func(e *env) {
 		l := e.jobLedger(e.Client("a"), ledger.Config{})
-		ends := make(chan *ledger.RunID, 10)
-		e.Cleanup(l.WatchEnds(func(end *ledger.RunID) { ends <- end }))
-		next := func(what string, want *ledger.RunID) {
+		type news struct {
+			end       *ledger.RunID
+			succeeded bool
+		}
+		all := make(chan news, 10)
+		e.Cleanup(l.WatchEnds(func(end *ledger.RunID, succeeded bool) { all <- news{end, succeeded} }))
+		next := func(what string, want *ledger.RunID, succeeded bool) {
 			e.Helper()
-			if end := <-ends; (end == nil) != (want == nil) || end != nil && *end != *want {
-				e.Errorf("%s is announced as %+v, want %+v", what, end, want)
+			got := <-all
+			if end := got.end; (end == nil) != (want == nil) || end != nil && *end != *want || got.succeeded != succeeded {
+				e.Errorf("%s is announced as %+v, %v, want %+v, %v", what, end, got.succeeded, want, succeeded)
 			}
 		}
-		next("the subscription", nil)
+		next("the subscription", nil, false)
 		run, st := e.claimed(l)
-		next("a new ledger", nil)
+		next("a new ledger", nil, false)
 		testenv.Must(e, run.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
-		next("a success", &run.RunID)
+		next("a success", &run.RunID, true)
 		st.Last = run.Tick
 		run, err := l.Claim(e.Context(), ledger.RunID{Tick: run.Tick.Add(time.Second)}, st, ledger.ClaimConfig{})
 		testenv.Must(e, err)
 		testenv.Must(e, run.Complete(e.Context(), ledger.OutcomeFailed, "boom"))
-		next("a failure", &run.RunID)
+		next("a failure", &run.RunID, false)
 		trigger, err := l.Trigger(e.Context())
 		testenv.Must(e, err)
-		next("a trigger", nil)
+		next("a trigger", nil, false)
 		run, err = l.Claim(e.Context(), trigger, e.opened(l), ledger.ClaimConfig{})
 		testenv.Must(e, err)
 		testenv.Must(e, run.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
-		next("its end", &trigger)
+		next("its end", &trigger, true)
 	})
 }
 
@@ -189,38 +194,41 @@ func TestMessagesKeepAStateUpToDate(t *testing.T) {
 	tick := func(n int64) ledger.RunID { return ledger.RunID{Tick: time.Unix(n, 0).UTC()} }
 	trigger := ledger.RunID{Tick: time.Unix(9, 0).UTC(), Triggered: true}
 	for _, row := range []struct {
-		what     string
-		open     []ledger.RunID
-		end      ledger.RunID
-		upToDate bool
-		over     int
+		what      string
+		open      []ledger.RunID
+		end       ledger.RunID
+		succeeded bool
+		upToDate  bool
+		over      int
+		success   int64
 	}{
-		{"of the open run", []ledger.RunID{tick(5)}, tick(5), true, 1},
-		{"of one of two open runs", []ledger.RunID{tick(4), tick(5)}, tick(4), true, 1},
-		{"repeated", nil, tick(5), true, 0},
-		{"late", []ledger.RunID{tick(5)}, tick(2), true, 0},
-		{"of the newest tick, again", []ledger.RunID{tick(4)}, tick(5), true, 0},
-		{"of a later tick", nil, tick(6), true, 0},
-		{"of a later tick, beside an open run", []ledger.RunID{tick(5)}, tick(6), false, 0},
-		{"of a trigger", []ledger.RunID{tick(5), trigger}, trigger, true, 1},
-		{"of an unknown trigger", []ledger.RunID{tick(5)}, trigger, true, 0},
+		{"of the open run", []ledger.RunID{tick(5)}, tick(5), true, true, 1, 5},
+		{"of a run that has failed", []ledger.RunID{tick(5)}, tick(5), false, true, 1, 3},
+		{"of one of two open runs", []ledger.RunID{tick(4), tick(5)}, tick(4), false, true, 1, 3},
+		{"repeated", nil, tick(5), true, true, 0, 5},
+		{"late", []ledger.RunID{tick(5)}, tick(2), true, true, 0, 3},
+		{"of the newest tick, again", []ledger.RunID{tick(4)}, tick(5), false, true, 0, 3},
+		{"of a later tick", nil, tick(6), true, true, 0, 3},
+		{"of a later tick, beside an open run", []ledger.RunID{tick(5)}, tick(6), true, false, 0, 3},
+		{"of a trigger", []ledger.RunID{tick(5), trigger}, trigger, true, true, 1, 3},
+		{"of an unknown trigger", []ledger.RunID{tick(5)}, trigger, false, true, 0, 3},
 	} {
 		st := ledger.State{Last: tick(5).Tick, LastSuccess: tick(3).Tick}
 		for _, id := range row.open {
 			st.Open = append(st.Open, ledger.OpenRun{RunID: id})
 		}
-		ok, over := st.Ended(row.end), 0
+		ok, over := st.Ended(row.end, row.succeeded), 0
 		for _, run := range st.Open {
 			if run.Over {
 				over++
 			}
 		}
-		if ok != row.upToDate || over != row.over || len(st.Open) != len(row.open) || st.LastSuccess != tick(3).Tick || st.Last != tick(5).Tick {
+		if ok != row.upToDate || over != row.over || len(st.Open) != len(row.open) || st.LastSuccess.Unix() != row.success || st.Last != tick(5).Tick {
 			t.Errorf("a message %s: up to date %v, the state is %+v", row.what, ok, st)
 		}
 	}
 	st := ledger.State{Last: tick(5).Tick, Open: []ledger.OpenRun{{RunID: tick(5)}}}
-	if !st.Ended(tick(5)) || !st.Ended(tick(6)) {
+	if !st.Ended(tick(5), false) || !st.Ended(tick(6), false) {
 		t.Error("a run that is said to be over makes a state old")
 	}
 	st.Recorded(tick(5), true)
@@ -236,7 +244,7 @@ func TestFault41_MessageThatARunHasEnded(t *testing.T) {
 		l := e.jobLedger(e.Client("a"), ledger.Config{})
 		run, _ := e.claimed(l)
 		st := e.opened(l)
-		if !st.Ended(run.RunID) {
+		if !st.Ended(run.RunID, true) {
 			e.Error("the state is old")
 		}
 		st, err := l.Open(e.Context(), st)

@@ -220,20 +220,21 @@ func (l *Ledger) Now(ctx context.Context) (now time.Time, took time.Duration, er
 // may have been lost. A slow nudge delays nothing. Messages can be lost, so the caller must
 // also check periodically.
 func (l *Ledger) Watch(nudge func()) (stop func()) {
-	return l.WatchEnds(func(*RunID) { nudge() })
+	return l.lock.Watch(l.keys.channel, func(string) { nudge() })
 }
 
 // WatchEnds is Watch for a caller that keeps a State. If the message says that a run has ended, and
 // nothing else has changed, end names that run; otherwise it is nil.
-func (l *Ledger) WatchEnds(nudge func(end *RunID)) (stop func()) {
+func (l *Ledger) WatchEnds(nudge func(end *RunID, succeeded bool)) (stop func()) {
 	return l.lock.Watch(l.keys.channel, func(message string) {
-		text, isEnd := strings.CutPrefix(message, "ended ")
+		rest, isEnd := strings.CutPrefix(message, "ended ")
+		text, outcome, _ := strings.Cut(rest, " ")
 		id, err := readRunID(text)
 		if !isEnd || err != nil {
-			nudge(nil)
+			nudge(nil, false)
 			return
 		}
-		nudge(&id)
+		nudge(&id, outcome == OutcomeSucceeded)
 	})
 }
 

@@ -136,9 +136,13 @@ func (st *State) Refused(e *ClaimError, age time.Duration) bool {
 
 // Ended brings a state up to date after a message that a run has ended, and reports whether it could.
 // Messages can be forged, or come from another database of the server. So the run only delays no
-// other one. It stays open for a restored ledger, until an answer says that it has ended. The end of
-// a later tick says nothing about the runs that are open here. If none is, the next claim says the rest.
-func (st *State) Ended(id RunID) bool {
+// other one. It stays open for a restored ledger, until an answer says that it has ended. LastSuccess is
+// for display, and the next Open corrects it. The end of a later tick says nothing about the runs that
+// are open here. If none is, the next claim says the rest.
+func (st *State) Ended(id RunID, succeeded bool) bool {
+	if succeeded && !id.Triggered && !id.Tick.After(st.Last) {
+		st.succeeded(id.Tick)
+	}
 	open := 0
 	for i := range st.Open {
 		if st.Open[i].RunID == id {
