@@ -188,7 +188,7 @@ func (s *sharded) underLoad(name string) *load {
 		last    atomic.Uint64
 	)
 	for i := range 6 {
-		m := s.mutex(s.clusterClient(fmt.Sprint("c", i)), name, ttl(5*time.Second))
+		m := s.mutex(s.clusterClient(fmt.Sprint("c", i)), name, ttl(20*time.Second))
 		all.Go(func() {
 			for ctx.Err() == nil {
 				lease, err := m.Lock(ctx)
