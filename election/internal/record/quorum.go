@@ -94,9 +94,11 @@ func (q *quorum) read(r wire.Request, answer any) (one Record, now time.Time, er
 		return one, now, r.OddReply(answer)
 	}
 	left, _ := list[1].(int64)
-	if now, err = wire.Instant(wire.Text(list[2])); err != nil {
+	ms, ok := list[2].(int64)
+	if !ok {
 		return one, now, r.OddReply(answer)
 	}
+	now = time.UnixMilli(ms)
 	fields := fieldsOf(list[3:])
 	if len(fields) == 0 {
 		return one, now, nil

@@ -19,6 +19,7 @@
 local lock, leader, fence = KEYS[1], KEYS[2], KEYS[3]
 local me, ttl, token, holder, metadata, channel = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 
+--@include clock
 --@include leader
 
 if redis.pcall('GET', lock) ~= me then

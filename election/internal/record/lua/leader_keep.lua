@@ -26,6 +26,7 @@ local holder, metadata, term, acquired, channel, must = ARGV[5], ARGV[6], ARGV[7
 
 --@include member
 --@include extend
+--@include clock
 --@include leader
 
 local answer = extend(lock, tomb, marker, me, ttl, list, token)

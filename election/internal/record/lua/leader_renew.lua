@@ -21,6 +21,7 @@ local lock, leader = KEYS[1], KEYS[2]
 local me, ttl, token, holder, metadata = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local term, acquired, channel = ARGV[6], ARGV[7], ARGV[8]
 
+--@include clock
 --@include leader
 
 if redis.pcall('GET', lock) ~= me then

@@ -11,6 +11,7 @@
 local lock, leader = KEYS[1], KEYS[2]
 local token, channel = ARGV[1], ARGV[2]
 
+--@include clock
 --@include leader
 
 if redis.call('EXISTS', lock) == 1 then

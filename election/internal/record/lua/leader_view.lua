@@ -13,6 +13,7 @@
 local lock, leader, marker, list = KEYS[1], KEYS[2], KEYS[3], ARGV[1]
 
 --@include member
+--@include clock
 --@include leader
 
 local no = refusal(marker, list, 0)

@@ -15,11 +15,6 @@
 --   request   who asks it to, and why, a JSON object
 local LEADER_KEPT = 604800000 -- a week: terms count on while somebody leads that often
 
-local function server_ms()
-  local time = redis.call('TIME')
-  return string.format('%.0f', tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000))
-end
-
 -- announce notifies watchers that the leader changed. A hint, so that an ACL
 -- that forbids it stops nothing.
 local function announce(channel, what)

@@ -17,6 +17,7 @@
 local job, open, tomb = KEYS[1], KEYS[2], KEYS[3]
 local me, tick = ARGV[1], ARGV[2]
 
+--@include clock
 --@include job
 
 local now = server_time()

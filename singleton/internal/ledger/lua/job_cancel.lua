@@ -27,6 +27,7 @@
 -- Twice is safe: a canceled run keeps who canceled it first. One that has ended is not open.
 local job, open, runs, acts = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 
+--@include clock
 --@include job
 
 local v, last = unpack(redis.call('HMGET', job, 'v', 'last'))

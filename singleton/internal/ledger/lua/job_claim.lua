@@ -155,14 +155,15 @@ elseif ARGV[14] ~= '' and now > tonumber(ARGV[14]) then
 end
 
 -- A claim within the TTL continues the hold: a dead holder is waited for during its TTL.
-local held = whole(now)
+local start = whole(now)
+local held = start
 if began ~= '' and now - tonumber(freed) <= ttl then
   held = began
 end
 local token, asked = next_token(fence), record and record.asked
 redis.call('HSET', open, tick, cjson.encode({
   run = me, holder = holder, attempt = whole(attempt), token = token,
-  start = whole(now), til = whole(now + ttl), ttl = ARGV[3], unsure = unsure, held = held, seen = whole(now),
+  start = start, til = whole(now + ttl), ttl = ARGV[3], unsure = unsure, held = held, seen = start,
   tries = record and record.tries or nil, asked = asked or nil,
 }))
 local set = {'open:' .. tick, tick}

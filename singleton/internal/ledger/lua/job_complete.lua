@@ -20,6 +20,7 @@
 local job, open, runs = KEYS[1], KEYS[2], KEYS[3]
 local me, tick, outcome, token = ARGV[1], ARGV[2], ARGV[3], ARGV[6]
 
+--@include clock
 --@include job
 
 -- recorded returns 1 for the entry of the end of this run. A takeover has another token.

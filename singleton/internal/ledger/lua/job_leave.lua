@@ -11,6 +11,7 @@
 -- Twice is safe: the second time it is gone.
 local left = redis.call('HDEL', KEYS[1], 'live:' .. ARGV[1])
 
+--@include clock
 --@include job
 
 if left == 1 then

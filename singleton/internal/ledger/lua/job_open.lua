@@ -60,6 +60,7 @@ local after, sure, ended, keep, retain = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARG
 local me, def, age, known, next_tick = ARGV[6], ARGV[7], tonumber(ARGV[8]), tonumber(ARGV[10]), ARGV[11]
 local sched, spec, upto, control, channel = ARGV[12], ARGV[13], ARGV[14], ARGV[19], ARGV[21]
 
+--@include clock
 --@include job
 --@include definitions
 --@include state

@@ -20,6 +20,7 @@
 -- Twice is safe: a paused job keeps the time since which it is paused, and who did it.
 local job, open, runs, acts = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 
+--@include clock
 --@include job
 
 local v, last, paused, retain = unpack(redis.call('HMGET', job, 'v', 'last', 'paused', 'retain'))

@@ -34,6 +34,7 @@
 local job, open, runs, tomb, acts = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local tick, sure = ARGV[1], ARGV[2]
 
+--@include clock
 --@include job
 
 -- ended_as returns the outcome in an entry of the tick. Most entries are not decoded.

@@ -18,6 +18,7 @@
 -- Twice is safe: the request names the failed attempt, so it is counted once.
 local job, open, me, tick, failed = KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3]
 
+--@include clock
 --@include job
 
 local now = server_time()

@@ -25,6 +25,7 @@
 local job, runs = KEYS[1], KEYS[2]
 local first, newest, count, reason = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
+--@include clock
 --@include job
 
 local v, accounted, paused, acts, yield = unpack(redis.call('HMGET', job, 'v', 'last', 'paused', 'def', 'yield'))

@@ -10,6 +10,7 @@
 -- back. Otherwise it only reads.
 local job, open = KEYS[1], KEYS[2]
 
+--@include clock
 --@include job
 --@include definitions
 --@include state

@@ -21,6 +21,7 @@
 -- Twice is safe: the tombstone has the reply.
 local job, open, tomb, acts = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 
+--@include clock
 --@include job
 
 local before = redis.call('GET', tomb)

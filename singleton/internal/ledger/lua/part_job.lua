@@ -37,8 +37,7 @@ local YIELD = 2000
 -- server_time returns the server's time in ms, the unit of all instants, and in µs, for
 -- callers that must return at an exact instant.
 local function server_time()
-  local time = redis.call('TIME')
-  local us = tonumber(time[1]) * 1000000 + tonumber(time[2])
+  local us = clock()[1] * 1000000 + clock()[2]
   return math.floor(us / 1000), us
 end
 
@@ -146,9 +145,14 @@ end
 -- log adds an entry to the history, and drops the oldest one if there are too many. A damaged
 -- entry may have been of any tick up to `last`.
 local function log(job, runs, keep, entry)
-  redis.call('LPUSH', runs, cjson.encode(entry))
-  local dropped = redis.call('LRANGE', runs, keep, -1)
-  for _, text in ipairs(dropped) do
+  local length = redis.call('LPUSH', runs, cjson.encode(entry))
+  if length == 1 then
+    follow(job, runs)
+  end
+  if length <= tonumber(keep) then
+    return
+  end
+  for _, text in ipairs(redis.call('LRANGE', runs, keep, -1)) do
     local _, old = pcall(cjson.decode, text)
     local last, cut = unpack(redis.call('HMGET', job, 'last', 'cut'))
     local tick = old.last or old.tick or last -- the error of a damaged entry has neither
@@ -156,10 +160,7 @@ local function log(job, runs, keep, entry)
       redis.call('HSET', job, 'cut', tick)
     end
   end
-  if #dropped > 0 then
-    redis.call('LTRIM', runs, 0, tonumber(keep) - 1)
-  end
-  follow(job, runs)
+  redis.call('LTRIM', runs, 0, tonumber(keep) - 1)
 end
 
 -- find returns the first result of a function for the entries of the history, newest first. It
