@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Checks charts/lottery and the manifests of the examples without a cluster:
 #   - helm lint, and the suites of helm-unittest;
+#   - that each set of values renders the same again, also in an upgrade;
 #   - each rendered object, and the manifests of the examples, against the API schemas of Kubernetes
 #     and the Prometheus operator;
 #   - the alerts and the dashboard with the code of Prometheus;
@@ -34,7 +35,9 @@ for name in helm helm-unittest helm-docs kubeconform; do
 done
 
 first_try=(--values "$chart/tests/first-try.yaml")
-everything=(--set "networkPolicy.enabled=true,monitoring.serviceMonitor.enabled=true,monitoring.rules.enabled=true,monitoring.dashboard.enabled=true"
+bundled=(--values "$chart/tests/bundled.yaml")
+everything=("${bundled[@]}"
+	--set "networkPolicy.enabled=true,monitoring.serviceMonitor.enabled=true,monitoring.rules.enabled=true,monitoring.dashboard.enabled=true"
 	--set "nodeSelector.disk=ssd,podAnnotations.a=b,podLabels.a=b,commonLabels.a=b,deploymentAnnotations.a=b,service.annotations.a=b"
 	--set "imagePullSecrets[0].name=s,serviceAccount.annotations.a=b,priorityClassName=high,tolerations[0].operator=Exists"
 	--set "env[0].name=A,env[0].value=b,envFrom[0].secretRef.name=s,extraVolumes[0].name=v,extraVolumes[0].emptyDir.medium=Memory"
@@ -46,11 +49,42 @@ production=(--values "$chart/tests/production.yaml"
 	--set "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchFields[0].values[0]=a"
 	--set "topologySpreadConstraints[0].topologyKey=rack,topologySpreadConstraints[0].maxSkew=1,topologySpreadConstraints[0].whenUnsatisfiable=DoNotSchedule")
 
+urls=(--values "$chart/tests/urls.yaml")
+quorum=("${production[@]:0:2}" --set "redis.existingSecret=,redis.urls={redis://a:6379,redis://b:6379,redis://c:6379}")
+argocd=(--values "$scratch/argocd.values")
+flux=(--values "$scratch/flux.values")
+
 # render FILE ARGUMENTS...
 render() {
 	local file=$1
 	shift
 	tool helm template demo "$chart" --namespace here "$@" >"$scratch/$file"
+}
+
+# below KEY: prints the YAML below a key in the README of the chart.
+below() {
+	awk -v key="$1:" '
+		found { match($0, /^ */); if (NF && RLENGTH <= depth) exit; print substr($0, depth + 1) }
+		!found && $1 == key { found = 1; match($0, /^ */); depth = RLENGTH }
+	' "$chart/README.md"
+}
+
+# stable SETS...: the chart depends only on its values. Each set renders the same again, in an
+# upgrade and at another time.
+stable() {
+	local set result=0
+	for set in "$@"; do
+		local -n values=$set
+		render "$set.again" --is-upgrade "${values[@]}" && diff -u "$scratch/$set.yaml" "$scratch/$set.again" || result=1
+	done
+	! sed 's/"[^"]*"//g' "$chart"/templates/{,tests/}*.* | grep -E '\{\{-? *[^-/ ].*(lookup|uuidv4|rand[A-Z]|gen[A-Z]|\bnow\b)' || result=1
+	return $result
+}
+
+# refused: an upgrade without values does not become a first try.
+refused() {
+	! render empty.yaml --is-upgrade 2>"$scratch/said" || { echo "an empty values file is accepted"; return 1; }
+	grep -q 'neither Redis nor a database is given' "$scratch/said" || { cat "$scratch/said"; return 1; }
 }
 
 module() {
@@ -93,7 +127,7 @@ conditional() {
 	printf '%s\n' 'apiVersion: v2' 'name: parent' 'version: 1.0.0' 'dependencies:' \
 		'  - {name: lottery, version: 0.1.0, condition: lottery.enabled}' >"$parent/Chart.yaml"
 	printf '%s\n' 'global: {imageRegistry: example.com}' 'lottery:' '  enabled: true' '  podSecurityContext: {runAsUser: null}' >"$parent/values.yaml"
-	sed 's/^/  /' "$chart/tests/first-try.yaml" >>"$parent/values.yaml"
+	sed "s/^/  /" "$chart/tests/first-try.yaml" >>"$parent/values.yaml"
 	tool helm template demo "$parent" >"$scratch/parent.yaml" && valid "$scratch/parent.yaml" || return 1
 	! grep -q runAsUser "$scratch/parent.yaml" || { echo "null in the values of a parent chart does not remove runAsUser"; return 1; }
 	tool helm template demo "$parent" --set lottery.enabled=false >"$scratch/none.yaml" || return 1
@@ -114,16 +148,19 @@ alerts() {
 	(cd test/kube/alerts && go vet ./... && HELM=$(bash ../../../scripts/chart-tool.sh --path helm) go test -count=1 ./...)
 }
 
-check tool helm lint --strict "$chart"
-check tool helm lint --strict "$chart" "${first_try[@]}" "${everything[@]}"
-check tool helm lint --strict "$chart" "${production[@]}"
+below valuesObject >"$scratch/argocd.values"
+below values >"$scratch/flux.values"
+sets=(first_try bundled everything production urls quorum argocd flux)
 check tool helm-unittest --strict "$chart"
-check render none.yaml
-check render first-try.yaml "${first_try[@]}"
-check render everything.yaml "${first_try[@]}" "${everything[@]}"
-check render production.yaml "${production[@]}"
+for set in "${sets[@]}"; do
+	declare -n values=$set
+	check tool helm lint --strict "$chart" "${values[@]}"
+	check render "$set.yaml" "${values[@]}"
+done
+check stable "${sets[@]}"
+check refused
 check schemas
-check valid "$scratch/none.yaml" "$scratch/first-try.yaml" "$scratch/everything.yaml" "$scratch/production.yaml"
+check valid "$scratch"/*.yaml
 check valid examples/*/kubernetes.yaml
 check invalid periodSeconds periodSecond
 check invalid publishNotReadyAddresses publishUnreadyAddresses

@@ -2,7 +2,7 @@
 # Tests the chart, the lottery and an election on a Kubernetes cluster, several at a time:
 #   - 120 noons, one per second, during a rollout, the eviction of all pods, kills and a rollback.
 #     Then Redis is stopped for a while;
-#   - an installation without values, and the drain of its node;
+#   - a first try, and the drain of its node;
 #   - the chart as a part of another one, with the user of OpenShift, the longest name of a
 #     release, a full quota, and changes of the schedule;
 #   - Sentinel with MariaDB, and a cluster with PostgreSQL, while the primary's pod is killed;

@@ -13,29 +13,18 @@ import (
 	"time"
 )
 
-// TestFirstTry installs the chart without values, except for the names of the images of this test,
-// and follows the notes. Then the node is drained.
+// TestFirstTry installs the chart with firstTry, and with the names of the images of this test. It
+// follows the notes. Then the node is drained.
 func TestFirstTry(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, "noonlock-try", restricted)
-	l := c.install("lottery", "lottery", chart, append(bundled(), "--set", "image.tag=kube-test,verify.keepSeconds=10")...)
+	l := c.install("lottery", "lottery", chart, append(bundled(), "--set", "firstTry=true,image.tag=kube-test")...)
 
-	// Before the first noon, helm test passes and says so. Its pod is deleted by itself, and belongs
-	// to a Job that creates none.
+	// Before the first noon, helm test passes and says so.
 	out := l.helm("test", "lottery", "--logs", "--timeout", patience.String())
 	if !strings.Contains(out, "Phase:          Succeeded") || strings.Count(out, "POD LOGS: lottery-verify\n") != 1 || !strings.Contains(out, "no noon") {
 		l.Errorf("helm test before the first noon:\n%s", out)
 	}
-	const tests = "app.kubernetes.io/instance=lottery,app.kubernetes.io/component=verify"
-	if pods := c.kubectl("get", "pods", "-l", tests, "-o", "name"); pods != "pod/lottery-verify\n" {
-		l.Errorf("the pods of helm test are %q", pods)
-	}
-	defer func() {
-		c.helm("uninstall", "lottery", "--wait", "--timeout", patience.String())
-		c.await("the pod and the Job of helm test to be deleted", func() bool {
-			return c.kubectl("get", "pods,jobs", "-l", tests, "-o", "name") == ""
-		})
-	}()
 	notes := l.helm("get", "notes", "lottery")
 	upgrade := regexp.MustCompile(`(?m)^  helm -n \S+ (upgrade .*) --set-string lottery\.schedule='\* \* \* \* \*'$`).FindStringSubmatch(notes)
 	if upgrade == nil || !strings.Contains(upgrade[1], "charts/lottery") {
@@ -72,7 +61,7 @@ func TestNarrow(t *testing.T) {
 	}
 	for name, text := range map[string]string{
 		"Chart.yaml": "apiVersion: v2\nname: parent\nversion: 1.0.0\ndependencies:\n  - {name: lottery, version: 0.1.0, condition: lottery.enabled}\n",
-		"values.yaml": "lottery:\n  enabled: true\n" +
+		"values.yaml": "lottery:\n  enabled: true\n  firstTry: true\n" +
 			"  podSecurityContext: {runAsUser: 1000680000, runAsGroup: 0, fsGroup: null, fsGroupChangePolicy: null}\n",
 	} {
 		if err := os.WriteFile(filepath.Join(parent, name), []byte(text), 0o600); err != nil {

@@ -27,32 +27,21 @@ keeps apart the objects of two releases with the same beginning.
 {{- $name }}-redis
 {{- end -}}
 
-{{/*
-Text if the values name no Redis and no database. Then the chart brings both, and a list of
-entrants if there is none. If only one of them is named, the other must be, too: a forgotten
-database must not become a SQLite file.
-*/}}
-{{- define "lottery.firstTry" -}}
-{{- $redis := pick .Values.redis "url" "urls" "existingSecret" "enabled" -}}
-{{- $database := pick .Values.database "url" "existingSecret" -}}
-{{- if not (or (compact (values $redis)) (compact (values $database)) .Values.database.sqlite.enabled) -}}yes{{- end -}}
-{{- end -}}
-
 {{/* Text if the release has its own Redis. */}}
 {{- define "lottery.redis.bundled" -}}
-{{- if or .Values.redis.enabled (include "lottery.firstTry" .) -}}yes{{- end -}}
+{{- if or .Values.redis.enabled .Values.firstTry -}}yes{{- end -}}
 {{- end -}}
 
 {{/* Text if the database is a SQLite file. */}}
 {{- define "lottery.sqlite" -}}
-{{- if or .Values.database.sqlite.enabled (include "lottery.firstTry" .) -}}yes{{- end -}}
+{{- if or .Values.database.sqlite.enabled .Values.firstTry -}}yes{{- end -}}
 {{- end -}}
 
 {{/* The list of entrants, if it is not in an existing ConfigMap or volume. */}}
 {{- define "lottery.entrants" -}}
 {{- if .Values.entrants.inline -}}
 {{- .Values.entrants.inline -}}
-{{- else if and (include "lottery.firstTry" .) (not .Values.entrants.configMap) (not .Values.entrants.claim) -}}
+{{- else if and .Values.firstTry (not .Values.entrants.configMap) (not .Values.entrants.claim) -}}
 {{- .Files.Get "files/entrants.csv" -}}
 {{- end -}}
 {{- end -}}

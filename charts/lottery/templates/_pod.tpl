@@ -90,7 +90,9 @@ resources:
 {{/* Variables that `serve` and `verify` both have. */}}
 {{- define "lottery.env" -}}
 - name: LOTTERY_REDIS
-{{- if or .Values.redis.url .Values.redis.urls }}
+{{- if include "lottery.redis.bundled" . }}
+  value: redis://{{ include "lottery.redis.fullname" . }}:6379/0
+{{- else if or .Values.redis.url .Values.redis.urls }}
   value: {{ .Values.redis.url | default (join " " .Values.redis.urls) | quote }}
 {{- if .Values.redis.urls }}
 - name: LOTTERY_REDIS_LIST
@@ -109,8 +111,8 @@ resources:
 {{- else }}
   valueFrom:
     secretKeyRef:
-      name: {{ ternary .Values.redis.existingSecret (include "lottery.redis.fullname" .) (empty (include "lottery.redis.bundled" .)) | quote }}
-      key: {{ ternary .Values.redis.secretKey "url" (empty (include "lottery.redis.bundled" .)) | quote }}
+      name: {{ .Values.redis.existingSecret | quote }}
+      key: {{ .Values.redis.secretKey | quote }}
 {{- end }}
 - name: LOTTERY_DATABASE
 {{- if include "lottery.sqlite" . }}

@@ -19,35 +19,28 @@ reported together.
 {{- $wrong = append $wrong (printf "terminationGracePeriodSeconds is %d; it must be at least lottery.drainSeconds + 15, %d, or a pod is killed before it has finished its draw and released it" (int $v.terminationGracePeriodSeconds) $least) -}}
 {{- end -}}
 
-{{- $firstTry := include "lottery.firstTry" . -}}
-{{- if and $firstTry .Release.IsUpgrade -}}
-{{- with lookup "apps/v1" "Deployment" .Release.Namespace $fullname -}}
-{{- $bundled := list "sqlite:/var/lib/lottery/lottery.db" (include "lottery.redis.fullname" $) -}}
-{{- range (first .spec.template.spec.containers).env -}}
-{{- if has .name (list "LOTTERY_REDIS" "LOTTERY_DATABASE") -}}
-{{- if not (has (.value | default (dig "valueFrom" "secretKeyRef" "name" "" .)) $bundled) -}}
-{{- $wrong = append $wrong (printf "neither Redis nor a database is given, but %s of this release is not the bundled one; repeat the values of the installation, for example with --reuse-values" .name) -}}
-{{- end -}}
-{{- end -}}
-{{- end -}}
-{{- end -}}
-{{- end -}}
-
 {{- $redis := list -}}
 {{- if $v.redis.url }}{{ $redis = append $redis "redis.url" }}{{ end -}}
 {{- if $v.redis.urls }}{{ $redis = append $redis "redis.urls" }}{{ end -}}
 {{- if $v.redis.existingSecret }}{{ $redis = append $redis "redis.existingSecret" }}{{ end -}}
 {{- if $v.redis.enabled }}{{ $redis = append $redis "redis.enabled" }}{{ end -}}
-{{- if and (ne (len $redis) 1) (not $firstTry) -}}
-{{- $wrong = append $wrong (printf "of redis.url, redis.urls, redis.existingSecret and redis.enabled, %s; there must be exactly one" (include "lottery.given" $redis)) -}}
-{{- end -}}
-
 {{- $database := list -}}
 {{- if $v.database.url }}{{ $database = append $database "database.url" }}{{ end -}}
 {{- if $v.database.existingSecret }}{{ $database = append $database "database.existingSecret" }}{{ end -}}
 {{- if $v.database.sqlite.enabled }}{{ $database = append $database "database.sqlite.enabled" }}{{ end -}}
-{{- if and (ne (len $database) 1) (not $firstTry) -}}
+{{- if $v.firstTry -}}
+{{- with concat $redis $database -}}
+{{- $wrong = append $wrong (printf "firstTry is true, and %s; a first try has its own Redis and database: leave out one of the two" (include "lottery.given" .)) -}}
+{{- end -}}
+{{- else if not (or $redis $database) -}}
+{{- $wrong = append $wrong "neither Redis nor a database is given; an installation needs one of redis.url, redis.urls, redis.existingSecret and redis.enabled, and one of database.url, database.existingSecret and database.sqlite.enabled, or only firstTry=true for a first try" -}}
+{{- else -}}
+{{- if ne (len $redis) 1 -}}
+{{- $wrong = append $wrong (printf "of redis.url, redis.urls, redis.existingSecret and redis.enabled, %s; there must be exactly one" (include "lottery.given" $redis)) -}}
+{{- end -}}
+{{- if ne (len $database) 1 -}}
 {{- $wrong = append $wrong (printf "of database.url, database.existingSecret and database.sqlite.enabled, %s; there must be exactly one" (include "lottery.given" $database)) -}}
+{{- end -}}
 {{- end -}}
 
 {{- if $v.redis.url -}}
@@ -106,7 +99,7 @@ reported together.
 {{- range $name := list "inline" "configMap" "claim" -}}
 {{- if index $v.entrants $name }}{{ $entrants = append $entrants (printf "entrants.%s" $name) }}{{ end -}}
 {{- end -}}
-{{- if and (ne (len $entrants) 1) (not (and $firstTry (eq (len $entrants) 0))) -}}
+{{- if and (ne (len $entrants) 1) (not (and $v.firstTry (not $entrants))) -}}
 {{- $wrong = append $wrong (printf "of entrants.inline, entrants.configMap and entrants.claim, %s; there must be exactly one, such as --set-file entrants.inline=entrants.csv" (include "lottery.given" $entrants)) -}}
 {{- end -}}
 {{- if $v.entrants.inline -}}
@@ -144,7 +137,7 @@ reported together.
 {{- $wrong = append $wrong (printf "monitoring.serviceMonitor.interval is %q; it must be a duration such as 30s or 1m30s" $interval) -}}
 {{- end -}}
 {{- if and $v.verify.since (not (include "lottery.isInstant" $v.verify.since)) -}}
-{{- $wrong = append $wrong (printf "verify.since is %q; it must be a duration before now such as 48h, a date such as 2026-11-21, \"2026-11-21 12:00\", 2026-11-21T12:00:00+08:00, now, or empty for the installation" $v.verify.since) -}}
+{{- $wrong = append $wrong (printf "verify.since is %q; it must be a duration before now such as 48h, a date such as 2026-11-21, \"2026-11-21 12:00\", 2026-11-21T12:00:00+08:00, now, or empty for the first noon" $v.verify.since) -}}
 {{- end -}}
 {{- if and $v.verify.until (not (include "lottery.isInstant" $v.verify.until)) -}}
 {{- $wrong = append $wrong (printf "verify.until is %q; it must be a duration before now such as 48h, a date such as 2026-11-21, \"2026-11-21 12:00\", 2026-11-21T12:00:00+08:00, or empty for now" $v.verify.until) -}}
@@ -155,7 +148,7 @@ reported together.
 {{- if and $tls.ca.existingSecret $tls.ca.configMap -}}
 {{- $wrong = append $wrong (printf "of %s.tls.ca.existingSecret and %s.tls.ca.configMap, both are given; there must be at most one" $server $server) -}}
 {{- end -}}
-{{- $without := ternary (list (include "lottery.redis.bundled" $) "redis.enabled") (list (include "lottery.sqlite" $) "database.sqlite.enabled") (eq $server "redis") -}}
+{{- $without := ternary (list (include "lottery.redis.bundled" $) "the bundled Redis") (list (include "lottery.sqlite" $) "SQLite") (eq $server "redis") -}}
 {{- if and (first $without) (include "lottery.certificates" $tls) -}}
 {{- $wrong = append $wrong (printf "%s.tls names certificates; with %s there must be none, because it does not use TLS" $server (last $without)) -}}
 {{- end -}}

@@ -9,8 +9,7 @@ import (
 	"github.com/noonlock/noonlock/examples/lottery/internal/cli"
 )
 
-// The range is that of helm test: since is the installation, before any replica could reach
-// Redis, and until is now, while noons are drawn.
+// The range begins before any replica could reach Redis, and ends now, while noons are drawn.
 func TestVerifySinceTheInstallation(t *testing.T) {
 	t.Parallel()
 	installed := time.Now().Add(-10 * playedEvery) // pulling an image takes a while
