@@ -41,7 +41,12 @@ everything=("${bundled[@]}"
 	--set "nodeSelector.disk=ssd,podAnnotations.a=b,podLabels.a=b,commonLabels.a=b,deploymentAnnotations.a=b,service.annotations.a=b"
 	--set "imagePullSecrets[0].name=s,serviceAccount.annotations.a=b,priorityClassName=high,tolerations[0].operator=Exists"
 	--set "env[0].name=A,env[0].value=b,envFrom[0].secretRef.name=s,extraVolumes[0].name=v,extraVolumes[0].emptyDir.medium=Memory"
-	--set "extraVolumeMounts[0].name=v,extraVolumeMounts[0].mountPath=/v,strategy.type=Recreate")
+	--set "extraVolumeMounts[0].name=v,extraVolumeMounts[0].mountPath=/v,strategy.type=Recreate"
+	--set "initContainers[0].name=i,initContainers[0].image=i,initContainers[0].restartPolicy=Always,extraContainers[0].name=e,extraContainers[0].image=e"
+	--set "dnsPolicy=None,dnsConfig.nameservers[0]=10.0.0.10,hostAliases[0].ip=10.0.0.1,hostAliases[0].hostnames[0]=redis,runtimeClassName=gvisor"
+	--set "resources=null,redis.storage.storageClass=-,global.imageRegistry=example.com,global.imagePullSecrets[0]=s"
+	--set "monitoring.serviceMonitor.namespace=monitoring,monitoring.serviceMonitor.scrapeTimeout=10s"
+	--set "monitoring.serviceMonitor.relabelings[0].targetLabel=a,monitoring.serviceMonitor.metricRelabelings[0].action=labeldrop")
 production=(--values "$chart/tests/production.yaml"
 	--set "redis.tls.ca.configMap=roots,redis.tls.client.existingSecret=me,database.tls.ca.existingSecret=roots"
 	--set "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchFields[0].key=metadata.name"

@@ -9,6 +9,11 @@ the form, and nothing otherwise.
 {{- sub (dateModify . $start).UnixNano $start.UnixNano -}}
 {{- end -}}
 
+{{/* A duration of Prometheus, above 0. */}}
+{{- define "lottery.isPrometheusDuration" -}}
+{{- if and (regexMatch "[1-9]" .) (regexMatch "^([0-9]+y)?([0-9]+w)?([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?([0-9]+ms)?$" .) -}}yes{{- end -}}
+{{- end -}}
+
 {{/* An instant, or a duration before now, parsed as in the program. */}}
 {{- define "lottery.isInstant" -}}
 {{- if or (eq . "now") (gt (include "lottery.nanoseconds" . | int64) 0) -}}yes{{- end -}}

@@ -58,32 +58,43 @@ app.kubernetes.io/instance: {{ $.Release.Name | quote }}
 app.kubernetes.io/component: {{ index . 1 }}
 {{- end -}}
 
-{{/* The chart's own labels of an object. */}}
-{{- define "lottery.ownLabels" -}}
-{{- $ := index . 0 -}}
-{{ include "lottery.selector" . }}
-app.kubernetes.io/version: {{ $.Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ $.Release.Service }}
-helm.sh/chart: {{ printf "%s-%s" $.Chart.Name $.Chart.Version | replace "+" "_" }}
-{{- end -}}
-
-{{/* All labels of an object. Takes (list context component labels…). The last ones win. */}}
-{{- define "lottery.labels" -}}
+{{/*
+The labels of the pods of a template. Without the versions of the chart and the program, a new
+version of the chart alone replaces no pod. Takes (list context component labels…). The last ones
+win.
+*/}}
+{{- define "lottery.podLabels" -}}
 {{- $ := index . 0 -}}
 {{- $labels := dict -}}
 {{- range prepend (slice . 2) $.Values.commonLabels -}}
 {{- $labels = mergeOverwrite $labels (. | default dict) -}}
 {{- end -}}
-{{ include "lottery.ownLabels" . }}
+{{ include "lottery.selector" . }}
 {{- with $labels }}
 {{ toYaml . }}
 {{- end }}
 {{- end -}}
 
+{{/* The labels of an object, with the same arguments. */}}
+{{- define "lottery.labels" -}}
+{{- $ := index . 0 -}}
+{{ include "lottery.podLabels" . }}
+app.kubernetes.io/version: {{ $.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ $.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" $.Chart.Name $.Chart.Version | replace "+" "_" }}
+{{- end -}}
+
+{{/* The name of an image, in the registry for all charts if there is one. Takes (list context image). */}}
 {{- define "lottery.image" -}}
-{{- if .Values.image.digest -}}
-{{ .Values.image.repository }}@{{ .Values.image.digest }}
+{{- $ := index . 0 -}}
+{{- $image := index . 1 -}}
+{{- $repository := $image.repository -}}
+{{- with ($.Values.global | default dict).imageRegistry -}}
+{{- $repository = printf "%s/%s" . (regexReplaceAll "^([^/]*[.:][^/]*|localhost)/" $repository "") -}}
+{{- end -}}
+{{- if $image.digest -}}
+{{ $repository }}@{{ $image.digest }}
 {{- else -}}
-{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{ $repository }}:{{ $image.tag | default $.Chart.AppVersion }}
 {{- end -}}
 {{- end -}}

@@ -7,12 +7,30 @@ enableServiceLinks: false
 securityContext:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .Values.imagePullSecrets }}
+{{- $secrets := list }}
+{{- range concat ((.Values.global | default dict).imagePullSecrets | default list) (.Values.imagePullSecrets | default list) }}
+{{- $secrets = append $secrets (kindIs "string" . | ternary (dict "name" .) .) }}
+{{- end }}
+{{- with uniq $secrets }}
 imagePullSecrets:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- with .Values.priorityClassName }}
 priorityClassName: {{ . | quote }}
+{{- end }}
+{{- with .Values.runtimeClassName }}
+runtimeClassName: {{ . | quote }}
+{{- end }}
+{{- with .Values.dnsPolicy }}
+dnsPolicy: {{ . }}
+{{- end }}
+{{- with .Values.dnsConfig }}
+dnsConfig:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.hostAliases }}
+hostAliases:
+  {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- with .Values.nodeSelector }}
 nodeSelector:
@@ -62,7 +80,7 @@ topologySpreadConstraints:
 
 {{/* Settings of the containers that run the lottery. */}}
 {{- define "lottery.container" -}}
-image: {{ include "lottery.image" . | quote }}
+image: {{ include "lottery.image" (list . .Values.image) | quote }}
 imagePullPolicy: {{ .Values.image.pullPolicy }}
 {{- with .Values.envFrom }}
 envFrom:
@@ -72,8 +90,10 @@ envFrom:
 securityContext:
   {{- toYaml . | nindent 2 }}
 {{- end }}
+{{- with .Values.resources }}
 resources:
-  {{- toYaml .Values.resources | nindent 2 }}
+  {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- end -}}
 
 {{/* A variable from a Secret, if the key is set. Takes (list variable secret key). */}}

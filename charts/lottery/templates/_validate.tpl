@@ -132,9 +132,18 @@ reported together.
 {{- if and $v.lottery.statusz $v.redis.urls -}}
 {{- $wrong = append $wrong "lottery.statusz is true; it must be false with redis.urls, because independent servers have no lists of names" -}}
 {{- end -}}
-{{- $interval := $v.monitoring.serviceMonitor.interval -}}
-{{- if not (and (regexMatch "[1-9]" $interval) (regexMatch "^([0-9]+y)?([0-9]+w)?([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?([0-9]+ms)?$" $interval)) -}}
-{{- $wrong = append $wrong (printf "monitoring.serviceMonitor.interval is %q; it must be a duration such as 30s or 1m30s" $interval) -}}
+{{- with $v.monitoring.serviceMonitor -}}
+{{- if not (include "lottery.isPrometheusDuration" .interval) -}}
+{{- $wrong = append $wrong (printf "monitoring.serviceMonitor.interval is %q; it must be a duration such as 30s or 1m30s" .interval) -}}
+{{- end -}}
+{{- if and .scrapeTimeout (not (include "lottery.isPrometheusDuration" .scrapeTimeout)) -}}
+{{- $wrong = append $wrong (printf "monitoring.serviceMonitor.scrapeTimeout is %q; it must be a duration such as 10s, or empty for that of Prometheus" .scrapeTimeout) -}}
+{{- else if gt (include "lottery.nanoseconds" .scrapeTimeout | int64) (include "lottery.nanoseconds" .interval | int64) -}}
+{{- $wrong = append $wrong (printf "monitoring.serviceMonitor.scrapeTimeout is %q; it must be at most the interval, %s" .scrapeTimeout .interval) -}}
+{{- end -}}
+{{- end -}}
+{{- if and (eq $v.dnsPolicy "None") (not (dig "nameservers" list ($v.dnsConfig | default dict))) -}}
+{{- $wrong = append $wrong "dnsPolicy is None; then dnsConfig.nameservers must name a server" -}}
 {{- end -}}
 {{- if and $v.verify.since (not (include "lottery.isInstant" $v.verify.since)) -}}
 {{- $wrong = append $wrong (printf "verify.since is %q; it must be a duration before now such as 48h, a date such as 2026-11-21, \"2026-11-21 12:00\", 2026-11-21T12:00:00+08:00, now, or empty for the first noon" $v.verify.since) -}}
@@ -160,7 +169,8 @@ reported together.
 {{- $wrong = append $wrong (printf "podAnnotations has %s, which is the chart's own; leave it out" $key) -}}
 {{- end -}}
 {{- end -}}
-{{- $own := include "lottery.ownLabels" (list . "replica") | fromYaml | keys -}}
+{{- $own := list "helm.sh/chart" -}}
+{{- range $key := list "name" "instance" "component" "version" "managed-by" }}{{ $own = append $own (printf "app.kubernetes.io/%s" $key) }}{{ end -}}
 {{- $labels := dict "commonLabels" $v.commonLabels "podLabels" $v.podLabels -}}
 {{- range $name, $part := $v.monitoring }}{{ $labels = set $labels (printf "monitoring.%s.labels" $name) $part.labels }}{{ end -}}
 {{- range $where, $of := $labels -}}
@@ -176,6 +186,13 @@ reported together.
 {{- range $i, $variable := $v.env -}}
 {{- if has $variable.name $own -}}
 {{- $wrong = append $wrong (printf "env[%d].name is %s, which the chart sets; use its value" $i $variable.name) -}}
+{{- end -}}
+{{- end -}}
+{{- range $where := list "initContainers" "extraContainers" -}}
+{{- range $i, $container := index $v $where -}}
+{{- if has $container.name (list "lottery" "verify") -}}
+{{- $wrong = append $wrong (printf "%s[%d].name is %q, which is the chart's own; use another name" $where $i $container.name) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- range $i, $volume := $v.extraVolumes -}}
