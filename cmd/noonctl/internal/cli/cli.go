@@ -149,7 +149,7 @@ ended it.`,
 	_ = root.RegisterFlagCompletionFunc("redis", cobra.NoFileCompletions)
 	_ = root.RegisterFlagCompletionFunc("prefix", cobra.NoFileCompletions)
 	_ = root.RegisterFlagCompletionFunc("timeout", cobra.NoFileCompletions)
-	root.AddCommand(a.getCommand(), a.describeCommand(), a.historyCommand(), a.verifyCommand(), a.doctorCommand(), a.serveCommand())
+	root.AddCommand(a.getCommand(), a.describeCommand(), a.historyCommand(), a.verifyCommand(), a.doctorCommand(), a.serveCommand(), a.copyCommand())
 	root.AddCommand(a.actCommands()...)
 	root.AddCommand(a.commandCommands()...)
 

@@ -7,6 +7,7 @@
 //	print.go    tables, JSON, YAML
 //	run_unix.go run: a command under a lock; elect_unix.go: as the leader;
 //	            cron_unix.go: on a schedule
+//	copy.go     copy-to: noonctl for another container
 //	child_*.go  the process of a command, and how it ends before its lease
 //
 // Everything that the commands do with Redis, they do with the public API of the library.
