@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Checks charts/lottery and the manifests of the examples without a cluster:
+# Checks the charts and the manifests of the examples without a cluster:
 #   - helm lint, and the suites of helm-unittest;
 #   - that each set of values renders the same again, also in an upgrade;
 #   - each rendered object, and the manifests of the examples, against the API schemas of Kubernetes
 #     and the Prometheus operator;
 #   - the alerts and the dashboard with the code of Prometheus;
-#   - that a parent chart can install it under a condition;
-#   - that the README matches the values.
+#   - that a parent chart can install charts/lottery under a condition;
+#   - that the READMEs match the values.
 # After a failed check, the others still run. The schemas come from Go modules; nothing else
 # is downloaded.
 set -uo pipefail
@@ -14,7 +14,6 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 
 kubernetes=v1.34.4
 operator=v0.85.0
-chart=charts/lottery
 
 export GOWORK=off GOTOOLCHAIN=local GOFLAGS="${GOFLAGS:-} -buildvcs=false"
 scratch=$(mktemp -d)
@@ -34,8 +33,9 @@ for name in helm helm-unittest helm-docs kubeconform; do
 	tool --path "$name" >/dev/null || { echo "$name cannot be built"; exit 1; }
 done
 
-first_try=(--values "$chart/tests/first-try.yaml")
-bundled=(--values "$chart/tests/bundled.yaml")
+lottery=charts/lottery/tests
+first_try=(--values "$lottery/first-try.yaml")
+bundled=(--values "$lottery/bundled.yaml")
 everything=("${bundled[@]}"
 	--set "networkPolicy.enabled=true,monitoring.serviceMonitor.enabled=true,monitoring.rules.enabled=true,monitoring.dashboard.enabled=true"
 	--set "nodeSelector.disk=ssd,podAnnotations.a=b,podLabels.a=b,commonLabels.a=b,deploymentAnnotations.a=b,service.annotations.a=b"
@@ -47,17 +47,41 @@ everything=("${bundled[@]}"
 	--set "resources=null,redis.storage.storageClass=-,global.imageRegistry=example.com,global.imagePullSecrets[0]=s"
 	--set "monitoring.serviceMonitor.namespace=monitoring,monitoring.serviceMonitor.scrapeTimeout=10s"
 	--set "monitoring.serviceMonitor.relabelings[0].targetLabel=a,monitoring.serviceMonitor.metricRelabelings[0].action=labeldrop")
-production=(--values "$chart/tests/production.yaml"
+production=(--values "$lottery/production.yaml"
 	--set "redis.tls.ca.configMap=roots,redis.tls.client.existingSecret=me,database.tls.ca.existingSecret=roots"
 	--set "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchFields[0].key=metadata.name"
 	--set "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchFields[0].operator=In"
 	--set "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchFields[0].values[0]=a"
 	--set "topologySpreadConstraints[0].topologyKey=rack,topologySpreadConstraints[0].maxSkew=1,topologySpreadConstraints[0].whenUnsatisfiable=DoNotSchedule")
 
-urls=(--values "$chart/tests/urls.yaml")
+urls=(--values "$lottery/urls.yaml")
 quorum=("${production[@]:0:2}" --set "redis.existingSecret=,redis.urls={redis://a:6379,redis://b:6379,redis://c:6379}")
 argocd=(--values "$scratch/argocd.values")
 flux=(--values "$scratch/flux.values")
+
+noonctl=charts/noonctl/tests
+cron=(--values "$noonctl/cron.yaml")
+elect=(--values "$noonctl/elect.yaml" --set "serve.enabled=true,serve.existingSecret=page,serve.allowActions=true,metrics.podMonitor.enabled=true"
+	--set "redis.url=rediss://redis,redis.tls.ca.configMap=roots,redis.tls.client.existingSecret=me,flags[0]=--min-replicas=1"
+	--set "nodeSelector.disk=ssd,podAnnotations.a=b,podLabels.a=b,commonLabels.a=b,imagePullSecrets[0].name=s,serviceAccount.annotations.a=b"
+	--set "priorityClassName=high,tolerations[0].operator=Exists,env[0].name=A,env[0].value=b,envFrom[0].secretRef.name=s,resources=null"
+	--set "extraVolumes[0].name=v,extraVolumes[0].emptyDir.medium=Memory,extraVolumeMounts[0].name=v,extraVolumeMounts[0].mountPath=/v"
+	--set "initContainers[0].name=i,initContainers[0].image=i")
+page=(--values "$noonctl/page.yaml")
+
+# examine CHART SETS...: what holds for each chart, with these sets of values.
+examine() {
+	chart=$1
+	shift
+	check tool helm-unittest --strict "$chart"
+	for set in "$@"; do
+		declare -n values=$set
+		check tool helm lint --strict "$chart" "${values[@]}"
+		check render "$set.yaml" "${values[@]}"
+	done
+	check stable "$@"
+	check documented
+}
 
 # render FILE ARGUMENTS...
 render() {
@@ -82,7 +106,7 @@ stable() {
 		local -n values=$set
 		render "$set.again" --is-upgrade "${values[@]}" && diff -u "$scratch/$set.yaml" "$scratch/$set.again" || result=1
 	done
-	! sed 's/"[^"]*"//g' "$chart"/templates/{,tests/}*.* | grep -E '\{\{-? *[^-/ ].*(lookup|uuidv4|rand[A-Z]|gen[A-Z]|\bnow\b)' || result=1
+	! find "$chart/templates" -type f -exec sed 's/"[^"]*"//g' {} + | grep -E '\{\{-? *[^-/ }][^}]*(lookup|uuidv4|rand[A-Z]|gen[A-Z]|\bnow\b)' || result=1
 	return $result
 }
 
@@ -101,7 +125,7 @@ schemas() {
 	api=$(module "k8s.io/kubernetes@$kubernetes")/api/openapi-spec/swagger.json
 	crds=$(module "github.com/prometheus-operator/prometheus-operator@$operator")/example/prometheus-operator-crd
 	(cd test/kube && GOWORK='' go run ./schemas "$scratch/schemas" "$api" \
-		"$crds/monitoring.coreos.com_servicemonitors.yaml" "$crds/monitoring.coreos.com_prometheusrules.yaml")
+		"$crds"/monitoring.coreos.com_{servicemonitors,podmonitors,prometheusrules}.yaml)
 }
 
 valid() {
@@ -145,24 +169,26 @@ sampled() {
 }
 
 documented() {
-	cp -r "$chart" "$scratch/chart" && tool helm-docs --log-level warning --chart-search-root "$scratch/chart" &&
-		diff -u "$chart/README.md" "$scratch/chart/README.md"
+	local copy=$scratch/$chart
+	mkdir -p "$copy" && cp -r "$chart/." "$copy" && tool helm-docs --log-level warning --chart-search-root "$copy" &&
+		diff -u "$chart/README.md" "$copy/README.md"
+}
+
+# shown: the README of charts/noonctl shows values that were examined.
+shown() {
+	[[ $(<"$chart/README.md") == *"$(sed 's/^/    /' "$noonctl/cron.yaml")"* ]] || { echo "README.md does not show tests/cron.yaml"; return 1; }
 }
 
 alerts() {
 	(cd test/kube/alerts && go vet ./... && HELM=$(bash ../../../scripts/chart-tool.sh --path helm) go test -count=1 ./...)
 }
 
+examine charts/noonctl cron elect page
+check shown
+chart=charts/lottery
 below valuesObject >"$scratch/argocd.values"
 below values >"$scratch/flux.values"
-sets=(first_try bundled everything production urls quorum argocd flux)
-check tool helm-unittest --strict "$chart"
-for set in "${sets[@]}"; do
-	declare -n values=$set
-	check tool helm lint --strict "$chart" "${values[@]}"
-	check render "$set.yaml" "${values[@]}"
-done
-check stable "${sets[@]}"
+examine charts/lottery first_try bundled everything production urls quorum argocd flux
 check refused
 check schemas
 check valid "$scratch"/*.yaml
@@ -174,7 +200,6 @@ check invalid 'for: 2m' 'for: two'
 check limited
 check sampled
 check conditional
-check documented
 check alerts
 
 if ((${#failed[@]} > 0)); then

@@ -10,6 +10,7 @@
 #                      none skips the cluster, even if servers are required
 #   KUBE_HOME          where the cluster is built and runs (default ~/.cache/noonlock/kube)
 #   KUBE_KEEP=1        use a running cluster, and do not stop it
+#   KUBE_RUN           the tests to run, as for go test -run (default: all)
 #   KUBE_OUTAGE        how long Redis is stopped (default 2m)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

@@ -8,7 +8,8 @@
 #   - Sentinel with MariaDB, and a cluster with PostgreSQL, while the primary's pod is killed;
 #   - certificates for Redis and the databases;
 #   - traffic to the leader of examples/leader;
-#   - the leader of examples/sidecar, where noonctl elects it.
+#   - the leader of examples/sidecar, where noonctl elects it;
+#   - a command with charts/noonctl, while its pod is killed.
 # The test creates and deletes its own namespaces and takes about seven minutes.
 #
 # It needs kubectl, mariadbd and postgres, and a cluster with a node of this machine's architecture that can run
@@ -29,6 +30,7 @@
 #   KUBE_OUTAGE         how long Redis is stopped (default 2m; at least 1m, because an idle
 #                       replica sends a request only every 30 s, and its metrics must show
 #                       the outage)
+#   KUBE_RUN            the tests to run, as for go test -run (default: all)
 #   KUBE_EXEC           a command that runs the test, such as
 #                       'nsenter --net=/run/netns/kube' (default: none)
 set -euo pipefail
@@ -68,4 +70,4 @@ KUBE_HELM=$(bash scripts/chart-tool.sh --path helm)
 export KUBE_HELM
 (cd test/kube && go test -c -tags kube -o "$scratch/kube.test" .)
 cd test/kube # the test reads the chart by a relative path
-"${prefix[@]}" "$scratch/kube.test" -test.v -test.count=1 -test.timeout 30m -test.parallel 5
+"${prefix[@]}" "$scratch/kube.test" -test.v -test.count=1 -test.timeout 30m -test.parallel 5 ${KUBE_RUN:+-test.run="$KUBE_RUN"}
