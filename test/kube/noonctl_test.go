@@ -64,7 +64,7 @@ func TestNoonctl(t *testing.T) {
 	last := w.next(span{})
 	c.hand("kill", last.pod, "/noonlock/noonctl")
 	next := w.next(last)
-	t.Logf("%s was killed; %s worked %s later", last.pod, next.pod, next.first.Sub(last.last))
+	t.Logf("%s was killed; %s worked %s later", last.pod, next.pod, next.first.Sub(w.span(last.token).last))
 	if next.pod == last.pod {
 		t.Errorf("%s was killed, and leads again", last.pod)
 	}
