@@ -1,7 +1,7 @@
 SHELL := /bin/bash
 
 .DEFAULT_GOAL := help
-.PHONY: help test test-clientgo test-chart test-kube screenshots image sbom lint fmt tidy bench bench-peers bench-check ci nightly
+.PHONY: help test test-clientgo test-chart test-kube screenshots image release sbom lint fmt tidy bench bench-peers bench-check ci nightly
 
 help: ## List the targets.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -23,6 +23,9 @@ screenshots: ## Make the screenshots of the page of statusz in docs/ with Chromi
 
 image: ## Build the image of an example or of noonctl (PROGRAM=lottery) as an OCI archive in dist/, without Docker.
 	@bash scripts/image.sh $(PROGRAM)
+
+release: ## Check whether this commit can be released as VERSION=v0.1.0, and prepare that in dist/. Publishes nothing.
+	@bash scripts/release.sh $(VERSION)
 
 sbom: image ## Write a bill of materials (CycloneDX) of the image's programs to dist/.
 	@bash scripts/sbom.sh $(PROGRAM)

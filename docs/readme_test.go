@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/noonlock/noonlock/election"
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
 	"github.com/noonlock/noonlock/singleton/sqlonce"
@@ -143,4 +144,22 @@ func anchors(t *testing.T, page string) (all []string) {
 		all = append(all, strings.ReplaceAll(notAnchor.ReplaceAllString(strings.ToLower(h[1]), ""), " ", "-"))
 	}
 	return all
+}
+
+// Each target of the Makefile is described for contributors.
+func TestTargetsAreDescribed(t *testing.T) {
+	t.Parallel()
+	makefile, err := os.ReadFile("../Makefile")
+	testenv.Must(t, err)
+	page, err := os.ReadFile("../CONTRIBUTING.md")
+	testenv.Must(t, err)
+	targets := regexp.MustCompile(`(?m)^([a-z-]+):`).FindAllStringSubmatch(string(makefile), -1)
+	if len(targets) < 10 {
+		t.Errorf("the Makefile has %d targets", len(targets))
+	}
+	for _, target := range targets {
+		if !regexp.MustCompile("make " + target[1] + `[^a-z-]`).Match(page) {
+			t.Errorf("CONTRIBUTING.md does not name make %s", target[1])
+		}
+	}
 }

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Builds each image, and checks that the programs in it are static, without the lottery's demo, and of
-# the right architecture, and that scripts/sbom.sh lists their modules. It runs each documented
-# example of noonctl, and the lottery and leader, with nothing but the files of their images. With NOONLOCK_NIGHTLY=1, it
-# builds each image again, from a copy in another folder and with an empty build cache, which takes
+# Prepares a release of a clone, and checks its artefacts: the programs in the images are static, without the
+# lottery's demo, and of the right architecture, and the bills of materials list their modules. It runs
+# each documented example of noonctl, and the lottery and leader, with nothing but the files of their
+# images. By day, noonctl is built only for this platform. With NOONLOCK_NIGHTLY=1, it is built for each one, and
+# each image is built again, in a clone in another folder and with an empty build cache. That takes
 # some minutes, and fails if the digests differ.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -22,25 +23,61 @@ aarch64) native=183 ;;
 *) fail "this machine is a $(uname -m), for which there is no image; the test must run on one that has" ;;
 esac
 
-copies=("$scratch/one" "$scratch/a/folder/of/another/depth")
-mkdir -p "${copies[@]}"
-# The copies include uncommitted changes. The second is a copy of the first, because files in
-# the clone may change in the meantime.
-tar --create --exclude=./.git --exclude=./dist . | tar --extract --directory "${copies[0]}"
-cp -r "${copies[0]}/." "${copies[1]}"
+version=$(sed -n 's|^replace github.com/noonlock/noonlock \(v[^ ]*\) => ./$|\1|p' go.work)
+[[ -n $version ]] || fail "go.work does not replace the library"
+host=linux/$(go env GOARCH)
+
+# The clone is one commit of the work tree, with a section of the release in CHANGELOG.md.
+clone=$scratch/one
+release=$clone/dist/$version
+mkdir "$clone"
+tar --create --exclude=./.git --exclude=./dist . | tar --extract --directory "$clone"
+sed -i "0,/^## .*/s//## [${version#v}] - 2026-01-01/" "$clone/CHANGELOG.md"
+git -C "$clone" init --quiet --initial-branch=main
+git -C "$clone" add --all
+git -C "$clone" -c user.name=test -c user.email=test@example.com -c commit.gpgsign=false commit --quiet --message release
+
+# refuses TEXT VERSION: the release is refused for this reason.
+refuses() {
+	local said
+	! said=$(bash "$clone/scripts/release.sh" "$2" 2>&1) && [[ $said == *"$1"* ]] || fail "release.sh $2 says \"$said\"; want \"$1\""
+}
+refuses "must be a version such as v0.1.0" "${version#v}"
+refuses "CHANGELOG.md has no section [0.99.0]" v0.99.0
+touch "$clone/new.go"
+refuses "changes that are not committed" "$version"
+rm "$clone/new.go"
+
+said=$([[ -n ${NOONLOCK_NIGHTLY:-} ]] || export PLATFORMS=$host; bash "$clone/scripts/release.sh" "$version") || fail "the release: $said"
+echo "$said"
+for wanted in "git push --atomic origin main $version " "helm push dist/$version/noonctl-${version#v}.tgz" "gh release create $version"; do
+	[[ $said == *"$wanted"* ]] || fail "release.sh does not print the command $wanted"
+done
+(cd "$release" && sha256sum --check --quiet --strict SHA256SUMS) || fail "SHA256SUMS is wrong"
+said=$("$release/noonctl-$version-${host/\//-}" --version)
+[[ $said == "noonctl version $version go"* ]] || fail "noonctl --version prints $said"
+grep -q 'redis/go-redis/v9@.*LICENSE' "$release/THIRD_PARTY_NOTICES.txt" || fail "THIRD_PARTY_NOTICES.txt has no licence of go-redis"
+for chart in lottery:firstTry=true noonctl:command[0]=a,elect.enabled=true,redis.url=redis://a,image.repository=a,image.tag=b; do
+	package=$release/${chart%%:*}-${version#v}.tgz
+	said=$(bash scripts/chart-tool.sh helm template demo "$package" --set "${chart#*:}")
+	[[ $said == *"ghcr.io/noonlock/${chart%%:*}:$version"* && $said != *noonlock.local* ]] || fail "$package has other images: $(grep image: <<<"$said")"
+done
+if [[ -n ${NOONLOCK_NIGHTLY:-} ]]; then
+	git clone --quiet "$clone" "$scratch/a/folder/of/another/depth"
+fi
 
 # check PROGRAM MODULE...: the program is built from these modules, and from others.
 check() {
-	local program=$1 folder=$scratch/images/$1 blob seen='' built architecture module machine
+	local program=$1 folder=$scratch/images/$1 archive=$release/$1-image.tar blob seen='' built architecture module machine
 	shift
-	mkdir -p "$folder/layers" "$folder/sbom"
-	bash "${copies[0]}/scripts/image.sh" "$program" "$folder/one.tar"
+	mkdir -p "$folder/layers"
 	if [[ -n ${NOONLOCK_NIGHTLY:-} ]]; then
-		GOCACHE=$scratch/cache bash "${copies[1]}/scripts/image.sh" "$program" "$folder/two.tar"
-		cmp "$folder/one.tar" "$folder/two.tar" || fail "two builds of $program from the same sources differ"
+		GOCACHE=$scratch/cache IMAGE_NAME=ghcr.io/noonlock/$program:$version bash "$scratch/a/folder/of/another/depth/scripts/image.sh" "$program" "$folder/two.tar"
+		cmp "$archive" "$folder/two.tar" || fail "two builds of $program from the same sources differ"
 	fi
 
-	tar --extract --directory "$folder/layers" --file "$folder/one.tar"
+	tar --extract --directory "$folder/layers" --file "$archive"
+	grep -rqF "\"org.opencontainers.image.revision\":\"$(git -C "$clone" rev-parse HEAD)\"" "$folder/layers" || fail "the image of $program does not name its commit"
 	for blob in "$folder"/layers/blobs/sha256/*; do
 		tar --extract --gzip --to-stdout --file "$blob" "$program" >"$folder/program" 2>/dev/null || continue
 		# e_machine: 62 is amd64, 183 is arm64.
@@ -56,11 +93,11 @@ check() {
 	done
 	[[ $seen == "62 183 " || $seen == "183 62 " ]] || fail "the binaries of $program are of machines $seen; want amd64 (62) and arm64 (183)"
 
-	bash scripts/sbom.sh "$program" "$folder/one.tar" "$folder/sbom"
 	for architecture in amd64 arm64; do
 		for module in github.com/noonlock/noonlock github.com/redis/go-redis/v9 std "$@"; do
-			grep -q "\"name\": \"$module\"" "$folder/sbom/$program-$architecture.cdx.json" || fail "the bill of materials of $program for $architecture does not contain $module"
+			grep -q "\"name\": \"$module\"" "$release/$program-$architecture.cdx.json" || fail "the bill of materials of $program for $architecture does not contain $module"
 		done
+		grep -q '"id": "BSD-2-Clause"' "$release/$program-$architecture.cdx.json" || fail "the bill of materials of $program for $architecture names no licence of go-redis"
 	done
 }
 
@@ -104,7 +141,7 @@ examples() {
 		*) ends 69 "" noonctl "${arguments[@]}" ;;
 		esac
 		n=$((n + 1))
-	done < <(awk '/^Examples:/ { on = 1; next } /^[^ ]/ { on = 0 } on && /^    noonctl / { sub(/^ +/, ""); print }' "${copies[0]}/docs/NOONCTL.md")
+	done < <(awk '/^Examples:/ { on = 1; next } /^[^ ]/ { on = 0 } on && /^    noonctl / { sub(/^ +/, ""); print }' docs/NOONCTL.md)
 	((n > 15)) || fail "docs/NOONCTL.md has $n examples; want more than 15"
 	echo "$n examples of noonctl run in its image"
 }
@@ -116,6 +153,8 @@ check noonctl github.com/spf13/cobra
 for program in lottery leader noonctl; do
 	certificates "$program"
 	ends 0 "" "$program" --help
+	ends 0 "$program version $version go" "$program" --version
+	[[ -s $scratch/images/$program/root/THIRD_PARTY_NOTICES.txt ]] || fail "the image of $program has no licences of others"
 done
 examples
 for zone in Europe/Paris Asia/Shanghai America/New_York UTC; do

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # Builds a container image of noonctl or an example as an OCI archive. It needs neither Docker nor
 # a registry. The image contains static binaries for amd64 and arm64 in one index, without the
-# demo of the lottery and its in-process Redis. The same sources, commit and Go version give
-# the same digest in any folder.
+# demo of the lottery and its in-process Redis, and the licences of the modules in them. The same
+# sources, commit and Go version give the same digest in any folder.
 #
 # usage: scripts/image.sh [PROGRAM [OUTPUT]]
 #   PROGRAM  a folder of examples/ or cmd/ (default lottery)
 #   OUTPUT   the file to write (default dist/PROGRAM-image.tar)
 # environment:
-#   IMAGE_NAME       name with registry and tag (default noonlock.local/PROGRAM:dev)
+#   IMAGE_NAME       name with registry and tag (default noonlock.local/PROGRAM:dev). The tag is the version
 #   IMAGE_PLATFORMS  (default "linux/amd64 linux/arm64")
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -18,12 +18,6 @@ output=${2:-dist/$program-image.tar}
 name=${IMAGE_NAME:-noonlock.local/$program:dev}
 read -ra platforms <<<"${IMAGE_PLATFORMS:-linux/amd64 linux/arm64}"
 
-source=examples/$program
-[[ -d $source ]] || source=cmd/$program
-[[ $program =~ ^[a-z]+$ && -f $source/main.go ]] || {
-	echo "image.sh: the program is \"$program\"; it must be a folder of examples/ or cmd/ with a main.go" >&2
-	exit 2
-}
 ((${#platforms[@]} > 0)) || {
 	echo "image.sh: IMAGE_PLATFORMS is empty; it must name platforms such as linux/amd64" >&2
 	exit 2
@@ -39,17 +33,11 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 trap 'exit 130' INT TERM HUP
 
-# The caller's settings must not affect the binary. An empty GOWORK selects the go.work of
-# this clone.
-settings=(CGO_ENABLED=0 GOFLAGS= GOWORK= GOTOOLCHAIN=local GOEXPERIMENT= GOFIPS140=off)
-
 folders=()
 for platform in "${platforms[@]}"; do
-	architecture=${platform#linux/}
-	folder=$scratch/$architecture
-	mkdir -p "$folder"
-	(cd "$source" && env "${settings[@]}" GOOS=linux GOARCH="$architecture" GOAMD64=v1 GOARM64=v8.0 \
-		go build -tags nodemo -trimpath -buildvcs=false -mod=readonly -ldflags '-s -w' -o "$folder/$program" .)
+	folder=$scratch/${platform#linux/}
+	bash scripts/program.sh "$program" "$platform" "${name##*:}" "$folder/$program"
+	bash scripts/notices.sh "$folder/$program" >"$folder/THIRD_PARTY_NOTICES.txt"
 	folders+=("$platform=$folder")
 done
 
@@ -58,11 +46,12 @@ labels=(--label "$oci.title=$program" --label "$oci.version=${name##*:}" --label
 	--label "$oci.source=https://github.com/noonlock/noonlock")
 # Sources that were unpacked from an archive have no commit.
 if [[ -e .git ]]; then
-	labels+=(--label "$oci.revision=$(git describe --always --dirty --abbrev=40 --exclude '*')")
+	[[ -z $(git status --porcelain) ]] && changed='' || changed=-dirty
+	labels+=(--label "$oci.revision=$(git rev-parse HEAD)$changed")
 fi
 
 mkdir -p "$(dirname "$output")"
 output=$(cd "$(dirname "$output")" && pwd)/$(basename "$output")
-(cd internal/ociimage && env "${settings[@]}" go run -trimpath -buildvcs=false . \
+(cd internal/ociimage && env CGO_ENABLED=0 GOFLAGS= GOWORK= GOTOOLCHAIN=local go run -trimpath -buildvcs=false . \
 	--output "$output" --name "$name" --entrypoint "/$program" "${labels[@]}" "${folders[@]}")
 echo "  built with   $(env GOTOOLCHAIN=local go env GOVERSION)"

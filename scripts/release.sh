@@ -1,16 +1,22 @@
 #!/usr/bin/env bash
-# Checks whether this commit can be released as VERSION, and prints the tags of all modules.
-# With --tag it also creates the tags in this clone. It never pushes.
+# Checks whether this commit can be released as VERSION, and prepares the release in dist/VERSION: the
+# images, their bills of materials, noonctl for each platform, the charts, the licences of others and
+# the checksums. It prints the commands that publish all this and the tags of the modules, and runs none of
+# them.
 #
-# usage: scripts/release.sh VERSION [--tag]
+# usage: scripts/release.sh VERSION
+# environment:
+#   REGISTRY   where the images and charts will be (default ghcr.io/noonlock)
+#   PLATFORMS  those of noonctl (default linux, darwin and windows, amd64 and arm64)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 library=github.com/noonlock/noonlock
 version=${1:-}
-mode=${2:-}
-if [[ ! $version =~ ^v[01]\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$ || ($mode != "" && $mode != --tag) || $# -gt 2 ]]; then
-	echo "usage: scripts/release.sh VERSION [--tag], with a VERSION such as v0.1.0" >&2
+registry=${REGISTRY:-ghcr.io/noonlock}
+read -ra platforms <<<"${PLATFORMS:-linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64}"
+if [[ ! $version =~ ^v[01]\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$ || $# -gt 1 ]]; then
+	echo "release.sh: VERSION is \"$*\"; it must be a version such as v0.1.0" >&2
 	exit 2
 fi
 
@@ -30,7 +36,8 @@ for module in "${modules[@]}"; do
 	tag=${module#"$library"}/$version
 	tag=${tag#/}
 	tags+=("$tag")
-	! git rev-parse -q --verify "refs/tags/$tag" >/dev/null || problem "the tag $tag exists already"
+	at=$(git rev-parse -q --verify "refs/tags/$tag^{commit}") && [[ $at != "$(git rev-parse HEAD)" ]] &&
+		problem "the tag $tag exists already, at another commit"
 	while read -r required at; do
 		[[ $at == "$version" ]] || problem "$folder/go.mod requires $required $at; it must be $version"
 	done < <(grep -oE "^(require)?[[:space:]]+${library}[^[:space:]]* v[^[:space:]]+" "$folder/go.mod" | sed -E 's/^require//')
@@ -39,7 +46,7 @@ done
 grep -qF "$library $version => ./" go.work || problem "go.work does not replace $library $version"
 grep -qF "## [${version#v}]" CHANGELOG.md || problem "CHANGELOG.md has no section [${version#v}]"
 [[ -z $(git status --porcelain) ]] || problem "the work tree has changes that are not committed"
-[[ $(git branch --show-current) == main ]] || problem "the branch is not main"
+[[ -n $(git branch --all --list main origin/main --contains HEAD) ]] || problem "the commit is not on the branch main"
 
 echo "$version of $(git log -1 --format='%h %s'):"
 printf '  %s\n' "${tags[@]}"
@@ -48,12 +55,61 @@ if ((${#problems[@]} > 0)); then
 	printf '  %s\n' "${problems[@]}"
 	exit 1
 fi
-if [[ $mode == --tag ]]; then
-	for tag in "${tags[@]}"; do
-		git tag -a -m "noonlock $tag" "$tag"
-	done
-	echo "tagged. Push all tags together, so that no module is published before its requirements:"
-else
-	echo "ready. Create the tags with --tag, then push them together:"
-fi
-echo "  git push --atomic origin main ${tags[*]}"
+
+out=dist/$version
+rm -rf "$out"
+mkdir -p "$out"
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+trap 'exit 130' INT TERM HUP
+
+echo "images:"
+programs=(lottery leader noonctl)
+for program in "${programs[@]}"; do
+	IMAGE_NAME=$registry/$program:$version bash scripts/image.sh "$program" "$out/$program-image.tar"
+	bash scripts/sbom.sh "$program" "$out/$program-image.tar"
+done
+
+echo "noonctl:"
+binaries=()
+for platform in "${platforms[@]}"; do
+	binary=$out/noonctl-$version-${platform/\//-}
+	[[ $platform != windows/* ]] || binary+=.exe
+	bash scripts/program.sh noonctl "$platform" "$version" "$binary"
+	binaries+=("$binary")
+	echo "  $binary"
+done
+bash scripts/notices.sh "${binaries[@]}" >"$out/THIRD_PARTY_NOTICES.txt"
+
+echo "charts:"
+charts=()
+for chart in charts/*; do
+	charts+=("$(basename "$chart")-${version#v}.tgz")
+	cp -r "$chart" "$scratch"
+	sed -i "s|noonlock\.local/|$registry/|g" "$scratch/$(basename "$chart")/"{values.yaml,README.md}
+	bash scripts/chart-tool.sh helm package --version "${version#v}" --app-version "$version" --destination "$out" "$scratch/$(basename "$chart")"
+done
+(cd "$out" && sha256sum -- * >"$scratch/SHA256SUMS" && mv "$scratch/SHA256SUMS" .)
+
+echo "
+ready in $out. These commands publish the release. They need your credentials.
+
+Create the tags of all modules, and push them together, so that no module is published before its requirements:
+"
+for tag in "${tags[@]}"; do
+	printf "  git tag -a -m 'noonlock %s' %s\n" "$version" "$tag"
+done
+echo "  git push --atomic origin main ${tags[*]}
+
+Push the images and the charts:
+"
+for program in "${programs[@]}"; do
+	echo "  skopeo copy --all oci-archive:$out/$program-image.tar docker://$registry/$program:$version"
+done
+for chart in "${charts[@]}"; do
+	echo "  helm push $out/$chart oci://$registry/charts"
+done
+echo "
+Publish the files:
+
+  gh release create $version --verify-tag --title $version --notes-file <(sed '/^## \[${version#v}\]/,/^## \[/!d; /^## /d' CHANGELOG.md) $out/*"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Writes a software bill of materials (CycloneDX, JSON) for each platform of an image that
 # scripts/image.sh has built. It lists the Go modules in the program, with their hashes, and
-# the version of Go. It reads the program in the image, not the sources.
+# the version of Go, and their licences. It reads the program in the image, not the sources.
 #
 # usage: scripts/sbom.sh [PROGRAM [ARCHIVE [FOLDER]]]
 #   PROGRAM  the program in the image (default lottery)
@@ -28,7 +28,8 @@ for blob in "$scratch"/image/blobs/sha256/*; do
 	tar --extract --gzip --directory "$scratch" --file "$blob" "$program" 2>/dev/null || continue
 	architecture=$(go version -m "$scratch/$program" | sed -n 's/.*\tGOARCH=//p')
 	found=$folder/$program-$architecture.cdx.json
-	"$tool" bin -json -std -noserial -version "${version:-dev}" -output "$found" "$scratch/$program"
+	"$tool" bin -json -std -licenses -noserial -version "${version:-dev}" -output "$found" "$scratch/$program" 2>"$scratch/said" ||
+		{ cat "$scratch/said" >&2; exit 1; }
 	echo "$found"
 done
 [[ -n $found ]] || { echo "sbom.sh: $archive does not contain the program $program" >&2; exit 1; }

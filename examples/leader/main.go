@@ -56,6 +56,11 @@ func environment() map[string]string {
 
 // run runs the program until ctx ends.
 func run(ctx context.Context, args []string, env map[string]string, stdout, stderr io.Writer) int {
+	if len(args) == 1 && args[0] == "--version" {
+		out := output.To(stdout)
+		fmt.Fprintln(out, "leader version", output.Version())
+		return finished(out, stderr)
+	}
 	s, err := readSettings(args, env)
 	var r *replica
 	if err == nil {
@@ -65,16 +70,21 @@ func run(ctx context.Context, args []string, env map[string]string, stdout, stde
 	case errors.Is(err, flag.ErrHelp):
 		out := output.To(stdout)
 		help(out)
-		if err := out.Err(); err != nil {
-			printError(stderr, err)
-			return failed
-		}
-		return done
+		return finished(out, stderr)
 	case err != nil:
 		printError(stderr, err)
 		return refused
 	}
 	if err := r.run(ctx); err != nil {
+		printError(stderr, err)
+		return failed
+	}
+	return done
+}
+
+// finished returns the exit code of a program that has only printed something.
+func finished(out *output.Writer, stderr io.Writer) int {
+	if err := out.Err(); err != nil {
 		printError(stderr, err)
 		return failed
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/noonlock/noonlock/examples/internal/inputs"
 	"github.com/noonlock/noonlock/healthz"
 	"github.com/noonlock/noonlock/internal/logqueue"
+	"github.com/noonlock/noonlock/internal/output"
 	"github.com/noonlock/noonlock/internal/tlsprobe"
 	"github.com/noonlock/noonlock/lockcore"
 )
@@ -132,7 +133,7 @@ func (r *replica) run(ctx context.Context) error {
 		return err
 	}
 	defer shutdown()
-	r.log.Info("campaigning", "election", r.s.election, "identity", r.elector.Identity(), "redis", inputs.Hosts(r.s.redis), "lease", r.s.lease.String())
+	r.log.Info("campaigning", "version", output.Version(), "election", r.s.election, "identity", r.elector.Identity(), "redis", inputs.Hosts(r.s.redis), "lease", r.s.lease.String())
 	if err := r.elector.Run(ctx); err != nil {
 		return err
 	}

@@ -169,5 +169,5 @@ func help(w io.Writer) {
 		fmt.Fprintf(table, "  --%s %s\t%s\t%s\n", o.name, o.hint, variable(o.name), usage)
 	}
 	_ = table.Flush() // the writer below is the terminal
-	fmt.Fprint(w, "\nExit codes: 0 done, 1 failed, 2 invalid settings (no connection was made).\n")
+	fmt.Fprint(w, "\n--version prints the version of the program.\nExit codes: 0 done, 1 failed, 2 invalid settings (no connection was made).\n")
 }

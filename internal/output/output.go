@@ -1,4 +1,5 @@
-// Package output notices that the output of a program was lost, for example because the disk is full.
+// Package output notices that the output of a program was lost, for example because the disk is full. It also has
+// the version that programs print.
 package output
 
 import (

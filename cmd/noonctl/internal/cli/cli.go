@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"os/user"
-	"runtime/debug"
 	"strings"
 	"sync"
 	"time"
@@ -90,7 +89,7 @@ func Root() *cobra.Command {
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "noonctl",
-		Short: "Operate the locks, elections and jobs of noonlock", Version: version(),
+		Short: "Operate the locks, elections and jobs of noonlock", Version: output.Version(),
 		Long: `noonctl shows and controls the locks, elections, jobs and daemons that programs with
 noonlock have on a Redis server, and runs any command under a lock, as the leader of an election, or on a schedule.
 
@@ -154,15 +153,6 @@ ended it.`,
 	root.AddCommand(a.commandCommands()...)
 
 	return root
-}
-
-// version returns the version of the module, and of Go.
-func version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	return cmp.Or(info.Main.Version, "(devel)") + " " + info.GoVersion
 }
 
 // kindOf refuses the arguments of a command that needs the name of a kind, and got another one.

@@ -19,6 +19,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 
+	"github.com/noonlock/noonlock/internal/output"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
 )
@@ -152,6 +153,7 @@ func (c *ticking) run(ctx context.Context, name, schedule string) error {
 	_, asked, stop := receiveSignals(ctx)
 	defer stop()
 	c.stopping = func() bool { return asked.Err() != nil }
+	log.Info("noonctl begins", "version", output.Version())
 	err = runner.Run(asked)
 	if err == nil && c.lost.Load() {
 		return &exitError{exitLost, fmt.Errorf("the lease of a run of %q ended while the command ran", name)}

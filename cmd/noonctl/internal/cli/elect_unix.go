@@ -20,6 +20,7 @@ import (
 	"github.com/noonlock/noonlock/cmd/noonctl/internal/podlabel"
 	"github.com/noonlock/noonlock/election"
 	"github.com/noonlock/noonlock/internal/logqueue"
+	"github.com/noonlock/noonlock/internal/output"
 	"github.com/noonlock/noonlock/lockcore"
 )
 
@@ -158,6 +159,7 @@ func (e *electing) run(ctx context.Context) error {
 		}
 		defer closeServer()
 	}
+	log.Info("noonctl begins", "version", output.Version())
 	if err := e.elector.Run(campaign); err != nil {
 		return err
 	}

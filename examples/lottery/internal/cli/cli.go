@@ -82,8 +82,12 @@ func (p Process) command(ctx context.Context) int {
 	if len(args) > 0 && (args[0] == "" || args[0][0] != '-' || isHelp(args[0])) {
 		name, args = args[0], args[1:]
 	}
-	if isHelp(name) {
+	switch {
+	case isHelp(name):
 		help(p.out)
+		return Done
+	case len(p.Args) == 1 && p.Args[0] == "--version":
+		fmt.Fprintln(p.out, "lottery version", output.Version())
 		return Done
 	}
 	for _, c := range commands() {
@@ -138,6 +142,7 @@ func help(w io.Writer) {
 		fmt.Fprintf(w, "  lottery %-8s  %s\n", c.name, c.summary)
 	}
 	fmt.Fprint(w, `
+lottery --version prints the version of the program.
 lottery COMMAND --help lists the flags of a command. Each flag can be set in the
 environment instead: --time-zone as LOTTERY_TIME_ZONE.
 

@@ -22,6 +22,7 @@ import (
 	"github.com/noonlock/noonlock/examples/lottery/internal/noon"
 	"github.com/noonlock/noonlock/examples/lottery/internal/store"
 	"github.com/noonlock/noonlock/internal/logqueue"
+	"github.com/noonlock/noonlock/internal/output"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
 	"github.com/noonlock/noonlock/singleton/schedule"
@@ -217,7 +218,7 @@ func (r *Replica) Run(ctx context.Context) error {
 		shutdown(ctx)
 		r.lines.Flush(ctx)
 	}()
-	log.Info("replica starts", "identity", r.client.Identity(), "redis", r.hosts(), "database", r.cfg.Database.String(),
+	log.Info("replica starts", "version", output.Version(), "identity", r.client.Identity(), "redis", r.hosts(), "database", r.cfg.Database.String(),
 		"schedule", r.cfg.Schedule, "zone", r.cfg.Location.String(), "winners", r.cfg.Winners, "lease", r.cfg.Lease.String(), "drain", r.cfg.Drain.String())
 	defer log.Info("replica ends")
 
