@@ -134,7 +134,7 @@ func TestWaitNamesAReader(t *testing.T) {
 		f := e.queued(e.mutex(b, "foreign", ttl(5*time.Second)))
 		f.cancel()
 		_, err = f.wait()
-		if !e.underWay(err) && (!errors.As(err, &held) || held.Holder != "" || strings.Contains(err.Error(), "secret")) {
+		if !e.underWay(err) && (!errors.As(err, &held) || held.Holder != "") || strings.Contains(err.Error(), "secret") {
 			e.Errorf("error %v", err)
 		}
 	})

@@ -156,7 +156,7 @@ conditional() {
 	printf '%s\n' 'apiVersion: v2' 'name: parent' 'version: 1.0.0' 'dependencies:' \
 		'  - {name: lottery, version: 0.1.0, condition: lottery.enabled}' >"$parent/Chart.yaml"
 	printf '%s\n' 'global: {imageRegistry: example.com}' 'lottery:' '  enabled: true' '  podSecurityContext: {runAsUser: null}' >"$parent/values.yaml"
-	sed "s/^/  /" "$chart/tests/first-try.yaml" >>"$parent/values.yaml"
+	sed 's/^/  /' "$chart/tests/first-try.yaml" >>"$parent/values.yaml"
 	tool helm template demo "$parent" >"$scratch/parent.yaml" && valid "$scratch/parent.yaml" || return 1
 	! grep -q runAsUser "$scratch/parent.yaml" || { echo "null in the values of a parent chart does not remove runAsUser"; return 1; }
 	tool helm template demo "$parent" --set lottery.enabled=false >"$scratch/none.yaml" || return 1

@@ -8,6 +8,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"slices"
@@ -75,6 +76,29 @@ func (c *cluster) must(input, name string, args ...string) string {
 func (c *cluster) kubectl(args ...string) string {
 	c.Helper()
 	return c.must("", "kubectl", append([]string{"-n", c.namespace}, args...)...)
+}
+
+// stream passes the output of kubectl to read, until the test ends.
+func (c *cluster) stream(read func(out io.Reader), args ...string) {
+	c.Helper()
+	cmd := exec.Command("kubectl", append([]string{"-n", c.namespace}, args...)...)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		c.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		c.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		read(out)
+	}()
+	c.Cleanup(func() {
+		_ = cmd.Process.Kill() // it may have ended
+		<-ended
+		_ = cmd.Wait()
+	})
 }
 
 func (c *cluster) apply(manifest string) {

@@ -6,8 +6,8 @@ import (
 	"bufio"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -143,26 +143,11 @@ func (w *working) follow(selector string) {
 			continue
 		}
 		w.followed[container] = true
-		cmd := exec.Command("kubectl", "-n", w.namespace, "logs", "--follow", "--timestamps", p.Metadata.Name, "-c", "command")
-		out, err := cmd.StdoutPipe()
-		if err != nil {
-			w.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			w.Fatal(err)
-		}
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
+		w.stream(func(out io.Reader) {
 			for lines := bufio.NewScanner(out); lines.Scan(); {
 				w.read(p.Metadata.Name, lines.Text())
 			}
-		}()
-		w.Cleanup(func() {
-			_ = cmd.Process.Kill() // it may have ended
-			<-ended
-			_ = cmd.Wait()
-		})
+		}, "logs", "--follow", "--timestamps", p.Metadata.Name, "-c", "command")
 	}
 }
 

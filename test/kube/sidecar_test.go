@@ -5,9 +5,9 @@ package kube
 import (
 	"cmp"
 	"encoding/json"
+	"io"
 	"maps"
 	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -97,17 +97,7 @@ func (c *cluster) watchSites() *siteWatch {
 // watch reads the events of one kind of object.
 func watch[T any](w *siteWatch, event func(T) siteEvent, kind, selector string) {
 	w.Helper()
-	cmd := exec.Command("kubectl", "-n", w.namespace, "get", kind, "-l", selector, "--watch", "--output-watch-events", "-o", "json")
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		w.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		w.Fatal(err)
-	}
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
+	w.stream(func(out io.Reader) {
 		for decoder := json.NewDecoder(out); ; {
 			var line struct {
 				Type   string
@@ -120,12 +110,7 @@ func watch[T any](w *siteWatch, event func(T) siteEvent, kind, selector string) 
 			e.at, e.deleted = time.Now(), line.Type == "DELETED"
 			w.events <- e
 		}
-	}()
-	w.Cleanup(func() {
-		_ = cmd.Process.Kill() // it may have ended
-		<-ended
-		_ = cmd.Wait()
-	})
+	}, "get", kind, "-l", selector, "--watch", "--output-watch-events", "-o", "json")
 }
 
 // until reads events until the condition holds, and returns the time of the last one.
