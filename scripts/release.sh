@@ -2,7 +2,7 @@
 # Checks whether this commit can be released as VERSION, and prepares the release in dist/VERSION: the
 # images, their bills of materials, noonctl for each platform, the charts, the licences of others and
 # the checksums. It prints the commands that publish all this and the tags of the modules, and runs none of
-# them.
+# them. Those after the tags are also in dist/publish-VERSION.sh.
 #
 # usage: scripts/release.sh VERSION
 # environment:
@@ -56,7 +56,7 @@ if ((${#problems[@]} > 0)); then
 	exit 1
 fi
 
-out=dist/$version
+out=dist/$version publish=dist/publish-$version.sh
 rm -rf "$out"
 mkdir -p "$out"
 scratch=$(mktemp -d)
@@ -82,9 +82,7 @@ done
 bash scripts/notices.sh "${binaries[@]}" >"$out/THIRD_PARTY_NOTICES.txt"
 
 echo "charts:"
-charts=()
 for chart in charts/*; do
-	charts+=("$(basename "$chart")-${version#v}.tgz")
 	cp -r "$chart" "$scratch"
 	sed -i "s|noonlock\.local/|$registry/|g" "$scratch/$(basename "$chart")/"{values.yaml,README.md}
 	bash scripts/chart-tool.sh helm package --version "${version#v}" --app-version "$version" --destination "$out" "$scratch/$(basename "$chart")"
@@ -101,15 +99,14 @@ for tag in "${tags[@]}"; do
 done
 echo "  git push --atomic origin main ${tags[*]}
 
-Push the images and the charts:
+Push the images and the charts, and draft the release with all files: bash $publish
 "
-for program in "${programs[@]}"; do
-	echo "  skopeo copy --all oci-archive:$out/$program-image.tar docker://$registry/$program:$version"
-done
-for chart in "${charts[@]}"; do
-	echo "  helm push $out/$chart oci://$registry/charts"
-done
-echo "
-Publish the files:
-
-  gh release create $version --verify-tag --title $version --notes-file <(sed '/^## \[${version#v}\]/,/^## \[/!d; /^## /d' CHANGELOG.md) $out/*"
+{
+	for program in "${programs[@]}"; do
+		echo "skopeo copy --all oci-archive:$out/$program-image.tar docker://$registry/$program:$version"
+	done
+	for chart in "$out"/*.tgz; do
+		echo "helm push $chart oci://$registry/charts"
+	done
+	echo "gh release create $version --draft --verify-tag --title $version --notes-file <(sed '/^## \[${version#v}\]/,/^## \[/!d; /^## /d' CHANGELOG.md) $out/*"
+} | tee "$publish" | sed 's/^/  /'
