@@ -307,7 +307,7 @@ func script(name string) lockcoretest.Match {
 		if err != nil || shape[0] == 0 {
 			return false
 		}
-		arguments, own := cmd[3+keys:], keys
+		arguments, own := cmd[3+keys:len(cmd)-1], keys // the last one is the id of the request
 		if strings.HasSuffix(cmd[2+keys], ":never") {
 			own--
 		}

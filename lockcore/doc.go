@@ -138,9 +138,9 @@
 //	resetchannels &noonlock:ch:* +del +hset +pexpire +zmscore +zadd +zrem
 //	+zrangebyscore +zrevrangebyscore +pexpireat +publish +lpush +ltrim
 //
-// ForcedReleases needs only +lrange.
+// ForcedReleases needs only +lrange +eval.
 //
-// Locks, and the lists of elections, jobs and Daemons, need only +scan. With +cluster|info, they
+// Locks, and the lists of elections, jobs and Daemons, need only +scan +eval. With +cluster|info, they
 // refuse a server that has only a part of a cluster's names.
 //
 // A Client of NewQuorum needs on each server:

@@ -418,7 +418,8 @@ func (e *env) warm(name string) {
 	if err != nil {
 		e.Fatal(err)
 	}
-	for _, text := range []string{source, wire.Sharded(source)} {
+	sent := wire.Naming(source)
+	for _, text := range []string{sent, wire.Sharded(sent)} {
 		must(e, e.Raw.ScriptLoad(e.Context(), text).Err())
 	}
 }

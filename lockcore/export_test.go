@@ -21,7 +21,7 @@ func UseScripts(files fs.FS) {
 	ownScripts = sync.OnceValues(func() (*lock.Scripts, error) { return lock.LoadScripts(files) })
 }
 
-// ScriptSource returns the text of a script as it is sent, for faults that match it.
+// ScriptSource returns the text of a script.
 func ScriptSource(name string) (string, error) {
 	l := wire.NewLoader(scriptFiles)
 	s := l.Script(name)

@@ -70,7 +70,7 @@ func refusesScripts(e *env, code string, text func(sha string) string, lasting b
 	var refuses atomic.Bool
 	var looks atomic.Int64
 	e.Bubble.Server().Server().SetPreHook(func(p *server.Peer, cmd string, args ...string) bool {
-		if !refuses.Load() || cmd != "EVALSHA" && cmd != "EVAL" {
+		if !refuses.Load() || cmd != "EVALSHA" && cmd != "EVAL" || args[1] == "0" { // what writes nothing is not refused
 			return false
 		}
 		for _, arg := range args {

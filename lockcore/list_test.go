@@ -234,7 +234,7 @@ func TestLocksNeedsTheRightToScan(t *testing.T) {
 	t.Parallel()
 	e := realEnv(t)
 	e.try(e.mutex(e.Client("a"), "orders", ttl(time.Minute)))
-	may := e.ClientWith(e.As("may", "-@all", "+scan"), lockcore.Config{})
+	may := e.ClientWith(e.As("may", "-@all", "+scan", "+eval"), lockcore.Config{})
 	if names := e.locks(may); !slices.Equal(names, []string{"orders"}) {
 		e.Errorf("locks %q", names)
 	}

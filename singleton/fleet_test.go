@@ -230,7 +230,7 @@ func request(name string) lockcoretest.Match {
 			return false
 		}
 		n, err := strconv.Atoi(cmd[2])
-		if err != nil || len(cmd) < 3+n {
+		if err != nil || n == 0 || len(cmd) < 3+n {
 			return false
 		}
 		keys := cmd[3 : 3+n]
@@ -244,7 +244,7 @@ func request(name string) lockcoretest.Match {
 			parts = append(parts, part)
 		}
 		if last := parts[len(parts)-1]; last == "open" {
-			parts = append(parts, strconv.Itoa(len(cmd)-3-n))
+			parts = append(parts, strconv.Itoa(len(cmd)-4-n)) // without the id of the request
 		}
 		return strings.Join(parts, " ") == shapes[name]
 	}

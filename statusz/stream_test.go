@@ -470,7 +470,7 @@ func TestMissingRight(t *testing.T) {
 		s, _ := b.section("locks")
 		return s.State == "failed" && strings.Contains(s.Error, "NOPERM")
 	})
-	client = e.ClientWith(e.As("lister", "~noonlock:*", "&*", "+@all", "-evalsha", "-eval"), lockcore.Config{})
+	client = e.ClientWith(e.As("lister", "~noonlock:*", "&*", "+@all", "-pttl"), lockcore.Config{})
 	b = open(e, newPage(e, client, statusz.Config{}), "")
 	e.Until("the error is shown in the row", func() bool { return strings.Contains(b.row("locks", "orders").Error, "NOPERM") })
 	if s, _ := b.section("locks"); !slices.Equal(s.Names, []string{"orders"}) || b.staleness() != "" {

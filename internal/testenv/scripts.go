@@ -46,7 +46,7 @@ func Run(m *testing.M, files fs.FS, use func(fs.FS)) (code int) {
 // Scripts are the scripts of the package under test.
 type Scripts struct{ Files fs.FS }
 
-// Source returns the text of a script as it is sent.
+// Source returns the text of a script.
 func (s Scripts) Source(t testing.TB, name string) string {
 	t.Helper()
 	l := wire.NewLoader(s.Files)
@@ -63,7 +63,8 @@ func (s Scripts) Match(t testing.TB, name string) lockcoretest.Match {
 
 // MatchScript returns a Match for requests that run a script, at one server or in a cluster.
 func MatchScript(source string) lockcoretest.Match {
-	one, sharded := lockcoretest.Script(source), lockcoretest.Script(wire.Sharded(source))
+	sent := wire.Naming(source)
+	one, sharded := lockcoretest.Script(sent), lockcoretest.Script(wire.Sharded(sent))
 	return func(cmd []string) bool { return one(cmd) || sharded(cmd) }
 }
 

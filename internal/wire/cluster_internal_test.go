@@ -106,7 +106,7 @@ func TestInCluster(t *testing.T) {
 	if want := []any{"evalsha", s.sharded.sha, 3, "p:{n}:a", "p:{n}:b", "p:{n}:a:never", "v", 1}; !reflect.DeepEqual(p.args, want) {
 		t.Errorf("in a cluster: %v, want %v", p.args, want)
 	}
-	if want := []any{"eval", "return redis.pcall('SPUBLISH', 1)", 3, "p:{n}:a", "p:{n}:b", "p:{n}:a:never", "v", 1}; !reflect.DeepEqual(p.withSource(), want) {
+	if want := []any{"eval", Naming("return redis.pcall('SPUBLISH', 1)"), 3, "p:{n}:a", "p:{n}:b", "p:{n}:a:never", "v", 1}; !reflect.DeepEqual(p.withSource(), want) {
 		t.Errorf("with source: %v, want %v", p.withSource(), want)
 	}
 	if s.sha == s.sharded.sha || r.args[1] != s.sha {

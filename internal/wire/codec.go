@@ -25,7 +25,16 @@ const (
 
 // appendCommand appends a command. Its arguments are texts, pointers to texts, and numbers.
 func appendCommand(b []byte, args []any) []byte {
-	b = appendHeader(b, '*', len(args))
+	return appendArgs(appendHeader(b, '*', len(args)), args)
+}
+
+// appendNamed appends a call of a script, whose last argument is the id of the request: see Naming.
+func appendNamed(b []byte, args []any, id uint64) []byte {
+	b = appendArgs(appendHeader(b, '*', len(args)+1), args)
+	return appendInt(b, int64(id))
+}
+
+func appendArgs(b []byte, args []any) []byte {
 	for _, arg := range args {
 		b = appendArg(b, arg)
 	}
@@ -84,6 +93,80 @@ func readReply(r *bufio.Reader) (any, error) {
 			return value, err
 		}
 	}
+}
+
+// errOtherAnswer says that a reply does not name the request.
+var errOtherAnswer = &protocolError{"a reply that is not that to this request"}
+
+// readNamed reads the reply to a call of a script: see Naming. A call that failed has no other reply than its
+// error, which names no request. The other results are as of readReply.
+func readNamed(r *bufio.Reader, id uint64) (any, error) {
+	line, err := readLine(r)
+	for err == nil && (line[0] == '>' || line[0] == '|') {
+		if _, _, err = readAggregate(r, line[0], line[1:], 0); err == nil {
+			line, err = readLine(r)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	var text [32]byte
+	switch line[0] {
+	case '-':
+		return nil, &refusal{string(line[1:])}
+	case '$':
+		want := strconv.AppendUint(text[:0], id, 10)
+		n, err := strconv.Atoi(string(line[1:]))
+		if err != nil || n <= len(want) || n > maxBulk {
+			return nil, errOtherAnswer
+		}
+		switch got, err := r.Peek(len(want) + 1); {
+		case err != nil:
+			return nil, err
+		case !bytes.HasPrefix(got, want):
+			return nil, errOtherAnswer
+		}
+		return readNamedText(r, n, len(want))
+	case '*':
+		want := appendInt(text[:0], int64(id))
+		nothing, both := string(line[1:]) == "1", string(line[1:]) == "2" // Redis ends a list at the first nil
+		got, err := r.Peek(len(want))
+		switch {
+		case err != nil:
+			return nil, err
+		case !bytes.Equal(got, want) || !nothing && !both:
+			return nil, errOtherAnswer
+		}
+		if _, err = r.Discard(len(want)); err != nil || nothing {
+			return nil, err
+		}
+		return readReply(r)
+	}
+	return nil, errOtherAnswer
+}
+
+// readNamedText reads a text of n bytes, the first of which are the id: a kind and the answer follow.
+func readNamedText(r *bufio.Reader, n, id int) (any, error) {
+	kind, err := r.Peek(id + 1)
+	if err != nil {
+		return nil, err
+	}
+	number := kind[id] == ':'
+	if !number && kind[id] != '$' {
+		return nil, errOtherAnswer
+	}
+	if _, err := r.Discard(id + 1); err != nil {
+		return nil, err
+	}
+	text, err := readText(r, n-id-1)
+	if err != nil || !number {
+		return text, err
+	}
+	whole, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return nil, errOtherAnswer
+	}
+	return whole, nil
 }
 
 // readValue reads a value. skip says that it does not count as a reply or an element.

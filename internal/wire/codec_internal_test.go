@@ -85,6 +85,42 @@ func TestRefusalsAreRead(t *testing.T) {
 	}
 }
 
+// A reply counts for the request whose id it has, and for no other one.
+func TestNamedReplies(t *testing.T) {
+	const id = 12345
+	for sent, want := range map[string]any{
+		"$6\r\n12345$\r\n":                        "",
+		"$9\r\n12345$one\r\n":                     "one",
+		">2\r\n+a\r\n:1\r\n$7\r\n12345:7\r\n":     int64(7),
+		"*2\r\n$5\r\n12345\r\n:-1\r\n":            int64(-1),
+		"*1\r\n$5\r\n12345\r\n":                   nil,
+		"*2\r\n$5\r\n12345\r\n*1\r\n$2\r\n$x\r\n": []any{"$x"},
+		"*2\r\n$5\r\n12345\r\n-ERR inside\r\n":    &refusal{"ERR inside"},
+		"-ERR outside\r\n":                        &refusal{"ERR outside"},
+		"$9\r\n12346$one\r\n":                     errOtherAnswer,
+		"$8\r\n1234$one\r\n":                      errOtherAnswer,
+		"$9\r\n12345?one\r\n":                     errOtherAnswer,
+		"$9\r\n12345:one\r\n":                     errOtherAnswer,
+		"$5\r\n12345\r\n":                         errOtherAnswer,
+		"$-1\r\n":                                 errOtherAnswer,
+		"*2\r\n$5\r\n12344\r\n:1\r\n":             errOtherAnswer,
+		"*3\r\n$5\r\n12345\r\n:1\r\n:1\r\n":       errOtherAnswer,
+		":1\r\n":                                  errOtherAnswer,
+		"+OK\r\n":                                 errOtherAnswer,
+		"%1\r\n$5\r\n12345\r\n:1\r\n":             errOtherAnswer,
+	} {
+		for _, r := range []io.Reader{strings.NewReader(sent + strings.Repeat("\r\n", 20)), iotest.OneByteReader(strings.NewReader(sent + strings.Repeat("\r\n", 20)))} {
+			got, err := readNamed(bufio.NewReaderSize(r, readSize), id)
+			if err != nil {
+				got = err
+			}
+			if !reflect.DeepEqual(got, want) {
+				t.Errorf("%q: %v, want %v", sent, got, want)
+			}
+		}
+	}
+}
+
 // What is not a reply is an error that contains none of it, and costs little memory. The connection is
 // then closed, as nobody knows where the next reply begins.
 //

@@ -83,8 +83,8 @@ func (c *connection) client(dialed net.Conn) (*redis.Client, *link) {
 		l.made(conn)
 		return conn, nil
 	}
-	if c.history != nil {
-		opt.OnConnect = c.check
+	if c.history != nil || opt.OnConnect != nil {
+		opt.OnConnect = func(ctx context.Context, cn *redis.Conn) error { return c.onConnect(ctx, cn, l) }
 	}
 	if p := opt.StreamingCredentialsProvider; p != nil && dialed != nil {
 		opt.StreamingCredentialsProvider = &credentialsWatch{StreamingCredentialsProvider: p, of: l}
@@ -94,12 +94,16 @@ func (c *connection) client(dialed net.Conn) (*redis.Client, *link) {
 	return rdb, l
 }
 
-// check is the OnConnect of a connection with a history.
-func (c *connection) check(ctx context.Context, cn *redis.Conn) error {
+// onConnect is the OnConnect of each connection.
+func (c *connection) onConnect(ctx context.Context, cn *redis.Conn, l *link) error {
 	if c.opt.OnConnect != nil {
+		l.lend()
 		if err := c.opt.OnConnect(ctx, cn); err != nil {
 			return err
 		}
+	}
+	if c.history == nil {
+		return nil
 	}
 	return c.history.check(ctx, cn)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strconv"
 	"sync"
 	"time"
@@ -74,7 +75,8 @@ func (h *history) check(ctx context.Context, cn *redis.Conn) error {
 	h.mu.Lock()
 	r := h.Check(tag, h.known, h.reached)
 	h.mu.Unlock()
-	answer, err := cn.Do(ctx, r.withSource()...).Result()
+	id := strconv.FormatUint(rand.Uint64(), 10)
+	reply, err := cn.Do(ctx, append(r.withSource(), id)...).Result()
 	if HasCode(err, "ASK", "TRYAGAIN") {
 		// The slot of the record is moving. The connection is needed, for renewals and releases.
 		h.delay("the record of the server's history is moving to another node", h.For)
@@ -83,6 +85,11 @@ func (h *history) check(ctx context.Context, cn *redis.Conn) error {
 	if err != nil {
 		return err
 	}
+	named, _ := reply.([]any)
+	if len(named) != 2 || named[0] != id {
+		return errOtherAnswer
+	}
+	answer := named[1]
 	list, _ := answer.([]any)
 	if len(list) == 0 {
 		return errNoHistory

@@ -54,6 +54,8 @@
 //	panics                        it run at a time
 //	the server does not know a    the request is sent again, with the source of its script
 //	script
+//	a reply is late, or that to   its id is not that of the request. The outcome is unknown, and the
+//	another request               connection is closed
 //	the server is a replica       the connection is closed, or not made, so that the address
 //	(READONLY, HELLO, or MOVED    is looked up again; the subscription is replaced
 //	outside a cluster)

@@ -9,8 +9,9 @@ import (
 
 // A Request is a script call, or a command, on one name. It may be sent several times.
 type Request struct {
-	script *Script // nil for a plain command
+	script *Script // nil for a plain command, and for a script whose source is sent
 	args   []any
+	named  bool // the reply names the request: see Naming
 
 	replicas int           // see Replicated
 	within   time.Duration // for their acknowledgement
@@ -100,8 +101,8 @@ func (r Request) OddReply(reply any) error {
 	return &ReplyError{Script: r.Name(), Reply: shape(reply)}
 }
 
-// WithSource returns a script call as a plain command that sends the source each time, so
-// that the right to do that is needed, too.
+// WithSource returns a script call that sends the source each time, so that the right to do that is
+// needed, too.
 func (r Request) WithSource() Request {
 	r.script, r.args = nil, r.withSource()
 	return r
@@ -111,7 +112,7 @@ func (r Request) WithSource() Request {
 // server that does not know the script. The arguments are shared, not changed.
 func (r Request) withSource() []any {
 	args := append([]any(nil), r.args...)
-	args[0], args[1] = "eval", r.script.source
+	args[0], args[1] = "eval", r.script.sent
 	return args
 }
 

@@ -2,9 +2,12 @@ package wire
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
+	"math/rand/v2"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,12 +24,14 @@ type link struct {
 	reader *bufio.Reader // of conn; nil before the first request
 	addr   string        // where it leads to
 	closed bool
+	lent   bool // to OnConnect, and not proved since
 
 	outdated atomic.Bool // its user has other credentials by now
 
 	// Only the user of the connection uses these.
 	checked, used time.Duration // when, by trust.now
 	out           []byte        // the commands of the last exchange
+	next          uint64        // the id of the next request; 0: there was none
 }
 
 // made records the network connection that go-redis gets.
@@ -37,6 +42,13 @@ func (l *link) made(conn net.Conn) {
 	if l.closed {
 		_ = conn.Close()
 	}
+}
+
+// lend records that the user's OnConnect gets the connection.
+func (l *link) lend() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lent = true
 }
 
 // remoteAddr returns where a connection leads to. The connection may be the user's.
@@ -98,7 +110,36 @@ func (l *link) check(ctx context.Context, rdb *redis.Client, now time.Duration) 
 		return err
 	}
 	l.checked = max(1, now)
-	return l.unlimit()
+	if err := l.unlimit(); err != nil {
+		return err
+	}
+	return l.prove(ctx)
+}
+
+// prove checks that the user's OnConnect has left no unread reply, as after a request that timed out. Each
+// request would get the reply to the one before. A connection without OnConnect is proved by its first request.
+func (l *link) prove(ctx context.Context) error {
+	l.mu.Lock()
+	lent := l.lent
+	l.mu.Unlock()
+	if !lent {
+		return nil
+	}
+	unhook := context.AfterFunc(ctx, l.close)
+	answer, whole := l.roundTrip([]Request{proof})
+	if !unhook() {
+		return ctx.Err()
+	}
+	switch err := answer[0].Err; {
+	case err != nil:
+		return err
+	case !whole:
+		return errOtherAnswer
+	}
+	l.mu.Lock()
+	l.lent = false
+	l.mu.Unlock()
+	return nil
 }
 
 // unlimit removes the deadlines that go-redis has set. The timer of a deadline closes the connection
@@ -108,35 +149,86 @@ func (l *link) unlimit() error {
 	return conn.SetDeadline(time.Time{})
 }
 
-// transmit sends commands in one round trip.
+// transmit sends commands in one round trip. A connection that gave a reply to none of them is not used again.
 func (c *connection) transmit(d *deadline, l *link, commands []Request) []Answer {
-	replies := make([]Answer, len(commands))
-	conn, reader := l.open()
-	l.out = l.out[:0]
-	for _, r := range commands {
-		l.out = appendCommand(l.out, r.args)
+	replies, whole := l.roundTrip(commands)
+	for i, r := range replies {
+		if r.Err == nil || IsRefused(r.Err) {
+			continue
+		}
+		if IsUnsent(r.Err) {
+			replies[i].Err = &unsentError{d.reason(errors.Unwrap(r.Err))}
+		} else {
+			replies[i].Err = errors.Join(ErrUnknown, d.reason(r.Err))
+		}
 	}
-	n, err := conn.Write(l.out)
+	if !whole {
+		c.drop(l)
+	}
+	return replies
+}
+
+// roundTrip sends commands and reads their replies. Other errors than a refusal and an unsentError mean that
+// the outcome is unknown. whole is false if the connection must not be used any more.
+//
+// The reply to a script names its request. Other replies do not, and only count if a script that is called after
+// them has the right reply, and nothing follows it. Its refusal is the answer to them, too. A refusal names nothing
+// either. It counts unless a reply is found to be that to another request.
+func (l *link) roundTrip(commands []Request) (replies []Answer, whole bool) {
+	conn, reader := l.open()
+	n := len(commands)
+	if slices.ContainsFunc(commands, func(r Request) bool { return !r.named }) {
+		commands = append(slices.Clip(commands), proof)
+	}
+	replies = make([]Answer, len(commands))
+	if l.next == 0 {
+		l.next = rand.Uint64() >> 16
+	}
+	first := l.next
+	l.next += uint64(len(commands))
+	l.out = l.out[:0]
+	for i, r := range commands {
+		if r.named {
+			l.out = appendNamed(l.out, r.args, first+uint64(i))
+		} else {
+			l.out = appendCommand(l.out, r.args)
+		}
+	}
+	written, err := conn.Write(l.out)
 	if cap(l.out) > keptBuffer {
 		l.out = nil
 	}
-	if n == 0 && errors.Is(err, net.ErrClosed) { // before it
-		return unsent(len(commands), d.reason(err))
+	if written == 0 && errors.Is(err, net.ErrClosed) { // before it
+		return unsent(n, err), false
 	}
-	for i := range commands {
-		if err == nil {
+	for i, r := range commands {
+		switch {
+		case err != nil:
+		case r.named:
+			replies[i].Value, err = readNamed(reader, first+uint64(i))
+		default:
 			replies[i].Value, err = readReply(reader)
-		}
-		if err == nil {
-			continue
 		}
 		if refused, ok := err.(*refusal); ok { //nolint:errorlint // the codec does not wrap it
 			replies[i].Err, err = plainRefusal(refused), nil
-			continue
+		} else if err != nil {
+			replies[i].Err = err
 		}
-		replies[i].Err = errors.Join(ErrUnknown, d.reason(err))
 	}
-	return replies
+	if left, _ := reader.Peek(min(1, reader.Buffered())); err == nil && len(left) > 0 && left[0] != '>' {
+		err = errOtherAnswer
+	}
+	for i, r := range commands[:n] {
+		switch failed := replies[i].Err != nil; {
+		case failed && err == errOtherAnswer: //nolint:errorlint // it is not wrapped
+			replies[i].Err = err
+		case !failed && !r.named:
+			if err := cmp.Or(err, replies[n].Err); err != nil {
+				replies[i] = Answer{Err: err}
+			}
+		}
+	}
+	return replies[:n], err == nil
 }
 
 // reason returns why an exchange failed: the end of d, or otherwise err.

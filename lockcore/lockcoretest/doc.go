@@ -31,6 +31,7 @@
 //	requests pass, replies are dropped         SwallowReply without Match
 //	a client's retry executes twice            DuplicateRequest, or ResetAfter with go-redis's retries
 //	a reply a byte at a time, or late          TrickleReply, DelayReply
+//	a reply twice                              RepeatReply
 //	a message lost or late                     DropMessage, DelayMessage
 //	a forged message                           publish it yourself, with Redis.Client
 //	the subscription's connection is cut       Faults.CutSubscriptions

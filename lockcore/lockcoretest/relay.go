@@ -140,7 +140,7 @@ func (r *relay) request(raw []byte, cmd []string) (mute, alive bool) {
 			case DuplicateRequest:
 				rule.fire()
 				times = 2
-			case ResetAfter, SwallowReply, DelayReply, TrickleReply:
+			case ResetAfter, SwallowReply, DelayReply, TrickleReply, RepeatReply:
 				onReply = append(onReply, rule)
 			case DropMessage, DelayMessage, RefuseDial, partition: // not faults of requests
 			}
@@ -182,7 +182,7 @@ func (r *relay) reply(p reply) bool {
 	if e == nil {
 		return r.message(p)
 	}
-	trickle := false
+	trickle, raw := false, p.raw
 	for _, rule := range e.rules {
 		if bytes.HasPrefix(p.raw, []byte("-NOSCRIPT")) {
 			rule.unclaim() // the script was not executed: apply the rule to its next run
@@ -203,6 +203,9 @@ func (r *relay) reply(p reply) bool {
 		case TrickleReply:
 			rule.fire()
 			trickle = true
+		case RepeatReply:
+			rule.fire()
+			raw = bytes.Repeat(p.raw, 2)
 		case DropRequest, DelayRequest, DuplicateRequest, ResetBefore,
 			DropMessage, DelayMessage, RefuseDial, partition: // not faults of replies
 		}
@@ -212,11 +215,11 @@ func (r *relay) reply(p reply) bool {
 		return true
 	}
 	if !trickle {
-		r.deliver(p.raw)
+		r.deliver(raw)
 		return true
 	}
-	for i := range p.raw {
-		r.deliver(p.raw[i : i+1])
+	for i := range raw {
+		r.deliver(raw[i : i+1])
 	}
 	return true
 }

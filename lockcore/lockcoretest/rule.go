@@ -42,6 +42,9 @@ const (
 	DelayReply Kind = "DelayReply"
 	// TrickleReply delivers the reply one byte at a time.
 	TrickleReply Kind = "TrickleReply"
+	// RepeatReply delivers the reply twice, as a faulty proxy does. To the client, the second one is the
+	// reply to its next request, and so on.
+	RepeatReply Kind = "RepeatReply"
 	// DropMessage loses a pub/sub message and nothing else on its connection. TCP cannot
 	// lose a single message: it stands for a message published while the subscriber was
 	// reconnecting.
@@ -59,7 +62,7 @@ const (
 // reply.
 func (k Kind) ofRequest() bool {
 	switch k {
-	case DropRequest, DelayRequest, DuplicateRequest, ResetBefore, ResetAfter, SwallowReply, DelayReply, TrickleReply:
+	case DropRequest, DelayRequest, DuplicateRequest, ResetBefore, ResetAfter, SwallowReply, DelayReply, TrickleReply, RepeatReply:
 		return true
 	default:
 		return false

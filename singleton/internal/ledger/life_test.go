@@ -249,8 +249,8 @@ func TestFault03_AClaimWithoutValidity(t *testing.T) {
 		run, err = l.Claim(e.Context(), ledger.RunID{Tick: run.Tick.Add(time.Second)}, e.opened(l), ledger.ClaimConfig{})
 		testenv.Must(e, err)
 		testenv.Must(e, run.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
-		// All replies: the first renewal is sent at once, and must not be answered before Remaining is read.
-		late := net.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayReply, Delay: 60 * time.Millisecond})
+		// Of all scripts: the first renewal is sent at once, and must not be answered before Remaining is read.
+		late := net.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayReply, Delay: 60 * time.Millisecond, Match: lockcoretest.Command("EVALSHA")})
 		again, err := l.Claim(e.Context(), ledger.RunID{Tick: run.Tick.Add(time.Second)}, e.opened(l), ledger.ClaimConfig{})
 		testenv.Must(e, err)
 		if again.Attempt != 1 {
@@ -351,5 +351,42 @@ func TestLedgerRefusals(t *testing.T) {
 		testenv.MustIs(e, claim(good, nil), lockcore.ErrClosed)
 		_, err = l.Open(e.Context(), st)
 		testenv.MustIs(e, err, lockcore.ErrClosed)
+	})
+}
+
+// A proxy repeats a reply, each in turn. No claim of a tick that another replica holds is believed, and no completion
+// that the ledger does not have.
+func TestFault119_RepeatedReply(t *testing.T) {
+	inBubble(t, func(e *env) {
+		sound := e.jobLedger(e.Client("holder"), ledger.Config{AllowOverlap: true})
+		holder, st := e.claimed(sound)
+		completed := 0
+		for skip := range testenv.Size(20, 1000) {
+			c, net := e.Linked("victim")
+			_, err := net.Add(lockcoretest.Fault{Kind: lockcoretest.RepeatReply, Skip: skip % 20, Count: 1})
+			testenv.Must(e, err)
+			l := e.jobLedger(c, ledger.Config{AllowOverlap: true})
+			if _, err := l.Claim(e.Context(), ledger.RunID{Tick: holder.Tick}, st, ledger.ClaimConfig{}); err == nil {
+				e.Fatalf("reply %d twice: a claim of a run that another replica holds", skip)
+			}
+			tick := holder.Tick.Add(time.Duration(skip+1) * time.Second)
+			e.Pass(time.Second)
+			run, err := l.Claim(e.Context(), ledger.RunID{Tick: tick}, e.opened(sound), ledger.ClaimConfig{})
+			if err != nil {
+				continue
+			}
+			if err := run.Complete(e.Context(), ledger.OutcomeSucceeded, ""); err == nil {
+				now, err := e.job().Status(e.Context())
+				testenv.Must(e, err)
+				if !now.LastSuccess.Equal(tick) {
+					e.Fatalf("reply %d twice: the ledger has no completion of %v: %+v", skip, tick, now)
+				}
+				completed++
+			}
+			_ = c.Close(e.Context())
+		}
+		if testenv.Must(e, holder.Context().Err()); completed == 0 {
+			e.Error("no run was completed")
+		}
 	})
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/noonlock/noonlock/adapters/clientgo/internal/cas"
 	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/internal/wire"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
@@ -46,5 +47,5 @@ func (e *env) script() lockcoretest.Match { return scripts().Match(e, "record_pu
 // warm loads the script on the server, so that faults of requests apply to an EVALSHA that runs it.
 func (e *env) warm() {
 	e.Helper()
-	must(e, e.Raw.ScriptLoad(e.Context(), scripts().Source(e, "record_put")).Err())
+	must(e, e.Raw.ScriptLoad(e.Context(), wire.Naming(scripts().Source(e, "record_put"))).Err())
 }
