@@ -43,7 +43,7 @@ func TestOperatorResigns(t *testing.T) {
 				client, net := e.Linked("a")
 				cfg := calm("")
 				if deaf {
-					net.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DropMessage, Match: lockcoretest.Channel(e.Channel("election/"+electionName, "leader:"+electionName))})
+					net.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DropMessage, Match: lockcoretest.Channel(e.Channel("election/"+electionName, "leader:0:"+electionName))})
 				} else {
 					cfg.RetryPeriod = 2 * time.Second
 				}

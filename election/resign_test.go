@@ -335,7 +335,7 @@ func TestOnNewLeaderAfterLoss(t *testing.T) {
 		a, b, far := e.replica(e.Client("a"), quick("")), e.replica(e.Client("b"), quick("")), e.replica(c, quick(""))
 		e.queueUp(a, b, far)
 		e.Pass(10 * time.Millisecond) // what is being read has been read
-		lost := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DropMessage, Match: lockcoretest.Channel("noonlock:leader:" + electionName), Count: 1})
+		lost := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DropMessage, Match: lockcoretest.Channel("noonlock:leader:0:" + electionName), Count: 1})
 		must(e, a.le.TransferTo(e.Context(), "b"))
 		b.leads(1)
 		e.Pass(10 * time.Millisecond)
@@ -346,7 +346,7 @@ func TestOnNewLeaderAfterLoss(t *testing.T) {
 		e.Until("it has caught up", func() bool { return far.leaderNames() == "a b" })
 		e.Pass(time.Second) // the subscription is back
 
-		lost = f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DropMessage, Match: lockcoretest.Channel("noonlock:leader:" + electionName), Count: 2})
+		lost = f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DropMessage, Match: lockcoretest.Channel("noonlock:leader:0:" + electionName), Count: 2})
 		must(e, b.le.TransferTo(e.Context(), "a"))
 		e.queued(2)
 		must(e, a.le.TransferTo(e.Context(), "b"))
@@ -359,7 +359,7 @@ func TestOnNewLeaderAfterLoss(t *testing.T) {
 		e.Until("it has caught up", func() bool { return far.leaderNames() == "a b a" })
 		e.Pass(10 * time.Millisecond)
 		begin := e.Clock()
-		lost = f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DropMessage, Match: lockcoretest.Channel("noonlock:leader:" + electionName), Count: 1})
+		lost = f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DropMessage, Match: lockcoretest.Channel("noonlock:leader:0:" + electionName), Count: 1})
 		e.queued(2)
 		must(e, a.le.TransferTo(e.Context(), "b"))
 		e.Pass(66*leaseDuration + time.Second - (e.Clock() - begin))

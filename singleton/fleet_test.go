@@ -31,6 +31,7 @@ type fleet struct {
 	history *lockcoretest.History // the work of daemons and Onces
 	log     testenv.Log
 	delay   time.Duration // LockDelay of the replicas
+	in      int           // the database of the replicas
 
 	mu      sync.Mutex
 	readers map[string]*ledger.Ledger
@@ -91,6 +92,7 @@ type replica struct {
 func (f *fleet) replica(name string, cfg singleton.Config) *replica {
 	f.Helper()
 	opt, net := f.Link()
+	opt.DB = f.in
 	r := &replica{f: f, name: name, net: net, clock: lockcoretest.NewClock(), done: make(chan struct{})}
 	log := f.log.Info(name + ": ")
 	r.client = f.ClientWith(opt, lockcore.Config{Identity: name, Clock: r.clock.Now, Logger: log, LockDelay: f.delay})

@@ -124,10 +124,13 @@ func (f *follower) act(ctx, work context.Context) (again bool, pause time.Durati
 	for _, open := range f.state.Open {
 		left := open.Left - time.Since(f.looked)
 		switch {
-		case open.Over, f.isMine(open.RunID):
+		case f.isMine(open.RunID):
 		case left > 0:
-			others = true
+			others = others || !open.Over
 			pause = min(pause, left+2*time.Millisecond)
+		case open.Over: // as a message says, which may be forged
+			f.known = false
+			return true, 0, nil
 		case open.Triggered || open.Asked != nil || !f.state.Paused && settling <= 0:
 			return f.claim(ctx, work, open.RunID, ledger.ClaimConfig{})
 		}

@@ -25,7 +25,7 @@ func (f *follower) claim(ctx, work context.Context, id RunID, cfg ledger.ClaimCo
 		f.state.Last, f.state.Fresh = id.Tick, false
 	}
 	if f.j.cfg.Overlap == OverlapForbid && run.Asked == nil {
-		f.state.Alone()
+		f.state.Alone(id)
 	}
 	f.state.Open = append(f.state.Open, ledger.OpenRun{RunID: id, Attempt: run.Attempt, Token: run.Token(), Left: run.Remaining(), Asked: run.Asked})
 	f.setMine(id, run)

@@ -61,7 +61,7 @@ func TestOnceSurvivesALostMessage(t *testing.T) {
 		})
 		receive(f, started, "the run")
 		c, faults := f.Linked("b")
-		faults.Inject(t, lockcoretest.Fault{Kind: lockcoretest.DropMessage, Match: lockcoretest.Channel("noonlock:job:once/migrate-7")})
+		faults.Inject(t, lockcoretest.Fault{Kind: lockcoretest.DropMessage, Match: lockcoretest.Channel("noonlock:job:0:once/migrate-7")})
 		waiter := f.do(f.once(c, singleton.OnceConfig{}), mustNotRun(t))
 		f.waiting(1)
 		before := f.Clock()

@@ -51,7 +51,7 @@ func (f *fleet) queued(daemon string) int64 {
 // listening returns how many clients wait for messages about a Once.
 func (f *fleet) listening(once string) int64 {
 	f.Helper()
-	return f.Subscribers("job/once/"+once, "job:once/"+once)
+	return f.Subscribers("job/once/"+once, "job:0:once/"+once)
 }
 
 // begins and ends record when the work of a daemon or a Once runs.

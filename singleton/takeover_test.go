@@ -3,9 +3,12 @@ package singleton_test
 import (
 	"context"
 	"errors"
+	"strconv"
 	"testing"
 	"time"
 
+	"github.com/noonlock/noonlock/internal/retry"
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 	"github.com/noonlock/noonlock/singleton"
 )
@@ -81,6 +84,64 @@ func TestFault54_ALateComerTakesOver(t *testing.T) {
 		}
 		lockcoretest.MustFire(t, cut)
 	})
+}
+
+// A message that is forged, late, lost or of another database does not delay the takeover of a dead
+// holder's run.
+// Mutants: a run that is said to have ended is not claimed when its lease ends; channels do not name
+// their database.
+func TestFault123_MessagesDelayNoTakeover(t *testing.T) {
+	t.Parallel()
+	every := func(pause time.Duration, message func(run singleton.Run) string) func(*fleet, *replica, entry) {
+		return func(f *fleet, _ *replica, first entry) {
+			go func() {
+				for retry.Sleep(f.Context(), pause, nil) {
+					f.Raw.Publish(f.Context(), f.Channel("job/draw", "job:0:draw"), message(first.run))
+				}
+			}()
+		}
+	}
+	ended := func(run singleton.Run) string { return "ended " + strconv.FormatInt(run.ID().Key(), 10) + " succeeded" }
+	for name, meddle := range map[string]func(f *fleet, survivor *replica, first entry){
+		"another database": func(*fleet, *replica, entry) {},
+		"forged":           every(1100*time.Millisecond, ended),
+		"a flood":          every(7*time.Millisecond, ended),
+		"of a later tick": every(500*time.Millisecond, func(run singleton.Run) string {
+			return "ended " + strconv.FormatInt(run.Tick.Add(time.Minute).UnixMilli(), 10)
+		}),
+		"lost": func(f *fleet, survivor *replica, _ entry) {
+			survivor.net.Inject(f, lockcoretest.Fault{Kind: lockcoretest.DropMessage, Match: func([]string) bool { return true }})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for i := range testenv.Size(10, 50) {
+				inBubble(t, func(t *testing.T, f *fleet) {
+					other := newFleet(f.Env)
+					other.in = 1
+					if name == "another database" {
+						other.three("@every 20s", nil, singleton.JobConfig{})
+					}
+					all := f.three("@every 20s", hang(1), singleton.JobConfig{})
+					first := f.begun("draw", 1)[0]
+					if name == "another database" && f.Subscribers("job/draw", "job:1:draw") != 3 {
+						t.Error("the channel of database 1 is another one")
+					}
+					for _, r := range all {
+						if r.name != first.replica {
+							meddle(f, r, first)
+						}
+					}
+					f.Pass(time.Duration(i) * 490 * time.Millisecond)
+					died := time.Now()
+					all[first.replica].die()
+					if second := f.begun("draw", 2)[1]; second.run.Attempt != 2 || second.begin.Sub(died) > 2500*time.Millisecond {
+						t.Errorf("after %v came %+v of %s", second.begin.Sub(died), second.run, second.replica)
+					}
+				})
+			}
+		})
+	}
 }
 
 // At most once: a tick whose holder was killed is not run again, and is recorded as

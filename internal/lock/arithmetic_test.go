@@ -187,3 +187,16 @@ func TestAbbreviate(t *testing.T) {
 		t.Errorf("millis(1.5ms) = %d, want it rounded up", got)
 	}
 }
+
+// A message to the first waiter may be forged: one that names a later end does not delay the look.
+func TestFault123_TheEarliestEndCounts(t *testing.T) {
+	t.Parallel()
+	a := &Attempt{wake: make(chan struct{}, 1)}
+	c := &Client{process: "p", waiting: map[uint64]*Attempt{1: a}}
+	for _, left := range []string{"2000", "1000", "3600000"} {
+		c.receive("h noonlock:{orders}:lock " + left + " nl1:p.1.t/b")
+	}
+	if end := time.Duration(a.endsIn.Load()); end != time.Second {
+		t.Errorf("the waiter looks after %v, want 1s", end)
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/noonlock/noonlock/internal/input"
+	"github.com/noonlock/noonlock/internal/wire"
 )
 
 // The key schema, version 1. docs/ARCHITECTURE.md, "Keys", describes the keys and channels. Every key of
@@ -14,11 +15,12 @@ import (
 type keyring struct {
 	prefix   string
 	sharded  bool   // as in a cluster
+	database string // its number: channels are not of one database
 	channels string // the prefix of the channels of processes, unless sharded
 }
 
-func newKeyring(prefix string, sharded bool) keyring {
-	return keyring{prefix, sharded, prefix + ":ch:"}
+func newKeyring(prefix string, t *wire.Target) keyring {
+	return keyring{prefix, t.Sharded(), strconv.Itoa(t.Database()), prefix + ":ch:"}
 }
 
 // nameKeys are the keys of one lock.

@@ -66,7 +66,9 @@ func (c *Client) handleHead(value string, left time.Duration) {
 	a := c.waiting[p.number]
 	c.mu.Unlock()
 	if a != nil && a.wake != nil {
-		a.endsIn.Store(int64(left))
+		if before := a.endsIn.Swap(int64(left)); before > 0 && before < int64(left) {
+			a.endsIn.Store(before) // it may be forged, and must not delay the look
+		}
 		a.nudge()
 	}
 }

@@ -68,9 +68,11 @@ func (n *Name) Name() string { return n.keys.name }
 // Key returns the key of a part of the name: <prefix>:{<name>}:<part>.
 func (n *Name) Key(part string) string { return n.keys.key(part) }
 
-// Channel returns a channel for messages about the name: <prefix>:<rest>, and in a cluster
-// <prefix>:{<name>}:<rest>.
-func (n *Name) Channel(rest string) string { return n.c.keys.channel(n.keys.name, rest) }
+// Channel returns the channel of a kind for messages about the name: <prefix>:<kind>:<database>:<of>, and
+// in a cluster <prefix>:{<name>}:<kind>:<database>:<of>. Messages reach the clients of all databases of a server.
+func (n *Name) Channel(kind, of string) string {
+	return n.c.keys.channel(n.keys.name, kind+":"+n.c.keys.database+":"+of)
+}
 
 // Identity returns the text that Inspect shows as the holder of the name's leases.
 func (n *Name) Identity() string { return n.terms.identity }

@@ -26,7 +26,7 @@ func New(rdb redis.UniversalClient, cfg Config, s *Scripts) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return open(cfg, s, target.Sharded(), func(_ *Client, config wire.Config) wire.Wire { return target.Connect(config) })
+	return open(cfg, s, target, func(_ *Client, config wire.Config) wire.Wire { return target.Connect(config) })
 }
 
 // targetOf returns where a client of the user connects to.
@@ -38,10 +38,10 @@ func targetOf(field string, rdb redis.UniversalClient) (*wire.Target, error) {
 	return target, err
 }
 
-// open returns a Client with the Wire that connect returns.
-func open(cfg Config, s *Scripts, sharded bool, connect func(*Client, wire.Config) wire.Wire) (*Client, error) {
+// open returns a Client with the Wire that connect returns. target is one of its servers.
+func open(cfg Config, s *Scripts, target *wire.Target, connect func(*Client, wire.Config) wire.Wire) (*Client, error) {
 	c := &Client{
-		keys:     newKeyring(cmp.Or(cfg.Prefix, defaultPrefix), sharded),
+		keys:     newKeyring(cmp.Or(cfg.Prefix, defaultPrefix), target),
 		scripts:  s,
 		identity: cmp.Or(cfg.Identity, defaultIdentity()),
 		process:  rand.Text(),

@@ -64,7 +64,7 @@ func NewQuorum(servers []redis.UniversalClient, cfg Config, s *Scripts, list int
 	if err != nil {
 		return nil, err
 	}
-	return open(cfg, s, false, func(c *Client, config wire.Config) wire.Wire {
+	return open(cfg, s, targets[0], func(c *Client, config wire.Config) wire.Wire {
 		m := newMembers(c, targets, counts, config, number, most)
 		c.topology = m
 		return m.wire
@@ -204,7 +204,7 @@ func (k quorumKind) Release(a *Attempt, _ bool) wire.Request {
 	call := func(tomb int64) wire.Request {
 		channel := ""
 		if a.token > 0 { // it was a lease, so others may wait
-			channel = a.Channel("free:" + a.keys.name)
+			channel = a.Channel("free", a.keys.name)
 		}
 		return a.c.scripts.quorumLeave.Call(k.keys(a)[:2], &a.value, tomb, channel)
 	}

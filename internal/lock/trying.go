@@ -33,7 +33,7 @@ func (*members) wait(ctx context.Context, n *Name, k Kind) (lease *Lease, last a
 	waiting.Inc()
 	defer waiting.Dec()
 	freed := make(chan struct{}, 1)
-	defer n.c.wire.Messages(n.keys.name).Watch(n.Channel("free:"+n.keys.name), func(string) {
+	defer n.c.wire.Messages(n.keys.name).Watch(n.Channel("free", n.keys.name), func(string) {
 		select {
 		case freed <- struct{}{}:
 		default:
@@ -46,12 +46,12 @@ func (*members) wait(ctx context.Context, n *Name, k Kind) (lease *Lease, last a
 			split = min(2*split, longestPause)
 			pause = rand.N(split) //nolint:gosec // jitter
 		}
-		timer := time.NewTimer(pause)
+		timer, due := time.NewTimer(pause), time.Now().Add(pause)
 		select {
 		case <-timer.C:
-		case <-freed:
+		case <-freed: // the message may be forged, and must not delay the try
 			pauses.Reset()
-			retry.Sleep(ctx, rand.N(split), n.c.closing) //nolint:gosec // jitter
+			retry.Sleep(ctx, min(rand.N(split), time.Until(due)), n.c.closing) //nolint:gosec // jitter
 		case <-ctx.Done():
 		case <-n.c.closing:
 		}

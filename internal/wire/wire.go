@@ -119,6 +119,9 @@ func TargetOf(rdb redis.UniversalClient) (*Target, error) {
 // Sharded returns the value for Config.Sharded.
 func (t *Target) Sharded() bool { return t.seeds != nil }
 
+// Database returns the number of the database.
+func (t *Target) Database() int { return t.server.DB }
+
 // Connect returns the Wire to the target. It makes connections when they are first used.
 func (t *Target) Connect(cfg Config) Wire {
 	if t.Sharded() {

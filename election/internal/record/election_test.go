@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock/election/internal/record"
+	"github.com/noonlock/noonlock/internal/retry"
 	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
@@ -85,7 +86,7 @@ func TestElection(t *testing.T) {
 			t.Error("the lock was given back")
 		}
 		stop()
-		e.Until("there is no subscriber", func() bool { return e.Subscribers("election/board", "leader:board") == 0 })
+		e.Until("there is no subscriber", func() bool { return e.Subscribers("election/board", "leader:0:board") == 0 })
 	})
 }
 
@@ -135,18 +136,31 @@ func TestElectionWatchReadsOnce(t *testing.T) {
 		reads, err := f.Add(lockcoretest.Fault{Kind: lockcoretest.DelayReply, Delay: time.Nanosecond, Match: scripts().Match(e, "leader_look")})
 		testenv.Must(e, err)
 		told = 0
-		campaign(e, a)
+		leader := campaign(e, a)
 		e.Pass(10 * time.Millisecond)
 		if told != 100 || reads.Fired() != 1 {
 			t.Errorf("%d were notified, %d reads", told, reads.Fired())
 		}
 		for range 1000 {
-			testenv.Must(e, e.Raw.Publish(e.Context(), "noonlock:leader:board", "forged").Err())
+			testenv.Must(e, e.Raw.Publish(e.Context(), "noonlock:leader:0:board", "forged").Err())
 		}
 		e.Pass(10 * time.Millisecond)
 		if told != 100 || reads.Fired() > 3 {
 			t.Errorf("after forged messages %d were notified, %d reads", told, reads.Fired())
 		}
+		slow, err := f.Add(lockcoretest.Fault{Kind: lockcoretest.DelayReply, Delay: 20 * time.Millisecond, Match: scripts().Match(e, "leader_look")})
+		testenv.Must(e, err)
+		go func() { // messages during each read do not delay what it has found
+			for retry.Sleep(e.Context(), time.Millisecond, nil) {
+				e.Raw.Publish(e.Context(), "noonlock:leader:0:board", "forged")
+			}
+		}()
+		testenv.Must(e, leader.Resign(e.Context()))
+		e.Pass(100 * time.Millisecond)
+		if told != 200 {
+			t.Errorf("during a flood of messages, %d were notified of the end", told-100)
+		}
+		lockcoretest.MustFire(t, slow)
 	})
 }
 
@@ -155,7 +169,7 @@ func TestElectionWatchReadsOnce(t *testing.T) {
 func TestWatchesComeAndGo(t *testing.T) {
 	testenv.OnBoth(t, func(e *testenv.Env) {
 		el := election(e, e.Client("a"), record.Config{})
-		listening := func() bool { return e.Subscribers("election/board", "leader:board") == 1 }
+		listening := func() bool { return e.Subscribers("election/board", "leader:0:board") == 1 }
 		stop := el.Watch(func(record.Record) {})
 		e.Until("it listens", listening)
 		for range 200 {

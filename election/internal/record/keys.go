@@ -9,7 +9,7 @@ type keys struct{ lock, fence, leader, waiting, channel string }
 func keysOf(n *lock.Name, name string) keys {
 	return keys{
 		lock: n.Key("lock"), fence: n.Key("fence"), leader: n.Key("leader"), waiting: n.Key("waiting"),
-		channel: n.Channel("leader:" + name),
+		channel: n.Channel("leader", name),
 	}
 }
 

@@ -18,7 +18,7 @@ import (
 
 const (
 	marker  = "noonlock:quorum"
-	channel = "noonlock:leader:board"
+	channel = "noonlock:leader:0:board"
 	tomb    = "noonlock:{election/board}:tomb:ALIVE.1"
 )
 

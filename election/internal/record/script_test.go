@@ -26,7 +26,7 @@ func TestLeaderScriptsTwiceInEveryState(t *testing.T) {
 
 func leaderTwice(e *testenv.Env, script string) {
 	e.Helper()
-	heard := e.Raw.Subscribe(e.Context(), "noonlock:leader:board")
+	heard := e.Raw.Subscribe(e.Context(), "noonlock:leader:0:board")
 	defer heard.Close()
 	_, err := heard.Receive(e.Context())
 	testenv.Must(e, err)
@@ -103,7 +103,7 @@ func checkLeaderRun(e *testenv.Env, where string, r leaderRun, state leaderState
 	var told []string
 	isMine := slices.Contains([]string{"mine", "resigned", "asked", "asked again", "asked before"}, state.record)
 	if before.record["token"] != rec["token"] || r.script == "leader_resign" && (before.record["asked"] != rec["asked"] || before.record["request"] != rec["request"]) || before.record["holder"] != rec["holder"] || before.record["released"] != rec["released"] {
-		told = []string{"noonlock:leader:board " + leaderToken}
+		told = []string{"noonlock:leader:0:board " + leaderToken}
 	}
 	written := after.kept > 24*time.Hour
 
@@ -217,7 +217,7 @@ func checkLeaderRun(e *testenv.Env, where string, r leaderRun, state leaderState
 func TestLeaderRecordToTheMillisecond(t *testing.T) {
 	scripts().ToTheMillisecond(t, func(e *testenv.Timed) {
 		testenv.Must(e, e.Raw.Set(e.Context(), key("lock"), me, time.Minute).Err())
-		e.Wants("claim", e.Run("leader_claim", []string{key("lock"), key("leader"), key("fence")}, me, 60000, "17", "pod-1", `{"a":"b"}`, "noonlock:leader:board"), "[1 "+e.MS(0)+" 17]")
+		e.Wants("claim", e.Run("leader_claim", []string{key("lock"), key("leader"), key("fence")}, me, 60000, "17", "pod-1", `{"a":"b"}`, "noonlock:leader:0:board"), "[1 "+e.MS(0)+" 17]")
 		e.Wants("the record", fmt.Sprint(e.Raw.HGetAll(e.Context(), key("leader")).Val()), fmt.Sprint(map[string]string{
 			"v": "1", "holder": "pod-1", "token": "17", "term": "1", "acquired": e.MS(0), "renewed": e.MS(0), "lease": "60000", "metadata": `{"a":"b"}`,
 		}))

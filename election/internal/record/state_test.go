@@ -31,7 +31,7 @@ type leaderRun struct {
 func (r leaderRun) String() string { return fmt.Sprint(r.script, " ", r.args) }
 
 func leaderRuns() []leaderRun {
-	keys, channel := []string{key("lock"), key("leader")}, "noonlock:leader:board"
+	keys, channel := []string{key("lock"), key("leader")}, "noonlock:leader:0:board"
 	return []leaderRun{
 		{"leader_claim", []string{key("lock"), key("leader"), key("fence")}, []any{me, 90000, leaderToken, "me", "{}", channel}},
 		{"leader_claim", []string{key("lock"), key("leader"), key("fence")}, []any{me, 90000, "", "me", "{}", channel}},
@@ -159,7 +159,7 @@ func snap(e *testenv.Env, heard *redis.PubSub) snapshot {
 		left:   e.PTTL(key("lock")),
 		record: e.Raw.HGetAll(e.Context(), key("leader")).Val(),
 		kept:   e.PTTL(key("leader")),
-		told:   e.Received(heard, "noonlock:leader:board"),
+		told:   e.Received(heard, "noonlock:leader:0:board"),
 	}
 	for i, part := range []string{"lock", "fence", "queue", "seen"} {
 		s.ends[i] = e.PTTL(key(part)) > 0

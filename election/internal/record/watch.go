@@ -197,7 +197,7 @@ func (obs *observers) read(ctx context.Context) {
 		obs.mu.Lock()
 		o.reading = false
 		again := o.again || o.noted
-		if !again && err == nil {
+		if !o.noted && err == nil { // also if messages arrive all the time
 			o.tell(r)
 		}
 		o.again, o.noted = false, false

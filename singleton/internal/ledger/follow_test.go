@@ -231,6 +231,15 @@ func TestMessagesKeepAStateUpToDate(t *testing.T) {
 	if !st.Ended(tick(5), false) || !st.Ended(tick(6), false) {
 		t.Error("a run that is said to be over makes a state old")
 	}
+	st.Open = append(st.Open, ledger.OpenRun{RunID: tick(4), Over: true})
+	st.Alone(tick(5))
+	if len(st.Open) != 1 || st.Open[0].RunID != tick(5) { // a claim of tick 5 says nothing about later runs
+		t.Errorf("after a claim that is granted alone, the state is %+v", st)
+	}
+	st.Alone(tick(4))
+	if len(st.Open) != 1 {
+		t.Errorf("after a claim of an earlier run, the state is %+v", st)
+	}
 	st.Recorded(tick(5), true)
 	if len(st.Open) != 0 || st.LastSuccess != tick(5).Tick {
 		t.Errorf("after its own record, the state is %+v", st)

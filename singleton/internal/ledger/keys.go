@@ -11,7 +11,7 @@ type keys struct {
 }
 
 func keysOf(n *lock.Name, job string) keys {
-	channel := n.Channel("job:" + job)
+	channel := n.Channel("job", job)
 	return keys{
 		job: n.Key("job"), open: n.Key("open"), runs: n.Key("runs"), acts: n.Key("acts"), defs: n.Key("defs"), fence: n.Key("fence"),
 		channel: channel, begins: channel + "{begins}", cancels: channel + "{cancels}", key: n.Key,

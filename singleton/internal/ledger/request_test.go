@@ -124,14 +124,14 @@ func openRequest(name string, o jobOpening) jobRequest {
 // withChannels returns the arguments of a script with those that end them: the channels to
 // which it publishes.
 func withChannels(script string, args []any) []any {
-	const channel, begins = "noonlock:job:draw", "noonlock:job:draw{begins}"
+	const channel, begins = "noonlock:job:0:draw", "noonlock:job:0:draw{begins}"
 	switch script {
 	case "job_renew", "job_raise", "job_status":
 		return args
 	case "job_retry":
 		return append(args, begins)
 	case "job_cancel":
-		return append(args, "noonlock:job:draw{cancels}", channel)
+		return append(args, "noonlock:job:0:draw{cancels}", channel)
 	case "job_claim":
 		return append(args, channel, begins, "66")
 	}

@@ -135,8 +135,8 @@ func (st *State) Refused(e *ClaimError, age time.Duration) bool {
 }
 
 // Ended brings a state up to date after a message that a run has ended, and reports whether it could.
-// Messages can be forged, or come from another database of the server. So the run only delays no
-// other one. It stays open for a restored ledger, until an answer says that it has ended. LastSuccess is
+// Messages can be forged, late or repeated. So the run only delays no other one. It stays open, for the end
+// of its lease and for a restored ledger, until an answer says that it has ended. LastSuccess is
 // for display, and the next Open corrects it. The end of a later tick says nothing about the runs that
 // are open here. If none is, the next claim says the rest.
 func (st *State) Ended(id RunID, succeeded bool) bool {
@@ -164,10 +164,10 @@ func (st *State) Recorded(id RunID, succeeded bool) {
 	st.Open = slices.DeleteFunc(st.Open, func(run OpenRun) bool { return run.RunID == id })
 }
 
-// Alone brings a state up to date after a claim, which is granted without AllowOverlap only if no other
+// Alone brings a state up to date after a claim, which is granted without AllowOverlap only if no earlier
 // run is open.
-func (st *State) Alone() {
-	st.Open = slices.DeleteFunc(st.Open, func(run OpenRun) bool { return run.Over })
+func (st *State) Alone(id RunID) {
+	st.Open = slices.DeleteFunc(st.Open, func(run OpenRun) bool { return run.Over && run.Tick.Before(id.Tick) })
 }
 
 func (st *State) succeeded(tick time.Time) {
