@@ -28,9 +28,10 @@ func NewJob(client *lockcore.Client, name string) (*Job, error) {
 	return &Job{name: name, ledger: l}, nil
 }
 
-// Pause stops all replicas from claiming ticks, at once and until Resume. Current runs
-// continue, and the job can be triggered. The ledger of a paused job does not expire. If the server
-// loses it, the replicas that know of the pause restore it.
+// Pause stops all replicas from claiming new ticks, at once and until Resume. Current runs continue with
+// all their attempts, also on other replicas and after the death of their replica; Cancel ends them. The
+// job can be triggered. The ledger of a paused job does not expire. If the server loses it, the replicas
+// that know of the pause restore it.
 func (j *Job) Pause(ctx context.Context) error { return j.ledger.Pause(ctx) }
 
 // Resume ends a Pause. CatchUp selects which of the ticks that were due meanwhile run. The

@@ -69,8 +69,7 @@ func TestStatus(t *testing.T) {
 // A paused job claims nothing. Replicas are notified of the pause, and it is stored. After
 // a resume it runs the ticks that CatchUp selects, and records the others as skipped
 // because of the pause.
-// Mutants: only new ticks are stopped and not takeovers; the pause is not noticed until the
-// next look; the ledger expires.
+// Mutants: the pause is not noticed until the next look; the ledger expires.
 func TestPauseAndResume(t *testing.T) {
 	onBoth(t, func(t *testing.T, f *fleet) {
 		f.three("@every 500ms", nil, singleton.JobConfig{})
@@ -111,6 +110,38 @@ func TestPauseAndResume(t *testing.T) {
 			if ttl := f.Raw.PTTL(t.Context(), f.key("draw", part)).Val(); ttl <= 0 {
 				t.Errorf("the key %s of a resumed job lives for %v", part, ttl)
 			}
+		}
+	})
+}
+
+// A run that has begun continues while the job is paused: it is handed over, and taken over after the death
+// of its holder. No new tick begins.
+// Mutants: an open run waits for the end of the pause; a new tick does not.
+func TestFault125_OpenRunsContinueWhileTheJobIsPaused(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fleet) {
+		all := f.three("@every 1m", func(ctx context.Context, run singleton.Run) error {
+			if run.Attempt == 4 {
+				<-ctx.Done()
+			}
+			if run.Attempt < 5 {
+				return errBroken
+			}
+			return nil
+		}, singleton.JobConfig{})
+		first := f.begun("draw", 1)[0]
+		testenv.Must(t, f.job("draw").Pause(t.Context()))
+		begun := f.begun("draw", 4)
+		if begun[1].replica != first.replica || begun[2].replica == first.replica {
+			t.Errorf("the attempts are of %s, %s and %s", first.replica, begun[1].replica, begun[2].replica)
+		}
+		died := time.Now()
+		all[begun[3].replica].die()
+		if fifth := f.begun("draw", 5)[4]; fifth.begin.Sub(died) > 2500*time.Millisecond || fifth.run.Attempt != 5 {
+			t.Errorf("after %v came %+v", fifth.begin.Sub(died), fifth.run)
+		}
+		f.Pass(5 * time.Minute)
+		if runs := f.runs("draw"); len(runs) != 1 || runs[0].Outcome != singleton.OutcomeSucceeded || len(f.book.all()) != 5 {
+			t.Errorf("the history is %+v after %d attempts", runs, len(f.book.all()))
 		}
 	})
 }

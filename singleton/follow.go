@@ -131,7 +131,7 @@ func (f *follower) act(ctx, work context.Context) (again bool, pause time.Durati
 		case open.Over: // as a message says, which may be forged
 			f.known = false
 			return true, 0, nil
-		case open.Triggered || open.Asked != nil || !f.state.Paused && settling <= 0:
+		case open.Triggered || open.Asked != nil || settling <= 0:
 			return f.claim(ctx, work, open.RunID, ledger.ClaimConfig{})
 		}
 	}

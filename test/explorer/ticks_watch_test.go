@@ -373,7 +373,7 @@ func (r tickRules) refusal(before world, c tickCall, list []any, was map[string]
 	case 4:
 		return !open && dueTicks[c.tick] > now
 	case 6:
-		return before.value(jobStem+"job", "paused") != ""
+		return !open && before.value(jobStem+"job", "paused") != ""
 	case 7:
 		other, _ := list[1].(string)
 		_, isOpen := was[other]
@@ -400,8 +400,8 @@ func (r tickRules) granted(before world, c tickCall, was map[string]record, brok
 	if dueTicks[c.tick] > now {
 		broken("%v was given tick %d, which is not due", me, c.tick+1)
 	}
-	if before.value(jobStem+"job", "paused") != "" {
-		broken("%v was given a tick of a job that is paused", me)
+	if _, open := was[tick]; !open && before.value(jobStem+"job", "paused") != "" {
+		broken("%v was given a new tick of a job that is paused", me)
 	}
 	if r.old && me.process() == 1 {
 		broken("%v was given a tick, and has another definition", me)

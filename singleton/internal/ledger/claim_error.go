@@ -29,7 +29,7 @@ const (
 	ClaimEarly
 	// claimAbandoned: the claim was abandoned before its request arrived.
 	claimAbandoned
-	// ClaimPaused: the job is paused.
+	// ClaimPaused: the job is paused, and the tick is not open.
 	ClaimPaused
 	// ClaimEarlier: Open is open and comes first.
 	ClaimEarlier

@@ -41,10 +41,10 @@ func TestClaimsAreNeverEarly(t *testing.T) {
 }
 
 // Waiting triggers and ticks are run in the order in which they became due, whatever their
-// names. While the job is paused, triggers pass the ticks. A trigger that has ended is over
+// names, also while the job is paused: only new ticks wait for its end. A trigger that has ended is over
 // like any tick.
 // Mutants: the names are compared, so a trigger is always last; any open tick is named as
-// the earlier one; a dead tick of a paused job delays triggers.
+// the earlier one; the run of a dead holder waits for the end of the pause; a new tick does not.
 func TestOpenTicksHaveAnOrder(t *testing.T) {
 	onBoth(t, func(e *env) {
 		dead, st := e.dead(ledger.Config{})
@@ -77,13 +77,13 @@ func TestOpenTicksHaveAnOrder(t *testing.T) {
 			earlier(tick, dead.RunID)
 		}
 		testenv.Must(e, l.Pause(e.Context()))
+		for _, tick := range triggers {
+			earlier(tick, dead.RunID)
+		}
+		claimed(dead.RunID, 2)
 		earlier(triggers[2], triggers[0])
 		earlier(triggers[1], triggers[0])
 		claimed(triggers[0], 1)
-		_, err := l.Claim(e.Context(), ledger.RunID{Tick: dead.Tick}, st, ledger.ClaimConfig{})
-		e.notClaimed(err, ledger.ClaimPaused)
-		testenv.Must(e, l.Resume(e.Context()))
-		claimed(dead.RunID, 2)
 		// A tick that becomes due after the triggers waits for them.
 		e.Until("a tick is due that is later than the triggers", func() bool {
 			now, _, err := l.Now(e.Context())
@@ -92,6 +92,9 @@ func TestOpenTicksHaveAnOrder(t *testing.T) {
 		})
 		later := ledger.RunID{Tick: triggers[2].Tick.Add(5 * time.Millisecond)}
 		st = e.opened(l)
+		_, err := l.Claim(e.Context(), later, st, ledger.ClaimConfig{})
+		e.notClaimed(err, ledger.ClaimPaused)
+		testenv.Must(e, l.Resume(e.Context()))
 		earlier(later, triggers[1])
 		claimed(triggers[1], 1)
 		claimed(triggers[2], 1)

@@ -22,7 +22,7 @@ func claimOf(r jobRequest, s jobState) string {
 		return "13"
 	case s.tick == "ended":
 		return "3"
-	case s.paused:
+	case s.paused && s.tick == "due":
 		return "6"
 	case !r.overlap && s.earlier == "live":
 		return "2"

@@ -84,8 +84,8 @@ func (l *Ledger) Status(ctx context.Context) (State, error) {
 	return state, opError(op, l.name, err)
 }
 
-// Pause stops all replicas from claiming ticks, until Resume. Current runs continue, and
-// triggered runs run. The ledger of a paused job does not expire. The errors are
+// Pause stops all replicas from claiming new ticks, until Resume. Open runs continue, also those of dead
+// holders, and triggered runs run. The ledger of a paused job does not expire. The errors are
 // ErrNoLedger and ErrNewerSchema.
 func (l *Ledger) Pause(ctx context.Context) error { return l.pause(ctx, "pause job", "1") }
 

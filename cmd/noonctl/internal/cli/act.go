@@ -17,8 +17,8 @@ import (
 // actCommands returns the commands that change something.
 func (a *app) actCommands() []*cobra.Command {
 	pause := a.jobCommand("pause", "Stop a job from starting runs, until resume",
-		`pause stops all replicas from claiming ticks of the job. A run that has begun continues, and
-the job can be triggered. The replicas notice the pause at their next claim.`,
+		`pause stops all replicas from claiming new ticks of the job. A run that has begun continues with all its
+attempts, also if its replica dies, and the job can be triggered. The replicas notice the pause at their next claim.`,
 		func(ctx context.Context, j *singleton.Job) (string, error) {
 			return "paused", j.Pause(ctx)
 		})

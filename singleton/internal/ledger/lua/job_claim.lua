@@ -32,7 +32,7 @@
 --         {3, last, last success or ''}   ended or skipped
 --         {4, µs}             not due for this long, by the server's clock
 --         {5}                 abandoned before this request arrived
---         {6}                 paused; requested runs are not affected
+--         {6}                 paused; open runs are not affected
 --         {7, tick}           an earlier tick is open: claim that first
 --         {8, last}           the caller's state is old; last is the newest
 --         {9}                 recorded now as unknown: its holder died or released it,
@@ -98,9 +98,9 @@ if not record then
   if left > 0 then
     return {2, left, tick, '', 0, ''}
   end
-end
-if paused and not requested(tick, record) then
-  return {6}
+  if paused then
+    return {6}
+  end
 end
 
 if overlap ~= '1' then
@@ -111,8 +111,7 @@ if overlap ~= '1' then
       if left > 0 then
         return busy(other, held, left)
       end
-      -- While the job is paused, requested runs pass the run of a dead holder.
-      if (not paused or requested(other, held)) and (not oldest or instant(other) < instant(oldest)) then
+      if not oldest or instant(other) < instant(oldest) then
         oldest = other
       end
     end

@@ -262,7 +262,7 @@ local function request(job, open, tick, what, who, why, unsure)
   follow(job, open)
 end
 
--- requested reports whether a run does not wait for the end of a pause.
+-- requested reports whether an operator has requested a run.
 local function requested(tick, record)
   return triggered(tick) or record and record.asked
 end
