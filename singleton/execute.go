@@ -43,6 +43,8 @@ type jobRun struct {
 	execution
 	j      *job
 	others bool // other replicas could run the tick
+
+	away time.Duration // for how long this replica does not claim it again
 }
 
 func (r *Runner) jobRun(j *job, run *ledger.Claim, others bool, stop *stopping.Deadline, log logr.Logger) *jobRun {
@@ -74,7 +76,7 @@ func (x *jobRun) do(ctx, work context.Context) (over bool) {
 		case cause != nil:
 			x.log.Error(cause, "run lost before the attempt began; another replica takes over", "attempt", x.run.Attempt)
 			x.leave(ctx, begun)
-			x.stepBack(ctx)
+			x.stepBack()
 			return false
 		case ctx.Err() != nil:
 			x.leave(ctx, begun)
@@ -95,7 +97,7 @@ func (x *jobRun) do(ctx, work context.Context) (over bool) {
 				x.log.Info("attempt failed; handing over to another replica", "attempt", x.run.Attempt, "err", err, "pause", pause)
 				if x.pause(ctx, pause) {
 					x.leave(ctx, true)
-					x.stepBack(ctx)
+					x.stepBack()
 					return false
 				}
 				continue
@@ -109,10 +111,10 @@ func (x *jobRun) do(ctx, work context.Context) (over bool) {
 				x.j.ready.Doubt(x.run.Tick, fmt.Errorf("singleton: the outcome of the run %s was not recorded: %w", x.run.RunID.Name(), err))
 			}
 			x.log.Error(err, "run ended, but its outcome was not recorded", "attempt", x.run.Attempt, "outcome", x.outcome, "took", x.took)
-			x.stepBack(ctx)
+			x.stepBack()
 			return false
 		case lost:
-			x.stepBack(ctx)
+			x.stepBack()
 			return false
 		case stopped, superseded:
 			return false
@@ -146,7 +148,7 @@ func (x *jobRun) next(ctx context.Context) bool {
 		x.log.Error(err, "run lost; another replica has taken over", "attempt", x.run.Attempt)
 	default:
 		x.leave(ctx, true)
-		x.stepBack(ctx)
+		x.stepBack()
 	}
 	return false
 }
@@ -160,9 +162,7 @@ func (j *job) retryPause(attempt int) time.Duration {
 	return pauses.NextBackOff()
 }
 
-// stepBack pauses after this replica has lost its lease, could not record the outcome, or has handed over, so
-// that another replica claims the tick. Without the pause, this one would claim it again at
-// once and use up all attempts.
-func (x *jobRun) stepBack(ctx context.Context) {
-	retry.Sleep(ctx, x.j.retryPause(x.run.Attempt), nil)
-}
+// stepBack leaves the run to another replica for the pause of a retry, after this one has lost its lease, could
+// not record the outcome, or has handed over. Otherwise, this one would claim it again at once and use
+// up all attempts.
+func (x *jobRun) stepBack() { x.away = x.j.retryPause(x.run.Attempt) }

@@ -2,9 +2,11 @@ package singleton_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/singleton"
 )
 
@@ -72,4 +74,117 @@ func TestFault116_NoOtherReplica(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A replica that has handed a run over waits for its next attempt. The taker dies: the run is taken over in
+// time. The taker ends it and stops: the next ticks run in time.
+// Mutants: the replica waits for the pause, whatever happens; the ledger is not read meanwhile; a run that
+// another replica has claimed since is left alone; a run is claimed before the pause is over.
+func TestFault124_AReplicaThatWaitsForARetry(t *testing.T) {
+	t.Parallel()
+	cfg := singleton.JobConfig{HandOverAfter: 1, Retry: 2 * time.Minute, MaxAttempts: 9}
+	two := func(f *fleet, schedule string, work func(context.Context, singleton.Run) error) (first, second entry, all map[string]*replica) {
+		all = map[string]*replica{}
+		for _, name := range []string{"a", "b"} {
+			r := f.replica(name, singleton.Config{})
+			r.add("draw", schedule, work, cfg)
+			r.run()
+			all[name] = r
+		}
+		begun := f.begun("draw", 2)
+		if first, second = begun[0], begun[1]; second.replica == first.replica || second.run.Attempt != 2 {
+			f.Errorf("after %+v of %s came %+v of %s", first.run, first.replica, second.run, second.replica)
+		}
+		return first, second, all
+	}
+	for i := range testenv.Size(50, 200) {
+		inBubble(t, func(t *testing.T, f *fleet) {
+			first, second, all := two(f, "@every 5m", func(ctx context.Context, run singleton.Run) error {
+				if run.Attempt == 2 {
+					<-ctx.Done()
+				}
+				return errBroken
+			})
+			f.Pass(time.Duration(i) * 97 * time.Millisecond)
+			died := time.Now()
+			all[second.replica].die()
+			third := f.begun("draw", 3)[2]
+			if third.begin.Sub(died) > 2500*time.Millisecond || third.replica != first.replica || third.run.Attempt != 3 {
+				t.Errorf("%v after the death came %+v of %s", third.begin.Sub(died), third.run, third.replica)
+			}
+		})
+	}
+	for range testenv.Size(5, 50) {
+		inBubble(t, func(t *testing.T, f *fleet) {
+			first, second, all := two(f, "@every 1m", func(_ context.Context, run singleton.Run) error {
+				if run.Attempt == 1 && run.LastSuccess.IsZero() {
+					return errBroken
+				}
+				return nil
+			})
+			f.recorded("draw", 1)
+			all[second.replica].stop()
+			n := len(f.book.all())
+			for _, next := range f.begun("draw", n+3)[n:] {
+				if late := next.begin.Sub(next.run.Tick); late > time.Second || next.replica != first.replica {
+					t.Errorf("a tick was run %v late by %s", late, next.replica)
+				}
+			}
+		})
+	}
+}
+
+// A replica has lost its lease, and nobody takes the run over: until its retry is due, the replica runs what
+// may go before it, and later work follows.
+// Mutants: nothing else is claimed; later work is claimed all the time; the retry comes early or never.
+func TestFault124_OtherWorkBeforeARetry(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fleet) {
+		r, claims := f.replica("a", singleton.Config{}), 0
+		claim := request("claim")
+		r.net.Inject(t, countingFault(func(cmd []string) {
+			if claim(cmd) {
+				claims++
+			}
+		}))
+		r.add("draw", "@every 1m", func(ctx context.Context, run singleton.Run) error {
+			switch len(f.book.all()) {
+			case 2:
+				defer r.net.Heal()
+				r.net.Partition()
+				fallthrough
+			case 1:
+				<-ctx.Done()
+				return errBroken
+			}
+			return nil
+		}, singleton.JobConfig{Retry: time.Hour, HandOverAfter: -1})
+		r.run()
+		job, first := f.job("draw"), f.begun("draw", 1)[0]
+		_, err := job.Cancel(t.Context(), first.run.ID())
+		testenv.Must(t, err)
+		second := f.begun("draw", 2)[1]
+		f.Until("the second tick was released", func() bool {
+			open := f.status("draw").Open
+			return len(open) == 1 && !open[0].Running
+		})
+		left := time.Now()
+		trigger, err := job.Trigger(t.Context())
+		testenv.Must(t, errors.Join(err, job.Rerun(t.Context(), first.run.ID())))
+		again := f.begun("draw", 3)[2]
+		if late := again.begin.Sub(left); late > time.Second || again.run.ID() != first.run.ID() {
+			t.Errorf("%v later came %+v", late, again.run)
+		}
+		before := claims
+		f.Pass(50 * time.Minute)
+		if n := claims - before; n > 1 {
+			t.Errorf("%d claims in the pause", n)
+		}
+		begun := f.begun("draw", 5)
+		if late := begun[3].begin.Sub(left); late < 54*time.Minute || late > 67*time.Minute || begun[3].run.ID() != second.run.ID() || begun[3].run.Attempt != 2 {
+			t.Errorf("%v later came %+v", late, begun[3].run)
+		}
+		if late := begun[4].begin.Sub(begun[3].begin); late > time.Second || begun[4].run.ID() != trigger {
+			t.Errorf("%v after it came %+v", late, begun[4].run)
+		}
+	})
 }

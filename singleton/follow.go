@@ -40,6 +40,7 @@ type follower struct {
 	wg   sync.WaitGroup // of the runs of this replica
 	mu   sync.Mutex
 	mine map[int64]*ledger.Claim // by their keys, what this replica runs now
+	away map[int64]absence       // by their keys, the runs that it has left
 	ends []runEnd                // that were noticed since the last step
 	news bool                    // something else may have changed since then
 }
@@ -50,12 +51,23 @@ type runEnd struct {
 	recorded, succeeded bool
 }
 
+// An absence is from a run that this replica has left, and does not claim before a time, so that another
+// replica can. A run with another token has been claimed since, and that replica may have died.
+type absence struct {
+	token uint64
+	until time.Time
+}
+
+func (a absence) from(open ledger.OpenRun) bool {
+	return a.token == open.Token && time.Now().Before(a.until)
+}
+
 // follow runs one job on this replica until ctx ends and its runs have returned.
 func (r *Runner) follow(ctx, work context.Context, deadline *stopping.Deadline, j *job) {
 	log := r.cfg.Logger.WithValues("job", j.name)
 	f := &follower{
 		loop: newLoop(&j.ready, log, "ledger request failed; ticks are delayed", true),
-		r:    r, j: j, stop: deadline, mine: map[int64]*ledger.Claim{},
+		r:    r, j: j, stop: deadline, mine: map[int64]*ledger.Claim{}, away: map[int64]absence{},
 	}
 	defer f.wg.Wait()
 	defer f.leave(ctx)
@@ -75,8 +87,17 @@ func (r *Runner) follow(ctx, work context.Context, deadline *stopping.Deadline, 
 	})
 }
 
-// lookAfter returns how long the state is used after it was read.
-func (f *follower) lookAfter() time.Duration { return min(cmp.Or(f.state.Again, lookEvery), lookEvery) }
+// lookAfter returns how long the state is used after it was read. No message says that another replica has
+// claimed a run. If it is read once per TTL, the end of that lease is noticed in time.
+func (f *follower) lookAfter() time.Duration {
+	after := min(cmp.Or(f.state.Again, lookEvery), lookEvery)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, absent := range f.away {
+		after = min(after, f.r.cfg.TTL, absent.until.Sub(f.looked))
+	}
+	return after
+}
 
 // step acts until nothing is left to do now, and returns the pause before the next check.
 func (f *follower) step(ctx, work context.Context) (pause time.Duration, err error) {
@@ -119,23 +140,28 @@ func (f *follower) act(ctx, work context.Context) (again bool, pause time.Durati
 	if f.state.Superseded || f.occupied() {
 		return false, pause, nil
 	}
-	others := false
+	forbidden, blocked := f.j.cfg.Overlap == OverlapForbid, false // by an earlier run, if runs may not overlap
 	settling := f.state.Settling - time.Since(f.looked)
 	for _, open := range f.state.Open {
 		left := open.Left - time.Since(f.looked)
 		switch {
 		case f.isMine(open.RunID):
 		case left > 0:
-			others = others || !open.Over
+			blocked = blocked || !open.Over
 			pause = min(pause, left+2*time.Millisecond)
 		case open.Over: // as a message says, which may be forged
 			f.known = false
 			return true, 0, nil
-		case open.Triggered || open.Asked != nil || settling <= 0:
+		case blocked && forbidden:
+		case f.isAway(open):
+			blocked = true
+		case settling > 0 && !open.Triggered && open.Asked == nil:
+			blocked, pause = true, min(pause, settling)
+		default:
 			return f.claim(ctx, work, open.RunID, ledger.ClaimConfig{})
 		}
 	}
-	if f.state.Paused || others && f.j.cfg.Overlap == OverlapForbid {
+	if f.state.Paused || blocked && forbidden {
 		return false, pause, nil
 	}
 	if settling > 0 {
@@ -209,14 +235,34 @@ func (f *follower) isMine(id RunID) bool {
 	return f.mine[id.Key()] != nil
 }
 
-// setMine sets a run on this replica; nil: it has returned.
-func (f *follower) setMine(id RunID, run *ledger.Claim) {
+// isAway reports whether another replica should claim a run that this one has left.
+func (f *follower) isAway(open ledger.OpenRun) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if run != nil {
-		f.mine[id.Key()] = run
-	} else {
-		delete(f.mine, id.Key())
+	return f.away[open.Key()].from(open)
+}
+
+// forgetAbsences forgets those that are over.
+func (f *follower) forgetAbsences() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	maps.DeleteFunc(f.away, func(_ int64, a absence) bool { return !slices.ContainsFunc(f.state.Open, a.from) })
+}
+
+// begun adds a run on this replica.
+func (f *follower) begun(run *ledger.Claim) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.mine[run.Key()] = run
+}
+
+// returned removes a run from those on this replica, which does not claim it again for a time.
+func (f *follower) returned(run *ledger.Claim, away time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.mine, run.Key())
+	if away > 0 {
+		f.away[run.Key()] = absence{run.Token(), time.Now().Add(away)}
 	}
 }
 

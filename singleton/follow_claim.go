@@ -28,7 +28,7 @@ func (f *follower) claim(ctx, work context.Context, id RunID, cfg ledger.ClaimCo
 		f.state.Alone(id)
 	}
 	f.state.Open = append(f.state.Open, ledger.OpenRun{RunID: id, Attempt: run.Attempt, Token: run.Token(), Left: run.Remaining(), Asked: run.Asked})
-	f.setMine(id, run)
+	f.begun(run)
 	first := run.Attempt == 1 && run.Asked == nil
 	others := f.state.Replicas > 1
 	f.wg.Go(func() {
@@ -37,7 +37,7 @@ func (f *follower) claim(ctx, work context.Context, id RunID, cfg ledger.ClaimCo
 		if x.do(ctx, work) {
 			end = &runEnd{id: id, recorded: true, succeeded: x.outcome == OutcomeSucceeded}
 		}
-		f.setMine(id, nil)
+		f.returned(run, x.away)
 		f.changed(end)
 	})
 	if first {

@@ -56,6 +56,7 @@ func (f *follower) look(ctx context.Context) error {
 		before = state
 		before.Next, before.Spec, before.Handover = next, spec, f.handOver(state)
 	}
+	f.forgetAbsences()
 	if f.state.Handover != nil {
 		f.state.Again = time.Second // others may claim ticks faster than this replica counts them
 	}

@@ -110,6 +110,7 @@ func NewRunner(client *lockcore.Client, cfg Config) (*Runner, error) {
 	if err := ledger.CheckClient(client); err != nil {
 		return nil, translate(err, "", "Config")
 	}
+	cfg.TTL = cmp.Or(cfg.TTL, 10*time.Second)
 	cfg.Drain = max(0, cmp.Or(cfg.Drain, defaultDrain))
 	cfg.ShutdownTimeout = cmp.Or(cfg.ShutdownTimeout, cfg.Drain+defaultShutdown)
 	if cfg.ShutdownTimeout <= cfg.Drain {
