@@ -46,8 +46,8 @@ func (f *follower) claim(ctx, work context.Context, id RunID, cfg ledger.ClaimCo
 	return true, 0, nil
 }
 
-// refused handles the answer to a skip, or the refusal of a claim. The next check follows at once, or
-// after a pause.
+// refused handles the answer to a skip, or the refusal of a claim. It returns a refusal that the state does
+// not explain, and otherwise whether the next check follows at once, or after which pause.
 func (f *follower) refused(id RunID, sent time.Time, err error) (again bool, pause time.Duration, _ error) {
 	f.known = false
 	var refused *ledger.ClaimError
@@ -57,7 +57,7 @@ func (f *follower) refused(id RunID, sent time.Time, err error) (again bool, pau
 	case !errors.As(err, &refused):
 		return false, 0, err
 	case f.state.Refused(refused, time.Since(f.looked)):
-		f.known, f.entire = true, false
+		f.known, f.entire, err = true, false, nil
 		f.show(refused.LastSuccess)
 	}
 	switch refused.Status {
@@ -74,9 +74,10 @@ func (f *follower) refused(id RunID, sent time.Time, err error) (again bool, pau
 		key, at := logged(id)
 		f.log.Error(errHolderDied, "tick abandoned", key, at, "outcome", OutcomeUnknown, "holder", f.holder(id))
 		f.j.metrics.ended(OutcomeUnknown)
-	default: // the ledger has changed since the check
+		return true, 0, nil
+	default:
 	}
-	return true, 0, nil
+	return err == nil, 0, err
 }
 
 var errHolderDied = errors.New("singleton: the holder died or released the run, and no attempt is left")

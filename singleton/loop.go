@@ -10,6 +10,7 @@ import (
 	"github.com/noonlock/noonlock/internal/readiness"
 	"github.com/noonlock/noonlock/internal/retry"
 	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/singleton/internal/ledger"
 )
 
 // A loop takes the steps of a Runner's job or of a Once's Do, one after the other:
@@ -17,27 +18,34 @@ import (
 //	   ┌──────────── message, or the pause is over ◄────────────┐
 //	   ▼                                                        │
 //	step ──answered──► pause of the step ───────────────────────┤
+//	   ├──refused────► no pause, but if the step before was refused
+//	   │               in the same way, one that grows ───────────┤
 //	   └──failed─────► pause that grows with each failure ──────┘
 //
 // It returns when ctx ends, or when a step returns over.
 type loop struct {
-	ready   *readiness.State // of the latest step
-	log     logr.Logger
-	failing string        // what is logged with a failure
-	patient bool          // retry failures that are not temporary, too
-	nudge   chan struct{} // receives a value for each message
-	pauses  retry.Backoff // after failures
+	ready    *readiness.State // of the latest step
+	log      logr.Logger
+	failing  string             // what is logged with a failure
+	patient  bool               // retry failures that are not temporary, too
+	nudge    chan struct{}      // receives a value for each message
+	pauses   retry.Backoff      // after failures
+	refused  *ledger.ClaimError // of the latest step, if it was refused
+	refusals retry.Backoff      // the pauses after refusals that have changed nothing
 }
 
 func newLoop(ready *readiness.State, log logr.Logger, failing string, patient bool) *loop {
 	return &loop{
 		ready: ready, log: log, failing: failing, patient: patient,
 		nudge: make(chan struct{}, 1), pauses: retry.Pauses(50*time.Millisecond, 2*time.Second),
+		refusals: retry.Pauses(50*time.Millisecond, 300*time.Millisecond),
 	}
 }
 
 // run takes steps. A step returns the pause before the next one. If it returns over, run
-// returns its error. An error without over is a failed request, and run continues.
+// returns its error. An error without over is a failed request, and run continues. A *ledger.ClaimError
+// is a refusal that the state of the step does not explain. The next step reads the ledger. If it is refused
+// in the same way, the ledger is not what it should be, and nothing may change soon.
 func (l *loop) run(ctx context.Context, step func() (pause time.Duration, over bool, err error)) error {
 	for ctx.Err() == nil {
 		pause, over, err := step()
@@ -46,9 +54,19 @@ func (l *loop) run(ctx context.Context, step func() (pause time.Duration, over b
 		if errors.Is(err, lockcore.ErrNotReplicated) {
 			nudge = nil // the claim was given back, and the message about that is no reason to claim again
 		}
+		refused, isRefused := errors.AsType[*ledger.ClaimError](err)
+		again := isRefused && l.refused != nil && *refused == *l.refused
+		if l.refused = refused; !again {
+			l.refusals.Reset()
+		}
 		switch {
 		case over:
 			return err
+		case isRefused:
+			l.answered()
+			if again {
+				pause, nudge = l.refusals.NextBackOff(), nil // the messages may be about these claims
+			}
 		case err == nil:
 			l.answered()
 		case isDelayed && ctx.Err() == nil: // a claim; other requests are answered

@@ -129,8 +129,10 @@ func (c *onceCall) claim(ctx context.Context, id RunID, known ledger.State) (pau
 		c.joined = refused.Open
 	case refused.Status == ledger.ClaimPaused || refused.Status == ledger.ClaimEarly:
 		pause = c.await(c.o.cfg.TTL, "refused", refused.Error())
+	default: // the ledger has changed since we looked
+		return 0, false, refused
 	}
-	return pause, false, nil // the ledger has changed since we looked
+	return pause, false, nil
 }
 
 // onceStepBack is how long a replica that has lost a run leaves it to the others.
