@@ -82,7 +82,9 @@ func (l *loop) run(ctx context.Context, step func() (pause time.Duration, over b
 			l.ready.Failed(l.log, failing, err, lockcore.IsTemporary(err))
 			pause = l.pauses.NextBackOff()
 		}
-		retry.Sleep(ctx, pause, nudge)
+		if !retry.Sleep(ctx, pause, nudge) {
+			l.pauses.Reset() // messages may be forged, and must not make the next pause longer
+		}
 	}
 	return ctx.Err()
 }

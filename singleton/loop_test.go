@@ -10,6 +10,7 @@ import (
 
 	"github.com/noonlock/noonlock/internal/readiness"
 	"github.com/noonlock/noonlock/internal/retry"
+	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
 )
 
@@ -49,4 +50,31 @@ func TestFault126_RefusalsInARow(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Messages during an outage do not delay the first step after it.
+// Mutant: each message makes the next pause longer.
+func TestFault123_MessagesDuringAnOutage(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		l, begun := newLoop(&readiness.State{}, logr.Discard(), "failed", true), time.Now()
+		go func() {
+			for range 90 {
+				time.Sleep(time.Millisecond)
+				l.wake()
+			}
+		}()
+		_ = l.run(ctx, func() (time.Duration, bool, error) {
+			if time.Since(begun) < 100*time.Millisecond {
+				return 0, false, lockcore.ErrUnknown
+			}
+			cancel()
+			return 0, false, nil
+		})
+		if took := time.Since(begun); took > 200*time.Millisecond {
+			t.Errorf("the step after the outage came after %v", took)
+		}
+	})
 }

@@ -163,7 +163,7 @@ local token, asked = next_token(fence), record and record.asked
 redis.call('HSET', open, tick, cjson.encode({
   run = me, holder = holder, attempt = whole(attempt), token = token,
   start = start, til = whole(now + ttl), ttl = ARGV[3], unsure = unsure, held = held, seen = start,
-  tries = record and record.tries or nil, asked = asked or nil,
+  tries = record and record.tries, asked = asked,
 }))
 local set = {'open:' .. tick, tick}
 if newer(tick, accounted) then
