@@ -151,7 +151,7 @@ func Examine(ctx context.Context, servers []redis.UniversalClient, cfg Config) (
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(input.Context(ctx), cfg.Observe+4*cfg.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, cfg.Observe+4*cfg.Timeout)
 	defer cancel()
 	defer func() { _ = client.Close(ctx) }() // it holds nothing
 	e := &examination{cfg: cfg, client: client, quorum: len(servers) > 1}

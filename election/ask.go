@@ -57,7 +57,6 @@ func (e *Election) By(by lockcore.Operator) (*Election, error) {
 // the leader may have been asked. If the server does not answer, Resign returns an error after at
 // most 14 s.
 func (e *Election) Resign(ctx context.Context, token uint64) (LeaderRecord, error) {
-	ctx = input.Context(ctx)
 	r, err := e.term(ctx, token)
 	if err == nil {
 		err = e.election.Ask(ctx, r.Token, e.by, "")
@@ -74,7 +73,6 @@ func (e *Election) Resign(ctx context.Context, token uint64) (LeaderRecord, erro
 // leader logs that and continues to lead. If the server does not answer, TransferTo returns an
 // error after at most 21 s.
 func (e *Election) TransferTo(ctx context.Context, token uint64, identity string) (LeaderRecord, error) {
-	ctx = input.Context(ctx)
 	r, err := e.term(ctx, token)
 	var all []Candidate
 	if err == nil {

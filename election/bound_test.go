@@ -15,11 +15,6 @@ func TestFault69_EveryCallReturnsInTime(t *testing.T) {
 	testenv.EveryCallIsBounded(t, everyCall, (*election.LeaderElector)(nil), (*election.Election)(nil))
 }
 
-// A context of the caller with a defect costs nothing.
-func TestFault101_EveryCallSurvivesItsContext(t *testing.T) {
-	testenv.EveryCallSurvivesItsContext(t, everyCall, (*election.LeaderElector)(nil), (*election.Election)(nil))
-}
-
 func everyCall(e *testenv.Env, c *lockcore.Client, add testenv.AddCall) {
 	const (
 		lease    = 3 * time.Second

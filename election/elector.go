@@ -10,7 +10,6 @@ import (
 
 	"github.com/noonlock/noonlock/election/internal/record"
 	"github.com/noonlock/noonlock/internal/holding"
-	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/internal/logqueue"
 	"github.com/noonlock/noonlock/internal/readiness"
 	"github.com/noonlock/noonlock/internal/retry"
@@ -69,7 +68,6 @@ func NewLeaderElector(client *lockcore.Client, name string, callbacks Callbacks,
 // RunOrDie calls NewLeaderElector and Run. It panics if the configuration is refused, and logs
 // the error of Run.
 func RunOrDie(ctx context.Context, client *lockcore.Client, name string, callbacks Callbacks, cfg Config) {
-	ctx = input.Context(ctx)
 	le, err := NewLeaderElector(client, name, callbacks, cfg)
 	if err != nil {
 		panic(err)
@@ -94,7 +92,6 @@ func RunOrDie(ctx context.Context, client *lockcore.Client, name string, callbac
 // panic or Goexit continues in Run's caller. Run may be called again after it has
 // returned.
 func (le *LeaderElector) Run(ctx context.Context) error {
-	ctx = input.Context(ctx)
 	leave, ok := le.gate.Enter(ctx, le.lines.Flush)
 	if !ok {
 		return ErrRunning

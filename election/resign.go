@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-
-	"github.com/noonlock/noonlock/internal/input"
 )
 
 // Resign releases leadership. The context of OnStartedLeading is done with ErrResigned;
@@ -20,7 +18,6 @@ import (
 // (KeepOnCancel). If Resign is called before the work has returned, it releases leadership,
 // even if Run's context has ended and KeepOnCancel is set.
 func (le *LeaderElector) Resign(ctx context.Context) error {
-	ctx = input.Context(ctx)
 	r, err := le.mine()
 	if err == nil {
 		err = r.end(ctx)
@@ -39,7 +36,6 @@ func (le *LeaderElector) Resign(ctx context.Context) error {
 // candidate at the release, the next one leads. If the server does not answer, TransferTo returns an error
 // after at most two thirds of LeaseDuration, and does not resign.
 func (le *LeaderElector) TransferTo(ctx context.Context, identity string) error {
-	ctx = input.Context(ctx)
 	r, err := le.mine()
 	if err == nil {
 		var found bool

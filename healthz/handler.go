@@ -130,7 +130,7 @@ func (h *Handler) serveAll(w http.ResponseWriter, r *http.Request) {
 	for _, name := range r.URL.Query()["exclude"] {
 		excluded[name] = true
 	}
-	ctx, errs := input.Context(r.Context()), make([]error, len(h.checkers))
+	ctx, errs := r.Context(), make([]error, len(h.checkers))
 	var wg sync.WaitGroup
 	for i, c := range h.checkers {
 		if !excluded[c.Name] {

@@ -172,18 +172,6 @@ func TestFault113_ChecksThatJudgeNothing(t *testing.T) {
 	}
 }
 
-// The context of a request panics, and checks run on goroutines of the Handler.
-func TestFault101_ContextOfARequestPanics(t *testing.T) {
-	h := handler(t, healthz.Config{}, healthz.Checker{Name: "a", Check: well})
-	func() {
-		defer func() { _ = recover() }() // as net/http does
-		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/livez", nil).WithContext(noDone{t.Context()}))
-	}()
-	if code, body := get(h, http.MethodGet, "/livez"); code != http.StatusOK {
-		t.Errorf("answered %d %q", code, body)
-	}
-}
-
 type noDone struct{ context.Context }
 
 func (noDone) Done() <-chan struct{} { panic("no Done") }

@@ -24,21 +24,6 @@ func TestFault69_EveryCallToAQuorumReturnsInTime(t *testing.T) {
 	testenv.EveryCallIsBoundedOnAQuorum(t, everyCallToAQuorum, (*lockcore.Client)(nil), (*lockcore.Lease)(nil), (*lockcore.Mutex)(nil))
 }
 
-// A method of the caller's context panics, or a context that is done has no error. That costs no
-// connection, no lock and no goroutine, and the process continues.
-//
-// Caught mutants: a context that is not read before an attempt begins; one of package context that
-// is derived from the caller's.
-func TestFault101_EveryCallSurvivesItsContext(t *testing.T) {
-	testenv.EveryCallSurvivesItsContext(t, everyCall, (*lockcore.Client)(nil), (*lockcore.Lease)(nil),
-		(*lockcore.Mutex)(nil), (*lockcore.ReentrantMutex)(nil), (*lockcore.RWMutex)(nil))
-}
-
-// The same with a Client of a quorum.
-func TestFault101_EveryCallToAQuorumSurvivesItsContext(t *testing.T) {
-	testenv.EveryCallSurvivesItsContextOnAQuorum(t, everyCallToAQuorum, (*lockcore.Client)(nil), (*lockcore.Lease)(nil), (*lockcore.Mutex)(nil))
-}
-
 // everyCallToAQuorum adds the calls of a Client of a quorum.
 func everyCallToAQuorum(e *testenv.Env, c *lockcore.Client, add testenv.AddCall) {
 	callsOfAMutex(e, c, add)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/internal/lock"
 )
 
@@ -21,7 +20,6 @@ func (c *Client) Do(ctx context.Context, name string, cfg LeaseConfig, fn func(c
 	if fn == nil {
 		return lock.Refuse("fn", "a function", "nil")
 	}
-	ctx = input.Context(ctx)
 	m, err := c.Mutex(name, cfg)
 	if err != nil {
 		return err

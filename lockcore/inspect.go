@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/internal/wire"
 )
@@ -99,7 +98,6 @@ type Waiter struct {
 // is ErrNoQuorum, and the Inspection has Servers. Inspect writes nothing, with one exception: a server
 // that has lost its data stores a random number, which the quorum needs to let it in again.
 func (c *Client) Inspect(ctx context.Context, name string) (Inspection, error) {
-	ctx = input.Context(ctx)
 	if q := c.room().Quorum(); q != nil {
 		seen, err := c.inspectAll(ctx, q, name)
 		return seen, lock.OpError("inspect", name, err)

@@ -124,7 +124,7 @@ func withCause(err, cause error) error {
 	if errors.Is(err, cause) {
 		return err
 	}
-	return errors.Join(err, failed(cause)) // the application may have set the cause
+	return errors.Join(err, cause)
 }
 
 // record records the outcome of the run. If the server does not answer, it retries until
@@ -170,40 +170,49 @@ func (x *execution) leave(ctx context.Context, begun bool) {
 
 // outcomeUnknown reports whether err means that the work may have taken effect.
 func outcomeUnknown(err error) bool {
-	f, ok := errors.AsType[*failure](err)
-	return ok && f.unknown
+	var says interface{ OutcomeUnknown() bool }
+	return errors.Is(err, ErrUnknownOutcome) || errors.As(err, &says) && says.OutcomeUnknown()
 }
 
 // permanent reports whether err means that no other attempt must be made.
 func permanent(err error) bool {
-	f, ok := errors.AsType[*failure](err)
-	return ok && f.permanent
+	var says interface{ Permanent() bool }
+	return errors.As(err, &says) && says.Permanent()
 }
 
 // protect calls work on its own goroutine and waits for its end. A panic becomes an error
 // that matches ErrPanic, and runtime.Goexit becomes an error too. Otherwise they would end
-// the goroutine that holds the lease. The error is a *failure.
+// the goroutine that holds the lease.
 func protect(log logr.Logger, work func() error) error {
 	result := make(chan error, 1)
 	go func() {
-		err := failed(errExited)
+		err := errExited
 		defer func() { result <- err }()
 		defer func() {
 			if p := recover(); p != nil {
-				err = failed(panicked(p))
+				err = panicked(p)
 				log.Error(err, "the work panicked", "stack", string(debug.Stack()))
 			}
 		}()
-		err = failed(work())
+		err = work()
 	}()
 	return <-result
+}
+
+// panicked returns the error for work that panicked with a value.
+func panicked(value any) error {
+	if cause, ok := value.(error); ok {
+		return fmt.Errorf("%w: %w", ErrPanic, cause) // it may have a method OutcomeUnknown
+	}
+	return fmt.Errorf("%w: %v", ErrPanic, value)
 }
 
 // tokenSeen returns the token that a resource has seen, if err has a method TokenSeen.
 // Otherwise it returns 0.
 func tokenSeen(err error) uint64 {
-	if f, ok := errors.AsType[*failure](err); ok {
-		return f.seen
+	var seer interface{ TokenSeen() uint64 }
+	if errors.As(err, &seer) {
+		return seer.TokenSeen()
 	}
 	return 0
 }

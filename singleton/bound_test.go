@@ -17,12 +17,6 @@ func TestFault69_EveryCallReturnsInTime(t *testing.T) {
 		(*singleton.Runner)(nil), (*singleton.Job)(nil), (*singleton.Once)(nil), (*singleton.Daemon)(nil))
 }
 
-// A context of the caller with a defect costs nothing.
-func TestFault101_EveryCallSurvivesItsContext(t *testing.T) {
-	testenv.EveryCallSurvivesItsContext(t, everyCall,
-		(*singleton.Runner)(nil), (*singleton.Job)(nil), (*singleton.Once)(nil), (*singleton.Daemon)(nil))
-}
-
 const (
 	boundLease    = 3 * time.Second
 	boundShutdown = 2 * time.Second

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock/internal/holding"
-	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/internal/retry"
 	"github.com/noonlock/noonlock/internal/stopping"
@@ -24,7 +23,6 @@ import (
 // server does not end it. The error is lockcore.ErrClosed if the Client was closed, or
 // ErrRunning if Run is already running.
 func (s *Daemon) Run(ctx context.Context) error {
-	ctx = input.Context(ctx)
 	leave, ok := s.gate.Enter(ctx, s.lines.Flush)
 	if !ok {
 		return fmt.Errorf("singleton: daemon %q: %w", s.name, ErrRunning)

@@ -54,10 +54,10 @@ func (r *Runner) jobRun(j *job, run *ledger.Claim, others bool, stop *stopping.D
 		work: func(ctx context.Context) error {
 			defer r.work.begin(j.name, ctx)()
 			defer func(began time.Time) { j.metrics.duration.Observe(time.Since(began).Seconds()) }(time.Now())
-			return failed(j.work(ctx, Run{
+			return j.work(ctx, Run{
 				Job: j.name, Tick: run.Tick, Triggered: run.Triggered, Attempt: run.Attempt, Token: run.Token(),
 				Overlap: j.cfg.Overlap == OverlapAllow, Holder: r.cfg.Identity, LastSuccess: run.LastSuccess, claim: run,
-			})) // here, because Check reports work whose error blocks
+			})
 		},
 	}}
 }

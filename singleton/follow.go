@@ -81,7 +81,6 @@ func (r *Runner) follow(ctx, work context.Context, deadline *stopping.Deadline, 
 	defer j.ledger.WatchCancels(func() { f.lookForCancels(work) })()
 	defer j.ready.Run(ctx)() // after the end of ctx it claims nothing, so it is not ready
 	_ = f.run(ctx, func() (pause time.Duration, _ bool, err error) {
-		defer catch(&err)
 		pause, err = f.step(ctx, work)
 		return pause, false, err
 	})

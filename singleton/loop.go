@@ -75,11 +75,7 @@ func (l *loop) run(ctx context.Context, step func() (pause time.Duration, over b
 		case ctx.Err() != nil || !l.patient && !lockcore.IsTemporary(err):
 			return err
 		default:
-			failing := l.failing
-			if isBroken(err) {
-				failing = "schedule failed; ticks are delayed"
-			}
-			l.ready.Failed(l.log, failing, err, lockcore.IsTemporary(err))
+			l.ready.Failed(l.log, l.failing, err, lockcore.IsTemporary(err))
 			pause = l.pauses.NextBackOff()
 		}
 		if !retry.Sleep(ctx, pause, nudge) {

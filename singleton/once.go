@@ -10,7 +10,6 @@ import (
 
 	"github.com/go-logr/logr"
 
-	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/internal/logqueue"
 	"github.com/noonlock/noonlock/internal/stopping"
 	"github.com/noonlock/noonlock/lockcore"
@@ -184,7 +183,6 @@ func (o *Once) Do(ctx context.Context, work func(ctx context.Context, token uint
 	if work == nil {
 		return &ConfigError{Field: "work", Value: "nil", Rule: "a function"}
 	}
-	ctx = input.Context(ctx)
 	deadline, done := stopping.New(ctx, o.cfg.ShutdownTimeout, o.cfg.ShutdownTimeout/5)
 	defer done()
 	c := newOnceCall(o, deadline, work)

@@ -149,8 +149,7 @@ func (r *Runner) Add(name, spec string, work Func, cfg JobConfig) error {
 }
 
 // AddSchedule adds a job with a Schedule of your own, which must pass schedule.Check.
-// TimeZone and Gap of cfg are ignored. If Next panics later, this replica claims no ticks of the
-// job until Next succeeds again; Ready returns the reason.
+// TimeZone and Gap of cfg are ignored. A panic of Next ends the program.
 func (r *Runner) AddSchedule(name string, s schedule.Schedule, work Func, cfg JobConfig) error {
 	if err := schedule.Check(s); err != nil {
 		return fmt.Errorf("singleton: job %q: %w", name, err)
@@ -169,18 +168,10 @@ func (r *Runner) add(name string, s schedule.Schedule, work Func, cfg JobConfig)
 	if err != nil {
 		return fmt.Errorf("singleton: job %q: %w", name, err)
 	}
-	var fp string
-	var retain time.Duration
-	if p := guard(func() { fp, retain = ticks.Fingerprint(s), retention(s) }); p != nil {
-		refused := &ConfigError{Field: "the result of Next", Value: input.Quote("panic: " + fmt.Sprint(p)), Rule: "an instant"}
-		return fmt.Errorf("singleton: job %q: %w", name, refused)
-	}
-	if !ticks.IsOwn(s) {
-		s = guarded{s}
-	}
+	fp := ticks.Fingerprint(s)
 	l, err := ledger.New(r.client, name, ledger.Config{
 		Lease: r.lease(), MaxAttempts: cfg.MaxAttempts, AllowOverlap: cfg.Overlap == OverlapAllow,
-		KeepRuns: cfg.entries(), Retain: retain, Definition: fingerprint(fp, cfg), Schedule: fp,
+		KeepRuns: cfg.entries(), Retain: retention(s), Definition: fingerprint(fp, cfg), Schedule: fp,
 	})
 	if err != nil {
 		return translate(err, "Config", fmt.Sprintf("job %q", name))
@@ -209,7 +200,6 @@ func (r *Runner) add(name string, s schedule.Schedule, work Func, cfg JobConfig)
 // ShutdownTimeout. Run returns an error only if it did not start. An outage of the server
 // delays ticks and does not end Run.
 func (r *Runner) Run(ctx context.Context) error {
-	ctx = input.Context(ctx)
 	leave, ok := r.gate.Enter(ctx, r.lines.Flush)
 	if !ok {
 		return ErrRunning

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock/election"
-	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
 )
@@ -163,7 +162,7 @@ func (p *Page) act(w http.ResponseWriter, r *http.Request) {
 	if p.cfg.Operator != nil {
 		by.Who = p.cfg.Operator(r)
 	}
-	ctx, cancel := context.WithTimeout(input.Context(r.Context()), actTimeout)
+	ctx, cancel := context.WithTimeout(r.Context(), actTimeout)
 	defer cancel()
 	err := verb.do(ctx, p, by, a)
 	p.reader.touch(key{verb.kind, a.Name})

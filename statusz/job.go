@@ -40,7 +40,7 @@ func (p *Page) job(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	name := r.URL.Query().Get("name")
-	ctx, cancel := context.WithTimeout(input.Context(r.Context()), readTimeout)
+	ctx, cancel := context.WithTimeout(r.Context(), readTimeout)
 	defer cancel()
 	found, err := p.readJob(ctx, name)
 	if errors.Is(err, singleton.ErrNoLedger) {

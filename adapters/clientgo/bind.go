@@ -5,7 +5,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/internal/lease"
 	"github.com/noonlock/noonlock/lockcore"
 )
@@ -40,7 +39,7 @@ import (
 //		work(ctx)
 //	},
 func (l *Lock) Bind(parent context.Context) (ctx context.Context, stop context.CancelFunc) {
-	inner, cancel := context.WithCancelCause(input.Context(parent))
+	inner, cancel := context.WithCancelCause(parent)
 	b := &boundContext{Context: inner, hold: &l.hold, cancel: cancel}
 	l.hold.bind(b)
 	return b, func() {

@@ -1,5 +1,5 @@
-// Package input checks names and texts that users pass to this module, quotes invalid ones
-// for errors, and makes contexts safe to use.
+// Package input checks names and texts that users pass to this module, and quotes invalid ones
+// for errors.
 package input
 
 import (

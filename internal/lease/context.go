@@ -28,9 +28,6 @@ func (x leaseContext) Err() error {
 
 func (x leaseContext) Value(key any) any { return x.l.ending.value(x.values, key) }
 
-// CallerGuarded tells input.Context that no method panics: the values are those of its result.
-func (x leaseContext) CallerGuarded() {}
-
 // AfterFunc is called by package context.
 func (x leaseContext) AfterFunc(f func()) (stop func() bool) { return x.l.ending.afterFunc(f) }
 
@@ -100,9 +97,6 @@ func (b *boundContext) Err() error {
 }
 
 func (b *boundContext) Value(key any) any { return b.ending.value(b.Context, key) }
-
-// CallerGuarded tells input.Context that no method panics: the parent is its result.
-func (b *boundContext) CallerGuarded() {}
 
 // AfterFunc is called by package context.
 func (b *boundContext) AfterFunc(f func()) (stop func() bool) { return b.ending.afterFunc(f) }

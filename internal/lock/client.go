@@ -8,7 +8,6 @@ import (
 
 	"github.com/go-logr/logr"
 
-	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/internal/lease"
 	"github.com/noonlock/noonlock/internal/logqueue"
 	"github.com/noonlock/noonlock/internal/wire"
@@ -248,7 +247,7 @@ func (c *Client) newRetry(each, within time.Duration) wire.Retry {
 // Ask sends a request about a name and retries it until it is answered, ctx ends, or within has passed.
 func (c *Client) Ask(ctx context.Context, name string, req wire.Request, each, within time.Duration) (any, error) {
 	retry := c.newRetry(each, within)
-	return retry.Send(input.Context(ctx), c.wire, name, req, wire.MayRetry)
+	return retry.Send(ctx, c.wire, name, req, wire.MayRetry)
 }
 
 // Background runs a task that Close waits for. It returns false, and does not run the

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/internal/lease"
 	"github.com/noonlock/noonlock/internal/wire"
 )
@@ -46,7 +45,7 @@ func (l *Lease) Context() context.Context { return l.life.Context() }
 
 // Bind returns a context that is done when parent is done or the lease ends.
 func (l *Lease) Bind(parent context.Context) (ctx context.Context, stop context.CancelFunc) {
-	return l.life.Bind(input.Context(parent))
+	return l.life.Bind(parent)
 }
 
 // Value returns what the server stores for the lease; secret.
@@ -61,7 +60,6 @@ func (l *Lease) Overdue() time.Duration { return l.life.Overdue() }
 // Downgrade turns a write lease into a read lease. lockcore.Lease.Downgrade describes it.
 func (l *Lease) Downgrade(ctx context.Context) error {
 	const op = "downgrade"
-	ctx = input.Context(ctx)
 	k, ok := l.a.kind.(ownedKind)
 	if !ok || k.mode != ModeWrite {
 		return OpError(op, l.Name(), ErrNotWriter)
@@ -99,7 +97,6 @@ func (l *Lease) downgrade(ctx context.Context) (int64, error) {
 // Renew sends a renewal now, and retries it until it is answered or ctx ends. If the lease is lost, it
 // ends. It is for a lease of a quorum whose renewal must have an effect before the work begins.
 func (l *Lease) Renew(ctx context.Context) error {
-	ctx = input.Context(ctx)
 	a := l.a
 	retry := wire.NewRetry(a.terms.timeout(), 0, nil)
 	return retry.Do(ctx, wire.MayRetryLater, func() error {

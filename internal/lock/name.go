@@ -104,7 +104,7 @@ func (n *Name) Ask(ctx context.Context, r wire.Request) (any, error) {
 // retries while the server has too little memory or too few replicas.
 func (n *Name) Persist(ctx context.Context, r wire.Request) (any, error) {
 	retry := wire.NewRetry(n.terms.timeout(), 0, nil)
-	return retry.Send(input.Context(ctx), n.c.wire, n.keys.name, r, wire.MayRetryLater)
+	return retry.Send(ctx, n.c.wire, n.keys.name, r, wire.MayRetryLater)
 }
 
 // Commit is Persist for a request whose effect must survive a failover. If too few
@@ -116,7 +116,7 @@ func (n *Name) Commit(ctx context.Context, r wire.Request) (any, error) {
 
 // Once sends a request without retries.
 func (n *Name) Once(ctx context.Context, r wire.Request) (any, error) {
-	return n.c.wire.Send(input.Context(ctx), n.keys.name, r, n.terms.timeout())
+	return n.c.wire.Send(ctx, n.keys.name, r, n.terms.timeout())
 }
 
 // Watch calls nudge when a message arrives on a channel, and with an empty one when messages may
@@ -131,7 +131,6 @@ func (n *Name) Watch(channel string, nudge func(message string)) (stop func()) {
 // returns granted and a token above 0, or an error. If it returns granted and an error,
 // Hold releases the grant.
 func (n *Name) Hold(ctx context.Context, k Kind, acquire func(*Attempt) wire.Request, read func(answer any) (token uint64, granted bool, err error)) (*Lease, error) {
-	ctx = input.Context(ctx)
 	a, err := n.begin(ctx, k, false)
 	if err != nil {
 		return nil, err

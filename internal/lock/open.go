@@ -141,7 +141,6 @@ func defaultIdentity() string {
 
 // Close ends all leases with ErrClosed and releases their locks. lockcore.Client.Close describes it.
 func (c *Client) Close(ctx context.Context) error {
-	ctx = input.Context(ctx)
 	c.mu.Lock()
 	if c.closed {
 		c.mu.Unlock()

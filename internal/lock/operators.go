@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
@@ -17,7 +16,7 @@ func (c *Client) Search(ctx context.Context, s Search) ([]string, error) {
 	}
 	names := map[string]struct{}{}
 	total := 0
-	err := c.wire.Scan(input.Context(ctx), wire.Scan{
+	err := c.wire.Scan(ctx, wire.Scan{
 		Match: c.keys.pattern(s), Each: AskFor, Within: AskWithin,
 		Found: func(keys []string, searched int) {
 			for _, key := range keys {

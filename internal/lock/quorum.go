@@ -9,7 +9,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/internal/quorum"
 	"github.com/noonlock/noonlock/internal/wire"
 )
@@ -91,7 +90,6 @@ func (a *Attempt) Token() uint64 { return a.token }
 // answers that have arrived when a majority has answered. Answers of servers that grant
 // nothing, see part_member.lua, do not count.
 func (n *Name) AskAll(ctx context.Context, r func() wire.Request) (all []any, err error) {
-	ctx = input.Context(ctx)
 	if err := n.c.topology.ready(ctx); err != nil {
 		return nil, err
 	}

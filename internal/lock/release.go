@@ -5,7 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/internal/lease"
 	"github.com/noonlock/noonlock/internal/wire"
 )
@@ -115,7 +114,6 @@ func (a *Attempt) sendRelease(ctx context.Context, withdraw bool, timeout time.D
 // Release ends the lease and releases its lock. It returns how many other leases of the name the owner
 // has. lockcore.Lease.Unlock describes it.
 func (l *Lease) Release(ctx context.Context) (left int, err error) {
-	ctx = input.Context(ctx)
 	if l.life.Err() == nil && l.end(ErrReleased) {
 		n, err := l.release(ctx)
 		return int(n), err

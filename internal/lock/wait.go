@@ -6,14 +6,12 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/internal/retry"
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
 // TryLock acquires the lock if it is free and the queue is empty. lockcore.Mutex.TryLock describes it.
 func (n *Name) TryLock(ctx context.Context, k Kind) (*Lease, error) {
-	ctx = input.Context(ctx)
 	start := n.c.clock.Ticks()
 	lease, reply, err := n.tryOnce(ctx, k, 2*n.terms.timeout())
 	if lease == nil && err == nil {
@@ -26,7 +24,6 @@ func (n *Name) TryLock(ctx context.Context, k Kind) (*Lease, error) {
 // Lock acquires the lock. If the lock is not free, Lock queues and waits until ctx ends.
 // lockcore.Mutex.Lock describes it.
 func (n *Name) Lock(ctx context.Context, k Kind) (*Lease, error) {
-	ctx = input.Context(ctx)
 	start := n.c.clock.Ticks()
 	lease, last, err := n.c.topology.wait(ctx, n, k)
 	n.c.metrics.countAcquire(k.Label(), n.c.clock.Ticks()-start, err)

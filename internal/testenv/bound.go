@@ -107,10 +107,7 @@ func (e *Env) Within(call func(ctx context.Context)) func(context.Context) {
 	return func(context.Context) {
 		ctx, cancel := context.WithTimeout(e.Context(), time.Second)
 		defer cancel()
-		if e.asCaller != nil {
-			ctx = e.asCaller(ctx)
-		}
-		call(ctx) //nolint:contextcheck // package context must not derive it from a context with a defect
+		call(ctx)
 	}
 }
 

@@ -72,9 +72,6 @@ type Env struct {
 	Days   bool // Until waits for up to a day of a bubble's time, and checks less and less often
 	probes atomic.Int64
 
-	// asCaller returns the context of a caller instead of a context; nil: that itself.
-	asCaller func(context.Context) context.Context
-
 	cluster  *servers.RedisCluster // nil: another topology
 	sentinel *servers.Watched      // nil: another topology
 }

@@ -9,8 +9,6 @@ import (
 	"fmt"
 	"strings"
 	"time"
-
-	"github.com/noonlock/noonlock/internal/input"
 )
 
 // Check reports whether Do could do its work now. It executes the statements of Do for a
@@ -25,7 +23,6 @@ import (
 // Check does not retry after a conflict with another transaction. The error then matches
 // ErrConflict. It is that of fn, of ctx or of the driver.
 func (o *Once) Check(ctx context.Context, fn func(ctx context.Context, tx *sql.Tx) error) error {
-	ctx = input.Context(ctx)
 	err := o.check(ctx, fn)
 	switch {
 	case err == nil:

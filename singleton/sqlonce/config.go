@@ -113,7 +113,6 @@ func (o *Once) Schema() []string { return append([]string(nil), o.queries.schema
 // it on all replicas at once. The database user needs the right to create tables even if
 // they exist; otherwise use Schema.
 func (o *Once) CreateTables(ctx context.Context) error {
-	ctx = input.Context(ctx)
 	err := o.transact(ctx, func(tx *sql.Tx) error {
 		if o.dialect == PostgreSQL {
 			// Concurrent CREATE TABLE IF NOT EXISTS statements fail on PostgreSQL.

@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"math"
 	"strconv"
-
-	"github.com/noonlock/noonlock/internal/input"
 )
 
 // Admit fences a write of a leader, or of the holder of any lock. If a greater token was
@@ -35,7 +33,7 @@ func (o *Once) Admit(ctx context.Context, tx *sql.Tx, name string, token uint64)
 	if err := validateToken("token", token); err != nil {
 		return err
 	}
-	seen, _, err := o.raise(input.Context(ctx), tx, name, rowOfName, token)
+	seen, _, err := o.raise(ctx, tx, name, rowOfName, token)
 	if err != nil {
 		return fmt.Errorf("sqlonce: %q: storing the token: %w", name, err)
 	}

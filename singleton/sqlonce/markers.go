@@ -5,8 +5,6 @@ import (
 	"database/sql"
 	"fmt"
 	"time"
-
-	"github.com/noonlock/noonlock/internal/input"
 )
 
 // Markers returns the markers of the job with since ≤ Tick < until, ordered by Tick, including those of
@@ -16,7 +14,7 @@ func (o *Once) Markers(ctx context.Context, job string, since, until time.Time) 
 		return nil, err
 	}
 	from, to := max(since.UnixMilli(), 1), max(until.UnixMilli(), 1)
-	rows, err := o.db.QueryContext(input.Context(ctx), o.queries.markers, job, from, to, -to, -from)
+	rows, err := o.db.QueryContext(ctx, o.queries.markers, job, from, to, -to, -from)
 	if err != nil {
 		return nil, fmt.Errorf("sqlonce: markers of job %q: %w", job, err)
 	}
@@ -45,7 +43,6 @@ func (o *Once) Markers(ctx context.Context, job string, since, until time.Time) 
 // must therefore be older than any tick that a replica may still run, and it must not be in
 // the future.
 func (o *Once) Prune(ctx context.Context, job string, before time.Time) (int64, error) {
-	ctx = input.Context(ctx)
 	if err := validateJob("job", job); err != nil {
 		return 0, err
 	}

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"time"
-
-	"github.com/noonlock/noonlock/internal/input"
 )
 
 // Do calls fn in a transaction that also holds the marker of (m.Job, m.Tick), and commits
@@ -35,7 +33,6 @@ func (o *Once) Do(ctx context.Context, m Marker, fn func(ctx context.Context, tx
 	if err := m.validate(); err != nil {
 		return false, err
 	}
-	ctx = input.Context(ctx)
 	called := false // in an earlier try
 	err = o.persist(ctx, func() (again bool, err error) {
 		applied, again, err = o.attempt(ctx, m, called, func(ctx context.Context, tx *sql.Tx) error {

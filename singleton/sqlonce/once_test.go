@@ -274,30 +274,6 @@ func TestErrJustBeforeCommit(t *testing.T) {
 	}
 }
 
-// A context of the caller panics at its end: Do returns, and the connection goes back.
-func TestFault101_ContextPanicsAtItsEnd(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		f := &fake{}
-		parent, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		once := newOnce(t, f, sqlonce.PostgreSQL)
-		applied, err := once.Do(panicContext{parent}, run, func(ctx context.Context, tx *sql.Tx) error {
-			cancel()
-			<-ctx.Done()
-			_, err := tx.QueryContext(ctx, "SELECT 1") // database/sql derives contexts
-			synctest.Wait()
-			return err
-		})
-		if applied || !errors.Is(err, context.Canceled) || errors.Is(err, sqlonce.ErrUnknownOutcome) {
-			t.Errorf("Do = %v, %v", applied, err)
-		}
-		if applied, err := once.Do(t.Context(), run, nothing); !applied || err != nil || f.opened != 1 {
-			t.Errorf("Do = %v, %v after %d connections", applied, err, f.opened)
-		}
-	})
-}
-
 type panicContext struct{ context.Context }
 
 func (panicContext) Err() error { panic("no error") }

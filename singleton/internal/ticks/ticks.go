@@ -104,12 +104,3 @@ func clampInstant(t time.Time) (clamped time.Time, ok bool) {
 func lastInstant() time.Time {
 	return time.Date(9999, time.December, 31, 23, 59, 59, 999_000_000, time.UTC)
 }
-
-// IsOwn reports whether s is from Parse or Every.
-func IsOwn(s Schedule) bool {
-	switch s.(type) {
-	case everySchedule, *cronSchedule:
-		return true
-	}
-	return false
-}
