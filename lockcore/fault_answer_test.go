@@ -21,7 +21,7 @@ import (
 // Caught mutants: the id in a reply is not compared; a connection is used although a reply is left; it is used after
 // the reply to another request; the reply to a plain command counts before the script that follows.
 func TestFault119_RepliesToOtherRequests(t *testing.T) {
-	rounds := testenv.Size(40, 10_000)
+	rounds := testenv.Size(40, 400)
 	late := func(e *env, opt *redis.Options, net *lockcoretest.Faults, round int) {
 		opt.OnConnect = func(ctx context.Context, cn *redis.Conn) error {
 			ctx, cancel := context.WithTimeout(ctx, 30*time.Millisecond)
@@ -41,7 +41,7 @@ func TestFault119_RepliesToOtherRequests(t *testing.T) {
 					held := e.try(e.mutex(e.Client("holder"), "held", ttl(time.Minute)))
 					n := rounds
 					if e.Bubble == nil { // there each round lasts as long as its leases
-						n = testenv.Size(4, 400)
+						n = testenv.Size(4, 40)
 					}
 					for round := range n {
 						opt, net := e.Link()

@@ -15,6 +15,7 @@ import (
 	"github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/noonlock/noonlock/internal/wire"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
 )
@@ -34,7 +35,7 @@ func TestScriptsAreThoseThatLockcoreSends(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		sum := sha1.Sum([]byte(s.source))
+		sum := sha1.Sum([]byte(wire.Naming(s.source)))
 		missing[hex.EncodeToString(sum[:])] = name
 	}
 	m := miniredis.RunT(t)
