@@ -26,8 +26,9 @@
 //   - The context of a lease is done before the server may grant the lock to another
 //     client: after a hung server, a paused process, a lost reply, or a failed renewal.
 //   - Each lease has a fencing token greater than the tokens of all earlier leases of the
-//     name. An owner that acquires again while it holds the lock keeps its token, with
-//     one exception: a reader that becomes a writer gets a new one.
+//     name. An owner that acquires again while it holds the lock in the same Client keeps its token,
+//     with two exceptions: a reader that becomes a writer gets a new one, and so does a writer after
+//     the owner has acquired the lock in another Client.
 //   - Waiters are served in order of arrival and are notified by messages. A reader does
 //     not pass a waiting writer. Adjacent readers are granted together. An owner that holds
 //     the lock passes the queue, because it would otherwise wait for itself.
@@ -51,7 +52,7 @@
 //   - Waiters can starve if an owner keeps acquiring again before it releases.
 //   - Two callers with the same owner do not exclude each other: one may acquire while the
 //     other writes.
-//   - Tokens do not order reads: an owner keeps its token while it has any read lease, although
+//   - Tokens do not order reads: an owner keeps its token while it has a read lease in the same Client, although
 //     readers that came later have greater ones.
 //
 // # Timing

@@ -3,6 +3,9 @@ package lockcore_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -91,6 +94,74 @@ func TestFault16_ClassD_OldSnapshot(t *testing.T) {
 			e.Errorf("token %d after %d", next.Token(), lease.Token())
 		}
 		e.unlock(next)
+	})
+}
+
+// A failover loses releases and grants, again and again: the server goes back to an earlier state, in which
+// owners have entries that nobody holds any more, or has none of some that are held. (Class D.) A lease
+// has a greater token than all earlier ones, or that of a valid lease of its owner in its process.
+func TestFault17_ClassD_OwnersAfterFailovers(t *testing.T) {
+	onBoth(t, func(e *env) {
+		type holding struct {
+			*lockcore.Lease
+			of string // owner and process
+		}
+		clients := []*lockcore.Client{e.Client("a"), e.Client("b")}
+		cfg := ttl(10 * time.Minute)
+		stale := 0
+		for round := range testenv.Size(20, 200) {
+			seed := rand.Uint64()
+			random := rand.New(rand.NewPCG(seed, 0))
+			name := fmt.Sprintf("orders-%d", round)
+			var held []holding
+			kept, newest := false, uint64(0)
+			for range 40 {
+				if e.Bubble != nil { // the clock stands still
+					e.Pass(time.Millisecond)
+				}
+				switch n := random.IntN(10); {
+				case n < 2 && len(held) > 0:
+					i := random.IntN(len(held))
+					_ = held[i].Unlock(e.Context()) // the server may not have it any more
+					held = slices.Delete(held, i, i+1)
+				case n == 2 && e.Exists(e.key(name, "lock")):
+					e.keep(name)
+					kept = true
+				case n == 3 && kept:
+					e.restore(name)
+					stale++
+				case n == 4 && len(held) > 0:
+					_ = held[random.IntN(len(held))].Downgrade(e.Context())
+				default:
+					process, owner := random.IntN(2), string("xy"[random.IntN(2)])
+					h := holding{of: fmt.Sprintf("%s in process %d", owner, process)}
+					rw := e.rw(clients[process], name, owner, cfg)
+					acquire := rw.TryLock
+					if random.IntN(2) == 0 {
+						acquire = rw.TryRLock
+					}
+					var err error
+					if h.Lease, err = acquire(e.Context()); err != nil {
+						mustIs(e, err, lockcore.ErrNotAcquired)
+						continue
+					}
+					beside := slices.ContainsFunc(held, func(o holding) bool {
+						return o.of == h.of && o.Token() == h.Token() && o.Context().Err() == nil
+					})
+					if h.Token() <= newest && !beside {
+						e.Errorf("seed %d: %s has token %d after %d", seed, h.of, h.Token(), newest)
+					}
+					newest = max(newest, h.Token())
+					held = append(held, h)
+				}
+			}
+			for _, h := range held {
+				_ = h.Unlock(e.Context())
+			}
+		}
+		if stale == 0 {
+			e.Error("no state was restored")
+		}
 	})
 }
 

@@ -76,7 +76,7 @@ func TestForceReleaseOfOthers(t *testing.T) {
 		mustIs(e, err, lockcore.ErrNotHeld, lockcore.ErrLeaseLost)
 		e.saysWho(err, "ann@desk", "")
 
-		// Leases of one owner have one token, so a later one of them is not another holder.
+		// So does a later lease of the same owner in another process.
 		e.try(e.reentrant(a, "x", "one", long))
 		seen = e.inspect(admin, "x")
 		e.try(e.reentrant(b, "x", "one", long))

@@ -3,6 +3,7 @@ package lockcore_test
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -199,25 +200,74 @@ func TestCallsAfterALapsedGrant(t *testing.T) {
 	})
 }
 
-// A queued lease of an owner is granted under the token of a lease that has ended in its
-// process in the meantime. The process gets a new token, the same one each time, and an
-// attempt of another process gets that token, too.
-func TestTokenOfAGrantThatCameTooLate(t *testing.T) {
+// An attempt keeps the token of its own entry, or of the entry that its request names, and otherwise gets
+// a new one. The owner's other entries do not count, as nobody may hold them any more.
+func TestWhoseTokenIsKept(t *testing.T) {
 	toTheMillisecond(t, func(e *timed) {
 		k := e.scriptKeys("orders")
-		acquire := func(attempt, ask, ended string) string {
-			e.Helper()
-			return e.run("owned_acquire", k, attempt, 60000, ask, keep.Milliseconds(), ended)
+		const (
+			sibling, reader = "ns1:ALIVE.2.t.w/me id", "ns1:ALIVE.2.t.r/me id"
+			other           = "ns1:OTHER.3.t.r/other id"
+			ended           = -time.Millisecond
+		)
+		for _, row := range []struct {
+			name    string
+			mode    string
+			own     time.Duration // how long the attempt has an entry; 0: it has none
+			entries []ownedEntry  // others
+			extends string
+			later   bool // a later token was given than those of the entries
+			keeps   int  // the entry whose token it gets; -1: its own; -2: a new one
+		}{
+			{"nobody has", "w", 0, nil, "", false, -2},
+			{"a repeated request", "w", minute, nil, "", false, -1},
+			{"a repeated request that names another", "w", minute, []ownedEntry{{"w", sibling, minute}}, sibling, false, 0},
+			{"a repeated request that names one that is gone", "r", minute, nil, sibling, false, -1},
+			{"a repeated request, after later tokens", "w", minute, nil, "", true, -2},
+			{"a repeated request to read, after later tokens", "r", minute, nil, "", true, -1},
+			{"a repeated request that may keep none", "w", minute, nil, "-", false, -2},
+			{"a repeated request to read that may keep none", "r", minute, nil, "-", false, -2},
+			{"beside one that is not named", "w", 0, []ownedEntry{{"w", sibling, minute}}, "", false, -2},
+			{"beside one that is named", "w", 0, []ownedEntry{{"w", sibling, minute}}, sibling, false, 0},
+			{"beside one that is named, after later tokens", "w", 0, []ownedEntry{{"w", sibling, minute}}, sibling, true, -2},
+			{"in its last millisecond", "w", 0, []ownedEntry{{"w", sibling, 0}, {"w", "ns1:ALIVE.4.t.w/me id", minute}}, sibling, false, 0},
+			{"named, and its end is over", "w", 0, []ownedEntry{{"w", "ns1:ALIVE.4.t.w/me id", minute}, {"w", sibling, ended}}, sibling, false, -2},
+			{"reads beside one that writes", "r", 0, []ownedEntry{{"w", sibling, minute}}, sibling, true, 0},
+			{"reads beside another owner", "r", 0, []ownedEntry{{"r", reader, minute}, {"r", other, minute}}, reader, true, 0},
+			{"reads beside one that is not named", "r", 0, []ownedEntry{{"r", reader, minute}}, "", false, -2},
+			{"begins to write", "w", 0, []ownedEntry{{"r", reader, minute}}, reader, false, -2},
+			{"writes, and names one that was downgraded", "w", 0, []ownedEntry{{"r", sibling, minute}}, sibling, false, -2},
+		} {
+			mine := "ns1:ALIVE.1.t." + row.mode + "/me id"
+			entries := row.entries
+			if row.own != 0 {
+				entries = append(entries, ownedEntry{row.mode, mine, row.own})
+			}
+			e.establishOwned("orders", ownedState{kind: "ns1", entries: entries})
+			last := firstToken + int64(row.keeps)
+			if row.keeps < 0 {
+				last = firstToken + int64(len(entries)) - 1
+			}
+			if row.later {
+				last = firstToken + 99
+			}
+			must(e.env, e.Raw.Set(e.Context(), k[1], last, time.Hour).Err())
+			answer := e.run("owned_acquire", k, mine, 60000, "try", keep.Milliseconds(), row.extends)
+			var token int64
+			_, err := fmt.Sscanf(answer, "[1 %d]", &token)
+			must(e.env, err)
+			want := firstToken + int64(row.keeps)
+			if row.keeps == -1 {
+				want = firstToken + int64(len(entries)) - 1
+			}
+			if isNew := token > last; row.keeps == -2 && !isNew || row.keeps > -2 && token != want {
+				e.Errorf("%s: token %d, the last is %d", row.name, token, last)
+			}
+			e.wants(row.name+": stored", e.storedOwned("orders").tokens[mine], strconv.FormatInt(token, 10))
+			if row.extends != "-" {
+				e.wants(row.name+": again", e.run("owned_acquire", k, mine, 60000, "try", keep.Milliseconds(), ""), answer)
+			}
 		}
-		const mine, elsewhere = "ns1:ALIVE.1.t.w/me id", "ns1:OTHER.1.t.w/me id"
-		granted := acquire(mine, "try", "0")
-		ended := granted[len("[1 ") : len(granted)-1]
-		first := acquire(mine, "look", ended)
-		if first == granted || first[:3] != "[1 " {
-			e.Errorf("granted %s, and %s after that token had ended", granted, first)
-		}
-		e.wants("asked again", acquire(mine, "look", ended), first)
-		e.wants("the same owner in another process", acquire(elsewhere, "try", "0"), first)
 	})
 }
 

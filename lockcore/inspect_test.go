@@ -219,12 +219,12 @@ func TestEntriesToTheMillisecond(t *testing.T) {
 		end := func(later time.Duration) float64 { return float64(e.now.Add(later).UnixMilli()) }
 		must(e.env, e.Raw.ZAdd(e.Context(), k[0],
 			redis.Z{Score: count, Member: "ns1"}, redis.Z{Score: count + 1, Member: "n:one"}, redis.Z{Score: count + 2, Member: "n:two"},
-			redis.Z{Score: -7, Member: "t:one"}, redis.Z{Score: -8, Member: "t:two"},
+			redis.Z{Score: -7, Member: "t:" + one}, redis.Z{Score: -8, Member: "t:" + two}, redis.Z{Score: -9, Member: "t:" + three},
 			redis.Z{Score: end(-time.Millisecond), Member: one}, redis.Z{Score: end(0), Member: two},
 			redis.Z{Score: end(5 * time.Millisecond), Member: "foreign"}, redis.Z{Score: writes + end(time.Second), Member: three},
 		).Err())
 		must(e.env, e.Raw.PExpire(e.Context(), k[0], minute).Err())
-		e.wants("inspected", e.run("lock_inspect", k[:4]), "[ns1 60000 ["+two+" r 0 8 foreign r 5  "+three+" w 1000 8] [] "+strconv.FormatInt(e.now.UnixMicro(), 10)+"]")
+		e.wants("inspected", e.run("lock_inspect", k[:4]), "[ns1 60000 ["+two+" r 0 8 foreign r 5  "+three+" w 1000 9] [] "+strconv.FormatInt(e.now.UnixMicro(), 10)+"]")
 		e.wants("taken", e.run("lock_force", []string{k[0], k[2], e.key("orders", "forced"), e.key("orders", "releases")}, "ns1", "foreign\n"+two+"\n"+three), "2")
 	})
 }

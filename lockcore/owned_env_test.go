@@ -17,7 +17,7 @@ const (
 type storedOwned struct {
 	kind    string
 	entries []storedEntry      // by mode and end
-	tokens  map[string]string  // of owners
+	tokens  map[string]string  // of entries
 	counts  map[string]int64   // of owners
 	end     int64              // of the last entry, ms
 	members map[string]float64 // all
@@ -67,11 +67,10 @@ func zOwned(kind string, entries []storedEntry, tokens map[string]int64) []redis
 		if x.mode == "w" {
 			score += writesScore
 		}
-		all = append(all, redis.Z{Score: score, Member: x.attempt})
+		all = append(all, redis.Z{Score: score, Member: x.attempt}, redis.Z{Score: -float64(tokens[x.attempt]), Member: "t:" + x.attempt})
 	}
 	for owner, n := range counts {
-		all = append(all, redis.Z{Score: float64(countScore + n), Member: "n:" + owner},
-			redis.Z{Score: -float64(tokens[owner]), Member: "t:" + owner})
+		all = append(all, redis.Z{Score: float64(countScore + n), Member: "n:" + owner})
 	}
 	return all
 }

@@ -39,6 +39,7 @@ func TestServerThatStoodStillInAScript(t *testing.T) {
 		other   = "ns1:OTHER.3.t.r/other id"
 	)
 	ended, short, long := -time.Second, stop-time.Second, time.Minute // short: over when the script writes
+	const keeps = "ns1:OTHER.9.t.r/keeps id"
 	for _, c := range []struct {
 		name, script string
 		args         []any
@@ -53,10 +54,10 @@ func TestServerThatStoodStillInAScript(t *testing.T) {
 		{"renews for less than before", "owned_renew", []any{mine, 500}, []ownedEntry{{"r", mine, ended}}},
 		{"downgrades", "owned_downgrade", []any{writer}, []ownedEntry{{"w", writer, ended}}},
 	} {
-		e.establishOwned("orders", ownedState{kind: "ns1", entries: append(c.entries, ownedEntry{"r", "ns1:OTHER.9.t.r/keeps id", long})})
+		e.establishOwned("orders", ownedState{kind: "ns1", entries: append(c.entries, ownedEntry{"r", keeps, long})})
 		lock := e.key("orders", "lock")
 		// The key still exists, as at the start of the script.
-		must(e, e.Raw.ZRem(e.Context(), lock, "n:keeps", "t:keeps", "ns1:OTHER.9.t.r/keeps id").Err())
+		must(e, e.Raw.ZRem(e.Context(), lock, "n:keeps", "t:"+keeps, keeps).Err())
 		keys := e.scriptKeys("orders")[:map[string]int{"owned_acquire": 5, "owned_leave": 5, "owned_renew": 1, "owned_downgrade": 4}[c.script]]
 		answer, err := e.Raw.Eval(e.Context(), late(c.script), keys, argv(c.script, c.args...)...).Result()
 		must(e, err)

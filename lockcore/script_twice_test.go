@@ -70,13 +70,13 @@ func (e *env) scriptKeys(name string) []string {
 }
 
 // argv returns the arguments of a script. It adds the defaults of those that are left out, and
-// the prefix of the channels. The arguments are for acquire: me, ttl, mode, keep, ended; for
+// the prefix of the channels. The arguments are for acquire: me, ttl, mode, keep, extends; for
 // leave: me, the TTL of the tombstone or 0, keep, last.
 func argv(script string, args ...any) []any {
-	const keep, ended, channels = 604800000, 0, "noonlock:ch:"
+	const keep, extends, channels = 604800000, "", "noonlock:ch:"
 	all, ok := map[string][]any{
 		"mutex_acquire": {nil, nil, nil, keep}, "mutex_leave": {nil, nil, keep, 0},
-		"owned_acquire": {nil, nil, nil, keep, ended}, "owned_leave": {nil, nil, keep, 0}, "owned_downgrade": {nil, keep},
+		"owned_acquire": {nil, nil, nil, keep, extends}, "owned_leave": {nil, nil, keep, 0}, "owned_downgrade": {nil, keep},
 		"lock_force": {nil, nil, "op\nwhy"}, "lock_promote": {nil, nil},
 	}[script]
 	if !ok {

@@ -171,7 +171,7 @@ func (a *Attempt) makeLease(ctx context.Context, r *acquireReply, err error) (le
 }
 
 // startLease returns the lease of a grant. While a grant is in flight, its validity may end,
-// or the last lease with its token may expire. In these cases, startLease calls again, which
+// or the lease whose token it has. In these cases, startLease calls again, which
 // sends another request and so extends the hold. The third such grant is an error, and
 // so is one that too few replicas have. If the attempt is not granted, startLease returns
 // neither a lease nor an error.
@@ -180,8 +180,7 @@ func (a *Attempt) startLease(ctx context.Context, g grant, again func() (grant, 
 		if g.short != nil {
 			return nil, errors.Join(ErrNotAcquired, g.short)
 		}
-		tokenEnded := a.ended() >= g.token && a.endedToken < g.token
-		if a.c.clock.Now() < g.t0+a.terms.times.Valid && !tokenEnded {
+		if a.c.clock.Now() < g.t0+a.terms.times.Valid && !a.isStale(g.token) {
 			return a.hold(ctx, g)
 		}
 		if tries == 3 {

@@ -54,8 +54,7 @@ type Client struct {
 
 	shared map[any]any // see Shared
 
-	owners      owners
-	ownersSwept int // how many there were after the last sweep
+	owners owners
 }
 
 // A Name is a name that can be locked, with the configuration of its leases. It has no state, and is
@@ -84,7 +83,7 @@ type Attempt struct {
 	wait wire.Wait   // of the first acquire
 	sent atomic.Bool // it is in use
 
-	endedToken uint64 // sent with the last acquire, see owners
+	beside *Lease // of the same owner, whose token the last acquire asked for; nil: it asked for none
 
 	// unanswered: an acquire was not answered and may still arrive. mayBeStored: the server
 	// may have stored the attempt, so it has to be withdrawn.
@@ -147,19 +146,17 @@ type Early interface {
 	Granted(ctx context.Context, a *Attempt)
 }
 
-// owners records for each owner the leases of this process, and the token whose leases have
-// expired here. The server may still have an entry with the expired token: for example, the
-// entry of an acquire that was executed late outlives its lease. A new lease must not get that
-// token. Client.mu guards owners.
-type owners map[ownerKey]*ownerTokens
+// owners has the leases of each owner in this process. The server may also have entries that nobody
+// holds any more: a failover may have lost a release, and the entry of an acquire that was executed late
+// outlives its lease. So a new lease keeps a token only if its request names a lease that is valid
+// here. Client.mu guards owners.
+type owners map[ownerKey]*ownerLeases
 
 type ownerKey struct{ name, owner string }
 
-type ownerTokens struct {
-	leases map[*Lease]struct{} // until their end is recorded
-	newest uint64              // the greatest token of a lease so far
-	ended  uint64              // the greatest token with a lease that was removed as expired; 0: none
-	until  time.Duration       // from then on the server has no entry with the ended token
+type ownerLeases struct {
+	all    map[*Lease]struct{} // until their end is recorded
+	newest uint64              // the greatest token that one of them or of their predecessors has
 }
 
 // A grantCheck repeats a release that granted the lock to a waiter, when the grant ends.

@@ -22,10 +22,6 @@ func (a *Attempt) hold(ctx context.Context, g grant) (*Lease, error) {
 	delete(c.waiting, a.number)
 	c.leases[a.number] = l
 	c.owners.add(l)
-	if len(c.owners) > 1000+2*c.ownersSwept {
-		c.owners.sweep(c.clock.Now())
-		c.ownersSwept = len(c.owners)
-	}
 	c.mu.Unlock()
 	c.metrics.kind(a.kind.Label()).held.Inc()
 	return l, nil

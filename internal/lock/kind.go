@@ -59,8 +59,13 @@ func (k ownedKind) stored(process string, number uint64, trusted bool, identity 
 }
 
 func (ownedKind) Acquire(a *Attempt, mode string) wire.Request {
-	a.endedToken = a.ended()
-	return a.c.scripts.ownedAcquire.Call(a.keys.argsWith(a.Tomb()), &a.value, &a.terms.ttlText, &a.terms.keepText, mode+" "+a.keys.channels, a.endedToken)
+	extends := "" // the attempt itself, if an earlier request of it was applied
+	if l := a.besides(); l != nil {
+		a.beside, extends = l, l.a.value
+	} else if a.beside != nil {
+		extends = "-" // it may have the token of a lease that has ended
+	}
+	return a.c.scripts.ownedAcquire.Call(a.keys.argsWith(a.Tomb()), &a.value, &a.terms.ttlText, &a.terms.keepText, mode+" "+a.keys.channels, extends)
 }
 
 func (ownedKind) Renewal(a *Attempt) wire.Request {

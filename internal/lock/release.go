@@ -246,15 +246,9 @@ func (l *Lease) notHeld() { l.a.c.metrics.kind(l.a.kind.Label()).held.Dec() }
 // remove removes a lease from the Client.
 func (l *Lease) remove() {
 	c := l.a.c
-	cause, now := l.life.Err(), time.Duration(0)
-	if errors.Is(cause, ErrLeaseExpired) {
-		now = c.clock.Now() // may call the user's clock, so without the mutex
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.leases[l.a.number] == l {
-		c.owners.remove(l, cause, now)
-	}
+	c.owners.remove(l)
 	delete(c.leases, l.a.number)
 	c.idle.Broadcast()
 }

@@ -34,16 +34,16 @@ elseif kind == 'ns1' then
   local tokens, entries = {}, {}
   local all = redis.call('ZRANGE', lock, 0, -1, 'WITHSCORES')
   for i = 1, #all, 2 do
-    local score, owner = tonumber(all[i + 1]), string.match(all[i], '^t:(.*)$')
-    if owner then
-      tokens[owner] = whole(-score)
+    local score, attempt = tonumber(all[i + 1]), string.match(all[i], '^t:(.*)$')
+    if attempt then
+      tokens[attempt] = whole(-score)
     elseif score < COUNT and end_of(score) >= now then
       entries[#entries + 1] = {all[i], score}
     end
   end
   for _, entry in ipairs(entries) do
     local attempt, score = entry[1], entry[2]
-    row(holders, attempt, score >= WRITES and 'w' or 'r', whole(end_of(score) - now), tokens[select(2, parts_of(attempt))] or '')
+    row(holders, attempt, score >= WRITES and 'w' or 'r', whole(end_of(score) - now), tokens[attempt] or '')
   end
 end
 -- pcall: a queue of a wrong type must not hide the holders.

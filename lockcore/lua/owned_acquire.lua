@@ -13,9 +13,10 @@
 --                 ask: 'try' never queues; 'look' never queues anew; 'join' queues;
 --                 a number queues at that score, after the queue was lost.
 --                 channels: the prefix of the channels of processes
--- ARGV[5] ended   a token of my owner, or '0'. All its leases have ended in this process. A
---                 new lease gets another token, unless another process has an entry of
---                 the owner
+-- ARGV[5] extends whose token I keep: that of an attempt of my owner with a valid lease, unless
+--                 it reads and I write; with '', that of my own entry; with '-', none. To
+--                 write, I keep it only if no later one was given. Otherwise I get a new
+--                 token. So an entry that nobody holds any more gives its token to nobody
 --
 -- Returns token                 held by me for ttl from now
 --         {2, left ms, place, holder}  near the head: look when the lock ends
@@ -33,11 +34,11 @@
 --
 -- An owner that has an entry does not queue, because it would wait for itself.
 --
--- Twice is safe: an attempt with an entry gets the same token again (unless that is the
--- ended one), and the entry is extended to the full ttl. An attempt in the queue keeps its
+-- Twice is safe: an attempt with an entry gets the same token again, or a later one, and
+-- the entry is extended to the full ttl. An attempt in the queue keeps its
 -- place. An attempt that got {8} is no longer queued. It joins again and gets {8} again.
 local lock, fence, queue, seen, tomb = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local me, ttl, keep = ARGV[1], ARGV[2], ARGV[3]
+local me, ttl, keep, extends = ARGV[1], ARGV[2], ARGV[3], ARGV[5]
 local ask, channels = string.match(ARGV[4], '^(%S+) (.*)$')
 
 --@include clock
@@ -67,24 +68,41 @@ s = read(lock, owner, now, me)
 if not s then
   return {7}
 end
-if s.token and tonumber(s.token) <= tonumber(ARGV[5]) and not elsewhere(lock, owner, (process_of(me)), now) then
-  s.token = next_token(fence, keep)
-  redis.call('ZADD', lock, 'XX', '-' .. s.token, 't:' .. owner)
+
+-- token_of_mine returns the token that my entry keeps or gets. Tokens do not order reads, so a
+-- reader may keep one although others have got later ones.
+local function token_of_mine()
+  local token = extends ~= '-' and s.token
+  if #extends > 1 then
+    local score, beside = unpack(redis.call('ZMSCORE', lock, extends, 't:' .. extends))
+    if score and end_of(score) >= now and (mode == 'r' or tonumber(score) >= WRITES) then
+      token = whole(-tonumber(beside))
+    end
+  end
+  if token and (mode == 'r' or redis.call('GET', fence) == token) then
+    return token
+  end
+  return next_token(fence, keep)
 end
+
 if s.mine then
   clear_note(seen, me)
+  local token = token_of_mine()
   extend(lock, s, me, till)
-  return s.token
+  if token ~= s.token then
+    redis.call('ZADD', lock, 'XX', '-' .. token, 't:' .. me)
+  end
+  return token
 end
 
 if ask == 'look' and not redis.call('ZSCORE', queue, me) then
   return {5}
 end
 local first = not lone and redis.call('ZRANGE', queue, 0, 0)[1]
-local answer, kept = verdict(lock, s, mode, now)
+local answer = verdict(lock, s, mode, now)
 local token, stop, refused, granted
 if answer == 'in' and (s.count > 0 or not first) then
-  token = kept or next_token(fence, keep)
+  token = token_of_mine()
   enter(lock, s, mode, me, token, till)
 end
 if token or answer == 'upgrade' then
@@ -104,9 +122,8 @@ token, stop, refused, granted = serve(lock, fence, keep, queue, seen, me, ttl, n
 if not at and stop == 0 then
   -- The queue before a 'try' had dead waiters only.
   s = read(lock, owner, now, me)
-  answer, kept = verdict(lock, s, mode, now)
-  if answer == 'in' then
-    token = kept or next_token(fence, keep)
+  if verdict(lock, s, mode, now) == 'in' then
+    token = next_token(fence, keep)
     enter(lock, s, mode, me, token, till)
   end
 end

@@ -6,7 +6,7 @@
 --               WRITES if it writes. An entry ends without a request.
 --   n:<owner>   COUNT plus the number of the owner's entries, including ended ones that
 --               were not swept yet
---   t:<owner>   the owner's token, negative
+--   t:<attempt> the token of the entry, negative
 --   ns1         COUNT: the kind of lock
 --
 -- Only one owner writes at a time, and all entries are then its own. The key expires with
@@ -44,10 +44,10 @@ local function last(lock, from, to)
 end
 
 -- look returns the state of a lock for an owner and one of its attempts, including ended
--- entries: {owner, count, token, mine and mode (the end and the mode of the attempt's
--- entry), there (the lock exists)}. nil: the key is not of this kind.
+-- entries: {owner, count, mine, mode and token (the end, the mode and the token of the
+-- attempt's entry), there (the lock exists)}. nil: the key is not of this kind.
 local function look(lock, owner, attempt)
-  local got = redis.pcall('ZMSCORE', lock, OWNED, 'n:' .. owner, 't:' .. owner, attempt)
+  local got = redis.pcall('ZMSCORE', lock, OWNED, 'n:' .. owner, attempt, 't:' .. attempt)
   if got.err and not string.find(got.err, 'WRONGTYPE', 1, true) then
     error(got.err)
   elseif not got[1] then -- an error has no items
@@ -57,10 +57,9 @@ local function look(lock, owner, attempt)
     return {owner = owner, count = 0, swept = true}
   end
   local s = {owner = owner, count = got[2] and tonumber(got[2]) - COUNT or 0, swept = true, there = true}
-  s.token = got[3] and whole(-tonumber(got[3]))
-  if got[4] then
-    s.mine = end_of(got[4])
-    s.mode = tonumber(got[4]) >= WRITES and 'w' or 'r' -- it may have been downgraded
+  if got[3] then
+    s.mine, s.token = end_of(got[3]), got[4] and whole(-tonumber(got[4]))
+    s.mode = tonumber(got[3]) >= WRITES and 'w' or 'r' -- it may have been downgraded
   end
   return s
 end
@@ -81,7 +80,7 @@ end
 -- create writes the first entry of a free lock. A script is not rolled back, and no key may
 -- stay without a TTL if an ACL forbids PEXPIREAT.
 local function create(lock, owner, token, mode, till, attempt)
-  redis.call('ZADD', lock, whole(COUNT), OWNED, whole(COUNT + 1), 'n:' .. owner, '-' .. token, 't:' .. owner,
+  redis.call('ZADD', lock, whole(COUNT), OWNED, whole(COUNT + 1), 'n:' .. owner, '-' .. token, 't:' .. attempt,
     score_of(mode, till), attempt)
   local done = redis.pcall('PEXPIREAT', lock, whole(till))
   if type(done) == 'table' then

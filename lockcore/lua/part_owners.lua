@@ -1,5 +1,5 @@
 -- sweep removes entries that have ended, at most 1000 of each mode. It returns whether these
--- were all, and whether there were any. An owner without entries is removed with its token.
+-- were all, and whether there were any.
 local function sweep(lock, s, now)
   local owners, all = {}, true
   for _, from in ipairs({s.reads and 0 or -1, s.writes and WRITES or -1}) do
@@ -8,17 +8,20 @@ local function sweep(lock, s, now)
       local owner = select(2, parts_of(attempt)) or ''
       owners[owner] = (owners[owner] or 0) + 1
     end
+    all = all and #list < 1000
+    for i = 1, #list do
+      list[#list + 1] = 't:' .. list[i]
+    end
     if #list > 0 then
       redis.call('ZREM', lock, unpack(list))
     end
-    all = all and #list < 1000
   end
   for owner, gone in pairs(owners) do
     local left = (tonumber(redis.call('ZSCORE', lock, 'n:' .. owner)) or 0) - gone
     if left > COUNT then
       redis.call('ZADD', lock, 'XX', whole(left), 'n:' .. owner)
     else
-      redis.call('ZREM', lock, 'n:' .. owner, 't:' .. owner)
+      redis.call('ZREM', lock, 'n:' .. owner)
     end
   end
   return all, next(owners) ~= nil
@@ -43,7 +46,7 @@ local function read(lock, owner, now, attempt, leaves)
     survey(lock, s)
     s.swept = all
     if s.mine and s.mine < now then
-      s.mine = nil
+      s.mine, s.token = nil, nil
     end
   end
   if not s.ends then
@@ -52,16 +55,15 @@ local function read(lock, owner, now, attempt, leaves)
   return s
 end
 
--- verdict decides whether an owner may have an entry of that mode now. It returns 'in', with
--- the token if that is kept; 'wait', with the time (ms) at which the wait ends if no lease
--- is renewed; or 'upgrade': the owner reads and so do others. Two such owners would wait
--- for each other.
+-- verdict decides whether an owner may have an entry of that mode now. It returns 'in';
+-- 'wait', with the time (ms) at which the wait ends if no lease is renewed; or 'upgrade': the
+-- owner reads and so do others. Two such owners would wait for each other.
 local function verdict(lock, s, mode, now)
   if not s.swept then
     return 'wait', now
   elseif s.count > 0 then
     if mode == 'r' or s.writer then -- nobody else writes while it is inside
-      return 'in', s.token
+      return 'in'
     elseif redis.call('ZCOUNT', lock, 0, '(' .. whole(COUNT)) > s.count then
       return 'upgrade'
     end
@@ -73,32 +75,16 @@ local function verdict(lock, s, mode, now)
   return 'in'
 end
 
--- elsewhere returns true if an attempt of another process has an entry of that owner, or may
--- have one: it reads at most 10000 entries of each mode, and is called rarely.
-local function elsewhere(lock, owner, process, now)
-  for from, to in pairs({[now] = WRITES, [WRITES + now] = COUNT}) do
-    local list = redis.call('ZRANGEBYSCORE', lock, whole(from), '(' .. whole(to), 'LIMIT', 0, 10000)
-    for _, attempt in ipairs(list) do
-      if select(2, parts_of(attempt)) == owner and process_of(attempt) ~= process then
-        return true
-      end
-    end
-    if #list == 10000 then
-      return true
-    end
-  end
-end
-
 -- remove deletes the attempt's entry, and lets the lock expire with the last of the others.
 -- It returns whether that is earlier than before.
 local function remove(lock, s, attempt)
   local ended, before = s.mine, s.ends
   s.mine, s.count = nil, s.count - 1
   if s.count > 0 then
-    redis.call('ZREM', lock, attempt)
+    redis.call('ZREM', lock, attempt, 't:' .. attempt)
     redis.call('ZADD', lock, 'XX', whole(COUNT + s.count), 'n:' .. s.owner)
   else
-    redis.call('ZREM', lock, attempt, 'n:' .. s.owner, 't:' .. s.owner)
+    redis.call('ZREM', lock, attempt, 't:' .. attempt, 'n:' .. s.owner)
   end
   if ended < before then
     return false
@@ -124,7 +110,7 @@ local function enter(lock, s, mode, attempt, token, till)
   end
   redis.call('PEXPIREAT', lock, whole(math.max(s.ends, till)))
   local count = s.mine and s.count or s.count + 1
-  if redis.call('ZADD', lock, whole(COUNT), OWNED, whole(COUNT + count), 'n:' .. s.owner, '-' .. token, 't:' .. s.owner,
+  if redis.call('ZADD', lock, whole(COUNT), OWNED, whole(COUNT + count), 'n:' .. s.owner, '-' .. token, 't:' .. attempt,
     score_of(mode, till), attempt) == 4 then
     redis.call('DEL', lock)
   end
@@ -166,7 +152,7 @@ local function serve(lock, fence, keep, queue, seen, me, ttl, now, known)
         end
         silent[process] = true
       elseif head == me and answer == 'in' then
-        token = what or next_token(fence, keep)
+        token = s.token or next_token(fence, keep)
         enter(lock, s, mode, me, token, now + tonumber(ttl))
       elseif head == me then
         refused = true
@@ -174,7 +160,7 @@ local function serve(lock, fence, keep, queue, seen, me, ttl, now, known)
         silent[process] = true
       elseif answer == 'in' then
         granted, time = process, note_grant(lock, queue, seen, process, me, now, time)
-        enter(lock, s, mode, head, what or next_token(fence, keep), now + time)
+        enter(lock, s, mode, head, s.token or next_token(fence, keep), now + time)
       end
     end
     drop(queue, seen, head)

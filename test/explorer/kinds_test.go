@@ -116,7 +116,7 @@ func (k owned) holders(w world, _ hearing) []holder {
 		// A mutant may give a count the score of an entry.
 		if left := end - base; entry && left > 0 && len(rest) > 2 {
 			a := parseAttemptID(rest[:1] + rest[2:3])
-			t, _ := lock.find(fmt.Sprintf("t:o%d", k.owner(a)))
+			t, _ := lock.find("t:" + p.name)
 			all = append(all, holder{a, left, !writes, strings.TrimPrefix(t, "-")})
 		}
 	}

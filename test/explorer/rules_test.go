@@ -266,7 +266,7 @@ func (r rules) request(w world, c lineCall) (keys, argv []string) {
 	}
 	argv = []string{me, ttl, keep, mode + " " + channels}
 	if _, isMutex := r.kind.(mutex); !isMutex {
-		argv = append(argv, "0")
+		argv = append(argv, "")
 	}
 	return all, argv
 }

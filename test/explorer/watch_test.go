@@ -218,33 +218,29 @@ func (v *verdict) upgrades(a attemptID) bool {
 	return own && others
 }
 
-// tokens grow. All concurrent holds of an owner have the same token. An owner that starts to write
-// while it reads gets a new token; its earlier token stays valid.
+// tokens grow: a hold keeps its token, or gets one by another acquire, and each new one is greater than
+// all earlier ones. The holds of an owner have different tokens, because no request here names another
+// lease. A mutex may lose its token.
 func (v *verdict) tokens() {
 	last := v.w.value("~token", "last")
 	greater := func(text string) bool { return text != "" && (last == "" || number(text) > number(last)) }
 	for _, h := range v.is {
-		owner := v.kind.owner(h.attempt)
-		was, inside := v.inside(h.attempt)
-		before, lost := was.token, inside && was.token == ""
-		rises := inside && v.comesToWrite(owner)
+		was, had := find(v.was, h.attempt)
 		switch {
-		case inside && !rises && h.token == before:
-		case lost && (h.token == "" || greater(h.token)):
-		case inside && !rises:
-			v.broken("the token of %v has changed from %s to %s", h.attempt, before, h.token)
+		case had && h.token == was.token:
+		case had && (was.token == "" || h.attempt == v.call.attempt && v.call.acquires()) && (h.token == "" || greater(h.token)):
+		case had:
+			v.broken("the token of %v has changed from %s to %s", h.attempt, was.token, h.token)
 		case !greater(h.token):
 			v.broken("%v was granted token %s after %s", h.attempt, h.token, last)
 		}
 		if v.call.attempt == h.attempt && v.call.acquires() {
-			told, _ := v.at(1).(string)
-			asBefore := v.comesToWrite(owner) && (greater(told) || told == before)
-			if told == "" || told != h.token && !asBefore {
+			if told, _ := v.at(1).(string); told == "" || told != h.token {
 				v.broken("%s received token %q but has %s", v.me, told, h.token)
 			}
 		}
 		for _, o := range v.is {
-			if h.token != "" && h.token == o.token && v.kind.owner(o.attempt) != owner {
+			if h.token != "" && h.token == o.token && o.attempt != h.attempt {
 				v.broken("%v and %v have the same token", o.attempt, h.attempt)
 			}
 		}
@@ -254,14 +250,6 @@ func (v *verdict) tokens() {
 			v.w = v.w.set("~token", "last", h.token)
 		}
 	}
-}
-
-// comesToWrite reports whether an owner writes now and did not before.
-func (v *verdict) comesToWrite(owner int) bool {
-	writes := func(list []holder) bool {
-		return slices.ContainsFunc(list, func(h holder) bool { return v.kind.owner(h.attempt) == owner && !h.reads })
-	}
-	return writes(v.is) && !writes(v.was)
 }
 
 func (v *verdict) at(i int) any {
