@@ -82,7 +82,8 @@ var (
 type HeldError = lock.HeldError
 
 // ForcedError is the cause of a lease's context if ForceRelease has released the lock. Its fields are
-// strings: By is the operator, and Reason may be empty. It matches ErrLeaseLost.
+// strings: By is the operator, and Reason may be empty. It matches ErrLeaseLost. They are read after the
+// context has ended, for at most 100 ms. Until then, errors.As does not find it in the cause.
 type ForcedError = lock.ForcedError
 
 // DelayError means that Config.LockDelay forbids grants for now, because the server may have

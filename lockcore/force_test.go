@@ -1,6 +1,7 @@
 package lockcore_test
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
 // force releases the lock of a name for its present holders.
@@ -27,6 +29,7 @@ func (e *env) forcedOut(lease *lockcore.Lease, by, reason string) {
 	e.Helper()
 	cause := e.ended(lease)
 	mustIs(e, cause, lockcore.ErrLeaseLost)
+	e.WaitIdle() // it is read after the end
 	e.saysWho(cause, by, reason)
 }
 
@@ -111,6 +114,41 @@ func TestForceReleaseSaysWho(t *testing.T) {
 		for _, by := range []lockcore.Operator{{Who: "a\nb"}, {Reason: strings.Repeat("x", 201)}} {
 			_, err := admin.ForceRelease(e.Context(), lockcore.Inspection{Name: "s"}, by)
 			mustIs(e, err, lockcore.ErrConfig)
+		}
+	})
+}
+
+// A lease ends when the server answers that it is lost, however long it takes to read why: after a renewal
+// and after a Downgrade. The cause then says who has released it.
+//
+// Caught mutant: the reason is read first.
+func TestForceReleaseEndsTheLeaseFirst(t *testing.T) {
+	inBubbleAllKinds(t, func(e *env) {
+		admin := e.Client("admin")
+		c, f := e.Linked("holder")
+		for _, downgrade := range []bool{false, true} {
+			lease := e.try(e.mutex(c, "orders", ttl(3*time.Second)))
+			reading := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Match: lockcoretest.Command("hget"), Count: 1})
+			if n, err := admin.ForceRelease(e.Context(), e.inspect(admin, "orders"), lockcore.Operator{Who: "ann@desk"}); n != 1 || err != nil {
+				e.Fatal(err)
+			}
+			answered := make(chan error, 1)
+			if downgrade {
+				go func() { answered <- lease.Downgrade(e.Context()) }()
+				if e.kind == "mutex" || e.kind == "read" {
+					mustIs(e, <-answered, lockcore.ErrNotWriter)
+					answered = nil
+				}
+			}
+			must(e, reading.Wait(e.Context(), 1))
+			mustIs(e, context.Cause(lease.Context()), lockcore.ErrLeaseLost)
+			reading.Lift()
+			e.forcedOut(lease, "ann@desk", "")
+			if downgrade && answered != nil {
+				err := <-answered
+				mustIs(e, err, lockcore.ErrNotHeld)
+				e.saysWho(err, "ann@desk", "")
+			}
 		}
 	})
 }

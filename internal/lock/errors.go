@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -71,6 +72,19 @@ func (e *ForcedError) Error() string {
 
 // Is reports true for ErrLeaseLost.
 func (e *ForcedError) Is(target error) bool { return target == ErrLeaseLost }
+
+// A loss is the cause of a lease that the server no longer has. The reason is read after the lease has
+// ended. Until then it is ErrLeaseLost.
+type loss struct{ reason atomic.Pointer[error] }
+
+func (l *loss) Error() string { return l.Unwrap().Error() }
+
+func (l *loss) Unwrap() error {
+	if reason := l.reason.Load(); reason != nil {
+		return *reason
+	}
+	return ErrLeaseLost
+}
 
 // delayOf returns the *wire.DelayError in err, or nil.
 func delayOf(err error) *wire.DelayError {

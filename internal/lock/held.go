@@ -71,7 +71,7 @@ func (l *Lease) Downgrade(ctx context.Context) error {
 	case err != nil:
 		return OpError(op, l.Name(), err)
 	case n == 0:
-		l.loseTo(l.a.c.topology.lossOf(ctx, l.a))
+		l.lose()(ctx)
 		return OpError(op, l.Name(), ErrNotHeld, l.life.Cause())
 	}
 	return nil
@@ -177,7 +177,7 @@ func (l *Lease) renewed(t0 time.Duration, req wire.Request, r wire.Answer) bool 
 		return l.life.Extend(t0)
 	case int64(0):
 		counts.lost.Inc()
-		l.lose()
+		l.Lose()
 	default:
 		counts.missed.Inc()
 		l.logFailure(req.OddReply(r.Value))

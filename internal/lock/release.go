@@ -17,7 +17,7 @@ import (
 //	held     Release (Unlock)                   end with ErrReleased        release, then retryRelease in the background
 //	         Close                              end with ErrClosed          retryRelease in the background
 //	         its time is over, or MaxHold       Lost with ErrLeaseExpired   nothing: the work has the rest of the TTL to stop
-//	         the server no longer has it        lose, Lose                  withdraw, if an acquire is in flight
+//	         the server no longer has it        Lose                        withdraw, if an acquire is in flight
 //	         a script above has released it     Finish                      nothing
 //	         Abort                              end with ErrLeaseExpired    nothing
 //	expired  Release                            ErrNotHeld                  withdraw: the work has stopped
@@ -262,19 +262,22 @@ func (h holder) Lost(cause error) {
 	h.noteLoss(cause)
 }
 
-// lose ends a lease that the server no longer has. It reads the cause first, because a context
-// ends once.
-func (l *Lease) lose() {
-	if !l.a.c.Background(func(ctx context.Context) { l.loseTo(l.a.c.topology.lossOf(ctx, l.a)) }) {
-		l.loseTo(ErrLeaseLost)
+// Lose ends the lease after the server has answered that it is no longer held.
+func (l *Lease) Lose() {
+	if explain := l.lose(); !l.a.c.Background(explain) {
+		explain(l.a.c.ctx)
 	}
 }
 
-// Lose ends the lease after the server has answered that it is no longer held.
-func (l *Lease) Lose() { l.loseTo(ErrLeaseLost) }
-
-func (l *Lease) loseTo(cause error) {
-	if l.end(cause) {
+// lose ends the lease at once. The result reads the reason, and records the loss.
+func (l *Lease) lose() (explain func(context.Context)) {
+	cause := new(loss)
+	if !l.end(cause) {
+		return func(context.Context) {}
+	}
+	return func(ctx context.Context) {
+		reason := l.a.c.topology.lossOf(ctx, l.a)
+		cause.reason.Store(&reason)
 		l.noteLoss(cause)
 	}
 }
