@@ -39,7 +39,7 @@ func TestAcquire(t *testing.T) {
 				t.Errorf("the record's %s is %q, want %q", field, got[field], want)
 			}
 		}
-		if len(got) != 8 || got["released"] != "" {
+		if len(got) != 9 || got["by"] == "" || got["released"] != "" {
 			t.Errorf("the record is %v", got)
 		}
 		r, err := a.le.Record(e.Context())

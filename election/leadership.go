@@ -124,8 +124,11 @@ func (le *LeaderElector) drain(now *leadership) {
 // Run's context has ended as well and KeepOnCancel is set. If the lease was lost,
 // Release deletes what may remain of it on the server.
 func (c *candidacy) Release(ctx context.Context, lease *record.Leadership) error {
-	now := c.le.current() // nil: the grant came too late
-	if now == nil || lease.Err() != nil || !c.le.cfg.KeepOnCancel || now.resigned.Load() ||
+	now := c.le.current()
+	if now == nil {
+		return lease.Withdraw(ctx) // the grant came too late
+	}
+	if lease.Err() != nil || !c.le.cfg.KeepOnCancel || now.resigned.Load() ||
 		c.run.Err() == nil || context.Cause(c.run) == errCrashed { //nolint:errorlint,contextcheck // identity: it is set here alone
 		return lease.Resign(ctx)
 	}

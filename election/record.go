@@ -9,6 +9,7 @@ import (
 // <prefix>:{election/<name>}:leader, to be read with HGETALL:
 //
 //	v         1, the version of this form
+//	by        hash of the leader's attempt; absent: a term that did not begin was taken back
 //	holder    identity of the leader; empty: it resigned and has no successor
 //	token     fencing token of its lease
 //	term      number of the leadership

@@ -3,10 +3,14 @@ package election_test
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
+	"strconv"
 	"testing"
 	"time"
 
 	"github.com/noonlock/noonlock/election"
+	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
 // Work that resigns at once, without end, has a pause after each such term, alone and with
@@ -53,6 +57,54 @@ func TestFault83_ResigningAtOnce(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A candidate is stopped at any instant of its grant, alone or in front of another one. If it has not led,
+// the record does not name it, and its term does not count.
+//
+// Caught mutants: the record is not taken back when a grant is not confirmed, when a claim is not answered,
+// or when Run's context has ended after the claim.
+func TestStoppedWhileGranted(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		slow, f := e.Linked("b")
+		f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Delay: 3 * time.Millisecond})
+		f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayReply, Delay: 5 * time.Millisecond})
+		f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.SwallowReply, Match: func(cmd []string) bool {
+			return script("leader_claim")(cmd) && rand.N(3) == 0
+		}})
+		one, third := e.Client("a"), e.Client("c")
+		trials := testenv.Size(150, 1500)
+		terms, never := 0, 0
+		for i := range trials {
+			a, b, c := e.replica(one, quick("")), e.replica(slow, quick("")), e.replica(third, quick(""))
+			e.queueUp(a, b)
+			if i%2 == 0 {
+				c.run()
+				e.queued(2)
+			}
+			go a.cancel(errStopped)
+			time.Sleep(rand.N(40 * time.Millisecond))
+			b.stop()
+			a.wait()
+			if i%2 == 0 {
+				c.leads(1)
+			}
+			e.Pass(50 * time.Millisecond) // the rest of the release
+			_, led := b.term()
+			terms += 1 + led + 1 - i%2
+			never += 1 - led
+			if got := e.record(); got["holder"] == "b" || got["term"] != strconv.Itoa(terms) {
+				t.Fatalf("trial %d: after %d terms, %d of b, the record is %v", i, terms, led, got)
+			}
+			if i%2 == 0 {
+				c.stop()
+			}
+		}
+		if never < trials/4 || never > trials*3/4 {
+			t.Errorf("%d of %d were stopped before they led", never, trials)
+		}
+	})
 }
 
 // Run returns within ShutdownTimeout of the end of its context, although the server does

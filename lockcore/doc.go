@@ -125,7 +125,7 @@
 // A ReentrantMutex or RWMutex needs:
 //
 //	~noonlock:* resetchannels &noonlock:ch:* -@all +evalsha +eval +subscribe
-//	+ping +publish +exists +set +del +pexpire +pexpireat +pttl +time +zadd
+//	+ping +publish +exists +get +set +del +pexpire +pexpireat +pttl +time +zadd
 //	+zrange +zrem +zscore +zmscore +zcard +zcount +zrangebyscore +zrevrangebyscore
 //	+hset +hget +hdel
 //

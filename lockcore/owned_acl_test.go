@@ -17,7 +17,7 @@ import (
 var ownedRights = []string{
 	"evalsha", "eval", "subscribe", "ping", "publish", // as for a mutex
 	// In the scripts:
-	"exists", "set", "del", "pexpire", "pexpireat", "pttl", "time",
+	"exists", "get", "set", "del", "pexpire", "pexpireat", "pttl", "time",
 	"zadd", "zrange", "zrem", "zscore", "zmscore", "zcard", "zcount", "zrangebyscore", "zrevrangebyscore",
 	"hset", "hget", "hdel",
 }
@@ -87,6 +87,13 @@ func (e *env) useOwned(name string, opt *redis.Options) error {
 	}
 	again, err := x.TryRLock(ctx)
 	if err != nil {
+		return err
+	}
+	inner, err := x.TryLock(ctx)
+	if err != nil {
+		return err
+	}
+	if err := inner.Unlock(ctx); err != nil {
 		return err
 	}
 	type outcome struct {

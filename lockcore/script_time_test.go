@@ -1,6 +1,7 @@
 package lockcore_test
 
 import (
+	"crypto/sha1"
 	"fmt"
 	"strconv"
 	"strings"
@@ -533,6 +534,53 @@ func TestForceNotifiesTheFirst(t *testing.T) {
 			e.fillQueue("orders", queue...)
 			e.wants("force", e.run("lock_force", []string{k[0], k[2], e.key("orders", "forced"), e.key("orders", "releases")}, "string", stranger), "1")
 			e.wants(fmt.Sprintf("called of %+v", row), fmt.Sprint(e.messages(ear, "noonlock:ch:P")), fmt.Sprint(want))
+		}
+	})
+}
+
+// A release takes back what its own attempt has written, once, and nothing else.
+func TestRecordOfAnElectionIsTakenBack(t *testing.T) {
+	toTheMillisecond(t, func(e *timed) {
+		heard := e.Raw.Subscribe(e.Context(), "noonlock:leader:board")
+		defer heard.Close()
+		_, err := heard.Receive(e.Context())
+		must(e.env, err)
+		const me, news = "nl1:ALIVE.1.t/me", "noonlock:leader:board"
+		keys := e.scriptKeys("orders")
+		record := e.key("orders", "leader")
+		hash := func(text string) string { return fmt.Sprintf("%x", sha1.Sum([]byte(text))) } //nolint:gosec // as in the script
+		releases := map[string]func(source string) error{
+			"mutex_leave": func(source string) error {
+				return e.Raw.Eval(e.Context(), source, append(keys, record), me, "1000 0 noonlock:ch:", 60000, news).Err()
+			},
+			"quorum_leave": func(source string) error {
+				return e.Raw.Eval(e.Context(), source, []string{keys[0], keys[4], record}, me, 60000, "", news).Err()
+			},
+		}
+		for script, release := range releases {
+			source, err := lockcore.ScriptSource(script)
+			must(e.env, err)
+			for by, want := range map[string]string{
+				me:      "map[acquired:5 holder: metadata:{} released:" + e.ms(0) + " term:6 token:17 v:1]",
+				"other": "map[acquired:5 by:" + hash("other") + " holder:pod-1 metadata:{\"a\":\"b\"} term:7 token:17 v:1]",
+			} {
+				must(e.env, e.Raw.Del(e.Context(), record).Err())
+				must(e.env, e.Raw.HSet(e.Context(), record, "v", 1, "by", hash(by), "holder", "pod-1", "token", 17, "term", 7, "acquired", 5, "metadata", `{"a":"b"}`).Err())
+				for range 2 {
+					must(e.env, release(source))
+					e.wants(script+" by "+by, fmt.Sprint(e.Raw.HGetAll(e.Context(), record).Val()), want)
+				}
+				if by == me {
+					m, err := heard.ReceiveMessage(e.Context())
+					must(e.env, err)
+					e.wants(script+": the message", m.Payload, "")
+				}
+			}
+			must(e.env, e.Raw.Set(e.Context(), record, "spoilt", 0).Err())
+			must(e.env, release(source))
+			must(e.env, e.Raw.Del(e.Context(), record).Err())
+			must(e.env, release(source))
+			e.wants(script+" without a record", fmt.Sprint(e.Exists(record)), "false")
 		}
 	})
 }

@@ -146,6 +146,20 @@ type Early interface {
 	Granted(ctx context.Context, a *Attempt)
 }
 
+// A Recorder is a Kind with a record that may name an attempt although its term has not begun. Unbegun
+// returns the key of the record and the channel of messages about it, and "" if nothing has to be taken
+// back by a release.
+type Recorder interface {
+	Unbegun() (record, channel string)
+}
+
+func (a *Attempt) unbegun() (record, channel string) {
+	if k, ok := a.kind.(Recorder); ok {
+		return k.Unbegun()
+	}
+	return "", ""
+}
+
 // owners has the leases of each owner in this process. The server may also have entries that nobody
 // holds any more: a failover may have lost a release, and the entry of an acquire that was executed late
 // outlives its lease. So a new lease keeps a token only if its request names a lease that is valid

@@ -97,6 +97,9 @@ func (a *Attempt) releaseBy(s *wire.Script, withdraw bool) wire.Request {
 	}
 	a.c.mu.Unlock()
 	rest := a.terms.keepText + last + a.keys.channels
+	if record, news := a.unbegun(); record != "" {
+		return s.Call(append(a.keys.argsWith(a.Tomb()), record), &a.value, rest, millis(a.tombTTL()), news)
+	}
 	if withdraw {
 		return s.Call(a.keys.argsWith(a.Tomb()), &a.value, rest, millis(a.tombTTL()))
 	}

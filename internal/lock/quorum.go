@@ -204,6 +204,9 @@ func (k quorumKind) Release(a *Attempt, _ bool) wire.Request {
 		if a.token > 0 { // it was a lease, so others may wait
 			channel = a.Channel("free", a.keys.name)
 		}
+		if record, news := a.unbegun(); record != "" {
+			return a.c.scripts.quorumLeave.Call(append(k.keys(a)[:2], record), &a.value, tomb, channel, news)
+		}
 		return a.c.scripts.quorumLeave.Call(k.keys(a)[:2], &a.value, tomb, channel)
 	}
 	r := call(0)

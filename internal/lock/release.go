@@ -310,8 +310,8 @@ func (l *Lease) noteLoss(cause error) {
 	} else {
 		c.log.Error(cause, "lease lost", about...)
 	}
-	if errors.Is(cause, ErrLeaseLost) && l.a.unanswered.Load() {
-		// An acquire in flight must not take the lock again.
+	if record, _ := l.a.unbegun(); errors.Is(cause, ErrLeaseLost) && (l.a.unanswered.Load() || record != "") {
+		// An acquire in flight must not take the lock again, and the record is taken back.
 		c.Background(l.a.withdraw)
 	}
 	l.remove()

@@ -6,12 +6,14 @@
 -- KEYS[4] seen    hash, attempt -> alive until (ms, server clock)
 -- KEYS[5] tomb    string, written to refuse requests of this attempt that
 --                 arrive later; absent: none can
+-- KEYS[6] record  hash of an election, with KEYS[5]: what this attempt wrote there is taken back
 -- ARGV[1] me      this attempt
 -- ARGV[2] rest    '<keep> <last> <channels>', in one argument, as it is only for a queue.
 --                 keep: ms, TTL of the token counter after a grant.
 --                 last: '1' if the process cannot check a grant later, as it closes its
 --                 Client, otherwise '0'. channels: the prefix of the channels of processes
 -- ARGV[3] tomb    ms, TTL of the tombstone, with KEYS[5]
+-- ARGV[4] news    channel of messages about the record, with KEYS[6]
 --
 -- Returns 1 the lock was mine and is released, 0 it was not mine. If a waiter was granted
 -- the lock, or there is more to do, that number is in a list: {number, check}. Send the
@@ -26,6 +28,10 @@ local released = 0
 if redis.pcall('GET', lock) == me then
   redis.call('DEL', lock)
   released = 1
+end
+if KEYS[6] then
+--@include takeback
+  take_back(KEYS[6], me, ARGV[4])
 end
 local first, second = unpack(redis.call('ZRANGE', queue, 0, 1))
 if not first then

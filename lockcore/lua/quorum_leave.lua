@@ -2,9 +2,11 @@
 --
 -- KEYS[1] lock    string, the holder's attempt
 -- KEYS[2] tomb    string, written to refuse requests of this attempt that arrive later
+-- KEYS[3] record  hash of an election: what this attempt wrote there is taken back; absent: nothing
 -- ARGV[1] me      this attempt
 -- ARGV[2] tomb    ms, TTL of the tombstone, '0' for none
 -- ARGV[3] channel of the messages to waiters, '' for none
+-- ARGV[4] news    channel of messages about the record, with KEYS[3]
 --
 -- Returns 1 the lock was mine and is released, 0 it was not mine.
 --
@@ -19,6 +21,10 @@ if redis.pcall('GET', lock) == me then
   if channel ~= '' then
     redis.pcall('PUBLISH', channel, '')
   end
+end
+if KEYS[3] then
+--@include takeback
+  take_back(KEYS[3], me, ARGV[4])
 end
 if keep ~= '0' then
   redis.call('SET', tomb, '1', 'PX', keep)

@@ -16,6 +16,7 @@ import (
 type Leadership struct {
 	*lock.Lease
 	e *Election
+	k *termLease
 
 	// Term is the number of leaderships that the election has had, including this one. The
 	// count starts again if there was no leader for a week, or if the server lost its data.
@@ -54,7 +55,8 @@ func (e *Election) Campaign(ctx context.Context) (*Leadership, error) {
 	if err != nil {
 		return nil, opError(op, e.name, err)
 	}
-	l := &Leadership{Lease: lease, e: e}
+	l := &Leadership{Lease: lease, e: e, k: k}
+	k.unbegun.Store(true)
 	err = e.store.claim(ctx, l, k)
 	if cause := l.Err(); err == nil && cause != nil {
 		err = errors.Join(lockcore.ErrNotAcquired, cause) // the reply took too long
@@ -67,6 +69,7 @@ func (e *Election) Campaign(ctx context.Context) (*Leadership, error) {
 		_ = lease.Unlock(ctx)
 		return nil, opError(op, e.name, err)
 	}
+	k.unbegun.Store(false)
 	return l, nil
 }
 
@@ -108,6 +111,12 @@ func (l *Leadership) Resign(ctx context.Context) error {
 	return nil
 }
 
+// Withdraw is Resign before the work of the leader has begun: the term does not count.
+func (l *Leadership) Withdraw(ctx context.Context) error {
+	l.k.unbegun.Store(true)
+	return l.Unlock(ctx)
+}
+
 // label is the kind of an election's lease in metrics.
 const label = "election"
 
@@ -118,6 +127,16 @@ type termLease struct {
 	e     *Election
 	led   atomic.Pointer[led]
 	early *earlyClaim // of the last grant that a message announced; nil: none
+
+	unbegun atomic.Bool // the record may have been written, and the term has not begun
+}
+
+// Unbegun implements lock.Recorder.
+func (k *termLease) Unbegun() (record, channel string) {
+	if !k.unbegun.Load() {
+		return "", ""
+	}
+	return k.e.keys.leader, k.e.keys.channel
 }
 
 // led contains the fields of the record that differ between terms.

@@ -3,6 +3,7 @@ package record_test
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"strconv"
 	"strings"
 	"testing"
@@ -319,5 +320,40 @@ func TestQuorumRecordCannotBeWritten(t *testing.T) {
 			e.Errorf("term %d since %v", l.Term, l.Since)
 		}
 		testenv.Must(e, l.Resign(e.Context()))
+	})
+}
+
+// A candidate is stopped at any instant of its campaign. Its record is taken back at all servers that have
+// it, and its term does not count. The servers answer at different times.
+func TestQuorumRecordIsTakenBack(t *testing.T) {
+	onTrio(t, func(e *trio) {
+		for i, s := range e.servers {
+			s.Faults().Inject(e.T, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Delay: time.Duration(2+3*i) * time.Millisecond})
+			s.Faults().Inject(e.T, lockcoretest.Fault{Kind: lockcoretest.DelayReply, Delay: time.Duration(3+i) * time.Millisecond})
+		}
+		el, reader := e.election("b"), e.election("a")
+		const trials = 300
+		led := uint64(1)
+		testenv.Must(e, campaign(e.Env, el).Resign(e.Context()))
+		for i := range trials {
+			ctx, cancel := context.WithTimeout(e.Context(), rand.N(70*time.Millisecond))
+			l, err := el.Campaign(ctx)
+			cancel()
+			if err == nil && i%2 == 0 {
+				led++
+				testenv.Must(e, l.Resign(e.Context()))
+			} else if err == nil {
+				testenv.Must(e, l.Withdraw(e.Context()))
+			}
+			e.Pass(time.Second) // the rest of the release, at all servers
+			r, err := reader.Leader(e.Context())
+			testenv.Must(e, err)
+			if r.Holder != "" || r.Term != led {
+				e.Fatalf("trial %d: after %d terms, the record is %+v", i, led, r)
+			}
+		}
+		if led < trials/10 {
+			e.Errorf("%d terms in %d trials", led, trials)
+		}
 	})
 }

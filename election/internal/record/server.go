@@ -121,6 +121,7 @@ func (k *termLease) Granted(ctx context.Context, a *lock.Attempt) {
 	ctx, stop := context.WithCancel(ctx)
 	c := &earlyClaim{stop: stop, done: make(chan struct{})}
 	k.early = c
+	k.unbegun.Store(true)
 	r := k.e.claimOf(a.Value(), "")
 	go func() { // Campaign waits for it
 		defer close(c.done)

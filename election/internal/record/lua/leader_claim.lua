@@ -31,14 +31,16 @@ if token == '' then
     return {0}
   end
 end
-local v, of, term, acquired = unpack(redis.call('HMGET', leader, 'v', 'token', 'term', 'acquired'))
+local v, of, by, term, acquired = unpack(redis.call('HMGET', leader, 'v', 'token', 'by', 'term', 'acquired'))
 if tonumber(v or 1) > 1 then
   return {-1}
 end
 if of ~= token then
-  term = string.format('%.0f', (tonumber(term) or 0) + 1)
+  if by ~= redis.sha1hex(me) then -- otherwise an earlier grant of mine lapsed before that term began
+    term = string.format('%.0f', (tonumber(term) or 0) + 1)
+  end
   acquired = server_ms()
-  if not record(leader, channel, holder, token, term, acquired, acquired, ttl, metadata) then
+  if not record(leader, channel, me, holder, token, term, acquired, acquired, ttl, metadata) then
     return redis.error_reply('ERR the leader record cannot be written')
   end
 end

@@ -38,7 +38,7 @@ local written = false
 if (tonumber(found[1] or 1) or 2) <= 1 then
   local last = tonumber(found[2]) or 0
   if last < tonumber(token) then
-    written = record(leader, channel, holder, token, term, acquired, server_ms(), ttl, metadata)
+    written = record(leader, channel, me, holder, token, term, acquired, server_ms(), ttl, metadata)
   elseif last == tonumber(token) then
     written = true
     redis.pcall('HSET', leader, 'renewed', server_ms())

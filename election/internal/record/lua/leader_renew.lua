@@ -37,5 +37,5 @@ if found[2] == token then
   redis.pcall('PEXPIRE', leader, LEADER_KEPT)
   return found[3] == token and 2 or 1
 end
-record(leader, channel, holder, token, term, acquired, server_ms(), ttl, metadata)
+record(leader, channel, me, holder, token, term, acquired, server_ms(), ttl, metadata)
 return 1

@@ -3,6 +3,7 @@
 -- written by others, see leader_resign.lua.
 --
 --   v         1, the version of this form
+--   by        SHA-1 of the attempt of the leader, which is secret; absent: its term did not begin, and does not count
 --   holder    identity of the leader; empty: it has resigned, and there is no next leader
 --   token     fencing token of its lease
 --   term      how many leaderships there were, this one included
@@ -23,9 +24,9 @@ end
 
 -- record writes down a leadership as a whole. pcall: a renewal must not fail for
 -- the record's sake. Answers whether it was written.
-local function record(leader, channel, holder, token, term, acquired, renewed, lease, metadata)
+local function record(leader, channel, by, holder, token, term, acquired, renewed, lease, metadata)
   redis.pcall('HDEL', leader, 'released', 'asked', 'request')
-  local done = redis.pcall('HSET', leader, 'v', '1', 'holder', holder, 'token', token, 'term', term,
+  local done = redis.pcall('HSET', leader, 'v', '1', 'by', redis.sha1hex(by), 'holder', holder, 'token', token, 'term', term,
     'acquired', acquired, 'renewed', renewed, 'lease', lease, 'metadata', metadata)
   if type(done) == 'table' then
     return false
