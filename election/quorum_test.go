@@ -2,6 +2,7 @@ package election_test
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"strings"
 	"testing"
@@ -258,5 +259,25 @@ func TestFault90_ElectionOnAQuorum(t *testing.T) {
 			return err == nil && rec.Holder == "" && rec.Term == 3 && !rec.Released.IsZero() && rec.Left == 0
 		})
 		e.history.Require(e)
+	})
+}
+
+// A candidate whose list has another number of servers is not ready, and says why.
+func TestQuorumOfAnotherSizeIsNotReady(t *testing.T) {
+	onQuorum(t, 5, func(e *quorumEnv) {
+		leader := e.elector("a").run()
+		leader.leads(1)
+		if e.bubbles != nil {
+			e.bubbles = e.bubbles[:3]
+		} else {
+			e.real = e.real[:3]
+		}
+		other := e.elector("b").run()
+		e.Until("it is not ready", func() bool {
+			err := other.le.Ready()
+			return errors.Is(err, lockcore.ErrNoQuorum) && strings.Contains(err.Error(), "another number of servers")
+		})
+		other.never()
+		must(e, leader.le.Ready())
 	})
 }

@@ -2,13 +2,19 @@ package lockcore_test
 
 import (
 	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
 // The list of servers changes as docs/OPERATIONS.md says: a server is replaced, and then two are
@@ -133,6 +139,72 @@ func TestFault118_OtherServersUnderOneNumber(t *testing.T) {
 				e.unlock(follows(next, held))
 			})
 		})
+	}
+}
+
+// Clients start together with lists of different sizes under one number, which share servers. Each is soon
+// refused for good or acquires the lock, and never two at once, whatever the order of their requests.
+func TestFault118_ListsOfDifferentSizes(t *testing.T) {
+	lists := map[string][2][]int{
+		"three of five":          {{0, 1, 2}, {0, 1, 2, 3, 4}},
+		"three, two of five":     {{0, 1, 5}, {0, 1, 2, 3, 4}},
+		"three, one of five":     {{0, 5, 6}, {0, 1, 2, 3, 4}},
+		"five of seven":          {{0, 1, 2, 3, 4}, {0, 1, 2, 3, 4, 5, 6}},
+		"three in another order": {{4, 2, 0}, {0, 1, 2, 3, 4}},
+	}
+	for name, sides := range lists {
+		for n := range testenv.Size(12, 100) {
+			t.Run(fmt.Sprint(name, " ", n), func(t *testing.T) {
+				inServersBubble(t, 7, func(e *quorumEnv) {
+					for i, s := range e.bubbles {
+						if !slices.Contains(slices.Concat(sides[0], sides[1]), i) {
+							continue
+						}
+						s.Faults().Inject(e.T, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Delay: rand.N(20*time.Millisecond) + 1})
+					}
+					ended := make([]chan error, 2)
+					var held atomic.Int32
+					clients := make([]*lockcore.Client, 2)
+					for i, of := range sides {
+						clients[i], ended[i] = e.clientOfSome(1, of), make(chan error, 1)
+						go func() {
+							time.Sleep(rand.N(30 * time.Millisecond))
+							ctx, cancel := context.WithTimeout(e.Context(), 4*e.maxTTL)
+							defer cancel()
+							l, err := e.mutex(clients[i], "orders").Lock(ctx)
+							if err == nil {
+								if held.Add(1) > 1 {
+									e.Error("both hold the lock")
+								}
+								time.Sleep(time.Second)
+								held.Add(-1)
+								err = l.Unlock(e.Context())
+							}
+							ended[i] <- err
+						}()
+					}
+					refused := 0
+					for i := range sides {
+						err := <-ended[i]
+						if err == nil {
+							continue
+						}
+						refused++
+						mustIs(e, err, lockcore.ErrNoQuorum)
+						if lockcore.IsTemporary(err) || !strings.Contains(err.Error(), "another number of servers") {
+							e.Errorf("side %d: Lock: %v", i, err)
+						}
+						_, err = e.mutex(clients[i], "orders").TryLock(e.Context())
+						if lockcore.IsTemporary(err) || err == nil || !strings.Contains(err.Error(), "another number of servers") {
+							e.Errorf("side %d: TryLock: %v", i, err)
+						}
+					}
+					if refused == 0 {
+						e.Error("nobody was refused")
+					}
+				})
+			})
+		}
 	}
 }
 

@@ -299,7 +299,7 @@ var (
 )
 
 // refusals are the errors of a Client whose servers are not those of the quorum.
-var refusals = map[quorum.Action]error{quorum.Differs: errDiffers, quorum.Replaced: errReplaced}
+var refusals = map[quorum.Action]error{quorum.Outdated: errOutdated, quorum.Differs: errDiffers, quorum.Replaced: errReplaced}
 
 // report logs what was found, once.
 func (m *members) report(p quorum.Plan, states []quorum.State) {
@@ -323,8 +323,6 @@ func (m *members) report(p quorum.Plan, states []quorum.State) {
 	case known:
 	case do == quorum.Form:
 		m.c.log.Info("no server of the quorum has data: first start, or all data was lost; nothing is granted for MaxTTL", "servers", servers)
-	case do == quorum.Outdated:
-		m.c.log.Error(errOutdated, "this process has another list of servers than the quorum", "servers", servers)
 	case refusals[do] != nil:
 		m.c.log.Error(refusals[do], "this process has other servers than the quorum", "servers", servers)
 	case do == quorum.Double:
