@@ -115,9 +115,10 @@ func earlier(a, b instant) instant {
 // holder to the next, in the order of the events.
 //
 // Tokens are compared only for holds that do not overlap: if two readers overlap, the one that
-// was granted first may be recorded last. A reading owner keeps its token while the server has
-// an entry of it, and may later write with a higher one. So the token of a reader with an
-// owner is compared only with the tokens of writers with other owners.
+// was granted first may be recorded last. Holds of one owner do not exclude each other, so one may be
+// recorded after another has ended that was granted later. A reading owner keeps its token while it
+// holds. So the tokens of one owner are not compared, and that of a reader with an owner only with
+// those of writers.
 func (h *History) Check() []Violation {
 	holds, found := replay(h.Events())
 	byName := map[string][]*hold{}
@@ -134,7 +135,7 @@ func (h *History) Check() []Violation {
 				found = append(found, Violation{Overlap, pair})
 			}
 			over := !x.start.before(y.end)
-			if x.acquired.Owner != "" && x.acquired.Shared && (y.acquired.Shared || x.sameOwner(y)) {
+			if x.sameOwner(y) || x.acquired.Owner != "" && x.acquired.Shared && y.acquired.Shared {
 				over = false
 			}
 			same := y.acquired.Token == x.acquired.Token && !y.sameOwner(x)

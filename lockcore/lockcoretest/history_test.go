@@ -254,8 +254,11 @@ func TestHistoryOwners(t *testing.T) {
 		"a read with an older token is recorded after the same owner wrote": {
 			[]lockcoretest.Event{take(1, "b", "x", exclusive, 2), give(2, "b", 2), take(3, "a", "x", shared, 1)}, nil,
 		},
-		"an owner writes with an older token": {
-			[]lockcoretest.Event{take(1, "b", "x", exclusive, 2), give(2, "b", 2), take(3, "a", "x", exclusive, 1)},
+		"a write with an older token is recorded after the same owner wrote": {
+			[]lockcoretest.Event{take(1, "b", "x", exclusive, 2), give(2, "b", 2), take(3, "a", "x", exclusive, 1)}, nil,
+		},
+		"an owner writes with an older token than another": {
+			[]lockcoretest.Event{take(1, "b", "y", exclusive, 2), give(2, "b", 2), take(3, "a", "x", exclusive, 1)},
 			[]lockcoretest.Problem{lockcoretest.TokenOrder},
 		},
 		"two owners with one token": {
