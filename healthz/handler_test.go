@@ -172,10 +172,6 @@ func TestFault113_ChecksThatJudgeNothing(t *testing.T) {
 	}
 }
 
-type noDone struct{ context.Context }
-
-func (noDone) Done() <-chan struct{} { panic("no Done") }
-
 func TestCheckers(t *testing.T) {
 	long := errors.New("lease expired")
 	for _, c := range []struct {

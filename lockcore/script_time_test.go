@@ -580,7 +580,7 @@ func TestRecordOfAnElectionIsTakenBack(t *testing.T) {
 			must(e.env, release(source))
 			must(e.env, e.Raw.Del(e.Context(), record).Err())
 			must(e.env, release(source))
-			e.wants(script+" without a record", fmt.Sprint(e.Exists(record)), "false")
+			e.wants(script+" without a record", strconv.FormatBool(e.Exists(record)), "false")
 		}
 	})
 }

@@ -146,7 +146,7 @@ func TestFault124_OtherWorkBeforeARetry(t *testing.T) {
 				claims++
 			}
 		}))
-		r.add("draw", "@every 1m", func(ctx context.Context, run singleton.Run) error {
+		r.add("draw", "@every 1m", func(ctx context.Context, _ singleton.Run) error {
 			switch len(f.book.all()) {
 			case 2:
 				defer r.net.Heal()

@@ -107,7 +107,7 @@ func (e *Env) Within(call func(ctx context.Context)) func(context.Context) {
 	return func(context.Context) {
 		ctx, cancel := context.WithTimeout(e.Context(), time.Second)
 		defer cancel()
-		call(ctx)
+		call(ctx) //nolint:contextcheck // it is the context of the test
 	}
 }
 

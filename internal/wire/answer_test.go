@@ -48,7 +48,7 @@ func TestFault119_ReplyIsRepeated(t *testing.T) {
 			t.Run(fmt.Sprint(name, " ", skip), func(t *testing.T) {
 				inBubble(t, func(t *testing.T, e *env) {
 					hello := skip < 2
-					match := func(cmd []string) bool { return (strings.EqualFold(cmd[0], "hello")) == hello }
+					match := func(cmd []string) bool { return strings.EqualFold(cmd[0], "hello") == hello }
 					e.faults.Inject(t, lockcoretest.Fault{Kind: lockcoretest.RepeatReply, Match: match, Skip: skip % 6, Count: 1})
 					send := func(i int) wire.Answer {
 						r, _ := echo(i)

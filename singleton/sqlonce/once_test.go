@@ -274,12 +274,6 @@ func TestErrJustBeforeCommit(t *testing.T) {
 	}
 }
 
-type panicContext struct{ context.Context }
-
-func (panicContext) Err() error { panic("no error") }
-
-func (panicContext) Value(any) any { panic("no value") }
-
 var errLease = errors.New("lease expired")
 
 // clockContext is over although Done is still open.
