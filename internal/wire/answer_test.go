@@ -44,10 +44,10 @@ func echoes(t *testing.T) map[string]echo {
 // Caught mutants: the connection stays; a plain command has no script after it; a reply that is left is not noticed.
 func TestFault119_ReplyIsRepeated(t *testing.T) {
 	for name, echo := range echoes(t) {
-		for skip := range 8 {
+		for skip := range 7 {
 			t.Run(fmt.Sprint(name, " ", skip), func(t *testing.T) {
 				inBubble(t, func(t *testing.T, e *env) {
-					hello := skip < 2
+					hello := skip == 6 // the first one
 					match := func(cmd []string) bool { return strings.EqualFold(cmd[0], "hello") == hello }
 					e.faults.Inject(t, lockcoretest.Fault{Kind: lockcoretest.RepeatReply, Match: match, Skip: skip % 6, Count: 1})
 					send := func(i int) wire.Answer {
