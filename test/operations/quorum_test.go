@@ -78,7 +78,7 @@ func lists(w *world) {
 	old.draws()
 	w.take(w, quorumSection, "give all clients the new list with `QuorumConfig.List` increased by one")
 	replaced := w.member("new", "2", urls[1:])
-	old.logs(`level=ERROR msg="this process has another list of servers than the quorum"`)
+	old.logs(`level=ERROR msg="this process has other servers than the quorum"`)
 	replaced.draws()
 	old.end(syscall.SIGTERM)
 	replaced.end(syscall.SIGTERM)
