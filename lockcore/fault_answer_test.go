@@ -115,3 +115,43 @@ func (e *env) believesNoOther(c *lockcore.Client) {
 	_ = c.Close(e.Context())
 	e.Pass(400 * time.Millisecond) // what could not be released
 }
+
+// The same with a majority: all servers repeat a reply, at different places.
+func TestFault119_RepliesOfSeveralServers(t *testing.T) {
+	inQuorumBubble(t, 3, func(e *quorumEnv) {
+		held := e.lock(e.mutex(e.client("holder"), "held"))
+		for round := range testenv.Size(40, 400) {
+			options := e.options()
+			for i, server := range e.bubbles {
+				net := lockcoretest.NewFaults()
+				options[i] = server.OptionsVia(net)
+				_, err := net.Add(lockcoretest.Fault{Kind: lockcoretest.RepeatReply, Skip: (round + i*round/40) % 12, Count: 2})
+				must(e, err)
+			}
+			c := e.clientOf(options, lockcore.QuorumConfig{Config: lockcore.Config{Identity: "victim"}, MaxTTL: e.maxTTL})
+			for _, name := range []string{"held", "own", "held"} {
+				lease, err := e.mutex(c, name).TryLock(e.Context())
+				switch {
+				case err != nil:
+				case name == "held":
+					e.Fatalf("round %d: a lease of a lock that another Client holds", round)
+				default:
+					time.Sleep(2 * time.Second) // renewals
+					have := 0
+					for _, server := range e.bubbles {
+						if server.Client().PTTL(e.Context(), "noonlock:{own}:lock").Val() >= lease.Remaining() {
+							have++
+						}
+					}
+					if lease.Context().Err() == nil && have < 2 {
+						e.Fatalf("round %d: the lease is valid for %v, and so at %d of 3 servers", round, lease.Remaining(), have)
+					}
+					_ = lease.Unlock(e.Context())
+				}
+			}
+			must(e, c.Close(e.Context()))
+			time.Sleep(e.maxTTL)
+		}
+		must(e, held.Context().Err())
+	})
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -78,6 +79,9 @@ func (e *ForcedError) Is(target error) bool { return target == ErrLeaseLost }
 type loss struct{ reason atomic.Pointer[error] }
 
 func (l *loss) Error() string { return l.Unwrap().Error() }
+
+// GoString is what %#v prints, which would otherwise read the reason while it is written.
+func (l *loss) GoString() string { return strconv.Quote(l.Error()) }
 
 func (l *loss) Unwrap() error {
 	if reason := l.reason.Load(); reason != nil {
