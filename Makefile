@@ -1,7 +1,7 @@
 SHELL := /bin/bash
 
 .DEFAULT_GOAL := help
-.PHONY: help test test-clientgo test-chart test-kube screenshots image release sbom lint fmt tidy bench bench-peers bench-check ci nightly
+.PHONY: help test test-clientgo test-chart test-kube screenshots image release sbom lint fmt tidy bench bench-check ci nightly
 
 help: ## List the targets.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -39,16 +39,12 @@ fmt: ## Format all Go code.
 tidy: ## Run go mod tidy in all modules.
 	@bash scripts/tidy.sh
 
-bench: ## Compare with raw commands, and client-go's elector; raw samples go to bench/results.
-	@go test -run '^$$' -bench . -benchtime 1x -timeout 30m ./bench/
-	@cd examples/lottery && go test -run '^$$' -bench . -benchtime 1x -timeout 10m ./internal/store
+bench: ## Compare with other libraries; writes the tables of docs/PERFORMANCE.md. Measures client-go's elector, too. Up to 40 minutes.
+	@cd bench && GOWORK=off timeout 40m go test -run '^$$' -bench . -benchtime 1x -timeout 40m .
 	@cd adapters/clientgo && go test -run '^$$' -bench . -benchtime 1x -timeout 10m .
 
-bench-peers: ## Compare with other libraries; writes the tables and plots of docs/PERFORMANCE.md. Up to 20 minutes.
-	@cd bench/peers && GOWORK=off timeout 20m go test -run '^$$' -bench . -benchtime 1x -timeout 20m .
-
-bench-check: ## Measure the same, and print what is worse than in docs/PERFORMANCE.md by more than a tenth.
-	@cd bench/peers && GOWORK=off timeout 20m go test -run '^$$' -bench . -benchtime 1x -timeout 20m . -compare
+bench-check: ## Measure beside other libraries, and print what is worse than in docs/PERFORMANCE.md by more than a tenth.
+	@cd bench && GOWORK=off timeout 40m go test -run '^$$' -bench . -benchtime 1x -timeout 40m . -compare
 
 ci: ## Do what CI does: test, race, other topologies, mutants of changed scripts, lint, chart, images, Kubernetes. Budget: 20 minutes.
 	@bash .ci/run

@@ -1,8 +1,12 @@
-// Package bench measures noonlock and raw Redis commands in the same run, alternately. Machines
-// are shared and noisy, so compare the ratios. No benchmark passes or fails by a time.
+// Package bench measures noonlock beside other locks in the same run. Each library is used as
+// its own documentation shows. make bench runs all rows. For a single one, in this directory:
 //
-//	make bench
+//	GOWORK=off go test -run '^$' -bench Rows/handover -benchtime 1x .
 //
-// The raw samples of each benchmark are written as CSV files to the directory in
-// NOONLOCK_BENCH_DIR, by default bench/results.
+// Each library has a server of its own. A repetition measures all of them in turn, so that
+// other load of the machine affects all. The tables in docs/PERFORMANCE.md are replaced
+// between the markers of each row.
+//
+// The directory is a module of its own, so that the dependencies of the other libraries do
+// not raise those of noonlock.
 package bench

@@ -64,10 +64,10 @@ for folder in "${folders[@]}"; do
 	check alone "$folder" tidy
 	check unraised "$folder"
 done
-# bench/peers and tools are not in go.work.
+# bench and tools are not in go.work.
 export GOWORK=off
-check in_module bench/peers bash "$PWD/scripts/golangci-lint.sh" run ./...
-check in_module bench/peers go mod tidy -diff
+check in_module bench bash "$PWD/scripts/golangci-lint.sh" run ./...
+check in_module bench go mod tidy -diff
 check in_module tools go mod tidy -diff
 for script in .ci/run scripts/*.sh; do
 	check bash -n "$script"

@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 )
@@ -91,7 +90,7 @@ func addModule(archive *zip.Writer, m module, version string) error {
 			if _, err := os.Stat(filepath.Join(path, "go.mod")); err == nil {
 				return filepath.SkipDir
 			}
-			if strings.HasPrefix(entry.Name(), ".") || slices.Contains([]string{"dist", "bench/results"}, name) {
+			if strings.HasPrefix(entry.Name(), ".") || name == "dist" {
 				return filepath.SkipDir
 			}
 			return nil

@@ -1,9 +1,10 @@
-package peers_test
+package bench_test
 
 import (
 	"fmt"
+	"math"
 	"os"
-	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,7 +13,8 @@ import (
 // A table has a sample for each repetition in each cell. Lines and columns keep the order in
 // which they were added.
 type table struct {
-	title, of      string // of: what a line is
+	title, heading string
+	of             string // what a line is
 	lines, columns []string
 	cells          map[[2]string][]float64
 }
@@ -20,16 +22,22 @@ type table struct {
 // table adds a table to the report.
 func (x *bench) table(title, of string) *table {
 	t := &table{title: title, of: of, cells: map[[2]string][]float64{}}
+	if title != "" {
+		t.heading = title + ":\n\n"
+	}
 	x.report = append(x.report, t)
 	return t
 }
 
+// add adds a sample, if it is a number.
 func (t *table) add(line, column string, value float64) {
-	if !slices.Contains(t.lines, line) {
-		t.lines = append(t.lines, line)
+	if math.IsNaN(value) || math.IsInf(value, 0) {
+		return
 	}
-	if !slices.Contains(t.columns, column) {
-		t.columns = append(t.columns, column)
+	for all, one := range map[*[]string]string{&t.lines: line, &t.columns: column} {
+		if !slices.Contains(*all, one) {
+			*all = append(*all, one)
+		}
 	}
 	at := [2]string{line, column}
 	t.cells[at] = append(t.cells[at], value)
@@ -37,9 +45,7 @@ func (t *table) add(line, column string, value float64) {
 
 func (t *table) String() string {
 	var s strings.Builder
-	if t.title != "" {
-		fmt.Fprintf(&s, "%s:\n\n", t.title)
-	}
+	s.WriteString(t.heading)
 	fmt.Fprintf(&s, "| %s | %s |\n|%s\n", t.of, strings.Join(t.columns, " | "), strings.Repeat(" --- |", len(t.columns)+1))
 	for _, line := range t.lines {
 		fmt.Fprintf(&s, "| %s |", line)
@@ -87,7 +93,7 @@ func figure(v float64) string {
 // write replaces the part of the page between the markers of the row, or compares with it.
 func (x *bench) write() {
 	x.b.Helper()
-	begin, end := "<!-- make bench-peers: "+x.row+" -->\n", "<!-- end of "+x.row+" -->"
+	begin, end := "<!-- make bench: "+x.row+" -->\n", "<!-- end of "+x.row+" -->"
 	page, err := os.ReadFile(*pagePath)
 	x.check(err)
 	before, rest, found := strings.Cut(string(page), begin)
@@ -103,11 +109,8 @@ func (x *bench) write() {
 	for _, r := range x.report {
 		parts = append(parts, r.String())
 		x.b.Log("\n" + r.String())
-		if p, ok := r.(*plot); ok {
-			file := filepath.Join(filepath.Dir(*pagePath), p.file)
-			x.check(os.WriteFile(file, []byte(p.svg()), 0o644)) //nolint:gosec // a picture that everybody may read
-		}
 	}
-	text := before + begin + strings.Join(parts, "\n") + "\n" + x.how() + "\n" + end + after
+	how := fmt.Sprintf("%s, %d processors; repetitions: %d, seconds: %v.", strings.Join(x.with, ", "), runtime.NumCPU(), *repetitions, *seconds)
+	text := before + begin + strings.Join(parts, "\n") + "\n" + how + "\n" + end + after
 	x.check(os.WriteFile(*pagePath, []byte(text), 0o644)) //nolint:gosec // a page that everybody may read
 }

@@ -1,9 +1,7 @@
-package peers_test
+package bench_test
 
 import (
 	"bufio"
-	"context"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -18,30 +16,44 @@ import (
 	"github.com/noonlock/noonlock/internal/servers"
 )
 
-// A server is the Redis or etcd of one library.
+// A server is what one library locks on: a Redis or etcd, or several Redis servers.
 type server struct {
 	x     *bench
-	addr  string
-	redis *servers.RedisServer // nil for etcd
-	rdb   *redis.Client
+	addr  string               // for a client of the library
+	redis *servers.RedisServer // the first one; nil for etcd
+	rdb   *redis.Client        // of that one
 }
 
-// serve starts a server for the library.
+// serve starts what the library needs.
 func (x *bench) serve(l library) *server {
-	x.b.Helper()
-	if l.key == nil {
+	if l.on == etcd {
 		return x.serveEtcd()
 	}
-	s := servers.Redis(x.b)
-	rdb := redis.NewClient(&redis.Options{Addr: s.Addr(), PoolSize: 1})
+	var first *servers.RedisServer
+	var addr string
+	if l.on == sharded {
+		cluster := servers.Cluster(x.b, 3, 0)
+		first, addr = cluster.Primaries[0], strings.Join(cluster.Addrs(), ",")
+	} else {
+		first = servers.Redis(x.b)
+		addr = first.Addr()
+	}
+	rdb := redis.NewClient(&redis.Options{Addr: first.Addr(), PoolSize: 1})
 	x.b.Cleanup(func() { _ = rdb.Close() })
-	x.redis = field(x, rdb, "server", "redis_version")
-	return &server{x, s.Addr(), s, rdb}
+	if l.on == replicated {
+		servers.Redis(x.b, first.ReplicaOf())
+		await(x.ctx(), func() bool { return rdb.Wait(x.ctx(), 1, time.Second).Val() == 1 })
+	}
+	if l.on == watched {
+		addr = "sentinel " + servers.Sentinel(x.b, "bench", first.Addr(), 1).Addr()
+	}
+	s := &server{x, addr, first, rdb}
+	x.note("redis-server " + s.field("server", "redis_version"))
+	return s
 }
 
 // serveEtcd starts an etcd with one member and its default settings.
 func (x *bench) serveEtcd() *server {
-	x.b.Helper()
 	program, err := exec.LookPath("etcd")
 	if err != nil {
 		x.b.Skip("needs etcd, which is not installed (Debian package etcd-server)")
@@ -67,24 +79,17 @@ func (x *bench) serveEtcd() *server {
 		_ = cmd.Wait() // the kill is no failure
 	})
 	s := &server{x: x, addr: ports[0]}
-	for began := time.Now(); ; sleep(x.ctx(), 20*time.Millisecond) {
-		version, err := s.get("/version")
-		if err == nil {
-			_, version, _ = strings.Cut(version, `"etcdserver":"`)
-			x.etcd, _, _ = strings.Cut(version, `"`)
-			return s
-		}
-		if time.Since(began) > time.Minute {
-			x.b.Fatalf("etcd does not answer: %v", err)
-		}
-	}
+	var version string
+	await(x.ctx(), func() bool { version, err = s.get("/version"); return err == nil })
+	_, version, _ = strings.Cut(version, `"etcdserver":"`)
+	version, _, _ = strings.Cut(version, `"`)
+	x.note("etcd " + version)
+	return s
 }
 
 func (s *server) get(path string) (string, error) {
 	request, err := http.NewRequestWithContext(s.x.ctx(), http.MethodGet, "http://"+s.addr+path, http.NoBody)
-	if err != nil {
-		return "", err
-	}
+	s.x.check(err)
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
 		return "", err
@@ -96,45 +101,36 @@ func (s *server) get(path string) (string, error) {
 
 // metrics returns the sum of all metrics of etcd that begin with prefix.
 func (s *server) metrics(prefix string) (sum float64) {
-	s.x.b.Helper()
 	text, err := s.get("/metrics")
 	s.x.check(err)
 	for line := range strings.Lines(text) {
-		if !strings.HasPrefix(line, prefix) {
-			continue
+		if strings.HasPrefix(line, prefix) {
+			words := strings.Fields(line)
+			value, err := strconv.ParseFloat(words[len(words)-1], 64)
+			s.x.check(err)
+			sum += value
 		}
-		words := strings.Fields(line)
-		value, err := strconv.ParseFloat(words[len(words)-1], 64)
-		s.x.check(err)
-		sum += value
 	}
 	return sum
 }
 
 // field returns a field of INFO.
-func field(x *bench, rdb *redis.Client, section, name string) string {
-	x.b.Helper()
-	text, err := rdb.Info(x.ctx(), section).Result()
-	x.check(err)
-	for line := range strings.Lines(text) {
-		if value, ok := strings.CutPrefix(line, name+":"); ok {
-			return strings.TrimSpace(value)
-		}
-	}
-	x.b.Fatalf("INFO %s has no %s", section, name)
-	return ""
+func (s *server) field(section, name string) string {
+	text, err := s.rdb.Info(s.x.ctx(), section).Result()
+	s.x.check(err)
+	_, value, _ := strings.Cut(text, "\n"+name+":")
+	value, _, _ = strings.Cut(value, "\r")
+	return value
 }
 
 func (s *server) number(section, name string) float64 {
-	s.x.b.Helper()
-	value, err := strconv.ParseFloat(field(s.x, s.rdb, section, name), 64)
+	value, err := strconv.ParseFloat(s.field(section, name), 64)
 	s.x.check(err)
 	return value
 }
 
 // processor returns the processor time that the server has used, in seconds.
 func (s *server) processor() float64 {
-	s.x.b.Helper()
 	if s.redis == nil {
 		return s.metrics("process_cpu_seconds_total ")
 	}
@@ -144,68 +140,49 @@ func (s *server) processor() float64 {
 // count counts the commands that the server runs until stop is called: those of clients, and
 // those inside scripts. For etcd a request is a command, and so is a message of a stream.
 func (s *server) count() (stop func() (sent, inside float64)) {
-	s.x.b.Helper()
 	if s.redis == nil {
 		before := s.metrics("grpc_server_msg_received_total{")
 		return func() (sent, inside float64) {
 			return s.metrics("grpc_server_msg_received_total{") - before, 0
 		}
 	}
-	conn, err := (&net.Dialer{}).DialContext(s.x.ctx(), "tcp", s.addr)
+	conn, err := (&net.Dialer{}).DialContext(s.x.ctx(), "tcp", s.redis.Addr())
 	s.x.check(err)
 	_, err = io.WriteString(conn, "MONITOR\r\n")
 	s.x.check(err)
+	lines := bufio.NewReader(conn)
+	_, err = lines.ReadString('\n')
+	s.x.check(err)
 	const last = "the last command"
-	lines := bufio.NewScanner(conn)
-	lines.Buffer(nil, 1<<20)
-	if !lines.Scan() {
-		s.x.b.Fatal(lines.Err())
-	}
-	type counts struct {
-		sent, inside float64
-		err          error
-	}
-	counted := make(chan counts, 1)
+	var sent, inside float64
+	ended := make(chan error, 1)
 	go func() {
-		var n counts
-		for lines.Scan() {
-			if strings.HasSuffix(lines.Text(), `"`+last+`"`) {
-				counted <- n
-				return
-			}
+		for {
+			line, err := lines.ReadString('\n')
 			// +1339518083.107412 [0 127.0.0.1:60866] "get" "x", or [0 lua]
-			if _, from, _ := strings.Cut(lines.Text(), " ["); strings.HasPrefix(from, "0 lua]") {
-				n.inside++
-			} else {
-				n.sent++
+			switch _, from, _ := strings.Cut(line, " ["); {
+			case err != nil, strings.HasSuffix(line, `"`+last+"\"\r\n"):
+				ended <- err
+				return
+			case strings.HasPrefix(from, "0 lua]"):
+				inside++
+			default:
+				sent++
 			}
 		}
-		n.err = fmt.Errorf("MONITOR ended: %w", lines.Err())
-		counted <- n
 	}()
-	return func() (sent, inside float64) {
-		s.x.b.Helper()
+	return func() (float64, float64) {
 		s.x.check(s.rdb.Echo(s.x.ctx(), last).Err())
-		n := <-counted
-		s.x.check(n.err)
+		s.x.check(<-ended)
 		_ = conn.Close()
-		return n.sent, n.inside
+		return sent, inside
 	}
 }
 
 // open opens a client that is closed with the benchmark.
 func (x *bench) open(l library, s *server, opt options) *client {
-	x.b.Helper()
 	c, err := l.open(s.addr, opt)
 	x.check(err)
 	x.b.Cleanup(c.close)
 	return c
-}
-
-// hold prepares a lock.
-func (x *bench) hold(ctx context.Context, c *client, name string) hold {
-	x.b.Helper()
-	h, err := c.lock(ctx, name)
-	x.check(err)
-	return h
 }
