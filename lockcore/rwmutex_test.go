@@ -115,6 +115,26 @@ func TestRWMutexTable(t *testing.T) {
 	}
 }
 
+// Who writes and reads keeps the token for each lease that follows.
+//
+// Caught mutant: a lease that reads is named, which keeps no token for a writer.
+func TestWriterThatReadsKeepsItsToken(t *testing.T) {
+	onBoth(t, func(e *env) {
+		x := e.rw(e.Client("a"), "orders", "x", ttl(time.Minute))
+		first := e.try(x)
+		leases := []*lockcore.Lease{first}
+		for range 8 {
+			leases = append(leases, e.try(reads{x}), e.try(x))
+		}
+		for i, l := range leases {
+			if l.Token() != first.Token() {
+				e.Errorf("lease %d has token %d, want %d", i, l.Token(), first.Token())
+			}
+			e.unlock(l)
+		}
+	})
+}
+
 // No reader passes a waiting writer, and no writer a reader. They are served in order of
 // arrival, and adjacent readers are served together.
 func TestRWMutexOrderOfArrival(t *testing.T) {

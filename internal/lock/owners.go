@@ -30,10 +30,11 @@ func (o owners) remove(l *Lease) {
 	}
 }
 
-// besides returns a valid lease of the attempt's owner that has its newest token, or nil. It asks the
+// besides returns a valid lease of the attempt's owner that has its newest token, or nil: one that writes
+// before one that reads, which keeps no token for a writer. It asks the
 // leases, because their time can be over before anything has noticed it. A lease with an earlier token
 // does not count, so that tokens do not go back to it.
-func (a *Attempt) besides() *Lease {
+func (a *Attempt) besides() (beside *Lease) {
 	key, _ := ownerOfAttempt(a)
 	c := a.c
 	now := c.clock.Now() // may call the user's clock, so without the mutex
@@ -41,12 +42,12 @@ func (a *Attempt) besides() *Lease {
 	defer c.mu.Unlock()
 	if of := c.owners[key]; of != nil {
 		for l := range of.all {
-			if l.token == of.newest && l.life.Over(now) == nil {
-				return l
+			if l.token == of.newest && l.life.Over(now) == nil && (beside == nil || l.a.kind.Label() == kindWrite) {
+				beside = l
 			}
 		}
 	}
-	return nil
+	return beside
 }
 
 // isStale reports whether a token that was granted is that of a lease which has ended meanwhile, or an
