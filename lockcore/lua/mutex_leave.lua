@@ -33,13 +33,13 @@ if KEYS[6] then
 --@include takeback
   take_back(KEYS[6], me, ARGV[4])
 end
-local first, second = unpack(redis.call('ZRANGE', queue, 0, 1))
-if not first then
+if redis.call('EXISTS', queue) == 0 then -- which takes less time than the query that follows
   if ARGV[3] then
     redis.call('SET', KEYS[5], '1', 'PX', ARGV[3])
   end
   return released
 end
+local first, second = unpack(redis.call('ZRANGE', queue, 0, 1))
 
 local keep, is_last, channels = string.match(ARGV[2], '^(%d+) (%d) (.*)$')
 
