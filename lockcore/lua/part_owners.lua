@@ -152,7 +152,7 @@ local function serve(lock, fence, keep, queue, seen, me, ttl, now, known)
         end
         silent[process] = true
       elseif head == me and answer == 'in' then
-        token = s.token or next_token(fence, keep)
+        token = next_token(fence, keep)
         enter(lock, s, mode, me, token, now + tonumber(ttl))
       elseif head == me then
         refused = true
@@ -160,7 +160,7 @@ local function serve(lock, fence, keep, queue, seen, me, ttl, now, known)
         silent[process] = true
       elseif answer == 'in' then
         granted, time = process, note_grant(lock, queue, seen, process, me, now, time)
-        enter(lock, s, mode, head, s.token or next_token(fence, keep), now + time)
+        enter(lock, s, mode, head, next_token(fence, keep), now + time)
       end
     end
     drop(queue, seen, head)
