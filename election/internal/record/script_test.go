@@ -223,5 +223,9 @@ func TestLeaderRecordToTheMillisecond(t *testing.T) {
 			"v": "1", "by": fmt.Sprintf("%x", sha1.Sum([]byte(me))), "holder": "pod-1", "token": "17", "term": "1", "acquired": e.MS(0), "renewed": e.MS(0), "lease": "60000", "metadata": `{"a":"b"}`, //nolint:gosec // as in the script
 		}))
 		e.Wants("its TTL", e.PTTL(key("leader")).String(), (7 * 24 * time.Hour).String())
+		// The grant lapsed, and the same attempt got another one: its first term has not begun.
+		e.Wants("the same attempt", e.Run("leader_claim", []string{key("lock"), key("leader"), key("fence")}, me, 60000, "18", "pod-1", "{}", "noonlock:leader:0:board"), "[1 "+e.MS(0)+" 18]")
+		testenv.Must(e, e.Raw.Set(e.Context(), key("lock"), "another", time.Minute).Err())
+		e.Wants("another attempt", e.Run("leader_claim", []string{key("lock"), key("leader"), key("fence")}, "another", 60000, "19", "pod-2", "{}", "noonlock:leader:0:board"), "[2 "+e.MS(0)+" 19]")
 	})
 }
