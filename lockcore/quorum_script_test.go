@@ -2,6 +2,7 @@ package lockcore_test
 
 import (
 	"cmp"
+	"crypto/sha1"
 	"fmt"
 	"slices"
 	"strconv"
@@ -135,19 +136,24 @@ func TestQuorumAcquireToTheMillisecond(t *testing.T) {
 	})
 }
 
-// A user without the right to publish releases all the same.
+// A user without the right to publish releases all the same, and takes back a term that did not begin.
 func TestQuorumLeaveUnderACL(t *testing.T) {
 	t.Parallel()
 	e := testenv.OnServer(t)
-	keys := []string{quorumLockKey, quorumTombKey}
+	const record = "noonlock:{orders}:leader"
+	keys := []string{quorumLockKey, quorumTombKey, record}
 	must(t, e.Raw.Set(e.Context(), quorumLockKey, "me", time.Minute).Err())
+	must(t, e.Raw.HSet(e.Context(), record, "by", fmt.Sprintf("%x", sha1.Sum([]byte("me"))), "term", 1).Err()) //nolint:gosec // as in the script
 	leave := testenv.Scripts{Files: lockcore.ScriptFiles()}.Source(t, "quorum_leave")
-	got, err := e.Narrowed("mute", keys, "-publish").Eval(e.Context(), leave, keys, "me", "1000", "woken").Result()
+	got, err := e.Narrowed("mute", keys, "-publish").Eval(e.Context(), leave, keys, "me", "1000", "woken", "news").Result()
 	if err != nil || got != int64(1) {
 		t.Errorf("%v, %v", got, err)
 	}
 	if !e.Exists(quorumTombKey) || e.Exists(quorumLockKey) {
 		t.Error("the lock is not released, or there is no tombstone")
+	}
+	if term := e.Raw.HGet(e.Context(), record, "term").Val(); term != "0" {
+		t.Errorf("the term is %q", term)
 	}
 }
 

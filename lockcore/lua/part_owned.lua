@@ -58,7 +58,7 @@ local function look(lock, owner, attempt)
   end
   local s = {owner = owner, count = got[2] and tonumber(got[2]) - COUNT or 0, swept = true, there = true}
   if got[3] then
-    s.mine, s.token = end_of(got[3]), got[4] and whole(-tonumber(got[4]))
+    s.mine, s.token = end_of(got[3]), whole(-tonumber(got[4]))
     s.mode = tonumber(got[3]) >= WRITES and 'w' or 'r' -- it may have been downgraded
   end
   return s
