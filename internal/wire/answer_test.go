@@ -94,9 +94,6 @@ func TestFault119_ReplyIsRepeated(t *testing.T) {
 func TestFault119_StrayReply(t *testing.T) {
 	for name, echo := range echoes(t) {
 		for at := range 2 {
-			if name == "refused" && at == 1 {
-				continue // a refusal names no request
-			}
 			t.Run(fmt.Sprint(name, " ", at), func(t *testing.T) {
 				inBubble(t, func(t *testing.T, e *env) {
 					opt := e.redis.OptionsVia(e.faults)

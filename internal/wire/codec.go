@@ -130,14 +130,16 @@ func readNamed(r *bufio.Reader, id uint64) (any, error) {
 	case '*':
 		want := appendInt(text[:0], int64(id))
 		nothing, both := string(line[1:]) == "1", string(line[1:]) == "2" // Redis ends a list at the first nil
-		got, err := r.Peek(len(want))
-		switch {
-		case err != nil:
-			return nil, err
-		case !bytes.Equal(got, want) || !nothing && !both:
+		if !nothing && !both {
 			return nil, errOtherAnswer
 		}
-		if _, err = r.Discard(len(want)); err != nil || nothing {
+		switch got, err := r.Peek(len(want)); {
+		case err != nil:
+			return nil, err
+		case !bytes.Equal(got, want):
+			return nil, errOtherAnswer
+		}
+		if _, err := r.Discard(len(want)); err != nil || nothing {
 			return nil, err
 		}
 		return readReply(r)

@@ -97,7 +97,7 @@ func (c *connection) client(dialed net.Conn) (*redis.Client, *link) {
 // onConnect is the OnConnect of each connection.
 func (c *connection) onConnect(ctx context.Context, cn *redis.Conn, l *link) error {
 	if c.opt.OnConnect != nil {
-		l.lend()
+		l.doubt()
 		if err := c.opt.OnConnect(ctx, cn); err != nil {
 			return err
 		}

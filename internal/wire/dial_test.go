@@ -761,6 +761,29 @@ func TestFault18_ServerWithoutReplicasIsLeft(t *testing.T) {
 	})
 }
 
+// A server that is demoted while a request waits for replicas refuses to wait, and closes the connection. The
+// request was applied, and its mark is no reason to know less.
+//
+// Caught mutant: the answer to the mark decides, although no reply follows it.
+func TestFault18_DemotedWhileReplicasAreAwaited(t *testing.T) {
+	inBubble(t, func(t *testing.T, e *env) {
+		script, _ := echoes(t)["script"](1)
+		e.redis.Server().Server().SetPreHook(func(c *server.Peer, cmd string, _ ...string) bool {
+			if cmd != "WAIT" {
+				return false
+			}
+			c.WriteError("UNBLOCKED force unblock from blocking operation")
+			c.Flush()
+			c.Close()
+			return true
+		})
+		answer, err := e.Send(t.Context(), "", script.Replicated(1, 100*time.Millisecond).Marked("mark"), time.Second)
+		if !errors.Is(err, wire.ErrNotReplicated) || wire.OutcomeOf(err) != wire.Unreplicated || !wire.IsTemporary(err) {
+			t.Errorf("the request: %v, %v", answer, err)
+		}
+	})
+}
+
 // A new connection to a replica is refused before a request is sent on it. Later, the same
 // address may lead to the master.
 func TestFault18_NoConnectionToAReplica(t *testing.T) {

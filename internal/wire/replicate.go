@@ -96,9 +96,9 @@ func refusals(h *history, requests []Request, wanted func(i int) bool) func(i in
 }
 
 // shortage returns why the writes of a batch do not count, nil if enough replicas have them.
-// The answers are those to the marks and to WAIT.
+// The answers are those to the marks and to WAIT. A server that is demoted meanwhile refuses WAIT.
 func shortage(answers []Answer, want int) error {
-	for _, a := range answers {
+	for _, a := range slices.Backward(answers) {
 		switch {
 		case a.Err != nil && IsRefused(a.Err):
 			return errors.Join(ErrNotReplicated, a.Err) // no right to it, or the server was demoted meanwhile

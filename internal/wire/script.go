@@ -28,9 +28,10 @@ type Script struct {
 	commands []string // see Commands
 }
 
-// Naming returns the text that is sent for a script. Each call of it has a last argument more, the id of the
-// request, and readNamed reads the reply: the id and the answer in a list, or in a text if the answer is
-// a text or a whole number. That costs the server half as much as a list.
+// Naming returns the text that is sent for a script. Each call of it has one more argument at the end: the id of
+// the request. readNamed reads the reply: the id and the answer in a list, or in a text if the answer is
+// a text or a whole number. That costs the server half as much as a list. Lua writes a number with 14 digits,
+// so a longer one is in a list.
 func Naming(source string) string {
 	return "local request = table.remove(ARGV) local function answer() " + source + `
 end
@@ -38,7 +39,7 @@ local a = answer()
 local kind = type(a)
 if kind == 'string' then
   return request .. '$' .. a
-elseif kind == 'number' and a >= 0 and a < 1e14 and a % 1 == 0 then
+elseif kind == 'number' and a > -1e14 and a < 1e14 and a % 1 == 0 then
   return request .. ':' .. a
 end
 return {request, a}`
@@ -135,8 +136,8 @@ func (s *Script) Call(keys []any, argv ...any) Request {
 	return Request{script: s, args: append(args, argv...), named: true}
 }
 
-// proof is a call that does nothing. Nothing but the server's reply to it has its id.
-var proof = newScript("proof", "").Call(nil).WithSource()
+// proofs is one call that only returns its id. Nothing but the server's reply to it has that id.
+var proofs = []Request{{args: []any{"eval", "return {ARGV[1]}", 0}, named: true}}
 
 // OddReply returns the error for a reply that the script never gives.
 func (s *Script) OddReply(reply any) error {

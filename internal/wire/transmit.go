@@ -19,12 +19,12 @@ import (
 // then leaves it alone: a connection sends its requests on it directly. go-redis makes another one if
 // check finds that it was closed or is too old.
 type link struct {
-	mu     sync.Mutex
-	conn   net.Conn      // nil: none was made
-	reader *bufio.Reader // of conn; nil before the first request
-	addr   string        // where it leads to
-	closed bool
-	lent   bool // to OnConnect, and not proved since
+	mu       sync.Mutex
+	conn     net.Conn      // nil: none was made
+	reader   *bufio.Reader // of conn; nil before the first request
+	addr     string        // where it leads to
+	closed   bool
+	unproved bool // OnConnect had it, and may have left a reply
 
 	outdated atomic.Bool // its user has other credentials by now
 
@@ -44,11 +44,11 @@ func (l *link) made(conn net.Conn) {
 	}
 }
 
-// lend records that the user's OnConnect gets the connection.
-func (l *link) lend() {
+// doubt records that the user's OnConnect gets the connection, which may leave a reply on it.
+func (l *link) doubt() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.lent = true
+	l.unproved = true
 }
 
 // remoteAddr returns where a connection leads to. The connection may be the user's.
@@ -113,20 +113,20 @@ func (l *link) check(ctx context.Context, rdb *redis.Client, now time.Duration) 
 	if err := l.unlimit(); err != nil {
 		return err
 	}
-	return l.prove(ctx)
+	return l.settle(ctx)
 }
 
-// prove checks that the user's OnConnect has left no unread reply, as after a request that timed out. Each
+// settle checks that the user's OnConnect has left no unread reply, as after a request that timed out. Each
 // request would get the reply to the one before. A connection without OnConnect is proved by its first request.
-func (l *link) prove(ctx context.Context) error {
+func (l *link) settle(ctx context.Context) error {
 	l.mu.Lock()
-	lent := l.lent
+	unproved := l.unproved
 	l.mu.Unlock()
-	if !lent {
+	if !unproved {
 		return nil
 	}
 	unhook := context.AfterFunc(ctx, l.close)
-	answer, whole := l.roundTrip([]Request{proof})
+	answer, whole := l.roundTrip(proofs)
 	if !unhook() {
 		return ctx.Err()
 	}
@@ -137,7 +137,7 @@ func (l *link) prove(ctx context.Context) error {
 		return errOtherAnswer
 	}
 	l.mu.Lock()
-	l.lent = false
+	l.unproved = false
 	l.mu.Unlock()
 	return nil
 }
@@ -149,9 +149,24 @@ func (l *link) unlimit() error {
 	return conn.SetDeadline(time.Time{})
 }
 
-// transmit sends commands in one round trip. A connection that gave a reply to none of them is not used again.
+// transmit sends commands in one round trip. After a failure, or a reply that belongs to none of them, the
+// connection is not used again.
 func (c *connection) transmit(d *deadline, l *link, commands []Request) []Answer {
 	replies, whole := l.roundTrip(commands)
+	if whole && needsProof(commands, replies) {
+		var answer []Answer
+		if answer, whole = l.roundTrip(proofs); !whole {
+			withdrawn := answer[0].Err
+			if withdrawn == nil || IsUnsent(withdrawn) {
+				withdrawn = errOtherAnswer
+			}
+			for i, r := range replies {
+				if r.Err != nil {
+					replies[i].Err = withdrawn
+				}
+			}
+		}
+	}
 	for i, r := range replies {
 		if r.Err == nil || IsRefused(r.Err) {
 			continue
@@ -168,17 +183,24 @@ func (c *connection) transmit(d *deadline, l *link, commands []Request) []Answer
 	return replies
 }
 
+// needsProof reports whether the last reply is a refusal, which may be an earlier one that is repeated. The reply
+// to the command is still on its way then. After NOSCRIPT the command is sent again, and finds it.
+func needsProof(commands []Request, replies []Answer) bool {
+	last, refused := commands[len(commands)-1], replies[len(replies)-1].Err
+	return last.named && refused != nil && (last.args[0] != "evalsha" || !isNoScript(refused))
+}
+
 // roundTrip sends commands and reads their replies. Other errors than a refusal and an unsentError mean that
 // the outcome is unknown. whole is false if the connection must not be used any more.
 //
 // The reply to a script names its request. Other replies do not, and only count if a script that is called after
-// them has the right reply, and nothing follows it. Its refusal is the answer to them, too. A refusal names nothing
-// either. It counts unless a reply is found to be that to another request.
+// them has the right reply, and nothing follows it. If that script is refused, its refusal is their answer. A
+// refusal names nothing either. It counts unless a reply is found to be that to another request.
 func (l *link) roundTrip(commands []Request) (replies []Answer, whole bool) {
 	conn, reader := l.open()
 	n := len(commands)
 	if slices.ContainsFunc(commands, func(r Request) bool { return !r.named }) {
-		commands = append(slices.Clip(commands), proof)
+		commands = append(slices.Clip(commands), proofs...)
 	}
 	replies = make([]Answer, len(commands))
 	if l.next == 0 {
@@ -218,9 +240,10 @@ func (l *link) roundTrip(commands []Request) (replies []Answer, whole bool) {
 	if left, _ := reader.Peek(min(1, reader.Buffered())); err == nil && len(left) > 0 && left[0] != '>' {
 		err = errOtherAnswer
 	}
+	_, odd := err.(*protocolError) //nolint:errorlint // the codec does not wrap it
 	for i, r := range commands[:n] {
 		switch failed := replies[i].Err != nil; {
-		case failed && err == errOtherAnswer: //nolint:errorlint // it is not wrapped
+		case failed && odd:
 			replies[i].Err = err
 		case !failed && !r.named:
 			if err := cmp.Or(err, replies[n].Err); err != nil {
