@@ -9,7 +9,7 @@ import (
 )
 
 // setup names the rights for setting up a connection, as the packages document them.
-const setup = "Setting up a connection also needs +select if redis.Options.DB is not 0, and +client|setname if ClientName is set. A cluster needs in addition &noonlock:{* +cluster|slots +cluster|info +asking +ssubscribe +sunsubscribe +spublish."
+const setup = "Setting up a connection also needs +select if redis.Options.DB is not 0. A cluster needs in addition &noonlock:{* +cluster|slots +cluster|info +asking +ssubscribe +sunsubscribe +spublish."
 
 // replicas names the rights for MinReplicas and LockDelay. Leases of adapters/clientgo have none.
 const replicas = "MinReplicas needs +wait. LockDelay needs +info +get +set +time."

@@ -118,8 +118,8 @@
 //	+eval +subscribe +unsubscribe +ping +publish +exists +get +set +del +pexpire
 //	+pttl +time +zadd +zrange +zrem +zscore +hset +hget +hdel +hmget +hgetall
 //
-// Setting up a connection also needs +select if redis.Options.DB is not 0, and
-// +client|setname if ClientName is set. A cluster needs in addition &noonlock:{*
+// Setting up a connection also needs +select if redis.Options.DB is not 0. A cluster
+// needs in addition &noonlock:{*
 // +cluster|slots +cluster|info +asking +ssubscribe +sunsubscribe +spublish.
 // MinReplicas needs +wait. LockDelay needs +info +get +set +time. A quorum needs +info and
 // &noonlock:free:*.

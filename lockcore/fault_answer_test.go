@@ -1,68 +1,46 @@
 package lockcore_test
 
 import (
-	"context"
 	"fmt"
 	"strconv"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
-// A reply counts only for its own request. A proxy repeats one reply of each connection, each in turn, or OnConnect
-// leaves one, because the request was answered after its time. Every later request would get the reply to another one.
+// A reply counts only for its own request. A proxy repeats one reply of each connection, each in turn. Every later
+// request would get the reply to another one.
 //
 // Caught mutants: the id in a reply is not compared; a connection is used although a reply is left; it is used after
 // the reply to another request; the reply to a plain command counts before the script that follows.
 func TestFault119_RepliesToOtherRequests(t *testing.T) {
 	rounds := testenv.Size(40, 400)
-	late := func(e *env, opt *redis.Options, net *lockcoretest.Faults, round int) {
-		opt.OnConnect = func(ctx context.Context, cn *redis.Conn) error {
-			ctx, cancel := context.WithTimeout(ctx, 30*time.Millisecond)
-			defer cancel()
-			_ = cn.Get(ctx, "greeting").Err() // as a program that can do without it
-			return nil
-		}
-		add(e, net, lockcoretest.Fault{Kind: lockcoretest.DelayReply, Match: lockcoretest.Command("GET", "greeting"), Delay: 45 * time.Millisecond, Count: 1 + round%4})
-	}
-	repeated := func(e *env, _ *redis.Options, net *lockcoretest.Faults, round int) {
-		add(e, net, lockcoretest.Fault{Kind: lockcoretest.RepeatReply, Skip: round % 40, Count: 1})
-	}
-	for name, provoke := range map[string]func(*env, *redis.Options, *lockcoretest.Faults, int){"left by OnConnect": late, "repeated": repeated} {
-		for _, protocol := range []int{2, 3} {
-			t.Run(fmt.Sprintf("%s, RESP%d", name, protocol), func(t *testing.T) {
-				onAllKinds(t, func(e *env) {
-					held := e.try(e.mutex(e.Client("holder"), "held", ttl(time.Minute)))
-					n := rounds
-					if e.Bubble == nil { // there each round lasts as long as its leases
-						n = testenv.Size(4, 40)
+	for _, protocol := range []int{2, 3} {
+		t.Run(fmt.Sprintf("RESP%d", protocol), func(t *testing.T) {
+			onAllKinds(t, func(e *env) {
+				held := e.try(e.mutex(e.Client("holder"), "held", ttl(time.Minute)))
+				n := rounds
+				if e.Bubble == nil { // there each round lasts as long as its leases
+					n = testenv.Size(4, 40)
+				}
+				for round := range n {
+					opt, net := e.Link()
+					opt.Protocol = protocol
+					_, err := net.Add(lockcoretest.Fault{Kind: lockcoretest.RepeatReply, Skip: round % 40, Count: 1})
+					must(e, err)
+					e.believesNoOther(e.ClientWith(opt, lockcore.Config{Identity: "victim"}))
+					if e.Failed() {
+						return
 					}
-					for round := range n {
-						opt, net := e.Link()
-						opt.Protocol = protocol
-						provoke(e, opt, net, round)
-						e.believesNoOther(e.ClientWith(opt, lockcore.Config{Identity: "victim"}))
-						if e.Failed() {
-							return
-						}
-					}
-					must(e, held.Context().Err())
-				})
+				}
+				must(e, held.Context().Err())
 			})
-		}
+		})
 	}
-}
-
-func add(e *env, net *lockcoretest.Faults, fault lockcoretest.Fault) {
-	e.Helper()
-	_, err := net.Add(fault)
-	must(e, err)
 }
 
 // believesNoOther uses a Client alone, in batches, and with renewals. It closes the Client. The lock "held" belongs to another one.

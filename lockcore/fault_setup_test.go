@@ -39,10 +39,6 @@ func setups() []setup {
 		{"the password is wrong", none, acl("resetpass", ">another"), acl("resetpass", ">secret"), "WRONGPASS"},
 		{"the user is off", none, acl("off"), acl("on"), "WRONGPASS"},
 		{"no select", func(opt *redis.Options) { opt.DB = 3 }, acl("-select"), acl("+select"), "NOPERM"},
-		{
-			"no client|setname",
-			func(opt *redis.Options) { opt.ClientName = "replica" }, acl("-client"), acl("+client"), "NOPERM",
-		},
 	}
 }
 

@@ -121,8 +121,8 @@
 //	+ping +publish +exists +get +set +del +pexpire +pttl +time +zadd +zrange
 //	+zrem +zscore +hset +hget +hdel
 //
-// Setting up a connection also needs +select if redis.Options.DB is not 0, and
-// +client|setname if ClientName is set. A cluster needs in addition &noonlock:{*
+// Setting up a connection also needs +select if redis.Options.DB is not 0. A cluster
+// needs in addition &noonlock:{*
 // +cluster|slots +cluster|info +asking +ssubscribe +sunsubscribe +spublish.
 // MinReplicas needs +wait. LockDelay needs +info +get +set +time.
 //

@@ -100,7 +100,7 @@
 // # Permissions
 //
 // A user with ACLs needs the permissions ~noonlock:{clientgo/* -@all +evalsha +eval +get +set.
-// Setting up a connection also needs +select if redis.Options.DB is not 0, and
-// +client|setname if ClientName is set. A cluster needs in addition &noonlock:{*
+// Setting up a connection also needs +select if redis.Options.DB is not 0. A cluster
+// needs in addition &noonlock:{*
 // +cluster|slots +cluster|info +asking +ssubscribe +sunsubscribe +spublish.
 package clientgo

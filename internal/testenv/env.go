@@ -140,7 +140,7 @@ func (e *Env) start() {
 // names, rights or dialers.
 func (e *Env) Connect(opt *redis.Options) redis.UniversalClient {
 	all := &redis.UniversalOptions{
-		ClientName: opt.ClientName, Dialer: opt.Dialer, OnConnect: opt.OnConnect, Protocol: opt.Protocol,
+		ClientName: opt.ClientName, Dialer: opt.Dialer, Protocol: opt.Protocol,
 		Username: opt.Username, Password: opt.Password, CredentialsProvider: opt.CredentialsProvider,
 		CredentialsProviderContext: opt.CredentialsProviderContext, StreamingCredentialsProvider: opt.StreamingCredentialsProvider,
 		MaxRetries: opt.MaxRetries, DialTimeout: opt.DialTimeout, ReadTimeout: opt.ReadTimeout, WriteTimeout: opt.WriteTimeout,

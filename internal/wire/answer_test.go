@@ -11,8 +11,6 @@ import (
 	"testing/fstest"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/noonlock/noonlock/internal/wire"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
@@ -156,41 +154,4 @@ func (c *strayConn) Read(b []byte) (int, error) {
 		c.last = slices.Clone(b[:n])
 	}
 	return n, err
-}
-
-// OnConnect leaves a reply, because its own request took too long. That connection is used for no request.
-//
-// Caught mutant: the first request finds it, and its outcome is unknown.
-func TestFault119_OnConnectLeavesAReply(t *testing.T) {
-	for name, echo := range echoes(t) {
-		if name == "refused" {
-			continue
-		}
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, e *env) {
-				opt := e.redis.OptionsVia(e.faults)
-				opt.OnConnect = func(ctx context.Context, cn *redis.Conn) error {
-					ctx, cancel := context.WithTimeout(ctx, 30*time.Millisecond)
-					defer cancel()
-					_ = cn.Get(ctx, "greeting").Err()
-					return nil
-				}
-				e.faults.Inject(t, lockcoretest.Fault{Kind: lockcoretest.DelayReply, Match: lockcoretest.Command("GET"), Delay: 45 * time.Millisecond, Count: 2})
-				w := connect(t, opt, width, func() {}, func() {})
-				defer w.Close()
-				for i := range 3 {
-					r, want := echo(i)
-					for {
-						value, err := w.Send(t.Context(), "", r, time.Second)
-						if err == nil && value == want {
-							break
-						}
-						if wire.OutcomeOf(err) != wire.Unsent {
-							t.Fatalf("request %d: %v, %v", i, value, err)
-						}
-					}
-				}
-			})
-		})
-	}
 }

@@ -112,9 +112,6 @@ var errorCode = regexp.MustCompile(`^[A-Z]{2,} `)
 // the refusal of a command in a script. A server that requires a password may report the
 // length of the request instead.
 func plainRefusal(err error) error {
-	if away, ok := errors.AsType[*helloRefusedError](err); ok {
-		return &refusal{away.text}
-	}
 	var refused redis.Error
 	if !errors.As(err, &refused) {
 		return err

@@ -120,11 +120,11 @@ func TestInCluster(t *testing.T) {
 	}
 }
 
-// Each option of a ClusterClient is used, replaced by this package's own, or refused.
+// Each option of a ClusterClient is used, without effect, or refused.
 func TestClusterOptions(t *testing.T) {
 	t.Parallel()
-	refused := []string{"ReadOnly", "RouteByLatency", "RouteRandomly", "ClusterSlots"}
-	own := []string{ // of this package, see ownOptions and cluster
+	refused := []string{"ReadOnly", "RouteByLatency", "RouteRandomly", "ClusterSlots", "OnConnect"}
+	own := []string{ // they have no effect here
 		"Addrs", "NewClient", "MaxRedirects", "RouteByLatencyTolerance", "MaxRetries", "MinRetryBackoff", "MaxRetryBackoff",
 		"DialerRetries", "DialerRetryTimeout", "DialerRetryBackoff", "ReadTimeout", "WriteTimeout", "ContextTimeoutEnabled",
 		"MaxConcurrentDials", "PoolFIFO", "PoolSize", "PoolTimeout", "MinIdleConns", "MaxIdleConns", "MaxActiveConns",
@@ -175,7 +175,7 @@ func TestClusterOptions(t *testing.T) {
 		} else {
 			f.Set(reflect.MakeFunc(f.Type(), func([]reflect.Value) []reflect.Value { panic("not called") }))
 		}
-		if _, _, err := clusterOptions(&bad); err == nil || !strings.Contains(fmt.Sprint(err), "the client is a *redis.ClusterClient") {
+		if _, _, err := clusterOptions(&bad); err == nil || !strings.Contains(fmt.Sprint(err), "the client is a") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -18,7 +17,6 @@ import (
 // A separate goroutine dials and sets up the connection, because the request that needs it
 // may have little time. A connection that is ready too late serves the next request.
 type connection struct {
-	opt      redis.Options
 	dials    *dialer
 	trust    *trust
 	role     role
@@ -26,8 +24,7 @@ type connection struct {
 	replaced func()   // called when a connection has replaced an earlier one; may be nil
 	prepared func()   // called when the connection was set up; may be nil
 
-	sealed atomic.Bool // go-redis must not dial now
-	alarm  alarm
+	alarm alarm
 
 	// Only the present user writes these.
 	failed bool          // the last request had no connection
@@ -36,9 +33,8 @@ type connection struct {
 	single [1]Request    // of the present exchange
 
 	mu      sync.Mutex
-	rdb     *redis.Client // has set up link; nil: the connection is not set up
-	link    *link
-	made    int // how many connections were closed; a setup from before does not count
+	link    *link // nil: the connection is not set up
+	made    int   // how many connections were closed; a setup from before does not count
 	closed  bool
 	dialed  time.Duration // when the setup of this connection began
 	proved  time.Duration // when the server last answered on this connection
@@ -57,55 +53,7 @@ func newConnections(n int, opt redis.Options, r role, h *history) []*connection 
 }
 
 func newConnection(opt redis.Options, t *trust, r role, h *history) *connection {
-	c := &connection{trust: t, role: r, history: h, changed: make(chan struct{})}
-	c.dials = newDialer(opt)
-	guardSetup(&opt, c.dials.done)
-	c.opt = opt
-	return c
-}
-
-// client returns a go-redis client for one connection, which is dialed already, or nil.
-func (c *connection) client(dialed net.Conn) (*redis.Client, *link) {
-	opt := c.opt
-	l := new(link)
-	opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		conn := dialed
-		dialed = nil
-		switch {
-		case c.sealed.Load():
-			return nil, net.ErrClosed
-		case conn == nil:
-			var err error
-			if conn, err = c.dials.connect(ctx, network, addr); err != nil {
-				return nil, err
-			}
-		}
-		l.made(conn)
-		return conn, nil
-	}
-	if c.history != nil || opt.OnConnect != nil {
-		opt.OnConnect = func(ctx context.Context, cn *redis.Conn) error { return c.onConnect(ctx, cn, l) }
-	}
-	if p := opt.StreamingCredentialsProvider; p != nil && dialed != nil {
-		opt.StreamingCredentialsProvider = &credentialsWatch{StreamingCredentialsProvider: p, of: l}
-	}
-	rdb := redis.NewClient(&opt)
-	rdb.AddHook(greeting{authenticates: c.opt.OnConnect != nil, role: c.role})
-	return rdb, l
-}
-
-// onConnect is the OnConnect of each connection.
-func (c *connection) onConnect(ctx context.Context, cn *redis.Conn, l *link) error {
-	if c.opt.OnConnect != nil {
-		l.doubt()
-		if err := c.opt.OnConnect(ctx, cn); err != nil {
-			return err
-		}
-	}
-	if c.history == nil {
-		return nil
-	}
-	return c.history.check(ctx, cn)
+	return &connection{dials: newDialer(opt, r, h), trust: t, role: r, history: h, changed: make(chan struct{})}
 }
 
 // do sends commands in one round trip and waits for their answers until d ends. When the
@@ -174,11 +122,11 @@ func unsent(n int, err error) []Answer {
 	return replies
 }
 
-// connected waits until the connection is set up, for the request of d. If it is doubted, it is
+// connected waits until the connection is set up, for the request of d. If it is doubted, or not fresh, it is
 // replaced first.
 func (c *connection) connected(d *deadline) (*link, error) {
 	c.mu.Lock()
-	rdb, l, usable, closed := c.rdb, c.link, c.usableLocked(), c.closed
+	l, usable, closed := c.link, c.usableLocked(), c.closed
 	c.mu.Unlock()
 	switch {
 	case closed:
@@ -186,25 +134,11 @@ func (c *connection) connected(d *deadline) (*link, error) {
 	case usable && l.fresh(c.trust.now()):
 		return l, nil
 	case usable:
-		return l, c.recheck(d, rdb, l)
+		c.drop(l)
 	}
 	l, err := c.connect(d)
 	d.nextPart()
 	return l, err
-}
-
-// recheck makes go-redis check the connection. The end of d aborts that, as go-redis may make another one.
-func (c *connection) recheck(d *deadline, rdb *redis.Client, l *link) error {
-	if !d.exchange(true) {
-		return d.why()
-	}
-	err := l.check(d, rdb, c.trust.now())
-	d.exchange(false)
-	if err == nil {
-		return nil
-	}
-	c.drop(l) // go-redis would dial again for each request, and report each failure
-	return d.reason(err)
 }
 
 // restAfter is how long a connection that could not be made is not tried again while others work.
@@ -221,14 +155,14 @@ func (c *connection) usable() bool {
 }
 
 func (c *connection) usableLocked() bool {
-	return c.rdb != nil && !c.link.outdated.Load() && !c.trust.doubts(c.dialed, c.proved)
+	return c.link != nil && !c.link.outdated.Load() && !c.trust.doubts(c.dialed, c.proved)
 }
 
 // isSetUp reports whether there is a connection, which may be doubted.
 func (c *connection) isSetUp() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.rdb != nil && !c.closed
+	return c.link != nil && !c.closed
 }
 
 // dialing reports whether a dial or a setup has not returned.
@@ -238,16 +172,43 @@ func (c *connection) dialing() bool {
 	return c.setting > 0 || c.dials.runs()
 }
 
+// setUp makes a connection ready, unless it was closed since, or reports why it could not.
+func (c *connection) setUp(made int, result chan<- error) {
+	began := c.trust.now()
+	l, err := c.dials.connect(context.Background())
+	c.mu.Lock()
+	c.setting--
+	unwanted := l
+	if err == nil && c.link == nil && c.made == made && !c.closed {
+		if c.proved > 0 && c.replaced != nil {
+			go c.replaced() // it only wakes others
+		}
+		c.dialed, c.proved = began, c.trust.now()
+		c.link, unwanted = l, nil
+		l.checked, l.used = c.proved, c.proved
+		if c.prepared != nil {
+			go c.prepared() // close waits for the calls that it sends
+		}
+	}
+	result <- err
+	close(c.changed)
+	c.changed = make(chan struct{})
+	c.mu.Unlock()
+	if unwanted != nil {
+		unwanted.close()
+	}
+}
+
 // prepare begins to set up a connection that is not usable, in the background, unless so many
 // setups have not ended: the connection outlives the request that began it. The result is nil
 // then, and is otherwise what gets the error.
 func (c *connection) prepare(limit int) (setup chan error) {
 	finish := func() {}
 	c.mu.Lock()
-	if c.rdb != nil && !c.usableLocked() {
+	if c.link != nil && !c.usableLocked() {
 		finish = c.replaceLocked()
 	}
-	if c.rdb == nil && !c.closed && c.setting < limit {
+	if c.link == nil && !c.closed && c.setting < limit {
 		setup = make(chan error, 1)
 		c.setting++
 		go c.setUp(c.made, setup) // close makes its dial and its requests fail, and does not wait
@@ -262,7 +223,7 @@ func (c *connection) connect(d *deadline) (*link, error) {
 	own := c.prepare(maxDialing)
 	for {
 		c.mu.Lock()
-		if c.rdb != nil || c.closed {
+		if c.link != nil || c.closed {
 			defer c.mu.Unlock()
 			if c.closed {
 				return nil, net.ErrClosed
@@ -380,13 +341,12 @@ func (c *connection) replace() (finish func()) {
 }
 
 func (c *connection) replaceLocked() (finish func()) {
-	old, l := c.rdb, c.link
-	c.rdb, c.link = nil, nil
+	l := c.link
+	c.link = nil
 	c.made++
 	return func() {
-		if old != nil {
+		if l != nil {
 			l.close()
-			_ = old.Close()
 		}
 	}
 }
@@ -395,14 +355,14 @@ func (c *connection) replaceLocked() (finish func()) {
 func (c *connection) strays(from string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.rdb != nil && c.link.differs(from)
+	return c.link != nil && c.link.addr != from
 }
 
 // follow closes the connection unless it is set up to this address. A request on it fails: the
 // answer of another server does not count.
 func (c *connection) follow(to string) {
 	c.mu.Lock()
-	stays := c.rdb != nil && !c.link.differs(to)
+	stays := c.link != nil && c.link.addr == to
 	c.mu.Unlock()
 	if !stays {
 		c.renew()

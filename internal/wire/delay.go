@@ -1,15 +1,11 @@
 package wire
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"strconv"
 	"sync"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // A Delay configures for how long a server grants no lease after it may have lost data.
@@ -67,7 +63,7 @@ var (
 )
 
 // check reads the history on a connection that is being set up.
-func (h *history) check(ctx context.Context, cn *redis.Conn) error {
+func (h *history) check(l *link) error {
 	tag, ok := h.tag()
 	if !ok {
 		return errNoTag
@@ -75,21 +71,19 @@ func (h *history) check(ctx context.Context, cn *redis.Conn) error {
 	h.mu.Lock()
 	r := h.Check(tag, h.known, h.reached)
 	h.mu.Unlock()
-	id := strconv.FormatUint(rand.Uint64(), 10)
-	reply, err := cn.Do(ctx, append(r.withSource(), id)...).Result()
+	answers, whole := l.roundTrip([]Request{r.WithSource()})
+	answer, err := answers[0].Value, answers[0].Err
 	if HasCode(err, "ASK", "TRYAGAIN") {
 		// The slot of the record is moving. The connection is needed, for renewals and releases.
 		h.delay("the record of the server's history is moving to another node", h.For)
 		return nil
 	}
+	if err == nil && !whole {
+		err = errOtherAnswer
+	}
 	if err != nil {
 		return err
 	}
-	named, _ := reply.([]any)
-	if len(named) != 2 || named[0] != id {
-		return errOtherAnswer
-	}
-	answer := named[1]
 	list, _ := answer.([]any)
 	if len(list) == 0 {
 		return errNoHistory

@@ -6,50 +6,58 @@ import (
 	"fmt"
 	"net"
 	"reflect"
-	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// A dialer makes the network connections of one connection. Each dial runs on its own
-// goroutine, because a Dialer, a TLS handshake, a proxy or a name server may hang and ignore
-// its context. A network connection that comes too late is closed.
+// A dialer makes the connections of one purpose: it dials and sets them up. Each time, that runs on its
+// own goroutine, because a Dialer, a TLS handshake, a proxy, a name server or a provider of credentials
+// may hang and ignore its context. A connection that comes too late is closed.
 type dialer struct {
-	dial   dial
-	tls    bool
-	within time.Duration // bounds a dial that honors its context
-	done   chan struct{} // closed with the connection
+	opt     redis.Options // they come from a redis.Client
+	role    role
+	history *history // checked on each connection; nil: not
+	ctx     context.Context
+	cancel  context.CancelFunc
 
 	mu      sync.Mutex
-	closed  bool
-	running int        // dials that have not returned
-	open    []net.Conn // the newest ones that go-redis got; older ones are closed
+	running int // dials that have not returned
 }
 
-type dial = func(ctx context.Context, network, addr string) (net.Conn, error)
-
-// newDialer returns a dialer for these options, which come from a redis.Client.
-func newDialer(opt redis.Options) *dialer {
-	return &dialer{dial: opt.Dialer, tls: opt.TLSConfig != nil, within: opt.DialTimeout, done: make(chan struct{})}
+func newDialer(opt redis.Options, r role, h *history) *dialer {
+	d := &dialer{opt: opt, role: r, history: h}
+	d.ctx, d.cancel = context.WithCancel(context.Background())
+	return d
 }
 
-const (
-	// maxDialing limits the dials of a connection that have not returned. It is more than
-	// one because a dial that began in an outage repeats its SYN only after seconds. A new
-	// dial sends one at once.
-	maxDialing = 3
-
-	// keptConns is more than the number of network connections that are open at a time.
-	keptConns = 2 * maxDialing
-)
-
-var errDialsHang = errors.New("lockcore: earlier dials have not returned, although their time is over: does the Dialer honor its context?")
+// maxDialing limits the dials of a connection that have not returned. It is more than one because a dial
+// that began in an outage repeats its SYN only after seconds. A new dial sends one at once.
+const maxDialing = 3
 
 var errHandshake = errors.New("lockcore: the dial has not returned, which includes the TLS handshake: do the server, and the Sentinels if there are any, speak TLS?")
 
-var errDialExits = errors.New("lockcore: the Dialer has ended its goroutine with runtime.Goexit")
+// The functions of the user that a dial calls.
+const (
+	theDialer   = "Dialer"
+	theProvider = "CredentialsProvider"
+	theStream   = "StreamingCredentialsProvider"
+)
+
+// A dial is one call of a dialer.
+type dial struct {
+	of    *dialer
+	timer *time.Timer            // of the present step
+	calls atomic.Pointer[string] // the name of the user's function that is called, or was called last
+}
+
+// begin starts the time of the next step.
+func (d *dial) begin(step string, within time.Duration) {
+	d.calls.Store(&step)
+	d.timer.Reset(within)
+}
 
 // runs reports whether a dial has not returned.
 func (d *dialer) runs() bool {
@@ -58,45 +66,73 @@ func (d *dialer) runs() bool {
 	return d.running > 0
 }
 
-// connect dials, for at most d.within.
-func (d *dialer) connect(ctx context.Context, network, addr string) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, d.within)
-	defer cancel()
-	conn, err := d.reach(ctx, network, addr)
-	if err == nil {
-		err = d.handOver(conn)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return conn, nil
+// errDialsHang returns the error of a dial that is not begun.
+var errDialsHang = errors.New("lockcore: earlier dials have not returned, although their time is over: do the Dialer and the CredentialsProvider honor their context?")
+
+// connect makes a connection that is ready for requests, until ctx ends. It returns earlier if the Dialer
+// takes longer than DialTimeout, or the setup longer than two of them: it sends two requests, one after the
+// other.
+func (d *dialer) connect(ctx context.Context) (*link, error) {
+	return d.guard(ctx, func(ctx context.Context, call *dial) (*link, error) {
+		l, err := d.dial(ctx, call)
+		if err != nil {
+			return nil, err
+		}
+		ready := false
+		defer func() { // even if a function of the user panics
+			if !ready {
+				l.close()
+			}
+		}()
+		err = d.setUp(ctx, call, l)
+		ready = err == nil
+		return l, err
+	})
 }
 
-// reach calls the Dialer on its own goroutine, unless maxDialing calls have not returned. It
-// returns when ctx ends.
-func (d *dialer) reach(ctx context.Context, network, addr string) (net.Conn, error) {
+// find returns where a connection leads to. Nothing is sent on it.
+func (d *dialer) find(ctx context.Context) (addr string, err error) {
+	l, err := d.guard(ctx, d.dial)
+	if err != nil {
+		return "", err
+	}
+	l.close()
+	return l.addr, nil
+}
+
+// guard calls f on its own goroutine, unless maxDialing calls have not returned. It returns when the time of
+// the step of f or ctx ends.
+func (d *dialer) guard(ctx context.Context, f func(ctx context.Context, call *dial) (*link, error)) (*link, error) {
 	d.mu.Lock()
-	closed, full := d.closed, d.running >= maxDialing
-	if !closed && !full {
+	full := d.running >= maxDialing
+	if !full {
 		d.running++
 	}
 	d.mu.Unlock()
-	switch {
-	case closed:
-		return nil, net.ErrClosed
-	case full:
+	if full {
 		return nil, errDialsHang
 	}
 	type result struct {
-		conn net.Conn
+		link *link
 		err  error
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	defer context.AfterFunc(d.ctx, cancel)()
+	call := &dial{of: d, timer: time.NewTimer(time.Hour)}
+	defer call.timer.Stop()
+	call.begin(theDialer, d.opt.DialTimeout)
 	ended := make(chan result)
 	go func() {
-		r := result{err: errDialExits}
-		defer func() { // even if the Dialer ends the goroutine
+		var r result
+		returned := false
+		defer func() { // even if a function of the user ends the goroutine
+			switch p := recover(); {
+			case p != nil:
+				r = result{err: fmt.Errorf("lockcore: the %s panicked: %v", *call.calls.Load(), p)}
+			case !returned:
+				r = result{err: fmt.Errorf("lockcore: the %s has ended its goroutine with runtime.Goexit", *call.calls.Load())}
+			}
 			d.mu.Lock()
 			d.running--
 			d.mu.Unlock()
@@ -104,73 +140,47 @@ func (d *dialer) reach(ctx context.Context, network, addr string) (net.Conn, err
 			case ended <- r:
 			case <-ctx.Done(): // the caller has gone
 				if r.err == nil {
-					_ = r.conn.Close()
+					r.link.close()
 				}
 			}
 		}()
-		r.conn, r.err = try(ctx, d.dial, network, addr)
+		r.link, r.err = f(ctx, call)
+		returned = true
 	}()
 	select {
 	case r := <-ended:
-		return r.conn, r.err
+		return r.link, r.err
+	case <-call.timer.C:
+		return nil, d.late(fmt.Errorf("lockcore: the %s has not returned: %w", *call.calls.Load(), context.DeadlineExceeded))
 	case <-ctx.Done():
+		if d.ctx.Err() != nil {
+			return nil, net.ErrClosed
+		}
 		return nil, d.late(ctx.Err())
-	case <-d.done:
-		return nil, net.ErrClosed
 	}
 }
 
 // late returns the error of a wait for a dial, with what may be its cause.
 func (d *dialer) late(err error) error {
-	if d.tls && d.runs() {
+	if d.opt.TLSConfig != nil && d.runs() {
 		return errors.Join(err, errHandshake)
 	}
 	return err
 }
 
-// try calls a Dialer, which may panic or return invalid values.
-func try(ctx context.Context, dial dial, network, addr string) (conn net.Conn, err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			conn, err = nil, fmt.Errorf("lockcore: the Dialer panicked: %v", r)
-		}
-	}()
-	conn, err = dial(ctx, network, addr)
+// dial calls the Dialer, which may return invalid values.
+func (d *dialer) dial(ctx context.Context, _ *dial) (*link, error) {
+	ctx, cancel := context.WithTimeout(ctx, d.opt.DialTimeout)
+	defer cancel()
+	conn, err := d.opt.Dialer(ctx, d.opt.Network, d.opt.Addr)
 	switch {
 	case err != nil:
-		return nil, err // go-redis's own also returns a nil *tls.Conn, which is not a nil net.Conn
+		return nil, err // that of go-redis also returns a nil *tls.Conn, which is not a nil net.Conn
 	case conn == nil || reflect.ValueOf(conn).Kind() == reflect.Pointer && reflect.ValueOf(conn).IsNil():
 		return nil, errors.New("lockcore: the Dialer returned neither a connection nor an error")
 	}
-	return conn, nil
+	return newLink(conn, &d.opt), nil
 }
 
-// handOver records a network connection that go-redis gets.
-func (d *dialer) handOver(conn net.Conn) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed {
-		_ = conn.Close()
-		return net.ErrClosed
-	}
-	if len(d.open) == keptConns {
-		d.open = slices.Delete(d.open, 0, 1)
-	}
-	d.open = append(d.open, conn)
-	return nil
-}
-
-// close closes all network connections and makes later dials fail.
-func (d *dialer) close() {
-	d.mu.Lock()
-	open := d.open
-	closed := d.closed
-	d.open, d.closed = nil, true
-	d.mu.Unlock()
-	if !closed {
-		close(d.done)
-	}
-	for _, conn := range open {
-		_ = conn.Close()
-	}
-}
+// close ends all dials and makes later ones fail.
+func (d *dialer) close() { d.cancel() }

@@ -115,16 +115,11 @@ func (l *lookout) inUse() bool {
 // look finds the primary, and follows it to another server. A Sentinel that was cut off may
 // name a replica, or a server that does not answer. These are not followed.
 func (l *lookout) look() {
-	conn, err := l.probe.dials.connect(l.ctx, l.probe.opt.Network, l.probe.opt.Addr)
-	if err != nil {
+	at, err := l.probe.dials.find(l.ctx)
+	if err != nil || !l.server.strays(at) {
 		return
 	}
-	at := remoteAddr(conn)
-	_ = conn.Close()
-	if !l.server.strays(at) {
-		return
-	}
-	ctx, cancel := context.WithTimeout(l.ctx, l.probe.opt.DialTimeout)
+	ctx, cancel := context.WithTimeout(l.ctx, l.probe.dials.opt.DialTimeout)
 	defer cancel()
 	err = l.probe.await(ctx)
 	l.probe.renew()

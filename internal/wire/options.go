@@ -9,11 +9,6 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// poolSize is not the number of connections: each connection of this package uses one of the
-// pool at a time. It is large because go-redis dials only once per second after poolSize
-// failures in a row. When the server is back, a holder cannot wait that long.
-const poolSize = 1000
-
 // maxDialTime limits a dial that honors its context.
 const maxDialTime = 3 * time.Second
 
@@ -43,6 +38,8 @@ func givenOptions(rdb redis.UniversalClient) (opt *redis.Options, seeds []string
 			return nil, nil, &UnsupportedError{"a nil *redis.Client", want}
 		case reflect.ValueOf(r).Elem().IsZero():
 			return nil, nil, &UnsupportedError{"a redis.Client{} without options", want}
+		case r.Options().OnConnect != nil:
+			return nil, nil, errOnConnect
 		}
 		return r.Options(), nil, nil
 	case *redis.ClusterClient:
@@ -62,6 +59,11 @@ func givenOptions(rdb redis.UniversalClient) (opt *redis.Options, seeds []string
 	}
 }
 
+var errOnConnect = &UnsupportedError{
+	"a client with OnConnect",
+	"one without it: noonlock makes its own connections, and what OnConnect sends could change what they do",
+}
+
 // clusterOptions returns the options of each node of a cluster.
 func clusterOptions(c *redis.ClusterOptions) (opt *redis.Options, seeds []string, err error) {
 	switch {
@@ -75,12 +77,14 @@ func clusterOptions(c *redis.ClusterOptions) (opt *redis.Options, seeds []string
 			"a *redis.ClusterClient with its own ClusterSlots",
 			"one of a Redis Cluster; use redis.NewFailoverClient for Sentinel",
 		}
+	case c.OnConnect != nil:
+		return nil, nil, errOnConnect
 	case len(c.Addrs) == 0:
 		return nil, nil, &UnsupportedError{"a *redis.ClusterClient without Addrs", "one with the address of a node at least"}
 	}
 	// This client makes no connection. It completes the options.
 	node := redis.NewClient(&redis.Options{
-		Addr: c.Addrs[0], ClientName: c.ClientName, Dialer: c.Dialer, OnConnect: c.OnConnect, Protocol: c.Protocol,
+		Addr: c.Addrs[0], ClientName: c.ClientName, Dialer: c.Dialer, Protocol: c.Protocol,
 		Username: c.Username, Password: c.Password,
 		CredentialsProvider: c.CredentialsProvider, CredentialsProviderContext: c.CredentialsProviderContext,
 		StreamingCredentialsProvider: c.StreamingCredentialsProvider,
@@ -95,22 +99,8 @@ func clusterOptions(c *redis.ClusterOptions) (opt *redis.Options, seeds []string
 
 // ownOptions adapts the options of a client for this package.
 func ownOptions(opt redis.Options) redis.Options {
-	opt.MaxRetries = -1 // only this library may repeat a request, with a new time
-	opt.ContextTimeoutEnabled = true
-	opt.DialerRetries = 1
 	if opt.DialTimeout <= 0 || opt.DialTimeout > maxDialTime {
 		opt.DialTimeout = maxDialTime
 	}
-	opt.ReadTimeout, opt.WriteTimeout = 5*time.Second, 5*time.Second // upper bounds; each request has its own
-	opt.PoolSize, opt.MaxActiveConns, opt.MaxConcurrentDials = poolSize, 0, 0
-	opt.MinIdleConns = 0
-	opt.ReadBufferSize, opt.WriteBufferSize = 2<<10, 2<<10 // only the setup and the messages use them
-	opt.MaxIdleConns = 1                                   // go-redis may make another one during a new authentication
-	opt.PipelinePoolSize, opt.PipelineReadBufferSize, opt.PipelineWriteBufferSize = -1, 0, 0
-	opt.Limiter = nil
-	opt.PushNotificationProcessor = nil
-	opt.ClientSideCacheConfig = nil // answers must come from the server
-	opt.DisableIdentity = true      // CLIENT SETINFO costs a round trip and needs a right
-	opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	return opt
 }

@@ -129,7 +129,7 @@ func (s *Subscription) react(found receipt, err error) {
 		s.failures, s.redials, s.refused = 0, 0, false
 		return
 	}
-	if s.ctx.Err() != nil || !s.up || s.ps == nil || found == receiptIdle {
+	if s.ctx.Err() != nil || !s.up || s.link == nil || found == receiptIdle {
 		return // the next connection or channel is tested anyway
 	}
 	const message = "receiver count not trusted; a dead waiter delays the queue by the TTL of its grant"
@@ -141,7 +141,7 @@ func (s *Subscription) react(found receipt, err error) {
 	case s.failures == 1:
 		s.cfg.Logger.Info(message, "reason", found.String())
 	}
-	ps := s.ps
+	l := s.link
 	switch found {
 	case receiptAbsent:
 		// The first replacement is immediate. Behind some proxies the server never counts
@@ -151,13 +151,13 @@ func (s *Subscription) react(found receipt, err error) {
 			pause = min(time.Second<<min(s.redials, 10), longestRetest)
 		}
 		s.later(pause, func() {
-			if s.ps == ps && !s.trusted {
-				go ps.Close() // run sees it, and makes another
+			if s.link == l && !s.trusted {
+				go l.close() // run sees it, and makes another
 			}
 		})
 	case receiptUnknown:
 		s.later(min(time.Second<<min(s.failures-1, 10), longestRetest), func() {
-			if s.ps == ps && !s.trusted {
+			if s.link == l && !s.trusted {
 				s.startTest()
 			}
 		})
@@ -185,7 +185,7 @@ func (s *Subscription) demoted() {
 	now := s.cfg.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.up || s.ps == nil || s.leaving || s.ctx.Err() != nil {
+	if !s.up || s.link == nil || s.leaving || s.ctx.Err() != nil {
 		return
 	}
 	// The replacement may be delayed, but is never omitted: from now on, the requests may use
@@ -197,8 +197,8 @@ func (s *Subscription) demoted() {
 	s.leaving, s.trusted = true, false
 	s.later(pause, func() {
 		s.leaving, s.redialed = false, max(1, s.cfg.Now())
-		if s.ps != nil {
-			go s.ps.Close() // run sees it, and makes another
+		if s.link != nil {
+			go s.link.close() // run sees it, and makes another
 		}
 	})
 }
@@ -207,7 +207,7 @@ func (s *Subscription) demoted() {
 func (s *Subscription) strays(from string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.ps != nil && s.link.differs(from)
+	return s.link != nil && s.link.addr != from
 }
 
 // publishToSelf sends this process a message. If it is counted and arrives, the count of

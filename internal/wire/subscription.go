@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"net"
@@ -29,15 +30,13 @@ const (
 // one channel for each name that has waiters, in the slot of the name (sharded pub/sub). A
 // plain message would go to all nodes of the cluster.
 type Subscription struct {
-	cfg        Config
-	connection *connection
-	rdb        *redis.Client // makes ps
-	link       *link         // of rdb
-	requests   *dispatcher   // of self-tests
-	cancel     context.CancelFunc
-	ctx        context.Context
-	wg         sync.WaitGroup
-	failed     func() // called when the table of slots may be out of date; nil at one server
+	cfg      Config
+	dials    *dialer
+	requests *dispatcher // of self-tests
+	cancel   context.CancelFunc
+	ctx      context.Context
+	wg       sync.WaitGroup
+	failed   func() // called when the table of slots may be out of date; nil at one server
 
 	mu       sync.Mutex
 	channels channels
@@ -55,7 +54,9 @@ type Subscription struct {
 	redialed time.Duration // when it was last replaced because a server was a replica; 0: never
 	leaving  bool          // such a replacement is scheduled
 	lost     bool          // the loss of the subscription was logged
-	ps       *redis.PubSub // the present connection; nil: none
+	link     *link         // the present connection; nil: none
+
+	writing sync.Mutex // a write to the present connection
 }
 
 func newSubscription(opt redis.Options, r role, requests *dispatcher, cfg Config) *Subscription {
@@ -69,10 +70,9 @@ func newSubscription(opt redis.Options, r role, requests *dispatcher, cfg Config
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &Subscription{
-		cfg: cfg, connection: newConnections(1, opt, r, nil)[0], requests: requests, ctx: ctx, cancel: cancel,
+		cfg: cfg, dials: newDialer(opt, r, nil), requests: requests, ctx: ctx, cancel: cancel,
 		first: make(chan struct{}), self: make(chan struct{}, 1), channels: newChannels(),
 	}
-	s.rdb, s.link = s.connection.client(nil)
 	if !cfg.Sharded {
 		s.channels.all[cfg.Channel("")] = &channel{listeners: 1, watches: map[*watch]struct{}{}}
 	}
@@ -104,8 +104,7 @@ func (s *Subscription) start() {
 func (s *Subscription) close() {
 	s.mu.Lock()
 	s.cancel()
-	s.connection.close()
-	_ = s.rdb.Close()
+	s.dials.close()
 	s.mu.Unlock()
 	s.wg.Wait()
 }
@@ -207,73 +206,145 @@ func (s *Subscription) wanted() bool {
 // listen makes one connection and receives on it until it fails. began reports whether it was
 // subscribed.
 func (s *Subscription) listen() (began bool, err error) {
-	// After an error, each method of a PubSub would dial again, and block the other methods.
-	s.connection.sealed.Store(false)
-	defer s.connection.sealed.Store(true)
-	ps := s.rdb.Subscribe(s.ctx) // connects with the first channel
-	defer func() {
-		s.mu.Lock()
-		s.ps = nil
-		s.mu.Unlock()
-		_ = ps.Close()
-	}()
-	s.mu.Lock()
-	s.channels.connect(ps)
-	s.mu.Unlock()
-	if err := s.send(ps); err != nil {
+	l, err := s.dials.connect(s.ctx)
+	if err != nil {
 		return false, err
 	}
-	s.connection.sealed.Store(true)
-	s.mu.Lock()
-	s.ps = ps
-	s.mu.Unlock()
+	defer l.close()
 	ctx, stop := context.WithCancel(s.ctx)
 	defer stop()
-	s.wg.Go(func() { s.transmit(ctx, ps) })
-	// With a context that has ended, PubSub does not reconnect by itself after an error.
-	// That would block other callers, too. run reconnects.
-	over, cancel := context.WithCancel(s.ctx)
-	cancel()
-	pinged, silent := false, time.Duration(0)
+	defer context.AfterFunc(ctx, l.close)()
+	s.mu.Lock()
+	s.link = l
+	s.channels.connect(l)
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.link = nil
+	}()
+	s.wg.Go(func() { s.transmit(ctx, l) })
+	silence := s.watchSilence(l)
+	defer silence.stop()
 	for {
-		msg, err := ps.ReceiveTimeout(over, pongWithin)
-		if s.cfg.Sharded && HasCode(err, "MOVED", "CLUSTERDOWN") {
-			s.failed() // one channel is at another node; the others stay
-			continue
+		message, err := readMessage(l.reader)
+		if refused, ok := errors.AsType[*refusal](err); ok {
+			if s.cfg.Sharded && HasCode(refused, "MOVED", "CLUSTERDOWN") {
+				s.failed() // one channel is at another node; the others stay
+				continue
+			}
+			return began, plainRefusal(refused)
 		}
 		if err != nil {
-			var timeout net.Error
-			if !errors.As(err, &timeout) || !timeout.Timeout() || pinged || !began {
-				return began, err
-			}
-			silent += pongWithin
-			if silent >= s.cfg.Silence() {
-				if err := ps.Ping(s.ctx); err != nil {
-					return began, err
-				}
-				pinged = true
-			}
-			continue
+			return began, silence.reason(err)
 		}
-		pinged, silent = false, 0
-		switch m := msg.(type) {
-		case *redis.Subscription:
-			switch m.Kind {
-			case "subscribe", "ssubscribe":
-				own := s.subscribed(m.Channel)
-				if !began && (own || s.cfg.Sharded) {
-					began = true
-					s.begin()
-				}
-			case "sunsubscribe": // also sent when the slot has moved
-				if s.lostChannel(m.Channel) {
-					s.failed()
-				}
+		silence.heard()
+		switch kind, channel, payload := message[0], message[1], message[2]; kind {
+		case "subscribe", "ssubscribe":
+			own := s.subscribed(channel)
+			if !began && (own || s.cfg.Sharded) {
+				began = true
+				silence.began()
+				s.begin()
 			}
-		case *redis.Message:
-			s.arrived(m)
+		case "sunsubscribe": // also sent when the slot has moved
+			if s.lostChannel(channel) {
+				s.failed()
+			}
+		case "message", "smessage":
+			s.arrived(channel, payload)
 		}
 	}
+}
+
+// readMessage reads a message: its kind, its channel, and its text. It is a list or, with RESP3, is pushed. The
+// answer to PING is one, too.
+func readMessage(r *bufio.Reader) (message [3]string, err error) {
+	value, _, err := readValue(r, 0)
+	if err != nil {
+		return message, err
+	}
+	list, _ := value.([]any)
+	for i := range min(len(list), len(message)) {
+		message[i] = Text(list[i])
+	}
+	return message, nil
+}
+
+// A silence pings a connection on which nothing arrives, and closes it if that is not answered.
+type silence struct {
+	of    *Subscription
+	link  *link
+	timer *time.Timer
+
+	mu         sync.Mutex
+	subscribed bool
+	pinged     bool
+	lasts      time.Duration
+	over       bool
+}
+
+func (s *Subscription) watchSilence(l *link) *silence {
+	q := &silence{of: s, link: l}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.timer = time.AfterFunc(pongWithin, q.ring)
+	return q
+}
+
+// heard is called when something has arrived.
+func (q *silence) heard() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.pinged, q.lasts = false, 0
+	q.timer.Reset(pongWithin)
+}
+
+// began is called when the server has confirmed a channel.
+func (q *silence) began() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.subscribed = true
+}
+
+func (q *silence) ring() {
+	q.mu.Lock()
+	q.lasts += pongWithin
+	q.over = q.over || q.pinged || !q.subscribed
+	over, ping := q.over, q.lasts >= q.of.cfg.Silence()
+	q.pinged = q.pinged || ping
+	q.timer.Reset(pongWithin) // before the write, which may hang
+	q.mu.Unlock()
+	switch {
+	case over:
+		q.link.close()
+	case ping:
+		_ = q.of.write(q.link, "ping")
+	}
+}
+
+// reason returns why the connection has failed.
+func (q *silence) reason(err error) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.over {
+		return NoAnswer(pongWithin)
+	}
+	return err
+}
+
+func (q *silence) stop() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.timer.Stop()
+}
+
+// write sends a command on the connection of the messages.
+func (s *Subscription) write(l *link, args ...any) error {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	_, err := l.conn.Write(appendCommand(nil, args))
+	return err
 }
 
 // begin is called at each new subscription. It causes checks, because messages may have been

@@ -3,7 +3,6 @@ package wire
 import (
 	"bufio"
 	"cmp"
-	"context"
 	"errors"
 	"math/rand/v2"
 	"net"
@@ -15,18 +14,19 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A link is the network connection that the pool of a go-redis client has. go-redis has set it up, and
-// then leaves it alone: a connection sends its requests on it directly. go-redis makes another one if
-// check finds that it was closed or is too old.
+// A link is a network connection that is set up.
 type link struct {
-	mu       sync.Mutex
-	conn     net.Conn      // nil: none was made
-	reader   *bufio.Reader // of conn; nil before the first request
-	addr     string        // where it leads to
-	closed   bool
-	unproved bool // OnConnect had it, and may have left a reply
+	conn   net.Conn
+	reader *bufio.Reader
+	addr   string    // where it leads to
+	until  time.Time // the end of the user's ConnMaxLifetime; zero: none
+	idle   time.Duration
 
 	outdated atomic.Bool // its user has other credentials by now
+
+	mu     sync.Mutex
+	end    func() error // ends the watch of the credentials; nil: there is none
+	closed bool
 
 	// Only the user of the connection uses these.
 	checked, used time.Duration // when, by trust.now
@@ -34,60 +34,31 @@ type link struct {
 	next          uint64        // the id of the next request; 0: there was none
 }
 
-// made records the network connection that go-redis gets.
-func (l *link) made(conn net.Conn) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.conn, l.reader, l.addr = conn, nil, remoteAddr(conn)
-	if l.closed {
-		_ = conn.Close()
-	}
-}
-
-// doubt records that the user's OnConnect gets the connection, which may leave a reply on it.
-func (l *link) doubt() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.unproved = true
-}
-
-// remoteAddr returns where a connection leads to. The connection may be the user's.
-func remoteAddr(conn net.Conn) string {
-	if at := conn.RemoteAddr(); at != nil {
-		return at.String()
-	}
-	return ""
-}
-
-// differs reports whether a connection was made, and not to that address.
-func (l *link) differs(from string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.conn != nil && l.addr != from
-}
-
 // readSize is enough for a batch of most answers.
 const readSize = 4 << 10
 
-// open returns the network connection and its reader.
-func (l *link) open() (net.Conn, *bufio.Reader) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.reader == nil && l.conn != nil {
-		l.reader = bufio.NewReaderSize(l.conn, readSize)
+func newLink(conn net.Conn, opt *redis.Options) *link {
+	l := &link{conn: conn, reader: bufio.NewReaderSize(conn, readSize), addr: remoteAddr(conn), idle: opt.ConnMaxIdleTime}
+	if life := opt.ConnMaxLifetime; life > 0 {
+		if jitter := int64(min(opt.ConnMaxLifetimeJitter, life)); jitter > 0 {
+			life += time.Duration(rand.Int64N(2*jitter) - jitter)
+		}
+		l.until = time.Now().Add(life)
 	}
-	return l.conn, l.reader
+	return l
 }
 
-// close closes the network connection, also one that is made later. go-redis would first check it, and wait
-// for a read in progress.
+// close closes the network connection. It does not wait for a read in progress.
 func (l *link) close() {
 	l.mu.Lock()
-	l.closed = true
-	conn := l.conn
+	closed, end := l.closed, l.end
+	l.closed, l.end = true, nil
 	l.mu.Unlock()
-	if conn != nil {
-		_ = conn.Close()
+	if end != nil {
+		go func() { _ = end() }() // nobody waits: it is the user's
+	}
+	if !closed {
+		_ = l.conn.Close()
 	}
 }
 
@@ -99,54 +70,33 @@ const (
 	checkBusy = time.Second
 )
 
-// fresh reports whether the connection can be used without a check.
+// fresh reports whether the connection can be used. If not, another one must be made.
 func (l *link) fresh(now time.Duration) bool {
-	return l.checked > 0 && now-l.used < checkIdle && now-l.checked < checkBusy
+	if now-l.used < checkIdle && now-l.checked < checkBusy {
+		return true
+	}
+	l.checked = now
+	return (l.idle <= 0 || now-l.used < l.idle) && (l.until.IsZero() || time.Now().Before(l.until)) && l.reader.Buffered() == 0 && isQuiet(l.conn)
 }
 
-// check makes go-redis check the connection. go-redis makes another one if it must.
-func (l *link) check(ctx context.Context, rdb *redis.Client, now time.Duration) error {
-	if err := touch(ctx, rdb); err != nil {
-		return err
+// setUp sends the requests of a setup in one round trip.
+func (l *link) setUp(commands [][]any) ([]Answer, error) {
+	var out []byte
+	for _, c := range commands {
+		out = appendCommand(out, c)
 	}
-	l.checked = max(1, now)
-	if err := l.unlimit(); err != nil {
-		return err
+	_, _ = l.conn.Write(out) // if it fails, the server may have said why: the read says it, or fails, too
+	answers := make([]Answer, len(commands))
+	for i := range answers {
+		value, err := readReply(l.reader)
+		if refused, ok := errors.AsType[*refusal](err); ok {
+			answers[i].Err = plainRefusal(refused)
+		} else if err != nil {
+			return nil, err
+		}
+		answers[i].Value = value
 	}
-	return l.settle(ctx)
-}
-
-// settle checks that the user's OnConnect has left no unread reply, as after a request that timed out. Each
-// request would get the reply to the one before. A connection without OnConnect is proved by its first request.
-func (l *link) settle(ctx context.Context) error {
-	l.mu.Lock()
-	unproved := l.unproved
-	l.mu.Unlock()
-	if !unproved {
-		return nil
-	}
-	unhook := context.AfterFunc(ctx, l.close)
-	answer, whole := l.roundTrip(proofs)
-	if !unhook() {
-		return ctx.Err()
-	}
-	switch err := answer[0].Err; {
-	case err != nil:
-		return err
-	case !whole:
-		return errOtherAnswer
-	}
-	l.mu.Lock()
-	l.unproved = false
-	l.mu.Unlock()
-	return nil
-}
-
-// unlimit removes the deadlines that go-redis has set. The timer of a deadline closes the connection
-// instead: a connection of the user may ignore deadlines.
-func (l *link) unlimit() error {
-	conn, _ := l.open()
-	return conn.SetDeadline(time.Time{})
+	return answers, nil
 }
 
 // transmit sends commands in one round trip. After a failure, or a reply that belongs to none of them, the
@@ -197,7 +147,7 @@ func needsProof(commands []Request, replies []Answer) bool {
 // them has the right reply, and nothing follows it. If that script is refused, its refusal is their answer. A
 // refusal names nothing either. It counts unless a reply is found to be that to another request.
 func (l *link) roundTrip(commands []Request) (replies []Answer, whole bool) {
-	conn, reader := l.open()
+	conn, reader := l.conn, l.reader
 	n := len(commands)
 	if slices.ContainsFunc(commands, func(r Request) bool { return !r.named }) {
 		commands = append(slices.Clip(commands), proofs...)

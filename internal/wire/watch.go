@@ -4,15 +4,13 @@ import (
 	"context"
 	"net"
 	"sync"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // channels are the channels of a Subscription. All fields are guarded by Subscription.mu.
 // transmit sends the difference between all and sent.
 type channels struct {
 	all     map[string]*channel
-	on      *redis.PubSub   // the present connection; nil: none
+	on      *link           // the present connection; nil: none
 	sent    map[string]bool // a subscription was sent on it; false: it is to be sent again
 	changed chan struct{}   // closed and replaced at each change, and after each self-test
 }
@@ -47,7 +45,7 @@ func (c *channels) own() (name string, ok bool) {
 }
 
 // connect records the connection that is used from now on; nil: none.
-func (c *channels) connect(on *redis.PubSub) {
+func (c *channels) connect(on *link) {
 	c.on = on
 	clear(c.sent)
 	for _, ch := range c.all {
@@ -160,12 +158,12 @@ func (s *Subscription) change(name string, change func(*channel)) {
 }
 
 // transmit sends changes of the channels until ctx ends.
-func (s *Subscription) transmit(ctx context.Context, ps *redis.PubSub) {
+func (s *Subscription) transmit(ctx context.Context, l *link) {
 	for {
 		s.mu.Lock()
 		changed := s.channels.changed
 		s.mu.Unlock()
-		if s.send(ps) != nil {
+		if s.send(l) != nil {
 			return // the connection is closed, and the next one sends them again
 		}
 		select {
@@ -177,35 +175,35 @@ func (s *Subscription) transmit(ctx context.Context, ps *redis.PubSub) {
 }
 
 // send sends the changes of the channels since the last call for this connection.
-func (s *Subscription) send(ps *redis.PubSub) error {
+func (s *Subscription) send(l *link) error {
 	s.mu.Lock()
-	if s.channels.on != ps {
+	if s.channels.on != l {
 		s.mu.Unlock()
 		return net.ErrClosed
 	}
 	begin, end := s.channels.unsent()
 	s.mu.Unlock()
-	if !s.cfg.Sharded {
-		var err error
-		if len(begin) > 0 {
-			err = ps.Subscribe(s.ctx, begin...)
+	if s.cfg.Sharded { // each may be of another slot
+		for _, name := range begin {
+			if err := s.write(l, "ssubscribe", name); err != nil {
+				return err
+			}
 		}
-		if len(end) > 0 && err == nil {
-			err = ps.Unsubscribe(s.ctx, end...)
+		for _, name := range end {
+			if err := s.write(l, "sunsubscribe", name); err != nil {
+				return err
+			}
 		}
-		return err
+		return nil
 	}
-	for _, name := range begin { // each may be of another slot
-		if err := ps.SSubscribe(s.ctx, name); err != nil {
-			return err
-		}
+	var err error
+	if len(begin) > 0 {
+		err = s.write(l, append([]any{"subscribe"}, Keys(begin...)...)...)
 	}
-	for _, name := range end {
-		if err := ps.SUnsubscribe(s.ctx, name); err != nil {
-			return err
-		}
+	if len(end) > 0 && err == nil {
+		err = s.write(l, append([]any{"unsubscribe"}, Keys(end...)...)...)
 	}
-	return nil
+	return err
 }
 
 // subscribed records that the server has confirmed a channel. It reports whether messages to
@@ -266,17 +264,17 @@ func (s *Subscription) subscribeAgain() {
 }
 
 // arrived takes one message.
-func (s *Subscription) arrived(m *redis.Message) {
+func (s *Subscription) arrived(channel, payload string) {
 	s.mu.Lock()
-	ch := s.channels.all[m.Channel]
+	ch := s.channels.all[channel]
 	own := ch != nil && ch.listeners > 0
 	if ch != nil {
 		for w := range ch.watches {
-			w.notify(m.Payload)
+			w.notify(payload)
 		}
 	}
 	s.mu.Unlock()
 	if own {
-		s.receive(m.Payload)
+		s.receive(payload)
 	}
 }
