@@ -24,7 +24,7 @@ import (
 // round trips. It dials more often than nearby, because it begins to make another connection when one
 // takes long, but not more and more often.
 func TestFault105_RoundTripIsAPartOfTheTTL(t *testing.T) {
-	dials := map[string]int{"one server": 6, "Sentinel and primary": 14, "cluster": 14, "quorum": 12}
+	dials := map[string]int{"one server": 10, "Sentinel and primary": 18, "cluster": 18, "quorum": 18}
 	for _, lasts := range []struct{ roundTrip, ttl time.Duration }{
 		{30 * time.Millisecond, 300 * time.Millisecond},
 		{60 * time.Millisecond, 300 * time.Millisecond},

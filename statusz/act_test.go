@@ -180,6 +180,7 @@ func TestActionsWithoutAnswer(t *testing.T) {
 		network.Heal()
 		network.Partition()
 		network.Cut()
+		e.WaitIdle() // the connection has ended
 		does(e, page, http.StatusServiceUnavailable, "", action{Action: "resume", Name: "draw"})
 	})
 }

@@ -28,10 +28,8 @@ const (
 
 // A batch renews leases in one round trip.
 type batch struct {
-	stream Stream
 	leases []*Lease
 	sent   time.Duration // t0 of the leases
-	mark   time.Duration // see Stream.Mark
 	abort  context.CancelFunc
 }
 
@@ -81,8 +79,7 @@ func (g *group) sendDue(now time.Duration) (next time.Duration) {
 			}
 		}
 		if len(g.underway) == MaxInFlight {
-			// All connections hang. The oldest batch had the most time.
-			g.doubt(first)
+			// The oldest batch had the most time.
 			if oldest := g.underway[0]; oldest.abort != nil {
 				oldest.abort()
 				oldest.abort = nil
@@ -133,13 +130,6 @@ func (g *group) keeps(l *Lease, now time.Duration) bool {
 	return false
 }
 
-// doubt reports the batch of a lease that is due again without an answer.
-func (g *group) doubt(l *Lease) {
-	if late := l.pending; late != nil {
-		late.stream.Doubt(late.mark)
-	}
-}
-
 // next returns a lease for the next batch, nil if there is no other: one that is due, or
 // will be due within a tenth of its interval.
 func (g *group) next(now time.Duration) *Lease {
@@ -155,7 +145,7 @@ func (g *group) next(now time.Duration) *Lease {
 
 // send sends one batch.
 func (g *group) send(now time.Duration) {
-	one := &batch{stream: g.stream, sent: now, mark: g.stream.Mark()}
+	one := &batch{sent: now}
 	longest := time.Duration(0)
 	for len(one.leases) < maxBatch {
 		l := g.next(now)
@@ -166,7 +156,6 @@ func (g *group) send(now time.Duration) {
 			continue
 		}
 		g.remove(l)
-		g.doubt(l)
 		g.r.renewer.Late(max(0, now-l.dueAt))
 		l.pending = one
 		one.leases = append(one.leases, l)

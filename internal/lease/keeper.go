@@ -43,13 +43,8 @@ type Renewer interface {
 
 // A Stream carries renewals to one server. Leases with equal Streams share batches; a
 // Stream that does not answer does not delay the leases of another Stream. The dynamic
-// type is comparable. The methods do not block.
-type Stream interface {
-	// Mark is called before each batch. If a batch stays unanswered, Doubt is called with
-	// its Mark: connections that have been idle since then may be dead, too.
-	Mark() time.Duration
-	Doubt(mark time.Duration)
-}
+// type is comparable.
+type Stream any
 
 // MaxInFlight is the maximum number of batches of one Stream in flight. There is more than
 // one only if answers are late.

@@ -57,9 +57,6 @@ func TestDeadStreamDelaysNoOther(t *testing.T) {
 						t.Errorf("batch %d of the live server was sent at %v", i, s.at)
 					}
 				}
-				if n.first.doubts != 0 {
-					t.Errorf("%d connections of the live server were doubted", n.first.doubts)
-				}
 				n.first.mu.Unlock()
 				for _, l := range live {
 					if l.Err() != nil {
@@ -86,8 +83,8 @@ func TestInFlightBoundIsPerStream(t *testing.T) {
 		second.set(freeze)
 		time.Sleep(20 * time.Second)
 		for i, s := range []*server{n.first, second} {
-			if s.count() != lease.MaxInFlight || s.doubts == 0 {
-				t.Errorf("server %d received %d batches, and %d connections of it were doubted", i, s.count(), s.doubts)
+			if s.count() != lease.MaxInFlight {
+				t.Errorf("server %d received %d batches", i, s.count())
 			}
 		}
 		for _, l := range leases {

@@ -120,7 +120,6 @@ func (c *Client) wireConfig() wire.Config {
 		},
 		Missed:  c.wakeAll,
 		Silence: c.silence,
-		Width:   lease.MaxInFlight,
 	}
 }
 

@@ -49,8 +49,7 @@ type cluster struct {
 	uses       map[*nameUse]struct{}
 	subscribed map[string]*nameSubscription
 
-	surveyors map[string]*connection // by address; only a refresh uses them
-	unserved  *Stream                // of names whose server is not known
+	surveyors map[string]*line // by address; only a refresh uses them
 
 	mu         sync.Mutex
 	closed     bool
@@ -73,14 +72,15 @@ const (
 	// maxAsked limits the nodes that a refresh asks.
 	maxAsked = 8
 
-	// viewWithin is how long a refresh may wait for a connection to a node, and again for its
-	// answer. viewsWithin is how long the others may take after the first.
-	viewWithin  = 3 * time.Second
+	// viewWithin is how long a refresh may wait for a connection to a node and its answer. viewsWithin is how long the others may take after the first.
+	viewWithin  = 6 * time.Second
 	viewsWithin = 100 * time.Millisecond
 )
 
 // ErrFormerServer says that an answer was ignored, because the name has moved.
 var ErrFormerServer = errors.New("lockcore: the name has moved to another server")
+
+var errNoServer = errors.New("lockcore: the server of the name is not known")
 
 // ErrCopied says that a renewal failed, and that its key was copied to another server, whose
 // replicas may lack it.
@@ -90,8 +90,8 @@ func newCluster(opt redis.Options, seeds []string, cfg Config) *cluster {
 	c := &cluster{
 		cfg: cfg, opt: opt, seeds: seeds,
 		nodes: map[string]*server{}, uses: map[*nameUse]struct{}{}, subscribed: map[string]*nameSubscription{},
-		surveyors: map[string]*connection{}, unserved: &Stream{trust: &trust{began: time.Now()}},
-		pause: retry.Pauses(100*time.Millisecond, time.Second), refreshed: make(chan struct{}),
+		surveyors: map[string]*line{},
+		pause:     retry.Pauses(100*time.Millisecond, time.Second), refreshed: make(chan struct{}),
 	}
 	c.ctx, c.stop = context.WithCancel(context.Background())
 	return c
@@ -108,7 +108,7 @@ func (c *cluster) Send(ctx context.Context, name string, r Request, timeout time
 		if err != nil {
 			return nil, err
 		}
-		answer, err := s.group(r.replicas).requests.do(ctx, r, timeout)
+		answer, err := s.Send(ctx, name, r, time.Until(until))
 		switch {
 		case (err == nil || errors.Is(err, ErrNotReplicated)) && c.owner(slot) != s:
 			return nil, errors.Join(ErrUnknown, ErrFormerServer)
@@ -170,7 +170,7 @@ func (c *cluster) Renewals(name string, replicas int) Renewals {
 	if s := c.owner(slotOf(name)); s != nil {
 		return s.group(replicas).renewals
 	}
-	return c.unserved
+	return nowhere{}
 }
 
 func (c *cluster) Messages(name string) Messages { return named{c, name} }
@@ -282,15 +282,15 @@ func (c *cluster) followSlots(ctx context.Context, from *server, requests []Requ
 		c.mu.Unlock()
 		var asking []Request
 		for _, i := range which {
-			asking = append(asking, Command("asking").Replicated(requests[i].replicas, 0), requests[i].WithSource())
+			r := requests[i].WithSource()
+			r.asking = true
+			asking = append(asking, r)
 		}
 		for n, a := range s.group(requests[0].replicas).renewals.Send(ctx, asking) {
-			if n%2 == 1 {
-				if a.Err != nil {
-					a.Err = fmt.Errorf("%w: %w", ErrCopied, redirected(a.Err))
-				}
-				answers[which[n/2]] = a
+			if a.Err != nil {
+				a.Err = fmt.Errorf("%w: %w", ErrCopied, redirected(a.Err))
 			}
+			answers[which[n]] = a
 		}
 	}
 }
@@ -384,7 +384,7 @@ func (c *cluster) prepareSurvey(asked []string) {
 		if c.surveyors[addr] == nil {
 			opt := c.opt
 			opt.Addr = addr
-			c.surveyors[addr] = newConnection(opt, &trust{began: time.Now()}, clusterNode, nil)
+			c.surveyors[addr] = newLine(opt, clusterNode, nil, 0, time.Now())
 		}
 	}
 }
@@ -393,10 +393,8 @@ func (c *cluster) prepareSurvey(asked []string) {
 // too.
 func (c *cluster) view(ctx context.Context, addr string) (*view, error) {
 	own := c.surveyors[addr]
-	defer own.renew()
-	limit := own.limit(ctx, viewWithin)
-	defer limit.stop()
-	answers := own.do(limit, []Request{askSlots, askInfo}, nil) //nolint:contextcheck // limit is a context of ctx
+	answers := own.all(ctx, []Request{askSlots, askInfo}, viewWithin)
+	own.abandon(own.now())
 	return readView(addr, answers[0], answers[1])
 }
 

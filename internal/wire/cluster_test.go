@@ -29,7 +29,7 @@ func connectClusterOf(t *testing.T, opt *redis.ClusterOptions, failed func(wire.
 	}
 	w := target.Connect(wire.Config{
 		Channel: func(name string) string { return "{" + name + "}:to this process" }, Sharded: target.Sharded(),
-		Now: func() time.Duration { return 0 }, Width: 1, Failed: failed, Message: func(string) {}, Missed: func() {},
+		Now: func() time.Duration { return 0 }, Failed: failed, Message: func(string) {}, Missed: func() {},
 		Relocated: func(func(string) (bool, bool)) {},
 		Silence:   func() time.Duration { return time.Minute },
 	})

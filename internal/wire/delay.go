@@ -63,7 +63,7 @@ var (
 )
 
 // check reads the history on a connection that is being set up.
-func (h *history) check(l *link) error {
+func (h *history) check(p *pipe) error {
 	tag, ok := h.tag()
 	if !ok {
 		return errNoTag
@@ -71,15 +71,15 @@ func (h *history) check(l *link) error {
 	h.mu.Lock()
 	r := h.Check(tag, h.known, h.reached)
 	h.mu.Unlock()
-	answers, whole := l.roundTrip([]Request{r.WithSource()})
+	answers, err := p.exchange(r.WithSource())
+	if err != nil {
+		return err
+	}
 	answer, err := answers[0].Value, answers[0].Err
 	if HasCode(err, "ASK", "TRYAGAIN") {
 		// The slot of the record is moving. The connection is needed, for renewals and releases.
 		h.delay("the record of the server's history is moving to another node", h.For)
 		return nil
-	}
-	if err == nil && !whole {
-		err = errOtherAnswer
 	}
 	if err != nil {
 		return err

@@ -24,7 +24,8 @@ type dialer struct {
 	cancel  context.CancelFunc
 
 	mu      sync.Mutex
-	running int // dials that have not returned
+	running int   // dials that have not returned
+	setting *dial // the one that sets up its connection; nil: none
 }
 
 func newDialer(opt redis.Options, r role, h *history) *dialer {
@@ -48,10 +49,40 @@ const (
 
 // A dial is one call of a dialer.
 type dial struct {
-	of    *dialer
 	timer *time.Timer            // of the present step
 	calls atomic.Pointer[string] // the name of the user's function that is called, or was called last
+	began time.Time
+
+	pipe *pipe         // it is set up; guarded by dialer.mu
+	took time.Duration // until then
 }
+
+// turn records that a connection is set up from now on. Only one is at a time: a server that is silent has few
+// connections. It returns false if another one is, and may succeed yet. One that takes too long is given up.
+func (d *dialer) turn(call *dial, p *pipe) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	call.pipe, call.took = p, time.Since(call.began)
+	if s := d.setting; s != nil {
+		if time.Since(s.began) < 4*max(s.took, 5*time.Millisecond) {
+			return false
+		}
+		s.pipe.drop()
+	}
+	d.setting = call
+	return true
+}
+
+// done is the opposite of turn.
+func (d *dialer) done(call *dial) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.setting == call {
+		d.setting = nil
+	}
+}
+
+var errBeside = errors.New("lockcore: another connection is being set up")
 
 // begin starts the time of the next step.
 func (d *dial) begin(step string, within time.Duration) {
@@ -59,50 +90,48 @@ func (d *dial) begin(step string, within time.Duration) {
 	d.timer.Reset(within)
 }
 
-// runs reports whether a dial has not returned.
-func (d *dialer) runs() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.running > 0
-}
-
-// errDialsHang returns the error of a dial that is not begun.
+// errDialsHang is the error of a dial that is not begun.
 var errDialsHang = errors.New("lockcore: earlier dials have not returned, although their time is over: do the Dialer and the CredentialsProvider honor their context?")
 
 // connect makes a connection that is ready for requests, until ctx ends. It returns earlier if the Dialer
 // takes longer than DialTimeout, or the setup longer than two of them: it sends two requests, one after the
 // other.
-func (d *dialer) connect(ctx context.Context) (*link, error) {
-	return d.guard(ctx, func(ctx context.Context, call *dial) (*link, error) {
-		l, err := d.dial(ctx, call)
+func (d *dialer) connect(ctx context.Context) (*pipe, error) {
+	return d.guard(ctx, func(ctx context.Context, call *dial) (*pipe, error) {
+		p, err := d.dial(ctx, call)
 		if err != nil {
 			return nil, err
 		}
+		if !d.turn(call, p) {
+			p.drop()
+			return nil, errBeside
+		}
 		ready := false
 		defer func() { // even if a function of the user panics
+			d.done(call)
 			if !ready {
-				l.close()
+				p.drop()
 			}
 		}()
-		err = d.setUp(ctx, call, l)
+		err = d.setUp(ctx, call, p)
 		ready = err == nil
-		return l, err
+		return p, err
 	})
 }
 
 // find returns where a connection leads to. Nothing is sent on it.
 func (d *dialer) find(ctx context.Context) (addr string, err error) {
-	l, err := d.guard(ctx, d.dial)
+	p, err := d.guard(ctx, d.dial)
 	if err != nil {
 		return "", err
 	}
-	l.close()
-	return l.addr, nil
+	p.drop()
+	return p.addr, nil
 }
 
 // guard calls f on its own goroutine, unless maxDialing calls have not returned. It returns when the time of
 // the step of f or ctx ends.
-func (d *dialer) guard(ctx context.Context, f func(ctx context.Context, call *dial) (*link, error)) (*link, error) {
+func (d *dialer) guard(ctx context.Context, f func(ctx context.Context, call *dial) (*pipe, error)) (*pipe, error) {
 	d.mu.Lock()
 	full := d.running >= maxDialing
 	if !full {
@@ -113,13 +142,13 @@ func (d *dialer) guard(ctx context.Context, f func(ctx context.Context, call *di
 		return nil, errDialsHang
 	}
 	type result struct {
-		link *link
+		pipe *pipe
 		err  error
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(d.ctx, cancel)()
-	call := &dial{of: d, timer: time.NewTimer(time.Hour)}
+	call := &dial{timer: time.NewTimer(time.Hour), began: time.Now()}
 	defer call.timer.Stop()
 	call.begin(theDialer, d.opt.DialTimeout)
 	ended := make(chan result)
@@ -127,9 +156,9 @@ func (d *dialer) guard(ctx context.Context, f func(ctx context.Context, call *di
 		var r result
 		returned := false
 		defer func() { // even if a function of the user ends the goroutine
-			switch p := recover(); {
-			case p != nil:
-				r = result{err: fmt.Errorf("lockcore: the %s panicked: %v", *call.calls.Load(), p)}
+			switch did := recover(); {
+			case did != nil:
+				r = result{err: fmt.Errorf("lockcore: the %s panicked: %v", *call.calls.Load(), did)}
 			case !returned:
 				r = result{err: fmt.Errorf("lockcore: the %s has ended its goroutine with runtime.Goexit", *call.calls.Load())}
 			}
@@ -140,16 +169,16 @@ func (d *dialer) guard(ctx context.Context, f func(ctx context.Context, call *di
 			case ended <- r:
 			case <-ctx.Done(): // the caller has gone
 				if r.err == nil {
-					r.link.close()
+					r.pipe.drop()
 				}
 			}
 		}()
-		r.link, r.err = f(ctx, call)
+		r.pipe, r.err = f(ctx, call)
 		returned = true
 	}()
 	select {
 	case r := <-ended:
-		return r.link, r.err
+		return r.pipe, r.err
 	case <-call.timer.C:
 		return nil, d.late(fmt.Errorf("lockcore: the %s has not returned: %w", *call.calls.Load(), context.DeadlineExceeded))
 	case <-ctx.Done():
@@ -162,14 +191,20 @@ func (d *dialer) guard(ctx context.Context, f func(ctx context.Context, call *di
 
 // late returns the error of a wait for a dial, with what may be its cause.
 func (d *dialer) late(err error) error {
-	if d.opt.TLSConfig != nil && d.runs() {
+	d.mu.Lock()
+	running := d.running
+	d.mu.Unlock()
+	switch {
+	case running == maxDialing:
+		return errors.Join(err, errDialsHang)
+	case running > 0 && d.opt.TLSConfig != nil:
 		return errors.Join(err, errHandshake)
 	}
 	return err
 }
 
 // dial calls the Dialer, which may return invalid values.
-func (d *dialer) dial(ctx context.Context, _ *dial) (*link, error) {
+func (d *dialer) dial(ctx context.Context, _ *dial) (*pipe, error) {
 	ctx, cancel := context.WithTimeout(ctx, d.opt.DialTimeout)
 	defer cancel()
 	conn, err := d.opt.Dialer(ctx, d.opt.Network, d.opt.Addr)
@@ -179,7 +214,7 @@ func (d *dialer) dial(ctx context.Context, _ *dial) (*link, error) {
 	case conn == nil || reflect.ValueOf(conn).Kind() == reflect.Pointer && reflect.ValueOf(conn).IsNil():
 		return nil, errors.New("lockcore: the Dialer returned neither a connection nor an error")
 	}
-	return newLink(conn, &d.opt), nil
+	return newPipe(conn, &d.opt), nil
 }
 
 // close ends all dials and makes later ones fail.

@@ -3,19 +3,21 @@
 // errors; they never name a server.
 //
 // The packages above use the interface Wire. One file implements it for each topology:
-// server.go for one server, and cluster.go for a Redis Cluster. It finds the server of a name.
-// The rest of the package works with one server. go-redis makes its connections, and codec.go uses them:
+// server.go for one server, cluster.go for a Redis Cluster, and quorum.go for several independent servers. Below them
+// is what works with one server:
 //
-//	Send ─► dispatcher ─► 4 connections. While one is free, a request is sent at once on
-//	                      its caller's goroutine. Queued requests are sent as a batch
-//	Stream ────────────►  3 separate connections, for batches of renewals
-//	Subscription ──────►  1 connection; a message is a hint that makes a caller check
+//	Send ─────────► line ─► pipe   1 connection for calls, full duplex
+//	Renewals ─────► line ─► pipe   1 for renewals. While there is none, they use that of the calls
+//	Messages ─────────────► pipe   1 for messages; a message is a hint that makes a caller check
+//
+// A pipe is a connection (pipe.go), which dial.go and setup.go make ready. A line (line.go) has the present pipe of one
+// purpose, and makes the next one. If the server is silent on a pipe, there is a second one beside it.
 //
 // # Guarantees
 //
 //   - A call returns when it is answered, when its timeout has passed, or when its context
-//     ends (up to half a millisecond later if its request was just sent). The network, the server and the user's functions (Dialer, OnConnect, credentials
-//     providers) cannot delay this.
+//     ends. The timeout covers everything, a dial included. The network, the server and the user's
+//     functions (Dialer, providers of credentials) cannot delay this.
 //   - A request is applied at most once. Only its caller sends it again, with a Retry. It
 //     calls a function for each try, which can read the clock before it sends. A cluster also
 //     sends a request to the node that a redirection names.
@@ -30,26 +32,22 @@
 //
 // # States of a request
 //
-//	            no connection is free            context or time ends
-//	called ───────────────────────────► queued ──────────────────────► Unsent or Ended
-//	   │                                  │
-//	   │ a connection is free             │ the next batch
-//	   ▼                                  ▼
-//	connecting ◄──────────────────────────┘
-//	   │        no connection is made, or setting it up is refused ──► Unsent
-//	   ▼
-//	sent ─── answered ──► Applied, Refused or Moved
-//	   └──── not answered in time, or abandoned ──► Unknown
+//	called ──► waits for a pipe ──► queued ──► written ──► answered: Applied, Refused or Moved
+//	                │                 │           │
+//	                │ its caller leaves, or no    │ its caller leaves, or the pipe ends
+//	                ▼ connection can be made      ▼
+//	              Unsent                        Unknown
+//
+// A request that is queued when its pipe ends goes to the next one.
 //
 // # Failures
 //
-//	an answer is late             the connection is closed. Connections that have not answered
-//	                              since then are replaced before their next use
+//	nothing is answered for long  another connection is made, and takes the new calls. The old one is
+//	                              read until its callers have left
 //	a dial or TLS handshake hangs another one begins, up to 3; the request waits no
 //	                              longer than its time
-//	the server has closed an idle it is noticed before the request is sent, unless another request
-//	connection                    was answered less than a millisecond ago
-//	credentials change            the connections are replaced before their next use
+//	the server closes a connection what was written is unknown; what was not goes to the next one
+//	credentials change            the next call uses a new connection
 //	a user's function hangs or    it is abandoned, and an error names it; at most 3 calls of
 //	panics                        it run at a time
 //	the server does not know a    the request is sent again, with the source of its script

@@ -14,10 +14,7 @@ import (
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
-const (
-	channel = "to this process"
-	width   = 3 // of the Stream
-)
+const channel = "to this process"
 
 // An env is a server in a bubble, and the Wire under test.
 type env struct {
@@ -44,14 +41,14 @@ func inBubble(t *testing.T, test func(t *testing.T, e *env)) {
 			e.dials.Add(1)
 			return dial(ctx, network, addr)
 		}
-		e.Wire = connect(t, opt, width, func() { e.messages.Add(1) }, func() { e.missed.Add(1) })
+		e.Wire = connect(t, opt, func() { e.messages.Add(1) }, func() { e.missed.Add(1) })
 		defer e.Close()
 		test(t, e)
 	})
 }
 
 // connect returns a Wire with these options.
-func connect(t *testing.T, opt *redis.Options, width int, message, missed func()) wire.Wire {
+func connect(t *testing.T, opt *redis.Options, message, missed func()) wire.Wire {
 	t.Helper()
 	rdb := redis.NewClient(opt)
 	defer rdb.Close()
@@ -59,16 +56,15 @@ func connect(t *testing.T, opt *redis.Options, width int, message, missed func()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return target.Connect(config(width, message, missed))
+	return target.Connect(config(message, missed))
 }
 
 // config returns the Config of a Wire that logs nothing.
-func config(width int, message, missed func()) wire.Config {
+func config(message, missed func()) wire.Config {
 	began := time.Now()
 	return wire.Config{
 		Channel: func(string) string { return channel },
 		Now:     func() time.Duration { return time.Since(began) },
-		Width:   width,
 		Failed:  func(wire.Request, error) {},
 		Message: func(string) { message() },
 		Missed:  missed,

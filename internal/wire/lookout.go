@@ -26,7 +26,7 @@ import (
 // Then connections stay until the old primary refuses a write.
 type lookout struct {
 	server *server
-	probe  *connection // for looks only
+	probe  *dialer // for looks only
 
 	used    atomic.Bool // since the last look
 	running atomic.Bool // whether looks are made
@@ -50,7 +50,7 @@ func newLookout(s *server, opt redis.Options) *lookout {
 	if opt.Addr != failoverAddr {
 		return nil
 	}
-	l := &lookout{server: s, probe: newConnections(1, opt, s.role, nil)[0], looked: time.Now()}
+	l := &lookout{server: s, probe: newDialer(opt, s.role, nil), looked: time.Now()}
 	l.ctx, l.stop = context.WithCancel(context.Background())
 	return l
 }
@@ -115,15 +115,18 @@ func (l *lookout) inUse() bool {
 // look finds the primary, and follows it to another server. A Sentinel that was cut off may
 // name a replica, or a server that does not answer. These are not followed.
 func (l *lookout) look() {
-	at, err := l.probe.dials.find(l.ctx)
+	at, err := l.probe.find(l.ctx)
 	if err != nil || !l.server.strays(at) {
 		return
 	}
-	ctx, cancel := context.WithTimeout(l.ctx, l.probe.dials.opt.DialTimeout)
+	ctx, cancel := context.WithTimeout(l.ctx, l.probe.opt.DialTimeout)
 	defer cancel()
-	err = l.probe.await(ctx)
-	l.probe.renew()
-	if err == nil && l.ctx.Err() == nil {
+	p, err := l.probe.connect(ctx)
+	if err != nil {
+		return
+	}
+	p.drop()
+	if p.addr == at && l.ctx.Err() == nil {
 		l.server.follow(at)
 	}
 }

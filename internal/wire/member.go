@@ -35,6 +35,8 @@ const maxResent = 10_000
 // errAbsent is the error of a request to a server that did not answer lately.
 var errAbsent = errors.New("lockcore: the server did not answer, and the next trial is not due")
 
+var errDropped = errors.New("lockcore: the caller has dropped the call")
+
 // ErrUnreached is the error of a request that ends an attempt, at a server that got no request of the
 // attempt: nothing had to be sent.
 var ErrUnreached = errors.New("lockcore: the server got no request of this attempt")
@@ -216,7 +218,7 @@ func (c *circuit) leave(err error, within time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case errors.Is(err, ErrClosed), errors.Is(err, context.Canceled), errors.Is(err, errStreamBusy):
+	case errors.Is(err, ErrClosed), errors.Is(err, context.Canceled):
 		c.trying = false
 	case isSilence(err):
 		if !c.open {

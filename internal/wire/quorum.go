@@ -293,11 +293,6 @@ func (s *quorumStream) Send(ctx context.Context, requests []Request) []Answer {
 	return ones
 }
 
-// Mark and Doubt do nothing: a server that does not answer has its own circuit.
-func (s *quorumStream) Mark() time.Duration { return 0 }
-
-func (s *quorumStream) Doubt(time.Duration) {}
-
 // quorumMessages are the messages of all servers. There is no queue, so nobody depends on a
 // subscription.
 type quorumMessages struct{ q *Quorum }

@@ -21,7 +21,7 @@ func TestOwedHasItsFullTime(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		q := wire.NewQuorum([]*wire.Target{target}, config(width, func() {}, func() {}), wire.Watchers{
+		q := wire.NewQuorum([]*wire.Target{target}, config(func() {}, func() {}), wire.Watchers{
 			Health:   func(int, error) {},
 			Answered: func(int, any, time.Duration) {},
 			Failed:   func(int, bool) {},

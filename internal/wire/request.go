@@ -17,6 +17,7 @@ type Request struct {
 	within   time.Duration // for their acknowledgement
 	mark     string        // see Marked; "" means none
 	grants   bool          // see Granting
+	asking   bool          // it is sent to a node that has its key, but not its slot yet
 	wait     *Wait         // see Timed; nil: not measured
 
 	count Count // see Counted; nil: not for several servers
@@ -62,7 +63,6 @@ func (r Request) Timed(w *Wait) Request {
 // A Wait is the time between Timed and the moment just before the request is sent. If the request
 // is sent again, because the server did not know its script or did not have its name, it ends when
 // the request is sent for the last time. If it is sent to several servers, it ends with the first.
-// It is 0 if the connection of the one server was ready.
 type Wait struct {
 	began time.Time
 	took  atomic.Int64
@@ -72,16 +72,10 @@ type Wait struct {
 // Took returns the Wait of an answered request.
 func (w *Wait) Took() time.Duration { return time.Duration(w.took.Load()) }
 
-// endWaits is called just before requests are sent that had to wait.
-func endWaits(requests []Request) {
-	for _, r := range requests {
-		if r.wait == nil {
-			continue
-		}
-		took := int64(time.Since(r.wait.began))
-		if r.count == nil || !r.wait.sent.Swap(true) {
-			r.wait.took.Store(took)
-		}
+// endWait is called just before the request is sent.
+func (r *Request) endWait() {
+	if r.wait != nil && (r.count == nil || !r.wait.sent.Swap(true)) {
+		r.wait.took.Store(int64(time.Since(r.wait.began)))
 	}
 }
 

@@ -136,8 +136,8 @@ func (s *Script) Call(keys []any, argv ...any) Request {
 	return Request{script: s, args: append(args, argv...), named: true}
 }
 
-// proofs is one call that only returns its id. Nothing but the server's reply to it has that id.
-var proofs = []Request{{args: []any{"eval", "return {ARGV[1]}", 0}, named: true}}
+// proof is a call that only returns its id. Nothing but the server's reply to it has that id.
+var proof = Request{args: []any{"eval", "return {ARGV[1]}", 0}, named: true}
 
 // OddReply returns the error for a reply that the script never gives.
 func (s *Script) OddReply(reply any) error {

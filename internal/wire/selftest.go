@@ -129,7 +129,7 @@ func (s *Subscription) react(found receipt, err error) {
 		s.failures, s.redials, s.refused = 0, 0, false
 		return
 	}
-	if s.ctx.Err() != nil || !s.up || s.link == nil || found == receiptIdle {
+	if s.ctx.Err() != nil || !s.up || s.pipe == nil || found == receiptIdle {
 		return // the next connection or channel is tested anyway
 	}
 	const message = "receiver count not trusted; a dead waiter delays the queue by the TTL of its grant"
@@ -141,7 +141,7 @@ func (s *Subscription) react(found receipt, err error) {
 	case s.failures == 1:
 		s.cfg.Logger.Info(message, "reason", found.String())
 	}
-	l := s.link
+	l := s.pipe
 	switch found {
 	case receiptAbsent:
 		// The first replacement is immediate. Behind some proxies the server never counts
@@ -151,13 +151,13 @@ func (s *Subscription) react(found receipt, err error) {
 			pause = min(time.Second<<min(s.redials, 10), longestRetest)
 		}
 		s.later(pause, func() {
-			if s.link == l && !s.trusted {
-				go l.close() // run sees it, and makes another
+			if s.pipe == l && !s.trusted {
+				go l.drop() // run sees it, and makes another
 			}
 		})
 	case receiptUnknown:
 		s.later(min(time.Second<<min(s.failures-1, 10), longestRetest), func() {
-			if s.link == l && !s.trusted {
+			if s.pipe == l && !s.trusted {
 				s.startTest()
 			}
 		})
@@ -185,7 +185,7 @@ func (s *Subscription) demoted() {
 	now := s.cfg.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.up || s.link == nil || s.leaving || s.ctx.Err() != nil {
+	if !s.up || s.pipe == nil || s.leaving || s.ctx.Err() != nil {
 		return
 	}
 	// The replacement may be delayed, but is never omitted: from now on, the requests may use
@@ -197,8 +197,8 @@ func (s *Subscription) demoted() {
 	s.leaving, s.trusted = true, false
 	s.later(pause, func() {
 		s.leaving, s.redialed = false, max(1, s.cfg.Now())
-		if s.link != nil {
-			go s.link.close() // run sees it, and makes another
+		if s.pipe != nil {
+			go s.pipe.drop() // run sees it, and makes another
 		}
 	})
 }
@@ -207,7 +207,7 @@ func (s *Subscription) demoted() {
 func (s *Subscription) strays(from string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.link != nil && s.link.addr != from
+	return s.pipe != nil && s.pipe.addr != from
 }
 
 // publishToSelf sends this process a message. If it is counted and arrives, the count of
@@ -227,8 +227,9 @@ func (s *Subscription) publishToSelf() (receipt, error) {
 	if s.cfg.Sharded {
 		publish = "spublish"
 	}
-	count, err := s.requests.do(s.ctx, Command(publish, channel, selfTest), publishWithin)
-	n, _ := count.(int64)
+	a := s.requests.do(s.ctx, Command(publish, channel, selfTest), publishWithin)
+	n, _ := a.Value.(int64)
+	err := a.Err
 	switch {
 	case HasCode(err, "MOVED"):
 		return receiptUnknown, err // only this channel has moved

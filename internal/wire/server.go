@@ -22,6 +22,8 @@ type server struct {
 	lookout  *lookout    // nil unless Sentinels name the primary
 	history  *history    // nil without Config.Delay
 	whole    atomic.Bool // it is known to have all names, see refuseShard
+	began    time.Time
+	missing  sync.Map // scripts that the server does not know, and for whose source there was no time
 
 	// followSlots is called with each batch of renewals in a cluster, nil at one server.
 	followSlots func(ctx context.Context, requests []Request, answers []Answer)
@@ -29,38 +31,42 @@ type server struct {
 	mu     sync.Mutex
 	closed bool
 	groups map[int]*group // by Request.replicas
+	left   time.Duration  // when connections were last replaced because the server missed replicas; 0: never
 }
 
 // A group is the connections for requests that wait for the same number of replicas. WAIT
 // blocks its connection until the replicas have answered. So a replica that does not answer
 // delays only the requests that need it.
 type group struct {
-	requests *dispatcher
-	renewals *Stream
+	calls    *line
+	renewals *stream
 }
 
 func newServer(opt redis.Options, cfg Config) *server {
-	s := &server{addr: opt.Addr, opt: opt, cfg: cfg, groups: map[int]*group{}}
+	s := &server{addr: opt.Addr, opt: opt, cfg: cfg, groups: map[int]*group{}, began: time.Now()}
 	if cfg.Sharded {
 		s.role = shard
 	}
 	if cfg.Delay != nil {
 		s.history = &history{Delay: *cfg.Delay, addr: opt.Addr, tag: func() (string, bool) { return "", true }, now: cfg.Now}
 	}
-	requests := newDispatcher(opt, s.role, s.history, s.failed)
-	s.messages = newSubscription(opt, s.role, requests, cfg)
+	calls := s.newLine(s.history, 0)
+	s.messages = newSubscription(opt, s.role, calls, cfg)
+	calls.replaced = s.messages.retestNow
 	s.lookout = newLookout(s, opt)
-	s.groups[0] = s.newGroup(requests)
+	s.groups[0] = s.newGroup(calls)
 	return s
 }
 
-func (s *server) newGroup(requests *dispatcher) *group {
-	for _, c := range requests.all {
-		c.replaced = s.messages.retestNow
-	}
-	g := &group{requests, newStream(s.opt, s.role, s.cfg.Width, requests)}
-	g.renewals.used, g.renewals.answered = s.lookout.use, s.answered
-	g.renewals.sharded = s.cfg.Sharded
+func (s *server) newLine(h *history, replicas int) *line {
+	l := newLine(s.opt, s.role, h, replicas, s.began)
+	l.refused = s.refused
+	return l
+}
+
+func (s *server) newGroup(calls *line) *group {
+	g := &group{calls, &stream{server: s, line: s.newLine(nil, calls.replicas)}}
+	calls.borrower, g.renewals.line.lender = g.renewals.line, calls
 	return g
 }
 
@@ -71,7 +77,9 @@ func (s *server) group(replicas int) *group {
 	defer s.mu.Unlock()
 	g := s.groups[replicas]
 	if g == nil {
-		g = s.newGroup(newDispatcher(s.opt, s.role, s.history, s.failed))
+		calls := s.newLine(s.history, replicas)
+		calls.replaced = s.messages.retestNow
+		g = s.newGroup(calls)
 		s.groups[replicas] = g
 		if s.closed {
 			g.close()
@@ -81,34 +89,78 @@ func (s *server) group(replicas int) *group {
 }
 
 func (g *group) close() {
-	g.renewals.close()
-	g.requests.close()
+	g.renewals.line.close()
+	g.calls.close()
 }
 
-// Send sends a request. After the answer MOVED, its connection is replaced. If a try on each
-// connection and one on a new connection are answered MOVED, the server was not demoted: it
-// does not have the name's slot.
+// Send sends a request. A script that the server does not know is sent again with its source. After the
+// answer MOVED, the connection is replaced. If the next one is answered MOVED, too, the server was not
+// demoted: it does not have the name's slot.
 func (s *server) Send(ctx context.Context, _ string, r Request, timeout time.Duration) (any, error) {
 	s.lookout.use()
-	began := time.Now()
-	for tries := 0; ; tries++ {
-		answer, err := s.group(r.replicas).requests.do(ctx, r, timeout)
-		if !HasCode(err, "MOVED") || tries == connections || time.Since(began) >= timeout {
-			return answer, err
+	l := s.group(r.replicas).calls
+	until := l.now() + timeout
+	if _, missing := s.missing.LoadAndDelete(r.script); missing {
+		r = r.WithSource()
+	}
+	a := l.do(ctx, r, timeout)
+	for moved := false; ; {
+		left := until - l.now()
+		switch {
+		case left <= 0 && r.script != nil && isNoScript(a.Err):
+			s.missing.Store(r.script, true)
+			a = Answer{Err: &unsentError{NoAnswer(timeout)}}
+		case left <= 0:
+		case r.script != nil && isNoScript(a.Err):
+			r = r.WithSource()
+			a = l.do(ctx, r, left)
+			continue
+		case !s.cfg.Sharded && HasCode(a.Err, "MOVED") && !moved:
+			moved = true
+			a = l.do(ctx, r, left)
+			continue
+		}
+		break
+	}
+	if err := a.Err; OutcomeOf(err) != Applied && OutcomeOf(err) != Ended {
+		s.cfg.Failed(r, err)
+		if s.mayBeDemoted(err) {
+			s.messages.demoted()
 		}
 	}
+	return a.Value, a.Err
 }
 
-// failed is called for each request that failed.
-func (s *server) failed(r Request, err error) {
-	s.cfg.Failed(r, err)
-	if s.mayBeDemoted(err) {
-		s.messages.demoted()
+// leaveAfter is the shortest time between two replacements of the connections to a server that
+// misses replicas. If this server is still the primary, they help nothing.
+const leaveAfter = time.Second
+
+// refused is called with each error of a request that was sent at that time. If the server is no longer
+// the primary, the connections of that time are replaced: the address may lead to the new one.
+func (s *server) refused(sent time.Duration, err error) {
+	switch {
+	case s.role.isReplica(err):
+	case s.role.isCutOff(err):
+		now := time.Since(s.began)
+		s.mu.Lock()
+		again := s.left > 0 && now-s.left < leaveAfter
+		if !again {
+			s.left = max(1, now)
+		}
+		s.mu.Unlock()
+		if again {
+			return
+		}
+	default:
+		return
+	}
+	for _, l := range s.lines() {
+		l.abandon(sent)
 	}
 }
 
-// answered is called for each batch of renewals.
-func (s *server) answered(ctx context.Context, requests []Request, answers []Answer) {
+// renewed is called for each batch of renewals.
+func (s *server) renewed(ctx context.Context, requests []Request, answers []Answer) {
 	if s.followSlots != nil {
 		s.followSlots(ctx, requests, answers)
 	}
@@ -125,15 +177,15 @@ func (s *server) Messages(string) Messages { return s.messages }
 
 // strays reports whether a connection leads to a server at another address.
 func (s *server) strays(from string) bool {
-	return s.messages.strays(from) || slices.ContainsFunc(s.connections(), func(c *connection) bool { return c.strays(from) })
+	return s.messages.strays(from) || slices.ContainsFunc(s.lines(), func(l *line) bool { return len(l.away(from)) > 0 })
 }
 
 // follow moves all connections to the primary at an address. Then everything that the old one
 // may have granted is checked at the new one.
 func (s *server) follow(to string) {
 	s.cfg.Logger.Info("primary changed", "address", to)
-	for _, c := range s.connections() {
-		c.follow(to)
+	for _, l := range s.lines() {
+		l.follow(to)
 	}
 	if s.messages.strays(to) {
 		s.messages.demoted()
@@ -141,12 +193,11 @@ func (s *server) follow(to string) {
 	s.cfg.Moved()
 }
 
-// connections returns all connections except that of the subscription.
-func (s *server) connections() (all []*connection) {
+func (s *server) lines() (all []*line) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, g := range s.groups {
-		all = slices.Concat(all, g.requests.connections(), g.renewals.all)
+		all = append(all, g.calls, g.renewals.line)
 	}
 	return all
 }

@@ -24,13 +24,13 @@ const (
 // setUp makes a new connection ready for requests: https://redis.io/docs/latest/commands/hello/. All its
 // requests but that of the history need one round trip. A server that does not know HELLO, or may not be
 // asked, gets them again without it.
-func (d *dialer) setUp(ctx context.Context, call *dial, l *link) error {
-	user, password, err := d.credentials(ctx, call, l)
+func (d *dialer) setUp(ctx context.Context, call *dial, p *pipe) error {
+	user, password, err := d.credentials(ctx, call, p)
 	if err != nil {
 		return err
 	}
 	call.begin(theDialer, 2*d.opt.DialTimeout) // it made the connection
-	defer context.AfterFunc(ctx, l.close)()
+	defer context.AfterFunc(ctx, p.drop)()
 	hello := []any{"hello", d.opt.Protocol}
 	if password != "" {
 		hello = append(hello, "auth", cmp.Or(user, "default"), password)
@@ -38,11 +38,11 @@ func (d *dialer) setUp(ctx context.Context, call *dial, l *link) error {
 	if d.opt.ClientName != "" {
 		hello = append(hello, "setname", d.opt.ClientName)
 	}
-	var commands [][]any
+	var commands []Request
 	if d.opt.DB > 0 {
-		commands = append(commands, []any{"select", d.opt.DB})
+		commands = append(commands, Command("select", d.opt.DB))
 	}
-	answers, err := l.setUp(append([][]any{hello}, commands...))
+	answers, err := p.exchange(append([]Request{Command(hello...)}, commands...)...)
 	if err != nil {
 		return reason(ctx, err)
 	}
@@ -53,14 +53,14 @@ func (d *dialer) setUp(ctx context.Context, call *dial, l *link) error {
 		switch {
 		case password == "":
 		case user == "":
-			commands = append([][]any{{"auth", password}}, commands...)
+			commands = append([]Request{Command("auth", password)}, commands...)
 		default:
-			commands = append([][]any{{"auth", user, password}}, commands...)
+			commands = append([]Request{Command("auth", user, password)}, commands...)
 		}
 		if d.opt.ClientName != "" {
-			commands = append(commands, []any{"client", "setname", d.opt.ClientName})
+			commands = append(commands, Command("client", "setname", d.opt.ClientName))
 		}
-		if answers, err = l.setUp(commands); err != nil {
+		if answers, err = p.exchange(commands...); err != nil {
 			return reason(ctx, err)
 		}
 	} else if err := d.role.check(answers[0].Value); err != nil {
@@ -74,7 +74,7 @@ func (d *dialer) setUp(ctx context.Context, call *dial, l *link) error {
 	if d.history == nil {
 		return nil
 	}
-	return reason(ctx, d.history.check(l))
+	return reason(ctx, d.history.check(p))
 }
 
 // reason returns why a request of a setup failed.
@@ -114,18 +114,18 @@ func isOld(version any) bool {
 }
 
 // credentials asks the user's provider, if there is one.
-func (d *dialer) credentials(ctx context.Context, call *dial, l *link) (user, password string, err error) {
+func (d *dialer) credentials(ctx context.Context, call *dial, p *pipe) (user, password string, err error) {
 	switch opt := &d.opt; {
 	case opt.StreamingCredentialsProvider != nil:
 		call.begin(theStream, opt.DialTimeout)
-		w := &credentialsWatch{of: l}
+		w := &credentialsWatch{of: p}
 		c, end, err := opt.StreamingCredentialsProvider.Subscribe(w)
 		if err != nil {
 			return "", "", err
 		}
-		l.mu.Lock()
-		l.end = end
-		l.mu.Unlock()
+		p.mu.Lock()
+		p.unwatch = end
+		p.mu.Unlock()
 		has := c.RawCredentials()
 		w.has.Store(&has)
 		user, password = c.BasicAuth()
@@ -141,10 +141,10 @@ func (d *dialer) credentials(ctx context.Context, call *dial, l *link) (user, pa
 	return d.opt.Username, d.opt.Password, nil
 }
 
-// A credentialsWatch learns of new credentials. The link is then outdated, and the next request makes another.
+// A credentialsWatch learns of new credentials. The pipe is then outdated, and the next request makes another.
 type credentialsWatch struct {
-	of  *link
-	has atomic.Pointer[string] // the credentials of the link; nil before they are known
+	of  *pipe
+	has atomic.Pointer[string] // the credentials of the pipe; nil before they are known
 }
 
 // OnNext is called with new credentials.
@@ -154,7 +154,7 @@ func (w *credentialsWatch) OnNext(c auth.Credentials) {
 	}
 }
 
-// OnError is called when there are no new credentials. Those of the link may still be valid.
+// OnError is called when there are no new credentials. Those of the pipe may still be valid.
 func (w *credentialsWatch) OnError(error) {}
 
 // remoteAddr returns where a connection leads to. The connection may be the user's.

@@ -2,190 +2,90 @@ package wire
 
 import (
 	"context"
-	"errors"
-	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
-// A Stream sends batches, each in one round trip, on connections that Send does not use. At
-// most Config.Width batches are in flight, each on its own connection, so an unanswered
-// batch does not delay the next one.
-//
-// While a connection is not set up, its batch borrows one from the requests: a lease with a
-// short TTL cannot wait for a dial over a slow network, and a server that is full accepts no
-// other connection.
-type Stream struct {
-	all   []*connection
-	trust *trust // of all connections
-	spare *dispatcher
-	lent  atomic.Int64 // when a batch was sent on a connection that was lent
-
-	sharded bool     // the scripts are those for a cluster
-	loaded  sync.Map // the scripts whose sources a batch has brought
-
-	used func() // called before each batch
-
-	// answered is called with each batch and its answers, which it may replace.
-	answered func(ctx context.Context, requests []Request, answers []Answer)
-
-	mu   sync.Mutex
-	free []*connection // idle connections; the one that worked last is last
+// A stream sends batches of renewals, on a connection that Send does not use.
+type stream struct {
+	server *server
+	line   *line
+	loaded sync.Map // the scripts whose sources a batch has brought
 }
 
-func newStream(opt redis.Options, r role, width int, spare *dispatcher) *Stream {
-	all := newConnections(width, opt, r, nil)
-	s := &Stream{all: all, trust: all[0].trust, spare: spare, free: slices.Clone(all)}
-	s.trust.began = spare.trust.began // Doubt gives both the same time
-	return s
-}
+// leastPatience is how long the answer to a batch may take at least, before another connection is made.
+const leastPatience = 10 * time.Millisecond
 
-func (s *Stream) close() {
-	for _, c := range s.all {
-		c.close()
-	}
-}
-
-var errStreamBusy = errors.New("lockcore: all connections of the stream are in use")
-
-// Send sends a batch and waits for its answers until ctx ends, which has a deadline.
-func (s *Stream) Send(ctx context.Context, requests []Request) []Answer {
-	s.used()
-	c := s.take()
-	if c == nil {
-		answers := make([]Answer, len(requests))
-		for i := range answers {
-			answers[i].Err = &unsentError{errStreamBusy}
+// Send sends a batch and waits for its answers until ctx ends, which has a deadline. The first call of a script brings
+// its source, so that the server need not answer NOSCRIPT first: a lease may not have the time for another round trip.
+func (s *stream) Send(ctx context.Context, requests []Request) []Answer {
+	s.server.lookout.use()
+	until, _ := ctx.Deadline()
+	if s.server.cfg.Sharded {
+		all := make([]Request, len(requests))
+		for i, r := range requests {
+			all[i] = r.withShardedMessages()
 		}
-		return answers
+		requests = all
 	}
-	if s.sharded {
-		requests = sharded(requests)
+	// The batch before is answered by now, or the server is silent.
+	s.line.doubt(leastPatience, time.Until(until))
+	answers := make([]Answer, len(requests))
+	every := make([]int, len(requests))
+	for i := range every {
+		every[i] = i
 	}
-	first, loads := s.withSources(requests)
-	answers := s.exchange(ctx, c, first)
-	for _, i := range loads {
-		if answers[i].Err == nil {
-			s.loaded.Store(requests[i].script, true)
+	s.send(ctx, requests, answers, every, until, func(script *Script) bool { _, known := s.loaded.Load(script); return known })
+	// Unknown scripts are sent again, each once with its source. If another client flushes the scripts in
+	// between, all of them are sent with their source the next time.
+	for _, always := range []bool{false, true} {
+		var again []int
+		for i, r := range requests {
+			if r.script != nil && isNoScript(answers[i].Err) {
+				again = append(again, i)
+			}
+		}
+		if len(again) > 0 && ctx.Err() == nil {
+			known := map[*Script]bool{}
+			s.send(ctx, requests, answers, again, until, func(script *Script) bool {
+				before := known[script] && !always
+				known[script] = true
+				return before
+			})
 		}
 	}
-	s.release(c)
-	s.answered(ctx, requests, answers)
+	s.server.renewed(ctx, requests, answers)
 	return answers
 }
 
-// withSources returns requests in which each script has its source that no batch has brought yet,
-// so that the server need not answer NOSCRIPT first: a lease may not have the time for another round
-// trip. loads are the indexes of these.
-func (s *Stream) withSources(requests []Request) (sent []Request, loads []int) {
-	sent = requests
-	for i, r := range requests {
-		if r.script == nil {
-			continue
+// send sends some of the requests, with the source of each script that is not known.
+func (s *stream) send(ctx context.Context, requests []Request, answers []Answer, which []int, until time.Time, known func(*Script) bool) {
+	sent := make([]Request, len(which))
+	brought := map[*Script]bool{}
+	for n, i := range which {
+		r := requests[i]
+		if r.script != nil && !brought[r.script] && !known(r.script) {
+			brought[r.script] = true
+			r = r.WithSource()
 		}
-		if _, ok := s.loaded.Load(r.script); ok || slices.ContainsFunc(loads, func(n int) bool { return requests[n].script == r.script }) {
-			continue
+		sent[n] = r
+	}
+	for n, a := range s.line.all(ctx, sent, time.Until(until)) {
+		i := which[n]
+		answers[i] = a
+		if script := requests[i].script; script != nil && brought[script] && a.Err == nil {
+			s.loaded.Store(script, true)
 		}
-		if loads == nil {
-			sent = slices.Clone(requests)
-		}
-		sent[i] = r.WithSource()
-		loads = append(loads, i)
-	}
-	return sent, loads
-}
-
-// exchange sends a batch on a connection. If that one is not set up, the batch is sent on it or
-// on one that is lent, whichever can be used first.
-func (s *Stream) exchange(ctx context.Context, c *connection, requests []Request) []Answer {
-	if c.usable() {
-		return on(ctx, c, requests)
-	}
-	lent := s.spare.borrow()
-	waiting, stop := context.WithCancel(ctx)
-	own := make(chan error, 1)
-	go func() { own <- c.await(waiting) }()
-	var other *connection
-	var err error
-	select {
-	case other = <-lent:
-		if other != nil {
-			stop()
-		}
-		err = <-own
-	case err = <-own:
-		if err == nil {
-			s.spare.withdraw(lent) //nolint:contextcheck // the connection is for other callers
-			break
-		}
-		select {
-		case other = <-lent:
-		case <-ctx.Done():
-			s.spare.withdraw(lent) //nolint:contextcheck // as above
-		}
-	}
-	stop()
-	switch {
-	case other != nil:
-		raise(&s.lent, s.trust.now())
-		defer s.spare.sendQueued(other) //nolint:contextcheck // the next batch is other callers'
-		return on(ctx, other, requests)
-	case err != nil:
-		c.failed = true
-		return unsent(len(requests), err)
-	}
-	return on(ctx, c, requests)
-}
-
-func on(ctx context.Context, c *connection, requests []Request) []Answer {
-	limit := c.limit(ctx, 0)
-	defer limit.stop()
-	return transfer(limit, c, requests, nil) //nolint:contextcheck // limit is a context of ctx
-}
-
-func sharded(requests []Request) []Request {
-	all := make([]Request, len(requests))
-	for i, r := range requests {
-		all[i] = r.withShardedMessages()
-	}
-	return all
-}
-
-// take returns the idle connection that worked last, nil if there is none.
-func (s *Stream) take() *connection {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	last := len(s.free) - 1
-	if last < 0 {
-		return nil
-	}
-	c := s.free[last]
-	s.free = s.free[:last]
-	return c
-}
-
-// release makes a connection available again. One that failed is used after all others.
-func (s *Stream) release(c *connection) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if c.failed {
-		s.free = slices.Insert(s.free, 0, c)
-	} else {
-		s.free = append(s.free, c)
 	}
 }
 
-// Mark returns the time for a later Doubt.
-func (s *Stream) Mark() time.Duration { return s.trust.now() }
+// nowhere is the stream of names whose server is not known.
+type nowhere struct{}
 
-// Doubt reports that a batch which was sent at a Mark should have been answered by now.
-// Connections without an answer since then are replaced before their next use.
-func (s *Stream) Doubt(mark time.Duration) {
-	s.trust.suspect(mark)
-	if int64(mark) <= s.lent.Load() {
-		s.spare.trust.suspect(mark)
+func (nowhere) Send(_ context.Context, requests []Request) []Answer {
+	answers := make([]Answer, len(requests))
+	for i := range answers {
+		answers[i].Err = &unsentError{errNoServer}
 	}
+	return answers
 }

@@ -32,7 +32,7 @@ const (
 type Subscription struct {
 	cfg      Config
 	dials    *dialer
-	requests *dispatcher // of self-tests
+	requests *line // of self-tests
 	cancel   context.CancelFunc
 	ctx      context.Context
 	wg       sync.WaitGroup
@@ -54,12 +54,12 @@ type Subscription struct {
 	redialed time.Duration // when it was last replaced because a server was a replica; 0: never
 	leaving  bool          // such a replacement is scheduled
 	lost     bool          // the loss of the subscription was logged
-	link     *link         // the present connection; nil: none
+	pipe     *pipe         // the present connection; nil: none
 
 	writing sync.Mutex // a write to the present connection
 }
 
-func newSubscription(opt redis.Options, r role, requests *dispatcher, cfg Config) *Subscription {
+func newSubscription(opt redis.Options, r role, requests *line, cfg Config) *Subscription {
 	dial := opt.Dialer
 	opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dial(ctx, network, addr)
@@ -210,18 +210,18 @@ func (s *Subscription) listen() (began bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	defer l.close()
+	defer l.drop()
 	ctx, stop := context.WithCancel(s.ctx)
 	defer stop()
-	defer context.AfterFunc(ctx, l.close)()
+	defer context.AfterFunc(ctx, l.drop)()
 	s.mu.Lock()
-	s.link = l
+	s.pipe = l
 	s.channels.connect(l)
 	s.mu.Unlock()
 	defer func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.link = nil
+		s.pipe = nil
 	}()
 	s.wg.Go(func() { s.transmit(ctx, l) })
 	silence := s.watchSilence(l)
@@ -274,7 +274,7 @@ func readMessage(r *bufio.Reader) (message [3]string, err error) {
 // A silence pings a connection on which nothing arrives, and closes it if that is not answered.
 type silence struct {
 	of    *Subscription
-	link  *link
+	pipe  *pipe
 	timer *time.Timer
 
 	mu         sync.Mutex
@@ -284,8 +284,8 @@ type silence struct {
 	over       bool
 }
 
-func (s *Subscription) watchSilence(l *link) *silence {
-	q := &silence{of: s, link: l}
+func (s *Subscription) watchSilence(l *pipe) *silence {
+	q := &silence{of: s, pipe: l}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.timer = time.AfterFunc(pongWithin, q.ring)
@@ -317,9 +317,9 @@ func (q *silence) ring() {
 	q.mu.Unlock()
 	switch {
 	case over:
-		q.link.close()
+		q.pipe.drop()
 	case ping:
-		_ = q.of.write(q.link, "ping")
+		_ = q.of.write(q.pipe, "ping")
 	}
 }
 
@@ -340,7 +340,7 @@ func (q *silence) stop() {
 }
 
 // write sends a command on the connection of the messages.
-func (s *Subscription) write(l *link, args ...any) error {
+func (s *Subscription) write(l *pipe, args ...any) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
 	_, err := l.conn.Write(appendCommand(nil, args))

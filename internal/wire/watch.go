@@ -10,7 +10,7 @@ import (
 // transmit sends the difference between all and sent.
 type channels struct {
 	all     map[string]*channel
-	on      *link           // the present connection; nil: none
+	on      *pipe           // the present connection; nil: none
 	sent    map[string]bool // a subscription was sent on it; false: it is to be sent again
 	changed chan struct{}   // closed and replaced at each change, and after each self-test
 }
@@ -45,7 +45,7 @@ func (c *channels) own() (name string, ok bool) {
 }
 
 // connect records the connection that is used from now on; nil: none.
-func (c *channels) connect(on *link) {
+func (c *channels) connect(on *pipe) {
 	c.on = on
 	clear(c.sent)
 	for _, ch := range c.all {
@@ -158,7 +158,7 @@ func (s *Subscription) change(name string, change func(*channel)) {
 }
 
 // transmit sends changes of the channels until ctx ends.
-func (s *Subscription) transmit(ctx context.Context, l *link) {
+func (s *Subscription) transmit(ctx context.Context, l *pipe) {
 	for {
 		s.mu.Lock()
 		changed := s.channels.changed
@@ -175,7 +175,7 @@ func (s *Subscription) transmit(ctx context.Context, l *link) {
 }
 
 // send sends the changes of the channels since the last call for this connection.
-func (s *Subscription) send(l *link) error {
+func (s *Subscription) send(l *pipe) error {
 	s.mu.Lock()
 	if s.channels.on != l {
 		s.mu.Unlock()

@@ -12,8 +12,7 @@ import (
 // server: each request, stream and subscription belongs to a name.
 type Wire interface {
 	// Send sends a request to the server of the name and waits for the answer, until ctx ends.
-	// The timeout is that of the wait for a connection, and again of each round trip. OutcomeOf
-	// interprets the error.
+	// The timeout is that of everything, a dial included. OutcomeOf interprets the error.
 	Send(ctx context.Context, name string, r Request, timeout time.Duration) (any, error)
 
 	// Renewals returns the stream of a name for requests that wait for so many replicas, with
@@ -36,10 +35,6 @@ type Wire interface {
 type Renewals interface {
 	// Send sends a batch and waits for its answers until ctx ends, which has a deadline.
 	Send(ctx context.Context, requests []Request) []Answer
-	// Mark returns the time for a later Doubt.
-	Mark() time.Duration
-	// Doubt reports that a batch which was sent at a Mark should have been answered by now.
-	Doubt(mark time.Duration)
 }
 
 // Messages are the messages about a name. They are hints: each one makes a caller check, and
@@ -79,7 +74,6 @@ type Config struct {
 
 	Logger logr.Logger          // the zero value discards
 	Now    func() time.Duration // elapsed time
-	Width  int                  // maximum number of batches of a Stream in flight
 
 	// Failed is called for each request of Send whose outcome is Unreplicated, Refused, Moved,
 	// Unsent or Unknown.

@@ -119,7 +119,7 @@ func TestElectionClaimsWhileItConfirms(t *testing.T) {
 			looks := func(cmd []string) bool {
 				return slices.ContainsFunc(cmd, func(arg string) bool { return strings.HasPrefix(arg, "look ") })
 			}
-			confirmation := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Match: looks, Count: 1})
+			confirmation := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayReply, Match: looks})
 			testenv.Must(e, leader.Resign(e.Context()))
 			testenv.Must(e, confirmation.Wait(e.Context(), 1))
 			e.Until("the record names the next leader", func() bool { return e.Raw.HGet(e.Context(), key("leader"), "holder").Val() == "b" })
