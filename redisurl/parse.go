@@ -1,194 +1,128 @@
 package redisurl
 
 import (
-	"crypto/tls"
 	"net"
-	"net/netip"
 	"net/url"
 	"strconv"
 	"strings"
-	"unicode"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/noonlock/noonlock/internal/input"
 )
 
 // Parse returns the options for redis.NewUniversalClient. The error is a *ConfigError and
 // contains no user and no password.
 func Parse(text string) (*redis.UniversalOptions, error) {
-	d, rest, ok := deploymentOf(text)
-	switch {
-	case strings.TrimSpace(text) != text:
-		return nil, refuse("the first or last character", "a space or line break", "removed")
-	case !ok:
+	const encoded = "percent-encoded where it has special characters: %40 for @, %2F for /, %3F for ?, %23 for #, %25 for %"
+	scheme, rest, _ := strings.Cut(text, "://")
+	// The last @ ends the password. No @ may follow the hosts: the / ? or # before it would be in the password.
+	if i := strings.IndexAny(rest, "/?#"); i >= 0 && strings.Contains(rest[i:], "@") {
+		return nil, refuse("the user or password", "not encoded", encoded)
+	}
+	plain, topology, several := strings.Cut(strings.ToLower(scheme), "+")
+	sentinel, cluster := topology == "sentinel", topology == "cluster"
+	if several && !sentinel && !cluster || plain != "redis" && plain != "rediss" && (plain != "unix" || several) {
 		return nil, refuse("the scheme", "missing or unknown",
 			"redis://, rediss://, unix://, redis+sentinel://, rediss+sentinel://, redis+cluster:// or rediss+cluster://")
-	case strings.ContainsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }):
-		return nil, refuse("a character", "a space or control character", "percent-encoded")
 	}
-	// The last @ ends the password. A later part is shown in errors, so no @ may follow
-	// there: the / ? or # would be in the password.
+	user, hosts := "", rest
 	end := strings.IndexAny(rest+"/", "/?#")
-	place, tail := rest[:end], rest[end:]
-	switch {
-	case strings.Contains(tail, "@"):
-		return nil, refuse("a character before the last @", "a / ? or #",
-			"percent-encoded in a user or password (%2F, %3F, %23); an @ after the hosts must be %40")
-	case strings.Contains(tail, "#"):
-		return nil, refuse("a character", "#", "%23")
+	if i := strings.LastIndex(rest[:end], "@"); i >= 0 {
+		user, hosts = rest[:i], rest[i+1:]
 	}
-	path, query, _ := strings.Cut(tail, "?")
-	o := &redis.UniversalOptions{IsClusterMode: d.cluster}
-	if d.tls {
-		o.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12}
+	end = strings.IndexAny(hosts+"/", "/?#")
+	all := strings.Split(hosts[:end], ",")
+	if len(all) > 1 && !several {
+		return nil, refuse("the hosts", "several", "one, unless the scheme is that of Sentinel or of a cluster")
 	}
-	if at := strings.LastIndex(place, "@"); at >= 0 {
-		d.hasAt = true
-		var err error
-		if o.Username, o.Password, err = credentials(place[:at]); err != nil {
-			return nil, err
+	// go-redis gets a URL of one server without secrets, so its errors show none.
+	u, err := url.Parse(plain + "://" + all[0] + hosts[end:])
+	if err != nil {
+		return nil, refuse("the URL", "not valid", "a host, a path and parameters, and the user and password "+encoded)
+	}
+	o := &redis.UniversalOptions{IsClusterMode: cluster}
+	if sentinel {
+		query := u.Query()
+		for name, to := range map[string]*string{"master": &o.MasterName, "sentinel_username": &o.SentinelUsername, "sentinel_password": &o.SentinelPassword} {
+			*to = query.Get(name)
+			query.Del(name)
 		}
-		place = place[at+1:]
+		u.RawQuery = query.Encode()
+		if o.MasterName == "" {
+			return nil, refuse("the parameter master", "missing", "the name of the primary that the Sentinels watch")
+		}
 	}
-	if err := d.locate(o, place, path); err != nil {
+	one, err := redis.ParseURL(u.String())
+	if err != nil {
+		why := "refused by go-redis"
+		if len(user) > 0 && !strings.Contains(rest, "sentinel_") { // otherwise, it may quote a secret that is not encoded
+			why += " (" + err.Error() + ")"
+		}
+		return nil, refuse("the URL", why, "a URL as in the documentation of redisurl")
+	}
+	if err := credentials(o, user); err != nil {
 		return nil, err
 	}
-	if err := d.configure(o, query, strings.Trim(path, "/") != "" && !d.socket); err != nil {
-		return nil, err
+	if cluster && one.DB != 0 {
+		return nil, refuse("the database", "not 0", "0 in a cluster")
 	}
-	return o, nil
-}
-
-// A deployment is what a scheme names.
-type deployment struct {
-	socket, sentinel, cluster, tls bool
-
-	hasAt bool // its URL has an @
-}
-
-// shown returns a part of the URL for an error. If the @ is missing, the part may be a
-// password, so then it returns only numbers.
-func (d deployment) shown(part string) string {
-	if d.hasAt || strings.Trim(part, "-0123456789") == "" {
-		return input.Quote(part)
-	}
-	return "invalid"
-}
-
-// deploymentOf returns the deployment and what follows the scheme.
-func deploymentOf(text string) (d deployment, rest string, ok bool) {
-	scheme, rest, ok := strings.Cut(text, "://")
-	switch strings.ToLower(scheme) {
-	case "redis":
-	case "rediss":
-		d.tls = true
-	case "unix":
-		d.socket = true
-	case "redis+sentinel":
-		d.sentinel = true
-	case "rediss+sentinel":
-		d.sentinel, d.tls = true, true
-	case "redis+cluster":
-		d.cluster = true
-	case "rediss+cluster":
-		d.cluster, d.tls = true, true
-	default:
-		ok = false
-	}
-	return d, rest, ok
-}
-
-// credentials parses what is before the last @.
-func credentials(text string) (user, password string, err error) {
-	user, password, _ = strings.Cut(text, ":")
-	user, userErr := url.PathUnescape(user)
-	password, passwordErr := url.PathUnescape(password)
-	switch {
-	case userErr != nil || passwordErr != nil:
-		return "", "", refuse("a % in the user or password", "not followed by two hexadecimal digits", "%25")
-	case user != "" && password == "":
-		// go-redis would connect as the user default.
-		return "", "", refuse("the password of the user", "missing", "user:password@, or :password@ for the user default")
-	}
-	return user, password, nil
-}
-
-// locate sets the addresses and the database of the path.
-func (d deployment) locate(o *redis.UniversalOptions, hosts, path string) error {
-	if d.socket {
-		socket, err := url.PathUnescape(path)
-		switch {
-		case hosts != "":
-			return refuse("the host", d.shown(hosts), "absent, as in unix:///run/redis.sock; the path of a socket begins with /")
-		case err != nil || strings.Trim(socket, "/") == "":
-			return refuse("the path", d.shown(path), "that of a socket, as in unix:///run/redis.sock")
-		}
-		o.Addrs = []string{socket}
-		return nil
-	}
-	all := strings.Split(hosts, ",")
-	if len(all) > 1 && !d.sentinel && !d.cluster {
-		return refuse("the number of hosts", strconv.Itoa(len(all)), "1, unless the scheme is that of Sentinel or of a cluster")
-	}
-	for i, text := range all {
-		host, port := "the host", "the port"
-		if len(all) > 1 {
-			host = "host " + strconv.Itoa(i+1)
-			port += " of " + host
-		}
-		addr, err := d.address(text, host, port)
+	for _, host := range all {
+		addr, err := address(plain, host, sentinel, one)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		o.Addrs = append(o.Addrs, addr)
 	}
-	if o.TLSConfig != nil && !d.sentinel && !d.cluster {
-		// The others connect to several hosts, and each is to prove its own name.
-		o.TLSConfig.ServerName, _, _ = net.SplitHostPort(o.Addrs[0])
+	if o.TLSConfig = one.TLSConfig; o.TLSConfig != nil && several {
+		o.TLSConfig.ServerName = "" // each host is to prove its own name
 	}
-	switch db := strings.Trim(path, "/"); {
-	case db == "":
-	case !whole(&o.DB, 0)(db):
-		rule := databases
-		if d.sentinel {
-			rule += "; the name of the primary is the parameter master"
-		}
-		return refuse("the database", d.shown(db), rule)
+	o.DB, o.Protocol, o.ClientName = one.DB, one.Protocol, one.ClientName
+	o.MaxRetries, o.MinRetryBackoff, o.MaxRetryBackoff = one.MaxRetries, one.MinRetryBackoff, one.MaxRetryBackoff
+	o.DialTimeout, o.ReadTimeout, o.WriteTimeout = one.DialTimeout, one.ReadTimeout, one.WriteTimeout
+	o.PoolSize, o.PoolTimeout, o.PoolFIFO = one.PoolSize, one.PoolTimeout, one.PoolFIFO
+	o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns = one.MinIdleConns, one.MaxIdleConns, one.MaxActiveConns
+	o.ConnMaxIdleTime, o.ConnMaxLifetime = one.ConnMaxIdleTime, one.ConnMaxLifetime
+	return o, nil
+}
+
+// credentials parses what is before the last @.
+func credentials(o *redis.UniversalOptions, text string) error {
+	user, password, _ := strings.Cut(text, ":")
+	var userErr, passwordErr error
+	o.Username, userErr = url.PathUnescape(user)
+	o.Password, passwordErr = url.PathUnescape(password)
+	switch {
+	case userErr != nil || passwordErr != nil:
+		return refuse("a % in the user or password", "not followed by two hexadecimal digits", "%25")
+	case user != "" && password == "": // go-redis would connect as the user default
+		return refuse("the password of the user", "missing", "user:password@, or :password@ for the user default")
 	}
 	return nil
 }
 
-// databases is the rule for the number of a database.
-const databases = "a number from 0"
-
-// address parses host, host:port, [IPv6] or [IPv6]:port. The fields are for errors.
-func (d deployment) address(text, hostField, portField string) (string, error) {
-	const rule = "a name, an IPv4 address, or an IPv6 address in brackets"
-	host, port, hasPort := strings.Cut(text, ":")
-	valid := strings.Trim(host, nameCharacters) == "" && !strings.Contains(port, ":")
-	if strings.HasPrefix(text, "[") {
-		inside, after, closed := strings.Cut(text[1:], "]")
-		zoned, err := url.PathUnescape(inside) // the % of a zone is %25
-		ip, noIP := netip.ParseAddr(zoned)
-		valid = closed && err == nil && noIP == nil && ip.Is6() && (after == "" || after[0] == ':')
-		host = zoned
-		port, hasPort = strings.CutPrefix(after, ":")
+// address returns the address of a host, with the default port.
+func address(scheme, host string, sentinel bool, one *redis.Options) (string, error) {
+	if scheme == "unix" {
+		if host != "" {
+			return "", refuse("the host", "present", "absent, as in unix:///run/redis.sock; the path of a socket begins with /")
+		}
+		return one.Addr, nil
 	}
+	u, err := url.Parse("redis://" + host)
+	valid := err == nil && u.Hostname() != "" && (strings.Count(host, ":") < 2 || host[0] == '[')
+	if valid && u.Port() != "" {
+		n, err := strconv.ParseUint(u.Port(), 10, 16)
+		valid = err == nil && n > 0
+	}
+	if !valid {
+		return "", refuse("a host", "missing or not valid", "a name, an IPv4 address, or an IPv6 address in brackets, and a port from 1 to 65535")
+	}
+	port := u.Port()
 	switch {
-	case !valid:
-		return "", refuse(hostField, d.shown(text), rule)
-	case host == "":
-		return "", refuse(hostField, "missing", rule)
-	case !hasPort && d.sentinel:
+	case port != "":
+	case sentinel:
 		port = "26379"
-	case !hasPort:
+	default:
 		port = "6379"
 	}
-	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-		return "", refuse(portField, d.shown(port), "a number from 1 to 65535")
-	}
-	return net.JoinHostPort(host, port), nil
+	return net.JoinHostPort(u.Hostname(), port), nil
 }
-
-const nameCharacters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_"
