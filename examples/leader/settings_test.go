@@ -31,7 +31,7 @@ func TestRefusals(t *testing.T) {
 		{nil, []string{"--redis", "redis://u:hunter2@host:99999"}, `--redis: redisurl: a host is missing or not valid; it must be a name, `},
 		{nil, []string{"--redis", "http://hunter2"}, "--redis" + noScheme},
 		{map[string]string{"REDIS_URL": "hunter2"}, nil, "REDIS_URL" + noScheme},
-		{map[string]string{"LEADER_LEASES": "hunter2"}, nil, `"LEADER_LEASES" is set, but no flag has this name; it must be unset; did you mean LEADER_LEASE?`},
+		{map[string]string{"LEADER_LEASES": "hunter2"}, nil, `"LEADER_LEASES" is set, but no flag has this name; it must be unset`},
 		{map[string]string{"LEADER_PASSWORD": "hunter2"}, nil, `"LEADER_PASSWORD" is set, but no flag has this name; it must be unset` + "\n"},
 		{map[string]string{"LEADER_REDIS_CA": "/nowhere.pem"}, nil, `LEADER_REDIS_CA: open /nowhere.pem`},
 		{nil, []string{"--redis", "rediss://host", "--redis-cert", "/nowhere.pem"}, `--redis-key: it is not set; it must be set together with the certificate`},

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/noonlock/noonlock/internal/input"
 )
 
 // ofServices matches variables that Kubernetes sets for Services whose names begin with
@@ -21,25 +19,9 @@ func Unknown(names []string, prefix string, known []string) (errs []error) {
 		if !strings.HasPrefix(name, prefix) || ofServices.MatchString(name) || slices.Contains(known, name) {
 			continue
 		}
-		hint := ""
-		if near := nearest(name, known); near != "" {
-			hint = "; did you mean " + near + "?"
-		}
-		errs = append(errs, fmt.Errorf("%s is set, but no flag has this name; it must be unset%s", Excerpt(name), hint))
+		errs = append(errs, fmt.Errorf("%s is set, but no flag has this name; it must be unset", Excerpt(name)))
 	}
 	return errs
-}
-
-// nearest returns the most similar name, or "" if none is similar.
-func nearest(name string, of []string) (near string) {
-	const most = 3
-	best := most + 1
-	for _, other := range of {
-		if d := input.Distance(name, other); d < best {
-			best, near = d, other
-		}
-	}
-	return near
 }
 
 // Excerpt returns the text in quotes, shortened if it is long.

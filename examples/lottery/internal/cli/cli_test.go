@@ -150,7 +150,7 @@ func TestBadInput(t *testing.T) {
 		{name: "two passwords of the database", command: "winners", flags: map[string]string{"database": "postgres://u:" + secret + "@h/db", "database-password": secret}, want: "--database-password: the URL also contains this password; only one of them must be set"},
 		{name: "password of a file", command: "winners", flags: map[string]string{"database": "sqlite:" + file, "database-password": secret}, want: "--database-password: the DSN names a file, which has no password; it must not be set"},
 
-		{name: "misspelt variable", command: "serve", env: map[string]string{"LOTTERY_WINNER": "3"}, want: `"LOTTERY_WINNER" is set, but no flag has this name; it must be unset; did you mean LOTTERY_WINNERS?`},
+		{name: "misspelt variable", command: "serve", env: map[string]string{"LOTTERY_WINNER": "3"}, want: `"LOTTERY_WINNER" is set, but no flag has this name; it must be unset`},
 		{name: "unknown variable", command: "verify", env: map[string]string{"LOTTERY_PASSWORD": secret}, want: `"LOTTERY_PASSWORD" is set, but no flag has this name; it must be unset`},
 
 		{name: "no database", command: "serve", flags: map[string]string{"database": "-"}, want: "--database (or LOTTERY_DATABASE) is missing; it must be " + databaseUsage},
