@@ -19,10 +19,6 @@ draws from the ledger in Redis and checks them in the database.
 
 It takes about fifteen seconds. The exit code is 0 only if all checks pass. NO_COLOR=1
 disables colours.
-
-With --quorum there are five Redis servers within the process, and the replica that
-draws holds a lease on a majority of them. Two of them are killed in the middle of the
-second noon. It takes about as long, and the demo checks the draws in the database.
 `
 
 // demos returns the demo. Images are built with the tag nodemo, without it.
@@ -31,15 +27,10 @@ func demos() []command {
 }
 
 func demonstrate(ctx context.Context, p Process, s *settings, args []string) error {
-	quorum := s.flags.Bool("quorum", false, "draw with five Redis servers, two of which are killed")
 	if err := s.parse(ctx, args); err != nil {
 		return badArguments(err)
 	}
-	run := demo.Run
-	if *quorum {
-		run = demo.RunQuorum
-	}
-	return run(ctx, demo.Config{Entrants: p.Bundled, Out: p.out, Colours: wantsColours(p.Stdout, p.Getenv)})
+	return demo.Run(ctx, demo.Config{Entrants: p.Bundled, Out: p.out, Colours: wantsColours(p.Stdout, p.Getenv)})
 }
 
 // wantsColours follows https://no-color.org.

@@ -34,7 +34,7 @@ func TestHelp(t *testing.T) {
 func TestHelpOfCommands(t *testing.T) {
 	t.Parallel()
 	for command, want := range map[string][]string{
-		"demo":    {"cut off", "a noon passes", "exit code", "--quorum"},
+		"demo":    {"cut off", "a noon passes", "exit code"},
 		"serve":   {"within --drain and " + lottery.Ending.String() + ",", "/livez", "/readyz", "/healthz", "/metrics", "SIGTERM"},
 		"winners": {"--database"},
 		"verify":  {"exit code", "--redis"},

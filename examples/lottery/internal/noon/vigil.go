@@ -24,8 +24,6 @@ type Vigil struct {
 	// them.
 	Began  time.Time
 	Holder string
-	// Starting and Drawn, if set, are called before each attempt and after each success.
-	Starting, Drawn func(run singleton.Run)
 
 	last singleton.Run // the last attempt
 }
@@ -57,15 +55,9 @@ func (v *Vigil) Keep(ctx context.Context, token uint64) error {
 			run.Attempt = v.last.Attempt + 1
 		}
 		v.last = run
-		if v.Starting != nil {
-			v.Starting(run)
-		}
 		if err := v.Drawing.Draw(ctx, run); err != nil {
 			return err
 		}
 		since = tick
-		if v.Drawn != nil {
-			v.Drawn(run)
-		}
 	}
 }
