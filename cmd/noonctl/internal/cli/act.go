@@ -142,7 +142,7 @@ func (a *app) jobCommand(verb, short, long string, act func(ctx context.Context,
 			}
 			did, err := asked(ctx, a, func(ctx context.Context) (string, error) { return act(ctx, j) })
 			if errors.Is(err, singleton.ErrNoLedger) {
-				return a.unknown(ctx, jobKind, args[0])
+				return unknown(jobKind, args[0])
 			}
 			if err != nil {
 				return err
@@ -151,15 +151,6 @@ func (a *app) jobCommand(verb, short, long string, act func(ctx context.Context,
 			return nil
 		}),
 	}
-}
-
-// unknown returns the error for a name that does not exist.
-func (a *app) unknown(ctx context.Context, k kind, name string) error {
-	known, err := a.names(ctx, k)
-	if err != nil {
-		known = nil // the name is unknown all the same
-	}
-	return unknownName(k, name, known)
 }
 
 // exactly returns a check for the arguments of a command.
@@ -203,7 +194,7 @@ func (a *app) release(ctx context.Context, name string, yes bool) error {
 		return err
 	}
 	if seen.Kind == lockcore.LockFree {
-		return a.unknown(ctx, lockKind, name)
+		return unknown(lockKind, name)
 	}
 	if !yes {
 		a.describeLock(a.out, name, seen)

@@ -70,7 +70,7 @@ func (a *app) describeLockNamed(ctx context.Context, name string) error {
 		if err != nil {
 			return err
 		}
-		return a.unknown(ctx, lockKind, name)
+		return unknown(lockKind, name)
 	}
 	a.describeLock(a.out, name, seen)
 	a.describeReleases(page{w: a.out}, releases)
@@ -178,7 +178,7 @@ func (a *app) describeDaemon(ctx context.Context, name string) error {
 		}
 		state = "no replica runs it"
 		if !slices.Contains(known, name) && len(seen.Waiters) == 0 {
-			return unknownName(daemonKind, name, known)
+			return unknown(daemonKind, name)
 		}
 	}
 	p := page{w: a.out, width: 10}
@@ -197,7 +197,7 @@ func (a *app) describeElection(ctx context.Context, name string) error {
 		return err
 	}
 	if data.Term == 0 && len(data.Candidates) == 0 {
-		return a.unknown(ctx, electionKind, name)
+		return unknown(electionKind, name)
 	}
 	p := page{w: a.out, width: 14}
 	p.line("Name", data.Name)
@@ -264,7 +264,7 @@ func (a *app) describeJob(ctx context.Context, name string) error {
 	}
 	st, err := asked(ctx, a, j.Status)
 	if errors.Is(err, singleton.ErrNoLedger) {
-		return a.unknown(ctx, jobKind, name)
+		return unknown(jobKind, name)
 	}
 	if err != nil {
 		return err

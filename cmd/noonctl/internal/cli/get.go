@@ -155,15 +155,18 @@ func (g *getting) named(ctx context.Context, names []string) ([]item, error) {
 		if err != nil {
 			continue
 		}
-		known, failure := g.names(ctx, g.kind)
-		switch {
-		case failure != nil:
-			err = failure
-		case g.singular == daemonKind.singular && slices.Contains(known, names[i]):
-			items = append(items, lockItemOfDaemon(names[i]))
-		default:
-			err = unknownName(g.kind, names[i], known)
+		if g.singular == daemonKind.singular {
+			known, failure := g.names(ctx, g.kind)
+			if failure != nil {
+				err = failure
+				continue
+			}
+			if slices.Contains(known, names[i]) {
+				items = append(items, lockItemOfDaemon(names[i]))
+				continue
+			}
 		}
+		err = unknown(g.kind, names[i])
 	}
 	return items, err
 }
@@ -301,17 +304,11 @@ func (g *getting) tableOf(items []item) *table {
 	return t
 }
 
-// unknownName returns the error for a name that does not exist. It names similar ones.
-func unknownName(k kind, name string, known []string) error {
+// unknown returns the error for a name that does not exist.
+func unknown(k kind, name string) error {
 	text := fmt.Sprintf("there is no %s %q", k.singular, name)
 	if k.singular == lockKind.singular {
 		text = fmt.Sprintf("no lock %q is held or has waiters", name)
-	}
-	if near := similar(name, known); len(near) > 0 {
-		for i := range near {
-			near[i] = fmt.Sprintf("%q", near[i])
-		}
-		text += "; did you mean " + strings.Join(near, " or ") + "?"
 	}
 	return &exitError{exitUnknown, errors.New(text)}
 }

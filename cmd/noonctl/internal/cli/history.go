@@ -66,7 +66,7 @@ func (a *app) history(ctx context.Context, name, since string, limit int, output
 	}
 	st, err := asked(ctx, a, j.Status) // for the time of the server, and whether there is such a job
 	if errors.Is(err, singleton.ErrNoLedger) {
-		return a.unknown(ctx, jobKind, name)
+		return unknown(jobKind, name)
 	}
 	if err != nil {
 		return err

@@ -52,7 +52,7 @@ func (a *app) resign(ctx context.Context, name, to string) error {
 	case errors.Is(err, lockcore.ErrUnknown): // perhaps the leader has changed because it was asked
 		return err
 	case errors.Is(err, election.ErrNoLeader) && r.Term == 0:
-		return a.unknown(ctx, electionKind, name)
+		return unknown(electionKind, name)
 	case errors.Is(err, election.ErrNoLeader):
 		return &exitError{exitUnknown, fmt.Errorf("election %s has no leader", shown(name))}
 	case errors.Is(err, election.ErrTermOver):

@@ -87,7 +87,7 @@ func (v *verifying) verify(ctx context.Context, name string) error {
 	}
 	st, err := asked(ctx, v.app, j.Status) // for the time of the server, and whether there is such a job
 	if errors.Is(err, singleton.ErrNoLedger) {
-		return v.unknown(ctx, jobKind, name)
+		return unknown(jobKind, name)
 	}
 	if err != nil {
 		return err

@@ -35,7 +35,7 @@ func TestVerify(t *testing.T) {
 	}
 	old := time.Now().Add(-time.Hour).Format(time.RFC3339)
 	e.fails(66, []string{"the ledger keeps no ticks of this time"}, "verify", "good", "--until", old)
-	e.fails(66, []string{`did you mean "good"`}, "verify", "god")
+	e.fails(66, []string{`there is no job "god"`}, "verify", "god")
 	for _, args := range [][]string{
 		{"--since", "noon"},
 		{"--until", "noon"},
