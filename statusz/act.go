@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock/election"
+	"github.com/noonlock/noonlock/internal/overview"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
 )
@@ -41,19 +42,19 @@ var (
 
 // verbs are the actions, with the lists that they change.
 var verbs = map[string]struct {
-	kind kind
+	kind overview.Kind
 	do   func(ctx context.Context, p *Page, by lockcore.Operator, a action) error
 }{
-	"pause":   {jobs, onJob(func(ctx context.Context, j *singleton.Job, _ action) error { return j.Pause(ctx) })},
-	"resume":  {jobs, onJob(func(ctx context.Context, j *singleton.Job, _ action) error { return j.Resume(ctx) })},
-	"trigger": {jobs, onJob(func(ctx context.Context, j *singleton.Job, _ action) error { _, err := j.Trigger(ctx); return err })},
-	"rerun": {jobs, onJob(func(ctx context.Context, j *singleton.Job, a action) error {
+	"pause":   {overview.Jobs, onJob(func(ctx context.Context, j *singleton.Job, _ action) error { return j.Pause(ctx) })},
+	"resume":  {overview.Jobs, onJob(func(ctx context.Context, j *singleton.Job, _ action) error { return j.Resume(ctx) })},
+	"trigger": {overview.Jobs, onJob(func(ctx context.Context, j *singleton.Job, _ action) error { _, err := j.Trigger(ctx); return err })},
+	"rerun": {overview.Jobs, onJob(func(ctx context.Context, j *singleton.Job, a action) error {
 		if a.Tick == 0 {
 			return errTick
 		}
 		return j.Rerun(ctx, singleton.RunOf(a.Tick))
 	})},
-	"cancel": {jobs, onJob(func(ctx context.Context, j *singleton.Job, a action) error {
+	"cancel": {overview.Jobs, onJob(func(ctx context.Context, j *singleton.Job, a action) error {
 		run := singleton.RunID{}
 		if a.Tick != 0 {
 			run = singleton.RunOf(a.Tick)
@@ -61,8 +62,8 @@ var verbs = map[string]struct {
 		_, err := j.Cancel(ctx, run)
 		return err
 	})},
-	"resign":  {elections, resign},
-	"release": {locks, release},
+	"resign":  {overview.Elections, resign},
+	"release": {overview.Locks, release},
 }
 
 // onJob returns the function of an action on a job.

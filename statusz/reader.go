@@ -7,10 +7,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/noonlock/noonlock/election"
-	"github.com/noonlock/noonlock/internal/joblist"
+	"github.com/noonlock/noonlock/internal/overview"
 	"github.com/noonlock/noonlock/lockcore"
-	"github.com/noonlock/noonlock/singleton"
 )
 
 const (
@@ -32,7 +30,7 @@ var (
 
 // A key names a thing.
 type key struct {
-	kind kind
+	kind overview.Kind
 	name string
 }
 
@@ -40,8 +38,8 @@ type key struct {
 type list struct {
 	names   []string
 	err     error
-	marks   map[string]joblist.Mark // of jobs; nil: not read yet
-	failing int                     // jobs
+	marks   map[string]overview.Mark // of jobs; nil: not read yet
+	failing int                      // jobs
 }
 
 // A reader reads what the views show, as long as there are views.
@@ -52,7 +50,7 @@ type reader struct {
 	views    map[*view]struct{}
 	run      *run // nil: there are no views
 	closed   bool
-	lists    [kinds]*list // nil: not searched yet
+	lists    [overview.Kinds]*list // nil: not searched yet
 	items    map[key]*item
 	ahead    time.Duration // of the server's clock, compared with this one
 	touched  map[key]bool  // to be read at once
@@ -186,15 +184,9 @@ func (a *run) update(change func() (visible bool)) {
 
 // search searches for the names of all kinds, again and again.
 func (a *run) search(ctx context.Context) {
-	searches := [kinds]func(context.Context, *lockcore.Client, lockcore.ListConfig) ([]string, error){
-		elections: election.Names, jobs: singleton.Jobs, daemons: singleton.Daemons,
-		locks: func(ctx context.Context, c *lockcore.Client, cfg lockcore.ListConfig) ([]string, error) {
-			return c.Locks(ctx, cfg)
-		},
-	}
 	for {
 		busy := time.Duration(0) // without outages, which would delay the next search
-		for k, search := range searches {
+		for k := range overview.Kinds {
 			last := time.Now()
 			progress := func(int) {
 				now := time.Now()
@@ -203,7 +195,7 @@ func (a *run) search(ctx context.Context) {
 				a.update(func() bool { a.searched = now; return false })
 			}
 			a.update(func() bool { a.searched = last; return false })
-			names, err := search(ctx, a.client, lockcore.ListConfig{Progress: progress})
+			names, err := k.Names(ctx, a.client, lockcore.ListConfig{Progress: progress})
 			if ctx.Err() != nil {
 				return
 			}
@@ -301,8 +293,8 @@ func (a *run) due(now time.Time) (due []*thing, ahead time.Duration) {
 	shown := map[key]bool{}
 	for v := range a.views {
 		for k, l := range a.lists {
-			for _, name := range v.section(kind(k), l).Names {
-				shown[key{kind(k), name}] = true
+			for _, name := range v.section(overview.Kind(k), l).Names {
+				shown[key{overview.Kind(k), name}] = true
 			}
 		}
 	}

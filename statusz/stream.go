@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"slices"
 	"time"
+
+	"github.com/noonlock/noonlock/internal/overview"
 )
 
 const (
@@ -28,7 +30,7 @@ type frame struct {
 // A stream is what one browser has received.
 type stream struct {
 	view     *view
-	lists    [kinds]*list
+	lists    [overview.Kinds]*list
 	sections bool // they were sent
 	items    map[key]*item
 	stale    string
@@ -96,7 +98,7 @@ func (r *reader) frame(s *stream, now time.Time) (f frame, ok bool) {
 	defer r.mu.Unlock()
 	f = frame{Now: now.Add(r.ahead).UnixMilli(), Stale: r.stale(), Sections: map[string]section{}, Items: map[string][]json.RawMessage{}}
 	for k, l := range r.lists {
-		k := kind(k)
+		k := overview.Kind(k)
 		section := s.view.section(k, l)
 		if !s.sections || s.lists[k] != l {
 			f.Sections[k.String()] = section

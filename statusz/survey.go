@@ -9,21 +9,21 @@ import (
 	"sync"
 	"time"
 
-	"github.com/noonlock/noonlock/internal/joblist"
+	"github.com/noonlock/noonlock/internal/overview"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
 )
 
 // choose returns the names of jobs that the view shows, in its order. Those that no survey has read
 // are shown only without a filter.
-func (v *view) choose(names []string, marks map[string]joblist.Mark) []string {
-	if fits := joblist.States[v.state]; fits != nil {
+func (v *view) choose(names []string, marks map[string]overview.Mark) []string {
+	if fits := overview.States[v.state]; fits != nil {
 		names = slices.DeleteFunc(slices.Clone(names), func(name string) bool {
 			m, known := marks[name]
 			return !known || !fits(m)
 		})
 	}
-	if order := joblist.Orders[v.order]; order != nil {
+	if order := overview.Orders[v.order]; order != nil {
 		names = slices.SortedFunc(slices.Values(names), func(a, b string) int {
 			return cmp.Or(order(marks[a], marks[b]), strings.Compare(a, b))
 		})
@@ -52,7 +52,7 @@ func (a *run) survey(ctx context.Context) {
 		}
 		wait = max(wait, searchShare*time.Since(began))
 		a.update(func() bool {
-			l := *a.lists[jobs]
+			l := *a.lists[overview.Jobs]
 			if l.marks != nil && maps.Equal(l.marks, marks) {
 				return false
 			}
@@ -62,7 +62,7 @@ func (a *run) survey(ctx context.Context) {
 					l.failing++
 				}
 			}
-			a.lists[jobs] = &l
+			a.lists[overview.Jobs] = &l
 			return true
 		})
 		a.wakeUp()
@@ -76,18 +76,18 @@ func (a *run) jobNames() (names []string, needed bool) {
 	for v := range a.views {
 		needed = needed || v.job == ""
 	}
-	if l := a.lists[jobs]; l != nil && needed {
+	if l := a.lists[overview.Jobs]; l != nil && needed {
 		return l.names, true
 	}
 	return nil, false
 }
 
 // mark reads jobs. Those that cannot be read have no mark. The error is temporary.
-func (a *run) mark(ctx context.Context, names []string) (marks map[string]joblist.Mark, err error) {
+func (a *run) mark(ctx context.Context, names []string) (marks map[string]overview.Mark, err error) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	var mu sync.Mutex
-	marks = map[string]joblist.Mark{}
+	marks = map[string]overview.Mark{}
 	var all sync.WaitGroup
 	slots := make(chan struct{}, readsAtOnce)
 	for _, name := range names {
@@ -109,7 +109,7 @@ func (a *run) mark(ctx context.Context, names []string) (marks map[string]joblis
 	return marks, context.Cause(ctx)
 }
 
-func readMark(ctx context.Context, client *lockcore.Client, name string) (m joblist.Mark, err error) {
+func readMark(ctx context.Context, client *lockcore.Client, name string) (m overview.Mark, err error) {
 	if ctx.Err() != nil {
 		return m, context.Cause(ctx)
 	}
@@ -121,5 +121,5 @@ func readMark(ctx context.Context, client *lockcore.Client, name string) (m jobl
 	if err != nil {
 		return m, err
 	}
-	return joblist.MarkOf(st), nil
+	return overview.MarkOf(st), nil
 }

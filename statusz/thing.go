@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock/election"
+	"github.com/noonlock/noonlock/internal/overview"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
 )
@@ -49,15 +50,13 @@ func (t *thing) read(ctx context.Context, client *lockcore.Client, ahead time.Du
 	var err error
 	interval := lockInterval
 	switch t.kind {
-	case elections:
+	case overview.Elections:
 		row, err = t.readElection(ctx, client, ahead)
 		interval = 0
-	case jobs:
+	case overview.Jobs:
 		row, interval, err = t.readJob(ctx, client, ahead, changed)
-	case daemons:
-		row, err = t.readLock(ctx, client, "job/daemon/"+t.name, ahead)
 	default:
-		row, err = t.readLock(ctx, client, t.name, ahead)
+		row, err = t.readLock(ctx, client, t.kind.LockOf(t.name), ahead)
 	}
 	if err != nil && (ctx.Err() != nil || lockcore.IsTemporary(err)) {
 		if changed {
@@ -166,13 +165,7 @@ func (t *thing) readElection(ctx context.Context, client *lockcore.Client, ahead
 		row.Last = r.Holder
 	}
 	if r.Asked != nil {
-		row.Asked = "to resign, by " + r.Asked.By
-		if r.Asked.To != "" {
-			row.Asked = "to transfer to " + r.Asked.To + ", by " + r.Asked.By
-		}
-		if r.Asked.Reason != "" {
-			row.Asked += ": " + r.Asked.Reason
-		}
+		row.Asked = overview.Request(*r.Asked)
 	}
 	waiting, row.More = shorten(waiting)
 	for _, c := range waiting {
@@ -345,10 +338,10 @@ func (t *thing) readJob(ctx context.Context, client *lockcore.Client, ahead time
 			run.Error = beginning(o.Attempts[n-1].Error)
 		}
 		if o.Request != nil {
-			run.Request = o.Request.Action + " by " + byWhom(o.Request)
+			run.Request = o.Request.Action + " by " + overview.ByWhom(o.Request.By, o.Request.Reason)
 		}
 		if o.Canceled != nil {
-			run.Canceled = "canceled by " + byWhom(o.Canceled)
+			run.Canceled = "canceled by " + overview.ByWhom(o.Canceled.By, o.Canceled.Reason)
 		}
 		now.Open = append(now.Open, run)
 	}
@@ -368,13 +361,6 @@ func (t *thing) readJob(ctx context.Context, client *lockcore.Client, ahead time
 		return now, lockInterval, nil
 	}
 	return now, jobInterval, nil
-}
-
-func byWhom(r *singleton.Act) string {
-	if r.Reason == "" {
-		return r.By
-	}
-	return r.By + ": " + r.Reason
 }
 
 func (t *thing) readHistory(ctx context.Context, row *jobRow) error {

@@ -5,21 +5,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/noonlock/noonlock/internal/joblist"
+	"github.com/noonlock/noonlock/internal/overview"
 )
-
-// A kind is a kind of thing that the page lists.
-type kind int
-
-const (
-	elections kind = iota
-	jobs
-	daemons
-	locks
-	kinds // how many there are
-)
-
-func (k kind) String() string { return [...]string{"elections", "jobs", "daemons", "locks"}[k] }
 
 const (
 	pageSize    = 25
@@ -28,16 +15,16 @@ const (
 
 // A view is what one browser shows.
 type view struct {
-	part   string     // names contain it, in lower case
-	job    string     // the only thing that is shown, if it is not empty
-	state  string     // of states, for jobs
-	order  string     // of orders, for jobs
-	pages  [kinds]int // from 0
+	part   string              // names contain it, in lower case
+	job    string              // the only thing that is shown, if it is not empty
+	state  string              // of states, for jobs
+	order  string              // of orders, for jobs
+	pages  [overview.Kinds]int // from 0
 	nudged chan struct{}
 	ended  chan struct{} // closed by close of the reader
 
-	lists    [kinds]*list // of sections
-	sections [kinds]section
+	lists    [overview.Kinds]*list // of sections
+	sections [overview.Kinds]section
 }
 
 // parseView reads a view from the query of a URL. Invalid values count as missing.
@@ -46,7 +33,7 @@ func parseView(query url.Values) *view {
 	if part := query.Get("q"); len(part) <= longestPart {
 		v.part = strings.ToLower(part)
 	}
-	for k := range kinds {
+	for k := range overview.Kinds {
 		if n, err := strconv.Atoi(query.Get(k.String())); err == nil && n > 0 {
 			v.pages[k] = n - 1
 		}
@@ -76,18 +63,18 @@ type section struct {
 
 // section returns the page of a list that the view shows. If the list has become shorter, it is
 // the last page.
-func (v *view) section(k kind, l *list) section {
+func (v *view) section(k overview.Kind, l *list) section {
 	if v.lists[k] != l || v.sections[k].Names == nil {
 		v.lists[k], v.sections[k] = l, v.cut(k, l)
 	}
 	return v.sections[k]
 }
 
-func (v *view) cut(k kind, l *list) section {
+func (v *view) cut(k overview.Kind, l *list) section {
 	s := section{State: "searching", Page: 1, Pages: 1, Names: []string{}}
 	if v.job != "" {
 		s.State = "found"
-		if k == jobs {
+		if k == overview.Jobs {
 			s.All, s.Fit, s.Names = 1, 1, []string{v.job}
 		}
 		return s
@@ -108,9 +95,9 @@ func (v *view) cut(k kind, l *list) section {
 			}
 		}
 	}
-	if k == jobs {
+	if k == overview.Jobs {
 		s.Fail, names = l.failing, v.choose(names, l.marks)
-		if l.marks == nil && joblist.States[v.state] != nil && l.err == nil {
+		if l.marks == nil && overview.States[v.state] != nil && l.err == nil {
 			s.State = "searching"
 		}
 	}

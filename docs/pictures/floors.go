@@ -17,7 +17,7 @@ func layers() [][]room {
 			{"client-go's locks on Redis", []string{"adapters/clientgo", "adapters/clientgo/internal/cas"}},
 		},
 		{
-			{"a web page about all of them", []string{"statusz", "internal/joblist"}},
+			{"a web page about all of them", []string{"statusz", "internal/overview"}},
 			{"what Redis must be like for all of them", []string{"doctor"}},
 		},
 		{

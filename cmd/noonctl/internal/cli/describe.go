@@ -13,6 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/noonlock/noonlock/election"
+	"github.com/noonlock/noonlock/internal/overview"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
 )
@@ -37,7 +39,7 @@ func (a *app) describeCommand() *cobra.Command {
 		{daemonKind, "Show which replica runs a daemon, and which ones wait", a.describeDaemon},
 	} {
 		describe.AddCommand(&cobra.Command{
-			Use: d.singular + " NAME", Aliases: []string{d.plural}, Short: d.short, Args: exactly("NAME"),
+			Use: d.Singular() + " NAME", Aliases: []string{d.String()}, Short: d.short, Args: exactly("NAME"),
 			ValidArgsFunction: a.completeNames(d.kind, 1),
 			RunE:              a.asks(func(ctx context.Context, args []string) error { return d.describe(ctx, args[0]) }),
 		})
@@ -166,7 +168,9 @@ func modeOf(reads bool) string {
 }
 
 func (a *app) describeDaemon(ctx context.Context, name string) error {
-	seen, err := asked(ctx, a, func(ctx context.Context) (lockcore.Inspection, error) { return a.client.Inspect(ctx, daemonLock(name)) })
+	seen, err := asked(ctx, a, func(ctx context.Context) (lockcore.Inspection, error) {
+		return a.client.Inspect(ctx, overview.Daemons.LockOf(name))
+	})
 	if err != nil {
 		return err
 	}
@@ -184,9 +188,9 @@ func (a *app) describeDaemon(ctx context.Context, name string) error {
 	p := page{w: a.out, width: 10}
 	p.line("Name", name)
 	p.line("State", state)
-	p.line("Lock", daemonLock(name))
+	p.line("Lock", overview.Daemons.LockOf(name))
 	a.describeHolders(p, seen)
-	releases, err := a.releases(ctx, daemonLock(name))
+	releases, err := a.releases(ctx, overview.Daemons.LockOf(name))
 	a.describeReleases(p, releases)
 	return err
 }
@@ -212,7 +216,7 @@ func (a *app) describeElection(ctx context.Context, name string) error {
 		p.line("Resigned", instant(data.Released))
 	}
 	if data.Asked != nil {
-		p.line("Asked", askedText(*data.Asked))
+		p.line("Asked", overview.Request(election.ResignRequest{By: data.Asked.By, Reason: data.Asked.Reason, To: data.Asked.To}))
 	}
 	if data.Term > 0 {
 		p.line("Term", strconv.FormatUint(data.Term, 10))
@@ -236,18 +240,9 @@ func (a *app) describeElection(ctx context.Context, name string) error {
 		}
 		t.write(p.w, "  ", a.columns(), true)
 	}
-	releases, err := a.releases(ctx, "election/"+name)
+	releases, err := a.releases(ctx, overview.Elections.LockOf(name))
 	a.describeReleases(p, releases)
 	return err
-}
-
-// askedText says what an operator has asked the leader to do.
-func askedText(asked askedData) string {
-	what := "to resign"
-	if asked.To != "" {
-		what = "to transfer to " + asked.To
-	}
-	return what + ", by " + byWhom(asked.By, asked.Reason)
 }
 
 // newestRuns is how many runs, and how many acts of operators, describe job shows. It reads all
@@ -292,7 +287,7 @@ func (a *app) describeJob(ctx context.Context, name string) error {
 	at("Paused since", st.PausedSince)
 	for _, act := range acts {
 		if st.Paused && act.Action == "pause" && act.At.Equal(st.PausedSince) {
-			p.line("Paused by", byWhom(act.By, act.Reason))
+			p.line("Paused by", overview.ByWhom(act.By, act.Reason))
 		}
 	}
 	at("Next tick", st.Next)
@@ -317,7 +312,7 @@ func (a *app) describeJob(ctx context.Context, name string) error {
 				state = "its holder has stopped; waits for a replica"
 			}
 			if c := open.Canceled; c != nil {
-				state += ", canceled " + relative(c.At, st.Now) + " by " + byWhom(c.By, c.Reason)
+				state += ", canceled " + relative(c.At, st.Now) + " by " + overview.ByWhom(c.By, c.Reason)
 			}
 			if open.Token > 0 {
 				token = strconv.FormatUint(open.Token, 10)
@@ -359,14 +354,6 @@ func (a *app) describeReplicas(p page, st singleton.Status) {
 		}
 	}
 	t.write(p.w, p.indent+"  ", a.columns(), true)
-}
-
-// byWhom returns who has done something, and why.
-func byWhom(by, reason string) string {
-	if reason == "" {
-		return by
-	}
-	return by + ": " + reason
 }
 
 // attemptTable shows the failed attempts of open runs, and those of other runs unless their table shows

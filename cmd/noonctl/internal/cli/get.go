@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/noonlock/noonlock/election"
-	"github.com/noonlock/noonlock/internal/joblist"
+	"github.com/noonlock/noonlock/internal/overview"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
 )
@@ -30,8 +30,8 @@ type getting struct {
 	output   string
 	watch    bool
 	interval time.Duration
-	state    string // of jobs, see joblist.States; empty: any
-	sort     string // of jobs, name, or see joblist.Orders
+	state    string // of jobs, see overview.States; empty: any
+	sort     string // of jobs, name, or see overview.Orders
 }
 
 func (a *app) getCommand() *cobra.Command {
@@ -46,7 +46,7 @@ func (a *app) getCommand() *cobra.Command {
 	for _, k := range []kind{lockKind, electionKind, jobKind, daemonKind} {
 		g := &getting{app: a, kind: k}
 		cmd := &cobra.Command{
-			Use: k.plural + " [NAME...]", Aliases: []string{k.singular}, Short: k.summary,
+			Use: k.String() + " [NAME...]", Aliases: []string{k.Singular()}, Short: k.summary,
 			ValidArgsFunction: a.completeNames(k, -1),
 			RunE:              a.asks(g.run),
 		}
@@ -54,7 +54,7 @@ func (a *app) getCommand() *cobra.Command {
 		flags.StringVarP(&g.output, "output", "o", asTable, "table, wide, json, yaml or name")
 		flags.BoolVarP(&g.watch, "watch", "w", false, "print each change until interrupted")
 		flags.DurationVar(&g.interval, "interval", 2*time.Second, "with --watch: the time between two looks")
-		if k.singular == jobKind.singular {
+		if k.Kind == overview.Jobs {
 			flags.StringVar(&g.state, "state", "", "only jobs in this state: failing, running, paused or alone (default: any)")
 			flags.StringVar(&g.sort, "sort", "name", "name, outcome (failed first) or next (the next tick)")
 		}
@@ -68,9 +68,9 @@ func (g *getting) run(ctx context.Context, names []string) error {
 	switch {
 	case !slices.Contains([]string{asTable, asWide, asJSON, asYAML, asName}, g.output):
 		return usage(fmt.Errorf("--output is %q; it must be table, wide, json, yaml or name", g.output))
-	case g.state != "" && joblist.States[g.state] == nil:
+	case g.state != "" && overview.States[g.state] == nil:
 		return usage(fmt.Errorf("--state is %q; it must be failing, running, paused or alone", g.state))
-	case g.sort != "" && g.sort != "name" && joblist.Orders[g.sort] == nil:
+	case g.sort != "" && g.sort != "name" && overview.Orders[g.sort] == nil:
 		return usage(fmt.Errorf("--sort is %q; it must be name, outcome or next", g.sort))
 	case g.watch && g.interval < 100*time.Millisecond:
 		return usage(fmt.Errorf("--interval is %s; it must be at least 100ms", g.interval))
@@ -91,17 +91,17 @@ func (g *getting) run(ctx context.Context, names []string) error {
 
 // chosen returns the items of the chosen state, in the chosen order. They are sorted by their names.
 func (g *getting) chosen(items []item) []item {
-	if fits := joblist.States[g.state]; fits != nil {
+	if fits := overview.States[g.state]; fits != nil {
 		items = slices.DeleteFunc(slices.Clone(items), func(it item) bool {
 			st, ok := it.data.(singleton.Status)
-			return ok && !fits(joblist.MarkOf(st))
+			return ok && !fits(overview.MarkOf(st))
 		})
 	}
-	if order := joblist.Orders[g.sort]; order != nil {
+	if order := overview.Orders[g.sort]; order != nil {
 		items = slices.SortedStableFunc(slices.Values(items), func(a, b item) int {
 			x, _ := a.data.(singleton.Status)
 			y, _ := b.data.(singleton.Status)
-			return order(joblist.MarkOf(x), joblist.MarkOf(y))
+			return order(overview.MarkOf(x), overview.MarkOf(y))
 		})
 	}
 	return items
@@ -130,7 +130,7 @@ func (g *getting) items(ctx context.Context, names []string) ([]item, error) {
 		// replica: that it does not run is what an operator looks for.
 		if it != nil {
 			items = append(items, *it)
-		} else if g.singular == daemonKind.singular && err == nil {
+		} else if g.Kind == overview.Daemons && err == nil {
 			items = append(items, lockItemOfDaemon(names[i]))
 		}
 	}
@@ -155,7 +155,7 @@ func (g *getting) named(ctx context.Context, names []string) ([]item, error) {
 		if err != nil {
 			continue
 		}
-		if g.singular == daemonKind.singular {
+		if g.Kind == overview.Daemons {
 			known, failure := g.names(ctx, g.kind)
 			if failure != nil {
 				err = failure
@@ -178,7 +178,7 @@ func (a *app) names(ctx context.Context, k kind) ([]string, error) {
 	defer stop()
 	began, reported := time.Now(), false
 	_, terminal := isTerminal(a.Stderr)
-	names, err := k.list(bounded, a, lockcore.ListConfig{Progress: func(keys int) {
+	names, err := k.Names(bounded, a.client, lockcore.ListConfig{Progress: func(keys int) {
 		answered()
 		if terminal && time.Since(began) > time.Second {
 			reported = true
@@ -279,7 +279,7 @@ func (g *getting) print(items []item, single, titled bool) error {
 		return g.out.Err()
 	}
 	if len(items) == 0 {
-		fmt.Fprintf(g.Stderr, "There are no %s with the prefix %s.\n", g.plural, shown(g.prefix))
+		fmt.Fprintf(g.Stderr, "There are no %s with the prefix %s.\n", g.String(), shown(g.prefix))
 		return nil
 	}
 	g.tableOf(items).write(g.out, "", g.columns(), titled)
@@ -306,8 +306,8 @@ func (g *getting) tableOf(items []item) *table {
 
 // unknown returns the error for a name that does not exist.
 func unknown(k kind, name string) error {
-	text := fmt.Sprintf("there is no %s %q", k.singular, name)
-	if k.singular == lockKind.singular {
+	text := fmt.Sprintf("there is no %s %q", k.Singular(), name)
+	if k.Kind == overview.Locks {
 		text = fmt.Sprintf("no lock %q is held or has waiters", name)
 	}
 	return &exitError{exitUnknown, errors.New(text)}

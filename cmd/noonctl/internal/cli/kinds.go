@@ -10,19 +10,18 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock/election"
+	"github.com/noonlock/noonlock/internal/overview"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
 )
 
 // A kind is a kind of thing that get lists.
 type kind struct {
-	singular, plural string
-	summary          string
-	titles           []string // of the table
-	wide             int      // how many of them are shown without --output wide
+	overview.Kind
+	summary string
+	titles  []string // of the table
+	wide    int      // how many of them are shown without --output wide
 
-	// list returns the names of all things of the kind.
-	list func(ctx context.Context, a *app, cfg lockcore.ListConfig) ([]string, error)
 	// read reads one. found is false if there is none.
 	read func(ctx context.Context, a *app, name string) (it item, found bool, err error)
 }
@@ -37,12 +36,9 @@ type item struct {
 }
 
 var lockKind = kind{
-	singular: "lock", plural: "locks",
+	Kind:    overview.Locks,
 	summary: "Locks that are held or have waiters",
 	titles:  []string{"NAME", "KIND", "HOLDER", "SINCE", "EXPIRES", "WAITERS", "TOKEN", "OWNERS", "NEXT"}, wide: 6,
-	list: func(ctx context.Context, a *app, cfg lockcore.ListConfig) ([]string, error) {
-		return a.client.Locks(ctx, cfg)
-	},
 	read: func(ctx context.Context, a *app, name string) (item, bool, error) {
 		seen, err := a.client.Inspect(ctx, name)
 		if err != nil {
@@ -52,18 +48,12 @@ var lockKind = kind{
 	},
 }
 
-// daemonLock returns the name of a Daemon's lock.
-func daemonLock(name string) string { return "job/daemon/" + name }
-
 var daemonKind = kind{
-	singular: "daemon", plural: "daemons",
+	Kind:    overview.Daemons,
 	summary: "Daemons that ran within the last week",
 	titles:  []string{"NAME", "HOLDER", "SINCE", "EXPIRES", "WAITERS", "TOKEN", "NEXT"}, wide: 5,
-	list: func(ctx context.Context, a *app, cfg lockcore.ListConfig) ([]string, error) {
-		return singleton.Daemons(ctx, a.client, cfg)
-	},
 	read: func(ctx context.Context, a *app, name string) (item, bool, error) {
-		seen, err := a.client.Inspect(ctx, daemonLock(name))
+		seen, err := a.client.Inspect(ctx, overview.Daemons.LockOf(name))
 		if err != nil {
 			return item{}, false, err
 		}
@@ -131,12 +121,9 @@ func expiry(seen lockcore.Inspection) string {
 }
 
 var electionKind = kind{
-	singular: "election", plural: "elections",
+	Kind:    overview.Elections,
 	summary: "Elections that had a leader within the last week",
 	titles:  []string{"NAME", "LEADER", "SINCE", "EXPIRES", "CANDIDATES", "TERM", "TOKEN", "NEXT", "METADATA"}, wide: 5,
-	list: func(ctx context.Context, a *app, cfg lockcore.ListConfig) ([]string, error) {
-		return election.Names(ctx, a.client, cfg)
-	},
 	read: func(ctx context.Context, a *app, name string) (item, bool, error) {
 		data, err := readElection(ctx, a, name)
 		if err != nil {
@@ -231,12 +218,9 @@ func readElection(ctx context.Context, a *app, name string) (electionData, error
 }
 
 var jobKind = kind{
-	singular: "job", plural: "jobs",
+	Kind:    overview.Jobs,
 	summary: "Jobs that have a ledger",
 	titles:  []string{"NAME", "STATE", "OUTCOME", "NEXT", "LAST", "LAST SUCCESS", "REPLICAS", "SCHEDULE", "HOLDER", "ATTEMPT", "TOKEN"}, wide: 8,
-	list: func(ctx context.Context, a *app, cfg lockcore.ListConfig) ([]string, error) {
-		return singleton.Jobs(ctx, a.client, cfg)
-	},
 	read: func(ctx context.Context, a *app, name string) (item, bool, error) {
 		j, err := singleton.NewJob(a.client, name)
 		if err != nil {

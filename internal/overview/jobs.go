@@ -1,5 +1,4 @@
-// Package joblist has the filters and orders of lists of jobs, for noonctl and the status page.
-package joblist
+package overview
 
 import (
 	"cmp"
