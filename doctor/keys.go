@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/noonlock/noonlock/internal/lock"
 )
 
 const (
@@ -20,38 +22,20 @@ const (
 	mostShown  = 3      // names of keys in a report
 )
 
-// A part is a kind of key, <prefix>:{<name>}:<part>. docs/ARCHITECTURE.md describes them.
-type part struct {
-	types   []string
-	endless bool // it may have no TTL
-}
-
-var parts = map[string]part{
-	"lock":     {types: []string{"string", "zset"}},
-	"fence":    {types: []string{"string"}},
-	"queue":    {types: []string{"zset"}},
-	"seen":     {types: []string{"hash"}},
-	"forced":   {types: []string{"hash"}},
-	"releases": {types: []string{"list"}},
-	"tomb":     {types: []string{"string"}},
-	"never":    {},
-	"job":      {types: []string{"hash"}, endless: true}, // while paused
-	"open":     {types: []string{"hash"}, endless: true},
-	"runs":     {types: []string{"list"}, endless: true},
-	"acts":     {types: []string{"list"}, endless: true},
-	"defs":     {types: []string{"list"}, endless: true},
-	"ack":      {types: []string{"string"}},
-	"leader":   {types: []string{"hash"}},
-	"waiting":  {types: []string{"hash"}},
-	"record":   {types: []string{"string"}},
-	"history":  {types: []string{"string"}, endless: true}, // of a server
-	"quorum":   {types: []string{"hash"}, endless: true},
+// partsOf returns the kinds of keys, <prefix>:{<name>}:<part>, as the rooms declare them.
+func partsOf() map[string]lock.Part {
+	all := map[string]lock.Part{"record": {Types: []string{"string"}}} // of adapters/clientgo, another module
+	for _, use := range Uses() {
+		of, _ := needs(use) // each of Uses has a room
+		maps.Copy(all, of.Parts)
+	}
+	return all
 }
 
 var keyOfName = regexp.MustCompile(`^\{[^{}]+\}:([a-z]+)(:.+)?$`)
 
 // partOf returns the part of a key after its prefix.
-func partOf(rest string) (name string, ok bool) {
+func partOf(parts map[string]lock.Part, rest string) (name string, ok bool) {
 	if rest == "history" || rest == "quorum" {
 		return rest, true
 	}
@@ -62,9 +46,6 @@ func partOf(rest string) (name string, ok bool) {
 	_, ok = parts[m[1]]
 	return m[1], ok
 }
-
-// schemas are the versions that this release reads and writes.
-var schemas = map[string]string{"lock": "nl1", "job": "1", "leader": "1"}
 
 // A found key.
 type foundKey struct {
@@ -119,10 +100,11 @@ func (n *node) searchKeys(ctx context.Context) error {
 		}
 		limit = fmt.Sprintf("; only about %d keys of the server were searched: %s", looked, why)
 	}
+	parts := partsOf()
 	var keys []*foundKey
 	var foreign, endless []string
 	for _, key := range slices.Sorted(maps.Keys(found)) {
-		if name, ok := partOf(strings.TrimPrefix(key, prefix)); ok {
+		if name, ok := partOf(parts, strings.TrimPrefix(key, prefix)); ok {
 			keys = append(keys, &foundKey{key: key, part: name})
 		} else {
 			foreign = append(foreign, key)
@@ -138,7 +120,7 @@ func (n *node) searchKeys(ctx context.Context) error {
 	}
 	versions := map[string]int{}
 	for _, k := range keys {
-		switch k.judge(versions) {
+		switch k.judge(parts[k.part], versions) {
 		case "foreign":
 			foreign = append(foreign, k.key)
 		case "endless":
@@ -146,7 +128,7 @@ func (n *node) searchKeys(ctx context.Context) error {
 		}
 	}
 	n.reportKeys(len(found), foreign, endless, limit, missing)
-	n.reportSchemas(versions, missing)
+	n.reportSchemas(parts, versions, missing)
 	return nil
 }
 
@@ -189,11 +171,11 @@ func (n *node) readKeys(ctx context.Context, keys []*foundKey) (missing string, 
 }
 
 // judge returns what is wrong with a key, and counts its schema.
-func (k *foundKey) judge(versions map[string]int) string {
+func (k *foundKey) judge(of lock.Part, versions map[string]int) string {
 	if k.kind == nil || k.kind.Err() != nil || k.kind.Val() == "none" {
 		return "" // unknown, or it has ended meanwhile
 	}
-	if !slices.Contains(parts[k.part].types, k.kind.Val()) {
+	if !slices.Contains(of.Types, k.kind.Val()) {
 		return "foreign"
 	}
 	switch {
@@ -209,7 +191,7 @@ func (k *foundKey) judge(versions map[string]int) string {
 	case k.schema != nil:
 		versions[k.part+" "+k.schema.Val()]++
 	}
-	if k.ttl.Val() == noTTL && !parts[k.part].endless {
+	if k.ttl.Val() == noTTL && !of.Endless {
 		return "endless"
 	}
 	return ""
@@ -255,7 +237,7 @@ func shown(keys []string) string {
 	return strings.Join(some, " ")
 }
 
-func (n *node) reportSchemas(versions map[string]int, missing string) {
+func (n *node) reportSchemas(parts map[string]lock.Part, versions map[string]int, missing string) {
 	if missing != "" {
 		n.add(checkSchema, Warn, "unknown: %s", missing)
 		return
@@ -263,7 +245,7 @@ func (n *node) reportSchemas(versions map[string]int, missing string) {
 	verdict, texts := OK, []string{}
 	for _, schema := range slices.Sorted(maps.Keys(versions)) {
 		of, version, _ := strings.Cut(schema, " ")
-		if version != schemas[of] {
+		if version != parts[of].Schema {
 			verdict = Warn
 		}
 		if version == "" {
@@ -274,5 +256,5 @@ func (n *node) reportSchemas(versions map[string]int, missing string) {
 	if len(texts) == 0 {
 		texts = append(texts, "no data yet")
 	}
-	n.add(checkSchema, verdict, "%s; this version has lock nl1, job 1, leader 1", strings.Join(texts, ", "))
+	n.add(checkSchema, verdict, "%s; this version has lock %s, job %s, leader %s", strings.Join(texts, ", "), parts["lock"].Schema, parts["job"].Schema, parts["leader"].Schema)
 }

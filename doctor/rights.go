@@ -10,6 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/noonlock/noonlock/election"
+	"github.com/noonlock/noonlock/internal/input"
+	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
 )
@@ -53,26 +55,37 @@ func (e *examination) tryRights(ctx context.Context) {
 	all.Wait()
 }
 
+// needs returns what a use needs, as its room declares it.
+func needs(use string) (lock.Needs, error) {
+	switch use {
+	case UseMutex:
+		return lock.MutexNeeds(), nil
+	case UseOwned:
+		return lock.OwnedNeeds(), nil
+	case UseElection:
+		return election.Needs(), nil
+	case UseJob:
+		return singleton.Needs(), nil
+	}
+	return lock.Needs{}, &ConfigError{Field: "use", Value: input.Quote(use), Rule: "one of " + strings.Join(Uses(), ", ")}
+}
+
+// CheckRights returns an error if the Redis user of the Client lacks a right that a use needs, one of
+// Uses. It tries each command of its scripts at the server of the name, on a key of the name that never
+// exists. So it leaves nothing behind. It does not try PUBLISH, which scripts can do without. If the
+// server does not answer, it retries for up to 7 s.
+func CheckRights(ctx context.Context, client *lockcore.Client, name, use string) error {
+	of, err := needs(use)
+	if err != nil {
+		return err
+	}
+	return (*lock.Client)(client).CheckRights(ctx, name, of)
+}
+
 func (e *examination) tryRight(ctx context.Context, name, use string) (Verdict, string) {
 	ctx, cancel := context.WithTimeout(ctx, e.cfg.Timeout)
 	defer cancel()
-	var err error
-	switch use {
-	case UseMutex:
-		err = e.client.CheckRights(ctx, name, lockcore.LockMutex)
-	case UseOwned:
-		err = e.client.CheckRights(ctx, name, lockcore.LockReadWrite)
-	case UseElection:
-		var of *election.Election
-		if of, err = election.NewElection(e.client, name); err == nil {
-			err = of.CheckRights(ctx)
-		}
-	case UseJob:
-		var of *singleton.Job
-		if of, err = singleton.NewJob(e.client, name); err == nil {
-			err = of.CheckRights(ctx)
-		}
-	}
+	err := CheckRights(ctx, e.client, name, use)
 	switch {
 	case err == nil:
 		return OK, "the user has all rights"

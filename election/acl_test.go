@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/noonlock/noonlock/election"
+	"github.com/noonlock/noonlock/doctor"
 	"github.com/noonlock/noonlock/lockcore"
 )
 
@@ -42,9 +42,7 @@ func TestRights(t *testing.T) {
 		return e.ClientWith(opt, lockcore.Config{Identity: identity})
 	}
 	user("exact")
-	board, err := election.NewElection(as("exact", "x"), electionName)
-	must(e, err)
-	must(e, board.CheckRights(e.Context()))
+	must(e, doctor.CheckRights(e.Context(), as("exact", "x"), electionName, doctor.UseElection))
 	a, b, c := e.replica(as("exact", "a"), e.quick("")), e.replica(as("exact", "b"), e.quick("")), e.replica(as("exact", "c"), e.quick(""))
 	e.queueUp(a, b, c)
 	e.Pass(2 * leaseDuration)

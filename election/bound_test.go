@@ -67,7 +67,6 @@ func everyCall(e *testenv.Env, c *lockcore.Client, add testenv.AddCall) {
 	const one = 7 * time.Second
 	add("Election.Record", one, func(ctx context.Context) { _, _ = board.Record(ctx) })
 	add("Election.Candidates", one, func(ctx context.Context) { _, _ = board.Candidates(ctx) })
-	add("Election.CheckRights", one, func(ctx context.Context) { _ = board.CheckRights(ctx) })
 	add("Election.Resign", 2*one, func(ctx context.Context) { _, _ = board.Resign(ctx, 0) })
 	add("Election.TransferTo", 3*one, func(ctx context.Context) { _, _ = board.TransferTo(ctx, 0, "x") })
 	add("Names", one, func(ctx context.Context) { _, _ = election.Names(ctx, c, lockcore.ListConfig{}) })

@@ -1,7 +1,9 @@
 package election
 
-import "context"
+import (
+	"github.com/noonlock/noonlock/election/internal/record"
+	"github.com/noonlock/noonlock/internal/lock"
+)
 
-// CheckRights returns an error if the Redis user lacks a right that electors need. It tries each
-// command at the server of the election, on a key that never exists. So it leaves nothing behind.
-func (e *Election) CheckRights(ctx context.Context) error { return e.election.CheckRights(ctx) }
+// Needs returns the keys and the scripts of elections, for doctor.CheckRights.
+func Needs() lock.Needs { return record.Needs() }

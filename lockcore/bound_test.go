@@ -40,9 +40,6 @@ func everyCallToAQuorum(e *testenv.Env, c *lockcore.Client, add testenv.AddCall)
 			_, err := c.ForceRelease(ctx, lockcore.Inspection{Name: "orders"}, lockcore.Operator{})
 			return err
 		},
-		"Client.CheckRights of a lock with owners": func(ctx context.Context) error {
-			return c.CheckRights(ctx, "orders", lockcore.LockReadWrite)
-		},
 		"Client.ReentrantMutex": func(context.Context) error {
 			_, err := c.ReentrantMutex("other", "owner", lockcore.LeaseConfig{})
 			return err
@@ -137,7 +134,6 @@ func callsOfAMutex(e *testenv.Env, c *lockcore.Client, add testenv.AddCall) {
 		_ = c.Do(ctx, "work", lockcore.LeaseConfig{}, func(context.Context, uint64) error { return nil })
 	}))
 	add("Client.Inspect", boundAsk, func(ctx context.Context) { _, _ = c.Inspect(ctx, "orders") })
-	add("Client.CheckRights", boundAsk, func(ctx context.Context) { _ = c.CheckRights(ctx, "orders", lockcore.LockMutex) })
 	add("Lease.Downgrade", boundLease, func(ctx context.Context) { _ = held.Downgrade(ctx) })
 	add("Lease.Unlock", boundLease, func(ctx context.Context) { _ = held.Unlock(ctx) })
 	add("Lease.Release", boundLease, func(ctx context.Context) { _, _ = released.Release(ctx) })

@@ -109,7 +109,6 @@ func everyCall(e *testenv.Env, c *lockcore.Client, add testenv.AddCall) {
 	job, err := singleton.NewJob(c, "draw")
 	testenv.Must(e, err)
 	add("Job.Status", ofJob, func(ctx context.Context) { _, _ = job.Status(ctx) })
-	add("Job.CheckRights", ofJob, func(ctx context.Context) { _ = job.CheckRights(ctx) })
 	add("Job.Runs", ofJob, func(ctx context.Context) { _, _ = job.Runs(ctx, 10) })
 	add("Job.Schedules", ofJob, func(ctx context.Context) { _, _ = job.Schedules(ctx) })
 	add("Job.Pause", ofJob, func(ctx context.Context) { _ = job.Pause(ctx) })

@@ -1,8 +1,9 @@
 package singleton
 
-import "context"
+import (
+	"github.com/noonlock/noonlock/internal/lock"
+	"github.com/noonlock/noonlock/singleton/internal/ledger"
+)
 
-// CheckRights returns an error if the Redis user lacks a right that replicas of the job need. It
-// tries each command at the server of the job, on a key that never exists. So it leaves nothing
-// behind. A Daemon needs the rights of a mutex: see lockcore's Client.CheckRights.
-func (j *Job) CheckRights(ctx context.Context) error { return j.ledger.CheckRights(ctx) }
+// Needs returns the keys and the scripts of jobs, for doctor.CheckRights.
+func Needs() lock.Needs { return ledger.Needs() }

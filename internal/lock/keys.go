@@ -23,6 +23,21 @@ func newKeyring(prefix string, t *wire.Target) keyring {
 	return keyring{prefix, t.Sharded(), strconv.Itoa(t.Database()), prefix + ":ch:"}
 }
 
+// parts are the parts of the keys that are built here, of locks and of servers.
+var parts = map[string]Part{
+	"lock":     {Types: []string{"string", "zset"}, Schema: "nl1"},
+	"fence":    {Types: []string{"string"}},
+	"queue":    {Types: []string{"zset"}},
+	"seen":     {Types: []string{"hash"}},
+	"forced":   {Types: []string{"hash"}},
+	"releases": {Types: []string{"list"}},
+	"tomb":     {Types: []string{"string"}},
+	"ack":      {Types: []string{"string"}},
+	"never":    {},
+	"history":  {Types: []string{"string"}, Endless: true}, // of a server
+	"quorum":   {Types: []string{"hash"}, Endless: true},
+}
+
 // nameKeys are the keys of one lock.
 type nameKeys struct {
 	name                     string

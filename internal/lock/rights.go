@@ -66,22 +66,44 @@ func trials(scripts []*wire.Script) (calls string, err error) {
 // MutexScripts returns the scripts that acquire, renew and release the leases of a mutex.
 func (c *Client) MutexScripts() []*wire.Script { return c.topology.scripts() }
 
-// OwnedScripts returns those of a lock with owners.
-func (c *Client) OwnedScripts() []*wire.Script {
-	s := c.scripts
-	return []*wire.Script{s.ownedAcquire, s.ownedRenew, s.ownedLeave, s.ownedDowngrade}
+// Needs are what a room declares of itself: the keys of its names, and the scripts whose commands its user
+// must have the rights for. Package doctor asks for them.
+type Needs struct {
+	Names   string // the prefix of its names
+	Parts   map[string]Part
+	Scripts func(*Client) ([]*wire.Script, error)
 }
 
-// CheckRights tries the commands of the scripts for a lock of a user.
-func (c *Client) CheckRights(ctx context.Context, name string, scripts ...*wire.Script) error {
-	terms, err := c.terms(LeaseConfig{}, c.tokenRetention)
-	if err == nil {
-		err = CheckUserName(name)
-	}
+// A Part is a kind of key, as docs/ARCHITECTURE.md describes it.
+type Part struct {
+	Types   []string // of Redis; none: the key never exists
+	Endless bool     // it may have no TTL
+	Schema  string   // the version that this release reads and writes, if the key has one
+}
+
+// MutexNeeds are those of a mutex, and of all other locks except for the scripts.
+func MutexNeeds() Needs {
+	return Needs{Parts: parts, Scripts: func(c *Client) ([]*wire.Script, error) { return c.MutexScripts(), nil }}
+}
+
+// OwnedNeeds are those of a lock with owners.
+func OwnedNeeds() Needs {
+	return Needs{Parts: parts, Scripts: func(c *Client) ([]*wire.Script, error) {
+		s := c.scripts
+		return []*wire.Script{s.ownedAcquire, s.ownedRenew, s.ownedLeave, s.ownedDowngrade}, c.One("a lock with owners")
+	}}
+}
+
+// CheckRights tries the commands of the scripts of a room, for one of its names.
+func (c *Client) CheckRights(ctx context.Context, name string, needs Needs) error {
+	scripts, err := needs.Scripts(c)
 	if err != nil {
 		return err
 	}
-	n := &Name{c: c, keys: c.keys.lock(name), terms: terms}
+	n, err := c.Name(needs.Names+name, LeaseConfig{})
+	if err != nil {
+		return err
+	}
 	return OpError("check rights", name, n.CheckRights(ctx, scripts...))
 }
 

@@ -30,8 +30,6 @@ type Election struct {
 
 // A store keeps the record: on one server, or on those of a quorum.
 type store interface {
-	// scripts returns those that a candidate or leader runs, besides those of the lock.
-	scripts() []*wire.Script
 	// ready returns an error if the record cannot be read.
 	ready(ctx context.Context) error
 	look(ctx context.Context) (Record, error)

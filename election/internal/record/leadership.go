@@ -29,20 +29,14 @@ type Leadership struct {
 // Prepare returns an error if Campaign may wait although this candidate could never lead: a
 // right is missing that only a leader needs, or the record cannot be written.
 func (e *Election) Prepare(ctx context.Context) error {
-	err := e.checkRights(ctx)
+	scripts, err := Needs().Scripts(e.lock.Client())
+	if err == nil {
+		err = e.lock.CheckRights(ctx, scripts...)
+	}
 	if err == nil {
 		err = e.store.ready(ctx)
 	}
 	return opError("campaign", e.name, err)
-}
-
-// CheckRights returns an error if a right is missing that a candidate or leader needs.
-func (e *Election) CheckRights(ctx context.Context) error {
-	return opError("check rights", e.name, e.checkRights(ctx))
-}
-
-func (e *Election) checkRights(ctx context.Context) error {
-	return e.lock.CheckRights(ctx, append(e.lock.Client().MutexScripts(), e.store.scripts()...)...)
 }
 
 // Campaign waits in the queue until this candidate leads and the record is written. Its

@@ -37,11 +37,6 @@ type quorum struct {
 	at   time.Duration
 }
 
-func (q *quorum) scripts() []*wire.Script {
-	own := q.e.scripts
-	return []*wire.Script{own.keep, own.view, own.waiting, own.vacate}
-}
-
 func (q *quorum) ready(ctx context.Context) error {
 	_, err := q.look(ctx)
 	return err

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"sync"
 
+	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
@@ -28,4 +29,14 @@ func load(files fs.FS) (*scripts, error) {
 		keep: l.Script("leader_keep"), view: l.Script("leader_view"), waiting: l.Script("leader_waiting"),
 	}
 	return s, l.Err()
+}
+
+// onServer returns the scripts that a candidate or leader needs on one server.
+func (s *scripts) onServer(c *lock.Client) []*wire.Script {
+	return append(c.MutexScripts(), s.claim, s.renew, s.vacate, s.look)
+}
+
+// onQuorum returns those on several servers.
+func (s *scripts) onQuorum(c *lock.Client) []*wire.Script {
+	return append(c.MutexScripts(), s.keep, s.view, s.waiting, s.vacate)
 }

@@ -15,11 +15,6 @@ import (
 // A server keeps the record of an election beside its lock, on one server. It implements store.
 type server struct{ e *Election }
 
-func (s server) scripts() []*wire.Script {
-	own := s.e.scripts
-	return []*wire.Script{own.claim, own.renew, own.vacate, own.look}
-}
-
 func (s server) ready(ctx context.Context) error {
 	_, _, err := s.read(ctx)
 	return err

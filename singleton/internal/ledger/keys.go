@@ -1,6 +1,9 @@
 package ledger
 
-import "github.com/noonlock/noonlock/internal/lock"
+import (
+	"github.com/noonlock/noonlock/internal/lock"
+	"github.com/noonlock/noonlock/internal/wire"
+)
 
 // keys are the keys and channels of a job. All keys belong to one name, job/<job>.
 // docs/ARCHITECTURE.md, "Keys", describes them. Names have no braces, so no channel is that of another job.
@@ -22,3 +25,27 @@ func (k keys) tomb(id string) string { return k.key("tomb:" + id) }
 
 // Parts returns the parts of the keys by which a job is found.
 func Parts() []string { return []string{"job"} }
+
+// Needs declares the keys and the scripts of jobs.
+func Needs() lock.Needs {
+	return lock.Needs{
+		Names: lock.JobNames,
+		Parts: map[string]lock.Part{
+			"job":  {Types: []string{"hash"}, Endless: true, Schema: "1"}, // endless while paused
+			"open": {Types: []string{"hash"}, Endless: true},
+			"runs": {Types: []string{"list"}, Endless: true},
+			"acts": {Types: []string{"list"}, Endless: true},
+			"defs": {Types: []string{"list"}, Endless: true},
+		},
+		Scripts: func(c *lock.Client) ([]*wire.Script, error) {
+			if c.Quorum() != nil {
+				return nil, errQuorum
+			}
+			s, err := ownScripts()
+			if err != nil {
+				return nil, err
+			}
+			return s.ofReplica(), nil
+		},
+	}
+}

@@ -177,15 +177,9 @@ func (l *Ledger) Open(ctx context.Context, before State) (State, error) {
 	return state, nil
 }
 
-// CheckRights returns an error if a right is missing that a replica of the job needs.
-func (l *Ledger) CheckRights(ctx context.Context) error {
-	return opError("check rights", l.name, l.checkRights(ctx))
-}
-
 // checkRights returns an error if the replica could not run a tick that is due later.
 func (l *Ledger) checkRights(ctx context.Context) error {
-	s := l.scripts
-	return l.lock.CheckRights(ctx, s.open, s.leave, s.claim, s.renew, s.complete, s.abandon, s.retry, s.raise, s.skipped)
+	return l.lock.CheckRights(ctx, l.scripts.ofReplica()...)
 }
 
 // Leave deregisters the replica of that state, which runs no more ticks. Replicas of another

@@ -31,3 +31,8 @@ func load(files fs.FS) (*scripts, error) {
 	}
 	return s, l.Err()
 }
+
+// ofReplica returns the scripts that a replica of a job needs.
+func (s *scripts) ofReplica() []*wire.Script {
+	return []*wire.Script{s.open, s.leave, s.claim, s.renew, s.complete, s.abandon, s.retry, s.raise, s.skipped}
+}
