@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/internal/stopping"
@@ -36,9 +35,7 @@ type execution struct {
 	timeout time.Duration // of an attempt; 0: none
 	work    func(ctx context.Context) error
 	last    func(err error) bool // reports whether no attempt follows this failure
-	raises  prometheus.Counter   // counts raised tokens; nil: not counted
 
-	raised  bool          // the token was raised, which happens once
 	took    time.Duration // the latest attempt
 	outcome string        // of the latest attempt, as recorded
 }
@@ -68,16 +65,6 @@ func (x *execution) attempt(ctx, work context.Context) (end ending, err error) {
 	err = x.do(work)
 	x.took = time.Since(began)
 	x.run.Unsure = x.run.Unsure || outcomeUnknown(err)
-	if seen := tokenSeen(err); seen > x.run.Token() && !x.raised && x.run.Err() == nil {
-		// Before the outcome is recorded: the tokens of later ticks must be greater than
-		// seen even if no attempt follows.
-		raising, done := x.stop.Finish(ctx) // ctx may have ended: the next replica needs the counter as well
-		x.raised = raise(raising, x.run, x.log, seen)
-		done()
-		if x.raised && x.raises != nil {
-			x.raises.Inc()
-		}
-	}
 	if err == nil {
 		return x.record(ctx, OutcomeSucceeded, nil)
 	}
@@ -206,36 +193,3 @@ func panicked(value any) error {
 	}
 	return fmt.Errorf("%w: %v", ErrPanic, value)
 }
-
-// tokenSeen returns the token that a resource has seen, if err has a method TokenSeen.
-// Otherwise it returns 0.
-func tokenSeen(err error) uint64 {
-	var seer interface{ TokenSeen() uint64 }
-	if errors.As(err, &seer) {
-		return seer.TokenSeen()
-	}
-	return 0
-}
-
-// raise gives the run a token greater than the one that its resource has seen. It is called
-// once per run: if the resource refuses the new token too, two Redis servers use the resource,
-// and their runs would raise each other's tokens without end.
-func raise(ctx context.Context, run *ledger.Claim, log logr.Logger, seen uint64) (raised bool) {
-	refused := run.Token()
-	switch err := run.Raise(ctx, seen); {
-	case err == nil:
-		log.Error(errTokenBehind, "token raised",
-			"attempt", run.Attempt, "refused", refused, "seen", seen, "token", run.Token())
-		return true
-	case errors.Is(err, ledger.ErrSuperseded):
-		return false // the refusal was correct: another replica has the run
-	default:
-		log.Error(err, "failed to raise token",
-			"attempt", run.Attempt, "refused", refused, "seen", seen)
-		return false
-	}
-}
-
-// errTokenBehind is logged for operators: no other sign shows that a clock was ahead.
-var errTokenBehind = errors.New("singleton: the resource has seen a greater token, although no other replica holds the run: " +
-	"the server's clock was ahead, or its data was lost")

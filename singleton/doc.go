@@ -45,10 +45,8 @@
 //     know, so ticks are not forgotten and rarely run twice. The token still grows, unless the
 //     server's clock is also set back. The history is lost.
 //   - A resource may refuse the token of a valid run. This happens if the server's clock was
-//     once ahead, and the server has since lost its token counter. If the work's error names
-//     the token that the resource has seen (a *sqlonce.StaleTokenError, or any error with a method
-//     TokenSeen() uint64), the next attempt and all later claims get greater tokens. The
-//     tokens are raised once per run, and this is logged as an error.
+//     once ahead, and the server has since lost its token counter. docs/OPERATIONS.md says
+//     how to set the counter.
 //
 // # Timing
 //

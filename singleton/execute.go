@@ -49,7 +49,7 @@ type jobRun struct {
 
 func (r *Runner) jobRun(j *job, run *ledger.Claim, others bool, stop *stopping.Deadline, log logr.Logger) *jobRun {
 	return &jobRun{j: j, others: others, execution: execution{
-		run: run, stop: stop, log: log, timeout: j.cfg.Timeout, raises: j.metrics.raised,
+		run: run, stop: stop, log: log, timeout: j.cfg.Timeout,
 		last: func(err error) bool { return run.Attempt >= j.cfg.MaxAttempts || permanent(err) },
 		work: func(ctx context.Context) error {
 			defer r.work.begin(j.name, ctx)()

@@ -23,7 +23,6 @@ type metrics struct {
 	superseded  *prometheus.GaugeVec
 	skipped     *prometheus.CounterVec
 	takeovers   *prometheus.CounterVec
-	raised      *prometheus.CounterVec
 	losses      *prometheus.CounterVec
 	conflicts   *prometheus.CounterVec
 	acts        *prometheus.CounterVec
@@ -55,8 +54,6 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			"Ticks that this replica recorded as skipped, by reason: missed, overlap, deadline, paused, rescheduled.", "name", "reason"),
 		takeovers: set.Counters("noonlock_job_takeovers_total",
 			"Runs that this replica took over from a replica that died or abandoned them.", "name"),
-		raised: set.Counters("noonlock_job_tokens_raised_total",
-			"Runs whose token was raised because the resource had seen a greater one.", "name"),
 		losses: set.Counters("noonlock_job_ledger_losses_total",
 			"How often this replica found that a ledger had lost data since its last check.", "name"),
 		conflicts: set.Counters("noonlock_job_definition_conflicts_total",
@@ -78,7 +75,7 @@ type jobMetrics struct {
 	name               string
 	runs, skips, acts  map[string]prometheus.Counter
 	duration, delay    prometheus.Observer
-	takeovers, raised  prometheus.Counter
+	takeovers          prometheus.Counter
 	losses, conflicts  prometheus.Counter
 	paused, superseded prometheus.Gauge
 	lastSuccess, ticks *instantsGauge
@@ -88,8 +85,8 @@ func (m *metrics) job(name string) *jobMetrics {
 	j := &jobMetrics{
 		name: name, runs: map[string]prometheus.Counter{}, skips: map[string]prometheus.Counter{}, acts: map[string]prometheus.Counter{},
 		duration: m.duration.WithLabelValues(name), delay: m.delay.WithLabelValues(name),
-		takeovers: m.takeovers.WithLabelValues(name), raised: m.raised.WithLabelValues(name),
-		losses: m.losses.WithLabelValues(name), conflicts: m.conflicts.WithLabelValues(name),
+		takeovers: m.takeovers.WithLabelValues(name),
+		losses:    m.losses.WithLabelValues(name), conflicts: m.conflicts.WithLabelValues(name),
 		paused: m.paused.WithLabelValues(name), superseded: m.superseded.WithLabelValues(name),
 		lastSuccess: m.lastSuccess, ticks: m.next,
 	}

@@ -75,9 +75,6 @@ func (e *StaleTokenError) Error() string {
 // Is reports whether target is ErrStaleToken.
 func (e *StaleTokenError) Is(target error) bool { return target == ErrStaleToken }
 
-// TokenSeen returns Seen. A singleton.Runner gives its run a greater token.
-func (e *StaleTokenError) TokenSeen() uint64 { return e.Seen }
-
 // unknownOutcomeError is the error of a run that may have taken effect. It matches
 // ErrUnknownOutcome.
 type unknownOutcomeError struct {

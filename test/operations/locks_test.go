@@ -43,7 +43,7 @@ func typed(line, command string) string {
 func counters(w *world) {
 	const set = "`SET 'noonlock:{NAME}:fence' SEEN`"
 	seen := uint64(1) << 52
-	w.take(w, tokens, set+". For an election, NAME is `election/NAME`")
+	w.take(w, tokens, set+". NAME is the name of a lock, `election/NAME` for an election, and `job/NAME` for a job")
 	for name, program := range map[string]string{
 		"orders":         "noonctl run --lock orders -- printenv NOONLOCK_TOKEN",
 		"election/board": "noonctl elect board -- printenv NOONLOCK_TOKEN",

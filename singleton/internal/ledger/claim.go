@@ -34,8 +34,6 @@ type Claim struct {
 	// Asked is the request of an operator that has opened the run; nil: it is scheduled.
 	Asked *Act
 
-	raised uint64 // the token of Raise; 0: none
-
 	failure  string        // of the present attempt; see Fail
 	failedAt time.Duration // by Elapsed
 }
@@ -237,45 +235,6 @@ func (r *Claim) Retry(ctx context.Context) (bool, error) {
 	r.Attempt++
 	r.failure, r.failedAt = "", 0
 	return true, nil
-}
-
-// Token returns the fencing token of the run: that of the claim, or of the last Raise.
-func (r *Claim) Token() uint64 { return cmp.Or(r.raised, r.Lease.Token()) }
-
-// greatestSeen is the greatest token above which another one exists, because scripts count
-// in doubles. A server whose clock is correct reaches it in the year 2255.
-const greatestSeen = 1<<53 - 2
-
-// Raise gives the run a new token, greater than seen and than every earlier token of the
-// job. All later claims get greater tokens too. Use it if the resource refused the run's
-// token although no other replica holds the run. That happens if the server's clock was
-// ahead once, and the token counter was lost later.
-//
-// The error is ErrSuperseded if another replica has the run, or one of Complete; the token
-// is then unchanged.
-func (r *Claim) Raise(ctx context.Context, seen uint64) error {
-	const op = "raise"
-	l := r.ledger
-	if seen > greatestSeen {
-		return opError(op, l.name, refuse("seen", "a token below 2^53-1", "%d", seen))
-	}
-	s := l.scripts.raise
-	req := s.Call(wire.Keys(l.keys.open, l.keys.fence), r.Value(), r.text(), strconv.FormatUint(seen, 10))
-	answer, err := l.ask(ctx, req)
-	switch {
-	case err != nil:
-		return opError(op, l.name, err)
-	case len(answer) == 1 && answer[0] == int64(0):
-		return opError(op, l.name, ErrSuperseded)
-	case len(answer) != 2:
-		return opError(op, l.name, s.OddReply(answer))
-	}
-	token, err := strconv.ParseUint(wire.Text(answer[1]), 10, 64)
-	if err != nil || token <= seen {
-		return opError(op, l.name, s.OddReply(answer))
-	}
-	r.raised = token
-	return nil
 }
 
 // Abandon releases the run, so that another replica can claim the tick at once. began means

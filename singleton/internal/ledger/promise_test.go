@@ -37,8 +37,6 @@ func (b *jobBench) check(where string, r jobRequest, s jobState, before, after j
 		v.complete()
 	case "job_abandon", "job_renew", "job_retry":
 		v.hold()
-	case "job_raise":
-		v.raise()
 	case "job_skip":
 		v.skip()
 	case "job_open":
@@ -198,29 +196,6 @@ func (v jobVerdict) hold() {
 	}
 	if mine && !strings.Contains(record, want) {
 		v.complain("want %s", want)
-	}
-}
-
-// raise: the client's own run has a token above the one that was seen, and the counter is
-// not behind. Nothing else has changed.
-func (v jobVerdict) raise() {
-	v.Helper()
-	if (v.code == "1") != v.s.isMine() {
-		v.complain("not what was mine")
-	}
-	if v.code != "1" || v.r.name == "raise above one that is below" {
-		if !v.before.same(v.after) {
-			v.complain("changed although there was nothing to raise")
-		}
-		return
-	}
-	list, _ := v.answer.([]any)
-	token, record := fmt.Sprint(list[1]), v.after.open[v.tick]
-	if token != "3000000000000001" || v.after.fence != token || record != strings.Replace(v.before.open[v.tick], "token:5", "token:"+token, 1) {
-		v.complain("want the token 3000000000000001")
-	}
-	if !maps.Equal(v.before.job, v.after.job) || !slices.Equal(v.before.runs, v.after.runs) || v.before.tomb != v.after.tomb {
-		v.complain("more than the token was changed")
 	}
 }
 

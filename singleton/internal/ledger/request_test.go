@@ -126,7 +126,7 @@ func openRequest(name string, o jobOpening) jobRequest {
 func withChannels(script string, args []any) []any {
 	const channel, begins = "noonlock:job:0:draw", "noonlock:job:0:draw{begins}"
 	switch script {
-	case "job_renew", "job_raise", "job_status":
+	case "job_renew", "job_status":
 		return args
 	case "job_retry":
 		return append(args, begins)
@@ -163,8 +163,6 @@ func jobRequests() []jobRequest {
 		{name: "renew", script: "job_renew", keys: []string{"open"}, args: of(60_000)},
 		{name: "retry", script: "job_retry", keys: []string{"job", "open"}, args: of("1", "boom", 3, "1")},
 		{name: "record", script: "job_retry", keys: []string{"job", "open"}, args: of("1", "boom", 3, "0")},
-		{name: "raise", script: "job_raise", keys: []string{"open", "fence"}, args: of("3000000000000000")},
-		{name: "raise above one that is below", script: "job_raise", keys: []string{"open", "fence"}, args: of("4")},
 		skipRequest(jobRequest{name: "skip", def: "d"}),
 		skipRequest(jobRequest{name: "skip of no definition"}),
 		skipRequest(jobRequest{name: "skip on an old view", stale: true}),

@@ -13,8 +13,8 @@ var luaFiles embed.FS
 
 // scripts are all scripts that change a ledger.
 type scripts struct {
-	open, leave, status, pause, trigger, rerun, cancel     *wire.Script
-	claim, renew, complete, abandon, retry, raise, skipped *wire.Script
+	open, leave, status, pause, trigger, rerun, cancel *wire.Script
+	claim, renew, complete, abandon, retry, skipped    *wire.Script
 }
 
 // ownScripts are loaded once, for all Clients.
@@ -26,7 +26,7 @@ func load(files fs.FS) (*scripts, error) {
 		open: l.Script("job_open"), leave: l.Script("job_leave"), status: l.Script("job_status"),
 		pause: l.Script("job_pause"), trigger: l.Script("job_trigger"), rerun: l.Script("job_rerun"), cancel: l.Script("job_cancel"),
 		claim: l.Script("job_claim"), renew: l.Script("job_renew"), complete: l.Script("job_complete"),
-		abandon: l.Script("job_abandon"), retry: l.Script("job_retry"), raise: l.Script("job_raise"),
+		abandon: l.Script("job_abandon"), retry: l.Script("job_retry"),
 		skipped: l.Script("job_skip"),
 	}
 	return s, l.Err()

@@ -281,31 +281,3 @@ func jobMembers(j *timedJob, text string) (all []map[string]string) {
 	slices.SortFunc(all, func(a, b map[string]string) int { return strings.Compare(a["identity"], b["identity"]) })
 	return all
 }
-
-// A run that a resource refused gets a token above the one that the resource has seen, and
-// above all granted ones.
-func TestRaisedTokens(t *testing.T) {
-	toTheMillisecond(t, func(e *timed) {
-		open, fence := e.key("job/draw", "open"), e.key("job/draw", "fence")
-		const far, farther = 3000000000000000, 5000000000000000
-		for _, row := range []struct {
-			name                 string
-			token, counter, seen int64
-			want                 int64
-		}{
-			{"seen more than was handed out", 7, 7, far, far + 1},
-			{"seen its own", far, far, far, far + 1},
-			{"seen less", far, far, 7, far},
-			{"another was handed out since", 7, farther, far, farther + 1},
-			{"the counter is lost", 7, 0, far, far + 1},
-		} {
-			testenv.Must(e, e.Raw.HSet(e.Context(), open, "1000", fmt.Sprintf(`{"run":%q,"token":"%d"}`, me, row.token)).Err())
-			testenv.Must(e, e.Raw.Del(e.Context(), fence).Err())
-			if row.counter > 0 {
-				testenv.Must(e, e.Raw.Set(e.Context(), fence, row.counter, week).Err())
-			}
-			got := e.run("job_raise", []string{open, fence}, me, 1000, row.seen)
-			e.wants(row.name, got, fmt.Sprintf("[1 %d]", row.want))
-		}
-	})
-}
