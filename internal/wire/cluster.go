@@ -112,6 +112,7 @@ func (c *cluster) Send(ctx context.Context, name string, r Request, timeout time
 		switch {
 		case (err == nil || errors.Is(err, ErrNotReplicated)) && c.owner(slot) != s:
 			return nil, errors.Join(ErrUnknown, ErrFormerServer)
+		case errors.Is(err, ErrClosed) && c.owner(slot) != s: // it has no slots any more, and was closed
 		case !HasCode(err, "MOVED") || tries == maxRedirects || !time.Now().Before(until):
 			return answer, redirected(err)
 		}

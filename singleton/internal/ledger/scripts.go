@@ -34,5 +34,5 @@ func load(files fs.FS) (*scripts, error) {
 
 // ofReplica returns the scripts that a replica of a job needs.
 func (s *scripts) ofReplica() []*wire.Script {
-	return []*wire.Script{s.open, s.leave, s.claim, s.renew, s.complete, s.abandon, s.retry, s.raise, s.skipped}
+	return []*wire.Script{s.open, s.leave, s.claim, s.renew, s.complete, s.abandon, s.retry, s.skipped}
 }
