@@ -169,7 +169,7 @@ func (c *cluster) owner(slot int) *server {
 
 func (c *cluster) Renewals(name string, replicas int) Renewals {
 	if s := c.owner(slotOf(name)); s != nil {
-		return s.group(replicas).renewals
+		return s.Renewals(name, replicas)
 	}
 	return nowhere{}
 }

@@ -166,6 +166,15 @@ func (l *line) connect(timeout time.Duration, calls ...*call) bool {
 	return true
 }
 
+// prepare makes a pipe, unless there is one.
+func (l *line) prepare() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.pipe == nil && len(l.dialing) == 0 {
+		l.dialLocked(l.dials.opt.DialTimeout)
+	}
+}
+
 // A redial is a dial that has not ended.
 type redial struct {
 	began time.Duration

@@ -171,7 +171,12 @@ func (s *server) renewed(ctx context.Context, requests []Request, answers []Answ
 
 func (s *server) mayBeDemoted(err error) bool { return s.role.isReplica(err) || s.role.isCutOff(err) }
 
-func (s *server) Renewals(_ string, replicas int) Renewals { return s.group(replicas).renewals }
+// Renewals is called for each new lease. The connection is there before the first renewal.
+func (s *server) Renewals(_ string, replicas int) Renewals {
+	g := s.group(replicas)
+	g.renewals.line.prepare()
+	return g.renewals
+}
 
 func (s *server) Messages(string) Messages { return s.messages }
 
