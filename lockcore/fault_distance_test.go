@@ -222,11 +222,13 @@ func TestFault105_NoConnectionForRenewals(t *testing.T) {
 	})
 }
 
-// A real server accepts no other connection from a grant on, because it has as many clients as it may
-// have. Renewals use the connections that exist.
+// A real server accepts no other connection than that for calls, because it has as many clients as it may
+// have. Renewals use it.
 func TestFault105_TooManyClientsAfterAGrant(t *testing.T) {
 	onServerAllKinds(t, func(e *env) {
-		lease := e.try(e.mutex(e.Client("a"), "orders", ttl(3*time.Second)))
+		c := e.Client("a")
+		_, err := c.Inspect(e.Context(), "orders")
+		must(e, err)
 		stat := func(section, name string) (n int) {
 			_, after, _ := strings.Cut(e.Raw.Info(e.Context(), section).Val(), name+":")
 			_, err := fmt.Sscan(after, &n)
@@ -234,6 +236,7 @@ func TestFault105_TooManyClientsAfterAGrant(t *testing.T) {
 			return n
 		}
 		must(e, e.Raw.ConfigSet(e.Context(), "maxclients", strconv.Itoa(stat("clients", "connected_clients"))).Err())
+		lease := e.try(e.mutex(c, "orders", ttl(3*time.Second)))
 		e.Pass(10 * time.Second)
 		must(e, context.Cause(lease.Context()))
 		if stat("stats", "rejected_connections") == 0 {

@@ -11,7 +11,7 @@ func isClosed(socket syscall.RawConn) bool {
 	err := socket.Control(func(fd uintptr) {
 		var one [1]byte
 		n, _, err := syscall.Recvfrom(int(fd), one[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
-		closed = n == 0 && err == nil || err == syscall.ECONNRESET //nolint:errorlint // it is not wrapped
+		closed = n == 0 && err == nil || err == syscall.ECONNRESET
 	})
 	return closed || err != nil
 }

@@ -147,7 +147,7 @@ func (d *dialer) guard(ctx context.Context, f func(ctx context.Context, call *di
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(d.ctx, cancel)()
+	defer context.AfterFunc(d.ctx, cancel)() //nolint:contextcheck // it ends with either
 	call := &dial{timer: time.NewTimer(time.Hour), began: time.Now()}
 	defer call.timer.Stop()
 	call.begin(theDialer, d.opt.DialTimeout)

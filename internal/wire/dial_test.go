@@ -84,16 +84,6 @@ func (r *road) take(ctx context.Context, network, addr string) (net.Conn, error)
 	return c, nil
 }
 
-// kill makes the open connections dead for good, although nobody closes them: what is
-// written is lost.
-func (r *road) kill() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for c := range r.open {
-		c.dead.Store(true)
-	}
-}
-
 // block makes dials wait, whatever their contexts say, until free is called.
 func (r *road) block() (free func()) {
 	over := make(chan struct{})

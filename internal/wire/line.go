@@ -178,6 +178,7 @@ func (l *line) prepare() {
 // A redial is a dial that has not ended.
 type redial struct {
 	began time.Duration
+	ctx   context.Context
 	end   context.CancelFunc
 }
 
@@ -204,14 +205,16 @@ func (l *line) dialLocked(timeout time.Duration) {
 	if l.closed {
 		return
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	d := &redial{now, cancel}
+	d := &redial{began: now}
+	d.ctx, d.end = context.WithCancel(l.dials.ctx)
 	l.dialing = append(slices.Clip(l.dialing), d)
-	go func() { // close makes it fail, and does not wait
-		defer cancel()
-		p, err := l.dials.connect(ctx)
-		l.connected(d, p, err)
-	}()
+	go l.dial(d) // close makes it fail, and does not wait
+}
+
+func (l *line) dial(d *redial) {
+	defer d.end()
+	p, err := l.dials.connect(d.ctx)
+	l.connected(d, p, err)
 }
 
 // connected takes the result of a dial.

@@ -52,7 +52,6 @@ type pipe struct {
 	named    int    // slots that name their request
 	unproved []reply
 	writing  bool
-	bytes    int           // of written
 	live     int           // calls that are written, and whose callers wait
 	leaves   bool          // it ends when no caller waits
 	silent   bool          // nothing was answered for too long; another one is made
@@ -73,7 +72,6 @@ type slot struct {
 	named bool
 	sha   bool // it may be sent again with the source of the script
 	id    uint64
-	bytes int
 	sent  time.Duration
 }
 
@@ -131,9 +129,6 @@ const (
 
 	// checkIdle is after which time without answers a pipe is checked before it is used: the server may have closed it.
 	checkIdle = time.Millisecond
-
-	// directBytes is what a socket takes without blocking, if nothing else is unanswered.
-	directBytes = 8 << 10
 )
 
 func newPipe(conn net.Conn, opt *redis.Options) *pipe {
@@ -347,11 +342,8 @@ func (p *pipe) encode() []byte {
 
 // add appends a command and its slot. The caller holds mu.
 func (p *pipe) add(s slot, r Request) {
-	before := len(p.out)
 	s.id = p.next
 	p.out = p.append(p.out, r)
-	s.bytes = len(p.out) - before
-	p.bytes += s.bytes
 	if s.named {
 		p.named++
 	}
@@ -396,7 +388,6 @@ func (p *pipe) readSlot() error {
 		return p.why
 	}
 	p.written = p.written[1:]
-	p.bytes -= s.bytes
 	revived := p.silent
 	p.heard, p.silent = p.line.now(), false
 	p.takes = max(p.takes-p.takes/8, p.heard-s.sent)
@@ -407,7 +398,7 @@ func (p *pipe) readSlot() error {
 	ready := one[:0]
 	switch named := s.named && a.Err == nil; {
 	case named || s.proof:
-		ready, p.unproved = append(p.unproved, reply{s, a}), nil
+		ready, p.unproved = append(append(ready, p.unproved...), reply{s, a}), nil
 	case s.sha && isNoScript(a.Err): // the request is sent again, and finds out
 		ready = append(ready, reply{s, a})
 	default:

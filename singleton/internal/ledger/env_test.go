@@ -84,8 +84,6 @@ func (e *timed) left(key string) string { return e.PTTL(key).String() }
 
 const (
 	minute, week = time.Minute, 7 * 24 * time.Hour
-
-	me = "nl1:ALIVE.1.t/me" // an attempt
 )
 
 // allowed returns the rules for the keys of the prefix, the channel of each process, and
