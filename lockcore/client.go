@@ -10,8 +10,8 @@ import (
 )
 
 // A Client acquires and renews leases on a Redis server, or on all primaries of a Redis
-// Cluster. It opens a few connections of its own to each server, one of them for a
-// subscription. The number of its connections and permanent goroutines does not depend on the
+// Cluster. It opens three connections of its own to each server: for calls, renewals and
+// messages. The number of its connections and permanent goroutines does not depend on the
 // number of locks. A Client is safe for concurrent use, and one per process is enough.
 type Client lock.Client
 
@@ -25,8 +25,8 @@ func (c *Client) room() *lock.Client { return (*lock.Client)(c) }
 // redis.NewFailoverClient must stay open until Close, because the Client uses its connections
 // to the Sentinels.
 //
-// rdb must be a *redis.Client or a *redis.ClusterClient. Other types are refused, and so is a
-// ClusterClient that reads from replicas. The error is a *ConfigError, or wraps an error of
+// rdb must be a *redis.Client or a *redis.ClusterClient. Other types are refused, and so are a
+// ClusterClient that reads from replicas, and options with OnConnect. The error is a *ConfigError, or wraps an error of
 // Config.Registerer.
 func New(rdb redis.UniversalClient, cfg Config) (*Client, error) {
 	s, err := ownScripts()

@@ -102,7 +102,7 @@ func (d *dialer) connect(ctx context.Context) (*pipe, error) {
 		if err != nil {
 			return nil, err
 		}
-		if !d.turn(call, p) {
+		if ctx.Err() != nil || !d.turn(call, p) {
 			p.drop()
 			return nil, errBeside
 		}

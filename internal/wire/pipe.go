@@ -84,11 +84,13 @@ type reply struct {
 // A round is the calls of one write, which need replicas. WAIT covers every write of the round, as a replica
 // acknowledges the writes in their order.
 type round struct {
-	want    int
-	left    int // replies that are missing
-	calls   []*call
-	answers []Answer // to the calls
-	tail    []Answer // to the marks and WAIT
+	want  int
+	calls []*call
+
+	mu      sync.Mutex // as the pipe may end while a reply is settled
+	left    int        // replies that are missing
+	answers []Answer   // to the calls
+	tail    []Answer   // to the marks and WAIT
 }
 
 // A call is a request on its way.
@@ -445,12 +447,16 @@ func (p *pipe) give(c *call, a Answer) {
 // settleRound collects the replies of a round. When all are there, they count if enough replicas have the writes.
 func (p *pipe) settleRound(r reply) {
 	round := r.round
+	round.mu.Lock()
 	if r.call == nil {
 		round.tail = append(round.tail, r.Answer)
 	} else {
 		round.answers[slices.Index(round.calls, r.call)] = r.Answer
 	}
-	if round.left--; round.left > 0 {
+	round.left--
+	whole := round.left == 0
+	round.mu.Unlock()
+	if !whole {
 		return
 	}
 	err := shortage(round.tail, round.want)

@@ -281,7 +281,8 @@ type silence struct {
 	subscribed bool
 	pinged     bool
 	lasts      time.Duration
-	over       bool
+	over       bool // it was not answered
+	stopped    bool
 }
 
 func (s *Subscription) watchSilence(l *pipe) *silence {
@@ -309,6 +310,10 @@ func (q *silence) began() {
 
 func (q *silence) ring() {
 	q.mu.Lock()
+	if q.stopped {
+		q.mu.Unlock()
+		return
+	}
 	q.lasts += pongWithin
 	q.over = q.over || q.pinged || !q.subscribed
 	over, ping := q.over, q.lasts >= q.of.cfg.Silence()
@@ -336,6 +341,7 @@ func (q *silence) reason(err error) error {
 func (q *silence) stop() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.stopped = true
 	q.timer.Stop()
 }
 
