@@ -121,9 +121,9 @@ func TestBadInput(t *testing.T) {
 		{name: "several servers without a ledger", command: "verify", flags: map[string]string{"redis": "redis://a redis://b redis://c"}, want: "--redis: there are several URLs; it must be one, because several servers have no ledger to read"},
 		{name: "a cluster among several servers", command: "serve", flags: map[string]string{"redis": "redis://a redis+cluster://b redis://c"}, want: "servers[1] is a *redis.ClusterClient; it must be a *redis.Client: a cluster moves keys between servers, and they would count as lost"},
 		{name: "no list", command: "serve", flags: map[string]string{"redis-list": "0"}, want: `--redis-list is "0"; it must be a whole number from 1 to 1000000`},
-		{name: "Redis without host", command: "serve", flags: map[string]string{"redis": "redis://"}, want: "--redis: the host is missing; it must be a name, an IPv4 address, or an IPv6 address in brackets"},
-		{name: "Redis with an unknown option", command: "serve", flags: map[string]string{"redis": "redis://localhost/?sslmode=no"}, want: `--redis: the parameter "sslmode" is unknown; it must be one of client_name, `},
-		{name: "Redis with a raw slash in the password", command: "verify", flags: map[string]string{"redis": "redis://user:12/" + secret + "@localhost:6379"}, want: "--redis: a character before the last @ is a / ? or #; it must be percent-encoded"},
+		{name: "Redis without host", command: "serve", flags: map[string]string{"redis": "redis://"}, want: "--redis: a host is missing or not valid; it must be a name, an IPv4 address, or an IPv6 address in brackets"},
+		{name: "Redis with an unknown option", command: "serve", flags: map[string]string{"redis": "redis://localhost/?sslmode=no"}, want: "--redis: the URL is refused by go-redis; it must be a URL as in the documentation of redisurl"},
+		{name: "Redis with a raw slash in the password", command: "verify", flags: map[string]string{"redis": "redis://user:12/" + secret + "@localhost:6379"}, want: "--redis: the user or password is not encoded; it must be percent-encoded"},
 		{name: "Sentinel without a name", command: "serve", flags: map[string]string{"redis": "redis+sentinel://:" + secret + "@localhost"}, want: "--redis: the parameter master is missing; it must be the name of the primary that the Sentinels watch"},
 		{name: "Redis in the environment", command: "serve", flags: map[string]string{"redis": "-"}, env: map[string]string{"LOTTERY_REDIS": "tcp://" + secret}, want: "LOTTERY_REDIS: " + noScheme},
 
