@@ -59,8 +59,8 @@ type Config struct {
 	// LeaseDuration: 10 s.
 	RenewDeadline time.Duration
 
-	// RetryPeriod is the time between two renewals. A failed renewal is retried after
-	// RetryPeriod or half of the time left until RenewDeadline, whichever is shorter, but
+	// RetryPeriod is the time between two renewals. A failed renewal is retried after a sixteenth of
+	// it, and one that is not answered after half of the time left until RenewDeadline, but
 	// not before 10 ms have passed. RetryPeriod must be less than RenewDeadline/1.2 and at
 	// most LeaseDuration/2. It does not delay candidates, because they do not poll. Default
 	// two fifteenths of LeaseDuration: 2 s.
@@ -186,7 +186,7 @@ func translate(err error) error {
 func (cfg Config) lease() lockcore.LeaseConfig {
 	return lockcore.LeaseConfig{
 		TTL: cfg.LeaseDuration, ValidFor: cfg.RenewDeadline,
-		RenewInterval: cfg.RetryPeriod, RetryInterval: cfg.RetryPeriod,
-		MinReplicas: cfg.MinReplicas, Identity: cfg.Identity,
+		RenewInterval: cfg.RetryPeriod,
+		MinReplicas:   cfg.MinReplicas, Identity: cfg.Identity,
 	}
 }

@@ -70,39 +70,6 @@ func TestPauseAfterLoss(t *testing.T) {
 	})
 }
 
-// A failed renewal is retried after RetryPeriod, or after half of the rest of RenewDeadline
-// if that is less. So retries are more frequent near the end.
-func TestRetryPeriodAfterErrors(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(e *env) {
-		a := e.replica(e.Client("a"), quick(""))
-		a.run().leads(1)
-		e.Pass(leaseDuration) // the server knows the script now
-		e.Bubble.Server().SetError("LOADING Redis is loading the dataset in memory")
-		var tries []time.Time
-		_, err := e.Bubble.Faults().Add(lockcoretest.Fault{Kind: lockcoretest.DropRequest, Match: func(cmd []string) bool {
-			if script("leader_renew")(cmd) {
-				tries = append(tries, time.Now())
-			}
-			return false // it only counts
-		}})
-		must(e, err)
-		mustIs(e, a.ended(1), lockcore.ErrLeaseExpired)
-		end := time.Now()
-		e.Bubble.Server().SetError("")
-		if len(tries) < int(renewDeadline/retryPeriod)-1 {
-			t.Errorf("%d renewals were tried within %v", len(tries), renewDeadline)
-		}
-		const least, slack = 10 * time.Millisecond, 5 * time.Millisecond // a try takes at least the former
-		for i := 1; i < len(tries); i++ {
-			want := min(retryPeriod, max(least, end.Sub(tries[i-1])/2))
-			if got := tries[i].Sub(tries[i-1]); got < want-slack || got > want+slack {
-				t.Errorf("try %d of %d came %v after the one before, want %v", i, len(tries), got, want)
-			}
-		}
-	})
-}
-
 // Candidates do not poll, even with a short RetryPeriod. The only queued candidate on its
 // Client sends less than one request per lease in total: for its place, the record and the
 // self-test of its subscription. The rest is for the requests of the leader of a thousand

@@ -76,14 +76,10 @@ type LeaseConfig struct {
 	// shorter outages. Whole milliseconds from 100 ms to 24 h. Default 10 s.
 	TTL time.Duration
 
-	// RenewInterval is the time between renewals. From 10 ms to TTL/2. Default TTL/3.
+	// RenewInterval is the time between renewals. From 10 ms to TTL/2. Default TTL/3. A renewal that
+	// failed is retried after a sixteenth of it, and one that is not answered after at most half of
+	// the remaining validity.
 	RenewInterval time.Duration
-
-	// RetryInterval is the pause before a failed renewal is retried. It applies to a
-	// renewal that the server refused or for which there was no connection. The pause is
-	// never longer than half of the remaining validity. After that half, an unanswered
-	// renewal is retried, too. From 1 ms to TTL/2. Default RenewInterval/16.
-	RetryInterval time.Duration
 
 	// ValidFor is the time for which the lease is valid after the last renewal was sent. A
 	// smaller value leaves the work more time to stop before the TTL expires. It must be

@@ -126,8 +126,6 @@ func TestFault47_Durations(t *testing.T) {
 		{lockcore.LeaseConfig{RenewInterval: -s}, "LeaseConfig.RenewInterval"},
 		{lockcore.LeaseConfig{RenewInterval: time.Millisecond}, "LeaseConfig.RenewInterval"},
 		{lockcore.LeaseConfig{RenewInterval: 6 * s}, "LeaseConfig.RenewInterval"},
-		{lockcore.LeaseConfig{RetryInterval: -s}, "LeaseConfig.RetryInterval"},
-		{lockcore.LeaseConfig{RetryInterval: 6 * s}, "LeaseConfig.RetryInterval"},
 		{lockcore.LeaseConfig{ValidFor: -s}, "LeaseConfig.ValidFor"},
 		{lockcore.LeaseConfig{ValidFor: 10 * s}, "LeaseConfig.ValidFor"},
 		{lockcore.LeaseConfig{ValidFor: 3 * s}, "LeaseConfig.ValidFor"},
@@ -147,7 +145,7 @@ func TestFault47_Durations(t *testing.T) {
 		{},
 		{TTL: 100 * time.Millisecond},
 		{TTL: 24 * time.Hour},
-		{TTL: 10 * s, RenewInterval: 5 * s, RetryInterval: 5 * s},
+		{TTL: 10 * s, RenewInterval: 5 * s},
 		{TTL: 10 * s, ValidFor: 9898 * time.Millisecond, MaxHold: math.MaxInt64},
 		{TTL: 10 * s, ValidFor: s, NoRenewal: true},
 	} {

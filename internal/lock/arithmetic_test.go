@@ -22,7 +22,7 @@ func TestTerms(t *testing.T) {
 		{LeaseConfig{}, 10000 * ms, 10000 * ms / 3, 10000 * ms / 48, 9898 * ms, 3000 * ms, 11000 * ms},
 		{LeaseConfig{TTL: 100 * ms}, 100 * ms, 100 * ms / 3, 100 * ms / 48, 97 * ms, 50 * ms, 1100 * ms},
 		{LeaseConfig{TTL: 3 * time.Second}, 3000 * ms, 1000 * ms, 3000 * ms / 48, 2968 * ms, 1000 * ms, 3300 * ms},
-		{LeaseConfig{TTL: time.Second, RenewInterval: 100 * ms, RetryInterval: 10 * ms, ValidFor: 500 * ms}, 1000 * ms, 100 * ms, 10 * ms, 500 * ms, 1000 * ms / 3, 1100 * ms},
+		{LeaseConfig{TTL: time.Second, RenewInterval: 160 * ms, ValidFor: 500 * ms}, 1000 * ms, 160 * ms, 10 * ms, 500 * ms, 1000 * ms / 3, 1100 * ms},
 	} {
 		got, err := c.cfg.terms("id")
 		if err != nil {

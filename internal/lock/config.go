@@ -30,7 +30,6 @@ type Config struct {
 type LeaseConfig struct {
 	TTL           time.Duration
 	RenewInterval time.Duration
-	RetryInterval time.Duration
 	ValidFor      time.Duration
 	MaxHold       time.Duration
 	NoRenewal     bool
@@ -88,10 +87,7 @@ func (cfg LeaseConfig) terms(identity string) (*leaseTerms, error) {
 	if renew < 10*time.Millisecond || renew > t.ttl/2 {
 		return nil, Refuse("LeaseConfig.RenewInterval", "0 (a third of TTL) or from 10ms to half of TTL", cfg.RenewInterval)
 	}
-	retry := cmp.Or(cfg.RetryInterval, max(renew/16, time.Millisecond))
-	if retry < time.Millisecond || retry > t.ttl/2 {
-		return nil, Refuse("LeaseConfig.RetryInterval", "0 (a sixteenth of RenewInterval) or from 1ms to half of TTL", cfg.RetryInterval)
-	}
+	retry := max(renew/16, time.Millisecond)
 	longest := t.ttl - lease.Margin(t.ttl)
 	valid := cmp.Or(cfg.ValidFor, longest)
 	if valid > longest || valid <= 0 {
