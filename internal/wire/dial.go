@@ -23,13 +23,14 @@ type dialer struct {
 	ctx     context.Context
 	cancel  context.CancelFunc
 
+	running chan struct{} // an element for each dial that has not returned
+
 	mu      sync.Mutex
-	running int   // dials that have not returned
 	setting *dial // the one that sets up its connection; nil: none
 }
 
 func newDialer(opt redis.Options, r role, h *history) *dialer {
-	d := &dialer{opt: opt, role: r, history: h}
+	d := &dialer{opt: opt, role: r, history: h, running: make(chan struct{}, maxDialing)}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	return d
 }
@@ -37,6 +38,9 @@ func newDialer(opt redis.Options, r role, h *history) *dialer {
 // maxDialing limits the dials of a connection that have not returned. It is more than one because a dial
 // that began in an outage repeats its SYN only after seconds. A new dial sends one at once.
 const maxDialing = 3
+
+// returnWithin is how long a dial that was given up may take to return, before it counts as one that hangs.
+const returnWithin = 5 * time.Millisecond
 
 var errHandshake = errors.New("lockcore: the dial has not returned, which includes the TLS handshake: do the server, and the Sentinels if there are any, speak TLS?")
 
@@ -132,13 +136,9 @@ func (d *dialer) find(ctx context.Context) (addr string, err error) {
 // guard calls f on its own goroutine, unless maxDialing calls have not returned. It returns when the time of
 // the step of f or ctx ends.
 func (d *dialer) guard(ctx context.Context, f func(ctx context.Context, call *dial) (*pipe, error)) (*pipe, error) {
-	d.mu.Lock()
-	full := d.running >= maxDialing
-	if !full {
-		d.running++
-	}
-	d.mu.Unlock()
-	if full {
+	select {
+	case d.running <- struct{}{}:
+	case <-time.After(returnWithin):
 		return nil, errDialsHang
 	}
 	type result struct {
@@ -162,9 +162,7 @@ func (d *dialer) guard(ctx context.Context, f func(ctx context.Context, call *di
 			case !returned:
 				r = result{err: fmt.Errorf("lockcore: the %s has ended its goroutine with runtime.Goexit", *call.calls.Load())}
 			}
-			d.mu.Lock()
-			d.running--
-			d.mu.Unlock()
+			<-d.running
 			select {
 			case ended <- r:
 			case <-ctx.Done(): // the caller has gone
@@ -191,10 +189,7 @@ func (d *dialer) guard(ctx context.Context, f func(ctx context.Context, call *di
 
 // late returns the error of a wait for a dial, with what may be its cause.
 func (d *dialer) late(err error) error {
-	d.mu.Lock()
-	running := d.running
-	d.mu.Unlock()
-	switch {
+	switch running := len(d.running); {
 	case running == maxDialing:
 		return errors.Join(err, errDialsHang)
 	case running > 0 && d.opt.TLSConfig != nil:

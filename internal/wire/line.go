@@ -231,8 +231,8 @@ func (l *line) connected(d *redial, p *pipe, err error) {
 	l.dialing = slices.Concat(l.dialing[:i], l.dialing[i+1:])
 	waiting := l.waiting
 	switch {
-	case err != nil && len(l.dialing) > 0:
-		l.mu.Unlock()
+	case err != nil && (len(l.dialing) > 0 || l.pipe != nil && !IsPermanent(&unsentError{err})):
+		l.mu.Unlock() // another dial may succeed, or the server answer on the pipe on which it is silent
 		return
 	case err != nil:
 		l.waiting = nil
