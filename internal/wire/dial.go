@@ -68,7 +68,7 @@ func (d *dialer) turn(call *dial, p *pipe) bool {
 	defer d.mu.Unlock()
 	call.pipe, call.took = p, time.Since(call.began)
 	if s := d.setting; s != nil {
-		if time.Since(s.began) < 4*max(s.took, 5*time.Millisecond) {
+		if time.Since(s.began) < max(4*s.took, d.opt.DialTimeout/3) {
 			return false
 		}
 		s.pipe.drop()

@@ -28,6 +28,7 @@ type line struct {
 	old     *pipe         // is silent, or serves its last calls; nil: none
 	waiting []*call       // for a pipe
 	dialing []*redial     // the newest is last
+	begun   time.Duration // when the last dial began
 	took    time.Duration // how long the last dial took; 0: none was made
 	had     bool          // there was a pipe
 	closed  bool
@@ -80,15 +81,16 @@ func (l *line) newCall(r Request, timeout time.Duration) *call {
 
 // submit gives calls to the pipe. If there is none, or the server is silent on it, they use that of the lender, or wait.
 func (l *line) submit(calls ...*call) {
+	timeout := calls[0].timeout // once they are given away, others use them
 	for {
 		p := l.current()
 		switch {
 		case p != nil && p.submit(false, calls...):
 			return
 		case l.lender.lend(calls):
-			l.connect(calls[0].timeout)
+			l.connect(timeout)
 			return
-		case l.connect(calls[0].timeout, calls...):
+		case l.connect(timeout, calls...):
 			return
 		}
 	}
@@ -140,6 +142,11 @@ func (l *line) revived(p *pipe) {
 		waiting, l.waiting = l.waiting, nil
 	}
 	l.mu.Unlock()
+	if b := l.borrower; b != nil {
+		b.mu.Lock()
+		waiting, b.waiting = slices.Concat(b.waiting, waiting), nil
+		b.mu.Unlock()
+	}
 	if len(waiting) > 0 {
 		l.submit(waiting...)
 	}
@@ -191,7 +198,7 @@ func (l *line) dialLocked(timeout time.Duration) {
 		if l.took == 0 {
 			patience = timeout
 		}
-		if now-l.dialing[n-1].began < patience {
+		if now-l.begun < patience {
 			return
 		}
 		if n == maxDialing {
@@ -206,6 +213,7 @@ func (l *line) dialLocked(timeout time.Duration) {
 		return
 	}
 	d := &redial{began: now}
+	l.begun = now
 	d.ctx, d.end = context.WithCancel(l.dials.ctx)
 	l.dialing = append(slices.Clip(l.dialing), d)
 	go l.dial(d) // close makes it fail, and does not wait
@@ -295,6 +303,8 @@ func (l *line) ended(p *pipe, queue []*call) {
 	l.mu.Lock()
 	if l.pipe == p {
 		l.pipe = nil
+		queue = slices.Concat(queue, l.waiting)
+		l.waiting = nil
 	}
 	if l.old == p {
 		l.old = nil
@@ -341,7 +351,9 @@ func (l *line) leave(ctx context.Context, c *call) (a Answer, left bool) {
 	why := ctx.Err()
 	late := NoAnswer(c.timeout)
 	if why != nil {
-		late = why
+		if late = context.Cause(ctx); errors.Is(why, context.DeadlineExceeded) && late != why { //nolint:errorlint // the same error
+			why = nil // the cause says it
+		}
 	}
 	if c.state.CompareAndSwap(callQueued, callLeft) {
 		return Answer{Err: errors.Join(why, &unsentError{l.dials.late(late)})}, true
@@ -367,8 +379,9 @@ func (l *line) doubt(patience, timeout time.Duration) time.Duration {
 		return max(time.Millisecond, again)
 	}
 	l.mu.Lock()
-	older := l.old
+	var older *pipe
 	if l.pipe == p {
+		older = l.old
 		l.dialLocked(timeout)
 	}
 	l.mu.Unlock()
@@ -385,8 +398,23 @@ func (l *line) abandon(before time.Duration) {
 	if l.pipe != nil && l.pipe.made <= before {
 		retire = l.retireLocked()
 	}
+	l.giveUpLocked(before)
 	l.mu.Unlock()
 	retire()
+}
+
+// giveUpLocked ends the dials that began before a time, as they may lead to another server. The caller holds mu.
+func (l *line) giveUpLocked(before time.Duration) {
+	if len(l.dialing) == 0 || l.dialing[len(l.dialing)-1].began > before {
+		return
+	}
+	for _, d := range l.dialing {
+		d.end()
+	}
+	l.dialing = nil
+	if len(l.waiting) > 0 {
+		l.dialLocked(l.dials.opt.DialTimeout)
+	}
 }
 
 // away returns the pipes that do not lead to an address.
@@ -403,6 +431,9 @@ func (l *line) away(from string) (away []*pipe) {
 
 // follow ends the pipes that do not lead to an address. Late answers of another server do not count.
 func (l *line) follow(to string) {
+	l.mu.Lock()
+	l.giveUpLocked(l.now())
+	l.mu.Unlock()
 	for _, p := range l.away(to) {
 		p.end(errMoved)
 	}

@@ -296,7 +296,7 @@ func (p *pipe) encode() []byte {
 		r = &round{want: p.line.replicas}
 	}
 	n := 0
-	within := time.Duration(0)
+	within, longest := time.Duration(0), time.Duration(0)
 	var marks []string
 	for ; n < len(p.queue) && len(p.written) < maxWritten && len(p.out) < keptBuffer; n++ {
 		c := p.queue[n]
@@ -321,9 +321,10 @@ func (p *pipe) encode() []byte {
 			if c.request.mark != "" {
 				marks = append(marks, c.request.mark)
 			}
-			if w := min(c.request.within, (c.until-now)/2); c.request.within > 0 && (within == 0 || w < within) {
-				within = w // the rest of its time is for the round trip
+			if w := c.request.within; w > 0 && (within == 0 || w < within) {
+				within = w
 			}
+			longest = max(longest, c.until-now)
 		}
 	}
 	if p.queue = p.queue[n:]; len(p.queue) == 0 {
@@ -333,7 +334,7 @@ func (p *pipe) encode() []byte {
 		for _, mark := range marks {
 			p.add(slot{round: r, sent: now}, Command("set", mark, "", "px", markTTL))
 		}
-		p.add(slot{round: r, sent: now}, Command("wait", r.want, max(1, within.Milliseconds()))) // 0 would be for ever
+		p.add(slot{round: r, sent: now}, Command("wait", r.want, max(1, min(within, longest/2).Milliseconds()))) // 0 would be for ever; the rest is for the round trip
 		r.left = len(r.calls) + len(marks) + 1
 	}
 	if n := len(p.written); n > 0 && !p.written[n-1].named && len(p.out) > 0 || len(p.unproved) > 0 && p.named == 0 {
@@ -482,7 +483,7 @@ func (p *pipe) end(why error) {
 	_, odd := why.(*protocolError) //nolint:errorlint // the codec does not wrap it
 	unknown := Answer{Err: errors.Join(ErrUnknown, why)}
 	for _, r := range unproved {
-		if odd || r.round == nil {
+		if refused := r.Err != nil; odd || r.round == nil || r.call != nil || !refused { // WAIT's own refusal stands
 			r.Answer = unknown
 		}
 		p.settle(r)

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"sync"
@@ -109,7 +110,7 @@ func (s *server) Send(ctx context.Context, _ string, r Request, timeout time.Dur
 		switch {
 		case left <= 0 && r.script != nil && isNoScript(a.Err):
 			s.missing.Store(r.script, true)
-			a = Answer{Err: &unsentError{NoAnswer(timeout)}}
+			a = Answer{Err: errors.Join(ErrUnknown, NoAnswer(timeout))}
 		case left <= 0:
 		case r.script != nil && isNoScript(a.Err):
 			r = r.WithSource()
