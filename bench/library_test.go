@@ -70,8 +70,8 @@ func between(acquire, release step) hold {
 var (
 	raw         = library{name: "raw go-redis", open: onRedis(rawLock)}
 	blpop       = library{name: "BLPOP", open: onRedis(popAndPush)}
-	noonlock    = library{"noonlock", onNoonlock(mutex(0)), oneRedis, "noonlock:{%s}:lock"}
-	elector     = library{"noonlock, elector", onNoonlock(campaign), oneRedis, "noonlock:{election/%s}:lock"}
+	noonlock    = library{"noonlock", onNoonlock(0, mutex), oneRedis, "noonlock:{%s}:lock"}
+	elector     = library{"noonlock, elector", onNoonlock(0, campaign), oneRedis, "noonlock:{election/%s}:lock"}
 	redisLock   = library{"redislock", onRedis(obtain), oneRedis, "%s"}
 	redSync     = library{"redsync", onRedis(redsyncMutex), oneRedis, "%s"}
 	rueidisLock = library{"rueidislock", onLocker(time.Second), oneRedis, "rueidislock:0:%s"}
@@ -79,10 +79,10 @@ var (
 	etcdMutex   = library{name: "etcd", open: onEtcd(mutexOf), on: etcd}
 	etcdElector = library{name: "etcd, elector", open: onEtcd(electionOf), on: etcd}
 
-	oneReplica  = library{name: "noonlock, a replica", open: onNoonlock(mutex(0)), on: replicated}
-	minReplicas = library{name: "noonlock, a replica, MinReplicas 1", open: onNoonlock(mutex(1)), on: replicated}
-	inSentinel  = library{name: "noonlock, Sentinel", open: onNoonlock(mutex(0)), on: watched}
-	inCluster   = library{name: "noonlock, Cluster of 3", open: onNoonlock(mutex(0)), on: sharded}
+	oneReplica  = library{name: "noonlock, a replica", open: onNoonlock(0, mutex), on: replicated}
+	minReplicas = library{name: "noonlock, a replica, MinReplicas 1", open: onNoonlock(1, mutex), on: replicated}
+	inSentinel  = library{name: "noonlock, Sentinel", open: onNoonlock(0, mutex), on: watched}
+	inCluster   = library{name: "noonlock, Cluster of 3", open: onNoonlock(0, mutex), on: sharded}
 )
 
 func newRedis(addr string, opt options) *redis.Client {
@@ -165,14 +165,14 @@ func redsyncMutex(_ context.Context, rdb *redis.Client, name string, opt options
 }
 
 // onNoonlock connects to a Redis, or to a Sentinel or the nodes of a cluster.
-func onNoonlock(lock func(c *lockcore.Client, name string, opt options) (acquire, release step)) func(string, options) (*client, error) {
+func onNoonlock(replicas int, lock func(c *lockcore.Client, name string, opt options) (acquire, release step)) func(string, options) (*client, error) {
 	return func(addr string, opt options) (*client, error) {
 		to := &redis.UniversalOptions{Addrs: strings.Split(addr, ","), PoolSize: cmp.Or(opt.connections, 64)}
 		if sentinel, ok := strings.CutPrefix(addr, "sentinel "); ok {
 			to.MasterName, to.Addrs[0] = "bench", sentinel
 		}
 		rdb := redis.NewUniversalClient(to)
-		c, err := lockcore.New(rdb, lockcore.Config{})
+		c, err := lockcore.New(rdb, lockcore.Config{MinReplicas: replicas})
 		return &client{
 			lock: func(_ context.Context, name string) hold { return between(lock(c, name, opt)) },
 			close: func() {
@@ -183,17 +183,15 @@ func onNoonlock(lock func(c *lockcore.Client, name string, opt options) (acquire
 	}
 }
 
-func mutex(replicas int) func(c *lockcore.Client, name string, opt options) (acquire, release step) {
-	return func(c *lockcore.Client, name string, opt options) (acquire, release step) {
-		m, err := c.Mutex(name, lockcore.LeaseConfig{TTL: opt.ttl, MinReplicas: replicas})
-		var lease *lockcore.Lease
-		return func(ctx context.Context) error {
-			if err == nil {
-				lease, err = m.Lock(ctx)
-			}
-			return err
-		}, func(ctx context.Context) error { return lease.Unlock(ctx) }
-	}
+func mutex(c *lockcore.Client, name string, opt options) (acquire, release step) {
+	m, err := c.Mutex(name, lockcore.LeaseConfig{TTL: opt.ttl})
+	var lease *lockcore.Lease
+	return func(ctx context.Context) error {
+		if err == nil {
+			lease, err = m.Lock(ctx)
+		}
+		return err
+	}, func(ctx context.Context) error { return lease.Unlock(ctx) }
 }
 
 // campaign has an elector for each campaign: one that has led for less than its RetryPeriod would

@@ -358,9 +358,6 @@ func TestScheduleFromAnInstant(t *testing.T) {
 	}
 	from := time.Date(2027, 3, 1, 12, 0, 0, 0, time.UTC)
 	s := starting{every5, from}
-	if err := schedule.Check(s); err != nil {
-		t.Error(err)
-	}
 	for at, want := range map[time.Time]time.Time{
 		from.Add(-24 * time.Hour):           from,
 		from.Add(-time.Millisecond):         from,

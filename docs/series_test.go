@@ -83,7 +83,7 @@ func TestSeriesOfTheKindsInUse(t *testing.T) {
 			"noonlock_job_ledger_losses_total{draw}", "noonlock_job_next_tick_timestamp_seconds{draw}", "noonlock_job_paused{draw}",
 			"noonlock_job_attempt_duration_seconds{draw}", "noonlock_job_runs_total{draw,failed}", "noonlock_job_runs_total{draw,succeeded}",
 			"noonlock_job_runs_total{draw,unknown}", "noonlock_job_skipped_ticks_total{draw,deadline}", "noonlock_job_skipped_ticks_total{draw,missed}",
-			"noonlock_job_skipped_ticks_total{draw,overlap}", "noonlock_job_skipped_ticks_total{draw,paused}", "noonlock_job_skipped_ticks_total{draw,rescheduled}",
+			"noonlock_job_skipped_ticks_total{draw,overlap}", "noonlock_job_skipped_ticks_total{draw,paused}",
 			"noonlock_job_start_delay_seconds{draw}", "noonlock_job_superseded{draw}", "noonlock_job_takeovers_total{draw}",
 		}},
 		"a daemon": {func(t *testing.T, client *lockcore.Client, reg prometheus.Registerer) {

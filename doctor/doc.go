@@ -22,8 +22,8 @@
 //     network, another clock and another user.
 //   - The replicas behind Sentinel, or of a single primary, are not asked. Their primary says how
 //     far behind they are. In a cluster, all nodes are asked.
-//   - Of a server with many keys, only some are searched: see Config.MaxKeys. At most 10,000 keys
-//     under the prefix are examined. The report says so.
+//   - Of a server with many keys, only some are searched: the search ends after Config.Timeout. At
+//     most 10,000 keys under the prefix are examined. The report says so.
 //
 // # Rights
 //

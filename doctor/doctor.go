@@ -87,48 +87,40 @@ type Config struct {
 	// Observe is how long clocks and round trips are measured. From 100 ms to 1 h. Default 3 s.
 	Observe time.Duration
 
-	// Timeout is how long the answer to one question may take. From 10 ms to 1 min. Default 3 s.
+	// Timeout is how long the answer to one question may take, and about how long keys are searched.
+	// From 10 ms to 1 min. Default 3 s.
 	Timeout time.Duration
-
-	// MaxKeys is about how many keys of each server are searched, a thousand per request. The
-	// search also ends after Timeout. From 1. Default 1,000,000.
-	MaxKeys int
 }
 
 // withDefaults returns the complete configuration for so many servers.
 func (c Config) withDefaults(servers int) (Config, error) {
 	c.Prefix = cmp.Or(c.Prefix, "noonlock")
-	c.TTL = cmp.Or(c.TTL, 10*time.Second)
-	c.Observe = cmp.Or(c.Observe, 3*time.Second)
-	c.Timeout = cmp.Or(c.Timeout, 3*time.Second)
-	c.MaxKeys = cmp.Or(c.MaxKeys, 1_000_000)
-	refuse := func(field, rule string, value any) (Config, error) {
-		return c, &ConfigError{Field: field, Value: fmt.Sprint(value), Rule: rule}
+	if servers == 0 {
+		return c, &ConfigError{Field: "servers", Value: "empty", Rule: "at least one client"}
 	}
-	switch {
-	case servers == 0:
-		return refuse("servers", "at least one client", "empty")
-	case c.TTL < 100*time.Millisecond || c.TTL > 24*time.Hour:
-		return refuse("Config.TTL", "0 (10s) or from 100ms to 24h", c.TTL)
-	case c.Observe < 100*time.Millisecond || c.Observe > time.Hour:
-		return refuse("Config.Observe", "0 (3s) or from 100ms to 1h", c.Observe)
-	case c.Timeout < 10*time.Millisecond || c.Timeout > time.Minute:
-		return refuse("Config.Timeout", "0 (3s) or from 10ms to 1m", c.Timeout)
-	case c.MaxKeys < 1:
-		return refuse("Config.MaxKeys", "0 (1000000) or positive", c.MaxKeys)
+	for _, of := range []struct {
+		field                 string
+		value                 *time.Duration
+		fallback, least, most time.Duration
+	}{
+		{"Config.TTL", &c.TTL, 10 * time.Second, 100 * time.Millisecond, 24 * time.Hour},
+		{"Config.Observe", &c.Observe, 3 * time.Second, 100 * time.Millisecond, time.Hour},
+		{"Config.Timeout", &c.Timeout, 3 * time.Second, 10 * time.Millisecond, time.Minute},
+	} {
+		if *of.value = cmp.Or(*of.value, of.fallback); *of.value < of.least || *of.value > of.most {
+			return c, &ConfigError{Field: of.field, Value: of.value.String(), Rule: fmt.Sprintf("0 (%s) or from %s to %s", of.fallback, of.least, of.most)}
+		}
+	}
+	uses, all := Uses(), "of "+strings.Join(Uses(), ", ")
+	if servers > 1 {
+		uses, all = []string{UseMutex, UseElection}, "mutex or election for several servers, which serve nothing else"
 	}
 	if len(c.Uses) == 0 {
-		c.Uses = Uses()
-		if servers > 1 {
-			c.Uses = []string{UseMutex, UseElection}
-		}
+		c.Uses = uses
 	}
 	for _, use := range c.Uses {
-		if !slices.Contains(Uses(), use) {
-			return refuse("Config.Uses", "of "+strings.Join(Uses(), ", "), input.Quote(use))
-		}
-		if servers > 1 && use != UseMutex && use != UseElection {
-			return refuse("Config.Uses", "mutex or election for several servers, which serve nothing else", input.Quote(use))
+		if !slices.Contains(uses, use) {
+			return c, &ConfigError{Field: "Config.Uses", Value: input.Quote(use), Rule: all}
 		}
 	}
 	return c, nil
@@ -174,26 +166,24 @@ type examination struct {
 	quorum bool
 
 	mu       sync.Mutex
-	topology string
+	topology string // empty: the examination has not ended
 	nodes    []*node
-	common   []Check
-	complete bool
+	checks   []Check
 }
 
-// add records a check of all servers together.
-func (e *examination) add(check string, verdict Verdict, found string) {
+// add records a check of a server, or of all together if server is empty.
+func (e *examination) add(server, check string, verdict Verdict, found string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.common = append(e.common, Check{Name: check, Verdict: verdict, Found: found, Rule: rules[check]})
+	e.checks = append(e.checks, Check{Name: check, Server: server, Verdict: verdict, Found: found, Rule: rules[check]})
 }
 
 func (e *examination) run(ctx context.Context, servers []redis.UniversalClient) {
 	nodes, err := findNodes(ctx, e, servers)
 	if err != nil {
 		e.mu.Lock()
-		e.common = append(e.common, unconnected("", "no node of the cluster has answered: "+oneLine(err), err))
-		e.mu.Unlock()
-		e.end("a cluster")
+		defer e.mu.Unlock()
+		e.checks, e.topology = []Check{unconnected("", "no node of the cluster has answered: "+oneLine(err), err)}, "a cluster"
 		return
 	}
 	defer func() {
@@ -214,13 +204,10 @@ func (e *examination) run(ctx context.Context, servers []redis.UniversalClient) 
 	if e.quorum {
 		e.compareMembers()
 	}
-	e.end(e.describe())
-}
-
-func (e *examination) end(topology string) {
+	topology := e.describe()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.topology, e.complete = topology, true
+	e.topology = topology
 }
 
 // describe returns the topology.
@@ -262,13 +249,21 @@ func (e *examination) report() *Report {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	r := &Report{Verdict: OK, Topology: cmp.Or(e.topology, "unknown")}
-	for _, n := range e.nodes {
-		r.Checks = append(r.Checks, n.checks...)
-	}
-	r.Checks = append(r.Checks, e.common...)
-	if !e.complete {
+	r.Checks = slices.Clone(e.checks)
+	if e.topology == "" {
 		r.Checks = append(r.Checks, unconnected("", "the examination has not ended in time", nil))
 	}
+	place := func(c Check) int { // those of a server follow each other, its connection first
+		i := slices.IndexFunc(e.nodes, func(n *node) bool { return n.name == c.Server })
+		switch {
+		case i < 0:
+			return 2 * len(e.nodes)
+		case c.Name == checkConnection:
+			return 2 * i
+		}
+		return 2*i + 1
+	}
+	slices.SortStableFunc(r.Checks, func(a, b Check) int { return cmp.Compare(place(a), place(b)) })
 	for _, c := range r.Checks {
 		if c.Verdict.rank() > r.Verdict.rank() {
 			r.Verdict = c.Verdict

@@ -85,7 +85,7 @@ func TestJudgements(t *testing.T) {
 	clock := func(rtt, offset, later time.Duration) Verdict {
 		n := of(10 * time.Second)
 		n.judgeClock([]sample{{rtt: rtt, offset: offset}, {at: 500 * ms, rtt: rtt, offset: offset}, {at: time.Second, rtt: rtt, offset: offset + later}})
-		return n.checks[0].Verdict
+		return n.e.checks[0].Verdict
 	}
 	trips := func(p50, p99 time.Duration) Verdict {
 		n := of(10 * time.Second)
@@ -95,7 +95,7 @@ func TestJudgements(t *testing.T) {
 		}
 		samples[98].rtt, samples[99].rtt = p99, p99
 		n.judgeRoundTrips(samples)
-		return n.checks[0].Verdict
+		return n.e.checks[0].Verdict
 	}
 	clocks := func(ttl, apart, rtt time.Duration) Verdict {
 		e := &examination{cfg: Config{TTL: ttl}}
@@ -103,11 +103,13 @@ func TestJudgements(t *testing.T) {
 			e.nodes = append(e.nodes, &node{clock: &estimate{offset: offset, offsetError: rtt / 2}})
 		}
 		e.compareClocks()
-		return e.common[0].Verdict
+		return e.checks[0].Verdict
 	}
 	replicas := func(line string, sentinel bool) Verdict {
-		v, _ := lagOf(parseInfo("master_repl_offset:100\r\n"+line+"\r\n"), sentinel)
-		return v
+		n := of(time.Second)
+		n.sentinel, n.info = sentinel, parseInfo("master_repl_offset:100\r\n"+line+"\r\n")
+		n.judgeReplication(t.Context())
+		return n.e.checks[0].Verdict
 	}
 	least := func(good, config string) Verdict {
 		n := of(time.Second)
@@ -115,14 +117,14 @@ func TestJudgements(t *testing.T) {
 		if config != "" {
 			n.config["min-replicas-to-write"] = config
 		}
-		n.judgeReplicas()
-		return n.checks[0].Verdict
+		n.judgeMinReplicas(t.Context())
+		return n.e.checks[0].Verdict
 	}
 	version := func(info string, sharded bool) Verdict {
 		n := of(time.Second)
 		n.sharded, n.info = sharded, parseInfo(info)
-		n.judgeVersion()
-		return n.checks[0].Verdict
+		n.judgeVersion(t.Context())
+		return n.e.checks[0].Verdict
 	}
 	for name, tt := range map[string]struct{ got, want Verdict }{
 		"a good clock":                     {clock(ms, 10*ms, 0), OK},

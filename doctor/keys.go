@@ -47,58 +47,50 @@ func partOf(parts map[string]lock.Part, rest string) (name string, ok bool) {
 	return m[1], ok
 }
 
-// A found key.
+// A foundKey is a key under the prefix, with what is known of it.
 type foundKey struct {
 	key, part string
 	kind      *redis.StatusCmd
 	ttl       *redis.DurationCmd
-	value     *redis.StringCmd // of a lock
-	schema    *redis.StringCmd // of a job or a leader
+	value     *redis.StringCmd // of a lock, or the schema of a job or a leader
 }
 
 // globbed makes a text match itself in a glob pattern.
 var globbed = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`)
 
 // searchKeys looks for keys under the prefix that do not belong there.
-func (n *node) searchKeys(ctx context.Context) error {
+func (n *node) searchKeys(ctx context.Context) {
 	prefix := n.e.cfg.Prefix + ":"
 	found := map[string]bool{} // SCAN may return a key twice
-	cursor, looked, began := uint64(0), 0, time.Now()
-	for {
+	limit := ""
+	cursor, began := uint64(0), time.Now()
+	for looked := searched; ; looked += searched {
 		var keys []string
-		err := n.ask(ctx, func(ctx context.Context) (err error) {
+		missing := n.ask(ctx, "scan", func(ctx context.Context) (err error) {
 			keys, cursor, err = n.rdb.Scan(ctx, cursor, globbed.Replace(prefix)+"*", searched).Result()
 			return err
 		})
-		if isRefusal(err) {
-			for _, check := range []string{checkKeys, checkSchema} {
-				n.add(check, Warn, "unknown: %s", refusal("scan", err))
-			}
-			return nil
-		}
-		if err != nil {
-			return err
+		if missing != "" {
+			n.add(checkKeys, Warn, "unknown: %s", missing)
+			n.add(checkSchema, Warn, "unknown: %s", missing)
+			return
 		}
 		for _, key := range keys {
 			found[key] = true
 		}
-		looked += searched
-		if cursor == 0 || looked >= n.e.cfg.MaxKeys || len(found) >= mostKeys || time.Since(began) > n.e.cfg.Timeout {
-			break
-		}
-	}
-	limit := ""
-	if cursor != 0 {
-		var why string
 		switch {
-		case looked >= n.e.cfg.MaxKeys:
-			why = fmt.Sprintf("the limit is %d keys", n.e.cfg.MaxKeys)
+		case cursor == 0:
 		case len(found) >= mostKeys:
-			why = fmt.Sprintf("they have more than %d keys of the prefix", mostKeys)
+			limit = fmt.Sprintf("they have more than %d keys of the prefix", mostKeys)
+		case time.Since(began) > n.e.cfg.Timeout:
+			limit = fmt.Sprintf("the search ended after %s", n.e.cfg.Timeout)
 		default:
-			why = fmt.Sprintf("the search ended after %s", n.e.cfg.Timeout)
+			continue
 		}
-		limit = fmt.Sprintf("; only about %d keys of the server were searched: %s", looked, why)
+		if limit != "" {
+			limit = fmt.Sprintf("; only about %d keys of the server were searched: %s", looked, limit)
+		}
+		break
 	}
 	parts := partsOf()
 	var keys []*foundKey
@@ -110,13 +102,11 @@ func (n *node) searchKeys(ctx context.Context) error {
 			foreign = append(foreign, key)
 		}
 	}
-	var missing string
+	missing := ""
 	for some := range slices.Chunk(keys, readAtOnce) {
-		refused, err := n.readKeys(ctx, some)
-		if err != nil {
-			return err
+		if missing = cmp.Or(missing, n.readKeys(ctx, some)); n.silence != nil {
+			return
 		}
-		missing = cmp.Or(missing, refused)
 	}
 	versions := map[string]int{}
 	for _, k := range keys {
@@ -129,69 +119,56 @@ func (n *node) searchKeys(ctx context.Context) error {
 	}
 	n.reportKeys(len(found), foreign, endless, limit, missing)
 	n.reportSchemas(parts, versions, missing)
-	return nil
 }
 
 // readKeys reads what is needed to judge keys. It says which right is missing.
-func (n *node) readKeys(ctx context.Context, keys []*foundKey) (missing string, err error) {
-	err = n.ask(ctx, func(ctx context.Context) error {
+func (n *node) readKeys(ctx context.Context, keys []*foundKey) (missing string) {
+	refused := ""
+	missing = n.ask(ctx, "", func(ctx context.Context) error {
 		pipe := n.rdb.Pipeline()
 		for _, k := range keys {
 			k.kind, k.ttl = pipe.Type(ctx, k.key), pipe.PTTL(ctx, k.key)
-		}
-		_, err := pipe.Exec(ctx)
-		return err
-	})
-	switch {
-	case isRefusal(err):
-		return refusal("type +pttl", err), nil
-	case err != nil:
-		return "", err
-	}
-	err = n.ask(ctx, func(ctx context.Context) error {
-		pipe := n.rdb.Pipeline()
-		for _, k := range keys {
-			switch kind := k.kind.Val(); {
-			case k.part == "lock" && kind == "string":
+			switch k.part {
+			case "lock":
 				k.value = pipe.Get(ctx, k.key)
-			case (k.part == "job" || k.part == "leader") && kind == "hash":
-				k.schema = pipe.HGet(ctx, k.key, "v")
+			case "job", "leader":
+				k.value = pipe.HGet(ctx, k.key, "v")
 			}
 		}
-		_, err := pipe.Exec(ctx)
+		answers, err := pipe.Exec(ctx)
+		for _, a := range answers { // another error is of a key that has ended, or is of another type
+			if redis.HasErrorPrefix(a.Err(), "NOPERM") {
+				refused = refusal(a.Name(), a.Err())
+			}
+		}
+		if isRefusal(err) {
+			return nil
+		}
 		return err
 	})
-	switch {
-	case redis.HasErrorPrefix(err, "NOPERM"):
-		return refusal("get +hget", err), nil
-	case err != nil && !isRefusal(err):
-		return "", err
-	}
-	return "", nil // a key may have ended or changed meanwhile
+	return cmp.Or(missing, refused)
 }
 
 // judge returns what is wrong with a key, and counts its schema.
 func (k *foundKey) judge(of lock.Part, versions map[string]int) string {
-	if k.kind == nil || k.kind.Err() != nil || k.kind.Val() == "none" {
-		return "" // unknown, or it has ended meanwhile
-	}
-	if !slices.Contains(of.Types, k.kind.Val()) {
-		return "foreign"
-	}
+	kind, endless := k.kind.Val(), k.ttl.Val() == noTTL
 	switch {
+	case kind == "", kind == "none": // unknown, or it has ended meanwhile
+		return ""
+	case !slices.Contains(of.Types, kind):
+		return "foreign"
 	case k.value != nil && k.value.Err() == nil:
-		schema, _, _ := strings.Cut(k.value.Val(), ":")
-		if !strings.HasPrefix(schema, "nl") {
-			if k.ttl.Val() == noTTL {
+		schema := k.value.Val()
+		if k.part == "lock" && kind == "string" {
+			if schema, _, _ = strings.Cut(schema, ":"); !strings.HasPrefix(schema, "nl") && endless {
 				return "endless"
+			} else if !strings.HasPrefix(schema, "nl") {
+				return "foreign"
 			}
-			return "foreign"
 		}
-		versions["lock "+schema]++
-	case k.schema != nil:
-		versions[k.part+" "+k.schema.Val()]++
+		versions[k.part+" "+schema]++
 	}
-	if k.ttl.Val() == noTTL && !of.Endless {
+	if endless && !of.Endless {
 		return "endless"
 	}
 	return ""
@@ -201,28 +178,22 @@ func (k *foundKey) judge(of lock.Part, versions map[string]int) string {
 const noTTL = -1 * time.Nanosecond
 
 func (n *node) reportKeys(all int, foreign, endless []string, limit, missing string) {
-	verdict := OK
 	texts := []string{count(all, "key") + " under the prefix"}
 	if len(foreign) > 0 {
-		verdict = Warn
 		texts = append(texts, count(len(foreign), "key")+" of other programs: "+shown(foreign))
 	}
 	if len(endless) > 0 {
-		verdict = Warn
-		for _, key := range endless {
-			if strings.HasSuffix(key, "}:lock") {
-				verdict = Fail // it is never free
-			}
-		}
 		texts = append(texts, count(len(endless), "key")+" without a TTL: "+shown(endless))
 	}
 	if missing != "" {
-		if verdict == OK {
-			verdict = Warn
-		}
 		texts = append(texts, "their types and TTLs are unknown: "+missing)
 	}
-	n.add(checkKeys, verdict, "%s%s", strings.Join(texts, "; "), limit)
+	found := strings.Join(texts, "; ") + limit
+	isLock := func(key string) bool { return strings.HasSuffix(key, "}:lock") }
+	n.first(checkKeys,
+		when(slices.ContainsFunc(endless, isLock), Fail, "%s", found), // it is never free
+		when(len(texts) > 1, Warn, "%s", found),
+		when(true, OK, "%s", found))
 }
 
 // shown returns the names of some keys.

@@ -9,7 +9,7 @@ import (
 )
 
 // tryMessages sends a message to itself, on a channel of its own.
-func (n *node) tryMessages(ctx context.Context) error {
+func (n *node) tryMessages(ctx context.Context) {
 	publish, subscribe := n.rdb.Publish, n.rdb.Subscribe
 	channel := n.e.cfg.Prefix + ":ch:doctor-" + rand.Text()
 	rights := [2]string{"subscribe", "publish"}
@@ -21,43 +21,31 @@ func (n *node) tryMessages(ctx context.Context) error {
 	messages := subscribe(ctx, channel)
 	defer messages.Close()
 	receive := func() (any, error) { return messages.ReceiveTimeout(ctx, n.e.cfg.Timeout) }
-	if _, err := receive(); err != nil {
-		n.add(checkMessages, Warn, "SUBSCRIBE %s", because(rights[0], err))
-		return nil
+	switch _, err := receive(); {
+	case isRefusal(err):
+		n.add(checkMessages, Warn, "SUBSCRIBE was refused: %s", refusal(rights[0], err))
+		return
+	case err != nil:
+		n.add(checkMessages, Warn, "SUBSCRIBE was not answered: %s", oneLine(err))
+		return
 	}
 	var receivers int64
 	sent := time.Now()
-	err := n.ask(ctx, func(ctx context.Context) (err error) {
+	missing := n.ask(ctx, rights[1], func(ctx context.Context) (err error) {
 		receivers, err = publish(ctx, channel, "doctor").Result()
 		return err
 	})
-	switch {
-	case isRefusal(err):
-		n.add(checkMessages, Warn, "PUBLISH %s", because(rights[1], err))
-		return nil
-	case err != nil:
-		return err
-	case receivers == 0:
-		n.add(checkMessages, Warn, "a message was not counted for its receiver")
-		return nil
-	}
-	for {
+	arrived := false
+	for missing == "" && receivers > 0 && !arrived {
 		answer, err := receive()
 		if err != nil {
-			n.add(checkMessages, Warn, "a message did not arrive within %s", n.e.cfg.Timeout)
-			return nil
+			break
 		}
-		if _, ok := answer.(*redis.Message); ok {
-			n.add(checkMessages, OK, "a message arrived after %s", short(time.Since(sent)))
-			return nil
-		}
+		_, arrived = answer.(*redis.Message)
 	}
-}
-
-// because says why a command has failed.
-func because(right string, err error) string {
-	if isRefusal(err) {
-		return "was refused: " + refusal(right, err)
-	}
-	return "was not answered: " + oneLine(err)
+	n.first(checkMessages,
+		when(missing != "", Warn, "PUBLISH was refused: %s", missing),
+		when(receivers == 0, Warn, "a message was not counted for its receiver"),
+		when(!arrived, Warn, "a message did not arrive within %s", n.e.cfg.Timeout),
+		when(true, OK, "a message arrived after %s", short(time.Since(sent))))
 }

@@ -27,23 +27,21 @@ type node struct {
 	isWrong      bool   // it is a replica, and should be a primary
 	scratch      string // a name whose keys this server has, for trials
 
-	info    map[string]string // nil: INFO was refused
-	infoErr error
-	config  map[string]string // by parameter, without those that were refused
+	info        map[string]string // nil: INFO was refused
+	infoMissing string            // why
+	config      map[string]string // by parameter, without those that were refused
 
-	replicas  int
-	clock     *estimate
-	member    *member
-	reachable bool // it has answered all questions
-
-	checks []Check // e.mu protects it
+	replicas int
+	clock    *estimate
+	member   *member
+	silence  error // why it has not answered a question
 }
 
-// add records a check.
+// add records a check, unless the server has not answered a question.
 func (n *node) add(check string, verdict Verdict, format string, args ...any) {
-	n.e.mu.Lock()
-	defer n.e.mu.Unlock()
-	n.checks = append(n.checks, Check{Name: check, Server: n.name, Verdict: verdict, Found: fmt.Sprintf(format, args...), Rule: rules[check]})
+	if n.silence == nil {
+		n.e.add(n.name, check, verdict, fmt.Sprintf(format, args...))
+	}
 }
 
 // findNodes returns all servers. It connects only to a cluster. The caller closes their clients.
@@ -98,56 +96,46 @@ func (e *examination) clusterNodes(ctx context.Context, c *redis.ClusterClient) 
 	defer cluster.Close()
 	ctx, cancel := context.WithTimeout(ctx, e.cfg.Timeout)
 	defer cancel()
-	byAddr := map[string]*node{}
+	var nodes []*node
 	collect := func(replica bool) func(context.Context, *redis.Client) error {
 		return func(_ context.Context, r *redis.Client) error {
 			e.mu.Lock()
 			defer e.mu.Unlock()
 			n := e.node(r.Options())
 			n.sharded, n.isReplica, n.scratch = true, replica, ""
-			byAddr[n.name] = n
+			nodes = append(nodes, n)
 			return nil
 		}
 	}
 	err := errors.Join(cluster.ForEachMaster(ctx, collect(false)), cluster.ForEachSlave(ctx, collect(true)))
-	if len(byAddr) == 0 && err == nil {
+	if len(nodes) == 0 && err == nil {
 		err = errors.New("doctor: the cluster has no nodes")
 	}
 	if err != nil {
-		for _, n := range byAddr {
+		for _, n := range nodes {
 			n.rdb.Close()
 		}
 		return nil, err
 	}
-	// Each primary needs a name of its own.
-	for i := range 10_000 {
+	lacking := func(n *node) bool { return !n.isReplica && n.scratch == "" } // each primary needs a name of its own
+	for i := 0; i < 10_000 && slices.ContainsFunc(nodes, lacking); i++ {
 		r, err := cluster.MasterForKey(ctx, "{"+scratchName(i)+"}")
 		if err != nil {
 			break
 		}
-		if n := byAddr[r.Options().Addr]; n != nil && n.scratch == "" {
-			n.scratch = scratchName(i)
-		}
-		if !slices.ContainsFunc(values(byAddr), func(n *node) bool { return !n.isReplica && n.scratch == "" }) {
-			break
+		for _, n := range nodes {
+			if n.name == r.Options().Addr && lacking(n) {
+				n.scratch = scratchName(i)
+			}
 		}
 	}
-	nodes := values(byAddr)
 	slices.SortFunc(nodes, func(a, b *node) int { return strings.Compare(a.name, b.name) })
 	return nodes, nil
 }
 
-func values(m map[string]*node) (all []*node) {
-	for _, n := range m {
-		all = append(all, n)
-	}
-	return all
-}
-
-// examine asks the server. A step returns an error only if the server did not answer: the others
-// are then omitted.
+// examine asks the server, as long as it answers.
 func (n *node) examine(ctx context.Context) {
-	steps := []func(context.Context) error{n.ping, n.readInfo, n.readConfig, n.judge}
+	steps := []func(context.Context){n.ping, n.readInfo, n.readConfig, n.judge}
 	if !n.isReplica {
 		steps = append(steps, n.tryOptions, n.tryMessages, n.searchKeys, n.tryWrite)
 	}
@@ -155,17 +143,14 @@ func (n *node) examine(ctx context.Context) {
 		steps = append(steps, n.readMember)
 	}
 	for _, step := range append(steps, n.observe) {
-		if err := step(ctx); err != nil {
+		if step(ctx); n.silence != nil {
 			n.e.mu.Lock()
 			defer n.e.mu.Unlock()
-			n.checks = append(n.checks, unconnected(n.name, n.silence(err), err))
+			n.e.checks = append(n.e.checks, unconnected(n.name, n.why(), n.silence))
 			return
 		}
 	}
-	n.e.mu.Lock()
-	defer n.e.mu.Unlock()
-	n.reachable = true
-	n.checks = slices.Insert(n.checks, 0, Check{Name: checkConnection, Server: n.name, Verdict: OK, Found: "the server answers", Rule: rules[checkConnection]})
+	n.add(checkConnection, OK, "the server answers")
 }
 
 // unconnected returns the check of a server that did not answer, or refused the user.
@@ -173,22 +158,35 @@ func unconnected(server, found string, err error) Check {
 	return Check{Name: checkConnection, Server: server, Verdict: Fail, Found: found, Rule: rules[checkConnection], Unanswered: !isRefusal(err)}
 }
 
-// silence says why the server did not answer.
-func (n *node) silence(err error) string {
-	if errors.Is(err, redis.Nil) { // an answer of a Sentinel, which go-redis calls unreachable
+// why says why the server did not answer.
+func (n *node) why() string {
+	if errors.Is(n.silence, redis.Nil) { // an answer of a Sentinel, which go-redis calls unreachable
 		return "the Sentinels know no primary of the name in MasterName"
 	}
-	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
-		return fmt.Sprintf("no answer within %s: %s", n.e.cfg.Timeout, oneLine(err))
+	if timeout, ok := errors.AsType[net.Error](n.silence); ok && timeout.Timeout() {
+		return fmt.Sprintf("no answer within %s: %s", n.e.cfg.Timeout, oneLine(n.silence))
 	}
-	return oneLine(err)
+	return oneLine(n.silence)
 }
 
-// ask calls a function with a context for one question.
-func (n *node) ask(ctx context.Context, question func(context.Context) error) error {
+// ask calls a function that asks a question. missing is not empty if there is no answer, and says why the
+// server has refused it. right is the right that it needs. After a question without an answer, no other one
+// is asked.
+func (n *node) ask(ctx context.Context, right string, question func(context.Context) error) (missing string) {
+	if n.silence != nil {
+		return "no answer"
+	}
 	ctx, cancel := context.WithTimeout(ctx, n.e.cfg.Timeout)
 	defer cancel()
-	return question(ctx)
+	switch err := question(ctx); {
+	case err == nil:
+		return ""
+	case isRefusal(err):
+		return refusal(right, err)
+	default:
+		n.silence = err
+		return "no answer"
+	}
 }
 
 // isRefusal reports whether a server has answered with an error.
@@ -211,102 +209,31 @@ func refusal(right string, err error) string {
 	return oneLine(err)
 }
 
-func (n *node) ping(ctx context.Context) error {
-	err := n.ask(ctx, func(ctx context.Context) error { return n.rdb.Ping(ctx).Err() })
-	if redis.HasErrorPrefix(err, "NOPERM") {
-		return nil
-	}
-	return err
-}
-
-func (n *node) readInfo(ctx context.Context) error {
-	return n.ask(ctx, func(ctx context.Context) error {
-		text, err := n.rdb.Info(ctx).Result()
-		switch {
-		case isRefusal(err):
-			n.infoErr = err
-			return nil
-		case err != nil:
-			return err
+func (n *node) ping(ctx context.Context) {
+	n.ask(ctx, "ping", func(ctx context.Context) error {
+		err := n.rdb.Ping(ctx).Err()
+		if isRefusal(err) && !redis.HasErrorPrefix(err, "NOPERM") {
+			n.silence = err // the user or the password is refused
 		}
-		n.info = parseInfo(text)
-		return nil
-	})
-}
-
-// parseInfo parses the answer of INFO.
-func parseInfo(text string) map[string]string {
-	info := map[string]string{}
-	for line := range strings.Lines(text) {
-		if key, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
-			info[key] = value
-		}
-	}
-	return info
-}
-
-// number returns a field of INFO, 0 if it is absent.
-func (n *node) number(field string) int64 {
-	value, _ := strconv.ParseInt(n.info[field], 10, 64)
-	return value
-}
-
-// parameters are the settings that are read.
-var parameters = []string{
-	"appendfsync", "save", "timeout", "min-replicas-to-write", "min-replicas-max-lag",
-	"cluster-require-full-coverage", "cluster-allow-pubsubshard-when-down",
-}
-
-// setting returns a setting. If it is unknown, missing says why.
-func (n *node) setting(parameter string) (value, missing string) {
-	if value, ok := n.config[parameter]; ok {
-		return value, ""
-	}
-	return "", n.config["!"]
-}
-
-func (n *node) readConfig(ctx context.Context) error {
-	return n.ask(ctx, func(ctx context.Context) error {
-		pipe := n.rdb.Pipeline()
-		answers := make([]*redis.MapStringStringCmd, len(parameters))
-		for i, p := range parameters { // several in one command need Redis 7.0
-			answers[i] = pipe.ConfigGet(ctx, p)
-		}
-		_, err := pipe.Exec(ctx)
-		if err != nil && !isRefusal(err) {
-			return err
-		}
-		n.config = map[string]string{"!": "the server does not have it"}
-		if err != nil {
-			n.config["!"] = refusal("config|get", err)
-		}
-		for i, a := range answers {
-			if value, ok := a.Val()[parameters[i]]; ok {
-				n.config[parameters[i]] = value
-			}
-		}
-		return nil
+		return err
 	})
 }
 
 // observe measures the clock and the round trips. A drift needs two readings at least.
-func (n *node) observe(ctx context.Context) error {
+func (n *node) observe(ctx context.Context) {
 	began := time.Now()
 	var samples []sample
 	for {
 		asked := time.Since(began)
 		var answer time.Time
-		err := n.ask(ctx, func(ctx context.Context) (err error) {
+		missing := n.ask(ctx, "time", func(ctx context.Context) (err error) {
 			answer, err = n.rdb.Time(ctx).Result()
 			return err
 		})
 		answered := time.Since(began)
-		switch {
-		case isRefusal(err):
-			n.add(checkClock, Warn, "unknown: %s", refusal("time", err))
-			return nil
-		case err != nil:
-			return err
+		if missing != "" {
+			n.add(checkClock, Warn, "unknown: %s", missing)
+			return
 		}
 		middle := (asked + answered) / 2
 		samples = append(samples, sample{at: middle, rtt: answered - asked, offset: answer.Sub(began.Add(middle))})
@@ -316,12 +243,12 @@ func (n *node) observe(ctx context.Context) error {
 		select {
 		case <-time.After(betweenSamples):
 		case <-ctx.Done():
-			return ctx.Err()
+			n.silence = ctx.Err()
+			return
 		}
 	}
 	n.judgeClock(samples)
 	n.judgeRoundTrips(samples)
-	return nil
 }
 
 // betweenSamples is the pause between two readings of a clock.

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // A member is what a server of a quorum has stored about itself, see lockcore's quorum_join.lua.
@@ -25,29 +27,27 @@ func (m *member) numbers() (number, size string) {
 }
 
 // readMember reads the state of a server of a quorum. It writes nothing.
-func (n *node) readMember(ctx context.Context) error {
-	marker := n.e.cfg.Prefix + ":quorum"
-	return n.ask(ctx, func(ctx context.Context) error {
+func (n *node) readMember(ctx context.Context) {
+	var stored *redis.SliceCmd
+	var clock *redis.TimeCmd
+	missing := n.ask(ctx, "hmget", func(ctx context.Context) error {
 		pipe := n.rdb.Pipeline()
-		stored, clock := pipe.HMGet(ctx, marker, "run", "list", "after", "longest"), pipe.Time(ctx)
-		switch _, err := pipe.Exec(ctx); {
-		case isRefusal(err):
-			n.add(checkQuorum, Warn, "unknown: %s", refusal("hmget", err))
-			return nil
-		case err != nil:
-			return err
-		}
-		texts := make([]string, 4)
-		for i, value := range stored.Val() {
-			texts[i], _ = value.(string)
-		}
-		m := &member{run: n.info["run_id"], joined: texts[0], list: texts[1], longest: texts[3]}
-		if after, err := strconv.ParseInt(texts[2], 10, 64); err == nil {
-			m.waits = max(0, time.UnixMilli(after).Sub(clock.Val()))
-		}
-		n.member = m
-		return nil
+		stored, clock = pipe.HMGet(ctx, n.e.cfg.Prefix+":quorum", "run", "list", "after", "longest"), pipe.Time(ctx)
+		_, err := pipe.Exec(ctx)
+		return err
 	})
+	if missing != "" {
+		n.add(checkQuorum, Warn, "unknown: %s", missing)
+		return
+	}
+	texts := make([]string, 4)
+	for i, value := range stored.Val() {
+		texts[i], _ = value.(string)
+	}
+	n.member = &member{run: n.info["run_id"], joined: texts[0], list: texts[1], longest: texts[3]}
+	if after, err := strconv.ParseInt(texts[2], 10, 64); err == nil {
+		n.member.waits = max(0, time.UnixMilli(after).Sub(clock.Val()))
+	}
 }
 
 // compareMembers judges the servers of a quorum together.
@@ -61,7 +61,7 @@ func (e *examination) compareMembers() {
 		known = append(known, n)
 		if run := n.member.run; run != "" {
 			if same := runs[run]; same != nil {
-				e.add(checkQuorum, Fail, fmt.Sprintf("%s and %s are the same server", same.name, n.name))
+				e.add("", checkQuorum, Fail, fmt.Sprintf("%s and %s are the same server", same.name, n.name))
 			}
 			runs[run] = n
 		}
@@ -71,37 +71,33 @@ func (e *examination) compareMembers() {
 		used = used || n.member.list != ""
 	}
 	if !used {
-		e.add(checkQuorum, OK, "no server has been used as one of a quorum yet")
+		e.add("", checkQuorum, OK, "no server has been used as one of a quorum yet")
 		return
 	}
 	lists, names, longest := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for _, n := range known {
 		m := n.member
-		switch {
-		case m.list == "":
-			n.add(checkQuorum, Warn, "the server has no data of the quorum; it grants nothing until a client has let it in, and then for MaxTTL")
-			continue
-		case m.run != "" && m.joined != m.run:
-			n.add(checkQuorum, Warn, "the server has restarted; it grants nothing until a client has let it in, and then for MaxTTL")
-		case m.waits > 0:
-			n.add(checkQuorum, Warn, "the server grants nothing for another %s", short(m.waits))
-		default:
-			number, size := m.numbers()
-			n.add(checkQuorum, OK, "list %s of %s servers, MaxTTL %s ms", number, size, m.longest)
-		}
 		number, size := m.numbers()
+		n.first(checkQuorum,
+			when(m.list == "", Warn, "the server has no data of the quorum; it grants nothing until a client has let it in, and then for MaxTTL"),
+			when(m.run != "" && m.joined != m.run, Warn, "the server has restarted; it grants nothing until a client has let it in, and then for MaxTTL"),
+			when(m.waits > 0, Warn, "the server grants nothing for another %s", short(m.waits)),
+			when(true, OK, "list %s of %s servers, MaxTTL %s ms", number, size, m.longest))
+		if m.list == "" {
+			continue
+		}
 		lists[number], names[m.list], longest[m.longest] = true, true, true
 		if size != strconv.Itoa(len(e.nodes)) {
-			e.add(checkQuorum, Warn, fmt.Sprintf("the list of %s has %s servers, and %d were given", n.name, size, len(e.nodes)))
+			e.add("", checkQuorum, Warn, fmt.Sprintf("the list of %s has %s servers, and %d were given", n.name, size, len(e.nodes)))
 		}
 	}
 	switch {
 	case len(lists) > 1:
-		e.add(checkQuorum, Fail, "the servers have different lists")
+		e.add("", checkQuorum, Fail, "the servers have different lists")
 	case len(names) > 1:
-		e.add(checkQuorum, Warn, "the servers have different servers under one number; a client mends this, or says that it has other servers")
+		e.add("", checkQuorum, Warn, "the servers have different servers under one number; a client mends this, or says that it has other servers")
 	}
 	if len(longest) > 1 {
-		e.add(checkQuorum, Warn, "the servers have different MaxTTL")
+		e.add("", checkQuorum, Warn, "the servers have different MaxTTL")
 	}
 }

@@ -26,11 +26,15 @@ func (e *examination) tryRights(ctx context.Context) {
 	var all sync.WaitGroup
 	for _, n := range e.nodes {
 		switch {
-		case !n.reachable || n.scratch == "":
+		case n.silence != nil || n.scratch == "":
 			continue
 		case n.isWrong:
 			n.add(checkRights, Warn, "unknown: the server is a replica, which refuses all scripts")
 			continue
+		}
+		server := n.name
+		if e.quorum {
+			server = ""
 		}
 		all.Go(func() {
 			answers := make([]answer, len(e.cfg.Uses))
@@ -40,12 +44,7 @@ func (e *examination) tryRights(ctx context.Context) {
 			}
 			uses.Wait()
 			for i, use := range e.cfg.Uses {
-				found := use + ": " + answers[i].found
-				if e.quorum {
-					e.add(checkRights, answers[i].verdict, found)
-				} else {
-					n.add(checkRights, answers[i].verdict, "%s", found)
-				}
+				e.add(server, checkRights, answers[i].verdict, use+": "+answers[i].found)
 			}
 		})
 		if e.quorum {
@@ -97,47 +96,38 @@ func (e *examination) tryRight(ctx context.Context, name, use string) (Verdict, 
 
 // tryWrite writes a key, as a grant does. All uses need the right +set. The key is one that a job
 // leaves to expire, so that no other right is needed to delete it. The search for keys is over.
-func (n *node) tryWrite(ctx context.Context) error {
+func (n *node) tryWrite(ctx context.Context) {
 	if n.scratch == "" {
-		return nil // a primary without slots
+		return // a primary without slots
 	}
-	key := n.e.cfg.Prefix + ":{" + n.scratch + "}:ack"
-	err := n.ask(ctx, func(ctx context.Context) error { return n.rdb.Set(ctx, key, "1", time.Millisecond).Err() })
-	switch {
-	case err == nil:
-		n.add(checkWrite, OK, "the server has written a key with a TTL")
-	case !isRefusal(err):
+	var err error
+	missing := n.ask(ctx, "set", func(ctx context.Context) error {
+		err = n.rdb.Set(ctx, n.e.cfg.Prefix+":{"+n.scratch+"}:ack", "1", time.Millisecond).Err()
 		return err
-	case redis.HasErrorPrefix(err, "NOPERM"), redis.HasErrorPrefix(err, "MOVED"): // other checks judge these
-		n.add(checkWrite, Warn, "unknown: %s", refusal("set", err))
-	default:
-		n.add(checkWrite, Fail, "the server refuses to write: %s", oneLine(err))
-	}
-	return nil
+	})
+	judged := redis.HasErrorPrefix(err, "NOPERM") || redis.HasErrorPrefix(err, "MOVED") // by other checks
+	n.first(checkWrite,
+		when(missing == "", OK, "the server has written a key with a TTL"),
+		when(judged, Warn, "unknown: %s", missing),
+		when(true, Fail, "the server refuses to write: %s", missing))
 }
 
 // tryOptions tries the rights that only some options of the Client need. A missing one is a
 // warning, because most programs do not use these options.
-func (n *node) tryOptions(ctx context.Context) error {
+func (n *node) tryOptions(ctx context.Context) {
 	if n.e.quorum {
-		return nil // it refuses both options
+		return // it refuses both options
 	}
-	if n.infoErr != nil {
-		n.add(checkRights, Warn, "LockDelay: %s", refusal("info", n.infoErr))
+	if n.infoMissing != "" {
+		n.add(checkRights, Warn, "LockDelay: %s", n.infoMissing)
 	}
 	if n.replicas == 0 && !n.sentinel {
-		return nil
+		return
 	}
-	err := n.ask(ctx, func(ctx context.Context) error { return n.rdb.Wait(ctx, 0, time.Millisecond).Err() })
-	switch {
-	case err == nil:
-		n.add(checkRights, OK, "MinReplicas: the user has the right +wait")
-	case isRefusal(err):
-		n.add(checkRights, Warn, "MinReplicas: %s", refusal("wait", err))
-	default:
-		return err
-	}
-	return nil
+	missing := n.ask(ctx, "wait", func(ctx context.Context) error { return n.rdb.Wait(ctx, 0, time.Millisecond).Err() })
+	n.first(checkRights,
+		when(missing == "", OK, "MinReplicas: the user has the right +wait"),
+		when(true, Warn, "MinReplicas: %s", missing))
 }
 
 // isExhausted reports whether the server refuses all writes, because it has too little memory,

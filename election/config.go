@@ -66,10 +66,6 @@ type Config struct {
 	// two fifteenths of LeaseDuration: 2 s.
 	RetryPeriod time.Duration
 
-	// MinReplicas is the number of replicas that must acknowledge the grant of leadership and each renewal
-	// before it counts: see lockcore.LeaseConfig. Default 0.
-	MinReplicas int
-
 	// DrainTimeout is how long OnStartedLeading may take to return when its
 	// context was ended by choice: by Run's context, Resign or TransferTo. The
 	// lease is renewed until the callback has returned or DrainTimeout is over. Then
@@ -158,7 +154,6 @@ func (cfg Config) complete(client *lockcore.Client, cb Callbacks) (Config, error
 			cfg.RetryPeriod > cfg.LeaseDuration/2, "Config.RetryPeriod", cfg.RetryPeriod,
 			fmt.Sprintf("at most half of LeaseDuration, %s", cfg.LeaseDuration/2),
 		},
-		{cfg.MinReplicas < 0, "Config.MinReplicas", cfg.MinReplicas, "0 or positive"},
 		{cfg.ShutdownTimeout < 0, "Config.ShutdownTimeout", cfg.ShutdownTimeout, "0 (10s) or positive"},
 		{cfg.DrainTimeout < 0, "Config.DrainTimeout", cfg.DrainTimeout, "0 (no limit) or positive"},
 	} {
@@ -186,7 +181,6 @@ func translate(err error) error {
 func (cfg Config) lease() lockcore.LeaseConfig {
 	return lockcore.LeaseConfig{
 		TTL: cfg.LeaseDuration, ValidFor: cfg.RenewDeadline,
-		RenewInterval: cfg.RetryPeriod,
-		MinReplicas:   cfg.MinReplicas, Identity: cfg.Identity,
+		RenewInterval: cfg.RetryPeriod, Identity: cfg.Identity,
 	}
 }

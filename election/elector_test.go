@@ -333,7 +333,6 @@ func TestValidation(t *testing.T) {
 			{good, "board", election.Config{}, ""},
 			{good, "board", election.Config{LeaseDuration: 3 * s}, ""},
 			{good, "board", election.Config{LeaseDuration: 100 * time.Millisecond}, ""},
-			{good, "board", election.Config{MinReplicas: -1}, "Config.MinReplicas is -1; it must be 0 or positive"},
 			{good, "board", election.Config{LeaseDuration: 15 * s, RenewDeadline: 14847 * time.Millisecond}, ""},
 			{good, "board", election.Config{LeaseDuration: 15 * s, RenewDeadline: 14848 * time.Millisecond}, "Config.RenewDeadline is 14.848s; it must be less than LeaseDuration minus the margin for clocks, 14.848s"},
 			{good, "board", election.Config{LeaseDuration: 10 * s, RenewDeadline: 10 * s}, "Config.RenewDeadline is 10s; it must be less than LeaseDuration"},

@@ -52,11 +52,11 @@ func (le *LeaderElector) Record(ctx context.Context) (LeaderRecord, error) {
 
 // A Candidate is a replica that waits to lead.
 type Candidate struct {
-	Identity string
+	Identity string `json:"identity"`
 	// Since is when it joined the queue, on the server's clock, or when it was promoted.
-	Since time.Time
+	Since time.Time `json:"since"`
 	// Promoted: TransferTo moved it past the candidates that had joined before it.
-	Promoted bool
+	Promoted bool `json:"promoted,omitempty"`
 }
 
 // Candidates returns the candidates, next leader first, without the leader. One that died

@@ -12,9 +12,7 @@ import (
 func TestMinReplicas(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
-		cfg := quick("a")
-		cfg.MinReplicas = 1
-		a := e.replica(e.Client("a"), cfg).run()
+		a := e.replica(e.ClientWith(e.Direct(), lockcore.Config{Identity: "a", MinReplicas: 1}), quick("a")).run()
 		time.Sleep(time.Minute)
 		if err := a.le.Ready(); !errors.Is(err, lockcore.ErrNotReplicated) {
 			t.Errorf("Ready: %v", err)

@@ -55,6 +55,17 @@ type Config struct {
 	// id and replication id (INFO). Whole milliseconds from 100 ms to 24 h. Default 0: no delay.
 	LockDelay time.Duration
 
+	// MinReplicas is the number of replicas that must acknowledge each grant, each renewal and each
+	// completion of a run before it counts (WAIT). So a lease survives the loss of the primary if one of these
+	// replicas is promoted: see docs/SAFETY.md. A grant that too few replicas acknowledge in
+	// time is given back, with ErrNotReplicated. A renewal that too few acknowledge does not
+	// extend the lease, and is retried until the lease ends. In a cluster, the slot of a name may
+	// move to another primary. If the replicas there do not acknowledge a renewal, the lease ends
+	// within a third of TTL, at most 3 s. A request waits for the replicas for at most a sixth
+	// of TTL, but at least 25 ms and at most 1.5 s. Other
+	// requests of the Client may wait behind it. Default 0: the primary alone decides.
+	MinReplicas int
+
 	// Clock returns the time elapsed since any fixed point, including the time for which
 	// the machine was suspended. Leases use Go's monotonic clock plus the time that Clock
 	// has gained on it. So Clock can end leases earlier, but not later.
@@ -96,16 +107,6 @@ type LeaseConfig struct {
 
 	// NoRenewal disables renewals: the lease ends ValidFor after its acquisition.
 	NoRenewal bool
-
-	// MinReplicas is the number of replicas that must acknowledge each grant and each renewal
-	// before it counts (WAIT). So a lease survives the loss of the primary if one of these
-	// replicas is promoted: see docs/SAFETY.md. A grant that too few replicas acknowledge in
-	// time is given back, with ErrNotReplicated. A renewal that too few acknowledge does not
-	// extend the lease, and is retried until the lease ends. In a cluster, the slot of a name may
-	// move to another primary. If the replicas there do not acknowledge a renewal, the lease ends
-	// within a third of TTL, at most 3 s. A request waits for the replicas for at most a sixth
-	// of TTL: from 25 ms to 1.5 s. Default 0: the primary alone decides.
-	MinReplicas int
 
 	// Identity names the leases, as Config.Identity does. Default: that of the Client.
 	Identity string

@@ -40,7 +40,7 @@ var (
 	ErrMaxHold = lock.ErrMaxHold
 
 	// ErrNotReplicated means that the server applied a request, and that fewer replicas than
-	// LeaseConfig.MinReplicas acknowledged it in time. A grant is then given back, and the
+	// Config.MinReplicas acknowledged it in time. A grant is then given back, and the
 	// error is joined with ErrNotAcquired. If renewals were not acknowledged until the lease
 	// ended, it is joined with ErrLeaseExpired.
 	ErrNotReplicated = lock.ErrNotReplicated

@@ -15,7 +15,10 @@ import (
 
 // An Operator says who controls something, such as user@host, and why. Each is at most 200
 // bytes of UTF-8 without control characters. The default of Who is the identity of the Client.
-type Operator struct{ Who, Reason string }
+type Operator struct {
+	Who    string `json:"who"`
+	Reason string `json:"reason,omitempty"`
+}
 
 // ForceRelease releases the lock of a name, of any kind, for the holders of an Inspection,
 // and returns how many leases it has released. Waiters are notified and served in order.
@@ -66,9 +69,9 @@ func (c *Client) ForceRelease(ctx context.Context, seen Inspection, by Operator)
 
 // A ForcedRelease is one call of ForceRelease that has released a lock.
 type ForcedRelease struct {
-	At     time.Time // by the server's clock
-	By     Operator
-	Leases int // that were released
+	At     time.Time `json:"at"` // by the server's clock
+	By     Operator  `json:"by"`
+	Leases int       `json:"leases"` // that were released
 }
 
 // ForcedReleases returns what ForceRelease has done to the lock of a name, newest first. The server

@@ -291,7 +291,7 @@ func TestQuorumRefusals(t *testing.T) {
 	defer func() { must(t, c.Close(t.Context())) }()
 	_, err = c.Mutex("orders", lockcore.LeaseConfig{TTL: 16 * time.Second})
 	mustIs(t, err, lockcore.ErrConfig)
-	_, err = c.Mutex("orders", lockcore.LeaseConfig{MinReplicas: 1})
+	_, err = lockcore.NewQuorum(one(3), lockcore.QuorumConfig{Config: lockcore.Config{MinReplicas: 1}})
 	mustIs(t, err, lockcore.ErrConfig)
 	_, err = c.ReentrantMutex("orders", "me", lockcore.LeaseConfig{})
 	mustIs(t, err, lockcore.ErrConfig)

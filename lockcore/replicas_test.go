@@ -34,11 +34,6 @@ func (e *env) answers() bool {
 	return n == 1
 }
 
-// needsReplica is a lock that needs one replica.
-func needsReplica(d time.Duration) lockcore.LeaseConfig {
-	return lockcore.LeaseConfig{TTL: d, MinReplicas: 1}
-}
-
 // onAllReplicated runs a test with a replica, for each kind of serverKinds.
 func onAllReplicated(t *testing.T, test func(e *env, replica *servers.RedisServer)) {
 	t.Helper()
@@ -60,13 +55,13 @@ func TestMinReplicas(t *testing.T) {
 		follower := redis.NewClient(testenv.Options(replica.Addr()))
 		defer follower.Close()
 		reg := prometheus.NewRegistry()
-		c := e.ClientWith(e.Direct(), lockcore.Config{Registerer: reg})
+		c := e.ClientWith(e.Direct(), lockcore.Config{Registerer: reg, MinReplicas: 1})
 		const long = 6 * time.Second
-		holder := e.try(e.mutex(c, "orders", needsReplica(long)))
+		holder := e.try(e.mutex(c, "orders", ttl(long)))
 		// Another connection makes the scripts unknown. They are sent again, and WAIT with them.
 		must(e, e.Raw.ScriptFlush(e.Context()).Err())
 		for range 20 {
-			waiter := e.queued(e.mutex(c, "orders", needsReplica(long)))
+			waiter := e.queued(e.mutex(c, "orders", ttl(long)))
 			e.unlock(holder)
 			holder = waiter.granted()
 			if left := follower.PTTL(e.Context(), e.key("orders", "lock")).Val(); left <= 0 {
@@ -76,7 +71,7 @@ func TestMinReplicas(t *testing.T) {
 		e.Until("it is renewed twice", func() bool { return metric(e, reg, "noonlock_renewals_total", "outcome", "renewed") >= 2 })
 		must(e, holder.Context().Err())
 		e.unlock(holder)
-		_, err := e.mutex(c, "orders", lockcore.LeaseConfig{TTL: long, MinReplicas: 2}).TryLock(e.Context())
+		_, err := e.mutex(e.ClientWith(e.Direct(), lockcore.Config{MinReplicas: 2}), "orders", ttl(long)).TryLock(e.Context())
 		mustIs(e, err, lockcore.ErrNotReplicated, lockcore.ErrNotAcquired)
 		if want := "1 of 2 replicas acknowledged the write in time"; !strings.Contains(fmt.Sprint(err), want) {
 			t.Errorf("%v, want %q", err, want)
@@ -85,7 +80,7 @@ func TestMinReplicas(t *testing.T) {
 }
 
 // Without the replica, a grant is given back: TryLock and Lock return ErrNotReplicated, for a
-// grant of a holder that unlocks, too. Locks without MinReplicas are not delayed. Once the
+// grant of a holder that unlocks, too. Clients without MinReplicas are not delayed. Once the
 // replica is back, another client acquires the lock at once.
 //
 // Caught mutants: the grant counts without the replica, always or if its script was not known;
@@ -93,7 +88,7 @@ func TestMinReplicas(t *testing.T) {
 func TestFault88_GrantIsNotReplicated(t *testing.T) {
 	onAllReplicated(t, func(e *env, replica *servers.RedisServer) {
 		reg := prometheus.NewRegistry()
-		a := e.ClientWith(e.Direct(), lockcore.Config{Identity: "a", Registerer: reg})
+		a := e.ClientWith(e.Direct(), lockcore.Config{Identity: "a", Registerer: reg, MinReplicas: 1})
 		b := e.Client("b")
 		const long = 9 * time.Second
 		free := func() { e.Until("the lock is given back", func() bool { return e.stored("orders") == "" }) }
@@ -107,27 +102,27 @@ func TestFault88_GrantIsNotReplicated(t *testing.T) {
 			free()
 		}
 		plain := e.try(e.mutex(b, "orders", ttl(long)))
-		waiter := e.queued(e.mutex(a, "orders", needsReplica(long)))
+		waiter := e.queued(e.mutex(a, "orders", ttl(long)))
 		replica.Pause()
 		defer replica.Resume()
 		e.unlock(plain)
 		_, err := waiter.wait()
 		refused(err)
 		must(e, e.Raw.ScriptFlush(e.Context()).Err()) // the script is sent twice, and waits for the replica again
-		_, err = e.mutex(a, "orders", needsReplica(long)).TryLock(e.Context())
+		_, err = e.mutex(a, "orders", ttl(long)).TryLock(e.Context())
 		refused(err)
-		_, err = e.mutex(a, "orders", needsReplica(long)).Lock(e.Context())
+		_, err = e.mutex(a, "orders", ttl(long)).Lock(e.Context())
 		refused(err)
 
-		// More requests than connections wait for the replica.
+		// One WAIT is for many requests.
 		var waiting []*pending
 		for i := range 8 {
-			waiting = append(waiting, e.goLock(e.mutex(a, fmt.Sprintf("orders-%d", i), needsReplica(long))))
+			waiting = append(waiting, e.goLock(e.mutex(a, fmt.Sprintf("orders-%d", i), ttl(long))))
 		}
 		began := time.Now()
-		e.unlock(e.try(e.mutex(a, "another", ttl(long))))
+		e.unlock(e.try(e.mutex(b, "another", ttl(long))))
 		if took := time.Since(began); took > time.Second {
-			t.Errorf("a lock without MinReplicas took %v", took)
+			t.Errorf("a lock of a Client without MinReplicas took %v", took)
 		}
 		for _, w := range waiting {
 			_, err := w.wait()
@@ -143,23 +138,22 @@ func TestFault88_GrantIsNotReplicated(t *testing.T) {
 
 		replica.Resume()
 		e.Until("the replica answers", e.answers)
-		e.unlock(e.try(e.mutex(b, "orders", needsReplica(long))))
+		e.unlock(e.try(e.mutex(e.ClientWith(e.Direct(), lockcore.Config{MinReplicas: 1}), "orders", ttl(long))))
 	})
 }
 
 // A renewal that is not acknowledged does not extend the lease. The lease ends one validity
 // after its last acknowledged renewal, and cause, metric and log say why. A shorter outage of
-// the replica ends no lease. Leases without MinReplicas are renewed.
+// the replica ends no lease. Leases of a Client without MinReplicas are renewed.
 //
-// Caught mutants: a renewal counts without the replica; the other leases share connections
-// or batches with these.
+// Caught mutant: a renewal counts without the replica.
 func TestFault88_RenewalIsNotReplicated(t *testing.T) {
 	onAllReplicated(t, func(e *env, replica *servers.RedisServer) {
 		reg, log := prometheus.NewRegistry(), &testenv.Log{}
-		c := e.ClientWith(e.Direct(), lockcore.Config{Registerer: reg, Logger: log.Logger()})
+		c := e.ClientWith(e.Direct(), lockcore.Config{Registerer: reg, Logger: log.Logger(), MinReplicas: 1})
 		const long = 4500 * time.Millisecond
-		plain := e.try(e.mutex(c, "plain", ttl(long/2)))
-		lease := e.try(e.mutex(c, "orders", needsReplica(long)))
+		plain := e.try(e.mutex(e.Client("other"), "plain", ttl(long/2)))
+		lease := e.try(e.mutex(c, "orders", ttl(long)))
 		e.Pass(long / 3)
 
 		replica.Pause()
@@ -203,7 +197,7 @@ func TestSentinelPromotesAReplicaWithTheLease(t *testing.T) {
 	w := sentinelEnv(t)
 	w.replicas[0].Pause()
 	defer w.replicas[0].Resume()
-	lease := w.try(w.mutex(w.failoverClient("holder", nil), "orders", needsReplica(30*time.Second)))
+	lease := w.try(w.mutex(w.clientOf(redis.NewFailoverClient(w.options("holder")), lockcore.Config{Identity: "holder", MinReplicas: 1}), "orders", ttl(30*time.Second)))
 	strange := w.options("other")
 	strange.MasterName = "noonn"
 	_, err := w.mutex(w.clientOf(redis.NewFailoverClient(strange), lockcore.Config{}), "orders", ttl(3*time.Second)).TryLock(w.Context())
@@ -229,8 +223,8 @@ func TestSentinelPromotesAReplicaWithTheLease(t *testing.T) {
 func TestClusterMinReplicas(t *testing.T) {
 	t.Parallel()
 	s := clusterEnv(t, 3)
-	c := s.clusterClient("a")
-	cfg := needsReplica(12 * time.Second)
+	c := s.clientOf(redis.NewClusterClient(&redis.ClusterOptions{Addrs: s.Addrs()}), lockcore.Config{MinReplicas: 1})
+	cfg := ttl(12 * time.Second)
 	names := map[*servers.RedisServer]string{}
 	for i := 0; len(names) < 3; i++ {
 		name := fmt.Sprintf("orders-%d", i)
@@ -278,7 +272,7 @@ func TestFault60_WaitIsNotAllowed(t *testing.T) {
 	t.Parallel()
 	e, _ := replicatedEnv(t)
 	for name, rules := range map[string][]string{"without": rights, "with": append([]string{"wait"}, rights...)} {
-		m := e.mutex(e.ClientWith(e.As(name, allowed(rules, "")...), lockcore.Config{}), name, needsReplica(30*time.Second))
+		m := e.mutex(e.ClientWith(e.As(name, allowed(rules, "")...), lockcore.Config{MinReplicas: 1}), name, ttl(30*time.Second))
 		lease, err := m.TryLock(e.Context())
 		if name == "with" {
 			must(e, err)
@@ -300,7 +294,7 @@ func TestFault18_ClassD_DemotedDuringWait(t *testing.T) {
 	e, replica := replicatedEnv(t)
 	replica.Pause()
 	defer replica.Resume()
-	waiting := e.goLock(e.mutex(e.Client("a"), "orders", needsReplica(15*time.Second)))
+	waiting := e.goLock(e.mutex(e.Client("a"), "orders", ttl(15*time.Second)))
 	e.Until("it is granted", func() bool { return e.stored("orders") != "" })
 	host, port, err := net.SplitHostPort(unreachable(t))
 	must(e, err)

@@ -17,7 +17,7 @@ import (
 // The primary that a slot moves to sends the keys to its replicas, and MIGRATE does not wait for
 // them. So a lease with MinReplicas is renewed at once when its Client notices the move. If the
 // new replicas do not acknowledge that, the lease ends within one timeout. Keys that have moved
-// before their slot (ASK) count in the same way. A lease without MinReplicas is renewed at once,
+// before their slot (ASK) count in the same way. A lease of a Client without it is renewed at once,
 // too. After a failover, the new primary has what was acknowledged, so the lease lives on.
 //
 // Caught mutants: the lease is not renewed until its renewal is due; it is not shortened; it is
@@ -27,13 +27,14 @@ func TestFault21_NewReplicasAcknowledgeAfterAMove(t *testing.T) {
 	t.Parallel()
 	s := clusterEnv(t, 3)
 	reg := prometheus.NewRegistry()
-	c := s.clientOf(redis.NewClusterClient(&redis.ClusterOptions{Addrs: s.Addrs()}), lockcore.Config{Registerer: reg})
+	c := s.clientOf(redis.NewClusterClient(&redis.ClusterOptions{Addrs: s.Addrs()}), lockcore.Config{Registerer: reg, MinReplicas: 1})
+	plainly := s.clusterClient("plain")
 	from, to, silent := s.Primaries[0], s.Primaries[1], s.Replicas[1]
 	const long = time.Minute // renewed every 20 s
-	often := needsReplica(long)
+	often := ttl(long)
 	often.RenewInterval = time.Second // to meet ASK
 	next := 0
-	at := func(p *servers.RedisServer, cfg lockcore.LeaseConfig) *lockcore.Lease {
+	at := func(p *servers.RedisServer, c *lockcore.Client, cfg lockcore.LeaseConfig) *lockcore.Lease {
 		t.Helper()
 		for {
 			next++
@@ -44,7 +45,7 @@ func TestFault21_NewReplicasAcknowledgeAfterAMove(t *testing.T) {
 	}
 	end := func(l *lockcore.Lease) time.Duration { return l.Remaining() + s.Clock() }
 	// move moves the slot of a lease. The next request for it is answered MOVED.
-	move := func(l *lockcore.Lease) (moved time.Time) {
+	move := func(c *lockcore.Client, l *lockcore.Lease) (moved time.Time) {
 		t.Helper()
 		s.Move(s.slot(l.Name()), from, to).Finish()
 		moved = time.Now()
@@ -64,25 +65,25 @@ func TestFault21_NewReplicasAcknowledgeAfterAMove(t *testing.T) {
 		must(s, l.Context().Err())
 	}
 
-	for _, cfg := range []lockcore.LeaseConfig{needsReplica(long), ttl(long)} {
-		lease := at(from, cfg)
+	for _, c := range []*lockcore.Client{c, plainly} {
+		lease := at(from, c, ttl(long))
 		before := end(lease)
-		moved := move(lease)
+		moved := move(c, lease)
 		renewed(lease, before)
 		soon("the lease was renewed", moved)
 		s.unlock(lease)
 	}
-	asked := at(from, often)
+	asked := at(from, c, often)
 	s.Move(s.slot(asked.Name()), from, to).Keys(100)
 	renewed(asked, end(asked))
 	renewed(asked, end(asked))
 
-	lease, copied, plain, other := at(from, needsReplica(long)), at(from, often), at(from, ttl(long)), at(from, needsReplica(long))
+	lease, copied, plain, other := at(from, c, ttl(long)), at(from, c, often), at(from, plainly, ttl(long)), at(from, c, ttl(long))
 	silent.Pause()
-	moved := move(lease)
+	moved := move(c, lease)
 	s.Move(s.slot(copied.Name()), from, to).Keys(100)
 	before := end(plain)
-	again := move(plain)
+	again := move(plainly, plain)
 	renewed(plain, before)
 	soon("the lease without MinReplicas was renewed", again)
 	for _, l := range []*lockcore.Lease{lease, copied, asked} {
@@ -114,9 +115,10 @@ func TestFault21_NewPrimaryIsLostAfterAMove(t *testing.T) {
 	s := clusterEnv(t, 3)
 	from, to := s.Primaries[0], s.Primaries[1]
 	const timeout = 3 * time.Second // a third of the TTL, at most 3 s
-	c, other := s.clusterClient("holder"), s.clusterClient("other")
-	asked := needsReplica(time.Minute) // renewed every 20 s
-	often := needsReplica(time.Minute)
+	c := s.clientOf(redis.NewClusterClient(&redis.ClusterOptions{Addrs: s.Addrs()}), lockcore.Config{Identity: "holder", MinReplicas: 1})
+	other := s.clusterClient("other")
+	asked := ttl(time.Minute) // renewed every 20 s
+	often := ttl(time.Minute)
 	often.RenewInterval = time.Second
 	var leases []*lockcore.Lease
 	for i := 0; len(leases) < 4; i++ {

@@ -55,7 +55,6 @@ production=(--values "$lottery/production.yaml"
 	--set "topologySpreadConstraints[0].topologyKey=rack,topologySpreadConstraints[0].maxSkew=1,topologySpreadConstraints[0].whenUnsatisfiable=DoNotSchedule")
 
 urls=(--values "$lottery/urls.yaml")
-quorum=("${production[@]:0:2}" --set "redis.existingSecret=,redis.urls={redis://a:6379,redis://b:6379,redis://c:6379}")
 argocd=(--values "$scratch/argocd.values")
 flux=(--values "$scratch/flux.values")
 
@@ -188,7 +187,7 @@ check shown
 chart=charts/lottery
 below valuesObject >"$scratch/argocd.values"
 below values >"$scratch/flux.values"
-examine charts/lottery first_try bundled everything production urls quorum argocd flux
+examine charts/lottery first_try bundled everything production urls argocd flux
 check refused
 check schemas
 check valid "$scratch"/*.yaml

@@ -153,7 +153,7 @@ check noonctl github.com/spf13/cobra
 for program in lottery leader noonctl; do
 	certificates "$program"
 	ends 0 "" "$program" --help
-	ends 0 "$program version $version go" "$program" --version
+	[[ $program == leader ]] || ends 0 "$program version $version go" "$program" --version
 	[[ -s $scratch/images/$program/root/THIRD_PARTY_NOTICES.txt ]] || fail "the image of $program has no licences of others"
 done
 examples

@@ -110,7 +110,6 @@ func everyCall(e *testenv.Env, c *lockcore.Client, add testenv.AddCall) {
 	testenv.Must(e, err)
 	add("Job.Status", ofJob, func(ctx context.Context) { _, _ = job.Status(ctx) })
 	add("Job.Runs", ofJob, func(ctx context.Context) { _, _ = job.Runs(ctx, 10) })
-	add("Job.Schedules", ofJob, func(ctx context.Context) { _, _ = job.Schedules(ctx) })
 	add("Job.Pause", ofJob, func(ctx context.Context) { _ = job.Pause(ctx) })
 	add("Job.Resume", ofJob, func(ctx context.Context) { _ = job.Resume(ctx) })
 	add("Job.Rerun", ofJob, func(ctx context.Context) { _ = job.Rerun(ctx, singleton.RunOf(60_000)) })

@@ -33,12 +33,6 @@ func TestRunnerRefusals(t *testing.T) {
 			"TTL":               {err: second1(singleton.NewRunner(r.client, singleton.Config{TTL: time.Millisecond})), field: "Config.TTL"},
 			"ValidFor":          {err: second1(singleton.NewRunner(r.client, singleton.Config{ValidFor: 10 * time.Second})), field: "Config.ValidFor"},
 			"identity":          {err: second1(singleton.NewRunner(r.client, singleton.Config{Identity: "a\nb"})), field: "Config.Identity"},
-			"MinReplicas":       {err: second1(singleton.NewRunner(r.client, singleton.Config{MinReplicas: -1})), field: "Config.MinReplicas"},
-			"Once, MinReplicas": {err: second1(singleton.NewOnce(r.client, "a", singleton.OnceConfig{MinReplicas: -1})), field: "OnceConfig.MinReplicas"},
-			"Daemon, MinReplicas": {
-				err:   second1(singleton.NewDaemon(r.client, "a", func(context.Context, uint64) error { return nil }, singleton.DaemonConfig{MinReplicas: -1})),
-				field: "DaemonConfig.MinReplicas",
-			},
 			"no name":            {err: r.runner.Add("", "@daily", work, singleton.JobConfig{}), field: "name"},
 			"a name with braces": {err: r.runner.Add("a{b}", "@daily", work, singleton.JobConfig{}), field: "name"},
 			"a long name":        {err: r.runner.Add(strings.Repeat("x", 201), "@daily", work, singleton.JobConfig{}), field: "name"},
@@ -47,7 +41,8 @@ func TestRunnerRefusals(t *testing.T) {
 			"no work":            {err: r.runner.Add("a", "@daily", nil, singleton.JobConfig{}), field: "work"},
 			"no schedule":        {err: r.runner.Add("a", "", work, singleton.JobConfig{}), is: schedule.ErrConfig},
 			"a bad schedule":     {err: r.runner.Add("a", "61 * * * *", work, singleton.JobConfig{}), is: schedule.ErrConfig},
-			"nil schedule":       {err: r.runner.AddSchedule("a", nil, work, singleton.JobConfig{}), is: schedule.ErrConfig},
+			"own schedule":       {err: r.runner.AddSchedule("a", pulse{time.Minute}, work, singleton.JobConfig{}), field: "JobConfig.Revision"},
+			"nil schedule":       {err: r.runner.AddSchedule("a", nil, work, singleton.JobConfig{}), field: "schedule"},
 			"Timeout":            {err: r.runner.Add("a", "@daily", work, singleton.JobConfig{Timeout: -1}), field: "JobConfig.Timeout"},
 			"Retry, too long":    {err: r.runner.Add("a", "@daily", work, singleton.JobConfig{Retry: math.MaxInt64}), field: "JobConfig.Retry"},
 			"Retry":              {err: r.runner.Add("a", "@daily", work, singleton.JobConfig{Retry: -1}), field: "JobConfig.Retry"},
@@ -107,7 +102,7 @@ func second1[T any](_ T, err error) error { return err }
 func TestRunnerRunsAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
 		r := f.replica("a", singleton.Config{})
-		if err := r.runner.AddSchedule("draw", pulse{time.Minute}, r.noted(nil), singleton.JobConfig{CatchUp: singleton.CatchUpAll}); err != nil {
+		if err := r.runner.AddSchedule("draw", pulse{time.Minute}, r.noted(nil), singleton.JobConfig{CatchUp: singleton.CatchUpAll, Revision: "1"}); err != nil {
 			t.Fatal(err)
 		}
 		r.run()

@@ -2,12 +2,12 @@ package singleton
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
+	"github.com/noonlock/noonlock/singleton/internal/ticks"
 )
 
 // A Job is a handle on a job, in any process, whether or not it runs the job. It has no
@@ -49,29 +49,20 @@ func (j *Job) Trigger(ctx context.Context) (RunID, error) {
 // replica may claim it, at once if Overlap allows that, otherwise after the current run, and also while the job is
 // paused. The run has the same RunID and a greater token, and its attempts count from 1.
 // So an effect that commits with its marker (package sqlonce) still happens once. The history
-// keeps the former entry, and the newest entry of a tick counts.
+// keeps the former entry, and the newest entry of a tick counts. Of ticks that were skipped together,
+// only the first and the last one can be run again if the present schedule does not have the others,
+// and none that a change of the schedule skipped.
 //
 // The errors are ErrNotEnded, ErrSucceeded, ErrNoRun, ErrTriggers while a hundred runs are open,
 // ErrNoLedger and ErrNewerSchema. If the error matches lockcore.ErrUnknown, the tick may run
 // again. A repeated call then returns ErrNotEnded or ErrSucceeded if it does or did.
 func (j *Job) Rerun(ctx context.Context, id RunID) error {
-	changes, err := j.Schedules(ctx)
+	state, err := j.Status(ctx)
 	if err != nil {
 		return err
 	}
-	scheduled := false
-	var unread error
-	for _, c := range changes {
-		if tick := id.Tick; !id.Triggered && c.Since.Before(tick) { // the newest one counts
-			scheduled = c.Schedule != nil && c.Schedule.Next(tick.Add(-time.Millisecond)).Equal(tick)
-			unread = c.Err
-		}
-	}
-	err = j.ledger.Rerun(ctx, id, scheduled)
-	if errors.Is(err, ErrNoRun) && unread != nil {
-		err = errors.Join(err, unread) // it may be one of several ticks that were skipped together
-	}
-	return err
+	s, err := ticks.Read(state.Schedule)
+	return j.ledger.Rerun(ctx, id, err == nil && !id.Triggered && s.Next(id.Tick.Add(-time.Millisecond)).Equal(id.Tick))
 }
 
 // Cancel ends a run or, if id is zero, all runs of the job that are running, and returns which. The

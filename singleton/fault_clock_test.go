@@ -157,7 +157,6 @@ func TestFault36_ClassD_TheServersClockReachesTheLedger(t *testing.T) {
 // server's; the offset is measured once.
 func TestFault37_AFleetOfWrongClocks(t *testing.T) {
 	onBoth(t, func(t *testing.T, f *fleet) {
-		f.settled("draw")
 		offsets := []time.Duration{-5 * time.Minute, -90 * time.Second, 0, 3 * time.Second, 5 * time.Minute}
 		var set atomic.Int64 // how far the last one's clock has been set
 		regs := map[string]*prometheus.Registry{}

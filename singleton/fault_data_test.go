@@ -69,7 +69,6 @@ func TestFault15_ClassD_AnEmptyRestart(t *testing.T) {
 			f.mu.Unlock()
 			return ctx.Err()
 		}
-		f.settled("draw")
 		all := map[string]*replica{}
 		for _, name := range []string{"a", "b", "c"} {
 			r := f.replica(name, singleton.Config{})

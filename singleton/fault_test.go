@@ -25,7 +25,6 @@ func (f *fleet) ranOnce(job string) {
 // Mutants: the tick is forgotten; the late completion is accepted, too.
 func TestFault59_CrashAfterTheEffect(t *testing.T) {
 	onBoth(t, func(t *testing.T, f *fleet) {
-		f.settled("draw")
 		effects := map[string]int{}
 		fleet := map[string]*replica{}
 		killed := make(chan string, 1)
@@ -142,7 +141,6 @@ func TestFault58_AThousandMissedTicks(t *testing.T) {
 // Mutant: a request for each tick.
 func TestFault58_AMillionMissedTicks(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
-		f.settled("draw")
 		a := f.replica("a", singleton.Config{})
 		a.add("draw", "@every 100ms", nil, singleton.JobConfig{})
 		a.run()
@@ -190,7 +188,6 @@ func TestFault114_ACatchUpKeepsItsSkips(t *testing.T) {
 	for _, keep := range []int{0, 1} {
 		inBubble(t, func(t *testing.T, f *fleet) {
 			cfg := singleton.JobConfig{CatchUp: singleton.CatchUpAll, KeepRuns: keep}
-			f.settled("draw")
 			a := f.replica("a", singleton.Config{})
 			a.add("draw", "@every 1m", nil, cfg)
 			a.run()

@@ -199,7 +199,7 @@ func (f *fleet) firstEnd(job string) (first singleton.Entry) {
 	f.Helper()
 	f.Until("a run of "+job+" is recorded", func() bool {
 		for _, r := range f.runs(job) {
-			if r.Count == 0 {
+			if r.Last.IsZero() {
 				first = r
 				return true
 			}
@@ -209,22 +209,13 @@ func (f *fleet) firstEnd(job string) (first singleton.Entry) {
 	return first
 }
 
-// settled creates the ledger of a job that is not new, so that its first tick is claimed at once.
-func (f *fleet) settled(job string) {
-	f.Helper()
-	if _, err := f.ledger(job).Open(f.Context(), ledger.State{}); err != nil {
-		f.Fatal(err)
-	}
-	testenv.Must(f, f.Raw.HSet(f.Context(), f.key(job, "job"), "id", "1").Err())
-}
-
 func (f *fleet) key(job, part string) string { return "noonlock:{job/" + job + "}:" + part }
 
 // request matches the requests of one of the ledger's scripts by their keys. The server
 // must know the script, so a fault of requests hits a run of it.
 func request(name string) lockcoretest.Match {
 	shapes := map[string]string{
-		"open": "job open runs defs acts", "claim": "job open runs fence tomb", "complete": "job open runs",
+		"open": "job open runs acts", "claim": "job open runs fence tomb", "complete": "job open runs",
 		"abandon": "job open tomb", "trigger": "job open tomb acts", "skip": "job runs", "renew": "open 3", "retry": "job open 7",
 	}
 	return func(cmd []string) bool {

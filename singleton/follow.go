@@ -11,7 +11,6 @@ import (
 	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/internal/stopping"
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
-	"github.com/noonlock/noonlock/singleton/internal/ticks"
 )
 
 // A follower runs the ticks of one job on this replica. Its steps:
@@ -29,13 +28,12 @@ type follower struct {
 	stop *stopping.Deadline
 
 	state    ledger.State
-	known    bool          // state need not be read again before it is used
-	entire   bool          // nothing has ended since it was read: otherwise only Last and Open are up to date
-	looked   time.Time     // when it was read
-	own      ticks.Written // the schedule of the job, as stored
-	beside   time.Time     // since when there are replicas of other definitions
-	reported bool          // that they have been there for long
-	owed     time.Time     // the first due tick that does not run, see lookAhead; zero: none
+	known    bool      // state need not be read again before it is used
+	entire   bool      // nothing has ended since it was read: otherwise only Last and Open are up to date
+	looked   time.Time // when it was read
+	beside   time.Time // since when there are replicas of other definitions
+	reported bool      // that they have been there for long
+	owed     time.Time // the first due tick that does not run, see lookAhead; zero: none
 
 	wg   sync.WaitGroup // of the runs of this replica
 	mu   sync.Mutex

@@ -7,12 +7,10 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
-	"github.com/noonlock/noonlock/singleton/internal/ticks"
 )
 
 var (
 	errLedgerLost     = errors.New("singleton: ledger lost")
-	errFormerSchedule = errors.New("singleton: ticks of the former schedule may be missing in the ledger")
 	errTwoDefinitions = errors.New("singleton: two definitions of one job")
 	errLedgerAhead    = errors.New("singleton: ledger ahead of the server's clock")
 )
@@ -34,32 +32,21 @@ func (f *follower) look(ctx context.Context) error {
 		f.r.observe(now, sent, time.Now())
 	}
 	before := f.state
-	before.Next, before.Spec, before.Handover = f.j.schedule.Next(later(now, before.Last)), f.spec(now), nil
+	before.Next = f.j.schedule.Next(later(now, before.Last))
 	// An aborted request may arrive after leave, and would register this replica again.
 	opening, done := f.stop.Finish(ctx)
 	defer done()
-	for range 3 {
-		sent := time.Now()
-		state, err := f.j.ledger.Open(opening, before)
-		if err != nil {
-			f.state = state // the replica may have been registered
-			return err
-		}
-		f.looked, f.known, f.entire = time.Now(), true, true
-		f.r.observe(state.Now, sent, f.looked)
-		f.report(state, before.Handover)
-		f.state = state
-		if state.Handover == nil {
-			break
-		}
-		next, spec := before.Next, before.Spec
-		before = state
-		before.Next, before.Spec, before.Handover = next, spec, f.handOver(state)
+	sent := time.Now()
+	state, err := f.j.ledger.Open(opening, before)
+	if err != nil {
+		f.state = state // the replica may have been registered
+		return err
 	}
+	f.looked, f.known, f.entire = time.Now(), true, true
+	f.r.observe(state.Now, sent, f.looked)
+	f.report(state)
+	f.state = state
 	f.forgetAbsences()
-	if f.state.Handover != nil {
-		f.state.Again = time.Second // others may claim ticks faster than this replica counts them
-	}
 	f.show(f.state.LastSuccess)
 	f.lookAhead()
 	f.due(before.Next)
@@ -110,40 +97,8 @@ func (f *follower) due(next time.Time) {
 	f.j.metrics.due(next)
 }
 
-// spec returns the job's schedule as text, for a later version.
-func (f *follower) spec(now time.Time) string {
-	if f.own.Text == "" || !f.own.Half.IsZero() && now.After(f.own.Half) {
-		f.own = ticks.Write(f.j.schedule, f.j.ticks, now)
-	}
-	return f.own.Text
-}
-
-// handOver counts the due ticks of the former schedule that were not run. If the schedule
-// cannot be read here, only its next tick counts, if that is due.
-func (f *follower) handOver(state ledger.State) *ledger.Handover {
-	h := &ledger.Handover{Spec: state.Handover.Spec, Upto: state.Now.Truncate(time.Millisecond)}
-	if h.Upto.Before(state.Last) {
-		h.Upto = state.Last
-	}
-	former, err := ticks.Read(h.Spec)
-	if err == nil {
-		if missed := ticks.Between(former, state.Last, h.Upto); missed.Count > 0 {
-			h.Skipped = &ledger.Skip{First: missed.First, Last: missed.Last, Count: missed.Count, Reason: skipRescheduled}
-		}
-		if last, ok := ticks.End(former); ok && last.Before(h.Upto) {
-			f.log.Error(errFormerSchedule, "former schedule was stored only in part; its later ticks are not recorded", "schedule", h.Spec)
-		}
-		return h
-	}
-	f.log.Error(fmt.Errorf("%w: %w", errFormerSchedule, err), "former schedule not readable; at most one of its skipped ticks is recorded", "schedule", h.Spec)
-	if state.Next.After(state.Last) && !state.Next.After(h.Upto) {
-		h.Skipped = &ledger.Skip{First: state.Next, Last: state.Next, Count: 1, Reason: skipRescheduled}
-	}
-	return h
-}
-
 // report logs and counts the changes since the last check.
-func (f *follower) report(state ledger.State, handover *ledger.Handover) {
+func (f *follower) report(state ledger.State) {
 	log := f.log
 	switch {
 	case state.Superseded && f.state.Now.IsZero():
@@ -165,10 +120,8 @@ func (f *follower) report(state ledger.State, handover *ledger.Handover) {
 		log.Error(errLedgerLost, "ledger lost or set back; restored from the state of the replicas", "last", state.Last, "paused", state.Paused)
 		f.j.metrics.losses.Inc()
 	}
-	if state.Dropped && handover != nil && handover.Skipped != nil {
-		skipped := handover.Skipped
-		log.Info("schedule changed; remaining ticks of the former schedule are skipped", "first", skipped.First, "last", skipped.Last, "count", skipped.Count)
-		f.j.metrics.skipped(skipped)
+	if !state.Rescheduled.IsZero() {
+		log.Info("schedule changed; ticks that were due and did not run are skipped", "after", state.Rescheduled, "upto", state.Last)
 	}
 	switch {
 	case state.Others == 0:

@@ -2,13 +2,9 @@ package singleton
 
 import (
 	"context"
-	"fmt"
-	"slices"
 	"time"
 
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
-	"github.com/noonlock/noonlock/singleton/internal/ticks"
-	"github.com/noonlock/noonlock/singleton/schedule"
 )
 
 // An Entry is an entry of a job's history: a run that ended, or consecutive ticks that were
@@ -34,7 +30,7 @@ type Entry struct {
 	//   - paused: the ticks were due while the job was paused. If there were several pauses between two checks of the ledger, only the last one is known.
 	//   - overlap: they were due during a run, of which also only the last one is known. Not used with OverlapAllow.
 	//   - deadline: StartingDeadline was over
-	//   - rescheduled: another definition with another schedule took over
+	//   - rescheduled: another schedule replaced that of the job. No tick of either ran from Tick to Last, and Count is 0.
 	//   - missed: no replica ran them in time
 	//   - canceled: Cancel ended the run before it began
 	Error string `json:"error,omitempty"`
@@ -110,29 +106,4 @@ func actOn(d *ledger.Decoder, run RunID, a *ledger.Act) *Act {
 		return nil
 	}
 	return &Act{At: d.Time(a.At), Action: a.What, RunID: run, By: a.Who, Reason: a.Why}
-}
-
-// A ScheduleChange is a schedule of a job and the instant since when it was in use, until
-// the next change.
-type ScheduleChange struct {
-	Since    time.Time
-	Schedule schedule.Schedule // nil: it cannot be parsed here
-	Text     string            // the schedule as stored in the ledger
-	Err      error             // why Schedule is nil: for example, the time zone data is missing on this machine
-}
-
-// Schedules returns the schedules of the job, oldest first, up to the newest thousand
-// changes. A change happens when another definition takes over: see JobConfig.Revision. For
-// a Schedule that is not from schedule.Parse or Every, only the next thousand ticks after
-// the change are stored.
-func (j *Job) Schedules(ctx context.Context) ([]ScheduleChange, error) {
-	changes, err := ledger.Specs(ctx, j.ledger, func(d *ledger.Decoder, spec ledger.Spec) ScheduleChange {
-		s, err := ticks.Read(spec.Spec)
-		if err != nil {
-			s, err = nil, fmt.Errorf("singleton: schedule of job %q: %w", j.name, err)
-		}
-		return ScheduleChange{d.Time(spec.From), s, spec.Spec, err}
-	})
-	slices.Reverse(changes)
-	return changes, err
 }

@@ -151,23 +151,21 @@ type JobConfig struct {
 	// KeepRuns and HandOverAfter. The work is not. Change Revision together with the work if older
 	// replicas must not run the job any more. Default "".
 	//
-	// Replicas with different definitions do not run the job at the same time: the newer definition
-	// takes over. docs/OPERATIONS.md, "A new version of the program", has the rule. Status shows
-	// all definitions with their replicas.
+	// Replicas with different definitions do not run the job at the same time. A new definition takes
+	// over when one of its replicas has run for 5 s, or at once if no replica of another one is left:
+	// see docs/OPERATIONS.md, "A new version of the program". Status shows all definitions with their
+	// replicas.
 	//
 	// Two programs with the same prefix, job name and definition count as replicas of one job:
 	// each tick runs in one of them. If each Revision contains the name of its program, the
 	// definitions differ, and an error is logged.
 	//
-	// Schedules are compared by their ticks, not by their text. Of your own Schedule, only a sample
-	// is compared: the first 6,000 ticks from 2025 on, and three ticks of each month until 2040.
-	// If a change affects only single dates of a schedule with several ticks a day, change Revision
-	// too. A Schedule of your own never equals one of schedule.Parse or schedule.Every.
+	// The ledger keeps the text of the schedule: the expression with its zone, or the interval. Of a
+	// Schedule of your own it keeps Revision, which must be set, and must change with its ticks.
 	//
-	// If the new definition has other ticks, they begin when it takes over. No earlier tick is
-	// caught up: each due tick of the old schedule that did not run is recorded as skipped, with
-	// the reason "rescheduled". If only other settings differ, missed ticks are caught up with the
-	// new settings.
+	// If the text changes, the ticks of the new schedule begin when the new definition takes over. No
+	// tick that was due before runs any more. The history has one entry for them, with the reason
+	// "rescheduled". If only other settings differ, missed ticks are caught up with the new settings.
 	Revision string
 }
 

@@ -51,7 +51,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		superseded: set.Gauges("noonlock_job_superseded",
 			"1 while another definition of the job is in use and this replica runs none of its ticks, otherwise 0.", "name"),
 		skipped: set.Counters("noonlock_job_skipped_ticks_total",
-			"Ticks that this replica recorded as skipped, by reason: missed, overlap, deadline, paused, rescheduled.", "name", "reason"),
+			"Ticks that this replica recorded as skipped, by reason: missed, overlap, deadline, paused.", "name", "reason"),
 		takeovers: set.Counters("noonlock_job_takeovers_total",
 			"Runs that this replica took over from a replica that died or abandoned them.", "name"),
 		losses: set.Counters("noonlock_job_ledger_losses_total",
@@ -93,7 +93,7 @@ func (m *metrics) job(name string) *jobMetrics {
 	for _, outcome := range []string{OutcomeSucceeded, OutcomeFailed, OutcomeUnknown} {
 		j.runs[outcome] = m.runs.WithLabelValues(name, outcome)
 	}
-	for _, reason := range []string{skipMissed, skipOverlap, skipDeadline, skipPaused, skipRescheduled} {
+	for _, reason := range []string{skipMissed, skipOverlap, skipDeadline, skipPaused} {
 		j.skips[reason] = m.skipped.WithLabelValues(name, reason)
 	}
 	for _, action := range []string{ledger.RequestTrigger, ledger.RequestRerun, ledger.ActionCancel, ledger.ActionPause, ledger.ActionResume} {

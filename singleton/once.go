@@ -38,12 +38,6 @@ type OnceConfig struct {
 	// to record or release the run. Default 10 s.
 	ShutdownTimeout time.Duration
 
-	// MinReplicas is the number of replicas that must acknowledge each claim, renewal and
-	// completion of a run before it counts: see lockcore.LeaseConfig. If too few have acknowledged
-	// a completion when the lease would have ended, this replica reports the outcome as unknown.
-	// Default 0.
-	MinReplicas int
-
 	// Identity is the name of this replica in the ledger. Default: the Client's.
 	Identity string
 
@@ -137,7 +131,7 @@ func NewOnce(client *lockcore.Client, name string, cfg OnceConfig) (*Once, error
 		return nil, &ConfigError{Field: "OnceConfig.ShutdownTimeout", Value: cfg.ShutdownTimeout.String(), Rule: "0 (10s) or positive"}
 	}
 	l, err := ledger.New(client, onceNames+name, ledger.Config{
-		Lease:       lockcore.LeaseConfig{TTL: cfg.TTL, MinReplicas: cfg.MinReplicas, Identity: cfg.Identity},
+		Lease:       lockcore.LeaseConfig{TTL: cfg.TTL, Identity: cfg.Identity},
 		MaxAttempts: cfg.MaxAttempts, KeepRuns: onceKeep, Retain: cfg.Remember,
 	})
 	if err != nil {

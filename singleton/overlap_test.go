@@ -14,7 +14,6 @@ import (
 // Mutant: forbid does not check open runs.
 func TestOverlap(t *testing.T) {
 	onBoth(t, func(t *testing.T, f *fleet) {
-		f.settled("draw")
 		f.three("@every 200ms", sleep(500*time.Millisecond), singleton.JobConfig{})
 		f.recorded("draw", 6)
 		f.alone("draw")

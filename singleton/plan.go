@@ -13,7 +13,7 @@ const (
 	skipDeadline = "deadline" // StartingDeadline was over
 	skipPaused   = "paused"   // it was due while the job was paused
 
-	// skipRescheduled: another schedule replaced that of the tick before it ran.
+	// skipRescheduled: the schedule changed. It is one entry for all ticks that did not run.
 	skipRescheduled = "rescheduled"
 )
 

@@ -15,14 +15,14 @@ import (
 func TestMinReplicas(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
-		c := f.Client("a")
+		c := f.ClientWith(f.Direct(), lockcore.Config{Identity: "a", MinReplicas: 1})
 		mustNot := func(what string) { t.Errorf("%s ran without a replica", what) }
-		r, err := singleton.NewRunner(c, singleton.Config{MinReplicas: 1, Logger: f.log.Info("")})
+		r, err := singleton.NewRunner(c, singleton.Config{Logger: f.log.Info("")})
 		testenv.Must(t, err)
 		testenv.Must(t, r.Add("draw", "@every 1m", func(context.Context, singleton.Run) error { mustNot("a tick"); return nil }, singleton.JobConfig{}))
-		d, err := singleton.NewDaemon(c, "watch", func(context.Context, uint64) error { mustNot("the daemon"); return nil }, singleton.DaemonConfig{MinReplicas: 1, Logger: f.log.Info("")})
+		d, err := singleton.NewDaemon(c, "watch", func(context.Context, uint64) error { mustNot("the daemon"); return nil }, singleton.DaemonConfig{Logger: f.log.Info("")})
 		testenv.Must(t, err)
-		o, err := singleton.NewOnce(c, "migrate", singleton.OnceConfig{MinReplicas: 1})
+		o, err := singleton.NewOnce(c, "migrate", singleton.OnceConfig{})
 		testenv.Must(t, err)
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 		defer cancel()

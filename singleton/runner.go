@@ -33,12 +33,6 @@ type Config struct {
 	// lockcore.LeaseConfig. Default and maximum: as there.
 	ValidFor time.Duration
 
-	// MinReplicas is the number of replicas that must acknowledge each claim, renewal and
-	// completion of a run before it counts: see lockcore.LeaseConfig. If too few have acknowledged
-	// a completion when the lease would have ended, this replica reports the outcome as unknown.
-	// Default 0.
-	MinReplicas int
-
 	// Identity is the name of this replica in the ledger. Default: the Client's.
 	Identity string
 
@@ -133,7 +127,7 @@ func NewRunner(client *lockcore.Client, cfg Config) (*Runner, error) {
 }
 
 func (r *Runner) lease() lockcore.LeaseConfig {
-	return lockcore.LeaseConfig{TTL: r.cfg.TTL, ValidFor: r.cfg.ValidFor, MinReplicas: r.cfg.MinReplicas, Identity: r.cfg.Identity}
+	return lockcore.LeaseConfig{TTL: r.cfg.TTL, ValidFor: r.cfg.ValidFor, Identity: r.cfg.Identity}
 }
 
 // Add adds a job. Its name follows the rules of a lock's name, and spec is parsed by
@@ -148,11 +142,11 @@ func (r *Runner) Add(name, spec string, work Func, cfg JobConfig) error {
 	return r.add(name, s, work, cfg)
 }
 
-// AddSchedule adds a job with a Schedule of your own, which must pass schedule.Check.
-// TimeZone and Gap of cfg are ignored. A panic of Next ends the program.
+// AddSchedule adds a job with a Schedule of your own, which needs a JobConfig.Revision: replicas
+// cannot compare the ticks of two programs. TimeZone and Gap of cfg are ignored. A panic of Next ends the program.
 func (r *Runner) AddSchedule(name string, s schedule.Schedule, work Func, cfg JobConfig) error {
-	if err := schedule.Check(s); err != nil {
-		return fmt.Errorf("singleton: job %q: %w", name, err)
+	if s == nil {
+		return &ConfigError{Field: "schedule", Value: "nil", Rule: "a Schedule"}
 	}
 	return r.add(name, s, work, cfg)
 }
@@ -168,10 +162,13 @@ func (r *Runner) add(name string, s schedule.Schedule, work Func, cfg JobConfig)
 	if err != nil {
 		return fmt.Errorf("singleton: job %q: %w", name, err)
 	}
-	fp := ticks.Fingerprint(s)
+	spec, own := ticks.Write(s, cfg.Revision)
+	if own && cfg.Revision == "" {
+		return &ConfigError{Field: "JobConfig.Revision", Value: `""`, Rule: "set for a Schedule of your own, and changed with its ticks"}
+	}
 	l, err := ledger.New(r.client, name, ledger.Config{
 		Lease: r.lease(), MaxAttempts: cfg.MaxAttempts, AllowOverlap: cfg.Overlap == OverlapAllow,
-		KeepRuns: cfg.entries(), Retain: retention(s), Definition: fingerprint(fp, cfg), Schedule: fp,
+		KeepRuns: cfg.entries(), Retain: retention(s), Definition: fingerprint(spec, cfg), Schedule: spec,
 	})
 	if err != nil {
 		return translate(err, "Config", fmt.Sprintf("job %q", name))
@@ -187,7 +184,7 @@ func (r *Runner) add(name string, s schedule.Schedule, work Func, cfg JobConfig)
 		}
 	}
 	r.jobs = append(r.jobs, &job{
-		name: name, schedule: s, ticks: fp, work: work, cfg: cfg, ledger: l, metrics: r.metrics.job(name),
+		name: name, schedule: s, work: work, cfg: cfg, ledger: l, metrics: r.metrics.job(name),
 	})
 	return nil
 }

@@ -3,7 +3,6 @@ package singleton
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -27,7 +26,7 @@ type Status struct {
 	Cut         time.Time `json:"cut,omitzero"`
 	Paused      bool      `json:"paused"`
 	PausedSince time.Time `json:"paused_since,omitzero"`
-	Schedule    string    `json:"schedule,omitempty"` // as text
+	Schedule    string    `json:"schedule,omitempty"` // its text; of a Schedule of your own, the Revision
 	Outcome     string    `json:"outcome,omitempty"`  // of the run that ended last, see Entry; empty: none is known
 	Replicas    int       `json:"replicas"`           // live replicas that would run the job
 	// Definitions are those that have live replicas. There are several during a rollout. The first one
@@ -44,11 +43,7 @@ func (st Status) Failing() bool { return st.Outcome == OutcomeFailed || st.Outco
 type Definition struct {
 	ID       string    `json:"id"` // of its schedule and settings; the same in all replicas
 	Acts     bool      `json:"acts"`
-	Why      string    `json:"why"`      // it acts, or does not
 	Replicas []Replica `json:"replicas"` // oldest first
-
-	died   int       // how many of its replicas died within the last hour
-	passes time.Time // when its oldest replica has passed its probation
 }
 
 // A Replica is a process that runs a job, and has made a request within the last 90 s.
@@ -104,13 +99,10 @@ func definitions(d *ledger.Decoder, state ledger.State) []Definition {
 		i := slices.IndexFunc(all, func(def Definition) bool { return def.ID == m.Def })
 		if i < 0 {
 			i = len(all)
-			all = append(all, Definition{ID: m.Def, Acts: m.Def == state.Acting, died: d.Int(m.Died), passes: d.Time(m.Passes)})
+			all = append(all, Definition{ID: m.Def, Acts: m.Def == state.Acting})
 		}
 		def := &all[i]
 		def.Replicas = append(def.Replicas, Replica{m.Identity, d.Time(m.Since)})
-		if passes := d.Time(m.Passes); passes.Before(def.passes) {
-			def.passes = passes
-		}
 	}
 	for _, def := range all {
 		slices.SortFunc(def.Replicas, func(a, b Replica) int {
@@ -124,30 +116,7 @@ func definitions(d *ledger.Decoder, state ledger.State) []Definition {
 		return cmp.Or(b.Replicas[0].Since.Compare(a.Replicas[0].Since), strings.Compare(b.ID, a.ID))
 	})
 	for i := range all {
-		all[i].ID, all[i].Why = all[i].ID[:min(len(all[i].ID), 8)], all[i].why(all, state.Now)
+		all[i].ID = all[i].ID[:min(len(all[i].ID), 8)]
 	}
 	return all
-}
-
-// why says why a definition acts, or does not.
-func (d *Definition) why(all []Definition, now time.Time) string {
-	died := ""
-	if d.died > 0 {
-		died = fmt.Sprintf("; replicas that died within the last hour: %d", d.died)
-	}
-	left := d.passes.Sub(now).Round(time.Second)
-	switch {
-	case d.Acts && len(all) == 1:
-		return "there is no other"
-	case d.Acts && left > 0:
-		return "no replica of another definition has passed its probation" + died
-	case d.Acts:
-		return "it is the newest one with a replica that has passed its probation" + died
-	case left > 0:
-		return fmt.Sprintf("its oldest replica is on probation for %s more", left) + died
-	case all[0].Acts && !d.Replicas[0].Since.After(all[0].Replicas[0].Since):
-		return "a newer definition acts" + died
-	default:
-		return "it takes over when one of its replicas looks next" + died
-	}
 }

@@ -15,7 +15,6 @@ import (
 func TestANewScheduleBesideFastClaims(t *testing.T) {
 	for _, dies := range []bool{false, true} {
 		inBubble(t, func(t *testing.T, f *fleet) {
-			f.settled("draw")
 			for _, name := range []string{"a", "b"} {
 				f.scheduled(name, "@every 100ms", singleton.JobConfig{CatchUp: singleton.CatchUpAll})
 			}

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/singleton"
-	"github.com/noonlock/noonlock/singleton/schedule"
 )
 
 func (f *fleet) verify(job string, cfg singleton.VerifyConfig) singleton.Verification {
@@ -42,8 +42,9 @@ func findings(v singleton.Verification, begin time.Time) []string {
 	return all
 }
 
-// A job ran every ten minutes and then every fifteen. Verify finds the tick that failed, those
-// that were skipped, and each entry that is taken out of the ledger or added to it.
+// A job runs every ten minutes. Verify finds the tick that failed, those that were skipped, and each
+// entry that is taken out of the ledger or added to it. After a change of the schedule, it judges
+// the ticks since then, and before that only the entries.
 func TestVerify(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
 		time.Sleep(time.Until(time.Now().Truncate(time.Hour).Add(time.Hour + time.Minute)))
@@ -59,29 +60,18 @@ func TestVerify(t *testing.T) {
 		}, singleton.JobConfig{MaxAttempts: 1})
 		first.run()
 		until(31)
-		if err := f.job("draw").Pause(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, f.job("draw").Pause(t.Context()))
 		until(65)
 		if v := f.verify("draw", singleton.VerifyConfig{}); !slices.Equal(findings(v, begin), []string{"20 failed", "40 missing 3 until 60"}) || v.Findings[1].Detail != "the job is paused" {
 			t.Errorf("while it is paused: %+v", v)
 		}
-		if err := f.job("draw").Resume(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		until(85)
-		first.stop()
-		second := f.replica("b", singleton.Config{TTL: time.Minute})
-		second.add("draw", "@every 15m", func(context.Context, singleton.Run) error { return nil }, singleton.JobConfig{})
-		second.run()
-		if _, err := f.job("draw").Trigger(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		until(130)
-		whole := singleton.VerifyConfig{}
-		v := f.verify("draw", whole)
+		testenv.Must(t, f.job("draw").Resume(t.Context()))
+		_, err := f.job("draw").Trigger(t.Context())
+		testenv.Must(t, err)
+		until(125)
 		want := []string{"20 failed", "40 skipped 2 until 50"}
-		if got := findings(v, begin); !slices.Equal(got, want) || v.Ticks != 11 || v.Succeeded != 8 || v.Limit != "the ledger began then" || len(v.Pending) > 0 {
+		v := f.verify("draw", singleton.VerifyConfig{})
+		if got := findings(v, begin); !slices.Equal(got, want) || v.Ticks != 12 || v.Succeeded != 9 || v.Limit != "the ledger began then" || len(v.Pending)+len(v.Unknown) > 0 {
 			t.Errorf("findings %q in %+v", got, v)
 		}
 		if v := f.verify("draw", singleton.VerifyConfig{Since: minute(60), Until: minute(90)}); len(v.Findings) > 0 || v.Ticks != 3 || v.Limit != "" {
@@ -98,9 +88,9 @@ func TestVerify(t *testing.T) {
 		f.Raw.LRem(t.Context(), key, 1, all[lost])
 		entry(75, 7, "succeeded")
 		entry(60, 8, "succeeded")
-		entry(105, 9, "unknown")
-		want = []string{"20 failed", "40 skipped 2 until 50", "60 repeated", "70 missing", "75 extra", "105 unknown", "105 repeated"}
-		v = f.verify("draw", whole)
+		entry(110, 9, "unknown")
+		want = []string{"20 failed", "40 skipped 2 until 50", "60 repeated", "70 missing", "75 extra", "110 unknown", "110 repeated"}
+		v = f.verify("draw", singleton.VerifyConfig{})
 		if got := findings(v, begin); !slices.Equal(got, want) || !strings.Contains(v.Findings[2].Detail, "token 8") {
 			t.Errorf("findings %q in %+v", got, v)
 		}
@@ -109,17 +99,34 @@ func TestVerify(t *testing.T) {
 		f.Raw.LTrim(t.Context(), key, 0, -3)
 		f.Raw.HSet(t.Context(), f.key("draw", "job"), "cut", minute(20).UnixMilli())
 		v = f.verify("draw", singleton.VerifyConfig{Since: minute(0)})
-		if len(v.Unknown) != 1 || !v.Unknown[0].Until.Equal(minute(20).Add(time.Millisecond)) || !slices.Equal(findings(v, begin), want[1:]) {
+		if len(v.Unknown) != 1 || !v.Unknown[0].Until.Equal(minute(20).Add(time.Millisecond)) || v.Unknown[0].Why != "the history has dropped older entries" || !slices.Equal(findings(v, begin), want[1:]) {
 			t.Errorf("a short history: %+v", v)
 		}
-		_, err := f.job("draw").Verify(t.Context(), singleton.VerifyConfig{Until: minute(15)})
+		_, err = f.job("draw").Verify(t.Context(), singleton.VerifyConfig{Until: minute(15)})
 		isError(t, err, singleton.ErrNothingKept)
+
+		first.stop()
+		second := f.replica("b", singleton.Config{TTL: time.Minute})
+		second.add("draw", "@every 15m", func(context.Context, singleton.Run) error { return nil }, singleton.JobConfig{})
+		second.run()
+		until(170)
+		v = f.verify("draw", singleton.VerifyConfig{})
+		if v.Limit != "the schedule changed then" || v.Since.Before(minute(125)) || v.Ticks != 3 || v.Succeeded != 3 || len(v.Findings)+len(v.Unknown) > 0 {
+			t.Errorf("after a change of the schedule: %+v", v)
+		}
+		v = f.verify("draw", singleton.VerifyConfig{Since: minute(25)})
+		want = []string{"40 skipped 2 until 50", "60 repeated", "110 unknown", "110 repeated"}
+		if got := findings(v, begin); len(v.Unknown) != 1 || !v.Unknown[0].Until.After(minute(125)) || v.Unknown[0].Why != "the schedule changed then" || !slices.Equal(got, want) {
+			t.Errorf("before it, findings %q in %+v", got, v)
+		}
 	})
 }
 
-// A tick that runs is not judged. Where the ledger does not know the schedule, the given one is
-// used, or the ticks are not judged.
-func TestVerifyWhatIsNotKnown(t *testing.T) {
+// A tick that runs is not judged. If the ticks of the schedule are not known, as of a Schedule of the user's
+// own or of a zone that this machine does not have, only entries are judged, and Verify says why.
+// Rerun then runs no tick that was skipped between others.
+// Mutants: the error of the zone is dropped; the zone counts as UTC.
+func TestFault113_VerifyWhatIsNotKnown(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
 		r := f.replica("a", singleton.Config{TTL: time.Minute})
 		end := make(chan struct{})
@@ -134,80 +141,25 @@ func TestVerifyWhatIsNotKnown(t *testing.T) {
 		if len(v.Pending) != 7 || len(v.Findings) > 0 || v.Ticks != 7 {
 			t.Errorf("while it runs: %+v", v)
 		}
-		f.Raw.Del(t.Context(), f.key("draw", "defs"))
-		if v := f.verify("draw", singleton.VerifyConfig{}); len(v.Unknown) != 1 || v.Ticks != 0 || len(v.Findings) > 0 {
-			t.Errorf("without a schedule: %+v", v)
-		}
-		given, err := schedule.Parse("@every 5m", schedule.Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if v := f.verify("draw", singleton.VerifyConfig{Schedule: given}); len(v.Unknown) > 0 || v.Ticks < 13 {
-			t.Errorf("with a schedule: %+v", v)
-		}
 		close(end)
-		_, err = f.job("none").Verify(t.Context(), singleton.VerifyConfig{})
+		time.Sleep(time.Minute)
+		r.stop()
+		for text, why := range map[string]string{
+			`revision "v2"`:             `revision`,
+			"0 * * * * in Mars/North":   `"Mars/North"; it must be a name in the time zone data`,
+			"":                          "spec",
+			"0 * * * * in Europe/Paris": "",
+		} {
+			f.Raw.HSet(t.Context(), f.key("draw", "job"), "spec", text)
+			v := f.verify("draw", singleton.VerifyConfig{})
+			skipped := len(v.Findings) == 1 && v.Findings[0].Kind == singleton.OutcomeSkipped && v.Findings[0].Count == 5
+			if why != "" && (len(v.Unknown) != 1 || v.Ticks != 7 || v.Succeeded != 2 || !skipped || !strings.Contains(v.Unknown[0].Why, why)) || why == "" && len(v.Unknown) > 0 {
+				t.Errorf("%s: %+v", text, v)
+			}
+		}
+		f.Raw.HSet(t.Context(), f.key("draw", "job"), "spec", `revision "v2"`)
+		isError(t, f.job("draw").Rerun(t.Context(), singleton.RunID{Tick: f.runs("draw")[1].Tick.Add(10 * time.Minute)}), singleton.ErrNoRun)
+		_, err := f.job("none").Verify(t.Context(), singleton.VerifyConfig{})
 		isError(t, err, singleton.ErrNoLedger)
-	})
-}
-
-// A replica, Verify and Rerun read a schedule in a zone that is not known here. Each names the zone.
-// Verify does not claim that the ticks of that time are in the history.
-// Mutants: the error of the zone is dropped; the zone counts as UTC.
-func TestFault115_AZoneThatIsNotKnownHere(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
-		const mars = "0 * * * * in Mars/North"
-		a := f.replica("a", singleton.Config{TTL: time.Minute})
-		a.add("draw", "0 * * * *", nil, singleton.JobConfig{})
-		a.run()
-		f.recorded("draw", 2)
-		a.stop()
-		before, err := f.job("draw").Schedules(t.Context())
-		if err != nil || len(before) != 1 {
-			t.Fatalf("the schedules are %+v, %v", before, err)
-		}
-		entry := fmt.Sprintf(`{"from":"%d","spec":"%s"}`, before[0].Since.UnixMilli(), mars)
-		f.Raw.LSet(t.Context(), f.key("draw", "defs"), 0, entry)
-		f.Raw.HSet(t.Context(), f.key("draw", "job"), "spec", mars)
-
-		changes, err := f.job("draw").Schedules(t.Context())
-		if err != nil || len(changes) != 1 || changes[0].Schedule != nil || !errors.Is(changes[0].Err, schedule.ErrConfig) {
-			t.Fatalf("the schedules are %+v, %v", changes, err)
-		}
-		v := f.verify("draw", singleton.VerifyConfig{})
-		if len(v.Unknown) != 1 || v.Ticks != 2 || v.Succeeded != 2 || !strings.Contains(v.Unknown[0].Why, `"Mars/North"; it must be a name in the time zone data`) {
-			t.Errorf("Verify: %+v", v)
-		}
-		if err := f.job("draw").Rerun(t.Context(), singleton.RunID{Tick: f.runs("draw")[0].Tick.Add(time.Minute)}); !errors.Is(err, singleton.ErrNoRun) || !strings.Contains(err.Error(), "Mars/North") {
-			t.Errorf("Rerun: %v", err)
-		}
-		f.scheduled("b", "30 * * * *", singleton.JobConfig{})
-		f.Pass(10 * time.Second)
-		if n := f.log.Count(`"Mars/North\"; it must be a name in the time zone data`); n != 1 {
-			t.Errorf("the zone is in %d log lines, want 1", n)
-		}
-	})
-}
-
-// Of a custom Schedule, the ledger has a thousand ticks. Of later ones, Verify judges only the entries.
-// Mutant: entries of later ticks are extra, and none of them is missing.
-func TestFault113_VerifyAfterTheLastStoredTick(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
-		a := f.replica("a", singleton.Config{TTL: time.Minute})
-		if err := a.runner.AddSchedule("draw", minutely{}, a.noted(nil), singleton.JobConfig{KeepRuns: 2000}); err != nil {
-			t.Fatal(err)
-		}
-		a.run()
-		time.Sleep(18 * time.Hour)
-		a.stop()
-		f.Pass(time.Hour)
-		v := f.verify("draw", singleton.VerifyConfig{})
-		if v.Ticks < 1050 || v.Succeeded != v.Ticks || len(v.Findings) > 0 || len(v.Unknown) != 1 || !v.Unknown[0].Until.Equal(v.Until) || !strings.Contains(v.Unknown[0].Why, "thousand") {
-			t.Errorf("%+v", v)
-		}
-		given := singleton.VerifyConfig{Schedule: minutely{}, Until: v.Until.Add(-time.Hour)}
-		if v := f.verify("draw", given); v.Ticks < 1050 || len(v.Findings) > 0 || len(v.Unknown) > 0 {
-			t.Errorf("with a schedule: %+v", v)
-		}
 	})
 }

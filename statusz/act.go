@@ -27,7 +27,7 @@ const actTimeout = 20 * time.Second
 
 // An action is what a user of the page wants to be done.
 type action struct {
-	Action string `json:"action"` // a name of verbs
+	Action string `json:"action"` // of overview.Verbs, or release
 	Name   string `json:"name"`   // of the job, the election or the lock
 	Tick   int64  `json:"tick"`   // the key of a RunID, for rerun and cancel; 0: all runs
 	Token  string `json:"token"`  // of the leader or the holder that the user has seen
@@ -35,72 +35,35 @@ type action struct {
 }
 
 var (
-	errTick   = errors.New("statusz: rerun needs a tick")
 	errToken  = errors.New("statusz: the token is not a number")
 	errLeader = errors.New("statusz: resign needs the token of the leader")
 )
 
-// verbs are the actions, with the lists that they change.
-var verbs = map[string]struct {
-	kind overview.Kind
-	do   func(ctx context.Context, p *Page, by lockcore.Operator, a action) error
-}{
-	"pause":   {overview.Jobs, onJob(func(ctx context.Context, j *singleton.Job, _ action) error { return j.Pause(ctx) })},
-	"resume":  {overview.Jobs, onJob(func(ctx context.Context, j *singleton.Job, _ action) error { return j.Resume(ctx) })},
-	"trigger": {overview.Jobs, onJob(func(ctx context.Context, j *singleton.Job, _ action) error { _, err := j.Trigger(ctx); return err })},
-	"rerun": {overview.Jobs, onJob(func(ctx context.Context, j *singleton.Job, a action) error {
-		if a.Tick == 0 {
-			return errTick
-		}
-		return j.Rerun(ctx, singleton.RunOf(a.Tick))
-	})},
-	"cancel": {overview.Jobs, onJob(func(ctx context.Context, j *singleton.Job, a action) error {
-		run := singleton.RunID{}
-		if a.Tick != 0 {
-			run = singleton.RunOf(a.Tick)
-		}
-		_, err := j.Cancel(ctx, run)
-		return err
-	})},
-	"resign":  {overview.Elections, resign},
-	"release": {overview.Locks, release},
-}
-
-// onJob returns the function of an action on a job.
-func onJob(do func(ctx context.Context, j *singleton.Job, a action) error) func(context.Context, *Page, lockcore.Operator, action) error {
-	return func(ctx context.Context, p *Page, by lockcore.Operator, a action) error {
-		j, err := singleton.NewJob(p.reader.client, a.Name)
-		if err == nil {
-			j, err = j.By(by)
-		}
-		if err != nil {
-			return err
-		}
-		return do(ctx, j, a)
+// do carries out an action, and returns the list that it changes. ok is false if there is no such action.
+func (p *Page) do(ctx context.Context, by lockcore.Operator, a action) (changes overview.Kind, ok bool, err error) {
+	if a.Action == "release" {
+		return overview.Locks, true, p.release(ctx, by, a)
 	}
-}
-
-func resign(ctx context.Context, p *Page, by lockcore.Operator, a action) error {
-	token, err := seenToken(a)
-	if err == nil && token == 0 {
-		err = errLeader // with 0, Resign asks any leader
+	if changes, ok = overview.Verbs[a.Action]; !ok {
+		return 0, false, nil
 	}
-	if err != nil {
-		return err
+	what := overview.Action{Verb: a.Action, Name: a.Name, By: by}
+	if a.Tick != 0 {
+		what.Run = singleton.RunOf(a.Tick)
 	}
-	e, err := election.NewElection(p.reader.client, a.Name)
+	if changes == overview.Elections {
+		if what.Token, err = seenToken(a); err == nil && what.Token == 0 {
+			err = errLeader // with 0, any leader is asked
+		}
+	}
 	if err == nil {
-		e, err = e.By(by)
+		_, err = what.Do(ctx, p.reader.client)
 	}
-	if err != nil {
-		return err
-	}
-	_, err = e.Resign(ctx, token)
-	return err
+	return changes, true, err
 }
 
 // release releases a lock, unless the holder that the user has seen does not hold it any more.
-func release(ctx context.Context, p *Page, by lockcore.Operator, a action) error {
+func (p *Page) release(ctx context.Context, by lockcore.Operator, a action) error {
 	token, err := seenToken(a)
 	if err != nil {
 		return err
@@ -154,19 +117,18 @@ func (p *Page) act(w http.ResponseWriter, r *http.Request) {
 		refuse(http.StatusBadRequest, "something follows the action")
 		return
 	}
-	verb, ok := verbs[a.Action]
-	if !ok {
-		refuse(http.StatusBadRequest, "the action is unknown")
-		return
-	}
 	by := lockcore.Operator{Reason: a.Reason}
 	if p.cfg.Operator != nil {
 		by.Who = p.cfg.Operator(r)
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), actTimeout)
 	defer cancel()
-	err := verb.do(ctx, p, by, a)
-	p.reader.touch(key{verb.kind, a.Name})
+	changes, ok, err := p.do(ctx, by, a)
+	if !ok {
+		refuse(http.StatusBadRequest, "the action is unknown")
+		return
+	}
+	p.reader.touch(key{changes, a.Name})
 	if err != nil {
 		http.Error(w, err.Error(), codeOf(err))
 		return
@@ -193,7 +155,7 @@ func codeOf(err error) int {
 	switch {
 	case is(lockcore.ErrUnknown, lockcore.ErrNotReplicated): // the page then says that it may have been done
 		return http.StatusGatewayTimeout
-	case is(lockcore.ErrConfig, election.ErrConfig, singleton.ErrConfig, errTick, errToken, errLeader):
+	case is(lockcore.ErrConfig, election.ErrConfig, singleton.ErrConfig, overview.ErrTick, errToken, errLeader):
 		return http.StatusBadRequest
 	case is(singleton.ErrNoLedger, singleton.ErrNoRun, singleton.ErrNotOpen, election.ErrNoLeader):
 		return http.StatusNotFound

@@ -30,12 +30,11 @@ type row struct {
 	Gone       bool
 	Error      string
 	Leader     string
-	Last       string
 	Term       uint64 `json:",string"`
 	Token      uint64 `json:",string"`
 	Acquired   int64
 	Ends       int64
-	Lease      int64
+	Lease      int64 `json:"lease_ms"`
 	Metadata   map[string]string
 	Candidates []struct {
 		Identity string
@@ -57,38 +56,28 @@ type row struct {
 	}
 	MoreWaiters int `json:"more_waiters"`
 	Next        int64
-	Success     int64
+	Success     int64 `json:"last_success"`
 	Paused      bool
 	Replicas    int
 	Definitions int
 	Schedule    string
 	Open        []struct {
-		Tick, Triggered, Since int64
-		Attempt                int
-		Holder                 string
-		Running                bool
-		Request                string
+		Tick, Since        int64
+		Attempt            int
+		Holder             string
+		Running, Triggered bool
+		Request            struct{ Action, By, Reason string }
 	}
 	Ended []struct {
-		Tick      int64  `json:"k"`
-		Outcome   string `json:"o"`
-		Count     int    `json:"c"`
-		Triggered int64  `json:"t"`
-		Attempt   int    `json:"a"`
-		Holder    int    `json:"h"`
-		Start     int64  `json:"s"`
-		Took      int64  `json:"d"`
-		Error     int    `json:"e"`
+		Tick    int64  `json:"k"`
+		Outcome string `json:"o"`
+		Count   int    `json:"c"`
+		Attempt int    `json:"a"`
+		Holder  string `json:"h"`
+		Start   int64  `json:"s"`
+		Took    int64  `json:"d"`
+		Error   string `json:"e"`
 	}
-	Texts []string
-}
-
-// text returns a text of a job's entry.
-func (r row) text(i int) string {
-	if i == 0 {
-		return ""
-	}
-	return r.Texts[i-1]
 }
 
 type section struct {

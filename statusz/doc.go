@@ -24,7 +24,7 @@
 // 20. Errors are shortened until the details of a run are opened. So a page has less
 // than 500 KB, whatever the number of jobs.
 //
-// A job has its own page, at ?job=NAME: its schedules, its pause with author and reason, the newest 100
+// A job has its own page, at ?job=NAME: its schedule, its pause with author and reason, the newest 100
 // runs with all attempts and whole errors, the acts of operators, and how many replicas follow it.
 // All times are UTC.
 //

@@ -33,15 +33,14 @@ func TestPageOfAJob(t *testing.T) {
 		does(e, page, http.StatusOK, "ok", action{Action: "pause", Name: name, Reason: "the disk is full"})
 		w := get(page, http.MethodGet, "/statusz/job?name="+url.QueryEscape(name))
 		var about struct {
-			Status    singleton.Status
-			Schedules []struct{ Text string }
-			Runs      []singleton.Entry
-			Acts      []singleton.Act
+			Status singleton.Status
+			Runs   []singleton.Entry
+			Acts   []singleton.Act
 		}
 		testenv.Must(e, json.Unmarshal(w.Body.Bytes(), &about))
 		st := about.Status
 		if w.Code != http.StatusOK || w.Header().Get("Content-Type") != "application/json" || st.Job != name || !st.Paused || st.Replicas != 1 ||
-			len(about.Schedules) != 1 || about.Schedules[0].Text != "@every 24h0m0s" {
+			st.Schedule != "@every 24h0m0s" {
 			e.Errorf("%d: %+v", w.Code, about)
 		}
 		if len(about.Runs) != 1 || about.Runs[0].Error != long || len(about.Runs[0].Attempts) != 1 {

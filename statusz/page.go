@@ -1,11 +1,19 @@
 package statusz
 
 import (
+	"context"
 	"embed"
+	"encoding/json"
+	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"slices"
 	"strings"
+
+	"github.com/noonlock/noonlock/internal/input"
+	"github.com/noonlock/noonlock/internal/overview"
+	"github.com/noonlock/noonlock/singleton"
 )
 
 //go:embed assets
@@ -20,6 +28,9 @@ type Page struct {
 // policy is the Content-Security-Policy of all answers.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+// mostRuns is how many entries of the history the page of a job has.
+const mostRuns = 100
 
 // files are the parts of the page that do not change, with their types.
 var files = map[string]string{
@@ -72,6 +83,27 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	content, _ := assets.ReadFile("assets/" + part) // each of files exists
 	header.Set("Content-Type", kind)
 	_, _ = w.Write(content)
+}
+
+// job answers with all about one job, or 404.
+func (p *Page) job(w http.ResponseWriter, r *http.Request) {
+	if fromOtherSite(r) {
+		http.Error(w, "statusz: jobs are only for the page itself", http.StatusForbidden)
+		return
+	}
+	name := r.URL.Query().Get("name")
+	ctx, cancel := context.WithTimeout(r.Context(), readTimeout)
+	defer cancel()
+	found, err := overview.Job(ctx, p.reader.client, name, mostRuns)
+	switch {
+	case errors.Is(err, singleton.ErrNoLedger):
+		http.Error(w, fmt.Sprintf("statusz: there is no job %s: no replica has ever run it, or its history has expired", input.Quote(name)), http.StatusNotFound)
+	case err != nil:
+		http.Error(w, err.Error(), codeOf(err))
+	default:
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(found)
+	}
 }
 
 // Close ends the streams of all browsers, and waits for the requests that are sent for them.

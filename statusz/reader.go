@@ -3,6 +3,7 @@ package statusz
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -154,7 +155,6 @@ func (r *reader) start(ctx context.Context) {
 	r.run, r.items, r.pending, r.searched, r.failure = a, map[key]*item{}, time.Time{}, time.Time{}, nil
 	a.done.Go(func() { a.search(ctx) })
 	a.done.Go(func() { a.look(ctx) })
-	a.done.Go(func() { a.survey(ctx) })
 }
 
 func (a *run) stop() {
@@ -217,12 +217,58 @@ func (a *run) search(ctx context.Context) {
 			})
 			a.wakeUp()
 		}
+		busy += a.survey(ctx)
 		select {
 		case <-ctx.Done():
 			return
 		case <-time.After(max(searchInterval, searchShare*busy)):
 		}
 	}
+}
+
+// survey marks all jobs, if a view shows their list, and returns how long that took.
+func (a *run) survey(ctx context.Context) time.Duration {
+	a.mu.Lock()
+	needed := false
+	for v := range a.views {
+		needed = needed || v.job == ""
+	}
+	jobs := a.lists[overview.Jobs]
+	a.mu.Unlock()
+	if jobs == nil || !needed {
+		return 0
+	}
+	began := time.Now()
+	var mu sync.Mutex
+	marks, failing := map[string]overview.Mark{}, 0
+	err := overview.Each(ctx, readsAtOnce, jobs.names, func(ctx context.Context, _ int, name string) error {
+		t, err := overview.Jobs.Read(ctx, a.client, name)
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case err == nil && t.Exists():
+			if marks[name] = overview.MarkOf(*t.Job); marks[name].Failing {
+				failing++
+			}
+		case err != nil && lockcore.IsTemporary(err):
+			return err // the other reads would wait too
+		}
+		return nil // one that cannot be read has no mark
+	})
+	if err != nil {
+		return 0 // the looks show why
+	}
+	a.update(func() bool {
+		l := *a.lists[overview.Jobs]
+		if l.marks != nil && maps.Equal(l.marks, marks) {
+			return false
+		}
+		l.marks, l.failing = marks, failing
+		a.lists[overview.Jobs] = &l
+		return true
+	})
+	a.wakeUp()
+	return time.Since(began)
 }
 
 // look reads what the views show, again and again.
@@ -244,7 +290,7 @@ func (a *run) look(ctx context.Context) {
 }
 
 func (a *run) lookOnce(ctx context.Context) {
-	due, ahead := a.due(time.Now())
+	due := a.due(time.Now())
 	if len(due) == 0 {
 		return
 	}
@@ -252,43 +298,41 @@ func (a *run) lookOnce(ctx context.Context) {
 	defer cancel()
 	var mu sync.Mutex
 	var failure error
-	var all sync.WaitGroup
-	slots := make(chan struct{}, readsAtOnce)
-	for _, t := range due {
-		slots <- struct{}{}
-		all.Go(func() {
-			defer func() { <-slots }()
-			if err := t.read(ctx, a.client, ahead); err != nil {
-				mu.Lock()
-				defer mu.Unlock()
-				failure = err
-			}
-		})
-	}
-	all.Wait()
+	_ = overview.Each(ctx, readsAtOnce, due, func(ctx context.Context, _ int, t *thing) error {
+		if err := t.look(ctx, a); err != nil {
+			mu.Lock()
+			defer mu.Unlock()
+			failure = err
+		}
+		return nil // the others are read
+	})
 	a.update(func() (visible bool) {
 		visible = failure != nil || a.failure != nil
 		a.pending, a.failure = time.Time{}, failure
-		for _, t := range due {
-			if t.ahead != nil {
-				a.ahead, t.ahead = *t.ahead, nil
-			}
-			if t.fresh != nil {
-				a.items[t.key], t.fresh = t.fresh, nil
-				visible = true
-			}
-		}
 		return visible
+	})
+}
+
+// clock notes how far the server's clock is ahead, by an answer with the server's time. It keeps
+// the known value if that is possible, because an answer may have taken seconds.
+func (a *run) clock(now, sent time.Time) {
+	took := time.Since(sent)
+	most := now.Sub(sent) + time.Millisecond // now is rounded
+	a.update(func() bool {
+		if a.ahead > most || a.ahead < most-took-2*time.Millisecond {
+			a.ahead = (most - took/2).Round(time.Millisecond)
+		}
+		return false
 	})
 }
 
 // due returns the things to read now. It adds those that are newly shown, and forgets the
 // others.
-func (a *run) due(now time.Time) (due []*thing, ahead time.Duration) {
+func (a *run) due(now time.Time) (due []*thing) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.run != a {
-		return nil, 0
+		return nil
 	}
 	shown := map[key]bool{}
 	for v := range a.views {
@@ -322,5 +366,5 @@ func (a *run) due(now time.Time) (due []*thing, ahead time.Duration) {
 	if len(shown) == 0 {
 		a.failure = nil
 	}
-	return due, a.ahead
+	return due
 }

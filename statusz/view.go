@@ -96,7 +96,7 @@ func (v *view) cut(k overview.Kind, l *list) section {
 		}
 	}
 	if k == overview.Jobs {
-		s.Fail, names = l.failing, v.choose(names, l.marks)
+		s.Fail, names = l.failing, overview.Choose(names, l.marks, v.state, v.order)
 		if l.marks == nil && overview.States[v.state] != nil && l.err == nil {
 			s.State = "searching"
 		}

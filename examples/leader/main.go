@@ -1,103 +1,170 @@
-// Leader is one replica of a service in which one replica at a time works. Start it in
-// three terminals, kill the leader, and watch the next replica take over. The program can
-// be the only process of a container. See the README in this directory.
+// Leader is one replica of a service in which one replica at a time works. Start it in several
+// terminals, kill the leader, and watch the next replica take over. See the README in this directory.
 package main
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
-	"io"
+	"log/slog"
+	"net"
+	"net/http"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
-	_ "time/tzdata" // for TZ, as the image has no time zone data
+	"time"
 
-	"github.com/redis/go-redis/v9/logging"
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/redis/go-redis/v9"
 
-	"github.com/noonlock/noonlock/examples/internal/inputs"
-	"github.com/noonlock/noonlock/internal/output"
+	"github.com/noonlock/noonlock/election"
+	"github.com/noonlock/noonlock/healthz"
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/redisurl"
 )
 
-// The exit codes.
-const (
-	done    = 0
-	failed  = 1 // an error, or a second signal
-	refused = 2 // invalid settings; no connection was made
+var (
+	name     = flag.String("election", "demo", "the `name` of the election, equal in all replicas")
+	identity = flag.String("identity", "", "the `name` of this replica (default: the host name and random characters)")
+	lease    = flag.Duration("lease", 15*time.Second, "the `time` after which another replica leads if the leader dies")
+	finish   = flag.Duration("finish", 0, "how long the work continues after SIGTERM, while this replica still leads")
+	linger   = flag.Duration("linger", 0, "how long the process continues after it has stopped leading")
+	address  = flag.String("http", ":8080", "the `address` of the HTTP server")
+	asJSON   = flag.Bool("json", false, "log JSON instead of text")
 )
 
 func main() {
-	// go-redis prints errors to standard error in its own format, and also returns them.
-	logging.Disable()
-	ctx, stop := context.WithCancelCause(context.Background())
+	flag.Parse()
+	var handler slog.Handler = slog.NewTextHandler(os.Stderr, nil)
+	if *asJSON {
+		handler = slog.NewJSONHandler(os.Stderr, nil)
+	}
+	slog.SetDefault(slog.New(handler))
+	ctx, stop := context.WithCancel(context.Background())
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	go func() {
-		stop(fmt.Errorf("signal: %s", <-signals))
-		// Not signal.Reset: signals that it does not handle do not end the first process
-		// of a container.
 		<-signals
-		os.Exit(failed)
+		stop()
+		<-signals // a second one does not wait for the work
+		os.Exit(1)
 	}()
-	os.Exit(run(ctx, os.Args[1:], environment(), os.Stdout, os.Stderr))
+	if err := run(ctx); err != nil {
+		slog.Error("leader failed", "err", err)
+		os.Exit(1)
+	}
 }
 
-// environment returns the environment variables by name.
-func environment() map[string]string {
-	env := map[string]string{}
-	for _, pair := range os.Environ() {
-		name, value, _ := strings.Cut(pair, "=")
-		env[name] = value
+// run campaigns until ctx ends. It retries while Redis is away.
+func run(ctx context.Context) error {
+	options, err := redisurl.Parse(cmp.Or(os.Getenv("REDIS_URL"), "redis://localhost:6379"))
+	if err != nil {
+		return fmt.Errorf("REDIS_URL: %w", err)
 	}
-	return env
+	rdb := redis.NewUniversalClient(options)
+	defer rdb.Close()
+	logger, metrics := logr.FromSlogHandler(slog.Default().Handler()), prometheus.NewRegistry()
+	client, err := lockcore.New(rdb, lockcore.Config{Identity: *identity, Logger: logger, Registerer: metrics})
+	if err != nil {
+		return err
+	}
+	defer func() { // releases the lease; if Redis is away, the lease expires
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		_ = client.Close(ctx)
+	}()
+	var work worker
+	work.elector, err = election.NewLeaderElector(client, *name, election.Callbacks{
+		OnStartedLeading: work.lead,
+		OnStoppedLeading: func() { slog.Info("stopped leading") },
+		OnNewLeader:      func(identity string) { slog.Info("new leader", "leader", identity) },
+	}, election.Config{LeaseDuration: *lease, Logger: logger, Registerer: metrics})
+	if err != nil {
+		return err
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /leader", work.answer)
+	mux.HandleFunc("GET /record", work.record)
+	// Liveness does not depend on Redis: a restart would not help.
+	live, liveErr := healthz.New("livez", healthz.Config{Logger: logger}, healthz.Overdue("election", work.elector.Check, 10*time.Second))
+	ready, readyErr := healthz.New("readyz", healthz.Config{Logger: logger}, healthz.Ready("standing", work.elector.Ready))
+	listener, listenErr := net.Listen("tcp", *address)
+	if err := errors.Join(liveErr, readyErr, listenErr); err != nil {
+		return err
+	}
+	for path, handler := range map[string]http.Handler{"/livez": live, "/readyz": ready} {
+		mux.Handle(path, handler)
+		mux.Handle(path+"/", handler) // such as /readyz/standing, which gives the reason of a failure
+	}
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	defer server.Close()
+	go func() { _ = server.Serve(listener) }() // until Close
+	slog.Info("campaigning", "election", *name, "identity", work.elector.Identity(), "address", listener.Addr().String())
+	if err := work.elector.Run(ctx); err != nil {
+		return err
+	}
+	time.Sleep(*linger)
+	slog.Info("stopped")
+	return nil
 }
 
-// run runs the program until ctx ends.
-func run(ctx context.Context, args []string, env map[string]string, stdout, stderr io.Writer) int {
-	if len(args) == 1 && args[0] == "--version" {
-		out := output.To(stdout)
-		fmt.Fprintln(out, "leader version", output.Version())
-		return finished(out, stderr)
-	}
-	s, err := readSettings(args, env)
-	var r *replica
-	if err == nil {
-		r, err = newReplica(ctx, s, stderr)
-	}
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		out := output.To(stdout)
-		help(out)
-		return finished(out, stderr)
-	case err != nil:
-		printError(stderr, err)
-		return refused
-	}
-	if err := r.run(ctx); err != nil {
-		printError(stderr, err)
-		return failed
-	}
-	return done
-}
+// worker is the work of the leader.
+type worker struct{ elector *election.LeaderElector }
 
-// finished returns the exit code of a program that has only printed something.
-func finished(out *output.Writer, stderr io.Writer) int {
-	if err := out.Err(); err != nil {
-		printError(stderr, err)
-		return failed
-	}
-	return done
-}
-
-// printError prints an error. Each of several joined errors gets its own line.
-func printError(w io.Writer, err error) {
-	if several, ok := err.(interface{ Unwrap() []error }); ok {
-		for _, err := range several.Unwrap() {
-			printError(w, err)
+// lead works until ctx is done. Real work would send its token with each write, and the resource
+// would refuse the write if it has seen a greater token.
+func (w *worker) lead(ctx context.Context) {
+	term, _ := election.TermFrom(ctx)
+	log := slog.With("term", term.Number, "token", term.Token)
+	log.Info("work started")
+	next := time.NewTicker(time.Second)
+	defer next.Stop()
+	for ctx.Err() == nil {
+		log.Info("working")
+		select {
+		case <-next.C:
+		case <-ctx.Done():
 		}
+	}
+	if *finish > 0 && w.elector.IsLeader() {
+		log.Info("finishing work while still leading")
+		time.Sleep(*finish)
+	}
+	log.Info("work stopped", "err", context.Cause(ctx).Error())
+}
+
+// answer answers 200 if this replica leads, otherwise 503. With the parameter wait, a replica that
+// does not lead waits until it leads, at most for this duration. So a readiness probe notices a new
+// leader before its next period.
+func (w *worker) answer(response http.ResponseWriter, request *http.Request) {
+	wait, _ := time.ParseDuration(request.FormValue("wait")) // invalid: do not wait
+	end := time.Now().Add(min(wait, 30*time.Second))
+	for !w.elector.IsLeader() && time.Now().Before(end) && request.Context().Err() == nil {
+		time.Sleep(10 * time.Millisecond)
+	}
+	leads := w.elector.IsLeader()
+	response.Header().Set("Content-Type", "application/json")
+	if !leads {
+		response.WriteHeader(http.StatusServiceUnavailable)
+	}
+	_ = json.NewEncoder(response).Encode(map[string]any{"identity": w.elector.Identity(), "leader": w.elector.GetLeader(), "leading": leads})
+}
+
+// record answers with the leader record from Redis. Its times are those of the server's clock.
+func (w *worker) record(response http.ResponseWriter, request *http.Request) {
+	record, err := w.elector.Record(request.Context())
+	if err != nil {
+		slog.Info("reading the leader record failed", "err", err.Error())
+		http.Error(response, "the leader record cannot be read; the log has the reason", http.StatusServiceUnavailable)
 		return
 	}
-	inputs.Print(w, fmt.Sprintf("leader: %s\n", err))
+	_ = json.NewEncoder(response).Encode(map[string]any{
+		"holder": record.Holder, "token": record.Token, "acquired": record.Acquired, "renewed": record.Renewed,
+	})
 }

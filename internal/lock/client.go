@@ -26,6 +26,7 @@ type Client struct {
 	process  string // secret: with it, other clients could forge this Client's requests
 
 	tokenRetention, lockDelay time.Duration
+	minReplicas               int
 	lastTerms                 atomic.Pointer[leaseTerms] // see terms
 
 	attempts       atomic.Uint64

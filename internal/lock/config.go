@@ -23,6 +23,7 @@ type Config struct {
 	Registerer     prometheus.Registerer
 	TokenRetention time.Duration
 	LockDelay      time.Duration
+	MinReplicas    int
 	Clock          func() time.Duration
 }
 
@@ -33,7 +34,6 @@ type LeaseConfig struct {
 	ValidFor      time.Duration
 	MaxHold       time.Duration
 	NoRenewal     bool
-	MinReplicas   int
 	Identity      string
 }
 
@@ -62,7 +62,6 @@ type leaseTerms struct {
 	ttl      time.Duration
 	times    lease.Times
 	identity string
-	replicas int
 
 	// ttl and keep in ms, as requests have them.
 	ttlText, keepText string
@@ -78,7 +77,6 @@ func (cfg LeaseConfig) terms(identity string) (*leaseTerms, error) {
 	t := &leaseTerms{
 		ttl:      cmp.Or(cfg.TTL, defaultTTL),
 		identity: cmp.Or(cfg.Identity, identity),
-		replicas: cfg.MinReplicas,
 	}
 	if t.ttl < minTTL || t.ttl > maxTTL || t.ttl%time.Millisecond != 0 {
 		return nil, Refuse("LeaseConfig.TTL", "0 (10s) or whole milliseconds from 100ms to 24h", cfg.TTL)
@@ -102,9 +100,6 @@ func (cfg LeaseConfig) terms(identity string) (*leaseTerms, error) {
 	if cfg.MaxHold > 0 && cfg.NoRenewal {
 		return nil, Refuse("LeaseConfig.MaxHold", "0 if NoRenewal is set", cfg.MaxHold)
 	}
-	if cfg.MinReplicas < 0 {
-		return nil, Refuse("LeaseConfig.MinReplicas", "0 or positive", cfg.MinReplicas)
-	}
 	if err := CheckIdentity("LeaseConfig.Identity", t.identity); err != nil {
 		return nil, err
 	}
@@ -112,9 +107,6 @@ func (cfg LeaseConfig) terms(identity string) (*leaseTerms, error) {
 	t.times = lease.Times{Valid: valid, Renew: renew, Retry: retry, Try: t.timeout(), MaxHold: cfg.MaxHold}
 	if cfg.NoRenewal {
 		t.times.Renew = 0
-	}
-	if t.replicas > 0 {
-		t.times.Unconfirmed = t.timeout()
 	}
 	return t, nil
 }
@@ -126,9 +118,7 @@ func (t *leaseTerms) timeout() time.Duration {
 }
 
 // replicated returns a request that counts only if MinReplicas replicas have acknowledged it.
-func (t *leaseTerms) replicated(r wire.Request) wire.Request {
-	return r.Replicated(t.replicas, t.timeout()/2)
-}
+func (t *leaseTerms) replicated(r wire.Request) wire.Request { return r.Replicated(t.timeout() / 2) }
 
 // refresh returns the interval at which a waiter checks without a message. The queue drops
 // a waiter that has not checked for three intervals (lapse_of in part_queue.lua).

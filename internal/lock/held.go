@@ -117,7 +117,7 @@ type renewer struct{ c *Client }
 // Stream returns the stream of the server that the lease's name is at.
 func (r renewer) Stream(l *lease.Lease) lease.Stream {
 	a := l.Holder().(holder).a
-	return r.c.wire.Renewals(a.keys.name, a.terms.replicas)
+	return r.c.wire.Renewals(a.keys.name)
 }
 
 // Renew renews leases in one batch and counts the answers.
@@ -128,7 +128,7 @@ func (r renewer) Renew(ctx context.Context, stream lease.Stream, t0, within time
 	for i, l := range leases {
 		a := l.Holder().(holder).a
 		// An answer that takes longer than Patience causes another renewal.
-		requests[i] = a.kind.Renewal(a).Replicated(a.terms.replicas, l.Patience()/2)
+		requests[i] = a.kind.Renewal(a).Replicated(l.Patience() / 2)
 	}
 	done = make([]bool, len(leases))
 	for i, answer := range stream.(wire.Renewals).Send(ctx, requests) {

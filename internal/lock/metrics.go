@@ -87,7 +87,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		waiting: set.Gauges("noonlock_waiters",
 			"Calls of this process that wait for a lock. The sum over all processes is the total length of all queues.", "kind"),
 		renewals: set.Counters("noonlock_renewals_total",
-			"Renewals, by outcome: renewed, lost (according to the server), not_replicated (see LeaseConfig.MinReplicas), failed (an error, or no answer).", "outcome"),
+			"Renewals, by outcome: renewed, lost (according to the server), not_replicated (see Config.MinReplicas), failed (an error, or no answer).", "outcome"),
 		lateness: set.Histogram("noonlock_renewal_lateness_seconds",
 			"Delay of renewals after their due time. It grows on an overloaded machine before leases are lost.",
 			[]float64{.0005, .001, .005, .01, .05, .1, .25, .5, 1, 2.5, 5, 10}),

@@ -48,6 +48,7 @@ func open(cfg Config, s *Scripts, target *wire.Target, connect func(*Client, wir
 
 		tokenRetention: cmp.Or(cfg.TokenRetention, defaultTokenRetention),
 		lockDelay:      cfg.LockDelay,
+		minReplicas:    cfg.MinReplicas,
 
 		unwantedGrants: make(chan struct{}, 16),
 		closing:        make(chan struct{}),
@@ -64,6 +65,9 @@ func open(cfg Config, s *Scripts, target *wire.Target, connect func(*Client, wir
 	}
 	if d := c.lockDelay; err == nil && d != 0 && (d < minTTL || d > maxTTL || d%time.Millisecond != 0) {
 		err = Refuse("Config.LockDelay", "0 (no delay) or whole milliseconds from 100ms to 24h", d)
+	}
+	if err == nil && c.minReplicas < 0 {
+		err = Refuse("Config.MinReplicas", "0 or positive", c.minReplicas)
 	}
 	if err == nil {
 		c.metrics, err = newMetrics(cfg.Registerer)
@@ -101,7 +105,7 @@ func (c *Client) wireConfig() wire.Config {
 		}
 	}
 	return wire.Config{
-		Delay:   delay,
+		Delay: delay, Replicas: c.minReplicas,
 		Channel: func(name string) string { return c.keys.channel(name, "ch:"+c.process) },
 		Sharded: c.keys.sharded,
 		Logger:  c.log,

@@ -42,6 +42,8 @@ func NewQuorum(servers []redis.UniversalClient, cfg Config, s *Scripts, list int
 		return nil, Refuse("QuorumConfig.List", "0 (1) or positive", list)
 	case most < minTTL || most > maxTTL || most%time.Millisecond != 0:
 		return nil, Refuse("QuorumConfig.MaxTTL", "0 (15s) or whole milliseconds from 100ms to 24h", longest)
+	case cfg.MinReplicas != 0:
+		return nil, Refuse("Config.MinReplicas", "0 for NewQuorum, whose servers have no replicas", cfg.MinReplicas)
 	case cfg.LockDelay != 0:
 		return nil, Refuse("Config.LockDelay", "0: a server of a quorum grants nothing for MaxTTL after a loss of data", cfg.LockDelay)
 	case cfg.TokenRetention != 0:
@@ -150,10 +152,7 @@ func (m *members) refusal(of Kind, terms *leaseTerms) error {
 	if _, owned := of.(ownedKind); owned {
 		return &ConfigError{Field: "the Client of a lock with owners", Value: "of NewQuorum", Rule: "of New: entries of owners cannot be counted across servers"}
 	}
-	switch {
-	case terms.replicas > 0:
-		return Refuse("LeaseConfig.MinReplicas", "0 for a Client of NewQuorum, whose servers have no replicas", terms.replicas)
-	case terms.ttl > m.longest:
+	if terms.ttl > m.longest {
 		return Refuse("LeaseConfig.TTL", "at most QuorumConfig.MaxTTL ("+m.longest.String()+")", terms.ttl)
 	}
 	return nil

@@ -39,8 +39,8 @@ func (w *twoServers) Send(ctx context.Context, name string, r wire.Request, time
 	return w.at(name).Send(ctx, name, r, timeout)
 }
 
-func (w *twoServers) Renewals(name string, replicas int) wire.Renewals {
-	return w.at(name).Renewals(name, replicas)
+func (w *twoServers) Renewals(name string) wire.Renewals {
+	return w.at(name).Renewals(name)
 }
 
 func (w *twoServers) Messages(name string) wire.Messages { return w.at(name).Messages(name) }

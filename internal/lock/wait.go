@@ -127,7 +127,7 @@ func (alone) wait(ctx context.Context, n *Name, k Kind) (lease *Lease, last acqu
 			}
 		}
 		// A grant that counts only with replicas, or after a delay, is often withdrawn.
-		if early, ok := k.(Early); ok && a.grantedAt.Load() != 0 && a.terms.replicas == 0 && n.c.lockDelay == 0 {
+		if early, ok := k.(Early); ok && a.grantedAt.Load() != 0 && n.c.minReplicas == 0 && n.c.lockDelay == 0 {
 			early.Granted(ctx, a)
 		}
 		r, err = a.retryAcquire(ctx, mode, 0)

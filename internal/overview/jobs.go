@@ -3,6 +3,7 @@ package overview
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/noonlock/noonlock/singleton"
@@ -44,4 +45,21 @@ var Orders = map[string]func(a, b Mark) int{
 
 func urgency(m Mark) int {
 	return slices.Index([]string{singleton.OutcomeFailed, singleton.OutcomeUnknown, "", singleton.OutcomeSucceeded}, m.Outcome)
+}
+
+// Choose returns the names of jobs that are in the state, in the order. An empty or unknown one chooses
+// all, and does not reorder them. Jobs without a Mark are in no state.
+func Choose(names []string, marks map[string]Mark, state, order string) []string {
+	if fits := States[state]; fits != nil {
+		names = slices.DeleteFunc(slices.Clone(names), func(name string) bool {
+			m, known := marks[name]
+			return !known || !fits(m)
+		})
+	}
+	if compare := Orders[order]; compare != nil {
+		names = slices.SortedFunc(slices.Values(names), func(a, b string) int {
+			return cmp.Or(compare(marks[a], marks[b]), strings.Compare(a, b))
+		})
+	}
+	return names
 }

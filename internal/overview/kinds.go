@@ -5,6 +5,7 @@ package overview
 
 import (
 	"context"
+	"sync"
 
 	"github.com/noonlock/noonlock/election"
 	"github.com/noonlock/noonlock/lockcore"
@@ -55,19 +56,30 @@ func (k Kind) LockOf(name string) string {
 	}
 }
 
-// ByWhom returns who has done something, and why.
-func ByWhom(by, reason string) string {
-	if reason == "" {
-		return by
+// Each calls f for all things, for up to atOnce at the same time. After an error it calls f no more, the
+// contexts of the other calls end, and it returns this error.
+func Each[T any](ctx context.Context, atOnce int, all []T, f func(ctx context.Context, i int, one T) error) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	var once sync.Once
+	var failure error
+	var calls sync.WaitGroup
+	slots := make(chan struct{}, atOnce)
+	for i, one := range all {
+		if slots <- struct{}{}; ctx.Err() != nil {
+			break
+		}
+		calls.Go(func() {
+			defer func() { <-slots }()
+			if err := f(ctx, i, one); err != nil {
+				once.Do(func() { failure = err })
+				stop()
+			}
+		})
 	}
-	return by + ": " + reason
-}
-
-// Request says what an operator has asked a leader to do.
-func Request(r election.ResignRequest) string {
-	what := "to resign"
-	if r.To != "" {
-		what = "to transfer to " + r.To
+	calls.Wait()
+	if failure == nil {
+		return context.Cause(ctx) // the caller's has ended
 	}
-	return what + ", by " + ByWhom(r.By, r.Reason)
+	return failure
 }

@@ -58,7 +58,7 @@ func TestFault119_ReplyIsRepeated(t *testing.T) {
 						value, err := e.Send(t.Context(), "", r, time.Second)
 						return wire.Answer{Value: value, Err: err}
 					}
-					renewals := e.Renewals("", 0)
+					renewals := e.Renewals("")
 					renew := func(i int) wire.Answer {
 						r, _ := echo(i)
 						return batch(t, renewals, time.Second, r)[0]

@@ -167,9 +167,9 @@ func (c *cluster) owner(slot int) *server {
 	return c.owners[slot]
 }
 
-func (c *cluster) Renewals(name string, replicas int) Renewals {
+func (c *cluster) Renewals(name string) Renewals {
 	if s := c.owner(slotOf(name)); s != nil {
-		return s.Renewals(name, replicas)
+		return s.Renewals(name)
 	}
 	return nowhere{}
 }
@@ -287,7 +287,7 @@ func (c *cluster) followSlots(ctx context.Context, from *server, requests []Requ
 			r.asking = true
 			asking = append(asking, r)
 		}
-		for n, a := range s.group(requests[0].replicas).renewals.Send(ctx, asking) {
+		for n, a := range s.renewals.Send(ctx, asking) {
 			if a.Err != nil {
 				a.Err = fmt.Errorf("%w: %w", ErrCopied, redirected(a.Err))
 			}
@@ -399,13 +399,15 @@ func (c *cluster) view(ctx context.Context, addr string) (*view, error) {
 	return readView(addr, answers[0], answers[1])
 }
 
-// someNodes returns addresses of nodes to ask, in random order: of primaries, their
-// replicas, and those that the user gave.
+// someNodes returns addresses of nodes to ask, in random order: those that the user gave, which are
+// right even if all addresses have changed, and then of primaries and their replicas.
 func (c *cluster) someNodes() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	all := c.addresses()
 	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	others := slices.DeleteFunc(slices.Clone(all), func(addr string) bool { return slices.Contains(c.seeds, addr) })
+	all = append(slices.DeleteFunc(all, func(addr string) bool { return slices.Contains(others, addr) }), others...)
 	return all[:min(len(all), maxAsked)]
 }
 

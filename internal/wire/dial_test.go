@@ -187,7 +187,7 @@ func TestFault104_ConnectionsAreFew(t *testing.T) {
 		w := connect(t, opt, func() {}, func() {})
 		defer w.Close()
 		defer w.Messages("").Start(t.Context())()
-		pings(t, w.Renewals("", 0))
+		pings(t, w.Renewals(""))
 		callers := func(of int, within time.Duration) (answered int) {
 			var all sync.WaitGroup
 			var n atomic.Int64
@@ -221,7 +221,7 @@ func TestFault104_ConnectionsAreFew(t *testing.T) {
 			go func() {
 				ctx, cancel := context.WithTimeout(t.Context(), 900*time.Millisecond)
 				defer cancel()
-				w.Renewals("", 0).Send(ctx, []wire.Request{wire.Command("ping")})
+				w.Renewals("").Send(ctx, []wire.Request{wire.Command("ping")})
 			}()
 			time.Sleep(300 * time.Millisecond)
 			few(6)
@@ -251,7 +251,7 @@ func TestFault69_EveryDialHasADeadline(t *testing.T) {
 					}
 					for begun := time.Now(); time.Since(begun) < 20*time.Second; synctest.Wait() {
 						if !subscribes {
-							batch(t, w.Renewals("", 0), time.Second, wire.Command("ping"))
+							batch(t, w.Renewals(""), time.Second, wire.Command("ping"))
 						} else {
 							time.Sleep(time.Second)
 						}
@@ -262,7 +262,7 @@ func TestFault69_EveryDialHasADeadline(t *testing.T) {
 						t.Errorf("%d dials in 20 s, with up to %v; want %v", r.dials, r.longest, want)
 					}
 					r.mu.Unlock()
-					if err := batch(t, w.Renewals("", 0), 2*time.Second, wire.Command("ping"))[0].Err; err != nil {
+					if err := batch(t, w.Renewals(""), 2*time.Second, wire.Command("ping"))[0].Err; err != nil {
 						t.Error(err)
 					}
 				})
@@ -316,7 +316,7 @@ func TestFault69_DialerThatBreaksItsContract(t *testing.T) {
 func TestFault69_CloseDuringDials(t *testing.T) {
 	onRoad(t, func(t *testing.T, r *road, opt *redis.Options) {
 		w := connect(t, opt, func() {}, func() {})
-		pings(t, w.Renewals("", 0))
+		pings(t, w.Renewals(""))
 		free := r.block()
 		errs := make(chan error, 3)
 		go func() {
@@ -328,7 +328,7 @@ func TestFault69_CloseDuringDials(t *testing.T) {
 				go func() {
 					ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 					defer cancel()
-					errs <- w.Renewals("", 0).Send(ctx, []wire.Request{wire.Command("blpop", "none", 0)})[0].Err
+					errs <- w.Renewals("").Send(ctx, []wire.Request{wire.Command("blpop", "none", 0)})[0].Err
 				}()
 			}
 		}()
@@ -358,7 +358,7 @@ func TestFault69_CloseDuringDials(t *testing.T) {
 		if _, err := w.Send(t.Context(), "", wire.Command("ping"), time.Second); !errors.Is(err, wire.ErrClosed) {
 			t.Errorf("after Close: %v", err)
 		}
-		if err := batch(t, w.Renewals("", 0), time.Second, wire.Command("ping"))[0].Err; !errors.Is(err, wire.ErrClosed) {
+		if err := batch(t, w.Renewals(""), time.Second, wire.Command("ping"))[0].Err; !errors.Is(err, wire.ErrClosed) {
 			t.Errorf("after Close: %v", err)
 		}
 		if _, _, dials := r.counts(); dials != before {
@@ -402,7 +402,7 @@ func TestFault69_CloseDuringSetups(t *testing.T) {
 // Caught mutant: they wait for their own.
 func TestFault69_RenewalsUseTheConnectionOfTheCalls(t *testing.T) {
 	inBubble(t, func(t *testing.T, e *env) {
-		s := e.Renewals("", 0)
+		s := e.Renewals("")
 		pings(t, s)
 		if err := ping(t, e, time.Second); err != nil {
 			t.Fatal(err)
@@ -426,13 +426,13 @@ func TestFault18_AnswerOfAReplicaCostsTheConnection(t *testing.T) {
 	for _, refusal := range []string{"OOM command not allowed", readOnly, "ERR Error running script (call to f_1): @user_script:1: @user_script: 1: -" + readOnly} {
 		t.Run(refusal, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, e *env) {
-				pings(t, e.Renewals("", 0))
+				pings(t, e.Renewals(""))
 				e.redis.Server().SetError(refusal)
-				if err := batch(t, e.Renewals("", 0), time.Second, wire.Command("incr", "n"), wire.Command("incr", "n"))[0].Err; wire.OutcomeOf(err) != wire.Refused {
+				if err := batch(t, e.Renewals(""), time.Second, wire.Command("incr", "n"), wire.Command("incr", "n"))[0].Err; wire.OutcomeOf(err) != wire.Refused {
 					t.Errorf("INCR: %v", err)
 				}
 				e.redis.Server().SetError("")
-				pings(t, e.Renewals("", 0))
+				pings(t, e.Renewals(""))
 				if lost := e.dials.Load() > 1; lost != strings.HasSuffix(refusal, readOnly) {
 					t.Errorf("the connection was replaced: %v", lost)
 				}
@@ -495,7 +495,7 @@ func TestFault69_LateConnectionIsUsed(t *testing.T) {
 	onRoad(t, func(t *testing.T, r *road, opt *redis.Options) {
 		w := connect(t, opt, func() {}, func() {})
 		defer w.Close()
-		s := w.Renewals("", 0)
+		s := w.Renewals("")
 		r.set(func(context.Context) error { time.Sleep(300 * time.Millisecond); return nil })
 		begun := time.Now()
 		after := func(at time.Duration) {
@@ -524,7 +524,7 @@ func TestFault69_LateConnectionIsUsed(t *testing.T) {
 // answer. One that the server answers in time costs nothing.
 func TestFault08_LateAnswerIsForNobody(t *testing.T) {
 	inBubble(t, func(t *testing.T, e *env) {
-		s := e.Renewals("", 0)
+		s := e.Renewals("")
 		for i := range 3 {
 			held := e.faults.Partition()
 			if err := batch(t, s, 100*time.Millisecond, wire.Command("echo", "late"))[0].Err; i > 0 && !errors.Is(err, wire.ErrUnknown) {
@@ -630,7 +630,7 @@ func TestFault69_SetupFunctionsThatHang(t *testing.T) {
 					defer w.Close()
 					var err error
 					for range 10 {
-						a := batch(t, w.Renewals("", 0), time.Second, wire.Command("ping"))[0]
+						a := batch(t, w.Renewals(""), time.Second, wire.Command("ping"))[0]
 						if err = a.Err; wire.OutcomeOf(err) != wire.Unsent {
 							t.Fatalf("PING: %v, %v", a.Value, err)
 						}
@@ -643,7 +643,7 @@ func TestFault69_SetupFunctionsThatHang(t *testing.T) {
 					mu.Unlock()
 					close(over)
 					time.Sleep(3 * time.Second)
-					pings(t, w.Renewals("", 0))
+					pings(t, w.Renewals(""))
 					mu.Lock()
 					defer mu.Unlock()
 					if calls > 0 {
@@ -735,11 +735,11 @@ func TestFault69_LateCredentials(t *testing.T) {
 		opt.StreamingCredentialsProvider = s
 		w := connect(t, opt, func() {}, func() {})
 		for range 5 {
-			batch(t, w.Renewals("", 0), time.Second, wire.Command("ping"))
+			batch(t, w.Renewals(""), time.Second, wire.Command("ping"))
 		}
 		close(over)
 		synctest.Wait()
-		pings(t, w.Renewals("", 0))
+		pings(t, w.Renewals(""))
 		begun := time.Now()
 		w.Close()
 		if took := time.Since(begun); took > 0 {
@@ -761,7 +761,7 @@ func TestFault69_LateCredentials(t *testing.T) {
 // Caught mutants: the connection is kept; each refusal replaces it.
 func TestFault18_ServerWithoutReplicasIsLeft(t *testing.T) {
 	inBubble(t, func(t *testing.T, e *env) {
-		s := e.Renewals("", 0)
+		s := e.Renewals("")
 		pings(t, s)
 		const seconds = 5
 		e.redis.Server().SetError("NOREPLICAS Not enough good replicas to write.")
@@ -793,7 +793,16 @@ func TestFault18_DemotedWhileReplicasAreAwaited(t *testing.T) {
 			c.Close()
 			return true
 		})
-		answer, err := e.Send(t.Context(), "", script.Replicated(1, 100*time.Millisecond).Marked("mark"), time.Second)
+		rdb := e.redis.Client()
+		target, err := wire.TargetOf(rdb)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg := config(func() {}, func() {})
+		cfg.Replicas = 1
+		w := target.Connect(cfg)
+		defer w.Close()
+		answer, err := w.Send(t.Context(), "", script.Replicated(100*time.Millisecond).Marked("mark"), time.Second)
 		if !errors.Is(err, wire.ErrNotReplicated) || wire.OutcomeOf(err) != wire.Unreplicated || !wire.IsTemporary(err) {
 			t.Errorf("the request: %v, %v", answer, err)
 		}

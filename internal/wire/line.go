@@ -16,7 +16,7 @@ import (
 // the old one is read until its callers have left.
 type line struct {
 	dials    *dialer
-	replicas int                                 // see Request.Replicated; the same for all calls
+	replicas int                                 // Config.Replicas
 	refused  func(sent time.Duration, err error) // called with each error of a call that was answered; may be nil
 	replaced func()                              // called when a pipe has replaced an earlier one; may be nil
 	borrower *line                               // its calls use this one while it has no pipe; may be nil
@@ -147,9 +147,7 @@ func (l *line) revived(p *pipe) {
 		waiting, b.waiting = slices.Concat(b.waiting, waiting), nil
 		b.mu.Unlock()
 	}
-	if len(waiting) > 0 {
-		l.submit(waiting...)
-	}
+	l.submitLater(waiting)
 }
 
 // connect makes a pipe for calls with that timeout, which then wait for it. It returns false if there is one by now.
@@ -166,7 +164,7 @@ func (l *line) connect(timeout time.Duration, calls ...*call) bool {
 		return false
 	}
 	if len(l.waiting) >= 2*maxWritten { // callers may have left
-		l.waiting = slices.DeleteFunc(l.waiting, func(c *call) bool { return c.state.Load() == callLeft })
+		l.waiting = slices.DeleteFunc(l.waiting, hasLeft)
 	}
 	l.waiting = append(l.waiting, calls...)
 	l.dialLocked(timeout)
@@ -245,6 +243,9 @@ func (l *line) connected(d *redial, p *pipe, err error) {
 	case err != nil:
 		l.waiting = nil
 		l.mu.Unlock()
+		if len(waiting) > 0 && l.lender.lend(waiting) {
+			return
+		}
 		for _, c := range waiting {
 			c.answered(Answer{Err: &unsentError{err}})
 		}
@@ -290,9 +291,7 @@ func (l *line) retireLocked() func() {
 		if older != nil {
 			older.end(errSilent)
 		}
-		if queue := p.retire(); len(queue) > 0 {
-			l.submit(queue...)
-		}
+		l.submitLater(p.retire())
 	}
 }
 
@@ -318,7 +317,14 @@ func (l *line) ended(p *pipe, queue []*call) {
 			c.answered(Answer{Err: ErrClosed})
 		}
 	default:
-		l.submit(queue...)
+		l.submitLater(queue)
+	}
+}
+
+// submitLater submits calls that nobody's own goroutine brings. A write may block.
+func (l *line) submitLater(calls []*call) {
+	if len(calls) > 0 {
+		go l.submit(calls...) // it ends with the write
 	}
 }
 
@@ -345,6 +351,8 @@ func (l *line) await(ctx context.Context, c *call) Answer {
 		}
 	}
 }
+
+func hasLeft(c *call) bool { return c.state.Load() == callLeft }
 
 // leave ends the wait for an answer. It returns false if the answer is there.
 func (l *line) leave(ctx context.Context, c *call) (a Answer, left bool) {
@@ -412,6 +420,7 @@ func (l *line) giveUpLocked(before time.Duration) {
 		d.end()
 	}
 	l.dialing = nil
+	l.waiting = slices.DeleteFunc(l.waiting, hasLeft)
 	if len(l.waiting) > 0 {
 		l.dialLocked(l.dials.opt.DialTimeout)
 	}

@@ -115,7 +115,7 @@ func (m *member) renew(ctx context.Context, requests []Request) []Answer {
 		return answers
 	}
 	began := m.server.cfg.Now()
-	results := m.server.Renewals("", 0).Send(ctx, sent)
+	results := m.server.Renewals("").Send(ctx, sent)
 	m.circuit.leave(results[0].Err, within)
 	for n, i := range at {
 		answers[i] = results[n]

@@ -31,7 +31,7 @@ import (
 // The reply to a script names its request. Other replies, and refusals, name nothing. They count when the reply
 // to a later script is the right one. If no script was sent after them, one is that does nothing, see proof.
 //
-// With Request.Replicated, only one write is under way: WAIT ends it, and would delay what is behind it.
+// With Config.Replicas, only one write is under way: WAIT may end it, and would delay what is behind it.
 type pipe struct {
 	conn   net.Conn
 	reader *bufio.Reader
@@ -67,7 +67,7 @@ type pipe struct {
 // A slot is the place of one reply.
 type slot struct {
 	call  *call  // nil: the reply is to a command of our own
-	round *round // nil: replicas are not needed
+	round *round // nil: it needs no replicas
 	proof bool
 	named bool
 	sha   bool // it may be sent again with the source of the script
@@ -81,7 +81,7 @@ type reply struct {
 	Answer
 }
 
-// A round is the calls of one write, which need replicas. WAIT covers every write of the round, as a replica
+// A round is the calls of one write that need replicas. WAIT covers every write of the round, as a replica
 // acknowledges the writes in their order.
 type round struct {
 	want  int
@@ -128,6 +128,9 @@ const (
 
 	// maxWritten limits the commands that are not answered on a pipe. Those of callers that have left count.
 	maxWritten = 1024
+
+	// maxInline is how much a caller writes itself. The socket has room for that even if the server reads nothing.
+	maxInline = 4 << 10
 
 	// checkIdle is after which time without answers a pipe is checked before it is used: the server may have closed it.
 	checkIdle = time.Millisecond
@@ -230,12 +233,20 @@ func (p *pipe) submit(first bool, calls ...*call) bool {
 		return true
 	}
 	p.writing = true
-	if p.socket == nil || len(p.written) > 1 || len(calls) > 16 {
+	if p.socket == nil || len(p.written) > 1 || len(p.queue) > 16 {
 		p.mu.Unlock()
 		go p.writeQueue()
 		return true
 	}
-	if p.write() {
+	out := p.encode()
+	p.mu.Unlock()
+	if len(out) > maxInline {
+		go func() {
+			if p.flush(out) {
+				p.writeQueue()
+			}
+		}()
+	} else if p.flush(out) {
 		go p.writeQueue()
 	}
 	return true
@@ -255,22 +266,22 @@ func (p *pipe) writeQueue() {
 	for {
 		runtime.Gosched() // callers that have their answers queue the next call
 		p.mu.Lock()
-		if !p.write() {
+		if p.why != nil {
+			p.writing = false
+			p.mu.Unlock()
+			return
+		}
+		out := p.encode()
+		p.mu.Unlock()
+		if !p.flush(out) {
 			return
 		}
 	}
 }
 
-// write writes the first calls of the queue. It reports whether there are more. The caller holds mu, has set
-// writing, and must call it again if there are. It unlocks mu.
-func (p *pipe) write() (more bool) {
-	if p.why != nil {
-		p.writing = false
-		p.mu.Unlock()
-		return false
-	}
-	out := p.encode()
-	p.mu.Unlock()
+// flush writes what was encoded. It reports whether there is more to write. The caller has set writing, and must
+// write that.
+func (p *pipe) flush(out []byte) (more bool) {
 	if len(out) > 0 {
 		if _, err := p.conn.Write(out); err != nil {
 			p.end(err)
@@ -291,10 +302,7 @@ func (p *pipe) write() (more bool) {
 func (p *pipe) encode() []byte {
 	p.out = p.out[:0]
 	now := p.line.now()
-	var r *round
-	if p.line.replicas > 0 {
-		r = &round{want: p.line.replicas}
-	}
+	var r *round // nil: no call needs replicas
 	n := 0
 	within, longest := time.Duration(0), time.Duration(0)
 	var marks []string
@@ -312,25 +320,27 @@ func (p *pipe) encode() []byte {
 		}
 		c.request.endWait()
 		if c.request.asking {
-			p.add(slot{round: nil, sent: now}, Command("asking"))
+			p.add(slot{sent: now}, Command("asking"))
 		}
 		p.live++
-		p.add(slot{call: c, round: r, named: c.request.named, sha: c.request.script != nil, sent: now}, c.request)
-		if r != nil {
+		s := slot{call: c, named: c.request.named, sha: c.request.script != nil, sent: now}
+		if w := c.request.within; w > 0 && p.line.replicas > 0 {
+			if r == nil {
+				r, within = &round{want: p.line.replicas}, w
+			}
+			s.round = r
 			r.calls, r.answers = append(r.calls, c), append(r.answers, Answer{})
 			if c.request.mark != "" {
 				marks = append(marks, c.request.mark)
 			}
-			if w := c.request.within; w > 0 && (within == 0 || w < within) {
-				within = w
-			}
-			longest = max(longest, c.until-now)
+			within, longest = min(within, w), max(longest, c.until-now)
 		}
+		p.add(s, c.request)
 	}
 	if p.queue = p.queue[n:]; len(p.queue) == 0 {
 		p.queue = nil
 	}
-	if r != nil && len(r.calls) > 0 {
+	if r != nil {
 		for _, mark := range marks {
 			p.add(slot{round: r, sent: now}, Command("set", mark, "", "px", markTTL))
 		}

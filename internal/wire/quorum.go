@@ -218,7 +218,7 @@ func (q *Quorum) Drain(ctx context.Context) {
 }
 
 // Renewals returns the stream of all names.
-func (q *Quorum) Renewals(string, int) Renewals { return q.stream }
+func (q *Quorum) Renewals(string) Renewals { return q.stream }
 
 // Messages returns the messages of all servers.
 func (q *Quorum) Messages(string) Messages { return quorumMessages{q} }

@@ -13,12 +13,11 @@ type Request struct {
 	args   []any
 	named  bool // the reply names the request: see Naming
 
-	replicas int           // see Replicated
-	within   time.Duration // for their acknowledgement
-	mark     string        // see Marked; "" means none
-	grants   bool          // see Granting
-	asking   bool          // it is sent to a node that has its key, but not its slot yet
-	wait     *Wait         // see Timed; nil: not measured
+	within time.Duration // see Replicated; 0: replicas are not needed
+	mark   string        // see Marked; "" means none
+	grants bool          // see Granting
+	asking bool          // it is sent to a node that has its key, but not its slot yet
+	wait   *Wait         // see Timed; nil: not measured
 
 	count Count // see Counted; nil: not for several servers
 	trail *Trail
@@ -30,11 +29,11 @@ type Request struct {
 // Command returns a request that sends a plain command.
 func Command(args ...any) Request { return Request{args: args} }
 
-// Replicated returns the request for an answer that counts only if so many replicas have
+// Replicated returns the request for an answer that counts only if Config.Replicas replicas have
 // acknowledged the write within the time. Otherwise, the error is ErrNotReplicated and the
 // answer is returned, too: the server has applied the request.
-func (r Request) Replicated(replicas int, within time.Duration) Request {
-	r.replicas, r.within = replicas, within
+func (r Request) Replicated(within time.Duration) Request {
+	r.within = within
 	return r
 }
 

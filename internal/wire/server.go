@@ -3,7 +3,6 @@ package wire
 import (
 	"context"
 	"errors"
-	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -29,69 +28,34 @@ type server struct {
 	// followSlots is called with each batch of renewals in a cluster, nil at one server.
 	followSlots func(ctx context.Context, requests []Request, answers []Answer)
 
-	mu     sync.Mutex
-	closed bool
-	groups map[int]*group // by Request.replicas
-	left   time.Duration  // when connections were last replaced because the server missed replicas; 0: never
-}
-
-// A group is the connections for requests that wait for the same number of replicas. WAIT
-// blocks its connection until the replicas have answered. So a replica that does not answer
-// delays only the requests that need it.
-type group struct {
 	calls    *line
 	renewals *stream
+
+	mu   sync.Mutex
+	left time.Duration // when connections were last replaced because the server missed replicas; 0: never
 }
 
 func newServer(opt redis.Options, cfg Config) *server {
-	s := &server{addr: opt.Addr, opt: opt, cfg: cfg, groups: map[int]*group{}, began: time.Now()}
+	s := &server{addr: opt.Addr, opt: opt, cfg: cfg, began: time.Now()}
 	if cfg.Sharded {
 		s.role = shard
 	}
 	if cfg.Delay != nil {
 		s.history = &history{Delay: *cfg.Delay, addr: opt.Addr, tag: func() (string, bool) { return "", true }, now: cfg.Now}
 	}
-	calls := s.newLine(s.history, 0)
-	s.messages = newSubscription(opt, s.role, calls, cfg)
-	calls.replaced = s.messages.retestNow
+	s.calls = s.newLine(s.history)
+	s.messages = newSubscription(opt, s.role, s.calls, cfg)
+	s.calls.replaced = s.messages.retestNow
+	s.renewals = &stream{server: s, line: s.newLine(nil)}
+	s.calls.borrower, s.renewals.line.lender = s.renewals.line, s.calls
 	s.lookout = newLookout(s, opt)
-	s.groups[0] = s.newGroup(calls)
 	return s
 }
 
-func (s *server) newLine(h *history, replicas int) *line {
-	l := newLine(s.opt, s.role, h, replicas, s.began)
+func (s *server) newLine(h *history) *line {
+	l := newLine(s.opt, s.role, h, s.cfg.Replicas, s.began)
 	l.refused = s.refused
 	return l
-}
-
-func (s *server) newGroup(calls *line) *group {
-	g := &group{calls, &stream{server: s, line: s.newLine(nil, calls.replicas)}}
-	calls.borrower, g.renewals.line.lender = g.renewals.line, calls
-	return g
-}
-
-// group returns the connections for requests that wait for so many replicas. They connect when
-// they are first used.
-func (s *server) group(replicas int) *group {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	g := s.groups[replicas]
-	if g == nil {
-		calls := s.newLine(s.history, replicas)
-		calls.replaced = s.messages.retestNow
-		g = s.newGroup(calls)
-		s.groups[replicas] = g
-		if s.closed {
-			g.close()
-		}
-	}
-	return g
-}
-
-func (g *group) close() {
-	g.renewals.line.close()
-	g.calls.close()
 }
 
 // Send sends a request. A script that the server does not know is sent again with its source. After the
@@ -99,7 +63,7 @@ func (g *group) close() {
 // demoted: it does not have the name's slot.
 func (s *server) Send(ctx context.Context, _ string, r Request, timeout time.Duration) (any, error) {
 	s.lookout.use()
-	l := s.group(r.replicas).calls
+	l := s.calls
 	until := l.now() + timeout
 	if _, missing := s.missing.LoadAndDelete(r.script); missing {
 		r = r.WithSource()
@@ -173,10 +137,9 @@ func (s *server) renewed(ctx context.Context, requests []Request, answers []Answ
 func (s *server) mayBeDemoted(err error) bool { return s.role.isReplica(err) || s.role.isCutOff(err) }
 
 // Renewals is called for each new lease. The connection is there before the first renewal.
-func (s *server) Renewals(_ string, replicas int) Renewals {
-	g := s.group(replicas)
-	g.renewals.line.prepare()
-	return g.renewals
+func (s *server) Renewals(string) Renewals {
+	s.renewals.line.prepare()
+	return s.renewals
 }
 
 func (s *server) Messages(string) Messages { return s.messages }
@@ -199,23 +162,12 @@ func (s *server) follow(to string) {
 	s.cfg.Moved()
 }
 
-func (s *server) lines() (all []*line) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, g := range s.groups {
-		all = append(all, g.calls, g.renewals.line)
-	}
-	return all
-}
+func (s *server) lines() []*line { return []*line{s.calls, s.renewals.line} }
 
 func (s *server) Close() {
 	s.lookout.close()
 	s.messages.close()
-	s.mu.Lock()
-	s.closed = true
-	groups := slices.Collect(maps.Values(s.groups))
-	s.mu.Unlock()
-	for _, g := range groups {
-		g.close()
+	for _, l := range s.lines() {
+		l.close()
 	}
 }

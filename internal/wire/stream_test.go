@@ -39,7 +39,7 @@ func TestStreamAnswersEachRequest(t *testing.T) {
 		if err := scripts.Err(); err != nil {
 			t.Fatal(err)
 		}
-		answers := batch(t, e.Renewals("any", 0), time.Second,
+		answers := batch(t, e.Renewals("any"), time.Second,
 			echo.Call(wire.Keys("k"), "first"), wire.Command("set", "k", "v"), wire.Command("hget", "k", "f"),
 			wire.Command("get", "none"), echo.Call(wire.Keys("k"), "second"), wire.Command("incr", "n"))
 		for i, want := range []any{"first", "OK", nil, nil, "second", int64(1)} {
@@ -51,7 +51,7 @@ func TestStreamAnswersEachRequest(t *testing.T) {
 				t.Errorf("answer %d is %v, %v; want %v", i, answers[i].Value, answers[i].Err, want)
 			}
 		}
-		if e.Renewals("any", 0) != e.Renewals("another", 0) {
+		if e.Renewals("any") != e.Renewals("another") {
 			t.Error("two names of one server have two streams")
 		}
 	})
@@ -60,7 +60,7 @@ func TestStreamAnswersEachRequest(t *testing.T) {
 // A connection that broke is replaced.
 func TestStreamReplacesABrokenConnection(t *testing.T) {
 	inBubble(t, func(t *testing.T, e *env) {
-		s := e.Renewals("", 0)
+		s := e.Renewals("")
 		for range 3 {
 			pings(t, s)
 		}

@@ -200,7 +200,7 @@ func TestSubscriptionLeavesAReplica(t *testing.T) {
 				_, err := e.Send(t.Context(), "", wire.Command("set", "k", "v"), time.Second)
 				return err
 			},
-			"Stream": func() error { return batch(t, e.Renewals("", 0), time.Second, wire.Command("set", "k", "v"))[0].Err },
+			"Stream": func() error { return batch(t, e.Renewals(""), time.Second, wire.Command("set", "k", "v"))[0].Err },
 		} {
 			missed := e.missed.Load()
 			e.redis.Server().SetError("READONLY You can't write against a read only replica.")

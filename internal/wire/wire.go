@@ -15,10 +15,9 @@ type Wire interface {
 	// The timeout is that of everything, a dial included. OutcomeOf interprets the error.
 	Send(ctx context.Context, name string, r Request, timeout time.Duration) (any, error)
 
-	// Renewals returns the stream of a name for requests that wait for so many replicas, with
-	// connections that Send does not use. Names whose requests may share a batch have the
-	// same stream.
-	Renewals(name string, replicas int) Renewals
+	// Renewals returns the stream of a name, with a connection that Send does not use. Names whose
+	// requests may share a batch have the same stream.
+	Renewals(name string) Renewals
 
 	// Messages returns the messages about a name.
 	Messages(name string) Messages
@@ -58,8 +57,8 @@ type Messages interface {
 	Watch(channel string, nudge func(message string)) (stop func())
 }
 
-// Config contains what a Wire needs from the package above. All fields but Sharded and
-// Delay are required.
+// Config contains what a Wire needs from the package above. All fields but Sharded,
+// Delay and Replicas are required.
 // No function may block.
 type Config struct {
 	// Channel returns the channel on which this process receives messages about a name. At one
@@ -71,6 +70,8 @@ type Config struct {
 
 	// Delay delays grants after a loss of data; nil: not at all.
 	Delay *Delay
+	// Replicas is how many replicas must acknowledge a request that is Replicated.
+	Replicas int
 
 	Logger logr.Logger          // the zero value discards
 	Now    func() time.Duration // elapsed time

@@ -33,12 +33,3 @@ func BenchmarkParse(b *testing.B) {
 		})
 	}
 }
-
-func BenchmarkCheck(b *testing.B) {
-	s := mustSchedule(b, "30 2 * * *", schedule.Config{TimeZone: mustZone(b, "Europe/Berlin")})
-	for b.Loop() {
-		if err := schedule.Check(s); err != nil {
-			b.Fatal(err)
-		}
-	}
-}

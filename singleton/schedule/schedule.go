@@ -1,5 +1,5 @@
 // Package schedule defines when a job is due: by a cron expression in a time zone ([Parse]),
-// by an interval ([Every]), or by a [Schedule] of your own, which [Check] tests.
+// by an interval ([Every]), or by a [Schedule] of your own.
 //
 // A schedule is calendar arithmetic. It uses no clock and no server, so replicas that never
 // communicate compute the same ticks.
@@ -21,9 +21,8 @@ import (
 // A Schedule is a pure function of absolute time: a fixed set of instants that is the same in
 // every process. Replicas rely on that to claim the same ticks. A Schedule must therefore not
 // depend on the clock, on when it was made, on the number of calls, or on the location or
-// monotonic reading of its argument. Check tests for that. Next must be safe for concurrent
-// use. It must not block: the replica claims no tick of the job meanwhile. Two Schedules
-// with the same ticks are equal, whatever their String methods return.
+// monotonic reading of its argument. Next must be safe for concurrent
+// use. It must not block: the replica claims no tick of the job meanwhile.
 type Schedule interface {
 	// Next returns the first tick strictly after t, in UTC and in whole milliseconds. It
 	// returns the zero Time if there is none.

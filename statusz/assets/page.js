@@ -90,22 +90,22 @@
       const fillOf = make('i'), bar = make('div', 'bar ticks', fillOf);
       bar.setAttribute('aria-hidden', 'true'); // the text says the same
       bar.live = () => {
-        const part = Math.min(1, Math.max(0, (e.ends - clock()) / e.lease));
+        const part = Math.min(1, Math.max(0, (e.ends - clock()) / e.lease_ms));
         fillOf.style.transform = 'scaleX(' + part.toFixed(3) + ')';
         bar.classList.toggle('low', part < 1 / 3);
       };
       parts.push(first, make('div', 'lease', bar, lease(e.ends)));
     } else {
       first.append(make('span', 'none', 'no leader'));
-      if (e.last) first.append(make('span', 'quiet', 'last leader ' + e.last));
+      if (e.last_leader) first.append(make('span', 'quiet', 'last leader ' + e.last_leader));
       if (e.released) first.append(at(live('quiet', () => 'resigned ' + age(e.released) + ' ago'), e.released));
-      if (e.term !== '0') first.append(make('span', 'quiet', 'term ' + e.term));
+      if (e.term) first.append(make('span', 'quiet', 'term ' + e.term));
       parts.push(first);
     }
-    if (e.asked) parts.push(make('div', 'quiet', 'The leader was asked ' + e.asked));
+    if (e.asked) parts.push(make('div', 'quiet', 'The leader was asked to ' + (e.asked.to ? 'transfer to ' + e.asked.to : 'resign') + ', by ' + by(e.asked)));
     const about = Object.entries(e.metadata || {});
     if (about.length) parts.push(make('div', 'line quiet', ...about.map(([k, v]) => make('span', '', k + '=' + v))));
-    parts.push(queue('Candidates:', e.candidates, e.more, (c, i) =>
+    parts.push(queue('Candidates:', e.candidates, e.more_candidates, (c, i) =>
       at(make('li', '', i + '. ' + c.identity + (c.promoted ? ' (promoted)' : '')), c.since)));
     fill(r.body, ...parts);
   };
@@ -117,7 +117,7 @@
       parts.push(make('div', 'line', make('span', 'who', (h.identity || 'another program') + owner(h)),
         l.kind === 'readwrite' && make('span', 'quiet', h.reads ? 'reads' : 'writes'),
         h.since && at(live('quiet', () => 'holding for ' + age(h.since)), h.since),
-        h.token !== '0' && make('span', 'quiet number', 'token ' + h.token),
+        h.token && make('span', 'quiet number', 'token ' + h.token),
         h.ends && lease(h.ends)));
     }
     if (l.more_holders) parts.push(make('div', 'quiet', 'and ' + word(l.more_holders, 'more holder', 'more holders')));
@@ -135,21 +135,23 @@
   // squares returns what the squares of a job show, oldest first.
   const squares = (j) => {
     const all = j.ended.map((e) => ({
-      id: 'e' + e.k + '.' + (e.s || 0) + '.' + (e.l || 0), tick: e.k, triggered: e.t, last: e.l, count: e.c, attempt: e.a,
-      type: e.o, holder: e.h ? j.texts[e.h - 1] : '', start: e.s, took: e.d, error: e.e ? j.texts[e.e - 1] : '', ended: true,
+      id: 'e' + e.k + '.' + (e.s || 0) + '.' + (e.l || 0), tick: e.k, triggered: Math.max(0, -e.k), last: e.l, count: e.c, attempt: e.a,
+      type: e.o, holder: e.h, start: e.s, took: e.d, error: e.e, ended: true,
     })).reverse();
     for (const o of j.open || []) {
       all.push({
-        id: 'o' + o.tick + '.' + o.attempt, tick: o.tick, triggered: o.triggered, attempt: o.attempt, type: o.running ? 'r' : 'w', holder: o.holder,
-        start: o.attempt ? o.since : 0, error: o.error, by: [o.request, o.canceled].filter(Boolean).join(', '),
+        id: 'o' + o.tick + '.' + o.attempt, tick: o.triggered ? -o.tick : o.tick, triggered: o.triggered && o.tick, attempt: o.attempt, type: o.running ? 'r' : 'w', holder: o.holder,
+        start: o.attempt ? o.since : 0, error: o.attempts?.at(-1).error,
+        by: [o.request && o.request.action + ' by ' + by(o.request), o.canceled && 'canceled by ' + by(o.canceled)].filter(Boolean).join(', '),
       });
     }
     return all.slice(-60);
   };
+  const several = (e) => e.last && e.count !== 1; // skipped ticks, or a change of the schedule, which has no count
   const tickName = (q) => (q.triggered ? 'triggered ' + instant(q.triggered) : instant(q.tick));
   const describe = (q) => {
     const lines = [tickName(q) + ': ' + outcomes[q.type]];
-    if (q.count > 1) lines[0] = word(q.count, 'tick', 'ticks') + ' from ' + instant(q.tick) + ' to ' + instant(q.last) + ': ' + outcomes[q.type];
+    if (several(q)) lines[0] = (q.count ? word(q.count, 'tick', 'ticks') : 'ticks') + ' from ' + instant(q.tick) + ' to ' + instant(q.last) + ': ' + outcomes[q.type];
     if (q.attempt) lines.push('attempt ' + q.attempt + (q.holder ? ' on ' + q.holder : ''));
     if (q.start && q.ended) lines.push('took ' + span(q.took || 0));
     else if (q.start) lines.push('for ' + age(q.start));
@@ -230,17 +232,17 @@
     const runs = (j.open || []).filter((o) => o.running);
     const waits = (j.open || []).length - runs.length;
     fill(r.first,
-      j.paused && at(make('span', 'chip warn', 'paused'), j.since),
+      j.paused && at(make('span', 'chip warn', 'paused'), j.paused_since),
       !j.replicas && make('span', 'chip warn', 'no replicas'),
       runs.length && make('span', 'chip run', runs.length > 1 ? 'running (' + runs.length + ')' : 'running'),
       runs.length && live('who', () => runs[0].holder + ', attempt ' + runs[0].attempt + ', for ' + age(runs[0].since)),
       runs.some((o) => o.canceled) && make('span', 'chip warn', 'canceled'),
       waits && make('span', 'quiet', word(waits, 'run waits', 'runs wait') + ' for a replica'),
       j.next && !j.paused && at(live('number', () => (due(j.next) ? 'next tick is due' : 'next tick in ' + left(j.next))), j.next),
-      j.success ? at(live('quiet', () => 'last success ' + age(j.success) + ' ago'), j.success) : make('span', 'quiet', 'no success yet'));
+      j.last_success ? at(live('quiet', () => 'last success ' + age(j.last_success) + ' ago'), j.last_success) : make('span', 'quiet', 'no success yet'));
     fill(r.second, make('span', ['failed', 'unknown'].includes(j.outcome) ? 'error' : '', j.outcome ? 'last run ' + j.outcome : 'no run yet'),
       make('span', '', j.schedule ? 'schedule ' + j.schedule : ''), make('span', '', word(j.replicas, 'replica', 'replicas')),
-      j.definitions > 1 && make('span', '', j.definitions + ' definitions'), j.more && make('span', '', word(j.more, 'more open run', 'more open runs')));
+      j.definitions > 1 && make('span', '', j.definitions + ' definitions'), j.more_open && make('span', '', word(j.more_open, 'more open run', 'more open runs')));
     r.restrip(squares(j));
   };
 
@@ -303,7 +305,7 @@
   };
   $('dialog').addEventListener('close', () => { if (document.activeElement === document.body) focusRow(opener); });
   const details = (r, q) => {
-    const again = acting && q.ended && q.type !== 's' && !(q.count > 1);
+    const again = acting && q.ended && q.type !== 's' && !several(q);
     const text = make('p', '', describe(q));
     openDialog(r, 'Job ' + r.name, text, make('div', 'buttons',
       again && button('Run again…', () => confirm('rerun', r, q)),
@@ -347,10 +349,8 @@
     const st = j.status, facts = make('dl', 'facts rows');
     const fact = (title, text) => { if (text) facts.append(make('dt', '', title), make('dd', '', text)); };
     const pause = j.acts.find((a) => a.action === 'pause' && a.at === st.paused_since);
-    const [now, ...earlier] = j.schedules;
     if (st.paused) fact('Paused', 'since ' + when(st.paused_since) + (pause ? ', by ' + by(pause) : ''));
-    fact('Schedule', now && now.text + (when(now.since) && ', since ' + when(now.since)));
-    fact('Before', earlier.map((s) => s.text + (when(s.since) && ', since ' + when(s.since))).join('\n'));
+    fact('Schedule', st.schedule);
     fact('Next tick', st.paused ? '' : when(st.next));
     fact('Last tick', when(st.last));
     fact('Last success', when(st.last_success));
@@ -359,11 +359,11 @@
       part('Open runs', ...st.open.map((o) => runItem(o.running ? 'r' : 'w', o, o.attempt && 'since ' + when(o.since), o.request && o.request.action + ' by ' + by(o.request),
         o.canceled && 'canceled ' + when(o.canceled.at) + ' by ' + by(o.canceled)))),
       part('Replicas', ...(st.definitions.length ? st.definitions.map((d) => make('li', 'run',
-        make('div', 'line', make('span', 'who', 'definition ' + d.id + (d.acts ? ' runs the job' : ' waits')), make('span', 'quiet', d.why)),
+        make('div', 'line', make('span', 'who', 'definition ' + d.id + (d.acts ? ' runs the job' : ' waits'))),
         ...d.replicas.map((one) => make('div', 'line', make('span', '', one.identity), make('span', 'quiet', 'since ' + when(one.since)))))) : [make('li', 'run', 'no replica follows the job')])),
       part('Acts of operators', ...j.acts.map((a) => make('li', 'run', make('div', 'line', make('span', 'who', when(a.at) + ': ' + a.action),
         make('span', 'quiet', 'by ' + by(a)), when(a.tick) && make('span', 'quiet', (a.triggered ? 'triggered ' : 'tick ') + when(a.tick)))))),
-      part('Runs', ...j.runs.map((e) => runItem(outcomeOf(e.outcome), e, between(e.start, e.end), e.count > 1 && word(e.count, 'tick', 'ticks') + ' to ' + when(e.last)))),
+      part('Runs', ...j.runs.map((e) => runItem(outcomeOf(e.outcome), e, between(e.start, e.end), several(e) && (e.count ? word(e.count, 'tick', 'ticks') : 'ticks') + ' to ' + when(e.last)))),
       j.more && make('p', 'quiet', 'These are the newest ' + j.runs.length + '. "noonctl history ' + only + '" shows all.'));
   };
   let reading = false, readAgain = false, shown = '';
@@ -395,7 +395,7 @@
     cancel: { kind: 'jobs', label: 'Cancel', reason: true, what: 'The context of the run ends. The run is recorded, and not attempted again.', all: 'All runs of this job that are running are canceled.', fits: (d) => (d.open || []).some((o) => o.running) },
     rerun: { label: 'Run again', reason: true, what: 'A replica runs the tick again under the same name. Effects that do not use a marker or an idempotency key may happen twice.' },
     resign: { kind: 'elections', label: 'Resign', reason: true, what: 'The leader is asked to resign. The first candidate leads when its work has ended.', fits: (d) => d.leader, token: (d) => d.token },
-    release: { kind: 'locks', label: 'Release', type: true, reason: true, what: 'The lock is taken away from all its holders. Their work does not end at once, so until their next renewal two of them may work. Stop the process of the holder instead if you can.', fits: (d) => d.holders && (d.holders.length || d.no_ttl), token: (d) => (d.holders.length ? d.holders[0].token : '0') },
+    release: { kind: 'locks', label: 'Release', type: true, reason: true, what: 'The lock is taken away from all its holders. Their work does not end at once, so until their next renewal two of them may work. Stop the process of the holder instead if you can.', fits: (d) => d.holders && (d.holders.length || d.no_ttl), token: (d) => d.holders[0]?.token || '0' },
   };
   const addActs = (r, kind) => {
     r.buttons = Object.entries(acts).filter(([, a]) => a.kind === kind).map(([name, a]) => {

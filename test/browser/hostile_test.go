@@ -101,7 +101,6 @@ func TestHostileTexts(t *testing.T) {
 	work.trigger(e, by, errHang)
 	st, err := by.Status(e.Context())
 	testenv.Must(e, err)
-	testenv.Must(e, e.Raw.LPush(e.Context(), "noonlock:{job/"+draw+"}:defs", fmt.Sprintf(`{"from":"%d","spec":%s}`, st.Last.UnixMilli(), quote(text("schedule")))).Err())
 	retried := text("retried-job")
 	tries := make(chan struct{}, 1)
 	runner(e, worker, retried, "@every 24h", singleton.JobConfig{Retry: time.Minute}, func(context.Context, singleton.Run) error {

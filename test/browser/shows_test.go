@@ -63,9 +63,7 @@ func TestShowsWhatRedisHolds(t *testing.T) {
 	for name, j := range map[string]*singleton.Job{"draw": draw, "still": still} {
 		st, err := j.Status(e.Context())
 		testenv.Must(e, err)
-		schedules, err := j.Schedules(e.Context())
-		testenv.Must(e, err)
-		b.shows("jobs", name, "schedule "+schedules[0].Text, "1 replica")
+		b.shows("jobs", name, "schedule "+st.Schedule, "1 replica")
 		if text := b.text("jobs", name); strings.Contains(text, "paused") != st.Paused || strings.Contains(text, "next tick in") == st.Paused {
 			e.Errorf("Status %+v, shown: %q", st, text)
 		}

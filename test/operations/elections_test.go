@@ -39,7 +39,7 @@ func elections(w *world) {
 	b.freeze()
 	c.freeze()
 	a.end(syscall.SIGTERM)
-	w.shows("no replica leads", "`noonctl describe election NAME` shows the last leader and the candidates", board, `^Leader: +none$`, `^Last leader: +a$`, `^Candidates.*\n.*\n  b `)
+	w.shows("no replica leads", "`noonctl describe election NAME` shows the last leader and the candidates", board, `^State: +no leader$`, `^Last leader: +a$`, `^Candidates.*\n.*\n  b `)
 	b.signal(syscall.SIGCONT)
 	c.signal(syscall.SIGCONT)
 	w.prints("noonctl describe election board", 0, `^Leader: +[bc]$`)

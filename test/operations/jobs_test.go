@@ -25,7 +25,7 @@ func (w *world) cron(job, work string, flags ...string) *program {
 // succeeds waits until a tick of a job has succeeded.
 func (w *world) succeeds(job, tick string) {
 	w.Helper()
-	w.prints("noonctl history "+job, 0, `^`+regexp.QuoteMeta(tick)+` +succeeded`)
+	w.prints("noonctl history "+job, 0, `^  `+regexp.QuoteMeta(tick)+` .* succeeded`)
 }
 
 // failedRuns has a run that ended as unknown, and one that failed. The cause is removed, and both run
@@ -40,7 +40,7 @@ func failedRuns(w *world) {
 	} {
 		name := []string{"NAME", job}
 		found := w.shows(row.where, "`noonctl describe job NAME` shows the error of each attempt", name,
-			`^  (\S+Z) +`+row.outcome+` +2 (?:.*\n)*Their attempts that failed:\n(?:.*\n)*?  `+
+			`^  (\S+Z) +2 .* `+row.outcome+` .*\n(?:.*\n)*Newest runs: Attempts that failed:\n(?:.*\n)*?  `+
 				`(\S+Z) +1 .* no (?:answer|host)\n  (\S+Z) +2 .* no (?:answer|host)$`)
 		tick := found[1]
 		if found[2] != tick || found[3] != tick {
@@ -67,14 +67,14 @@ func skippedTicks(w *world) {
 	w.cron("copy", "sleep 1000", "--max-attempts 1")
 	const row = "a run hangs, or must not continue"
 	name := []string{"NAME", "copy"}
-	hangs := w.shows(row, "`noonctl describe job NAME` shows the holder and since when it runs", name, `^  (\S+Z) +1 +copy-1 +[0-9.]+m?s ago +running`)[1]
+	hangs := w.shows(row, "`noonctl describe job NAME` shows the holder and since when it runs", name, `^  (\S+Z) +1 +copy-1 +\d+ +\S+Z +yes`)[1]
 	w.raw.Pass(2 * time.Second) // two more ticks are due
 	w.write("copy", "exit 0")
 	w.must(w.command(row, "`noonctl cancel NAME`: its context ends", name...))
-	w.prints("noonctl history copy", 0, `^`+hangs+` +(?:failed|unknown) `)
+	w.prints("noonctl history copy", 0, `^  `+hangs+` .* (?:failed|unknown) `)
 
 	const skipped = "a tick was skipped"
-	tick := w.shows(skipped, "`noonctl history NAME` shows the reason", name, `^(\S+Z) .*skipped.*(?:overlap|missed)$`)[1]
+	tick := w.shows(skipped, "`noonctl history NAME` shows the reason", name, `^  (\S+Z) .*skipped.*(?:overlap|missed)`)[1]
 	w.must(w.command(skipped, "if its work is still needed, `noonctl rerun NAME --tick TICK`", "NAME", "copy", "TICK", tick))
 	w.succeeds("copy", tick)
 }

@@ -3,43 +3,118 @@
 package operations
 
 import (
-	"net/http"
+	"context"
+	"log/slog"
+	"net/http/httptest"
 	"strings"
-	"syscall"
+	"sync"
 	"time"
 
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/redis/go-redis/v9"
+
 	"github.com/noonlock/noonlock/internal/servers"
+	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/lockcore"
 )
 
 const quorumSection = "Servers of a quorum"
 
-// servers starts Redis servers beside that of the world, and returns the URLs of all.
-func (w *world) servers(n int) (all []*servers.RedisServer, urls []string) {
+// servers starts Redis servers beside that of the world, and returns all.
+func (w *world) servers(n int) []*servers.RedisServer {
 	w.Helper()
-	all = []*servers.RedisServer{w.redis}
+	all := []*servers.RedisServer{w.redis}
 	for len(all) < n {
 		all = append(all, servers.Redis(w))
 	}
-	for _, s := range all {
-		urls = append(urls, "redis://"+s.Addr())
-	}
-	return all, urls
+	return all
 }
 
-// member starts a replica of the lottery on several servers, with the number of their list.
-func (w *world) member(identity, list string, urls []string) *program {
+// A member is a client of several servers. It acquires a lock again and again.
+type member struct {
+	*program // its log
+	page     *httptest.Server
+	end      func()
+
+	lock    sync.Mutex
+	granted int
+	last    error // of the last try
+}
+
+// member starts a client of a list of servers, with the number of the list.
+func (w *world) member(list int, all []*servers.RedisServer) *member {
 	w.Helper()
-	return w.replica(identity, "LOTTERY_REDIS="+strings.Join(urls, " "), "LOTTERY_REDIS_LIST="+list, "LOTTERY_STATUSZ=off")
+	m := &member{program: &program{w: w}}
+	metrics := prometheus.NewRegistry()
+	var rdbs []redis.UniversalClient
+	for _, s := range all {
+		rdb := redis.NewClient(testenv.Options(s.Addr()))
+		w.Cleanup(func() { rdb.Close() })
+		rdbs = append(rdbs, rdb)
+	}
+	client, err := lockcore.NewQuorum(rdbs, lockcore.QuorumConfig{
+		Config: lockcore.Config{Logger: logr.FromSlogHandler(slog.NewTextHandler(m, nil)), Registerer: metrics}, List: list, MaxTTL: time.Second,
+	})
+	testenv.Must(w, err)
+	mutex, err := client.Mutex("orders", testenv.TTL(time.Second))
+	testenv.Must(w, err)
+	m.page = httptest.NewServer(promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
+	ctx, cancel := context.WithCancel(context.Background())
+	var done sync.WaitGroup
+	done.Go(func() {
+		for ctx.Err() == nil {
+			lease, err := mutex.Lock(ctx)
+			m.lock.Lock()
+			if m.last = err; err == nil {
+				m.granted++
+			}
+			m.lock.Unlock()
+			if err == nil {
+				_ = lease.Unlock(ctx) // it may have expired
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+	})
+	m.end = sync.OnceFunc(func() {
+		cancel()
+		done.Wait()
+		_ = client.Close(context.Background()) // servers may be away
+		m.page.Close()
+	})
+	w.Cleanup(m.end)
+	return m
 }
 
-// quorum has a lottery on three servers. One restarts, and then a majority loses its data.
+// holds waits until the member has been granted the lock.
+func (m *member) holds() {
+	m.w.Helper()
+	count := func() int {
+		m.lock.Lock()
+		defer m.lock.Unlock()
+		return m.granted
+	}
+	before := count()
+	m.w.until(func() bool { return count() > before }, func() string { return "it holds the lock:\n" + m.String() })
+}
+
+// metric waits until the metrics of the member match a pattern.
+func (m *member) metric(pattern string) {
+	m.w.Helper()
+	m.w.exports(answers(m.w, m.page.URL, 200, "^"+pattern))
+}
+
+// quorum has three servers. One restarts, and then a majority loses its data.
 func quorum(w *world) {
-	w.lottery("")
-	all, urls := w.servers(3)
+	all := w.servers(3)
 	doctor := w.take(w, "a server restarts", "wait until `noonctl doctor`, with `--redis` for each server, has no warning of `quorum`")
-	examine := doctor[0] + " " + doctor[1] + " " + strings.Join(urls, " "+doctor[1]+" ")
-	one := w.member("one", "1", urls)
-	one.draws()
+	examine := doctor[0]
+	for _, s := range all {
+		examine += " " + doctor[1] + " redis://" + s.Addr()
+	}
+	one := w.member(1, all)
+	one.holds()
 	key := w.take(w, quorumSection, "The key `noonlock:quorum` of each server has its state")[0]
 	for _, s := range all {
 		w.cli(s, "HGET "+key+" list") // fails if it has none
@@ -64,28 +139,30 @@ func quorum(w *world) {
 	for _, s := range all[:2] {
 		w.cli(s, "FLUSHALL")
 	}
-	one.answers("/readyz/ledger", http.StatusInternalServerError, `no quorum: .*have lost their data`)
+	w.until(func() bool {
+		one.lock.Lock()
+		defer one.lock.Unlock()
+		return one.last != nil && strings.Contains(one.last.Error(), "have lost their data")
+	}, func() string { return "the reason is that they have lost their data:\n" + one.String() })
 	w.cli(all[2], w.command(quorumSection, "Then run `HDEL noonlock:quorum list` on each server that still has its data"))
-	one.answers("/readyz", http.StatusOK, `^ok$`)
-	one.draws()
+	one.holds()
 }
 
-// lists has a lottery on five servers. One of them is replaced, and then three remain.
+// lists has five servers. One of them is replaced, and then three remain.
 func lists(w *world) {
-	w.lottery("")
-	all, urls := w.servers(6)
-	old := w.member("old", "1", urls[:5])
-	old.draws()
+	all := w.servers(6)
+	old := w.member(1, all[:5])
+	old.holds()
 	w.take(w, quorumSection, "give all clients the new list with `QuorumConfig.List` increased by one")
-	replaced := w.member("new", "2", urls[1:])
+	replaced := w.member(2, all[1:])
 	old.logs(`level=ERROR msg="this process has other servers than the quorum"`)
-	replaced.draws()
-	old.end(syscall.SIGTERM)
-	replaced.end(syscall.SIGTERM)
-	w.raw.Pass(time.Second) // MaxTTL is the lease of the lottery
+	replaced.holds()
+	old.end()
+	replaced.end()
+	w.raw.Pass(time.Second) // MaxTTL
 	key := w.take(w, quorumSection, "To have fewer servers, stop all clients for `MaxTTL`, delete the key `noonlock:quorum` on each remaining server, and start the clients with the new list")[1]
 	for _, s := range all[3:] {
 		w.cli(s, "DEL "+key)
 	}
-	w.member("fewer", "3", urls[3:]).draws()
+	w.member(3, all[3:]).holds()
 }

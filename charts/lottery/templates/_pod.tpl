@@ -112,12 +112,8 @@ resources:
 - name: LOTTERY_REDIS
 {{- if include "lottery.redis.bundled" . }}
   value: redis://{{ include "lottery.redis.fullname" . }}:6379/0
-{{- else if or .Values.redis.url .Values.redis.urls }}
-  value: {{ .Values.redis.url | default (join " " .Values.redis.urls) | quote }}
-{{- if .Values.redis.urls }}
-- name: LOTTERY_REDIS_LIST
-  value: {{ .Values.redis.list | quote }}
-{{- end }}
+{{- else if .Values.redis.url }}
+  value: {{ .Values.redis.url | quote }}
 {{- with .Values.redis.auth }}
 {{- if .existingSecret }}
 {{- include "lottery.password" (list "LOTTERY_REDIS_PASSWORD" .existingSecret .passwordKey) }}
@@ -187,10 +183,6 @@ resources:
   value: ":8080"
 - name: LOTTERY_LOG_FORMAT
   value: {{ .Values.lottery.logFormat }}
-{{- with .Values.lottery.staleAfter }}
-- name: LOTTERY_STALE_AFTER
-  value: {{ . | quote }}
-{{- end }}
 {{- if .Values.lottery.statusz }}
 - name: LOTTERY_STATUSZ
   value: "on"

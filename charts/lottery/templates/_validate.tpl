@@ -21,7 +21,6 @@ reported together.
 
 {{- $redis := list -}}
 {{- if $v.redis.url }}{{ $redis = append $redis "redis.url" }}{{ end -}}
-{{- if $v.redis.urls }}{{ $redis = append $redis "redis.urls" }}{{ end -}}
 {{- if $v.redis.existingSecret }}{{ $redis = append $redis "redis.existingSecret" }}{{ end -}}
 {{- if $v.redis.enabled }}{{ $redis = append $redis "redis.enabled" }}{{ end -}}
 {{- $database := list -}}
@@ -33,10 +32,10 @@ reported together.
 {{- $wrong = append $wrong (printf "firstTry is true, and %s; a first try has its own Redis and database: leave out one of the two" (include "lottery.given" .)) -}}
 {{- end -}}
 {{- else if not (or $redis $database) -}}
-{{- $wrong = append $wrong "neither Redis nor a database is given; an installation needs one of redis.url, redis.urls, redis.existingSecret and redis.enabled, and one of database.url, database.existingSecret and database.sqlite.enabled, or only firstTry=true for a first try" -}}
+{{- $wrong = append $wrong "neither Redis nor a database is given; an installation needs one of redis.url, redis.existingSecret and redis.enabled, and one of database.url, database.existingSecret and database.sqlite.enabled, or only firstTry=true for a first try" -}}
 {{- else -}}
 {{- if ne (len $redis) 1 -}}
-{{- $wrong = append $wrong (printf "of redis.url, redis.urls, redis.existingSecret and redis.enabled, %s; there must be exactly one" (include "lottery.given" $redis)) -}}
+{{- $wrong = append $wrong (printf "of redis.url, redis.existingSecret and redis.enabled, %s; there must be exactly one" (include "lottery.given" $redis)) -}}
 {{- end -}}
 {{- if ne (len $database) 1 -}}
 {{- $wrong = append $wrong (printf "of database.url, database.existingSecret and database.sqlite.enabled, %s; there must be exactly one" (include "lottery.given" $database)) -}}
@@ -57,27 +56,8 @@ reported together.
 {{- if and $v.redis.auth.sentinelPasswordKey (not (regexMatch "^rediss?\\+sentinel:" $v.redis.url)) -}}
 {{- $wrong = append $wrong "redis.auth.sentinelPasswordKey is given; then redis.url must begin with redis+sentinel or rediss+sentinel" -}}
 {{- end -}}
-{{- else if $v.redis.urls -}}
-{{- if not (has (len $v.redis.urls) (list 3 5 7 9)) -}}
-{{- $wrong = append $wrong (printf "redis.urls has %d URLs; it must have 3, 5, 7 or 9, of independent servers" (len $v.redis.urls)) -}}
-{{- end -}}
-{{- range $i, $url := $v.redis.urls -}}
-{{- if include "lottery.hasPassword" $url -}}
-{{- $wrong = append $wrong (printf "redis.urls[%d] contains a user or a password; these must be in redis.auth" $i) -}}
-{{- else if not (regexMatch "^rediss?://[^/?#\\s]+(/[0-9]*)?(\\?[^\\s]*)?$" $url) -}}
-{{- $wrong = append $wrong (printf "redis.urls[%d] is %q; it must begin with redis:// or rediss:// and name a host" $i $url) -}}
-{{- else if and (include "lottery.certificates" $v.redis.tls) (not (hasPrefix "rediss" $url)) -}}
-{{- $wrong = append $wrong (printf "redis.tls names certificates; then redis.urls[%d] must begin with rediss" $i) -}}
-{{- end -}}
-{{- end -}}
-{{- if $v.redis.auth.sentinelPasswordKey -}}
-{{- $wrong = append $wrong "redis.auth.sentinelPasswordKey is given; it is only for redis.url" -}}
-{{- end -}}
-{{- if $v.monitoring.rules.enabled -}}
-{{- $wrong = append $wrong "monitoring.rules.enabled is true; with redis.urls there is no ledger, which the alerts are about" -}}
-{{- end -}}
 {{- else if $v.redis.auth.existingSecret -}}
-{{- $wrong = append $wrong "redis.auth.existingSecret is given; it is only for redis.url and redis.urls" -}}
+{{- $wrong = append $wrong "redis.auth.existingSecret is given; it is only for redis.url" -}}
 {{- end -}}
 {{- if and $v.redis.auth.username (not (and $v.redis.auth.existingSecret $v.redis.auth.passwordKey)) -}}
 {{- $wrong = append $wrong "redis.auth.username is given; then redis.auth.existingSecret and redis.auth.passwordKey must name its password" -}}
@@ -124,13 +104,6 @@ reported together.
 {{- $lease := include "lottery.nanoseconds" $v.lottery.lease | int64 -}}
 {{- if or (lt $lease 100000000) (gt $lease 86400000000000) (mod $lease 1000000) -}}
 {{- $wrong = append $wrong (printf "lottery.lease is %q; it must be a duration in whole milliseconds from 100ms to 24h, such as 10s" $v.lottery.lease) -}}
-{{- end -}}
-{{- $stale := include "lottery.nanoseconds" $v.lottery.staleAfter | int64 -}}
-{{- if and $v.lottery.staleAfter (or (lt $stale 1000000000) (gt $stale 315360000000000000)) -}}
-{{- $wrong = append $wrong (printf "lottery.staleAfter is %q; it must be a duration from 1s to 87600h, such as 26h, or empty: then /healthz does not look" $v.lottery.staleAfter) -}}
-{{- end -}}
-{{- if and $v.lottery.statusz $v.redis.urls -}}
-{{- $wrong = append $wrong "lottery.statusz is true; it must be false with redis.urls, because independent servers have no lists of names" -}}
 {{- end -}}
 {{- with $v.monitoring.serviceMonitor -}}
 {{- if not (include "lottery.isPrometheusDuration" .interval) -}}

@@ -1,272 +1,286 @@
 package chaos
 
 import (
+	"bufio"
 	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
+	"net"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/noonlock/noonlock/examples/lottery/internal/logtest"
-	"github.com/noonlock/noonlock/examples/lottery/internal/noon"
+	_ "github.com/go-sql-driver/mysql"
 
 	"github.com/noonlock/noonlock/internal/servers"
 	"github.com/noonlock/noonlock/internal/testenv"
-	"github.com/noonlock/noonlock/singleton"
 )
 
-// scale is the size of a run.
-type scale struct{ replicas, noons int }
+const (
+	every    = time.Second // between two noons
+	lease    = time.Second
+	replicas = 4
+	patience = 2 * time.Minute
+)
 
-// The minimum numbers of faults grow with the number of noons.
-func (s scale) leastInRun() int      { return s.noons / 6 }  // kills between claim and complete
-func (s scale) leastInComplete() int { return s.noons / 20 } // kills between COMMIT and complete
-func (s scale) leastRestarts() int   { return s.noons / 15 } // restarts of Redis
-
-// newScale returns the scale of make test, make nightly, or the environment.
-func newScale(t *testing.T) scale {
-	t.Helper()
-	s := scale{replicas: testenv.Size(5, 8), noons: testenv.Size(14, 300)}
-	for name, number := range map[string]*int{"NOONLOCK_CHAOS_REPLICAS": &s.replicas, "NOONLOCK_CHAOS_NOONS": &s.noons} {
-		text := os.Getenv(name)
-		if text == "" {
-			continue
-		}
-		n, err := strconv.Atoi(text)
-		if err != nil || n < 3 || n > 10_000 {
-			t.Fatalf("%s is %q; it must be a whole number from 3 to 10000", name, text)
-		}
-		*number = n
-	}
-	return s
-}
-
-// FAULTS 1, 2, 14, 54 and 59 with real processes: several replicas, a noon every second,
-// and a fault every other second. A replica is killed and replaced, or frozen for a while,
-// or Redis is killed and restarted. Every noon is still drawn once.
-//
-// NOONLOCK_CHAOS_REPLICAS and NOONLOCK_CHAOS_NOONS set a larger scale. NOONLOCK_CHAOS_SEED
-// repeats the order and the times of the faults, as far as the machine is deterministic.
+// Several replicas are killed and frozen in the middle of draws, and Redis is killed. Each noon is
+// drawn once nevertheless.
 func TestChaos(t *testing.T) {
 	t.Parallel()
-	scale := newScale(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 4*patience+3*every*time.Duration(scale.noons))
+	faults := testenv.Size(9, 200)
+	ctx, cancel := context.WithTimeout(t.Context(), patience+5*every*time.Duration(faults))
 	defer cancel()
-	seed := uint64(time.Now().UnixNano())
-	if text := os.Getenv("NOONLOCK_CHAOS_SEED"); text != "" {
-		var err error
-		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatal(err)
+	w := newWorld(t)
+	for range replicas {
+		w.start()
+	}
+	for n := range faults {
+		switch n % 4 {
+		case 0, 1:
+			w.atBegin(ctx).kill()
+			w.start()
+		case 2:
+			w.freeze(w.atBegin(ctx))
+		case 3:
+			w.redis.Kill()
+			w.pause(ctx, rand.N(lease*3/2))
+			w.redis.Restart(t)
+		}
+		before := w.count("SELECT COUNT(*) FROM draws")
+		w.until(ctx, "a noon to be drawn after a fault", func() bool { return w.count("SELECT COUNT(*) FROM draws") > before })
+	}
+	w.thaw.Wait()
+	for _, r := range w.living() {
+		r.signal(syscall.SIGTERM)
+		if code := r.wait(ctx); code != 0 {
+			t.Errorf("%s exits with %d after SIGTERM", r.name, code)
 		}
 	}
-	servers.Count(t, "NOONLOCK_CHAOS_SEED=%d NOONLOCK_CHAOS_REPLICAS=%d NOONLOCK_CHAOS_NOONS=%d", seed, scale.replicas, scale.noons)
-	c := &chaos{
-		world: newWorld(t), random: rand.New(rand.NewPCG(seed, 0)),
-		begun: make(chan *replica, 1000), tally: map[string]int{},
+	first, last := w.count("SELECT MIN(tick) FROM draws"), w.count("SELECT MAX(tick) FROM draws")
+	noons := (last-first)/every.Milliseconds() + 1
+	full := w.count("SELECT COUNT(*) FROM (SELECT tick FROM winners JOIN entrants ON id = entrant_id AND eligible GROUP BY tick HAVING COUNT(*) = 10) AS t")
+	again := w.count("SELECT COUNT(*) FROM draws WHERE attempt > 1") + w.found()
+	servers.Count(t, "%d faults in %d noons; %d of them were drawn or found by a successor", faults, noons, again)
+	if full != noons || w.count("SELECT COUNT(*) FROM draws") != noons {
+		t.Errorf("of %d noons, %d have ten different eligible winners", noons, full)
 	}
-	for range scale.replicas {
-		c.spawn()
+	if again == 0 {
+		t.Error("no fault has hit a draw")
 	}
-	first := c.awaitFirst(ctx)
-	for _, fault := range c.deck(scale) {
-		c.pause(ctx, time.Duration(c.random.Int64N(int64(every/2))))
-		before := len(c.done(ctx))
-		if err := fault(ctx); err != nil {
-			t.Fatal(err)
+	at := func(ms int64) string { return time.UnixMilli(ms).UTC().Format(time.RFC3339Nano) }
+	verify := exec.CommandContext(ctx, w.binary, "verify", "--since", at(first), "--until", at(last+1))
+	verify.Env = w.env
+	if out, err := verify.CombinedOutput(); err != nil || !strings.Contains(string(out), "all noons were drawn, each once") {
+		t.Errorf("lottery verify: %v\n%s", err, out)
+	}
+}
+
+// world is what the replicas share.
+type world struct {
+	t      *testing.T
+	binary string
+	redis  *servers.RedisServer
+	db     *sql.DB
+	env    []string
+	begun  chan *replica // replicas that log that a run begins
+	thaw   sync.WaitGroup
+
+	mu  sync.Mutex
+	all []*replica
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{t: t, binary: filepath.Join(t.TempDir(), "lottery"), begun: make(chan *replica, 10_000)}
+	w.redis = servers.Redis(t, "appendonly yes", "appendfsync always")
+	d := servers.MariaDB(t)
+	address := net.JoinHostPort(d.Host, strconv.Itoa(d.Port))
+	build := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", w.binary, "..")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	w.env = []string{
+		"LOTTERY_REDIS=redis://" + w.redis.Addr(), "LOTTERY_DATABASE=mysql://" + d.User + ":" + d.Password + "@" + address + "/" + d.Database,
+		"LOTTERY_ENTRANTS=../entrants.csv", "LOTTERY_SCHEDULE=@every " + every.String(), "LOTTERY_LEASE=" + lease.String(),
+		"LOTTERY_HTTP=127.0.0.1:0", "LOTTERY_LOG_FORMAT=json",
+	}
+	var err error
+	if w.db, err = sql.Open("mysql", d.User+":"+d.Password+"@tcp("+address+")/"+d.Database); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { w.db.Close() })
+	return w
+}
+
+// count returns the number that a query selects, 0 without the tables.
+func (w *world) count(query string) int64 {
+	var n sql.NullInt64
+	_ = w.db.QueryRowContext(w.t.Context(), query).Scan(&n) // 0 is wrong for each caller in the end
+	return n.Int64
+}
+
+func (w *world) until(ctx context.Context, what string, holds func() bool) {
+	w.t.Helper()
+	for !holds() {
+		if w.pause(ctx, 50*time.Millisecond); ctx.Err() != nil {
+			w.t.Fatalf("waiting for %s: %v", what, context.Cause(ctx))
 		}
-		// Most faults hit separate noons, some hit the takeover of the previous one.
-		if c.random.IntN(4) > 0 {
-			c.poll(ctx, "no noon was drawn after a fault", func() bool { return len(c.done(ctx)) > before })
-		}
-	}
-	c.awaitNoon(ctx, first.Add(time.Duration(scale.noons-1)*every))
-	c.thaw.Wait()
-	for _, r := range c.living() {
-		if code, err := r.terminate(ctx); err != nil || code != 0 {
-			t.Errorf("%s exits with %d after SIGTERM, %v", r.name, code, err)
-		}
-	}
-	last := c.newest(ctx) // more noons may have been drawn before all replicas stopped
-
-	for _, what := range []string{kills, inRun, inComplete, freezes, frozenInRun, restarts, restartInRun, noticed, found} {
-		servers.Count(t, "%3d  %s", c.tally[what], what)
-	}
-	for what, least := range map[string]int{
-		inRun: scale.leastInRun(), inComplete: scale.leastInComplete(), restarts: scale.leastRestarts(), frozenInRun: 1, noticed: 1,
-	} {
-		if n := c.tally[what]; n < least {
-			t.Errorf("%d %s, want %d at least", n, what, least)
-		}
-	}
-	c.verify(ctx, first, last)
-}
-
-// deck returns the faults in random order.
-func (c *chaos) deck(s scale) []fault {
-	times := func(n int, f fault) []fault { return slices.Repeat([]fault{f}, (n*s.noons+59)/60) }
-	deck := slices.Concat(
-		times(5, c.killAtBegin), times(5, c.killInTransaction), times(3, c.killAfterClaim), times(6, c.killAfterCommit), times(3, c.killAny),
-		times(3, c.freezeAtBegin), times(3, c.freezeInTransaction), times(3, c.freezeAny),
-		times(2, c.restartRedis), times(2, c.restartRedisInRun), times(1, c.killWithRedis), times(1, c.freezeWithRedis),
-	)
-	c.random.Shuffle(len(deck), func(i, j int) { deck[i], deck[j] = deck[j], deck[i] })
-	return deck
-}
-
-// The counters.
-const (
-	kills       = "kills (SIGKILL)"
-	inRun       = "of the kills, between claim and complete"
-	inComplete  = "of these, between COMMIT and complete"
-	freezes     = "freezes (SIGSTOP, then SIGCONT)"
-	frozenInRun = "of the freezes, between claim and complete"
-
-	restarts     = "restarts of Redis (SIGKILL, with appendfsync always)"
-	restartInRun = "of these, between a claim and its complete"
-
-	noticed = "holders that noticed that they had lost their run"
-	found   = "draws that a successor found committed by another"
-)
-
-type chaos struct {
-	*world
-	random  *rand.Rand
-	spawned int
-	begun   chan *replica // replicas whose log reports the start of a run
-
-	thaw sync.WaitGroup // frozen replicas
-
-	mu    sync.Mutex
-	alive []*replica
-	tally map[string]int
-}
-
-func (c *chaos) count(what string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.tally[what]++
-}
-
-func (c *chaos) spawn() {
-	c.spawned++
-	r := c.start(fmt.Sprintf("replica-%d", c.spawned), c.hear)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.alive = append(c.alive, r)
-}
-
-// hear is called with each line that a replica logs.
-func (c *chaos) hear(r *replica, e logtest.Entry) {
-	switch e.Message {
-	case "run begins":
-		select {
-		case c.begun <- r:
-		default: // no fault is waiting for a run
-		}
-	case "run lost; another replica takes over":
-		c.count(noticed)
-	case "draw was already committed":
-		c.count(found)
 	}
 }
 
-func (c *chaos) living() []*replica {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return slices.Clone(c.alive)
-}
-
-func (c *chaos) pause(ctx context.Context, d time.Duration) {
+func (w *world) pause(ctx context.Context, d time.Duration) {
 	select {
 	case <-time.After(d):
 	case <-ctx.Done():
 	}
 }
 
-// kill kills a replica, determines what it was doing, and starts another one.
-func (c *chaos) kill(ctx context.Context, r *replica) {
-	c.mu.Lock()
-	c.alive = slices.DeleteFunc(c.alive, func(other *replica) bool { return other == r })
-	c.mu.Unlock()
-	r.kill()
-	c.count(kills)
-	// The replica is dead, so it will not complete a run that it holds in the ledger.
-	if run, ok := c.running(ctx, r); ok {
-		c.count(inRun)
-		if c.drawer(ctx, run.Tick) == r.name {
-			c.count(inComplete)
+// living returns the replicas that were not killed.
+func (w *world) living() []*replica {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(w.all), func(r *replica) bool { return r.ended() })
+}
+
+// found returns how often a replica found the draw of another one.
+func (w *world) found() (n int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, r := range w.all {
+		n += r.found
+	}
+	return n
+}
+
+// atBegin returns the next replica that begins a run.
+func (w *world) atBegin(ctx context.Context) *replica {
+	w.t.Helper()
+	for len(w.begun) > 0 {
+		<-w.begun // of earlier noons
+	}
+	for {
+		select {
+		case r := <-w.begun:
+			if !r.ended() {
+				return r
+			}
+		case <-ctx.Done():
+			w.t.Fatalf("no run begins: %v", context.Cause(ctx))
 		}
 	}
-	c.spawn()
 }
 
 // freeze stops a replica for longer than its lease, without waiting for it.
-func (c *chaos) freeze(ctx context.Context, r *replica) {
+func (w *world) freeze(r *replica) {
 	r.signal(syscall.SIGSTOP)
-	c.count(freezes)
-	if _, ok := c.running(ctx, r); ok {
-		c.count(frozenInRun)
-	}
-	d := lease + lease/4 + time.Duration(c.random.Int64N(int64(lease)))
-	c.thaw.Go(func() {
-		c.pause(ctx, d)
+	w.thaw.Go(func() {
+		time.Sleep(lease*5/4 + rand.N(lease))
 		r.signal(syscall.SIGCONT)
 	})
 }
 
-// bounce kills Redis and restarts it after a while, in which leases may expire.
-func (c *chaos) bounce(ctx context.Context) {
-	c.t.Helper()
-	c.server.Kill()
-	c.count(restarts)
-	c.pause(ctx, time.Duration(c.random.Int64N(int64(lease*3/2))))
-	c.server.Restart(c.t)
+// replica is one process.
+type replica struct {
+	name   string
+	cmd    *exec.Cmd
+	found  int64         // draws of others; protected by mu of the world
+	exited chan struct{} // closed when the process has ended
 }
 
-func (c *chaos) done(ctx context.Context) []singleton.Entry {
-	c.t.Helper()
-	var runs []singleton.Entry
-	c.retry(ctx, func() (err error) {
-		runs, err = c.ledger.Runs(ctx, noon.KeepRuns)
-		return err
-	})
-	return runs
-}
-
-// awaitFirst returns the first noon that was drawn.
-func (c *chaos) awaitFirst(ctx context.Context) (first time.Time) {
-	c.t.Helper()
-	c.poll(ctx, "no noon was drawn", func() bool {
-		runs := c.done(ctx)
-		if len(runs) > 0 {
-			first = runs[len(runs)-1].Tick
+func (w *world) start() {
+	w.t.Helper()
+	w.mu.Lock()
+	r := &replica{name: fmt.Sprintf("replica-%d", len(w.all)+1), exited: make(chan struct{})}
+	w.all = append(w.all, r)
+	w.mu.Unlock()
+	out, in, err := os.Pipe()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	r.cmd = exec.Command(w.binary, "serve", "--identity", r.name) //nolint:noctx // it is killed below
+	r.cmd.Env, r.cmd.Stderr, r.cmd.SysProcAttr = w.env, in, dieWithUs()
+	started := make(chan error, 1)
+	go func() {
+		// The kernel kills the process when the thread that started it ends.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := r.cmd.Start()
+		started <- err
+		if err == nil {
+			_ = r.cmd.Wait() // ProcessState has the result
+			close(r.exited)
 		}
-		return len(runs) > 0
+	}()
+	err = errors.Join(<-started, in.Close())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		w.read(r, out)
+	}()
+	w.t.Cleanup(func() {
+		r.kill()
+		<-read
+		out.Close()
 	})
-	return first
 }
 
-// awaitNoon waits until the noon was drawn, or a later one.
-func (c *chaos) awaitNoon(ctx context.Context, tick time.Time) {
-	c.t.Helper()
-	c.poll(ctx, "the last noon was not drawn", func() bool {
-		runs := c.done(ctx)
-		return len(runs) > 0 && !runs[0].Tick.Before(tick)
-	})
-}
-
-// newest returns the last noon that was drawn.
-func (c *chaos) newest(ctx context.Context) (at time.Time) {
-	c.t.Helper()
-	for _, run := range c.done(ctx) {
-		if run.Tick.After(at) {
-			at = run.Tick
+// read reads the log of a replica.
+func (w *world) read(r *replica, out io.Reader) {
+	for in := bufio.NewScanner(out); in.Scan(); {
+		var line struct{ Msg string }
+		if err := json.Unmarshal(in.Bytes(), &line); err != nil {
+			w.t.Errorf("%s has printed %s", r.name, in.Text()) // such as a panic
+			continue
+		}
+		switch line.Msg {
+		case "run begins":
+			w.begun <- r
+		case "draw was already committed":
+			w.mu.Lock()
+			r.found++
+			w.mu.Unlock()
 		}
 	}
-	return at
+}
+
+func (r *replica) signal(sig syscall.Signal) { _ = r.cmd.Process.Signal(sig) } // the process may have ended
+
+// kill ends the process, frozen or not, and waits for its end.
+func (r *replica) kill() {
+	r.signal(syscall.SIGKILL)
+	<-r.exited
+}
+
+func (r *replica) ended() bool {
+	select {
+	case <-r.exited:
+		return true
+	default:
+		return false
+	}
+}
+
+// wait returns the exit code of a process that ends.
+func (r *replica) wait(ctx context.Context) int {
+	select {
+	case <-r.exited:
+		return r.cmd.ProcessState.ExitCode()
+	case <-ctx.Done():
+		return -1
+	}
 }

@@ -1,4 +1,3 @@
-// Package chaos contains only tests. They run the lottery's binary in several processes,
-// with a real Redis and a real MariaDB. They kill, freeze and stop the processes, and kill,
-// empty and replace Redis.
+// Package chaos contains only a test. It runs the lottery's binary in several processes, with a real
+// Redis and a real MariaDB, and kills and freezes them.
 package chaos

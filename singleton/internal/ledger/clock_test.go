@@ -22,7 +22,7 @@ func TestReplicasAheadOfTheClock(t *testing.T) {
 				{time.Hour, false},
 			} {
 				j.establish(jobState{ledger: "used", tick: "due", gen: "2"})
-				before := fmt.Sprintf("%d %d d two", j.now+row.till.Milliseconds(), j.now-1000)
+				before := fmt.Sprintf("%d %d %d d two", j.now+row.till.Milliseconds(), j.now-1000, j.now-1000)
 				testenv.Must(e, e.Raw.HSet(e.Context(), j.part("job"), "live:r2", before).Err())
 				for _, r := range jobRequests() {
 					if r.script == script && r.open.me == "" {

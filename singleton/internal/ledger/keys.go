@@ -8,15 +8,15 @@ import (
 // keys are the keys and channels of a job. All keys belong to one name, job/<job>.
 // docs/ARCHITECTURE.md, "Keys", describes them. Names have no braces, so no channel is that of another job.
 type keys struct {
-	job, open, runs, acts, defs, fence string
-	channel, begins, cancels           string
-	key                                func(part string) string
+	job, open, runs, acts, fence string
+	channel, begins, cancels     string
+	key                          func(part string) string
 }
 
 func keysOf(n *lock.Name, job string) keys {
 	channel := n.Channel("job", job)
 	return keys{
-		job: n.Key("job"), open: n.Key("open"), runs: n.Key("runs"), acts: n.Key("acts"), defs: n.Key("defs"), fence: n.Key("fence"),
+		job: n.Key("job"), open: n.Key("open"), runs: n.Key("runs"), acts: n.Key("acts"), fence: n.Key("fence"),
 		channel: channel, begins: channel + "{begins}", cancels: channel + "{cancels}", key: n.Key,
 	}
 }
@@ -35,7 +35,6 @@ func Needs() lock.Needs {
 			"open": {Types: []string{"hash"}, Endless: true},
 			"runs": {Types: []string{"list"}, Endless: true},
 			"acts": {Types: []string{"list"}, Endless: true},
-			"defs": {Types: []string{"list"}, Endless: true},
 		},
 		Scripts: func(c *lock.Client) ([]*wire.Script, error) {
 			if c.Quorum() != nil {

@@ -51,10 +51,10 @@ type Config struct {
 	// without spaces. Default: none, and the Ledger claims beside all definitions.
 	Definition string
 
-	// Schedule identifies the schedule of the Definition. Before a definition takes over
-	// from one with another Schedule, Open requests the due ticks of the former one that
-	// did not run: see State.Handover. They are recorded as skipped, and the ticks of the
-	// new schedule begin then. Open runs are kept. Up to 200 bytes without spaces.
+	// Schedule is the text of the schedule of the Definition. When a definition takes over from
+	// one with another Schedule, an entry of the history has the time since the newest
+	// accounted tick, see State.Rescheduled, and the ticks of the new schedule begin then.
+	// Open runs are kept.
 	Schedule string
 
 	// Retain is how long the ledger is kept after its last use. It must exceed the job's
@@ -120,8 +120,7 @@ func CheckClient(c *lockcore.Client) error {
 // Open creates the ledger of the job if there is none, extends its lifetime, and returns
 // its state. before is the last state that the caller got. In the first call, before is where
 // a new ledger begins: the zero value means the server's present time. Set before.Next to the
-// next tick, which Status then returns. before.Spec is stored for a later version that takes
-// over, and before.Handover is the reply to the Handover that Open has requested.
+// next tick, which Status then returns.
 //
 // A replica must call Open at least every 30 s, or after State.Again if that is shorter,
 // otherwise other replicas consider it dead. On error Open returns a state that must be
@@ -141,16 +140,6 @@ func (l *Ledger) Open(ctx context.Context, before State) (State, error) {
 	if !before.Next.IsZero() {
 		next = decimal(before.Next.UnixMilli())
 	}
-	upto, seen, first, newest, count := "", "", "", "", ""
-	if h := before.Handover; h != nil && !h.Upto.IsZero() {
-		upto, seen = decimal(h.Upto.UnixMilli()), decimal(before.Last.UnixMilli())
-		if missed := h.Skipped; missed != nil {
-			if err := missed.check(); err != nil {
-				return before, opError(op, l.name, err)
-			}
-			first, newest, count = decimal(missed.First.UnixMilli()), decimal(missed.Last.UnixMilli()), strconv.Itoa(missed.Count)
-		}
-	}
 	s := l.scripts.open
 	if before.Now.IsZero() && me != "" {
 		if err := l.checkRights(ctx); err != nil {
@@ -162,9 +151,9 @@ func (l *Ledger) Open(ctx context.Context, before State) (State, error) {
 		waited = "1"
 	}
 	age := (l.lock.Client().Elapsed() - before.started).Milliseconds()
-	answer, err := l.ask(ctx, s.Call(wire.Keys(k.job, k.open, k.runs, k.defs, k.acts),
-		after, sure, ended, l.cfg.KeepRuns, l.cfg.Retain.Milliseconds(), me, l.cfg.Definition, age, l.lock.Identity(), before.gen,
-		next, l.cfg.Schedule, before.Spec, upto, seen, first, newest, count, before.control, waited, k.channel))
+	answer, err := l.ask(ctx, s.Call(wire.Keys(k.job, k.open, k.runs, k.acts),
+		after, sure, ended, l.cfg.KeepRuns, l.cfg.Retain.Milliseconds(), me, l.cfg.Definition, age, l.lock.Identity(),
+		next, l.cfg.Schedule, before.control, waited, k.channel))
 	if err != nil {
 		return before, opError(op, l.name, err)
 	}

@@ -10,7 +10,7 @@ import (
 
 // A jobNoted is the data that job_open has stored before.
 type jobNoted struct {
-	sched string // names the ticks of definition d
+	spec string // the schedule of definition d
 }
 
 // openingStates are the states that matter only to job_open.
@@ -22,8 +22,8 @@ func openingStates() (all []jobState) {
 }
 
 func (b *jobBench) note(p redis.Pipeliner, n jobNoted) {
-	if n.sched != "" {
-		p.HSet(b.Context(), b.part("job"), "sched", n.sched, "spec", "spec of d")
+	if n.spec != "" {
+		p.HSet(b.Context(), b.part("job"), "spec", n.spec)
 	}
 }
 
@@ -54,44 +54,29 @@ func (v jobVerdict) open() {
 	if v.after.job["next"] != next || v.after.job["v"] != "1" || v.after.job["retain"] != strconv.FormatInt(jobRetain.Milliseconds(), 10) {
 		v.complain("want the schema, how long it is to live, and %q next", next)
 	}
-	if mine := v.answer.([]any)[11]; (mine == "") != t.superseded {
+	if mine := v.answer.([]any)[10]; (mine == "") != t.superseded {
 		v.complain("want superseded %v", t.superseded)
 	}
-	if asks := v.answer.([]any)[19]; (asks == "1") != t.mustAccount {
-		v.complain("want it to ask for the dropped ticks: %v", t.mustAccount)
-	}
-	v.state(t.dropped)
+	v.state(t.rescheduled)
 }
 
 // A takeover is the expected change of the acting definition.
 type takeover struct {
 	takes, superseded bool
-	mustAccount       bool // it must say how many ticks the former schedule dropped
 	rescheduled       bool // the ticks begin now
-	dropped           string
 }
 
-// away reports whether the caller takes lapsed replicas for absent, not for dead.
-func (v jobVerdict) away() bool { return v.r.open.me != "" && v.r.open.age >= 15_000 }
-
-// takeover: which definition acts. Replica r9 of definition d is alive or not, and one of
-// definition x has lapsed.
+// takeover: which definition acts. Replica r9 of definition d is alive or not, and that of definition
+// x has lapsed. The caller asks for the first time.
 func (v jobVerdict) takeover() (t takeover) {
 	o := v.r.open
-	gen, _ := strconv.Atoi(v.before.job["gen"])
 	if o.me == "" || o.def == v.before.job["def"] {
 		return t
 	}
-	alone := v.s.ledger != "used" || v.s.gen != "2" && !v.away()
-	may := (alone || o.age >= 5000) && (!o.waited || v.s.ledger != "none")
-	changed := v.s.noted.sched != "" && o.sched != v.s.noted.sched && o.known <= gen
-	t.mustAccount = may && changed && (!o.accounts || o.stale)
-	t.takes = may && !t.mustAccount
+	alone := v.s.ledger != "used" || v.s.gen != "2"
+	t.takes = alone && !o.waited
 	t.superseded = !t.takes
-	t.rescheduled = t.takes && changed
-	if t.rescheduled && o.hasDropped {
-		t.dropped = "1"
-	}
+	t.rescheduled = t.takes && v.s.noted.spec != "" && o.spec != v.s.noted.spec
 	return t
 }
 
@@ -142,32 +127,21 @@ func (v jobVerdict) ended() {
 func (v jobVerdict) definition(t takeover) {
 	v.Helper()
 	o, want := v.r.open, map[string]string{}
-	for _, field := range []string{"gen", "def", "sched", "spec"} {
+	for _, field := range []string{"def", "spec"} {
 		want[field] = v.before.job[field]
 	}
 	var live []string
 	if v.s.ledger == "used" && v.s.gen == "2" {
 		live = []string{"r9"}
 	}
-	if o.me != "" {
+	if o.me != "" && !slices.Contains(live, o.me) {
 		live = append(live, o.me)
 	}
-	if slices.Contains(v.before.live, "dead") {
-		if o.me == "" || v.away() {
-			live = append(live, "dead")
-		} else {
-			want["died:x"] = "1"
-		}
-	}
-	gen, _ := strconv.Atoi(want["gen"])
-	switch {
-	case t.takes:
-		want["gen"], want["def"] = strconv.Itoa(max(gen, o.known)+1), o.def
-	case o.me != "" && o.def == want["def"] && o.known > gen:
-		want["gen"] = strconv.Itoa(o.known)
+	if t.takes {
+		want["def"] = o.def
 	}
 	if o.me != "" && !t.superseded {
-		want["sched"], want["spec"] = o.sched, "spec of "+o.def
+		want["spec"] = o.spec
 	}
 	for field, want := range want {
 		if v.after.job[field] != want {
@@ -178,9 +152,8 @@ func (v jobVerdict) definition(t takeover) {
 	if !slices.Equal(v.after.live, live) {
 		v.complain("want %v live", live)
 	}
-	if t.dropped != "" {
-		first := strconv.FormatInt(v.last+10, 10)
-		v.entry("tick:"+first, "count:2", "outcome:skipped", "error:rescheduled")
+	if t.rescheduled {
+		v.entry("tick:"+strconv.FormatInt(v.last+1, 10), "last:"+v.after.job["last"], "outcome:skipped", "error:rescheduled")
 	} else if t.takes && len(v.after.runs) != len(v.before.runs) {
 		v.complain("want nothing skipped")
 	}
@@ -193,22 +166,25 @@ func beginOf(span string) string {
 }
 
 // state: the answer is the state of the job.
-func (v jobVerdict) state(dropped string) {
+func (v jobVerdict) state(rescheduled bool) {
 	v.Helper()
 	list := v.answer.([]any)
-	if len(list) != 25+2*len(v.after.open) {
+	if len(list) != 23+2*len(v.after.open) {
 		v.complain("the answer is incomplete")
 		return
 	}
 	job := v.after.job
-	gen := job["gen"]
-	if gen == "" {
-		gen = "0"
+	changed := ""
+	if rescheduled {
+		changed = v.before.job["last"]
+		if o := v.r.open; o.knows && (o.sure && o.ahead > 0 || o.ahead < 0 && changed == v.before.job["born"]) {
+			changed = strconv.FormatInt(v.last+o.ahead, 10)
+		}
 	}
 	for i, want := range map[int]string{
-		2: job["last"], 3: job["ok"], 5: job["born"], 8: gen, 9: job["next"], 12: dropped,
-		13: beginOf(job["hold"]), 14: beginOf(job["halt"]), 16: job["spec"], 20: job["control"], 21: job["cut"],
-		22: job["outcome"], 23: job["def"],
+		2: job["last"], 3: job["ok"], 5: job["born"], 8: job["next"], 11: changed,
+		12: beginOf(job["hold"]), 13: beginOf(job["halt"]), 15: job["spec"], 18: job["control"], 19: job["cut"],
+		20: job["outcome"], 21: job["def"],
 	} {
 		if list[i] != want {
 			v.complain("answer %d is not %q", i, want)
@@ -223,7 +199,7 @@ func (v jobVerdict) state(dropped string) {
 	if now < v.now*1000 {
 		v.complain("not the time, or the replicas")
 	}
-	for i := 25; i < len(list); i += 2 {
+	for i := 23; i < len(list); i += 2 {
 		if _, ok := v.after.open[list[i].(string)]; !ok {
 			v.complain("tick %v is not open", list[i])
 		}

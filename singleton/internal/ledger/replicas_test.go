@@ -21,7 +21,7 @@ func replicatedLedger(t *testing.T, lease time.Duration) (e *env, replica *serve
 		n, err := e.Raw.Do(e.Context(), "wait", 1, 1000).Int()
 		return err == nil && n == 1
 	})
-	l = e.jobLedger(e.Client("a"), ledger.Config{Lease: lockcore.LeaseConfig{TTL: lease, MinReplicas: 1}})
+	l = e.jobLedger(e.ClientWith(e.Direct(), lockcore.Config{Identity: "a", MinReplicas: 1}), ledger.Config{Lease: lockcore.LeaseConfig{TTL: lease}})
 	return e, replica, l, e.opened(l)
 }
 

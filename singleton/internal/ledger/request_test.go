@@ -26,19 +26,15 @@ type jobRequest struct {
 
 // A jobOpening is the request of a caller of job_open.
 type jobOpening struct {
-	me, def    string
-	age        int64 // ms
-	known      int   // how many take-overs it knows of
-	next       string
-	knows      bool
-	ahead      int64 // its newest accounted tick is later than the ledger's by that many ms
-	sure       bool
-	over       bool // it knows that the runs before the tick have ended
-	sched      string
-	accounts   bool // it says how many ticks the former schedule dropped
-	stale      bool // by a tick that is not the newest accounted one
-	hasDropped bool // two ticks
-	waited     bool // another definition acted before
+	me, def string
+	age     int64 // ms
+	next    string
+	knows   bool
+	ahead   int64 // its newest accounted tick is later than the ledger's by that many ms
+	sure    bool
+	over    bool // it knows that the runs before the tick have ended
+	spec    string
+	waited  bool // another definition acted before
 }
 
 // jobRetain is longer than the remaining time of the keys of a jobState.
@@ -90,7 +86,7 @@ func skipRequest(r jobRequest) jobRequest {
 }
 
 func openRequest(name string, o jobOpening) jobRequest {
-	r := jobRequest{name: name, script: "job_open", keys: []string{"job", "open", "runs", "defs", "acts"}, open: o}
+	r := jobRequest{name: name, script: "job_open", keys: []string{"job", "open", "runs", "acts"}, open: o}
 	r.args = func(b *jobBench, _ jobState) []any {
 		after, sure, ended := "", "", ""
 		if o.knows {
@@ -102,21 +98,11 @@ func openRequest(name string, o jobOpening) jobRequest {
 		if o.over {
 			ended = strconv.FormatInt(b.tick-800, 10)
 		}
-		settled := []any{"", "", "", "", ""}
-		if o.accounts {
-			settled[0], settled[1] = b.now, b.last
-			if o.stale {
-				settled[1] = b.last - 1
-			}
-			if o.hasDropped {
-				settled = append(settled[:2], b.last+10, b.last+20, 2)
-			}
-		}
 		waited := ""
 		if o.waited {
 			waited = "1"
 		}
-		return append([]any{after, sure, ended, 10, jobRetain.Milliseconds(), o.me, o.def, o.age, "shown as", o.known, o.next, o.sched, "spec of " + o.def}, append(settled, "", waited)...)
+		return []any{after, sure, ended, 10, jobRetain.Milliseconds(), o.me, o.def, o.age, "shown as", o.next, o.spec, "", waited}
 	}
 	return r
 }
@@ -168,20 +154,15 @@ func jobRequests() []jobRequest {
 		skipRequest(jobRequest{name: "skip on an old view", stale: true}),
 		skipRequest(jobRequest{name: "skip ahead", ahead: true}),
 		openRequest("open", jobOpening{}),
-		openRequest("open and start", jobOpening{me: "r1", def: "other", sched: "s", next: "77"}),
-		openRequest("open and start alike", jobOpening{me: "r1", def: "d", sched: "s", next: "77"}),
-		openRequest("open and start alike by another schedule, as after a change of its text", jobOpening{me: "r1", def: "d", sched: "t"}),
-		openRequest("open on probation", jobOpening{me: "r1", def: "other", age: 4000, sched: "s"}),
-		openRequest("open after it", jobOpening{me: "r1", def: "other", age: 10_000, known: 1, sched: "s", next: "77"}),
-		openRequest("open after an absence", jobOpening{me: "r1", def: "other", age: 20_000, known: 2, sched: "t", next: "77"}),
-		openRequest("open alike after an absence", jobOpening{me: "r1", def: "d", age: 20_000, known: 9, sched: "s", next: "77"}),
-		openRequest("open after a take-over that the server has forgotten", jobOpening{me: "r1", def: "other", age: 10_000, known: 9, sched: "t"}),
-		openRequest("open after it, and have waited", jobOpening{me: "r1", def: "other", age: 10_000, known: 1, sched: "s", waited: true}),
-		openRequest("open by another schedule", jobOpening{me: "r1", def: "other", age: 10_000, sched: "t", next: "77"}),
-		openRequest("open by another schedule, and account for its ticks", jobOpening{me: "r1", def: "other", age: 10_000, sched: "t", next: "77", accounts: true}),
-		openRequest("open by another schedule, and account for dropped ticks", jobOpening{me: "r1", def: "other", age: 10_000, sched: "t", accounts: true, hasDropped: true}),
-		openRequest("open by another schedule, and account too late", jobOpening{me: "r1", def: "other", age: 10_000, sched: "t", accounts: true, stale: true, hasDropped: true}),
-		openRequest("open by another schedule, and know less", jobOpening{me: "r1", def: "other", age: 10_000, sched: "t", knows: true, ahead: -100, sure: true}),
+		openRequest("open and start", jobOpening{me: "r1", def: "other", spec: "s", next: "77"}),
+		openRequest("open and start alike", jobOpening{me: "r1", def: "d", spec: "s", next: "77"}),
+		openRequest("open and start alike by another text", jobOpening{me: "r1", def: "d", spec: "t"}),
+		openRequest("open after an absence", jobOpening{me: "r1", def: "other", age: 20_000, spec: "s", next: "77"}),
+		openRequest("open after an absence, and have waited", jobOpening{me: "r1", def: "other", age: 20_000, spec: "s", waited: true}),
+		openRequest("open after another start", jobOpening{me: "r9", def: "d", age: 20_000, spec: "s", next: "77"}),
+		openRequest("open by another schedule", jobOpening{me: "r1", def: "other", spec: "t", next: "77"}),
+		openRequest("open by another schedule, and have waited", jobOpening{me: "r1", def: "other", spec: "t", waited: true}),
+		openRequest("open by another schedule, and know less", jobOpening{me: "r1", def: "other", spec: "t", knows: true, ahead: -100, sure: true}),
 		openRequest("open and know less", jobOpening{knows: true, ahead: -100, sure: true, over: true}),
 		openRequest("open and know the same", jobOpening{knows: true, sure: true}),
 		openRequest("open and know more", jobOpening{knows: true, ahead: 100, sure: true, over: true}),

@@ -113,7 +113,7 @@ func (b *jobBench) establish(s jobState) {
 	last := b.last
 	ctx := b.Context()
 	_, err = b.Raw.Pipelined(ctx, func(p redis.Pipeliner) error {
-		p.Del(ctx, b.keys("job", "open", "runs", "acts", "fence", "defs", "tomb:1")...)
+		p.Del(ctx, b.keys("job", "open", "runs", "acts", "fence", "tomb:1")...)
 		p.Set(ctx, b.part("fence"), "1000000000000000", time.Hour)
 		til := b.now + 60_000
 		switch s.ledger {
@@ -121,9 +121,9 @@ func (b *jobBench) establish(s jobState) {
 		case "newer":
 			p.HSet(ctx, b.part("job"), "v", "3", "last", last)
 		case "fresh":
-			p.HSet(ctx, b.part("job"), "v", "1", "last", last, "born", last, "gen", s.gen, "def", s.def(), "id", "7")
+			p.HSet(ctx, b.part("job"), "v", "1", "last", last, "born", last, "def", s.def(), "id", "7")
 		case "used":
-			p.HSet(ctx, b.part("job"), "v", "1", "last", last, "gen", s.gen, "def", s.def(), "id", "7", "later", "kept")
+			p.HSet(ctx, b.part("job"), "v", "1", "last", last, "def", s.def(), "id", "7", "later", "kept")
 			if s.gen == "2" {
 				p.HSet(ctx, b.part("job"), "ok", b.tick-5000, "next", "55")
 			}
@@ -132,9 +132,9 @@ func (b *jobBench) establish(s jobState) {
 			if s.tick == "ended" {
 				p.LPush(ctx, b.part("runs"), fmt.Sprintf(`{"tick":"%d","outcome":"failed"}`, b.tick))
 			}
-			p.HSet(ctx, b.part("job"), "live:dead", fmt.Sprintf("%d 1 x dead", b.now))
+			p.HSet(ctx, b.part("job"), "live:dead", fmt.Sprintf("%d 1 1 x dead", b.now))
 			if s.gen == "2" {
-				p.HSet(ctx, b.part("job"), "live:r9", fmt.Sprintf("%d 1 d nine", til))
+				p.HSet(ctx, b.part("job"), "live:r9", fmt.Sprintf("%d 1 1 d nine", til))
 			}
 		}
 		if s.paused {
@@ -199,10 +199,7 @@ func (b *jobBench) picture() jobPicture {
 		return nil
 	})
 	s := jobPicture{job: job.Val(), open: map[string]string{}, fence: fence.Val(), tomb: tomb.Val(), ttl: map[string]time.Duration{}}
-	for field, text := range s.job {
-		if strings.HasPrefix(field, "died:") {
-			s.job[field], _, _ = strings.Cut(text, " ")
-		}
+	for field := range s.job {
 		if replica, ok := strings.CutPrefix(field, "live:"); ok {
 			s.live = append(s.live, replica)
 			delete(s.job, field)

@@ -24,8 +24,8 @@ type State struct {
 	Resumed     time.Time         // when it was resumed last; zero: never
 	Halted      time.Time         // since when it had been paused then; zero: unknown
 	By          lockcore.Operator // who has paused or resumed it last; empty: unknown
-	// Settling is how long claims must wait, because the ledger is new or was restored: other
-	// replicas may know more, such as a pause, and look at once.
+	// Settling is how long claims must wait, because the ledger was lost and restored: other
+	// replicas may know more, such as a pause, and look at once. A job that is new waits for nobody.
 	Settling time.Duration
 	// Begun is when the ledger was created: no tick up to then was claimed or skipped.
 	// Zero: unknown, because the ledger has lost data since.
@@ -46,31 +46,18 @@ type State struct {
 	// Lost: the ledger was lost or set back since the caller's last request, and was created again or
 	// restored since.
 	Lost bool
-	// Spec is the schedule of the acting definition, as its replicas have stored it.
+	// Spec is the schedule of the acting definition, Config.Schedule.
 	Spec string
 	// Again is the time until the caller must check again; zero: 30 s.
 	Again time.Duration
-	// Handover is not nil if the caller's definition can take over. Its next Open must then
-	// say which due ticks of the former schedule did not run.
-	Handover *Handover
-	// Dropped: this Open has recorded the ticks of its Handover as skipped.
-	Dropped bool
+	// Rescheduled is not zero if the caller's schedule has replaced another one in this Open. No
+	// tick after that instant, up to Last, runs.
+	Rescheduled time.Time
 
 	replica string        // the id of the caller
 	started time.Duration // when it sent its first request, by Elapsed
-	gen     int           // how many definitions have taken over
 	id      string        // of the ledger
 	control string        // the newest pause or resume, as stored
-}
-
-// A Handover passes the ticks of the former schedule to the definition that takes over.
-// Spec is the former schedule. Set Upto to an instant that is not later than Now, and
-// Skipped to the ticks of the former schedule after Last up to Upto, and call Open with
-// that state. The ticks of the new schedule begin after Upto.
-type Handover struct {
-	Spec    string
-	Upto    time.Time
-	Skipped *Skip // nil: none; its Reason is ignored
 }
 
 // An OpenRun is a run that has not ended. It is running if Left is positive. Otherwise
@@ -176,11 +163,11 @@ func (st *State) succeeded(tick time.Time) {
 	}
 }
 
-// settle is the time in which the other replicas look at a new ledger. After a restart of the
+// settle is the time in which the other replicas look at a restored ledger. After a restart of the
 // server, they connect again within 2 s, the longest pause between two attempts.
 const settle = 3 * time.Second
 
-// settling returns for how long a ledger is new. Its id is the time in µs at which it was created
+// settling returns for how long a ledger is settling. Its id is the time in µs at which it was created
 // or repaired, which is in the future if the clock was set back since.
 func settling(id string, now time.Time) time.Duration {
 	us, _ := strconv.ParseInt(id, 10, 64)
@@ -219,7 +206,7 @@ func (st *State) controlled(text string) error {
 
 // readState reads the reply that part_state.lua makes.
 func readState(s *wire.Script, answer []any) (st State, err error) {
-	const head = 25
+	const head = 23
 	switch code, _ := answer[0].(int64); {
 	case code == int64(ClaimNoLedger) && len(answer) == 1:
 		return st, ErrNoLedger
@@ -238,20 +225,19 @@ func readState(s *wire.Script, answer []any) (st State, err error) {
 	st = State{
 		Now: time.UnixMicro(number(1)).UTC(), Last: instant(2), LastSuccess: instant(3),
 		Paused: text(4) != "", PausedSince: instant(4), Begun: instant(5), Fresh: text(2) == text(5),
-		Freed: instant(6), Resumed: instant(7), gen: d.Int(text(8)), Next: instant(9),
-		Replicas: int(number(10)), Superseded: text(11) == "", Dropped: text(12) != "", Held: instant(13), Halted: instant(14),
-		id: text(15), Spec: text(16), Others: int(number(17)), Again: time.Duration(number(18)) * time.Millisecond,
-		Cut: instant(21), Outcome: text(22), Acting: text(23),
+		Freed: instant(6), Resumed: instant(7), Next: instant(8),
+		Replicas: int(number(9)), Superseded: text(10) == "", Rescheduled: instant(11), Held: instant(12), Halted: instant(13),
+		id: text(14), Spec: text(15), Others: int(number(16)), Again: time.Duration(number(17)) * time.Millisecond,
+		Cut: instant(19), Outcome: text(20), Acting: text(21),
 	}
 	if st.Others > 0 && (st.Again == 0 || st.Again > lookBeside) {
 		st.Again = lookBeside
 	}
-	if text(19) != "" {
-		st.Handover = &Handover{Spec: st.Spec}
+	if st.Begun.IsZero() {
+		st.Settling = settling(st.id, st.Now)
 	}
-	st.Settling = settling(st.id, st.Now)
-	err = st.controlled(text(20))
-	if members := text(24); members != "" {
+	err = st.controlled(text(18))
+	if members := text(22); members != "" {
 		err = errors.Join(err, json.Unmarshal([]byte(members), &st.Members))
 	}
 	for i := head; i < len(answer); i += 2 {

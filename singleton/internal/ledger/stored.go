@@ -34,12 +34,8 @@ type (
 		Why  string `json:"why"`
 	}
 
-	// A Spec is the text of a schedule (State.Spec), and since when it was in use.
-	Spec struct{ From, Spec string }
-
-	// A Member is a live replica. Died and Passes are of its definition, Def: how many replicas died
-	// within the last hour, and when this one has passed its probation.
-	Member struct{ Def, Identity, Since, Died, Passes string }
+	// A Member is a live replica, and its definition, Def.
+	Member struct{ Def, Identity, Since string }
 )
 
 // The outcomes that a ledger records.
@@ -82,12 +78,6 @@ func Runs[T any](ctx context.Context, l *Ledger, n int, decode func(*Decoder, Ru
 // long as an idle ledger. A call that changed nothing is not listed.
 func Acts[T any](ctx context.Context, l *Ledger, n int, decode func(*Decoder, Act) T) ([]T, error) {
 	return list(ctx, l, "acts", l.keys.acts, n, decode)
-}
-
-// Specs returns the schedules of the job, newest first: the newest thousand changes. Ticks that were
-// due before a change and did not run are in the history.
-func Specs[T any](ctx context.Context, l *Ledger, decode func(*Decoder, Spec) T) ([]T, error) {
-	return list(ctx, l, "specs", l.keys.defs, 1000, decode)
 }
 
 func list[S, T any](ctx context.Context, l *Ledger, op, key string, n int, decode func(*Decoder, S) T) ([]T, error) {

@@ -30,14 +30,14 @@ func (j *timedJob) keys(parts ...string) []string {
 // stands writes the job again: its newest accounted tick is a second ago.
 func (j *timedJob) stands(fields ...any) {
 	j.Helper()
-	testenv.Must(j.env, j.Raw.Del(j.Context(), j.keys("job", "open", "runs", "acts", "fence", "defs", "tomb:1")...).Err())
+	testenv.Must(j.env, j.Raw.Del(j.Context(), j.keys("job", "open", "runs", "acts", "fence", "tomb:1")...).Err())
 	testenv.Must(j.env, j.Raw.HSet(j.Context(), j.key(jobName, "job"), append([]any{"v", "1", "id", "7", "last", j.ms(-time.Second)}, fields...)...).Err())
 }
 
-// lives writes the record of a replica.
-func (j *timedJob) lives(name, def string, since time.Duration) {
+// lives writes the record of a replica that started and asked first some time ago.
+func (j *timedJob) lives(name, def string, since, from time.Duration) {
 	j.Helper()
-	testenv.Must(j.env, j.Raw.HSet(j.Context(), j.key(jobName, "job"), "live:"+name, fmt.Sprintf("%s %s %s %s", j.ms(minute), j.ms(since), def, name)).Err())
+	testenv.Must(j.env, j.Raw.HSet(j.Context(), j.key(jobName, "job"), "live:"+name, fmt.Sprintf("%s %s %s %s %s", j.ms(minute), j.ms(from), j.ms(since), def, name)).Err())
 }
 
 func (j *timedJob) field(name string) string {
@@ -45,22 +45,18 @@ func (j *timedJob) field(name string) string {
 	return j.Raw.HGet(j.Context(), j.key(jobName, "job"), name).Val()
 }
 
-// opens sends the request of a replica with a definition. rest begins with the fingerprint of its
-// schedule. It returns which definition acts and fields of the answer after their names.
-func (j *timedJob) opens(me, def string, age time.Duration, rest ...any) string {
+// opens sends the request of a replica with a definition and a schedule. waited is empty unless another
+// definition acted before. It returns which definition acts and fields of the answer after their names.
+func (j *timedJob) opens(me, def string, age time.Duration, spec, waited string) string {
 	j.Helper()
-	args := []any{"", "", "", 10, 3600000, me, def, age.Milliseconds(), me, 0, "", "", "spec", "", "", "", "", "", "", ""}
-	if len(rest) > 0 {
-		args[11] = rest[0]
-		copy(args[13:], rest[1:])
-	}
-	answer := j.run("job_open", j.keys("job", "open", "runs", "defs", "acts"), args...)
+	answer := j.run("job_open", j.keys("job", "open", "runs", "acts"),
+		"", "", "", 10, 3600000, me, def, age.Milliseconds(), me, "", spec, "", waited)
 	f := strings.Split(strings.Trim(answer, "[]"), " ")
-	if len(f) < 25 {
+	if len(f) < 23 {
 		j.Fatalf("job_open answers %s", answer)
 	}
 	j.said = f
-	return fmt.Sprintf("%s acts, mine %s, dropped %s, others %s, wait %s, handover %s", f[23], f[11], f[12], f[17], f[18], f[19])
+	return fmt.Sprintf("%s acts, mine %s, changed %s, others %s, wait %s", f[21], f[10], f[11], f[16], f[17])
 }
 
 // An older schema is upgraded to this one, and a newer one is left.
@@ -68,11 +64,11 @@ func TestSchemasAreNotSetBack(t *testing.T) {
 	jobToTheMillisecond(t, func(j *timedJob) {
 		for before, after := range map[string]string{"0": "1", "1": "1", "2": "2"} {
 			j.stands("v", before, "next", "n")
-			j.opens("", "", 0)
+			j.opens("", "", 0, "", "")
 			j.wants("schema "+before+", TTL, and the next tick, which the caller does not know", j.field("v")+" "+j.field("retain")+" "+j.field("next"), after+" 3600000 n")
 		}
 		j.stands("v", "3")
-		j.wants("schema 3", j.run("job_open", j.keys("job", "open", "runs", "defs", "acts"), "", "", "", 10, 3600000, "", "", 0, "", 0, "", "", "", "", "", "", "", "", "", ""), "[11]")
+		j.wants("schema 3", j.run("job_open", j.keys("job", "open", "runs", "acts"), "", "", "", 10, 3600000, "", "", 0, "", "", "", "", ""), "[11]")
 	})
 }
 
@@ -167,7 +163,7 @@ func TestIdentitiesOfLedgers(t *testing.T) {
 		us := strconv.FormatInt(j.now.UnixMicro(), 10)
 		asks := func(after, sure, ended string) {
 			j.Helper()
-			j.run("job_open", j.keys("job", "open", "runs", "defs", "acts"), after, sure, ended, 10, 3600000, "", "", 0, "", 0, "", "", "", "", "", "", "", "", "", "")
+			j.run("job_open", j.keys("job", "open", "runs", "acts"), after, sure, ended, 10, 3600000, "", "", 0, "", "", "", "", "")
 		}
 		for _, row := range []struct {
 			name, after, sure, want string
@@ -199,50 +195,6 @@ func TestIdentitiesOfLedgers(t *testing.T) {
 	})
 }
 
-// The list of schedules lives as long as the job, and grows only when the ticks change.
-func TestSchedulesAreListed(t *testing.T) {
-	jobToTheMillisecond(t, func(j *timedJob) {
-		defs, last := j.key(jobName, "defs"), j.ms(-time.Second)
-		const acts = "d1 acts, mine 1, dropped , others 0, wait 0, handover "
-		j.stands()
-		j.wants("the job is lost", j.opens("a", "d1", time.Hour, "s1"), acts)
-		for range 2 {
-			j.wants("the schedules", fmt.Sprint(j.Raw.LRange(j.Context(), defs, 0, -1).Val()), `[{"from":"`+last+`","spec":"spec"}]`)
-			j.wants("their TTL", j.left(defs), "1h0m0s")
-			testenv.Must(j.env, j.Raw.PExpire(j.Context(), defs, minute).Err())
-			j.wants("a look", j.opens("a", "d1", time.Hour, "s1"), acts)
-		}
-		for _, row := range []struct {
-			name, former, sched string
-			asked               bool // which ticks were not recorded
-			before, after       int64
-		}{
-			{"other ticks", "s1", "s2", true, 0, 1},
-			{"other ticks, and many before", "s1", "s2", true, 1000, 1000},
-			{"the same ticks", "s1", "s1", false, 0, 0},
-			{"those of the one before are not known", "", "s1", false, 0, 1},
-		} {
-			j.stands("def", "d1")
-			if row.former != "" {
-				testenv.Must(j.env, j.Raw.HSet(j.Context(), j.key(jobName, "job"), "sched", row.former).Err())
-			}
-			for range row.before {
-				testenv.Must(j.env, j.Raw.LPush(j.Context(), defs, "{}").Err())
-			}
-			if row.asked {
-				j.wants(row.name, j.opens("b", "d2", time.Hour, row.sched), "d1 acts, mine , dropped , others 1, wait 0, handover 1")
-				j.wants(row.name, j.opens("b", "d2", time.Hour, row.sched, last, last), "d2 acts, mine 1, dropped , others 0, wait 0, handover ")
-			} else {
-				j.wants(row.name, j.opens("b", "d2", time.Hour, row.sched), "d2 acts, mine 1, dropped , others 0, wait 0, handover ")
-			}
-			if n := j.Raw.LLen(j.Context(), defs).Val(); n != row.after {
-				j.Errorf("%s: %d are listed, want %d", row.name, n, row.after)
-			}
-			j.wants(row.name+": what is noted", j.field("sched")+" "+j.field("spec"), row.sched+" spec")
-		}
-	})
-}
-
 // The complete content of a job's status.
 func TestStatusToTheMillisecond(t *testing.T) {
 	jobToTheMillisecond(t, func(j *timedJob) {
@@ -254,23 +206,22 @@ func TestStatusToTheMillisecond(t *testing.T) {
 		j.wants("a newer schema", status(), "[11]")
 		j.stands()
 		last := j.ms(-time.Second)
-		j.wants("little is known", status(), "[1 "+us+" "+last+"      0  0 1    7  0 0      ]")
-		j.stands("born", "b", "ok", "o", "paused", "p", "freed", "f", "resumed", "r", "gen", "2", "next", "n", "hold", "3 4", "halt", "5 6", "spec", "s", "control", "c", "cut", "d", "outcome", "failed", "def", "x")
+		j.wants("little is known", status(), "[1 "+us+" "+last+"       0 1    7  0 0     ]")
+		j.stands("born", "b", "ok", "o", "paused", "p", "freed", "f", "resumed", "r", "next", "n", "hold", "3 4", "halt", "5 6", "spec", "s", "control", "c", "cut", "d", "outcome", "failed", "def", "x")
 		testenv.Must(j.env, j.Raw.HSet(j.Context(), j.key(jobName, "open"), "t", "{}").Err())
-		j.wants("most is known", status(), "[1 "+us+" "+last+" o p b f r 2 n 0 1  3 5 7 s 0 0  c d failed x  t {}]")
-		j.lives("a", "x", -time.Hour)
-		member := func(name, def string, since time.Duration, died string, passes time.Duration) string {
-			return fmt.Sprintf(`{"def":%q,"died":%q,"identity":%q,"passes":%q,"since":%q}`, def, died, name, j.ms(passes), j.ms(since))
+		j.wants("most is known", status(), "[1 "+us+" "+last+" o p b f r n 0 1  3 5 7 s 0 0 c d failed x  t {}]")
+		j.lives("a", "x", -time.Hour, -time.Hour)
+		member := func(name, def string, since time.Duration) string {
+			return fmt.Sprintf(`{"def":%q,"identity":%q,"since":%q}`, def, name, j.ms(since))
 		}
 		fields := func(text string) string { return fmt.Sprint(jobMembers(j, text)) }
-		j.wants("a replica", fields(strings.Split(status(), " ")[24]), fields("["+member("a", "x", -time.Hour, "0", 5*time.Second-time.Hour)+"]"))
-		testenv.Must(j.env, j.Raw.HSet(j.Context(), j.key(jobName, "job"), "died:y", "1 "+j.ms(-time.Minute)).Err())
-		j.lives("b", "y", -time.Second)
+		j.wants("a replica", fields(strings.Split(status(), " ")[22]), fields("["+member("a", "x", -time.Hour)+"]"))
+		j.lives("b", "y", -time.Second, -time.Second)
 		answer := strings.Split(status(), " ")
-		j.wants("how many replicas there are", answer[10]+" "+answer[17], "1 1")
-		j.wants("replicas", fields(answer[24]), fields("["+member("a", "x", -time.Hour, "0", 5*time.Second-time.Hour)+","+member("b", "y", -time.Second, "1", 19*time.Second)+"]"))
+		j.wants("how many replicas there are", answer[9]+" "+answer[16], "1 1")
+		j.wants("replicas", fields(answer[22]), fields("["+member("a", "x", -time.Hour)+","+member("b", "y", -time.Second)+"]"))
 		testenv.Must(j.env, j.Raw.HDel(j.Context(), j.key(jobName, "job"), "id", "live:a", "live:b").Err())
-		j.wants("it has no id", status(), "[1 "+us+" "+last+" o p b f r 2 n 0 1  3 5  s 0 0  c d failed x  t {}]")
+		j.wants("it has no id", status(), "[1 "+us+" "+last+" o p b f r n 0 1  3 5  s 0 0 c d failed x  t {}]")
 	})
 }
 

@@ -112,7 +112,7 @@ func (s *cronSchedule) nextReached(t int64) (int64, bool) {
 
 // String describes the schedule: its fields, its location and, if it skips ticks in gaps, that.
 func (s *cronSchedule) String() string {
-	text := s.fields + " in " + s.loc.String()
+	text := s.fields + " in " + zoneText(s.loc)
 	if s.skipGaps {
 		text += gapSkip
 	}

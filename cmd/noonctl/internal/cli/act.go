@@ -10,50 +10,48 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/noonlock/noonlock/election"
+	"github.com/noonlock/noonlock/internal/overview"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
 )
 
-// actCommands returns the commands that change something.
-func (a *app) actCommands() []*cobra.Command {
-	pause := a.jobCommand("pause", "Stop a job from starting runs, until resume",
-		`pause stops all replicas from claiming new ticks of the job. A run that has begun continues with all its
+// An act is a command that changes a job or an election.
+type act struct {
+	verb, flags, short, long, example string // flags are those to show in the usage
+	tick                              string // the usage of --tick, empty: there is none
+}
+
+var acts = []act{{
+	verb: "pause", short: "Stop a job from starting runs, until resume",
+	long: `pause stops all replicas from claiming new ticks of the job. A run that has begun continues with all its
 attempts, also if its replica dies, and the job can be triggered. The replicas notice the pause at their next claim.`,
-		func(ctx context.Context, j *singleton.Job) (string, error) {
-			return "paused", j.Pause(ctx)
-		})
-	resume := a.jobCommand("resume", "End a pause",
-		`resume ends a pause. JobConfig.CatchUp decides which of the ticks that were due meanwhile run.
+}, {
+	verb: "resume", short: "End a pause",
+	long: `resume ends a pause. JobConfig.CatchUp decides which of the ticks that were due meanwhile run.
 The others are recorded as skipped, with the reason "paused".`,
-		func(ctx context.Context, j *singleton.Job) (string, error) {
-			return "resumed", j.Resume(ctx)
-		})
-	trigger := a.jobCommand("trigger", "Run a job once more, now",
-		`trigger requests one more run of the job, in addition to its schedule, even while it is
+}, {
+	verb: "trigger", short: "Run a job once more, now",
+	long: `trigger requests one more run of the job, in addition to its schedule, even while it is
 paused. A replica runs it at once, or after the current run if runs may not overlap. The printed
 tick is the name of the run in the history. If the outcome is unknown because Redis did not
 answer, look at "noonctl describe job" before you repeat the command: each trigger is a run of
 its own.`,
-		func(ctx context.Context, j *singleton.Job) (string, error) {
-			run, err := j.Trigger(ctx)
-			if errors.Is(err, lockcore.ErrUnknown) {
-				err = fmt.Errorf("the run may have been triggered: %w", err)
-			}
-			return "triggered: " + run.Name(), err
-		})
-	return []*cobra.Command{a.withReason(pause), a.withReason(resume), a.withReason(trigger), a.rerunCommand(), a.cancelCommand(), a.resignCommand(), a.releaseCommand()}
-}
+}, {
+	verb: "rerun", flags: " --tick INSTANT", short: "Run a tick again that did not succeed",
+	long: `rerun runs a tick again that ended as failed or unknown, or was skipped. The run has the same
+name, so an effect that commits with its marker (package sqlonce) or that uses NOONLOCK_KEY happens
+once, even if the former run took effect. A tick that has succeeded is refused. So is one that is
+not in the history.
 
-// withReason adds the flag --reason to a command that controls something.
-func (a *app) withReason(cmd *cobra.Command) *cobra.Command {
-	cmd.Flags().StringVar(&a.reason, "reason", "", "why; it is logged and recorded together with user@host")
-	return cmd
-}
-
-func (a *app) cancelCommand() *cobra.Command {
-	var at string
-	cmd := a.jobCommand("cancel", "Stop a run of a job",
-		`cancel ends the contexts of the runs that are running now, or with --tick the run of one tick.
+Any replica may claim the run, at once, or after the current run if runs may not overlap, even
+while the job is paused. Its token is greater, and its attempts count from 1. If the outcome is
+unknown because Redis did not answer, repeat the command: it tells whether the tick runs.`,
+	example: `  noonctl rerun draw --tick 2026-01-02T12:00:00Z --reason "the database was away"`,
+	tick:    "the tick or the triggered run, as shown by history (required)",
+}, {
+	verb: "cancel", flags: " [--tick INSTANT]", short: "Stop a run of a job",
+	long: `cancel ends the contexts of the runs that are running now, or with --tick the run of one tick.
 Their replicas notice it at once by a message, and at the latest when they renew the lease of the
 run, by default within a third of its TTL. A command of "noonctl cron" gets SIGTERM.
 
@@ -62,95 +60,109 @@ again. If its replica dies before that, the run is held for at most its TTL from
 if the clock of the server was set back. Another replica then records it as unknown. A second cancel with
 --tick does the same, even while the job is paused. With --tick, a run that waits for a replica ends at
 once: as skipped if it had not begun, otherwise as unknown. "noonctl rerun" runs the tick again.`,
-		func(ctx context.Context, j *singleton.Job) (string, error) {
-			var run singleton.RunID
-			if at != "" {
-				var err error
-				if run, err = parseRun(at); err != nil {
-					return "", err
+	example: `  noonctl cancel draw --reason "wrong input"`,
+	tick:    "the tick or the triggered run, as shown by describe job (default: all that are running)",
+}, {
+	verb: "resign", flags: " [--to IDENTITY]", short: "Ask the leader of an election to resign",
+	long: `resign asks the present leader to resign, and does not wait until it has. The context of its work
+ends. When the work has returned, the first candidate leads, or with --to the first candidate of
+that identity. The former leader is then the last candidate; if it is the only one, it leads again.
+A command of "noonctl elect" gets SIGTERM, and elect waits until it has ended.
+
+The leader notices the request at once by a message, and at the latest when it renews its lease. If
+it dies before, its lease expires as usual, and no later leader is asked. The request can be
+repeated. An election on several independent servers is refused.`,
+	example: `  noonctl resign controller --reason "its node is drained"
+  noonctl resign controller --to pod-2`,
+}}
+
+// actCommands returns the commands that change something.
+func (a *app) actCommands() []*cobra.Command {
+	all := []*cobra.Command{a.releaseCommand()}
+	for _, c := range acts {
+		k, colon := jobKind, ""
+		if overview.Verbs[c.verb] == overview.Elections {
+			k, colon = electionKind, ":"
+		}
+		var at, to string
+		thing := strings.ToUpper(k.Singular())
+		cmd := &cobra.Command{
+			Use: c.verb + " " + thing + c.flags, Short: c.short, Long: c.long, Example: c.example,
+			Args: exactly(thing), ValidArgsFunction: a.completeNames(k, 1),
+			RunE: a.asks(func(ctx context.Context, args []string) error {
+				action := overview.Action{Verb: c.verb, Name: args[0], To: to, By: lockcore.Operator{Reason: a.reason}} // who: the identity of the Client
+				if at != "" || c.verb == "rerun" {
+					var err error
+					if action.Run, err = singleton.ParseRunID(at); err != nil {
+						return usage(fmt.Errorf("--tick is %q; it must be an instant such as 2026-01-02T15:04:05Z, "+
+							"or for a triggered run trigger/2026-01-02T15:04:05Z, as shown by history", at))
+					}
 				}
-			}
-			runs, err := j.Cancel(ctx, run)
-			if errors.Is(err, singleton.ErrNotOpen) {
-				what := "nothing is running"
-				if at != "" {
-					what = run.Name() + " is not open"
+				did, err := asked(ctx, a, func(ctx context.Context) (string, error) { return action.Do(ctx, a.client) })
+				if err != nil {
+					return a.refusal(ctx, k, action, err)
 				}
-				err = &exitError{exitUnknown, errors.New(what)}
-			}
-			var names []string
-			for _, run := range runs {
-				names = append(names, run.Name())
-			}
-			return "canceled: " + strings.Join(names, ", "), err
-		})
-	cmd.Use = "cancel JOB [--tick INSTANT]"
-	cmd.Flags().StringVar(&at, "tick", "", "the tick or the triggered run, as shown by describe job (default: all that are running)")
-	cmd.Example = `  noonctl cancel draw --reason "wrong input"`
-	return a.withReason(cmd)
-}
-
-// parseRun parses the value of --tick.
-func parseRun(at string) (singleton.RunID, error) {
-	run, err := singleton.ParseRunID(at)
-	if err != nil {
-		return run, usage(fmt.Errorf("--tick is %q; it must be an instant such as 2026-01-02T15:04:05Z, "+
-			"or for a triggered run trigger/2026-01-02T15:04:05Z, as shown by history", at))
+				fmt.Fprintf(a.out, "%s %s%s %s\n", k.Singular(), shown(args[0]), colon, shown(did))
+				return nil
+			}),
+		}
+		if c.tick != "" {
+			cmd.Flags().StringVar(&at, "tick", "", c.tick)
+		}
+		if k.Kind == overview.Elections {
+			cmd.Flags().StringVar(&to, "to", "", "the candidate that leads next (default: the first one)")
+			_ = cmd.RegisterFlagCompletionFunc("to", cobra.NoFileCompletions)
+		}
+		all = append(all, a.withReason(cmd))
 	}
-	return run, nil
+	return all
 }
 
-func (a *app) rerunCommand() *cobra.Command {
-	var at string
-	cmd := a.jobCommand("rerun", "Run a tick again that did not succeed",
-		`rerun runs a tick again that ended as failed or unknown, or was skipped. The run has the same
-name, so an effect that commits with its marker (package sqlonce) or that uses NOONLOCK_KEY happens
-once, even if the former run took effect. A tick that has succeeded is refused. So is one that is
-not in the history.
-
-Any replica may claim the run, at once, or after the current run if runs may not overlap, even
-while the job is paused. Its token is greater, and its attempts count from 1. If the outcome is
-unknown because Redis did not answer, repeat the command: it tells whether the tick runs.`,
-		func(ctx context.Context, j *singleton.Job) (string, error) {
-			run, err := parseRun(at)
-			if err != nil {
-				return "", err
-			}
-			err = j.Rerun(ctx, run)
-			if errors.Is(err, singleton.ErrNoRun) {
-				err = &exitError{exitUnknown, fmt.Errorf("there is no %s in the history: %w", run.Name(), err)}
-			}
-			return run.Name() + " runs again", err
-		})
-	cmd.Use = "rerun JOB --tick INSTANT"
-	cmd.Flags().StringVar(&at, "tick", "", "the tick or the triggered run, as shown by history (required)")
-	cmd.Example = `  noonctl rerun draw --tick 2026-01-02T12:00:00Z --reason "the database was away"`
-	return a.withReason(cmd)
+// withReason adds the flag --reason to a command that controls something.
+func (a *app) withReason(cmd *cobra.Command) *cobra.Command {
+	cmd.Flags().StringVar(&a.reason, "reason", "", "why; it is logged and recorded together with user@host")
+	return cmd
 }
 
-// jobCommand returns a command that acts on one job.
-func (a *app) jobCommand(verb, short, long string, act func(ctx context.Context, j *singleton.Job) (string, error)) *cobra.Command {
-	return &cobra.Command{
-		Use: verb + " JOB", Short: short, Long: long, Args: exactly("JOB"), ValidArgsFunction: a.completeNames(jobKind, 1),
-		RunE: a.asks(func(ctx context.Context, args []string) error {
-			j, err := singleton.NewJob(a.client, args[0])
-			if err == nil {
-				j, err = j.By(lockcore.Operator{Reason: a.reason}) // who: the identity of the Client
-			}
-			if err != nil {
-				return err
-			}
-			did, err := asked(ctx, a, func(ctx context.Context) (string, error) { return act(ctx, j) })
-			if errors.Is(err, singleton.ErrNoLedger) {
-				return unknown(jobKind, args[0])
-			}
-			if err != nil {
-				return err
-			}
-			fmt.Fprintf(a.out, "job %s %s\n", shown(args[0]), did)
-			return nil
-		}),
+// refusal returns the error of an action for people.
+func (a *app) refusal(ctx context.Context, k kind, action overview.Action, err error) error {
+	missing := func(format string, args ...any) error { return &exitError{exitUnknown, fmt.Errorf(format, args...)} }
+	name := shown(action.Name)
+	switch {
+	case errors.Is(err, lockcore.ErrUnknown) && action.Verb == "trigger":
+		return fmt.Errorf("the run may have been triggered: %w", err)
+	case errors.Is(err, lockcore.ErrUnknown): // perhaps the leader has changed because it was asked
+		return err
+	case errors.Is(err, singleton.ErrNoLedger):
+		return unknown(k, action.Name)
+	case errors.Is(err, singleton.ErrNotOpen) && action.Run.Tick.IsZero():
+		return missing("nothing is running")
+	case errors.Is(err, singleton.ErrNotOpen):
+		return missing("%s is not open", action.Run.Name())
+	case errors.Is(err, singleton.ErrNoRun):
+		return missing("there is no %s in the history: %w", action.Run.Name(), err)
+	case errors.Is(err, election.ErrTermOver):
+		return fmt.Errorf("the leader of election %s has changed meanwhile; nobody was asked to resign", name)
+	case !errors.Is(err, election.ErrNoLeader) && !errors.Is(err, election.ErrNoCandidate):
+		return err
 	}
+	t, failure := asked(ctx, a, func(ctx context.Context) (overview.Thing, error) { return k.Read(ctx, a.client, action.Name) })
+	switch {
+	case failure != nil:
+		return failure
+	case !t.Exists():
+		return unknown(k, action.Name)
+	case errors.Is(err, election.ErrNoLeader):
+		return missing("election %s has no leader", name)
+	}
+	are := "it has none"
+	for i, c := range t.Election.Candidates {
+		if are += ", "; i == 0 {
+			are = "the candidates are "
+		}
+		are += shown(c.Identity)
+	}
+	return missing("election %s has no candidate %s; %s", name, shown(action.To), are)
 }
 
 // exactly returns a check for the arguments of a command.
@@ -197,7 +209,7 @@ func (a *app) release(ctx context.Context, name string, yes bool) error {
 		return unknown(lockKind, name)
 	}
 	if !yes {
-		a.describeLock(a.out, name, seen)
+		a.show(overview.Thing{Kind: overview.Locks, Name: name, Lock: seen, Now: seen.Now}, nil)
 		if err := a.confirm(ctx, name); err != nil {
 			return err
 		}
@@ -248,10 +260,7 @@ func (a *app) confirm(ctx context.Context, name string) error {
 func holderNames(seen lockcore.Inspection) string {
 	var names []string
 	for _, h := range seen.Holders {
-		if h.Identity == "" {
-			h.Identity = "another program"
-		}
-		names = append(names, shown(h.Identity))
+		names = append(names, shown(orForeign(h.Identity)))
 	}
 	return strings.Join(names, ", ")
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
 	"github.com/noonlock/noonlock/internal/certs"
@@ -56,6 +57,13 @@ type app struct {
 	metrics    string                // an address, empty: none
 	registerer prometheus.Registerer // nil: none
 	master     string                // the name that the Sentinels must know, empty without them
+
+	minReplicas int // of run, elect and cron
+}
+
+// replicasFlag declares the flag of the commands that hold leases.
+func (a *app) replicasFlag(flags *pflag.FlagSet) {
+	flags.IntVar(&a.minReplicas, "min-replicas", 0, "number of replicas that must acknowledge each grant, renewal and completion")
 }
 
 // Run runs the program and returns its exit code.
@@ -221,7 +229,7 @@ func (a *app) connect(ctx context.Context, cfg lockcore.Config) (closeAll func()
 	}
 	a.addrs = strings.Join(a.options.Addrs, ", ")
 	rdb := redis.NewUniversalClient(a.options)
-	cfg.Prefix, cfg.Identity = a.prefix, cmp.Or(cfg.Identity, operator())
+	cfg.Prefix, cfg.Identity, cfg.MinReplicas = a.prefix, cmp.Or(cfg.Identity, operator()), a.minReplicas
 	if a.client, err = lockcore.New(rdb, cfg); err != nil {
 		rdb.Close()
 		return nil, err

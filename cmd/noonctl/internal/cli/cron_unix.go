@@ -34,7 +34,6 @@ type ticking struct {
 	ttl, runTimeout, drain  time.Duration
 	killAfter               time.Duration
 	maxAttempts             int
-	minReplicas             int
 	unknownCode             int
 	argv                    []string
 
@@ -105,7 +104,7 @@ group have: a run, and the next attempt at it, waits for them.`,
 	flags.DurationVar(&c.drain, "drain", 20*time.Second, "how long the command may continue after a signal to cron")
 	flags.DurationVar(&c.killAfter, "kill-after", 10*time.Second, "time from SIGTERM to SIGKILL")
 	flags.StringVar(&c.identity, "identity", "", "name of this replica in the history (default: user@host/PID)")
-	flags.IntVar(&c.minReplicas, "min-replicas", 0, "number of replicas that must acknowledge each claim and completion")
+	c.replicasFlag(flags)
 	_ = cmd.RegisterFlagCompletionFunc("catch-up", cobra.FixedCompletions([]string{"latest", "all", "none"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
@@ -139,7 +138,7 @@ func (c *ticking) run(ctx context.Context, name, schedule string) error {
 	}
 	defer closeAll()
 	runner, err := singleton.NewRunner(c.client, singleton.Config{
-		TTL: c.ttl, ValidFor: c.ttl - margin(c.ttl) - c.grace(), MinReplicas: c.minReplicas, Identity: identity, Drain: c.drain, ShutdownTimeout: c.drain + c.killAfter + 10*time.Second, Logger: log, Registerer: c.registerer,
+		TTL: c.ttl, ValidFor: c.ttl - margin(c.ttl) - c.grace(), Identity: identity, Drain: c.drain, ShutdownTimeout: c.drain + c.killAfter + 10*time.Second, Logger: log, Registerer: c.registerer,
 	})
 	if err != nil {
 		return err

@@ -51,7 +51,6 @@ did not answer.`,
 	flags.StringSliceVar(&d.cfg.Uses, "uses", nil, "what the user must have the rights for: "+strings.Join(doctor.Uses(), ", ")+" (default: all)")
 	flags.DurationVar(&d.cfg.TTL, "ttl", 10*time.Second, "shortest TTL of the leases, with which clocks and round trips are compared")
 	flags.DurationVar(&d.cfg.Observe, "observe", 3*time.Second, "how long clocks and round trips are measured")
-	flags.IntVar(&d.cfg.MaxKeys, "max-keys", 1_000_000, "about how many keys of each server are searched")
 	flags.StringVarP(&d.output, "output", "o", asTable, "table, json or yaml")
 	_ = cmd.RegisterFlagCompletionFunc("redis", cobra.NoFileCompletions)
 	_ = cmd.RegisterFlagCompletionFunc("uses", cobra.FixedCompletions(doctor.Uses(), cobra.ShellCompDirectiveNoFileComp))

@@ -30,7 +30,6 @@ type electing struct {
 	name, identity, http string
 	podLabel             string
 	lease                time.Duration
-	minReplicas          int
 	argv                 []string
 
 	signals  *signals
@@ -106,7 +105,7 @@ Without a command, elect is a sidecar: it leads, and another container asks it.`
 	flags.DurationVar(&e.lease, "lease", 15*time.Second, "how long the other replicas wait if this one dies")
 	flags.StringVar(&e.identity, "identity", "", "name of this replica that others see (default: user@host/PID)")
 	flags.StringVar(&e.podLabel, "pod-label", "", "label KEY=VALUE that this pod has while it leads")
-	flags.IntVar(&e.minReplicas, "min-replicas", 0, "number of replicas that must acknowledge the lease")
+	e.replicasFlag(flags)
 	return cmd
 }
 
@@ -134,7 +133,7 @@ func (e *electing) run(ctx context.Context) error {
 	defer closeAll()
 	e.elector, err = election.NewLeaderElector(e.client, e.name, election.Callbacks{
 		OnStartedLeading: e.lead, OnStoppedLeading: func() {},
-	}, election.Config{Identity: identity, LeaseDuration: e.lease, MinReplicas: e.minReplicas, Logger: log, Registerer: e.registerer})
+	}, election.Config{Identity: identity, LeaseDuration: e.lease, Logger: log, Registerer: e.registerer})
 	if err != nil {
 		return err
 	}
@@ -291,5 +290,9 @@ func (e *electing) serve(ctx context.Context, log logr.Logger) (closeServer func
 		}
 		fmt.Fprintln(w, "this replica leads")
 	})
-	return answer(ctx, "http", e.http, mux, log)
+	closeServer, addr, err := answer(ctx, "http", e.http, mux)
+	if err == nil {
+		log.Info("answering HTTP requests", "addr", addr)
+	}
+	return closeServer, err
 }

@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -27,11 +25,9 @@ const concurrentReads = 256
 type getting struct {
 	*app
 	kind
-	output   string
-	watch    bool
-	interval time.Duration
-	state    string // of jobs, see overview.States; empty: any
-	sort     string // of jobs, name, or see overview.Orders
+	output string
+	state  string // of jobs, see overview.States; empty: any
+	sort   string // of jobs, name, or see overview.Orders
 }
 
 func (a *app) getCommand() *cobra.Command {
@@ -43,22 +39,20 @@ func (a *app) getCommand() *cobra.Command {
 			return usage(errors.New("get needs one of locks, elections, jobs, daemons"))
 		},
 	}
-	for _, k := range []kind{lockKind, electionKind, jobKind, daemonKind} {
+	for _, k := range kinds {
 		g := &getting{app: a, kind: k}
 		cmd := &cobra.Command{
-			Use: k.String() + " [NAME...]", Aliases: []string{k.Singular()}, Short: k.summary,
+			Use: k.String() + " [NAME...]", Aliases: []string{k.Singular()}, Short: k.list,
 			ValidArgsFunction: a.completeNames(k, -1),
 			RunE:              a.asks(g.run),
 		}
 		flags := cmd.Flags()
-		flags.StringVarP(&g.output, "output", "o", asTable, "table, wide, json, yaml or name")
-		flags.BoolVarP(&g.watch, "watch", "w", false, "print each change until interrupted")
-		flags.DurationVar(&g.interval, "interval", 2*time.Second, "with --watch: the time between two looks")
+		flags.StringVarP(&g.output, "output", "o", asTable, "table, json, yaml or name")
 		if k.Kind == overview.Jobs {
 			flags.StringVar(&g.state, "state", "", "only jobs in this state: failing, running, paused or alone (default: any)")
 			flags.StringVar(&g.sort, "sort", "name", "name, outcome (failed first) or next (the next tick)")
 		}
-		_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{asTable, asWide, asJSON, asYAML, asName}, cobra.ShellCompDirectiveNoFileComp))
+		_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{asTable, asJSON, asYAML, asName}, cobra.ShellCompDirectiveNoFileComp))
 		get.AddCommand(cmd)
 	}
 	return get
@@ -66,145 +60,80 @@ func (a *app) getCommand() *cobra.Command {
 
 func (g *getting) run(ctx context.Context, names []string) error {
 	switch {
-	case !slices.Contains([]string{asTable, asWide, asJSON, asYAML, asName}, g.output):
-		return usage(fmt.Errorf("--output is %q; it must be table, wide, json, yaml or name", g.output))
+	case !slices.Contains([]string{asTable, asJSON, asYAML, asName}, g.output):
+		return usage(fmt.Errorf("--output is %q; it must be table, json, yaml or name", g.output))
 	case g.state != "" && overview.States[g.state] == nil:
 		return usage(fmt.Errorf("--state is %q; it must be failing, running, paused or alone", g.state))
 	case g.sort != "" && g.sort != "name" && overview.Orders[g.sort] == nil:
 		return usage(fmt.Errorf("--sort is %q; it must be name, outcome or next", g.sort))
-	case g.watch && g.interval < 100*time.Millisecond:
-		return usage(fmt.Errorf("--interval is %s; it must be at least 100ms", g.interval))
-	case g.watch:
-		return g.follow(ctx, names)
 	}
-	items, err := g.items(ctx, names)
-	if err != nil && len(items) == 0 {
+	found, err := g.find(ctx, names)
+	if err != nil && len(found) == 0 {
 		return err
 	}
-	failing := countFailing(items)
-	printed := g.print(g.chosen(items), len(names) == 1, true)
-	if failing > 0 && (g.output == asTable || g.output == asWide) {
-		fmt.Fprintf(g.Stderr, "Jobs that fail: %d of %d.\n", failing, len(items))
+	failing := 0
+	for _, t := range found {
+		if t.Job != nil && t.Job.Failing() {
+			failing++
+		}
+	}
+	printed := g.print(g.chosen(found), len(names) == 1)
+	if failing > 0 && g.output == asTable {
+		fmt.Fprintf(g.Stderr, "Jobs that fail: %d of %d.\n", failing, len(found))
 	}
 	return errors.Join(printed, err)
 }
 
-// chosen returns the items of the chosen state, in the chosen order. They are sorted by their names.
-func (g *getting) chosen(items []item) []item {
-	if fits := overview.States[g.state]; fits != nil {
-		items = slices.DeleteFunc(slices.Clone(items), func(it item) bool {
-			st, ok := it.data.(singleton.Status)
-			return ok && !fits(overview.MarkOf(st))
-		})
-	}
-	if order := overview.Orders[g.sort]; order != nil {
-		items = slices.SortedStableFunc(slices.Values(items), func(a, b item) int {
-			x, _ := a.data.(singleton.Status)
-			y, _ := b.data.(singleton.Status)
-			return order(overview.MarkOf(x), overview.MarkOf(y))
-		})
-	}
-	return items
-}
-
-// countFailing returns how many of the items are jobs that fail.
-func countFailing(items []item) (n int) {
-	for _, it := range items {
-		if st, ok := it.data.(singleton.Status); ok && st.Failing() {
-			n++
+// chosen returns the things of the chosen state, in the chosen order. They are sorted by their names.
+func (g *getting) chosen(things []overview.Thing) (chosen []overview.Thing) {
+	var names []string
+	marks, byName := map[string]overview.Mark{}, map[string]overview.Thing{}
+	for _, t := range things {
+		names, byName[t.Name] = append(names, t.Name), t
+		if t.Job != nil {
+			marks[t.Name] = overview.MarkOf(*t.Job)
 		}
 	}
-	return n
-}
-
-// items reads the named things, or all. It returns what it has read even if there is an error.
-func (g *getting) items(ctx context.Context, names []string) ([]item, error) {
-	if len(names) > 0 {
-		return g.named(ctx, names)
+	for _, name := range overview.Choose(names, marks, g.state, g.sort) {
+		chosen = append(chosen, byName[name])
 	}
-	names, failure := g.names(ctx, g.kind)
-	found, err := g.readAll(ctx, g.kind, names)
-	var items []item
-	for i, it := range found {
-		// One that ended since it was listed is left out, except a daemon that waits for a
-		// replica: that it does not run is what an operator looks for.
-		if it != nil {
-			items = append(items, *it)
-		} else if g.Kind == overview.Daemons && err == nil {
-			items = append(items, lockItemOfDaemon(names[i]))
-		}
+	return chosen
+}
+
+// find reads the named things, or all. It returns what it has read even if there is an error.
+func (g *getting) find(ctx context.Context, names []string) (found []overview.Thing, err error) {
+	all, asked := names, len(names) > 0
+	var failure error
+	if !asked {
+		all, failure = g.names(ctx, g.kind)
 	}
-	return items, errors.Join(failure, err)
-}
-
-// lockItemOfDaemon returns the item of a daemon that no replica runs.
-func lockItemOfDaemon(name string) item {
-	it := lockItem(name, lockcore.Inspection{Kind: lockcore.LockFree, Holders: []lockcore.Holder{}, Waiters: []lockcore.Waiter{}})
-	it.cells = []string{"", "", "", "0", "", ""}
-	return it
-}
-
-func (g *getting) named(ctx context.Context, names []string) ([]item, error) {
-	found, err := g.readAll(ctx, g.kind, names)
-	var items []item
-	for i, it := range found {
-		if it != nil {
-			items = append(items, *it)
-			continue
-		}
-		if err != nil {
-			continue
-		}
-		if g.Kind == overview.Daemons {
-			known, failure := g.names(ctx, g.kind)
-			if failure != nil {
-				err = failure
-				continue
+	read, err := g.readAll(ctx, g.kind, all)
+	for _, t := range read {
+		if !t.Exists() && asked && err == nil {
+			if g.Kind == overview.Daemons {
+				all, err = g.names(ctx, g.kind)
 			}
-			if slices.Contains(known, names[i]) {
-				items = append(items, lockItemOfDaemon(names[i]))
+			if err == nil && (g.Kind != overview.Daemons || !slices.Contains(all, t.Name)) {
+				err = unknown(g.kind, t.Name)
 				continue
 			}
 		}
-		err = unknown(g.kind, names[i])
+		// One that ended since it was listed is left out, except a daemon: that no replica runs it is
+		// what an operator looks for.
+		if t.Exists() || g.Kind == overview.Daemons {
+			found = append(found, t)
+		}
 	}
-	return items, err
+	return found, errors.Join(failure, err)
 }
 
-// names lists the names of a kind. On a terminal, it reports its progress if it takes long. It
-// may return names together with an error.
+// names lists the names of a kind. It may return names together with an error.
 func (a *app) names(ctx context.Context, k kind) ([]string, error) {
 	bounded, answered, stop := a.within(ctx)
 	defer stop()
-	began, reported := time.Now(), false
-	_, terminal := isTerminal(a.Stderr)
-	names, err := k.Names(bounded, a.client, lockcore.ListConfig{Progress: func(keys int) {
-		answered()
-		if terminal && time.Since(began) > time.Second {
-			reported = true
-			fmt.Fprintf(a.Stderr, "\rsearching: %d keys\x1b[K", keys)
-		}
-	}})
-	if reported {
-		fmt.Fprint(a.Stderr, "\r\x1b[K")
-	}
+	names, err := k.Names(bounded, a.client, lockcore.ListConfig{Progress: func(int) { answered() }})
 	return names, a.awayError(bounded, err)
 }
-
-// A partialError has the errors of things that could not be read while others could. Such a thing
-// has a key of another program, or one of a newer version.
-type partialError struct{ errs []error }
-
-func (e *partialError) Error() string {
-	const most = 3
-	text := errors.Join(e.errs[:min(most, len(e.errs))]...).Error()
-	if more := len(e.errs) - most; more > 0 {
-		text += fmt.Sprintf("\nand %d more could not be read", more)
-	}
-	return text
-}
-
-func (e *partialError) Unwrap() []error { return e.errs }
 
 // isPartial reports whether an error of a read says nothing about the next one. Without an answer,
 // or without a right, all reads fail.
@@ -216,73 +145,66 @@ func isPartial(err error) bool {
 	return answered || errors.Is(err, singleton.ErrNewerSchema) || errors.Is(err, election.ErrNewerSchema)
 }
 
-// readAll reads things, many at a time. The result is nil for names that do not exist. If only some
-// things cannot be read, the error is a *partialError.
-func (a *app) readAll(ctx context.Context, k kind, names []string) ([]*item, error) {
+// readAll reads things, many at a time. Those that do not exist are among them. Some may not be readable
+// while others are: such a thing has a key of another program, or one of a newer version.
+func (a *app) readAll(ctx context.Context, k kind, names []string) (read []overview.Thing, err error) {
 	bounded, answered, stop := a.within(ctx)
 	defer stop()
-	failing, fail := context.WithCancel(bounded)
-	defer fail()
-	var once sync.Once
-	var failure error // the first one that is not partial, which ends the other reads
-	partial := make([]error, len(names))
-	items := make([]*item, len(names))
-	slots := make(chan struct{}, concurrentReads)
-	var all sync.WaitGroup
-	for i, name := range names {
-		slots <- struct{}{}
-		if failing.Err() != nil {
-			break
+	things, partial := make([]overview.Thing, len(names)), make([]error, len(names))
+	err = overview.Each(bounded, concurrentReads, names, func(ctx context.Context, i int, name string) error {
+		t, err := k.Read(ctx, a.client, name)
+		switch {
+		case err != nil && isPartial(err):
+			partial[i] = err
+		case err != nil:
+			return err
+		default:
+			things[i] = t
 		}
-		all.Go(func() {
-			defer func() { <-slots }()
-			it, found, err := k.read(failing, a, name)
-			switch {
-			case err != nil && isPartial(err):
-				partial[i] = err
-			case err != nil:
-				once.Do(func() { failure = err })
-				fail()
-				return
-			case found:
-				items[i] = &it
-			}
-			answered()
-		})
+		answered()
+		return nil
+	})
+	for _, t := range things {
+		if t.Name != "" {
+			read = append(read, t)
+		}
 	}
-	all.Wait()
-	if partial = slices.DeleteFunc(partial, func(err error) bool { return err == nil }); failure == nil && len(partial) > 0 {
-		failure = &partialError{partial}
+	if partial = slices.DeleteFunc(partial, func(err error) bool { return err == nil }); err == nil {
+		const most = 3
+		err = errors.Join(partial[:min(most, len(partial))]...)
+		if more := len(partial) - most; more > 0 {
+			err = errors.Join(err, fmt.Errorf("and %d more could not be read", more))
+		}
 	}
-	return items, a.awayError(bounded, failure)
+	return read, a.awayError(bounded, err)
 }
 
-// print prints items. single says that one was asked for by name.
-func (g *getting) print(items []item, single, titled bool) error {
-	data := make([]any, len(items))
-	for i, it := range items {
-		data[i] = it.data
+// print prints things. single says that one was asked for by name.
+func (g *getting) print(things []overview.Thing, single bool) error {
+	data := make([]any, len(things))
+	table := &table{titles: g.titles}
+	for i, t := range things {
+		data[i] = t.Data()
+		table.add(append([]string{t.Name}, g.cells(t)...)...)
 	}
 	var value any = data
 	if single && len(data) == 1 {
 		value = data[0]
 	}
-	switch g.output {
-	case asJSON:
+	switch {
+	case g.output == asJSON:
 		return writeJSON(g.out, value, false)
-	case asYAML:
+	case g.output == asYAML:
 		return writeYAML(g.out, value)
-	case asName:
-		for _, it := range items {
-			fmt.Fprintln(g.out, it.name)
+	case g.output == asName:
+		for _, t := range things {
+			fmt.Fprintln(g.out, t.Name)
 		}
-		return g.out.Err()
-	}
-	if len(items) == 0 {
+	case len(things) == 0:
 		fmt.Fprintf(g.Stderr, "There are no %s with the prefix %s.\n", g.String(), shown(g.prefix))
-		return nil
+	default:
+		table.write(g.out, "", g.columns(), true)
 	}
-	g.tableOf(items).write(g.out, "", g.columns(), titled)
 	return g.out.Err()
 }
 
@@ -290,18 +212,6 @@ func (g *getting) print(items []item, single, titled bool) error {
 func (a *app) columns() int {
 	columns, _ := isTerminal(a.Stdout)
 	return columns
-}
-
-func (g *getting) tableOf(items []item) *table {
-	show := g.wide
-	if g.output == asWide {
-		show = len(g.titles)
-	}
-	t := &table{titles: g.titles[:show]}
-	for _, it := range items {
-		t.add(append([]string{it.name}, it.cells...)[:show]...)
-	}
-	return t
 }
 
 // unknown returns the error for a name that does not exist.
@@ -327,7 +237,6 @@ func (a *app) completeNames(k kind, limit int) cobra.CompletionFunc {
 			return nil, none
 		}
 		defer closeAll()
-		a.Stderr = io.Discard
 		names, _ := a.names(cmd.Context(), k)
 		return slices.DeleteFunc(names, func(name string) bool {
 			return !strings.HasPrefix(name, begin) || slices.Contains(args, name)

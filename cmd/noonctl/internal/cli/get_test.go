@@ -1,7 +1,6 @@
 package cli_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -92,9 +91,6 @@ func TestGetLocks(t *testing.T) {
 			t.Errorf("the table does not contain %q:\n%s", want, table)
 		}
 	}
-	if strings.Contains(table, "TOKEN") || !strings.Contains(e.must("get", "locks", "-o", "wide"), strconv.FormatUint(one.Holders[0].Token, 10)) {
-		t.Errorf("only the wide table has tokens:\n%s", table)
-	}
 	if yaml := e.must("get", "locks", "catalogue", "-o", "yaml"); !strings.HasPrefix(yaml, "name: catalogue\nkind: readwrite\nholders:\n") {
 		t.Errorf("YAML:\n%s", yaml)
 	}
@@ -103,7 +99,7 @@ func TestGetLocks(t *testing.T) {
 			t.Errorf("a value of another program is printed:\n%s", out)
 		}
 	}
-	if out := e.must("describe", "lock", "orders"); !strings.Contains(out, "worker-2") || !strings.Contains(out, "unless renewed") {
+	if out := e.must("describe", "lock", "orders"); !strings.Contains(out, "worker-2") || !strings.Contains(out, "TTL") {
 		t.Errorf("describe:\n%s", out)
 	}
 	if out := e.must("describe", "lock", "foreign"); !strings.Contains(out, "never") || !strings.Contains(out, "another program wrote this key") {
@@ -140,7 +136,7 @@ func TestGetElections(t *testing.T) {
 	if got.Name != "board" || got.Leader != "a" || got.Term != r.Term || got.Token != r.Token || len(got.Candidates) != 1 || got.Candidates[0].Identity != "b" || got.Metadata["version"] != "7" {
 		t.Errorf("get %+v, Record %+v", got, r)
 	}
-	if out := e.must("describe", "election", "board"); !strings.Contains(out, "Leader:") || !strings.Contains(out, "version:") || !strings.Contains(out, "  b ") {
+	if out := e.must("describe", "election", "board"); !strings.Contains(out, "Leader:") || !strings.Contains(out, "version 7") || !strings.Contains(out, "  b ") {
 		t.Errorf("describe:\n%s", out)
 	}
 	stopB()
@@ -149,12 +145,12 @@ func TestGetElections(t *testing.T) {
 	if got.Leader != "" || got.Term != r.Term || len(got.Candidates) != 0 {
 		t.Errorf("after its end: %+v", got)
 	}
-	if out := e.must("describe", "election", "board"); !strings.Contains(out, "none") || !strings.Contains(out, "Resigned") {
+	if out := e.must("describe", "election", "board"); !strings.Contains(out, "no leader") || !strings.Contains(out, "Resigned") {
 		t.Errorf("describe:\n%s", out)
 	}
 }
 
-// get jobs and describe job show what Status, Schedules and Runs return.
+// get jobs and describe job show what Status and Runs return.
 func TestGetJobs(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -204,7 +200,7 @@ func TestGetJobs(t *testing.T) {
 		t.Errorf("since later: %+v", r)
 	}
 	e.must("pause", "draw", "--reason", "no winners")
-	if out := e.must("describe", "job", "draw"); !strings.Contains(out, "Paused by:") || strings.Count(out, ": no winners") != 1 || !strings.Contains(out, " pause ") {
+	if out := e.must("describe", "job", "draw"); !strings.Contains(out, "Paused by:") || strings.Count(out, ": no winners\n") != 1 || !strings.Contains(out, " pause ") {
 		t.Errorf("describe:\n%s", out)
 	}
 	if out := e.must("history", "draw"); !strings.Contains(out, "Acts of operators:") || strings.Count(out, "no winners") != 1 || !strings.Contains(out, " pause ") {
@@ -293,7 +289,7 @@ func TestQuestionsOfAnOperator(t *testing.T) {
 
 	e.Until("it runs", func() bool { return strings.Contains(e.must("describe", "job", "slow"), "running") })
 	e.must("cancel", "slow", "--reason", "wrong input")
-	if out := e.must("describe", "job", "slow"); !strings.Contains(out, "running, canceled ") || !strings.Contains(out, ": wrong input") {
+	if out := e.must("describe", "job", "slow"); !strings.Contains(out, "running, canceled\n") || !strings.Contains(out, ", reason wrong input") {
 		t.Errorf("a canceled run that still runs:\n%s", out)
 	}
 	if r := e.noonctl("get", "jobs"); !strings.Contains(r.out, "running, canceled") {
@@ -311,9 +307,6 @@ func TestQuestionsOfAnOperator(t *testing.T) {
 		if !strings.Contains(out, d.ID) || !strings.Contains(out, d.Replicas[0].Identity) {
 			t.Errorf("want the definition %+v:\n%s", d, out)
 		}
-	}
-	if !strings.Contains(out, "runs the job: no replica of another definition") || !strings.Contains(out, "waits: its oldest replica is on probation for ") {
-		t.Errorf("why does one run the job?\n%s", out)
 	}
 }
 
@@ -476,23 +469,6 @@ func TestBrokenThings(t *testing.T) {
 		}
 	}
 	e.fails(1, []string{`"newer"`, "newer schema"}, "get", "job", "newer")
-
-	cmd := e.program("get", "jobs", "--watch", "--interval", "100ms", "-o", "name")
-	var said bytes.Buffer
-	cmd.Stderr = &said
-	lines := follow(t, cmd)
-	if a, b := lines(), lines(); a != "first" || b != "zebra" {
-		t.Errorf("at first %q, %q", a, b)
-	}
-	e.must("pause", "zebra")
-	if got := lines(); got != "zebra" {
-		t.Errorf("then %q", got)
-	}
-	testenv.Must(t, cmd.Process.Kill())
-	_ = cmd.Wait()
-	if strings.Count(said.String(), "\n") != 1 {
-		t.Errorf("the errors did not change, and are not one line: %q", said.String())
-	}
 }
 
 // Wrong arguments are refused before anything is sent.
@@ -509,7 +485,6 @@ func TestWrongArguments(t *testing.T) {
 		{"redis://u:sesame@host:port", []string{"get", "locks"}, "redisurl: "},
 		{nowhere, []string{"get", "locks", "-o", "xml"}, "--output"},
 		{nowhere, []string{"get", "locks", "--bogus"}, "--bogus"},
-		{nowhere, []string{"get", "locks", "-w", "--interval", "1ms"}, "--interval"},
 		{nowhere, []string{"get", "locks", "--timeout", "0"}, "--timeout"},
 		{nowhere, []string{"get", "locks", "--prefix", "a b"}, "Config.Prefix"},
 		{nowhere, []string{"get", "locks", "a b"}, "name"},
@@ -706,7 +681,7 @@ func TestCompletion(t *testing.T) {
 		{[]string{"release", "bi"}, "billing\n:4\n"},
 		{[]string{"release", "billing", ""}, ":4\n"},
 		{[]string{"pause", ""}, ":4\n"},
-		{[]string{"get", "locks", "-o", ""}, "table\nwide\njson\nyaml\nname\n:4\n"},
+		{[]string{"get", "locks", "-o", ""}, "table\njson\nyaml\nname\n:4\n"},
 	} {
 		if r := e.noonctl(append([]string{"__complete"}, test.args...)...); r.code != 0 || r.out != test.want {
 			t.Errorf("%q: %q", test.args, r.out)
@@ -714,34 +689,6 @@ func TestCompletion(t *testing.T) {
 	}
 	if r := run(t.Context(), "redis://127.0.0.1:1", "__complete", "get", "locks", ""); r.out != ":4\n" {
 		t.Errorf("while Redis is away: %+v", r)
-	}
-}
-
-// get --watch prints what is there, and then each change.
-func TestWatch(t *testing.T) {
-	t.Parallel()
-	e := newEnv(t)
-	l := e.hold("orders")
-	e.hold("billing")
-	cmd := e.program("get", "locks", "--watch", "--interval", "100ms", "-o", "json")
-	lines := follow(t, cmd)
-	next := func() lockJSON { return decode[lockJSON](t, lines()) }
-	if a, b := next(), next(); a.Name != "billing" || b.Name != "orders" || b.Waiters == nil || len(b.Waiters) != 0 {
-		t.Errorf("at first %+v, %+v", a, b)
-	}
-	e.wait("worker-2", "orders")
-	if got := next(); got.Name != "orders" || len(got.Waiters) != 1 {
-		t.Errorf("with a waiter: %+v", got)
-	}
-	testenv.Must(t, l.Unlock(t.Context()))
-	for got := next(); ; got = next() {
-		if got.Name == "orders" && len(got.Holders) == 1 && got.Holders[0].Identity == "worker-2" {
-			break
-		}
-	}
-	e.hold("new")
-	for next().Name != "new" {
-		continue
 	}
 }
 

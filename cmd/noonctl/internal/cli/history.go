@@ -2,10 +2,8 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -56,33 +54,18 @@ the operator, the time and the reason. The newest 100 acts are kept. --since and
 }
 
 func (a *app) history(ctx context.Context, name, since string, limit int, output string) error {
-	j, err := singleton.NewJob(a.client, name)
-	if err != nil {
-		return err
-	}
 	begin, err := parseMoment("--since", since)
 	if err != nil {
 		return err
 	}
-	st, err := asked(ctx, a, j.Status) // for the time of the server, and whether there is such a job
-	if errors.Is(err, singleton.ErrNoLedger) {
-		return unknown(jobKind, name)
-	}
+	d, err := a.details(ctx, name, limit)
 	if err != nil {
 		return err
 	}
-	from := begin.at(st.Now)
-	entries, err := asked(ctx, a, func(ctx context.Context) ([]singleton.Entry, error) { return j.Runs(ctx, limit) })
-	if err != nil {
-		return err
-	}
-	acts, err := asked(ctx, a, func(ctx context.Context) ([]singleton.Act, error) { return j.Acts(ctx, min(limit, allActs)) })
-	if err != nil {
-		return err
-	}
+	from := begin.at(d.Status.Now)
 	data := historyData{
-		Runs: slices.DeleteFunc(entries, func(e singleton.Entry) bool { return endOf(e).Before(from) }),
-		Acts: slices.DeleteFunc(acts, func(act singleton.Act) bool { return act.At.Before(from) }),
+		Runs: slices.DeleteFunc(d.Runs, func(e singleton.Entry) bool { return endOf(e).Before(from) }),
+		Acts: slices.DeleteFunc(d.Acts[:min(limit, len(d.Acts))], func(act singleton.Act) bool { return act.At.Before(from) }),
 	}
 	switch output {
 	case asJSON:
@@ -94,39 +77,17 @@ func (a *app) history(ctx context.Context, name, since string, limit int, output
 		fmt.Fprintf(a.Stderr, "The history of the job %s has no such entry.\n", shown(name))
 		return nil
 	}
-	if len(data.Runs) > 0 {
-		historyTable(data.Runs).write(a.out, "", a.columns(), true)
-		if len(data.Acts) > 0 {
-			fmt.Fprintln(a.out)
-		}
+	for i := range data.Runs {
+		data.Runs[i].Attempts = nil // as JSON and describe show
 	}
-	if len(data.Acts) > 0 {
-		fmt.Fprintln(a.out, "Acts of operators:")
-		actTable(data.Acts).write(a.out, "  ", a.columns(), true)
-	}
-	return nil
+	a.walk(d.Status.Now, data)
+	return a.out.Err()
 }
 
 // historyData is what history prints.
 type historyData struct {
 	Runs []singleton.Entry `json:"runs"` // newest first
 	Acts []singleton.Act   `json:"acts"` // newest first
-}
-
-// runName returns the name of the run that an act concerns, if it does.
-func runName(run singleton.RunID) string {
-	if run.Tick.IsZero() {
-		return ""
-	}
-	return run.Name()
-}
-
-func actTable(acts []singleton.Act) *table {
-	t := &table{titles: []string{"AT", "ACTION", "TICK", "BY", "REASON"}}
-	for _, act := range acts {
-		t.add(instant(act.At), act.Action, runName(act.RunID), act.By, act.Reason)
-	}
-	return t
 }
 
 // endOf returns when an entry was complete: skipped ticks have no end.
@@ -137,24 +98,6 @@ func endOf(e singleton.Entry) time.Time {
 		}
 	}
 	return e.Tick
-}
-
-func historyTable(entries []singleton.Entry) *table {
-	t := &table{titles: []string{"TICK", "OUTCOME", "ATTEMPT", "HOLDER", "START", "TOOK", "ERROR"}}
-	for _, e := range entries {
-		tick, attempt, took := e.Name(), "", ""
-		if e.Count > 1 {
-			tick = fmt.Sprintf("%s to %s (%d ticks)", tick, instant(e.Last), e.Count)
-		}
-		if e.Attempt > 0 {
-			attempt = strconv.Itoa(e.Attempt)
-		}
-		if !e.Start.IsZero() && !e.End.IsZero() {
-			took = span(e.End.Sub(e.Start))
-		}
-		t.add(tick, e.Outcome, attempt, e.Holder, instant(e.Start), took, oneLine(e.Error))
-	}
-	return t
 }
 
 // oneLine returns the text of an error for a table. Joined errors have one line each.

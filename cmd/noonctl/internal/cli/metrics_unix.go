@@ -4,11 +4,7 @@ package cli
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"net"
 	"net/http"
-	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
@@ -34,10 +30,11 @@ func (a *app) connectExporting(ctx context.Context, cfg lockcore.Config, log log
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
-	closeServer, err := answer(ctx, "metrics", a.metrics, mux, log)
+	closeServer, addr, err := answer(ctx, "metrics", a.metrics, mux)
 	if err != nil {
 		return nil, err
 	}
+	log.Info("answering HTTP requests", "addr", addr)
 	a.registerer, cfg.Registerer = registry, registry
 	closeClient, err := a.connect(ctx, cfg)
 	if err != nil {
@@ -47,27 +44,5 @@ func (a *app) connectExporting(ctx context.Context, cfg lockcore.Config, log log
 	return func() {
 		closeClient()
 		closeServer()
-	}, nil
-}
-
-// answer answers HTTP requests at the address of a flag until closeServer is called.
-func answer(ctx context.Context, flag, addr string, handler http.Handler, log logr.Logger) (closeServer func(), err error) {
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
-	if err != nil {
-		if wrong, ok := errors.AsType[*net.AddrError](err); ok {
-			return nil, usage(fmt.Errorf("--%s is %q; it must be an address such as 127.0.0.1:9090: %s", flag, addr, wrong.Err))
-		}
-		return nil, usage(fmt.Errorf("--%s: %w", flag, err))
-	}
-	log.Info("answering HTTP requests", "addr", listener.Addr().String())
-	server := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute}
-	served := make(chan struct{})
-	go func() {
-		defer close(served)
-		_ = server.Serve(listener) // until Close
-	}()
-	return func() {
-		server.Close()
-		<-served
 	}, nil
 }

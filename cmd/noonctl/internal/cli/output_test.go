@@ -29,11 +29,9 @@ func TestFault113_LostOutput(t *testing.T) {
 	e.Until("it ran", func() bool { return e.Raw.LLen(t.Context(), "noonlock:{job/draw}:runs").Val() > 1 })
 	for _, args := range [][]string{
 		{"get", "jobs"},
-		{"get", "jobs", "--watch"},
 		{"get", "locks", "-o", "json"},
 		{"get", "locks", "-o", "yaml"},
 		{"get", "locks", "-o", "name"},
-		{"get", "locks", "orders", "-o", "json", "--watch"},
 		{"describe", "lock", "orders"},
 		{"describe", "job", "draw"},
 		{"history", "draw"},

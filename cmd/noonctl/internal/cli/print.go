@@ -18,7 +18,6 @@ import (
 // The values of --output.
 const (
 	asTable = "table"
-	asWide  = "wide"
 	asJSON  = "json"
 	asYAML  = "yaml"
 	asName  = "name"
@@ -87,22 +86,16 @@ func (t *table) write(w io.Writer, indent string, columns int, titled bool) {
 		}
 		return
 	}
-	line := func(cells []string) {
-		var b strings.Builder
-		b.WriteString(indent)
-		for i, cell := range cells {
-			b.WriteString(cell)
-			if i < len(cells)-1 {
-				b.WriteString(strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell)) + gap)
-			}
-		}
-		fmt.Fprintln(w, strings.TrimRight(b.String(), " "))
-	}
+	lines := t.rows
 	if titled {
-		line(t.titles)
+		lines = append([][]string{t.titles}, t.rows...)
 	}
-	for _, row := range t.rows {
-		line(row)
+	for _, cells := range lines {
+		var b strings.Builder
+		for i, cell := range cells {
+			b.WriteString(cell + strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell)) + gap)
+		}
+		fmt.Fprintln(w, indent+strings.TrimRight(b.String(), " "))
 	}
 }
 
@@ -116,24 +109,33 @@ func writeJSON(w io.Writer, v any, compact bool) error {
 	return encoder.Encode(v)
 }
 
-// writeYAML prints the fields that writeJSON prints, in the same order.
-func writeYAML(w io.Writer, v any) error {
+// nodeOf returns the fields that writeJSON prints, in the same order.
+func nodeOf(v any) (*yaml.Node, error) {
 	var text bytes.Buffer
 	if err := writeJSON(&text, v, true); err != nil {
-		return err
+		return nil, err
 	}
 	var node yaml.Node // JSON is YAML
 	if err := yaml.Unmarshal(text.Bytes(), &node); err != nil {
+		return nil, err
+	}
+	return node.Content[0], nil
+}
+
+// writeYAML prints the fields that writeJSON prints, in the same order.
+func writeYAML(w io.Writer, v any) error {
+	node, err := nodeOf(v)
+	if err != nil {
 		return err
 	}
-	block(&node)
-	text.Reset()
+	block(node)
+	var text bytes.Buffer
 	encoder := yaml.NewEncoder(&text)
 	encoder.SetIndent(2)
-	if err := errors.Join(encoder.Encode(&node), encoder.Close()); err != nil {
+	if err := errors.Join(encoder.Encode(node), encoder.Close()); err != nil {
 		return err
 	}
-	_, err := w.Write(text.Bytes())
+	_, err = w.Write(text.Bytes())
 	return err
 }
 

@@ -97,7 +97,7 @@ func TestRunNotAcquired(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	l := e.hold("orders")
-	for _, wait := range [][]string{{"--no-wait"}, {"--wait", "200ms"}} {
+	for _, wait := range [][]string{{"--wait", "0s"}, {"--wait", "200ms"}} {
 		args := append(append([]string{"run", "--lock", "orders"}, wait...), "--", "echo", "hello")
 		r := exits(t, e.program(args...))
 		if r.code != 75 || r.out != "" || !strings.Contains(r.errOut, `"orders"`) || !strings.Contains(r.errOut, "worker-1") || strings.Count(r.errOut, "\n") != 1 {
@@ -120,13 +120,13 @@ func TestRunModes(t *testing.T) {
 	e := newEnv(t)
 	next := follow(t, e.program("run", "--lock", "orders", "--mode", "read", "--", "sh", "-c", "echo on; sleep 600"))
 	next()
-	if r := exits(t, e.program("run", "--lock", "orders", "--mode", "read", "--no-wait", "--", "true")); r.code != 0 {
+	if r := exits(t, e.program("run", "--lock", "orders", "--mode", "read", "--wait", "0s", "--", "true")); r.code != 0 {
 		t.Errorf("a second reader: %+v", r)
 	}
-	if r := exits(t, e.program("run", "--lock", "orders", "--mode", "write", "--no-wait", "--", "true")); r.code != 75 {
+	if r := exits(t, e.program("run", "--lock", "orders", "--mode", "write", "--wait", "0s", "--", "true")); r.code != 75 {
 		t.Errorf("a writer: %+v", r)
 	}
-	if r := exits(t, e.program("run", "--lock", "orders", "--no-wait", "--", "true")); r.code == 0 {
+	if r := exits(t, e.program("run", "--lock", "orders", "--wait", "0s", "--", "true")); r.code == 0 {
 		t.Errorf("a mutex of the same name: %+v", r)
 	}
 }
@@ -141,8 +141,7 @@ func TestRunWrongArguments(t *testing.T) {
 		{"run", "--lock", "a b", "--", "true"},
 		{"run", "--lock", "job/x", "--", "true"},
 		{"run", "--lock", "orders", "--mode", "shared", "--", "true"},
-		{"run", "--lock", "orders", "--no-wait", "--wait", "1s", "--", "true"},
-		{"run", "--lock", "orders", "--wait", "0s", "--", "true"},
+		{"run", "--lock", "orders", "--wait", "-1s", "--", "true"},
 		{"run", "--lock", "orders", "--ttl", "1ms", "--", "true"},
 		{"run", "--lock", "orders", "--ttl", "25h", "--", "true"},
 		{"run", "--lock", "orders", "--kill-after", "6s", "--", "true"},
@@ -306,7 +305,7 @@ func TestRunAfterForceRelease(t *testing.T) {
 		t.Errorf("release of a foreign key: %q", out)
 	}
 	// Who has released a lock is shown, also when nobody holds it any more.
-	for name, want := range map[string]string{"orders": "1        -\n", "foreign": "1        nobody knows it\n"} {
+	for name, want := range map[string]string{"orders": "   1\n", "foreign": ", reason nobody knows it   1\n"} {
 		if out := e.must("describe", "lock", name); !strings.Contains(out, "Released by force, the last one first:\n") || !strings.Contains(out, "@") || !strings.HasSuffix(out, want) {
 			t.Errorf("describe: %q", out)
 		}

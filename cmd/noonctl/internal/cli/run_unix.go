@@ -29,13 +29,11 @@ func (a *app) commandCommands() []*cobra.Command {
 // A running is one call of run.
 type running struct {
 	*app
-	lock, mode  string
-	ttl, wait   time.Duration
-	killAfter   time.Duration
-	noWait      bool
-	waitGiven   bool
-	identity    string
-	minReplicas int
+	lock, mode string
+	ttl, wait  time.Duration
+	killAfter  time.Duration
+	waitGiven  bool // otherwise it waits without limit
+	identity   string
 }
 
 func (a *app) runCommand() *cobra.Command {
@@ -67,7 +65,7 @@ setsid, "set -m" in a shell, and timeout within a script without its option --fo
 of their own. Nothing is ended in time while the whole machine or container stands still. Only a
 check of the token protects the resource then.`,
 		Example: `  noonctl run --lock backup -- pg_dump --file /backup/db.sql db
-  noonctl run --lock deploy --no-wait -- ./deploy.sh
+  noonctl run --lock deploy --wait 0s -- ./deploy.sh
   noonctl run --lock catalogue --mode read --wait 30s -- ./export.sh`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -86,12 +84,11 @@ check of the token protects the resource then.`,
 	flags.SetInterspersed(false)
 	flags.StringVar(&r.lock, "lock", "", "name of the lock (required)")
 	flags.StringVar(&r.mode, "mode", "mutex", "mutex, read or write; read and write are the two sides of a read-write lock")
-	flags.DurationVar(&r.wait, "wait", 0, "how long to wait for the lock (default: without limit)")
-	flags.BoolVar(&r.noWait, "no-wait", false, "do not wait")
+	flags.DurationVar(&r.wait, "wait", 0, "how long to wait for the lock; 0s does not wait (default: without limit)")
 	flags.DurationVar(&r.ttl, "ttl", 10*time.Second, "TTL of the lease: how long others wait if this machine dies")
 	flags.DurationVar(&r.killAfter, "kill-after", 0, "time from SIGTERM to SIGKILL when the lease has ended (default: a fifth of --ttl)")
 	flags.StringVar(&r.identity, "identity", "", "name of the holder that others see (default: user@host/PID)")
-	flags.IntVar(&r.minReplicas, "min-replicas", 0, "number of replicas that must acknowledge the lease")
+	r.replicasFlag(flags)
 	_ = cmd.RegisterFlagCompletionFunc("lock", a.completeNames(lockKind, -1))
 	_ = cmd.RegisterFlagCompletionFunc("mode", cobra.FixedCompletions([]string{"mutex", "read", "write"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
@@ -103,7 +100,7 @@ func margin(ttl time.Duration) time.Duration { return lease.Margin(ttl) + ttl/10
 
 // lockers returns the functions that acquire the lock at once, and with waiting.
 func (r *running) lockers() (try, lock func(ctx context.Context) (*lockcore.Lease, error), err error) {
-	cfg := lockcore.LeaseConfig{TTL: r.ttl, ValidFor: r.ttl - margin(r.ttl) - r.killAfter, MinReplicas: r.minReplicas}
+	cfg := lockcore.LeaseConfig{TTL: r.ttl, ValidFor: r.ttl - margin(r.ttl) - r.killAfter}
 	switch r.mode {
 	case "mutex":
 		m, err := r.client.Mutex(r.lock, cfg)
@@ -129,10 +126,8 @@ func (r *running) run(ctx context.Context, argv []string) error {
 	switch {
 	case r.lock == "":
 		return usage(errors.New("run needs --lock"))
-	case r.noWait && r.waitGiven:
-		return usage(errors.New("--wait and --no-wait exclude each other"))
-	case r.waitGiven && r.wait <= 0:
-		return usage(fmt.Errorf("--wait is %s; it must be above 0", r.wait))
+	case r.wait < 0:
+		return usage(fmt.Errorf("--wait is %s; it must be 0 or above", r.wait))
 	case r.ttl < 100*time.Millisecond:
 		return usage(fmt.Errorf("--ttl is %s; it must be at least 100ms", r.ttl))
 	}
@@ -190,7 +185,7 @@ func (r *running) acquire(ctx context.Context, try, lock func(ctx context.Contex
 		return lease, err
 	}
 	within := "at once"
-	if !r.noWait {
+	if !r.waitGiven || r.wait > 0 {
 		waiting, cancel := ctx, context.CancelFunc(func() {})
 		if r.waitGiven {
 			waiting, cancel = context.WithTimeout(ctx, r.wait)

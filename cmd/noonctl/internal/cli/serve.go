@@ -80,31 +80,38 @@ func (s *serving) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", s.http)
+	closeServer, addr, err := answer(ctx, "http", s.http, guarded(page, token))
 	if err != nil {
-		return usage(fmt.Errorf("--http: %w", err))
+		return err
 	}
+	defer closeServer()
+	defer page.Close()
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	mux := http.NewServeMux()
-	mux.Handle("/", page)
-	server := &http.Server{Handler: guarded(mux, token), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, IdleTimeout: time.Minute}
-	fmt.Fprintf(s.Stderr, "noonctl: serving http://%s/\n", listener.Addr())
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
-	select {
-	case err = <-served:
-	case <-ctx.Done():
+	fmt.Fprintf(s.Stderr, "noonctl: serving http://%s/\n", addr)
+	<-ctx.Done()
+	return nil
+}
+
+// answer answers HTTP requests at the address of a flag until closeServer is called.
+func answer(ctx context.Context, flag, at string, handler http.Handler) (closeServer func(), addr string, err error) {
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", at)
+	if err != nil {
+		if wrong, ok := errors.AsType[*net.AddrError](err); ok {
+			return nil, "", usage(fmt.Errorf("--%s is %q; it must be an address such as 127.0.0.1:9090: %s", flag, at, wrong.Err))
+		}
+		return nil, "", usage(fmt.Errorf("--%s: %w", flag, err))
 	}
-	page.Close()
-	server.Close()
-	if err == nil {
-		err = <-served
-	}
-	if errors.Is(err, http.ErrServerClosed) {
-		return nil
-	}
-	return err
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, IdleTimeout: time.Minute}
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		_ = server.Serve(listener) // until Close
+	}()
+	return func() {
+		server.Close()
+		<-served
+	}, listener.Addr().String(), nil
 }
 
 // configure checks the flags. token is empty if no password is needed.

@@ -183,7 +183,7 @@ func TestServeRefuses(t *testing.T) {
 		{[]string{"--http", `"7475"`, "127.0.0.1:7475"}, []string{"--http", "7475"}},
 		{[]string{"--token-file", "15 bytes", "16"}, []string{"--http", ":0", "--token-file", short}},
 		{[]string{"--token-file", "missing"}, []string{"--token-file", filepath.Join(t.TempDir(), "missing")}},
-		{[]string{"--http", "listen"}, []string{"--http", "127.0.0.1:99999"}},
+		{[]string{"--http", "invalid port"}, []string{"--http", "127.0.0.1:99999"}},
 		{[]string{"unknown command"}, []string{"page"}},
 	} {
 		args := append([]string{"serve"}, c.args...)

@@ -94,7 +94,7 @@ func TestNarrowTerminal(t *testing.T) {
 	e := newEnv(t)
 	e.hold("orders/eu-west-1")
 	e.wait("worker-2", "orders/eu-west-1")
-	for _, args := range [][]string{{"get", "locks"}, {"get", "locks", "-o", "wide"}, {"describe", "lock", "orders/eu-west-1"}} {
+	for _, args := range [][]string{{"get", "locks"}, {"describe", "lock", "orders/eu-west-1"}} {
 		narrow := newTerminal(t, 40)
 		cmd := e.program(args...)
 		narrow.start(cmd)

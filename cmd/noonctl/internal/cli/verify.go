@@ -11,22 +11,20 @@ import (
 
 	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/singleton"
-	"github.com/noonlock/noonlock/singleton/schedule"
 )
 
 // verifying are the flags of verify.
 type verifying struct {
 	*app
-	schedule, zone, since, until, output string
+	since, until, output string
 }
 
 func (a *app) verifyCommand() *cobra.Command {
 	v := &verifying{app: a}
 	cmd := &cobra.Command{
 		Use: "verify JOB", Short: "Check that each tick of a job succeeded exactly once",
-		Long: `verify compares the history of the job with its schedule. Each tick is judged by the schedule that
-was in use at its time, according to the ledger. --schedule is used only for the time in which the
-ledger does not know it. Triggered runs are not judged.
+		Long: `verify compares the history of the job with its schedule. The ledger keeps only the present schedule,
+so by default, the time begins with the newest change of it. Triggered runs are not judged.
 
 It reports the ticks that are
 
@@ -35,12 +33,12 @@ It reports the ticks that are
     unknown    no attempt is known to have succeeded, and one may have taken effect
     skipped    the detail is the reason
     repeated   recorded again after a success
-    extra      not in the schedule that was in use
+    extra      not in the schedule
 
 A tick that was run again ("noonctl rerun") counts as its newest entry. Ticks that are running are not
-judged. JobConfig.KeepRuns limits the history (by default 100 entries). Where older entries were
-dropped, or the schedule is not known, only the entries that are kept are judged. --since
-limits the time.
+judged. JobConfig.KeepRuns limits the history (by default 100 entries). If --since is before a change of
+the schedule, or before entries that were dropped, only the entries that are kept are judged there.
+The same holds for all of the time if the program has a Schedule of its own.
 
 The exit code is 0 if all ticks succeeded once, and 65 if not. It is 66 if a part of the time could not
 be judged completely and nothing else is wrong. Other codes mean that verify could not read the ledger.`,
@@ -50,10 +48,8 @@ be judged completely and nothing else is wrong. Other codes mean that verify cou
 		RunE: a.asks(func(ctx context.Context, args []string) error { return v.verify(ctx, args[0]) }),
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&v.since, "since", "", "start of the time: a duration such as 24h, or an instant such as 2026-01-02T15:04:05Z (default: the beginning of the ledger)")
+	flags.StringVar(&v.since, "since", "", "start of the time: a duration such as 24h, or an instant such as 2026-01-02T15:04:05Z (default: the newest change of the schedule, or the beginning of the ledger)")
 	flags.StringVar(&v.until, "until", "", "end of the time, exclusive, in the same form (default: now)")
-	flags.StringVar(&v.schedule, "schedule", "", `schedule for the time in which the ledger does not know it, such as "0 12 * * *"`)
-	flags.StringVar(&v.zone, "time-zone", "UTC", "time zone of --schedule, such as Europe/Paris")
 	flags.StringVarP(&v.output, "output", "o", asTable, "table, json or yaml")
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{asTable, asJSON, asYAML}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
@@ -71,15 +67,6 @@ func (v *verifying) verify(ctx context.Context, name string) error {
 	until, err := parseMoment("--until", v.until)
 	if err != nil {
 		return err
-	}
-	if v.schedule != "" {
-		zone, err := parseZone(v.zone)
-		if err != nil {
-			return err
-		}
-		if cfg.Schedule, err = schedule.Parse(v.schedule, schedule.Config{TimeZone: zone}); err != nil {
-			return usage(err)
-		}
 	}
 	j, err := singleton.NewJob(v.client, name)
 	if err != nil {
@@ -118,7 +105,7 @@ func (v *verifying) verify(ctx context.Context, name string) error {
 		return &exitError{code: exitWrong}
 	case len(seen.Unknown) > 0:
 		first := seen.Unknown[0]
-		return &exitError{exitUnknown, fmt.Errorf("the time from %s to before %s could not be judged completely: %s; use --schedule if its schedule is not known, or --since",
+		return &exitError{exitUnknown, fmt.Errorf("the time from %s to before %s could not be judged completely: %s",
 			instant(first.Since), instant(first.Until), first.Why)}
 	}
 	return nil

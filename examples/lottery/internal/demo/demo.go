@@ -1,7 +1,7 @@
-// Package demo demonstrates the lottery on a machine with nothing but Go: three replicas in
-// one process, with a Redis in the same process and a SQLite file. At the second noon the
-// drawing replica is cut off in the middle of its transaction. The fourth noon passes while
-// no replica runs. At the end the demo checks the ledger and the database.
+// Package demo demonstrates the lottery on a machine with nothing but Go: three replicas in one
+// process, with a Redis in the same process and a SQLite file. At the second noon the drawing replica
+// is cut off in the middle of its transaction. The fourth noon passes while no replica runs. At the
+// end the demo checks the ledger and the database.
 package demo
 
 import (
@@ -9,21 +9,21 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
-	"github.com/noonlock/noonlock/examples/lottery/internal/entrants"
+	"github.com/noonlock/noonlock/examples/lottery/internal/noon"
+	"github.com/noonlock/noonlock/examples/lottery/internal/store"
+	"github.com/noonlock/noonlock/internal/certs"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 	"github.com/noonlock/noonlock/singleton"
+	"github.com/noonlock/noonlock/singleton/schedule"
 	"github.com/noonlock/noonlock/singleton/sqlonce"
 )
-
-// Config configures Run.
-type Config struct {
-	Entrants entrants.List
-	Out      io.Writer
-	Colours  bool
-}
 
 const (
 	every      = 3 * time.Second
@@ -33,71 +33,76 @@ const (
 	missedNoon = lastNoon + 1
 	winners    = 10
 	lease      = time.Second
-
-	// patience limits the demo, which takes about half of that.
-	patience = 40 * time.Second
+	patience   = 40 * time.Second // the demo takes about half of that
 )
 
 // ErrFailed means that the demo did not run as it should, or that a check failed.
 var ErrFailed = errors.New("the demo failed")
 
-var errPatience = fmt.Errorf("%w: it did not end within %s", ErrFailed, patience)
-
-// Run runs the demo. It returns nil only if all checks passed.
-func Run(ctx context.Context, cfg Config) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, errPatience)
-	defer cancel()
-	d, err := raise(ctx, cfg)
-	if err != nil {
-		return err
-	}
-	defer d.close(ctx)
-	if err := d.play(ctx); err != nil {
-		return err
-	}
-	return d.check(ctx)
-}
-
-// demo is one run of the demo. mu of its stage also protects the fields from until on.
+// demo is one run of the demo. mu also protects out and the fields after it.
 type demo struct {
-	*stage
+	folder   string // of the database
+	schedule schedule.Schedule
+	database store.Address
 	redis    *lockcoretest.Redis
 	replicas []*replica
 	late     sync.WaitGroup // tracks the late write
 
+	mu    sync.Mutex
+	out   io.Writer
 	until int                // noon after which the replicas stop
 	end   context.CancelFunc // stops the replicas
 	first time.Time          // noon 1
-	begun map[time.Time]bool
-	cut   *replica // the one that was cut off
+	cut   *replica           // the one that was cut off
 	stale singleton.Run
 
 	lateErr error     // result of the late write
 	back    time.Time // time of the restart
 }
 
+// Run runs the demo. It returns nil only if all checks passed.
+func Run(ctx context.Context, list store.Entrants, out io.Writer) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("%w: it did not end within %s", ErrFailed, patience))
+	defer cancel()
+	d := &demo{out: out}
+	defer d.close(ctx)
+	if err := d.raise(ctx, list); err != nil {
+		return err
+	}
+	if err := d.play(ctx); err != nil {
+		return err
+	}
+	return d.check(ctx)
+}
+
 // raise prepares the demo and prints the introduction.
-func raise(ctx context.Context, cfg Config) (*demo, error) {
-	s, err := setUp(ctx, cfg)
-	if err != nil {
-		return nil, err
+func (d *demo) raise(ctx context.Context, list store.Entrants) (err error) {
+	if d.folder, err = os.MkdirTemp("", "lottery-"); err != nil {
+		return err
 	}
-	d := &demo{stage: s, begun: map[time.Time]bool{}}
-	if d.redis, err = lockcoretest.StartRedis(); err == nil {
-		err = d.cast(ctx)
+	if d.schedule, err = schedule.Every(every); err != nil {
+		return err
 	}
-	if err != nil {
-		d.close(ctx)
-		return nil, err
+	if d.database, err = store.Parse("sqlite:"+filepath.Join(d.folder, "lottery.db"), "", certs.Client{}); err != nil {
+		return err
 	}
-	d.introduce("The noon lottery: three replicas run the same code, and each noon is drawn once.",
-		[2]string{"replicas", "A, B and C, in this process, each with its own connections"},
-		[2]string{"Redis", "miniredis, in this process"},
-		[2]string{"database", d.dsn.String()},
-		[2]string{"entrants", fmt.Sprintf("%d from the bundled list, %d of them eligible", d.totals.Entrants, d.totals.Eligible)},
-		[2]string{"noons", fmt.Sprintf("%d, one every %s, %d winners each", noons, every, winners)})
-	d.print(fmt.Sprintf("\nThe first noon is at %s.\n", d.schedule.Next(time.Now()).Local().Format(time.TimeOnly)))
-	return d, nil
+	if d.redis, err = lockcoretest.StartRedis(); err != nil {
+		return err
+	}
+	if err := d.cast(ctx); err != nil {
+		return err
+	}
+	if err := d.replicas[0].drawing.Store.Load(ctx, list); err != nil {
+		return err
+	}
+	d.print("\nThe noon lottery: three replicas run the same code, and each noon is drawn once.\n\n")
+	d.print("  replicas  A, B and C, in this process, each with its own connections\n")
+	d.print("  Redis     miniredis, in this process\n")
+	d.print("  database  %s\n", d.database)
+	d.print("  entrants  %d from the bundled list, %d of them eligible\n", len(list), list.Eligible())
+	d.print("  noons     %d, one every %s, %d winners each\n", noons, every, winners)
+	d.print("\nThe first noon is at %s.\n", d.schedule.Next(time.Now()).Local().Format(time.TimeOnly))
+	return nil
 }
 
 func (d *demo) close(ctx context.Context) {
@@ -107,11 +112,10 @@ func (d *demo) close(ctx context.Context) {
 	if d.redis != nil {
 		d.redis.Close()
 	}
-	d.tearDown()
+	_ = os.RemoveAll(d.folder) // a temporary directory
 }
 
-// cast replaces the replicas by new ones. The replicas share no state with each other or
-// with earlier ones.
+// cast replaces the replicas by new ones, which share no state with the earlier ones.
 func (d *demo) cast(ctx context.Context) error {
 	for _, r := range d.replicas {
 		r.close(ctx)
@@ -136,12 +140,10 @@ func (d *demo) play(ctx context.Context) error {
 		return fmt.Errorf("%w: no replica was cut off", ErrFailed)
 	}
 	missed := d.noon(missedNoon)
-	d.heading("ALL REPLICAS STOP")
+	d.print("\nALL REPLICAS STOP\n")
 	d.line("-", fmt.Sprintf("%s was cut off, and now the others stop too. Noon %d is at %s.", d.cut.name, missedNoon, missed.Local().Format(time.TimeOnly)))
-	timer := time.NewTimer(time.Until(missed.Add(every / 6)))
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(time.Until(missed.Add(every / 6))):
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
@@ -182,15 +184,12 @@ func (d *demo) number(tick time.Time) int {
 func (d *demo) claimed(r *replica, run singleton.Run) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if !d.begun[run.Tick] {
-		d.begun[run.Tick] = true
-		d.noonHeading(d.number(run.Tick), noons, run.Tick)
-	}
+	how := "takes it over"
 	if run.Attempt == 1 {
-		d.line(r.name, fmt.Sprintf("claims it: attempt 1, token %d", run.Token))
-		return
+		how = "claims it"
+		d.print("\nNOON %d of %d, at %s\n", d.number(run.Tick), noons, run.Tick.Local().Format(time.TimeOnly))
 	}
-	d.line(r.name, d.strong(fmt.Sprintf("takes it over: attempt %d, token %d", run.Attempt, run.Token)))
+	d.line(r.name, fmt.Sprintf("%s: attempt %d, token %d", how, run.Attempt, run.Token))
 }
 
 // written is called after the winners are written in the transaction. It cuts one replica off, at
@@ -199,12 +198,16 @@ func (d *demo) claimed(r *replica, run singleton.Run) {
 func (d *demo) written(r *replica, run singleton.Run, ids []string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.writes(r.name, ids)
+	lines := []string{fmt.Sprintf("writes %d winners in a transaction:", len(ids))}
+	for part := range slices.Chunk(ids, 5) {
+		lines = append(lines, strings.Join(part, " "))
+	}
+	d.line(r.name, lines...)
 	if d.number(run.Tick) != cutNoon || d.cut != nil {
 		return nil
 	}
 	d.cut, d.stale = r, run
-	d.line(r.name, d.alarm("IS CUT OFF before it can commit")+fmt.Sprintf(": all %d connections to Redis severed,", r.sever()),
+	d.line(r.name, fmt.Sprintf("IS CUT OFF before it can commit: all %d connections to Redis severed,", r.sever()),
 		"nothing is released; the database rolls back, as after a crash.",
 		fmt.Sprintf("The others wait until its lease of %s has expired.", lease))
 	return errCutOff
@@ -217,33 +220,83 @@ func (d *demo) committed(ctx context.Context, r *replica, run singleton.Run) {
 	number := d.number(run.Tick)
 	if number == cutNoon && d.cut != nil {
 		ctx := context.WithoutCancel(ctx) // ctx ends with the run
-		d.late.Go(func() { d.writeLate(ctx, d.cut, d.stale) })
+		d.late.Go(func() { d.writeLate(ctx) })
 	}
 	if number >= d.until {
 		d.end() // before the run ends, so that no replica claims the next noon
 	}
 }
 
-func (d *demo) failed(r *replica, err error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if !errors.Is(err, errCutOff) {
-		d.line(r.name, d.alarm("fails")+": "+err.Error())
-	}
-}
-
-// writeLate lets the replica that was cut off write its draw again, like a process that was
-// frozen and then continues.
-func (d *demo) writeLate(ctx context.Context, r *replica, run singleton.Run) {
-	err := r.drawing.Draw(ctx, run)
+// writeLate lets the replica that was cut off write its draw again, like a process that was frozen
+// and then continues.
+func (d *demo) writeLate(ctx context.Context) {
+	err := d.cut.drawing.Draw(ctx, d.stale)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.lateErr = err
-	answer := d.alarm("the database accepts it, which is wrong")
+	answer := fmt.Sprintf("the database answers: %v", err)
 	if stale, ok := errors.AsType[*sqlonce.StaleTokenError](err); ok {
 		answer = fmt.Sprintf("the database refuses: it has seen token %d", stale.Seen)
-	} else if err != nil {
-		answer = "the database refuses: " + err.Error()
 	}
-	d.line(r.name, fmt.Sprintf("continues and writes its draw again, with token %d;", run.Token), answer)
+	d.line(d.cut.name, fmt.Sprintf("continues and writes its draw again, with token %d;", d.stale.Token), answer)
+}
+
+// check checks the ledger and the database, and prints the results.
+func (d *demo) check(ctx context.Context) error {
+	job, err := singleton.NewJob(d.replicas[0].client, noon.Job)
+	if err != nil {
+		return err
+	}
+	st := d.replicas[0].drawing.Store
+	seen, drawn, err := noon.Verify(ctx, job, st, winners, d.first, d.noon(noons+1))
+	if err != nil {
+		return err
+	}
+	runs, err := job.Runs(ctx, noon.KeepRuns)
+	if err != nil {
+		return err
+	}
+	draws, err := st.Draws(ctx, noon.Job, d.first, d.noon(noons+1))
+	if err != nil {
+		return err
+	}
+	if len(draws) != noons { // one for each noon, in their order
+		return fmt.Errorf("%w: %d noons were drawn, and not %d", ErrFailed, len(draws), noons)
+	}
+	late := slices.ContainsFunc(runs, func(e singleton.Entry) bool {
+		return e.Tick.Equal(d.noon(missedNoon)) && e.Start.After(d.back.Add(-time.Millisecond))
+	})
+	d.print("\nCHECKING THE LEDGER IN REDIS AND THE DATABASE\n")
+	passed := true
+	judge := func(ok bool, format string, args ...any) {
+		mark := "ok    "
+		if !ok {
+			mark, passed = "FAILED", false
+		}
+		d.print("  %s  %s\n", mark, fmt.Sprintf(format, args...))
+	}
+	taken, missed := draws[cutNoon-1], draws[missedNoon-1]
+	judge(drawn == noons && len(seen.Findings) == 0, "%d noons, %d draws of %d different winners each", seen.Ticks, drawn, winners)
+	judge(seen.Succeeded == noons && len(runs) == noons, "the ledger in Redis has the same %d draws, none twice, none missing", seen.Succeeded)
+	judge(taken.Attempt == 2 && taken.Token > d.stale.Token && taken.DrawnBy != d.cut.name,
+		"noon %d: started by %s, drawn by %s at attempt %d with a higher token", cutNoon, d.cut.name, taken.DrawnBy, taken.Attempt)
+	judge(errors.Is(d.lateErr, sqlonce.ErrStaleToken), "noon %d: the late write of %s was refused", cutNoon, d.cut.name)
+	judge(missed.Attempt == 1 && late, "noon %d: missed by all, drawn once by %s after the restart, under its own time", missedNoon, missed.DrawnBy)
+	for _, f := range seen.Findings {
+		judge(false, "%s: %s: %s", f.Tick.Format(time.RFC3339Nano), f.Kind, f.Detail)
+	}
+	if !passed {
+		return fmt.Errorf("%w: a check failed", ErrFailed)
+	}
+	d.print("\nAll checks passed. With a Redis and a database of your own: go run ./examples/lottery serve --help\n\n")
+	return nil
+}
+
+func (d *demo) print(format string, args ...any) {
+	fmt.Fprintf(d.out, format, args...) // the demo continues without output
+}
+
+// line prints an action of a replica with the current time.
+func (d *demo) line(who string, what ...string) {
+	d.print("%s %s  %s\n", time.Now().Format("15:04:05.000"), who, strings.Join(what, "\n                "))
 }

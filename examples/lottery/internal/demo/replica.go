@@ -2,7 +2,6 @@ package demo
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 
 	"github.com/redis/go-redis/v9"
@@ -14,8 +13,7 @@ import (
 	"github.com/noonlock/noonlock/singleton"
 )
 
-// replica is one of the three replicas. All run the same code. They share only the addresses
-// of Redis and the database.
+// replica is one of the three replicas. They share only the addresses of Redis and the database.
 type replica struct {
 	name    string
 	demo    *demo
@@ -34,10 +32,8 @@ func (d *demo) newReplica(ctx context.Context, name string) (*replica, error) {
 	if r.client, err = lockcore.New(rdb, lockcore.Config{Identity: name}); err != nil {
 		return nil, err
 	}
-	r.drawing = noon.Drawing{Winners: winners, Written: func(_ context.Context, _ *sql.Tx, run singleton.Run, ids []string) error {
-		return d.written(r, run, ids)
-	}}
-	if r.drawing.Store, err = store.Open(ctx, d.dsn, noon.StoreConfig(lease)); err == nil {
+	r.drawing = noon.Drawing{Winners: winners, Written: func(run singleton.Run, ids []string) error { return d.written(r, run, ids) }}
+	if r.drawing.Store, err = store.Open(ctx, d.database, noon.StoreConfig(lease)); err == nil {
 		r.runner, err = singleton.NewRunner(r.client, singleton.Config{TTL: lease})
 	}
 	if err == nil {
@@ -58,25 +54,21 @@ func (r *replica) run(ctx context.Context) {
 		select {
 		case <-r.gone:
 			stop()
-			release(ctx, r.client) // Redis is unreachable: this only ends the goroutines
+			r.release(ctx) // Redis is unreachable: this only ends the goroutines
 		case <-ctx.Done():
 		}
 	}()
-	if err := r.runner.Run(ctx); err != nil {
-		r.demo.failed(r, err)
-	}
+	_ = r.runner.Run(ctx) // fails only if it runs already
 }
 
 // work draws one noon.
 func (r *replica) work(ctx context.Context, run singleton.Run) error {
 	r.demo.claimed(r, run)
 	err := r.drawing.Draw(ctx, run)
-	if err != nil {
-		r.demo.failed(r, err)
-		return err
+	if err == nil {
+		r.demo.committed(ctx, r, run)
 	}
-	r.demo.committed(ctx, r, run)
-	return nil
+	return err
 }
 
 var errCutOff = errors.New("cut off")
@@ -88,8 +80,14 @@ func (r *replica) sever() int {
 	return r.network.Cut()
 }
 
+func (r *replica) release(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lease)
+	defer cancel()
+	_ = r.client.Close(ctx) // what cannot be released will expire
+}
+
 func (r *replica) close(ctx context.Context) {
-	release(ctx, r.client)
+	r.release(ctx)
 	if r.drawing.Store != nil {
 		r.drawing.Store.Close()
 	}

@@ -1,80 +1,27 @@
-// Package draw picks winners at random. Every set of k entrants is equally likely, and so is every order of them.
-//
-// The entrants are read once, and their number need not be known in advance. Memory is that of the k winners. The
-// algorithm is reservoir sampling, Algorithm R of Alan Waterman, from Donald Knuth, The Art of Computer Programming,
-// volume 2, section 3.4.2. Algorithm L (Kim-Hung Li, 1994) needs less randomness but uses logarithms of floating-point
-// numbers, so its draw is only approximately uniform. Algorithm R needs one exact integer per entrant, about 20 ns.
+// Package draw picks winners at random.
 package draw
 
 import (
-	"bufio"
-	crypto "crypto/rand"
-	"encoding/binary"
-	"errors"
+	"crypto/rand"
 	"fmt"
-	"math/rand/v2"
+	random "math/rand/v2"
 )
 
-// ErrTooFew matches every *TooFewError in errors.Is.
-var ErrTooFew = errors.New("draw: fewer eligible entrants than winners")
+// MaxWinners is the greatest number of winners of one draw.
+const MaxWinners = 1000
 
-// TooFewError reports that there are fewer eligible entrants than winners.
-type TooFewError struct{ Entrants, Winners int }
-
-// Error returns a text with both numbers.
-func (e *TooFewError) Error() string {
-	return fmt.Sprintf("draw: the number of eligible entrants is %d; it must be at least %d, the number of winners", e.Entrants, e.Winners)
-}
-
-// Is reports whether target is ErrTooFew.
-func (e *TooFewError) Is(target error) bool { return target == ErrTooFew }
-
-// Sample is a draw in progress. It is not safe for concurrent use.
-type Sample struct {
-	k      int
-	seen   uint64
-	chosen []string
-	random *rand.Rand
-}
-
-// MaxWinners limits the memory of a draw.
-const MaxWinners = 1_000_000
-
-// New starts a draw of k winners, 1 to MaxWinners. A fair draw needs Secure as its source.
-func New(k int, random rand.Source) *Sample { return &Sample{k: k, random: rand.New(random)} }
-
-// Secure returns a source that reads crypto/rand in blocks.
-func Secure() rand.Source { return secure{bufio.NewReader(crypto.Reader)} }
-
-type secure struct{ random *bufio.Reader }
-
-// Uint64 implements rand.Source. crypto/rand returns no errors: it ends the process.
-func (s secure) Uint64() uint64 {
-	block, _ := s.random.Peek(8)
-	v := binary.LittleEndian.Uint64(block)
-	_, _ = s.random.Discard(8)
-	return v
-}
-
-// Add adds an entrant to the draw. The caller must add each entrant once.
-func (s *Sample) Add(id string) {
-	s.seen++
-	if len(s.chosen) < s.k {
-		s.chosen = append(s.chosen, id)
-		return
+// Winners returns k of the ids in random order. Every set of k is equally likely, and so is every
+// order of it. It changes the order of ids.
+func Winners(ids []string, k int) ([]string, error) {
+	if len(ids) < k {
+		return nil, fmt.Errorf("the number of eligible entrants is %d; it must be at least %d, the number of winners", len(ids), k)
 	}
-	// The nth entrant replaces one of the k with probability k/n.
-	if i := s.random.Uint64N(s.seen); i < uint64(s.k) {
-		s.chosen[i] = id
+	var seed [32]byte
+	_, _ = rand.Read(seed[:]) // returns no errors: it ends the process
+	r := random.New(random.NewChaCha8(seed))
+	for i := range k {
+		j := i + r.IntN(len(ids)-i)
+		ids[i], ids[j] = ids[j], ids[i]
 	}
-}
-
-// Winners ends the draw and returns exactly k ids in random order, or a *TooFewError. Call it once.
-func (s *Sample) Winners() ([]string, error) {
-	if len(s.chosen) < s.k {
-		return nil, &TooFewError{Entrants: len(s.chosen), Winners: s.k}
-	}
-	// So far the order depends on when entrants were added: the first k would mostly keep their positions.
-	s.random.Shuffle(len(s.chosen), func(i, j int) { s.chosen[i], s.chosen[j] = s.chosen[j], s.chosen[i] })
-	return s.chosen, nil
+	return ids[:k], nil
 }

@@ -1,6 +1,6 @@
-// Package noon is the job that all replicas run: at each noon it draws winners from the
-// eligible entrants and records them once, whichever replica runs it. Each replica adds it to
-// its singleton.Runner:
+// Package noon is the job that all replicas run. At each noon it draws winners from the eligible
+// entrants and records them once, whichever replica runs it. Each replica adds it to its
+// singleton.Runner:
 //
 //	runner.Add(noon.Job, "0 12 * * *", drawing.Draw, noon.JobConfig(location))
 package noon
@@ -18,29 +18,21 @@ import (
 	"github.com/noonlock/noonlock/singleton/sqlonce"
 )
 
-// Job is the lottery's job name in the ledger and in the database.
+// Job is the name of the job in the ledger and in the database.
 const Job = "lottery"
 
 // KeepRuns is the number of runs that the ledger keeps: 27 years of daily noons.
 const KeepRuns = 10_000
 
-// maxAttempts limits the attempts at one noon. With a pause of one minute between attempts,
-// the database may be unavailable for most of a day.
-const maxAttempts = 1000
-
-// JobConfig returns the configuration of the job. A noon that could not be drawn in time is
-// drawn late rather than skipped, since the entrants were promised a draw.
+// JobConfig returns the configuration of the job. A noon that could not be drawn in time is drawn
+// late: the entrants were promised a draw. With a pause of a minute between attempts, the database
+// may be away for most of a day.
 func JobConfig(location *time.Location) singleton.JobConfig {
-	return singleton.JobConfig{
-		TimeZone:    location,
-		CatchUp:     singleton.CatchUpAll,
-		MaxAttempts: maxAttempts,
-		KeepRuns:    KeepRuns,
-	}
+	return singleton.JobConfig{TimeZone: location, CatchUp: singleton.CatchUpAll, MaxAttempts: 1000, KeepRuns: KeepRuns}
 }
 
-// StoreConfig sets the database's timeout for a frozen replica to the lease: the database
-// then ends its transaction at about the time at which another replica takes over.
+// StoreConfig makes the database end the transaction of a frozen replica after about one lease,
+// which is when another replica takes over.
 func StoreConfig(lease time.Duration) sqlonce.Config {
 	return sqlonce.Config{IdleTimeout: max(lease.Round(time.Second), time.Second)}
 }
@@ -48,54 +40,39 @@ func StoreConfig(lease time.Duration) sqlonce.Config {
 // Drawing draws noons. Its fields must not change after the first use.
 type Drawing struct {
 	Store   *store.Store
-	Winners int // per noon
+	Winners int         // per noon
+	Logger  logr.Logger // receives a line for each draw
 
-	// Logger receives a line for each drawn noon. The zero value discards them.
-	Logger logr.Logger
-
-	// Written, if set, is called after the winners are written and before the commit.
-	// Its error rolls them back. It may be called more than once for one run.
-	Written func(ctx context.Context, tx *sql.Tx, run singleton.Run, winners []string) error
+	// Written, if set, is called after the winners are written and before the commit. Its error
+	// rolls them back.
+	Written func(run singleton.Run, winners []string) error
 }
 
-// Draw is the singleton.Func of the job. It draws the noon in the same transaction that
-// marks it as drawn. So however often, however late and by however many replicas it is
-// called, one call has an effect.
+// Draw draws the noon of a run. The winners and a marker of the noon are committed in one
+// transaction. So however often, however late and by however many replicas Draw is called, one
+// call has an effect.
 func (d *Drawing) Draw(ctx context.Context, run singleton.Run) error {
-	key := "tick"
-	if run.Triggered {
-		key = "triggered"
-	}
-	log := d.Logger.WithValues("job", run.Job, key, run.Tick, "attempt", run.Attempt, "token", run.Token)
 	applied, err := d.Store.Once().Do(ctx, run.Marker(), func(ctx context.Context, tx *sql.Tx) error {
-		return d.write(ctx, tx, run)
+		ids, err := d.Store.Eligible(ctx, tx)
+		if err != nil {
+			return err
+		}
+		winners, err := draw.Winners(ids, d.Winners)
+		if err != nil {
+			return err
+		}
+		if err := d.Store.Record(ctx, tx, run, winners); err != nil || d.Written == nil {
+			return err
+		}
+		return d.Written(run, winners)
 	})
-	switch {
-	case err != nil:
-		return err
-	case applied:
-		log.Info("draw committed", "winners", d.Winners)
-	default:
-		log.Info("draw was already committed")
-	}
-	return nil
-}
-
-func (d *Drawing) write(ctx context.Context, tx *sql.Tx, run singleton.Run) error {
-	sample := draw.New(d.Winners, draw.Secure())
-	if err := d.Store.EachEligible(ctx, tx, sample.Add); err != nil {
-		return err
-	}
-	winners, err := sample.Winners()
 	if err != nil {
 		return err
 	}
-	err = d.Store.RecordDraw(ctx, tx, store.Draw{
-		Job: run.Job, RunID: run.ID(), Attempt: run.Attempt, Token: run.Token,
-		DrawnBy: run.Holder, DrawnAt: time.Now(),
-	}, winners)
-	if err != nil || d.Written == nil {
-		return err
+	message := "draw committed"
+	if !applied {
+		message = "draw was already committed"
 	}
-	return d.Written(ctx, tx, run, winners)
+	d.Logger.Info(message, "job", run.Job, "tick", run.Tick, "triggered", run.Triggered, "attempt", run.Attempt, "token", run.Token)
+	return nil
 }

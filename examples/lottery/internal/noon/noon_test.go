@@ -1,28 +1,18 @@
 package noon_test
 
 import (
-	"context"
-	"database/sql"
 	"errors"
-	"math"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
-	"testing/fstest"
 	"time"
 
-	"github.com/go-logr/logr/funcr"
-
-	"github.com/noonlock/noonlock/examples/lottery/internal/draw"
-	"github.com/noonlock/noonlock/examples/lottery/internal/entrants"
 	"github.com/noonlock/noonlock/examples/lottery/internal/noon"
 	"github.com/noonlock/noonlock/examples/lottery/internal/store"
+	"github.com/noonlock/noonlock/internal/certs"
 	"github.com/noonlock/noonlock/singleton"
 	"github.com/noonlock/noonlock/singleton/sqlonce"
 )
-
-var errUndo = errors.New("undo")
 
 func at(day int) time.Time { return time.Date(2026, time.November, day, 12, 0, 0, 0, time.UTC) }
 
@@ -30,106 +20,66 @@ func runOf(day, attempt int, token uint64) singleton.Run {
 	return singleton.Run{Job: noon.Job, Tick: at(day), Attempt: attempt, Token: token, Holder: "me"}
 }
 
-func newStore(t *testing.T) *store.Store {
-	t.Helper()
-	dsn, err := store.ParseDSN("sqlite:" + filepath.Join(t.TempDir(), "lottery.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	st, err := store.Open(t.Context(), dsn, noon.StoreConfig(time.Second))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { st.Close() })
-	list := fstest.MapFS{"list.csv": {Data: []byte("id,eligible\na,true\nb,true\nc,true\nd,true\nx,false\n")}}
-	if _, err := st.LoadEntrants(t.Context(), entrants.FS(list, "list.csv")); err != nil {
-		t.Fatal(err)
-	}
-	return st
-}
-
-// A triggered draw is logged with the time of the trigger, and not as a tick.
-func TestTriggeredDrawIsLogged(t *testing.T) {
-	t.Parallel()
-	var line string
-	d := noon.Drawing{Store: newStore(t), Winners: 1, Logger: funcr.New(func(_, args string) { line = args }, funcr.Options{})}
-	run := runOf(1, 1, 10)
-	run.Triggered = true
-	if err := d.Draw(t.Context(), run); err != nil {
-		t.Fatal(err)
-	}
-	if !strings.Contains(line, "draw committed") || !strings.Contains(line, `"triggered"="2026-11-01 `) || strings.Contains(line, `"tick"`) {
-		t.Errorf("logged is %s", line)
-	}
-}
-
+// A noon is drawn once, whoever draws it again. A draw that fails before its commit leaves nothing.
 func TestDraw(t *testing.T) {
 	t.Parallel()
-	st := newStore(t)
-	d := noon.Drawing{Store: st, Winners: 3}
-	must := func(err, want error) {
+	address, err := store.Parse("sqlite:"+filepath.Join(t.TempDir(), "lottery.db"), "", certs.Client{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, err := store.Open(t.Context(), address, noon.StoreConfig(time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	if err := st.Load(t.Context(), store.Entrants{"a": true, "b": true, "c": true, "d": true, "x": false}); err != nil {
+		t.Fatal(err)
+	}
+	draws := func() []store.Draw {
 		t.Helper()
-		if !errors.Is(err, want) {
-			t.Fatalf("Draw: %v, want %v", err, want)
+		all, err := st.Draws(t.Context(), noon.Job, time.Time{}, at(30))
+		if err != nil {
+			t.Fatal(err)
 		}
+		return all
 	}
-	must(d.Draw(t.Context(), runOf(1, 1, 10)), nil)
-	first := winners(t, st, 1)
-	if len(first) != 3 || slices.Contains(first, "x") {
-		t.Fatalf("the winners are %q; want three of those who are eligible", first)
+	d := noon.Drawing{Store: st, Winners: 3}
+	if err := d.Draw(t.Context(), runOf(1, 1, 10)); err != nil {
+		t.Fatal(err)
 	}
-	// Another replica draws the same noon again: nothing changes, and the result is success.
-	must(d.Draw(t.Context(), runOf(1, 2, 11)), nil)
-	must(d.Draw(t.Context(), runOf(2, 1, 10)), sqlonce.ErrStaleToken)
-	if got := winners(t, st, 1); !slices.Equal(got, first) {
-		t.Errorf("the winners are %q, and were %q", got, first)
+	first := draws()
+	if len(first) != 1 || first[0].Token != 10 || len(first[0].Winners) != 3 || slices.Contains(first[0].Winners, "x") {
+		t.Fatalf("the draws are %+v; want one of three who are eligible", first)
 	}
-
-	// The rows are visible to Written before the commit. Its error rolls them back.
-	d.Written = func(ctx context.Context, tx *sql.Tx, run singleton.Run, ids []string) error {
-		var n int
-		if err := tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM winners WHERE tick = ?", run.Tick.UnixMilli()).Scan(&n); err != nil {
-			return err
-		}
-		if n != 3 || len(ids) != 3 {
-			t.Errorf("%d rows are written for the winners %q", n, ids)
+	if err := d.Draw(t.Context(), runOf(1, 2, 11)); err != nil {
+		t.Errorf("the same noon again: %v", err)
+	}
+	if err := d.Draw(t.Context(), runOf(2, 1, 10)); !errors.Is(err, sqlonce.ErrStaleToken) {
+		t.Errorf("an earlier token: %v", err)
+	}
+	errUndo := errors.New("undo")
+	d.Written = func(_ singleton.Run, winners []string) error {
+		if len(winners) != 3 {
+			t.Errorf("written are %q", winners)
 		}
 		return errUndo
 	}
-	must(d.Draw(t.Context(), runOf(2, 1, 12)), errUndo)
-	d.Written = nil
-	d.Winners = 5
-	must(d.Draw(t.Context(), runOf(2, 2, 13)), draw.ErrTooFew)
-	if got := winners(t, st, 2); len(got) != 0 {
-		t.Errorf("the winners of a noon that was not drawn: %q", got)
+	if err := d.Draw(t.Context(), runOf(2, 1, 12)); !errors.Is(err, errUndo) {
+		t.Errorf("cut off before the commit: %v", err)
 	}
-	draws, err := st.Draws(t.Context(), noon.Job, time.UnixMilli(0), time.UnixMilli(math.MaxInt64))
-	if err != nil || len(draws) != 1 || draws[0].Attempt != 1 || draws[0].Token != 10 || draws[0].DrawnBy != "me" {
-		t.Errorf("the draws are %+v, %v; want that of the first run", draws, err)
+	d.Written, d.Winners = nil, 5
+	if err := d.Draw(t.Context(), runOf(2, 2, 13)); err == nil {
+		t.Error("five of four eligible entrants were drawn")
+	}
+	if now := draws(); len(now) != 1 || !slices.Equal(now[0].Winners, first[0].Winners) {
+		t.Errorf("the draws are %+v, and were %+v", now, first)
 	}
 }
 
-func winners(t *testing.T, st *store.Store, day int) []string {
-	t.Helper()
-	winners, err := st.Winners(t.Context(), noon.Job, at(day), at(day+1))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var ids []string
-	for _, w := range winners[singleton.RunID{Tick: at(day)}.Key()] {
-		ids = append(ids, w.ID)
-	}
-	return ids
-}
-
-// The idle timeout of a frozen replica is close to the lease, in whole seconds, and at least
-// one second.
+// The idle timeout of a frozen replica is close to the lease, in whole seconds.
 func TestStoreConfig(t *testing.T) {
 	t.Parallel()
-	for lease, want := range map[time.Duration]time.Duration{
-		100 * time.Millisecond: time.Second, 1400 * time.Millisecond: time.Second,
-		10 * time.Second: 10 * time.Second, 24 * time.Hour: 24 * time.Hour,
-	} {
+	for lease, want := range map[time.Duration]time.Duration{100 * time.Millisecond: time.Second, 1400 * time.Millisecond: time.Second, 10 * time.Second: 10 * time.Second} {
 		if got := noon.StoreConfig(lease).IdleTimeout; got != want {
 			t.Errorf("lease %s: %s, want %s", lease, got, want)
 		}

@@ -1,127 +1,72 @@
-// Package store stores the lottery's data: entrants, draws and winners.
+// Package store stores the lottery's data in SQLite, MySQL, MariaDB or PostgreSQL.
 //
 //	draws      job, tick, attempt, token, drawn_by, drawn_at   PRIMARY KEY (job, tick)
 //	winners    job, tick, position, entrant_id                 PRIMARY KEY (job, tick, position), UNIQUE (job, tick, entrant_id)
 //	entrants   id, eligible                                    PRIMARY KEY (id)
 //
-// tick is the scheduled instant. That of a triggered run is negative, and its amount is when the run was requested. tick and drawn_at are milliseconds since the Unix epoch. position counts from 1. Text is
-// compared byte by byte. The tables of sqlonce are in the same database, and its transaction includes the draw:
-//
-//	applied, err := s.Once().Do(ctx, run, func(ctx context.Context, tx *sql.Tx) error {
-//		… s.EachEligible(ctx, tx, sample.Add) … s.RecordDraw(ctx, tx, draw, winners) …
-//	})
-//
-// The account of Open needs the permission to create tables, that of View only to read them.
+// tick is the key of a run: its noon in milliseconds since the Unix epoch. That of a triggered run
+// is negative. position counts from 1. The tables of sqlonce are in the same database.
 package store
 
 import (
-	"cmp"
 	"context"
+	"crypto/rand"
 	"database/sql"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
+	"sync"
 	"time"
 
-	"github.com/go-sql-driver/mysql"
-	"github.com/jackc/pgx/v5/pgconn"
-	"modernc.org/sqlite"
-
+	"github.com/noonlock/noonlock/singleton"
 	"github.com/noonlock/noonlock/singleton/sqlonce"
 )
 
-// Store is the lottery's database. Its methods are safe for concurrent use.
+// Store is the lottery's database. It is safe for concurrent use.
 type Store struct {
 	db      *sql.DB
 	dialect sqlonce.Dialect
 	once    *sqlonce.Once
 
-	checking checking
+	checking sync.Mutex
+	worked   time.Time // when a check last succeeded
 }
 
-// Open connects and creates missing tables. All replicas may call it concurrently. It does not retry if the database is
-// unavailable. cfg is passed to sqlonce; its zero value has the defaults.
-func Open(ctx context.Context, dsn DSN, cfg sqlonce.Config) (*Store, error) {
-	db, err := dsn.open()
+// Open connects, and creates the tables that are missing. All replicas may call it at once. It
+// does not retry.
+func Open(ctx context.Context, at Address, cfg sqlonce.Config) (*Store, error) {
+	s, err := at.connect(false, cfg)
+	if err == nil {
+		if err = s.once.CreateTables(ctx); err == nil {
+			err = s.locked(ctx, s.createTables)
+		}
+		if err == nil {
+			return s, nil
+		}
+		s.Close()
+	}
+	return nil, fmt.Errorf("opening %s: %w", at, err)
+}
+
+// View connects for reading. It creates nothing, so an account that may only read is enough.
+func View(at Address) (*Store, error) { return at.connect(true, sqlonce.Config{}) }
+
+func (a Address) connect(readOnly bool, cfg sqlonce.Config) (*Store, error) {
+	db, err := a.open(readOnly)
 	if err != nil {
 		return nil, err
 	}
-	// With fewer idle than open connections almost every draw would open a new one. A proxy may drop connections that
-	// are idle for longer.
+	// With fewer idle than open connections, almost every draw would open a new one.
 	db.SetMaxOpenConns(8)
 	db.SetMaxIdleConns(8)
 	db.SetConnMaxIdleTime(time.Minute)
-	s := &Store{db: db, dialect: dsn.dialect}
-	if s.once, err = sqlonce.New(db, dsn.dialect, cfg); err == nil {
-		err = s.createTables(ctx)
-	}
+	once, err := sqlonce.New(db, a.dialect, cfg)
 	if err != nil {
 		db.Close()
-		return nil, fmt.Errorf("store: opening %s: %w", dsn, cmp.Or(dsn.unwritable(), err))
-	}
-	return s, nil
-}
-
-// ErrNoTables means that the database does not have the lottery's tables.
-var ErrNoTables = errors.New("store: the database has no tables of the lottery; a replica creates them at start")
-
-// View connects for reading. It creates no tables and changes nothing, so an account with read permission is sufficient.
-// Use the Store for Draws, Winners and Markers.
-func View(ctx context.Context, dsn DSN) (*Store, error) {
-	db, err := dsn.openToRead(ctx)
-	if err != nil {
 		return nil, err
 	}
-	db.SetMaxOpenConns(2)
-	s := &Store{db: db, dialect: dsn.dialect}
-	if s.once, err = sqlonce.New(db, dsn.dialect, sqlonce.Config{}); err == nil {
-		err = s.look(ctx)
-	}
-	if err != nil {
-		db.Close()
-		return nil, fmt.Errorf("store: reading %s: %w", dsn, err)
-	}
-	return s, nil
-}
-
-// look checks that a table of the lottery can be read.
-func (s *Store) look(ctx context.Context) error {
-	err := s.each(ctx, s.db, func(*sql.Rows) error { return nil }, "SELECT 1 FROM draws WHERE 1 = 0")
-	if isNoTable(err) {
-		return ErrNoTables
-	}
-	return err
-}
-
-// isNoTable reports whether the error means that a table does not exist.
-func isNoTable(err error) bool {
-	var postgres *pgconn.PgError
-	var maria *mysql.MySQLError
-	var lite *sqlite.Error
-	switch {
-	case errors.As(err, &postgres):
-		return postgres.Code == "42P01"
-	case errors.As(err, &maria):
-		return maria.Number == 1146
-	case errors.As(err, &lite):
-		return strings.Contains(lite.Error(), "no such table") // SQLite has no specific error code
-	default:
-		return false
-	}
-}
-
-// Starting reports whether the error means that the server is starting, shutting down, or out of connections.
-func Starting(err error) bool {
-	var postgres *pgconn.PgError
-	var maria *mysql.MySQLError
-	switch {
-	case errors.As(err, &postgres):
-		return strings.HasPrefix(postgres.Code, "57P0") || postgres.Code == "53300"
-	case errors.As(err, &maria):
-		return maria.Number == 1040 || maria.Number == 1053 || maria.Number == 1203
-	default:
-		return false
-	}
+	return &Store{db: db, dialect: a.dialect, once: once}, nil
 }
 
 // Close closes all connections.
@@ -130,67 +75,128 @@ func (s *Store) Close() error { return s.db.Close() }
 // Once returns the sqlonce.Once whose transaction writes draws.
 func (s *Store) Once() *sqlonce.Once { return s.once }
 
-// Ping checks whether the database answers. Check checks more.
-func (s *Store) Ping(ctx context.Context) error {
-	if err := s.db.PingContext(ctx); err != nil {
-		return fmt.Errorf("store: %w", err)
-	}
-	return nil
-}
-
-func (s *Store) createTables(ctx context.Context) error {
-	if err := s.once.CreateTables(ctx); err != nil {
-		return err
-	}
+// locked calls fn in a transaction that other replicas wait for.
+func (s *Store) locked(ctx context.Context, fn func(ctx context.Context, tx *sql.Tx) error) error {
 	tx, err := s.db.BeginTx(ctx, nil)
 	if err != nil {
 		return err
 	}
-	defer tx.Rollback() //nolint:errcheck // after Commit it does nothing
-	if err := s.lock(ctx, tx, lockTables); err != nil {
+	defer tx.Rollback()                                               //nolint:errcheck // after Commit it does nothing
+	if err := s.once.Admit(ctx, tx, "lottery/setup", 1); err != nil { // locks the row of this name
 		return err
 	}
-	for _, statement := range s.schema() {
-		if _, err := tx.ExecContext(ctx, statement); err != nil {
-			return err
-		}
+	if err := fn(ctx, tx); err != nil {
+		return err
 	}
 	return tx.Commit()
 }
 
-func (s *Store) schema() []string {
-	text, entrants, end := "TEXT", "", ""
-	switch s.dialect {
-	case sqlonce.SQLite:
-		// The primary key index is the table, instead of an additional index.
-		entrants = " WITHOUT ROWID"
-	case sqlonce.MySQL:
-		// The collation distinguishes case and accents. It ignores trailing spaces, so ids must not have any.
-		text, end = "VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin", " ENGINE=InnoDB"
-	case sqlonce.PostgreSQL:
-		text = `TEXT COLLATE "C"`
+func (s *Store) createTables(ctx context.Context, tx *sql.Tx) error {
+	options := ""
+	if s.dialect == sqlonce.MySQL {
+		options = " ENGINE=InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin" // ids that differ in case are different
 	}
-	return []string{
-		"CREATE TABLE IF NOT EXISTS draws (job " + text + " NOT NULL, tick BIGINT NOT NULL, attempt INT NOT NULL, " +
-			"token BIGINT NOT NULL, drawn_by " + text + " NOT NULL, drawn_at BIGINT NOT NULL, PRIMARY KEY (job, tick))" + end,
-		"CREATE TABLE IF NOT EXISTS winners (job " + text + " NOT NULL, tick BIGINT NOT NULL, position INT NOT NULL, " +
-			"entrant_id " + text + " NOT NULL, PRIMARY KEY (job, tick, position), UNIQUE (job, tick, entrant_id))" + end,
-		"CREATE TABLE IF NOT EXISTS entrants (id " + text + " NOT NULL, eligible BOOLEAN NOT NULL, PRIMARY KEY (id))" + entrants + end,
+	for _, table := range []string{
+		"draws (job VARCHAR(255) NOT NULL, tick BIGINT NOT NULL, attempt INT NOT NULL, token BIGINT NOT NULL, " +
+			"drawn_by VARCHAR(255) NOT NULL, drawn_at BIGINT NOT NULL, PRIMARY KEY (job, tick))",
+		"winners (job VARCHAR(255) NOT NULL, tick BIGINT NOT NULL, position INT NOT NULL, entrant_id VARCHAR(255) NOT NULL, " +
+			"PRIMARY KEY (job, tick, position), UNIQUE (job, tick, entrant_id))",
+		"entrants (id VARCHAR(255) NOT NULL, eligible BOOLEAN NOT NULL, PRIMARY KEY (id))",
+	} {
+		if _, err := tx.ExecContext(ctx, "CREATE TABLE IF NOT EXISTS "+table+options); err != nil {
+			return err
+		}
 	}
+	return nil
 }
 
-// Keys of PostgreSQL's advisory locks. They are arbitrary, equal in all replicas, and different from sqlonce's.
-const (
-	lockTables int64 = 0x6c6f74746572790 + iota
-	lockEntrants
-)
+// checkEvery bounds the rate of checks, which write and roll back a few rows.
+const checkEvery = 5 * time.Second
 
-// lock prevents conflicts between replicas that run the same statements, where the database needs it: concurrent CREATE
-// TABLE IF NOT EXISTS can fail on PostgreSQL. The lock ends with the transaction.
-func (s *Store) lock(ctx context.Context, tx *sql.Tx, key int64) error {
-	if s.dialect != sqlonce.PostgreSQL {
+// Check reports whether a draw could be recorded now. A ping would also succeed on a server that is
+// read-only, or without the tables. A success is valid for checkEvery.
+func (s *Store) Check(ctx context.Context) error {
+	s.checking.Lock()
+	defer s.checking.Unlock()
+	if time.Since(s.worked) < checkEvery {
 		return nil
 	}
-	_, err := tx.ExecContext(ctx, "SELECT pg_advisory_xact_lock($1)", key)
+	err := s.once.Check(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		return s.Record(ctx, tx, singleton.Run{Job: "check-" + rand.Text(), Tick: time.Now(), Token: 1}, []string{"nobody"})
+	})
+	if err != nil && !errors.Is(err, sqlonce.ErrConflict) { // another replica draws
+		return fmt.Errorf("a draw could not be recorded: %w", err)
+	}
+	s.worked = time.Now()
+	return nil
+}
+
+// Record writes the draw of a run and its winners.
+func (s *Store) Record(ctx context.Context, tx *sql.Tx, run singleton.Run, winners []string) error {
+	key := run.ID().Key()
+	_, err := tx.ExecContext(ctx, s.sql("INSERT INTO draws (job, tick, attempt, token, drawn_by, drawn_at) VALUES (?, ?, ?, ?, ?, ?)"),
+		run.Job, key, run.Attempt, int64(run.Token), run.Holder, time.Now().UnixMilli())
+	if err != nil {
+		return err
+	}
+	var args []any
+	for i, id := range winners {
+		args = append(args, run.Job, key, i+1, id)
+	}
+	_, err = tx.ExecContext(ctx, s.sql("INSERT INTO winners (job, tick, position, entrant_id) VALUES "+values(len(winners), 4)), args...)
 	return err
+}
+
+// Draw is the draw of a run, with its winners in the order of their positions.
+type Draw struct {
+	singleton.RunID
+	Attempt int
+	Token   uint64
+	DrawnBy string
+	Winners []string
+}
+
+// Draws returns the draws of the job with since ≤ Tick < until in the order of Tick.
+func (s *Store) Draws(ctx context.Context, job string, since, until time.Time) (draws []Draw, err error) {
+	rows, err := s.db.QueryContext(ctx, s.sql("SELECT d.tick, d.attempt, d.token, d.drawn_by, w.entrant_id "+
+		"FROM draws d LEFT JOIN winners w ON w.job = d.job AND w.tick = d.tick "+
+		"WHERE d.job = ? AND ABS(d.tick) >= ? AND ABS(d.tick) < ? ORDER BY ABS(d.tick), d.tick, w.position"),
+		job, since.UnixMilli(), until.UnixMilli())
+	if err != nil {
+		return nil, fmt.Errorf("reading the draws: %w", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var d Draw
+		var key int64
+		var winner sql.NullString
+		if err := rows.Scan(&key, &d.Attempt, &d.Token, &d.DrawnBy, &winner); err != nil {
+			return nil, fmt.Errorf("reading the draws: %w", err)
+		}
+		if d.RunID = singleton.RunOf(key); len(draws) == 0 || draws[len(draws)-1].Key() != key {
+			draws = append(draws, d)
+		}
+		if last := &draws[len(draws)-1]; winner.Valid {
+			last.Winners = append(last.Winners, winner.String)
+		}
+	}
+	return draws, rows.Err()
+}
+
+// sql replaces each ? by the placeholder of the dialect.
+func (s *Store) sql(query string) string {
+	if s.dialect != sqlonce.PostgreSQL {
+		return query
+	}
+	parts := strings.Split(query, "?")
+	for i := range parts[1:] {
+		parts[i] += "$" + strconv.Itoa(i+1)
+	}
+	return strings.Join(parts, "")
+}
+
+// values returns n rows of placeholders.
+func values(n, columns int) string {
+	row := "(" + strings.TrimSuffix(strings.Repeat("?, ", columns), ", ") + ")"
+	return strings.TrimSuffix(strings.Repeat(row+", ", n), ", ")
 }

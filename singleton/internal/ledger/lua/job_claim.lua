@@ -27,8 +27,7 @@
 --
 -- Returns {1, token, attempt, last success or '', unsure or '', asked or ''}   claimed;
 --                             asked: JSON of what, who, why
---         {2, left ms, tick, holder, attempt, last}   that tick is being run; with the attempt 0,
---                             another definition takes over
+--         {2, left ms, tick, holder, attempt, last}   that tick is being run
 --         {3, last, last success or ''}   ended or skipped
 --         {4, µs}             not due for this long, by the server's clock
 --         {5}                 abandoned before this request arrived
@@ -61,8 +60,8 @@ local overlap, keep, id, holder, first = ARGV[6], ARGV[7], ARGV[8], ARGV[9], ARG
 if redis.call('EXISTS', tomb) == 1 then
   return {5}
 end
-local v, accounted, ok, paused, acts, freed, hold, yield, ledger, evicted =
-  unpack(redis.call('HMGET', job, 'v', 'last', 'ok', 'paused', 'def', 'freed', 'hold', 'yield', 'id', 'open:' .. tick))
+local v, accounted, ok, paused, acts, freed, hold, ledger, evicted =
+  unpack(redis.call('HMGET', job, 'v', 'last', 'ok', 'paused', 'def', 'freed', 'hold', 'id', 'open:' .. tick))
 if not accounted then
   return {10}
 end
@@ -93,10 +92,6 @@ if not record then
   end
   if tonumber(tick) > now then
     return {4, tonumber(tick) * 1000 - us}
-  end
-  local left = yielding(yield, now)
-  if left > 0 then
-    return {2, left, tick, '', 0, ''}
   end
   if paused then
     return {6}

@@ -25,7 +25,7 @@
 --
 -- The attempts count from 1 again. A tick that ended as unknown may have taken effect, so it
 -- is unsure from the beginning. The newest entry of a tick counts. An entry of several
--- skipped ticks has only its first and last one for sure.
+-- skipped ticks has only its first and last one for sure, and that of a change of the schedule none.
 --
 -- If the message is lost, replicas find the tick at their next check. A caller that dies has
 -- sent the request or has not. A dead holder of the run is replaced as any other.
@@ -41,7 +41,9 @@ local tick, sure = ARGV[1], ARGV[2]
 local function ended_as(text)
   if string.find(text, tick, 1, true) or string.find(text, '"last"', 1, true) then
     local entry = cjson.decode(text)
-    if entry.tick == tick or entry.last == tick
+    if entry.last and not entry.count then
+      return nil
+    elseif entry.tick == tick or entry.last == tick
       or sure == '1' and entry.last and tonumber(entry.tick) < tonumber(tick) and tonumber(tick) < tonumber(entry.last) then
       return entry.outcome
     end

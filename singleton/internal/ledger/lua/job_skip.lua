@@ -12,7 +12,6 @@
 -- ARGV[8] channel the channel of the job
 --
 -- Returns {1} recorded
---         {2, left ms, tick, '', 0, ''} another definition takes over
 --         {3, '', ''} accounted for before
 --         {4, µs} not due for this long, by the server's clock
 --         {6} paused
@@ -28,7 +27,7 @@ local first, newest, count, reason = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 --@include clock
 --@include job
 
-local v, accounted, paused, acts, yield = unpack(redis.call('HMGET', job, 'v', 'last', 'paused', 'def', 'yield'))
+local v, accounted, paused, acts = unpack(redis.call('HMGET', job, 'v', 'last', 'paused', 'def'))
 if not accounted then
   return {10}
 end
@@ -50,10 +49,6 @@ end
 local now, us = server_time()
 if tonumber(newest) > now then
   return {4, tonumber(newest) * 1000 - us}
-end
-local left = yielding(yield, now)
-if left > 0 then
-  return {2, left, newest, '', 0, ''}
 end
 redis.call('LLEN', runs) -- a key of another type fails here, and not half-way
 redis.call('HSET', job, 'last', newest)

@@ -22,13 +22,12 @@ end
 if too_new(v) then
   return {11}
 end
+redis.call('HLEN', open) -- a key of another type fails here, and not half-way
 local now, us = server_time()
-local live, _, died = replicas(job, now)
-local same, others = count(live, died, acts, now)
+local live = replicas(job, now)
+local same, others = count(live, acts)
 local members = {}
 for _, r in pairs(live) do
-  members[#members + 1] = {
-    def = r.def, identity = r.identity, since = whole(r.since), died = whole(died[r.def] or 0), passes = whole(now + remaining(r, died, now)),
-  }
+  members[#members + 1] = {def = r.def, identity = r.identity, since = whole(r.since)}
 end
 return state(job, open, us, {same = same, others = others, mine = '1', members = #members > 0 and cjson.encode(members)})

@@ -32,7 +32,6 @@
 local SCHEMA = 1
 local TRIES = 10
 local ACTS = 100
-local YIELD = 2000
 
 -- server_time returns the server's time in ms, the unit of all instants, and in µs, for
 -- callers that must return at an exact instant.
@@ -90,13 +89,6 @@ local function read_all(open, now)
     records[list[i]], list[i + 1] = decode(open, list[i], list[i + 1], now)
   end
   return records, list
-end
-
--- yielding returns for how many ms no new tick is claimed or skipped, so that another definition can
--- take over.
-local function yielding(since, now)
-  local left = tonumber(since or 0) + YIELD - now
-  return left <= YIELD and left or 0
 end
 
 -- held_until returns when the hold on a run ended that is no longer held. If it was

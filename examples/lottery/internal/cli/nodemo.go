@@ -1,5 +1,0 @@
-//go:build nodemo
-
-package cli
-
-func demos() []command { return nil }

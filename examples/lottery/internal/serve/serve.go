@@ -1,0 +1,251 @@
+// Package serve runs one replica of the lottery: it waits for the database, draws noons, and serves
+// probes and metrics over HTTP.
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/noonlock/noonlock/examples/lottery/internal/noon"
+	"github.com/noonlock/noonlock/examples/lottery/internal/store"
+	"github.com/noonlock/noonlock/healthz"
+	"github.com/noonlock/noonlock/internal/logqueue"
+	"github.com/noonlock/noonlock/internal/output"
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/singleton"
+	"github.com/noonlock/noonlock/statusz"
+)
+
+// Config configures a replica. The fields up to Lease must be equal in all replicas.
+type Config struct {
+	Redis    *redis.UniversalOptions
+	Database store.Address
+	Entrants store.Entrants
+	Schedule string
+	Location *time.Location
+	Winners  int           // per noon
+	Lease    time.Duration // after which another replica takes over from one that died
+
+	Identity string        // default: the host name and random characters
+	Drain    time.Duration // how long a draw may continue after the end of Run's context
+	HTTP     string        // address of the HTTP server, or "off"
+	Statusz  bool          // serve package statusz at /statusz/
+	Hosts    []string      // host names at which browsers may reach that page; none: any name
+	Logger   logr.Logger
+}
+
+const (
+	// After its drain, a replica ends within 8 s, also if no server answers: recordWithin to record
+	// the draw, closeWithin for open HTTP requests, and closeWithin to release its leases.
+	recordWithin = 4 * time.Second
+	closeWithin  = 2 * time.Second
+
+	// stopWithin is the time that a draw has to stop after its lease or its drain has ended.
+	stopWithin = 3 * time.Second
+)
+
+// Replica is one replica. Create it with New, and run it once.
+type Replica struct {
+	cfg      Config
+	lines    *logqueue.Queue // writes to the Logger of the config
+	metrics  *prometheus.Registry
+	rdb      redis.UniversalClient
+	client   *lockcore.Client
+	runner   *singleton.Runner
+	drawing  noon.Drawing
+	database atomic.Pointer[func(context.Context) error] // its check
+	stopping atomic.Bool
+	status   *statusz.Page // nil: none
+	handler  http.Handler
+}
+
+var (
+	errNotYet   = errors.New("the database was not reached yet")
+	errStopping = errors.New("the replica is stopping")
+)
+
+// New opens no connection. It returns an error if the configuration is invalid.
+func New(ctx context.Context, cfg Config) (*Replica, error) {
+	r := &Replica{cfg: cfg, metrics: prometheus.NewRegistry()}
+	r.report(func(context.Context) error { return errNotYet })
+	var err error
+	// A logger that blocks, such as a full pipe, must not delay a draw.
+	if r.lines, err = logqueue.New(cfg.Logger, r.metrics); err != nil {
+		return nil, err
+	}
+	r.cfg.Logger = r.lines.Logger()
+	r.rdb = redis.NewUniversalClient(cfg.Redis)
+	r.client, err = lockcore.New(r.rdb, lockcore.Config{Identity: cfg.Identity, Logger: r.cfg.Logger, Registerer: r.metrics})
+	if err != nil {
+		r.rdb.Close()
+		return nil, err
+	}
+	if err := r.build(); err != nil {
+		r.close(ctx)
+		return nil, err
+	}
+	return r, nil
+}
+
+func (r *Replica) build() (err error) {
+	r.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	drain := r.cfg.Drain
+	if drain == 0 {
+		drain = -1 // singleton: no drain
+	}
+	r.runner, err = singleton.NewRunner(r.client, singleton.Config{
+		TTL: r.cfg.Lease, Drain: drain, ShutdownTimeout: r.cfg.Drain + recordWithin, Logger: r.cfg.Logger, Registerer: r.metrics,
+	})
+	if err != nil {
+		return err
+	}
+	r.drawing = noon.Drawing{Winners: r.cfg.Winners, Logger: r.cfg.Logger}
+	if err := r.runner.Add(noon.Job, r.cfg.Schedule, r.drawing.Draw, noon.JobConfig(r.cfg.Location)); err != nil {
+		return err
+	}
+	return r.pages()
+}
+
+// pages makes the handler of the HTTP server.
+func (r *Replica) pages() error {
+	mux := http.NewServeMux()
+	draw := healthz.Overdue("draw", r.runner.Check, stopWithin)
+	ledger := healthz.Ready("ledger", r.runner.Ready)
+	database := healthz.Checker{Name: "database", Check: func(ctx context.Context) error { return (*r.database.Load())(ctx) }}
+	stopping := healthz.Checker{Name: "stopping", Check: func(context.Context) error {
+		if r.stopping.Load() {
+			return errStopping
+		}
+		return nil
+	}}
+	for name, checks := range map[string][]healthz.Checker{
+		"livez":   {draw}, // not Redis and not the database: a restart would not help
+		"readyz":  {ledger, database, stopping},
+		"healthz": {draw, ledger, database},
+	} {
+		handler, err := healthz.New(name, healthz.Config{Logger: r.cfg.Logger}, checks...)
+		if err != nil {
+			return err
+		}
+		mux.Handle("/"+name, handler)
+		mux.Handle("/"+name+"/", handler)
+	}
+	mux.Handle("GET /metrics", promhttp.HandlerFor(r.metrics, promhttp.HandlerOpts{}))
+	if r.cfg.Statusz {
+		var err error
+		if r.status, err = statusz.Handler(r.client, statusz.Config{Title: noon.Job, Hosts: r.cfg.Hosts}); err != nil {
+			return err
+		}
+		mux.Handle("/statusz/", r.status)
+	}
+	r.handler = mux
+	return nil
+}
+
+func (r *Replica) report(check func(context.Context) error) { r.database.Store(&check) }
+
+// Run draws noons until ctx ends. Then it claims no more of them, finishes the draw in progress, and
+// releases its leases. None of this is an error. A draw that could not be recorded is found in the
+// database by the next replica.
+func (r *Replica) Run(ctx context.Context) error {
+	defer r.close(ctx)
+	shutdown, err := r.listen(ctx)
+	if err != nil {
+		return err
+	}
+	defer shutdown()
+	log := r.cfg.Logger
+	log.Info("replica starts", "version", output.Version(), "identity", r.client.Identity(), "redis", r.cfg.Redis.Addrs,
+		"database", r.cfg.Database.String(), "schedule", r.cfg.Schedule, "zone", r.cfg.Location.String(), "winners", r.cfg.Winners,
+		"lease", r.cfg.Lease.String(), "drain", r.cfg.Drain.String())
+	defer log.Info("replica ends")
+	defer context.AfterFunc(ctx, func() {
+		r.stopping.Store(true)
+		log.Info("replica is stopping; it finishes the draw in progress")
+	})()
+	if r.drawing.Store = r.openDatabase(ctx); r.drawing.Store == nil {
+		return nil // stopped before
+	}
+	defer r.drawing.Store.Close()
+	log.Info("replica is ready")
+	return r.runner.Run(ctx)
+}
+
+// openDatabase connects, creates the tables and loads the entrants. It tries until it succeeds, or
+// returns nil when ctx ends. All replicas may do this at once.
+func (r *Replica) openDatabase(ctx context.Context) *store.Store {
+	again := time.NewTicker(time.Second)
+	defer again.Stop()
+	for last := ""; ; {
+		st, err := store.Open(ctx, r.cfg.Database, noon.StoreConfig(r.cfg.Lease))
+		if err == nil {
+			if err = st.Load(ctx, r.cfg.Entrants); err == nil {
+				r.report(st.Check)
+				r.cfg.Logger.Info("database is available", "entrants", len(r.cfg.Entrants), "eligible", r.cfg.Entrants.Eligible())
+				return st
+			}
+			st.Close()
+		}
+		r.report(func(context.Context) error { return err })
+		if err.Error() != last && ctx.Err() == nil {
+			last = err.Error()
+			r.cfg.Logger.Info("database is not available yet; retrying", "err", err.Error())
+		}
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// listen starts the HTTP server. It runs until shutdown is called.
+func (r *Replica) listen(ctx context.Context) (shutdown func(), err error) {
+	if r.cfg.HTTP == "off" {
+		return func() {}, nil
+	}
+	listener, err := net.Listen("tcp", r.cfg.HTTP)
+	if err != nil {
+		return nil, fmt.Errorf("http: %w", err)
+	}
+	log := r.cfg.Logger
+	log.Info("listening", "address", listener.Addr().String())
+	server := &http.Server{Handler: r.handler, ReadHeaderTimeout: 5 * time.Second, ErrorLog: slog.NewLogLogger(logr.ToSlogHandler(log), slog.LevelError)}
+	if r.status != nil {
+		server.RegisterOnShutdown(r.status.Close)
+	}
+	go func() {
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			log.Error(err, "HTTP server failed")
+		}
+	}()
+	return func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeWithin)
+		defer cancel()
+		if server.Shutdown(ctx) != nil {
+			server.Close()
+		}
+	}, nil
+}
+
+// close releases all leases, and writes the rest of the log. A lease that cannot be released expires.
+func (r *Replica) close(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeWithin)
+	defer cancel()
+	if err := errors.Join(r.client.Close(ctx), r.rdb.Close()); err != nil {
+		r.cfg.Logger.Info("release failed; the leases will expire", "err", err.Error())
+	}
+	r.lines.Flush(ctx)
+}

@@ -1,0 +1,148 @@
+package store
+
+import (
+	"crypto/tls"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+	_ "modernc.org/sqlite" // registers the driver "sqlite"
+
+	"github.com/noonlock/noonlock/internal/certs"
+	"github.com/noonlock/noonlock/singleton/sqlonce"
+)
+
+// ErrAddress is matched by every error of Parse.
+var ErrAddress = errors.New("invalid address of a database")
+
+// Address is the address of a database. Its text has no password.
+type Address struct {
+	dialect sqlonce.Dialect
+	shown   string
+	open    func(readOnly bool) (*sql.DB, error)
+}
+
+// String returns the address without password and parameters.
+func (a Address) String() string { return a.shown }
+
+const dialTimeout = 10 * time.Second
+
+// Parse parses the address of a database, and opens no connection.
+//
+//	sqlite:PATH                                   a file, created if missing
+//	mysql://user:password@host:port/database      MySQL and MariaDB, with the parameters of the driver
+//	postgres://user:password@host:port/database   PostgreSQL, with the parameters of libpq
+//
+// The password may be apart from the URL. With certificates, TLS is required, and the server is
+// checked. Errors name the rule and no part of the address, since each may be part of a password.
+func Parse(text, password string, with certs.Client) (Address, error) {
+	secure := with.Roots != nil || with.Certificate != nil
+	if path, ok := strings.CutPrefix(text, "sqlite:"); ok {
+		if password != "" || secure {
+			return Address{}, refused("sqlite: is a file; a password and certificates must not be set")
+		}
+		return file(path)
+	}
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme != "mysql" && u.Scheme != "postgres" && u.Scheme != "postgresql" {
+		return Address{}, refused("it must be sqlite:PATH, or a URL that begins with mysql:// or postgres://, with special characters in user and password percent-encoded, such as %%40 for @")
+	}
+	database := strings.TrimPrefix(u.Path, "/")
+	if u.User.Username() == "" || u.Hostname() == "" || database == "" || strings.ContainsAny(database, "/@") || u.Fragment != "" {
+		return Address{}, refused("it must name a user, a host and a database, as in %s://user:password@host/database", u.Scheme)
+	}
+	if password != "" {
+		if _, has := u.User.Password(); has {
+			return Address{}, refused("it contains a password, and another one is set apart from it; one of them must be left out")
+		}
+		u.User = url.UserPassword(u.User.Username(), password)
+	}
+	shown := (&url.URL{Scheme: u.Scheme, User: url.User(u.User.Username()), Host: u.Host, Path: u.Path}).String()
+	if u.Scheme == "mysql" {
+		return mariaDB(u, database, shown, with, secure)
+	}
+	return postgreSQL(u, shown, with, secure)
+}
+
+func file(path string) (Address, error) {
+	if path == "" || strings.HasPrefix(path, ":memory:") || strings.HasPrefix(path, "//") {
+		return Address{}, refused("it must name a file, as in sqlite:lottery.db")
+	}
+	if info, err := os.Stat(filepath.Dir(path)); err != nil || !info.IsDir() {
+		return Address{}, refused("the directory of the file, %q, does not exist; it must exist", filepath.Dir(path))
+	}
+	uri := "file:" + (&url.URL{Path: filepath.ToSlash(filepath.Clean(path))}).EscapedPath() + "?_pragma=busy_timeout(10000)"
+	return Address{sqlonce.SQLite, "sqlite:" + path, func(readOnly bool) (*sql.DB, error) {
+		if readOnly {
+			return sql.Open("sqlite", uri+"&mode=ro")
+		}
+		return sql.Open("sqlite", uri+"&_pragma=journal_mode(WAL)") // readers do not wait for the writer
+	}}, nil
+}
+
+func mariaDB(u *url.URL, database, shown string, with certs.Client, secure bool) (Address, error) {
+	host := u.Host
+	if u.Port() == "" {
+		host += ":3306"
+	}
+	config, err := mysql.ParseDSN("tcp(" + host + ")/" + url.PathEscape(database) + "?" + u.RawQuery)
+	if err != nil {
+		return Address{}, refused("MySQL's driver does not accept its host or one of its parameters")
+	}
+	config.User = u.User.Username()
+	config.Passwd, _ = u.User.Password()
+	config.InterpolateParams = true    // one round trip per statement instead of two
+	config.Logger = &mysql.NopLogger{} // the driver returns these errors, too
+	if config.Timeout == 0 {
+		config.Timeout = dialTimeout
+	}
+	if secure {
+		if config.TLSConfig != "" && config.TLSConfig != "true" {
+			return Address{}, refused("its parameter tls must be true or absent if certificates are set")
+		}
+		config.TLSConfig, config.TLS = "", &tls.Config{ServerName: u.Hostname(), MinVersion: tls.VersionTLS12}
+		with.Apply(config.TLS)
+	}
+	connector, err := mysql.NewConnector(config)
+	if err != nil {
+		return Address{}, refused("MySQL's driver does not accept its parameters")
+	}
+	return Address{sqlonce.MySQL, shown, func(bool) (*sql.DB, error) { return sql.OpenDB(connector), nil }}, nil
+}
+
+func postgreSQL(u *url.URL, shown string, with certs.Client, secure bool) (Address, error) {
+	parameters := u.Query()
+	if secure && !parameters.Has("sslmode") {
+		parameters.Set("sslmode", "verify-full")
+		u.RawQuery = parameters.Encode()
+	}
+	if secure && parameters.Get("sslmode") != "verify-full" {
+		return Address{}, refused("its parameter sslmode must be verify-full or absent if certificates are set")
+	}
+	config, err := pgx.ParseConfig(u.String())
+	if err != nil {
+		return Address{}, refused("PostgreSQL's driver does not accept its port or one of its parameters")
+	}
+	if config.ConnectTimeout == 0 {
+		config.ConnectTimeout = dialTimeout
+	}
+	if secure {
+		with.Apply(config.TLSConfig)
+		for _, other := range config.Fallbacks { // other addresses of the host
+			with.Apply(other.TLSConfig)
+		}
+	}
+	return Address{sqlonce.PostgreSQL, shown, func(bool) (*sql.DB, error) { return stdlib.OpenDB(*config), nil }}, nil
+}
+
+func refused(rule string, args ...any) error {
+	return fmt.Errorf("%w: "+rule, append([]any{ErrAddress}, args...)...)
+}

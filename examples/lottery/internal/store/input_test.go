@@ -1,0 +1,149 @@
+package store_test
+
+import (
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/noonlock/noonlock/examples/lottery/internal/store"
+	"github.com/noonlock/noonlock/internal/certs"
+	"github.com/noonlock/noonlock/internal/servers"
+	"github.com/noonlock/noonlock/singleton/sqlonce"
+)
+
+// An invalid address is refused with a rule. No error contains a part of it: each may be part of a password.
+func TestInvalidAddresses(t *testing.T) {
+	t.Parallel()
+	with, err := certs.Files{CA: servers.SelfSigned(t).Cert}.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	none := certs.Client{}
+	for _, c := range []struct {
+		address, password string
+		with              certs.Client
+		want              string
+	}{
+		{"", "", none, "it must be sqlite:PATH, or a URL"},
+		{"s3cret", "", none, "it must be sqlite:PATH, or a URL"},
+		{"oracle://u:s3cret@db/lottery", "", none, "it must be sqlite:PATH, or a URL"},
+		{"mysql://u:a%s3cret@db/lottery", "", none, "percent-encoded"},
+		{"mysql://u:12/s3cret@db/lottery", "", none, "it must name a user"},
+		{"mysql://u:12?s3cret@db/lottery", "", none, "it must name a user"},
+		{"mysql://u:a#s3cret@db/lottery", "", none, "percent-encoded"},
+		{"mysql://u:s3cret@db", "", none, "it must name a user, a host and a database"},
+		{"postgres://u:s3cret@/lottery", "", none, "it must name a user, a host and a database"},
+		{"mysql://u:s3cret@db/lottery", "s3cret2", none, "one of them must be left out"},
+		{"mysql://u:s3cret@db/lottery?tls=s3cret", "", none, "MySQL's driver does not accept"},
+		{"mysql://u:s3cret@db/lottery?tls=false", "", with, "tls must be true or absent if certificates are set"},
+		{"postgres://u:s3cret@db:99999/lottery", "", none, "PostgreSQL's driver does not accept"},
+		{"postgres://u:s3cret@db/lottery?sslmode=s3cret", "", none, "PostgreSQL's driver does not accept"},
+		{"postgres://u:s3cret@db/lottery?sslmode=require", "", with, "sslmode must be verify-full or absent if certificates are set"},
+		{"sqlite:", "", none, "it must name a file"},
+		{"sqlite::memory:", "", none, "it must name a file"},
+		{"sqlite:///lottery.db", "", none, "it must name a file"},
+		{"sqlite:lottery.db", "s3cret", none, "a password and certificates must not be set"},
+		{"sqlite:lottery.db", "", with, "a password and certificates must not be set"},
+		{"sqlite:/nowhere/lottery.db", "", none, `"/nowhere", does not exist`},
+	} {
+		_, err := store.Parse(c.address, c.password, c.with)
+		if !errors.Is(err, store.ErrAddress) || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "s3cret") {
+			t.Errorf("%q: %v; want %q", c.address, err, c.want)
+		}
+	}
+}
+
+// The text of an address, and an error of its server, have no password.
+func TestPasswordsAreNotShown(t *testing.T) {
+	t.Parallel()
+	for _, address := range []string{"mysql://u:s3cret@127.0.0.1:1/lottery?timeout=3s", "postgres://u:s3cret@127.0.0.1:1/lottery", "mysql://u@127.0.0.1:1/lottery"} {
+		password := ""
+		if !strings.Contains(address, "s3cret") {
+			password = "s3cret/@?#%" // by value it needs no encoding
+		}
+		at, err := store.Parse(address, password, certs.Client{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = store.Open(t.Context(), at, sqlonce.Config{})
+		if text := at.String(); err == nil || !strings.HasSuffix(text, "://u@127.0.0.1:1/lottery") || strings.Contains(err.Error(), "s3cret") {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
+// With certificates, a server with a private authority is reached, and one that it has not signed is not.
+func TestCertificates(t *testing.T) {
+	t.Parallel()
+	own := servers.SelfSigned(t)
+	mariaDB := servers.MariaDBServer(t, "--ssl-ca="+own.Cert, "--ssl-cert="+own.Cert, "--ssl-key="+own.Key)
+	m := mariaDB.Database(t)
+	mariaDB.Administer(t, "ALTER USER "+m.User+"@'%' REQUIRE X509")
+	for scheme, d := range map[string]servers.SQL{"mysql": m, "postgres": servers.PostgreSQLServer(t, own.Cert, own.Key).Database(t)} {
+		for _, ours := range []bool{true, false} {
+			files := certs.Files{CA: own.Cert, Cert: own.Cert, Key: own.Key}
+			if !ours {
+				files.CA = servers.SelfSigned(t).Cert
+			}
+			with, err := files.Load()
+			if err != nil {
+				t.Fatal(err)
+			}
+			at, err := store.Parse(urlOf(scheme, d), "", with)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s, err := store.Open(t.Context(), at, sqlonce.Config{})
+			if err == nil {
+				s.Close()
+			}
+			if (err == nil) != ours {
+				t.Errorf("%s, signed by an authority that we trust %t: %v", scheme, ours, err)
+			}
+		}
+	}
+}
+
+// A list is read, and an error names the line and the rule.
+func TestReadEntrants(t *testing.T) {
+	t.Parallel()
+	list, err := store.ReadEntrants(strings.NewReader("\ufeffid,eligible\r\n\"a, b\",true\r\nc,false\r\n"))
+	if err != nil || len(list) != 2 || !list["a, b"] || list["c"] || list.Eligible() != 1 {
+		t.Errorf("%v, %v", list, err)
+	}
+	for text, want := range map[string]string{
+		"":                                 "the list has no entrants; it must have the header id,eligible",
+		"id,eligible\n":                    "the list has no entrants",
+		"name\n":                           `line 1: the header is "name"; it must be id,eligible`,
+		"id,eligible\na\n":                 "line 2: the number of fields is 1; it must be 2, id and eligible",
+		"id,eligible\na,maybe\n":           `line 2: eligible is "maybe"; it must be true or false`,
+		"id,eligible\na,true\na,true\n":    `line 3: the id is "a", as in an earlier line; it must be unique`,
+		"id,eligible\n a,true\n":           `line 2: the id is " a"; it must be 1 to 200 bytes of UTF-8`,
+		"id,eligible\n,true\n":             `line 2: the id is ""; it must be 1 to 200 bytes`,
+		"id,eligible\n\xff,true\n":         `line 2: the id is "\xff"; it must be`,
+		"id,eligible\nb,true\na\"b,true\n": `line 3, column 2: bare " in non-quoted-field`,
+		"id,eligible\n" + strings.Repeat("a", 201) + ",true\n": "it must be 1 to 200 bytes",
+	} {
+		if list, err := store.ReadEntrants(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, %v; want %q", text, list, err, want)
+		}
+	}
+}
+
+// The directory of a new file must exist, and a relative path is one.
+func TestSQLiteFile(t *testing.T) {
+	t.Parallel()
+	at, err := store.Parse("sqlite:"+filepath.Join(t.TempDir(), "new.db"), "", certs.Client{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	view, err := store.View(at)
+	if err == nil {
+		_, err = view.Draws(t.Context(), "lottery", run(1, 0, false).Tick, run(2, 0, false).Tick)
+		view.Close()
+	}
+	if err == nil {
+		t.Error("a file that does not exist was read")
+	}
+}

@@ -1,0 +1,299 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/noonlock/noonlock/internal/servers"
+	"github.com/noonlock/noonlock/internal/testenv"
+)
+
+const secret = "hunter2secret"
+
+// lottery runs the program in this process.
+func lottery(t *testing.T, environ []string, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
+	defer cancel()
+	code = run(ctx, args, environ, &out, &errs)
+	return code, out.String(), errs.String()
+}
+
+func write(t *testing.T, name, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+const fiveEntrants = "id,eligible\na,true\nb,true\nc,true\nd,true\ne,false\n"
+
+// Invalid settings are refused in one sentence, which names the flag or the variable and no password.
+// Nothing is connected or written.
+func TestInvalidSettings(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	go func() {
+		if conn, err := listener.Accept(); err == nil {
+			conn.Close()
+			t.Error("a server was connected")
+		}
+	}()
+	server := listener.Addr().String()
+	list := write(t, "entrants.csv", fiveEntrants)
+	valid := []string{
+		"LOTTERY_REDIS=redis://user:" + secret + "@" + server, "LOTTERY_DATABASE=mysql://user:" + secret + "@" + server + "/lottery",
+		"LOTTERY_ENTRANTS=" + list, "LOTTERY_WINNERS=3", "LOTTERY_HTTP=off",
+	}
+	missing := filepath.Join(t.TempDir(), "missing.pem")
+	for _, c := range []struct {
+		args string
+		env  string
+		want string
+	}{
+		{"dance", "", `the command is "dance"; it must be demo, serve, winners or verify`},
+		{"serve --colour", "", "flag provided but not defined: -colour"},
+		{"serve --lease", "", "flag needs an argument: -lease"},
+		{"serve redis://u:" + secret + "@h", "", "arguments after the flags: 1; there must be none"},
+		{"serve", "LOTTERY_LEASES=" + secret, `"LOTTERY_LEASES" is set, but no flag has this name; it must be unset`},
+		{"serve", "LOTTERY_LEASE=99ms", `LOTTERY_LEASE is "99ms"; it must be a duration in whole milliseconds from 100ms to 24h0m0s, such as 10s`},
+		{"serve --lease 25h", "", `invalid value "25h" for flag -lease: it must be a duration in whole milliseconds`},
+		{"serve --drain -1s", "", `invalid value "-1s" for flag -drain: it must be a duration in whole milliseconds from 0s to 1h0m0s`},
+		{"serve --winners 0", "", `invalid value "0" for flag -winners: it must be a whole number from 1 to 1000`},
+		{"serve --winners 1001", "", `invalid value "1001" for flag -winners`},
+		{"serve --winners 5", "", "--entrants or LOTTERY_ENTRANTS: " + list + ": the number of eligible entrants is 4; it must be at least 5, the number of winners"},
+		{"serve --time-zone Mars/North", "", `invalid value "Mars/North" for flag -time-zone: it must be`},
+		{"serve --statusz yes", "", `invalid value "yes" for flag -statusz: it must be off or on`},
+		{"serve --log-format xml", "", `invalid value "xml" for flag -log-format: it must be text or json`},
+		{"serve --schedule noon", "", "--schedule or LOTTERY_SCHEDULE: "},
+		{"serve --http 8080", "", `--http or LOTTERY_HTTP: it is "8080"; it must be an address such as :8080`},
+		{"serve --entrants " + missing, "", "--entrants or LOTTERY_ENTRANTS: open " + missing},
+		{"serve --identity a\tb", "", "Config.Identity"},
+		{"serve --statusz on --statusz-host localhost:8080", "", "Config.Hosts"},
+		{"serve", "LOTTERY_REDIS=http://" + secret, "--redis or LOTTERY_REDIS: redisurl: the scheme is missing or unknown"},
+		{"serve", "LOTTERY_REDIS_PASSWORD=" + secret, "--redis or LOTTERY_REDIS: a password is in the URL, and set apart from it, too; one of the two must be left out"},
+		{"serve", "LOTTERY_REDIS_USERNAME=user", "--redis-username or LOTTERY_REDIS_USERNAME: redis-password is not set; both must be set, or be in the URL"},
+		{"serve", "LOTTERY_REDIS_SENTINEL_PASSWORD=" + secret, "--redis-sentinel-password or LOTTERY_REDIS_SENTINEL_PASSWORD: the URL names no Sentinels"},
+		{"serve --redis-ca " + missing, "", "--redis-ca or LOTTERY_REDIS_CA: open " + missing},
+		{"serve --database-key " + missing, "", "--database-cert or LOTTERY_DATABASE_CERT: it is not set; it must be set together with the key"},
+		{"verify", "LOTTERY_DATABASE_PASSWORD=" + secret, "--database or LOTTERY_DATABASE: invalid address of a database: it contains a password, and another one"},
+		{"winners", "LOTTERY_DATABASE=" + secret, "--database or LOTTERY_DATABASE: invalid address of a database: it must be sqlite:PATH"},
+		{"verify --since soon", "", `--since or LOTTERY_SINCE: it is "soon"; it must be a duration before now such as 48h, a date such as 2026-11-21`},
+		{"winners --since 2026-11-21 --until 2026-11-20", "", `--until or LOTTERY_UNTIL: it is "2026-11-20"; it must be later than since, "2026-11-21"`},
+	} {
+		environ := append(append([]string{}, valid...), c.env)
+		code, stdout, stderr := lottery(t, environ, strings.Split(c.args, " ")...)
+		if code != refused || stdout != "" || !strings.HasPrefix(stderr, "lottery: ") || !strings.Contains(stderr, c.want) || strings.Count(stderr, "\n") != 1 {
+			t.Errorf("%q %s: code %d, %s%s", c.args, c.env, code, stdout, stderr)
+		}
+		if strings.Contains(stderr, secret) {
+			t.Errorf("%q: the output contains a password: %s", c.args, stderr)
+		}
+	}
+	// Each of several errors has a line. Kubernetes sets some variables for a Service named lottery.
+	code, _, stderr := lottery(t, []string{"LOTTERY_SERVICE_HOST=10.0.0.1", "LOTTERY_PORT_8080_TCP=1", "LOTTERY_WINNERS="}, "serve")
+	if code != refused || strings.Count(stderr, "\nlottery: ") != 2 || !strings.Contains(stderr, "--redis or LOTTERY_REDIS: it is missing") {
+		t.Errorf("without settings: code %d, %s", code, stderr)
+	}
+}
+
+// Both ways to write the flags of help work, and list all of them.
+func TestHelp(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{"help"}, {"--help"}, {"serve", "-h"}} {
+		code, stdout, stderr := lottery(t, nil, args...)
+		if code != done || stderr != "" || !strings.Contains(stdout, "lottery verify") || !strings.Contains(stdout, "-time-zone zone") {
+			t.Errorf("%q: code %d, %s%s", args, code, stdout, stderr)
+		}
+	}
+	if code, stdout, _ := lottery(t, nil, "--version"); code != done || !strings.HasPrefix(stdout, "lottery version ") {
+		t.Errorf("--version: code %d, %s", code, stdout)
+	}
+}
+
+// The program fails if its output is lost, for example because the disk is full.
+func TestFault113_LostOutput(t *testing.T) {
+	t.Parallel()
+	var stderr bytes.Buffer
+	if code := run(t.Context(), []string{"help"}, nil, full{}, &stderr); code != failed || !strings.Contains(stderr.String(), "no space") {
+		t.Errorf("code %d, %s", code, &stderr)
+	}
+}
+
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, errors.New("no space") }
+
+// service is `lottery serve` in this process, with its log.
+type service struct {
+	mu   sync.Mutex
+	log  bytes.Buffer
+	stop context.CancelFunc
+	code chan int
+}
+
+func (s *service) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.log.Write(p)
+}
+
+// logs waits until the log has n matches of a pattern, and returns the last of them.
+func (s *service) logs(t *testing.T, n int, pattern string) []string {
+	t.Helper()
+	for end := time.Now().Add(testenv.Patience); ; time.Sleep(10 * time.Millisecond) {
+		s.mu.Lock()
+		text := s.log.String()
+		s.mu.Unlock()
+		if found := regexp.MustCompile(pattern).FindAllStringSubmatch(text, -1); len(found) >= n {
+			return found[n-1]
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the log does not have %d times %s:\n%s", n, pattern, text)
+		}
+	}
+}
+
+func serveWith(t *testing.T, environ []string, args ...string) *service {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	s := &service{stop: stop, code: make(chan int, 1)}
+	go func() { s.code <- run(ctx, append([]string{"serve"}, args...), environ, io.Discard, s) }()
+	t.Cleanup(stop)
+	return s
+}
+
+func get(t *testing.T, url string) (code int, body string) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response.StatusCode, string(text)
+}
+
+// A replica draws, answers probes, and stops. verify passes then, and finds each change of the draws.
+func TestServeAndVerify(t *testing.T) {
+	t.Parallel()
+	redis := servers.Redis(t, "requirepass "+secret)
+	file := filepath.Join(t.TempDir(), "lottery.db")
+	environ := []string{
+		"LOTTERY_REDIS=redis://" + redis.Addr(), "LOTTERY_REDIS_PASSWORD=" + secret, "LOTTERY_DATABASE=sqlite:" + file, "LOTTERY_WINNERS=3",
+		"LOTTERY_ENTRANTS=" + write(t, "entrants.csv", fiveEntrants), "LOTTERY_SCHEDULE=@every 1s", "LOTTERY_HTTP=127.0.0.1:0", "LOTTERY_STATUSZ=on",
+	}
+	if code, _, stderr := lottery(t, environ, "winners"); code != unseen {
+		t.Errorf("winners without a database: code %d, %s", code, stderr)
+	}
+	s := serveWith(t, environ)
+	url := "http://" + s.logs(t, 1, `msg=listening address=(\S+)`)[1]
+	s.logs(t, 3, "draw committed")
+	for _, path := range []string{"/livez", "/readyz", "/healthz", "/metrics", "/statusz/"} {
+		if code, body := get(t, url+path); code != http.StatusOK {
+			t.Errorf("%s: %d %s", path, code, body)
+		}
+	}
+	s.stop()
+	if code := <-s.code; code != done {
+		t.Errorf("serve: code %d", code)
+	}
+	s.logs(t, 1, "replica ends")
+	s.mu.Lock()
+	if strings.Contains(s.log.String(), secret) {
+		t.Error("the log contains a password")
+	}
+	s.mu.Unlock()
+
+	code, stdout, stderr := lottery(t, environ, "winners", "--time-zone", "Asia/Shanghai")
+	ticks := regexp.MustCompile(`(?m)^(\S+ \S+) \+08:00  drawn by \S+ at attempt 1, token \d+\n(  +\d  [abcd]\n){3}`).FindAllStringSubmatch(stdout, -1)
+	if code != done || len(ticks) < 3 {
+		t.Fatalf("winners: code %d, %s%s", code, stdout, stderr)
+	}
+	until := time.Now().Format(time.RFC3339Nano)
+	verifies := func(want int, pattern string) {
+		t.Helper()
+		code, stdout, stderr := lottery(t, environ, "verify", "--until", until)
+		if code != want || !regexp.MustCompile(pattern).MatchString(stdout+stderr) {
+			t.Errorf("verify: code %d, %s%s; want %d and %s", code, stdout, stderr, want, pattern)
+		}
+	}
+	verifies(done, `^from .* noons, .* draws in sqlite:.*\n(not checked.*\n)?all noons were drawn, each once, with 3 winners\n$`)
+	db, err := sql.Open("sqlite", file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	for _, c := range []struct{ change, undo, want string }{
+		{"UPDATE winners SET job = 'x' WHERE position = 2", "UPDATE winners SET job = 'lottery'", `short       .* it has 2 of 3 winners\n`},
+		{"UPDATE draws SET job = 'x' WHERE tick = (SELECT MIN(tick) FROM draws)", "UPDATE draws SET job = 'lottery'", `undrawn     .* the ledger in Redis has it as succeeded, but there is no draw\nlottery: problems found: 1\n`},
+		{
+			"INSERT INTO draws SELECT job, tick + 1, attempt, token, drawn_by, drawn_at FROM draws WHERE tick = (SELECT MIN(tick) FROM draws)", "DELETE FROM draws WHERE tick % 1000 = 1",
+			`short .*\nunledgered  .* has drawn it, but the ledger in Redis does not have it as succeeded\nlottery: problems found: 2\n`,
+		},
+	} {
+		if _, err := db.ExecContext(t.Context(), c.change); err != nil {
+			t.Fatal(err)
+		}
+		verifies(failed, c.want)
+		if _, err := db.ExecContext(t.Context(), c.undo); err != nil {
+			t.Fatal(err)
+		}
+	}
+	code, stdout, _ = lottery(t, environ, "verify", "--since", "2026-01-01", "--until", "2026-01-02", "--if-nothing", "pass")
+	if code != done || !strings.Contains(stdout, "there is no noon to verify") {
+		t.Errorf("verify of a time before: code %d, %s", code, stdout)
+	}
+	until = "2026-01-02"
+	verifies(unseen, "^lottery: there is no noon to verify\n$")
+	redis.Stop()
+	verifies(unseen, "refused")
+}
+
+// A replica waits while the database is away. Meanwhile it is alive and not ready, and a stop is no error.
+func TestServeWaits(t *testing.T) {
+	t.Parallel()
+	redis := servers.Redis(t)
+	environ := []string{
+		"LOTTERY_REDIS=redis://" + redis.Addr(), "LOTTERY_DATABASE=mysql://u:" + secret + "@127.0.0.1:1/lottery",
+		"LOTTERY_ENTRANTS=" + write(t, "entrants.csv", fiveEntrants), "LOTTERY_WINNERS=3", "LOTTERY_HTTP=127.0.0.1:0",
+	}
+	s := serveWith(t, environ, "--log-format", "json")
+	url := "http://" + s.logs(t, 1, `"msg":"listening","address":"([^"]+)"`)[1]
+	s.logs(t, 1, `database is not available yet; retrying","err":"opening mysql://u@127.0.0.1:1/lottery: [^"]*dial tcp`)
+	for path, want := range map[string]int{"/livez": http.StatusOK, "/readyz/database": http.StatusInternalServerError, "/readyz/ledger": http.StatusInternalServerError} {
+		if code, body := get(t, url+path); code != want || strings.Contains(body, secret) {
+			t.Errorf("%s: %d %s", path, code, body)
+		}
+	}
+	s.stop()
+	if code := <-s.code; code != done {
+		t.Errorf("code %d", code)
+	}
+}

@@ -1,0 +1,96 @@
+package healthz
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// Overdue fails when work continues for longer than tolerance after it had to stop:
+// because its lease has ended, so that another replica may do the same work, or because
+// its drain is over. Use it for liveness, since a restart ends such work.
+//
+// check is the Check of an election.LeaderElector (it reports what client-go's
+// LeaderHealthzAdaptor reports), a singleton.Runner or a singleton.Daemon. tolerance is
+// the time that the work has to stop in.
+func Overdue(name string, check func(tolerance time.Duration) error, tolerance time.Duration) Checker {
+	return Checker{name, func(context.Context) error { return check(tolerance) }}
+}
+
+// Ready fails when ready returns an error. ready is the Ready of a singleton.Runner, a
+// singleton.Daemon or an election.LeaderElector. Use it for readiness, never for
+// liveness. It proves more than a PING: a server that answers that may still refuse
+// every request that matters.
+func Ready(name string, ready func() error) Checker {
+	return Checker{name, func(context.Context) error { return ready() }}
+}
+
+// Staleness fails when the last success is older than most. It also fails if the last
+// success is more than `most` in the future, which means that a clock is wrong. Use it
+// neither for liveness nor for readiness: a job that fails on every replica is no reason to
+// restart a replica or to remove it from a load balancer.
+func Staleness(name string, last func() time.Time, most time.Duration) Checker {
+	return Checker{name, func(context.Context) error {
+		at := last()
+		age := time.Since(at)
+		switch {
+		case at.IsZero():
+			return errors.New("healthz: no success yet")
+		case age > most:
+			return fmt.Errorf("healthz: the last success is %s old; at most %s is allowed", age.Truncate(time.Second), most)
+		case age < -most: // not -age > most: the least age has no opposite
+			return fmt.Errorf("healthz: the last success is %s in the future, so its age is unknown; a clock is wrong", time.Until(at).Truncate(time.Second))
+		}
+		return nil
+	}}
+}
+
+// A probe is a Checker and its call in progress, if there is one. Requests share that
+// call, so a check that hangs is called once.
+type probe struct {
+	Checker
+	mu      sync.Mutex
+	pending *answer
+}
+
+type answer struct {
+	done chan struct{}
+	err  error
+}
+
+// run calls the check, or waits for its call in progress.
+func (p *probe) run(ctx context.Context, timeout time.Duration) error {
+	p.mu.Lock()
+	a := p.pending
+	if a == nil {
+		a = &answer{done: make(chan struct{}), err: errors.New("healthz: the check called runtime.Goexit")}
+		p.pending = a
+		go p.call(context.WithoutCancel(ctx), timeout, a)
+	}
+	p.mu.Unlock()
+	select {
+	case <-a.done:
+		return a.err
+	case <-time.After(timeout):
+		return fmt.Errorf("healthz: no answer within %s", timeout)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (p *probe) call(ctx context.Context, timeout time.Duration, a *answer) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	defer func() {
+		if r := recover(); r != nil {
+			a.err = fmt.Errorf("healthz: the check panicked: %v", r)
+		}
+		p.mu.Lock()
+		p.pending = nil
+		p.mu.Unlock()
+		close(a.done)
+	}()
+	a.err = p.Check(ctx)
+}

@@ -1,0 +1,80 @@
+package overview
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/noonlock/noonlock/election"
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/singleton"
+)
+
+// An Action is what an operator wants to be done to a job or an election.
+type Action struct {
+	Verb  string            // of Verbs
+	Name  string            // of the job or the election
+	Run   singleton.RunID   // of rerun and cancel; zero: cancel all runs that are running
+	Token uint64            // of resign: of the leader; 0: any leader
+	To    string            // of resign: the candidate that leads next; empty: the first one
+	By    lockcore.Operator // an empty Who is the identity of the Client
+}
+
+// Verbs are the actions, with the kinds of things that they change.
+var Verbs = map[string]Kind{
+	"pause": Jobs, "resume": Jobs, "trigger": Jobs, "rerun": Jobs, "cancel": Jobs, "resign": Elections,
+}
+
+// ErrTick means that an action needs a tick.
+var ErrTick = errors.New("rerun needs a tick")
+
+// Do carries out an Action, and says what it has done.
+func (a Action) Do(ctx context.Context, client *lockcore.Client) (did string, err error) {
+	if Verbs[a.Verb] == Elections {
+		return a.resign(ctx, client)
+	}
+	j, err := singleton.NewJob(client, a.Name)
+	if err == nil {
+		j, err = j.By(a.By)
+	}
+	if err != nil {
+		return "", err
+	}
+	switch a.Verb {
+	case "pause":
+		return "paused", j.Pause(ctx)
+	case "resume":
+		return "resumed", j.Resume(ctx)
+	case "trigger":
+		run, err := j.Trigger(ctx)
+		return "triggered: " + run.Name(), err
+	case "cancel":
+		runs, err := j.Cancel(ctx, a.Run)
+		var names []string
+		for _, run := range runs {
+			names = append(names, run.Name())
+		}
+		return "canceled: " + strings.Join(names, ", "), err
+	default:
+		if a.Run.Tick.IsZero() {
+			return "", ErrTick
+		}
+		return a.Run.Name() + " runs again", j.Rerun(ctx, a.Run)
+	}
+}
+
+func (a Action) resign(ctx context.Context, client *lockcore.Client) (did string, err error) {
+	e, err := election.NewElection(client, a.Name)
+	if err == nil {
+		e, err = e.By(a.By)
+	}
+	if err != nil {
+		return "", err
+	}
+	if a.To != "" {
+		r, err := e.TransferTo(ctx, a.Token, a.To)
+		return r.Holder + " was asked to transfer to " + a.To, err
+	}
+	r, err := e.Resign(ctx, a.Token)
+	return r.Holder + " was asked to resign", err
+}

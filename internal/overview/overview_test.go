@@ -1,0 +1,121 @@
+package overview_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/noonlock/noonlock/election"
+	"github.com/noonlock/noonlock/internal/overview"
+	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/singleton"
+)
+
+// Each calls a function for all things, for only some at a time. The first error ends the other calls.
+func TestEach(t *testing.T) {
+	t.Parallel()
+	all := []string{"a", "b", "c", "d", "e"}
+	got := make([]string, len(all))
+	var now, most atomic.Int64
+	err := overview.Each(t.Context(), 2, all, func(_ context.Context, i int, one string) error {
+		most.Store(max(most.Load(), now.Add(1)))
+		defer now.Add(-1)
+		got[i] = one
+		return nil
+	})
+	if err != nil || !slices.Equal(got, all) || most.Load() > 2 {
+		t.Errorf("%q, %v, %d at a time", got, err, most.Load())
+	}
+	broken := errors.New("broken")
+	calls := 0
+	err = overview.Each(t.Context(), 1, all, func(context.Context, int, string) error {
+		calls++
+		return broken
+	})
+	if calls != 1 || !errors.Is(err, broken) {
+		t.Errorf("%d calls after an error: %v", calls, err)
+	}
+	err = overview.Each(t.Context(), 2, all[:2], func(ctx context.Context, i int, _ string) error {
+		if i == 0 {
+			return broken
+		}
+		<-ctx.Done()
+		return ctx.Err()
+	})
+	if !errors.Is(err, broken) {
+		t.Errorf("while another call waits: %v", err)
+	}
+	ended, end := context.WithCancelCause(t.Context())
+	end(broken)
+	err = overview.Each(ended, 1, all, func(context.Context, int, string) error { panic("called") })
+	if !errors.Is(err, broken) {
+		t.Errorf("after the end of the caller's context: %v", err)
+	}
+}
+
+// Choose filters and sorts. Jobs without a Mark are in no state, and an unknown state chooses all.
+func TestChoose(t *testing.T) {
+	t.Parallel()
+	marks := map[string]overview.Mark{
+		"a": {Outcome: singleton.OutcomeSucceeded, Next: time.UnixMilli(9), Paused: true, Followed: true},
+		"b": {Outcome: singleton.OutcomeFailed, Failing: true},
+		"c": {Outcome: singleton.OutcomeUnknown, Next: time.UnixMilli(5), Failing: true, Followed: true, Running: true},
+	}
+	names := []string{"a", "b", "c", "new"}
+	for _, c := range []struct {
+		state, order string
+		want         []string
+	}{
+		{"", "", names},
+		{"unheard", "unheard", names},
+		{"failing", "", []string{"b", "c"}},
+		{"running", "", []string{"c"}},
+		{"paused", "name", []string{"a"}},
+		{"alone", "", []string{"b"}},
+		{"", "outcome", []string{"b", "c", "new", "a"}},
+		{"", "next", []string{"c", "a", "b", "new"}},
+	} {
+		if got := overview.Choose(names, marks, c.state, c.order); !slices.Equal(got, c.want) {
+			t.Errorf("state %q, order %q: %q, want %q", c.state, c.order, got, c.want)
+		}
+	}
+}
+
+// A name without anything is read without an error, and says what it is. Actions on it are refused.
+func TestNothing(t *testing.T) {
+	testenv.InBubble(t, func(e *testenv.Env) {
+		client := e.Client("operator")
+		for k, state := range map[overview.Kind]string{overview.Elections: "no leader", overview.Daemons: "no replica runs it", overview.Locks: "free"} {
+			seen, err := k.Read(e.Context(), client, "none")
+			testenv.Must(e, err)
+			if seen.Exists() || seen.State() != state {
+				e.Errorf("%s: %s, exists %t", k, seen.State(), seen.Exists())
+			}
+		}
+		seen, err := overview.Jobs.Read(e.Context(), client, "none")
+		testenv.Must(e, err)
+		if seen.Exists() {
+			e.Errorf("a job: %+v", seen)
+		}
+		_, err = overview.Job(e.Context(), client, "none", 5)
+		testenv.MustIs(e, err, singleton.ErrNoLedger)
+		for verb, want := range map[string]error{
+			"pause": singleton.ErrNoLedger, "resume": singleton.ErrNoLedger, "trigger": singleton.ErrNoLedger, "cancel": singleton.ErrNoLedger,
+			"rerun": overview.ErrTick, "resign": election.ErrNoLeader,
+		} {
+			_, err := overview.Action{Verb: verb, Name: "none"}.Do(e.Context(), client)
+			testenv.MustIs(e, err, want)
+			_, err = overview.Action{Verb: verb, Name: "none", By: lockcore.Operator{Who: "a\nb"}}.Do(e.Context(), client)
+			if !errors.Is(err, lockcore.ErrConfig) && !errors.Is(err, singleton.ErrConfig) && !errors.Is(err, election.ErrConfig) {
+				e.Errorf("%s by nobody: %v", verb, err)
+			}
+		}
+		if len(overview.Verbs) != 6 {
+			e.Errorf("verbs %v", overview.Verbs)
+		}
+	})
+}

@@ -1,0 +1,172 @@
+package overview
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/noonlock/noonlock/election"
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/singleton"
+)
+
+// A Thing is what Redis knows about a name.
+type Thing struct {
+	Kind Kind
+	Name string
+	Now  time.Time // of the server; of an election without a leader, of this machine
+
+	// Of these, only that of the kind is set.
+	Election Election
+	Job      *singleton.Status // nil: it has no ledger
+	Lock     lockcore.Inspection
+}
+
+// An Election is the JSON of an election.
+type Election struct {
+	Name       string                  `json:"name"`
+	Leader     string                  `json:"leader,omitempty"` // empty: nobody leads
+	Last       string                  `json:"last_leader,omitempty"`
+	Term       uint64                  `json:"term,omitempty"`
+	Token      uint64                  `json:"token,omitempty"`
+	Acquired   time.Time               `json:"acquired,omitzero"`
+	Renewed    time.Time               `json:"renewed,omitzero"`
+	Released   time.Time               `json:"released,omitzero"`
+	Lease      int64                   `json:"lease_ms,omitempty"` // its whole length
+	Left       int64                   `json:"left_ms,omitempty"`
+	Metadata   map[string]string       `json:"metadata,omitempty"`
+	Asked      *election.ResignRequest `json:"asked,omitempty"` // the leader was asked to resign
+	Candidates []election.Candidate    `json:"candidates"`
+}
+
+// Read reads the thing of a name. It need not exist.
+func (k Kind) Read(ctx context.Context, client *lockcore.Client, name string) (Thing, error) {
+	t := Thing{Kind: k, Name: name}
+	switch k {
+	case Elections:
+		e, err := election.NewElection(client, name)
+		if err != nil {
+			return t, err
+		}
+		return t, t.readElection(ctx, e)
+	case Jobs:
+		j, err := singleton.NewJob(client, name)
+		if err != nil {
+			return t, err
+		}
+		st, err := j.Status(ctx)
+		if errors.Is(err, singleton.ErrNoLedger) {
+			return t, nil
+		}
+		t.Job, t.Now = &st, st.Now
+		return t, err
+	default:
+		seen, err := client.Inspect(ctx, k.LockOf(name))
+		seen.Name = name // a daemon has another one than its lock
+		t.Lock, t.Now = seen, seen.Now
+		return t, err
+	}
+}
+
+func (t *Thing) readElection(ctx context.Context, e *election.Election) error {
+	r, err := e.Record(ctx)
+	if err != nil {
+		return err
+	}
+	t.Now = time.Now()
+	t.Election = Election{
+		Name: t.Name, Term: r.Term, Token: r.Token, Acquired: r.Acquired, Renewed: r.Renewed, Released: r.Released,
+		Metadata: r.Metadata, Asked: r.Asked, Candidates: []election.Candidate{}, // not null
+	}
+	if r.Left > 0 {
+		t.Now = r.Renewed.Add(r.Lease - r.Left)
+		t.Election.Leader, t.Election.Lease, t.Election.Left = r.Holder, r.Lease.Milliseconds(), r.Left.Milliseconds()
+	} else {
+		t.Election.Last = r.Holder
+	}
+	candidates, err := e.Candidates(ctx)
+	t.Election.Candidates = append(t.Election.Candidates, candidates...)
+	return err
+}
+
+// Exists reports whether the thing has a state. A daemon that no replica runs has none, although it is
+// listed.
+func (t Thing) Exists() bool {
+	switch t.Kind {
+	case Elections:
+		return t.Election.Term > 0 || len(t.Election.Candidates) > 0
+	case Jobs:
+		return t.Job != nil
+	default:
+		return t.Lock.Kind != lockcore.LockFree || len(t.Lock.Waiters) > 0
+	}
+}
+
+// Data returns what is known of the thing, for JSON.
+func (t Thing) Data() any {
+	switch t.Kind {
+	case Elections:
+		return t.Election
+	case Jobs:
+		return t.Job
+	default:
+		return t.Lock
+	}
+}
+
+// State says what the thing is doing.
+func (t Thing) State() string {
+	switch {
+	case t.Kind == Elections && t.Election.Leader == "":
+		return "no leader"
+	case t.Kind == Elections:
+		return "led"
+	case t.Kind == Jobs:
+		return jobState(*t.Job)
+	case t.Lock.Kind == lockcore.LockForeign && t.Lock.NoTTL:
+		return `another program wrote this key; it never expires, and waiters may wait for ever; see "noonctl release"`
+	case t.Lock.Kind == lockcore.LockForeign:
+		return "another program wrote this key"
+	case t.Kind == Daemons && t.Lock.Kind == lockcore.LockFree:
+		return "no replica runs it"
+	case t.Kind == Daemons:
+		return "runs"
+	case t.Lock.Kind == lockcore.LockFree:
+		return "free"
+	}
+	return "held"
+}
+
+func jobState(st singleton.Status) string {
+	running, canceled := 0, false
+	for _, open := range st.Open {
+		if open.Running {
+			running++
+			canceled = canceled || open.Canceled != nil
+		}
+	}
+	var states []string
+	switch {
+	case running == 1:
+		states = append(states, "running")
+	case running > 1:
+		states = append(states, fmt.Sprintf("running (%d)", running))
+	case len(st.Open) > 0:
+		states = append(states, fmt.Sprintf("open (%d)", len(st.Open)))
+	}
+	if canceled {
+		states = append(states, "canceled")
+	}
+	if st.Paused {
+		states = append(states, "paused")
+	}
+	if st.Replicas == 0 {
+		states = append(states, "no replicas")
+	}
+	if states == nil {
+		return "idle"
+	}
+	return strings.Join(states, ", ")
+}
