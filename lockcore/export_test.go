@@ -10,7 +10,7 @@ import (
 )
 
 // scriptFiles are the files of the scripts in these tests.
-var scriptFiles fs.FS = luaFiles
+var scriptFiles fs.FS = lock.LuaFiles
 
 // ScriptFiles returns the files of the scripts in these tests.
 func ScriptFiles() fs.FS { return scriptFiles }

@@ -1,14 +1,6 @@
 package lockcore
 
-import (
-	"embed"
-	"sync"
+import "github.com/noonlock/noonlock/internal/lock"
 
-	"github.com/noonlock/noonlock/internal/lock"
-)
-
-//go:embed lua/*.lua
-var luaFiles embed.FS
-
-// ownScripts are loaded once, for all Clients.
-var ownScripts = sync.OnceValues(func() (*lock.Scripts, error) { return lock.LoadScripts(luaFiles) })
+// ownScripts are those of all Clients.
+var ownScripts = lock.OwnScripts

@@ -70,7 +70,7 @@ func TestImportsGoDown(t *testing.T) {
 // internal to an example.
 func apart(path string) bool {
 	for _, prefix := range []string{
-		"docs", "test/", "examples/internal/", "examples/lottery/", "adapters/clientgo/example", "cmd/noonctl/internal/", "lockcore/lockcoretest",
+		"docs", "test/", "examples/lottery/", "adapters/clientgo/example", "cmd/noonctl/internal/", "lockcore/lockcoretest",
 		"internal/release", "internal/servers", "internal/testenv", "internal/wire/wiretest",
 	} {
 		if strings.HasPrefix(path, prefix) {

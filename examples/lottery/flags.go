@@ -6,7 +6,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"strconv"
 	"strings"
@@ -20,7 +19,6 @@ import (
 	"github.com/noonlock/noonlock/internal/certs"
 	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/redisurl"
-	"github.com/noonlock/noonlock/singleton/schedule"
 )
 
 // settings are the flags of all commands.
@@ -93,7 +91,7 @@ func (s *settings) declare() *flag.FlagSet {
 	choice(&s.statusz, "statusz", "`whether` to serve a page for people at /statusz/", "off", "on")
 	f.StringVar(&s.hosts, "statusz-host", "", "the host `names` at which browsers may reach that page, with spaces between them (default: any name)")
 	choice(&s.json, "log-format", "the `format` of the log on standard error", "text", "json")
-	f.StringVar(&s.since, "since", "", "the start of the range of verify and winners, a `time` such as 48h or 2026-11-21 (default: the beginning)")
+	f.StringVar(&s.since, "since", "", "the start of the range of verify and winners, a `time` such as 48h or 2026-11-21 (default: the newest change of the schedule, or the beginning)")
 	f.StringVar(&s.until, "until", "now", "the end of that range, an exclusive `time`")
 	choice(&s.nothingPasses, "if-nothing", "the `result` of verify if there is no noon in the range", "fail", "pass")
 	s.location, s.winners = time.UTC, 10
@@ -110,19 +108,17 @@ func (s *settings) read(args, environ []string) error {
 	f := s.declare()
 	if err := f.Parse(args); err != nil {
 		return err
-	}
-	if f.NArg() > 0 { // the error does not contain them: one may be a URL with a password
+	} else if f.NArg() > 0 { // the error does not contain them: one may be a URL with a password
 		return fmt.Errorf("arguments after the flags: %d; there must be none", f.NArg())
 	}
 	names := map[string]string{}
 	f.VisitAll(func(one *flag.Flag) { names[variable(one.Name)] = one.Name })
-	given := map[string]bool{}
-	f.Visit(func(one *flag.Flag) { given[one.Name] = true })
+	f.Visit(func(one *flag.Flag) { names[variable(one.Name)] = "" })
 	var errs []error
 	for _, pair := range environ {
 		name, value, _ := strings.Cut(pair, "=")
 		switch one, known := names[name]; {
-		case known && value != "" && !given[one]:
+		case known && one != "" && value != "":
 			if err := f.Set(one, value); err != nil {
 				errs = append(errs, fmt.Errorf("%s is %.60q; %w", name, value, err))
 			}
@@ -147,23 +143,17 @@ func named(flag string, err error) error {
 
 // redisOptions returns the connection to Redis, with its passwords and certificates.
 func (s *settings) redisOptions() (*redis.UniversalOptions, error) {
-	if s.redis == "" {
-		return nil, named("redis", errors.New("it is missing; it must be the URL of Redis"))
-	}
 	o, err := redisurl.Parse(s.redis)
 	if err != nil {
 		return nil, named("redis", err)
 	}
 	switch {
-	case s.redisPassword == "" && s.redisUser != "":
-		return nil, named("redis-username", errors.New("redis-password is not set; both must be set, or be in the URL"))
 	case s.redisPassword != "" && o.Password != "", s.sentinelPassword != "" && o.SentinelPassword != "":
 		return nil, named("redis", errors.New("a password is in the URL, and set apart from it, too; one of the two must be left out"))
 	case s.sentinelPassword != "" && o.MasterName == "":
 		return nil, named("redis-sentinel-password", errors.New("the URL names no Sentinels; it must begin with redis+sentinel or rediss+sentinel"))
-	case s.redisPassword != "":
-		o.Username, o.Password = s.redisUser, s.redisPassword
 	}
+	o.Username, o.Password = cmp.Or(s.redisUser, o.Username), cmp.Or(s.redisPassword, o.Password)
 	o.SentinelPassword = cmp.Or(s.sentinelPassword, o.SentinelPassword)
 	client, err := s.redisFiles.Load()
 	if err == nil {
@@ -182,22 +172,15 @@ func (s *settings) databaseAddress() (store.Address, error) {
 	return at, named("database", err)
 }
 
-// list reads the list of entrants, which must have enough of them, and checks what the replica does
-// not check before it starts.
+// list reads the list of entrants, which must have enough of them.
 func (s *settings) list() (store.Entrants, error) {
-	if _, err := schedule.Parse(s.schedule, schedule.Config{TimeZone: s.location}); err != nil {
-		return nil, named("schedule", err)
-	}
-	if _, port, err := net.SplitHostPort(s.http); s.http != "off" && (err != nil || port == "") {
-		return nil, named("http", fmt.Errorf("it is %.60q; it must be an address such as :8080 or 127.0.0.1:8080, or off", s.http))
-	}
 	file, err := os.Open(s.entrants)
 	if err != nil {
 		return nil, named("entrants", err)
 	}
 	defer file.Close()
 	list, err := store.ReadEntrants(file)
-	if n := list.Eligible(); err == nil && n < s.winners {
+	if n := len(list.Eligible()); err == nil && n < s.winners {
 		err = fmt.Errorf("the number of eligible entrants is %d; it must be at least %d, the number of winners", n, s.winners)
 	}
 	if err != nil {

@@ -4,7 +4,9 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	_ "embed"
 	"errors"
 	"flag"
 	"fmt"
@@ -18,9 +20,14 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/redis/go-redis/v9/logging"
 
+	"github.com/noonlock/noonlock/examples/lottery/internal/demo"
 	"github.com/noonlock/noonlock/examples/lottery/internal/serve"
+	"github.com/noonlock/noonlock/examples/lottery/internal/store"
 	"github.com/noonlock/noonlock/internal/output"
 )
+
+//go:embed entrants.csv
+var bundled []byte // of the demo
 
 const usage = `lottery draws winners at noon, once, although every replica runs the same code.
 
@@ -28,10 +35,6 @@ const usage = `lottery draws winners at noon, once, although every replica runs 
   lottery serve    run one replica
   lottery winners  print the winners
   lottery verify   compare the draws with the ledger, and the ledger with the schedule
-
-Start any number of replicas with the same flags, except for --identity and --http. On SIGTERM a
-replica claims no more noons, finishes the draw in progress and exits, at most --drain and 8s
-later. A second signal ends it at once.
 
 Exit codes: 0 done, 1 failed or problems found, 2 invalid settings (no connection was made),
 3 winners or verify could not read the data.
@@ -90,25 +93,28 @@ func dispatch(ctx context.Context, args, environ []string, stdout, stderr io.Wri
 	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
 		name, args = args[0], args[1:]
 	}
-	if len(args) == 1 && args[0] == "--version" {
-		fmt.Fprintln(stdout, "lottery version", output.Version())
-		return nil
-	}
 	var s settings
 	err := s.read(args, environ)
-	if name == "help" || errors.Is(err, flag.ErrHelp) {
+	switch {
+	case len(args) == 1 && args[0] == "--version":
+		fmt.Fprintln(stdout, "lottery version", output.Version())
+		return nil
+	case name == "help" || errors.Is(err, flag.ErrHelp):
 		fmt.Fprint(stdout, usage)
 		f := new(settings).declare()
 		f.SetOutput(stdout)
 		f.PrintDefaults()
 		return nil
-	}
-	if err != nil {
+	case err != nil:
 		return coded{err, refused}
 	}
 	switch name {
 	case "demo":
-		return demonstrate(ctx, stdout)
+		list, err := store.ReadEntrants(bytes.NewReader(bundled))
+		if err != nil {
+			return err
+		}
+		return demo.Run(ctx, list, stdout)
 	case "serve":
 		return serveReplica(ctx, s, stderr)
 	case "winners":

@@ -15,8 +15,7 @@ import (
 	"github.com/noonlock/noonlock/singleton"
 )
 
-// stamp is the layout of a noon in the output.
-const stamp = "2006-01-02 15:04:05.999 -07:00"
+const stamp = "2006-01-02 15:04:05.999 -07:00" // of a noon
 
 // verify compares the ledger in Redis with the schedule, as noonctl verify does, and the draws in the
 // database with the ledger. It changes neither.
@@ -29,7 +28,19 @@ func verify(ctx context.Context, s settings, stdout io.Writer) error {
 	if err := errors.Join(redisErr, databaseErr, err); err != nil {
 		return coded{err, refused}
 	}
-	seen, draws, err := compare(ctx, options, at, s.winners, from, to)
+	rdb := redis.NewUniversalClient(options)
+	defer rdb.Close()
+	client, err := lockcore.New(rdb, lockcore.Config{})
+	if err != nil {
+		return err
+	}
+	defer client.Close(context.WithoutCancel(ctx)) // it holds nothing
+	st, err := store.View(at)
+	if err != nil {
+		return coded{err, unseen}
+	}
+	defer st.Close()
+	seen, draws, err := noon.Verify(ctx, client, st, s.winners, from, to)
 	if err != nil && !errors.Is(err, singleton.ErrNothingKept) {
 		return coded{err, unseen}
 	}
@@ -41,11 +52,8 @@ func verify(ctx context.Context, s settings, stdout io.Writer) error {
 		return coded{errors.New("there is no noon to verify"), unseen}
 	}
 	show := func(t time.Time) string { return t.In(s.location).Format(stamp) }
-	fmt.Fprintf(stdout, "from %s to before %s: %d noons, %d of them succeeded in the ledger, %d draws in %s\n",
-		show(seen.Since), show(seen.Until), seen.Ticks-len(seen.Pending), seen.Succeeded, draws, at)
-	if n := len(seen.Pending); n > 0 {
-		fmt.Fprintf(stdout, "not checked, because they are being drawn or have just become due: %d\n", n)
-	}
+	fmt.Fprintf(stdout, "from %s to before %s: %d noons, %d of them succeeded in the ledger, %d draws in %s; not checked, because just due: %d\n",
+		show(seen.Since), show(seen.Until), seen.Ticks-len(seen.Pending), seen.Succeeded, draws, at, len(seen.Pending))
 	for _, f := range seen.Findings {
 		if f.Count > 1 {
 			f.Detail = fmt.Sprintf("%d noons until %s: %s", f.Count, f.Last.UTC().Format(time.RFC3339Nano), f.Detail)
@@ -64,26 +72,6 @@ func verify(ctx context.Context, s settings, stdout io.Writer) error {
 	return err
 }
 
-func compare(ctx context.Context, options *redis.UniversalOptions, at store.Address, winners int, from, to time.Time) (seen singleton.Verification, draws int, err error) {
-	rdb := redis.NewUniversalClient(options)
-	defer rdb.Close()
-	client, err := lockcore.New(rdb, lockcore.Config{})
-	if err != nil {
-		return seen, 0, err
-	}
-	defer client.Close(context.WithoutCancel(ctx)) // it holds nothing
-	job, err := singleton.NewJob(client, noon.Job)
-	if err != nil {
-		return seen, 0, err
-	}
-	st, err := store.View(at)
-	if err != nil {
-		return seen, 0, err
-	}
-	defer st.Close()
-	return noon.Verify(ctx, job, st, winners, from, to)
-}
-
 func printWinners(ctx context.Context, s settings, stdout io.Writer) error {
 	at, databaseErr := s.databaseAddress()
 	from, to, err := s.span()
@@ -100,10 +88,7 @@ func printWinners(ctx context.Context, s settings, stdout io.Writer) error {
 		return coded{err, unseen}
 	}
 	for _, d := range draws {
-		triggered := ""
-		if d.Triggered {
-			triggered = "  (triggered)"
-		}
+		triggered := map[bool]string{true: "  (triggered)"}[d.Triggered]
 		fmt.Fprintf(stdout, "%s%s  drawn by %s at attempt %d, token %d\n", d.Tick.In(s.location).Format(stamp), triggered, d.DrawnBy, d.Attempt, d.Token)
 		for i, id := range d.Winners {
 			fmt.Fprintf(stdout, "  %3d  %s\n", i+1, id)

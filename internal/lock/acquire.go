@@ -78,12 +78,11 @@ func (a *Attempt) sendAcquire(ctx context.Context, mode string, timeout time.Dur
 		return acquireReply{}, err
 	}
 	req := a.terms.replicated(a.kind.Acquire(a, mode)).Granting()
-	wait := &a.wait
+	stamp := &a.stamp
 	if a.sent.Swap(true) {
-		wait = new(wire.Wait) // an earlier request of the attempt may still use the other
+		stamp = new(wire.Stamp) // an earlier request of the attempt may still use the other
 	}
-	t0 := a.c.clock.Now()
-	answer, err := a.c.wire.Send(ctx, a.keys.name, req.Timed(wait), timeout)
+	answer, err := a.c.wire.Send(ctx, a.keys.name, req.Stamped(stamp), timeout)
 	answer, short, err := shortOf(answer, err)
 	if delayOf(err) == nil { // during a delay, a candidate is as ready as one that waits
 		readiness.Answered(ctx, err)
@@ -104,22 +103,11 @@ func (a *Attempt) sendAcquire(ctx context.Context, mode string, timeout time.Dur
 	if r.code == answerHead || r.code == answerQueued {
 		a.place = r.place
 	}
-	r.t0, r.short = a.c.sentAt(t0, wait), short
+	r.t0, r.short = stamp.At(), short
 	if r.code == answerHeld {
 		return a.c.topology.confirm(ctx, a, r, timeout)
 	}
 	return r, nil
-}
-
-// sentAt returns when a request was sent that was made at a time and then waited, for example for
-// a connection. The wait is measured by a clock that may stop while the machine is suspended.
-// Then, the result is too early, which only makes a lease shorter.
-func (c *Client) sentAt(made time.Duration, wait *wire.Wait) time.Duration {
-	took := wait.Took()
-	if took == 0 {
-		return made
-	}
-	return min(made+took, c.clock.Now())
 }
 
 // shortOf takes ErrNotReplicated out of the result of a request that may grant a lease. Only a

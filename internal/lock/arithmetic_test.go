@@ -59,7 +59,7 @@ func TestTermsAreSafe(t *testing.T) {
 // A waiter looks at least twice before it loses its place in the queue.
 func TestWaitersLookBeforeTheyLapse(t *testing.T) {
 	t.Parallel()
-	part, err := os.ReadFile("../../lockcore/lua/part_queue.lua")
+	part, err := os.ReadFile("lua/part_queue.lua")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -81,8 +81,8 @@ type Attempt struct {
 	token uint64      // of a grant of a quorum, which renewals commit
 	trail *wire.Trail // of its requests to the servers of a quorum
 
-	wait wire.Wait   // of the first acquire
-	sent atomic.Bool // it is in use
+	stamp wire.Stamp  // of the first acquire
+	sent  atomic.Bool // it is in use
 
 	beside *Lease // of the same owner, whose token the last acquire asked for; nil: it asked for none
 

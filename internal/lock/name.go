@@ -141,11 +141,10 @@ func (n *Name) Hold(ctx context.Context, k Kind, acquire func(*Attempt) wire.Req
 	var refusal error
 	req := n.terms.replicated(acquire(a)).Granting()
 	send := func(timeout time.Duration) (g grant, err error) {
-		var wait wire.Wait
-		made := n.c.clock.Now()
-		answer, err := n.c.wire.Send(ctx, n.keys.name, req.Timed(&wait), timeout)
+		var stamp wire.Stamp
+		answer, err := n.c.wire.Send(ctx, n.keys.name, req.Stamped(&stamp), timeout)
 		answer, g.short, err = shortOf(answer, err)
-		g.t0 = n.c.sentAt(made, &wait)
+		g.t0 = stamp.At()
 		if err != nil {
 			a.noteFailure(err)
 			return g, err

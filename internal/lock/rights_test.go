@@ -1,7 +1,6 @@
 package lock_test
 
 import (
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -15,7 +14,7 @@ import (
 // Mutants: a command is tried on the counter; the first error is ignored.
 func TestRightsAreTried(t *testing.T) {
 	testenv.OnBoth(t, func(e *testenv.Env) {
-		source, err := lock.RightsSource(os.DirFS("../../lockcore"))
+		source, err := lock.RightsSource(lock.LuaFiles)
 		testenv.Must(e, err)
 		const never, fence = "noonlock:{orders}:never", "noonlock:{orders}:fence"
 		try := func(calls, want string) {

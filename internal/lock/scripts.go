@@ -1,8 +1,10 @@
 package lock
 
 import (
+	"embed"
 	"fmt"
 	"io/fs"
+	"sync"
 
 	"github.com/noonlock/noonlock/internal/wire"
 )
@@ -18,7 +20,15 @@ type Scripts struct {
 	quorumAcquire, quorumRenew, quorumLeave, quorumState, quorumJoin *wire.Script
 }
 
-// LoadScripts reads the scripts.
+// LuaFiles are the files of the scripts.
+//
+//go:embed lua/*.lua
+var LuaFiles embed.FS
+
+// OwnScripts returns the scripts, which are loaded once, for all Clients.
+var OwnScripts = sync.OnceValues(func() (*Scripts, error) { return LoadScripts(LuaFiles) })
+
+// LoadScripts reads the scripts from other files.
 func LoadScripts(files fs.FS) (*Scripts, error) {
 	l := wire.NewLoader(files)
 	s := &Scripts{

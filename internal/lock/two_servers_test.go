@@ -3,7 +3,6 @@ package lock
 import (
 	"context"
 	"errors"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -63,7 +62,7 @@ func TestLeasesOfTwoServers(t *testing.T) {
 			defer rdb.Close()
 			other := redis.NewClient(second.OptionsVia(faults))
 			defer other.Close()
-			scripts, err := LoadScripts(os.DirFS("../../lockcore"))
+			scripts, err := OwnScripts()
 			if err != nil {
 				t.Fatal(err)
 			}

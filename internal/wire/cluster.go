@@ -385,7 +385,7 @@ func (c *cluster) prepareSurvey(asked []string) {
 		if c.surveyors[addr] == nil {
 			opt := c.opt
 			opt.Addr = addr
-			c.surveyors[addr] = newLine(opt, clusterNode, nil, 0, time.Now())
+			c.surveyors[addr] = newLine(opt, clusterNode, nil, c.cfg, time.Now())
 		}
 	}
 }

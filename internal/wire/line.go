@@ -22,6 +22,7 @@ type line struct {
 	borrower *line                               // its calls use this one while it has no pipe; may be nil
 	lender   *line                               // the opposite
 	began    time.Time                           // of its times
+	ticks    func() time.Duration                // Config.Now
 
 	mu      sync.Mutex
 	pipe    *pipe         // takes new calls; nil: none
@@ -38,8 +39,8 @@ type line struct {
 // doubtAfter is the time between two questions whether another connection is needed.
 const doubtAfter = 100 * time.Millisecond
 
-func newLine(opt redis.Options, r role, h *history, replicas int, began time.Time) *line {
-	l := &line{dials: newDialer(opt, r, h), replicas: replicas, began: began}
+func newLine(opt redis.Options, r role, h *history, cfg Config, began time.Time) *line {
+	l := &line{dials: newDialer(opt, r, h), replicas: cfg.Replicas, began: began, ticks: cfg.Now}
 	l.calls.New = func() any { return &call{done: make(chan struct{}, 1), timer: time.NewTimer(time.Hour)} }
 	return l
 }

@@ -301,7 +301,7 @@ func (p *pipe) flush(out []byte) (more bool) {
 // encode makes the bytes of the next write, and a slot for each reply to it. The caller holds mu.
 func (p *pipe) encode() []byte {
 	p.out = p.out[:0]
-	now := p.line.now()
+	now, ticks := p.line.now(), p.line.ticks()
 	var r *round // nil: no call needs replicas
 	n := 0
 	within, longest := time.Duration(0), time.Duration(0)
@@ -318,7 +318,7 @@ func (p *pipe) encode() []byte {
 		if !c.state.CompareAndSwap(callQueued, callWritten) {
 			continue
 		}
-		c.request.endWait()
+		c.request.stampAt(ticks)
 		if c.request.asking {
 			p.add(slot{sent: now}, Command("asking"))
 		}

@@ -17,7 +17,7 @@ type Request struct {
 	mark   string        // see Marked; "" means none
 	grants bool          // see Granting
 	asking bool          // it is sent to a node that has its key, but not its slot yet
-	wait   *Wait         // see Timed; nil: not measured
+	stamp  *Stamp        // see Stamped; nil: not noted
 
 	count Count // see Counted; nil: not for several servers
 	trail *Trail
@@ -52,29 +52,28 @@ func (r Request) Granting() Request {
 	return r
 }
 
-// Timed returns the request for one call of Send, which measures the Wait.
-func (r Request) Timed(w *Wait) Request {
-	w.began = time.Now()
-	r.wait = w
+// Stamped returns the request for one call of Send, which notes when it is sent.
+func (r Request) Stamped(s *Stamp) Request {
+	r.stamp = s
 	return r
 }
 
-// A Wait is the time between Timed and the moment just before the request is sent. If the request
-// is sent again, because the server did not know its script or did not have its name, it ends when
-// the request is sent for the last time. If it is sent to several servers, it ends with the first.
-type Wait struct {
-	began time.Time
-	took  atomic.Int64
-	sent  atomic.Bool // to one of several servers
-}
+// A Stamp is the time, by Config.Now, just before a request was sent. If it was sent again, because the
+// server did not know its script or did not have its name, it is that of the last time. If it was sent to
+// several servers, it is that of the first.
+type Stamp struct{ at atomic.Int64 }
 
-// Took returns the Wait of an answered request.
-func (w *Wait) Took() time.Duration { return time.Duration(w.took.Load()) }
+// At returns the time of a request that was answered.
+func (s *Stamp) At() time.Duration { return time.Duration(s.at.Load()) }
 
-// endWait is called just before the request is sent.
-func (r *Request) endWait() {
-	if r.wait != nil && (r.count == nil || !r.wait.sent.Swap(true)) {
-		r.wait.took.Store(int64(time.Since(r.wait.began)))
+// stampAt notes the time.
+func (r *Request) stampAt(now time.Duration) {
+	switch {
+	case r.stamp == nil:
+	case r.count == nil:
+		r.stamp.at.Store(int64(now))
+	default:
+		r.stamp.at.CompareAndSwap(0, int64(max(now, 1)))
 	}
 }
 

@@ -53,7 +53,7 @@ func newServer(opt redis.Options, cfg Config) *server {
 }
 
 func (s *server) newLine(h *history) *line {
-	l := newLine(s.opt, s.role, h, s.cfg.Replicas, s.began)
+	l := newLine(s.opt, s.role, h, s.cfg, s.began)
 	l.refused = s.refused
 	return l
 }

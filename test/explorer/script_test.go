@@ -12,7 +12,8 @@ import (
 	"sync"
 )
 
-// rooms are the packages with scripts, by their names in killers.txt.
+// rooms are the packages whose tests detect changes of scripts, by their names in killers.txt. Their scripts
+// are in the folder lua, those of lockcore in that of internal/lock.
 var rooms = map[string]string{
 	"lockcore": "../../lockcore",
 	"ledger":   "../../singleton/internal/ledger",
@@ -47,7 +48,11 @@ func newLibrary() (*library, error) {
 	all := slices.Sorted(maps.Keys(rooms))
 	err := l.read(sharedParts, all)
 	for _, room := range all {
-		err = errors.Join(err, l.read(rooms[room], []string{room}))
+		folder := rooms[room]
+		if room == "lockcore" {
+			folder = "../../internal/lock"
+		}
+		err = errors.Join(err, l.read(folder, []string{room}))
 	}
 	return l, err
 }

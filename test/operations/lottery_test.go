@@ -109,7 +109,7 @@ func ledger(w *world) {
 	two := w.replica("two", "LOTTERY_SCHEDULE=@every 2s")
 	const missed = "LotteryNoonMissed"
 	w.shows(missed, "`noonctl history lottery` shows them with their reasons", nil, `^  \S+Z .*skipped .*rescheduled`)
-	w.shows("A new version of the program", "`noonctl describe job NAME` shows each definition, its replicas, and why it runs the job or does not",
+	w.shows("A new version of the program", "`noonctl describe job NAME` shows each definition and its replicas",
 		[]string{"NAME", "lottery"}, `^Definitions of the job:\n.*\n  [0-9a-f]{8} +yes +there is no other$`, `^Definitions of the job: Replicas:\n.*\n  [0-9a-f]{8} +two `)
 	verify := w.command(missed, "`lottery verify` compares them with the database")
 	rerun := w.take(w, missed, "`noonctl rerun lottery --tick TICK` does")[0]

@@ -109,10 +109,11 @@ func (m *member) metric(pattern string) {
 func quorum(w *world) {
 	all := w.servers(3)
 	doctor := w.take(w, "a server restarts", "wait until `noonctl doctor`, with `--redis` for each server, has no warning of `quorum`")
-	examine := doctor[0]
+	words := []string{doctor[0]}
 	for _, s := range all {
-		examine += " " + doctor[1] + " redis://" + s.Addr()
+		words = append(words, doctor[1], "redis://"+s.Addr())
 	}
+	examine := strings.Join(words, " ")
 	one := w.member(1, all)
 	one.holds()
 	key := w.take(w, quorumSection, "The key `noonlock:quorum` of each server has its state")[0]

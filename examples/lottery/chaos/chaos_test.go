@@ -1,3 +1,5 @@
+// Package chaos runs the lottery's binary in several processes, with a real Redis and a real MariaDB,
+// and kills and freezes them.
 package chaos
 
 import (

@@ -209,8 +209,11 @@ func (a *app) release(ctx context.Context, name string, yes bool) error {
 		return unknown(lockKind, name)
 	}
 	if !yes {
-		a.show(overview.Thing{Kind: overview.Locks, Name: name, Lock: seen, Now: seen.Now}, nil)
-		if err := a.confirm(ctx, name); err != nil {
+		err := a.show(overview.Thing{Kind: overview.Locks, Name: name, Lock: seen, Now: seen.Now}, nil)
+		if err == nil {
+			err = a.confirm(ctx, name)
+		}
+		if err != nil {
 			return err
 		}
 	}

@@ -59,17 +59,16 @@ func (a *app) describe(ctx context.Context, k kind, name string) error {
 			return unknown(k, name)
 		}
 	}
-	a.show(t, releases)
-	return err
+	return errors.Join(a.show(t, releases), err)
 }
 
 // show prints an election, a daemon or a lock.
-func (a *app) show(t overview.Thing, releases []lockcore.ForcedRelease) {
+func (a *app) show(t overview.Thing, releases []lockcore.ForcedRelease) error {
 	t.Lock.Holders = slices.Clone(t.Lock.Holders) // the caller's stay as they are
 	for i, h := range t.Lock.Holders {
 		t.Lock.Holders[i].Identity = orForeign(h.Identity)
 	}
-	a.walk(t.Now, t.Data(), map[string]string{"state": t.State()}, map[string]any{"releases": releases})
+	return a.walk(t.Now, t.Data(), map[string]string{"state": t.State()}, map[string]any{"releases": releases})
 }
 
 // releases returns the releases by force of a lock, none if the user may not read them.
@@ -123,6 +122,5 @@ func (a *app) describeJob(ctx context.Context, name string) error {
 			return at.Error == "" || at.Error == run.Error && len(run.Attempts) == 1
 		})
 	}
-	a.walk(data.Now, data)
-	return a.out.Err()
+	return a.walk(data.Now, data)
 }

@@ -80,8 +80,7 @@ func (a *app) history(ctx context.Context, name, since string, limit int, output
 	for i := range data.Runs {
 		data.Runs[i].Attempts = nil // as JSON and describe show
 	}
-	a.walk(d.Status.Now, data)
-	return a.out.Err()
+	return a.walk(d.Status.Now, data)
 }
 
 // historyData is what history prints.

@@ -40,7 +40,7 @@ func fields(object *yaml.Node) iter.Seq2[string, *yaml.Node] {
 
 // walk prints the JSON of values for people: a line for each field, and then a table for each list.
 // now is the time of the server.
-func (a *app) walk(now time.Time, values ...any) {
+func (a *app) walk(now time.Time, values ...any) error {
 	type list struct {
 		title string
 		rows  []*yaml.Node
@@ -50,8 +50,7 @@ func (a *app) walk(now time.Time, values ...any) {
 	for _, v := range values {
 		object, err := nodeOf(v)
 		if err != nil {
-			fmt.Fprintln(a.Stderr, "noonctl:", err)
-			return
+			return err
 		}
 		for key, value := range fields(object) {
 			if value.Kind == yaml.SequenceNode {
@@ -71,6 +70,7 @@ func (a *app) walk(now time.Time, values ...any) {
 	for _, l := range lists {
 		a.walkList(l.title, l.rows)
 	}
+	return a.out.Err()
 }
 
 // walkList prints a table of objects, and one for each list that they have.
@@ -88,7 +88,7 @@ func (a *app) walkList(title string, rows []*yaml.Node) {
 		for key, value := range fields(row) {
 			switch {
 			case value.Kind == yaml.SequenceNode:
-				if inner[key] == nil {
+				if !slices.Contains(names, key) {
 					names = append(names, key)
 				}
 				for _, one := range value.Content {

@@ -1,8 +1,9 @@
+//go:build !nodemo
+
 package demo
 
 import (
 	"context"
-	"errors"
 
 	"github.com/redis/go-redis/v9"
 
@@ -21,47 +22,38 @@ type replica struct {
 	client  *lockcore.Client
 	runner  *singleton.Runner
 	drawing noon.Drawing
-	gone    chan struct{} // closed when the replica is cut off
+	stop    func()
 }
 
-func (d *demo) newReplica(ctx context.Context, name string) (*replica, error) {
-	r := &replica{name: name, demo: d, network: lockcoretest.NewFaults(), gone: make(chan struct{})}
+func (d *demo) newReplica(ctx context.Context, name string) (err error) {
+	r := &replica{name: name, demo: d, network: lockcoretest.NewFaults()}
 	rdb := redis.NewClient(d.redis.OptionsVia(r.network))
 	defer rdb.Close() // lockcore opens its own connections with the same options
-	var err error
 	if r.client, err = lockcore.New(rdb, lockcore.Config{Identity: name}); err != nil {
-		return nil, err
+		return err
 	}
 	r.drawing = noon.Drawing{Winners: winners, Written: func(run singleton.Run, ids []string) error { return d.written(r, run, ids) }}
-	if r.drawing.Store, err = store.Open(ctx, d.database, noon.StoreConfig(lease)); err == nil {
-		r.runner, err = singleton.NewRunner(r.client, singleton.Config{TTL: lease})
+	d.replicas = append(d.replicas, r) // closed with the demo
+	if r.drawing.Store, err = store.Open(ctx, d.database, noon.StoreConfig(lease), d.list); err != nil {
+		return err
 	}
-	if err == nil {
-		err = r.runner.AddSchedule(noon.Job, d.schedule, r.work, noon.JobConfig(nil))
+	if r.runner, err = singleton.NewRunner(r.client, singleton.Config{TTL: lease}); err != nil {
+		return err
 	}
-	if err != nil {
-		r.close(ctx)
-		return nil, err
-	}
-	return r, nil
+	return r.runner.Add(noon.Job, "@every "+every.String(), r.work, noon.JobConfig(nil))
 }
 
 // run draws noons until ctx ends or the replica is cut off.
 func (r *replica) run(ctx context.Context) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	go func() {
-		select {
-		case <-r.gone:
-			stop()
-			r.release(ctx) // Redis is unreachable: this only ends the goroutines
-		case <-ctx.Done():
-		}
-	}()
+	r.stop = func() {
+		stop()
+		r.release(ctx) // Redis is unreachable: this only ends the goroutines
+	}
 	_ = r.runner.Run(ctx) // fails only if it runs already
 }
 
-// work draws one noon.
 func (r *replica) work(ctx context.Context, run singleton.Run) error {
 	r.demo.claimed(r, run)
 	err := r.drawing.Draw(ctx, run)
@@ -71,12 +63,10 @@ func (r *replica) work(ctx context.Context, run singleton.Run) error {
 	return err
 }
 
-var errCutOff = errors.New("cut off")
-
 // sever closes all connections to Redis, prevents new ones, and returns how many it closed.
 func (r *replica) sever() int {
 	_, _ = r.network.Add(lockcoretest.Fault{Kind: lockcoretest.RefuseDial}) // this fault is valid
-	close(r.gone)
+	go r.stop()
 	return r.network.Cut()
 }
 

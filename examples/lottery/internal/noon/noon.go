@@ -53,11 +53,11 @@ type Drawing struct {
 // call has an effect.
 func (d *Drawing) Draw(ctx context.Context, run singleton.Run) error {
 	applied, err := d.Store.Once().Do(ctx, run.Marker(), func(ctx context.Context, tx *sql.Tx) error {
-		ids, err := d.Store.Eligible(ctx, tx)
+		entrants, err := d.Store.Entrants(ctx, tx)
 		if err != nil {
 			return err
 		}
-		winners, err := draw.Winners(ids, d.Winners)
+		winners, err := draw.Winners(entrants.Eligible(), d.Winners)
 		if err != nil {
 			return err
 		}

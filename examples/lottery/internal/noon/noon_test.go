@@ -27,14 +27,12 @@ func TestDraw(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	st, err := store.Open(t.Context(), address, noon.StoreConfig(time.Second))
+	list := store.Entrants{"a": true, "b": true, "c": true, "d": true, "x": false}
+	st, err := store.Open(t.Context(), address, noon.StoreConfig(time.Second), list)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer st.Close()
-	if err := st.Load(t.Context(), store.Entrants{"a": true, "b": true, "c": true, "d": true, "x": false}); err != nil {
-		t.Fatal(err)
-	}
 	draws := func() []store.Draw {
 		t.Helper()
 		all, err := st.Draws(t.Context(), noon.Job, time.Time{}, at(30))

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock/examples/lottery/internal/store"
+	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
 )
 
@@ -20,8 +21,12 @@ const (
 
 // Verify compares the ledger with the schedule (Job.Verify), and the draws in the database with
 // the ledger. A zero since is the beginning of the ledger. It returns the number of draws, too.
-func Verify(ctx context.Context, job *singleton.Job, st *store.Store, winners int, since, until time.Time) (singleton.Verification, int, error) {
-	seen, err := job.Verify(ctx, singleton.VerifyConfig{Since: since, Until: until})
+func Verify(ctx context.Context, client *lockcore.Client, st *store.Store, winners int, since, until time.Time) (seen singleton.Verification, noons int, err error) {
+	job, err := singleton.NewJob(client, Job)
+	if err != nil {
+		return seen, 0, err
+	}
+	seen, err = job.Verify(ctx, singleton.VerifyConfig{Since: since, Until: until})
 	if err != nil {
 		return seen, 0, err
 	}
@@ -38,7 +43,7 @@ func Verify(ctx context.Context, job *singleton.Job, st *store.Store, winners in
 			seen.Findings = append(seen.Findings, singleton.Finding{Tick: tick, Kind: kind, Detail: fmt.Sprintf(format, args...)})
 		}
 	}
-	succeeded, drawn, noons := map[int64]bool{}, map[int64]bool{}, 0
+	succeeded, drawn := map[int64]bool{}, map[int64]bool{}
 	for _, e := range runs {
 		succeeded[e.Key()] = succeeded[e.Key()] || e.Outcome == singleton.OutcomeSucceeded
 	}

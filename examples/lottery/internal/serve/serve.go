@@ -3,6 +3,7 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -51,9 +52,6 @@ const (
 	// the draw, closeWithin for open HTTP requests, and closeWithin to release its leases.
 	recordWithin = 4 * time.Second
 	closeWithin  = 2 * time.Second
-
-	// stopWithin is the time that a draw has to stop after its lease or its drain has ended.
-	stopWithin = 3 * time.Second
 )
 
 // Replica is one replica. Create it with New, and run it once.
@@ -65,68 +63,58 @@ type Replica struct {
 	client   *lockcore.Client
 	runner   *singleton.Runner
 	drawing  noon.Drawing
-	database atomic.Pointer[func(context.Context) error] // its check
+	store    atomic.Pointer[store.Store] // nil: not opened yet
 	stopping atomic.Bool
 	status   *statusz.Page // nil: none
 	handler  http.Handler
 }
 
-var (
-	errNotYet   = errors.New("the database was not reached yet")
-	errStopping = errors.New("the replica is stopping")
-)
-
 // New opens no connection. It returns an error if the configuration is invalid.
 func New(ctx context.Context, cfg Config) (*Replica, error) {
 	r := &Replica{cfg: cfg, metrics: prometheus.NewRegistry()}
-	r.report(func(context.Context) error { return errNotYet })
+	r.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	var err error
 	// A logger that blocks, such as a full pipe, must not delay a draw.
 	if r.lines, err = logqueue.New(cfg.Logger, r.metrics); err != nil {
 		return nil, err
 	}
 	r.cfg.Logger = r.lines.Logger()
+	r.drawing = noon.Drawing{Winners: cfg.Winners, Logger: r.cfg.Logger}
 	r.rdb = redis.NewUniversalClient(cfg.Redis)
-	r.client, err = lockcore.New(r.rdb, lockcore.Config{Identity: cfg.Identity, Logger: r.cfg.Logger, Registerer: r.metrics})
-	if err != nil {
+	if r.client, err = lockcore.New(r.rdb, lockcore.Config{Identity: cfg.Identity, Logger: r.cfg.Logger, Registerer: r.metrics}); err != nil {
 		r.rdb.Close()
 		return nil, err
 	}
-	if err := r.build(); err != nil {
+	r.runner, err = singleton.NewRunner(r.client, singleton.Config{
+		TTL: cfg.Lease, Drain: cmp.Or(cfg.Drain, -1), ShutdownTimeout: cfg.Drain + recordWithin, Logger: r.cfg.Logger, Registerer: r.metrics,
+	})
+	if err == nil {
+		err = r.runner.Add(noon.Job, cfg.Schedule, r.drawing.Draw, noon.JobConfig(cfg.Location))
+	}
+	if err == nil {
+		err = r.pages()
+	}
+	if err != nil {
 		r.close(ctx)
 		return nil, err
 	}
 	return r, nil
 }
 
-func (r *Replica) build() (err error) {
-	r.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	drain := r.cfg.Drain
-	if drain == 0 {
-		drain = -1 // singleton: no drain
-	}
-	r.runner, err = singleton.NewRunner(r.client, singleton.Config{
-		TTL: r.cfg.Lease, Drain: drain, ShutdownTimeout: r.cfg.Drain + recordWithin, Logger: r.cfg.Logger, Registerer: r.metrics,
-	})
-	if err != nil {
-		return err
-	}
-	r.drawing = noon.Drawing{Winners: r.cfg.Winners, Logger: r.cfg.Logger}
-	if err := r.runner.Add(noon.Job, r.cfg.Schedule, r.drawing.Draw, noon.JobConfig(r.cfg.Location)); err != nil {
-		return err
-	}
-	return r.pages()
-}
-
 // pages makes the handler of the HTTP server.
 func (r *Replica) pages() error {
 	mux := http.NewServeMux()
-	draw := healthz.Overdue("draw", r.runner.Check, stopWithin)
+	draw := healthz.Overdue("draw", r.runner.Check, 3*time.Second)
 	ledger := healthz.Ready("ledger", r.runner.Ready)
-	database := healthz.Checker{Name: "database", Check: func(ctx context.Context) error { return (*r.database.Load())(ctx) }}
+	database := healthz.Checker{Name: "database", Check: func(ctx context.Context) error {
+		if st := r.store.Load(); st != nil {
+			return st.Check(ctx)
+		}
+		return errors.New("it was not opened yet; the log has the reason")
+	}}
 	stopping := healthz.Checker{Name: "stopping", Check: func(context.Context) error {
 		if r.stopping.Load() {
-			return errStopping
+			return errors.New("the replica is stopping")
 		}
 		return nil
 	}}
@@ -154,8 +142,6 @@ func (r *Replica) pages() error {
 	return nil
 }
 
-func (r *Replica) report(check func(context.Context) error) { r.database.Store(&check) }
-
 // Run draws noons until ctx ends. Then it claims no more of them, finishes the draw in progress, and
 // releases its leases. None of this is an error. A draw that could not be recorded is found in the
 // database by the next replica.
@@ -170,7 +156,6 @@ func (r *Replica) Run(ctx context.Context) error {
 	log.Info("replica starts", "version", output.Version(), "identity", r.client.Identity(), "redis", r.cfg.Redis.Addrs,
 		"database", r.cfg.Database.String(), "schedule", r.cfg.Schedule, "zone", r.cfg.Location.String(), "winners", r.cfg.Winners,
 		"lease", r.cfg.Lease.String(), "drain", r.cfg.Drain.String())
-	defer log.Info("replica ends")
 	defer context.AfterFunc(ctx, func() {
 		r.stopping.Store(true)
 		log.Info("replica is stopping; it finishes the draw in progress")
@@ -179,7 +164,6 @@ func (r *Replica) Run(ctx context.Context) error {
 		return nil // stopped before
 	}
 	defer r.drawing.Store.Close()
-	log.Info("replica is ready")
 	return r.runner.Run(ctx)
 }
 
@@ -189,16 +173,12 @@ func (r *Replica) openDatabase(ctx context.Context) *store.Store {
 	again := time.NewTicker(time.Second)
 	defer again.Stop()
 	for last := ""; ; {
-		st, err := store.Open(ctx, r.cfg.Database, noon.StoreConfig(r.cfg.Lease))
+		st, err := store.Open(ctx, r.cfg.Database, noon.StoreConfig(r.cfg.Lease), r.cfg.Entrants)
 		if err == nil {
-			if err = st.Load(ctx, r.cfg.Entrants); err == nil {
-				r.report(st.Check)
-				r.cfg.Logger.Info("database is available", "entrants", len(r.cfg.Entrants), "eligible", r.cfg.Entrants.Eligible())
-				return st
-			}
-			st.Close()
+			r.store.Store(st)
+			r.cfg.Logger.Info("database is available", "entrants", len(r.cfg.Entrants), "eligible", len(r.cfg.Entrants.Eligible()))
+			return st
 		}
-		r.report(func(context.Context) error { return err })
 		if err.Error() != last && ctx.Err() == nil {
 			last = err.Error()
 			r.cfg.Logger.Info("database is not available yet; retrying", "err", err.Error())

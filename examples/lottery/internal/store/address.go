@@ -1,7 +1,7 @@
 package store
 
 import (
-	"crypto/tls"
+	"cmp"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/stdlib"
 	_ "modernc.org/sqlite" // registers the driver "sqlite"
 
@@ -32,8 +33,6 @@ type Address struct {
 
 // String returns the address without password and parameters.
 func (a Address) String() string { return a.shown }
-
-const dialTimeout = 10 * time.Second
 
 // Parse parses the address of a database, and opens no connection.
 //
@@ -59,17 +58,24 @@ func Parse(text, password string, with certs.Client) (Address, error) {
 	if u.User.Username() == "" || u.Hostname() == "" || database == "" || strings.ContainsAny(database, "/@") || u.Fragment != "" {
 		return Address{}, refused("it must name a user, a host and a database, as in %s://user:password@host/database", u.Scheme)
 	}
-	if password != "" {
-		if _, has := u.User.Password(); has {
-			return Address{}, refused("it contains a password, and another one is set apart from it; one of them must be left out")
-		}
+	if _, has := u.User.Password(); has && password != "" {
+		return Address{}, refused("it contains a password, and another one is set apart from it; one of them must be left out")
+	} else if password != "" {
 		u.User = url.UserPassword(u.User.Username(), password)
 	}
-	shown := (&url.URL{Scheme: u.Scheme, User: url.User(u.User.Username()), Host: u.Host, Path: u.Path}).String()
+	parameter, value, parse := "sslmode", "verify-full", postgreSQL
 	if u.Scheme == "mysql" {
-		return mariaDB(u, database, shown, with, secure)
+		parameter, value, parse = "tls", "true", mariaDB
 	}
-	return postgreSQL(u, shown, with, secure)
+	if parameters := u.Query(); secure && !parameters.Has(parameter) {
+		parameters.Set(parameter, value)
+		u.RawQuery = parameters.Encode()
+	} else if secure && parameters.Get(parameter) != value {
+		return Address{}, refused("its parameter %s must be %s or absent if certificates are set", parameter, value)
+	}
+	at, err := parse(u, with)
+	at.shown = (&url.URL{Scheme: u.Scheme, User: url.User(u.User.Username()), Host: u.Host, Path: u.Path}).String()
+	return at, err
 }
 
 func file(path string) (Address, error) {
@@ -88,12 +94,12 @@ func file(path string) (Address, error) {
 	}}, nil
 }
 
-func mariaDB(u *url.URL, database, shown string, with certs.Client, secure bool) (Address, error) {
+func mariaDB(u *url.URL, with certs.Client) (Address, error) {
 	host := u.Host
 	if u.Port() == "" {
 		host += ":3306"
 	}
-	config, err := mysql.ParseDSN("tcp(" + host + ")/" + url.PathEscape(database) + "?" + u.RawQuery)
+	config, err := mysql.ParseDSN("tcp(" + host + ")" + u.EscapedPath() + "?" + u.RawQuery)
 	if err != nil {
 		return Address{}, refused("MySQL's driver does not accept its host or one of its parameters")
 	}
@@ -101,46 +107,31 @@ func mariaDB(u *url.URL, database, shown string, with certs.Client, secure bool)
 	config.Passwd, _ = u.User.Password()
 	config.InterpolateParams = true    // one round trip per statement instead of two
 	config.Logger = &mysql.NopLogger{} // the driver returns these errors, too
-	if config.Timeout == 0 {
-		config.Timeout = dialTimeout
-	}
-	if secure {
-		if config.TLSConfig != "" && config.TLSConfig != "true" {
-			return Address{}, refused("its parameter tls must be true or absent if certificates are set")
-		}
-		config.TLSConfig, config.TLS = "", &tls.Config{ServerName: u.Hostname(), MinVersion: tls.VersionTLS12}
+	config.Timeout = cmp.Or(config.Timeout, 10*time.Second)
+	if config.TLS != nil {
 		with.Apply(config.TLS)
 	}
-	connector, err := mysql.NewConnector(config)
-	if err != nil {
-		return Address{}, refused("MySQL's driver does not accept its parameters")
-	}
-	return Address{sqlonce.MySQL, shown, func(bool) (*sql.DB, error) { return sql.OpenDB(connector), nil }}, nil
+	return Address{dialect: sqlonce.MySQL, open: func(bool) (*sql.DB, error) {
+		connector, err := mysql.NewConnector(config)
+		if err != nil {
+			return nil, err
+		}
+		return sql.OpenDB(connector), nil
+	}}, nil
 }
 
-func postgreSQL(u *url.URL, shown string, with certs.Client, secure bool) (Address, error) {
-	parameters := u.Query()
-	if secure && !parameters.Has("sslmode") {
-		parameters.Set("sslmode", "verify-full")
-		u.RawQuery = parameters.Encode()
-	}
-	if secure && parameters.Get("sslmode") != "verify-full" {
-		return Address{}, refused("its parameter sslmode must be verify-full or absent if certificates are set")
-	}
+func postgreSQL(u *url.URL, with certs.Client) (Address, error) {
 	config, err := pgx.ParseConfig(u.String())
 	if err != nil {
 		return Address{}, refused("PostgreSQL's driver does not accept its port or one of its parameters")
 	}
-	if config.ConnectTimeout == 0 {
-		config.ConnectTimeout = dialTimeout
-	}
-	if secure {
-		with.Apply(config.TLSConfig)
-		for _, other := range config.Fallbacks { // other addresses of the host
-			with.Apply(other.TLSConfig)
+	config.ConnectTimeout = cmp.Or(config.ConnectTimeout, 10*time.Second)
+	for _, each := range append(config.Fallbacks, &pgconn.FallbackConfig{TLSConfig: config.TLSConfig}) { // each address of the host
+		if each.TLSConfig != nil {
+			with.Apply(each.TLSConfig)
 		}
 	}
-	return Address{sqlonce.PostgreSQL, shown, func(bool) (*sql.DB, error) { return stdlib.OpenDB(*config), nil }}, nil
+	return Address{dialect: sqlonce.PostgreSQL, open: func(bool) (*sql.DB, error) { return stdlib.OpenDB(*config), nil }}, nil
 }
 
 func refused(rule string, args ...any) error {

@@ -17,17 +17,15 @@ import (
 // Entrants are the ids of a list. The value says whether an entrant is eligible.
 type Entrants map[string]bool
 
-// Eligible returns the number of eligible entrants.
-func (e Entrants) Eligible() (n int) {
-	for _, eligible := range e {
+// Eligible returns the ids of the eligible entrants.
+func (e Entrants) Eligible() (ids []string) {
+	for id, eligible := range e {
 		if eligible {
-			n++
+			ids = append(ids, id)
 		}
 	}
-	return n
+	return ids
 }
-
-const maxID = 200
 
 // ReadEntrants reads a CSV file with the header id,eligible. An error names the line and the rule.
 func ReadEntrants(file io.Reader) (Entrants, error) {
@@ -57,8 +55,8 @@ func ReadEntrants(file io.Reader) (Entrants, error) {
 		id, eligible := record[0], record[1]
 		_, twice := all[id]
 		switch {
-		case id == "" || len(id) > maxID || !utf8.ValidString(id) || strings.ContainsFunc(id, unicode.IsControl) || strings.TrimSpace(id) != id:
-			return nil, fmt.Errorf("line %d: the id is %.60q; it must be 1 to %d bytes of UTF-8 without control characters, and without space at either end", line, id, maxID)
+		case id == "" || len(id) > 200 || !utf8.ValidString(id) || strings.ContainsFunc(id, unicode.IsControl) || strings.TrimSpace(id) != id:
+			return nil, fmt.Errorf("line %d: the id is %.60q; it must be 1 to 200 bytes of UTF-8 without control characters, and without space at either end", line, id)
 		case twice:
 			return nil, fmt.Errorf("line %d: the id is %q, as in an earlier line; it must be unique", line, id)
 		case eligible != "true" && eligible != "false":
@@ -68,45 +66,28 @@ func ReadEntrants(file io.Reader) (Entrants, error) {
 	}
 }
 
-// Load makes the table of entrants equal to the list, in one transaction. All replicas may call it at
-// once. If the table equals the list, nothing is written. Draws and winners do not change.
-func (s *Store) Load(ctx context.Context, list Entrants) error {
-	err := s.locked(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		if stored, err := entrants(ctx, tx); err != nil || maps.Equal(stored, list) {
+// load makes the table equal to the list. If it is, nothing is written.
+func (s *Store) load(ctx context.Context, tx *sql.Tx, list Entrants) error {
+	if stored, err := s.Entrants(ctx, tx); err != nil || maps.Equal(stored, list) {
+		return err
+	}
+	if _, err := tx.ExecContext(ctx, "DELETE FROM entrants"); err != nil {
+		return err
+	}
+	for ids := range slices.Chunk(slices.Sorted(maps.Keys(list)), 500) {
+		var args []any
+		for _, id := range ids {
+			args = append(args, id, list[id])
+		}
+		if _, err := tx.ExecContext(ctx, s.sql("INSERT INTO entrants (id, eligible) VALUES "+values(len(ids), 2)), args...); err != nil {
 			return err
 		}
-		if _, err := tx.ExecContext(ctx, "DELETE FROM entrants"); err != nil {
-			return err
-		}
-		for ids := range slices.Chunk(slices.Sorted(maps.Keys(list)), 500) {
-			var args []any
-			for _, id := range ids {
-				args = append(args, id, list[id])
-			}
-			if _, err := tx.ExecContext(ctx, s.sql("INSERT INTO entrants (id, eligible) VALUES "+values(len(ids), 2)), args...); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("loading the entrants: %w", err)
 	}
 	return nil
 }
 
-// Eligible returns the ids of the eligible entrants.
-func (s *Store) Eligible(ctx context.Context, tx *sql.Tx) (ids []string, err error) {
-	all, err := entrants(ctx, tx)
-	for id, eligible := range all {
-		if eligible {
-			ids = append(ids, id)
-		}
-	}
-	return ids, err
-}
-
-func entrants(ctx context.Context, tx *sql.Tx) (Entrants, error) {
+// Entrants returns the entrants in the table.
+func (s *Store) Entrants(ctx context.Context, tx *sql.Tx) (Entrants, error) {
 	rows, err := tx.QueryContext(ctx, "SELECT id, eligible FROM entrants")
 	if err != nil {
 		return nil, err

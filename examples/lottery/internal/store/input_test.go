@@ -66,7 +66,7 @@ func TestPasswordsAreNotShown(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = store.Open(t.Context(), at, sqlonce.Config{})
+		_, err = store.Open(t.Context(), at, sqlonce.Config{}, nil)
 		if text := at.String(); err == nil || !strings.HasSuffix(text, "://u@127.0.0.1:1/lottery") || strings.Contains(err.Error(), "s3cret") {
 			t.Errorf("%s: %v", text, err)
 		}
@@ -94,7 +94,7 @@ func TestCertificates(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			s, err := store.Open(t.Context(), at, sqlonce.Config{})
+			s, err := store.Open(t.Context(), at, sqlonce.Config{}, nil)
 			if err == nil {
 				s.Close()
 			}
@@ -109,7 +109,7 @@ func TestCertificates(t *testing.T) {
 func TestReadEntrants(t *testing.T) {
 	t.Parallel()
 	list, err := store.ReadEntrants(strings.NewReader("\ufeffid,eligible\r\n\"a, b\",true\r\nc,false\r\n"))
-	if err != nil || len(list) != 2 || !list["a, b"] || list["c"] || list.Eligible() != 1 {
+	if err != nil || len(list) != 2 || !list["a, b"] || list["c"] || len(list.Eligible()) != 1 {
 		t.Errorf("%v, %v", list, err)
 	}
 	for text, want := range map[string]string{

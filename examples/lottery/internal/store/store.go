@@ -33,20 +33,24 @@ type Store struct {
 	worked   time.Time // when a check last succeeded
 }
 
-// Open connects, and creates the tables that are missing. All replicas may call it at once. It
-// does not retry.
-func Open(ctx context.Context, at Address, cfg sqlonce.Config) (*Store, error) {
+// Open connects, creates the tables that are missing, and makes that of the entrants equal to the
+// list, in one transaction. All replicas may call it at once. It does not retry.
+func Open(ctx context.Context, at Address, cfg sqlonce.Config, list Entrants) (*Store, error) {
 	s, err := at.connect(false, cfg)
-	if err == nil {
-		if err = s.once.CreateTables(ctx); err == nil {
-			err = s.locked(ctx, s.createTables)
-		}
-		if err == nil {
-			return s, nil
-		}
-		s.Close()
+	if err != nil {
+		return nil, err
 	}
-	return nil, fmt.Errorf("opening %s: %w", at, err)
+	if err = s.once.CreateTables(ctx); err == nil {
+		err = s.locked(ctx, s.createTables)
+	}
+	if err == nil {
+		err = s.locked(ctx, func(ctx context.Context, tx *sql.Tx) error { return s.load(ctx, tx, list) })
+	}
+	if err != nil {
+		s.Close()
+		return nil, fmt.Errorf("opening %s: %w", at, err)
+	}
+	return s, nil
 }
 
 // View connects for reading. It creates nothing, so an account that may only read is enough.
@@ -153,12 +157,13 @@ type Draw struct {
 	Attempt int
 	Token   uint64
 	DrawnBy string
+	DrawnAt time.Time // by the clock of the replica
 	Winners []string
 }
 
 // Draws returns the draws of the job with since ≤ Tick < until in the order of Tick.
 func (s *Store) Draws(ctx context.Context, job string, since, until time.Time) (draws []Draw, err error) {
-	rows, err := s.db.QueryContext(ctx, s.sql("SELECT d.tick, d.attempt, d.token, d.drawn_by, w.entrant_id "+
+	rows, err := s.db.QueryContext(ctx, s.sql("SELECT d.tick, d.attempt, d.token, d.drawn_by, d.drawn_at, w.entrant_id "+
 		"FROM draws d LEFT JOIN winners w ON w.job = d.job AND w.tick = d.tick "+
 		"WHERE d.job = ? AND ABS(d.tick) >= ? AND ABS(d.tick) < ? ORDER BY ABS(d.tick), d.tick, w.position"),
 		job, since.UnixMilli(), until.UnixMilli())
@@ -168,12 +173,13 @@ func (s *Store) Draws(ctx context.Context, job string, since, until time.Time) (
 	defer rows.Close()
 	for rows.Next() {
 		var d Draw
-		var key int64
+		var key, drawn int64
 		var winner sql.NullString
-		if err := rows.Scan(&key, &d.Attempt, &d.Token, &d.DrawnBy, &winner); err != nil {
+		if err := rows.Scan(&key, &d.Attempt, &d.Token, &d.DrawnBy, &drawn, &winner); err != nil {
 			return nil, fmt.Errorf("reading the draws: %w", err)
 		}
-		if d.RunID = singleton.RunOf(key); len(draws) == 0 || draws[len(draws)-1].Key() != key {
+		d.RunID, d.DrawnAt = singleton.RunOf(key), time.UnixMilli(drawn)
+		if len(draws) == 0 || draws[len(draws)-1].Key() != key {
 			draws = append(draws, d)
 		}
 		if last := &draws[len(draws)-1]; winner.Valid {

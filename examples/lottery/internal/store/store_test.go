@@ -69,9 +69,9 @@ func urlOf(scheme string, d servers.SQL) string {
 	return (&url.URL{Scheme: scheme, User: url.UserPassword(d.User, d.Password), Host: fmt.Sprintf("%s:%d", d.Host, d.Port), Path: d.Database}).String()
 }
 
-func open(t *testing.T, at store.Address) *store.Store {
+func open(t *testing.T, at store.Address, list store.Entrants) *store.Store {
 	t.Helper()
-	s, err := store.Open(t.Context(), at, sqlonce.Config{})
+	s, err := store.Open(t.Context(), at, sqlonce.Config{}, list)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,8 +95,9 @@ func record(t *testing.T, s *store.Store, run singleton.Run, winners ...string) 
 func eligible(t *testing.T, s *store.Store) (ids []string) {
 	t.Helper()
 	errRead := errors.New("read")
-	err := s.Once().Check(t.Context(), func(ctx context.Context, tx *sql.Tx) (err error) {
-		if ids, err = s.Eligible(ctx, tx); err == nil {
+	err := s.Once().Check(t.Context(), func(ctx context.Context, tx *sql.Tx) error {
+		all, err := s.Entrants(ctx, tx)
+		if ids = all.Eligible(); err == nil {
 			err = errRead
 		}
 		return err
@@ -113,7 +114,7 @@ func eligible(t *testing.T, s *store.Store) (ids []string) {
 func TestDraws(t *testing.T) {
 	t.Parallel()
 	on(t, func(t *testing.T, at store.Address, exec func(...string)) {
-		s := open(t, at)
+		s := open(t, at, nil)
 		record(t, s, run(1, 1, false), "c", "A", "a")
 		record(t, s, run(2, 2, true), "b")
 		record(t, s, run(2, 3, false), "a", "b")
@@ -152,7 +153,6 @@ func TestDraws(t *testing.T) {
 func TestLoad(t *testing.T) {
 	t.Parallel()
 	on(t, func(t *testing.T, at store.Address, _ func(...string)) {
-		s := open(t, at)
 		many := store.Entrants{`"quo""ted, O'Neill\"`: true, "A": true, "a": true, "á": true, "Straße": true, "strasse": true, "😀": true, "no": false}
 		for i := range 1200 { // more than one statement has
 			many[fmt.Sprintf("id-%d", i)] = true
@@ -165,10 +165,7 @@ func TestLoad(t *testing.T) {
 				}
 			}
 			slices.Sort(want)
-			if err := s.Load(t.Context(), list); err != nil {
-				t.Fatal(err)
-			}
-			if got := eligible(t, s); !slices.Equal(got, want) {
+			if got := eligible(t, open(t, at, list)); !slices.Equal(got, want) {
 				t.Errorf("%d eligible, want %d", len(got), len(want))
 			}
 		}
@@ -183,11 +180,8 @@ func TestLoadUnchanged(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := open(t, at)
 	list := store.Entrants{"a": true, "b": false}
-	if err := s.Load(t.Context(), list); err != nil {
-		t.Fatal(err)
-	}
+	open(t, at, list)
 	db, err := sql.Open("sqlite", path)
 	if err != nil {
 		t.Fatal(err)
@@ -196,10 +190,8 @@ func TestLoadUnchanged(t *testing.T) {
 	if _, err := db.ExecContext(t.Context(), "CREATE TRIGGER refuse BEFORE DELETE ON entrants BEGIN SELECT RAISE(FAIL, 'written'); END"); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Load(t.Context(), maps.Clone(list)); err != nil {
-		t.Errorf("the same list: %v", err)
-	}
-	if err := s.Load(t.Context(), store.Entrants{"a": true}); err == nil || !strings.Contains(err.Error(), "written") {
+	open(t, at, maps.Clone(list))
+	if _, err := store.Open(t.Context(), at, sqlonce.Config{}, store.Entrants{"a": true}); err == nil || !strings.Contains(err.Error(), "written") {
 		t.Errorf("another list: %v", err)
 	}
 }
@@ -213,12 +205,9 @@ func TestReplicasStartAtOnce(t *testing.T) {
 		for range 6 {
 			all.Go(func() {
 				for tries := 1; ; tries++ {
-					s, err := store.Open(t.Context(), at, sqlonce.Config{})
+					s, err := store.Open(t.Context(), at, sqlonce.Config{}, list)
 					if err == nil {
-						err = s.Load(t.Context(), list)
 						s.Close()
-					}
-					if err == nil {
 						return
 					}
 					if tries == 20 {
@@ -229,7 +218,7 @@ func TestReplicasStartAtOnce(t *testing.T) {
 			})
 		}
 		all.Wait()
-		if got := eligible(t, open(t, at)); !slices.Equal(got, []string{"a", "b"}) {
+		if got := eligible(t, open(t, at, list)); !slices.Equal(got, []string{"a", "b"}) {
 			t.Errorf("eligible are %q", got)
 		}
 	})
@@ -239,11 +228,11 @@ func TestReplicasStartAtOnce(t *testing.T) {
 func TestFault85_NoDrawCanBeRecorded(t *testing.T) {
 	t.Parallel()
 	on(t, func(t *testing.T, at store.Address, exec func(...string)) {
-		s := open(t, at)
+		s := open(t, at, nil)
 		if err := s.Check(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		other := open(t, at)
+		other := open(t, at, nil)
 		exec("DROP TABLE winners")
 		if err := other.Check(t.Context()); err == nil || !strings.HasPrefix(err.Error(), "a draw could not be recorded: ") {
 			t.Errorf("without a table: %v", err)
@@ -251,7 +240,7 @@ func TestFault85_NoDrawCanBeRecorded(t *testing.T) {
 		if err := s.Check(t.Context()); err != nil {
 			t.Errorf("a success is valid for a while: %v", err)
 		}
-		again := open(t, at) // creates the table
+		again := open(t, at, nil) // creates the table
 		if err := again.Check(t.Context()); err != nil {
 			t.Error(err)
 		}

@@ -41,10 +41,9 @@ local tick, sure = ARGV[1], ARGV[2]
 local function ended_as(text)
   if string.find(text, tick, 1, true) or string.find(text, '"last"', 1, true) then
     local entry = cjson.decode(text)
-    if entry.last and not entry.count then
-      return nil
-    elseif entry.tick == tick or entry.last == tick
-      or sure == '1' and entry.last and tonumber(entry.tick) < tonumber(tick) and tonumber(tick) < tonumber(entry.last) then
+    local is_change = entry.last and not entry.count
+    if not is_change and (entry.tick == tick or entry.last == tick
+      or sure == '1' and entry.last and tonumber(entry.tick) < tonumber(tick) and tonumber(tick) < tonumber(entry.last)) then
       return entry.outcome
     end
   end
