@@ -104,7 +104,7 @@ func TestSeriesOfTheKindsInUse(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				redis, reg := lockcoretest.NewRedis(t), prometheus.NewRegistry()
-				client, err := lockcore.New(redis.Client(), lockcore.Config{Registerer: reg, Clock: redis.Clock()})
+				client, err := lockcore.New(redis.Client(), lockcore.Config{Registerer: reg, Clock: lockcoretest.NewClock().Now})
 				must(t, err)
 				defer func() { must(t, client.Close(context.WithoutCancel(t.Context()))) }()
 				c.use(t, client, reg)

@@ -16,7 +16,6 @@ import (
 	"github.com/noonlock/noonlock/election"
 	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
-	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
 type silence struct{}
@@ -46,11 +45,11 @@ const (
 // An env is the server that a test runs on.
 type env struct {
 	*testenv.Env
-	history *lockcoretest.History
+	history *testenv.History
 }
 
 func newEnv(e *testenv.Env) *env {
-	return &env{Env: e, history: lockcoretest.NewHistory(e.Clock)}
+	return &env{Env: e, history: testenv.NewHistory(e.Clock)}
 }
 
 // onBoth runs a test in a bubble and on a real server.
@@ -166,9 +165,9 @@ func (r *replica) started(ctx context.Context) {
 	proc := fmt.Sprintf("%s %p", r.le.Identity(), r)
 	work := r.work
 	r.mu.Unlock()
-	r.e.history.Record(lockcoretest.Event{Proc: proc, Name: electionName, Op: lockcoretest.Acquire, Token: term.Token})
+	r.e.history.Record(testenv.Event{Proc: proc, Name: electionName, Op: testenv.Acquire, Token: term.Token})
 	defer func() {
-		r.e.history.Record(lockcoretest.Event{Proc: proc, Name: electionName, Op: lockcoretest.Release, Token: term.Token})
+		r.e.history.Record(testenv.Event{Proc: proc, Name: electionName, Op: testenv.Release, Token: term.Token})
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.working = false
@@ -293,7 +292,7 @@ func (e *env) record() map[string]string {
 // script matches one of the scripts by the number of its keys and arguments, which differ,
 // except that mutex_leave has a flag where mutex_acquire has the retention of tokens. A
 // cluster adds a key.
-func script(name string) lockcoretest.Match {
+func script(name string) func([]string) bool {
 	shape := map[string][2]int{
 		"mutex_acquire": {5, 4}, "mutex_leave": {4, 2},
 		"leader_claim": {3, 6}, "leader_renew": {2, 8}, "leader_vacate": {2, 2},

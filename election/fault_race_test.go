@@ -144,7 +144,7 @@ func TestStress(t *testing.T) {
 				e.history.Require(e)
 				terms := 0
 				for _, ev := range e.history.Events() {
-					if ev.Op == lockcoretest.Acquire {
+					if ev.Op == testenv.Acquire {
 						terms++
 					}
 				}

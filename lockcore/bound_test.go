@@ -58,7 +58,25 @@ func everyCallToAQuorum(e *testenv.Env, c *lockcore.Client, add testenv.AddCall)
 //
 // Caught mutant: a new dialer for each of these questions.
 func TestFault69_DialsThatNeverReturnAreFew(t *testing.T) {
-	testenv.DialsAreLimited(t)
+	testenv.EveryCallIsBounded(t, triesForTwoMinutes)
+}
+
+func TestFault69_DialsToAQuorumThatNeverReturnAreFew(t *testing.T) {
+	testenv.EveryCallIsBoundedOnAQuorum(t, triesForTwoMinutes)
+}
+
+func triesForTwoMinutes(e *testenv.Env, c *lockcore.Client, add testenv.AddCall) {
+	for _, name := range []string{"a", "b", "c"} { // in a cluster, they have different servers
+		m, err := c.Mutex(name, ttl(boundLease))
+		must(e, err)
+		_, err = m.Lock(e.Context())
+		must(e, err)
+		add(name, 2*time.Minute+boundTry+time.Second, func(ctx context.Context) {
+			for began := e.Clock(); e.Clock() < began+2*time.Minute; time.Sleep(time.Second) {
+				_, _ = m.TryLock(ctx)
+			}
+		})
+	}
 }
 
 const (

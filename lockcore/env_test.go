@@ -18,7 +18,6 @@ import (
 	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/internal/wire"
 	"github.com/noonlock/noonlock/lockcore"
-	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
 func TestMain(m *testing.M) {
@@ -402,7 +401,7 @@ func (e *env) ended(lease *lockcore.Lease) error {
 }
 
 // script matches one of lockcore's scripts in faults.
-func (e *env) script(name string) lockcoretest.Match {
+func (e *env) script(name string) func([]string) bool {
 	e.Helper()
 	source, err := lockcore.ScriptSource(e.scriptOf(name))
 	if err != nil {

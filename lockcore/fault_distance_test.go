@@ -36,7 +36,7 @@ func TestFault105_RoundTripIsAPartOfTheTTL(t *testing.T) {
 		{2900 * time.Millisecond, 10 * time.Second},
 	} {
 		t.Run(fmt.Sprintf("%v of %v", lasts.roundTrip, lasts.ttl), func(t *testing.T) {
-			testenv.FarAwayFor(t, lasts.ttl, lasts.roundTrip, func(e *testenv.Env, c *lockcore.Client, d *testenv.Distance) {
+			farAwayFor(t, lasts.ttl, lasts.roundTrip, func(e *testenv.Env, c *lockcore.Client, d *distance) {
 				m, err := c.Mutex("orders", ttl(lasts.ttl))
 				must(e, err)
 				ctx, cancel := context.WithTimeout(e.Context(), time.Minute)
@@ -53,8 +53,8 @@ func TestFault105_RoundTripIsAPartOfTheTTL(t *testing.T) {
 				e.Pass(10 * lasts.ttl)
 				must(e, context.Cause(l.Context()))
 				must(e, l.Unlock(e.Context()))
-				if n := d.Dials(); n > dials[d.Where] {
-					e.Errorf("%d dials, want at most %d", n, dials[d.Where])
+				if n := int(d.dials.Load()); n > dials[d.where] {
+					e.Errorf("%d dials, want at most %d", n, dials[d.where])
 				}
 			})
 		})
@@ -68,9 +68,9 @@ func TestFault105_FarFromARealSentinel(t *testing.T) {
 	t.Parallel()
 	w := servers.LendWatched(t)
 	e := &env{Env: &testenv.Env{T: t, Start: time.Now()}}
-	d := testenv.Distant(950 * time.Millisecond)
+	d := distant(950 * time.Millisecond)
 	c := e.clientOf(redis.NewFailoverClient(&redis.FailoverOptions{
-		MasterName: servers.WatchedName, SentinelAddrs: []string{w.Sentinel.Addr()}, Dialer: d.Dialer,
+		MasterName: servers.WatchedName, SentinelAddrs: []string{w.Sentinel.Addr()}, Dialer: d.dialer,
 	}), lockcore.Config{})
 	l := e.lock(e.mutex(c, "orders", ttl(10*time.Second)))
 	end := l.Remaining() + e.Clock()
@@ -82,7 +82,7 @@ func TestFault105_FarFromARealSentinel(t *testing.T) {
 // A round trip takes longer than an answer may take. Nothing is acquired, the error says so, and
 // connections do not pile up.
 func TestFault105_RoundTripIsTooLong(t *testing.T) {
-	testenv.FarAway(t, 200*time.Millisecond, func(e *testenv.Env, c *lockcore.Client, d *testenv.Distance) {
+	inTheDistance(t, 200*time.Millisecond, func(e *testenv.Env, c *lockcore.Client, d *distance) {
 		m, err := c.Mutex("orders", ttl(300*time.Millisecond))
 		must(e, err)
 		_, err = m.TryLock(e.Context())
@@ -93,7 +93,7 @@ func TestFault105_RoundTripIsTooLong(t *testing.T) {
 		defer cancel()
 		_, err = m.Lock(ctx)
 		mustIs(e, err, lockcore.ErrNotAcquired, context.DeadlineExceeded)
-		if n := d.Dials(); n > 90 { // three servers: 35 to 62, as the pauses are random
+		if n := d.dials.Load(); n > 90 { // three servers: 35 to 62, as the pauses are random
 			e.Errorf("%d dials in 12 s", n)
 		}
 	})
@@ -102,7 +102,7 @@ func TestFault105_RoundTripIsTooLong(t *testing.T) {
 // A round trip takes longer than an answer may take for a lock with a short TTL, and less than for
 // one with a long TTL. Requests of the first one fail all the time. The lease of the second one goes on.
 func TestFault105_RoundTripIsTooLongForOthers(t *testing.T) {
-	testenv.FarAway(t, 200*time.Millisecond, func(e *testenv.Env, c *lockcore.Client, _ *testenv.Distance) {
+	inTheDistance(t, 200*time.Millisecond, func(e *testenv.Env, c *lockcore.Client, _ *distance) {
 		m, err := c.Mutex("orders", ttl(3*time.Second))
 		must(e, err)
 		l, err := m.Lock(e.Context())
@@ -121,7 +121,7 @@ func TestFault105_RoundTripIsTooLongForOthers(t *testing.T) {
 // Locks with different TTLs use the same connections. They share batches, so that they are acquired
 // almost as often as those with one TTL.
 func TestFault103_MixedTTLs(t *testing.T) {
-	testenv.FarAway(t, 2*time.Millisecond, func(e *testenv.Env, c *lockcore.Client, _ *testenv.Distance) {
+	inTheDistance(t, 2*time.Millisecond, func(e *testenv.Env, c *lockcore.Client, _ *distance) {
 		cycles := func(ttls ...time.Duration) int {
 			var n atomic.Int64
 			var all sync.WaitGroup
@@ -188,7 +188,7 @@ func TestFault104_PatientCallersHoldEveryConnection(t *testing.T) {
 // The server accepts no other connection from a grant on. The lease is renewed, also while the
 // connections for requests are never idle.
 func TestFault105_NoConnectionForRenewals(t *testing.T) {
-	testenv.FarAway(t, 4*time.Millisecond, func(e *testenv.Env, c *lockcore.Client, d *testenv.Distance) {
+	inTheDistance(t, 4*time.Millisecond, func(e *testenv.Env, c *lockcore.Client, d *distance) {
 		m, err := c.Mutex("orders", ttl(300*time.Millisecond))
 		must(e, err)
 		l, err := m.Lock(e.Context())
@@ -202,7 +202,7 @@ func TestFault105_NoConnectionForRenewals(t *testing.T) {
 			must(e, one.Unlock(e.Context()))
 			busy = append(busy, m)
 		}
-		d.Refuse()
+		d.refuse()
 		e.Pass(3 * time.Second)
 		must(e, context.Cause(l.Context()))
 		var all sync.WaitGroup

@@ -127,8 +127,8 @@ func TestFault09_LatencyNearTheTTL(t *testing.T) {
 //
 // Caught mutant: acquire does not check whether the attempt itself holds the lock.
 func TestFault11_ResetInMidScript(t *testing.T) {
-	for _, kind := range []lockcoretest.Kind{lockcoretest.ResetBefore, lockcoretest.ResetAfter} {
-		t.Run(string(kind), func(t *testing.T) {
+	for _, kind := range []string{lockcoretest.ResetBefore, lockcoretest.ResetAfter} {
+		t.Run(kind, func(t *testing.T) {
 			onAllKinds(t, func(e *env) {
 				e.warmAll()
 				a, f := e.Linked("a")

@@ -205,7 +205,7 @@ func TestInjections(t *testing.T) {
 			return w.clientOf(redis.NewFailoverClient(opt), lockcore.Config{Identity: identity, Logger: d.log.Logger()})
 		}
 		d.promote = func(old *servers.RedisServer, dead bool) {
-			next := servers.Promote(w, watchedName, old.Addr(), w.sentinels...)
+			next := promote(w, watchedName, old.Addr(), w.sentinels...)
 			if dead {
 				old.Restart(w)
 				host, port, err := net.SplitHostPort(next)

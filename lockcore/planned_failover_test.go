@@ -170,7 +170,7 @@ func TestFault18_PlannedFailoverWithEverything(t *testing.T) {
 	for n := range failovers {
 		old := redis.NewClient(testenv.Options(w.primary.Addr()))
 		defer old.Close()
-		next := servers.Promote(t, watchedName, w.primary.Addr(), w.sentinels...)
+		next := promote(t, watchedName, w.primary.Addr(), w.sentinels...)
 		named := time.Now()
 		w.Until("no Client is at the old primary", func() bool {
 			list, err := old.ClientList(ctx).Result()

@@ -60,7 +60,7 @@ func (s *switched) client(sentinels bool) *lockcore.Client {
 		if to == s.next {
 			at = "next"
 		}
-		conn, err := to.Dial(ctx, network, addr)
+		conn, err := to.Options().Dialer(ctx, network, addr)
 		if err != nil {
 			return nil, err
 		}

@@ -13,7 +13,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 )
 
@@ -104,13 +103,13 @@ func obey(c *lockcore.Client, lease **lockcore.Lease, order []string) string {
 
 // An actor is such a process, as the test sees it.
 type actor struct {
-	*testenv.Actor
+	*roleProcess
 	t testing.TB
 }
 
 func (e *env) startActor(identity string) *actor {
 	e.Helper()
-	return &actor{e.StartActor(roleVariable+"="+identity, serverVariable+"="+e.Real.Addr(), kindVariable+"="+e.kindFor(anyName)), e.T}
+	return &actor{e.startProcess(roleVariable+"="+identity, serverVariable+"="+e.Real.Addr(), kindVariable+"="+e.kindFor(anyName)), e.T}
 }
 
 // An answer of an actor: its word, and the details.

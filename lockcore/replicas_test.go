@@ -294,7 +294,7 @@ func TestFault18_ClassD_DemotedDuringWait(t *testing.T) {
 	e, replica := replicatedEnv(t)
 	replica.Pause()
 	defer replica.Resume()
-	waiting := e.goLock(e.mutex(e.Client("a"), "orders", ttl(15*time.Second)))
+	waiting := e.goLock(e.mutex(e.ClientWith(e.Direct(), lockcore.Config{Identity: "a", MinReplicas: 1}), "orders", ttl(15*time.Second)))
 	e.Until("it is granted", func() bool { return e.stored("orders") != "" })
 	host, port, err := net.SplitHostPort(unreachable(t))
 	must(e, err)

@@ -46,7 +46,7 @@ func sentinelEnv(t *testing.T, opts ...string) *watched {
 	w.raw = redis.NewFailoverClient(opt)
 	e.Raw = w.raw
 	t.Cleanup(func() { w.raw.Close() })
-	servers.AwaitSentinels(t, watchedName, len(w.replicas), w.sentinels...)
+	awaitSentinels(t, watchedName, len(w.replicas), w.sentinels...)
 	return w
 }
 
@@ -91,7 +91,7 @@ func (w *watched) freezes(sentinel *servers.RedisServer) {
 // promoted promotes a replica, and waits until it accepts writes.
 func (w *watched) promoted() {
 	w.Helper()
-	servers.Promote(w, watchedName, w.primary.Addr(), w.sentinels...)
+	promote(w, watchedName, w.primary.Addr(), w.sentinels...)
 	w.Until("another primary accepts writes", func() bool {
 		return w.Raw.Set(w.Context(), "probe", 1, time.Minute).Err() == nil
 	})

@@ -27,12 +27,12 @@ func TestRunnerRefusals(t *testing.T) {
 			field string // of a *singleton.ConfigError
 			is    error
 		}{
-			"no client":         {err: second1(singleton.NewRunner(nil, singleton.Config{})), field: "client"},
-			"NewJob, no client": {err: second1(singleton.NewJob(nil, "a")), field: "client"},
-			"NewJob, name":      {err: second1(singleton.NewJob(r.client, "a b")), field: "name"},
-			"TTL":               {err: second1(singleton.NewRunner(r.client, singleton.Config{TTL: time.Millisecond})), field: "Config.TTL"},
-			"ValidFor":          {err: second1(singleton.NewRunner(r.client, singleton.Config{ValidFor: 10 * time.Second})), field: "Config.ValidFor"},
-			"identity":          {err: second1(singleton.NewRunner(r.client, singleton.Config{Identity: "a\nb"})), field: "Config.Identity"},
+			"no client":          {err: second1(singleton.NewRunner(nil, singleton.Config{})), field: "client"},
+			"NewJob, no client":  {err: second1(singleton.NewJob(nil, "a")), field: "client"},
+			"NewJob, name":       {err: second1(singleton.NewJob(r.client, "a b")), field: "name"},
+			"TTL":                {err: second1(singleton.NewRunner(r.client, singleton.Config{TTL: time.Millisecond})), field: "Config.TTL"},
+			"ValidFor":           {err: second1(singleton.NewRunner(r.client, singleton.Config{ValidFor: 10 * time.Second})), field: "Config.ValidFor"},
+			"identity":           {err: second1(singleton.NewRunner(r.client, singleton.Config{Identity: "a\nb"})), field: "Config.Identity"},
 			"no name":            {err: r.runner.Add("", "@daily", work, singleton.JobConfig{}), field: "name"},
 			"a name with braces": {err: r.runner.Add("a{b}", "@daily", work, singleton.JobConfig{}), field: "name"},
 			"a long name":        {err: r.runner.Add(strings.Repeat("x", 201), "@daily", work, singleton.JobConfig{}), field: "name"},

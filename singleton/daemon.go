@@ -30,12 +30,8 @@ type DaemonConfig struct {
 	Backoff time.Duration
 
 	// MaxBackoff is the longest pause. Default one minute, or Backoff if that is
-	// longer.
+	// longer. After the function has run for MaxBackoff, the next pause is Backoff again.
 	MaxBackoff time.Duration
-
-	// ResetAfter is how long the function must run for the next pause to be Backoff again.
-	// Default MaxBackoff.
-	ResetAfter time.Duration
 
 	// HandOverAfter is the number of consecutive early ends of the function on one replica
 	// after which the lease passes to the next replica in the queue, as the fault may be
@@ -140,7 +136,6 @@ func (cfg DaemonConfig) complete() (DaemonConfig, error) {
 	cfg.TTL = cmp.Or(cfg.TTL, 10*time.Second)
 	cfg.Backoff = cmp.Or(cfg.Backoff, defaultDaemonBackoff)
 	cfg.MaxBackoff = cmp.Or(cfg.MaxBackoff, max(defaultDaemonMaxBackoff, cfg.Backoff))
-	cfg.ResetAfter = cmp.Or(cfg.ResetAfter, cfg.MaxBackoff)
 	cfg.HandOverAfter = cmp.Or(cfg.HandOverAfter, defaultHandOverAfter)
 	cfg.ShutdownTimeout = cmp.Or(cfg.ShutdownTimeout, defaultShutdown)
 	refused := func(field string, value time.Duration, rule string) error {
@@ -153,8 +148,6 @@ func (cfg DaemonConfig) complete() (DaemonConfig, error) {
 		return cfg, refused("MaxBackoff", cfg.MaxBackoff, "0 (1m) or at least Backoff, "+cfg.Backoff.String())
 	case cfg.ShutdownTimeout < 0:
 		return cfg, refused("ShutdownTimeout", cfg.ShutdownTimeout, "0 (10s) or positive")
-	case cfg.ResetAfter < 0:
-		return cfg, refused("ResetAfter", cfg.ResetAfter, "0 (MaxBackoff) or positive")
 	}
 	return cfg, nil
 }

@@ -75,7 +75,7 @@ func (d *daemonRun) Work(ctx context.Context, lease *lock.Lease, _ time.Duration
 			d.metrics.lost.Inc()
 			return
 		}
-		if ran >= d.cfg.ResetAfter {
+		if ran >= d.cfg.MaxBackoff {
 			failed = 0
 			d.pauses.Reset()
 		}

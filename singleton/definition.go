@@ -107,31 +107,18 @@ func retention(s schedule.Schedule) time.Duration {
 	return min(2*min(longestInterval(s, time.Now()), most/2), most) + 30*24*time.Hour
 }
 
-// longestInterval returns the longest interval of the schedule in the coming years. The result
-// may be up to ten days too short. It skips shorter intervals, which do not affect the retention.
+// longestInterval returns the longest interval of the schedule in the next nine years, which have two leap years, and of
+// a rarer schedule, that of four ticks. The result may be up to ten days too short: shorter intervals, which do not
+// affect the retention, are skipped.
 func longestInterval(s schedule.Schedule, now time.Time) (longest time.Duration) {
-	const (
-		step  = 10 * 24 * time.Hour
-		years = 9 * 365 * 24 * time.Hour // two leap years
-		pause = 4                        // of those that are rarer
-	)
 	at := now
-	for pauses := 0; at.Sub(now) < years || pauses < pause; {
+	for n := 0; n < 4 || at.Sub(now) < 9*365*24*time.Hour; n++ {
 		next := s.Next(at)
 		if next.IsZero() {
 			break
 		}
-		interval := next.Sub(at)
-		longest = max(longest, interval)
-		if interval < step {
-			if at.Sub(now) >= years {
-				break
-			}
-			at = at.Add(step)
-			continue
-		}
-		pauses++
-		at = next
+		longest = max(longest, next.Sub(at))
+		at = later(next, at.Add(10*24*time.Hour))
 	}
 	return longest
 }

@@ -311,7 +311,7 @@ func TestFault78_TwoProgramsWithOneJob(t *testing.T) {
 				expect(0)
 				f.Pass(30 * time.Minute)
 				if c.differ {
-					expect(1)
+					expect(3)
 					return
 				}
 				expect(0)

@@ -18,8 +18,8 @@ import (
 // repeated completion gets "superseded"; the work is repeated; a second entry is written.
 func TestFault24_28_29_ALostAnswer(t *testing.T) {
 	for _, script := range []string{"claim", "complete"} {
-		for _, kind := range []lockcoretest.Kind{lockcoretest.SwallowReply, lockcoretest.DuplicateRequest} {
-			t.Run(script+" "+string(kind), func(t *testing.T) {
+		for _, kind := range []string{lockcoretest.SwallowReply, lockcoretest.DuplicateRequest} {
+			t.Run(script+" "+kind, func(t *testing.T) {
 				onBoth(t, func(t *testing.T, f *fleet) {
 					r := f.replica("a", singleton.Config{TTL: f.ttl(time.Second)})
 					r.add("draw", "@every 200ms", nil, singleton.JobConfig{})

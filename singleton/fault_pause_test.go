@@ -85,7 +85,6 @@ func TestFault112_AnIgnorantReplicaLooksFirst(t *testing.T) {
 		job := f.job("draw")
 		testenv.Must(t, job.Pause(t.Context()))
 		f.Pass(time.Second)
-		n := len(f.book.all())
 		testenv.Must(t, f.Raw.FlushAll(t.Context()).Err())
 		slow := knows.net.Inject(t, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Match: request("open")})
 		first := f.replica("first", singleton.Config{})
@@ -95,7 +94,7 @@ func TestFault112_AnIgnorantReplicaLooksFirst(t *testing.T) {
 		f.Pass(time.Second)
 		slow.Lift()
 		f.Pass(time.Second)
-		n = len(f.book.all())
+		n := len(f.book.all())
 		f.Pass(time.Minute)
 		if now := len(f.book.all()); now != n {
 			t.Errorf("%d runs of a paused job", now-n)

@@ -27,8 +27,8 @@ var errBroken = errors.New("broken on purpose")
 // A fleet is the server of a test, and what the replicas on it do.
 type fleet struct {
 	*testenv.Env
-	book    book                  // the runs of jobs
-	history *lockcoretest.History // the work of daemons and Onces
+	book    book             // the runs of jobs
+	history *testenv.History // the work of daemons and Onces
 	log     testenv.Log
 	delay   time.Duration // LockDelay of the replicas
 	in      int           // the database of the replicas
@@ -40,7 +40,7 @@ type fleet struct {
 
 func newFleet(e *testenv.Env) *fleet {
 	e.Days = true
-	f := &fleet{Env: e, history: lockcoretest.NewHistory(e.Clock)}
+	f := &fleet{Env: e, history: testenv.NewHistory(e.Clock)}
 	e.Cleanup(func() {
 		if e.Failed() {
 			e.Logf("the log:\n%s", &f.log)
@@ -213,7 +213,7 @@ func (f *fleet) key(job, part string) string { return "noonlock:{job/" + job + "
 
 // request matches the requests of one of the ledger's scripts by their keys. The server
 // must know the script, so a fault of requests hits a run of it.
-func request(name string) lockcoretest.Match {
+func request(name string) func([]string) bool {
 	shapes := map[string]string{
 		"open": "job open runs acts", "claim": "job open runs fence tomb", "complete": "job open runs",
 		"abandon": "job open tomb", "trigger": "job open tomb acts", "skip": "job runs", "renew": "open 3", "retry": "job open 7",

@@ -27,26 +27,35 @@ type follower struct {
 	j    *job
 	stop *stopping.Deadline
 
-	state    ledger.State
-	known    bool      // state need not be read again before it is used
-	entire   bool      // nothing has ended since it was read: otherwise only Last and Open are up to date
-	looked   time.Time // when it was read
-	beside   time.Time // since when there are replicas of other definitions
-	reported bool      // that they have been there for long
-	owed     time.Time // the first due tick that does not run, see lookAhead; zero: none
+	state  ledger.State
+	looked time.Time // when it was read
+	known  knowledge // of what has changed since then
+	beside time.Time // since when there are replicas of other definitions; of an error about that
+	owed   time.Time // the first due tick that does not run, see lookAhead; zero: none
 
-	wg   sync.WaitGroup // of the runs of this replica
-	mu   sync.Mutex
 	mine map[int64]*ledger.Claim // by their keys, what this replica runs now
 	away map[int64]absence       // by their keys, the runs that it has left
-	ends []runEnd                // that were noticed since the last step
-	news bool                    // something else may have changed since then
+
+	wg      sync.WaitGroup // of the runs of this replica
+	mu      sync.Mutex
+	noticed []change // since the last step
 }
 
-// A runEnd is the end of a run, as this replica has recorded it or as a message says.
-type runEnd struct {
-	id                  RunID
-	recorded, succeeded bool
+// knowledge is what a follower knows of its job without another look.
+type knowledge int
+
+const (
+	outdated knowledge = iota // the state must be read before it is used
+	present                   // Last and Open of the state are up to date
+	entire                    // all of the state is: nothing has ended since it was read
+)
+
+// A change of the job: a run of this replica has returned, a message says that a run has ended, or, with neither,
+// anything may have changed.
+type change struct {
+	run       *jobRun
+	end       *RunID // of a run of this replica, nil if it has not ended
+	succeeded bool
 }
 
 // An absence is from a run that this replica has left, and does not claim before a time, so that another
@@ -69,14 +78,7 @@ func (r *Runner) follow(ctx, work context.Context, deadline *stopping.Deadline, 
 	}
 	defer f.wg.Wait()
 	defer f.leave(ctx)
-	defer j.ledger.WatchEnds(func(id *RunID, succeeded bool) {
-		if id == nil {
-			f.changed(nil)
-		} else {
-			f.changed(&runEnd{id: *id, succeeded: succeeded})
-		}
-	})()
-	defer j.ledger.WatchCancels(func() { f.lookForCancels(work) })()
+	defer j.ledger.WatchEnds(func(end *RunID, succeeded bool) { f.notice(change{nil, end, succeeded}) })()
 	defer j.ready.Run(ctx)() // after the end of ctx it claims nothing, so it is not ready
 	_ = f.run(ctx, func() (pause time.Duration, _ bool, err error) {
 		pause, err = f.step(ctx, work)
@@ -88,8 +90,6 @@ func (r *Runner) follow(ctx, work context.Context, deadline *stopping.Deadline, 
 // claimed a run. If it is read once per TTL, the end of that lease is noticed in time.
 func (f *follower) lookAfter() time.Duration {
 	after := min(cmp.Or(f.state.Again, lookEvery), lookEvery)
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	for _, absent := range f.away {
 		after = min(after, f.r.cfg.TTL, absent.until.Sub(f.looked))
 	}
@@ -100,10 +100,12 @@ func (f *follower) lookAfter() time.Duration {
 func (f *follower) step(ctx, work context.Context) (pause time.Duration, err error) {
 	// Without a message, the state need not be read again, because a claim with an old state
 	// is refused.
-	f.known = f.known && time.Since(f.looked) < f.lookAfter()
+	if time.Since(f.looked) >= f.lookAfter() {
+		f.known = outdated
+	}
 	for again := true; again && err == nil; {
 		f.catchUp()
-		if err = ctx.Err(); err == nil && !f.known {
+		if err = ctx.Err(); err == nil && f.known == outdated {
 			err = f.look(ctx)
 		}
 		if err == nil {
@@ -111,7 +113,7 @@ func (f *follower) step(ctx, work context.Context) (pause time.Duration, err err
 		}
 	}
 	if err != nil {
-		f.known = false
+		f.known = outdated
 		return 0, err
 	}
 	// Messages must not postpone the check: the others consider a replica without checks
@@ -134,23 +136,23 @@ func (f *follower) leave(ctx context.Context) {
 // reports whether there may be more to do at once; if not, pause is the time until then.
 func (f *follower) act(ctx, work context.Context) (again bool, pause time.Duration, err error) {
 	pause = lookEvery
-	if f.state.Superseded || f.occupied() {
+	forbidden, blocked := f.j.cfg.Overlap == OverlapForbid, false // by an earlier run, if runs may not overlap
+	if f.state.Superseded || forbidden && len(f.mine) > 0 {
 		return false, pause, nil
 	}
-	forbidden, blocked := f.j.cfg.Overlap == OverlapForbid, false // by an earlier run, if runs may not overlap
 	settling := f.state.Settling - time.Since(f.looked)
 	for _, open := range f.state.Open {
 		left := open.Left - time.Since(f.looked)
 		switch {
-		case f.isMine(open.RunID):
+		case f.mine[open.Key()] != nil:
 		case left > 0:
 			blocked = blocked || !open.Over
 			pause = min(pause, left+2*time.Millisecond)
 		case open.Over: // as a message says, which may be forged
-			f.known = false
+			f.known = outdated
 			return true, 0, nil
 		case blocked && forbidden:
-		case f.isAway(open):
+		case f.away[open.Key()].from(open):
 			blocked = true
 		case settling > 0 && !open.Triggered && open.Asked == nil:
 			blocked, pause = true, min(pause, settling)
@@ -167,8 +169,8 @@ func (f *follower) act(ctx, work context.Context) (again bool, pause time.Durati
 	now, _ := f.r.clock.now()
 	p := f.j.plan(f.state, now)
 	switch {
-	case p.skip != nil && !f.entire: // the reason depends on when the last run ended
-		f.known = false
+	case p.skip != nil && f.known != entire: // the reason depends on when the last run ended
+		f.known = outdated
 		return true, 0, nil
 	case !p.run.IsZero():
 		next := f.j.schedule.Next(later(now, p.run))
@@ -187,21 +189,10 @@ func (f *follower) act(ctx, work context.Context) (again bool, pause time.Durati
 	return false, pause, nil
 }
 
-// occupied reports whether this replica runs a tick and ticks may not overlap.
-func (f *follower) occupied() bool {
+// notice records a change, and causes a step.
+func (f *follower) notice(c change) {
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	return len(f.mine) > 0 && f.j.cfg.Overlap == OverlapForbid
-}
-
-// changed records the end of a run, or another change if end is nil, and causes a step.
-func (f *follower) changed(end *runEnd) {
-	f.mu.Lock()
-	if end != nil {
-		f.ends = append(f.ends, *end)
-	} else {
-		f.news = true
-	}
+	f.noticed = append(f.noticed, c)
 	f.mu.Unlock()
 	f.wake()
 }
@@ -209,69 +200,47 @@ func (f *follower) changed(end *runEnd) {
 // catchUp brings the state up to date with what was noticed since the last step.
 func (f *follower) catchUp() {
 	f.mu.Lock()
-	ends, news := f.ends, f.news
-	f.ends, f.news = nil, false
+	noticed := f.noticed
+	f.noticed = nil
 	f.mu.Unlock()
-	for _, end := range ends {
-		f.entire = false
-		if end.recorded {
-			f.state.Recorded(end.id, end.succeeded)
+	for _, c := range noticed {
+		explained := c.end != nil
+		if c.run != nil {
+			f.returned(c.run.run, explained)
+		}
+		switch {
+		case !explained:
+		case c.run != nil:
+			f.state.Recorded(*c.end, c.succeeded)
+		default:
+			explained = f.state.Ended(*c.end, c.succeeded)
+		}
+		if explained {
+			f.known = min(f.known, present)
 		} else {
-			news = !f.state.Ended(end.id, end.succeeded) || news
+			f.known = outdated
 		}
 	}
-	f.known = f.known && !news
-	if len(ends) > 0 {
+	if len(noticed) > 0 {
 		f.show(time.Time{})
 	}
 }
 
-func (f *follower) isMine(id RunID) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.mine[id.Key()] != nil
-}
-
-// isAway reports whether another replica should claim a run that this one has left.
-func (f *follower) isAway(open ledger.OpenRun) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.away[open.Key()].from(open)
-}
-
-// forgetAbsences forgets those that are over.
-func (f *follower) forgetAbsences() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	maps.DeleteFunc(f.away, func(_ int64, a absence) bool { return !slices.ContainsFunc(f.state.Open, a.from) })
-}
-
-// begun adds a run on this replica.
-func (f *follower) begun(run *ledger.Claim) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.mine[run.Key()] = run
-}
-
-// returned removes a run from those on this replica, which does not claim it again for a time.
-func (f *follower) returned(run *ledger.Claim, away time.Duration) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+// returned removes a run from those on this replica. If it has not ended, this replica leaves it to another one for the
+// pause of a retry. Otherwise, it would claim it again at once and use up all attempts.
+func (f *follower) returned(run *ledger.Claim, over bool) {
 	delete(f.mine, run.Key())
-	if away > 0 {
-		f.away[run.Key()] = absence{run.Token(), time.Now().Add(away)}
+	if !over {
+		f.away[run.Key()] = absence{run.Token(), time.Now().Add(f.j.retryPause(run.Attempt))}
 	}
 }
 
-// lookForCancels reads whether runs of this replica were canceled. If that fails, the next renewal
-// finds it.
-func (f *follower) lookForCancels(ctx context.Context) {
-	f.mu.Lock()
-	runs := slices.Collect(maps.Values(f.mine))
-	f.mu.Unlock()
-	for _, run := range runs {
-		if err := run.Look(ctx); err != nil {
-			f.log.V(1).Info("failed to read whether the run is canceled; the next renewal finds it", "err", err)
+// compare compares what this replica runs and has left with a new state: runs may be canceled, and absences over.
+func (f *follower) compare() {
+	for _, open := range f.state.Open {
+		if run := f.mine[open.Key()]; run != nil {
+			run.Cancel(open)
 		}
 	}
+	maps.DeleteFunc(f.away, func(_ int64, a absence) bool { return !slices.ContainsFunc(f.state.Open, a.from) })
 }

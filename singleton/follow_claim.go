@@ -28,17 +28,16 @@ func (f *follower) claim(ctx, work context.Context, id RunID, cfg ledger.ClaimCo
 		f.state.Alone(id)
 	}
 	f.state.Open = append(f.state.Open, ledger.OpenRun{RunID: id, Attempt: run.Attempt, Token: run.Token(), Left: run.Remaining(), Asked: run.Asked})
-	f.begun(run)
+	f.mine[run.Key()] = run
 	first := run.Attempt == 1 && run.Asked == nil
 	others := f.state.Replicas > 1
 	f.wg.Go(func() {
-		var end *runEnd
 		x := f.r.jobRun(f.j, run, others, f.stop, log)
+		c := change{run: x}
 		if x.do(ctx, work) {
-			end = &runEnd{id: id, recorded: true, succeeded: x.outcome == OutcomeSucceeded}
+			c.end, c.succeeded = &run.RunID, x.outcome == OutcomeSucceeded
 		}
-		f.returned(run, x.away)
-		f.changed(end)
+		f.notice(c)
 	})
 	if first {
 		f.measure(id.Tick) // last, because the schedule may panic
@@ -49,7 +48,7 @@ func (f *follower) claim(ctx, work context.Context, id RunID, cfg ledger.ClaimCo
 // refused handles the answer to a skip, or the refusal of a claim. It returns a refusal that the state does
 // not explain, and otherwise whether the next check follows at once, or after which pause.
 func (f *follower) refused(id RunID, sent time.Time, err error) (again bool, pause time.Duration, _ error) {
-	f.known = false
+	f.known = outdated
 	var refused *ledger.ClaimError
 	switch {
 	case err == nil:
@@ -57,7 +56,7 @@ func (f *follower) refused(id RunID, sent time.Time, err error) (again bool, pau
 	case !errors.As(err, &refused):
 		return false, 0, err
 	case f.state.Refused(refused, time.Since(f.looked)):
-		f.known, f.entire, err = true, false, nil
+		f.known, err = present, nil
 		f.show(refused.LastSuccess)
 	}
 	switch refused.Status {
@@ -65,7 +64,7 @@ func (f *follower) refused(id RunID, sent time.Time, err error) (again bool, pau
 		// A message announces the end of the run; if its holder dies, the lease ends.
 		return false, min(lookEvery, refused.Left+2*time.Millisecond), nil
 	case ledger.ClaimEarly:
-		f.known = true
+		f.known = present
 		f.r.observe(id.Tick.Add(-refused.Left), sent, time.Now())
 		return false, min(lookEvery, refused.Left), nil
 	case ledger.ClaimPaused:
@@ -73,7 +72,7 @@ func (f *follower) refused(id RunID, sent time.Time, err error) (again bool, pau
 	case ledger.ClaimRecorded:
 		key, at := logged(id)
 		f.log.Error(errHolderDied, "tick abandoned", key, at, "outcome", OutcomeUnknown, "holder", f.holder(id))
-		f.j.metrics.ended(OutcomeUnknown)
+		f.j.metrics.count(f.j.metrics.runs, OutcomeUnknown)
 		return true, 0, nil
 	default:
 	}
@@ -96,12 +95,12 @@ func (f *follower) holder(id RunID) string {
 func (f *follower) started(run *ledger.Claim, log logr.Logger) {
 	if run.Attempt > 1 {
 		log.Info("run taken over", "from", f.holder(run.RunID), "attempt", run.Attempt)
-		f.j.metrics.takeovers.Inc()
+		f.j.metrics.count(f.j.metrics.takeovers)
 		return
 	}
 	if asked := run.Asked; asked != nil {
 		log.Info("run requested", "action", asked.What, "by", asked.Who, "reason", asked.Why)
-		f.j.metrics.intervened(asked.What)
+		f.j.metrics.count(f.j.metrics.acts, asked.What)
 	}
 }
 
@@ -109,7 +108,7 @@ func (f *follower) started(run *ledger.Claim, log logr.Logger) {
 func (f *follower) skipped(s *ledger.Skip) {
 	if s != nil {
 		f.log.Info("ticks skipped", "first", s.First, "last", s.Last, "count", s.Count, "reason", s.Reason)
-		f.j.metrics.skipped(s)
+		f.j.metrics.skips.WithLabelValues(f.j.name, s.Reason).Add(float64(s.Count))
 	}
 }
 
@@ -118,6 +117,6 @@ func (f *follower) measure(tick time.Time) {
 	now, ok := f.r.clock.now()
 	if ok {
 		due := tick.Add(f.j.delay(tick, f.j.schedule.Next(tick)))
-		f.j.metrics.delay.Observe(max(0, now.Sub(due)).Seconds())
+		f.j.metrics.delay.WithLabelValues(f.j.name).Observe(max(0, now.Sub(due)).Seconds())
 	}
 }

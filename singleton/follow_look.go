@@ -15,8 +15,8 @@ var (
 	errLedgerAhead    = errors.New("singleton: ledger ahead of the server's clock")
 )
 
-// rolloutWithin is how long a rollout may take: a job that has replicas of two definitions
-// for longer is logged as an error.
+// rolloutWithin is how long a rollout may take: as long as a job has replicas of two definitions, an error
+// is logged after each such time.
 const rolloutWithin = 10 * time.Minute
 
 // look reads the ledger. The request contains the former state. If the ledger was lost, a new
@@ -42,11 +42,11 @@ func (f *follower) look(ctx context.Context) error {
 		f.state = state // the replica may have been registered
 		return err
 	}
-	f.looked, f.known, f.entire = time.Now(), true, true
+	f.looked, f.known = time.Now(), entire
 	f.r.observe(state.Now, sent, f.looked)
 	f.report(state)
 	f.state = state
-	f.forgetAbsences()
+	f.compare()
 	f.show(f.state.LastSuccess)
 	f.lookAhead()
 	f.due(before.Next)
@@ -94,7 +94,7 @@ func (f *follower) due(next time.Time) {
 	if !f.owed.IsZero() {
 		next = f.owed
 	}
-	f.j.metrics.due(next)
+	f.j.metrics.instant(f.j.metrics.next, next)
 }
 
 // report logs and counts the changes since the last check.
@@ -111,27 +111,27 @@ func (f *follower) report(state ledger.State) {
 	switch {
 	case state.Paused && !f.state.Paused:
 		log.Info("job paused", "since", state.PausedSince, "by", state.By.Who, "reason", state.By.Reason)
-		f.j.metrics.intervened(ledger.ActionPause)
+		f.j.metrics.count(f.j.metrics.acts, ledger.ActionPause)
 	case !state.Paused && f.state.Paused:
 		log.Info("job resumed", "by", state.By.Who, "reason", state.By.Reason)
-		f.j.metrics.intervened(ledger.ActionResume)
+		f.j.metrics.count(f.j.metrics.acts, ledger.ActionResume)
 	}
 	if state.Lost {
 		log.Error(errLedgerLost, "ledger lost or set back; restored from the state of the replicas", "last", state.Last, "paused", state.Paused)
-		f.j.metrics.losses.Inc()
+		f.j.metrics.count(f.j.metrics.losses)
 	}
 	if !state.Rescheduled.IsZero() {
 		log.Info("schedule changed; ticks that were due and did not run are skipped", "after", state.Rescheduled, "upto", state.Last)
 	}
 	switch {
 	case state.Others == 0:
-		f.beside, f.reported = time.Time{}, false
+		f.beside = time.Time{}
 	case f.beside.IsZero():
 		f.beside = time.Now()
-	case !f.reported && time.Since(f.beside) >= rolloutWithin:
-		f.reported = true
+	case time.Since(f.beside) >= rolloutWithin:
+		f.beside = time.Now()
 		log.Error(errTwoDefinitions, "job has two definitions: unfinished rollout, or another program that uses its name",
 			"others", state.Others)
-		f.j.metrics.conflicts.Inc()
+		f.j.metrics.count(f.j.metrics.conflicts)
 	}
 }

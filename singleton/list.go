@@ -39,3 +39,6 @@ func list(ctx context.Context, client *lockcore.Client, what string, s lock.Sear
 	}
 	return names, nil
 }
+
+// Needs returns the keys and the scripts of jobs, for doctor.CheckRights.
+func Needs() lock.Needs { return ledger.Needs() }

@@ -2,7 +2,6 @@ package singleton
 
 import (
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -11,17 +10,17 @@ import (
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
 )
 
-// metrics are the collectors of a Runner. The label name is the name of a job, and outcome
-// and reason are words of this package, so the number of series is bounded by the code.
+// metrics are the collectors of a Runner. The label name is the name of a job. outcome, reason and action
+// are words of this package, so the number of series is bounded by the code.
 type metrics struct {
 	runs        *prometheus.CounterVec
 	duration    *prometheus.HistogramVec
 	delay       *prometheus.HistogramVec
-	lastSuccess *instantsGauge
-	next        *instantsGauge
+	lastSuccess *prometheus.GaugeVec
+	next        *prometheus.GaugeVec
 	paused      *prometheus.GaugeVec
 	superseded  *prometheus.GaugeVec
-	skipped     *prometheus.CounterVec
+	skips       *prometheus.CounterVec
 	takeovers   *prometheus.CounterVec
 	losses      *prometheus.CounterVec
 	conflicts   *prometheus.CounterVec
@@ -42,15 +41,15 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		delay: set.Histograms("noonlock_job_start_delay_seconds",
 			"Delay from the due time of a tick, including its jitter, to its first attempt on this replica, by the server's clock.",
 			[]float64{.001, .002, .005, .01, .025, .05, .1, .25, .5, 1, 5, 30, 300, 3600}, "name"),
-		lastSuccess: newInstantsGauge(set, "noonlock_job_last_success_timestamp_seconds",
-			"The newest tick that succeeded on any replica, as far as this replica knows."),
-		next: newInstantsGauge(set, "noonlock_job_next_tick_timestamp_seconds",
-			"When the next tick is due on any replica, including its jitter, as this replica last planned it."),
+		lastSuccess: set.Gauges("noonlock_job_last_success_timestamp_seconds",
+			"The newest tick that succeeded on any replica, as far as this replica knows.", "name"),
+		next: set.Gauges("noonlock_job_next_tick_timestamp_seconds",
+			"When the next tick is due on any replica, including its jitter, as this replica last planned it.", "name"),
 		paused: set.Gauges("noonlock_job_paused",
 			"1 while the job is paused, as far as this replica knows, otherwise 0.", "name"),
 		superseded: set.Gauges("noonlock_job_superseded",
 			"1 while another definition of the job is in use and this replica runs none of its ticks, otherwise 0.", "name"),
-		skipped: set.Counters("noonlock_job_skipped_ticks_total",
+		skips: set.Counters("noonlock_job_skipped_ticks_total",
 			"Ticks that this replica recorded as skipped, by reason: missed, overlap, deadline, paused.", "name", "reason"),
 		takeovers: set.Counters("noonlock_job_takeovers_total",
 			"Runs that this replica took over from a replica that died or abandoned them.", "name"),
@@ -69,115 +68,60 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	return m, nil
 }
 
-// jobMetrics are the series of one job. They are created before it runs, so that they exist
-// before the first event.
+// jobMetrics are the series of one job.
 type jobMetrics struct {
-	name               string
-	runs, skips, acts  map[string]prometheus.Counter
-	duration, delay    prometheus.Observer
-	takeovers          prometheus.Counter
-	losses, conflicts  prometheus.Counter
-	paused, superseded prometheus.Gauge
-	lastSuccess, ticks *instantsGauge
+	*metrics
+	name string
 }
 
+// job returns the series of a job. The counters exist before the first event.
 func (m *metrics) job(name string) *jobMetrics {
-	j := &jobMetrics{
-		name: name, runs: map[string]prometheus.Counter{}, skips: map[string]prometheus.Counter{}, acts: map[string]prometheus.Counter{},
-		duration: m.duration.WithLabelValues(name), delay: m.delay.WithLabelValues(name),
-		takeovers: m.takeovers.WithLabelValues(name),
-		losses:    m.losses.WithLabelValues(name), conflicts: m.conflicts.WithLabelValues(name),
-		paused: m.paused.WithLabelValues(name), superseded: m.superseded.WithLabelValues(name),
-		lastSuccess: m.lastSuccess, ticks: m.next,
+	m.duration.WithLabelValues(name)
+	m.delay.WithLabelValues(name)
+	for _, counter := range []*prometheus.CounterVec{m.takeovers, m.losses, m.conflicts} {
+		counter.WithLabelValues(name)
 	}
-	for _, outcome := range []string{OutcomeSucceeded, OutcomeFailed, OutcomeUnknown} {
-		j.runs[outcome] = m.runs.WithLabelValues(name, outcome)
+	for _, counters := range []struct {
+		of    *prometheus.CounterVec
+		words []string
+	}{
+		{m.runs, []string{OutcomeSucceeded, OutcomeFailed, OutcomeUnknown}},
+		{m.skips, []string{skipMissed, skipOverlap, skipDeadline, skipPaused}},
+		{m.acts, []string{ledger.RequestTrigger, ledger.RequestRerun, ledger.ActionCancel, ledger.ActionPause, ledger.ActionResume}},
+	} {
+		for _, word := range counters.words {
+			counters.of.WithLabelValues(name, word)
+		}
 	}
-	for _, reason := range []string{skipMissed, skipOverlap, skipDeadline, skipPaused} {
-		j.skips[reason] = m.skipped.WithLabelValues(name, reason)
-	}
-	for _, action := range []string{ledger.RequestTrigger, ledger.RequestRerun, ledger.ActionCancel, ledger.ActionPause, ledger.ActionResume} {
-		j.acts[action] = m.acts.WithLabelValues(name, action)
-	}
+	j := &jobMetrics{m, name}
+	j.show(&ledger.State{})
 	return j
 }
 
-// ended counts a run. An unknown outcome is ignored: a newer version recorded it.
-func (j *jobMetrics) ended(outcome string) {
-	if c := j.runs[outcome]; c != nil {
-		c.Inc()
-	}
-}
-
-// intervened counts a request of an operator. An unknown action is ignored, as in ended.
-func (j *jobMetrics) intervened(action string) {
-	if c := j.acts[action]; c != nil {
-		c.Inc()
-	}
-}
-
-// skipped counts ticks that were recorded as skipped.
-func (j *jobMetrics) skipped(s *ledger.Skip) {
-	if s != nil && j.skips[s.Reason] != nil {
-		j.skips[s.Reason].Add(float64(s.Count))
-	}
+// count adds one to a counter of the job.
+func (j *jobMetrics) count(counter *prometheus.CounterVec, word ...string) {
+	counter.WithLabelValues(append([]string{j.name}, word...)...).Inc()
 }
 
 // show sets the gauges to the state of the ledger.
 func (j *jobMetrics) show(state *ledger.State) {
-	j.paused.Set(oneIf(state.Paused))
-	j.superseded.Set(oneIf(state.Superseded))
-	j.succeeded(state.LastSuccess)
+	j.paused.WithLabelValues(j.name).Set(oneIf(state.Paused))
+	j.superseded.WithLabelValues(j.name).Set(oneIf(state.Superseded))
+	j.instant(j.lastSuccess, state.LastSuccess)
 }
 
-// succeeded sets the newest successful tick.
-func (j *jobMetrics) succeeded(tick time.Time) { j.lastSuccess.set(j.name, tick) }
-
-// due sets when the next tick is due.
-func (j *jobMetrics) due(at time.Time) { j.ticks.set(j.name, at) }
+// instant sets a gauge of a time. It has no series until the time is known.
+func (j *jobMetrics) instant(gauge *prometheus.GaugeVec, at time.Time) {
+	if !at.IsZero() {
+		gauge.WithLabelValues(j.name).Set(float64(at.UnixMilli()) / 1000)
+	}
+}
 
 func oneIf(is bool) float64 {
 	if is {
 		return 1
 	}
 	return 0
-}
-
-// An instantsGauge is a gauge of a point in time per job. A job has no series until its
-// time is known. Collect releases the mutex before it sends, so a slow reader delays no job.
-type instantsGauge struct {
-	desc *prometheus.Desc
-	mu   sync.Mutex
-	at   map[string]time.Time
-}
-
-func newInstantsGauge(set *registry.Set, name, help string) *instantsGauge {
-	return registry.Add(set, &instantsGauge{desc: prometheus.NewDesc(name, help, []string{"name"}, nil), at: map[string]time.Time{}})
-}
-
-func (g *instantsGauge) set(job string, at time.Time) {
-	if at.IsZero() {
-		return
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.at[job] = at
-}
-
-// Describe implements prometheus.Collector.
-func (g *instantsGauge) Describe(ch chan<- *prometheus.Desc) { ch <- g.desc }
-
-// Collect implements prometheus.Collector.
-func (g *instantsGauge) Collect(ch chan<- prometheus.Metric) {
-	g.mu.Lock()
-	found := make([]prometheus.Metric, 0, len(g.at))
-	for job, at := range g.at {
-		found = append(found, prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, float64(at.UnixMilli())/1000, job))
-	}
-	g.mu.Unlock()
-	for _, metric := range found {
-		ch <- metric
-	}
 }
 
 // daemonMetrics are the series of one Daemon.

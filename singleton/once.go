@@ -11,6 +11,7 @@ import (
 	"github.com/go-logr/logr"
 
 	"github.com/noonlock/noonlock/internal/logqueue"
+	"github.com/noonlock/noonlock/internal/readiness"
 	"github.com/noonlock/noonlock/internal/stopping"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
@@ -179,8 +180,11 @@ func (o *Once) Do(ctx context.Context, work func(ctx context.Context, token uint
 	}
 	deadline, done := stopping.New(ctx, o.cfg.ShutdownTimeout, o.cfg.ShutdownTimeout/5)
 	defer done()
-	c := newOnceCall(o, deadline, work)
-	defer c.unwatch()
+	c := &onceCall{
+		loop: newLoop(&readiness.State{}, o.cfg.Logger, "ledger request failed; retrying", false),
+		o:    o, work: work, stop: deadline, unwatch: func() {},
+	}
+	defer func() { c.unwatch() }()
 	err := c.run(ctx, func() (time.Duration, bool, error) { return c.step(ctx) })
 	if failed, ok := errors.AsType[*OnceError](err); ok {
 		return failed

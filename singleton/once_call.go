@@ -5,7 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/noonlock/noonlock/internal/readiness"
 	"github.com/noonlock/noonlock/internal/retry"
 	"github.com/noonlock/noonlock/internal/stopping"
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
@@ -27,34 +26,18 @@ type onceCall struct {
 	*loop
 	o      *Once
 	work   func(ctx context.Context, token uint64) error
-	joined RunID  // the run whose outcome this call shares; zero: none yet
-	ends   func() // stops the watch; nil: not started
+	joined RunID // the run whose outcome this call shares; zero: none yet
 	stop   *stopping.Deadline
-}
 
-// onceStart returns the state of a new ledger, before the first run. A ledger that was lost
-// starts there again.
-func onceStart() ledger.State {
-	return ledger.State{Last: time.UnixMilli(0), Fresh: true}
-}
-
-func newOnceCall(o *Once, deadline *stopping.Deadline, work func(ctx context.Context, token uint64) error) *onceCall {
-	return &onceCall{
-		loop: newLoop(&readiness.State{}, o.cfg.Logger, "ledger request failed; retrying", false),
-		o:    o, work: work, stop: deadline,
-	}
-}
-
-func (c *onceCall) unwatch() {
-	if c.ends != nil {
-		c.ends()
-	}
+	watches bool
+	unwatch func()
 }
 
 // step looks at the ledger and takes the next step. It returns over without an error when the
 // work has succeeded.
 func (c *onceCall) step(ctx context.Context) (pause time.Duration, over bool, err error) {
-	state, err := c.o.ledger.Open(ctx, onceStart())
+	// A new ledger begins before the first run, and so does one that was lost.
+	state, err := c.o.ledger.Open(ctx, ledger.State{Last: time.UnixMilli(0), Fresh: true})
 	if err != nil {
 		return 0, false, err
 	}
@@ -104,9 +87,9 @@ func (c *onceCall) outcome(ctx context.Context) (*OnceError, error) {
 // await returns the pause until the lease of the run ends unless it is renewed. A message
 // cuts it short.
 func (c *onceCall) await(left time.Duration, about ...any) time.Duration {
-	if c.ends == nil {
+	if !c.watches {
 		// Messages from before the watch are lost, so check the ledger once more.
-		c.ends = c.o.ledger.Watch(c.wake)
+		c.watches, c.unwatch = true, c.o.ledger.Watch(c.wake)
 		c.log.Info("waiting for another replica's run", about...)
 		return 0
 	}

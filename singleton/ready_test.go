@@ -43,7 +43,7 @@ func TestFault77_NotReadyWhileNothingCanRun(t *testing.T) {
 		},
 		"no claims": {
 			func(f *fleet) {
-				claims := f.Bubble.Faults().ScriptContaining("local overlap, keep, id")
+				claims := request("claim")
 				f.Bubble.Server().Server().SetPreHook(func(c *server.Peer, cmd string, args ...string) bool {
 					refused := claims(append([]string{cmd}, args...))
 					if refused {

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
@@ -56,11 +57,11 @@ func (f *fleet) listening(once string) int64 {
 
 // begins and ends record when the work of a daemon or a Once runs.
 func (f *fleet) begins(proc string, token uint64) {
-	f.history.Record(lockcoretest.Event{Proc: proc, Name: "work", Op: lockcoretest.Acquire, Token: token})
+	f.history.Record(testenv.Event{Proc: proc, Name: "work", Op: testenv.Acquire, Token: token})
 }
 
 func (f *fleet) ends(proc string, token uint64) {
-	f.history.Record(lockcoretest.Event{Proc: proc, Name: "work", Op: lockcoretest.Release, Token: token})
+	f.history.Record(testenv.Event{Proc: proc, Name: "work", Op: testenv.Release, Token: token})
 }
 
 // stoppedInTime asserts that the work of each holder had ended when the work of the next

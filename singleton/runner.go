@@ -101,8 +101,8 @@ type Runner struct {
 // NewRunner returns a Runner without jobs. The error is a *ConfigError, or wraps an error of
 // Config.Registerer.
 func NewRunner(client *lockcore.Client, cfg Config) (*Runner, error) {
-	if err := ledger.CheckClient(client); err != nil {
-		return nil, translate(err, "", "Config")
+	if client == nil {
+		return nil, &ConfigError{Field: "client", Value: "nil", Rule: "a *lockcore.Client"}
 	}
 	cfg.TTL = cmp.Or(cfg.TTL, 10*time.Second)
 	cfg.Drain = max(0, cmp.Or(cfg.Drain, defaultDrain))
@@ -112,7 +112,7 @@ func NewRunner(client *lockcore.Client, cfg Config) (*Runner, error) {
 	}
 	cfg.Identity = cmp.Or(cfg.Identity, client.Identity())
 	r := &Runner{client: client, cfg: cfg, wall: time.Now}
-	err := r.lease().Validate()
+	err := ledger.Check(client, r.lease())
 	if err != nil {
 		return nil, translate(err, "Config", "Config")
 	}

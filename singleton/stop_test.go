@@ -159,7 +159,7 @@ func TestFault83_RunThatCannotBeRecorded(t *testing.T) {
 			return nil
 		}, singleton.JobConfig{MaxAttempts: 20})
 		r.run()
-		completes := r.net.ScriptContaining("local me, tick, outcome")
+		completes := request("complete")
 		f.Bubble.Server().Server().SetPreHook(func(c *server.Peer, cmd string, args ...string) bool {
 			refused := completes(append([]string{cmd}, args...))
 			if refused {

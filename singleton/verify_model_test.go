@@ -224,7 +224,7 @@ func (p *pastJob) step() {
 func (p *pastJob) judged(since, now time.Time) map[string]int {
 	const ms = time.Millisecond
 	counts, from := map[string]int{}, p.begun.Add(ms)
-	if p.changed.After(p.begun) && (p.cut.Before(p.changed)) {
+	if p.changed.After(p.begun) && p.cut.Before(p.changed) {
 		from = p.changed.Add(ms)
 	}
 	switch {

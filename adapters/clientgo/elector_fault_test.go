@@ -147,7 +147,7 @@ func TestElectorsOnABadNetwork(t *testing.T) {
 					kind = lockcoretest.ResetAfter
 				}
 				for _, f := range nets { // one of them is the leader's network
-					rule, err := f.Add(lockcoretest.Fault{Kind: kind, Match: writes(f), Count: 1})
+					rule, err := f.Add(lockcoretest.Fault{Kind: kind, Match: writes, Count: 1})
 					must(e, err)
 					lost = append(lost, rule)
 				}

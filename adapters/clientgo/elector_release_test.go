@@ -63,13 +63,13 @@ func TestElectorReleasesNothingOfAnothers(t *testing.T) {
 // The leadership ends during a request that is lost or whose reply is lost. The record is released
 // nevertheless.
 func TestElectorReleasesAmidARenewal(t *testing.T) {
-	for _, kind := range []lockcoretest.Kind{lockcoretest.SwallowReply, lockcoretest.DropRequest} {
-		t.Run(string(kind), func(t *testing.T) {
+	for _, kind := range []string{lockcoretest.SwallowReply, lockcoretest.DropRequest} {
+		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			inBubble(t, func(e *env) {
 				lock, f := e.linked("a")
 				a := e.elect(lock, timing{}).elected()
-				rule := f.Inject(e, lockcoretest.Fault{Kind: kind, Match: writes(f), Count: 1})
+				rule := f.Inject(e, lockcoretest.Fault{Kind: kind, Match: writes, Count: 1})
 				must(e, rule.Wait(e.Context(), 1))
 				a.stop()
 				if now, _ := e.get(e.lock("c")); now.HolderIdentity != "" || now.LeaseDurationSeconds != 1 {

@@ -3,6 +3,7 @@ package clientgo_test
 import (
 	"flag"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/go-logr/logr"
@@ -86,7 +87,9 @@ func (e *env) linked(identity string) (*clientgo.Lock, *lockcoretest.Faults) {
 }
 
 // writes matches requests that write a record.
-func writes(f *lockcoretest.Faults) lockcoretest.Match { return f.ScriptContaining("'nr1 '") }
+func writes(cmd []string) bool {
+	return len(cmd) > 3 && strings.HasPrefix(cmd[0], "EVAL") && strings.HasSuffix(cmd[3], ":record")
+}
 
 // ler returns the record that an elector with an identity writes.
 func ler(identity string, seconds int) resourcelock.LeaderElectionRecord {

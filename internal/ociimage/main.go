@@ -1,116 +1,193 @@
+// Ociimage packs directories into a container image with an empty base, without Docker and
+// without access to a registry:
+//
+//	ociimage --output lottery.tar --name noonlock.local/lottery:dev --entrypoint /lottery \
+//		linux/amd64=build/amd64 linux/arm64=build/arm64
+//
+// The output is an OCI image layout in a tar file: an index with one manifest per platform. Each
+// platform has one layer, with the files of its directory, those of etc, /tmp, and the certificates
+// of public authorities. Labels are in the configuration of each platform, where container tools show
+// them, and are annotations of the manifests and the index, where registries read them.
+//
+// The same files produce the same bytes. Times are 1970, owners are root, and names are sorted. The
+// certificates are Mozilla's in the version that go.mod pins, not those of the machine. Compression is
+// Go's, so another version of Go may produce another digest.
+//
+// Ociimage is a separate module, so users of the library do not get its dependencies.
 package main
 
 import (
+	"archive/tar"
+	"bytes"
+	"embed"
+	"encoding/pem"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
-	"path"
-	"regexp"
+	"path/filepath"
 	"strings"
+	"time"
 
-	v1 "github.com/opencontainers/image-spec/specs-go/v1"
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	"golang.org/x/crypto/x509roots/fallback/bundle"
 )
 
+//go:embed etc
+var base embed.FS
+
 func main() {
-	if err := run(os.Args[1:], os.Stdout); err != nil {
+	if err := run(os.Args[1:], os.Stdout); err != nil && !errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintln(os.Stderr, "ociimage:", err)
 		os.Exit(1)
 	}
 }
 
-// An image is the input of pack.
-type image struct {
-	name       string // including registry and tag
-	entrypoint string
-	labels     map[string]string
-	user       user
-	platforms  []platform
-}
-
-// A platform is one platform of the image and the directory with its files.
-type platform struct {
-	v1.Platform
-	folder string
-}
-
-// A user is the account that runs the program. It is not root. Its numbers are the same
-// everywhere, so that volumes can be made accessible to it.
-type user struct {
-	name     string
-	uid, gid int
-}
-
-func nonroot() user { return user{name: "nonroot", uid: 65532, gid: 65532} }
-
 func run(args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("ociimage", flag.ContinueOnError)
 	output := flags.String("output", "", "tar `file` to write")
-	name := flags.String("name", "", "`name` of the image with registry and tag, such as noonlock.local/lottery:dev")
+	full := flags.String("name", "", "`name` of the image with registry and tag, such as noonlock.local/lottery:dev")
 	entrypoint := flags.String("entrypoint", "", "absolute `path` in the image of the program to start")
 	labels := map[string]string{}
 	flags.Func("label", "`KEY=VALUE` of a label of the image; may be repeated", func(text string) error {
 		key, value, _ := strings.Cut(text, "=")
-		if key == "" || value == "" {
+		if labels[key] = value; key == "" || value == "" {
 			return errors.New("it must be KEY=VALUE")
 		}
-		labels[key] = value
 		return nil
 	})
 	if err := flags.Parse(args); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			return nil
+		return err
+	}
+	tag, err := name.NewTag(*full, name.StrictValidation)
+	if err != nil {
+		return fmt.Errorf("--name is %q; it must be such as noonlock.local/lottery:dev: %w", *full, err)
+	}
+	scratch, err := os.MkdirTemp("", "ociimage-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(scratch) }()
+	var index v1.ImageIndex = empty.Index
+	for _, argument := range flags.Args() {
+		of, folder, _ := strings.Cut(argument, "=")
+		platform, err := v1.ParsePlatform(of)
+		if err != nil || platform.Architecture == "" || folder == "" {
+			return fmt.Errorf("platform argument is %q; it must be OS/ARCHITECTURE=DIRECTORY, such as linux/amd64=build/amd64", argument)
 		}
-		return err
+		img, err := build(filepath.Join(scratch, platform.Architecture), folder, *entrypoint, platform, labels)
+		if err != nil {
+			return fmt.Errorf("%s: %w", of, err)
+		}
+		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: img, Descriptor: v1.Descriptor{Platform: platform}})
 	}
-	img, err := parse(*name, *entrypoint, flags.Args())
+	index = mutate.Annotations(index, labels).(v1.ImageIndex)
+	l, err := layout.Write(filepath.Join(scratch, "layout"), empty.Index)
 	if err != nil {
 		return err
 	}
-	img.labels = labels
-	if *output == "" {
-		return errors.New("--output is empty; it must be the path of the tar file to write")
+	// containerd reads the image's name from the first, other tools its tag from the second.
+	names := map[string]string{"io.containerd.image.name": tag.Name(), "org.opencontainers.image.ref.name": tag.TagStr()}
+	if err := l.AppendIndex(index, layout.WithAnnotations(names)); err != nil {
+		return err
 	}
-	archive, digests, err := img.pack()
+	packed, err := pack(filepath.Join(scratch, "layout"))
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(*output, archive, 0o644); err != nil {
-		return err
-	}
-	fmt.Fprintf(out, "%s  %s  %d bytes\n", img.name, *output, len(archive))
-	for _, d := range digests {
-		fmt.Fprintf(out, "  %-12s %s\n", d.of, d.digest)
-	}
-	return nil
+	digest, err := index.Digest()
+	fmt.Fprintf(out, "%s  %s\n  %s\n", tag, *output, digest)
+	return errors.Join(err, os.WriteFile(*output, packed, 0o644))
 }
 
-// The registry is required, since tools resolve a name without one at Docker Hub.
-var fullName = regexp.MustCompile(`^[a-z0-9-]+(\.[a-z0-9-]+)+(:[0-9]+)?(/[a-z0-9]+([._-][a-z0-9]+)*)+:[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$`)
+// build returns the image of one platform. root is a new directory for its files.
+func build(root, folder, entrypoint string, platform *v1.Platform, labels map[string]string) (v1.Image, error) {
+	var roots bytes.Buffer
+	var err error
+	for authority := range bundle.Roots() {
+		if authority.Constraint == nil { // a PEM file cannot express one
+			err = errors.Join(err, pem.Encode(&roots, &pem.Block{Type: "CERTIFICATE", Bytes: authority.Certificate}))
+		}
+	}
+	certificates := filepath.Join(root, "etc/ssl/certs")
+	if err := errors.Join(err, os.CopyFS(root, base), os.CopyFS(root, os.DirFS(folder)), os.MkdirAll(certificates, 0o755),
+		os.WriteFile(filepath.Join(certificates, "ca-certificates.crt"), roots.Bytes(), 0o644), os.MkdirAll(filepath.Join(root, "tmp"), 0o755)); err != nil {
+		return nil, err
+	}
+	if program, err := os.Stat(filepath.Join(root, entrypoint)); err != nil || !program.Mode().IsRegular() || program.Mode()&0o100 == 0 || entrypoint[0] != '/' {
+		return nil, fmt.Errorf("--entrypoint is %q; it must be an executable file in %s, with an absolute path", entrypoint, folder)
+	}
+	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
+		files, err := pack(root)
+		return io.NopCloser(bytes.NewReader(files)), err
+	}, tarball.WithMediaType(types.OCILayer), tarball.WithCompressedCaching)
+	if err != nil {
+		return nil, err
+	}
+	created := v1.Time{Time: time.Unix(0, 0).UTC()}
+	img := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
+	img, err = mutate.ConfigFile(img, &v1.ConfigFile{
+		OS: platform.OS, Architecture: platform.Architecture, Created: created, RootFS: v1.RootFS{Type: "layers"},
+		Config: v1.Config{
+			// A number, since with runAsNonRoot a kubelet cannot check whether a name is root. See etc/passwd.
+			User: "65532:65532", Entrypoint: []string{entrypoint}, WorkingDir: "/", Labels: labels,
+			Env: []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/tmp"},
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	img, err = mutate.Append(img, mutate.Addendum{Layer: layer, History: v1.History{Created: created, CreatedBy: "internal/ociimage"}})
+	if err != nil {
+		return nil, err
+	}
+	return mutate.Annotations(img, labels).(v1.Image), nil
+}
 
-func parse(name, entrypoint string, platforms []string) (image, error) {
-	img := image{name: name, entrypoint: entrypoint, user: nonroot()}
-	switch {
-	case !fullName.MatchString(name):
-		return img, fmt.Errorf("--name is %q; it must be an image's name with registry and tag, such as noonlock.local/lottery:dev", name)
-	case !path.IsAbs(entrypoint) || path.Clean(entrypoint) != entrypoint:
-		return img, fmt.Errorf("--entrypoint is %q; it must be an absolute path in the image, such as /lottery", entrypoint)
-	case len(platforms) == 0:
-		return img, errors.New("there is no platform argument; at least one is required, such as linux/amd64=build/amd64")
-	}
-	seen := map[string]bool{}
-	for _, text := range platforms {
-		of, folder, _ := strings.Cut(text, "=")
-		system, architecture, _ := strings.Cut(of, "/")
-		if system == "" || architecture == "" || folder == "" || strings.Contains(architecture, "/") {
-			return img, fmt.Errorf("platform argument is %q; it must be OS/ARCHITECTURE=DIRECTORY, such as linux/amd64=build/amd64", text)
+// pack returns a tar file of a directory. The modes in it depend only on the executable bit.
+func pack(folder string) ([]byte, error) {
+	var out bytes.Buffer
+	w := tar.NewWriter(&out)
+	err := filepath.WalkDir(folder, func(file string, d fs.DirEntry, err error) error {
+		if err != nil || file == folder {
+			return err
 		}
-		if seen[of] {
-			return img, fmt.Errorf("platform %s is given twice; it must be given once", of)
+		info, err := d.Info()
+		if err != nil {
+			return err
 		}
-		seen[of] = true
-		img.platforms = append(img.platforms, platform{v1.Platform{OS: system, Architecture: architecture}, folder})
-	}
-	return img, nil
+		header := &tar.Header{Name: filepath.ToSlash(file[len(folder)+1:]), Mode: 0o644, ModTime: time.Unix(0, 0), Format: tar.FormatUSTAR}
+		var content []byte
+		switch {
+		case header.Name == "tmp":
+			header.Name, header.Mode = "tmp/", 0o1777
+		case d.IsDir():
+			header.Name, header.Mode = header.Name+"/", 0o755
+		case !info.Mode().IsRegular():
+			return fmt.Errorf("%s is a %s; it must be a regular file or a directory", header.Name, info.Mode().Type())
+		default:
+			header.Size = info.Size()
+			if info.Mode()&0o100 != 0 {
+				header.Mode = 0o755
+			}
+			if content, err = os.ReadFile(file); err != nil {
+				return err
+			}
+		}
+		if err := w.WriteHeader(header); err != nil {
+			return err
+		}
+		_, err = w.Write(content)
+		return err
+	})
+	err = errors.Join(err, w.Close())
+	return out.Bytes(), err
 }

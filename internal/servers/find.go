@@ -1,14 +1,11 @@
 package servers
 
 import (
-	"cmp"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 	"testing"
 )
 
@@ -22,8 +19,7 @@ func find(folders []string, name string) string {
 	for _, pattern := range folders {
 		// Glob fails only for a malformed pattern, and all patterns are constants.
 		matches, _ := filepath.Glob(filepath.Join(pattern, name))
-		slices.SortFunc(matches, newestFirst)
-		for _, path := range matches {
+		for _, path := range slices.Backward(matches) { // newest versions first
 			if _, err := exec.LookPath(path); err == nil {
 				return path
 			}
@@ -32,22 +28,16 @@ func find(folders []string, name string) string {
 	return ""
 }
 
-// newestFirst orders paths like /usr/lib/postgresql/9/bin/x by the number in them, in
-// descending order, so that version 15 comes before version 9.
-func newestFirst(a, b string) int {
-	return cmp.Or(cmp.Compare(version(b), version(a)), cmp.Compare(b, a))
-}
-
-func version(path string) int {
-	digits := strings.FieldsFunc(path, func(r rune) bool { return r < '0' || r > '9' })
-	if len(digits) == 0 {
-		return 0
+// Program returns the path of the first of these programs that is installed. Without one, it ends the test.
+func Program(tb testing.TB, debianPackage string, names ...string) string {
+	tb.Helper()
+	for _, name := range names {
+		if path := find(nil, name); path != "" {
+			return path
+		}
 	}
-	n, err := strconv.Atoi(digits[0])
-	if err != nil {
-		return 0
-	}
-	return n
+	missing(tb, names[0], debianPackage)
+	return ""
 }
 
 // Count records a number that a test reports: in its log, and at the end of `make test`,

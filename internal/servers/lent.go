@@ -8,13 +8,17 @@ import (
 	"testing"
 )
 
-// Lent servers are lent to one test at a time, and cleaned after it. Starting them takes
-// seconds.
-var lent struct {
-	mu        sync.Mutex
-	clusters  []*RedisCluster
-	sentinels []*Watched
+// A pool has servers that are lent to one test at a time, and cleaned after it. Starting them
+// takes seconds.
+type pool[T any] struct {
+	mu   sync.Mutex
+	free []T
 }
+
+var (
+	clusters  pool[*RedisCluster]
+	sentinels pool[*Watched]
+)
 
 // A Watched is a primary with a replica, and a Sentinel that watches both.
 type Watched struct {
@@ -28,16 +32,14 @@ const WatchedName = "noon"
 // its topology.
 func LendCluster(tb testing.TB) *RedisCluster {
 	tb.Helper()
-	c := lend(&lent.clusters)
-	if c == nil {
+	c := clusters.lend(tb, func() *RedisCluster {
 		nodes := make([]*RedisServer, 3)
 		for i := range nodes {
 			nodes[i] = startRedis(tb, "redis-server", slices.Concat(storesNothing, clusterNode))
 		}
-		c = joinCluster(tb, nodes, 3)
-	}
+		return joinCluster(tb, nodes, 3)
+	}, func(c *RedisCluster) []*RedisServer { return c.Primaries })
 	c.tb = tb
-	giveBack(tb, &lent.clusters, c, c.Primaries...)
 	return c
 }
 
@@ -45,60 +47,49 @@ func LendCluster(tb testing.TB) *RedisCluster {
 // topology.
 func LendWatched(tb testing.TB) *Watched {
 	tb.Helper()
-	w := lend(&lent.sentinels)
-	if w == nil {
-		w = &Watched{Primary: startRedis(tb, "redis-server", storesNothing)}
+	return sentinels.lend(tb, func() *Watched {
+		w := &Watched{Primary: startRedis(tb, "redis-server", storesNothing)}
 		w.Replica = startRedis(tb, "redis-server", append(slices.Clone(storesNothing), w.Primary.ReplicaOf()))
 		w.Sentinel = startSentinel(tb, WatchedName, w.Primary.Addr(), 1)
-	}
-	giveBack(tb, &lent.sentinels, w, w.Primary)
-	return w
+		return w
+	}, func(w *Watched) []*RedisServer { return []*RedisServer{w.Primary} })
 }
 
-func lend[T any](free *[]*T) *T {
-	lent.mu.Lock()
-	defer lent.mu.Unlock()
-	n := len(*free)
-	if n == 0 {
-		return nil
-	}
-	one := (*free)[n-1]
-	*free = (*free)[:n-1]
-	return one
-}
-
-// giveBack cleans primaries at the end of a test and lends them to another one, unless the
-// test has changed more than data and users.
-func giveBack[T any](tb testing.TB, free *[]*T, one *T, primaries ...*RedisServer) {
+// lend lends a free one, or starts one. At the end of the test its primaries are cleaned, and it is lent
+// to another one, unless the test has changed more than data and users.
+func (p *pool[T]) lend(tb testing.TB, start func() T, primaries func(T) []*RedisServer) (one T) {
 	tb.Helper()
-	clean := func() bool {
-		for _, s := range primaries {
-			if !reset(s) {
-				return false
-			}
-		}
-		return true
+	p.mu.Lock()
+	n := len(p.free)
+	if n > 0 {
+		one, p.free = p.free[n-1], p.free[:n-1]
 	}
-	if !clean() {
+	p.mu.Unlock()
+	if n == 0 {
+		one = start()
+	}
+	dirty := func(s *RedisServer) bool { return !reset(s) }
+	if slices.ContainsFunc(primaries(one), dirty) {
 		tb.Fatal("a lent server does not answer")
 	}
 	tb.Cleanup(func() {
-		if tb.Failed() || !clean() {
-			for _, s := range primaries {
+		if tb.Failed() || slices.ContainsFunc(primaries(one), dirty) {
+			for _, s := range primaries(one) {
 				s.Kill()
 			}
 			return
 		}
-		lent.mu.Lock()
-		defer lent.mu.Unlock()
-		*free = append(*free, one)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.free = append(p.free, one)
 	})
+	return one
 }
 
 // reset deletes the data, the users and the scripts of a server. It reports false if the
 // server does not answer, or if its configuration may have changed.
 func reset(s *RedisServer) bool {
-	rdb := client(s)
+	rdb := client(s.Addr())
 	defer rdb.Close()
 	ctx := context.Background() // that of the test is over
 	stats, err := rdb.Info(ctx, "commandstats").Result()

@@ -11,7 +11,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
-	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -44,17 +44,17 @@ type process struct {
 
 	tb testing.TB // nil for a shared server
 
-	mu   sync.Mutex
-	cmd  *exec.Cmd
+	now atomic.Pointer[runs]
+}
+
+// runs is one run of a server.
+type runs struct {
+	*os.Process
 	done chan struct{} // closed after the run has ended and was waited for
 }
 
 // Pid returns the process ID of the server, or of its last run if it is not running.
-func (p *process) Pid() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.cmd.Process.Pid
-}
+func (p *process) Pid() int { return p.now.Load().Pid }
 
 // Dir returns the server's directory, which is removed with the server.
 func (p *process) Dir() string { return p.dir }
@@ -74,7 +74,7 @@ func (p *process) end(sig syscall.Signal) bool {
 	p.signal(sig)
 	p.signal(syscall.SIGCONT)
 	select {
-	case <-p.ended():
+	case <-p.now.Load().done:
 		return true
 	case <-time.After(patience):
 		p.Kill()
@@ -86,7 +86,7 @@ func (p *process) end(sig syscall.Signal) bool {
 // if the server has ended.
 func (p *process) Kill() {
 	p.signal(syscall.SIGKILL)
-	<-p.ended()
+	<-p.now.Load().done
 }
 
 // Pause stops the server with SIGSTOP and returns when it has stopped. Data sent to it
@@ -169,27 +169,21 @@ func (p *process) start() error {
 	if err := <-started; err != nil {
 		return fmt.Errorf("%s: %w", p.name, err)
 	}
-	p.mu.Lock()
-	p.cmd, p.done = cmd, done
-	p.mu.Unlock()
-
+	p.now.Store(&runs{cmd.Process, done})
 	var last error
-	exited := false
 	answered := poll(func() bool {
 		select {
 		case <-done:
-			exited = true
-			return true
+			last = errExited
 		default:
 			last = p.ready(p.port)
-			return last == nil
 		}
+		return last == nil || errors.Is(last, errExited)
 	})
-	if exited {
-		return fmt.Errorf("%s: %w:\n%s", p.name, errExited, p.logTail())
-	}
 	if !answered {
 		p.end(p.deathSignal)
+	}
+	if last != nil {
 		return fmt.Errorf("%s: not ready within %v: %w\n%s", p.name, patience, last, p.logTail())
 	}
 	return nil
@@ -197,17 +191,7 @@ func (p *process) start() error {
 
 // signal reports whether the server received the signal. It never signals a run that was
 // waited for, since another process may already have its process ID.
-func (p *process) signal(sig syscall.Signal) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.cmd.Process.Signal(sig) == nil
-}
-
-func (p *process) ended() <-chan struct{} {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.done
-}
+func (p *process) signal(sig syscall.Signal) bool { return p.now.Load().Signal(sig) == nil }
 
 func (p *process) logFile() string { return filepath.Join(p.dir, "server.log") }
 

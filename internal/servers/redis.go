@@ -1,10 +1,10 @@
 package servers
 
 import (
-	"bufio"
 	"cmp"
+	"context"
+	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -14,7 +14,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 )
 
 // RedisServer is a redis-server that belongs to one test. Its methods are safe for
@@ -55,10 +54,8 @@ func startRedis(tb testing.TB, name string, conf []string, args ...string) *Redi
 	if err != nil {
 		tb.Fatalf("%s: %v", name, err)
 	}
-	p := &process{
-		name: name, dir: dir, removeFolder: remove,
-		stopSignal: syscall.SIGTERM, deathSignal: syscall.SIGKILL,
-	}
+	s := &RedisServer{&process{name: name, dir: dir, removeFolder: remove, stopSignal: syscall.SIGTERM, deathSignal: syscall.SIGKILL}}
+	s.ready = s.answers
 	file := filepath.Join(dir, "redis.conf")
 	secure := slices.ContainsFunc(conf, func(line string) bool { return strings.HasPrefix(line, "tls-cert-file ") })
 	// The ports are arguments after the file, since they differ between tries of launch.
@@ -67,19 +64,42 @@ func startRedis(tb testing.TB, name string, conf []string, args ...string) *Redi
 		remove()
 		tb.Fatalf("%s: %v", name, err)
 	}
-	p.argv = func(port int) []string {
+	s.argv = func(port int) []string {
 		argv := []string{program, file, "--dir", dir, "--port", strconv.Itoa(port)}
 		if secure {
 			argv = append(argv, "--tls-port", strconv.Itoa(port+1))
 		}
 		return append(argv, args...)
 	}
-	p.ready = func(port int) error { return pingRedis(loopback(port), p.Pid()) }
-	if err := p.launch(); err != nil {
+	if err := s.launch(); err != nil {
 		remove()
 		tb.Fatalf("starting: %v", err)
 	}
-	return &RedisServer{process: p}
+	return s
+}
+
+// Sentinel starts a Sentinel that watches the primary at an address under a name. The program is
+// the one of Redis. opts are more lines of sentinel.conf. Like Redis, it returns when the
+// Sentinel is ready. It starts no failover by itself for a minute:
+// on a loaded machine, a slow server would be a reason for a second one.
+func Sentinel(tb testing.TB, name, primary string, quorum int, opts ...string) *RedisServer {
+	tb.Helper()
+	s := startSentinel(tb, name, primary, quorum, opts...)
+	s.endWith(tb)
+	return s
+}
+
+func startSentinel(tb testing.TB, name, primary string, quorum int, opts ...string) *RedisServer {
+	tb.Helper()
+	host, port, err := net.SplitHostPort(primary)
+	if err != nil {
+		tb.Fatalf("sentinel: %v", err)
+	}
+	lines := []string{
+		fmt.Sprintf("sentinel monitor %s %s %s %d", name, host, port, quorum),
+		fmt.Sprintf("sentinel down-after-milliseconds %s 60000", name),
+	}
+	return startRedis(tb, "redis-sentinel", slices.Concat(lines, opts), "--sentinel")
 }
 
 // ReplicaOf returns the line of redis.conf that makes another server a replica of this one.
@@ -91,43 +111,22 @@ func (s *RedisServer) Addr() string { return loopback(s.port) }
 // SecureAddr returns the host:port at which the server speaks TLS.
 func (s *RedisServer) SecureAddr() string { return loopback(s.port + 1) }
 
-// pingRedis checks that the server at addr answers commands and is process pid. Another
-// process may have taken the port.
-func pingRedis(addr string, pid int) error {
-	conn, err := net.DialTimeout("tcp", addr, patience)
+// answers checks that the server at the port answers and is this one. Another process may have taken
+// the port.
+func (s *RedisServer) answers(port int) error {
+	conn, err := net.Dial("tcp", loopback(port)) // go-redis logs each dial that fails
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
-		return err
+	conn.Close()
+	rdb := client(loopback(port))
+	defer rdb.Close()
+	info, err := rdb.Info(context.Background(), "server").Result()
+	switch {
+	case err != nil && strings.HasPrefix(err.Error(), "NOAUTH"):
+		return nil // the options set a password, so INFO is not available
+	case err == nil && !strings.Contains(info, fmt.Sprintf("process_id:%d\r\n", s.Pid())):
+		return errors.New("the port belongs to another process")
 	}
-	if _, err := io.WriteString(conn, "PING\r\n"); err != nil {
-		return err
-	}
-	r := bufio.NewReader(conn)
-	switch line, err := r.ReadString('\n'); {
-	case err != nil:
-		return err
-	case strings.HasPrefix(line, "-NOAUTH"):
-		// The options set a password, so INFO is not available.
-		return nil
-	case line != "+PONG\r\n":
-		return fmt.Errorf("PING was answered with %q", line)
-	}
-	if _, err := io.WriteString(conn, "INFO server\r\n"); err != nil {
-		return err
-	}
-	for {
-		line, err := r.ReadString('\n')
-		if err != nil {
-			return err
-		}
-		if id, ok := strings.CutPrefix(line, "process_id:"); ok {
-			if id = strings.TrimSpace(id); id != strconv.Itoa(pid) {
-				return fmt.Errorf("the port belongs to process %s", id)
-			}
-			return nil
-		}
-	}
+	return err
 }

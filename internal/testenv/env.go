@@ -116,24 +116,22 @@ func OnBoth(t *testing.T, test func(e *Env)) {
 	t.Parallel()
 	t.Run("cluster", func(t *testing.T) {
 		t.Parallel()
-		e := &Env{T: t, cluster: servers.LendCluster(t), Start: time.Now()}
-		e.start()
-		test(e)
+		test((&Env{T: t, cluster: servers.LendCluster(t)}).start())
 	})
 	t.Run("sentinel", func(t *testing.T) {
 		t.Parallel()
-		e := &Env{T: t, sentinel: servers.LendWatched(t), Start: time.Now()}
-		e.start()
-		test(e)
+		test((&Env{T: t, sentinel: servers.LendWatched(t)}).start())
 	})
 }
 
-func (e *Env) start() {
+func (e *Env) start() *Env {
+	e.Start = time.Now()
 	e.Raw = e.Connect(e.Direct())
 	if c, ok := e.Raw.(*redis.ClusterClient); ok {
 		e.Raw = everyPrimary{c}
 	}
 	e.Cleanup(func() { e.Raw.Close() })
+	return e
 }
 
 // Connect returns a client with these options, which are those of Direct or Link with other
@@ -172,10 +170,7 @@ func InBubble(t *testing.T, test func(e *Env)) {
 func OnServer(t *testing.T, conf ...string) *Env {
 	t.Helper()
 	here(t)
-	s := servers.Redis(t, conf...)
-	e := &Env{T: t, Real: s, Start: time.Now()}
-	e.start()
-	return e
+	return (&Env{T: t, Real: servers.Redis(t, conf...)}).start()
 }
 
 // Options returns options for a client of the server at addr.
@@ -231,24 +226,17 @@ func (e *Env) Link() (*redis.Options, *lockcoretest.Faults) {
 		f := lockcoretest.NewFaults()
 		return e.Bubble.OptionsVia(f), f
 	}
-	if e.Real == nil {
-		f := lockcoretest.NewFaults()
-		e.Cleanup(f.Close)
-		opt := e.Direct()
-		opt.Dialer = f.Dialer(nil)
-		if e.sentinel != nil { // which is reached on another network
-			faulty := opt.Dialer
-			opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
-				if addr == e.sentinel.Sentinel.Addr() {
-					return new(net.Dialer).DialContext(ctx, network, addr)
-				}
-				return faulty(ctx, network, addr)
-			}
+	f := lockcoretest.NewFaults()
+	e.Cleanup(f.Close)
+	opt := e.Direct()
+	faulty := f.Dialer(nil)
+	opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if e.sentinel != nil && addr == e.sentinel.Sentinel.Addr() { // which is reached on another network
+			return new(net.Dialer).DialContext(ctx, network, addr)
 		}
-		return opt, f
+		return faulty(ctx, network, addr)
 	}
-	p := lockcoretest.NewProxy(e, e.Real.Addr())
-	return Options(p.Addr()), p.Faults()
+	return opt, f
 }
 
 // Client returns a lockcore client with an identity. It is closed at the end of the test.
@@ -320,7 +308,7 @@ func (e *Env) Channel(name, channel string) string {
 }
 
 // Subscribes returns a Match for the requests that subscribe to a channel.
-func (e *Env) Subscribes() lockcoretest.Match {
+func (e *Env) Subscribes() func([]string) bool {
 	if e.cluster != nil {
 		return lockcoretest.Command("SSUBSCRIBE")
 	}

@@ -3,7 +3,7 @@ package testenv
 import (
 	"context"
 	"net"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -22,54 +22,46 @@ type Outage struct {
 func Outages() map[string]func(e *Env) *Outage {
 	return map[string]func(e *Env) *Outage{
 		"refused": func(e *Env) *Outage {
-			o := outage(e, nil)
-			o.Begin, o.End = e.Bubble.Stop, func() { Must(e, e.Bubble.Start(false)) }
-			return o
+			return outage(e, func(*Outage, *synDropper) { e.Bubble.Stop() }, func(*Outage) { Must(e, e.Bubble.Start(false)) })
 		},
 		"hanging": func(e *Env) *Outage {
-			o := outage(e, nil)
-			o.Begin, o.End = e.Bubble.Hang, e.Bubble.Unhang
-			return o
+			return outage(e, func(*Outage, *synDropper) { e.Bubble.Hang() }, func(*Outage) { e.Bubble.Unhang() })
 		},
 		"dead flows": func(e *Env) *Outage {
-			o := outage(e, nil)
-			o.Begin = func() { o.Faults.Partition() }
-			o.End = func() {
+			return outage(e, func(o *Outage, _ *synDropper) { o.Faults.Partition() }, func(o *Outage) {
 				o.Faults.Cut()
 				o.Faults.Heal()
-			}
-			return o
+			})
 		},
 		// An address has moved, and nothing resets the old connections.
 		"dead flows for good": func(e *Env) *Outage {
-			n := &synDropper{}
-			o := outage(e, n)
-			o.Begin = func() {
-				n.drop(e.Bubble.OptionsVia(lockcoretest.NewFaults()).Dialer)
+			return outage(e, func(o *Outage, n *synDropper) {
+				elsewhere := e.Bubble.OptionsVia(lockcoretest.NewFaults()).Dialer
+				n.next.Store(&elsewhere)
+				n.drops.Store(true)
 				o.Faults.Partition()
-			}
-			o.End = n.deliver
-			return o
+			}, func(*Outage) {})
 		},
 		"reset, SYNs dropped": func(e *Env) *Outage {
-			n := &synDropper{}
-			o := outage(e, n)
-			o.Begin = func() {
-				n.drop(nil)
+			return outage(e, func(o *Outage, n *synDropper) {
+				n.drops.Store(true)
 				o.Faults.Cut()
-			}
-			o.End = n.deliver
-			return o
+			}, func(*Outage) {})
 		},
 	}
 }
 
-func outage(e *Env, n *synDropper) *Outage {
-	o := &Outage{Faults: lockcoretest.NewFaults()}
+func outage(e *Env, begin func(*Outage, *synDropper), end func(*Outage)) *Outage {
+	o, n := &Outage{Faults: lockcoretest.NewFaults()}, &synDropper{}
 	o.Options = e.Bubble.OptionsVia(o.Faults)
 	o.Options.DialTimeout = 30 * time.Second
-	if n != nil {
-		n.next, o.Options.Dialer = o.Options.Dialer, n.dial
+	next := o.Options.Dialer
+	n.next.Store(&next)
+	o.Options.Dialer = n.dial
+	o.Begin = func() { begin(o, n) }
+	o.End = func() {
+		n.drops.Store(false)
+		end(o)
 	}
 	return o
 }
@@ -84,40 +76,17 @@ func (o *Outage) Last(d time.Duration) {
 // A synDropper drops SYNs, as a host does that is gone. A dial repeats its SYN 1, 3, 7 and
 // 15 s after it began, as on Linux.
 type synDropper struct {
-	mu    sync.Mutex
-	drops bool
-	next  func(ctx context.Context, network, addr string) (net.Conn, error)
-}
-
-// drop drops all SYNs. Later connections are made by next, unless it is nil.
-func (n *synDropper) drop(next func(ctx context.Context, network, addr string) (net.Conn, error)) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.drops = true; next != nil {
-		n.next = next
-	}
-}
-
-func (n *synDropper) deliver() {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.drops = false
+	drops atomic.Bool
+	next  atomic.Pointer[func(ctx context.Context, network, addr string) (net.Conn, error)]
 }
 
 func (n *synDropper) dial(ctx context.Context, network, addr string) (net.Conn, error) {
-	for wait := time.Second; ; wait *= 2 {
-		n.mu.Lock()
-		drops, next := n.drops, n.next
-		n.mu.Unlock()
-		if !drops {
-			return next(ctx, network, addr)
-		}
-		timer := time.NewTimer(wait)
+	for wait := time.Second; n.drops.Load(); wait *= 2 {
 		select {
-		case <-timer.C:
+		case <-time.After(wait):
 		case <-ctx.Done():
-			timer.Stop()
 			return nil, ctx.Err()
 		}
 	}
+	return (*n.next.Load())(ctx, network, addr)
 }

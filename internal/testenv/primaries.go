@@ -3,6 +3,8 @@ package testenv
 import (
 	"context"
 	"fmt"
+	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -13,37 +15,43 @@ import (
 // of their only server.
 type everyPrimary struct{ *redis.ClusterClient }
 
-func (c everyPrimary) Keys(ctx context.Context, pattern string) *redis.StringSliceCmd {
+// each runs do for one primary after another.
+func (c everyPrimary) each(ctx context.Context, do func(*redis.Client) error) error {
 	var mu sync.Mutex
-	all := redis.NewStringSliceCmd(ctx)
-	err := c.ForEachMaster(ctx, func(ctx context.Context, rdb *redis.Client) error {
-		keys, err := rdb.Keys(ctx, pattern).Result()
+	return c.ForEachMaster(ctx, func(_ context.Context, rdb *redis.Client) error {
 		mu.Lock()
 		defer mu.Unlock()
-		all.SetVal(append(all.Val(), keys...))
-		return err
+		return do(rdb)
 	})
-	all.SetErr(err)
-	return all
 }
 
-// each returns the answer of the last primary, or an error.
-func (c everyPrimary) each(ctx context.Context, do func(*redis.Client) *redis.StatusCmd) *redis.StatusCmd {
+// status returns the error of a primary, if there is one.
+func (c everyPrimary) status(ctx context.Context, do func(*redis.Client) *redis.StatusCmd) *redis.StatusCmd {
 	answer := redis.NewStatusCmd(ctx)
-	answer.SetErr(c.ForEachMaster(ctx, func(_ context.Context, rdb *redis.Client) error { return do(rdb).Err() }))
+	answer.SetErr(c.each(ctx, func(rdb *redis.Client) error { return do(rdb).Err() }))
 	return answer
 }
 
 func (c everyPrimary) FlushAll(ctx context.Context) *redis.StatusCmd {
-	return c.each(ctx, func(rdb *redis.Client) *redis.StatusCmd { return rdb.FlushAll(ctx) })
+	return c.status(ctx, func(rdb *redis.Client) *redis.StatusCmd { return rdb.FlushAll(ctx) })
 }
 
 func (c everyPrimary) ConfigSet(ctx context.Context, parameter, value string) *redis.StatusCmd {
-	return c.each(ctx, func(rdb *redis.Client) *redis.StatusCmd { return rdb.ConfigSet(ctx, parameter, value) })
+	return c.status(ctx, func(rdb *redis.Client) *redis.StatusCmd { return rdb.ConfigSet(ctx, parameter, value) })
 }
 
 func (c everyPrimary) ACLSetUser(ctx context.Context, user string, rules ...string) *redis.StatusCmd {
-	return c.each(ctx, func(rdb *redis.Client) *redis.StatusCmd { return rdb.ACLSetUser(ctx, user, rules...) })
+	return c.status(ctx, func(rdb *redis.Client) *redis.StatusCmd { return rdb.ACLSetUser(ctx, user, rules...) })
+}
+
+func (c everyPrimary) Keys(ctx context.Context, pattern string) *redis.StringSliceCmd {
+	all := redis.NewStringSliceCmd(ctx)
+	all.SetErr(c.each(ctx, func(rdb *redis.Client) error {
+		keys, err := rdb.Keys(ctx, pattern).Result()
+		all.SetVal(append(all.Val(), keys...))
+		return err
+	}))
+	return all
 }
 
 // Publish publishes to a sharded channel.
@@ -53,13 +61,9 @@ func (c everyPrimary) Publish(ctx context.Context, channel string, message any) 
 
 // PubSubNumSub counts the subscribers of sharded channels.
 func (c everyPrimary) PubSubNumSub(ctx context.Context, channels ...string) *redis.MapStringIntCmd {
-	var mu sync.Mutex
-	all := redis.NewMapStringIntCmd(ctx)
-	sum := map[string]int64{}
-	all.SetErr(c.ForEachMaster(ctx, func(ctx context.Context, rdb *redis.Client) error {
+	all, sum := redis.NewMapStringIntCmd(ctx), map[string]int64{}
+	all.SetErr(c.each(ctx, func(rdb *redis.Client) error {
 		n, err := rdb.PubSubShardNumSub(ctx, channels...).Result()
-		mu.Lock()
-		defer mu.Unlock()
 		for name, count := range n {
 			sum[name] += count
 		}
@@ -69,26 +73,16 @@ func (c everyPrimary) PubSubNumSub(ctx context.Context, channels ...string) *red
 	return all
 }
 
+var counter = regexp.MustCompile(`(?m)^(\S+:(?:calls=)?)(\d+)`)
+
 // Info adds up the counters of a section: lines like "name:5" and "name:calls=5,…".
 func (c everyPrimary) Info(ctx context.Context, sections ...string) *redis.StringCmd {
-	var mu sync.Mutex
-	sum := map[string]int{}
-	all := redis.NewStringCmd(ctx)
-	all.SetErr(c.ForEachMaster(ctx, func(ctx context.Context, rdb *redis.Client) error {
+	all, sum := redis.NewStringCmd(ctx), map[string]int{}
+	all.SetErr(c.each(ctx, func(rdb *redis.Client) error {
 		text, err := rdb.Info(ctx, sections...).Result()
-		mu.Lock()
-		defer mu.Unlock()
-		for line := range strings.Lines(text) {
-			name, rest, _ := strings.Cut(line, ":")
-			if calls, ok := strings.CutPrefix(rest, "calls="); ok {
-				name, rest = name+":calls=", calls
-			} else {
-				name += ":"
-			}
-			n := 0
-			if _, err := fmt.Sscanf(rest, "%d", &n); err == nil {
-				sum[name] += n
-			}
+		for _, found := range counter.FindAllStringSubmatch(text, -1) {
+			n, _ := strconv.Atoi(found[2])
+			sum[found[1]] += n
 		}
 		return err
 	}))

@@ -56,13 +56,13 @@ func (s Scripts) Source(t testing.TB, name string) string {
 }
 
 // Match returns a Match for requests that run a script.
-func (s Scripts) Match(t testing.TB, name string) lockcoretest.Match {
+func (s Scripts) Match(t testing.TB, name string) func([]string) bool {
 	t.Helper()
 	return MatchScript(s.Source(t, name))
 }
 
 // MatchScript returns a Match for requests that run a script, at one server or in a cluster.
-func MatchScript(source string) lockcoretest.Match {
+func MatchScript(source string) func([]string) bool {
 	sent := wire.Naming(source)
 	one, sharded := lockcoretest.Script(sent), lockcoretest.Script(wire.Sharded(sent))
 	return func(cmd []string) bool { return one(cmd) || sharded(cmd) }

@@ -25,8 +25,9 @@ type site struct {
 	over    chan struct{} // closed when the dials of the network may end
 	nodes   []*node
 
-	distance  *Distance // to all nodes; nil: none
-	avoidable bool      // all names may be on servers without the fault
+	via       Via   // all dials; nil: they are direct
+	avoidable bool  // all names may be on servers without the fault
+	cut       *node // its connections break in any case; nil: none do
 
 	mu     sync.Mutex
 	broken bool
@@ -83,6 +84,22 @@ func quorums() []topology {
 	}
 }
 
+// A Via makes a connection with the help of dial.
+type Via = func(ctx context.Context, dial func() (net.Conn, error)) (net.Conn, error)
+
+// Topology makes the servers of a topology: "one server", "Sentinel and primary", "cluster" or "quorum".
+// open returns a Client of them, and end closes the clients of go-redis.
+func (e *Env) Topology(name string, via Via) (open func(cfg lockcore.Config) (*lockcore.Client, error), end func()) {
+	s := &site{Env: e, over: make(chan struct{}), via: via}
+	for _, where := range append(topologies(), quorums()...) {
+		if where.name == name {
+			c := where.add(s)
+			return c.open, c.end
+		}
+	}
+	panic("there is no topology " + name)
+}
+
 func clientOf(rdb redis.UniversalClient) client {
 	return client{
 		func(cfg lockcore.Config) (*lockcore.Client, error) { return lockcore.New(rdb, cfg) },
@@ -119,8 +136,8 @@ func (s *site) options(n *node) *redis.Options {
 		switch {
 		case fails:
 			return s.network.dial(ctx, s.over)
-		case s.distance != nil:
-			return s.distance.dial(ctx, func() (net.Conn, error) { return dials[addr](ctx, network, addr) })
+		case s.via != nil:
+			return s.via(ctx, func() (net.Conn, error) { return dials[addr](ctx, network, addr) })
 		}
 		return dials[addr](ctx, network, addr)
 	}
@@ -155,7 +172,13 @@ func (s *site) breaks() {
 	s.broken = true
 	s.mu.Unlock()
 	for _, n := range s.nodes {
-		if !n.spared {
+		switch {
+		case n.spared && n == s.cut:
+			n.faults.Cut()
+		case n.spared:
+		case s.network.begin == nil:
+			n.faults.Cut()
+		default:
 			s.network.begin(s.Env, n)
 		}
 	}
@@ -195,13 +218,7 @@ func (s *site) sentinel(ofSentinel, ofPrimary bool) client {
 		}
 		return dial(ctx, network, addr)
 	}
-	if primary.spared {
-		begin := s.network.begin
-		s.network.begin = func(e *Env, n *node) {
-			begin(e, n)
-			primary.faults.Cut()
-		}
-	}
+	s.cut = primary
 	return clientOf(redis.NewClient(opt))
 }
 

@@ -1,6 +1,7 @@
 package wire_test
 
 import (
+	"net"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -63,15 +64,30 @@ func TestFault21_NoScriptRunsOnASlotThatMoves(t *testing.T) {
 	if err := send("first"); err != nil {
 		t.Fatal(err)
 	}
-	move := c.Move(slot, c.Primaries[0], c.Primaries[1])
+	from, to := redis.NewClient(&redis.Options{Addr: c.Primaries[0].Addr()}), redis.NewClient(&redis.Options{Addr: c.Primaries[1].Addr()})
+	defer from.Close()
+	defer to.Close()
+	do := func(rdb *redis.Client, args ...any) string {
+		t.Helper()
+		answer, err := rdb.Do(t.Context(), args...).Text()
+		if err != nil {
+			t.Fatalf("%v: %v", args, err)
+		}
+		return answer
+	}
+	source, target := do(from, "cluster", "myid"), do(to, "cluster", "myid")
+	do(to, "cluster", "setslot", slot, "importing", source)
+	do(from, "cluster", "setslot", slot, "migrating", target)
 	for _, where := range []string{"at the source", "at the target"} {
 		err := send("second")
 		if err == nil || !wire.MayRetry(err) || wire.MayBeApplied(err) || wire.NeedsOperator(err) {
 			t.Errorf("%s: %v; want a refusal that is worth another try", where, err)
 		}
-		move.Keys(10)
+		host, port, _ := net.SplitHostPort(c.Primaries[1].Addr())
+		do(from, "migrate", host, port, key, 0, 10000)
 	}
-	move.Finish()
+	do(to, "cluster", "setslot", slot, "node", target)
+	do(from, "cluster", "setslot", slot, "node", target)
 	if got := rdb.Get(t.Context(), key).Val(); got != "first" {
 		t.Errorf("the key is %q", got)
 	}

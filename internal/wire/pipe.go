@@ -6,6 +6,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"os"
 	"runtime"
 	"slices"
 	"sync"
@@ -26,7 +27,8 @@ import (
 //	   ▼                                                 thrown away         ▼
 //	never sent                                                            unknown
 //
-// Who finds nobody writing, writes, and a goroutine writes what is queued meanwhile. Another goroutine reads.
+// Who finds nobody writing, writes, and a goroutine writes what is queued meanwhile. A caller that is alone reads its
+// answer itself, for a moment. Otherwise, another goroutine reads.
 //
 // The reply to a script names its request. Other replies, and refusals, name nothing. They count when the reply
 // to a later script is the right one. If no script was sent after them, one is that does nothing, see proof.
@@ -52,6 +54,8 @@ type pipe struct {
 	named    int    // slots that name their request
 	unproved []reply
 	writing  bool
+	reading  bool          // somebody reads, or will
+	alone    int           // replies in a row after which nothing was to be read
 	live     int           // calls that are written, and whose callers wait
 	leaves   bool          // it ends when no caller waits
 	silent   bool          // nothing was answered for too long; another one is made
@@ -132,6 +136,11 @@ const (
 	// maxInline is how much a caller writes itself. The socket has room for that even if the server reads nothing.
 	maxInline = 4 << 10
 
+	// loneFor is how long a caller that is alone waits in a read. Its context cannot end that. It is alone after so many
+	// replies behind which nothing was to be read.
+	loneFor   = time.Millisecond
+	loneAfter = 8
+
 	// checkIdle is after which time without answers a pipe is checked before it is used: the server may have closed it.
 	checkIdle = time.Millisecond
 )
@@ -208,7 +217,10 @@ func (p *pipe) readAnswer(named bool, id uint64) (a Answer, err error) {
 func (p *pipe) use(l *line) {
 	p.line, p.made = l, l.now()
 	p.heard = p.made
-	go p.read() // close makes its read fail, and does not wait for it
+	if p.socket == nil { // nobody would notice its end
+		p.reading = true
+		go p.read()
+	}
 }
 
 // submit queues calls, before all others if first is true. It returns false if the pipe has ended.
@@ -238,7 +250,7 @@ func (p *pipe) submit(first bool, calls ...*call) bool {
 		go p.writeQueue()
 		return true
 	}
-	out := p.encode()
+	out, reads := p.encode()
 	p.mu.Unlock()
 	if len(out) > maxInline {
 		go func() {
@@ -248,6 +260,12 @@ func (p *pipe) submit(first bool, calls ...*call) bool {
 		}()
 	} else if p.flush(out) {
 		go p.writeQueue()
+	} else if reads && len(calls) == 1 {
+		p.readAlone(calls[0])
+		return true
+	}
+	if reads {
+		go p.read()
 	}
 	return true
 }
@@ -271,8 +289,11 @@ func (p *pipe) writeQueue() {
 			p.mu.Unlock()
 			return
 		}
-		out := p.encode()
+		out, reads := p.encode()
 		p.mu.Unlock()
+		if reads {
+			go p.read()
+		}
 		if !p.flush(out) {
 			return
 		}
@@ -298,8 +319,9 @@ func (p *pipe) flush(out []byte) (more bool) {
 	return more
 }
 
-// encode makes the bytes of the next write, and a slot for each reply to it. The caller holds mu.
-func (p *pipe) encode() []byte {
+// encode makes the bytes of the next write, and a slot for each reply to it. If reads is true, the caller must see to
+// it that somebody reads. The caller holds mu.
+func (p *pipe) encode() (out []byte, reads bool) {
 	p.out = p.out[:0]
 	now, ticks := p.line.now(), p.line.ticks()
 	var r *round // nil: no call needs replicas
@@ -350,7 +372,9 @@ func (p *pipe) encode() []byte {
 	if n := len(p.written); n > 0 && !p.written[n-1].named && len(p.out) > 0 || len(p.unproved) > 0 && p.named == 0 {
 		p.add(slot{proof: true, named: true, sent: now}, proof)
 	}
-	return p.out
+	reads = !p.reading && len(p.written) > 0
+	p.reading = p.reading || reads
+	return p.out, reads
 }
 
 // add appends a command and its slot. The caller holds mu.
@@ -363,42 +387,77 @@ func (p *pipe) add(s slot, r Request) {
 	p.written = append(p.written, s)
 }
 
-// read reads until the pipe ends.
+// read reads until the callers are alone, or the pipe has ended. close makes a read fail, and does not wait for it.
 func (p *pipe) read() {
-	for {
-		kind, err := p.reader.Peek(1)
-		if err == nil && (kind[0] == '>' || kind[0] == '|') { // a message, or what belongs to no reply
-			if _, _, err = readValue(p.reader, 0); err == nil {
-				continue
-			}
-		}
-		if err == nil {
-			err = p.readSlot()
-		}
-		if err != nil {
-			p.end(err)
+	for !p.readOne() || p.socket == nil {
+		if p.ended() {
 			return
 		}
 	}
 }
 
-// readSlot reads the reply for the first slot. A reply for none was not asked for.
-func (p *pipe) readSlot() error {
+// readAlone reads until a call is answered, for a moment, and lets a goroutine read the rest.
+func (p *pipe) readAlone(c *call) {
+	for {
+		_ = p.conn.SetReadDeadline(time.Now().Add(loneFor)) // if it fails, the read fails, too
+		_, err := p.reader.Peek(1)
+		_ = p.conn.SetReadDeadline(time.Time{})
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			go p.read()
+			return
+		}
+		over := p.readOne()
+		if over || p.ended() {
+			return
+		}
+		if c.state.Load() != callWritten {
+			go p.read()
+			return
+		}
+	}
+}
+
+// readOne reads what comes next. It reports whether nothing is left to be read, and the next caller can do that.
+func (p *pipe) readOne() (over bool) {
+	kind, err := p.reader.Peek(1)
+	if err == nil && (kind[0] == '>' || kind[0] == '|') { // a message, or what belongs to no reply
+		if _, _, err = readValue(p.reader, 0); err == nil {
+			return false
+		}
+	}
+	if err == nil {
+		over, err = p.readSlot()
+	}
+	if err != nil {
+		p.end(err)
+	}
+	return over
+}
+
+// ended reports whether the pipe has ended.
+func (p *pipe) ended() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.why != nil
+}
+
+// readSlot reads the reply for the first slot. A reply for none was not asked for. over is that of readOne.
+func (p *pipe) readSlot() (over bool, _ error) {
 	p.mu.Lock()
 	if len(p.written) == 0 {
 		p.mu.Unlock()
-		return errOtherAnswer
+		return false, errOtherAnswer
 	}
 	s := p.written[0]
 	p.mu.Unlock()
 	a, err := p.readAnswer(s.named, s.id)
 	if err != nil {
-		return err
+		return false, err
 	}
 	p.mu.Lock()
 	if p.why != nil {
 		p.mu.Unlock()
-		return p.why
+		return false, p.why
 	}
 	p.written = p.written[1:]
 	revived := p.silent
@@ -419,6 +478,11 @@ func (p *pipe) readSlot() error {
 	}
 	write := p.mayWrite()
 	p.writing = p.writing || write
+	if p.alone++; len(p.written) > 0 {
+		p.alone = 0
+	}
+	over = p.socket != nil && len(p.written) == 0 && !p.writing && p.alone > loneAfter
+	p.reading = !over
 	p.mu.Unlock()
 	for _, r := range ready {
 		p.settle(r)
@@ -430,7 +494,7 @@ func (p *pipe) readSlot() error {
 		p.line.revived(p)
 	}
 	p.leaveIfIdle()
-	return nil
+	return over, nil
 }
 
 // settle gives a reply to its call, once it counts.

@@ -1,7 +1,6 @@
 // Package lockcoretest helps to test code that holds locks on Redis. It provides a server
-// inside a testing/synctest bubble, a network with injected faults, a clock that jumps,
-// and a checker for histories of holds. It depends on go-redis and net.Conn but not on
-// lockcore, so it can test any other lock as well.
+// inside a testing/synctest bubble, a network with injected faults, and a clock that jumps. It
+// depends on go-redis and net.Conn but not on lockcore, so it can test any other lock as well.
 //
 //	synctest.Test(t, func(t *testing.T) {
 //		r := lockcoretest.NewRedis(t)   // miniredis on the bubble's clock
@@ -16,11 +15,9 @@
 //	})
 //
 // Outside a bubble, [Redis] runs in real time. [Faults] work between a client and any
-// server ([Faults.Dialer]). [Proxy] puts them in front of a real server, for tests with
-// several processes. A fault test proves nothing if the fault was not injected:
+// server ([Faults.Dialer]). A fault test proves nothing if the fault was not injected:
 // [Faults.Inject] and [MustFire] fail such a test. [Clock] is a clock that jumps without
-// firing timers. [History] records holds and finds overlaps, tokens out of order, and work
-// outside a hold.
+// firing timers.
 //
 // # Faults
 //
@@ -46,7 +43,7 @@
 //	a process wakes after its host slept       Clock.Advance; for the others time.Sleep or StepClock
 //	scripts are forgotten                      SCRIPT FLUSH, by a client
 //
-// Faults parse RESP2 and RESP3, requests as arrays of strings or inline. They do not
+// Faults parse RESP2 and RESP3, requests as arrays of strings. They do not
 // support TLS, MONITOR, replication, or CLIENT REPLY OFF and SKIP; a connection that does
 // not speak RESP is closed. They lose whole requests and replies, never parts, and never
 // reorder one connection, as TCP would not. They do not simulate TCP windows and

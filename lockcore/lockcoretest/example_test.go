@@ -39,22 +39,6 @@ func ExampleFaults_Add() {
 	// injected: 1
 }
 
-// A holder uses its hold after it has expired.
-func ExampleHistory_Check() {
-	var h lockcoretest.History
-	h.Add(
-		lockcoretest.Event{At: 0, Proc: "a", Name: "orders", Op: lockcoretest.Acquire, Token: 1, ValidUntil: 10 * time.Second},
-		lockcoretest.Event{At: 11 * time.Second, Proc: "b", Name: "orders", Op: lockcoretest.Acquire, Token: 2},
-		lockcoretest.Event{At: 12 * time.Second, Proc: "a", Name: "orders", Op: lockcoretest.Use, Token: 1},
-		lockcoretest.Event{At: 13 * time.Second, Proc: "b", Name: "orders", Op: lockcoretest.Release, Token: 2},
-	)
-	for _, v := range h.Check() {
-		fmt.Println(v)
-	}
-	// Output:
-	// use outside a hold: 0s a acquire orders exclusive token 1 valid until 10s | 12s a use orders token 1
-}
-
 func ExampleClock() {
 	start := time.Now()
 	clock := lockcoretest.NewClock()

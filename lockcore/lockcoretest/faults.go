@@ -20,8 +20,6 @@ var errFaultsClosed = errors.New("lockcoretest: the Faults are closed")
 // All methods may be called from any goroutine. In a bubble, Faults must be created inside
 // it.
 type Faults struct {
-	sources sync.Map // sha1 of a script -> its source
-
 	mu      sync.Mutex
 	rules   []*Rule // replaced, never modified: readers keep their slice
 	cut     *Rule   // the partition, if there is one
@@ -32,7 +30,7 @@ type Faults struct {
 }
 
 // NewFaults returns a network without faults. Close it at the end of the test.
-// [Redis.OptionsVia] and [Proxy] close it themselves.
+// [Redis.OptionsVia] closes it itself.
 func NewFaults() *Faults {
 	return &Faults{relays: map[*relay]struct{}{}, closing: make(chan struct{})}
 }
@@ -65,9 +63,20 @@ func (f *Faults) Dialer(next func(ctx context.Context, network, addr string) (ne
 			return nil, err
 		}
 		near, far := newPipe()
-		if err := f.start(far, server); err != nil {
-			return nil, &net.OpError{Op: "dial", Net: network, Err: err}
+		r := &relay{faults: f, client: far, server: server, gone: make(chan struct{})}
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if f.closed {
+			_ = server.Close()
+			return nil, &net.OpError{Op: "dial", Net: network, Err: errFaultsClosed}
 		}
+		f.relays[r] = struct{}{}
+		f.wg.Go(func() {
+			r.run()
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			delete(f.relays, r)
+		})
 		return near, nil
 	}
 }
@@ -75,7 +84,7 @@ func (f *Faults) Dialer(next func(ctx context.Context, network, addr string) (ne
 // admit returns nil if a new connection is allowed, and otherwise the reason.
 func (f *Faults) admit(ctx context.Context) error {
 	for _, r := range f.current() {
-		if r.fault.Kind == RefuseDial && r.claim() {
+		if r.fault.Kind == RefuseDial && r.applies(nil) {
 			r.fire()
 			return syscall.ECONNREFUSED
 		}
@@ -100,38 +109,14 @@ func (f *Faults) admit(ctx context.Context) error {
 	}
 }
 
-// start carries bytes between the two connections until both have ended.
-func (f *Faults) start(client, server net.Conn) error {
-	r := newRelay(f, client, server)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.closed {
-		_ = client.Close()
-		_ = server.Close()
-		return errFaultsClosed
-	}
-	f.relays[r] = struct{}{}
-	f.wg.Go(func() {
-		r.run()
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		delete(f.relays, r)
-	})
-	return nil
-}
-
 // Add injects a fault from now until it is used up or lifted. It returns an error if the
 // fault is invalid. If several faults apply to one request, they apply in the order in
 // which they were added. After a DropRequest or ResetBefore no other fault applies.
 func (f *Faults) Add(fault Fault) (*Rule, error) {
-	return f.add(fault, callerLine())
-}
-
-func (f *Faults) add(fault Fault, origin string) (*Rule, error) {
 	if err := fault.validate(); err != nil {
 		return nil, err
 	}
-	r := newRule(f, fault, origin)
+	r := newRule(f, fault)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.rules = append(slices.Clone(f.rules), r)
@@ -142,27 +127,27 @@ func (f *Faults) add(fault Fault, origin string) (*Rule, error) {
 // fails if the fault was never injected (see [MustFire]).
 func (f *Faults) Inject(tb testing.TB, fault Fault) *Rule {
 	tb.Helper()
-	r, err := f.add(fault, callerLine())
+	r, err := f.Add(fault)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	tb.Cleanup(func() { MustFire(tb, r) })
+	tb.Cleanup(func() {
+		tb.Helper() // the failure is in the line of Inject
+		MustFire(tb, r)
+	})
 	return r
-}
-
-func (f *Faults) remove(r *Rule) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.cut == r {
-		f.cut = nil
-	}
-	f.rules = slices.DeleteFunc(slices.Clone(f.rules), func(other *Rule) bool { return other == r })
 }
 
 func (f *Faults) current() []*Rule {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.rules
+}
+
+func (f *Faults) cutBy() *Rule {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.cut
 }
 
 // Partition cuts the network in both directions, for existing and new connections, until
@@ -177,17 +162,14 @@ func (f *Faults) Partition() *Rule {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.cut == nil {
-		f.cut = newRule(f, Fault{Kind: partition}, callerLine())
+		f.cut = newRule(f, Fault{Kind: "Partition"})
 	}
 	return f.cut
 }
 
 // Heal ends the partition, if there is one.
 func (f *Faults) Heal() {
-	f.mu.Lock()
-	cut := f.cut
-	f.mu.Unlock()
-	if cut != nil {
+	if cut := f.cutBy(); cut != nil {
 		cut.Lift()
 	}
 }

@@ -21,16 +21,26 @@ type stream struct {
 	changed  *sync.Cond
 	chunks   [][]byte
 	deadline time.Time
-	timer    *time.Timer
-	held     bool  // nothing can be read, not even the end
-	ended    bool  // the writer has closed: the remaining data can be read, then EOF
-	err      error // the reader has closed, or the connection was reset
+	timer    *time.Timer // wakes the reader at the deadline
+	held     bool        // nothing can be read, not even the end
+	ended    bool        // the writer has closed: the remaining data can be read, then EOF
+	err      error       // the reader has closed, or the connection was reset
 }
 
 func newStream() *stream {
 	s := &stream{}
 	s.changed = sync.NewCond(&s.mu)
+	s.timer = time.AfterFunc(time.Hour, func() { s.change(func() {}) })
+	s.timer.Stop()
 	return s
+}
+
+// change changes the stream and wakes its reader.
+func (s *stream) change(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f()
+	s.changed.Broadcast()
 }
 
 func (s *stream) read(b []byte) (int, error) {
@@ -74,55 +84,28 @@ func (s *stream) write(b []byte) (int, error) {
 }
 
 // end closes the writing side. The reader still receives the written data.
-func (s *stream) end() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.ended = true
-	s.changed.Broadcast()
-}
+func (s *stream) end() { s.change(func() { s.ended = true }) }
+
+func (s *stream) hold(held bool) { s.change(func() { s.held = held }) }
 
 // fail ends both sides immediately. Unread data is lost.
 func (s *stream) fail(err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.err == nil {
-		s.err = err
-	}
-	s.chunks = nil
-	if s.timer != nil {
+	s.change(func() {
+		if s.err == nil {
+			s.err = err
+		}
+		s.chunks = nil
 		s.timer.Stop()
-	}
-	s.changed.Broadcast()
-}
-
-func (s *stream) hold(held bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.held = held
-	s.changed.Broadcast()
+	})
 }
 
 func (s *stream) setDeadline(t time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.deadline = t
-	switch {
-	case t.IsZero() || s.err != nil:
-		if s.timer != nil {
-			s.timer.Stop()
+	s.change(func() {
+		s.deadline = t
+		if s.timer.Stop(); !t.IsZero() && s.err == nil {
+			s.timer.Reset(time.Until(t))
 		}
-	case s.timer == nil:
-		s.timer = time.AfterFunc(time.Until(t), s.wake)
-	default:
-		s.timer.Reset(time.Until(t))
-	}
-	s.changed.Broadcast()
-}
-
-func (s *stream) wake() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.changed.Broadcast()
+	})
 }
 
 // memConn is one end of a connection in memory.
@@ -130,64 +113,55 @@ type memConn struct {
 	in, out *stream
 	ready   func() // called before a read returns data, if set
 	closed  func() // called once when this end closes, if set
-
-	mu     sync.Mutex
-	gone   bool
-	linger bool // Close is orderly; otherwise it is a reset
+	once    sync.Once
 }
 
 // newPipe returns the two ends of a connection in memory. Deadlines follow the clock of
 // the bubble in which it is used.
 func newPipe() (client, server *memConn) {
 	up, down := newStream(), newStream()
-	client = &memConn{in: down, out: up, linger: true}
-	server = &memConn{in: up, out: down, linger: true}
-	return client, server
+	return &memConn{in: down, out: up}, &memConn{in: up, out: down}
 }
 
 func (c *memConn) Read(b []byte) (int, error) {
 	n, err := c.in.read(b)
-	if err != nil && err != io.EOF { //nolint:errorlint // made in this file, never wrapped
-		err = c.opError("read", err)
-	}
 	if err == nil && c.ready != nil {
 		c.ready()
 	}
-	return n, err
+	return n, opError("read", err)
 }
 
 func (c *memConn) Write(b []byte) (int, error) {
 	n, err := c.out.write(b)
-	if err != nil {
-		err = c.opError("write", err)
-	}
-	return n, err
+	return n, opError("write", err)
 }
 
-func (c *memConn) opError(op string, err error) error {
-	return &net.OpError{Op: op, Net: "memory", Source: c.LocalAddr(), Addr: c.RemoteAddr(), Err: err}
+func opError(op string, err error) error {
+	if err == nil || errors.Is(err, io.EOF) {
+		return err
+	}
+	return &net.OpError{Op: op, Net: "memory", Source: memAddr{}, Addr: memAddr{}, Err: err}
 }
 
 // Close ends the connection as TCP does: the peer can still read the sent data.
 func (c *memConn) Close() error {
-	c.mu.Lock()
-	gone, linger := c.gone, c.linger
-	c.gone = true
-	c.mu.Unlock()
-	if gone {
-		return nil
-	}
-	if linger {
-		c.in.fail(net.ErrClosed)
-		c.out.end()
-	} else {
-		c.in.fail(syscall.ECONNRESET)
-		c.out.fail(syscall.ECONNRESET)
-	}
-	if c.closed != nil {
-		c.closed()
-	}
+	c.end(net.ErrClosed, c.out.end)
 	return nil
+}
+
+// reset closes the connection at once. Sent data that the peer has not read is lost.
+func (c *memConn) reset() {
+	c.end(syscall.ECONNRESET, func() { c.out.fail(syscall.ECONNRESET) })
+}
+
+func (c *memConn) end(err error, out func()) {
+	c.once.Do(func() {
+		c.in.fail(err)
+		out()
+		if c.closed != nil {
+			c.closed()
+		}
+	})
 }
 
 // CloseWrite closes the writing direction. The other direction stays open.
@@ -196,47 +170,16 @@ func (c *memConn) CloseWrite() error {
 	return nil
 }
 
-// SetLinger(0) makes Close a reset, as for a *net.TCPConn.
-func (c *memConn) SetLinger(sec int) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.linger = sec != 0
-	return nil
-}
-
-func (c *memConn) LocalAddr() net.Addr  { return memAddr{} }
-func (c *memConn) RemoteAddr() net.Addr { return memAddr{} }
-
-func (c *memConn) SetDeadline(t time.Time) error {
-	return c.SetReadDeadline(t)
-}
-
+func (c *memConn) LocalAddr() net.Addr              { return memAddr{} }
+func (c *memConn) RemoteAddr() net.Addr             { return memAddr{} }
+func (c *memConn) SetDeadline(t time.Time) error    { return c.SetReadDeadline(t) }
+func (c *memConn) SetWriteDeadline(time.Time) error { return nil } // a write never blocks
 func (c *memConn) SetReadDeadline(t time.Time) error {
 	c.in.setDeadline(t)
 	return nil
 }
 
-// SetWriteDeadline does nothing, since a write never blocks.
-func (c *memConn) SetWriteDeadline(time.Time) error { return nil }
-
 type memAddr struct{}
 
 func (memAddr) Network() string { return "memory" }
 func (memAddr) String() string  { return "memory" }
-
-// halfClose closes the writing direction of c.
-func halfClose(c net.Conn) {
-	if w, ok := c.(interface{ CloseWrite() error }); ok {
-		_ = w.CloseWrite()
-		return
-	}
-	_ = c.Close()
-}
-
-// reset closes c with a reset instead of an orderly end.
-func reset(c net.Conn) {
-	if l, ok := c.(interface{ SetLinger(sec int) error }); ok {
-		_ = l.SetLinger(0)
-	}
-	_ = c.Close()
-}

@@ -31,7 +31,6 @@ const address = "127.0.0.1:1"
 type Redis struct {
 	mini   *miniredis.Miniredis
 	faults *Faults
-	start  time.Time
 	id     uint64 // no other server has it
 	starts int
 
@@ -65,7 +64,6 @@ func StartRedis() (*Redis, error) {
 	r := &Redis{
 		mini:   miniredis.NewMiniRedis(),
 		faults: NewFaults(),
-		start:  time.Now(),
 		id:     rand.Uint64(), //nolint:gosec // no secret
 		conns:  map[*memConn]struct{}{},
 	}
@@ -95,10 +93,11 @@ func ids(id uint64, start int) server.Hook {
 		"replication": fmt.Sprintf("# Replication\r\nrole:master\r\nmaster_replid:%016x%024x\r\nmaster_replid2:%040x\r\nmaster_repl_offset:0\r\n", id, start, 0),
 	}
 	return func(c *server.Peer, cmd string, args ...string) bool {
-		if cmd != "INFO" || len(args) != 1 || sections[strings.ToLower(args[0])] == "" {
+		section := sections[strings.ToLower(strings.Join(args, " "))]
+		if cmd != "INFO" || section == "" {
 			return false
 		}
-		c.WriteBulk(sections[strings.ToLower(args[0])])
+		c.WriteBulk(section)
 		return true
 	}
 }
@@ -145,7 +144,7 @@ func (r *Redis) OptionsVia(f *Faults) *redis.Options {
 }
 
 func (r *Redis) options(f *Faults) *redis.Options {
-	dial := f.Dialer(r.Dial)
+	dial := f.Dialer(r.dial)
 	return &redis.Options{
 		Addr: address,
 		Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -184,15 +183,8 @@ func (r *Redis) Server() *miniredis.Miniredis {
 	return r.mini
 }
 
-// Clock returns a function that returns the time since the server's start, by the time
-// package. Use it to record a [History].
-func (r *Redis) Clock() func() time.Duration {
-	return func() time.Duration { return time.Since(r.start) }
-}
-
-// Dial connects to the server without faults. It has the type of redis.Options.Dialer and
-// ignores its arguments.
-func (r *Redis) Dial(_ context.Context, network, _ string) (net.Conn, error) {
+// dial connects to the server without faults.
+func (r *Redis) dial(_ context.Context, network, _ string) (net.Conn, error) {
 	client, srv := newPipe()
 	srv.ready = r.setClock
 	srv.closed = func() {

@@ -3,6 +3,7 @@ package lockcoretest
 import (
 	"bytes"
 	"net"
+	"strings"
 	"sync"
 	"time"
 )
@@ -10,23 +11,24 @@ import (
 // relay forwards one connection. up reads requests and down reads replies, each on its own
 // goroutine. run waits for both.
 type relay struct {
-	faults         *Faults
-	client, server net.Conn
-	gone           chan struct{} // closed by abort
+	faults *Faults
+	client *memConn
+	server net.Conn
+	gone   chan struct{} // closed by abort
 
 	mu         sync.Mutex
 	aborted    bool
-	subscribed bool                           // a SUBSCRIBE has been sent
-	channels   map[string]map[string]struct{} // "", "P" or "S" -> channels, patterns, shard channels
-	pending    []*exchange                    // requests without a complete reply, in order
-	deaf       bool                           // replies to the client are dropped
+	subscribed bool        // a SUBSCRIBE has been sent
+	pending    []*exchange // requests without a complete reply, in order
+	deaf       bool        // replies to the client are dropped
 }
 
-func newRelay(f *Faults, client, server net.Conn) *relay {
-	return &relay{
-		faults: f, client: client, server: server,
-		gone: make(chan struct{}), channels: map[string]map[string]struct{}{},
-	}
+// exchange is a request that was sent, with the rules for its reply.
+type exchange struct {
+	left      int    // replies still expected
+	subscribe string // the kind of the replies, which are confirmations; RESP3 sends them as pushes
+	discard   bool   // the request is the first of two duplicates
+	rules     []*Rule
 }
 
 func (r *relay) run() {
@@ -45,7 +47,7 @@ func (r *relay) abort() bool {
 	r.mu.Unlock()
 	if first {
 		close(r.gone)
-		reset(r.client)
+		r.client.reset()
 		_ = r.server.Close()
 	}
 	return first
@@ -60,29 +62,22 @@ func (r *relay) isSubscribed() bool {
 // pass waits while the network is cut. It returns false if the connection was aborted.
 func (r *relay) pass() bool {
 	for {
-		r.faults.mu.Lock()
-		cut := r.faults.cut
-		r.faults.mu.Unlock()
+		cut := r.faults.cutBy()
 		if cut == nil {
 			return true
 		}
-		cut.fire()
-		select {
-		case <-cut.lifted:
-		case <-r.gone:
+		if !r.hold(cut) {
 			return false
 		}
 	}
 }
 
-// hold waits for the delay of a rule. It returns false if the connection was aborted.
+// hold injects a rule that delays. It returns false if the connection was aborted.
 func (r *relay) hold(rule *Rule) bool {
 	rule.fire()
 	var over <-chan time.Time
 	if rule.fault.Delay > 0 {
-		t := time.NewTimer(rule.fault.Delay)
-		defer t.Stop()
-		over = t.C
+		over = time.After(rule.fault.Delay)
 	}
 	select {
 	case <-over:
@@ -97,32 +92,37 @@ func (r *relay) hold(rule *Rule) bool {
 // with TCP, and then the end.
 func (r *relay) up() {
 	in := newWire(r.client)
-	mute := false
-	for {
-		raw, cmd, err := in.request()
-		if err != nil {
+	for mute := false; ; {
+		v, raw, err := in.next()
+		if err != nil || v.kind != '*' {
 			break
 		}
-		if mute {
-			continue
+		alive := true
+		if !mute {
+			mute, alive = r.request(raw, v.items)
 		}
-		var alive bool
-		if mute, alive = r.request(raw, cmd); !alive {
+		if !alive {
 			break
 		}
 	}
-	if r.pass() {
-		halfClose(r.server)
+	if !r.pass() {
+		return
+	}
+	if half, ok := r.server.(interface{ CloseWrite() error }); ok {
+		_ = half.CloseWrite()
+	} else {
+		_ = r.server.Close()
 	}
 }
 
-// request forwards one request and applies its faults.
+// request forwards one request and applies its faults. After it, the server gets nothing more if mute.
 func (r *relay) request(raw []byte, cmd []string) (mute, alive bool) {
 	times := 1
-	var onReply []*Rule // rules for the reply
+	var onReply []*Rule
 	if len(cmd) > 0 {
+		cmd[0] = strings.ToUpper(cmd[0])
 		for _, rule := range r.faults.current() {
-			if !rule.fault.Kind.ofRequest() || !rule.applies(cmd) {
+			if rule.fault.subject() != ofRequest || !rule.applies(cmd) {
 				continue
 			}
 			switch rule.fault.Kind {
@@ -140,19 +140,17 @@ func (r *relay) request(raw []byte, cmd []string) (mute, alive bool) {
 			case DuplicateRequest:
 				rule.fire()
 				times = 2
-			case ResetAfter, SwallowReply, DelayReply, TrickleReply, RepeatReply:
+			default:
 				onReply = append(onReply, rule)
-			case DropMessage, DelayMessage, RefuseDial, partition: // not faults of requests
 			}
 		}
-		r.faults.learn(cmd)
 	}
 	if !r.pass() {
 		return true, false
 	}
-	for n := times; n > 0; n-- {
-		if len(cmd) > 0 {
-			r.expect(cmd, onReply, n > 1)
+	for ; times > 0; times-- {
+		if len(cmd) > 0 { // an empty request has no reply
+			r.expect(cmd, onReply, times > 1)
 		}
 		if _, err := r.server.Write(raw); err != nil {
 			return true, false
@@ -161,13 +159,56 @@ func (r *relay) request(raw []byte, cmd []string) (mute, alive bool) {
 	return false, true
 }
 
+// expect records which replies the request will have.
+func (r *relay) expect(cmd []string, rules []*Rule, discard bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e := &exchange{left: 1, discard: discard}
+	if !discard {
+		e.rules = rules
+	}
+	if strings.HasSuffix(cmd[0], "SUBSCRIBE") {
+		e.left, e.subscribe = max(1, len(cmd)-1), strings.ToLower(cmd[0])
+		r.subscribed = true
+	}
+	r.pending = append(r.pending, e)
+}
+
+// answers returns the request that v answers, nil for a message or another push. An UNSUBSCRIBE
+// without names has several answers; all but the first are taken for other pushes.
+func (r *relay) answers(v value) *exchange {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	push := v.kind == '>' || v.kind == '*' && r.subscribed && (isMessage(v) || strings.HasSuffix(first(v), "subscribe"))
+	if len(r.pending) == 0 || push && r.pending[0].subscribe != first(v) {
+		return nil
+	}
+	e := r.pending[0]
+	if e.left--; e.left <= 0 || v.kind == '-' {
+		r.pending = r.pending[1:]
+	}
+	return e
+}
+
+func first(v value) string {
+	if len(v.items) == 0 {
+		return ""
+	}
+	return v.items[0]
+}
+
+func isMessage(v value) bool {
+	kind := first(v)
+	return len(v.items) > 2 && (kind == "message" || kind == "pmessage" || kind == "smessage")
+}
+
 // down forwards replies and messages. It continues to read after the client has closed, so
 // that the server executes the requests in transit.
 func (r *relay) down() {
 	in := newWire(r.server)
 	for {
-		p, err := in.reply()
-		if err != nil || !r.pass() || !r.reply(p) {
+		v, raw, err := in.next()
+		if err != nil || !r.pass() || !r.reply(v, raw) {
 			break
 		}
 	}
@@ -177,60 +218,50 @@ func (r *relay) down() {
 }
 
 // reply forwards one reply or message and applies its faults.
-func (r *relay) reply(p reply) bool {
-	e := r.answers(p)
+func (r *relay) reply(v value, raw []byte) bool {
+	e := r.answers(v)
 	if e == nil {
-		return r.message(p)
+		return r.message(v, raw)
 	}
-	trickle, raw := false, p.raw
+	step, times := len(raw), 1
 	for _, rule := range e.rules {
-		if bytes.HasPrefix(p.raw, []byte("-NOSCRIPT")) {
+		if bytes.HasPrefix(raw, []byte("-NOSCRIPT")) {
 			rule.unclaim() // the script was not executed: apply the rule to its next run
 			continue
 		}
-		switch rule.fault.Kind {
-		case ResetAfter:
-			rule.fire()
-			r.abort()
-			return false
-		case SwallowReply:
-			rule.fire()
-			r.deafen()
-		case DelayReply:
+		if rule.fault.Kind == DelayReply {
 			if !r.hold(rule) {
 				return false
 			}
+			continue
+		}
+		rule.fire()
+		switch rule.fault.Kind {
+		case ResetAfter:
+			r.abort()
+			return false
+		case SwallowReply:
+			r.deafen()
 		case TrickleReply:
-			rule.fire()
-			trickle = true
+			step = 1
 		case RepeatReply:
-			rule.fire()
-			raw = bytes.Repeat(p.raw, 2)
-		case DropRequest, DelayRequest, DuplicateRequest, ResetBefore,
-			DropMessage, DelayMessage, RefuseDial, partition: // not faults of replies
+			times = 2
 		}
 	}
 	e.rules = nil // once per request, even if it has several replies
 	if e.discard {
 		return true
 	}
-	if !trickle {
-		r.deliver(raw)
-		return true
-	}
-	for i := range raw {
-		r.deliver(raw[i : i+1])
+	for raw = bytes.Repeat(raw, times); len(raw) > 0; raw = raw[min(step, len(raw)):] {
+		r.deliver(raw[:min(step, len(raw))])
 	}
 	return true
 }
 
-func (r *relay) message(p reply) bool {
-	r.mu.Lock()
-	published := r.isMessage(p)
-	r.mu.Unlock()
-	if published {
+func (r *relay) message(v value, raw []byte) bool {
+	if isMessage(v) {
 		for _, rule := range r.faults.current() {
-			if !rule.fault.Kind.ofMessage() || !rule.applies(p.items) {
+			if rule.fault.subject() != ofMessage || !rule.applies(v.items) {
 				continue
 			}
 			if rule.fault.Kind == DropMessage {
@@ -242,7 +273,7 @@ func (r *relay) message(p reply) bool {
 			}
 		}
 	}
-	r.deliver(p.raw)
+	r.deliver(raw)
 	return true
 }
 

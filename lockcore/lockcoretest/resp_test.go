@@ -42,35 +42,21 @@ func TestReplies(t *testing.T) {
 	} {
 		w := newWire(in)
 		for _, tt := range tests {
-			p, err := w.reply()
-			if err != nil || string(p.raw) != tt.raw || !slices.Equal(p.items, tt.items) {
-				t.Errorf("%s: %q was read as %q with %q, %v", name, tt.raw, p.raw, p.items, err)
+			p, raw, err := w.next()
+			if err != nil || string(raw) != tt.raw || !slices.Equal(p.items, tt.items) {
+				t.Errorf("%s: %q was read as %q with %q, %v", name, tt.raw, raw, p.items, err)
 			}
 		}
-		if _, err := w.reply(); !errors.Is(err, io.EOF) {
+		if _, _, err := w.next(); !errors.Is(err, io.EOF) {
 			t.Errorf("%s: at the end %v", name, err)
 		}
 	}
 }
 
 func TestMalformed(t *testing.T) {
-	for _, raw := range []string{"\r\n", "?\r\n", "$x\r\n", "*-2\r\n", "$536870913\r\n", strings.Repeat("*1\r\n", maxDepth+2)} {
-		if _, err := newWire(strings.NewReader(raw)).reply(); !errors.Is(err, errMalformed) {
+	for _, raw := range []string{"\r\n", "?\r\n", "$x\r\n", "*-2\r\n", "$536870913\r\n", strings.Repeat("*1\r\n", maxDepth+2), "*x\r\n", "\x16\x03\x01\n"} {
+		if _, _, err := newWire(strings.NewReader(raw)).next(); !errors.Is(err, errMalformed) {
 			t.Errorf("reply %.20q: %v", raw, err)
-		}
-	}
-	for _, raw := range []string{"*x\r\n", "*1\r\n:1\r\n", "*1\r\n$-1\r\n", "\x16\x03\x01\n"} {
-		if _, _, err := newWire(strings.NewReader(raw)).request(); !errors.Is(err, errMalformed) {
-			t.Errorf("request %.20q: %v", raw, err)
-		}
-	}
-}
-
-func TestInlineRequest(t *testing.T) {
-	w := newWire(strings.NewReader("get  a b\r\n\r\n*0\r\n"))
-	for _, want := range [][]string{{"GET", "a", "b"}, nil, nil} {
-		if _, cmd, err := w.request(); err != nil || !slices.Equal(cmd, want) {
-			t.Errorf("read %q, %v, want %q", cmd, err, want)
 		}
 	}
 }
@@ -80,28 +66,17 @@ func FuzzWire(f *testing.F) {
 	f.Add([]byte("*2\r\n$3\r\nGET\r\n$1\r\nk\r\nPING\r\n"))
 	f.Add([]byte("|1\r\n+a\r\n:1\r\n*2\r\n+OK\r\n$-1\r\n"))
 	f.Fuzz(func(t *testing.T, in []byte) {
-		for name, read := range map[string]func(w *wire) ([]byte, error){
-			"request": func(w *wire) ([]byte, error) {
-				raw, _, err := w.request()
-				return raw, err
-			},
-			"reply": func(w *wire) ([]byte, error) {
-				p, err := w.reply()
-				return p.raw, err
-			},
-		} {
-			w := newWire(bytes.NewReader(in))
-			var out []byte
-			for {
-				raw, err := read(w)
-				if err != nil {
-					break
-				}
-				out = append(out, raw...)
+		w := newWire(bytes.NewReader(in))
+		var out []byte
+		for {
+			_, raw, err := w.next()
+			if err != nil {
+				break
 			}
-			if !bytes.HasPrefix(in, out) {
-				t.Errorf("%s: %q was forwarded as %q", name, in, out)
-			}
+			out = append(out, raw...)
+		}
+		if !bytes.HasPrefix(in, out) {
+			t.Errorf("%q was forwarded as %q", in, out)
 		}
 	})
 }

@@ -3,80 +3,87 @@ package lockcoretest
 import (
 	"context"
 	"fmt"
-	"path/filepath"
-	"runtime"
-	"sync"
+	"slices"
 	"testing"
 	"time"
 )
 
-// Kind is the type of a [Fault].
-type Kind string
-
-// The kinds of faults: of requests, of replies, of messages, and of dials. A connection on
+// The kinds of faults, for [Fault.Kind]: of requests, of replies, of messages, and of dials. A connection on
 // which bytes were lost stays open but silent in that direction, as after a network
 // failure, until the client closes it and dials again.
 const (
 	// DropRequest loses the request and everything after it on its connection. The request
 	// is not executed.
-	DropRequest Kind = "DropRequest"
+	DropRequest = "DropRequest"
 	// DelayRequest holds the request and everything after it on its connection for
 	// Fault.Delay, or until the rule is lifted. The request is delivered even if the
 	// client has closed the connection: so an acquire can arrive after its own release.
-	DelayRequest Kind = "DelayRequest"
+	DelayRequest = "DelayRequest"
 	// DuplicateRequest sends the request twice and delivers the second reply, as a retry
 	// of the client would.
-	DuplicateRequest Kind = "DuplicateRequest"
+	DuplicateRequest = "DuplicateRequest"
 	// ResetBefore resets the connection instead of sending the request. The request is not
 	// executed.
-	ResetBefore Kind = "ResetBefore"
+	ResetBefore = "ResetBefore"
 	// ResetAfter resets the connection instead of delivering the reply. The request is
 	// executed.
-	ResetAfter Kind = "ResetAfter"
+	ResetAfter = "ResetAfter"
 	// SwallowReply loses the reply and everything the server sends after it on its
 	// connection. The request and those after it are executed. Without a Match, all
 	// requests pass and all replies are lost.
-	SwallowReply Kind = "SwallowReply"
+	SwallowReply = "SwallowReply"
 	// DelayReply holds the reply and everything after it on its connection for
 	// Fault.Delay, or until the rule is lifted.
-	DelayReply Kind = "DelayReply"
+	DelayReply = "DelayReply"
 	// TrickleReply delivers the reply one byte at a time.
-	TrickleReply Kind = "TrickleReply"
+	TrickleReply = "TrickleReply"
 	// RepeatReply delivers the reply twice, as a faulty proxy does. To the client, the second one is the
 	// reply to its next request, and so on.
-	RepeatReply Kind = "RepeatReply"
+	RepeatReply = "RepeatReply"
 	// DropMessage loses a pub/sub message and nothing else on its connection. TCP cannot
 	// lose a single message: it stands for a message published while the subscriber was
 	// reconnecting.
-	DropMessage Kind = "DropMessage"
+	DropMessage = "DropMessage"
 	// DelayMessage holds a pub/sub message and everything after it on its connection for
 	// Fault.Delay, or until the rule is lifted.
-	DelayMessage Kind = "DelayMessage"
+	DelayMessage = "DelayMessage"
 	// RefuseDial refuses new connections. Match must be nil.
-	RefuseDial Kind = "RefuseDial"
-
-	partition Kind = "Partition" // created only by Faults.Partition
+	RefuseDial = "RefuseDial"
 )
 
-// ofRequest reports whether a request selects the fault. This includes faults of its
-// reply.
-func (k Kind) ofRequest() bool {
-	switch k {
-	case DropRequest, DelayRequest, DuplicateRequest, ResetBefore, ResetAfter, SwallowReply, DelayReply, TrickleReply, RepeatReply:
-		return true
-	default:
-		return false
-	}
-}
+// subject is what a kind of fault applies to.
+type subject int
 
-func (k Kind) ofMessage() bool { return k == DropMessage || k == DelayMessage }
+const (
+	ofNothing subject = iota // it is no kind
+	ofRequest                // or of its reply
+	ofMessage
+	ofDial
+)
+
+func (f Fault) subject() subject {
+	switch f.Kind {
+	case DropRequest, DelayRequest, DuplicateRequest, ResetBefore, ResetAfter, SwallowReply, DelayReply, TrickleReply, RepeatReply:
+		return ofRequest
+	case DropMessage, DelayMessage:
+		return ofMessage
+	case RefuseDial:
+		return ofDial
+	}
+	return ofNothing
+}
 
 // Fault describes one fault. Kind is required.
 type Fault struct {
-	Kind Kind
+	Kind string // one of the constants
 	// Match selects the requests or messages that the fault applies to. nil means all,
 	// including the HELLO that go-redis sends on a new connection.
-	Match Match
+	//
+	// For a request, cmd is its name in upper case and its arguments as sent. For [DropMessage]
+	// and [DelayMessage], cmd is the kind of the message (message, pmessage or smessage), the
+	// pattern of a pmessage, the channel, and the payload. A Match is called from several
+	// goroutines, and must neither keep nor modify cmd.
+	Match func(cmd []string) bool
 	// Skip is the number of matches before the first injection.
 	Skip int
 	// Count is the maximum number of injections; 0 means no limit.
@@ -89,14 +96,10 @@ type Fault struct {
 func (f Fault) validate() error {
 	delays := f.Kind == DelayRequest || f.Kind == DelayReply || f.Kind == DelayMessage
 	switch {
-	case !f.Kind.ofRequest() && !f.Kind.ofMessage() && f.Kind != RefuseDial:
+	case f.subject() == ofNothing:
 		return fmt.Errorf("lockcoretest: Fault.Kind is %q; it must be one of the kinds of this package", f.Kind)
-	case f.Skip < 0:
-		return fmt.Errorf("lockcoretest: Fault.Skip is %d; it must not be negative", f.Skip)
-	case f.Count < 0:
-		return fmt.Errorf("lockcoretest: Fault.Count is %d; it must not be negative", f.Count)
-	case f.Delay < 0:
-		return fmt.Errorf("lockcoretest: Fault.Delay is %v; it must not be negative", f.Delay)
+	case f.Skip < 0 || f.Count < 0 || f.Delay < 0:
+		return fmt.Errorf("lockcoretest: Fault.Skip is %d, Count %d and Delay %v; none may be negative", f.Skip, f.Count, f.Delay)
 	case f.Delay > 0 && !delays:
 		return fmt.Errorf("lockcoretest: Fault.Delay is %v; it must be 0 for %v, which does not delay", f.Delay, f.Kind)
 	case f.Match != nil && f.Kind == RefuseDial:
@@ -109,7 +112,6 @@ func (f Fault) validate() error {
 type Rule struct {
 	fault  Fault
 	faults *Faults
-	origin string
 
 	// guarded by faults.mu
 	seen    int           // matches so far, including skipped ones
@@ -117,20 +119,13 @@ type Rule struct {
 	fired   int           // injections completed
 	changed chan struct{} // closed and replaced when fired grows
 
-	lift   sync.Once
-	lifted chan struct{}
+	lift   func() // closes lifted
+	lifted <-chan struct{}
 }
 
-func newRule(f *Faults, fault Fault, origin string) *Rule {
-	return &Rule{
-		fault: fault, faults: f, origin: origin,
-		changed: make(chan struct{}), lifted: make(chan struct{}),
-	}
-}
-
-// String returns the kind and the line of the test that injected the fault.
-func (r *Rule) String() string {
-	return fmt.Sprintf("%v (%s)", r.fault.Kind, r.origin)
+func newRule(f *Faults, fault Fault) *Rule {
+	over, lift := context.WithCancel(context.Background())
+	return &Rule{fault: fault, faults: f, changed: make(chan struct{}), lifted: over.Done(), lift: lift}
 }
 
 // Fired returns how often the fault was injected so far. A delay counts from the moment it
@@ -154,7 +149,7 @@ func (r *Rule) Wait(ctx context.Context, n int) error {
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return fmt.Errorf("lockcoretest: waiting for %v: injected %d times of %d: %w", r, fired, n, context.Cause(ctx))
+			return fmt.Errorf("lockcoretest: waiting for %v: injected %d times of %d: %w", r.fault.Kind, fired, n, context.Cause(ctx))
 		}
 	}
 }
@@ -162,16 +157,21 @@ func (r *Rule) Wait(ctx context.Context, n int) error {
 // Lift ends the fault. It applies to nothing more, and the data that it holds back is
 // delivered. Connections that it has silenced stay silent.
 func (r *Rule) Lift() {
-	r.faults.remove(r)
-	r.lift.Do(func() { close(r.lifted) })
+	f := r.faults
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.cut == r {
+		f.cut = nil
+	}
+	f.rules = slices.DeleteFunc(slices.Clone(f.rules), func(other *Rule) bool { return other == r })
+	r.lift()
 }
 
 // applies reports whether the fault applies to cmd, and if so counts an injection as started.
 func (r *Rule) applies(cmd []string) bool {
-	return (r.fault.Match == nil || r.fault.Match(cmd)) && r.claim()
-}
-
-func (r *Rule) claim() bool {
+	if r.fault.Match != nil && !r.fault.Match(cmd) {
+		return false
+	}
 	r.faults.mu.Lock()
 	defer r.faults.mu.Unlock()
 	if r.seen++; r.seen <= r.fault.Skip || r.fault.Count > 0 && r.claimed >= r.fault.Count {
@@ -205,18 +205,9 @@ func MustFire(tb testing.TB, rules ...*Rule) {
 	}
 	for _, r := range rules {
 		if n := r.Fired(); n > 0 {
-			tb.Logf("lockcoretest: %v was injected %d times", r, n)
+			tb.Logf("lockcoretest: %v was injected %d times", r.fault.Kind, n)
 		} else {
-			tb.Errorf("lockcoretest: %v was never injected", r)
+			tb.Errorf("lockcoretest: %v was never injected", r.fault.Kind)
 		}
 	}
-}
-
-// callerLine returns the line of the test that called into this package.
-func callerLine() string {
-	_, file, line, ok := runtime.Caller(2)
-	if !ok {
-		return "unknown line"
-	}
-	return fmt.Sprintf("%s:%d", filepath.Base(file), line)
 }

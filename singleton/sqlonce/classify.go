@@ -94,13 +94,13 @@ const tries = 5
 
 // persist calls attempt until it returns false, with pauses that double from 10 ms to 160 ms. In each conflict one
 // transaction commits, so all of them commit eventually. On SQLite all writers of the file compete for one lock without
-// a queue, so there persist retries until LockTimeout is over.
+// a queue, so there persist retries until the lock timeout is over.
 func (o *Once) persist(ctx context.Context, attempt func() (again bool, err error)) error {
 	start := time.Now()
 	pauses := retry.Growing(10*time.Millisecond, 160*time.Millisecond, 2, 0)
 	for try := 1; ; try++ {
 		again, err := attempt()
-		enough := try >= tries && (o.dialect != SQLite || time.Since(start) >= o.config.LockTimeout)
+		enough := try >= tries && (o.dialect != SQLite || time.Since(start) >= o.config.lockTimeout())
 		if err == nil || !again || enough {
 			return err
 		}

@@ -48,13 +48,14 @@ type Config struct {
 	// nothing. A suspended holder delays a takeover by up to IdleTimeout. It must be longer
 	// than fn ever computes between two statements. Whole seconds, at least 1 s. Default 10
 	// s. It has no effect on SQLite.
+	//
+	// A statement, including one of fn, waits for a lock of the database 5 s longer than that:
+	// a takeover must not time out before the database has ended the transaction of a suspended
+	// holder. After this lock timeout Do tries again.
 	IdleTimeout time.Duration
-	// LockTimeout is how long a statement, including one of fn, waits for a lock of the
-	// database. It must be longer than IdleTimeout, otherwise a takeover times out before
-	// the database has ended the transaction of a suspended holder. After a timeout Do
-	// tries again. Whole seconds. Default IdleTimeout + 5 s.
-	LockTimeout time.Duration
 }
+
+func (c Config) lockTimeout() time.Duration { return c.IdleTimeout + 5*time.Second }
 
 const (
 	defaultIdleTimeout = 10 * time.Second
@@ -82,27 +83,16 @@ func New(db *sql.DB, d Dialect, cfg Config) (*Once, error) {
 	}
 	cfg.TablePrefix = cmp.Or(cfg.TablePrefix, "noonlock")
 	cfg.IdleTimeout = cmp.Or(cfg.IdleTimeout, defaultIdleTimeout)
-	cfg.LockTimeout = cmp.Or(cfg.LockTimeout, cfg.IdleTimeout+5*time.Second)
 	if len(cfg.TablePrefix) > maxPrefix || !regexp.MustCompile(`^[a-z][a-z0-9_]*$`).MatchString(cfg.TablePrefix) {
 		return nil, &ConfigError{
 			Field: "Config.TablePrefix", Value: input.Quote(cfg.TablePrefix),
 			Rule: fmt.Sprintf("1 to %d characters of a-z, 0-9 and _ that begin with a letter", maxPrefix),
 		}
 	}
-	if !wholeSeconds(cfg.IdleTimeout) {
+	if cfg.IdleTimeout < time.Second || cfg.IdleTimeout > maxTimeout || cfg.IdleTimeout%time.Second != 0 {
 		return nil, &ConfigError{Field: "Config.IdleTimeout", Value: cfg.IdleTimeout.String(), Rule: "whole seconds from 1s to 24h"}
 	}
-	if !wholeSeconds(cfg.LockTimeout) || cfg.LockTimeout <= cfg.IdleTimeout {
-		return nil, &ConfigError{
-			Field: "Config.LockTimeout", Value: cfg.LockTimeout.String(),
-			Rule: "whole seconds up to 24h5s and longer than IdleTimeout (" + cfg.IdleTimeout.String() + ")",
-		}
-	}
 	return &Once{db: db, dialect: d, config: cfg, queries: newQueries(d, cfg.TablePrefix)}, nil
-}
-
-func wholeSeconds(d time.Duration) bool {
-	return d >= time.Second && d <= maxTimeout+5*time.Second && d%time.Second == 0
 }
 
 // Schema returns the statements that create the tables, for migration tools. CreateTables

@@ -77,7 +77,7 @@
 // returns as in the table above and leaves the transaction to a goroutine. The goroutine holds
 // a connection of the pool until the driver returns an error: after the read timeout of its
 // DSN, or after that of TCP, which may take 15 minutes. If that happens in each run, goroutines
-// and connections accumulate. Set a read timeout a little above Config.LockTimeout, and
+// and connections accumulate. Set a read timeout a little above the lock timeout, and
 // db.SetMaxOpenConns, to limit both.
 //
 // Do checks ctx a last time just before COMMIT. With the context of a lease, it therefore does

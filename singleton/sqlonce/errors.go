@@ -55,9 +55,6 @@ type StaleTokenError struct {
 	Job         string    // or the name given to Admit
 	Tick        time.Time // zero if the error is from Admit
 	Given, Seen uint64
-	// Applied is true if the tick was applied before, so that the refusal lost nothing. It
-	// is always false if the error is from Admit.
-	Applied bool
 }
 
 // Error names job, tick and both tokens.
@@ -65,11 +62,7 @@ func (e *StaleTokenError) Error() string {
 	if e.Tick.IsZero() {
 		return fmt.Sprintf("sqlonce: %q: token %d is stale, token %d was seen", e.Job, e.Given, e.Seen)
 	}
-	text := fmt.Sprintf("sqlonce: job %q, tick %s: token %d is stale, token %d was seen", e.Job, stamp(e.Tick), e.Given, e.Seen)
-	if e.Applied {
-		text += "; the tick has been applied"
-	}
-	return text
+	return fmt.Sprintf("sqlonce: job %q, tick %s: token %d is stale, token %d was seen", e.Job, stamp(e.Tick), e.Given, e.Seen)
 }
 
 // Is reports whether target is ErrStaleToken.

@@ -33,7 +33,7 @@ func (o *Once) Admit(ctx context.Context, tx *sql.Tx, name string, token uint64)
 	if err := validateToken("token", token); err != nil {
 		return err
 	}
-	seen, _, err := o.raise(ctx, tx, name, rowOfName, token)
+	seen, _, err := o.raise(ctx, tx, name, rowOfName, token, 0)
 	if err != nil {
 		return fmt.Errorf("sqlonce: %q: storing the token: %w", name, err)
 	}
@@ -67,7 +67,7 @@ func (m Marker) fenceRow() int64 {
 // admitRun stores the token of the run and refuses it if it is smaller than one that was
 // seen. keptFrom is the kept_from of the row; in the row of one tick it has no meaning.
 func (o *Once) admitRun(ctx context.Context, tx *sql.Tx, m Marker) (keptFrom int64, err error) {
-	seen, keptFrom, err := o.raise(ctx, tx, m.Job, m.fenceRow(), m.Token)
+	seen, keptFrom, err := o.raise(ctx, tx, m.Job, m.fenceRow(), m.Token, 0)
 	if err != nil {
 		return 0, o.describe(m, "storing the token", err)
 	}
@@ -77,18 +77,18 @@ func (o *Once) admitRun(ctx context.Context, tx *sql.Tx, m Marker) (keptFrom int
 	return keptFrom, nil
 }
 
-// raise locks a row of the fences and stores token there if that is greater. seen is the token in the row afterwards,
-// which is never smaller than token.
-func (o *Once) raise(ctx context.Context, tx *sql.Tx, name string, row int64, token uint64) (seen uint64, keptFrom int64, err error) {
+// raise locks a row of the fences, and stores token and floor there where they are greater. seen and keptFrom are those
+// of the row afterwards. seen is never smaller than token.
+func (o *Once) raise(ctx context.Context, tx *sql.Tx, name string, row int64, token uint64, floor int64) (seen uint64, keptFrom int64, err error) {
 	t := int64(token) // at most 2^63-1: see validateToken
 	var answer *sql.Row
 	if o.dialect == MySQL {
-		if _, err := tx.ExecContext(ctx, o.queries.admit, name, row, t, t); err != nil {
+		if _, err := tx.ExecContext(ctx, o.queries.admit, name, row, t, floor, t, floor); err != nil {
 			return 0, 0, err
 		}
 		answer = tx.QueryRowContext(ctx, o.queries.fence, name, row)
 	} else {
-		answer = tx.QueryRowContext(ctx, o.queries.admit, name, row, t)
+		answer = tx.QueryRowContext(ctx, o.queries.admit, name, row, t, floor)
 	}
 	var greatest int64
 	err = answer.Scan(&greatest, &keptFrom)

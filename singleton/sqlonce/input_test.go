@@ -19,7 +19,7 @@ func TestNewRefuses(t *testing.T) {
 		field   string // empty: accepted
 	}{
 		{sqlonce.SQLite, sqlonce.Config{}, ""},
-		{sqlonce.MySQL, sqlonce.Config{TablePrefix: "a_9", IdleTimeout: time.Second, LockTimeout: 2 * time.Second}, ""},
+		{sqlonce.MySQL, sqlonce.Config{TablePrefix: "a_9", IdleTimeout: time.Second}, ""},
 		{sqlonce.MySQL, sqlonce.Config{IdleTimeout: 24 * time.Hour}, ""},
 		{0, sqlonce.Config{}, "Dialect"},
 		{4, sqlonce.Config{}, "Dialect"},
@@ -33,8 +33,7 @@ func TestNewRefuses(t *testing.T) {
 		{sqlonce.SQLite, sqlonce.Config{IdleTimeout: time.Millisecond}, "Config.IdleTimeout"},
 		{sqlonce.SQLite, sqlonce.Config{IdleTimeout: 1500 * time.Millisecond}, "Config.IdleTimeout"},
 		{sqlonce.SQLite, sqlonce.Config{IdleTimeout: 1<<63 - 1}, "Config.IdleTimeout"},
-		{sqlonce.SQLite, sqlonce.Config{LockTimeout: 10 * time.Second}, "Config.LockTimeout"},
-		{sqlonce.SQLite, sqlonce.Config{LockTimeout: -time.Second}, "Config.LockTimeout"},
+		{sqlonce.SQLite, sqlonce.Config{IdleTimeout: 24*time.Hour + time.Second}, "Config.IdleTimeout"},
 	} {
 		_, err := sqlonce.New(db, c.dialect, c.cfg)
 		checkRefusal(t, err, c.field)
@@ -124,8 +123,6 @@ func TestBadInput(t *testing.T) {
 	checkRefusal(t, err, "before")
 	_, err = once.Prune(t.Context(), "x", time.Now().Add(time.Hour).Truncate(time.Second))
 	checkRefusal(t, err, "before")
-	_, err = once.Markers(t.Context(), "", run.Tick, run.Tick)
-	checkRefusal(t, err, "job")
 	if said := f.said(); said != "" {
 		t.Errorf("sent: %s", said)
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 // A Marker records that an attempt has applied a tick of a job. Do commits it together with
-// the effect, and Markers returns it.
+// the effect.
 type Marker struct {
 	// Job is 1 to 200 bytes of UTF-8 without control characters, and without space at
 	// either end.
@@ -33,11 +33,8 @@ type Marker struct {
 	// Overlap means that ticks of the job may overlap; set it to singleton.Run.Overlap.
 	// Token then fences its own tick only, as a later tick has a greater token and may
 	// commit first. Otherwise Token fences the whole job, and the transactions of its ticks
-	// wait for each other. Overlap is not stored: Markers returns false.
+	// wait for each other. Overlap is not stored.
 	Overlap bool
-	// AppliedAt is when fn was called, by the clock of that process. UTC, whole
-	// milliseconds. Markers sets it, and Do ignores it.
-	AppliedAt time.Time
 }
 
 const (

@@ -18,8 +18,8 @@ import (
 // fn must write only through tx, and must neither commit nor roll back
 // (ErrTransactionEnded). If fn returns an error, Do rolls back and returns that error. If
 // the database rolls back in favor of another transaction (deadlock, serialization, busy,
-// lock timeout), Do tries again, up to five times. So a call may take five LockTimeouts.
-// On SQLite, it retries until one LockTimeout has passed. If fn panics or calls
+// lock timeout), Do tries again, up to five times. So a call may take five lock timeouts (see Config.IdleTimeout).
+// On SQLite, it retries until one of them has passed. If fn panics or calls
 // runtime.Goexit, Do rolls back, and the panic or exit continues; if fn has also ended the
 // transaction, Do panics with that error.
 //
@@ -118,16 +118,11 @@ func (o *Once) admit(ctx context.Context, s *session, m Marker) (prior *Marker, 
 	tx := s.tx
 	keptFrom, err := o.admitRun(ctx, tx, m)
 	if err != nil {
-		if stale := (*StaleTokenError)(nil); errors.As(err, &stale) {
-			// Best effort: Applied only informs the caller.
-			found, _ := o.marker(ctx, tx, m)
-			stale.Applied = found != nil
-		}
 		return nil, err
 	}
 	if o.dialect == SQLite {
 		// With the write lock held, a longer wait for other locks is better than another call of fn.
-		if err := setBusyTimeout(ctx, tx, o.config.LockTimeout); err != nil {
+		if err := setBusyTimeout(ctx, tx, o.config.lockTimeout()); err != nil {
 			return nil, o.describe(m, "setting the lock timeout", err)
 		}
 	}

@@ -10,8 +10,8 @@ type queries struct {
 	schema []string
 	// The names of the tables.
 	fencesTable, markersTable string
-	// admit raises the fence of (job, tick, token) and locks its row. It returns token and kept_from, except on
-	// MySQL: there the token is passed twice, and fence returns them.
+	// admit raises token and kept_from of (job, tick, token, kept_from) and locks the row. It returns both, except on
+	// MySQL: there they are passed twice, and fence returns them.
 	admit, fence string
 	// mark inserts a marker (job, tick, attempt, token, holder, applied_at). If the tick has one, it inserts no row, or
 	// fails on MySQL.
@@ -20,29 +20,22 @@ type queries struct {
 	marker string
 	// floor reads kept_from of a job.
 	floor string
-	// raiseFloor sets kept_from of (job, kept_from) unless it is greater; on MySQL it is passed twice.
-	raiseFloor string
 	// pruneMarkers and pruneFences take (job, floor, -floor): they delete older ticks, and triggered runs of that age.
 	pruneMarkers, pruneFences string
-	// markers selects the markers of (job, since, until, -until, -since).
-	markers string
 }
 
 func newQueries(d Dialect, prefix string) queries {
 	q := queries{
 		fencesTable: prefix + "_fences", markersTable: prefix + "_markers",
-		admit: "INSERT INTO {fences} (job, tick, token, kept_from) VALUES (?, ?, ?, 0) " +
-			"ON CONFLICT (job, tick) DO UPDATE SET token = {greatest}({fences}.token, excluded.token) RETURNING token, kept_from",
+		admit: "INSERT INTO {fences} (job, tick, token, kept_from) VALUES (?, ?, ?, ?) " +
+			"ON CONFLICT (job, tick) DO UPDATE SET token = {greatest}({fences}.token, excluded.token), " +
+			"kept_from = {greatest}({fences}.kept_from, excluded.kept_from) RETURNING token, kept_from",
 		mark: "INSERT INTO {markers} (job, tick, attempt, token, holder, applied_at) VALUES (?, ?, ?, ?, ?, ?) " +
 			"ON CONFLICT (job, tick) DO NOTHING",
-		marker: "SELECT attempt, token FROM {markers} WHERE job = ? AND tick = ?",
-		floor:  "SELECT kept_from FROM {fences} WHERE job = ? AND tick = 0",
-		raiseFloor: "INSERT INTO {fences} (job, tick, token, kept_from) VALUES (?, 0, 0, ?) " +
-			"ON CONFLICT (job, tick) DO UPDATE SET kept_from = {greatest}({fences}.kept_from, excluded.kept_from)",
+		marker:       "SELECT attempt, token FROM {markers} WHERE job = ? AND tick = ?",
+		floor:        "SELECT kept_from FROM {fences} WHERE job = ? AND tick = 0",
 		pruneMarkers: "DELETE FROM {markers} WHERE job = ? AND tick < ? AND tick > ?",
 		pruneFences:  "DELETE FROM {fences} WHERE job = ? AND tick < ? AND tick > ? AND tick <> 0",
-		markers: "SELECT tick, attempt, token, holder, applied_at FROM {markers} " +
-			"WHERE job = ? AND (tick >= ? AND tick < ? OR tick > ? AND tick <= ?) ORDER BY ABS(tick), tick",
 	}
 	text, greatest, end := "TEXT", "GREATEST", ""
 	switch d {
@@ -54,10 +47,10 @@ func newQueries(d Dialect, prefix string) queries {
 	case MySQL:
 		// Case and accents matter. Spaces at the end do not, so validateJob refuses them.
 		text, end = "VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin", " ENGINE=InnoDB"
-		// VALUES(token) would avoid the second parameter. It is deprecated on MySQL, and MariaDB does not support its
+		// VALUES(token) would avoid the second parameters. It is deprecated on MySQL, and MariaDB does not support its
 		// replacement.
-		q.admit = "INSERT INTO {fences} (job, tick, token, kept_from) VALUES (?, ?, ?, 0) " +
-			"ON DUPLICATE KEY UPDATE token = GREATEST(token, ?)"
+		q.admit = "INSERT INTO {fences} (job, tick, token, kept_from) VALUES (?, ?, ?, ?) " +
+			"ON DUPLICATE KEY UPDATE token = GREATEST(token, ?), kept_from = GREATEST(kept_from, ?)"
 		// FOR UPDATE although the row is locked already: a plain SELECT would create the snapshot that fn reads.
 		q.fence = "SELECT token, kept_from FROM {fences} WHERE job = ? AND tick = ? FOR UPDATE"
 		// Not ON DUPLICATE KEY UPDATE: with the driver's option clientFoundRows it counts an existing row. Not INSERT
@@ -65,8 +58,6 @@ func newQueries(d Dialect, prefix string) queries {
 		q.mark = "INSERT INTO {markers} (job, tick, attempt, token, holder, applied_at) VALUES (?, ?, ?, ?, ?, ?)"
 		// The lock finds a row that was committed after the snapshot of the transaction, and creates no snapshot.
 		q.marker += " LOCK IN SHARE MODE"
-		q.raiseFloor = "INSERT INTO {fences} (job, tick, token, kept_from) VALUES (?, 0, 0, ?) " +
-			"ON DUPLICATE KEY UPDATE kept_from = GREATEST(kept_from, ?)"
 	}
 	q.schema = []string{
 		"CREATE TABLE IF NOT EXISTS {fences} (job {text} NOT NULL, tick BIGINT NOT NULL, token BIGINT NOT NULL, " +
@@ -76,8 +67,8 @@ func newQueries(d Dialect, prefix string) queries {
 	}
 	names := strings.NewReplacer("{fences}", q.fencesTable, "{markers}", q.markersTable, "{text}", text, "{greatest}", greatest)
 	for _, s := range []*string{
-		&q.schema[0], &q.schema[1], &q.admit, &q.fence, &q.mark, &q.marker, &q.floor, &q.raiseFloor,
-		&q.pruneMarkers, &q.pruneFences, &q.markers,
+		&q.schema[0], &q.schema[1], &q.admit, &q.fence, &q.mark, &q.marker, &q.floor,
+		&q.pruneMarkers, &q.pruneFences,
 	} {
 		*s = names.Replace(*s)
 		if d == PostgreSQL {

@@ -72,7 +72,7 @@ func (o *Once) open(ctx context.Context) (*session, error) {
 
 // limit sets the time limits of the connection and remembers the previous ones.
 func (s *session) limit(ctx context.Context) error {
-	idle, lock := s.once.config.IdleTimeout, s.once.config.LockTimeout
+	idle, lock := s.once.config.IdleTimeout, s.once.config.lockTimeout()
 	switch s.once.dialect {
 	case SQLite:
 		var before int64
@@ -103,7 +103,7 @@ func (s *session) limit(ctx context.Context) error {
 }
 
 // busySlice is how long SQLite waits for its write lock at a time. It ignores the context meanwhile, so persist waits for
-// the rest of LockTimeout.
+// the rest of the lock timeout.
 const busySlice = 100 * time.Millisecond
 
 func setBusyTimeout(ctx context.Context, q rowQuerier, d time.Duration) error {
@@ -120,7 +120,7 @@ type rowQuerier interface {
 // suspended while it receives a long result: the session counts as active then.
 func (s *session) limitLocally(ctx context.Context) error {
 	idle := strconv.FormatInt(s.once.config.IdleTimeout.Milliseconds(), 10)
-	lock := strconv.FormatInt(s.once.config.LockTimeout.Milliseconds(), 10)
+	lock := strconv.FormatInt(s.once.config.lockTimeout().Milliseconds(), 10)
 	_, err := s.tx.ExecContext(ctx, "SELECT set_config('idle_in_transaction_session_timeout', $1, true), "+
 		"set_config('tcp_user_timeout', $1, true), set_config('lock_timeout', $2, true)", idle, lock)
 	return err

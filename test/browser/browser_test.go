@@ -58,7 +58,7 @@ func TestMain(m *testing.M) {
 // theChromium returns the context of the browser, which the first call starts.
 func theChromium(tb testing.TB) context.Context {
 	tb.Helper()
-	path := servers.Chromium(tb)
+	path := servers.Program(tb, "chromium", "chromium", "google-chrome")
 	chromium.Do(func() { chromium.start(path) })
 	testenv.Must(tb, chromium.err)
 	return chromium.ctx

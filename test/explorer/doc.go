@@ -32,58 +32,24 @@
 //
 // # What is checked
 //
-// For locks:
-//
-//   - No two clients hold the lock at the same time unless both may.
-//   - While a client considers its hold valid, it holds the lock on the server.
-//   - A script changes only the hold of its caller.
-//   - Tokens grow with every grant, and the tokens of one owner are as documented.
-//   - An unconfirmed grant expires after a second.
-//   - No hold is longer than its TTL, every key has a TTL, and the lock's key expires with its
-//     last holder.
-//   - An aborted attempt never holds the lock.
-//   - No later attempt overtakes a live and reachable one.
-//   - An attempt that has not been refreshed for long is not granted the lock.
-//   - A client that looks and must wait does not leave the lock free if the first waiter could
-//     have it.
-//   - From every state, without further faults, every live waiter is served within a limited
-//     number of looks, one per second, without any message.
-//
-// For ticks:
-//
-//   - There are no two valid runs of one tick, or of one job whose runs may not overlap.
-//   - At most one completion per tick is accepted.
-//   - A tick that has ended is never granted again.
-//   - Every tick up to the newest accounted one is either open or ended.
-//   - Earlier ticks are granted first, and tokens grow with every takeover.
-//   - Work begins no more often than there are attempts.
-//   - The reason of each refusal is true.
-//   - From every state, without further faults, all ticks end.
-//
-// For a quorum of three servers (quorum_test.go), with the rules of internal/quorum:
-//
-//   - No two clients hold a valid lease, and each lease has a greater token than all earlier ones.
-//     One server is unreachable at any time, requests and answers are lost or late, and servers
-//     are flushed, restart empty, or restart with an old disk.
-//   - The lock of a server ends within one TTL.
-//   - Without one of the rules, one of these promises is broken (TestQuorumNeedsItsRules).
+// The promises are in watch_test.go and promises_test.go for locks, in ticks_watch_test.go for ticks, and
+// in quorum_test.go for a quorum of three servers with the rules of internal/quorum. In short: nobody holds
+// what another one holds, tokens grow, a script changes only the hold of its caller, every key has a TTL,
+// no tick ends twice, the reason of each refusal is true, and from every state, without further faults,
+// every live waiter is served and every tick ends. Without one of the rules of a quorum, one of the
+// promises is broken (TestQuorumNeedsItsRules).
 //
 // # What is left out, and why
 //
 // Time advances in steps of a second, and TTLs are one or two seconds. Scripts only compare
-// times, so only their order matters. Steps of 1, 4 and 7 seconds (for ticks: 1) reach the ends
-// of leases, grants and places in the queue. A margin that is milliseconds too small is not
+// times, so only their order matters. A margin that is milliseconds too small is not
 // detected; tables in lockcore test that arithmetic.
 //
 // A request without a fault is answered in the same step. Actions of others between its arrival
 // and its answer affect only the remaining time, which the slow answer covers.
 //
 // Messages are not delivered. A message only makes a waiter look, and a waiter may look at any
-// time. The runs without further faults show that no message is needed. Tests in lockcore check
-// that messages arrive, and that they are few.
-//
-// Each process has two attempts and one background task. The name of an attempt is reused when
-// nothing of the earlier attempt is left. At most two requests in total are late at once.
+// time. Tests in lockcore check that messages arrive, and that they are few.
 //
 // Contents of the keys that no script can distinguish count as equal: of times in the past, only
 // the order is kept. So a script runs once per content and caller, however many states have that
@@ -96,7 +62,7 @@
 // # Mutants
 //
 // TestMutants changes the scripts at one place at a time, and fails
-// if a change is not detected. Package luamutant generates the mutants. First the tests of
+// if a change is not detected. First the tests of
 // lockcore run that testdata/killers.txt lists for the file; one of them must fail. If none does,
 // the explorations run, and then all tests in bubbles. A test that does not end or cannot run
 // detects nothing.

@@ -19,7 +19,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/noonlock/noonlock/internal/servers"
-	"github.com/noonlock/noonlock/test/luamutant"
 )
 
 // A mutant is a script with one change.
@@ -57,11 +56,11 @@ func generate(t *testing.T, files map[string]string) map[string][]mutant {
 	t.Helper()
 	var keys []string
 	for _, text := range files {
-		keys = append(keys, luamutant.KeyNames(text)...)
+		keys = append(keys, KeyNames(text)...)
 	}
 	all := map[string][]mutant{}
 	for file, text := range files {
-		generated, err := luamutant.Generate(text, keys)
+		generated, err := Generate(text, keys)
 		if err != nil {
 			t.Fatalf("%s.lua: %v", file, err)
 		}

@@ -45,7 +45,7 @@ func TestAttemptsAreKept(t *testing.T) {
 		testenv.Must(e, run.Record(e.Context()))
 		add(run, "a", start, start.Add(100*ms), "boom 1")
 		seen("in the pause before the second")
-		_, err := run.Retry(e.Context())
+		err := run.Retry(e.Context())
 		testenv.Must(e, err)
 		seen("during the second")
 
@@ -54,7 +54,7 @@ func TestAttemptsAreKept(t *testing.T) {
 		run.Fail("boom 2")
 		e.Pass(100 * ms)
 		add(run, "a", start, start.Add(100*ms), "boom 2")
-		_, err = run.Retry(e.Context())
+		err = run.Retry(e.Context())
 		testenv.Must(e, err)
 		seen("during the third, with a failure that only Retry recorded")
 
@@ -103,11 +103,9 @@ func TestAttemptsAreBounded(t *testing.T) {
 	onBoth(t, func(e *env) {
 		l := e.jobLedger(e.Client("a"), ledger.Config{MaxAttempts: 14})
 		run, _ := e.claimed(l)
-		for more := true; more; {
+		for run.Attempt < 14 {
 			run.Fail("boom " + strconv.Itoa(run.Attempt))
-			var err error
-			more, err = run.Retry(e.Context())
-			testenv.Must(e, err)
+			testenv.Must(e, run.Retry(e.Context()))
 		}
 		testenv.Must(e, run.Complete(e.Context(), ledger.OutcomeFailed, "boom 14"))
 		runs := e.runs(1)

@@ -17,7 +17,7 @@ import (
 )
 
 // A Claim is the right to one run of a job, as a lease. Its work ends with Complete or
-// Abandon. A Claim that ends with Unlock counts as Unsure. Look, Canceled, OnCancel and the
+// Abandon. A Claim that ends with Unlock counts as Unsure. Cancel, Canceled, OnCancel and the
 // methods of Lease may be called concurrently; the other methods must be called one at a time.
 type Claim struct {
 	*lock.Lease
@@ -91,15 +91,16 @@ func (k *runLease) look(ctx context.Context, me string) error {
 		return req.OddReply(answer)
 	}
 	if record.Run == me && record.Cancel != nil {
-		k.cancel(&CanceledError{By: record.Cancel.Who, Reason: record.Cancel.Why})
+		k.cancel(record.Cancel.cause())
 	}
 	return nil
 }
 
-// Look reads whether the run is canceled, and ends Canceled then. It is for messages of
-// WatchCancels. A renewal finds it as well.
-func (r *Claim) Look(ctx context.Context) error {
-	return opError("look", r.ledger.name, r.run.look(ctx, r.Value()))
+// Cancel cancels the work if the run is canceled in a state of its ledger. The answer to a renewal says that as well.
+func (r *Claim) Cancel(open OpenRun) {
+	if open.RunID == r.RunID && open.Token == r.Token() && open.Canceled != nil {
+		r.run.cancel(open.Canceled.cause())
+	}
 }
 
 // Canceled returns a *CanceledError if an operator has canceled the run, otherwise nil. The lease
@@ -217,24 +218,18 @@ func (r *Claim) retry(begin string) wire.Request {
 }
 
 // Retry counts another attempt of this run on this holder, after a temporary failure. It
-// increments Attempt and keeps the token. It returns false if no attempt is left. The
-// errors are ErrSuperseded and those of Complete.
-func (r *Claim) Retry(ctx context.Context) (bool, error) {
-	const op = "retry"
-	l := r.ledger
-	if r.Attempt >= l.cfg.MaxAttempts {
-		return false, nil
+// increments Attempt and keeps the token. The caller counts the attempts. The errors are ErrSuperseded
+// and those of Complete.
+func (r *Claim) Retry(ctx context.Context) error {
+	n, err := r.ledger.persist(ctx, r.retry("1"))
+	if err == nil && n == 0 {
+		err = ErrSuperseded
 	}
-	n, err := l.persist(ctx, r.retry("1"))
-	switch {
-	case err != nil:
-		return false, opError(op, l.name, err)
-	case n == 0:
-		return false, opError(op, l.name, ErrSuperseded)
+	if err == nil {
+		r.Attempt++
+		r.failure, r.failedAt = "", 0
 	}
-	r.Attempt++
-	r.failure, r.failedAt = "", 0
-	return true, nil
+	return opError("retry", r.ledger.name, err)
 }
 
 // Abandon releases the run, so that another replica can claim the tick at once. began means

@@ -63,34 +63,29 @@ type ClaimError struct {
 	LastSuccess time.Time // ClaimDone
 }
 
+var whyNot = map[ClaimStatus]string{
+	ClaimDone:       "it has ended",
+	claimAbandoned:  "the claim was abandoned before its request arrived",
+	ClaimPaused:     "the job is paused",
+	ClaimRecorded:   "its holder died and no attempt is left; it is recorded as " + OutcomeUnknown,
+	ClaimNoLedger:   "the job has no ledger",
+	ClaimLate:       "its starting deadline has passed",
+	ClaimSuperseded: "another definition of the job is active",
+}
+
 func (e *ClaimError) Error() string {
-	why := "the claim was abandoned before its request arrived"
-	switch e.Status {
-	case ClaimBusy:
-		if e.Attempt == 0 {
-			why = "another definition of the job takes over"
-			break
-		}
+	why := whyNot[e.Status]
+	switch {
+	case e.Status == ClaimBusy && e.Attempt == 0:
+		why = "another definition of the job takes over"
+	case e.Status == ClaimBusy:
 		why = fmt.Sprintf("%s runs %s, attempt %d", e.Holder, e.Open.Name(), e.Attempt)
-	case ClaimDone:
-		why = "it has ended"
-	case ClaimEarly:
+	case e.Status == ClaimEarly:
 		why = fmt.Sprintf("it is due in %s on the server's clock", e.Left)
-	case ClaimPaused:
-		why = "the job is paused"
-	case ClaimEarlier:
+	case e.Status == ClaimEarlier:
 		why = e.Open.Name() + " is open and comes first"
-	case ClaimStale:
+	case e.Status == ClaimStale:
 		why = "the newest tick that was claimed or skipped is now " + e.Last.Format(time.RFC3339Nano)
-	case ClaimRecorded:
-		why = "its holder died and no attempt is left; it is recorded as " + OutcomeUnknown
-	case ClaimNoLedger:
-		why = "the job has no ledger"
-	case ClaimLate:
-		why = "its starting deadline has passed"
-	case ClaimSuperseded:
-		why = "another definition of the job is active"
-	case claimAbandoned, claimNewer:
 	}
 	return fmt.Sprintf("singleton: job %q, run %s: not claimed: %s", e.Job, e.Name(), why)
 }

@@ -1,13 +1,13 @@
 package ledger
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"strconv"
 	"time"
 
-	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/internal/wire"
 )
@@ -42,7 +42,7 @@ type ClaimConfig struct {
 // released in the background, and counts as no attempt.
 func (l *Ledger) Claim(ctx context.Context, id RunID, known State, cfg ClaimConfig) (*Claim, error) {
 	const op = "claim"
-	if err := errors.Join(checkTick("tick", id.Tick), cfg.check(id.Tick)); err != nil {
+	if err := checkTick("tick", id.Tick); err != nil {
 		return nil, opError(op, l.name, err)
 	}
 	id.Tick = id.Tick.UTC()
@@ -69,49 +69,18 @@ func checkTick(field string, tick time.Time) error {
 	return nil
 }
 
-func (cfg ClaimConfig) check(tick time.Time) error {
-	if cfg.Skipped == nil {
-		return nil
-	}
-	if !cfg.Skipped.Last.Before(tick) {
-		return refuse("ClaimConfig.Skipped.Last", "before the tick that is claimed", "%s", cfg.Skipped.Last.Format(time.RFC3339Nano))
-	}
-	return cfg.Skipped.check()
-}
-
-func (s Skip) check() error {
-	switch {
-	case s.Last.Before(s.First):
-		return refuse("Skip.Last", "not before Skip.First", "%s", s.Last.Format(time.RFC3339Nano))
-	case s.Count < 1:
-		return refuse("Skip.Count", "at least 1", "%d", s.Count)
-	case input.Fault(s.Reason, 200, true) != "":
-		return refuse("Skip.Reason", input.Fault(s.Reason, 200, true), "%s", input.Quote(s.Reason))
-	}
-	return errors.Join(checkTick("Skip.First", s.First), checkTick("Skip.Last", s.Last))
-}
-
 // claim returns the request of a claim.
 func (l *Ledger) claim(a *lock.Attempt, id RunID, known State, cfg ClaimConfig) wire.Request {
-	k, overlap := l.keys, "0"
-	if l.cfg.AllowOverlap {
-		overlap = "1"
-	}
-	first, newest, count, reason, until, next, ledger := "", "", "", "", "", "", known.id
-	if cfg.Skipped != nil {
+	k, ledger := l.keys, known.id
+	var skipped [4]string // first, last, count, reason
+	if s := cfg.Skipped; s != nil {
 		ledger = "" // a refusal does not say what is known of the skipped ticks
-		first, newest = decimal(cfg.Skipped.First.UnixMilli()), decimal(cfg.Skipped.Last.UnixMilli())
-		count, reason = strconv.Itoa(cfg.Skipped.Count), cfg.Skipped.Reason
-	}
-	if !cfg.Until.IsZero() {
-		until = decimal(cfg.Until.UnixMilli())
-	}
-	if !cfg.Next.IsZero() {
-		next = decimal(cfg.Next.UnixMilli())
+		skipped = [...]string{millis(s.First), millis(s.Last), strconv.Itoa(s.Count), s.Reason}
 	}
 	return l.scripts.claim.Call(wire.Keys(k.job, k.open, k.runs, k.fence, k.tomb(a.ID())),
-		a.Value(), id.text(), a.TTL().Milliseconds(), decimal(known.Last.UnixMilli()), l.cfg.MaxAttempts, overlap,
-		l.cfg.KeepRuns, ledger, l.lock.Identity(), first, newest, count, reason, until, l.cfg.Definition, k.channel, k.begins, next)
+		a.Value(), id.text(), a.TTL().Milliseconds(), decimal(known.Last.UnixMilli()), l.cfg.MaxAttempts, flag(l.cfg.AllowOverlap, "0"),
+		l.cfg.KeepRuns, ledger, l.lock.Identity(), skipped[0], skipped[1], skipped[2], skipped[3],
+		millis(cfg.Until), l.cfg.Definition, k.channel, k.begins, millis(cfg.Next))
 }
 
 // read reads the reply to a claim.
@@ -135,36 +104,39 @@ func (c *Claim) read(answer any) (token uint64, granted bool, err error) {
 
 // refusal returns the error for a claim or skip that was refused.
 func (l *Ledger) refusal(s *wire.Script, id RunID, answer []any) error {
-	odd := s.OddReply(answer)
-	if len(answer) == 0 {
-		return odd
+	parts := map[ClaimStatus]int{ClaimBusy: 6, ClaimDone: 3, ClaimEarly: 2, ClaimEarlier: 2, ClaimStale: 2} // of others, 1
+	e := &ClaimError{Job: l.name, RunID: id}
+	if len(answer) > 0 {
+		code, _ := answer[0].(int64)
+		e.Status = ClaimStatus(code)
 	}
-	code, _ := answer[0].(int64)
-	e := &ClaimError{Job: l.name, RunID: id, Status: ClaimStatus(code)}
+	if e.Status < ClaimBusy || e.Status > ClaimSuperseded || len(answer) != cmp.Or(parts[e.Status], 1) {
+		return s.OddReply(answer)
+	}
 	var d Decoder
-	switch {
-	case e.Status == ClaimBusy && len(answer) == 6:
-		left, _ := answer[1].(int64)
-		attempt, _ := answer[4].(int64)
-		e.Left, e.Open, e.Holder, e.Attempt = time.Duration(left)*time.Millisecond, d.RunID(wire.Text(answer[2])), wire.Text(answer[3]), int(attempt)
-		e.Last = d.Time(wire.Text(answer[5]))
-	case e.Status == ClaimDone && len(answer) == 3:
-		e.Last, e.LastSuccess = d.Time(wire.Text(answer[1])), d.Time(wire.Text(answer[2]))
-	case e.Status == ClaimEarly && len(answer) == 2:
-		left, _ := answer[1].(int64)
-		e.Left = time.Duration(left) * time.Microsecond
-	case e.Status == ClaimEarlier && len(answer) == 2:
-		e.Open = d.RunID(wire.Text(answer[1]))
-	case e.Status == ClaimStale && len(answer) == 2:
-		e.Last = d.Time(wire.Text(answer[1]))
-	case e.Status == claimNewer && len(answer) == 1:
+	text := func(i int) string { return wire.Text(answer[i]) }
+	number := func(i int) int64 {
+		n, _ := answer[i].(int64)
+		return n
+	}
+	switch e.Status {
+	case ClaimBusy:
+		e.Left, e.Open, e.Holder = time.Duration(number(1))*time.Millisecond, d.RunID(text(2)), text(3)
+		e.Attempt, e.Last = int(number(4)), d.Time(text(5))
+	case ClaimDone:
+		e.Last, e.LastSuccess = d.Time(text(1)), d.Time(text(2))
+	case ClaimEarly:
+		e.Left = time.Duration(number(1)) * time.Microsecond
+	case ClaimEarlier:
+		e.Open = d.RunID(text(1))
+	case ClaimStale:
+		e.Last = d.Time(text(1))
+	case claimNewer:
 		return ErrNewerSchema
-	case e.Status > ClaimDone && e.Status <= ClaimSuperseded && len(answer) == 1:
 	default:
-		return odd
 	}
 	if d.Err != nil {
-		return odd
+		return s.OddReply(answer)
 	}
 	return e
 }
@@ -173,12 +145,12 @@ func (l *Ledger) refusal(s *wire.Script, id RunID, answer []any) error {
 // changed since the caller read it, or if the ticks are not due.
 func (l *Ledger) Skip(ctx context.Context, known State, skipped Skip) error {
 	const op = "skip"
-	if err := skipped.check(); err != nil {
+	if err := errors.Join(checkTick("Skip.First", skipped.First), checkTick("Skip.Last", skipped.Last)); err != nil {
 		return opError(op, l.name, err)
 	}
 	s := l.scripts.skipped
 	answer, err := l.ask(ctx, s.Call(wire.Keys(l.keys.job, l.keys.runs),
-		decimal(skipped.First.UnixMilli()), decimal(skipped.Last.UnixMilli()), skipped.Count, skipped.Reason,
+		millis(skipped.First), millis(skipped.Last), skipped.Count, skipped.Reason,
 		decimal(known.Last.UnixMilli()), l.cfg.KeepRuns, l.cfg.Definition, l.keys.channel))
 	if err != nil {
 		return opError(op, l.name, err)

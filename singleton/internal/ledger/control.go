@@ -22,11 +22,8 @@ var (
 	ErrCanceled    = errors.New("singleton: canceled by an operator")
 )
 
-// maxTriggers limits the open triggers of a job, and maxReruns its open runs for a Rerun.
-const (
-	maxTriggers = 100
-	maxReruns   = 100
-)
+// maxOpen limits the open triggers of a job for a Trigger, and its open runs for a Rerun.
+const maxOpen = 100
 
 // The values of Act.What. The first two are requests of a run.
 const (
@@ -74,14 +71,8 @@ func (l *Ledger) By(by lockcore.Operator) (*Ledger, error) {
 // Status returns the state of the job. Unlike Open it neither creates a ledger nor extends
 // its lifetime, and returns ErrNoLedger if there is none.
 func (l *Ledger) Status(ctx context.Context) (State, error) {
-	const op = "job status"
-	s := l.scripts.status
-	answer, err := l.ask(ctx, s.Call(wire.Keys(l.keys.job, l.keys.open)))
-	if err != nil {
-		return State{}, opError(op, l.name, err)
-	}
-	state, err := readState(s, answer)
-	return state, opError(op, l.name, err)
+	state, err := l.state(ctx, l.scripts.status.Call(wire.Keys(l.keys.job, l.keys.open)))
+	return state, opError("job status", l.name, err)
 }
 
 // Pause stops all replicas from claiming new ticks, until Resume. Open runs continue, also those of dead
@@ -93,12 +84,8 @@ func (l *Ledger) Pause(ctx context.Context) error { return l.pause(ctx, "pause j
 func (l *Ledger) Resume(ctx context.Context) error { return l.pause(ctx, "resume job", "0") }
 
 func (l *Ledger) pause(ctx context.Context, op, pause string) error {
-	s := l.scripts.pause
-	answer, err := l.ask(ctx, s.Call(wire.Keys(l.keys.job, l.keys.open, l.keys.runs, l.keys.acts),
+	_, err := l.act(ctx, l.scripts.pause.Call(wire.Keys(l.keys.job, l.keys.open, l.keys.runs, l.keys.acts),
 		pause, l.cfg.Retain.Milliseconds(), l.by.Who, l.by.Reason, l.keys.channel))
-	if err == nil {
-		_, err = controlled(s, answer)
-	}
 	return opError(op, l.name, err)
 }
 
@@ -108,21 +95,16 @@ func (l *Ledger) pause(ctx context.Context, op, pause string) error {
 // The errors are ErrNoLedger, ErrTriggers and ErrNewerSchema. If the error matches
 // lockcore.ErrUnknown, the run may have been triggered.
 func (l *Ledger) Trigger(ctx context.Context) (id RunID, err error) {
-	const op = "trigger job"
-	s := l.scripts.trigger
-	answer, err := l.ask(ctx, s.Call(wire.Keys(l.keys.job, l.keys.open, l.keys.tomb(l.lock.Client().NewID()), l.keys.acts),
-		maxTriggers, tombTTL.Milliseconds(), l.by.Who, l.by.Reason, l.keys.channel))
+	req := l.scripts.trigger.Call(wire.Keys(l.keys.job, l.keys.open, l.keys.tomb(l.lock.Client().NewID()), l.keys.acts),
+		maxOpen, tombTTL.Milliseconds(), l.by.Who, l.by.Reason, l.keys.channel)
+	runs, err := l.act(ctx, req)
+	if err == nil && len(runs) != 1 {
+		err = req.OddReply(runs)
+	}
 	if err != nil {
-		return RunID{}, opError(op, l.name, err)
+		return RunID{}, opError("trigger job", l.name, err)
 	}
-	rest, err := controlled(s, answer)
-	if err == nil && len(rest) != 1 {
-		err = s.OddReply(answer)
-	}
-	if err == nil {
-		id, err = readRunID(wire.Text(rest[0]))
-	}
-	return id, opError(op, l.name, err)
+	return runs[0], nil
 }
 
 // Rerun opens a run again that ended as failed or unknown, or was skipped. A replica claims it
@@ -136,63 +118,42 @@ func (l *Ledger) Rerun(ctx context.Context, id RunID, scheduled bool) error {
 	if err := checkTick("tick", id.Tick); err != nil {
 		return opError(op, l.name, err)
 	}
-	sure := "0"
-	if scheduled {
-		sure = "1"
-	}
-	s, k := l.scripts.rerun, l.keys
-	answer, err := l.ask(ctx, s.Call(wire.Keys(k.job, k.open, k.runs, k.tomb(l.lock.Client().NewID()), k.acts),
-		id.text(), sure, maxReruns, tombTTL.Milliseconds(), l.by.Who, l.by.Reason, k.channel))
-	if err == nil {
-		_, err = controlled(s, answer)
-	}
+	k := l.keys
+	_, err := l.act(ctx, l.scripts.rerun.Call(wire.Keys(k.job, k.open, k.runs, k.tomb(l.lock.Client().NewID()), k.acts),
+		id.text(), flag(scheduled, "0"), maxOpen, tombTTL.Milliseconds(), l.by.Who, l.by.Reason, k.channel))
 	return opError(op, l.name, err)
 }
 
-// Cancel ends a run or, if id is zero, all runs that are held, and returns which. Their holders end the contexts of the work and record what it returns; it is not
-// attempted again. A run that is open and not held ends at once, as skipped if it had not begun,
+// Cancel ends a run or, if id is zero, all runs that are held, and returns which. Their
+// holders end the contexts of the work and record what it returns; it is not attempted again. A run that is open and not held ends at once, as skipped if it had not begun,
 // otherwise as unknown. The errors are ErrNotOpen, ErrNoLedger and ErrNewerSchema.
 func (l *Ledger) Cancel(ctx context.Context, id RunID) ([]RunID, error) {
-	const op = "cancel run"
 	of := ""
 	if !id.Tick.IsZero() {
 		of = id.text()
 	}
-	s, k := l.scripts.cancel, l.keys
-	answer, err := l.ask(ctx, s.Call(wire.Keys(k.job, k.open, k.runs, k.acts), of, mostRuns, l.by.Who, l.by.Reason, k.cancels, k.channel))
-	var rest []any
-	if err == nil {
-		rest, err = controlled(s, answer)
-	}
-	var ids []RunID
-	for _, text := range rest {
-		id, wrong := readRunID(wire.Text(text))
-		err = errors.Join(err, wrong)
-		ids = append(ids, id)
-	}
-	return ids, opError(op, l.name, err)
+	k := l.keys
+	ids, err := l.act(ctx, l.scripts.cancel.Call(wire.Keys(k.job, k.open, k.runs, k.acts), of, mostRuns, l.by.Who, l.by.Reason, k.channel))
+	return ids, opError("cancel run", l.name, err)
 }
 
-// controlled reads the reply of a script that an operator runs.
-func controlled(s *wire.Script, answer []any) (rest []any, err error) {
-	switch answer[0] {
-	case int64(1):
-		return answer[1:], nil
-	case int64(2):
-		return nil, ErrTriggers
-	case int64(14):
-		return nil, ErrNotEnded
-	case int64(15):
-		return nil, ErrSucceeded
-	case int64(16):
-		return nil, ErrNoRun
-	case int64(17):
-		return nil, ErrNotOpen
-	case int64(ClaimNoLedger):
-		return nil, ErrNoLedger
-	case int64(claimNewer):
-		return nil, ErrNewerSchema
-	default:
-		return nil, s.OddReply(answer)
+// act runs a script of an operator, and returns the runs that it names.
+func (l *Ledger) act(ctx context.Context, r wire.Request) (runs []RunID, err error) {
+	answer, err := l.ask(ctx, r)
+	if err != nil {
+		return nil, err
 	}
+	if code, _ := answer[0].(int64); code != 1 {
+		return nil, cmp.Or(refusals[code], r.OddReply(answer))
+	}
+	var d Decoder
+	for _, text := range answer[1:] {
+		runs = append(runs, d.RunID(wire.Text(text)))
+	}
+	return runs, d.Err
+}
+
+// refusals are the codes with which the scripts of operators refuse. 10 and 11 are those of all scripts.
+var refusals = map[int64]error{
+	2: ErrTriggers, 10: ErrNoLedger, 11: ErrNewerSchema, 14: ErrNotEnded, 15: ErrSucceeded, 16: ErrNoRun, 17: ErrNotOpen,
 }

@@ -98,7 +98,7 @@ func TestFault27_ALateCountOfAttempts(t *testing.T) {
 		var record struct{ Run string }
 		testenv.Must(e, json.Unmarshal([]byte(e.Raw.HGet(e.Context(), e.key("job/draw", "open"), tick).Val()), &record))
 		for range 2 {
-			_, err := run.Retry(e.Context())
+			err := run.Retry(e.Context())
 			testenv.Must(e, err)
 		}
 		source := scripts().Source(e, "job_retry")

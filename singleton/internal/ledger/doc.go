@@ -7,25 +7,7 @@
 //   - At most one Claim of a tick has a valid lease.
 //   - Each token is greater than every earlier one of the job.
 //
-// If the lease of a Claim was lost, its work may still run or may have had an effect. Only a
-// token check at the resource protects against that.
-//
-// # States of a tick
-//
-//	                                      ┌─┐ Retry: attempt + 1, the same token
-//	(no record, tick > last) ──Claim──► open, held ──Complete──► succeeded, failed, unknown
-//	                                      │   ▲
-//	                        holder dies,  ▼   │ Claim: attempt + 1, new token
-//	                        or Abandon    open, not held ──attempts used up──► unknown
-//	(no record, tick > last) ──Skip─────► skipped
-//	failed, unknown, skipped ──Rerun────► open, not held
-//
-// `last` is the newest tick that was claimed or skipped. A claim contains the `last` that its
-// replica knows, and records the due ticks between the two as skipped. If the ledger has
-// another `last`, the claim is refused. So a tick at or before `last` that is not open has ended.
-// All times are the server's.
-//
-// # What happens when
+// docs/ARCHITECTURE.md, "The ledger of a job", has the states of a tick. All times are the server's.
 //
 //	a claim is not answered       it is released in the background, and does not count as an attempt
 //	a completion is not answered  it is repeated until ctx ends; it is accepted once

@@ -75,7 +75,7 @@ func TestAFailureAfterACrashIsUnknown(t *testing.T) {
 			}
 			again()
 			if c.retries {
-				_, err := run.Retry(e.Context())
+				err := run.Retry(e.Context())
 				testenv.Must(e, err)
 			}
 			if c.givenUp {
@@ -114,7 +114,7 @@ func TestWhoLeavesARunInDoubt(t *testing.T) {
 				return run.Abandon(e.Context(), true)
 			}, false},
 			{"it has failed twice", func(_ *lockcore.Client, run *ledger.Claim) error {
-				_, err := run.Retry(e.Context())
+				err := run.Retry(e.Context())
 				return errors.Join(err, run.Abandon(e.Context(), true))
 			}, false},
 			{"it may have had its effect", func(_ *lockcore.Client, run *ledger.Claim) error {
@@ -123,7 +123,7 @@ func TestWhoLeavesARunInDoubt(t *testing.T) {
 			}, true},
 			{"its first attempt may have had its effect", func(_ *lockcore.Client, run *ledger.Claim) error {
 				run.Unsure = true
-				_, err := run.Retry(e.Context())
+				err := run.Retry(e.Context())
 				return errors.Join(err, run.Abandon(e.Context(), true))
 			}, true},
 			{"it says nothing", func(_ *lockcore.Client, run *ledger.Claim) error {
@@ -291,7 +291,7 @@ func TestWatch(t *testing.T) {
 		}
 		run, _ := e.claimed(l)
 		told("a claim in a new ledger", 1, 1)
-		_, err := run.Retry(e.Context())
+		err := run.Retry(e.Context())
 		testenv.Must(e, err)
 		told("an attempt", 0, 1)
 		testenv.Must(e, run.Abandon(e.Context(), true))
@@ -329,6 +329,7 @@ func TestWatch(t *testing.T) {
 		testenv.Must(e, err)
 		told("a claim", 0, 1)
 		e.canceled(run.RunID, run.RunID)
+		told("a cancellation", 1, 0)
 		testenv.Must(e, run.Abandon(e.Context(), true))
 		told("giving up what was canceled", 1, 0)
 		_, err = l.Claim(e.Context(), run.RunID, st, ledger.ClaimConfig{})

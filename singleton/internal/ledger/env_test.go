@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock/internal/testenv"
-	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 	"github.com/noonlock/noonlock/singleton"
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
 )
@@ -49,7 +48,7 @@ func realEnv(t *testing.T, conf ...string) *env {
 func (e *env) key(name, part string) string { return "noonlock:{" + name + "}:" + part }
 
 // script matches requests of a script in faults.
-func (e *env) script(name string) lockcoretest.Match {
+func (e *env) script(name string) func([]string) bool {
 	e.Helper()
 	return scripts().Match(e, name)
 }

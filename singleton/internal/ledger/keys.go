@@ -9,7 +9,7 @@ import (
 // docs/ARCHITECTURE.md, "Keys", describes them. Names have no braces, so no channel is that of another job.
 type keys struct {
 	job, open, runs, acts, fence string
-	channel, begins, cancels     string
+	channel, begins              string
 	key                          func(part string) string
 }
 
@@ -17,7 +17,7 @@ func keysOf(n *lock.Name, job string) keys {
 	channel := n.Channel("job", job)
 	return keys{
 		job: n.Key("job"), open: n.Key("open"), runs: n.Key("runs"), acts: n.Key("acts"), fence: n.Key("fence"),
-		channel: channel, begins: channel + "{begins}", cancels: channel + "{cancels}", key: n.Key,
+		channel: channel, begins: channel + "{begins}", key: n.Key,
 	}
 }
 

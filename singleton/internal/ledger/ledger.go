@@ -86,10 +86,7 @@ func New(c *lockcore.Client, job string, cfg Config) (*Ledger, error) {
 	if c == nil {
 		return nil, refuse("client", "a *lockcore.Client", "%s", "nil")
 	}
-	if rule := input.Fault(job, 200, true); rule != "" {
-		return nil, &lockcore.ConfigError{Field: "name", Value: input.Quote(job), Rule: rule}
-	}
-	n, err := (*lock.Client)(c).Name(lock.JobNames+job, lock.LeaseConfig(cfg.Lease))
+	n, err := named(c, job, cfg.Lease)
 	if err != nil {
 		return nil, err
 	}
@@ -106,14 +103,23 @@ func New(c *lockcore.Client, job string, cfg Config) (*Ledger, error) {
 	return &Ledger{lock: n, scripts: s, name: job, keys: keysOf(n, job), cfg: cfg, by: lockcore.Operator{Who: n.Identity()}}, nil
 }
 
+// named returns the lock of a job. The error is a *lockcore.ConfigError.
+func named(c *lockcore.Client, job string, cfg lockcore.LeaseConfig) (*lock.Name, error) {
+	if rule := input.Fault(job, 200, true); rule != "" {
+		return nil, &lockcore.ConfigError{Field: "name", Value: input.Quote(job), Rule: rule}
+	}
+	return (*lock.Client)(c).Name(lock.JobNames+job, lock.LeaseConfig(cfg))
+}
+
 var errQuorum = &lockcore.ConfigError{
 	Field: "client", Value: "a Client of NewQuorum",
 	Rule: "a Client of New: the ledger of a job is kept on one server",
 }
 
-// CheckClient returns a *lockcore.ConfigError if no ledger can be on the servers of a Client.
-func CheckClient(c *lockcore.Client) error {
-	_, err := New(c, "any", Config{Lease: lockcore.LeaseConfig{TTL: 100 * time.Millisecond}})
+// Check returns a *lockcore.ConfigError if no job can have a ledger on the servers of the Client with that
+// lease.
+func Check(c *lockcore.Client, lease lockcore.LeaseConfig) error {
+	_, err := New(c, "any", Config{Lease: lease})
 	return err
 }
 
@@ -136,39 +142,21 @@ func (l *Ledger) Open(ctx context.Context, before State) (State, error) {
 		me = before.replica
 	}
 	after, sure, ended := l.remembered(before)
-	next := ""
-	if !before.Next.IsZero() {
-		next = decimal(before.Next.UnixMilli())
-	}
-	s := l.scripts.open
-	if before.Now.IsZero() && me != "" {
-		if err := l.checkRights(ctx); err != nil {
+	if before.Now.IsZero() && me != "" { // it could not run a tick that is due later
+		if err := l.lock.CheckRights(ctx, l.scripts.ofReplica()...); err != nil {
 			return before, opError(op, l.name, err)
 		}
 	}
-	waited := ""
-	if before.Superseded {
-		waited = "1"
-	}
 	age := (l.lock.Client().Elapsed() - before.started).Milliseconds()
-	answer, err := l.ask(ctx, s.Call(wire.Keys(k.job, k.open, k.runs, k.acts),
+	state, err := l.state(ctx, l.scripts.open.Call(wire.Keys(k.job, k.open, k.runs, k.acts),
 		after, sure, ended, l.cfg.KeepRuns, l.cfg.Retain.Milliseconds(), me, l.cfg.Definition, age, l.lock.Identity(),
-		next, l.cfg.Schedule, before.control, waited, k.channel))
-	if err != nil {
-		return before, opError(op, l.name, err)
-	}
-	state, err := readState(s, answer)
+		millis(before.Next), l.cfg.Schedule, before.control, flag(before.Superseded, ""), k.channel))
 	if err != nil {
 		return before, opError(op, l.name, err)
 	}
 	state.replica, state.started = before.replica, before.started
 	state.Lost = before.id != "" && state.id != before.id
 	return state, nil
-}
-
-// checkRights returns an error if the replica could not run a tick that is due later.
-func (l *Ledger) checkRights(ctx context.Context) error {
-	return l.lock.CheckRights(ctx, l.scripts.ofReplica()...)
 }
 
 // Leave deregisters the replica of that state, which runs no more ticks. Replicas of another
@@ -227,11 +215,6 @@ func (l *Ledger) WatchBegins(nudge func()) (stop func()) {
 	return l.lock.Watch(l.keys.begins, func(string) { nudge() })
 }
 
-// WatchCancels is Watch for cancellations of runs.
-func (l *Ledger) WatchCancels(nudge func()) (stop func()) {
-	return l.lock.Watch(l.keys.cancels, func(string) { nudge() })
-}
-
 // ask runs a script or command that returns a list and may be repeated.
 func (l *Ledger) ask(ctx context.Context, req wire.Request) ([]any, error) {
 	answer, err := l.lock.Ask(ctx, req)
@@ -255,3 +238,19 @@ func refuse(field, rule, format string, value any) error {
 }
 
 func decimal(n int64) string { return strconv.FormatInt(n, 10) }
+
+// millis returns a time as the scripts expect it; the zero time is empty.
+func millis(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return decimal(t.UnixMilli())
+}
+
+// flag returns "1" or the text for no.
+func flag(yes bool, no string) string {
+	if yes {
+		return "1"
+	}
+	return no
+}

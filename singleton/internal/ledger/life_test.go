@@ -312,28 +312,17 @@ func TestLedgerRefusals(t *testing.T) {
 		l := e.jobLedger(c, ledger.Config{})
 		st := e.opened(l)
 		good := st.Last.Add(time.Second)
-		one := ledger.Skip{First: good, Last: good, Count: 1, Reason: "x"}
-		claim := func(tick time.Time, skip *ledger.Skip) error {
-			_, err := l.Claim(e.Context(), ledger.RunID{Tick: tick}, st, ledger.ClaimConfig{Skipped: skip})
+		claim := func(tick time.Time) error {
+			_, err := l.Claim(e.Context(), ledger.RunID{Tick: tick}, st, ledger.ClaimConfig{})
 			return err
 		}
-		with := func(change func(*ledger.Skip)) *ledger.Skip {
-			s := one
-			change(&s)
-			return &s
-		}
 		for what, err := range map[string]error{
-			"tick":                   claim(time.Time{}, nil),
-			"tick of 1970":           claim(time.UnixMilli(0), nil),
-			"tick of a microsecond":  claim(good.Add(time.Microsecond), nil),
-			"tick far ahead":         claim(time.UnixMilli(1<<48), nil),
-			"skip up to the tick":    claim(good, &one),
-			"skip backwards":         claim(good.Add(time.Second), with(func(s *ledger.Skip) { s.First = good.Add(time.Millisecond) })),
-			"skip of none":           claim(good.Add(time.Second), with(func(s *ledger.Skip) { s.Count = 0 })),
-			"skip without reason":    claim(good.Add(time.Second), with(func(s *ledger.Skip) { s.Reason = "" })),
-			"skip for a long reason": claim(good.Add(time.Second), with(func(s *ledger.Skip) { s.Reason = "two words" })),
-			"runs":                   func() error { _, err := e.job().Runs(e.Context(), 0); return err }(),
-			"Skip":                   l.Skip(e.Context(), st, ledger.Skip{}),
+			"tick":                  claim(time.Time{}),
+			"tick of 1970":          claim(time.UnixMilli(0)),
+			"tick of a microsecond": claim(good.Add(time.Microsecond)),
+			"tick far ahead":        claim(time.UnixMilli(1 << 48)),
+			"runs":                  func() error { _, err := e.job().Runs(e.Context(), 0); return err }(),
+			"Skip":                  l.Skip(e.Context(), st, ledger.Skip{}),
 		} {
 			testenv.MustIs(e, err, lockcore.ErrConfig)
 			if err == nil {
@@ -348,7 +337,7 @@ func TestLedgerRefusals(t *testing.T) {
 			e.Error(err)
 		}
 		testenv.Must(e, c.Close(e.Context()))
-		testenv.MustIs(e, claim(good, nil), lockcore.ErrClosed)
+		testenv.MustIs(e, claim(good), lockcore.ErrClosed)
 		_, err = l.Open(e.Context(), st)
 		testenv.MustIs(e, err, lockcore.ErrClosed)
 	})

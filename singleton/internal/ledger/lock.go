@@ -3,7 +3,6 @@ package ledger
 import (
 	"context"
 
-	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/lockcore"
 )
@@ -18,10 +17,7 @@ type Lock struct {
 // NewLock returns the lock of a job. It sends no request. The error is a
 // *lockcore.ConfigError.
 func NewLock(c *lockcore.Client, job string, cfg lockcore.LeaseConfig) (*Lock, error) {
-	if rule := input.Fault(job, 200, true); rule != "" {
-		return nil, &lockcore.ConfigError{Field: "job", Value: input.Quote(job), Rule: rule}
-	}
-	n, err := (*lock.Client)(c).Name(lock.JobNames+job, lock.LeaseConfig(cfg))
+	n, err := named(c, job, cfg)
 	if err != nil {
 		return nil, err
 	}

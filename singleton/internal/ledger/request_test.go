@@ -116,8 +116,6 @@ func withChannels(script string, args []any) []any {
 		return args
 	case "job_retry":
 		return append(args, begins)
-	case "job_cancel":
-		return append(args, "noonlock:job:0:draw{cancels}", channel)
 	case "job_claim":
 		return append(args, channel, begins, "66")
 	}

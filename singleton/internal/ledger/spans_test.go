@@ -83,7 +83,7 @@ func TestSinceWhenRunsAreHeld(t *testing.T) {
 		}
 		first := e.claimedAt(patient)
 		e.Pass(20 * time.Millisecond)
-		_, err := run.Retry(e.Context())
+		err := run.Retry(e.Context())
 		testenv.Must(e, err)
 		testenv.Must(e, run.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
 		e.held(patient, "a run of two attempts", first, time.Time{})
@@ -123,7 +123,7 @@ func TestSinceWhenRunsAreHeld(t *testing.T) {
 			if late {
 				start = e.claimedAt(patient)
 			}
-			_, err = run.Retry(e.Context())
+			err = run.Retry(e.Context())
 			testenv.Must(e, err)
 			testenv.Must(e, run.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
 			e.held(patient, "a takeover, late "+strconv.FormatBool(late), start, time.Time{})

@@ -1,6 +1,8 @@
 package ledger
 
 import (
+	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"slices"
@@ -204,16 +206,18 @@ func (st *State) controlled(text string) error {
 	return err
 }
 
-// readState reads the reply that part_state.lua makes.
-func readState(s *wire.Script, answer []any) (st State, err error) {
+// state runs a script that replies with the state that part_state.lua makes.
+func (l *Ledger) state(ctx context.Context, r wire.Request) (st State, err error) {
 	const head = 23
-	switch code, _ := answer[0].(int64); {
-	case code == int64(ClaimNoLedger) && len(answer) == 1:
-		return st, ErrNoLedger
-	case code == int64(claimNewer) && len(answer) == 1:
-		return st, ErrNewerSchema
-	case code != 1 || len(answer) < head || (len(answer)-head)%2 != 0:
-		return st, s.OddReply(answer)
+	answer, err := l.ask(ctx, r)
+	if err != nil {
+		return st, err
+	}
+	if code, _ := answer[0].(int64); code != 1 || len(answer) < head || (len(answer)-head)%2 != 0 {
+		if len(answer) > 1 {
+			code = 0
+		}
+		return st, cmp.Or(refusals[code], r.OddReply(answer))
 	}
 	var d Decoder
 	number := func(i int) int64 {
@@ -246,7 +250,7 @@ func readState(s *wire.Script, answer []any) (st State, err error) {
 		st.Open = append(st.Open, open)
 	}
 	if errors.Join(err, d.Err) != nil {
-		return st, s.OddReply(answer)
+		return st, r.OddReply(answer)
 	}
 	slices.SortFunc(st.Open, func(a, b OpenRun) int { return a.Tick.Compare(b.Tick) })
 	return st, nil

@@ -38,6 +38,8 @@ type (
 	Member struct{ Def, Identity, Since string }
 )
 
+func (a *Act) cause() *CanceledError { return &CanceledError{By: a.Who, Reason: a.Why} }
+
 // The outcomes that a ledger records.
 const (
 	OutcomeSucceeded = "succeeded"

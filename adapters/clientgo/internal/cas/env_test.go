@@ -7,7 +7,6 @@ import (
 	"github.com/noonlock/noonlock/adapters/clientgo/internal/cas"
 	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/internal/wire"
-	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
 func TestMain(m *testing.M) {
@@ -42,7 +41,7 @@ func onBoth(t *testing.T, test func(e *env)) {
 }
 
 // script matches writes in faults.
-func (e *env) script() lockcoretest.Match { return scripts().Match(e, "record_put") }
+func (e *env) script() func([]string) bool { return scripts().Match(e, "record_put") }
 
 // warm loads the script on the server, so that faults of requests apply to an EVALSHA that runs it.
 func (e *env) warm() {

@@ -156,10 +156,10 @@ func TestRecordReplyLost(t *testing.T) {
 		c, f := e.Linked("a")
 		r := e.record(c, 2*time.Second)
 		seen := cas.Version{}
-		for _, fault := range []lockcoretest.Kind{lockcoretest.SwallowReply, lockcoretest.ResetAfter, lockcoretest.DuplicateRequest, lockcoretest.ResetBefore, lockcoretest.DropRequest} {
+		for _, fault := range []string{lockcoretest.SwallowReply, lockcoretest.ResetAfter, lockcoretest.DuplicateRequest, lockcoretest.ResetBefore, lockcoretest.DropRequest} {
 			f.Inject(e, lockcoretest.Fault{Kind: fault, Match: e.script(), Count: 1})
-			seen = e.put(r, seen, string(fault))
-			e.holds(r, string(fault))
+			seen = e.put(r, seen, fault)
+			e.holds(r, fault)
 		}
 	})
 }
@@ -174,7 +174,7 @@ func TestRecordOutcomeUnknown(t *testing.T) {
 		r := e.record(c, 10*time.Second)
 		other := e.record(e.Client("b"), time.Second)
 		// unknown runs a write whose request or reply is lost until it times out.
-		unknown := func(kind lockcoretest.Kind, seen cas.Version, value string) cas.Version {
+		unknown := func(kind string, seen cas.Version, value string) cas.Version {
 			e.Helper()
 			rule := f.Inject(e, lockcoretest.Fault{Kind: kind, Match: e.script(), Count: 1})
 			ctx, cancel := context.WithCancel(e.Context())
@@ -190,7 +190,7 @@ func TestRecordOutcomeUnknown(t *testing.T) {
 		}
 		swallow, drop := lockcoretest.SwallowReply, lockcoretest.DropRequest
 		v := cas.Version{}
-		for round, lost := range [][]lockcoretest.Kind{{swallow}, {drop}, {swallow, swallow}, {drop, swallow}, {swallow, drop}, {drop, drop}} {
+		for round, lost := range [][]string{{swallow}, {drop}, {swallow, swallow}, {drop, swallow}, {swallow, drop}, {drop, drop}} {
 			for _, kind := range lost {
 				v = unknown(kind, v, "unknown")
 			}
@@ -199,7 +199,7 @@ func TestRecordOutcomeUnknown(t *testing.T) {
 				e.Errorf("round %d: version %v, want %v", round, state.Version, v)
 			}
 		}
-		for _, kind := range []lockcoretest.Kind{swallow, drop} {
+		for _, kind := range []string{swallow, drop} {
 			v = unknown(kind, v, "unknown")
 			e.put(other, e.read(other).Version, "another's")
 			_, err := r.Put(e.Context(), v, []byte("too late"), time.Hour)

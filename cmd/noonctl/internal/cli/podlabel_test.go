@@ -15,6 +15,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/noonlock/noonlock/internal/testenv"
 )
@@ -123,7 +124,7 @@ func TestElectLabelsItsPod(t *testing.T) {
 func TestFault63_FullPipe(t *testing.T) {
 	t.Parallel()
 	e, p := newEnv(t), newPods(t)
-	p.stderr = testenv.FullPipe(t)
+	p.stderr = fullPipe(t)
 	a := p.elect(e, "a", "--http", "127.0.0.1:0")
 	e.Until("a has the label", func() bool { return p.labeled() == "[a]" })
 	testenv.Must(t, a.Process.Signal(syscall.SIGTERM))
@@ -161,4 +162,20 @@ func TestElectOutsideAPod(t *testing.T) {
 	e := newEnv(t)
 	e.fails(64, []string{"--pod-label", "KUBERNETES_SERVICE_HOST"}, "elect", "board", "--pod-label", "leader=yes")
 	e.fails(64, []string{"elect needs", "--pod-label"}, "elect", "board")
+}
+
+// fullPipe returns a pipe that nobody reads and that takes no more bytes.
+func fullPipe(t *testing.T) *os.File {
+	t.Helper()
+	unread, pipe, err := os.Pipe()
+	testenv.Must(t, err)
+	t.Cleanup(func() {
+		unread.Close()
+		pipe.Close()
+	})
+	testenv.Must(t, pipe.SetWriteDeadline(time.Now().Add(time.Second)))
+	for err == nil { // until the deadline
+		_, err = pipe.Write(make([]byte, 1<<20))
+	}
+	return pipe
 }

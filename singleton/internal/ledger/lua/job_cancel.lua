@@ -8,8 +8,7 @@
 -- ARGV[2] keep    ended runs to keep
 -- ARGV[3] who     the operator
 -- ARGV[4] why     the reason; may be empty
--- ARGV[5] cancels the channel of cancellations
--- ARGV[6] channel the channel of the job
+-- ARGV[5] channel the channel of the job
 --
 -- Returns {1, tick, tick, …} these are canceled
 --         {10} there is no ledger
@@ -54,17 +53,17 @@ for i = 1, #list, 2 do
     if held then
       record.cancel = record.cancel or {who = ARGV[3], why = ARGV[4], at = whole(now)}
       redis.call('HSET', open, tick, cjson.encode(record))
-      announce(ARGV[5], tick)
+      announce(ARGV[5], 'cancel ' .. tick)
     elseif record.attempt == '0' then
       redis.call('HDEL', open, tick)
       redis.call('HDEL', job, 'open:' .. tick)
       log(job, runs, ARGV[2], {
         tick = tick, last = tick, count = '1', outcome = 'skipped', error = 'canceled',
       })
-      announce(ARGV[6], 'ended ' .. tick)
+      announce(ARGV[5], 'ended ' .. tick)
     else
-      end_canceled(job, open, runs, ARGV[2], tick, record, now)
-      announce(ARGV[6], 'ended ' .. tick)
+      tried(record, held_until(record), 'its holder died')
+      end_run(job, open, runs, ARGV[2], ARGV[5], tick, record, 'unknown', 'canceled; its holder died or released it', now, held_until(record))
     end
   end
 end

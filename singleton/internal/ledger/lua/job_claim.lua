@@ -129,14 +129,9 @@ if record then
     unsure = '1' -- its holder died during the work, which may have taken effect
     tried(record, held_until(record), 'its holder died')
   end
-  if record.cancel then
-    end_canceled(job, open, runs, keep, tick, record, now)
-    announce(ARGV[16], 'ended ' .. tick)
-    return {9}
-  end
-  if attempt > most then
-    end_run(job, open, runs, keep, tick, record, 'unknown', 'its holder died or released it', now, held_until(record))
-    announce(ARGV[16], 'ended ' .. tick)
+  if record.cancel or attempt > most then
+    end_run(job, open, runs, keep, ARGV[16], tick, record, 'unknown',
+      (record.cancel and 'canceled; ' or '') .. 'its holder died or released it', now, held_until(record))
     return {9}
   end
   if record.held then

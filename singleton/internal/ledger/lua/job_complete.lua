@@ -40,6 +40,5 @@ if not record or record.run ~= me then
   return find(runs, recorded) or 0
 end
 redis.call('LLEN', runs) -- a key of another type fails here, and not half-way
-end_run(job, open, runs, ARGV[5], tick, record, outcome, ARGV[4], now)
-announce(ARGV[7], 'ended ' .. tick .. ' ' .. outcome)
+end_run(job, open, runs, ARGV[5], ARGV[7], tick, record, outcome, ARGV[4], now)
 return 1

@@ -119,8 +119,7 @@ if ended ~= '' then
     local tick = list[i]
     local record = records[tick]
     if tonumber(tick) <= tonumber(ended) and not requested(tick, record) then
-      end_run(job, open, runs, keep, tick, record, 'unknown', 'it had ended before the server lost data', now)
-      announce(channel, 'ended ' .. tick)
+      end_run(job, open, runs, keep, channel, tick, record, 'unknown', 'it had ended before the server lost data', now)
     end
   end
 end

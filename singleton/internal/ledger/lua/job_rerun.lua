@@ -37,11 +37,13 @@ local tick, sure = ARGV[1], ARGV[2]
 --@include clock
 --@include job
 
--- ended_as returns the outcome in an entry of the tick. Most entries are not decoded.
+-- ended_as returns the outcome in an entry of the tick. Most entries are not decoded. Of the time before a
+-- change of the schedule, the caller is not sure.
 local function ended_as(text)
   if string.find(text, tick, 1, true) or string.find(text, '"last"', 1, true) then
     local entry = cjson.decode(text)
     local is_change = entry.last and not entry.count
+    sure = not is_change and sure
     if not is_change and (entry.tick == tick or entry.last == tick
       or sure == '1' and entry.last and tonumber(entry.tick) < tonumber(tick) and tonumber(tick) < tonumber(entry.last)) then
       return entry.outcome
@@ -72,10 +74,6 @@ end
 if redis.call('HLEN', open) >= tonumber(ARGV[3]) then
   return {2}
 end
-acted(acts, whole((server_time())), 'rerun', tick, ARGV[5], ARGV[6])
-follow(job, acts)
-redis.call('SET', tomb, tick, 'PX', ARGV[4])
-redis.call('HSET', job, 'open:' .. tick, tick)
-request(job, open, tick, 'rerun', ARGV[5], ARGV[6], outcome == 'unknown')
+request(job, open, acts, tomb, ARGV[4], tick, 'rerun', ARGV[5], ARGV[6], outcome == 'unknown')
 announce(ARGV[7], 'open ' .. tick)
 return {1}

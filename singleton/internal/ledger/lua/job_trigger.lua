@@ -46,10 +46,7 @@ if count >= tonumber(ARGV[1]) then
 end
 local now = server_time()
 local tick = whole(math.min(-now, tonumber(newest or 0) - 1))
-acted(acts, whole(now), 'trigger', tick, ARGV[3], ARGV[4])
-follow(job, acts)
-redis.call('SET', tomb, tick, 'PX', ARGV[2])
-redis.call('HSET', job, 'trig', tick, 'open:' .. tick, tick)
-request(job, open, tick, 'trigger', ARGV[3], ARGV[4])
+request(job, open, acts, tomb, ARGV[2], tick, 'trigger', ARGV[3], ARGV[4])
+redis.call('HSET', job, 'trig', tick)
 announce(ARGV[5], 'open ' .. tick)
 return {1, tick}

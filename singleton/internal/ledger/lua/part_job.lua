@@ -168,9 +168,16 @@ local function find(runs, result)
   end
 end
 
--- end_run ends the run of a tick and records it. The run was held until `freed`, or until now. If the
+-- announce notifies those who watch a channel of a change of the job. 'ended <tick> <outcome>' is the
+-- end of a run. Messages are hints, so an ACL that forbids PUBLISH stops nothing. The beginnings of attempts have a channel of their
+-- own, which only observers subscribe to.
+local function announce(channel, what)
+  redis.pcall('PUBLISH', channel, what)
+end
+
+-- end_run ends the run of a tick, records and announces it. The run was held until `freed`, or until now. If the
 -- job was evicted, it gets a schema again, as each ledger has one.
-local function end_run(job, open, runs, keep, tick, record, outcome, reason, now, freed)
+local function end_run(job, open, runs, keep, channel, tick, record, outcome, reason, now, freed)
   freed = whole(freed or now)
   local v, last, ok = unpack(redis.call('HMGET', job, 'v', 'last', 'ok'))
   redis.call('HDEL', open, tick)
@@ -188,6 +195,7 @@ local function end_run(job, open, runs, keep, tick, record, outcome, reason, now
     start = record.start, ['end'] = whole(now), outcome = outcome, error = reason,
     tries = record.tries,
   })
+  announce(channel, 'ended ' .. tick .. ' ' .. outcome)
 end
 
 -- skip records ticks that are not run. They follow `last`. If the newest entry has the
@@ -237,16 +245,14 @@ local function obey(job, entry)
   end
 end
 
--- end_canceled ends a canceled run whose holder died or abandoned it.
-local function end_canceled(job, open, runs, keep, tick, record, now)
-  tried(record, held_until(record), 'its holder died')
-  end_run(job, open, runs, keep, tick, record, 'unknown', 'canceled; its holder died or released it', now, held_until(record))
-end
-
 -- request opens the run of a tick that an operator has requested, like a run that was released
--- before it began.
-local function request(job, open, tick, what, who, why, unsure)
+-- before it began. The tombstone says for `keep` ms that it is done.
+local function request(job, open, acts, tomb, keep, tick, what, who, why, unsure)
   local now = whole((server_time()))
+  acted(acts, now, what, tick, who, why)
+  follow(job, acts)
+  redis.call('SET', tomb, tick, 'PX', keep)
+  redis.call('HSET', job, 'open:' .. tick, tick)
   redis.call('HSET', open, tick, cjson.encode({
     run = '', holder = '', attempt = '0', token = '0', start = now, til = '0',
     asked = {what = what, who = who, why = why, at = now}, unsure = unsure and '1' or nil,
@@ -269,12 +275,4 @@ local function stay(job, retain, ...)
       redis.call('PEXPIRE', key, retain)
     end
   end
-end
-
--- announce notifies those who watch a channel of a change of the job. 'ended <tick>' is the end of
--- a run, with 'succeeded' as the third word. Messages are hints, so an
--- ACL that forbids PUBLISH stops nothing. The beginnings of attempts have a channel of their
--- own, which only observers subscribe to.
-local function announce(channel, what)
-  redis.pcall('PUBLISH', channel, what)
 end

@@ -1,4 +1,4 @@
-package luamutant
+package explorer
 
 import (
 	"slices"

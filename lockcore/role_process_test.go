@@ -1,6 +1,6 @@
 //go:build unix
 
-package testenv
+package lockcore_test
 
 import (
 	"bufio"
@@ -12,28 +12,28 @@ import (
 	"time"
 )
 
-// An Actor is a process of the test's own binary, which plays a role. It reads orders from
+// A roleProcess is a process of the test's own binary, which plays a role. It reads orders from
 // its standard input, one a line, and prints what happens.
-type Actor struct {
+type roleProcess struct {
 	t     testing.TB
 	Cmd   *exec.Cmd
 	Stdin io.WriteCloser
 	Lines chan string // what it prints; closed at its end
 }
 
-// StartActor starts an Actor with these environment variables, as NAME=VALUE. It is killed at
+// startProcess starts a roleProcess with these environment variables, as NAME=VALUE. It is killed at
 // the end of the test.
-func (e *Env) StartActor(variables ...string) *Actor {
+func (e *env) startProcess(variables ...string) *roleProcess {
 	e.Helper()
 	cmd := exec.Command(os.Args[0]) //nolint:gosec,noctx // the test's own binary; it is killed below
 	cmd.Env = append(os.Environ(), variables...)
 	cmd.Stderr = os.Stderr
 	stdin, err := cmd.StdinPipe()
-	Must(e, err)
+	must(e, err)
 	stdout, err := cmd.StdoutPipe()
-	Must(e, err)
-	Must(e, cmd.Start())
-	a := &Actor{t: e.T, Cmd: cmd, Stdin: stdin, Lines: make(chan string, 64)}
+	must(e, err)
+	must(e, cmd.Start())
+	a := &roleProcess{t: e.T, Cmd: cmd, Stdin: stdin, Lines: make(chan string, 64)}
 	go func() {
 		defer close(a.Lines)
 		for out := bufio.NewScanner(stdout); out.Scan(); {
@@ -50,16 +50,16 @@ func (e *Env) StartActor(variables ...string) *Actor {
 }
 
 // Send sends an order.
-func (a *Actor) Send(order string) {
+func (a *roleProcess) Send(order string) {
 	a.t.Helper()
 	_, err := io.WriteString(a.Stdin, order+"\n")
-	Must(a.t, err)
+	must(a.t, err)
 }
 
 // Next returns the next line.
-func (a *Actor) Next() string {
+func (a *roleProcess) Next() string {
 	a.t.Helper()
-	timer := time.NewTimer(Patience)
+	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {
 	case line, ok := <-a.Lines:
@@ -74,9 +74,9 @@ func (a *Actor) Next() string {
 }
 
 // Signal sends a signal. After SIGSTOP it waits until the process has stopped.
-func (a *Actor) Signal(sig syscall.Signal) {
+func (a *roleProcess) Signal(sig syscall.Signal) {
 	a.t.Helper()
-	Must(a.t, a.Cmd.Process.Signal(sig))
+	must(a.t, a.Cmd.Process.Signal(sig))
 	if sig == syscall.SIGSTOP {
 		var status syscall.WaitStatus
 		if _, err := syscall.Wait4(a.Cmd.Process.Pid, &status, syscall.WUNTRACED, nil); err != nil || !status.Stopped() {
@@ -86,7 +86,7 @@ func (a *Actor) Signal(sig syscall.Signal) {
 }
 
 // WaitForEnd returns when the process has closed its output.
-func (a *Actor) WaitForEnd() {
+func (a *roleProcess) WaitForEnd() {
 	for range a.Lines {
 		continue
 	}

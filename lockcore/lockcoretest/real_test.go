@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net"
 	"os"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -17,26 +15,15 @@ import (
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
-// Faults on a real server, in the client's Dialer and in a proxy.
 func TestFaultsOnRealRedis(t *testing.T) {
 	server := servers.Redis(t)
-	proxy := lockcoretest.NewProxy(t, server.Addr())
 	faults := lockcoretest.NewFaults()
 	t.Cleanup(faults.Close)
-	for name, way := range map[string]struct {
-		faults *lockcoretest.Faults
-		opt    redis.Options
-	}{
-		"Dialer": {faults, redis.Options{Addr: server.Addr(), Dialer: faults.Dialer(nil)}},
-		"Proxy":  {proxy.Faults(), redis.Options{Addr: proxy.Addr()}},
-	} {
-		for _, protocol := range []int{2, 3} {
-			opt := way.opt
-			opt.Protocol = protocol
-			t.Run(name+"/RESP"+string(rune('0'+protocol)), func(t *testing.T) {
-				onRealRedis(t, server.Addr(), way.faults, once(&opt))
-			})
-		}
+	for _, protocol := range []int{2, 3} {
+		opt := &redis.Options{Addr: server.Addr(), Dialer: faults.Dialer(nil), Protocol: protocol}
+		t.Run("RESP"+string(rune('0'+protocol)), func(t *testing.T) {
+			onRealRedis(t, server.Addr(), faults, once(opt))
+		})
 	}
 }
 
@@ -59,7 +46,7 @@ func onRealRedis(t *testing.T, addr string, f *lockcoretest.Faults, opt *redis.O
 		o.DialerRetries = 1
 		return client(t, &o).Incr(ctx, "n").Err()
 	}
-	inject := func(kind lockcoretest.Kind) *lockcoretest.Rule {
+	inject := func(kind string) *lockcoretest.Rule {
 		return f.Inject(t, lockcoretest.Fault{Kind: kind, Match: lockcoretest.Command("INCR", "n"), Count: 1})
 	}
 	want := func(n string) {
@@ -110,16 +97,14 @@ func onRealRedis(t *testing.T, addr string, f *lockcoretest.Faults, opt *redis.O
 	// The NOSCRIPT error of a script's first EVALSHA is not taken for its reply.
 	const source = "return redis.call('INCR', KEYS[1]) + 0"
 	script := redis.NewScript(source)
-	for i, match := range []lockcoretest.Match{lockcoretest.Script(source), f.ScriptContaining("'INCR', KEYS[1]) + 0")} {
-		if err := direct.ScriptFlush(ctx).Err(); err != nil {
-			t.Fatal(err)
-		}
-		f.Inject(t, lockcoretest.Fault{Kind: lockcoretest.ResetAfter, Match: match, Count: 1})
-		if err := script.Run(ctx, c, []string{"n"}).Err(); !wasReset(err) {
-			t.Errorf("script: %v", err)
-		}
-		want([]string{"7", "8"}[i])
+	if err := direct.ScriptFlush(ctx).Err(); err != nil {
+		t.Fatal(err)
 	}
+	f.Inject(t, lockcoretest.Fault{Kind: lockcoretest.ResetAfter, Match: lockcoretest.Script(source), Count: 1})
+	if err := script.Run(ctx, c, []string{"n"}).Err(); !wasReset(err) {
+		t.Errorf("script: %v", err)
+	}
+	want("7")
 
 	// Messages, and a partition that ends before the connection does.
 	sub := client(t, &patient).Subscribe(ctx, "ch")
@@ -190,62 +175,5 @@ func await(ctx context.Context, t *testing.T, holds func() bool) {
 		case <-ctx.Done():
 			t.Fatalf("the condition was never met: %v", ctx.Err())
 		}
-	}
-}
-
-// A proxy refuses connections, and ends all of them when it is closed.
-func TestProxyRefusesAndCloses(t *testing.T) {
-	// The test has its own server, so it also runs without Redis.
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	inner := lockcoretest.NewRedis(t)
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			inner.Server().Server().ServeConn(conn)
-		}
-	}()
-	p, err := lockcoretest.StartProxy(l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	opt := once(&redis.Options{Addr: p.Addr(), DialerRetries: 1})
-	c := client(t, opt)
-	p.Faults().Inject(t, lockcoretest.Fault{Kind: lockcoretest.RefuseDial, Count: 1})
-	if err := c.Ping(t.Context()).Err(); err == nil {
-		t.Error("a refused connection was answered")
-	}
-	if err := c.Ping(t.Context()).Err(); err != nil {
-		t.Error(err)
-	}
-	sub := c.Subscribe(t.Context(), "ch")
-	defer func() { _ = sub.Close() }()
-	if _, err := sub.Receive(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	p.Faults().Partition()
-	waits := make(chan error, 1)
-	go func() {
-		_, err := sub.Receive(t.Context())
-		waits <- err
-	}()
-	p.Close()
-	if err := <-waits; err == nil {
-		t.Error("a subscription outlived the proxy")
-	}
-	if err := c.Ping(t.Context()).Err(); err == nil {
-		t.Error("a closed proxy answered")
-	}
-}
-
-func TestInvalidProxyTarget(t *testing.T) {
-	if _, err := lockcoretest.StartProxy("localhost"); err == nil || !strings.Contains(err.Error(), `target is "localhost"`) {
-		t.Errorf("a target without a port: %v", err)
 	}
 }

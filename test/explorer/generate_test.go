@@ -1,4 +1,4 @@
-package luamutant
+package explorer
 
 import (
 	"cmp"
@@ -18,8 +18,27 @@ type Mutant struct {
 	Text string
 }
 
-// Generate returns the mutants of a script. keys are the names of Redis keys. Two adjacent keys in
-// a call are swapped.
+// Generate changes a script at one place at a time, like a typical mistake, and returns the mutants. keys
+// are the names of Redis keys. The Key of a mutant shows which operator was applied:
+//
+//   - condition: an `if`, `elseif` or `while` is always or never taken
+//   - operand: one side of an `and` or `or` is removed
+//   - bound: `<` and `<=`, or `>` and `>=`, are exchanged; a `+ 1` or `- 1` is removed; `==` and
+//     `~=` are exchanged outside of conditions
+//   - sum: `+` and `-` are exchanged; math.max and math.min are replaced by one operand
+//   - number: incremented by one; doubled from 1000; a counting loop runs once
+//   - statement: a call, an assignment, a `return` or a `break` is removed
+//   - write: a field of an HSET or of a table, an option of a SET, or a key of an EXISTS or DEL is
+//     removed
+//   - keys: two adjacent KEYS, or two adjacent arguments of a function, are swapped
+//   - error: redis.pcall becomes redis.call
+//
+// Operators that follow from others are left out. If the tests detect that a condition is always
+// true and that it is never true, they also detect its negation. If they detect each missing
+// operand of an `and`, they also detect an `or` in its place.
+//
+// Generate works on tokens, not on a syntax tree. It relies on the style of the scripts: one
+// statement per line, no long strings, no semicolons. Every mutant of such a script is valid Lua.
 func Generate(text string, keys []string) ([]Mutant, error) {
 	tokens, err := lex(text)
 	if err != nil {
@@ -58,7 +77,7 @@ func KeyNames(text string) []string {
 
 type generator struct {
 	text    string
-	tokens  []token
+	tokens  []word
 	keys    []string
 	seen    map[string]bool // texts of existing mutants
 	named   map[string]int  // number of mutants with a key
@@ -206,7 +225,7 @@ func (g *generator) inCondition(i int) bool {
 
 // arithmetic exchanges sums and differences, and removes an added one.
 func (g *generator) arithmetic(i int) {
-	binary := i > 0 && (g.tokens[i-1].kind == name || g.tokens[i-1].kind == number || g.is(i-1, ")", "]"))
+	binary := i > 0 && (g.tokens[i-1].kind == name || g.tokens[i-1].kind == numeral || g.is(i-1, ")", "]"))
 	switch {
 	case !g.is(i, "+", "-") || !binary:
 	case g.is(i+1, "1") && !g.is(i+2, "*", "/"):
@@ -222,7 +241,7 @@ func (g *generator) arithmetic(i int) {
 func (g *generator) literal(i int) {
 	n, err := strconv.Atoi(g.tokens[i].text)
 	switch {
-	case g.tokens[i].kind != number || err != nil:
+	case g.tokens[i].kind != numeral || err != nil:
 		return
 	case g.is(i-1, "[") && g.is(i+1, "]"):
 		return // another index is another key or argument, or nil

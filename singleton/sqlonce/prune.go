@@ -7,35 +7,6 @@ import (
 	"time"
 )
 
-// Markers returns the markers of the job with since ≤ Tick < until, ordered by Tick, including those of
-// triggered runs.
-func (o *Once) Markers(ctx context.Context, job string, since, until time.Time) ([]Marker, error) {
-	if err := validateJob("job", job); err != nil {
-		return nil, err
-	}
-	from, to := max(since.UnixMilli(), 1), max(until.UnixMilli(), 1)
-	rows, err := o.db.QueryContext(ctx, o.queries.markers, job, from, to, -to, -from)
-	if err != nil {
-		return nil, fmt.Errorf("sqlonce: markers of job %q: %w", job, err)
-	}
-	defer rows.Close()
-	var markers []Marker
-	for rows.Next() {
-		m := Marker{Job: job}
-		var key, token, applied int64
-		if err := rows.Scan(&key, &m.Attempt, &token, &m.Holder, &applied); err != nil {
-			return nil, fmt.Errorf("sqlonce: markers of job %q: %w", job, err)
-		}
-		m.Tick, m.Triggered = time.UnixMilli(max(key, -key)).UTC(), key < 0
-		m.Token, m.AppliedAt = uint64(token), time.UnixMilli(applied).UTC()
-		markers = append(markers, m)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, fmt.Errorf("sqlonce: markers of job %q: %w", job, err)
-	}
-	return markers, nil
-}
-
 // Prune deletes the job's markers, and the fences of single runs, whose Tick is older than
 // before, and returns the number of deleted markers. The fence of the whole job is kept.
 //
@@ -54,15 +25,11 @@ func (o *Once) Prune(ctx context.Context, job string, before time.Time) (int64, 
 	}
 	// The floor is committed before anything is deleted: see admit.
 	floor := before.UnixMilli()
-	args := []any{job, floor}
-	if o.dialect == MySQL {
-		args = append(args, floor)
-	}
 	err := o.transact(ctx, func(tx *sql.Tx) error {
-		if _, err := tx.ExecContext(ctx, o.queries.raiseFloor, args...); err != nil {
+		if _, _, err := o.raise(ctx, tx, job, rowOfJob, 0, floor); err != nil {
 			return err
 		}
-		now, err := o.floor(ctx, tx, job)
+		now, err := o.floor(ctx, tx, job) // a trigger may have deleted the row
 		if err == nil && now < floor {
 			err = notStored(o.queries.fencesTable, fmt.Sprintf("kept_from is %d instead of %d", now, floor), nil)
 		}

@@ -1,12 +1,15 @@
-// manual writes docs/NOONCTL.md from the commands of noonctl:
+// Package manual holds docs/NOONCTL.md to the commands of noonctl. It has a test only, which also
+// writes the page:
 //
-//	go run ./cmd/noonctl/internal/manual > docs/NOONCTL.md
-package main
+//	go test ./cmd/noonctl/internal/manual -update
+package manual
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"strings"
+	"testing"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -14,10 +17,22 @@ import (
 	"github.com/noonlock/noonlock/cmd/noonctl/internal/cli"
 )
 
-func main() {
-	if _, err := os.Stdout.WriteString(page()); err != nil {
-		fmt.Fprintln(os.Stderr, "manual:", err)
-		os.Exit(1)
+var update = flag.Bool("update", false, "write docs/NOONCTL.md")
+
+func TestTheManualIsCurrent(t *testing.T) {
+	t.Parallel()
+	const file = "../../../../docs/NOONCTL.md"
+	if *update {
+		if err := os.WriteFile(file, []byte(page()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	committed, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(committed) != page() {
+		t.Error(`docs/NOONCTL.md is out of date; run "go test ./cmd/noonctl/internal/manual -update"`)
 	}
 }
 
@@ -27,7 +42,7 @@ func page() string {
 	root := cli.Root()
 	root.InitDefaultCompletionCmd()
 	b.WriteString("# noonctl\n\n" +
-		"This page is generated from the commands: `go run ./cmd/noonctl/internal/manual > docs/NOONCTL.md`.\n\n" +
+		"This page is generated from the commands: `go test ./cmd/noonctl/internal/manual -update`.\n\n" +
 		"    go install github.com/noonlock/noonlock/cmd/noonctl@latest\n\n")
 	b.WriteString(root.Long + "\n\n")
 	b.WriteString("| command | |\n| --- | --- |\n")

@@ -1,17 +1,17 @@
-package luamutant
+package explorer
 
 import (
 	"fmt"
 	"regexp"
 )
 
-// A token is a word of a script. begin and end are its position in the text.
-type token struct {
+// A word is a part of a script. begin and end are its position in the text.
+type word struct {
 	kind       kind
 	text       string
 	begin, end int
-	depth      int  // number of open brackets around it
-	first      bool // first token of its line
+	depth      int  // numeral of open brackets around it
+	first      bool // first word of its line
 }
 
 type kind uint8
@@ -19,7 +19,7 @@ type kind uint8
 const (
 	name kind = iota
 	keyword
-	number
+	numeral
 	str
 	symbol
 )
@@ -31,7 +31,7 @@ var (
 		re   *regexp.Regexp
 	}{
 		{name, regexp.MustCompile(`^[A-Za-z_]\w*`)},
-		{number, regexp.MustCompile(`^\d[\w.]*`)},
+		{numeral, regexp.MustCompile(`^\d[\w.]*`)},
 		{str, regexp.MustCompile(`^('(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*")`)},
 		{symbol, regexp.MustCompile(`^(\.\.\.|\.\.|==|~=|<=|>=|[-+*/%^#<>=(){}\[\];:,.])`)},
 	}
@@ -40,8 +40,8 @@ var (
 
 // lex splits a script into tokens. It does not support long strings and long comments, which the
 // scripts do not contain.
-func lex(text string) ([]token, error) {
-	var all []token
+func lex(text string) ([]word, error) {
+	var all []word
 	depth, fresh := 0, true
 next:
 	for at := 0; at < len(text); {
@@ -57,7 +57,7 @@ next:
 			if s == "" {
 				continue
 			}
-			t := token{kind: p.kind, text: s, begin: at, end: at + len(s), first: fresh}
+			t := word{kind: p.kind, text: s, begin: at, end: at + len(s), first: fresh}
 			if t.kind == name && keywords.MatchString(s) {
 				t.kind = keyword
 			}

@@ -1,0 +1,253 @@
+package testenv
+
+import (
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
+)
+
+// at returns an event of name "n"; the optional last argument is ValidUntil.
+func at(second int, proc string, op Op, token uint64, validUntil ...int) Event {
+	e := Event{At: time.Duration(second) * time.Second, Proc: proc, Name: "n", Op: op, Token: token}
+	for _, s := range validUntil {
+		e.ValidUntil = time.Duration(s) * time.Second
+	}
+	return e
+}
+
+func shared(e Event) Event {
+	e.Shared = true
+	return e
+}
+
+func named(name string, e Event) Event {
+	e.Name = name
+	return e
+}
+
+func TestHistory(t *testing.T) {
+	tests := []struct {
+		name   string
+		events []Event
+		want   string // the problems, in order of time
+	}{
+		{"one after the other", []Event{
+			at(1, "a", Acquire, 1), at(3, "a", Release, 1),
+			at(4, "b", Acquire, 2), at(5, "b", Lose, 2), at(6, "a", Acquire, 3),
+		}, ""},
+		{"handed over at one instant", []Event{
+			at(1, "a", Acquire, 1), at(2, "a", Release, 1), at(2, "b", Acquire, 2),
+		}, ""},
+		{"handed over too early in one instant", []Event{
+			at(1, "a", Acquire, 1), at(2, "b", Acquire, 2), at(2, "a", Release, 1),
+		}, "overlap"},
+		{"overlap", []Event{
+			at(1, "a", Acquire, 1), at(2, "b", Acquire, 2), at(3, "a", Release, 1),
+		}, "overlap"},
+		{"never released", []Event{at(1, "a", Acquire, 1), at(900, "b", Acquire, 2)}, "overlap"},
+		{"one process twice", []Event{at(1, "a", Acquire, 1), at(2, "a", Acquire, 2)}, "overlap"},
+		{"three at once", []Event{
+			at(1, "a", Acquire, 1), at(2, "b", Acquire, 2), at(3, "c", Acquire, 3),
+		}, "overlap, overlap, overlap"},
+		{"other names", []Event{at(1, "a", Acquire, 2), named("m", at(2, "b", Acquire, 1))}, ""},
+
+		{"expired", []Event{at(1, "a", Acquire, 1, 5), at(5, "b", Acquire, 2)}, ""},
+		{"not yet expired", []Event{at(1, "a", Acquire, 1, 5), at(4, "b", Acquire, 2)}, "overlap"},
+		{"expired, lost recorded late", []Event{
+			at(1, "a", Acquire, 1, 5), at(6, "b", Acquire, 2), at(7, "a", Lose, 1),
+		}, ""},
+		{"expired, release recorded late", []Event{
+			at(1, "a", Acquire, 1, 5), at(6, "b", Acquire, 2), at(7, "a", Release, 1),
+		}, ""},
+		{"renewed", []Event{
+			at(1, "a", Acquire, 1, 5), at(3, "a", Renew, 1, 8), at(7, "b", Acquire, 2),
+		}, "overlap"},
+		{"renewed too late", []Event{at(1, "a", Acquire, 1, 5), at(5, "a", Renew, 1, 9), at(6, "b", Acquire, 2)}, "event without a hold"},
+
+		{"same token", []Event{
+			at(1, "a", Acquire, 7), at(2, "a", Release, 7), at(3, "b", Acquire, 7),
+		}, "token order"},
+		{"same token, same process", []Event{
+			at(1, "a", Acquire, 7), at(2, "a", Lose, 7), at(3, "a", Acquire, 7),
+		}, "token order"},
+		{"smaller token", []Event{
+			at(1, "a", Acquire, 7), at(2, "a", Release, 7), at(3, "b", Acquire, 6),
+		}, "token order"},
+		{"smaller than an older one", []Event{
+			at(1, "a", Acquire, 7), at(2, "a", Release, 7), at(3, "b", Acquire, 9), at(4, "b", Release, 9), at(5, "c", Acquire, 8),
+		}, "token order"},
+
+		{"released twice", []Event{at(1, "a", Acquire, 1), at(2, "a", Release, 1), at(3, "a", Release, 1)}, "event without a hold"},
+		{"released by another process", []Event{at(1, "a", Acquire, 1), at(2, "b", Release, 1)}, "event without a hold"},
+		{"lost, never held", []Event{at(1, "a", Lose, 1)}, "event without a hold"},
+		{"no such op", []Event{at(1, "a", "", 1)}, "event without a hold"},
+
+		{"readers together", []Event{
+			shared(at(1, "a", Acquire, 1)), shared(at(2, "b", Acquire, 2)), at(4, "a", Release, 1), at(5, "b", Release, 2),
+			at(6, "c", Acquire, 3),
+		}, ""},
+		{"readers recorded in another order than granted", []Event{
+			shared(at(1, "b", Acquire, 2)), shared(at(2, "a", Acquire, 1)),
+		}, ""},
+		{"readers with one token", []Event{
+			shared(at(1, "a", Acquire, 1)), shared(at(2, "b", Acquire, 1)),
+		}, "token order"},
+		{"writer while one reads", []Event{shared(at(1, "a", Acquire, 1)), at(2, "b", Acquire, 2)}, "overlap"},
+		{"reader while one writes", []Event{at(1, "a", Acquire, 1), shared(at(2, "b", Acquire, 2))}, "overlap"},
+		{"writer while a second reader still reads", []Event{
+			shared(at(1, "a", Acquire, 1)), shared(at(2, "b", Acquire, 2)), at(3, "a", Release, 1), at(4, "c", Acquire, 3),
+		}, "overlap"},
+		{"downgraded", []Event{
+			at(1, "a", Acquire, 1), at(2, "a", Downgrade, 1), shared(at(3, "b", Acquire, 2)), at(4, "a", Release, 1), at(5, "b", Release, 2),
+		}, ""},
+		{"downgraded too late", []Event{
+			at(1, "a", Acquire, 1), shared(at(2, "b", Acquire, 2)), at(3, "a", Downgrade, 1),
+		}, "overlap"},
+		{"downgraded, then a writer", []Event{
+			at(1, "a", Acquire, 1), at(2, "a", Downgrade, 1), at(3, "b", Acquire, 2),
+		}, "overlap"},
+		{"downgraded when over", []Event{at(1, "a", Acquire, 1), at(2, "a", Release, 1), at(3, "a", Downgrade, 1)}, "event without a hold"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			h := History{events: tt.events}
+			problems := problemsOf(&h)
+			if got := strings.Join(problems, ", "); got != tt.want {
+				t.Errorf("found %q, want %q", got, tt.want)
+			}
+			var v verdict
+			h.Require(&v)
+			acquired := len(tt.events) > 1
+			if v.failed != (tt.want != "" || !acquired) {
+				t.Errorf("Require failed %v", v.failed)
+			}
+		})
+	}
+}
+
+// problemsOf returns the kinds of what is wrong.
+func problemsOf(h *History) (kinds []string) {
+	wrong, stray := h.Check()
+	for _, problem := range append(wrong, stray...) {
+		kind, _, _ := strings.Cut(problem, ":")
+		kinds = append(kinds, kind)
+	}
+	return kinds
+}
+
+// verdict records whether a test has failed.
+type verdict struct {
+	testing.TB
+
+	failed bool
+}
+
+func (v *verdict) Helper()      {}
+func (v *verdict) Error(...any) { v.failed = true }
+
+func TestEmptyHistoryFails(t *testing.T) {
+	var h History
+	var v verdict
+	if h.Require(&v); !v.failed {
+		t.Error("a history without a hold passed")
+	}
+}
+
+func TestHistoryRecordsFromManyGoroutines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clock := lockcoretest.NewClock()
+		h := NewHistory(clock.Now)
+		var lock sync.Mutex
+		var token uint64
+		var wg sync.WaitGroup
+		for _, proc := range []string{"a", "b", "c"} {
+			wg.Go(func() {
+				for range 20 {
+					lock.Lock()
+					token++
+					e := Event{Proc: proc, Name: "n", Token: token}
+					for _, e.Op = range []Op{Acquire, Renew, Release} {
+						h.Record(e)
+					}
+					lock.Unlock()
+					time.Sleep(time.Second)
+				}
+			})
+		}
+		wg.Wait()
+		h.Require(t)
+		events := h.Events()
+		if len(events) != 3*20*3 || events[len(events)-1].At != 19*time.Second {
+			t.Errorf("%d events, the last %v", len(events), events[len(events)-1])
+		}
+	})
+}
+
+// Holds of one owner exclude only those of others. An owner keeps its token while it holds.
+func TestHistoryOwners(t *testing.T) {
+	take := func(at int, proc, owner string, shared bool, token uint64) Event {
+		return Event{At: time.Duration(at), Proc: proc, Owner: owner, Name: "n", Op: Acquire, Shared: shared, Token: token}
+	}
+	give := func(at int, proc string, token uint64) Event {
+		return Event{At: time.Duration(at), Proc: proc, Name: "n", Op: Release, Token: token}
+	}
+	const shared, exclusive = true, false
+	for name, c := range map[string]struct {
+		events []Event
+		want   []string
+	}{
+		"an owner writes while it reads": {
+			[]Event{take(1, "a", "x", shared, 1), take(2, "b", "x", exclusive, 2)}, nil,
+		},
+		"an owner enters twice": {
+			[]Event{take(1, "a", "x", exclusive, 1), take(2, "b", "x", exclusive, 1)}, nil,
+		},
+		"another reads while an owner writes": {
+			[]Event{take(1, "a", "x", shared, 1), take(2, "b", "x", exclusive, 2), take(3, "c", "y", shared, 3)},
+			[]string{"overlap"},
+		},
+		"two without an owner": {
+			[]Event{take(1, "a", "", exclusive, 1), take(2, "b", "", exclusive, 2)},
+			[]string{"overlap"},
+		},
+		"an owner keeps its token beyond another reader": {
+			[]Event{
+				take(1, "a", "x", shared, 1), take(2, "c", "y", shared, 2), give(3, "c", 2),
+				take(4, "b", "x", shared, 1), give(5, "a", 1), take(6, "d", "x", shared, 1),
+			}, nil,
+		},
+		"an owner reads again with its token from before another owner wrote": {
+			[]Event{
+				take(1, "a", "x", shared, 1), give(2, "a", 1), take(3, "c", "y", exclusive, 2), give(4, "c", 2),
+				take(5, "b", "x", shared, 1),
+			}, []string{"token order"},
+		},
+		"a read with an older token is recorded after the same owner wrote": {
+			[]Event{take(1, "b", "x", exclusive, 2), give(2, "b", 2), take(3, "a", "x", shared, 1)}, nil,
+		},
+		"a write with an older token is recorded after the same owner wrote": {
+			[]Event{take(1, "b", "x", exclusive, 2), give(2, "b", 2), take(3, "a", "x", exclusive, 1)}, nil,
+		},
+		"an owner writes with an older token than another": {
+			[]Event{take(1, "b", "y", exclusive, 2), give(2, "b", 2), take(3, "a", "x", exclusive, 1)},
+			[]string{"token order"},
+		},
+		"two owners with one token": {
+			[]Event{take(1, "a", "x", shared, 1), take(2, "b", "y", shared, 1)},
+			[]string{"token order"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := History{events: c.events}
+			got := problemsOf(&h)
+			if !slices.Equal(got, c.want) {
+				t.Errorf("%v, want %v", got, c.want)
+			}
+		})
+	}
+}

@@ -1,4 +1,0 @@
-package lockcoretest
-
-// StartProxy starts a proxy that the test closes itself.
-var StartProxy = startProxy
