@@ -130,8 +130,7 @@ func report(context.Context, time.Time, string) error { return nil }
 func newClient(t *testing.T, r *lockcoretest.Redis) *lockcore.Client {
 	t.Helper()
 	rdb := redis.NewClient(r.Options())
-	begin := time.Now()
-	c, err := lockcore.New(rdb, lockcore.Config{Clock: func() time.Duration { return time.Since(begin) }})
+	c, err := lockcore.New(rdb, lockcore.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

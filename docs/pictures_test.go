@@ -149,7 +149,7 @@ func TestImportsGoDown(t *testing.T) {
 func apart(path string) bool {
 	for _, prefix := range []string{
 		"docs", "test/", "examples/internal/", "examples/lottery/", "adapters/clientgo/example", "cmd/noonctl/internal/", "lockcore/lockcoretest",
-		"internal/release", "internal/servers", "internal/testenv", "internal/wire/wiretest",
+		"internal/release", "internal/servers", "internal/testenv",
 	} {
 		if strings.HasPrefix(path, prefix) {
 			return true

@@ -82,7 +82,7 @@ func TestSeriesOfTheKindsInUse(t *testing.T) {
 			"noonlock_job_clock_offset_seconds", "noonlock_job_definition_conflicts_total{draw}", "noonlock_job_interventions_total{cancel,draw}", "noonlock_job_interventions_total{pause,draw}", "noonlock_job_interventions_total{rerun,draw}", "noonlock_job_interventions_total{resume,draw}", "noonlock_job_interventions_total{trigger,draw}", "noonlock_job_last_success_timestamp_seconds{draw}",
 			"noonlock_job_ledger_losses_total{draw}", "noonlock_job_next_tick_timestamp_seconds{draw}", "noonlock_job_paused{draw}",
 			"noonlock_job_attempt_duration_seconds{draw}", "noonlock_job_runs_total{draw,failed}", "noonlock_job_runs_total{draw,succeeded}",
-			"noonlock_job_runs_total{draw,unknown}", "noonlock_job_skipped_ticks_total{draw,deadline}", "noonlock_job_skipped_ticks_total{draw,missed}",
+			"noonlock_job_runs_total{draw,unknown}", "noonlock_job_schedule_changes_total{draw}", "noonlock_job_skipped_ticks_total{draw,deadline}", "noonlock_job_skipped_ticks_total{draw,missed}",
 			"noonlock_job_skipped_ticks_total{draw,overlap}", "noonlock_job_skipped_ticks_total{draw,paused}",
 			"noonlock_job_start_delay_seconds{draw}", "noonlock_job_superseded{draw}", "noonlock_job_takeovers_total{draw}",
 		}},
@@ -104,7 +104,7 @@ func TestSeriesOfTheKindsInUse(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				redis, reg := lockcoretest.NewRedis(t), prometheus.NewRegistry()
-				client, err := lockcore.New(redis.Client(), lockcore.Config{Registerer: reg, Clock: lockcoretest.NewClock().Now})
+				client, err := lockcore.New(redis.Client(), lockcore.Config{Registerer: reg})
 				must(t, err)
 				defer func() { must(t, client.Close(context.WithoutCancel(t.Context()))) }()
 				c.use(t, client, reg)

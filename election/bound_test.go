@@ -15,6 +15,11 @@ func TestFault69_EveryCallReturnsInTime(t *testing.T) {
 	testenv.EveryCallIsBounded(t, everyCall, (*election.LeaderElector)(nil), (*election.Election)(nil))
 }
 
+// Every call to a quorum returns within the same bound.
+func TestFault69_EveryCallOnAQuorumReturnsInTime(t *testing.T) {
+	testenv.EveryCallIsBoundedOnAQuorum(t, everyCall)
+}
+
 func everyCall(e *testenv.Env, c *lockcore.Client, add testenv.AddCall) {
 	const (
 		lease    = 3 * time.Second
@@ -56,7 +61,6 @@ func everyCall(e *testenv.Env, c *lockcore.Client, add testenv.AddCall) {
 	add("LeaderElector.Run while it leads", shutdown, func(context.Context) { stop() })
 	add("LeaderElector.Run of a vacant election with 1 s", time.Second+shutdown, e.Within(func(ctx context.Context) { _ = vacant.Run(ctx) }))
 	add("LeaderElector.Run in the queue with 1 s", time.Second+shutdown, e.Within(func(ctx context.Context) { _ = queued.Run(ctx) }))
-	add("RunOrDie with 1 s", time.Second+shutdown, e.Within(func(ctx context.Context) { election.RunOrDie(ctx, c, "vacant", callbacks, cfg) }))
 	add("LeaderElector.Resign", lease, func(ctx context.Context) { _ = resigns.Resign(ctx) })
 	add("LeaderElector.TransferTo", two3, func(ctx context.Context) { _ = transfers.TransferTo(ctx, "x") })
 	add("LeaderElector.TransferTo with 1 s", time.Second, e.Within(func(ctx context.Context) { _ = transfers.TransferTo(ctx, "x") }))

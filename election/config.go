@@ -3,7 +3,6 @@ package election
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -116,11 +115,13 @@ type refused struct{}
 
 func (refused) Refusal() error { return ErrConfig }
 
+var errNoClient = &ConfigError{Field: "client", Value: "nil", Rule: "a *lockcore.Client"}
+
 // complete fills in the defaults and checks the rules: client-go's, and those of
 // a lease.
 func (cfg Config) complete(client *lockcore.Client, cb Callbacks) (Config, error) {
 	if client == nil {
-		return cfg, &ConfigError{Field: "client", Value: "nil", Rule: "a *lockcore.Client"}
+		return cfg, errNoClient
 	}
 	cfg.Identity = cmp.Or(cfg.Identity, client.Identity())
 	cfg.LeaseDuration = cmp.Or(cfg.LeaseDuration, defaultLease)
@@ -162,20 +163,6 @@ func (cfg Config) complete(client *lockcore.Client, cb Callbacks) (Config, error
 		}
 	}
 	return cfg, nil
-}
-
-// translate returns an error of lockcore as an error of this package. A *ConfigError names the
-// field of Config that has the value.
-func translate(err error) error {
-	var refused *lockcore.ConfigError
-	if !errors.As(err, &refused) {
-		return fmt.Errorf("election: %w", err)
-	}
-	field := refused.Field
-	if field == "LeaseConfig.Identity" {
-		field = "Config.Identity"
-	}
-	return &ConfigError{Field: field, Value: refused.Value, Rule: refused.Rule}
 }
 
 func (cfg Config) lease() lockcore.LeaseConfig {

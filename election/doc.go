@@ -32,9 +32,9 @@
 //     lead until the first one's next renewal. The second one has the greater token.
 //   - If DrainTimeout is set and the work overruns it, two replicas may work at a time.
 //   - A candidate that does not receive messages loses its turn.
-//   - On a Client of lockcore.NewQuorum, candidates have no order, and TransferTo is refused.
-//     After Resign, the elector campaigns again after RetryPeriod. docs/SAFETY.md says what a
-//     reader of the record gets while servers are away.
+//   - On a Client of lockcore.NewQuorum, candidates have no order, so TransferTo and Candidates are
+//     refused, as are requests of operators. After Resign, the elector campaigns again after
+//     RetryPeriod. docs/SAFETY.md says what a reader of the record gets while servers are away.
 //   - OnNewLeader may skip a leader whose term was short. The leader it reports may
 //     already have stopped.
 //
@@ -100,6 +100,8 @@
 //	the record is deleted         The next renewal writes it again. An operator's request is lost.
 //	the message about a request   The leader finds the request at its next renewal. If it dies
 //	to resign is lost             before that, later leaders do not resign.
+//	the record cannot be written  The campaign fails and the lock is released. A renewal extends the
+//	                              lock all the same.
 //	two replicas, one identity    They are two candidates, because each lease has its own secret.
 //	the server is unavailable     Leaders stop in time. When it is back, all replicas campaign
 //	                              again, in the same order if it kept the queue.

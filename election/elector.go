@@ -8,7 +8,6 @@ import (
 
 	"github.com/go-logr/logr"
 
-	"github.com/noonlock/noonlock/election/internal/record"
 	"github.com/noonlock/noonlock/internal/holding"
 	"github.com/noonlock/noonlock/internal/logqueue"
 	"github.com/noonlock/noonlock/internal/readiness"
@@ -25,18 +24,17 @@ type LeaderElector struct {
 	cfg       Config
 	lines     *logqueue.Queue
 	log       logr.Logger // of lines
-	election  *record.Election
-	metrics   *metrics // nil: none
+	election  *Election
+	metrics   *metrics
 
 	ready readiness.State
 	gate  stopping.Gate
 
 	mu         sync.Mutex
 	leadership *leadership // nil: this replica does not lead
-	observed   record.Record
+	observed   LeaderRecord
+	announced  string    // the identity that OnNewLeader was called with last
 	stopped    time.Time // when OnStoppedLeading was called; zero: it has returned
-
-	announced string // the identity that OnNewLeader was called with last; only Run uses it
 }
 
 // NewLeaderElector makes a LeaderElector for the election of a name: 1 to 191
@@ -47,9 +45,9 @@ func NewLeaderElector(client *lockcore.Client, name string, callbacks Callbacks,
 	if err != nil {
 		return nil, err
 	}
-	election, err := record.New(client, name, record.Config{Lease: cfg.lease(), Metadata: cfg.Metadata})
+	election, err := newElection(client, name, cfg.lease(), cfg.Metadata)
 	if err != nil {
-		return nil, translate(err)
+		return nil, err
 	}
 	m, err := newMetrics(cfg.Registerer, name)
 	if err != nil {
@@ -63,19 +61,6 @@ func NewLeaderElector(client *lockcore.Client, name string, callbacks Callbacks,
 		name: name, callbacks: callbacks, cfg: cfg, election: election, metrics: m,
 		lines: lines, log: lines.Logger().WithValues("election", name, "identity", cfg.Identity),
 	}, nil
-}
-
-// RunOrDie calls NewLeaderElector and Run. It panics if the configuration is refused, and logs
-// the error of Run.
-func RunOrDie(ctx context.Context, client *lockcore.Client, name string, callbacks Callbacks, cfg Config) {
-	le, err := NewLeaderElector(client, name, callbacks, cfg)
-	if err != nil {
-		panic(err)
-	}
-	if err := le.Run(ctx); err != nil {
-		le.log.Error(err, "election ended")
-		le.lines.Flush(context.WithoutCancel(ctx)) // the program may end now
-	}
 }
 
 // Run campaigns until ctx ends. It then releases leadership as described at Callbacks and
@@ -104,13 +89,13 @@ func (le *LeaderElector) Run(ctx context.Context) error {
 	defer crash(nil)
 	defer le.observe(crash).end(deadline)
 	c := &candidacy{le: le, run: run, pauses: retry.Growing(le.cfg.RetryPeriod, le.cfg.LeaseDuration, 1.5, 0.2)}
-	loop := holding.Loop[*record.Leadership]{
+	loop := holding.Loop[*leadership]{
 		Holder: c, TTL: le.cfg.LeaseDuration, Retry: retry.Growing(le.cfg.RetryPeriod, le.cfg.RetryPeriod, 1, 0),
 		Ready: &le.ready, Deadline: deadline, Log: le.log,
 		Doubt: le.cfg.LeaseDuration, // requests for the queue may succeed although the record cannot be written
 	}
 	if err := loop.Run(run); err != nil {
-		return fmt.Errorf("election: run %q: %w", le.name, err)
+		return le.election.failed("run", err)
 	}
 	return c.lost
 }
@@ -141,6 +126,35 @@ func (le *LeaderElector) current() *leadership {
 	le.mu.Lock()
 	defer le.mu.Unlock()
 	return le.leadership
+}
+
+// GetLeader returns the identity of the leader that this replica observed last. It is
+// empty if no replica leads, or before the first observation. It is updated while Run is
+// running, and is this replica's own identity while it leads. The leader may have died since; Record
+// asks the server.
+func (le *LeaderElector) GetLeader() string {
+	le.mu.Lock()
+	defer le.mu.Unlock()
+	if le.leadership != nil {
+		return le.cfg.Identity
+	}
+	return le.observed.Holder
+}
+
+// Record reads the election's record from the server: the leader, its term and its token.
+// It is the zero value if no replica has led for a week. If the server does not answer,
+// Record returns an error after at most two thirds of LeaseDuration.
+func (le *LeaderElector) Record(ctx context.Context) (LeaderRecord, error) {
+	return le.election.Record(ctx)
+}
+
+// Candidates returns the candidates, next leader first, without the leader. One that died
+// is listed for up to 3.3 LeaseDurations, or 3.3 s if that is longer. If the server does not answer,
+// Candidates returns an error after two thirds of LeaseDuration, but not before 100 ms and after at
+// most 6 s. On a Client of lockcore.NewQuorum, which has no queue, the error is a
+// *lockcore.ConfigError.
+func (le *LeaderElector) Candidates(ctx context.Context) ([]Candidate, error) {
+	return le.election.Candidates(ctx)
 }
 
 // IsLeader reports whether this replica leads at this moment. It is true from the server's

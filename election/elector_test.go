@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock/election"
-	"github.com/noonlock/noonlock/election/internal/record"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
@@ -121,10 +120,8 @@ func TestReleaseOnCancel(t *testing.T) {
 // A leader that stops without a successor leaves a record that says so.
 func TestVacancy(t *testing.T) {
 	onBoth(t, func(e *env) {
-		observer := e.replica(e.Client("o"), e.quick(""))
 		a := e.replica(e.Client("a"), e.quick(""))
 		term := a.run().leads(1)
-		stop := e.watch(observer, "a")
 		a.stop()
 		r := e.record()
 		if r["holder"] != "" || r["released"] == "" || r["term"] != "1" || r["token"] != strconv.FormatUint(term.Token, 10) {
@@ -133,7 +130,6 @@ func TestVacancy(t *testing.T) {
 		if a.le.GetLeader() == "a" {
 			t.Error("it still takes itself for the leader")
 		}
-		stop()
 		if e.Exists(key("lock")) || e.Exists(key("queue")) {
 			t.Error("a lock or a queue was left")
 		}
@@ -145,33 +141,6 @@ func TestVacancy(t *testing.T) {
 			t.Errorf("the record is %v", r)
 		}
 	})
-}
-
-// watch waits until the Client of a replica that is not running is notified of a leader. It
-// returns a function that waits for the notice that there is none.
-func (e *env) watch(r *replica, leader string) (vacant func()) {
-	e.Helper()
-	c := e.Client("watcher of " + r.le.Name())
-	el, err := record.New(c, electionName, record.Config{})
-	must(e, err)
-	news := make(chan string, 100)
-	stop := el.Watch(func(rec record.Record) { news <- rec.Holder })
-	e.Cleanup(stop)
-	hear := func(want string) {
-		e.Helper()
-		timer := time.NewTimer(patience)
-		defer timer.Stop()
-		select {
-		case got := <-news:
-			if got != want {
-				e.Errorf("notified of %q, want %q", got, want)
-			}
-		case <-timer.C:
-			e.Errorf("not notified of %q", want)
-		}
-	}
-	hear(leader)
-	return func() { e.Helper(); hear("") }
 }
 
 // client-go without ReleaseOnCancel: the lock is left to expire.
@@ -293,26 +262,6 @@ func TestClientClosed(t *testing.T) {
 		if a.stops != 1 || b.stops != 0 {
 			t.Errorf("%d and %d stops", a.stops, b.stops)
 		}
-	})
-}
-
-func TestRunOrDie(t *testing.T) {
-	onBoth(t, func(e *env) {
-		c := e.Client("a")
-		ctx, cancel := context.WithCancel(e.Context())
-		led := false
-		election.RunOrDie(ctx, c, electionName, election.Callbacks{
-			OnStartedLeading: func(context.Context) { led = true; cancel() }, OnStoppedLeading: func() {},
-		}, e.quick(""))
-		if !led {
-			t.Error("it did not lead")
-		}
-		defer func() {
-			if err, _ := recover().(error); !errors.Is(err, election.ErrConfig) {
-				t.Errorf("panic: %v", err)
-			}
-		}()
-		election.RunOrDie(e.Context(), c, electionName, election.Callbacks{}, election.Config{})
 	})
 }
 

@@ -11,20 +11,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/noonlock/noonlock/election"
 	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 )
 
-type silence struct{}
-
-func (silence) Printf(context.Context, string, ...any) {}
-
 func TestMain(m *testing.M) {
-	redis.SetLogger(silence{}) // it logs every connection that a test cuts
-	os.Exit(m.Run())
+	os.Exit(testenv.Run(m, election.ScriptFiles, election.UseScripts))
 }
 
 // Short names for all tests.

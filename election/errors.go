@@ -3,8 +3,6 @@ package election
 import (
 	"errors"
 	"fmt"
-
-	"github.com/noonlock/noonlock/election/internal/record"
 )
 
 // Errors for errors.Is.
@@ -22,11 +20,11 @@ var (
 	ErrNoCandidate = errors.New("election: no such candidate")
 
 	// ErrNoLeader is the error of Election.Resign and Election.TransferTo if no replica leads.
-	ErrNoLeader = record.ErrNoLeader
+	ErrNoLeader = errors.New("election: no replica leads")
 
 	// ErrTermOver is the error of Election.Resign and Election.TransferTo if the term with the
 	// given token is over.
-	ErrTermOver = record.ErrTermOver
+	ErrTermOver = errors.New("election: the term is over")
 
 	// ErrResigned is the cause of a leader's context after Resign or TransferTo. After those of an
 	// Election, the cause is a *ResignedError.
@@ -38,7 +36,7 @@ var (
 
 	// ErrNewerSchema means that a newer release wrote the record of the election with a
 	// schema that this release does not support.
-	ErrNewerSchema = record.ErrNewerSchema
+	ErrNewerSchema = errors.New("election: stored data has a newer schema than this version supports")
 
 	// ErrNotReady is the error of Ready, joined with the reason.
 	ErrNotReady = errors.New("election: not ready")

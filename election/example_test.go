@@ -33,7 +33,7 @@ func Example() {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			election.RunOrDie(ctx, client, "controller", election.Callbacks{
+			le, err := election.NewLeaderElector(client, "controller", election.Callbacks{
 				OnStartedLeading: func(ctx context.Context) {
 					term, _ := election.TermFrom(ctx)
 					leading <- fmt.Sprintf("%s leads, term %d", identity, term.Number)
@@ -43,6 +43,12 @@ func Example() {
 				},
 				OnStoppedLeading: func() {},
 			}, election.Config{Identity: identity})
+			if err != nil {
+				panic(err)
+			}
+			if err := le.Run(ctx); err != nil {
+				fmt.Println(err)
+			}
 		}()
 		return func() {
 			cancel()

@@ -17,7 +17,7 @@ func (e *env) jumping(identity string) (*lockcore.Client, *lockcoretest.Faults, 
 	e.Helper()
 	clock := lockcoretest.NewClock()
 	opt, f := e.Link()
-	return e.ClientWith(opt, lockcore.Config{Identity: identity, Clock: clock.Now}), f, clock
+	return e.ClientOn(clock.Now, opt, lockcore.Config{Identity: identity}), f, clock
 }
 
 // The leader is frozen for longer than its lease, and no timer has run when it continues:

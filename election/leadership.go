@@ -3,10 +3,9 @@ package election
 import (
 	"context"
 	"errors"
-	"sync/atomic"
+	"sync"
 	"time"
 
-	"github.com/noonlock/noonlock/election/internal/record"
 	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/internal/retry"
 	"github.com/noonlock/noonlock/lockcore"
@@ -33,23 +32,6 @@ func TermFrom(ctx context.Context) (term Term, ok bool) {
 	return term, ok
 }
 
-// A leadership is one term of this replica, from the grant to the release.
-//
-//	leading ──ctx, Resign, TransferTo──► draining ──returned──► released
-//	   │                                    └─DrainTimeout─► overdue ──returned──► released
-//	   └──lost, expired──► overdue ──returned──► released
-type leadership struct {
-	lease    *record.Leadership
-	stop     context.CancelCauseFunc   // ends the work by choice
-	chosen   atomic.Pointer[time.Time] // when that was; nil: not yet
-	resigned atomic.Bool               // the choice was Resign or TransferTo
-	returned atomic.Bool               // OnStartedLeading has returned
-	uncount  func()                    // removes this leadership from the metrics
-	request  string                    // the ID of the newest request of an operator; guarded by LeaderElector.mu
-	released chan struct{}
-	err      error // of the release; read it after released
-}
-
 // A candidacy is one Run: what an elector does in the loop that campaigns, leads and
 // campaigns again.
 type candidacy struct {
@@ -60,42 +42,39 @@ type candidacy struct {
 }
 
 // Prepare implements holding.Holder.
-func (c *candidacy) Prepare(ctx context.Context) error { return c.le.election.Prepare(ctx) }
+func (c *candidacy) Prepare(ctx context.Context) error { return c.le.election.prepare(ctx) }
 
 // Campaign implements holding.Holder.
-func (c *candidacy) Campaign(ctx context.Context) (*record.Leadership, error) {
-	return c.le.election.Campaign(ctx)
+func (c *candidacy) Campaign(ctx context.Context) (*leadership, error) {
+	return c.le.election.campaign(ctx)
 }
 
 // Work calls OnStartedLeading on Run's goroutine, so that a panic or Goexit continues there. It
 // returns when the callback has returned and its context has ended.
-func (c *candidacy) Work(run context.Context, lease *record.Leadership, waited time.Duration) {
-	le := c.le
-	le.metrics.led(waited)
-	le.log.Info("leadership acquired", "term", lease.Term, "token", lease.Token())
-	term := Term{Number: lease.Term, Token: lease.Token(), Since: lease.Since}
+func (c *candidacy) Work(run context.Context, now *leadership, waited time.Duration) {
+	le, term := c.le, now.led.Load().Term
+	le.log.Info("leadership acquired", "term", term.Number, "token", term.Token)
+	le.metrics.gained.Inc()
+	le.metrics.timeToLead.Observe(waited.Seconds())
+	le.metrics.status.Inc()
+	now.uncount = sync.OnceFunc(le.metrics.status.Dec)
+	context.AfterFunc(now.lease.Context(), now.uncount) //nolint:contextcheck // the lease's own, which ends later than run
 	chosen, stop := context.WithCancelCause(context.WithValue(run, termKey{}, term))
 	defer stop(nil)
-	ctx, unbind := lease.Bind(chosen)
+	now.stop = stop
+	ctx, unbind := now.lease.Bind(chosen)
 	defer unbind()
-	down := le.metrics.up()
-	unhook := context.AfterFunc(lease.Context(), down) //nolint:contextcheck // the lease's own, which ends later than run
-	now := &leadership{lease: lease, stop: stop, released: make(chan struct{}), uncount: func() {
-		unhook()
-		down()
-	}}
 	defer context.AfterFunc(chosen, func() { le.drain(now) })()
 	le.mu.Lock()
 	le.leadership = now
-	asked, request := le.asked()
 	le.mu.Unlock()
-	le.obey(asked, request)
+	le.obey()
 
 	normal := false
 	defer func() {
 		now.returned.Store(true)
 		if !normal {
-			le.log.Error(errCallback, "OnStartedLeading panicked or called runtime.Goexit; releasing leadership", "term", lease.Term)
+			le.log.Error(errCallback, "OnStartedLeading panicked or called runtime.Goexit; releasing leadership", "term", term.Number)
 		}
 	}()
 	le.callbacks.OnStartedLeading(ctx)
@@ -114,8 +93,8 @@ func (le *LeaderElector) drain(now *leadership) {
 	}
 	time.AfterFunc(le.cfg.DrainTimeout, func() { // after the end of the lease, Abort does nothing
 		if now.lease.Abort(ErrDrainOverrun) {
-			le.metrics.overran()
-			le.log.Error(ErrDrainOverrun, "work did not stop within DrainTimeout; the lease is no longer renewed", "term", now.lease.Term)
+			le.metrics.overruns.Inc()
+			le.log.Error(ErrDrainOverrun, "work did not stop within DrainTimeout; the lease is no longer renewed", "term", now.led.Load().Number)
 		}
 	})
 }
@@ -123,35 +102,35 @@ func (le *LeaderElector) drain(now *leadership) {
 // Release implements holding.Holder. Resign and TransferTo release the lease, even if
 // Run's context has ended as well and KeepOnCancel is set. If the lease was lost,
 // Release deletes what may remain of it on the server.
-func (c *candidacy) Release(ctx context.Context, lease *record.Leadership) error {
-	now := c.le.current()
-	if now == nil {
-		return lease.Withdraw(ctx) // the grant came too late
+func (c *candidacy) Release(ctx context.Context, now *leadership) error {
+	if now.stop == nil {
+		return now.withdraw(ctx) // the grant came too late
 	}
-	if lease.Err() != nil || !c.le.cfg.KeepOnCancel || now.resigned.Load() ||
+	if now.Err() != nil || !c.le.cfg.KeepOnCancel || now.resigned.Load() ||
 		c.run.Err() == nil || context.Cause(c.run) == errCrashed { //nolint:errorlint,contextcheck // identity: it is set here alone
-		return lease.Resign(ctx)
+		return now.release(ctx)
 	}
-	lease.Abort(errKept)
-	return errors.Join(lockcore.ErrNotHeld, lease.Err()) // for a Resign that comes now
+	now.lease.Abort(errKept)
+	return errors.Join(lockcore.ErrNotHeld, now.Err()) // for a Resign that comes now
 }
 
 // Released implements holding.Holder. It calls OnStoppedLeading.
-func (c *candidacy) Released(lease *record.Leadership, lost, err error) {
-	le, log := c.le, c.le.log.WithValues("term", lease.Term)
+func (c *candidacy) Released(now *leadership, lost, err error) {
+	le := c.le
+	log, ended := le.log.WithValues("term", now.led.Load().Number), le.metrics.released
 	switch {
 	case lost != nil:
+		ended = le.metrics.lost
 		log.Error(lost, "leadership lost")
 	case err != nil:
 		lock.Log(log, err, "leadership not released; the next leader may wait until the lease expires")
 	default:
 		log.Info("leadership released")
 	}
-	le.metrics.ended(lost != nil)
+	ended.Inc()
 	le.mu.Lock()
-	now := le.leadership
 	le.leadership = nil
-	if le.observed.Token == lease.Token() {
+	if le.observed.Token <= now.lease.Token() {
 		le.observed.Holder = "" // what was read before the release
 	}
 	le.mu.Unlock()
@@ -185,8 +164,8 @@ func (c *candidacy) Next(lost error, held time.Duration) (pause time.Duration, a
 	if chosen || held > cfg.LeaseDuration {
 		c.pauses.Reset()
 	}
-	if chosen && !c.le.election.HasQueue() {
-		return cfg.RetryPeriod, true // otherwise this replica would be the first to try
+	if chosen && c.le.election.lock.Client().Quorum() != nil {
+		return cfg.RetryPeriod, true // there is no queue; otherwise this replica would be the first to try
 	}
 	if chosen {
 		return 0, true

@@ -10,7 +10,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/noonlock/noonlock/election"
-	"github.com/noonlock/noonlock/election/internal/record"
 	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
@@ -95,30 +94,6 @@ func TestCandidatesDoNotPoll(t *testing.T) {
 		if sent["PING"] < 1 || sent["EVALSHA"] < leases*8/10 || total > leases*97/100 {
 			t.Errorf("it has asked %d times in %d leases: %v", total, leases, sent)
 		}
-	})
-}
-
-// Run's context ends at the moment of the grant: it is too late to begin, and the next
-// candidate is granted the lead at once.
-func TestStopWhenGranted(t *testing.T) {
-	onBoth(t, func(e *env) {
-		c := e.Client("a")
-		cfg := e.quick("")
-		cfg.LeaseDuration = time.Hour // too long to wait for its end
-		a := e.replica(c, cfg)
-		el, err := record.New(c, electionName, record.Config{})
-		must(e, err)
-		defer el.Watch(func(r record.Record) {
-			if r.Holder == "a" { // written by it just now; Run has not noticed yet
-				a.cancel(errStopped)
-			}
-		})()
-		a.run().wait()
-		if a.err != nil || a.stops != 0 {
-			t.Errorf("Run: %v, %d stops", a.err, a.stops)
-		}
-		a.never()
-		e.replica(e.Client("b"), e.quick("")).run().leads(1)
 	})
 }
 
@@ -413,24 +388,6 @@ func TestErrorsAreReportedOnce(t *testing.T) {
 			if n := log.Count("cannot campaign"); n != round+1 {
 				t.Errorf("round %d: it was logged %d times: %q", round, n, log.String())
 			}
-		}
-	})
-}
-
-// RunOrDie logs what Run returns.
-func TestRunOrDieLogs(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(e *env) {
-		var log testenv.Log
-		cfg := quick("")
-		cfg.Logger = log.Info("")
-		c := e.Client("a")
-		must(e, c.Close(e.Context()))
-		election.RunOrDie(e.Context(), c, electionName, election.Callbacks{
-			OnStartedLeading: func(context.Context) {}, OnStoppedLeading: func() {},
-		}, cfg)
-		if log.Count("election ended") != 1 || log.Count(lockcore.ErrClosed.Error()) != 1 {
-			t.Errorf("it logged %q", log.String())
 		}
 	})
 }

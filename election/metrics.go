@@ -2,29 +2,24 @@ package election
 
 import (
 	"errors"
-	"sync"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/noonlock/noonlock/internal/registry"
 )
 
-// metrics are those of one election. A nil *metrics counts nothing.
+// metrics are those of one election.
 type metrics struct {
-	status                 prometheus.Gauge
+	status                 prometheus.Gauge // how many candidates of this process lead
 	gained, released, lost prometheus.Counter
 	timeToLead             prometheus.Observer
 	overruns               prometheus.Counter
 	resigns, transfers     prometheus.Counter // requests of operators
 }
 
-// newMetrics registers the metrics, or takes those that another elector has
+// newMetrics registers the metrics, or nothing if reg is nil. It takes those that another elector has
 // registered before.
 func newMetrics(reg prometheus.Registerer, name string) (*metrics, error) {
-	if reg == nil {
-		return nil, nil //nolint:nilnil // nil is the metrics that count nothing
-	}
 	// Dashboards and alerts use this name of client-go. controller-runtime's registry already
 	// contains a metric of this name. The help text and the label are the same as there, so
 	// that elections can share the metric.
@@ -57,49 +52,4 @@ func newMetrics(reg prometheus.Registerer, name string) (*metrics, error) {
 		timeToLead: timeToLead.WithLabelValues(name), overruns: overruns.WithLabelValues(name),
 		resigns: acts.WithLabelValues(name, "resign"), transfers: acts.WithLabelValues(name, "transfer"),
 	}, nil
-}
-
-// led counts a term that begins after a campaign of that length.
-func (m *metrics) led(after time.Duration) {
-	if m != nil {
-		m.gained.Inc()
-		m.timeToLead.Observe(after.Seconds())
-	}
-}
-
-// up shows that this process leads, until the first call of down. The gauge counts, as a
-// process may have several candidates of one election.
-func (m *metrics) up() (down func()) {
-	if m == nil {
-		return func() {}
-	}
-	m.status.Inc()
-	return sync.OnceFunc(m.status.Dec)
-}
-
-func (m *metrics) ended(lost bool) {
-	switch {
-	case m == nil:
-	case lost:
-		m.lost.Inc()
-	default:
-		m.released.Inc()
-	}
-}
-
-func (m *metrics) overran() {
-	if m != nil {
-		m.overruns.Inc()
-	}
-}
-
-// obeyed counts a request of an operator, to transfer leadership or only to resign.
-func (m *metrics) obeyed(transfer bool) {
-	switch {
-	case m == nil:
-	case transfer:
-		m.transfers.Inc()
-	default:
-		m.resigns.Inc()
-	}
 }

@@ -1,8 +1,14 @@
 package election
 
 import (
-	"context"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
 	"time"
+
+	"github.com/noonlock/noonlock/internal/wire"
 )
 
 // LeaderRecord is the record of an election. At the server it is a hash,
@@ -43,11 +49,12 @@ type LeaderRecord struct {
 	Left time.Duration
 }
 
-// Record reads the election's record from the server: the leader, its term and its token.
-// It is the zero value if no replica has led for a week. If the server does not answer,
-// Record returns an error after at most two thirds of LeaseDuration.
-func (le *LeaderElector) Record(ctx context.Context) (LeaderRecord, error) {
-	return (&Election{election: le.election}).Record(ctx)
+// A ResignRequest is a request of an operator that the leader resigns.
+type ResignRequest struct {
+	ID     string `json:"id"`               // differs for each request
+	By     string `json:"by"`               // the operator, such as user@host
+	Reason string `json:"reason,omitempty"` // may be empty
+	To     string `json:"to,omitempty"`     // the candidate that is to lead next; empty after Election.Resign
 }
 
 // A Candidate is a replica that waits to lead.
@@ -59,10 +66,54 @@ type Candidate struct {
 	Promoted bool `json:"promoted,omitempty"`
 }
 
-// Candidates returns the candidates, next leader first, without the leader. One that died
-// is listed for up to 3.3 LeaseDurations, or 3.3 s if that is longer. If the server does not answer,
-// Candidates returns an error after two thirds of LeaseDuration, but not before 100 ms and after at
-// most 6 s.
-func (le *LeaderElector) Candidates(ctx context.Context) ([]Candidate, error) {
-	return (&Election{election: le.election}).Candidates(ctx)
+// fieldsOf reads an answer of HGETALL.
+func fieldsOf(answer []any) map[string]string {
+	fields := make(map[string]string, len(answer)/2)
+	for i := 0; i+1 < len(answer); i += 2 {
+		fields[wire.Text(answer[i])] = wire.Text(answer[i+1])
+	}
+	return fields
+}
+
+// errSpoilt means that a field of a record cannot be read. The claim of the next term replaces the
+// record.
+var errSpoilt = errors.New("election: spoilt leader record")
+
+// readRecord reads the fields of a record that exists.
+func readRecord(fields map[string]string) (LeaderRecord, error) {
+	r := LeaderRecord{Holder: fields["holder"]}
+	if v, err := strconv.Atoi(cmp.Or(fields["v"], "1")); err != nil || v > 1 {
+		return r, ErrNewerSchema
+	}
+	var errs [8]error
+	var lease int64
+	r.Token, errs[0] = strconv.ParseUint(fields["token"], 10, 64)
+	r.Term, errs[1] = strconv.ParseUint(fields["term"], 10, 64)
+	r.Acquired, errs[2] = wire.Instant(fields["acquired"])
+	r.Renewed, errs[3] = wire.Instant(fields["renewed"])
+	lease, errs[4] = strconv.ParseInt(fields["lease"], 10, 64)
+	r.Lease = time.Duration(lease) * time.Millisecond
+	errs[5] = json.Unmarshal([]byte(cmp.Or(fields["metadata"], "{}")), &r.Metadata)
+	r.Released, errs[6] = wire.Instant(fields["released"])
+	if asked := fields["asked"]; asked != "" && asked == fields["token"] {
+		r.Asked = &ResignRequest{}
+		errs[7] = json.Unmarshal([]byte(fields["request"]), r.Asked)
+	}
+	if err := errors.Join(errs[:]...); err != nil {
+		return r, fmt.Errorf("%w: %w", errSpoilt, err)
+	}
+	return r, nil
+}
+
+// sameLead reports whether two records describe the same state of the same term, with the same
+// request. The servers of a quorum have different times of its end.
+func (r LeaderRecord) sameLead(o LeaderRecord) bool {
+	request := func(r LeaderRecord) string {
+		if r.Asked == nil {
+			return ""
+		}
+		return r.Asked.ID
+	}
+	return r.Token == o.Token && r.Holder == o.Holder && r.Term == o.Term && r.Released.IsZero() == o.Released.IsZero() &&
+		request(r) == request(o)
 }

@@ -99,8 +99,7 @@ func TestOverdueWork(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				redis := lockcoretest.NewRedis(t)
-				begun := time.Now()
-				client, err := lockcore.New(redis.Client(), lockcore.Config{Clock: func() time.Duration { return time.Since(begun) }})
+				client, err := lockcore.New(redis.Client(), lockcore.Config{})
 				if err != nil {
 					t.Fatal(err)
 				}

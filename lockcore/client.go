@@ -33,7 +33,7 @@ func New(rdb redis.UniversalClient, cfg Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := lock.New(rdb, lock.Config(cfg), s)
+	c, err := lock.New(rdb, lock.Config(cfg), s, nil)
 	return (*Client)(c), err
 }
 
@@ -43,7 +43,8 @@ func (c *Client) Identity() string { return c.room().Identity() }
 
 // Elapsed returns the time since the Client was created, measured by the clock of its
 // leases. It never decreases. It includes the time for which the process was paused or the
-// machine was suspended, see Config.Clock.
+// machine was suspended: CLOCK_BOOTTIME counts that on Linux. Elsewhere, leases look valid for too long
+// after a suspend.
 func (c *Client) Elapsed() time.Duration { return c.room().Elapsed() }
 
 // Close ends all leases of the Client with ErrClosed and releases their locks. Waiting

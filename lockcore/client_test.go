@@ -133,7 +133,7 @@ func TestCloseRacesEverything(t *testing.T) {
 			rounds = 40
 		}
 		for round := range rounds {
-			c, err := lockcore.New(redisOf(e), lockcore.Config{Clock: e.Clock})
+			c, err := lockcore.New(redisOf(e), lockcore.Config{})
 			if err != nil {
 				e.Fatal(err)
 			}

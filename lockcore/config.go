@@ -65,18 +65,6 @@ type Config struct {
 	// of TTL, but at least 25 ms and at most 1.5 s. Other
 	// requests of the Client may wait behind it. Default 0: the primary alone decides.
 	MinReplicas int
-
-	// Clock returns the time elapsed since any fixed point, including the time for which
-	// the machine was suspended. Leases use Go's monotonic clock plus the time that Clock
-	// has gained on it. So Clock can end leases earlier, but not later.
-	//
-	// Clock must be safe for concurrent use, and must neither block nor panic: leases do not end
-	// in time while it blocks.
-	//
-	// Default: CLOCK_BOOTTIME on Linux, none elsewhere. With none, leases look valid for too
-	// long after a suspend. In a testing/synctest bubble leases use the bubble's clock, and
-	// no Clock is needed.
-	Clock func() time.Duration
 }
 
 // LeaseConfig configures the leases of a lock. Its zero value is a TTL of 10 s and renewal

@@ -54,7 +54,7 @@ func farAway(t *testing.T, roundTrip, ofQuorum time.Duration, test func(e *teste
 				open, end := e.Topology(where, d.dial)
 				d.roundTrip.Store(int64(far.roundTrip))
 				d.dials.Store(0)
-				c, err := open(lockcore.Config{Clock: e.Clock})
+				c, err := open(lockcore.Config{})
 				testenv.Must(e, err)
 				e.Cleanup(func() {
 					_ = c.Close(context.Background())

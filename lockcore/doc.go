@@ -82,7 +82,7 @@
 //
 // On Linux the clock is CLOCK_BOOTTIME, which includes the time a machine is suspended.
 // On other systems the clock may stop during a suspend, and a lease then looks valid for
-// too long. Config.Clock can supply a better clock.
+// too long.
 //
 // # Failures
 //

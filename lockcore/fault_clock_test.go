@@ -13,41 +13,6 @@ import (
 	"github.com/noonlock/noonlock/lockcore"
 )
 
-// A clock of the user's stops or goes back. The lease is renewed, and its context is done in time
-// if the server cannot be reached.
-func TestFault63_ClockOfTheUser(t *testing.T) {
-	t.Parallel()
-	for name, reading := range map[string]time.Duration{"stops": 0, "goes back": -time.Hour} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			inBubble(t, func(e *env) {
-				var sick atomic.Bool
-				opt, faults := e.Link()
-				c := e.ClientWith(opt, lockcore.Config{Clock: func() time.Duration {
-					if sick.Load() {
-						return reading
-					}
-					return e.Clock()
-				}})
-				lease := e.try(e.mutex(c, "orders", ttl(3*time.Second)))
-				e.Pass(10 * time.Second)
-				sick.Store(true)
-				e.Pass(time.Minute)
-				if lease.Context().Err() != nil {
-					e.Fatalf("the lease was not renewed: %v", context.Cause(lease.Context()))
-				}
-				until := time.Now().Add(lease.Remaining())
-				faults.Partition()
-				mustIs(e, e.ended(lease), lockcore.ErrLeaseExpired)
-				if late := time.Since(until); late > 0 {
-					e.Errorf("the context was done %s late", late)
-				}
-				faults.Heal()
-			})
-		})
-	}
-}
-
 // In a bubble no configuration is needed: leases use its clock, and a holder that is cut
 // off stops in time.
 func TestFault63_NoClockInABubble(t *testing.T) {

@@ -162,7 +162,7 @@ func TestFault47_HugeMaxHold(t *testing.T) {
 	inBubble(t, func(e *env) {
 		clock := lockcoretest.NewClock()
 		clock.Advance(1000 * time.Hour)
-		c := e.ClientWith(e.Direct(), lockcore.Config{Clock: clock.Now})
+		c := e.ClientOn(clock.Now, e.Direct(), lockcore.Config{})
 		lease := e.try(e.mutex(c, "orders", lockcore.LeaseConfig{TTL: 3 * time.Second, MaxHold: math.MaxInt64}))
 		e.Pass(time.Minute)
 		if lease.Context().Err() != nil {

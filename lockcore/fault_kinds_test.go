@@ -27,7 +27,7 @@ func TestFault05_MachineSuspended(t *testing.T) {
 	inBubbleAllKinds(t, func(e *env) { // on a busy machine, a reading of the user's clock can take too long
 		clock := lockcoretest.NewClock()
 		opt, f := e.Link()
-		a := e.ClientWith(opt, lockcore.Config{Identity: "a", Clock: clock.Now})
+		a := e.ClientOn(clock.Now, opt, lockcore.Config{Identity: "a"})
 		lease := e.try(e.mutex(a, "orders", ttl(2*time.Second)))
 		cut := f.Partition() // a suspended machine sends nothing
 		next := e.lock(e.mutex(e.Client("b"), "orders", ttl(20*time.Second)))

@@ -195,7 +195,7 @@ func TestFault86_TokenAfterALeaseWhoseEndIsNotNoticed(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			inBubble(t, func(e *env) {
 				clock := lockcoretest.NewClock()
-				c := e.ClientWith(e.Direct(), lockcore.Config{Clock: clock.Now})
+				c := e.ClientOn(clock.Now, e.Direct(), lockcore.Config{})
 				last := uint64(0)
 				for i := range 300 {
 					m, err := lockOf(c, kind, fmt.Sprintf("orders-%d", i/100), "me", lockcore.LeaseConfig{TTL: 30 * time.Second, NoRenewal: true})

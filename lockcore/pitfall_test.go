@@ -130,7 +130,7 @@ func TestClocksOfClientsNeedNotAgree(t *testing.T) {
 		for _, ahead := range []time.Duration{0, -5 * time.Minute, 1000 * time.Hour} {
 			clock := lockcoretest.NewClock()
 			clock.Advance(ahead)
-			clients = append(clients, e.ClientWith(e.Direct(), lockcore.Config{Clock: clock.Now}))
+			clients = append(clients, e.ClientOn(clock.Now, e.Direct(), lockcore.Config{}))
 		}
 		cfg := ttl(3 * time.Second)
 		last := uint64(0)

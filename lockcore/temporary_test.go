@@ -31,7 +31,7 @@ func TestTemporary(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := lockcoretest.NewRedis(t)
-				client, err := lockcore.New(r.Client(), lockcore.Config{Clock: lockcoretest.NewClock().Now})
+				client, err := lockcore.New(r.Client(), lockcore.Config{})
 				if err != nil {
 					t.Fatal(err)
 				}

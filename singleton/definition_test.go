@@ -176,7 +176,10 @@ func TestFault80_AScheduleChanges(t *testing.T) {
 					a.stop()
 					f.Pass(c.away)
 				}
-				f.scheduled("new", "@every 20s", singleton.JobConfig{})
+				reg := prometheus.NewRegistry()
+				b := f.replica("new", singleton.Config{Registerer: reg})
+				b.add("draw", "@every 20s", nil, singleton.JobConfig{})
+				b.run()
 				f.Until("the new one acts", func() bool { return f.log.Count("schedule changed; ticks that were due") > 0 })
 				f.Pass(2 * time.Minute)
 				runs := f.runs("draw")
@@ -190,6 +193,9 @@ func TestFault80_AScheduleChanges(t *testing.T) {
 				}
 				if n := f.accounted(every(t, 20*time.Second), changed, time.Now().Add(-20*time.Second)); n < 3 {
 					t.Errorf("%d ticks of the new schedule were run", n)
+				}
+				if n, _ := metric(t, reg, "noonlock_job_schedule_changes_total", "name", "draw"); n != 1 {
+					t.Errorf("%v changes are counted", n)
 				}
 				if st := f.status("draw"); st.Schedule != "@every 20s" {
 					t.Errorf("the schedule is %q", st.Schedule)

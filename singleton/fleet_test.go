@@ -95,7 +95,7 @@ func (f *fleet) replica(name string, cfg singleton.Config) *replica {
 	opt.DB = f.in
 	r := &replica{f: f, name: name, net: net, clock: lockcoretest.NewClock(), done: make(chan struct{})}
 	log := f.log.Info(name + ": ")
-	r.client = f.ClientWith(opt, lockcore.Config{Identity: name, Clock: r.clock.Now, Logger: log, LockDelay: f.delay})
+	r.client = f.ClientOn(r.clock.Now, opt, lockcore.Config{Identity: name, Logger: log, LockDelay: f.delay})
 	cfg.Logger = log
 	cfg.TTL = cmp.Or(cfg.TTL, f.ttl(2*time.Second))
 	cfg.Drain = cmp.Or(cfg.Drain, time.Second)

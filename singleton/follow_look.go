@@ -120,8 +120,9 @@ func (f *follower) report(state ledger.State) {
 		log.Error(errLedgerLost, "ledger lost or set back; restored from the state of the replicas", "last", state.Last, "paused", state.Paused)
 		f.j.metrics.count(f.j.metrics.losses)
 	}
-	if !state.Rescheduled.IsZero() {
-		log.Info("schedule changed; ticks that were due and did not run are skipped", "after", state.Rescheduled, "upto", state.Last)
+	if at := state.Rescheduled; !at.IsZero() && !state.Superseded && !at.Equal(f.state.Rescheduled) {
+		log.Info("schedule changed; ticks that were due and did not run are skipped", "from", at, "upto", state.Last)
+		f.j.metrics.count(f.j.metrics.changes)
 	}
 	switch {
 	case state.Others == 0:

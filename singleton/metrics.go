@@ -24,6 +24,7 @@ type metrics struct {
 	takeovers   *prometheus.CounterVec
 	losses      *prometheus.CounterVec
 	conflicts   *prometheus.CounterVec
+	changes     *prometheus.CounterVec
 	acts        *prometheus.CounterVec
 	offset      prometheus.Gauge
 }
@@ -57,6 +58,8 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			"How often this replica found that a ledger had lost data since its last check.", "name"),
 		conflicts: set.Counters("noonlock_job_definition_conflicts_total",
 			"How often this replica found that replicas with another definition of the job had run at the same time for ten minutes.", "name"),
+		changes: set.Counters("noonlock_job_schedule_changes_total",
+			"Changes of the schedule that this replica noticed. No tick that was due before runs any more.", "name"),
 		acts: set.Counters("noonlock_job_interventions_total",
 			"Requests of operators that this replica carried out: trigger, rerun, cancel, pause, resume. Every replica carries out a pause and its end.", "name", "action"),
 		offset: set.Gauge("noonlock_job_clock_offset_seconds",
@@ -78,7 +81,7 @@ type jobMetrics struct {
 func (m *metrics) job(name string) *jobMetrics {
 	m.duration.WithLabelValues(name)
 	m.delay.WithLabelValues(name)
-	for _, counter := range []*prometheus.CounterVec{m.takeovers, m.losses, m.conflicts} {
+	for _, counter := range []*prometheus.CounterVec{m.takeovers, m.losses, m.conflicts, m.changes} {
 		counter.WithLabelValues(name)
 	}
 	for _, counters := range []struct {

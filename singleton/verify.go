@@ -54,7 +54,7 @@ type Span struct {
 type Finding struct {
 	Tick  time.Time `json:"tick"`
 	Last  time.Time `json:"last,omitzero"`   // the last one of several ticks
-	Count int       `json:"count,omitempty"` // of several ticks
+	Count int       `json:"count,omitempty"` // of several ticks; some may be before Since if they are in the Unknown part
 	// Kind is one of
 	//
 	//   - missing: the ledger has no entry of the tick
@@ -233,8 +233,10 @@ func (v *verifier) known(before time.Time) {
 				n--
 			}
 		}
-		v.Ticks += n
-		v.Findings = append(v.Findings, Finding{Tick: e.Tick, Last: e.Last, Count: n, Kind: OutcomeSkipped, Detail: e.Error})
+		if n > 0 {
+			v.Ticks += n
+			v.Findings = append(v.Findings, Finding{Tick: e.Tick, Last: e.Last, Count: n, Kind: OutcomeSkipped, Detail: e.Error})
+		}
 	}
 	v.joins = false
 }

@@ -67,14 +67,15 @@ func (p *pastJob) define(every time.Duration, hidden bool) {
 	}
 	st, err := l.Open(ctx, ledger.State{})
 	p.must(err)
+	changed := p.ledger != nil && text != p.state.Spec
 	switch {
 	case p.ledger == nil:
 		p.begun = st.Last
-	case !st.Rescheduled.IsZero():
+	case changed:
 		p.changed = st.Last
 		p.record(pastEntry{outcome: singleton.OutcomeSkipped, why: "rescheduled", upto: st.Last})
 	}
-	if changed := !st.Rescheduled.IsZero(); st.Superseded || p.ledger != nil && (changed != (text != p.state.Spec) || !changed && !st.Last.Equal(p.last)) {
+	if st.Superseded || st.Spec != text || changed && st.Rescheduled.IsZero() || p.ledger != nil && !changed && !st.Last.Equal(p.last) {
 		p.t.Fatalf("%s: a new definition: %+v, last %v", p.name, st, p.last)
 	}
 	p.ledger, p.state, p.now, p.hidden, p.last = l, st, s, hidden, st.Last
@@ -185,9 +186,10 @@ func (p *pastJob) step() {
 		p.history = append(p.history, pastEntry{outcome: singleton.OutcomeSkipped}) // an operator does not know KeepRuns
 	case "rerun", "cancelled rerun":
 		var failed []time.Time
-		for _, e := range p.history {
+		for k, e := range p.history {
+			changed := slices.ContainsFunc(p.history[k:], func(later pastEntry) bool { return !later.upto.IsZero() })
 			for i, t := range e.ticks {
-				known := i == 0 || i == len(e.ticks)-1 || !p.hidden && p.now.Next(t.Add(-time.Millisecond)).Equal(t)
+				known := i == 0 || i == len(e.ticks)-1 || !changed && !p.hidden && p.now.Next(t.Add(-time.Millisecond)).Equal(t)
 				if known && p.ended(t) != singleton.OutcomeSucceeded {
 					failed = append(failed, t)
 				}

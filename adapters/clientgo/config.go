@@ -2,12 +2,8 @@ package clientgo
 
 import (
 	"cmp"
-	"fmt"
 	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
 	"github.com/noonlock/noonlock/adapters/clientgo/internal/cas"
@@ -22,37 +18,25 @@ type Config struct {
 	// which defaults to the host name and a random suffix.
 	Identity string
 
-	// Retain is how long the record is kept after its lease has expired. In this time
-	// LeaderTransitions continues to count and the last leader can be read. Then the record
-	// is deleted, and the next candidate finds none. From 1 minute to a year. The default is
-	// a week.
-	Retain time.Duration
-
 	// RequestTimeout is how long one request may stay unanswered before it is retried. A
 	// call returns after three times this duration, or when its context ends. From 10 ms to
 	// 1 minute. The default is 400 ms. With ReleaseOnCancel, RetryPeriod + RenewDeadline +
 	// 6 RequestTimeouts should be less than LeaseDuration; see the package comment.
 	RequestTimeout time.Duration
 
-	// EventRecorder receives "<identity> became leader" and "<identity> stopped leading".
-	// By default there are no events.
+	// EventRecorder receives "<identity> became leader" and "<identity> stopped leading", about a
+	// Lease with the lock's name in the namespace "default", which need not exist. By default there
+	// are no events.
 	EventRecorder resourcelock.EventRecorder
-
-	// EventObject is the object of these events, for example the Pod of this process. The
-	// default is a Lease with the lock's name in the namespace "default", which need not
-	// exist.
-	EventObject runtime.Object
 }
 
 const (
-	defaultRetain  = 7 * 24 * time.Hour
 	defaultTimeout = 400 * time.Millisecond
+	minTimeout     = 10 * time.Millisecond
+	maxTimeout     = time.Minute
 
-	minTimeout = 10 * time.Millisecond
-	maxTimeout = time.Minute
-
-	minRetain = time.Minute
-	maxRetain = 365 * 24 * time.Hour
+	// retain is how long the record is kept after its lease has expired.
+	retain    = 7 * 24 * time.Hour
 	maxLease  = 365 * 24 * 60 * 60 // s
 	maxRecord = 64 << 10
 )
@@ -78,27 +62,15 @@ func NewLock(client *lockcore.Client, name string, cfg Config) (*Lock, error) {
 	if timeout < minTimeout || timeout > maxTimeout {
 		return nil, &ConfigError{Field: "Config.RequestTimeout", Value: cfg.RequestTimeout.String(), Rule: "0 (400ms) or from 10ms to 1m"}
 	}
-	retain := cmp.Or(cfg.Retain, defaultRetain)
-	if retain < minRetain || retain > maxRetain || retain%time.Millisecond != 0 {
-		return nil, &ConfigError{Field: "Config.Retain", Value: cfg.Retain.String(), Rule: "0 (168h) or whole milliseconds from 1m to 8760h"}
-	}
-	if cfg.EventObject != nil && cfg.EventRecorder == nil {
-		return nil, &ConfigError{Field: "Config.EventObject", Value: fmt.Sprintf("a %T", cfg.EventObject), Rule: "nil if EventRecorder is nil, since there are no events"}
-	}
-	l := &Lock{
-		name: name, identity: identity, retain: retain,
-		recorder: cfg.EventRecorder, subject: cfg.EventObject,
-		hold: hold{elapsed: client.Elapsed, why: lockcore.ErrNotHeld},
-	}
-	var err error
-	if l.record, err = cas.New(client, name, timeout); err != nil {
+	record, err := cas.New(client, name, timeout)
+	if err != nil {
 		return nil, err
 	}
-	if l.subject == nil {
-		l.subject = &coordinationv1.Lease{
-			TypeMeta:   metav1.TypeMeta{Kind: "Lease", APIVersion: coordinationv1.SchemeGroupVersion.String()},
-			ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name},
-		}
+	l := &Lock{
+		name: name, identity: identity, record: record, recorder: cfg.EventRecorder,
+		elapsed: client.Elapsed, ended: lockcore.ErrNotHeld, bound: map[*boundContext]struct{}{},
 	}
+	l.timer = time.AfterFunc(time.Hour, l.check)
+	l.timer.Stop() // until the first Bind
 	return l, nil
 }

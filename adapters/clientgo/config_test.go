@@ -7,9 +7,7 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/record"
 
 	"github.com/noonlock/noonlock/adapters/clientgo"
@@ -29,14 +27,10 @@ func TestRefused(t *testing.T) {
 			{"name", "a b", clientgo.Config{}},
 			{"name", "{a}", clientgo.Config{}},
 			{"name", strings.Repeat("n", 192), clientgo.Config{}},
-			{"Config.Retain", "x", clientgo.Config{Retain: time.Second}},
-			{"Config.Retain", "x", clientgo.Config{Retain: -time.Hour}},
-			{"Config.Retain", "x", clientgo.Config{Retain: 9000 * time.Hour}},
 			{"Config.Identity", "x", clientgo.Config{Identity: "a\nb"}},
 			{"Config.RequestTimeout", "x", clientgo.Config{RequestTimeout: time.Millisecond}},
 			{"Config.RequestTimeout", "x", clientgo.Config{RequestTimeout: -1}},
 			{"Config.RequestTimeout", "x", clientgo.Config{RequestTimeout: time.Hour}},
-			{"Config.EventObject", "x", clientgo.Config{EventObject: &corev1.Pod{}}},
 		} {
 			_, err := clientgo.NewLock(c, bad.name, bad.cfg)
 			var refused *clientgo.ConfigError
@@ -80,11 +74,6 @@ func TestEvents(t *testing.T) {
 		const want = "Normal LeaderElection 100%d became %s leader involvedObject{kind=Lease,apiVersion=coordination.k8s.io/v1}"
 		if got := <-heard.Events; got != want {
 			e.Errorf("event %q, want %q", got, want)
-		}
-		pod := &corev1.Pod{TypeMeta: metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"}}
-		e.lockOn(c, clientgo.Config{EventRecorder: heard, EventObject: pod}).RecordEvent("stopped leading")
-		if got := <-heard.Events; !strings.HasSuffix(got, "client stopped leading involvedObject{kind=Pod,apiVersion=v1}") {
-			e.Errorf("event %q", got)
 		}
 	})
 }

@@ -20,8 +20,9 @@
 // that Get returns; client-go uses them to detect that a leader is alive.
 //
 // If another candidate uses the same identity, Get does not report that candidate's
-// record as this Lock's own. A Lock releases only its own record. The record is kept
-// for Config.Retain after its lease has expired, and then deleted.
+// record as this Lock's own. A Lock releases only its own record. The record is kept for a week
+// after its lease has expired, and then deleted. In this time LeaderTransitions continues to count
+// and the last leader can be read.
 //
 // # What is not guaranteed
 //
@@ -70,7 +71,7 @@
 //	leading ends    RetryPeriod + RenewDeadline (12 s) after the last renewal, and up
 //	                to 6 RequestTimeouts (2.4 s) later with ReleaseOnCancel; others
 //	                may lead LeaseDuration (15 s) after it
-//	the record      is deleted LeaseDuration + Retain (a week) after its last write
+//	the record      is deleted LeaseDuration + a week after its last write
 //
 // # Failures
 //

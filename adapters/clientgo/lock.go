@@ -12,7 +12,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
@@ -28,14 +28,17 @@ var _ resourcelock.Interface = (*Lock)(nil)
 type Lock struct {
 	name     string
 	identity string
-	retain   time.Duration
 	record   *cas.Record
 	recorder resourcelock.EventRecorder
-	subject  runtime.Object
-	hold     hold
+	elapsed  func() time.Duration // the Client's clock
 
 	mu   sync.Mutex
 	last sight
+
+	until time.Duration // the end of the Lock's own leadership
+	ended error         // why it is over; nil: it may not be
+	bound map[*boundContext]struct{}
+	timer *time.Timer // of check
 }
 
 // A sight is the last version of the record that the Lock knows.
@@ -50,21 +53,20 @@ func (l *Lock) sight() sight {
 	return l.last
 }
 
-func (l *Lock) see(s sight) {
+// see records what a Get has found that began at a sight, unless a write has changed the version since.
+func (l *Lock) see(before, now sight) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.last = s
-}
-
-// seeRead records a version that was read. If the last known version covers it, that one is
-// kept: a write of this Lock with an unknown outcome may still arrive.
-func (l *Lock) seeRead(s sight) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.last.version.Includes(s.version) {
-		s.version = l.last.version
+	if l.last.version != before.version {
+		return
 	}
-	l.last = s
+	if !now.own {
+		l.end(lockcore.ErrLeaseLost)
+	}
+	if before.version.Includes(now.version) {
+		now.version = before.version // a write with an unknown outcome may still arrive
+	}
+	l.last = now
 }
 
 // Get returns the record and its raw bytes, which differ after every write, even of the same
@@ -73,12 +75,11 @@ func (l *Lock) seeRead(s sight) {
 // If another candidate with this Lock's identity holds the record, Get appends a remark to the
 // identity, so that the elector does not take the record for its own.
 func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
-	l.hold.beforeRequest()
-	won := l.hold.won()
+	l.check()
+	before := l.sight()
 	state, err := l.record.Get(ctx)
 	if errors.Is(err, cas.ErrNone) {
-		l.seeRead(sight{})
-		l.hold.endSince(won, lockcore.ErrLeaseLost)
+		l.see(before, sight{})
 		return nil, nil, apierrors.NewNotFound(resource, l.name)
 	}
 	if err != nil {
@@ -88,10 +89,7 @@ func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 	if err := json.Unmarshal(state.Value, &spec); err != nil {
 		return nil, nil, fmt.Errorf("clientgo: get %q: the record is not a Lease's spec: %w", l.name, err)
 	}
-	l.seeRead(sight{version: state.Version, own: state.Own})
-	if !state.Own {
-		l.hold.endSince(won, lockcore.ErrLeaseLost)
-	}
+	l.see(before, sight{version: state.Version, own: state.Own})
 	ler := resourcelock.LeaseSpecToLeaderElectionRecord(&spec)
 	if ler.HolderIdentity == l.identity && !state.Own {
 		ler.HolderIdentity += namesake
@@ -125,10 +123,12 @@ func (l *Lock) Create(ctx context.Context, ler resourcelock.LeaderElectionRecord
 // release again in a loop until RenewDeadline.
 func (l *Lock) Update(ctx context.Context, ler resourcelock.LeaderElectionRecord) error {
 	if ler.HolderIdentity == "" {
-		l.hold.end(lockcore.ErrReleased) // before the write, since others may lead after it
+		l.mu.Lock()
+		l.end(lockcore.ErrReleased) // before the write, since others may lead after it
+		l.mu.Unlock()
 	}
 	s := l.sight()
-	if s.version.String() == (cas.Version{}).String() {
+	if s.version == (cas.Version{}) {
 		return ErrNotRead
 	}
 	if ler.HolderIdentity == "" && !s.own {
@@ -151,33 +151,37 @@ func (l *Lock) write(ctx context.Context, verb string, s sight, ler resourcelock
 	if len(value) > maxRecord {
 		return &ConfigError{Field: "LeaderElectionRecord", Value: strconv.Itoa(len(value)) + " bytes", Rule: "at most 65536 bytes as JSON"}
 	}
-	keep := time.Duration(ler.LeaseDurationSeconds)*time.Second + l.retain
-	l.hold.beforeRequest()
-	t0 := l.hold.elapsed()
-	version, err := l.record.Put(ctx, s.version, value, keep)
+	l.check()
+	t0 := l.elapsed()
+	version, err := l.record.Put(ctx, s.version, value, time.Duration(ler.LeaseDurationSeconds)*time.Second+retain)
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	switch {
 	case err == nil:
-		l.see(sight{version: version, own: true})
+		l.last = sight{version: version, own: true}
 		if ler.HolderIdentity != "" {
-			l.hold.extend(t0, ler.LeaseDurationSeconds)
+			l.ended, l.until = nil, t0+validFor(ler.LeaseDurationSeconds)
 		}
 		return nil
 	case errors.Is(err, cas.ErrConflict):
-		l.hold.end(lockcore.ErrLeaseLost)
-		return l.conflict(err)
+		l.end(lockcore.ErrLeaseLost)
+		return apierrors.NewConflict(resource, l.name, err)
 	case errors.Is(err, lockcore.ErrUnknown):
-		l.see(sight{version: version, own: s.own})
+		l.last = sight{version: version, own: s.own}
 	}
 	return fmt.Errorf("clientgo: %s %q: %w", verb, l.name, err)
 }
 
-func (l *Lock) conflict(why error) error { return apierrors.NewConflict(resource, l.name, why) }
-
 // RecordEvent passes an event to Config.EventRecorder, prefixed with the identity.
 func (l *Lock) RecordEvent(what string) {
-	if l.recorder != nil {
-		l.recorder.Eventf(l.subject, corev1.EventTypeNormal, "LeaderElection", "%s %s", l.identity, what)
+	if l.recorder == nil {
+		return
 	}
+	subject := &coordinationv1.Lease{
+		TypeMeta:   metav1.TypeMeta{Kind: "Lease", APIVersion: coordinationv1.SchemeGroupVersion.String()},
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: l.name},
+	}
+	l.recorder.Eventf(subject, corev1.EventTypeNormal, "LeaderElection", "%s %s", l.identity, what)
 }
 
 // Identity returns Config.Identity or its default.

@@ -11,7 +11,7 @@ const never = time.Duration(math.MaxInt64)
 
 // A Clock counts elapsed time for leases. It is Go's monotonic clock plus the time that a
 // second clock has gained on it. The second clock is the system's, which continues while
-// the machine is suspended, or the user's. A user's clock can end leases early, but cannot
+// the machine is suspended, or that of a test. A second clock can end leases early, but cannot
 // extend them, even if it stops.
 type Clock struct {
 	start  time.Time
@@ -24,10 +24,10 @@ type Clock struct {
 // jump is the smallest gain for which leases may end earlier than their timer.
 const jump = time.Millisecond
 
-// NewClock returns a clock that reads user, or the system's clock if user is nil.
-func NewClock(user func() time.Duration) *Clock {
-	k := &Clock{start: time.Now(), second: user, jumps: make(chan struct{}, 1)}
-	if user == nil {
+// NewClock returns a clock that reads second, or the system's clock if that is nil.
+func NewClock(second func() time.Duration) *Clock {
+	k := &Clock{start: time.Now(), second: second, jumps: make(chan struct{}, 1)}
+	if second == nil {
 		k.second = systemClock()
 	}
 	if k.second != nil {

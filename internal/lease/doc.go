@@ -31,7 +31,7 @@
 //	all connections hang          the oldest renewal is aborted and its connection reused
 //	the server has no such lease  the Renewer ends the lease
 //	the process is paused         Err and Remaining read the clock at the first call
-//	the machine is suspended      CLOCK_BOOTTIME (or Config.Clock) continues, so leases end in time;
+//	the machine is suspended      CLOCK_BOOTTIME continues, so leases end in time;
 //	                              without such a clock they end late
 //
 // # What is not guaranteed

@@ -1,21 +1,16 @@
 package lease
 
-import (
-	"context"
-	"slices"
-	"time"
-)
+import "time"
 
-// A group renews the leases of one stream. One batch renews all due leases, and the next
-// batch is sent after its answer. If an answer is late, the leases are renewed again on
-// another connection, each in time. So neither a dead connection nor a lease with a longer
-// TTL ends another lease. All fields are guarded by renewals.mu.
+// A group renews the leases of one stream. One batch renews all due leases. How many batches are under way
+// is no sign that something hangs: behind a slow network there are several. If an answer is late, the
+// lease is renewed again, in time. So neither a dead connection nor a lease with a longer TTL ends
+// another lease. All fields are guarded by renewals.mu.
 type group struct {
 	r        *renewals
 	stream   Stream
 	due      schedule // leases by due time
-	waiting  schedule // leases that are due, by how long they can wait for the batch in flight
-	underway []*batch // oldest first
+	underway int      // batches
 }
 
 const (
@@ -30,101 +25,55 @@ const (
 type batch struct {
 	leases []*Lease
 	sent   time.Duration // t0 of the leases
-	abort  context.CancelFunc
 }
 
 func newGroup(r *renewals, stream Stream) *group {
 	g := &group{r: r, stream: stream}
-	renews := func(l *Lease) *place { return &l.renews }
-	g.due.place, g.waiting.place = renews, renews
+	g.due.place = func(l *Lease) *place { return &l.renews }
 	return g
 }
 
-func (g *group) empty() bool { return g.due.Len()+g.waiting.Len()+len(g.underway) == 0 }
+func (g *group) empty() bool { return g.due.Len()+g.underway == 0 }
 
 // add schedules a lease that is in no schedule.
 func (g *group) add(l *Lease, at time.Duration) {
-	l.group, l.dueAt, l.waiting = g, at, false
+	l.group, l.dueAt = g, at
 	g.due.add(l, at)
-}
-
-// remove removes a lease from both schedules.
-func (g *group) remove(l *Lease) {
-	if l.waiting {
-		g.waiting.remove(l)
-	} else {
-		g.due.remove(l)
-	}
 }
 
 // move changes the due time of a scheduled lease.
 func (g *group) move(l *Lease, at time.Duration) {
-	g.remove(l)
+	g.due.remove(l)
 	g.add(l, at)
 }
 
 // sendDue sends the due renewals and returns when to call it again.
 func (g *group) sendDue(now time.Duration) (next time.Duration) {
 	for {
-		next = g.collect(now)
-		first, _ := g.waiting.first()
-		if first == nil {
-			return next
-		}
-		if n := len(g.underway); n > 0 {
-			// Wait a moment for the answer to the previous batch: while the server
-			// answers, only one batch is in flight.
-			if at := g.underway[n-1].sent + g.patience(first, now); at > now {
-				return min(next, at)
-			}
-		}
-		if len(g.underway) == MaxInFlight {
-			// The oldest batch had the most time.
-			if oldest := g.underway[0]; oldest.abort != nil {
-				oldest.abort()
-				oldest.abort = nil
-			}
-			return next // its answer wakes this goroutine
-		}
-		g.send(now)
-	}
-}
-
-// collect moves the leases that are due to waiting, and returns when the next one is due.
-func (g *group) collect(now time.Duration) (next time.Duration) {
-	for {
-		l, at := g.due.first()
+		first, at := g.due.first()
 		switch {
-		case l == nil:
+		case first == nil:
 			return never
 		case at > now:
 			return at
-		case !g.keeps(l, now):
-			continue
+		case g.keeps(first, now):
+			g.send(now)
 		}
-		g.due.remove(l)
-		l.waiting = true
-		g.waiting.add(l, now+g.patience(l, now))
 	}
-}
-
-// patience returns how long a due lease may wait for the answer to an earlier batch.
-func (g *group) patience(l *Lease, now time.Duration) time.Duration {
-	return l.times.try(l.until()-now) / 4
 }
 
 // keeps reports whether a scheduled lease is to be renewed on this stream. Otherwise, the
 // lease leaves the group.
 func (g *group) keeps(l *Lease, now time.Duration) bool {
 	if l.capped(now) || l.until() <= now {
-		g.remove(l) // expiry ends it
+		g.due.remove(l) // expiry ends it
 		return false
 	}
 	stream := g.r.renewer.Stream(l)
 	if stream == g.stream {
 		return true
 	}
-	g.remove(l)
+	g.due.remove(l)
 	g.r.join(l, stream, l.dueAt)
 	g.r.moved = true
 	return false
@@ -133,9 +82,6 @@ func (g *group) keeps(l *Lease, now time.Duration) bool {
 // next returns a lease for the next batch, nil if there is no other: one that is due, or
 // will be due within a tenth of its interval.
 func (g *group) next(now time.Duration) *Lease {
-	if l, _ := g.waiting.first(); l != nil {
-		return l
-	}
 	l, at := g.due.first()
 	if l != nil && at > now && (l.pending != nil || at-now > l.times.Renew/10) {
 		return nil
@@ -155,7 +101,7 @@ func (g *group) send(now time.Duration) {
 		if !g.keeps(l, now) {
 			continue
 		}
-		g.remove(l)
+		g.due.remove(l)
 		g.r.renewer.Late(max(0, now-l.dueAt))
 		l.pending = one
 		one.leases = append(one.leases, l)
@@ -167,12 +113,9 @@ func (g *group) send(now time.Duration) {
 	for _, l := range one.leases {
 		g.add(l, now+l.times.try(l.until()-now)) // the retry; an answer moves it
 	}
-	ctx, abort := context.WithCancel(g.r.ctx)
-	one.abort = abort
-	g.underway = append(g.underway, one)
+	g.underway++
 	g.r.wg.Go(func() {
-		defer abort()
-		done := g.r.renewer.Renew(ctx, g.stream, one.sent, min(longest, maxWait), one.leases)
+		done := g.r.renewer.Renew(g.r.ctx, g.stream, one.sent, min(longest, maxWait), one.leases)
 		g.answered(one, done)
 	})
 }
@@ -182,7 +125,7 @@ func (g *group) answered(one *batch, done []bool) {
 	now := g.r.clock.Ticks()
 	g.r.mu.Lock()
 	defer g.r.mu.Unlock()
-	g.underway = slices.DeleteFunc(g.underway, func(other *batch) bool { return other == one })
+	g.underway--
 	for i, l := range one.leases {
 		latest := l.pending == one
 		if latest {

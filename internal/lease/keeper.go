@@ -34,7 +34,7 @@ type Renewer interface {
 	// calls Extend or End for each lease that was answered, unless Stream has changed for
 	// this lease: the answer of a former server does not count. done reports which leases
 	// need no other try. Renew returns when ctx ends, and ignores an answer that arrives
-	// later than within after t0. A stream has at most MaxInFlight calls at a time.
+	// later than within after t0.
 	Renew(ctx context.Context, stream Stream, t0, within time.Duration, leases []*Lease) (done []bool)
 
 	// Late records how long after its due time a renewal was sent.
@@ -45,10 +45,6 @@ type Renewer interface {
 // Stream that does not answer does not delay the leases of another Stream. The dynamic
 // type is comparable.
 type Stream any
-
-// MaxInFlight is the maximum number of batches of one Stream in flight. There is more than
-// one only if answers are late.
-const MaxInFlight = 3
 
 // NewKeeper starts a Keeper.
 func NewKeeper(cfg Config) *Keeper {

@@ -30,8 +30,7 @@ type Lease struct {
 
 	// The following fields are guarded by renewals.mu.
 	group   *group        // of the lease's stream; nil: the lease is not renewed
-	renews  place         // in group.due or group.waiting
-	waiting bool          // in group.waiting
+	renews  place         // in group.due
 	dueAt   time.Duration // when the next renewal is due
 	pending *batch        // the latest batch that contains the lease; nil: it was answered
 }

@@ -15,15 +15,13 @@ import (
 //
 //	due later    in group.due. Begin adds the lease to the group of its stream; the
 //	             first renewal is due after Times.Renew
-//	due          step moves it to group.waiting, where it waits for the answer to the
-//	             batch in flight, for a fraction of its remaining validity. If its stream
-//	             has changed, step first moves it to the group of the new stream
+//	due          step sends it. If its stream has changed, step first moves it to the group
+//	             of the new stream
 //	in a batch   pending is the batch. The lease is in group.due again, for the retry
 //	             after half of its remaining validity
 //	answered     due after Times.Renew from the batch's t0
 //	failed       due after Times.Retry, unless a newer batch contains the lease
-//	late         due although pending is set. step doubts the connection of that batch,
-//	             and sends the lease in another one
+//	late         due although pending is set. step sends the lease in another batch
 //	over         it leaves its group. expiry ends it
 //
 // The answer of a batch is applied to its leases even if they are in another group by then.
@@ -84,7 +82,7 @@ func (r *renewals) renewNow(how func(*Lease) (moved, copied bool)) {
 	defer r.mu.Unlock()
 	r.since = now
 	for _, g := range r.groups {
-		for _, l := range slices.Concat(g.due.leases, g.waiting.leases) {
+		for _, l := range slices.Clone(g.due.leases) {
 			moved, copied := how(l)
 			if copied {
 				l.Shorten(now)
@@ -111,7 +109,7 @@ func (r *renewals) remove(l *Lease) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if l.group != nil {
-		l.group.remove(l)
+		l.group.due.remove(l)
 	}
 }
 
@@ -138,7 +136,7 @@ func (r *renewals) run() {
 
 // step sends the renewals that are due, and returns how long to sleep.
 func (r *renewals) step() time.Duration {
-	now := r.clock.Now() // may call the user's clock, so without the mutex
+	now := r.clock.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	next := never

@@ -70,30 +70,6 @@ func TestDeadStreamDelaysNoOther(t *testing.T) {
 	}
 }
 
-// Each stream has its own bound of batches in flight.
-func TestInFlightBoundIsPerStream(t *testing.T) {
-	inNetwork(t, nil, func(t *testing.T, k *lease.Keeper, c *lease.Clock, n *network) {
-		long := lease.Times{Valid: time.Minute, Renew: time.Second, Retry: 50 * time.Millisecond, Try: time.Second}
-		freeze := func(context.Context, sent) (bool, bool) { time.Sleep(30 * time.Second); return false, false }
-		second := n.other()
-		h := make(holder, 1)
-		n.place(h, second)
-		leases := []*lease.Lease{begin(t, k, c.Now(), &long, make(holder, 1)), begin(t, k, c.Now(), &long, h)}
-		n.first.set(freeze)
-		second.set(freeze)
-		time.Sleep(20 * time.Second)
-		for i, s := range []*server{n.first, second} {
-			if s.count() != lease.MaxInFlight {
-				t.Errorf("server %d received %d batches", i, s.count())
-			}
-		}
-		for _, l := range leases {
-			l.End(errLost)
-		}
-		time.Sleep(time.Minute)
-	})
-}
-
 // A lease whose name moves to another server is renewed there at the next try, whether
 // the former server refuses, hangs or still answers. A late answer of the former server
 // changes nothing. The lease stays valid.
@@ -225,7 +201,7 @@ func TestEndsComeBeforeRenewals(t *testing.T) {
 }
 
 // A lease is renewed in time although a lease with a longer TTL, on the same stream, is
-// due first and can wait longer for the answer to the batch in flight.
+// due first and can wait longer for its answer.
 func TestLongLeaseDoesNotDelayAShortOne(t *testing.T) {
 	inNetwork(t, nil, func(t *testing.T, k *lease.Keeper, c *lease.Clock, n *network) {
 		long := lease.Times{Valid: time.Minute, Renew: 20 * time.Second, Retry: time.Second, Try: 10 * time.Second}
@@ -255,8 +231,7 @@ func TestLongLeaseDoesNotDelayAShortOne(t *testing.T) {
 // the move.
 //
 // Caught mutants: a renewal counts that was sent before; its answer postpones the next one; a
-// lease whose keys were not copied is shortened; a lease that waits for a batch is not; the timer
-// is not moved.
+// lease whose keys were not copied is shortened; the timer is not moved.
 func TestRenewMoved(t *testing.T) {
 	inNetwork(t, nil, func(t *testing.T, k *lease.Keeper, c *lease.Clock, n *network) {
 		long := lease.Times{Valid: time.Minute, Renew: 20 * time.Second, Retry: time.Second, Try: 3 * time.Second, Unconfirmed: 3 * time.Second}
@@ -289,15 +264,15 @@ func TestRenewMoved(t *testing.T) {
 			t.Errorf("%d and %d batches", n.first.count(), second.count())
 		}
 
-		// A renewal is under way during the move, and another one is sent 375 ms after it.
+		// A renewal is under way during the move, and another one is sent at once.
 		second.set(func(context.Context, sent) (bool, bool) { time.Sleep(time.Second); return true, true })
 		k.RenewMoved(func(l *lease.Lease) (bool, bool) { return l == copied, false })
 		time.Sleep(100 * time.Millisecond)
 		k.RenewMoved(func(l *lease.Lease) (bool, bool) { return l == copied, l == copied })
-		time.Sleep(time.Second)
-		left(2*time.Second, 58900*time.Millisecond, 48900*time.Millisecond) // the first was answered
-		time.Sleep(time.Second)
-		left(58275*time.Millisecond, 57900*time.Millisecond, 47900*time.Millisecond)
+		time.Sleep(950 * time.Millisecond)
+		left(2050*time.Millisecond, 58950*time.Millisecond, 48950*time.Millisecond) // the first was answered
+		time.Sleep(1050 * time.Millisecond)
+		left(58*time.Second, 57900*time.Millisecond, 47900*time.Millisecond)
 
 		third.set(func(context.Context, sent) (bool, bool) { return false, false })
 		time.Sleep(5 * time.Second)

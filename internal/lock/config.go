@@ -24,7 +24,6 @@ type Config struct {
 	TokenRetention time.Duration
 	LockDelay      time.Duration
 	MinReplicas    int
-	Clock          func() time.Duration
 }
 
 // A LeaseConfig is a lockcore.LeaseConfig, which has the documentation.

@@ -21,12 +21,14 @@ import (
 
 // New returns a Client for the server or cluster that the options of rdb name. It sends nothing. The
 // error is a *ConfigError, or wraps an error of Config.Registerer.
-func New(rdb redis.UniversalClient, cfg Config, s *Scripts) (*Client, error) {
+//
+// clock is what a test measures elapsed time with, as lease.NewClock describes it; nil: the system's clock.
+func New(rdb redis.UniversalClient, cfg Config, s *Scripts, clock func() time.Duration) (*Client, error) {
 	target, err := targetOf("rdb", rdb)
 	if err != nil {
 		return nil, err
 	}
-	return open(cfg, s, target, func(_ *Client, config wire.Config) wire.Wire { return target.Connect(config) })
+	return open(cfg, s, clock, target, func(_ *Client, config wire.Config) wire.Wire { return target.Connect(config) })
 }
 
 // targetOf returns where a client of the user connects to.
@@ -39,7 +41,7 @@ func targetOf(field string, rdb redis.UniversalClient) (*wire.Target, error) {
 }
 
 // open returns a Client with the Wire that connect returns. target is one of its servers.
-func open(cfg Config, s *Scripts, target *wire.Target, connect func(*Client, wire.Config) wire.Wire) (*Client, error) {
+func open(cfg Config, s *Scripts, clock func() time.Duration, target *wire.Target, connect func(*Client, wire.Config) wire.Wire) (*Client, error) {
 	c := &Client{
 		keys:     newKeyring(cmp.Or(cfg.Prefix, defaultPrefix), target),
 		scripts:  s,
@@ -81,7 +83,7 @@ func open(cfg Config, s *Scripts, target *wire.Target, connect func(*Client, wir
 		return nil, err
 	}
 	c.log = c.logQueue.Logger()
-	c.clock = lease.NewClock(cfg.Clock)
+	c.clock = lease.NewClock(clock)
 	c.idle = sync.NewCond(&c.mu)
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.wire = connect(c, c.wireConfig())

@@ -37,7 +37,7 @@ func (o owners) remove(l *Lease) {
 func (a *Attempt) besides() (beside *Lease) {
 	key, _ := ownerOfAttempt(a)
 	c := a.c
-	now := c.clock.Now() // may call the user's clock, so without the mutex
+	now := c.clock.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if of := c.owners[key]; of != nil {

@@ -65,7 +65,7 @@ func NewQuorum(servers []redis.UniversalClient, cfg Config, s *Scripts, list int
 	if err != nil {
 		return nil, err
 	}
-	return open(cfg, s, targets[0], func(c *Client, config wire.Config) wire.Wire {
+	return open(cfg, s, nil, targets[0], func(c *Client, config wire.Config) wire.Wire {
 		m := newMembers(c, targets, counts, config, number, most)
 		c.topology = m
 		return m.wire

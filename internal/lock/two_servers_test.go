@@ -66,7 +66,7 @@ func TestLeasesOfTwoServers(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			c, err := New(rdb, Config{}, scripts)
+			c, err := New(rdb, Config{}, scripts, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

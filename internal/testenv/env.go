@@ -19,6 +19,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
+	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/internal/servers"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
@@ -257,6 +258,21 @@ func (e *Env) ClientWith(opt *redis.Options, cfg lockcore.Config) *lockcore.Clie
 	e.Helper()
 	rdb := e.Connect(opt)
 	c, err := lockcore.New(rdb, cfg)
+	return e.closing(rdb, c, err)
+}
+
+// ClientOn returns a Client whose leases use a clock of the test.
+func (e *Env) ClientOn(clock func() time.Duration, opt *redis.Options, cfg lockcore.Config) *lockcore.Client {
+	e.Helper()
+	scripts, err := lock.OwnScripts()
+	Must(e, err)
+	rdb := e.Connect(opt)
+	c, err := lock.New(rdb, lock.Config(cfg), scripts, clock)
+	return e.closing(rdb, (*lockcore.Client)(c), err)
+}
+
+func (e *Env) closing(rdb redis.UniversalClient, c *lockcore.Client, err error) *lockcore.Client {
+	e.Helper()
 	if err != nil {
 		e.Fatalf("New: %v", err)
 	}

@@ -1,6 +1,8 @@
 package testenv
 
 import (
+	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io/fs"
@@ -12,27 +14,23 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/noonlock/noonlock/internal/wire"
-	"github.com/noonlock/noonlock/internal/wire/wiretest"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
-// mutantVariable contains the mutation that test/explorer applies; see wiretest.Edit.
+// mutantVariable contains the mutation that test/explorer applies; see edited.
 const mutantVariable = "NOONLOCK_MUTANT"
 
 // Run runs the tests of a package; its TestMain calls it. files are the scripts of the
 // package. use replaces them.
 func Run(m *testing.M, files fs.FS, use func(fs.FS)) (code int) {
 	if mutant := os.Getenv(mutantVariable); mutant != "" {
-		edited, err := wiretest.Edit(files, mutant)
-		if err != nil {
-			panic(err)
-		}
-		use(edited)
+		use(edited(files, mutant))
 	}
 	redis.SetLogger(&DependencyLog)
 	// Most tests wait for a server or for time to pass, so more tests run in parallel than
@@ -41,6 +39,31 @@ func Run(m *testing.M, files fs.FS, use func(fs.FS)) (code int) {
 		panic(err)
 	}
 	return m.Run()
+}
+
+// edited returns the scripts with one file changed: text is {"File","Text"} as JSON. test/explorer makes
+// such changes, and expects a test to fail. To change a part that several packages share, it adds a copy of
+// it to the scripts of this package.
+func edited(files fs.FS, text string) fs.FS {
+	var m struct{ File, Text string }
+	all := fstest.MapFS{}
+	err := json.Unmarshal([]byte(text), &m)
+	for _, name := range names(files) {
+		source, failed := fs.ReadFile(files, name)
+		all[name], err = &fstest.MapFile{Data: source}, errors.Join(err, failed)
+	}
+	changed := "lua/" + m.File + ".lua"
+	if err != nil || all[changed] == nil && !strings.HasPrefix(m.File, "part_") {
+		panic(fmt.Sprintf("there is no %s: %v", changed, err))
+	}
+	all[changed] = &fstest.MapFile{Data: []byte(m.Text)}
+	return all
+}
+
+// names returns the files of scripts and their parts.
+func names(files fs.FS) []string {
+	all, _ := fs.Glob(files, "lua/*.lua") // the pattern is valid
+	return all
 }
 
 // Scripts are the scripts of the package under test.
@@ -110,15 +133,18 @@ var (
 // return values, and why running it twice is safe.
 func (s Scripts) CheckHeaders(t *testing.T) {
 	t.Helper()
-	names, err := wiretest.Names(s.Files)
-	Must(t, err)
-	if len(names) == 0 {
+	all := names(s.Files)
+	if len(all) == 0 {
 		t.Fatal("there are no scripts")
 	}
-	for _, name := range names {
+	for _, path := range all {
+		name := strings.TrimSuffix(strings.TrimPrefix(path, "lua/"), ".lua")
+		if strings.HasPrefix(name, "part_") {
+			continue
+		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			file, err := fs.ReadFile(s.Files, "lua/"+name+".lua")
+			file, err := fs.ReadFile(s.Files, path)
 			Must(t, err)
 			source, listed, taken := s.Source(t, name), map[string]bool{}, map[string]bool{}
 			for _, m := range declared.FindAllStringSubmatch(string(file), -1) {

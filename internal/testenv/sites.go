@@ -38,6 +38,7 @@ type site struct {
 type node struct {
 	*lockcoretest.Redis
 	faults  *lockcoretest.Faults
+	options *redis.Options // of a client without the network's fault
 	addr    string
 	spared  bool // the fault does not affect it
 	dialing int
@@ -110,6 +111,7 @@ func clientOf(rdb redis.UniversalClient) client {
 // node adds a server.
 func (s *site) node(r *lockcoretest.Redis) *node {
 	n := &node{Redis: r, faults: lockcoretest.NewFaults(), addr: fmt.Sprintf("127.0.0.1:%d", len(s.nodes)+1)}
+	n.options = r.OptionsVia(n.faults)
 	s.nodes = append(s.nodes, n)
 	return n
 }
@@ -117,53 +119,34 @@ func (s *site) node(r *lockcoretest.Redis) *node {
 // options returns options for a client of a node, or of all of them: the Dialer finds the
 // node of an address.
 func (s *site) options(n *node) *redis.Options {
-	dials := map[string]func(context.Context, string, string) (net.Conn, error){}
-	for _, n := range s.nodes {
-		dials[n.addr] = n.OptionsVia(n.faults).Dialer
-	}
 	opt := n.OptionsVia(n.faults)
 	opt.Addr = n.addr
 	opt.DialTimeout = 30 * time.Second // no call may depend on it
 	opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		n := s.at(addr)
-		defer s.dials(n)()
+		n := s.nodes[slices.IndexFunc(s.nodes, func(n *node) bool { return n.addr == addr })]
 		s.mu.Lock()
+		n.dialing++
+		n.most = max(n.most, n.dialing)
 		fails := s.broken && !n.spared && s.network.dial != nil
 		if fails {
 			s.met++
 		}
 		s.mu.Unlock()
+		defer func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			n.dialing--
+		}()
+		dial := func() (net.Conn, error) { return n.options.Dialer(ctx, network, addr) }
 		switch {
 		case fails:
 			return s.network.dial(ctx, s.over)
 		case s.via != nil:
-			return s.via(ctx, func() (net.Conn, error) { return dials[addr](ctx, network, addr) })
+			return s.via(ctx, dial)
 		}
-		return dials[addr](ctx, network, addr)
+		return dial()
 	}
 	return opt
-}
-
-func (s *site) at(addr string) *node {
-	for _, n := range s.nodes {
-		if n.addr == addr {
-			return n
-		}
-	}
-	panic("there is no node at " + addr)
-}
-
-// dials counts a dial, until it has ended.
-func (s *site) dials(n *node) (ended func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	n.dialing++
-	n.most = max(n.most, n.dialing)
-	return func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		n.dialing--
-	}
 }
 
 // breaks applies the network's fault.
@@ -226,29 +209,21 @@ func (s *site) sentinel(ofSentinel, ofPrimary bool) client {
 // each, which are the defaults.
 func (s *site) ask(ctx context.Context, dial func(ctx context.Context, network, addr string) (net.Conn, error), addr string) (err error) {
 	for range 4 {
-		if err = askOnce(ctx, dial, addr); err == nil || ctx.Err() != nil {
-			return err
+		conn, failed := dial(ctx, "tcp", addr)
+		if err = failed; err == nil {
+			Must(s.T, conn.SetDeadline(time.Now().Add(3*time.Second)))
+			_, _ = io.WriteString(conn, "*1\r\n$4\r\nPING\r\n") // or the Read fails
+			_, err = conn.Read(make([]byte, 100))
+			_ = conn.Close()
 		}
 		select {
 		case <-s.over:
 			return err
 		default:
 		}
-	}
-	return err
-}
-
-func askOnce(ctx context.Context, dial func(ctx context.Context, network, addr string) (net.Conn, error), addr string) error {
-	conn, err := dial(ctx, "tcp", addr)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	if err = conn.SetReadDeadline(time.Now().Add(3 * time.Second)); err == nil {
-		_, err = io.WriteString(conn, "*1\r\n$4\r\nPING\r\n")
-	}
-	if err == nil {
-		_, err = conn.Read(make([]byte, 100))
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
 	}
 	return err
 }

@@ -17,7 +17,7 @@ import (
 var rooms = map[string]string{
 	"lockcore": "../../lockcore",
 	"ledger":   "../../singleton/internal/ledger",
-	"record":   "../../election/internal/record",
+	"election": "../../election",
 	"cas":      "../../adapters/clientgo/internal/cas",
 }
 

@@ -59,25 +59,29 @@ func TestWhichDefinitionActs(t *testing.T) {
 		}{
 			{"it is new", "d1", []life{{"d1", old, old}}, 0, 0, "", fmt.Sprintf(d1, 5000)},
 			{"it is new here, and had started before", "d1", []life{{"d1", old, old}}, 0, 10 * time.Second, "", fmt.Sprintf(d1, 5000)},
-			{"it waits", "d1", []life{{"d1", old, old}}, ms - 5*time.Second, 5 * time.Second, "1", fmt.Sprintf(d1, 1)},
-			{"it has waited", "d1", []life{{"d1", old, old}}, -5 * time.Second, 5 * time.Second, "1", fmt.Sprintf(d2, 1)},
-			{"it has waited, and is older", "d1", []life{{"d1", -time.Minute, -time.Minute}}, old, time.Minute + ms, "1", fmt.Sprintf(d1, 0)},
-			{"they are as old", "d1", []life{{"d1", -time.Minute, -time.Minute}}, -time.Minute, time.Minute, "1", fmt.Sprintf(d2, 1)},
-			{"they are as old, and the name of the other one is greater", "d3", []life{{"d3", -time.Minute, -time.Minute}}, -time.Minute, time.Minute, "1", "d3 acts, mine , changed , others 1, wait 0"},
-			{"the other one has restarted", "d1", []life{{"d1", old, old}, {"d1", -time.Second, -time.Second}}, -10 * time.Second, 10 * time.Second, "1", fmt.Sprintf(d2, 2)},
-			{"it has restarted", "d1", []life{{"d1", -time.Minute, -time.Minute}, {"d2", old, old}}, -30 * time.Second, 30 * time.Second, "1", "d1 acts, mine , changed , others 2, wait 0"},
-			{"it is new, and another of its replicas has waited", "d1", []life{{"d1", old, old}, {"d2", -time.Minute, -time.Minute}}, 0, 0, "", fmt.Sprintf(d2, 1)},
-			{"the other one waits", "d1", []life{{"d1", -time.Second, -time.Second}}, -5 * time.Second, 5 * time.Second, "1", fmt.Sprintf(d2, 1)},
-			{"both wait", "d1", []life{{"d1", -4 * time.Second, -4 * time.Second}}, -time.Second, time.Second, "1", fmt.Sprintf(d1, 4000)},
+			{"it waits", "d1", []life{{"d1", old, old}}, ms - 5*time.Second, 5 * time.Second, "waits", fmt.Sprintf(d1, 1)},
+			{"it has waited", "d1", []life{{"d1", old, old}}, -5 * time.Second, 5 * time.Second, "waits", fmt.Sprintf(d2, 1)},
+			{"it has waited, and is older", "d1", []life{{"d1", -time.Minute, -time.Minute}}, old, time.Minute + ms, "waits", fmt.Sprintf(d1, 0)},
+			{"they are as old", "d1", []life{{"d1", -time.Minute, -time.Minute}}, -time.Minute, time.Minute, "waits", fmt.Sprintf(d2, 1)},
+			{"they are as old, and the name of the other one is greater", "d3", []life{{"d3", -time.Minute, -time.Minute}}, -time.Minute, time.Minute, "waits", "d3 acts, mine , changed , others 1, wait 0"},
+			{"the other one has restarted", "d1", []life{{"d1", old, old}, {"d1", -time.Second, -time.Second}}, -10 * time.Second, 10 * time.Second, "waits", fmt.Sprintf(d2, 2)},
+			{"it has restarted", "d1", []life{{"d1", -time.Minute, -time.Minute}, {"d2", old, old}}, -30 * time.Second, 30 * time.Second, "waits", "d1 acts, mine , changed , others 2, wait 0"},
+			{"it is new, and another of its replicas has waited, which may be dead", "d1", []life{{"d1", old, old}, {"d2", -time.Minute, -time.Minute}}, 0, 0, "", "d1 acts, mine , changed , others 2, wait 5000"},
+			{"the other one waits", "d1", []life{{"d1", -time.Second, -time.Second}}, -5 * time.Second, 5 * time.Second, "waits", fmt.Sprintf(d2, 1)},
+			{"both wait", "d1", []life{{"d1", -4 * time.Second, -4 * time.Second}}, -time.Second, time.Second, "waits", fmt.Sprintf(d1, 4000)},
 			{"the one that acts has no replica", "d0", nil, 0, 0, "", fmt.Sprintf(d2, 0)},
-			{"the one that acts has no replica, and this one was away itself", "d0", nil, 0, time.Minute, "1", "d0 acts, mine , changed , others 1, wait 5000"},
+			{"the one that acts has no replica, and this one was away itself", "d0", nil, 0, time.Minute, "waits", "d0 acts, mine , changed , others 1, wait 5000"},
 			{"the one that acts has no replica, and a younger one waits", "d0", []life{{"d1", -time.Second, -time.Second}}, -4 * time.Second, 4 * time.Second, "", "d0 acts, mine , changed , others 2, wait 1000"},
 			{"nothing acts", "", nil, 0, 0, "", fmt.Sprintf(d2, 0)},
-			{"nothing acts, as the ledger was lost, and this one did not act", "", nil, 0, time.Minute, "1", " acts, mine , changed , others 1, wait 5000"},
+			{"nothing acts, as the ledger was lost, and this one did not act", "", nil, 0, time.Minute, "waits", " acts, mine , changed , others 1, wait 5000"},
+			{"it acted before all were away", "d1", []life{{"d1", old, -time.Minute}}, 0, 30 * time.Minute, "acts", fmt.Sprintf(d2, 1)},
+			{"it acted, and was away while a newer one came", "d1", []life{{"d1", -time.Minute, -time.Minute}}, 0, time.Hour, "acts", fmt.Sprintf(d1, 0)},
+			{"it has waited, and another of its replicas is new", "d1", []life{{"d1", old, old}, {"d2", -time.Second, -time.Second}}, -10 * time.Second, 10 * time.Second, "waits", fmt.Sprintf(d2, 1)},
+			{"it is new, and so is another of its replicas, as the rest", "d1", []life{{"d1", -4 * time.Second, -4 * time.Second}, {"d2", -time.Second, -time.Second}, {"d2", -2 * time.Second, -2 * time.Second}}, 0, 0, "", "d1 acts, mine , changed , others 3, wait 5000"},
 			{"it acts", "d2", []life{{"d2", old, old}}, 0, 0, "", fmt.Sprintf(d2, 0)},
 			{"it acts, is new here, and an older one has waited", "d2", []life{{"d1", old, old}}, 0, 0, "", fmt.Sprintf(d2, 1)},
 			{"it acts, and a newer one waits", "d2", []life{{"d1", -time.Second, -time.Second}}, old, time.Hour, "", fmt.Sprintf(d2, 1)},
-			{"the clock was set back since it asked first", "d1", []life{{"d1", old, old}}, ms, 0, "1", fmt.Sprintf(d2, 1)},
+			{"the clock was set back since it asked first", "d1", []life{{"d1", old, old}}, ms, 0, "waits", fmt.Sprintf(d2, 1)},
 		} {
 			fields := []any{"spec", "s"}
 			if row.acts != "" {
@@ -103,7 +107,11 @@ func TestWhichDefinitionActs(t *testing.T) {
 			if len(row.lives) == 0 {
 				till = 90 * time.Second
 			}
-			j.wants(row.name+": its record", j.field("live:b"), j.ms(till)+" "+j.ms(row.from)+" "+j.ms(-row.age)+" d2 b")
+			from := row.from
+			if row.waited == "acts" {
+				from = -row.age
+			}
+			j.wants(row.name+": its record", j.field("live:b"), j.ms(till)+" "+j.ms(from)+" "+j.ms(-row.age)+" d2 b")
 		}
 	})
 }
@@ -145,7 +153,7 @@ func TestAnotherScheduleToTheMillisecond(t *testing.T) {
 			{"another, after the clock was set back", "s2", time.Hour, time.Hour + time.Millisecond},
 		} {
 			j.stands("def", "d1", "spec", "s1", "last", j.ms(row.last))
-			changed, last, entry := j.ms(row.last), j.ms(row.upto), fmt.Sprint(map[string]string{
+			changed, last, entry := j.ms(row.last+time.Millisecond), j.ms(row.upto), fmt.Sprint(map[string]string{
 				"tick": j.ms(row.last + time.Millisecond), "last": j.ms(row.upto), "outcome": "skipped", "error": "rescheduled",
 			})
 			if row.spec == "s1" {
@@ -154,7 +162,7 @@ func TestAnotherScheduleToTheMillisecond(t *testing.T) {
 			j.wants(row.name, j.opens("b", "d2", time.Hour, row.spec, ""), "d2 acts, mine 1, changed "+changed+", others 0, wait 0")
 			j.wants(row.name+": accounted for, and the schedule", j.field("last")+" "+j.field("spec"), last+" "+row.spec)
 			j.wants(row.name+": the history", fmt.Sprint(jobFields(j.Raw.LIndex(j.Context(), j.key(jobName, "runs"), 0).Val())), entry)
-			j.wants(row.name+": again", j.opens("b", "d2", time.Hour, row.spec, ""), "d2 acts, mine 1, changed , others 0, wait 0")
+			j.wants(row.name+": again", j.opens("b", "d2", time.Hour, row.spec, ""), "d2 acts, mine 1, changed "+changed+", others 0, wait 0")
 			for _, tick := range []string{j.ms(row.last + time.Millisecond), last} {
 				j.wants(row.name+": a rerun", j.run("job_rerun", j.keys("job", "open", "runs", "tomb:1", "acts"), tick, "1", 5, 60000, "ann", "why"), "[16]")
 			}
@@ -219,9 +227,11 @@ func TestAReplicaThatWasAway(t *testing.T) {
 		for range 2 {
 			e.Pass(2 * time.Minute)
 			one.looks(false)
-			e.Pass(4 * time.Second)
+			e.Pass(time.Second)
 			two.looks(true)
-			one.looks(false)
+			e.Pass(4 * time.Second)
+			one.looks(false) // it has waited, and the other one has always acted
+			two.looks(true)
 		}
 		for range 2 {
 			e.Pass(5 * time.Second)

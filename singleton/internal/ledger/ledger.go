@@ -147,10 +147,17 @@ func (l *Ledger) Open(ctx context.Context, before State) (State, error) {
 			return before, opError(op, l.name, err)
 		}
 	}
+	said := ""
+	switch {
+	case before.Superseded:
+		said = "waits"
+	case !before.Now.IsZero():
+		said = "acts"
+	}
 	age := (l.lock.Client().Elapsed() - before.started).Milliseconds()
 	state, err := l.state(ctx, l.scripts.open.Call(wire.Keys(k.job, k.open, k.runs, k.acts),
 		after, sure, ended, l.cfg.KeepRuns, l.cfg.Retain.Milliseconds(), me, l.cfg.Definition, age, l.lock.Identity(),
-		millis(before.Next), l.cfg.Schedule, before.control, flag(before.Superseded, ""), k.channel))
+		millis(before.Next), l.cfg.Schedule, before.control, said, k.channel))
 	if err != nil {
 		return before, opError(op, l.name, err)
 	}

@@ -176,10 +176,7 @@ func (v jobVerdict) state(rescheduled bool) {
 	job := v.after.job
 	changed := ""
 	if rescheduled {
-		changed = v.before.job["last"]
-		if o := v.r.open; o.knows && (o.sure && o.ahead > 0 || o.ahead < 0 && changed == v.before.job["born"]) {
-			changed = strconv.FormatInt(v.last+o.ahead, 10)
-		}
+		changed = strconv.FormatInt(v.last+1, 10)
 	}
 	for i, want := range map[int]string{
 		2: job["last"], 3: job["ok"], 5: job["born"], 8: job["next"], 11: changed,

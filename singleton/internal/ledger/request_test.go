@@ -98,11 +98,11 @@ func openRequest(name string, o jobOpening) jobRequest {
 		if o.over {
 			ended = strconv.FormatInt(b.tick-800, 10)
 		}
-		waited := ""
+		said := ""
 		if o.waited {
-			waited = "1"
+			said = "waits"
 		}
-		return []any{after, sure, ended, 10, jobRetain.Milliseconds(), o.me, o.def, o.age, "shown as", o.next, o.spec, "", waited}
+		return []any{after, sure, ended, 10, jobRetain.Milliseconds(), o.me, o.def, o.age, "shown as", o.next, o.spec, "", said}
 	}
 	return r
 }

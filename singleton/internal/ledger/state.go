@@ -52,8 +52,8 @@ type State struct {
 	Spec string
 	// Again is the time until the caller must check again; zero: 30 s.
 	Again time.Duration
-	// Rescheduled is not zero if the caller's schedule has replaced another one in this Open. No
-	// tick after that instant, up to Last, runs.
+	// Rescheduled is not zero if the schedule has changed, and nothing was accounted for since: from
+	// that instant up to Last, no tick runs.
 	Rescheduled time.Time
 
 	replica string        // the id of the caller
@@ -170,11 +170,12 @@ func (st *State) succeeded(tick time.Time) {
 const settle = 3 * time.Second
 
 // settling returns for how long a ledger is settling. Its id is the time in µs at which it was created
-// or repaired, which is in the future if the clock was set back since.
-func settling(id string, now time.Time) time.Duration {
+// or repaired, which is in the future if the clock was set back since. If it has not been repaired since it
+// began, there is nothing to know.
+func settling(id string, begun, now time.Time) time.Duration {
 	us, _ := strconv.ParseInt(id, 10, 64)
 	age := now.Sub(time.UnixMicro(us))
-	if age < 0 {
+	if age < 0 || us/1000 == begun.UnixMilli() {
 		return 0
 	}
 	return max(0, settle-age)
@@ -237,9 +238,7 @@ func (l *Ledger) state(ctx context.Context, r wire.Request) (st State, err error
 	if st.Others > 0 && (st.Again == 0 || st.Again > lookBeside) {
 		st.Again = lookBeside
 	}
-	if st.Begun.IsZero() {
-		st.Settling = settling(st.id, st.Now)
-	}
+	st.Settling = settling(st.id, st.Begun, st.Now)
 	err = st.controlled(text(18))
 	if members := text(22); members != "" {
 		err = errors.Join(err, json.Unmarshal([]byte(members), &st.Members))

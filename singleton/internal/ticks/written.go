@@ -10,7 +10,12 @@ import (
 
 const (
 	gapSkip = ", gap skip" // after the zone of an expression that skips ticks in gaps
-	offset  = "-07:00"     // of a zone without a name
+)
+
+// The offset of a zone without a name.
+const (
+	inMinutes = "-07:00"
+	inSeconds = "-07:00:00"
 )
 
 // Write returns the text that the ledger stores of a schedule, and that identifies it:
@@ -40,10 +45,12 @@ func Read(text string) (Schedule, error) {
 	}
 	cfg := Config{}
 	zone, cfg.SkipGaps = strings.CutSuffix(zone, gapSkip)
-	if at, err := time.Parse(offset, zone); err == nil {
-		_, east := at.Zone()
-		cfg.TimeZone = time.FixedZone(zone, east)
-		return Parse(fields, cfg)
+	for _, offset := range []string{inMinutes, inSeconds} {
+		if at, err := time.Parse(offset, zone); err == nil {
+			_, east := at.Zone()
+			cfg.TimeZone = time.FixedZone(zone, east)
+			return Parse(fields, cfg)
+		}
 	}
 	var rule string
 	if cfg.TimeZone, rule = input.Zone(zone); rule != "" {
@@ -59,11 +66,16 @@ func zoneText(loc *time.Location) string {
 	if !constant(epoch.In(loc)) {
 		return loc.String()
 	}
-	text := epoch.In(loc).Format(offset)
-	if named, rule := input.Zone(loc.String()); rule == "" && constant(epoch.In(named)) && epoch.In(named).Format(offset) == text {
-		return loc.String()
+	_, east := epoch.In(loc).Zone()
+	if named, rule := input.Zone(loc.String()); rule == "" && constant(epoch.In(named)) {
+		if _, same := epoch.In(named).Zone(); same == east {
+			return loc.String()
+		}
 	}
-	return text
+	if east%60 != 0 {
+		return epoch.In(loc).Format(inSeconds)
+	}
+	return epoch.In(loc).Format(inMinutes)
 }
 
 // constant reports whether the zone of an instant has one offset.

@@ -30,6 +30,7 @@ func TestFault80_AScheduleIsKeptAsText(t *testing.T) {
 		{"0 12 * * *", "0 12 * * * in +08:00", Config{TimeZone: time.FixedZone("CST", 8*3600)}},
 		{"0 12 * * *", "0 12 * * * in -06:00, gap skip", Config{TimeZone: time.FixedZone("Europe/Berlin", -6*3600), SkipGaps: true}},
 		{"0 12 * * *", "0 12 * * * in +00:00", Config{TimeZone: time.FixedZone("", 0)}},
+		{"0 12 * * *", "0 12 * * * in -01:00:30", Config{TimeZone: time.FixedZone("LMT", -3630)}},
 		{"0 12 * * *", "0 12 * * * in Etc/GMT-14", Config{TimeZone: zone("Etc/GMT-14")}},
 	} {
 		s, err := Parse(c.spec, c.cfg)

@@ -71,7 +71,7 @@ func Example_leader() {
 		defer client.Close(ctx)
 		ctx, resign := context.WithCancel(ctx)
 		defer resign()
-		election.RunOrDie(ctx, client, "prices", election.Callbacks{
+		le, err := election.NewLeaderElector(client, "prices", election.Callbacks{
 			OnStartedLeading: func(ctx context.Context) {
 				term, _ := election.TermFrom(ctx)
 				token = term.Token
@@ -80,6 +80,12 @@ func Example_leader() {
 			},
 			OnStoppedLeading: func() {},
 		}, election.Config{Identity: identity})
+		if err != nil {
+			panic(err)
+		}
+		if err := le.Run(ctx); err != nil {
+			panic(err)
+		}
 		return token
 	}
 

@@ -27,12 +27,14 @@ var (
 	ErrNewerSchema = errors.New("clientgo: stored data has a newer schema than this version supports")
 )
 
+// Names is the prefix of the names of records.
+const Names = "clientgo/"
+
 // A Record is a value with a name, written by compare-and-set. It is safe for concurrent use.
 type Record struct {
 	lock    *lock.Name
 	put     *wire.Script
-	name    string
-	key     string
+	key     string // of a string, nr1 <version> <value>, with the TTL of its last write
 	writer  string // prefix of the versions that were written through this Record
 	writes  atomic.Uint64
 	timeout time.Duration
@@ -49,20 +51,17 @@ type State struct {
 // answered within the timeout is retried; a call returns after three timeouts.
 func New(c *lockcore.Client, name string, timeout time.Duration) (*Record, error) {
 	n, err := (*lock.Client)(c).Name(Names+name, lock.LeaseConfig{})
+	if err == nil {
+		err = n.Client().One("NewLock")
+	}
 	if err != nil {
 		return nil, err
-	}
-	if n.Client().Quorum() != nil {
-		return nil, &lockcore.ConfigError{
-			Field: "client", Value: "a Client of NewQuorum",
-			Rule: "a Client of New: a record is compared and set on one server",
-		}
 	}
 	put, err := ownScript()
 	if err != nil {
 		return nil, err
 	}
-	return &Record{lock: n, put: put, name: name, key: keyOf(n), writer: rand.Text(), timeout: timeout}, nil
+	return &Record{lock: n, put: put, key: n.Key("record"), writer: rand.Text(), timeout: timeout}, nil
 }
 
 // Get reads the record. The error is ErrNone if there is none, lockcore.ErrWrongKind if the key
@@ -91,7 +90,7 @@ func (r *Record) read(stored string) (State, error) {
 		return State{}, ErrNewerSchema
 	}
 	writer, _, _ := strings.Cut(version, ".")
-	return State{Value: []byte(value), Version: Version{[]string{version}}, Own: writer == r.writer}, nil
+	return State{Value: []byte(value), Version: Version{version}, Own: writer == r.writer}, nil
 }
 
 // Put writes the record if it has the version seen, which Get or an earlier Put has returned.
@@ -104,15 +103,15 @@ func (r *Record) read(stored string) (State, error) {
 // lockcore.Config.LockDelay, a Put of the first record fails with a *lockcore.DelayError.
 func (r *Record) Put(ctx context.Context, seen Version, value []byte, keep time.Duration) (Version, error) {
 	me := r.writer + "." + strconv.FormatUint(r.writes.Add(1), 36)
-	req := r.put.Call(wire.Keys(r.key), me, value, keep.Milliseconds(), " "+strings.Join(seen.all(), " ")+" ")
-	if seen.seen == nil {
+	req := r.put.Call(wire.Keys(r.key), me, value, keep.Milliseconds(), seen.inSpaces())
+	if seen == (Version{}) {
 		req = req.Granting() // the record may have been lost
 	}
 	answer, err := r.ask(ctx, req)
 	if err == nil {
 		switch answer {
 		case int64(1):
-			return Version{[]string{me}}, nil
+			return Version{me}, nil
 		case int64(0):
 			err = ErrConflict
 		case int64(-1):

@@ -164,6 +164,22 @@ func TestRecordReplyLost(t *testing.T) {
 	})
 }
 
+// unknown runs a write whose request or reply is lost until it times out.
+func (e *env) unknown(f *lockcoretest.Faults, r *cas.Record, kind string, seen cas.Version, value string) cas.Version {
+	e.Helper()
+	rule := f.Inject(e, lockcoretest.Fault{Kind: kind, Match: e.script(), Count: 1})
+	ctx, cancel := context.WithCancel(e.Context())
+	defer cancel()
+	go func() {
+		_ = rule.Wait(ctx, 1)
+		cancel()
+	}()
+	v, err := r.Put(ctx, seen, []byte(value), time.Hour)
+	mustIs(e, err, lockcore.ErrUnknown, context.Canceled)
+	mustNotBe(e, err, cas.ErrConflict)
+	return v
+}
+
 // All replies are lost, so the outcome is unknown. The returned version covers both outcomes for a
 // later write, but not the writes of others since then. (This fails if it is only the version before,
 // only the one after, or not both after a second unknown outcome.)
@@ -171,28 +187,13 @@ func TestRecordOutcomeUnknown(t *testing.T) {
 	onBoth(t, func(e *env) {
 		e.warm()
 		c, f := e.Linked("a")
-		r := e.record(c, 10*time.Second)
+		r := e.record(c, time.Second)
 		other := e.record(e.Client("b"), time.Second)
-		// unknown runs a write whose request or reply is lost until it times out.
-		unknown := func(kind string, seen cas.Version, value string) cas.Version {
-			e.Helper()
-			rule := f.Inject(e, lockcoretest.Fault{Kind: kind, Match: e.script(), Count: 1})
-			ctx, cancel := context.WithCancel(e.Context())
-			defer cancel()
-			go func() {
-				_ = rule.Wait(ctx, 1)
-				cancel()
-			}()
-			v, err := r.Put(ctx, seen, []byte(value), time.Hour)
-			mustIs(e, err, lockcore.ErrUnknown, context.Canceled)
-			mustNotBe(e, err, cas.ErrConflict)
-			return v
-		}
 		swallow, drop := lockcoretest.SwallowReply, lockcoretest.DropRequest
 		v := cas.Version{}
 		for round, lost := range [][]string{{swallow}, {drop}, {swallow, swallow}, {drop, swallow}, {swallow, drop}, {drop, drop}} {
 			for _, kind := range lost {
-				v = unknown(kind, v, "unknown")
+				v = e.unknown(f, r, kind, v, "unknown")
 			}
 			v = e.put(r, v, fmt.Sprint("round ", round))
 			if state := e.holds(other, fmt.Sprint("round ", round)); state.Version.String() != v.String() {
@@ -200,7 +201,7 @@ func TestRecordOutcomeUnknown(t *testing.T) {
 			}
 		}
 		for _, kind := range []string{swallow, drop} {
-			v = unknown(kind, v, "unknown")
+			v = e.unknown(f, r, kind, v, "unknown")
 			e.put(other, e.read(other).Version, "another's")
 			_, err := r.Put(e.Context(), v, []byte("too late"), time.Hour)
 			mustIs(e, err, cas.ErrConflict)
@@ -215,13 +216,23 @@ func TestRecordOutcomeUnknown(t *testing.T) {
 		mustIs(e, err, lockcore.ErrUnknown)
 		refuse.Lift()
 		e.put(brief, v, "after")
-		v = e.read(r).Version
-		// So many in a row that the oldest ones are dropped. The last one still counts.
+	})
+}
+
+// So many writes in a row have an unknown outcome that the oldest ones are dropped. The last one still counts.
+func TestRecordManyOutcomesUnknown(t *testing.T) {
+	t.Parallel()
+	testenv.InBubble(t, func(b *testenv.Env) {
+		e := &env{b}
+		e.warm()
+		c, f := e.Linked("a")
+		r := e.record(c, time.Second)
+		v := cas.Version{}
 		for range 70 {
-			v = unknown(swallow, v, "many")
+			v = e.unknown(f, r, lockcoretest.SwallowReply, v, "many")
 		}
-		v = unknown(drop, v, "the last one") // the previous one is on the server
-		many := strings.Split(v.String(), "|")
+		v = e.unknown(f, r, lockcoretest.DropRequest, v, "the last one") // the previous one is on the server
+		many := strings.Fields(v.String())
 		if len(many) != 64 {
 			e.Errorf("the version covers %d writes", len(many))
 		}

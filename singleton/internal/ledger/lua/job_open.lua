@@ -18,7 +18,7 @@
 -- ARGV[10] next   ms, the next tick as the caller computes it; '' if unknown
 -- ARGV[11] spec   the text of the schedule in the caller
 -- ARGV[12] control  the newest pause or resume that the caller knows, as in `acts`; '' for none
--- ARGV[13] waited '1' if another definition acted in the last reply
+-- ARGV[13] before what the last reply said: 'acts', or 'waits' if another definition acted; '' if there was none
 -- ARGV[14] channel  the channel of the job
 --
 -- Returns the reply of part_state; {11} if the schema is too new for this version.
@@ -38,8 +38,9 @@
 --	acting ──another one is chosen, and one of its replicas asks──► not acting
 --
 -- A lost reply or message delays that to the next request of a replica, and a dead replica to its
--- lapse. A definition that did not act before waits even if no other one has replicas, as those may
--- have been away like itself.
+-- lapse. The replica that asks must have waited. If it is new, and the one that acts has no replicas, it
+-- need not. A replica that was told to wait waits even then, as the others may have been away like
+-- itself. One that acted before an outage has waited.
 --
 -- If the schedule changes, one entry of the history has the time from the newest accounted tick
 -- until now. No tick of that time runs: those of the former schedule are over, and those of the
@@ -136,7 +137,6 @@ local function take()
       tick = whole(tonumber(accounted) + 1), last = upto, outcome = 'skipped', error = 'rescheduled',
     })
     redis.call('HSET', job, 'last', upto)
-    g.changed = accounted
   end
   redis.call('HSET', job, 'def', def)
   acts = def
@@ -145,10 +145,10 @@ end
 
 if me ~= '' then
   local before = live[me]
-  local mine = {from = before and before.from or now, since = now - age, def = def, identity = ARGV[9]}
+  local mine = {from = before and before.from or ARGV[13] == 'acts' and now - age or now, since = now - age, def = def, identity = ARGV[9]}
   live[me] = mine
-  local to, waited = chosen(live, acts, now)
-  if to == def and def ~= acts and (waited or ARGV[13] == '') then
+  local to, free = chosen(live, acts, now)
+  if to == def and def ~= acts and (waiting(mine, now) <= 0 or free and ARGV[13] == '') then
     take()
   end
   local _, others = count(live, def)
@@ -165,6 +165,13 @@ if me ~= '' then
 end
 if g.mine == '1' and next_tick ~= '' then
   redis.call('HSET', job, 'next', next_tick)
+end
+local text = redis.pcall('LRANGE', runs, 0, 0)[1] -- an ACL that forbids it stops nothing
+if text and string.find(text, '"rescheduled"', 1, true) then
+  local entry = cjson.decode(text)
+  if entry.error == 'rescheduled' and entry.last == redis.call('HGET', job, 'last') then
+    g.changed = entry.tick
+  end
 end
 g.same, g.others = count(live, acts)
 return state(job, open, us, g)

@@ -47,8 +47,8 @@ local function waiting(r, now)
   return r.from > now and 0 or r.from + WAIT - now
 end
 
--- chosen returns the definition that should act, nil if there is no replica, and whether a replica of it
--- has waited, or the acting one has replicas.
+-- chosen returns the definition that should act, false if the acting one stays, and whether that has no
+-- replica.
 local function chosen(live, acts, now)
   local oldest, waited = {}, {} -- by definition
   for _, r in pairs(live) do
@@ -69,12 +69,8 @@ local function chosen(live, acts, now)
       ready = def
     end
   end
-  if ready then
-    return ready, true
-  elseif oldest[acts] then
-    return acts, true
-  end
-  return newest, false
+  local free = not oldest[acts]
+  return ready or free and newest, free
 end
 
 -- count returns how many replicas have a definition, and how many have another one.

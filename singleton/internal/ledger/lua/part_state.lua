@@ -4,8 +4,8 @@
 --    record, …}
 -- Times after now are strings of ms, '' if there is none. born: where the ledger began, if
 -- no replica knew the last tick; replicas: the number of live ones of the acting definition;
--- mine '1': the caller may claim ticks; changed: the newest tick that was accounted for when the
--- caller's schedule replaced another one in this request; held: since when
+-- mine '1': the caller may claim ticks; changed: since when no tick was run because the
+-- schedule changed, if nothing was accounted for since; held: since when
 -- runs had been held without a gap when the last one was freed; halted: the begin of the
 -- last pause; id: of this ledger; spec: the text of the schedule; others: the number of live replicas
 -- of other definitions; wait: for how many ms the caller is new, 0 if it is not, or may

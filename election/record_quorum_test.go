@@ -1,17 +1,15 @@
-package record_test
+package election
 
 import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/noonlock/noonlock/election/internal/record"
 	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
@@ -31,7 +29,7 @@ type timedServer struct {
 
 func onTimedServer(t *testing.T, test func(e *timedServer)) {
 	t.Helper()
-	scripts().ToTheMillisecond(t, func(e *testenv.Timed) {
+	lua().ToTheMillisecond(t, func(e *testenv.Timed) {
 		sub := e.Raw.Subscribe(e.Context(), channel)
 		defer sub.Close()
 		_, err := sub.Receive(e.Context())
@@ -153,33 +151,6 @@ func TestLeaderViewToTheMillisecond(t *testing.T) {
 	})
 }
 
-func TestLeaderWaitingToTheMillisecond(t *testing.T) {
-	onTimedServer(t, func(e *timedServer) {
-		waiting := func(id string, keep int, identity string) string {
-			return strings.ReplaceAll(e.Run("leader_waiting", []string{key("waiting")}, id, keep, identity), e.MS(0), "NOW")
-		}
-		e.Wants("none", waiting("", 0, ""), "[1]")
-		one := "[1 a NOW " + e.MS(5*time.Second) + " pod 1]"
-		e.Wants("one", waiting("a", 5000, "pod 1"), one)
-		e.Wants("again", waiting("a", 5000, "pod 1"), one)
-		e.Wants("its TTL", e.PTTL(key("waiting")).String(), "5s")
-		e.Wants("it is read", waiting("", 0, ""), one)
-		e.Wants("two", waiting("b", 9000, "pod 2"), strings.TrimSuffix(one, "]")+" b NOW "+e.MS(9*time.Second)+" pod 2]")
-		e.Pass(4999 * time.Millisecond)
-		e.Wants("the first is listed", strconv.FormatBool(strings.Contains(waiting("", 0, ""), "pod 1")), "true")
-		e.Pass(time.Millisecond)
-		two := "[1 b NOW " + e.MS(9*time.Second) + " pod 2]"
-		e.Wants("the first is no longer listed", waiting("", 0, ""), two)
-		e.Wants("reading deletes nothing", strconv.FormatInt(e.Raw.HLen(e.Context(), key("waiting")).Val(), 10), "2")
-		e.Wants("a refresh keeps the time of arrival", waiting("b", 4000, "pod 2"), two)
-		e.Wants("a refresh deletes the dead", strconv.FormatInt(e.Raw.HLen(e.Context(), key("waiting")).Val(), 10), "1")
-		waiting("c", 9000, "pod 3")
-		e.Wants("the second leaves", waiting("b", 0, "pod 2"), "[1 c "+e.MS(5*time.Second)+" "+e.MS(14*time.Second)+" pod 3]")
-		e.Wants("the third leaves", waiting("c", 0, "pod 3"), "[1]")
-		e.Wants("nothing is left", strconv.FormatBool(e.Exists(key("waiting"))), "false")
-	})
-}
-
 // A trio has three servers in a bubble that have formed a quorum.
 type trio struct {
 	*testenv.Env
@@ -200,7 +171,7 @@ func onTrio(t *testing.T, test func(e *trio)) {
 		for i := range q.servers {
 			e.Until("the server has the record", func() bool { return q.field(i, "term") == "1" })
 		}
-		testenv.Must(e, l.Resign(e.Context()))
+		testenv.Must(e, l.release(e.Context()))
 		for i := range q.servers {
 			q.raw(i).Del(e.Context(), key("leader"))
 		}
@@ -219,7 +190,7 @@ func (e *trio) field(i int, name string) string {
 	return e.raw(i).HGet(e.Context(), key("leader"), name).Val()
 }
 
-func (e *trio) election(identity string) *record.Election {
+func (e *trio) election(identity string) *Election {
 	e.Helper()
 	var all []redis.UniversalClient
 	for _, s := range e.servers {
@@ -233,7 +204,7 @@ func (e *trio) election(identity string) *record.Election {
 			_ = rdb.Close()
 		}
 	})
-	return election(e.Env, c, record.Config{Lease: testenv.TTL(5 * time.Second)})
+	return handle(e.Env, c, 5*time.Second, nil)
 }
 
 // A handle that has read a term never returns an earlier one, even after a fault that no majority
@@ -243,16 +214,16 @@ func TestQuorumReadsDoNotGoBack(t *testing.T) {
 		a, reader := e.election("a"), e.election("reader")
 		first := campaign(e.Env, a)
 		e.Until("the last server has the record, too", func() bool { return e.field(2, "term") == "1" })
-		testenv.Must(e, first.Resign(e.Context()))
+		testenv.Must(e, first.release(e.Context()))
 		e.servers[2].Stop()
 		l := campaign(e.Env, a)
-		r, err := reader.Leader(e.Context())
+		r, err := reader.Record(e.Context())
 		testenv.Must(e, err)
-		if r.Term != 2 || r.Holder != "a" || r.Token != l.Token() {
+		if r.Term != 2 || r.Holder != "a" || r.Token != l.lease.Token() {
 			e.Errorf("the record is %+v", r)
 		}
-		testenv.Must(e, l.Resign(e.Context()))
-		r, err = reader.Leader(e.Context())
+		testenv.Must(e, l.release(e.Context()))
+		r, err = reader.Record(e.Context())
 		testenv.Must(e, err)
 		if r.Term != 2 || r.Holder != "" || r.Released.IsZero() || r.Left != 0 {
 			e.Errorf("after the end, the record is %+v", r)
@@ -260,16 +231,16 @@ func TestQuorumReadsDoNotGoBack(t *testing.T) {
 		testenv.Must(e, e.servers[2].Start(false))
 		testenv.Must(e, e.servers[0].Restart(true))
 		e.Until("all servers are members", func() bool {
-			_, err := reader.Leader(e.Context())
+			_, err := reader.Record(e.Context())
 			return err == nil && e.raw(0).HGet(e.Context(), marker, "list").Val() != "" && e.raw(2).HGet(e.Context(), marker, "list").Val() != ""
 		})
 		e.servers[1].Stop()
-		got, err := reader.Leader(e.Context())
+		got, err := reader.Record(e.Context())
 		testenv.Must(e, err)
 		if got.Term != 2 || got.Token != r.Token || got.Released.IsZero() {
 			e.Errorf("the record went back to %+v", got)
 		}
-		if got, err := e.election("new").Leader(e.Context()); err != nil || got.Term != 1 {
+		if got, err := e.election("new").Record(e.Context()); err != nil || got.Term != 1 {
 			e.Errorf("a new reader gets %+v, %v: the fault did not happen", got, err)
 		}
 	})
@@ -287,7 +258,7 @@ func TestLeaderKeepUnderACL(t *testing.T) {
 	for i, rule := range []string{"-hset", "-pexpire"} {
 		testenv.Must(e, e.Raw.Set(e.Context(), key("lock"), me, time.Minute).Err())
 		rdb := e.Narrowed(fmt.Sprint("user", i), keys, rule)
-		got, err := rdb.Eval(e.Context(), scripts().Source(t, "leader_keep"), keys, me, time.Hour.Milliseconds(), "2/5", "17", "pod-1", "{}", 3, 5, channel, 1).Result()
+		got, err := rdb.Eval(e.Context(), lua().Source(t, "leader_keep"), keys, me, time.Hour.Milliseconds(), "2/5", "17", "pod-1", "{}", 3, 5, channel, 1).Result()
 		if err != nil || fmt.Sprint(got) != "[1]" {
 			t.Errorf("with %s: %v, %v", rule, got, err)
 		}
@@ -304,22 +275,39 @@ func TestQuorumRecordCannotBeWritten(t *testing.T) {
 		for i := range 2 {
 			testenv.Must(e, e.raw(i).HSet(e.Context(), key("leader"), "v", "2").Err())
 		}
-		_, err := a.Campaign(e.Context())
-		testenv.MustIs(e, err, record.ErrNewerSchema, lockcore.ErrNotAcquired)
-		testenv.MustIs(e, a.Prepare(e.Context()), record.ErrNewerSchema)
+		_, err := a.campaign(e.Context())
+		testenv.MustIs(e, err, ErrNewerSchema, lockcore.ErrNotAcquired)
+		testenv.MustIs(e, a.prepare(e.Context()), ErrNewerSchema)
 		for i := range 2 {
 			testenv.Must(e, e.raw(i).Del(e.Context(), key("leader")).Err())
 			testenv.Must(e, e.raw(i).Set(e.Context(), key("leader"), "x", 0).Err())
 		}
-		_, err = a.Campaign(e.Context())
+		_, err = a.campaign(e.Context())
 		testenv.MustIs(e, err, lockcore.ErrNotAcquired)
 		e.Until("the lock is free", func() bool { return e.raw(0).Exists(e.Context(), key("lock")).Val() == 0 })
 		testenv.Must(e, e.raw(1).Del(e.Context(), key("leader")).Err())
 		l := campaign(e.Env, a) // one server cannot store it
-		if l.Term != 1 || l.Since.IsZero() {
-			e.Errorf("term %d since %v", l.Term, l.Since)
+		if l.led.Load().Number != 1 || l.led.Load().Since.IsZero() {
+			e.Errorf("term %d since %v", l.led.Load().Number, l.led.Load().Since)
 		}
-		testenv.Must(e, l.Resign(e.Context()))
+		testenv.Must(e, l.release(e.Context()))
+	})
+}
+
+// A record that nobody can read prevents no leadership: the claim replaces it.
+func TestQuorumRecordIsSpoilt(t *testing.T) {
+	onTrio(t, func(e *trio) {
+		for i := range e.servers {
+			testenv.Must(e, e.raw(i).HSet(e.Context(), key("leader"), "v", "1", "token", "x").Err())
+		}
+		a := e.election("a")
+		_, err := a.Record(e.Context())
+		testenv.MustIs(e, err, errSpoilt)
+		testenv.Must(e, a.prepare(e.Context()))
+		l := campaign(e.Env, a)
+		if r, err := a.Record(e.Context()); err != nil || r.Holder != "a" || r.Token != l.lease.Token() || r.Term != 1 {
+			e.Errorf("the record is %+v, %v", r, err)
+		}
 	})
 }
 
@@ -334,19 +322,19 @@ func TestQuorumRecordIsTakenBack(t *testing.T) {
 		el, reader := e.election("b"), e.election("a")
 		const trials = 300
 		led := uint64(1)
-		testenv.Must(e, campaign(e.Env, el).Resign(e.Context()))
+		testenv.Must(e, campaign(e.Env, el).release(e.Context()))
 		for i := range trials {
 			ctx, cancel := context.WithTimeout(e.Context(), rand.N(70*time.Millisecond))
-			l, err := el.Campaign(ctx)
+			l, err := el.campaign(ctx)
 			cancel()
 			if err == nil && i%2 == 0 {
 				led++
-				testenv.Must(e, l.Resign(e.Context()))
+				testenv.Must(e, l.release(e.Context()))
 			} else if err == nil {
-				testenv.Must(e, l.Withdraw(e.Context()))
+				testenv.Must(e, l.withdraw(e.Context()))
 			}
 			e.Pass(time.Second) // the rest of the release, at all servers
-			r, err := reader.Leader(e.Context())
+			r, err := reader.Record(e.Context())
 			testenv.Must(e, err)
 			if r.Holder != "" || r.Term != led {
 				e.Fatalf("trial %d: after %d terms, the record is %+v", i, led, r)

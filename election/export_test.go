@@ -1,4 +1,4 @@
-package record
+package election
 
 import (
 	"io/fs"

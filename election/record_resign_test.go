@@ -1,10 +1,9 @@
-package record_test
+package election
 
 import (
 	"testing"
 	"time"
 
-	"github.com/noonlock/noonlock/election/internal/record"
 	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 )
@@ -14,18 +13,20 @@ import (
 // Mutants: the token is not compared; nor is the counter; a leader of more than a week is not asked.
 func TestAskOfOneTerm(t *testing.T) {
 	testenv.OnBoth(t, func(e *testenv.Env) {
-		a := election(e, e.Client("a"), record.Config{Lease: testenv.TTL(time.Hour)})
+		a := handle(e, e.Client("a"), time.Hour, nil)
 		asks := func(what string, token uint64, want error) {
 			e.Helper()
-			before, err := a.Leader(e.Context())
+			before, err := a.Record(e.Context())
 			testenv.Must(e, err)
-			err = a.Ask(e.Context(), token, lockcore.Operator{Who: "ann@host", Reason: what}, "b")
+			by, err := a.By(lockcore.Operator{Who: "ann@host", Reason: what})
+			testenv.Must(e, err)
+			err = by.ask(e.Context(), token, "b")
 			if want != nil {
 				testenv.MustIs(e, err, want)
 			} else {
 				testenv.Must(e, err)
 			}
-			r, err := a.Leader(e.Context())
+			r, err := a.Record(e.Context())
 			testenv.Must(e, err)
 			if want == nil && (r.Asked == nil || r.Asked.By != "ann@host" || r.Asked.Reason != what || r.Asked.To != "b") {
 				e.Errorf("%s: asked is %+v", what, r.Asked)
@@ -34,21 +35,21 @@ func TestAskOfOneTerm(t *testing.T) {
 				e.Errorf("%s: asked is %+v", what, r.Asked)
 			}
 		}
-		asks("nobody has led", 1, record.ErrNoLeader)
+		asks("nobody has led", 1, ErrNoLeader)
 		l := campaign(e, a)
-		asks("a term before", l.Token()-1, record.ErrTermOver)
+		asks("a term before", l.lease.Token()-1, ErrTermOver)
 		testenv.Must(e, e.Raw.Incr(e.Context(), key("fence")).Err())
-		asks("another candidate has the lock", l.Token(), record.ErrTermOver)
+		asks("another candidate has the lock", l.lease.Token(), ErrTermOver)
 		testenv.Must(e, e.Raw.Del(e.Context(), key("fence")).Err())
-		asks("after a week", l.Token(), nil)
-		testenv.Must(e, l.Resign(e.Context()))
+		asks("after a week", l.lease.Token(), nil)
+		testenv.Must(e, l.release(e.Context()))
 		e.Pass(10 * time.Millisecond) // without the counter, the clock makes tokens greater
 		second := campaign(e, a)
-		if r, err := a.Leader(e.Context()); err != nil || r.Asked != nil {
+		if r, err := a.Record(e.Context()); err != nil || r.Asked != nil {
 			e.Errorf("the next term is asked: %+v, %v", r.Asked, err)
 		}
-		asks("the term before", l.Token(), record.ErrTermOver)
+		asks("the term before", l.lease.Token(), ErrTermOver)
 		testenv.Must(e, e.Raw.HSet(e.Context(), key("leader"), "v", 2).Err())
-		testenv.MustIs(e, a.Ask(e.Context(), second.Token(), lockcore.Operator{}, ""), record.ErrNewerSchema)
+		testenv.MustIs(e, a.ask(e.Context(), second.lease.Token(), ""), ErrNewerSchema)
 	})
 }

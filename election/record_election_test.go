@@ -1,4 +1,4 @@
-package record_test
+package election
 
 import (
 	"context"
@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/noonlock/noonlock/election/internal/record"
 	"github.com/noonlock/noonlock/internal/retry"
 	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
@@ -18,18 +17,18 @@ import (
 
 func key(part string) string { return "noonlock:{election/board}:" + part }
 
-func election(e *testenv.Env, c *lockcore.Client, cfg record.Config) *record.Election {
+func handle(e *testenv.Env, c *lockcore.Client, ttl time.Duration, metadata map[string]string) *Election {
 	e.Helper()
-	el, err := record.New(c, "board", cfg)
+	el, err := newElection(c, "board", testenv.TTL(ttl), metadata)
 	testenv.Must(e, err)
 	return el
 }
 
-func campaign(e *testenv.Env, el *record.Election) *record.Leadership {
+func campaign(e *testenv.Env, el *Election) *leadership {
 	e.Helper()
 	ctx, cancel := context.WithTimeout(e.Context(), testenv.Patience)
 	defer cancel()
-	l, err := el.Campaign(ctx)
+	l, err := el.campaign(ctx)
 	testenv.Must(e, err)
 	return l
 }
@@ -37,14 +36,14 @@ func campaign(e *testenv.Env, el *record.Election) *record.Leadership {
 // The life of an election through the exported API.
 func TestElection(t *testing.T) {
 	testenv.OnBoth(t, func(e *testenv.Env) {
-		a := election(e, e.Client("a"), record.Config{Lease: testenv.TTL(5 * time.Second), Metadata: map[string]string{"k": "v"}})
-		b := election(e, e.Client("b"), record.Config{Lease: testenv.TTL(5 * time.Second)})
-		if r, err := a.Leader(e.Context()); err != nil || r.Holder != "" || r.Term != 0 || r.Left != 0 {
+		a := handle(e, e.Client("a"), 5*time.Second, map[string]string{"k": "v"})
+		b := handle(e, e.Client("b"), 5*time.Second, nil)
+		if r, err := a.Record(e.Context()); err != nil || r.Holder != "" || r.Term != 0 || r.Left != 0 {
 			t.Errorf("before: %+v, %v", r, err)
 		}
 		var mu sync.Mutex
 		var heard []string
-		stop := b.Watch(func(r record.Record) {
+		stop := b.watch(func(r LeaderRecord) {
 			mu.Lock()
 			defer mu.Unlock()
 			heard = append(heard, fmt.Sprintf("%s %d", r.Holder, r.Term))
@@ -56,32 +55,29 @@ func TestElection(t *testing.T) {
 		}
 		e.Until("it has read that there is no leader", func() bool { return news() == " 0" })
 		l := campaign(e, a)
-		if l.Term != 1 || l.Token() == 0 || a.Name() != "board" || a.Identity() != "a" {
-			t.Errorf("term %d, token %d of %s for %s", l.Term, l.Token(), a.Identity(), a.Name())
+		if l.led.Load().Number != 1 || l.lease.Token() == 0 || a.Name() != "board" || a.lock.Identity() != "a" {
+			t.Errorf("term %d, token %d of %s for %s", l.led.Load().Number, l.lease.Token(), a.lock.Identity(), a.Name())
 		}
-		r, err := b.Leader(e.Context())
+		r, err := b.Record(e.Context())
 		testenv.Must(e, err)
-		if r.Holder != "a" || r.Metadata["k"] != "v" || r.Left <= 0 || !r.Acquired.Equal(l.Since) {
+		if r.Holder != "a" || r.Metadata["k"] != "v" || r.Left <= 0 || !r.Acquired.Equal(l.led.Load().Since) {
 			t.Errorf("the record is %+v", r)
 		}
 		e.Until("it was notified of a", func() bool { return news() == " 0, a 1" })
-		if found, err := l.Promote(e.Context(), "b"); found || err != nil {
-			t.Errorf("there is no waiter, and promoted is %v, %v", found, err)
-		}
-		testenv.Must(e, l.Resign(e.Context()))
-		testenv.MustIs(t, l.Resign(e.Context()), lockcore.ErrNotHeld)
-		_, err = l.Promote(e.Context(), "b")
-		testenv.MustIs(t, err, lockcore.ErrNotHeld)
+		testenv.MustIs(t, l.promote(e.Context(), "b"), ErrNoCandidate)
+		testenv.Must(e, l.release(e.Context()))
+		testenv.MustIs(t, l.release(e.Context()), lockcore.ErrNotHeld)
+		testenv.MustIs(t, l.promote(e.Context(), "b"), lockcore.ErrNotHeld)
 		e.Until("it was notified that there is no leader", func() bool { return news() == " 0, a 1,  1" })
-		if r, err := b.Leader(e.Context()); err != nil || r.Released.IsZero() || r.Left != 0 {
+		if r, err := b.Record(e.Context()); err != nil || r.Released.IsZero() || r.Left != 0 {
 			t.Errorf("after: %+v, %v", r, err)
 		}
 		l = campaign(e, b)
 		e.Until("it was notified of itself", func() bool { return news() == " 0, a 1,  1, b 2" })
-		if l.Overdue() != 0 || !l.Abort(errors.New("enough")) || l.Abort(nil) || l.Overdue() == 0 || l.Remaining() != 0 {
+		if l.lease.Overdue() != 0 || !l.lease.Abort(errors.New("enough")) || l.lease.Abort(nil) || l.lease.Overdue() == 0 || l.lease.Remaining() != 0 {
 			t.Error("it is not dropped, or twice")
 		}
-		testenv.MustIs(t, context.Cause(l.Context()), lockcore.ErrLeaseExpired)
+		testenv.MustIs(t, context.Cause(l.lease.Context()), lockcore.ErrLeaseExpired)
 		if e.PTTL(key("lock")) <= 0 {
 			t.Error("the lock was given back")
 		}
@@ -95,27 +91,27 @@ func TestElection(t *testing.T) {
 func TestElectionForLongerThanAWeek(t *testing.T) {
 	t.Parallel()
 	testenv.InBubble(t, func(e *testenv.Env) {
-		a := election(e, e.Client("a"), record.Config{Lease: testenv.TTL(time.Hour)})
-		b := election(e, e.Client("b"), record.Config{Lease: testenv.TTL(time.Hour)})
+		a := handle(e, e.Client("a"), time.Hour, nil)
+		b := handle(e, e.Client("b"), time.Hour, nil)
 		first := campaign(e, a)
 		for day := range 16 {
 			e.Pass(12 * time.Hour)
-			r, err := b.Leader(e.Context())
+			r, err := b.Record(e.Context())
 			testenv.Must(e, err)
-			if r.Holder != "a" || r.Left <= 0 || r.Left > time.Hour || first.Remaining() <= 0 {
+			if r.Holder != "a" || r.Left <= 0 || r.Left > time.Hour || first.lease.Remaining() <= 0 {
 				t.Fatalf("after %d half days the record is %+v", day+1, r)
 			}
 		}
 		if n := e.Raw.Exists(e.Context(), key("fence")).Val(); n != 0 {
 			t.Error("the counter is still there")
 		}
-		testenv.Must(e, first.Resign(e.Context()))
-		if r, err := b.Leader(e.Context()); err != nil || r.Left != 0 {
+		testenv.Must(e, first.release(e.Context()))
+		if r, err := b.Record(e.Context()); err != nil || r.Left != 0 {
 			t.Errorf("after it has resigned: %+v, %v", r, err)
 		}
 		second := campaign(e, b)
-		if r, err := a.Leader(e.Context()); err != nil || r.Holder != "b" || r.Left <= 0 || second.Token() <= first.Token() {
-			t.Errorf("the record is %+v, %v; token %d after %d", r, err, second.Token(), first.Token())
+		if r, err := a.Record(e.Context()); err != nil || r.Holder != "b" || r.Left <= 0 || second.lease.Token() <= first.lease.Token() {
+			t.Errorf("the record is %+v, %v; token %d after %d", r, err, second.lease.Token(), first.lease.Token())
 		}
 	})
 }
@@ -126,14 +122,14 @@ func TestElectionWatchReadsOnce(t *testing.T) {
 	t.Parallel()
 	testenv.InBubble(t, func(e *testenv.Env) {
 		c, f := e.Linked("b")
-		b := election(e, c, record.Config{})
-		a := election(e, e.Client("a"), record.Config{})
+		b := handle(e, c, 0, nil)
+		a := handle(e, e.Client("a"), 0, nil)
 		told := 0
 		for range 100 {
-			e.Cleanup(b.Watch(func(record.Record) { told++ }))
+			e.Cleanup(b.watch(func(LeaderRecord) { told++ }))
 		}
 		e.Pass(time.Second)
-		reads, err := f.Add(lockcoretest.Fault{Kind: lockcoretest.DelayReply, Delay: time.Nanosecond, Match: scripts().Match(e, "leader_look")})
+		reads, err := f.Add(lockcoretest.Fault{Kind: lockcoretest.DelayReply, Delay: time.Nanosecond, Match: lua().Match(e, "leader_look")})
 		testenv.Must(e, err)
 		told = 0
 		leader := campaign(e, a)
@@ -148,14 +144,14 @@ func TestElectionWatchReadsOnce(t *testing.T) {
 		if told != 100 || reads.Fired() > 3 {
 			t.Errorf("after forged messages %d were notified, %d reads", told, reads.Fired())
 		}
-		slow, err := f.Add(lockcoretest.Fault{Kind: lockcoretest.DelayReply, Delay: 20 * time.Millisecond, Match: scripts().Match(e, "leader_look")})
+		slow, err := f.Add(lockcoretest.Fault{Kind: lockcoretest.DelayReply, Delay: 20 * time.Millisecond, Match: lua().Match(e, "leader_look")})
 		testenv.Must(e, err)
 		go func() { // messages during each read do not delay what it has found
 			for retry.Sleep(e.Context(), time.Millisecond, nil) {
 				e.Raw.Publish(e.Context(), "noonlock:leader:0:board", "forged")
 			}
 		}()
-		testenv.Must(e, leader.Resign(e.Context()))
+		testenv.Must(e, leader.release(e.Context()))
 		e.Pass(100 * time.Millisecond)
 		if told != 200 {
 			t.Errorf("during a flood of messages, %d were notified of the end", told-100)
@@ -168,14 +164,14 @@ func TestElectionWatchReadsOnce(t *testing.T) {
 // too narrow for this test to hit it each time.)
 func TestWatchesComeAndGo(t *testing.T) {
 	testenv.OnBoth(t, func(e *testenv.Env) {
-		el := election(e, e.Client("a"), record.Config{})
+		el := handle(e, e.Client("a"), 0, nil)
 		listening := func() bool { return e.Subscribers("election/board", "leader:0:board") == 1 }
-		stop := el.Watch(func(record.Record) {})
+		stop := el.watch(func(LeaderRecord) {})
 		e.Until("it listens", listening)
 		for range 200 {
 			var wg sync.WaitGroup
 			wg.Go(stop)
-			next := el.Watch(func(record.Record) {})
+			next := el.watch(func(LeaderRecord) {})
 			wg.Wait()
 			e.Until("it still listens", listening)
 			stop = next

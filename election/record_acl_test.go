@@ -1,4 +1,4 @@
-package record_test
+package election
 
 import (
 	"fmt"
@@ -48,7 +48,7 @@ func TestLeaderScriptsUnderACL(t *testing.T) {
 		establish(e, state)
 		runs := leaderRuns()
 		r := runs[slices.IndexFunc(runs, func(r leaderRun) bool { return r.script == test.script })]
-		source := scripts().Source(t, r.script)
+		source := lua().Source(t, r.script)
 		got, err := e.Narrowed(fmt.Sprint("user", i), r.keys, test.rules...).Eval(e.Context(), source, r.keys, r.args...).Result()
 		if got != test.want || (err == nil) != (test.want != nil) {
 			t.Errorf("%s: %v, %v", where, got, err)

@@ -1,4 +1,4 @@
-package record_test
+package election
 
 import (
 	"cmp"
@@ -13,6 +13,14 @@ import (
 
 	"github.com/noonlock/noonlock/internal/testenv"
 )
+
+func lua() testenv.Scripts { return testenv.Scripts{Files: ScriptFiles} }
+
+// Each script's header declares its arguments, and the script uses exactly those.
+func TestScriptsDeclareWhatTheyUse(t *testing.T) {
+	t.Parallel()
+	lua().CheckHeaders(t)
+}
 
 // Every script of an election runs twice in every state of its keys. The second answer is
 // equal to the first, the state stays, no message is repeated, and other keys are not
@@ -31,7 +39,7 @@ func leaderTwice(e *testenv.Env, script string) {
 	defer heard.Close()
 	_, err := heard.Receive(e.Context())
 	testenv.Must(e, err)
-	source := scripts().Source(e, script)
+	source := lua().Source(e, script)
 	began := e.Raw.Time(e.Context()).Val().UnixMilli()
 	runs := 0
 	for _, r := range leaderRuns() {
@@ -216,7 +224,7 @@ func checkLeaderRun(e *testenv.Env, where string, r leaderRun, state leaderState
 
 // The record of a leader, and how long it is kept.
 func TestLeaderRecordToTheMillisecond(t *testing.T) {
-	scripts().ToTheMillisecond(t, func(e *testenv.Timed) {
+	lua().ToTheMillisecond(t, func(e *testenv.Timed) {
 		testenv.Must(e, e.Raw.Set(e.Context(), key("lock"), me, time.Minute).Err())
 		e.Wants("claim", e.Run("leader_claim", []string{key("lock"), key("leader"), key("fence")}, me, 60000, "17", "pod-1", `{"a":"b"}`, "noonlock:leader:0:board"), "[1 "+e.MS(0)+" 17]")
 		e.Wants("the record", fmt.Sprint(e.Raw.HGetAll(e.Context(), key("leader")).Val()), fmt.Sprint(map[string]string{

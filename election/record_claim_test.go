@@ -1,4 +1,4 @@
-package record_test
+package election
 
 import (
 	"context"
@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/noonlock/noonlock/election/internal/record"
 	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
@@ -19,17 +18,17 @@ import (
 func TestElectionRecordCannotBeWritten(t *testing.T) {
 	testenv.OnBoth(t, func(e *testenv.Env) {
 		leader := key("leader")
-		el := election(e, e.Client("a"), record.Config{Lease: testenv.TTL(time.Hour)})
+		el := handle(e, e.Client("a"), time.Hour, nil)
 		for _, spoil := range []struct {
 			do   func() error
 			what error
 		}{
 			{func() error { return e.Raw.Set(e.Context(), leader, "a string", 0).Err() }, nil},
-			{func() error { return e.Raw.HSet(e.Context(), leader, "v", 2).Err() }, record.ErrNewerSchema},
+			{func() error { return e.Raw.HSet(e.Context(), leader, "v", 2).Err() }, ErrNewerSchema},
 		} {
 			testenv.Must(e, spoil.do())
 			ctx, cancel := context.WithTimeout(e.Context(), testenv.Patience)
-			_, err := el.Campaign(ctx)
+			_, err := el.campaign(ctx)
 			if err == nil || ctx.Err() != nil {
 				t.Errorf("Campaign: %v, %v", err, ctx.Err())
 			}
@@ -42,7 +41,22 @@ func TestElectionRecordCannotBeWritten(t *testing.T) {
 			}
 			testenv.Must(e, e.Raw.Del(e.Context(), leader).Err())
 		}
-		testenv.Must(e, campaign(e, el).Resign(e.Context()))
+		testenv.Must(e, campaign(e, el).release(e.Context()))
+	})
+}
+
+// A record that nobody can read prevents no leadership: the claim replaces it.
+func TestElectionRecordIsSpoilt(t *testing.T) {
+	testenv.OnBoth(t, func(e *testenv.Env) {
+		testenv.Must(e, e.Raw.HSet(e.Context(), key("leader"), "v", "1", "token", "1", "term", "x").Err())
+		a := handle(e, e.Client("a"), time.Hour, nil)
+		_, err := a.Record(e.Context())
+		testenv.MustIs(e, err, errSpoilt)
+		testenv.Must(e, a.prepare(e.Context()))
+		l := campaign(e, a)
+		if r, err := a.Record(e.Context()); err != nil || r.Holder != "a" || r.Token != l.lease.Token() {
+			e.Errorf("the record is %+v, %v", r, err)
+		}
 	})
 }
 
@@ -53,13 +67,13 @@ func TestElectionClaimUnanswered(t *testing.T) {
 	for _, cancelled := range []bool{false, true} {
 		testenv.InBubble(t, func(e *testenv.Env) {
 			c, f := e.Linked("a")
-			el := election(e, c, record.Config{Lease: testenv.TTL(2 * time.Second)})
-			held := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Match: scripts().Match(e, "leader_claim"), Count: 1})
+			el := handle(e, c, 2*time.Second, nil)
+			held := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Match: lua().Match(e, "leader_claim"), Count: 1})
 			ctx, cancel := context.WithCancel(e.Context())
 			defer cancel()
 			failed := make(chan error, 1)
 			go func() {
-				_, err := el.Campaign(ctx)
+				_, err := el.campaign(ctx)
 				failed <- err
 			}()
 			testenv.Must(e, held.Wait(e.Context(), 1))
@@ -86,11 +100,11 @@ func TestElectionClaimWhileTheServerIsShort(t *testing.T) {
 	t.Parallel()
 	testenv.InBubble(t, func(e *testenv.Env) {
 		c, f := e.Linked("a")
-		el := election(e, c, record.Config{})
-		held := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Match: scripts().Match(e, "leader_claim"), Count: 1})
+		el := handle(e, c, 0, nil)
+		held := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Match: lua().Match(e, "leader_claim"), Count: 1})
 		led := make(chan error, 1)
 		go func() {
-			_, err := el.Campaign(e.Context())
+			_, err := el.campaign(e.Context())
 			led <- err
 		}()
 		testenv.Must(e, held.Wait(e.Context(), 1))
@@ -109,18 +123,18 @@ func TestElectionClaimsWhileItConfirms(t *testing.T) {
 	for _, lost := range []bool{false, true} {
 		testenv.InBubble(t, func(e *testenv.Env) {
 			c, f := e.Linked("b")
-			leader := campaign(e, election(e, e.Client("a"), record.Config{}))
-			led := make(chan *record.Leadership, 1)
-			go func() { led <- campaign(e, election(e, c, record.Config{})) }()
+			leader := campaign(e, handle(e, e.Client("a"), 0, nil))
+			led := make(chan *leadership, 1)
+			go func() { led <- campaign(e, handle(e, c, 0, nil)) }()
 			e.Until("it is queued", func() bool { return e.Raw.ZCard(e.Context(), key("queue")).Val() == 1 })
 			if lost {
-				f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.SwallowReply, Match: scripts().Match(e, "leader_claim"), Count: 1})
+				f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.SwallowReply, Match: lua().Match(e, "leader_claim"), Count: 1})
 			}
 			looks := func(cmd []string) bool {
 				return slices.ContainsFunc(cmd, func(arg string) bool { return strings.HasPrefix(arg, "look ") })
 			}
 			confirmation := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayReply, Match: looks})
-			testenv.Must(e, leader.Resign(e.Context()))
+			testenv.Must(e, leader.release(e.Context()))
 			testenv.Must(e, confirmation.Wait(e.Context(), 1))
 			e.Until("the record names the next leader", func() bool { return e.Raw.HGet(e.Context(), key("leader"), "holder").Val() == "b" })
 			if len(led) > 0 {
@@ -128,10 +142,10 @@ func TestElectionClaimsWhileItConfirms(t *testing.T) {
 			}
 			confirmation.Lift()
 			next := <-led
-			if next.Term != leader.Term+1 || next.Token() <= leader.Token() || e.Raw.HGet(e.Context(), key("leader"), "token").Val() != strconv.FormatUint(next.Token(), 10) {
-				t.Errorf("lost %v: term %d and token %d after %d and %d", lost, next.Term, next.Token(), leader.Term, leader.Token())
+			if next.led.Load().Number != leader.led.Load().Number+1 || next.lease.Token() <= leader.lease.Token() || e.Raw.HGet(e.Context(), key("leader"), "token").Val() != strconv.FormatUint(next.lease.Token(), 10) {
+				t.Errorf("lost %v: term %d and token %d after %d and %d", lost, next.led.Load().Number, next.lease.Token(), leader.led.Load().Number, leader.lease.Token())
 			}
-			testenv.Must(e, next.Resign(e.Context()))
+			testenv.Must(e, next.release(e.Context()))
 		})
 	}
 }

@@ -1,0 +1,196 @@
+package election
+
+import (
+	"context"
+	"embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+	"sync"
+
+	"github.com/noonlock/noonlock/internal/input"
+	"github.com/noonlock/noonlock/internal/lock"
+	"github.com/noonlock/noonlock/internal/wire"
+	"github.com/noonlock/noonlock/lockcore"
+)
+
+// An Election is a handle on an election, in any process, whether or not it campaigns. It is safe
+// for concurrent use. If the server does not answer, Record and Candidates return an error after at
+// most 7 s.
+type Election struct {
+	lock     *lock.Name
+	scripts  *scripts
+	name     string
+	keys     keys
+	watches  *watches
+	metadata string // JSON
+	store    store
+	by       lockcore.Operator // see By
+}
+
+// A store keeps the record: on one server, or on those of a quorum.
+type store interface {
+	look(ctx context.Context) (LeaderRecord, error)
+	// claim writes the record of a new term. ctx ends with the lease.
+	claim(ctx context.Context, l *leadership) error
+	// renewal returns the request that renews the lease and the record.
+	renewal(a *lock.Attempt, now *led) wire.Request
+	// vacate sends the request that ends a term in the record, once.
+	vacate(ctx context.Context, r wire.Request) error
+}
+
+// NewElection returns a handle on the election of a name. It sends no request. The error is a
+// *ConfigError.
+func NewElection(client *lockcore.Client, name string) (*Election, error) {
+	return newElection(client, name, lockcore.LeaseConfig{}, nil)
+}
+
+// newElection returns an election for a candidate. All candidates should use the same durations.
+func newElection(client *lockcore.Client, name string, cfg lockcore.LeaseConfig, metadata map[string]string) (*Election, error) {
+	if client == nil {
+		return nil, errNoClient
+	}
+	if rule := input.Fault(name, 200-len(lock.ElectionNames), true); rule != "" {
+		return nil, &ConfigError{Field: "name", Value: input.Quote(name), Rule: rule}
+	}
+	c := (*lock.Client)(client)
+	n, err := c.Name(lock.ElectionNames+name, lock.LeaseConfig(cfg))
+	if refused, ok := errors.AsType[*lockcore.ConfigError](err); ok {
+		field := strings.NewReplacer("LeaseConfig.TTL", "Config.LeaseDuration", "LeaseConfig.", "Config.").Replace(refused.Field)
+		return nil, &ConfigError{Field: field, Value: refused.Value, Rule: refused.Rule}
+	}
+	var s *scripts
+	if err == nil {
+		s, err = ownScripts()
+	}
+	encoded := []byte("{}")
+	if err == nil && len(metadata) > 0 {
+		encoded, err = json.Marshal(metadata)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("election: %w", err)
+	}
+	if len(encoded) > maxMetadata {
+		return nil, &ConfigError{Field: "Config.Metadata", Value: fmt.Sprint(len(encoded), " bytes"), Rule: "at most 4096 bytes as JSON"}
+	}
+	c.Expect(label)
+	e := &Election{
+		lock: n, scripts: s, name: name, metadata: string(encoded),
+		keys: keys{
+			lock: n.Key("lock"), fence: n.Key("fence"), leader: n.Key("leader"), channel: n.Channel("leader", name),
+		},
+		watches: c.Shared(watchesKey{}, func() any { return &watches{all: map[string]*watch{}} }).(*watches),
+	}
+	e.store = server{e}
+	if q := c.Quorum(); q != nil {
+		e.store = &quorum{e: e, of: q}
+	}
+	return e, nil
+}
+
+const maxMetadata = 4096
+
+// Name returns the name of the election.
+func (e *Election) Name() string { return e.name }
+
+// Record reads the election's record from the server, as LeaderElector.Record does.
+func (e *Election) Record(ctx context.Context) (LeaderRecord, error) {
+	r, err := e.store.look(ctx)
+	if err != nil {
+		return LeaderRecord{}, e.failed("leader", err)
+	}
+	return r, nil
+}
+
+// Candidates returns the candidates, next leader first, as LeaderElector.Candidates does.
+func (e *Election) Candidates(ctx context.Context) ([]Candidate, error) {
+	err := e.one("Candidates", "the candidates on several servers have no queue")
+	var waiters []lock.Waiter
+	if err == nil {
+		waiters, err = e.lock.Queue(ctx)
+	}
+	if err != nil {
+		return nil, e.failed("candidates", err)
+	}
+	all := make([]Candidate, len(waiters))
+	for i, w := range waiters {
+		all[i] = Candidate(w)
+	}
+	return all, nil
+}
+
+// one returns an error if the election is on several servers.
+func (e *Election) one(what, rule string) error {
+	if e.lock.Client().Quorum() == nil {
+		return nil
+	}
+	return &lockcore.ConfigError{Field: "the Client of " + what, Value: "of NewQuorum", Rule: "of New: " + rule}
+}
+
+// failed wraps errors with the operation and the name of the election. It returns nil if there is
+// none.
+func (e *Election) failed(op string, errs ...error) error {
+	return input.Operation("election", op, e.name, errs...)
+}
+
+// Names returns the names of the elections that have a leader or had one within the last week,
+// sorted. The cost and the limits are those of lockcore's Client.Locks.
+func Names(ctx context.Context, client *lockcore.Client, cfg lockcore.ListConfig) ([]string, error) {
+	if client == nil {
+		return nil, errNoClient
+	}
+	names, err := (*lock.Client)(client).Search(ctx, lock.Search{Prefix: lock.ElectionNames, Parts: []string{"lock", "leader"}, Progress: cfg.Progress})
+	for i := range names {
+		names[i] = strings.TrimPrefix(names[i], lock.ElectionNames)
+	}
+	if err != nil {
+		return names, fmt.Errorf("election: list elections: %w", err)
+	}
+	return names, nil
+}
+
+// keys are the keys and the channel of an election's record. All keys belong to one name,
+// election/<name>. docs/ARCHITECTURE.md, "Keys", describes them. lock and fence are lockcore's.
+type keys struct{ lock, fence, leader, channel string }
+
+// Needs returns the keys and the scripts of elections, for doctor.CheckRights.
+func Needs() lock.Needs {
+	return lock.Needs{
+		Names: lock.ElectionNames,
+		Parts: map[string]lock.Part{"leader": {Types: []string{"hash"}, Schema: "1"}},
+		Scripts: func(c *lock.Client) ([]*wire.Script, error) {
+			s, err := ownScripts()
+			switch {
+			case err != nil:
+				return nil, err
+			case c.Quorum() != nil:
+				return append(c.MutexScripts(), s.keep, s.view, s.vacate), nil
+			}
+			return append(c.MutexScripts(), s.claim, s.renew, s.vacate, s.look), nil
+		},
+	}
+}
+
+//go:embed lua/*.lua
+var luaFiles embed.FS
+
+// scripts are the only requests that change the record.
+type scripts struct {
+	claim, renew, vacate, look, resign *wire.Script
+	keep, view                         *wire.Script // on a quorum, with vacate
+}
+
+// ownScripts loads the scripts once, for all Clients.
+var ownScripts = sync.OnceValues(func() (*scripts, error) { return load(luaFiles) })
+
+func load(files fs.FS) (*scripts, error) {
+	l := wire.NewLoader(files)
+	s := &scripts{
+		claim: l.Script("leader_claim"), renew: l.Script("leader_renew"),
+		vacate: l.Script("leader_vacate"), look: l.Script("leader_look"), resign: l.Script("leader_resign"),
+		keep: l.Script("leader_keep"), view: l.Script("leader_view"),
+	}
+	return s, l.Err()
+}
