@@ -39,12 +39,6 @@ func estimateClock(samples []sample) (e estimate) {
 	return e
 }
 
-// percentile returns the smallest value that is not exceeded by p percent of the values.
-func percentile(sorted []time.Duration, p float64) time.Duration {
-	rank := int(math.Ceil(p / 100 * float64(len(sorted))))
-	return sorted[min(max(rank, 1), len(sorted))-1]
-}
-
 const (
 	// farOff is the difference from the server's clock from which ticks are noticeably early or
 	// late.
@@ -67,16 +61,12 @@ func (n *node) judgeClock(samples []sample) {
 	case certain > driftWarns, e.offset.Abs()-e.offsetError > farOff:
 		verdict = Warn
 	}
-	n.add(checkClock, verdict, "%s the clock of this machine (± %s); drift %+.3f %% (± %.3f %%)",
-		relation(e.offset), short(e.offsetError), 100*e.drift, 100*e.driftError)
-}
-
-// relation says how a clock differs from another one.
-func relation(offset time.Duration) string {
-	if offset < 0 {
-		return short(-offset) + " behind"
+	relation := "ahead of"
+	if e.offset < 0 {
+		relation = "behind"
 	}
-	return short(offset) + " ahead of"
+	n.add(checkClock, verdict, "%s %s the clock of this machine (± %s); drift %+.3f %% (± %.3f %%)",
+		short(e.offset.Abs()), relation, short(e.offsetError), 100*e.drift, 100*e.driftError)
 }
 
 // short returns a duration with the precision that a reader needs.
@@ -97,7 +87,7 @@ func (n *node) judgeRoundTrips(samples []sample) {
 		all = append(all, s.rtt)
 	}
 	slices.Sort(all)
-	p50, p99, ttl := percentile(all, 50), percentile(all, 99), n.e.cfg.TTL
+	p50, p99, ttl := all[(len(all)-1)/2], all[(len(all)*99-1)/100], n.e.cfg.TTL
 	verdict := OK
 	switch {
 	case p50 > ttl/3:

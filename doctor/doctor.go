@@ -223,7 +223,7 @@ func (e *examination) describe() string {
 	case e.quorum:
 		return fmt.Sprintf("%d independent servers", len(e.nodes))
 	case first.sharded:
-		return fmt.Sprintf("a cluster of %s and %s", count(len(e.nodes)-replicas, "primary"), count(replicas, "replica"))
+		return fmt.Sprintf("a cluster of %s and %s", count(len(e.nodes)-replicas, "primary node"), count(replicas, "replica"))
 	case first.sentinel:
 		return "Sentinel with " + count(first.replicas, "replica")
 	case first.replicas > 0:
@@ -234,11 +234,7 @@ func (e *examination) describe() string {
 
 // count returns a number with a noun.
 func count(n int, noun string) string {
-	switch {
-	case n == 1:
-	case strings.HasSuffix(noun, "ry"):
-		noun = strings.TrimSuffix(noun, "y") + "ies"
-	default:
+	if n != 1 {
 		noun += "s"
 	}
 	return fmt.Sprint(n, " ", noun)

@@ -49,32 +49,6 @@ func TestEstimateClock(t *testing.T) {
 	}
 }
 
-func TestPercentile(t *testing.T) {
-	t.Parallel()
-	var hundred []time.Duration
-	for i := range 100 {
-		hundred = append(hundred, time.Duration(i+1))
-	}
-	for _, tt := range []struct {
-		of   []time.Duration
-		p    float64
-		want time.Duration
-	}{
-		{hundred, 50, 50},
-		{hundred, 99, 99},
-		{hundred, 100, 100},
-		{hundred, 0, 1},
-		{hundred[:1], 99, 1},
-		{hundred[:3], 50, 2},
-		{hundred[:2], 50, 1},
-		{hundred[:10], 99, 10},
-	} {
-		if got := percentile(tt.of, tt.p); got != tt.want {
-			t.Errorf("p%v of %d values: %d, want %d", tt.p, len(tt.of), got, tt.want)
-		}
-	}
-}
-
 // of returns a server for which nothing was asked.
 func of(ttl time.Duration) *node { return &node{e: &examination{cfg: Config{TTL: ttl}}} }
 

@@ -479,7 +479,7 @@ func TestCluster(t *testing.T) {
 	p.has("replication", doctor.OK, "connected to its primary")
 	p.has("messages", doctor.OK)
 	p.has("rights", doctor.OK, "job: ")
-	if p.Topology != "a cluster of 1 primary and 1 replica" {
+	if p.Topology != "a cluster of 1 primary node and 1 replica" {
 		t.Errorf("topology %q", p.Topology)
 	}
 	set(t, at(t, c.Primaries[0]), "cluster-require-full-coverage", "no")
@@ -534,7 +534,7 @@ func TestClusterWithSilentAddresses(t *testing.T) {
 		all.Go(func() {
 			rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: slices.Clone(addrs), DisableRoutingPolicies: true})
 			defer rdb.Close()
-			if p := examine(t, patient, rdb); p.Topology != "a cluster of 3 primaries and 0 replicas" {
+			if p := examine(t, patient, rdb); p.Topology != "a cluster of 3 primary nodes and 0 replicas" {
 				t.Errorf("%+v", p.Report)
 			}
 		})

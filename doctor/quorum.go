@@ -15,15 +15,10 @@ type member struct {
 	run     string // the present run of the server
 	joined  string // the run that was let in
 	list    string // its name: number/size/version/hash of the servers in it
+	number  string // of the list
+	size    string // how many servers the list has
 	longest string // ms
 	waits   time.Duration
-}
-
-// numbers returns the number of the list, and how many servers it has.
-func (m *member) numbers() (number, size string) {
-	number, rest, _ := strings.Cut(m.list, "/")
-	size, _, _ = strings.Cut(rest, "/")
-	return number, size
 }
 
 // readMember reads the state of a server of a quorum. It writes nothing.
@@ -45,6 +40,9 @@ func (n *node) readMember(ctx context.Context) {
 		texts[i], _ = value.(string)
 	}
 	n.member = &member{run: n.info["run_id"], joined: texts[0], list: texts[1], longest: texts[3]}
+	if parts := strings.Split(texts[1], "/"); len(parts) > 1 {
+		n.member.number, n.member.size = parts[0], parts[1]
+	}
 	if after, err := strconv.ParseInt(texts[2], 10, 64); err == nil {
 		n.member.waits = max(0, time.UnixMilli(after).Sub(clock.Val()))
 	}
@@ -54,21 +52,18 @@ func (n *node) readMember(ctx context.Context) {
 func (e *examination) compareMembers() {
 	var known []*node
 	runs := map[string]*node{}
+	used := false // somebody has used these servers as a quorum
 	for _, n := range e.nodes {
 		if n.member == nil {
 			continue
 		}
 		known = append(known, n)
-		if run := n.member.run; run != "" {
-			if same := runs[run]; same != nil {
-				e.add("", checkQuorum, Fail, fmt.Sprintf("%s and %s are the same server", same.name, n.name))
-			}
-			runs[run] = n
-		}
-	}
-	used := false // somebody has used these servers as a quorum
-	for _, n := range known {
 		used = used || n.member.list != ""
+		run := n.member.run
+		if same := runs[run]; same != nil && run != "" {
+			e.add("", checkQuorum, Fail, fmt.Sprintf("%s and %s are the same server", same.name, n.name))
+		}
+		runs[run] = n
 	}
 	if !used {
 		e.add("", checkQuorum, OK, "no server has been used as one of a quorum yet")
@@ -77,18 +72,17 @@ func (e *examination) compareMembers() {
 	lists, names, longest := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for _, n := range known {
 		m := n.member
-		number, size := m.numbers()
 		n.first(checkQuorum,
 			when(m.list == "", Warn, "the server has no data of the quorum; it grants nothing until a client has let it in, and then for MaxTTL"),
 			when(m.run != "" && m.joined != m.run, Warn, "the server has restarted; it grants nothing until a client has let it in, and then for MaxTTL"),
 			when(m.waits > 0, Warn, "the server grants nothing for another %s", short(m.waits)),
-			when(true, OK, "list %s of %s servers, MaxTTL %s ms", number, size, m.longest))
+			when(true, OK, "list %s of %s servers, MaxTTL %s ms", m.number, m.size, m.longest))
 		if m.list == "" {
 			continue
 		}
-		lists[number], names[m.list], longest[m.longest] = true, true, true
-		if size != strconv.Itoa(len(e.nodes)) {
-			e.add("", checkQuorum, Warn, fmt.Sprintf("the list of %s has %s servers, and %d were given", n.name, size, len(e.nodes)))
+		lists[m.number], names[m.list], longest[m.longest] = true, true, true
+		if m.size != strconv.Itoa(len(e.nodes)) {
+			e.add("", checkQuorum, Warn, fmt.Sprintf("the list of %s has %s servers, and %d were given", n.name, m.size, len(e.nodes)))
 		}
 	}
 	switch {

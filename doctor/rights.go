@@ -19,10 +19,6 @@ import (
 // tryRights tries the rights for each use at each primary that has answered. A quorum is tried as
 // a whole.
 func (e *examination) tryRights(ctx context.Context) {
-	type answer struct {
-		verdict Verdict
-		found   string
-	}
 	var all sync.WaitGroup
 	for _, n := range e.nodes {
 		switch {
@@ -37,14 +33,14 @@ func (e *examination) tryRights(ctx context.Context) {
 			server = ""
 		}
 		all.Go(func() {
-			answers := make([]answer, len(e.cfg.Uses))
+			answers := make([]Check, len(e.cfg.Uses))
 			var uses sync.WaitGroup
 			for i, use := range e.cfg.Uses {
-				uses.Go(func() { answers[i].verdict, answers[i].found = e.tryRight(ctx, n.scratch, use) })
+				uses.Go(func() { answers[i].Verdict, answers[i].Found = e.tryRight(ctx, n.scratch, use) })
 			}
 			uses.Wait()
 			for i, use := range e.cfg.Uses {
-				e.add(server, checkRights, answers[i].verdict, use+": "+answers[i].found)
+				e.add(server, checkRights, answers[i].Verdict, use+": "+answers[i].Found)
 			}
 		})
 		if e.quorum {
@@ -91,7 +87,11 @@ func (e *examination) tryRight(ctx context.Context, name, use string) (Verdict, 
 	case lockcore.IsTemporary(err), isExhausted(err), ctx.Err() != nil:
 		return Warn, "unknown: " + oneLine(err)
 	}
-	return Fail, missingRight(oneLine(err))
+	text := oneLine(err)
+	if found := refusedCommand.FindStringSubmatch(text); found != nil && strings.Contains(text, "NOPERM ") {
+		text = "the user lacks the right +" + strings.ToLower(found[1])
+	}
+	return Fail, text
 }
 
 // tryWrite writes a key, as a grant does. All uses need the right +set. The key is one that a job
@@ -138,10 +138,3 @@ func isExhausted(err error) bool {
 
 // refusedCommand is the end of the error of a script that could not use a command.
 var refusedCommand = regexp.MustCompile(`: ([A-Z]+)$`)
-
-func missingRight(text string) string {
-	if found := refusedCommand.FindStringSubmatch(text); found != nil && strings.Contains(text, "NOPERM ") {
-		return "the user lacks the right +" + strings.ToLower(found[1])
-	}
-	return text
-}

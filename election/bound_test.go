@@ -65,10 +65,10 @@ func everyCall(e *testenv.Env, c *lockcore.Client, add testenv.AddCall) {
 	add("LeaderElector.TransferTo", two3, func(ctx context.Context) { _ = transfers.TransferTo(ctx, "x") })
 	add("LeaderElector.TransferTo with 1 s", time.Second, e.Within(func(ctx context.Context) { _ = transfers.TransferTo(ctx, "x") }))
 	add("LeaderElector.Record", two3, func(ctx context.Context) { _, _ = transfers.Record(ctx) })
-	add("LeaderElector.Candidates", two3, func(ctx context.Context) { _, _ = transfers.Candidates(ctx) })
 	board, err := election.NewElection(c, "transfers")
 	testenv.Must(e, err)
 	const one = 7 * time.Second
+	add("LeaderElector.Candidates", one, func(ctx context.Context) { _, _ = transfers.Candidates(ctx) })
 	add("Election.Record", one, func(ctx context.Context) { _, _ = board.Record(ctx) })
 	add("Election.Candidates", one, func(ctx context.Context) { _, _ = board.Candidates(ctx) })
 	add("Election.Resign", 2*one, func(ctx context.Context) { _, _ = board.Resign(ctx, 0) })

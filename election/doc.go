@@ -119,9 +119,10 @@
 //	~noonlock:* resetchannels &noonlock:ch:* &noonlock:leader:* -@all +evalsha
 //	+eval +subscribe +unsubscribe +ping +publish +exists +get +set +del +pexpire
 //	+pttl +time +zadd +zrange +zrem +zscore +hset +hget +hdel +hmget +hgetall
+//	+type
 //
-// Setting up a connection also needs +select if redis.Options.DB is not 0. A cluster
-// needs in addition &noonlock:{*
+// Only Candidates needs +type. Setting up a connection also needs +select if
+// redis.Options.DB is not 0. A cluster needs in addition &noonlock:{*
 // +cluster|slots +cluster|info +asking +ssubscribe +sunsubscribe +spublish.
 // MinReplicas needs +wait. LockDelay needs +info +get +set +time. A quorum needs +info and
 // &noonlock:free:*.

@@ -107,16 +107,18 @@ func (e *Election) Record(ctx context.Context) (LeaderRecord, error) {
 // Candidates returns the candidates, next leader first, as LeaderElector.Candidates does.
 func (e *Election) Candidates(ctx context.Context) ([]Candidate, error) {
 	err := e.one("Candidates", "the candidates on several servers have no queue")
-	var waiters []lock.Waiter
+	var seen lockcore.Inspection
 	if err == nil {
-		waiters, err = e.lock.Queue(ctx)
+		seen, err = (*lockcore.Client)(e.lock.Client()).Inspect(ctx, e.lock.Name())
 	}
 	if err != nil {
 		return nil, e.failed("candidates", err)
 	}
-	all := make([]Candidate, len(waiters))
-	for i, w := range waiters {
-		all[i] = Candidate(w)
+	all := []Candidate{}
+	for _, w := range seen.Waiters {
+		if w.Alive && w.Identity != "" { // otherwise another program wrote it
+			all = append(all, Candidate{Identity: w.Identity, Since: w.Since, Promoted: w.Promoted})
+		}
 	}
 	return all, nil
 }

@@ -150,9 +150,8 @@ func (le *LeaderElector) Record(ctx context.Context) (LeaderRecord, error) {
 
 // Candidates returns the candidates, next leader first, without the leader. One that died
 // is listed for up to 3.3 LeaseDurations, or 3.3 s if that is longer. If the server does not answer,
-// Candidates returns an error after two thirds of LeaseDuration, but not before 100 ms and after at
-// most 6 s. On a Client of lockcore.NewQuorum, which has no queue, the error is a
-// *lockcore.ConfigError.
+// Candidates returns an error after at most 7 s. On a Client of lockcore.NewQuorum, which has no
+// queue, the error is a *lockcore.ConfigError.
 func (le *LeaderElector) Candidates(ctx context.Context) ([]Candidate, error) {
 	return le.election.Candidates(ctx)
 }

@@ -7,15 +7,16 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock/election"
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
 // jumping makes a Client with its own network. Its clock can jump like the clock of a
 // process that was frozen: no timer has run.
-func (e *env) jumping(identity string) (*lockcore.Client, *lockcoretest.Faults, *lockcoretest.Clock) {
+func (e *env) jumping(identity string) (*lockcore.Client, *lockcoretest.Faults, *testenv.Clock) {
 	e.Helper()
-	clock := lockcoretest.NewClock()
+	clock := testenv.NewClock()
 	opt, f := e.Link()
 	return e.ClientOn(clock.Now, opt, lockcore.Config{Identity: identity}), f, clock
 }

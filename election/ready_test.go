@@ -150,7 +150,7 @@ func TestFault77_NotReadyLongBeforeItLeads(t *testing.T) {
 	var all []*candidate
 	lua := "../internal/lock/lua/"
 	for _, command := range append(testenv.Commands(t, lua+"mutex_*.lua", lua+"part_mutex.lua", lua+"part_queue.lua", "../internal/wire/lua/part_token.lua",
-		"internal/record/lua/leader_[clr]*.lua", "internal/record/lua/leader_vacate.lua", "internal/record/lua/part_leader.lua"), "eval") {
+		"lua/leader_[clr]*.lua", "lua/leader_vacate.lua", "lua/part_leader.lua"), "eval") {
 		says := strings.ToUpper(command)
 		if command == "eval" {
 			says = "NOPERM" // it is no command of a script

@@ -116,12 +116,12 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (h *Handler) serveAll(w http.ResponseWriter, r *http.Request) {
-	query := r.URL.Query()
+	ctx, query := r.Context(), r.URL.Query()
 	errs := make([]error, len(h.probes))
 	var wg sync.WaitGroup
 	for i, p := range h.probes {
 		if !slices.Contains(query["exclude"], p.Name) {
-			wg.Go(func() { errs[i] = p.run(r.Context(), h.cfg.Timeout) })
+			wg.Go(func() { errs[i] = p.run(ctx, h.cfg.Timeout) })
 		}
 	}
 	wg.Wait()

@@ -160,7 +160,7 @@ func TestFault47_Durations(t *testing.T) {
 func TestFault47_HugeMaxHold(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
-		clock := lockcoretest.NewClock()
+		clock := testenv.NewClock()
 		clock.Advance(1000 * time.Hour)
 		c := e.ClientOn(clock.Now, e.Direct(), lockcore.Config{})
 		lease := e.try(e.mutex(c, "orders", lockcore.LeaseConfig{TTL: 3 * time.Second, MaxHold: math.MaxInt64}))

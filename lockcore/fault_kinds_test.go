@@ -25,7 +25,7 @@ import (
 // Caught mutant: the context uses its timer only.
 func TestFault05_MachineSuspended(t *testing.T) {
 	inBubbleAllKinds(t, func(e *env) { // on a busy machine, a reading of the user's clock can take too long
-		clock := lockcoretest.NewClock()
+		clock := testenv.NewClock()
 		opt, f := e.Link()
 		a := e.ClientOn(clock.Now, opt, lockcore.Config{Identity: "a"})
 		lease := e.try(e.mutex(a, "orders", ttl(2*time.Second)))

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
@@ -106,7 +107,7 @@ func TestFault03_FrozenBetweenRequestAndReply(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubbleAllKinds(t, func(e *env) {
 				e.warmAll()
-				clock := lockcoretest.NewClock()
+				clock := testenv.NewClock()
 				opt, f := e.Link()
 				a := e.ClientOn(clock.Now, opt, lockcore.Config{Identity: "a"})
 				b := e.Client("b")
@@ -194,7 +195,7 @@ func TestFault04_RenewalsStarve(t *testing.T) {
 func TestFault04_LateReplyRevivesNothing(t *testing.T) {
 	inBubbleAllKinds(t, func(e *env) {
 		e.warmAll()
-		clock := lockcoretest.NewClock()
+		clock := testenv.NewClock()
 		opt, f := e.Link()
 		a := e.ClientOn(clock.Now, opt, lockcore.Config{})
 		lease := e.try(e.mutex(a, "orders", ttl(9*time.Second)))

@@ -81,9 +81,10 @@ type Waiter struct {
 	Identity string `json:"identity,omitempty"`
 	Owner    string `json:"owner,omitempty"` // of a ReentrantMutex or RWMutex
 	Reads    bool   `json:"reads,omitempty"` // whether it waits to read an RWMutex
-	// Since is when it joined the queue, by the server's clock. If it was promoted, it is
-	// the time of the promotion.
+	// Since is when it joined the queue, by the server's clock, or when it was promoted.
 	Since time.Time `json:"since,omitzero"`
+	// Promoted: Election.TransferTo moved it past the candidates that had joined before it.
+	Promoted bool `json:"promoted,omitempty"`
 	// Alive is false if the waiter has missed its last three checks. Such a waiter
 	// is passed over.
 	Alive bool `json:"alive"`
@@ -200,7 +201,7 @@ func (seen *inspected) readWaiters(rows []any) bool {
 		if err != nil {
 			return false
 		}
-		w := Waiter{Since: lock.PlaceTime(at), Alive: wire.Text(rows[2]) == "1"}
+		w := Waiter{Since: lock.PlaceTime(at), Promoted: at < 0, Alive: wire.Text(rows[2]) == "1"}
 		if p, ours := lock.ReadValue(wire.Text(rows[0])); ours {
 			w.Identity, w.Owner = p.Identity, p.Owner
 			w.Reads = p.Reads()

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
@@ -121,7 +122,7 @@ func TestMaxHoldEndsRenewing(t *testing.T) {
 // A pause of the process runs no timer; Err and Remaining look at the clock.
 func TestContextLooksAtTheClock(t *testing.T) {
 	inBubbleAllKinds(t, func(e *env) { // on a busy machine, a reading of the user's clock can take too long
-		clock := lockcoretest.NewClock()
+		clock := testenv.NewClock()
 		c := e.ClientOn(clock.Now, e.Direct(), lockcore.Config{})
 		lease := e.try(e.mutex(c, "orders", lockcore.LeaseConfig{TTL: 30 * time.Second, NoRenewal: true}))
 		bound, stop := lease.Bind(e.Context())
@@ -147,7 +148,7 @@ func TestContextLooksAtTheClock(t *testing.T) {
 
 func TestLeaseContextAloneLooksAtTheClock(t *testing.T) {
 	inBubbleAllKinds(t, func(e *env) {
-		clock := lockcoretest.NewClock()
+		clock := testenv.NewClock()
 		c := e.ClientOn(clock.Now, e.Direct(), lockcore.Config{})
 		lease := e.try(e.mutex(c, "orders", ttl(30*time.Second)))
 		clock.Advance(time.Minute)
@@ -378,7 +379,7 @@ func TestFault52_ReleaseAfterSlowWork(t *testing.T) {
 // Caught mutant: DEL without checking the owner.
 func TestFault48_ThreeWaysToUnlockWrongly(t *testing.T) {
 	onAllKinds(t, func(e *env) {
-		clock := lockcoretest.NewClock()
+		clock := testenv.NewClock()
 		c := e.ClientOn(clock.Now, e.Direct(), lockcore.Config{})
 		other := e.Client("other")
 		m, mo := e.mutex(c, "orders", ttl(3*time.Second)), e.mutex(other, "orders", ttl(5*time.Second))

@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
@@ -194,7 +195,7 @@ func TestFault86_TokenAfterALeaseWhoseEndIsNotNoticed(t *testing.T) {
 	for _, kind := range []string{"write", "read"} {
 		t.Run(kind, func(t *testing.T) {
 			inBubble(t, func(e *env) {
-				clock := lockcoretest.NewClock()
+				clock := testenv.NewClock()
 				c := e.ClientOn(clock.Now, e.Direct(), lockcore.Config{})
 				last := uint64(0)
 				for i := range 300 {

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
@@ -128,7 +129,7 @@ func TestClocksOfClientsNeedNotAgree(t *testing.T) {
 	onBoth(t, func(e *env) {
 		var clients []*lockcore.Client
 		for _, ahead := range []time.Duration{0, -5 * time.Minute, 1000 * time.Hour} {
-			clock := lockcoretest.NewClock()
+			clock := testenv.NewClock()
 			clock.Advance(ahead)
 			clients = append(clients, e.ClientOn(clock.Now, e.Direct(), lockcore.Config{}))
 		}

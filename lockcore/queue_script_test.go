@@ -3,7 +3,6 @@ package lockcore_test
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -76,44 +75,34 @@ func (s queueSnapshot) same(o queueSnapshot) bool {
 	return s.snapshot.same(o.snapshot) && slices.Equal(s.places, o.places)
 }
 
-// Packages above lockcore use these scripts of the queue. In every state of the keys, each
-// script runs twice: the second answer is equal to the first, the state stays, no message
-// is repeated, and other keys are not touched. Each script runs as a user with access to
-// its own keys only.
-func TestQueueScriptsTwiceInEveryState(t *testing.T) {
-	for _, script := range []string{"lock_queue", "lock_promote"} {
-		t.Run(script, func(t *testing.T) {
-			onOneServer(t, func(e *env) { queueTwice(e, script) })
-		})
-	}
-}
+// The election uses the script that promotes a waiter. In every state of the keys, it runs twice: the
+// second answer is equal to the first, the state stays, no message is repeated, and other keys are
+// not touched. It runs as a user with access to its own keys only.
+func TestPromotionsTwiceInEveryState(t *testing.T) { onOneServer(t, promoteTwice) }
 
-func queueTwice(e *env, script string) {
+func promoteTwice(e *env) {
 	e.Helper()
 	heard := e.Raw.Subscribe(e.Context(), "noonlock:ch:ALIVE")
 	defer heard.Close()
 	_, err := heard.Receive(e.Context())
 	must(e, err)
-	source, err := lockcore.ScriptSource(script)
+	source, err := lockcore.ScriptSource("lock_promote")
 	must(e, err)
 	began := e.Raw.Time(e.Context()).Val().UnixMilli()
 	lock, queue, seen := e.key("orders", "lock"), e.key("orders", "queue"), e.key("orders", "seen")
 	runs := 0
 	for _, identity := range []string{"living", "lapsed", "absent"} {
 		keys, args := []string{lock, queue, seen}, []any{me, identity}
-		if script == "lock_queue" {
-			keys, args = keys[1:], nil
-		}
 		user := e.Narrowed(fmt.Sprint("user", len(keys)), keys)
 		for _, state := range queueStates() {
 			e.establishQueue(state)
 			before := e.queueSnapshot(heard)
-			first, err1 := user.Eval(e.Context(), source, keys, argv(script, args...)...).Result()
+			first, err1 := user.Eval(e.Context(), source, keys, argv("lock_promote", args...)...).Result()
 			middle := e.queueSnapshot(heard)
-			second, err2 := user.Eval(e.Context(), source, keys, argv(script, args...)...).Result()
+			second, err2 := user.Eval(e.Context(), source, keys, argv("lock_promote", args...)...).Result()
 			after := e.queueSnapshot(heard)
 			runs++
-			where := fmt.Sprintf("%s %v with %v", script, args, state)
+			where := fmt.Sprintf("%v with %v", args, state)
 			if err1 != nil || err2 != nil {
 				e.Errorf("%s: %v, %v", where, err1, err2)
 				continue
@@ -124,34 +113,11 @@ func queueTwice(e *env, script string) {
 			if !middle.same(after) || after.messages != nil {
 				e.Errorf("%s: twice changed %+v to %+v", where, middle, after)
 			}
-			if script == "lock_queue" {
-				checkQueue(e, where, state, before, middle, first)
-			} else {
-				checkPromote(e, where, identity, state, began, before, middle, first)
-			}
+			checkPromote(e, where, identity, state, began, before, middle, first)
 		}
 	}
 	if runs < 80 {
 		e.Errorf("%d runs", runs)
-	}
-}
-
-func checkQueue(e *env, where string, state queueState, before, after queueSnapshot, answer any) {
-	e.Helper()
-	list, _ := answer.([]any)
-	var want []any
-	for _, z := range before.places {
-		if z.Member != lapsed && !state.forgotten {
-			want = append(want, z.Member, z.Score)
-		}
-	}
-	for i := 1; i < len(list); i += 2 { // servers format numbers in two ways
-		score, err := strconv.ParseFloat(fmt.Sprint(list[i]), 64)
-		must(e, err)
-		list[i] = score
-	}
-	if !slices.Equal(list, want) || !before.same(after) || before.left < after.left || after.messages != nil {
-		e.Errorf("%s: answer %v, after it %+v: want %v", where, answer, after, want)
 	}
 }
 

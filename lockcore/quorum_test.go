@@ -14,6 +14,7 @@ import (
 
 	"github.com/noonlock/noonlock/internal/servers"
 	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/internal/wire"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
@@ -220,6 +221,32 @@ func TestFault12_QuorumWithAMinorityUp(t *testing.T) {
 				e.Fatal("the lock was not undone")
 			}
 		}
+	})
+}
+
+// A wait ends with its context, also if its cause is the error of another try on the quorum, as that of
+// an errgroup.
+// Mutant: the cause counts as the error of this try, so the wait continues.
+func TestQuorumWaitEndsWithItsContext(t *testing.T) {
+	inQuorumBubble(t, 3, func(e *quorumEnv) {
+		held := e.lock(e.mutex(e.client("a"), "orders"))
+		m := e.mutex(e.client("b"), "orders")
+		for _, after := range []time.Duration{0, 50 * time.Millisecond} {
+			ctx, cancel := context.WithCancelCause(e.Context())
+			cause := &wire.NoQuorumError{Text: "another one waits", Answered: true}
+			if after == 0 {
+				cancel(cause)
+			}
+			timer := time.AfterFunc(after, func() { cancel(cause) })
+			began := time.Now()
+			_, err := m.Lock(ctx)
+			mustIs(e, err, context.Canceled, cause)
+			if took := time.Since(began); took > after+time.Second {
+				e.Errorf("the wait lasted %v", took)
+			}
+			timer.Stop()
+		}
+		e.unlock(held)
 	})
 }
 

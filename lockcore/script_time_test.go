@@ -293,9 +293,6 @@ func TestLapsesToTheMillisecond(t *testing.T) {
 			ask("inspected", "lock_inspect", k[:4], nil,
 				"[string 60000 [a foreign client w 60000 17] ["+living+" "+e.ms(-minute)+" 1 "+unknown+" "+e.ms(-minute/2)+" 1] "+strconv.FormatInt(e.now.UnixMicro(), 10)+"] "+of(living, unknown),
 				"[string 60000 [a foreign client w 60000 17] ["+living+" "+e.ms(-minute)+" 0 "+unknown+" "+e.ms(-minute/2)+" 1] "+strconv.FormatInt(e.now.UnixMicro(), 10)+"] "+of(living, unknown))
-			ask("the queue", "lock_queue", []string{k[2], k[3]}, nil,
-				"["+living+" "+e.ms(-minute)+" "+unknown+" "+e.ms(-minute/2)+"] "+of(living, unknown),
-				"["+unknown+" "+e.ms(-minute/2)+"] "+of(living, unknown))
 			must(e.env, e.Raw.Set(e.Context(), k[0], me, minute).Err())
 			ask("a promotion", "lock_promote", []string{k[0], k[2], k[3]}, []any{me, "living"}, "1 "+of(living, unknown), "0 "+of(living, unknown))
 			must(e.env, e.Raw.Set(e.Context(), k[0], me, minute).Err())

@@ -29,7 +29,7 @@ check() {
 tool() {
 	bash scripts/chart-tool.sh "$@"
 }
-for name in helm helm-unittest helm-docs kubeconform; do
+for name in helm helm-unittest helm-docs kubectl-validate; do
 	tool --path "$name" >/dev/null || { echo "$name cannot be built"; exit 1; }
 done
 
@@ -119,17 +119,21 @@ module() {
 	go mod download -json "$1" | sed -n 's/.*"Dir": "\(.*\)".*/\1/p'
 }
 
+# schemas: puts the schemas of Kubernetes and the operator where kubectl-validate looks for them.
 schemas() {
-	local api crds
-	api=$(module "k8s.io/kubernetes@$kubernetes")/api/openapi-spec/swagger.json
+	local api crds file name
+	api=$(module "k8s.io/kubernetes@$kubernetes")/api/openapi-spec/v3
 	crds=$(module "github.com/prometheus-operator/prometheus-operator@$operator")/example/prometheus-operator-crd
-	(cd test/kube && GOWORK='' go run ./schemas "$scratch/schemas" "$api" \
-		"$crds"/monitoring.coreos.com_{servicemonitors,podmonitors,prometheusrules}.yaml)
+	mkdir -p "$scratch/crds" && cp "$crds"/monitoring.coreos.com_{servicemonitors,podmonitors,prometheusrules}.yaml "$scratch/crds" || return 1
+	for file in "$api"/api{s__*,}__v*_openapi.json; do # for example apis__apps__v1_openapi.json
+		name=$(basename "$file" _openapi.json)
+		install -Dm 644 "$file" "$scratch/schemas/${name//__//}.json" || return 1
+	done
 }
 
+# valid FILES...: the version is one that the tool has; those of $scratch/schemas replace its schemas.
 valid() {
-	tool kubeconform -strict -summary \
-		-schema-location "$scratch/schemas/{{ .ResourceKind }}{{ .KindSuffix }}.json" "$@"
+	tool kubectl-validate --version 1.30 --local-schemas "$scratch/schemas" --local-crds "$scratch/crds" "$@"
 }
 
 # invalid OLD NEW: if NEW replaces OLD, an object must not be valid.

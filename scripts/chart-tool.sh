@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs a pinned tool for charts and images: chart-tool.sh TOOL ARGUMENTS... The tools are helm,
-# helm-unittest, helm-docs, kubeconform and cyclonedx-gomod. With --path TOOL it prints the path
+# helm-unittest, helm-docs, kubectl-validate and cyclonedx-gomod. With --path TOOL it prints the path
 # of the tool. The first run builds the tool from its Go module, which takes minutes. The binary
 # is kept outside the clone.
 set -euo pipefail
@@ -11,16 +11,16 @@ if [[ ${1:-} == --path ]]; then
 	only_path=yes
 	shift
 fi
-tool=${1:?name a tool: helm, helm-unittest, helm-docs, kubeconform or cyclonedx-gomod}
+tool=${1:?name a tool: helm, helm-unittest, helm-docs, kubectl-validate or cyclonedx-gomod}
 shift
 case $tool in
 helm) version=v3.22.0 package=helm.sh/helm/v3/cmd/helm ;;
 helm-unittest) version=v1.1.2 package=github.com/helm-unittest/helm-unittest/cmd/helm-unittest ;;
 helm-docs) version=v1.14.2 package=github.com/norwoodj/helm-docs/cmd/helm-docs ;;
-kubeconform) version=v0.8.0 package=github.com/yannh/kubeconform/cmd/kubeconform ;;
+kubectl-validate) version=v0.0.4 package=sigs.k8s.io/kubectl-validate ;;
 cyclonedx-gomod) version=v1.7.0 package=github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod ;; # v1.9.0 is not in the checksum database
 *)
-	echo "chart-tool.sh: the tool is \"$tool\"; it must be helm, helm-unittest, helm-docs, kubeconform or cyclonedx-gomod" >&2
+	echo "chart-tool.sh: the tool is \"$tool\"; it must be helm, helm-unittest, helm-docs, kubectl-validate or cyclonedx-gomod" >&2
 	exit 2
 	;;
 esac

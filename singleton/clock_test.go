@@ -12,7 +12,7 @@ func TestServerClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const ms = time.Millisecond
 		var c serverClock
-		if _, ok := c.now(); ok || c.offset(time.Now()) != 0 {
+		if _, ok := c.now(); ok {
 			t.Error("a clock without a sample tells the time")
 		}
 		base := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)

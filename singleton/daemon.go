@@ -9,11 +9,11 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/internal/logqueue"
 	"github.com/noonlock/noonlock/internal/readiness"
 	"github.com/noonlock/noonlock/internal/stopping"
 	"github.com/noonlock/noonlock/lockcore"
-	"github.com/noonlock/noonlock/singleton/internal/ledger"
 )
 
 // DaemonConfig configures a Daemon. All replicas should use the same. With the zero value a
@@ -83,7 +83,7 @@ type Daemon struct {
 	name  string
 	do    func(ctx context.Context, token uint64) error
 	cfg   DaemonConfig
-	lock  *ledger.Lock
+	lock  *lock.Name
 	lines *logqueue.Queue // writes to the Logger of the config
 
 	metrics *daemonMetrics
@@ -116,10 +116,11 @@ func NewDaemon(client *lockcore.Client, name string, work func(ctx context.Conte
 	if err != nil {
 		return nil, err
 	}
-	lock, err := ledger.NewLock(client, daemonNames+name, lease)
+	n, err := (*lock.Client)(client).Name(lock.JobNames+daemonNames+name, lock.LeaseConfig(lease))
 	if err != nil {
 		return nil, translate(err, "DaemonConfig", "daemon")
 	}
+	n.Client().Expect("mutex")
 	m, err := newDaemonMetrics(cfg.Registerer, name)
 	if err != nil {
 		return nil, err
@@ -129,7 +130,7 @@ func NewDaemon(client *lockcore.Client, name string, work func(ctx context.Conte
 		return nil, fmt.Errorf("singleton: daemon: %w", err)
 	}
 	cfg.Logger = lines.Logger().WithValues("daemon", name)
-	return &Daemon{name: name, do: work, cfg: cfg, lock: lock, lines: lines, metrics: m}, nil
+	return &Daemon{name: name, do: work, cfg: cfg, lock: n, lines: lines, metrics: m}, nil
 }
 
 func (cfg DaemonConfig) complete() (DaemonConfig, error) {

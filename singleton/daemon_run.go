@@ -49,11 +49,15 @@ type daemonRun struct {
 	out    time.Duration // the pause before the next campaign
 }
 
-// Prepare implements holding.Holder.
-func (d *daemonRun) Prepare(ctx context.Context) error { return d.lock.Prepare(ctx) }
+// Prepare implements holding.Holder: a right may be missing that only a holder needs.
+func (d *daemonRun) Prepare(ctx context.Context) error {
+	return d.lock.CheckRights(ctx, d.lock.Client().MutexScripts()...)
+}
 
 // Campaign implements holding.Holder.
-func (d *daemonRun) Campaign(ctx context.Context) (*lock.Lease, error) { return d.lock.Lock(ctx) }
+func (d *daemonRun) Campaign(ctx context.Context) (*lock.Lease, error) {
+	return d.lock.Lock(ctx, d.lock.Client().Mutex())
+}
 
 // Work keeps the function running until ctx or the lease ends, or until it has ended early
 // too often.

@@ -78,7 +78,7 @@ type replica struct {
 	f      *fleet
 	name   string
 	net    *lockcoretest.Faults
-	clock  *lockcoretest.Clock
+	clock  *testenv.Clock
 	client *lockcore.Client
 	runner *singleton.Runner
 
@@ -93,7 +93,7 @@ func (f *fleet) replica(name string, cfg singleton.Config) *replica {
 	f.Helper()
 	opt, net := f.Link()
 	opt.DB = f.in
-	r := &replica{f: f, name: name, net: net, clock: lockcoretest.NewClock(), done: make(chan struct{})}
+	r := &replica{f: f, name: name, net: net, clock: testenv.NewClock(), done: make(chan struct{})}
 	log := f.log.Info(name + ": ")
 	r.client = f.ClientOn(r.clock.Now, opt, lockcore.Config{Identity: name, Logger: log, LockDelay: f.delay})
 	cfg.Logger = log

@@ -114,9 +114,7 @@ func (f *follower) skipped(s *ledger.Skip) {
 
 // measure measures the delay of a first attempt.
 func (f *follower) measure(tick time.Time) {
-	now, ok := f.r.clock.now()
-	if ok {
-		due := tick.Add(f.j.delay(tick, f.j.schedule.Next(tick)))
-		f.j.metrics.delay.WithLabelValues(f.j.name).Observe(max(0, now.Sub(due)).Seconds())
-	}
+	now, _ := f.r.clock.now()
+	due := tick.Add(f.j.delay(tick, f.j.schedule.Next(tick)))
+	f.j.metrics.delay.WithLabelValues(f.j.name).Observe(max(0, now.Sub(due)).Seconds())
 }

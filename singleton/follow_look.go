@@ -22,17 +22,11 @@ const rolloutWithin = 10 * time.Minute
 // look reads the ledger. The request contains the former state. If the ledger was lost, a new
 // one begins after the last tick in this state that has ended.
 func (f *follower) look(ctx context.Context) error {
-	now, ok := f.r.clock.now()
-	if !ok {
-		sent := time.Now()
-		var err error
-		if now, _, err = f.j.ledger.Now(ctx); err != nil {
-			return err
-		}
-		f.r.observe(now, sent, time.Now())
-	}
 	before := f.state
-	before.Next = f.j.schedule.Next(later(now, before.Last))
+	now, ok := f.r.clock.now()
+	if ok {
+		before.Next = f.j.schedule.Next(later(now, before.Last))
+	}
 	// An aborted request may arrive after leave, and would register this replica again.
 	opening, done := f.stop.Finish(ctx)
 	defer done()
@@ -48,6 +42,9 @@ func (f *follower) look(ctx context.Context) error {
 	f.state = state
 	f.compare()
 	f.show(f.state.LastSuccess)
+	if !ok {
+		return f.look(ctx) // with the next tick, now that the time of the server is known
+	}
 	f.lookAhead()
 	f.due(before.Next)
 	return nil

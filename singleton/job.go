@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock/internal/input"
-	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
 	"github.com/noonlock/noonlock/singleton/schedule"
@@ -28,22 +27,12 @@ type refused struct{}
 
 func (refused) Refusal() error { return ErrConfig }
 
-// checkName returns an error for a name that, after the prefix, breaks the rules of a lock's
-// name.
+// checkName returns an error for a name that, after the prefix, breaks the rules of a job's name.
 func checkName(name, prefix string) error {
-	const longest = 200
-	value := input.Quote(name)
-	rule := input.Fault(name, longest-len(prefix), true)
-	switch {
-	case len(name) > longest-len(prefix):
-		value = fmt.Sprintf("%d bytes long", len(name))
-	case rule == "" && lock.IsReserved(name):
-		rule = "without the prefixes " + lock.JobNames + " and " + lock.ElectionNames
+	if rule := input.Fault(name, 200-len(prefix), true); rule != "" {
+		return &ConfigError{Field: "name", Value: input.Quote(name), Rule: rule}
 	}
-	if rule == "" {
-		return nil
-	}
-	return &ConfigError{Field: "name", Value: value, Rule: rule}
+	return nil
 }
 
 // translate returns an error of lockcore as an error of this package. A *ConfigError names the

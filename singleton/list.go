@@ -14,7 +14,7 @@ import (
 // name of its job begins with once/. The cost and the limits are those of lockcore's
 // Client.Locks.
 func Jobs(ctx context.Context, client *lockcore.Client, cfg lockcore.ListConfig) ([]string, error) {
-	return list(ctx, client, "jobs", lock.Search{Prefix: lock.JobNames, Parts: ledger.Parts(), Progress: cfg.Progress})
+	return list(ctx, client, "jobs", lock.Search{Prefix: lock.JobNames, Parts: []string{"job"}, Progress: cfg.Progress})
 }
 
 // Daemons returns the names of the Daemons that run somewhere, that wait to run, or that ran

@@ -257,7 +257,7 @@ func TestOnceRefusals(t *testing.T) {
 		}{
 			{nil, "x", singleton.OnceConfig{}, "client is nil"},
 			{c, "", singleton.OnceConfig{}, `name is ""; it must be 1 to 195 bytes`},
-			{c, strings.Repeat("n", 196), singleton.OnceConfig{}, "name is 196 bytes long; it must be 1 to 195 bytes"},
+			{c, strings.Repeat("n", 196), singleton.OnceConfig{}, "(196 bytes); it must be 1 to 195 bytes"},
 			{c, "a{b", singleton.OnceConfig{}, `name is "a{b"`},
 			{c, "x", singleton.OnceConfig{TTL: 25 * time.Hour}, "OnceConfig.TTL is 25h0m0s"},
 			{c, "x", singleton.OnceConfig{MaxAttempts: -1}, "OnceConfig.MaxAttempts is -1"},

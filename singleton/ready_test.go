@@ -19,7 +19,7 @@ import (
 // Ready returns an error while no tick can be run, although the server answers: before Run,
 // on a read-only server, with a newer schema, with a key of another type, without the
 // rights, and when the runner stops. One job that cannot be run is enough.
-// Mutants: Ready only requires an answer to TIME; an old error counts forever.
+// Mutants: Ready only requires any answer; an old error counts forever.
 func TestFault77_NotReadyWhileNothingCanRun(t *testing.T) {
 	t.Parallel()
 	const job = "noonlock:{job/draw}:job"

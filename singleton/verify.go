@@ -127,8 +127,6 @@ type verifier struct {
 	skips    []Entry           // of several ticks; all other entries of these ticks are newer
 	oldest   time.Time         // the oldest tick of an entry
 	changed  time.Time         // since when the schedule is in use; zero: from the beginning
-	wrong    int               // ticks with a finding
-	joins    bool              // the last finding is about the tick before
 }
 
 func (v *verifier) judge() error {
@@ -216,9 +214,8 @@ func (v *verifier) known(before time.Time) {
 		tick := time.UnixMilli(at).UTC()
 		switch {
 		case tick.Before(before):
-			v.joins = false
 			v.Ticks++
-			v.expect(tick)
+			v.found(tick, v.expect(tick))
 		case !v.schedule.Next(tick.Add(-time.Millisecond)).Equal(tick):
 			v.Findings = append(v.Findings, Finding{Tick: tick, Kind: FindingExtra, Detail: "the schedule does not have it; it is recorded as " + entries[0].Outcome})
 		}
@@ -238,7 +235,6 @@ func (v *verifier) known(before time.Time) {
 			v.Findings = append(v.Findings, Finding{Tick: e.Tick, Last: e.Last, Count: n, Kind: OutcomeSkipped, Detail: e.Error})
 		}
 	}
-	v.joins = false
 }
 
 // all judges the ticks of the schedule from an instant on.
@@ -246,50 +242,52 @@ func (v *verifier) all(from time.Time) error {
 	if v.schedule == nil {
 		return nil
 	}
+	var before verdict
 	for tick := v.schedule.Next(from.Add(-time.Millisecond)); !tick.IsZero() && tick.Before(v.Until); tick = v.schedule.Next(tick) {
 		if v.Ticks++; v.Ticks > mostJudged {
 			return &ConfigError{Field: "VerifyConfig.Since", Value: v.Since.String(), Rule: fmt.Sprintf("an instant after which there are at most %d ticks", mostJudged)}
 		}
-		before := v.wrong
-		v.expect(tick)
-		v.joins = v.wrong > before
+		what := v.expect(tick)
+		if what != (verdict{}) && what == before { // consecutive ticks of one kind are one finding
+			f := &v.Findings[len(v.Findings)-1]
+			f.Last, f.Count = tick.UTC(), max(f.Count, 1)+1
+		} else {
+			v.found(tick, what)
+		}
+		before = what
 	}
 	return nil
 }
 
+// A verdict is what is wrong with a tick, as in a Finding; zero: nothing.
+type verdict struct{ kind, detail string }
+
 // expect judges a tick that the schedule or the history has.
-func (v *verifier) expect(tick time.Time) {
+func (v *verifier) expect(tick time.Time) verdict {
 	if open := slices.ContainsFunc(v.state.Open, func(o Open) bool { return !o.Triggered && o.Tick.Equal(tick) }); open {
 		v.Pending = append(v.Pending, tick.UTC())
-		return
+		return verdict{}
 	}
 	if entries := v.entries[tick.UnixMilli()]; len(entries) > 0 {
-		v.outcome(tick, entries[0])
-		return
+		if entries[0].Outcome == OutcomeSucceeded {
+			v.Succeeded++
+			return verdict{}
+		}
+		return verdict{entries[0].Outcome, entries[0].Error}
 	}
 	if i := slices.IndexFunc(v.skips, func(e Entry) bool { return !tick.Before(e.Tick) && !tick.After(e.Last) }); i >= 0 {
-		v.found(tick, OutcomeSkipped, v.skips[i].Error)
-		return
+		return verdict{OutcomeSkipped, v.skips[i].Error}
 	}
 	switch {
 	case !tick.After(v.state.Last):
-		v.found(tick, FindingMissing, "the ledger has no entry of it")
+		return verdict{FindingMissing, "the ledger has no entry of it"}
 	case v.state.Paused:
-		v.found(tick, FindingMissing, "the job is paused")
+		return verdict{FindingMissing, "the job is paused"}
 	case slices.ContainsFunc(v.state.Open, func(o Open) bool { return o.Running }), v.state.Now.Sub(tick) < graceOfDue:
 		v.Pending = append(v.Pending, tick.UTC()) // a replica records it when the run has ended
-	default:
-		v.found(tick, FindingMissing, "it is due, and no replica has claimed it")
+		return verdict{}
 	}
-}
-
-// outcome judges the newest entry of a tick.
-func (v *verifier) outcome(tick time.Time, e Entry) {
-	if e.Outcome == OutcomeSucceeded {
-		v.Succeeded++
-		return
-	}
-	v.found(tick, e.Outcome, e.Error)
+	return verdict{FindingMissing, "it is due, and no replica has claimed it"}
 }
 
 // repeated reports entries that follow a success.
@@ -302,15 +300,9 @@ func (v *verifier) repeated(tick time.Time, entries []Entry) {
 	}
 }
 
-// found adds a finding. Consecutive ticks of one kind are one finding.
-func (v *verifier) found(tick time.Time, kind, detail string) {
-	tick = tick.UTC()
-	v.wrong++
-	if n := len(v.Findings) - 1; n >= 0 && v.joins {
-		if f := &v.Findings[n]; f.Kind == kind && f.Detail == detail {
-			f.Last, f.Count = tick, max(f.Count, 1)+1
-			return
-		}
+// found adds a finding, if there is one.
+func (v *verifier) found(tick time.Time, what verdict) {
+	if what != (verdict{}) {
+		v.Findings = append(v.Findings, Finding{Tick: tick.UTC(), Kind: what.kind, Detail: what.detail})
 	}
-	v.Findings = append(v.Findings, Finding{Tick: tick, Kind: kind, Detail: detail})
 }

@@ -78,7 +78,7 @@ func (r *reader) join(ctx context.Context, v *view) error {
 	if r.run == nil {
 		r.start(context.WithoutCancel(ctx))
 	}
-	r.run.wakeUp()
+	r.run.wake.ring()
 	return nil
 }
 
@@ -91,9 +91,7 @@ func (r *reader) leave(v *view) {
 		last, r.run = r.run, nil
 	}
 	r.mu.Unlock()
-	if last != nil {
-		last.stop()
-	}
+	last.stop()
 }
 
 func (r *reader) close() {
@@ -106,9 +104,7 @@ func (r *reader) close() {
 	}
 	last := r.run
 	r.mu.Unlock()
-	if last != nil {
-		last.stop()
-	}
+	last.stop()
 }
 
 // touch makes the next look, which is now, read a thing.
@@ -117,7 +113,7 @@ func (r *reader) touch(k key) {
 	defer r.mu.Unlock()
 	if r.run != nil {
 		r.touched[k] = true
-		r.run.wakeUp()
+		r.run.wake.ring()
 	}
 }
 
@@ -143,28 +139,34 @@ type run struct {
 	*reader
 	cancel context.CancelFunc
 	done   sync.WaitGroup
-	wake   chan struct{}
+	wake   bell
 	things map[key]*thing // of the looks
 }
 
 // start begins a run. The caller has locked r.mu.
 func (r *reader) start(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
-	a := &run{reader: r, cancel: cancel, wake: make(chan struct{}, 1), things: map[key]*thing{}}
+	a := &run{reader: r, cancel: cancel, wake: make(bell, 1), things: map[key]*thing{}}
 	// What an earlier run has read is old.
 	r.run, r.items, r.pending, r.searched, r.failure = a, map[key]*item{}, time.Time{}, time.Time{}, nil
 	a.done.Go(func() { a.search(ctx) })
 	a.done.Go(func() { a.look(ctx) })
 }
 
+// stop ends a run, if there is one, and waits until it has ended.
 func (a *run) stop() {
-	a.cancel()
-	a.done.Wait()
+	if a != nil {
+		a.cancel()
+		a.done.Wait()
+	}
 }
 
-func (a *run) wakeUp() {
+// A bell wakes the one goroutine that receives from it. It has room for one.
+type bell chan struct{}
+
+func (b bell) ring() {
 	select {
-	case a.wake <- struct{}{}:
+	case b <- struct{}{}:
 	default:
 	}
 }
@@ -178,7 +180,7 @@ func (a *run) update(change func() (visible bool)) {
 		return
 	}
 	for v := range a.views {
-		v.nudge()
+		v.nudged.ring()
 	}
 }
 
@@ -215,7 +217,7 @@ func (a *run) search(ctx context.Context) {
 				a.lists[k] = next
 				return true
 			})
-			a.wakeUp()
+			a.wake.ring()
 		}
 		busy += a.survey(ctx)
 		select {
@@ -267,7 +269,7 @@ func (a *run) survey(ctx context.Context) time.Duration {
 		a.lists[overview.Jobs] = &l
 		return true
 	})
-	a.wakeUp()
+	a.wake.ring()
 	return time.Since(began)
 }
 

@@ -33,7 +33,6 @@ type thing struct {
 func (t *thing) forget() {
 	if t.stop != nil {
 		t.stop()
-		t.stop = nil
 	}
 }
 

@@ -20,8 +20,8 @@ type view struct {
 	state  string              // of states, for jobs
 	order  string              // of orders, for jobs
 	pages  [overview.Kinds]int // from 0
-	nudged chan struct{}
-	ended  chan struct{} // closed by close of the reader
+	nudged bell                // the stream looks for changes
+	ended  chan struct{}       // closed by close of the reader
 
 	lists    [overview.Kinds]*list // of sections
 	sections [overview.Kinds]section
@@ -29,7 +29,7 @@ type view struct {
 
 // parseView reads a view from the query of a URL. Invalid values count as missing.
 func parseView(query url.Values) *view {
-	v := &view{job: query.Get("job"), state: query.Get("state"), order: query.Get("sort"), nudged: make(chan struct{}, 1), ended: make(chan struct{})}
+	v := &view{job: query.Get("job"), state: query.Get("state"), order: query.Get("sort"), nudged: make(bell, 1), ended: make(chan struct{})}
 	if part := query.Get("q"); len(part) <= longestPart {
 		v.part = strings.ToLower(part)
 	}
@@ -39,14 +39,6 @@ func parseView(query url.Values) *view {
 		}
 	}
 	return v
-}
-
-// nudge makes the stream look for changes.
-func (v *view) nudge() {
-	select {
-	case v.nudged <- struct{}{}:
-	default:
-	}
 }
 
 // A section is a page of a list.

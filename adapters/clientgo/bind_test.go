@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-
 	"github.com/noonlock/noonlock/adapters/clientgo"
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
@@ -40,9 +40,9 @@ func mustEnd(ctx context.Context, e *env, cause error) {
 }
 
 // clocked is linked with a clock that can jump.
-func (e *env) clocked() (*clientgo.Lock, *lockcoretest.Clock, *lockcoretest.Faults) {
+func (e *env) clocked() (*clientgo.Lock, *testenv.Clock, *lockcoretest.Faults) {
 	e.Helper()
-	clock, f := lockcoretest.NewClock(), lockcoretest.NewFaults()
+	clock, f := testenv.NewClock(), lockcoretest.NewFaults()
 	client := e.ClientOn(clock.Now, e.Bubble.OptionsVia(f), lockcore.Config{})
 	return e.lockOn(client, clientgo.Config{Identity: "a"}), clock, f
 }

@@ -91,7 +91,7 @@ func (s *settings) declare() *flag.FlagSet {
 	choice(&s.statusz, "statusz", "`whether` to serve a page for people at /statusz/", "off", "on")
 	f.StringVar(&s.hosts, "statusz-host", "", "the host `names` at which browsers may reach that page, with spaces between them (default: any name)")
 	choice(&s.json, "log-format", "the `format` of the log on standard error", "text", "json")
-	f.StringVar(&s.since, "since", "", "the start of the range of verify and winners, a `time` such as 48h or 2026-11-21 (default: the newest change of the schedule, or the beginning)")
+	f.StringVar(&s.since, "since", "", "the start of the range of verify and winners, a `time` such as 48h or 2026-11-21 (default: the beginning, and for verify the newest change of the schedule)")
 	f.StringVar(&s.until, "until", "now", "the end of that range, an exclusive `time`")
 	choice(&s.nothingPasses, "if-nothing", "the `result` of verify if there is no noon in the range", "fail", "pass")
 	s.location, s.winners = time.UTC, 10

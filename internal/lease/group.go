@@ -5,17 +5,24 @@ import "time"
 // A group renews the leases of one stream. One batch renews all due leases. How many batches are under way
 // is no sign that something hangs: behind a slow network there are several. If an answer is late, the
 // lease is renewed again, in time. So neither a dead connection nor a lease with a longer TTL ends
-// another lease. All fields are guarded by renewals.mu.
+// another lease. But the more batches are under way, the longer the next one collects leases, up to a
+// tenth of the shortest interval: when a server stops answering, about 80 are under way at most, and more
+// only with TTLs below 5 s. All fields are guarded by renewals.mu.
 type group struct {
 	r        *renewals
 	stream   Stream
-	due      schedule // leases by due time
-	underway int      // batches
+	due      schedule      // leases by due time
+	underway int           // batches
+	sent     time.Duration // when the last batch was sent that was not full
+	shortest time.Duration // interval of all its leases
 }
 
 const (
 	// maxBatch is the maximum number of leases in one batch.
 	maxBatch = 1000
+
+	// gap, for each batch that is under way, is the least time between two batches.
+	gap = 2 * time.Millisecond
 
 	// maxWait limits how long an answer that would still count is awaited.
 	maxWait = 6 * time.Second
@@ -28,7 +35,7 @@ type batch struct {
 }
 
 func newGroup(r *renewals, stream Stream) *group {
-	g := &group{r: r, stream: stream}
+	g := &group{r: r, stream: stream, shortest: never}
 	g.due.place = func(l *Lease) *place { return &l.renews }
 	return g
 }
@@ -37,7 +44,7 @@ func (g *group) empty() bool { return g.due.Len()+g.underway == 0 }
 
 // add schedules a lease that is in no schedule.
 func (g *group) add(l *Lease, at time.Duration) {
-	l.group, l.dueAt = g, at
+	l.group, l.dueAt, g.shortest = g, at, min(g.shortest, l.times.Renew)
 	g.due.add(l, at)
 }
 
@@ -56,7 +63,11 @@ func (g *group) sendDue(now time.Duration) (next time.Duration) {
 			return never
 		case at > now:
 			return at
-		case g.keeps(first, now):
+		}
+		if free := g.sent + min(time.Duration(g.underway)*gap, g.shortest/10); free > now {
+			return free
+		}
+		if g.keeps(first, now) {
 			g.send(now)
 		}
 	}
@@ -109,6 +120,9 @@ func (g *group) send(now time.Duration) {
 	}
 	if len(one.leases) == 0 {
 		return // all of them have ended or moved
+	}
+	if len(one.leases) < maxBatch { // otherwise, others are due
+		g.sent = now
 	}
 	for _, l := range one.leases {
 		g.add(l, now+l.times.try(l.until()-now)) // the retry; an answer moves it

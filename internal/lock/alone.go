@@ -15,8 +15,6 @@ func (alone) kind() Kind { return mutexKind{} }
 
 func (alone) refusal(Kind, *leaseTerms) error { return nil }
 
-func (alone) one(string) error { return nil }
-
 func (alone) trail() *wire.Trail { return nil }
 
 func (t alone) scripts() []*wire.Script {
@@ -40,5 +38,3 @@ func (t alone) lossOf(ctx context.Context, a *Attempt) error {
 	}
 	return &ForcedError{By: who, Reason: why}
 }
-
-func (alone) drain(context.Context) {}

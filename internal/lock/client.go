@@ -187,8 +187,6 @@ type topology interface {
 	kind() Kind
 	// refusal returns a *ConfigError if there are no leases of a kind with these terms.
 	refusal(k Kind, terms *leaseTerms) error
-	// one returns a *ConfigError if what needs one server that decides.
-	one(what string) error
 	// trail returns a new Trail for the requests of an attempt, or nil.
 	trail() *wire.Trail
 	// scripts returns those of a mutex.
@@ -202,9 +200,6 @@ type topology interface {
 	wait(ctx context.Context, n *Name, k Kind) (*Lease, acquireReply, error)
 	// lossOf returns why the server no longer has an attempt: ErrLeaseLost or a *ForcedError.
 	lossOf(ctx context.Context, a *Attempt) error
-
-	// drain waits for the requests that undo others.
-	drain(ctx context.Context)
 }
 
 // attempt returns an attempt that the server knows under a value.
@@ -225,7 +220,12 @@ func (c *Client) Logger() logr.Logger { return c.log }
 func (c *Client) Mutex() Kind { return c.topology.kind() }
 
 // One returns a *ConfigError if what needs one server that decides, and the Client is of a quorum.
-func (c *Client) One(what string) error { return c.topology.one(what) }
+func (c *Client) One(what string) error {
+	if c.Quorum() == nil {
+		return nil
+	}
+	return &ConfigError{Field: "the Client of " + what, Value: "of NewQuorum", Rule: "of New: the servers of a quorum have different views; use New with one of them"}
+}
 
 // CountForced counts a lock that was released by force.
 func (c *Client) CountForced() { c.metrics.forced.Inc() }

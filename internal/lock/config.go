@@ -143,15 +143,6 @@ func IsReserved(name string) bool {
 	return strings.HasPrefix(name, JobNames) || strings.HasPrefix(name, ElectionNames)
 }
 
-// CheckUserName checks the name of a lock. Names that jobs and elections use are refused,
-// because a user's lock could otherwise block a job or an election.
-func CheckUserName(name string) error {
-	if IsReserved(name) {
-		return &ConfigError{Field: "name", Value: input.Quote(name), Rule: "a name without the prefixes " + JobNames + " and " + ElectionNames + ", which jobs and elections use"}
-	}
-	return CheckName("name", name)
-}
-
 // CheckIdentity checks a name for people.
 func CheckIdentity(field, identity string) error {
 	if rule := input.Fault(identity, 200, false); rule != "" {

@@ -116,15 +116,11 @@ func OpError(op, name string, errs ...error) error {
 
 // ended joins ErrNotAcquired with the reason for which ctx ended a wait.
 func ended(ctx context.Context) error {
-	return errors.Join(ErrNotAcquired, ctx.Err(), causeOf(ctx))
-}
-
-// causeOf returns the cause of a context that is done, or nil if it equals ctx.Err().
-func causeOf(ctx context.Context) error {
-	if cause := context.Cause(ctx); !errors.Is(ctx.Err(), cause) {
-		return cause
+	cause := context.Cause(ctx)
+	if errors.Is(ctx.Err(), cause) {
+		cause = nil
 	}
-	return nil
+	return errors.Join(ErrNotAcquired, ctx.Err(), cause)
 }
 
 // IsTemporary is lockcore.IsTemporary.

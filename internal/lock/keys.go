@@ -117,15 +117,11 @@ type Search struct {
 	Progress func(keys int)
 }
 
-// pattern returns a glob pattern that matches the keys of a Search, and few others.
+// pattern returns a glob pattern that matches the keys of a Search, and others of these names.
 func (k keyring) pattern(s Search) string {
-	part := s.Parts[0]
-	if len(s.Parts) > 1 {
-		var first strings.Builder
-		for _, p := range s.Parts {
-			first.WriteString(p[:1])
-		}
-		part = "[" + first.String() + "]*"
+	part := "*"
+	if len(s.Parts) == 1 {
+		part = s.Parts[0]
 	}
 	return globbed.Replace(k.prefix) + ":{" + s.Prefix + "*}:" + part
 }

@@ -84,9 +84,6 @@ func kindOf(v Value) Kind {
 	return ownedKind{v.mode, v.Owner}
 }
 
-// tombTTL returns the TTL of the attempt's tombstone.
-func (a *Attempt) tombTTL() time.Duration { return max(a.terms.ttl, tombTTL) }
-
 // releaseBy returns the request of a script that releases the attempt. It includes whether the
 // Client is closed, because a closed Client cannot check a grant that the script makes.
 func (a *Attempt) releaseBy(s *wire.Script, withdraw bool) wire.Request {
@@ -98,10 +95,10 @@ func (a *Attempt) releaseBy(s *wire.Script, withdraw bool) wire.Request {
 	a.c.mu.Unlock()
 	rest := a.terms.keepText + last + a.keys.channels
 	if record, news := a.unbegun(); record != "" {
-		return s.Call(append(a.keys.argsWith(a.Tomb()), record), &a.value, rest, millis(a.tombTTL()), news)
+		return s.Call(append(a.keys.argsWith(a.Tomb()), record), &a.value, rest, millis(a.TombTTL()), news)
 	}
 	if withdraw {
-		return s.Call(a.keys.argsWith(a.Tomb()), &a.value, rest, millis(a.tombTTL()))
+		return s.Call(a.keys.argsWith(a.Tomb()), &a.value, rest, millis(a.TombTTL()))
 	}
 	return s.Call(a.keys.args(), &a.value, rest)
 }

@@ -84,9 +84,9 @@ func newMembers(c *Client, targets []*wire.Target, counts []serverMetrics, cfg w
 // failed is called for each request that has failed.
 func (m *members) failed(server int, skipped bool) {
 	if skipped {
-		m.counts[server].skipped.Inc()
+		m.counts[server].count("skipped")
 	} else {
-		m.counts[server].failed.Inc()
+		m.counts[server].count("failed")
 	}
 }
 
@@ -111,16 +111,16 @@ func (m *members) answered(server int, value any, began time.Duration) {
 	counts := &m.counts[server]
 	switch code {
 	case quorum.Lost:
-		counts.lost.Inc()
+		counts.count("lost_data")
 	case quorum.OtherList:
-		counts.otherList.Inc()
+		counts.count("other_list")
 	case quorum.Waiting:
-		counts.waiting.Inc()
+		counts.count("waiting")
 		return
 	case quorum.TooLong:
-		counts.tooLong.Inc()
+		counts.count("ttl_too_long")
 	default:
-		counts.answered.Inc()
+		counts.count("answered")
 		if code == quorum.Granted && len(list) == 4 { // of an acquire
 			m.readRun(server, wire.Text(list[2]))
 			if clock, err := strconv.ParseInt(wire.Text(list[3]), 10, 64); err == nil {

@@ -31,12 +31,11 @@ type metrics struct {
 
 	kinds sync.Map // label to *kindMetrics
 
-	renewed, missed, lost, short                                prometheus.Counter // of renewals
-	lostLeases, forcedLeases, expired, maxReached, unreplicated prometheus.Counter // of losses
+	renewed, missed, lost, short prometheus.Counter // of renewals
 }
 
-// kindMetrics are the series of one kind of lease. They exist from the first lock of the
-// kind on, see metrics.kind.
+// kindMetrics are the series of one kind of lease, because a search by labels costs each lease time.
+// They exist from the first lock of the kind on, see metrics.kind.
 type kindMetrics struct {
 	held  prometheus.Gauge
 	queue func() *queueMetrics // creates them at its first call; not every kind queues
@@ -54,19 +53,6 @@ const (
 	kindMutex = "mutex"
 	kindRead  = "read"
 	kindWrite = "write"
-)
-
-// The outcomes of attempts, as labels.
-const (
-	outcomeAcquired  = "acquired"
-	outcomeBusy      = "busy"
-	outcomeEnded     = "ended"
-	outcomeWrongKind = "wrong_kind"
-	outcomeUpgrade   = "upgrade"
-	outcomeUnknown   = "unknown"
-	outcomeShort     = "not_replicated"
-	outcomeDelayed   = "delayed"
-	outcomeError     = "error"
 )
 
 // newMetrics creates the collectors and registers them with reg, unless reg is nil.
@@ -89,7 +75,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		renewals: set.Counters("noonlock_renewals_total",
 			"Renewals, by outcome: renewed, lost (according to the server), not_replicated (see Config.MinReplicas), failed (an error, or no answer).", "outcome"),
 		lateness: set.Histogram("noonlock_renewal_lateness_seconds",
-			"Delay of renewals after their due time. It grows on an overloaded machine before leases are lost.",
+			"Delay of renewals after their due time. It grows on an overloaded machine, and while a server answers slowly, before leases are lost.",
 			[]float64{.0005, .001, .005, .01, .05, .1, .25, .5, 1, 2.5, 5, 10}),
 		losses: set.Counters("noonlock_lease_losses_total",
 			"Leases that ended before their release, by cause: lost (according to the server), forced (by ForceRelease), expired (no renewal was answered in time), not_replicated (no renewal was acknowledged in time), max_hold.", "cause"),
@@ -107,7 +93,9 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	}
 	// These series exist before the first event.
 	m.renewed, m.missed, m.lost, m.short = m.renewals.WithLabelValues("renewed"), m.renewals.WithLabelValues("failed"), m.renewals.WithLabelValues("lost"), m.renewals.WithLabelValues("not_replicated")
-	m.lostLeases, m.forcedLeases, m.expired, m.maxReached, m.unreplicated = m.losses.WithLabelValues("lost"), m.losses.WithLabelValues("forced"), m.losses.WithLabelValues("expired"), m.losses.WithLabelValues("max_hold"), m.losses.WithLabelValues("not_replicated")
+	for _, cause := range []string{"lost", "forced", "expired", "max_hold", "not_replicated"} {
+		m.losses.WithLabelValues(cause)
+	}
 	return m, nil
 }
 
@@ -120,7 +108,7 @@ func (m *metrics) kind(name string) *kindMetrics {
 	k, _ := m.kinds.LoadOrStore(name, &kindMetrics{
 		held: m.held.WithLabelValues(name),
 		queue: sync.OnceValue(func() *queueMetrics {
-			return &queueMetrics{m.acquires.WithLabelValues(name, outcomeAcquired), m.wait.WithLabelValues(name), m.waiting.WithLabelValues(name)}
+			return &queueMetrics{m.acquires.WithLabelValues(name, "acquired"), m.wait.WithLabelValues(name), m.waiting.WithLabelValues(name)}
 		}),
 	})
 	return k.(*kindMetrics)
@@ -141,38 +129,38 @@ func outcomeOf(err error) string {
 	var held *HeldError
 	switch {
 	case errors.As(err, &held):
-		return outcomeBusy
+		return "busy"
 	case errors.Is(err, ErrUpgrade):
-		return outcomeUpgrade
+		return "upgrade"
 	case errors.Is(err, ErrWrongKind):
-		return outcomeWrongKind
+		return "wrong_kind"
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), errors.Is(err, ErrClosed):
-		return outcomeEnded
+		return "ended"
 	case delayOf(err) != nil:
-		return outcomeDelayed
+		return "delayed"
 	case errors.Is(err, ErrUnknown):
-		return outcomeUnknown
+		return "unknown"
 	case errors.Is(err, ErrNotReplicated):
-		return outcomeShort
+		return "not_replicated"
 	}
-	return outcomeError
+	return "error"
 }
 
 // countLoss counts a lease that ended without Unlock or Close.
 func (m *metrics) countLoss(cause error) {
 	_, forced := errors.AsType[*ForcedError](cause)
+	label := "lost"
 	switch {
 	case forced:
-		m.forcedLeases.Inc()
+		label = "forced"
 	case errors.Is(cause, ErrMaxHold):
-		m.maxReached.Inc()
+		label = "max_hold"
 	case errors.Is(cause, ErrNotReplicated):
-		m.unreplicated.Inc()
+		label = "not_replicated"
 	case errors.Is(cause, ErrLeaseExpired):
-		m.expired.Inc()
-	default:
-		m.lostLeases.Inc()
+		label = "expired"
 	}
+	m.losses.WithLabelValues(label).Inc()
 }
 
 // countFailure counts a script call that failed.

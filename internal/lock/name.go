@@ -18,9 +18,12 @@ func (c *Client) Name(name string, cfg LeaseConfig) (*Name, error) {
 	return c.name(name, cfg, c.Mutex(), ledgerRetention)
 }
 
-// UserName returns a name for locks of users.
+// UserName returns a name for locks of users, which must not block a job or an election.
 func (c *Client) UserName(name string, k Kind, cfg LeaseConfig) (*Name, error) {
-	if err := CheckUserName(name); err != nil {
+	if IsReserved(name) {
+		return nil, &ConfigError{Field: "name", Value: input.Quote(name), Rule: "a name without the prefixes " + JobNames + " and " + ElectionNames + ", which jobs and elections use"}
+	}
+	if err := CheckName("name", name); err != nil {
 		return nil, err
 	}
 	n, err := c.name(name, cfg, k, c.tokenRetention)
@@ -95,8 +98,8 @@ func (a *Attempt) Value() string { return a.value }
 // Tomb returns the key that exists if the attempt was abandoned.
 func (a *Attempt) Tomb() string { return attemptText(a.keys.tombs, a.c.process, a.number, "") }
 
-// TombTTL returns how long requests of the attempt may be in flight.
-func (a *Attempt) TombTTL() time.Duration { return a.tombTTL() }
+// TombTTL returns the TTL of the attempt's tombstone, which outlasts its requests.
+func (a *Attempt) TombTTL() time.Duration { return max(a.terms.ttl, tombTTL) }
 
 // Ask sends a request and retries it until it is answered, for at most two Timeouts.
 func (n *Name) Ask(ctx context.Context, r wire.Request) (any, error) {

@@ -170,7 +170,9 @@ func (c *Client) Close(ctx context.Context) error {
 	c.mu.Unlock()
 	wake()
 
-	c.topology.drain(ctx)
+	if q := c.Quorum(); q != nil {
+		q.m.wire.Drain(ctx) // requests that undo others
+	}
 	c.cancel()
 	c.wire.Close()
 	c.keeper.Close()

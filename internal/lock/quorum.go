@@ -158,10 +158,6 @@ func (m *members) refusal(of Kind, terms *leaseTerms) error {
 	return nil
 }
 
-func (m *members) one(what string) error {
-	return &ConfigError{Field: "the Client of " + what, Value: "of NewQuorum", Rule: "of New: the servers of a quorum have different views; use New with one of them"}
-}
-
 func (*members) trail() *wire.Trail { return new(wire.Trail) }
 
 func (m *members) scripts() []*wire.Script {
@@ -171,8 +167,6 @@ func (m *members) scripts() []*wire.Script {
 
 // lossOf: there is no ForceRelease.
 func (m *members) lossOf(context.Context, *Attempt) error { return ErrLeaseLost }
-
-func (m *members) drain(ctx context.Context) { m.wire.Drain(ctx) }
 
 // quorumKind is a mutex on several servers. Its scripts run on each of them, and the answers
 // are counted.
@@ -209,7 +203,7 @@ func (k quorumKind) Release(a *Attempt, _ bool) wire.Request {
 		return a.c.scripts.quorumLeave.Call(k.keys(a)[:2], &a.value, tomb, channel)
 	}
 	r := call(0)
-	return r.Counted(countLeave(r), a.trail).Leaving(call(millis(a.tombTTL())), max(a.terms.ttl, 10*time.Second), a.terms.timeout())
+	return r.Counted(countLeave(r), a.trail).Leaving(call(millis(a.TombTTL())), max(a.terms.ttl, 10*time.Second), a.terms.timeout())
 }
 
 // confirm commits the token of a grant to a majority. Only then it counts.

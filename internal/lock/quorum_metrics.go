@@ -11,10 +11,11 @@ import (
 
 // serverMetrics are the series of one server of a quorum.
 type serverMetrics struct {
-	answered, failed, skipped         prometheus.Counter
-	lost, waiting, otherList, tooLong prometheus.Counter // answers of a server that grants nothing
-	up                                prometheus.Gauge
+	requests *prometheus.CounterVec // by outcome
+	up       prometheus.Gauge
 }
+
+func (m *serverMetrics) count(outcome string) { m.requests.WithLabelValues(outcome).Inc() }
 
 // newServerMetrics returns the series of each server. They have its address as a label, so there
 // are at most nine values for each list of servers.
@@ -28,13 +29,11 @@ func newServerMetrics(reg prometheus.Registerer, targets []*wire.Target) ([]serv
 	}
 	all := make([]serverMetrics, len(targets))
 	for i, t := range targets {
-		of := func(outcome string) prometheus.Counter { return requests.WithLabelValues(t.Address(), outcome) }
-		all[i] = serverMetrics{
-			answered: of("answered"), failed: of("failed"), skipped: of("skipped"),
-			lost: of("lost_data"), waiting: of("waiting"), otherList: of("other_list"), tooLong: of("ttl_too_long"),
-			up: up.WithLabelValues(t.Address()),
-		}
+		all[i] = serverMetrics{requests.MustCurryWith(prometheus.Labels{"server": t.Address()}), up.WithLabelValues(t.Address())}
 		all[i].up.Set(1)
+		for _, outcome := range []string{"answered", "failed", "skipped", "lost_data", "waiting", "other_list", "ttl_too_long"} {
+			all[i].requests.WithLabelValues(outcome)
+		}
 	}
 	return all, nil
 }

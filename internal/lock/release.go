@@ -222,7 +222,8 @@ func (c *Client) releaseAll() {
 	c.mu.Unlock()
 	for _, check := range checks {
 		if check.timer.Stop() {
-			check.passOn()
+			// The server then notifies other processes of the end of a grant that is not confirmed yet.
+			check.release(wire.NewRetry(check.a.terms.timeout(), time.Second, nil))
 		}
 	}
 	for _, l := range held {
@@ -345,12 +346,6 @@ func (a *Attempt) checkLater(in time.Duration) {
 		}
 	})
 	c.checks[name] = check
-}
-
-// passOn sends the release now, because Close ends all checks of the Client. The server then
-// notifies other processes of the end of a grant that is not confirmed yet.
-func (check *grantCheck) passOn() {
-	check.release(wire.NewRetry(check.a.terms.timeout(), time.Second, nil))
 }
 
 // release sends the release in the background.

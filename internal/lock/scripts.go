@@ -14,7 +14,7 @@ import (
 type Scripts struct {
 	mutexAcquire, mutexRenew, mutexLeave                 *wire.Script
 	ownedAcquire, ownedRenew, ownedLeave, ownedDowngrade *wire.Script
-	inspect, force, queue, promote                       *wire.Script
+	inspect, force, promote                              *wire.Script
 	rights, history                                      *wire.Script
 
 	quorumAcquire, quorumRenew, quorumLeave, quorumState, quorumJoin *wire.Script
@@ -43,7 +43,6 @@ func LoadScripts(files fs.FS) (*Scripts, error) {
 
 		inspect: l.Script("lock_inspect"),
 		force:   l.Script("lock_force"),
-		queue:   l.Script("lock_queue"),
 		promote: l.Script("lock_promote"),
 		rights:  l.Script("lock_rights"),
 		history: l.Script("lock_history"),

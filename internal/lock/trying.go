@@ -56,12 +56,7 @@ func (*members) wait(ctx context.Context, n *Name, k Kind) (lease *Lease, last a
 		case <-n.c.closing:
 		}
 		timer.Stop()
-		select {
-		case <-n.c.closing:
-			return nil, last, ErrClosed
-		default:
-		}
-		if ctx.Err() != nil {
+		if ctx.Err() != nil { // whose cause may be the error of another try
 			return nil, last, ended(ctx)
 		}
 		var r acquireReply

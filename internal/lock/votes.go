@@ -167,28 +167,26 @@ func voteOf(from int, a wire.Answer) quorum.Vote {
 	return v
 }
 
+// votesFor describes the servers that have answered with a code.
+var votesFor = map[int64]string{
+	quorum.Granted:   "granted",
+	quorum.Held:      "held by others",
+	quorum.Lost:      "lost data",
+	quorum.OtherList: "with another list of servers",
+	quorum.Waiting:   "granting nothing after a loss of data",
+	quorum.TooLong:   "with a shorter MaxTTL",
+	quorum.Stepped:   "with a clock that was stepped",
+	quorum.Abandoned: "with another refusal",
+	quorum.WrongKind: "with another refusal",
+}
+
 // shortage describes why too few servers could do what was requested.
 func shortage(r wire.Request, answers map[int]wire.Answer, votes []quorum.Vote, n int) error {
 	e := &wire.NoQuorumError{}
 	reasons := map[string]int{}
 	for _, v := range votes {
-		switch v.Code {
-		case quorum.Granted:
-			reasons["granted"]++
-		case quorum.Held:
-			reasons["held by others"]++
-		case quorum.Lost:
-			reasons["lost data"]++
-		case quorum.OtherList:
-			reasons["with another list of servers"]++
-		case quorum.Waiting:
-			reasons["granting nothing after a loss of data"]++
-		case quorum.TooLong:
-			reasons["with a shorter MaxTTL"]++
-		case quorum.Stepped:
-			reasons["with a clock that was stepped"]++
-		case quorum.Abandoned, quorum.WrongKind:
-			reasons["with another refusal"]++
+		if reason := votesFor[v.Code]; reason != "" {
+			reasons[reason]++
 		}
 	}
 	permanent, silent := 0, 0

@@ -323,14 +323,6 @@ func (e *Env) Channel(name, channel string) string {
 	return "noonlock:" + channel
 }
 
-// Subscribes returns a Match for the requests that subscribe to a channel.
-func (e *Env) Subscribes() func([]string) bool {
-	if e.cluster != nil {
-		return lockcoretest.Command("SSUBSCRIBE")
-	}
-	return lockcoretest.Command("SUBSCRIBE")
-}
-
 // Subscribers returns how many clients receive the messages of a channel about a name, see
 // lock.Name.Channel.
 func (e *Env) Subscribers(name, channel string) int64 {

@@ -32,11 +32,8 @@ func goroutinesOfLibrary() (stacks []string) {
 	}
 	for g := range strings.SplitSeq(string(buf[:n]), "\n\n") {
 		head, _, _ := strings.Cut(g, "\n")
-		if bubbleOf.FindString(head) != bubble {
-			continue
-		}
 		by := createdBy.FindStringSubmatch(g)
-		if by == nil {
+		if by == nil || bubbleOf.FindString(head) != bubble {
 			continue
 		}
 		pkg, _, _ := strings.Cut(by[1], ".")

@@ -7,8 +7,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
 // at returns an event of name "n"; the optional last argument is ValidUntil.
@@ -160,7 +158,7 @@ func TestEmptyHistoryFails(t *testing.T) {
 
 func TestHistoryRecordsFromManyGoroutines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		clock := lockcoretest.NewClock()
+		clock := NewClock()
 		h := NewHistory(clock.Now)
 		var lock sync.Mutex
 		var token uint64

@@ -252,15 +252,16 @@ func (p *pipe) submit(first bool, calls ...*call) bool {
 	}
 	out, reads := p.encode()
 	p.mu.Unlock()
-	if len(out) > maxInline {
+	switch {
+	case len(out) > maxInline:
 		go func() {
 			if p.flush(out) {
 				p.writeQueue()
 			}
 		}()
-	} else if p.flush(out) {
+	case p.flush(out):
 		go p.writeQueue()
-	} else if reads && len(calls) == 1 {
+	case reads && len(calls) == 1:
 		p.readAlone(calls[0])
 		return true
 	}

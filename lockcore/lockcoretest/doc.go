@@ -1,6 +1,6 @@
 // Package lockcoretest helps to test code that holds locks on Redis. It provides a server
-// inside a testing/synctest bubble, a network with injected faults, and a clock that jumps. It
-// depends on go-redis and net.Conn but not on lockcore, so it can test any other lock as well.
+// inside a testing/synctest bubble, and a network with injected faults. It depends on go-redis and
+// net.Conn but not on lockcore, so it can test any other lock as well.
 //
 //	synctest.Test(t, func(t *testing.T) {
 //		r := lockcoretest.NewRedis(t)   // miniredis on the bubble's clock
@@ -16,8 +16,7 @@
 //
 // Outside a bubble, [Redis] runs in real time. [Faults] work between a client and any
 // server ([Faults.Dialer]). A fault test proves nothing if the fault was not injected:
-// [Faults.Inject] and [MustFire] fail such a test. [Clock] is a clock that jumps without
-// firing timers.
+// [Faults.Inject] and [MustFire] fail such a test.
 //
 // # Faults
 //
@@ -40,7 +39,6 @@
 //	a restart with or without data             Redis.Restart; with time in between: Stop, Start
 //	the server's clock is set                  Redis.StepClock
 //	the server answers LOADING, READONLY, …    Redis.Server().SetError
-//	a process wakes after its host slept       Clock.Advance; for the others time.Sleep or StepClock
 //	scripts are forgotten                      SCRIPT FLUSH, by a client
 //
 // Faults parse RESP2 and RESP3, requests as arrays of strings. They do not

@@ -38,11 +38,3 @@ func ExampleFaults_Add() {
 	// holder: me
 	// injected: 1
 }
-
-func ExampleClock() {
-	start := time.Now()
-	clock := lockcoretest.NewClock()
-	clock.Advance(time.Hour) // the host was suspended, and no timer has fired
-	fmt.Println(clock.Now() >= time.Hour, time.Since(start) < time.Hour)
-	// Output: true true
-}

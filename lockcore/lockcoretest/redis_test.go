@@ -309,25 +309,3 @@ func TestHang(t *testing.T) {
 		}
 	})
 }
-
-func TestClockJumpsWithoutTimers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		clock := lockcoretest.NewClock()
-		timer := time.NewTimer(time.Minute)
-		time.Sleep(time.Second)
-		clock.Advance(time.Hour)
-		if got, want := clock.Now(), time.Hour+time.Second; got != want {
-			t.Errorf("Now is %v, want %v", got, want)
-		}
-		synctest.Wait()
-		select {
-		case <-timer.C:
-			t.Error("the jump fired a timer")
-		default:
-		}
-		clock.Advance(-2 * time.Hour)
-		if got, want := clock.Now(), time.Second-time.Hour; got != want {
-			t.Errorf("Now is %v, want %v", got, want)
-		}
-	})
-}

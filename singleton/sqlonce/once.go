@@ -63,7 +63,7 @@ func (o *Once) attempt(ctx context.Context, m Marker, repeated bool, fn func(con
 			return false, false, endedUnder(m, ErrTransactionEnded)
 		}
 		// The tick was applied before, so the result is the same even if this commit fails.
-		s.abandon(ctx, s.commit)
+		s.abandon(ctx, s.tx.Commit)
 		return false, false, nil
 	}
 
@@ -122,7 +122,7 @@ func (o *Once) admit(ctx context.Context, s *session, m Marker) (prior *Marker, 
 	}
 	if o.dialect == SQLite {
 		// With the write lock held, a longer wait for other locks is better than another call of fn.
-		if err := setBusyTimeout(ctx, tx, o.config.lockTimeout()); err != nil {
+		if err := s.setBusyTimeout(ctx, o.config.lockTimeout()); err != nil {
 			return nil, o.describe(m, "setting the lock timeout", err)
 		}
 	}
@@ -212,7 +212,7 @@ func (o *Once) conclude(ctx context.Context, s *session, m Marker) (applied, aga
 		s.abandon(ctx, s.tx.Rollback)
 		return false, false, o.describe(m, "not committed", err)
 	}
-	answered, err := s.end(ctx, s.commit)
+	answered, err := s.end(ctx, s.tx.Commit)
 	if !answered {
 		return false, false, &unknownOutcomeError{m.Job, m.Tick, errors.Join(errors.New("sqlonce: no reply to COMMIT"), ended(ctx))}
 	}

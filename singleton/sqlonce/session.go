@@ -80,7 +80,7 @@ func (s *session) limit(ctx context.Context) error {
 			return err
 		}
 		s.restore = "PRAGMA busy_timeout = " + strconv.FormatInt(before, 10)
-		return setBusyTimeout(ctx, s.conn, busySlice)
+		return s.setBusyTimeout(ctx, busySlice)
 	case MySQL:
 		var wait, write, rows, autocommit int64
 		err := s.conn.QueryRowContext(ctx, "SELECT @@SESSION.wait_timeout, @@SESSION.net_write_timeout, "+
@@ -106,14 +106,9 @@ func (s *session) limit(ctx context.Context) error {
 // the rest of the lock timeout.
 const busySlice = 100 * time.Millisecond
 
-func setBusyTimeout(ctx context.Context, q rowQuerier, d time.Duration) error {
+func (s *session) setBusyTimeout(ctx context.Context, d time.Duration) error {
 	var now int64 // the statement returns a row
-	return q.QueryRowContext(ctx, "PRAGMA busy_timeout = "+strconv.FormatInt(d.Milliseconds(), 10)).Scan(&now)
-}
-
-// rowQuerier is a connection or a transaction.
-type rowQuerier interface {
-	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+	return s.conn.QueryRowContext(ctx, "PRAGMA busy_timeout = "+strconv.FormatInt(d.Milliseconds(), 10)).Scan(&now)
 }
 
 // limitLocally sets PostgreSQL's limits, which end with the transaction. tcp_user_timeout covers a client that is
@@ -182,9 +177,6 @@ func (s *session) discard() {
 	s.conn.Close()
 }
 
-// commit commits; it is a finish for end.
-func (s *session) commit() error { return s.tx.Commit() }
-
 // keepFence returns a finish that rolls back to the savepoint and commits the fence. If that is not possible, it rolls
 // back everything. Its error is ErrTransactionEnded if the savepoint does not exist.
 func (s *session) keepFence(ctx context.Context) func() error {
@@ -236,7 +228,7 @@ func (o *Once) transact(ctx context.Context, do func(tx *sql.Tx) error) error {
 			s.abandon(ctx, s.tx.Rollback)
 			return o.untouched(err), err
 		}
-		answered, err := s.end(ctx, s.commit)
+		answered, err := s.end(ctx, s.tx.Commit)
 		if !answered {
 			return false, ended(ctx)
 		}

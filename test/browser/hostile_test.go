@@ -154,9 +154,6 @@ func TestHostileTexts(t *testing.T) {
 		b.click(`[...document.querySelectorAll('#dialog button')].find((b) => b.textContent === 'Close')`)
 	}
 	for field := range fields {
-		if field == "schedule" { // on the page of the job
-			continue
-		}
 		// Quoted texts, as in errors, are shown with more backslashes.
 		if !strings.Contains(seen.String(), hostile(field)) && !strings.Contains(seen.String(), strings.Trim(quote(hostile(field)), `"`)) {
 			e.Errorf("the text of the field %q is not shown as it is", field)
@@ -166,11 +163,13 @@ func TestHostileTexts(t *testing.T) {
 	b.visit(s.URL + "/?job=" + url.QueryEscape(draw))
 	b.until("all about the job is shown", `document.querySelectorAll('.run').length > 2`)
 	page := b.everything()
-	for _, field := range []string{"job", "worker", "by", "reason", "error", "schedule", "title"} {
+	for _, field := range []string{"job", "worker", "by", "reason", "error", "title"} {
 		if !strings.Contains(page, hostile(field)) {
 			e.Errorf("the text of the field %q is not on the page of the job as it is", field)
 		}
 	}
+	b.visit(s.URL + "/?job=" + url.QueryEscape(hostile("idle-job")))
+	b.until("the schedule is shown", `document.getElementById('main').innerText.includes(%s)`, hostile("idle-schedule"))
 	b.ranNoScript(s.URL)
 	b.visit(s.URL + "/?job=" + url.QueryEscape(hostile("unknown")))
 	b.until("the job is unknown", `document.getElementById('main').innerText.includes('there is no job ')`)

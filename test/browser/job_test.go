@@ -51,7 +51,7 @@ func TestPageOfAJob(t *testing.T) {
 	b.follow(`document.querySelector('#jobs .name a')`)
 	text := `document.getElementById('main').innerText`
 	for _, want := range []string{
-		"@every 24h0m0s, since ", "since " + instant(st.PausedSince) + ", by ann: the disk is full", "Replicas", "definition " + st.Definitions[0].ID + " runs the job", "there is no other", st.Definitions[0].Replicas[0].Identity,
+		"@every 24h0m0s", "since " + instant(st.PausedSince) + ", by ann: the disk is full", "Replicas", "definition " + st.Definitions[0].ID + " runs the job", st.Definitions[0].Replicas[0].Identity,
 		long.Error(), "attempt 1 on worker-1, ", errWorse.Error(), "Acts of operators", ": pause", "by ann: the disk is full", ": trigger",
 	} {
 		b.until("the page has "+want, text+`.includes(%s)`, want)

@@ -2,15 +2,11 @@ module github.com/noonlock/noonlock/test/kube
 
 go 1.26.0
 
-require (
-	github.com/noonlock/noonlock v0.1.0
-	sigs.k8s.io/yaml v1.6.0
-)
+require github.com/noonlock/noonlock v0.1.0
 
 require (
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/redis/go-redis/v9 v9.23.0 // indirect
 	go.uber.org/atomic v1.12.0 // indirect
-	go.yaml.in/yaml/v2 v2.4.4 // indirect
 	golang.org/x/sys v0.49.0 // indirect
 )

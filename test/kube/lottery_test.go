@@ -134,9 +134,9 @@ var finding = regexp.MustCompile(`(?m)^([a-z]+) +(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d
 
 // verified runs lottery verify. Noons before an instant may be skipped in the ledger; verified
 // returns their number. Any other problem fails the test.
-func (l *lottery) verified(since, until string, mayBeSkipped time.Time) (out string, skipped int) {
+func (l *lottery) verified(mayBeSkipped time.Time, span ...string) (out string, skipped int) {
 	l.Helper()
-	out, err := l.try("", "kubectl", "-n", l.namespace, "exec", "deploy/"+l.name, "--", "/lottery", "verify", since, until)
+	out, err := l.try("", "kubectl", append([]string{"-n", l.namespace, "exec", "deploy/" + l.name, "--", "/lottery", "verify"}, span...)...)
 	l.Logf("\n%s", out)
 	for _, line := range finding.FindAllStringSubmatch(out, -1) {
 		at, errAt := time.Parse("2006-01-02 15:04:05 -07:00", line[2])
@@ -167,7 +167,7 @@ func (l *lottery) check(n int, mayBeSkipped time.Time) (skipped int) {
 	l.Helper()
 	until := l.first.Add(time.Duration(n) * time.Second)
 	since := "--since=" + l.first.Format(time.RFC3339)
-	out, skipped := l.verified(since, "--until="+until.Format(time.RFC3339), mayBeSkipped)
+	out, skipped := l.verified(mayBeSkipped, since, "--until="+until.Format(time.RFC3339))
 	for _, want := range []string{fmt.Sprintf("%d noons", n), fmt.Sprintf("%d draws", n-skipped), fmt.Sprintf("%d of them succeeded", n-skipped)} {
 		if !strings.Contains(out, want) {
 			l.Errorf("verify does not say %q", want)

@@ -86,9 +86,9 @@ func TestOpenTicksHaveAnOrder(t *testing.T) {
 		claimed(triggers[0], 1)
 		// A tick that becomes due after the triggers waits for them.
 		e.Until("a tick is due that is later than the triggers", func() bool {
-			now, _, err := l.Now(e.Context())
+			state, err := l.Status(e.Context())
 			testenv.Must(e, err)
-			return now.Sub(triggers[2].Tick) > 10*time.Millisecond
+			return state.Now.Sub(triggers[2].Tick) > 10*time.Millisecond
 		})
 		later := ledger.RunID{Tick: triggers[2].Tick.Add(5 * time.Millisecond)}
 		st = e.opened(l)
@@ -108,8 +108,9 @@ func TestSkipsUpToNow(t *testing.T) {
 	inBubble(t, func(e *env) {
 		l := e.jobLedger(e.Client("a"), ledger.Config{})
 		st := e.opened(l)
-		now, _, err := l.Now(e.Context())
+		state, err := l.Status(e.Context())
 		testenv.Must(e, err)
+		now := state.Now.Truncate(time.Millisecond)
 		testenv.Must(e, l.Skip(e.Context(), st, ledger.Skip{First: st.Last.Add(time.Second), Last: now, Count: 60, Reason: "missed"}))
 	})
 }
@@ -141,8 +142,9 @@ func TestClaimsUntilTheLastInstant(t *testing.T) {
 		l := e.jobLedger(e.Client("a"), ledger.Config{})
 		st := e.opened(l)
 		tick := st.Last.Add(time.Second)
-		now, _, err := l.Now(e.Context())
+		state, err := l.Status(e.Context())
 		testenv.Must(e, err)
+		now := state.Now
 		_, err = l.Claim(e.Context(), ledger.RunID{Tick: tick}, st, ledger.ClaimConfig{Until: now.Add(-time.Millisecond)})
 		e.notClaimed(err, ledger.ClaimLate)
 		run, err := l.Claim(e.Context(), ledger.RunID{Tick: tick}, st, ledger.ClaimConfig{Until: now})

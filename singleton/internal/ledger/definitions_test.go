@@ -143,6 +143,9 @@ func TestLapsedReplicasToTheMillisecond(t *testing.T) {
 // Mutants: a definition with the same schedule does; the ticks of the new one begin earlier.
 func TestAnotherScheduleToTheMillisecond(t *testing.T) {
 	jobToTheMillisecond(t, func(j *timedJob) {
+		reruns := func(tick string) string {
+			return j.run("job_rerun", j.keys("job", "open", "runs", "tomb:1", "acts"), tick, "1", 5, 60000, "ann", "why")
+		}
 		for _, row := range []struct {
 			name, spec string
 			last, upto time.Duration // upto 0: there is no entry
@@ -164,8 +167,18 @@ func TestAnotherScheduleToTheMillisecond(t *testing.T) {
 			j.wants(row.name+": the history", fmt.Sprint(jobFields(j.Raw.LIndex(j.Context(), j.key(jobName, "runs"), 0).Val())), entry)
 			j.wants(row.name+": again", j.opens("b", "d2", time.Hour, row.spec, ""), "d2 acts, mine 1, changed "+changed+", others 0, wait 0")
 			for _, tick := range []string{j.ms(row.last + time.Millisecond), last} {
-				j.wants(row.name+": a rerun", j.run("job_rerun", j.keys("job", "open", "runs", "tomb:1", "acts"), tick, "1", 5, 60000, "ann", "why"), "[16]")
+				j.wants(row.name+": a rerun", reruns(tick), "[16]")
 			}
+			// Skipped ticks between two others may not be ticks of the new schedule.
+			before := fmt.Sprintf(`{"tick":"%s","last":"%s","count":"3","outcome":"skipped","error":"missed"}`, j.ms(-5*time.Second), j.ms(-3*time.Second))
+			testenv.Must(j, j.Raw.RPush(j.Context(), j.key(jobName, "runs"), before).Err())
+			want := "[16]"
+			if row.spec == "s1" {
+				want = "[1]"
+			}
+			j.wants(row.name+": a rerun of a tick before", reruns(j.ms(-4*time.Second)), want)
+			testenv.Must(j, j.Raw.HIncrBy(j.Context(), j.key(jobName, "job"), "last", 1).Err())
+			j.wants(row.name+": a tick later", j.opens("b", "d2", time.Hour, row.spec, ""), "d2 acts, mine 1, changed , others 0, wait 0")
 		}
 	})
 }
@@ -321,6 +334,8 @@ func TestDefinitionsAreAnnounced(t *testing.T) {
 		e.Pass(5 * time.Second)
 		two.looks(true)
 		heard("it takes over", 1)
+		two.looks(true)
+		heard("it looks again", 0)
 		st, err := e.job().Status(e.Context())
 		testenv.Must(e, err)
 		d := st.Definitions

@@ -1,7 +1,6 @@
 package ledger_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"reflect"
@@ -237,34 +236,6 @@ func TestCompletionsOfTwoTicks(t *testing.T) {
 		testenv.Must(e, e.Raw.HDel(e.Context(), e.key("job/draw", "open"), e.Raw.HKeys(e.Context(), e.key("job/draw", "open")).Val()...).Err())
 		testenv.MustIs(e, two.Complete(e.Context(), ledger.OutcomeFailed, ""), ledger.ErrSuperseded)
 		testenv.Must(e, one.Complete(e.Context(), ledger.OutcomeFailed, reason))
-	})
-}
-
-// The lock under a job's name is neither a lock of the application, of any name, nor the
-// hold on a tick.
-// Mutant: it is the lock of the name without job/.
-func TestLedgerMutexIsApart(t *testing.T) {
-	onBoth(t, func(e *env) {
-		c := e.Client("a")
-		l, err := ledger.NewLock(c, "daemon/feed", testenv.TTL(5*time.Second))
-		testenv.Must(e, err)
-		held, err := l.Lock(e.Context())
-		testenv.Must(e, err)
-		own, err := e.Client("b").Mutex("daemon/feed", testenv.TTL(5*time.Second))
-		testenv.Must(e, err)
-		mine, err := own.TryLock(e.Context())
-		testenv.Must(e, err)
-		testenv.Must(e, mine.Unlock(e.Context()))
-		if _, err := c.Mutex("job/daemon/feed", lockcore.LeaseConfig{}); err == nil {
-			e.Error("a lock of the application may be called job/daemon/feed")
-		}
-		other, err := ledger.NewLock(e.Client("b"), "daemon/feed", lockcore.LeaseConfig{})
-		testenv.Must(e, err)
-		brief, cancel := context.WithTimeout(e.Context(), time.Second)
-		defer cancel()
-		_, err = other.Lock(brief)
-		testenv.MustIs(e, err, lockcore.ErrNotAcquired)
-		testenv.Must(e, held.Unlock(e.Context()))
 	})
 }
 

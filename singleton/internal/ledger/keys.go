@@ -23,9 +23,6 @@ func keysOf(n *lock.Name, job string) keys {
 
 func (k keys) tomb(id string) string { return k.key("tomb:" + id) }
 
-// Parts returns the parts of the keys by which a job is found.
-func Parts() []string { return []string{"job"} }
-
 // Needs declares the keys and the scripts of jobs.
 func Needs() lock.Needs {
 	return lock.Needs{

@@ -3,7 +3,6 @@ package ledger
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -176,22 +175,6 @@ func (l *Ledger) Leave(ctx context.Context, state State) error {
 	s := l.scripts.leave
 	_, err := l.persist(ctx, s.Call(wire.Keys(l.keys.job), state.replica, l.keys.channel))
 	return opError(op, l.name, err)
-}
-
-// Now returns the time of the server. The error of now is at most half of took.
-func (l *Ledger) Now(ctx context.Context) (now time.Time, took time.Duration, err error) {
-	t0 := l.lock.Client().Elapsed()
-	answer, err := l.ask(ctx, wire.Command("time"))
-	took = l.lock.Client().Elapsed() - t0
-	if err != nil {
-		return time.Time{}, took, opError("server time", l.name, err)
-	}
-	sec, err1 := strconv.ParseInt(wire.Text(answer[0]), 10, 64)
-	usec, err2 := strconv.ParseInt(wire.Text(answer[len(answer)-1]), 10, 64)
-	if errors.Join(err1, err2) != nil || len(answer) != 2 {
-		return time.Time{}, took, opError("server time", l.name, &lockcore.ReplyError{Script: "time", Reply: fmt.Sprint(answer)})
-	}
-	return time.Unix(sec, usec*1000).UTC(), took, nil
 }
 
 // Watch calls nudge when the job may have changed: a run ended or became open, or messages

@@ -2,13 +2,16 @@ package cli
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
 	"github.com/noonlock/noonlock/election"
 	"github.com/noonlock/noonlock/internal/overview"
@@ -155,14 +158,11 @@ func (a *app) refusal(ctx context.Context, k kind, action overview.Action, err e
 	case errors.Is(err, election.ErrNoLeader):
 		return missing("election %s has no leader", name)
 	}
-	are := "it has none"
-	for i, c := range t.Election.Candidates {
-		if are += ", "; i == 0 {
-			are = "the candidates are "
-		}
-		are += shown(c.Identity)
+	var candidates []string
+	for _, c := range t.Election.Candidates {
+		candidates = append(candidates, shown(c.Identity))
 	}
-	return missing("election %s has no candidate %s; %s", name, shown(action.To), are)
+	return missing("election %s has no candidate %s; it has %s", name, shown(action.To), cmp.Or(strings.Join(candidates, ", "), "none"))
 }
 
 // exactly returns a check for the arguments of a command.
@@ -230,14 +230,18 @@ func (a *app) release(ctx context.Context, name string, yes bool) error {
 	case released == 0:
 		fmt.Fprintf(a.out, "lock %s: its holders had released it before\n", shown(name))
 	default:
-		fmt.Fprintf(a.out, "lock %s released; it was held by %s\n", shown(name), holderNames(seen))
+		var names []string
+		for _, h := range seen.Holders {
+			names = append(names, orForeign(h.Identity))
+		}
+		fmt.Fprintf(a.out, "lock %s released; it was held by %s\n", shown(name), shown(strings.Join(names, ", ")))
 	}
 	return nil
 }
 
 // confirm asks for the name of the thing to be typed.
 func (a *app) confirm(ctx context.Context, name string) error {
-	if _, terminal := isTerminal(a.Stdin); !terminal {
+	if file, ok := a.Stdin.(*os.File); !ok || !term.IsTerminal(int(file.Fd())) {
 		return usage(errors.New("release asks for a confirmation, and the input is not a terminal; use --yes"))
 	}
 	fmt.Fprint(a.out, "Type the name of the lock to release it: ")
@@ -258,12 +262,4 @@ func (a *app) confirm(ctx context.Context, name string) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-}
-
-func holderNames(seen lockcore.Inspection) string {
-	var names []string
-	for _, h := range seen.Holders {
-		names = append(names, shown(orForeign(h.Identity)))
-	}
-	return strings.Join(names, ", ")
 }

@@ -24,11 +24,6 @@ var passedOn = []os.Signal{
 	syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH,
 }
 
-// A signals receives the signals of the program.
-type signals struct {
-	received chan os.Signal
-}
-
 // A signalError is the cause of a context that a signal has ended.
 type signalError struct{ syscall.Signal }
 
@@ -36,32 +31,24 @@ func (e signalError) Error() string { return e.String() }
 
 // receiveSignals begins to receive signals, and returns a context that ends with the first one
 // that asks the program to end. A signal that is ignored, as by nohup, stays ignored.
-func receiveSignals(ctx context.Context) (s *signals, asked context.Context, stop func()) {
-	s = &signals{received: make(chan os.Signal, 16)}
+func receiveSignals(ctx context.Context) (received chan os.Signal, asked context.Context, stop func()) {
+	received, arrived := make(chan os.Signal, 16), make(chan os.Signal, 16)
 	asked, end := context.WithCancelCause(ctx)
-	all := slices.DeleteFunc(slices.Clone(passedOn), signal.Ignored)
-	arrived := make(chan os.Signal, 16)
-	signal.Notify(arrived, all...)
-	quit := make(chan struct{})
+	signal.Notify(arrived, slices.DeleteFunc(slices.Clone(passedOn), signal.Ignored)...)
 	go func() {
-		for {
+		for sig := range arrived {
+			if n := sig.(syscall.Signal); n == syscall.SIGHUP || n == syscall.SIGINT || n == syscall.SIGQUIT || n == syscall.SIGTERM {
+				end(signalError{n})
+			}
 			select {
-			case sig := <-arrived:
-				if n := sig.(syscall.Signal); n == syscall.SIGHUP || n == syscall.SIGINT || n == syscall.SIGQUIT || n == syscall.SIGTERM {
-					end(signalError{n})
-				}
-				select {
-				case s.received <- sig:
-				default: // nobody reads, because no command runs
-				}
-			case <-quit:
-				return
+			case received <- sig:
+			default: // nobody reads, because no command runs
 			}
 		}
 	}()
-	return s, asked, func() {
-		signal.Stop(arrived)
-		close(quit)
+	return received, asked, func() {
+		signal.Stop(arrived) // and nothing is sent to it any more
+		close(arrived)
 		end(nil)
 	}
 }
@@ -225,7 +212,7 @@ var (
 // another client may get the lease. The error is errUnguarded if something has killed the guard.
 //
 // The guard knows when to send SIGKILL at any time: while the lease is valid, at the end of the grace.
-func (c *child) supervise(w watch, s *signals) (code int, err error) {
+func (c *child) supervise(w watch, received <-chan os.Signal) (code int, err error) {
 	defer c.close()
 	tick := time.NewTicker(looks)
 	defer tick.Stop()
@@ -267,7 +254,7 @@ func (c *child) supervise(w watch, s *signals) (code int, err error) {
 		case <-exited:
 			exited = nil
 			c.foreground(unix.Getpgrp())
-		case sig := <-s.received:
+		case sig := <-received:
 			c.signal(sig.(syscall.Signal))
 		case <-tick.C:
 		case <-asked:

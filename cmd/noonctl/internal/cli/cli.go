@@ -49,6 +49,7 @@ type app struct {
 	prefix  string
 	timeout time.Duration
 	reason  string // of a command that controls something
+	output  string // of a command with --output
 
 	client  *lockcore.Client // nil until connect
 	options *redis.UniversalOptions
@@ -153,23 +154,26 @@ ended it.`,
 	}
 	flags.StringVar(&a.prefix, "prefix", "noonlock", "first part of all keys, as in lockcore.Config.Prefix")
 	flags.DurationVar(&a.timeout, "timeout", 5*time.Second, "how long Redis may take to answer")
-	_ = root.RegisterFlagCompletionFunc("redis", cobra.NoFileCompletions)
-	_ = root.RegisterFlagCompletionFunc("prefix", cobra.NoFileCompletions)
-	_ = root.RegisterFlagCompletionFunc("timeout", cobra.NoFileCompletions)
+	for _, flag := range []string{"redis", "prefix", "timeout"} {
+		_ = root.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
+	}
 	root.AddCommand(a.getCommand(), a.describeCommand(), a.historyCommand(), a.verifyCommand(), a.doctorCommand(), a.serveCommand(), a.copyCommand())
 	root.AddCommand(a.actCommands()...)
 	root.AddCommand(a.commandCommands()...)
-
 	return root
 }
 
-// kindOf refuses the arguments of a command that needs the name of a kind, and got another one.
-func kindOf(kinds string) cobra.PositionalArgs {
-	return func(_ *cobra.Command, args []string) error {
-		if len(args) > 0 {
-			return usage(fmt.Errorf("the kind is %q; it must be one of %s", shown(args[0]), kinds))
-		}
-		return nil
+// perKind returns a command that has one command for each kind, and does nothing without a kind.
+func perKind(name, short, kinds string) *cobra.Command {
+	return &cobra.Command{
+		Use: name, Short: short,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usage(fmt.Errorf("the kind is %q; it must be one of %s", shown(args[0]), kinds))
+			}
+			_ = cmd.Help()
+			return usage(fmt.Errorf("%s needs one of %s", name, kinds))
+		},
 	}
 }
 
@@ -314,13 +318,13 @@ func (a *app) awayError(ctx context.Context, err error) error {
 	return err
 }
 
-// isTerminal reports whether a stream is a terminal, and how many columns it has; 0 if it does not
-// say so, like a serial line.
-func isTerminal(stream any) (columns int, ok bool) {
-	file, ok := stream.(*os.File)
-	if !ok || !term.IsTerminal(int(file.Fd())) {
-		return 0, false
+// columns returns the width of the terminal, 0 if the output is not a terminal, or one that does not
+// say its width, like a serial line.
+func (a *app) columns() int {
+	file, ok := a.Stdout.(*os.File)
+	if !ok {
+		return 0
 	}
-	columns, _, err := term.GetSize(int(file.Fd()))
-	return columns, err == nil
+	columns, _, _ := term.GetSize(int(file.Fd()))
+	return max(0, columns)
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -36,13 +37,7 @@ func copyTo(folder string) error {
 	}
 	defer os.Remove(target.Name()) //nolint:errcheck // after the renaming, it is gone
 	_, err = io.Copy(target, source)
-	if err == nil {
-		err = target.Chmod(0o755)
-	}
-	if closed := target.Close(); err == nil {
-		err = closed
-	}
-	if err != nil {
+	if err := errors.Join(err, target.Chmod(0o755), target.Close()); err != nil {
 		return err
 	}
 	return os.Rename(target.Name(), filepath.Join(folder, "noonctl"))

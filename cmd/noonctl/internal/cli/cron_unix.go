@@ -165,12 +165,9 @@ func (c *ticking) grace() time.Duration { return c.ttl / 5 }
 
 // An attemptError is the failure of a command.
 type attemptError struct {
-	text      string
-	permanent bool
-	unknown   bool
+	error
+	permanent, unknown bool
 }
-
-func (e *attemptError) Error() string { return e.text }
 
 // Permanent says that no other attempt is made.
 func (e *attemptError) Permanent() bool { return e.permanent }
@@ -189,13 +186,13 @@ func (c *ticking) attempt(ctx context.Context, run singleton.Run) error {
 		"NOONLOCK_TOKEN=" + strconv.FormatUint(run.Token, 10), "NOONLOCK_KEY=" + run.Key(),
 	})
 	if err != nil {
-		return &attemptError{text: err.Error(), permanent: true}
+		return &attemptError{error: err, permanent: true}
 	}
-	code, err := child.supervise(watch{ctx: ctx, remaining: run.Remaining, grace: c.grace(), killAfter: c.killAfter}, &signals{})
+	code, err := child.supervise(watch{ctx: ctx, remaining: run.Remaining, grace: c.grace(), killAfter: c.killAfter}, nil)
 	c.lost.Store(errors.Is(err, errLost) && c.stopping())
 	switch {
 	case errors.Is(err, errUnguarded):
-		return &attemptError{text: err.Error(), unknown: true}
+		return &attemptError{error: err, unknown: true}
 	case ctx.Err() != nil && code != exitDone:
 		return fmt.Errorf("exit code %d: %w", code, context.Cause(ctx))
 	case code == exitDone:
@@ -205,7 +202,7 @@ func (c *ticking) attempt(ctx context.Context, run singleton.Run) error {
 	if said := end.text(); said != "" {
 		text += ": " + said
 	}
-	return &attemptError{text: text, permanent: code != exitNotAcquired && code != c.unknownCode, unknown: code == c.unknownCode}
+	return &attemptError{error: errors.New(text), permanent: code != exitNotAcquired && code != c.unknownCode, unknown: code == c.unknownCode}
 }
 
 // A lossy drops what cannot be written: a full disk must not block the command.

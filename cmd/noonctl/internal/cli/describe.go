@@ -15,14 +15,7 @@ import (
 )
 
 func (a *app) describeCommand() *cobra.Command {
-	describe := &cobra.Command{
-		Use: "describe", Short: "Show all about one lock, election, job or daemon",
-		Args: kindOf("lock, election, job or daemon"),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			_ = cmd.Help()
-			return usage(errors.New("describe needs one of lock, election, job, daemon, and a name"))
-		},
-	}
+	describe := perKind("describe", "Show all about one lock, election, job or daemon", "lock, election, job or daemon")
 	for _, k := range kinds {
 		describe.AddCommand(&cobra.Command{
 			Use: k.Singular() + " NAME", Aliases: []string{k.String()}, Short: k.one, Args: exactly("NAME"),
@@ -46,17 +39,11 @@ func (a *app) describe(ctx context.Context, k kind, name string) error {
 	}
 	releases, err := a.releases(ctx, k.LockOf(name))
 	if !t.Exists() && len(releases) == 0 {
-		listed := false
-		if k.Kind == overview.Daemons && err == nil {
-			var all []string
-			all, err = a.names(ctx, k)
-			listed = slices.Contains(all, name)
+		if err == nil {
+			err = a.known(ctx, k, t)
 		}
 		if err != nil {
 			return err
-		}
-		if !listed {
-			return unknown(k, name)
 		}
 	}
 	return errors.Join(a.show(t, releases), err)

@@ -19,9 +19,8 @@ import (
 // A consultation is one call of doctor.
 type consultation struct {
 	*app
-	urls   []string
-	cfg    doctor.Config
-	output string
+	urls []string
+	cfg  doctor.Config
 }
 
 func (a *app) doctorCommand() *cobra.Command {
@@ -51,17 +50,13 @@ did not answer.`,
 	flags.StringSliceVar(&d.cfg.Uses, "uses", nil, "what the user must have the rights for: "+strings.Join(doctor.Uses(), ", ")+" (default: all)")
 	flags.DurationVar(&d.cfg.TTL, "ttl", 10*time.Second, "shortest TTL of the leases, with which clocks and round trips are compared")
 	flags.DurationVar(&d.cfg.Observe, "observe", 3*time.Second, "how long clocks and round trips are measured")
-	flags.StringVarP(&d.output, "output", "o", asTable, "table, json or yaml")
+	a.outputFlag(cmd, asTable, asJSON, asYAML)
 	_ = cmd.RegisterFlagCompletionFunc("redis", cobra.NoFileCompletions)
 	_ = cmd.RegisterFlagCompletionFunc("uses", cobra.FixedCompletions(doctor.Uses(), cobra.ShellCompDirectiveNoFileComp))
-	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{asTable, asJSON, asYAML}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
 func (d *consultation) run(ctx context.Context) error {
-	if !slices.Contains([]string{asTable, asJSON, asYAML}, d.output) {
-		return usage(fmt.Errorf("--output is %q; it must be table, json or yaml", d.output))
-	}
 	if err := d.checkTimeout(); err != nil {
 		return err
 	}
@@ -94,6 +89,7 @@ func (d *consultation) run(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
+	var failure error
 	for i, c := range report.Checks {
 		found := errors.New(d.named(c.Found))
 		for _, options := range all {
@@ -102,27 +98,22 @@ func (d *consultation) run(ctx context.Context) error {
 			}
 		}
 		report.Checks[i].Found = found.Error()
+		switch {
+		case c.Verdict == doctor.Fail && !c.Unanswered:
+			failure = &exitError{code: exitFailed}
+		case c.Verdict == doctor.Fail && failure == nil:
+			failure = &exitError{code: exitAway}
+		}
 	}
 	if err := d.print(report); err != nil {
 		return err
 	}
-	if report.Verdict != doctor.Fail {
-		return nil
-	}
-	for _, c := range report.Checks {
-		if c.Verdict == doctor.Fail && !c.Unanswered {
-			return &exitError{code: exitFailed}
-		}
-	}
-	return &exitError{code: exitAway}
+	return failure
 }
 
 func (d *consultation) print(r *doctor.Report) error {
-	switch d.output {
-	case asJSON:
-		return writeJSON(d.out, r, false)
-	case asYAML:
-		return writeYAML(d.out, r)
+	if encoded, err := d.encode(r); encoded {
+		return err
 	}
 	t := &table{titles: []string{"VERDICT", "CHECK", "SERVER", "FOUND"}}
 	var rules []string

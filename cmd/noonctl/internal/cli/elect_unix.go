@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"os"
 	"strconv"
 	"sync"
 	"time"
@@ -32,12 +33,11 @@ type electing struct {
 	lease                time.Duration
 	argv                 []string
 
-	signals  *signals
-	stopping func() bool                       // reports whether a signal has asked for the end
-	onEnd    func(f func()) (stop func() bool) // starts f at the first signal
-	label    *podlabel.Label                   // nil: none
-	elector  *election.LeaderElector
-	end      context.CancelFunc // of the campaign
+	signals <-chan os.Signal
+	asked   context.Context // ends with the first signal that asks for the end
+	label   *podlabel.Label // nil: none
+	elector *election.LeaderElector
+	end     context.CancelFunc // of the campaign
 
 	mu      sync.Mutex
 	term    election.Term // zero: this replica does not lead
@@ -137,13 +137,11 @@ func (e *electing) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s, asked, stop := receiveSignals(ctx)
+	signals, asked, stop := receiveSignals(ctx)
 	defer stop()
-	e.signals, e.stopping = s, func() bool { return asked.Err() != nil }
-	e.onEnd = func(f func()) func() bool { return context.AfterFunc(asked, f) }
 	campaign, end := context.WithCancel(asked)
 	defer end()
-	e.end = end
+	e.signals, e.asked, e.end = signals, asked, end
 	if e.podLabel != "" {
 		e.label, err = podlabel.New(ctx, e.podLabel, e.Getenv, cmp.Or(e.ServiceAccount, podlabel.Account), log)
 		if err != nil {
@@ -190,7 +188,7 @@ func (e *electing) lead(ctx context.Context) {
 		var code int
 		code, err = c.supervise(watch{ctx: ctx, remaining: e.elector.Remaining, grace: e.grace()}, e.signals)
 		switch lost := errors.Is(err, errLost); {
-		case lost && e.stopping():
+		case lost && e.asked.Err() != nil:
 			err = &exitError{exitLost, fmt.Errorf("the leadership of %q ended while the command ran", e.name)}
 		case errors.Is(err, errUnguarded):
 		case lost || errors.Is(context.Cause(ctx), election.ErrResigned):
@@ -210,7 +208,7 @@ func (e *electing) lead(ctx context.Context) {
 func (e *electing) labelWhileLeading(ctx context.Context) (removed func()) {
 	e.label.Set(true)
 	remove := func() { e.label.Set(false) }
-	lost, asked := context.AfterFunc(ctx, remove), e.onEnd(remove)
+	lost, asked := context.AfterFunc(ctx, remove), context.AfterFunc(e.asked, remove) //nolint:contextcheck // either context removes it
 	return func() {
 		lost()
 		asked()
@@ -242,11 +240,9 @@ func (e *electing) awaitLeadership(ctx context.Context, most time.Duration) {
 	e.mu.Lock()
 	leading := e.leading
 	e.mu.Unlock()
-	over := time.NewTimer(most)
-	defer over.Stop()
 	select {
 	case <-leading:
-	case <-over.C:
+	case <-time.After(most):
 	case <-ctx.Done():
 	}
 }

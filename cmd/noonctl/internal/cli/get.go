@@ -25,20 +25,12 @@ const concurrentReads = 256
 type getting struct {
 	*app
 	kind
-	output string
-	state  string // of jobs, see overview.States; empty: any
-	sort   string // of jobs, name, or see overview.Orders
+	state string // of jobs, see overview.States; empty: any
+	sort  string // of jobs, name, or see overview.Orders
 }
 
 func (a *app) getCommand() *cobra.Command {
-	get := &cobra.Command{
-		Use: "get", Short: "List locks, elections, jobs or daemons",
-		Args: kindOf("locks, elections, jobs or daemons"),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			_ = cmd.Help()
-			return usage(errors.New("get needs one of locks, elections, jobs, daemons"))
-		},
-	}
+	get := perKind("get", "List locks, elections, jobs or daemons", "locks, elections, jobs or daemons")
 	for _, k := range kinds {
 		g := &getting{app: a, kind: k}
 		cmd := &cobra.Command{
@@ -47,12 +39,11 @@ func (a *app) getCommand() *cobra.Command {
 			RunE:              a.asks(g.run),
 		}
 		flags := cmd.Flags()
-		flags.StringVarP(&g.output, "output", "o", asTable, "table, json, yaml or name")
+		a.outputFlag(cmd, asTable, asJSON, asYAML, asName)
 		if k.Kind == overview.Jobs {
 			flags.StringVar(&g.state, "state", "", "only jobs in this state: failing, running, paused or alone (default: any)")
 			flags.StringVar(&g.sort, "sort", "name", "name, outcome (failed first) or next (the next tick)")
 		}
-		_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{asTable, asJSON, asYAML, asName}, cobra.ShellCompDirectiveNoFileComp))
 		get.AddCommand(cmd)
 	}
 	return get
@@ -60,8 +51,6 @@ func (a *app) getCommand() *cobra.Command {
 
 func (g *getting) run(ctx context.Context, names []string) error {
 	switch {
-	case !slices.Contains([]string{asTable, asJSON, asYAML, asName}, g.output):
-		return usage(fmt.Errorf("--output is %q; it must be table, json, yaml or name", g.output))
 	case g.state != "" && overview.States[g.state] == nil:
 		return usage(fmt.Errorf("--state is %q; it must be failing, running, paused or alone", g.state))
 	case g.sort != "" && g.sort != "name" && overview.Orders[g.sort] == nil:
@@ -109,12 +98,8 @@ func (g *getting) find(ctx context.Context, names []string) (found []overview.Th
 	}
 	read, err := g.readAll(ctx, g.kind, all)
 	for _, t := range read {
-		if !t.Exists() && asked && err == nil {
-			if g.Kind == overview.Daemons {
-				all, err = g.names(ctx, g.kind)
-			}
-			if err == nil && (g.Kind != overview.Daemons || !slices.Contains(all, t.Name)) {
-				err = unknown(g.kind, t.Name)
+		if asked && err == nil {
+			if err = g.known(ctx, g.kind, t); err != nil {
 				continue
 			}
 		}
@@ -125,6 +110,20 @@ func (g *getting) find(ctx context.Context, names []string) (found []overview.Th
 		}
 	}
 	return found, errors.Join(failure, err)
+}
+
+// known returns an error for a name without a state, unless it is that of a daemon that is listed.
+func (a *app) known(ctx context.Context, k kind, t overview.Thing) error {
+	if t.Exists() {
+		return nil
+	}
+	if k.Kind == overview.Daemons {
+		all, err := a.names(ctx, k)
+		if err != nil || slices.Contains(all, t.Name) {
+			return err
+		}
+	}
+	return unknown(k, t.Name)
 }
 
 // names lists the names of a kind. It may return names together with an error.
@@ -191,11 +190,10 @@ func (g *getting) print(things []overview.Thing, single bool) error {
 	if single && len(data) == 1 {
 		value = data[0]
 	}
+	if encoded, err := g.encode(value); encoded {
+		return err
+	}
 	switch {
-	case g.output == asJSON:
-		return writeJSON(g.out, value, false)
-	case g.output == asYAML:
-		return writeYAML(g.out, value)
 	case g.output == asName:
 		for _, t := range things {
 			fmt.Fprintln(g.out, t.Name)
@@ -206,12 +204,6 @@ func (g *getting) print(things []overview.Thing, single bool) error {
 		table.write(g.out, "", g.columns(), true)
 	}
 	return g.out.Err()
-}
-
-// columns returns the width of the terminal, 0 if the output is not a terminal.
-func (a *app) columns() int {
-	columns, _ := isTerminal(a.Stdout)
-	return columns
 }
 
 // unknown returns the error for a name that does not exist.

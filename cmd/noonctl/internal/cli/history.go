@@ -1,11 +1,11 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -16,7 +16,7 @@ import (
 const longestHistory = 10_000
 
 func (a *app) historyCommand() *cobra.Command {
-	var since, output string
+	var since string
 	var limit int
 	cmd := &cobra.Command{
 		Use: "history JOB", Short: "Show the ended runs of a job, its skipped ticks, and the requests of operators",
@@ -39,21 +39,17 @@ the operator, the time and the reason. The newest 100 acts are kept. --since and
 			if limit < 1 || limit > longestHistory {
 				return usage(fmt.Errorf("--limit is %d; it must be from 1 to %d", limit, longestHistory))
 			}
-			if !slices.Contains([]string{asTable, asJSON, asYAML}, output) {
-				return usage(fmt.Errorf("--output is %q; it must be table, json or yaml", output))
-			}
-			return a.history(ctx, args[0], since, limit, output)
+			return a.history(ctx, args[0], since, limit)
 		}),
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&since, "since", "", "only runs that ended and acts since then: a duration such as 24h, or an instant such as 2026-01-02T15:04:05Z")
 	flags.IntVar(&limit, "limit", 20, "how many runs, and how many acts, to show")
-	flags.StringVarP(&output, "output", "o", asTable, "table, json or yaml")
-	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{asTable, asJSON, asYAML}, cobra.ShellCompDirectiveNoFileComp))
+	a.outputFlag(cmd, asTable, asJSON, asYAML)
 	return cmd
 }
 
-func (a *app) history(ctx context.Context, name, since string, limit int, output string) error {
+func (a *app) history(ctx context.Context, name, since string, limit int) error {
 	begin, err := parseMoment("--since", since)
 	if err != nil {
 		return err
@@ -62,16 +58,13 @@ func (a *app) history(ctx context.Context, name, since string, limit int, output
 	if err != nil {
 		return err
 	}
-	from := begin.at(d.Status.Now)
-	data := historyData{
-		Runs: slices.DeleteFunc(d.Runs, func(e singleton.Entry) bool { return endOf(e).Before(from) }),
+	from := begin(d.Status.Now)
+	data := historyData{ // skipped ticks have no end
+		Runs: slices.DeleteFunc(d.Runs, func(e singleton.Entry) bool { return cmp.Or(e.End, e.Last, e.Tick).Before(from) }),
 		Acts: slices.DeleteFunc(d.Acts[:min(limit, len(d.Acts))], func(act singleton.Act) bool { return act.At.Before(from) }),
 	}
-	switch output {
-	case asJSON:
-		return writeJSON(a.out, data, false)
-	case asYAML:
-		return writeYAML(a.out, data)
+	if encoded, err := a.encode(data); encoded {
+		return err
 	}
 	if len(data.Runs) == 0 && len(data.Acts) == 0 {
 		fmt.Fprintf(a.Stderr, "The history of the job %s has no such entry.\n", shown(name))
@@ -87,16 +80,6 @@ func (a *app) history(ctx context.Context, name, since string, limit int, output
 type historyData struct {
 	Runs []singleton.Entry `json:"runs"` // newest first
 	Acts []singleton.Act   `json:"acts"` // newest first
-}
-
-// endOf returns when an entry was complete: skipped ticks have no end.
-func endOf(e singleton.Entry) time.Time {
-	for _, t := range []time.Time{e.End, e.Last} {
-		if !t.IsZero() {
-			return t
-		}
-	}
-	return e.Tick
 }
 
 // oneLine returns the text of an error for a table. Joined errors have one line each.

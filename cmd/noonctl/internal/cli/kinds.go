@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -90,9 +91,4 @@ func jobCells(t overview.Thing) []string {
 }
 
 // orForeign returns the identity of a holder.
-func orForeign(identity string) string {
-	if identity == "" {
-		return "another program"
-	}
-	return identity
-}
+func orForeign(identity string) string { return cmp.Or(identity, "another program") }

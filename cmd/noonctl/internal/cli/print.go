@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
 )
 
@@ -22,6 +24,34 @@ const (
 	asYAML  = "yaml"
 	asName  = "name"
 )
+
+// outputFlag adds the flag --output, for one of the formats, to a command.
+func (a *app) outputFlag(cmd *cobra.Command, formats ...string) {
+	last := len(formats) - 1
+	which := strings.Join(formats[:last], ", ") + " or " + formats[last]
+	cmd.Flags().StringVarP(&a.output, "output", "o", asTable, which)
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
+	cmd.PreRunE = func(*cobra.Command, []string) error {
+		if !slices.Contains(formats, a.output) {
+			return usage(fmt.Errorf("--output is %q; it must be %s", a.output, which))
+		}
+		return nil
+	}
+}
+
+// encode prints a value if --output is JSON or YAML.
+func (a *app) encode(v any) (encoded bool, err error) {
+	switch a.output {
+	case asJSON:
+		encoder := json.NewEncoder(a.out)
+		encoder.SetEscapeHTML(false)
+		encoder.SetIndent("", "  ")
+		return true, encoder.Encode(v)
+	case asYAML:
+		return true, a.writeYAML(v)
+	}
+	return false, nil
+}
 
 // shown returns a text for a terminal. Names, identities and errors come from other programs:
 // characters that could move the cursor or reorder the line are escaped.
@@ -99,31 +129,21 @@ func (t *table) write(w io.Writer, indent string, columns int, titled bool) {
 	}
 }
 
-// writeJSON prints a value, in one line if compact.
-func writeJSON(w io.Writer, v any, compact bool) error {
-	encoder := json.NewEncoder(w)
-	encoder.SetEscapeHTML(false)
-	if !compact {
-		encoder.SetIndent("", "  ")
-	}
-	return encoder.Encode(v)
-}
-
-// nodeOf returns the fields that writeJSON prints, in the same order.
+// nodeOf returns the fields of the JSON of a value, in the same order.
 func nodeOf(v any) (*yaml.Node, error) {
-	var text bytes.Buffer
-	if err := writeJSON(&text, v, true); err != nil {
+	text, err := json.Marshal(v)
+	if err != nil {
 		return nil, err
 	}
 	var node yaml.Node // JSON is YAML
-	if err := yaml.Unmarshal(text.Bytes(), &node); err != nil {
+	if err := yaml.Unmarshal(text, &node); err != nil {
 		return nil, err
 	}
 	return node.Content[0], nil
 }
 
-// writeYAML prints the fields that writeJSON prints, in the same order.
-func writeYAML(w io.Writer, v any) error {
+// writeYAML prints the fields of the JSON of a value, in the same order.
+func (a *app) writeYAML(v any) error {
 	node, err := nodeOf(v)
 	if err != nil {
 		return err
@@ -135,15 +155,13 @@ func writeYAML(w io.Writer, v any) error {
 	if err := errors.Join(encoder.Encode(node), encoder.Close()); err != nil {
 		return err
 	}
-	_, err = w.Write(text.Bytes())
+	_, err = a.out.Write(text.Bytes())
 	return err
 }
 
 // block makes the encoder choose the style of a node.
 func block(n *yaml.Node) {
-	if n.Kind != yaml.ScalarNode && len(n.Content) > 0 {
-		n.Style = 0
-	} else if n.Kind == yaml.ScalarNode && n.Tag == "!!str" {
+	if len(n.Content) > 0 || n.Tag == "!!str" {
 		n.Style = 0
 	}
 	for _, child := range n.Content {

@@ -34,7 +34,7 @@ func TestResign(t *testing.T) {
 	e.Until("b waits", func() bool { return e.waiters("election/board") == 1 })
 	stopC := e.background(c.Run)
 	e.Until("c waits", func() bool { return e.waiters("election/board") == 2 })
-	e.fails(66, []string{"election board has no candidate x; the candidates are b, c"}, "resign", "board", "--to", "x")
+	e.fails(66, []string{"election board has no candidate x; it has b, c"}, "resign", "board", "--to", "x")
 	e.fails(64, []string{"Operator.Reason", "200 bytes"}, "resign", "board", "--reason", strings.Repeat("x", 201))
 	if out := e.must("resign", "board", "--to", "c", "--reason", "node drained"); out != "election board: a was asked to transfer to c\n" {
 		t.Errorf("resign: %q", out)

@@ -186,26 +186,21 @@ func (r *running) acquire(ctx context.Context, try, lock func(ctx context.Contex
 	}
 	within := "at once"
 	if !r.waitGiven || r.wait > 0 {
-		waiting, cancel := ctx, context.CancelFunc(func() {})
+		waiting := ctx
 		if r.waitGiven {
-			waiting, cancel = context.WithTimeout(ctx, r.wait)
-			within = "within " + r.wait.String()
+			limited, cancel := context.WithTimeout(ctx, r.wait)
+			defer cancel()
+			waiting, within = limited, "within "+r.wait.String()
 		}
-		defer cancel()
 		lease, err = lock(waiting)
 		if err == nil || !errors.Is(err, lockcore.ErrNotAcquired) || ctx.Err() != nil {
 			return lease, err
 		}
 	}
-	return nil, &exitError{exitNotAcquired, fmt.Errorf("the lock %q was not acquired %s: %w", r.lock, within, reason(err))}
-}
-
-// reason returns who holds the lock, or the whole error.
-func reason(err error) error {
 	if held, ok := errors.AsType[*lockcore.HeldError](err); ok {
-		return held
+		err = held // the rest says nothing more
 	}
-	return err
+	return nil, &exitError{exitNotAcquired, fmt.Errorf("the lock %q was not acquired %s: %w", r.lock, within, err)}
 }
 
 func (r *running) unlock(ctx context.Context, lease *lockcore.Lease) error {
@@ -216,8 +211,5 @@ func (r *running) unlock(ctx context.Context, lease *lockcore.Lease) error {
 
 // holderIdentity returns the name that others see as the holder.
 func holderIdentity(given string) string {
-	if given != "" {
-		return given
-	}
-	return operator() + "/" + strconv.Itoa(os.Getpid())
+	return cmp.Or(given, operator()+"/"+strconv.Itoa(os.Getpid()))
 }

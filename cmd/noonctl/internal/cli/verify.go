@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,7 +15,7 @@ import (
 // verifying are the flags of verify.
 type verifying struct {
 	*app
-	since, until, output string
+	since, until string
 }
 
 func (a *app) verifyCommand() *cobra.Command {
@@ -50,16 +49,11 @@ be judged completely and nothing else is wrong. Other codes mean that verify cou
 	flags := cmd.Flags()
 	flags.StringVar(&v.since, "since", "", "start of the time: a duration such as 24h, or an instant such as 2026-01-02T15:04:05Z (default: the newest change of the schedule, or the beginning of the ledger)")
 	flags.StringVar(&v.until, "until", "", "end of the time, exclusive, in the same form (default: now)")
-	flags.StringVarP(&v.output, "output", "o", asTable, "table, json or yaml")
-	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{asTable, asJSON, asYAML}, cobra.ShellCompDirectiveNoFileComp))
+	a.outputFlag(cmd, asTable, asJSON, asYAML)
 	return cmd
 }
 
 func (v *verifying) verify(ctx context.Context, name string) error {
-	if !slices.Contains([]string{asTable, asJSON, asYAML}, v.output) {
-		return usage(fmt.Errorf("--output is %q; it must be table, json or yaml", v.output))
-	}
-	cfg := singleton.VerifyConfig{}
 	since, err := parseMoment("--since", v.since)
 	if err != nil {
 		return err
@@ -79,7 +73,7 @@ func (v *verifying) verify(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	cfg.Since, cfg.Until = since.at(st.Now), until.at(st.Now)
+	cfg := singleton.VerifyConfig{Since: since(st.Now), Until: until(st.Now)}
 	if !cfg.Since.IsZero() && !cfg.Until.IsZero() && !cfg.Since.Before(cfg.Until) {
 		return usage(fmt.Errorf("--until is %q; it must be later than --since, %q", v.until, v.since))
 	}
@@ -90,13 +84,9 @@ func (v *verifying) verify(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	switch v.output {
-	case asJSON:
-		err = writeJSON(v.out, seen, false)
-	case asYAML:
-		err = writeYAML(v.out, seen)
-	default:
-		v.print(seen)
+	encoded, err := v.encode(seen)
+	if !encoded {
+		err = v.print(st.Now, seen)
 	}
 	switch {
 	case err != nil:
@@ -121,55 +111,23 @@ func parseZone(name string) (*time.Location, error) {
 }
 
 // print prints the result of verify for people.
-func (v *verifying) print(seen singleton.Verification) {
-	fmt.Fprintf(v.out, "job %s, from %s to before %s: %d of %d ticks succeeded\n",
-		shown(seen.Job), instant(seen.Since), instant(seen.Until), seen.Succeeded, seen.Ticks)
-	if seen.Limit != "" {
-		fmt.Fprintf(v.out, "Earlier ticks are not judged: %s.\n", seen.Limit)
-	}
-	for _, s := range seen.Unknown {
-		fmt.Fprintf(v.out, "Only the entries from %s to before %s are judged: %s.\n", instant(s.Since), instant(s.Until), oneLine(s.Why))
-	}
+func (v *verifying) print(now time.Time, seen singleton.Verification) error {
+	later := map[string]int{} // ticks that are running or have just become due
 	if n := len(seen.Pending); n > 0 {
-		fmt.Fprintf(v.out, "Not judged, because they are running or have just become due: %d, from %s on\n", n, instant(seen.Pending[0]))
+		later["pending"], seen.Pending = n, nil
 	}
-	if len(seen.Findings) == 0 {
-		return
-	}
-	t := &table{titles: []string{"TICK", "FINDING", "DETAIL"}}
-	for _, f := range seen.Findings {
-		tick := instant(f.Tick)
-		if f.Count > 1 {
-			tick = fmt.Sprintf("%s to %s (%d ticks)", tick, instant(f.Last), f.Count)
-		}
-		t.add(tick, f.Kind, oneLine(f.Detail))
-	}
-	t.write(v.out, "", v.columns(), true)
+	return v.walk(now, seen, later)
 }
 
-// A moment is an instant, or a time before now; the zero value is none.
-type moment struct {
-	ago     time.Duration
-	instant time.Time
-}
-
-// parseMoment parses the value of a flag such as --since.
-func parseMoment(flag, text string) (m moment, err error) {
-	if text == "" {
-		return m, nil
+// parseMoment parses the value of a flag such as --since. It returns what gives the instant, by the
+// present time of the server; without a value, it gives the zero Time.
+func parseMoment(flag, text string) (at func(now time.Time) time.Time, err error) {
+	if ago, err := time.ParseDuration(text); err == nil && ago > 0 {
+		return func(now time.Time) time.Time { return now.Add(-ago) }, nil
 	}
-	if m.ago, err = time.ParseDuration(text); err == nil && m.ago > 0 {
-		return m, nil
+	instant, err := time.Parse(time.RFC3339, text)
+	if err != nil && text != "" {
+		return nil, usage(fmt.Errorf("%s is %q; it must be a duration such as 24h or an instant such as 2026-01-02T15:04:05Z", flag, text))
 	}
-	if m.instant, err = time.Parse(time.RFC3339, text); err != nil {
-		return m, usage(fmt.Errorf("%s is %q; it must be a duration such as 24h or an instant such as 2026-01-02T15:04:05Z", flag, text))
-	}
-	return moment{instant: m.instant}, nil
-}
-
-func (m moment) at(now time.Time) time.Time {
-	if m.ago > 0 {
-		return now.Add(-m.ago)
-	}
-	return m.instant
+	return func(time.Time) time.Time { return instant }, nil
 }

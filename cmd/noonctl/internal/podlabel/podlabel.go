@@ -50,9 +50,10 @@ type Label struct {
 	end     context.CancelFunc // of the goroutine
 	done    chan struct{}      // closed when it has ended
 
-	mu   sync.Mutex
-	want bool
-	next chan struct{} // closed when the pod has what is wanted
+	mu      sync.Mutex
+	want    bool
+	settled bool          // the pod has what is wanted
+	next    chan struct{} // closed when settled
 }
 
 // New returns the label of a pod, and removes it from the pod, which may have it from an earlier
@@ -62,10 +63,10 @@ type Label struct {
 // The pod's name is POD_NAME, or else HOSTNAME, which differs from it on the network of the host and
 // if the name is longer than 63 characters.
 func New(ctx context.Context, text string, getenv func(string) string, account string, log logr.Logger) (*Label, error) {
-	key, value, ok := strings.Cut(text, "=")
-	if rule := remark(key, value); !ok || rule != "" {
-		return nil, fmt.Errorf("the label is %q; it must be KEY=VALUE%s", text, rule)
+	if !label.MatchString(text) {
+		return nil, fmt.Errorf("the label is %q; it must be KEY=VALUE, with a key and a value that Kubernetes accepts", text)
 	}
+	key, value, _ := strings.Cut(text, "=")
 	host, port := getenv("KUBERNETES_SERVICE_HOST"), getenv("KUBERNETES_SERVICE_PORT")
 	if host == "" || port == "" {
 		return nil, errors.New("KUBERNETES_SERVICE_HOST is not set, so this process does not run in a pod")
@@ -112,8 +113,8 @@ func (l *Label) Set(on bool) {
 		return
 	}
 	l.want = on
-	if isClosed(l.next) {
-		l.next = make(chan struct{})
+	if l.settled {
+		l.settled, l.next = false, make(chan struct{})
 	}
 	l.mu.Unlock()
 	select {
@@ -184,7 +185,8 @@ func (l *Label) follow(ctx context.Context) {
 func (l *Label) wanted(has, known bool) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if known && l.want == has && !isClosed(l.next) {
+	if known && l.want == has && !l.settled {
+		l.settled = true
 		close(l.next)
 	}
 	return l.want
@@ -226,36 +228,10 @@ func (l *Label) patch(ctx context.Context, on bool) error {
 	return fmt.Errorf("the API of Kubernetes answered %d", resp.StatusCode)
 }
 
-var (
-	labelName   = regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`)
-	labelPrefix = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
-)
-
-// remark returns which rule of Kubernetes a label breaks, "" if it breaks none.
+// label is what Kubernetes accepts as a label: a key, which may begin with a DNS name, and a value, which
+// may be empty.
 //
 // Source: "Labels and Selectors" in the documentation of Kubernetes.
-func remark(key, value string) string {
-	name := key
-	if prefix, rest, ok := strings.Cut(key, "/"); ok {
-		if len(prefix) > 253 || !labelPrefix.MatchString(prefix) {
-			return ", where the key's prefix is a DNS name of at most 253 characters"
-		}
-		name = rest
-	}
-	if !labelName.MatchString(name) {
-		return ", where the key's name has 1 to 63 letters, digits, -, _ and ., and begins and ends with a letter or digit"
-	}
-	if value != "" && !labelName.MatchString(value) {
-		return ", where the value has at most 63 letters, digits, -, _ and ., and begins and ends with a letter or digit"
-	}
-	return ""
-}
+var label = regexp.MustCompile(`^(?:[a-z0-9][-a-z0-9.]{0,252}/)?` + labelName + `=(?:` + labelName + `)?$`)
 
-func isClosed(c chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
-}
+const labelName = `[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?`

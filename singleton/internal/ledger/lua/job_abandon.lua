@@ -22,25 +22,20 @@ local me, tick = ARGV[1], ARGV[2]
 
 local now = server_time()
 local record = read(open, tick, now)
-local mine = record and record.run == me
-if mine then
-  if ARGV[3] == '0' then
-    record.attempt = whole(tonumber(record.attempt) - 1)
-  else
-    tried(record, now, ARGV[5])
-  end
-  if ARGV[3] == '2' then
-    record.unsure = '1'
-  end
-  record.run, record.til = '', '0'
-  redis.call('HSET', open, tick, cjson.encode(record))
-end
-if not mine and redis.call('EXISTS', tomb) == 1 then
+if not record or record.run ~= me then
+  redis.call('SET', tomb, 'abandoned', 'PX', ARGV[4], 'NX')
   return 0
 end
-redis.call('SET', tomb, 'abandoned', 'PX', ARGV[4])
-if mine then
-  announce(ARGV[6], 'open ' .. tick)
-  return 1
+if ARGV[3] == '0' then
+  record.attempt = whole(tonumber(record.attempt) - 1)
+else
+  tried(record, now, ARGV[5])
 end
-return 0
+if ARGV[3] == '2' then
+  record.unsure = '1'
+end
+record.run, record.til = '', '0'
+redis.call('HSET', open, tick, cjson.encode(record))
+redis.call('SET', tomb, 'abandoned', 'PX', ARGV[4])
+announce(ARGV[6], 'open ' .. tick)
+return 1

@@ -11,9 +11,8 @@
 -- ARGV[5] channel the channel of the job
 --
 -- Returns {1, tick, tick, …} these are canceled
---         {10} there is no ledger
---         {11} its schema is too new
 --         {17} no such run is open
+--         or the reply of part_ledger
 --
 --	held ──cancel──► held, canceled ──the work returns──► recorded by the holder
 --	                       └──holder dies or abandons──► unknown, by the next claim
@@ -29,13 +28,8 @@ local job, open, runs, acts = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 --@include clock
 --@include job
 
-local v, last = unpack(redis.call('HMGET', job, 'v', 'last'))
-if not last then
-  return {10}
-end
-if too_new(v) then
-  return {11}
-end
+--@include ledger
+
 redis.call('LLEN', runs) -- a key of another type fails here, and not half-way
 local now = server_time()
 local answer = {1}

@@ -8,12 +8,12 @@
 -- ARGV[1] me      this run: a unique id of the attempt
 -- ARGV[2] tick    ms, the tick or trigger of the run: see part_job
 -- ARGV[3] ttl     ms, the lease ends after that without a renewal
--- ARGV[4] last    ms, the newest accounted tick as the caller knows it: all due
+-- ARGV[4] known   ms, the newest accounted tick as the caller knows it: all due
 --                 ticks between it and this one are those skipped
 -- ARGV[5] most    attempts at a tick
 -- ARGV[6] overlap '1' if runs of several ticks may be under way at once
 -- ARGV[7] keep    ended runs to keep
--- ARGV[8] id      of the ledger in the caller's state; '' if the caller looks after a refusal
+-- ARGV[8] ledger  its id in the caller's state; '' if the caller looks after a refusal
 -- ARGV[9] holder  the identity that is shown
 -- ARGV[10] first  ms, the first tick skipped in between; '' if none is
 -- ARGV[11] newest ms, the last one
@@ -36,10 +36,9 @@
 --         {8, last}           the caller's state is old; last is the newest
 --         {9}                 recorded now as unknown: its holder died or released it,
 --                             and no attempt is left, or it was canceled
---         {10}                there is no ledger: open it first
---         {11}                the schema is too new for this version
 --         {12}                too late: `until` is over
 --         {13}                another definition acts
+--         or the reply of part_ledger: after {10}, open it first
 --
 -- The `last` of {2} and {3} is the newest accounted tick if this is the ledger that the caller knows, no
 -- other run is open than the one of {2}, and no operator has requested that. Then the caller need not
@@ -50,8 +49,8 @@
 -- Twice is safe: a run that holds the tick gets the same reply, token and attempt,
 -- and its lease is extended.
 local job, open, runs, fence, tomb = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local me, tick, ttl, last, most = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])
-local overlap, keep, id, holder, first = ARGV[6], ARGV[7], ARGV[8], ARGV[9], ARGV[10]
+local me, tick, ttl, known, most = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])
+local overlap, keep, ledger, holder, first = ARGV[6], ARGV[7], ARGV[8], ARGV[9], ARGV[10]
 
 --@include clock
 --@include token
@@ -60,14 +59,8 @@ local overlap, keep, id, holder, first = ARGV[6], ARGV[7], ARGV[8], ARGV[9], ARG
 if redis.call('EXISTS', tomb) == 1 then
   return {5}
 end
-local v, accounted, ok, paused, acts, freed, hold, ledger, evicted =
-  unpack(redis.call('HMGET', job, 'v', 'last', 'ok', 'paused', 'def', 'freed', 'hold', 'id', 'open:' .. tick))
-if not accounted then
-  return {10}
-end
-if too_new(v) then
-  return {11}
-end
+--@include ledger
+
 local now, us = server_time()
 local records, list = read_all(open, now)
 local record = records[tick]
@@ -75,7 +68,7 @@ local record = records[tick]
 -- busy refuses the claim, because a run is held.
 local function busy(held_tick, held, left)
   local sole = #list == 2 and not held.asked and ledger == id
-  return {2, left, held_tick, held.holder, tonumber(held.attempt), sole and accounted or ''}
+  return {2, left, held_tick, held.holder, tonumber(held.attempt), sole and last or ''}
 end
 
 if record and record.run == me then
@@ -83,12 +76,13 @@ if record and record.run == me then
   redis.call('HSET', open, tick, cjson.encode(record))
   return {1, record.token, tonumber(record.attempt), ok or '', record.unsure or '', record.asked and cjson.encode(record.asked) or ''}
 end
-if ARGV[15] ~= '' and acts ~= ARGV[15] then
+if ARGV[15] ~= '' and acting ~= ARGV[15] then
   return {13}
 end
 if not record then
-  if tonumber(tick) <= tonumber(accounted) then
-    return {3, #list == 0 and not evicted and ledger == id and accounted or '', ok or ''}
+  if tonumber(tick) <= tonumber(last) then
+    local ended = #list == 0 and ledger == id and redis.call('HEXISTS', job, 'open:' .. tick) == 0
+    return {3, ended and last or '', ok or ''}
   end
   if tonumber(tick) > now then
     return {4, tonumber(tick) * 1000 - us}
@@ -137,8 +131,8 @@ if record then
   if record.held then
     began, freed = record.held, held_until(record)
   end
-elseif accounted ~= last then
-  return {8, accounted}
+elseif last ~= known then
+  return {8, last}
 elseif ARGV[14] ~= '' and now > tonumber(ARGV[14]) then
   return {12}
 end
@@ -156,7 +150,7 @@ redis.call('HSET', open, tick, cjson.encode({
   tries = record and record.tries, asked = asked,
 }))
 local set = {'open:' .. tick, tick}
-if newer(tick, accounted) then
+if newer(tick, last) then
   set[3], set[4] = 'last', tick
 end
 if ARGV[18] ~= '' then
@@ -165,7 +159,7 @@ end
 redis.call('HSET', job, unpack(set))
 follow(job, open)
 if not record and first ~= '' then
-  skip(job, runs, keep, accounted, first, ARGV[11], ARGV[12], ARGV[13])
+  skip(job, runs, keep, last, first, ARGV[11], ARGV[12], ARGV[13])
 end
 announce(ARGV[17], 'begins ' .. tick)
 return {1, token, attempt, ok or '', unsure or '', asked and cjson.encode(asked) or ''}

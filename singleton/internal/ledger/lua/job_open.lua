@@ -169,7 +169,7 @@ end
 local text = redis.pcall('LRANGE', runs, 0, 0)[1] -- an ACL that forbids it stops nothing
 if text and string.find(text, '"rescheduled"', 1, true) then
   local entry = cjson.decode(text)
-  if entry.error == 'rescheduled' and entry.last == redis.call('HGET', job, 'last') then
+  if entry.last == redis.call('HGET', job, 'last') then
     g.changed = entry.tick
   end
 end

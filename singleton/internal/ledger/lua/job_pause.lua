@@ -10,7 +10,7 @@
 -- ARGV[4] why     the reason; may be empty
 -- ARGV[5] channel the channel of the job
 --
--- Returns {1} done; {10} there is no ledger; {11} its schema is too new.
+-- Returns {1} done, or the reply of part_ledger.
 --
 --	claiming ──pause──► paused ──resume──► claiming
 --
@@ -23,13 +23,8 @@ local job, open, runs, acts = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 --@include clock
 --@include job
 
-local v, last, paused, retain = unpack(redis.call('HMGET', job, 'v', 'last', 'paused', 'retain'))
-if not last then
-  return {10}
-end
-if too_new(v) then
-  return {11}
-end
+--@include ledger
+
 -- If the clock was set back, the newest pause or resume still has the greatest time.
 local at = whole(math.max((server_time()), controlled(job)))
 if (ARGV[1] == '1') == not paused then

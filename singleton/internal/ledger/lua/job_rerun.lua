@@ -15,11 +15,10 @@
 --
 -- Returns {1} the tick is open for replicas
 --         {2} the limit is reached
---         {10} there is no ledger
---         {11} its schema is too new
 --         {14} it is open: it has not ended
 --         {15} it has succeeded
 --         {16} the history does not have it
+--         or the reply of part_ledger
 --
 --	failed, unknown, skipped ──rerun──► open, not held ──claim──► as any run
 --
@@ -54,13 +53,8 @@ end
 if redis.call('EXISTS', tomb) == 1 then
   return {1}
 end
-local v, last = unpack(redis.call('HMGET', job, 'v', 'last'))
-if not last then
-  return {10}
-end
-if too_new(v) then
-  return {11}
-end
+--@include ledger
+
 if redis.call('HEXISTS', open, tick) == 1 then
   return {14}
 end

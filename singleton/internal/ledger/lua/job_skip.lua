@@ -16,9 +16,8 @@
 --         {4, µs} not due for this long, by the server's clock
 --         {6} paused
 --         {8, last} the caller's state is old
---         {10} there is no ledger: open it first
---         {11} the schema is too new for this version
 --         {13} another definition acts
+--         or the reply of part_ledger: after {10}, open it first
 --
 -- Twice is safe: the second time the ticks are accounted for.
 local job, runs = KEYS[1], KEYS[2]
@@ -27,24 +26,19 @@ local first, newest, count, reason = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 --@include clock
 --@include job
 
-local v, accounted, paused, acts = unpack(redis.call('HMGET', job, 'v', 'last', 'paused', 'def'))
-if not accounted then
-  return {10}
-end
-if too_new(v) then
-  return {11}
-end
-if ARGV[7] ~= '' and acts ~= ARGV[7] then
+--@include ledger
+
+if ARGV[7] ~= '' and acting ~= ARGV[7] then
   return {13}
 end
-if tonumber(newest) <= tonumber(accounted) then
+if tonumber(newest) <= tonumber(last) then
   return {3, '', ''}
 end
 if paused then
   return {6}
 end
-if accounted ~= ARGV[5] then
-  return {8, accounted}
+if last ~= ARGV[5] then
+  return {8, last}
 end
 local now, us = server_time()
 if tonumber(newest) > now then
@@ -52,6 +46,6 @@ if tonumber(newest) > now then
 end
 redis.call('LLEN', runs) -- a key of another type fails here, and not half-way
 redis.call('HSET', job, 'last', newest)
-skip(job, runs, ARGV[6], accounted, first, newest, count, reason)
+skip(job, runs, ARGV[6], last, first, newest, count, reason)
 announce(ARGV[8], 'ended ' .. newest)
 return {1}

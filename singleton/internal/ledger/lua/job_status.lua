@@ -3,8 +3,7 @@
 -- KEYS[1] job     hash, the job's state
 -- KEYS[2] open    hash, tick -> run that has not ended
 --
--- Returns the reply of part_state, with the definitions; {10} if there is no ledger; {11} if its schema is
--- too new for this version.
+-- Returns the reply of part_state, with the definitions, or that of part_ledger.
 --
 -- Twice is safe: it shortens runs to their TTL, and replicas to their lapse, if the clock was set
 -- back. Otherwise it only reads.
@@ -15,17 +14,12 @@ local job, open = KEYS[1], KEYS[2]
 --@include definitions
 --@include state
 
-local v, last, acts = unpack(redis.call('HMGET', job, 'v', 'last', 'def'))
-if not last then
-  return {10}
-end
-if too_new(v) then
-  return {11}
-end
+--@include ledger
+
 redis.call('HLEN', open) -- a key of another type fails here, and not half-way
 local now, us = server_time()
 local live = replicas(job, now)
-local same, others = count(live, acts)
+local same, others = count(live, acting)
 local members = {}
 for _, r in pairs(live) do
   members[#members + 1] = {def = r.def, identity = r.identity, since = whole(r.since)}

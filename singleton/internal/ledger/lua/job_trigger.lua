@@ -12,8 +12,7 @@
 --
 -- Returns {1, tick} the run is open for replicas; tick is its identity
 --         {2} the limit is reached
---         {10} there is no ledger
---         {11} its schema is too new
+--         or the reply of part_ledger
 --
 -- It is added like a run that was released before it began, so it is claimed,
 -- completed and taken over like any other.
@@ -28,13 +27,8 @@ local before = redis.call('GET', tomb)
 if before then
   return {1, before}
 end
-local v, last, newest = unpack(redis.call('HMGET', job, 'v', 'last', 'trig'))
-if not last then
-  return {10}
-end
-if too_new(v) then
-  return {11}
-end
+--@include ledger
+
 local count = 0
 for _, tick in ipairs(redis.call('HKEYS', open)) do
   if triggered(tick) then
@@ -45,7 +39,7 @@ if count >= tonumber(ARGV[1]) then
   return {2}
 end
 local now = server_time()
-local tick = whole(math.min(-now, tonumber(newest or 0) - 1))
+local tick = whole(math.min(-now, tonumber(newest_trigger or 0) - 1))
 request(job, open, acts, tomb, ARGV[2], tick, 'trigger', ARGV[3], ARGV[4])
 redis.call('HSET', job, 'trig', tick)
 announce(ARGV[5], 'open ' .. tick)

@@ -47,8 +47,8 @@ local function waiting(r, now)
   return r.from > now and 0 or r.from + WAIT - now
 end
 
--- chosen returns the definition that should act, false if the acting one stays, and whether that has no
--- replica.
+-- chosen returns the definition that should act, or, while none has waited, the one that will. It also
+-- returns whether the acting one has no replica.
 local function chosen(live, acts, now)
   local oldest, waited = {}, {} -- by definition
   for _, r in pairs(live) do
@@ -69,8 +69,7 @@ local function chosen(live, acts, now)
       ready = def
     end
   end
-  local free = not oldest[acts]
-  return ready or free and newest, free
+  return ready or newest, not oldest[acts]
 end
 
 -- count returns how many replicas have a definition, and how many have another one.
