@@ -32,7 +32,7 @@ tidy() {
 # dependencies prints the module versions that the packages in this folder are built with.
 dependencies() {
 	go list "$@" -deps -test -f '{{with .Module}}{{if not .Main}}{{.Path}} {{.Version}}{{end}}{{end}}' ./... |
-		grep -v '^github.com/noonlock/' | sort -u
+		sed '/^github.com\/noonlock\//d' | sort -u
 }
 
 # same_versions FILE MODFILE: the versions in FILE are those that the module's own go.mod

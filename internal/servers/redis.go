@@ -79,9 +79,8 @@ func startRedis(tb testing.TB, name string, conf []string, args ...string) *Redi
 }
 
 // Sentinel starts a Sentinel that watches the primary at an address under a name. The program is
-// the one of Redis. opts are more lines of sentinel.conf. Like Redis, it returns when the
-// Sentinel is ready. It starts no failover by itself for a minute:
-// on a loaded machine, a slow server would be a reason for a second one.
+// the one of Redis. opts are more lines of sentinel.conf. Like Redis, it returns when the Sentinel is ready.
+// It starts no failover by itself for a minute: a loaded machine would be a reason for a second one.
 func Sentinel(tb testing.TB, name, primary string, quorum int, opts ...string) *RedisServer {
 	tb.Helper()
 	s := startSentinel(tb, name, primary, quorum, opts...)
@@ -111,8 +110,7 @@ func (s *RedisServer) Addr() string { return loopback(s.port) }
 // SecureAddr returns the host:port at which the server speaks TLS.
 func (s *RedisServer) SecureAddr() string { return loopback(s.port + 1) }
 
-// answers checks that the server at the port answers and is this one. Another process may have taken
-// the port.
+// answers checks that this server, and no other process, has the port, and that it has loaded its data.
 func (s *RedisServer) answers(port int) error {
 	conn, err := net.Dial("tcp", loopback(port)) // go-redis logs each dial that fails
 	if err != nil {
@@ -121,12 +119,14 @@ func (s *RedisServer) answers(port int) error {
 	conn.Close()
 	rdb := client(loopback(port))
 	defer rdb.Close()
-	info, err := rdb.Info(context.Background(), "server").Result()
+	info, err := rdb.Info(context.Background()).Result()
 	switch {
 	case err != nil && strings.HasPrefix(err.Error(), "NOAUTH"):
 		return nil // the options set a password, so INFO is not available
 	case err == nil && !strings.Contains(info, fmt.Sprintf("process_id:%d\r\n", s.Pid())):
 		return errors.New("the port belongs to another process")
+	case strings.Contains(info, "\nloading:1"):
+		return errors.New("the server still loads its data")
 	}
 	return err
 }
