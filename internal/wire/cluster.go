@@ -406,8 +406,13 @@ func (c *cluster) someNodes() []string {
 	defer c.mu.Unlock()
 	all := c.addresses()
 	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-	others := slices.DeleteFunc(slices.Clone(all), func(addr string) bool { return slices.Contains(c.seeds, addr) })
-	all = append(slices.DeleteFunc(all, func(addr string) bool { return slices.Contains(others, addr) }), others...)
+	rank := func(addr string) int {
+		if slices.Contains(c.seeds, addr) {
+			return 0
+		}
+		return 1
+	}
+	slices.SortStableFunc(all, func(a, b string) int { return rank(a) - rank(b) })
 	return all[:min(len(all), maxAsked)]
 }
 

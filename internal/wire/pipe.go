@@ -390,8 +390,8 @@ func (p *pipe) add(s slot, r Request) {
 
 // read reads until the callers are alone, or the pipe has ended. close makes a read fail, and does not wait for it.
 func (p *pipe) read() {
-	for !p.readOne() || p.socket == nil {
-		if p.ended() {
+	for {
+		if p.readOne() {
 			return
 		}
 	}
@@ -407,8 +407,7 @@ func (p *pipe) readAlone(c *call) {
 			go p.read()
 			return
 		}
-		over := p.readOne()
-		if over || p.ended() {
+		if p.readOne() {
 			return
 		}
 		if c.state.Load() != callWritten {
@@ -418,7 +417,8 @@ func (p *pipe) readAlone(c *call) {
 	}
 }
 
-// readOne reads what comes next. It reports whether nothing is left to be read, and the next caller can do that.
+// readOne reads what comes next. It reports whether that was all: the pipe has ended, or nothing is left to be read, and
+// the next caller can do that.
 func (p *pipe) readOne() (over bool) {
 	kind, err := p.reader.Peek(1)
 	if err == nil && (kind[0] == '>' || kind[0] == '|') { // a message, or what belongs to no reply
@@ -431,18 +431,12 @@ func (p *pipe) readOne() (over bool) {
 	}
 	if err != nil {
 		p.end(err)
+		return true
 	}
 	return over
 }
 
-// ended reports whether the pipe has ended.
-func (p *pipe) ended() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.why != nil
-}
-
-// readSlot reads the reply for the first slot. A reply for none was not asked for. over is that of readOne.
+// readSlot reads the reply for the first slot. A reply for none was not asked for. over: nothing is left to be read.
 func (p *pipe) readSlot() (over bool, _ error) {
 	p.mu.Lock()
 	if len(p.written) == 0 {
