@@ -24,8 +24,8 @@ var rooms = map[string]string{
 	"doctor":                   "doctor",
 	"redisurl":                 "redisurl",
 	"adapters/clientgo":        "clientgo",
-	"internal/quorum":          "lockcore",
-	"internal/wire":            "lockcore", "internal/lease": "lockcore", "internal/lock": "lockcore",
+	"internal/quorum":          "lockcore", "internal/several": "lockcore", "internal/cluster": "lockcore",
+	"internal/wire": "lockcore", "internal/lease": "lockcore", "internal/lock": "lockcore",
 	// Several packages use these, and join their errors to one of their own.
 	"internal/holding": "noonlock", "internal/input": "noonlock", "internal/logqueue": "noonlock",
 	"internal/readiness": "noonlock", "internal/registry": "noonlock", "internal/retry": "noonlock",

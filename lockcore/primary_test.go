@@ -99,8 +99,8 @@ func (s *switched) exists(at *lockcoretest.Redis, name string) bool {
 	return at.Client().Exists(s.Context(), s.key(name, "lock")).Val() == 1
 }
 
-// Behind a Sentinel, a Client that holds a lease or waits for one dials once per second, to learn
-// the address of the primary. An idle Client and one without Sentinels do not.
+// Behind a Sentinel, a Client that holds a lease dials once per second, to learn the address of the primary. One that
+// waits does so once per TTL. An idle Client and one without Sentinels do not.
 //
 // Caught mutants: a Client looks when it is idle; it does not look while it only holds, or only
 // waits; each request causes a look; a Client without Sentinels looks.
@@ -117,10 +117,9 @@ func TestLooksForThePrimary(t *testing.T) {
 		"a lock is waited for": {failover, func(s *switched, _ *lockcore.Client, m locker) {
 			s.try(s.mutex(plain(s), m.Name(), ttl(20*time.Second)))
 			s.queued(m)
-		}, 59, 61},
-		"many requests":             {failover, func(s *switched, c *lockcore.Client, _ locker) { s.inspects(c, 400*time.Millisecond) }, 59, 61},
-		"a request every 5 seconds": {failover, func(s *switched, c *lockcore.Client, _ locker) { s.inspects(c, 5*time.Second) }, 11, 13},
-		"without Sentinels":         {plain, func(s *switched, _ *lockcore.Client, m locker) { s.try(m) }, 0, 0},
+		}, 2, 4},
+		"many requests":     {failover, func(s *switched, c *lockcore.Client, _ locker) { s.inspects(c, 400*time.Millisecond) }, 0, 0},
+		"without Sentinels": {plain, func(s *switched, _ *lockcore.Client, m locker) { s.try(m) }, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inSwitched(t, func(s *switched) {
@@ -207,7 +206,7 @@ func TestFault18_SubscriptionMovesWithoutSelfTests(t *testing.T) {
 			s.Fatal("there is no subscription")
 		}
 		s.named.Store(s.next)
-		time.Sleep(time.Second + 100*time.Millisecond)
+		time.Sleep(22 * time.Second) // a TTL, and its jitter
 		if subscribed(s.old) || !subscribed(s.next) {
 			s.Error("the subscription has not moved")
 		}
@@ -235,6 +234,24 @@ func TestFault18_AnswerOfTheFormerPrimaryIsIgnored(t *testing.T) {
 		}
 		must(s, lease.Context().Err())
 		s.unlock(lease)
+	})
+}
+
+// The Sentinels name another primary while a Client is idle, and its connections stay. The old primary grants it a lock
+// that another client holds at the new one. The grant does not count.
+//
+// Caught mutants: a grant is not confirmed; the answer counts although the primary was followed.
+func TestFault18_GrantOfTheFormerPrimaryIsChecked(t *testing.T) {
+	inSwitched(t, func(s *switched) {
+		c := s.client(true)
+		s.unlock(s.try(s.mutex(c, "warm", ttl(20*time.Second))))
+		time.Sleep(30 * time.Second)
+		s.named.Store(s.next)
+		other := s.clientOf(redis.NewClient(s.next.Options()), lockcore.Config{Identity: "b"})
+		holder := s.try(s.mutex(other, "orders", ttl(20*time.Second)))
+		_, err := s.mutex(c, "orders", ttl(20*time.Second)).TryLock(s.Context())
+		mustIs(s, err, lockcore.ErrNotAcquired)
+		must(s, holder.Context().Err())
 	})
 }
 

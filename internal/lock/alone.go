@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/noonlock/noonlock/internal/several"
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
@@ -15,7 +16,7 @@ func (alone) kind() Kind { return mutexKind{} }
 
 func (alone) refusal(Kind, *leaseTerms) error { return nil }
 
-func (alone) trail() *wire.Trail { return nil }
+func (alone) trail() *several.Trail { return nil }
 
 func (t alone) scripts() []*wire.Script {
 	s := t.c.scripts

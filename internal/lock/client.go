@@ -10,6 +10,7 @@ import (
 
 	"github.com/noonlock/noonlock/internal/lease"
 	"github.com/noonlock/noonlock/internal/logqueue"
+	"github.com/noonlock/noonlock/internal/several"
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
@@ -78,8 +79,8 @@ type Attempt struct {
 
 	trusted bool // the value says that PUBLISH counts this process as a receiver
 
-	token uint64      // of a grant of a quorum, which renewals commit
-	trail *wire.Trail // of its requests to the servers of a quorum
+	token uint64         // of a grant of a quorum, which renewals commit
+	trail *several.Trail // of its requests to the servers of a quorum
 
 	stamp wire.Stamp  // of the first acquire
 	sent  atomic.Bool // it is in use
@@ -188,7 +189,7 @@ type topology interface {
 	// refusal returns a *ConfigError if there are no leases of a kind with these terms.
 	refusal(k Kind, terms *leaseTerms) error
 	// trail returns a new Trail for the requests of an attempt, or nil.
-	trail() *wire.Trail
+	trail() *several.Trail
 	// scripts returns those of a mutex.
 	scripts() []*wire.Script
 

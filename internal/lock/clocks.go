@@ -22,7 +22,7 @@ func (m *members) readClock(server int, clock int64, began time.Duration) {
 	forward := s.read > 0 && step > slack
 	if forward {
 		s.distrust = now + m.longest
-		m.c.log.Error(errStepped, "the clock of a server of the quorum was stepped; its grants do not count for MaxTTL", "server", m.targets[server].Address(), "by", step.Round(time.Millisecond).String())
+		m.c.log.Error(errStepped, "the clock of a server of the quorum was stepped; its grants do not count for MaxTTL", "server", m.targets[server].Addr, "by", step.Round(time.Millisecond).String())
 	}
 	if s.read == 0 || forward || to < s.from-slack || to-from <= s.to-s.from+slack {
 		s.from, s.to, s.read = from, to, max(1, now)

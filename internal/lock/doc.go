@@ -14,6 +14,7 @@
 // lock with owners, and keys.go has the keys. With one server, alone.go decides. With a quorum, that is
 // quorum.go: trying.go waits, votes.go counts answers, members.go admits servers, and clocks.go notices
 // stepped clocks. name.go, queue.go, operators.go and rights.go have the requests of the packages above.
+// open.go makes a Client, and options.go checks the go-redis client that its user gives.
 //
 // # Not guaranteed
 //

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/noonlock/noonlock/internal/cluster"
 	"github.com/noonlock/noonlock/internal/lease"
 	"github.com/noonlock/noonlock/internal/wire"
 )
@@ -133,7 +134,7 @@ func (r renewer) Renew(ctx context.Context, stream lease.Stream, t0, within time
 	done = make([]bool, len(leases))
 	for i, answer := range stream.(wire.Renewals).Send(ctx, requests) {
 		if answer.Err == nil && r.Stream(leases[i]) != stream {
-			answer = wire.Answer{Err: wire.ErrFormerServer}
+			answer = wire.Answer{Err: cluster.ErrFormerServer}
 		}
 		done[i] = leases[i].Holder().(holder).renewed(t0, requests[i], answer)
 	}
@@ -146,7 +147,7 @@ func (r renewer) Late(by time.Duration) { r.c.metrics.lateness.Observe(by.Second
 // must be tried again.
 func (l *Lease) renewed(t0 time.Duration, req wire.Request, r wire.Answer) bool {
 	counts := l.a.c.metrics
-	if errors.Is(r.Err, wire.ErrCopied) {
+	if errors.Is(r.Err, cluster.ErrCopied) {
 		l.life.Shorten(t0)
 	}
 	if errors.Is(r.Err, ErrNotReplicated) {

@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"github.com/noonlock/noonlock/internal/input"
-	"github.com/noonlock/noonlock/internal/wire"
 )
 
 // The key schema, version 1. docs/ARCHITECTURE.md, "Keys", describes the keys and channels. Every key of
@@ -19,8 +18,8 @@ type keyring struct {
 	channels string // the prefix of the channels of processes, unless sharded
 }
 
-func newKeyring(prefix string, t *wire.Target) keyring {
-	return keyring{prefix, t.Sharded(), strconv.Itoa(t.Database()), prefix + ":ch:"}
+func newKeyring(prefix string, t target) keyring {
+	return keyring{prefix, t.seeds != nil, strconv.Itoa(t.DB), prefix + ":ch:"}
 }
 
 // parts are the parts of the keys that are built here, of locks and of servers.

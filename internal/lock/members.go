@@ -13,8 +13,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/noonlock/noonlock/internal/quorum"
 	"github.com/noonlock/noonlock/internal/retry"
+	"github.com/noonlock/noonlock/internal/several"
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
@@ -26,8 +29,8 @@ import (
 // nothing while all are.
 type members struct {
 	c       *Client
-	wire    *wire.Quorum
-	targets []*wire.Target
+	wire    *several.Wire
+	targets []redis.Options
 	list    int // number
 	longest time.Duration
 
@@ -70,14 +73,14 @@ const (
 	examineRest   = time.Second
 )
 
-func newMembers(c *Client, targets []*wire.Target, counts []serverMetrics, cfg wire.Config, list int, longest time.Duration) *members {
+func newMembers(c *Client, targets []redis.Options, counts []serverMetrics, cfg wire.Config, list int, longest time.Duration) *members {
 	m := &members{
 		c: c, targets: targets, counts: counts, list: list, longest: longest,
 		marker: c.keys.marker(), examined: make(chan struct{}),
 		clocks: make([]serverClock, len(targets)), runs: make([]string, len(targets)), ids: make([]string, len(targets)),
 	}
 	m.current.Store(new(string))
-	m.wire = wire.NewQuorum(targets, cfg, wire.Watchers{Health: m.health, Answered: m.answered, Failed: m.failed})
+	m.wire = several.New(targets, cfg, several.Watchers{Health: m.health, Answered: m.answered, Failed: m.failed})
 	return m
 }
 
@@ -94,11 +97,11 @@ func (m *members) failed(server int, skipped bool) {
 func (m *members) health(server int, err error) {
 	if err != nil {
 		m.counts[server].up.Set(0)
-		wire.Log(m.c.log, err, "server of the quorum does not answer", "server", m.targets[server].Address())
+		wire.Log(m.c.log, err, "server of the quorum does not answer", "server", m.targets[server].Addr)
 		return
 	}
 	m.counts[server].up.Set(1)
-	m.c.log.Info("server of the quorum answers again", "server", m.targets[server].Address())
+	m.c.log.Info("server of the quorum answers again", "server", m.targets[server].Addr)
 }
 
 // answered is called with each answer of a server.
@@ -167,7 +170,7 @@ func (m *members) examine() {
 	}
 	m.running = m.c.Background(func(ctx context.Context) {
 		for {
-			m.admitMembers()
+			m.admitMembers(ctx)
 			select {
 			case <-m.examined:
 			default:
@@ -190,14 +193,14 @@ func (m *members) examine() {
 func (m *members) name() string { return *m.current.Load() }
 
 // admitMembers examines all servers once, and admits those that may come.
-func (m *members) admitMembers() {
-	first := m.states()
+func (m *members) admitMembers(ctx context.Context) {
+	first := m.states(ctx)
 	p := m.plan(first)
 	switch p.Do {
 	case quorum.Join, quorum.Form, quorum.Raise:
 		// The tokens must be read after the servers that lost data have got the numbers of
 		// their returns.
-		states := m.states()
+		states := m.states(ctx)
 		again := m.plan(states)
 		if again.Do != p.Do || again.List.Name() != p.List.Name() {
 			m.examine()
@@ -274,7 +277,7 @@ func (m *members) admit(states []quorum.State, p quorum.Plan, whom []int) (done 
 			wait = 1
 		}
 		r := m.c.scripts.quorumJoin.Call(wire.Keys(m.marker), s.Return, s.List.Name(), p.List.Name(), p.List.Text(), p.IDs[i], p.Longest, strconv.FormatUint(p.Top, 10), wait)
-		about := []any{"server", m.targets[i].Address()}
+		about := []any{"server", m.targets[i].Addr}
 		answer, err := m.wire.Ask(i, r, examineWithin)
 		switch n, err := r.Number(answer, err); {
 		case err != nil:
@@ -315,7 +318,7 @@ func (m *members) report(p quorum.Plan, states []quorum.State) {
 	m.mu.Unlock()
 	servers := make([]string, 0, len(p.About))
 	for _, i := range p.About {
-		servers = append(servers, m.targets[i].Address())
+		servers = append(servers, m.targets[i].Addr)
 	}
 	switch {
 	case do == quorum.Form && worked:
@@ -333,12 +336,12 @@ func (m *members) report(p quorum.Plan, states []quorum.State) {
 }
 
 // states asks all servers.
-func (m *members) states() []quorum.State {
+func (m *members) states(ctx context.Context) []quorum.State {
 	ask := func(int) wire.Request {
 		return m.c.scripts.quorumState.Call(wire.Keys(m.marker), rand.Text()[:10]) // 50 bits
 	}
 	states := make([]quorum.State, len(m.targets))
-	for i, a := range m.wire.Each(ask, examineWithin, examineRest) {
+	for i, a := range m.wire.Each(ctx, ask, examineWithin, examineRest) {
 		if a.Err == nil {
 			states[i] = stateOf(a.Value)
 		}

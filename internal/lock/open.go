@@ -28,20 +28,11 @@ func New(rdb redis.UniversalClient, cfg Config, s *Scripts, clock func() time.Du
 	if err != nil {
 		return nil, err
 	}
-	return open(cfg, s, clock, target, func(_ *Client, config wire.Config) wire.Wire { return target.Connect(config) })
-}
-
-// targetOf returns where a client of the user connects to.
-func targetOf(field string, rdb redis.UniversalClient) (*wire.Target, error) {
-	target, err := wire.TargetOf(rdb)
-	if unfit, ok := errors.AsType[*wire.UnsupportedError](err); ok {
-		return nil, &ConfigError{Field: field, Value: unfit.Given, Rule: unfit.Want}
-	}
-	return target, err
+	return open(cfg, s, clock, target, func(_ *Client, config wire.Config) wire.Wire { return target.connect(config) })
 }
 
 // open returns a Client with the Wire that connect returns. target is one of its servers.
-func open(cfg Config, s *Scripts, clock func() time.Duration, target *wire.Target, connect func(*Client, wire.Config) wire.Wire) (*Client, error) {
+func open(cfg Config, s *Scripts, clock func() time.Duration, target target, connect func(*Client, wire.Config) wire.Wire) (*Client, error) {
 	c := &Client{
 		keys:     newKeyring(cmp.Or(cfg.Prefix, defaultPrefix), target),
 		scripts:  s,
@@ -93,28 +84,15 @@ func open(cfg Config, s *Scripts, clock func() time.Duration, target *wire.Targe
 
 // wireConfig configures the Wire of the Client.
 func (c *Client) wireConfig() wire.Config {
-	var delay *wire.Delay
-	if c.lockDelay > 0 {
-		delay = &wire.Delay{
-			For: c.lockDelay,
-			Check: func(tag, known string, reached int64) wire.Request {
-				return c.scripts.history.Call(wire.Keys(c.keys.history(tag)), known, reached)
-			},
-			Began: func(server string, left time.Duration, reason string) {
-				c.metrics.delays.Inc()
-				c.log.Info("grants delayed, because the server may have lost data", "server", server, "delay", left.String(), "reason", reason)
-			},
-		}
-	}
-	return wire.Config{
-		Delay: delay, Replicas: c.minReplicas,
-		Channel: func(name string) string { return c.keys.channel(name, "ch:"+c.process) },
-		Sharded: c.keys.sharded,
-		Logger:  c.log,
-		Now:     c.clock.Ticks,
-		Failed:  c.metrics.countFailure,
-		Message: c.receive,
-		InUse:   c.inUse,
+	cfg := wire.Config{
+		Replicas: c.minReplicas,
+		Channel:  func(name string) string { return c.keys.channel(name, "ch:"+c.process) },
+		Sharded:  c.keys.sharded,
+		Logger:   c.log,
+		Now:      c.clock.Ticks,
+		Failed:   c.metrics.countFailure,
+		Message:  c.receive,
+		Holds:    c.holds,
 		Moved: func() {
 			c.keeper.RenewAll()
 			c.wakeAll()
@@ -127,13 +105,17 @@ func (c *Client) wireConfig() wire.Config {
 		Missed:  c.wakeAll,
 		Silence: c.silence,
 	}
+	if c.lockDelay > 0 {
+		cfg.History = c.history
+	}
+	return cfg
 }
 
-// inUse reports whether a lease is held, or waited for, or released.
-func (c *Client) inUse() bool {
+// holds reports whether a lease is held, or released.
+func (c *Client) holds() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.tasks+len(c.waiting)+len(c.leases) > 0
+	return c.tasks+len(c.leases) > 0
 }
 
 func defaultIdentity() string {

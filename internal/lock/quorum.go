@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/noonlock/noonlock/internal/quorum"
+	"github.com/noonlock/noonlock/internal/several"
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
@@ -27,7 +28,7 @@ func (c *Client) Quorum() *Quorum {
 // The limits of the number of servers in a quorum.
 const (
 	minServers = 3
-	maxServers = 9
+	maxServers = several.MaxServers
 )
 
 // NewQuorum returns a Client for several independent servers. list is the number of the list of servers,
@@ -49,23 +50,23 @@ func NewQuorum(servers []redis.UniversalClient, cfg Config, s *Scripts, list int
 	case cfg.TokenRetention != 0:
 		return nil, Refuse("Config.TokenRetention", "0: a server of a quorum keeps one token for all names, for ever", cfg.TokenRetention)
 	}
-	targets := make([]*wire.Target, len(servers))
+	targets := make([]redis.Options, len(servers))
 	for i, rdb := range servers {
 		field := "servers[" + strconv.Itoa(i) + "]"
 		target, err := targetOf(field, rdb)
 		if err != nil {
 			return nil, err
 		}
-		if target.Sharded() {
+		if target.seeds != nil {
 			return nil, &ConfigError{Field: field, Value: "a *redis.ClusterClient", Rule: "a *redis.Client: a cluster moves keys between servers, and they would count as lost"}
 		}
-		targets[i] = target
+		targets[i] = target.Options
 	}
 	counts, err := newServerMetrics(cfg.Registerer, targets)
 	if err != nil {
 		return nil, err
 	}
-	return open(cfg, s, nil, targets[0], func(c *Client, config wire.Config) wire.Wire {
+	return open(cfg, s, nil, target{Options: targets[0]}, func(c *Client, config wire.Config) wire.Wire {
 		m := newMembers(c, targets, counts, config, number, most)
 		c.topology = m
 		return m.wire
@@ -81,7 +82,7 @@ func (q *Quorum) List() string { return q.m.name() }
 // Counted returns a renewal that a package above sends to all servers. Each gives an answer of
 // quorum_renew.
 func (q *Quorum) Counted(a *Attempt, r wire.Request) wire.Request {
-	return r.Counted(countRenewal(r), a.trail)
+	return several.Counted(r, countRenewal(r), a.trail)
 }
 
 // Token returns the token of the lease, which renewals commit.
@@ -98,7 +99,7 @@ func (n *Name) AskAll(ctx context.Context, r func() wire.Request) (all []any, er
 	retry := n.c.newRetry(n.terms.timeout(), 2*n.terms.timeout())
 	err = retry.Do(ctx, wire.MayRetry, func() error {
 		r := r()
-		answer, err := n.c.wire.Send(ctx, n.keys.name, r.Counted(countAnswers(r), nil), retry.Timeout())
+		answer, err := n.c.wire.Send(ctx, n.keys.name, several.Counted(r, countAnswers(r), nil), retry.Timeout())
 		all, _ = answer.([]any)
 		return err
 	})
@@ -118,12 +119,12 @@ var errNoState = errors.New("lockcore: the server did not answer about its state
 func (q *Quorum) Views(ctx context.Context, r wire.Request, within time.Duration) ([]View, error) {
 	done := make(chan []View, 1)
 	m := q.m
-	if !m.c.Background(func(context.Context) {
+	if !m.c.Background(func(ctx context.Context) {
 		views := make([]View, len(m.targets))
-		for i, a := range m.wire.Each(func(int) wire.Request { return r }, within, within) {
-			views[i] = View{Address: m.targets[i].Address(), Answer: a}
+		for i, a := range m.wire.Each(ctx, func(int) wire.Request { return r }, within, within) {
+			views[i] = View{Address: m.targets[i].Addr, Answer: a}
 		}
-		for i, s := range m.states() {
+		for i, s := range m.states(ctx) {
 			views[i].State = s
 			if views[i].Answer.Err == nil && !s.Known {
 				views[i].Answer.Err = errNoState
@@ -158,7 +159,7 @@ func (m *members) refusal(of Kind, terms *leaseTerms) error {
 	return nil
 }
 
-func (*members) trail() *wire.Trail { return new(wire.Trail) }
+func (*members) trail() *several.Trail { return several.NewTrail() }
 
 func (m *members) scripts() []*wire.Script {
 	s := m.c.scripts
@@ -183,12 +184,12 @@ func (k quorumKind) keys(a *Attempt) []any {
 func (k quorumKind) Acquire(a *Attempt, _ string) wire.Request {
 	a.mayBeStored.Store(true) // a minority may grant, whatever the answer is
 	r := a.c.scripts.quorumAcquire.Call(k.keys(a), &a.value, &a.terms.ttlText, k.of.name())
-	return r.Counted(countAcquire(r, a.value, k.of.distrusts), a.trail)
+	return several.Counted(r, countAcquire(r, a.value, k.of.distrusts), a.trail)
 }
 
 func (k quorumKind) Renewal(a *Attempt) wire.Request {
 	r := a.c.scripts.quorumRenew.Call(k.keys(a), &a.value, &a.terms.ttlText, k.of.name(), strconv.FormatUint(a.token, 10))
-	return r.Counted(countRenewal(r), a.trail)
+	return several.Counted(r, countRenewal(r), a.trail)
 }
 
 func (k quorumKind) Release(a *Attempt, _ bool) wire.Request {
@@ -203,7 +204,7 @@ func (k quorumKind) Release(a *Attempt, _ bool) wire.Request {
 		return a.c.scripts.quorumLeave.Call(k.keys(a)[:2], &a.value, tomb, channel)
 	}
 	r := call(0)
-	return r.Counted(countLeave(r), a.trail).Leaving(call(millis(a.TombTTL())), max(a.terms.ttl, 10*time.Second), a.terms.timeout())
+	return several.Leaving(several.Counted(r, countLeave(r), a.trail), call(millis(a.TombTTL())), max(a.terms.ttl, 10*time.Second), a.terms.timeout())
 }
 
 // confirm commits the token of a grant to a majority. Only then it counts.

@@ -4,9 +4,9 @@ import (
 	"fmt"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/noonlock/noonlock/internal/registry"
-	"github.com/noonlock/noonlock/internal/wire"
 )
 
 // serverMetrics are the series of one server of a quorum.
@@ -19,7 +19,7 @@ func (m *serverMetrics) count(outcome string) { m.requests.WithLabelValues(outco
 
 // newServerMetrics returns the series of each server. They have its address as a label, so there
 // are at most nine values for each list of servers.
-func newServerMetrics(reg prometheus.Registerer, targets []*wire.Target) ([]serverMetrics, error) {
+func newServerMetrics(reg prometheus.Registerer, targets []redis.Options) ([]serverMetrics, error) {
 	set := &registry.Set{Registerer: reg}
 	requests := set.Counters("noonlock_quorum_requests_total",
 		"Requests to a server of a quorum, by outcome: answered, lost_data, waiting, other_list, ttl_too_long (it answered that it grants nothing, with the reason), failed (refused, or no answer), skipped (not sent, because it did not answer lately).", "server", "outcome")
@@ -29,7 +29,7 @@ func newServerMetrics(reg prometheus.Registerer, targets []*wire.Target) ([]serv
 	}
 	all := make([]serverMetrics, len(targets))
 	for i, t := range targets {
-		all[i] = serverMetrics{requests.MustCurryWith(prometheus.Labels{"server": t.Address()}), up.WithLabelValues(t.Address())}
+		all[i] = serverMetrics{requests.MustCurryWith(prometheus.Labels{"server": t.Addr}), up.WithLabelValues(t.Addr)}
 		all[i].up.Set(1)
 		for _, outcome := range []string{"answered", "failed", "skipped", "lost_data", "waiting", "other_list", "ttl_too_long"} {
 			all[i].requests.WithLabelValues(outcome)

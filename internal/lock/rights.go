@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/noonlock/noonlock/internal/several"
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
@@ -117,7 +118,7 @@ func (n *Name) CheckRights(ctx context.Context, scripts ...*wire.Script) error {
 	}
 	// As an EVAL: a server that does not know a script needs its source.
 	r := n.c.scripts.rights.Call(wire.Keys(n.keys.key("never"), n.keys.fence), calls).WithSource()
-	r = r.Counted(countRights(r), nil)
+	r = several.Counted(r, countRights(r), nil)
 	_, err = r.Number(n.Ask(ctx, r))
 	return err
 }

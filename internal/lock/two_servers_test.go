@@ -70,11 +70,11 @@ func TestLeasesOfTwoServers(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			target, err := wire.TargetOf(other)
+			target, err := targetOf("other", other)
 			if err != nil {
 				t.Fatal(err)
 			}
-			w := &twoServers{Wire: c.wire, second: target.Connect(c.wireConfig())}
+			w := &twoServers{Wire: c.wire, second: target.connect(c.wireConfig())}
 			c.wire = w
 			hold := func(name string) *Lease {
 				n, err := c.UserName(name, c.Mutex(), LeaseConfig{TTL: 3 * time.Second})

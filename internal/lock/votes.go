@@ -9,12 +9,13 @@ import (
 	"strings"
 
 	"github.com/noonlock/noonlock/internal/quorum"
+	"github.com/noonlock/noonlock/internal/several"
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
 // countAcquire counts the answers to quorum_acquire. Grants of servers that it distrusts do not count. The one answer has the form of that to
 // mutex_acquire.
-func countAcquire(r wire.Request, me string, distrusts func(server int) bool) wire.Count {
+func countAcquire(r wire.Request, me string, distrusts func(server int) bool) several.Count {
 	return func(answers map[int]wire.Answer, n int) (wire.Answer, bool) {
 		votes := votesOf(answers)
 		for i, v := range votes {
@@ -44,7 +45,7 @@ func countAcquire(r wire.Request, me string, distrusts func(server int) bool) wi
 	}
 }
 
-func countRenewal(r wire.Request) wire.Count {
+func countRenewal(r wire.Request) several.Count {
 	return func(answers map[int]wire.Answer, n int) (wire.Answer, bool) {
 		votes := votesOf(answers)
 		return ruling(quorum.Renew(votes, n-len(answers), n), func() error { return shortage(r, answers, votes, n) })
@@ -65,14 +66,14 @@ func ruling(v quorum.Verdict, short func() error) (one wire.Answer, decided bool
 	}
 }
 
-func countLeave(r wire.Request) wire.Count {
+func countLeave(r wire.Request) several.Count {
 	return func(answers map[int]wire.Answer, n int) (wire.Answer, bool) {
 		released, notMine := 0, 0
 		for _, a := range answers {
 			switch {
 			case a.Value == int64(quorum.Released):
 				released++
-			case a.Value == int64(quorum.NotMine), errors.Is(a.Err, wire.ErrUnreached):
+			case a.Value == int64(quorum.NotMine), errors.Is(a.Err, several.ErrUnreached):
 				notMine++
 			}
 		}
@@ -82,7 +83,7 @@ func countLeave(r wire.Request) wire.Count {
 
 // countRights counts the answers of lock_rights. A server that refuses is an error, even if a
 // majority does not.
-func countRights(r wire.Request) wire.Count {
+func countRights(r wire.Request) several.Count {
 	return func(answers map[int]wire.Answer, n int) (wire.Answer, bool) {
 		fine := 0
 		for _, a := range answers {
@@ -105,7 +106,7 @@ func countRights(r wire.Request) wire.Count {
 
 // countAnswers takes the answers of a majority, of a request that neither grants nor releases. The
 // one answer is the list of them.
-func countAnswers(r wire.Request) wire.Count {
+func countAnswers(r wire.Request) several.Count {
 	return func(answers map[int]wire.Answer, n int) (wire.Answer, bool) {
 		var fine []any
 		rest, votes := map[int]wire.Answer{}, []quorum.Vote{}

@@ -6,16 +6,16 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"regexp"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/noonlock/noonlock/internal/wire/conn"
 )
 
-// Only this file interprets the answer to a request. OutcomeOf says whether the request was
+// This file interprets the answer to a request. OutcomeOf says whether the request was
 // applied. MayRetry and MayRetryLater say whether another try may help.
 
 // An Outcome says whether a request was applied.
@@ -51,40 +51,38 @@ func OutcomeOf(err error) Outcome {
 	return Ended
 }
 
-// Errors that callers compare. Like all errors of this package, they begin with the name of
-// the package that returns them to users.
+// Errors of package conn, which callers compare.
 var (
-	// ErrUnknown says that a request was sent and not answered.
-	ErrUnknown = errors.New("lockcore: outcome unknown")
-
-	// ErrClosed says that the connections were closed.
-	ErrClosed = errors.New("lockcore: client closed")
+	ErrUnknown       = conn.ErrUnknown
+	ErrClosed        = conn.ErrClosed
+	ErrNotReplicated = conn.ErrNotReplicated
 )
 
-// unsentError is the reason why a request was never sent.
-type unsentError struct{ err error }
-
-func (e *unsentError) Error() string {
-	if errors.Is(e.err, redis.Nil) { // an answer of a Sentinel, which go-redis calls unreachable
-		return "lockcore: no connection: the Sentinels know no primary of the name in MasterName"
-	}
-	return fmt.Sprintf("lockcore: no connection: %v", e.err)
-}
-
-func (e *unsentError) Unwrap() error { return e.err }
-
-// noAnswerError is the error of a request that was not answered within its timeout.
-type noAnswerError struct{ within time.Duration }
-
-func (e *noAnswerError) Error() string {
-	return fmt.Sprintf("lockcore: no answer within %s", e.within)
-}
+// NotSent is the error of a request that was not sent for this reason.
+func NotSent(why error) error { return &conn.UnsentError{Err: why} }
 
 // NoAnswer is the cause of a context that ends when a request was not answered in time.
-func NoAnswer(within time.Duration) error { return &noAnswerError{within} }
+func NoAnswer(within time.Duration) error { return &conn.NoAnswerError{Within: within} }
 
-// Timeout reports true, as for a net.Error.
-func (e *noAnswerError) Timeout() bool { return true }
+// IsNoAnswer reports whether an error is, or wraps, one of NoAnswer.
+func IsNoAnswer(err error) bool {
+	_, late := errors.AsType[*conn.NoAnswerError](err)
+	return late
+}
+
+// ErrNoHistory says that a server does not report what a History needs.
+var ErrNoHistory = errors.New("lockcore: Config.LockDelay needs a server that reports its run id and its replication id (INFO)")
+
+// DelayError says that a request that may grant a lease was not sent, because the server may
+// have lost data a short time ago.
+type DelayError struct {
+	Delay time.Duration // Config.LockDelay
+	Left  time.Duration // until the server grants leases again
+}
+
+func (e *DelayError) Error() string {
+	return fmt.Sprintf("lockcore: Config.LockDelay %s: nothing is granted for another %s, because the server may have lost data", e.Delay, e.Left)
+}
 
 // movedError is the redirection of a node of a cluster. The next try goes to the named node.
 type movedError struct{ err error }
@@ -93,39 +91,11 @@ func (e *movedError) Error() string { return fmt.Sprintf("lockcore: the name is 
 
 func (e *movedError) Unwrap() error { return e.err }
 
-// refusal is a server's refusal without the text that the server put around it.
-type refusal struct{ text string }
-
-func (e *refusal) Error() string { return e.text }
-
-// RedisError makes it a redis.Error, like the original.
-func (e *refusal) RedisError() {}
-
-// scriptPlace matches the position in a script that the server puts before an error. Redis 6.2
-// does this for each error, later versions only if the script itself raises the error again.
-var scriptPlace = regexp.MustCompile(`^(?:ERR )?(?:Error running script \(.*?\): )?(?:@?user_script: ?\d+: )+-?`)
-
-// errorCode matches the code at the beginning of a refusal.
-var errorCode = regexp.MustCompile(`^[A-Z]{2,} `)
-
-// plainRefusal returns the error with the relevant code at the beginning. Redis 6.2 wraps
-// the refusal of a command in a script. A server that requires a password may report the
-// length of the request instead.
-func plainRefusal(err error) error {
-	var refused redis.Error
-	if !errors.As(err, &refused) {
-		return err
-	}
-	said := refused.Error()
-	inner := strings.TrimSpace(said[len(scriptPlace.FindString(said)):])
-	switch {
-	case strings.HasPrefix(said, "ERR Protocol error: unauthenticated "):
-		return &refusal{"NOAUTH the server requires a password, and none was given: " + strings.TrimPrefix(said, "ERR ")}
-	case strings.HasPrefix(strings.TrimPrefix(inner, "ERR "), "The user executing the script can't "), // Redis 7.0
-		strings.HasPrefix(strings.TrimPrefix(inner, "ERR "), "ACL failure in script: "): // Redis 7.2, Valkey
-		return &refusal{"NOPERM " + strings.TrimPrefix(inner, "ERR ")}
-	case inner != said && errorCode.MatchString(inner):
-		return &refusal{inner}
+// Redirected marks an error that is a redirection. In a cluster, a redirection ends without
+// an operator. Elsewhere, it is a wrong configuration.
+func Redirected(err error) error {
+	if HasCode(err, "MOVED", "ASK") {
+		return &movedError{err}
 	}
 	return err
 }
@@ -163,8 +133,8 @@ func IsRefused(err error) bool {
 
 // IsUnsent reports whether nothing was sent.
 func IsUnsent(err error) bool {
-	var unsent *unsentError
-	return errors.As(err, &unsent)
+	_, is := errors.AsType[*conn.UnsentError](err)
+	return is
 }
 
 // IsTransient reports whether the server refuses only for now, for example while it loads
@@ -180,25 +150,8 @@ func IsTransient(err error) bool {
 // nothing: it refuses the first write of a script or none. The duration is unknown.
 func IsExhausted(err error) bool { return HasCode(err, "OOM", "MISCONF", "NOREPLICAS") }
 
-// isReplica reports whether the server may have refused because it is a replica. A replica of a
-// cluster answers MOVED, and so does a primary that does not have the slot. Without a slot table,
-// only a new connection shows which of them it is, see greeting.
-func (r role) isReplica(err error) bool {
-	return HasCode(err, "READONLY") || r == primary && HasCode(err, "MOVED")
-}
-
-// isCutOff reports whether the server misses replicas. Another one may have
-// been promoted without its knowledge. A cluster asks other nodes, see cluster.assess.
-func (r role) isCutOff(err error) bool {
-	return r == primary && (HasCode(err, "NOREPLICAS") || errors.Is(err, ErrNotReplicated))
-}
-
 // HasCode reports whether the server refused with one of these codes.
-func HasCode(err error, codes ...string) bool {
-	return err != nil && slices.ContainsFunc(codes, func(code string) bool { return redis.HasErrorPrefix(err, code) })
-}
-
-func isNoScript(err error) bool { return HasCode(err, "NOSCRIPT") }
+func HasCode(err error, codes ...string) bool { return conn.HasCode(err, codes...) }
 
 // MayBeApplied reports whether the failed request may have changed something. A script
 // that fails after a write is not rolled back.
@@ -239,7 +192,7 @@ func IsPermanent(err error) bool {
 		alert        *net.OpError
 	)
 	switch {
-	case errors.Is(err, errNoHistory):
+	case errors.Is(err, ErrNoHistory):
 		return true
 	case IsRefused(err):
 		return !IsTransient(err) && !IsExhausted(err) // the password, the rights, the number of the database

@@ -794,13 +794,9 @@ func TestFault18_DemotedWhileReplicasAreAwaited(t *testing.T) {
 			return true
 		})
 		rdb := e.redis.Client()
-		target, err := wire.TargetOf(rdb)
-		if err != nil {
-			t.Fatal(err)
-		}
 		cfg := config(func() {}, func() {})
 		cfg.Replicas = 1
-		w := target.Connect(cfg)
+		w := wire.NewServer(*rdb.Options(), wire.Node{}, cfg)
 		defer w.Close()
 		answer, err := w.Send(t.Context(), "", script.Replicated(100*time.Millisecond).Marked("mark"), time.Second)
 		if !errors.Is(err, wire.ErrNotReplicated) || wire.OutcomeOf(err) != wire.Unreplicated || !wire.IsTemporary(err) {

@@ -52,11 +52,7 @@ func connect(t *testing.T, opt *redis.Options, message, missed func()) wire.Wire
 	t.Helper()
 	rdb := redis.NewClient(opt)
 	defer rdb.Close()
-	target, err := wire.TargetOf(rdb)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return target.Connect(config(message, missed))
+	return wire.NewServer(*rdb.Options(), wire.Node{}, config(message, missed))
 }
 
 // config returns the Config of a Wire that logs nothing.

@@ -2,11 +2,11 @@ package wire
 
 import (
 	"context"
+	"errors"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/noonlock/noonlock/internal/wire/conn"
 )
 
 // A lookout finds out that the Sentinels name another primary. A connection that works is no
@@ -15,28 +15,28 @@ import (
 //
 // The client of the user has no method that asks its Sentinels, but its Dialer asks them at each
 // dial. A look is a dial, which is closed at once: the other side of the connection is the
-// primary. While the Client is in use, there is one look per second.
+// primary. There is one look per second while the Client holds a lease. A grant waits for a look that is at
+// most a second old. A Client that only waits for leases looks when it tries to get one.
 //
-//	idle ── a request is sent ──► looking ── the primary is another server ──► server.follow
+//	idle ── a lease ──► a look per second ── the primary is another server ──► Server.follow
 //	  ▲                              │
-//	  └── nothing is held or waited for, and no request was sent since the last look
+//	  └───── nothing is held ────────┘
 //
 // A look that fails says nothing, and changes nothing: connections work without Sentinels. Behind
 // a Dialer of the user that reaches all servers through one proxy, the address does not change.
 // Then connections stay until the old primary refuses a write.
 type lookout struct {
-	server *server
-	probe  *dialer // for looks only
+	server *Server
+	probe  *conn.Dialer // for looks only
+	ctx    context.Context
+	stop   context.CancelFunc
+	wg     sync.WaitGroup
 
-	used    atomic.Bool // since the last look
-	running atomic.Bool // whether looks are made
-	ctx     context.Context
-	stop    context.CancelFunc
-
-	mu sync.Mutex // against wg.Go after close
-	wg sync.WaitGroup
-
-	looked time.Time // when the last look began; only the goroutine uses it
+	mu       sync.Mutex
+	running  bool          // a goroutine looks once a second
+	looking  chan struct{} // closed when the present look ends; nil: none
+	looked   time.Duration // when the last look that has ended began, by server.calls; negative: none was made
+	followed int           // how often the primary was followed
 }
 
 // lookAfter is the time between two looks.
@@ -46,29 +46,13 @@ const lookAfter = time.Second
 const failoverAddr = "FailoverClient"
 
 // newLookout returns nil if the address of the server does not come from a Sentinel.
-func newLookout(s *server, opt redis.Options) *lookout {
-	if opt.Addr != failoverAddr {
+func newLookout(s *Server, o conn.Options) *lookout {
+	if o.Redis.Addr != failoverAddr {
 		return nil
 	}
-	l := &lookout{server: s, probe: newDialer(opt, s.role, nil), looked: time.Now()}
+	l := &lookout{server: s, probe: conn.NewDialer(o), looked: -lookAfter}
 	l.ctx, l.stop = context.WithCancel(context.Background())
 	return l
-}
-
-// use is called before each request.
-func (l *lookout) use() {
-	if l == nil {
-		return
-	}
-	l.used.Store(true)
-	if l.running.Load() {
-		return
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.ctx.Err() == nil && l.running.CompareAndSwap(false, true) {
-		l.wg.Go(l.run)
-	}
 }
 
 func (l *lookout) close() {
@@ -78,55 +62,121 @@ func (l *lookout) close() {
 	l.mu.Lock()
 	l.stop()
 	l.mu.Unlock()
-	l.probe.close()
+	l.probe.Close()
 	l.wg.Wait()
 }
 
-// run looks while the Client is in use.
-func (l *lookout) run() {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for l.inUse() {
-		timer.Reset(time.Until(l.looked.Add(lookAfter)))
-		select {
-		case <-timer.C:
-		case <-l.ctx.Done():
-			return
-		}
-		l.looked = time.Now()
-		l.look()
+// watch looks once a second from now on, until nothing is held. l may be nil.
+func (l *lookout) watch() {
+	if l == nil {
+		return
 	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.running || l.ctx.Err() != nil {
+		return
+	}
+	l.running = true
+	l.wg.Go(func() {
+		ticker := time.NewTicker(lookAfter)
+		defer ticker.Stop()
+		for again := true; again; again = l.holds() {
+			_ = l.recent(l.ctx, conn.MaxDialTime)
+			select {
+			case <-ticker.C:
+			case <-l.ctx.Done():
+			}
+		}
+	})
 }
 
-// inUse reports whether to look again. If not, it sets running to false.
-func (l *lookout) inUse() bool {
-	for {
-		if l.used.Swap(false) || l.server.cfg.InUse() {
-			return true
-		}
-		l.running.Store(false)
-		// A request may have been sent since, whose use saw that looks were made.
-		if !l.used.Load() || !l.running.CompareAndSwap(false, true) {
-			return false
-		}
+// holds reports whether to look again. If not, the next lease calls watch again.
+func (l *lookout) holds() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.running = l.ctx.Err() == nil && l.server.cfg.Holds()
+	return l.running
+}
+
+var errLeft = errors.New("lockcore: the Sentinels name another primary")
+
+// confirm returns an error if the primary has changed since before. It waits for a look that is at most a second old,
+// until ctx ends, or for that time: Sentinels that do not answer delay a grant, and do not prevent it. l may be nil.
+func (l *lookout) confirm(ctx context.Context, before int, within time.Duration) error {
+	if l == nil {
+		return nil
 	}
+	if err := l.recent(ctx, within); err != nil {
+		return err
+	}
+	if l.state() != before {
+		return errLeft
+	}
+	return nil
+}
+
+// state returns how often the primary was followed. l may be nil.
+func (l *lookout) state() int {
+	if l == nil {
+		return 0
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.followed
+}
+
+// recent looks, unless the last look is recent. It waits for that until ctx ends, or for that time.
+func (l *lookout) recent(ctx context.Context, within time.Duration) error {
+	l.mu.Lock()
+	if l.server.calls.Now()-l.looked < lookAfter || l.ctx.Err() != nil {
+		l.mu.Unlock()
+		return nil
+	}
+	if l.looking == nil {
+		l.looking = make(chan struct{})
+		l.wg.Go(l.look)
+	}
+	looking := l.looking
+	l.mu.Unlock()
+	timer := time.NewTimer(within)
+	defer timer.Stop()
+	select {
+	case <-looking:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return ctx.Err()
 }
 
 // look finds the primary, and follows it to another server. A Sentinel that was cut off may
 // name a replica, or a server that does not answer. These are not followed.
 func (l *lookout) look() {
-	at, err := l.probe.find(l.ctx)
-	if err != nil || !l.server.strays(at) {
+	looked := l.server.calls.Now()
+	followed := 0
+	defer func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.looked, l.followed = looked, l.followed+followed
+		close(l.looking)
+		l.looking = nil
+	}()
+	at, err := l.probe.Find(l.ctx)
+	if err != nil {
+		looked = l.server.calls.Now() // it may have taken long, and is not repeated at once
 		return
 	}
-	ctx, cancel := context.WithTimeout(l.ctx, l.probe.opt.DialTimeout)
+	if !l.server.strays(at) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(l.ctx, conn.MaxDialTime)
 	defer cancel()
-	p, err := l.probe.connect(ctx)
+	p, err := l.probe.Connect(ctx)
 	if err != nil {
 		return
 	}
-	p.drop()
-	if p.addr == at && l.ctx.Err() == nil {
+	p.Drop()
+	if p.Addr == at && l.ctx.Err() == nil {
+		followed = 1
 		l.server.follow(at)
 	}
 }

@@ -3,37 +3,28 @@ package wire
 import (
 	"fmt"
 	"strconv"
-	"sync/atomic"
 	"time"
+
+	"github.com/noonlock/noonlock/internal/wire/conn"
 )
 
 // A Request is a script call, or a command, on one name. It may be sent several times.
 type Request struct {
+	conn.Command
 	script *Script // nil for a plain command, and for a script whose source is sent
-	args   []any
-	named  bool // the reply names the request: see Naming
+	large  bool    // see Large
 
-	within time.Duration // see Replicated; 0: replicas are not needed
-	mark   string        // see Marked; "" means none
-	grants bool          // see Granting
-	asking bool          // it is sent to a node that has its key, but not its slot yet
-	stamp  *Stamp        // see Stamped; nil: not noted
-
-	count Count // see Counted; nil: not for several servers
-	trail *Trail
-	late  *Request      // see Leaving
-	again time.Duration // for how long it is sent again
-	each  time.Duration // of each try of it
+	attached any // see Attach
 }
 
 // Command returns a request that sends a plain command.
-func Command(args ...any) Request { return Request{args: args} }
+func Command(args ...any) Request { return Request{Command: conn.Command{Args: args}} }
 
 // Replicated returns the request for an answer that counts only if Config.Replicas replicas have
 // acknowledged the write within the time. Otherwise, the error is ErrNotReplicated and the
 // answer is returned, too: the server has applied the request.
 func (r Request) Replicated(within time.Duration) Request {
-	r.within = within
+	r.Within = within
 	return r
 }
 
@@ -41,41 +32,49 @@ func (r Request) Replicated(within time.Duration) Request {
 // done its work. A server asks replicas only for the writes of the connection, so a batch
 // with the request also writes the key.
 func (r Request) Marked(key string) Request {
-	r.mark = key
+	r.Mark = key
 	return r
 }
 
-// Granting returns the request as one that may grant a lease. It is not sent while Config.Delay
+// Granting returns the request as one that may grant a lease. It is not sent while Config.History
 // forbids that. The error is then a *DelayError.
 func (r Request) Granting() Request {
-	r.grants = true
+	r.Grants = true
 	return r
 }
 
 // Stamped returns the request for one call of Send, which notes when it is sent.
 func (r Request) Stamped(s *Stamp) Request {
-	r.stamp = s
+	r.Stamp = s
+	return r
+}
+
+// StampedFirst returns the request as one whose Stamp keeps the first time. It is for several calls of Send.
+func (r Request) StampedFirst() Request {
+	r.First = true
 	return r
 }
 
 // A Stamp is the time, by Config.Now, just before a request was sent. If it was sent again, because the
-// server did not know its script or did not have its name, it is that of the last time. If it was sent to
-// several servers, it is that of the first.
-type Stamp struct{ at atomic.Int64 }
+// server did not know its script or did not have its name, it is that of the last time, unless the request
+// is StampedFirst.
+type Stamp = conn.Stamp
 
-// At returns the time of a request that was answered.
-func (s *Stamp) At() time.Duration { return time.Duration(s.at.Load()) }
-
-// stampAt notes the time.
-func (r *Request) stampAt(now time.Duration) {
-	switch {
-	case r.stamp == nil:
-	case r.count == nil:
-		r.stamp.at.Store(int64(now))
-	default:
-		r.stamp.at.CompareAndSwap(0, int64(max(now, 1)))
-	}
+// Large returns the request as one whose answer may be large. It uses a connection of its own, so that no lock waits
+// until the answer has arrived.
+func (r Request) Large() Request {
+	r.large = true
+	return r
 }
+
+// Attach returns the request with a value for a Wire that is made of others. This package does not use it.
+func (r Request) Attach(value any) Request {
+	r.attached = value
+	return r
+}
+
+// Attached returns the value of Attach, nil if there is none.
+func (r Request) Attached() any { return r.attached }
 
 // IsScript reports whether the request runs a script.
 func (r Request) IsScript() bool { return r.script != nil }
@@ -85,7 +84,7 @@ func (r Request) Name() string {
 	if r.script != nil {
 		return r.script.Name
 	}
-	return fmt.Sprint(r.args[0])
+	return fmt.Sprint(r.Args[0])
 }
 
 // OddReply returns the error for a reply that the script or command never gives.
@@ -96,23 +95,21 @@ func (r Request) OddReply(reply any) error {
 // WithSource returns a script call that sends the source each time, so that the right to do that is
 // needed, too.
 func (r Request) WithSource() Request {
-	r.script, r.args = nil, r.withSource()
+	r.Script, r.Args = false, r.withSource()
+	r.script = nil
 	return r
 }
 
 // withSource returns the request with the source of its script instead of the SHA, for a
 // server that does not know the script. The arguments are shared, not changed.
 func (r Request) withSource() []any {
-	args := append([]any(nil), r.args...)
+	args := append([]any(nil), r.Args...)
 	args[0], args[1] = "eval", r.script.sent
 	return args
 }
 
 // An Answer is the result of a request. OutcomeOf interprets its error.
-type Answer struct {
-	Value any
-	Err   error
-}
+type Answer = conn.Answer
 
 // ReplyError reports a reply that a script never gives. The cause is an unexpected key or
 // server.

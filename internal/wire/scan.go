@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 )
 
@@ -23,12 +21,6 @@ type Scan struct {
 	Found func(keys []string, searched int)
 }
 
-// A page is what Found is called with.
-type page struct {
-	keys     []string
-	searched int
-}
-
 const (
 	// scanned is how many keys a server looks at for one request. On a server with a million
 	// keys of other programs, that takes less than a millisecond, so other requests need not
@@ -40,7 +32,7 @@ const (
 )
 
 // ask sends a request until it is answered. failure has the errors before that.
-func (s *server) ask(ctx context.Context, scan Scan, request Request) (answer any, failure, err error) {
+func (s *Server) ask(ctx context.Context, scan Scan, request Request) (answer any, failure, err error) {
 	retry := NewRetry(scan.Each, scan.Within, nil)
 	err = retry.Do(ctx, MayRetry, func() (err error) {
 		answer, err = s.Send(ctx, "", request, retry.Timeout())
@@ -52,7 +44,7 @@ func (s *server) ask(ctx context.Context, scan Scan, request Request) (answer an
 
 // refuseShard returns an error if the server has only some names of a cluster, whose other names
 // would be absent from a list. A server may refuse to say so, and is then taken to have all names.
-func (s *server) refuseShard(ctx context.Context, scan Scan) error {
+func (s *Server) refuseShard(ctx context.Context, scan Scan) error {
 	if s.cfg.Sharded || s.whole.Load() {
 		return nil
 	}
@@ -72,13 +64,13 @@ func (s *server) refuseShard(ctx context.Context, scan Scan) error {
 }
 
 // Scan finds all keys that exist during the whole call.
-func (s *server) Scan(ctx context.Context, scan Scan) error {
+func (s *Server) Scan(ctx context.Context, scan Scan) error {
 	if err := s.refuseShard(ctx, scan); err != nil {
 		return err
 	}
 	cursor, rescans := "0", 0
 	for {
-		request := Command("scan", cursor, "match", scan.Match, "count", scanned)
+		request := Command("scan", cursor, "match", scan.Match, "count", scanned).Large()
 		answer, failure, err := s.ask(ctx, scan, request)
 		if err != nil {
 			return err
@@ -108,85 +100,4 @@ func (s *server) Scan(ctx context.Context, scan Scan) error {
 			return nil
 		}
 	}
-}
-
-// Scan searches all primaries at the same time. It may miss the keys of a slot that moves
-// during the call.
-func (c *cluster) Scan(ctx context.Context, scan Scan) error {
-	began := time.Now()
-	var servers []*server
-	retry := NewRetry(scan.Each, scan.Within/2, nil)
-	err := retry.Do(ctx, MayRetry, func() (err error) {
-		servers, err = c.primaries(ctx, time.Now().Add(retry.Timeout()))
-		return err
-	})
-	if servers == nil {
-		return err
-	}
-	scan.Within -= time.Since(began) // of the whole call, if no server answers
-	ctx, cancel := context.WithCancel(ctx)
-	pages, left := make(chan page), make(chan struct{})
-	defer func() { // even if Found panics
-		close(left)
-		cancel()
-	}()
-	found := scan.Found
-	scan.Found = func(keys []string, searched int) {
-		select {
-		case pages <- page{keys, searched}:
-		case <-left:
-		}
-	}
-	errs := make([]error, len(servers))
-	var all sync.WaitGroup
-	for i, s := range servers {
-		all.Go(func() { errs[i] = s.Scan(ctx, scan) })
-	}
-	go func() {
-		all.Wait()
-		close(pages)
-	}()
-	for p := range pages {
-		found(p.keys, p.searched)
-	}
-	return errors.Join(append(errs, err)...)
-}
-
-// primaries refreshes the slot table, as nothing else shows that another primary has got slots,
-// and returns the servers of all slots. If a slot has no server, it also returns an error.
-func (c *cluster) primaries(ctx context.Context, until time.Time) ([]*server, error) {
-	c.mu.Lock()
-	refreshed := c.refreshed
-	c.mu.Unlock()
-	c.refresh()
-	bounded, cancel := context.WithDeadline(ctx, until)
-	defer cancel()
-	select {
-	case <-refreshed:
-	case <-bounded.Done():
-	case <-c.ctx.Done():
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	var servers []*server
-	unserved := slots
-	for slot, s := range c.owners {
-		switch {
-		case s == nil:
-			unserved = min(unserved, slot)
-		case !slices.Contains(servers, s):
-			servers = append(servers, s)
-		}
-	}
-	switch {
-	case c.closed:
-		return nil, ErrClosed
-	case ctx.Err() != nil:
-		return nil, errors.Join(ctx.Err(), c.failure)
-	case servers == nil && c.failure != nil:
-		return nil, c.failure
-	case unserved < slots:
-		return servers, &unsentError{fmt.Errorf("lockcore: no node of the cluster serves slot %d", unserved)}
-	}
-	return servers, nil
 }

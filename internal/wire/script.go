@@ -10,6 +10,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/noonlock/noonlock/internal/wire/conn"
 )
 
 // sharedFiles are the parts that scripts of several packages include.
@@ -29,7 +31,7 @@ type Script struct {
 }
 
 // Naming returns the text that is sent for a script. Each call of it has one more argument at the end: the id of
-// the request. readNamed reads the reply: the id and the answer in a list, or in a text if the answer is
+// the request. The reply has the id and the answer, in a list or in a text if the answer is
 // a text or a whole number. That costs the server half as much as a list. Lua writes a number with 14 digits,
 // so a longer one is in a list.
 func Naming(source string) string {
@@ -133,13 +135,40 @@ func (s *Script) Call(keys []any, argv ...any) Request {
 	args := make([]any, 0, 3+len(keys)+len(argv))
 	args = append(args, "evalsha", s.sha, len(keys))
 	args = append(args, keys...)
-	return Request{script: s, args: append(args, argv...), named: true}
+	return Request{script: s, Command: conn.Command{Args: append(args, argv...), Named: true, Script: true}}
 }
-
-// proof is a call that only returns its id. Nothing but the server's reply to it has that id.
-var proof = Request{args: []any{"eval", "return {ARGV[1]}", 0}, named: true}
 
 // OddReply returns the error for a reply that the script never gives.
 func (s *Script) OddReply(reply any) error {
 	return &ReplyError{Script: s.Name, Reply: shape(reply)}
 }
+
+// InCluster returns the request for a cluster. Its script has one more key, which never
+// exists. While a slot moves, some of its keys are at another node, and a node refuses a
+// script of several keys if one of them is missing (TRYAGAIN, or ASK and then TRYAGAIN).
+// So no script runs on a slot that moves. Otherwise it could see a part of its keys, or
+// fail half-way when it writes a key that it has deleted before.
+func (r Request) InCluster() Request {
+	if r.script == nil {
+		return r
+	}
+	r = r.WithShardedMessages()
+	n := r.Args[2].(int)
+	r.Args[2] = n + 1
+	r.Args = slices.Insert(r.Args, 3+n, any(textOf(r.Args[3])+neverKey))
+	return r
+}
+
+// WithShardedMessages returns the request with the script for a cluster.
+func (r Request) WithShardedMessages() Request {
+	if r.script == nil {
+		return r
+	}
+	r.Args = slices.Clone(r.Args)
+	r.Args[1] = r.script.sharded.sha
+	r.script = r.script.sharded
+	return r
+}
+
+// neverKey is the end of the key that never exists.
+const neverKey = ":never"

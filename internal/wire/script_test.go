@@ -3,6 +3,8 @@ package wire
 import (
 	"fmt"
 	"io/fs"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -37,5 +39,30 @@ func TestLoader(t *testing.T) {
 		if s := l.Script(missing); s != nil || l.Err() == nil || !strings.Contains(l.Err().Error(), "script "+missing) {
 			t.Errorf("script %s is %+v, %v", missing, s, l.Err())
 		}
+	}
+}
+
+// A request in a cluster has a key more, after the others, and sharded messages. So has the
+// request with the source.
+func TestInCluster(t *testing.T) {
+	t.Parallel()
+	s := newScript("x", "return redis.pcall('PUBLISH', 1)")
+	r := s.Call(Keys("p:{n}:a", "p:{n}:b"), "v", 1)
+	args := slices.Clone(r.Args)
+	p := r.InCluster()
+	if want := []any{"evalsha", s.sharded.sha, 3, "p:{n}:a", "p:{n}:b", "p:{n}:a:never", "v", 1}; !reflect.DeepEqual(p.Args, want) {
+		t.Errorf("in a cluster: %v, want %v", p.Args, want)
+	}
+	if want := []any{"eval", Naming("return redis.pcall('SPUBLISH', 1)"), 3, "p:{n}:a", "p:{n}:b", "p:{n}:a:never", "v", 1}; !reflect.DeepEqual(p.withSource(), want) {
+		t.Errorf("with source: %v, want %v", p.withSource(), want)
+	}
+	if s.sha == s.sharded.sha || r.Args[1] != s.sha {
+		t.Errorf("the request has the digest %v; the script %s and %s", r.Args[1], s.sha, s.sharded.sha)
+	}
+	if !reflect.DeepEqual(r.Args, args) {
+		t.Errorf("InCluster changed the request to %v", r.Args)
+	}
+	if c := Command("time").InCluster(); !reflect.DeepEqual(c, Command("time")) {
+		t.Errorf("a plain command is %v", c)
 	}
 }

@@ -2,9 +2,9 @@ package wire
 
 import (
 	"context"
+	"net"
+	"slices"
 	"time"
-
-	"github.com/noonlock/noonlock/internal/retry"
 )
 
 // The scripts of the queue use the receiver count of PUBLISH to find out whether a waiter's
@@ -17,14 +17,17 @@ import (
 //	                    ├─ not counted or received ─► a new connection, tested again
 //	                    ├─ no answer ──► tested again after a pause
 //	                    └─ refused ──► not trusted, until the next connection
+//
+// Behind some proxies the server never counts this process. So the pauses grow with each test that
+// fails, and those between two connections, too.
 
 const (
 	// retestAfter is the shortest time between two tests that waiters request because they
-	// may have missed a message.
+	// may have missed a message, and the shortest pause after a failure.
 	retestAfter = time.Second
 
-	// longestRetest is the longest pause before a failed test is repeated, or before
-	// another connection that failed the test is replaced.
+	// longestRetest is the longest pause before a failed test is repeated, or between two
+	// replacements of a connection that failed the test.
 	longestRetest = time.Minute
 
 	// selfTest is the message of a self-test.
@@ -38,36 +41,40 @@ const (
 	echoWithin = time.Second
 )
 
-// The results of a self-test.
-type receipt int
+// A receipt is what a self-test has found about the present connection.
+type receipt string
 
 const (
-	receiptProved  receipt = iota
-	receiptAbsent          // the message was not counted, or not received
-	receiptUnknown         // PUBLISH was not answered
-	receiptRefused         // PUBLISH is not allowed
-	receiptIdle            // there is no channel for messages to this process
+	receiptNone    receipt = "" // it was not tested, or has no channel for messages to this process
+	receiptProved  receipt = "proved"
+	receiptAbsent  receipt = "a message was not counted or not received"
+	receiptUnknown receipt = "PUBLISH was not answered"
+	receiptRefused receipt = "PUBLISH was refused"
+	receiptDemoted receipt = "a server was a replica" // no test found this, see demoted
 )
 
-// startTest begins a self-test; mu is held.
+// startTest begins a self-test. If one is under way, it is repeated: its server may have changed since it
+// began. The caller holds mu.
 func (s *Subscription) startTest() {
-	if s.testing != nil {
-		s.again = true
+	if !s.up || s.ctx.Err() != nil {
 		return
 	}
-	if s.ctx.Err() == nil {
-		s.testing = make(chan struct{})
+	if s.tests++; s.tests == 1 {
 		s.wg.Go(s.test)
 	}
+}
+
+// Trusted reports whether PUBLISH's count of receivers is correct for this subscription.
+func (s *Subscription) Trusted() bool {
+	return s.is(func() bool { return s.found == receiptProved })
 }
 
 // Suspect starts a self-test because a message may have been missed, unless the last test
 // ended within since or retestAfter.
 func (s *Subscription) Suspect(since time.Duration) {
-	now := s.cfg.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.up && s.testing == nil && now-s.tested > max(since, retestAfter) {
+	if s.tests == 0 && s.cfg.Now()-s.tested > max(since, retestAfter) {
 		s.startTest()
 	}
 }
@@ -77,16 +84,7 @@ func (s *Subscription) Suspect(since time.Duration) {
 // count this process as a receiver.
 func (s *Subscription) Retest(ctx context.Context) bool {
 	s.Suspect(0)
-	s.mu.Lock()
-	testing := s.testing
-	s.mu.Unlock()
-	if testing != nil {
-		select {
-		case <-testing:
-		case <-ctx.Done():
-		case <-s.ctx.Done():
-		}
-	}
+	s.await(ctx, func() bool { return s.tests == 0 })
 	return s.Trusted()
 }
 
@@ -95,160 +93,108 @@ func (s *Subscription) Retest(ctx context.Context) bool {
 func (s *Subscription) retestNow() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.up {
-		s.startTest()
-	}
+	s.startTest()
 }
 
-// test finds out whether the receiver count can be trusted on the present connection. If
-// not, react schedules a repetition or a new connection.
+// test finds out whether the receiver count can be trusted on the present connection. If not, the timer
+// next causes a repetition or a new connection. Each result is logged once until the count is proved.
 func (s *Subscription) test() {
-	defer s.decide()
-	for {
-		found, err := s.publishToSelf()
-		s.mu.Lock()
-		if s.again && s.ctx.Err() == nil {
-			s.again = false
-			s.mu.Unlock()
-			continue
-		}
-		s.trusted, s.tested = found == receiptProved && s.up, s.cfg.Now()
-		close(s.testing)
-		s.testing = nil
-		s.channels.announce()
-		s.react(found, err)
-		s.mu.Unlock()
+	found, err := s.publishToSelf()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	present := s.up && s.found != receiptDemoted && s.ctx.Err() == nil
+	if present && s.tests > 1 {
+		s.tests = 1
+		s.wg.Go(s.test)
 		return
 	}
-}
-
-// react handles the result of a test. The caller holds mu. A state is logged once, however
-// often the test is repeated.
-func (s *Subscription) react(found receipt, err error) {
-	if found == receiptProved {
-		s.failures, s.redials, s.refused = 0, 0, false
+	s.tests, s.tested = 0, max(1, s.cfg.Now())
+	s.announce()
+	if !present {
+		return // the next connection is tested anyway
+	}
+	if s.found = found; found == receiptProved {
+		s.pauses.Reset()
+		s.logged = nil
+	}
+	if found == receiptProved || found == receiptNone { // the next channel is tested anyway
 		return
 	}
-	if s.ctx.Err() != nil || !s.up || s.pipe == nil || found == receiptIdle {
-		return // the next connection or channel is tested anyway
-	}
-	const message = "receiver count not trusted; a dead waiter delays the queue by the TTL of its grant"
-	s.failures++
-	switch {
-	case found == receiptRefused && !s.refused:
-		s.refused = true
-		Log(s.cfg.Logger, err, message, "reason", found.String())
-	case s.failures == 1:
-		s.cfg.Logger.Info(message, "reason", found.String())
-	}
-	l := s.pipe
-	switch found {
-	case receiptAbsent:
-		// The first replacement is immediate. Behind some proxies the server never counts
-		// this process. This must not cost a connection per second.
-		pause := time.Duration(0)
-		if s.redials++; s.redials > 1 {
-			pause = min(time.Second<<min(s.redials, 10), longestRetest)
+	if !slices.Contains(s.logged, found) {
+		s.logged = append(s.logged, found)
+		const message = "receiver count not trusted; a dead waiter delays the queue by the TTL of its grant"
+		if found == receiptRefused {
+			Log(s.cfg.Logger, err, message, "reason", string(found))
+		} else {
+			s.cfg.Logger.Info(message, "reason", string(found))
 		}
-		s.later(pause, func() {
-			if s.pipe == l && !s.trusted {
-				go l.drop() // run sees it, and makes another
-			}
-		})
-	case receiptUnknown:
-		s.later(min(time.Second<<min(s.failures-1, 10), longestRetest), func() {
-			if s.pipe == l && !s.trusted {
-				s.startTest()
-			}
-		})
-	default:
 	}
-}
-
-// later calls f, under mu, after a pause, unless the subscription is stopped.
-func (s *Subscription) later(pause time.Duration, f func()) {
-	s.wg.Go(func() {
-		if retry.Sleep(s.ctx, pause, nil) {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			if s.ctx.Err() == nil {
-				f()
-			}
-		}
-	})
+	pause := s.pauses.NextBackOff()
+	if found == receiptAbsent {
+		pause = time.Until(s.replaced.Add(pause)) // so the first replacement is immediate
+	}
+	s.next.Reset(pause)
 }
 
 // demoted is called when a server has refused a request as a replica does, or when another one
 // has become the primary. The subscription may be at the former primary, which does not report
 // there that it was demoted.
+//
+// The replacement may be delayed, but is never omitted: from now on, the requests may use
+// the new primary, and cause no other refusal.
 func (s *Subscription) demoted() {
-	now := s.cfg.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.up || s.pipe == nil || s.leaving || s.ctx.Err() != nil {
-		return
+	if s.up && s.found != receiptDemoted && s.ctx.Err() == nil {
+		s.found = receiptDemoted
+		s.next.Reset(time.Until(s.replaced.Add(retestAfter)))
 	}
-	// The replacement may be delayed, but is never omitted: from now on, the requests may use
-	// the new primary, and cause no other refusal.
-	pause := time.Duration(0)
-	if s.redialed > 0 {
-		pause = max(0, s.redialed+retestAfter-now)
+}
+
+// act is called when a pause is over. What happened during the pause may have made it needless.
+func (s *Subscription) act() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch s.found {
+	case receiptAbsent, receiptDemoted:
+		s.replaced = time.Now()
+		s.fail(net.ErrClosed) // run makes another one
+	case receiptUnknown:
+		s.startTest()
+	default:
 	}
-	s.leaving, s.trusted = true, false
-	s.later(pause, func() {
-		s.leaving, s.redialed = false, max(1, s.cfg.Now())
-		if s.pipe != nil {
-			go s.pipe.drop() // run sees it, and makes another
-		}
-	})
 }
 
 // strays reports whether the subscription is at a server with another address.
 func (s *Subscription) strays(from string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.pipe != nil && s.pipe.addr != from
+	return s.is(func() bool { return s.pipe != nil && s.pipe.Addr != from })
 }
 
 // publishToSelf sends this process a message. If it is counted and arrives, the count of
 // receivers distinguishes live processes from dead ones.
 func (s *Subscription) publishToSelf() (receipt, error) {
-	select {
-	case <-s.self: // the message of an earlier test
-	default:
-	}
 	s.mu.Lock()
-	channel, ok := s.channels.own()
+	channel := ""
+	for name, ch := range s.channels {
+		if ch.listeners > 0 && ch.confirmed == s.pipe {
+			channel = name
+		}
+	}
+	s.echoed = false
 	s.mu.Unlock()
-	if !ok {
-		return receiptIdle, nil
+	if channel == "" {
+		return receiptNone, nil
 	}
-	publish := "publish"
-	if s.cfg.Sharded {
-		publish = "spublish"
-	}
-	a := s.requests.do(s.ctx, Command(publish, channel, selfTest), publishWithin)
-	n, _ := a.Value.(int64)
-	err := a.Err
-	switch {
-	case HasCode(err, "MOVED"):
-		return receiptUnknown, err // only this channel has moved
-	case err != nil && IsRefused(err) && !IsTransient(err) && !IsExhausted(err):
+	a := s.requests.Do(s.ctx, Command(s.sharded+"publish", channel, selfTest).Command, publishWithin)
+	ctx, cancel := context.WithTimeout(s.ctx, echoWithin)
+	defer cancel()
+	switch err := a.Err; {
+	case IsRefused(err) && !IsTransient(err) && !IsExhausted(err) && !HasCode(err, "MOVED"): // which is about this channel
 		return receiptRefused, err
 	case err != nil:
 		return receiptUnknown, err
-	case n == 0:
+	case a.Value == int64(0) || !s.await(ctx, func() bool { return s.echoed }):
 		return receiptAbsent, nil
-	}
-	switch {
-	case retry.Sleep(s.ctx, echoWithin, s.self):
-		return receiptAbsent, nil
-	case s.ctx.Err() != nil:
-		return receiptUnknown, s.ctx.Err()
 	}
 	return receiptProved, nil
-}
-
-func (r receipt) String() string {
-	return [...]string{"proved", "a message was not counted or not received", "PUBLISH was not answered", "PUBLISH was refused", "no channel"}[r]
 }

@@ -9,87 +9,155 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/noonlock/noonlock/internal/wire/conn"
 )
 
-// A server is the Wire of one Redis server, which has all names. With Sentinel it is the
-// present primary: each dial asks a Sentinel for its address, see givenOptions.
-type server struct {
+// A role is what a server must be.
+type role int
+
+const (
+	primary role = iota // of all names
+	shard               // a primary of a cluster
+)
+
+// checkPrimary reads the answer to HELLO. A replica refuses every script, and its data may be old. After a failover,
+// a Sentinel or a name server may still return its address.
+func checkPrimary(hello map[any]any) error {
+	if hello["role"] == "replica" {
+		return &conn.Refusal{Text: "READONLY the server is a replica"}
+	}
+	return nil
+}
+
+// isReplica reports whether the server may have refused because it is a replica. A replica of a
+// cluster answers MOVED, and so does a primary that does not have the slot. Without a slot table,
+// only a new connection shows which of them it is, see checkPrimary.
+func (r role) isReplica(err error) bool {
+	return HasCode(err, "READONLY") || r == primary && HasCode(err, "MOVED")
+}
+
+// isCutOff reports whether the server misses replicas. Another one may have
+// been promoted without its knowledge. A cluster asks other nodes, see cluster.assess.
+func (r role) isCutOff(err error) bool {
+	return r == primary && (HasCode(err, "NOREPLICAS") || errors.Is(err, ErrNotReplicated))
+}
+
+// mayBeDemoted reports whether the server may no longer be the primary.
+func (r role) mayBeDemoted(err error) bool { return r.isReplica(err) || r.isCutOff(err) }
+
+// A Server is the Wire of one Redis server, which has all names, or those of a Node. With Sentinel it is the
+// present primary: the Dialer of a failover client asks a Sentinel for its address.
+type Server struct {
 	addr     string
 	role     role
-	opt      redis.Options
+	node     Node
 	cfg      Config
 	messages *Subscription
 	lookout  *lookout    // nil unless Sentinels name the primary
-	history  *history    // nil without Config.Delay
 	whole    atomic.Bool // it is known to have all names, see refuseShard
-	began    time.Time
-	missing  sync.Map // scripts that the server does not know, and for whose source there was no time
+	missing  sync.Map    // scripts that the server does not know, and for whose source there was no time
 
-	// followSlots is called with each batch of renewals in a cluster, nil at one server.
-	followSlots func(ctx context.Context, requests []Request, answers []Answer)
-
-	calls    *line
+	calls    *conn.Line
 	renewals *stream
+	large    *conn.Line  // for requests with large answers
+	idle     *time.Timer // ends the connection of large
 
 	mu   sync.Mutex
 	left time.Duration // when connections were last replaced because the server missed replicas; 0: never
 }
 
-func newServer(opt redis.Options, cfg Config) *server {
-	s := &server{addr: opt.Addr, opt: opt, cfg: cfg, began: time.Now()}
+// largeIdle is how long the connection for large answers is kept after its last use.
+const largeIdle = 10 * time.Second
+
+// A Node tells a Server that it has only some names. Its functions may be nil.
+type Node struct {
+	// Tag returns one of the names, false if there is none.
+	Tag func() (string, bool)
+	// Renewed is called with each batch of renewals.
+	Renewed func(ctx context.Context, requests []Request, answers []Answer)
+	// Failed is called when the subscription has failed, or one of its channels has moved.
+	Failed func()
+}
+
+// NewServer returns the Wire of the server in these options. It makes connections when they are first used.
+func NewServer(opt redis.Options, node Node, cfg Config) *Server {
+	s := &Server{addr: opt.Addr, node: node, cfg: cfg}
+	if node.Tag == nil {
+		s.node.Tag = func() (string, bool) { return "", true }
+	}
 	if cfg.Sharded {
 		s.role = shard
 	}
-	if cfg.Delay != nil {
-		s.history = &history{Delay: *cfg.Delay, addr: opt.Addr, tag: func() (string, bool) { return "", true }, now: cfg.Now}
+	o := conn.Options{
+		Redis: opt, Check: checkPrimary, Replicas: cfg.Replicas, Began: time.Now(), Ticks: cfg.Now, Refused: s.refused,
 	}
-	s.calls = s.newLine(s.history)
-	s.messages = newSubscription(opt, s.role, s.calls, cfg)
-	s.calls.replaced = s.messages.retestNow
-	s.renewals = &stream{server: s, line: s.newLine(nil)}
-	s.calls.borrower, s.renewals.line.lender = s.renewals.line, s.calls
-	s.lookout = newLookout(s, opt)
+	s.renewals = &stream{server: s, line: conn.NewLine(o)}
+	if cfg.History != nil {
+		h := cfg.History(opt.Addr, s.node.Tag)
+		o.Refusal = h.Refusal
+		o.Ready = func(ask func(...conn.Command) ([]Answer, error)) error {
+			return h.Check(func(r Request) (any, error) {
+				a, err := ask(r.WithSource().Command)
+				if err != nil {
+					return nil, err
+				}
+				return a[0].Value, a[0].Err
+			})
+		}
+	}
+	s.large = conn.NewLine(o)
+	s.idle = time.AfterFunc(largeIdle, func() { s.large.Abandon(s.large.Now()) })
+	o.Replaced = func() { s.messages.retestNow() }
+	s.calls = conn.NewLine(o)
+	s.renewals.line.Borrow(s.calls)
+	o.Ready = nil
+	s.messages = newSubscription(o, s.calls, node.Failed, cfg)
+	s.lookout = newLookout(s, o)
 	return s
-}
-
-func (s *server) newLine(h *history) *line {
-	l := newLine(s.opt, s.role, h, s.cfg, s.began)
-	l.refused = s.refused
-	return l
 }
 
 // Send sends a request. A script that the server does not know is sent again with its source. After the
 // answer MOVED, the connection is replaced. If the next one is answered MOVED, too, the server was not
 // demoted: it does not have the name's slot.
-func (s *server) Send(ctx context.Context, _ string, r Request, timeout time.Duration) (any, error) {
-	s.lookout.use()
+func (s *Server) Send(ctx context.Context, _ string, r Request, timeout time.Duration) (any, error) {
+	primary := s.lookout.state()
 	l := s.calls
-	until := l.now() + timeout
+	if r.large {
+		l = s.large
+		defer s.idle.Reset(largeIdle)
+	}
+	until := l.Now() + timeout
 	if _, missing := s.missing.LoadAndDelete(r.script); missing {
 		r = r.WithSource()
 	}
-	a := l.do(ctx, r, timeout)
+	a := l.Do(ctx, r.Command, timeout)
 	for moved := false; ; {
-		left := until - l.now()
+		left := until - l.Now()
 		switch {
-		case left <= 0 && r.script != nil && isNoScript(a.Err):
+		case left <= 0 && r.script != nil && HasCode(a.Err, "NOSCRIPT"):
 			s.missing.Store(r.script, true)
 			a = Answer{Err: errors.Join(ErrUnknown, NoAnswer(timeout))}
 		case left <= 0:
-		case r.script != nil && isNoScript(a.Err):
+		case r.script != nil && HasCode(a.Err, "NOSCRIPT"):
 			r = r.WithSource()
-			a = l.do(ctx, r, left)
+			a = l.Do(ctx, r.Command, left)
 			continue
 		case !s.cfg.Sharded && HasCode(a.Err, "MOVED") && !moved:
 			moved = true
-			a = l.do(ctx, r, left)
+			a = l.Do(ctx, r.Command, left)
 			continue
 		}
 		break
 	}
+	if r.Grants && a.Err == nil {
+		if err := s.lookout.confirm(ctx, primary, (until-l.Now())/2); err != nil {
+			return nil, errors.Join(ErrUnknown, err)
+		}
+	}
 	if err := a.Err; OutcomeOf(err) != Applied && OutcomeOf(err) != Ended {
 		s.cfg.Failed(r, err)
-		if s.mayBeDemoted(err) {
+		if s.role.mayBeDemoted(err) {
 			s.messages.demoted()
 		}
 	}
@@ -102,11 +170,11 @@ const leaveAfter = time.Second
 
 // refused is called with each error of a request that was sent at that time. If the server is no longer
 // the primary, the connections of that time are replaced: the address may lead to the new one.
-func (s *server) refused(sent time.Duration, err error) {
+func (s *Server) refused(sent time.Duration, err error) {
 	switch {
 	case s.role.isReplica(err):
 	case s.role.isCutOff(err):
-		now := time.Since(s.began)
+		now := s.calls.Now()
 		s.mu.Lock()
 		again := s.left > 0 && now-s.left < leaveAfter
 		if !again {
@@ -120,41 +188,47 @@ func (s *server) refused(sent time.Duration, err error) {
 		return
 	}
 	for _, l := range s.lines() {
-		l.abandon(sent)
+		l.Abandon(sent)
 	}
 }
 
 // renewed is called for each batch of renewals.
-func (s *server) renewed(ctx context.Context, requests []Request, answers []Answer) {
-	if s.followSlots != nil {
-		s.followSlots(ctx, requests, answers)
+func (s *Server) renewed(ctx context.Context, requests []Request, answers []Answer) {
+	if s.node.Renewed != nil {
+		s.node.Renewed(ctx, requests, answers)
 	}
-	if slices.ContainsFunc(answers, func(a Answer) bool { return s.mayBeDemoted(a.Err) }) {
+	if slices.ContainsFunc(answers, func(a Answer) bool { return s.role.mayBeDemoted(a.Err) }) {
 		s.messages.demoted()
 	}
 }
 
-func (s *server) mayBeDemoted(err error) bool { return s.role.isReplica(err) || s.role.isCutOff(err) }
-
 // Renewals is called for each new lease. The connection is there before the first renewal.
-func (s *server) Renewals(string) Renewals {
-	s.renewals.line.prepare()
+func (s *Server) Renewals(string) Renewals {
+	s.renewals.line.Prepare()
+	s.lookout.watch()
 	return s.renewals
 }
 
-func (s *server) Messages(string) Messages { return s.messages }
+// Messages returns the messages about all names.
+func (s *Server) Messages(string) Messages { return s.messages }
+
+// Subscription returns the subscription of the server.
+func (s *Server) Subscription() *Subscription { return s.messages }
+
+// Address returns that in the options.
+func (s *Server) Address() string { return s.addr }
 
 // strays reports whether a connection leads to a server at another address.
-func (s *server) strays(from string) bool {
-	return s.messages.strays(from) || slices.ContainsFunc(s.lines(), func(l *line) bool { return len(l.away(from)) > 0 })
+func (s *Server) strays(from string) bool {
+	return s.messages.strays(from) || slices.ContainsFunc(s.lines(), func(l *conn.Line) bool { return l.Strays(from) })
 }
 
 // follow moves all connections to the primary at an address. Then everything that the old one
 // may have granted is checked at the new one.
-func (s *server) follow(to string) {
+func (s *Server) follow(to string) {
 	s.cfg.Logger.Info("primary changed", "address", to)
 	for _, l := range s.lines() {
-		l.follow(to)
+		l.Follow(to)
 	}
 	if s.messages.strays(to) {
 		s.messages.demoted()
@@ -162,12 +236,14 @@ func (s *server) follow(to string) {
 	s.cfg.Moved()
 }
 
-func (s *server) lines() []*line { return []*line{s.calls, s.renewals.line} }
+func (s *Server) lines() []*conn.Line { return []*conn.Line{s.calls, s.renewals.line, s.large} }
 
-func (s *server) Close() {
+// Close ends all connections.
+func (s *Server) Close() {
 	s.lookout.close()
 	s.messages.close()
+	s.idle.Stop()
 	for _, l := range s.lines() {
-		l.close()
+		l.Close()
 	}
 }

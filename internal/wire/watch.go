@@ -2,279 +2,211 @@ package wire
 
 import (
 	"context"
-	"net"
-	"sync"
+
+	"github.com/noonlock/noonlock/internal/wire/conn"
 )
 
-// channels are the channels of a Subscription. All fields are guarded by Subscription.mu.
-// transmit sends the difference between all and sent.
-type channels struct {
-	all     map[string]*channel
-	on      *pipe           // the present connection; nil: none
-	sent    map[string]bool // a subscription was sent on it; false: it is to be sent again
-	changed chan struct{}   // closed and replaced at each change, and after each self-test
-}
-
-func newChannels() channels {
-	return channels{all: map[string]*channel{}, sent: map[string]bool{}, changed: make(chan struct{})}
-}
-
-// announce wakes the goroutines that wait for a change.
-func (c *channels) announce() {
-	close(c.changed)
-	c.changed = make(chan struct{})
-}
-
-// A channel carries messages to this process, or signals to its watches.
+// A channel carries messages to this process, or signals to its watches. Subscription.mu guards its
+// fields, and those of its watches.
 type channel struct {
 	listeners int // of messages to this process
 	watches   map[*watch]struct{}
 
-	subscribed bool // the server has confirmed it
-	missed     bool // messages may have been missed before that
+	sent      *conn.Pipe // the connection on which its command was sent last; nil: none
+	confirmed *conn.Pipe // the one on which the server has confirmed it
+	missed    bool       // messages may have been missed before that
 }
 
-// own returns a subscribed channel for messages to this process.
-func (c *channels) own() (name string, ok bool) {
-	for name, ch := range c.all {
-		if ch.listeners > 0 && ch.subscribed {
-			return name, true
-		}
-	}
-	return "", false
-}
-
-// connect records the connection that is used from now on; nil: none.
-func (c *channels) connect(on *pipe) {
-	c.on = on
-	clear(c.sent)
-	for _, ch := range c.all {
-		ch.subscribed = false
-	}
-}
-
-// unsent returns what has to be sent, and records that it was sent.
-func (c *channels) unsent() (begin, end []string) {
-	for name := range c.all {
-		if !c.sent[name] {
-			begin = append(begin, name)
-			c.sent[name] = true
-		}
-	}
-	for name := range c.sent {
-		if c.all[name] == nil {
-			end = append(end, name)
-			delete(c.sent, name)
-		}
-	}
-	return begin, end
-}
+func (ch *channel) used() bool { return ch.listeners > 0 || len(ch.watches) > 0 }
 
 // A watch calls its function on its own goroutine, because the function may be the
 // application's, and block. The goroutine ends when there is no message left. All messages
 // during a call cause one more call. If they are several, it gets none of them.
 type watch struct {
-	nudge func(message string)
-
-	mu      sync.Mutex
+	nudge   func(message string)
 	calling bool
-	again   bool   // something arrived during the call
-	message string // that, if again is true
-	over    bool
+	next    *string // what arrived during the call; nil: nothing
 }
 
-// notify causes a call of the function, and returns at once.
-func (w *watch) notify(message string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	switch {
-	case w.over:
-	case w.calling:
-		if w.again {
-			message = ""
-		}
-		w.again, w.message = true, message
-	default:
+// notify causes a call of a watch. The caller holds mu.
+func (s *Subscription) notify(w *watch, message string) {
+	if !w.calling {
 		w.calling = true
-		go w.call(message) // stop does not wait: nudge does not block
+		go s.call(w, message) // stop does not wait: nudge does not block
+		return
 	}
+	if w.next != nil {
+		message = ""
+	}
+	w.next = &message
 }
 
-func (w *watch) call(message string) {
+func (s *Subscription) call(w *watch, message string) {
 	defer func() { // nudge may end its goroutine
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.calling = w.again && !w.over
-		w.again = false
-		if w.calling {
-			go w.call(w.message)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if w.calling = w.next != nil; w.calling {
+			go s.call(w, *w.next)
+			w.next = nil
 		}
 	}()
 	w.nudge(message)
 }
 
-// end prevents further calls.
-func (w *watch) end() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.over = true
-}
-
-// Watch calls nudge after a message arrived on a channel, and with an empty message after each new
-// subscription to it, as messages may have been missed before, or if several arrived. It never makes two calls at a time. The
-// Subscription starts if it has not yet. stop does not wait for an unfinished call.
+// Watch calls nudge after a message arrived on a channel. The message is empty after each new subscription to
+// the channel, as messages may have been missed before, and if several arrived. It never makes two calls at a
+// time. The Subscription starts if it has not yet. stop does not wait for an unfinished call.
 func (s *Subscription) Watch(name string, nudge func(message string)) (stop func()) {
 	w := &watch{nudge: nudge}
 	s.change(name, func(ch *channel) { ch.watches[w] = struct{}{} })
 	return func() {
-		w.end()
-		s.change(name, func(ch *channel) { delete(ch.watches, w) })
+		s.change(name, func(ch *channel) {
+			delete(ch.watches, w)
+			w.next = nil
+		})
 	}
 }
 
-// listenTo receives the messages to this process on a channel. missed: some may have been
+// ListenTo receives the messages to this process on a channel. missed: some may have been
 // missed before.
-func (s *Subscription) listenTo(name string, missed bool) (stop func()) {
+func (s *Subscription) ListenTo(name string, missed bool) (stop func()) {
 	s.change(name, func(ch *channel) { ch.listeners, ch.missed = ch.listeners+1, missed })
 	return func() { s.change(name, func(ch *channel) { ch.listeners-- }) }
 }
 
-// change changes the use of a channel.
+// change changes the use of a channel. If a connection may have it, transmit removes it when it is not used.
+// The first change makes the first connection.
 func (s *Subscription) change(name string, change func(*channel)) {
-	s.start()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	ch := s.channels.all[name]
+	if !s.started && s.ctx.Err() == nil {
+		s.started = true
+		s.wg.Go(s.run)
+	}
+	ch := s.channels[name]
 	if ch == nil {
 		ch = &channel{watches: map[*watch]struct{}{}}
-		s.channels.all[name] = ch
-		s.channels.announce()
+		s.channels[name] = ch
 	}
 	change(ch)
-	if ch.listeners == 0 && len(ch.watches) == 0 {
-		delete(s.channels.all, name)
-		s.channels.announce()
+	if !ch.used() && s.pipe == nil {
+		delete(s.channels, name)
 	}
+	s.announce()
 }
 
-// transmit sends changes of the channels until ctx ends.
-func (s *Subscription) transmit(ctx context.Context, l *pipe) {
-	for {
-		s.mu.Lock()
-		changed := s.channels.changed
-		s.mu.Unlock()
-		if s.send(l) != nil {
-			return // the connection is closed, and the next one sends them again
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-// send sends the changes of the channels since the last call for this connection.
-func (s *Subscription) send(l *pipe) error {
-	s.mu.Lock()
-	if s.channels.on != l {
-		s.mu.Unlock()
-		return net.ErrClosed
-	}
-	begin, end := s.channels.unsent()
-	s.mu.Unlock()
-	if s.cfg.Sharded { // each may be of another slot
-		for _, name := range begin {
-			if err := s.write(l, "ssubscribe", name); err != nil {
-				return err
-			}
-		}
-		for _, name := range end {
-			if err := s.write(l, "sunsubscribe", name); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	var err error
-	if len(begin) > 0 {
-		err = s.write(l, append([]any{"subscribe"}, Keys(begin...)...)...)
-	}
-	if len(end) > 0 && err == nil {
-		err = s.write(l, append([]any{"unsubscribe"}, Keys(end...)...)...)
-	}
-	return err
-}
-
-// subscribed records that the server has confirmed a channel. It reports whether messages to
-// this process arrive on it.
-func (s *Subscription) subscribed(name string) (own bool) {
+// unsent returns the commands that the server needs, and records that they were sent on a connection. It also
+// returns what is closed at the next change; nil: another connection is used. Without a connection, it only
+// removes the channels that are not used.
+func (s *Subscription) unsent(on *conn.Pipe) (commands [][]any, changed <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	ch := s.channels.all[name]
-	if ch == nil {
-		return false
+	if s.pipe != on {
+		return nil, nil
 	}
-	ch.subscribed = true
+	for name, ch := range s.channels {
+		switch {
+		case !ch.used():
+			if ch.sent == on {
+				commands = append(commands, []any{s.sharded + "unsubscribe", name})
+			}
+			delete(s.channels, name)
+		case ch.sent != on || s.resend && ch.confirmed != on:
+			commands = append(commands, []any{s.sharded + "subscribe", name})
+			ch.sent = on
+		}
+	}
+	if s.ping {
+		commands = append(commands, []any{"ping"})
+	}
+	s.resend, s.ping = false, false
+	return commands, s.changed
+}
+
+// SubscribeAgain sends the subscriptions again that the server has not confirmed.
+func (s *Subscription) SubscribeAgain() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.resend = true
+	s.announce()
+}
+
+// receive takes what the server has sent. A message is a list or, with RESP3, is pushed. own: its text is one to
+// this process. Any client may forge one, so it only makes a caller check, or release a grant that this process
+// does not want.
+func (s *Subscription) receive(value any) (text string, own bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.silence, s.pinged = 0, false
+	s.quiet.Reset(pongWithin)
+	message, _ := value.([]any)
+	if len(message) < 3 { // the answer to a ping
+		return "", false
+	}
+	ch, text := s.channels[Text(message[1])], Text(message[2])
+	if ch == nil || !ch.used() {
+		return "", false
+	}
+	switch Text(message[0]) {
+	case "subscribe", "ssubscribe":
+		s.confirmed(ch)
+	case "sunsubscribe": // also sent when the slot has moved
+		ch.confirmed = nil
+		s.failed()
+	case "message", "smessage":
+		for w := range ch.watches {
+			s.notify(w, text)
+		}
+		if ch.listeners == 0 || text != selfTest {
+			return text, ch.listeners > 0
+		}
+		s.echoed = true
+		s.announce()
+	}
+	return "", false
+}
+
+// confirmed records that the server has confirmed a channel. Messages may have been missed before the first
+// one on a connection, so it causes checks. At one server, the channel of this process is the first. The
+// caller holds mu.
+func (s *Subscription) confirmed(ch *channel) {
+	ch.confirmed = s.pipe
+	for w := range ch.watches {
+		s.notify(w, "")
+	}
+	own := ch.listeners > 0
+	first := !s.up && (own || s.cfg.Sharded)
+	if first {
+		s.up, ch.missed = true, true
+		if s.lost {
+			s.lost = false
+			s.cfg.Logger.Info("subscription restored")
+		}
+	}
 	if ch.missed {
 		ch.missed = false
-		go s.cfg.Missed()
+		s.wg.Go(s.cfg.Missed)
 	}
-	for w := range ch.watches {
-		w.notify("")
+	if first || own && s.found != receiptProved {
+		s.startTest()
 	}
-	if s.cfg.Sharded && s.up && !s.trusted && ch.listeners > 0 {
-		s.startTest() // until now, there was no channel for a test
-	}
-	s.channels.announce()
-	return ch.listeners > 0
+	s.announce()
 }
 
-// lostChannel records that the server has ended a subscription to a channel. It reports
-// whether the channel is still used.
-func (s *Subscription) lostChannel(name string) (used bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	ch := s.channels.all[name]
-	if ch != nil {
-		ch.subscribed = false
-	}
-	return ch != nil
+// receives reports whether messages to this process arrive on a channel now, and the count of receivers was
+// tested. The caller holds mu.
+func (s *Subscription) receives(name string) bool {
+	ch := s.channels[name]
+	return s.up && s.tests == 0 && ch != nil && ch.confirmed == s.pipe
 }
 
-// receives reports whether messages to this process arrive on a channel now, and the count
-// of receivers was tested. It also returns what is closed when that may have changed.
-func (s *Subscription) receives(name string) (bool, <-chan struct{}) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	ch := s.channels.all[name]
-	return s.up && s.testing == nil && ch != nil && ch.subscribed, s.channels.changed
+// Receives reports whether messages to this process arrive on a channel now.
+func (s *Subscription) Receives(name string) bool {
+	return s.is(func() bool { return s.receives(name) })
 }
 
-// subscribeAgain sends the subscriptions again that the server has not confirmed.
-func (s *Subscription) subscribeAgain() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for name, ch := range s.channels.all {
-		if !ch.subscribed {
-			s.channels.sent[name] = false
-		}
-	}
-	s.channels.announce()
-}
-
-// arrived takes one message.
-func (s *Subscription) arrived(channel, payload string) {
-	s.mu.Lock()
-	ch := s.channels.all[channel]
-	own := ch != nil && ch.listeners > 0
-	if ch != nil {
-		for w := range ch.watches {
-			w.notify(payload)
-		}
-	}
-	s.mu.Unlock()
-	if own {
-		s.receive(payload)
-	}
+// AwaitChannel waits until messages to this process arrive on a channel, until or returns true, which is called after
+// each change, or until ctx ends. It returns false if ctx has ended, or the subscription is closed.
+func (s *Subscription) AwaitChannel(ctx context.Context, name string, or func() bool) bool {
+	return s.await(ctx, func() bool { return or() || s.receives(name) })
 }

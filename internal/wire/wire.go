@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/redis/go-redis/v9"
 )
 
 // A Wire connects a Client to the servers of all its names. The packages above it name no
@@ -57,8 +56,8 @@ type Messages interface {
 	Watch(channel string, nudge func(message string)) (stop func())
 }
 
-// Config contains what a Wire needs from the package above. All fields but Sharded,
-// Delay and Replicas are required.
+// Config contains what a Wire needs from the package above. All fields but Sharded, History
+// and Replicas are required.
 // No function may block.
 type Config struct {
 	// Channel returns the channel on which this process receives messages about a name. At one
@@ -68,8 +67,9 @@ type Config struct {
 	// its name.
 	Sharded bool
 
-	// Delay delays grants after a loss of data; nil: not at all.
-	Delay *Delay
+	// History returns the History of a server; nil: it is not checked. tag returns a name that the server has, "" if it
+	// has all, and false if it has none.
+	History func(server string, tag func() (string, bool)) History
 	// Replicas is how many replicas must acknowledge a request that is Replicated.
 	Replicas int
 
@@ -81,8 +81,8 @@ type Config struct {
 	Failed func(Request, error)
 	// Message is called with each message on Channel.
 	Message func(payload string)
-	// InUse reports whether a lease is held or waited for.
-	InUse func() bool
+	// Holds reports whether a lease is held.
+	Holds func() bool
 	// Moved is called when all names have moved to another primary, which may lack what the old
 	// one has granted lately.
 	Moved func()
@@ -95,32 +95,10 @@ type Config struct {
 	Silence func() time.Duration
 }
 
-// A Target is where a Wire connects to.
-type Target struct {
-	server redis.Options
-	seeds  []string // addresses of nodes of a cluster, whose options are server; nil: one server
-}
-
-// TargetOf returns the Target that the options of rdb name. It does not use rdb itself. The
-// error is an *UnsupportedError.
-func TargetOf(rdb redis.UniversalClient) (*Target, error) {
-	opt, seeds, err := givenOptions(rdb)
-	if err != nil {
-		return nil, err
-	}
-	return &Target{ownOptions(*opt), seeds}, nil
-}
-
-// Sharded returns the value for Config.Sharded.
-func (t *Target) Sharded() bool { return t.seeds != nil }
-
-// Database returns the number of the database.
-func (t *Target) Database() int { return t.server.DB }
-
-// Connect returns the Wire to the target. It makes connections when they are first used.
-func (t *Target) Connect(cfg Config) Wire {
-	if t.Sharded() {
-		return newCluster(t.server, t.seeds, cfg)
-	}
-	return newServer(t.server, cfg)
+// A History is what is known about the data of a server, which may have lost some.
+type History interface {
+	// Check is called on each new connection for requests, before its first request. ask sends one on it.
+	Check(ask func(Request) (any, error)) error
+	// Refusal returns a *DelayError if nothing may be granted now.
+	Refusal() error
 }

@@ -17,7 +17,7 @@ import (
 
 // quorumModel models two clients of a Mutex on three servers, with the real scripts and the real
 // rules of internal/quorum. Each client follows the rules of lockcore: attempt.sendAcquire,
-// attempt.confirm, quorumTopology.admit and wire.Trail.
+// attempt.confirm, quorumTopology.admit and several.Trail.
 //
 // A client sends each request to all servers at once. One server may be unreachable; more lost
 // requests, lost answers and late requests are faults. The clocks of the servers add nothing to

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -82,23 +83,36 @@ func Acts[T any](ctx context.Context, l *Ledger, n int, decode func(*Decoder, Ac
 	return list(ctx, l, "acts", l.keys.acts, n, decode)
 }
 
+// onePage is how many entries are read at once. The answer is at most a few megabytes.
+const onePage = 1000
+
 func list[S, T any](ctx context.Context, l *Ledger, op, key string, n int, decode func(*Decoder, S) T) ([]T, error) {
 	if n < 1 {
 		return nil, opError(op, l.name, refuse("n", "at least 1", "%d", n))
 	}
-	answer, err := l.ask(ctx, wire.Command("lrange", key, 0, n-1))
-	if err != nil {
-		return nil, opError(op, l.name, err)
-	}
-	all := make([]T, 0, len(answer))
-	for _, text := range answer {
-		var stored S
-		var d Decoder
-		err := json.Unmarshal([]byte(wire.Text(text)), &stored)
-		all = append(all, decode(&d, stored))
-		if err := errors.Join(err, d.Err); err != nil {
-			return nil, opError(op, l.name, fmt.Errorf("singleton: invalid ledger entry: %w", err))
+	all := []T{}
+	var before []any // the page before
+	for from := 0; len(all) < n; from += onePage {
+		page, err := l.ask(ctx, wire.Command("lrange", key, from, min(from+onePage, n)-1).Large())
+		if err != nil {
+			return nil, opError(op, l.name, err)
 		}
+		for _, text := range page {
+			if slices.Contains(before, text) { // a new entry has moved it to this page
+				continue
+			}
+			var stored S
+			var d Decoder
+			err := json.Unmarshal([]byte(wire.Text(text)), &stored)
+			all = append(all, decode(&d, stored))
+			if err := errors.Join(err, d.Err); err != nil {
+				return nil, opError(op, l.name, fmt.Errorf("singleton: invalid ledger entry: %w", err))
+			}
+		}
+		if len(page) < onePage {
+			break
+		}
+		before = page
 	}
 	return all, nil
 }

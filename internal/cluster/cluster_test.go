@@ -1,4 +1,4 @@
-package wire_test
+package cluster_test
 
 import (
 	"net"
@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/noonlock/noonlock/internal/cluster"
 	"github.com/noonlock/noonlock/internal/servers"
 	"github.com/noonlock/noonlock/internal/wire"
 )
@@ -17,19 +18,16 @@ import (
 // test.
 func connectCluster(t *testing.T, failed func(wire.Request, error), seeds ...string) wire.Wire {
 	t.Helper()
-	return connectClusterOf(t, &redis.ClusterOptions{Addrs: seeds}, failed)
+	return connectClusterOf(t, &redis.Options{Addr: seeds[0]}, failed, seeds...)
 }
 
-func connectClusterOf(t *testing.T, opt *redis.ClusterOptions, failed func(wire.Request, error)) wire.Wire {
+// connectClusterOf is connectCluster with the options of each node.
+func connectClusterOf(t *testing.T, opt *redis.Options, failed func(wire.Request, error), seeds ...string) wire.Wire {
 	t.Helper()
-	rdb := redis.NewClusterClient(opt)
+	rdb := redis.NewClient(opt)
 	defer rdb.Close()
-	target, err := wire.TargetOf(rdb)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := target.Connect(wire.Config{
-		Channel: func(name string) string { return "{" + name + "}:to this process" }, Sharded: target.Sharded(),
+	w := cluster.New(*rdb.Options(), seeds, wire.Config{
+		Channel: func(name string) string { return "{" + name + "}:to this process" }, Sharded: true,
 		Now: func() time.Duration { return 0 }, Failed: failed, Message: func(string) {}, Missed: func() {},
 		Relocated: func(func(string) (bool, bool)) {},
 		Silence:   func() time.Duration { return time.Minute },

@@ -1,4 +1,4 @@
-package wire
+package several
 
 import (
 	"errors"
@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock/internal/retry"
+	"github.com/noonlock/noonlock/internal/wire"
 )
 
 // A silence says nothing about requests that have more time, unless more time would not have
@@ -17,7 +18,7 @@ func TestCircuitOfADistantServer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := circuit{health: func(error) {}, pauses: retry.Growing(100*time.Millisecond, 100*time.Millisecond, 1, 0)}
-		silent := func(within time.Duration) { c.leave(&unsentError{NoAnswer(within)}, within) }
+		silent := func(within time.Duration) { c.leave(wire.NotSent(wire.NoAnswer(within)), within) }
 		enters := func(when string, within time.Duration, want bool) {
 			t.Helper()
 			if got := c.enter(within); got != want {
@@ -40,7 +41,7 @@ func TestCircuitOfADistantServer(t *testing.T) {
 		enters("after the trial", 3*time.Second, true)
 		c.leave(nil, 3*time.Second)
 		enters("after an answer", time.Millisecond, true)
-		c.leave(&unsentError{errors.New("connection refused")}, time.Millisecond)
+		c.leave(wire.NotSent(errors.New("connection refused")), time.Millisecond)
 		enters("after a dial was refused", time.Hour, false)
 		time.Sleep(100 * time.Millisecond)
 		enters("after the pause", time.Millisecond, true)

@@ -1,4 +1,4 @@
-package wire
+package conn
 
 import (
 	"bufio"
@@ -6,22 +6,36 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/big"
 	"slices"
 	"strconv"
 )
 
 // This file writes commands and reads replies in RESP, the protocol of Redis, in versions 2 and 3:
-// https://redis.io/docs/latest/develop/reference/protocol-spec/. go-redis dials and sets up each
-// connection. On the hot path, its pool, its checks and its commands cost more than the server does.
+// https://redis.io/docs/latest/develop/reference/protocol-spec/. Types of version 3 that no answer to this library has
+// are errors, such as big numbers.
 
-// The limits of a reply. No request of this library has a larger one.
+// The limits of a reply. No answer to this library is larger: lists are read in pages.
 const (
-	maxBulk    = 512 << 20 // of Redis
-	maxLength  = 1 << 24   // elements of one array
+	maxReply   = 16 << 20
 	maxDepth   = 32
 	keptBuffer = 64 << 10 // larger buffers are not kept
 )
+
+// A reader reads replies.
+type reader struct {
+	*bufio.Reader
+	left int // bytes that the present reply may still have
+}
+
+func newReader(r io.Reader) *reader { return &reader{bufio.NewReaderSize(r, readSize), 0} }
+
+// take counts bytes of the present reply.
+func (r *reader) take(n int) error {
+	if r.left -= n; r.left < 0 {
+		return &protocolError{fmt.Sprintf("a reply of more than %d bytes", maxReply)}
+	}
+	return nil
+}
 
 // appendCommand appends a command. Its arguments are texts, pointers to texts, and numbers.
 func appendCommand(b []byte, args []any) []byte {
@@ -81,43 +95,53 @@ type protocolError struct{ text string }
 
 func (e *protocolError) Error() string { return "lockcore: the server broke the protocol: " + e.text }
 
-// readReply reads one reply and skips pushed messages and attributes before it. A refusal of the server
-// is a *refusal, after which the connection can be used. After any other error, it cannot.
-//
-// Texts are of type string, and numbers of type int64. A null is nil. The others are as go-redis returns
-// them. An error in an array is an element.
-func readReply(r *bufio.Reader) (any, error) {
-	for {
-		value, skip, err := readValue(r, 0)
-		if !skip || err != nil {
-			return value, err
-		}
-	}
-}
-
-// errOtherAnswer says that a reply does not name the request.
+// errOtherAnswer says that a reply does not name the command.
 var errOtherAnswer = &protocolError{"a reply that is not that to this request"}
 
-// readNamed reads the reply to a call of a script: see Naming. A call that failed has no other reply than its
-// error, which names no request. The other results are as of readReply.
-func readNamed(r *bufio.Reader, id uint64) (any, error) {
-	line, err := readLine(r)
-	for err == nil && (line[0] == '>' || line[0] == '|') {
-		if _, _, err = readAggregate(r, line[0], line[1:], 0); err == nil {
-			line, err = readLine(r)
+// readAnswer reads the reply to a command, and skips pushed messages before it. After an error, the connection cannot be
+// used. A refusal of the server is an Answer.
+//
+// Texts are of type string, and numbers of type int64. A null is nil. An error in an array is an element.
+func readAnswer(r *reader, named bool, id uint64) (a Answer, err error) {
+	for {
+		kind, err := r.Peek(1)
+		if err != nil {
+			return a, err
+		}
+		r.left = maxReply
+		if kind[0] != '>' {
+			break
+		}
+		if _, err := readValue(r, 0); err != nil {
+			return a, err
 		}
 	}
+	if named {
+		a.Value, err = readNamed(r, id)
+	} else {
+		a.Value, err = readValue(r, 0)
+	}
+	if refused, ok := err.(*Refusal); ok { //nolint:errorlint // readValue does not wrap it
+		a.Err, err = PlainRefusal(refused), nil
+	}
+	return a, err
+}
+
+// readNamed reads the reply to a command that is named: a text with the id, a kind and the answer, or a list of the id
+// and the answer. A script that failed has no other reply than its error, which names nothing.
+func readNamed(r *reader, id uint64) (any, error) {
+	line, err := readLine(r)
 	if err != nil {
 		return nil, err
 	}
 	var text [32]byte
 	switch line[0] {
 	case '-':
-		return nil, &refusal{string(line[1:])}
+		return nil, &Refusal{string(line[1:])}
 	case '$':
 		want := strconv.AppendUint(text[:0], id, 10)
 		n, err := strconv.Atoi(string(line[1:]))
-		if err != nil || n <= len(want) || n > maxBulk {
+		if err != nil || n <= len(want) {
 			return nil, errOtherAnswer
 		}
 		switch got, err := r.Peek(len(want) + 1); {
@@ -142,13 +166,13 @@ func readNamed(r *bufio.Reader, id uint64) (any, error) {
 		if _, err := r.Discard(len(want)); err != nil || nothing {
 			return nil, err
 		}
-		return readReply(r)
+		return readValue(r, 0)
 	}
 	return nil, errOtherAnswer
 }
 
 // readNamedText reads a text of n bytes, the first of which are the id: a kind and the answer follow.
-func readNamedText(r *bufio.Reader, n, id int) (any, error) {
+func readNamedText(r *reader, n, id int) (any, error) {
 	kind, err := r.Peek(id + 1)
 	if err != nil {
 		return nil, err
@@ -171,56 +195,34 @@ func readNamedText(r *bufio.Reader, n, id int) (any, error) {
 	return whole, nil
 }
 
-// readValue reads a value. skip says that it does not count as a reply or an element.
-func readValue(r *bufio.Reader, depth int) (value any, skip bool, err error) {
+// readValue reads a value.
+func readValue(r *reader, depth int) (any, error) {
 	line, err := readLine(r)
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	kind, text := line[0], line[1:]
 	switch kind {
 	case '+':
-		return string(text), false, nil
+		return string(text), nil
 	case '-':
-		return nil, false, &refusal{string(text)}
-	case ':':
-		n, err := strconv.ParseInt(string(text), 10, 64)
-		return n, false, orProtocol(err, line)
-	case '$', '=', '!':
-		return readBulk(r, kind, text)
+		return nil, &Refusal{string(text)}
 	case '_':
-		return nil, false, nil
-	case '#':
-		if len(text) != 1 || text[0] != 't' && text[0] != 'f' {
-			return nil, false, orProtocol(strconv.ErrSyntax, line)
+		return nil, nil // the null of version 3
+	case ':':
+		if n, err := strconv.ParseInt(string(text), 10, 64); err == nil {
+			return n, nil
 		}
-		return text[0] == 't', false, nil
-	case ',':
-		f, err := strconv.ParseFloat(string(text), 64)
-		return f, false, orProtocol(err, line)
-	case '(':
-		n, ok := new(big.Int).SetString(string(text), 10)
-		if !ok {
-			err = strconv.ErrSyntax
-		}
-		return n, false, orProtocol(err, line)
-	case '*', '~', '>', '%', '|':
+	case '$', '=':
+		return readBulk(r, kind, text)
+	case '*', '~', '>', '%':
 		return readAggregate(r, kind, text, depth)
 	}
-	return nil, false, orProtocol(strconv.ErrSyntax, line)
-}
-
-// orProtocol returns the error for a line that could not be parsed, or nil. It does not contain the line,
-// which may be secret.
-func orProtocol(err error, line []byte) error {
-	if err == nil {
-		return nil
-	}
-	return &protocolError{fmt.Sprintf("a line of %d bytes that begins with %q: %v", len(line), line[0], errors.Unwrap(err))}
+	return nil, &protocolError{fmt.Sprintf("a line of %d bytes that begins with %q", len(line), kind)} // not its text, which may be secret
 }
 
 // readLine reads a line without its end. It is valid until the next read.
-func readLine(r *bufio.Reader) ([]byte, error) {
+func readLine(r *reader) ([]byte, error) {
 	line, err := r.ReadSlice('\n')
 	var long []byte // the parts of a line that does not fit into the buffer
 	for errors.Is(err, bufio.ErrBufferFull) {
@@ -238,33 +240,31 @@ func readLine(r *bufio.Reader) ([]byte, error) {
 	case len(line) < 3 || line[len(line)-2] != '\r':
 		return nil, &protocolError{fmt.Sprintf("a line of %d bytes without its end", len(line))}
 	}
-	return line[:len(line)-2], nil
+	return line[:len(line)-2], r.take(len(line))
 }
 
 // readBulk reads a text of a length that is given before it.
-func readBulk(r *bufio.Reader, kind byte, length []byte) (any, bool, error) {
+func readBulk(r *reader, kind byte, length []byte) (any, error) {
 	n, err := strconv.Atoi(string(length))
 	switch {
 	case err == nil && n == -1 && kind == '$':
-		return nil, false, nil
-	case err != nil || n < 0 || n > maxBulk || kind == '=' && n < 4:
-		return nil, false, &protocolError{fmt.Sprintf("a text of %.20q bytes", length)}
+		return nil, nil // the null of version 2
+	case err != nil || n < 0 || kind == '=' && n < 4:
+		return nil, &protocolError{fmt.Sprintf("a text of %.20q bytes", length)}
 	}
 	text, err := readText(r, n)
-	switch {
-	case err != nil:
-		return nil, false, err
-	case kind == '!':
-		return nil, false, &refusal{text}
-	case kind == '=':
-		return text[4:], false, nil // after the format, such as txt:
+	if err == nil && kind == '=' {
+		return text[4:], nil // after the format, such as txt:
 	}
-	return text, false, nil
+	return text, err
 }
 
 // readText reads n bytes and the end of the line after them. It does not allocate more than has arrived,
 // beyond what fits into the buffer.
-func readText(r *bufio.Reader, n int) (string, error) {
+func readText(r *reader, n int) (string, error) {
+	if err := r.take(n); err != nil {
+		return "", err
+	}
 	if n+2 <= r.Size() {
 		whole, err := r.Peek(n + 2)
 		if err != nil {
@@ -292,43 +292,39 @@ func readText(r *bufio.Reader, n int) (string, error) {
 	return b.String(), nil
 }
 
-// readAggregate reads the elements of an array, a set, a map, a pushed message or an attribute.
-func readAggregate(r *bufio.Reader, kind byte, length []byte, depth int) (value any, skip bool, err error) {
+// readAggregate reads the elements of an array, a set, a map or a pushed message.
+func readAggregate(r *reader, kind byte, length []byte, depth int) (any, error) {
 	n, err := strconv.Atoi(string(length))
 	switch {
 	case err == nil && n == -1 && kind == '*':
-		return nil, false, nil
-	case err != nil || n < 0 || n > maxLength || depth == maxDepth:
-		return nil, false, &protocolError{fmt.Sprintf("a list of %.20q elements, in %d others", length, depth)}
+		return nil, nil // the null of version 2
+	case err != nil || n < 0 || n > maxReply || depth == maxDepth:
+		return nil, &protocolError{fmt.Sprintf("a list of %.20q elements, in %d others", length, depth)}
 	}
-	skip = kind == '>' || kind == '|'
-	pairs := kind == '%' || kind == '|'
-	if pairs {
+	if kind == '%' {
 		n *= 2
 	}
 	list := make([]any, 0, min(n, 1024))
 	for len(list) < n {
-		element, attribute, err := readValue(r, depth+1)
-		if refused, ok := errors.AsType[*refusal](err); ok {
+		element, err := readValue(r, depth+1)
+		if refused, ok := err.(*Refusal); ok { //nolint:errorlint // readValue does not wrap it
 			element, err = refused, nil
 		}
 		if err != nil {
-			return nil, false, err
+			return nil, err
 		}
-		if !attribute {
-			list = append(list, element)
-		}
+		list = append(list, element)
 	}
-	if !pairs || skip {
-		return list, skip, nil
+	if kind != '%' {
+		return list, nil
 	}
 	m := make(map[any]any, len(list)/2)
 	for i := 0; i < len(list); i += 2 {
 		switch list[i].(type) {
 		case []any, map[any]any: // cannot be a key
-			return nil, false, &protocolError{"a map with a list as a key"}
+			return nil, &protocolError{"a map with a list as a key"}
 		}
 		m[list[i]] = list[i+1]
 	}
-	return m, false, nil
+	return m, nil
 }

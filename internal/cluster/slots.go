@@ -1,10 +1,12 @@
-package wire
+package cluster
 
 import (
 	"fmt"
 	"net"
 	"strconv"
 	"strings"
+
+	"github.com/noonlock/noonlock/internal/wire"
 )
 
 // slots is the number of hash slots of a Redis Cluster.
@@ -24,6 +26,15 @@ func slotOf(name string) int {
 		}
 	}
 	return int(sum) % slots
+}
+
+// tagOf returns a name of a slot, the same in each process.
+func tagOf(slot int) string {
+	for n := 0; ; n++ {
+		if tag := strconv.Itoa(n); slotOf(tag) == slot {
+			return tag
+		}
+	}
 }
 
 // A view is what one node knows of its cluster.
@@ -53,19 +64,19 @@ func (v *view) newerThan(other *view) bool {
 }
 
 var (
-	askSlots = Command("cluster", "slots")
-	askInfo  = Command("cluster", "info")
+	askSlots = wire.Command("cluster", "slots")
+	askInfo  = wire.Command("cluster", "info")
 )
 
 // readView reads the answers to askSlots and askInfo of the node at asked.
-func readView(asked string, table, info Answer) (*view, error) {
-	for _, a := range []Answer{table, info} {
+func readView(asked string, table, info wire.Answer) (*view, error) {
+	for _, a := range []wire.Answer{table, info} {
 		if a.Err != nil {
 			return nil, a.Err
 		}
 	}
 	v := &view{replicas: map[string]string{}}
-	for line := range strings.Lines(Text(info.Value)) {
+	for line := range strings.Lines(wire.Text(info.Value)) {
 		key, value, _ := strings.Cut(strings.TrimSpace(line), ":")
 		switch key {
 		case "cluster_state":
@@ -113,7 +124,7 @@ func nodeAddr(asked string, node any) (string, error) {
 	if len(fields) < 2 {
 		return "", askSlots.OddReply(node)
 	}
-	host := Text(fields[0])
+	host := wire.Text(fields[0])
 	port, ok := fields[1].(int64)
 	if !ok {
 		return "", askSlots.OddReply(node)

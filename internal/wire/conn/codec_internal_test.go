@@ -1,12 +1,11 @@
-package wire
+package conn
 
 import (
-	"bufio"
 	"bytes"
+	"cmp"
 	"errors"
 	"io"
 	"math"
-	"math/big"
 	"reflect"
 	"strconv"
 	"strings"
@@ -29,42 +28,34 @@ func TestCommandsAreWritten(t *testing.T) {
 
 // Each form of a reply in RESP 2 and 3 is read, whole or byte by byte, and the next one after it.
 func TestRepliesAreRead(t *testing.T) {
-	big50 := new(big.Int).Exp(big.NewInt(10), big.NewInt(50), nil)
 	long := strings.Repeat("0123456789", 2000) // longer than the buffer
 	for sent, want := range map[string]any{
-		"+OK\r\n":                               "OK",
-		"+\r\n":                                 "",
-		":-5\r\n":                               int64(-5),
-		"$0\r\n\r\n":                            "",
-		"$5\r\na\r\nb\x00\r\n":                  "a\r\nb\x00",
-		"$-1\r\n":                               nil,
-		"*-1\r\n":                               nil,
-		"_\r\n":                                 nil,
-		"*0\r\n":                                []any{},
-		"*3\r\n:1\r\n$1\r\na\r\n*1\r\n_\r\n":    []any{int64(1), "a", []any{nil}},
-		"*2\r\n-ERR no\r\n:1\r\n":               []any{&refusal{"ERR no"}, int64(1)},
-		"#t\r\n":                                true,
-		"#f\r\n":                                false,
-		",1.5\r\n":                              1.5,
-		",-inf\r\n":                             math.Inf(-1),
-		"(1" + strings.Repeat("0", 50) + "\r\n": big50,
-		"=7\r\ntxt:abc\r\n":                     "abc",
-		"~2\r\n:1\r\n:2\r\n":                    []any{int64(1), int64(2)},
-		"%1\r\n$1\r\nk\r\n:2\r\n":               map[any]any{"k": int64(2)},
+		"+OK\r\n":                            "OK",
+		"+\r\n":                              "",
+		":-5\r\n":                            int64(-5),
+		"$0\r\n\r\n":                         "",
+		"$5\r\na\r\nb\x00\r\n":               "a\r\nb\x00",
+		"$-1\r\n":                            nil,
+		"*-1\r\n":                            nil,
+		"_\r\n":                              nil,
+		"*0\r\n":                             []any{},
+		"*3\r\n:1\r\n$1\r\na\r\n*1\r\n_\r\n": []any{int64(1), "a", []any{nil}},
+		"*2\r\n-ERR no\r\n:1\r\n":            []any{&Refusal{"ERR no"}, int64(1)},
+		"=7\r\ntxt:abc\r\n":                  "abc",
+		"~2\r\n:1\r\n:2\r\n":                 []any{int64(1), int64(2)},
+		"%1\r\n$1\r\nk\r\n:2\r\n":            map[any]any{"k": int64(2)},
 		">2\r\n$7\r\nmessage\r\n$1\r\nx\r\n+OK\r\n":            "OK",
-		"|1\r\n$3\r\nttl\r\n:3\r\n:4\r\n":                      int64(4),
-		"*2\r\n|1\r\n+a\r\n+b\r\n:4\r\n:5\r\n":                 []any{int64(4), int64(5)},
 		"+" + long + "\r\n":                                    long,
 		"$" + strconv.Itoa(len(long)) + "\r\n" + long + "\r\n": long,
 	} {
 		for name, r := range map[string]io.Reader{
 			"whole": strings.NewReader(sent + ":7\r\n"), "byte by byte": iotest.OneByteReader(strings.NewReader(sent + ":7\r\n")),
 		} {
-			reader := bufio.NewReaderSize(r, readSize)
-			if got, err := readReply(reader); err != nil || !reflect.DeepEqual(got, want) {
+			reader := newReader(r)
+			if got, err := readAnswer(reader, false, 0); err != nil || !reflect.DeepEqual(got.Value, want) {
 				t.Errorf("%.60q %s: %.60v, %v, want %.60v", sent, name, got, err, want)
 			}
-			if next, err := readReply(reader); err != nil || next != int64(7) {
+			if next, err := readAnswer(reader, false, 0); err != nil || next.Value != int64(7) {
 				t.Errorf("%.60q %s: then %v, %v", sent, name, next, err)
 			}
 		}
@@ -73,14 +64,13 @@ func TestRepliesAreRead(t *testing.T) {
 
 // A refusal leaves the connection usable.
 func TestRefusalsAreRead(t *testing.T) {
-	reader := bufio.NewReader(strings.NewReader("-NOSCRIPT none\r\n!9\r\nSYNTAX x\n\r\n:7\r\n"))
-	for _, want := range []string{"NOSCRIPT none", "SYNTAX x\n"} {
-		var refused *refusal
-		if _, err := readReply(reader); !errors.As(err, &refused) || refused.text != want {
-			t.Errorf("%v, want %q", err, want)
+	reader := newReader(strings.NewReader("-NOSCRIPT none\r\n-ERR x\r\n:7\r\n"))
+	for _, want := range []string{"NOSCRIPT none", "ERR x"} {
+		if a, err := readAnswer(reader, false, 0); err != nil || a.Err.Error() != want {
+			t.Errorf("%v, %v, want %q", a, err, want)
 		}
 	}
-	if next, err := readReply(reader); next != int64(7) {
+	if next, err := readAnswer(reader, false, 0); next.Value != int64(7) {
 		t.Error(next, err)
 	}
 }
@@ -95,8 +85,8 @@ func TestNamedReplies(t *testing.T) {
 		"*2\r\n$5\r\n12345\r\n:-1\r\n":            int64(-1),
 		"*1\r\n$5\r\n12345\r\n":                   nil,
 		"*2\r\n$5\r\n12345\r\n*1\r\n$2\r\n$x\r\n": []any{"$x"},
-		"*2\r\n$5\r\n12345\r\n-ERR inside\r\n":    &refusal{"ERR inside"},
-		"-ERR outside\r\n":                        &refusal{"ERR outside"},
+		"*2\r\n$5\r\n12345\r\n-ERR inside\r\n":    &Refusal{"ERR inside"},
+		"-ERR outside\r\n":                        &Refusal{"ERR outside"},
 		"$9\r\n12346$one\r\n":                     errOtherAnswer,
 		"$8\r\n1234$one\r\n":                      errOtherAnswer,
 		"$9\r\n12345?one\r\n":                     errOtherAnswer,
@@ -110,8 +100,9 @@ func TestNamedReplies(t *testing.T) {
 		"%1\r\n$5\r\n12345\r\n:1\r\n":             errOtherAnswer,
 	} {
 		for _, r := range []io.Reader{strings.NewReader(sent + strings.Repeat("\r\n", 20)), iotest.OneByteReader(strings.NewReader(sent + strings.Repeat("\r\n", 20)))} {
-			got, err := readNamed(bufio.NewReaderSize(r, readSize), id)
-			if err != nil {
+			a, err := readAnswer(newReader(r), true, id)
+			got := a.Value
+			if err = cmp.Or(err, a.Err); err != nil {
 				got = err
 			}
 			if !reflect.DeepEqual(got, want) {
@@ -128,18 +119,16 @@ func TestNamedReplies(t *testing.T) {
 func TestBrokenRepliesAreErrors(t *testing.T) {
 	for _, sent := range []string{
 		"secret\r\n", "\r\n", "\n", "+OK\n", ":x\r\n", ":\r\n", "$x\r\n", "$-2\r\n", "$5\r\nsecretsecret\r\n", "$3\r\nabcde", "$99999999999999999999\r\n",
-		"$536870913\r\n", "*16777217\r\n", "*-2\r\n", "#x\r\n", ",secret\r\n", "(secret\r\n", "=2\r\nab\r\n", "%1\r\n*0\r\n:1\r\n", "$?\r\n", "*?\r\n",
+		"$16777217\r\n", "*16777217\r\n", "*2\r\n$9000000\r\n" + strings.Repeat("x", 9000000) + "\r\n$9000000\r\n", "*-2\r\n", "#x\r\n", ",secret\r\n", "(secret\r\n", "=2\r\nab\r\n", "%1\r\n*0\r\n:1\r\n", "$?\r\n", "*?\r\n",
 		strings.Repeat("*1\r\n", 100), "+" + strings.Repeat("x", 1<<20) + "\r\n", "$-1x\r\n", "!-1\r\n",
 	} {
-		_, err := readReply(bufio.NewReaderSize(strings.NewReader(sent), readSize))
-		var refused *refusal
-		if err == nil || errors.As(err, &refused) || strings.Contains(err.Error(), "secret") {
+		if _, err := readAnswer(newReader(strings.NewReader(sent)), false, 0); err == nil || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%.30q: %v", sent, err)
 		}
 	}
 	for _, cut := range []string{"", "+O", "$5\r\nab", "*2\r\n:1\r\n", "$100000\r\nab", "*16777216\r\n:1\r\n"} {
 		allocated := testing.AllocsPerRun(1, func() {
-			if _, err := readReply(bufio.NewReaderSize(strings.NewReader(cut), readSize)); !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+			if _, err := readAnswer(newReader(strings.NewReader(cut)), false, 0); !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 				t.Errorf("%q: %v", cut, err)
 			}
 		})
@@ -151,24 +140,23 @@ func TestBrokenRepliesAreErrors(t *testing.T) {
 
 // Whatever a server sends, reading ends, and what was read can be written and read again.
 func FuzzReadReply(f *testing.F) {
-	for _, seed := range []string{"+OK\r\n", "$3\r\nabc\r\n", "*2\r\n:1\r\n_\r\n", "%1\r\n+a\r\n:1\r\n", "|1\r\n+a\r\n+b\r\n>0\r\n-ERR\r\n", "!3\r\nERR\r\n", "=4\r\ntxt:\r\n"} {
+	for _, seed := range []string{"+OK\r\n", "$3\r\nabc\r\n", "*2\r\n:1\r\n_\r\n", "%1\r\n+a\r\n:1\r\n", ">1\r\n+a\r\n>0\r\n-ERR\r\n", "=4\r\ntxt:\r\n"} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, sent []byte) {
-		reader := bufio.NewReaderSize(bytes.NewReader(sent), readSize)
+		reader := newReader(bytes.NewReader(sent))
 		for range len(sent) + 1 {
-			value, err := readReply(reader)
-			var refused *refusal
-			if err != nil && !errors.As(err, &refused) {
+			a, err := readAnswer(reader, false, 0)
+			if err != nil {
 				return
 			}
-			text, ok := value.(string)
+			text, ok := a.Value.(string)
 			if !ok {
 				continue
 			}
-			again, err := readReply(bufio.NewReader(bytes.NewReader(appendArg(nil, text))))
-			if err != nil || again != text {
-				t.Errorf("%q: %q, %v", text, again, err)
+			again, err := readAnswer(newReader(bytes.NewReader(appendArg(nil, text))), false, 0)
+			if err != nil || again.Value != text {
+				t.Errorf("%q: %q, %v", text, again.Value, err)
 			}
 		}
 		t.Error("reading does not end")

@@ -1,4 +1,4 @@
-package wire
+package conn
 
 import (
 	"context"
@@ -11,22 +11,18 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A line carries the calls of one purpose to a server. It has one pipe, which is made when it is needed, and again
+// A Line carries the calls of one purpose to a server. It has one pipe, which is made when it is needed, and again
 // after a failure. If the server is silent on it, another one is made in the background, and takes the new calls;
 // the old one is read until its callers have left.
-type line struct {
-	dials    *dialer
-	replicas int                                 // Config.Replicas
-	refused  func(sent time.Duration, err error) // called with each error of a call that was answered; may be nil
-	replaced func()                              // called when a pipe has replaced an earlier one; may be nil
-	borrower *line                               // its calls use this one while it has no pipe; may be nil
-	lender   *line                               // the opposite
-	began    time.Time                           // of its times
-	ticks    func() time.Duration                // Config.Now
+type Line struct {
+	Options
+	dials    *Dialer
+	borrower *Line // its calls use this one while it has no pipe; may be nil
+	lender   *Line // the opposite
 
 	mu      sync.Mutex
-	pipe    *pipe         // takes new calls; nil: none
-	old     *pipe         // is silent, or serves its last calls; nil: none
+	pipe    *Pipe         // takes new calls; nil: none
+	old     *Pipe         // is silent, or serves its last calls; nil: none
 	waiting []*call       // for a pipe
 	dialing []*redial     // the newest is last
 	begun   time.Duration // when the last dial began
@@ -36,33 +32,59 @@ type line struct {
 	calls   sync.Pool // *call, of callers that were answered
 }
 
-// doubtAfter is the time between two questions whether another connection is needed.
-const doubtAfter = 100 * time.Millisecond
+// Options are what a Line needs. A Dialer uses Redis, Check and Ready only.
+type Options struct {
+	Redis redis.Options // they come from a redis.Client
 
-func newLine(opt redis.Options, r role, h *history, cfg Config, began time.Time) *line {
-	l := &line{dials: newDialer(opt, r, h), replicas: cfg.Replicas, began: began, ticks: cfg.Now}
+	// Check judges the answer to HELLO. Ready is the last step of a setup, and sends commands with ask; nil: there is none.
+	Check func(hello map[any]any) error
+	Ready func(ask func(...Command) ([]Answer, error)) error
+
+	Replicas int                  // must acknowledge a command that has Within
+	Began    time.Time            // of Now
+	Ticks    func() time.Duration // of a Stamp
+	Refusal  func() error         // why a command that Grants must not be sent now; nil: never
+
+	Refused  func(sent time.Duration, err error) // called with each error of a call that was answered; may be nil
+	Replaced func()                              // called when a pipe has replaced an earlier one; may be nil
+}
+
+const (
+	// doubtAfter is the time between two questions whether another connection is needed.
+	doubtAfter = 100 * time.Millisecond
+
+	// LeastPatience is how long an answer may take at least, before another connection is made.
+	LeastPatience = 10 * time.Millisecond
+)
+
+// NewLine returns a Line without a connection.
+func NewLine(o Options) *Line {
+	l := &Line{Options: o, dials: NewDialer(o)}
 	l.calls.New = func() any { return &call{done: make(chan struct{}, 1), timer: time.NewTimer(time.Hour)} }
 	return l
 }
 
-// now is the time of a line.
-func (l *line) now() time.Duration { return time.Since(l.began) }
+// Borrow makes the calls of l use another Line while l has no connection on which the server answers.
+func (l *Line) Borrow(from *Line) { l.lender, from.borrower = from, l }
 
-// do sends one request and waits for its answer, until ctx ends or for the timeout.
-func (l *line) do(ctx context.Context, r Request, timeout time.Duration) Answer {
+// Now is the time of a Line.
+func (l *Line) Now() time.Duration { return time.Since(l.Began) }
+
+// Do sends one command and waits for its answer, until ctx ends or for the timeout.
+func (l *Line) Do(ctx context.Context, command Command, timeout time.Duration) Answer {
 	if err := ctx.Err(); err != nil {
 		return Answer{Err: err}
 	}
-	c := l.newCall(r, timeout)
+	c := l.newCall(command, timeout)
 	l.submit(c)
 	return l.await(ctx, c)
 }
 
-// all sends requests one behind the other, and waits for their answers.
-func (l *line) all(ctx context.Context, requests []Request, timeout time.Duration) []Answer {
-	calls := make([]*call, len(requests))
-	for i, r := range requests {
-		calls[i] = l.newCall(r, timeout)
+// All sends commands one behind the other, and waits for their answers.
+func (l *Line) All(ctx context.Context, commands []Command, timeout time.Duration) []Answer {
+	calls := make([]*call, len(commands))
+	for i, command := range commands {
+		calls[i] = l.newCall(command, timeout)
 	}
 	l.submit(calls...)
 	answers := make([]Answer, len(calls))
@@ -72,16 +94,16 @@ func (l *line) all(ctx context.Context, requests []Request, timeout time.Duratio
 	return answers
 }
 
-func (l *line) newCall(r Request, timeout time.Duration) *call {
+func (l *Line) newCall(command Command, timeout time.Duration) *call {
 	c := l.calls.Get().(*call)
-	c.request, c.timeout = r, timeout
+	c.command, c.timeout = command, timeout
 	c.timer.Reset(timeout / 3)
-	c.until = l.now() + timeout
+	c.until = l.Now() + timeout
 	return c
 }
 
 // submit gives calls to the pipe. If there is none, or the server is silent on it, they use that of the lender, or wait.
-func (l *line) submit(calls ...*call) {
+func (l *Line) submit(calls ...*call) {
 	timeout := calls[0].timeout // once they are given away, others use them
 	for {
 		p := l.current()
@@ -98,7 +120,7 @@ func (l *line) submit(calls ...*call) {
 }
 
 // lend gives the calls of the borrower to the pipe, before all others. It returns false if there is none. l may be nil.
-func (l *line) lend(calls []*call) bool {
+func (l *Line) lend(calls []*call) bool {
 	if l == nil {
 		return false
 	}
@@ -106,7 +128,7 @@ func (l *line) lend(calls []*call) bool {
 	if p == nil {
 		return false
 	}
-	if silent, _ := p.isSilent(leastPatience, l.now()); silent { // an earlier batch was not answered on it, either
+	if silent, _ := p.isSilent(LeastPatience, l.Now()); silent { // an earlier batch was not answered on it, either
 		l.connect(calls[0].timeout)
 		return false
 	}
@@ -114,14 +136,14 @@ func (l *line) lend(calls []*call) bool {
 }
 
 // current returns the pipe for new calls, nil if there is none.
-func (l *line) current() *pipe {
+func (l *Line) current() *Pipe {
 	l.mu.Lock()
 	p := l.pipe
 	if p == nil {
 		l.mu.Unlock()
 		return nil
 	}
-	usable, silent := p.usable(l.now())
+	usable, silent := p.usable(l.Now())
 	if usable || silent {
 		l.mu.Unlock()
 		if silent {
@@ -136,23 +158,19 @@ func (l *line) current() *pipe {
 }
 
 // revived is called when the server has answered on a pipe on which it was silent.
-func (l *line) revived(p *pipe) {
+func (l *Line) revived(p *Pipe) {
 	l.mu.Lock()
-	var waiting []*call
-	if l.pipe == p {
-		waiting, l.waiting = l.waiting, nil
-	}
+	present := l.pipe == p
 	l.mu.Unlock()
-	if b := l.borrower; b != nil {
-		b.mu.Lock()
-		waiting, b.waiting = slices.Concat(b.waiting, waiting), nil
-		b.mu.Unlock()
+	waiting := l.borrower.takeWaiting()
+	if present {
+		waiting = append(waiting, l.takeWaiting()...)
 	}
 	l.submitLater(waiting)
 }
 
 // connect makes a pipe for calls with that timeout, which then wait for it. It returns false if there is one by now.
-func (l *line) connect(timeout time.Duration, calls ...*call) bool {
+func (l *Line) connect(timeout time.Duration, calls ...*call) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
@@ -172,12 +190,12 @@ func (l *line) connect(timeout time.Duration, calls ...*call) bool {
 	return true
 }
 
-// prepare makes a pipe, unless there is one.
-func (l *line) prepare() {
+// Prepare makes a connection, unless there is one.
+func (l *Line) Prepare() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.pipe == nil && len(l.dialing) == 0 {
-		l.dialLocked(l.dials.opt.DialTimeout)
+		l.dialLocked(l.dials.opt.Redis.DialTimeout)
 	}
 }
 
@@ -188,22 +206,20 @@ type redial struct {
 	end   context.CancelFunc
 }
 
-// dialLocked begins a dial for a call with that timeout. If another one takes longer than such dials did, the new one is
-// begun beside it, or in its place: one that began in an outage repeats its SYN only after seconds.
-func (l *line) dialLocked(timeout time.Duration) {
-	now := l.now()
+// dialLocked begins a dial for a call with that timeout. If another one takes longer than such dials did, the new one
+// begins beside it, or in place of the oldest: one that began in an outage repeats its SYN only after seconds, and one
+// over a network that has become slow needs its time.
+func (l *Line) dialLocked(timeout time.Duration) {
+	now := l.Now()
 	if n := len(l.dialing); n > 0 {
 		patience := min(max(4*l.took, 5*time.Millisecond), time.Second)
 		if l.took == 0 {
 			patience = timeout
 		}
-		if now-l.begun < patience {
+		if now-l.begun < patience || n == maxDialing && l.took == 0 {
 			return
 		}
 		if n == maxDialing {
-			if l.took == 0 {
-				return
-			}
 			l.dialing[0].end()
 			l.dialing = l.dialing[1:]
 		}
@@ -218,28 +234,29 @@ func (l *line) dialLocked(timeout time.Duration) {
 	go l.dial(d) // close makes it fail, and does not wait
 }
 
-func (l *line) dial(d *redial) {
+func (l *Line) dial(d *redial) {
 	defer d.end()
-	p, err := l.dials.connect(d.ctx)
+	p, err := l.dials.Connect(d.ctx)
 	l.connected(d, p, err)
 }
 
 // connected takes the result of a dial.
-func (l *line) connected(d *redial, p *pipe, err error) {
+func (l *Line) connected(d *redial, p *Pipe, err error) {
 	l.mu.Lock()
 	i := slices.Index(l.dialing, d)
-	if i < 0 { // it was given up
+	if i < 0 || l.closed || err == nil && l.pipe != nil && !l.pipe.isQuiet() { // it is not wanted any more
+		l.dialing = slices.DeleteFunc(slices.Clone(l.dialing), func(other *redial) bool { return other == d })
 		l.mu.Unlock()
 		if err == nil {
-			p.drop()
+			p.Drop()
 		}
 		return
 	}
 	l.dialing = slices.Concat(l.dialing[:i], l.dialing[i+1:])
 	waiting := l.waiting
 	switch {
-	case err != nil && (len(l.dialing) > 0 || l.pipe != nil && !IsPermanent(&unsentError{err})):
-		l.mu.Unlock() // another dial may succeed, or the server answer on the pipe on which it is silent
+	case err != nil && len(l.dialing) > 0: // another one may succeed
+		l.mu.Unlock()
 		return
 	case err != nil:
 		l.waiting = nil
@@ -248,12 +265,8 @@ func (l *line) connected(d *redial, p *pipe, err error) {
 			return
 		}
 		for _, c := range waiting {
-			c.answered(Answer{Err: &unsentError{err}})
+			c.answered(Answer{Err: &UnsentError{err}})
 		}
-		return
-	case l.closed || l.pipe != nil && !l.pipe.isQuiet():
-		l.mu.Unlock()
-		p.drop()
 		return
 	}
 	for _, other := range l.dialing {
@@ -261,28 +274,34 @@ func (l *line) connected(d *redial, p *pipe, err error) {
 	}
 	l.dialing = nil
 	p.use(l)
-	l.took = max(l.now()-d.began, time.Microsecond)
+	l.took = max(l.Now()-d.began, time.Microsecond)
 	retire := l.retireLocked()
 	l.pipe, l.waiting = p, nil
-	replaced := l.had && l.replaced != nil
+	replaced := l.had && l.Replaced != nil
 	l.had = true
 	l.mu.Unlock()
 	retire()
 	if replaced {
-		l.replaced()
+		l.Replaced()
 	}
-	if b := l.borrower; b != nil {
-		b.mu.Lock()
-		waiting, b.waiting = slices.Concat(b.waiting, waiting), nil
-		b.mu.Unlock()
-	}
-	if len(waiting) > 0 {
+	if waiting = append(l.borrower.takeWaiting(), waiting...); len(waiting) > 0 {
 		l.submit(waiting...)
 	}
 }
 
+// takeWaiting returns the calls that wait for a pipe, which the caller submits. l may be nil.
+func (l *Line) takeWaiting() (waiting []*call) {
+	if l == nil {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	waiting, l.waiting = l.waiting, nil
+	return waiting
+}
+
 // retireLocked takes the pipe out of use. The caller holds mu, and calls what it returns without it.
-func (l *line) retireLocked() func() {
+func (l *Line) retireLocked() func() {
 	p, older := l.pipe, l.old
 	if p == nil {
 		return func() {}
@@ -299,7 +318,7 @@ func (l *line) retireLocked() func() {
 var errSilent = errors.New("lockcore: the server was silent on two connections")
 
 // ended is called when a pipe has ended, with its calls that are not written.
-func (l *line) ended(p *pipe, queue []*call) {
+func (l *Line) ended(p *Pipe, queue []*call) {
 	l.mu.Lock()
 	if l.pipe == p {
 		l.pipe = nil
@@ -323,26 +342,26 @@ func (l *line) ended(p *pipe, queue []*call) {
 }
 
 // submitLater submits calls that nobody's own goroutine brings. A write may block.
-func (l *line) submitLater(calls []*call) {
+func (l *Line) submitLater(calls []*call) {
 	if len(calls) > 0 {
 		go l.submit(calls...) // it ends with the write
 	}
 }
 
 // await returns the answer of a call.
-func (l *line) await(ctx context.Context, c *call) Answer {
+func (l *Line) await(ctx context.Context, c *call) Answer {
 	for {
 		select {
 		case <-c.done:
 			a := c.answer
 			c.timer.Stop()
-			c.request, c.answer, c.pipe = Request{}, Answer{}, nil
+			c.command, c.answer, c.pipe = Command{}, Answer{}, nil
 			c.state.Store(callQueued)
 			l.calls.Put(c)
 			return a
 		case <-c.timer.C:
-			if left := c.until - l.now(); left > 0 {
-				c.timer.Reset(min(left, l.doubt(c.timeout/3, c.timeout)))
+			if left := c.until - l.Now(); left > 0 {
+				c.timer.Reset(min(left, l.Doubt(c.timeout/3, c.timeout)))
 				continue
 			}
 		case <-ctx.Done():
@@ -356,16 +375,16 @@ func (l *line) await(ctx context.Context, c *call) Answer {
 func hasLeft(c *call) bool { return c.state.Load() == callLeft }
 
 // leave ends the wait for an answer. It returns false if the answer is there.
-func (l *line) leave(ctx context.Context, c *call) (a Answer, left bool) {
+func (l *Line) leave(ctx context.Context, c *call) (a Answer, left bool) {
 	why := ctx.Err()
-	late := NoAnswer(c.timeout)
+	late := error(&NoAnswerError{c.timeout})
 	if why != nil {
 		if late = context.Cause(ctx); errors.Is(why, context.DeadlineExceeded) && late != why { //nolint:errorlint // the same error
 			why = nil // the cause says it
 		}
 	}
 	if c.state.CompareAndSwap(callQueued, callLeft) {
-		return Answer{Err: errors.Join(why, &unsentError{l.dials.late(late)})}, true
+		return Answer{Err: errors.Join(why, &UnsentError{l.dials.late(late)})}, true
 	}
 	if c.state.CompareAndSwap(callWritten, callLeft) {
 		c.pipe.left()
@@ -374,8 +393,8 @@ func (l *line) leave(ctx context.Context, c *call) (a Answer, left bool) {
 	return Answer{}, false
 }
 
-// doubt makes another pipe if the server is silent for so long. It returns after which time to ask again.
-func (l *line) doubt(patience, timeout time.Duration) time.Duration {
+// Doubt makes another connection if the server has been silent for so long. It returns after which time to ask again.
+func (l *Line) Doubt(patience, timeout time.Duration) time.Duration {
 	l.mu.Lock()
 	p := l.pipe
 	l.mu.Unlock()
@@ -383,12 +402,12 @@ func (l *line) doubt(patience, timeout time.Duration) time.Duration {
 		l.connect(timeout) // the dial may take long
 		return doubtAfter
 	}
-	silent, again := p.isSilent(patience, l.now())
+	silent, again := p.isSilent(patience, l.Now())
 	if !silent {
 		return max(time.Millisecond, again)
 	}
 	l.mu.Lock()
-	var older *pipe
+	var older *Pipe
 	if l.pipe == p {
 		older = l.old
 		l.dialLocked(timeout)
@@ -400,8 +419,9 @@ func (l *line) doubt(patience, timeout time.Duration) time.Duration {
 	return doubtAfter
 }
 
-// abandon takes the pipe out of use if it was made before that time: the server is no longer the right one.
-func (l *line) abandon(before time.Duration) {
+// Abandon takes the connection out of use if it was made before that time: its server is no longer the right one, or
+// it is not needed.
+func (l *Line) Abandon(before time.Duration) {
 	retire := func() {}
 	l.mu.Lock()
 	if l.pipe != nil && l.pipe.made <= before {
@@ -413,7 +433,7 @@ func (l *line) abandon(before time.Duration) {
 }
 
 // giveUpLocked ends the dials that began before a time, as they may lead to another server. The caller holds mu.
-func (l *line) giveUpLocked(before time.Duration) {
+func (l *Line) giveUpLocked(before time.Duration) {
 	if len(l.dialing) == 0 || l.dialing[len(l.dialing)-1].began > before {
 		return
 	}
@@ -421,28 +441,30 @@ func (l *line) giveUpLocked(before time.Duration) {
 		d.end()
 	}
 	l.dialing = nil
-	l.waiting = slices.DeleteFunc(l.waiting, hasLeft)
-	if len(l.waiting) > 0 {
-		l.dialLocked(l.dials.opt.DialTimeout)
+	if l.waiting = slices.DeleteFunc(l.waiting, hasLeft); len(l.waiting) > 0 {
+		l.dialLocked(l.dials.opt.Redis.DialTimeout)
 	}
 }
 
+// Strays reports whether a connection does not lead to an address.
+func (l *Line) Strays(from string) bool { return len(l.away(from)) > 0 }
+
 // away returns the pipes that do not lead to an address.
-func (l *line) away(from string) (away []*pipe) {
+func (l *Line) away(from string) (away []*Pipe) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, p := range []*pipe{l.pipe, l.old} {
-		if p != nil && p.addr != from {
+	for _, p := range []*Pipe{l.pipe, l.old} {
+		if p != nil && p.Addr != from {
 			away = append(away, p)
 		}
 	}
 	return away
 }
 
-// follow ends the pipes that do not lead to an address. Late answers of another server do not count.
-func (l *line) follow(to string) {
+// Follow ends the connections that do not lead to an address. Late answers of another server do not count.
+func (l *Line) Follow(to string) {
 	l.mu.Lock()
-	l.giveUpLocked(l.now())
+	l.giveUpLocked(l.Now())
 	l.mu.Unlock()
 	for _, p := range l.away(to) {
 		p.end(errMoved)
@@ -451,14 +473,14 @@ func (l *line) follow(to string) {
 
 var errMoved = errors.New("lockcore: the primary is another server")
 
-// close ends the pipes and the dials. Calls end with ErrClosed, or are unknown.
-func (l *line) close() {
+// Close ends the connections and the dials. Calls end with ErrClosed, or are unknown.
+func (l *Line) Close() {
 	l.mu.Lock()
 	l.closed = true
-	both, waiting := []*pipe{l.pipe, l.old}, l.waiting
+	both, waiting := []*Pipe{l.pipe, l.old}, l.waiting
 	l.waiting = nil
 	l.mu.Unlock()
-	l.dials.close()
+	l.dials.Close()
 	for _, c := range waiting {
 		c.answered(Answer{Err: ErrClosed})
 	}

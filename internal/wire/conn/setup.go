@@ -1,48 +1,36 @@
-package wire
+package conn
 
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"net"
-	"strconv"
-	"strings"
 	"sync/atomic"
 
 	"github.com/redis/go-redis/v9/auth"
 )
 
-// A role is what a server must be.
-type role int
-
-const (
-	primary     role = iota // of all names
-	shard                   // a primary of a cluster
-	clusterNode             // primary or replica, see cluster.view
-)
-
 // setUp makes a new connection ready for requests: https://redis.io/docs/latest/commands/hello/. All its
-// requests but that of the history need one round trip. A server that does not know HELLO, or may not be
+// commands but those of Ready need one round trip. A server that does not know HELLO, or may not be
 // asked, gets them again without it.
-func (d *dialer) setUp(ctx context.Context, call *dial, p *pipe) error {
+func (d *Dialer) setUp(ctx context.Context, call *dial, p *Pipe) error {
 	user, password, err := d.credentials(ctx, call, p)
 	if err != nil {
 		return err
 	}
-	call.begin(theDialer, 2*d.opt.DialTimeout) // it made the connection
-	defer context.AfterFunc(ctx, p.drop)()
-	hello := []any{"hello", d.opt.Protocol}
+	call.begin(theDialer, 2*d.opt.Redis.DialTimeout) // it made the connection
+	defer context.AfterFunc(ctx, p.Drop)()
+	hello := []any{"hello", d.opt.Redis.Protocol}
 	if password != "" {
 		hello = append(hello, "auth", cmp.Or(user, "default"), password)
 	}
-	if d.opt.ClientName != "" {
-		hello = append(hello, "setname", d.opt.ClientName)
+	if d.opt.Redis.ClientName != "" {
+		hello = append(hello, "setname", d.opt.Redis.ClientName)
 	}
-	var commands []Request
-	if d.opt.DB > 0 {
-		commands = append(commands, Command("select", d.opt.DB))
+	var commands []Command
+	if d.opt.Redis.DB > 0 {
+		commands = append(commands, plain("select", d.opt.Redis.DB))
 	}
-	answers, err := p.exchange(append([]Request{Command(hello...)}, commands...)...)
+	answers, err := p.Ask(append([]Command{plain(hello...)}, commands...)...)
 	if err != nil {
 		return reason(ctx, err)
 	}
@@ -53,17 +41,17 @@ func (d *dialer) setUp(ctx context.Context, call *dial, p *pipe) error {
 		switch {
 		case password == "":
 		case user == "":
-			commands = append([]Request{Command("auth", password)}, commands...)
+			commands = append([]Command{plain("auth", password)}, commands...)
 		default:
-			commands = append([]Request{Command("auth", user, password)}, commands...)
+			commands = append([]Command{plain("auth", user, password)}, commands...)
 		}
-		if d.opt.ClientName != "" {
-			commands = append(commands, Command("client", "setname", d.opt.ClientName))
+		if d.opt.Redis.ClientName != "" {
+			commands = append(commands, plain("client", "setname", d.opt.Redis.ClientName))
 		}
-		if answers, err = p.exchange(commands...); err != nil {
+		if answers, err = p.Ask(commands...); err != nil {
 			return reason(ctx, err)
 		}
-	} else if err := d.role.check(answers[0].Value); err != nil {
+	} else if err := d.opt.Check(facts(answers[0].Value)); err != nil {
 		return err
 	}
 	for _, a := range answers {
@@ -71,10 +59,10 @@ func (d *dialer) setUp(ctx context.Context, call *dial, p *pipe) error {
 			return a.Err
 		}
 	}
-	if d.history == nil {
+	if d.opt.Ready == nil {
 		return nil
 	}
-	return reason(ctx, d.history.check(p))
+	return reason(ctx, d.opt.Ready(p.Ask))
 }
 
 // reason returns why a request of a setup failed.
@@ -85,9 +73,8 @@ func reason(ctx context.Context, err error) error {
 	return err
 }
 
-// check reads the answer to HELLO. A replica refuses every script, and its data may be old. After a failover,
-// a Sentinel or a name server may still return its address.
-func (r role) check(hello any) error {
+// facts returns what the server says of itself.
+func facts(hello any) map[any]any {
 	facts := map[any]any{}
 	switch answer := hello.(type) {
 	case map[any]any:
@@ -97,25 +84,12 @@ func (r role) check(hello any) error {
 			facts[answer[i]] = answer[i+1]
 		}
 	}
-	switch {
-	case r != clusterNode && facts["role"] == "replica":
-		return &refusal{"READONLY the server is a replica"}
-	case r == clusterNode && isOld(facts["version"]):
-		return &refusal{fmt.Sprintf("ERR the node has version %v; a cluster needs Redis 7.0 or later, for sharded messages", facts["version"])}
-	}
-	return nil
-}
-
-// isOld reports whether a version of Redis is older than 7.
-func isOld(version any) bool {
-	major, _, _ := strings.Cut(Text(version), ".")
-	n, err := strconv.Atoi(major)
-	return err == nil && n < 7
+	return facts
 }
 
 // credentials asks the user's provider, if there is one.
-func (d *dialer) credentials(ctx context.Context, call *dial, p *pipe) (user, password string, err error) {
-	switch opt := &d.opt; {
+func (d *Dialer) credentials(ctx context.Context, call *dial, p *Pipe) (user, password string, err error) {
+	switch opt := &d.opt.Redis; {
 	case opt.StreamingCredentialsProvider != nil:
 		call.begin(theStream, opt.DialTimeout)
 		w := &credentialsWatch{of: p}
@@ -138,12 +112,12 @@ func (d *dialer) credentials(ctx context.Context, call *dial, p *pipe) (user, pa
 		user, password = opt.CredentialsProvider()
 		return user, password, nil
 	}
-	return d.opt.Username, d.opt.Password, nil
+	return d.opt.Redis.Username, d.opt.Redis.Password, nil
 }
 
 // A credentialsWatch learns of new credentials. The pipe is then outdated, and the next request makes another.
 type credentialsWatch struct {
-	of  *pipe
+	of  *Pipe
 	has atomic.Pointer[string] // the credentials of the pipe; nil before they are known
 }
 

@@ -1,4 +1,14 @@
-package wire
+// Package cluster makes one Wire of the servers of a Redis Cluster. It knows which server has a name, and follows names
+// that move. Failures of one server are those of package wire.
+//
+// It guarantees that a request is applied at most once, whatever moves, and that an answer of a server that has lost the
+// name meanwhile does not count. It does not guarantee that a request succeeds while its slot moves: scripts are then
+// refused, and renewals follow their keys.
+//
+//	a slot moves                  its names are at another server, and Config.Relocated is called
+//	a request, a dial or a        the table of slots is refreshed
+//	subscription fails
+package cluster
 
 import (
 	"context"
@@ -15,9 +25,11 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/noonlock/noonlock/internal/retry"
+	"github.com/noonlock/noonlock/internal/wire"
+	"github.com/noonlock/noonlock/internal/wire/conn"
 )
 
-// A cluster is the Wire of a Redis Cluster. Each primary is a server with its own connections,
+// A Cluster is the Wire of a Redis Cluster. Each primary is a server with its own connections,
 // renewals and subscription. So a primary that does not answer delays only its own names.
 //
 // The slot table contains the server of each name:
@@ -30,14 +42,14 @@ import (
 // cut off has an old view. A refresh without an answer leaves the table as it is, and the
 // next failure causes another one.
 //
-// While a slot moves, the nodes refuse its requests, see Request.inCluster. They execute
+// While a slot moves, the nodes refuse its requests, see wire.Request.inCluster. They execute
 // renewals, which neither create nor delete a key. A renewal follows its key (ASK), so
 // leases outlive a slow move.
 //
 // If the name has moved to another server before the answer arrives, the answer is ignored.
 // After a failover, it may come from the former primary.
-type cluster struct {
-	cfg   Config
+type Cluster struct {
+	cfg   wire.Config
 	opt   redis.Options // of each node, without an address
 	seeds []string
 
@@ -45,17 +57,16 @@ type cluster struct {
 	stop context.CancelFunc
 	wg   sync.WaitGroup
 
-	namesMu    sync.Mutex // guards the uses of names; no holder blocks
-	uses       map[*nameUse]struct{}
-	subscribed map[string]*nameSubscription
+	namesMu sync.Mutex       // guards the uses of names; no holder blocks
+	uses    map[any]*nameUse // the subscription of this process to a name has the name as its key
 
-	surveyors map[string]*line // by address; only a refresh uses them
+	surveyors map[string]*conn.Dialer // by address; only a refresh uses them
 
 	mu         sync.Mutex
 	closed     bool
-	nodes      map[string]*server // the primaries with slots, by address
-	replicas   map[string]string  // see view
-	owners     [slots]*server
+	nodes      map[string]*wire.Server // the primaries with slots, by address
+	replicas   map[string]string       // see view
+	owners     [slots]*wire.Server
 	dirty      bool         // a slot has moved since the last refresh
 	relocated  map[int]bool // slots that have moved since the last call of Config.Relocated; true: their keys were copied
 	refreshing bool
@@ -86,11 +97,13 @@ var errNoServer = errors.New("lockcore: the server of the name is not known")
 // replicas may lack it.
 var ErrCopied = errors.New("lockcore: the name is moving to another server")
 
-func newCluster(opt redis.Options, seeds []string, cfg Config) *cluster {
-	c := &cluster{
+// New returns the Wire of the cluster of these seeds, addresses of some nodes. The options are those of each node. Each
+// channel of the Config has the hash tag of its name. Failed is not called for the answer MOVED.
+func New(opt redis.Options, seeds []string, cfg wire.Config) *Cluster {
+	c := &Cluster{
 		cfg: cfg, opt: opt, seeds: seeds,
-		nodes: map[string]*server{}, uses: map[*nameUse]struct{}{}, subscribed: map[string]*nameSubscription{},
-		surveyors: map[string]*line{},
+		nodes: map[string]*wire.Server{}, uses: map[any]*nameUse{},
+		surveyors: map[string]*conn.Dialer{},
 		pause:     retry.Pauses(100*time.Millisecond, time.Second), refreshed: make(chan struct{}),
 	}
 	c.ctx, c.stop = context.WithCancel(context.Background())
@@ -99,10 +112,10 @@ func newCluster(opt redis.Options, seeds []string, cfg Config) *cluster {
 
 // Send sends a request to the server of the name. The answer MOVED names another server,
 // which gets the request if it arrives within the timeout.
-func (c *cluster) Send(ctx context.Context, name string, r Request, timeout time.Duration) (any, error) {
+func (c *Cluster) Send(ctx context.Context, name string, r wire.Request, timeout time.Duration) (any, error) {
 	until := time.Now().Add(timeout)
 	slot := slotOf(name)
-	r = r.inCluster()
+	r = r.InCluster()
 	for tries := 1; ; tries++ {
 		s, err := c.serverOf(ctx, slot, until)
 		if err != nil {
@@ -110,39 +123,30 @@ func (c *cluster) Send(ctx context.Context, name string, r Request, timeout time
 		}
 		answer, err := s.Send(ctx, name, r, time.Until(until))
 		switch {
-		case (err == nil || errors.Is(err, ErrNotReplicated)) && c.owner(slot) != s:
-			return nil, errors.Join(ErrUnknown, ErrFormerServer)
-		case errors.Is(err, ErrClosed) && c.owner(slot) != s: // it has no slots any more, and was closed
-		case !HasCode(err, "MOVED") || tries == maxRedirects || !time.Now().Before(until):
-			return answer, redirected(err)
+		case (err == nil || errors.Is(err, wire.ErrNotReplicated)) && c.owner(slot) != s:
+			return nil, errors.Join(wire.ErrUnknown, ErrFormerServer)
+		case errors.Is(err, wire.ErrClosed) && c.owner(slot) != s: // it has no slots any more, and was closed
+		case !wire.HasCode(err, "MOVED") || tries == maxRedirects || !time.Now().Before(until):
+			return answer, wire.Redirected(err)
 		}
 	}
 }
 
-// redirected marks an error that is a redirection. In a cluster, a redirection ends without
-// an operator. Elsewhere, it is a wrong configuration.
-func redirected(err error) error {
-	if HasCode(err, "MOVED", "ASK") {
-		return &movedError{err}
-	}
-	return err
-}
-
 // serverOf returns the server of a slot. It waits for a table if there is none.
-func (c *cluster) serverOf(ctx context.Context, slot int, until time.Time) (*server, error) {
+func (c *Cluster) serverOf(ctx context.Context, slot int, until time.Time) (*wire.Server, error) {
 	for tries := 0; ; tries++ {
 		c.mu.Lock()
 		s, closed, refreshed, failure := c.owners[slot], c.closed, c.refreshed, c.failure
 		c.mu.Unlock()
 		switch {
 		case closed:
-			return nil, ErrClosed
+			return nil, wire.ErrClosed
 		case s != nil:
 			return s, nil
 		case tries > 0 && failure != nil:
 			return nil, failure
 		case tries > 0:
-			return nil, &unsentError{fmt.Errorf("lockcore: no node of the cluster serves slot %d", slot)}
+			return nil, wire.NotSent(fmt.Errorf("lockcore: no node of the cluster serves slot %d", slot))
 		}
 		c.refresh()
 		bounded, cancel := context.WithDeadline(ctx, until)
@@ -155,32 +159,35 @@ func (c *cluster) serverOf(ctx context.Context, slot int, until time.Time) (*ser
 		case ctx.Err() != nil:
 			return nil, errors.Join(ctx.Err(), failure)
 		case !time.Now().Before(until):
-			return nil, &unsentError{errors.New("lockcore: no node of the cluster has answered in time")}
+			return nil, wire.NotSent(errors.New("lockcore: no node of the cluster has answered in time"))
 		}
 	}
 }
 
 // owner returns the server of a slot, nil if it is not known.
-func (c *cluster) owner(slot int) *server {
+func (c *Cluster) owner(slot int) *wire.Server {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.owners[slot]
 }
 
-func (c *cluster) Renewals(name string) Renewals {
+// Renewals returns the stream of the server of a name.
+func (c *Cluster) Renewals(name string) wire.Renewals {
 	if s := c.owner(slotOf(name)); s != nil {
 		return s.Renewals(name)
 	}
 	return nowhere{}
 }
 
-func (c *cluster) Messages(name string) Messages { return named{c, name} }
+// Messages returns the messages about a name.
+func (c *Cluster) Messages(name string) wire.Messages { return named{c, name} }
 
-func (c *cluster) Close() {
+// Close ends all connections and goroutines.
+func (c *Cluster) Close() {
 	c.mu.Lock()
 	c.closed = true
 	nodes := c.nodes
-	c.nodes = map[string]*server{}
+	c.nodes = map[string]*wire.Server{}
 	c.mu.Unlock()
 	c.stop()
 	for _, s := range nodes {
@@ -188,40 +195,39 @@ func (c *cluster) Close() {
 	}
 	c.wg.Wait()
 	for _, s := range c.surveyors {
-		s.close()
+		s.Close()
 	}
 }
 
 // node returns the server at an address. The caller holds mu, and closed is false.
-func (c *cluster) node(addr string) *server {
+func (c *Cluster) node(addr string) *wire.Server {
 	if s := c.nodes[addr]; s != nil {
 		return s
 	}
 	opt := c.opt
 	opt.Addr = addr
 	cfg := c.cfg
-	var s *server
-	cfg.Failed = func(r Request, err error) {
+	var s *wire.Server
+	cfg.Failed = func(r wire.Request, err error) {
 		c.assess(s, err)
 		c.report()
-		if !HasCode(err, "MOVED") {
+		if !wire.HasCode(err, "MOVED") {
 			c.cfg.Failed(r, err)
 		}
 	}
-	s = newServer(opt, cfg)
-	s.followSlots = func(ctx context.Context, requests []Request, answers []Answer) {
-		c.followSlots(ctx, s, requests, answers)
-	}
-	s.messages.failed = c.refresh
-	if s.history != nil {
-		s.history.tag = func() (string, bool) { return c.tag(s) }
-	}
+	s = wire.NewServer(opt, wire.Node{
+		Tag: func() (string, bool) { return c.tag(s) },
+		Renewed: func(ctx context.Context, requests []wire.Request, answers []wire.Answer) {
+			c.followSlots(ctx, s, requests, answers)
+		},
+		Failed: c.refresh,
+	}, cfg)
 	c.nodes[addr] = s
 	return s
 }
 
 // tag returns a name of the lowest slot of a server.
-func (c *cluster) tag(s *server) (string, bool) {
+func (c *Cluster) tag(s *wire.Server) (string, bool) {
 	c.mu.Lock()
 	slot := slices.Index(c.owners[:], s)
 	c.mu.Unlock()
@@ -232,22 +238,22 @@ func (c *cluster) tag(s *server) (string, bool) {
 }
 
 // assess changes or refreshes the table after a failure.
-func (c *cluster) assess(s *server, err error) {
+func (c *Cluster) assess(s *wire.Server, err error) {
 	switch {
 	case err == nil, errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-	case HasCode(err, "MOVED"):
+	case wire.HasCode(err, "MOVED"):
 		c.moved(s, err)
-	case OutcomeOf(err) == Unsent, OutcomeOf(err) == Unknown, HasCode(err, "CLUSTERDOWN", "READONLY", "NOREPLICAS"):
+	case wire.OutcomeOf(err) == wire.Unsent, wire.OutcomeOf(err) == wire.Unknown, wire.HasCode(err, "CLUSTERDOWN", "READONLY", "NOREPLICAS"):
 		c.refresh()
 	}
 }
 
 // moved changes the table as a MOVED answer says.
-func (c *cluster) moved(from *server, err error) {
-	fields := strings.Fields(plainRefusal(err).Error()) // MOVED slot host:port
+func (c *Cluster) moved(from *wire.Server, err error) {
+	fields := strings.Fields(conn.PlainRefusal(err).Error()) // MOVED slot host:port
 	if len(fields) == 3 {
 		slot, odd := strconv.Atoi(fields[1])
-		addr, odd2 := redirection(from.addr, fields[2])
+		addr, odd2 := redirection(from.Address(), fields[2])
 		c.mu.Lock()
 		if odd == nil && odd2 == nil && slot >= 0 && slot < slots && !c.closed {
 			c.change(slot, c.node(addr))
@@ -259,16 +265,16 @@ func (c *cluster) moved(from *server, err error) {
 
 // followSlots handles the failed renewals of a batch. If a key has already moved to another
 // node (ASK), it sends the renewal there. For the others it updates the table.
-func (c *cluster) followSlots(ctx context.Context, from *server, requests []Request, answers []Answer) {
+func (c *Cluster) followSlots(ctx context.Context, from *wire.Server, requests []wire.Request, answers []wire.Answer) {
 	targets := map[string][]int{}
 	for i, a := range answers {
-		if !HasCode(a.Err, "ASK") {
+		if !wire.HasCode(a.Err, "ASK") {
 			c.assess(from, a.Err)
-			answers[i].Err = redirected(a.Err)
+			answers[i].Err = wire.Redirected(a.Err)
 			continue
 		}
-		fields := strings.Fields(plainRefusal(a.Err).Error()) // ASK slot host:port
-		if addr, err := redirection(from.addr, fields[len(fields)-1]); err == nil {
+		fields := strings.Fields(conn.PlainRefusal(a.Err).Error()) // ASK slot host:port
+		if addr, err := redirection(from.Address(), fields[len(fields)-1]); err == nil {
 			targets[addr] = append(targets[addr], i)
 		}
 	}
@@ -281,15 +287,15 @@ func (c *cluster) followSlots(ctx context.Context, from *server, requests []Requ
 		}
 		s := c.node(addr)
 		c.mu.Unlock()
-		var asking []Request
+		var asking []wire.Request
 		for _, i := range which {
 			r := requests[i].WithSource()
-			r.asking = true
+			r.Asking = true
 			asking = append(asking, r)
 		}
-		for n, a := range s.renewals.Send(ctx, asking) {
+		for n, a := range s.Renewals("").Send(ctx, asking) {
 			if a.Err != nil {
-				a.Err = fmt.Errorf("%w: %w", ErrCopied, redirected(a.Err))
+				a.Err = fmt.Errorf("%w: %w", ErrCopied, wire.Redirected(a.Err))
 			}
 			answers[which[n]] = a
 		}
@@ -298,7 +304,7 @@ func (c *cluster) followSlots(ctx context.Context, from *server, requests []Requ
 
 // refresh starts a refresh of the slot table. During a refresh and the pause after it, the
 // next one starts after that pause.
-func (c *cluster) refresh() {
+func (c *Cluster) refresh() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
@@ -311,7 +317,7 @@ func (c *cluster) refresh() {
 	}
 }
 
-func (c *cluster) run() {
+func (c *Cluster) run() {
 	for {
 		found, err := c.survey()
 		pause := c.install(found, err)
@@ -327,7 +333,7 @@ func (c *cluster) run() {
 }
 
 // survey asks several nodes and returns the newest view.
-func (c *cluster) survey() (*view, error) {
+func (c *Cluster) survey() (*view, error) {
 	type result struct {
 		view *view
 		err  error
@@ -352,7 +358,7 @@ func (c *cluster) survey() (*view, error) {
 		select {
 		case r := <-results:
 			switch {
-			case r.err != nil && (failure == nil || IsPermanent(r.err)):
+			case r.err != nil && (failure == nil || wire.IsPermanent(r.err)):
 				failure = r.err
 			case r.err != nil:
 			case r.view.newerThan(newest):
@@ -371,13 +377,13 @@ func (c *cluster) survey() (*view, error) {
 	return newest, nil
 }
 
-// prepareSurvey makes a connection for each node to ask. Those of former surveys are used again,
+// prepareSurvey makes a Dialer for each node to ask. Those of former surveys are used again,
 // as their dials may not have returned: a node that cannot be reached costs a few dials, however
 // long that lasts.
-func (c *cluster) prepareSurvey(asked []string) {
+func (c *Cluster) prepareSurvey(asked []string) {
 	for addr, s := range c.surveyors {
 		if !slices.Contains(asked, addr) && !c.knows(addr) {
-			s.close()
+			s.Close()
 			delete(c.surveyors, addr)
 		}
 	}
@@ -385,23 +391,43 @@ func (c *cluster) prepareSurvey(asked []string) {
 		if c.surveyors[addr] == nil {
 			opt := c.opt
 			opt.Addr = addr
-			c.surveyors[addr] = newLine(opt, clusterNode, nil, c.cfg, time.Now())
+			c.surveyors[addr] = conn.NewDialer(conn.Options{Redis: opt, Check: checkNode})
 		}
 	}
 }
 
-// view asks one node, on a connection of its own, which does not stay open. A replica answers,
-// too.
-func (c *cluster) view(ctx context.Context, addr string) (*view, error) {
-	own := c.surveyors[addr]
-	answers := own.all(ctx, []Request{askSlots, askInfo}, viewWithin)
-	own.abandon(own.now())
+// view asks one node, on a connection of its own. A replica answers, too.
+func (c *Cluster) view(ctx context.Context, addr string) (*view, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, viewWithin, wire.NoAnswer(viewWithin))
+	defer cancel()
+	p, err := c.surveyors[addr].Connect(ctx)
+	if err != nil {
+		return nil, wire.NotSent(err)
+	}
+	defer p.Drop()
+	defer context.AfterFunc(ctx, p.Drop)()
+	answers, err := p.Ask(askSlots.Command, askInfo.Command)
+	switch {
+	case ctx.Err() != nil:
+		return nil, errors.Join(wire.ErrUnknown, context.Cause(ctx))
+	case err != nil:
+		return nil, errors.Join(wire.ErrUnknown, err)
+	}
 	return readView(addr, answers[0], answers[1])
+}
+
+// checkNode reads the answer to HELLO of a node, which may be a replica.
+func checkNode(hello map[any]any) error {
+	major, _, _ := strings.Cut(wire.Text(hello["version"]), ".")
+	if n, err := strconv.Atoi(major); err == nil && n < 7 {
+		return &conn.Refusal{Text: fmt.Sprintf("ERR the node has version %v; a cluster needs Redis 7.0 or later, for sharded messages", hello["version"])}
+	}
+	return nil
 }
 
 // someNodes returns addresses of nodes to ask, in random order: those that the user gave, which are
 // right even if all addresses have changed, and then of primaries and their replicas.
-func (c *cluster) someNodes() []string {
+func (c *Cluster) someNodes() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	all := c.addresses()
@@ -417,23 +443,23 @@ func (c *cluster) someNodes() []string {
 }
 
 // addresses returns those of all known nodes, sorted. The caller holds mu.
-func (c *cluster) addresses() []string {
+func (c *Cluster) addresses() []string {
 	all := slices.Concat(c.seeds, slices.Collect(maps.Keys(c.replicas)), slices.Collect(maps.Keys(c.nodes)))
 	slices.Sort(all)
 	return slices.Compact(all)
 }
 
-func (c *cluster) knows(addr string) bool {
+func (c *Cluster) knows(addr string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Contains(c.addresses(), addr)
 }
 
 // install makes a view the table. It returns the pause before the next refresh.
-func (c *cluster) install(found *view, err error) (pause time.Duration) {
+func (c *Cluster) install(found *view, err error) (pause time.Duration) {
 	c.mu.Lock()
 	c.failure = err
-	var former []*server
+	var former []*wire.Server
 	if err == nil && !c.closed {
 		c.adopt(found)
 		former = c.discard()
@@ -454,7 +480,7 @@ func (c *cluster) install(found *view, err error) (pause time.Duration) {
 		c.cfg.Missed()
 	}
 	for _, s := range present {
-		s.messages.subscribeAgain()
+		s.Subscription().SubscribeAgain()
 	}
 	for _, s := range former {
 		s.Close()
@@ -463,7 +489,7 @@ func (c *cluster) install(found *view, err error) (pause time.Duration) {
 }
 
 // adopt changes the table. A slot that no node serves keeps its server. The caller holds mu.
-func (c *cluster) adopt(v *view) {
+func (c *Cluster) adopt(v *view) {
 	for _, r := range v.primaries {
 		s := c.node(r.addr)
 		for slot := r.first; slot <= r.last; slot++ {
@@ -474,7 +500,7 @@ func (c *cluster) adopt(v *view) {
 }
 
 // change makes s the server of a slot. The caller holds mu.
-func (c *cluster) change(slot int, s *server) {
+func (c *Cluster) change(slot int, s *wire.Server) {
 	former := c.owners[slot]
 	if former == s {
 		return
@@ -484,12 +510,12 @@ func (c *cluster) change(slot int, s *server) {
 		if c.relocated == nil {
 			c.relocated = map[int]bool{}
 		}
-		c.relocated[slot] = c.relocated[slot] || c.replicas[s.addr] != former.addr
+		c.relocated[slot] = c.relocated[slot] || c.replicas[s.Address()] != former.Address()
 	}
 }
 
 // report calls Config.Relocated if slots have moved.
-func (c *cluster) report() {
+func (c *Cluster) report() {
 	c.mu.Lock()
 	changed := c.relocated
 	c.relocated = nil // changed is read without mu
@@ -503,8 +529,8 @@ func (c *cluster) report() {
 }
 
 // discard removes the servers without slots and returns them. The caller holds mu.
-func (c *cluster) discard() (former []*server) {
-	used := map[*server]bool{}
+func (c *Cluster) discard() (former []*wire.Server) {
+	used := map[*wire.Server]bool{}
 	for _, s := range c.owners {
 		used[s] = true
 	}
@@ -517,32 +543,13 @@ func (c *cluster) discard() (former []*server) {
 	return former
 }
 
-// inCluster returns the request for a cluster. Its script has one more key, which never
-// exists. While a slot moves, some of its keys are at another node, and a node refuses a
-// script of several keys if one of them is missing (TRYAGAIN, or ASK and then TRYAGAIN).
-// So no script runs on a slot that moves. Otherwise it could see a part of its keys, or
-// fail half-way when it writes a key that it has deleted before.
-func (r Request) inCluster() Request {
-	if r.script == nil {
-		return r
-	}
-	r = r.withShardedMessages()
-	n := r.args[2].(int)
-	r.args[2] = n + 1
-	r.args = slices.Insert(r.args, 3+n, any(textOf(r.args[3])+neverKey))
-	return r
-}
+// nowhere is the stream of names whose server is not known.
+type nowhere struct{}
 
-// withShardedMessages returns the request with the script for a cluster.
-func (r Request) withShardedMessages() Request {
-	if r.script == nil {
-		return r
+func (nowhere) Send(_ context.Context, requests []wire.Request) []wire.Answer {
+	answers := make([]wire.Answer, len(requests))
+	for i := range answers {
+		answers[i].Err = wire.NotSent(errNoServer)
 	}
-	r.args = slices.Clone(r.args)
-	r.args[1] = r.script.sharded.sha
-	r.script = r.script.sharded
-	return r
+	return answers
 }
-
-// neverKey is the end of the key that never exists.
-const neverKey = ":never"

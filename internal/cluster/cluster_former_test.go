@@ -1,4 +1,4 @@
-package wire_test
+package cluster_test
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	"github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/noonlock/noonlock/internal/cluster"
 	"github.com/noonlock/noonlock/internal/wire"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
@@ -58,12 +59,12 @@ func TestFault18_AnswerOfAFormerPrimaryOfTheSlot(t *testing.T) {
 			})
 		}
 		opt := former.Options()
-		w := connectClusterOf(t, &redis.ClusterOptions{
-			Addrs: []string{"127.0.0.1:1", "127.0.0.1:2"}, Protocol: opt.Protocol,
+		w := connectClusterOf(t, &redis.Options{
+			Protocol: opt.Protocol,
 			Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
 				return nodes[addr].Options().Dialer(ctx, network, addr)
 			},
-		}, func(wire.Request, error) {})
+		}, func(wire.Request, error) {}, "127.0.0.1:1", "127.0.0.1:2")
 		set := func() (any, error) {
 			return w.Send(t.Context(), "orders", wire.Command("set", "{orders}:key", 1), 3*time.Second)
 		}
@@ -86,7 +87,7 @@ func TestFault18_AnswerOfAFormerPrimaryOfTheSlot(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		former.Unhang()
-		if err := <-ended; !errors.Is(err, wire.ErrUnknown) || !errors.Is(err, wire.ErrFormerServer) {
+		if err := <-ended; !errors.Is(err, wire.ErrUnknown) || !errors.Is(err, cluster.ErrFormerServer) {
 			t.Errorf("the answer of the former primary: %v", err)
 		}
 		if answer, err := set(); err != nil || answer != "OK" || !next.Server().Exists("{orders}:key") {

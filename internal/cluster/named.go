@@ -1,0 +1,135 @@
+package cluster
+
+import (
+	"context"
+	"time"
+
+	"github.com/noonlock/noonlock/internal/wire"
+)
+
+// named are the messages about a name in a cluster. Each call uses the server that has the
+// name at that time.
+type named struct {
+	c    *Cluster
+	name string
+}
+
+func (n named) server() *wire.Server { return n.c.owner(slotOf(n.name)) }
+
+func (n named) channel() string { return n.c.cfg.Channel(n.name) }
+
+func (n named) Up() bool {
+	s := n.server()
+	return s != nil && s.Subscription().Receives(n.channel())
+}
+
+func (n named) Trusted() bool { return n.Up() && n.server().Subscription().Trusted() }
+
+// lingers is how long a process stays subscribed to a name after its last waiter. Within this
+// time, the next waiter needs no new subscription, and the process notices a late grant.
+const lingers = 30 * time.Second
+
+func (n named) Start(ctx context.Context) (stop func()) {
+	stop = n.use(n.name, lingers, func(m *wire.Subscription, moved bool) func() { return m.ListenTo(n.channel(), moved) })
+	ctx, cancel := context.WithTimeout(ctx, wire.SubscribeWithin)
+	defer cancel()
+	for {
+		s, err := n.c.serverOf(ctx, slotOf(n.name), time.Now().Add(wire.SubscribeWithin))
+		if err != nil {
+			return stop
+		}
+		// A name that moves leaves the channels of its server, which wakes this goroutine.
+		moved := func() bool { return n.server() != s }
+		if !s.Subscription().AwaitChannel(ctx, n.channel(), moved) || !moved() {
+			return stop
+		}
+	}
+}
+
+func (n named) Suspect(since time.Duration) {
+	if s := n.server(); s != nil {
+		s.Subscription().Suspect(since)
+	}
+}
+
+func (n named) Retest(ctx context.Context) bool {
+	s := n.server()
+	return s != nil && s.Subscription().Retest(ctx) && n.Up()
+}
+
+// Watch watches a channel at the server of the name. After the name has moved, it watches the
+// channel at the new server.
+func (n named) Watch(channel string, nudge func(message string)) (stop func()) {
+	return n.use(&nudge, 0, func(m *wire.Subscription, _ bool) func() { return m.Watch(channel, nudge) })
+}
+
+// A nameUse is a use of the messages about a name. When the name's slot moves, it continues at
+// the new server. Its fields are guarded by cluster.namesMu.
+type nameUse struct {
+	slot   int
+	attach func(m *wire.Subscription, moved bool) (stop func())
+	at     *wire.Server // nil: none yet
+	stop   func()
+
+	users  int
+	linger *time.Timer // calls end some time after a user has left; nil: none has, or it does not linger
+}
+
+// use begins the use with a key, or shares it. It ends when it has had no user for as long as it lingers.
+func (n named) use(key any, linger time.Duration, attach func(*wire.Subscription, bool) (stop func())) (stop func()) {
+	c := n.c
+	c.namesMu.Lock()
+	defer c.namesMu.Unlock()
+	u := c.uses[key]
+	if u == nil {
+		u = &nameUse{slot: slotOf(n.name), attach: attach, stop: func() {}}
+		c.uses[key] = u
+		if u.move(n.server()); u.at == nil {
+			c.refresh() // attaches it when the server is known
+		}
+	}
+	u.users++
+	return func() {
+		c.namesMu.Lock()
+		defer c.namesMu.Unlock()
+		u.users--
+		switch {
+		case linger == 0:
+			c.end(key, u)
+		case u.linger == nil:
+			u.linger = time.AfterFunc(linger, func() {
+				c.namesMu.Lock()
+				defer c.namesMu.Unlock()
+				c.end(key, u)
+			})
+		default:
+			u.linger.Reset(linger)
+		}
+	}
+}
+
+// end ends a use that has no user. The caller holds namesMu.
+func (c *Cluster) end(key any, u *nameUse) {
+	if u.users == 0 && c.uses[key] == u {
+		delete(c.uses, key)
+		u.stop()
+	}
+}
+
+func (u *nameUse) move(s *wire.Server) {
+	if s == nil || s == u.at {
+		return
+	}
+	u.stop()
+	moved := u.at != nil
+	u.at, u.stop = s, u.attach(s.Subscription(), moved)
+}
+
+// reattach moves all uses to the present servers of their slots.
+func (c *Cluster) reattach() {
+	c.namesMu.Lock()
+	defer c.namesMu.Unlock()
+	for _, u := range c.uses {
+		u.move(c.owner(u.slot))
+	}
+}

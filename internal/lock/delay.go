@@ -1,0 +1,106 @@
+package lock
+
+import (
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/noonlock/noonlock/internal/wire"
+)
+
+// A history is what a Client with Config.LockDelay knows about the data of a server.
+//
+// Each connection for requests checks it when it is set up, before its first request. A
+// restart and a failover end all connections to the old server, so no request is sent to
+// the new one before a check.
+type history struct {
+	c    *Client
+	addr string
+	tag  func() (string, bool)
+
+	mu      sync.Mutex
+	known   string        // what was seen last
+	reached int64         // the greatest replication offset in it
+	until   time.Duration // the end of the delay
+}
+
+func (c *Client) history(server string, tag func() (string, bool)) wire.History {
+	return &history{c: c, addr: server, tag: tag}
+}
+
+// reasons are the last values of the answer to lock_history.
+var reasons = []string{
+	"another client has seen a new history",
+	"there is no record of the server's history",
+	"the server was restarted or promoted",
+	"the server has lost its latest writes",
+}
+
+// Check reads the history on a connection that is being set up.
+func (h *history) Check(ask func(wire.Request) (any, error)) error {
+	tag, ok := h.tag()
+	if !ok {
+		return errors.New("lockcore: the node serves no slot")
+	}
+	h.mu.Lock()
+	r := h.c.scripts.history.Call(wire.Keys(h.c.keys.history(tag)), h.known, h.reached)
+	h.mu.Unlock()
+	answer, err := ask(r)
+	if wire.HasCode(err, "ASK", "TRYAGAIN") {
+		// The slot of the record is moving. The connection is needed, for renewals and releases.
+		h.delay("the record of the server's history is moving to another node", h.c.lockDelay)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	list, _ := answer.([]any)
+	if len(list) == 0 {
+		return wire.ErrNoHistory
+	}
+	if len(list) != 4 {
+		return r.OddReply(answer)
+	}
+	age, ok1 := list[1].(int64)
+	offset, ok2 := list[2].(int64)
+	reason, ok3 := list[3].(int64)
+	if !ok1 || !ok2 || !ok3 || reason < 0 || reason >= int64(len(reasons)) {
+		return r.OddReply(answer)
+	}
+	h.see(wire.Text(list[0]), offset, max(0, time.Duration(age)*time.Millisecond), reasons[reason])
+	return nil
+}
+
+// see records a history that is known on the server since age. If it was seen before, its
+// delay stays as it is, even if the server's clock was set meanwhile.
+func (h *history) see(known string, offset int64, age time.Duration, reason string) {
+	h.mu.Lock()
+	same := h.known == known
+	if !same {
+		h.known, h.reached = known, 0
+	}
+	h.reached = max(h.reached, offset)
+	h.mu.Unlock()
+	if !same && age < h.c.lockDelay {
+		h.delay(reason, h.c.lockDelay-age)
+	}
+}
+
+// delay begins or extends the delay.
+func (h *history) delay(reason string, left time.Duration) {
+	h.mu.Lock()
+	h.until = max(h.until, h.c.clock.Ticks()+left)
+	h.mu.Unlock()
+	h.c.metrics.delays.Inc()
+	h.c.log.Info("grants delayed, because the server may have lost data", "server", h.addr, "delay", left.String(), "reason", reason)
+}
+
+// Refusal returns why nothing may be granted now, or nil.
+func (h *history) Refusal() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if left := h.until - h.c.clock.Ticks(); left > 0 {
+		return &wire.DelayError{Delay: h.c.lockDelay, Left: left}
+	}
+	return nil
+}

@@ -1,0 +1,217 @@
+package several_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/noonlock/noonlock/internal/several"
+	"github.com/noonlock/noonlock/internal/wire"
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
+)
+
+// majority is the Count that needs two equal answers of three servers.
+func majority(answers map[int]wire.Answer, n int) (wire.Answer, bool) {
+	times := map[any]int{}
+	for _, a := range answers {
+		if times[a.Value]++; a.Err == nil && times[a.Value] > n/2 {
+			return a, true
+		}
+	}
+	return wire.Answer{Err: wire.ErrNoQuorum}, len(answers) == n
+}
+
+// all is the Count that needs the answers of all servers, and takes the last one's.
+func all(answers map[int]wire.Answer, n int) (wire.Answer, bool) {
+	return answers[n-1], len(answers) == n
+}
+
+// first is the Count that takes the answer of the first server.
+func first(answers map[int]wire.Answer, _ int) (wire.Answer, bool) {
+	a, answered := answers[0]
+	return a, answered
+}
+
+// connect returns the Wire of servers in a bubble. The network of the first one has the faults.
+func connect(t *testing.T, faults *lockcoretest.Faults, servers ...*lockcoretest.Redis) *several.Wire {
+	t.Helper()
+	targets := make([]redis.Options, len(servers))
+	for i, server := range servers {
+		opt := server.Options()
+		if i == 0 {
+			opt = server.OptionsVia(faults)
+		}
+		rdb := redis.NewClient(opt)
+		targets[i] = *rdb.Options()
+		if err := rdb.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	began := time.Now()
+	return several.New(targets, wire.Config{
+		Channel: func(string) string { return "to this process" },
+		Now:     func() time.Duration { return time.Since(began) },
+		Failed:  func(wire.Request, error) {},
+		Message: func(string) {},
+		Missed:  func() {},
+		Silence: func() time.Duration { return 10 * time.Second },
+	}, several.Watchers{
+		Health:   func(int, error) {},
+		Answered: func(int, any, time.Duration) {},
+		Failed:   func(int, bool) {},
+	})
+}
+
+// Little time is left to the caller that ends an attempt, less than a server needs to answer. What
+// the server must then get has its full time, so that one try is enough.
+// Mutant: a release that is sent again has the time of the caller.
+func TestOwedHasItsFullTime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		faults := lockcoretest.NewFaults()
+		w := connect(t, faults, lockcoretest.NewRedis(t))
+		defer w.Close()
+		trail := several.NewTrail()
+		if _, err := w.Send(t.Context(), "", several.Counted(wire.Command("set", "lock", "mine"), first, trail), time.Second); err != nil {
+			t.Fatal(err)
+		}
+		slow := faults.Inject(t, lockcoretest.Fault{Kind: lockcoretest.DelayReply, Delay: 100 * time.Millisecond, Match: lockcoretest.Command("DEL")})
+		release := wire.Command("del", "lock")
+		if _, err := w.Send(t.Context(), "", several.Leaving(several.Counted(release, first, trail), release, 10*time.Second, time.Second), 10*time.Millisecond); err == nil {
+			t.Fatal("the release was answered at once")
+		}
+		time.Sleep(10 * time.Second)
+		if n := slow.Fired(); n != 2 {
+			t.Errorf("the release was sent %d times", n)
+		}
+	})
+}
+
+// The end of an attempt goes to each server that may have got a request of it. Where one was not answered,
+// it is the form that is for late requests. Where nothing was sent, nothing is.
+// Mutants: every server gets the end; every server gets the same form.
+func TestEndOfAnAttempt(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		faults := lockcoretest.NewFaults()
+		servers := []*lockcoretest.Redis{lockcoretest.NewRedis(t), lockcoretest.NewRedis(t), lockcoretest.NewRedis(t)}
+		w := connect(t, faults, servers...)
+		defer w.Close()
+		if _, err := w.Send(t.Context(), "", several.Counted(wire.Command("ping"), majority, nil), time.Second); err != nil {
+			t.Fatal(err)
+		}
+		trail := several.NewTrail()
+		lost := faults.Inject(t, lockcoretest.Fault{Kind: lockcoretest.DropRequest, Match: lockcoretest.Command("INCR")})
+		servers[2].Stop()
+		_, err := w.Send(t.Context(), "", several.Counted(wire.Command("incr", "lock"), majority, trail), time.Second)
+		if !errors.Is(err, wire.ErrNoQuorum) || lost.Fired() == 0 {
+			t.Fatalf("the request: %v", err)
+		}
+		lost.Lift()
+		if err := servers[2].Start(false); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(100 * time.Millisecond) // the next request is a trial
+		end := several.Leaving(several.Counted(wire.Command("set", "end", "plain"), all, trail), wire.Command("set", "end", "late"), time.Second, time.Second)
+		if _, err := w.Send(t.Context(), "", end, time.Second); !errors.Is(err, several.ErrUnreached) {
+			t.Errorf("the end: %v", err)
+		}
+		for i, want := range []string{"late", "plain", ""} {
+			if got := servers[i].Client().Get(t.Context(), "end").Val(); got != want {
+				t.Errorf("server %d got %q, want %q", i, got, want)
+			}
+		}
+		if _, err := w.Send(t.Context(), "", several.Counted(wire.Command("incr", "lock"), majority, trail), time.Second); !errors.Is(err, wire.ErrNoQuorum) {
+			t.Errorf("a request after the end: %v", err)
+		}
+	})
+}
+
+// The end waits for an earlier request that is still in flight, and Drain for the end.
+// Mutants: the end does not wait; Drain returns at once; Drain does not return when its context ends.
+func TestEndWaitsForEarlierRequests(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		faults := lockcoretest.NewFaults()
+		servers := []*lockcoretest.Redis{lockcoretest.NewRedis(t), lockcoretest.NewRedis(t), lockcoretest.NewRedis(t)}
+		w := connect(t, faults, servers...)
+		defer w.Close()
+		trail := several.NewTrail()
+		faults.Inject(t, lockcoretest.Fault{Kind: lockcoretest.DelayReply, Delay: 500 * time.Millisecond, Match: lockcoretest.Command("INCR")})
+		began := time.Now()
+		if _, err := w.Send(t.Context(), "", several.Counted(wire.Command("incr", "lock"), majority, trail), time.Second); err != nil {
+			t.Fatal(err)
+		}
+		end := several.Leaving(several.Counted(wire.Command("set", "end", "plain"), majority, trail), wire.Command("set", "end", "late"), time.Second, time.Second)
+		if _, err := w.Send(t.Context(), "", end, time.Second); err != nil || time.Since(began) > 0 {
+			t.Errorf("the end: %v after %v", err, time.Since(began))
+		}
+		short, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		w.Drain(short)
+		if took := time.Since(began); took != 100*time.Millisecond {
+			t.Errorf("Drain returned after %v, and its context ended after 100 ms", took)
+		}
+		w.Drain(t.Context())
+		if took := time.Since(began); took != 500*time.Millisecond {
+			t.Errorf("Drain returned after %v", took)
+		}
+		if got := servers[0].Client().Get(t.Context(), "end").Val(); got != "plain" {
+			t.Errorf("the slow server got %q", got)
+		}
+	})
+}
+
+// The stamp of a request to several servers is that of the first one that it is sent to.
+// Mutant: it is that of the last one.
+func TestStampOfSeveralServers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		faults := lockcoretest.NewFaults()
+		faults.Inject(t, lockcoretest.Fault{Kind: lockcoretest.DelayReply, Delay: 300 * time.Millisecond, Match: lockcoretest.Command("HELLO")})
+		w := connect(t, faults, lockcoretest.NewRedis(t), lockcoretest.NewRedis(t))
+		defer w.Close()
+		time.Sleep(time.Second)
+		var stamp wire.Stamp
+		if _, err := w.Send(t.Context(), "", several.Counted(wire.Command("ping"), all, nil).Stamped(&stamp), time.Second); err != nil {
+			t.Fatal(err)
+		}
+		if stamp.At() != time.Second {
+			t.Errorf("it was sent after %v", stamp.At())
+		}
+	})
+}
+
+// Each waits for a server that is slower than a majority for only so long. After Close, it returns at once.
+// Mutants: it waits for all; it does not wait; the answers of the others are missing.
+func TestEach(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		faults := lockcoretest.NewFaults()
+		w := connect(t, faults, lockcoretest.NewRedis(t), lockcoretest.NewRedis(t), lockcoretest.NewRedis(t))
+		slow := faults.Inject(t, lockcoretest.Fault{Kind: lockcoretest.DelayReply, Delay: 500 * time.Millisecond, Match: lockcoretest.Command("ECHO")})
+		echo := func(server int) wire.Request { return wire.Command("echo", server) }
+		for rest, answered := range map[time.Duration]bool{100 * time.Millisecond: false, time.Second: true} {
+			began := time.Now()
+			got := w.Each(t.Context(), echo, 3*time.Second, rest)
+			if took := time.Since(began); took != min(rest, 500*time.Millisecond) {
+				t.Errorf("with a rest of %v, it took %v", rest, took)
+			}
+			if got[1].Value != "1" || got[2].Value != "2" || answered != (got[0].Value == "0") || answered == errors.Is(got[0].Err, wire.ErrUnknown) {
+				t.Errorf("with a rest of %v: %v", rest, got)
+			}
+			time.Sleep(time.Second)
+		}
+		slow.Lift()
+		w.Close()
+		for _, a := range w.Each(t.Context(), echo, 3*time.Second, time.Second) {
+			if !errors.Is(a.Err, wire.ErrClosed) {
+				t.Errorf("after Close: %v", a)
+			}
+		}
+	})
+}

@@ -1,0 +1,132 @@
+package conn
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A Command is what a Line sends. It may be sent several times, but only by its caller.
+type Command struct {
+	Args   []any // texts, pointers to texts, and numbers
+	Named  bool  // one more argument is sent, the id of the command, which the reply repeats: see appendNamed
+	Script bool  // it may be refused with NOSCRIPT, and is then sent again with its source
+	Asking bool  // ASKING is sent before it
+	Grants bool  // it is not sent while Config.Refusal returns an error
+	Stamp  *Stamp
+	First  bool // the Stamp keeps the first time
+
+	// Within is how long replicas may take to acknowledge the write; 0: they are not needed. Mark is a key that is
+	// written, too, for a script that may write nothing: a server asks replicas only for writes of the connection.
+	Within time.Duration
+	Mark   string
+}
+
+// plain returns a command whose reply names nothing.
+func plain(args ...any) Command { return Command{Args: args} }
+
+// proof only returns its id. Nothing but the server's reply to it has that id.
+var proof = Command{Args: []any{"eval", "return {ARGV[1]}", 0}, Named: true}
+
+// An Answer is the result of a command.
+type Answer struct {
+	Value any
+	Err   error
+}
+
+// A Stamp is the time, by Options.Ticks, just before a command was sent.
+type Stamp struct{ at atomic.Int64 }
+
+// At returns the time of a command that was answered.
+func (s *Stamp) At() time.Duration { return time.Duration(s.at.Load()) }
+
+// stampAt notes the time.
+func (c *Command) stampAt(now time.Duration) {
+	switch {
+	case c.Stamp == nil:
+	case c.First:
+		c.Stamp.at.CompareAndSwap(0, int64(max(now, 1)))
+	default:
+		c.Stamp.at.Store(int64(now))
+	}
+}
+
+// Errors that callers compare. They begin with the name of the package that returns them to users.
+var (
+	// ErrUnknown says that a command was sent and not answered.
+	ErrUnknown = errors.New("lockcore: outcome unknown")
+
+	// ErrClosed says that the connections were closed.
+	ErrClosed = errors.New("lockcore: client closed")
+
+	// ErrNotReplicated says that a command was applied, and that too few replicas acknowledged it in time.
+	ErrNotReplicated = errors.New("lockcore: not replicated")
+)
+
+// An UnsentError is the reason why a command was never sent.
+type UnsentError struct{ Err error }
+
+func (e *UnsentError) Error() string {
+	if errors.Is(e.Err, redis.Nil) { // an answer of a Sentinel, which go-redis calls unreachable
+		return "lockcore: no connection: the Sentinels know no primary of the name in MasterName"
+	}
+	return fmt.Sprintf("lockcore: no connection: %v", e.Err)
+}
+
+func (e *UnsentError) Unwrap() error { return e.Err }
+
+// A NoAnswerError is the error of a command that was not answered within its timeout.
+type NoAnswerError struct{ Within time.Duration }
+
+func (e *NoAnswerError) Error() string { return fmt.Sprintf("lockcore: no answer within %s", e.Within) }
+
+// Timeout reports true, as for a net.Error.
+func (e *NoAnswerError) Timeout() bool { return true }
+
+// A Refusal is a server's refusal without the text that the server put around it.
+type Refusal struct{ Text string } //nolint:errname // an answer of the server, not a failure
+
+func (e *Refusal) Error() string { return e.Text }
+
+// RedisError makes it a redis.Error, like the original.
+func (e *Refusal) RedisError() {}
+
+// HasCode reports whether the server refused with one of these codes.
+func HasCode(err error, codes ...string) bool {
+	return err != nil && slices.ContainsFunc(codes, func(code string) bool { return redis.HasErrorPrefix(err, code) })
+}
+
+// scriptPlace matches the position in a script that the server puts before an error. Redis 6.2
+// does this for each error, later versions only if the script itself raises the error again.
+var scriptPlace = regexp.MustCompile(`^(?:ERR )?(?:Error running script \(.*?\): )?(?:@?user_script: ?\d+: )+-?`)
+
+// errorCode matches the code at the beginning of a refusal.
+var errorCode = regexp.MustCompile(`^[A-Z]{2,} `)
+
+// PlainRefusal returns the error with the relevant code at the beginning. Redis 6.2 wraps
+// the refusal of a command in a script. A server that requires a password may report the
+// length of the request instead.
+func PlainRefusal(err error) error {
+	var refused redis.Error
+	if !errors.As(err, &refused) {
+		return err
+	}
+	said := refused.Error()
+	inner := strings.TrimSpace(said[len(scriptPlace.FindString(said)):])
+	switch {
+	case strings.HasPrefix(said, "ERR Protocol error: unauthenticated "):
+		return &Refusal{"NOAUTH the server requires a password, and none was given: " + strings.TrimPrefix(said, "ERR ")}
+	case strings.HasPrefix(strings.TrimPrefix(inner, "ERR "), "The user executing the script can't "), // Redis 7.0
+		strings.HasPrefix(strings.TrimPrefix(inner, "ERR "), "ACL failure in script: "): // Redis 7.2, Valkey
+		return &Refusal{"NOPERM " + strings.TrimPrefix(inner, "ERR ")}
+	case inner != said && errorCode.MatchString(inner):
+		return &Refusal{inner}
+	}
+	return err
+}
