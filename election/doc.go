@@ -68,12 +68,26 @@
 //	                 end leadership. The old connections need not work after it, if new ones
 //	                 can be made.
 //	candidate        One check per 1.1 LeaseDurations, in case a message was lost.
-//	stop             At most ShutdownTimeout (10 s), if the work returns when its context is
-//	                 done. The server need not answer.
 //	Client           One subscription, which is pinged after 10 s of silence. While a
 //	                 candidate queues, the ping comes after 60 times the shortest
 //	                 LeaseDuration, if that is longer. TCP probes a silent connection every
 //	                 10 s.
+//
+// # Bounds
+//
+// If the server does not answer, a call returns an error within this time, which includes dialing. Run returns
+// nil. A call other than Run returns earlier if ctx ends.
+//
+//	2/3 LeaseDuration, at most 6 s    LeaderElector.Record, LeaderElector.TransferTo
+//	LeaseDuration                     LeaderElector.Resign
+//	6 s                               Election.Record
+//	6.7 s                             LeaderElector.Candidates, Election.Candidates, Names
+//	12 s                              Election.Resign
+//	18.7 s                            Election.TransferTo
+//	until ctx ends + ShutdownTimeout  LeaderElector.Run
+//	0 s                               LeaderElector.Check, LeaderElector.Ready, Election.By, TermFrom
+//
+// Work that does not return when its context is done delays Run, and Resign and TransferTo of a LeaderElector.
 //
 // # Failures
 //

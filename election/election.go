@@ -17,8 +17,7 @@ import (
 )
 
 // An Election is a handle on an election, in any process, whether or not it campaigns. It is safe
-// for concurrent use. If the server does not answer, Record and Candidates return an error after at
-// most 7 s.
+// for concurrent use.
 type Election struct {
 	lock     *lock.Name
 	scripts  *scripts

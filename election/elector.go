@@ -142,16 +142,14 @@ func (le *LeaderElector) GetLeader() string {
 }
 
 // Record reads the election's record from the server: the leader, its term and its token.
-// It is the zero value if no replica has led for a week. If the server does not answer,
-// Record returns an error after at most two thirds of LeaseDuration.
+// It is the zero value if no replica has led for a week.
 func (le *LeaderElector) Record(ctx context.Context) (LeaderRecord, error) {
 	return le.election.Record(ctx)
 }
 
 // Candidates returns the candidates, next leader first, without the leader. One that died
-// is listed for up to 3.3 LeaseDurations, or 3.3 s if that is longer. If the server does not answer,
-// Candidates returns an error after at most 7 s. On a Client of lockcore.NewQuorum, which has no
-// queue, the error is a *lockcore.ConfigError.
+// is listed for up to 3.3 LeaseDurations, or 3.3 s if that is longer. On a Client of lockcore.NewQuorum,
+// which has no queue, the error is a *lockcore.ConfigError.
 func (le *LeaderElector) Candidates(ctx context.Context) ([]Candidate, error) {
 	return le.election.Candidates(ctx)
 }

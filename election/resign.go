@@ -39,8 +39,7 @@ func (le *LeaderElector) Resign(ctx context.Context) error {
 // identity, the error is ErrNoCandidate, and this replica remains the leader. While the work
 // drains, no other candidate passes the chosen one, not even one that rejoins at an older
 // place. Only a later TransferTo puts another candidate first. If no message reaches the
-// candidate at the release, the next one leads. If the server does not answer, TransferTo returns an error
-// after at most two thirds of LeaseDuration, and does not resign.
+// candidate at the release, the next one leads. If the server does not answer, TransferTo does not resign.
 func (le *LeaderElector) TransferTo(ctx context.Context, identity string) error {
 	now, err := le.mine()
 	if err == nil {
@@ -141,8 +140,7 @@ func (e *Election) By(by lockcore.Operator) (*Election, error) {
 //
 // The errors are ErrNoLeader, ErrTermOver, ErrNewerSchema, and a *lockcore.ConfigError on a Client of
 // lockcore.NewQuorum. If the error matches lockcore.ErrUnknown, also together with one of the others,
-// the leader may have been asked. If the server does not answer, Resign returns an error after at
-// most 14 s.
+// the leader may have been asked.
 func (e *Election) Resign(ctx context.Context, token uint64) (LeaderRecord, error) {
 	r, err := e.term(ctx, token)
 	if err == nil {
@@ -154,8 +152,7 @@ func (e *Election) Resign(ctx context.Context, token uint64) (LeaderRecord, erro
 // TransferTo asks the leader to hand leadership over to the first candidate with the identity, as
 // LeaderElector.TransferTo does. Otherwise, it is like Resign. If no candidate has the identity, the
 // error is ErrNoCandidate. If the candidate leaves before the leader notices the request, the
-// leader logs that and continues to lead. If the server does not answer, TransferTo returns an
-// error after at most 21 s.
+// leader logs that and continues to lead.
 func (e *Election) TransferTo(ctx context.Context, token uint64, identity string) (LeaderRecord, error) {
 	r, err := e.term(ctx, token)
 	var all []Candidate

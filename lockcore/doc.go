@@ -84,6 +84,23 @@
 // On other systems the clock may stop during a suspend, and a lease then looks valid for
 // too long.
 //
+// # Bounds
+//
+// A try of a request has one timeout, which includes dialing: a third of the TTL, at least 50 ms and at most
+// 3 s, and 2 s for calls that depend on no TTL. If the server does not answer, a call returns an error within
+// this time, which includes its tries and the pauses between them. It returns earlier if ctx ends.
+//
+//	2/3 TTL, at most 6 s      Mutex.TryLock, ReentrantMutex.TryLock, RWMutex.TryLock, RWMutex.TryRLock
+//	TTL                       Lease.Unlock, Lease.Release, Lease.Downgrade
+//	6.7 s                     Client.Inspect, Client.Locks, Client.ForcedReleases
+//	13.4 s                    Client.ForceRelease
+//	until ctx ends            Mutex.Lock, ReentrantMutex.Lock, RWMutex.Lock, RWMutex.RLock, Client.Close
+//	until ctx ends + TTL, at most 10 s  Client.Do
+//	0 s                       Client.Mutex, Client.ReentrantMutex, Client.RWMutex, Lease.Bind
+//
+// If ctx is done when Unlock or Release is called, they wait for one TTL, at most 10 s. On a quorum, TryLock
+// sends one more request, with the time of a try, if a majority has granted the lock.
+//
 // # Failures
 //
 //	the process is paused      Context().Err() and Remaining read the clock and report the end

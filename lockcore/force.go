@@ -75,8 +75,7 @@ type ForcedRelease struct {
 }
 
 // ForcedReleases returns what ForceRelease has done to the lock of a name, newest first. The server
-// keeps the newest 100, for a week after the last one. On a quorum,
-// the error is a *ConfigError. If the server does not answer, ForcedReleases retries for up to 6.7 s.
+// keeps the newest 100, for a week after the last one. On a quorum, the error is a *ConfigError.
 func (c *Client) ForcedReleases(ctx context.Context, name string) ([]ForcedRelease, error) {
 	const op = "list forced releases of"
 	err := c.room().One("ForcedReleases")

@@ -92,10 +92,9 @@ type Waiter struct {
 
 // Inspect returns the holders and waiters of the lock of a name, of any kind. It writes
 // nothing. It also accepts the names election/NAME and job/daemon/NAME, which elections
-// and Daemons use. If the server does not answer, Inspect retries for up to 6.7 s. The ACL
-// rights that it needs are listed in the package documentation.
+// and Daemons use. The ACL rights that it needs are listed in the package documentation.
 //
-// On a quorum, it asks each server once, for at most 3 s. If a majority does not answer, the error
+// On a quorum, it asks each server once. If a majority does not answer, the error
 // is ErrNoQuorum, and the Inspection has Servers. Inspect writes nothing, with one exception: a server
 // that has lost its data stores a random number, which the quorum needs to let it in again.
 func (c *Client) Inspect(ctx context.Context, name string) (Inspection, error) {

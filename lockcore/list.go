@@ -26,8 +26,7 @@ type ListConfig struct {
 // request, so it takes about a second for some million keys of any program. It delays other
 // requests by less than a millisecond. The number of requests at the same time is one for each
 // server. In a cluster, names whose slot moves during the call may be missing. If a
-// server does not answer, Locks retries for up to 6.7 s. It then returns the error together with
-// the names that it found. If the Client is one of a single server, and the server is one of several
+// server does not answer, Locks returns the error together with the names that it found. If the Client is one of a single server, and the server is one of several
 // primaries of a cluster, Locks returns an error.
 func (c *Client) Locks(ctx context.Context, cfg ListConfig) ([]string, error) {
 	names, err := c.room().Search(ctx, lock.Search{Parts: []string{"lock", "queue"}, Progress: cfg.Progress})

@@ -36,10 +36,8 @@ func (m *Mutex) Name() string { return m.name.Name() }
 // TryLock acquires the lock if it is free and the queue is empty. Otherwise the error is
 // ErrNotAcquired and a *HeldError.
 //
-// If no answer arrives, TryLock retries for two thirds of the TTL, at least 100 ms and at
-// most 6 s, and then returns the last error. If the last request was sent late in that time, it
-// has another third, at most 3 s, for its answer. If that is ErrUnknown, the lock may have been
-// acquired, and a background task releases it.
+// If no answer arrives, TryLock retries for two thirds of the TTL, at most 6 s, and then returns the
+// last error. If that is ErrUnknown, the lock may have been acquired, and a background task releases it.
 func (m *Mutex) TryLock(ctx context.Context) (*Lease, error) { return m.tryLock(ctx, "try lock") }
 
 func (m *Mutex) tryLock(ctx context.Context, op string) (*Lease, error) {

@@ -8,19 +8,12 @@ import (
 	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
-	"github.com/noonlock/noonlock/singleton/schedule"
 )
 
 // Every call returns within its documented bound, whatever the network does.
 func TestFault69_EveryCallReturnsInTime(t *testing.T) {
-	testenv.EveryCallIsBounded(t, everyCall,
-		(*singleton.Runner)(nil), (*singleton.Job)(nil), (*singleton.Once)(nil), (*singleton.Daemon)(nil))
+	testenv.EveryCallIsBounded(t, everyCall)
 }
-
-const (
-	boundLease    = 3 * time.Second
-	boundShutdown = 2 * time.Second
-)
 
 // begun waits until work has begun under run, and returns a function that ends run.
 func begun(e *testenv.Env, what string, run func(context.Context) error, began <-chan struct{}) (stop func(context.Context)) {
@@ -31,49 +24,43 @@ func begun(e *testenv.Env, what string, run func(context.Context) error, began <
 		defer close(done)
 		_ = run(ctx)
 	}()
-	stop = func(context.Context) {
-		cancel()
-		<-done
-	}
-	e.Cleanup(func() { stop(ctx) })
+	e.Cleanup(cancel)
 	select {
 	case <-began:
 	case <-time.After(5 * time.Minute):
 		e.Fatalf("%s has not begun", what)
 	}
-	return stop
+	return func(ends context.Context) {
+		<-ends.Done()
+		cancel()
+		<-done
+	}
 }
 
-func callsOfADaemon(e *testenv.Env, c *lockcore.Client, add testenv.AddCall) {
+func callsOfADaemon(e *testenv.Env, c *lockcore.Client, ttl time.Duration, add testenv.AddCall) {
 	daemon := func(name string) (*singleton.Daemon, <-chan struct{}) {
 		began := make(chan struct{}, 100)
 		d, err := singleton.NewDaemon(c, name, func(ctx context.Context, _ uint64) error {
 			began <- struct{}{}
 			<-ctx.Done()
 			return nil
-		}, singleton.DaemonConfig{TTL: boundLease, ShutdownTimeout: boundShutdown})
+		}, singleton.DaemonConfig{TTL: ttl, ShutdownTimeout: testenv.BoundShutdown})
 		testenv.Must(e, err)
 		return d, began
 	}
 	live, began := daemon("feed")
-	add("Daemon.Run during its work", boundShutdown, begun(e, "the daemon", live.Run, began))
+	add("Daemon.Run during its work", begun(e, "the daemon", live.Run, began))
 	queued, _ := daemon("feed")
-	add("Daemon.Run in the queue with 1 s", time.Second+boundShutdown, e.Within(func(ctx context.Context) { _ = queued.Run(ctx) }))
-	for name, local := range map[string]func(){
-		"Daemon.Check": func() { _ = live.Check(0) },
-		"Daemon.Ready": func() { _ = live.Ready() },
-		"Daemon.Name":  func() { _ = live.Name() },
-	} {
-		add(name, 0, func(context.Context) { local() })
-	}
+	add("Daemon.Run in the queue", func(ctx context.Context) { _ = queued.Run(ctx) })
+	add("Daemon.Check", func(context.Context) { _ = live.Check(0) })
+	add("Daemon.Ready", func(context.Context) { _ = live.Ready() })
 }
 
-func everyCall(e *testenv.Env, c *lockcore.Client, add testenv.AddCall) {
-	const ofJob = 7 * time.Second // two thirds of the default TTL
-	callsOfADaemon(e, c, add)
+func everyCall(e *testenv.Env, c *lockcore.Client, ttl time.Duration, add testenv.AddCall) {
+	callsOfADaemon(e, c, ttl, add)
 	runner := func(name string) (*singleton.Runner, <-chan struct{}) {
 		began := make(chan struct{}, 100)
-		r, err := singleton.NewRunner(c, singleton.Config{TTL: boundLease, Drain: -1, ShutdownTimeout: boundShutdown})
+		r, err := singleton.NewRunner(c, singleton.Config{TTL: ttl, Drain: -1, ShutdownTimeout: testenv.BoundShutdown})
 		testenv.Must(e, err)
 		testenv.Must(e, r.Add(name, "* * * * *", func(ctx context.Context, _ singleton.Run) error {
 			began <- struct{}{}
@@ -82,11 +69,11 @@ func everyCall(e *testenv.Env, c *lockcore.Client, add testenv.AddCall) {
 		}, singleton.JobConfig{}))
 		return r, began
 	}
-	once := func(name string) (*singleton.Once, func(context.Context) error, <-chan struct{}) {
+	once := func(name string) (do func(context.Context) error, _ <-chan struct{}) {
 		began := make(chan struct{}, 100)
-		o, err := singleton.NewOnce(c, name, singleton.OnceConfig{TTL: boundLease, ShutdownTimeout: boundShutdown})
+		o, err := singleton.NewOnce(c, name, singleton.OnceConfig{TTL: ttl, ShutdownTimeout: testenv.BoundShutdown})
 		testenv.Must(e, err)
-		return o, func(ctx context.Context) error {
+		return func(ctx context.Context) error {
 			return o.Do(ctx, func(ctx context.Context, _ uint64) error {
 				began <- struct{}{}
 				<-ctx.Done()
@@ -95,40 +82,35 @@ func everyCall(e *testenv.Env, c *lockcore.Client, add testenv.AddCall) {
 		}, began
 	}
 	working, began := runner("draw")
-	add("Runner.Run during a run", boundShutdown, begun(e, "the run", working.Run, began))
+	add("Runner.Run during a run", begun(e, "the run", working.Run, began))
 	idle, _ := runner("idle")
-	add("Runner.Run with 1 s", time.Second+boundShutdown, e.Within(func(ctx context.Context) { _ = idle.Run(ctx) }))
+	add("Runner.Run without a run", func(ctx context.Context) { _ = idle.Run(ctx) })
 
-	migration, do, began := once("migration")
-	add("Once.Do during its work", boundShutdown, begun(e, "the work", do, began))
-	_, again, _ := once("migration")
-	add("Once.Do while it waits, with 1 s", time.Second+boundShutdown, e.Within(func(ctx context.Context) { _ = again(ctx) }))
-	_, first, _ := once("vacant")
-	add("Once.Do with 1 s", time.Second+boundShutdown, e.Within(func(ctx context.Context) { _ = first(ctx) }))
+	do, began := once("migration")
+	add("Once.Do during its work", begun(e, "the work", do, began))
+	again, _ := once("migration")
+	add("Once.Do while it waits", func(ctx context.Context) { _ = again(ctx) })
+	first, _ := once("vacant")
+	add("Once.Do of vacant work", func(ctx context.Context) { _ = first(ctx) })
 
 	job, err := singleton.NewJob(c, "draw")
 	testenv.Must(e, err)
-	add("Job.Status", ofJob, func(ctx context.Context) { _, _ = job.Status(ctx) })
-	add("Job.Runs", ofJob, func(ctx context.Context) { _, _ = job.Runs(ctx, 10) })
-	add("Job.Pause", ofJob, func(ctx context.Context) { _ = job.Pause(ctx) })
-	add("Job.Resume", ofJob, func(ctx context.Context) { _ = job.Resume(ctx) })
-	add("Job.Rerun", ofJob, func(ctx context.Context) { _ = job.Rerun(ctx, singleton.RunOf(60_000)) })
-	add("Job.Verify", 3*ofJob, func(ctx context.Context) { _, _ = job.Verify(ctx, singleton.VerifyConfig{}) })
-	add("Job.Acts", ofJob, func(ctx context.Context) { _, _ = job.Acts(ctx, 10) })
-	add("Job.Cancel", ofJob, func(ctx context.Context) { _, _ = job.Cancel(ctx, singleton.RunID{}) })
-	add("Job.By", 0, func(context.Context) { _, _ = job.By(lockcore.Operator{Who: "ann@host"}) })
-	add("Job.Trigger", ofJob, func(ctx context.Context) { _, _ = job.Trigger(ctx) })
-	add("Job.Trigger with 1 s", time.Second, e.Within(func(ctx context.Context) { _, _ = job.Trigger(ctx) }))
-	add("Jobs", ofJob, func(ctx context.Context) { _, _ = singleton.Jobs(ctx, c, lockcore.ListConfig{}) })
-	add("Daemons", ofJob, func(ctx context.Context) { _, _ = singleton.Daemons(ctx, c, lockcore.ListConfig{}) })
-	add("Job.Watch", 0, func(context.Context) { job.Watch(func() {})() })
-	for name, local := range map[string]func(){
-		"Runner.Add":         func() { _ = idle.Add("other", "* * * * *", nil, singleton.JobConfig{}) },
-		"Runner.AddSchedule": func() { _ = idle.AddSchedule("other", schedule.Schedule(nil), nil, singleton.JobConfig{}) },
-		"Runner.Check":       func() { _ = working.Check(0) },
-		"Runner.Ready":       func() { _ = working.Ready() },
-		"Once.Name":          func() { _ = migration.Name() },
-	} {
-		add(name, 0, func(context.Context) { local() })
-	}
+	add("Job.Status", func(ctx context.Context) { _, _ = job.Status(ctx) })
+	add("Job.Runs", func(ctx context.Context) { _, _ = job.Runs(ctx, 10) })
+	add("Job.Pause", func(ctx context.Context) { _ = job.Pause(ctx) })
+	add("Job.Resume", func(ctx context.Context) { _ = job.Resume(ctx) })
+	add("Job.Rerun", func(ctx context.Context) { _ = job.Rerun(ctx, singleton.RunOf(60_000)) })
+	add("Job.Verify", func(ctx context.Context) { _, _ = job.Verify(ctx, singleton.VerifyConfig{}) })
+	add("Job.Acts", func(ctx context.Context) { _, _ = job.Acts(ctx, 10) })
+	add("Job.Cancel", func(ctx context.Context) { _, _ = job.Cancel(ctx, singleton.RunID{}) })
+	add("Job.By", func(context.Context) { _, _ = job.By(lockcore.Operator{Who: "ann@host"}) })
+	add("Job.Trigger", func(ctx context.Context) { _, _ = job.Trigger(ctx) })
+	add("Job.Trigger with 1 s", func(ctx context.Context) { _, _ = job.Trigger(ctx) })
+	add("Jobs", func(ctx context.Context) { _, _ = singleton.Jobs(ctx, c, lockcore.ListConfig{}) })
+	add("Daemons", func(ctx context.Context) { _, _ = singleton.Daemons(ctx, c, lockcore.ListConfig{}) })
+	add("Job.Watch", func(context.Context) { job.Watch(func() {})() })
+	add("Runner.Add", func(context.Context) { _ = idle.Add("other", "* * * * *", nil, singleton.JobConfig{}) })
+	add("Runner.AddSchedule", func(context.Context) { _ = idle.AddSchedule("other", nil, nil, singleton.JobConfig{}) })
+	add("Runner.Check", func(context.Context) { _ = working.Check(0) })
+	add("Runner.Ready", func(context.Context) { _ = working.Ready() })
 }

@@ -11,8 +11,7 @@ import (
 )
 
 // A Job is a handle on a job, in any process, whether or not it runs the job. It has no
-// state and is safe for concurrent use. If the server does not answer a request, the method returns
-// an error within 7 s. Most methods send one request. Rerun and Verify send several.
+// state and is safe for concurrent use.
 type Job struct {
 	name   string
 	ledger *ledger.Ledger

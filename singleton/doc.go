@@ -67,6 +67,20 @@
 //	                the newer one stop, the older one takes over at once. If they die, it
 //	                takes 15 to 20 s.
 //
+// # Bounds
+//
+// If the server does not answer, a call returns an error within this time, which includes dialing. A call other
+// than Run and Do returns earlier if ctx ends. Work that does not return when its context is done delays them.
+//
+//	6 s                               Job.Status, Job.Runs, Job.Acts, Job.Pause, Job.Resume,
+//	                                  Job.Trigger, Job.Cancel
+//	6.7 s                             Jobs, Daemons
+//	12 s                              Job.Rerun
+//	18 s                              Job.Verify
+//	until ctx ends + ShutdownTimeout  Runner.Run, Daemon.Run, Once.Do
+//	0 s                               Job.By, Job.Watch, Runner.Add, Runner.AddSchedule,
+//	                                  Runner.Check, Runner.Ready, Daemon.Check, Daemon.Ready
+//
 // # Failures
 //
 //	two replicas claim a tick    One claim is granted. The others wait for its end.

@@ -1,14 +1,18 @@
 package testenv
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
+	"go/ast"
+	"go/doc"
+	"go/parser"
+	"go/token"
+	"go/types"
 	"io"
 	"net"
-	"os"
 	"path/filepath"
-	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -16,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
@@ -58,6 +63,14 @@ func networks() []network {
 		}},
 		{name: "connections are refused", dial: fails(nil, &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED})},
 		{name: "the server accepts and never answers", everywhere: true, begin: func(_ *Env, n *node) { n.Hang() }},
+		{name: "the server never answers, and dials take 2.8 s", everywhere: true, begin: func(_ *Env, n *node) { n.Hang() }, dial: func(_ context.Context, over <-chan struct{}) (net.Conn, error) {
+			select {
+			case <-time.After(2800 * time.Millisecond):
+			case <-over:
+			}
+			client, _ := deaf()
+			return client, nil
+		}},
 		{name: "dials bring a late connection", dial: func(_ context.Context, over <-chan struct{}) (net.Conn, error) {
 			<-over
 			client, _ := deaf()
@@ -86,97 +99,144 @@ func networks() []network {
 	}
 }
 
-// AddCall adds a call and the longest time that it may take.
-type AddCall func(name string, bound time.Duration, call func(ctx context.Context))
+// AddCall adds a call of an exported method or function: "Mutex.Lock" or "Mutex.Lock in the queue". Its
+// context ends after a second if the name ends with "with 1 s", or if the bound depends on that end.
+type AddCall func(name string, call func(ctx context.Context))
 
-type boundedCall struct {
-	name  string
-	bound time.Duration
-	call  func(ctx context.Context)
-}
+// Prepare adds calls of a Client. The ShutdownTimeout of what they belong to is BoundShutdown.
+type Prepare = func(e *Env, c *lockcore.Client, ttl time.Duration, add AddCall)
 
-// Within returns a function that runs call with a context of one second.
-func (e *Env) Within(call func(ctx context.Context)) func(context.Context) {
-	return func(context.Context) {
-		ctx, cancel := context.WithTimeout(e.Context(), time.Second)
-		defer cancel()
-		call(ctx) //nolint:contextcheck // it is the context of the test
-	}
-}
+// BoundShutdown is a ShutdownTimeout.
+const BoundShutdown = 2 * time.Second
 
-// EveryCallIsBounded asserts that calls return within their documented bounds, whatever
-// the network does, and that no goroutine remains after the Client is closed: with one server,
+// EveryCallIsBounded asserts that calls return within the bounds in the documentation of the tested package,
+// whatever the network does, and that no goroutine remains after the Client is closed: with one server,
 // behind a Sentinel and in a cluster. prepare adds the calls while the network works. By day, only
 // some of the networks are tried on more than the first topology.
-//
-// Each exported method of the types of the values must be the beginning of a call's name:
-// "Mutex.Lock" or "Mutex.Lock with 1 s". So must each exported function of the tested package
-// that takes a context: "Names". A new one can therefore not be forgotten. Without values, all may be.
-func EveryCallIsBounded(t *testing.T, prepare Prepare, of ...any) {
+func EveryCallIsBounded(t *testing.T, prepare Prepare) {
 	t.Helper()
-	everyTopology(t, topologies(), prepare, of)
+	everyTopology(t, topologies(), prepare, documentedBounds(t))
 }
 
 // EveryCallIsBoundedOnAQuorum is EveryCallIsBounded with the calls of a quorum.
-func EveryCallIsBoundedOnAQuorum(t *testing.T, prepare Prepare, of ...any) {
+func EveryCallIsBoundedOnAQuorum(t *testing.T, prepare Prepare) {
 	t.Helper()
-	everyTopology(t, quorums(), prepare, of)
+	everyTopology(t, quorums(), prepare, documentedBounds(t))
 }
 
-// Refuses returns a function that asserts that the error of a call is want.
-func (e *Env) Refuses(want error, call func(ctx context.Context) error) func(context.Context) {
-	return func(ctx context.Context) { MustIs(e, call(ctx), want) }
+// DialsAreFew is EveryCallIsBounded on all topologies, with calls that are only required to end.
+func DialsAreFew(t *testing.T, prepare Prepare) {
+	t.Helper()
+	everyTopology(t, append(topologies(), quorums()...), prepare, nil)
 }
 
-// Prepare adds calls of a Client.
-type Prepare = func(e *Env, c *lockcore.Client, add AddCall)
-
-func everyTopology(t *testing.T, all []topology, prepare Prepare, of []any) {
+func everyTopology(t *testing.T, where []topology, prepare Prepare, all bounds) {
 	t.Helper()
 	t.Parallel()
-	for i, where := range all {
+	for i, where := range where {
 		t.Run(where.name, func(t *testing.T) {
 			t.Parallel()
 			for _, n := range networks() {
-				if i > 0 && !n.everywhere && !Nightly() {
+				ttl := 3 * time.Second
+				if i == 0 && n.everywhere {
+					ttl = 12 * time.Second
+				} else if i > 0 && !n.everywhere && !Nightly() {
 					continue
 				}
 				t.Run(n.name, func(t *testing.T) {
 					t.Parallel()
-					InBubble(t, func(e *Env) { everyCall(e, n, where, prepare, of) })
+					InBubble(t, func(e *Env) { everyCall(e, n, where, ttl, prepare, all) })
 				})
 			}
 		})
 	}
 }
 
-var withContext = regexp.MustCompile(`(?m)^func ([A-Z]\w*)\(\w+ context\.Context`)
+// bounds are the bounds of exported methods and functions: "2/3 TTL, at most 6 s", or "until ctx ends".
+type bounds map[string]string
 
-// noneForgotten fails unless there is a call of each exported method, and of each exported
-// function of the tested package whose first parameter is a context.
-func noneForgotten(e *Env, calls []boundedCall, of []any) {
-	e.Helper()
-	var names []string
-	files, err := filepath.Glob("*.go") // a test runs in the directory of its package
-	Must(e, err)
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		Must(e, err)
-		for _, found := range withContext.FindAllStringSubmatch(string(text), -1) {
-			names = append(names, found[1])
+var (
+	boundRow     = regexp.MustCompile(`(?m)^\t(\S.*?)  +(\S.*(?:\n\t +\S.*)*)$`)
+	boundName    = regexp.MustCompile(`[\w.]+`)
+	takesContext = regexp.MustCompile(`^func\(\w+ context\.Context`)
+	mayFail      = regexp.MustCompile(`\berror\)?$`)
+)
+
+// documentedBounds reads the section "Bounds" of the documentation of the tested package. It fails unless
+// that lists each exported function that takes a context and, of the types with methods that do, each exported
+// method that takes a context or returns an error.
+func documentedBounds(t *testing.T) bounds {
+	t.Helper()
+	paths, err := filepath.Glob("*.go") // a test runs in the directory of its package
+	Must(t, err)
+	set, files := token.NewFileSet(), make([]*ast.File, len(paths))
+	for i, path := range paths {
+		files[i], err = parser.ParseFile(set, path, nil, parser.ParseComments)
+		Must(t, err)
+	}
+	pkg, err := doc.NewFromFiles(set, files, "tested") // without the tests
+	Must(t, err)
+	_, section, _ := strings.Cut(pkg.Doc, "\n# Bounds\n")
+	section, _, _ = strings.Cut(section, "\n# ")
+	all := bounds{}
+	for _, row := range boundRow.FindAllStringSubmatch(section, -1) {
+		for _, name := range boundName.FindAllString(row[2], -1) {
+			all[name] = row[1]
 		}
 	}
-	for _, value := range of {
-		t := reflect.TypeOf(value)
-		for m := range t.Methods() {
-			names = append(names, t.Elem().Name()+"."+m.Name)
+	matches := func(r *regexp.Regexp) func(f *doc.Func) bool {
+		return func(f *doc.Func) bool { return r.MatchString(types.ExprString(f.Decl.Type)) }
+	}
+	waits, fails := matches(takesContext), matches(mayFail)
+	for _, kind := range append(pkg.Types, &doc.Type{Funcs: pkg.Funcs}) {
+		handle := slices.ContainsFunc(kind.Methods, waits)
+		for _, f := range slices.Concat(kind.Funcs, kind.Methods) {
+			name := f.Name
+			if f.Recv != "" {
+				name = kind.Name + "." + name
+			}
+			if all[name] == "" && (waits(f) || f.Recv != "" && handle && fails(f)) {
+				t.Errorf("the section Bounds does not list %s", name)
+			}
 		}
 	}
-	for _, name := range names {
-		called := func(c boundedCall) bool { return c.name == name || strings.HasPrefix(c.name, name+" ") }
-		if name != "Client.Close" && !slices.ContainsFunc(calls, called) { // everyCall ends with Close
-			e.Errorf("no call of %s", name)
+	return all
+}
+
+type boundedCall struct {
+	of, name string // of: the method or function
+	call     func(ctx context.Context)
+}
+
+// run makes the call and asserts that it returns in time.
+func (k boundedCall) run(e *Env, ttl time.Duration, all bounds) {
+	text, afterEnd := strings.CutPrefix(cmp.Or(all[k.of], "180 s"), "until ctx ends")
+	within := time.Hour
+	for text := range strings.SplitSeq(strings.TrimPrefix(text, " + "), ", at most ") {
+		d, known := map[string]time.Duration{
+			"": 0, "TTL": ttl, "LeaseDuration": ttl, "2/3 TTL": 2 * ttl / 3, "2/3 LeaseDuration": 2 * ttl / 3, "ShutdownTimeout": BoundShutdown,
+		}[text]
+		if !known {
+			var err error
+			d, err = time.ParseDuration(strings.ReplaceAll(text, " ", ""))
+			Must(e, err)
 		}
+		within = min(within, d)
+	}
+	ctx := context.Background()
+	if afterEnd || strings.HasSuffix(k.name, " with 1 s") {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		if !afterEnd {
+			within = 0
+		}
+		within += time.Second
+	}
+	began := e.Clock()
+	k.call(ctx)
+	if took := e.Clock() - began; took > within+10*time.Millisecond {
+		e.Errorf("%s returned after %v; the documented bound is %v", k.name, took, within)
 	}
 }
 
@@ -184,35 +244,39 @@ func noneForgotten(e *Env, calls []boundedCall, of []any) {
 // one of which asks a node of a cluster for its slots.
 const maxDials = 3 * 9
 
-func everyCall(e *Env, n network, where topology, prepare Prepare, of []any) {
+func everyCall(e *Env, n network, where topology, ttl time.Duration, prepare Prepare, all bounds) {
 	e.Helper()
 	s := &site{Env: e, network: n, over: make(chan struct{})}
 	rdb := where.add(s)
 	c, err := rdb.open(lockcore.Config{})
 	Must(e, err)
 	var calls []boundedCall
-	prepare(e, c, func(name string, bound time.Duration, call func(context.Context)) {
-		calls = append(calls, boundedCall{name, bound, call})
-	})
-	if len(of) > 0 {
-		noneForgotten(e, calls, of)
+	add := func(name string, call func(context.Context)) {
+		of, _, _ := strings.Cut(name, " ")
+		calls = append(calls, boundedCall{of, name, call})
+	}
+	prepare(e, c, ttl, add)
+	prepared := len(calls)
+	add("Client.Close with 1 s", func(ctx context.Context) { _ = c.Close(ctx) })
+	onQuorum := (*lock.Client)(c).Quorum() != nil
+	for name := range all {
+		kind, _, _ := strings.Cut(name, ".")
+		same := func(k boundedCall) bool { return strings.HasPrefix(k.of, kind+".") }
+		if !slices.ContainsFunc(calls, func(k boundedCall) bool { return k.of == name }) && (!onQuorum || slices.ContainsFunc(calls, same)) {
+			e.Errorf("no call of %s", name)
+		}
 	}
 	e.Pass(time.Millisecond)
 
 	s.breaks()
-	ends := make(chan string, len(calls))
-	for _, k := range calls {
+	ends := make(chan string, prepared)
+	for _, k := range calls[:prepared] {
 		go func() {
-			began := e.Clock()
-			k.call(context.Background())
-			took := e.Clock() - began
-			if took > k.bound+10*time.Millisecond {
-				e.Errorf("%s returned after %v; the documented bound is %v", k.name, took, k.bound)
-			}
+			k.run(e, ttl, all)
 			ends <- k.name
 		}()
 	}
-	for range calls {
+	for range prepared {
 		select {
 		case <-ends:
 		case <-time.After(3 * time.Minute):
@@ -222,13 +286,7 @@ func everyCall(e *Env, n network, where topology, prepare Prepare, of []any) {
 	for i := 0; i < 20 && !s.hasMet(); i++ { // calls need only a majority of a quorum
 		e.Pass(100 * time.Millisecond)
 	}
-	ctx, cancel := context.WithTimeout(e.Context(), time.Second)
-	defer cancel()
-	began := e.Clock()
-	_ = c.Close(ctx)
-	if took := e.Clock() - began; took > time.Second {
-		e.Errorf("Close with a context of 1 s returned after %v", took)
-	}
+	calls[prepared].run(e, ttl, all)
 	e.Pass(10 * time.Second)
 	s.requireNoGoroutines("the end of the network's fault", "testenv.(*site).")
 	s.heals()
