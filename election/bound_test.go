@@ -12,12 +12,12 @@ import (
 
 // Every call returns within its documented bound, whatever the network does.
 func TestFault69_EveryCallReturnsInTime(t *testing.T) {
-	testenv.EveryCallIsBounded(t, everyCall)
+	testenv.EveryCallIsBounded(t, false, everyCall)
 }
 
 // Every call to a quorum returns within the same bound.
 func TestFault69_EveryCallOnAQuorumReturnsInTime(t *testing.T) {
-	testenv.EveryCallIsBoundedOnAQuorum(t, everyCall)
+	testenv.EveryCallIsBounded(t, true, everyCall)
 }
 
 func everyCall(e *testenv.Env, c *lockcore.Client, ttl time.Duration, add testenv.AddCall) {

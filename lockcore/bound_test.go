@@ -15,12 +15,12 @@ import (
 // Caught mutants: a dial on the caller's goroutine; a request without a deadline; a try
 // that may take longer than the remaining time of the call.
 func TestFault69_EveryCallReturnsInTime(t *testing.T) {
-	testenv.EveryCallIsBounded(t, everyCall)
+	testenv.EveryCallIsBounded(t, false, everyCall)
 }
 
 // The calls of a Client of a quorum return in time, too, whichever of its servers have the fault.
 func TestFault69_EveryCallToAQuorumReturnsInTime(t *testing.T) {
-	testenv.EveryCallIsBoundedOnAQuorum(t, callsOfAMutex)
+	testenv.EveryCallIsBounded(t, true, callsOfAMutex)
 }
 
 // Dials never return for two minutes. That costs a few of them, also of those that ask the nodes

@@ -1,6 +1,7 @@
 package lockcore_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -133,6 +134,8 @@ func TestSentinelFailover(t *testing.T) {
 				channels = append(channels, "noonlock:ch:"+c.Process())
 			}
 			w.reachReplicas(w.primary, "orders", 2)
+			seen := func() string { return fmt.Sprint(w.Raw.HVals(w.Context(), w.key("orders", "seen")).Val()) }
+			first := strings.Fields(strings.Trim(seen(), "[]"))
 			failover(w)
 			w.promoted()
 			w.Until("the lease is renewed at the new primary", func() bool {
@@ -142,6 +145,10 @@ func TestSentinelFailover(t *testing.T) {
 				t.Fatalf("the lease ended: %v", err)
 			}
 			w.subscribed(channels)
+			w.Until("all waiters have asked the new primary", func() bool {
+				now := seen()
+				return !slices.ContainsFunc(first, func(at string) bool { return strings.Contains(now, at) })
+			})
 			w.servesInOrder(holder, waiters...)
 			if n := metric(w, reg, "noonlock_handover_seconds"); n != 3 {
 				t.Errorf("%v of 3 waiters were served by a message", n)

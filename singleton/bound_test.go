@@ -12,7 +12,7 @@ import (
 
 // Every call returns within its documented bound, whatever the network does.
 func TestFault69_EveryCallReturnsInTime(t *testing.T) {
-	testenv.EveryCallIsBounded(t, everyCall)
+	testenv.EveryCallIsBounded(t, false, everyCall)
 }
 
 // begun waits until work has begun under run, and returns a function that ends run.

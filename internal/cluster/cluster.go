@@ -42,7 +42,7 @@ import (
 // cut off has an old view. A refresh without an answer leaves the table as it is, and the
 // next failure causes another one.
 //
-// While a slot moves, the nodes refuse its requests, see wire.Request.inCluster. They execute
+// While a slot moves, the nodes refuse its requests, see wire.Request.InCluster. They execute
 // renewals, which neither create nor delete a key. A renewal follows its key (ASK), so
 // leases outlive a slow move.
 //

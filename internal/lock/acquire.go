@@ -77,7 +77,7 @@ func (a *Attempt) sendAcquire(ctx context.Context, mode string, timeout time.Dur
 	if err := a.c.topology.ready(ctx); err != nil {
 		return acquireReply{}, err
 	}
-	req := a.terms.replicated(a.kind.Acquire(a, mode)).Granting()
+	req := a.terms.replicated(a.kind.Acquire(a, mode)).Granting(isGrant)
 	stamp := &a.stamp
 	if a.sent.Swap(true) {
 		stamp = new(wire.Stamp) // an earlier request of the attempt may still use the other

@@ -48,6 +48,9 @@ type acquireReply struct {
 // number of dead waiters, and the next call continues.
 const unswept = -2 * time.Millisecond
 
+// isGrant reports whether an answer of mutex_acquire or owned_acquire is a grant.
+func isGrant(answer any) bool { return wire.Text(answer) != "" }
+
 func readAcquire(answer any) (r acquireReply, ok bool) {
 	if text, ok := answer.(string); ok {
 		token, err := strconv.ParseUint(text, 10, 64)

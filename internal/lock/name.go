@@ -142,7 +142,10 @@ func (n *Name) Hold(ctx context.Context, k Kind, acquire func(*Attempt) wire.Req
 		return nil, err
 	}
 	var refusal error
-	req := n.terms.replicated(acquire(a)).Granting()
+	req := n.terms.replicated(acquire(a)).Granting(func(answer any) bool {
+		_, granted, _ := read(answer)
+		return granted
+	})
 	send := func(timeout time.Duration) (g grant, err error) {
 		var stamp wire.Stamp
 		answer, err := n.c.wire.Send(ctx, n.keys.name, req.Stamped(&stamp), timeout)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/noonlock/noonlock/internal/retry"
 	"github.com/noonlock/noonlock/internal/wire"
+	"github.com/noonlock/noonlock/internal/wire/conn"
 )
 
 // A circuit keeps requests from a server that does not answer.
@@ -60,7 +61,7 @@ func (c *circuit) leave(err error, within time.Duration) {
 			c.until = time.Now().Add(c.pauses.NextBackOff())
 			c.deaf = 0
 		}
-		if !wire.IsNoAnswer(err) {
+		if _, late := errors.AsType[*conn.NoAnswerError](err); !late {
 			within = math.MaxInt64 // more time would not have helped
 		}
 		c.deaf = max(c.deaf, within)

@@ -26,7 +26,7 @@ type end struct {
 
 // taskOf returns the task of a request, an empty one if it has none.
 func taskOf(r wire.Request) task {
-	if t, ok := r.Attached().(*task); ok {
+	if t, ok := r.Attached.(*task); ok {
 		return *t
 	}
 	return task{}
@@ -35,7 +35,8 @@ func taskOf(r wire.Request) task {
 // Counted returns a request for several servers. trail is that of its attempt; nil: none. If the request
 // is Stamped, the Stamp is that of the first server.
 func Counted(r wire.Request, count Count, trail *Trail) wire.Request {
-	return r.StampedFirst().Attach(&task{count: count, trail: trail})
+	r.First, r.Attached = true, &task{count: count, trail: trail}
+	return r
 }
 
 // Leaving returns a Counted request as one that ends its attempt. At a server with an earlier request of the
@@ -45,6 +46,7 @@ func Counted(r wire.Request, count Count, trail *Trail) wire.Request {
 func Leaving(r, late wire.Request, again, each time.Duration) wire.Request {
 	t := taskOf(r)
 	t.end = &end{again: again, each: each}
-	t.end.late = late.Attach(&t)
-	return r.Attach(&t)
+	late.Attached, r.Attached = &t, &t
+	t.end.late = late
+	return r
 }

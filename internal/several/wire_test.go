@@ -66,6 +66,19 @@ func connect(t *testing.T, faults *lockcoretest.Faults, servers ...*lockcoretest
 	})
 }
 
+// inBubble runs a test with the Wire of three servers. The network of the first one has the faults.
+func inBubble(t *testing.T, test func(t *testing.T, w *several.Wire, faults *lockcoretest.Faults, servers []*lockcoretest.Redis)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		faults := lockcoretest.NewFaults()
+		servers := []*lockcoretest.Redis{lockcoretest.NewRedis(t), lockcoretest.NewRedis(t), lockcoretest.NewRedis(t)}
+		w := connect(t, faults, servers...)
+		defer w.Close()
+		test(t, w, faults, servers)
+	})
+}
+
 // Little time is left to the caller that ends an attempt, less than a server needs to answer. What
 // the server must then get has its full time, so that one try is enough.
 // Mutant: a release that is sent again has the time of the caller.
@@ -95,12 +108,7 @@ func TestOwedHasItsFullTime(t *testing.T) {
 // it is the form that is for late requests. Where nothing was sent, nothing is.
 // Mutants: every server gets the end; every server gets the same form.
 func TestEndOfAnAttempt(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		faults := lockcoretest.NewFaults()
-		servers := []*lockcoretest.Redis{lockcoretest.NewRedis(t), lockcoretest.NewRedis(t), lockcoretest.NewRedis(t)}
-		w := connect(t, faults, servers...)
-		defer w.Close()
+	inBubble(t, func(t *testing.T, w *several.Wire, faults *lockcoretest.Faults, servers []*lockcoretest.Redis) {
 		if _, err := w.Send(t.Context(), "", several.Counted(wire.Command("ping"), majority, nil), time.Second); err != nil {
 			t.Fatal(err)
 		}
@@ -134,12 +142,7 @@ func TestEndOfAnAttempt(t *testing.T) {
 // The end waits for an earlier request that is still in flight, and Drain for the end.
 // Mutants: the end does not wait; Drain returns at once; Drain does not return when its context ends.
 func TestEndWaitsForEarlierRequests(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		faults := lockcoretest.NewFaults()
-		servers := []*lockcoretest.Redis{lockcoretest.NewRedis(t), lockcoretest.NewRedis(t), lockcoretest.NewRedis(t)}
-		w := connect(t, faults, servers...)
-		defer w.Close()
+	inBubble(t, func(t *testing.T, w *several.Wire, faults *lockcoretest.Faults, servers []*lockcoretest.Redis) {
 		trail := several.NewTrail()
 		faults.Inject(t, lockcoretest.Fault{Kind: lockcoretest.DelayReply, Delay: 500 * time.Millisecond, Match: lockcoretest.Command("INCR")})
 		began := time.Now()
@@ -189,10 +192,7 @@ func TestStampOfSeveralServers(t *testing.T) {
 // Each waits for a server that is slower than a majority for only so long. After Close, it returns at once.
 // Mutants: it waits for all; it does not wait; the answers of the others are missing.
 func TestEach(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		faults := lockcoretest.NewFaults()
-		w := connect(t, faults, lockcoretest.NewRedis(t), lockcoretest.NewRedis(t), lockcoretest.NewRedis(t))
+	inBubble(t, func(t *testing.T, w *several.Wire, faults *lockcoretest.Faults, _ []*lockcoretest.Redis) {
 		slow := faults.Inject(t, lockcoretest.Fault{Kind: lockcoretest.DelayReply, Delay: 500 * time.Millisecond, Match: lockcoretest.Command("ECHO")})
 		echo := func(server int) wire.Request { return wire.Command("echo", server) }
 		for rest, answered := range map[time.Duration]bool{100 * time.Millisecond: false, time.Second: true} {

@@ -3,7 +3,6 @@ package testenv
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
 	"go/ast"
 	"go/doc"
@@ -39,59 +38,24 @@ type network struct {
 var errDialEnded = errors.New("the dial has ended")
 
 func networks() []network {
-	fails := func(conn net.Conn, err error) func(context.Context, <-chan struct{}) (net.Conn, error) {
-		return func(context.Context, <-chan struct{}) (net.Conn, error) { return conn, err }
-	}
-	// deaf returns a connection on which nothing arrives.
-	deaf := func() (client, server net.Conn) {
-		client, server = net.Pipe()
-		go func() { _, _ = io.Copy(io.Discard, server) }()
-		return client, server
-	}
 	return []network{
 		{name: "dials ignore their context", everywhere: true, dial: func(_ context.Context, over <-chan struct{}) (net.Conn, error) {
 			<-over
 			return nil, errDialEnded
 		}},
-		{name: "SYNs are dropped after a reset", dial: func(ctx context.Context, over <-chan struct{}) (net.Conn, error) {
-			select {
-			case <-ctx.Done():
-				return nil, ctx.Err()
-			case <-over:
-				return nil, errDialEnded
-			}
+		{name: "connections are refused", dial: func(context.Context, <-chan struct{}) (net.Conn, error) {
+			return nil, &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
 		}},
-		{name: "connections are refused", dial: fails(nil, &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED})},
 		{name: "the server accepts and never answers", everywhere: true, begin: func(_ *Env, n *node) { n.Hang() }},
 		{name: "the server never answers, and dials take 2.8 s", everywhere: true, begin: func(_ *Env, n *node) { n.Hang() }, dial: func(_ context.Context, over <-chan struct{}) (net.Conn, error) {
 			select {
 			case <-time.After(2800 * time.Millisecond):
 			case <-over:
 			}
-			client, _ := deaf()
+			client, server := net.Pipe() // on which nothing arrives
+			go func() { _, _ = io.Copy(io.Discard, server) }()
 			return client, nil
 		}},
-		{name: "dials bring a late connection", dial: func(_ context.Context, over <-chan struct{}) (net.Conn, error) {
-			<-over
-			client, _ := deaf()
-			return client, nil
-		}},
-		{name: "TLS handshakes hang", dial: func(_ context.Context, over <-chan struct{}) (net.Conn, error) {
-			client, server := deaf()
-			go func() {
-				<-over
-				_ = server.Close()
-			}()
-			var typed *tls.Conn                                                                  // as go-redis's dialer returns
-			if err := tls.Client(client, &tls.Config{ServerName: "x"}).Handshake(); err != nil { //nolint:gosec,noctx // it hangs
-				_ = client.Close()
-				return typed, err
-			}
-			return client, nil
-		}},
-		{name: "dials return a typed nil", dial: fails((*net.TCPConn)(nil), nil)},
-		{name: "dials panic", dial: func(context.Context, <-chan struct{}) (net.Conn, error) { panic("the Dialer panics") }},
-		{name: "dials fail with an error of the Dialer's own", dial: fails(nil, errors.New("the tunnel is down"))},
 		{name: "replies are lost", begin: func(e *Env, n *node) {
 			_, err := n.faults.Add(lockcoretest.Fault{Kind: lockcoretest.SwallowReply})
 			Must(e, err)
@@ -111,17 +75,15 @@ const BoundShutdown = 2 * time.Second
 
 // EveryCallIsBounded asserts that calls return within the bounds in the documentation of the tested package,
 // whatever the network does, and that no goroutine remains after the Client is closed: with one server,
-// behind a Sentinel and in a cluster. prepare adds the calls while the network works. By day, only
+// behind a Sentinel and in a cluster, or on a quorum. prepare adds the calls while the network works. By day, only
 // some of the networks are tried on more than the first topology.
-func EveryCallIsBounded(t *testing.T, prepare Prepare) {
+func EveryCallIsBounded(t *testing.T, onQuorum bool, prepare Prepare) {
 	t.Helper()
-	everyTopology(t, topologies(), prepare, documentedBounds(t))
-}
-
-// EveryCallIsBoundedOnAQuorum is EveryCallIsBounded with the calls of a quorum.
-func EveryCallIsBoundedOnAQuorum(t *testing.T, prepare Prepare) {
-	t.Helper()
-	everyTopology(t, quorums(), prepare, documentedBounds(t))
+	where := topologies()
+	if onQuorum {
+		where = quorums()
+	}
+	everyTopology(t, where, prepare, documentedBounds(t))
 }
 
 // DialsAreFew is EveryCallIsBounded on all topologies, with calls that are only required to end.
@@ -162,9 +124,8 @@ var (
 	mayFail      = regexp.MustCompile(`\berror\)?$`)
 )
 
-// documentedBounds reads the section "Bounds" of the documentation of the tested package. It fails unless
-// that lists each exported function that takes a context and, of the types with methods that do, each exported
-// method that takes a context or returns an error.
+// documentedBounds reads the section "Bounds" of the documentation of the tested package. It fails unless that lists each
+// exported function that takes a context and, of types with methods that do, each that does or returns an error.
 func documentedBounds(t *testing.T) bounds {
 	t.Helper()
 	paths, err := filepath.Glob("*.go") // a test runs in the directory of its package
@@ -283,9 +244,6 @@ func everyCall(e *Env, n network, where topology, ttl time.Duration, prepare Pre
 			e.Fatal("a call did not return")
 		}
 	}
-	for i := 0; i < 20 && !s.hasMet(); i++ { // calls need only a majority of a quorum
-		e.Pass(100 * time.Millisecond)
-	}
 	calls[prepared].run(e, ttl, all)
 	e.Pass(10 * time.Second)
 	s.requireNoGoroutines("the end of the network's fault", "testenv.(*site).")
@@ -294,16 +252,6 @@ func everyCall(e *Env, n network, where topology, ttl time.Duration, prepare Pre
 	e.Pass(10 * time.Second)
 	s.requireNoGoroutines("the end of the test", "")
 	s.requireFewDials()
-	if !s.hasMet() && !s.avoidable {
-		e.Error("no dial has met the fault")
-	}
-}
-
-// hasMet reports whether a dial has met the fault, if it concerns dials.
-func (s *site) hasMet() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.network.dial == nil || s.met > 0
 }
 
 // requireNoGoroutines asserts that no goroutine of the library is left, except those that wait

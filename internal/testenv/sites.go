@@ -25,13 +25,11 @@ type site struct {
 	over    chan struct{} // closed when the dials of the network may end
 	nodes   []*node
 
-	via       Via   // all dials; nil: they are direct
-	avoidable bool  // all names may be on servers without the fault
-	cut       *node // its connections break in any case; nil: none do
+	via Via   // all dials; nil: they are direct
+	cut *node // its connections break in any case; nil: none do
 
 	mu     sync.Mutex
 	broken bool
-	met    int // how many dials have met the fault
 }
 
 // A node is a server, and the network between it and the Client.
@@ -128,9 +126,6 @@ func (s *site) options(n *node) *redis.Options {
 		n.dialing++
 		n.most = max(n.most, n.dialing)
 		fails := s.broken && !n.spared && s.network.dial != nil
-		if fails {
-			s.met++
-		}
 		s.mu.Unlock()
 		defer func() {
 			s.mu.Lock()
@@ -231,7 +226,6 @@ func (s *site) ask(ctx context.Context, dial func(ctx context.Context, network, 
 // cluster is a cluster of two primaries. Those with these indexes have the fault.
 func (s *site) cluster(faulty ...int) client {
 	all := []*node{s.node(s.Bubble), s.node(lockcoretest.NewRedis(s.T))}
-	s.avoidable = len(faulty) < len(all)
 	for i, n := range all {
 		n.spared = !slices.Contains(faulty, i)
 		answersAsNode(s.Env, n.Server().Server(), all)

@@ -64,12 +64,6 @@ func NotSent(why error) error { return &conn.UnsentError{Err: why} }
 // NoAnswer is the cause of a context that ends when a request was not answered in time.
 func NoAnswer(within time.Duration) error { return &conn.NoAnswerError{Within: within} }
 
-// IsNoAnswer reports whether an error is, or wraps, one of NoAnswer.
-func IsNoAnswer(err error) bool {
-	_, late := errors.AsType[*conn.NoAnswerError](err)
-	return late
-}
-
 // ErrNoHistory says that a server does not report what a History needs.
 var ErrNoHistory = errors.New("lockcore: Config.LockDelay needs a server that reports its run id and its replication id (INFO)")
 

@@ -367,36 +367,6 @@ func TestFault69_CloseDuringDials(t *testing.T) {
 	})
 }
 
-// The server accepts connections and never answers, so setups hang, of a subscription too.
-// They are few, and Close ends them at once.
-func TestFault69_CloseDuringSetups(t *testing.T) {
-	for _, subscribed := range []bool{true, false} {
-		t.Run(fmt.Sprintf("subscribed before: %v", subscribed), func(t *testing.T) {
-			onRoad(t, func(t *testing.T, r *road, opt *redis.Options) {
-				w := connect(t, opt, func() {}, func() {})
-				if subscribed {
-					w.Messages("").Start(t.Context())
-				}
-				r.redis.Hang()
-				if !subscribed {
-					go w.Messages("").Start(t.Context())
-				}
-				for range 25 {
-					_, _ = w.Send(t.Context(), "", wire.Command("ping"), 100*time.Millisecond)
-				}
-				if _, open, _ := r.counts(); open < 2 || open > 4 {
-					t.Errorf("%d connections for calls and messages", open)
-				}
-				begun := time.Now()
-				w.Close()
-				if _, open, _ := r.counts(); open > 0 || time.Since(begun) > 0 {
-					t.Errorf("%d connections are left; Close took %v", open, time.Since(begun))
-				}
-			})
-		})
-	}
-}
-
 // While no new connection can be made for renewals, they go over that of the calls.
 //
 // Caught mutant: they wait for their own.
@@ -517,26 +487,6 @@ func TestFault69_LateConnectionIsUsed(t *testing.T) {
 		begun = time.Now()
 		pings(t, s)
 		after(0)
-	})
-}
-
-// A request without an answer costs its connection: the next one does not get the late
-// answer. One that the server answers in time costs nothing.
-func TestFault08_LateAnswerIsForNobody(t *testing.T) {
-	inBubble(t, func(t *testing.T, e *env) {
-		s := e.Renewals("")
-		for i := range 3 {
-			held := e.faults.Partition()
-			if err := batch(t, s, 100*time.Millisecond, wire.Command("echo", "late"))[0].Err; i > 0 && !errors.Is(err, wire.ErrUnknown) {
-				t.Errorf("no answer: %v", err)
-			}
-			held.Lift()
-			for range 3 {
-				if a := batch(t, s, time.Second, wire.Command("echo", "early"))[0]; a.Value != "early" {
-					t.Errorf("ECHO early: %v, %v", a.Value, a.Err)
-				}
-			}
-		}
 	})
 }
 
@@ -871,75 +821,4 @@ func TestFault70_TurnedAway(t *testing.T) {
 			})
 		})
 	}
-}
-
-// All connections take longer to set up than a request waits. Once they are set up, requests use
-// them at once, although they had failed.
-func TestFault105_LateConnectionsDoNotRest(t *testing.T) {
-	onRoad(t, func(t *testing.T, r *road, opt *redis.Options) {
-		w := connect(t, opt, func() {}, func() {})
-		defer w.Close()
-		r.set(func(context.Context) error { time.Sleep(120 * time.Millisecond); return nil })
-		var all sync.WaitGroup
-		for range 4 {
-			all.Go(func() {
-				if err := ping(t, w, 100*time.Millisecond); err == nil {
-					t.Error("it was sent before there was a connection")
-				}
-			})
-		}
-		all.Wait()
-		time.Sleep(21 * time.Millisecond)
-		begun := time.Now()
-		for range 8 {
-			if err := ping(t, w, 100*time.Millisecond); err != nil || time.Since(begun) > 0 {
-				t.Errorf("a request waited for %v: %v", time.Since(begun), err)
-			}
-		}
-		if _, _, dials := r.counts(); dials != 1 {
-			t.Errorf("%d dials for one connection", dials)
-		}
-	})
-}
-
-// While all connections wait for an answer, another one is dialed, which takes long. The calls that
-// queue are sent when one of the first is free. Dials that do not return do not add up.
-func TestFault104_AnotherConnectionTakesLong(t *testing.T) {
-	onRoad(t, func(t *testing.T, r *road, opt *redis.Options) {
-		w := connect(t, opt, func() {}, func() {})
-		defer w.Close()
-		// four uses all connections for so long, as the server does not answer.
-		four := func(long time.Duration) (all *sync.WaitGroup) {
-			all = &sync.WaitGroup{}
-			r.redis.Hang()
-			time.AfterFunc(long, r.redis.Unhang)
-			for range 4 {
-				all.Go(func() {
-					if _, err := w.Send(t.Context(), "", wire.Command("ping"), time.Second); err != nil {
-						t.Error(err)
-					}
-				})
-			}
-			synctest.Wait()
-			return all
-		}
-		four(time.Millisecond).Wait() // connects all
-		free := r.block()
-		for range 20 {
-			all := four(50 * time.Millisecond)
-			for range 10 {
-				all.Go(func() {
-					begun := time.Now()
-					if err := ping(t, w, 90*time.Millisecond); err != nil || time.Since(begun) != 50*time.Millisecond {
-						t.Errorf("a request waited for %v: %v", time.Since(begun), err)
-					}
-				})
-			}
-			all.Wait()
-		}
-		if dialing, _, _ := r.counts(); dialing > 2 {
-			t.Errorf("%d dials have not returned", dialing)
-		}
-		free()
-	})
 }

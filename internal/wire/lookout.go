@@ -18,7 +18,7 @@ import (
 // primary. There is one look per second while the Client holds a lease. A grant waits for a look that is at
 // most a second old. A Client that only waits for leases looks when it tries to get one.
 //
-//	idle ── a lease ──► a look per second ── the primary is another server ──► Server.follow
+//	idle ── a grant ──► a look per second ── the primary is another server ──► Server.follow
 //	  ▲                              │
 //	  └───── nothing is held ────────┘
 //
@@ -34,8 +34,10 @@ type lookout struct {
 
 	mu       sync.Mutex
 	running  bool          // a goroutine looks once a second
+	wanted   bool          // a lease was granted since it has asked whether there is one
 	looking  chan struct{} // closed when the present look ends; nil: none
 	looked   time.Duration // when the last look that has ended began, by server.calls; negative: none was made
+	at       string        // where that has found the primary; empty: none has
 	followed int           // how often the primary was followed
 }
 
@@ -66,13 +68,11 @@ func (l *lookout) close() {
 	l.wg.Wait()
 }
 
-// watch looks once a second from now on, until nothing is held. l may be nil.
+// watch looks once a second from now on, until nothing is held. It is called for each grant.
 func (l *lookout) watch() {
-	if l == nil {
-		return
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.wanted = true
 	if l.running || l.ctx.Err() != nil {
 		return
 	}
@@ -80,8 +80,7 @@ func (l *lookout) watch() {
 	l.wg.Go(func() {
 		ticker := time.NewTicker(lookAfter)
 		defer ticker.Stop()
-		for again := true; again; again = l.holds() {
-			_ = l.recent(l.ctx, conn.MaxDialTime)
+		for l.again() {
 			select {
 			case <-ticker.C:
 			case <-l.ctx.Done():
@@ -90,82 +89,100 @@ func (l *lookout) watch() {
 	})
 }
 
-// holds reports whether to look again. If not, the next lease calls watch again.
-func (l *lookout) holds() bool {
+// again begins a look, if a lease is held or was granted lately. If not, the next grant calls watch again.
+func (l *lookout) again() bool {
+	l.mu.Lock()
+	wanted := l.wanted
+	l.wanted = false
+	l.mu.Unlock()
+	held := wanted || l.server.cfg.Holds() // without mu, as it takes a mutex of the caller
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.running = l.ctx.Err() == nil && l.server.cfg.Holds()
+	l.running = l.ctx.Err() == nil && (held || l.wanted)
+	if l.running {
+		l.start()
+	}
 	return l.running
 }
 
 var errLeft = errors.New("lockcore: the Sentinels name another primary")
 
-// confirm returns an error if the primary has changed since before. It waits for a look that is at most a second old,
-// until ctx ends, or for that time: Sentinels that do not answer delay a grant, and do not prevent it. l may be nil.
-func (l *lookout) confirm(ctx context.Context, before int, within time.Duration) error {
-	if l == nil {
-		return nil
-	}
-	if err := l.recent(ctx, within); err != nil {
-		return err
-	}
-	if l.state() != before {
-		return errLeft
-	}
-	return nil
-}
-
-// state returns how often the primary was followed. l may be nil.
-func (l *lookout) state() int {
+// begin returns how often the primary was followed. With look, it begins a look unless the last one is recent. l may be
+// nil.
+func (l *lookout) begin(look bool) (followed int) {
 	if l == nil {
 		return 0
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if look && !l.recent() {
+		l.start()
+	}
 	return l.followed
 }
 
-// recent looks, unless the last look is recent. It waits for that until ctx ends, or for that time.
-func (l *lookout) recent(ctx context.Context, within time.Duration) error {
-	l.mu.Lock()
-	if l.server.calls.Now()-l.looked < lookAfter || l.ctx.Err() != nil {
-		l.mu.Unlock()
-		return nil
-	}
+// recent reports whether the last look is at most lookAfter old. The caller holds mu.
+func (l *lookout) recent() bool {
+	return l.server.calls.Now()-l.looked < lookAfter || l.ctx.Err() != nil
+}
+
+// start begins a look, unless one is under way. It returns what is closed when that ends. The caller holds mu, and ctx
+// has not ended.
+func (l *lookout) start() <-chan struct{} {
 	if l.looking == nil {
 		l.looking = make(chan struct{})
 		l.wg.Go(l.look)
 	}
-	looking := l.looking
-	l.mu.Unlock()
-	timer := time.NewTimer(within)
-	defer timer.Stop()
-	select {
-	case <-looking:
-	case <-timer.C:
-	case <-ctx.Done():
+	return l.looking
+}
+
+// confirm returns an error if the primary was followed since before. It waits for a look that is at most a second old,
+// until ctx ends, or for that time: Sentinels that do not answer delay a grant, and do not prevent it.
+func (l *lookout) confirm(ctx context.Context, before int, within time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	for {
+		l.mu.Lock()
+		if l.followed != before {
+			l.mu.Unlock()
+			return errLeft
+		}
+		if l.recent() || ctx.Err() != nil {
+			l.mu.Unlock()
+			return nil
+		}
+		looking := l.start()
+		l.mu.Unlock()
+		select {
+		case <-looking:
+		case <-ctx.Done():
+		}
 	}
-	return ctx.Err()
 }
 
 // look finds the primary, and follows it to another server. A Sentinel that was cut off may
 // name a replica, or a server that does not answer. These are not followed.
 func (l *lookout) look() {
 	looked := l.server.calls.Now()
+	l.mu.Lock()
+	at := l.at
+	l.mu.Unlock()
 	followed := 0
 	defer func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		l.looked, l.followed = looked, l.followed+followed
+		l.looked, l.at, l.followed = looked, at, l.followed+followed
 		close(l.looking)
 		l.looking = nil
 	}()
-	at, err := l.probe.Find(l.ctx)
+	found, err := l.probe.Find(l.ctx)
 	if err != nil {
 		looked = l.server.calls.Now() // it may have taken long, and is not repeated at once
 		return
 	}
-	if !l.server.strays(at) {
+	// The connections to the former primary may have ended already.
+	if !l.server.strays(found) && (at == "" || at == found) {
+		at = found
 		return
 	}
 	ctx, cancel := context.WithTimeout(l.ctx, conn.MaxDialTime)
@@ -175,8 +192,8 @@ func (l *lookout) look() {
 		return
 	}
 	p.Drop()
-	if p.Addr == at && l.ctx.Err() == nil {
-		followed = 1
-		l.server.follow(at)
+	if p.Addr == found && l.ctx.Err() == nil {
+		at, followed = found, 1
+		l.server.follow(found)
 	}
 }

@@ -14,7 +14,9 @@ type Request struct {
 	script *Script // nil for a plain command, and for a script whose source is sent
 	large  bool    // see Large
 
-	attached any // see Attach
+	granted func(answer any) bool // see Granting
+
+	Attached any // of a Wire that is made of others; this package does not use it
 }
 
 // Command returns a request that sends a plain command.
@@ -36,10 +38,11 @@ func (r Request) Marked(key string) Request {
 	return r
 }
 
-// Granting returns the request as one that may grant a lease. It is not sent while Config.History
-// forbids that. The error is then a *DelayError.
-func (r Request) Granting() Request {
-	r.Grants = true
+// Granting returns the request as one that may grant a lease, if granted returns true for the answer. It is not sent while
+// Config.History forbids that. The error is then a *DelayError. Behind Sentinels, a grant counts only if they name
+// the same primary.
+func (r Request) Granting(granted func(answer any) bool) Request {
+	r.Grants, r.granted = true, granted
 	return r
 }
 
@@ -49,15 +52,9 @@ func (r Request) Stamped(s *Stamp) Request {
 	return r
 }
 
-// StampedFirst returns the request as one whose Stamp keeps the first time. It is for several calls of Send.
-func (r Request) StampedFirst() Request {
-	r.First = true
-	return r
-}
-
 // A Stamp is the time, by Config.Now, just before a request was sent. If it was sent again, because the
-// server did not know its script or did not have its name, it is that of the last time, unless the request
-// is StampedFirst.
+// server did not know its script or did not have its name, it is that of the last time, unless First
+// is set.
 type Stamp = conn.Stamp
 
 // Large returns the request as one whose answer may be large. It uses a connection of its own, so that no lock waits
@@ -66,15 +63,6 @@ func (r Request) Large() Request {
 	r.large = true
 	return r
 }
-
-// Attach returns the request with a value for a Wire that is made of others. This package does not use it.
-func (r Request) Attach(value any) Request {
-	r.attached = value
-	return r
-}
-
-// Attached returns the value of Attach, nil if there is none.
-func (r Request) Attached() any { return r.attached }
 
 // IsScript reports whether the request runs a script.
 func (r Request) IsScript() bool { return r.script != nil }

@@ -176,7 +176,7 @@ func (s *Subscription) publishToSelf() (receipt, error) {
 	s.mu.Lock()
 	channel := ""
 	for name, ch := range s.channels {
-		if ch.listeners > 0 && ch.confirmed == s.pipe {
+		if s.up && ch.listeners > 0 && ch.confirmed == s.pipe {
 			channel = name
 		}
 	}

@@ -121,10 +121,11 @@ func NewServer(opt redis.Options, node Node, cfg Config) *Server {
 // answer MOVED, the connection is replaced. If the next one is answered MOVED, too, the server was not
 // demoted: it does not have the name's slot.
 func (s *Server) Send(ctx context.Context, _ string, r Request, timeout time.Duration) (any, error) {
-	primary := s.lookout.state()
+	primary := s.lookout.begin(r.Grants)
 	l := s.calls
 	if r.large {
 		l = s.large
+		s.idle.Stop()
 		defer s.idle.Reset(largeIdle)
 	}
 	until := l.Now() + timeout
@@ -150,9 +151,11 @@ func (s *Server) Send(ctx context.Context, _ string, r Request, timeout time.Dur
 		}
 		break
 	}
-	if r.Grants && a.Err == nil {
+	if s.lookout != nil && a.Err == nil && r.Grants && r.granted(a.Value) {
 		if err := s.lookout.confirm(ctx, primary, (until-l.Now())/2); err != nil {
-			return nil, errors.Join(ErrUnknown, err)
+			a = Answer{Err: errors.Join(ErrUnknown, err)}
+		} else {
+			s.lookout.watch()
 		}
 	}
 	if err := a.Err; OutcomeOf(err) != Applied && OutcomeOf(err) != Ended {
@@ -205,7 +208,6 @@ func (s *Server) renewed(ctx context.Context, requests []Request, answers []Answ
 // Renewals is called for each new lease. The connection is there before the first renewal.
 func (s *Server) Renewals(string) Renewals {
 	s.renewals.line.Prepare()
-	s.lookout.watch()
 	return s.renewals
 }
 

@@ -19,7 +19,6 @@ type stream struct {
 // Send sends a batch and waits for its answers until ctx ends, which has a deadline. The first call of a script brings
 // its source, so that the server need not answer NOSCRIPT first: a lease may not have the time for another round trip.
 func (s *stream) Send(ctx context.Context, requests []Request) []Answer {
-	s.server.lookout.watch()
 	until, _ := ctx.Deadline()
 	if s.server.cfg.Sharded {
 		all := make([]Request, len(requests))

@@ -2,7 +2,6 @@ package wire_test
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"testing/fstest"
 	"time"
@@ -53,29 +52,6 @@ func TestStreamAnswersEachRequest(t *testing.T) {
 		}
 		if e.Renewals("any") != e.Renewals("another") {
 			t.Error("two names of one server have two streams")
-		}
-	})
-}
-
-// A connection that broke is replaced.
-func TestStreamReplacesABrokenConnection(t *testing.T) {
-	inBubble(t, func(t *testing.T, e *env) {
-		s := e.Renewals("")
-		for range 3 {
-			pings(t, s)
-		}
-		if n := e.dials.Load(); n != 1 {
-			t.Fatalf("%d dials for batches that follow each other", n)
-		}
-		e.faults.Cut()
-		if a := batch(t, s, time.Second, wire.Command("ping"))[0]; a.Err != nil && !errors.Is(a.Err, wire.ErrUnknown) {
-			t.Errorf("a batch on a connection that broke: %v", a.Err)
-		}
-		for range 3 {
-			pings(t, s)
-		}
-		if n := e.dials.Load(); n != 2 {
-			t.Errorf("%d dials, want one for the next connection", n)
 		}
 	})
 }

@@ -14,7 +14,7 @@ import (
 // https://redis.io/docs/latest/develop/reference/protocol-spec/. Types of version 3 that no answer to this library has
 // are errors, such as big numbers.
 
-// The limits of a reply. No answer to this library is larger: lists are read in pages.
+// The limits of a reply. Histories and keys are read in pages. The list of more than 100,000 waiters would be larger.
 const (
 	maxReply   = 16 << 20
 	maxDepth   = 32

@@ -68,16 +68,31 @@ type dial struct {
 // connections. It returns false if another one is, and may succeed yet. One that takes too long is given up.
 func (d *Dialer) turn(call *dial, p *Pipe) bool {
 	d.mu.Lock()
-	defer d.mu.Unlock()
-	call.pipe, call.took = p, time.Since(call.began)
-	if s := d.setting; s != nil {
-		if time.Since(s.began) < max(4*s.took, d.opt.Redis.DialTimeout/3) {
-			return false
-		}
-		s.pipe.Drop()
+	if d.setsUp() {
+		d.mu.Unlock()
+		return false
 	}
+	slow := d.setting
+	call.pipe, call.took = p, time.Since(call.began)
 	d.setting = call
+	d.mu.Unlock()
+	if slow != nil {
+		slow.pipe.Drop()
+	}
 	return true
+}
+
+// busy reports whether another dial helps nothing, as the server answers on none.
+func (d *Dialer) busy() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.setsUp()
+}
+
+// setsUp reports whether a connection is being set up, and may succeed yet. The caller holds mu.
+func (d *Dialer) setsUp() bool {
+	s := d.setting
+	return s != nil && time.Since(s.began) < max(4*s.took, d.opt.Redis.DialTimeout/3)
 }
 
 // done is the opposite of turn.

@@ -33,7 +33,8 @@
 //
 //	nothing is answered for long  another connection is made, and takes the new calls. The first one is
 //	                              read until its callers have left. If the server answers on it before
-//	                              that, the calls go on there
+//	                              that, the calls go on there. It is ended if the new one leads to another
+//	                              address
 //	a dial or TLS handshake hangs another one begins, up to 3; the call waits no longer than its time
 //	the server closes a connection what was written is unknown; what was not goes to the next one
 //	a user's function hangs or    it is abandoned, and an error names it; at most 3 calls of

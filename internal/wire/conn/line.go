@@ -13,7 +13,7 @@ import (
 
 // A Line carries the calls of one purpose to a server. It has one pipe, which is made when it is needed, and again
 // after a failure. If the server is silent on it, another one is made in the background, and takes the new calls;
-// the old one is read until its callers have left.
+// the old one is read until its callers have left, or ended if the new one leads to another address.
 type Line struct {
 	Options
 	dials    *Dialer
@@ -216,7 +216,7 @@ func (l *Line) dialLocked(timeout time.Duration) {
 		if l.took == 0 {
 			patience = timeout
 		}
-		if now-l.begun < patience || n == maxDialing && l.took == 0 {
+		if now-l.begun < patience || n == maxDialing && l.took == 0 || l.dials.busy() {
 			return
 		}
 		if n == maxDialing {
@@ -275,7 +275,7 @@ func (l *Line) connected(d *redial, p *Pipe, err error) {
 	l.dialing = nil
 	p.use(l)
 	l.took = max(l.Now()-d.began, time.Microsecond)
-	retire := l.retireLocked()
+	silent, retire := l.pipe, l.retireLocked()
 	l.pipe, l.waiting = p, nil
 	replaced := l.had && l.Replaced != nil
 	l.had = true
@@ -286,6 +286,9 @@ func (l *Line) connected(d *redial, p *Pipe, err error) {
 	}
 	if waiting = append(l.borrower.takeWaiting(), waiting...); len(waiting) > 0 {
 		l.submit(waiting...)
+	}
+	if silent != nil && silent.Addr != p.Addr {
+		silent.end(errMoved) // its callers need not wait
 	}
 }
 

@@ -39,7 +39,7 @@ type Pipe struct {
 	socket syscall.RawConn // nil: a write may block for long
 
 	line *Line         // nil during the setup
-	made time.Duration // when it began to serve, by line.now
+	made time.Duration // when it began to serve, by Line.Now
 
 	outdated atomic.Bool // no new call uses it
 
@@ -55,7 +55,7 @@ type Pipe struct {
 	live     int           // calls that are written, and whose callers wait
 	leaves   bool          // it ends when no caller waits
 	silent   bool          // nothing was answered for too long; another one is made
-	heard    time.Duration // when the last answer arrived, by line.now
+	heard    time.Duration // when the last answer arrived, by Line.Now
 	takes    time.Duration // how long answers have taken lately, at most
 	why      error         // why it has ended; nil: it works
 
@@ -85,10 +85,10 @@ type reply struct {
 type call struct {
 	command Command
 	timeout time.Duration // of the caller
-	until   time.Duration // its end, by line.now
+	until   time.Duration // its end, by Line.Now
 	state   atomic.Int32
 	pipe    *Pipe         // that it was written on
-	sent    time.Duration // just before the write, by line.now
+	sent    time.Duration // just before the write, by Line.Now
 	answer  Answer
 	done    chan struct{} // gets a value once answer is set; nothing uses the call after that
 	timer   *time.Timer   // of the caller
@@ -376,8 +376,8 @@ func (p *Pipe) end(why error) {
 		return
 	}
 	p.why = why
-	written, unproved, queue, unwatch := p.written, p.unproved, p.queue, p.unwatch
-	p.written, p.unproved, p.queue, p.unwatch = nil, nil, nil, nil
+	written, unproved, queue := p.written, p.unproved, p.queue
+	p.written, p.unproved, p.queue = nil, nil, nil
 	p.mu.Unlock()
 	_, odd := why.(*protocolError) //nolint:errorlint // the codec does not wrap it
 	unknown := Answer{Err: errors.Join(ErrUnknown, why)}
@@ -391,24 +391,19 @@ func (p *Pipe) end(why error) {
 		p.settle(reply{s, unknown})
 	}
 	p.line.ended(p, queue)
-	_ = p.close(unwatch)
+	p.Drop()
 }
 
-// close closes the network connection. It does not wait for a read in progress.
-func (p *Pipe) close(unwatch func() error) error {
-	if unwatch != nil {
-		go func() { _ = unwatch() }() // nobody waits: it is the user's
-	}
-	return p.conn.Close()
-}
-
-// Drop ends a pipe that serves no line.
+// Drop closes the network connection. It does not wait for a read in progress.
 func (p *Pipe) Drop() {
 	p.mu.Lock()
 	unwatch := p.unwatch
 	p.unwatch = nil
 	p.mu.Unlock()
-	_ = p.close(unwatch)
+	if unwatch != nil {
+		go func() { _ = unwatch() }() // nobody waits: it is the user's
+	}
+	_ = p.conn.Close()
 }
 
 // errRetired is why a pipe has ended that is not needed.

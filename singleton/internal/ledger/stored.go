@@ -92,8 +92,9 @@ func list[S, T any](ctx context.Context, l *Ledger, op, key string, n int, decod
 	}
 	all := []T{}
 	var before []any // the page before
-	for from := 0; len(all) < n; from += onePage {
-		page, err := l.ask(ctx, wire.Command("lrange", key, from, min(from+onePage, n)-1).Large())
+	size := min(n, onePage)
+	for from := 0; len(all) < n; from += size {
+		page, err := l.ask(ctx, wire.Command("lrange", key, from, from+size-1).Large())
 		if err != nil {
 			return nil, opError(op, l.name, err)
 		}
@@ -109,10 +110,11 @@ func list[S, T any](ctx context.Context, l *Ledger, op, key string, n int, decod
 				return nil, opError(op, l.name, fmt.Errorf("singleton: invalid ledger entry: %w", err))
 			}
 		}
-		if len(page) < onePage {
+		if len(page) < size {
 			break
 		}
 		before = page
 	}
+	all = all[:min(n, len(all))]
 	return all, nil
 }

@@ -105,7 +105,7 @@ func (r *Record) Put(ctx context.Context, seen Version, value []byte, keep time.
 	me := r.writer + "." + strconv.FormatUint(r.writes.Add(1), 36)
 	req := r.put.Call(wire.Keys(r.key), me, value, keep.Milliseconds(), seen.inSpaces())
 	if seen == (Version{}) {
-		req = req.Granting() // the record may have been lost
+		req = req.Granting(func(answer any) bool { return answer == int64(1) }) // the record may have been lost
 	}
 	answer, err := r.ask(ctx, req)
 	if err == nil {
