@@ -265,11 +265,14 @@ func (s *site) requireNoGoroutines(before, except string) {
 	}
 }
 
-// requireFewDials asserts that there were never many dials at a time, and that all have ended.
+// requireFewDials asserts that a dial has met the fault, that there were never many at a time, and that all have ended.
 func (s *site) requireFewDials() {
 	s.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.network.dial != nil && !s.met && !s.avoidable {
+		s.Error("no dial has met the fault")
+	}
 	for _, n := range s.nodes {
 		if n.most > maxDials {
 			s.Errorf("%d concurrent dials to %s", n.most, n.addr)

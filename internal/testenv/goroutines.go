@@ -20,8 +20,7 @@ var (
 	createdBy = regexp.MustCompile(`created by github\.com/noonlock/noonlock/(\S+)`)
 )
 
-// goroutinesOfLibrary returns the stacks of the goroutines in the caller's bubble that the
-// library has started, and not a test.
+// goroutinesOfLibrary returns the stacks of goroutines in the caller's bubble that the library, no test, has started.
 func goroutinesOfLibrary() (stacks []string) {
 	buf := make([]byte, 1<<20)
 	bubble := bubbleOf.FindString(string(buf[:runtime.Stack(buf, false)]))

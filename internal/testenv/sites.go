@@ -25,11 +25,13 @@ type site struct {
 	over    chan struct{} // closed when the dials of the network may end
 	nodes   []*node
 
-	via Via   // all dials; nil: they are direct
-	cut *node // its connections break in any case; nil: none do
+	via       Via   // all dials; nil: they are direct
+	avoidable bool  // all names may be on servers without the fault
+	cut       *node // its connections break in any case; nil: none do
 
 	mu     sync.Mutex
 	broken bool
+	met    bool // a dial has met the fault
 }
 
 // A node is a server, and the network between it and the Client.
@@ -58,10 +60,7 @@ type client struct {
 // topologies are those with all functions.
 func topologies() []topology {
 	return []topology{
-		{"one server", func(s *site) client {
-			opt := s.options(s.node(s.Bubble))
-			return clientOf(redis.NewClient(opt))
-		}},
+		{"one server", func(s *site) client { return clientOf(redis.NewClient(s.options(s.node(s.Bubble)))) }},
 		{"Sentinel and primary", func(s *site) client { return s.sentinel(true, true) }},
 		{"Sentinel", func(s *site) client { return s.sentinel(true, false) }},
 		{"primary behind a Sentinel", func(s *site) client { return s.sentinel(false, true) }},
@@ -73,13 +72,10 @@ func topologies() []topology {
 
 // quorums are quorums of three servers, of which some have the fault.
 func quorums() []topology {
-	of := func(faulty int) func(s *site) client {
-		return func(s *site) client { return s.quorum(faulty) }
-	}
 	return []topology{
-		{"quorum", of(3)},
-		{"two servers of a quorum", of(2)},
-		{"one server of a quorum", of(1)},
+		{"quorum", func(s *site) client { return s.quorum(3) }},
+		{"two servers of a quorum", func(s *site) client { return s.quorum(2) }},
+		{"one server of a quorum", func(s *site) client { return s.quorum(1) }},
 	}
 }
 
@@ -126,6 +122,7 @@ func (s *site) options(n *node) *redis.Options {
 		n.dialing++
 		n.most = max(n.most, n.dialing)
 		fails := s.broken && !n.spared && s.network.dial != nil
+		s.met = s.met || fails
 		s.mu.Unlock()
 		defer func() {
 			s.mu.Lock()
@@ -226,6 +223,7 @@ func (s *site) ask(ctx context.Context, dial func(ctx context.Context, network, 
 // cluster is a cluster of two primaries. Those with these indexes have the fault.
 func (s *site) cluster(faulty ...int) client {
 	all := []*node{s.node(s.Bubble), s.node(lockcoretest.NewRedis(s.T))}
+	s.avoidable = len(faulty) < len(all)
 	for i, n := range all {
 		n.spared = !slices.Contains(faulty, i)
 		answersAsNode(s.Env, n.Server().Server(), all)

@@ -107,15 +107,11 @@ func (l *lookout) again() bool {
 
 var errLeft = errors.New("lockcore: the Sentinels name another primary")
 
-// begin returns how often the primary was followed. With look, it begins a look unless the last one is recent. l may be
-// nil.
-func (l *lookout) begin(look bool) (followed int) {
-	if l == nil {
-		return 0
-	}
+// begin begins a look unless the last one is recent. It returns how often the primary was followed before.
+func (l *lookout) begin() (followed int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if look && !l.recent() {
+	if !l.recent() {
 		l.start()
 	}
 	return l.followed

@@ -13,14 +13,6 @@ import (
 	"github.com/noonlock/noonlock/internal/wire/conn"
 )
 
-// A role is what a server must be.
-type role int
-
-const (
-	primary role = iota // of all names
-	shard               // a primary of a cluster
-)
-
 // checkPrimary reads the answer to HELLO. A replica refuses every script, and its data may be old. After a failover,
 // a Sentinel or a name server may still return its address.
 func checkPrimary(hello map[any]any) error {
@@ -30,27 +22,10 @@ func checkPrimary(hello map[any]any) error {
 	return nil
 }
 
-// isReplica reports whether the server may have refused because it is a replica. A replica of a
-// cluster answers MOVED, and so does a primary that does not have the slot. Without a slot table,
-// only a new connection shows which of them it is, see checkPrimary.
-func (r role) isReplica(err error) bool {
-	return HasCode(err, "READONLY") || r == primary && HasCode(err, "MOVED")
-}
-
-// isCutOff reports whether the server misses replicas. Another one may have
-// been promoted without its knowledge. A cluster asks other nodes, see cluster.assess.
-func (r role) isCutOff(err error) bool {
-	return r == primary && (HasCode(err, "NOREPLICAS") || errors.Is(err, ErrNotReplicated))
-}
-
-// mayBeDemoted reports whether the server may no longer be the primary.
-func (r role) mayBeDemoted(err error) bool { return r.isReplica(err) || r.isCutOff(err) }
-
 // A Server is the Wire of one Redis server, which has all names, or those of a Node. With Sentinel it is the
 // present primary: the Dialer of a failover client asks a Sentinel for its address.
 type Server struct {
 	addr     string
-	role     role
 	node     Node
 	cfg      Config
 	messages *Subscription
@@ -86,9 +61,6 @@ func NewServer(opt redis.Options, node Node, cfg Config) *Server {
 	if node.Tag == nil {
 		s.node.Tag = func() (string, bool) { return "", true }
 	}
-	if cfg.Sharded {
-		s.role = shard
-	}
 	o := conn.Options{
 		Redis: opt, Check: checkPrimary, Replicas: cfg.Replicas, Began: time.Now(), Ticks: cfg.Now, Refused: s.refused,
 	}
@@ -108,6 +80,7 @@ func NewServer(opt redis.Options, node Node, cfg Config) *Server {
 	}
 	s.large = conn.NewLine(o)
 	s.idle = time.AfterFunc(largeIdle, func() { s.large.Abandon(s.large.Now()) })
+	s.idle.Stop() // until it is used
 	o.Replaced = func() { s.messages.retestNow() }
 	s.calls = conn.NewLine(o)
 	s.renewals.line.Borrow(s.calls)
@@ -121,7 +94,10 @@ func NewServer(opt redis.Options, node Node, cfg Config) *Server {
 // answer MOVED, the connection is replaced. If the next one is answered MOVED, too, the server was not
 // demoted: it does not have the name's slot.
 func (s *Server) Send(ctx context.Context, _ string, r Request, timeout time.Duration) (any, error) {
-	primary := s.lookout.begin(r.Grants)
+	confirms, primary := r.Grants && s.lookout != nil, 0
+	if confirms {
+		primary = s.lookout.begin()
+	}
 	l := s.calls
 	if r.large {
 		l = s.large
@@ -151,7 +127,7 @@ func (s *Server) Send(ctx context.Context, _ string, r Request, timeout time.Dur
 		}
 		break
 	}
-	if s.lookout != nil && a.Err == nil && r.Grants && r.granted(a.Value) {
+	if confirms && a.Err == nil && r.granted(a.Value) {
 		if err := s.lookout.confirm(ctx, primary, (until-l.Now())/2); err != nil {
 			a = Answer{Err: errors.Join(ErrUnknown, err)}
 		} else {
@@ -160,12 +136,28 @@ func (s *Server) Send(ctx context.Context, _ string, r Request, timeout time.Dur
 	}
 	if err := a.Err; OutcomeOf(err) != Applied && OutcomeOf(err) != Ended {
 		s.cfg.Failed(r, err)
-		if s.role.mayBeDemoted(err) {
+		if s.mayBeDemoted(err) {
 			s.messages.demoted()
 		}
 	}
 	return a.Value, a.Err
 }
+
+// isReplica reports whether the server may have refused because it is a replica. A replica of a
+// cluster answers MOVED, and so does a primary that does not have the slot. Without a slot table,
+// only a new connection shows which of them it is, see checkPrimary.
+func (s *Server) isReplica(err error) bool {
+	return HasCode(err, "READONLY") || !s.cfg.Sharded && HasCode(err, "MOVED")
+}
+
+// isCutOff reports whether the server misses replicas. Another one may have
+// been promoted without its knowledge. A cluster asks other nodes, see cluster.assess.
+func (s *Server) isCutOff(err error) bool {
+	return !s.cfg.Sharded && (HasCode(err, "NOREPLICAS") || errors.Is(err, ErrNotReplicated))
+}
+
+// mayBeDemoted reports whether the server may no longer be the primary.
+func (s *Server) mayBeDemoted(err error) bool { return s.isReplica(err) || s.isCutOff(err) }
 
 // leaveAfter is the shortest time between two replacements of the connections to a server that
 // misses replicas. If this server is still the primary, they help nothing.
@@ -175,8 +167,8 @@ const leaveAfter = time.Second
 // the primary, the connections of that time are replaced: the address may lead to the new one.
 func (s *Server) refused(sent time.Duration, err error) {
 	switch {
-	case s.role.isReplica(err):
-	case s.role.isCutOff(err):
+	case s.isReplica(err):
+	case s.isCutOff(err):
 		now := s.calls.Now()
 		s.mu.Lock()
 		again := s.left > 0 && now-s.left < leaveAfter
@@ -200,7 +192,7 @@ func (s *Server) renewed(ctx context.Context, requests []Request, answers []Answ
 	if s.node.Renewed != nil {
 		s.node.Renewed(ctx, requests, answers)
 	}
-	if slices.ContainsFunc(answers, func(a Answer) bool { return s.role.mayBeDemoted(a.Err) }) {
+	if slices.ContainsFunc(answers, func(a Answer) bool { return s.mayBeDemoted(a.Err) }) {
 		s.messages.demoted()
 	}
 }

@@ -7,11 +7,6 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-type said string
-
-func (s said) Error() string { return string(s) }
-func (said) RedisError()     {}
-
 // A refusal is classified by its inner code, in whatever place of a script it was raised
 // and however the server's version wraps it.
 func TestFault74_PlainRefusal(t *testing.T) {
@@ -27,7 +22,7 @@ func TestFault74_PlainRefusal(t *testing.T) {
 		"ERR user_script:3: attempt to index a nil value": "ERR user_script:3: attempt to index a nil value",
 		"OOM command not allowed":                         "OOM command not allowed",
 	} {
-		err := PlainRefusal(said(text))
+		err := PlainRefusal(&Refusal{text})
 		if err.Error() != want || !errors.As(err, new(redis.Error)) {
 			t.Errorf("%q is read as %q, want %q", text, err, want)
 		}

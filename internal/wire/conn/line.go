@@ -15,7 +15,7 @@ import (
 // after a failure. If the server is silent on it, another one is made in the background, and takes the new calls;
 // the old one is read until its callers have left, or ended if the new one leads to another address.
 type Line struct {
-	Options
+	*Options // those of dials
 	dials    *Dialer
 	borrower *Line // its calls use this one while it has no pipe; may be nil
 	lender   *Line // the opposite
@@ -59,7 +59,8 @@ const (
 
 // NewLine returns a Line without a connection.
 func NewLine(o Options) *Line {
-	l := &Line{Options: o, dials: NewDialer(o)}
+	l := &Line{dials: NewDialer(o)}
+	l.Options = l.dials.opt
 	l.calls.New = func() any { return &call{done: make(chan struct{}, 1), timer: time.NewTimer(time.Hour)} }
 	return l
 }
@@ -195,7 +196,7 @@ func (l *Line) Prepare() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.pipe == nil && len(l.dialing) == 0 {
-		l.dialLocked(l.dials.opt.Redis.DialTimeout)
+		l.dialLocked(l.Redis.DialTimeout)
 	}
 }
 
@@ -231,7 +232,7 @@ func (l *Line) dialLocked(timeout time.Duration) {
 	l.begun = now
 	d.ctx, d.end = context.WithCancel(l.dials.ctx)
 	l.dialing = append(slices.Clip(l.dialing), d)
-	go l.dial(d) // close makes it fail, and does not wait
+	go l.dial(d) // Close makes it fail, and does not wait
 }
 
 func (l *Line) dial(d *redial) {
@@ -244,15 +245,17 @@ func (l *Line) dial(d *redial) {
 func (l *Line) connected(d *redial, p *Pipe, err error) {
 	l.mu.Lock()
 	i := slices.Index(l.dialing, d)
-	if i < 0 || l.closed || err == nil && l.pipe != nil && !l.pipe.isQuiet() { // it is not wanted any more
-		l.dialing = slices.DeleteFunc(slices.Clone(l.dialing), func(other *redial) bool { return other == d })
+	wanted := i >= 0 // or it was given up
+	if wanted {
+		l.dialing = slices.Concat(l.dialing[:i], l.dialing[i+1:])
+	}
+	if !wanted || l.closed || err == nil && l.pipe != nil && !l.pipe.isQuiet() {
 		l.mu.Unlock()
 		if err == nil {
 			p.Drop()
 		}
 		return
 	}
-	l.dialing = slices.Concat(l.dialing[:i], l.dialing[i+1:])
 	waiting := l.waiting
 	switch {
 	case err != nil && len(l.dialing) > 0: // another one may succeed
@@ -445,7 +448,7 @@ func (l *Line) giveUpLocked(before time.Duration) {
 	}
 	l.dialing = nil
 	if l.waiting = slices.DeleteFunc(l.waiting, hasLeft); len(l.waiting) > 0 {
-		l.dialLocked(l.dials.opt.Redis.DialTimeout)
+		l.dialLocked(l.Redis.DialTimeout)
 	}
 }
 

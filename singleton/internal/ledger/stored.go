@@ -98,10 +98,11 @@ func list[S, T any](ctx context.Context, l *Ledger, op, key string, n int, decod
 		if err != nil {
 			return nil, opError(op, l.name, err)
 		}
+		last := len(page) < size
+		for len(page) > 0 && slices.Contains(before, page[0]) { // a new entry has moved it to this page
+			page = page[1:]
+		}
 		for _, text := range page {
-			if slices.Contains(before, text) { // a new entry has moved it to this page
-				continue
-			}
 			var stored S
 			var d Decoder
 			err := json.Unmarshal([]byte(wire.Text(text)), &stored)
@@ -110,7 +111,7 @@ func list[S, T any](ctx context.Context, l *Ledger, op, key string, n int, decod
 				return nil, opError(op, l.name, fmt.Errorf("singleton: invalid ledger entry: %w", err))
 			}
 		}
-		if len(page) < size {
+		if last {
 			break
 		}
 		before = page
