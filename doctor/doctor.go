@@ -3,30 +3,19 @@ package doctor
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/noonlock/noonlock"
+
 	"github.com/redis/go-redis/v9"
 
 	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/lockcore"
 )
-
-// ErrConfig matches every *ConfigError.
-var ErrConfig = errors.New("doctor: refused")
-
-// ConfigError reports an invalid argument or configuration field. Nothing was sent. Its fields are
-// strings: Field names the argument or field, Value is its value (text is quoted), and Rule says
-// which values are valid. It matches ErrConfig.
-type ConfigError = input.ConfigError[refused]
-
-type refused struct{}
-
-func (refused) Refusal() error { return ErrConfig }
 
 // A Verdict is the result of a check.
 type Verdict string
@@ -96,7 +85,7 @@ type Config struct {
 func (c Config) withDefaults(servers int) (Config, error) {
 	c.Prefix = cmp.Or(c.Prefix, "noonlock")
 	if servers == 0 {
-		return c, &ConfigError{Field: "servers", Value: "empty", Rule: "at least one client"}
+		return c, &noonlock.ConfigError{Package: "doctor", Field: "servers", Value: "empty", Rule: "at least one client"}
 	}
 	for _, of := range []struct {
 		field                 string
@@ -108,7 +97,7 @@ func (c Config) withDefaults(servers int) (Config, error) {
 		{"Config.Timeout", &c.Timeout, 3 * time.Second, 10 * time.Millisecond, time.Minute},
 	} {
 		if *of.value = cmp.Or(*of.value, of.fallback); *of.value < of.least || *of.value > of.most {
-			return c, &ConfigError{Field: of.field, Value: of.value.String(), Rule: fmt.Sprintf("0 (%s) or from %s to %s", of.fallback, of.least, of.most)}
+			return c, &noonlock.ConfigError{Package: "doctor", Field: of.field, Value: of.value.String(), Rule: fmt.Sprintf("0 (%s) or from %s to %s", of.fallback, of.least, of.most)}
 		}
 	}
 	uses, all := Uses(), "of "+strings.Join(Uses(), ", ")
@@ -120,14 +109,14 @@ func (c Config) withDefaults(servers int) (Config, error) {
 	}
 	for _, use := range c.Uses {
 		if !slices.Contains(uses, use) {
-			return c, &ConfigError{Field: "Config.Uses", Value: input.Quote(use), Rule: all}
+			return c, &noonlock.ConfigError{Package: "doctor", Field: "Config.Uses", Value: input.Quote(use), Rule: all}
 		}
 	}
 	return c, nil
 }
 
 // Examine asks the servers, and returns what it has found. Problems of the servers are part of the
-// Report. The error is a *ConfigError, or one of lockcore.New or lockcore.NewQuorum; nothing was
+// Report. The error is a *noonlock.ConfigError, or one of lockcore.New or lockcore.NewQuorum; nothing was
 // sent then.
 func Examine(ctx context.Context, servers []redis.UniversalClient, cfg Config) (*Report, error) {
 	cfg, err := cfg.withDefaults(len(servers))

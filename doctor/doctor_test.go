@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/noonlock/noonlock"
+
 	"github.com/alicebob/miniredis/v2"
 	"github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/go-redis/v9"
@@ -643,21 +645,21 @@ func TestRefusals(t *testing.T) {
 		"Config.Timeout": {Timeout: time.Hour},
 		"Config.Uses":    {Uses: []string{"everything"}},
 	} {
-		if _, err := doctor.Examine(t.Context(), one, cfg); !errors.Is(err, doctor.ErrConfig) || !strings.Contains(err.Error(), field) {
+		if _, err := doctor.Examine(t.Context(), one, cfg); !errors.Is(err, noonlock.ErrConfig) || !strings.Contains(err.Error(), field) {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
-	if _, err := doctor.Examine(t.Context(), nil, doctor.Config{}); !errors.Is(err, doctor.ErrConfig) {
+	if _, err := doctor.Examine(t.Context(), nil, doctor.Config{}); !errors.Is(err, noonlock.ErrConfig) {
 		t.Errorf("no servers: %v", err)
 	}
 	three := slices.Concat(one, one, one)
-	if _, err := doctor.Examine(t.Context(), three, doctor.Config{Uses: []string{doctor.UseJob}}); !errors.Is(err, doctor.ErrConfig) {
+	if _, err := doctor.Examine(t.Context(), three, doctor.Config{Uses: []string{doctor.UseJob}}); !errors.Is(err, noonlock.ErrConfig) {
 		t.Errorf("jobs on a quorum: %v", err)
 	}
-	if _, err := doctor.Examine(t.Context(), three[:2], doctor.Config{}); !errors.Is(err, lockcore.ErrConfig) {
+	if _, err := doctor.Examine(t.Context(), three[:2], doctor.Config{}); !errors.Is(err, noonlock.ErrConfig) {
 		t.Errorf("two servers: %v", err)
 	}
-	if _, err := doctor.Examine(t.Context(), one, doctor.Config{Prefix: "a b"}); !errors.Is(err, lockcore.ErrConfig) {
+	if _, err := doctor.Examine(t.Context(), one, doctor.Config{Prefix: "a b"}); !errors.Is(err, noonlock.ErrConfig) {
 		t.Errorf("a wrong prefix: %v", err)
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/noonlock/noonlock"
+
 	"github.com/redis/go-redis/v9"
 
 	"github.com/noonlock/noonlock/election"
@@ -62,7 +64,7 @@ func needs(use string) (lock.Needs, error) {
 	case UseJob:
 		return singleton.Needs(), nil
 	}
-	return lock.Needs{}, &ConfigError{Field: "use", Value: input.Quote(use), Rule: "one of " + strings.Join(Uses(), ", ")}
+	return lock.Needs{}, &noonlock.ConfigError{Package: "doctor", Field: "use", Value: input.Quote(use), Rule: "one of " + strings.Join(Uses(), ", ")}
 }
 
 // CheckRights returns an error if the Redis user of the Client lacks a right that a use needs, one of

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/noonlock/noonlock"
+
 	"github.com/noonlock/noonlock/doctor"
 	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
@@ -42,6 +44,6 @@ func TestCheckRights(t *testing.T) {
 		t.Errorf("keys are left: %q", keys)
 	}
 	c := e.ClientWith(e.Direct(), lockcore.Config{})
-	testenv.MustIs(e, doctor.CheckRights(t.Context(), c, "orders", "everything"), doctor.ErrConfig)
-	testenv.MustIs(e, doctor.CheckRights(t.Context(), c, "a b", doctor.UseMutex), lockcore.ErrConfig)
+	testenv.MustIs(e, doctor.CheckRights(t.Context(), c, "orders", "everything"), noonlock.ErrConfig)
+	testenv.MustIs(e, doctor.CheckRights(t.Context(), c, "a b", doctor.UseMutex), noonlock.ErrConfig)
 }

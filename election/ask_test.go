@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/noonlock/noonlock"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/noonlock/noonlock/election"
@@ -207,7 +209,7 @@ func TestOperatorIsRefused(t *testing.T) {
 		mustIs(e, err, election.ErrNoLeader)
 		for _, by := range []lockcore.Operator{{Who: "a\nb"}, {Reason: strings.Repeat("x", 201)}, {Who: "\xff"}} {
 			_, err := board.By(by)
-			mustIs(e, err, election.ErrConfig)
+			mustIs(e, err, noonlock.ErrConfig)
 		}
 	})
 }

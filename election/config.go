@@ -6,10 +6,11 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/noonlock/noonlock"
+
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/internal/lease"
 	"github.com/noonlock/noonlock/lockcore"
 )
@@ -106,16 +107,7 @@ const (
 	defaultShutdown = 10 * time.Second
 )
 
-// ConfigError reports an invalid argument or configuration field. Nothing was sent. Its fields are
-// strings: Field names the argument or field, Value is its value (text is quoted), and Rule says
-// which values are valid. It matches ErrConfig.
-type ConfigError = input.ConfigError[refused]
-
-type refused struct{}
-
-func (refused) Refusal() error { return ErrConfig }
-
-var errNoClient = &ConfigError{Field: "client", Value: "nil", Rule: "a *lockcore.Client"}
+var errNoClient = &noonlock.ConfigError{Package: "election", Field: "client", Value: "nil", Rule: "a *lockcore.Client"}
 
 // complete fills in the defaults and checks the rules: client-go's, and those of
 // a lease.
@@ -159,7 +151,7 @@ func (cfg Config) complete(client *lockcore.Client, cb Callbacks) (Config, error
 		{cfg.DrainTimeout < 0, "Config.DrainTimeout", cfg.DrainTimeout, "0 (no limit) or positive"},
 	} {
 		if r.broken {
-			return cfg, &ConfigError{Field: r.field, Value: fmt.Sprint(r.value), Rule: r.must}
+			return cfg, &noonlock.ConfigError{Package: "election", Field: r.field, Value: fmt.Sprint(r.value), Rule: r.must}
 		}
 	}
 	return cfg, nil

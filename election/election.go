@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/noonlock/noonlock"
+
 	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/internal/wire"
@@ -41,7 +43,7 @@ type store interface {
 }
 
 // NewElection returns a handle on the election of a name. It sends no request. The error is a
-// *ConfigError.
+// *noonlock.ConfigError.
 func NewElection(client *lockcore.Client, name string) (*Election, error) {
 	return newElection(client, name, lockcore.LeaseConfig{}, nil)
 }
@@ -52,13 +54,13 @@ func newElection(client *lockcore.Client, name string, cfg lockcore.LeaseConfig,
 		return nil, errNoClient
 	}
 	if rule := input.Fault(name, 200-len(lock.ElectionNames), true); rule != "" {
-		return nil, &ConfigError{Field: "name", Value: input.Quote(name), Rule: rule}
+		return nil, &noonlock.ConfigError{Package: "election", Field: "name", Value: input.Quote(name), Rule: rule}
 	}
 	c := (*lock.Client)(client)
 	n, err := c.Name(lock.ElectionNames+name, lock.LeaseConfig(cfg))
-	if refused, ok := errors.AsType[*lockcore.ConfigError](err); ok {
+	if refused, ok := errors.AsType[*noonlock.ConfigError](err); ok {
 		field := strings.NewReplacer("LeaseConfig.TTL", "Config.LeaseDuration", "LeaseConfig.", "Config.").Replace(refused.Field)
-		return nil, &ConfigError{Field: field, Value: refused.Value, Rule: refused.Rule}
+		return nil, &noonlock.ConfigError{Package: "election", Field: field, Value: refused.Value, Rule: refused.Rule}
 	}
 	var s *scripts
 	if err == nil {
@@ -72,7 +74,7 @@ func newElection(client *lockcore.Client, name string, cfg lockcore.LeaseConfig,
 		return nil, fmt.Errorf("election: %w", err)
 	}
 	if len(encoded) > maxMetadata {
-		return nil, &ConfigError{Field: "Config.Metadata", Value: fmt.Sprint(len(encoded), " bytes"), Rule: "at most 4096 bytes as JSON"}
+		return nil, &noonlock.ConfigError{Package: "election", Field: "Config.Metadata", Value: fmt.Sprint(len(encoded), " bytes"), Rule: "at most 4096 bytes as JSON"}
 	}
 	c.Expect(label)
 	e := &Election{
@@ -127,7 +129,7 @@ func (e *Election) one(what, rule string) error {
 	if e.lock.Client().Quorum() == nil {
 		return nil
 	}
-	return &lockcore.ConfigError{Field: "the Client of " + what, Value: "of NewQuorum", Rule: "of New: " + rule}
+	return &noonlock.ConfigError{Package: "election", Field: "the Client of " + what, Value: "of NewQuorum", Rule: "of New: " + rule}
 }
 
 // failed wraps errors with the operation and the name of the election. It returns nil if there is

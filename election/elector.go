@@ -39,7 +39,7 @@ type LeaderElector struct {
 
 // NewLeaderElector makes a LeaderElector for the election of a name: 1 to 191
 // bytes of UTF-8 without control characters, spaces and braces. Nothing is sent
-// before Run. The error is a *ConfigError, or from the Registerer.
+// before Run. The error is a *noonlock.ConfigError, or from the Registerer.
 func NewLeaderElector(client *lockcore.Client, name string, callbacks Callbacks, cfg Config) (*LeaderElector, error) {
 	cfg, err := cfg.complete(client, callbacks)
 	if err != nil {
@@ -149,7 +149,7 @@ func (le *LeaderElector) Record(ctx context.Context) (LeaderRecord, error) {
 
 // Candidates returns the candidates, next leader first, without the leader. One that died
 // is listed for up to 3.3 LeaseDurations, or 3.3 s if that is longer. On a Client of lockcore.NewQuorum,
-// which has no queue, the error is a *lockcore.ConfigError.
+// which has no queue, the error is a *noonlock.ConfigError.
 func (le *LeaderElector) Candidates(ctx context.Context) ([]Candidate, error) {
 	return le.election.Candidates(ctx)
 }

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/noonlock/noonlock"
+
 	"github.com/noonlock/noonlock/election"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
@@ -317,11 +319,11 @@ func TestValidation(t *testing.T) {
 				}
 				continue
 			}
-			if err == nil || !strings.Contains(err.Error(), test.want) || !errors.Is(err, election.ErrConfig) {
+			if err == nil || !strings.Contains(err.Error(), test.want) || !errors.Is(err, noonlock.ErrConfig) {
 				t.Errorf("%d: %v, want %q", i, err, test.want)
 			}
 		}
-		if _, err := election.NewLeaderElector(nil, "board", good, election.Config{}); !errors.Is(err, election.ErrConfig) ||
+		if _, err := election.NewLeaderElector(nil, "board", good, election.Config{}); !errors.Is(err, noonlock.ErrConfig) ||
 			err.Error() != "election: client is nil; it must be a *lockcore.Client" {
 			t.Errorf("nil client: %v", err)
 		}

@@ -7,9 +7,6 @@ import (
 
 // Errors for errors.Is.
 var (
-	// ErrConfig matches every *ConfigError.
-	ErrConfig = errors.New("election: refused")
-
 	// ErrRunning is the error of Run while another Run of the elector is running.
 	ErrRunning = errors.New("election: the elector is running")
 

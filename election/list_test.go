@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/noonlock/noonlock"
+
 	"github.com/noonlock/noonlock/election"
 	"github.com/noonlock/noonlock/lockcore"
 )
@@ -53,14 +55,14 @@ func TestNamesAndElection(t *testing.T) {
 
 func TestNewElectionRefuses(t *testing.T) {
 	t.Parallel()
-	if _, err := election.NewElection(nil, "board"); !errors.Is(err, election.ErrConfig) {
+	if _, err := election.NewElection(nil, "board"); !errors.Is(err, noonlock.ErrConfig) {
 		t.Errorf("no client: %v", err)
 	}
-	if _, err := election.Names(t.Context(), nil, lockcore.ListConfig{}); !errors.Is(err, election.ErrConfig) {
+	if _, err := election.Names(t.Context(), nil, lockcore.ListConfig{}); !errors.Is(err, noonlock.ErrConfig) {
 		t.Errorf("no client: %v", err)
 	}
 	inBubble(t, func(e *env) {
-		if _, err := election.NewElection(e.Client("a"), "a b"); !errors.Is(err, election.ErrConfig) {
+		if _, err := election.NewElection(e.Client("a"), "a b"); !errors.Is(err, noonlock.ErrConfig) {
 			e.Errorf("a name with a space: %v", err)
 		}
 	})

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/noonlock/noonlock"
+
 	"github.com/redis/go-redis/v9"
 
 	"github.com/noonlock/noonlock/election"
@@ -204,15 +206,15 @@ func TestFault90_ElectionOnAQuorum(t *testing.T) {
 			rec.Lease != quorumTTL || rec.Metadata["addr"] != "10.0.0.7:80" || !rec.Released.IsZero() {
 			e.Errorf("the record is %+v, %v", rec, err)
 		}
-		mustIs(e, a.le.TransferTo(e.Context(), "b"), lockcore.ErrConfig)
+		mustIs(e, a.le.TransferTo(e.Context(), "b"), noonlock.ErrConfig)
 		board, err := election.NewElection(e.client("operator"), electionName)
 		must(e, err)
 		_, err = board.Resign(e.Context(), 0)
-		mustIs(e, err, lockcore.ErrConfig)
+		mustIs(e, err, noonlock.ErrConfig)
 		_, err = board.Candidates(e.Context())
-		mustIs(e, err, lockcore.ErrConfig)
+		mustIs(e, err, noonlock.ErrConfig)
 		_, err = election.Names(e.Context(), e.client("reader of names"), lockcore.ListConfig{})
-		mustIs(e, err, lockcore.ErrConfig)
+		mustIs(e, err, noonlock.ErrConfig)
 
 		e.kill(0) // and a server loses its data during the term
 		must(e, e.raw(1).FlushAll(e.Context()).Err())

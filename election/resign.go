@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/noonlock/noonlock"
+
 	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/internal/wire"
@@ -118,11 +120,11 @@ func (e *ResignedError) Error() string {
 func (e *ResignedError) Is(target error) bool { return target == ErrResigned }
 
 // By returns a handle on the election for an operator. The leader logs who asks, and why. The error is
-// a *ConfigError.
+// a *noonlock.ConfigError.
 func (e *Election) By(by lockcore.Operator) (*Election, error) {
 	for _, text := range []struct{ field, value string }{{"Operator.Who", by.Who}, {"Operator.Reason", by.Reason}} {
 		if rule := input.Remark(text.value); rule != "" {
-			return nil, &ConfigError{Field: text.field, Value: input.Quote(text.value), Rule: rule}
+			return nil, &noonlock.ConfigError{Package: "election", Field: text.field, Value: input.Quote(text.value), Rule: rule}
 		}
 	}
 	asks := *e
@@ -138,7 +140,7 @@ func (e *Election) By(by lockcore.Operator) (*Election, error) {
 // present leader. The request has no effect if the leader dies before it reads it, or if the leader
 // is already draining.
 //
-// The errors are ErrNoLeader, ErrTermOver, ErrNewerSchema, and a *lockcore.ConfigError on a Client of
+// The errors are ErrNoLeader, ErrTermOver, ErrNewerSchema, and a *noonlock.ConfigError on a Client of
 // lockcore.NewQuorum. If the error matches lockcore.ErrUnknown, also together with one of the others,
 // the leader may have been asked.
 func (e *Election) Resign(ctx context.Context, token uint64) (LeaderRecord, error) {

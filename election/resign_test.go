@@ -8,8 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/noonlock/noonlock"
+
 	"github.com/noonlock/noonlock/election"
-	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
@@ -212,7 +213,7 @@ func TestTransferWithoutACandidate(t *testing.T) {
 		}
 		b.leads(1)
 		mustIs(e, a.le.TransferTo(e.Context(), "b"), election.ErrNotLeader)
-		mustIs(e, b.le.TransferTo(e.Context(), "\n"), lockcore.ErrConfig)
+		mustIs(e, b.le.TransferTo(e.Context(), "\n"), noonlock.ErrConfig)
 		if !b.le.IsLeader() {
 			t.Error("it does not lead any more")
 		}

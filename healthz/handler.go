@@ -4,13 +4,14 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/noonlock/noonlock"
 
 	"github.com/go-logr/logr"
 
@@ -36,18 +37,6 @@ type Config struct {
 	Logger logr.Logger
 }
 
-// ErrConfig matches every *ConfigError in errors.Is.
-var ErrConfig = errors.New("healthz: refused")
-
-// ConfigError reports an invalid argument or configuration field. Its fields are strings: Field
-// names the argument or field, Value is its value (text is quoted), and Rule says which values are
-// valid. It matches ErrConfig.
-type ConfigError = input.ConfigError[refused]
-
-type refused struct{}
-
-func (refused) Refusal() error { return ErrConfig }
-
 // A Handler serves the results of one set of checks: /NAME for all of them, /NAME/CHECK
 // for one. It is safe for concurrent use.
 type Handler struct {
@@ -57,11 +46,11 @@ type Handler struct {
 }
 
 // New returns the handler of /name: "livez", "readyz" or "healthz". It adds the check ping, which
-// always succeeds. Mount it at "/"+name and "/"+name+"/". An error is a *ConfigError.
+// always succeeds. Mount it at "/"+name and "/"+name+"/". An error is a *noonlock.ConfigError.
 func New(name string, cfg Config, checkers ...Checker) (*Handler, error) {
 	cfg.Timeout = cmp.Or(cfg.Timeout, 900*time.Millisecond)
 	if cfg.Timeout < 0 {
-		return nil, &ConfigError{Field: "Config.Timeout", Value: cfg.Timeout.String(), Rule: "0 (900ms) or positive"}
+		return nil, &noonlock.ConfigError{Package: "healthz", Field: "Config.Timeout", Value: cfg.Timeout.String(), Rule: "0 (900ms) or positive"}
 	}
 	lines, err := logqueue.New(cfg.Logger, nil) // a logger that blocks must not fail a probe
 	if err != nil {
@@ -72,10 +61,10 @@ func New(name string, cfg Config, checkers ...Checker) (*Handler, error) {
 	for _, c := range checkers {
 		const legal = "abcdefghijklmnopqrstuvwxyz0123456789-"
 		if strings.Trim(c.Name, legal) != "" || c.Name == "" || h.probe(c.Name) != nil {
-			return nil, &ConfigError{Field: "Checker.Name", Value: input.Quote(c.Name), Rule: "lower-case letters, digits and dashes, and unique among the checkers of the handler"}
+			return nil, &noonlock.ConfigError{Package: "healthz", Field: "Checker.Name", Value: input.Quote(c.Name), Rule: "lower-case letters, digits and dashes, and unique among the checkers of the handler"}
 		}
 		if c.Check == nil {
-			return nil, &ConfigError{Field: "Checker.Check of " + c.Name, Value: "nil", Rule: "a function"}
+			return nil, &noonlock.ConfigError{Package: "healthz", Field: "Checker.Check of " + c.Name, Value: "nil", Rule: "a function"}
 		}
 		h.probes = append(h.probes, &probe{Checker: c})
 	}

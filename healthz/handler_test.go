@@ -13,6 +13,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/noonlock/noonlock"
+
 	"github.com/go-logr/logr/funcr"
 
 	"github.com/noonlock/noonlock/healthz"
@@ -210,7 +212,7 @@ func TestBadInput(t *testing.T) {
 		{"livez", healthz.Config{}, []healthz.Checker{{Name: "ping", Check: well}}, `Checker.Name is "ping"`},
 	} {
 		_, err := healthz.New(c.name, c.cfg, c.checkers...)
-		if !errors.Is(err, healthz.ErrConfig) || !strings.Contains(err.Error(), c.want) {
+		if !errors.Is(err, noonlock.ErrConfig) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("New(%q): %v, want %q", c.name, err, c.want)
 		}
 	}

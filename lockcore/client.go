@@ -26,7 +26,7 @@ func (c *Client) room() *lock.Client { return (*lock.Client)(c) }
 // to the Sentinels.
 //
 // rdb must be a *redis.Client or a *redis.ClusterClient. Other types are refused, and so are a
-// ClusterClient that reads from replicas, and options with OnConnect. The error is a *ConfigError, or wraps an error of
+// ClusterClient that reads from replicas, and options with OnConnect. The error is a *noonlock.ConfigError, or wraps an error of
 // Config.Registerer.
 func New(rdb redis.UniversalClient, cfg Config) (*Client, error) {
 	s, err := ownScripts()

@@ -11,6 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/noonlock/noonlock"
+
 	"github.com/redis/go-redis/v9"
 
 	"github.com/noonlock/noonlock/internal/testenv"
@@ -62,8 +64,8 @@ func TestNewRefuses(t *testing.T) {
 			t.Errorf("%T, %+v: accepted", c.rdb, c.cfg)
 			continue
 		}
-		var config *lockcore.ConfigError
-		if !errors.As(err, &config) || !errors.Is(err, lockcore.ErrConfig) || !strings.Contains(err.Error(), c.want) {
+		var config *noonlock.ConfigError
+		if !errors.As(err, &config) || !errors.Is(err, noonlock.ErrConfig) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%T, %+v: %v, want a ConfigError with %q", c.rdb, c.cfg, err, c.want)
 		}
 		if strings.Count(err.Error(), "\n") > 0 || len(err.Error()) > 300 {
@@ -81,7 +83,7 @@ func TestAutoPipelinerIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer pipeliner.Close()
-	if _, err := lockcore.New(pipeliner, lockcore.Config{}); !errors.Is(err, lockcore.ErrConfig) || !strings.Contains(err.Error(), "AutoPipeliner") {
+	if _, err := lockcore.New(pipeliner, lockcore.Config{}); !errors.Is(err, noonlock.ErrConfig) || !strings.Contains(err.Error(), "AutoPipeliner") {
 		t.Errorf("error %v", err)
 	}
 }

@@ -100,5 +100,5 @@ type LeaseConfig struct {
 	Identity string
 }
 
-// Validate returns a *ConfigError for the first invalid field, or nil.
+// Validate returns a *noonlock.ConfigError for the first invalid field, or nil.
 func (cfg LeaseConfig) Validate() error { return lock.LeaseConfig(cfg).Validate() }

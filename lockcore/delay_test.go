@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/noonlock/noonlock"
+
 	"github.com/alicebob/miniredis/v2/server"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
@@ -388,14 +390,14 @@ func TestLockDelayConfig(t *testing.T) {
 	inBubble(t, func(e *env) {
 		for _, d := range []time.Duration{-time.Second, time.Millisecond, 25 * time.Hour, time.Second + 1} {
 			_, err := lockcore.New(redis.NewClient(e.Direct()), lockcore.Config{LockDelay: d})
-			var refused *lockcore.ConfigError
+			var refused *noonlock.ConfigError
 			if !errors.As(err, &refused) || refused.Field != "Config.LockDelay" {
 				e.Errorf("%v: %v", d, err)
 			}
 		}
 		c := e.delayed("a", time.Second)
 		_, err := c.Mutex("orders", ttl(2*time.Second))
-		var refused *lockcore.ConfigError
+		var refused *noonlock.ConfigError
 		if !errors.As(err, &refused) || refused.Field != "LeaseConfig.TTL" || !strings.Contains(refused.Rule, "Config.LockDelay (1s)") {
 			e.Errorf("a TTL of 2s: %v", err)
 		}

@@ -65,9 +65,6 @@ var (
 	// ErrClosed means that the Client is closed. It is also the cause of the contexts of
 	// the leases that Close released.
 	ErrClosed = lock.ErrClosed
-
-	// ErrConfig matches every *ConfigError.
-	ErrConfig = lock.ErrConfig
 )
 
 // HeldError describes the holder of a lock that was not acquired. It matches ErrNotAcquired.
@@ -90,11 +87,6 @@ type ForcedError = lock.ForcedError
 // lost data. Nothing was sent. It is joined with ErrNotAcquired. Its fields are durations: Delay is
 // Config.LockDelay, and Left is the time until the server grants leases again.
 type DelayError = wire.DelayError
-
-// ConfigError reports an invalid argument or configuration field. Nothing was sent. Its fields are
-// strings: Field names the argument or field, Value is its value (text is quoted), and Rule says
-// which values are valid. It matches ErrConfig.
-type ConfigError = lock.ConfigError
 
 // ReplyError means that a script returned an unexpected reply. On a Redis server with valid
 // data, this never happens. Its fields are strings: Script names the script, and Reply describes the

@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/noonlock/noonlock"
+
 	"github.com/redis/go-redis/v9"
 
 	"github.com/noonlock/noonlock/internal/testenv"
@@ -36,9 +38,9 @@ func idle(t *testing.T) *lockcore.Client {
 // refusal asserts that err names the field and the rule in one short sentence.
 func refusal(t testing.TB, err error, field, rule string) {
 	t.Helper()
-	var config *lockcore.ConfigError
+	var config *noonlock.ConfigError
 	switch {
-	case !errors.As(err, &config) || !errors.Is(err, lockcore.ErrConfig):
+	case !errors.As(err, &config) || !errors.Is(err, noonlock.ErrConfig):
 		t.Errorf("error %v, want a ConfigError", err)
 	case config.Field != field || !strings.Contains(config.Rule, rule):
 		t.Errorf("error %v, want field %s and rule %q", err, field, rule)
@@ -177,7 +179,7 @@ func TestFault49_Nil(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := lockcoretest.NewRedis(t)
 		e := &env{Env: &testenv.Env{T: t, Bubble: r, Raw: r.Client(), Start: time.Now()}}
-		if _, err := lockcore.New(nil, lockcore.Config{}); !errors.Is(err, lockcore.ErrConfig) {
+		if _, err := lockcore.New(nil, lockcore.Config{}); !errors.Is(err, noonlock.ErrConfig) {
 			t.Errorf("New(nil): %v", err)
 		}
 		c := e.Client("a")

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/noonlock/noonlock"
+
 	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/internal/wire"
@@ -37,7 +39,7 @@ func (c *Client) ForceRelease(ctx context.Context, seen Inspection, by Operator)
 	const op = "force release"
 	for _, text := range []struct{ field, value string }{{"Operator.Who", by.Who}, {"Operator.Reason", by.Reason}} {
 		if rule := input.Remark(text.value); rule != "" {
-			return 0, lock.OpError(op, seen.Name, &ConfigError{Field: text.field, Value: input.Quote(text.value), Rule: rule})
+			return 0, lock.OpError(op, seen.Name, &noonlock.ConfigError{Package: "lockcore", Field: text.field, Value: input.Quote(text.value), Rule: rule})
 		}
 	}
 	by.Who = cmp.Or(by.Who, c.Identity())
@@ -75,7 +77,7 @@ type ForcedRelease struct {
 }
 
 // ForcedReleases returns what ForceRelease has done to the lock of a name, newest first. The server
-// keeps the newest 100, for a week after the last one. On a quorum, the error is a *ConfigError.
+// keeps the newest 100, for a week after the last one. On a quorum, the error is a *noonlock.ConfigError.
 func (c *Client) ForcedReleases(ctx context.Context, name string) ([]ForcedRelease, error) {
 	const op = "list forced releases of"
 	err := c.room().One("ForcedReleases")

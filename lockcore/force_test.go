@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/noonlock/noonlock"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/noonlock/noonlock/internal/testenv"
@@ -113,7 +115,7 @@ func TestForceReleaseSaysWho(t *testing.T) {
 		}
 		for _, by := range []lockcore.Operator{{Who: "a\nb"}, {Reason: strings.Repeat("x", 201)}} {
 			_, err := admin.ForceRelease(e.Context(), lockcore.Inspection{Name: "s"}, by)
-			mustIs(e, err, lockcore.ErrConfig)
+			mustIs(e, err, noonlock.ErrConfig)
 		}
 	})
 }

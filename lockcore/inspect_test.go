@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/noonlock/noonlock"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
@@ -366,9 +368,9 @@ func TestFault46_InspectNames(t *testing.T) {
 		c := e.Client("a")
 		for _, name := range []string{"", "a b", "{x}"} {
 			_, err := c.Inspect(e.Context(), name)
-			mustIs(e, err, lockcore.ErrConfig)
+			mustIs(e, err, noonlock.ErrConfig)
 			_, err = c.ForceRelease(e.Context(), lockcore.Inspection{Name: name}, lockcore.Operator{})
-			mustIs(e, err, lockcore.ErrConfig)
+			mustIs(e, err, noonlock.ErrConfig)
 		}
 	})
 }

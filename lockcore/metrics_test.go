@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/noonlock/noonlock"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/noonlock/noonlock/lockcore"
@@ -202,7 +204,7 @@ func TestMetricsAreShared(t *testing.T) {
 		other.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: "noonlock_leases_held", Help: "Somebody else's."}))
 		rdb := e.Connect(e.Direct())
 		defer rdb.Close()
-		if _, err := lockcore.New(rdb, lockcore.Config{Registerer: other}); err == nil || errors.Is(err, lockcore.ErrConfig) {
+		if _, err := lockcore.New(rdb, lockcore.Config{Registerer: other}); err == nil || errors.Is(err, noonlock.ErrConfig) {
 			e.Errorf("a registry that has another noonlock_leases_held: %v", err)
 		}
 		var none *prometheus.Registry

@@ -16,7 +16,7 @@ type Mutex struct {
 
 // Mutex returns the lock of a name: 1 to 200 bytes of UTF-8 without control characters,
 // spaces and braces. Names must not begin with job/ or election/. Mutex sends nothing. The
-// error is a *ConfigError.
+// error is a *noonlock.ConfigError.
 func (c *Client) Mutex(name string, cfg LeaseConfig) (*Mutex, error) {
 	return c.lock(name, c.room().Mutex(), cfg)
 }

@@ -50,7 +50,7 @@ type QuorumConfig struct {
 //   - The first lease is granted MaxTTL after the first start of the servers. All must be up for it.
 //
 // Jobs with a ledger (singleton.Runner, Job and Once), ReentrantMutex, RWMutex, MinReplicas,
-// ForceRelease and lists of names are refused with a *ConfigError.
+// ForceRelease and lists of names are refused with a *noonlock.ConfigError.
 //
 // # Guarantees
 //
@@ -76,7 +76,7 @@ type QuorumConfig struct {
 // none with data have separate quorums, and may hold the same lock. The loss of single keys, by
 // eviction or deletion, is not noticed: use maxmemory-policy noeviction. Work that ignores its context does not stop.
 //
-// The error is a *ConfigError, or wraps an error of Config.Registerer. NewQuorum sends nothing.
+// The error is a *noonlock.ConfigError, or wraps an error of Config.Registerer. NewQuorum sends nothing.
 //
 // Sources: "Distributed Locks with Redis" in the manual of Redis (the Redlock algorithm), "How to
 // do distributed locking" by Kleppmann (2016), who asks for tokens, and "Is Redlock safe?", the

@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/noonlock/noonlock"
+
 	"github.com/redis/go-redis/v9"
 
 	"github.com/noonlock/noonlock/internal/servers"
@@ -311,21 +313,21 @@ func TestQuorumRefusals(t *testing.T) {
 	}
 	for _, n := range []int{0, 1, 2, 4, 11} {
 		_, err := lockcore.NewQuorum(one(n), lockcore.QuorumConfig{})
-		mustIs(t, err, lockcore.ErrConfig)
+		mustIs(t, err, noonlock.ErrConfig)
 	}
 	c, err := lockcore.NewQuorum(one(3), lockcore.QuorumConfig{})
 	must(t, err)
 	defer func() { must(t, c.Close(t.Context())) }()
 	_, err = c.Mutex("orders", lockcore.LeaseConfig{TTL: 16 * time.Second})
-	mustIs(t, err, lockcore.ErrConfig)
+	mustIs(t, err, noonlock.ErrConfig)
 	_, err = lockcore.NewQuorum(one(3), lockcore.QuorumConfig{Config: lockcore.Config{MinReplicas: 1}})
-	mustIs(t, err, lockcore.ErrConfig)
+	mustIs(t, err, noonlock.ErrConfig)
 	_, err = c.ReentrantMutex("orders", "me", lockcore.LeaseConfig{})
-	mustIs(t, err, lockcore.ErrConfig)
+	mustIs(t, err, noonlock.ErrConfig)
 	_, err = c.RWMutex("orders", "me", lockcore.RWConfig{})
-	mustIs(t, err, lockcore.ErrConfig)
+	mustIs(t, err, noonlock.ErrConfig)
 	_, err = c.ForceRelease(t.Context(), lockcore.Inspection{Name: "orders"}, lockcore.Operator{})
-	mustIs(t, err, lockcore.ErrConfig)
+	mustIs(t, err, noonlock.ErrConfig)
 }
 
 // One server that is given twice grants nothing.

@@ -27,7 +27,7 @@ type ReentrantMutex struct{ mutex *Mutex }
 
 // ReentrantMutex returns the lock of a name for an owner. Both are 1 to 200 bytes of UTF-8
 // without control characters, spaces and braces. Names must not begin with job/ or
-// election/. ReentrantMutex sends nothing. The error is a *ConfigError.
+// election/. ReentrantMutex sends nothing. The error is a *noonlock.ConfigError.
 func (c *Client) ReentrantMutex(name, owner string, cfg LeaseConfig) (*ReentrantMutex, error) {
 	entry, err := c.ownedLock(name, lock.ModeWrite, owner, cfg)
 	if err != nil {

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/noonlock/noonlock"
+
 	"github.com/noonlock/noonlock/lockcore"
 )
 
@@ -163,7 +165,7 @@ func TestFault46_Owners(t *testing.T) {
 	inBubble(t, func(e *env) {
 		c := e.Client("a")
 		for _, owner := range []string{"", "two words", "a{b}", "nul\x00", strings.Repeat("x", 201), "\xff"} {
-			var refused *lockcore.ConfigError
+			var refused *noonlock.ConfigError
 			if _, err := c.ReentrantMutex("orders", owner, lockcore.LeaseConfig{}); !errors.As(err, &refused) || refused.Field != "owner" {
 				e.Errorf("ReentrantMutex of owner %q: %v", owner, err)
 			}
@@ -175,12 +177,12 @@ func TestFault46_Owners(t *testing.T) {
 			"RWConfig.Read.TTL":      {Read: ttl(time.Millisecond)},
 			"RWConfig.Write.MaxHold": {Write: lockcore.LeaseConfig{MaxHold: -1}},
 		} {
-			var refused *lockcore.ConfigError
+			var refused *noonlock.ConfigError
 			if _, err := c.RWMutex("orders", "me", cfg); !errors.As(err, &refused) || refused.Field != field {
 				e.Errorf("%s: %v", field, err)
 			}
 		}
-		if _, err := c.ReentrantMutex("a b", "me", lockcore.LeaseConfig{}); !errors.Is(err, lockcore.ErrConfig) {
+		if _, err := c.ReentrantMutex("a b", "me", lockcore.LeaseConfig{}); !errors.Is(err, noonlock.ErrConfig) {
 			e.Errorf("a bad name: %v", err)
 		}
 	})

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"strings"
 
+	"github.com/noonlock/noonlock"
+
 	"github.com/noonlock/noonlock/internal/lock"
 )
 
@@ -38,7 +40,7 @@ type RWConfig struct {
 
 // RWMutex returns the lock of a name for an owner. Both are 1 to 200 bytes of UTF-8
 // without control characters, spaces and braces. Names must not begin with job/ or
-// election/. RWMutex sends nothing. The error is a *ConfigError.
+// election/. RWMutex sends nothing. The error is a *noonlock.ConfigError.
 func (c *Client) RWMutex(name, owner string, cfg RWConfig) (*RWMutex, error) {
 	read, err := c.ownedLock(name, lock.ModeRead, owner, cfg.Read)
 	if err != nil {
@@ -63,11 +65,11 @@ func (c *Client) ownedLock(name, mode, owner string, cfg LeaseConfig) (*Mutex, e
 	return m, nil
 }
 
-// sideError adds to a *ConfigError which of the two LeaseConfigs is invalid.
+// sideError adds to a *noonlock.ConfigError which of the two LeaseConfigs is invalid.
 func sideError(side string, err error) error {
-	if refused, ok := errors.AsType[*ConfigError](err); ok {
+	if refused, ok := errors.AsType[*noonlock.ConfigError](err); ok {
 		if field, found := strings.CutPrefix(refused.Field, "LeaseConfig."); found {
-			return &ConfigError{Field: side + "." + field, Value: refused.Value, Rule: refused.Rule}
+			return &noonlock.ConfigError{Package: "lockcore", Field: side + "." + field, Value: refused.Value, Rule: refused.Rule}
 		}
 	}
 	return err

@@ -9,7 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Parse returns the options for redis.NewUniversalClient. The error is a *ConfigError and
+// Parse returns the options for redis.NewUniversalClient. The error is a *noonlock.ConfigError and
 // contains no user and no password.
 func Parse(text string) (*redis.UniversalOptions, error) {
 	const encoded = "percent-encoded where it has special characters: %40 for @, %2F for /, %3F for ?, %23 for #, %25 for %"

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/noonlock/noonlock"
+
 	"github.com/redis/go-redis/v9"
 
 	"github.com/noonlock/noonlock/redisurl"
@@ -134,8 +136,8 @@ func TestRefusals(t *testing.T) {
 		sentinel + "sentinel_password=a&hunter2": "the URL is refused by go-redis; it must be",
 	} {
 		o, err := redisurl.Parse(url)
-		var refused *redisurl.ConfigError
-		if o != nil || !errors.As(err, &refused) || !errors.Is(err, redisurl.ErrConfig) || !strings.HasPrefix(err.Error(), "redisurl: "+want) {
+		var refused *noonlock.ConfigError
+		if o != nil || !errors.As(err, &refused) || !errors.Is(err, noonlock.ErrConfig) || !strings.HasPrefix(err.Error(), "redisurl: "+want) {
 			t.Errorf("%q: %v; want %s", url, err, want)
 		}
 		if strings.Contains(fmt.Sprint(err), "hunter2") {

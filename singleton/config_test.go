@@ -8,8 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/noonlock/noonlock"
+
 	"github.com/noonlock/noonlock/singleton"
-	"github.com/noonlock/noonlock/singleton/schedule"
 )
 
 // pulse is a custom schedule.
@@ -24,7 +25,7 @@ func TestRunnerRefusals(t *testing.T) {
 		const second = time.Second
 		for what, c := range map[string]struct {
 			err   error
-			field string // of a *singleton.ConfigError
+			field string // of a *noonlock.ConfigError
 			is    error
 		}{
 			"no client":          {err: second1(singleton.NewRunner(nil, singleton.Config{})), field: "client"},
@@ -39,8 +40,8 @@ func TestRunnerRefusals(t *testing.T) {
 			"a Once's name":      {err: r.runner.Add("once/x", "@daily", work, singleton.JobConfig{}), field: "name"},
 			"a Daemon's name":    {err: r.runner.Add("daemon/x", "@daily", work, singleton.JobConfig{}), field: "name"},
 			"no work":            {err: r.runner.Add("a", "@daily", nil, singleton.JobConfig{}), field: "work"},
-			"no schedule":        {err: r.runner.Add("a", "", work, singleton.JobConfig{}), is: schedule.ErrConfig},
-			"a bad schedule":     {err: r.runner.Add("a", "61 * * * *", work, singleton.JobConfig{}), is: schedule.ErrConfig},
+			"no schedule":        {err: r.runner.Add("a", "", work, singleton.JobConfig{}), is: noonlock.ErrConfig},
+			"a bad schedule":     {err: r.runner.Add("a", "61 * * * *", work, singleton.JobConfig{}), is: noonlock.ErrConfig},
 			"own schedule":       {err: r.runner.AddSchedule("a", pulse{time.Minute}, work, singleton.JobConfig{}), field: "JobConfig.Revision"},
 			"nil schedule":       {err: r.runner.AddSchedule("a", nil, work, singleton.JobConfig{}), field: "schedule"},
 			"Timeout":            {err: r.runner.Add("a", "@daily", work, singleton.JobConfig{Timeout: -1}), field: "JobConfig.Timeout"},
@@ -65,13 +66,13 @@ func TestRunnerRefusals(t *testing.T) {
 				}
 				continue
 			}
-			var refused *singleton.ConfigError
+			var refused *noonlock.ConfigError
 			switch {
 			case c.err == nil:
 				t.Errorf("%s was not refused", what)
 			case c.is != nil && !errors.Is(c.err, c.is):
 				t.Errorf("%s: %v, want one that is %v", what, c.err, c.is)
-			case c.field != "" && (!errors.As(c.err, &refused) || !errors.Is(c.err, singleton.ErrConfig) || refused.Field != c.field):
+			case c.field != "" && (!errors.As(c.err, &refused) || !errors.Is(c.err, noonlock.ErrConfig) || refused.Field != c.field):
 				t.Errorf("%s: %v, want %s refused", what, c.err, c.field)
 			}
 		}
@@ -79,7 +80,7 @@ func TestRunnerRefusals(t *testing.T) {
 			t.Errorf("something was written: %v", keys)
 		}
 		r.add("a", "@every 1m", nil, singleton.JobConfig{})
-		if err := r.runner.Add("a", "@daily", work, singleton.JobConfig{}); !errors.Is(err, singleton.ErrConfig) {
+		if err := r.runner.Add("a", "@daily", work, singleton.JobConfig{}); !errors.Is(err, noonlock.ErrConfig) {
 			t.Errorf("a second job of that name: %v", err)
 		}
 		r.run()

@@ -18,7 +18,7 @@ type Job struct {
 }
 
 // NewJob returns a handle on the job of that name. It sends no request. The methods return
-// ErrNoLedger if no replica has ever run the job. The error is a *ConfigError.
+// ErrNoLedger if no replica has ever run the job. The error is a *noonlock.ConfigError.
 func NewJob(client *lockcore.Client, name string) (*Job, error) {
 	l, err := ledger.New(client, name, ledger.Config{})
 	if err != nil {
@@ -79,7 +79,7 @@ func (j *Job) Cancel(ctx context.Context, id RunID) (canceled []RunID, err error
 }
 
 // By returns a handle on the job for an operator. Acts returns who has acted, and why, and replicas
-// log it when they notice the change. The error is a *ConfigError.
+// log it when they notice the change. The error is a *noonlock.ConfigError.
 func (j *Job) By(by lockcore.Operator) (*Job, error) {
 	l, err := j.ledger.By(by)
 	if err != nil {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/noonlock/noonlock"
+
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -93,7 +95,7 @@ type Daemon struct {
 }
 
 // NewDaemon returns a Daemon. Its name follows the rules of a lock's name and has at most
-// 193 bytes. NewDaemon sends no request. The error is a *ConfigError.
+// 193 bytes. NewDaemon sends no request. The error is a *noonlock.ConfigError.
 //
 // work receives the fencing token of the lease, which is greater than every earlier
 // one. A restart of work under the same lease gets the same token. The context of
@@ -103,10 +105,10 @@ type Daemon struct {
 // ends, use Once.
 func NewDaemon(client *lockcore.Client, name string, work func(ctx context.Context, token uint64) error, cfg DaemonConfig) (*Daemon, error) {
 	if client == nil {
-		return nil, &ConfigError{Field: "client", Value: "nil", Rule: "a *lockcore.Client"}
+		return nil, &noonlock.ConfigError{Package: "singleton", Field: "client", Value: "nil", Rule: "a *lockcore.Client"}
 	}
 	if work == nil {
-		return nil, &ConfigError{Field: "work", Value: "nil", Rule: "a function"}
+		return nil, &noonlock.ConfigError{Package: "singleton", Field: "work", Value: "nil", Rule: "a function"}
 	}
 	if err := checkName(name, daemonNames); err != nil {
 		return nil, err
@@ -140,7 +142,7 @@ func (cfg DaemonConfig) complete() (DaemonConfig, error) {
 	cfg.HandOverAfter = cmp.Or(cfg.HandOverAfter, defaultHandOverAfter)
 	cfg.ShutdownTimeout = cmp.Or(cfg.ShutdownTimeout, defaultShutdown)
 	refused := func(field string, value time.Duration, rule string) error {
-		return &ConfigError{Field: "DaemonConfig." + field, Value: value.String(), Rule: rule}
+		return &noonlock.ConfigError{Package: "singleton", Field: "DaemonConfig." + field, Value: value.String(), Rule: rule}
 	}
 	switch {
 	case cfg.Backoff < time.Millisecond:

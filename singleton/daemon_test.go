@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/noonlock/noonlock"
+
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
 )
@@ -241,7 +243,7 @@ func TestDaemonRefusals(t *testing.T) {
 			{c, "feed", work, singleton.DaemonConfig{Identity: "a\nb"}, "DaemonConfig.Identity"},
 		} {
 			s, err := singleton.NewDaemon(r.client, r.name, r.work, r.cfg)
-			refused := errors.Is(err, singleton.ErrConfig)
+			refused := errors.Is(err, noonlock.ErrConfig)
 			if s != nil || !refused || !strings.Contains(err.Error(), r.want) {
 				t.Errorf("error %v, want a refusal with %q", err, r.want)
 			}

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/noonlock/noonlock"
+
 	"github.com/noonlock/noonlock/internal/readiness"
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
 	"github.com/noonlock/noonlock/singleton/schedule"
@@ -58,7 +60,7 @@ func (cfg JobConfig) complete() (JobConfig, error) {
 		{cfg.KeepRuns < 0 || cfg.KeepRuns > 10_000, "KeepRuns", cfg.KeepRuns, "0 (100) or up to 10000"},
 	} {
 		if r.broken {
-			return cfg, &ConfigError{Field: "JobConfig." + r.field, Value: fmt.Sprint(r.value), Rule: r.must}
+			return cfg, &noonlock.ConfigError{Package: "singleton", Field: "JobConfig." + r.field, Value: fmt.Sprint(r.value), Rule: r.must}
 		}
 	}
 	return cfg, nil

@@ -8,37 +8,26 @@ import (
 	"strings"
 	"time"
 
+	"github.com/noonlock/noonlock"
+
 	"github.com/noonlock/noonlock/internal/input"
-	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
 	"github.com/noonlock/noonlock/singleton/schedule"
 	"github.com/noonlock/noonlock/singleton/sqlonce"
 )
 
-// ErrConfig matches every *ConfigError.
-var ErrConfig = errors.New("singleton: refused")
-
-// ConfigError reports an invalid argument or configuration field. Nothing was sent. Its fields are
-// strings: Field names the argument or field, Value is its value (text is quoted), and Rule says
-// which values are valid. It matches ErrConfig.
-type ConfigError = input.ConfigError[refused]
-
-type refused struct{}
-
-func (refused) Refusal() error { return ErrConfig }
-
 // checkName returns an error for a name that, after the prefix, breaks the rules of a job's name.
 func checkName(name, prefix string) error {
 	if rule := input.Fault(name, 200-len(prefix), true); rule != "" {
-		return &ConfigError{Field: "name", Value: input.Quote(name), Rule: rule}
+		return &noonlock.ConfigError{Package: "singleton", Field: "name", Value: input.Quote(name), Rule: rule}
 	}
 	return nil
 }
 
-// translate returns an error of lockcore as an error of this package. A *ConfigError names the
+// translate returns an error of lockcore as an error of this package. A *noonlock.ConfigError names the
 // field of the type config. Other errors begin with about.
 func translate(err error, config, about string) error {
-	refused, ok := errors.AsType[*lockcore.ConfigError](err)
+	refused, ok := errors.AsType[*noonlock.ConfigError](err)
 	if !ok {
 		return fmt.Errorf("singleton: %s: %w", about, err)
 	}
@@ -46,7 +35,7 @@ func translate(err error, config, about string) error {
 	if of, found := strings.CutPrefix(field, "LeaseConfig."); found {
 		field = config + "." + of
 	}
-	return &ConfigError{Field: field, Value: refused.Value, Rule: refused.Rule}
+	return &noonlock.ConfigError{Package: "singleton", Field: field, Value: refused.Value, Rule: refused.Rule}
 }
 
 // CatchUp selects which missed ticks run late. The others are recorded as skipped.

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/noonlock/noonlock"
+
 	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
@@ -28,7 +30,7 @@ func Daemons(ctx context.Context, client *lockcore.Client, cfg lockcore.ListConf
 
 func list(ctx context.Context, client *lockcore.Client, what string, s lock.Search) ([]string, error) {
 	if client == nil {
-		return nil, &ConfigError{Field: "client", Value: "nil", Rule: "a *lockcore.Client"}
+		return nil, &noonlock.ConfigError{Package: "singleton", Field: "client", Value: "nil", Rule: "a *lockcore.Client"}
 	}
 	names, err := (*lock.Client)(client).Search(ctx, s)
 	for i := range names {

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/noonlock/noonlock"
+
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
 )
@@ -50,10 +52,10 @@ func TestJobsAndDaemons(t *testing.T) {
 
 func TestListsNeedAClient(t *testing.T) {
 	t.Parallel()
-	if _, err := singleton.Jobs(t.Context(), nil, lockcore.ListConfig{}); !errors.Is(err, singleton.ErrConfig) {
+	if _, err := singleton.Jobs(t.Context(), nil, lockcore.ListConfig{}); !errors.Is(err, noonlock.ErrConfig) {
 		t.Errorf("Jobs: %v", err)
 	}
-	if _, err := singleton.Daemons(t.Context(), nil, lockcore.ListConfig{}); !errors.Is(err, singleton.ErrConfig) {
+	if _, err := singleton.Daemons(t.Context(), nil, lockcore.ListConfig{}); !errors.Is(err, noonlock.ErrConfig) {
 		t.Errorf("Daemons: %v", err)
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/noonlock/noonlock"
+
 	"github.com/go-logr/logr"
 
 	"github.com/noonlock/noonlock/internal/logqueue"
@@ -115,21 +117,21 @@ type Once struct {
 }
 
 // NewOnce returns a Once. Its name follows the rules of a lock's name and has at most 195
-// bytes. NewOnce sends no request. The error is a *ConfigError.
+// bytes. NewOnce sends no request. The error is a *noonlock.ConfigError.
 func NewOnce(client *lockcore.Client, name string, cfg OnceConfig) (*Once, error) {
 	if err := checkName(name, onceNames); err != nil {
 		return nil, err
 	}
 	cfg.Remember = cmp.Or(cfg.Remember, defaultRemember)
 	if cfg.Remember < minRemember || cfg.Remember > maxRemember {
-		return nil, &ConfigError{Field: "OnceConfig.Remember", Value: cfg.Remember.String(), Rule: "0 (8760h) or from 720h to a hundred years"}
+		return nil, &noonlock.ConfigError{Package: "singleton", Field: "OnceConfig.Remember", Value: cfg.Remember.String(), Rule: "0 (8760h) or from 720h to a hundred years"}
 	}
 	if cfg.MaxAttempts < 0 {
-		return nil, &ConfigError{Field: "OnceConfig.MaxAttempts", Value: strconv.Itoa(cfg.MaxAttempts), Rule: "0 (5) or positive"}
+		return nil, &noonlock.ConfigError{Package: "singleton", Field: "OnceConfig.MaxAttempts", Value: strconv.Itoa(cfg.MaxAttempts), Rule: "0 (5) or positive"}
 	}
 	cfg.ShutdownTimeout = cmp.Or(cfg.ShutdownTimeout, defaultShutdown)
 	if cfg.ShutdownTimeout < 0 {
-		return nil, &ConfigError{Field: "OnceConfig.ShutdownTimeout", Value: cfg.ShutdownTimeout.String(), Rule: "0 (10s) or positive"}
+		return nil, &noonlock.ConfigError{Package: "singleton", Field: "OnceConfig.ShutdownTimeout", Value: cfg.ShutdownTimeout.String(), Rule: "0 (10s) or positive"}
 	}
 	l, err := ledger.New(client, onceNames+name, ledger.Config{
 		Lease:       lockcore.LeaseConfig{TTL: cfg.TTL, Identity: cfg.Identity},
@@ -176,7 +178,7 @@ func (o *Once) Name() string { return o.name }
 // work must not call Do for its own name.
 func (o *Once) Do(ctx context.Context, work func(ctx context.Context, token uint64) error) error {
 	if work == nil {
-		return &ConfigError{Field: "work", Value: "nil", Rule: "a function"}
+		return &noonlock.ConfigError{Package: "singleton", Field: "work", Value: "nil", Rule: "a function"}
 	}
 	deadline, done := stopping.New(ctx, o.cfg.ShutdownTimeout, o.cfg.ShutdownTimeout/5)
 	defer done()

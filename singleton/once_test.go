@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/noonlock/noonlock"
+
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 	"github.com/noonlock/noonlock/singleton"
@@ -265,13 +267,13 @@ func TestOnceRefusals(t *testing.T) {
 			{c, "x", singleton.OnceConfig{Identity: "\x00"}, "OnceConfig.Identity"},
 		} {
 			o, err := singleton.NewOnce(r.client, r.name, r.cfg)
-			refused := errors.Is(err, singleton.ErrConfig)
+			refused := errors.Is(err, noonlock.ErrConfig)
 			if o != nil || !refused || !strings.Contains(err.Error(), r.want) {
 				t.Errorf("error %v, want a refusal with %q", err, r.want)
 			}
 		}
 		o := f.once(c, singleton.OnceConfig{})
-		if err := o.Do(t.Context(), nil); !errors.Is(err, singleton.ErrConfig) {
+		if err := o.Do(t.Context(), nil); !errors.Is(err, noonlock.ErrConfig) {
 			t.Errorf("Do without work: %v", err)
 		}
 		if o.Name() != "migrate-7" {

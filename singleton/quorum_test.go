@@ -6,6 +6,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/noonlock/noonlock"
+
 	"github.com/redis/go-redis/v9"
 
 	"github.com/noonlock/noonlock/internal/testenv"
@@ -69,10 +71,10 @@ func TestDaemonOnAQuorum(t *testing.T) {
 
 		c := client()
 		_, err := singleton.NewRunner(c, singleton.Config{})
-		testenv.MustIs(t, err, singleton.ErrConfig)
+		testenv.MustIs(t, err, noonlock.ErrConfig)
 		_, err = singleton.NewOnce(c, "migration", singleton.OnceConfig{})
-		testenv.MustIs(t, err, singleton.ErrConfig)
+		testenv.MustIs(t, err, noonlock.ErrConfig)
 		_, err = singleton.NewJob(c, "job")
-		testenv.MustIs(t, err, singleton.ErrConfig)
+		testenv.MustIs(t, err, noonlock.ErrConfig)
 	})
 }

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/noonlock/noonlock"
+
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -98,17 +100,17 @@ type Runner struct {
 	jobs []*job
 }
 
-// NewRunner returns a Runner without jobs. The error is a *ConfigError, or wraps an error of
+// NewRunner returns a Runner without jobs. The error is a *noonlock.ConfigError, or wraps an error of
 // Config.Registerer.
 func NewRunner(client *lockcore.Client, cfg Config) (*Runner, error) {
 	if client == nil {
-		return nil, &ConfigError{Field: "client", Value: "nil", Rule: "a *lockcore.Client"}
+		return nil, &noonlock.ConfigError{Package: "singleton", Field: "client", Value: "nil", Rule: "a *lockcore.Client"}
 	}
 	cfg.TTL = cmp.Or(cfg.TTL, 10*time.Second)
 	cfg.Drain = max(0, cmp.Or(cfg.Drain, defaultDrain))
 	cfg.ShutdownTimeout = cmp.Or(cfg.ShutdownTimeout, cfg.Drain+defaultShutdown)
 	if cfg.ShutdownTimeout <= cfg.Drain {
-		return nil, &ConfigError{Field: "Config.ShutdownTimeout", Value: cfg.ShutdownTimeout.String(), Rule: "0 (10s more than Drain) or more than Drain, " + cfg.Drain.String()}
+		return nil, &noonlock.ConfigError{Package: "singleton", Field: "Config.ShutdownTimeout", Value: cfg.ShutdownTimeout.String(), Rule: "0 (10s more than Drain) or more than Drain, " + cfg.Drain.String()}
 	}
 	cfg.Identity = cmp.Or(cfg.Identity, client.Identity())
 	r := &Runner{client: client, cfg: cfg, wall: time.Now}
@@ -133,7 +135,7 @@ func (r *Runner) lease() lockcore.LeaseConfig {
 // Add adds a job. Its name follows the rules of a lock's name, and spec is parsed by
 // schedule.Parse. Replicas that add the same name share the job. A later version of the
 // program may add it with another schedule: see JobConfig.Revision. The error is a
-// *ConfigError, a *schedule.ConfigError, or ErrRunning.
+// *noonlock.ConfigError, a *noonlock.ConfigError, or ErrRunning.
 func (r *Runner) Add(name, spec string, work Func, cfg JobConfig) error {
 	s, err := schedule.Parse(spec, schedule.Config{TimeZone: cfg.TimeZone, Gap: cfg.Gap})
 	if err != nil {
@@ -146,17 +148,17 @@ func (r *Runner) Add(name, spec string, work Func, cfg JobConfig) error {
 // cannot compare the ticks of two programs. TimeZone and Gap of cfg are ignored. A panic of Next ends the program.
 func (r *Runner) AddSchedule(name string, s schedule.Schedule, work Func, cfg JobConfig) error {
 	if s == nil {
-		return &ConfigError{Field: "schedule", Value: "nil", Rule: "a Schedule"}
+		return &noonlock.ConfigError{Package: "singleton", Field: "schedule", Value: "nil", Rule: "a Schedule"}
 	}
 	return r.add(name, s, work, cfg)
 }
 
 func (r *Runner) add(name string, s schedule.Schedule, work Func, cfg JobConfig) error {
 	if work == nil {
-		return &ConfigError{Field: "work", Value: "nil", Rule: "a function"}
+		return &noonlock.ConfigError{Package: "singleton", Field: "work", Value: "nil", Rule: "a function"}
 	}
 	if strings.HasPrefix(name, onceNames) || strings.HasPrefix(name, daemonNames) {
-		return &ConfigError{Field: "name", Value: input.Quote(name), Rule: "without the prefixes " + onceNames + " and " + daemonNames + ", which are for Once and Daemon"}
+		return &noonlock.ConfigError{Package: "singleton", Field: "name", Value: input.Quote(name), Rule: "without the prefixes " + onceNames + " and " + daemonNames + ", which are for Once and Daemon"}
 	}
 	cfg, err := cfg.complete()
 	if err != nil {
@@ -164,7 +166,7 @@ func (r *Runner) add(name string, s schedule.Schedule, work Func, cfg JobConfig)
 	}
 	spec, own := ticks.Write(s, cfg.Revision)
 	if own && cfg.Revision == "" {
-		return &ConfigError{Field: "JobConfig.Revision", Value: `""`, Rule: "set for a Schedule of your own, and changed with its ticks"}
+		return &noonlock.ConfigError{Package: "singleton", Field: "JobConfig.Revision", Value: `""`, Rule: "set for a Schedule of your own, and changed with its ticks"}
 	}
 	l, err := ledger.New(r.client, name, ledger.Config{
 		Lease: r.lease(), MaxAttempts: cfg.MaxAttempts, AllowOverlap: cfg.Overlap == OverlapAllow,
@@ -180,7 +182,7 @@ func (r *Runner) add(name string, s schedule.Schedule, work Func, cfg JobConfig)
 	}
 	for _, other := range r.jobs {
 		if other.name == name {
-			return &ConfigError{Field: "name", Value: input.Quote(name), Rule: "unique among the jobs of the runner"}
+			return &noonlock.ConfigError{Package: "singleton", Field: "name", Value: input.Quote(name), Rule: "unique among the jobs of the runner"}
 		}
 	}
 	r.jobs = append(r.jobs, &job{
@@ -206,7 +208,7 @@ func (r *Runner) Run(ctx context.Context) error {
 	jobs := r.jobs
 	r.mu.Unlock()
 	if len(jobs) == 0 {
-		return &ConfigError{Field: "jobs", Value: "none", Rule: "added before Run"}
+		return &noonlock.ConfigError{Package: "singleton", Field: "jobs", Value: "none", Rule: "added before Run"}
 	}
 
 	deadline, done := stopping.New(ctx, r.cfg.ShutdownTimeout, (r.cfg.ShutdownTimeout-r.cfg.Drain)/5)

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/noonlock/noonlock"
+
 	"github.com/noonlock/noonlock/singleton/internal/ticks"
 	"github.com/noonlock/noonlock/singleton/schedule"
 )
@@ -89,7 +91,7 @@ const (
 //
 // The history is limited by JobConfig.KeepRuns. At most a million ticks are judged in one call.
 //
-// The errors are ErrNoLedger, ErrNothingKept, ErrNewerSchema and a *ConfigError.
+// The errors are ErrNoLedger, ErrNothingKept, ErrNewerSchema and a *noonlock.ConfigError.
 func (j *Job) Verify(ctx context.Context, cfg VerifyConfig) (Verification, error) {
 	// In this order, a tick that ends meanwhile is in the history.
 	state, err := j.Status(ctx)
@@ -245,7 +247,7 @@ func (v *verifier) all(from time.Time) error {
 	var before verdict
 	for tick := v.schedule.Next(from.Add(-time.Millisecond)); !tick.IsZero() && tick.Before(v.Until); tick = v.schedule.Next(tick) {
 		if v.Ticks++; v.Ticks > mostJudged {
-			return &ConfigError{Field: "VerifyConfig.Since", Value: v.Since.String(), Rule: fmt.Sprintf("an instant after which there are at most %d ticks", mostJudged)}
+			return &noonlock.ConfigError{Package: "singleton", Field: "VerifyConfig.Since", Value: v.Since.String(), Rule: fmt.Sprintf("an instant after which there are at most %d ticks", mostJudged)}
 		}
 		what := v.expect(tick)
 		if what != (verdict{}) && what == before { // consecutive ticks of one kind are one finding

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/noonlock/noonlock"
+
 	"github.com/noonlock/noonlock/election"
 	"github.com/noonlock/noonlock/internal/overview"
 	"github.com/noonlock/noonlock/lockcore"
@@ -155,7 +157,7 @@ func codeOf(err error) int {
 	switch {
 	case is(lockcore.ErrUnknown, lockcore.ErrNotReplicated): // the page then says that it may have been done
 		return http.StatusGatewayTimeout
-	case is(lockcore.ErrConfig, election.ErrConfig, singleton.ErrConfig, overview.ErrTick, errToken, errLeader):
+	case is(noonlock.ErrConfig, overview.ErrTick, errToken, errLeader):
 		return http.StatusBadRequest
 	case is(singleton.ErrNoLedger, singleton.ErrNoRun, singleton.ErrNotOpen, election.ErrNoLeader):
 		return http.StatusNotFound

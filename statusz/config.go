@@ -2,8 +2,9 @@ package statusz
 
 import (
 	"cmp"
-	"errors"
 	"net/http"
+
+	"github.com/noonlock/noonlock"
 
 	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/lockcore"
@@ -29,32 +30,20 @@ type Config struct {
 	Operator func(*http.Request) string
 }
 
-// ErrConfig matches every *ConfigError.
-var ErrConfig = errors.New("statusz: refused")
-
-// ConfigError reports an invalid argument or configuration field. Its fields are strings: Field
-// names the argument or field, Value is its value (text is quoted), and Rule says which values are
-// valid. It matches ErrConfig.
-type ConfigError = input.ConfigError[refused]
-
-type refused struct{}
-
-func (refused) Refusal() error { return ErrConfig }
-
 // Handler returns the page about everything that the Client can list. It sends nothing until a
 // browser opens the page. Mount it at a path that ends with a slash. The error is a
-// *ConfigError.
+// *noonlock.ConfigError.
 func Handler(client *lockcore.Client, cfg Config) (*Page, error) {
 	if client == nil {
-		return nil, &ConfigError{Field: "client", Value: "nil", Rule: "a *lockcore.Client"}
+		return nil, &noonlock.ConfigError{Package: "statusz", Field: "client", Value: "nil", Rule: "a *lockcore.Client"}
 	}
 	cfg.Title = cmp.Or(cfg.Title, "noonlock")
 	if rule := input.Fault(cfg.Title, 200, false); rule != "" {
-		return nil, &ConfigError{Field: "Config.Title", Value: input.Quote(cfg.Title), Rule: rule}
+		return nil, &noonlock.ConfigError{Package: "statusz", Field: "Config.Title", Value: input.Quote(cfg.Title), Rule: rule}
 	}
 	for _, host := range cfg.Hosts {
 		if hostname(host) != host || host == "" {
-			return nil, &ConfigError{Field: "Config.Hosts", Value: input.Quote(host), Rule: "names in lower case or addresses, without ports and brackets"}
+			return nil, &noonlock.ConfigError{Package: "statusz", Field: "Config.Hosts", Value: input.Quote(host), Rule: "names in lower case or addresses, without ports and brackets"}
 		}
 	}
 	return &Page{cfg: cfg, reader: newReader(client)}, nil

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/noonlock/noonlock"
+
 	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/statusz"
 )
@@ -117,13 +119,13 @@ func TestConfigIsChecked(t *testing.T) {
 			},
 		} {
 			err := call()
-			refused, ok := errors.AsType[*statusz.ConfigError](err)
-			if !ok || refused.Field != field || !errors.Is(err, statusz.ErrConfig) || !strings.HasPrefix(err.Error(), "statusz: "+field+" is ") {
+			refused, ok := errors.AsType[*noonlock.ConfigError](err)
+			if !ok || refused.Field != field || !errors.Is(err, noonlock.ErrConfig) || !strings.HasPrefix(err.Error(), "statusz: "+field+" is ") {
 				e.Errorf("%s: %v", field, err)
 			}
 		}
 		for _, hosts := range [][]string{{""}, {"Localhost"}, {"[::1]"}} {
-			if _, err := statusz.Handler(client, statusz.Config{Hosts: hosts}); !errors.Is(err, statusz.ErrConfig) {
+			if _, err := statusz.Handler(client, statusz.Config{Hosts: hosts}); !errors.Is(err, noonlock.ErrConfig) {
 				e.Errorf("Hosts %q: %v", hosts, err)
 			}
 		}

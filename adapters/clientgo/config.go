@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"time"
 
+	"github.com/noonlock/noonlock"
+
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
 	"github.com/noonlock/noonlock/adapters/clientgo/internal/cas"
@@ -43,24 +45,24 @@ const (
 
 // NewLock returns the lock of a name: 1 to 191 bytes of UTF-8 without control characters,
 // spaces and braces, such as "namespace/name". All candidates of an election use the same
-// name, each with its own Lock. NewLock sends nothing. An error is a *ConfigError.
+// name, each with its own Lock. NewLock sends nothing. An error is a *noonlock.ConfigError.
 //
 // The client must stay open while the lock is used. Closing the client does not release the
 // lock.
 func NewLock(client *lockcore.Client, name string, cfg Config) (*Lock, error) {
 	if client == nil {
-		return nil, &ConfigError{Field: "client", Value: "nil", Rule: "a *lockcore.Client"}
+		return nil, &noonlock.ConfigError{Package: "clientgo", Field: "client", Value: "nil", Rule: "a *lockcore.Client"}
 	}
 	if rule := input.Fault(name, 200-len(cas.Names), true); rule != "" {
-		return nil, &ConfigError{Field: "name", Value: input.Quote(name), Rule: rule}
+		return nil, &noonlock.ConfigError{Package: "clientgo", Field: "name", Value: input.Quote(name), Rule: rule}
 	}
 	identity := cmp.Or(cfg.Identity, client.Identity())
 	if rule := input.Fault(identity, 200, false); rule != "" {
-		return nil, &ConfigError{Field: "Config.Identity", Value: input.Quote(identity), Rule: rule}
+		return nil, &noonlock.ConfigError{Package: "clientgo", Field: "Config.Identity", Value: input.Quote(identity), Rule: rule}
 	}
 	timeout := cmp.Or(cfg.RequestTimeout, defaultTimeout)
 	if timeout < minTimeout || timeout > maxTimeout {
-		return nil, &ConfigError{Field: "Config.RequestTimeout", Value: cfg.RequestTimeout.String(), Rule: "0 (400ms) or from 10ms to 1m"}
+		return nil, &noonlock.ConfigError{Package: "clientgo", Field: "Config.RequestTimeout", Value: cfg.RequestTimeout.String(), Rule: "0 (400ms) or from 10ms to 1m"}
 	}
 	record, err := cas.New(client, name, timeout)
 	if err != nil {

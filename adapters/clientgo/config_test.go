@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/noonlock/noonlock"
+
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/record"
 
@@ -33,12 +35,12 @@ func TestRefused(t *testing.T) {
 			{"Config.RequestTimeout", "x", clientgo.Config{RequestTimeout: time.Hour}},
 		} {
 			_, err := clientgo.NewLock(c, bad.name, bad.cfg)
-			var refused *clientgo.ConfigError
-			if !errors.Is(err, clientgo.ErrConfig) || !errors.As(err, &refused) || refused.Field != bad.field {
+			var refused *noonlock.ConfigError
+			if !errors.Is(err, noonlock.ErrConfig) || !errors.As(err, &refused) || refused.Field != bad.field {
 				e.Errorf("%+v: %v, want %s refused", bad, err, bad.field)
 			}
 		}
-		if _, err := clientgo.NewLock(nil, "x", clientgo.Config{}); !errors.Is(err, clientgo.ErrConfig) {
+		if _, err := clientgo.NewLock(nil, "x", clientgo.Config{}); !errors.Is(err, noonlock.ErrConfig) {
 			e.Errorf("a nil client: %v", err)
 		}
 		l, err := clientgo.NewLock(c, strings.Repeat("n", 191), clientgo.Config{})
@@ -48,16 +50,16 @@ func TestRefused(t *testing.T) {
 		}
 		for _, seconds := range []int{-1, 0, 31536001} {
 			err := l.Create(e.Context(), ler("a", seconds))
-			if !errors.Is(err, clientgo.ErrConfig) || !strings.Contains(err.Error(), "at least 1s") {
+			if !errors.Is(err, noonlock.ErrConfig) || !strings.Contains(err.Error(), "at least 1s") {
 				e.Errorf("a lease of %d s: %v", seconds, err)
 			}
 		}
-		if err := l.Create(e.Context(), ler(strings.Repeat("x", 65536), 1)); !errors.Is(err, clientgo.ErrConfig) {
+		if err := l.Create(e.Context(), ler(strings.Repeat("x", 65536), 1)); !errors.Is(err, noonlock.ErrConfig) {
 			e.Errorf("a record of more than 64 KiB: %v", err)
 		}
 		mustNotFound(e, l)
 		must(e, l.Create(e.Context(), ler("a", 1)))
-		if err := l.Update(e.Context(), ler("a", 0)); !errors.Is(err, clientgo.ErrConfig) {
+		if err := l.Update(e.Context(), ler("a", 0)); !errors.Is(err, noonlock.ErrConfig) {
 			e.Errorf("an Update to no lease: %v", err)
 		}
 	})

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/noonlock/noonlock"
+
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -139,7 +141,7 @@ func (l *Lock) Update(ctx context.Context, ler resourcelock.LeaderElectionRecord
 
 func (l *Lock) write(ctx context.Context, verb string, s sight, ler resourcelock.LeaderElectionRecord) error {
 	if ler.LeaseDurationSeconds < 1 || ler.LeaseDurationSeconds > maxLease {
-		return &ConfigError{
+		return &noonlock.ConfigError{Package: "clientgo",
 			Field: "LeaderElectionRecord.LeaseDurationSeconds", Value: strconv.Itoa(ler.LeaseDurationSeconds),
 			Rule: "from 1 to 31536000: client-go has leases in whole seconds, so LeaseDuration must be at least 1s",
 		}
@@ -149,7 +151,7 @@ func (l *Lock) write(ctx context.Context, verb string, s sight, ler resourcelock
 		return fmt.Errorf("clientgo: %s %q: %w", verb, l.name, err)
 	}
 	if len(value) > maxRecord {
-		return &ConfigError{Field: "LeaderElectionRecord", Value: strconv.Itoa(len(value)) + " bytes", Rule: "at most 65536 bytes as JSON"}
+		return &noonlock.ConfigError{Package: "clientgo", Field: "LeaderElectionRecord", Value: strconv.Itoa(len(value)) + " bytes", Rule: "at most 65536 bytes as JSON"}
 	}
 	l.check()
 	t0 := l.elapsed()

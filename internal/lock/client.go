@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/noonlock/noonlock"
+
 	"github.com/go-logr/logr"
 
 	"github.com/noonlock/noonlock/internal/lease"
@@ -186,7 +188,7 @@ type grantCheck struct {
 type topology interface {
 	// kind is the kind of a mutex.
 	kind() Kind
-	// refusal returns a *ConfigError if there are no leases of a kind with these terms.
+	// refusal returns a *noonlock.ConfigError if there are no leases of a kind with these terms.
 	refusal(k Kind, terms *leaseTerms) error
 	// trail returns a new Trail for the requests of an attempt, or nil.
 	trail() *several.Trail
@@ -220,12 +222,12 @@ func (c *Client) Logger() logr.Logger { return c.log }
 // Mutex returns the kind of a lock that one attempt holds at a time.
 func (c *Client) Mutex() Kind { return c.topology.kind() }
 
-// One returns a *ConfigError if what needs one server that decides, and the Client is of a quorum.
+// One returns a *noonlock.ConfigError if what needs one server that decides, and the Client is of a quorum.
 func (c *Client) One(what string) error {
 	if c.Quorum() == nil {
 		return nil
 	}
-	return &ConfigError{Field: "the Client of " + what, Value: "of NewQuorum", Rule: "of New: the servers of a quorum have different views; use New with one of them"}
+	return &noonlock.ConfigError{Package: "lockcore", Field: "the Client of " + what, Value: "of NewQuorum", Rule: "of New: the servers of a quorum have different views; use New with one of them"}
 }
 
 // CountForced counts a lock that was released by force.

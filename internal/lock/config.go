@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/noonlock/noonlock"
+
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -66,7 +68,7 @@ type leaseTerms struct {
 	ttlText, keepText string
 }
 
-// Validate returns a *ConfigError for the first invalid field, or nil.
+// Validate returns a *noonlock.ConfigError for the first invalid field, or nil.
 func (cfg LeaseConfig) Validate() error {
 	_, err := cfg.terms("default") // New has checked that of the Client
 	return err
@@ -126,7 +128,7 @@ func (t *leaseTerms) refresh() time.Duration { return max(t.ttl, time.Second) * 
 // CheckName checks the name of a lock or an owner.
 func CheckName(field, name string) error {
 	if rule := input.Fault(name, 200, true); rule != "" {
-		return &ConfigError{Field: field, Value: input.Quote(name), Rule: rule}
+		return &noonlock.ConfigError{Package: "lockcore", Field: field, Value: input.Quote(name), Rule: rule}
 	}
 	return nil
 }
@@ -146,7 +148,7 @@ func IsReserved(name string) bool {
 // CheckIdentity checks a name for people.
 func CheckIdentity(field, identity string) error {
 	if rule := input.Fault(identity, 200, false); rule != "" {
-		return &ConfigError{Field: field, Value: input.Quote(identity), Rule: rule}
+		return &noonlock.ConfigError{Package: "lockcore", Field: field, Value: input.Quote(identity), Rule: rule}
 	}
 	return nil
 }

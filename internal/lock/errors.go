@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/noonlock/noonlock"
+
 	"github.com/go-logr/logr"
 
 	"github.com/noonlock/noonlock/internal/input"
@@ -28,7 +30,6 @@ var (
 	ErrUpgrade       = errors.New("lockcore: cannot upgrade to write while other owners read")
 	ErrNotWriter     = errors.New("lockcore: not a write lease of a lock with owners")
 	ErrClosed        = wire.ErrClosed
-	ErrConfig        = errors.New("lockcore: refused")
 )
 
 // HeldError describes the holder of a lock that was not acquired. It matches ErrNotAcquired.
@@ -96,16 +97,9 @@ func delayOf(err error) *wire.DelayError {
 	return delayed
 }
 
-// ConfigError is lockcore.ConfigError.
-type ConfigError = input.ConfigError[refused]
-
-type refused struct{}
-
-func (refused) Refusal() error { return ErrConfig }
-
-// Refuse returns a *ConfigError.
-func Refuse(field, rule string, value any) *ConfigError {
-	return &ConfigError{Field: field, Value: fmt.Sprint(value), Rule: rule}
+// Refuse returns a *noonlock.ConfigError.
+func Refuse(field, rule string, value any) *noonlock.ConfigError {
+	return &noonlock.ConfigError{Package: "lockcore", Field: field, Value: fmt.Sprint(value), Rule: rule}
 }
 
 // OpError wraps errors with the operation and the name of the lock. It returns nil if there

@@ -5,15 +5,17 @@ import (
 	"context"
 	"time"
 
+	"github.com/noonlock/noonlock"
+
 	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
-// Name returns a name whose leases have a configuration. The error is a *ConfigError.
+// Name returns a name whose leases have a configuration. The error is a *noonlock.ConfigError.
 func (c *Client) Name(name string, cfg LeaseConfig) (*Name, error) {
 	// The packages above accept names of 200 bytes and add prefixes of up to 10 bytes.
 	if rule := input.Fault(name, 210, true); rule != "" {
-		return nil, &ConfigError{Field: "name", Value: input.Quote(name), Rule: rule}
+		return nil, &noonlock.ConfigError{Package: "lockcore", Field: "name", Value: input.Quote(name), Rule: rule}
 	}
 	return c.name(name, cfg, c.Mutex(), ledgerRetention)
 }
@@ -21,7 +23,7 @@ func (c *Client) Name(name string, cfg LeaseConfig) (*Name, error) {
 // UserName returns a name for locks of users, which must not block a job or an election.
 func (c *Client) UserName(name string, k Kind, cfg LeaseConfig) (*Name, error) {
 	if IsReserved(name) {
-		return nil, &ConfigError{Field: "name", Value: input.Quote(name), Rule: "a name without the prefixes " + JobNames + " and " + ElectionNames + ", which jobs and elections use"}
+		return nil, &noonlock.ConfigError{Package: "lockcore", Field: "name", Value: input.Quote(name), Rule: "a name without the prefixes " + JobNames + " and " + ElectionNames + ", which jobs and elections use"}
 	}
 	if err := CheckName("name", name); err != nil {
 		return nil, err

@@ -20,7 +20,7 @@ import (
 )
 
 // New returns a Client for the server or cluster that the options of rdb name. It sends nothing. The
-// error is a *ConfigError, or wraps an error of Config.Registerer.
+// error is a *noonlock.ConfigError, or wraps an error of Config.Registerer.
 //
 // clock is what a test measures elapsed time with, as lease.NewClock describes it; nil: the system's clock.
 func New(rdb redis.UniversalClient, cfg Config, s *Scripts, clock func() time.Duration) (*Client, error) {

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"reflect"
 
+	"github.com/noonlock/noonlock"
+
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
@@ -17,11 +19,11 @@ type target struct {
 	seeds []string // addresses of nodes of a cluster, each of which has the options; nil: one server
 }
 
-// targetOf returns the target of a client. It does not use the client itself. The error is a *ConfigError about the field.
+// targetOf returns the target of a client. It does not use the client itself. The error is a *noonlock.ConfigError about the field.
 func targetOf(field string, rdb redis.UniversalClient) (target, error) {
 	opt, seeds, unfit := givenOptions(rdb)
 	if unfit != nil {
-		return target{}, &ConfigError{Field: field, Value: unfit.given, Rule: unfit.want}
+		return target{}, &noonlock.ConfigError{Package: "lockcore", Field: field, Value: unfit.given, Rule: unfit.want}
 	}
 	return target{*opt, seeds}, nil
 }

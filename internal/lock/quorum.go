@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/noonlock/noonlock"
+
 	"github.com/redis/go-redis/v9"
 
 	"github.com/noonlock/noonlock/internal/quorum"
@@ -58,7 +60,7 @@ func NewQuorum(servers []redis.UniversalClient, cfg Config, s *Scripts, list int
 			return nil, err
 		}
 		if target.seeds != nil {
-			return nil, &ConfigError{Field: field, Value: "a *redis.ClusterClient", Rule: "a *redis.Client: a cluster moves keys between servers, and they would count as lost"}
+			return nil, &noonlock.ConfigError{Package: "lockcore", Field: field, Value: "a *redis.ClusterClient", Rule: "a *redis.Client: a cluster moves keys between servers, and they would count as lost"}
 		}
 		targets[i] = target.Options
 	}
@@ -151,7 +153,7 @@ func (m *members) kind() Kind { return quorumKind{of: m} }
 
 func (m *members) refusal(of Kind, terms *leaseTerms) error {
 	if _, owned := of.(ownedKind); owned {
-		return &ConfigError{Field: "the Client of a lock with owners", Value: "of NewQuorum", Rule: "of New: entries of owners cannot be counted across servers"}
+		return &noonlock.ConfigError{Package: "lockcore", Field: "the Client of a lock with owners", Value: "of NewQuorum", Rule: "of New: entries of owners cannot be counted across servers"}
 	}
 	if terms.ttl > m.longest {
 		return Refuse("LeaseConfig.TTL", "at most QuorumConfig.MaxTTL ("+m.longest.String()+")", terms.ttl)

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/noonlock/noonlock"
+
 	"github.com/noonlock/noonlock/election"
 	"github.com/noonlock/noonlock/internal/overview"
 	"github.com/noonlock/noonlock/internal/testenv"
@@ -110,7 +112,7 @@ func TestNothing(t *testing.T) {
 			_, err := overview.Action{Verb: verb, Name: "none"}.Do(e.Context(), client)
 			testenv.MustIs(e, err, want)
 			_, err = overview.Action{Verb: verb, Name: "none", By: lockcore.Operator{Who: "a\nb"}}.Do(e.Context(), client)
-			if !errors.Is(err, lockcore.ErrConfig) && !errors.Is(err, singleton.ErrConfig) && !errors.Is(err, election.ErrConfig) {
+			if !errors.Is(err, noonlock.ErrConfig) {
 				e.Errorf("%s by nobody: %v", verb, err)
 			}
 		}

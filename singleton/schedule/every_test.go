@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/noonlock/noonlock"
+
 	"github.com/noonlock/noonlock/singleton/schedule"
 )
 
@@ -45,7 +47,7 @@ func TestEveryTicksAtMultiplesSinceTheEpoch(t *testing.T) {
 
 func TestEveryRefusals(t *testing.T) {
 	for _, d := range []time.Duration{0, -time.Hour, 99 * time.Millisecond, 100*time.Millisecond + 1, time.Second + time.Microsecond, 1<<63 - 1} {
-		if s, err := schedule.Every(d); !errors.Is(err, schedule.ErrConfig) {
+		if s, err := schedule.Every(d); !errors.Is(err, noonlock.ErrConfig) {
 			t.Errorf("Every(%v) = %v, %v, want a refusal", d, s, err)
 		}
 	}

@@ -5,10 +5,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/noonlock/noonlock"
+
 	"github.com/noonlock/noonlock/singleton/schedule"
 )
 
-// FuzzParse asserts that no spec panics and that every error is a *ConfigError. An accepted
+// FuzzParse asserts that no spec panics and that every error is a *noonlock.ConfigError. An accepted
 // spec is one fixed set of instants: strictly increasing, with no tick between an instant
 // and its Next, for every argument.
 func FuzzParse(f *testing.F) {
@@ -34,8 +36,8 @@ func FuzzParse(f *testing.F) {
 		}
 		s, err := schedule.Parse(spec, cfg)
 		if err != nil {
-			var refused *schedule.ConfigError
-			if s != nil || !errors.As(err, &refused) || !errors.Is(err, schedule.ErrConfig) || refused.Rule == "" {
+			var refused *noonlock.ConfigError
+			if s != nil || !errors.As(err, &refused) || !errors.Is(err, noonlock.ErrConfig) || refused.Rule == "" {
 				t.Fatalf("Parse(%q) = %v, %v", spec, s, err)
 			}
 			return

@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/noonlock/noonlock"
+
 	"github.com/noonlock/noonlock/singleton/internal/ticks"
 )
 
@@ -64,13 +66,6 @@ type Config struct {
 	Gap GapPolicy
 }
 
-// ErrConfig matches every *ConfigError.
-var ErrConfig = ticks.ErrConfig
-
-// ConfigError reports an invalid schedule. Field names the invalid part, for example
-// "hour", Value is its text, and Rule says which values are valid. It matches ErrConfig.
-type ConfigError = ticks.ConfigError
-
 // Parse parses a cron expression, a descriptor or an interval:
 //
 //   - Five fields: minute, hour, day of month, month, day of week. A field is a list (a,b) of
@@ -90,13 +85,13 @@ type ConfigError = ticks.ConfigError
 //
 // The schedule has ticks from year 1 to the end of year 9999. Its String method describes it.
 //
-// Everything else is refused with a *ConfigError. That includes seconds and years fields,
+// Everything else is refused with a *noonlock.ConfigError. That includes seconds and years fields,
 // @reboot, the prefixes TZ= and CRON_TZ=, the extensions ? L W # H, ranges that wrap around
 // (22-2), a step after a single number (5/15), and expressions without any date
 // ("0 0 30 2 *").
 func Parse(spec string, cfg Config) (Schedule, error) {
 	if cfg.Gap != GapRun && cfg.Gap != GapSkip {
-		return nil, &ConfigError{Field: "Config.Gap", Value: cfg.Gap.String(), Rule: "GapRun or GapSkip"}
+		return nil, &noonlock.ConfigError{Package: "schedule", Field: "Config.Gap", Value: cfg.Gap.String(), Rule: "GapRun or GapSkip"}
 	}
 	return ticks.Parse(spec, ticks.Config{TimeZone: cfg.TimeZone, SkipGaps: cfg.Gap == GapSkip})
 }
@@ -107,5 +102,5 @@ func Parse(spec string, cfg Config) (Schedule, error) {
 // times of every day in UTC.
 //
 // d must be at least 100 ms and a whole number of milliseconds. Otherwise the error is a
-// *ConfigError.
+// *noonlock.ConfigError.
 func Every(d time.Duration) (Schedule, error) { return ticks.Every(d) }

@@ -9,6 +9,8 @@ import (
 	"time"
 	_ "time/tzdata" // for machines that have no time zone data
 
+	"github.com/noonlock/noonlock"
+
 	"github.com/noonlock/noonlock/singleton/schedule"
 )
 
@@ -140,7 +142,7 @@ func TestFault56_AutumnOverlap(t *testing.T) {
 func TestFault57_ThirtiethOfFebruaryIsRefused(t *testing.T) {
 	for _, spec := range []string{"0 0 30 2 *", "0 0 31 4,6,9,11 *", "0 0 30-31 FEB *", "0 0 30 2 */2", "* * 31 2 *"} {
 		_, err := schedule.Parse(spec, schedule.Config{TimeZone: mustZone(t, "Europe/Berlin")})
-		var refused *schedule.ConfigError
+		var refused *noonlock.ConfigError
 		if !errors.As(err, &refused) || refused.Value != strconv.Quote(spec) || !strings.Contains(refused.Rule, "date that exists") {
 			t.Errorf("Parse(%q) = %v, want a refusal because it never fires", spec, err)
 		}
@@ -223,17 +225,17 @@ func TestParseRefusals(t *testing.T) {
 		{"٣ 12 * * *", "minute", "not supported"},
 	} {
 		s, err := schedule.Parse(c.spec, schedule.Config{})
-		var refused *schedule.ConfigError
+		var refused *noonlock.ConfigError
 		switch {
 		case err == nil:
 			t.Errorf("Parse(%q) = %v, want a refusal", c.spec, s)
-		case !errors.Is(err, schedule.ErrConfig) || !errors.As(err, &refused):
-			t.Errorf("Parse(%q): %v is no *ConfigError", c.spec, err)
+		case !errors.Is(err, noonlock.ErrConfig) || !errors.As(err, &refused):
+			t.Errorf("Parse(%q): %v is no *noonlock.ConfigError", c.spec, err)
 		case refused.Field != c.field || !strings.Contains(refused.Rule, c.rule) || !strings.HasPrefix(err.Error(), "schedule: ") || len(err.Error()) > 500:
 			t.Errorf("Parse(%q): %v; want field %q and a rule with %q", c.spec, err, c.field, c.rule)
 		}
 	}
-	if _, err := schedule.Parse("@daily", schedule.Config{Gap: 2}); !errors.Is(err, schedule.ErrConfig) {
+	if _, err := schedule.Parse("@daily", schedule.Config{Gap: 2}); !errors.Is(err, noonlock.ErrConfig) {
 		t.Errorf("Gap 2: %v", err)
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/noonlock/noonlock"
+
 	"github.com/noonlock/noonlock/internal/input"
 )
 
@@ -73,24 +75,24 @@ type Once struct {
 }
 
 // New returns a Once. It does not connect; the tables must exist before Do (see
-// CreateTables). Close db after the last use of the Once. The error is a *ConfigError.
+// CreateTables). Close db after the last use of the Once. The error is a *noonlock.ConfigError.
 func New(db *sql.DB, d Dialect, cfg Config) (*Once, error) {
 	if db == nil {
-		return nil, &ConfigError{Field: "db", Value: "nil", Rule: "a database"}
+		return nil, &noonlock.ConfigError{Package: "sqlonce", Field: "db", Value: "nil", Rule: "a database"}
 	}
 	if d != SQLite && d != MySQL && d != PostgreSQL {
-		return nil, &ConfigError{Field: "Dialect", Value: d.String(), Rule: "SQLite, MySQL or PostgreSQL"}
+		return nil, &noonlock.ConfigError{Package: "sqlonce", Field: "Dialect", Value: d.String(), Rule: "SQLite, MySQL or PostgreSQL"}
 	}
 	cfg.TablePrefix = cmp.Or(cfg.TablePrefix, "noonlock")
 	cfg.IdleTimeout = cmp.Or(cfg.IdleTimeout, defaultIdleTimeout)
 	if len(cfg.TablePrefix) > maxPrefix || !regexp.MustCompile(`^[a-z][a-z0-9_]*$`).MatchString(cfg.TablePrefix) {
-		return nil, &ConfigError{
+		return nil, &noonlock.ConfigError{Package: "sqlonce",
 			Field: "Config.TablePrefix", Value: input.Quote(cfg.TablePrefix),
 			Rule: fmt.Sprintf("1 to %d characters of a-z, 0-9 and _ that begin with a letter", maxPrefix),
 		}
 	}
 	if cfg.IdleTimeout < time.Second || cfg.IdleTimeout > maxTimeout || cfg.IdleTimeout%time.Second != 0 {
-		return nil, &ConfigError{Field: "Config.IdleTimeout", Value: cfg.IdleTimeout.String(), Rule: "whole seconds from 1s to 24h"}
+		return nil, &noonlock.ConfigError{Package: "sqlonce", Field: "Config.IdleTimeout", Value: cfg.IdleTimeout.String(), Rule: "whole seconds from 1s to 24h"}
 	}
 	return &Once{db: db, dialect: d, config: cfg, queries: newQueries(d, cfg.TablePrefix)}, nil
 }

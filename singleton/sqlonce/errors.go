@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"time"
-
-	"github.com/noonlock/noonlock/internal/input"
 )
 
 // Errors for errors.Is.
@@ -45,9 +43,6 @@ var (
 	// ErrConflict means that another transaction is in the way, for example one that holds
 	// SQLite's only write lock. Another call may succeed. Check returns it; Do tries again.
 	ErrConflict = errors.New("sqlonce: conflict with another transaction")
-
-	// ErrConfig matches every *ConfigError.
-	ErrConfig = errors.New("sqlonce: refused")
 )
 
 // StaleTokenError is the refusal of a token. It matches ErrStaleToken.
@@ -105,15 +100,6 @@ func notStored(table, what string, refusal error) error {
 	}
 	return err
 }
-
-// ConfigError reports an invalid argument or configuration field. Nothing was sent. Its fields are
-// strings: Field names the argument or field, Value is its value (text is quoted), and Rule says
-// which values are valid. It matches ErrConfig.
-type ConfigError = input.ConfigError[refused]
-
-type refused struct{}
-
-func (refused) Refusal() error { return ErrConfig }
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 

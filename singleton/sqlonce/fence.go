@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+
+	"github.com/noonlock/noonlock"
 )
 
 // Admit fences a write of a leader, or of the holder of any lock. If a greater token was
@@ -25,7 +27,7 @@ import (
 // Admit are separate from those of jobs.
 func (o *Once) Admit(ctx context.Context, tx *sql.Tx, name string, token uint64) error {
 	if tx == nil {
-		return &ConfigError{Field: "tx", Value: "nil", Rule: "an open transaction"}
+		return &noonlock.ConfigError{Package: "sqlonce", Field: "tx", Value: "nil", Rule: "an open transaction"}
 	}
 	if err := validateJob("name", name); err != nil {
 		return err
@@ -45,7 +47,7 @@ func (o *Once) Admit(ctx context.Context, tx *sql.Tx, name string, token uint64)
 
 func validateToken(field string, token uint64) error {
 	if token == 0 || token > math.MaxInt64 {
-		return &ConfigError{Field: field, Value: strconv.FormatUint(token, 10), Rule: "1 to 2^63-1"}
+		return &noonlock.ConfigError{Package: "sqlonce", Field: field, Value: strconv.FormatUint(token, 10), Rule: "1 to 2^63-1"}
 	}
 	return nil
 }

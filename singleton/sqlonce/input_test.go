@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/noonlock/noonlock"
+
 	"github.com/noonlock/noonlock/singleton/sqlonce"
 )
 
@@ -50,8 +52,8 @@ func checkRefusal(t *testing.T, err error, field string) {
 		}
 		return
 	}
-	var refused *sqlonce.ConfigError
-	if !errors.Is(err, sqlonce.ErrConfig) || !errors.As(err, &refused) || refused.Field != field {
+	var refused *noonlock.ConfigError
+	if !errors.Is(err, noonlock.ErrConfig) || !errors.As(err, &refused) || refused.Field != field {
 		t.Errorf("error = %v, want a refusal of %s", err, field)
 		return
 	}

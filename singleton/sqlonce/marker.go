@@ -9,6 +9,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/noonlock/noonlock"
+
 	"github.com/noonlock/noonlock/internal/input"
 )
 
@@ -53,7 +55,7 @@ func (m Marker) key() int64 {
 // isOf reports whether m has the attempt and the token of run.
 func (m *Marker) isOf(run Marker) bool { return m.Attempt == run.Attempt && m.Token == run.Token }
 
-// validate returns a *ConfigError for the first invalid field.
+// validate returns a *noonlock.ConfigError for the first invalid field.
 func (m Marker) validate() error {
 	if err := validateJob("Marker.Job", m.Job); err != nil {
 		return err
@@ -66,9 +68,9 @@ func (m Marker) validate() error {
 	}
 	switch {
 	case m.Attempt < 0 || m.Attempt > math.MaxInt32:
-		return &ConfigError{Field: "Marker.Attempt", Value: strconv.Itoa(m.Attempt), Rule: "0 to 2^31-1"}
+		return &noonlock.ConfigError{Package: "sqlonce", Field: "Marker.Attempt", Value: strconv.Itoa(m.Attempt), Rule: "0 to 2^31-1"}
 	case len(m.Holder) > maxHolder || !plainText(m.Holder):
-		return &ConfigError{
+		return &noonlock.ConfigError{Package: "sqlonce",
 			Field: "Marker.Holder", Value: input.Quote(m.Holder),
 			Rule: fmt.Sprintf("up to %d bytes of UTF-8 without control characters", maxHolder),
 		}
@@ -80,7 +82,7 @@ func (m Marker) validate() error {
 // and PostgreSQL accepts no NUL.
 func validateJob(field, job string) error {
 	if job == "" || len(job) > maxJob || !plainText(job) || strings.TrimSpace(job) != job {
-		return &ConfigError{
+		return &noonlock.ConfigError{Package: "sqlonce",
 			Field: field, Value: input.Quote(job),
 			Rule: fmt.Sprintf("1 to %d bytes of UTF-8 without control characters and without space at either end", maxJob),
 		}
@@ -90,7 +92,7 @@ func validateJob(field, job string) error {
 
 func validateInstant(field string, t time.Time) error {
 	if t.UnixMilli() <= 0 || t.UTC().Year() > 9999 || t.Nanosecond()%int(time.Millisecond) != 0 {
-		return &ConfigError{Field: field, Value: stamp(t), Rule: "whole milliseconds, after the Unix epoch and before the year 10000"}
+		return &noonlock.ConfigError{Package: "sqlonce", Field: field, Value: stamp(t), Rule: "whole milliseconds, after the Unix epoch and before the year 10000"}
 	}
 	return nil
 }

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/noonlock/noonlock"
 )
 
 // Do calls fn in a transaction that also holds the marker of (m.Job, m.Tick), and commits
@@ -24,11 +26,11 @@ import (
 // transaction, Do panics with that error.
 //
 // fn receives ctx. After ctx is done, nothing is committed. When fn has returned, Do then
-// returns the error and the cause of ctx. The error is a *StaleTokenError or a *ConfigError, matches
+// returns the error and the cause of ctx. The error is a *StaleTokenError or a *noonlock.ConfigError, matches
 // ErrUnknownOutcome, ErrPruned or ErrNotStored, or is that of ctx, fn or the driver.
 func (o *Once) Do(ctx context.Context, m Marker, fn func(ctx context.Context, tx *sql.Tx) error) (applied bool, err error) {
 	if fn == nil {
-		return false, &ConfigError{Field: "fn", Value: "nil", Rule: "a function"}
+		return false, &noonlock.ConfigError{Package: "sqlonce", Field: "fn", Value: "nil", Rule: "a function"}
 	}
 	if err := m.validate(); err != nil {
 		return false, err

@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"fmt"
 	"time"
+
+	"github.com/noonlock/noonlock"
 )
 
 // Prune deletes the job's markers, and the fences of single runs, whose Tick is older than
@@ -21,7 +23,7 @@ func (o *Once) Prune(ctx context.Context, job string, before time.Time) (int64, 
 		return 0, err
 	}
 	if before.After(time.Now()) {
-		return 0, &ConfigError{Field: "before", Value: stamp(before), Rule: "in the past"}
+		return 0, &noonlock.ConfigError{Package: "sqlonce", Field: "before", Value: stamp(before), Rule: "in the past"}
 	}
 	// The floor is committed before anything is deleted: see admit.
 	floor := before.UnixMilli()

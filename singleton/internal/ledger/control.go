@@ -55,7 +55,7 @@ func (e *CanceledError) Is(target error) bool { return target == ErrCanceled }
 // mostRuns is the greatest Config.KeepRuns. The handle of an operator does not know that of the job.
 const mostRuns = 10_100
 
-// By returns the Ledger for an operator. The error is a *lockcore.ConfigError.
+// By returns the Ledger for an operator. The error is a *noonlock.ConfigError.
 func (l *Ledger) By(by lockcore.Operator) (*Ledger, error) {
 	for _, text := range []struct{ field, value string }{{"Operator.Who", by.Who}, {"Operator.Reason", by.Reason}} {
 		if rule := input.Remark(text.value); rule != "" {

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/noonlock/noonlock"
+
 	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/internal/wire"
@@ -80,7 +82,7 @@ const (
 )
 
 // New returns the ledger of a job, named by the rules of a lock's name. It sends nothing.
-// The error is a *lockcore.ConfigError.
+// The error is a *noonlock.ConfigError.
 func New(c *lockcore.Client, job string, cfg Config) (*Ledger, error) {
 	if c == nil {
 		return nil, refuse("client", "a *lockcore.Client", "%s", "nil")
@@ -102,20 +104,20 @@ func New(c *lockcore.Client, job string, cfg Config) (*Ledger, error) {
 	return &Ledger{lock: n, scripts: s, name: job, keys: keysOf(n, job), cfg: cfg, by: lockcore.Operator{Who: n.Identity()}}, nil
 }
 
-// named returns the lock of a job. The error is a *lockcore.ConfigError.
+// named returns the lock of a job. The error is a *noonlock.ConfigError.
 func named(c *lockcore.Client, job string, cfg lockcore.LeaseConfig) (*lock.Name, error) {
 	if rule := input.Fault(job, 200, true); rule != "" {
-		return nil, &lockcore.ConfigError{Field: "name", Value: input.Quote(job), Rule: rule}
+		return nil, &noonlock.ConfigError{Package: "singleton", Field: "name", Value: input.Quote(job), Rule: rule}
 	}
 	return (*lock.Client)(c).Name(lock.JobNames+job, lock.LeaseConfig(cfg))
 }
 
-var errQuorum = &lockcore.ConfigError{
+var errQuorum = &noonlock.ConfigError{Package: "singleton",
 	Field: "client", Value: "a Client of NewQuorum",
 	Rule: "a Client of New: the ledger of a job is kept on one server",
 }
 
-// Check returns a *lockcore.ConfigError if no job can have a ledger on the servers of the Client with that
+// Check returns a *noonlock.ConfigError if no job can have a ledger on the servers of the Client with that
 // lease.
 func Check(c *lockcore.Client, lease lockcore.LeaseConfig) error {
 	_, err := New(c, "any", Config{Lease: lease})
@@ -224,7 +226,7 @@ func opError(op, name string, errs ...error) error {
 }
 
 func refuse(field, rule, format string, value any) error {
-	return &lockcore.ConfigError{Field: field, Value: fmt.Sprintf(format, value), Rule: rule}
+	return &noonlock.ConfigError{Package: "singleton", Field: field, Value: fmt.Sprintf(format, value), Rule: rule}
 }
 
 func decimal(n int64) string { return strconv.FormatInt(n, 10) }

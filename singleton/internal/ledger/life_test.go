@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/noonlock/noonlock"
+
 	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
@@ -303,7 +305,7 @@ func TestLedgerRefusals(t *testing.T) {
 			{"draw", ledger.Config{Lease: testenv.TTL(time.Millisecond)}, "LeaseConfig.TTL"},
 		} {
 			_, err := ledger.New(c, c2.name, c2.cfg)
-			var refused *lockcore.ConfigError
+			var refused *noonlock.ConfigError
 			if !errors.As(err, &refused) || refused.Field != c2.field {
 				e.Errorf("Ledger(%q, %+v): %v, want %s refused", c2.name, c2.cfg, err, c2.field)
 			}
@@ -323,7 +325,7 @@ func TestLedgerRefusals(t *testing.T) {
 			"runs":                  func() error { _, err := e.job().Runs(e.Context(), 0); return err }(),
 			"Skip":                  l.Skip(e.Context(), st, ledger.Skip{}),
 		} {
-			testenv.MustIs(e, err, lockcore.ErrConfig)
+			testenv.MustIs(e, err, noonlock.ErrConfig)
 			if err == nil {
 				e.Errorf("%s was not refused", what)
 			}

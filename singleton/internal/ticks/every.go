@@ -3,6 +3,8 @@ package ticks
 import (
 	"time"
 
+	"github.com/noonlock/noonlock"
+
 	"github.com/noonlock/noonlock/internal/input"
 )
 
@@ -16,9 +18,9 @@ func Every(d time.Duration) (Schedule, error) { return newEvery("d", d.String(),
 func newEvery(field, value string, d time.Duration) (Schedule, error) {
 	switch {
 	case d < minEvery:
-		return nil, &ConfigError{Field: field, Value: value, Rule: "at least " + minEvery.String()}
+		return nil, &noonlock.ConfigError{Package: "schedule", Field: field, Value: value, Rule: "at least " + minEvery.String()}
 	case d%time.Millisecond != 0:
-		return nil, &ConfigError{Field: field, Value: value, Rule: "a whole number of milliseconds"}
+		return nil, &noonlock.ConfigError{Package: "schedule", Field: field, Value: value, Rule: "a whole number of milliseconds"}
 	}
 	return everySchedule{millis: d.Milliseconds()}, nil
 }

@@ -4,10 +4,11 @@
 package ticks
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/noonlock/noonlock"
 
 	"github.com/noonlock/noonlock/internal/input"
 )
@@ -23,21 +24,9 @@ type Config struct {
 	SkipGaps bool
 }
 
-// ErrConfig matches every *ConfigError.
-var ErrConfig = errors.New("schedule: refused")
-
-// ConfigError is the refusal of a schedule.
-type ConfigError = input.ConfigError[Package]
-
-// Package implements input.Package for package schedule.
-type Package struct{}
-
-// Refusal returns the sentinel of package schedule.
-func (Package) Refusal() error { return ErrConfig }
-
 // refuse refuses a text.
-func refuse(field, value, rule string) *ConfigError {
-	return &ConfigError{Field: field, Value: input.Quote(value), Rule: rule}
+func refuse(field, value, rule string) *noonlock.ConfigError {
+	return &noonlock.ConfigError{Package: "schedule", Field: field, Value: input.Quote(value), Rule: rule}
 }
 
 // maxSpecLength limits the length of a spec before it is parsed. A spec that lists every minute is shorter.

@@ -7,14 +7,12 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/noonlock/noonlock"
+
 	"github.com/redis/go-redis/v9"
 
-	"github.com/noonlock/noonlock/doctor"
-	"github.com/noonlock/noonlock/election"
 	"github.com/noonlock/noonlock/internal/tlsprobe"
 	"github.com/noonlock/noonlock/lockcore"
-	"github.com/noonlock/noonlock/redisurl"
-	"github.com/noonlock/noonlock/singleton"
 )
 
 // The exit codes. Those above 63 are the ones of sysexits.h, so that they differ from the codes
@@ -78,7 +76,7 @@ func (a *app) verdict(ctx context.Context, err error) (code int, text string) {
 		return exitFailed, a.named(sentence(err))
 	case hasCode(err, "MOVED"):
 		return exitFailed, fmt.Sprintf("Redis at %s is one node of a cluster; use a URL that begins with redis+cluster: %s", a.addrs, sentence(err))
-	case errors.Is(err, lockcore.ErrConfig), errors.Is(err, election.ErrConfig), errors.Is(err, singleton.ErrConfig), errors.Is(err, redisurl.ErrConfig), errors.Is(err, doctor.ErrConfig):
+	case errors.Is(err, noonlock.ErrConfig):
 		return exitUsage, sentence(err)
 	case hasCode(err, "NOPERM"):
 		return exitForbidden, "the Redis user lacks a right: " + sentence(err)
