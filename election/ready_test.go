@@ -135,7 +135,7 @@ func TestFault77_NotReadyLongBeforeItLeads(t *testing.T) {
 	check := func(all ...*candidate) {
 		said := func(c *candidate) bool {
 			err := c.le.Ready()
-			return errors.Is(err, election.ErrNotReady) && strings.Contains(err.Error(), c.says)
+			return errors.Is(err, election.ErrNotReady) && strings.Contains(err.Error(), c.says) && errors.Is(err, lockcore.ErrWrongKind) == (c.says == "WRONGTYPE")
 		}
 		for _, c := range all {
 			e.Until(c.name+" is not ready", func() bool { return said(c) })

@@ -13,9 +13,9 @@
 //	ReentrantMutex  one owner at a time, with any number of leases
 //	RWMutex         any number of owners that read, or one owner that writes
 //
-// An owner is a text that the caller chooses, because Go has no thread identity. All
-// kinds of one name share a key: while one kind is held, the others fail with
-// [ErrWrongKind].
+// An owner is a text that the caller chooses, because Go has no thread identity. A ReentrantMutex is the write
+// side of an RWMutex; a Mutex shares no name with them. A name has the kind of its holder, or without one the kind
+// of the first waiter that is alive. Calls of the other kind fail with [ErrWrongKind], waiters at their next check.
 //
 // # Guarantees
 //
@@ -115,7 +115,7 @@
 //	an owner that reads wants  ErrUpgrade if others read too, because two such owners would
 //	to write                   wait for each other. Otherwise it is granted.
 //	a downgrade gets no reply  It is sent again. If the error is ErrUnknown, do not write.
-//	another kind is held       ErrWrongKind, for waiters at their next check.
+//	a key has another type     ErrWrongKind. A renewal uses only the key of the lock: ErrLeaseLost.
 //	a waiting writer dies      If its connection is closed, the next reader passes it at once.
 //	                           Otherwise it does so after the writer has missed three checks.
 //	a message is lost          Each waiter checks once per 1.1 TTL, at least 1.1 s apart.

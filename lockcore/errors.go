@@ -49,8 +49,8 @@ var (
 	// applied it or not. This error never means "not held".
 	ErrUnknown = lock.ErrUnknown
 
-	// ErrWrongKind means that the name is in use by another kind of lock, or by a key that
-	// is not a lock.
+	// ErrWrongKind means that the name has another kind, see the package documentation, or that another program
+	// has written one of its keys. If Unlock returns it, the lock is released: its own key was right.
 	ErrWrongKind = lock.ErrWrongKind
 
 	// ErrUpgrade means that an owner with a read lease of an RWMutex called Lock or TryLock

@@ -208,9 +208,9 @@ func TestFault31_OutOfMemory(t *testing.T) {
 	}, "maxmemory-policy noeviction")
 }
 
-// Keys of the wrong type: an error, no panic, no lock left.
+// Keys of another type: each call and waiter gets ErrWrongKind, no lock is left, and the key is not changed.
 //
-// Caught mutant: redis.call instead of pcall where the lock is read.
+// Caught mutants: redis.call instead of pcall where the lock is read; a renewal sets the TTL of any counter.
 func TestFault32_WrongType(t *testing.T) {
 	for _, part := range []string{"lock", "fence", "queue", "seen"} {
 		t.Run(part, func(t *testing.T) {
@@ -220,50 +220,49 @@ func TestFault32_WrongType(t *testing.T) {
 					e.Raw.Del(e.Context(), e.key(name, part))
 					must(e, e.Raw.SAdd(e.Context(), e.key(name, part), "stranger").Err())
 				}
+				unchanged := func(name string) {
+					e.Helper()
+					if key := e.key(name, part); e.Raw.SCard(e.Context(), key).Val() != 1 || e.Raw.TTL(e.Context(), key).Val() != -1 {
+						e.Errorf("%s: the stranger's key was changed", name)
+					}
+				}
 				// While the lock is held.
 				lease := e.try(e.mutex(a, "held", ttl(3*time.Second)))
+				waiter := e.queued(e.mutex(b, "held", ttl(3*time.Second)))
 				spoil("held")
 				if part == "lock" {
 					mustIs(e, e.ended(lease), lockcore.ErrLeaseLost)
 					mustIs(e, lease.Unlock(e.Context()), lockcore.ErrNotHeld)
 				} else {
 					e.Pass(time.Second)
-					if lease.Context().Err() != nil {
-						e.Error("a spoilt part ended the lease")
-					}
-					_ = lease.Unlock(e.Context()) // may fail because of the queue
+					e.Until("the lease is renewed", func() bool { return lease.Remaining() > 2500*time.Millisecond })
+					mustIs(e, lease.Unlock(e.Context()), lockcore.ErrWrongKind)
 					if e.stored("held") != "" {
 						e.Error("the lock was not released")
 					}
 				}
-				// For an acquire.
+				_, err := waiter.wait()
+				mustIs(e, err, lockcore.ErrWrongKind)
+				unchanged("held")
 				spoil("asked")
 				for range 2 {
-					ctx, cancel := context.WithTimeout(e.Context(), 3*time.Second)
-					got, err := e.mutex(b, "asked", ttl(time.Second)).Lock(ctx)
-					cancel()
-					switch {
-					case part == "seen":
-						// Only a queue needs it.
-						if err != nil {
-							e.Errorf("Lock: %v", err)
-							continue
-						}
+					got, err := e.mutex(b, "asked", ttl(time.Second)).Lock(e.Context())
+					if part == "seen" { // only a queue needs it
+						must(e, err)
 						e.unlock(got)
-					case part == "lock":
-						mustIs(e, err, lockcore.ErrWrongKind)
-					case err == nil:
-						e.Error("Lock succeeded")
-					case errors.Is(err, lockcore.ErrNotAcquired), errors.Is(err, lockcore.ErrUnknown):
-						e.Errorf("Lock: %v, want what is wrong", err)
+						continue
 					}
+					mustIs(e, err, lockcore.ErrWrongKind)
+					_, err = e.mutex(b, "asked", ttl(time.Second)).TryLock(e.Context())
+					mustIs(e, err, lockcore.ErrWrongKind)
+					mustNotBe(e, err, lockcore.ErrNotAcquired)
 				}
-				if part != "lock" && e.stored("asked") != "" {
-					e.Error("a refused acquire left the lock")
+				if part != "lock" && e.stored("asked") != "" || part != "queue" && e.queueLength("asked") != 0 {
+					e.Error("a refused acquire left something")
 				}
-				if e.Raw.SCard(e.Context(), e.key("asked", part)).Val() != 1 {
-					e.Error("the stranger's key was changed")
-				}
+				unchanged("asked")
+				_, err = e.force(a, "asked")
+				must(e, err)
 			})
 		})
 	}

@@ -72,8 +72,7 @@ func (l *Lease) Release(ctx context.Context) (left int, err error) { return l.he
 // owner has another write lease. The lease keeps its token, context and timing. A second
 // Downgrade has no effect and returns nil.
 //
-// If the server does not answer, Downgrade retries until ctx or the lease ends. If the
-// error is ErrUnknown, the downgrade may have been applied, or may be applied later: do
-// not write any more. The lease is still held, unless the error is ErrNotHeld. For a lease
-// of another kind, the error is ErrNotWriter.
+// If the server does not answer, Downgrade retries until ctx or the lease ends. If the error is ErrUnknown or
+// ErrWrongKind, the downgrade may have been applied, or may be applied later: do not write any more. The lease
+// is still held, unless the error is ErrNotHeld. For a lease of another kind, the error is ErrNotWriter.
 func (l *Lease) Downgrade(ctx context.Context) error { return l.held().Downgrade(ctx) }

@@ -239,24 +239,6 @@ func TestTextbookClientSharesTheKey(t *testing.T) {
 	})
 }
 
-func TestWrongKind(t *testing.T) {
-	onBoth(t, func(e *env) {
-		m := e.mutex(e.Client("a"), "orders", ttl(time.Second))
-		e.Raw.HSet(e.Context(), e.key("orders", "lock"), "field", "value")
-		_, err := m.TryLock(e.Context())
-		mustIs(e, err, lockcore.ErrWrongKind)
-		mustNotBe(e, err, lockcore.ErrNotAcquired)
-		_, err = m.Lock(e.Context())
-		mustIs(e, err, lockcore.ErrWrongKind)
-		if v := e.Raw.HGet(e.Context(), e.key("orders", "lock"), "field").Val(); v != "value" {
-			e.Errorf("the stranger's hash was changed: %q", v)
-		}
-		if e.queueLength("orders") != 0 {
-			e.Error("a waiter is queued for a name that cannot be acquired")
-		}
-	})
-}
-
 func TestPrefixesKeepClientsApart(t *testing.T) {
 	onBoth(t, func(e *env) {
 		a := e.ClientWith(e.Direct(), lockcore.Config{Prefix: "team-a"})

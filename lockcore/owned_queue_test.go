@@ -67,29 +67,6 @@ func TestKeyEndsWithItsLastEntry(t *testing.T) {
 	})
 }
 
-// A waiter for another kind of lock gives up. Waiters for the kind that uses the name are
-// not affected.
-//
-// Caught mutant: a leaving waiter serves the queue of a lock of another kind.
-func TestLeavingTheQueueOfAnotherKind(t *testing.T) {
-	onBoth(t, func(e *env) {
-		const waits = "ns1:ALIVE.1.t.w/me id"
-		m := e.mutex(e.Client("a"), "orders", ttl(20*time.Second))
-		lease := e.try(m)
-		next := e.queued(m)
-		keys := e.scriptKeys("orders")
-		must(e, e.Raw.ZAdd(e.Context(), keys[2], redis.Z{Score: 1, Member: waits}).Err())
-		if n := e.run("owned_leave", keys, waits, 0); n != int64(0) {
-			e.Errorf("left with %v", n)
-		}
-		if n := e.queueLength("orders"); n != 1 {
-			e.Fatalf("%d are queued, want the waiter for the mutex", n)
-		}
-		e.unlock(lease)
-		e.unlock(next.granted())
-	})
-}
-
 // A waiter that becomes the head of a long queue, because all before it have left, is
 // notified of the lock's end.
 //

@@ -84,7 +84,8 @@ func ownedStates(mine string) []ownedState {
 		living,
 		{living[0], mine},
 		{mine, living[0]},
-		append(slices.Clone(dead), mine), append(slices.Clone(dead), nonsense, "nl1:ALIVE.8.t/mutex"),
+		append(slices.Clone(dead), mine), append(slices.Clone(dead), nonsense, lapsed, deaf),
+		{dead[1], me},
 		append(slices.Clone(dead), living...),
 		{living[len(living)-1], mine, living[0]},
 	}
@@ -371,7 +372,7 @@ func checkOwned(e *env, where, script, mine string, args []any, state ownedState
 		if args[1] != 0 && !after.tomb {
 			complain("no tombstone")
 		}
-		if len(after.entries) == 0 && len(after.queue) > 0 {
+		if len(after.entries) == 0 && len(after.queue) > 0 && after.queue[0] != me {
 			complain("the lock is free, and the queue was not served")
 		}
 	case "owned_acquire":
@@ -403,6 +404,10 @@ func checkOwned(e *env, where, script, mine string, args []any, state ownedState
 		case 6:
 			if !before.same(after) {
 				complain("buried: it must change nothing")
+			}
+		case 7:
+			if len(before.entries) > 0 || isQueued || len(after.entries) > 0 || after.queue[0] != me {
+				complain("wrong kind, but not so")
 			}
 		case 8:
 			others := false

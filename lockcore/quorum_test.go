@@ -413,3 +413,19 @@ func TestQuorumOfOneServerTwiceThatWasAway(t *testing.T) {
 		})
 	}
 }
+
+// The lock or the state of two of three servers has another type.
+// Mutant: what the servers refuse is not in the error.
+func TestFault32_WrongTypeOnAQuorum(t *testing.T) {
+	onQuorum(t, 3, func(e *quorumEnv) {
+		m := e.mutex(e.client("a"), "orders")
+		for _, key := range []string{"noonlock:{orders}:lock", quorumMarkerKey} {
+			for i := range 2 {
+				must(e, e.raw(i).Del(e.Context(), key).Err())
+				must(e, e.raw(i).SAdd(e.Context(), key, "stranger").Err())
+			}
+			_, err := m.Lock(e.Context())
+			mustIs(e, err, lockcore.ErrWrongKind)
+		}
+	})
+}

@@ -87,34 +87,53 @@ func TestEntriesEndByThemselves(t *testing.T) {
 	})
 }
 
-// Each kind refuses a name that another kind uses, and none refuses it afterwards.
+// A name is of the kind that holds it, or else of that of its first waiter: a Mutex, or the locks with
+// owners, which are one kind. The other kind is refused, and a waiter loses its turn to nobody.
+// Mutants: a waiter of the other kind is skipped; it is not notified.
 func TestFault32_KindsExcludeEachOther(t *testing.T) {
 	onBoth(t, func(e *env) {
-		c := e.Client("a")
-		cfg := ttl(10 * time.Second)
-		kinds := map[string]locker{
-			"mutex":     e.mutex(c, "orders", cfg),
-			"reentrant": e.reentrant(c, "orders", "me", cfg),
-			"write":     e.rw(c, "orders", "me", cfg),
-			"read":      reads{e.rw(c, "orders", "me", cfg)},
+		of := func(owner string) map[string]locker {
+			c, cfg := e.Client(owner), ttl(10*time.Second)
+			rw := e.rw(c, "orders", owner, cfg)
+			return map[string]locker{"mutex": e.mutex(c, "orders", cfg), "reentrant": e.reentrant(c, "orders", owner, cfg), "write": rw, "read": reads{rw}}
 		}
-		sides := map[string]bool{"reentrant": true, "write": true, "read": true}
-		for held, m := range kinds {
-			lease := e.try(m)
-			for asked, other := range kinds {
-				if asked == held || sides[asked] && sides[held] {
-					continue
+		holders, waiters := of("holder"), of("waiter")
+		for asked, m := range of("caller") {
+			for kind, holder := range holders {
+				ask := func(state string) {
+					e.Helper()
+					lease, err := m.TryLock(e.Context())
+					want := lockcore.ErrNotAcquired
+					if (asked == "mutex") != (kind == "mutex") {
+						want = lockcore.ErrWrongKind
+						if _, err := m.Lock(e.Context()); !errors.Is(err, want) {
+							e.Errorf("Lock of %s while %s %s: %v", asked, kind, state, err)
+						}
+					} else if lease != nil && asked == "read" && kind == "read" {
+						e.unlock(lease)
+						return
+					}
+					if !errors.Is(err, want) {
+						e.Errorf("TryLock of %s while %s %s: %v, want %v", asked, kind, state, err, want)
+					}
 				}
-				_, err := other.TryLock(e.Context())
-				if !errors.Is(err, lockcore.ErrWrongKind) {
-					e.Errorf("%s while %s holds the name: %v", asked, held, err)
+				lease := e.try(holder)
+				ask("holds the name")
+				e.unlock(lease)
+				if kind == "read" {
+					holder = holders["write"]
 				}
-				_, err = other.Lock(e.Context())
-				if !errors.Is(err, lockcore.ErrWrongKind) {
-					e.Errorf("waiting %s while %s holds the name: %v", asked, held, err)
+				e.try(holder)
+				waiter := e.queued(waiters[kind])
+				e.Raw.Del(e.Context(), e.key("orders", "lock")) // its holder is gone without a message
+				before := e.Clock()
+				ask("waits")
+				lease = waiter.granted()
+				if took := e.Clock() - before; e.Bubble != nil && took > time.Second {
+					e.Errorf("%s waited %v more after a call of %s", kind, took, asked)
 				}
+				e.unlock(lease)
 			}
-			e.unlock(lease)
 		}
 	})
 }
@@ -133,8 +152,7 @@ func TestWaiterOfAnotherKindIsNotified(t *testing.T) {
 			name := pair[0].Name()
 			e.try(pair[0])
 			waiter := e.queued(e.another(pair[0]))
-			e.Raw.Del(e.Context(), e.key(name, "lock")) // its holder is gone without a message
-			e.unlock(e.try(pair[1]))
+			e.Raw.Del(e.Context(), e.key(name, "lock"), e.key(name, "queue"), e.key(name, "seen"))
 			lease := e.try(pair[1])
 			if _, err := waiter.wait(); !errors.Is(err, lockcore.ErrWrongKind) {
 				e.Errorf("%s: %v", name, err)

@@ -191,7 +191,7 @@ func TestFault77_NotReadyLongBeforeTheFirstTick(t *testing.T) {
 		run := f.run(r.Run)
 		f.Until("the check reports "+says, func() bool {
 			err := r.Ready()
-			return err != nil && strings.Contains(err.Error(), says)
+			return err != nil && strings.Contains(err.Error(), says) && errors.Is(err, lockcore.ErrWrongKind) == (says == "WRONGTYPE")
 		})
 		run.cancel()
 		testenv.Must(t, run.result())

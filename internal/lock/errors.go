@@ -26,7 +26,7 @@ var (
 	ErrMaxHold       = errors.New("lockcore: lease reached MaxHold")
 	ErrNotReplicated = wire.ErrNotReplicated
 	ErrUnknown       = wire.ErrUnknown
-	ErrWrongKind     = errors.New("lockcore: name is in use by another kind of lock")
+	ErrWrongKind     = wire.ErrWrongKind
 	ErrUpgrade       = errors.New("lockcore: cannot upgrade to write while other owners read")
 	ErrNotWriter     = errors.New("lockcore: not a write lease of a lock with owners")
 	ErrClosed        = wire.ErrClosed

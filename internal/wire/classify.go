@@ -56,6 +56,7 @@ var (
 	ErrUnknown       = conn.ErrUnknown
 	ErrClosed        = conn.ErrClosed
 	ErrNotReplicated = conn.ErrNotReplicated
+	ErrWrongKind     = conn.ErrWrongKind
 )
 
 // NotSent is the error of a request that was not sent for this reason.

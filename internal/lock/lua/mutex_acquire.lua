@@ -20,13 +20,13 @@
 --         {4, left ms, holder}  held by another, not in the queue (try)
 --         {5}                   no longer in the queue (look): join again
 --         {6}                   the attempt was abandoned: this request came too late
---         {7}                   the name is in use by another kind of lock
+--         {7}                   the name is of another kind of lock, see part_queue.lua
 -- left: -1 if the lock has no TTL (another program wrote it); -2, and no holder, if it
 -- is free but has more dead waiters than one call removes: send the request again.
 --
 -- Twice is safe: an attempt that holds the lock gets the same token again, and the
 -- full ttl. Without that, the lease of a client whose first reply was lost would
--- outlive the lock. An attempt in the queue keeps its place.
+-- outlive the lock. An attempt in the queue keeps its place, or joins again to get {7} again.
 local lock, fence, queue, seen, tomb = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local me, ttl, keep = ARGV[1], ARGV[2], ARGV[3]
 
@@ -65,13 +65,13 @@ if not at and mode == 'look' then
 end
 
 if not holder then
-  local token = advance(lock, fence, keep, queue, seen, me, ttl, now)
+  local answer = advance(lock, fence, keep, queue, seen, me, ttl, now)
   if redis.call('EXISTS', lock, queue) == 0 then -- all waiters were dead
-    token = next_token(fence, keep)
+    answer = next_token(fence, keep)
     redis.call('SET', lock, me, 'PX', ttl)
   end
-  if token then
-    return token
+  if answer then
+    return answer
   end
   holder = redis.call('GET', lock)
   served = holder

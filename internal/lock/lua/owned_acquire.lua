@@ -24,7 +24,7 @@
 --         {4, left ms, holder}  held by others, not in the queue (try)
 --         {5}                   no longer in the queue (look): join again
 --         {6}                   the attempt was abandoned: this request came too late
---         {7}                   the name is in use by another kind of lock
+--         {7}                   the name is of another kind of lock, see part_queue.lua
 --         {8}                   my owner reads and is not the only reader: it can never
 --                               write by waiting
 -- left: until the head of the queue may have the lock if no lease is renewed, and for 'try'
@@ -36,7 +36,7 @@
 --
 -- Twice is safe: an attempt with an entry gets the same token again, or a later one, and
 -- the entry is extended to the full ttl. An attempt in the queue keeps its
--- place. An attempt that got {8} is no longer queued. It joins again and gets {8} again.
+-- place. An attempt that got {7} or {8} is no longer queued. It joins again to get that again.
 local lock, fence, queue, seen, tomb = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local me, ttl, keep, extends = ARGV[1], ARGV[2], ARGV[3], ARGV[5]
 local ask, channels = string.match(ARGV[4], '^(%S+) (.*)$')
@@ -131,7 +131,7 @@ if token then
   return token
 end
 if refused then
-  return {8}
+  return {refused}
 end
 local left = -2
 if stop >= 0 and s.swept then

@@ -119,17 +119,17 @@ end
 -- serve grants the lock to the head of the queue, and to those behind it that may hold it
 -- together with the head. It returns the token if `me` was served; the time (ms) at which
 -- the head's wait ends if no lease is renewed, 0 if the queue is empty, or -1 if there is
--- more to do, as one call skips at most 1000 waiters; whether `me` was refused; and for how
--- long (ms) others were granted the lock, nil if none was.
+-- more to do, as one call skips at most 1000 waiters; the code that refuses `me`, if any; and for
+-- how long (ms) others were granted the lock, nil if none was.
 -- A waiter that has lapsed or that no message reaches is removed, and joins again if it is
 -- alive. So are all waiters of a process that did not confirm a grant or answer a call. A
--- reader that wants to write beside others is removed, too: it is notified to look, and is
--- then refused. The
--- PUBLISH comes before the writes that depend on its reply, as a script is not rolled back.
+-- reader that wants to write beside others is removed, too: it is notified to look, and is then
+-- refused. A waiter for a mutex keeps a free lock, and is notified to look. Otherwise it is removed.
+-- The PUBLISH comes before the writes that depend on its reply, as a script is not rolled back.
 -- known: the head that already has a timer. Another head is notified. So is a known head
 -- that writes when a reader joins behind it, as a dead one would delay readers.
 local function serve(lock, fence, keep, queue, seen, me, ttl, now, known)
-  local silent, token, refused, granted, time = {}, nil, false, nil, nil
+  local silent, token, refused, granted, time = {}, nil, nil, nil, nil
   local asked = parts_of(me or '')
   for _ = 1, 1000 do
     local head = redis.call('ZRANGE', queue, 0, 0)[1]
@@ -138,8 +138,12 @@ local function serve(lock, fence, keep, queue, seen, me, ttl, now, known)
     end
     local mode, owner = parts_of(head)
     local process = process_of(head)
-    local gone = head ~= me and (not mode or silent[process] or not alive(seen, head, process, now))
-    if not gone then
+    local gone = head ~= me and (not process or silent[process] or not alive(seen, head, process, now))
+    if not gone and not mode and redis.call('EXISTS', lock) == 0 and notify(lock, head, 'l', '') ~= 0 then
+      drop(queue, seen, me or '')
+      return nil, now, 7
+    end
+    if not gone and mode then
       local s = read(lock, owner, now, head)
       local answer, what = verdict(lock, s, mode, now)
       if answer == 'wait' then
@@ -155,7 +159,7 @@ local function serve(lock, fence, keep, queue, seen, me, ttl, now, known)
         token = next_token(fence, keep)
         enter(lock, s, mode, me, token, now + tonumber(ttl))
       elseif head == me then
-        refused = true
+        refused = 8
       elseif notify(lock, head, 'g', '') == 0 then
         silent[process] = true
       elseif answer == 'in' then

@@ -7,8 +7,8 @@
 -- An attempt begins `n<kind>1:<process>.<number>.<t|u>`. Its process listens on the channel
 -- `channels` .. process. A script that publishes sets `channels`. `t`: the count of
 -- receivers that PUBLISH returns is reliable. The kind is `l` (mutex) or
--- `s` (with owners). Both kinds share one queue, and skip attempts of another kind. Such an
--- attempt learns at its next look that another kind uses the name.
+-- `s` (with owners). Both kinds share one queue. The name is of the kind that holds the lock, or of
+-- that of the first waiter that is alive. Attempts of the other kind are refused, waiters at their next look.
 
 -- How long (ms) a grant lasts that the waiter does not confirm, and within what time (ms) a
 -- process must answer a call.

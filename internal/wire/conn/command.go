@@ -65,6 +65,9 @@ var (
 	// ErrClosed says that the connections were closed.
 	ErrClosed = errors.New("lockcore: client closed")
 
+	// ErrWrongKind says that a key has another type. Locks of another kind are also such keys.
+	ErrWrongKind = errors.New("lockcore: name is in use by another kind of lock, or by another program")
+
 	// ErrNotReplicated says that a command was applied, and that too few replicas acknowledged it in time.
 	ErrNotReplicated = errors.New("lockcore: not replicated")
 )
@@ -103,15 +106,14 @@ func HasCode(err error, codes ...string) bool {
 }
 
 // scriptPlace matches the position in a script that the server puts before an error. Redis 6.2
-// does this for each error, later versions only if the script itself raises the error again.
-var scriptPlace = regexp.MustCompile(`^(?:ERR )?(?:Error running script \(.*?\): )?(?:@?user_script: ?\d+: )+-?`)
+// does this for each error, later versions only if the script itself raises the error again. miniredis adds a trace.
+var scriptPlace = regexp.MustCompile(`^(?:ERR )?(?:Error (?:running|compiling) script \(.*?\): )?(?:(?:@?user_script)?: ?\d+: )+-?`)
 
 // errorCode matches the code at the beginning of a refusal.
 var errorCode = regexp.MustCompile(`^[A-Z]{2,} `)
 
-// PlainRefusal returns the error with the relevant code at the beginning. Redis 6.2 wraps
-// the refusal of a command in a script. A server that requires a password may report the
-// length of the request instead.
+// PlainRefusal returns the error with the relevant code at the beginning. Redis 6.2 wraps the refusal of a command
+// in a script. A server that requires a password may report the length of the request instead.
 func PlainRefusal(err error) error {
 	var refused redis.Error
 	if !errors.As(err, &refused) {
@@ -125,6 +127,8 @@ func PlainRefusal(err error) error {
 	case strings.HasPrefix(strings.TrimPrefix(inner, "ERR "), "The user executing the script can't "), // Redis 7.0
 		strings.HasPrefix(strings.TrimPrefix(inner, "ERR "), "ACL failure in script: "): // Redis 7.2, Valkey
 		return &Refusal{"NOPERM " + strings.TrimPrefix(inner, "ERR ")}
+	case strings.HasPrefix(inner, "WRONGTYPE "):
+		return errors.Join(ErrWrongKind, &Refusal{inner})
 	case inner != said && errorCode.MatchString(inner):
 		return &Refusal{inner}
 	}

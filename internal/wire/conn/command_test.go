@@ -19,8 +19,9 @@ func TestFault74_PlainRefusal(t *testing.T) {
 		"ERR ACL failure in script: User u has no permissions to run the 'hgetall' command script: f3, on @user_script:103.":                "NOPERM ACL failure in script: User u has no permissions to run the 'hgetall' command script: f3, on @user_script:103.",
 		"ERR Protocol error: unauthenticated multibulk length":                                                                              "NOAUTH the server requires a password, and none was given: Protocol error: unauthenticated multibulk length",
 		"READONLY no.": "READONLY no.",
-		"ERR user_script:3: attempt to index a nil value": "ERR user_script:3: attempt to index a nil value",
-		"OOM command not allowed":                         "OOM command not allowed",
+		"ERR Error compiling script (new function): :15: WRONGTYPE no. stack traceback: [G]: in function 'call'": ErrWrongKind.Error() + "\nWRONGTYPE no. stack traceback: [G]: in function 'call'",
+		"ERR user_script:3: attempt to index a nil value":                                                        "ERR user_script:3: attempt to index a nil value",
+		"OOM command not allowed": "OOM command not allowed",
 	} {
 		err := PlainRefusal(&Refusal{text})
 		if err.Error() != want || !errors.As(err, new(redis.Error)) {

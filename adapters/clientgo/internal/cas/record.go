@@ -70,8 +70,6 @@ func (r *Record) Get(ctx context.Context) (State, error) {
 	answer, err := r.ask(ctx, wire.Command("get", r.key))
 	var state State
 	switch {
-	case wire.HasCode(err, "WRONGTYPE"):
-		err = lockcore.ErrWrongKind
 	case err == nil && answer == nil:
 		err = ErrNone
 	case err == nil:

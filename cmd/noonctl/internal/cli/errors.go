@@ -82,8 +82,6 @@ func (a *app) verdict(ctx context.Context, err error) (code int, text string) {
 		return exitForbidden, "the Redis user lacks a right: " + sentence(err)
 	case hasCode(err, "NOAUTH", "WRONGPASS"):
 		return exitForbidden, "Redis refuses the user or the password: " + sentence(err)
-	case hasCode(err, "WRONGTYPE"):
-		return exitFailed, "a key of another program has the name of one of ours: " + sentence(err)
 	case away:
 		return exitAway, fmt.Sprintf("Redis at %s did not answer within %s: %s", a.addrs, a.timeout, sentence(tlsprobe.Explain(ctx, err, a.options)))
 	case lockcore.IsTemporary(err):
