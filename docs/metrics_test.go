@@ -70,7 +70,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 		t.Fatal(err)
 	}
 	work := func(context.Context, uint64) error { return nil }
-	if _, err := singleton.NewDaemon(client, "feed", work, singleton.DaemonConfig{Registerer: reg}); err != nil {
+	if _, err := singleton.NewDaemonRunner(client, "feed", work, singleton.DaemonConfig{Registerer: reg}); err != nil {
 		t.Fatal(err)
 	}
 	callbacks := election.Callbacks{OnStartedLeading: func(context.Context) {}, OnStoppedLeading: func() {}}

@@ -48,7 +48,7 @@ func ruleLists(t *testing.T, path string) (lists [][]string) {
 	return lists
 }
 
-// The rights of a Mutex, and so of a Daemon, are the same in all documents. Each list with
+// The rights of a Mutex, and so of a daemon, are the same in all documents. Each list with
 // channels begins with the rule that Redis 6.2 requires.
 func TestRightsAreReportedAlike(t *testing.T) {
 	t.Parallel()

@@ -88,7 +88,7 @@ func TestSeriesOfTheKindsInUse(t *testing.T) {
 		}},
 		"a daemon": {func(t *testing.T, client *lockcore.Client, reg prometheus.Registerer) {
 			ran := false
-			d, err := singleton.NewDaemon(client, "feed", func(ctx context.Context, _ uint64) error {
+			d, err := singleton.NewDaemonRunner(client, "feed", func(ctx context.Context, _ uint64) error {
 				ran = true
 				<-ctx.Done()
 				return nil

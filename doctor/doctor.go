@@ -9,10 +9,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/noonlock/noonlock"
-
 	"github.com/redis/go-redis/v9"
 
+	"github.com/noonlock/noonlock"
 	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/lockcore"
 )
@@ -51,7 +50,7 @@ type Report struct {
 
 // The values of Config.Uses.
 const (
-	UseMutex    = "mutex"    // Mutex, and singleton.Daemon
+	UseMutex    = "mutex"    // Mutex, and singleton.DaemonRunner
 	UseOwned    = "rwmutex"  // ReentrantMutex and RWMutex
 	UseElection = "election" // package election
 	UseJob      = "job"      // singleton.Runner and singleton.Once

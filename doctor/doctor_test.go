@@ -13,13 +13,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/noonlock/noonlock"
-
 	"github.com/alicebob/miniredis/v2"
 	"github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
 
+	"github.com/noonlock/noonlock"
 	"github.com/noonlock/noonlock/doctor"
 	"github.com/noonlock/noonlock/election"
 	"github.com/noonlock/noonlock/internal/servers"

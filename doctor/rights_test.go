@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/noonlock/noonlock"
-
 	"github.com/noonlock/noonlock/doctor"
 	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"

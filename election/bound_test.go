@@ -65,6 +65,7 @@ func everyCall(e *testenv.Env, c *lockcore.Client, ttl time.Duration, add testen
 	add("LeaderElector.Candidates", func(ctx context.Context) { _, _ = transfers.Candidates(ctx) })
 	add("Election.Record", func(ctx context.Context) { _, _ = board.Record(ctx) })
 	add("Election.Candidates", func(ctx context.Context) { _, _ = board.Candidates(ctx) })
+	add("Election.Watch", func(ctx context.Context) { board.Watch(ctx) })
 	add("Election.Resign", func(ctx context.Context) { _, _ = board.Resign(ctx, 0) })
 	add("Election.TransferTo", func(ctx context.Context) { _, _ = board.TransferTo(ctx, 0, "x") })
 	add("Names", func(ctx context.Context) { _, _ = election.Names(ctx, c, lockcore.ListConfig{}) })

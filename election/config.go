@@ -6,11 +6,10 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/noonlock/noonlock"
-
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/noonlock/noonlock"
 	"github.com/noonlock/noonlock/internal/lease"
 	"github.com/noonlock/noonlock/lockcore"
 )

@@ -85,7 +85,8 @@
 //	12 s                              Election.Resign
 //	18.7 s                            Election.TransferTo
 //	until ctx ends + ShutdownTimeout  LeaderElector.Run
-//	0 s                               LeaderElector.Check, LeaderElector.Ready, Election.By, TermFrom
+//	0 s                               LeaderElector.Check, LeaderElector.Ready, Election.By, Election.Watch,
+//	                                  TermFrom
 //
 // Work that does not return when its context is done delays Run, and Resign and TransferTo of a LeaderElector.
 //

@@ -11,7 +11,6 @@ import (
 	"sync"
 
 	"github.com/noonlock/noonlock"
-
 	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/internal/wire"
@@ -45,11 +44,11 @@ type store interface {
 // NewElection returns a handle on the election of a name. It sends no request. The error is a
 // *noonlock.ConfigError.
 func NewElection(client *lockcore.Client, name string) (*Election, error) {
-	return newElection(client, name, lockcore.LeaseConfig{}, nil)
+	return newElection(client, name, nil, nil)
 }
 
-// newElection returns an election for a candidate. All candidates should use the same durations.
-func newElection(client *lockcore.Client, name string, cfg lockcore.LeaseConfig, metadata map[string]string) (*Election, error) {
+// newElection returns an election. Candidates have leases. All should use the same durations.
+func newElection(client *lockcore.Client, name string, cfg *lockcore.LeaseConfig, metadata map[string]string) (*Election, error) {
 	if client == nil {
 		return nil, errNoClient
 	}
@@ -57,7 +56,7 @@ func newElection(client *lockcore.Client, name string, cfg lockcore.LeaseConfig,
 		return nil, &noonlock.ConfigError{Package: "election", Field: "name", Value: input.Quote(name), Rule: rule}
 	}
 	c := (*lock.Client)(client)
-	n, err := c.Name(lock.ElectionNames+name, lock.LeaseConfig(cfg))
+	n, err := c.Name(lock.ElectionNames+name, (*lock.LeaseConfig)(cfg))
 	if refused, ok := errors.AsType[*noonlock.ConfigError](err); ok {
 		field := strings.NewReplacer("LeaseConfig.TTL", "Config.LeaseDuration", "LeaseConfig.", "Config.").Replace(refused.Field)
 		return nil, &noonlock.ConfigError{Package: "election", Field: field, Value: refused.Value, Rule: refused.Rule}

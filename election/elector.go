@@ -45,7 +45,7 @@ func NewLeaderElector(client *lockcore.Client, name string, callbacks Callbacks,
 	if err != nil {
 		return nil, err
 	}
-	election, err := newElection(client, name, cfg.lease(), cfg.Metadata)
+	election, err := newElection(client, name, new(cfg.lease()), cfg.Metadata)
 	if err != nil {
 		return nil, err
 	}

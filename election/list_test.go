@@ -4,9 +4,9 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/noonlock/noonlock"
-
 	"github.com/noonlock/noonlock/election"
 	"github.com/noonlock/noonlock/lockcore"
 )
@@ -42,8 +42,19 @@ func TestNamesAndElection(t *testing.T) {
 		if r, err := board.Record(e.Context()); err != nil || r.Holder != "a" || r.Left <= 0 || board.Name() != electionName {
 			e.Errorf("record of %q: %+v, %v", board.Name(), r, err)
 		}
+		records := board.Watch(e.Context())
+		e.Until("the watch has a record", func() bool { return len(records) == 1 })
 		b.stop()
 		a.stop()
+		e.Pass(50 * time.Millisecond)
+		e.Until("the watch has only the latest record", func() bool {
+			select {
+			case r := <-records:
+				return !r.Released.IsZero() && len(records) == 0
+			default:
+				return false
+			}
+		})
 		if all := names(); !slices.Equal(all, []string{electionName}) { // its last leader is still on record
 			e.Errorf("elections %q", all)
 		}
@@ -65,5 +76,8 @@ func TestNewElectionRefuses(t *testing.T) {
 		if _, err := election.NewElection(e.Client("a"), "a b"); !errors.Is(err, noonlock.ErrConfig) {
 			e.Errorf("a name with a space: %v", err)
 		}
+		// A handle has no lease, so LockDelay does not refuse it.
+		_, err := election.NewElection(e.ClientWith(e.Direct(), lockcore.Config{LockDelay: time.Second}), "board")
+		must(e, err)
 	})
 }

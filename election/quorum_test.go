@@ -8,10 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/noonlock/noonlock"
-
 	"github.com/redis/go-redis/v9"
 
+	"github.com/noonlock/noonlock"
 	"github.com/noonlock/noonlock/election"
 	"github.com/noonlock/noonlock/internal/quorum"
 	"github.com/noonlock/noonlock/internal/servers"

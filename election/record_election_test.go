@@ -19,7 +19,7 @@ func key(part string) string { return "noonlock:{election/board}:" + part }
 
 func handle(e *testenv.Env, c *lockcore.Client, ttl time.Duration, metadata map[string]string) *Election {
 	e.Helper()
-	el, err := newElection(c, "board", testenv.TTL(ttl), metadata)
+	el, err := newElection(c, "board", new(testenv.TTL(ttl)), metadata)
 	testenv.Must(e, err)
 	return el
 }
@@ -43,11 +43,15 @@ func TestElection(t *testing.T) {
 		}
 		var mu sync.Mutex
 		var heard []string
-		stop := b.watch(func(r LeaderRecord) {
-			mu.Lock()
-			defer mu.Unlock()
-			heard = append(heard, fmt.Sprintf("%s %d", r.Holder, r.Term))
-		})
+		ctx, stop := context.WithCancel(e.Context())
+		records := b.Watch(ctx)
+		go func() {
+			for r := range records {
+				mu.Lock()
+				heard = append(heard, fmt.Sprintf("%s %d", r.Holder, r.Term))
+				mu.Unlock()
+			}
+		}()
 		news := func() string {
 			mu.Lock()
 			defer mu.Unlock()
@@ -82,7 +86,10 @@ func TestElection(t *testing.T) {
 			t.Error("the lock was given back")
 		}
 		stop()
-		e.Until("there is no subscriber", func() bool { return e.Subscribers("election/board", "leader:0:board") == 0 })
+		e.Until("there is no subscriber", func() bool {
+			_, open := <-records
+			return !open && e.Subscribers("election/board", "leader:0:board") == 0
+		})
 	})
 }
 

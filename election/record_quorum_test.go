@@ -204,6 +204,8 @@ func (e *trio) election(identity string) *Election {
 			_ = rdb.Close()
 		}
 	})
+	_, err = NewElection(c, "board") // it has no lease, so MaxTTL does not refuse it
+	testenv.Must(e, err)
 	return handle(e.Env, c, 5*time.Second, nil)
 }
 

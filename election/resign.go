@@ -10,7 +10,6 @@ import (
 	"strconv"
 
 	"github.com/noonlock/noonlock"
-
 	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/internal/wire"

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/internal/stopping"
 	"github.com/noonlock/noonlock/lockcore"
 )
@@ -28,6 +29,7 @@ type watchesKey struct{}
 type watch struct {
 	e     *Election
 	tell  map[*func(LeaderRecord)]struct{}
+	ttl   time.Duration // the shortest of those who watch
 	last  LeaderRecord
 	known bool // last was read
 
@@ -52,6 +54,16 @@ const (
 	leaderRetry = time.Second
 )
 
+// Watch returns a channel that has the record when it is known, and after each change: a term began
+// or ended, or an operator has asked the leader to resign. If the receiver is slow, it gets only the
+// latest one. The channel is closed when ctx ends or the Client is closed.
+//
+// Messages announce changes, and can be lost. Then the record is read when the subscription is restored,
+// and at the latest after 11 minutes. The death of a leader causes no value until another replica leads.
+func (e *Election) Watch(ctx context.Context) <-chan LeaderRecord {
+	return lock.Feed(ctx, e.lock.Client(), e.watch)
+}
+
 // watch calls tell with the record: at once if it is known, and then after each change.
 // The calls are in order, do not overlap, and do not repeat a record. Changes that follow
 // quickly on each other may cause only one call. tell must return at once, and must not
@@ -65,10 +77,11 @@ func (e *Election) watch(tell func(LeaderRecord)) (stop func()) {
 	w := all.all[e.name]
 	isNew := w == nil
 	if isNew {
-		w = &watch{e: e, tell: map[*func(LeaderRecord)]struct{}{}}
+		w = &watch{e: e, ttl: e.lock.TTL(), tell: map[*func(LeaderRecord)]struct{}{}}
 		all.all[e.name] = w
 		w.timer = time.AfterFunc(w.pause(), func() { e.lock.Client().Background(w.read) })
 	}
+	w.ttl = min(w.ttl, e.lock.TTL())
 	w.tell[&tell] = struct{}{}
 	if w.known {
 		tell(w.last)
@@ -118,7 +131,7 @@ func moment() time.Duration {
 }
 
 func (w *watch) pause() time.Duration {
-	d := leaderLooks * w.e.lock.TTL()
+	d := leaderLooks * w.ttl
 	return d*9/10 + rand.N(d/5) //nolint:gosec // jitter
 }
 

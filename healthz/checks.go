@@ -13,14 +13,14 @@ import (
 // its drain is over. Use it for liveness, since a restart ends such work.
 //
 // check is the Check of an election.LeaderElector (it reports what client-go's
-// LeaderHealthzAdaptor reports), a singleton.Runner or a singleton.Daemon. tolerance is
+// LeaderHealthzAdaptor reports), a singleton.Runner or a singleton.DaemonRunner. tolerance is
 // the time that the work has to stop in.
 func Overdue(name string, check func(tolerance time.Duration) error, tolerance time.Duration) Checker {
 	return Checker{name, func(context.Context) error { return check(tolerance) }}
 }
 
 // Ready fails when ready returns an error. ready is the Ready of a singleton.Runner, a
-// singleton.Daemon or an election.LeaderElector. Use it for readiness, never for
+// singleton.DaemonRunner or an election.LeaderElector. Use it for readiness, never for
 // liveness. It proves more than a PING: a server that answers that may still refuse
 // every request that matters.
 func Ready(name string, ready func() error) Checker {

@@ -13,10 +13,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/noonlock/noonlock"
-
 	"github.com/go-logr/logr/funcr"
 
+	"github.com/noonlock/noonlock"
 	"github.com/noonlock/noonlock/healthz"
 )
 

@@ -43,7 +43,7 @@ type Config struct {
 	// LockDelay is the time for which nothing is granted after the server may have lost data.
 	// Leases that were lost with the data end meanwhile, so that two leases are never valid at the
 	// same time. Leases that the server still has are renewed. Lock waits, and TryLock returns
-	// a *DelayError. Elections, claims of jobs, Daemons and Onces wait, too.
+	// a *DelayError. Elections, claims of jobs, daemons and Onces wait, too.
 	//
 	// Set it to the longest TTL that any program uses on the server, and to the same value in all
 	// Clients. The Client refuses leases with a longer TTL. Each restart and each failover counts as a loss, because

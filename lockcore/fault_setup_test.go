@@ -65,7 +65,7 @@ func setupRefused(e *env, s setup) {
 	var log testenv.Log
 	c := e.ClientWith(opt, lockcore.Config{Identity: "a", Logger: log.Logger()})
 	ask := func(c *lockcore.Client, command string, args ...any) (any, error) {
-		board, err := (*lock.Client)(c).Name("board", lock.LeaseConfig(ttl(30*time.Second))) // a third of it must suffice for a hundred refusals
+		board, err := (*lock.Client)(c).Name("board", new(lock.LeaseConfig(ttl(30*time.Second)))) // a third of it must suffice for a hundred refusals
 		must(e, err)
 		return board.Ask(e.Context(), wire.Command(append([]any{command, board.Key("record")}, args...)...))
 	}

@@ -7,10 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/noonlock/noonlock"
-
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/noonlock/noonlock"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )

@@ -41,7 +41,7 @@ type QuorumConfig struct {
 // noticed when it answers twice. From then on, nothing is acquired until each client leads to a server
 // of its own.
 //
-// Mutex, package election and singleton.Daemon work as on one server, with these differences:
+// Mutex, package election and singleton.DaemonRunner work as on one server, with these differences:
 //
 //   - There is no queue. Waiters try again when a message says that the lock is free, and after
 //     random pauses of up to half a second. The order of waiters is not kept.

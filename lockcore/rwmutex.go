@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/noonlock/noonlock"
-
 	"github.com/noonlock/noonlock/internal/lock"
 )
 

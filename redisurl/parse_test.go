@@ -11,10 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/noonlock/noonlock"
-
 	"github.com/redis/go-redis/v9"
 
+	"github.com/noonlock/noonlock"
 	"github.com/noonlock/noonlock/redisurl"
 )
 

@@ -38,9 +38,9 @@ func begun(e *testenv.Env, what string, run func(context.Context) error, began <
 }
 
 func callsOfADaemon(e *testenv.Env, c *lockcore.Client, ttl time.Duration, add testenv.AddCall) {
-	daemon := func(name string) (*singleton.Daemon, <-chan struct{}) {
+	daemon := func(name string) (*singleton.DaemonRunner, <-chan struct{}) {
 		began := make(chan struct{}, 100)
-		d, err := singleton.NewDaemon(c, name, func(ctx context.Context, _ uint64) error {
+		d, err := singleton.NewDaemonRunner(c, name, func(ctx context.Context, _ uint64) error {
 			began <- struct{}{}
 			<-ctx.Done()
 			return nil
@@ -49,11 +49,15 @@ func callsOfADaemon(e *testenv.Env, c *lockcore.Client, ttl time.Duration, add t
 		return d, began
 	}
 	live, began := daemon("feed")
-	add("Daemon.Run during its work", begun(e, "the daemon", live.Run, began))
+	add("DaemonRunner.Run during its work", begun(e, "the daemon", live.Run, began))
 	queued, _ := daemon("feed")
-	add("Daemon.Run in the queue", func(ctx context.Context) { _ = queued.Run(ctx) })
-	add("Daemon.Check", func(context.Context) { _ = live.Check(0) })
-	add("Daemon.Ready", func(context.Context) { _ = live.Ready() })
+	add("DaemonRunner.Run in the queue", func(ctx context.Context) { _ = queued.Run(ctx) })
+	add("DaemonRunner.Check", func(context.Context) { _ = live.Check(0) })
+	add("DaemonRunner.Ready", func(context.Context) { _ = live.Ready() })
+	handle, err := singleton.NewDaemon(c, "feed")
+	testenv.Must(e, err)
+	add("Daemon.Inspect", func(ctx context.Context) { _, _ = handle.Inspect(ctx) })
+	add("Daemon.Watch", func(ctx context.Context) { handle.Watch(ctx) })
 }
 
 func everyCall(e *testenv.Env, c *lockcore.Client, ttl time.Duration, add testenv.AddCall) {
@@ -108,7 +112,7 @@ func everyCall(e *testenv.Env, c *lockcore.Client, ttl time.Duration, add testen
 	add("Job.Trigger with 1 s", func(ctx context.Context) { _, _ = job.Trigger(ctx) })
 	add("Jobs", func(ctx context.Context) { _, _ = singleton.Jobs(ctx, c, lockcore.ListConfig{}) })
 	add("Daemons", func(ctx context.Context) { _, _ = singleton.Daemons(ctx, c, lockcore.ListConfig{}) })
-	add("Job.Watch", func(context.Context) { job.Watch(func() {})() })
+	add("Job.Watch", func(ctx context.Context) { job.Watch(ctx) })
 	add("Runner.Add", func(context.Context) { _ = idle.Add("other", "* * * * *", nil, singleton.JobConfig{}) })
 	add("Runner.AddSchedule", func(context.Context) { _ = idle.AddSchedule("other", nil, nil, singleton.JobConfig{}) })
 	add("Runner.Check", func(context.Context) { _ = working.Check(0) })

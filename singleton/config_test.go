@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock"
-
 	"github.com/noonlock/noonlock/singleton"
 )
 
@@ -38,7 +37,7 @@ func TestRunnerRefusals(t *testing.T) {
 			"a name with braces": {err: r.runner.Add("a{b}", "@daily", work, singleton.JobConfig{}), field: "name"},
 			"a long name":        {err: r.runner.Add(strings.Repeat("x", 201), "@daily", work, singleton.JobConfig{}), field: "name"},
 			"a Once's name":      {err: r.runner.Add("once/x", "@daily", work, singleton.JobConfig{}), field: "name"},
-			"a Daemon's name":    {err: r.runner.Add("daemon/x", "@daily", work, singleton.JobConfig{}), field: "name"},
+			"a daemon's name":    {err: r.runner.Add("daemon/x", "@daily", work, singleton.JobConfig{}), field: "name"},
 			"no work":            {err: r.runner.Add("a", "@daily", nil, singleton.JobConfig{}), field: "work"},
 			"no schedule":        {err: r.runner.Add("a", "", work, singleton.JobConfig{}), is: noonlock.ErrConfig},
 			"a bad schedule":     {err: r.runner.Add("a", "61 * * * *", work, singleton.JobConfig{}), is: noonlock.ErrConfig},

@@ -20,7 +20,7 @@ type Job struct {
 // NewJob returns a handle on the job of that name. It sends no request. The methods return
 // ErrNoLedger if no replica has ever run the job. The error is a *noonlock.ConfigError.
 func NewJob(client *lockcore.Client, name string) (*Job, error) {
-	l, err := ledger.New(client, name, ledger.Config{})
+	l, err := ledger.Handle(client, name)
 	if err != nil {
 		return nil, translate(err, "", fmt.Sprintf("job %q", name))
 	}
@@ -88,21 +88,14 @@ func (j *Job) By(by lockcore.Operator) (*Job, error) {
 	return &Job{name: j.name, ledger: l}, nil
 }
 
-// Watch calls nudge when the job may have changed, until stop is called: an attempt began,
-// a run ended or was released, or the job was paused, resumed or triggered. It also calls
-// nudge when messages may have been lost. The death of a holder causes no call until
-// another replica takes over.
+// Watch returns a channel that has a value when the job may have changed, and when messages may
+// have been missed: an attempt began, a run ended or was released, or the job was paused, resumed
+// or triggered. If the receiver is slow, several changes cause one value. The channel is closed
+// when ctx ends or the Client is closed.
 //
-// nudge is called on its own goroutine, and two calls may overlap. A slow call delays
-// nothing: changes during it cause one more call. stop does not wait for a call in
-// progress.
-func (j *Job) Watch(nudge func()) (stop func()) {
-	ends, begins := j.ledger.Watch(nudge), j.ledger.WatchBegins(nudge)
-	return func() {
-		ends()
-		begins()
-	}
-}
+// Messages announce changes, and can be lost. The death of the replica that runs a tick causes no
+// value until another replica takes over.
+func (j *Job) Watch(ctx context.Context) <-chan struct{} { return j.ledger.Changes(ctx) }
 
 // Errors of a Job, for errors.Is.
 var (

@@ -11,7 +11,7 @@ import (
 
 // Two replicas offer to run a consumer of which only one may run. The second one takes over
 // when the first one has shut down.
-func ExampleDaemon() {
+func ExampleDaemonRunner() {
 	server, err := lockcoretest.StartRedis() // in production: the Redis you run
 	if err != nil {
 		panic(err)
@@ -24,7 +24,7 @@ func ExampleDaemon() {
 		if err != nil {
 			panic(err)
 		}
-		daemon, err := singleton.NewDaemon(client, "consumer", func(ctx context.Context, _ uint64) error {
+		daemon, err := singleton.NewDaemonRunner(client, "consumer", func(ctx context.Context, _ uint64) error {
 			started <- name
 			<-ctx.Done() // consume, and pass the token to the resource
 			fmt.Println(name, "has stopped")
@@ -56,4 +56,47 @@ func ExampleDaemon() {
 	// first has stopped
 	// second runs
 	// second has stopped
+}
+
+// A process that does not run a daemon follows which replica does.
+func ExampleDaemon() {
+	server, err := lockcoretest.StartRedis()
+	if err != nil {
+		panic(err)
+	}
+	defer server.Close()
+	client, err := lockcore.New(server.Client(), lockcore.Config{Identity: "first"})
+	if err != nil {
+		panic(err)
+	}
+	defer client.Close(context.Background())
+	runner, err := singleton.NewDaemonRunner(client, "consumer", func(ctx context.Context, _ uint64) error {
+		<-ctx.Done()
+		return nil
+	}, singleton.DaemonConfig{})
+	if err != nil {
+		panic(err)
+	}
+	daemon, err := singleton.NewDaemon(client, "consumer")
+	if err != nil {
+		panic(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error)
+	go func() { ended <- runner.Run(ctx) }()
+	for range daemon.Watch(ctx) {
+		seen, err := daemon.Inspect(ctx)
+		if err != nil {
+			panic(err)
+		}
+		if len(seen.Holders) > 0 {
+			fmt.Println(seen.Name, "runs on", seen.Holders[0].Identity)
+			break
+		}
+	}
+	cancel()
+	fmt.Println("ended:", <-ended)
+	// Output:
+	// consumer runs on first
+	// ended: <nil>
 }

@@ -162,7 +162,7 @@ func TestDaemonCheckFindsAnOverrun(t *testing.T) {
 	})
 }
 
-// A Daemon waits for a server that is unreachable or refuses requests.
+// A DaemonRunner waits for a server that is unreachable or refuses requests.
 func TestDaemonWaitsForTheServer(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {

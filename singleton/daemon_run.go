@@ -22,7 +22,7 @@ import (
 // After a lost lease Run campaigns again, once the function has returned. An outage of the
 // server does not end it. The error is lockcore.ErrClosed if the Client was closed, or
 // ErrRunning if Run is already running.
-func (s *Daemon) Run(ctx context.Context) error {
+func (s *DaemonRunner) Run(ctx context.Context) error {
 	leave, ok := s.gate.Enter(ctx, s.lines.Flush)
 	if !ok {
 		return fmt.Errorf("singleton: daemon %q: %w", s.name, ErrRunning)
@@ -32,7 +32,7 @@ func (s *Daemon) Run(ctx context.Context) error {
 	deadline, done := stopping.New(ctx, s.cfg.ShutdownTimeout, s.cfg.ShutdownTimeout/5)
 	defer done()
 	loop := holding.Loop[*lock.Lease]{
-		Holder: &daemonRun{Daemon: s, pauses: retry.Doubling(s.cfg.Backoff, s.cfg.MaxBackoff)}, TTL: s.cfg.TTL,
+		Holder: &daemonRun{DaemonRunner: s, pauses: retry.Doubling(s.cfg.Backoff, s.cfg.MaxBackoff)}, TTL: s.cfg.TTL,
 		Retry: retry.Pauses(50*time.Millisecond, 2*time.Second),
 		Ready: &s.ready, Deadline: deadline, Log: s.cfg.Logger,
 	}
@@ -44,7 +44,7 @@ func (s *Daemon) Run(ctx context.Context) error {
 
 // A daemonRun is one call of Run. It implements holding.Holder.
 type daemonRun struct {
-	*Daemon
+	*DaemonRunner
 	pauses retry.Backoff
 	out    time.Duration // the pause before the next campaign
 }
@@ -63,6 +63,7 @@ func (d *daemonRun) Campaign(ctx context.Context) (*lock.Lease, error) {
 // too often.
 func (d *daemonRun) Work(ctx context.Context, lease *lock.Lease, _ time.Duration) {
 	log := d.cfg.Logger.WithValues("token", lease.Token())
+	d.lock.Hint(daemonNews(d.lock))
 	d.out = 0
 	for failed := 0; ctx.Err() == nil && lease.Context().Err() == nil; {
 		log.Info("daemon starts")
@@ -97,11 +98,11 @@ func (d *daemonRun) Work(ctx context.Context, lease *lock.Lease, _ time.Duration
 
 // start runs the function once and waits until it has returned. ended is the cause of its
 // context if that was done, otherwise nil.
-func (s *Daemon) start(ctx context.Context, lease *lock.Lease) (ended, err error) {
+func (s *DaemonRunner) start(ctx context.Context, lease *lock.Lease) (ended, err error) {
 	work, stop := lease.Bind(ctx)
 	defer stop()
 	defer s.work.begin(s.name, lease.Context())() //nolint:contextcheck // the lease ends later than ctx
-	s.metrics.running.Inc()                       // not Set: a process may run several Daemons of one name
+	s.metrics.running.Inc()                       // not Set: a process may run several of one name
 	defer s.metrics.running.Dec()
 	err = protect(s.cfg.Logger, func() error { return s.do(work, lease.Token()) })
 	if work.Err() != nil {
@@ -115,6 +116,7 @@ func (d *daemonRun) Release(ctx context.Context, lease *lock.Lease) error { retu
 
 // Released implements holding.Holder.
 func (d *daemonRun) Released(lease *lock.Lease, _, err error) {
+	d.lock.Hint(daemonNews(d.lock))
 	if err != nil && !errors.Is(err, lockcore.ErrNotHeld) { // Work has logged the end of the lease
 		lock.Log(d.cfg.Logger, err, "failed to hand over daemon; its lease will expire", "token", lease.Token())
 	}

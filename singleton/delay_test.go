@@ -48,7 +48,7 @@ func TestFault89_ReplicasReportBeforeTheyClaim(t *testing.T) {
 	})
 }
 
-// During the delay a replica is ready, and Once and Daemon wait, too.
+// During the delay a replica is ready, and Once and daemons wait, too.
 func TestLockDelayOfJobs(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
 		const delay = 20 * time.Second
@@ -74,7 +74,7 @@ func TestLockDelayOfJobs(t *testing.T) {
 			t.Fatal(err)
 		}
 		runs := make(chan struct{})
-		daemon, err := singleton.NewDaemon(r.client, "sync", func(ctx context.Context, _ uint64) error {
+		daemon, err := singleton.NewDaemonRunner(r.client, "sync", func(ctx context.Context, _ uint64) error {
 			close(runs)
 			<-ctx.Done()
 			return nil

@@ -1,5 +1,5 @@
 // Package singleton runs work on one of many equal replicas: jobs on a schedule ([Runner]),
-// one copy of a long-running function ([Daemon]), and tasks that one replica does at
+// one copy of a long-running function ([DaemonRunner]), and tasks that one replica does at
 // start-up while the others wait ([Once]).
 //
 //	r, err := singleton.NewRunner(client, singleton.Config{Logger: logger}) // without a Logger, nothing is logged
@@ -58,7 +58,7 @@
 //	                then takes over within a round trip.
 //	shutdown        If the work does not finish within Drain, its context ends. When it has
 //	                returned, the tick is handed over in one round trip.
-//	outage          An outage of up to 0.62 TTL does not end the lease of a run or a Daemon, as
+//	outage          An outage of up to 0.62 TTL does not end the lease of a run or a daemon, as
 //	                for any lease of lockcore, with the same exceptions.
 //	cost of a tick  One claim per replica, and one completion.
 //	between ticks   One check every 30 s, so a lost message delays nothing for longer.
@@ -74,12 +74,12 @@
 //
 //	6 s                               Job.Status, Job.Runs, Job.Acts, Job.Pause, Job.Resume,
 //	                                  Job.Trigger, Job.Cancel
-//	6.7 s                             Jobs, Daemons
+//	6.7 s                             Jobs, Daemons, Daemon.Inspect
 //	12 s                              Job.Rerun
 //	18 s                              Job.Verify
-//	until ctx ends + ShutdownTimeout  Runner.Run, Daemon.Run, Once.Do
-//	0 s                               Job.By, Job.Watch, Runner.Add, Runner.AddSchedule,
-//	                                  Runner.Check, Runner.Ready, Daemon.Check, Daemon.Ready
+//	until ctx ends + ShutdownTimeout  Runner.Run, DaemonRunner.Run, Once.Do
+//	0 s                               Job.By, Job.Watch, Daemon.Watch, Runner.Add, Runner.AddSchedule,
+//	                                  Runner.Check, Runner.Ready, DaemonRunner.Check, DaemonRunner.Ready
 //
 // # Failures
 //
@@ -117,7 +117,7 @@
 // The keys of a job's ledger begin with the Client's Prefix and "{job/NAME}". A ledger is
 // kept while replicas run the job, then for at least 30 days plus twice the job's interval,
 // and without limit while the job is paused. The ledger of a Once has the name
-// "job/once/NAME". A Daemon has no ledger: it is a lock.
+// "job/once/NAME". A daemon has no ledger: it is the lock "job/daemon/NAME".
 //
 // With ACLs, a user needs these rights. For a Runner, a Once, and a Job that pauses, resumes,
 // triggers and watches:
@@ -127,11 +127,14 @@
 //	+hget +hset +hdel +hmget +hkeys +hgetall +hexists +hlen +lpush
 //	+ltrim +llen +pttl +pexpire +persist
 //
-// For a Daemon, as for any lockcore.Mutex:
+// For a daemon, as for any lockcore.Mutex:
 //
 //	~noonlock:* resetchannels &noonlock:ch:* -@all +evalsha +eval +subscribe
 //	+ping +publish +exists +get +set +del +pexpire +pttl +time +zadd +zrange
 //	+zrem +zscore +hset +hget +hdel
+//
+// Daemon.Inspect needs the rights of Client.Inspect, and Daemon.Watch also
+// &noonlock:ch:* +subscribe +unsubscribe +publish.
 //
 // Setting up a connection also needs +select if redis.Options.DB is not 0. A cluster
 // needs in addition &noonlock:{*

@@ -97,13 +97,7 @@ func ExampleJob() {
 	if err != nil {
 		panic(err)
 	}
-	changed := make(chan struct{}, 1)
-	stop := job.Watch(func() {
-		select {
-		case changed <- struct{}{}:
-		default:
-		}
-	})
+	changed := job.Watch(ctx)
 	<-ran
 	err = job.Pause(ctx)
 	fmt.Println("pause:", err)
@@ -126,7 +120,6 @@ func ExampleJob() {
 			break
 		}
 	}
-	stop()
 	cancel()
 	fmt.Println("ended:", <-ended)
 	_ = client.Close(context.Background())

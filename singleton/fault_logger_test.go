@@ -14,7 +14,7 @@ import (
 // A logger blocks forever; lockcore tests other kinds. Runs begin on time and are
 // recorded, those that are lost end, another replica continues them, and Run returns.
 //
-// Caught mutants: a Runner, a Daemon or a Once calls the logger itself.
+// Caught mutants: a Runner, a DaemonRunner or a Once calls the logger itself.
 func TestFault63_LoggerThatFails(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
@@ -39,7 +39,7 @@ func TestFault63_LoggerThatFails(t *testing.T) {
 				return errors.New("as expected")
 			}, singleton.JobConfig{MaxAttempts: 2}))
 			start(r.Run)
-			d, err := singleton.NewDaemon(c, "feed", func(ctx context.Context, _ uint64) error {
+			d, err := singleton.NewDaemonRunner(c, "feed", func(ctx context.Context, _ uint64) error {
 				begins <- f.Clock()
 				<-ctx.Done()
 				ends <- f.Clock()
@@ -53,16 +53,16 @@ func TestFault63_LoggerThatFails(t *testing.T) {
 			t.Errorf("%d runs", n)
 		}
 		if n := len(begins); n != 1 {
-			t.Fatalf("the Daemon's work began %d times", n)
+			t.Fatalf("the daemon's work began %d times", n)
 		}
 		lost := f.Clock()
 		testenv.Must(t, f.Raw.FlushAll(t.Context()).Err())
 		if took := <-ends - lost; took > 3*time.Second {
-			t.Errorf("the Daemon's work ended %v after the loss", took)
+			t.Errorf("the daemon's work ended %v after the loss", took)
 		}
 		<-begins
 		if took := <-begins - lost; took > 5*time.Second {
-			t.Errorf("the Daemon's work began again %v after the loss", took)
+			t.Errorf("the daemon's work began again %v after the loss", took)
 		}
 		o, err := singleton.NewOnce(client("c"), "load", singleton.OnceConfig{Logger: logger})
 		testenv.Must(t, err)

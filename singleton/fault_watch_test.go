@@ -2,7 +2,6 @@ package singleton_test
 
 import (
 	"context"
-	"runtime"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -66,12 +65,16 @@ func nothingIsHeldUp(t *testing.T, reg prometheus.Registerer, meddle func(runner
 		}, singleton.JobConfig{}))
 		job, err := singleton.NewJob(client, "report")
 		testenv.Must(t, err)
-		defer job.Watch(func() { heard.Add(1) })()
+		go func() {
+			for range job.Watch(f.Context()) {
+				heard.Add(1)
+			}
+		}()
 		undo := meddle(runner, job)
 		run := f.run(runner.Run)
 		f.Pass(68 * time.Second)
 		if runs.Load() < 6 || lost.Load() > 0 || heard.Load() < 6 {
-			t.Errorf("%d runs, %d of them lost their lease; another watcher was called %d times", runs.Load(), lost.Load(), heard.Load())
+			t.Errorf("%d runs, %d of them lost their lease; another watcher has heard %d times", runs.Load(), lost.Load(), heard.Load())
 		}
 		begun := time.Now()
 		run.cancel()
@@ -84,31 +87,21 @@ func nothingIsHeldUp(t *testing.T, reg prometheus.Registerer, meddle func(runner
 	})
 }
 
-// A function of Job.Watch blocks, or ends its goroutine: nothing else waits for it.
+// Nobody receives from a Job.Watch: nothing else waits for that.
 //
-// Caught mutant: nudge is called by the goroutine that receives messages.
+// Caught mutant: a value is sent to the channel although it has one.
 func TestFault63_WatcherThatBlocks(t *testing.T) {
 	t.Parallel()
 	nothingIsHeldUp(t, nil, func(_ *singleton.Runner, job *singleton.Job) func() {
-		free := make(chan struct{})
-		stop := job.Watch(func() { <-free })
-		var calls atomic.Int32
-		stopToo := job.Watch(func() {
-			calls.Add(1)
-			runtime.Goexit()
-		})
+		changes := job.Watch(context.Background()) // the end of the Client ends it
 		return func() {
-			stop() // while a call is under way
-			close(free)
-			stopToo()
-			if calls.Load() < 6 {
-				t.Errorf("one that ends its goroutine was called %d times", calls.Load())
+			for range changes { // until it is closed
 			}
 		}
 	})
 }
 
-// A scrape blocks in each collector: runs are counted, and another Runner and a Daemon can
+// A scrape blocks in each collector: runs are counted, and another Runner and a DaemonRunner can
 // be created.
 //
 // Caught mutants: the Vecs of client_golang.

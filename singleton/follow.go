@@ -78,7 +78,7 @@ func (r *Runner) follow(ctx, work context.Context, deadline *stopping.Deadline, 
 	}
 	defer f.wg.Wait()
 	defer f.leave(ctx)
-	defer j.ledger.WatchEnds(func(end *RunID, succeeded bool) { f.notice(change{nil, end, succeeded}) })()
+	defer j.ledger.Watch(func(end *RunID, succeeded bool) { f.notice(change{nil, end, succeeded}) })()
 	defer j.ready.Run(ctx)() // after the end of ctx it claims nothing, so it is not ready
 	_ = f.run(ctx, func() (pause time.Duration, _ bool, err error) {
 		pause, err = f.step(ctx, work)

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/noonlock/noonlock"
-
 	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
@@ -19,9 +18,8 @@ func Jobs(ctx context.Context, client *lockcore.Client, cfg lockcore.ListConfig)
 	return list(ctx, client, "jobs", lock.Search{Prefix: lock.JobNames, Parts: []string{"job"}, Progress: cfg.Progress})
 }
 
-// Daemons returns the names of the Daemons that run somewhere, that wait to run, or that ran
-// within the last week, sorted. Client.Inspect of "job/daemon/<name>" says which replica runs
-// one. The cost and the limits are those of lockcore's Client.Locks.
+// Daemons returns the names of the daemons that run somewhere, that wait to run, or that ran
+// within the last week, sorted. Daemon.Inspect says which replica runs one. The cost and the limits are those of lockcore's Client.Locks.
 func Daemons(ctx context.Context, client *lockcore.Client, cfg lockcore.ListConfig) ([]string, error) {
 	return list(ctx, client, "daemons", lock.Search{
 		Prefix: lock.JobNames + daemonNames, Parts: []string{"lock", "queue", "fence"}, Progress: cfg.Progress,

@@ -7,12 +7,11 @@ import (
 	"testing"
 
 	"github.com/noonlock/noonlock"
-
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
 )
 
-// Any process can list the jobs and the Daemons, also when nothing runs any more.
+// Any process can list the jobs and the daemons, also when nothing runs any more.
 func TestJobsAndDaemons(t *testing.T) {
 	onBoth(t, func(t *testing.T, f *fleet) {
 		reader := f.Client("reader")

@@ -127,14 +127,14 @@ func oneIf(is bool) float64 {
 	return 0
 }
 
-// daemonMetrics are the series of one Daemon.
+// daemonMetrics are the series of one daemon.
 type daemonMetrics struct {
 	running prometheus.Gauge
 	starts  prometheus.Counter
 	lost    prometheus.Counter
 }
 
-// newDaemonMetrics makes the collectors and registers them. Collectors that another Daemon
+// newDaemonMetrics makes the collectors and registers them. Collectors that another runner
 // has registered are shared. A nil Registerer registers none.
 func newDaemonMetrics(reg prometheus.Registerer, name string) (*daemonMetrics, error) {
 	set := &registry.Set{Registerer: reg}

@@ -8,10 +8,9 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/noonlock/noonlock"
-
 	"github.com/go-logr/logr"
 
+	"github.com/noonlock/noonlock"
 	"github.com/noonlock/noonlock/internal/logqueue"
 	"github.com/noonlock/noonlock/internal/readiness"
 	"github.com/noonlock/noonlock/internal/stopping"

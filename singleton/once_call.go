@@ -89,7 +89,7 @@ func (c *onceCall) outcome(ctx context.Context) (*OnceError, error) {
 func (c *onceCall) await(left time.Duration, about ...any) time.Duration {
 	if !c.watches {
 		// Messages from before the watch are lost, so check the ledger once more.
-		c.watches, c.unwatch = true, c.o.ledger.Watch(c.wake)
+		c.watches, c.unwatch = true, c.o.ledger.Watch(func(*ledger.RunID, bool) { c.wake() })
 		c.log.Info("waiting for another replica's run", about...)
 		return 0
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/noonlock/noonlock/singleton"
 )
 
-// The run of a job and the work of a Daemon outlive an outage of 0.62 TTL that begins at the
+// The run of a job and the work of a daemon outlive an outage of 0.62 TTL that begins at the
 // worst moment, right before a renewal. Another replica waits meanwhile. The other kinds of
 // outages are tested in lockcore.
 func TestFault72_OutageBeforeARenewal(t *testing.T) {
@@ -26,7 +26,7 @@ func TestFault72_OutageBeforeARenewal(t *testing.T) {
 // A starter returns the Run of a replica that does the work.
 type starter func(t *testing.T, c *lockcore.Client, work func(context.Context) error) (run func(context.Context) error)
 
-// starters returns those of a job and of a Daemon.
+// starters returns those of a job and of a daemon.
 func starters(ttl time.Duration) map[string]starter {
 	return map[string]starter{
 		"job": func(t *testing.T, c *lockcore.Client, work func(context.Context) error) func(context.Context) error {
@@ -36,7 +36,7 @@ func starters(ttl time.Duration) map[string]starter {
 			return r.Run
 		},
 		"daemon": func(t *testing.T, c *lockcore.Client, work func(context.Context) error) func(context.Context) error {
-			d, err := singleton.NewDaemon(c, "feed", func(ctx context.Context, _ uint64) error { return work(ctx) }, singleton.DaemonConfig{TTL: ttl})
+			d, err := singleton.NewDaemonRunner(c, "feed", func(ctx context.Context, _ uint64) error { return work(ctx) }, singleton.DaemonConfig{TTL: ttl})
 			testenv.Must(t, err)
 			return d.Run
 		},

@@ -2,21 +2,22 @@ package singleton_test
 
 import (
 	"context"
+	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/noonlock/noonlock"
-
 	"github.com/redis/go-redis/v9"
 
+	"github.com/noonlock/noonlock"
 	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 	"github.com/noonlock/noonlock/singleton"
 )
 
-// A Daemon runs on a quorum, and another replica takes over when it stops. A minority of the
+// A DaemonRunner runs on a quorum, and another replica takes over when it stops. A minority of the
 // servers may be away. What needs a record on one server is refused.
 func TestDaemonOnAQuorum(t *testing.T) {
 	t.Parallel()
@@ -25,21 +26,21 @@ func TestDaemonOnAQuorum(t *testing.T) {
 		for range 3 {
 			servers = append(servers, lockcoretest.NewRedis(t))
 		}
-		client := func() *lockcore.Client {
+		client := func(cfg lockcore.QuorumConfig) *lockcore.Client {
 			var all []redis.UniversalClient
 			for _, s := range servers {
 				rdb := redis.NewClient(s.Options())
 				t.Cleanup(func() { _ = rdb.Close() })
 				all = append(all, rdb)
 			}
-			c, err := lockcore.NewQuorum(all, lockcore.QuorumConfig{})
+			c, err := lockcore.NewQuorum(all, cfg)
 			testenv.Must(t, err)
 			t.Cleanup(func() { _ = c.Close(context.Background()) })
 			return c
 		}
 		tokens := make(chan uint64, 2)
-		start := func() (stop func()) {
-			d, err := singleton.NewDaemon(client(), "feed", func(ctx context.Context, token uint64) error {
+		start := func(identity string) (stop func()) {
+			d, err := singleton.NewDaemonRunner(client(lockcore.QuorumConfig{Config: lockcore.Config{Identity: identity}}), "feed", func(ctx context.Context, token uint64) error {
 				tokens <- token
 				<-ctx.Done()
 				return nil
@@ -53,9 +54,14 @@ func TestDaemonOnAQuorum(t *testing.T) {
 				testenv.Must(t, <-done)
 			}
 		}
-		stopFirst := start()
+		c := client(lockcore.QuorumConfig{MaxTTL: 5 * time.Second}) // shorter than any TTL
+		d, err := singleton.NewDaemon(c, "feed")
+		testenv.Must(t, err)
+		hints := d.Watch(t.Context())
+		stopFirst := start("first")
 		first := <-tokens
-		stopSecond := start()
+		hinted(t, d, hints, "first")
+		stopSecond := start("second")
 		servers[1].Stop()
 		time.Sleep(time.Minute)
 		select {
@@ -67,14 +73,16 @@ func TestDaemonOnAQuorum(t *testing.T) {
 		if second := <-tokens; second <= first {
 			t.Errorf("token %d after %d", second, first)
 		}
+		hinted(t, d, hints, "second")
 		stopSecond()
 
-		c := client()
-		_, err := singleton.NewRunner(c, singleton.Config{})
+		_, err = singleton.NewRunner(c, singleton.Config{})
 		testenv.MustIs(t, err, noonlock.ErrConfig)
 		_, err = singleton.NewOnce(c, "migration", singleton.OnceConfig{})
 		testenv.MustIs(t, err, noonlock.ErrConfig)
 		_, err = singleton.NewJob(c, "job")
-		testenv.MustIs(t, err, noonlock.ErrConfig)
+		if !errors.Is(err, noonlock.ErrConfig) || !strings.Contains(err.Error(), "the ledger of a job is kept on one server") {
+			t.Errorf("a job: %v", err)
+		}
 	})
 }

@@ -115,18 +115,18 @@ func TestFault77_NotReadyWhileNothingCanRun(t *testing.T) {
 	}
 }
 
-// A Daemon is ready while it is queued or works, and not while no replica could take over.
+// A DaemonRunner is ready while it is queued or works, and not while no replica could take over.
 func TestFault77_DaemonReady(t *testing.T) {
 	t.Parallel()
 	const text = "NOPERM this user has no permissions"
 	inBubble(t, func(t *testing.T, f *fleet) {
 		work := func(ctx context.Context, _ uint64) error { <-ctx.Done(); return nil }
 		reg := prometheus.NewRegistry()
-		var all []*singleton.Daemon
+		var all []*singleton.DaemonRunner
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 2)
 		for range 2 {
-			s, err := singleton.NewDaemon(f.ClientWith(f.Direct(), lockcore.Config{}), "feed", work, singleton.DaemonConfig{Registerer: reg})
+			s, err := singleton.NewDaemonRunner(f.ClientWith(f.Direct(), lockcore.Config{}), "feed", work, singleton.DaemonConfig{Registerer: reg})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -205,9 +205,9 @@ func TestFault77_NotReadyLongBeforeTheFirstTick(t *testing.T) {
 func TestFault77_DaemonNotReadyLongBeforeItRuns(t *testing.T) {
 	t.Parallel()
 	f := onServer(t)
-	start := func(name, rule string, log *testenv.Log) *singleton.Daemon {
+	start := func(name, rule string, log *testenv.Log) *singleton.DaemonRunner {
 		opt := f.As(name, "~noonlock:*", "+@all", "allchannels", rule)
-		d, err := singleton.NewDaemon(f.ClientWith(opt, lockcore.Config{Identity: name}), "feed", func(ctx context.Context, _ uint64) error {
+		d, err := singleton.NewDaemonRunner(f.ClientWith(opt, lockcore.Config{Identity: name}), "feed", func(ctx context.Context, _ uint64) error {
 			<-ctx.Done()
 			return nil
 		}, singleton.DaemonConfig{Logger: log.Info("")})
@@ -217,7 +217,7 @@ func TestFault77_DaemonNotReadyLongBeforeItRuns(t *testing.T) {
 	}
 	holder := start("holder", "+@all", &f.log)
 	f.Until("it runs", func() bool { return holder.Ready() == nil })
-	check := func(name, rule, says string) *singleton.Daemon {
+	check := func(name, rule, says string) *singleton.DaemonRunner {
 		var log testenv.Log
 		d := start(name, rule, &log)
 		said := func() bool {

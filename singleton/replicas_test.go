@@ -20,7 +20,7 @@ func TestMinReplicas(t *testing.T) {
 		r, err := singleton.NewRunner(c, singleton.Config{Logger: f.log.Info("")})
 		testenv.Must(t, err)
 		testenv.Must(t, r.Add("draw", "@every 1m", func(context.Context, singleton.Run) error { mustNot("a tick"); return nil }, singleton.JobConfig{}))
-		d, err := singleton.NewDaemon(c, "watch", func(context.Context, uint64) error { mustNot("the daemon"); return nil }, singleton.DaemonConfig{Logger: f.log.Info("")})
+		d, err := singleton.NewDaemonRunner(c, "watch", func(context.Context, uint64) error { mustNot("the daemon"); return nil }, singleton.DaemonConfig{Logger: f.log.Info("")})
 		testenv.Must(t, err)
 		o, err := singleton.NewOnce(c, "migrate", singleton.OnceConfig{})
 		testenv.Must(t, err)

@@ -9,11 +9,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/noonlock/noonlock"
-
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/noonlock/noonlock"
 	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/internal/logqueue"
 	"github.com/noonlock/noonlock/internal/retry"
@@ -61,11 +60,11 @@ type Config struct {
 // the drain is over.
 var ErrStopping = errors.New("singleton: the runner is stopping")
 
-// ErrRunning is returned by Run if the Runner or Daemon is already running, and by Add
+// ErrRunning is returned by Run if the Runner or DaemonRunner is already running, and by Add
 // while the Runner runs.
 var ErrRunning = errors.New("singleton: already running")
 
-// ErrNotReady is matched by the error of Ready, of a Runner or a Daemon.
+// ErrNotReady is matched by the error of Ready, of a Runner or a DaemonRunner.
 var ErrNotReady = errors.New("singleton: not ready")
 
 const (
@@ -158,7 +157,7 @@ func (r *Runner) add(name string, s schedule.Schedule, work Func, cfg JobConfig)
 		return &noonlock.ConfigError{Package: "singleton", Field: "work", Value: "nil", Rule: "a function"}
 	}
 	if strings.HasPrefix(name, onceNames) || strings.HasPrefix(name, daemonNames) {
-		return &noonlock.ConfigError{Package: "singleton", Field: "name", Value: input.Quote(name), Rule: "without the prefixes " + onceNames + " and " + daemonNames + ", which are for Once and Daemon"}
+		return &noonlock.ConfigError{Package: "singleton", Field: "name", Value: input.Quote(name), Rule: "without the prefixes " + onceNames + " and " + daemonNames + ", which are for Once and daemons"}
 	}
 	cfg, err := cfg.complete()
 	if err != nil {

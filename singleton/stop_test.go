@@ -87,7 +87,7 @@ func TestFault84_RunnerStopsWhileTheServerHangs(t *testing.T) {
 	}
 }
 
-// A Daemon and a Once return within ShutdownTimeout, too: while they work, and in the
+// A DaemonRunner and a Once return within ShutdownTimeout, too: while they work, and in the
 // queue.
 func TestFault84_DaemonAndOnceStopWhileTheServerHangs(t *testing.T) {
 	t.Parallel()
@@ -115,7 +115,7 @@ func TestFault84_DaemonAndOnceStopWhileTheServerHangs(t *testing.T) {
 						took := make(chan time.Duration, 4)
 						var stopped time.Time
 						for range 2 { // one works, one waits
-							s, err := singleton.NewDaemon(f.ClientWith(f.Direct(), lockcore.Config{}), "feed", work, singleton.DaemonConfig{TTL: time.Minute, ShutdownTimeout: within})
+							s, err := singleton.NewDaemonRunner(f.ClientWith(f.Direct(), lockcore.Config{}), "feed", work, singleton.DaemonConfig{TTL: time.Minute, ShutdownTimeout: within})
 							if err != nil {
 								t.Fatal(err)
 							}

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock"
-
 	"github.com/noonlock/noonlock/singleton/internal/ticks"
 	"github.com/noonlock/noonlock/singleton/schedule"
 )

@@ -30,10 +30,12 @@
 //
 // # Timing
 //
-//	leader of an election         read every 0.5 s
-//	locks, daemons, runs          read every 2 s
-//	a run begins or ends,         read within 0.5 s of a message, and every 10 s in case it
-//	pause, resume, trigger        is lost
+//	locks                         read every 2 s
+//	a leader, a run or a daemon   read within 0.5 s of a message, and every 10 s in case it is
+//	begins or ends; pause,        lost. The row of a leader or a daemon is also read when its
+//	resume, trigger               lease should end: its replica may have died.
+//	candidates, replicas that     read every 10 s, and with the leader or the daemon
+//	wait for a daemon
 //	new names                     searched for every 10 s, or every 50 times as long as the
 //	                              search takes, if that is longer
 //	filters, order and count      all jobs are read as often as new names are searched for,

@@ -9,8 +9,12 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
 	"github.com/noonlock/noonlock/statusz"
 )
@@ -23,7 +27,8 @@ func TestPageOfAJob(t *testing.T) {
 		name := hostileName("draw")
 		j := runner(e, "worker", name, "@every 24h", singleton.JobConfig{MaxAttempts: 1}, func(context.Context, singleton.Run) error { return errors.New(long) })
 		runner(e, "other", "other", "@every 24h", singleton.JobConfig{}, func(context.Context, singleton.Run) error { return nil })
-		page := newPage(e, e.Client("page"), statusz.Config{AllowActions: true, Operator: func(*http.Request) string { return "ann" }})
+		client := e.ClientWith(e.Direct(), lockcore.Config{LockDelay: 5 * time.Second}) // a page has no lease
+		page := newPage(e, client, statusz.Config{AllowActions: true, Operator: func(*http.Request) string { return "ann" }})
 		does(e, page, http.StatusOK, "ok", action{Action: "trigger", Name: name, Reason: "a test"})
 		e.Until("the run has ended", func() bool {
 			runs, err := j.Runs(e.Context(), 1)
@@ -60,6 +65,15 @@ func TestPageOfAJob(t *testing.T) {
 			if w := get(page, http.MethodGet, "/statusz/job?"+query); w.Code != want.code || !strings.Contains(w.Body.String(), want.text) {
 				e.Errorf("%q: %d %s", query, w.Code, w.Body)
 			}
+		}
+		away := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+		defer away.Close()
+		servers, err := lockcore.NewQuorum([]redis.UniversalClient{away, away, away}, lockcore.QuorumConfig{MaxTTL: 5 * time.Second})
+		testenv.Must(e, err)
+		defer servers.Close(e.Context())
+		w = get(newPage(e, servers, statusz.Config{}), http.MethodGet, "/job?name=draw")
+		if w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), "the ledger of a job is kept on one server") {
+			e.Errorf("on a quorum: %d %s", w.Code, w.Body)
 		}
 		r := httptest.NewRequest(http.MethodGet, "/job?name="+url.QueryEscape(name), http.NoBody)
 		r.Header.Set("Sec-Fetch-Site", "cross-site")

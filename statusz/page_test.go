@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock"
-
 	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/statusz"
 )

@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	lookInterval   = 500 * time.Millisecond
-	lockInterval   = 2 * time.Second  // between two reads of a lock, a daemon, and a job with open runs
-	jobInterval    = 10 * time.Second // between two reads of another job, in case a message is lost
+	lookInterval   = 500 * time.Millisecond // between two looks at what is due
+	lockInterval   = 2 * time.Second        // between two reads of a lock
+	readInterval   = 10 * time.Second       // between two reads of another thing, in case a message is lost
 	searchInterval = 10 * time.Second
 	searchShare    = 50 // at most this part of the time is spent on searches for names
 	patience       = 3 * time.Second
@@ -275,11 +275,6 @@ func (a *run) survey(ctx context.Context) time.Duration {
 
 // look reads what the views show, again and again.
 func (a *run) look(ctx context.Context) {
-	defer func() {
-		for _, t := range a.things {
-			t.forget()
-		}
-	}()
 	for {
 		a.lookOnce(ctx)
 		select {
@@ -292,7 +287,7 @@ func (a *run) look(ctx context.Context) {
 }
 
 func (a *run) lookOnce(ctx context.Context) {
-	due := a.due(time.Now())
+	due := a.due(ctx, time.Now())
 	if len(due) == 0 {
 		return
 	}
@@ -329,8 +324,8 @@ func (a *run) clock(now, sent time.Time) {
 }
 
 // due returns the things to read now. It adds those that are newly shown, and forgets the
-// others.
-func (a *run) due(now time.Time) (due []*thing) {
+// others. They are watched until ctx ends.
+func (a *run) due(ctx context.Context, now time.Time) (due []*thing) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.run != a {
@@ -346,7 +341,7 @@ func (a *run) due(now time.Time) (due []*thing) {
 	}
 	for k, t := range a.things {
 		if !shown[k] {
-			t.forget()
+			t.stop()
 			delete(a.things, k)
 			delete(a.items, k)
 		}
@@ -354,10 +349,12 @@ func (a *run) due(now time.Time) (due []*thing) {
 	for k := range shown {
 		t := a.things[k]
 		if t == nil {
-			t = &thing{key: k}
+			watched, stop := context.WithCancel(ctx)
+			t = &thing{key: k, news: k.kind.Watch(watched, a.client, k.name), stop: stop}
 			a.things[k] = t
 		}
-		if a.touched[k] || t.changed.Load() || !now.Before(t.next) {
+		t.changed = t.news() || t.changed
+		if a.touched[k] || t.changed || !now.Before(t.next) {
 			due = append(due, t)
 		}
 	}

@@ -79,7 +79,7 @@ func TestShowsWhatRedisHolds(t *testing.T) {
 			}
 			return nil
 		})
-		d, err := singleton.NewDaemon(e.Client(hostile+"d"), daemon, func(ctx context.Context, _ uint64) error {
+		d, err := singleton.NewDaemonRunner(e.Client(hostile+"d"), daemon, func(ctx context.Context, _ uint64) error {
 			<-ctx.Done()
 			return nil
 		}, singleton.DaemonConfig{})
@@ -213,6 +213,44 @@ func TestFollowsChanges(t *testing.T) {
 		}
 		hold(e, "d", "orders")
 		within(15*time.Second, "the lock is shown again", func() error { return nil }, func() bool { return len(b.row("locks", "orders").Holders) == 1 })
+	})
+}
+
+// A daemon is shown when it begins and stops. A holder that dies sends no message: its row shows that
+// when its lease ends.
+func TestFollowsHolders(t *testing.T) {
+	testenv.InBubble(t, func(e *testenv.Env) {
+		client, network := e.Linked("a")
+		le, err := election.NewLeaderElector(client, "board", election.Callbacks{
+			OnStartedLeading: func(ctx context.Context) { <-ctx.Done() }, OnStoppedLeading: func() {},
+		}, election.Config{LeaseDuration: 3 * time.Second})
+		testenv.Must(e, err)
+		background(e, func(ctx context.Context) { _ = le.Run(ctx) })
+		d, err := singleton.NewDaemonRunner(client, "mailer", func(ctx context.Context, _ uint64) error {
+			<-ctx.Done()
+			return nil
+		}, singleton.DaemonConfig{TTL: 3 * time.Second})
+		testenv.Must(e, err)
+		start := func() (stop func()) { return background(e, func(ctx context.Context) { _ = d.Run(ctx) }) }
+		stop := start()
+		b := open(e, newPage(e, e.Client("page"), statusz.Config{}), "")
+		within := func(most time.Duration, what string, shown func() bool) {
+			e.Helper()
+			began := time.Now()
+			e.Until(what, shown)
+			if took := time.Since(began); took > most {
+				e.Errorf("after %s: %s", took, what)
+			}
+		}
+		runs := func() bool { return len(b.row("daemons", "mailer").Holders) == 1 }
+		e.Until("both are shown", func() bool { return b.row("elections", "board").Leader == "a" && runs() })
+		stop()
+		within(time.Second, "the daemon stops", func() bool { return !runs() })
+		start()
+		within(time.Second, "the daemon begins", runs)
+		e.Pass(100 * time.Millisecond)
+		network.Partition()
+		within(4*time.Second, "both have ended", func() bool { return b.row("elections", "board").Leader == "" && !runs() })
 	})
 }
 
@@ -380,9 +418,9 @@ func TestReadsOnceForAllBrowsers(t *testing.T) {
 		}
 		e.Pass(15 * time.Second)
 		many := count(time.Minute)
-		// A minute has 120 looks at the election with 2 requests each, 30 at the lock, 6 at the job, and
-		// 6 searches of 4 kinds.
-		if one < 200 || one > 450 || many > one+one/20 {
+		// A minute has 6 reads of the election and of the job with 2 requests each, 30 of the lock, 6 of the
+		// marks of the job, and 6 searches of 4 kinds.
+		if one < 60 || one > 150 || many > one+one/20 {
 			e.Errorf("one browser causes %d requests in a minute, and 21 cause %d", one, many)
 		}
 		first.stop()

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/noonlock/noonlock/internal/overview"
@@ -20,35 +19,25 @@ type item struct{ json []byte }
 // a time.
 type thing struct {
 	key
-	next    time.Time   // when to read it again
-	changed atomic.Bool // a message says that the job has changed
-	stop    func()      // of Watch; nil: not watched
+	next    time.Time          // when to read it again
+	news    func() bool        // of Watch
+	stop    context.CancelFunc // ends that
+	changed bool               // it had news, and was not read since
 
-	job    *singleton.Job
 	jobRow jobRow    // with the history that was last read
 	read   time.Time // when that was
 }
 
-// forget ends what belongs to a thing that is not shown any more.
-func (t *thing) forget() {
-	if t.stop != nil {
-		t.stop()
-	}
-}
-
 // look reads the thing, and publishes it. The error is temporary; another one is a part of the item.
 func (t *thing) look(ctx context.Context, a *run) error {
-	changed := t.changed.Swap(false)
-	row, interval, err := t.row(ctx, a, changed)
+	row, interval, err := t.row(ctx, a)
 	if err != nil && (ctx.Err() != nil || lockcore.IsTemporary(err)) {
-		if changed {
-			t.changed.Store(true)
-		}
 		return err
 	}
 	if err != nil {
-		row, interval = map[string]any{"error": err.Error()}, jobInterval
+		row, interval = map[string]any{"error": err.Error()}, readInterval
 	}
+	t.changed = false
 	row["name"] = t.name
 	encoded, err := json.Marshal(row)
 	if err != nil {
@@ -66,38 +55,28 @@ func (t *thing) look(ctx context.Context, a *run) error {
 }
 
 // row returns what the page shows of the thing, and when to read it again.
-func (t *thing) row(ctx context.Context, a *run, changed bool) (row map[string]any, interval time.Duration, err error) {
-	if t.kind == overview.Jobs && t.job == nil {
-		if t.job, err = singleton.NewJob(a.client, t.name); err != nil {
-			return nil, 0, err
-		}
-		t.stop = t.job.Watch(func() { t.changed.Store(true) })
-		changed = true
-	}
+func (t *thing) row(ctx context.Context, a *run) (row map[string]any, interval time.Duration, err error) {
 	sent := time.Now()
 	seen, err := t.kind.Read(ctx, a.client, t.name)
 	if err != nil {
 		return nil, 0, err
 	}
-	data := seen.Data()
+	data, interval := seen.Data(), readInterval
 	switch {
 	case t.kind == overview.Jobs && !seen.Exists():
 		t.jobRow = jobRow{}
-		return map[string]any{"gone": true}, jobInterval, nil
+		return map[string]any{"gone": true}, interval, nil
 	case t.kind == overview.Jobs:
 		a.clock(seen.Now, sent)
-		if err := t.readJob(ctx, *seen.Job, changed); err != nil {
+		if err := t.readJob(ctx, a, *seen.Job); err != nil {
 			return nil, 0, err
 		}
-		if data, interval = t.jobRow, jobInterval; len(seen.Job.Open) > 0 {
-			interval = lockInterval
-		}
-	case t.kind == overview.Elections:
-		if seen.Election.Leader != "" {
-			a.clock(seen.Now, sent)
-		}
-	default:
+		data = t.jobRow
+	case t.kind == overview.Locks:
 		interval = lockInterval
+	case seen.Left() > 0: // the holder may die without a message
+		a.clock(seen.Now, sent)
+		interval = min(interval, seen.Left())
 	}
 	text, err := json.Marshal(data)
 	if err != nil {
@@ -206,12 +185,12 @@ var letters = map[string]string{
 }
 
 // readJob makes the row of a job, and reads its history if that may have changed.
-func (t *thing) readJob(ctx context.Context, st singleton.Status, changed bool) error {
+func (t *thing) readJob(ctx context.Context, a *run, st singleton.Status) error {
 	old := t.jobRow
 	now := jobRow{Status: st, Definitions: len(st.Definitions), Ended: old.Ended}
 	// A run that begins and ends between two reads leaves no trace in the status, if its messages are lost.
-	if changed || time.Since(t.read) >= jobInterval || !now.LastSuccess.Equal(old.LastSuccess) || !now.Next.Equal(old.Next) || now.Schedule != old.Schedule || len(now.Open) != len(old.Open) {
-		if err := t.readHistory(ctx, &now); err != nil {
+	if t.changed || time.Since(t.read) >= readInterval || !now.LastSuccess.Equal(old.LastSuccess) || !now.Next.Equal(old.Next) || now.Schedule != old.Schedule || len(now.Open) != len(old.Open) {
+		if err := t.readHistory(ctx, a, &now); err != nil {
 			return err
 		}
 		t.read = time.Now()
@@ -220,8 +199,12 @@ func (t *thing) readJob(ctx context.Context, st singleton.Status, changed bool) 
 	return nil
 }
 
-func (t *thing) readHistory(ctx context.Context, row *jobRow) error {
-	entries, err := t.job.Runs(ctx, mostEnded)
+func (t *thing) readHistory(ctx context.Context, a *run, row *jobRow) error {
+	job, err := singleton.NewJob(a.client, t.name)
+	if err != nil {
+		return err
+	}
+	entries, err := job.Runs(ctx, mostEnded)
 	if err != nil {
 		return err
 	}

@@ -4,10 +4,9 @@ import (
 	"cmp"
 	"time"
 
-	"github.com/noonlock/noonlock"
-
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
+	"github.com/noonlock/noonlock"
 	"github.com/noonlock/noonlock/adapters/clientgo/internal/cas"
 	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/lockcore"

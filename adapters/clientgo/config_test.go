@@ -7,11 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/noonlock/noonlock"
-
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/record"
 
+	"github.com/noonlock/noonlock"
 	"github.com/noonlock/noonlock/adapters/clientgo"
 	"github.com/noonlock/noonlock/lockcore"
 )

@@ -9,8 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/noonlock/noonlock"
-
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -18,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
+	"github.com/noonlock/noonlock"
 	"github.com/noonlock/noonlock/adapters/clientgo/internal/cas"
 	"github.com/noonlock/noonlock/lockcore"
 )

@@ -7,11 +7,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/noonlock/noonlock"
-
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/noonlock/noonlock"
 	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/internal/lease"
 	"github.com/noonlock/noonlock/internal/wire"

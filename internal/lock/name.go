@@ -6,18 +6,22 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock"
-
 	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
-// Name returns a name whose leases have a configuration. The error is a *noonlock.ConfigError.
-func (c *Client) Name(name string, cfg LeaseConfig) (*Name, error) {
+// Name returns a name whose leases have a configuration; nil: it has no leases, and no limit of the Client
+// applies. The error is a *noonlock.ConfigError.
+func (c *Client) Name(name string, cfg *LeaseConfig) (*Name, error) {
 	// The packages above accept names of 200 bytes and add prefixes of up to 10 bytes.
 	if rule := input.Fault(name, 210, true); rule != "" {
 		return nil, &noonlock.ConfigError{Package: "lockcore", Field: "name", Value: input.Quote(name), Rule: rule}
 	}
-	return c.name(name, cfg, c.Mutex(), ledgerRetention)
+	if cfg == nil {
+		terms, err := LeaseConfig{}.terms(c.identity)
+		return &Name{c: c, keys: c.keys.lock(name), terms: terms}, err
+	}
+	return c.name(name, *cfg, c.Mutex(), ledgerRetention)
 }
 
 // UserName returns a name for locks of users, which must not block a job or an election.

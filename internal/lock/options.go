@@ -4,11 +4,10 @@ import (
 	"fmt"
 	"reflect"
 
-	"github.com/noonlock/noonlock"
-
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
+	"github.com/noonlock/noonlock"
 	"github.com/noonlock/noonlock/internal/cluster"
 	"github.com/noonlock/noonlock/internal/wire"
 )

@@ -7,10 +7,9 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/noonlock/noonlock"
-
 	"github.com/redis/go-redis/v9"
 
+	"github.com/noonlock/noonlock"
 	"github.com/noonlock/noonlock/internal/quorum"
 	"github.com/noonlock/noonlock/internal/several"
 	"github.com/noonlock/noonlock/internal/wire"

@@ -101,7 +101,7 @@ func (c *Client) CheckRights(ctx context.Context, name string, needs Needs) erro
 	if err != nil {
 		return err
 	}
-	n, err := c.Name(needs.Names+name, LeaseConfig{})
+	n, err := c.Name(needs.Names+name, nil)
 	if err != nil {
 		return err
 	}

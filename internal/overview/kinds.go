@@ -44,15 +44,36 @@ func (k Kind) Names(ctx context.Context, client *lockcore.Client, cfg lockcore.L
 	}
 }
 
-// LockOf returns the name of the lock that holds a thing of the kind. A job has none.
-func (k Kind) LockOf(name string) string {
+// Watch returns a function that reports whether the thing may have changed since the last call, until ctx ends. It
+// never does for a lock, and for a name that Read refuses. The death of a holder is no change: see Thing.Left.
+func (k Kind) Watch(ctx context.Context, client *lockcore.Client, name string) (changed func() bool) {
 	switch k {
 	case Elections:
-		return "election/" + name
+		if e, err := election.NewElection(client, name); err == nil {
+			return arrived(e.Watch(ctx))
+		}
+	case Jobs:
+		if j, err := singleton.NewJob(client, name); err == nil {
+			return arrived(j.Watch(ctx))
+		}
 	case Daemons:
-		return "job/daemon/" + name
+		if d, err := singleton.NewDaemon(client, name); err == nil {
+			return arrived(d.Watch(ctx))
+		}
 	default:
-		return name
+	}
+	return arrived[struct{}](nil)
+}
+
+// arrived returns a function that reports whether a channel had a value.
+func arrived[T any](from <-chan T) func() bool {
+	return func() bool {
+		select {
+		case _, ok := <-from:
+			return ok
+		default:
+			return false
+		}
 	}
 }
 

@@ -62,9 +62,15 @@ func (k Kind) Read(ctx context.Context, client *lockcore.Client, name string) (T
 		}
 		t.Job, t.Now = &st, st.Now
 		return t, err
+	case Daemons:
+		d, err := singleton.NewDaemon(client, name)
+		if err == nil {
+			t.Lock, err = d.Inspect(ctx)
+		}
+		t.Now = t.Lock.Now
+		return t, err
 	default:
-		seen, err := client.Inspect(ctx, k.LockOf(name))
-		seen.Name = name // a daemon has another one than its lock
+		seen, err := client.Inspect(ctx, name)
 		t.Lock, t.Now = seen, seen.Now
 		return t, err
 	}
@@ -89,6 +95,15 @@ func (t *Thing) readElection(ctx context.Context, e *election.Election) error {
 	candidates, err := e.Candidates(ctx)
 	t.Election.Candidates = append(t.Election.Candidates, candidates...)
 	return err
+}
+
+// Left returns how long the lease of the leader or the holder lasts unless it is renewed; 0: there is none.
+func (t Thing) Left() time.Duration {
+	left := time.Duration(t.Election.Left) * time.Millisecond
+	for _, h := range t.Lock.Holders {
+		left = max(left, h.TTL)
+	}
+	return left
 }
 
 // Exists reports whether the thing has a state. A daemon that no replica runs has none, although it is

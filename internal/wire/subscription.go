@@ -87,7 +87,7 @@ func newSubscription(o conn.Options, requests *conn.Line, failed func(), cfg Con
 	if cfg.Sharded {
 		s.sharded = "s"
 	} else {
-		s.channels[cfg.Channel("")] = &channel{listeners: 1, watches: map[*watch]struct{}{}}
+		s.channels[cfg.Channel("")] = &channel{listeners: 1, watches: map[*func(string)]struct{}{}}
 	}
 	return s
 }

@@ -6,11 +6,11 @@ import (
 	"github.com/noonlock/noonlock/internal/wire/conn"
 )
 
-// A channel carries messages to this process, or signals to its watches. Subscription.mu guards its
-// fields, and those of its watches.
+// A channel carries messages to this process, or to the functions of its watches. Subscription.mu guards
+// its fields.
 type channel struct {
 	listeners int // of messages to this process
-	watches   map[*watch]struct{}
+	watches   map[*func(message string)]struct{}
 
 	sent      *conn.Pipe // the connection on which its command was sent last; nil: none
 	confirmed *conn.Pipe // the one on which the server has confirmed it
@@ -19,52 +19,12 @@ type channel struct {
 
 func (ch *channel) used() bool { return ch.listeners > 0 || len(ch.watches) > 0 }
 
-// A watch calls its function on its own goroutine, because the function may be the
-// application's, and block. The goroutine ends when there is no message left. All messages
-// during a call cause one more call. If they are several, it gets none of them.
-type watch struct {
-	nudge   func(message string)
-	calling bool
-	next    *string // what arrived during the call; nil: nothing
-}
-
-// notify causes a call of a watch. The caller holds mu.
-func (s *Subscription) notify(w *watch, message string) {
-	if !w.calling {
-		w.calling = true
-		go s.call(w, message) // stop does not wait: nudge does not block
-		return
-	}
-	if w.next != nil {
-		message = ""
-	}
-	w.next = &message
-}
-
-func (s *Subscription) call(w *watch, message string) {
-	defer func() { // nudge may end its goroutine
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if w.calling = w.next != nil; w.calling {
-			go s.call(w, *w.next)
-			w.next = nil
-		}
-	}()
-	w.nudge(message)
-}
-
-// Watch calls nudge after a message arrived on a channel. The message is empty after each new subscription to
-// the channel, as messages may have been missed before, and if several arrived. It never makes two calls at a
-// time. The Subscription starts if it has not yet. stop does not wait for an unfinished call.
+// Watch calls nudge with each message on a channel, and with an empty one after each new subscription to the channel,
+// as messages may have been missed before. The goroutine that receives calls it, under mu: nudge must not block or use
+// the Subscription. The Subscription starts if it has not yet.
 func (s *Subscription) Watch(name string, nudge func(message string)) (stop func()) {
-	w := &watch{nudge: nudge}
-	s.change(name, func(ch *channel) { ch.watches[w] = struct{}{} })
-	return func() {
-		s.change(name, func(ch *channel) {
-			delete(ch.watches, w)
-			w.next = nil
-		})
-	}
+	s.change(name, func(ch *channel) { ch.watches[&nudge] = struct{}{} })
+	return func() { s.change(name, func(ch *channel) { delete(ch.watches, &nudge) }) }
 }
 
 // ListenTo receives the messages to this process on a channel. missed: some may have been
@@ -85,7 +45,7 @@ func (s *Subscription) change(name string, change func(*channel)) {
 	}
 	ch := s.channels[name]
 	if ch == nil {
-		ch = &channel{watches: map[*watch]struct{}{}}
+		ch = &channel{watches: map[*func(string)]struct{}{}}
 		s.channels[name] = ch
 	}
 	change(ch)
@@ -154,8 +114,8 @@ func (s *Subscription) receive(value any) (text string, own bool) {
 		ch.confirmed = nil
 		s.failed()
 	case "message", "smessage":
-		for w := range ch.watches {
-			s.notify(w, text)
+		for nudge := range ch.watches {
+			(*nudge)(text)
 		}
 		if ch.listeners == 0 || text != selfTest {
 			return text, ch.listeners > 0
@@ -171,8 +131,8 @@ func (s *Subscription) receive(value any) (text string, own bool) {
 // caller holds mu.
 func (s *Subscription) confirmed(ch *channel) {
 	ch.confirmed = s.pipe
-	for w := range ch.watches {
-		s.notify(w, "")
+	for nudge := range ch.watches {
+		(*nudge)("")
 	}
 	own := ch.listeners > 0
 	first := !s.up && (own || s.cfg.Sharded)

@@ -51,8 +51,7 @@ type Messages interface {
 	// Retest tests the subscription and reports whether it is Trusted.
 	Retest(ctx context.Context) bool
 	// Watch calls nudge after a message arrived on a channel, and whenever messages may have
-	// been missed. It never makes two calls at a time. It starts the messages. stop does not
-	// wait for an unfinished call.
+	// been missed. It starts the messages. nudge must not block or use the Messages.
 	Watch(channel string, nudge func(message string)) (stop func())
 }
 

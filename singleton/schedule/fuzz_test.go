@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock"
-
 	"github.com/noonlock/noonlock/singleton/schedule"
 )
 

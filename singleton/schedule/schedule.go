@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock"
-
 	"github.com/noonlock/noonlock/singleton/internal/ticks"
 )
 

@@ -10,7 +10,6 @@ import (
 	_ "time/tzdata" // for machines that have no time zone data
 
 	"github.com/noonlock/noonlock"
-
 	"github.com/noonlock/noonlock/singleton/schedule"
 )
 

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock"
-
 	"github.com/noonlock/noonlock/singleton/sqlonce"
 )
 

@@ -10,7 +10,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/noonlock/noonlock"
-
 	"github.com/noonlock/noonlock/internal/input"
 )
 

@@ -95,10 +95,10 @@ func inspect(e *testenv.Env, client *lockcore.Client, name string) lockcore.Insp
 	return seen
 }
 
-// daemon runs a Daemon until the end of the test.
+// daemon runs a daemon until the end of the test.
 func daemon(e *testenv.Env, client *lockcore.Client, name string) {
 	e.Helper()
-	d, err := singleton.NewDaemon(client, name, func(ctx context.Context, _ uint64) error {
+	d, err := singleton.NewDaemonRunner(client, name, func(ctx context.Context, _ uint64) error {
 		<-ctx.Done()
 		return nil
 	}, singleton.DaemonConfig{})

@@ -310,7 +310,7 @@ func TestDefinitionsAreAnnounced(t *testing.T) {
 		one := e.definer("1")
 		one.looks(true)
 		var told atomic.Int64
-		e.Cleanup(one.ledger.Watch(func() { told.Add(1) }))
+		e.Cleanup(one.ledger.Watch(func(*ledger.RunID, bool) { told.Add(1) }))
 		e.Until("it is subscribed", func() bool { return told.Load() > 0 })
 		told.Store(0)
 		heard := func(what string, want int64) {

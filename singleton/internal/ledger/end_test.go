@@ -247,7 +247,7 @@ func TestWatch(t *testing.T) {
 		l := e.jobLedger(e.Client("a"), ledger.Config{})
 		watcher := e.jobLedger(e.Client("w"), ledger.Config{})
 		var changes, begins atomic.Int64
-		e.Cleanup(watcher.Watch(func() { changes.Add(1) }))
+		e.Cleanup(watcher.Watch(func(*ledger.RunID, bool) { changes.Add(1) }))
 		e.Cleanup(watcher.WatchBegins(func() { begins.Add(1) }))
 		e.Until("both are subscribed", func() bool { return changes.Load() > 0 && begins.Load() > 0 })
 		changes.Store(0)

@@ -159,7 +159,7 @@ func TestEndsAreAnnouncedByName(t *testing.T) {
 			succeeded bool
 		}
 		all := make(chan news, 10)
-		e.Cleanup(l.WatchEnds(func(end *ledger.RunID, succeeded bool) { all <- news{end, succeeded} }))
+		e.Cleanup(l.Watch(func(end *ledger.RunID, succeeded bool) { all <- news{end, succeeded} }))
 		next := func(what string, want *ledger.RunID, succeeded bool) {
 			e.Helper()
 			got := <-all

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock"
-
 	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/internal/wire"
@@ -84,15 +83,27 @@ const (
 // New returns the ledger of a job, named by the rules of a lock's name. It sends nothing.
 // The error is a *noonlock.ConfigError.
 func New(c *lockcore.Client, job string, cfg Config) (*Ledger, error) {
+	return newLedger(c, job, &cfg.Lease, cfg)
+}
+
+// Handle returns the ledger of a job for a caller that claims nothing, as New does.
+func Handle(c *lockcore.Client, job string) (*Ledger, error) {
+	return newLedger(c, job, nil, Config{})
+}
+
+func newLedger(c *lockcore.Client, job string, lease *lockcore.LeaseConfig, cfg Config) (*Ledger, error) {
 	if c == nil {
 		return nil, refuse("client", "a *lockcore.Client", "%s", "nil")
 	}
-	n, err := named(c, job, cfg.Lease)
+	if rule := input.Fault(job, 200, true); rule != "" {
+		return nil, &noonlock.ConfigError{Package: "singleton", Field: "name", Value: input.Quote(job), Rule: rule}
+	}
+	if (*lock.Client)(c).Quorum() != nil {
+		return nil, errQuorum
+	}
+	n, err := (*lock.Client)(c).Name(lock.JobNames+job, (*lock.LeaseConfig)(lease))
 	if err != nil {
 		return nil, err
-	}
-	if n.Client().Quorum() != nil {
-		return nil, errQuorum
 	}
 	s, err := ownScripts()
 	if err != nil {
@@ -102,14 +113,6 @@ func New(c *lockcore.Client, job string, cfg Config) (*Ledger, error) {
 	cfg.KeepRuns = cmp.Or(cfg.KeepRuns, DefaultKeepRuns)
 	cfg.Retain = cmp.Or(cfg.Retain, defaultRetain)
 	return &Ledger{lock: n, scripts: s, name: job, keys: keysOf(n, job), cfg: cfg, by: lockcore.Operator{Who: n.Identity()}}, nil
-}
-
-// named returns the lock of a job. The error is a *noonlock.ConfigError.
-func named(c *lockcore.Client, job string, cfg lockcore.LeaseConfig) (*lock.Name, error) {
-	if rule := input.Fault(job, 200, true); rule != "" {
-		return nil, &noonlock.ConfigError{Package: "singleton", Field: "name", Value: input.Quote(job), Rule: rule}
-	}
-	return (*lock.Client)(c).Name(lock.JobNames+job, lock.LeaseConfig(cfg))
 }
 
 var errQuorum = &noonlock.ConfigError{Package: "singleton",
@@ -180,15 +183,10 @@ func (l *Ledger) Leave(ctx context.Context, state State) error {
 }
 
 // Watch calls nudge when the job may have changed: a run ended or became open, or messages
-// may have been lost. A slow nudge delays nothing. Messages can be lost, so the caller must
-// also check periodically.
-func (l *Ledger) Watch(nudge func()) (stop func()) {
-	return l.lock.Watch(l.keys.channel, func(string) { nudge() })
-}
-
-// WatchEnds is Watch for a caller that keeps a State. If the message says that a run has ended, and
-// nothing else has changed, end names that run; otherwise it is nil.
-func (l *Ledger) WatchEnds(nudge func(end *RunID, succeeded bool)) (stop func()) {
+// may have been lost. If the message says that a run has ended, and nothing else has changed, end
+// names that run; otherwise it is nil. nudge must not block. Messages can be lost, so the caller
+// must also check periodically.
+func (l *Ledger) Watch(nudge func(end *RunID, succeeded bool)) (stop func()) {
 	return l.lock.Watch(l.keys.channel, func(message string) {
 		rest, isEnd := strings.CutPrefix(message, "ended ")
 		text, outcome, _ := strings.Cut(rest, " ")
@@ -201,10 +199,11 @@ func (l *Ledger) WatchEnds(nudge func(end *RunID, succeeded bool)) (stop func())
 	})
 }
 
-// WatchBegins is Watch for the beginnings of attempts. They have their own channel, because
-// replicas that wait for a tick need not check each.
-func (l *Ledger) WatchBegins(nudge func()) (stop func()) {
-	return l.lock.Watch(l.keys.begins, func(string) { nudge() })
+// Changes has a value for what causes a nudge of Watch, and for the beginnings of attempts. Those have
+// their own channel, because replicas that wait for a tick need not check each. It is closed when ctx ends
+// or the Client is closed.
+func (l *Ledger) Changes(ctx context.Context) <-chan struct{} {
+	return l.lock.Hints(ctx, l.keys.channel, l.keys.begins)
 }
 
 // ask runs a script or command that returns a list and may be repeated.

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock"
-
 	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"

@@ -22,7 +22,7 @@ func TestMendingIsReported(t *testing.T) {
 
 		watcher := e.jobLedger(e.Client("w"), ledger.Config{})
 		var told atomic.Int64
-		e.Cleanup(watcher.Watch(func() { told.Add(1) }))
+		e.Cleanup(watcher.Watch(func(*ledger.RunID, bool) { told.Add(1) }))
 		e.Until("it is subscribed", func() bool { return told.Load() > 0 })
 		heard := func(what string, want int64) {
 			e.Helper()

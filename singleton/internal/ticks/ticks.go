@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock"
-
 	"github.com/noonlock/noonlock/internal/input"
 )
 

@@ -50,7 +50,7 @@ type State struct {
 // New returns the record with the name Names + name. It sends nothing. A request that is not
 // answered within the timeout is retried; a call returns after three timeouts.
 func New(c *lockcore.Client, name string, timeout time.Duration) (*Record, error) {
-	n, err := (*lock.Client)(c).Name(Names+name, lock.LeaseConfig{})
+	n, err := (*lock.Client)(c).Name(Names+name, nil)
 	if err == nil {
 		err = n.Client().One("NewLock")
 	}

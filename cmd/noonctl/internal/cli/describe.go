@@ -37,7 +37,10 @@ func (a *app) describe(ctx context.Context, k kind, name string) error {
 	if err != nil {
 		return err
 	}
-	releases, err := a.releases(ctx, k.LockOf(name))
+	var releases []lockcore.ForcedRelease
+	if k.Kind == overview.Locks { // any, also that of an election or a daemon
+		releases, err = a.releases(ctx, name)
+	}
 	if !t.Exists() && len(releases) == 0 {
 		if err == nil {
 			err = a.known(ctx, k, t)

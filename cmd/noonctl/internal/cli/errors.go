@@ -7,10 +7,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/noonlock/noonlock"
-
 	"github.com/redis/go-redis/v9"
 
+	"github.com/noonlock/noonlock"
 	"github.com/noonlock/noonlock/internal/tlsprobe"
 	"github.com/noonlock/noonlock/lockcore"
 )

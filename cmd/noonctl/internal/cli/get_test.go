@@ -400,7 +400,7 @@ func TestCancel(t *testing.T) {
 func TestGetDaemons(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
-	d, err := singleton.NewDaemon(e.client, "feed", func(ctx context.Context, _ uint64) error {
+	d, err := singleton.NewDaemonRunner(e.client, "feed", func(ctx context.Context, _ uint64) error {
 		<-ctx.Done()
 		return nil
 	}, singleton.DaemonConfig{})

@@ -1,0 +1,55 @@
+package election_test
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/noonlock/noonlock/election"
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
+)
+
+// A process that does not campaign follows who leads.
+func ExampleElection_Watch() {
+	server, err := lockcoretest.StartRedis() // in production: your Redis
+	if err != nil {
+		panic(err)
+	}
+	defer server.Close()
+	client, err := lockcore.New(server.Client(), lockcore.Config{Identity: "replica-a"})
+	if err != nil {
+		panic(err)
+	}
+	board, err := election.NewElection(client, "controller")
+	if err != nil {
+		panic(err)
+	}
+	records := board.Watch(context.Background())
+	fmt.Println("term", (<-records).Term)
+
+	le, err := election.NewLeaderElector(client, "controller", election.Callbacks{
+		OnStartedLeading: func(ctx context.Context) { <-ctx.Done() },
+		OnStoppedLeading: func() {},
+	}, election.Config{})
+	if err != nil {
+		panic(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() { done <- le.Run(ctx) }()
+	r := <-records
+	fmt.Println("term", r.Term, "of", r.Holder)
+	cancel()
+	fmt.Println("ended:", <-done)
+	r = <-records
+	fmt.Println("term", r.Term, "has ended:", !r.Released.IsZero())
+	_ = client.Close(context.Background())
+	_, open := <-records
+	fmt.Println("open:", open)
+	// Output:
+	// term 0
+	// term 1 of replica-a
+	// ended: <nil>
+	// term 1 has ended: true
+	// open: false
+}

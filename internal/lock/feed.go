@@ -1,0 +1,64 @@
+package lock
+
+import (
+	"context"
+	"sync"
+
+	"github.com/noonlock/noonlock/internal/several"
+	"github.com/noonlock/noonlock/internal/wire"
+)
+
+// Feed returns a channel with the latest value that watch tells and nobody has received. tell returns at
+// once. The channel is closed when ctx ends or the Client is closed.
+func Feed[T any](ctx context.Context, c *Client, watch func(tell func(T)) (stop func())) <-chan T {
+	values, mu := make(chan T, 1), sync.Mutex{}
+	ctx, cancel := context.WithCancel(ctx)
+	stop := watch(func(value T) {
+		mu.Lock()
+		defer mu.Unlock()
+		if ctx.Err() != nil {
+			return // values may be closed
+		}
+		select {
+		case <-values:
+		default:
+		}
+		values <- value
+	})
+	closed := context.AfterFunc(c.ctx, cancel) //nolint:contextcheck // the Client's own
+	context.AfterFunc(ctx, func() {
+		closed()
+		cancel()
+		stop()
+		mu.Lock()
+		defer mu.Unlock()
+		close(values)
+	})
+	return values
+}
+
+// Hints returns the Feed of the messages on channels of the name, and of the moments when some may have been
+// missed.
+func (n *Name) Hints(ctx context.Context, channels ...string) <-chan struct{} {
+	return Feed(ctx, n.c, func(tell func(struct{})) (stop func()) {
+		var stops []func()
+		for _, channel := range channels {
+			stops = append(stops, n.Watch(channel, func(string) { tell(struct{}{}) }))
+		}
+		return func() {
+			for _, stop := range stops {
+				stop()
+			}
+		}
+	})
+}
+
+// Hint sends a message on a channel of the name, in the background. If that fails, it is lost.
+func (n *Name) Hint(channel string) {
+	command := "publish"
+	if n.c.keys.sharded {
+		command = "spublish"
+	}
+	r := wire.Command(command, channel, "")
+	n.c.Background(func(ctx context.Context) { _, _ = n.Once(ctx, several.Counted(r, countAnswers(r), nil)) })
+}
