@@ -9,7 +9,8 @@ help: ## List the targets.
 test: ## Run all tests except those of adapters/clientgo, on real servers; install those first where allowed. Budget: 6 minutes.
 	@bash scripts/test.sh
 
-test-clientgo: ## Run the tests of adapters/clientgo. Builds client-go and controller-runtime.
+test-clientgo: ## Run the tests of adapters/clientgo, and the programs of docs/MIGRATING.md. Builds client-go and controller-runtime.
+	@. scripts/flags.sh && cd bench && GOWORK=off go test -vet=off -run Migrating .
 	@bash scripts/test.sh clientgo
 
 test-chart: ## Check the chart without a cluster.

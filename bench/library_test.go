@@ -171,14 +171,10 @@ func onNoonlock(replicas int, lock func(c *lockcore.Client, name string, opt opt
 		if sentinel, ok := strings.CutPrefix(addr, "sentinel "); ok {
 			to.MasterName, to.Addrs[0] = "bench", sentinel
 		}
-		rdb := redis.NewUniversalClient(to)
-		c, err := lockcore.New(rdb, lockcore.Config{MinReplicas: replicas})
+		c, err := lockcore.NewFromOptions(to, lockcore.Config{MinReplicas: replicas})
 		return &client{
-			lock: func(_ context.Context, name string) hold { return between(lock(c, name, opt)) },
-			close: func() {
-				_ = c.Close(context.Background())
-				_ = rdb.Close()
-			},
+			lock:  func(_ context.Context, name string) hold { return between(lock(c, name, opt)) },
+			close: func() { _ = c.Close(context.Background()) },
 		}, err
 	}
 }

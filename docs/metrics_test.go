@@ -66,15 +66,15 @@ func TestMetricsAreDocumented(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer several.Close(t.Context())
-	if _, err := singleton.NewRunner(client, singleton.Config{Registerer: reg}); err != nil {
+	if _, err := singleton.NewRunner(client, singleton.Config{}); err != nil {
 		t.Fatal(err)
 	}
-	work := func(context.Context, uint64) error { return nil }
-	if _, err := singleton.NewDaemonRunner(client, "feed", work, singleton.DaemonConfig{Registerer: reg}); err != nil {
+	work := func(context.Context) error { return nil }
+	if _, err := singleton.NewDaemonRunner(client, "feed", work, singleton.DaemonConfig{}); err != nil {
 		t.Fatal(err)
 	}
 	callbacks := election.Callbacks{OnStartedLeading: func(context.Context) {}, OnStoppedLeading: func() {}}
-	if _, err := election.NewLeaderElector(client, "orders", callbacks, election.Config{Registerer: reg}); err != nil {
+	if _, err := election.NewLeaderElector(client, "orders", callbacks, election.Config{}); err != nil {
 		t.Fatal(err)
 	}
 	if len(reg.rows) < 20 {

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -15,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/noonlock/noonlock/election"
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 	"github.com/noonlock/noonlock/singleton"
@@ -28,9 +31,8 @@ var migratingTest string
 
 func runController(ctx context.Context, client *lockcore.Client) error {
 	elector, err := election.NewLeaderElector(client, "my-controller", election.Callbacks{
-		OnStartedLeading: func(ctx context.Context) { reconcileUntil(ctx) },
+		OnStartedLeading: reconcileUntil, // is awaited
 		OnStoppedLeading: func() {},
-		OnNewLeader:      func(string) {},
 	}, election.Config{Once: true}) // 15 s, 10 s and 2 s by default
 	if err != nil {
 		return err
@@ -38,32 +40,20 @@ func runController(ctx context.Context, client *lockcore.Client) error {
 	return elector.Run(ctx)
 }
 
-// whileLeading returns an OnStartedLeading; end cancels the context of LeaderElector.Run.
-func whileLeading(lock interface {
-	Bind(parent context.Context) (ctx context.Context, stop context.CancelFunc)
-}, end context.CancelFunc,
-) func(lead context.Context) {
+// whileLeading returns an OnStartedLeading; bind is Lock.Bind, and end cancels the context of LeaderElector.Run.
+func whileLeading(bind func(context.Context) (context.Context, context.CancelFunc), end context.CancelFunc) func(context.Context) {
 	return func(lead context.Context) {
 		defer end() // otherwise the elector would continue to renew without the work
-		work, stop := lock.Bind(lead)
+		work, stop := bind(lead)
 		defer stop()
 		reconcileUntil(work)
 	}
 }
 
 func chargeOrder(ctx context.Context, client *lockcore.Client, order string) error {
-	mutex, err := client.Mutex("charge/"+order, lockcore.LeaseConfig{TTL: 8 * time.Second})
-	if err != nil {
-		return err
-	}
-	lease, err := mutex.Lock(ctx) // waits until ctx ends; TryLock does not wait
-	if err != nil {
-		return err
-	}
-	work, stop := lease.Bind(ctx) // ends with ctx, and with the lease
-	defer stop()
-	err = charge(work, order, lease.Token())
-	return errors.Join(err, lease.Unlock(ctx))
+	return client.Do(ctx, "charge/"+order, lockcore.LeaseConfig{Wait: 8 * time.Second}, func(ctx context.Context) error {
+		return charge(ctx, order, lockcore.FromContext(ctx).Token()) // may take longer than the TTL
+	})
 }
 
 func runReports(ctx context.Context, client *lockcore.Client) error {
@@ -81,7 +71,7 @@ func runReports(ctx context.Context, client *lockcore.Client) error {
 }
 
 // underBoth calls work under the old lock and the new one, acquired in this order.
-func underBoth(ctx context.Context, old oldLock, client *lockcore.Client, name string, work func(ctx context.Context, token uint64) error) (err error) {
+func underBoth(ctx context.Context, old oldLock, client *lockcore.Client, name string, work func(ctx context.Context) error) (err error) {
 	ctx, release, err := old(ctx) // ctx ends when the old lock is lost, if that is known
 	if err != nil {
 		return err
@@ -143,32 +133,48 @@ func newClient(t *testing.T, r *lockcoretest.Redis) *lockcore.Client {
 	return c
 }
 
-// Each piece of noonlock code in the guide is in this file, where it is compiled. The code
-// of other libraries is marked.
-func TestMigratingCodeIsThisCode(t *testing.T) {
-	guide, err := os.ReadFile("MIGRATING.md")
-	if err != nil {
-		t.Fatal(err)
+var function = regexp.MustCompile(`(?ms)^func (\w+)\(.*?^}\n`)
+
+// The guide shows each program of the other libraries, as bench compiles it, and then ours, which is not longer.
+// It names the versions that bench uses.
+func TestMigratingCodeIsCompiled(t *testing.T) {
+	t.Parallel()
+	files := map[string]string{}
+	for _, name := range []string{"MIGRATING.md", "../bench/migrating_test.go", "../bench/go.mod"} {
+		text, err := os.ReadFile(name)
+		testenv.Must(t, err)
+		files[filepath.Base(name)] = string(text)
 	}
-	shown := 0
-	for i, part := range strings.Split(string(guide), "```go\n") {
-		if i == 0 {
-			continue
-		}
-		code, _, ended := strings.Cut(part, "```")
-		if !ended {
-			t.Fatal("a piece of code does not end")
-		}
-		if strings.HasPrefix(code, "// before") {
-			continue // the peer's
-		}
-		shown++
-		if !strings.Contains(migratingTest, "\n"+code) {
-			t.Errorf("this code is not in migrating_test.go, where it would be compiled:\n%s", code)
+	guide := files["MIGRATING.md"]
+	for _, block := range goCode.FindAllStringSubmatch(guide, -1) {
+		if !strings.Contains(migratingTest, "\n"+block[1]) && !strings.Contains(files["migrating_test.go"], "\n"+block[1]) {
+			t.Errorf("neither docs/migrating_test.go nor bench/migrating_test.go has this code:\n%s", block[1])
 		}
 	}
-	if shown < 6 {
-		t.Errorf("the guide shows %d pieces of code", shown)
+	lines := map[string]int{}
+	for _, f := range function.FindAllStringSubmatch(migratingTest, -1) {
+		lines[f[1]] = strings.Count(f[0], "\n")
+	}
+	theirs, _, _ := strings.Cut(files["migrating_test.go"], "// End of the code")
+	programs := function.FindAllStringSubmatch(theirs, -1)
+	for _, f := range programs {
+		_, after, shown := strings.Cut(guide, f[0])
+		of, _, _ := strings.Cut(f[1], "By")
+		if !shown || !strings.Contains(after, "\nfunc "+of+"(ctx context.Context, client *lockcore.Client") {
+			t.Errorf("the guide does not show %s, and then ours", f[1])
+		}
+		if n := strings.Count(f[0], "\n"); lines[of] == 0 || lines[of] > n {
+			t.Errorf("%s has %d lines, and ours %d", f[1], n, lines[of])
+		}
+	}
+	versions := regexp.MustCompile(`([a-z-]+) v(\d+\.\d+\.\d+)`).FindAllStringSubmatch(guide, -1)
+	if len(versions) != 6 || len(programs) != 5 {
+		t.Errorf("%d versions and %d programs", len(versions), len(programs))
+	}
+	for _, v := range versions {
+		if !regexp.MustCompile(`/` + v[1] + `(/v\d)? v` + v[2] + `\n`).MatchString(files["go.mod"]) {
+			t.Errorf("bench has another version of %s than %s", v[1], v[2])
+		}
 	}
 }
 
@@ -266,7 +272,7 @@ func TestRollingMigration(t *testing.T) {
 				rdb := r.Client()
 				var mu sync.Mutex
 				atWork, done := 0, 0
-				work := func(context.Context, uint64) error {
+				work := func(context.Context) error {
 					mu.Lock()
 					if atWork++; atWork != 1 {
 						t.Errorf("%d at work", atWork)
@@ -300,7 +306,7 @@ func TestRollingMigration(t *testing.T) {
 								switch version {
 								case "old":
 									_, release, _ := old(t.Context())
-									err = errors.Join(work(t.Context(), 0), release())
+									err = errors.Join(work(t.Context()), release())
 								case "both":
 									err = underBoth(t.Context(), old, client, "charge", work)
 								case "new":

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/go-logr/logr"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/noonlock/noonlock/election"
@@ -27,22 +26,23 @@ var thisFile string
 
 // The bodies of these functions are the code of README.md.
 
-func readmeDo(ctx context.Context, rdb *redis.Client, db *sql.DB, logger logr.Logger) error {
-	client, err := lockcore.New(rdb, lockcore.Config{Logger: logger}) // rdb is your *redis.Client
+func readmeDo(ctx context.Context, rdb *redis.Client, db *sql.DB) error {
+	client, err := lockcore.New(rdb, lockcore.Config{}) // rdb is your *redis.Client
 	if err != nil {
 		return err
 	}
 	defer client.Close(context.WithoutCancel(ctx))
-	return client.Do(ctx, "reindex", lockcore.LeaseConfig{}, func(ctx context.Context, token uint64) error {
+	return client.Do(ctx, "reindex", lockcore.LeaseConfig{}, func(ctx context.Context) error {
+		token := lockcore.FromContext(ctx).Token()
 		return reindex(ctx, db, token) // one replica at a time; ctx ends with the lease
 	})
 }
 
-func readmeElection(ctx context.Context, client *lockcore.Client, logger logr.Logger) error {
+func readmeElection(ctx context.Context, client *lockcore.Client) error {
 	elector, err := election.NewLeaderElector(client, "controller", election.Callbacks{
 		OnStartedLeading: func(ctx context.Context) { control(ctx) }, // returns when ctx ends
 		OnStoppedLeading: func() {},
-	}, election.Config{Logger: logger})
+	}, election.Config{})
 	if err != nil {
 		return err
 	}
@@ -50,7 +50,7 @@ func readmeElection(ctx context.Context, client *lockcore.Client, logger logr.Lo
 }
 
 func readmeJob(ctx context.Context, runner *singleton.Runner, once *sqlonce.Once) error {
-	// runner is from singleton.NewRunner(client, singleton.Config{Logger: logger})
+	// runner is from singleton.NewRunner(client, singleton.Config{})
 	err := runner.Add("lottery", "0 12 * * *", func(ctx context.Context, run singleton.Run) error {
 		_, err := once.Do(ctx, run.Marker(), drawTenWinners) // refuses a stale token
 		return err

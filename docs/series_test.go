@@ -48,17 +48,17 @@ func TestSeriesOfTheKindsInUse(t *testing.T) {
 		}
 	}
 	for name, c := range map[string]struct {
-		use  func(t *testing.T, client *lockcore.Client, reg prometheus.Registerer)
+		use  func(t *testing.T, client *lockcore.Client)
 		want []string
 	}{
-		"a mutex": {func(t *testing.T, client *lockcore.Client, _ prometheus.Registerer) {
-			must(t, client.Do(t.Context(), "orders", lockcore.LeaseConfig{}, func(context.Context, uint64) error { return nil }))
+		"a mutex": {func(t *testing.T, client *lockcore.Client) {
+			must(t, client.Do(t.Context(), "orders", lockcore.LeaseConfig{}, func(context.Context) error { return nil }))
 		}, ofLock("mutex")},
-		"an election": {func(t *testing.T, client *lockcore.Client, reg prometheus.Registerer) {
+		"an election": {func(t *testing.T, client *lockcore.Client) {
 			led := false
 			le, err := election.NewLeaderElector(client, "orders", election.Callbacks{
 				OnStartedLeading: func(context.Context) { led = true }, OnStoppedLeading: func() {},
-			}, election.Config{Registerer: reg})
+			}, election.Config{})
 			must(t, err)
 			run(t, le.Run)
 			if !led {
@@ -68,9 +68,9 @@ func TestSeriesOfTheKindsInUse(t *testing.T) {
 			"leader_election_master_status{orders}", "noonlock_election_drain_overruns_total{orders}", "noonlock_election_interventions_total{resign,orders}", "noonlock_election_interventions_total{transfer,orders}", "noonlock_election_time_to_lead_seconds{orders}",
 			"noonlock_election_transitions_total{gained,orders}", "noonlock_election_transitions_total{lost,orders}", "noonlock_election_transitions_total{released,orders}",
 		)},
-		"a job": {func(t *testing.T, client *lockcore.Client, reg prometheus.Registerer) {
+		"a job": {func(t *testing.T, client *lockcore.Client) {
 			ran := 0
-			r, err := singleton.NewRunner(client, singleton.Config{Registerer: reg})
+			r, err := singleton.NewRunner(client, singleton.Config{})
 			must(t, err)
 			must(t, r.Add("draw", "* * * * *", func(context.Context, singleton.Run) error { ran++; return nil }, singleton.JobConfig{}))
 			run(t, r.Run)
@@ -86,13 +86,13 @@ func TestSeriesOfTheKindsInUse(t *testing.T) {
 			"noonlock_job_skipped_ticks_total{draw,overlap}", "noonlock_job_skipped_ticks_total{draw,paused}",
 			"noonlock_job_start_delay_seconds{draw}", "noonlock_job_superseded{draw}", "noonlock_job_takeovers_total{draw}",
 		}},
-		"a daemon": {func(t *testing.T, client *lockcore.Client, reg prometheus.Registerer) {
+		"a daemon": {func(t *testing.T, client *lockcore.Client) {
 			ran := false
-			d, err := singleton.NewDaemonRunner(client, "feed", func(ctx context.Context, _ uint64) error {
+			d, err := singleton.NewDaemonRunner(client, "feed", func(ctx context.Context) error {
 				ran = true
 				<-ctx.Done()
 				return nil
-			}, singleton.DaemonConfig{Registerer: reg})
+			}, singleton.DaemonConfig{})
 			must(t, err)
 			run(t, d.Run)
 			if !ran {
@@ -107,7 +107,7 @@ func TestSeriesOfTheKindsInUse(t *testing.T) {
 				client, err := lockcore.New(redis.Client(), lockcore.Config{Registerer: reg})
 				must(t, err)
 				defer func() { must(t, client.Close(context.WithoutCancel(t.Context()))) }()
-				c.use(t, client, reg)
+				c.use(t, client)
 				want := slices.Sorted(slices.Values(slices.Concat(ofClient, c.want)))
 				if got := series(t, reg); !slices.Equal(got, want) {
 					t.Errorf("%d series, want %d:\n%s\nwant\n%s", len(got), len(want), strings.Join(got, "\n"), strings.Join(want, "\n"))

@@ -50,7 +50,7 @@ func TestNightlyReport(t *testing.T) {
 	})
 }
 
-func newRunner(t *testing.T, rdb *redis.Client, work singleton.Func) *singleton.Runner {
+func newRunner(t *testing.T, rdb *redis.Client, work func(context.Context, singleton.Run) error) *singleton.Runner {
 	t.Helper()
 	client, err := lockcore.New(rdb, lockcore.Config{})
 	if err != nil {

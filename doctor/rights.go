@@ -59,9 +59,9 @@ func needs(use string) (lock.Needs, error) {
 	case UseOwned:
 		return lock.OwnedNeeds(), nil
 	case UseElection:
-		return election.Needs(), nil
+		return lock.NeedsOf(election.Election{}), nil
 	case UseJob:
-		return singleton.Needs(), nil
+		return lock.NeedsOf(singleton.Job{}), nil
 	}
 	return lock.Needs{}, &noonlock.ConfigError{Package: "doctor", Field: "use", Value: input.Quote(use), Rule: "one of " + strings.Join(Uses(), ", ")}
 }
@@ -75,7 +75,7 @@ func CheckRights(ctx context.Context, client *lockcore.Client, name, use string)
 	if err != nil {
 		return err
 	}
-	return (*lock.Client)(client).CheckRights(ctx, name, of)
+	return lock.Of(client).CheckRights(ctx, name, of)
 }
 
 func (e *examination) tryRight(ctx context.Context, name, use string) (Verdict, string) {

@@ -43,7 +43,7 @@ func TestRights(t *testing.T) {
 	}
 	user("exact")
 	must(e, doctor.CheckRights(e.Context(), as("exact", "x"), electionName, doctor.UseElection))
-	a, b, c := e.replica(as("exact", "a"), e.quick("")), e.replica(as("exact", "b"), e.quick("")), e.replica(as("exact", "c"), e.quick(""))
+	a, b, c := e.replica(as("exact", "a"), e.quick()), e.replica(as("exact", "b"), e.quick()), e.replica(as("exact", "c"), e.quick())
 	e.queueUp(a, b, c)
 	e.Pass(2 * leaseDuration)
 	must(e, a.le.TransferTo(e.Context(), "c"))

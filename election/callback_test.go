@@ -17,35 +17,6 @@ import (
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
-// The work is slow to stop. The lease is renewed until the work has returned, then
-// released, and then OnStoppedLeading is called once.
-//
-// Caught mutants: release before the callback has returned; the lease is bound to Run's
-// context, so renewals end with it.
-func TestFault52_SlowCallback(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(e *env) {
-		a, b := e.replica(e.Client("a"), quick("")), e.replica(e.Client("b"), quick(""))
-		slow := 0
-		a.work = func(ctx context.Context) {
-			<-ctx.Done()
-			e.Pass(3 * leaseDuration)
-			slow++
-			if !a.le.IsLeader() {
-				t.Error("it does not lead while it drains")
-			}
-			b.never()
-		}
-		e.queueUp(a, b)
-		a.stop()
-		b.leads(1)
-		if slow != 1 || a.stops != 1 || a.err != nil {
-			t.Errorf("slow %d times, %d stops, Run: %v", slow, a.stops, a.err)
-		}
-		e.history.Require(e)
-	})
-}
-
 // With DrainTimeout, renewals end although the work continues: liveness fails, the
 // successor leads when the lease has expired, and only the token distinguishes the two.
 // When the work returns, Run completes.
@@ -53,10 +24,9 @@ func TestDrainTimeout(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
 		reg := prometheus.NewRegistry()
-		cfg := quick("")
+		cfg := quick()
 		cfg.DrainTimeout = 300 * time.Millisecond
-		cfg.Registerer = reg
-		a, b := e.replica(e.Client("a"), cfg), e.replica(e.Client("b"), quick(""))
+		a, b := e.replica(e.ClientWith(e.Direct(), lockcore.Config{Identity: "a", Registerer: reg}), cfg), e.replica(e.Client("b"), quick())
 		atWork, hold := make(chan struct{}), make(chan struct{})
 		var once sync.Once
 		a.work = func(ctx context.Context) {
@@ -127,7 +97,7 @@ func TestFault53_PanicAndGoexit(t *testing.T) {
 			}
 			hits, stops := 0, 0
 			c := e.Client("a")
-			cfg := e.quick("")
+			cfg := e.quick()
 			cfg.LeaseDuration = time.Hour // too long to wait for its end
 			le, err := election.NewLeaderElector(c, electionName, election.Callbacks{
 				OnStartedLeading: func(ctx context.Context) {
@@ -175,7 +145,7 @@ func TestFault53_PanicAndGoexit(t *testing.T) {
 				t.Errorf("%s: the lock was left", test.name)
 			}
 			// Another replica leads, and this one could lead again.
-			b := e.replica(e.Client("b"), e.quick(""))
+			b := e.replica(e.Client("b"), e.quick())
 			b.run().leads(1)
 			b.stop()
 			must(e, c.Close(e.Context()))
@@ -187,7 +157,7 @@ func TestFault53_PanicAndGoexit(t *testing.T) {
 // OnStoppedLeading waits for the work.
 func TestCheck(t *testing.T) {
 	onBoth(t, func(e *env) {
-		a := e.replica(e.Client("a"), e.quick(""))
+		a := e.replica(e.Client("a"), e.quick())
 		hold := make(chan struct{})
 		a.work = func(ctx context.Context) {
 			if n := len(a.terms); n == 1 {
@@ -274,9 +244,7 @@ func TestTimeToLead(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
 		reg := prometheus.NewRegistry()
-		cfg := quick("")
-		cfg.Registerer = reg
-		a, b := e.replica(e.Client("a"), quick("")), e.replica(e.Client("b"), cfg)
+		a, b := e.replica(e.Client("a"), quick()), e.replica(e.ClientWith(e.Direct(), lockcore.Config{Identity: "b", Registerer: reg}), quick())
 		want := time.Duration(0)
 		see := func(what string) {
 			t.Helper()
@@ -308,7 +276,7 @@ func TestTimeToLead(t *testing.T) {
 			return false // it only counts
 		}})
 		must(e, err)
-		c := e.replica(e.Client("c"), cfg)
+		c := e.replica(e.ClientWith(e.Direct(), lockcore.Config{Identity: "c", Registerer: reg}), quick())
 		e.Bubble.Server().SetError("NOPERM User default has no permissions to run the 'evalsha' command")
 		begin := e.Clock()
 		c.run()
@@ -328,13 +296,14 @@ func TestMetrics(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
 		ours, theirs := prometheus.NewRegistry(), prometheus.NewRegistry()
-		cfgA, cfgB := quick("a"), quick("b")
-		cfgA.Registerer, cfgB.Registerer = ours, theirs
-		c := e.Client("a")
-		a, b := e.replica(c, cfgA), e.replica(e.Client("b"), cfgB)
+		with := func(identity string, reg prometheus.Registerer) *lockcore.Client {
+			return e.ClientWith(e.Direct(), lockcore.Config{Identity: identity, Registerer: reg})
+		}
+		c := with("a", ours)
+		a, b := e.replica(c, quick()), e.replica(with("b", theirs), quick())
 		if _, err := election.NewLeaderElector(c, "another", election.Callbacks{
 			OnStartedLeading: func(context.Context) {}, OnStoppedLeading: func() {},
-		}, cfgA); err != nil {
+		}, quick()); err != nil {
 			t.Fatal(err)
 		}
 		see := func(want ...float64) {
@@ -369,10 +338,9 @@ func TestMetrics(t *testing.T) {
 		see(1, 2, 1, 0, 2, 0, 1, 0, 1, 1)
 		clash := prometheus.NewRegistry()
 		must(e, clash.Register(prometheus.NewGauge(prometheus.GaugeOpts{Name: "leader_election_master_status", Help: "another"})))
-		cfgA.Registerer = clash
-		if _, err := election.NewLeaderElector(c, electionName, election.Callbacks{
+		if _, err := election.NewLeaderElector(with("c", clash), electionName, election.Callbacks{
 			OnStartedLeading: func(context.Context) {}, OnStoppedLeading: func() {},
-		}, cfgA); err == nil {
+		}, quick()); err == nil {
 			t.Error("a clash of metrics is passed over")
 		}
 	})

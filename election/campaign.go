@@ -38,14 +38,14 @@ type leadership struct {
 
 // led is the term as the renewals write it into the record.
 type led struct {
-	Term
+	term
 	claims bool // on a quorum: the term has not begun
 }
 
 // prepare returns an error if campaign may wait although this candidate could never lead: a
 // right is missing that only a leader needs, or the record cannot be written.
 func (e *Election) prepare(ctx context.Context) error {
-	scripts, err := Needs().Scripts(e.lock.Client())
+	scripts, err := lock.NeedsOf(e.needs).Scripts(e.lock.Client())
 	if err == nil {
 		err = e.lock.CheckRights(ctx, scripts...)
 	}
@@ -64,7 +64,7 @@ func (e *Election) campaign(ctx context.Context) (*leadership, error) {
 	defer cancel() // an early claim that nobody waits for
 	l := &leadership{Kind: e.lock.Client().Mutex(), e: e, released: make(chan struct{})}
 	var err error
-	if l.lease, err = e.lock.Lock(ctx, l); err != nil {
+	if l.lease, _, err = e.lock.Lock(ctx, l); err != nil {
 		return nil, e.failed("campaign", err)
 	}
 	l.unbegun.Store(true)

@@ -6,9 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/go-logr/logr"
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/noonlock/noonlock"
 	"github.com/noonlock/noonlock/internal/lease"
 	"github.com/noonlock/noonlock/lockcore"
@@ -19,10 +16,10 @@ import (
 // another one.
 type Callbacks struct {
 	// OnStartedLeading is called when this replica leads. Its context is done when
-	// leadership ends; context.Cause returns the reason, and TermFrom the term. If the
-	// callback returns early, this replica remains the leader until the context is done.
-	// No other replica leads before OnStartedLeading has returned, unless the lease is
-	// lost or DrainTimeout is over. Required.
+	// leadership ends; context.Cause returns the reason, and lockcore.FromContext the lease
+	// with the fencing token. If the callback returns early, this replica remains the leader
+	// until the context is done. No other replica leads before OnStartedLeading has returned,
+	// unless the lease is lost or DrainTimeout is over. Required.
 	OnStartedLeading func(ctx context.Context)
 
 	// OnStoppedLeading is called once after each OnStartedLeading, when that has
@@ -39,13 +36,9 @@ type Callbacks struct {
 }
 
 // Config configures a LeaderElector. Its zero value is a working default. All replicas
-// should use the same durations.
+// should use the same durations. The identity of a replica, which the others see, is that of its Client, as are
+// the Logger and the metrics.
 type Config struct {
-	// Identity is the name that the other replicas see. It is only displayed: two
-	// replicas with the same identity never lead at once. Default: the Client's, which
-	// is the host name and a random suffix unless it was set.
-	Identity string
-
 	// LeaseDuration is how long the other replicas wait for a leader that died, counted
 	// from its last renewal. Default 15 s; from 100 ms to 24 h, in whole
 	// milliseconds.
@@ -79,12 +72,6 @@ type Config struct {
 	// ShutdownTimeout to release leadership. Default 10 s.
 	ShutdownTimeout time.Duration
 
-	// KeepOnCancel lets the lease expire when Run's context ends, instead of releasing
-	// leadership at once. The other replicas then wait for up to LeaseDuration, as with
-	// client-go without ReleaseOnCancel. Resign and TransferTo release leadership all
-	// the same.
-	KeepOnCancel bool
-
 	// Once makes Run return when its first leadership has ended, for whatever reason.
 	// Default: Run campaigns again.
 	Once bool
@@ -92,13 +79,6 @@ type Config struct {
 	// Metadata is stored in the record while this replica leads, for example an address or
 	// a version. At most 4096 bytes as JSON, and no secrets.
 	Metadata map[string]string
-
-	// Logger receives messages for operators; its zero value discards them.
-	Logger logr.Logger
-
-	// Registerer registers the metrics, which the package comment lists. Electors may
-	// share one. Default: no metrics.
-	Registerer prometheus.Registerer
 }
 
 const (
@@ -114,7 +94,6 @@ func (cfg Config) complete(client *lockcore.Client, cb Callbacks) (Config, error
 	if client == nil {
 		return cfg, errNoClient
 	}
-	cfg.Identity = cmp.Or(cfg.Identity, client.Identity())
 	cfg.LeaseDuration = cmp.Or(cfg.LeaseDuration, defaultLease)
 	cfg.RenewDeadline = cmp.Or(cfg.RenewDeadline, cfg.LeaseDuration*2/3)
 	cfg.RetryPeriod = cmp.Or(cfg.RetryPeriod, cfg.LeaseDuration*2/15)
@@ -158,7 +137,6 @@ func (cfg Config) complete(client *lockcore.Client, cb Callbacks) (Config, error
 
 func (cfg Config) lease() lockcore.LeaseConfig {
 	return lockcore.LeaseConfig{
-		TTL: cfg.LeaseDuration, ValidFor: cfg.RenewDeadline,
-		RenewInterval: cfg.RetryPeriod, Identity: cfg.Identity,
+		TTL: cfg.LeaseDuration, ValidFor: cfg.RenewDeadline, RenewInterval: cfg.RetryPeriod,
 	}
 }

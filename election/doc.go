@@ -5,7 +5,7 @@
 //		OnStartedLeading: func(ctx context.Context) { work(ctx) },
 //		OnStoppedLeading: func() { log.Info("stopped leading") },
 //		OnNewLeader:      func(identity string) { log.Info("new leader", "identity", identity) },
-//	}, election.Config{Logger: logger}) // without a Logger, nothing is logged
+//	}, election.Config{})
 //	err = le.Run(ctx)
 //
 // # Guarantees
@@ -27,7 +27,7 @@
 // # Not guaranteed
 //
 //   - Work that ignores its context does not stop. If two leaders at a time can do harm, the
-//     resource must refuse a token smaller than the greatest one it has seen (TermFrom).
+//     resource must refuse a token smaller than the greatest one it has seen (lockcore.FromContext).
 //   - If the server loses data, as in a failover to a replica that lagged, two replicas may
 //     lead until the first one's next renewal. The second one has the greater token.
 //   - If DrainTimeout is set and the work overruns it, two replicas may work at a time.
@@ -78,15 +78,14 @@
 // If the server does not answer, a call returns an error within this time, which includes dialing. Run returns
 // nil. A call other than Run returns earlier if ctx ends.
 //
-//	2/3 LeaseDuration, at most 6 s    LeaderElector.Record, LeaderElector.TransferTo
+//	2/3 LeaseDuration, at most 6 s    LeaderElector.TransferTo
 //	LeaseDuration                     LeaderElector.Resign
 //	6 s                               Election.Record
-//	6.7 s                             LeaderElector.Candidates, Election.Candidates, Names
+//	6.7 s                             Election.Candidates, Elections
 //	12 s                              Election.Resign
 //	18.7 s                            Election.TransferTo
 //	until ctx ends + ShutdownTimeout  LeaderElector.Run
-//	0 s                               LeaderElector.Check, LeaderElector.Ready, Election.By, Election.Watch,
-//	                                  TermFrom
+//	0 s                               LeaderElector.Check, LeaderElector.Ready, Election.By, Election.Watch
 //
 // Work that does not return when its context is done delays Run, and Resign and TransferTo of a LeaderElector.
 //

@@ -20,6 +20,8 @@ import (
 // An Election is a handle on an election, in any process, whether or not it campaigns. It is safe
 // for concurrent use.
 type Election struct {
+	needs
+	client   *lockcore.Client
 	lock     *lock.Name
 	scripts  *scripts
 	name     string
@@ -55,7 +57,7 @@ func newElection(client *lockcore.Client, name string, cfg *lockcore.LeaseConfig
 	if rule := input.Fault(name, 200-len(lock.ElectionNames), true); rule != "" {
 		return nil, &noonlock.ConfigError{Package: "election", Field: "name", Value: input.Quote(name), Rule: rule}
 	}
-	c := (*lock.Client)(client)
+	c := lock.Of(client)
 	n, err := c.Name(lock.ElectionNames+name, (*lock.LeaseConfig)(cfg))
 	if refused, ok := errors.AsType[*noonlock.ConfigError](err); ok {
 		field := strings.NewReplacer("LeaseConfig.TTL", "Config.LeaseDuration", "LeaseConfig.", "Config.").Replace(refused.Field)
@@ -77,7 +79,7 @@ func newElection(client *lockcore.Client, name string, cfg *lockcore.LeaseConfig
 	}
 	c.Expect(label)
 	e := &Election{
-		lock: n, scripts: s, name: name, metadata: string(encoded),
+		client: client, lock: n, scripts: s, name: name, metadata: string(encoded),
 		keys: keys{
 			lock: n.Key("lock"), fence: n.Key("fence"), leader: n.Key("leader"), channel: n.Channel("leader", name),
 		},
@@ -95,7 +97,8 @@ const maxMetadata = 4096
 // Name returns the name of the election.
 func (e *Election) Name() string { return e.name }
 
-// Record reads the election's record from the server, as LeaderElector.Record does.
+// Record reads the election's record from the server: the leader, its term and its token.
+// It is the zero value if no replica has led for a week.
 func (e *Election) Record(ctx context.Context) (LeaderRecord, error) {
 	r, err := e.store.look(ctx)
 	if err != nil {
@@ -104,12 +107,14 @@ func (e *Election) Record(ctx context.Context) (LeaderRecord, error) {
 	return r, nil
 }
 
-// Candidates returns the candidates, next leader first, as LeaderElector.Candidates does.
+// Candidates returns the candidates, next leader first, without the leader. One that died
+// is listed for up to 3.3 LeaseDurations, or 3.3 s if that is longer. On a Client of lockcore.NewQuorum,
+// which has no queue, the error is a *noonlock.ConfigError.
 func (e *Election) Candidates(ctx context.Context) ([]Candidate, error) {
 	err := e.one("Candidates", "the candidates on several servers have no queue")
 	var seen lockcore.Inspection
 	if err == nil {
-		seen, err = (*lockcore.Client)(e.lock.Client()).Inspect(ctx, e.lock.Name())
+		seen, err = e.client.Inspect(ctx, e.lock.Name())
 	}
 	if err != nil {
 		return nil, e.failed("candidates", err)
@@ -137,13 +142,13 @@ func (e *Election) failed(op string, errs ...error) error {
 	return input.Operation("election", op, e.name, errs...)
 }
 
-// Names returns the names of the elections that have a leader or had one within the last week,
-// sorted. The cost and the limits are those of lockcore's Client.Locks.
-func Names(ctx context.Context, client *lockcore.Client, cfg lockcore.ListConfig) ([]string, error) {
+// Elections returns the names of the elections that have a leader or had one within the last week,
+// sorted. progress, the cost and the limits are those of lockcore.Locks.
+func Elections(ctx context.Context, client *lockcore.Client, progress func(keys int)) ([]string, error) {
 	if client == nil {
 		return nil, errNoClient
 	}
-	names, err := (*lock.Client)(client).Search(ctx, lock.Search{Prefix: lock.ElectionNames, Parts: []string{"lock", "leader"}, Progress: cfg.Progress})
+	names, err := lock.Of(client).Search(ctx, lock.Search{Prefix: lock.ElectionNames, Parts: []string{"lock", "leader"}, Progress: progress})
 	for i := range names {
 		names[i] = strings.TrimPrefix(names[i], lock.ElectionNames)
 	}
@@ -157,8 +162,12 @@ func Names(ctx context.Context, client *lockcore.Client, cfg lockcore.ListConfig
 // election/<name>. docs/ARCHITECTURE.md, "Keys", describes them. lock and fence are lockcore's.
 type keys struct{ lock, fence, leader, channel string }
 
-// Needs returns the keys and the scripts of elections, for doctor.CheckRights.
-func Needs() lock.Needs {
+type needs = lock.Declared[rights]
+
+type rights struct{}
+
+// Needs returns the keys and the scripts of elections.
+func (rights) Needs() lock.Needs {
 	return lock.Needs{
 		Names: lock.ElectionNames,
 		Parts: map[string]lock.Part{"leader": {Types: []string{"hash"}, Schema: "1"}},

@@ -9,7 +9,7 @@ import (
 	"github.com/go-logr/logr"
 
 	"github.com/noonlock/noonlock/internal/holding"
-	"github.com/noonlock/noonlock/internal/logqueue"
+	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/internal/readiness"
 	"github.com/noonlock/noonlock/internal/retry"
 	"github.com/noonlock/noonlock/internal/stopping"
@@ -22,8 +22,7 @@ type LeaderElector struct {
 	name      string
 	callbacks Callbacks
 	cfg       Config
-	lines     *logqueue.Queue
-	log       logr.Logger // of lines
+	log       logr.Logger
 	election  *Election
 	metrics   *metrics
 
@@ -39,7 +38,7 @@ type LeaderElector struct {
 
 // NewLeaderElector makes a LeaderElector for the election of a name: 1 to 191
 // bytes of UTF-8 without control characters, spaces and braces. Nothing is sent
-// before Run. The error is a *noonlock.ConfigError, or from the Registerer.
+// before Run. The error is a *noonlock.ConfigError, or from the Registerer of the Client.
 func NewLeaderElector(client *lockcore.Client, name string, callbacks Callbacks, cfg Config) (*LeaderElector, error) {
 	cfg, err := cfg.complete(client, callbacks)
 	if err != nil {
@@ -49,17 +48,14 @@ func NewLeaderElector(client *lockcore.Client, name string, callbacks Callbacks,
 	if err != nil {
 		return nil, err
 	}
-	m, err := newMetrics(cfg.Registerer, name)
+	c := lock.Of(client)
+	m, err := newMetrics(c.Registerer(), name)
 	if err != nil {
-		return nil, fmt.Errorf("election: Config.Registerer: %w", err)
-	}
-	lines, err := logqueue.New(cfg.Logger, cfg.Registerer)
-	if err != nil {
-		return nil, fmt.Errorf("election: Config.Registerer: %w", err)
+		return nil, fmt.Errorf("election: the Registerer of the Client: %w", err)
 	}
 	return &LeaderElector{
 		name: name, callbacks: callbacks, cfg: cfg, election: election, metrics: m,
-		lines: lines, log: lines.Logger().WithValues("election", name, "identity", cfg.Identity),
+		log: c.Logger().WithValues("election", name, "identity", c.Identity()),
 	}, nil
 }
 
@@ -77,7 +73,7 @@ func NewLeaderElector(client *lockcore.Client, name string, callbacks Callbacks,
 // panic or Goexit continues in Run's caller. Run may be called again after it has
 // returned.
 func (le *LeaderElector) Run(ctx context.Context) error {
-	leave, ok := le.gate.Enter(ctx, le.lines.Flush)
+	leave, ok := le.gate.Enter(ctx, le.election.lock.Client().Flush)
 	if !ok {
 		return ErrRunning
 	}
@@ -88,7 +84,7 @@ func (le *LeaderElector) Run(ctx context.Context) error {
 	run, crash := context.WithCancelCause(ctx)
 	defer crash(nil)
 	defer le.observe(crash).end(deadline)
-	c := &candidacy{le: le, run: run, pauses: retry.Growing(le.cfg.RetryPeriod, le.cfg.LeaseDuration, 1.5, 0.2)}
+	c := &candidacy{le: le, pauses: retry.Growing(le.cfg.RetryPeriod, le.cfg.LeaseDuration, 1.5, 0.2)}
 	loop := holding.Loop[*leadership]{
 		Holder: c, TTL: le.cfg.LeaseDuration, Retry: retry.Growing(le.cfg.RetryPeriod, le.cfg.RetryPeriod, 1, 0),
 		Ready: &le.ready, Deadline: deadline, Log: le.log,
@@ -128,30 +124,17 @@ func (le *LeaderElector) current() *leadership {
 	return le.leadership
 }
 
-// GetLeader returns the identity of the leader that this replica observed last. It is
+// Leader returns the identity of the leader that this replica observed last. It is
 // empty if no replica leads, or before the first observation. It is updated while Run is
-// running, and is this replica's own identity while it leads. The leader may have died since; Record
-// asks the server.
-func (le *LeaderElector) GetLeader() string {
+// running, and is this replica's own identity while it leads. The leader may have died since;
+// Election.Record asks the server.
+func (le *LeaderElector) Leader() string {
 	le.mu.Lock()
 	defer le.mu.Unlock()
 	if le.leadership != nil {
-		return le.cfg.Identity
+		return le.election.lock.Identity()
 	}
 	return le.observed.Holder
-}
-
-// Record reads the election's record from the server: the leader, its term and its token.
-// It is the zero value if no replica has led for a week.
-func (le *LeaderElector) Record(ctx context.Context) (LeaderRecord, error) {
-	return le.election.Record(ctx)
-}
-
-// Candidates returns the candidates, next leader first, without the leader. One that died
-// is listed for up to 3.3 LeaseDurations, or 3.3 s if that is longer. On a Client of lockcore.NewQuorum,
-// which has no queue, the error is a *noonlock.ConfigError.
-func (le *LeaderElector) Candidates(ctx context.Context) ([]Candidate, error) {
-	return le.election.Candidates(ctx)
 }
 
 // IsLeader reports whether this replica leads at this moment. It is true from the server's
@@ -159,18 +142,10 @@ func (le *LeaderElector) Candidates(ctx context.Context) ([]Candidate, error) {
 // meanwhile. It stays true while the work drains, as no other replica leads then.
 //
 // The result may be out of date when the caller uses it. Guard work that two replicas must
-// not do at once with the token of the term.
-func (le *LeaderElector) IsLeader() bool { return le.Remaining() > 0 }
-
-// Remaining returns how long this replica leads without another renewal. It returns 0 if this
-// replica does not lead. While the work drains, the lease is renewed, so work whose context has
-// ended can still see whether another replica may lead.
-func (le *LeaderElector) Remaining() time.Duration {
+// not do at once with the fencing token.
+func (le *LeaderElector) IsLeader() bool {
 	r := le.current()
-	if r == nil {
-		return 0
-	}
-	return r.lease.Remaining()
+	return r != nil && r.lease.Remaining() > 0
 }
 
 // Check fails while a callback takes longer than it may: a restart of this process helps
@@ -210,9 +185,3 @@ func (le *LeaderElector) overdue(since, grace time.Duration, cause error) error 
 	}
 	return fmt.Errorf("election: %q: %w, for %s: %w", le.name, ErrOverdue, since, cause)
 }
-
-// Identity returns the name that this replica campaigns under.
-func (le *LeaderElector) Identity() string { return le.cfg.Identity }
-
-// Name returns the name of the election.
-func (le *LeaderElector) Name() string { return le.name }

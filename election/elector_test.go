@@ -19,17 +19,17 @@ import (
 // documented.
 func TestAcquire(t *testing.T) {
 	onBoth(t, func(e *env) {
-		cfg := quick("")
+		cfg := quick()
 		cfg.Metadata = map[string]string{"addr": "10.0.0.7:80"}
 		a := e.replica(e.Client("a"), cfg)
-		if a.le.IsLeader() || a.le.GetLeader() != "" {
+		if a.le.IsLeader() || a.le.Leader() != "" {
 			t.Error("it leads before it runs")
 		}
 		term := a.run().leads(1)
 		if !a.le.IsLeader() || term.Number != 1 || term.Token == 0 || term.Since.IsZero() {
 			t.Errorf("leader %v, term %+v", a.le.IsLeader(), term)
 		}
-		e.Until("it is notified of its own leadership", func() bool { return a.leaderNames() == "a" && a.le.GetLeader() == "a" })
+		e.Until("it is notified of its own leadership", func() bool { return a.leaderNames() == "a" && a.le.Leader() == "a" })
 		got := e.record()
 		for field, want := range map[string]string{
 			"v": "1", "holder": "a", "token": strconv.FormatUint(term.Token, 10), "term": "1",
@@ -42,7 +42,7 @@ func TestAcquire(t *testing.T) {
 		if len(got) != 9 || got["by"] == "" || got["released"] != "" {
 			t.Errorf("the record is %v", got)
 		}
-		r, err := a.le.Record(e.Context())
+		r, err := a.le.Election().Record(e.Context())
 		must(e, err)
 		if r.Holder != "a" || r.Token != term.Token || r.Term != 1 || !r.Acquired.Equal(term.Since) || r.Left <= 0 || r.Left > leaseDuration ||
 			r.Lease != leaseDuration || r.Metadata["addr"] != "10.0.0.7:80" || !r.Released.IsZero() {
@@ -71,7 +71,7 @@ func TestRenew(t *testing.T) {
 		}
 		b.never()
 		c.never()
-		e.Until("it knows the leader", func() bool { return b.le.GetLeader() == "a" && b.leaderNames() == "a" })
+		e.Until("it knows the leader", func() bool { return b.le.Leader() == "a" && b.leaderNames() == "a" })
 		if b.le.IsLeader() || b.le.Check(0) != nil {
 			t.Errorf("a candidate leads: %v, or is unwell: %v", b.le.IsLeader(), b.le.Check(0))
 		}
@@ -81,10 +81,13 @@ func TestRenew(t *testing.T) {
 // client-go: with ReleaseOnCancel the lock is released when the context ends. In addition,
 // it is not released before OnStartedLeading has returned; then the successor leads at
 // once.
-func TestReleaseOnCancel(t *testing.T) {
+//
+// Caught mutants: release before the callback has returned; the lease is bound to Run's
+// context, so renewals end with it.
+func TestFault52_ReleaseOnCancel(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
-		a, b := e.replica(e.Client("a"), quick("")), e.replica(e.Client("b"), quick(""))
+		a, b := e.replica(e.Client("a"), quick()), e.replica(e.Client("b"), quick())
 		atWork, finish := make(chan struct{}), make(chan struct{})
 		a.work = func(ctx context.Context) {
 			<-ctx.Done()
@@ -121,50 +124,25 @@ func TestReleaseOnCancel(t *testing.T) {
 // A leader that stops without a successor leaves a record that says so.
 func TestVacancy(t *testing.T) {
 	onBoth(t, func(e *env) {
-		a := e.replica(e.Client("a"), e.quick(""))
+		a := e.replica(e.Client("a"), e.quick())
 		term := a.run().leads(1)
 		a.stop()
 		r := e.record()
 		if r["holder"] != "" || r["released"] == "" || r["term"] != "1" || r["token"] != strconv.FormatUint(term.Token, 10) {
 			t.Errorf("the record is %v", r)
 		}
-		if a.le.GetLeader() == "a" {
+		if a.le.Leader() == "a" {
 			t.Error("it still takes itself for the leader")
 		}
 		if e.Exists(key("lock")) || e.Exists(key("queue")) {
 			t.Error("a lock or a queue was left")
 		}
-		again := e.replica(e.Client("a"), e.quick("")).run().leads(1)
+		again := e.replica(e.Client("a"), e.quick()).run().leads(1)
 		if again.Number != 2 || again.Token <= term.Token {
 			t.Errorf("term %+v after %+v", again, term)
 		}
 		if r := e.record(); r["released"] != "" || r["holder"] != "a" {
 			t.Errorf("the record is %v", r)
-		}
-	})
-}
-
-// client-go without ReleaseOnCancel: the lock is left to expire.
-func TestKeepOnCancel(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(e *env) {
-		cfg := quick("")
-		cfg.KeepOnCancel = true
-		a, b := e.replica(e.Client("a"), cfg), e.replica(e.Client("b"), quick(""))
-		e.queueUp(a, b)
-		a.stop()
-		if a.stops != 1 || a.le.IsLeader() || a.err != nil {
-			t.Errorf("%d stops, leader %v, Run: %v", a.stops, a.le.IsLeader(), a.err)
-		}
-		left := e.Raw.PTTL(e.Context(), key("lock")).Val()
-		if left <= 0 {
-			t.Errorf("the lock has %v left", left)
-		}
-		b.never()
-		begin := e.Clock()
-		b.leads(1)
-		if took := e.Clock() - begin; took < left || took > left+20*time.Millisecond {
-			t.Errorf("the successor led after %v, with %v left", took, left)
 		}
 	})
 }
@@ -188,7 +166,7 @@ func TestStopWhileQueued(t *testing.T) {
 func TestCallbackReturnsEarly(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
-		a, b := e.replica(e.Client("a"), quick("")), e.replica(e.Client("b"), quick(""))
+		a, b := e.replica(e.Client("a"), quick()), e.replica(e.Client("b"), quick())
 		a.work = func(context.Context) {}
 		a.run()
 		a.leads(1)
@@ -213,7 +191,7 @@ func TestCallbackReturnsEarly(t *testing.T) {
 // Once: Run returns after the first term, with the reason if it was lost.
 func TestOnce(t *testing.T) {
 	onBoth(t, func(e *env) {
-		cfg := e.quick("")
+		cfg := e.quick()
 		cfg.Once = true
 		a := e.replica(e.Client("a"), cfg)
 		a.run().leads(1)
@@ -235,7 +213,7 @@ func TestOnce(t *testing.T) {
 
 func TestRunTwice(t *testing.T) {
 	onBoth(t, func(e *env) {
-		a := e.replica(e.Client("a"), e.quick(""))
+		a := e.replica(e.Client("a"), e.quick())
 		a.run().leads(1)
 		mustIs(e, a.le.Run(e.Context()), election.ErrRunning)
 		a.stop()
@@ -252,7 +230,7 @@ func TestRunTwice(t *testing.T) {
 func TestClientClosed(t *testing.T) {
 	onBoth(t, func(e *env) {
 		c := e.Client("a")
-		a, b := e.replica(c, e.quick("")), e.replica(c, e.quick("b"))
+		a, b := e.replica(c, e.quick()), e.replica(c, e.quick())
 		e.queueUp(a, b)
 		must(e, c.Close(e.Context()))
 		a.wait()
@@ -301,7 +279,6 @@ func TestValidation(t *testing.T) {
 			{good, "board", election.Config{LeaseDuration: 24 * time.Hour}, ""},
 			{good, "board", election.Config{RenewDeadline: -1}, "Config.RenewDeadline is -1ns; it must be 0 (two thirds of LeaseDuration) or positive"},
 			{good, "board", election.Config{DrainTimeout: -1}, "Config.DrainTimeout is -1ns; it must be 0 (no limit) or positive"},
-			{good, "board", election.Config{Identity: "a\nb"}, `election: Config.Identity is "a\nb"; it must be`},
 			{good, "board", election.Config{Metadata: map[string]string{"a": strings.Repeat("b", 5000)}}, "election: Config.Metadata is 5008 bytes; it must be at most 4096 bytes as JSON"},
 			{good, "", election.Config{}, `election: name is ""`},
 			{good, "a b", election.Config{}, `name is "a b"`},

@@ -84,19 +84,19 @@ type replica struct {
 
 const electionName = "board"
 
-func quick(identity string) election.Config {
+func quick() election.Config {
 	return election.Config{
-		Identity: identity, LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod,
+		LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod,
 	}
 }
 
 // quick returns short durations in a bubble. On a real server, a lease survives a stall of a busy
 // machine.
-func (e *env) quick(identity string) election.Config {
+func (e *env) quick() election.Config {
 	if e.Bubble == nil {
-		return calm(identity)
+		return calm()
 	}
-	return quick(identity)
+	return quick()
 }
 
 // replica returns a replica that is not running yet.
@@ -144,9 +144,9 @@ func (r *replica) wait() {
 }
 
 func (r *replica) started(ctx context.Context) {
-	term, ok := election.TermFrom(ctx)
-	if !ok || ctx.Err() == nil && !r.le.IsLeader() && ctx.Err() == nil {
-		r.e.Errorf("%s: OnStartedLeading without a term, or it does not lead", r.le.Identity())
+	term, ok := r.le.Term()
+	if l := lockcore.FromContext(ctx); !ok || l.Token() != term.Token || l.Name() != "election/"+electionName || ctx.Err() == nil && !r.le.IsLeader() && ctx.Err() == nil {
+		r.e.Errorf("%s: OnStartedLeading without its lease, or it does not lead", r.le.Identity())
 	}
 	r.mu.Lock()
 	if r.working {
@@ -268,7 +268,7 @@ func (e *env) queueUp(replicas ...*replica) {
 // A trio is a leader and two candidates, each on its own Client.
 func (e *env) trio() (a, b, c *replica) {
 	e.Helper()
-	a, b, c = e.replica(e.Client("a"), e.quick("")), e.replica(e.Client("b"), e.quick("")), e.replica(e.Client("c"), e.quick(""))
+	a, b, c = e.replica(e.Client("a"), e.quick()), e.replica(e.Client("b"), e.quick()), e.replica(e.Client("c"), e.quick())
 	e.queueUp(a, b, c)
 	return a, b, c
 }

@@ -24,7 +24,7 @@ var (
 	ErrTermOver = errors.New("election: the term is over")
 
 	// ErrResigned is the cause of a leader's context after Resign or TransferTo. After those of an
-	// Election, the cause is a *ResignedError.
+	// Election, the text says who asked for it, and why.
 	ErrResigned = errors.New("election: resigned")
 
 	// ErrDrainOverrun is joined with lockcore.ErrLeaseExpired in the errors of Resign
@@ -48,9 +48,6 @@ var (
 	errWorkHangs    = errors.New("election: OnStartedLeading has not returned, so no other replica can lead")
 	errStoppedHangs = errors.New("election: OnStoppedLeading has not returned, so this replica cannot campaign")
 )
-
-// errKept is the reason why a stopped elector's lease is not renewed.
-var errKept = errors.New("election: the lease is kept until it expires (KeepOnCancel)")
 
 // errCallback is logged for a callback that did not return normally.
 var errCallback = errors.New("election: a callback did not return normally")

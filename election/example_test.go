@@ -25,7 +25,7 @@ func Example() {
 	leading := make(chan string)
 	replica := func(identity string) (stop func()) {
 		rdb := redis.NewClient(server.Options())
-		client, err := lockcore.New(rdb, lockcore.Config{})
+		client, err := lockcore.New(rdb, lockcore.Config{Identity: identity})
 		if err != nil {
 			panic(err)
 		}
@@ -35,14 +35,13 @@ func Example() {
 			defer close(done)
 			le, err := election.NewLeaderElector(client, "controller", election.Callbacks{
 				OnStartedLeading: func(ctx context.Context) {
-					term, _ := election.TermFrom(ctx)
-					leading <- fmt.Sprintf("%s leads, term %d", identity, term.Number)
+					leading <- fmt.Sprintf("%s leads, with a token: %t", identity, lockcore.FromContext(ctx).Token() > 0)
 					<-ctx.Done()
 					time.Sleep(10 * time.Millisecond) // finish the current work
 					fmt.Println(identity, "has finished")
 				},
 				OnStoppedLeading: func() {},
-			}, election.Config{Identity: identity})
+			}, election.Config{})
 			if err != nil {
 				panic(err)
 			}
@@ -66,8 +65,8 @@ func Example() {
 	stopB()
 
 	// Output:
-	// replica-a leads, term 1
+	// replica-a leads, with a token: true
 	// replica-a has finished
-	// replica-b leads, term 2
+	// replica-b leads, with a token: true
 	// replica-b has finished
 }

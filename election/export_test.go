@@ -3,6 +3,7 @@ package election
 import (
 	"io/fs"
 	"sync"
+	"time"
 )
 
 // ScriptFiles are the scripts in these tests.
@@ -12,4 +13,29 @@ var ScriptFiles fs.FS = luaFiles
 func UseScripts(files fs.FS) {
 	ScriptFiles = files
 	ownScripts = sync.OnceValues(func() (*scripts, error) { return load(files) })
+}
+
+// A Term is a term of a leader.
+type Term = term
+
+// Term returns the present term; ok is false if this replica does not lead.
+func (le *LeaderElector) Term() (now Term, ok bool) {
+	if l := le.current(); l != nil {
+		return l.led.Load().term, true
+	}
+	return now, false
+}
+
+// Identity returns the name of the replica.
+func (le *LeaderElector) Identity() string { return le.election.lock.Identity() }
+
+// Election returns the election of the elector.
+func (le *LeaderElector) Election() *Election { return le.election }
+
+// Remaining returns how long the lease of the leader is valid.
+func (le *LeaderElector) Remaining() time.Duration {
+	if l := le.current(); l != nil {
+		return l.lease.Remaining()
+	}
+	return 0
 }

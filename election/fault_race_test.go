@@ -41,7 +41,7 @@ func TestFault50_StopsRaceStarts(t *testing.T) {
 							OnStartedLeading: func(context.Context) { led.Add(1) },
 							OnStoppedLeading: func() { stops.Add(1) },
 							OnNewLeader:      func(string) {},
-						}, quick("x"))
+						}, quick())
 						if err != nil {
 							t.Error(err)
 							return
@@ -95,7 +95,7 @@ func TestStress(t *testing.T) {
 				for i := range 5 {
 					c, f := e.Linked(fmt.Sprint("n", i))
 					n := &node{client: c, net: f}
-					n.replica = e.replica(c, quick("")).run()
+					n.replica = e.replica(c, quick()).run()
 					nodes = append(nodes, n)
 				}
 				for range 300 {
@@ -105,7 +105,7 @@ func TestStress(t *testing.T) {
 						n.cancel(errStopped)
 						n.net.Heal()
 						n.wait()
-						n.replica = e.replica(n.client, quick("")).run()
+						n.replica = e.replica(n.client, quick()).run()
 					case 1:
 						n.net.Partition()
 					case 2:

@@ -17,7 +17,7 @@ import (
 // Caught mutant: a candidate concludes from the record that it leads.
 func TestFault16_OldSnapshot(t *testing.T) {
 	onBoth(t, func(e *env) {
-		a, b := e.replica(e.Client("a"), e.quick("")), e.replica(e.Client("b"), e.quick(""))
+		a, b := e.replica(e.Client("a"), e.quick()), e.replica(e.Client("b"), e.quick())
 		e.queueUp(a, b)
 		lock, fence, rec := e.Raw.Get(e.Context(), key("lock")).Val(), e.Raw.Get(e.Context(), key("fence")).Val(), e.record()
 		must(e, a.le.Resign(e.Context()))
@@ -45,7 +45,7 @@ func TestFault16_OldSnapshot(t *testing.T) {
 // Caught mutants: leader_renew without pcall; a record that is only updated, never created.
 func TestRecordLost(t *testing.T) {
 	onBoth(t, func(e *env) {
-		cfg := e.quick("")
+		cfg := e.quick()
 		cfg.LeaseDuration, cfg.RenewDeadline = 20*time.Second, 15*time.Second
 		a := e.replica(e.Client("a"), cfg)
 		term := a.run().leads(1)
@@ -81,7 +81,7 @@ func TestRecordLost(t *testing.T) {
 		if r := e.record(); r["holder"] != "x" {
 			t.Errorf("a newer version's record was changed to %v", r)
 		}
-		if _, err := a.le.Record(e.Context()); err == nil {
+		if _, err := a.le.Election().Record(e.Context()); err == nil {
 			t.Error("a newer version's record is read")
 		}
 		must(e, e.Raw.HSet(e.Context(), key("leader"), "v", "1", "holder", "liar", "token", "5").Err())
@@ -101,7 +101,7 @@ func TestFault19_ServerRefusesForAWhile(t *testing.T) {
 		t.Run(refusal[:6], func(t *testing.T) {
 			t.Parallel()
 			inBubble(t, func(e *env) {
-				a, b := e.replica(e.Client("a"), quick("")), e.replica(e.Client("b"), quick(""))
+				a, b := e.replica(e.Client("a"), quick()), e.replica(e.Client("b"), quick())
 				e.queueUp(a, b)
 				e.Bubble.Server().SetError(refusal)
 				e.Pass(600 * time.Millisecond)
@@ -115,7 +115,11 @@ func TestFault19_ServerRefusesForAWhile(t *testing.T) {
 				mustIs(e, a.ended(1), lockcore.ErrLeaseExpired)
 				e.Pass(3 * time.Minute)
 				e.Bubble.Server().SetError("")
+				begin := e.Clock()
 				e.Until("one replica leads", func() bool { return a.le.IsLeader() || b.le.IsLeader() })
+				if took := e.Clock() - begin; took > 4*retryPeriod {
+					t.Errorf("no replica led for %v", took)
+				}
 				e.history.Require(e)
 			})
 		})

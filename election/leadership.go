@@ -2,41 +2,24 @@ package election
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
 
 	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/internal/retry"
-	"github.com/noonlock/noonlock/lockcore"
 )
 
-// A Term is one leadership.
-type Term struct {
-	// Number is how many leaderships the election has had, this one included. It
-	// is for people; after a loss of the server's data it begins again.
-	Number uint64
-	// Token is the fencing token, greater than that of every earlier term. Pass
-	// it to the resource, which refuses a token smaller than one it has seen.
-	Token uint64
-	// Since is when the term began, on the server's clock.
-	Since time.Time
-}
-
-type termKey struct{}
-
-// TermFrom returns the term of a context that OnStartedLeading was called with, or of
-// one derived from it; ok is false for any other context.
-func TermFrom(ctx context.Context) (term Term, ok bool) {
-	term, ok = ctx.Value(termKey{}).(Term)
-	return term, ok
+// A term is one leadership.
+type term struct {
+	Number uint64 // of the leaderships of the election; after a loss of the server's data it begins again
+	Token  uint64
+	Since  time.Time // on the server's clock
 }
 
 // A candidacy is one Run: what an elector does in the loop that campaigns, leads and
 // campaigns again.
 type candidacy struct {
 	le     *LeaderElector
-	run    context.Context
 	pauses retry.Backoff // after short terms and lost ones
 	lost   error         // why the only term was lost, with Config.Once
 }
@@ -52,14 +35,14 @@ func (c *candidacy) Campaign(ctx context.Context) (*leadership, error) {
 // Work calls OnStartedLeading on Run's goroutine, so that a panic or Goexit continues there. It
 // returns when the callback has returned and its context has ended.
 func (c *candidacy) Work(run context.Context, now *leadership, waited time.Duration) {
-	le, term := c.le, now.led.Load().Term
+	le, term := c.le, now.led.Load().term
 	le.log.Info("leadership acquired", "term", term.Number, "token", term.Token)
 	le.metrics.gained.Inc()
 	le.metrics.timeToLead.Observe(waited.Seconds())
 	le.metrics.status.Inc()
 	now.uncount = sync.OnceFunc(le.metrics.status.Dec)
 	context.AfterFunc(now.lease.Context(), now.uncount) //nolint:contextcheck // the lease's own, which ends later than run
-	chosen, stop := context.WithCancelCause(context.WithValue(run, termKey{}, term))
+	chosen, stop := context.WithCancelCause(run)
 	defer stop(nil)
 	now.stop = stop
 	ctx, unbind := now.lease.Bind(chosen)
@@ -99,19 +82,12 @@ func (le *LeaderElector) drain(now *leadership) {
 	})
 }
 
-// Release implements holding.Holder. Resign and TransferTo release the lease, even if
-// Run's context has ended as well and KeepOnCancel is set. If the lease was lost,
-// Release deletes what may remain of it on the server.
+// Release implements holding.Holder. If the lease was lost, it deletes what may remain of it on the server.
 func (c *candidacy) Release(ctx context.Context, now *leadership) error {
 	if now.stop == nil {
 		return now.withdraw(ctx) // the grant came too late
 	}
-	if now.Err() != nil || !c.le.cfg.KeepOnCancel || now.resigned.Load() ||
-		c.run.Err() == nil || context.Cause(c.run) == errCrashed { //nolint:errorlint,contextcheck // identity: it is set here alone
-		return now.release(ctx)
-	}
-	now.lease.Abort(errKept)
-	return errors.Join(lockcore.ErrNotHeld, now.Err()) // for a Resign that comes now
+	return now.release(ctx)
 }
 
 // Released implements holding.Holder. It calls OnStoppedLeading.

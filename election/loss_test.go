@@ -2,7 +2,6 @@ package election_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -21,7 +20,7 @@ import (
 func TestPauseAfterLoss(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
-		a := e.replica(e.Client("a"), quick(""))
+		a := e.replica(e.Client("a"), quick())
 		var starts, ends []time.Duration
 		a.work = func(ctx context.Context) {
 			starts = append(starts, e.Clock())
@@ -77,11 +76,11 @@ func TestCandidatesDoNotPoll(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
 		c, f := e.Linked("b")
-		all := []*replica{e.replica(e.Client("a"), quick(""))}
+		all := []*replica{e.replica(e.Client("a"), quick())}
 		for range 32 { // the first candidates of 32 processes look when the leader's lease ends
-			all = append(all, e.replica(e.Client("near"), quick("")))
+			all = append(all, e.replica(e.Client("near"), quick()))
 		}
-		e.queueUp(append(all, e.replica(c, quick("")))...)
+		e.queueUp(append(all, e.replica(c, quick()))...)
 		total, sent := 0, map[string]int{}
 		_, err := f.Add(lockcoretest.Fault{Kind: lockcoretest.DropRequest, Match: func(cmd []string) bool {
 			sent[cmd[0]]++
@@ -141,7 +140,7 @@ func TestCheckAfterTheWork(t *testing.T) {
 	for _, early := range []bool{false, true} {
 		inBubble(t, func(e *env) {
 			c, f := e.Linked("a")
-			a := e.replica(c, quick(""))
+			a := e.replica(c, quick())
 			a.work = func(ctx context.Context) {
 				if !early {
 					<-ctx.Done()
@@ -172,7 +171,7 @@ func TestCheckAfterTheWorkAndAFreeze(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
 		c, f, clock := e.jumping("a")
-		a := e.replica(c, quick(""))
+		a := e.replica(c, quick())
 		a.work = func(context.Context) {}
 		a.run().leads(1)
 		f.Partition()
@@ -190,113 +189,20 @@ func TestCheckAfterTheWorkAndAFreeze(t *testing.T) {
 func TestSuccessorIsKnownBeforeTheRelease(t *testing.T) {
 	onBoth(t, func(e *env) {
 		c, f := e.Linked("a")
-		a, b := e.replica(c, e.quick("")), e.replica(e.Client("b"), e.quick(""))
+		a, b := e.replica(c, e.quick()), e.replica(e.Client("b"), e.quick())
 		e.queueUp(a, b)
 		late := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayReply, Match: script("leader_vacate"), Count: 1})
 		resigned := make(chan error, 1)
 		go func() { resigned <- a.le.Resign(context.Background()) }()
 		must(e, late.Wait(e.Context(), 1))
 		b.leads(1)
-		e.Until("a knows", func() bool { return a.le.GetLeader() == "b" })
+		e.Until("a knows", func() bool { return a.le.Leader() == "b" })
 		late.Lift()
 		must(e, <-resigned)
 		e.queued(1)
-		if got := a.le.GetLeader(); got != "b" {
+		if got := a.le.Leader(); got != "b" {
 			t.Errorf("the leader is %q", got)
 		}
-	})
-}
-
-// KeepOnCancel applies to Run's context only: an elector that resigns, panics, or has lost
-// its lease does not keep the lease.
-func TestKeepOnCancelOnly(t *testing.T) {
-	onBoth(t, func(e *env) {
-		cfg := e.quick("")
-		cfg.LeaseDuration, cfg.RenewDeadline, cfg.KeepOnCancel, cfg.Once = time.Hour, time.Minute, true, true
-		a := e.replica(e.Client("a"), cfg)
-		a.run().leads(1)
-		must(e, a.le.Resign(e.Context()))
-		a.wait()
-		if e.Exists(key("lock")) {
-			t.Error("the lead was kept at a Resign")
-		}
-
-		// Run's context ends while a Resign or TransferTo drains: the resignation counts.
-		for _, transfer := range []bool{false, true} {
-			hold := make(chan struct{})
-			a, b := e.replica(e.Client("a"), cfg), e.replica(e.Client("b"), cfg)
-			a.work = func(context.Context) { <-hold }
-			e.queueUp(a, b)
-			resigned := make(chan error, 1)
-			go func() {
-				if transfer {
-					resigned <- a.le.TransferTo(context.Background(), "b")
-					return
-				}
-				resigned <- a.le.Resign(context.Background())
-			}()
-			e.Until("its context is done", func() bool { return a.ctx.Err() != nil })
-			a.cancel(errStopped)
-			close(hold)
-			must(e, <-resigned)
-			b.leads(1)
-			a.wait()
-			must(e, b.le.Resign(e.Context()))
-			b.wait()
-		}
-
-		// A Resign after the end of Run's context also counts, until the lease is kept.
-		// From then on Resign returns an error.
-		late := e.replica(e.Client("late"), cfg)
-		goOn := make(chan struct{})
-		late.work = func(context.Context) { <-goOn }
-		late.run().leads(1)
-		late.cancel(errStopped)
-		answered := make(chan error, 1)
-		go func() { answered <- late.le.Resign(context.Background()) }()
-		close(goOn)
-		if err := <-answered; err == nil && e.Exists(key("lock")) {
-			t.Error("Resign succeeded, but the lease was kept")
-		}
-		late.wait()
-		must(e, e.Raw.Del(e.Context(), key("lock")).Err())
-
-		// A panic in OnNewLeader.
-		boom := errors.New("boom")
-		le, err := election.NewLeaderElector(e.Client("p"), electionName, election.Callbacks{
-			OnStartedLeading: func(ctx context.Context) { <-ctx.Done() }, OnStoppedLeading: func() {},
-			OnNewLeader: func(identity string) {
-				if identity == "p" {
-					panic(boom)
-				}
-			},
-		}, cfg)
-		must(e, err)
-		ended := make(chan any)
-		go func() {
-			defer func() { ended <- recover() }()
-			_ = le.Run(e.Context())
-		}()
-		if got, _ := (<-ended).(error); !errors.Is(got, boom) {
-			t.Errorf("Run ended with %v", got)
-		}
-		if e.Exists(key("lock")) {
-			t.Error("the lead was kept at a panic")
-		}
-
-		// A loss during a resignation is reported, although Run's context ends, too.
-		b := e.replica(e.Client("b"), cfg)
-		hold := make(chan struct{})
-		b.work = func(context.Context) { <-hold }
-		b.run().leads(1)
-		resigned := make(chan error, 1)
-		go func() { resigned <- b.le.Resign(context.Background()) }()
-		e.Until("its context is done", func() bool { return b.ctx.Err() != nil })
-		must(e, e.Raw.Del(e.Context(), key("lock")).Err())
-		e.Until("it has lost the lead", func() bool { return !b.le.IsLeader() })
-		b.cancel(errStopped)
-		close(hold)
-		mustIs(e, <-resigned, lockcore.ErrNotHeld, lockcore.ErrLeaseLost)
 	})
 }
 
@@ -312,7 +218,7 @@ func TestContextEndsBeforePanicReleases(t *testing.T) {
 				panic("boom")
 			},
 			OnStoppedLeading: func() {},
-		}, e.quick(""))
+		}, e.quick())
 		must(e, err)
 		late := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Match: script("mutex_leave"), Count: 1})
 		ended := make(chan any)
@@ -341,11 +247,10 @@ func TestMasterStatusFallsWithTheLease(t *testing.T) {
 		reg := prometheus.NewRegistry()
 		status := func() float64 { return value(t, reg, "leader_election_master_status", "") }
 		hold := make(chan struct{})
-		cfg := e.quick("a")
-		cfg.Registerer = reg
-		le, err := election.NewLeaderElector(e.Client("a"), electionName, election.Callbacks{
-			OnStartedLeading: func(ctx context.Context) {
-				if term, _ := election.TermFrom(ctx); term.Number == 1 {
+		var le *election.LeaderElector
+		le, err := election.NewLeaderElector(e.ClientWith(e.Direct(), lockcore.Config{Identity: "a", Registerer: reg}), electionName, election.Callbacks{
+			OnStartedLeading: func(context.Context) {
+				if term, _ := le.Term(); term.Number == 1 {
 					<-hold
 				}
 			},
@@ -354,7 +259,7 @@ func TestMasterStatusFallsWithTheLease(t *testing.T) {
 					t.Errorf("in OnStoppedLeading the status is %v", got)
 				}
 			},
-		}, cfg)
+		}, e.quick())
 		must(e, err)
 		ctx, cancel := context.WithCancel(e.Context())
 		done := make(chan error)
@@ -374,9 +279,7 @@ func TestErrorsAreReportedOnce(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
 		var log testenv.Log
-		cfg := quick("")
-		cfg.Logger = log.Info("")
-		a := e.replica(e.Client("a"), cfg)
+		a := e.replica(e.ClientWith(e.Direct(), lockcore.Config{Identity: "a", Logger: log.Info("")}), quick())
 		a.run()
 		for round := range 2 {
 			a.leads(round + 1)

@@ -129,10 +129,10 @@ func (q *quorum) latest(r LeaderRecord) LeaderRecord {
 func (q *quorum) claim(ctx context.Context, l *leadership) error {
 	last, now, err := q.newest(ctx)
 	if err == nil || errors.Is(err, errSpoilt) {
-		term := Term{Number: last.Term + 1, Token: l.lease.Token(), Since: now.UTC()}
-		l.led.Store(&led{Term: term, claims: true})
+		term := term{Number: last.Term + 1, Token: l.lease.Token(), Since: now.UTC()}
+		l.led.Store(&led{term: term, claims: true})
 		if err = l.lease.Renew(ctx); err == nil {
-			l.led.Store(&led{Term: term})
+			l.led.Store(&led{term: term})
 			return nil
 		}
 	}

@@ -196,12 +196,12 @@ func TestFault90_ElectionOnAQuorum(t *testing.T) {
 		holder := func(r *replica, identity string, term uint64) {
 			e.Helper()
 			e.Until(identity+" leads, in the record", func() bool {
-				rec, err := r.le.Record(e.Context())
+				rec, err := r.le.Election().Record(e.Context())
 				return err == nil && rec.Holder == identity && rec.Term == term && rec.Left > 0 && rec.Left <= quorumTTL
 			})
 		}
 		holder(b, "a", 1)
-		if rec, err := b.le.Record(e.Context()); err != nil || rec.Token != first.Token || !rec.Acquired.Equal(first.Since) ||
+		if rec, err := b.le.Election().Record(e.Context()); err != nil || rec.Token != first.Token || !rec.Acquired.Equal(first.Since) ||
 			rec.Lease != quorumTTL || rec.Metadata["addr"] != "10.0.0.7:80" || !rec.Released.IsZero() {
 			e.Errorf("the record is %+v, %v", rec, err)
 		}
@@ -212,7 +212,7 @@ func TestFault90_ElectionOnAQuorum(t *testing.T) {
 		mustIs(e, err, noonlock.ErrConfig)
 		_, err = board.Candidates(e.Context())
 		mustIs(e, err, noonlock.ErrConfig)
-		_, err = election.Names(e.Context(), e.client("reader of names"), lockcore.ListConfig{})
+		_, err = election.Elections(e.Context(), e.client("reader of names"), nil)
 		mustIs(e, err, noonlock.ErrConfig)
 
 		e.kill(0) // and a server loses its data during the term
@@ -250,7 +250,7 @@ func TestFault90_ElectionOnAQuorum(t *testing.T) {
 		thaw3()
 		a.stop()
 		e.Until("nobody leads, in the record", func() bool {
-			rec, err := a.le.Record(e.Context())
+			rec, err := a.le.Election().Record(e.Context())
 			return err == nil && rec.Holder == "" && rec.Term == 3 && !rec.Released.IsZero() && rec.Left == 0
 		})
 		e.history.Require(e)

@@ -86,7 +86,7 @@ func TestFault77_NotReadyWhileACallbackHangs(t *testing.T) {
 					}
 				},
 				OnStoppedLeading: func() { <-hold },
-			}, quick(""))
+			}, quick())
 			must(e, err)
 			ctx, cancel := context.WithCancel(context.Background())
 			done := make(chan error, 1)
@@ -117,7 +117,7 @@ func TestFault77_NotReadyWhileACallbackHangs(t *testing.T) {
 func TestFault77_NotReadyLongBeforeItLeads(t *testing.T) {
 	t.Parallel()
 	e := realEnv(t)
-	e.queueUp(e.replica(e.Client("a"), e.quick("")))
+	e.queueUp(e.replica(e.Client("a"), e.quick()))
 	type candidate struct {
 		*replica
 		name, says string
@@ -125,11 +125,10 @@ func TestFault77_NotReadyLongBeforeItLeads(t *testing.T) {
 	}
 	start := func(name, says string, rules ...string) *candidate {
 		c := &candidate{name: name, says: says}
-		cfg := e.quick("")
+		cfg := e.quick()
 		cfg.LeaseDuration /= 4 // it asks once in a lease
-		cfg.Logger = c.log.Info("")
 		opt := e.As(name, append([]string{"~noonlock:*", "+@all", "allchannels"}, rules...)...)
-		c.replica = e.replica(e.ClientWith(opt, lockcore.Config{Identity: name}), cfg).run()
+		c.replica = e.replica(e.ClientWith(opt, lockcore.Config{Identity: name, Logger: c.log.Info("")}), cfg).run()
 		return c
 	}
 	check := func(all ...*candidate) {

@@ -14,13 +14,11 @@ func TestStopWhenGranted(t *testing.T) {
 	testenv.OnBoth(t, func(e *testenv.Env) {
 		le, err := NewLeaderElector(e.Client("a"), "board", Callbacks{
 			OnStartedLeading: func(context.Context) { e.Error("it leads") }, OnStoppedLeading: func() { e.Error("it stops") },
-		}, Config{LeaseDuration: time.Hour, KeepOnCancel: true}) // too long to wait for its end
+		}, Config{LeaseDuration: time.Hour}) // too long to wait for its end
 		testenv.Must(e, err)
-		run, cancel := context.WithCancel(e.Context())
 		granted := campaign(e, le.election)
-		cancel()
-		testenv.Must(e, (&candidacy{le: le, run: run}).Release(e.Context(), granted))
-		r, err := le.Record(e.Context())
+		testenv.Must(e, (&candidacy{le: le}).Release(e.Context(), granted))
+		r, err := le.election.Record(e.Context())
 		testenv.Must(e, err)
 		if r.Holder != "" || r.Term != 0 {
 			e.Errorf("the record is %+v", r)

@@ -24,9 +24,7 @@ import (
 // and the release continues. Within OnStartedLeading, pass a context that ends. Otherwise
 // Resign deadlocks, because it waits for the callback to return. The error is ErrNotLeader
 // if this replica does not lead. It is lockcore.ErrNotHeld joined with the cause if the
-// lease was lost meanwhile, or if the work has returned and the lease is kept until it expires
-// (KeepOnCancel). If Resign is called before the work has returned, it releases leadership,
-// even if Run's context has ended and KeepOnCancel is set.
+// lease was lost meanwhile.
 func (le *LeaderElector) Resign(ctx context.Context) error {
 	now, err := le.mine()
 	if err == nil {
@@ -101,13 +99,11 @@ func (l *leadership) resign(ctx context.Context) error {
 	}
 }
 
-// A ResignedError is the cause of a leader's context that ended because of Election.Resign or
-// Election.TransferTo. It matches ErrResigned.
-type ResignedError struct {
-	ResignRequest // By, Reason and To
-}
+// An asked is the cause of a leader's context that ended because of Election.Resign or
+// Election.TransferTo.
+type asked struct{ ResignRequest }
 
-func (e *ResignedError) Error() string {
+func (e *asked) Error() string {
 	text := "election: resigned, asked by " + e.By
 	if e.Reason != "" {
 		text += ": " + e.Reason
@@ -116,7 +112,7 @@ func (e *ResignedError) Error() string {
 }
 
 // Is reports true for ErrResigned.
-func (e *ResignedError) Is(target error) bool { return target == ErrResigned }
+func (e *asked) Is(target error) bool { return target == ErrResigned }
 
 // By returns a handle on the election for an operator. The leader logs who asks, and why. The error is
 // a *noonlock.ConfigError.
@@ -132,7 +128,7 @@ func (e *Election) By(by lockcore.Operator) (*Election, error) {
 }
 
 // Resign asks the leader to resign, and returns its record. The leader drains as after
-// LeaderElector.Resign; the cause is a *ResignedError. It notices the request at once by a message,
+// LeaderElector.Resign. It notices the request at once by a message,
 // and at the latest at its next renewal, within RetryPeriod. Resign does not wait for that.
 //
 // token is the Token of the term that the caller means. A later leader is not asked. 0 means the
@@ -246,6 +242,6 @@ func (le *LeaderElector) obey() {
 		}
 		log.Info("resigning at the request of an operator")
 		obeyed.Inc()
-		now.giveUp(&ResignedError{*request})
+		now.giveUp(&asked{*request})
 	})
 }

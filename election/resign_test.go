@@ -16,7 +16,7 @@ import (
 // queue returns the queued candidates by identity.
 func (r *replica) queue() string {
 	r.e.Helper()
-	queue, err := r.le.Candidates(r.e.Context())
+	queue, err := r.le.Election().Candidates(r.e.Context())
 	must(r.e, err)
 	var names []string
 	for i, c := range queue {
@@ -58,7 +58,7 @@ func TestResign(t *testing.T) {
 func TestResignWithoutPatience(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
-		a, b := e.replica(e.Client("a"), quick("")), e.replica(e.Client("b"), quick(""))
+		a, b := e.replica(e.Client("a"), quick()), e.replica(e.Client("b"), quick())
 		hold := make(chan struct{})
 		a.work = func(context.Context) { <-hold }
 		e.queueUp(a, b)
@@ -78,7 +78,7 @@ func TestTransfer(t *testing.T) {
 	onBoth(t, func(e *env) {
 		var all []*replica
 		for i := range 5 {
-			all = append(all, e.replica(e.Client(fmt.Sprint("r", i)), e.quick("")))
+			all = append(all, e.replica(e.Client(fmt.Sprint("r", i)), e.quick()))
 		}
 		e.queueUp(all...)
 		must(e, all[0].le.TransferTo(e.Context(), "r3"))
@@ -110,7 +110,7 @@ func TestTransferPassesAReturningCandidate(t *testing.T) {
 			t.Parallel()
 			inBubble(t, func(e *env) {
 				link, f := e.Linked("b")
-				a, b, c := e.replica(e.Client("a"), quick("")), e.replica(link, quick("")), e.replica(e.Client("c"), quick(""))
+				a, b, c := e.replica(e.Client("a"), quick()), e.replica(link, quick()), e.replica(e.Client("c"), quick())
 				hold := make(chan struct{})
 				a.work = func(context.Context) { <-hold }
 				e.queueUp(a, b, c)
@@ -123,14 +123,14 @@ func TestTransferPassesAReturningCandidate(t *testing.T) {
 				transferred := make(chan error, 1)
 				go func() { transferred <- a.le.TransferTo(context.Background(), "c") }()
 				e.Until("c is the head", func() bool {
-					queue, err := a.le.Candidates(e.Context())
+					queue, err := a.le.Election().Candidates(e.Context())
 					must(e, err)
 					return queue[0].Identity == "c" && queue[0].Promoted
 				})
 				f.Cut()
 				f.Heal()
 				e.Until("b is back", func() bool { return a.queue() == "c b" })
-				queue, err := a.le.Candidates(e.Context())
+				queue, err := a.le.Election().Candidates(e.Context())
 				must(e, err)
 				if moved := queue[0].Since.Sub(e.Start); queue[1].Promoted || moved < began || moved > e.Clock() {
 					t.Errorf("the queue is %v", queue)
@@ -148,7 +148,7 @@ func TestTransferPassesAReturningCandidate(t *testing.T) {
 // The last TransferTo counts while the work drains.
 func TestTransferTwice(t *testing.T) {
 	onBoth(t, func(e *env) {
-		a, b, c := e.replica(e.Client("a"), e.quick("")), e.replica(e.Client("b"), e.quick("")), e.replica(e.Client("c"), e.quick(""))
+		a, b, c := e.replica(e.Client("a"), e.quick()), e.replica(e.Client("b"), e.quick()), e.replica(e.Client("c"), e.quick())
 		hold := make(chan struct{})
 		a.work = func(context.Context) { <-hold }
 		e.queueUp(a, b, c)
@@ -171,7 +171,7 @@ func TestTransferTwice(t *testing.T) {
 func TestTransferThroughALostQueue(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
-		cfg := quick("")
+		cfg := quick()
 		cfg.LeaseDuration, cfg.RenewDeadline = 4*time.Second, 3*time.Second
 		a, b, c := e.replica(e.Client("a"), cfg), e.replica(e.Client("b"), cfg), e.replica(e.Client("c"), cfg)
 		hold := make(chan struct{})
@@ -241,7 +241,7 @@ func TestLapsedCandidateIsNotListed(t *testing.T) {
 func TestTransferToTheDead(t *testing.T) {
 	onBoth(t, func(e *env) {
 		c, f := e.Linked("b")
-		a, b, next := e.replica(e.Client("a"), e.quick("")), e.replica(c, e.quick("")), e.replica(e.Client("c"), e.quick(""))
+		a, b, next := e.replica(e.Client("a"), e.quick()), e.replica(c, e.quick()), e.replica(e.Client("c"), e.quick())
 		e.queueUp(a, b, next)
 		cut := f.Partition()
 		f.Cut()
@@ -258,9 +258,9 @@ func TestTransferToTheDead(t *testing.T) {
 func TestOneIdentityTwice(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
-		shared := e.Client("other")
-		a, b := e.replica(e.Client("twin"), quick("")), e.replica(e.Client("twin"), quick(""))
-		c, d := e.replica(shared, quick("twin")), e.replica(shared, quick("twin"))
+		shared := e.Client("twin")
+		a, b := e.replica(e.Client("twin"), quick()), e.replica(e.Client("twin"), quick())
+		c, d := e.replica(shared, quick()), e.replica(shared, quick())
 		all := []*replica{a, b, c, d}
 		e.queueUp(all...)
 		for round := range 8 {
@@ -313,8 +313,8 @@ func TestOnNewLeaderInOrder(t *testing.T) {
 			want = append(want, fmt.Sprint("r", i%10))
 			e.Pass(2 * time.Second) // a shorter term would have a pause after it
 			for _, r := range all {
-				if r.leaderNames() != strings.Join(want, " ") || r.le.GetLeader() != want[i] {
-					t.Fatalf("%s was notified of %q, leader %q, want %q", r.le.Identity(), r.leaderNames(), r.le.GetLeader(), want)
+				if r.leaderNames() != strings.Join(want, " ") || r.le.Leader() != want[i] {
+					t.Fatalf("%s was notified of %q, leader %q, want %q", r.le.Identity(), r.leaderNames(), r.le.Leader(), want)
 				}
 			}
 			must(e, all[i%10].le.Resign(e.Context()))
@@ -332,7 +332,7 @@ func TestOnNewLeaderAfterLoss(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
 		c, f := e.Linked("c")
-		a, b, far := e.replica(e.Client("a"), quick("")), e.replica(e.Client("b"), quick("")), e.replica(c, quick(""))
+		a, b, far := e.replica(e.Client("a"), quick()), e.replica(e.Client("b"), quick()), e.replica(c, quick())
 		e.queueUp(a, b, far)
 		e.Pass(10 * time.Millisecond) // what is being read has been read
 		lost := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DropMessage, Match: lockcoretest.Channel("noonlock:leader:0:" + electionName), Count: 1})
@@ -379,14 +379,14 @@ func TestSlowOnNewLeader(t *testing.T) {
 			OnStartedLeading: func(ctx context.Context) { <-ctx.Done() },
 			OnStoppedLeading: func() {},
 			OnNewLeader:      func(identity string) { notified = append(notified, identity); <-hold },
-		}, e.quick(""))
+		}, e.quick())
 		must(e, err)
-		a, b := e.replica(e.Client("a"), e.quick("")), e.replica(e.Client("b"), e.quick(""))
+		a, b := e.replica(e.Client("a"), e.quick()), e.replica(e.Client("b"), e.quick())
 		e.queueUp(a, b)
 		ctx, cancel := context.WithCancel(e.Context())
 		done := make(chan error)
 		go func() { done <- slow.Run(ctx) }()
-		e.Until("it was notified of a", func() bool { return slow.GetLeader() == "a" })
+		e.Until("it was notified of a", func() bool { return slow.Leader() == "a" })
 		e.queued(2)
 		must(e, a.le.Resign(e.Context()))
 		b.leads(1)

@@ -80,12 +80,12 @@ func (s server) claim(ctx context.Context, l *leadership) error {
 	}
 	switch {
 	case len(answer) == 3:
-		term, ok1 := answer[0].(int64)
+		number, ok1 := answer[0].(int64)
 		since, ok2 := answer[1].(int64)
-		if !ok1 || !ok2 || term < 1 {
+		if !ok1 || !ok2 || number < 1 {
 			break
 		}
-		l.led.Store(&led{Term: Term{Number: uint64(term), Token: l.lease.Token(), Since: time.UnixMilli(since).UTC()}})
+		l.led.Store(&led{term: term{Number: uint64(number), Token: l.lease.Token(), Since: time.UnixMilli(since).UTC()}})
 		return nil
 	case len(answer) == 1 && answer[0] == int64(0):
 		l.lease.Lose()

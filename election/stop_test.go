@@ -30,7 +30,7 @@ func TestFault83_ResigningAtOnce(t *testing.T) {
 				t.Parallel()
 				inBubble(t, func(e *env) {
 					const minutes = 5
-					cfg := quick("")
+					cfg := quick()
 					cfg.LeaseDuration, cfg.RenewDeadline, cfg.RetryPeriod = 15*time.Second, 10*time.Second, 2*time.Second
 					all := make([]*replica, replicas)
 					for i := range all {
@@ -77,7 +77,7 @@ func TestStoppedWhileGranted(t *testing.T) {
 		trials := testenv.Size(150, 1500)
 		terms, never := 0, 0
 		for i := range trials {
-			a, b, c := e.replica(one, quick("")), e.replica(slow, quick("")), e.replica(third, quick(""))
+			a, b, c := e.replica(one, quick()), e.replica(slow, quick()), e.replica(third, quick())
 			e.queueUp(a, b)
 			if i%2 == 0 {
 				c.run()
@@ -119,7 +119,7 @@ func TestFault84_StopWhileTheServerHangs(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				inBubble(t, func(e *env) {
-					cfg := quick("")
+					cfg := quick()
 					cfg.LeaseDuration, cfg.RenewDeadline, cfg.RetryPeriod = time.Minute, 40*time.Second, 8*time.Second
 					cfg.ShutdownTimeout = within
 					a, b := e.replica(e.Client("a"), cfg), e.replica(e.Client("b"), cfg)
@@ -233,7 +233,7 @@ func TestFault63_OnNewLeaderBlocks(t *testing.T) {
 				OnStartedLeading: func(ctx context.Context) { <-ctx.Done() },
 				OnStoppedLeading: func() {},
 				OnNewLeader:      func(string) { <-hold; panic("late") },
-			}, quick(""))
+			}, quick())
 			must(e, err)
 			return le
 		}

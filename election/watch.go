@@ -81,7 +81,11 @@ func (e *Election) watch(tell func(LeaderRecord)) (stop func()) {
 		all.all[e.name] = w
 		w.timer = time.AfterFunc(w.pause(), func() { e.lock.Client().Background(w.read) })
 	}
-	w.ttl = min(w.ttl, e.lock.TTL())
+	if ttl := e.lock.TTL(); ttl < w.ttl {
+		if w.ttl = ttl; !w.soon && !w.reading {
+			w.timer.Reset(w.pause())
+		}
+	}
 	w.tell[&tell] = struct{}{}
 	if w.known {
 		tell(w.last)

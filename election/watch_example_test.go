@@ -27,8 +27,9 @@ func ExampleElection_Watch() {
 	records := board.Watch(context.Background())
 	fmt.Println("term", (<-records).Term)
 
+	started := make(chan bool)
 	le, err := election.NewLeaderElector(client, "controller", election.Callbacks{
-		OnStartedLeading: func(ctx context.Context) { <-ctx.Done() },
+		OnStartedLeading: func(ctx context.Context) { started <- true; <-ctx.Done() },
 		OnStoppedLeading: func() {},
 	}, election.Config{})
 	if err != nil {
@@ -39,6 +40,7 @@ func ExampleElection_Watch() {
 	go func() { done <- le.Run(ctx) }()
 	r := <-records
 	fmt.Println("term", r.Term, "of", r.Holder)
+	<-started
 	cancel()
 	fmt.Println("ended:", <-done)
 	r = <-records

@@ -74,7 +74,7 @@ func TestOverdueWork(t *testing.T) {
 		},
 		"daemon": func(t *testing.T, s *stubborn) worker {
 			t.Helper()
-			daemon, err := singleton.NewDaemonRunner(s.client, "feed", func(context.Context, uint64) error { s.do(); return nil }, singleton.DaemonConfig{})
+			daemon, err := singleton.NewDaemonRunner(s.client, "feed", func(context.Context) error { s.do(); return nil }, singleton.DaemonConfig{})
 			if err != nil {
 				t.Fatal(err)
 			}

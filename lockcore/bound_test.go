@@ -57,13 +57,11 @@ func everyCall(e *testenv.Env, c *lockcore.Client, ttl time.Duration, add testen
 	cfg := lockcore.LeaseConfig{TTL: ttl}
 	re, err := c.ReentrantMutex("re", "owner", cfg)
 	testenv.Must(e, err)
-	rw, err := c.RWMutex("rw", "owner", lockcore.RWConfig{Read: cfg, Write: cfg})
+	rw, err := c.RWMutex("rw", "owner", cfg)
 	testenv.Must(e, err)
 	writes, err := rw.TryLock(e.Context())
 	testenv.Must(e, err)
 	wrote, err := rw.TryLock(e.Context())
-	testenv.Must(e, err)
-	released, err := re.TryLock(e.Context())
 	testenv.Must(e, err)
 	queued, err := c.Mutex("orders", cfg) // which callsOfAMutex holds
 	testenv.Must(e, err)
@@ -74,9 +72,8 @@ func everyCall(e *testenv.Env, c *lockcore.Client, ttl time.Duration, add testen
 	add("ReentrantMutex.Lock", func(ctx context.Context) { release(re.Lock(ctx)) })
 	add("RWMutex.RLock", func(ctx context.Context) { release(rw.RLock(ctx)) })
 	add("RWMutex.Lock", func(ctx context.Context) { release(rw.Lock(ctx)) })
-	add("Lease.Downgrade of a writer", func(ctx context.Context) { _ = writes.Downgrade(ctx) })
+	add("RWMutex.Downgrade", func(ctx context.Context) { _ = rw.Downgrade(ctx, writes) })
 	add("Lease.Unlock of a writer with 1 s", func(ctx context.Context) { _ = wrote.Unlock(ctx) })
-	add("Lease.Release with 1 s", func(ctx context.Context) { _, _ = released.Release(ctx) })
 }
 
 // callsOfAMutex adds the calls that a quorum serves or refuses.
@@ -90,29 +87,27 @@ func callsOfAMutex(e *testenv.Env, c *lockcore.Client, ttl time.Duration, add te
 	m, vacant := mutex("orders"), mutex("vacant")
 	held, err := m.TryLock(e.Context())
 	testenv.Must(e, err)
-	released, err := mutex("released").TryLock(e.Context())
-	testenv.Must(e, err)
 	add("Mutex.TryLock", func(ctx context.Context) { release(m.TryLock(ctx)) })
 	add("Mutex.TryLock of a vacant lock", func(ctx context.Context) { release(vacant.TryLock(ctx)) })
 	add("Mutex.Lock", func(ctx context.Context) { release(m.Lock(ctx)) })
 	add("Client.Do", func(ctx context.Context) {
-		_ = c.Do(ctx, "work", cfg, func(context.Context, uint64) error { return nil })
+		_ = c.Do(ctx, "work", cfg, func(context.Context) error { return nil })
 	})
 	add("Client.Inspect", func(ctx context.Context) { _, _ = c.Inspect(ctx, "orders") })
-	add("Lease.Downgrade", func(ctx context.Context) { _ = held.Downgrade(ctx) })
 	add("Lease.Unlock", func(ctx context.Context) { _ = held.Unlock(ctx) })
-	add("Lease.Release", func(ctx context.Context) { _, _ = released.Release(ctx) })
+	add("Lease.Check", func(context.Context) { _ = held.Check() })
+	add("FromContext", func(context.Context) { _ = lockcore.FromContext(held.Context()) })
 	add("Lease.Bind", func(ctx context.Context) {
 		bound, stop := held.Bind(ctx)
 		stop()
 		_ = bound.Err()
 	})
 	add("Client.Mutex", func(context.Context) { _, _ = c.Mutex("other", cfg) })
-	add("Client.Locks", func(ctx context.Context) { _, _ = c.Locks(ctx, lockcore.ListConfig{}) })
+	add("Locks", func(ctx context.Context) { _, _ = lockcore.Locks(ctx, c, nil) })
 	add("Client.ForcedReleases", func(ctx context.Context) { _, _ = c.ForcedReleases(ctx, "orders") })
 	add("Client.ForceRelease", func(ctx context.Context) {
 		_, _ = c.ForceRelease(ctx, lockcore.Inspection{Name: "orders"}, lockcore.Operator{})
 	})
 	add("Client.ReentrantMutex", func(context.Context) { _, _ = c.ReentrantMutex("other", "owner", cfg) })
-	add("Client.RWMutex", func(context.Context) { _, _ = c.RWMutex("other", "owner", lockcore.RWConfig{}) })
+	add("Client.RWMutex", func(context.Context) { _, _ = c.RWMutex("other", "owner", lockcore.LeaseConfig{}) })
 }

@@ -2,7 +2,6 @@ package lockcore
 
 import (
 	"context"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -13,39 +12,55 @@ import (
 // Cluster. It opens three connections of its own to each server: for calls, renewals and
 // messages. The number of its connections and permanent goroutines does not depend on the
 // number of locks. A Client is safe for concurrent use, and one per process is enough.
-type Client lock.Client
+type Client struct{ access }
 
-// room returns the Client as package lock and the packages above lockcore use it.
-func (c *Client) room() *lock.Client { return (*lock.Client)(c) }
+type access = lock.Access
 
-// New returns a Client for the server or cluster that the options of rdb name. The Client
-// connects at its first use, with connections of its own, so that an exhausted pool of the
-// application does not stop renewals. It copies the options of rdb, but not its hooks and
-// limiter, and does not use rdb afterwards. There is one exception: a client of
-// redis.NewFailoverClient must stay open until Close, because the Client uses its connections
-// to the Sentinels.
-//
-// rdb must be a *redis.Client or a *redis.ClusterClient. Other types are refused, and so are a
-// ClusterClient that reads from replicas, and options with OnConnect. The error is a *noonlock.ConfigError, or wraps an error of
-// Config.Registerer.
-func New(rdb redis.UniversalClient, cfg Config) (*Client, error) {
+func (c *Client) room() *lock.Client { return lock.Of(&c.access) }
+
+// clientOf returns a Client as users see it.
+func clientOf(open func(s *lock.Scripts) (*lock.Client, error)) (*Client, error) {
 	s, err := ownScripts()
 	if err != nil {
 		return nil, err
 	}
-	c, err := lock.New(rdb, lock.Config(cfg), s, nil)
-	return (*Client)(c), err
+	c, err := open(s)
+	if err != nil {
+		return nil, err
+	}
+	made := new(Client)
+	lock.Attach(made, c)
+	return made, nil
+}
+
+// New returns a Client for the server or cluster that the options of rdb name. The Client
+// connects at its first use, with connections of its own, so that an exhausted pool of the
+// application does not stop renewals. It copies the options of rdb, but not its hooks, and does
+// not use rdb afterwards. There is one exception: a client of redis.NewFailoverClient must stay
+// open until Close, because the Client uses its connections to the Sentinels. NewFromOptions
+// makes that client itself.
+//
+// rdb must be a *redis.Client or a *redis.ClusterClient. Other types are refused, and so are options that would
+// change what a Client does: OnConnect, Limiter, NewClient and ClusterSlots, and those that read from replicas.
+// A Client uses the options for addresses, credentials, TLS, Dialer, DialTimeout, Protocol, ClientName, DB,
+// ConnMaxIdleTime and ConnMaxLifetime. It ignores those for pools, buffers, retries, read and write timeouts,
+// pipelines, client-side caches, routing policies, push and maintenance notifications, and CLIENT SETINFO.
+//
+// The error is a *noonlock.ConfigError, or wraps an error of Config.Registerer.
+func New(rdb redis.UniversalClient, cfg Config) (*Client, error) {
+	return clientOf(func(s *lock.Scripts) (*lock.Client, error) { return lock.New(rdb, lock.Config(cfg), s, nil) })
+}
+
+// NewFromOptions returns a Client for one server, for the primary that Sentinels watch or for a cluster, as
+// redis.NewUniversalClient reads the options, which redisurl.Parse returns. Unlike New, it can also refuse
+// options for Sentinels, such as ReadOnly. Read timeouts and retries apply to questions to Sentinels.
+func NewFromOptions(opts *redis.UniversalOptions, cfg Config) (*Client, error) {
+	return clientOf(func(s *lock.Scripts) (*lock.Client, error) { return lock.NewFromOptions(opts, lock.Config(cfg), s) })
 }
 
 // Identity returns the name that HeldError and Inspect show as the holder of this Client's
 // locks.
 func (c *Client) Identity() string { return c.room().Identity() }
-
-// Elapsed returns the time since the Client was created, measured by the clock of its
-// leases. It never decreases. It includes the time for which the process was paused or the
-// machine was suspended: CLOCK_BOOTTIME counts that on Linux. Elsewhere, leases look valid for too long
-// after a suspend.
-func (c *Client) Elapsed() time.Duration { return c.room().Elapsed() }
 
 // Close ends all leases of the Client with ErrClosed and releases their locks. Waiting
 // calls return ErrClosed. Then Close ends all goroutines and connections of the Client.

@@ -3,6 +3,7 @@ package lockcore_test
 import (
 	"context"
 	"errors"
+	"net"
 	"runtime"
 	"strings"
 	"sync"
@@ -11,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/noonlock/noonlock"
@@ -25,8 +27,6 @@ func TestNewRefuses(t *testing.T) {
 	good := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	defer good.Close()
 	nodes := []string{"127.0.0.1:1"}
-	replicas := redis.NewClusterClient(&redis.ClusterOptions{Addrs: nodes, RouteByLatency: true})
-	defer replicas.Close()
 	spread := redis.NewFailoverClusterClient(&redis.FailoverOptions{MasterName: "noon", SentinelAddrs: nodes})
 	defer spread.Close()
 	nowhere := redis.NewClusterClient(&redis.ClusterOptions{})
@@ -41,13 +41,12 @@ func TestNewRefuses(t *testing.T) {
 		want string
 	}{
 		{nil, lockcore.Config{}, "rdb is nil; it must be a *redis.Client"},
-		{none, lockcore.Config{}, "nil *redis.Client"},
-		{noCluster, lockcore.Config{}, "nil *redis.ClusterClient"},
-		{&redis.Client{}, lockcore.Config{}, "a redis.Client{} without options; it must be a *redis.Client, such as redis.NewClient"},
-		{&redis.ClusterClient{}, lockcore.Config{}, "a redis.ClusterClient{} without options"},
-		{replicas, lockcore.Config{}, "a *redis.ClusterClient that reads from replicas; it must be one without ReadOnly"},
+		{none, lockcore.Config{}, "a *redis.Client without options"},
+		{noCluster, lockcore.Config{}, "a *redis.ClusterClient without options"},
+		{&redis.Client{}, lockcore.Config{}, "a *redis.Client without options; it must be a *redis.Client, such as redis.NewClient"},
+		{&redis.ClusterClient{}, lockcore.Config{}, "a *redis.ClusterClient without options"},
 		{spread, lockcore.Config{}, "use redis.NewFailoverClient for Sentinel"},
-		{nowhere, lockcore.Config{}, "without Addrs"},
+		{nowhere, lockcore.Config{}, "rdb.Options().Addrs is []"},
 		{ring, lockcore.Config{}, "Ring"},
 		{good, lockcore.Config{Prefix: "a{b"}, "Config.Prefix"},
 		{good, lockcore.Config{Prefix: "a b"}, "Config.Prefix"},
@@ -121,7 +120,7 @@ func TestClose(t *testing.T) {
 		mustIs(e, err, lockcore.ErrClosed)
 		_, err = m.Lock(e.Context())
 		mustIs(e, err, lockcore.ErrClosed)
-		mustIs(e, c.Do(e.Context(), "held", lockcore.LeaseConfig{}, func(context.Context, uint64) error { return nil }), lockcore.ErrClosed)
+		mustIs(e, c.Do(e.Context(), "held", lockcore.LeaseConfig{}, func(context.Context) error { return nil }), lockcore.ErrClosed)
 	})
 }
 
@@ -294,6 +293,52 @@ func TestNoGoroutineStaysAfterClose(t *testing.T) {
 		rdb.Close()
 	}
 	e.Until("all goroutines are gone", func() bool { return testenv.Goroutines() <= before })
+}
+
+// Close also closes the client that asks the Sentinels, and does not wait for an answer of theirs. (A bubble does not
+// end before the goroutines of its clients.)
+func TestCloseOfSentinels(t *testing.T) {
+	t.Parallel()
+	opts := redis.UniversalOptions{Addrs: []string{"127.0.0.1:1"}, MasterName: "noon", Protocol: 2}
+	synctest.Test(t, func(t *testing.T) {
+		r := lockcoretest.NewRedis(t) // the primary, and its Sentinel
+		must(t, r.Server().Server().Register("SENTINEL", func(c *server.Peer, _ string, args []string) {
+			if strings.EqualFold(args[0], "sentinels") {
+				c.WriteLen(0)
+				return
+			}
+			c.WriteStrings([]string{"127.0.0.1", "2"})
+		}))
+		opts := opts
+		opts.Dialer = r.Options().Dialer
+		_, err := lockcore.NewFromOptions(&opts, lockcore.Config{MinReplicas: -1})
+		mustIs(t, err, noonlock.ErrConfig)
+		c, err := lockcore.NewFromOptions(&opts, lockcore.Config{})
+		must(t, err)
+		must(t, c.Do(t.Context(), "orders", lockcore.LeaseConfig{}, func(context.Context) error { return nil }))
+		must(t, c.Close(t.Context()))
+	})
+	dials := make(chan struct{}, 100)
+	opts.ReadTimeout, opts.Dialer = time.Hour, func(context.Context, string, string) (net.Conn, error) {
+		ours, sentinel := net.Pipe() // it does not answer
+		t.Cleanup(func() { _ = sentinel.Close() })
+		dials <- struct{}{}
+		return ours, nil
+	}
+	c, err := lockcore.NewFromOptions(&opts, lockcore.Config{})
+	must(t, err)
+	go func() { _, _ = c.Inspect(t.Context(), "orders") }()
+	<-dials
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		_ = c.Close(context.Background())
+	}()
+	select {
+	case <-closed:
+	case <-time.After(time.Minute):
+		t.Error("Close waits for a Sentinel")
+	}
 }
 
 func TestClientIdentity(t *testing.T) {

@@ -6,8 +6,13 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/noonlock/noonlock/internal/lock"
+	"github.com/noonlock/noonlock/internal/logqueue"
 )
+
+// Discard is a Logger that drops all lines, also errors.
+var Discard = discard()
+
+func discard() logr.Logger { return logqueue.Discard }
 
 // Config configures a Client. Its zero value has working defaults.
 type Config struct {
@@ -16,19 +21,20 @@ type Config struct {
 	// spaces and braces. Default "noonlock".
 	Prefix string
 
-	// Identity names the Client's leases in HeldError, Inspect and logs. It need not be
+	// Identity names this replica: in HeldError, Inspect, records of elections, ledgers of jobs, and logs. It need not be
 	// unique, because leases are distinguished by a secret random value. 1 to 200 bytes of
 	// UTF-8 without control characters. Default: the host name and a random suffix.
 	Identity string
 
-	// Logger receives events that an operator should see, such as lost leases. Its zero value
-	// discards them, so set it in every program.
+	// Logger receives events that an operator should see, such as lost leases, of the Client and of all electors,
+	// Runners, DaemonRunners and Onces that use it. With its zero value, which logr.Discard returns, too, errors go to the
+	// default logger of package slog, and other lines are dropped. Discard drops all.
 	// Successful acquisitions and renewals are not logged. A separate goroutine calls the
 	// Logger, so a Logger that blocks delays no lock. Up to 10,000 lines are queued, and
 	// further lines are dropped and counted. Close waits up to 1 s for the queue.
 	Logger logr.Logger
 
-	// Registerer registers the metrics of docs/METRICS.md. Clients with the same Registerer
+	// Registerer registers the metrics of docs/METRICS.md, also of all that uses the Client. Clients with the same Registerer
 	// share them. Default: no metrics.
 	Registerer prometheus.Registerer
 
@@ -43,7 +49,7 @@ type Config struct {
 	// LockDelay is the time for which nothing is granted after the server may have lost data.
 	// Leases that were lost with the data end meanwhile, so that two leases are never valid at the
 	// same time. Leases that the server still has are renewed. Lock waits, and TryLock returns
-	// a *DelayError. Elections, claims of jobs, daemons and Onces wait, too.
+	// ErrDelayed. Elections, claims of jobs, daemons and Onces wait, too.
 	//
 	// Set it to the longest TTL that any program uses on the server, and to the same value in all
 	// Clients. The Client refuses leases with a longer TTL. Each restart and each failover counts as a loss, because
@@ -96,9 +102,7 @@ type LeaseConfig struct {
 	// NoRenewal disables renewals: the lease ends ValidFor after its acquisition.
 	NoRenewal bool
 
-	// Identity names the leases, as Config.Identity does. Default: that of the Client.
-	Identity string
+	// Wait is how long Lock waits for the lock at most. It limits Client.Do, too, where the deadline of ctx
+	// would also end the work. The error is that of a ctx that has ended. Default 0: until ctx ends.
+	Wait time.Duration
 }
-
-// Validate returns a *noonlock.ConfigError for the first invalid field, or nil.
-func (cfg LeaseConfig) Validate() error { return lock.LeaseConfig(cfg).Validate() }

@@ -13,88 +13,8 @@ import (
 	"github.com/redis/go-redis/v9/auth"
 
 	"github.com/noonlock/noonlock/internal/servers"
-	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 )
-
-// A counted is a connection that is counted while it is open.
-type counted struct {
-	net.Conn
-	closed func()
-}
-
-func (c *counted) Close() error {
-	c.closed()
-	return c.Conn.Close()
-}
-
-// Six hundred leases with different timings use as many connections and goroutines as one
-// lease. This also holds while the server hangs, for a moment or for good, and afterwards.
-func TestFault66_ManyTimingsFewConnections(t *testing.T) {
-	// Not parallel: it counts the goroutines of the process.
-	inBubble(t, func(e *env) {
-		var open, most atomic.Int64
-		opt := e.Direct()
-		dial := opt.Dialer
-		opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
-			conn, err := dial(ctx, network, addr)
-			if err != nil {
-				return nil, err
-			}
-			most.Store(max(most.Load(), open.Add(1)))
-			return &counted{conn, sync.OnceFunc(func() { open.Add(-1) })}, nil
-		}
-		c := e.ClientWith(opt, lockcore.Config{})
-		e.unlock(e.try(e.mutex(c, "first", ttl(time.Second))))
-		e.WaitIdle()
-		goroutines := testenv.Goroutines()
-		var leases []*lockcore.Lease
-		for i := range 600 {
-			leases = append(leases, e.try(e.mutex(c, fmt.Sprint("m", i), ttl(3*time.Second+time.Duration(i)*time.Millisecond))))
-		}
-		few := func(when string) {
-			e.Helper()
-			// A connection that was closed may stay open a moment longer than its
-			// successor.
-			if n := most.Load(); n > 2*(4+3) {
-				e.Errorf("%s: %d connections", when, n)
-			}
-			// The servers of a bubble have goroutines for each connection.
-			if n := testenv.Goroutines() - goroutines; n > 100 {
-				e.Errorf("%s: %d more goroutines", when, n)
-			}
-		}
-		e.Pass(5 * time.Second)
-		few("all is well")
-		e.Bubble.Hang()
-		for range 15 {
-			e.Pass(100 * time.Millisecond)
-			few("the server hangs")
-		}
-		e.Bubble.Unhang()
-		e.Pass(5 * time.Second)
-		for i, l := range leases {
-			if l.Context().Err() != nil {
-				e.Fatalf("lease %d was lost in an outage of 1.5 s: %v", i, context.Cause(l.Context()))
-			}
-		}
-		few("it is back")
-		e.Bubble.Hang()
-		for range 100 {
-			e.Pass(100 * time.Millisecond)
-			few("the server hangs for longer")
-		}
-		e.Bubble.Unhang()
-		e.Pass(30 * time.Second)
-		if n := open.Load(); n > 4+3 {
-			e.Errorf("%d connections stay", n)
-		}
-		if n := testenv.Goroutines() - goroutines; n > 40 {
-			e.Errorf("%d goroutines stay", n)
-		}
-		e.unlock(e.lock(e.mutex(c, "m1", ttl(time.Second))))
-	})
-}
 
 // A rotation is a provider of credentials that change.
 type rotation struct {

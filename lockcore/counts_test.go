@@ -121,9 +121,9 @@ func TestFault40_ThousandWaiters(t *testing.T) {
 	})
 }
 
-// Five thousand renewed leases need no more goroutines and connections than one,
-// and one subscription for all waiters.
-func TestFiveThousandLeases(t *testing.T) {
+// Five thousand renewed leases with 600 different TTLs need no more goroutines and connections
+// than one, and one subscription for all waiters.
+func TestFault66_FiveThousandLeases(t *testing.T) {
 	// Not parallel: it counts the goroutines of the process.
 	e := realEnv(t)
 	e.Raw.Ping(t.Context())
@@ -138,7 +138,7 @@ func TestFiveThousandLeases(t *testing.T) {
 	for g := range 50 {
 		wg.Go(func() {
 			for i := g; i < leases; i += 50 {
-				lease, err := e.mutex(c, fmt.Sprint("lock", i), ttl(8*time.Second)).TryLock(t.Context())
+				lease, err := e.mutex(c, fmt.Sprint("lock", i), ttl(8*time.Second+time.Duration(i%600)*time.Millisecond)).TryLock(t.Context())
 				if err != nil {
 					t.Error(err)
 					return

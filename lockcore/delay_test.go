@@ -15,6 +15,7 @@ import (
 	"github.com/noonlock/noonlock"
 	"github.com/noonlock/noonlock/internal/servers"
 	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/internal/wire"
 	"github.com/noonlock/noonlock/lockcore"
 )
 
@@ -28,7 +29,7 @@ func (e *env) delayed(identity string, delay time.Duration) *lockcore.Client {
 func (e *env) refusedFor(m locker) time.Duration {
 	e.Helper()
 	_, err := m.TryLock(e.Context())
-	var delayed *lockcore.DelayError
+	var delayed *wire.DelayError
 	if !errors.As(err, &delayed) || !errors.Is(err, lockcore.ErrNotAcquired) || !lockcore.IsTemporary(err) || delayed.Left <= 0 {
 		e.Fatalf("TryLock: %v, want ErrNotAcquired and a DelayError", err)
 	}
@@ -181,7 +182,7 @@ func TestLockDelayIsReported(t *testing.T) {
 		defer cancel()
 		_, err := m.Lock(ctx)
 		mustIs(e, err, lockcore.ErrNotAcquired, context.DeadlineExceeded)
-		var delayed *lockcore.DelayError
+		var delayed *wire.DelayError
 		if !errors.As(err, &delayed) || delayed.Delay != 10*time.Second || !strings.Contains(err.Error(), "Config.LockDelay 10s: nothing is granted for another ") {
 			e.Errorf("Lock: %v", err)
 		}
@@ -232,7 +233,7 @@ func TestFault89_FailoverDelaysGrants(t *testing.T) {
 			if lease != nil {
 				r.Fatalf("a lease for a lock that is held until %v", lost.Remaining())
 			}
-			var delayed *lockcore.DelayError
+			var delayed *wire.DelayError
 			return errors.As(err, &delayed)
 		})
 		next := waiter.granted()
@@ -290,7 +291,7 @@ func TestFault89_OneShardIsDelayed(t *testing.T) {
 	s.Until("the replica is promoted", func() bool { return s.Owner(s.slot(names[dead]), s.Replicas[1]) != nil })
 	s.Until("the names of the dead primary are delayed", func() bool {
 		_, err := s.mutex(c, names[dead], cfg).TryLock(s.Context())
-		var delayed *lockcore.DelayError
+		var delayed *wire.DelayError
 		return errors.As(err, &delayed)
 	})
 	for _, p := range []*servers.RedisServer{s.Primaries[0], s.Primaries[2]} {

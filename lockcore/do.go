@@ -9,14 +9,15 @@ import (
 )
 
 // Do acquires the mutex of a name, as Mutex.Lock does, and runs fn. The context of fn is done
-// when ctx is done or the lease ends, whichever comes first. Do releases the lock after fn
+// when ctx is done or the lease ends, whichever comes first. FromContext of it returns the lease, which has the
+// fencing token. LeaseConfig.Wait limits the wait, and not the work. Do releases the lock after fn
 // has returned, panicked or called runtime.Goexit. When ctx is done, it waits for the answer for one
 // TTL or 10 s, whichever is shorter.
 //
 // The error is that of fn, joined with that of Lease.Unlock, which has the reason if the
 // lease ended before fn returned. If the lock was not acquired, fn is not called and the
 // error is that of Mutex.Lock.
-func (c *Client) Do(ctx context.Context, name string, cfg LeaseConfig, fn func(ctx context.Context, token uint64) error) (err error) {
+func (c *Client) Do(ctx context.Context, name string, cfg LeaseConfig, fn func(ctx context.Context) error) (err error) {
 	if fn == nil {
 		return lock.Refuse("fn", "a function", "nil")
 	}
@@ -31,11 +32,11 @@ func (c *Client) Do(ctx context.Context, name string, cfg LeaseConfig, fn func(c
 	work, stop := lease.Bind(ctx)
 	defer func() {
 		stop()
-		leaving, cancel := longer(ctx, lease.held().Detached())
+		leaving, cancel := longer(ctx, lease.held.Detached())
 		defer cancel()
 		err = errors.Join(err, lease.Unlock(leaving))
 	}()
-	return fn(work, lease.Token())
+	return fn(work)
 }
 
 // longer returns a context that ends some time after ctx.

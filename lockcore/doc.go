@@ -1,7 +1,7 @@
 // Package lockcore provides distributed locks on Redis. A held lock is a [Lease]: it has
 // a context that ends in time and a fencing token that a database can check.
 //
-//	c, err := lockcore.New(rdb, lockcore.Config{Logger: logger}) // without a Logger, nothing is logged
+//	c, err := lockcore.New(rdb, lockcore.Config{})
 //	m, err := c.Mutex("orders", lockcore.LeaseConfig{TTL: 10 * time.Second})
 //	lease, err := m.Lock(ctx) // waits in the queue
 //	defer lease.Unlock(ctx)
@@ -91,14 +91,15 @@
 // this time, which includes its tries and the pauses between them. It returns earlier if ctx ends.
 //
 //	2/3 TTL, at most 6 s      Mutex.TryLock, ReentrantMutex.TryLock, RWMutex.TryLock, RWMutex.TryRLock
-//	TTL                       Lease.Unlock, Lease.Release, Lease.Downgrade
-//	6.7 s                     Client.Inspect, Client.Locks, Client.ForcedReleases
+//	TTL                       Lease.Unlock, RWMutex.Downgrade
+//	6.7 s                     Client.Inspect, Locks, Client.ForcedReleases
 //	13.4 s                    Client.ForceRelease
 //	until ctx ends            Mutex.Lock, ReentrantMutex.Lock, RWMutex.Lock, RWMutex.RLock, Client.Close
 //	until ctx ends + TTL, at most 10 s  Client.Do
-//	0 s                       Client.Mutex, Client.ReentrantMutex, Client.RWMutex, Lease.Bind
+//	0 s                       Client.Mutex, Client.ReentrantMutex, Client.RWMutex, Lease.Bind, Lease.Check,
+//	                          FromContext
 //
-// If ctx is done when Unlock or Release is called, they wait for one TTL, at most 10 s. On a quorum, TryLock
+// If ctx is done when Unlock is called, it waits for one TTL, at most 10 s. On a quorum, TryLock
 // sends one more request, with the time of a try, if a majority has granted the lock.
 //
 // # Failures
@@ -109,8 +110,8 @@
 //	an acquire is abandoned    If its request may still arrive, a tombstone makes that request
 //	                           fail.
 //	renewals fail              The context is done with ErrLeaseExpired before the TTL ends.
-//	the lock was removed       The next renewal ends the context with ErrLeaseLost, or with a
-//	                           *ForcedError after ForceRelease.
+//	the lock was removed       The next renewal ends the context with ErrLeaseLost, or with
+//	                           ErrForced after ForceRelease.
 //	the server restarts empty  As above. Waiters queue again in their old order.
 //	an owner that reads wants  ErrUpgrade if others read too, because two such owners would
 //	to write                   wait for each other. Otherwise it is granted.

@@ -184,9 +184,9 @@ func (e *env) mutex(c *lockcore.Client, name string, cfg lockcore.LeaseConfig) l
 func lockOf(c *lockcore.Client, kind, name, owner string, cfg lockcore.LeaseConfig) (locker, error) {
 	switch kind {
 	case "write":
-		return c.RWMutex(name, owner, lockcore.RWConfig{Read: cfg, Write: cfg})
+		return c.RWMutex(name, owner, cfg)
 	case "read":
-		m, err := c.RWMutex(name, owner, lockcore.RWConfig{Read: cfg, Write: cfg})
+		m, err := c.RWMutex(name, owner, cfg)
 		return reads{m}, err
 	default:
 		return c.Mutex(name, cfg)

@@ -2,6 +2,8 @@ package lockcore
 
 import (
 	"errors"
+	"fmt"
+	"time"
 
 	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/internal/wire"
@@ -13,19 +15,27 @@ var (
 	// ErrNotAcquired means that the lock was not acquired. TryLock joins it with a
 	// *HeldError if the lock is not free. Lock joins it with the context's error if that
 	// ended the wait, and with a *HeldError if the holder is known.
-	ErrNotAcquired = lock.ErrNotAcquired
+	ErrNotAcquired = errs.notAcquired
 
-	// ErrNotHeld means that the lease ended before Unlock, Release or Downgrade. It is
+	// ErrNotHeld means that the lease ended before Unlock or Downgrade. It is
 	// joined with the reason: ErrReleased, ErrLeaseLost, ErrLeaseExpired or ErrClosed.
-	ErrNotHeld = lock.ErrNotHeld
+	ErrNotHeld = errs.notHeld
 
 	// ErrReleased is the cause of a lease's context after its Unlock.
-	ErrReleased = lock.ErrReleased
+	ErrReleased = errs.released
 
 	// ErrLeaseLost is the cause of a lease's context if a renewal or Downgrade found that
 	// the server no longer has the lease. The key was deleted, has expired, or belongs to
-	// another lease. After ForceRelease, the cause is a *ForcedError, which matches it.
-	ErrLeaseLost = lock.ErrLeaseLost
+	// another lease.
+	ErrLeaseLost = errs.leaseLost
+
+	// ErrForced is joined with ErrLeaseLost if ForceRelease has released the lock. The text says who did it, and
+	// why. That is read after the context has ended, for at most 100 ms. Until then, errors.Is does not find it.
+	ErrForced = errs.forced
+
+	// ErrDelayed means that Config.LockDelay forbids grants for now, because the server may have lost data.
+	// Nothing was sent. It is joined with ErrNotAcquired. The text says for how long.
+	ErrDelayed = errs.delayed
 
 	// ErrChanged is returned by ForceRelease if the lock is held, and not by one of the
 	// holders in the given Inspection.
@@ -33,65 +43,79 @@ var (
 
 	// ErrLeaseExpired is the cause of a lease's context if no renewal was answered in time,
 	// or if renewals had stopped (NoRenewal, MaxHold).
-	ErrLeaseExpired = lock.ErrLeaseExpired
+	ErrLeaseExpired = errs.leaseExpired
 
 	// ErrMaxHold is joined with ErrLeaseExpired if renewals stopped because of
 	// LeaseConfig.MaxHold.
-	ErrMaxHold = lock.ErrMaxHold
+	ErrMaxHold = errs.maxHold
 
 	// ErrNotReplicated means that the server applied a request, and that fewer replicas than
 	// Config.MinReplicas acknowledged it in time. A grant is then given back, and the
 	// error is joined with ErrNotAcquired. If renewals were not acknowledged until the lease
 	// ended, it is joined with ErrLeaseExpired.
-	ErrNotReplicated = lock.ErrNotReplicated
+	ErrNotReplicated = errs.notReplicated
 
 	// ErrUnknown means that a request was sent and not answered. The server may have
 	// applied it or not. This error never means "not held".
-	ErrUnknown = lock.ErrUnknown
+	ErrUnknown = errs.unknown
 
 	// ErrWrongKind means that the name has another kind, see the package documentation, or that another program
 	// has written one of its keys. If Unlock returns it, the lock is released: its own key was right.
-	ErrWrongKind = lock.ErrWrongKind
+	ErrWrongKind = errs.wrongKind
 
 	// ErrUpgrade means that an owner with a read lease of an RWMutex called Lock or TryLock
 	// while other owners read. Two such owners would wait for each other for ever. Release the
 	// read lease first. This error is joined with ErrNotAcquired.
-	ErrUpgrade = lock.ErrUpgrade
+	ErrUpgrade = errs.upgrade
 
 	// ErrNotWriter means that Downgrade was called on a lease that is not a write lease of
 	// an RWMutex or a ReentrantMutex.
-	ErrNotWriter = lock.ErrNotWriter
+	ErrNotWriter = errs.notWriter
 
 	// ErrClosed means that the Client is closed. It is also the cause of the contexts of
 	// the leases that Close released.
-	ErrClosed = lock.ErrClosed
+	ErrClosed = errs.closed
 )
 
-// HeldError describes the holder of a lock that was not acquired. It matches ErrNotAcquired.
-// TryLock reports the holder at the time of the call. Lock reports the holder at its last
-// request, which may be a little more than one TTL old.
-//
-// Name (string) is the name of the lock, and Holder (string) the identity of its holder. Holder is empty
-// if another program wrote the key. If several owners read, it is the holder of the lease that ends
-// last. Owner (string) is the owner of a ReentrantMutex or RWMutex that holds the lock. TTL (a
-// time.Duration) is the time until the lock expires unless it is renewed. It is negative if the key has
-// no TTL. Only another program writes such a key.
-type HeldError = lock.HeldError
+// errs are the errors that the packages below return.
+var errs = struct {
+	notAcquired, notHeld, released, leaseLost, forced, delayed, leaseExpired, maxHold error
+	notReplicated, unknown, wrongKind, upgrade, notWriter, closed, noQuorum           error
+}{
+	notAcquired: lock.ErrNotAcquired, notHeld: lock.ErrNotHeld, released: lock.ErrReleased, leaseLost: lock.ErrLeaseLost,
+	forced: lock.ErrForced, delayed: wire.ErrDelayed, leaseExpired: lock.ErrLeaseExpired, maxHold: lock.ErrMaxHold,
+	notReplicated: lock.ErrNotReplicated, unknown: lock.ErrUnknown, wrongKind: lock.ErrWrongKind, upgrade: lock.ErrUpgrade,
+	notWriter: lock.ErrNotWriter, closed: lock.ErrClosed, noQuorum: wire.ErrNoQuorum,
+}
 
-// ForcedError is the cause of a lease's context if ForceRelease has released the lock. Its fields are
-// strings: By is the operator, and Reason may be empty. It matches ErrLeaseLost. They are read after the
-// context has ended, for at most 100 ms. Until then, errors.As does not find it in the cause.
-type ForcedError = lock.ForcedError
+// A HeldError describes the holder of a lock that was not acquired. It matches ErrNotAcquired. TryLock
+// reports the holder at the time of the call. Lock reports the holder at its last request, which may be a little
+// more than one TTL old.
+type HeldError struct {
+	Name string // of the lock
+	// Holder is the identity of the holder. It is empty if another program wrote the key. If several owners read,
+	// it is the holder of the lease that ends last.
+	Holder string
+	Owner  string        // of a ReentrantMutex or RWMutex
+	TTL    time.Duration // until the lock expires unless it is renewed; negative if another program wrote a key without a TTL
+}
 
-// DelayError means that Config.LockDelay forbids grants for now, because the server may have
-// lost data. Nothing was sent. It is joined with ErrNotAcquired. Its fields are durations: Delay is
-// Config.LockDelay, and Left is the time until the server grants leases again.
-type DelayError = wire.DelayError
+func (e *HeldError) Error() string {
+	holder := e.Holder
+	if holder == "" {
+		holder = "another program"
+	}
+	if e.Owner != "" {
+		holder += ", owner " + e.Owner + ","
+	}
+	if e.TTL < 0 {
+		return fmt.Sprintf("lockcore: %q is held by %s without a TTL", e.Name, holder)
+	}
+	return fmt.Sprintf("lockcore: %q is held by %s for another %s unless renewed", e.Name, holder, e.TTL)
+}
 
-// ReplyError means that a script returned an unexpected reply. On a Redis server with valid
-// data, this never happens. Its fields are strings: Script names the script, and Reply describes the
-// reply without the text in it, which may be secret.
-type ReplyError = wire.ReplyError
+// Is reports true for ErrNotAcquired.
+func (e *HeldError) Is(target error) bool { return target == ErrNotAcquired }
 
 // IsTemporary reports whether the call that failed with err may succeed if it is repeated.
 // It is true if no answer arrived, if there was no connection, if the server is loading,

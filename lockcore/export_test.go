@@ -1,6 +1,7 @@
 package lockcore
 
 import (
+	"context"
 	"io/fs"
 	"strings"
 	"sync"
@@ -30,6 +31,18 @@ func ScriptSource(name string) (string, error) {
 	}
 	return s.Source(), nil
 }
+
+// Downgrade is RWMutex.Downgrade of the lock of a lease.
+func Downgrade(ctx context.Context, l *Lease) error { return l.held.Downgrade(ctx) }
+
+// Name returns the name of the lock.
+func (m *Mutex) Name() string { return m.name.Name() }
+
+// Name returns the name of the lock.
+func (m *ReentrantMutex) Name() string { return m.mutex.Name() }
+
+// Name returns the name of the lock.
+func (rw *RWMutex) Name() string { return rw.read.Name() }
 
 // Process returns the secret part of a Client's values.
 func (c *Client) Process() string {

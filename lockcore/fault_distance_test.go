@@ -15,6 +15,7 @@ import (
 
 	"github.com/noonlock/noonlock/internal/servers"
 	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/internal/wire"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
@@ -265,7 +266,7 @@ func TestFault104_RefusedBeforeItIsSent(t *testing.T) {
 		for range 30 {
 			all.Go(func() {
 				_, err := m.TryLock(e.Context())
-				if _, ok := errors.AsType[*lockcore.DelayError](err); !ok {
+				if _, ok := errors.AsType[*wire.DelayError](err); !ok {
 					e.Errorf("TryLock: %v", err)
 				}
 			})

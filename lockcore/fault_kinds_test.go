@@ -131,7 +131,7 @@ func TestFault17_ClassD_OwnersAfterFailovers(t *testing.T) {
 					e.restore(name)
 					stale++
 				case n == 4 && len(held) > 0:
-					_ = held[random.IntN(len(held))].Downgrade(e.Context())
+					_ = lockcore.Downgrade(e.Context(), held[random.IntN(len(held))].Lease)
 				default:
 					process, owner := random.IntN(2), string("xy"[random.IntN(2)])
 					h := holding{of: fmt.Sprintf("%s in process %d", owner, process)}
@@ -208,14 +208,14 @@ func TestFault27_CountIsExact(t *testing.T) {
 				if s := e.storedOwned("orders"); len(s.entries) != 1+entries || s.counts["me"] != 1+entries {
 					e.Errorf("the server has %d entries and counts %d, want %d", len(s.entries), s.counts["me"], 1+entries)
 				}
-				for i, lease := range held {
+				for _, lease := range held {
 					if kind != lockcoretest.DuplicateRequest { // a repeated request hides the first answer, and nothing retries it
 						lost := f.Inject(e, lockcoretest.Fault{Kind: kind, Match: e.script("mutex_leave"), Count: 1})
 						defer lost.Lift()
 					}
-					e.leave(lease, entries-i)
+					e.leave(lease)
 				}
-				e.leave(outer, 0)
+				e.leave(outer)
 				if e.Exists(e.key("orders", "lock")) {
 					e.Error("the key is left behind")
 				}
@@ -240,8 +240,8 @@ func TestFault31_OutOfMemoryOwned(t *testing.T) {
 	reader := e.queued(reads{e.rw(b, "orders", "b", cfg)})
 	writer := e.queued(e.rw(b, "orders", "w", cfg))
 	full("1")
-	e.leave(second, 1)
-	must(e, first.Downgrade(t.Context()))
+	e.leave(second)
+	must(e, lockcore.Downgrade(t.Context(), first))
 	read := reader.granted() // and with it the other's key end is later than its own
 	renewals := e.calls("pexpireat")
 	e.Until("both were renewed", func() bool { return e.calls("pexpireat") >= renewals+6 })
@@ -251,8 +251,8 @@ func TestFault31_OutOfMemoryOwned(t *testing.T) {
 	if _, err := e.rw(a, "fresh", "a", cfg).TryLock(t.Context()); !redis.HasErrorPrefix(err, "OOM") {
 		t.Errorf("TryLock: %v, want the server's refusal", err)
 	}
-	e.leave(first, 0)
-	e.leave(read, 0)
+	e.leave(first)
+	e.leave(read)
 	lease := writer.granted()
 	full("0")
 	e.unlock(lease)

@@ -168,7 +168,7 @@ func TestFault45_CancelInMidRead(t *testing.T) {
 			"Lock":    func(ctx context.Context) error { _, err := m.Lock(ctx); return err },
 			"Unlock":  func(ctx context.Context) error { return held.Unlock(ctx) },
 			"Do": func(ctx context.Context) error {
-				return c.Do(ctx, "orders", lockcore.LeaseConfig{}, func(context.Context, uint64) error { return nil })
+				return c.Do(ctx, "orders", lockcore.LeaseConfig{}, func(context.Context) error { return nil })
 			},
 		} {
 			e.Bubble.Hang()

@@ -1,7 +1,6 @@
 package lockcore_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -65,7 +64,7 @@ func setupRefused(e *env, s setup) {
 	var log testenv.Log
 	c := e.ClientWith(opt, lockcore.Config{Identity: "a", Logger: log.Logger()})
 	ask := func(c *lockcore.Client, command string, args ...any) (any, error) {
-		board, err := (*lock.Client)(c).Name("board", new(lock.LeaseConfig(ttl(30*time.Second)))) // a third of it must suffice for a hundred refusals
+		board, err := lock.Of(c).Name("board", new(lock.LeaseConfig(ttl(30*time.Second)))) // a third of it must suffice for a hundred refusals
 		must(e, err)
 		return board.Ask(e.Context(), wire.Command(append([]any{command, board.Key("record")}, args...)...))
 	}
@@ -135,43 +134,6 @@ func TestFault70_NoSuchDatabase(t *testing.T) {
 		e.Errorf("TryLock: %v", err)
 	}
 	mustNotBe(t, err, lockcore.ErrUnknown, lockcore.ErrNotAcquired)
-}
-
-// The server requires a password, and the Client has none. The error says so, for every
-// number and length of the calls in a pipeline: before authentication a server closes the
-// connection when it reads a long call.
-//
-// Caught mutant: the answer to HELLO is ignored.
-func TestFault70_NoPassword(t *testing.T) {
-	t.Parallel()
-	e := realEnv(t)
-	c := e.Client("a")
-	leases := []*lockcore.Lease{}
-	for i := range 20 {
-		leases = append(leases, e.try(e.mutex(c, fmt.Sprint("held", i), ttl(time.Second))))
-	}
-	must(e, e.Raw.ConfigSet(e.Context(), "requirepass", "secret").Err())
-	_ = e.Raw.Do(e.Context(), "client", "kill", "type", "normal", "skipme", "yes").Err()
-	e.Pass(10 * time.Millisecond) // as above
-	var wg sync.WaitGroup
-	for g := range 200 {
-		wg.Go(func() {
-			_, err := e.mutex(c, fmt.Sprint("free", g), ttl(time.Minute)).TryLock(e.Context())
-			if err == nil || !strings.Contains(err.Error(), "NOAUTH") || lockcore.IsTemporary(err) ||
-				errors.Is(err, lockcore.ErrUnknown) || errors.Is(err, lockcore.ErrNotAcquired) {
-				e.Errorf("TryLock: %v", err)
-			}
-		})
-	}
-	wg.Wait()
-	for _, l := range leases {
-		mustIs(e, e.ended(l), lockcore.ErrLeaseExpired)
-	}
-	ctx, cancel := context.WithTimeout(e.Context(), patience)
-	defer cancel()
-	if _, err := e.mutex(c, "held1", ttl(time.Second)).Lock(ctx); err == nil || ctx.Err() != nil || !strings.Contains(err.Error(), "NOAUTH") {
-		e.Errorf("Lock: %v", err)
-	}
 }
 
 // The server has reached its limit of connections, and closes further ones without reading.

@@ -26,9 +26,9 @@ type Operator struct {
 // A lease that began after the Inspection is not released: if the lock is held, and by none
 // of those holders, the error is ErrChanged. A holder is recognized by its token.
 //
-// The leases of the old holders end at their next renewal. The cause is a *ForcedError with
-// the operator, and the holder logs it. Until then, normally for up to RenewInterval, old and
-// new holders may both work, and only fencing tokens protect the resource.
+// The leases of the old holders end at their next renewal. The cause matches ErrForced, whose
+// text has the operator, and the holder logs it. Until then, normally for up to RenewInterval,
+// old and new holders may both work, and only fencing tokens protect the resource.
 //
 // ForceRelease is meant for operators: a holder is stuck, or another program has left a
 // key without TTL. It is logged and counted. Such a foreign key is released as a whole. If it

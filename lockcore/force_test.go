@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/noonlock/noonlock"
+	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
@@ -36,7 +37,7 @@ func (e *env) forcedOut(lease *lockcore.Lease, by, reason string) {
 
 func (e *env) saysWho(err error, by, reason string) {
 	e.Helper()
-	forced, ok := errors.AsType[*lockcore.ForcedError](err)
+	forced, ok := errors.AsType[*lock.ForcedError](err)
 	if !ok && e.Bubble != nil || ok && (forced.By != by || forced.Reason != reason) {
 		e.Errorf("%v does not say that %s released it because of %q", err, by, reason)
 	}
@@ -102,7 +103,7 @@ func TestForceReleaseSaysWho(t *testing.T) {
 		if n, err := admin.ForceRelease(e.Context(), e.inspect(admin, "s"), lockcore.Operator{Reason: "it is stuck"}); n != 1 || err != nil {
 			e.Fatalf("ForceRelease: %d, %v", n, err)
 		}
-		err := lease.Downgrade(e.Context())
+		err := lockcore.Downgrade(e.Context(), lease)
 		mustIs(e, err, lockcore.ErrNotHeld)
 		e.saysWho(err, "admin", "it is stuck")
 		e.forcedOut(lease, "admin", "it is stuck")
@@ -135,7 +136,7 @@ func TestForceReleaseEndsTheLeaseFirst(t *testing.T) {
 			}
 			answered := make(chan error, 1)
 			if downgrade {
-				go func() { answered <- lease.Downgrade(e.Context()) }()
+				go func() { answered <- lockcore.Downgrade(e.Context(), lease) }()
 				if e.kind == "mutex" || e.kind == "read" {
 					mustIs(e, <-answered, lockcore.ErrNotWriter)
 					answered = nil

@@ -2,6 +2,7 @@ package lockcore
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/noonlock/noonlock/internal/lock"
@@ -13,24 +14,42 @@ import (
 // A lease is valid until t0 + ValidFor, by default t0 + TTL - margin. t0 is the time of the
 // local clock just before the request is sent that grants or renews the lease. No method asks
 // the server whether the lease is still held, because the answer would be old when it
-// arrives. Work that checks neither Context nor Remaining does not stop in time. Only a
+// arrives. Work that uses none of Context, Check and Remaining does not stop in time. Only a
 // resource that checks the Token can then refuse it.
-type Lease lock.Lease
+type Lease struct {
+	held *lock.Lease
+	lent bool // by FromContext
+}
 
-func (l *Lease) held() *lock.Lease { return (*lock.Lease)(l) }
+// FromContext returns the lease that work runs under, or nil if ctx is not the context of such work. It is
+// for the contexts that Client.Do, electors, Runners, DaemonRunners and Onces call functions with, those of
+// Lease.Context and Lease.Bind, and those that are derived from one of them. Unlock and Downgrade refuse
+// the lease, because the caller of the work releases it.
+func FromContext(ctx context.Context) *Lease {
+	if held := lock.From(ctx); held != nil {
+		return &Lease{held, true}
+	}
+	return nil
+}
 
 // Token returns the fencing token that the lease was granted. It is greater than the
 // tokens of all earlier leases of the name; overlapping leases of one owner share a token.
 // Pass it to the resource, which must refuse a token smaller than the greatest it has
 // seen. A token does not change during the lease.
-func (l *Lease) Token() uint64 { return l.held().Token() }
+func (l *Lease) Token() uint64 { return l.held.Token() }
 
-// Name returns the name of the lock.
-func (l *Lease) Name() string { return l.held().Name() }
+// Name returns the name of the lock. That of an election is election/<name>, and that of a job, a daemon or a Once
+// is job/<name>, job/daemon/<name> or job/once/<name>.
+func (l *Lease) Name() string { return l.held.Name() }
 
 // Remaining returns how long the lease stays valid without another renewal. It returns 0
-// if the lease has ended.
-func (l *Lease) Remaining() time.Duration { return l.held().Remaining() }
+// if the lease has ended. Work whose context has ended, by a timeout or a drain, can still
+// see whether another process may hold the lock.
+func (l *Lease) Remaining() time.Duration { return l.held.Remaining() }
+
+// Check returns nil while the lease is valid, and then why it has ended, as the cause of Context.
+// It reads the clock, and sends no request. Call it before a step that a second holder must not do.
+func (l *Lease) Check() error { return l.held.Err() }
 
 // Context returns a context that is done when the lease ends. Its cause (context.Cause) is
 // ErrReleased, ErrLeaseLost, ErrLeaseExpired or ErrClosed. It has the values of the
@@ -39,13 +58,13 @@ func (l *Lease) Remaining() time.Duration { return l.held().Remaining() }
 // Its Err method reads the clock. So it reports the end even if the process was paused and
 // no timer has run yet. Contexts derived from it do not read the clock, and are done
 // shortly after it. Use Bind for a derived context that does.
-func (l *Lease) Context() context.Context { return l.held().Context() }
+func (l *Lease) Context() context.Context { return l.held.Context() }
 
 // Bind returns a context that is done when parent is done or the lease ends, whichever
 // comes first. Its Err method reads the clock, as that of Context does. Call stop when the
 // work is done, to free the resources of the context.
 func (l *Lease) Bind(parent context.Context) (ctx context.Context, stop context.CancelFunc) {
-	return l.held().Bind(parent)
+	return l.held.Bind(parent)
 }
 
 // Unlock ends the lease and releases the lock, which the next waiter then acquires. Stop
@@ -60,19 +79,10 @@ func (l *Lease) Bind(parent context.Context) (ctx context.Context, stop context.
 // ErrReleased, ErrLeaseLost, ErrLeaseExpired or ErrClosed. If an answer was lost and the
 // retry finds no lease, the first request has released it, and Unlock returns nil.
 func (l *Lease) Unlock(ctx context.Context) error {
-	return l.held().Unlock(ctx)
+	if l.lent {
+		return lock.OpError("unlock", l.Name(), errLent)
+	}
+	return l.held.Unlock(ctx)
 }
 
-// Release is Unlock for owners of a ReentrantMutex or RWMutex. It also returns how many
-// other leases of the name the owner has. left is 0 if there is an error.
-func (l *Lease) Release(ctx context.Context) (left int, err error) { return l.held().Release(ctx) }
-
-// Downgrade turns a write lease of an RWMutex or a ReentrantMutex into a read lease. No other owner can write
-// in between. Waiting readers in front of the first waiting writer are granted, unless the
-// owner has another write lease. The lease keeps its token, context and timing. A second
-// Downgrade has no effect and returns nil.
-//
-// If the server does not answer, Downgrade retries until ctx or the lease ends. If the error is ErrUnknown or
-// ErrWrongKind, the downgrade may have been applied, or may be applied later: do not write any more. The lease
-// is still held, unless the error is ErrNotHeld. For a lease of another kind, the error is ErrNotWriter.
-func (l *Lease) Downgrade(ctx context.Context) error { return l.held().Downgrade(ctx) }
+var errLent = errors.New("lockcore: a lease of FromContext is released, and downgraded, by the caller of the work")

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -232,7 +233,7 @@ func TestFault07_DoReturnsWhenTheServerHangs(t *testing.T) {
 					ctx, cancel := context.WithCancel(e.Context())
 					defer cancel()
 					var ended time.Duration
-					err := c.Do(ctx, "orders", ttl(d), func(context.Context, uint64) error {
+					err := c.Do(ctx, "orders", ttl(d), func(context.Context) error {
 						f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.SwallowReply})
 						ended = e.Clock() + during
 						time.AfterFunc(during, cancel)
@@ -264,7 +265,8 @@ func TestDo(t *testing.T) {
 		}
 		last := uint64(0)
 		for range 3 {
-			err := c.Do(e.Context(), "orders", lockcore.LeaseConfig{}, func(ctx context.Context, token uint64) error {
+			err := c.Do(e.Context(), "orders", lockcore.LeaseConfig{}, func(ctx context.Context) error {
+				token := lockcore.FromContext(ctx).Token()
 				if ctx.Err() != nil || token <= last {
 					e.Errorf("context %v, token %d after %d", ctx.Err(), token, last)
 				}
@@ -280,19 +282,19 @@ func TestDo(t *testing.T) {
 			free()
 		}
 		sad := errors.New("sad")
-		err := c.Do(e.Context(), "orders", lockcore.LeaseConfig{}, func(context.Context, uint64) error { return sad })
+		err := c.Do(e.Context(), "orders", lockcore.LeaseConfig{}, func(context.Context) error { return sad })
 		mustIs(e, err, sad)
 		mustNotBe(e, err, lockcore.ErrNotHeld)
 		free()
 
 		// A lease that ended during the work is reported.
-		err = c.Do(e.Context(), "orders", lockcore.LeaseConfig{}, func(context.Context, uint64) error {
+		err = c.Do(e.Context(), "orders", lockcore.LeaseConfig{}, func(context.Context) error {
 			return e.Raw.Del(e.Context(), e.key("orders", "lock")).Err()
 		})
 		mustIs(e, err, lockcore.ErrNotHeld, lockcore.ErrLeaseLost)
 
 		ctx, cancel := context.WithCancel(e.Context())
-		err = c.Do(ctx, "orders", lockcore.LeaseConfig{}, func(ctx context.Context, _ uint64) error {
+		err = c.Do(ctx, "orders", lockcore.LeaseConfig{}, func(ctx context.Context) error {
 			cancel()
 			<-ctx.Done()
 			return context.Cause(ctx)
@@ -311,7 +313,7 @@ func TestFault53_PanicAndGoexitRelease(t *testing.T) {
 		c := e.Client("a")
 		panicked := func() (value any) {
 			defer func() { value = recover() }()
-			_ = c.Do(e.Context(), "orders", lockcore.LeaseConfig{}, func(context.Context, uint64) error { panic("at the disco") })
+			_ = c.Do(e.Context(), "orders", lockcore.LeaseConfig{}, func(context.Context) error { panic("at the disco") })
 			return nil
 		}()
 		if panicked != "at the disco" {
@@ -323,7 +325,7 @@ func TestFault53_PanicAndGoexitRelease(t *testing.T) {
 		entered, ended := false, make(chan struct{})
 		go func() {
 			defer close(ended)
-			_ = c.Do(e.Context(), "orders", lockcore.LeaseConfig{}, func(context.Context, uint64) error {
+			_ = c.Do(e.Context(), "orders", lockcore.LeaseConfig{}, func(context.Context) error {
 				entered = true
 				runtime.Goexit()
 				return nil
@@ -348,7 +350,7 @@ func TestFault52_ReleaseAfterSlowWork(t *testing.T) {
 		cancelled, stopped := time.Duration(-1), time.Duration(-1)
 		done := make(chan error, 1)
 		go func() {
-			done <- c.Do(ctx, "orders", lockcore.LeaseConfig{}, func(ctx context.Context, _ uint64) error {
+			done <- c.Do(ctx, "orders", lockcore.LeaseConfig{}, func(ctx context.Context) error {
 				<-ctx.Done()
 				cancelled = e.Clock()
 				time.Sleep(45 * time.Second) // four TTLs
@@ -423,5 +425,60 @@ func TestFault48_ThreeWaysToUnlockWrongly(t *testing.T) {
 			e.Error("a wrong Unlock took the lock from its holder")
 		}
 		e.unlock(holder)
+	})
+}
+
+// Work gets its lease from its context. It cannot release it.
+func TestFromContext(t *testing.T) {
+	inBubbleAllKinds(t, func(e *env) {
+		if l := lockcore.FromContext(e.Context()); l != nil {
+			e.Errorf("a context without work has the lease of %s", l.Name())
+		}
+		c := e.Client("a")
+		outer, inner := e.try(e.mutex(c, "orders", ttl(3*time.Second))), e.try(e.mutex(c, "items", ttl(3*time.Second)))
+		bound, stop := inner.Bind(outer.Context())
+		defer stop()
+		type key struct{}
+		for of, ctx := range map[*lockcore.Lease]context.Context{
+			outer: context.WithValue(outer.Context(), key{}, 1), inner: bound,
+		} {
+			l := lockcore.FromContext(ctx)
+			if l == nil || l.Name() != of.Name() || l.Token() != of.Token() || l.Remaining() != of.Remaining() || l.Check() != nil {
+				e.Fatalf("%s: FromContext returns %+v", of.Name(), l)
+			}
+			if err := l.Unlock(e.Context()); err == nil || of.Check() != nil {
+				e.Errorf("%s: Unlock by the work: %v, %v", of.Name(), err, of.Check())
+			}
+		}
+		borrowed := lockcore.FromContext(bound)
+		e.unlock(inner)
+		mustIs(e, borrowed.Check(), lockcore.ErrReleased)
+		if borrowed.Remaining() != 0 || lockcore.FromContext(bound).Token() != inner.Token() {
+			e.Errorf("after the release, %v remain", borrowed.Remaining())
+		}
+	})
+}
+
+// LeaseConfig.Wait limits the wait, and not the work of Do.
+func TestWait(t *testing.T) {
+	inBubbleAllKinds(t, func(e *env) {
+		cfg := ttl(3 * time.Second)
+		held := e.try(e.mutex(e.Client("a"), "orders", cfg))
+		cfg.Wait = 4 * time.Second
+		c := e.Client("b")
+		begin := e.Clock()
+		_, err := e.mutex(c, "orders", cfg).Lock(e.Context())
+		mustIs(e, err, lockcore.ErrNotAcquired, context.DeadlineExceeded)
+		if by, ok := errors.AsType[*lockcore.HeldError](err); !ok || by.Holder != "a" || !strings.Contains(err.Error(), "LeaseConfig.Wait, 4s") {
+			e.Errorf("Lock: %v", err)
+		}
+		if took := e.Clock() - begin; took < 4*time.Second || took > 4100*time.Millisecond {
+			e.Errorf("it waited for %v", took)
+		}
+		e.unlock(held)
+		must(e, c.Do(e.Context(), "orders", cfg, func(ctx context.Context) error {
+			e.Pass(time.Minute)
+			return ctx.Err()
+		}))
 	})
 }

@@ -19,7 +19,7 @@ import (
 
 func (e *env) locks(c *lockcore.Client) []string {
 	e.Helper()
-	names, err := c.Locks(e.Context(), lockcore.ListConfig{})
+	names, err := lockcore.Locks(e.Context(), c, nil)
 	if err != nil {
 		e.Fatalf("Locks: %v", err)
 	}
@@ -118,7 +118,7 @@ func TestProgressPanicsAtItsCaller(t *testing.T) {
 					t.Errorf("recovered %v", p)
 				}
 			}()
-			_, _ = c.Locks(t.Context(), lockcore.ListConfig{Progress: func(int) { panic("no terminal") }})
+			_, _ = lockcore.Locks(t.Context(), c, func(int) { panic("no terminal") })
 			t.Error("Locks returned")
 		}()
 	}
@@ -145,7 +145,7 @@ func TestLocksAmongManyKeys(t *testing.T) {
 	must(e, e.Raw.ConfigSet(e.Context(), "slowlog-log-slower-than", "0").Err())
 	must(e, e.Raw.ConfigSet(e.Context(), "slowlog-max-len", "10000").Err())
 	var progress []int
-	names, err := c.Locks(e.Context(), lockcore.ListConfig{Progress: func(keys int) { progress = append(progress, keys) }})
+	names, err := lockcore.Locks(e.Context(), c, func(keys int) { progress = append(progress, keys) })
 	if err != nil || !slices.Equal(names, want) {
 		e.Fatalf("locks %q (%v), want %q", names, err, want)
 	}
@@ -204,7 +204,7 @@ func TestLocksDuringAFailover(t *testing.T) {
 		}
 		return false
 	}})
-	names, err := e.ClientWith(opt, lockcore.Config{}).Locks(e.Context(), lockcore.ListConfig{})
+	names, err := lockcore.Locks(e.Context(), e.ClientWith(opt, lockcore.Config{}), nil)
 	if err != nil || !slices.Equal(names, want) {
 		e.Errorf("%d locks (%v), want %d", len(names), err, len(want))
 	}
@@ -238,7 +238,7 @@ func TestLocksNeedsTheRightToScan(t *testing.T) {
 	if names := e.locks(may); !slices.Equal(names, []string{"orders"}) {
 		e.Errorf("locks %q", names)
 	}
-	_, err := e.ClientWith(e.As("maynot", "+@all", "~*", "-scan"), lockcore.Config{}).Locks(e.Context(), lockcore.ListConfig{})
+	_, err := lockcore.Locks(e.Context(), e.ClientWith(e.As("maynot", "+@all", "~*", "-scan"), lockcore.Config{}), nil)
 	if err == nil || !strings.Contains(err.Error(), "NOPERM") || !strings.Contains(err.Error(), "scan") || lockcore.IsTemporary(err) {
 		e.Errorf("without the right to scan: %v", err)
 	}
@@ -251,7 +251,7 @@ func TestLocksWhileTheServerIsAway(t *testing.T) {
 		c, f := e.Linked("a")
 		f.Partition()
 		start := e.Clock()
-		names, err := c.Locks(e.Context(), lockcore.ListConfig{})
+		names, err := lockcore.Locks(e.Context(), c, nil)
 		if took := e.Clock() - start; names != nil || !lockcore.IsTemporary(err) || took > 6700*time.Millisecond {
 			e.Errorf("locks %q (%v) after %s", names, err, took)
 		}

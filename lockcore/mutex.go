@@ -2,6 +2,7 @@ package lockcore
 
 import (
 	"context"
+	"errors"
 
 	"github.com/noonlock/noonlock/internal/lock"
 )
@@ -30,9 +31,6 @@ func (c *Client) lock(name string, k lock.Kind, cfg LeaseConfig) (*Mutex, error)
 	return &Mutex{n, k}, nil
 }
 
-// Name returns the name of the lock.
-func (m *Mutex) Name() string { return m.name.Name() }
-
 // TryLock acquires the lock if it is free and the queue is empty. Otherwise the error is
 // ErrNotAcquired and a *HeldError.
 //
@@ -41,8 +39,7 @@ func (m *Mutex) Name() string { return m.name.Name() }
 func (m *Mutex) TryLock(ctx context.Context) (*Lease, error) { return m.tryLock(ctx, "try lock") }
 
 func (m *Mutex) tryLock(ctx context.Context, op string) (*Lease, error) {
-	lease, err := m.name.TryLock(ctx, m.kind)
-	return (*Lease)(lease), lock.OpError(op, m.Name(), err)
+	return m.leaseOf(op)(m.name.TryLock(ctx, m.kind))
 }
 
 // Lock acquires the lock. If the lock is not free, Lock queues and waits until ctx ends.
@@ -53,12 +50,25 @@ func (m *Mutex) tryLock(ctx context.Context, op string) (*Lease, error) {
 // waiters, and the first waiter of each process among the first 32, send one per TTL.
 //
 // Lock also waits while no server can be reached, or while the server refuses only for now, as it
-// does while it loads its data, in a failover, or because of Config.LockDelay. Give ctx a deadline.
+// does while it loads its data, in a failover, or because of Config.LockDelay. Give ctx a deadline,
+// or set LeaseConfig.Wait.
 // Lock returns other errors at once, such as a wrong password. In the queue, it keeps its place while
 // the server lacks memory or replicas.
 func (m *Mutex) Lock(ctx context.Context) (*Lease, error) { return m.lock(ctx, "lock") }
 
 func (m *Mutex) lock(ctx context.Context, op string) (*Lease, error) {
-	lease, err := m.name.Lock(ctx, m.kind)
-	return (*Lease)(lease), lock.OpError(op, m.Name(), err)
+	return m.leaseOf(op)(m.name.Lock(ctx, m.kind))
+}
+
+// leaseOf turns the result of an operation into that of this package.
+func (m *Mutex) leaseOf(op string) func(*lock.Lease, *lock.Held, error) (*Lease, error) {
+	return func(held *lock.Lease, other *lock.Held, err error) (*Lease, error) {
+		if held != nil {
+			return &Lease{held: held}, nil
+		}
+		if other != nil {
+			err = errors.Join(err, (*HeldError)(other))
+		}
+		return nil, lock.OpError(op, m.name.Name(), err)
+	}
 }

@@ -43,8 +43,8 @@ func TestTryLock(t *testing.T) {
 // Another client sees the holder, and never the secret that would let it release the lock.
 func TestHolderIsShownAndItsSecretIsNot(t *testing.T) {
 	onBoth(t, func(e *env) {
-		a, b := e.Client("alice"), e.Client("bob")
-		e.try(e.mutex(a, "orders", lockcore.LeaseConfig{Identity: "Alice of accounts / till 3"}))
+		a, b := e.Client("Alice of accounts / till 3"), e.Client("bob")
+		e.try(e.mutex(a, "orders", lockcore.LeaseConfig{}))
 		held := e.refused(e.mutex(b, "orders", lockcore.LeaseConfig{}))
 		if held.Holder != "Alice of accounts / till 3" {
 			e.Errorf("holder %q", held.Holder)

@@ -113,7 +113,7 @@ func (e *env) useOwned(name string, opt *redis.Options) error {
 	if write.Context().Err() != nil {
 		return context.Cause(write.Context())
 	}
-	if err := write.Downgrade(ctx); err != nil {
+	if err := lockcore.Downgrade(ctx, write); err != nil {
 		return err
 	}
 	read := <-came

@@ -90,14 +90,14 @@ func TestManyEndedEntries(t *testing.T) {
 			})
 			must(e, err)
 			e.Pass(600 * time.Millisecond)
-			e.leave(e.try(reads{e.rw(c, "orders", owner, cfg)}), 0)
+			e.leave(e.try(reads{e.rw(c, "orders", owner, cfg)}))
 			if owner == "gone" {
 				e.unlock(e.try(e.rw(c, "orders", "kept", cfg))) // the only reader
 			}
 			if s := e.storedOwned("orders"); len(s.entries) != 1 || len(s.counts) != 1 {
 				e.Errorf("%d entries of %v are left", len(s.entries), s.counts)
 			}
-			e.leave(kept, 0)
+			e.leave(kept)
 		}
 	})
 }

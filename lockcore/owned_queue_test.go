@@ -227,10 +227,10 @@ func TestOwnerQueuedTwiceIsServedOnce(t *testing.T) {
 		if behind.over() {
 			e.Error("another reads while one writes")
 		}
-		e.leave(one, 2)
-		e.leave(two, 1)
+		e.leave(one)
+		e.leave(two)
 		second := behind.granted() // the owner only reads
-		e.leave(read, 0)
+		e.leave(read)
 		e.unlock(second)
 	})
 }
@@ -277,7 +277,7 @@ func TestDeadOwnersAreSwept(t *testing.T) {
 		if s := e.storedOwned("orders"); len(s.members) != 4 { // kind, and of the one owner entry, count and token
 			e.Errorf("%v are left", s.members)
 		}
-		e.leave(kept, 0)
+		e.leave(kept)
 		if e.Exists(e.key("orders", "lock")) {
 			e.Error("the key is left behind")
 		}

@@ -193,7 +193,7 @@ func readersOf(t *testing.T, leases, owners int) *readers {
 	for first := range atOnce {
 		all.Go(func() {
 			for i := first; i < leases; i += atOnce {
-				m, err := c.RWMutex("orders", fmt.Sprint("owner-", i%owners), lockcore.RWConfig{Read: cfg})
+				m, err := c.RWMutex("orders", fmt.Sprint("owner-", i%owners), cfg)
 				if err == nil {
 					r.held[i], err = m.RLock(t.Context())
 				}

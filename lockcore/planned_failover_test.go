@@ -94,7 +94,7 @@ func (o *observer) ran() int {
 // starts starts a Client that holds locks, campaigns and runs jobs until ctx ends.
 func (o *observer) starts(ctx context.Context, id string, all *sync.WaitGroup) {
 	o.Helper()
-	c := o.failoverClient(id, nil)
+	c := o.clientOf(redis.NewFailoverClient(o.options(id)), lockcore.Config{Identity: id, Logger: o.log.Info(id)})
 	for name, cfg := range map[string]lockcore.LeaseConfig{"default": {}, "short": ttl(6 * time.Second)} {
 		all.Go(func() { o.holds(ctx, c, id, name, cfg) })
 	}
@@ -107,7 +107,7 @@ func (o *observer) starts(ctx context.Context, id string, all *sync.WaitGroup) {
 	}, election.Config{LeaseDuration: 6 * time.Second})
 	must(o, err)
 	all.Go(func() { must(o, e.Run(ctx)) })
-	r, err := singleton.NewRunner(c, singleton.Config{Logger: o.log.Info(id)})
+	r, err := singleton.NewRunner(c, singleton.Config{})
 	must(o, err)
 	must(o, r.Add("often", "@every 1s", func(_ context.Context, run singleton.Run) error {
 		o.mu.Lock()

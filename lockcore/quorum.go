@@ -6,14 +6,13 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/noonlock/noonlock/internal/lock"
-	"github.com/noonlock/noonlock/internal/wire"
 )
 
 // ErrNoQuorum means that too few servers of a quorum could do what was requested: they did not
 // answer, have lost their data, or have another list of servers. A lock that only some of them
 // granted is released. The error is temporary, see IsTemporary, unless so many servers need an
 // operator.
-var ErrNoQuorum = wire.ErrNoQuorum
+var ErrNoQuorum = errs.noQuorum
 
 // QuorumConfig configures a Client on several servers. All Clients of the same servers must
 // have the same List and, except during a change, the same MaxTTL.
@@ -82,10 +81,7 @@ type QuorumConfig struct {
 // do distributed locking" by Kleppmann (2016), who asks for tokens, and "Is Redlock safe?", the
 // answer by Sanfilippo (2016), who asks for the delay after a restart.
 func NewQuorum(servers []redis.UniversalClient, cfg QuorumConfig) (*Client, error) {
-	s, err := ownScripts()
-	if err != nil {
-		return nil, err
-	}
-	c, err := lock.NewQuorum(servers, lock.Config(cfg.Config), s, cfg.List, cfg.MaxTTL)
-	return (*Client)(c), err
+	return clientOf(func(s *lock.Scripts) (*lock.Client, error) {
+		return lock.NewQuorum(servers, lock.Config(cfg.Config), s, cfg.List, cfg.MaxTTL)
+	})
 }

@@ -323,7 +323,7 @@ func TestQuorumRefusals(t *testing.T) {
 	mustIs(t, err, noonlock.ErrConfig)
 	_, err = c.ReentrantMutex("orders", "me", lockcore.LeaseConfig{})
 	mustIs(t, err, noonlock.ErrConfig)
-	_, err = c.RWMutex("orders", "me", lockcore.RWConfig{})
+	_, err = c.RWMutex("orders", "me", lockcore.LeaseConfig{})
 	mustIs(t, err, noonlock.ErrConfig)
 	_, err = c.ForceRelease(t.Context(), lockcore.Inspection{Name: "orders"}, lockcore.Operator{})
 	mustIs(t, err, noonlock.ErrConfig)

@@ -36,9 +36,6 @@ func (c *Client) ReentrantMutex(name, owner string, cfg LeaseConfig) (*Reentrant
 	return &ReentrantMutex{entry}, nil
 }
 
-// Name returns the name of the lock.
-func (m *ReentrantMutex) Name() string { return m.mutex.Name() }
-
 // TryLock acquires the lock if the owner holds it, or if it is free and the queue is
 // empty. Its errors are those of Mutex.TryLock.
 func (m *ReentrantMutex) TryLock(ctx context.Context) (*Lease, error) {

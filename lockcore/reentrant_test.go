@@ -2,6 +2,7 @@ package lockcore_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -19,11 +20,11 @@ func (e *env) reentrant(c *lockcore.Client, name, owner string, cfg lockcore.Lea
 	return m
 }
 
-// leave releases a lease and asserts how many leases its owner has left.
-func (e *env) leave(lease *lockcore.Lease, left int) {
+// leave releases a lease.
+func (e *env) leave(lease *lockcore.Lease) {
 	e.Helper()
-	if got, err := lease.Release(e.Context()); err != nil || got != left {
-		e.Fatalf("Release: %d leases left, %v; want %d", got, err, left)
+	if err := lease.Unlock(e.Context()); err != nil {
+		e.Fatalf("Unlock: %v", err)
 	}
 }
 
@@ -46,21 +47,19 @@ func TestReentrantMutex(t *testing.T) {
 		}
 		waiter := e.queued(other)
 		late := e.try(e.reentrant(a, "orders", "worker-1", cfg)) // past the queue, or it would wait for itself
-		e.leave(one, 3)
-		e.leave(late, 2)
-		e.leave(far, 1)
-		if left, err := one.Release(e.Context()); left != 0 || !errors.Is(err, lockcore.ErrNotHeld) || !errors.Is(err, lockcore.ErrReleased) {
-			e.Errorf("a second release: %d, %v", left, err)
-		}
+		e.leave(one)
+		e.leave(late)
+		e.leave(far)
+		mustIs(e, one.Unlock(e.Context()), lockcore.ErrNotHeld, lockcore.ErrReleased)
 		if waiter.over() {
 			e.Fatal("another owner came in while the first was inside")
 		}
-		e.leave(two, 0)
+		e.leave(two)
 		next := waiter.granted()
 		if late.Token() <= far.Token() || next.Token() <= late.Token() {
 			e.Errorf("token %d, after %d and %d", next.Token(), far.Token(), late.Token())
 		}
-		e.leave(next, 0)
+		e.leave(next)
 		if e.Exists(e.key("orders", "lock")) {
 			e.Error("the key is left behind")
 		}
@@ -80,7 +79,7 @@ func TestEntriesEndByThemselves(t *testing.T) {
 		faults.Partition()
 		mustIs(e, e.ended(gone), lockcore.ErrLeaseExpired)
 		e.Pass(lease)
-		e.leave(kept, 0)
+		e.leave(kept)
 		e.unlock(e.try(e.reentrant(live, "orders", "stranger", cfg)))
 		faults.Heal()
 	})
@@ -137,6 +136,32 @@ func TestFault32_KindsExcludeEachOther(t *testing.T) {
 	})
 }
 
+// A dead waiter keeps a free name for its kind no longer than a grant that it does not confirm, and not at all if
+// its connection is closed.
+func TestFault32_DeadWaiterOfAnotherKind(t *testing.T) {
+	inBubble(t, func(e *env) {
+		c, cfg := e.Client("a"), ttl(10*time.Second)
+		for dead, m := range map[string]locker{"ns1:DEAD.1.%s.w/owner id": e.mutex(c, "one", cfg), "nl1:DEAD.1.%s/id": e.reentrant(c, "two", "me", cfg)} {
+			queue := func(trusted string) {
+				(&timed{env: e, now: time.Now()}).fillQueue(m.Name(), fmt.Sprintf(dead, trusted), time.Duration(0), time.Minute)
+			}
+			queue("t")
+			e.unlock(e.try(m))
+			queue("u")
+			for range 2 {
+				_, err := m.TryLock(e.Context())
+				mustIs(e, err, lockcore.ErrWrongKind)
+				e.Pass(400 * time.Millisecond)
+			}
+			if notes := e.Raw.HGet(e.Context(), e.key(m.Name(), "seen"), "!").Val(); strings.Count(notes, "\n") != 1 {
+				e.Errorf("the notes are %q", notes)
+			}
+			e.Pass(300 * time.Millisecond)
+			e.unlock(e.try(m))
+		}
+	})
+}
+
 // A waiter whose name is now used by another kind gets an error at its next look, because
 // it could never acquire the lock.
 func TestWaiterOfAnotherKindIsNotified(t *testing.T) {
@@ -176,7 +201,7 @@ func (e *env) another(m locker) locker {
 	}
 }
 
-// The rule for names also applies to owners, and each side of an RWMutex names its field.
+// The rule for names also applies to owners.
 func TestFault46_Owners(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
@@ -186,18 +211,13 @@ func TestFault46_Owners(t *testing.T) {
 			if _, err := c.ReentrantMutex("orders", owner, lockcore.LeaseConfig{}); !errors.As(err, &refused) || refused.Field != "owner" {
 				e.Errorf("ReentrantMutex of owner %q: %v", owner, err)
 			}
-			if _, err := c.RWMutex("orders", owner, lockcore.RWConfig{}); !errors.As(err, &refused) || refused.Field != "owner" {
+			if _, err := c.RWMutex("orders", owner, lockcore.LeaseConfig{}); !errors.As(err, &refused) || refused.Field != "owner" {
 				e.Errorf("RWMutex of owner %q: %v", owner, err)
 			}
 		}
-		for field, cfg := range map[string]lockcore.RWConfig{
-			"RWConfig.Read.TTL":      {Read: ttl(time.Millisecond)},
-			"RWConfig.Write.MaxHold": {Write: lockcore.LeaseConfig{MaxHold: -1}},
-		} {
-			var refused *noonlock.ConfigError
-			if _, err := c.RWMutex("orders", "me", cfg); !errors.As(err, &refused) || refused.Field != field {
-				e.Errorf("%s: %v", field, err)
-			}
+		var refused *noonlock.ConfigError
+		if m, err := c.RWMutex("orders", "me", ttl(time.Millisecond)); m != nil || !errors.As(err, &refused) || refused.Field != "LeaseConfig.TTL" {
+			e.Errorf("RWMutex: %v", err)
 		}
 		if _, err := c.ReentrantMutex("a b", "me", lockcore.LeaseConfig{}); !errors.Is(err, noonlock.ErrConfig) {
 			e.Errorf("a bad name: %v", err)

@@ -2,10 +2,7 @@ package lockcore
 
 import (
 	"context"
-	"errors"
-	"strings"
 
-	"github.com/noonlock/noonlock"
 	"github.com/noonlock/noonlock/internal/lock"
 )
 
@@ -30,52 +27,31 @@ import (
 // An RWMutex has no state of its own and is safe for concurrent use.
 type RWMutex struct{ read, write *Mutex }
 
-// RWConfig configures the leases of an RWMutex. A reader that dies delays writers for
-// Read.TTL at most. A writer that dies delays all other owners for Write.TTL at most. A
-// lease keeps the timing of Write after Downgrade.
-type RWConfig struct {
-	Read, Write LeaseConfig
-}
-
 // RWMutex returns the lock of a name for an owner. Both are 1 to 200 bytes of UTF-8
 // without control characters, spaces and braces. Names must not begin with job/ or
 // election/. RWMutex sends nothing. The error is a *noonlock.ConfigError.
-func (c *Client) RWMutex(name, owner string, cfg RWConfig) (*RWMutex, error) {
-	read, err := c.ownedLock(name, lock.ModeRead, owner, cfg.Read)
+//
+// A reader that dies delays writers for its TTL, and a writer that dies all other owners. For leases of writers with
+// another TTL, make another RWMutex of the same name.
+func (c *Client) RWMutex(name, owner string, cfg LeaseConfig) (*RWMutex, error) {
+	read, err := c.ownedLock(name, lock.ModeRead, owner, cfg)
 	if err != nil {
-		return nil, sideError("RWConfig.Read", err)
+		return nil, err
 	}
-	write, err := c.ownedLock(name, lock.ModeWrite, owner, cfg.Write)
+	write, err := c.ownedLock(name, lock.ModeWrite, owner, cfg)
 	if err != nil {
-		return nil, sideError("RWConfig.Write", err)
+		return nil, err
 	}
 	return &RWMutex{read, write}, nil
 }
 
 // ownedLock returns one side of a lock with owners.
 func (c *Client) ownedLock(name, mode, owner string, cfg LeaseConfig) (*Mutex, error) {
-	m, err := c.lock(name, lock.Owned(mode, owner), cfg)
-	if err == nil {
-		err = lock.CheckName("owner", owner)
-	}
-	if err != nil {
+	if err := lock.CheckName("owner", owner); err != nil {
 		return nil, err
 	}
-	return m, nil
+	return c.lock(name, lock.Owned(mode, owner), cfg)
 }
-
-// sideError adds to a *noonlock.ConfigError which of the two LeaseConfigs is invalid.
-func sideError(side string, err error) error {
-	if refused, ok := errors.AsType[*noonlock.ConfigError](err); ok {
-		if field, found := strings.CutPrefix(refused.Field, "LeaseConfig."); found {
-			return &noonlock.ConfigError{Package: "lockcore", Field: side + "." + field, Value: refused.Value, Rule: refused.Rule}
-		}
-	}
-	return err
-}
-
-// Name returns the name of the lock.
-func (rw *RWMutex) Name() string { return rw.read.Name() }
 
 // TryRLock acquires the lock for reading if it need not wait. Its errors are those of
 // Mutex.TryLock.
@@ -100,4 +76,23 @@ func (rw *RWMutex) TryLock(ctx context.Context) (*Lease, error) {
 // read too.
 func (rw *RWMutex) Lock(ctx context.Context) (*Lease, error) {
 	return rw.write.lock(ctx, "write lock")
+}
+
+// Downgrade turns a write lease of the lock into a read lease. No other owner can write
+// in between. Waiting readers in front of the first waiting writer are granted, unless the
+// owner has another write lease. The lease keeps its token, context and timing. A second
+// Downgrade has no effect and returns nil.
+//
+// If the server does not answer, Downgrade retries until ctx or the lease ends. If the error is ErrUnknown or
+// ErrWrongKind, the downgrade may have been applied, or may be applied later: do
+// not write any more. The lease is still held, unless the error is ErrNotHeld. For any other
+// lease, also one of another owner or Client, the error is ErrNotWriter.
+func (rw *RWMutex) Downgrade(ctx context.Context, lease *Lease) error {
+	switch {
+	case lease.lent:
+		return lock.OpError("downgrade", lease.Name(), errLent)
+	case !lease.held.Of(rw.write.name, rw.write.kind):
+		return lock.OpError("downgrade", lease.Name(), ErrNotWriter)
+	}
+	return lease.held.Downgrade(ctx)
 }

@@ -18,7 +18,7 @@ func (r reads) Lock(ctx context.Context) (*lockcore.Lease, error)    { return r.
 
 func (e *env) rw(c *lockcore.Client, name, owner string, cfg lockcore.LeaseConfig) *lockcore.RWMutex {
 	e.Helper()
-	m, err := c.RWMutex(name, owner, lockcore.RWConfig{Read: cfg, Write: cfg})
+	m, err := c.RWMutex(name, owner, cfg)
 	if err != nil {
 		e.Fatalf("RWMutex: %v", err)
 	}
@@ -90,7 +90,7 @@ func TestRWMutexTable(t *testing.T) {
 						if i == 0 && waiter.over() { // a reader is granted the lock when there is no writer
 							e.Fatal("it did not wait")
 						}
-						e.leave(h, len(held)-1-i)
+						e.leave(h)
 					}
 					lease = waiter.granted()
 				}
@@ -218,15 +218,12 @@ func TestRWMutexCrashedReader(t *testing.T) {
 	})
 }
 
-// The read side and the write side have separate TTLs.
+// Two RWMutexes of a name have separate TTLs.
 func TestRWMutexSidesHaveTheirTTL(t *testing.T) {
 	onBoth(t, func(e *env) {
-		m, err := e.Client("a").RWMutex("orders", "me", lockcore.RWConfig{
-			Read:  lockcore.LeaseConfig{TTL: 5 * time.Second},
-			Write: lockcore.LeaseConfig{TTL: 50 * time.Second},
-		})
-		must(e, err)
-		read := e.try(reads{m})
+		c := e.Client("a")
+		m := e.rw(c, "orders", "me", ttl(50*time.Second))
+		read := e.try(reads{e.rw(c, "orders", "me", ttl(5*time.Second))})
 		if left := read.Remaining(); left > 5*time.Second || left < 3*time.Second {
 			e.Errorf("a read lease of 5 s is valid for %v", left)
 		}
@@ -237,11 +234,11 @@ func TestRWMutexSidesHaveTheirTTL(t *testing.T) {
 		if left := e.pttl("orders"); left < 40*time.Second {
 			e.Errorf("a write lease of 50 s ends in %v", left)
 		}
-		e.leave(write, 1)
+		e.leave(write)
 		if left := e.pttl("orders"); left > 5*time.Second {
 			e.Errorf("what is left of the lock, a read lease of 5 s, ends in %v", left)
 		}
-		e.leave(read, 0)
+		e.leave(read)
 	})
 }
 
@@ -255,7 +252,7 @@ func TestDowngrade(t *testing.T) {
 		reader := e.queued(reads{e.rw(e.Client("b"), "orders", "b", cfg)})
 		writer := e.queued(e.rw(e.Client("c"), "orders", "c", cfg))
 		for range 2 {
-			if err := lease.Downgrade(e.Context()); err != nil {
+			if err := lockcore.Downgrade(e.Context(), lease); err != nil {
 				e.Fatal(err)
 			}
 		}
@@ -274,7 +271,7 @@ func TestDowngrade(t *testing.T) {
 		}
 		e.unlock(second)
 		e.unlock(writer.granted())
-		mustIs(e, lease.Downgrade(e.Context()), lockcore.ErrNotHeld, lockcore.ErrReleased)
+		mustIs(e, lockcore.Downgrade(e.Context(), lease), lockcore.ErrNotHeld, lockcore.ErrReleased)
 	})
 }
 
@@ -284,14 +281,14 @@ func TestDowngradeOfOneOfTwo(t *testing.T) {
 		cfg := ttl(20 * time.Second)
 		mine := e.rw(e.Client("a"), "orders", "a", cfg)
 		one, two := e.try(mine), e.try(mine)
-		must(e, one.Downgrade(e.Context()))
+		must(e, lockcore.Downgrade(e.Context(), one))
 		if _, err := e.rw(e.Client("b"), "orders", "b", cfg).TryRLock(e.Context()); !errors.Is(err, lockcore.ErrNotAcquired) {
 			e.Errorf("another reads while one writes: %v", err)
 		}
-		must(e, two.Downgrade(e.Context()))
+		must(e, lockcore.Downgrade(e.Context(), two))
 		e.unlock(e.try(reads{e.rw(e.Client("b"), "orders", "b", cfg)}))
-		e.leave(one, 1)
-		e.leave(two, 0)
+		e.leave(one)
+		e.leave(two)
 	})
 }
 
@@ -302,12 +299,19 @@ func TestDowngradeRefused(t *testing.T) {
 		cfg := ttl(20 * time.Second)
 		for _, m := range []locker{e.mutex(c, "one", cfg), reads{e.rw(c, "three", "me", cfg)}} {
 			lease := e.try(m)
-			mustIs(e, lease.Downgrade(e.Context()), lockcore.ErrNotWriter)
+			mustIs(e, lockcore.Downgrade(e.Context(), lease), lockcore.ErrNotWriter)
 			e.unlock(lease)
 		}
-		lease := e.try(e.rw(c, "four", "me", cfg))
+		mine := e.rw(c, "four", "me", cfg)
+		lease := e.try(mine)
+		for _, rw := range []*lockcore.RWMutex{e.rw(c, "four", "you", cfg), e.rw(c, "five", "me", cfg), e.rw(e.Client("b"), "four", "me", cfg)} {
+			mustIs(e, rw.Downgrade(e.Context(), lease), lockcore.ErrNotWriter)
+		}
+		if err := mine.Downgrade(e.Context(), lockcore.FromContext(lease.Context())); err == nil {
+			e.Error("the work downgrades the lease")
+		}
 		e.Raw.Del(e.Context(), e.key("four", "lock"))
-		mustIs(e, lease.Downgrade(e.Context()), lockcore.ErrNotHeld, lockcore.ErrLeaseLost)
+		mustIs(e, lockcore.Downgrade(e.Context(), lease), lockcore.ErrNotHeld, lockcore.ErrLeaseLost)
 		mustIs(e, e.ended(lease), lockcore.ErrLeaseLost)
 	})
 }
@@ -321,11 +325,11 @@ func TestFault27_DowngradeReplyLost(t *testing.T) {
 		lease := e.try(e.rw(c, "orders", "a", cfg))
 		lost := faults.Inject(e, lockcoretest.Fault{Kind: lockcoretest.ResetBefore, Match: e.script("owned_downgrade"), Count: 1})
 		swallowed := faults.Inject(e, lockcoretest.Fault{Kind: lockcoretest.SwallowReply, Match: e.script("owned_downgrade"), Count: 1})
-		must(e, lease.Downgrade(e.Context()))
+		must(e, lockcore.Downgrade(e.Context(), lease))
 		if lost.Fired() != 1 || swallowed.Fired() != 1 {
 			e.Errorf("%d requests and %d replies were lost, want one each", lost.Fired(), swallowed.Fired())
 		}
 		e.unlock(e.try(reads{e.rw(e.Client("b"), "orders", "b", cfg)}))
-		e.leave(lease, 0)
+		e.leave(lease)
 	})
 }

@@ -227,7 +227,7 @@ func (s *stress) side(c *lockcore.Client, cfg lockcore.LeaseConfig, event *teste
 		return s.mutex(c, event.Name, cfg)
 	}
 	event.Owner = fmt.Sprint("owner", r.IntN(6))
-	rw, err := c.RWMutex(event.Name, event.Owner, lockcore.RWConfig{Read: cfg, Write: cfg})
+	rw, err := c.RWMutex(event.Name, event.Owner, cfg)
 	if err != nil {
 		s.Error(err)
 		return nil
@@ -250,7 +250,7 @@ func (s *stress) downgrade(ctx context.Context, lease *lockcore.Lease, event tes
 	// Not beyond the known end, or a renewal would be recorded too late.
 	asking, stop := context.WithTimeout(ctx, lease.Remaining()/2)
 	defer stop()
-	if err := lease.Downgrade(asking); err == nil {
+	if err := lockcore.Downgrade(asking, lease); err == nil {
 		s.downgraded.Add(1)
 	}
 }

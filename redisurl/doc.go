@@ -31,8 +31,8 @@
 // for /, %3F for ?, %23 for #, %25 for %, %26 for & and %2B for +.
 //
 // The result is go-redis's own type, because a program needs to set more than a URL can
-// contain, such as certificates or a Dialer, before it connects. redis.NewUniversalClient
-// makes the kind of client that the scheme names, and lockcore.New accepts every kind:
+// contain, such as certificates or a Dialer, before it connects. lockcore.NewFromOptions and
+// redis.NewUniversalClient make the kind of client that the scheme names:
 //
 //	options, err := redisurl.Parse(os.Getenv("REDIS_URL"))
 //	if err != nil {
@@ -41,7 +41,7 @@
 //	if options.TLSConfig != nil {
 //		options.TLSConfig.RootCAs = authorities
 //	}
-//	client, err := lockcore.New(redis.NewUniversalClient(options), lockcore.Config{})
+//	client, err := lockcore.NewFromOptions(options, lockcore.Config{})
 //
 // go-redis has a parser for each kind of client: the program must know which one it needs. Its
 // errors may contain a part of the password.

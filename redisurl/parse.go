@@ -7,9 +7,11 @@ import (
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/noonlock/noonlock"
 )
 
-// Parse returns the options for redis.NewUniversalClient. The error is a *noonlock.ConfigError and
+// Parse returns the options for lockcore.NewFromOptions, or redis.NewUniversalClient. The error is a *noonlock.ConfigError and
 // contains no user and no password.
 func Parse(text string) (*redis.UniversalOptions, error) {
 	const encoded = "percent-encoded where it has special characters: %40 for @, %2F for /, %3F for ?, %23 for #, %25 for %"
@@ -125,4 +127,8 @@ func address(scheme, host string, sentinel bool, one *redis.Options) (string, er
 		port = "6379"
 	}
 	return net.JoinHostPort(u.Hostname(), port), nil
+}
+
+func refuse(field, value, rule string) error {
+	return &noonlock.ConfigError{Package: "redisurl", Field: field, Value: value, Rule: rule}
 }

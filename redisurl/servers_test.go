@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/noonlock/noonlock/internal/servers"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/redisurl"
@@ -51,15 +49,13 @@ func TestSchemesReachTheirServers(t *testing.T) {
 			if o.TLSConfig != nil {
 				o.TLSConfig.RootCAs = own.Pool
 			}
-			rdb := redis.NewUniversalClient(o)
-			defer rdb.Close()
-			client, err := lockcore.New(rdb, lockcore.Config{})
+			client, err := lockcore.NewFromOptions(o, lockcore.Config{})
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer client.Close(context.WithoutCancel(ctx))
 			for _, name := range []string{"a", "b", "c", "d"} { // of several slots
-				if err := client.Do(ctx, name, lockcore.LeaseConfig{}, func(context.Context, uint64) error { return nil }); err != nil {
+				if err := client.Do(ctx, name, lockcore.LeaseConfig{}, func(context.Context) error { return nil }); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -59,7 +59,7 @@ type execution struct {
 	last    func(err error) bool // reports whether no attempt follows this failure
 
 	took    time.Duration // the latest attempt
-	outcome string        // of the latest attempt, as recorded
+	outcome Outcome       // of the latest attempt, as recorded
 }
 
 // An ending is how an attempt ended.
@@ -139,8 +139,8 @@ func withCause(err, cause error) error {
 // record records the outcome of the run. If the server does not answer, it retries until
 // ctx has ended and the deadline for stopping has passed. The lease may expire meanwhile,
 // and another replica may run the tick again.
-func (x *execution) record(ctx context.Context, outcome string, failure error) (ending, error) {
-	x.outcome = x.run.Recorded(outcome)
+func (x *execution) record(ctx context.Context, outcome Outcome, failure error) (ending, error) {
+	x.outcome = Outcome(x.run.Recorded(string(outcome)))
 	log := x.log.WithValues("attempt", x.run.Attempt, "outcome", x.outcome, "took", x.took)
 	reason := ""
 	if failure != nil {
@@ -148,7 +148,7 @@ func (x *execution) record(ctx context.Context, outcome string, failure error) (
 	}
 	trying, stop := x.stop.Context(ctx, x.stop.Last()) // the reserve is for leave
 	defer stop()
-	err := x.run.Complete(trying, outcome, reason)
+	err := x.run.Complete(trying, string(outcome), reason)
 	switch {
 	case errors.Is(err, ledger.ErrSuperseded):
 		log.Error(errors.Join(err, failure), "run ended, but another replica has taken over")
@@ -234,8 +234,8 @@ func (r *Runner) jobRun(j *job, run *ledger.Claim, others bool, stop *stopping.D
 			defer r.work.begin(j.name, ctx)()
 			defer func(began time.Time) { j.metrics.duration.WithLabelValues(j.name).Observe(time.Since(began).Seconds()) }(time.Now())
 			return j.work(ctx, Run{
-				Job: j.name, Tick: run.Tick, Triggered: run.Triggered, Attempt: run.Attempt, Token: run.Token(),
-				Overlap: j.cfg.Overlap == OverlapAllow, Holder: r.cfg.Identity, LastSuccess: run.LastSuccess, claim: run,
+				RunID: RunID(run.RunID), Job: j.name, Attempt: run.Attempt, Token: run.Token(),
+				Overlap: j.cfg.AllowOverlap, Holder: r.client.Identity(), LastSuccess: run.LastSuccess,
 			})
 		},
 	}}
@@ -245,7 +245,7 @@ func (r *Runner) jobRun(j *job, run *ledger.Claim, others bool, stop *stopping.D
 // ends when the Runner shuts down, and work ends when the drain is over.
 func (x *jobRun) do(ctx, work context.Context) (over bool) {
 	defer x.run.OnCancel(func(cause error) {
-		by, _ := errors.AsType[*CanceledError](cause)
+		by, _ := errors.AsType[*ledger.CanceledError](cause)
 		x.log.Info("run canceled", "by", by.By, "reason", by.Reason)
 		x.j.metrics.count(x.j.metrics.acts, ledger.ActionCancel)
 	})()
@@ -261,7 +261,7 @@ func (x *jobRun) do(ctx, work context.Context) (over bool) {
 		switch end, err := x.attempt(ctx, work); end {
 		case ended:
 			x.j.ready.Settle(time.Time{})
-			x.j.metrics.count(x.j.metrics.runs, x.outcome)
+			x.j.metrics.count(x.j.metrics.runs, string(x.outcome))
 			if err == nil && !x.run.Triggered && x.run.Tick.After(x.run.LastSuccess) {
 				x.j.metrics.instant(x.j.metrics.lastSuccess, x.run.Tick)
 			}

@@ -85,7 +85,7 @@ func (f *fleet) ledger(job string) *ledger.Ledger {
 }
 
 // runs returns the whole history of a job, oldest first.
-func (f *fleet) runs(job string) []singleton.Entry {
+func (f *fleet) runs(job string) []singleton.HistoryEntry {
 	f.Helper()
 	runs, err := f.job(job).Runs(f.Context(), 10_000)
 	testenv.Must(f, err)
@@ -95,9 +95,9 @@ func (f *fleet) runs(job string) []singleton.Entry {
 
 // ended returns the history's entries of runs, by tick. A tick with two ends fails the
 // test.
-func (f *fleet) ended(job string) map[int64]singleton.Entry {
+func (f *fleet) ended(job string) map[int64]singleton.HistoryEntry {
 	f.Helper()
-	found := map[int64]singleton.Entry{}
+	found := map[int64]singleton.HistoryEntry{}
 	for _, r := range f.runs(job) {
 		if !r.Last.IsZero() {
 			continue
@@ -126,7 +126,7 @@ func (f *fleet) proven(job string, schedule schedule.Schedule) int {
 			last = tick
 		}
 	}
-	var runs []singleton.Entry
+	var runs []singleton.HistoryEntry
 	var state ledger.State
 	f.Until("no run ends between the readings of the history and of the open runs", func() (same bool) {
 		var err error

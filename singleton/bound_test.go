@@ -40,7 +40,7 @@ func begun(e *testenv.Env, what string, run func(context.Context) error, began <
 func callsOfADaemon(e *testenv.Env, c *lockcore.Client, ttl time.Duration, add testenv.AddCall) {
 	daemon := func(name string) (*singleton.DaemonRunner, <-chan struct{}) {
 		began := make(chan struct{}, 100)
-		d, err := singleton.NewDaemonRunner(c, name, func(ctx context.Context, _ uint64) error {
+		d, err := singleton.NewDaemonRunner(c, name, func(ctx context.Context) error {
 			began <- struct{}{}
 			<-ctx.Done()
 			return nil
@@ -78,7 +78,7 @@ func everyCall(e *testenv.Env, c *lockcore.Client, ttl time.Duration, add testen
 		o, err := singleton.NewOnce(c, name, singleton.OnceConfig{TTL: ttl, ShutdownTimeout: testenv.BoundShutdown})
 		testenv.Must(e, err)
 		return func(ctx context.Context) error {
-			return o.Do(ctx, func(ctx context.Context, _ uint64) error {
+			return o.Do(ctx, func(ctx context.Context) error {
 				began <- struct{}{}
 				<-ctx.Done()
 				return ctx.Err()
@@ -104,17 +104,16 @@ func everyCall(e *testenv.Env, c *lockcore.Client, ttl time.Duration, add testen
 	add("Job.Pause", func(ctx context.Context) { _ = job.Pause(ctx) })
 	add("Job.Resume", func(ctx context.Context) { _ = job.Resume(ctx) })
 	add("Job.Rerun", func(ctx context.Context) { _ = job.Rerun(ctx, singleton.RunOf(60_000)) })
-	add("Job.Verify", func(ctx context.Context) { _, _ = job.Verify(ctx, singleton.VerifyConfig{}) })
-	add("Job.Acts", func(ctx context.Context) { _, _ = job.Acts(ctx, 10) })
+	add("Job.Verify", func(ctx context.Context) { _, _ = job.Verify(ctx, time.Time{}, time.Time{}) })
+	add("Job.Actions", func(ctx context.Context) { _, _ = job.Actions(ctx, 10) })
 	add("Job.Cancel", func(ctx context.Context) { _, _ = job.Cancel(ctx, singleton.RunID{}) })
 	add("Job.By", func(context.Context) { _, _ = job.By(lockcore.Operator{Who: "ann@host"}) })
 	add("Job.Trigger", func(ctx context.Context) { _, _ = job.Trigger(ctx) })
 	add("Job.Trigger with 1 s", func(ctx context.Context) { _, _ = job.Trigger(ctx) })
-	add("Jobs", func(ctx context.Context) { _, _ = singleton.Jobs(ctx, c, lockcore.ListConfig{}) })
-	add("Daemons", func(ctx context.Context) { _, _ = singleton.Daemons(ctx, c, lockcore.ListConfig{}) })
+	add("Jobs", func(ctx context.Context) { _, _ = singleton.Jobs(ctx, c, nil) })
+	add("Daemons", func(ctx context.Context) { _, _ = singleton.Daemons(ctx, c, nil) })
 	add("Job.Watch", func(ctx context.Context) { job.Watch(ctx) })
 	add("Runner.Add", func(context.Context) { _ = idle.Add("other", "* * * * *", nil, singleton.JobConfig{}) })
-	add("Runner.AddSchedule", func(context.Context) { _ = idle.AddSchedule("other", nil, nil, singleton.JobConfig{}) })
 	add("Runner.Check", func(context.Context) { _ = working.Check(0) })
 	add("Runner.Ready", func(context.Context) { _ = working.Ready() })
 }

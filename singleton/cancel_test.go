@@ -29,7 +29,7 @@ func TestCancel(t *testing.T) {
 			}
 			where(t, func(t *testing.T, f *fleet) {
 				reg := prometheus.NewRegistry()
-				r := f.replica("a", singleton.Config{TTL: 12 * time.Second, Registerer: reg})
+				r := f.replica("a", singleton.Config{TTL: 12 * time.Second}, reg)
 				if deaf {
 					r.net.Inject(t, lockcoretest.Fault{Kind: lockcoretest.DropMessage})
 				}
@@ -65,7 +65,7 @@ func TestCancel(t *testing.T) {
 					}
 					if !pausing {
 						cause := <-causes
-						if by, ok := errors.AsType[*singleton.CanceledError](cause); !ok || by.By != "ann@host" || by.Reason != "wrong data" {
+						if !errors.Is(cause, singleton.ErrCanceled) || !strings.HasSuffix(cause.Error(), "by ann@host: wrong data") {
 							t.Errorf("%s: the cause is %v", when, cause)
 						}
 					}

@@ -32,7 +32,6 @@ func TestRunnerRefusals(t *testing.T) {
 			"NewJob, name":       {err: second1(singleton.NewJob(r.client, "a b")), field: "name"},
 			"TTL":                {err: second1(singleton.NewRunner(r.client, singleton.Config{TTL: time.Millisecond})), field: "Config.TTL"},
 			"ValidFor":           {err: second1(singleton.NewRunner(r.client, singleton.Config{ValidFor: 10 * time.Second})), field: "Config.ValidFor"},
-			"identity":           {err: second1(singleton.NewRunner(r.client, singleton.Config{Identity: "a\nb"})), field: "Config.Identity"},
 			"no name":            {err: r.runner.Add("", "@daily", work, singleton.JobConfig{}), field: "name"},
 			"a name with braces": {err: r.runner.Add("a{b}", "@daily", work, singleton.JobConfig{}), field: "name"},
 			"a long name":        {err: r.runner.Add(strings.Repeat("x", 201), "@daily", work, singleton.JobConfig{}), field: "name"},
@@ -41,14 +40,13 @@ func TestRunnerRefusals(t *testing.T) {
 			"no work":            {err: r.runner.Add("a", "@daily", nil, singleton.JobConfig{}), field: "work"},
 			"no schedule":        {err: r.runner.Add("a", "", work, singleton.JobConfig{}), is: noonlock.ErrConfig},
 			"a bad schedule":     {err: r.runner.Add("a", "61 * * * *", work, singleton.JobConfig{}), is: noonlock.ErrConfig},
-			"own schedule":       {err: r.runner.AddSchedule("a", pulse{time.Minute}, work, singleton.JobConfig{}), field: "JobConfig.Revision"},
-			"nil schedule":       {err: r.runner.AddSchedule("a", nil, work, singleton.JobConfig{}), field: "schedule"},
+			"own schedule":       {err: r.runner.Add("a", pulse{time.Minute}, work, singleton.JobConfig{}), field: "JobConfig.Revision"},
+			"nil schedule":       {err: r.runner.Add("a", nil, work, singleton.JobConfig{}), field: "when"},
 			"Timeout":            {err: r.runner.Add("a", "@daily", work, singleton.JobConfig{Timeout: -1}), field: "JobConfig.Timeout"},
 			"Retry, too long":    {err: r.runner.Add("a", "@daily", work, singleton.JobConfig{Retry: math.MaxInt64}), field: "JobConfig.Retry"},
 			"Retry":              {err: r.runner.Add("a", "@daily", work, singleton.JobConfig{Retry: -1}), field: "JobConfig.Retry"},
 			"MaxAttempts":        {err: r.runner.Add("a", "@daily", work, singleton.JobConfig{MaxAttempts: -1}), field: "JobConfig.MaxAttempts"},
 			"CatchUp":            {err: r.runner.Add("a", "@daily", work, singleton.JobConfig{CatchUp: -1}), field: "JobConfig.CatchUp"},
-			"Overlap":            {err: r.runner.Add("a", "@daily", work, singleton.JobConfig{Overlap: 2}), field: "JobConfig.Overlap"},
 			"StartingDeadline":   {err: r.runner.Add("a", "@daily", work, singleton.JobConfig{StartingDeadline: -1}), field: "JobConfig.StartingDeadline"},
 			"deadline and jitter": {
 				err:   r.runner.Add("a", "@daily", work, singleton.JobConfig{StartingDeadline: second, Jitter: second}),
@@ -102,7 +100,7 @@ func second1[T any](_ T, err error) error { return err }
 func TestRunnerRunsAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
 		r := f.replica("a", singleton.Config{})
-		if err := r.runner.AddSchedule("draw", pulse{time.Minute}, r.noted(nil), singleton.JobConfig{CatchUp: singleton.CatchUpAll, Revision: "1"}); err != nil {
+		if err := r.runner.Add("draw", pulse{time.Minute}, r.noted(nil), singleton.JobConfig{CatchUp: singleton.CatchUpAll, Revision: "1"}); err != nil {
 			t.Fatal(err)
 		}
 		r.run()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
 	"github.com/noonlock/noonlock/singleton/internal/ticks"
@@ -13,9 +14,12 @@ import (
 // A Job is a handle on a job, in any process, whether or not it runs the job. It has no
 // state and is safe for concurrent use.
 type Job struct {
+	needs  //nolint:unused // lock.NeedsOf uses it, in doctor
 	name   string
 	ledger *ledger.Ledger
 }
+
+type needs = lock.Declared[ledger.Rights] //nolint:unused // as above
 
 // NewJob returns a handle on the job of that name. It sends no request. The methods return
 // ErrNoLedger if no replica has ever run the job. The error is a *noonlock.ConfigError.
@@ -37,15 +41,16 @@ func (j *Job) Pause(ctx context.Context) error { return j.ledger.Pause(ctx) }
 // others are recorded as skipped.
 func (j *Job) Resume(ctx context.Context) error { return j.ledger.Resume(ctx) }
 
-// Trigger requests one more run of the job. A replica runs it at once if Overlap allows
+// Trigger requests one more run of the job. A replica runs it at once if AllowOverlap allows
 // that, otherwise after the current run. If the error matches lockcore.ErrUnknown, the run may have
 // been triggered.
 func (j *Job) Trigger(ctx context.Context) (RunID, error) {
-	return j.ledger.Trigger(ctx)
+	id, err := j.ledger.Trigger(ctx)
+	return RunID(id), err
 }
 
 // Rerun runs a tick or a triggered run again that ended as failed or unknown, or was skipped. Any
-// replica may claim it, at once if Overlap allows that, otherwise after the current run, and also while the job is
+// replica may claim it, at once if AllowOverlap allows that, otherwise after the current run, and also while the job is
 // paused. The run has the same RunID and a greater token, and its attempts count from 1.
 // So an effect that commits with its marker (package sqlonce) still happens once. The history
 // keeps the former entry, and the newest entry of a tick counts. Of ticks that were skipped together,
@@ -61,11 +66,11 @@ func (j *Job) Rerun(ctx context.Context, id RunID) error {
 		return err
 	}
 	s, err := ticks.Read(state.Schedule)
-	return j.ledger.Rerun(ctx, id, err == nil && !id.Triggered && s.Next(id.Tick.Add(-time.Millisecond)).Equal(id.Tick))
+	return j.ledger.Rerun(ctx, ledger.RunID(id), err == nil && !id.Triggered && s.Next(id.Tick.Add(-time.Millisecond)).Equal(id.Tick))
 }
 
 // Cancel ends a run or, if id is zero, all runs of the job that are running, and returns which. The
-// context of the work ends with a *CanceledError as its cause: at once by a
+// context of the work ends with ErrCanceled as its cause: at once by a
 // message, and at the latest when the lease is renewed next, by default within a third of the TTL.
 // The run is recorded as what the work then returns, with the cause, and is not attempted again:
 // as succeeded if the error is nil, otherwise as failed, or as unknown. If its replica dies first, it
@@ -75,10 +80,14 @@ func (j *Job) Rerun(ctx context.Context, id RunID) error {
 // The errors are ErrNotOpen, ErrNoLedger and ErrNewerSchema. If the error matches
 // lockcore.ErrUnknown, the run may have been canceled.
 func (j *Job) Cancel(ctx context.Context, id RunID) (canceled []RunID, err error) {
-	return j.ledger.Cancel(ctx, id)
+	ids, err := j.ledger.Cancel(ctx, ledger.RunID(id))
+	for _, id := range ids {
+		canceled = append(canceled, RunID(id))
+	}
+	return canceled, err
 }
 
-// By returns a handle on the job for an operator. Acts returns who has acted, and why, and replicas
+// By returns a handle on the job for an operator. Actions returns who has acted, and why, and replicas
 // log it when they notice the change. The error is a *noonlock.ConfigError.
 func (j *Job) By(by lockcore.Operator) (*Job, error) {
 	l, err := j.ledger.By(by)
@@ -97,52 +106,68 @@ func (j *Job) By(by lockcore.Operator) (*Job, error) {
 // value until another replica takes over.
 func (j *Job) Watch(ctx context.Context) <-chan struct{} { return j.ledger.Changes(ctx) }
 
+// errs are the errors that the ledger returns.
+var errs = struct {
+	newerSchema, noLedger, triggers, notEnded, succeeded, notOpen, canceled, noRun error
+}{
+	newerSchema: ledger.ErrNewerSchema, noLedger: ledger.ErrNoLedger, triggers: ledger.ErrTriggers, notEnded: ledger.ErrNotEnded,
+	succeeded: ledger.ErrSucceeded, notOpen: ledger.ErrNotOpen, canceled: ledger.ErrCanceled, noRun: ledger.ErrNoRun,
+}
+
 // Errors of a Job, for errors.Is.
 var (
 	// ErrNewerSchema means that a newer release wrote the data of the job with a schema that
 	// this release does not support.
-	ErrNewerSchema = ledger.ErrNewerSchema
+	ErrNewerSchema = errs.newerSchema
 
 	// ErrNoLedger is returned if the job has no ledger: no replica has ever run it, or the
 	// ledger has expired.
-	ErrNoLedger = ledger.ErrNoLedger
+	ErrNoLedger = errs.noLedger
 
 	// ErrTriggers is returned by Trigger while a hundred triggered runs are open, and by Rerun
 	// while a hundred runs are open.
-	ErrTriggers = ledger.ErrTriggers
+	ErrTriggers = errs.triggers
 
 	// ErrNotEnded is returned by Rerun if the tick is running, or is open for replicas.
-	ErrNotEnded = ledger.ErrNotEnded
+	ErrNotEnded = errs.notEnded
 
 	// ErrSucceeded is returned by Rerun if the tick has succeeded.
-	ErrSucceeded = ledger.ErrSucceeded
+	ErrSucceeded = errs.succeeded
 
 	// ErrNotOpen is returned by Cancel if the tick is neither running nor open for replicas, or, without a
 	// tick, if nothing is running.
-	ErrNotOpen = ledger.ErrNotOpen
+	ErrNotOpen = errs.notOpen
 
-	// ErrCanceled is matched by the cause of a run's context that ended because of Cancel, a
-	// *CanceledError.
-	ErrCanceled = ledger.ErrCanceled
+	// ErrCanceled is matched by the cause of a run's context that ended because of Cancel. The text says who did
+	// it, and why.
+	ErrCanceled = errs.canceled
 
 	// ErrNoRun is returned by Rerun if the history does not have the tick.
-	ErrNoRun = ledger.ErrNoRun
+	ErrNoRun = errs.noRun
 )
 
-// CanceledError says who canceled a run, and why, in its fields By and Reason. Both are strings and
-// may be empty: By if the operator is not known, Reason if none was given. It matches ErrCanceled.
-type CanceledError = ledger.CanceledError
+// A RunID identifies a run of a job: the run of a tick, or a triggered run. Two runs have the same
+// RunID only if they are runs of one tick, or reruns of one triggered run.
+type RunID struct {
+	// Tick is the scheduled instant in UTC. For a triggered run, it is when it was requested; of
+	// several in one millisecond, each has its own.
+	Tick      time.Time `json:"tick,omitzero"`
+	Triggered bool      `json:"triggered,omitempty"`
+}
 
-// A RunID identifies a run of a job: the run of a tick, or a triggered run. Its fields are
-//
-//	Tick      time.Time // the scheduled instant; of a triggered run, when it was requested
-//	Triggered bool
-//
-// Key returns a number, and Name a text, that no other run of the job has.
-type RunID = ledger.RunID
+// Key returns a number that no other run of the job has: of a tick, the milliseconds since 1970. The
+// number of a triggered run is negative, so no tick has it, and each one is less than every tick.
+func (r RunID) Key() int64 { return ledger.RunID(r).Key() }
+
+// Name returns the text that ParseRunID reads: an instant such as 2026-01-02T15:04:05Z, with the
+// prefix "trigger/" for a triggered run.
+func (r RunID) Name() string { return ledger.RunID(r).Name() }
 
 // RunOf returns the RunID with that Key.
-func RunOf(key int64) RunID { return ledger.RunOf(key) }
+func RunOf(key int64) RunID { return RunID(ledger.RunOf(key)) }
 
-// ParseRunID reads a Name of a RunID.
-func ParseRunID(name string) (RunID, error) { return ledger.ParseRunID(name) }
+// ParseRunID reads a Name.
+func ParseRunID(name string) (RunID, error) {
+	id, err := ledger.ParseRunID(name)
+	return RunID(id), err
+}

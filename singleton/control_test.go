@@ -101,7 +101,7 @@ func TestPauseAndResume(t *testing.T) {
 			t.Errorf("the missed tick was run %v after the job was resumed", took)
 		}
 		f.recorded("draw", 6)
-		if !slices.ContainsFunc(f.runs("draw"), func(r singleton.Entry) bool {
+		if !slices.ContainsFunc(f.runs("draw"), func(r singleton.HistoryEntry) bool {
 			return r.Outcome == singleton.OutcomeSkipped && r.Error == "paused" && r.Count >= 1
 		}) {
 			t.Errorf("no tick is recorded as skipped for the pause: %+v", f.runs("draw"))
@@ -211,17 +211,17 @@ func TestJSONIsStable(t *testing.T) {
 	noon := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
 	for want, value := range map[string]any{
 		`{"job":"draw","now":"2030-01-01T12:00:00Z","last":"2030-01-01T12:00:00Z","paused":false,"replicas":0,"definitions":[],"open":[]}`: singleton.Status{
-			Job: "draw", Now: noon, Last: noon, Definitions: []singleton.Definition{}, Open: []singleton.Open{},
+			Job: "draw", Now: noon, Last: noon, Definitions: []singleton.Definition{}, Open: []singleton.OpenRun{},
 		},
 		`{"job":"draw","now":"2030-01-01T12:00:00Z","next":"2030-01-01T12:00:00Z","last":"2030-01-01T12:00:00Z","last_success":"2030-01-01T12:00:00Z","paused":true,"paused_since":"2030-01-01T12:00:00Z","schedule":"@noon","outcome":"failed","replicas":1,"definitions":[{"id":"d","acts":true,"replicas":[{"identity":"a","since":"2030-01-01T12:00:00Z"}]}],"open":[{"tick":"2030-01-01T12:00:00Z","triggered":true,"attempt":1,"holder":"a","token":7,"since":"2030-01-01T12:00:00Z","running":true,"canceled":{"at":"2030-01-01T12:00:00Z","action":"cancel","tick":"2030-01-01T12:00:00Z","by":"ann"}}]}`: singleton.Status{
 			Job: "draw", Now: noon, Next: noon, Last: noon, LastSuccess: noon, Paused: true, PausedSince: noon, Replicas: 1, Schedule: "@noon", Outcome: singleton.OutcomeFailed,
 			Definitions: []singleton.Definition{{ID: "d", Acts: true, Replicas: []singleton.Replica{{Identity: "a", Since: noon}}}},
-			Open:        []singleton.Open{{RunID: singleton.RunID{Tick: noon, Triggered: true}, Attempt: 1, Holder: "a", Token: 7, Since: noon, Running: true, Canceled: &singleton.Act{Action: "cancel", At: noon, RunID: singleton.RunID{Tick: noon}, By: "ann"}}},
+			Open:        []singleton.OpenRun{{RunID: singleton.RunID{Tick: noon, Triggered: true}, Attempt: 1, Holder: "a", Token: 7, Since: noon, Running: true, Canceled: &singleton.Action{Verb: "cancel", At: noon, RunID: singleton.RunID{Tick: noon}, By: "ann"}}},
 		},
-		`{"tick":"2030-01-01T12:00:00Z","last":"2030-01-01T12:00:00Z","count":3,"outcome":"skipped","error":"missed"}`: singleton.Entry{
+		`{"tick":"2030-01-01T12:00:00Z","last":"2030-01-01T12:00:00Z","count":3,"outcome":"skipped","error":"missed"}`: singleton.HistoryEntry{
 			RunID: singleton.RunID{Tick: noon}, Last: noon, Count: 3, Outcome: "skipped", Error: "missed",
 		},
-		`{"tick":"2030-01-01T12:00:00Z","triggered":true,"attempt":1,"holder":"a","token":7,"start":"2030-01-01T12:00:00Z","end":"2030-01-01T12:00:00Z","outcome":"failed","error":"boom"}`: singleton.Entry{
+		`{"tick":"2030-01-01T12:00:00Z","triggered":true,"attempt":1,"holder":"a","token":7,"start":"2030-01-01T12:00:00Z","end":"2030-01-01T12:00:00Z","outcome":"failed","error":"boom"}`: singleton.HistoryEntry{
 			RunID: singleton.RunID{Tick: noon, Triggered: true}, Attempt: 1, Holder: "a", Token: 7, Start: noon, End: noon, Outcome: "failed", Error: "boom",
 		},
 	} {

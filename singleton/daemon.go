@@ -12,8 +12,9 @@ import (
 // A Daemon is a handle on a daemon, in any process, whether or not it runs the daemon. It has no
 // state and is safe for concurrent use.
 type Daemon struct {
-	name string
-	lock *lock.Name
+	client *lockcore.Client
+	name   string
+	lock   *lock.Name
 }
 
 // daemonNames keeps daemons apart from jobs.
@@ -26,7 +27,7 @@ func NewDaemon(client *lockcore.Client, name string) (*Daemon, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Daemon{name, n}, nil
+	return &Daemon{client, name, n}, nil
 }
 
 // daemonLock returns the lock of a daemon. Its runners have leases.
@@ -37,7 +38,7 @@ func daemonLock(client *lockcore.Client, name string, lease *lock.LeaseConfig) (
 	if err := checkName(name, daemonNames); err != nil {
 		return nil, err
 	}
-	n, err := (*lock.Client)(client).Name(lock.JobNames+daemonNames+name, lease)
+	n, err := lock.Of(client).Name(lock.JobNames+daemonNames+name, lease)
 	if err != nil {
 		return nil, translate(err, "DaemonConfig", "daemon")
 	}
@@ -51,7 +52,7 @@ func daemonNews(n *lock.Name) string { return n.Channel("ch", n.Name()) }
 // Inspect returns the replica that runs the daemon, as the holder, and those that wait, next one
 // first. The Name is that of the daemon. Otherwise Inspect is like lockcore's Client.Inspect.
 func (d *Daemon) Inspect(ctx context.Context) (lockcore.Inspection, error) {
-	seen, err := (*lockcore.Client)(d.lock.Client()).Inspect(ctx, d.lock.Name())
+	seen, err := d.client.Inspect(ctx, d.lock.Name())
 	seen.Name = d.name
 	return seen, input.Operation("singleton", "inspect daemon", d.name, err)
 }

@@ -3,6 +3,7 @@ package singleton_test
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
@@ -24,7 +25,7 @@ func ExampleDaemonRunner() {
 		if err != nil {
 			panic(err)
 		}
-		daemon, err := singleton.NewDaemonRunner(client, "consumer", func(ctx context.Context, _ uint64) error {
+		daemon, err := singleton.NewDaemonRunner(client, "consumer", func(ctx context.Context) error {
 			started <- name
 			<-ctx.Done() // consume, and pass the token to the resource
 			fmt.Println(name, "has stopped")
@@ -70,7 +71,9 @@ func ExampleDaemon() {
 		panic(err)
 	}
 	defer client.Close(context.Background())
-	runner, err := singleton.NewDaemonRunner(client, "consumer", func(ctx context.Context, _ uint64) error {
+	started := make(chan bool)
+	runner, err := singleton.NewDaemonRunner(client, "consumer", func(ctx context.Context) error {
+		started <- true
 		<-ctx.Done()
 		return nil
 	}, singleton.DaemonConfig{})
@@ -94,9 +97,15 @@ func ExampleDaemon() {
 			break
 		}
 	}
+	<-started
+	names, err := singleton.Daemons(ctx, client, nil)
+	fmt.Println(names, err)
+	fmt.Println("probes:", runner.Ready(), runner.Check(10*time.Second)) // see package healthz
 	cancel()
 	fmt.Println("ended:", <-ended)
 	// Output:
 	// consumer runs on first
+	// [consumer] <nil>
+	// probes: <nil> <nil>
 	// ended: <nil>
 }

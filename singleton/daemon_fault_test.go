@@ -19,7 +19,9 @@ func TestDaemonStopWaitsForTheFunction(t *testing.T) {
 		const slow = 5 * time.Minute
 		starts := make(chan daemonStart, 2)
 		var returned time.Duration
-		first := f.run(f.daemon(f.Client("slow"), func(ctx context.Context, token uint64) error {
+		first := f.run(f.daemon(f.Client("slow"), func(ctx context.Context) error {
+			token := lockcore.FromContext(ctx).Token()
+
 			f.begins("slow", token)
 			starts <- daemonStart{"slow", token, f.Clock()}
 			<-ctx.Done()
@@ -114,7 +116,9 @@ func TestDaemonCheckFindsAnOverrun(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
 		c, faults := f.Linked("stuck")
 		started, leave := make(chan uint64, 2), make(chan struct{})
-		s := f.daemon(c, func(_ context.Context, token uint64) error {
+		s := f.daemon(c, func(ctx context.Context) error {
+			token := lockcore.FromContext(ctx).Token()
+
 			started <- token
 			<-leave
 			return nil

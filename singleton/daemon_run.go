@@ -23,7 +23,7 @@ import (
 // server does not end it. The error is lockcore.ErrClosed if the Client was closed, or
 // ErrRunning if Run is already running.
 func (s *DaemonRunner) Run(ctx context.Context) error {
-	leave, ok := s.gate.Enter(ctx, s.lines.Flush)
+	leave, ok := s.gate.Enter(ctx, s.lock.Client().Flush)
 	if !ok {
 		return fmt.Errorf("singleton: daemon %q: %w", s.name, ErrRunning)
 	}
@@ -34,7 +34,7 @@ func (s *DaemonRunner) Run(ctx context.Context) error {
 	loop := holding.Loop[*lock.Lease]{
 		Holder: &daemonRun{DaemonRunner: s, pauses: retry.Doubling(s.cfg.Backoff, s.cfg.MaxBackoff)}, TTL: s.cfg.TTL,
 		Retry: retry.Pauses(50*time.Millisecond, 2*time.Second),
-		Ready: &s.ready, Deadline: deadline, Log: s.cfg.Logger,
+		Ready: &s.ready, Deadline: deadline, Log: s.log,
 	}
 	if err := loop.Run(ctx); err != nil {
 		return fmt.Errorf("singleton: daemon %q: %w", s.name, err)
@@ -56,13 +56,14 @@ func (d *daemonRun) Prepare(ctx context.Context) error {
 
 // Campaign implements holding.Holder.
 func (d *daemonRun) Campaign(ctx context.Context) (*lock.Lease, error) {
-	return d.lock.Lock(ctx, d.lock.Client().Mutex())
+	lease, _, err := d.lock.Lock(ctx, d.lock.Client().Mutex())
+	return lease, err
 }
 
 // Work keeps the function running until ctx or the lease ends, or until it has ended early
 // too often.
 func (d *daemonRun) Work(ctx context.Context, lease *lock.Lease, _ time.Duration) {
-	log := d.cfg.Logger.WithValues("token", lease.Token())
+	log := d.log.WithValues("token", lease.Token())
 	d.lock.Hint(daemonNews(d.lock))
 	d.out = 0
 	for failed := 0; ctx.Err() == nil && lease.Context().Err() == nil; {
@@ -104,7 +105,7 @@ func (s *DaemonRunner) start(ctx context.Context, lease *lock.Lease) (ended, err
 	defer s.work.begin(s.name, lease.Context())() //nolint:contextcheck // the lease ends later than ctx
 	s.metrics.running.Inc()                       // not Set: a process may run several of one name
 	defer s.metrics.running.Dec()
-	err = protect(s.cfg.Logger, func() error { return s.do(work, lease.Token()) })
+	err = protect(s.log, func() error { return s.do(work) })
 	if work.Err() != nil {
 		ended = context.Cause(work)
 	}
@@ -118,7 +119,7 @@ func (d *daemonRun) Release(ctx context.Context, lease *lock.Lease) error { retu
 func (d *daemonRun) Released(lease *lock.Lease, _, err error) {
 	d.lock.Hint(daemonNews(d.lock))
 	if err != nil && !errors.Is(err, lockcore.ErrNotHeld) { // Work has logged the end of the lease
-		lock.Log(d.cfg.Logger, err, "failed to hand over daemon; its lease will expire", "token", lease.Token())
+		lock.Log(d.log, err, "failed to hand over daemon; its lease will expire", "token", lease.Token())
 	}
 }
 

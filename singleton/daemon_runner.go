@@ -7,11 +7,9 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/noonlock/noonlock"
 	"github.com/noonlock/noonlock/internal/lock"
-	"github.com/noonlock/noonlock/internal/logqueue"
 	"github.com/noonlock/noonlock/internal/readiness"
 	"github.com/noonlock/noonlock/internal/stopping"
 	"github.com/noonlock/noonlock/lockcore"
@@ -44,17 +42,6 @@ type DaemonConfig struct {
 	// done. Run waits for a function that takes longer, and then has a fifth of
 	// ShutdownTimeout to release the lease. Default 10 s.
 	ShutdownTimeout time.Duration
-
-	// Identity is the name of this replica as the holder of the lease. Default: the
-	// Client's.
-	Identity string
-
-	// Logger receives starts, ends and lost leases. Its zero value discards them.
-	Logger logr.Logger
-
-	// Registerer registers the metrics noonlock_daemon_…. Nil: no metrics. Runners may
-	// share one.
-	Registerer prometheus.Registerer
 }
 
 const (
@@ -78,11 +65,11 @@ const (
 // The lease is that of the lock "job/daemon/<name>". Applications cannot create a lock of
 // that name.
 type DaemonRunner struct {
-	name  string
-	do    func(ctx context.Context, token uint64) error
-	cfg   DaemonConfig
-	lock  *lock.Name
-	lines *logqueue.Queue // writes to the Logger of the config
+	name string
+	do   func(ctx context.Context) error
+	cfg  DaemonConfig
+	lock *lock.Name
+	log  logr.Logger
 
 	metrics *daemonMetrics
 	ready   readiness.State
@@ -91,19 +78,20 @@ type DaemonRunner struct {
 }
 
 // NewDaemonRunner returns a DaemonRunner. Its name follows the rules of a lock's name and has at most
-// 193 bytes. NewDaemonRunner sends no request. The error is a *noonlock.ConfigError.
+// 193 bytes. NewDaemonRunner sends no request. The error is a *noonlock.ConfigError, or wraps an
+// error of the Client's Registerer.
 //
-// work receives the fencing token of the lease, which is greater than every earlier
-// one. A restart of work under the same lease gets the same token. The context of
-// work is done when Run's context ends or the lease ends; then context.Cause is
+// lockcore.FromContext of the context of work returns the lease, whose fencing token is greater than every earlier
+// one. A restart of work under the same lease has the same token. The context is done when Run's context ends or
+// the lease ends; then context.Cause is
 // lockcore.ErrLeaseLost, lockcore.ErrLeaseExpired or lockcore.ErrClosed. Until Run's
 // context ends, work is restarted whenever it returns, even with nil. For work that
 // ends, use Once.
-func NewDaemonRunner(client *lockcore.Client, name string, work func(ctx context.Context, token uint64) error, cfg DaemonConfig) (*DaemonRunner, error) {
+func NewDaemonRunner(client *lockcore.Client, name string, work func(ctx context.Context) error, cfg DaemonConfig) (*DaemonRunner, error) {
 	if work == nil {
 		return nil, &noonlock.ConfigError{Package: "singleton", Field: "work", Value: "nil", Rule: "a function"}
 	}
-	n, err := daemonLock(client, name, &lock.LeaseConfig{TTL: cfg.TTL, Identity: cfg.Identity})
+	n, err := daemonLock(client, name, &lock.LeaseConfig{TTL: cfg.TTL})
 	if err != nil {
 		return nil, err
 	}
@@ -111,16 +99,11 @@ func NewDaemonRunner(client *lockcore.Client, name string, work func(ctx context
 		return nil, err
 	}
 	n.Client().Expect("mutex")
-	m, err := newDaemonMetrics(cfg.Registerer, name)
+	m, err := newDaemonMetrics(n.Client().Registerer(), name)
 	if err != nil {
 		return nil, err
 	}
-	lines, err := logqueue.New(cfg.Logger, cfg.Registerer)
-	if err != nil {
-		return nil, fmt.Errorf("singleton: daemon: %w", err)
-	}
-	cfg.Logger = lines.Logger().WithValues("daemon", name)
-	return &DaemonRunner{name: name, do: work, cfg: cfg, lock: n, lines: lines, metrics: m}, nil
+	return &DaemonRunner{name: name, do: work, cfg: cfg, lock: n, log: n.Client().Logger().WithValues("daemon", name), metrics: m}, nil
 }
 
 func (cfg DaemonConfig) complete() (DaemonConfig, error) {

@@ -14,7 +14,7 @@ import (
 	"github.com/noonlock/noonlock/singleton"
 )
 
-func (f *fleet) daemon(c *lockcore.Client, work func(context.Context, uint64) error, cfg singleton.DaemonConfig) *singleton.DaemonRunner {
+func (f *fleet) daemon(c *lockcore.Client, work func(context.Context) error, cfg singleton.DaemonConfig) *singleton.DaemonRunner {
 	f.Helper()
 	s, err := singleton.NewDaemonRunner(c, "feed", work, cfg)
 	if err != nil {
@@ -32,8 +32,10 @@ type daemonStart struct {
 
 // steady is a function that reports its start, works until its context is done, and returns
 // the cause.
-func (f *fleet) steady(replica string, starts chan<- daemonStart, ends chan<- error) func(context.Context, uint64) error {
-	return func(ctx context.Context, token uint64) error {
+func (f *fleet) steady(replica string, starts chan<- daemonStart, ends chan<- error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		token := lockcore.FromContext(ctx).Token()
+
 		f.begins(replica, token)
 		starts <- daemonStart{replica, token, f.Clock()}
 		<-ctx.Done()
@@ -108,7 +110,9 @@ func TestDaemonIsRestartedWithBackoff(t *testing.T) {
 		}
 		lives := make(chan life, len(ends))
 		i := 0
-		s := f.daemon(f.Client("a"), func(ctx context.Context, token uint64) error {
+		s := f.daemon(f.Client("a"), func(ctx context.Context) error {
+			token := lockcore.FromContext(ctx).Token()
+
 			e, began := ends[i], f.Clock()
 			i++
 			if e.after == never {
@@ -148,7 +152,7 @@ func TestDaemonGoesToTheNextAfterFailures(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
 		var count tally
 		cfg := singleton.DaemonConfig{HandOverAfter: 2}
-		broken := f.run(f.daemon(f.Client("broken"), func(context.Context, uint64) error {
+		broken := f.run(f.daemon(f.Client("broken"), func(context.Context) error {
 			count.add("broken")
 			return errBroken
 		}, cfg).Run)
@@ -196,7 +200,9 @@ func TestDaemonDoesNotQueueDuringItsPause(t *testing.T) {
 		}
 		begins := make(chan life, len(lives)+1)
 		i := 0
-		run := f.run(f.daemon(f.Client("a"), func(_ context.Context, token uint64) error {
+		run := f.run(f.daemon(f.Client("a"), func(ctx context.Context) error {
+			token := lockcore.FromContext(ctx).Token()
+
 			begins <- life{f.Clock(), token}
 			if i++; i <= len(lives) {
 				time.Sleep(lives[i-1].works)
@@ -223,11 +229,11 @@ func TestDaemonRefusals(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
 		c := f.Client("a")
-		work := func(context.Context, uint64) error { return nil }
+		work := func(context.Context) error { return nil }
 		for _, r := range []struct {
 			client *lockcore.Client
 			name   string
-			work   func(context.Context, uint64) error
+			work   func(context.Context) error
 			cfg    singleton.DaemonConfig
 			want   string
 		}{
@@ -239,7 +245,6 @@ func TestDaemonRefusals(t *testing.T) {
 			{c, "feed", work, singleton.DaemonConfig{TTL: time.Millisecond}, "DaemonConfig.TTL is 1ms"},
 			{c, "feed", work, singleton.DaemonConfig{Backoff: -1}, "DaemonConfig.Backoff is -1ns"},
 			{c, "feed", work, singleton.DaemonConfig{Backoff: time.Minute, MaxBackoff: time.Second}, "DaemonConfig.MaxBackoff is 1s; it must be 0 (1m) or at least Backoff, 1m0s"},
-			{c, "feed", work, singleton.DaemonConfig{Identity: "a\nb"}, "DaemonConfig.Identity"},
 		} {
 			s, err := singleton.NewDaemonRunner(r.client, r.name, r.work, r.cfg)
 			refused := errors.Is(err, noonlock.ErrConfig)

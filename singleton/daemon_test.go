@@ -69,7 +69,7 @@ func TestHandlesHaveNoTTL(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
 		c := f.ClientWith(f.Direct(), lockcore.Config{LockDelay: 5 * time.Second})
-		_, err := singleton.NewDaemonRunner(c, "feed", func(context.Context, uint64) error { return nil }, singleton.DaemonConfig{})
+		_, err := singleton.NewDaemonRunner(c, "feed", func(context.Context) error { return nil }, singleton.DaemonConfig{})
 		if e, ok := errors.AsType[*noonlock.ConfigError](err); !ok || e.Field != "DaemonConfig.TTL" {
 			t.Errorf("a runner: %v", err)
 		}

@@ -2,6 +2,7 @@ package singleton
 
 import (
 	"cmp"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -19,7 +20,7 @@ import (
 type job struct {
 	name     string
 	schedule schedule.Schedule
-	work     Func
+	work     func(ctx context.Context, run Run) error
 	cfg      JobConfig
 	ledger   *ledger.Ledger
 	metrics  *jobMetrics
@@ -30,7 +31,7 @@ type job struct {
 const defaultJobHandOver = 2
 
 // logged returns the key and value that identify a run in a log line.
-func logged(id RunID) (key string, at time.Time) {
+func logged(id ledger.RunID) (key string, at time.Time) {
 	if id.Triggered {
 		return "triggered", id.Tick
 	}
@@ -53,7 +54,6 @@ func (cfg JobConfig) complete() (JobConfig, error) {
 		{cfg.MaxAttempts < 0, "MaxAttempts", cfg.MaxAttempts, "0 (5) or positive"},
 		{cfg.CatchUp < CatchUpLatest || cfg.CatchUp > CatchUpNone, "CatchUp", int(cfg.CatchUp), "CatchUpLatest, CatchUpAll or CatchUpNone"},
 		{cfg.StartingDeadline < 0, "StartingDeadline", cfg.StartingDeadline, "0 (no limit) or positive"},
-		{cfg.Overlap < OverlapForbid || cfg.Overlap > OverlapAllow, "Overlap", int(cfg.Overlap), "OverlapForbid or OverlapAllow"},
 		{cfg.Jitter < 0 || cfg.Jitter > time.Hour, "Jitter", cfg.Jitter, "from 0 to 1h"},
 		{cfg.StartingDeadline > 0 && cfg.StartingDeadline <= cfg.Jitter, "StartingDeadline", cfg.StartingDeadline, "longer than Jitter"},
 		{cfg.KeepRuns < 0 || cfg.KeepRuns > 10_000, "KeepRuns", cfg.KeepRuns, "0 (100) or up to 10000"},
@@ -95,8 +95,8 @@ func (j *job) delay(tick, next time.Time) time.Duration {
 func fingerprint(spec string, cfg JobConfig) string {
 	h := sha256.New()
 	fmt.Fprintf(h, "schedule %s\n", spec)
-	fmt.Fprintf(h, "timeout %d retry %d attempts %d catchup %d deadline %d overlap %d jitter %d\n",
-		cfg.Timeout, cfg.Retry, cfg.MaxAttempts, cfg.CatchUp, cfg.StartingDeadline, cfg.Overlap, cfg.Jitter)
+	fmt.Fprintf(h, "timeout %d retry %d attempts %d catchup %d deadline %d overlap %t jitter %d\n",
+		cfg.Timeout, cfg.Retry, cfg.MaxAttempts, cfg.CatchUp, cfg.StartingDeadline, cfg.AllowOverlap, cfg.Jitter)
 	fmt.Fprintf(h, "revision %q\n", cfg.Revision)
 	return hex.EncodeToString(h.Sum(nil)[:16])
 }

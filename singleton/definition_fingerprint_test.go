@@ -27,7 +27,7 @@ func TestFingerprint(t *testing.T) {
 		text, _ := ticks.Write(s, "1")
 		return text
 	}
-	const golden = "c115a02d1c6c585a6d6e7de562a686f5"
+	const golden = "aae879061409e161df175e955b389c02"
 	if got := fingerprint(name(noon), complete(JobConfig{})); got != golden {
 		t.Errorf("fingerprint is %s, and was %s: replicas of different versions would not share a job", got, golden)
 	}
@@ -42,7 +42,7 @@ func TestFingerprint(t *testing.T) {
 		"attempts": fingerprint(name(noon), complete(JobConfig{MaxAttempts: 2})),
 		"catch up": fingerprint(name(noon), complete(JobConfig{CatchUp: CatchUpAll})),
 		"deadline": fingerprint(name(noon), complete(JobConfig{StartingDeadline: time.Hour})),
-		"overlap":  fingerprint(name(noon), complete(JobConfig{Overlap: OverlapAllow})),
+		"overlap":  fingerprint(name(noon), complete(JobConfig{AllowOverlap: true})),
 		"jitter":   fingerprint(name(noon), complete(JobConfig{Jitter: time.Second})),
 		"revision": fingerprint(name(noon), complete(JobConfig{Revision: "2"})),
 	} {

@@ -166,7 +166,7 @@ func TestFault80_AScheduleChanges(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, f *fleet) {
 				a := f.replica("old", singleton.Config{TTL: 10 * time.Second})
-				testenv.Must(t, a.runner.AddSchedule("draw", c.former, a.noted(sleep(c.takes)), singleton.JobConfig{Revision: "1"}))
+				testenv.Must(t, a.runner.Add("draw", c.former, a.noted(sleep(c.takes)), singleton.JobConfig{Revision: "1"}))
 				a.run()
 				from := f.recorded("draw", 1)[0].Tick.Add(-time.Millisecond)
 				if c.away > 0 {
@@ -177,13 +177,13 @@ func TestFault80_AScheduleChanges(t *testing.T) {
 					f.Pass(c.away)
 				}
 				reg := prometheus.NewRegistry()
-				b := f.replica("new", singleton.Config{Registerer: reg})
+				b := f.replica("new", singleton.Config{}, reg)
 				b.add("draw", "@every 20s", nil, singleton.JobConfig{})
 				b.run()
 				f.Until("the new one acts", func() bool { return f.log.Count("schedule changed; ticks that were due") > 0 })
 				f.Pass(2 * time.Minute)
 				runs := f.runs("draw")
-				i := slices.IndexFunc(runs, func(r singleton.Entry) bool { return r.Error == "rescheduled" })
+				i := slices.IndexFunc(runs, func(r singleton.HistoryEntry) bool { return r.Error == "rescheduled" })
 				if i < 0 {
 					t.Fatalf("the history is %+v", runs)
 				}
@@ -222,7 +222,7 @@ func TestFault78_AScheduleOfOnesOwnIsItsRevision(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
 		add := func(name, text string) *replica {
 			r := f.replica(name, singleton.Config{})
-			if err := r.runner.AddSchedule("draw", printed{&text}, r.noted(nil), singleton.JobConfig{Revision: "1"}); err != nil {
+			if err := r.runner.Add("draw", printed{&text}, r.noted(nil), singleton.JobConfig{Revision: "1"}); err != nil {
 				t.Fatal(err)
 			}
 			r.run()
@@ -253,7 +253,7 @@ func TestFault23_ClassD_ALostLedgerIsReported(t *testing.T) {
 		regs := map[string]*prometheus.Registry{}
 		for _, name := range []string{"a", "b", "c"} {
 			regs[name] = prometheus.NewRegistry()
-			r := f.replica(name, singleton.Config{Registerer: regs[name]})
+			r := f.replica(name, singleton.Config{}, regs[name])
 			r.add("draw", "0 12 * * *", nil, singleton.JobConfig{})
 			r.run()
 		}
@@ -296,7 +296,7 @@ func TestFault78_TwoProgramsWithOneJob(t *testing.T) {
 				regs := map[string]*prometheus.Registry{}
 				add := func(name, schedule string, cfg singleton.JobConfig) {
 					regs[name] = prometheus.NewRegistry()
-					r := f.replica(name, singleton.Config{Registerer: regs[name]})
+					r := f.replica(name, singleton.Config{}, regs[name])
 					r.add("draw", schedule, nil, cfg)
 					r.run()
 				}

@@ -65,7 +65,7 @@ func TestLockDelayOfJobs(t *testing.T) {
 			t.Fatal(err)
 		}
 		began := f.Clock()
-		if err := once.Do(t.Context(), func(context.Context, uint64) error { return nil }); err != nil || f.Clock()-began < delay/2 {
+		if err := once.Do(t.Context(), func(context.Context) error { return nil }); err != nil || f.Clock()-began < delay/2 {
 			t.Errorf("Do returned %v after %v", err, f.Clock()-began)
 		}
 		f.recorded("draw", 4)
@@ -74,7 +74,7 @@ func TestLockDelayOfJobs(t *testing.T) {
 			t.Fatal(err)
 		}
 		runs := make(chan struct{})
-		daemon, err := singleton.NewDaemonRunner(r.client, "sync", func(ctx context.Context, _ uint64) error {
+		daemon, err := singleton.NewDaemonRunner(r.client, "sync", func(ctx context.Context) error {
 			close(runs)
 			<-ctx.Done()
 			return nil

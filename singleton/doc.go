@@ -2,8 +2,9 @@
 // one copy of a long-running function ([DaemonRunner]), and tasks that one replica does at
 // start-up while the others wait ([Once]).
 //
-//	r, err := singleton.NewRunner(client, singleton.Config{Logger: logger}) // without a Logger, nothing is logged
-//	err = r.Add("lottery", "0 12 * * *", draw, singleton.JobConfig{TimeZone: shanghai})
+//	r, err := singleton.NewRunner(client, singleton.Config{})
+//	noon, err := schedule.Parse("0 12 * * *", schedule.Config{TimeZone: shanghai})
+//	err = r.Add("lottery", noon, draw, singleton.JobConfig{})
 //	err = r.Run(ctx) // on every replica
 //
 // A tick is an instant of a job's schedule. A schedule is a function of absolute time, so
@@ -72,14 +73,14 @@
 // If the server does not answer, a call returns an error within this time, which includes dialing. A call other
 // than Run and Do returns earlier if ctx ends. Work that does not return when its context is done delays them.
 //
-//	6 s                               Job.Status, Job.Runs, Job.Acts, Job.Pause, Job.Resume,
+//	6 s                               Job.Status, Job.Runs, Job.Actions, Job.Pause, Job.Resume,
 //	                                  Job.Trigger, Job.Cancel
 //	6.7 s                             Jobs, Daemons, Daemon.Inspect
 //	12 s                              Job.Rerun
 //	18 s                              Job.Verify
 //	until ctx ends + ShutdownTimeout  Runner.Run, DaemonRunner.Run, Once.Do
-//	0 s                               Job.By, Job.Watch, Daemon.Watch, Runner.Add, Runner.AddSchedule,
-//	                                  Runner.Check, Runner.Ready, DaemonRunner.Check, DaemonRunner.Ready
+//	0 s                               Job.By, Job.Watch, Daemon.Watch, Runner.Add, Runner.Check,
+//	                                  Runner.Ready, DaemonRunner.Check, DaemonRunner.Ready
 //
 // # Failures
 //

@@ -63,7 +63,7 @@ func TestAnUnknownOutcomeIsNoFailure(t *testing.T) {
 		most  int
 		next  error
 		stops bool
-		want  string
+		want  singleton.Outcome
 	}{
 		{"the answer to COMMIT is lost", commit, 1, nil, false, singleton.OutcomeUnknown},
 		{"the work does not know", errors.Join(errBroken, singleton.ErrUnknownOutcome), 1, nil, false, singleton.OutcomeUnknown},
@@ -121,7 +121,7 @@ func TestALeaseThatIsLostLeavesADoubt(t *testing.T) {
 func TestOnceThatMayHaveHadItsEffectIsUnknown(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
-		err := f.do(f.once(f.Client("a"), singleton.OnceConfig{}), func(context.Context, uint64) error {
+		err := f.do(f.once(f.Client("a"), singleton.OnceConfig{}), func(context.Context) error {
 			return errors.Join(errBroken, singleton.ErrUnknownOutcome)
 		}).result()
 		if failed := onceFailure(t, err); failed.Outcome != singleton.OutcomeUnknown || failed.Attempt != 1 {

@@ -8,6 +8,7 @@ import (
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 	"github.com/noonlock/noonlock/singleton"
+	"github.com/noonlock/noonlock/singleton/schedule"
 )
 
 // Three replicas run one job. One of them runs each tick.
@@ -99,6 +100,8 @@ func ExampleJob() {
 	}
 	changed := job.Watch(ctx)
 	<-ran
+	verified, err := job.Verify(ctx, time.Time{}, time.Time{}) // all ticks that the ledger keeps
+	fmt.Println("not once:", len(verified.Findings), err)
 	err = job.Pause(ctx)
 	fmt.Println("pause:", err)
 	status, err := job.Status(ctx)
@@ -124,11 +127,100 @@ func ExampleJob() {
 	fmt.Println("ended:", <-ended)
 	_ = client.Close(context.Background())
 	// Output:
+	// not once: 0 <nil>
 	// pause: <nil>
 	// paused: true <nil>
 	// trigger: <nil>
 	// outcome: succeeded
 	// ended: <nil>
+}
+
+// An operator cancels a run that hangs. After the cause is removed, the operator runs it again.
+func ExampleJob_Rerun() {
+	server, err := lockcoretest.StartRedis()
+	if err != nil {
+		panic(err)
+	}
+	defer server.Close()
+	client, err := lockcore.New(server.Client(), lockcore.Config{})
+	if err != nil {
+		panic(err)
+	}
+	defer client.Close(context.Background())
+	runner, err := singleton.NewRunner(client, singleton.Config{})
+	if err != nil {
+		panic(err)
+	}
+	hangs, ended := make(chan bool), make(chan error)
+	err = runner.Add("report", "@every 24h", func(ctx context.Context, _ singleton.Run) error {
+		if <-hangs {
+			<-ctx.Done()
+		}
+		return context.Cause(ctx)
+	}, singleton.JobConfig{CatchUp: singleton.CatchUpNone})
+	if err != nil {
+		panic(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() { ended <- runner.Run(ctx) }()
+
+	job, err := singleton.NewJob(client, "report")
+	if err == nil {
+		job, err = job.By(lockcore.Operator{Who: "ann@host", Reason: "the disk is full"})
+	}
+	if err != nil {
+		panic(err)
+	}
+	changed := job.Watch(ctx)
+	outcome := func(want singleton.Outcome) {
+		for range changed {
+			if runs, err := job.Runs(ctx, 1); err == nil && len(runs) > 0 && runs[0].Outcome == want {
+				fmt.Println(want)
+				return
+			}
+		}
+	}
+	for names := []string{}; len(names) == 0; { // until the Runner has made the ledger
+		if names, err = singleton.Jobs(ctx, client, nil); err != nil {
+			panic(err)
+		}
+	}
+	id, err := job.Trigger(ctx)
+	if err != nil {
+		panic(err)
+	}
+	hangs <- true
+	canceled, err := job.Cancel(ctx, id)
+	fmt.Println("canceled:", len(canceled), err)
+	outcome(singleton.OutcomeFailed)
+
+	id, err = singleton.ParseRunID(id.Name()) // as an operator names it, or a row of a database: see Key
+	fmt.Println("the same run:", singleton.RunOf(id.Key()) == id, err)
+	fmt.Println("pause:", job.Pause(ctx)) // of ticks
+	fmt.Println("rerun:", job.Rerun(ctx, id))
+	hangs <- false
+	outcome(singleton.OutcomeSucceeded)
+	fmt.Println("resume:", job.Resume(ctx))
+	actions, err := job.Actions(ctx, 5)
+	for _, action := range actions {
+		fmt.Println(action.By, action.Verb)
+	}
+	cancel()
+	fmt.Println(err, <-ended)
+	// Output:
+	// canceled: 1 <nil>
+	// failed
+	// the same run: true <nil>
+	// pause: <nil>
+	// rerun: <nil>
+	// succeeded
+	// resume: <nil>
+	// ann@host resume
+	// ann@host rerun
+	// ann@host pause
+	// ann@host cancel
+	// ann@host trigger
+	// <nil> <nil>
 }
 
 // A job whose effect must happen at most once, at noon in the time zone of its users.
@@ -152,9 +244,11 @@ func ExampleRunner_Add() {
 		panic(err)
 	}
 	work := func(context.Context, singleton.Run) error { return nil }
-	fmt.Println(runner.Add("mail", "0 12 * * MON-FRI", work, singleton.JobConfig{
-		TimeZone: location, MaxAttempts: 1, StartingDeadline: time.Hour, Timeout: 10 * time.Minute,
-	}))
+	noon, err := schedule.Parse("0 12 * * MON-FRI", schedule.Config{TimeZone: location})
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(runner.Add("mail", noon, work, singleton.JobConfig{MaxAttempts: 1, StartingDeadline: time.Hour, Timeout: 10 * time.Minute}))
 	fmt.Println(runner.Add("mail", "0 12 30 2 *", work, singleton.JobConfig{}))
 	// Output:
 	// <nil>

@@ -160,7 +160,7 @@ func TestFault124_OtherWorkBeforeARetry(t *testing.T) {
 		}, singleton.JobConfig{Retry: time.Hour, HandOverAfter: -1})
 		r.run()
 		job, first := f.job("draw"), f.begun("draw", 1)[0]
-		_, err := job.Cancel(t.Context(), first.run.ID())
+		_, err := job.Cancel(t.Context(), first.run.RunID)
 		testenv.Must(t, err)
 		second := f.begun("draw", 2)[1]
 		f.Until("the second tick was released", func() bool {
@@ -169,9 +169,9 @@ func TestFault124_OtherWorkBeforeARetry(t *testing.T) {
 		})
 		left := time.Now()
 		trigger, err := job.Trigger(t.Context())
-		testenv.Must(t, errors.Join(err, job.Rerun(t.Context(), first.run.ID())))
+		testenv.Must(t, errors.Join(err, job.Rerun(t.Context(), first.run.RunID)))
 		again := f.begun("draw", 3)[2]
-		if late := again.begin.Sub(left); late > time.Second || again.run.ID() != first.run.ID() {
+		if late := again.begin.Sub(left); late > time.Second || again.run.RunID != first.run.RunID {
 			t.Errorf("%v later came %+v", late, again.run)
 		}
 		before := claims
@@ -180,10 +180,10 @@ func TestFault124_OtherWorkBeforeARetry(t *testing.T) {
 			t.Errorf("%d claims in the pause", n)
 		}
 		begun := f.begun("draw", 5)
-		if late := begun[3].begin.Sub(left); late < 54*time.Minute || late > 67*time.Minute || begun[3].run.ID() != second.run.ID() || begun[3].run.Attempt != 2 {
+		if late := begun[3].begin.Sub(left); late < 54*time.Minute || late > 67*time.Minute || begun[3].run.RunID != second.run.RunID || begun[3].run.Attempt != 2 {
 			t.Errorf("%v later came %+v", late, begun[3].run)
 		}
-		if late := begun[4].begin.Sub(begun[3].begin); late > time.Second || begun[4].run.ID() != trigger {
+		if late := begun[4].begin.Sub(begun[3].begin); late > time.Second || begun[4].run.RunID != trigger {
 			t.Errorf("%v after it came %+v", late, begun[4].run)
 		}
 	})

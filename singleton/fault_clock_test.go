@@ -59,7 +59,7 @@ func TestFault35_ClassD_TheServersClockWasAhead(t *testing.T) {
 			regs := map[string]*prometheus.Registry{}
 			for _, name := range []string{"a", "b"} {
 				regs[name] = prometheus.NewRegistry()
-				all[name] = f.replica(name, singleton.Config{Registerer: regs[name]})
+				all[name] = f.replica(name, singleton.Config{}, regs[name])
 				all[name].add("draw", "@every 1m", nil, singleton.JobConfig{})
 				all[name].run()
 			}
@@ -168,7 +168,7 @@ func TestFault37_AFleetOfWrongClocks(t *testing.T) {
 			if i == len(offsets)-1 {
 				wall = func() time.Time { return time.Now().Add(off + time.Duration(set.Load())) }
 			}
-			all[name] = f.replica(name, singleton.Config{Registerer: regs[name]})
+			all[name] = f.replica(name, singleton.Config{}, regs[name])
 			singleton.SetWallClock(all[name].runner, wall)
 			all[name].add("draw", "@every 500ms", nil, singleton.JobConfig{CatchUp: singleton.CatchUpAll})
 			all[name].run()
@@ -220,7 +220,7 @@ func TestFault36_ClassD_ARunIsHeldAheadOfTheClock(t *testing.T) {
 				return
 			}
 			for range 2 {
-				if canceled, err := job.Cancel(t.Context(), first.run.ID()); err != nil || len(canceled) != 1 {
+				if canceled, err := job.Cancel(t.Context(), first.run.RunID); err != nil || len(canceled) != 1 {
 					t.Errorf("canceled %v, %v", canceled, err)
 				}
 				f.Pass(2 * time.Second)

@@ -100,25 +100,3 @@ func TestOrdinaryRunsLeaveNoTombstones(t *testing.T) {
 		}
 	})
 }
-
-// All replies to renewals are lost, although the server extends the hold: the old deadline
-// applies, the work ends before another can begin, and the tick is run again.
-// Mutant: a lease is valid from the time of its last renewal, answered or not.
-func TestFault25_AllRenewalsAreLost(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
-		all := f.three("@every 1h", hang(1), singleton.JobConfig{})
-		first := f.begun("draw", 1)[0]
-		f.Pass(2 * time.Second)
-		lost := time.Now()
-		rule := all[first.replica].net.Inject(t, lockcoretest.Fault{Kind: lockcoretest.SwallowReply, Match: request("renew")})
-		second := f.begun("draw", 2)[1]
-		ended := f.book.all()[0].end
-		if ended.IsZero() || ended.After(second.begin) || ended.Sub(lost) > 2*time.Second {
-			t.Errorf("the work ended %v after the first loss, and the next began at %v", ended.Sub(lost), second.begin.Sub(lost))
-		}
-		if second.run.Attempt != 2 || second.run.Token <= first.run.Token || !second.run.Tick.Equal(first.run.Tick) {
-			t.Errorf("after %+v came %+v", first.run, second.run)
-		}
-		lockcoretest.MustFire(t, rule)
-	})
-}

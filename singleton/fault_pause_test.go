@@ -26,7 +26,7 @@ func TestFault112_APauseIsLostWithTheData(t *testing.T) {
 			inBubble(t, func(t *testing.T, f *fleet) {
 				reg := prometheus.NewRegistry()
 				for _, name := range []string{"a", "b"} {
-					r := f.replica(name, singleton.Config{Registerer: reg})
+					r := f.replica(name, singleton.Config{}, reg)
 					r.add("draw", "@every 1s", nil, singleton.JobConfig{})
 					r.run()
 				}
@@ -45,12 +45,12 @@ func TestFault112_APauseIsLostWithTheData(t *testing.T) {
 				}
 				st, err := job.Status(t.Context())
 				testenv.Must(t, err)
-				acts, err := job.Acts(t.Context(), 10)
+				acts, err := job.Actions(t.Context(), 10)
 				testenv.Must(t, err)
 				if !st.Paused || !st.PausedSince.Equal(before.PausedSince) {
 					t.Errorf("status is %+v, before the loss %+v", st, before)
 				}
-				if len(acts) != 1 || acts[0] != (singleton.Act{At: before.PausedSince, Action: "pause", By: "ann@host", Reason: "no data"}) {
+				if len(acts) != 1 || acts[0] != (singleton.Action{At: before.PausedSince, Verb: "pause", By: "ann@host", Reason: "no data"}) {
 					t.Errorf("acts are %+v", acts)
 				}
 				if n := f.log.Count("ledger lost or set back", `"paused"=true`); n != 2 {

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
@@ -89,14 +91,17 @@ type replica struct {
 }
 
 // replica returns a replica with its own network.
-func (f *fleet) replica(name string, cfg singleton.Config) *replica {
+func (f *fleet) replica(name string, cfg singleton.Config, metrics ...prometheus.Registerer) *replica {
 	f.Helper()
 	opt, net := f.Link()
 	opt.DB = f.in
 	r := &replica{f: f, name: name, net: net, clock: testenv.NewClock(), done: make(chan struct{})}
 	log := f.log.Info(name + ": ")
-	r.client = f.ClientOn(r.clock.Now, opt, lockcore.Config{Identity: name, Logger: log, LockDelay: f.delay})
-	cfg.Logger = log
+	with := lockcore.Config{Identity: name, Logger: log, LockDelay: f.delay}
+	if len(metrics) > 0 {
+		with.Registerer = metrics[0]
+	}
+	r.client = f.ClientOn(r.clock.Now, opt, with)
 	cfg.TTL = cmp.Or(cfg.TTL, f.ttl(2*time.Second))
 	cfg.Drain = cmp.Or(cfg.Drain, time.Second)
 	var err error
@@ -114,7 +119,7 @@ func (r *replica) add(job, schedule string, work func(ctx context.Context, run s
 	}
 }
 
-func (r *replica) noted(work func(ctx context.Context, run singleton.Run) error) singleton.Func {
+func (r *replica) noted(work func(ctx context.Context, run singleton.Run) error) func(context.Context, singleton.Run) error {
 	return func(ctx context.Context, run singleton.Run) error {
 		n := r.f.book.begin(r.name, run)
 		defer r.f.book.end(n)
@@ -183,9 +188,9 @@ func (f *fleet) begun(job string, n int) []entry {
 }
 
 // recorded waits until the history of a job has n entries, and returns them, oldest first.
-func (f *fleet) recorded(job string, n int) []singleton.Entry {
+func (f *fleet) recorded(job string, n int) []singleton.HistoryEntry {
 	f.Helper()
-	var found []singleton.Entry
+	var found []singleton.HistoryEntry
 	f.Until(fmt.Sprintf("%d entries of %s are recorded", n, job), func() bool {
 		found = f.runs(job)
 		return len(found) >= n
@@ -195,7 +200,7 @@ func (f *fleet) recorded(job string, n int) []singleton.Entry {
 
 // firstEnd waits for the first end of a run in the history of a job. On a busy machine the
 // history may begin with skipped ticks.
-func (f *fleet) firstEnd(job string) (first singleton.Entry) {
+func (f *fleet) firstEnd(job string) (first singleton.HistoryEntry) {
 	f.Helper()
 	f.Until("a run of "+job+" is recorded", func() bool {
 		for _, r := range f.runs(job) {
@@ -246,7 +251,7 @@ func request(name string) func([]string) bool {
 // every is a schedule of the tests.
 func every(t testing.TB, d time.Duration) schedule.Schedule {
 	t.Helper()
-	s, err := schedule.Every(d)
+	s, err := schedule.Parse("@every "+d.String(), schedule.Config{})
 	testenv.Must(t, err)
 	return s
 }

@@ -3,6 +3,7 @@ package singleton
 import (
 	"cmp"
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"sync"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/internal/stopping"
+	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
 )
 
@@ -54,7 +56,7 @@ const (
 // anything may have changed.
 type change struct {
 	run       *jobRun
-	end       *RunID // of a run of this replica, nil if it has not ended
+	end       *ledger.RunID // of a run of this replica, nil if it has not ended
 	succeeded bool
 }
 
@@ -71,14 +73,14 @@ func (a absence) from(open ledger.OpenRun) bool {
 
 // follow runs one job on this replica until ctx ends and its runs have returned.
 func (r *Runner) follow(ctx, work context.Context, deadline *stopping.Deadline, j *job) {
-	log := r.cfg.Logger.WithValues("job", j.name)
+	log := r.log.WithValues("job", j.name)
 	f := &follower{
 		loop: newLoop(&j.ready, log, "ledger request failed; ticks are delayed", true),
 		r:    r, j: j, stop: deadline, mine: map[int64]*ledger.Claim{}, away: map[int64]absence{},
 	}
 	defer f.wg.Wait()
 	defer f.leave(ctx)
-	defer j.ledger.Watch(func(end *RunID, succeeded bool) { f.notice(change{nil, end, succeeded}) })()
+	defer j.ledger.Watch(func(end *ledger.RunID, succeeded bool) { f.notice(change{nil, end, succeeded}) })()
 	defer j.ready.Run(ctx)() // after the end of ctx it claims nothing, so it is not ready
 	_ = f.run(ctx, func() (pause time.Duration, _ bool, err error) {
 		pause, err = f.step(ctx, work)
@@ -127,7 +129,7 @@ func (f *follower) leave(ctx context.Context) {
 	defer stop()
 	trying, cancel := context.WithTimeout(left, f.stop.Last())
 	defer cancel()
-	if err := f.j.ledger.Leave(trying, f.state); err != nil {
+	if err := f.j.ledger.Leave(trying, f.state); err != nil && !errors.Is(err, lockcore.ErrClosed) {
 		lock.Log(f.log, err, "failed to deregister replica; peers will time it out")
 	}
 }
@@ -136,7 +138,7 @@ func (f *follower) leave(ctx context.Context) {
 // reports whether there may be more to do at once; if not, pause is the time until then.
 func (f *follower) act(ctx, work context.Context) (again bool, pause time.Duration, err error) {
 	pause = lookEvery
-	forbidden, blocked := f.j.cfg.Overlap == OverlapForbid, false // by an earlier run, if runs may not overlap
+	forbidden, blocked := !f.j.cfg.AllowOverlap, false // by an earlier run, if runs may not overlap
 	if f.state.Superseded || forbidden && len(f.mine) > 0 {
 		return false, pause, nil
 	}
@@ -174,14 +176,14 @@ func (f *follower) act(ctx, work context.Context) (again bool, pause time.Durati
 		return true, 0, nil
 	case !p.run.IsZero():
 		next := f.j.schedule.Next(later(now, p.run))
-		return f.claim(ctx, work, RunID{Tick: p.run}, ledger.ClaimConfig{Skipped: p.skip, Until: p.until, Next: next})
+		return f.claim(ctx, work, ledger.RunID{Tick: p.run}, ledger.ClaimConfig{Skipped: p.skip, Until: p.until, Next: next})
 	case p.skip != nil:
 		sent := time.Now()
 		err := f.j.ledger.Skip(ctx, f.state, *p.skip)
 		if err == nil {
 			f.skipped(p.skip)
 		}
-		return f.refused(RunID{Tick: p.skip.Last}, sent, err)
+		return f.refused(ledger.RunID{Tick: p.skip.Last}, sent, err)
 	case !p.next.IsZero():
 		f.due(p.next)
 		pause = min(pause, p.next.Sub(now)+f.r.clock.slack())

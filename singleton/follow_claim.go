@@ -11,7 +11,7 @@ import (
 )
 
 // claim claims a run and starts it.
-func (f *follower) claim(ctx, work context.Context, id RunID, cfg ledger.ClaimConfig) (again bool, pause time.Duration, err error) {
+func (f *follower) claim(ctx, work context.Context, id ledger.RunID, cfg ledger.ClaimConfig) (again bool, pause time.Duration, err error) {
 	sent := time.Now()
 	run, err := f.j.ledger.Claim(ctx, id, f.state, cfg)
 	if err != nil {
@@ -24,7 +24,7 @@ func (f *follower) claim(ctx, work context.Context, id RunID, cfg ledger.ClaimCo
 	if !id.Triggered && id.Tick.After(f.state.Last) {
 		f.state.Last, f.state.Fresh = id.Tick, false
 	}
-	if f.j.cfg.Overlap == OverlapForbid && run.Asked == nil {
+	if !f.j.cfg.AllowOverlap && run.Asked == nil {
 		f.state.Alone(id)
 	}
 	f.state.Open = append(f.state.Open, ledger.OpenRun{RunID: id, Attempt: run.Attempt, Token: run.Token(), Left: run.Remaining(), Asked: run.Asked})
@@ -47,7 +47,7 @@ func (f *follower) claim(ctx, work context.Context, id RunID, cfg ledger.ClaimCo
 
 // refused handles the answer to a skip, or the refusal of a claim. It returns a refusal that the state does
 // not explain, and otherwise whether the next check follows at once, or after which pause.
-func (f *follower) refused(id RunID, sent time.Time, err error) (again bool, pause time.Duration, _ error) {
+func (f *follower) refused(id ledger.RunID, sent time.Time, err error) (again bool, pause time.Duration, _ error) {
 	f.known = outdated
 	var refused *ledger.ClaimError
 	switch {
@@ -71,8 +71,8 @@ func (f *follower) refused(id RunID, sent time.Time, err error) (again bool, pau
 		return false, lookEvery, nil
 	case ledger.ClaimRecorded:
 		key, at := logged(id)
-		f.log.Error(errHolderDied, "tick abandoned", key, at, "outcome", OutcomeUnknown, "holder", f.holder(id))
-		f.j.metrics.count(f.j.metrics.runs, OutcomeUnknown)
+		f.log.Error(errHolderDied, "tick abandoned", key, at, "outcome", ledger.OutcomeUnknown, "holder", f.holder(id))
+		f.j.metrics.count(f.j.metrics.runs, ledger.OutcomeUnknown)
 		return true, 0, nil
 	default:
 	}
@@ -82,7 +82,7 @@ func (f *follower) refused(id RunID, sent time.Time, err error) (again bool, pau
 var errHolderDied = errors.New("singleton: the holder died or released the run, and no attempt is left")
 
 // holder returns the replica that had a run at the latest check, if there was one.
-func (f *follower) holder(id RunID) string {
+func (f *follower) holder(id ledger.RunID) string {
 	for _, open := range f.state.Open {
 		if open.Key() == id.Key() {
 			return open.Holder

@@ -7,9 +7,9 @@ import (
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
 )
 
-// An Entry is an entry of a job's history: a run that ended, or consecutive ticks that were
+// A HistoryEntry is an entry of a job's history: a run that ended, or consecutive ticks that were
 // skipped for one reason. Later versions may add fields to its JSON.
-type Entry struct {
+type HistoryEntry struct {
 	RunID             // of skipped ticks, the first
 	Last    time.Time `json:"last,omitzero"`   // the last skipped tick
 	Count   int       `json:"count,omitempty"` // the number of skipped ticks
@@ -18,17 +18,11 @@ type Entry struct {
 	Token   uint64    `json:"token,omitempty"`
 	Start   time.Time `json:"start,omitzero"` // of the last attempt
 	End     time.Time `json:"end,omitzero"`
-	// Outcome is one of
-	//
-	//   - succeeded
-	//   - failed: every attempt returned an error
-	//   - unknown: no attempt is known to have succeeded, and one may have taken effect, because its holder died, its success could not be recorded, or its error was ErrUnknownOutcome
-	//   - skipped
-	Outcome string `json:"outcome"`
+	Outcome Outcome   `json:"outcome"`
 	// Error is the error of the work or, for skipped ticks, the reason:
 	//
 	//   - paused: the ticks were due while the job was paused. If there were several pauses between two checks of the ledger, only the last one is known.
-	//   - overlap: they were due during a run, of which also only the last one is known. Not used with OverlapAllow.
+	//   - overlap: they were due during a run, of which also only the last one is known. Not used with AllowOverlap.
 	//   - deadline: StartingDeadline was over
 	//   - rescheduled: another schedule replaced that of the job. No tick of either ran from Tick to Last, and Count is 0.
 	//   - missed: no replica ran them in time
@@ -38,12 +32,18 @@ type Entry struct {
 	Attempts []Attempt `json:"attempts,omitempty"`
 }
 
-// The outcomes of an Entry.
+// An Outcome is how a run ended, or that a tick was skipped.
+type Outcome string
+
+// The outcomes.
 const (
-	OutcomeSucceeded = "succeeded"
-	OutcomeFailed    = "failed"  // every attempt returned an error
-	OutcomeUnknown   = "unknown" // no success was recorded, and an attempt may have taken effect
-	OutcomeSkipped   = "skipped"
+	OutcomeSucceeded Outcome = "succeeded"
+	// OutcomeFailed means that every attempt returned an error.
+	OutcomeFailed Outcome = "failed"
+	// OutcomeUnknown means that no success was recorded, and that an attempt may have taken effect: its holder died,
+	// its success could not be recorded, or its error was ErrUnknownOutcome.
+	OutcomeUnknown Outcome = "unknown"
+	OutcomeSkipped Outcome = "skipped"
 )
 
 // An Attempt is an attempt at a tick that has ended. The first attempt at a tick and the newest
@@ -59,14 +59,14 @@ type Attempt struct {
 
 // Runs returns the newest n entries of the history, newest first. JobConfig.KeepRuns limits
 // how many are kept.
-func (j *Job) Runs(ctx context.Context, n int) ([]Entry, error) {
+func (j *Job) Runs(ctx context.Context, n int) ([]HistoryEntry, error) {
 	return ledger.Runs(ctx, j.ledger, n, entryOf)
 }
 
-func entryOf(d *ledger.Decoder, r ledger.Run) Entry {
-	e := Entry{
-		RunID: d.RunID(r.Tick), Last: d.RunID(r.Last).Tick, Count: d.Int(r.Count), Attempt: d.Int(r.Attempt), Holder: r.Holder,
-		Token: d.Token(r.Token), Start: d.Time(r.Start), End: d.Time(r.End), Outcome: r.Outcome, Error: r.Error,
+func entryOf(d *ledger.Decoder, r ledger.Run) HistoryEntry {
+	e := HistoryEntry{
+		RunID: RunID(d.RunID(r.Tick)), Last: d.RunID(r.Last).Tick, Count: d.Int(r.Count), Attempt: d.Int(r.Attempt), Holder: r.Holder,
+		Token: d.Token(r.Token), Start: d.Time(r.Start), End: d.Time(r.End), Outcome: Outcome(r.Outcome), Error: r.Error,
 		Attempts: attempts(d, r.Tries),
 	}
 	if n := len(e.Attempts); e.Attempt > 0 && (n == 0 || e.Attempts[n-1].Number < e.Attempt) {
@@ -82,28 +82,28 @@ func attempts(d *ledger.Decoder, tries []ledger.Try) (all []Attempt) {
 	return all
 }
 
-// An Act is what an operator has done to a job.
-type Act struct {
+// An Action is what an operator has done to a job.
+type Action struct {
 	At time.Time `json:"at"` // on the server's clock
-	// Action is one of pause, resume, trigger, rerun and cancel.
-	Action string `json:"action"`
+	// Verb is one of pause, resume, trigger, rerun and cancel.
+	Verb   string `json:"action"`
 	RunID         // of a trigger, rerun or cancel
 	By     string `json:"by"` // see Job.By
 	Reason string `json:"reason,omitempty"`
 }
 
-// Acts returns the newest n acts of operators, newest first. The newest hundred are kept. Counted from
-// the last act, they are kept for as long as a ledger without replicas, and without limit while
+// Actions returns the newest n actions of operators, newest first. The newest hundred are kept. Counted from
+// the last one, they are kept for as long as a ledger without replicas, and without limit while
 // the job is paused. A call that changed nothing, such as Pause of a paused job, is not listed.
-func (j *Job) Acts(ctx context.Context, n int) ([]Act, error) {
+func (j *Job) Actions(ctx context.Context, n int) ([]Action, error) {
 	return ledger.Acts(ctx, j.ledger, n, actOf)
 }
 
-func actOf(d *ledger.Decoder, a ledger.Act) Act { return *actOn(d, d.RunID(a.Tick), &a) }
+func actOf(d *ledger.Decoder, a ledger.Act) Action { return *actOn(d, RunID(d.RunID(a.Tick)), &a) }
 
-func actOn(d *ledger.Decoder, run RunID, a *ledger.Act) *Act {
+func actOn(d *ledger.Decoder, run RunID, a *ledger.Act) *Action {
 	if a == nil {
 		return nil
 	}
-	return &Act{At: d.Time(a.At), Action: a.What, RunID: run, By: a.Who, Reason: a.Why}
+	return &Action{At: d.Time(a.At), Verb: a.What, RunID: run, By: a.Who, Reason: a.Why}
 }

@@ -1,7 +1,6 @@
 package singleton
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strconv"
@@ -10,8 +9,6 @@ import (
 
 	"github.com/noonlock/noonlock"
 	"github.com/noonlock/noonlock/internal/input"
-	"github.com/noonlock/noonlock/singleton/internal/ledger"
-	"github.com/noonlock/noonlock/singleton/schedule"
 	"github.com/noonlock/noonlock/singleton/sqlonce"
 )
 
@@ -55,29 +52,10 @@ const (
 	onTimeWithin = 10 * time.Second
 )
 
-// Overlap selects whether a tick may run while an earlier tick is still running.
-type Overlap int
-
-const (
-	// OverlapForbid delays the tick until the earlier run has ended. If several ticks are
-	// delayed, CatchUp selects which of them run.
-	OverlapForbid Overlap = iota
-	// OverlapAllow runs the tick at once, on any replica. The later tick has the greater
-	// token and may take effect first. So a resource must compare only tokens of one tick:
-	// see Run.Overlap.
-	OverlapAllow
-)
-
 // JobConfig configures a job. All replicas must use the same. With the zero value, each tick
 // has up to five attempts, and ticks do not overlap. After an outage, only the newest missed
 // tick runs.
 type JobConfig struct {
-	// TimeZone is the zone of a cron expression's wall-clock times. Default UTC.
-	TimeZone *time.Location
-
-	// Gap selects what happens to ticks at times that the clocks skip. Default GapRun.
-	Gap schedule.GapPolicy
-
 	// Timeout limits the duration of an attempt: its context then ends with ErrTimeout.
 	// Default 0: no limit.
 	Timeout time.Duration
@@ -103,9 +81,11 @@ type JobConfig struct {
 	// Default 0: no limit.
 	StartingDeadline time.Duration
 
-	// Overlap selects whether ticks may overlap. Default OverlapForbid. With OverlapAllow a
-	// token fences one tick only; Run.Marker passes that on to sqlonce.
-	Overlap Overlap
+	// AllowOverlap lets a tick run at once, on any replica, although an earlier one is still running. The later
+	// tick has the greater token and may take effect first. So a resource must compare only tokens of one tick;
+	// Run.Marker passes that on to sqlonce. By default, a tick waits until the earlier run has ended. If
+	// several ticks wait, CatchUp selects which of them run.
+	AllowOverlap bool
 
 	// Jitter delays each tick by a duration of up to Jitter, to spread jobs with the same
 	// schedule. The delay never reaches the next tick. It is computed from the job and the
@@ -146,50 +126,26 @@ type JobConfig struct {
 	Revision string
 }
 
-// Func is the work of a job. Its context is done when the lease on the tick ends, when the
-// attempt times out or is canceled, and when the replica shuts down and the drain is over; context.Cause
-// says which. A nil error is recorded as success. Work that cannot tell whether it took
-// effect returns ErrUnknownOutcome.
-type Func func(ctx context.Context, run Run) error
-
 // A Run describes one attempt at a tick to the work.
 type Run struct {
-	Job string
-	// Tick is the scheduled instant in UTC. If Triggered is true, it is when the run was requested,
-	// and no tick of the schedule: see RunID.
-	Tick      time.Time
-	Triggered bool
-	Attempt   int // 1, or more if an earlier attempt failed or its holder died
+	RunID
+	Job     string
+	Attempt int // 1, or more if an earlier attempt failed or its holder died
 	// Token is the fencing token of the attempt's lease. It is greater than the token of
 	// every earlier holder of the job. Pass it to the resource.
 	Token uint64
-	// Overlap is true with OverlapAllow: other ticks of the job may run at the same time,
+	// Overlap is JobConfig.AllowOverlap: other ticks of the job may run at the same time,
 	// so compare Token only with tokens of this tick.
 	Overlap bool
 	// Holder is the name of this replica in the ledger.
 	Holder string
 	// LastSuccess is the newest tick that succeeded. Zero: none.
 	LastSuccess time.Time
-
-	claim *ledger.Claim // nil: the run was not made by a Runner
 }
-
-// Remaining returns how long the lease of the run stays valid without another renewal. It returns
-// 0 if the lease has ended. The lease is renewed until the work returns, so work whose context has
-// ended, by a timeout or a drain, can still see whether another replica may claim the tick.
-func (r Run) Remaining() time.Duration {
-	if r.claim == nil {
-		return 0
-	}
-	return r.claim.Remaining()
-}
-
-// ID returns what identifies the run in the job.
-func (r Run) ID() RunID { return RunID{Tick: r.Tick, Triggered: r.Triggered} }
 
 // Key returns an idempotency key: the same for all attempts at a run, and different for
 // every other run.
-func (r Run) Key() string { return r.Job + "@" + strconv.FormatInt(r.ID().Key(), 10) }
+func (r Run) Key() string { return r.Job + "@" + strconv.FormatInt(r.RunID.Key(), 10) }
 
 // Marker returns the marker of the run for Once.Do of package sqlonce.
 func (r Run) Marker() sqlonce.Marker {

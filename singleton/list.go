@@ -8,21 +8,20 @@ import (
 	"github.com/noonlock/noonlock"
 	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/lockcore"
-	"github.com/noonlock/noonlock/singleton/internal/ledger"
 )
 
 // Jobs returns the names of the jobs that have a ledger, sorted. A Once has one, too: the
-// name of its job begins with once/. The cost and the limits are those of lockcore's
-// Client.Locks.
-func Jobs(ctx context.Context, client *lockcore.Client, cfg lockcore.ListConfig) ([]string, error) {
-	return list(ctx, client, "jobs", lock.Search{Prefix: lock.JobNames, Parts: []string{"job"}, Progress: cfg.Progress})
+// name of its job begins with once/. progress, the cost and the limits are those of lockcore.Locks.
+func Jobs(ctx context.Context, client *lockcore.Client, progress func(keys int)) ([]string, error) {
+	return list(ctx, client, "jobs", lock.Search{Prefix: lock.JobNames, Parts: []string{"job"}, Progress: progress})
 }
 
 // Daemons returns the names of the daemons that run somewhere, that wait to run, or that ran
-// within the last week, sorted. Daemon.Inspect says which replica runs one. The cost and the limits are those of lockcore's Client.Locks.
-func Daemons(ctx context.Context, client *lockcore.Client, cfg lockcore.ListConfig) ([]string, error) {
+// within the last week, sorted. Daemon.Inspect says which replica runs one. progress, the cost and the limits are
+// those of lockcore.Locks.
+func Daemons(ctx context.Context, client *lockcore.Client, progress func(keys int)) ([]string, error) {
 	return list(ctx, client, "daemons", lock.Search{
-		Prefix: lock.JobNames + daemonNames, Parts: []string{"lock", "queue", "fence"}, Progress: cfg.Progress,
+		Prefix: lock.JobNames + daemonNames, Parts: []string{"lock", "queue", "fence"}, Progress: progress,
 	})
 }
 
@@ -30,7 +29,7 @@ func list(ctx context.Context, client *lockcore.Client, what string, s lock.Sear
 	if client == nil {
 		return nil, &noonlock.ConfigError{Package: "singleton", Field: "client", Value: "nil", Rule: "a *lockcore.Client"}
 	}
-	names, err := (*lock.Client)(client).Search(ctx, s)
+	names, err := lock.Of(client).Search(ctx, s)
 	for i := range names {
 		names[i] = strings.TrimPrefix(names[i], s.Prefix)
 	}
@@ -39,6 +38,3 @@ func list(ctx context.Context, client *lockcore.Client, what string, s lock.Sear
 	}
 	return names, nil
 }
-
-// Needs returns the keys and the scripts of jobs, for doctor.CheckRights.
-func Needs() lock.Needs { return ledger.Needs() }

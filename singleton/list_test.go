@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/noonlock/noonlock"
-	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
 )
 
@@ -17,10 +16,10 @@ func TestJobsAndDaemons(t *testing.T) {
 		reader := f.Client("reader")
 		check := func(when string, jobs, daemons []string) {
 			t.Helper()
-			if names, err := singleton.Jobs(t.Context(), reader, lockcore.ListConfig{}); err != nil || !slices.Equal(names, jobs) {
+			if names, err := singleton.Jobs(t.Context(), reader, nil); err != nil || !slices.Equal(names, jobs) {
 				t.Errorf("%s: jobs %q (%v), want %q", when, names, err, jobs)
 			}
-			if names, err := singleton.Daemons(t.Context(), reader, lockcore.ListConfig{}); err != nil || !slices.Equal(names, daemons) {
+			if names, err := singleton.Daemons(t.Context(), reader, nil); err != nil || !slices.Equal(names, daemons) {
 				t.Errorf("%s: daemons %q (%v), want %q", when, names, err, daemons)
 			}
 		}
@@ -29,7 +28,7 @@ func TestJobsAndDaemons(t *testing.T) {
 		r.add("draw", "@daily", nil, singleton.JobConfig{})
 		r.add("räksmörgås/x", "@daily", nil, singleton.JobConfig{})
 		r.run()
-		if err := f.once(reader, singleton.OnceConfig{}).Do(t.Context(), func(context.Context, uint64) error { return nil }); err != nil {
+		if err := f.once(reader, singleton.OnceConfig{}).Do(t.Context(), func(context.Context) error { return nil }); err != nil {
 			t.Fatal(err)
 		}
 		starts := make(chan daemonStart, 1)
@@ -51,10 +50,10 @@ func TestJobsAndDaemons(t *testing.T) {
 
 func TestListsNeedAClient(t *testing.T) {
 	t.Parallel()
-	if _, err := singleton.Jobs(t.Context(), nil, lockcore.ListConfig{}); !errors.Is(err, noonlock.ErrConfig) {
+	if _, err := singleton.Jobs(t.Context(), nil, nil); !errors.Is(err, noonlock.ErrConfig) {
 		t.Errorf("Jobs: %v", err)
 	}
-	if _, err := singleton.Daemons(t.Context(), nil, lockcore.ListConfig{}); !errors.Is(err, noonlock.ErrConfig) {
+	if _, err := singleton.Daemons(t.Context(), nil, nil); !errors.Is(err, noonlock.ErrConfig) {
 		t.Errorf("Daemons: %v", err)
 	}
 }

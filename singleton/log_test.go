@@ -36,7 +36,7 @@ func TestEventsAreLogged(t *testing.T) {
 				return n == 1
 			})
 		}
-		a := f.replica("a", singleton.Config{Registerer: reg})
+		a := f.replica("a", singleton.Config{}, reg)
 		a.add("draw", "@every 1h", work, singleton.JobConfig{MaxAttempts: 1})
 		a.add("long", "@every 10h", sleep(time.Hour), singleton.JobConfig{MaxAttempts: 2})
 		a.add("single", "@every 10h", sleep(time.Hour), singleton.JobConfig{MaxAttempts: 1})

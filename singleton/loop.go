@@ -7,6 +7,7 @@ import (
 
 	"github.com/go-logr/logr"
 
+	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/internal/readiness"
 	"github.com/noonlock/noonlock/internal/retry"
 	"github.com/noonlock/noonlock/lockcore"
@@ -50,7 +51,7 @@ func (l *loop) run(ctx context.Context, step func() (pause time.Duration, over b
 	for ctx.Err() == nil {
 		pause, over, err := step()
 		nudge := l.nudge
-		delayed, isDelayed := errors.AsType[*lockcore.DelayError](err)
+		delayed := lock.DelayOf(err)
 		if errors.Is(err, lockcore.ErrNotReplicated) {
 			nudge = nil // the claim was given back, and the message about that is no reason to claim again
 		}
@@ -69,7 +70,7 @@ func (l *loop) run(ctx context.Context, step func() (pause time.Duration, over b
 			}
 		case err == nil:
 			l.answered()
-		case isDelayed && ctx.Err() == nil: // a claim; other requests are answered
+		case delayed != nil && ctx.Err() == nil: // a claim; other requests are answered
 			l.answered()
 			pause = delayed.Left
 		case ctx.Err() != nil || !l.patient && !lockcore.IsTemporary(err):

@@ -66,7 +66,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			"How far the wall clock of this machine is ahead of the server's."),
 	}
 	if err := set.Err(); err != nil {
-		return nil, fmt.Errorf("singleton: Config.Registerer: %w", err)
+		return nil, fmt.Errorf("singleton: the Registerer of the Client: %w", err)
 	}
 	return m, nil
 }
@@ -88,7 +88,7 @@ func (m *metrics) job(name string) *jobMetrics {
 		of    *prometheus.CounterVec
 		words []string
 	}{
-		{m.runs, []string{OutcomeSucceeded, OutcomeFailed, OutcomeUnknown}},
+		{m.runs, []string{ledger.OutcomeSucceeded, ledger.OutcomeFailed, ledger.OutcomeUnknown}},
 		{m.skips, []string{skipMissed, skipOverlap, skipDeadline, skipPaused}},
 		{m.acts, []string{ledger.RequestTrigger, ledger.RequestRerun, ledger.ActionCancel, ledger.ActionPause, ledger.ActionResume}},
 	} {
@@ -145,7 +145,7 @@ func newDaemonMetrics(reg prometheus.Registerer, name string) (*daemonMetrics, e
 	lost := set.Counters("noonlock_daemon_losses_total",
 		"How often the function stopped on this replica because its lease ended.", "name")
 	if err := set.Err(); err != nil {
-		return nil, fmt.Errorf("singleton: DaemonConfig.Registerer: %w", err)
+		return nil, fmt.Errorf("singleton: the Registerer of the Client: %w", err)
 	}
 	return &daemonMetrics{running.WithLabelValues(name), starts.WithLabelValues(name), lost.WithLabelValues(name)}, nil
 }

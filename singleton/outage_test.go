@@ -36,7 +36,7 @@ func starters(ttl time.Duration) map[string]starter {
 			return r.Run
 		},
 		"daemon": func(t *testing.T, c *lockcore.Client, work func(context.Context) error) func(context.Context) error {
-			d, err := singleton.NewDaemonRunner(c, "feed", func(ctx context.Context, _ uint64) error { return work(ctx) }, singleton.DaemonConfig{TTL: ttl})
+			d, err := singleton.NewDaemonRunner(c, "feed", func(ctx context.Context) error { return work(ctx) }, singleton.DaemonConfig{TTL: ttl})
 			testenv.Must(t, err)
 			return d.Run
 		},

@@ -40,7 +40,7 @@ func TestOverlap(t *testing.T) {
 func TestOverlapAllowed(t *testing.T) {
 	onBoth(t, func(t *testing.T, f *fleet) {
 		r := f.replica("a", singleton.Config{})
-		r.add("draw", "@every 200ms", sleep(500*time.Millisecond), singleton.JobConfig{Overlap: singleton.OverlapAllow})
+		r.add("draw", "@every 200ms", sleep(500*time.Millisecond), singleton.JobConfig{AllowOverlap: true})
 		r.run()
 		f.recorded("draw", 4)
 		f.Until("three runs have begun while the one before was under way", func() bool {
@@ -71,7 +71,7 @@ func TestFault54_OverlappingTicks(t *testing.T) {
 				return ctx.Err()
 			}
 			return nil
-		}, singleton.JobConfig{Overlap: singleton.OverlapAllow})
+		}, singleton.JobConfig{AllowOverlap: true})
 		first := f.begun("draw", 1)[0]
 		f.recorded("draw", 5)
 		died := time.Now()

@@ -134,7 +134,7 @@ func (j *job) reason(tick, at, now time.Time, view *ledger.State) string {
 	switch {
 	case within(at, view.Halted, view.Resumed):
 		return skipPaused
-	case j.cfg.Overlap == OverlapForbid && within(at, view.Held, view.Freed):
+	case !j.cfg.AllowOverlap && within(at, view.Held, view.Freed):
 		return skipOverlap
 	case j.cfg.StartingDeadline > 0 && now.Sub(tick) > j.cfg.StartingDeadline:
 		return skipDeadline

@@ -17,7 +17,7 @@ func at(seconds float64) time.Time {
 }
 
 func seconds(d time.Duration) schedule.Schedule {
-	s, err := schedule.Every(d)
+	s, err := schedule.Parse("@every "+d.String(), schedule.Config{})
 	if err != nil {
 		panic(err)
 	}
@@ -65,14 +65,14 @@ func TestPlan(t *testing.T) {
 		{name: "a pause in a run", last: 10, now: 51, held: 11, busy: 46, halted: 22, resumed: 33, skip: [2]float64{15, 20}, count: 2, reason: skipOverlap, next: 55},
 		{name: "and its pause", last: 20, now: 51, held: 11, busy: 46, halted: 22, resumed: 33, skip: [2]float64{25, 30}, count: 2, reason: skipPaused, next: 55},
 		{name: "and its end", last: 30, now: 51, held: 11, busy: 46, halted: 22, resumed: 33, run: 50, skip: [2]float64{35, 45}, count: 3, reason: skipOverlap, next: 55},
-		{name: "a pause among runs that overlap", cfg: JobConfig{Overlap: OverlapAllow}, last: 10, now: 51, held: 11, busy: 46, halted: 22, resumed: 33, skip: [2]float64{15, 20}, count: 2, reason: skipMissed, next: 55},
+		{name: "a pause among runs that overlap", cfg: JobConfig{AllowOverlap: true}, last: 10, now: 51, held: 11, busy: 46, halted: 22, resumed: 33, skip: [2]float64{15, 20}, count: 2, reason: skipMissed, next: 55},
 		{name: "a run beyond the deadline", cfg: JobConfig{StartingDeadline: 2 * s}, last: 10, now: 46, held: 21, busy: 33, skip: [2]float64{15, 20}, count: 2, reason: skipDeadline, next: 50},
 		{name: "the run itself", cfg: JobConfig{StartingDeadline: 2 * s}, last: 20, now: 46, held: 21, busy: 33, skip: [2]float64{25, 30}, count: 2, reason: skipOverlap, next: 50},
 		{name: "a deadline in between", cfg: JobConfig{StartingDeadline: 11 * s}, last: 10, now: 46, skip: [2]float64{15, 30}, count: 4, reason: skipDeadline, next: 50},
 		{name: "and within it", cfg: JobConfig{StartingDeadline: 11 * s}, last: 30, now: 46, run: 45, until: 56, skip: [2]float64{35, 40}, count: 2, reason: skipMissed, next: 50},
 		{name: "all of a pause", cfg: JobConfig{CatchUp: CatchUpAll}, last: 10, now: 26, halted: 12, resumed: 17, run: 15, next: 30},
 		{name: "latest after a pause", last: 10, now: 26, busy: 21, resumed: 26, run: 25, skip: [2]float64{15, 20}, count: 2, reason: skipPaused, next: 30},
-		{name: "overlapping", cfg: JobConfig{Overlap: OverlapAllow}, last: 10, now: 26, busy: 21, run: 25, skip: [2]float64{15, 20}, count: 2, reason: skipMissed, next: 30},
+		{name: "overlapping", cfg: JobConfig{AllowOverlap: true}, last: 10, now: 26, busy: 21, run: 25, skip: [2]float64{15, 20}, count: 2, reason: skipMissed, next: 30},
 		{name: "all of three", cfg: JobConfig{CatchUp: CatchUpAll}, last: 10, now: 26, run: 15, next: 30},
 		{
 			name: "all but too many", cfg: JobConfig{CatchUp: CatchUpAll}, last: 0, now: 5 * 103,
@@ -209,7 +209,7 @@ func TestPlanOfMixedStretches(t *testing.T) {
 		view.Held, view.Freed = span()
 		j := &job{name: "j", cfg: JobConfig{CatchUp: []CatchUp{CatchUpLatest, CatchUpAll, CatchUpNone}[random.IntN(3)]}}
 		if random.IntN(2) == 0 {
-			j.cfg.Overlap = OverlapAllow
+			j.cfg.AllowOverlap = true
 		}
 		if random.IntN(2) == 0 {
 			j.cfg.StartingDeadline = time.Duration(1+random.IntN(missed)) * time.Second
@@ -233,7 +233,7 @@ func TestPlanOfMixedStretches(t *testing.T) {
 			switch {
 			case !view.Resumed.IsZero() && tick.Compare(view.Halted) >= 0 && tick.Compare(view.Resumed) <= 0:
 				reason = "paused"
-			case j.cfg.Overlap == OverlapForbid && !view.Freed.IsZero() && tick.Compare(view.Held) >= 0 && tick.Compare(view.Freed) <= 0:
+			case !j.cfg.AllowOverlap && !view.Freed.IsZero() && tick.Compare(view.Held) >= 0 && tick.Compare(view.Freed) <= 0:
 				reason = "overlap"
 			case j.cfg.StartingDeadline > 0 && tick.Add(j.cfg.StartingDeadline).Before(now):
 				reason = "deadline"

@@ -40,7 +40,9 @@ func TestDaemonOnAQuorum(t *testing.T) {
 		}
 		tokens := make(chan uint64, 2)
 		start := func(identity string) (stop func()) {
-			d, err := singleton.NewDaemonRunner(client(lockcore.QuorumConfig{Config: lockcore.Config{Identity: identity}}), "feed", func(ctx context.Context, token uint64) error {
+			d, err := singleton.NewDaemonRunner(client(lockcore.QuorumConfig{Config: lockcore.Config{Identity: identity}}), "feed", func(ctx context.Context) error {
+				token := lockcore.FromContext(ctx).Token()
+
 				tokens <- token
 				<-ctx.Done()
 				return nil

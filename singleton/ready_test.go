@@ -64,11 +64,12 @@ func TestFault77_NotReadyWhileNothingCanRun(t *testing.T) {
 				}
 				inBubble(t, func(t *testing.T, f *fleet) {
 					opt, _ := f.Link()
-					c := f.ClientWith(opt, lockcore.Config{})
+					cfg := lockcore.Config{Logger: f.log.Info("a" + ": ")}
+					c := f.ClientWith(opt, cfg)
 					if name == "no claims" {
-						c = f.ClientWith(f.Direct(), lockcore.Config{})
+						c = f.ClientWith(f.Direct(), cfg)
 					}
-					r, err := singleton.NewRunner(c, singleton.Config{Logger: f.log.Info("a" + ": ")})
+					r, err := singleton.NewRunner(c, singleton.Config{})
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -120,13 +121,13 @@ func TestFault77_DaemonReady(t *testing.T) {
 	t.Parallel()
 	const text = "NOPERM this user has no permissions"
 	inBubble(t, func(t *testing.T, f *fleet) {
-		work := func(ctx context.Context, _ uint64) error { <-ctx.Done(); return nil }
+		work := func(ctx context.Context) error { <-ctx.Done(); return nil }
 		reg := prometheus.NewRegistry()
 		var all []*singleton.DaemonRunner
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 2)
 		for range 2 {
-			s, err := singleton.NewDaemonRunner(f.ClientWith(f.Direct(), lockcore.Config{}), "feed", work, singleton.DaemonConfig{Registerer: reg})
+			s, err := singleton.NewDaemonRunner(f.ClientWith(f.Direct(), lockcore.Config{Registerer: reg}), "feed", work, singleton.DaemonConfig{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -185,7 +186,7 @@ func TestFault77_NotReadyLongBeforeTheFirstTick(t *testing.T) {
 			testenv.Must(t, f.Raw.Set(t.Context(), f.key(job, "runs"), "text", 0).Err())
 		}
 		opt := f.As(job, "~noonlock:*", "+@all", "allchannels", rule)
-		r, err := singleton.NewRunner(f.ClientWith(opt, lockcore.Config{}), singleton.Config{Logger: f.log.Info(job)})
+		r, err := singleton.NewRunner(f.ClientWith(opt, lockcore.Config{Logger: f.log.Info(job)}), singleton.Config{})
 		testenv.Must(t, err)
 		testenv.Must(t, r.Add(job, "0 0 1 1 *", func(context.Context, singleton.Run) error { return nil }, singleton.JobConfig{}))
 		run := f.run(r.Run)
@@ -207,10 +208,10 @@ func TestFault77_DaemonNotReadyLongBeforeItRuns(t *testing.T) {
 	f := onServer(t)
 	start := func(name, rule string, log *testenv.Log) *singleton.DaemonRunner {
 		opt := f.As(name, "~noonlock:*", "+@all", "allchannels", rule)
-		d, err := singleton.NewDaemonRunner(f.ClientWith(opt, lockcore.Config{Identity: name}), "feed", func(ctx context.Context, _ uint64) error {
+		d, err := singleton.NewDaemonRunner(f.ClientWith(opt, lockcore.Config{Identity: name, Logger: log.Info("")}), "feed", func(ctx context.Context) error {
 			<-ctx.Done()
 			return nil
-		}, singleton.DaemonConfig{Logger: log.Info("")})
+		}, singleton.DaemonConfig{})
 		testenv.Must(t, err)
 		f.run(d.Run)
 		return d

@@ -17,7 +17,7 @@ import (
 // Mutant: after a refusal that changes nothing, the next claim follows at once.
 func TestFault126_ClassD_AKeyIsLostAtEachStep(t *testing.T) {
 	t.Parallel()
-	for _, cfg := range []singleton.JobConfig{{}, {Overlap: singleton.OverlapAllow}, {MaxAttempts: 1}} {
+	for _, cfg := range []singleton.JobConfig{{}, {AllowOverlap: true}, {MaxAttempts: 1}} {
 		for _, key := range []string{"job", "open", "runs", "fence", "acts", "defs"} {
 			for lost := range 6 {
 				inBubble(t, func(t *testing.T, f *fleet) {

@@ -15,12 +15,12 @@ import (
 func TestMinReplicas(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
-		c := f.ClientWith(f.Direct(), lockcore.Config{Identity: "a", MinReplicas: 1})
+		c := f.ClientWith(f.Direct(), lockcore.Config{Identity: "a", MinReplicas: 1, Logger: f.log.Info("")})
 		mustNot := func(what string) { t.Errorf("%s ran without a replica", what) }
-		r, err := singleton.NewRunner(c, singleton.Config{Logger: f.log.Info("")})
+		r, err := singleton.NewRunner(c, singleton.Config{})
 		testenv.Must(t, err)
 		testenv.Must(t, r.Add("draw", "@every 1m", func(context.Context, singleton.Run) error { mustNot("a tick"); return nil }, singleton.JobConfig{}))
-		d, err := singleton.NewDaemonRunner(c, "watch", func(context.Context, uint64) error { mustNot("the daemon"); return nil }, singleton.DaemonConfig{Logger: f.log.Info("")})
+		d, err := singleton.NewDaemonRunner(c, "watch", func(context.Context) error { mustNot("the daemon"); return nil }, singleton.DaemonConfig{})
 		testenv.Must(t, err)
 		o, err := singleton.NewOnce(c, "migrate", singleton.OnceConfig{})
 		testenv.Must(t, err)
@@ -30,7 +30,7 @@ func TestMinReplicas(t *testing.T) {
 		go func() { ended <- r.Run(ctx) }()
 		go func() { ended <- d.Run(ctx) }()
 		go func() {
-			ended <- o.Do(ctx, func(context.Context, uint64) error { mustNot("the Once"); return nil })
+			ended <- o.Do(ctx, func(context.Context) error { mustNot("the Once"); return nil })
 		}()
 		time.Sleep(150 * time.Second)
 		for _, err := range []error{r.Ready(), d.Ready()} {

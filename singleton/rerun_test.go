@@ -26,7 +26,7 @@ func TestRerun(t *testing.T) {
 		reg := prometheus.NewRegistry()
 		var mended atomic.Bool
 		for _, name := range []string{"a", "b"} {
-			r := f.replica(name, singleton.Config{Registerer: reg})
+			r := f.replica(name, singleton.Config{}, reg)
 			r.add("draw", "@every 500ms", func(context.Context, singleton.Run) error {
 				if mended.Load() {
 					return nil
@@ -50,7 +50,7 @@ func TestRerun(t *testing.T) {
 		delays, _ := metric(t, reg, "noonlock_job_start_delay_seconds")
 		newest, _ := metric(t, reg, "noonlock_job_last_success_timestamp_seconds")
 		testenv.Must(t, job.Rerun(t.Context(), failed.RunID))
-		newestRun := func() singleton.Entry {
+		newestRun := func() singleton.HistoryEntry {
 			runs := f.runs("draw")
 			return runs[len(runs)-1]
 		}
@@ -101,7 +101,7 @@ func TestRerunOfASkippedTick(t *testing.T) {
 		testenv.Must(t, job.Pause(t.Context()))
 		f.Pass(5*time.Minute + 30*time.Second)
 		testenv.Must(t, job.Resume(t.Context()))
-		var skipped singleton.Entry
+		var skipped singleton.HistoryEntry
 		f.Until("the ticks of the pause are recorded", func() bool {
 			for _, r := range f.runs("draw") {
 				skipped = r

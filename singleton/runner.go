@@ -10,11 +10,10 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/noonlock/noonlock"
 	"github.com/noonlock/noonlock/internal/input"
-	"github.com/noonlock/noonlock/internal/logqueue"
+	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/internal/retry"
 	"github.com/noonlock/noonlock/internal/stopping"
 	"github.com/noonlock/noonlock/lockcore"
@@ -23,7 +22,8 @@ import (
 	"github.com/noonlock/noonlock/singleton/schedule"
 )
 
-// Config configures a Runner. Its zero value is usable.
+// Config configures a Runner. Its zero value is usable. The identity of a replica is that of its Client, as are the
+// Logger and the metrics.
 type Config struct {
 	// TTL of the lease on a tick. If a replica dies during a run, the others wait for at
 	// most one TTL before one of them takes over. Default 10 s; 100 ms to 24 h.
@@ -33,9 +33,6 @@ type Config struct {
 	// value leaves the work more time to stop before another replica may start: see
 	// lockcore.LeaseConfig. Default and maximum: as there.
 	ValidFor time.Duration
-
-	// Identity is the name of this replica in the ledger. Default: the Client's.
-	Identity string
 
 	// Drain is how long a run may continue after Run's context has ended, before its own
 	// context ends too. Default 20 s; negative: no drain.
@@ -47,13 +44,6 @@ type Config struct {
 	// longer. It then has up to three fifths of (ShutdownTimeout - Drain) to record or release
 	// the runs. It must be more than Drain. Default: 10 s more than Drain.
 	ShutdownTimeout time.Duration
-
-	// Logger receives runs and failures. Its zero value discards them.
-	Logger logr.Logger
-
-	// Registerer registers the metrics noonlock_job_…. Nil: no metrics. Runners may share
-	// one.
-	Registerer prometheus.Registerer
 }
 
 // ErrStopping is the cause of a run's context that ended because the Runner shuts down and
@@ -90,7 +80,7 @@ type Runner struct {
 	clock   serverClock
 	wall    func() time.Time // this machine's clock, for a metric only
 	metrics *metrics
-	lines   *logqueue.Queue // writes to the Logger of the config
+	log     logr.Logger
 	work    underway
 
 	gate stopping.Gate
@@ -100,7 +90,7 @@ type Runner struct {
 }
 
 // NewRunner returns a Runner without jobs. The error is a *noonlock.ConfigError, or wraps an error of
-// Config.Registerer.
+// the Registerer of the Client.
 func NewRunner(client *lockcore.Client, cfg Config) (*Runner, error) {
 	if client == nil {
 		return nil, &noonlock.ConfigError{Package: "singleton", Field: "client", Value: "nil", Rule: "a *lockcore.Client"}
@@ -111,48 +101,40 @@ func NewRunner(client *lockcore.Client, cfg Config) (*Runner, error) {
 	if cfg.ShutdownTimeout <= cfg.Drain {
 		return nil, &noonlock.ConfigError{Package: "singleton", Field: "Config.ShutdownTimeout", Value: cfg.ShutdownTimeout.String(), Rule: "0 (10s more than Drain) or more than Drain, " + cfg.Drain.String()}
 	}
-	cfg.Identity = cmp.Or(cfg.Identity, client.Identity())
-	r := &Runner{client: client, cfg: cfg, wall: time.Now}
+	r := &Runner{client: client, cfg: cfg, wall: time.Now, log: lock.Of(client).Logger()}
 	err := ledger.Check(client, r.lease())
 	if err != nil {
 		return nil, translate(err, "Config", "Config")
 	}
-	if r.metrics, err = newMetrics(cfg.Registerer); err != nil {
-		return nil, err
-	}
-	if r.lines, err = logqueue.New(cfg.Logger, cfg.Registerer); err != nil {
-		return nil, fmt.Errorf("singleton: Config.Registerer: %w", err)
-	}
-	r.cfg.Logger = r.lines.Logger()
-	return r, nil
+	r.metrics, err = newMetrics(lock.Of(client).Registerer())
+	return r, err
 }
 
 func (r *Runner) lease() lockcore.LeaseConfig {
-	return lockcore.LeaseConfig{TTL: r.cfg.TTL, ValidFor: r.cfg.ValidFor, Identity: r.cfg.Identity}
+	return lockcore.LeaseConfig{TTL: r.cfg.TTL, ValidFor: r.cfg.ValidFor}
 }
 
-// Add adds a job. Its name follows the rules of a lock's name, and spec is parsed by
-// schedule.Parse. Replicas that add the same name share the job. A later version of the
-// program may add it with another schedule: see JobConfig.Revision. The error is a
-// *noonlock.ConfigError, a *noonlock.ConfigError, or ErrRunning.
-func (r *Runner) Add(name, spec string, work Func, cfg JobConfig) error {
-	s, err := schedule.Parse(spec, schedule.Config{TimeZone: cfg.TimeZone, Gap: cfg.Gap})
-	if err != nil {
-		return fmt.Errorf("singleton: job %q: %w", name, err)
+// Add adds a job. Its name follows the rules of a lock's name. Replicas that add the same name
+// share the job. A later version of the program may add it with another schedule: see
+// JobConfig.Revision. Add sends nothing. The error is a *noonlock.ConfigError or ErrRunning.
+//
+// when is the schedule: a text such as "0 12 * * *" or "@every 1m", which schedule.Parse reads, with UTC; what
+// schedule.Parse has returned; or a schedule.Schedule of your own, which needs a
+// JobConfig.Revision, because replicas cannot compare the ticks of two programs. A panic of Next ends the program.
+//
+// The context of work is done when the lease on the tick ends, when the attempt times out or is canceled, and
+// when the replica shuts down and the drain is over; context.Cause says which, and lockcore.FromContext returns the
+// lease. A nil error is recorded as success. Work that cannot tell whether it took effect returns ErrUnknownOutcome.
+func (r *Runner) Add(name string, when any, work func(ctx context.Context, run Run) error, cfg JobConfig) error {
+	s, isValue := when.(schedule.Schedule)
+	if text, isText := when.(string); isText {
+		var err error
+		if s, err = schedule.Parse(text, schedule.Config{}); err != nil {
+			return fmt.Errorf("singleton: job %q: %w", name, err)
+		}
+	} else if !isValue {
+		return &noonlock.ConfigError{Package: "singleton", Field: "when", Value: fmt.Sprintf("%T", when), Rule: "a string or a schedule.Schedule"}
 	}
-	return r.add(name, s, work, cfg)
-}
-
-// AddSchedule adds a job with a Schedule of your own, which needs a JobConfig.Revision: replicas
-// cannot compare the ticks of two programs. TimeZone and Gap of cfg are ignored. A panic of Next ends the program.
-func (r *Runner) AddSchedule(name string, s schedule.Schedule, work Func, cfg JobConfig) error {
-	if s == nil {
-		return &noonlock.ConfigError{Package: "singleton", Field: "schedule", Value: "nil", Rule: "a Schedule"}
-	}
-	return r.add(name, s, work, cfg)
-}
-
-func (r *Runner) add(name string, s schedule.Schedule, work Func, cfg JobConfig) error {
 	if work == nil {
 		return &noonlock.ConfigError{Package: "singleton", Field: "work", Value: "nil", Rule: "a function"}
 	}
@@ -168,7 +150,7 @@ func (r *Runner) add(name string, s schedule.Schedule, work Func, cfg JobConfig)
 		return &noonlock.ConfigError{Package: "singleton", Field: "JobConfig.Revision", Value: `""`, Rule: "set for a Schedule of your own, and changed with its ticks"}
 	}
 	l, err := ledger.New(r.client, name, ledger.Config{
-		Lease: r.lease(), MaxAttempts: cfg.MaxAttempts, AllowOverlap: cfg.Overlap == OverlapAllow,
+		Lease: r.lease(), MaxAttempts: cfg.MaxAttempts, AllowOverlap: cfg.AllowOverlap,
 		KeepRuns: cfg.entries(), Retain: retention(s), Definition: fingerprint(spec, cfg), Schedule: spec,
 	})
 	if err != nil {
@@ -195,10 +177,10 @@ func (r *Runner) add(name string, s schedule.Schedule, work Func, cfg JobConfig)
 // fails because of the shutdown is released, so that another replica can run its tick.
 //
 // Then Run returns nil. If the work returns when its context is done, this takes at most
-// ShutdownTimeout. Run returns an error only if it did not start. An outage of the server
-// delays ticks and does not end Run.
+// ShutdownTimeout. If the Client is closed, Run stops in the same way and returns lockcore.ErrClosed. Any other
+// error means that Run did not start. An outage of the server delays ticks and does not end Run.
 func (r *Runner) Run(ctx context.Context) error {
-	leave, ok := r.gate.Enter(ctx, r.lines.Flush)
+	leave, ok := r.gate.Enter(ctx, lock.Of(r.client).Flush)
 	if !ok {
 		return ErrRunning
 	}
@@ -210,6 +192,20 @@ func (r *Runner) Run(ctx context.Context) error {
 		return &noonlock.ConfigError{Package: "singleton", Field: "jobs", Value: "none", Rule: "added before Run"}
 	}
 
+	ctx, end := context.WithCancelCause(ctx)
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		select {
+		case <-lock.Of(r.client).Closing():
+			end(lockcore.ErrClosed)
+		case <-ctx.Done():
+		}
+	}()
+	defer func() {
+		end(nil)
+		<-watched
+	}()
 	deadline, done := stopping.New(ctx, r.cfg.ShutdownTimeout, (r.cfg.ShutdownTimeout-r.cfg.Drain)/5)
 	defer done()
 	work, stop := r.drained(ctx)
@@ -219,6 +215,9 @@ func (r *Runner) Run(ctx context.Context) error {
 		wg.Go(func() { r.follow(ctx, work, deadline, j) })
 	}
 	wg.Wait()
+	if closed := context.Cause(ctx); errors.Is(closed, lockcore.ErrClosed) {
+		return fmt.Errorf("singleton: run: %w", closed)
+	}
 	return nil
 }
 
@@ -267,7 +266,7 @@ func (r *Runner) Ready() error {
 // observe takes a sample of the server's clock.
 func (r *Runner) observe(now, sent, received time.Time) {
 	if step := r.clock.observe(now, sent, received); step.Abs() >= time.Second {
-		r.cfg.Logger.Info("server clock stepped, or this machine was suspended; following the server clock", "step", step)
+		r.log.Info("server clock stepped, or this machine was suspended; following the server clock", "step", step)
 	}
 	r.metrics.offset.Set(r.clock.offset(r.wall()).Seconds())
 }

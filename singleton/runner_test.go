@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
 )
 
@@ -58,7 +60,7 @@ func tokens(f *fleet, job string) {
 // The arguments of the work, and the entry in the ledger.
 func TestRunTellsWhatItIsFor(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
-		r := f.replica("r", singleton.Config{Identity: "host-7"})
+		r := f.replica("host-7", singleton.Config{})
 		r.add("draw", "0 * * * *", nil, singleton.JobConfig{})
 		r.run()
 		f.recorded("draw", 2)
@@ -129,4 +131,72 @@ func TestFailuresAreRetriedAndRecorded(t *testing.T) {
 			})
 		})
 	}
+}
+
+// If the Client is closed, the Runner stops as at the end of its context, and returns ErrClosed.
+func TestRunnerOfAClosedClient(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fleet) {
+		c := f.ClientWith(f.Direct(), lockcore.Config{Logger: f.log.Info("")})
+		r, err := singleton.NewRunner(c, singleton.Config{})
+		testenv.Must(t, err)
+		causes := make(chan error, 1)
+		testenv.Must(t, r.Add("draw", "@every 1m", func(ctx context.Context, _ singleton.Run) error {
+			<-ctx.Done()
+			causes <- context.Cause(ctx)
+			return ctx.Err()
+		}, singleton.JobConfig{}))
+		testenv.Must(t, r.Add("idle", "@yearly", func(context.Context, singleton.Run) error { return nil }, singleton.JobConfig{}))
+		run := f.run(r.Run)
+		f.Pass(90 * time.Second)
+		begin := f.Clock()
+		testenv.Must(t, c.Close(t.Context()))
+		testenv.MustIs(t, <-causes, lockcore.ErrClosed)
+		testenv.MustIs(t, run.result(), lockcore.ErrClosed)
+		if took := f.Clock() - begin; took > time.Second {
+			t.Errorf("Run returned after %v", took)
+		}
+		testenv.MustIs(t, r.Run(t.Context()), lockcore.ErrClosed)
+		if f.log.Count("failed to deregister replica") > 0 {
+			t.Errorf("the log:\n%s", &f.log)
+		}
+	})
+}
+
+// Work of each kind gets its lease from its context.
+func TestFromContext(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fleet) {
+		c := f.Client("a")
+		seen := map[string]uint64{}
+		see := func(ctx context.Context) error {
+			l := lockcore.FromContext(ctx)
+			if l.Check() != nil || l.Remaining() <= 0 || l.Unlock(ctx) == nil || l.Check() != nil {
+				t.Errorf("%s: %v, %v remain", l.Name(), l.Check(), l.Remaining())
+			}
+			seen[l.Name()] = l.Token()
+			return nil
+		}
+		testenv.Must(t, f.once(c, singleton.OnceConfig{}).Do(t.Context(), see))
+		r, err := singleton.NewRunner(c, singleton.Config{})
+		testenv.Must(t, err)
+		testenv.Must(t, r.Add("draw", "@every 1h", func(ctx context.Context, run singleton.Run) error {
+			if token := lockcore.FromContext(ctx).Token(); token != run.Token {
+				t.Errorf("the lease has the token %d, and the run %d", token, run.Token)
+			}
+			return see(ctx)
+		}, singleton.JobConfig{}))
+		run := f.run(r.Run)
+		d := f.daemon(c, func(ctx context.Context) error {
+			defer func() { <-ctx.Done() }()
+			return see(ctx)
+		}, singleton.DaemonConfig{})
+		works := f.run(d.Run)
+		f.Pass(61 * time.Minute)
+		for _, one := range []*replicaRun{run, works} {
+			one.cancel()
+			testenv.Must(t, one.result())
+		}
+		if len(seen) != 3 || seen["job/draw"] == 0 || seen["job/daemon/feed"] == 0 || seen["job/once/migrate-7"] == 0 {
+			t.Errorf("leases: %v", seen)
+		}
+	})
 }

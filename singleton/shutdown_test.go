@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
 )
 
@@ -43,14 +44,16 @@ func TestFault52_WorkThatIsSlowToStop(t *testing.T) {
 		const drain, stubborn = 3 * time.Second, 30 * time.Second
 		var causes []error
 		var left time.Duration
+		var lease *lockcore.Lease
 		work := func(ctx context.Context, run singleton.Run) error {
 			if run.Attempt > 1 {
 				return nil
 			}
+			lease = lockcore.FromContext(ctx)
 			<-ctx.Done()
 			causes = append(causes, context.Cause(ctx))
 			time.Sleep(stubborn)
-			left = run.Remaining()
+			left = lease.Remaining()
 			return ctx.Err()
 		}
 		all := map[string]*replica{}
@@ -75,8 +78,8 @@ func TestFault52_WorkThatIsSlowToStop(t *testing.T) {
 		if len(causes) != 1 || !errors.Is(causes[0], singleton.ErrStopping) {
 			t.Errorf("the work's context ended with %v", causes)
 		}
-		if left <= 0 || first.run.Remaining() != 0 {
-			t.Errorf("the lease was valid for %v when the work returned, and is for %v after that", left, first.run.Remaining())
+		if left <= 0 || lease.Remaining() != 0 {
+			t.Errorf("the lease was valid for %v when the work returned, and is for %v after that", left, lease.Remaining())
 		}
 		f.alone("draw")
 	})

@@ -122,7 +122,7 @@ func TestEachSkipHasItsReason(t *testing.T) {
 				c.happen(s)
 				betweenTicks(f)
 				metrics := prometheus.NewRegistry()
-				b := f.replica("b", singleton.Config{Registerer: metrics})
+				b := f.replica("b", singleton.Config{}, metrics)
 				b.add("draw", "@every 1m", work, c.cfg)
 				b.run()
 				f.Pass(20 * tick)

@@ -27,16 +27,13 @@ type Status struct {
 	Paused      bool      `json:"paused"`
 	PausedSince time.Time `json:"paused_since,omitzero"`
 	Schedule    string    `json:"schedule,omitempty"` // its text; of a Schedule of your own, the Revision
-	Outcome     string    `json:"outcome,omitempty"`  // of the run that ended last, see Entry; empty: none is known
+	Outcome     Outcome   `json:"outcome,omitempty"`  // of the run that ended last, see HistoryEntry; empty: none is known
 	Replicas    int       `json:"replicas"`           // live replicas that would run the job
 	// Definitions are those that have live replicas. There are several during a rollout. The first one
 	// acts, unless it has no replica any more. See JobConfig.Revision.
 	Definitions []Definition `json:"definitions"`
-	Open        []Open       `json:"open"` // runs that have not ended
+	Open        []OpenRun    `json:"open"` // runs that have not ended
 }
-
-// Failing reports whether the run that ended last has failed, or its outcome is unknown.
-func (st Status) Failing() bool { return st.Outcome == OutcomeFailed || st.Outcome == OutcomeUnknown }
 
 // A Definition is what replicas have in common that run a job in the same way: the schedule and the
 // JobConfig.
@@ -52,8 +49,8 @@ type Replica struct {
 	Since    time.Time `json:"since"` // when it started, on the server's clock
 }
 
-// An Open is a run that has not ended.
-type Open struct {
+// An OpenRun is a run that has not ended.
+type OpenRun struct {
 	RunID
 	Attempt int       `json:"attempt"` // 0: not started yet
 	Holder  string    `json:"holder,omitempty"`
@@ -65,9 +62,9 @@ type Open struct {
 	// Attempts are the attempts that have ended, oldest first.
 	Attempts []Attempt `json:"attempts,omitempty"`
 	// Request is not nil if an operator has requested the run.
-	Request *Act `json:"request,omitempty"`
+	Request *Action `json:"request,omitempty"`
 	// Canceled is not nil if an operator has canceled the run. Its work has not returned yet.
-	Canceled *Act `json:"canceled,omitempty"`
+	Canceled *Action `json:"canceled,omitempty"`
 }
 
 // Status returns the state of the job.
@@ -79,14 +76,14 @@ func (j *Job) Status(ctx context.Context) (Status, error) {
 	var d ledger.Decoder
 	st := Status{
 		Job: j.name, Now: state.Now, Next: state.Next, Last: state.Last, LastSuccess: state.LastSuccess, Begun: state.Begun, Cut: state.Cut,
-		Paused: state.Paused, PausedSince: state.PausedSince, Schedule: state.Spec, Outcome: state.Outcome,
-		Replicas: state.Replicas, Definitions: definitions(&d, state), Open: []Open{},
+		Paused: state.Paused, PausedSince: state.PausedSince, Schedule: state.Spec, Outcome: Outcome(state.Outcome),
+		Replicas: state.Replicas, Definitions: definitions(&d, state), Open: []OpenRun{},
 	}
 	for _, run := range state.Open {
-		st.Open = append(st.Open, Open{
-			RunID: run.RunID, Attempt: run.Attempt, Holder: run.Holder, Token: run.Token,
+		st.Open = append(st.Open, OpenRun{
+			RunID: RunID(run.RunID), Attempt: run.Attempt, Holder: run.Holder, Token: run.Token,
 			Since: run.Start, Running: run.Left > 0, Attempts: attempts(&d, run.Tries),
-			Request: actOn(&d, run.RunID, run.Asked), Canceled: actOn(&d, run.RunID, run.Canceled),
+			Request: actOn(&d, RunID(run.RunID), run.Asked), Canceled: actOn(&d, RunID(run.RunID), run.Canceled),
 		})
 	}
 	return st, input.Operation("singleton", "job status", j.name, d.Err)

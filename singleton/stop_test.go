@@ -102,7 +102,7 @@ func TestFault84_DaemonAndOnceStopWhileTheServerHangs(t *testing.T) {
 							most = 10 * time.Second
 						}
 						begun := make(chan struct{}, 2)
-						work := func(ctx context.Context, _ uint64) error {
+						work := func(ctx context.Context) error {
 							begun <- struct{}{}
 							<-ctx.Done()
 							time.Sleep(late)

@@ -101,7 +101,9 @@ func TestFault123_MessagesDelayNoTakeover(t *testing.T) {
 			}()
 		}
 	}
-	ended := func(run singleton.Run) string { return "ended " + strconv.FormatInt(run.ID().Key(), 10) + " succeeded" }
+	ended := func(run singleton.Run) string {
+		return "ended " + strconv.FormatInt(run.RunID.Key(), 10) + " succeeded"
+	}
 	for name, meddle := range map[string]func(f *fleet, survivor *replica, first entry){
 		"another database": func(*fleet, *replica, entry) {},
 		"forged":           every(1100*time.Millisecond, ended),

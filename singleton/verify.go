@@ -13,13 +13,6 @@ import (
 	"github.com/noonlock/noonlock/singleton/schedule"
 )
 
-// VerifyConfig configures Job.Verify.
-type VerifyConfig struct {
-	// Since and Until limit the ticks: Since ≤ tick < Until. The defaults are the newest change of the
-	// schedule, or the beginning of the ledger, and the present time of the server.
-	Since, Until time.Time
-}
-
 // A Verification is the result of Job.Verify.
 type Verification struct {
 	Job string `json:"job"`
@@ -88,10 +81,13 @@ const (
 // the newest change are not judged. A tick that was run again (Rerun) counts as its newest entry.
 // Triggered runs are not judged.
 //
+// since and until limit the ticks: since ≤ tick < until. If they are zero, they are the newest change of the
+// schedule, or the beginning of the ledger, and the present time of the server.
+//
 // The history is limited by JobConfig.KeepRuns. At most a million ticks are judged in one call.
 //
 // The errors are ErrNoLedger, ErrNothingKept, ErrNewerSchema and a *noonlock.ConfigError.
-func (j *Job) Verify(ctx context.Context, cfg VerifyConfig) (Verification, error) {
+func (j *Job) Verify(ctx context.Context, since, until time.Time) (Verification, error) {
 	// In this order, a tick that ends meanwhile is in the history.
 	state, err := j.Status(ctx)
 	if err != nil {
@@ -106,10 +102,10 @@ func (j *Job) Verify(ctx context.Context, cfg VerifyConfig) (Verification, error
 		return Verification{}, err
 	}
 	state.Cut = after.Cut
-	if cfg.Until.IsZero() || cfg.Until.After(state.Now) {
-		cfg.Until = state.Now
+	if until.IsZero() || until.After(state.Now) {
+		until = state.Now
 	}
-	v := &verifier{cfg: cfg, state: state, runs: runs}
+	v := &verifier{since: since, until: until, state: state, runs: runs}
 	if err := v.judge(); err != nil {
 		return Verification{}, fmt.Errorf("singleton: verify job %q: %w", j.name, err)
 	}
@@ -119,23 +115,23 @@ func (j *Job) Verify(ctx context.Context, cfg VerifyConfig) (Verification, error
 // A verifier has what the ledger says about a job.
 type verifier struct {
 	Verification
-	cfg   VerifyConfig
-	state Status
-	runs  []Entry // newest first
+	since, until time.Time
+	state        Status
+	runs         []HistoryEntry // newest first
 
 	schedule schedule.Schedule
-	entries  map[int64][]Entry // by tick in ms, newest first
-	skips    []Entry           // of several ticks; all other entries of these ticks are newer
-	oldest   time.Time         // the oldest tick of an entry
-	changed  time.Time         // since when the schedule is in use; zero: from the beginning
+	entries  map[int64][]HistoryEntry // by tick in ms, newest first
+	skips    []HistoryEntry           // of several ticks; all other entries of these ticks are newer
+	oldest   time.Time                // the oldest tick of an entry
+	changed  time.Time                // since when the schedule is in use; zero: from the beginning
 }
 
 func (v *verifier) judge() error {
 	v.Job, v.Findings = v.state.Job, []Finding{}
-	v.Since, v.Until = v.cfg.Since.UTC(), v.cfg.Until.UTC()
+	v.Since, v.Until = v.since.UTC(), v.until.UTC()
 	v.index()
 	start, why := v.start()
-	if v.Since.Before(start) && (v.cfg.Since.IsZero() || why == ledgerBegan) {
+	if v.Since.Before(start) && (v.since.IsZero() || why == ledgerBegan) {
 		v.Since, v.Limit = start, why
 	}
 	from := start
@@ -145,7 +141,9 @@ func (v *verifier) judge() error {
 	if !v.Since.Before(v.Until) {
 		return ErrNothingKept
 	}
-	maps.DeleteFunc(v.entries, func(tick int64, _ []Entry) bool { return tick < v.Since.UnixMilli() || tick >= v.Until.UnixMilli() })
+	maps.DeleteFunc(v.entries, func(tick int64, _ []HistoryEntry) bool {
+		return tick < v.Since.UnixMilli() || tick >= v.Until.UnixMilli()
+	})
 	s, err := ticks.Read(v.state.Schedule)
 	if err == nil {
 		v.schedule = s
@@ -180,7 +178,7 @@ func earlier(a, b time.Time) time.Time {
 
 // index sorts the entries of the history by their ticks.
 func (v *verifier) index() {
-	v.entries, v.oldest = map[int64][]Entry{}, v.state.Last.Add(time.Millisecond)
+	v.entries, v.oldest = map[int64][]HistoryEntry{}, v.state.Last.Add(time.Millisecond)
 	for _, e := range v.runs {
 		switch {
 		case e.Triggered:
@@ -218,7 +216,7 @@ func (v *verifier) known(before time.Time) {
 			v.Ticks++
 			v.found(tick, v.expect(tick))
 		case !v.schedule.Next(tick.Add(-time.Millisecond)).Equal(tick):
-			v.Findings = append(v.Findings, Finding{Tick: tick, Kind: FindingExtra, Detail: "the schedule does not have it; it is recorded as " + entries[0].Outcome})
+			v.Findings = append(v.Findings, Finding{Tick: tick, Kind: FindingExtra, Detail: "the schedule does not have it; it is recorded as " + string(entries[0].Outcome)})
 		}
 	}
 	for _, e := range v.skips {
@@ -233,7 +231,7 @@ func (v *verifier) known(before time.Time) {
 		}
 		if n > 0 {
 			v.Ticks += n
-			v.Findings = append(v.Findings, Finding{Tick: e.Tick, Last: e.Last, Count: n, Kind: OutcomeSkipped, Detail: e.Error})
+			v.Findings = append(v.Findings, Finding{Tick: e.Tick, Last: e.Last, Count: n, Kind: string(OutcomeSkipped), Detail: e.Error})
 		}
 	}
 }
@@ -246,7 +244,7 @@ func (v *verifier) all(from time.Time) error {
 	var before verdict
 	for tick := v.schedule.Next(from.Add(-time.Millisecond)); !tick.IsZero() && tick.Before(v.Until); tick = v.schedule.Next(tick) {
 		if v.Ticks++; v.Ticks > mostJudged {
-			return &noonlock.ConfigError{Package: "singleton", Field: "VerifyConfig.Since", Value: v.Since.String(), Rule: fmt.Sprintf("an instant after which there are at most %d ticks", mostJudged)}
+			return &noonlock.ConfigError{Package: "singleton", Field: "since", Value: v.Since.String(), Rule: fmt.Sprintf("an instant after which there are at most %d ticks", mostJudged)}
 		}
 		what := v.expect(tick)
 		if what != (verdict{}) && what == before { // consecutive ticks of one kind are one finding
@@ -265,7 +263,7 @@ type verdict struct{ kind, detail string }
 
 // expect judges a tick that the schedule or the history has.
 func (v *verifier) expect(tick time.Time) verdict {
-	if open := slices.ContainsFunc(v.state.Open, func(o Open) bool { return !o.Triggered && o.Tick.Equal(tick) }); open {
+	if open := slices.ContainsFunc(v.state.Open, func(o OpenRun) bool { return !o.Triggered && o.Tick.Equal(tick) }); open {
 		v.Pending = append(v.Pending, tick.UTC())
 		return verdict{}
 	}
@@ -274,17 +272,17 @@ func (v *verifier) expect(tick time.Time) verdict {
 			v.Succeeded++
 			return verdict{}
 		}
-		return verdict{entries[0].Outcome, entries[0].Error}
+		return verdict{string(entries[0].Outcome), entries[0].Error}
 	}
-	if i := slices.IndexFunc(v.skips, func(e Entry) bool { return !tick.Before(e.Tick) && !tick.After(e.Last) }); i >= 0 {
-		return verdict{OutcomeSkipped, v.skips[i].Error}
+	if i := slices.IndexFunc(v.skips, func(e HistoryEntry) bool { return !tick.Before(e.Tick) && !tick.After(e.Last) }); i >= 0 {
+		return verdict{string(OutcomeSkipped), v.skips[i].Error}
 	}
 	switch {
 	case !tick.After(v.state.Last):
 		return verdict{FindingMissing, "the ledger has no entry of it"}
 	case v.state.Paused:
 		return verdict{FindingMissing, "the job is paused"}
-	case slices.ContainsFunc(v.state.Open, func(o Open) bool { return o.Running }), v.state.Now.Sub(tick) < graceOfDue:
+	case slices.ContainsFunc(v.state.Open, func(o OpenRun) bool { return o.Running }), v.state.Now.Sub(tick) < graceOfDue:
 		v.Pending = append(v.Pending, tick.UTC()) // a replica records it when the run has ended
 		return verdict{}
 	}
@@ -292,7 +290,7 @@ func (v *verifier) expect(tick time.Time) verdict {
 }
 
 // repeated reports entries that follow a success.
-func (v *verifier) repeated(tick time.Time, entries []Entry) {
+func (v *verifier) repeated(tick time.Time, entries []HistoryEntry) {
 	for i, e := range entries {
 		if e.Outcome == OutcomeSucceeded && i > 0 {
 			v.Findings = append(v.Findings, Finding{Tick: tick, Kind: FindingRepeated, Detail: fmt.Sprintf(

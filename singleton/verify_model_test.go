@@ -54,7 +54,7 @@ func (p *pastJob) must(err error) {
 // define starts a replica of another definition, with ticks every so often.
 func (p *pastJob) define(every time.Duration, hidden bool) {
 	ctx := p.t.Context()
-	s, err := schedule.Every(every)
+	s, err := schedule.Parse("@every "+every.String(), schedule.Config{})
 	p.must(err)
 	text, _ := ticks.Write(s, "")
 	if hidden {
@@ -73,7 +73,7 @@ func (p *pastJob) define(every time.Duration, hidden bool) {
 		p.begun = st.Last
 	case changed:
 		p.changed = st.Last
-		p.record(pastEntry{outcome: singleton.OutcomeSkipped, why: "rescheduled", upto: st.Last})
+		p.record(pastEntry{outcome: ledger.OutcomeSkipped, why: "rescheduled", upto: st.Last})
 	}
 	if st.Superseded || st.Spec != text || changed && st.Rescheduled.IsZero() || p.ledger != nil && !changed && !st.Last.Equal(p.last) {
 		p.t.Fatalf("%s: a new definition: %+v, last %v", p.name, st, p.last)
@@ -112,7 +112,7 @@ func (p *pastJob) skipped(due []time.Time, why string) {
 			return
 		}
 	}
-	p.record(pastEntry{ticks: slices.Clone(due), outcome: singleton.OutcomeSkipped, why: why})
+	p.record(pastEntry{ticks: slices.Clone(due), outcome: ledger.OutcomeSkipped, why: why})
 	p.last = due[len(due)-1]
 }
 
@@ -121,9 +121,9 @@ func (p *pastJob) run(id ledger.RunID, cfg ledger.ClaimConfig) (outcome string) 
 	ctx := p.t.Context()
 	claim, err := p.ledger.Claim(ctx, id, p.state, cfg)
 	p.must(err)
-	outcome = singleton.OutcomeSucceeded
+	outcome = ledger.OutcomeSucceeded
 	if p.rnd.IntN(3) == 0 {
-		outcome = singleton.OutcomeFailed
+		outcome = ledger.OutcomeFailed
 	}
 	p.must(claim.Complete(ctx, outcome, "why"))
 	return outcome
@@ -172,25 +172,25 @@ func (p *pastJob) step() {
 	case "trigger":
 		id, err := job.Trigger(ctx)
 		p.must(err)
-		outcome := p.run(id, ledger.ClaimConfig{})
+		outcome := p.run(ledger.RunID(id), ledger.ClaimConfig{})
 		p.record(pastEntry{outcome: outcome})
-		if outcome != singleton.OutcomeSucceeded {
+		if outcome != ledger.OutcomeSucceeded {
 			p.must(job.Rerun(ctx, id))
-			p.record(pastEntry{outcome: p.run(id, ledger.ClaimConfig{})})
+			p.record(pastEntry{outcome: p.run(ledger.RunID(id), ledger.ClaimConfig{})})
 		}
 	case "cancelled trigger":
 		id, err := job.Trigger(ctx)
 		p.must(err)
 		_, err = job.Cancel(ctx, id)
 		p.must(err)
-		p.history = append(p.history, pastEntry{outcome: singleton.OutcomeSkipped}) // an operator does not know KeepRuns
+		p.history = append(p.history, pastEntry{outcome: ledger.OutcomeSkipped}) // an operator does not know KeepRuns
 	case "rerun", "cancelled rerun":
 		var failed []time.Time
 		for k, e := range p.history {
 			changed := slices.ContainsFunc(p.history[k:], func(later pastEntry) bool { return !later.upto.IsZero() })
 			for i, t := range e.ticks {
 				known := i == 0 || i == len(e.ticks)-1 || !changed && !p.hidden && p.now.Next(t.Add(-time.Millisecond)).Equal(t)
-				if known && p.ended(t) != singleton.OutcomeSucceeded {
+				if known && p.ended(t) != ledger.OutcomeSucceeded {
 					failed = append(failed, t)
 				}
 			}
@@ -201,12 +201,12 @@ func (p *pastJob) step() {
 		id := singleton.RunID{Tick: failed[p.rnd.IntN(len(failed))]}
 		p.must(job.Rerun(ctx, id))
 		if kind == "rerun" {
-			p.record(pastEntry{ticks: []time.Time{id.Tick}, outcome: p.run(id, ledger.ClaimConfig{})})
+			p.record(pastEntry{ticks: []time.Time{id.Tick}, outcome: p.run(ledger.RunID(id), ledger.ClaimConfig{})})
 			return
 		}
 		_, err := job.Cancel(ctx, id)
 		p.must(err)
-		p.history = append(p.history, pastEntry{ticks: []time.Time{id.Tick}, outcome: singleton.OutcomeSkipped, why: "canceled"})
+		p.history = append(p.history, pastEntry{ticks: []time.Time{id.Tick}, outcome: ledger.OutcomeSkipped, why: "canceled"})
 	case "pause":
 		if st.Paused {
 			p.must(job.Resume(ctx))
@@ -312,11 +312,11 @@ func TestFault113_VerifyJudgesEveryEntry(t *testing.T) {
 			}
 		}
 		time.Sleep(40 * time.Minute)
-		if v := f.verify("once", singleton.VerifyConfig{}); v.Ticks != 1 || len(v.Findings) != 1 || len(v.Unknown) > 0 {
+		if v := f.verify("once", time.Time{}, time.Time{}); v.Ticks != 1 || len(v.Findings) != 1 || len(v.Unknown) > 0 {
 			t.Errorf("the only run: %+v", v)
 		}
 		time.Sleep(95 * time.Minute)
-		v := f.verify("many", singleton.VerifyConfig{})
+		v := f.verify("many", time.Time{}, time.Time{})
 		if v.Succeeded != 100 || len(v.Findings) > 0 || len(v.Unknown) != 1 || !v.Unknown[0].Until.Equal(v.Until.Truncate(time.Minute).Add(-100*time.Minute+time.Millisecond)) {
 			t.Errorf("failures that were dropped: %+v", v)
 		}
@@ -325,10 +325,10 @@ func TestFault113_VerifyJudgesEveryEntry(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
-		if v := f.verify("idle", singleton.VerifyConfig{}); len(v.Findings) != 1 || v.Findings[0].Count < 195 || v.Ticks != v.Findings[0].Count+v.Succeeded {
+		if v := f.verify("idle", time.Time{}, time.Time{}); len(v.Findings) != 1 || v.Findings[0].Count < 195 || v.Ticks != v.Findings[0].Count+v.Succeeded {
 			t.Errorf("skipped ticks: %+v", v)
 		}
-		if v := f.verify("rare", singleton.VerifyConfig{}); v.Ticks != 4 || v.Succeeded != 4 || len(v.Unknown) > 0 {
+		if v := f.verify("rare", time.Time{}, time.Time{}); v.Ticks != 4 || v.Succeeded != 4 || len(v.Unknown) > 0 {
 			t.Errorf("a job that was triggered once: %+v", v)
 		}
 	})
@@ -364,13 +364,13 @@ func TestFault113_VerifyAgreesWithACount(t *testing.T) {
 			p.must(err)
 			p.state.Paused = st.Paused
 			for _, since := range []time.Time{{}, p.begun.Add(time.Duration(p.rnd.Int64N(int64(st.Now.Sub(p.begun)))))} {
-				v, err := f.job(p.name).Verify(t.Context(), singleton.VerifyConfig{Since: since})
+				v, err := f.job(p.name).Verify(t.Context(), since, time.Time{})
 				if err != nil && !errors.Is(err, singleton.ErrNothingKept) {
 					t.Fatal(err)
 				}
 				want := p.judged(since, st.Now)
 				got := map[string]int{}
-				for kind, n := range map[string]int{"pending": len(v.Pending), singleton.OutcomeSucceeded: v.Succeeded, "unknown part": len(v.Unknown)} {
+				for kind, n := range map[string]int{"pending": len(v.Pending), ledger.OutcomeSucceeded: v.Succeeded, "unknown part": len(v.Unknown)} {
 					if n > 0 {
 						got[kind] = n
 					}

@@ -13,9 +13,9 @@ import (
 	"github.com/noonlock/noonlock/singleton"
 )
 
-func (f *fleet) verify(job string, cfg singleton.VerifyConfig) singleton.Verification {
+func (f *fleet) verify(job string, since, until time.Time) singleton.Verification {
 	f.Helper()
-	v, err := f.job(job).Verify(f.Context(), cfg)
+	v, err := f.job(job).Verify(f.Context(), since, until)
 	if err != nil {
 		f.Fatalf("Verify: %v", err)
 	}
@@ -62,7 +62,7 @@ func TestVerify(t *testing.T) {
 		until(31)
 		testenv.Must(t, f.job("draw").Pause(t.Context()))
 		until(65)
-		if v := f.verify("draw", singleton.VerifyConfig{}); !slices.Equal(findings(v, begin), []string{"20 failed", "40 missing 3 until 60"}) || v.Findings[1].Detail != "the job is paused" {
+		if v := f.verify("draw", time.Time{}, time.Time{}); !slices.Equal(findings(v, begin), []string{"20 failed", "40 missing 3 until 60"}) || v.Findings[1].Detail != "the job is paused" {
 			t.Errorf("while it is paused: %+v", v)
 		}
 		testenv.Must(t, f.job("draw").Resume(t.Context()))
@@ -70,11 +70,11 @@ func TestVerify(t *testing.T) {
 		testenv.Must(t, err)
 		until(125)
 		want := []string{"20 failed", "40 skipped 2 until 50"}
-		v := f.verify("draw", singleton.VerifyConfig{})
+		v := f.verify("draw", time.Time{}, time.Time{})
 		if got := findings(v, begin); !slices.Equal(got, want) || v.Ticks != 12 || v.Succeeded != 9 || v.Limit != "the ledger began then" || len(v.Pending)+len(v.Unknown) > 0 {
 			t.Errorf("findings %q in %+v", got, v)
 		}
-		if v := f.verify("draw", singleton.VerifyConfig{Since: minute(60), Until: minute(90)}); len(v.Findings) > 0 || v.Ticks != 3 || v.Limit != "" {
+		if v := f.verify("draw", minute(60), minute(90)); len(v.Findings) > 0 || v.Ticks != 3 || v.Limit != "" {
 			t.Errorf("a part: %+v", v)
 		}
 
@@ -90,7 +90,7 @@ func TestVerify(t *testing.T) {
 		entry(60, 8, "succeeded")
 		entry(110, 9, "unknown")
 		want = []string{"20 failed", "40 skipped 2 until 50", "60 repeated", "70 missing", "75 extra", "110 unknown", "110 repeated"}
-		v = f.verify("draw", singleton.VerifyConfig{})
+		v = f.verify("draw", time.Time{}, time.Time{})
 		if got := findings(v, begin); !slices.Equal(got, want) || !strings.Contains(v.Findings[2].Detail, "token 8") {
 			t.Errorf("findings %q in %+v", got, v)
 		}
@@ -98,11 +98,11 @@ func TestVerify(t *testing.T) {
 		// What the history has dropped is not missing, and not judged.
 		f.Raw.LTrim(t.Context(), key, 0, -3)
 		f.Raw.HSet(t.Context(), f.key("draw", "job"), "cut", minute(20).UnixMilli())
-		v = f.verify("draw", singleton.VerifyConfig{Since: minute(0)})
+		v = f.verify("draw", minute(0), time.Time{})
 		if len(v.Unknown) != 1 || !v.Unknown[0].Until.Equal(minute(20).Add(time.Millisecond)) || v.Unknown[0].Why != "the history has dropped older entries" || !slices.Equal(findings(v, begin), want[1:]) {
 			t.Errorf("a short history: %+v", v)
 		}
-		_, err = f.job("draw").Verify(t.Context(), singleton.VerifyConfig{Until: minute(15)})
+		_, err = f.job("draw").Verify(t.Context(), time.Time{}, minute(15))
 		isError(t, err, singleton.ErrNothingKept)
 
 		first.stop()
@@ -110,11 +110,11 @@ func TestVerify(t *testing.T) {
 		second.add("draw", "@every 15m", func(context.Context, singleton.Run) error { return nil }, singleton.JobConfig{})
 		second.run()
 		until(170)
-		v = f.verify("draw", singleton.VerifyConfig{})
+		v = f.verify("draw", time.Time{}, time.Time{})
 		if v.Limit != "the schedule changed then" || v.Since.Before(minute(125)) || v.Ticks != 3 || v.Succeeded != 3 || len(v.Findings)+len(v.Unknown) > 0 {
 			t.Errorf("after a change of the schedule: %+v", v)
 		}
-		v = f.verify("draw", singleton.VerifyConfig{Since: minute(25)})
+		v = f.verify("draw", minute(25), time.Time{})
 		want = []string{"40 skipped 2 until 50", "60 repeated", "110 unknown", "110 repeated"}
 		if got := findings(v, begin); len(v.Unknown) != 1 || !v.Unknown[0].Until.After(minute(125)) || v.Unknown[0].Why != "the schedule changed then" || !slices.Equal(got, want) {
 			t.Errorf("before it, findings %q in %+v", got, v)
@@ -137,7 +137,7 @@ func TestFault113_VerifyWhatIsNotKnown(t *testing.T) {
 		r.run()
 		f.begun("draw", 1)
 		time.Sleep(time.Hour)
-		v := f.verify("draw", singleton.VerifyConfig{})
+		v := f.verify("draw", time.Time{}, time.Time{})
 		if len(v.Pending) != 7 || len(v.Findings) > 0 || v.Ticks != 7 {
 			t.Errorf("while it runs: %+v", v)
 		}
@@ -151,15 +151,15 @@ func TestFault113_VerifyWhatIsNotKnown(t *testing.T) {
 			"0 * * * * in Europe/Paris": "",
 		} {
 			f.Raw.HSet(t.Context(), f.key("draw", "job"), "spec", text)
-			v := f.verify("draw", singleton.VerifyConfig{})
-			skipped := len(v.Findings) == 1 && v.Findings[0].Kind == singleton.OutcomeSkipped && v.Findings[0].Count == 5
+			v := f.verify("draw", time.Time{}, time.Time{})
+			skipped := len(v.Findings) == 1 && v.Findings[0].Kind == string(singleton.OutcomeSkipped) && v.Findings[0].Count == 5
 			if why != "" && (len(v.Unknown) != 1 || v.Ticks != 7 || v.Succeeded != 2 || !skipped || !strings.Contains(v.Unknown[0].Why, why)) || why == "" && len(v.Unknown) > 0 {
 				t.Errorf("%s: %+v", text, v)
 			}
 		}
 		f.Raw.HSet(t.Context(), f.key("draw", "job"), "spec", `revision "v2"`)
 		isError(t, f.job("draw").Rerun(t.Context(), singleton.RunID{Tick: f.runs("draw")[1].Tick.Add(10 * time.Minute)}), singleton.ErrNoRun)
-		_, err := f.job("none").Verify(t.Context(), singleton.VerifyConfig{})
+		_, err := f.job("none").Verify(t.Context(), time.Time{}, time.Time{})
 		isError(t, err, singleton.ErrNoLedger)
 	})
 }

@@ -70,9 +70,9 @@ func TestActionsOnJobs(t *testing.T) {
 			testenv.Must(e, err)
 			return st
 		}
-		ended := func(n int) singleton.Entry {
+		ended := func(n int) singleton.HistoryEntry {
 			e.Helper()
-			var runs []singleton.Entry
+			var runs []singleton.HistoryEntry
 			e.Until("the run has ended", func() bool {
 				var err error
 				runs, err = j.Runs(e.Context(), 10)

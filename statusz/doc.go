@@ -79,7 +79,7 @@
 // # Rights
 //
 // The Client needs the rights that package singleton lists for a Job, those that lockcore lists for
-// Client.Inspect and Client.Locks, and those of the elections. To release locks, it also needs those
+// Client.Inspect and Locks, and those of the elections. To release locks, it also needs those
 // of ForceRelease.
 //
 // # Not guaranteed

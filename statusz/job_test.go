@@ -39,8 +39,8 @@ func TestPageOfAJob(t *testing.T) {
 		w := get(page, http.MethodGet, "/statusz/job?name="+url.QueryEscape(name))
 		var about struct {
 			Status singleton.Status
-			Runs   []singleton.Entry
-			Acts   []singleton.Act
+			Runs   []singleton.HistoryEntry
+			Acts   []singleton.Action
 		}
 		testenv.Must(e, json.Unmarshal(w.Body.Bytes(), &about))
 		st := about.Status
@@ -51,7 +51,7 @@ func TestPageOfAJob(t *testing.T) {
 		if len(about.Runs) != 1 || about.Runs[0].Error != long || len(about.Runs[0].Attempts) != 1 {
 			e.Errorf("runs %+v", about.Runs)
 		}
-		if len(about.Acts) != 2 || about.Acts[0].Action != "pause" || about.Acts[0].By != "ann" || about.Acts[0].Reason != "the disk is full" || !about.Acts[0].At.Equal(st.PausedSince) || about.Acts[1].Reason != "a test" {
+		if len(about.Acts) != 2 || about.Acts[0].Verb != "pause" || about.Acts[0].By != "ann" || about.Acts[0].Reason != "the disk is full" || !about.Acts[0].At.Equal(st.PausedSince) || about.Acts[1].Reason != "a test" {
 			e.Errorf("acts %+v", about.Acts)
 		}
 		for query, want := range map[string]struct {

@@ -197,7 +197,7 @@ func (a *run) search(ctx context.Context) {
 				a.update(func() bool { a.searched = now; return false })
 			}
 			a.update(func() bool { a.searched = last; return false })
-			names, err := k.Names(ctx, a.client, lockcore.ListConfig{Progress: progress})
+			names, err := k.Names(ctx, a.client, progress)
 			if ctx.Err() != nil {
 				return
 			}

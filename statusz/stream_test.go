@@ -31,7 +31,7 @@ func elector(e *testenv.Env, identity, name string) (le *election.LeaderElector,
 }
 
 // runner runs one job until the end of the test.
-func runner(e *testenv.Env, identity, name, schedule string, cfg singleton.JobConfig, work singleton.Func) *singleton.Job {
+func runner(e *testenv.Env, identity, name, schedule string, cfg singleton.JobConfig, work func(context.Context, singleton.Run) error) *singleton.Job {
 	e.Helper()
 	client := e.Client(identity)
 	r, err := singleton.NewRunner(client, singleton.Config{Drain: -1})
@@ -79,7 +79,7 @@ func TestShowsWhatRedisHolds(t *testing.T) {
 			}
 			return nil
 		})
-		d, err := singleton.NewDaemonRunner(e.Client(hostile+"d"), daemon, func(ctx context.Context, _ uint64) error {
+		d, err := singleton.NewDaemonRunner(e.Client(hostile+"d"), daemon, func(ctx context.Context) error {
 			<-ctx.Done()
 			return nil
 		}, singleton.DaemonConfig{})
@@ -89,7 +89,7 @@ func TestShowsWhatRedisHolds(t *testing.T) {
 		waiter, err := e.Client(hostile+"f").Mutex(lock, testenv.TTL(time.Minute))
 		testenv.Must(e, err)
 		background(e, func(ctx context.Context) { _, _ = waiter.Lock(ctx) })
-		rw, err := e.Client("reader").RWMutex("shared", hostileName("owner"), lockcore.RWConfig{})
+		rw, err := e.Client("reader").RWMutex("shared", hostileName("owner"), lockcore.LeaseConfig{})
 		testenv.Must(e, err)
 		_, err = rw.TryRLock(e.Context())
 		testenv.Must(e, err)
@@ -226,7 +226,7 @@ func TestFollowsHolders(t *testing.T) {
 		}, election.Config{LeaseDuration: 3 * time.Second})
 		testenv.Must(e, err)
 		background(e, func(ctx context.Context) { _ = le.Run(ctx) })
-		d, err := singleton.NewDaemonRunner(client, "mailer", func(ctx context.Context, _ uint64) error {
+		d, err := singleton.NewDaemonRunner(client, "mailer", func(ctx context.Context) error {
 			<-ctx.Done()
 			return nil
 		}, singleton.DaemonConfig{TTL: 3 * time.Second})
@@ -457,8 +457,8 @@ func TestIdleStreamIsQuiet(t *testing.T) {
 func TestSizeOfThePageOf1000Jobs(t *testing.T) {
 	testenv.OnlyNightly(t)
 	testenv.InBubble(t, func(e *testenv.Env) {
-		client := e.Client("worker")
-		r, err := singleton.NewRunner(client, singleton.Config{Identity: strings.Repeat("host", 15)})
+		client := e.Client(strings.Repeat("host", 15))
+		r, err := singleton.NewRunner(client, singleton.Config{})
 		testenv.Must(e, err)
 		n := atomic.Int64{}
 		name := func(i int) string { return fmt.Sprintf("job-%04d-%s", i, strings.Repeat("x", 40)) }

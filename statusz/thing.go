@@ -180,7 +180,7 @@ type endedRun struct {
 }
 
 // letters stand for the outcomes of an Entry.
-var letters = map[string]string{
+var letters = map[singleton.Outcome]string{
 	singleton.OutcomeSucceeded: "s", singleton.OutcomeFailed: "f", singleton.OutcomeUnknown: "u", singleton.OutcomeSkipped: "k",
 }
 

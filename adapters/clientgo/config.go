@@ -9,6 +9,7 @@ import (
 	"github.com/noonlock/noonlock"
 	"github.com/noonlock/noonlock/adapters/clientgo/internal/cas"
 	"github.com/noonlock/noonlock/internal/input"
+	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/lockcore"
 )
 
@@ -69,7 +70,7 @@ func NewLock(client *lockcore.Client, name string, cfg Config) (*Lock, error) {
 	}
 	l := &Lock{
 		name: name, identity: identity, record: record, recorder: cfg.EventRecorder,
-		elapsed: client.Elapsed, ended: lockcore.ErrNotHeld, bound: map[*boundContext]struct{}{},
+		elapsed: lock.Of(client).Elapsed, ended: lockcore.ErrNotHeld, bound: map[*boundContext]struct{}{},
 	}
 	l.timer = time.AfterFunc(time.Hour, l.check)
 	l.timer.Stop() // until the first Bind

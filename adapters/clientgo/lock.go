@@ -140,8 +140,9 @@ func (l *Lock) Update(ctx context.Context, ler resourcelock.LeaderElectionRecord
 
 func (l *Lock) write(ctx context.Context, verb string, s sight, ler resourcelock.LeaderElectionRecord) error {
 	if ler.LeaseDurationSeconds < 1 || ler.LeaseDurationSeconds > maxLease {
-		return &noonlock.ConfigError{Package: "clientgo",
-			Field: "LeaderElectionRecord.LeaseDurationSeconds", Value: strconv.Itoa(ler.LeaseDurationSeconds),
+		return &noonlock.ConfigError{
+			Package: "clientgo",
+			Field:   "LeaderElectionRecord.LeaseDurationSeconds", Value: strconv.Itoa(ler.LeaseDurationSeconds),
 			Rule: "from 1 to 31536000: client-go has leases in whole seconds, so LeaseDuration must be at least 1s",
 		}
 	}

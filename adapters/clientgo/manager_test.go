@@ -3,7 +3,6 @@ package clientgo_test
 import (
 	"context"
 	"net/http"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -80,23 +79,6 @@ func (e *env) manage(identity string, leads chan<- *manager) *manager {
 	})))
 	go func() { m.done <- ctrlManager.Start(ctx) }()
 	return m
-}
-
-// The server is down for longer than a lease. The manager ends with an error, as always with
-// controller-runtime. A manager that is started when the server is back leads.
-func TestManagerLosesTheServer(t *testing.T) {
-	t.Parallel()
-	e := realEnv(t)
-	leads := make(chan *manager, 2)
-	first := e.manage("first", leads)
-	<-leads
-	e.Real.Pause()
-	if err := <-first.done; err == nil || !strings.Contains(err.Error(), "leader election lost") {
-		t.Errorf("Start returned %v", err)
-	}
-	e.Real.Resume()
-	e.manage("first", leads)
-	<-leads
 }
 
 // Two managers run until they end. The lock does not prevent a manager from starting or stopping.

@@ -7,6 +7,7 @@ import (
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/noonlock/noonlock/election"
+	"github.com/noonlock/noonlock/lockcore"
 )
 
 // A program with controller-runtime may pass its registry to an elector of package election. The metric
@@ -30,14 +31,14 @@ func TestElectorOnControllerRuntimesRegistry(t *testing.T) {
 			}
 			return -1
 		}
-		c := e.client(e.Direct())
+		c := e.ClientWith(e.Direct(), lockcore.Config{Registerer: ctrlmetrics.Registry})
 		ctx, cancel := context.WithCancel(e.Context())
 		defer cancel()
 		ended := make(chan error, 2)
 		for _, name := range []string{"one", "two"} {
 			le, err := election.NewLeaderElector(c, name, election.Callbacks{
 				OnStartedLeading: func(ctx context.Context) { <-ctx.Done() }, OnStoppedLeading: func() {},
-			}, election.Config{Registerer: ctrlmetrics.Registry})
+			}, election.Config{})
 			must(e, err)
 			if got := status(name); got != 0 {
 				e.Errorf("before it leads the status of %s is %v", name, got)

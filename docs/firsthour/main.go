@@ -8,7 +8,6 @@ import (
 	"os/signal"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/noonlock/noonlock/lockcore"
@@ -26,24 +25,21 @@ func main() {
 
 func run(ctx context.Context, rdb *redis.Client) error {
 	defer rdb.Close()
-	logger := logr.FromSlogHandler(slog.Default().Handler())
-	client, err := lockcore.New(rdb, lockcore.Config{Logger: logger})
+	client, err := lockcore.New(rdb, lockcore.Config{})
 	if err != nil {
 		return err
 	}
 	defer client.Close(context.WithoutCancel(ctx))
-	ctx, cancel := context.WithTimeout(ctx, time.Minute) // for the wait and the work
-	defer cancel()
-	return client.Do(ctx, "reindex", lockcore.LeaseConfig{}, reindex)
+	return client.Do(ctx, "reindex", lockcore.LeaseConfig{Wait: time.Minute}, reindex)
 }
 
-func reindex(ctx context.Context, token uint64) error {
-	slog.Info("reindex begins", "token", token)
+func reindex(ctx context.Context) error {
+	slog.Info("reindex begins", "token", lockcore.FromContext(ctx).Token())
 	select {
 	case <-time.After(10 * time.Second): // the work
 		slog.Info("reindex is done")
 		return nil
-	case <-ctx.Done(): // Ctrl-C, the minute is over, or the lease has ended
+	case <-ctx.Done(): // Ctrl-C, or the lease has ended
 		return context.Cause(ctx)
 	}
 }

@@ -20,7 +20,6 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/noonlock/noonlock/election"
 	"github.com/noonlock/noonlock/healthz"
@@ -66,10 +65,8 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("REDIS_URL: %w", err)
 	}
-	rdb := redis.NewUniversalClient(options)
-	defer rdb.Close()
 	logger, metrics := logr.FromSlogHandler(slog.Default().Handler()), prometheus.NewRegistry()
-	client, err := lockcore.New(rdb, lockcore.Config{Identity: *identity, Logger: logger, Registerer: metrics})
+	client, err := lockcore.NewFromOptions(options, lockcore.Config{Identity: *identity, Logger: logger, Registerer: metrics})
 	if err != nil {
 		return err
 	}
@@ -78,12 +75,15 @@ func run(ctx context.Context) error {
 		defer cancel()
 		_ = client.Close(ctx)
 	}()
-	var work worker
+	work := worker{identity: client.Identity()}
+	if work.election, err = election.NewElection(client, *name); err != nil {
+		return err
+	}
 	work.elector, err = election.NewLeaderElector(client, *name, election.Callbacks{
 		OnStartedLeading: work.lead,
 		OnStoppedLeading: func() { slog.Info("stopped leading") },
 		OnNewLeader:      func(identity string) { slog.Info("new leader", "leader", identity) },
-	}, election.Config{LeaseDuration: *lease, Logger: logger, Registerer: metrics})
+	}, election.Config{LeaseDuration: *lease})
 	if err != nil {
 		return err
 	}
@@ -105,7 +105,7 @@ func run(ctx context.Context) error {
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 	defer server.Close()
 	go func() { _ = server.Serve(listener) }() // until Close
-	slog.Info("campaigning", "election", *name, "identity", work.elector.Identity(), "address", listener.Addr().String())
+	slog.Info("campaigning", "election", *name, "identity", client.Identity(), "address", listener.Addr().String())
 	if err := work.elector.Run(ctx); err != nil {
 		return err
 	}
@@ -115,13 +115,16 @@ func run(ctx context.Context) error {
 }
 
 // worker is the work of the leader.
-type worker struct{ elector *election.LeaderElector }
+type worker struct {
+	identity string
+	election *election.Election
+	elector  *election.LeaderElector
+}
 
 // lead works until ctx is done. Real work would send its token with each write, and the resource
 // would refuse the write if it has seen a greater token.
 func (w *worker) lead(ctx context.Context) {
-	term, _ := election.TermFrom(ctx)
-	log := slog.With("term", term.Number, "token", term.Token)
+	log := slog.With("token", lockcore.FromContext(ctx).Token())
 	log.Info("work started")
 	next := time.NewTicker(time.Second)
 	defer next.Stop()
@@ -153,12 +156,12 @@ func (w *worker) answer(response http.ResponseWriter, request *http.Request) {
 	if !leads {
 		response.WriteHeader(http.StatusServiceUnavailable)
 	}
-	_ = json.NewEncoder(response).Encode(map[string]any{"identity": w.elector.Identity(), "leader": w.elector.GetLeader(), "leading": leads})
+	_ = json.NewEncoder(response).Encode(map[string]any{"identity": w.identity, "leader": w.elector.Leader(), "leading": leads})
 }
 
 // record answers with the leader record from Redis. Its times are those of the server's clock.
 func (w *worker) record(response http.ResponseWriter, request *http.Request) {
-	record, err := w.elector.Record(request.Context())
+	record, err := w.election.Record(request.Context())
 	if err != nil {
 		slog.Info("reading the leader record failed", "err", err.Error())
 		http.Error(response, "the leader record cannot be read; the log has the reason", http.StatusServiceUnavailable)

@@ -7,8 +7,6 @@ import (
 	"io"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/noonlock/noonlock/examples/lottery/internal/noon"
 	"github.com/noonlock/noonlock/examples/lottery/internal/store"
 	"github.com/noonlock/noonlock/lockcore"
@@ -28,9 +26,7 @@ func verify(ctx context.Context, s settings, stdout io.Writer) error {
 	if err := errors.Join(redisErr, databaseErr, err); err != nil {
 		return coded{err, refused}
 	}
-	rdb := redis.NewUniversalClient(options)
-	defer rdb.Close()
-	client, err := lockcore.New(rdb, lockcore.Config{})
+	client, err := lockcore.NewFromOptions(options, lockcore.Config{})
 	if err != nil {
 		return err
 	}

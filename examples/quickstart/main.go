@@ -18,7 +18,6 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/noonlock/noonlock/healthz"
 	"github.com/noonlock/noonlock/lockcore"
@@ -41,14 +40,12 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	rdb := redis.NewUniversalClient(options)
-	defer rdb.Close()
-	client, err := lockcore.New(rdb, lockcore.Config{Logger: logger, Registerer: metrics})
+	client, err := lockcore.NewFromOptions(options, lockcore.Config{Logger: logger, Registerer: metrics})
 	if err != nil {
 		return err
 	}
 	defer client.Close(context.WithoutCancel(ctx))
-	runner, err := singleton.NewRunner(client, singleton.Config{Logger: logger, Registerer: metrics})
+	runner, err := singleton.NewRunner(client, singleton.Config{})
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,14 @@ type leaseContext struct {
 	l      *Lease
 }
 
+type contextKey struct{}
+
+// From returns the lease of a context that Context or Bind has returned, or that is derived from one; nil: none.
+func From(ctx context.Context) *Lease {
+	l, _ := ctx.Value(contextKey{}).(*Lease)
+	return l
+}
+
 // Context returns a context that is done when the lease ends, with Err as its cause. Its
 // Err reads the clock. Contexts derived from it do not read the clock, and end slightly
 // later. Bind returns a derived context that reads the clock and ends with the lease.
@@ -26,7 +34,12 @@ func (x leaseContext) Err() error {
 	return x.l.ending.err()
 }
 
-func (x leaseContext) Value(key any) any { return x.l.ending.value(x.values, key) }
+func (x leaseContext) Value(key any) any {
+	if key == (contextKey{}) {
+		return x.l
+	}
+	return x.l.ending.value(x.values, key)
+}
 
 // AfterFunc is called by package context.
 func (x leaseContext) AfterFunc(f func()) (stop func() bool) { return x.l.ending.afterFunc(f) }
@@ -96,7 +109,12 @@ func (b *boundContext) Err() error {
 	return b.ending.err()
 }
 
-func (b *boundContext) Value(key any) any { return b.ending.value(b.Context, key) }
+func (b *boundContext) Value(key any) any {
+	if key == (contextKey{}) {
+		return b.l
+	}
+	return b.ending.value(b.Context, key)
+}
 
 // AfterFunc is called by package context.
 func (b *boundContext) AfterFunc(f func()) (stop func() bool) { return b.ending.afterFunc(f) }

@@ -17,7 +17,7 @@ func (n *Name) begin(ctx context.Context, k Kind, waits bool) (*Attempt, error) 
 	}
 	c := n.c
 	number, trusted := c.attempts.Add(1), waits && c.wire.Messages(n.keys.name).Trusted()
-	a := n.attempt(k, number, k.stored(c.process, number, trusted, n.terms.identity))
+	a := n.attempt(k, number, k.stored(c.process, number, trusted, c.identity))
 	a.trusted = trusted
 	if waits {
 		a.wake = make(chan struct{}, 1)
@@ -84,7 +84,7 @@ func (a *Attempt) sendAcquire(ctx context.Context, mode string, timeout time.Dur
 	}
 	answer, err := a.c.wire.Send(ctx, a.keys.name, req.Stamped(stamp), timeout)
 	answer, short, err := shortOf(answer, err)
-	if delayOf(err) == nil { // during a delay, a candidate is as ready as one that waits
+	if DelayOf(err) == nil { // during a delay, a candidate is as ready as one that waits
 		readiness.Answered(ctx, err)
 	} else {
 		readiness.Answered(ctx, nil)
@@ -143,7 +143,7 @@ func (a *Attempt) makeLease(ctx context.Context, r *acquireReply, err error) (le
 		return lease, nil
 	case err != nil && ctx.Err() != nil:
 		return nil, errors.Join(ended(ctx), err)
-	case delayOf(err) != nil:
+	case DelayOf(err) != nil:
 		return nil, errors.Join(ErrNotAcquired, err)
 	case err != nil:
 		return nil, err

@@ -24,7 +24,7 @@ func TestTerms(t *testing.T) {
 		{LeaseConfig{TTL: 3 * time.Second}, 3000 * ms, 1000 * ms, 3000 * ms / 48, 2968 * ms, 1000 * ms, 3300 * ms},
 		{LeaseConfig{TTL: time.Second, RenewInterval: 160 * ms, ValidFor: 500 * ms}, 1000 * ms, 160 * ms, 10 * ms, 500 * ms, 1000 * ms / 3, 1100 * ms},
 	} {
-		got, err := c.cfg.terms("id")
+		got, err := c.cfg.terms()
 		if err != nil {
 			t.Errorf("%+v: %v", c.cfg, err)
 			continue
@@ -43,7 +43,7 @@ func TestTerms(t *testing.T) {
 func TestTermsAreSafe(t *testing.T) {
 	t.Parallel()
 	for ttl := minTTL; ttl <= maxTTL; ttl += max(time.Millisecond, (ttl / 50).Truncate(time.Millisecond)) {
-		terms, err := LeaseConfig{TTL: ttl}.terms("id")
+		terms, err := LeaseConfig{TTL: ttl}.terms()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -72,7 +72,7 @@ func TestWaitersLookBeforeTheyLapse(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, ttl := range []time.Duration{minTTL, time.Second, defaultTTL, maxTTL} {
-		terms, err := LeaseConfig{TTL: ttl}.terms("id")
+		terms, err := LeaseConfig{TTL: ttl}.terms()
 		if err != nil {
 			t.Fatal(err)
 		}

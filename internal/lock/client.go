@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/go-logr/logr"
 
 	"github.com/noonlock/noonlock"
@@ -15,17 +17,32 @@ import (
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
-// A Client has what its names share: the connections, the leases and the background tasks. It is the
-// underlying type of lockcore.Client, and safe for concurrent use.
+// An Access is what a lockcore.Client embeds, so that the packages of this module get its Client: see Of.
+type Access struct{ client *Client }
+
+func (a *Access) attach(c *Client) { a.client = c }
+
+func (a *Access) access() *Client { return a.client }
+
+// Attach makes a new *lockcore.Client that of a Client.
+func Attach(to interface{ attach(c *Client) }, c *Client) { to.attach(c) }
+
+// Of returns the Client of a *lockcore.Client, which must not be nil.
+func Of(c interface{ access() *Client }) *Client { return c.access() }
+
+// A Client has what its names share: the connections, the leases and the background tasks. It is safe for
+// concurrent use.
 type Client struct {
 	keys     keyring
 	scripts  *Scripts
 	clock    *lease.Clock
 	logQueue *logqueue.Queue
 	log      logr.Logger // writes to logQueue
-	metrics  *metrics
-	identity string
-	process  string // secret: with it, other clients could forge this Client's requests
+
+	registerer prometheus.Registerer
+	metrics    *metrics
+	identity   string
+	process    string // secret: with it, other clients could forge this Client's requests
 
 	tokenRetention, lockDelay time.Duration
 	minReplicas               int
@@ -33,6 +50,7 @@ type Client struct {
 
 	attempts       atomic.Uint64
 	wire           wire.Wire
+	endSentinels   func() error // see target
 	topology       topology
 	keeper         *lease.Keeper
 	unwantedGrants chan struct{} // limits concurrent releases of grants without a waiter
@@ -107,8 +125,7 @@ type Attempt struct {
 	warnedNoTTL bool
 }
 
-// A Lease is an attempt that was granted, until its lock is released or has expired. It is the
-// underlying type of lockcore.Lease.
+// A Lease is an attempt that was granted, until its lock is released or has expired.
 type Lease struct {
 	a     *Attempt
 	token uint64
@@ -217,6 +234,15 @@ func (c *Client) Elapsed() time.Duration { return c.clock.Now() }
 
 // Logger returns the logger of the Client. A call of it does not block.
 func (c *Client) Logger() logr.Logger { return c.log }
+
+// Closing returns a channel that is closed when Close is called.
+func (c *Client) Closing() <-chan struct{} { return c.closing }
+
+// Flush waits until the lines of Logger are written, ctx ends, or one second has passed.
+func (c *Client) Flush(ctx context.Context) { c.logQueue.Flush(ctx) }
+
+// Registerer registers the metrics of all users of the Client; nil: none.
+func (c *Client) Registerer() prometheus.Registerer { return c.registerer }
 
 // Mutex returns the kind of a lock that one attempt holds at a time.
 func (c *Client) Mutex() Kind { return c.topology.kind() }

@@ -34,7 +34,7 @@ type LeaseConfig struct {
 	ValidFor      time.Duration
 	MaxHold       time.Duration
 	NoRenewal     bool
-	Identity      string
+	Wait          time.Duration
 }
 
 const (
@@ -59,25 +59,16 @@ type leaseTerms struct {
 	cfg  LeaseConfig
 	keep time.Duration // TTL of the token counter after a grant
 
-	ttl      time.Duration
-	times    lease.Times
-	identity string
+	ttl   time.Duration
+	times lease.Times
 
 	// ttl and keep in ms, as requests have them.
 	ttlText, keepText string
 }
 
-// Validate returns a *noonlock.ConfigError for the first invalid field, or nil.
-func (cfg LeaseConfig) Validate() error {
-	_, err := cfg.terms("default") // New has checked that of the Client
-	return err
-}
-
-func (cfg LeaseConfig) terms(identity string) (*leaseTerms, error) {
-	t := &leaseTerms{
-		ttl:      cmp.Or(cfg.TTL, defaultTTL),
-		identity: cmp.Or(cfg.Identity, identity),
-	}
+// terms checks the configuration. The error is a *noonlock.ConfigError for the first invalid field.
+func (cfg LeaseConfig) terms() (*leaseTerms, error) {
+	t := &leaseTerms{ttl: cmp.Or(cfg.TTL, defaultTTL)}
 	if t.ttl < minTTL || t.ttl > maxTTL || t.ttl%time.Millisecond != 0 {
 		return nil, Refuse("LeaseConfig.TTL", "0 (10s) or whole milliseconds from 100ms to 24h", cfg.TTL)
 	}
@@ -100,8 +91,8 @@ func (cfg LeaseConfig) terms(identity string) (*leaseTerms, error) {
 	if cfg.MaxHold > 0 && cfg.NoRenewal {
 		return nil, Refuse("LeaseConfig.MaxHold", "0 if NoRenewal is set", cfg.MaxHold)
 	}
-	if err := CheckIdentity("LeaseConfig.Identity", t.identity); err != nil {
-		return nil, err
+	if cfg.Wait < 0 {
+		return nil, Refuse("LeaseConfig.Wait", "0 (no limit) or positive", cfg.Wait)
 	}
 	t.ttlText = decimal(t.ttl)
 	t.times = lease.Times{Valid: valid, Renew: renew, Retry: retry, Try: t.timeout(), MaxHold: cfg.MaxHold}

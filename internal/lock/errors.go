@@ -25,36 +25,20 @@ var (
 	ErrMaxHold       = errors.New("lockcore: lease reached MaxHold")
 	ErrNotReplicated = wire.ErrNotReplicated
 	ErrUnknown       = wire.ErrUnknown
+	ErrForced        = errors.New("lockcore: lock released by force")
 	ErrWrongKind     = wire.ErrWrongKind
 	ErrUpgrade       = errors.New("lockcore: cannot upgrade to write while other owners read")
 	ErrNotWriter     = errors.New("lockcore: not a write lease of a lock with owners")
 	ErrClosed        = wire.ErrClosed
 )
 
-// HeldError describes the holder of a lock that was not acquired. It matches ErrNotAcquired.
-type HeldError struct {
+// A Held describes the holder of a lock that was not acquired. It is a lockcore.HeldError, which has the documentation.
+type Held struct {
 	Name   string
-	Holder string // identity; empty if another program wrote the key
+	Holder string
 	Owner  string
-	TTL    time.Duration // negative: none
+	TTL    time.Duration
 }
-
-func (e *HeldError) Error() string {
-	holder := e.Holder
-	if holder == "" {
-		holder = "another program"
-	}
-	if e.Owner != "" {
-		holder += ", owner " + e.Owner + ","
-	}
-	if e.TTL < 0 {
-		return fmt.Sprintf("lockcore: %q is held by %s without a TTL", e.Name, holder)
-	}
-	return fmt.Sprintf("lockcore: %q is held by %s for another %s unless renewed", e.Name, holder, e.TTL)
-}
-
-// Is reports true for ErrNotAcquired.
-func (e *HeldError) Is(target error) bool { return target == ErrNotAcquired }
 
 // ForcedError is the cause of a lease's context if ForceRelease has released the lock. It
 // matches ErrLeaseLost.
@@ -71,8 +55,8 @@ func (e *ForcedError) Error() string {
 	return text
 }
 
-// Is reports true for ErrLeaseLost.
-func (e *ForcedError) Is(target error) bool { return target == ErrLeaseLost }
+// Is reports true for ErrForced and ErrLeaseLost.
+func (e *ForcedError) Is(target error) bool { return target == ErrForced || target == ErrLeaseLost }
 
 // A loss is the cause of a lease that the server no longer has. The reason is read after the lease has
 // ended. Until then it is ErrLeaseLost.
@@ -90,8 +74,8 @@ func (l *loss) Unwrap() error {
 	return ErrLeaseLost
 }
 
-// delayOf returns the *wire.DelayError in err, or nil.
-func delayOf(err error) *wire.DelayError {
+// DelayOf returns the *wire.DelayError in err, or nil.
+func DelayOf(err error) *wire.DelayError {
 	delayed, _ := errors.AsType[*wire.DelayError](err)
 	return delayed
 }

@@ -28,6 +28,14 @@ func (a *Attempt) hold(ctx context.Context, g grant) (*Lease, error) {
 	return l, nil
 }
 
+// From returns the lease that the work of a context runs under, nil if there is none.
+func From(ctx context.Context) *Lease {
+	if l := lease.From(ctx); l != nil {
+		return l.Holder().(holder).Lease
+	}
+	return nil
+}
+
 // Name returns the name of the lock.
 func (l *Lease) Name() string { return l.a.keys.name }
 
@@ -53,6 +61,11 @@ func (l *Lease) Err() error { return l.life.Err() }
 
 // Overdue returns the time since the lease ended, 0 while it is valid.
 func (l *Lease) Overdue() time.Duration { return l.life.Overdue() }
+
+// Of reports whether it is a lease of a lock, with the same Client.
+func (l *Lease) Of(n *Name, k Kind) bool {
+	return l.a.c == n.c && l.a.keys.name == n.keys.name && l.a.kind == k
+}
 
 // Downgrade turns a write lease into a read lease. lockcore.Lease.Downgrade describes it.
 func (l *Lease) Downgrade(ctx context.Context) error {

@@ -115,20 +115,19 @@ func (m *metrics) kind(name string) *kindMetrics {
 }
 
 // countAcquire counts the outcome of one call that acquires a lock.
-func (m *metrics) countAcquire(kind string, took time.Duration, err error) {
+func (m *metrics) countAcquire(kind string, took time.Duration, held *Held, err error) {
 	if err == nil {
 		q := m.kind(kind).queue()
 		q.acquired.Inc()
 		q.wait.Observe(took.Seconds())
 		return
 	}
-	m.acquires.WithLabelValues(kind, outcomeOf(err)).Inc()
+	m.acquires.WithLabelValues(kind, outcomeOf(held, err)).Inc()
 }
 
-func outcomeOf(err error) string {
-	var held *HeldError
+func outcomeOf(held *Held, err error) string {
 	switch {
-	case errors.As(err, &held):
+	case held != nil:
 		return "busy"
 	case errors.Is(err, ErrUpgrade):
 		return "upgrade"
@@ -136,7 +135,7 @@ func outcomeOf(err error) string {
 		return "wrong_kind"
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), errors.Is(err, ErrClosed):
 		return "ended"
-	case delayOf(err) != nil:
+	case DelayOf(err) != nil:
 		return "delayed"
 	case errors.Is(err, ErrUnknown):
 		return "unknown"

@@ -18,7 +18,7 @@ func (c *Client) Name(name string, cfg *LeaseConfig) (*Name, error) {
 		return nil, &noonlock.ConfigError{Package: "lockcore", Field: "name", Value: input.Quote(name), Rule: rule}
 	}
 	if cfg == nil {
-		terms, err := LeaseConfig{}.terms(c.identity)
+		terms, err := LeaseConfig{}.terms()
 		return &Name{c: c, keys: c.keys.lock(name), terms: terms}, err
 	}
 	return c.name(name, *cfg, c.Mutex(), ledgerRetention)
@@ -56,7 +56,7 @@ func (c *Client) terms(cfg LeaseConfig, keep time.Duration) (*leaseTerms, error)
 	if last := c.lastTerms.Load(); last != nil && last.cfg == cfg && last.keep == keep {
 		return last, nil
 	}
-	t, err := cfg.terms(c.identity)
+	t, err := cfg.terms()
 	if err == nil && c.lockDelay > 0 && t.ttl > c.lockDelay {
 		err = Refuse("LeaseConfig.TTL", "at most Config.LockDelay ("+c.lockDelay.String()+")", t.ttl)
 	}
@@ -87,7 +87,10 @@ func (n *Name) Channel(kind, of string) string {
 }
 
 // Identity returns the text that Inspect shows as the holder of the name's leases.
-func (n *Name) Identity() string { return n.terms.identity }
+func (n *Name) Identity() string { return n.c.identity }
+
+// Wait returns for how long Lock waits at most; 0: until its context ends.
+func (n *Name) Wait() time.Duration { return n.terms.cfg.Wait }
 
 // TTL returns the TTL of the name's leases.
 func (n *Name) TTL() time.Duration { return n.terms.ttl }

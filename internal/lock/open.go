@@ -16,6 +16,7 @@ import (
 	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/internal/lease"
 	"github.com/noonlock/noonlock/internal/logqueue"
+	"github.com/noonlock/noonlock/internal/retry"
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
@@ -28,20 +29,36 @@ func New(rdb redis.UniversalClient, cfg Config, s *Scripts, clock func() time.Du
 	if err != nil {
 		return nil, err
 	}
-	return open(cfg, s, clock, target, func(_ *Client, config wire.Config) wire.Wire { return target.connect(config) })
+	return open(cfg, s, clock, target, target.connect)
+}
+
+// NewFromOptions returns a Client for the server or cluster that the options name. Its errors are as those of New.
+func NewFromOptions(opts *redis.UniversalOptions, cfg Config, s *Scripts) (*Client, error) {
+	target, err := targetOfOptions(opts)
+	if err != nil {
+		return nil, err
+	}
+	c, err := open(cfg, s, nil, target, target.connect)
+	if err != nil && target.endSentinels != nil {
+		_ = target.endSentinels()
+	}
+	return c, err
 }
 
 // open returns a Client with the Wire that connect returns. target is one of its servers.
 func open(cfg Config, s *Scripts, clock func() time.Duration, target target, connect func(*Client, wire.Config) wire.Wire) (*Client, error) {
 	c := &Client{
-		keys:     newKeyring(cmp.Or(cfg.Prefix, defaultPrefix), target),
-		scripts:  s,
-		identity: cmp.Or(cfg.Identity, defaultIdentity()),
-		process:  rand.Text(),
+		keys:    newKeyring(cmp.Or(cfg.Prefix, defaultPrefix), target),
+		scripts: s,
+
+		registerer: cfg.Registerer,
+		identity:   cmp.Or(cfg.Identity, defaultIdentity()),
+		process:    rand.Text(),
 
 		tokenRetention: cmp.Or(cfg.TokenRetention, defaultTokenRetention),
 		lockDelay:      cfg.LockDelay,
 		minReplicas:    cfg.MinReplicas,
+		endSentinels:   target.endSentinels,
 
 		unwantedGrants: make(chan struct{}, 16),
 		closing:        make(chan struct{}),
@@ -163,6 +180,14 @@ func (c *Client) Close(ctx context.Context) error {
 		c.idle.Wait()
 	}
 	c.mu.Unlock()
+	if c.endSentinels != nil {
+		closed := make(chan struct{})
+		go func() { // it waits for a question to a Sentinel that hangs
+			defer close(closed)
+			_ = c.endSentinels()
+		}()
+		retry.Sleep(ctx, time.Second, closed)
+	}
 	c.logQueue.Flush(ctx)
 	if left > 0 {
 		return errors.Join(ctx.Err(), errors.New("lockcore: close: not all locks were released; the rest expire with their TTL"))

@@ -3,104 +3,113 @@ package lock
 import (
 	"fmt"
 	"reflect"
+	"slices"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
-	"github.com/noonlock/noonlock"
 	"github.com/noonlock/noonlock/internal/cluster"
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
-// A target is where a client of the user connects to.
+// A target is where a Client connects to.
 type target struct {
 	redis.Options
-	seeds []string // addresses of nodes of a cluster, each of which has the options; nil: one server
-}
-
-// targetOf returns the target of a client. It does not use the client itself. The error is a *noonlock.ConfigError about the field.
-func targetOf(field string, rdb redis.UniversalClient) (target, error) {
-	opt, seeds, unfit := givenOptions(rdb)
-	if unfit != nil {
-		return target{}, &noonlock.ConfigError{Package: "lockcore", Field: field, Value: unfit.given, Rule: unfit.want}
-	}
-	return target{*opt, seeds}, nil
+	seeds        []string     // addresses of nodes of a cluster, each of which has the options; nil: one server
+	endSentinels func() error // closes what the Dialer asks the Sentinels with; nil: nothing, or it belongs to the user
 }
 
 // connect returns the Wire of the target.
-func (t target) connect(cfg wire.Config) wire.Wire {
+func (t target) connect(_ *Client, cfg wire.Config) wire.Wire {
 	if t.seeds != nil {
 		return cluster.New(t.Options, t.seeds, cfg)
 	}
 	return wire.NewServer(t.Options, wire.Node{}, cfg)
 }
 
-// An unfit says why a client cannot be used.
-type unfit struct {
-	given string // what it is
-	want  string // what it must be
-}
-
-// givenOptions returns the options of the given client. For a cluster these are the options
-// of each node, and seeds are the addresses of some nodes.
+// targetOf returns the target of a client. It does not use the client itself. The error is a *noonlock.ConfigError about the field.
 //
 // The Dialer of a failover client asks a Sentinel for the address of the primary, and dials
 // that. So a new connection leads to the present primary.
-func givenOptions(rdb redis.UniversalClient) (opt *redis.Options, seeds []string, bad *unfit) {
-	const want = "a *redis.Client, such as redis.NewClient or redis.NewFailoverClient makes, or a *redis.ClusterClient"
+func targetOf(field string, rdb redis.UniversalClient) (target, error) {
+	value, rule := fmt.Sprintf("a %T", rdb), "a *redis.Client, such as redis.NewClient or redis.NewFailoverClient makes, or a *redis.ClusterClient"
+	if v := reflect.ValueOf(rdb); v.Kind() == reflect.Pointer && (v.IsNil() || v.Elem().IsZero()) {
+		return target{}, Refuse(field, rule, value+" without options")
+	}
 	switch r := rdb.(type) {
 	case nil:
-		return nil, nil, &unfit{"nil", want}
+		value = "nil"
 	case *redis.Client:
-		switch {
-		case r == nil:
-			return nil, nil, &unfit{"a nil *redis.Client", want}
-		case reflect.ValueOf(r).Elem().IsZero():
-			return nil, nil, &unfit{"a redis.Client{} without options", want}
-		case r.Options().OnConnect != nil:
-			return nil, nil, onConnect
-		}
-		return r.Options(), nil, nil
+		return target{Options: *r.Options()}, fault(field+".Options()", r.Options(), r.Options().Addr)
 	case *redis.ClusterClient:
-		switch {
-		case r == nil:
-			return nil, nil, &unfit{"a nil *redis.ClusterClient", want}
-		case reflect.ValueOf(r).Elem().IsZero():
-			return nil, nil, &unfit{"a redis.ClusterClient{} without options", want}
+		c := r.Options()
+		if err := fault(field+".Options()", c, c.Addrs...); err != nil {
+			return target{}, err
 		}
-		return clusterOptions(r.Options())
+		return nodesOf(c), nil
 	case *redis.Ring:
-		return nil, nil, &unfit{"a *redis.Ring", want + "; a ring moves keys, and therefore locks, when a shard fails"}
+		rule += "; a ring moves keys, and therefore locks, when a shard fails"
 	case *redis.AutoPipeliner:
-		return nil, nil, &unfit{"a *redis.AutoPipeliner", want + "; a pipeliner delays requests, and a lease counts from before its request"}
-	default:
-		return nil, nil, &unfit{fmt.Sprintf("%T", rdb), want}
+		rule += "; a pipeliner delays requests, and a lease counts from before its request"
 	}
+	return target{}, Refuse(field, rule, value)
 }
 
-var onConnect = &unfit{
-	"a client with OnConnect",
-	"one without it: noonlock makes its own connections, and what OnConnect sends could change what they do",
+// targetOfOptions returns the target of the client that redis.NewUniversalClient would make.
+func targetOfOptions(opts *redis.UniversalOptions) (target, error) {
+	if opts == nil {
+		return target{}, Refuse("opts", "the options of a server, of Sentinels or of a cluster", "nil")
+	}
+	sentinels := opts.MasterName != ""
+	seeds := !sentinels && (opts.IsClusterMode || len(opts.Addrs) > 1)
+	switch err := fault("opts", opts, opts.Addrs...); {
+	case err != nil:
+		return target{}, err
+	case sentinels && opts.IsClusterMode:
+		return target{}, Refuse("opts.IsClusterMode", "false with a MasterName, because a Client uses only the primary", true)
+	case !sentinels && opts.SentinelUsername+opts.SentinelPassword != "":
+		return target{}, Refuse("opts.MasterName", "the name of the primary, because the options have a user or password of Sentinels", "empty")
+	case seeds && opts.DB != 0:
+		return target{}, Refuse("opts.DB", "0 in a cluster", opts.DB)
+	case sentinels:
+		o := opts.Failover()
+		o.MinIdleConns, o.PipelinePoolSize = 0, -1 // only Sentinels are asked
+		rdb := redis.NewFailoverClient(o)
+		return target{Options: *rdb.Options(), endSentinels: rdb.Close}, nil
+	}
+	t := nodesOf(opts.Cluster())
+	if !seeds {
+		t.DB, t.seeds = opts.DB, nil
+	}
+	return t, nil
 }
 
-// clusterOptions returns the options of each node of a cluster.
-func clusterOptions(c *redis.ClusterOptions) (opt *redis.Options, seeds []string, bad *unfit) {
-	switch {
-	case c.ReadOnly || c.RouteByLatency || c.RouteRandomly:
-		return nil, nil, &unfit{
-			"a *redis.ClusterClient that reads from replicas",
-			"one without ReadOnly, RouteByLatency and RouteRandomly; a replica may not have the newest locks",
+// fault returns a *noonlock.ConfigError for options of go-redis with a field that would change what a Client does. Other
+// fields are used, or only tune go-redis.
+func fault(field string, options any, addrs ...string) error {
+	const primary = "false, because a replica may not have the newest locks"
+	for _, not := range [][2]string{
+		{"RouteByLatency", primary},
+		{"RouteRandomly", primary},
+		{"ReadOnly", primary}, // which either of them sets in a ClusterClient
+		{"ClusterSlots", "nil, because a Client asks the cluster; use redis.NewFailoverClient for Sentinel"},
+		{"NewClient", "nil, because a Client makes its own connections to the nodes"},
+		{"OnConnect", "nil, because what it sends could change what the connections of a Client do"},
+		{"Limiter", "nil, because leases would end with renewals that it refuses"},
+	} {
+		f := reflect.ValueOf(options).Elem().FieldByName(not[0])
+		if f.IsValid() && !f.IsZero() && (f.Kind() != reflect.Func || f.Pointer() != reflect.ValueOf(redis.NewClient).Pointer()) { // the default of NewClient
+			return Refuse(field+"."+not[0], not[1], "set")
 		}
-	case c.ClusterSlots != nil:
-		return nil, nil, &unfit{
-			"a *redis.ClusterClient with its own ClusterSlots",
-			"one of a Redis Cluster; use redis.NewFailoverClient for Sentinel",
-		}
-	case c.OnConnect != nil:
-		return nil, nil, onConnect
-	case len(c.Addrs) == 0:
-		return nil, nil, &unfit{"a *redis.ClusterClient without Addrs", "one with the address of a node at least"}
 	}
+	if len(addrs) == 0 || slices.Contains(addrs, "") {
+		return Refuse(field+".Addrs", "one address at least, and none that is empty", fmt.Sprintf("%q", addrs))
+	}
+	return nil
+}
+
+// nodesOf returns the target of a cluster.
+func nodesOf(c *redis.ClusterOptions) target {
 	// This client makes no connection. It completes the options.
 	node := redis.NewClient(&redis.Options{
 		Addr: c.Addrs[0], ClientName: c.ClientName, Dialer: c.Dialer, Protocol: c.Protocol,
@@ -108,10 +117,9 @@ func clusterOptions(c *redis.ClusterOptions) (opt *redis.Options, seeds []string
 		CredentialsProvider: c.CredentialsProvider, CredentialsProviderContext: c.CredentialsProviderContext,
 		StreamingCredentialsProvider: c.StreamingCredentialsProvider,
 		DialTimeout:                  c.DialTimeout, TLSConfig: c.TLSConfig,
-		ReadBufferSize: c.ReadBufferSize, WriteBufferSize: c.WriteBufferSize,
 		ConnMaxIdleTime: c.ConnMaxIdleTime, ConnMaxLifetime: c.ConnMaxLifetime, ConnMaxLifetimeJitter: c.ConnMaxLifetimeJitter,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	})
 	defer node.Close()
-	return node.Options(), c.Addrs, nil
+	return target{Options: *node.Options(), seeds: slices.Clone(c.Addrs)}
 }

@@ -1,71 +1,166 @@
 package lock
 
 import (
+	"errors"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/noonlock/noonlock"
 )
 
-// Each option of a ClusterClient is used, without effect, or refused.
-func TestClusterOptions(t *testing.T) {
-	t.Parallel()
-	refused := []string{"ReadOnly", "RouteByLatency", "RouteRandomly", "ClusterSlots", "OnConnect"}
-	own := []string{ // they have no effect here
-		"Addrs", "NewClient", "MaxRedirects", "RouteByLatencyTolerance", "MaxRetries", "MinRetryBackoff", "MaxRetryBackoff",
+var (
+	whereTo = []string{"Network", "Addr", "Addrs", "MasterName", "SentinelAddrs", "SentinelUsername", "SentinelPassword", "IsClusterMode"}
+
+	usedOptions = []string{
+		"ClientName", "Dialer", "Protocol", "Username", "Password", "CredentialsProvider", "CredentialsProviderContext",
+		"StreamingCredentialsProvider", "DB", "DialTimeout", "TLSConfig", "ConnMaxIdleTime", "ConnMaxLifetime", "ConnMaxLifetimeJitter",
+	}
+	refusedOptions = []string{"OnConnect", "Limiter", "NewClient", "ClusterSlots", "ReadOnly", "RouteByLatency", "RouteRandomly"}
+
+	// ignoredOptions do not change what a connection of a Client does.
+	ignoredOptions = []string{
+		"ReplicaOnly", // NewFromOptions refuses ReadOnly; no other client shows it
+		"NodeAddress", "MaxRedirects", "RouteByLatencyTolerance", "UseDisconnectedReplicas", "MaxRetries", "MinRetryBackoff", "MaxRetryBackoff",
 		"DialerRetries", "DialerRetryTimeout", "DialerRetryBackoff", "ReadTimeout", "WriteTimeout", "ContextTimeoutEnabled",
+		"ReadBufferSize", "WriteBufferSize", "PipelineReadBufferSize", "PipelineWriteBufferSize", "PipelinePoolSize", "AutoPipelineOptions",
 		"MaxConcurrentDials", "PoolFIFO", "PoolSize", "PoolTimeout", "MinIdleConns", "MaxIdleConns", "MaxActiveConns",
-		"PipelineReadBufferSize", "PipelineWriteBufferSize", "PipelinePoolSize", "AutoPipelineOptions", "DisableRoutingPolicies",
-		"DisableIndentity", "DisableIdentity", "IdentitySuffix", "UnstableResp3", "PushNotificationProcessor",
+		"DisableRoutingPolicies", "DisableIndentity", "DisableIdentity", "IdentitySuffix", "UnstableResp3", "PushNotificationProcessor",
 		"FailingTimeoutSeconds", "MaintNotificationsConfig", "ShardPicker", "ClusterStateReloadInterval",
+		"ClientSideCacheConfig", "ClientSideCache", "ClientSideCacheStrategy", "ClientSideCacheRefreshOnInvalidate",
+		"ClientSideCacheCoalesceMisses", "ClientSideCacheInvalidationBatchWindow",
 	}
-	given := &redis.ClusterOptions{Addrs: []string{"h:1", "h:2"}}
-	fields := reflect.ValueOf(given).Elem()
-	var used []string
-	for i := range fields.NumField() {
-		name, f := fields.Type().Field(i).Name, fields.Field(i)
-		if !fields.Type().Field(i).IsExported() || slices.Contains(refused, name) || slices.Contains(own, name) {
-			continue
-		}
-		used = append(used, name)
-		switch f.Kind() {
-		case reflect.String:
-			f.SetString(name)
-		case reflect.Int, reflect.Int64:
-			f.SetInt(300)
-		case reflect.Func:
-			f.Set(reflect.MakeFunc(f.Type(), func([]reflect.Value) []reflect.Value { panic("not called") }))
-		case reflect.Pointer:
-			f.Set(reflect.New(f.Type().Elem()))
-		case reflect.Interface: // StreamingCredentialsProvider excludes the other ones
-		default:
-			t.Errorf("%s is a %s", name, f.Kind())
-		}
-	}
-	opt, seeds, bad := clusterOptions(given)
-	if bad != nil || !slices.Equal(seeds, given.Addrs) {
-		t.Fatalf("seeds %v, %v", seeds, bad)
-	}
-	got := reflect.ValueOf(opt).Elem()
-	for _, name := range used {
-		a, b := got.FieldByName(name), fields.FieldByName(name)
-		same := a.IsValid() && (a.Kind() == reflect.Func && a.Pointer() == b.Pointer() || a.Kind() != reflect.Func && reflect.DeepEqual(a.Interface(), b.Interface()))
-		if !same {
-			t.Errorf("%s is not used; it must be in one of the lists", name)
+)
+
+type limiter struct{ redis.Limiter }
+
+// set gives a field of options a value.
+func set(f reflect.Value, name string) {
+	switch f.Kind() {
+	case reflect.Bool:
+		f.SetBool(true)
+	case reflect.String:
+		f.SetString(name)
+	case reflect.Int, reflect.Int64:
+		f.SetInt(300)
+	case reflect.Func:
+		f.Set(reflect.MakeFunc(f.Type(), func([]reflect.Value) []reflect.Value { panic("not called") }))
+	case reflect.Pointer:
+		f.Set(reflect.New(f.Type().Elem()))
+	default:
+		if name == "Limiter" { // StreamingCredentialsProvider excludes the other ones
+			f.Set(reflect.ValueOf(limiter{}))
 		}
 	}
-	for _, name := range refused {
-		wrong := *given
-		f := reflect.ValueOf(&wrong).Elem().FieldByName(name)
-		if f.Kind() == reflect.Bool {
-			f.SetBool(true)
-		} else {
-			f.Set(reflect.MakeFunc(f.Type(), func([]reflect.Value) []reflect.Value { panic("not called") }))
+}
+
+// A new version of go-redis may have an option that is in no list.
+func TestEveryOptionIsUsedOrRefusedOrIgnored(t *testing.T) {
+	t.Parallel()
+	all := slices.Concat(whereTo, usedOptions, refusedOptions, ignoredOptions)
+	for _, options := range []any{redis.Options{}, redis.ClusterOptions{}, redis.FailoverOptions{}, redis.UniversalOptions{}} {
+		for _, f := range reflect.VisibleFields(reflect.TypeOf(options)) {
+			if n := len(slices.DeleteFunc(slices.Clone(all), func(name string) bool { return name != f.Name })); f.IsExported() && n != 1 {
+				t.Errorf("%T.%s is in %d lists", options, f.Name, n)
+			}
 		}
-		if _, _, bad := clusterOptions(&wrong); bad == nil || !strings.HasPrefix(bad.given, "a ") {
-			t.Errorf("%s: %v", name, bad)
+	}
+}
+
+// targets are those of options that change sets.
+func targets(change func(options any)) map[string]func() (target, error) {
+	addrs := []string{"h:1", "h:2"}
+	universal := func(o redis.UniversalOptions) func() (target, error) {
+		return func() (target, error) {
+			change(&o)
+			return targetOfOptions(&o)
+		}
+	}
+	return map[string]func() (target, error){
+		"*redis.Client": func() (target, error) {
+			o := &redis.Options{Addr: addrs[0]}
+			change(o)
+			rdb := redis.NewClient(o)
+			defer rdb.Close()
+			return targetOf("rdb", rdb)
+		},
+		"*redis.ClusterClient": func() (target, error) {
+			o := &redis.ClusterOptions{Addrs: addrs}
+			change(o)
+			rdb := redis.NewClusterClient(o)
+			defer rdb.Close()
+			return targetOf("rdb", rdb)
+		},
+		"one server": universal(redis.UniversalOptions{Addrs: addrs[:1]}),
+		"cluster":    universal(redis.UniversalOptions{Addrs: addrs}),
+		"Sentinel":   universal(redis.UniversalOptions{Addrs: addrs, MasterName: "m"}),
+	}
+}
+
+// Each option has its effect on every kind of client that has it, or is refused there.
+func TestOptions(t *testing.T) {
+	t.Parallel()
+	for _, name := range slices.Concat(usedOptions, refusedOptions) {
+		var given reflect.Value
+		for of, make := range targets(func(options any) {
+			reflect.ValueOf(options).Elem().FieldByName("ConnMaxLifetime").SetInt(300) // it limits its jitter
+			if given = reflect.ValueOf(options).Elem().FieldByName(name); given.IsValid() {
+				set(given, name)
+			}
+		}) {
+			target, err := make()
+			if target.endSentinels != nil {
+				defer func() { _ = target.endSentinels() }()
+			}
+			refused := slices.Contains(refusedOptions, name) || of == "cluster" && name == "DB"
+			switch {
+			case !given.IsValid() || of == "Sentinel" && name == "Dialer": // it is called through another one
+			case refused:
+				isRefused(t, err, map[bool]string{true: "rdb.Options().", false: "opts."}[of[0] == '*']+name)
+			case err != nil:
+				t.Errorf("%s, %s: %v", of, name, err)
+			case (target.seeds != nil) != (of == "cluster" || of == "*redis.ClusterClient") || (target.endSentinels != nil) != (of == "Sentinel"):
+				t.Errorf("%s: seeds %v, or no Sentinels, or too many", of, target.seeds)
+			default:
+				got := reflect.ValueOf(target.Options).FieldByName(name)
+				if got.Kind() == reflect.Func && got.Pointer() != given.Pointer() || got.Kind() != reflect.Func && !reflect.DeepEqual(got.Interface(), given.Interface()) {
+					t.Errorf("%s: %s is %v, want %v", of, name, got, given)
+				}
+			}
+		}
+	}
+}
+
+func isRefused(t *testing.T, err error, field string) {
+	t.Helper()
+	if refused, ok := errors.AsType[*noonlock.ConfigError](err); !ok || refused.Field != field || len(err.Error()) > 200 {
+		t.Errorf("error %v, want a sentence about %s", err, field)
+	}
+}
+
+func TestOptionsThatDoNotFit(t *testing.T) {
+	t.Parallel()
+	one := []string{"h:1"}
+	for _, bad := range []struct {
+		opts  *redis.UniversalOptions
+		field string
+	}{
+		{nil, "opts"},
+		{&redis.UniversalOptions{}, "opts.Addrs"},
+		{&redis.UniversalOptions{Addrs: []string{"h:1", ""}}, "opts.Addrs"},
+		{&redis.UniversalOptions{MasterName: "m"}, "opts.Addrs"},
+		{&redis.UniversalOptions{Addrs: one, MasterName: "m", IsClusterMode: true}, "opts.IsClusterMode"},
+		{&redis.UniversalOptions{Addrs: one, IsClusterMode: true, DB: 1}, "opts.DB"},
+		{&redis.UniversalOptions{Addrs: one, SentinelUsername: "u"}, "opts.MasterName"},
+		{&redis.UniversalOptions{Addrs: []string{"h:1", "h:2"}, SentinelPassword: "secret"}, "opts.MasterName"},
+	} {
+		_, err := targetOfOptions(bad.opts)
+		isRefused(t, err, bad.field)
+		if strings.Contains(err.Error(), "secret") {
+			t.Error(err)
 		}
 	}
 }

@@ -59,7 +59,7 @@ func NewQuorum(servers []redis.UniversalClient, cfg Config, s *Scripts, list int
 			return nil, err
 		}
 		if target.seeds != nil {
-			return nil, &noonlock.ConfigError{Package: "lockcore", Field: field, Value: "a *redis.ClusterClient", Rule: "a *redis.Client: a cluster moves keys between servers, and they would count as lost"}
+			return nil, Refuse(field, "a *redis.Client: a cluster moves keys between servers, and they would count as lost", "a *redis.ClusterClient")
 		}
 		targets[i] = target.Options
 	}

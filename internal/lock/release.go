@@ -14,14 +14,14 @@ import (
 //	state    event                              here                        at the server
 //	waiting  not granted, or the caller left    abandon                     withdraw, if it may have stored the attempt
 //	         a message grants it too late       withdrawUnwanted            withdraw
-//	held     Release (Unlock)                   end with ErrReleased        release, then retryRelease in the background
+//	held     Unlock                             end with ErrReleased        release, then retryRelease in the background
 //	         Close                              end with ErrClosed          retryRelease in the background
 //	         its time is over, or MaxHold       Lost with ErrLeaseExpired   nothing: the work has the rest of the TTL to stop
 //	         the server no longer has it        Lose                        withdraw, if an acquire is in flight
 //	         a script above has released it     Finish                      nothing
 //	         Abort                              end with ErrLeaseExpired    nothing
-//	expired  Release                            ErrNotHeld                  withdraw: the work has stopped
-//	ended    Release                            ErrNotHeld                  nothing
+//	expired  Unlock                             ErrNotHeld                  withdraw: the work has stopped
+//	ended    Unlock                             ErrNotHeld                  nothing
 //
 // At the server, there is one request, that of sendRelease. withdraw, release and retryRelease send it until
 // it is answered. It is safe when repeated. Its tombstone makes an acquire fail that arrives later. If it
@@ -111,12 +111,10 @@ func (a *Attempt) sendRelease(ctx context.Context, withdraw bool, timeout time.D
 	return req.Number(answer, err)
 }
 
-// Release ends the lease and releases its lock. It returns how many other leases of the name the owner
-// has. lockcore.Lease.Unlock describes it.
-func (l *Lease) Release(ctx context.Context) (left int, err error) {
+// Unlock ends the lease and releases its lock. lockcore.Lease.Unlock describes it.
+func (l *Lease) Unlock(ctx context.Context) error {
 	if l.life.Err() == nil && l.end(ErrReleased) {
-		n, err := l.release(ctx)
-		return int(n), err
+		return l.release(ctx)
 	}
 	cause := l.life.Cause()
 	l.mu.Lock()
@@ -127,18 +125,11 @@ func (l *Lease) Release(ctx context.Context) (left int, err error) {
 		// The work has stopped, so the rest of the TTL would only delay waiters.
 		l.a.c.Background(l.a.withdraw)
 	}
-	return 0, OpError("unlock", l.a.keys.name, ErrNotHeld, cause)
+	return OpError("unlock", l.a.keys.name, ErrNotHeld, cause)
 }
 
-// Unlock is Release without the number.
-func (l *Lease) Unlock(ctx context.Context) error {
-	_, err := l.Release(ctx)
-	return err
-}
-
-// release releases a lease that Release has just ended. It returns how many leases the
-// owner has left.
-func (l *Lease) release(ctx context.Context) (int64, error) {
+// release releases a lease that Unlock has just ended.
+func (l *Lease) release(ctx context.Context) error {
 	a := l.a
 	first := ctx
 	if ctx.Err() != nil {
@@ -152,30 +143,25 @@ func (l *Lease) release(ctx context.Context) (int64, error) {
 	if err == nil {
 		l.remove()
 		if n <= 0 {
-			return 0, OpError("unlock", a.keys.name, ErrNotHeld, a.c.topology.lossOf(first, a))
+			return OpError("unlock", a.keys.name, ErrNotHeld, a.c.topology.lossOf(first, a))
 		}
-		return n - 1, nil
+		return nil
 	}
 	if !wire.MayRetryLater(err) && ctx.Err() == nil {
 		l.remove()
-		return 0, OpError("unlock", a.keys.name, err)
+		return OpError("unlock", a.keys.name, err)
 	}
-	type outcome struct {
-		left int64
-		err  error
-	}
-	done := make(chan outcome, 1)
+	done := make(chan error, 1)
 	if !a.c.Background(func(bg context.Context) {
-		left, err := l.retryRelease(bg, a.terms.ttl-time.Since(began), errors.Is(err, ErrUnknown))
-		done <- outcome{left, err}
+		done <- l.retryRelease(bg, a.terms.ttl-time.Since(began), errors.Is(err, ErrUnknown))
 	}) {
-		return 0, OpError("unlock", a.keys.name, ErrClosed)
+		return OpError("unlock", a.keys.name, ErrClosed)
 	}
 	select {
-	case o := <-done:
-		return o.left, o.err
+	case err := <-done:
+		return err
 	case <-first.Done():
-		return 0, OpError("unlock", a.keys.name, first.Err(), err, errReleasing)
+		return OpError("unlock", a.keys.name, first.Err(), err, errReleasing)
 	}
 }
 
@@ -189,25 +175,23 @@ var errReleasing = errors.New("lockcore: the release continues in the background
 
 // retryRelease sends the release until it is answered or within has passed, when the lock
 // has expired. unanswered: an earlier release of the lease had no answer.
-func (l *Lease) retryRelease(ctx context.Context, within time.Duration, unanswered bool) (left int64, err error) {
+func (l *Lease) retryRelease(ctx context.Context, within time.Duration, unanswered bool) error {
 	defer l.remove()
 	a := l.a
 	retry := wire.NewRetry(a.terms.timeout(), max(within, time.Millisecond), nil)
 	n := int64(0)
-	err = retry.Do(ctx, wire.MayRetryLater, func() (err error) {
+	err := retry.Do(ctx, wire.MayRetryLater, func() (err error) {
 		n, err = a.leave(ctx, retry.Timeout())
 		unanswered = unanswered || errors.Is(err, ErrUnknown)
 		return err
 	})
 	switch {
 	case err != nil:
-		return 0, OpError("unlock", a.keys.name, err, errors.New("lockcore: the release was not answered; the lock expires with its TTL"))
-	case n > 0:
-		return n - 1, nil
-	case unanswered:
-		return -n, nil // the unanswered release was applied
+		return OpError("unlock", a.keys.name, err, errors.New("lockcore: the release was not answered; the lock expires with its TTL"))
+	case n > 0 || unanswered: // then the unanswered release was applied
+		return nil
 	}
-	return 0, OpError("unlock", a.keys.name, ErrNotHeld, a.c.topology.lossOf(ctx, a))
+	return OpError("unlock", a.keys.name, ErrNotHeld, a.c.topology.lossOf(ctx, a))
 }
 
 // releaseAll releases all leases of a Client that is closed, and sends the checks of its grants.
@@ -228,7 +212,7 @@ func (c *Client) releaseAll() {
 	}
 	for _, l := range held {
 		if l.end(ErrClosed) {
-			c.Background(func(ctx context.Context) { _, _ = l.retryRelease(ctx, l.a.terms.ttl, false) })
+			c.Background(func(ctx context.Context) { _ = l.retryRelease(ctx, l.a.terms.ttl, false) })
 		}
 	}
 }

@@ -75,6 +75,17 @@ type Needs struct {
 	Scripts func(*Client) ([]*wire.Script, error)
 }
 
+// A Declared is what a type of users embeds so that its Needs, which N declares, are no part of its API.
+type Declared[N interface{ Needs() Needs }] struct{}
+
+func (Declared[N]) declared() Needs {
+	var n N
+	return n.Needs()
+}
+
+// NeedsOf returns the Needs of a type that embeds a Declared.
+func NeedsOf(one interface{ declared() Needs }) Needs { return one.declared() }
+
 // A Part is a kind of key, as docs/ARCHITECTURE.md describes it.
 type Part struct {
 	Types   []string // of Redis; none: the key never exists

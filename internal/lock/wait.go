@@ -3,6 +3,7 @@ package lock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -11,37 +12,41 @@ import (
 )
 
 // TryLock acquires the lock if it is free and the queue is empty. lockcore.Mutex.TryLock describes it.
-func (n *Name) TryLock(ctx context.Context, k Kind) (*Lease, error) {
+func (n *Name) TryLock(ctx context.Context, k Kind) (lease *Lease, held *Held, err error) {
 	start := n.c.clock.Ticks()
 	lease, reply, err := n.tryOnce(ctx, k, 2*n.terms.timeout())
 	if lease == nil && err == nil {
-		err = n.heldBy(&reply)
+		held, err = n.heldBy(&reply), ErrNotAcquired
 	}
-	n.c.metrics.countAcquire(k.Label(), n.c.clock.Ticks()-start, err)
-	return lease, err
+	n.c.metrics.countAcquire(k.Label(), n.c.clock.Ticks()-start, held, err)
+	return lease, held, err
 }
 
 // Lock acquires the lock. If the lock is not free, Lock queues and waits until ctx ends.
 // lockcore.Mutex.Lock describes it.
-func (n *Name) Lock(ctx context.Context, k Kind) (*Lease, error) {
+func (n *Name) Lock(ctx context.Context, k Kind) (lease *Lease, held *Held, err error) {
+	if wait := n.terms.cfg.Wait; wait > 0 {
+		var stop context.CancelFunc
+		ctx, stop = context.WithTimeoutCause(ctx, wait, fmt.Errorf("lockcore: waited for LeaseConfig.Wait, %s", wait))
+		defer stop()
+	}
 	start := n.c.clock.Ticks()
 	lease, last, err := n.c.topology.wait(ctx, n, k)
-	n.c.metrics.countAcquire(k.Label(), n.c.clock.Ticks()-start, err)
+	n.c.metrics.countAcquire(k.Label(), n.c.clock.Ticks()-start, nil, err)
 	if errors.Is(err, ErrNotAcquired) && ctx.Err() != nil && last.holder != "" {
-		held := n.heldBy(&last)
+		held = n.heldBy(&last)
 		if held.TTL >= 0 {
 			held.TTL = max(0, held.TTL-(n.c.clock.Now()-last.t0))
 		}
-		err = errors.Join(err, held)
 	}
-	return lease, err
+	return lease, held, err
 }
 
-// heldBy returns the error that describes the holder in r. It shows the identity and the
+// heldBy returns the holder in r. It shows the identity and the
 // owner only, as the rest of the stored value is secret.
-func (n *Name) heldBy(r *acquireReply) *HeldError {
+func (n *Name) heldBy(r *acquireReply) *Held {
 	v, _ := ReadValue(r.holder)
-	return &HeldError{Name: n.keys.name, Holder: v.Identity, Owner: v.Owner, TTL: r.left}
+	return &Held{Name: n.keys.name, Holder: v.Identity, Owner: v.Owner, TTL: r.left}
 }
 
 // wait queues an attempt and waits until it is granted. last has the last reply
@@ -51,7 +56,7 @@ func (alone) wait(ctx context.Context, n *Name, k Kind) (lease *Lease, last acqu
 	if !messages.Up() {
 		// Subscribe before joining the queue. A free lock needs no subscription.
 		lease, last, err = n.tryOnce(ctx, k, 0)
-		if lease != nil || err != nil && delayOf(err) == nil {
+		if lease != nil || err != nil && DelayOf(err) == nil {
 			return lease, last, err
 		}
 	}
@@ -70,7 +75,7 @@ func (alone) wait(ctx context.Context, n *Name, k Kind) (lease *Lease, last acqu
 	defer waiting.Dec()
 	r, err := a.retryAcquire(ctx, modeJoin, 0)
 	for waited := false; ; waited = true {
-		if delayed := delayOf(err); delayed != nil {
+		if delayed := DelayOf(err); delayed != nil {
 			if err := a.pause(ctx, delayed); err != nil {
 				return nil, last, err
 			}

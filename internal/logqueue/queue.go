@@ -52,13 +52,18 @@ type line struct {
 	notice bool // it reports dropped lines
 }
 
-// New returns a Queue for a logger. It registers the counter of dropped lines with reg, or
+// New returns a Queue for a logger. Errors go to slog if the logger is the zero value, and nothing does if it
+// is Discard. New registers the counter of dropped lines with reg, or
 // shares the counter that another Queue has registered. A nil reg disables the counter.
 func New(to logr.Logger, reg prometheus.Registerer) (*Queue, error) {
 	set := &registry.Set{Registerer: reg}
 	q := &Queue{dropped: set.Counter("noonlock_log_lines_dropped_total",
 		"Log lines that were dropped because the logger blocked, was too slow, or panicked.")}
-	if sink := to.GetSink(); sink != nil {
+	sink := to.GetSink()
+	if sink == nil {
+		sink = &fallback{}
+	}
+	if f, ok := sink.(*fallback); !ok || !f.silent {
 		q.root = &node{sink: sink}
 	}
 	return q, set.Err()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"regexp"
 	"runtime"
 	"strconv"
@@ -245,4 +246,34 @@ func TestQueue_SharedCount(t *testing.T) {
 			t.Errorf("%d series, %v", n, err)
 		}
 	})
+}
+
+// Without a logger, errors go to slog's default logger, and other lines nowhere. Discard drops errors, too.
+func TestWithoutALogger(t *testing.T) {
+	before := slog.Default()
+	defer slog.SetDefault(before)
+	for name, c := range map[string]struct {
+		to   logr.Logger
+		want string
+	}{
+		"the zero value": {logr.Logger{}, `level=ERROR msg="lease lost" lock=orders token=7 err="no answer"` + "\n"},
+		"logr.Discard":   {logr.Discard(), `level=ERROR msg="lease lost" lock=orders token=7 err="no answer"` + "\n"},
+		"Discard":        {logqueue.Discard, ""},
+	} {
+		var out strings.Builder
+		q := queue(t, c.to, nil)
+		slog.SetDefault(slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+			if a.Key == slog.TimeKey {
+				return slog.Attr{}
+			}
+			return a
+		}})))
+		log := q.Logger().WithName("noonlock").WithValues("lock", "orders")
+		log.Info("lease acquired")
+		log.Error(errors.New("no answer"), "lease lost", "token", 7)
+		q.Flush(t.Context())
+		if out.String() != c.want {
+			t.Errorf("%s: slog has %q, want %q", name, out.String(), c.want)
+		}
+	}
 }

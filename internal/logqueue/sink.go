@@ -1,6 +1,8 @@
 package logqueue
 
 import (
+	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -34,6 +36,32 @@ func (s queued) WithValues(values ...any) logr.LogSink {
 func (s queued) WithName(name string) logr.LogSink {
 	return queued{s.q, &node{parent: s.from, name: name}}
 }
+
+// A fallback is the sink without a logger. It writes errors, and nothing else, to the default logger of
+// package slog at the time of the line.
+type fallback struct {
+	silent bool
+	values []any
+}
+
+// Discard is a logger that writes nothing, not even errors.
+var Discard = logr.New(&fallback{silent: true})
+
+func (*fallback) Init(logr.RuntimeInfo) {}
+
+func (*fallback) Enabled(int) bool { return false }
+
+func (*fallback) Info(int, string, ...any) {}
+
+func (f *fallback) Error(err error, msg string, values ...any) {
+	slog.Error(msg, slices.Concat(f.values, values, []any{"err", err})...)
+}
+
+func (f *fallback) WithValues(values ...any) logr.LogSink {
+	return &fallback{values: slices.Concat(f.values, values)}
+}
+
+func (f *fallback) WithName(string) logr.LogSink { return f }
 
 // A node is a logger derived from another one by values or a name. The user's sink is
 // derived in the same way, once, when the first line is written.

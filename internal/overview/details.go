@@ -9,10 +9,10 @@ import (
 
 // Details are the JSON of all about one job. Each list has the newest first.
 type Details struct {
-	Status singleton.Status  `json:"status"`
-	Runs   []singleton.Entry `json:"runs"`
-	More   bool              `json:"more,omitempty"` // runs
-	Acts   []singleton.Act   `json:"acts"`
+	Status singleton.Status         `json:"status"`
+	Runs   []singleton.HistoryEntry `json:"runs"`
+	More   bool                     `json:"more,omitempty"` // runs
+	Acts   []singleton.Action       `json:"acts"`
 }
 
 // MostActs is how many acts of operators a job keeps.
@@ -34,6 +34,6 @@ func Job(ctx context.Context, client *lockcore.Client, name string, mostRuns int
 	if d.More = len(d.Runs) > mostRuns; d.More {
 		d.Runs = d.Runs[:mostRuns]
 	}
-	d.Acts, err = j.Acts(ctx, MostActs)
+	d.Acts, err = j.Actions(ctx, MostActs)
 	return d, err
 }

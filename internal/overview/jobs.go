@@ -11,7 +11,7 @@ import (
 
 // A Mark is what jobs are filtered and sorted by.
 type Mark struct {
-	Outcome                            string // of the run that ended last
+	Outcome                            singleton.Outcome // of the run that ended last
 	Next                               time.Time
 	Failing, Running, Paused, Followed bool
 }
@@ -19,8 +19,8 @@ type Mark struct {
 // MarkOf returns the Mark of a job.
 func MarkOf(st singleton.Status) Mark {
 	return Mark{
-		Outcome: st.Outcome, Next: st.Next, Failing: st.Failing(), Paused: st.Paused, Followed: st.Replicas > 0,
-		Running: slices.ContainsFunc(st.Open, func(o singleton.Open) bool { return o.Running }),
+		Outcome: st.Outcome, Next: st.Next, Failing: st.Outcome == singleton.OutcomeFailed || st.Outcome == singleton.OutcomeUnknown, Paused: st.Paused, Followed: st.Replicas > 0,
+		Running: slices.ContainsFunc(st.Open, func(o singleton.OpenRun) bool { return o.Running }),
 	}
 }
 
@@ -44,7 +44,7 @@ var Orders = map[string]func(a, b Mark) int{
 }
 
 func urgency(m Mark) int {
-	return slices.Index([]string{singleton.OutcomeFailed, singleton.OutcomeUnknown, "", singleton.OutcomeSucceeded}, m.Outcome)
+	return slices.Index([]singleton.Outcome{singleton.OutcomeFailed, singleton.OutcomeUnknown, "", singleton.OutcomeSucceeded}, m.Outcome)
 }
 
 // Choose returns the names of jobs that are in the state, in the order. An empty or unknown one chooses

@@ -30,17 +30,17 @@ func (k Kind) String() string { return [...]string{"elections", "jobs", "daemons
 // Singular returns the singular, such as "lock".
 func (k Kind) Singular() string { return k.String()[:len(k.String())-1] }
 
-// Names returns the names of all things of the kind, sorted. It may return names together with an error.
-func (k Kind) Names(ctx context.Context, client *lockcore.Client, cfg lockcore.ListConfig) ([]string, error) {
+// Names returns the names of all things of the kind, sorted. progress is that of lockcore.Locks. It may return names together with an error.
+func (k Kind) Names(ctx context.Context, client *lockcore.Client, progress func(keys int)) ([]string, error) {
 	switch k {
 	case Elections:
-		return election.Names(ctx, client, cfg)
+		return election.Elections(ctx, client, progress)
 	case Jobs:
-		return singleton.Jobs(ctx, client, cfg)
+		return singleton.Jobs(ctx, client, progress)
 	case Daemons:
-		return singleton.Daemons(ctx, client, cfg)
+		return singleton.Daemons(ctx, client, progress)
 	default:
-		return client.Locks(ctx, cfg)
+		return lockcore.Locks(ctx, client, progress)
 	}
 }
 

@@ -219,7 +219,7 @@ func everyCall(e *Env, n network, where topology, ttl time.Duration, prepare Pre
 	prepare(e, c, ttl, add)
 	prepared := len(calls)
 	add("Client.Close with 1 s", func(ctx context.Context) { _ = c.Close(ctx) })
-	onQuorum := (*lock.Client)(c).Quorum() != nil
+	onQuorum := lock.Of(c).Quorum() != nil
 	for name := range all {
 		kind, _, _ := strings.Cut(name, ".")
 		same := func(k boundedCall) bool { return strings.HasPrefix(k.of, kind+".") }

@@ -4,6 +4,7 @@
 package testenv
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -257,8 +258,14 @@ func (e *Env) Linked(identity string) (*lockcore.Client, *lockcoretest.Faults) {
 func (e *Env) ClientWith(opt *redis.Options, cfg lockcore.Config) *lockcore.Client {
 	e.Helper()
 	rdb := e.Connect(opt)
-	c, err := lockcore.New(rdb, cfg)
+	c, err := lockcore.New(rdb, quiet(cfg))
 	return e.closing(rdb, c, err)
+}
+
+// quiet logs nothing by default.
+func quiet(cfg lockcore.Config) lockcore.Config {
+	cfg.Logger = cmp.Or(cfg.Logger, lockcore.Discard)
+	return cfg
 }
 
 // ClientOn returns a Client whose leases use a clock of the test.
@@ -267,8 +274,10 @@ func (e *Env) ClientOn(clock func() time.Duration, opt *redis.Options, cfg lockc
 	scripts, err := lock.OwnScripts()
 	Must(e, err)
 	rdb := e.Connect(opt)
-	c, err := lock.New(rdb, lock.Config(cfg), scripts, clock)
-	return e.closing(rdb, (*lockcore.Client)(c), err)
+	c := new(lockcore.Client)
+	made, err := lock.New(rdb, lock.Config(quiet(cfg)), scripts, clock)
+	lock.Attach(c, made)
+	return e.closing(rdb, c, err)
 }
 
 func (e *Env) closing(rdb redis.UniversalClient, c *lockcore.Client, err error) *lockcore.Client {

@@ -97,7 +97,7 @@ func (e *Env) Topology(name string, via Via) (open func(cfg lockcore.Config) (*l
 
 func clientOf(rdb redis.UniversalClient) client {
 	return client{
-		func(cfg lockcore.Config) (*lockcore.Client, error) { return lockcore.New(rdb, cfg) },
+		func(cfg lockcore.Config) (*lockcore.Client, error) { return lockcore.New(rdb, quiet(cfg)) },
 		func() { _ = rdb.Close() },
 	}
 }
@@ -275,7 +275,7 @@ func (s *site) quorum(faulty int) client {
 	}
 	c := client{
 		func(cfg lockcore.Config) (*lockcore.Client, error) {
-			return lockcore.NewQuorum(all, lockcore.QuorumConfig{Config: cfg})
+			return lockcore.NewQuorum(all, lockcore.QuorumConfig{Config: quiet(cfg)})
 		},
 		func() {
 			for _, rdb := range all {

@@ -79,6 +79,12 @@ func (e *DelayError) Error() string {
 	return fmt.Sprintf("lockcore: Config.LockDelay %s: nothing is granted for another %s, because the server may have lost data", e.Delay, e.Left)
 }
 
+// ErrDelayed matches every *DelayError.
+var ErrDelayed = errors.New("lockcore: grants are delayed")
+
+// Is reports true for ErrDelayed.
+func (e *DelayError) Is(target error) bool { return target == ErrDelayed }
+
 // movedError is the redirection of a node of a cluster. The next try goes to the named node.
 type movedError struct{ err error }
 

@@ -26,7 +26,7 @@ func TestEveryTicksAtMultiplesSinceTheEpoch(t *testing.T) {
 		{time.Hour, "2026-03-29T03:30:00+02:00", "2026-03-29T02:00:00Z"},
 		{200 * 365 * 24 * time.Hour, "2026-01-01T00:00:00Z", "2169-11-13T00:00:00Z"},
 	} {
-		s, err := schedule.Every(c.d)
+		s, err := schedule.Parse("@every "+c.d.String(), schedule.Config{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -46,7 +46,7 @@ func TestEveryTicksAtMultiplesSinceTheEpoch(t *testing.T) {
 
 func TestEveryRefusals(t *testing.T) {
 	for _, d := range []time.Duration{0, -time.Hour, 99 * time.Millisecond, 100*time.Millisecond + 1, time.Second + time.Microsecond, 1<<63 - 1} {
-		if s, err := schedule.Every(d); !errors.Is(err, noonlock.ErrConfig) {
+		if s, err := schedule.Parse("@every "+d.String(), schedule.Config{}); !errors.Is(err, noonlock.ErrConfig) {
 			t.Errorf("Every(%v) = %v, %v, want a refusal", d, s, err)
 		}
 	}

@@ -1,5 +1,5 @@
-// Package schedule defines when a job is due: by a cron expression in a time zone ([Parse]),
-// by an interval ([Every]), or by a [Schedule] of your own.
+// Package schedule defines when a job is due: by a cron expression in a time zone or an
+// interval ([Parse]), or by a [Schedule] of your own.
 //
 // A schedule is calendar arithmetic. It uses no clock and no server, so replicas that never
 // communicate compute the same ticks.
@@ -71,7 +71,8 @@ type Config struct {
 //     numbers, ranges (a-b) and steps (*/n, a-b/n). Months are also JAN to DEC, days of the
 //     week SUN to SAT; Sunday is 0 or 7.
 //   - @yearly, @annually, @monthly, @weekly, @daily, @midnight, @hourly.
-//   - @every D: multiples of D since the Unix epoch, see Every.
+//   - @every D, such as @every 90s: the multiples of D since the Unix epoch (1970-01-01 00:00 UTC), so all replicas
+//     compute the same ticks, whenever they start. D is at least 100 ms and a whole number of milliseconds.
 //
 // A day must match both day of month and day of week. If neither field starts with "*", a
 // match of either field is enough, as in Vixie cron.
@@ -94,12 +95,3 @@ func Parse(spec string, cfg Config) (Schedule, error) {
 	}
 	return ticks.Parse(spec, ticks.Config{TimeZone: cfg.TimeZone, SkipGaps: cfg.Gap == GapSkip})
 }
-
-// Every returns the schedule whose ticks are the multiples of d since the Unix epoch
-// (1970-01-01 00:00 UTC), before and after it. All replicas compute the same ticks, whenever
-// they start. The first tick is due within d. If d divides the day, the ticks are at the same
-// times of every day in UTC.
-//
-// d must be at least 100 ms and a whole number of milliseconds. Otherwise the error is a
-// *noonlock.ConfigError.
-func Every(d time.Duration) (Schedule, error) { return ticks.Every(d) }

@@ -85,8 +85,9 @@ func New(db *sql.DB, d Dialect, cfg Config) (*Once, error) {
 	cfg.TablePrefix = cmp.Or(cfg.TablePrefix, "noonlock")
 	cfg.IdleTimeout = cmp.Or(cfg.IdleTimeout, defaultIdleTimeout)
 	if len(cfg.TablePrefix) > maxPrefix || !regexp.MustCompile(`^[a-z][a-z0-9_]*$`).MatchString(cfg.TablePrefix) {
-		return nil, &noonlock.ConfigError{Package: "sqlonce",
-			Field: "Config.TablePrefix", Value: input.Quote(cfg.TablePrefix),
+		return nil, &noonlock.ConfigError{
+			Package: "sqlonce",
+			Field:   "Config.TablePrefix", Value: input.Quote(cfg.TablePrefix),
 			Rule: fmt.Sprintf("1 to %d characters of a-z, 0-9 and _ that begin with a letter", maxPrefix),
 		}
 	}

@@ -69,8 +69,9 @@ func (m Marker) validate() error {
 	case m.Attempt < 0 || m.Attempt > math.MaxInt32:
 		return &noonlock.ConfigError{Package: "sqlonce", Field: "Marker.Attempt", Value: strconv.Itoa(m.Attempt), Rule: "0 to 2^31-1"}
 	case len(m.Holder) > maxHolder || !plainText(m.Holder):
-		return &noonlock.ConfigError{Package: "sqlonce",
-			Field: "Marker.Holder", Value: input.Quote(m.Holder),
+		return &noonlock.ConfigError{
+			Package: "sqlonce",
+			Field:   "Marker.Holder", Value: input.Quote(m.Holder),
 			Rule: fmt.Sprintf("up to %d bytes of UTF-8 without control characters", maxHolder),
 		}
 	}
@@ -81,8 +82,9 @@ func (m Marker) validate() error {
 // and PostgreSQL accepts no NUL.
 func validateJob(field, job string) error {
 	if job == "" || len(job) > maxJob || !plainText(job) || strings.TrimSpace(job) != job {
-		return &noonlock.ConfigError{Package: "sqlonce",
-			Field: field, Value: input.Quote(job),
+		return &noonlock.ConfigError{
+			Package: "sqlonce",
+			Field:   field, Value: input.Quote(job),
 			Rule: fmt.Sprintf("1 to %d bytes of UTF-8 without control characters and without space at either end", maxJob),
 		}
 	}

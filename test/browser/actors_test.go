@@ -32,9 +32,11 @@ func elector(e *testenv.Env, client *lockcore.Client, name string, cfg election.
 		OnStartedLeading: func(ctx context.Context) { <-ctx.Done() }, OnStoppedLeading: func() {},
 	}, cfg)
 	testenv.Must(e, err)
+	board, err := election.NewElection(client, name)
+	testenv.Must(e, err)
 	background(e, func(ctx context.Context) { _ = le.Run(ctx) })
 	e.Until(client.Identity()+" takes part", func() bool {
-		waiting, err := le.Candidates(e.Context())
+		waiting, err := board.Candidates(e.Context())
 		testenv.Must(e, err)
 		for _, c := range waiting {
 			if c.Identity == client.Identity() {
@@ -47,7 +49,7 @@ func elector(e *testenv.Env, client *lockcore.Client, name string, cfg election.
 }
 
 // runner runs a job, and waits until it has a ledger.
-func runner(e *testenv.Env, client *lockcore.Client, name string, when string, cfg singleton.JobConfig, work singleton.Func) *singleton.Job {
+func runner(e *testenv.Env, client *lockcore.Client, name string, when string, cfg singleton.JobConfig, work func(context.Context, singleton.Run) error) *singleton.Job {
 	e.Helper()
 	r, err := singleton.NewRunner(client, singleton.Config{Drain: -1})
 	testenv.Must(e, err)
@@ -98,7 +100,7 @@ func inspect(e *testenv.Env, client *lockcore.Client, name string) lockcore.Insp
 // daemon runs a daemon until the end of the test.
 func daemon(e *testenv.Env, client *lockcore.Client, name string) {
 	e.Helper()
-	d, err := singleton.NewDaemonRunner(client, name, func(ctx context.Context, _ uint64) error {
+	d, err := singleton.NewDaemonRunner(client, name, func(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}, singleton.DaemonConfig{})

@@ -45,7 +45,7 @@ func TestActions(t *testing.T) {
 		testenv.Must(e, err)
 		return st
 	}
-	runs := func() []singleton.Entry {
+	runs := func() []singleton.HistoryEntry {
 		e.Helper()
 		all, err := draw.Runs(e.Context(), 100)
 		testenv.Must(e, err)

@@ -77,7 +77,7 @@ func TestPasswordInURL(t *testing.T) {
 	b.until("the action is done", dialogClosed)
 	st, err := draw.Status(e.Context())
 	testenv.Must(e, err)
-	acts, err := draw.Acts(e.Context(), 1)
+	acts, err := draw.Actions(e.Context(), 1)
 	testenv.Must(e, err)
 	if !st.Paused || len(acts) != 1 || acts[0].Reason != "late night" {
 		e.Errorf("Status %+v, Acts %+v", st, acts)
@@ -88,7 +88,7 @@ func TestPasswordInURL(t *testing.T) {
 	b.press("morn", "ing")
 	b.click(answer, "Resume")
 	b.until("the action is done", dialogClosed)
-	if acts, err = draw.Acts(e.Context(), 1); err != nil || acts[0].Action != "resume" || acts[0].Reason != "morning" {
+	if acts, err = draw.Actions(e.Context(), 1); err != nil || acts[0].Verb != "resume" || acts[0].Reason != "morning" {
 		e.Errorf("Acts %+v, %v", acts, err)
 	}
 }

@@ -56,7 +56,7 @@ func TestHostileTexts(t *testing.T) {
 	wait(e, client("waiter"), lock)
 	shared := text("shared")
 	for _, reads := range []bool{true, false} {
-		rw, err := client("rw-identity-"+strconv.FormatBool(reads)).RWMutex(shared, text("rw-owner-"+strconv.FormatBool(reads)), lockcore.RWConfig{})
+		rw, err := client("rw-identity-"+strconv.FormatBool(reads)).RWMutex(shared, text("rw-owner-"+strconv.FormatBool(reads)), lockcore.LeaseConfig{})
 		testenv.Must(e, err)
 		if reads {
 			_, err = rw.TryRLock(e.Context())

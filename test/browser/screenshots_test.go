@@ -156,7 +156,7 @@ func sample(e *testenv.Env) {
 	hold(e, clients[0], "invoices")
 	wait(e, clients[2], "invoices")
 	wait(e, clients[1], "invoices")
-	rw, err := clients[1].RWMutex("prices", "import", lockcore.RWConfig{})
+	rw, err := clients[1].RWMutex("prices", "import", lockcore.LeaseConfig{})
 	testenv.Must(e, err)
 	_, err = rw.TryRLock(e.Context())
 	testenv.Must(e, err)

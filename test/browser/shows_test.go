@@ -20,9 +20,8 @@ func TestShowsWhatRedisHolds(t *testing.T) {
 	t.Parallel()
 	e := testenv.OnServer(t)
 	client := e.Client("page")
-	var board *election.LeaderElector
 	for _, identity := range []string{"web-1", "web-2", "web-3"} {
-		board = elector(e, e.Client(identity), "board", election.Config{Metadata: map[string]string{"zone": "north"}})
+		elector(e, e.Client(identity), "board", election.Config{Metadata: map[string]string{"zone": "north"}})
 	}
 	work := newScript()
 	draw := runner(e, e.Client("worker-1"), "draw", "@every 24h", singleton.JobConfig{MaxAttempts: 1}, work.work)
@@ -35,7 +34,7 @@ func TestShowsWhatRedisHolds(t *testing.T) {
 	hold(e, e.Client("billing-1"), "invoices")
 	wait(e, e.Client("billing-2"), "invoices")
 	wait(e, e.Client("billing-3"), "invoices")
-	rw, err := e.Client("reader-1").RWMutex("prices", "nightly", lockcore.RWConfig{})
+	rw, err := e.Client("reader-1").RWMutex("prices", "nightly", lockcore.LeaseConfig{})
 	testenv.Must(e, err)
 	_, err = rw.TryRLock(e.Context())
 	testenv.Must(e, err)
@@ -45,11 +44,13 @@ func TestShowsWhatRedisHolds(t *testing.T) {
 	b.visit(serveAs(e, client, statusz.Config{Title: "the title"}).URL)
 	b.until("the page is live", `document.getElementById('state').textContent === 'live' && document.title === 'the title'`)
 
-	record, err := board.Record(e.Context())
+	handle, err := election.NewElection(client, "board")
+	testenv.Must(e, err)
+	record, err := handle.Record(e.Context())
 	testenv.Must(e, err)
 	b.shows("elections", "board", record.Holder, "term "+strconv.FormatUint(record.Term, 10), "token "+strconv.FormatUint(record.Token, 10),
 		"leading for", "left", "zone=north", "2. ")
-	waiting, err := board.Candidates(e.Context())
+	waiting, err := handle.Candidates(e.Context())
 	testenv.Must(e, err)
 	b.sameList("elections", "board", "Candidates:", len(waiting), func(i int) string { return waiting[i].Identity })
 
@@ -101,7 +102,7 @@ func (b *tab) sameSquares(name string, j *singleton.Job, st singleton.Status) {
 	slices.Reverse(runs)
 	var want [][]string
 	for _, r := range runs {
-		texts := []string{"triggered " + instant(r.Tick) + ": " + r.Outcome, fmt.Sprintf("attempt %d on %s", r.Attempt, r.Holder), "took "}
+		texts := []string{"triggered " + instant(r.Tick) + ": " + string(r.Outcome), fmt.Sprintf("attempt %d on %s", r.Attempt, r.Holder), "took "}
 		if r.Error != "" {
 			texts = append(texts, "error: "+r.Error)
 		}

@@ -246,7 +246,7 @@ func (w *siteWatch) moves(most int, limit time.Duration, stop func(leader string
 func (w *siteWatch) works(leader string) {
 	w.Helper()
 	w.await("the work of "+leader, func() bool {
-		return strings.Contains(w.kubectl("logs", leader, "-c", "site"), `"identity":"`+leader+`","leading":true,"term":`)
+		return strings.Contains(w.kubectl("logs", leader, "-c", "site"), `"identity":"`+leader+`","leading":true,"token":`)
 	})
 	w.await("an answer of "+leader, func() bool {
 		answer, err := w.try("", "kubectl", "get", "--raw", "/api/v1/namespaces/"+w.namespace+"/services/site:80/proxy/")

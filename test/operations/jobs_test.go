@@ -136,7 +136,7 @@ func lostData(w *world) {
 // daemon runs a daemon until the test ends.
 func (w *world) daemon(name string) {
 	w.Helper()
-	d, err := singleton.NewDaemonRunner(w.raw.Client("worker-1"), name, func(ctx context.Context, _ uint64) error {
+	d, err := singleton.NewDaemonRunner(w.raw.Client("worker-1"), name, func(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}, singleton.DaemonConfig{})

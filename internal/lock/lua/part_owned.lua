@@ -1,6 +1,5 @@
--- A lock with owners, an RWMutex or a ReentrantMutex. It is one sorted set,
--- `lock`, so that no part of it can be lost without the rest. Each step costs the same for
--- one entry as for thousands. The members are:
+-- A lock with owners, an RWMutex or a ReentrantMutex. It is one sorted set, `lock`, so that no part of it can
+-- be lost without the rest. Each step costs the same for one entry as for thousands. The members are:
 --
 --   <attempt>   the entry of an attempt. Its score is its end (ms, server clock), plus
 --               WRITES if it writes. An entry ends without a request.
@@ -89,11 +88,10 @@ local function create(lock, owner, token, mode, till, attempt)
   end
 end
 
--- extend moves the end of the attempt's entry. The TTL of the key is set first: that works
--- while the server is out of memory, and so do the writes after it. If the server paused
--- since it read the clock, the key may have expired. XX then writes nothing. An entry ends
--- earlier than before if it was granted for longer than its TTL, or if the clock was set
--- back.
+-- extend moves the end of the attempt's entry. The TTL of the key is set first: that works while the server is
+-- out of memory, and so do the writes after it. If the server paused since it read the clock, the key may have
+-- expired. XX then writes nothing. An entry ends earlier than before if it was granted for longer than its TTL,
+-- or if the clock was set back.
 local function extend(lock, s, attempt, till)
   local before = s.ends
   redis.call('PEXPIREAT', lock, whole(math.max(before, till)))

@@ -27,10 +27,9 @@ local function sweep(lock, s, now)
   return all, next(owners) ~= nil
 end
 
--- read is look and survey without the entries that have ended. s.swept is false if there
--- are more of those than one script removes. The counts are then too high. A lock without
--- entries is deleted. If the owner writes, nothing has to be swept: its ended entries stay
--- until an attempt leaves.
+-- read is look and survey without the entries that have ended. s.swept is false if there are more of those than
+-- one script removes. The counts are then too high. A lock without entries is deleted. If the owner writes,
+-- nothing has to be swept: its ended entries stay until an attempt leaves.
 local function read(lock, owner, now, attempt, leaves)
   local s = look(lock, owner, attempt)
   if not s or not s.there then
@@ -100,9 +99,8 @@ local function remove(lock, s, attempt)
   return s.ends < before
 end
 
--- enter adds an entry for an attempt. As in extend, the TTL is set first. If the key has
--- expired meanwhile, the write would create it without a TTL: then the kind is a new
--- member, and the key is deleted.
+-- enter adds an entry for an attempt. As in extend, the TTL is set first. If the key has expired meanwhile, the
+-- write would create it without a TTL: then the kind is a new member, and the key is deleted.
 local function enter(lock, s, mode, attempt, token, till)
   if not s.ends then
     create(lock, s.owner, token, mode, till, attempt)
@@ -116,18 +114,17 @@ local function enter(lock, s, mode, attempt, token, till)
   end
 end
 
--- serve grants the lock to the head of the queue, and to those behind it that may hold it
--- together with the head. It returns the token if `me` was served; the time (ms) at which
--- the head's wait ends if no lease is renewed, 0 if the queue is empty, or -1 if there is
--- more to do, as one call skips at most 1000 waiters; the code that refuses `me`, if any; and for
--- how long (ms) others were granted the lock, nil if none was.
--- A waiter that has lapsed or that no message reaches is removed, and joins again if it is
--- alive. So are all waiters of a process that did not confirm a grant or answer a call. A
--- reader that wants to write beside others is removed, too: it is notified to look, and is then
--- refused. A waiter for a mutex keeps a free lock, and is notified to look. Otherwise it is removed.
--- The PUBLISH comes before the writes that depend on its reply, as a script is not rolled back.
--- known: the head that already has a timer. Another head is notified. So is a known head
--- that writes when a reader joins behind it, as a dead one would delay readers.
+-- serve grants the lock to the head of the queue, and to those behind it that may hold it together with the
+-- head. It returns the token if `me` was served; the time (ms) at which the head's wait ends if no lease is
+-- renewed, 0 if the queue is empty, or -1 if there is more to do, as one call skips at most 1000 waiters; the
+-- code that refuses `me`, if any; and for how long (ms) others were granted the lock, nil if none was. A waiter
+-- that has lapsed or that no message reaches is removed, and joins again if it is alive. So are all waiters of
+-- a process that did not confirm a grant or answer a call. A reader that wants to write beside others is
+-- removed, too: it is notified to look, and is then refused. A waiter for a mutex keeps a free lock, and is
+-- notified to look. Otherwise it is removed. The PUBLISH comes before the writes that depend on its reply, as a
+-- script is not rolled back.
+-- known: the head that already has a timer. Another head is notified. So is a known head that writes when a
+-- reader joins behind it, as a dead one would delay readers.
 local function serve(lock, fence, keep, queue, seen, me, ttl, now, known)
   local silent, token, refused, granted, time = {}, nil, nil, nil, nil
   local asked = parts_of(me or '')
@@ -139,8 +136,7 @@ local function serve(lock, fence, keep, queue, seen, me, ttl, now, known)
     local mode, owner = parts_of(head)
     local process = process_of(head)
     local gone = head ~= me and (not process or silent[process] or not alive(seen, head, process, now))
-    if not gone and not mode and redis.call('EXISTS', lock) == 0 and notify(lock, head, 'l', '') ~= 0 then
-      drop(queue, seen, me or '')
+    if not gone and not mode and redis.call('EXISTS', lock) == 0 and yield(lock, queue, seen, head, process, me, now) then
       return nil, now, 7
     end
     if not gone and mode then

@@ -1,14 +1,12 @@
--- The queue of a name: `queue` orders the attempts, and `seen` contains the time (ms,
--- server clock) up to which each one counts as alive. The field `!` of `seen` has notes, one a line:
--- `<process> <until>` for the last processes that were granted the lock and have sent no
--- request since. If <until> (ms) has passed, the process is frozen or dead, with all its
--- waiters. `<process> -<until>` is the same for a process that was called after another one
--- had let a grant lapse, and for a lapsed grant after which processes were called.
--- An attempt begins `n<kind>1:<process>.<number>.<t|u>`. Its process listens on the channel
--- `channels` .. process. A script that publishes sets `channels`. `t`: the count of
--- receivers that PUBLISH returns is reliable. The kind is `l` (mutex) or
--- `s` (with owners). Both kinds share one queue. The name is of the kind that holds the lock, or of
--- that of the first waiter that is alive. Attempts of the other kind are refused, waiters at their next look.
+-- The queue of a name: `queue` orders the attempts, and `seen` contains the time (ms, server clock) up to which
+-- each one counts as alive. The field `!` of `seen` has notes, one a line: `<process> <until>` for the last
+-- processes that were granted the lock and have sent no request since. If <until> (ms) has passed, the process
+-- is frozen or dead, with all its waiters. `<process> -<until>` is the same for a process that was called, and
+-- for a lapsed grant after which processes were called. An attempt begins `n<kind>1:<process>.<number>.<t|u>`.
+-- Its process listens on the channel `channels` .. process. A script that publishes sets `channels`. `t`: the
+-- count of receivers that PUBLISH returns is reliable. The kind is `l` (mutex) or `s` (with owners). Both kinds
+-- share one queue. The name is of the kind that holds the lock, or of that of the first waiter that is alive.
+-- Attempts of the other kind are refused, waiters at their next look.
 
 -- How long (ms) a grant lasts that the waiter does not confirm, and within what time (ms) a
 -- process must answer a call.
@@ -24,9 +22,8 @@ local function process_of(attempt)
   return string.match(attempt, '^n%a1:(%w+)%.%w+%.(%a)')
 end
 
--- notify publishes to the process of an attempt. It returns the number of receivers, or nil
--- if that is unknown. pcall: the script must continue if an ACL forbids PUBLISH. That error
--- is not 0 either.
+-- notify publishes to the process of an attempt. It returns the number of receivers, or nil if that is unknown.
+-- pcall: the script must continue if an ACL forbids PUBLISH. That error is not 0 either.
 local function notify(lock, attempt, kind, rest)
   local process, counts = process_of(attempt)
   if not process then
@@ -70,9 +67,8 @@ local function clear_note(seen, attempt)
   end
 end
 
--- notify_processes notifies the first waiter of each process, except for those in `known`,
--- until 32 processes were reached, and returns these. It considers the first 1000 waiters,
--- and of those only the ones before `me`.
+-- notify_processes notifies the first waiter of each process, except for those in `known`, until 32 processes
+-- were reached, and returns these. It considers the first 1000 waiters, and of those only the ones before `me`.
 local function notify_processes(lock, queue, kind, rest, known, me)
   local reached = {}
   for _, attempt in ipairs(redis.pcall('ZRANGE', queue, 0, 999)) do
@@ -126,9 +122,23 @@ local function drop(queue, seen, attempt)
   redis.call('HDEL', seen, attempt)
 end
 
--- notify_head tells the first waiter, if there is one, that it is the head, and in how many ms
--- the lock expires: left, by default its TTL. This is for speed only: each waiter looks once
--- per TTL anyway.
+-- yield refuses `me`, as the head is of another kind, and calls its process, which must send a request
+-- within GRANT. It returns false if no message reaches that.
+local function yield(lock, queue, seen, head, process, me, now)
+  if notify(lock, head, 'l', '') == 0 then
+    return false
+  end
+  local notes = notes_of(seen)
+  if not string.find(notes, process .. ' ', 1, true) then
+    noted = notes .. note(process, '-', now + GRANT)
+    redis.call('HSET', seen, '!', noted)
+  end
+  drop(queue, seen, me or '')
+  return true
+end
+
+-- notify_head tells the first waiter, if there is one, that it is the head, and in how many ms the lock
+-- expires: left, by default its TTL. This is for speed only: each waiter looks once per TTL anyway.
 local function notify_head(lock, head, left)
   if head then
     notify(lock, head, 'h', string.format('%.0f ', left or redis.call('PTTL', lock)))
@@ -168,10 +178,9 @@ local function notify_all(lock, queue, seen, now)
   end
 end
 
--- enqueue adds `me` to the queue, or keeps its place, and extends the time for which it
--- counts as alive. It returns the score. With mode 'look' and 'try' nothing is added, and
--- the result is nil if `me` is not in the queue. first: the head; false or nil: there is no
--- queue.
+-- enqueue adds `me` to the queue, or keeps its place, and extends the time for which it counts as alive. It
+-- returns the score. With mode 'look' and 'try' nothing is added, and the result is nil if `me` is not in the
+-- queue. first: the head; false or nil: there is no queue.
 local function enqueue(queue, seen, me, ttl, mode, now, first)
   clear_note(seen, me)
   local at, new
@@ -222,9 +231,8 @@ local function near(queue, me, at)
   return false
 end
 
--- placed returns the reply to a waiter: {2, left, place, holder} if it is near or has just
--- served another one, otherwise {3, left, place, holder}. left: ms, by default the TTL of
--- the lock. holder: '' if the lock is free.
+-- placed returns the reply to a waiter: {2, left, place, holder} if it is near or has just served another one,
+-- otherwise {3, left, place, holder}. left: ms, by default the TTL of the lock. holder: '' if the lock is free.
 local function placed(lock, queue, me, at, holder, left, served)
   local code = (served or near(queue, me, at)) and 2 or 3
   return {code, left or redis.call('PTTL', lock), string.format('%.0f', tonumber(at)), holder or ''}

@@ -150,7 +150,7 @@ func TestFault60_ACLOfTheLedger(t *testing.T) {
 		testenv.Must(e, err)
 		_, err = job.Runs(ctx, 10)
 		note(err)
-		_, err = job.Acts(ctx, 10)
+		_, err = job.Actions(ctx, 10)
 		note(err)
 		note(l.Rerun(ctx, ledger.RunID{Tick: st.Last}, false))
 		_, err = l.Cancel(ctx, ledger.RunID{Tick: st.Last})

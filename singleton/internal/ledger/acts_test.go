@@ -13,14 +13,14 @@ import (
 // acts returns the acts of operators on the job, newest first, without their times.
 func (e *env) acts() []string {
 	e.Helper()
-	acts, err := e.job().Acts(e.Context(), 1000)
+	acts, err := e.job().Actions(e.Context(), 1000)
 	testenv.Must(e, err)
 	var all []string
 	for i, a := range acts {
 		if a.At.IsZero() || i > 0 && a.At.After(acts[i-1].At) {
 			e.Errorf("acts are not in order: %+v", acts)
 		}
-		text := fmt.Sprintf("%s by %s: %s", a.Action, a.By, a.Reason)
+		text := fmt.Sprintf("%s by %s: %s", a.Verb, a.By, a.Reason)
 		if !a.Tick.IsZero() {
 			text += " at " + a.Name()
 		}
@@ -70,14 +70,14 @@ func TestActsAreRecorded(t *testing.T) {
 		}
 		testenv.Must(e, ann.Pause(e.Context()))
 		st := e.opened(l)
-		if acts, err := e.job().Acts(e.Context(), 1); err != nil || !acts[0].At.Equal(st.PausedSince) {
+		if acts, err := e.job().Actions(e.Context(), 1); err != nil || !acts[0].At.Equal(st.PausedSince) {
 			e.Errorf("paused since %v, %+v, %v", st.PausedSince, acts, err)
 		}
 		check("pause", true, by("pause", ledger.RunID{}))
 		testenv.Must(e, l.Pause(e.Context()))
 		check("pause again", true)
 		testenv.Must(e, ann.Resume(e.Context()))
-		if acts, err := e.job().Acts(e.Context(), 1); err != nil || !acts[0].At.Equal(e.opened(l).Resumed) {
+		if acts, err := e.job().Actions(e.Context(), 1); err != nil || !acts[0].At.Equal(e.opened(l).Resumed) {
 			e.Errorf("resumed is %+v, %v", acts, err)
 		}
 		check("resume", false, by("resume", ledger.RunID{}))
@@ -111,10 +111,10 @@ func TestActsAreBounded(t *testing.T) {
 		if acts := e.acts(); len(acts) != 100 || acts[0] != "resume by a: " {
 			e.Errorf("%d acts: %q", len(acts), acts)
 		}
-		if acts, err := e.job().Acts(e.Context(), 2); err != nil || len(acts) != 2 {
+		if acts, err := e.job().Actions(e.Context(), 2); err != nil || len(acts) != 2 {
 			e.Errorf("acts are %+v, %v", acts, err)
 		}
-		if _, err := e.job().Acts(e.Context(), 0); err == nil {
+		if _, err := e.job().Actions(e.Context(), 0); err == nil {
 			e.Error("no error for 0 acts")
 		}
 	})

@@ -72,7 +72,7 @@ func TestCancelOfARunThatNobodyHolds(t *testing.T) {
 			testenv.Must(e, e.Raw.LPush(e.Context(), e.key("job/draw", "runs"), `{"tick":"1","outcome":"succeeded"}`).Err())
 		}
 		l := e.jobLedger(e.Client("a"), ledger.Config{KeepRuns: 1000, Lease: testenv.TTL(time.Minute)})
-		newest := func(what, outcome, reason string, attempts int) singleton.Entry {
+		newest := func(what string, outcome singleton.Outcome, reason string, attempts int) singleton.HistoryEntry {
 			e.Helper()
 			runs := e.runs(1)
 			r := runs[0]
@@ -104,7 +104,7 @@ func TestCancelOfARunThatNobodyHolds(t *testing.T) {
 		tick, err := l.Trigger(e.Context())
 		testenv.Must(e, err)
 		e.canceled(tick, tick)
-		if r := newest("not begun", ledger.OutcomeSkipped, "canceled", 0); r.RunID != tick || !r.Last.Equal(tick.Tick) || r.Count != 1 {
+		if r := newest("not begun", ledger.OutcomeSkipped, "canceled", 0); ledger.RunID(r.RunID) != tick || !r.Last.Equal(tick.Tick) || r.Count != 1 {
 			e.Errorf("%+v, want one skipped tick, %v", r, tick)
 		}
 		if n := e.Raw.LLen(e.Context(), e.key("job/draw", "runs")).Val(); n != 113 {

@@ -85,7 +85,7 @@ func TestAFailureAfterACrashIsUnknown(t *testing.T) {
 				testenv.Must(e, run.Complete(e.Context(), c.outcome, c.wantText))
 			}
 			runs := e.runs(10)
-			if len(runs) != 1 || runs[0].Outcome != c.want || runs[0].Error != c.wantText {
+			if len(runs) != 1 || string(runs[0].Outcome) != c.want || runs[0].Error != c.wantText {
 				e.Errorf("%s: the history is %+v", c.name, runs)
 			}
 		}
@@ -152,7 +152,7 @@ func TestWhoLeavesARunInDoubt(t *testing.T) {
 			if c.doubt {
 				want = ledger.OutcomeUnknown
 			}
-			if runs := e.runs(10); len(runs) != 1 || runs[0].Outcome != want {
+			if runs := e.runs(10); len(runs) != 1 || string(runs[0].Outcome) != want {
 				e.Errorf("%s: the history is %+v, want %s", c.name, runs, want)
 			}
 		}

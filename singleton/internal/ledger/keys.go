@@ -23,8 +23,11 @@ func keysOf(n *lock.Name, job string) keys {
 
 func (k keys) tomb(id string) string { return k.key("tomb:" + id) }
 
-// Needs declares the keys and the scripts of jobs.
-func Needs() lock.Needs {
+// Rights declare what a job needs.
+type Rights struct{}
+
+// Needs returns the keys and the scripts of jobs.
+func (Rights) Needs() lock.Needs {
 	return lock.Needs{
 		Names: lock.JobNames,
 		Parts: map[string]lock.Part{

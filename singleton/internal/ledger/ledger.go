@@ -98,10 +98,10 @@ func newLedger(c *lockcore.Client, job string, lease *lockcore.LeaseConfig, cfg 
 	if rule := input.Fault(job, 200, true); rule != "" {
 		return nil, &noonlock.ConfigError{Package: "singleton", Field: "name", Value: input.Quote(job), Rule: rule}
 	}
-	if (*lock.Client)(c).Quorum() != nil {
+	if lock.Of(c).Quorum() != nil {
 		return nil, errQuorum
 	}
-	n, err := (*lock.Client)(c).Name(lock.JobNames+job, (*lock.LeaseConfig)(lease))
+	n, err := lock.Of(c).Name(lock.JobNames+job, (*lock.LeaseConfig)(lease))
 	if err != nil {
 		return nil, err
 	}
@@ -115,8 +115,9 @@ func newLedger(c *lockcore.Client, job string, lease *lockcore.LeaseConfig, cfg 
 	return &Ledger{lock: n, scripts: s, name: job, keys: keysOf(n, job), cfg: cfg, by: lockcore.Operator{Who: n.Identity()}}, nil
 }
 
-var errQuorum = &noonlock.ConfigError{Package: "singleton",
-	Field: "client", Value: "a Client of NewQuorum",
+var errQuorum = &noonlock.ConfigError{
+	Package: "singleton",
+	Field:   "client", Value: "a Client of NewQuorum",
 	Rule: "a Client of New: the ledger of a job is kept on one server",
 }
 

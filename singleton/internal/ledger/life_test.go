@@ -40,7 +40,7 @@ func (e *env) job() *singleton.Job {
 }
 
 // runs returns the newest n entries of the history.
-func (e *env) runs(n int) []singleton.Entry {
+func (e *env) runs(n int) []singleton.HistoryEntry {
 	e.Helper()
 	runs, err := e.job().Runs(e.Context(), n)
 	testenv.Must(e, err)

@@ -64,7 +64,7 @@ func TestRerun(t *testing.T) {
 			}
 			testenv.Must(e, again.Complete(e.Context(), ledger.OutcomeFailed, "boom again"))
 			runs := e.runs(2)
-			if runs[0].Outcome != c.recorded || runs[1].Outcome != c.recorded || !runs[0].Tick.Equal(tick) || runs[0].Error != "boom again" {
+			if string(runs[0].Outcome) != c.recorded || string(runs[1].Outcome) != c.recorded || !runs[0].Tick.Equal(tick) || runs[0].Error != "boom again" {
 				e.Errorf("the history is %+v, want two outcomes %s", runs, c.recorded)
 			}
 			testenv.Must(e, l.Rerun(e.Context(), ledger.RunID{Tick: tick}, false))

@@ -97,28 +97,28 @@ func TestHistoryIsReadForEver(t *testing.T) {
 		noon := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
 		for _, c := range []struct {
 			entry string
-			want  singleton.Entry
+			want  singleton.HistoryEntry
 		}{
 			{
 				`{"tick":"1893499200000","attempt":"2","holder":"host-7","token":"1893499200000001","start":"1893499200001","end":"1893499201000","outcome":"succeeded","error":""}`,
-				singleton.Entry{
-					RunID: ledger.RunID{Tick: noon}, Attempt: 2, Holder: "host-7", Token: 1893499200000001, Start: noon.Add(time.Millisecond),
+				singleton.HistoryEntry{
+					RunID: singleton.RunID{Tick: noon}, Attempt: 2, Holder: "host-7", Token: 1893499200000001, Start: noon.Add(time.Millisecond),
 					End: noon.Add(time.Second), Outcome: ledger.OutcomeSucceeded,
 					Attempts: []singleton.Attempt{{Number: 2, Holder: "host-7", Token: 1893499200000001, Start: noon.Add(time.Millisecond), End: noon.Add(time.Second)}},
 				},
 			},
 			{
 				`{"tick":"1893499200000","last":"1893499260000","count":"2","outcome":"skipped","error":"missed"}`,
-				singleton.Entry{RunID: ledger.RunID{Tick: noon}, Last: noon.Add(time.Minute), Count: 2, Outcome: ledger.OutcomeSkipped, Error: "missed"},
+				singleton.HistoryEntry{RunID: singleton.RunID{Tick: noon}, Last: noon.Add(time.Minute), Count: 2, Outcome: ledger.OutcomeSkipped, Error: "missed"},
 			},
 			{
 				`{"tick":"1893499200000","attempt":"1","holder":"h","token":"7","start":"1893499200000","end":"1893499200000","outcome":"unknown","error":"x","a later field":[1]}`,
-				singleton.Entry{RunID: ledger.RunID{Tick: noon}, Attempt: 1, Holder: "h", Token: 7, Start: noon, End: noon, Outcome: ledger.OutcomeUnknown, Error: "x", Attempts: []singleton.Attempt{{Number: 1, Holder: "h", Token: 7, Start: noon, End: noon, Error: "x"}}},
+				singleton.HistoryEntry{RunID: singleton.RunID{Tick: noon}, Attempt: 1, Holder: "h", Token: 7, Start: noon, End: noon, Outcome: ledger.OutcomeUnknown, Error: "x", Attempts: []singleton.Attempt{{Number: 1, Holder: "h", Token: 7, Start: noon, End: noon, Error: "x"}}},
 			},
 			{
 				`{"tick":"1893499200000","attempt":"2","holder":"h","token":"8","start":"1893499201000","end":"1893499202000","outcome":"failed","error":"y","tries":[{"attempt":"1","holder":"g","token":"7","start":"1893499200000","end":"1893499201000","error":"x"}]}`,
-				singleton.Entry{
-					RunID: ledger.RunID{Tick: noon}, Attempt: 2, Holder: "h", Token: 8, Start: noon.Add(time.Second), End: noon.Add(2 * time.Second), Outcome: ledger.OutcomeFailed, Error: "y",
+				singleton.HistoryEntry{
+					RunID: singleton.RunID{Tick: noon}, Attempt: 2, Holder: "h", Token: 8, Start: noon.Add(time.Second), End: noon.Add(2 * time.Second), Outcome: ledger.OutcomeFailed, Error: "y",
 					Attempts: []singleton.Attempt{
 						{Number: 1, Holder: "g", Token: 7, Start: noon, End: noon.Add(time.Second), Error: "x"},
 						{Number: 2, Holder: "h", Token: 8, Start: noon.Add(time.Second), End: noon.Add(2 * time.Second), Error: "y"},

@@ -1,28 +1,10 @@
 package ticks
 
-import (
-	"time"
-
-	"github.com/noonlock/noonlock"
-	"github.com/noonlock/noonlock/internal/input"
-)
+import "time"
 
 // minEvery is the shortest interval. A claim takes a round trip or two, which must be short compared to the interval.
 // The limit is below a second because schedules of less than a second keep tests short.
 const minEvery = 100 * time.Millisecond
-
-// Every returns the schedule of the multiples of d since the Unix epoch.
-func Every(d time.Duration) (Schedule, error) { return newEvery("d", d.String(), d) }
-
-func newEvery(field, value string, d time.Duration) (Schedule, error) {
-	switch {
-	case d < minEvery:
-		return nil, &noonlock.ConfigError{Package: "schedule", Field: field, Value: value, Rule: "at least " + minEvery.String()}
-	case d%time.Millisecond != 0:
-		return nil, &noonlock.ConfigError{Package: "schedule", Field: field, Value: value, Rule: "a whole number of milliseconds"}
-	}
-	return everySchedule{millis: d.Milliseconds()}, nil
-}
 
 // parseEvery parses the arguments of @every in spec.
 func parseEvery(spec string, args []string) (Schedule, error) {
@@ -31,10 +13,15 @@ func parseEvery(spec string, args []string) (Schedule, error) {
 		return nil, refuse("spec", spec, rule)
 	}
 	d, err := time.ParseDuration(args[0])
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, refuse("spec", spec, rule)
+	case d < minEvery:
+		return nil, refuse("the interval of @every", args[0], "at least "+minEvery.String())
+	case d%time.Millisecond != 0:
+		return nil, refuse("the interval of @every", args[0], "a whole number of milliseconds")
 	}
-	return newEvery("the interval of @every", input.Quote(args[0]), d)
+	return everySchedule{millis: d.Milliseconds()}, nil
 }
 
 // everySchedule ticks at the multiples of millis since the Unix epoch.

@@ -64,7 +64,7 @@ func Example_leader() {
 	lead := func(identity string, price int) (token uint64) {
 		rdb := redis.NewClient(server.Options())
 		defer rdb.Close()
-		client, err := lockcore.New(rdb, lockcore.Config{})
+		client, err := lockcore.New(rdb, lockcore.Config{Identity: identity})
 		if err != nil {
 			panic(err)
 		}
@@ -73,13 +73,12 @@ func Example_leader() {
 		defer resign()
 		le, err := election.NewLeaderElector(client, "prices", election.Callbacks{
 			OnStartedLeading: func(ctx context.Context) {
-				term, _ := election.TermFrom(ctx)
-				token = term.Token
+				token = lockcore.FromContext(ctx).Token()
 				fmt.Println(identity, "sets the price:", setPrice(ctx, token, price))
 				resign()
 			},
 			OnStoppedLeading: func() {},
-		}, election.Config{Identity: identity})
+		}, election.Config{})
 		if err != nil {
 			panic(err)
 		}

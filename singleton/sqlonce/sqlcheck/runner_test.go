@@ -18,7 +18,7 @@ import (
 
 // runUntil runs a job with a Runner until ended is closed and the runs in progress are recorded,
 // and returns the history of the job.
-func runUntil(t *testing.T, ended <-chan struct{}, every string, work singleton.Func, cfg singleton.JobConfig) []singleton.Entry {
+func runUntil(t *testing.T, ended <-chan struct{}, every string, work func(context.Context, singleton.Run) error, cfg singleton.JobConfig) []singleton.HistoryEntry {
 	t.Helper()
 	client, err := lockcore.New(lockcoretest.NewRedis(t).Client(), lockcore.Config{})
 	if err != nil {
@@ -120,7 +120,7 @@ func TestOverlappingTicksTakeEffect(t *testing.T) {
 			close(later)
 		}
 		return err
-	}, singleton.JobConfig{Overlap: singleton.OverlapAllow})
+	}, singleton.JobConfig{AllowOverlap: true})
 	first, second := begun[0], begun[1]
 	if second.Token <= first.Token || !second.Tick.After(first.Tick) {
 		t.Fatalf("first %+v, then %+v", first, second)

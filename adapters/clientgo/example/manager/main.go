@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr/funcr"
-	"github.com/redis/go-redis/v9"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -47,9 +46,7 @@ func run(ctx context.Context, url, identity string) error {
 	if err != nil {
 		return err
 	}
-	rdb := redis.NewUniversalClient(options)
-	defer rdb.Close()
-	client, err := lockcore.New(rdb, lockcore.Config{Identity: identity})
+	client, err := lockcore.NewFromOptions(options, lockcore.Config{Identity: identity})
 	if err != nil {
 		return err
 	}

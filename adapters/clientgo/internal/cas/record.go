@@ -50,7 +50,7 @@ type State struct {
 // New returns the record with the name Names + name. It sends nothing. A request that is not
 // answered within the timeout is retried; a call returns after three timeouts.
 func New(c *lockcore.Client, name string, timeout time.Duration) (*Record, error) {
-	n, err := (*lock.Client)(c).Name(Names+name, nil)
+	n, err := lock.Of(c).Name(Names+name, nil)
 	if err == nil {
 		err = n.Client().One("NewLock")
 	}
@@ -98,7 +98,7 @@ func (r *Record) read(stored string) (State, error) {
 // The error is ErrConflict if the record has another version or was deleted. After an error
 // that is lockcore.ErrUnknown, the value may have been written or may still be written. The
 // returned version covers both cases, so a Put with it succeeds in either case. During
-// lockcore.Config.LockDelay, a Put of the first record fails with a *lockcore.DelayError.
+// lockcore.Config.LockDelay, a Put of the first record fails with lockcore.ErrDelayed.
 func (r *Record) Put(ctx context.Context, seen Version, value []byte, keep time.Duration) (Version, error) {
 	me := r.writer + "." + strconv.FormatUint(r.writes.Add(1), 36)
 	req := r.put.Call(wire.Keys(r.key), me, value, keep.Milliseconds(), seen.inSpaces())

@@ -13,6 +13,7 @@ import (
 
 	"github.com/noonlock/noonlock/adapters/clientgo/internal/cas"
 	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/internal/wire"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
@@ -342,7 +343,7 @@ func TestFault89_FirstRecordIsDelayed(t *testing.T) {
 		delayed := func() {
 			e.Helper()
 			_, err := r.Put(e.Context(), cas.Version{}, []byte("a"), time.Hour)
-			var refused *lockcore.DelayError
+			var refused *wire.DelayError
 			if !errors.As(err, &refused) || !lockcore.IsTemporary(err) {
 				e.Fatalf("Put: %v, want a DelayError", err)
 			}

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -55,9 +54,8 @@ type app struct {
 	options *redis.UniversalOptions
 	addrs   string // of the servers, without user and password
 
-	metrics    string                // an address, empty: none
-	registerer prometheus.Registerer // nil: none
-	master     string                // the name that the Sentinels must know, empty without them
+	metrics string // an address, empty: none
+	master  string // the name that the Sentinels must know, empty without them
 
 	minReplicas int // of run, elect and cron
 }
@@ -232,15 +230,15 @@ func (a *app) connect(ctx context.Context, cfg lockcore.Config) (closeAll func()
 		return nil, err
 	}
 	a.addrs = strings.Join(a.options.Addrs, ", ")
-	rdb := redis.NewUniversalClient(a.options)
+	logs := cfg.Logger.GetSink() != nil
+	cfg.Logger = cmp.Or(cfg.Logger, lockcore.Discard) // other commands print what fails
 	cfg.Prefix, cfg.Identity, cfg.MinReplicas = a.prefix, cmp.Or(cfg.Identity, operator()), a.minReplicas
-	if a.client, err = lockcore.New(rdb, cfg); err != nil {
-		rdb.Close()
+	if a.client, err = lockcore.NewFromOptions(a.options, cfg); err != nil {
 		return nil, err
 	}
 	probing, stop := context.WithCancel(ctx)
 	var probe sync.WaitGroup
-	if cfg.Logger.GetSink() != nil {
+	if logs {
 		probe.Go(func() { a.logSilence(probing, cfg.Logger) })
 	}
 	return func() {
@@ -249,7 +247,6 @@ func (a *app) connect(ctx context.Context, cfg lockcore.Config) (closeAll func()
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
 		_ = a.client.Close(ctx) // at worst, a lock expires with its TTL
-		rdb.Close()
 	}, nil
 }
 

@@ -17,7 +17,7 @@ import (
 )
 
 // ended returns the newest entry of a job's history when it has n entries.
-func (e *env) ended(job string, n int) singleton.Entry {
+func (e *env) ended(job string, n int) singleton.HistoryEntry {
 	e.Helper()
 	e.Until("a run has ended", func() bool { return e.Raw.LLen(e.Context(), "noonlock:{job/"+job+"}:runs").Val() >= int64(n) })
 	return e.history(job)[0]
@@ -29,8 +29,10 @@ func TestCronOutcomes(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	for i, test := range []struct {
-		script, outcome, text string
-		attempts              int
+		script   string
+		outcome  singleton.Outcome
+		text     string
+		attempts int
 	}{
 		{"exit 0", "succeeded", "", 1},
 		{"echo to stdout; echo oops >&2; exit 3", "failed", "exit code 3: oops", 1},

@@ -22,6 +22,7 @@ import (
 	"github.com/noonlock/noonlock/internal/output"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
+	"github.com/noonlock/noonlock/singleton/schedule"
 )
 
 // exitUnknownOutcome is the default exit code of a command that cannot tell whether it took effect.
@@ -112,7 +113,7 @@ group have: a run, and the next attempt at it, waits for them.`,
 // singletonAttempts is the default of singleton.JobConfig.MaxAttempts.
 const singletonAttempts = 5
 
-func (c *ticking) run(ctx context.Context, name, schedule string) error {
+func (c *ticking) run(ctx context.Context, name, spec string) error {
 	zone, err := parseZone(c.zone)
 	catchUp, known := catchUps[c.catchUp]
 	switch {
@@ -138,14 +139,16 @@ func (c *ticking) run(ctx context.Context, name, schedule string) error {
 	}
 	defer closeAll()
 	runner, err := singleton.NewRunner(c.client, singleton.Config{
-		TTL: c.ttl, ValidFor: c.ttl - margin(c.ttl) - c.grace(), Identity: identity, Drain: c.drain, ShutdownTimeout: c.drain + c.killAfter + 10*time.Second, Logger: log, Registerer: c.registerer,
+		TTL: c.ttl, ValidFor: c.ttl - margin(c.ttl) - c.grace(), Drain: c.drain, ShutdownTimeout: c.drain + c.killAfter + 10*time.Second,
 	})
 	if err != nil {
 		return err
 	}
-	err = runner.Add(name, schedule, c.attempt, singleton.JobConfig{
-		TimeZone: zone, Timeout: c.runTimeout, MaxAttempts: c.maxAttempts, CatchUp: catchUp,
-	})
+	at, err := schedule.Parse(spec, schedule.Config{TimeZone: zone})
+	if err != nil {
+		return usage(err)
+	}
+	err = runner.Add(name, at, c.attempt, singleton.JobConfig{Timeout: c.runTimeout, MaxAttempts: c.maxAttempts, CatchUp: catchUp})
 	if err != nil {
 		return usage(err)
 	}
@@ -188,7 +191,7 @@ func (c *ticking) attempt(ctx context.Context, run singleton.Run) error {
 	if err != nil {
 		return &attemptError{error: err, permanent: true}
 	}
-	code, err := child.supervise(watch{ctx: ctx, remaining: run.Remaining, grace: c.grace(), killAfter: c.killAfter}, nil)
+	code, err := child.supervise(watch{ctx: ctx, remaining: lockcore.FromContext(ctx).Remaining, grace: c.grace(), killAfter: c.killAfter}, nil)
 	c.lost.Store(errors.Is(err, errLost) && c.stopping())
 	switch {
 	case errors.Is(err, errUnguarded):

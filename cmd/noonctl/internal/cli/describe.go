@@ -73,10 +73,10 @@ func (a *app) releases(ctx context.Context, name string) ([]lockcore.ForcedRelea
 // jobData is what describe prints about a job.
 type jobData struct {
 	singleton.Status
-	State    string            `json:"state"`
-	PausedBy string            `json:"paused_by,omitempty"`
-	Runs     []singleton.Entry `json:"newest_runs"`
-	Acts     []singleton.Act   `json:"acts"`
+	State    string                   `json:"state"`
+	PausedBy string                   `json:"paused_by,omitempty"`
+	Runs     []singleton.HistoryEntry `json:"newest_runs"`
+	Acts     []singleton.Action       `json:"acts"`
 }
 
 // details reads all about a job.
@@ -103,7 +103,7 @@ func (a *app) describeJob(ctx context.Context, name string) error {
 		data.Last = time.Time{} // a new ledger has no tick
 	}
 	for _, act := range d.Acts {
-		if data.Paused && act.Action == "pause" && act.At.Equal(data.PausedSince) {
+		if data.Paused && act.Verb == "pause" && act.At.Equal(data.PausedSince) {
 			data.PausedBy = strings.TrimSuffix(act.By+": "+act.Reason, ": ")
 		}
 	}

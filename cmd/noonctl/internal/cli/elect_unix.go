@@ -40,7 +40,7 @@ type electing struct {
 	end     context.CancelFunc // of the campaign
 
 	mu      sync.Mutex
-	term    election.Term // zero: this replica does not lead
+	token   uint64        // 0: this replica does not lead
 	leading chan struct{} // closed while this replica leads; replaced when it stops
 	ended   error         // of the command, when it has ended by itself or could not be started, or of its lease
 }
@@ -60,7 +60,6 @@ run, the command has ended when all processes of its group have.
 The command has these environment variables:
 
     NOONLOCK_ELECTION   the name of the election
-    NOONLOCK_TERM       the number of the leadership
     NOONLOCK_TOKEN      the fencing token of the leadership, greater than that of every earlier one
 
 On HUP, INT, QUIT or TERM, elect passes the signal on to the command, waits until it has ended,
@@ -133,7 +132,7 @@ func (e *electing) run(ctx context.Context) error {
 	defer closeAll()
 	e.elector, err = election.NewLeaderElector(e.client, e.name, election.Callbacks{
 		OnStartedLeading: e.lead, OnStoppedLeading: func() {},
-	}, election.Config{Identity: identity, LeaseDuration: e.lease, Logger: log, Registerer: e.registerer})
+	}, election.Config{LeaseDuration: e.lease})
 	if err != nil {
 		return err
 	}
@@ -170,9 +169,9 @@ func (e *electing) run(ctx context.Context) error {
 
 // lead runs the command while this replica leads.
 func (e *electing) lead(ctx context.Context) {
-	term, _ := election.TermFrom(ctx)
-	e.setTerm(term)
-	defer e.setTerm(election.Term{})
+	lease := lockcore.FromContext(ctx)
+	e.setToken(lease.Token())
+	defer e.setToken(0)
 	if e.label != nil {
 		defer e.labelWhileLeading(ctx)()
 	}
@@ -181,12 +180,11 @@ func (e *electing) lead(ctx context.Context) {
 		return
 	}
 	c, err := e.start(e.argv, []string{
-		"NOONLOCK_ELECTION=" + e.name, "NOONLOCK_TERM=" + strconv.FormatUint(term.Number, 10),
-		"NOONLOCK_TOKEN=" + strconv.FormatUint(term.Token, 10),
+		"NOONLOCK_ELECTION=" + e.name, "NOONLOCK_TOKEN=" + strconv.FormatUint(lease.Token(), 10),
 	})
 	if err == nil {
 		var code int
-		code, err = c.supervise(watch{ctx: ctx, remaining: e.elector.Remaining, grace: e.grace()}, e.signals)
+		code, err = c.supervise(watch{ctx: ctx, remaining: lease.Remaining, grace: e.grace()}, e.signals)
 		switch lost := errors.Is(err, errLost); {
 		case lost && e.asked.Err() != nil:
 			err = &exitError{exitLost, fmt.Errorf("the leadership of %q ended while the command ran", e.name)}
@@ -224,11 +222,11 @@ func (e *electing) labelWhileLeading(ctx context.Context) (removed func()) {
 // default of election.Config.RenewDeadline is two thirds of the lease.
 func (e *electing) grace() time.Duration { return e.lease - margin(e.lease) - e.lease*2/3 }
 
-func (e *electing) setTerm(term election.Term) {
+func (e *electing) setToken(token uint64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.term = term
-	if term.Number > 0 {
+	e.token = token
+	if token > 0 {
 		close(e.leading)
 	} else {
 		e.leading = make(chan struct{})
@@ -253,7 +251,6 @@ type leadership struct {
 	Leader   string `json:"leader,omitempty"` // empty: none is known
 	Identity string `json:"identity"`
 	Leading  bool   `json:"leading"`
-	Term     uint64 `json:"term,omitempty"`
 	Token    uint64 `json:"token,omitempty"`
 }
 
@@ -262,11 +259,11 @@ func (e *electing) serve(ctx context.Context, log logr.Logger) (closeServer func
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
 		e.mu.Lock()
-		term := e.term
+		token := e.token
 		e.mu.Unlock()
-		answer := leadership{Election: e.name, Leader: e.elector.GetLeader(), Identity: e.elector.Identity(), Leading: e.elector.IsLeader()}
+		answer := leadership{Election: e.name, Leader: e.elector.Leader(), Identity: e.client.Identity(), Leading: e.elector.IsLeader()}
 		if answer.Leading {
-			answer.Leader, answer.Term, answer.Token = answer.Identity, term.Number, term.Token
+			answer.Leader, answer.Token = answer.Identity, token
 		}
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(answer)

@@ -139,9 +139,9 @@ func decode[T any](t testing.TB, text string) (v T) {
 }
 
 // history returns the runs in the history of a job.
-func (e *env) history(job string) []singleton.Entry {
+func (e *env) history(job string) []singleton.HistoryEntry {
 	e.Helper()
-	return decode[struct{ Runs []singleton.Entry }](e, e.must("history", job, "-o", "json")).Runs
+	return decode[struct{ Runs []singleton.HistoryEntry }](e, e.must("history", job, "-o", "json")).Runs
 }
 
 // hold acquires a mutex until the end of the test.
@@ -181,9 +181,9 @@ func (e *env) waiters(name string) int64 {
 }
 
 // runs runs a job until the end of the test.
-func (e *env) runs(job, schedule string, work singleton.Func, cfg singleton.JobConfig) {
+func (e *env) runs(job, schedule string, work func(context.Context, singleton.Run) error, cfg singleton.JobConfig) {
 	e.Helper()
-	r, err := singleton.NewRunner(e.client, singleton.Config{TTL: 5 * time.Second, Drain: -1, Identity: "worker-1"})
+	r, err := singleton.NewRunner(e.client, singleton.Config{TTL: 5 * time.Second, Drain: -1})
 	testenv.Must(e, err)
 	testenv.Must(e, r.Add(job, schedule, work, cfg))
 	e.background(r.Run)

@@ -62,7 +62,7 @@ func (g *getting) run(ctx context.Context, names []string) error {
 	}
 	failing := 0
 	for _, t := range found {
-		if t.Job != nil && t.Job.Failing() {
+		if t.Job != nil && overview.MarkOf(*t.Job).Failing {
 			failing++
 		}
 	}
@@ -130,7 +130,7 @@ func (a *app) known(ctx context.Context, k kind, t overview.Thing) error {
 func (a *app) names(ctx context.Context, k kind) ([]string, error) {
 	bounded, answered, stop := a.within(ctx)
 	defer stop()
-	names, err := k.Names(bounded, a.client, lockcore.ListConfig{Progress: func(int) { answered() }})
+	names, err := k.Names(bounded, a.client, func(int) { answered() })
 	return names, a.awayError(bounded, err)
 }
 

@@ -46,7 +46,7 @@ func TestGetLocks(t *testing.T) {
 	e := newEnv(t)
 	e.hold("orders")
 	e.wait("worker-2", "orders")
-	rw, err := e.client.RWMutex("catalogue", "reader-1", lockcore.RWConfig{})
+	rw, err := e.client.RWMutex("catalogue", "reader-1", lockcore.LeaseConfig{})
 	testenv.Must(t, err)
 	_, err = rw.TryRLock(t.Context())
 	testenv.Must(t, err)
@@ -131,7 +131,9 @@ func TestGetElections(t *testing.T) {
 		Metadata     map[string]string
 	}
 	got := decode[electionJSON](t, e.must("get", "election", "board", "-o", "json"))
-	r, err := a.Record(t.Context())
+	board, err := election.NewElection(e.client, "board")
+	testenv.Must(t, err)
+	r, err := board.Record(t.Context())
 	testenv.Must(t, err)
 	if got.Name != "board" || got.Leader != "a" || got.Term != r.Term || got.Token != r.Token || len(got.Candidates) != 1 || got.Candidates[0].Identity != "b" || got.Metadata["version"] != "7" {
 		t.Errorf("get %+v, Record %+v", got, r)
@@ -206,8 +208,8 @@ func TestGetJobs(t *testing.T) {
 	if out := e.must("history", "draw"); !strings.Contains(out, "Acts of operators:") || strings.Count(out, "no winners") != 1 || !strings.Contains(out, " pause ") {
 		t.Errorf("history:\n%s", out)
 	}
-	acts := decode[struct{ Acts []singleton.Act }](t, e.must("history", "draw", "-o", "json", "--limit", "1")).Acts
-	if len(acts) != 1 || acts[0].Action != "pause" || acts[0].Reason != "no winners" || acts[0].By == "" {
+	acts := decode[struct{ Acts []singleton.Action }](t, e.must("history", "draw", "-o", "json", "--limit", "1")).Acts
+	if len(acts) != 1 || acts[0].Verb != "pause" || acts[0].Reason != "no winners" || acts[0].By == "" {
 		t.Errorf("the newest act: %+v", acts)
 	}
 	for range 10 {
@@ -259,7 +261,7 @@ func TestQuestionsOfAnOperator(t *testing.T) {
 	states := func() map[string]string {
 		found := map[string]string{}
 		for _, st := range decode[[]singleton.Status](t, e.must("get", "jobs", "-o", "json")) {
-			found[st.Job] = st.Outcome
+			found[st.Job] = string(st.Outcome)
 		}
 		return found
 	}
@@ -358,7 +360,7 @@ func TestRerun(t *testing.T) {
 		return nil
 	}, singleton.JobConfig{MaxAttempts: 1})
 	e.must("trigger", "draw")
-	history := func() []singleton.Entry { return e.history("draw") }
+	history := func() []singleton.HistoryEntry { return e.history("draw") }
 	e.Until("it has failed", func() bool { return len(history()) == 1 })
 	tick := history()[0].Name()
 	if out := e.must("rerun", "draw", "--tick", tick, "--reason", "mended"); !strings.HasSuffix(out, "runs again\n") {
@@ -400,7 +402,7 @@ func TestCancel(t *testing.T) {
 func TestGetDaemons(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
-	d, err := singleton.NewDaemonRunner(e.client, "feed", func(ctx context.Context, _ uint64) error {
+	d, err := singleton.NewDaemonRunner(e.client, "feed", func(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}, singleton.DaemonConfig{})

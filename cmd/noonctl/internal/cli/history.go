@@ -60,8 +60,8 @@ func (a *app) history(ctx context.Context, name, since string, limit int) error 
 	}
 	from := begin(d.Status.Now)
 	data := historyData{ // skipped ticks have no end
-		Runs: slices.DeleteFunc(d.Runs, func(e singleton.Entry) bool { return cmp.Or(e.End, e.Last, e.Tick).Before(from) }),
-		Acts: slices.DeleteFunc(d.Acts[:min(limit, len(d.Acts))], func(act singleton.Act) bool { return act.At.Before(from) }),
+		Runs: slices.DeleteFunc(d.Runs, func(e singleton.HistoryEntry) bool { return cmp.Or(e.End, e.Last, e.Tick).Before(from) }),
+		Acts: slices.DeleteFunc(d.Acts[:min(limit, len(d.Acts))], func(act singleton.Action) bool { return act.At.Before(from) }),
 	}
 	if encoded, err := a.encode(data); encoded {
 		return err
@@ -78,8 +78,8 @@ func (a *app) history(ctx context.Context, name, since string, limit int) error 
 
 // historyData is what history prints.
 type historyData struct {
-	Runs []singleton.Entry `json:"runs"` // newest first
-	Acts []singleton.Act   `json:"acts"` // newest first
+	Runs []singleton.HistoryEntry `json:"runs"` // newest first
+	Acts []singleton.Action       `json:"acts"` // newest first
 }
 
 // oneLine returns the text of an error for a table. Joined errors have one line each.

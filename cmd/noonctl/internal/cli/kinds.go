@@ -86,7 +86,7 @@ func jobCells(t overview.Thing) []string {
 		last = time.Time{} // a new ledger has no tick
 	}
 	return []string{
-		t.State(), st.Outcome, relative(st.Next, st.Now), relative(last, st.Now), relative(st.LastSuccess, st.Now), strconv.Itoa(st.Replicas), schedule,
+		t.State(), string(st.Outcome), relative(st.Next, st.Now), relative(last, st.Now), relative(st.LastSuccess, st.Now), strconv.Itoa(st.Replicas), schedule,
 	}
 }
 

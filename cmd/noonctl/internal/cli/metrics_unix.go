@@ -20,8 +20,7 @@ func (a *app) exports(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&a.metrics, "metrics", "", "address to serve the metrics at, as /metrics, such as :9090 (default: none)")
 }
 
-// connectExporting is connect for commands with --metrics. They register their metrics in a.registerer,
-// which is nil without the flag.
+// connectExporting is connect for commands with --metrics.
 func (a *app) connectExporting(ctx context.Context, cfg lockcore.Config, log logr.Logger) (closeAll func(), err error) {
 	if a.metrics == "" {
 		return a.connect(ctx, cfg)
@@ -35,7 +34,7 @@ func (a *app) connectExporting(ctx context.Context, cfg lockcore.Config, log log
 		return nil, err
 	}
 	log.Info("answering HTTP requests", "addr", addr)
-	a.registerer, cfg.Registerer = registry, registry
+	cfg.Registerer = registry
 	closeClient, err := a.connect(ctx, cfg)
 	if err != nil {
 		closeServer()

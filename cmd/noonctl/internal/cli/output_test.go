@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"os"
 	"strings"
 	"testing"
 
@@ -69,23 +68,4 @@ func printTo(ctx context.Context, url string, stdout interface{ Write([]byte) (i
 	getenv := func(name string) string { return map[string]string{"NOONLOCK_REDIS": url}[name] }
 	code := cli.Run(ctx, cli.Process{Args: args, Getenv: getenv, Stdin: strings.NewReader(""), Stdout: stdout, Stderr: &errOut})
 	return result{code: code, errOut: errOut.String()}
-}
-
-// The same with a process and the file of a full disk.
-func TestFault113_FullDisk(t *testing.T) {
-	t.Parallel()
-	e := newEnv(t)
-	e.hold("orders")
-	file, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
-	if err != nil {
-		t.Skip("this system has no /dev/full")
-	}
-	defer file.Close()
-	for _, output := range []string{"table", "json", "yaml", "name"} {
-		var errOut bytes.Buffer
-		cmd := e.program("get", "locks", "-o", output)
-		cmd.Stdout, cmd.Stderr = file, &errOut
-		_ = cmd.Run()
-		check(t, result{code: cmd.ProcessState.ExitCode(), errOut: errOut.String()}, 1, []string{"no space left on device"}, cmd.Args[1:])
-	}
 }

@@ -100,7 +100,7 @@ func margin(ttl time.Duration) time.Duration { return lease.Margin(ttl) + ttl/10
 
 // lockers returns the functions that acquire the lock at once, and with waiting.
 func (r *running) lockers() (try, lock func(ctx context.Context) (*lockcore.Lease, error), err error) {
-	cfg := lockcore.LeaseConfig{TTL: r.ttl, ValidFor: r.ttl - margin(r.ttl) - r.killAfter}
+	cfg := lockcore.LeaseConfig{TTL: r.ttl, ValidFor: r.ttl - margin(r.ttl) - r.killAfter, Wait: r.wait}
 	switch r.mode {
 	case "mutex":
 		m, err := r.client.Mutex(r.lock, cfg)
@@ -110,7 +110,7 @@ func (r *running) lockers() (try, lock func(ctx context.Context) (*lockcore.Leas
 		return m.TryLock, m.Lock, nil
 	case "read", "write":
 		owner := "noonctl-" + strings.ToLower(rand.Text()[:12])
-		m, err := r.client.RWMutex(r.lock, owner, lockcore.RWConfig{Read: cfg, Write: cfg})
+		m, err := r.client.RWMutex(r.lock, owner, cfg)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -186,13 +186,8 @@ func (r *running) acquire(ctx context.Context, try, lock func(ctx context.Contex
 	}
 	within := "at once"
 	if !r.waitGiven || r.wait > 0 {
-		waiting := ctx
-		if r.waitGiven {
-			limited, cancel := context.WithTimeout(ctx, r.wait)
-			defer cancel()
-			waiting, within = limited, "within "+r.wait.String()
-		}
-		lease, err = lock(waiting)
+		within = "within " + r.wait.String()
+		lease, err = lock(ctx)
 		if err == nil || !errors.Is(err, lockcore.ErrNotAcquired) || ctx.Err() != nil {
 			return lease, err
 		}

@@ -73,11 +73,11 @@ func (v *verifying) verify(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	cfg := singleton.VerifyConfig{Since: since(st.Now), Until: until(st.Now)}
-	if !cfg.Since.IsZero() && !cfg.Until.IsZero() && !cfg.Since.Before(cfg.Until) {
+	from, to := since(st.Now), until(st.Now)
+	if !from.IsZero() && !to.IsZero() && !from.Before(to) {
 		return usage(fmt.Errorf("--until is %q; it must be later than --since, %q", v.until, v.since))
 	}
-	seen, err := asked(ctx, v.app, func(ctx context.Context) (singleton.Verification, error) { return j.Verify(ctx, cfg) })
+	seen, err := asked(ctx, v.app, func(ctx context.Context) (singleton.Verification, error) { return j.Verify(ctx, from, to) })
 	if errors.Is(err, singleton.ErrNothingKept) {
 		return &exitError{exitUnknown, err}
 	}

@@ -2,7 +2,7 @@
 // entrants and records them once, whichever replica runs it. Each replica adds it to its
 // singleton.Runner:
 //
-//	runner.Add(noon.Job, "0 12 * * *", drawing.Draw, noon.JobConfig(location))
+//	runner.Add(noon.Job, schedule, drawing.Draw, noon.JobConfig)
 package noon
 
 import (
@@ -24,12 +24,10 @@ const Job = "lottery"
 // KeepRuns is the number of runs that the ledger keeps: 27 years of daily noons.
 const KeepRuns = 10_000
 
-// JobConfig returns the configuration of the job. A noon that could not be drawn in time is drawn
+// JobConfig is the configuration of the job. A noon that could not be drawn in time is drawn
 // late: the entrants were promised a draw. With a pause of a minute between attempts, the database
 // may be away for most of a day.
-func JobConfig(location *time.Location) singleton.JobConfig {
-	return singleton.JobConfig{TimeZone: location, CatchUp: singleton.CatchUpAll, MaxAttempts: 1000, KeepRuns: KeepRuns}
-}
+var JobConfig = singleton.JobConfig{CatchUp: singleton.CatchUpAll, MaxAttempts: 1000, KeepRuns: KeepRuns}
 
 // StoreConfig makes the database end the transaction of a frozen replica after about one lease,
 // which is when another replica takes over.

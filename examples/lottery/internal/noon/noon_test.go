@@ -17,7 +17,7 @@ import (
 func at(day int) time.Time { return time.Date(2026, time.November, day, 12, 0, 0, 0, time.UTC) }
 
 func runOf(day, attempt int, token uint64) singleton.Run {
-	return singleton.Run{Job: noon.Job, Tick: at(day), Attempt: attempt, Token: token, Holder: "me"}
+	return singleton.Run{RunID: singleton.RunID{Tick: at(day)}, Job: noon.Job, Attempt: attempt, Token: token, Holder: "me"}
 }
 
 // A noon is drawn once, whoever draws it again. A draw that fails before its commit leaves nothing.

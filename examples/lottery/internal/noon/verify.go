@@ -26,7 +26,7 @@ func Verify(ctx context.Context, client *lockcore.Client, st *store.Store, winne
 	if err != nil {
 		return seen, 0, err
 	}
-	seen, err = job.Verify(ctx, singleton.VerifyConfig{Since: since, Until: until})
+	seen, err = job.Verify(ctx, since, until)
 	if err != nil {
 		return seen, 0, err
 	}

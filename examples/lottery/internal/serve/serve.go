@@ -26,6 +26,7 @@ import (
 	"github.com/noonlock/noonlock/internal/output"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
+	"github.com/noonlock/noonlock/singleton/schedule"
 	"github.com/noonlock/noonlock/statusz"
 )
 
@@ -59,7 +60,6 @@ type Replica struct {
 	cfg      Config
 	lines    *logqueue.Queue // writes to the Logger of the config
 	metrics  *prometheus.Registry
-	rdb      redis.UniversalClient
 	client   *lockcore.Client
 	runner   *singleton.Runner
 	drawing  noon.Drawing
@@ -80,16 +80,18 @@ func New(ctx context.Context, cfg Config) (*Replica, error) {
 	}
 	r.cfg.Logger = r.lines.Logger()
 	r.drawing = noon.Drawing{Winners: cfg.Winners, Logger: r.cfg.Logger}
-	r.rdb = redis.NewUniversalClient(cfg.Redis)
-	if r.client, err = lockcore.New(r.rdb, lockcore.Config{Identity: cfg.Identity, Logger: r.cfg.Logger, Registerer: r.metrics}); err != nil {
-		r.rdb.Close()
+	if r.client, err = lockcore.NewFromOptions(cfg.Redis, lockcore.Config{Identity: cfg.Identity, Logger: r.cfg.Logger, Registerer: r.metrics}); err != nil {
 		return nil, err
 	}
 	r.runner, err = singleton.NewRunner(r.client, singleton.Config{
-		TTL: cfg.Lease, Drain: cmp.Or(cfg.Drain, -1), ShutdownTimeout: cfg.Drain + recordWithin, Logger: r.cfg.Logger, Registerer: r.metrics,
+		TTL: cfg.Lease, Drain: cmp.Or(cfg.Drain, -1), ShutdownTimeout: cfg.Drain + recordWithin,
 	})
+	var at schedule.Schedule
 	if err == nil {
-		err = r.runner.Add(noon.Job, cfg.Schedule, r.drawing.Draw, noon.JobConfig(cfg.Location))
+		at, err = schedule.Parse(cfg.Schedule, schedule.Config{TimeZone: cfg.Location})
+	}
+	if err == nil {
+		err = r.runner.Add(noon.Job, at, r.drawing.Draw, noon.JobConfig)
 	}
 	if err == nil {
 		err = r.pages()
@@ -224,7 +226,7 @@ func (r *Replica) listen(ctx context.Context) (shutdown func(), err error) {
 func (r *Replica) close(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeWithin)
 	defer cancel()
-	if err := errors.Join(r.client.Close(ctx), r.rdb.Close()); err != nil {
+	if err := r.client.Close(ctx); err != nil {
 		r.cfg.Logger.Info("release failed; the leases will expire", "err", err.Error())
 	}
 	r.lines.Flush(ctx)

@@ -126,7 +126,7 @@ func (s *Store) Check(ctx context.Context) error {
 		return nil
 	}
 	err := s.once.Check(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		return s.Record(ctx, tx, singleton.Run{Job: "check-" + rand.Text(), Tick: time.Now(), Token: 1}, []string{"nobody"})
+		return s.Record(ctx, tx, singleton.Run{RunID: singleton.RunID{Tick: time.Now()}, Job: "check-" + rand.Text(), Token: 1}, []string{"nobody"})
 	})
 	if err != nil && !errors.Is(err, sqlonce.ErrConflict) { // another replica draws
 		return fmt.Errorf("a draw could not be recorded: %w", err)
@@ -137,7 +137,7 @@ func (s *Store) Check(ctx context.Context) error {
 
 // Record writes the draw of a run and its winners.
 func (s *Store) Record(ctx context.Context, tx *sql.Tx, run singleton.Run, winners []string) error {
-	key := run.ID().Key()
+	key := run.RunID.Key()
 	_, err := tx.ExecContext(ctx, s.sql("INSERT INTO draws (job, tick, attempt, token, drawn_by, drawn_at) VALUES (?, ?, ?, ?, ?, ?)"),
 		run.Job, key, run.Attempt, int64(run.Token), run.Holder, time.Now().UnixMilli())
 	if err != nil {

@@ -80,7 +80,7 @@ func open(t *testing.T, at store.Address, list store.Entrants) *store.Store {
 }
 
 func run(day int, token uint64, triggered bool) singleton.Run {
-	return singleton.Run{Job: "lottery", Tick: time.Date(2026, 11, day, 12, 0, 0, 0, time.UTC), Triggered: triggered, Attempt: 1, Token: token, Holder: "me"}
+	return singleton.Run{RunID: singleton.RunID{Tick: time.Date(2026, 11, day, 12, 0, 0, 0, time.UTC), Triggered: triggered}, Job: "lottery", Attempt: 1, Token: token, Holder: "me"}
 }
 
 func record(t *testing.T, s *store.Store, run singleton.Run, winners ...string) {

@@ -1,0 +1,126 @@
+package election_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/noonlock/noonlock/election"
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
+)
+
+// A leader resigns, or hands leadership over: by itself, or because an operator asks it to.
+func ExampleElection() {
+	server, err := lockcoretest.StartRedis() // in production: your Redis
+	if err != nil {
+		panic(err)
+	}
+	defer server.Close()
+	client, err := lockcore.New(server.Client(), lockcore.Config{})
+	if err != nil {
+		panic(err)
+	}
+	defer client.Close(context.Background())
+	ctx, cancel := context.WithCancel(context.Background())
+	leading := make(chan string)
+	var replicas sync.WaitGroup
+	start := func(identity string) *election.LeaderElector {
+		client, err := lockcore.New(server.Client(), lockcore.Config{Identity: identity})
+		if err != nil {
+			panic(err)
+		}
+		le, err := election.NewLeaderElector(client, "controller", election.Callbacks{
+			OnStartedLeading: func(ctx context.Context) {
+				leading <- identity
+				<-ctx.Done()
+			},
+			OnStoppedLeading: func() {},
+		}, election.Config{RetryPeriod: 50 * time.Millisecond})
+		if err != nil {
+			panic(err)
+		}
+		replicas.Go(func() {
+			fmt.Println("ended:", le.Run(ctx))
+			_ = client.Close(context.Background())
+		})
+		return le
+	}
+	a := start("a")
+	fmt.Println(<-leading, "leads")
+	b := start("b")
+
+	names, err := election.Elections(ctx, client, nil)
+	if err != nil {
+		panic(err)
+	}
+	board, err := election.NewElection(client, names[0])
+	if err != nil {
+		panic(err)
+	}
+	board, err = board.By(lockcore.Operator{Who: "ann@host", Reason: "its disk is full"})
+	if err != nil {
+		panic(err)
+	}
+	for _, ask := range []func() error{
+		func() error { return a.TransferTo(ctx, "b") },
+		func() error { return b.Resign(ctx) },
+		func() error { _, err := board.TransferTo(ctx, 0, "b"); return err },
+		func() error { _, err := board.Resign(ctx, 0); return err },
+	} {
+		for queue := []election.Candidate{}; len(queue) == 0; { // until the other replica campaigns
+			if queue, err = board.Candidates(ctx); err != nil {
+				panic(err)
+			}
+		}
+		if err := ask(); err != nil {
+			panic(err)
+		}
+		now := <-leading
+		record, err := board.Record(ctx)
+		if err != nil {
+			panic(err)
+		}
+		fmt.Println(now, "leads", board.Name(), "in term", record.Term)
+	}
+	cancel()
+	replicas.Wait()
+	// Output:
+	// a leads
+	// b leads controller in term 2
+	// a leads controller in term 3
+	// b leads controller in term 4
+	// a leads controller in term 5
+	// ended: <nil>
+	// ended: <nil>
+}
+
+// A panic of OnNewLeader ends Run, whose caller gets it.
+func ExamplePanicError() {
+	server, err := lockcoretest.StartRedis()
+	if err != nil {
+		panic(err)
+	}
+	defer server.Close()
+	client, err := lockcore.New(server.Client(), lockcore.Config{})
+	if err != nil {
+		panic(err)
+	}
+	defer client.Close(context.Background())
+	le, err := election.NewLeaderElector(client, "controller", election.Callbacks{
+		OnStartedLeading: func(ctx context.Context) { <-ctx.Done() },
+		OnStoppedLeading: func() {},
+		OnNewLeader:      func(string) { panic("the page is full") },
+	}, election.Config{})
+	if err != nil {
+		panic(err)
+	}
+	defer func() {
+		if p, ok := recover().(*election.PanicError); ok {
+			fmt.Println("OnNewLeader:", p.Value)
+		}
+	}()
+	_ = le.Run(context.Background())
+	// Output: OnNewLeader: the page is full
+}
