@@ -11,6 +11,6 @@ require (
 
 require (
 	github.com/klauspost/compress v1.20.1 // indirect
-	golang.org/x/sync v0.23.0 // indirect
-	golang.org/x/sys v0.49.0 // indirect
+	golang.org/x/sync v0.24.0 // indirect
+	golang.org/x/sys v0.50.0 // indirect
 )
