@@ -15,11 +15,6 @@ func TestFault69_EveryCallReturnsInTime(t *testing.T) {
 	testenv.EveryCallIsBounded(t, false, everyCall)
 }
 
-// Every call to a quorum returns within the same bound.
-func TestFault69_EveryCallOnAQuorumReturnsInTime(t *testing.T) {
-	testenv.EveryCallIsBounded(t, true, everyCall)
-}
-
 func everyCall(e *testenv.Env, c *lockcore.Client, ttl time.Duration, add testenv.AddCall) {
 	callbacks := election.Callbacks{
 		OnStartedLeading: func(ctx context.Context) { <-ctx.Done() },

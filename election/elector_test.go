@@ -3,7 +3,6 @@ package election_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strconv"
 	"strings"
 	"testing"
@@ -50,30 +49,6 @@ func TestAcquire(t *testing.T) {
 		}
 		if ttl := e.Raw.PTTL(e.Context(), key("leader")).Val(); ttl < 6*24*time.Hour {
 			t.Errorf("the record lives for %v", ttl)
-		}
-	})
-}
-
-// client-go: the leader renews its lease and keeps leading. A candidate does not acquire the
-// lock.
-func TestRenew(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(e *env) {
-		a, b, c := e.trio()
-		before := e.record()
-		e.Pass(2 * leaseDuration)
-		after := e.record()
-		if _, n := a.term(); n != 1 || !a.le.IsLeader() {
-			t.Errorf("it has led %d times, leads now: %v", n, a.le.IsLeader())
-		}
-		if before["renewed"] >= after["renewed"] || before["acquired"] != after["acquired"] || before["term"] != after["term"] {
-			t.Errorf("the record went from %v to %v", before, after)
-		}
-		b.never()
-		c.never()
-		e.Until("it knows the leader", func() bool { return b.le.Leader() == "a" && b.leaderNames() == "a" })
-		if b.le.IsLeader() || b.le.Check(0) != nil {
-			t.Errorf("a candidate leads: %v, or is unwell: %v", b.le.IsLeader(), b.le.Check(0))
 		}
 	})
 }
@@ -339,50 +314,5 @@ func TestDefaults(t *testing.T) {
 		}
 		lockcoretest.MustFire(e, cut)
 		f.Heal()
-	})
-}
-
-// Replicas with different durations, as during a rollout of a change, still have one leader
-// at a time.
-func TestReconfiguration(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(e *env) {
-		var all []*replica
-		for i, d := range []time.Duration{3 * time.Second, 15 * time.Second, time.Second, 60 * time.Second} {
-			c, f := e.Linked(fmt.Sprint("r", i))
-			r := e.replica(c, election.Config{LeaseDuration: d})
-			all = append(all, r.run())
-			if i == 0 {
-				r.leads(1)
-			}
-			if i == 1 {
-				e.queued(1)
-				cut := f.Partition()
-				e.Pass(10 * time.Second)
-				f.Cut()
-				f.Heal()
-				lockcoretest.MustFire(e, cut)
-			}
-		}
-		for round := range 8 {
-			e.Pass(20 * time.Second)
-			var leaders []*replica
-			for _, r := range all {
-				if r.le.IsLeader() {
-					leaders = append(leaders, r)
-				}
-			}
-			if len(leaders) != 1 {
-				t.Fatalf("round %d: %d leaders", round, len(leaders))
-			}
-			must(e, leaders[0].le.Resign(e.Context()))
-		}
-		for i, r := range all {
-			if _, n := r.term(); n < 2 {
-				t.Errorf("replica %d has led %d times", i, n)
-			}
-			r.stop()
-		}
-		e.history.Require(e)
 	})
 }

@@ -4,78 +4,13 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/noonlock/noonlock/election"
-	"github.com/noonlock/noonlock/internal/servers"
 	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
-
-// Many candidates campaign and leave at random times. When
-// all are gone, there is no lock, no queue and no leader.
-//
-// Caught mutant: a leadership that is granted too late to begin is kept.
-func TestFault50_StopsRaceStarts(t *testing.T) {
-	onBoth(t, func(e *env) {
-		total := testenv.Size(500, 2_500)
-		if e.Bubble == nil {
-			total = testenv.Size(2_000, 10_000)
-		}
-		clients := []*lockcore.Client{e.Client("a"), e.Client("b"), e.Client("c")}
-		var wg sync.WaitGroup
-		var led, stops atomic.Int64
-		const workers = 50
-		// On a busy machine none may lead in so short a time. Then all of them have twice the time.
-		for longest := 20 * time.Millisecond; led.Load() == 0 && longest < patience; longest *= 2 {
-			for w := range workers {
-				rnd := rand.New(rand.NewPCG(1, uint64(w))) //nolint:gosec // a test's choices
-				wg.Go(func() {
-					for range total / workers {
-						name := fmt.Sprint(electionName, rnd.IntN(4))
-						le, err := election.NewLeaderElector(clients[rnd.IntN(3)], name, election.Callbacks{
-							OnStartedLeading: func(context.Context) { led.Add(1) },
-							OnStoppedLeading: func() { stops.Add(1) },
-							OnNewLeader:      func(string) {},
-						}, quick())
-						if err != nil {
-							t.Error(err)
-							return
-						}
-						ctx, cancel := context.WithTimeout(context.Background(), time.Duration(rnd.Int64N(int64(longest))))
-						if err := le.Run(ctx); err != nil {
-							t.Error(err)
-						}
-						cancel()
-					}
-				})
-			}
-			wg.Wait()
-		}
-		if led.Load() == 0 || led.Load() != stops.Load() {
-			t.Errorf("%d leads, %d ends", led.Load(), stops.Load())
-		}
-		servers.Count(t, "%d of %d candidates that were stopped had led", led.Load(), total)
-		begin := e.Clock()
-		e.Until("no lock and no queue are left", func() bool {
-			left := 0
-			for i := range 4 {
-				prefix := fmt.Sprintf("noonlock:{election/%s%d}:", electionName, i)
-				n, err := e.Raw.Exists(e.Context(), prefix+"lock", prefix+"queue").Result()
-				must(e, err)
-				left += int(n)
-			}
-			return left == 0
-		})
-		if took := e.Clock() - begin; e.Bubble != nil && took > 100*time.Millisecond {
-			t.Errorf("something was left for %v", took)
-		}
-	})
-}
 
 // Electors are started, stopped, killed, cut off and made to resign at random. At any time
 // at most one leads, and in the end one does.
