@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9/logging"
 
@@ -102,7 +103,9 @@ type browser struct {
 	title    string
 	actions  bool
 	now      int64
+	live     bool
 	stale    string
+	since    int64
 	sections map[string]section
 	rows     map[string]map[string]row
 }
@@ -158,18 +161,21 @@ func (b *browser) Write(p []byte) (int, error) {
 
 func (b *browser) take(data []byte) {
 	var f struct {
-		Title, Stale string
-		Actions      bool
-		Now          int64
-		Sections     map[string]section
-		Items        map[string][]row
+		Title, Stale  string
+		Actions, Live bool
+		Now, Since    int64
+		Sections      map[string]section
+		Items         map[string][]row
 	}
 	if err := json.Unmarshal(data, &f); err != nil {
 		b.tb.Errorf("%v: %s", err, data)
 		return
 	}
 	b.frames++
-	b.now, b.stale = f.Now, f.Stale
+	b.now = f.Now
+	if f.Live || f.Stale != "" {
+		b.live, b.stale, b.since = f.Live, f.Stale, f.Since
+	}
 	if f.Title != "" {
 		b.title, b.actions = f.Title, f.Actions
 	}
@@ -208,11 +214,14 @@ func (b *browser) section(kind string) (s section, read int) {
 	return b.sections[kind], len(b.rows[kind])
 }
 
-func (b *browser) staleness() string {
+// state returns what the page says of itself; not live and not stale: it has not said anything.
+func (b *browser) state() (live bool, stale string, since time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.stale
+	return b.live, b.stale, time.UnixMilli(b.since)
 }
+
+func (b *browser) isLive() bool { live, _, _ := b.state(); return live }
 
 func (b *browser) received() (size, frames int) {
 	b.mu.Lock()

@@ -47,9 +47,12 @@
 //
 // # Failures
 //
-//	Redis does not answer         3 s after a request, the page says so. It keeps the last state.
+//	Redis does not answer         3 s after a request, the page is out of date: it says since when, and
+//	or refuses requests           what was not read. It keeps the last state.
+//	Redis answers again           The page is live when everything that it shows was read. It tries one
+//	                              request a second.
 //	the stream ends               The page says so, and connects again.
-//	a right is missing            The list or the row shows the error.
+//	a right is missing            The same, and the list or the row shows the error.
 //	more than 100 browsers        The others are refused with 503. The page says so, and tries again.
 //
 // # Actions

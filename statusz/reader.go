@@ -1,10 +1,13 @@
 package statusz
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -17,11 +20,13 @@ const (
 	lockInterval   = 2 * time.Second        // between two reads of a lock
 	readInterval   = 10 * time.Second       // between two reads of another thing, in case a message is lost
 	searchInterval = 10 * time.Second
-	searchShare    = 50 // at most this part of the time is spent on searches for names
+	probeInterval  = time.Second // between two attempts after a failure
+	searchShare    = 50          // at most this part of the time is spent on searches for names
 	patience       = 3 * time.Second
 	readTimeout    = 10 * time.Second
 	readsAtOnce    = 64 // the Client sends them in batches
 	mostStreams    = 100
+	mostNamed      = 3 // of the things that could not be read
 )
 
 var (
@@ -35,10 +40,25 @@ type key struct {
 	name string
 }
 
+// A failure is why something could not be read, since when that is so; zero: it was read the last time.
+type failure struct {
+	err   error
+	since time.Time
+}
+
+// then returns the failure after another attempt.
+func (f failure) then(err error, began time.Time) failure {
+	if err == nil {
+		return failure{}
+	}
+	return failure{err, cmp.Or(f.since, began)}
+}
+
 // A list is the result of a search. It does not change.
 type list struct {
+	by      *run
 	names   []string
-	err     error
+	failure failure
 	marks   map[string]overview.Mark // of jobs; nil: not read yet
 	failing int                      // jobs
 }
@@ -53,15 +73,17 @@ type reader struct {
 	closed   bool
 	lists    [overview.Kinds]*list // nil: not searched yet
 	items    map[key]*item
-	ahead    time.Duration // of the server's clock, compared with this one
-	touched  map[key]bool  // to be read at once
-	pending  time.Time     // when the look began that has not ended; zero: none
-	searched time.Time     // when the search that has not ended got its last answer; zero: none
-	failure  error         // of the last look
+	ahead    time.Duration   // of the server's clock, compared with this one
+	touched  map[key]bool    // to be read at once
+	pending  time.Time       // when the look began that has not ended; zero: none
+	searched time.Time       // when the search that has not ended got its last answer; zero: none
+	failed   map[key]failure // of what is shown
+	surveyed failure         // of the marks
+	again    bool            // Redis answers again: what has failed is read at once
 }
 
 func newReader(client *lockcore.Client) *reader {
-	return &reader{client: client, views: map[*view]struct{}{}, items: map[key]*item{}, touched: map[key]bool{}}
+	return &reader{client: client, views: map[*view]struct{}{}, items: map[key]*item{}, touched: map[key]bool{}, failed: map[key]failure{}}
 }
 
 // join adds a view, and starts to read if it is the first one.
@@ -117,21 +139,77 @@ func (r *reader) touch(k key) {
 	}
 }
 
-// stale returns why the state may be out of date, or "". The caller has locked r.mu.
-func (r *reader) stale() string {
-	late := func(since time.Time) bool { return !since.IsZero() && time.Since(since) > patience }
-	switch {
-	case late(r.pending) || late(r.searched):
-		return "Redis has not answered for more than " + patience.String()
-	case r.failure != nil:
-		return r.failure.Error()
-	}
-	for _, l := range r.lists {
-		if l != nil && l.err != nil && lockcore.IsTemporary(l.err) {
-			return l.err.Error()
+// A state says whether everything that a view shows was read the last time. At first, it may be neither
+// live nor stale.
+type state struct {
+	live  bool
+	stale string // why the view is out of date
+	since time.Time
+}
+
+// state returns that of a view. The caller has locked r.mu.
+func (r *reader) state(v *view) state {
+	var failed []string // what could not be read
+	var first failure
+	read := true
+	check := func(done bool, what string, f failure) {
+		if read = read && (done || f.err != nil); f.err == nil {
+			return
+		}
+		failed = append(failed, what)
+		if first.err == nil || f.since.Before(first.since) {
+			first = f
 		}
 	}
-	return ""
+	for k, l := range r.lists {
+		k := overview.Kind(k)
+		for _, name := range v.section(k, l).Names {
+			check(r.items[key{k, name}] != nil, k.Singular()+" "+strconv.Quote(name), r.failed[key{k, name}])
+		}
+		switch {
+		case v.job != "":
+		case l == nil, l.by != r.run: // or an earlier run has read it
+			read = false
+		default:
+			check(true, "the list of "+k.String(), l.failure)
+			if k == overview.Jobs && l.failure.err == nil {
+				check(l.marks != nil, "the states of all jobs", r.surveyed)
+			}
+		}
+	}
+	for _, asked := range []time.Time{r.pending, r.searched} {
+		if !asked.IsZero() && time.Since(asked) > patience {
+			return state{stale: "Redis has not answered for more than " + patience.String() + ".", since: cmp.Or(first.since, asked)}
+		}
+	}
+	if len(failed) == 0 {
+		return state{live: read}
+	}
+	if n := len(failed) - mostNamed; n > 0 {
+		failed = append(failed[:mostNamed], strconv.Itoa(n)+" more")
+	}
+	text := "Not read: " + strings.Join(failed, ", ") + ". " + beginning(first.err.Error())
+	var refused interface { // of go-redis
+		error
+		RedisError()
+	}
+	if errors.As(first.err, &refused) && !lockcore.IsTemporary(first.err) {
+		text = "Redis refuses requests. " + text
+	}
+	return state{stale: text, since: first.since}
+}
+
+// recovered is called when something was read that had failed. The caller has locked r.mu.
+func (a *run) recovered() {
+	a.again = true
+	a.wake.ring()
+	failed := a.surveyed.err != nil
+	for _, l := range a.lists {
+		failed = failed || l != nil && l.failure.err != nil
+	}
+	if failed {
+		a.research.ring()
+	}
 }
 
 // A run is the time from the first view until there is none.
@@ -139,16 +217,19 @@ type run struct {
 	*reader
 	cancel context.CancelFunc
 	done   sync.WaitGroup
-	wake   bell
+	wake   bell           // of the looks
 	things map[key]*thing // of the looks
+	probed time.Time      // when a look last read something because it had failed
+
+	research bell // of the searches
 }
 
 // start begins a run. The caller has locked r.mu.
 func (r *reader) start(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
-	a := &run{reader: r, cancel: cancel, wake: make(bell, 1), things: map[key]*thing{}}
+	a := &run{reader: r, cancel: cancel, wake: make(bell, 1), research: make(bell, 1), things: map[key]*thing{}}
 	// What an earlier run has read is old.
-	r.run, r.items, r.pending, r.searched, r.failure = a, map[key]*item{}, time.Time{}, time.Time{}, nil
+	r.run, r.items, r.failed, r.surveyed, r.pending, r.searched = a, map[key]*item{}, map[key]failure{}, failure{}, time.Time{}, time.Time{}
 	a.done.Go(func() { a.search(ctx) })
 	a.done.Go(func() { a.look(ctx) })
 }
@@ -184,66 +265,111 @@ func (a *run) update(change func() (visible bool)) {
 	}
 }
 
-// search searches for the names of all kinds, again and again.
+// search searches for the names of all kinds, again and again. What has failed is tried again soon.
 func (a *run) search(ctx context.Context) {
-	for {
+	for next, all := time.Now(), true; ; {
 		busy := time.Duration(0) // without outages, which would delay the next search
+		broken, jobs := false, all
 		for k := range overview.Kinds {
-			last := time.Now()
-			progress := func(int) {
-				now := time.Now()
-				busy += min(now.Sub(last), lookInterval)
-				last = now
-				a.update(func() bool { a.searched = now; return false })
+			if !all && a.list(k).failure.err == nil {
+				continue
 			}
-			a.update(func() bool { a.searched = last; return false })
-			names, err := k.Names(ctx, a.client, progress)
+			took, err := a.names(ctx, k)
 			if ctx.Err() != nil {
 				return
 			}
-			a.update(func() bool {
-				a.searched = time.Time{}
-				old := a.lists[k]
-				if old != nil && err != nil { // it has not found all names
-					names = slices.Compact(slices.Sorted(slices.Values(slices.Concat(names, old.names))))
-				}
-				if old != nil && old.err == nil && err == nil && slices.Equal(old.names, names) {
-					return false
-				}
-				next := &list{names: names, err: err}
-				if old != nil {
-					next.marks, next.failing = old.marks, old.failing
-				}
-				a.lists[k] = next
-				return true
-			})
-			a.wake.ring()
+			busy += took
+			broken, jobs = broken || err != nil, jobs || k == overview.Jobs
 		}
-		busy += a.survey(ctx)
+		took, err := a.survey(ctx, jobs)
+		busy += took
+		broken = broken || err != nil && lockcore.IsTemporary(err)
+		if all {
+			next = time.Now().Add(max(searchInterval, searchShare*busy))
+		}
+		wait := time.Until(next)
+		if broken {
+			wait = min(wait, probeInterval)
+		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(max(searchInterval, searchShare*busy)):
+		case <-time.After(wait):
+			all = !time.Now().Before(next)
+		case <-a.research:
+			all = true
 		}
 	}
 }
 
-// survey marks all jobs, if a view shows their list, and returns how long that took.
-func (a *run) survey(ctx context.Context) time.Duration {
+// list returns the list of a kind.
+func (a *run) list(k overview.Kind) list {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.lists[k] == nil {
+		return list{}
+	}
+	return *a.lists[k]
+}
+
+// names searches for the names of a kind, and returns how long Redis was busy with it.
+func (a *run) names(ctx context.Context, k overview.Kind) (busy time.Duration, err error) {
+	began := time.Now()
+	last := began
+	progress := func(int) {
+		now := time.Now()
+		busy += min(now.Sub(last), lookInterval)
+		last = now
+		a.update(func() bool { a.searched = now; return false })
+	}
+	a.update(func() bool { a.searched = last; return false })
+	names, err := k.Names(ctx, a.client, progress)
+	a.update(func() bool {
+		a.searched = time.Time{}
+		old := a.lists[k]
+		if old != nil && err != nil { // it has not found all names
+			names = slices.Compact(slices.Sorted(slices.Values(slices.Concat(names, old.names))))
+		}
+		next := &list{by: a, names: names}
+		if old != nil && old.by == a {
+			next.failure = old.failure
+		}
+		failed := next.failure.err != nil
+		if next.failure = next.failure.then(err, began); old != nil {
+			next.marks, next.failing = old.marks, old.failing
+			if old.by == a && !failed && err == nil && slices.Equal(old.names, names) {
+				return false
+			}
+		}
+		if a.lists[k] = next; failed && err == nil {
+			a.recovered()
+		}
+		return true
+	})
+	a.wake.ring()
+	return busy, err
+}
+
+// survey marks all jobs if a view shows their list, and returns how long that took. Unless it is forced, it
+// only repeats a survey that has failed for now.
+func (a *run) survey(ctx context.Context, forced bool) (took time.Duration, err error) {
 	a.mu.Lock()
 	needed := false
 	for v := range a.views {
 		needed = needed || v.job == ""
 	}
-	jobs := a.lists[overview.Jobs]
+	before := a.surveyed
 	a.mu.Unlock()
-	if jobs == nil || !needed {
-		return 0
+	jobs := a.list(overview.Jobs)
+	forced = forced || before.err != nil && lockcore.IsTemporary(before.err)
+	if jobs.failure.err != nil || !needed || !forced {
+		return 0, nil
 	}
 	began := time.Now()
 	var mu sync.Mutex
+	var refused error // of some
 	marks, failing := map[string]overview.Mark{}, 0
-	err := overview.Each(ctx, readsAtOnce, jobs.names, func(ctx context.Context, _ int, name string) error {
+	err = overview.Each(ctx, readsAtOnce, jobs.names, func(ctx context.Context, _ int, name string) error {
 		t, err := overview.Jobs.Read(ctx, a.client, name)
 		mu.Lock()
 		defer mu.Unlock()
@@ -254,23 +380,24 @@ func (a *run) survey(ctx context.Context) time.Duration {
 			}
 		case err != nil && lockcore.IsTemporary(err):
 			return err // the other reads would wait too
+		case err != nil:
+			refused = err // it has no mark
 		}
-		return nil // one that cannot be read has no mark
+		return nil
 	})
-	if err != nil {
-		return 0 // the looks show why
-	}
 	a.update(func() bool {
-		l := *a.lists[overview.Jobs]
-		if l.marks != nil && maps.Equal(l.marks, marks) {
-			return false
+		a.surveyed = before.then(cmp.Or(err, refused), began)
+		if before.err != nil && a.surveyed.err == nil {
+			a.recovered()
 		}
-		l.marks, l.failing = marks, failing
-		a.lists[overview.Jobs] = &l
+		if l := *a.lists[overview.Jobs]; err == nil && (l.marks == nil || !maps.Equal(l.marks, marks)) {
+			l.marks, l.failing = marks, failing
+			a.lists[overview.Jobs] = &l
+		}
 		return true
 	})
 	a.wake.ring()
-	return time.Since(began)
+	return time.Since(began), err
 }
 
 // look reads what the views show, again and again.
@@ -293,20 +420,13 @@ func (a *run) lookOnce(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	var mu sync.Mutex
-	var failure error
 	_ = overview.Each(ctx, readsAtOnce, due, func(ctx context.Context, _ int, t *thing) error {
-		if err := t.look(ctx, a); err != nil {
-			mu.Lock()
-			defer mu.Unlock()
-			failure = err
-		}
+		t.look(ctx, a)
 		return nil // the others are read
 	})
-	a.update(func() (visible bool) {
-		visible = failure != nil || a.failure != nil
-		a.pending, a.failure = time.Time{}, failure
-		return visible
+	a.update(func() bool {
+		a.pending = time.Time{}
+		return false
 	})
 }
 
@@ -344,8 +464,10 @@ func (a *run) due(ctx context.Context, now time.Time) (due []*thing) {
 			t.stop()
 			delete(a.things, k)
 			delete(a.items, k)
+			delete(a.failed, k)
 		}
 	}
+	var probe *thing // the one of those that have failed that was not tried for longest
 	for k := range shown {
 		t := a.things[k]
 		if t == nil {
@@ -353,17 +475,23 @@ func (a *run) due(ctx context.Context, now time.Time) (due []*thing) {
 			t = &thing{key: k, news: k.kind.Watch(watched, a.client, k.name), stop: stop}
 			a.things[k] = t
 		}
-		t.changed = t.news() || t.changed
-		if a.touched[k] || t.changed || !now.Before(t.next) {
+		news, failed := t.news(), a.failed[k].err != nil
+		t.changed = t.changed || news
+		switch {
+		case a.touched[k] || news || t.changed && !failed || a.again && failed || !now.Before(t.next):
 			due = append(due, t)
+		case failed && (probe == nil || t.next.Before(probe.next)):
+			probe = t
 		}
 	}
+	if probe != nil && now.Sub(a.probed) >= probeInterval {
+		a.probed = now
+		due = append(due, probe)
+	}
 	clear(a.touched)
+	a.again = false
 	if a.pending = now; len(due) == 0 {
 		a.pending = time.Time{}
-	}
-	if len(shown) == 0 {
-		a.failure = nil
 	}
 	return due
 }

@@ -22,7 +22,9 @@ type frame struct {
 	Title    string                       `json:"title,omitempty"`   // in the first one
 	Actions  bool                         `json:"actions,omitempty"` // in the first one: they are allowed
 	Now      int64                        `json:"now"`
-	Stale    string                       `json:"stale,omitempty"` // why the state may be out of date
+	Live     bool                         `json:"live,omitempty"`  // everything was read the last time
+	Stale    string                       `json:"stale,omitempty"` // why what is shown may be out of date
+	Since    int64                        `json:"since,omitempty"` // when that began
 	Sections map[string]section           `json:"sections,omitempty"`
 	Items    map[string][]json.RawMessage `json:"items,omitempty"`
 }
@@ -33,7 +35,7 @@ type stream struct {
 	lists    [overview.Kinds]*list
 	sections bool // they were sent
 	items    map[key]*item
-	stale    string
+	state    state
 	at       time.Time // of the last frame
 }
 
@@ -96,7 +98,8 @@ func fromOtherSite(r *http.Request) bool {
 func (r *reader) frame(s *stream, now time.Time) (f frame, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	f = frame{Now: now.Add(r.ahead).UnixMilli(), Stale: r.stale(), Sections: map[string]section{}, Items: map[string][]json.RawMessage{}}
+	st := r.state(s.view)
+	f = frame{Now: now.Add(r.ahead).UnixMilli(), Live: st.live, Stale: st.stale, Sections: map[string]section{}, Items: map[string][]json.RawMessage{}}
 	for k, l := range r.lists {
 		k := overview.Kind(k)
 		section := s.view.section(k, l)
@@ -114,9 +117,12 @@ func (r *reader) frame(s *stream, now time.Time) (f frame, ok bool) {
 			}
 		}
 	}
-	ok = !s.sections || len(f.Sections) > 0 || len(f.Items) > 0 || f.Stale != s.stale || now.Sub(s.at) >= quiet
+	if st.stale != "" {
+		f.Since = st.since.Add(r.ahead).UnixMilli()
+	}
+	ok = !s.sections || len(f.Sections) > 0 || len(f.Items) > 0 || st != s.state || now.Sub(s.at) >= quiet
 	if ok {
-		s.sections, s.stale, s.at = true, f.Stale, now
+		s.sections, s.state, s.at = true, st, now
 	}
 	return f, ok
 }

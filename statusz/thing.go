@@ -28,40 +28,48 @@ type thing struct {
 	read   time.Time // when that was
 }
 
-// look reads the thing, and publishes it. The error is temporary; another one is a part of the item.
-func (t *thing) look(ctx context.Context, a *run) error {
+// look reads the thing, and publishes it. A temporary error leaves the item.
+func (t *thing) look(ctx context.Context, a *run) {
+	began := time.Now()
 	row, interval, err := t.row(ctx, a)
-	if err != nil && (ctx.Err() != nil || lockcore.IsTemporary(err)) {
-		return err
-	}
 	if err != nil {
-		row, interval = map[string]any{"error": err.Error()}, readInterval
+		row = map[string]any{"error": err.Error()}
 	}
-	t.changed = false
+	t.changed = t.changed && err != nil
 	row["name"] = t.name
-	encoded, err := json.Marshal(row)
-	if err != nil {
-		return err
-	}
+	encoded, _ := json.Marshal(row) // of what was JSON
 	t.next = time.Now().Add(interval)
 	a.update(func() (visible bool) {
-		old := a.items[t.key]
-		if visible = old == nil || !bytes.Equal(old.json, encoded); visible {
-			a.items[t.key] = &item{encoded}
+		before := a.failed[t.key]
+		switch {
+		case err != nil:
+			a.failed[t.key] = before.then(err, began)
+		case before.err != nil:
+			delete(a.failed, t.key)
+			a.recovered()
 		}
-		return visible
+		old := a.items[t.key]
+		temporary := err != nil && (ctx.Err() != nil || lockcore.IsTemporary(err))
+		if !temporary && (old == nil || !bytes.Equal(old.json, encoded)) {
+			a.items[t.key] = &item{encoded}
+			return true
+		}
+		return err != nil || before.err != nil
 	})
-	return nil
 }
 
 // row returns what the page shows of the thing, and when to read it again.
 func (t *thing) row(ctx context.Context, a *run) (row map[string]any, interval time.Duration, err error) {
 	sent := time.Now()
+	interval = readInterval
+	if t.kind == overview.Locks {
+		interval = lockInterval
+	}
 	seen, err := t.kind.Read(ctx, a.client, t.name)
 	if err != nil {
-		return nil, 0, err
+		return nil, interval, err
 	}
-	data, interval := seen.Data(), readInterval
+	data := seen.Data()
 	switch {
 	case t.kind == overview.Jobs && !seen.Exists():
 		t.jobRow = jobRow{}
@@ -69,23 +77,21 @@ func (t *thing) row(ctx context.Context, a *run) (row map[string]any, interval t
 	case t.kind == overview.Jobs:
 		a.clock(seen.Now, sent)
 		if err := t.readJob(ctx, a, *seen.Job); err != nil {
-			return nil, 0, err
+			return nil, interval, err
 		}
 		data = t.jobRow
-	case t.kind == overview.Locks:
-		interval = lockInterval
-	case seen.Left() > 0: // the holder may die without a message
+	case t.kind != overview.Locks && seen.Left() > 0: // the holder may die without a message
 		a.clock(seen.Now, sent)
 		interval = min(interval, seen.Left())
 	}
 	text, err := json.Marshal(data)
 	if err != nil {
-		return nil, 0, err
+		return nil, interval, err
 	}
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.UseNumber()
 	if err := decoder.Decode(&row); err != nil {
-		return nil, 0, err
+		return nil, interval, err
 	}
 	compact(row, seen.Now)
 	if !seen.Exists() {

@@ -75,8 +75,8 @@ func (v *view) cut(k overview.Kind, l *list) section {
 		return s
 	}
 	s.State, s.All = "found", len(l.names)
-	if l.err != nil {
-		s.State, s.Error = "failed", l.err.Error()
+	if l.failure.err != nil {
+		s.State, s.Error = "failed", l.failure.err.Error()
 	}
 	names := l.names
 	if v.part != "" {
@@ -89,7 +89,7 @@ func (v *view) cut(k overview.Kind, l *list) section {
 	}
 	if k == overview.Jobs {
 		s.Fail, names = l.failing, overview.Choose(names, l.marks, v.state, v.order)
-		if l.marks == nil && overview.States[v.state] != nil && l.err == nil {
+		if l.marks == nil && overview.States[v.state] != nil && l.failure.err == nil {
 			s.State = "searching"
 		}
 	}

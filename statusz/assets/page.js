@@ -366,7 +366,7 @@
       part('Runs', ...j.runs.map((e) => runItem(outcomeOf(e.outcome), e, between(e.start, e.end), several(e) && (e.count ? word(e.count, 'tick', 'ticks') : 'ticks') + ' to ' + when(e.last)))),
       j.more && make('p', 'quiet', 'These are the newest ' + j.runs.length + '. "noonctl history ' + only + '" shows all.'));
   };
-  let reading = false, readAgain = false, shown = '';
+  let reading = false, readAgain = false, shown = '', broken = '';
   const readAbout = async () => { // one at a time
     readAgain = true;
     if (reading) return;
@@ -377,8 +377,10 @@
         lists.jobs.ul.hidden = false;
         if (text !== shown) showAbout(j);
         shown = text;
+        broken = '';
       } catch (failure) {
         shown = '';
+        broken = failure.code === 404 ? '' : failure.message;
         lists.jobs.ul.hidden = failure.code === 404;
         fill(about, make('p', 'error', failure.message));
       }
@@ -543,7 +545,7 @@
   };
 
   // ---- The stream.
-  let source = null, heard = 0, stale = '', retry = 0;
+  let source = null, heard = 0, known = null, retry = 0; // known: the last frame that is live or stale
   const connect = () => {
     if (source) source.close();
     clearTimeout(retry);
@@ -556,7 +558,8 @@
       const f = JSON.parse(event.data);
       heard = Date.now();
       skew = f.now - heard;
-      stale = f.stale || '';
+      if (f.live || f.stale) known = f;
+      if (f.live && broken) readAbout();
       if (f.title) acting = !!f.actions; // the first frame has both
       if (f.title) { put($('title'), f.title); document.title = (only ? only + ' · ' : '') + f.title; }
       for (const [kind, s] of Object.entries(f.sections || {})) showSection(kind, lists[kind], s);
@@ -595,8 +598,9 @@
     const since = heard ? ' since ' + instant(Math.floor((heard + skew) / 1000) * 1000) : '';
     if (lost && refusal) text = (heard ? 'Out of date' + since : 'Not connected') + '. The server of this page says: ' + refusal;
     else if (lost || silent) text = 'Out of date. There is no connection to the server of this page' + since + '.';
-    else if (stale) text = 'Out of date. ' + stale;
-    else if (!heard) text = 'connecting';
+    else if (known?.stale) text = 'Out of date since ' + instant(Math.floor(known.since / 1000) * 1000) + '. ' + known.stale;
+    else if (broken) text = 'Out of date. Not read: the details of the job. ' + broken;
+    else if (!known) text = 'connecting';
     put($('state'), text);
     document.body.classList.toggle('live', text === 'live');
     document.body.classList.toggle('stale', text !== 'live' && text !== 'connecting');

@@ -14,6 +14,7 @@ import (
 	"github.com/noonlock/noonlock/election"
 	"github.com/noonlock/noonlock/internal/servers"
 	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 	"github.com/noonlock/noonlock/statusz"
 )
@@ -132,18 +133,31 @@ func TestSaysWhenItIsStale(t *testing.T) {
 	}
 }
 
-// While Redis does not answer, the page says so and keeps what it shows.
+// While Redis does not answer or refuses, the page says so and keeps what it shows.
 func TestSaysWhenRedisIsAway(t *testing.T) {
 	t.Parallel()
 	e := testenv.OnServer(t)
 	hold(e, e.Client("billing-1"), "invoices")
-	client, network := e.Linked("page")
+	opt, network := e.Link()
+	as := e.As("page", "~*", "&*", "+@all")
+	opt.Username, opt.Password = as.Username, as.Password
 	b := newTab(e)
-	b.visit(serveAs(e, client, statusz.Config{}).URL)
-	b.shows("locks", "invoices", "billing-1")
-	network.Partition()
-	b.until("the page is stale", `document.getElementById('state').textContent.startsWith('Out of date.')`)
-	b.shows("locks", "invoices", "billing-1")
-	network.Heal()
+	b.visit(serveAs(e, e.ClientWith(opt, lockcore.Config{}), statusz.Config{}).URL)
+	rule := func(rule string) func() {
+		return func() { testenv.Must(e, e.Raw.ACLSetUser(e.Context(), "page", rule).Err()) }
+	}
+	for _, c := range []struct {
+		begin, end func()
+		said       string
+	}{
+		{func() { network.Partition() }, network.Heal, "Redis has not answered"},
+		{rule("-@all"), rule("+@all"), "Redis refuses requests. Not read: the list of elections"},
+	} {
+		b.until("the page is live", `document.getElementById('state').textContent === 'live'`)
+		b.shows("locks", "invoices", "billing-1")
+		c.begin()
+		b.until("the page says since when", `/^Out of date since [0-9-]+ [0-9:]+ UTC\. /.test(document.getElementById('state').textContent) && document.getElementById('state').textContent.includes(%s)`, c.said)
+		c.end()
+	}
 	b.until("the page is live", `document.getElementById('state').textContent === 'live'`)
 }
