@@ -79,13 +79,13 @@ const (
 // stop; work is the parent of the work's context. err is the error of the work. If the
 // outcome was not recorded, it is joined with the reason.
 func (x *execution) attempt(ctx, work context.Context) (end ending, err error) {
+	x.took = 0
 	if cause := x.run.Canceled(); cause != nil {
 		return x.record(ctx, OutcomeFailed, cause)
 	}
 	x.log.Info("run begins", "attempt", x.run.Attempt, "token", x.run.Token())
-	began := time.Now()
 	err = x.do(work)
-	x.took = time.Since(began)
+	x.took = x.run.Returned()
 	x.run.Unsure = x.run.Unsure || outcomeUnknown(err)
 	if err == nil {
 		return x.record(ctx, OutcomeSucceeded, nil)
@@ -232,7 +232,10 @@ func (r *Runner) jobRun(j *job, run *ledger.Claim, others bool, stop *stopping.D
 		last: func(err error) bool { return run.Attempt >= j.cfg.MaxAttempts || permanent(err) },
 		work: func(ctx context.Context) error {
 			defer r.work.begin(j.name, ctx)()
-			defer func(began time.Time) { j.metrics.duration.WithLabelValues(j.name).Observe(time.Since(began).Seconds()) }(time.Now())
+			elapsed := lock.Of(r.client).Elapsed
+			defer func(began time.Duration) {
+				j.metrics.duration.WithLabelValues(j.name).Observe((elapsed() - began).Seconds())
+			}(elapsed())
 			return j.work(ctx, Run{
 				RunID: RunID(run.RunID), Job: j.name, Attempt: run.Attempt, Token: run.Token(),
 				Overlap: j.cfg.AllowOverlap, Holder: r.client.Identity(), LastSuccess: run.LastSuccess,

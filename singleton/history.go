@@ -17,7 +17,7 @@ type HistoryEntry struct {
 	Holder  string    `json:"holder,omitempty"`
 	Token   uint64    `json:"token,omitempty"`
 	Start   time.Time `json:"start,omitzero"` // of the last attempt
-	End     time.Time `json:"end,omitzero"`
+	End     time.Time `json:"end,omitzero"`   // of its work, although an outage may have delayed the record
 	Outcome Outcome   `json:"outcome"`
 	// Error is the error of the work or, for skipped ticks, the reason:
 	//

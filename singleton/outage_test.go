@@ -2,84 +2,74 @@ package singleton_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/noonlock/noonlock/internal/testenv"
-	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
 )
 
-// The run of a job and the work of a daemon outlive an outage of 0.62 TTL that begins at the
-// worst moment, right before a renewal. Another replica waits meanwhile. The other kinds of
-// outages are tested in lockcore.
-func TestFault72_OutageBeforeARenewal(t *testing.T) {
+// The server is away from the middle of a run on. The ledger has how long the work took, and the ticks that
+// were due after it as missed, also if the lease had ended meanwhile, if the work failed, and if an operator
+// requests a run as soon as the server is back. If another attempt follows, the run has not ended.
+// Mutants: a run or an attempt ends when the server records it; a triggered run continues the hold.
+func TestFault72_AnOutageIsNoWork(t *testing.T) {
 	t.Parallel()
-	for kind, start := range starters(10 * time.Second) {
-		t.Run(kind, func(t *testing.T) {
+	for name, c := range map[string]struct {
+		ttl    time.Duration
+		err    error
+		config singleton.JobConfig
+		reason string
+	}{
+		"within the TTL": {time.Minute, nil, singleton.JobConfig{}, "missed"},
+		"over the TTL":   {2 * time.Second, nil, singleton.JobConfig{}, "missed"},
+		"failed":         {time.Minute, errBroken, singleton.JobConfig{MaxAttempts: 1}, "missed"},
+		"after attempts": {time.Minute, errBroken, singleton.JobConfig{Retry: time.Millisecond, HandOverAfter: -1}, "overlap"},
+	} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			inBubble(t, func(_ *testing.T, f *fleet) { f.outlives(testenv.Outages()["hanging"](f.Env), start) })
+			inBubble(t, func(t *testing.T, f *fleet) {
+				reg, begun := prometheus.NewRegistry(), 0
+				r := f.replica("a", singleton.Config{TTL: c.ttl}, reg)
+				r.add("draw", "@every 1s", func(ctx context.Context, run singleton.Run) error {
+					if begun++; begun == 3 {
+						f.Bubble.Stop()
+						time.AfterFunc(7100*time.Millisecond, func() { testenv.Must(f, f.Bubble.Start(false)) })
+					}
+					err := sleep(300*time.Millisecond)(ctx, run)
+					if begun == 3 {
+						err = errors.Join(err, c.err)
+					}
+					return err
+				}, c.config)
+				r.run()
+				f.Until("the server is away", func() bool { return begun == 3 })
+				f.Until("the server is back", func() bool { return f.Raw.Ping(t.Context()).Err() == nil })
+				if _, err := f.job("draw").Trigger(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				f.Pass(5 * time.Second)
+				skipped := 0
+				for _, e := range f.runs("draw") {
+					for _, a := range e.Attempts {
+						if took := a.End.Sub(a.Start); took < 290*time.Millisecond || took > 310*time.Millisecond {
+							t.Errorf("an attempt took %v: %+v", took, e)
+						}
+					}
+					if skipped += e.Count; e.Count > 0 && e.Error != c.reason {
+						t.Errorf("skipped: %+v", e)
+					}
+				}
+				if skipped < 5 || skipped > 8 {
+					t.Errorf("%d ticks were skipped", skipped)
+				}
+				if n, sum := metric(t, reg, "noonlock_job_attempt_duration_seconds"); sum < 0.29*n || sum > 0.31*n {
+					t.Errorf("%v attempts took %v s", n, sum)
+				}
+			})
 		})
 	}
-}
-
-// A starter returns the Run of a replica that does the work.
-type starter func(t *testing.T, c *lockcore.Client, work func(context.Context) error) (run func(context.Context) error)
-
-// starters returns those of a job and of a daemon.
-func starters(ttl time.Duration) map[string]starter {
-	return map[string]starter{
-		"job": func(t *testing.T, c *lockcore.Client, work func(context.Context) error) func(context.Context) error {
-			r, err := singleton.NewRunner(c, singleton.Config{TTL: ttl})
-			testenv.Must(t, err)
-			testenv.Must(t, r.Add("draw", "* * * * *", func(ctx context.Context, _ singleton.Run) error { return work(ctx) }, singleton.JobConfig{}))
-			return r.Run
-		},
-		"daemon": func(t *testing.T, c *lockcore.Client, work func(context.Context) error) func(context.Context) error {
-			d, err := singleton.NewDaemonRunner(c, "feed", func(ctx context.Context) error { return work(ctx) }, singleton.DaemonConfig{TTL: ttl})
-			testenv.Must(t, err)
-			return d.Run
-		},
-	}
-}
-
-// work starts a replica. began and lost report each beginning of the work, and why it ended
-// before ctx.
-func (f *fleet) work(ctx context.Context, start starter, c *lockcore.Client, began chan struct{}, lost chan error) (done chan error) {
-	f.Helper()
-	run := start(f.T, c, func(work context.Context) error {
-		began <- struct{}{}
-		<-work.Done()
-		if ctx.Err() == nil {
-			lost <- context.Cause(work)
-		}
-		return work.Err()
-	})
-	done = make(chan error, 1)
-	go func() { done <- run(ctx) }()
-	return done
-}
-
-// outlives asserts that the work on a replica outlives the outage.
-func (f *fleet) outlives(o *testenv.Outage, start starter) {
-	f.Helper()
-	began, lost := make(chan struct{}, 100), make(chan error, 100)
-	ctx, cancel := context.WithCancel(f.Context())
-	first := f.work(ctx, start, f.ClientWith(o.Options, lockcore.Config{Identity: "a"}), began, lost)
-	<-began
-	second := f.work(ctx, start, f.Client("b"), began, lost)
-	f.Pass(6660 * time.Millisecond) // it was renewed after 3.3 s, and will be after 6.7 s
-	o.Last(6200 * time.Millisecond)
-	f.Pass(30 * time.Second)
-	select {
-	case err := <-lost:
-		f.Errorf("the work ended: %v", err)
-	case <-began:
-		f.Error("the work began again")
-	default:
-	}
-	cancel()
-	testenv.Must(f, <-first)
-	testenv.Must(f, <-second)
-	o.Faults.Heal()
 }

@@ -40,6 +40,7 @@ func TestAttemptsAreKept(t *testing.T) {
 		seen("during the first attempt")
 		start := e.claimedAt(a)
 		e.Pass(100 * ms)
+		run.Returned()
 		run.Fail("boom 1")
 		e.Pass(50 * ms)
 		testenv.Must(e, run.Record(e.Context()))
@@ -51,6 +52,7 @@ func TestAttemptsAreKept(t *testing.T) {
 
 		start = e.claimedAt(a)
 		e.Pass(100 * ms)
+		run.Returned()
 		run.Fail("boom 2")
 		e.Pass(100 * ms)
 		add(run, "a", start, start.Add(100*ms), "boom 2")
@@ -60,6 +62,7 @@ func TestAttemptsAreKept(t *testing.T) {
 
 		start = e.claimedAt(a)
 		e.Pass(100 * ms)
+		run.Returned()
 		run.Fail("boom 3")
 		add(run, "a", start, start.Add(100*ms), "boom 3")
 		testenv.Must(e, run.Abandon(e.Context(), true))

@@ -34,8 +34,10 @@ type Claim struct {
 	// Asked is the request of an operator that has opened the run; nil: it is scheduled.
 	Asked *Act
 
-	failure  string        // of the present attempt; see Fail
-	failedAt time.Duration // by Elapsed
+	// of the present attempt: see Fail and Returned
+	failure string
+	began   time.Duration // by Elapsed
+	took    string        // ms; empty: the work has not returned
 }
 
 // label is the kind of the lease in metrics.
@@ -54,7 +56,7 @@ type runLease struct {
 	ledger *Ledger
 	tick   string       // as stored
 	work   atomic.Int32 // the progress of the work
-	reason atomic.Pointer[string]
+	ended  atomic.Pointer[struct{ reason, took string }]
 
 	canceled context.Context // ends with a *CanceledError
 	cancel   context.CancelCauseFunc
@@ -121,9 +123,9 @@ func (k *runLease) Renewal(a *lock.Attempt) wire.Request {
 
 // Release abandons the run. If its work had begun, that counts as an attempt.
 func (k *runLease) Release(a *lock.Attempt, _ bool) wire.Request {
-	keys := k.ledger.keys
+	keys, ended := k.ledger.keys, k.ended.Load()
 	return k.ledger.scripts.abandon.Call(wire.Keys(keys.job, keys.open, keys.tomb(a.ID())),
-		a.Value(), k.tick, k.work.Load(), a.TombTTL().Milliseconds(), *k.reason.Load(), keys.channel)
+		a.Value(), k.tick, k.work.Load(), a.TombTTL().Milliseconds(), ended.reason, ended.took, keys.channel)
 }
 
 // reasonClosed is recorded for an attempt whose lease ends without Complete and Abandon.
@@ -145,7 +147,7 @@ func (r *Claim) Complete(ctx context.Context, outcome, reason string) error {
 	l := r.ledger
 	s := l.scripts.complete
 	req := s.Call(wire.Keys(l.keys.job, l.keys.open, l.keys.runs),
-		r.Value(), r.text(), r.Recorded(outcome), clip(reason), l.cfg.KeepRuns, strconv.FormatUint(r.Token(), 10), l.keys.channel)
+		r.Value(), r.text(), r.Recorded(outcome), clip(reason), l.cfg.KeepRuns, strconv.FormatUint(r.Token(), 10), r.took, l.keys.channel)
 	n, err := l.commit(ctx, req)
 	if errors.Is(err, lockcore.ErrNotReplicated) {
 		n, err = r.replicate(ctx, req, err)
@@ -188,10 +190,16 @@ func (r *Claim) Recorded(outcome string) string {
 	return outcome
 }
 
-// Fail sets the error of the present attempt. Record, Retry or Abandon stores it.
-func (r *Claim) Fail(reason string) {
-	r.failure, r.failedAt = clip(reason), r.ledger.lock.Client().Elapsed()
+// Returned ends the present attempt, and returns how long its work took. The methods below store that instead of
+// the time at which the server executes their request, which may be much later.
+func (r *Claim) Returned() time.Duration {
+	took := r.ledger.lock.Client().Elapsed() - r.began
+	r.took = decimal(took.Milliseconds())
+	return took
 }
+
+// Fail sets the error of the present attempt. Record, Retry or Abandon stores it.
+func (r *Claim) Fail(reason string) { r.failure = clip(reason) }
 
 // Record stores the error of Fail. It is for pauses before Retry, which stores it too, so the
 // request is sent once and its error may be ignored.
@@ -206,12 +214,8 @@ func (r *Claim) Record(ctx context.Context) error {
 // next attempt.
 func (r *Claim) retry(begin string) wire.Request {
 	l := r.ledger
-	ago := time.Duration(0)
-	if r.failedAt > 0 {
-		ago = l.lock.Client().Elapsed() - r.failedAt
-	}
 	return l.scripts.retry.Call(wire.Keys(l.keys.job, l.keys.open),
-		r.Value(), r.text(), r.Attempt, r.failure, ago.Milliseconds(), begin, l.keys.begins)
+		r.Value(), r.text(), r.Attempt, r.failure, r.took, begin, l.keys.begins)
 }
 
 // Retry counts another attempt of this run on this holder, after a temporary failure. It
@@ -224,7 +228,7 @@ func (r *Claim) Retry(ctx context.Context) error {
 	}
 	if err == nil {
 		r.Attempt++
-		r.failure, r.failedAt = "", 0
+		r.failure, r.took, r.began = "", "", r.ledger.lock.Client().Elapsed()
 	}
 	return opError("retry", r.ledger.name, err)
 }
@@ -234,8 +238,7 @@ func (r *Claim) Retry(ctx context.Context) error {
 // have taken effect if Unsure is set. It may also have taken effect if the Claim ends with
 // Unlock or Client.Close. Abandon stores the error of Fail, and returns like Unlock.
 func (r *Claim) Abandon(ctx context.Context, began bool) error {
-	reason := cmp.Or(r.failure, reasonClosed)
-	r.run.reason.Store(&reason)
+	r.run.ended.Store(&struct{ reason, took string }{cmp.Or(r.failure, reasonClosed), r.took})
 	switch {
 	case !began:
 		r.run.work.Store(workNotBegun)

@@ -48,8 +48,7 @@ func (l *Ledger) Claim(ctx context.Context, id RunID, known State, cfg ClaimConf
 	id.Tick = id.Tick.UTC()
 	c := &Claim{ledger: l, RunID: id}
 	k := &runLease{Kind: l.lock.Client().Mutex(), ledger: l, tick: id.text()}
-	closed := reasonClosed
-	k.reason.Store(&closed)
+	k.ended.Store(&struct{ reason, took string }{reason: reasonClosed})
 	k.canceled, k.cancel = context.WithCancelCause(context.Background())
 	lease, err := l.lock.Hold(ctx, k,
 		func(a *lock.Attempt) wire.Request { return l.claim(a, id, known, cfg) },
@@ -58,7 +57,7 @@ func (l *Ledger) Claim(ctx context.Context, id RunID, known State, cfg ClaimConf
 		return nil, opError(op, l.name, err)
 	}
 	k.work.Store(workInDoubt) // until Abandon says how it ended
-	c.Lease, c.run = lease, k
+	c.Lease, c.run, c.began = lease, k, l.lock.Client().Elapsed()
 	return c, nil
 }
 

@@ -130,10 +130,28 @@ func TestRecordsToTheMillisecond(t *testing.T) {
 		j.wants("renewal", j.run("job_renew", j.keys("open"), jobMe, due, 2000), "1")
 		record["til"], record["seen"] = j.ms(2*time.Second), j.ms(0)
 		only("a renewal", record)
-		for _, what := range []string{"completed", "completed twice"} {
-			j.wants(what, j.run("job_complete", j.keys("job", "open", "runs"), jobMe, due, "succeeded", "", 10, token), "1")
+		held := j.Raw.HGet(j.Context(), open, due).Val()
+		for _, row := range []struct {
+			clock     time.Duration // of the server, set since the claim
+			took, end string
+		}{
+			{0, "300", j.ms(-700 * time.Millisecond)},
+			{0, "0", start},
+			{0, "1001", j.ms(0)}, // that cannot be
+			{time.Hour, "300", j.ms(-700 * time.Millisecond)},
+			{-time.Hour, "300", start},
+		} {
+			j.Bubble.StepClock(row.clock)
+			j.run("job_complete", j.keys("job", "open", "runs"), jobMe, due, "succeeded", "", 10, token, row.took)
+			j.Bubble.StepClock(-row.clock)
+			entry := jobFields(j.Raw.LIndex(j.Context(), runs, 0).Val())
+			j.wants(fmt.Sprintf("the end of %+v", row), entry["start"]+" "+entry["end"]+", "+j.field("hold"), start+" "+row.end+", "+start+" "+row.end)
+			testenv.Must(j.env, j.Raw.HSet(j.Context(), open, due, held).Err())
 		}
-		j.wants("completed otherwise", j.run("job_complete", j.keys("job", "open", "runs"), jobMe, due, "failed", "", 10, token), "0")
+		for _, what := range []string{"completed", "completed twice"} {
+			j.wants(what, j.run("job_complete", j.keys("job", "open", "runs"), jobMe, due, "succeeded", "", 10, token, ""), "1")
+		}
+		j.wants("completed otherwise", j.run("job_complete", j.keys("job", "open", "runs"), jobMe, due, "failed", "", 10, token, ""), "0")
 		j.wants("the history", fmt.Sprint(jobFields(j.Raw.LIndex(j.Context(), runs, 0).Val())), fmt.Sprint(map[string]string{
 			"tick": due, "attempt": "1", "holder": "h", "token": token, "start": start, "end": j.ms(0), "outcome": "succeeded", "error": "",
 		}))
@@ -148,7 +166,7 @@ func TestTheLastMillisecondOfALedger(t *testing.T) {
 		testenv.Must(j.env, j.Raw.HSet(j.Context(), j.key(jobName, "open"), j.ms(0), jobRecord(jobMe, 1, j.now.Add(minute).UnixMilli())).Err())
 		testenv.Must(j.env, j.Raw.PExpire(j.Context(), j.key(jobName, "job"), time.Millisecond).Err())
 		j.Pass(500 * time.Microsecond)
-		j.wants("completed", j.run("job_complete", j.keys("job", "open", "runs"), jobMe, j.ms(0), "succeeded", "", 10, "5"), "1")
+		j.wants("completed", j.run("job_complete", j.keys("job", "open", "runs"), jobMe, j.ms(0), "succeeded", "", 10, "5", ""), "1")
 		j.Pass(time.Minute)
 		if left := j.Raw.Exists(j.Context(), j.keys("job", "runs")...).Val(); left != 0 {
 			j.Errorf("of the job and its history %d keys are left", left)

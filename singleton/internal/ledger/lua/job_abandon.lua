@@ -9,7 +9,8 @@
 --                 '2' may have taken effect
 -- ARGV[4] keep    ms, TTL of the tombstone
 -- ARGV[5] error   of the attempt
--- ARGV[6] channel the channel of the job
+-- ARGV[6] took    ms, how long the work took; '' for until now
+-- ARGV[7] channel the channel of the job
 --
 -- Returns 1 released and open for others, 0 not held by this run.
 --
@@ -29,7 +30,7 @@ end
 if ARGV[3] == '0' then
   record.attempt = whole(tonumber(record.attempt) - 1)
 else
-  tried(record, now, ARGV[5])
+  tried(record, end_of(record, ARGV[6], now), ARGV[5])
 end
 if ARGV[3] == '2' then
   record.unsure = '1'
@@ -37,5 +38,5 @@ end
 record.run, record.til = '', '0'
 redis.call('HSET', open, tick, cjson.encode(record))
 redis.call('SET', tomb, 'abandoned', 'PX', ARGV[4])
-announce(ARGV[6], 'open ' .. tick)
+announce(ARGV[7], 'open ' .. tick)
 return 1

@@ -51,13 +51,11 @@ for i = 1, #list, 2 do
     elseif record.attempt == '0' then
       redis.call('HDEL', open, tick)
       redis.call('HDEL', job, 'open:' .. tick)
-      log(job, runs, ARGV[2], {
-        tick = tick, last = tick, count = '1', outcome = 'skipped', error = 'canceled',
-      })
+      log(job, runs, ARGV[2], {tick = tick, last = tick, count = '1', outcome = 'skipped', error = 'canceled'})
       announce(ARGV[5], 'ended ' .. tick)
     else
       tried(record, held_until(record), 'its holder died')
-      end_run(job, open, runs, ARGV[2], ARGV[5], tick, record, 'unknown', 'canceled; its holder died or released it', now, held_until(record))
+      end_run(job, open, runs, ARGV[2], ARGV[5], tick, record, 'unknown', 'canceled; its holder died or released it', held_until(record))
     end
   end
 end

@@ -116,7 +116,7 @@ if left > 0 then
 end
 redis.call('LLEN', runs) -- a key of another type fails here, and not when the run has ended
 local attempt, unsure = 1, nil
-local began = begin_of(hold) -- of the hold before this one, which ended when `freed`
+local began, gap = begin_of(hold), math.min(ttl, 1000) -- of the hold before this one, which ended when `freed`
 if record then
   attempt, unsure = tonumber(record.attempt) + 1, record.unsure
   if record.run ~= '' then
@@ -125,11 +125,11 @@ if record then
   end
   if record.cancel or attempt > most then
     end_run(job, open, runs, keep, ARGV[16], tick, record, 'unknown',
-      (record.cancel and 'canceled; ' or '') .. 'its holder died or released it', now, held_until(record))
+      (record.cancel and 'canceled; ' or '') .. 'its holder died or released it', held_until(record))
     return {9}
   end
   if record.held then
-    began, freed = record.held, held_until(record)
+    began, freed, gap = record.held, held_until(record), ttl
   end
 elseif last ~= known then
   return {8, last}
@@ -137,10 +137,10 @@ elseif ARGV[14] ~= '' and now > tonumber(ARGV[14]) then
   return {12}
 end
 
--- A claim within the TTL continues the hold: a dead holder is waited for during its TTL.
+-- A claim within the gap continues the hold: a dead holder is waited for during its TTL, and other runs follow at once.
 local start = whole(now)
 local held = start
-if began ~= '' and now - tonumber(freed) <= ttl then
+if began ~= '' and now - tonumber(freed) <= gap then
   held = began
 end
 local token, asked = next_token(fence), record and record.asked

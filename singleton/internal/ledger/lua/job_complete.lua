@@ -9,7 +9,8 @@
 -- ARGV[4] error   what went wrong, or ''
 -- ARGV[5] keep    ended runs to keep
 -- ARGV[6] token   the fencing token of this run
--- ARGV[7] channel the channel of the job
+-- ARGV[7] took    ms, how long the work took; '' for until now
+-- ARGV[8] channel the channel of the job
 --
 -- Returns 1 recorded, now or by an earlier request of this run
 --         0 superseded: another has the run, or has ended it
@@ -40,5 +41,5 @@ if not record or record.run ~= me then
   return find(runs, recorded) or 0
 end
 redis.call('LLEN', runs) -- a key of another type fails here, and not half-way
-end_run(job, open, runs, ARGV[5], ARGV[7], tick, record, outcome, ARGV[4], now)
+end_run(job, open, runs, ARGV[5], ARGV[8], tick, record, outcome, ARGV[4], end_of(record, ARGV[7], now))
 return 1

@@ -10,11 +10,7 @@
 --
 -- Twice is safe: the second time it is gone.
 local left = redis.call('HDEL', KEYS[1], 'live:' .. ARGV[1])
-
---@include clock
---@include job
-
 if left == 1 then
-  announce(ARGV[2], 'definition')
+  redis.pcall('PUBLISH', ARGV[2], 'definition')
 end
 return left

@@ -107,10 +107,7 @@ if restored then
   id = nil
   announce(channel, 'restored')
 end
-stay(job, retain, open, runs)
-if restored then
-  follow(job, deeds)
-end
+stay(job, retain, open, runs, restored and deeds or nil)
 if not id then
   redis.call('HSET', job, 'id', whole(us))
 end

@@ -6,7 +6,7 @@
 -- ARGV[2] tick    ms, the tick or trigger of the run: see part_job
 -- ARGV[3] attempt the one that failed
 -- ARGV[4] error   of that attempt
--- ARGV[5] ago     ms since it failed
+-- ARGV[5] took    ms, how long its work took; '' for until now
 -- ARGV[6] begin   '1' count the next attempt, '0' record the failure only
 -- ARGV[7] begins  the channel of the beginnings of attempts
 --
@@ -27,7 +27,7 @@ if not record or record.run ~= me then
   return 0
 end
 if record.attempt == failed then
-  tried(record, now - tonumber(ARGV[5]), ARGV[4])
+  tried(record, end_of(record, ARGV[5], now), ARGV[4])
   if ARGV[6] == '1' then
     record.attempt = whole(tonumber(failed) + 1)
     record.start = whole(now)

@@ -102,6 +102,13 @@ local function begin_of(span)
   return string.match(span or '', '^(%d+) ') or ''
 end
 
+-- end_of returns when the present attempt of a record ended, whose work took so long (ms): this request may be late.
+-- took: '' for until now. If the clock was set, it is neither before the start nor later than now.
+local function end_of(record, took, now)
+  local start = tonumber(record.start)
+  return math.max(start, math.min(now, start + (tonumber(took) or now)))
+end
+
 -- tried adds the attempt of a record to those that have ended, unless it is there already.
 local function tried(record, ended, reason)
   local tries = record.tries or {}
@@ -175,14 +182,14 @@ local function announce(channel, what)
   redis.pcall('PUBLISH', channel, what)
 end
 
--- end_run ends the run of a tick, records and announces it. The run was held until `freed`, or until now. If the
--- job was evicted, it gets a schema again, as each ledger has one.
-local function end_run(job, open, runs, keep, channel, tick, record, outcome, reason, now, freed)
-  freed = whole(freed or now)
+-- end_run ends the run of a tick, which was held until `ended`, records and announces it. If the job was
+-- evicted, it gets a schema again, as each ledger has one.
+local function end_run(job, open, runs, keep, channel, tick, record, outcome, reason, ended)
+  ended = whole(ended)
   local v, last, ok = unpack(redis.call('HMGET', job, 'v', 'last', 'ok'))
   redis.call('HDEL', open, tick)
   redis.call('HDEL', job, 'open:' .. tick)
-  local set = {'v', v or SCHEMA, 'freed', freed, 'hold', record.held .. ' ' .. freed, 'outcome', outcome}
+  local set = {'v', v or SCHEMA, 'freed', ended, 'hold', record.held .. ' ' .. ended, 'outcome', outcome}
   if newer(tick, last) then
     set[#set + 1], set[#set + 2] = 'last', tick
   end
@@ -192,8 +199,7 @@ local function end_run(job, open, runs, keep, channel, tick, record, outcome, re
   redis.call('HSET', job, unpack(set))
   log(job, runs, keep, {
     tick = tick, attempt = record.attempt, holder = record.holder, token = record.token,
-    start = record.start, ['end'] = whole(now), outcome = outcome, error = reason,
-    tries = record.tries,
+    start = record.start, ['end'] = ended, outcome = outcome, error = reason, tries = record.tries,
   })
   announce(channel, 'ended ' .. tick .. ' ' .. outcome)
 end
@@ -208,9 +214,7 @@ local function skip(job, runs, keep, last, first, newest, count, reason)
     first = before.tick
     count = whole(tonumber(count) + tonumber(before.count))
   end
-  log(job, runs, keep, {
-    tick = first, last = newest, count = count, outcome = 'skipped', error = reason,
-  })
+  log(job, runs, keep, {tick = first, last = newest, count = count, outcome = 'skipped', error = reason})
 end
 
 -- listed adds an entry to what operators have done.
