@@ -6,7 +6,7 @@
 #     and the Prometheus operator;
 #   - the alerts and the dashboard with the code of Prometheus;
 #   - that a parent chart can install charts/lottery under a condition;
-#   - that the READMEs match the values.
+#   - that the READMEs match the values, and that the chart accepts their commands.
 # After a failed check, the others still run. The schemas come from Go modules; nothing else
 # is downloaded.
 set -uo pipefail
@@ -80,6 +80,7 @@ examine() {
 	done
 	check stable "$@"
 	check documented
+	check commands
 }
 
 # render FILE ARGUMENTS...
@@ -175,6 +176,19 @@ documented() {
 	local copy=$scratch/$chart
 	mkdir -p "$copy" && cp -r "$chart/." "$copy" && tool helm-docs --log-level warning --chart-search-root "$copy" &&
 		diff -u "$chart/README.md" "$copy/README.md"
+}
+
+# commands: the chart accepts each helm command of its README. --reuse-values adds to the one before.
+commands() {
+	local line words set=() result=1
+	while read -r line; do
+		eval "words=(${line/--values values.yaml/--values $noonctl/cron.yaml})"
+		[[ $line == *" --reuse-values "* ]] || set=()
+		set+=("${words[@]:4}")
+		render commands.yaml "${set[@]/#--reuse-values/--is-upgrade}" || { echo "README.md: $line"; return 1; }
+		result=0
+	done < <(sed ':a; /\\$/ { N; s/\\\n//; ba }' "$chart/README.md" | grep -E '^    helm (install|upgrade) ')
+	return $result
 }
 
 # shown: the README of charts/noonctl shows values that were examined.
