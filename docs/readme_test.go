@@ -100,7 +100,7 @@ func TestLinks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, page := range append(pages, "../README.md", "../CONTRIBUTING.md", "../CHANGELOG.md", "../adapters/clientgo/README.md",
+	for _, page := range append(pages, "../README.md", "../CONTRIBUTING.md", "../SECURITY.md", "../CHANGELOG.md", "../adapters/clientgo/README.md",
 		"../charts/lottery/README.md", "../charts/noonctl/README.md", "../examples/leader/README.md", "../examples/lottery/README.md", "../examples/sidecar/README.md") {
 		text, err := os.ReadFile(page)
 		if err != nil {

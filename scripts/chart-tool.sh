@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# Runs a pinned tool for charts and images: chart-tool.sh TOOL ARGUMENTS... The tools are helm,
-# helm-unittest, helm-docs, kubectl-validate and cyclonedx-gomod. With --path TOOL it prints the path
-# of the tool. The first run builds the tool from its Go module, which takes minutes. The binary
+# Runs a pinned tool: chart-tool.sh TOOL ARGUMENTS... The tools are helm, helm-unittest, helm-docs,
+# kubectl-validate, cyclonedx-gomod and actionlint. With --path TOOL it prints the path of the tool. The first run builds the tool from its Go module, which takes minutes. The binary
 # is kept outside the clone.
 set -euo pipefail
 
@@ -11,16 +10,17 @@ if [[ ${1:-} == --path ]]; then
 	only_path=yes
 	shift
 fi
-tool=${1:?name a tool: helm, helm-unittest, helm-docs, kubectl-validate or cyclonedx-gomod}
+tool=${1:?name a tool, such as helm}
 shift
 case $tool in
 helm) version=v3.22.0 package=helm.sh/helm/v3/cmd/helm ;;
 helm-unittest) version=v1.1.2 package=github.com/helm-unittest/helm-unittest/cmd/helm-unittest ;;
 helm-docs) version=v1.14.2 package=github.com/norwoodj/helm-docs/cmd/helm-docs ;;
 kubectl-validate) version=v0.0.4 package=sigs.k8s.io/kubectl-validate ;;
-cyclonedx-gomod) version=v1.7.0 package=github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod ;; # v1.9.0 is not in the checksum database
+cyclonedx-gomod) version=v1.10.0 package=github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod ;;
+actionlint) version=v1.7.12 package=github.com/rhysd/actionlint/cmd/actionlint ;;
 *)
-	echo "chart-tool.sh: the tool is \"$tool\"; it must be helm, helm-unittest, helm-docs, kubectl-validate or cyclonedx-gomod" >&2
+	echo "chart-tool.sh: the tool is \"$tool\"; it must be helm, helm-unittest, helm-docs, kubectl-validate, cyclonedx-gomod or actionlint" >&2
 	exit 2
 	;;
 esac
@@ -56,8 +56,6 @@ if [[ ! -x $folder/$tool ]]; then
 		(built -require="$helm@v3.22.0" \
 			-replace=github.com/vmware-labs/yaml-jsonpath@v0.3.2=github.com/helm-unittest/yaml-jsonpath@v0.4.0) >&2
 		;;
-	# `go install` asks for a list of its versions, which not every proxy has.
-	cyclonedx-gomod) (built) >&2 ;;
 	*) GOBIN=$folder go install -trimpath -ldflags "$flags" "$package@$version" >&2 ;;
 	esac
 fi

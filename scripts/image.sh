@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds a container image of noonctl or an example as an OCI archive. It needs neither Docker nor
 # a registry. The image contains static binaries for amd64 and arm64 in one index, without the
-# demo of the lottery and its in-process Redis, and the licences of the modules in them. The same
+# demo of the lottery and its in-process Redis, and the licences of noonlock and the modules in them. The same
 # sources, commit and Go version give the same digest in any folder.
 #
 # usage: scripts/image.sh [PROGRAM [OUTPUT]]
@@ -38,6 +38,7 @@ for platform in "${platforms[@]}"; do
 	folder=$scratch/${platform#linux/}
 	bash scripts/program.sh "$program" "$platform" "${name##*:}" "$folder/$program"
 	bash scripts/notices.sh "$folder/$program" >"$folder/THIRD_PARTY_NOTICES.txt"
+	cp LICENSE "$folder"
 	folders+=("$platform=$folder")
 done
 
@@ -52,6 +53,6 @@ fi
 
 mkdir -p "$(dirname "$output")"
 output=$(cd "$(dirname "$output")" && pwd)/$(basename "$output")
-(cd internal/ociimage && env CGO_ENABLED=0 GOFLAGS= GOWORK= GOTOOLCHAIN=local go run -trimpath -buildvcs=false . \
+(cd internal/ociimage && env CGO_ENABLED=0 GOFLAGS= GOWORK= go run -trimpath -buildvcs=false . \
 	--output "$output" --name "$name" --entrypoint "/$program" "${labels[@]}" "${folders[@]}")
-echo "  built with   $(env GOTOOLCHAIN=local go env GOVERSION)"
+echo "  built with   $(go env GOVERSION)"

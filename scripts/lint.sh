@@ -69,6 +69,7 @@ export GOWORK=off
 check in_module bench bash "$PWD/scripts/golangci-lint.sh" run ./...
 check in_module bench go mod tidy -diff
 check in_module tools go mod tidy -diff
+check bash scripts/chart-tool.sh actionlint -shellcheck= -pyflakes=
 for script in .ci/run scripts/*.sh; do
 	check bash -n "$script"
 done

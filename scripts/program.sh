@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds a static program. The same sources, version and Go version give the same file in any folder,
-# whatever the caller's settings are.
+# Builds a static program with the Go of GOTOOLCHAIN (default that of go.work). The same sources, version and
+# Go version give the same file in any folder, whatever the caller's other settings are.
 #
 # usage: scripts/program.sh PROGRAM PLATFORM VERSION OUTPUT
 #   PROGRAM   a folder of examples/ or cmd/
@@ -20,7 +20,7 @@ mkdir -p "$(dirname "$output")"
 output=$(cd "$(dirname "$output")" && pwd)/$(basename "$output")
 
 # An empty GOWORK selects the go.work of this clone.
-cd "$source" && env CGO_ENABLED=0 GOFLAGS= GOWORK= GOTOOLCHAIN=local GOEXPERIMENT= GOFIPS140=off \
+cd "$source" && env CGO_ENABLED=0 GOFLAGS= GOWORK= GOEXPERIMENT= GOFIPS140=off \
 	GOOS="${platform%/*}" GOARCH="${platform#*/}" GOAMD64=v1 GOARM64=v8.0 \
 	go build -tags nodemo -trimpath -buildvcs=false -mod=readonly \
 	-ldflags "-s -w -X github.com/noonlock/noonlock/internal/output.linked=$version" -o "$output" .

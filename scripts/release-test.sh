@@ -1,10 +1,14 @@
 #!/usr/bin/env bash
-# Prepares a release of a clone, and checks its artefacts: the programs in the images are static, without the
-# lottery's demo, and of the right architecture, and the bills of materials list their modules. It runs
+# Rehearses a release as docs/RELEASING.md describes it. A maintainer prepares it in a clone, and pushes the
+# tags with the printed commands. The forge is a bare repository, and sends the events that GitHub sends. For the event
+# that starts release.yml, its steps run in a checkout as actions/checkout makes it; only the programs
+# that publish are replaced. The files of the clone and of the workflow must not differ.
+#
+# Then it checks the files: the programs in the images are static, without the lottery's demo, of the
+# right architecture and the Go of go.work, and the bills of materials list their modules. It runs
 # each documented example of noonctl, and the lottery and leader, with nothing but the files of their
 # images. By day, noonctl is built only for this platform. With NOONLOCK_NIGHTLY=1, it is built for each one, and
-# each image is built again, in a clone in another folder and with an empty build cache. That takes
-# some minutes, and fails if the digests differ.
+# the workflow has an empty build cache. That takes some minutes.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -13,7 +17,7 @@ trap 'rm -rf "$scratch"' EXIT
 trap 'exit 130' INT TERM HUP
 
 fail() {
-	echo "image-test failed: $*"
+	echo "release-test failed: $*"
 	exit 1
 }
 
@@ -26,16 +30,29 @@ esac
 version=$(sed -n 's|^replace github.com/noonlock/noonlock \(v[^ ]*\) => ./$|\1|p' go.work)
 [[ -n $version ]] || fail "go.work does not replace the library"
 host=linux/$(go env GOARCH)
+[[ -n ${NOONLOCK_NIGHTLY:-} ]] || export PLATFORMS=$host
 
-# The clone is one commit of the work tree, with a section of the release in CHANGELOG.md.
-clone=$scratch/one
-release=$clone/dist/$version
-mkdir "$clone"
-tar --create --exclude=./.git --exclude=./dist . | tar --extract --directory "$clone"
-sed -i "0,/^## .*/s//## [${version#v}] - 2026-01-01/" "$clone/CHANGELOG.md"
-git -C "$clone" init --quiet --initial-branch=main
-git -C "$clone" add --all
-git -C "$clone" -c user.name=test -c user.email=test@example.com -c commit.gpgsign=false commit --quiet --message release
+# The release is one commit of the work tree, with a section of the release in CHANGELOG.md.
+mkdir "$scratch/source"
+tar --create --exclude=./.git --exclude=./dist . | tar --extract --directory "$scratch/source"
+sed -i "0,/^## .*/s//## [${version#v}] - 2026-01-01/" "$scratch/source/CHANGELOG.md"
+export GIT_CONFIG_GLOBAL=$scratch/gitconfig
+git config --global user.name test
+git config --global user.email test@example.com
+git -C "$scratch/source" init --quiet --initial-branch=main
+git -C "$scratch/source" add --all
+git -C "$scratch/source" commit --quiet --message release
+forge=$scratch/forge.git clone=$scratch/clone
+git clone --quiet --bare "$scratch/source" "$forge"
+git clone --quiet "$forge" "$clone"
+
+# GitHub sends no event for a push of more than three tags.
+cat >"$forge/hooks/post-receive" <<-'HOOK'
+	#!/bin/sh
+	pushed=$(cut -d ' ' -f 3)
+	[ "$(echo "$pushed" | grep -c ^refs/tags/)" -gt 3 ] || echo "$pushed" >>events
+HOOK
+chmod +x "$forge/hooks/post-receive"
 
 # refuses TEXT VERSION: the release is refused for this reason.
 refuses() {
@@ -48,34 +65,83 @@ touch "$clone/new.go"
 refuses "changes that are not committed" "$version"
 rm "$clone/new.go"
 
-said=$([[ -n ${NOONLOCK_NIGHTLY:-} ]] || export PLATFORMS=$host; bash "$clone/scripts/release.sh" "$version") || fail "the release: $said"
-echo "$said"
-for wanted in "git push --atomic origin main $version " "helm push dist/$version/noonctl-${version#v}.tgz" "gh release create $version"; do
-	[[ $said == *"$wanted"* ]] || fail "release.sh does not print the command $wanted"
+# The publishing programs print how they are called. The files that they are given exist.
+mkdir "$scratch/bin"
+cat >"$scratch/bin/publisher" <<-'PUBLISHER'
+	#!/bin/bash
+	echo "${0##*/} $*"
+	for argument; do
+		file=${argument#oci-archive:}
+		[[ $file != dist/* || -f $file ]] || exit 1
+		[[ $file != /dev/fd/* ]] || grep . "$file" || exit 1
+	done
+PUBLISHER
+chmod +x "$scratch/bin/publisher"
+for name in skopeo helm gh; do
+	ln -s publisher "$scratch/bin/$name"
 done
+
+# workflow REF: runs release.yml for a push of this reference.
+workflow() {
+	local file=.github/workflows/release.yml job=$scratch/job/of/another/depth step
+	git init --quiet "$job"
+	cd "$job"
+	git fetch --quiet --no-tags "$forge" '+refs/heads/*:refs/remotes/origin/*' '+refs/tags/*:refs/tags/*'
+	git checkout --quiet --force "$1"
+	sed -n '/^    env:/,/^    steps:/s/^      //p' "$file" |
+		sed "s|\${{ github.repository_owner }}|noonlock|; s|\${{ github.ref_name }}|${1#refs/tags/}|; s|\${{ github.token }}|secret|; s|: |=|" >../env
+	! grep -F '${{' ../env || fail "$file uses an expression that this test does not know"
+	awk '/^      - run: / { step = "../step" ++n; if ($3 != "|") print substr($0, 14) >step; next }
+		/^      - / { step = "" } step && /^          / { print substr($0, 11) >step }' "$file"
+	for step in ../step*; do
+		env GITHUB_ACTOR=test GOTOOLCHAIN=local PATH="$scratch/bin:$PATH" $(<../env) ${NOONLOCK_NIGHTLY:+GOCACHE="$scratch/cache"} bash -e "$step" || return
+	done
+}
+
+said=$(make --no-print-directory --directory "$clone" release VERSION="$version") || fail "the release: $said"
+echo "$said"
+mapfile -t commands < <(sed -n 's/^  \(git .*\)/\1/p' <<<"$said")
+for command in "${commands[@]}"; do
+	(cd "$clone" && eval "$command" 2>&1) || fail "$command"
+	[[ -s $forge/events ]] || continue
+	while read -r ref; do
+		# The * of a filter does not match a slash.
+		filter=$(sed -n 's/^    tags: \["\(.*\)"\]$/\1/p' .github/workflows/release.yml)
+		[[ $ref =~ ^refs/tags/${filter//\*/[^/]*}$ ]] || continue
+		(workflow "$ref") >"$scratch/published" 2>&1 || fail "the workflow for $ref: $(<"$scratch/published")"
+	done <"$forge/events"
+	rm "$forge/events"
+done
+for wanted in "skopeo copy --all oci-archive:dist/$version/noonctl-image.tar docker://ghcr.io/noonlock/noonctl:$version" \
+	"helm push dist/$version/noonctl-${version#v}.tgz oci://ghcr.io/noonlock/charts" "gh release create $version --draft" "### Added"; do
+	grep -qF -e "$wanted" "$scratch/published" || fail "the workflow did not run $wanted: $(cat "$scratch/published")"
+done
+[[ $(git -C "$forge" tag | wc -l) == $(grep -c '^| `github.com' docs/RELEASING.md) ]] || fail "the tags are not those of docs/RELEASING.md"
+release=$scratch/job/of/another/depth/dist/$version
+diff --recursive "$clone/dist" "$release/.." || fail "two releases of the same commit differ"
+
+toolchain=$(sed -n 's/^toolchain //p' go.work)
 (cd "$release" && sha256sum --check --quiet --strict SHA256SUMS) || fail "SHA256SUMS is wrong"
 said=$("$release/noonctl-$version-${host/\//-}" --version)
-[[ $said == "noonctl version $version go"* ]] || fail "noonctl --version prints $said"
+[[ $said == "noonctl version $version $toolchain"* ]] || fail "noonctl --version prints $said; want $toolchain"
 grep -q 'redis/go-redis/v9@.*LICENSE' "$release/THIRD_PARTY_NOTICES.txt" || fail "THIRD_PARTY_NOTICES.txt has no licence of go-redis"
+cmp LICENSE "$release/LICENSE"
 for chart in lottery:firstTry=true noonctl:command[0]=a,elect.enabled=true,redis.url=redis://a,image.repository=a,image.tag=b; do
-	package=$release/${chart%%:*}-${version#v}.tgz
+	name=${chart%%:*} package=$release/${chart%%:*}-${version#v}.tgz
 	said=$(bash scripts/chart-tool.sh helm template demo "$package" --set "${chart#*:}")
-	[[ $said == *"ghcr.io/noonlock/${chart%%:*}:$version"* && $said != *noonlock.local* ]] || fail "$package has other images: $(grep image: <<<"$said")"
+	tar --extract --gzip --directory "$scratch" --file "$package"
+	cmp LICENSE "$scratch/$name/LICENSE"
+	said+=$(cat "$scratch/$name/"{README.md,templates/NOTES.txt})
+	[[ $said == *"ghcr.io/noonlock/$name:$version"* && $said == *" oci://ghcr.io/noonlock/charts/$name --version ${version#v} "* ]] ||
+		fail "$package does not name the released image and chart: $said"
+	! grep -E 'noonlock\.local|make image|helm .* charts/|\]\(\.\.|:dev' <<<"$said" || fail "$package has names of a clone"
 done
-if [[ -n ${NOONLOCK_NIGHTLY:-} ]]; then
-	git clone --quiet "$clone" "$scratch/a/folder/of/another/depth"
-fi
 
 # check PROGRAM MODULE...: the program is built from these modules, and from others.
 check() {
-	local program=$1 folder=$scratch/images/$1 archive=$release/$1-image.tar blob seen='' built architecture module machine
+	local program=$1 folder=$scratch/images/$1 archive=$release/$1-image.tar blob seen='' built architecture module machine bill license
 	shift
 	mkdir -p "$folder/layers"
-	if [[ -n ${NOONLOCK_NIGHTLY:-} ]]; then
-		GOCACHE=$scratch/cache IMAGE_NAME=ghcr.io/noonlock/$program:$version bash "$scratch/a/folder/of/another/depth/scripts/image.sh" "$program" "$folder/two.tar"
-		cmp "$archive" "$folder/two.tar" || fail "two builds of $program from the same sources differ"
-	fi
-
 	tar --extract --directory "$folder/layers" --file "$archive"
 	grep -rqF "\"org.opencontainers.image.revision\":\"$(git -C "$clone" rev-parse HEAD)\"" "$folder/layers" || fail "the image of $program does not name its commit"
 	for blob in "$folder"/layers/blobs/sha256/*; do
@@ -89,15 +155,21 @@ check() {
 		fi
 		built=$(go version -m "$folder/program") || built="go version cannot read it"
 		[[ $built == *$'\tCGO_ENABLED=0'* ]] || fail "$program was not built with CGO_ENABLED=0, so it may not be static: $built"
+		[[ $built == *": $toolchain"* ]] || fail "$program was not built with $toolchain: $built"
 		[[ $built != *miniredis* ]] || fail "$program contains miniredis, which only tests and the lottery's demo need"
 	done
 	[[ $seen == "62 183 " || $seen == "183 62 " ]] || fail "the binaries of $program are of machines $seen; want amd64 (62) and arm64 (183)"
 
 	for architecture in amd64 arm64; do
+		bill=$release/$program-$architecture.cdx.json
 		for module in github.com/noonlock/noonlock github.com/redis/go-redis/v9 std "$@"; do
-			grep -q "\"name\": \"$module\"" "$release/$program-$architecture.cdx.json" || fail "the bill of materials of $program for $architecture does not contain $module"
+			grep -q "\"name\": \"$module\"" "$bill" || fail "$bill does not contain $module"
 		done
-		grep -q '"id": "BSD-2-Clause"' "$release/$program-$architecture.cdx.json" || fail "the bill of materials of $program for $architecture names no licence of go-redis"
+		[[ $(grep -o 'goarch=[a-z0-9]*' "$bill" | sort -u) == "goarch=$architecture" ]] || fail "$bill is not about $architecture"
+		grep -qF "/noonlock/noonlock@$version?" "$bill" && ! grep -E '\(devel\)|"timestamp"' "$bill" || fail "$bill does not name the release"
+		for license in BSD-2-Clause BSD-3-Clause Apache-2.0; do
+			grep -q "\"id\": \"$license\"" "$bill" || fail "$bill names no licence $license"
+		done
 	done
 }
 
@@ -154,6 +226,7 @@ for program in lottery leader noonctl; do
 	certificates "$program"
 	ends 0 "" "$program" --help
 	[[ $program == leader ]] || ends 0 "$program version $version go" "$program" --version
+	cmp LICENSE "$scratch/images/$program/root/LICENSE"
 	[[ -s $scratch/images/$program/root/THIRD_PARTY_NOTICES.txt ]] || fail "the image of $program has no licences of others"
 done
 examples
@@ -162,4 +235,3 @@ for zone in Europe/Paris Asia/Shanghai America/New_York UTC; do
 	ends 3 "" lottery verify --time-zone "$zone" --redis redis://127.0.0.1:1 --database postgres://nobody@127.0.0.1:1/none
 done
 ends 64 "such as Europe/Paris" noonctl cron job "0 3 * * *" --time-zone Mars/North -- nothing
-[[ -z ${NOONLOCK_NIGHTLY:-} ]] || echo "for each image, two builds in two folders, the second with an empty cache, are identical"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Checks whether this commit can be released as VERSION, and prepares the release in dist/VERSION: the
-# images, their bills of materials, noonctl for each platform, the charts, the licences of others and
-# the checksums. It prints the commands that publish all this and the tags of the modules, and runs none of
+# images, their bills of materials, noonctl for each platform, the charts, the licences and the checksums.
+# The same commit gives the same files. It prints the commands that publish all this and the tags of the modules, and runs none of
 # them. Those after the tags are also in dist/publish-VERSION.sh.
 #
 # usage: scripts/release.sh VERSION
@@ -13,6 +13,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 library=github.com/noonlock/noonlock
 version=${1:-}
+GOTOOLCHAIN=$(sed -n 's/^toolchain //p' go.work)
+export GOTOOLCHAIN
 registry=${REGISTRY:-ghcr.io/noonlock}
 read -ra platforms <<<"${PLATFORMS:-linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64}"
 if [[ ! $version =~ ^v[01]\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$ || $# -gt 1 ]]; then
@@ -43,6 +45,7 @@ for module in "${modules[@]}"; do
 	done < <(grep -oE "^(require)?[[:space:]]+${library}[^[:space:]]* v[^[:space:]]+" "$folder/go.mod" | sed -E 's/^require//')
 	! grep -qE '^(replace|exclude)\b' "$folder/go.mod" || problem "$folder/go.mod has replace or exclude directives"
 done
+[[ -n $GOTOOLCHAIN ]] || problem "go.work does not name a toolchain"
 grep -qF "$library $version => ./" go.work || problem "go.work does not replace $library $version"
 grep -qF "## [${version#v}]" CHANGELOG.md || problem "CHANGELOG.md has no section [${version#v}]"
 [[ -z $(git status --porcelain) ]] || problem "the work tree has changes that are not committed"
@@ -80,24 +83,36 @@ for platform in "${platforms[@]}"; do
 	echo "  $binary"
 done
 bash scripts/notices.sh "${binaries[@]}" >"$out/THIRD_PARTY_NOTICES.txt"
+cp LICENSE "$out"
 
 echo "charts:"
+# Their files name the released images and charts. helm package would store the time.
 for chart in charts/*; do
 	cp -r "$chart" "$scratch"
-	sed -i "s|noonlock\.local/|$registry/|g" "$scratch/$(basename "$chart")/"{values.yaml,README.md}
-	bash scripts/chart-tool.sh helm package --version "${version#v}" --app-version "$version" --destination "$out" "$scratch/$(basename "$chart")"
+	name=${chart#*/} chart=$scratch/${chart#*/}
+	cp LICENSE "$chart"
+	sed -i "s|^version: .*|version: ${version#v}|; s|^appVersion: .*|appVersion: $version|; s|noonlock\.local/|$registry/|" "$chart"/{Chart,values}.yaml
+	bash scripts/chart-tool.sh helm-docs --log-level warning --chart-search-root "$chart"
+	sed -i -E "s#(helm .*) charts/([a-z]+)#\1 oci://$registry/charts/\2 --version ${version#v}#
+		s#\]\((\.\./)+#](https://github.com/noonlock/noonlock/blob/$version/#" "$chart"/{README.md,templates/NOTES.txt}
+	(cd "$chart" && sed 's|^/||' .helmignore | xargs rm -r)
+	tar --create --sort=name --mtime=@0 --mode=u=rwX,go=rX --owner=0 --group=0 --numeric-owner --directory "$scratch" "$name" |
+		gzip --no-name >"$out/$name-${version#v}.tgz"
+	echo "  $out/$name-${version#v}.tgz"
 done
 (cd "$out" && sha256sum -- * >"$scratch/SHA256SUMS" && mv "$scratch/SHA256SUMS" .)
 
 echo "
 ready in $out. These commands publish the release. They need your credentials.
 
-Create the tags of all modules, and push them together, so that no module is published before its requirements:
+Create the tags of all modules. Push that of the library first: the others require it. GitHub starts no workflow
+for a push of more than three tags:
 "
 for tag in "${tags[@]}"; do
 	printf "  git tag -a -m 'noonlock %s' %s\n" "$version" "$tag"
 done
-echo "  git push --atomic origin main ${tags[*]}
+echo "  git push --atomic origin main ${tags[0]}
+  git push --atomic origin ${tags[*]:1}
 
 Push the images and the charts, and draft the release with all files: bash $publish
 "

@@ -28,8 +28,12 @@ for blob in "$scratch"/image/blobs/sha256/*; do
 	tar --extract --gzip --directory "$scratch" --file "$blob" "$program" 2>/dev/null || continue
 	architecture=$(go version -m "$scratch/$program" | sed -n 's/.*\tGOARCH=//p')
 	found=$folder/$program-$architecture.cdx.json
-	"$tool" bin -json -std -licenses -noserial -version "${version:-dev}" -output "$found" "$scratch/$program" 2>"$scratch/said" ||
-		{ cat "$scratch/said" >&2; exit 1; }
+	# The modules are in the cache since the build. No proxy is asked for those of this clone.
+	GOOS=linux GOARCH=$architecture GOPROXY=off "$tool" bin -json -std -licenses -noserial -notimestamp -version "$version" \
+		-output "$scratch/bill" "$scratch/$program" 2>"$scratch/said" || { cat "$scratch/said" >&2; exit 1; }
+	sed -E "s/\(devel\)/$version/
+		s|^( *)\"purl\": \"pkg:golang/github.com/noonlock/|\1\"licenses\": [{\"license\": {\"id\": \"Apache-2.0\"}}],\n&|
+		s|^( *)\"purl\": \"pkg:golang/std@|\1\"licenses\": [{\"license\": {\"id\": \"BSD-3-Clause\"}}],\n&|" "$scratch/bill" >"$found"
 	echo "$found"
 done
 [[ -n $found ]] || { echo "sbom.sh: $archive does not contain the program $program" >&2; exit 1; }
