@@ -31,7 +31,7 @@ var rooms = map[string]string{
 	"internal/readiness": "noonlock", "internal/registry": "noonlock", "internal/retry": "noonlock",
 	"internal/stopping": "noonlock",
 	// Programs, and parts of tests.
-	"adapters/clientgo/example": "", "internal/certs": "", "internal/overview": "", "internal/output": "",
+	"adapters/clientgo/example": "", "internal/certs": "", "internal/login": "", "internal/overview": "", "internal/output": "",
 	"internal/ociimage": "", "internal/release": "", "internal/servers": "", "internal/testenv": "", "internal/tlsprobe": "",
 }
 

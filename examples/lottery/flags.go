@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"errors"
 	"flag"
 	"fmt"
@@ -18,14 +17,16 @@ import (
 	"github.com/noonlock/noonlock/examples/lottery/internal/store"
 	"github.com/noonlock/noonlock/internal/certs"
 	"github.com/noonlock/noonlock/internal/input"
+	"github.com/noonlock/noonlock/internal/login"
 	"github.com/noonlock/noonlock/redisurl"
 )
 
 // settings are the flags of all commands.
 type settings struct {
-	redis, redisUser, redisPassword, sentinelPassword string
-	database, databasePassword                        string
-	redisFiles, databaseFiles                         certs.Files
+	redis, prefix              string
+	login                      login.Login
+	database, databasePassword string
+	redisFiles, databaseFiles  certs.Files
 
 	entrants, schedule, identity, http, hosts string
 	location                                  *time.Location
@@ -42,9 +43,10 @@ func (s *settings) declare() *flag.FlagSet {
 	f := flag.NewFlagSet("lottery", flag.ContinueOnError)
 	f.SetOutput(io.Discard)
 	f.StringVar(&s.redis, "redis", "", "the `URL` of Redis, redis://user:password@host:port/db, redis+sentinel://…?master=NAME or redis+cluster://…; with TLS rediss")
-	f.StringVar(&s.redisUser, "redis-username", "", "the `user` of redis-password; without it, the user default")
-	f.StringVar(&s.redisPassword, "redis-password", "", "the `password` of Redis, if the URL has none; use the variable, as others can see flags")
-	f.StringVar(&s.sentinelPassword, "redis-sentinel-password", "", "the `password` of the Sentinels, if the URL has none")
+	f.StringVar(&s.login.User, "redis-username", "", "the `user` of redis-password; without it, the user default")
+	f.StringVar(&s.login.Password, "redis-password", "", "the `password` of Redis, if the URL has none; use the variable, as others can see flags")
+	f.StringVar(&s.login.SentinelPassword, "redis-sentinel-password", "", "the `password` of the Sentinels, if the URL has none")
+	f.StringVar(&s.prefix, "prefix", "noonlock", "the first `part` of all keys on Redis; each installation needs its own")
 	f.StringVar(&s.database, "database", "", "the `address` of the database, sqlite:PATH, mysql://user:password@host:port/db or postgres://…")
 	f.StringVar(&s.databasePassword, "database-password", "", "the `password` of the database, if the URL has none")
 	for server, files := range map[string]*certs.Files{"redis": &s.redisFiles, "database": &s.databaseFiles} {
@@ -147,14 +149,11 @@ func (s *settings) redisOptions() (*redis.UniversalOptions, error) {
 	if err != nil {
 		return nil, named("redis", err)
 	}
-	switch {
-	case s.redisPassword != "" && o.Password != "", s.sentinelPassword != "" && o.SentinelPassword != "":
-		return nil, named("redis", errors.New("a password is in the URL, and set apart from it, too; one of the two must be left out"))
-	case s.sentinelPassword != "" && o.MasterName == "":
-		return nil, named("redis-sentinel-password", errors.New("the URL names no Sentinels; it must begin with redis+sentinel or rediss+sentinel"))
+	if err := s.login.Add(&o.Username, &o.Password, &o.SentinelPassword, o.MasterName != ""); errors.Is(err, login.ErrNoSentinels) {
+		return nil, named("redis-sentinel-password", err)
+	} else if err != nil {
+		return nil, named("redis", err)
 	}
-	o.Username, o.Password = cmp.Or(s.redisUser, o.Username), cmp.Or(s.redisPassword, o.Password)
-	o.SentinelPassword = cmp.Or(s.sentinelPassword, o.SentinelPassword)
 	client, err := s.redisFiles.Load()
 	if err == nil {
 		err = client.Secure(o.TLSConfig)

@@ -35,6 +35,7 @@ const usage = `lottery draws winners at noon, once, although every replica runs 
   lottery serve    run one replica
   lottery winners  print the winners
   lottery verify   compare the draws with the ledger, and the ledger with the schedule
+  lottery accept   draw in this database from now on, in place of the one that Redis remembers
 
 Exit codes: 0 done, 1 failed or problems found, 2 invalid settings (no connection was made),
 3 winners or verify could not read the data.
@@ -121,8 +122,10 @@ func dispatch(ctx context.Context, args, environ []string, stdout, stderr io.Wri
 		return printWinners(ctx, s, stdout)
 	case "verify":
 		return verify(ctx, s, stdout)
+	case "accept":
+		return accept(ctx, s, stdout)
 	}
-	return coded{fmt.Errorf("the command is %.60q; it must be demo, serve, winners or verify", name), refused}
+	return coded{fmt.Errorf("the command is %.60q; it must be demo, serve, winners, verify or accept", name), refused}
 }
 
 func serveReplica(ctx context.Context, s settings, stderr io.Writer) error {
@@ -137,7 +140,7 @@ func serveReplica(ctx context.Context, s settings, stderr io.Writer) error {
 		handler = slog.NewJSONHandler(stderr, nil)
 	}
 	replica, err := serve.New(ctx, serve.Config{
-		Redis: options, Database: database, Entrants: entrants, Schedule: s.schedule, Location: s.location, Winners: s.winners,
+		Redis: options, Prefix: s.prefix, Database: database, Entrants: entrants, Schedule: s.schedule, Location: s.location, Winners: s.winners,
 		Lease: s.lease, Drain: s.drain, Identity: s.identity, HTTP: s.http, Statusz: s.statusz, Hosts: strings.Fields(s.hosts),
 		Logger: logr.FromSlogHandler(handler),
 	})

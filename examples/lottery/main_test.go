@@ -70,7 +70,7 @@ func TestInvalidSettings(t *testing.T) {
 		env  string
 		want string
 	}{
-		{"dance", "", `the command is "dance"; it must be demo, serve, winners or verify`},
+		{"dance", "", `the command is "dance"; it must be demo, serve, winners, verify or accept`},
 		{"serve --colour", "", "flag provided but not defined: -colour"},
 		{"serve --lease", "", "flag needs an argument: -lease"},
 		{"serve redis://u:" + secret + "@h", "", "arguments after the flags: 1; there must be none"},
@@ -272,6 +272,51 @@ func TestServeAndVerify(t *testing.T) {
 	verifies(unseen, "^lottery: there is no noon to verify\n$")
 	redis.Stop()
 	verifies(unseen, "refused")
+}
+
+// Two installations share a Redis. With one prefix, the second database is told before a noon is drawn
+// there, until an operator accepts it; then the replica of the first one ends. A third has a prefix of its own.
+func TestAnotherDatabase(t *testing.T) {
+	t.Parallel()
+	redis, list := servers.Redis(t), write(t, "entrants.csv", fiveEntrants)
+	replica := func(prefix string) (environ []string, s *service, ready string) {
+		environ = []string{
+			"LOTTERY_REDIS=redis://" + redis.Addr(), "LOTTERY_DATABASE=sqlite:" + filepath.Join(t.TempDir(), "lottery.db"), "LOTTERY_PREFIX=" + prefix,
+			"LOTTERY_ENTRANTS=" + list, "LOTTERY_WINNERS=3", "LOTTERY_SCHEDULE=@every 1s", "LOTTERY_HTTP=127.0.0.1:0",
+		}
+		s = serveWith(t, environ)
+		return environ, s, "http://" + s.logs(t, 1, `msg=listening address=(\S+)`)[1] + "/readyz/database"
+	}
+	refuses := func(ready string) {
+		t.Helper()
+		for end := time.Now().Add(testenv.Patience); ; time.Sleep(100 * time.Millisecond) {
+			code, body := get(t, ready)
+			if code != http.StatusOK && strings.Contains(body, "the draws are in another database") && strings.Contains(body, "run lottery accept if") {
+				return
+			}
+			if time.Now().After(end) {
+				t.Fatalf("%s: %d %s", ready, code, body)
+			}
+		}
+	}
+	_, first, _ := replica("noonlock:a/lottery")
+	first.logs(t, 1, "draw committed")
+	environ, second, secondReady := replica("noonlock:a/lottery")
+	refuses(secondReady)
+	_, third, _ := replica("noonlock:b/lottery")
+	third.logs(t, 1, "draw committed")
+	first.logs(t, 3, "draw committed")
+	if code, stdout, stderr := lottery(t, environ, "winners"); code != done || stdout != "" {
+		t.Errorf("the second database has draws: code %d, %s%s", code, stdout, stderr)
+	}
+	if code, stdout, stderr := lottery(t, environ, "accept"); code != done || !strings.Contains(stdout, "the draws are in sqlite:") {
+		t.Errorf("accept: code %d, %s%s", code, stdout, stderr)
+	}
+	if code := <-first.code; code != failed {
+		t.Errorf("the first replica has ended with code %d", code)
+	}
+	first.logs(t, 1, "lottery: the draws are in another database")
+	second.logs(t, 1, "draw committed")
 }
 
 // A replica waits while the database is away. Meanwhile it is alive and not ready, and a stop is no error.

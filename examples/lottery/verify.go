@@ -26,7 +26,7 @@ func verify(ctx context.Context, s settings, stdout io.Writer) error {
 	if err := errors.Join(redisErr, databaseErr, err); err != nil {
 		return coded{err, refused}
 	}
-	client, err := lockcore.NewFromOptions(options, lockcore.Config{})
+	client, err := lockcore.NewFromOptions(options, lockcore.Config{Prefix: s.prefix})
 	if err != nil {
 		return err
 	}
@@ -66,6 +66,33 @@ func verify(ctx context.Context, s settings, stdout io.Writer) error {
 		fmt.Fprintf(stdout, "all noons were drawn, each once, with %d winners\n", s.winners)
 	}
 	return err
+}
+
+// accept makes the ledger remember this database. It is for an operator who has replaced the other.
+func accept(ctx context.Context, s settings, stdout io.Writer) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	options, redisErr := s.redisOptions()
+	at, databaseErr := s.databaseAddress()
+	if err := errors.Join(redisErr, databaseErr); err != nil {
+		return coded{err, refused}
+	}
+	st, err := store.View(at)
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+	id, err := st.Origin(ctx)
+	if err != nil {
+		return err
+	}
+	owner := noon.NewOwner(*options, s.prefix)
+	defer owner.Close()
+	if err := owner.Accept(ctx, id); err != nil {
+		return err
+	}
+	fmt.Fprintf(stdout, "the draws are in %s, %s\n", at, id)
+	return nil
 }
 
 func printWinners(ctx context.Context, s settings, stdout io.Writer) error {

@@ -53,6 +53,13 @@ func TestClientCertificates(t *testing.T) {
 			t.Errorf("%s: %+v", name, r)
 		}
 	}
+	testenv.Must(t, e.Raw.Do(t.Context(), "ACL", "SETUSER", "me", "on", ">a%/@", "~*", "&*", "+@all").Err())
+	apart := map[string]string{"NOONLOCK_REDIS": "redis://" + e.Real.Addr(), "NOONLOCK_REDIS_USERNAME": "me", "NOONLOCK_REDIS_PASSWORD": "a%/@", "NOONLOCK_PREFIX": "other"}
+	if r := with(apart, "get", "locks"); r.code != 0 || !strings.Contains(r.errOut, "no locks with the prefix other") {
+		t.Errorf("user, password and prefix in the environment: %+v", r)
+	}
+	apart["NOONLOCK_REDIS_SENTINEL_PASSWORD"] = "hush"
+	check(t, with(apart, "get", "locks"), 64, []string{"the URL names no Sentinels"}, nil)
 	if r := with(nil, append([]string{"doctor", "--observe", "100ms", "--redis", url}, all...)...); r.code != 0 || !strings.Contains(r.out, "ok        connection ") {
 		t.Errorf("doctor: %+v", r)
 	}

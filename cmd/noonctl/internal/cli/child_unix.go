@@ -86,7 +86,7 @@ func (a *app) start(argv, env []string) (*child, error) {
 	c := &child{gate: gate, done: make(chan struct{}), terminal: -1}
 	cmd := gate.cmd
 	// The URL may contain a password, which the command need not know.
-	inherited := slices.DeleteFunc(os.Environ(), func(pair string) bool { return strings.HasPrefix(pair, redisVariable+"=") })
+	inherited := slices.DeleteFunc(os.Environ(), func(pair string) bool { return strings.HasPrefix(pair, redisVariable) })
 	cmd.Env, cmd.Stdin = slices.Concat(inherited, env), a.Stdin
 	if file, ok := a.Stdin.(*os.File); ok && inForeground(int(file.Fd())) {
 		// Otherwise, the command could not read from the terminal.

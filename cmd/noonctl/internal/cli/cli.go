@@ -19,6 +19,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/noonlock/noonlock/internal/certs"
+	"github.com/noonlock/noonlock/internal/login"
 	"github.com/noonlock/noonlock/internal/output"
 	"github.com/noonlock/noonlock/internal/tlsprobe"
 	"github.com/noonlock/noonlock/lockcore"
@@ -38,6 +39,9 @@ type Process struct {
 
 // redisVariable is the environment variable for --redis.
 const redisVariable = "NOONLOCK_REDIS"
+
+// prefixVariable is the environment variable for --prefix.
+const prefixVariable = "NOONLOCK_PREFIX"
 
 // An app is one run of the program.
 type app struct {
@@ -111,8 +115,9 @@ name one server, Sentinel or a cluster:
 With rediss instead of redis, all connections use TLS. --redis-ca, --redis-cert and --redis-key
 name the certificates for a private authority, and for a server that asks for one
 (tls-auth-clients, which is yes by default). Other users of the machine can see the
-arguments of a process, so put a password in NOONLOCK_REDIS. The commands of run, elect and cron do
-not inherit this variable.
+arguments of a process, so put a password in NOONLOCK_REDIS, or apart from the URL and not
+percent-encoded in NOONLOCK_REDIS_PASSWORD, with NOONLOCK_REDIS_USERNAME and
+NOONLOCK_REDIS_SENTINEL_PASSWORD. The commands of run, elect and cron inherit none of these variables.
 
 Exit codes:
 
@@ -150,7 +155,7 @@ ended it.`,
 	for _, f := range a.tlsFlags() {
 		flags.StringVar(f.value, f.flag, "", f.usage+" (default: the environment variable "+f.variable+")")
 	}
-	flags.StringVar(&a.prefix, "prefix", "noonlock", "first part of all keys, as in lockcore.Config.Prefix")
+	flags.StringVar(&a.prefix, "prefix", cmp.Or(a.Getenv(prefixVariable), "noonlock"), "first part of all keys, as in lockcore.Config.Prefix; also in "+prefixVariable)
 	flags.DurationVar(&a.timeout, "timeout", 5*time.Second, "how long Redis may take to answer")
 	for _, flag := range []string{"redis", "prefix", "timeout"} {
 		_ = root.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
@@ -199,6 +204,10 @@ func (a *app) parse(url string) (*redis.UniversalOptions, error) {
 		*f.value = cmp.Or(*f.value, a.Getenv(f.variable))
 	}
 	a.master = options.MasterName
+	apart := login.Login{User: a.Getenv(redisVariable + "_USERNAME"), Password: a.Getenv(redisVariable + "_PASSWORD"), SentinelPassword: a.Getenv(redisVariable + "_SENTINEL_PASSWORD")}
+	if err := apart.Add(&options.Username, &options.Password, &options.SentinelPassword, options.MasterName != ""); err != nil {
+		return nil, usage(fmt.Errorf("--redis: %w", err))
+	}
 	client, err := a.tls.Load()
 	if wrong, ok := errors.AsType[*certs.Error](err); ok {
 		return nil, usage(fmt.Errorf("--redis-%s: %w", wrong.File, err))

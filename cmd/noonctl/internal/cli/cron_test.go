@@ -175,13 +175,15 @@ func TestCronWithAFullDisk(t *testing.T) {
 	}
 }
 
-// The commands do not inherit the URL of Redis, which may contain a password.
+// The commands inherit neither the URL of Redis, which may contain a password, nor a password apart from it.
 func TestFault62_CommandsDoNotInheritTheURL(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
-	const script = `env | grep -c "^NOONLOCK_REDIS=" >&2; env | grep -c "^NOONLOCK_TOKEN=" >&2; exit 3`
+	const script = `env | grep -c "^NOONLOCK_REDIS" >&2; env | grep -c "^NOONLOCK_TOKEN=" >&2; exit 3`
 	for _, args := range [][]string{{"run", "--lock", "orders", "--"}, {"elect", "board", "--"}} {
-		r := exits(t, e.program(append(args, "sh", "-c", script)...))
+		cmd := e.program(append(args, "sh", "-c", script)...)
+		cmd.Env = append(cmd.Env, "NOONLOCK_REDIS_PASSWORD=") // set, and empty
+		r := exits(t, cmd)
 		if r.code != 3 || !strings.Contains(r.errOut, "0\n1\n") {
 			t.Errorf("%q: %+v", args, r)
 		}

@@ -34,7 +34,7 @@ func (d *demo) newReplica(ctx context.Context, name string) (err error) {
 	}
 	r.drawing = noon.Drawing{Winners: winners, Written: func(run singleton.Run, ids []string) error { return d.written(r, run, ids) }}
 	d.replicas = append(d.replicas, r) // closed with the demo
-	if r.drawing.Store, err = store.Open(ctx, d.database, noon.StoreConfig(lease), d.list); err != nil {
+	if r.drawing.Store, err = store.Open(ctx, d.database, noon.StoreConfig(lease), d.list, nil); err != nil {
 		return err
 	}
 	if r.runner, err = singleton.NewRunner(r.client, singleton.Config{TTL: lease}); err != nil {

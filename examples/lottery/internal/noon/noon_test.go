@@ -28,7 +28,7 @@ func TestDraw(t *testing.T) {
 		t.Fatal(err)
 	}
 	list := store.Entrants{"a": true, "b": true, "c": true, "d": true, "x": false}
-	st, err := store.Open(t.Context(), address, noon.StoreConfig(time.Second), list)
+	st, err := store.Open(t.Context(), address, noon.StoreConfig(time.Second), list, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,6 +33,7 @@ import (
 // Config configures a replica. The fields up to Lease must be equal in all replicas.
 type Config struct {
 	Redis    *redis.UniversalOptions
+	Prefix   string // of all keys; default: that of lockcore.Config
 	Database store.Address
 	Entrants store.Entrants
 	Schedule string
@@ -63,7 +64,9 @@ type Replica struct {
 	client   *lockcore.Client
 	runner   *singleton.Runner
 	drawing  noon.Drawing
+	owner    *noon.Owner
 	store    atomic.Pointer[store.Store] // nil: not opened yet
+	refusal  atomic.Pointer[error]       // of the last try to open it
 	stopping atomic.Bool
 	status   *statusz.Page // nil: none
 	handler  http.Handler
@@ -80,9 +83,10 @@ func New(ctx context.Context, cfg Config) (*Replica, error) {
 	}
 	r.cfg.Logger = r.lines.Logger()
 	r.drawing = noon.Drawing{Winners: cfg.Winners, Logger: r.cfg.Logger}
-	if r.client, err = lockcore.NewFromOptions(cfg.Redis, lockcore.Config{Identity: cfg.Identity, Logger: r.cfg.Logger, Registerer: r.metrics}); err != nil {
+	if r.client, err = lockcore.NewFromOptions(cfg.Redis, lockcore.Config{Prefix: cfg.Prefix, Identity: cfg.Identity, Logger: r.cfg.Logger, Registerer: r.metrics}); err != nil {
 		return nil, err
 	}
+	r.owner = noon.NewOwner(*cfg.Redis, cfg.Prefix)
 	r.runner, err = singleton.NewRunner(r.client, singleton.Config{
 		TTL: cfg.Lease, Drain: cmp.Or(cfg.Drain, -1), ShutdownTimeout: cfg.Drain + recordWithin,
 	})
@@ -112,7 +116,10 @@ func (r *Replica) pages() error {
 		if st := r.store.Load(); st != nil {
 			return st.Check(ctx)
 		}
-		return errors.New("it was not opened yet; the log has the reason")
+		if refusal := r.refusal.Load(); refusal != nil {
+			return *refusal
+		}
+		return errors.New("it was not opened yet")
 	}}
 	stopping := healthz.Checker{Name: "stopping", Check: func(context.Context) error {
 		if r.stopping.Load() {
@@ -146,7 +153,8 @@ func (r *Replica) pages() error {
 
 // Run draws noons until ctx ends. Then it claims no more of them, finishes the draw in progress, and
 // releases its leases. None of this is an error. A draw that could not be recorded is found in the
-// database by the next replica.
+// database by the next replica. The error is that of the HTTP server's address, or noon.ErrOtherDatabase
+// if the draws have moved to another database.
 func (r *Replica) Run(ctx context.Context) error {
 	defer r.close(ctx)
 	shutdown, err := r.listen(ctx)
@@ -162,25 +170,39 @@ func (r *Replica) Run(ctx context.Context) error {
 		r.stopping.Store(true)
 		log.Info("replica is stopping; it finishes the draw in progress")
 	})()
-	if r.drawing.Store = r.openDatabase(ctx); r.drawing.Store == nil {
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	admit := func(ctx context.Context, id string) error {
+		err := r.owner.Admit(ctx, id)
+		if r.store.Load() != nil && errors.Is(err, noon.ErrOtherDatabase) {
+			end(err) // it must claim no noon that it cannot draw
+		}
+		return err
+	}
+	if r.drawing.Store = r.openDatabase(ctx, admit); r.drawing.Store == nil {
 		return nil // stopped before
 	}
 	defer r.drawing.Store.Close()
-	return r.runner.Run(ctx)
+	err = r.runner.Run(ctx)
+	if cause := context.Cause(ctx); errors.Is(cause, noon.ErrOtherDatabase) {
+		return cause
+	}
+	return err
 }
 
 // openDatabase connects, creates the tables and loads the entrants. It tries until it succeeds, or
 // returns nil when ctx ends. All replicas may do this at once.
-func (r *Replica) openDatabase(ctx context.Context) *store.Store {
+func (r *Replica) openDatabase(ctx context.Context, admit store.Admit) *store.Store {
 	again := time.NewTicker(time.Second)
 	defer again.Stop()
 	for last := ""; ; {
-		st, err := store.Open(ctx, r.cfg.Database, noon.StoreConfig(r.cfg.Lease), r.cfg.Entrants)
+		st, err := store.Open(ctx, r.cfg.Database, noon.StoreConfig(r.cfg.Lease), r.cfg.Entrants, admit)
 		if err == nil {
 			r.store.Store(st)
 			r.cfg.Logger.Info("database is available", "entrants", len(r.cfg.Entrants), "eligible", len(r.cfg.Entrants.Eligible()))
 			return st
 		}
+		r.refusal.Store(&err)
 		if err.Error() != last && ctx.Err() == nil {
 			last = err.Error()
 			r.cfg.Logger.Info("database is not available yet; retrying", "err", err.Error())
@@ -229,5 +251,6 @@ func (r *Replica) close(ctx context.Context) {
 	if err := r.client.Close(ctx); err != nil {
 		r.cfg.Logger.Info("release failed; the leases will expire", "err", err.Error())
 	}
+	r.owner.Close()
 	r.lines.Flush(ctx)
 }

@@ -66,7 +66,7 @@ func TestPasswordsAreNotShown(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = store.Open(t.Context(), at, sqlonce.Config{}, nil)
+		_, err = store.Open(t.Context(), at, sqlonce.Config{}, nil, nil)
 		if text := at.String(); err == nil || !strings.HasSuffix(text, "://u@127.0.0.1:1/lottery") || strings.Contains(err.Error(), "s3cret") {
 			t.Errorf("%s: %v", text, err)
 		}
@@ -94,7 +94,7 @@ func TestCertificates(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			s, err := store.Open(t.Context(), at, sqlonce.Config{}, nil)
+			s, err := store.Open(t.Context(), at, sqlonce.Config{}, nil, nil)
 			if err == nil {
 				s.Close()
 			}

@@ -3,6 +3,7 @@
 //	draws      job, tick, attempt, token, drawn_by, drawn_at   PRIMARY KEY (job, tick)
 //	winners    job, tick, position, entrant_id                 PRIMARY KEY (job, tick, position), UNIQUE (job, tick, entrant_id)
 //	entrants   id, eligible                                    PRIMARY KEY (id)
+//	origin     one, id                                         PRIMARY KEY (one), which is 1; the random id of this database
 //
 // tick is the key of a run: its noon in milliseconds since the Unix epoch. That of a triggered run
 // is negative. position counts from 1. The tables of sqlonce are in the same database.
@@ -28,23 +29,34 @@ type Store struct {
 	db      *sql.DB
 	dialect sqlonce.Dialect
 	once    *sqlonce.Once
+	admit   Admit
 
 	checking sync.Mutex
 	worked   time.Time // when a check last succeeded
 }
 
+// Admit returns an error if no draw may be recorded in the database with this id.
+type Admit func(ctx context.Context, id string) error
+
 // Open connects, creates the tables that are missing, and makes that of the entrants equal to the
-// list, in one transaction. All replicas may call it at once. It does not retry.
-func Open(ctx context.Context, at Address, cfg sqlonce.Config, list Entrants) (*Store, error) {
+// list, in one transaction. All replicas may call it at once. It does not retry. admit, if not nil, is
+// asked then and before each draw.
+func Open(ctx context.Context, at Address, cfg sqlonce.Config, list Entrants, admit Admit) (*Store, error) {
 	s, err := at.connect(false, cfg)
 	if err != nil {
 		return nil, err
 	}
+	s.admit = admit
 	if err = s.once.CreateTables(ctx); err == nil {
 		err = s.locked(ctx, s.createTables)
 	}
 	if err == nil {
-		err = s.locked(ctx, func(ctx context.Context, tx *sql.Tx) error { return s.load(ctx, tx, list) })
+		err = s.locked(ctx, func(ctx context.Context, tx *sql.Tx) error {
+			if err := s.admitted(ctx, tx); err != nil {
+				return err
+			}
+			return s.load(ctx, tx, list)
+		})
 	}
 	if err != nil {
 		s.Close()
@@ -106,12 +118,44 @@ func (s *Store) createTables(ctx context.Context, tx *sql.Tx) error {
 		"winners (job VARCHAR(255) NOT NULL, tick BIGINT NOT NULL, position INT NOT NULL, entrant_id VARCHAR(255) NOT NULL, " +
 			"PRIMARY KEY (job, tick, position), UNIQUE (job, tick, entrant_id))",
 		"entrants (id VARCHAR(255) NOT NULL, eligible BOOLEAN NOT NULL, PRIMARY KEY (id))",
+		"origin (one INT NOT NULL, id VARCHAR(255) NOT NULL, PRIMARY KEY (one))",
 	} {
 		if _, err := tx.ExecContext(ctx, "CREATE TABLE IF NOT EXISTS "+table+options); err != nil {
 			return err
 		}
 	}
-	return nil
+	_, err := origin(ctx, tx)
+	if errors.Is(err, sql.ErrNoRows) {
+		_, err = tx.ExecContext(ctx, s.sql("INSERT INTO origin (one, id) VALUES (1, ?)"), rand.Text())
+	}
+	return err
+}
+
+// origin returns the id of the database.
+func origin(ctx context.Context, db interface {
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+},
+) (id string, err error) {
+	return id, db.QueryRowContext(ctx, "SELECT id FROM origin").Scan(&id)
+}
+
+// Origin returns the random id of the database.
+func (s *Store) Origin(ctx context.Context) (id string, err error) {
+	if id, err = origin(ctx, s.db); err != nil {
+		return "", fmt.Errorf("reading the id of the database: %w", err)
+	}
+	return id, nil
+}
+
+func (s *Store) admitted(ctx context.Context, tx *sql.Tx) error {
+	if s.admit == nil {
+		return nil
+	}
+	id, err := origin(ctx, tx)
+	if err != nil {
+		return err
+	}
+	return s.admit(ctx, id)
 }
 
 // checkEvery bounds the rate of checks, which write and roll back a few rows.
@@ -135,8 +179,11 @@ func (s *Store) Check(ctx context.Context) error {
 	return nil
 }
 
-// Record writes the draw of a run and its winners.
+// Record writes the draw of a run and its winners, if the database is admitted.
 func (s *Store) Record(ctx context.Context, tx *sql.Tx, run singleton.Run, winners []string) error {
+	if err := s.admitted(ctx, tx); err != nil {
+		return err
+	}
 	key := run.RunID.Key()
 	_, err := tx.ExecContext(ctx, s.sql("INSERT INTO draws (job, tick, attempt, token, drawn_by, drawn_at) VALUES (?, ?, ?, ?, ?, ?)"),
 		run.Job, key, run.Attempt, int64(run.Token), run.Holder, time.Now().UnixMilli())

@@ -71,7 +71,7 @@ func urlOf(scheme string, d servers.SQL) string {
 
 func open(t *testing.T, at store.Address, list store.Entrants) *store.Store {
 	t.Helper()
-	s, err := store.Open(t.Context(), at, sqlonce.Config{}, list)
+	s, err := store.Open(t.Context(), at, sqlonce.Config{}, list, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -191,21 +191,24 @@ func TestLoadUnchanged(t *testing.T) {
 		t.Fatal(err)
 	}
 	open(t, at, maps.Clone(list))
-	if _, err := store.Open(t.Context(), at, sqlonce.Config{}, store.Entrants{"a": true}); err == nil || !strings.Contains(err.Error(), "written") {
+	if _, err := store.Open(t.Context(), at, sqlonce.Config{}, store.Entrants{"a": true}, nil); err == nil || !strings.Contains(err.Error(), "written") {
 		t.Errorf("another list: %v", err)
 	}
 }
 
-// All replicas create the tables and load the list at once. A replica tries again after a conflict.
+// All replicas create the tables, the id of the database and load the list at once. A replica tries again
+// after a conflict.
 func TestReplicasStartAtOnce(t *testing.T) {
 	t.Parallel()
 	on(t, func(t *testing.T, at store.Address, _ func(...string)) {
 		list := store.Entrants{"a": true, "b": true, "c": false}
 		var all sync.WaitGroup
+		var ids sync.Map
+		admit := func(_ context.Context, id string) error { ids.Store(id, nil); return nil }
 		for range 6 {
 			all.Go(func() {
 				for tries := 1; ; tries++ {
-					s, err := store.Open(t.Context(), at, sqlonce.Config{}, list)
+					s, err := store.Open(t.Context(), at, sqlonce.Config{}, list, admit)
 					if err == nil {
 						s.Close()
 						return
@@ -220,6 +223,9 @@ func TestReplicasStartAtOnce(t *testing.T) {
 		all.Wait()
 		if got := eligible(t, open(t, at, list)); !slices.Equal(got, []string{"a", "b"}) {
 			t.Errorf("eligible are %q", got)
+		}
+		if got := slices.Collect(maps.Keys(maps.Collect(ids.Range))); len(got) != 1 || len(fmt.Sprint(got[0])) < 26 {
+			t.Errorf("the ids of the database are %q, want one that is random", got)
 		}
 	})
 }
