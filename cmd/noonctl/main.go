@@ -16,7 +16,7 @@ import (
 func main() {
 	// go-redis prints errors to standard error in its own format, and also returns them.
 	logging.Disable()
-	os.Exit(cli.Run(context.Background(), cli.Process{
+	os.Exit(cli.Main(context.Background(), cli.Process{
 		Args: os.Args[1:], Getenv: os.Getenv, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 	}))
 }

@@ -14,6 +14,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// protect keeps processes of the same user from reading the environment and the memory of this one, which
+// contain the URL of Redis.
+func protect() {
+	_ = os.WriteFile("/proc/self/comm", []byte(filepath.Base(os.Args[0])), 0) // of a guard, it would be exe
+	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
+}
+
+// adoptOrphans makes this process the parent of what its commands leave. A program keeps this when it
+// becomes another one, so a gate must not call it.
+func adoptOrphans() { _ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
+
 // executable returns the program that runs, even if its file was replaced.
 func executable() (string, error) { return "/proc/self/exe", nil }
 
@@ -24,8 +35,8 @@ func now() time.Duration {
 	return time.Duration(ts.Nano())
 }
 
-// onlyZombies reports whether all processes of a group have ended, and nobody has waited for them:
-// the first process of a container may never do so.
+// onlyZombies reports whether all processes of a group have ended, and nobody has waited for them,
+// as their parent may have left the group.
 func onlyZombies(group int) bool {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {

@@ -9,6 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+func protect()      {}
+func adoptOrphans() {}
+
 func executable() (string, error) { return os.Executable() }
 
 // now reads a clock that all processes share.

@@ -9,6 +9,11 @@ import (
 	"github.com/spf13/cobra"
 )
 
+// processes are none.
+type processes struct{}
+
+func adopt() *processes { return nil }
+
 // commandCommands returns commands that refuse to run: process groups and signals are needed to end a
 // command before its lease.
 func (a *app) commandCommands() (all []*cobra.Command) {

@@ -8,10 +8,8 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"os/signal"
 	"slices"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -66,11 +64,10 @@ func endedBy(ctx context.Context) error {
 type child struct {
 	gate  *gate
 	guard *guard
-	pid   int           // and the number of the group
-	done  chan struct{} // closed when the process has ended
-	err   error         // of Wait
+	pid   int // and the number of the group
+	done  <-chan syscall.WaitStatus
 
-	looked   time.Duration  // when onlyZombies was called last
+	look     time.Duration  // when onlyZombies is called next
 	zombies  bool           // what it returned
 	pipes    []*os.File     // whose content is copied to Stdout and Stderr
 	copies   sync.WaitGroup // of the pipes
@@ -83,11 +80,9 @@ func (a *app) start(argv, env []string) (*child, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &child{gate: gate, done: make(chan struct{}), terminal: -1}
+	c := &child{gate: gate, terminal: -1}
 	cmd := gate.cmd
-	// The URL may contain a password, which the command need not know.
-	inherited := slices.DeleteFunc(os.Environ(), func(pair string) bool { return strings.HasPrefix(pair, redisVariable) })
-	cmd.Env, cmd.Stdin = slices.Concat(inherited, env), a.Stdin
+	cmd.Env, cmd.Stdin = append(inherited(), env...), a.Stdin
 	if file, ok := a.Stdin.(*os.File); ok && inForeground(int(file.Fd())) {
 		// Otherwise, the command could not read from the terminal.
 		c.terminal = int(file.Fd())
@@ -99,7 +94,7 @@ func (a *app) start(argv, env []string) (*child, error) {
 	cmd.Stdout, cmd.Stderr = out, errOut
 	err = errors.Join(err1, err2)
 	if err == nil {
-		err = gate.start()
+		c.done, err = a.processes.start(cmd, gate.theirs)
 	}
 	closeOut()
 	closeErr()
@@ -108,11 +103,9 @@ func (a *app) start(argv, env []string) (*child, error) {
 		return nil, notStarted(err)
 	}
 	c.pid = cmd.Process.Pid
-	go func() {
-		c.err = cmd.Wait()
-		close(c.done)
-	}()
-	c.guard, err = startGuard(c.pid)
+	if c.guard, err = startGuard(a.processes, c.pid); err == nil {
+		err = a.processes.began(gate.line, c.guard.orders)
+	}
 	if err != nil {
 		c.close()
 		<-c.done
@@ -175,10 +168,11 @@ func (c *child) alive() bool {
 	if errors.Is(syscall.Kill(-c.pid, 0), syscall.ESRCH) {
 		return false
 	}
-	if at := now(); c.looked == 0 || c.zombies || at > c.looked+time.Second {
+	if at := now(); at >= c.look {
 		before := c.zombies
-		c.looked, c.zombies = at, onlyZombies(c.pid)
-		return !before || !c.zombies // one look may miss a process that is started meanwhile
+		c.zombies = onlyZombies(c.pid)
+		c.look = now() + 20*(now()-at) // it reads all of /proc
+		return !before || !c.zombies   // one look may miss a process that is started meanwhile
 	}
 	return true
 }
@@ -217,7 +211,7 @@ func (c *child) supervise(w watch, received <-chan os.Signal) (code int, err err
 	tick := time.NewTicker(looks)
 	defer tick.Stop()
 	asked, exited, guarded := w.ctx.Done(), c.done, c.guard.ended
-	told := false
+	told, status := false, syscall.WaitStatus(0)
 	tell := func() {
 		if !told {
 			c.signal(syscall.SIGTERM)
@@ -248,10 +242,10 @@ func (c *child) supervise(w watch, received <-chan os.Signal) (code int, err err
 			c.signal(syscall.SIGKILL) // the guard may be stopped
 		}
 		if exited == nil && !c.alive() {
-			return exitCode(c.err), err
+			return exitCode(status), err
 		}
 		select {
-		case <-exited:
+		case status = <-exited:
 			exited = nil
 			c.foreground(unix.Getpgrp())
 		case sig := <-received:
@@ -277,16 +271,9 @@ func (c *child) supervise(w watch, received <-chan os.Signal) (code int, err err
 }
 
 // exitCode returns the exit code of a command as a shell reports it.
-func exitCode(err error) int {
-	exit, ok := errors.AsType[*exec.ExitError](err)
-	switch {
-	case err == nil:
-		return exitDone
-	case !ok:
-		return exitFailed // its input could not be copied
-	}
-	if status, ok := exit.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+func exitCode(status syscall.WaitStatus) int {
+	if status.Signaled() {
 		return 128 + int(status.Signal())
 	}
-	return exit.ExitCode()
+	return status.ExitStatus()
 }

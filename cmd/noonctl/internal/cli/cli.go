@@ -35,6 +35,8 @@ type Process struct {
 	Stderr io.Writer
 
 	ServiceAccount string // folder of the pod's service account; empty: where Kubernetes mounts it
+
+	processes *processes
 }
 
 // redisVariable is the environment variable for --redis.
@@ -67,6 +69,12 @@ type app struct {
 // replicasFlag declares the flag of the commands that hold leases.
 func (a *app) replicasFlag(flags *pflag.FlagSet) {
 	flags.IntVar(&a.minReplicas, "min-replicas", 0, "number of replicas that must acknowledge each grant, renewal and completion")
+}
+
+// Main is Run for a process that does nothing else.
+func Main(ctx context.Context, p Process) int {
+	p.processes = adopt()
+	return Run(ctx, p)
 }
 
 // Run runs the program and returns its exit code.
@@ -118,6 +126,7 @@ name the certificates for a private authority, and for a server that asks for on
 arguments of a process, so put a password in NOONLOCK_REDIS, or apart from the URL and not
 percent-encoded in NOONLOCK_REDIS_PASSWORD, with NOONLOCK_REDIS_USERNAME and
 NOONLOCK_REDIS_SENTINEL_PASSWORD. The commands of run, elect and cron inherit none of these variables.
+On Linux, only root can read them in /proc.
 
 Exit codes:
 

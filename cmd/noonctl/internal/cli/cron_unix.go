@@ -19,6 +19,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 
+	"github.com/noonlock/noonlock/healthz"
 	"github.com/noonlock/noonlock/internal/output"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
@@ -133,7 +134,7 @@ func (c *ticking) run(ctx context.Context, name, spec string) error {
 	}
 	log := logr.FromSlogHandler(slog.NewTextHandler(c.Stderr, nil))
 	identity := holderIdentity(c.identity)
-	closeAll, err := c.connectExporting(ctx, lockcore.Config{Identity: identity, Logger: log}, log)
+	closeAll, export, err := c.connectExporting(ctx, lockcore.Config{Identity: identity, Logger: log}, log)
 	if err != nil {
 		return err
 	}
@@ -151,6 +152,10 @@ func (c *ticking) run(ctx context.Context, name, spec string) error {
 	err = runner.Add(name, at, c.attempt, singleton.JobConfig{Timeout: c.runTimeout, MaxAttempts: c.maxAttempts, CatchUp: catchUp})
 	if err != nil {
 		return usage(err)
+	}
+	err = export(healthz.Ready("job", runner.Ready), healthz.Overdue("job", runner.Check, c.killAfter+c.ttl))
+	if err != nil {
+		return err
 	}
 	_, asked, stop := receiveSignals(ctx)
 	defer stop()
@@ -189,7 +194,7 @@ func (c *ticking) attempt(ctx context.Context, run singleton.Run) error {
 		"NOONLOCK_TOKEN=" + strconv.FormatUint(run.Token, 10), "NOONLOCK_KEY=" + run.Key(),
 	})
 	if err != nil {
-		return &attemptError{error: err, permanent: true}
+		return &attemptError{error: err, permanent: !isFull(err)}
 	}
 	code, err := child.supervise(watch{ctx: ctx, remaining: lockcore.FromContext(ctx).Remaining, grace: c.grace(), killAfter: c.killAfter}, nil)
 	c.lost.Store(errors.Is(err, errLost) && c.stopping())

@@ -20,6 +20,7 @@ import (
 
 	"github.com/noonlock/noonlock/cmd/noonctl/internal/podlabel"
 	"github.com/noonlock/noonlock/election"
+	"github.com/noonlock/noonlock/healthz"
 	"github.com/noonlock/noonlock/internal/logqueue"
 	"github.com/noonlock/noonlock/internal/output"
 	"github.com/noonlock/noonlock/lockcore"
@@ -125,7 +126,7 @@ func (e *electing) run(ctx context.Context) error {
 	}
 	defer lines.Flush(ctx)
 	log := lines.Logger()
-	closeAll, err := e.connectExporting(ctx, lockcore.Config{Identity: identity, Logger: log}, log)
+	closeAll, export, err := e.connectExporting(ctx, lockcore.Config{Identity: identity, Logger: log}, log)
 	if err != nil {
 		return err
 	}
@@ -133,6 +134,10 @@ func (e *electing) run(ctx context.Context) error {
 	e.elector, err = election.NewLeaderElector(e.client, e.name, election.Callbacks{
 		OnStartedLeading: e.lead, OnStoppedLeading: func() {},
 	}, election.Config{LeaseDuration: e.lease})
+	if err != nil {
+		return err
+	}
+	err = export(healthz.Ready("election", e.elector.Ready), healthz.Overdue("election", e.elector.Check, 10*time.Second))
 	if err != nil {
 		return err
 	}

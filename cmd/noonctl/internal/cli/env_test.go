@@ -31,7 +31,7 @@ const accountVariable = "NOONCTL_TEST_ACCOUNT"
 func TestMain(m *testing.M) {
 	logging.Disable()
 	if os.Getenv(programVariable) != "" {
-		os.Exit(cli.Run(context.Background(), cli.Process{
+		os.Exit(cli.Main(context.Background(), cli.Process{
 			Args: os.Args[1:], Getenv: os.Getenv, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 			ServiceAccount: os.Getenv(accountVariable),
 		}))

@@ -27,7 +27,7 @@ import (
 //	the guard    noonctl, in a session of its own, so that what stops or ends the job of noonctl does
 //	             not reach it. It kills the group at the time that noonctl has told it last, and when
 //	             noonctl ends without having dismissed it.
-//	the byte     The guard has been told a time. The gate becomes the command.
+//	the byte     Both have sent a byte, and the guard has been told a time. The gate becomes the command.
 //
 // So a noonctl that was killed or is frozen ends its command in time, like one that works.
 const (
@@ -44,15 +44,15 @@ func (a *app) internalCommands() []*cobra.Command {
 		},
 		{
 			Use: guardName + " GROUP", Hidden: true,
-			RunE: func(_ *cobra.Command, args []string) error { return keepGuard(args[0], a.Stdin) },
+			RunE: func(_ *cobra.Command, args []string) error { return keepGuard(args[0], os.Stdin) },
 		},
 	}
 }
 
 // A gate is a process that becomes a command when it is opened.
 type gate struct {
-	cmd         *exec.Cmd
-	read, write *os.File
+	cmd          *exec.Cmd
+	theirs, line *os.File
 }
 
 // findCommand returns the file of a command.
@@ -73,31 +73,22 @@ func newGate(argv []string) (*gate, error) {
 	if err != nil {
 		return nil, notStarted(err)
 	}
-	read, write, err := os.Pipe()
+	theirs, line, err := newLine()
 	if err != nil {
 		return nil, notStarted(err)
 	}
-	// Not ExtraFiles: the command may have been given a file with the number 3.
-	fd := int(read.Fd())
-	_, err = unix.FcntlInt(uintptr(fd), unix.F_SETFD, 0) // the process inherits it
-	if err != nil {
-		return nil, notStarted(err)
-	}
-	g := &gate{exec.Command(program, append([]string{gateName, strconv.Itoa(fd), file}, argv...)...), read, write}
+	g := &gate{exec.Command(program, append([]string{gateName, strconv.Itoa(int(theirs.Fd())), file}, argv...)...), theirs, line}
 	g.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	return g, nil
 }
 
-func (g *gate) start() error {
-	err := g.cmd.Start()
-	g.read.Close()
-	return err
-}
-
-func (g *gate) open() { _, _ = g.write.Write([]byte{1}) }
+func (g *gate) open() { _, _ = g.line.Write([]byte{1}) }
 
 // close ends the process if the gate was not opened.
-func (g *gate) close() { g.write.Close() }
+func (g *gate) close() {
+	g.theirs.Close()
+	g.line.Close()
+}
 
 // passGate waits until the gate is open, and becomes the command.
 func passGate(descriptor, file string, argv []string) error {
@@ -106,6 +97,7 @@ func passGate(descriptor, file string, argv []string) error {
 		return usage(err)
 	}
 	wait := os.NewFile(uintptr(fd), gateName)
+	_, _ = wait.Write([]byte{1})
 	if n, _ := wait.Read(make([]byte, 1)); n == 0 {
 		return &exitError{code: exitLost} // noonctl has ended, or the lease
 	}
@@ -124,41 +116,39 @@ func notStarted(err error) error {
 // A guard is the process that kills the group.
 type guard struct {
 	process *os.Process
-	orders  *os.File      // the guard reads them
-	ended   chan struct{} // closed when the process has ended
+	orders  *os.File // the guard reads them
+	ended   <-chan syscall.WaitStatus
 	at      time.Duration // the last order
 }
 
 const never = time.Duration(math.MaxInt64)
 
-func startGuard(group int) (*guard, error) {
+func startGuard(p *processes, group int) (*guard, error) {
 	program, err := executable()
 	if err != nil {
 		return nil, err
 	}
-	read, write, err := os.Pipe()
+	theirs, line, err := newLine()
 	if err != nil {
 		return nil, err
 	}
-	defer read.Close()
+	defer theirs.Close()
 	cmd := exec.Command(program, guardName, strconv.Itoa(group))
 	cmd.Args[0] = guardName
-	cmd.Stdin, cmd.SysProcAttr = read, &syscall.SysProcAttr{Setsid: true}
-	if err := cmd.Start(); err != nil {
-		write.Close()
+	cmd.Env, cmd.Stdin, cmd.SysProcAttr = inherited(), theirs, &syscall.SysProcAttr{Setsid: true}
+	ended, err := p.start(cmd, nil)
+	if err != nil {
+		line.Close()
 		return nil, err
 	}
-	g := &guard{process: cmd.Process, orders: write, ended: make(chan struct{}), at: never}
-	go func() {
-		defer close(g.ended)
-		_ = cmd.Wait()
-	}()
-	return g, nil
+	return &guard{process: cmd.Process, orders: line, ended: ended, at: never}, nil
 }
 
 // kills sets the time, by now, when the group is killed.
 func (g *guard) kills(at time.Duration) {
-	if at != g.at && binary.Write(g.orders, binary.NativeEndian, at) == nil {
+	order := binary.NativeEndian.AppendUint64(nil, uint64(at))
+	// If the guard is frozen, its buffer may be full.
+	if at != g.at && unix.Send(int(g.orders.Fd()), order, unix.MSG_DONTWAIT) == nil {
 		g.at = at
 	}
 }
@@ -167,18 +157,19 @@ func (g *guard) kills(at time.Duration) {
 func (g *guard) dismiss() {
 	_ = g.process.Kill()
 	<-g.ended
+	_ = g.process.Release()
 	g.orders.Close()
 }
 
 // keepGuard kills a group when it is time to. It returns at the end of the orders, which is the end
 // of noonctl.
-func keepGuard(argument string, orders io.Reader) error {
+func keepGuard(argument string, orders io.ReadWriter) error {
 	group, err := strconv.Atoi(argument)
 	if err != nil || group < 2 {
 		return usage(fmt.Errorf("the group is %q; it must be a number above 1", argument))
 	}
-	signal.Ignore()                                           // all
-	_ = os.WriteFile("/proc/self/comm", []byte(guardName), 0) // Linux
+	signal.Ignore() // all
+	_, _ = orders.Write([]byte{1})
 	times := make(chan time.Duration)
 	go func() {
 		defer close(times)

@@ -4,6 +4,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"net/http"
 
 	"github.com/go-logr/logr"
@@ -12,36 +13,49 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/spf13/cobra"
 
+	"github.com/noonlock/noonlock/healthz"
 	"github.com/noonlock/noonlock/lockcore"
 )
 
 // exports adds the flag --metrics to a command.
 func (a *app) exports(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&a.metrics, "metrics", "", "address to serve the metrics at, as /metrics, such as :9090 (default: none)")
+	cmd.Flags().StringVar(&a.metrics, "metrics", "", "address to serve /metrics, /livez and /readyz at, such as :9090 (default: none)")
 }
 
-// connectExporting is connect for commands with --metrics.
-func (a *app) connectExporting(ctx context.Context, cfg lockcore.Config, log logr.Logger) (closeAll func(), err error) {
+// connectExporting is connect for commands with --metrics. They call export when the checks of readiness and
+// liveness can be made. Both endpoints also fail while no process can be started.
+func (a *app) connectExporting(ctx context.Context, cfg lockcore.Config, log logr.Logger) (closeAll func(), export func(ready healthz.Checker, live ...healthz.Checker) error, err error) {
 	if a.metrics == "" {
-		return a.connect(ctx, cfg)
+		closeAll, err = a.connect(ctx, cfg)
+		return closeAll, func(healthz.Checker, ...healthz.Checker) error { return nil }, err
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
-	closeServer, addr, err := answer(ctx, "metrics", a.metrics, mux)
-	if err != nil {
-		return nil, err
-	}
-	log.Info("answering HTTP requests", "addr", addr)
 	cfg.Registerer = registry
 	closeClient, err := a.connect(ctx, cfg)
-	if err != nil {
-		closeServer()
-		return nil, err
-	}
+	closeServer := func() {}
 	return func() {
-		closeClient()
-		closeServer()
-	}, nil
+			closeClient()
+			closeServer()
+		}, func(ready healthz.Checker, live ...healthz.Checker) error {
+			start := healthz.Checker{Name: "start", Check: a.processes.check}
+			livez, err1 := healthz.New("livez", healthz.Config{Logger: log}, append(live, start)...)
+			readyz, err2 := healthz.New("readyz", healthz.Config{Logger: log}, ready, start)
+			if err := errors.Join(err1, err2); err != nil {
+				return err
+			}
+			mux := http.NewServeMux()
+			mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+			for path, handler := range map[string]http.Handler{"/livez": livez, "/readyz": readyz} {
+				mux.Handle(path, handler)
+				mux.Handle(path+"/", handler)
+			}
+			stop, addr, err := answer(ctx, "metrics", a.metrics, mux)
+			if err != nil {
+				return err
+			}
+			closeServer = stop
+			log.Info("answering HTTP requests", "addr", addr)
+			return nil
+		}, err
 }

@@ -399,23 +399,23 @@ func TestElectCommandEnds(t *testing.T) {
 	}
 }
 
-// answering starts a command, and returns the address at which it answers HTTP requests.
-func answering(t *testing.T, cmd *exec.Cmd) (addr string) {
+// answering starts a command, and returns the address at which it answers HTTP requests, and its lines.
+func answering(t *testing.T, cmd *exec.Cmd) (addr string, next func() string) {
 	t.Helper()
 	reader, writer, err := os.Pipe()
 	testenv.Must(t, err)
 	cmd.Stderr = writer
-	follow(t, cmd)
+	next = follow(t, cmd)
 	writer.Close()
 	t.Cleanup(func() { reader.Close() })
 	lines := bufio.NewScanner(reader)
 	for lines.Scan() {
 		if _, addr, ok := strings.Cut(lines.Text(), " addr="); ok {
-			return addr
+			return addr, next
 		}
 	}
 	t.Fatal("it does not log its address")
-	return ""
+	return "", nil
 }
 
 // With --metrics, the commands export what docs/OPERATIONS.md has alerts for.
@@ -427,7 +427,8 @@ func TestMetricsOfCommands(t *testing.T) {
 		`noonlock_job_next_tick_timestamp_seconds{`:     {"cron", "draw", "@yearly", "--metrics", "127.0.0.1:0", "--", "true"},
 		`noonlock_leases_held{kind="mutex"} 1`:          {"run", "--lock", "orders", "--metrics", "127.0.0.1:0", "--", "sleep", "60"},
 	} {
-		addr, seen := answering(t, e.program(args...)), ""
+		seen := ""
+		addr, _ := answering(t, e.program(args...))
 		e.Until(metric, func() bool {
 			resp, err := http.Get("http://" + addr + "/metrics")
 			if err != nil {
@@ -454,7 +455,8 @@ func TestElectHTTP(t *testing.T) {
 	}
 	start := func(name string) replica {
 		cmd := e.program("elect", "board", "--identity", name, "--http", "127.0.0.1:0")
-		return replica{cmd, answering(t, cmd)}
+		addr, _ := answering(t, cmd)
+		return replica{cmd, addr}
 	}
 	get := func(r replica, path string) (int, string) {
 		resp, err := http.Get("http://" + r.addr + path)

@@ -17,6 +17,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 
+	"github.com/noonlock/noonlock/healthz"
 	"github.com/noonlock/noonlock/internal/lease"
 	"github.com/noonlock/noonlock/lockcore"
 )
@@ -62,7 +63,7 @@ A second process of noonctl, command-guard, sends SIGKILL in time even if run is
 
 Not guaranteed: run does not wait for processes that run as another user or leave the group, nor end them.
 setsid, "set -m" in a shell, and timeout within a script without its option --foreground make a group
-of their own. Nothing is ended in time while the whole machine or container stands still. Only a
+of their own. Nothing is ended in time while both run and command-guard are frozen, or the machine or container. Only a
 check of the token protects the resource then.`,
 		Example: `  noonctl run --lock backup -- pg_dump --file /backup/db.sql db
   noonctl run --lock deploy --wait 0s -- ./deploy.sh
@@ -140,12 +141,19 @@ func (r *running) run(ctx context.Context, argv []string) error {
 	if _, err := findCommand(argv); err != nil {
 		return err
 	}
-	closeAll, err := r.connectExporting(ctx, lockcore.Config{Identity: holderIdentity(r.identity)}, logr.FromSlogHandler(slog.NewTextHandler(r.Stderr, nil)))
+	closeAll, export, err := r.connectExporting(ctx, lockcore.Config{Identity: holderIdentity(r.identity)}, logr.FromSlogHandler(slog.NewTextHandler(r.Stderr, nil)))
 	if err != nil {
 		return err
 	}
 	defer closeAll()
 	try, lock, err := r.lockers()
+	if err != nil {
+		return err
+	}
+	err = export(healthz.Checker{Name: "redis", Check: func(ctx context.Context) error {
+		_, err := r.client.Inspect(ctx, r.lock)
+		return err
+	}})
 	if err != nil {
 		return err
 	}
