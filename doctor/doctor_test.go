@@ -344,6 +344,7 @@ func TestKeys(t *testing.T) {
 	put("other:{x}:lock", "x", 0)
 	put("noonlock2:{x}:lock", "x", 0)
 	put("noonlock:history", "x", 0)
+	put("noonlock:team/app:{x}:queue", "of a longer prefix", 0)
 	look(quick).has("keys", doctor.OK, "1 key under the prefix")
 	for _, foreign := range []string{"noonlock:cache", "noonlock:{x}:cache", "noonlock:{x}:lock:more", "noonlock:{x}:tomb", "noonlock:{x}:queue", "noonlock:{y}:lock"} {
 		put(foreign, "x", time.Hour)

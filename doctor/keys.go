@@ -34,6 +34,9 @@ func partsOf() map[string]lock.Part {
 
 var keyOfName = regexp.MustCompile(`^\{[^{}]+\}:([a-z]+)(:.+)?$`)
 
+// longer matches what follows the prefix in a key of a longer prefix, such as noonlock:payments.
+var longer = regexp.MustCompile(`^[^{}]+:(\{[^{}]+\}:[a-z]+|history$|quorum$)`)
+
 // partOf returns the part of a key after its prefix.
 func partOf(parts map[string]lock.Part, rest string) (name string, ok bool) {
 	if rest == "history" || rest == "quorum" {
@@ -76,7 +79,9 @@ func (n *node) searchKeys(ctx context.Context) {
 			return
 		}
 		for _, key := range keys {
-			found[key] = true
+			if !longer.MatchString(strings.TrimPrefix(key, prefix)) {
+				found[key] = true
+			}
 		}
 		switch {
 		case cursor == 0:

@@ -5,7 +5,8 @@
 #   - each rendered object, and the manifests of the examples, against the API schemas of Kubernetes
 #     and the Prometheus operator;
 #   - the alerts and the dashboard with the code of Prometheus;
-#   - that a parent chart can install charts/lottery under a condition;
+#   - that a parent chart can install both charts, and charts/lottery under a condition;
+#   - that both charts have the same helpers and definitions, and that a packaged chart renders the same;
 #   - that the READMEs match the values, and that the chart accepts their commands.
 # After a failed check, the others still run. The schemas come from Go modules; nothing else
 # is downloaded.
@@ -60,7 +61,10 @@ flux=(--values "$scratch/flux.values")
 
 noonctl=charts/noonctl/tests
 cron=(--values "$noonctl/cron.yaml")
-elect=(--values "$noonctl/elect.yaml" --set "serve.enabled=true,serve.existingSecret=page,serve.allowActions=true,metrics.podMonitor.enabled=true"
+elect=(--values "$noonctl/elect.yaml" --set "redis.auth.existingSecret=p,redis.auth.username=me,deploymentAnnotations.a=b,strategy.type=Recreate"
+	--set "extraContainers[0].name=e,extraContainers[0].image=e,runtimeClassName=gvisor,dnsPolicy=None,dnsConfig.nameservers[0]=10.0.0.10"
+	--set "hostAliases[0].ip=10.0.0.1,hostAliases[0].hostnames[0]=redis,monitoring.podMonitor.scrapeTimeout=10s"
+	--set "serve.enabled=true,serve.existingSecret=page,serve.allowActions=true,monitoring.podMonitor.enabled=true,monitoring.rules.enabled=true,networkPolicy.enabled=true"
 	--set "redis.url=rediss://redis,redis.tls.ca.configMap=roots,redis.tls.client.existingSecret=me,flags[0]=--min-replicas=1"
 	--set "nodeSelector.disk=ssd,podAnnotations.a=b,podLabels.a=b,commonLabels.a=b,imagePullSecrets[0].name=s,serviceAccount.annotations.a=b"
 	--set "priorityClassName=high,tolerations[0].operator=Exists,env[0].name=A,env[0].value=b,envFrom[0].secretRef.name=s,resources=null"
@@ -78,6 +82,7 @@ examine() {
 		check tool helm lint --strict "$chart" "${values[@]}"
 		check render "$set.yaml" "${values[@]}"
 	done
+	check packaged "$1"
 	check stable "$@"
 	check documented
 	check commands
@@ -108,6 +113,19 @@ stable() {
 	done
 	! find "$chart/templates" -type f -exec sed 's/"[^"]*"//g' {} + | grep -E '\{\{-? *[^-/ }][^}]*(lookup|uuidv4|rand[A-Z]|gen[A-Z]|\bnow\b)' || result=1
 	return $result
+}
+
+# packaged SET: the archive of the chart renders what the folder does.
+packaged() {
+	local -n values=$1
+	rm -rf "$scratch/package" && tool helm package "$chart" --destination "$scratch/package" >/dev/null &&
+		tool helm template demo "$scratch"/package/*.tgz --namespace here "${values[@]}" | diff -u "$scratch/$1.yaml" -
+}
+
+# same: both charts have the same helpers and the same definitions of values.
+same() {
+	diff -u charts/{lottery,noonctl}/templates/_noonlock.tpl &&
+		diff -u <(sed -n '/^  "definitions"/,$p' charts/lottery/values.schema.json) <(sed -n '/^  "definitions"/,$p' charts/noonctl/values.schema.json)
 }
 
 # refused: an upgrade without values does not become a first try.
@@ -156,15 +174,15 @@ limited() {
 # conditional: a parent chart installs this chart if, and only if, its condition is true.
 conditional() {
 	local parent=$scratch/parent
-	mkdir -p "$parent/charts" && cp -r "$chart" "$parent/charts/lottery" || return 1
+	mkdir -p "$parent/charts" && cp -r charts/{lottery,noonctl} "$parent/charts/" || return 1
 	printf '%s\n' 'apiVersion: v2' 'name: parent' 'version: 1.0.0' 'dependencies:' \
-		'  - {name: lottery, version: 0.1.0, condition: lottery.enabled}' >"$parent/Chart.yaml"
+		'  - {name: lottery, version: 0.1.0, condition: lottery.enabled}' '  - {name: noonctl, version: 0.1.0}' >"$parent/Chart.yaml"
 	printf '%s\n' 'global: {imageRegistry: example.com}' 'lottery:' '  enabled: true' '  podSecurityContext: {runAsUser: null}' >"$parent/values.yaml"
-	sed 's/^/  /' "$chart/tests/first-try.yaml" >>"$parent/values.yaml"
+	{ sed 's/^/  /' "$chart/tests/first-try.yaml" && printf 'noonctl:\n  podSecurityContext: {runAsUser: null}\n' && sed 's/^/  /' "$noonctl/cron.yaml"; } >>"$parent/values.yaml"
 	tool helm template demo "$parent" >"$scratch/parent.yaml" && valid "$scratch/parent.yaml" || return 1
 	! grep -q runAsUser "$scratch/parent.yaml" || { echo "null in the values of a parent chart does not remove runAsUser"; return 1; }
 	tool helm template demo "$parent" --set lottery.enabled=false >"$scratch/none.yaml" || return 1
-	! grep -q '^kind:' "$scratch/none.yaml" || { echo "lottery.enabled=false installs objects"; return 1; }
+	! grep -q ': lottery$' "$scratch/none.yaml" || { echo "lottery.enabled=false installs objects"; return 1; }
 }
 
 # sampled: without values, the chart installs the example's list of entrants.
@@ -183,9 +201,9 @@ commands() {
 	local line words set=() result=1
 	while read -r line; do
 		eval "words=(${line/--values values.yaml/--values $noonctl/cron.yaml})"
-		[[ $line == *" --reuse-values "* ]] || set=()
+		[[ $line == *" --reset-then-reuse-values "* ]] || set=()
 		set+=("${words[@]:4}")
-		render commands.yaml "${set[@]/#--reuse-values/--is-upgrade}" || { echo "README.md: $line"; return 1; }
+		render commands.yaml "${set[@]/#--reset-then-reuse-values/--is-upgrade}" || { echo "README.md: $line"; return 1; }
 		result=0
 	done < <(sed ':a; /\\$/ { N; s/\\\n//; ba }' "$chart/README.md" | grep -E '^    helm (install|upgrade) ')
 	return $result
@@ -207,6 +225,7 @@ below valuesObject >"$scratch/argocd.values"
 below values >"$scratch/flux.values"
 examine charts/lottery first_try bundled everything production urls argocd flux
 check refused
+check same
 check schemas
 check valid "$scratch"/*.yaml
 check valid examples/*/kubernetes.yaml

@@ -14,11 +14,23 @@ import (
 )
 
 // TestFirstTry installs the chart with firstTry, and with the names of the images of this test. It
-// follows the notes. Then the node is drained.
+// follows the notes, which say how to upgrade: here from a chart with a value less. Then the node is drained.
 func TestFirstTry(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, "noonlock-try", restricted)
-	l := c.install("lottery", "lottery", chart, append(bundled(), "--set", "firstTry=true,image.tag=kube-test")...)
+	older := t.TempDir()
+	if err := os.CopyFS(older, os.DirFS(chart)); err != nil {
+		t.Fatal(err)
+	}
+	for file, value := range map[string]string{"values.yaml": "revisionHistoryLimit: 10\n", "values.schema.json": `"revisionHistoryLimit",`} {
+		file = filepath.Join(older, file)
+		text, err := os.ReadFile(file)
+		less := strings.Replace(string(text), value, "", 1)
+		if err != nil || less == string(text) || os.WriteFile(file, []byte(less), 0o600) != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+	}
+	l := c.install("lottery", "lottery", older, append(bundled(), "--set", "firstTry=true,image.tag=kube-test")...)
 
 	// Before the first noon, helm test passes and says so.
 	out := l.helm("test", "lottery", "--logs", "--timeout", patience.String())
@@ -32,6 +44,9 @@ func TestFirstTry(t *testing.T) {
 	}
 	arguments := strings.Fields(strings.Replace(upgrade[1], "charts/lottery", chart, 1))
 	l.helm(append(arguments, "--set-string", "lottery.schedule=@every 1s", "--wait", "--timeout", patience.String())...)
+	if limit := l.kubectl("get", "deployment", "lottery", "-o", "jsonpath={.spec.revisionHistoryLimit}"); limit != "10" {
+		t.Errorf("the new value is %q after the upgrade, not its default", limit)
+	}
 	l.counts()
 	l.drawn(5)
 
@@ -87,7 +102,7 @@ func TestNarrow(t *testing.T) {
 	for _, schedule := range []string{"@every 2s", "@every 500ms"} {
 		before := l.newest()
 		l.await("more noons", func() bool { return l.newest().Sub(before) >= 5*time.Second })
-		l.helm("upgrade", release, parent, "--reuse-values", "--set-string", "lottery.lottery.schedule="+schedule, "--wait", "--timeout", patience.String())
+		l.helm("upgrade", release, parent, "--reset-then-reuse-values", "--set-string", "lottery.lottery.schedule="+schedule, "--wait", "--timeout", patience.String())
 		l.Logf("changed the schedule to %s", schedule)
 	}
 	var changed time.Time

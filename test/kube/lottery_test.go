@@ -217,8 +217,9 @@ func TestLottery(t *testing.T) {
 	t.Parallel()
 	newCluster(t, "noonlock-test-hand")
 	c := newCluster(t, "noonlock-test", restricted)
+	c.kubectl("create", "secret", "generic", "redis", `--from-literal=password=a "b'%/@:`)
 	l := c.install("demo", "demo-lottery", chart, slices.Concat(each1s(), bundled(), []string{
-		"--set", "redis.enabled=true,database.sqlite.enabled=true",
+		"--set", "redis.enabled=true,redis.auth.existingSecret=redis,database.sqlite.enabled=true",
 		"--set-file", "entrants.inline=../../examples/lottery/entrants.csv",
 	})...)
 	l.counts()
@@ -267,7 +268,7 @@ func (l *lottery) disturbed() {
 	l.dies(victim, "OOMKilled", 137)
 
 	l.drawn(90)
-	l.helm("upgrade", "demo", chart, "--reuse-values", "--set", "podAnnotations.revision=two", "--wait", "--timeout", patience.String())
+	l.helm("upgrade", "demo", chart, "--reset-then-reuse-values", "--set", "podAnnotations.revision=two", "--wait", "--timeout", patience.String())
 	l.drawn(100)
 	l.helm("rollback", "demo", "1", "--wait", "--timeout", patience.String())
 	l.Log("rolled back to revision 1")
@@ -394,7 +395,7 @@ func (l *lottery) testedAsInstalled() {
 // tested runs `helm test` over a range in the past.
 func (l *lottery) tested() {
 	before := l.restartCounts()
-	l.helm("upgrade", "demo", chart, "--reuse-values", "--wait", "--timeout", patience.String(),
+	l.helm("upgrade", "demo", chart, "--reset-then-reuse-values", "--wait", "--timeout", patience.String(),
 		"--set", "verify.since="+l.first.Format(time.RFC3339), "--set", "verify.until="+l.first.Add(noons*time.Second).Format(time.RFC3339))
 	if after := l.restartCounts(); !maps.Equal(before, after) {
 		l.Errorf("another range to verify made other pods: %v, before %v", after, before)
@@ -405,7 +406,7 @@ func (l *lottery) tested() {
 		l.Error("helm test does not say that all was verified")
 	}
 	// A range without noons fails.
-	l.helm("upgrade", "demo", chart, "--reuse-values", "--wait", "--set", "verify.since=2026-01-01,verify.until=2026-01-01T00:00:10Z")
+	l.helm("upgrade", "demo", chart, "--reset-then-reuse-values", "--wait", "--set", "verify.since=2026-01-01,verify.until=2026-01-01T00:00:10Z")
 	if out, err := l.try("", l.helmPath, "-n", l.namespace, "test", "demo", "--timeout", patience.String()); err == nil {
 		l.Errorf("helm test of a range without draws succeeds:\n%s", out)
 	}

@@ -37,15 +37,19 @@ redis: {existingSecret: redis}
 }
 
 // TestNoonctl runs a command on the leader with charts/noonctl. The noonctl of the leader is killed, and
-// the next leader is deleted.
+// the next leader is deleted. An upgrade to a Redis that does not exist, or to a wrong password, fails and
+// leaves a leader.
 func TestNoonctl(t *testing.T) {
 	t.Parallel()
 	newCluster(t, "noonlock-noonctl-hand")
 	c := newCluster(t, "noonlock-noonctl", restricted)
-	c.redis("redis")
+	c.redis("redis", "--requirepass", "right")
 	const token = "0123456789abcdef0123456789abcdef"
-	c.kubectl("create", "secret", "generic", "redis", "--from-literal=url=redis://redis:6379/0")
+	c.kubectl("create", "secret", "generic", "redis", "--from-literal=url=redis://:right@redis:6379/0")
 	c.kubectl("create", "secret", "generic", "page", "--from-literal=token="+token)
+	for _, password := range []string{"right", "wrong"} {
+		c.kubectl("create", "secret", "generic", password, "--from-literal=password="+password)
+	}
 	selector := c.noonctl("work", `trap 'exit 0' TERM; while true; do echo "work $NOONLOCK_TOKEN"; sleep 0.1 & wait $!; done`,
 		"elect: {enabled: true, lease: 5s}\nserve: {enabled: true, existingSecret: page}\n")
 
@@ -73,6 +77,15 @@ func TestNoonctl(t *testing.T) {
 	c.kubectl("delete", "pod", last.pod, "--wait=false")
 	next = w.next(last)
 	t.Logf("%s was deleted; %s worked %s later", last.pod, next.pod, next.first.Sub(w.span(last.token).last))
+	for name, value := range map[string]string{"host": "redis.url=redis://nowhere:6379/0,redis.auth.existingSecret=right", "password": "redis.url=redis://redis:6379/0,redis.auth.existingSecret=wrong"} {
+		if out, err := c.try("", c.helmPath, "-n", c.namespace, "upgrade", "work", noonctlChart, "--reset-then-reuse-values", "--wait", "--atomic", "--timeout", "30s",
+			"--set", "redis.existingSecret="+","+value); err == nil {
+			t.Errorf("the upgrade to a wrong %s succeeds:\n%s", name, out)
+		}
+		w.follow(selector)
+		last := w.newest()
+		w.await("work after the refused upgrade", func() bool { return w.newest().After(last) })
+	}
 	w.apart()
 }
 
@@ -177,6 +190,18 @@ func (w *working) span(token uint64) span {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.spans[token]
+}
+
+// newest is when a command has last written a line.
+func (w *working) newest() (last time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, s := range w.spans {
+		if s.last.After(last) {
+			last = s.last
+		}
+	}
+	return last
 }
 
 // next waits for the work of a newer leadership.

@@ -11,7 +11,7 @@ import (
 )
 
 // redisImage is the image of Redis for this test and for the chart.
-var redisImage = cmp.Or(os.Getenv("KUBE_REDIS_IMAGE"), "docker.io/library/redis:7.0")
+var redisImage = cmp.Or(os.Getenv("KUBE_REDIS_IMAGE"), "docker.io/valkey/valkey:8.0")
 
 // redis runs redis-server in a pod and a Service of this name, and returns the address of the pod.
 // It keeps nothing on disk. args are additional arguments.

@@ -20,16 +20,21 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// rendered returns the objects of one kind in the chart, with all options enabled. The environment
-// variable HELM names the helm program.
-func rendered(t *testing.T, kind string, into any) {
+// The charts, with values for alerts.
+var (
+	lottery = []string{"../../../charts/lottery", "--values", "../../../charts/lottery/tests/first-try.yaml", "--set", "monitoring.rules.enabled=true,monitoring.dashboard.enabled=true"}
+	cron    = []string{"../../../charts/noonctl", "--values", "../../../charts/noonctl/tests/cron.yaml", "--set", "monitoring.rules.enabled=true"}
+	elect   = []string{"../../../charts/noonctl", "--values", "../../../charts/noonctl/tests/elect.yaml", "--set", "monitoring.rules.enabled=true"}
+)
+
+// rendered returns the object of one kind in a chart. The environment variable HELM names the helm program.
+func rendered(t *testing.T, chart []string, kind string, into any) {
 	t.Helper()
 	helm := os.Getenv("HELM")
 	if helm == "" {
 		t.Fatal("HELM is not set; it must name the program helm")
 	}
-	out, err := exec.CommandContext(t.Context(), helm, "template", "demo", "../../../charts/lottery", "--namespace", "here",
-		"--values", "../../../charts/lottery/tests/first-try.yaml", "--set", "monitoring.rules.enabled=true,monitoring.dashboard.enabled=true").Output()
+	out, err := exec.CommandContext(t.Context(), helm, append([]string{"template", "demo", "--namespace", "here"}, chart...)...).Output()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,12 +49,12 @@ func rendered(t *testing.T, kind string, into any) {
 	t.Fatalf("the chart has no %s", kind)
 }
 
-func rules(t *testing.T) map[string]rulefmt.Rule {
+func rules(t *testing.T, chart []string) map[string]rulefmt.Rule {
 	t.Helper()
 	var object struct {
 		Spec json.RawMessage `json:"spec"`
 	}
-	rendered(t, "PrometheusRule", &object)
+	rendered(t, chart, "PrometheusRule", &object)
 	groups, errs := rulefmt.Parse(object.Spec, false, model.UTF8Validation, parser.NewParser(parser.Options{}), slog.New(slog.DiscardHandler))
 	for _, err := range errs {
 		t.Error(err)
@@ -145,7 +150,7 @@ func (d *day) fires(rule rulefmt.Rule, at time.Time) bool {
 // Each alert is silent on a normal day and fires on the day that it is for. No other alert fires
 // then.
 func TestAlerts(t *testing.T) {
-	all := rules(t)
+	all := rules(t, lottery)
 	text, err := os.ReadFile("../../../docs/OPERATIONS.md")
 	if err != nil {
 		t.Fatal(err)
@@ -227,7 +232,7 @@ func TestAlerts(t *testing.T) {
 // Events before the first scrape of a new pod are counted: its counter starts at 1. For an old
 // pod that Prometheus has not scraped before, the events are old.
 func TestFirstScrape(t *testing.T) {
-	all := rules(t)
+	all := rules(t, lottery)
 	for counter, alert := range map[string]string{
 		`noonlock_job_skipped_ticks_total{` + young + `,name="lottery",reason="missed"}`:   "LotteryNoonMissed",
 		`noonlock_job_skipped_ticks_total{` + young + `,name="lottery",reason="deadline"}`: "LotteryNoonMissed",
@@ -268,7 +273,7 @@ func TestDashboard(t *testing.T) {
 	var object struct {
 		Data map[string]string `json:"data"`
 	}
-	rendered(t, "ConfigMap", &object)
+	rendered(t, lottery, "ConfigMap", &object)
 	var dashboard struct {
 		Panels []struct {
 			Title   string `json:"title"`
@@ -292,5 +297,15 @@ func TestDashboard(t *testing.T) {
 	}
 	if queries == 0 {
 		t.Error("the dashboard asks for nothing")
+	}
+}
+
+// The alerts of charts/noonctl are valid, and those of its kind.
+func TestNoonctlRules(t *testing.T) {
+	if all := rules(t, cron); len(all) != 3 || all["NoonctlRunsFail"].Expr == "" {
+		t.Errorf("alerts of a job: %v", all)
+	}
+	if all := rules(t, elect); len(all) != 3 || all["NoonctlNoLeader"].Expr == "" {
+		t.Errorf("alerts of an election: %v", all)
 	}
 }
