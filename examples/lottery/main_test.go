@@ -312,10 +312,10 @@ func TestAnotherDatabase(t *testing.T) {
 	if code, stdout, stderr := lottery(t, environ, "accept"); code != done || !strings.Contains(stdout, "the draws are in sqlite:") {
 		t.Errorf("accept: code %d, %s%s", code, stdout, stderr)
 	}
+	first.logs(t, 1, "lottery: the draws are in another database") // it has ended
 	if code := <-first.code; code != failed {
 		t.Errorf("the first replica has ended with code %d", code)
 	}
-	first.logs(t, 1, "lottery: the draws are in another database")
 	second.logs(t, 1, "draw committed")
 }
 
