@@ -16,7 +16,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/noonlock/noonlock"
-	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
@@ -249,50 +248,6 @@ func TestCloseWhileSubscribing(t *testing.T) {
 		_, err := waiter.wait()
 		mustIs(e, err, lockcore.ErrClosed)
 	})
-}
-
-// A Client that was never used, and one that never reached its server.
-func TestCloseOfAnIdleClient(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		r := lockcoretest.NewRedis(t)
-		for range 3 {
-			c, err := lockcore.New(r.Client(), lockcore.Config{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := c.Close(t.Context()); err != nil {
-				t.Error(err)
-			}
-		}
-	})
-}
-
-// A Client has few goroutines, and none after Close, as the runtime counts them.
-func TestNoGoroutineStaysAfterClose(t *testing.T) {
-	// Not parallel: it counts the goroutines of the process.
-	e := realEnv(t)
-	e.Raw.Ping(t.Context())
-	before := testenv.Goroutines()
-	for range 5 {
-		rdb := e.Connect(e.Direct())
-		c, err := lockcore.New(rdb, lockcore.Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		m := e.mutex(c, "orders", ttl(20*time.Second))
-		lease := e.try(m)
-		waiter := e.goLock(m)
-		e.Until("it is queued", func() bool { return e.queueLength("orders") == 1 })
-		if err := c.Close(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		_, err = waiter.wait()
-		mustIs(t, err, lockcore.ErrClosed)
-		mustIs(t, context.Cause(lease.Context()), lockcore.ErrClosed)
-		rdb.Close()
-	}
-	e.Until("all goroutines are gone", func() bool { return testenv.Goroutines() <= before })
 }
 
 // Close also closes the client that asks the Sentinels, and does not wait for an answer of theirs. (A bubble does not

@@ -1,18 +1,14 @@
 package lockcore_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"net"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9/auth"
 
-	"github.com/noonlock/noonlock/internal/servers"
 	"github.com/noonlock/noonlock/lockcore"
 )
 
@@ -116,70 +112,4 @@ func TestFault71_RotatedCredentials(t *testing.T) {
 			e.unlock(lease)
 		})
 	}
-}
-
-// A server becomes a replica, and its name now leads to another server. Each connection that
-// answered READONLY is closed, although the former server still answers. Its successor is at the
-// other server.
-//
-// Caught mutant: the connection is kept. go-redis itself closes a connection only if the
-// first answer of a batch is READONLY, so other requests of the batch are answered before it.
-func TestFault19_ReadOnlyConnectionIsDropped(t *testing.T) {
-	t.Parallel()
-	e := realEnv(t)
-	next := servers.Redis(t)
-	var at atomic.Value
-	at.Store(e.Real.Addr())
-	var refused, closed atomic.Int64
-	opt := e.Direct()
-	opt.Dialer = func(ctx context.Context, network, _ string) (net.Conn, error) {
-		conn, err := (&net.Dialer{}).DialContext(ctx, network, at.Load().(string))
-		if err != nil {
-			return nil, err
-		}
-		return &readOnlyConn{Conn: conn, refused: &refused, closed: &closed}, nil
-	}
-	c := e.ClientWith(opt, lockcore.Config{})
-	var wg sync.WaitGroup
-	for i := range 50 { // all connections are there
-		wg.Go(func() { e.unlock(e.lock(e.mutex(c, fmt.Sprint("m", i), ttl(time.Minute)))) })
-	}
-	wg.Wait()
-	at.Store(next.Addr())
-	must(e, e.Raw.Do(e.Context(), "replicaof", "127.0.0.1", "1").Err())
-	for range 8 {
-		for i := range 50 {
-			wg.Go(func() { _, _ = c.Inspect(e.Context(), fmt.Sprint("m", i)) })
-		}
-		lease := e.lock(e.mutex(c, "orders", ttl(time.Minute)))
-		e.unlock(lease)
-		wg.Wait()
-	}
-	if refused.Load() == 0 {
-		t.Error("no connection answered READONLY: this test proves nothing")
-	}
-	e.Until("they are closed", func() bool { return closed.Load() == refused.Load() })
-}
-
-// A readOnlyConn counts itself once if an answer says READONLY, and once more when it is
-// closed after that.
-type readOnlyConn struct {
-	net.Conn
-	refused, closed *atomic.Int64
-	is, was         atomic.Bool
-}
-
-func (c *readOnlyConn) Read(b []byte) (int, error) {
-	n, err := c.Conn.Read(b)
-	if bytes.Contains(b[:n], []byte("READONLY")) && c.is.CompareAndSwap(false, true) {
-		c.refused.Add(1)
-	}
-	return n, err
-}
-
-func (c *readOnlyConn) Close() error {
-	if c.is.Load() && c.was.CompareAndSwap(false, true) {
-		c.closed.Add(1)
-	}
-	return c.Conn.Close()
 }

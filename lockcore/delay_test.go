@@ -13,7 +13,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/noonlock/noonlock"
-	"github.com/noonlock/noonlock/internal/servers"
 	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/internal/wire"
 	"github.com/noonlock/noonlock/lockcore"
@@ -246,59 +245,6 @@ func TestFault89_FailoverDelaysGrants(t *testing.T) {
 	})
 }
 
-// A server returns with an old snapshot. As above.
-func TestFault89_OldSnapshotDelaysGrants(t *testing.T) {
-	t.Parallel()
-	e := realEnv(t)
-	const delay = 5 * time.Second
-	c := e.delayed("a", delay)
-	kept := e.lock(e.mutex(c, firstName, ttl(delay)))
-	must(e, e.Raw.Save(e.Context()).Err())
-	lost := e.try(e.mutex(c, secondName, lockcore.LeaseConfig{TTL: delay, NoRenewal: true}))
-	e.Real.Kill()
-	e.Real.Restart(e)
-	next := e.lock(e.mutex(e.delayed("b", delay), secondName, ttl(delay)))
-	if left := lost.Remaining(); left > 0 || next.Token() <= lost.Token() {
-		e.Errorf("the lost lease is valid for %v, with token %d; the next one has token %d", left, lost.Token(), next.Token())
-	}
-	must(e, kept.Context().Err())
-}
-
-// In a cluster, only the names of the primary that failed are delayed.
-func TestFault89_OneShardIsDelayed(t *testing.T) {
-	t.Parallel()
-	s := clusterEnv(t, 3)
-	const delay = 8 * time.Second
-	cfg := ttl(delay)
-	c := s.clientOf(redis.NewClusterClient(&redis.ClusterOptions{Addrs: s.Addrs()}), lockcore.Config{LockDelay: delay})
-	names := map[*servers.RedisServer]string{}
-	for i := 0; len(names) < 3; i++ {
-		name := fmt.Sprintf("orders-%d", i)
-		names[s.Owner(s.slot(name), s.Primaries...)] = name
-	}
-	pendings := map[*servers.RedisServer]*pending{}
-	for p, name := range names {
-		pendings[p] = s.goLock(s.mutex(c, name, cfg)) // the first use of each
-	}
-	for _, p := range pendings {
-		s.unlock(p.granted())
-	}
-	for p := range names {
-		s.reachReplicas(p, names[p], 1)
-	}
-	dead := s.Primaries[1]
-	dead.Kill()
-	s.Until("the replica is promoted", func() bool { return s.Owner(s.slot(names[dead]), s.Replicas[1]) != nil })
-	s.Until("the names of the dead primary are delayed", func() bool {
-		_, err := s.mutex(c, names[dead], cfg).TryLock(s.Context())
-		var delayed *wire.DelayError
-		return errors.As(err, &delayed)
-	})
-	for _, p := range []*servers.RedisServer{s.Primaries[0], s.Primaries[2]} {
-		s.unlock(s.try(s.mutex(c, names[p], cfg)))
-	}
-}
-
 // While the slot with the record of a primary moves, grants are delayed, and nothing else. After
 // the move, the primary gets a new record.
 func TestLockDelayWhileTheRecordMoves(t *testing.T) {
@@ -346,25 +292,6 @@ func TestFault31_NoMemoryForTheHistory(t *testing.T) {
 	e.unlock(held)
 	must(e, e.Raw.ConfigSet(e.Context(), "maxmemory", "0").Err())
 	e.unlock(e.lock(e.mutex(c, secondName, ttl(3*time.Second))))
-}
-
-// LockDelay needs the right to INFO, and no other one. Without it, the error says so.
-func TestFault60_InfoIsNotAllowed(t *testing.T) {
-	t.Parallel()
-	e := realEnv(t)
-	for _, without := range []string{"", "info"} {
-		opt := e.As("user"+without, allowed(append([]string{"info"}, rights...), without)...)
-		c := e.ClientWith(opt, lockcore.Config{LockDelay: time.Second})
-		m := e.mutex(c, "orders", ttl(time.Second))
-		if without == "" {
-			e.unlock(e.lock(m))
-			continue
-		}
-		_, err := m.TryLock(e.Context())
-		if err == nil || !strings.Contains(err.Error(), "NOPERM") || lockcore.IsTemporary(err) {
-			e.Errorf("temporary, or without the reason: %v", err)
-		}
-	}
 }
 
 // A server that does not report its ids is refused.

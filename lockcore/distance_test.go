@@ -67,21 +67,6 @@ func farAway(t *testing.T, roundTrip, ofQuorum time.Duration, test func(e *teste
 	}
 }
 
-// distant returns a distance to real servers.
-func distant(roundTrip time.Duration) *distance {
-	d := &distance{}
-	d.roundTrip.Store(int64(roundTrip))
-	return d
-}
-
-// dialer dials over the distance.
-func (d *distance) dialer(ctx context.Context, network, addr string) (net.Conn, error) {
-	return d.dial(ctx, func() (net.Conn, error) { return new(net.Dialer).DialContext(ctx, network, addr) })
-}
-
-// refuse makes the servers accept no other connection.
-func (d *distance) refuse() { d.refuses.Store(true) }
-
 // dial makes a connection over the distance.
 func (d *distance) dial(ctx context.Context, dial func() (net.Conn, error)) (net.Conn, error) {
 	d.dials.Add(1)

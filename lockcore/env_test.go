@@ -255,13 +255,16 @@ type pending struct {
 	err    error
 }
 
-func (e *env) goLock(m locker) *pending {
+func (e *env) goLock(m locker) *pending { return e.going(m.Lock) }
+
+// going calls a function that acquires a lock.
+func (e *env) going(acquire func(context.Context) (*lockcore.Lease, error)) *pending {
 	ctx, cancel := context.WithCancel(e.Context())
 	p := &pending{e: e, cancel: cancel, done: make(chan struct{})}
 	e.Cleanup(cancel)
 	go func() {
 		defer close(p.done)
-		p.lease, p.err = m.Lock(ctx)
+		p.lease, p.err = acquire(ctx)
 	}()
 	return p
 }

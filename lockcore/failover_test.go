@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -240,78 +239,4 @@ func TestFault18_ClassD_TwoPrimaries(t *testing.T) {
 		t.Errorf("the lock is held by %q", by.Holder)
 	}
 	r.unlock(next)
-}
-
-// As above, but the servers require a replica. The old primary refuses writes, so its clients
-// ask a Sentinel again, and continue at the new primary with their leases, queues and order. A
-// waiter asks at its next check.
-//
-// Caught mutant: the connections to the old primary are kept.
-func TestFault18_PrimaryWithoutReplicasIsLeft(t *testing.T) {
-	testenv.OnTopologies(t)
-	t.Parallel()
-	w := sentinelEnv(t, "min-replicas-to-write 1", "min-replicas-max-lag 10")
-	cfg := ttl(20 * time.Second)
-	holder := w.try(w.mutex(w.failoverClient("holder", nil), firstName, cfg))
-	var waiters []*pending
-	var channels []string
-	for i := range 3 {
-		c := w.failoverClient(fmt.Sprint("waiter-", i), nil)
-		waiters = append(waiters, w.queued(w.mutex(c, firstName, cfg)))
-		channels = append(channels, "noonlock:ch:"+c.Process())
-	}
-	w.reachReplicas(w.primary, firstName, 2)
-	w.cutOff(w.primary)
-	w.promoted()
-	w.Until("the lease is renewed at the new primary", func() bool { return w.pttl(firstName) > 18*time.Second })
-	w.subscribed(channels)
-	if err := holder.Context().Err(); err != nil {
-		t.Fatalf("the lease ended: %v", context.Cause(holder.Context()))
-	}
-	w.servesInOrder(holder, waiters...)
-}
-
-// A primary of a cluster is cut off from the others, while its clients reach it. It stops after
-// cluster-node-timeout. A grant of that time is lost when its replica takes its place, and this
-// is reported. A lease that the replica has continues.
-func TestFault18_ClassD_PrimaryIsCutOffInACluster(t *testing.T) {
-	t.Parallel()
-	s := clusterEnv(t, 3, "cluster-node-timeout 3000")
-	slot := s.slot(firstName)
-	r := &replicated{env: s.env, primary: s.Owner(slot, s.Primaries...), client: func(cfg lockcore.Config) *lockcore.Client {
-		return s.clientOf(redis.NewClusterClient(&redis.ClusterOptions{Addrs: s.Addrs()}), cfg)
-	}}
-	cfg := ttl(30 * time.Second)
-	c := r.observed()
-	kept := r.try(r.mutex(c, firstName, cfg))
-	r.reachReplicas(r.primary, firstName, 1)
-	r.unlock(r.try(r.mutex(c, secondName, cfg))) // the client is ready
-	r.lag(r.primary)
-	// The two sides of the partition run one after the other: first only the primary, then only
-	// the others.
-	var others []*servers.RedisServer
-	for _, n := range append(slices.Clone(s.Primaries), s.Replicas...) {
-		if n != r.primary {
-			others = append(others, n)
-			n.Pause()
-		}
-	}
-	late := r.try(r.mutex(c, secondName, cfg))
-	s.Until("the primary stops", func() bool { return strings.Contains(s.Info(r.primary), "cluster_state:fail") })
-	if _, err := r.mutex(c, "returns", cfg).TryLock(t.Context()); err == nil {
-		t.Error("TryLock succeeded without a cluster")
-	}
-	r.primary.Pause()
-	for _, n := range others {
-		n.Resume()
-	}
-	s.Until("a replica serves the slot", func() bool { return s.Owner(slot, s.Replicas...) != nil })
-	r.primary.Resume()
-	r.reportsLoss(late)
-	r.succeeded(late)
-	s.Until("the other lease is renewed", func() bool { // the nodes may still disagree about who serves the slot
-		left, err := s.Raw.PTTL(t.Context(), s.key(firstName, "lock")).Result()
-		return err == nil && left > 28*time.Second
-	})
-	r.unlock(kept)
 }

@@ -11,9 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
-	"github.com/noonlock/noonlock/internal/servers"
 	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/internal/wire"
 	"github.com/noonlock/noonlock/lockcore"
@@ -60,24 +57,6 @@ func TestFault105_RoundTripIsAPartOfTheTTL(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A round trip to a real primary and its Sentinel takes 950 ms. A lock with a TTL of 10 s is acquired,
-// renewed and released.
-func TestFault105_FarFromARealSentinel(t *testing.T) {
-	testenv.OnTopologies(t)
-	t.Parallel()
-	w := servers.LendWatched(t)
-	e := &env{Env: &testenv.Env{T: t, Start: time.Now()}}
-	d := distant(950 * time.Millisecond)
-	c := e.clientOf(redis.NewFailoverClient(&redis.FailoverOptions{
-		MasterName: servers.WatchedName, SentinelAddrs: []string{w.Sentinel.Addr()}, Dialer: d.dialer,
-	}), lockcore.Config{})
-	l := e.lock(e.mutex(c, "orders", ttl(10*time.Second)))
-	end := l.Remaining() + e.Clock()
-	e.Until("it is renewed", func() bool { return l.Context().Err() != nil || l.Remaining()+e.Clock() > end+4*time.Second })
-	must(t, context.Cause(l.Context()))
-	e.unlock(l)
 }
 
 // A round trip takes longer than an answer may take. Nothing is acquired, the error says so, and
@@ -153,73 +132,6 @@ func TestFault103_MixedTTLs(t *testing.T) {
 		if six*10 < one*7 {
 			e.Errorf("%d cycles with one TTL, %d with six", one, six)
 		}
-	})
-}
-
-// The answers to requests on all connections are lost. Requests of locks with a long TTL wait for
-// theirs for seconds. Those of a lock with a short TTL need another connection.
-func TestFault104_PatientCallersHoldEveryConnection(t *testing.T) {
-	inBubble(t, func(e *env) {
-		c, f := e.Linked("a")
-		short, err := c.Mutex("short", ttl(300*time.Millisecond))
-		must(e, err)
-		held, err := short.Lock(e.Context())
-		must(e, err)
-		lost := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.SwallowReply, Match: e.script("mutex_acquire"), Count: 4})
-		var all sync.WaitGroup
-		for i := range 8 {
-			m, err := c.Mutex(fmt.Sprint("long", i), ttl(10*time.Second))
-			must(e, err)
-			all.Go(func() {
-				_, err := m.TryLock(e.Context())
-				must(e, err)
-			})
-		}
-		must(e, lost.Wait(e.Context(), 4))
-		for range 20 {
-			must(e, held.Unlock(e.Context()))
-			held, err = short.TryLock(e.Context())
-			must(e, err)
-		}
-		all.Wait()
-		must(e, held.Unlock(e.Context()))
-	})
-}
-
-// The server accepts no other connection from a grant on. The lease is renewed, also while the
-// connections for requests are never idle.
-func TestFault105_NoConnectionForRenewals(t *testing.T) {
-	inTheDistance(t, 4*time.Millisecond, func(e *testenv.Env, c *lockcore.Client, d *distance) {
-		m, err := c.Mutex("orders", ttl(300*time.Millisecond))
-		must(e, err)
-		l, err := m.Lock(e.Context())
-		must(e, err)
-		var busy []*lockcore.Mutex
-		for i := range 20 {
-			m, err := c.Mutex(fmt.Sprint("busy", i), ttl(10*time.Second))
-			must(e, err)
-			one, err := m.TryLock(e.Context()) // connects
-			must(e, err)
-			must(e, one.Unlock(e.Context()))
-			busy = append(busy, m)
-		}
-		d.refuse()
-		e.Pass(3 * time.Second)
-		must(e, context.Cause(l.Context()))
-		var all sync.WaitGroup
-		until := e.Clock() + 600*time.Millisecond
-		for _, busy := range busy {
-			all.Go(func() {
-				for e.Clock() < until {
-					l, err := busy.TryLock(e.Context())
-					must(e, err)
-					must(e, l.Unlock(e.Context()))
-				}
-			})
-		}
-		all.Wait()
-		must(e, context.Cause(l.Context()))
-		must(e, l.Unlock(e.Context()))
 	})
 }
 

@@ -14,40 +14,11 @@ import (
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
-// slowLogger returns a logger that takes d for each line. It is created before the Client,
-// so the bubble ends only after it has written the Client's last lines.
-func slowLogger(e *env, d time.Duration) logr.Logger {
-	e.Cleanup(func() { time.Sleep(100 * d) })
-	return funcr.New(func(string, string) { time.Sleep(d) }, funcr.Options{Verbosity: 100})
-}
-
 // stuckLogger returns a logger that blocks in each line until the test ends.
 func stuckLogger(e *env) logr.Logger {
 	free := make(chan struct{})
 	e.Cleanup(func() { close(free) })
 	return funcr.New(func(string, string) { <-free }, funcr.Options{Verbosity: 100})
-}
-
-// Twenty leases end at one instant, and the logger takes 100 ms per line. All contexts are
-// done in time, before another client holds one of the locks.
-func TestFault63_SlowLoggerDelaysNoEnd(t *testing.T) {
-	inBubbleAllKinds(t, func(e *env) {
-		opt, faults := e.Link()
-		c := e.ClientWith(opt, lockcore.Config{Logger: slowLogger(e, 100*time.Millisecond)})
-		var leases []*lockcore.Lease
-		began := time.Now()
-		for i := range 20 {
-			leases = append(leases, e.try(e.mutex(c, fmt.Sprint("lock-", i), lockcore.LeaseConfig{TTL: time.Second, NoRenewal: true})))
-		}
-		faults.Partition()
-		for _, lease := range leases {
-			<-lease.Context().Done()
-		}
-		if late := time.Since(began) - 988*time.Millisecond; late != 0 {
-			e.Errorf("the last context was done %s late", late)
-		}
-		faults.Heal()
-	})
 }
 
 // A logger blocks forever, and the server is healthy. One lease is lost. The others are

@@ -120,44 +120,6 @@ func TestMaxHoldEndsRenewing(t *testing.T) {
 	}
 }
 
-// A pause of the process runs no timer; Err and Remaining look at the clock.
-func TestContextLooksAtTheClock(t *testing.T) {
-	inBubbleAllKinds(t, func(e *env) { // on a busy machine, a reading of the user's clock can take too long
-		clock := testenv.NewClock()
-		c := e.ClientOn(clock.Now, e.Direct(), lockcore.Config{})
-		lease := e.try(e.mutex(c, "orders", lockcore.LeaseConfig{TTL: 30 * time.Second, NoRenewal: true}))
-		bound, stop := lease.Bind(e.Context())
-		defer stop()
-		clock.Advance(20 * time.Second)
-		if bound.Err() != nil || lease.Context().Err() != nil {
-			e.Fatal("ended too early")
-		}
-		clock.Advance(10 * time.Second)
-		// Each of the two contexts must notice the end by itself; one is bound first.
-		if bound.Err() == nil {
-			e.Error("the bound context is not done although the lease's time is over")
-		}
-		mustIs(e, context.Cause(bound), lockcore.ErrLeaseExpired)
-		if lease.Context().Err() == nil || lease.Remaining() != 0 {
-			e.Errorf("the lease's context: %v, %v remain", lease.Context().Err(), lease.Remaining())
-		}
-		mustIs(e, lease.Unlock(e.Context()), lockcore.ErrNotHeld, lockcore.ErrLeaseExpired)
-		// The work is known to have ended, so the lock is released.
-		e.Until("the lock is given back", func() bool { return e.stored("orders") == "" })
-	})
-}
-
-func TestLeaseContextAloneLooksAtTheClock(t *testing.T) {
-	inBubbleAllKinds(t, func(e *env) {
-		clock := testenv.NewClock()
-		c := e.ClientOn(clock.Now, e.Direct(), lockcore.Config{})
-		lease := e.try(e.mutex(c, "orders", ttl(30*time.Second)))
-		clock.Advance(time.Minute)
-		mustIs(e, lease.Context().Err(), context.Canceled)
-		mustIs(e, context.Cause(lease.Context()), lockcore.ErrLeaseExpired)
-	})
-}
-
 func TestLeaseContextCarriesValuesAndNotTheEnd(t *testing.T) {
 	onBoth(t, func(e *env) {
 		type key struct{}

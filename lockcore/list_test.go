@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -225,22 +224,6 @@ func TestLocksInACluster(t *testing.T) {
 	}
 	if names := s.locks(b); !slices.Equal(names, want) {
 		s.Errorf("locks %q, want %q", names, want)
-	}
-}
-
-// The right to SCAN is the only one that Locks needs, and an error names it if it is missing.
-// A name is found however little else the user may do.
-func TestLocksNeedsTheRightToScan(t *testing.T) {
-	t.Parallel()
-	e := realEnv(t)
-	e.try(e.mutex(e.Client("a"), "orders", ttl(time.Minute)))
-	may := e.ClientWith(e.As("may", "-@all", "+scan", "+eval"), lockcore.Config{})
-	if names := e.locks(may); !slices.Equal(names, []string{"orders"}) {
-		e.Errorf("locks %q", names)
-	}
-	_, err := lockcore.Locks(e.Context(), e.ClientWith(e.As("maynot", "+@all", "~*", "-scan"), lockcore.Config{}), nil)
-	if err == nil || !strings.Contains(err.Error(), "NOPERM") || !strings.Contains(err.Error(), "scan") || lockcore.IsTemporary(err) {
-		e.Errorf("without the right to scan: %v", err)
 	}
 }
 

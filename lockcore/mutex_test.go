@@ -40,45 +40,6 @@ func TestTryLock(t *testing.T) {
 	})
 }
 
-// Another client sees the holder, and never the secret that would let it release the lock.
-func TestHolderIsShownAndItsSecretIsNot(t *testing.T) {
-	onBoth(t, func(e *env) {
-		a, b := e.Client("Alice of accounts / till 3"), e.Client("bob")
-		e.try(e.mutex(a, "orders", lockcore.LeaseConfig{}))
-		held := e.refused(e.mutex(b, "orders", lockcore.LeaseConfig{}))
-		if held.Holder != "Alice of accounts / till 3" {
-			e.Errorf("holder %q", held.Holder)
-		}
-		value := e.stored("orders")
-		if !strings.Contains(value, a.Process()) {
-			e.Fatalf("the stored value %q has no secret part: this test proves nothing", value)
-		}
-		if text := held.Error(); strings.Contains(text, a.Process()) || !strings.Contains(text, "till 3") {
-			e.Errorf("error: %s", text)
-		}
-	})
-}
-
-func TestTokensGrow(t *testing.T) {
-	onBoth(t, func(e *env) {
-		clients := []*lockcore.Client{e.Client("a"), e.Client("b")}
-		last := uint64(0)
-		for i := range 40 {
-			lease := e.try(e.mutex(clients[i%2], "orders", ttl(5*time.Second)))
-			if lease.Token() <= last {
-				e.Fatalf("cycle %d: token %d after %d", i, lease.Token(), last)
-			}
-			last = lease.Token()
-			e.unlock(lease)
-			if i == 20 {
-				// The counter is lost; the server's clock seeds a new one.
-				e.Pass(time.Millisecond)
-				e.Raw.Del(e.Context(), e.key("orders", "fence"))
-			}
-		}
-	})
-}
-
 func TestNamesUsedOnceLeaveNothingBehind(t *testing.T) {
 	onBoth(t, func(e *env) {
 		a, b := e.Client("a"), e.Client("b")
@@ -104,28 +65,6 @@ func TestNamesUsedOnceLeaveNothingBehind(t *testing.T) {
 				e.Errorf("%s ends in %v", k, left)
 			}
 		}
-	})
-}
-
-func TestLockWaitsForTheHolder(t *testing.T) {
-	onBoth(t, func(e *env) {
-		a, b := e.Client("a"), e.Client("b")
-		lease := e.lock(e.mutex(a, "orders", ttl(10*time.Second)))
-		waiter := e.queued(e.mutex(b, "orders", ttl(10*time.Second)))
-		if waiter.over() {
-			e.Fatal("Lock returned while another held the lock")
-		}
-		e.Pass(50 * time.Millisecond)
-		before := e.Clock()
-		e.unlock(lease)
-		next := waiter.granted()
-		if took := e.Clock() - before; e.Bubble != nil && took != 0 {
-			e.Errorf("the hand-over took %v of virtual time: it was not pushed", took)
-		}
-		if next.Token() <= lease.Token() || next.Context().Err() != nil {
-			e.Errorf("token %d after %d, context %v", next.Token(), lease.Token(), next.Context().Err())
-		}
-		e.unlock(next)
 	})
 }
 

@@ -123,29 +123,6 @@ func TestShortTTLAfterAGrant(t *testing.T) {
 	})
 }
 
-// The server's clock is set back by a minute. The next renewal makes the lock end one TTL
-// later by the new clock. So a holder that dies does not block others for the minute.
-//
-// Caught mutant: a renewal never moves an end backwards.
-func TestFault36_ClassD_RenewalAfterTheClockWasSetBack(t *testing.T) {
-	inBubbleAllKinds(t, func(e *env) {
-		dying, f := e.Linked("dying")
-		e.try(e.mutex(dying, "orders", ttl(1500*time.Millisecond)))
-		next := e.queued(e.mutex(e.Client("b"), "orders", ttl(time.Minute)))
-		e.Bubble.StepClock(-time.Minute)
-		e.Pass(600 * time.Millisecond) // a renewal
-		cut := f.Partition()
-		f.Cut()
-		died := e.Clock()
-		e.try(e.mutex(e.Client("c"), "other", ttl(time.Minute)))
-		e.Pass(1600 * time.Millisecond)
-		if left := e.pttl("orders"); left > 0 && !next.over() {
-			e.Errorf("%v after the death the lock ends in %v", e.Clock()-died, left)
-		}
-		lockcoretest.MustFire(e, cut)
-	})
-}
-
 // An acquire is executed late, so the server keeps its entry for longer than the lease is
 // valid here. The owner's next lease has another token, because the resource could not
 // distinguish the two otherwise. While another lease is valid, the token stays.

@@ -2,17 +2,12 @@ package lockcore_test
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
-	"strconv"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 )
 
@@ -129,108 +124,4 @@ func (e *env) constantTime(what string, entry func(i int) scriptRun, requests fu
 	} else {
 		e.Logf("%s: %v with 2,000 entries, %.2f times that with 10", what, of, float64(of)/float64(than))
 	}
-}
-
-// One process reads for 1,000 and 2,000 requests at once, and its name is the owner of all. While
-// these leases are renewed, the server answers others as fast as with as many owners, and needs as
-// little processor time. No lease is lost. Both are measured at the same time, at a server each.
-//
-// Caught mutant: a renewal reads all entries of its owner.
-func TestFault65_LeasesOfOneOwner(t *testing.T) {
-	t.Parallel()
-	for _, leases := range []int{1000, 2000}[:testenv.Size(1, 2)] {
-		t.Run(strconv.Itoa(leases), func(t *testing.T) {
-			one, distinct := readersOf(t, leases, 1), readersOf(t, leases, leases)
-			both := []*readers{one, distinct}
-			for slices.ContainsFunc(both, func(r *readers) bool { return len(r.pings) < 1000 || r.renewals() < r.renewed+4*leases }) {
-				for range 20 {
-					for _, r := range both {
-						began := time.Now()
-						must(t, r.Raw.Ping(t.Context()).Err())
-						r.pings = append(r.pings, time.Since(began))
-					}
-				}
-			}
-			costs := map[*readers]float64{}
-			for _, r := range both {
-				costs[r] = 1e6 * (r.serverTime() - r.before) / float64(r.renewals()-r.renewed)
-				if n := metric(t, r.reg, "noonlock_lease_losses_total"); n != 0 {
-					t.Errorf("%v of %d leases were lost", n, leases)
-				}
-				for _, lease := range r.held {
-					must(t, lease.Context().Err())
-				}
-			}
-			t.Logf("of %d pings 99%% took at most %v, with distinct owners %v; a renewal took %.1f and %.1f µs", len(one.pings), one.p99(), distinct.p99(), costs[one], costs[distinct])
-			if one.p99() > 5*distinct.p99() {
-				t.Errorf("the slowest pings took %v, with distinct owners %v", one.p99(), distinct.p99())
-			}
-			if costs[one] > 1.5*costs[distinct] {
-				t.Errorf("a renewal took the server %.1f µs, with distinct owners %.1f", costs[one], costs[distinct])
-			}
-		})
-	}
-}
-
-// readers hold leases of one lock, at a server of their own.
-type readers struct {
-	*env
-	reg     *prometheus.Registry
-	held    []*lockcore.Lease
-	pings   []time.Duration
-	before  float64 // the server's processor time (s) when all had their lease
-	renewed int     // by then
-}
-
-// readersOf returns readers that belong to so many owners.
-func readersOf(t *testing.T, leases, owners int) *readers {
-	t.Helper()
-	r := &readers{env: realEnv(t), reg: prometheus.NewRegistry(), held: make([]*lockcore.Lease, leases)}
-	c := r.ClientWith(r.Direct(), lockcore.Config{Registerer: r.reg})
-	cfg := lockcore.LeaseConfig{TTL: 30 * time.Second, RenewInterval: time.Second}
-	const atOnce = 20
-	var all sync.WaitGroup
-	for first := range atOnce {
-		all.Go(func() {
-			for i := first; i < leases; i += atOnce {
-				m, err := c.RWMutex("orders", fmt.Sprint("owner-", i%owners), cfg)
-				if err == nil {
-					r.held[i], err = m.RLock(t.Context())
-				}
-				if err != nil {
-					t.Errorf("lease %d: %v", i, err)
-				}
-			}
-		})
-	}
-	if all.Wait(); t.Failed() {
-		t.FailNow()
-	}
-	r.before = r.serverTime()
-	r.renewed = r.renewals()
-	return r
-}
-
-func (r *readers) renewals() int {
-	r.Helper()
-	return int(metric(r, r.reg, "noonlock_renewals_total", "outcome", "renewed"))
-}
-
-// serverTime returns the processor time (s) that the server has used.
-func (r *readers) serverTime() (sum float64) {
-	r.Helper()
-	text, err := r.Raw.Info(r.Context(), "cpu").Result()
-	must(r, err)
-	for _, m := range regexp.MustCompile(`(?m)^used_cpu_(?:sys|user):([\d.]+)`).FindAllStringSubmatch(text, -1) {
-		seconds, err := strconv.ParseFloat(m[1], 64)
-		must(r, err)
-		sum += seconds
-	}
-	return sum
-}
-
-// p99 returns the time that 99 of 100 pings did not exceed.
-func (r *readers) p99() time.Duration {
-	slices.Sort(r.pings)
-	return r.pings[len(r.pings)*99/100]
 }

@@ -168,7 +168,7 @@ func TestReleaseArrivesLate(t *testing.T) {
 		value := e.stored("orders")
 		late.Lift()
 		e.Logf("the late release: %v", <-done)
-		e.barrier(f)
+		e.barrier()
 		if v := e.stored("orders"); v != value || next.Context().Err() != nil {
 			e.Errorf("the late release changed %q to %q", value, v)
 		}

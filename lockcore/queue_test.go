@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
@@ -118,34 +116,6 @@ func TestCancelledWaitLeavesTheQueue(t *testing.T) {
 	})
 }
 
-// The head of the queue has a timer for the lock's end. A waiter that becomes head because
-// the previous one left is notified.
-func TestHeadTakesOverAtTheHoldersEnd(t *testing.T) {
-	inBubbleAllKinds(t, func(e *env) {
-		dying, f := e.Linked("dying")
-		b, c := e.Client("b"), e.Client("c")
-		cfg := ttl(30 * time.Second)
-		lease := e.try(e.mutex(dying, "orders", cfg))
-		one := e.queued(e.mutex(b, "orders", cfg))
-		two := e.queued(e.mutex(c, "orders", cfg))
-		one.cancel()
-		if _, err := one.wait(); err == nil {
-			e.Fatal("got the lock")
-		}
-		e.WaitIdle()
-		died := e.Clock()
-		f.Partition()
-		f.Cut()
-		next := two.granted()
-		took := e.Clock() - died
-		if took < 30*time.Second || took > 30*time.Second+2*time.Millisecond {
-			e.Errorf("the successor came %v after the death, want the TTL and 2 ms", took)
-		}
-		mustIs(e, context.Cause(lease.Context()), lockcore.ErrLeaseExpired)
-		e.unlock(next)
-	})
-}
-
 // A waiter whose process is gone is passed over at once if the server knows that the
 // process receives no messages. Its place expires.
 func TestDeadWaiterIsPassedOver(t *testing.T) {
@@ -169,37 +139,6 @@ func TestDeadWaiterIsPassedOver(t *testing.T) {
 		if took := e.Clock() - before; e.Bubble != nil && took != 0 {
 			e.Errorf("dead waiters delayed the hand-over by %v", took)
 		}
-		e.unlock(next)
-	})
-}
-
-// More dead waiters than one script passes over are queued before a live one.
-func TestThousandsOfDeadWaitersArePassedOver(t *testing.T) {
-	onServerAllKinds(t, func(e *env) {
-		a, b, c := e.Client("a"), e.Client("b"), e.Client("c")
-		cfg := ttl(5 * time.Second)
-		lease := e.try(e.mutex(a, "orders", cfg))
-		// The queue as a process leaves it that died with all its waiters.
-		_, err := e.Raw.Pipelined(e.Context(), func(p redis.Pipeliner) error {
-			for i := range 3500 {
-				id := e.deadAttempt(i)
-				p.ZAdd(e.Context(), e.key("orders", "queue"), redis.Z{Score: float64(i), Member: id})
-				p.HSet(e.Context(), e.key("orders", "seen"), id, time.Now().Add(time.Hour).UnixMilli())
-			}
-			return nil
-		})
-		if err != nil {
-			e.Fatal(err)
-		}
-		p := e.goLock(e.mutex(b, "orders", cfg))
-		e.Until("it is queued", func() bool { return e.queueLength("orders") == 3501 })
-		e.Raw.Del(e.Context(), e.key("orders", "lock"))
-		// A TryLock removes dead waiters until the queue is served.
-		if held := e.refused(e.mutex(c, "orders", cfg)); held.Holder != "b" || held.TTL < 0 {
-			e.Errorf("the error names %+v", held)
-		}
-		next := p.granted()
-		mustIs(e, e.ended(lease), lockcore.ErrLeaseLost)
 		e.unlock(next)
 	})
 }

@@ -1,10 +1,8 @@
 package lockcore_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"net"
 	"strings"
 	"testing"
 	"time"
@@ -265,46 +263,4 @@ func TestClusterMinReplicas(t *testing.T) {
 		t.Error("the promoted replica does not have the lease")
 	}
 	mustIs(s, s.ended(lease), lockcore.ErrLeaseExpired, lockcore.ErrNotReplicated) // it has no replica
-}
-
-// Without the right to WAIT, no lock with MinReplicas is granted, and the error says so.
-func TestFault60_WaitIsNotAllowed(t *testing.T) {
-	t.Parallel()
-	e, _ := replicatedEnv(t)
-	for name, rules := range map[string][]string{"without": rights, "with": append([]string{"wait"}, rights...)} {
-		m := e.mutex(e.ClientWith(e.As(name, allowed(rules, "")...), lockcore.Config{MinReplicas: 1}), name, ttl(30*time.Second))
-		lease, err := m.TryLock(e.Context())
-		if name == "with" {
-			must(e, err)
-			e.unlock(lease)
-			continue
-		}
-		mustIs(e, err, lockcore.ErrNotReplicated)
-		if !strings.Contains(err.Error(), "NOPERM") || lockcore.IsTemporary(err) {
-			t.Errorf("temporary, or without the reason: %v", err)
-		}
-		e.Until("the lock is given back", func() bool { return e.stored(name) == "" })
-	}
-}
-
-// The server is demoted while requests wait for the replica. It refuses to wait on, and the
-// lock is given back where it was granted, or lost with the server.
-func TestFault18_ClassD_DemotedDuringWait(t *testing.T) {
-	t.Parallel()
-	e, replica := replicatedEnv(t)
-	replica.Pause()
-	defer replica.Resume()
-	waiting := e.goLock(e.mutex(e.ClientWith(e.Direct(), lockcore.Config{Identity: "a", MinReplicas: 1}), "orders", ttl(15*time.Second)))
-	e.Until("it is granted", func() bool { return e.stored("orders") != "" })
-	host, port, err := net.SplitHostPort(unreachable(t))
-	must(e, err)
-	must(e, e.Raw.ReplicaOf(e.Context(), host, port).Err())
-	lease, err := waiting.wait()
-	if lease != nil || errors.Is(err, context.Canceled) {
-		t.Fatalf("%v, %v", lease, err)
-	}
-	if !errors.Is(err, lockcore.ErrNotReplicated) && !errors.Is(err, lockcore.ErrUnknown) || !lockcore.IsTemporary(err) {
-		t.Errorf("not a temporary error: %v", err)
-	}
-	must(e, e.Raw.ReplicaOf(e.Context(), "NO", "ONE").Err())
 }

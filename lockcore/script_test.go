@@ -1,6 +1,7 @@
 package lockcore_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -32,6 +33,30 @@ func TestTokenOfASpoiltCounter(t *testing.T) {
 				e.Errorf("%q: the counter has no TTL", spoilt)
 			}
 			e.unlock(next)
+		}
+	})
+}
+
+// The error of a command that fails names it. A token counter of another type is an error, unless it is not read.
+// Mutant: the first error is ignored.
+func TestRightsAreTried(t *testing.T) {
+	onBoth(t, func(e *env) {
+		never, fence := e.key("orders", "never"), e.key("orders", "fence")
+		source, err := lockcore.ScriptSource("lock_rights")
+		must(e, err)
+		for _, key := range []string{never, fence} {
+			must(e, e.Raw.Del(e.Context(), never, fence).Err())
+			must(e, e.Raw.RPush(e.Context(), key, "spoilt").Err())
+			for calls, says := range map[string]map[string]string{
+				"TIME\nGET *\nHDEL * f":         {never: ": GET"},
+				"LRANGE * 0 0\nHDEL * f":        {never: ": HDEL"},
+				"TIME\nLRANGE * 0 0\nGET fence": {fence: ": GET"},
+			} {
+				answer, err := e.Raw.Eval(e.Context(), source, []string{never, fence}, calls).Result()
+				if want := says[key]; want == "" && answer != int64(1) || want != "" && (err == nil || !strings.Contains(err.Error(), "WRONGTYPE") || !strings.Contains(err.Error(), want)) {
+					e.Errorf("%s is spoilt, %q: %v, %v, want %q", key, calls, answer, err, want)
+				}
+			}
 		}
 	})
 }

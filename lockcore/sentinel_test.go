@@ -1,7 +1,6 @@
 package lockcore_test
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -105,73 +104,4 @@ func (w *watched) subscribed(channels []string) {
 		n, err := w.Raw.PubSubNumSub(w.Context(), channels...).Result()
 		return err == nil && !slices.ContainsFunc(channels, func(c string) bool { return n[c] != 1 })
 	})
-}
-
-// A failover keeps leases, queues and their order, if the replica has all data. The
-// subscriptions move to the new primary, so that the waiters are served by messages.
-func TestSentinelFailover(t *testing.T) {
-	testenv.OnTopologies(t)
-	t.Parallel()
-	for how, failover := range map[string]func(w *watched){
-		"the primary is killed": func(w *watched) { w.primary.Kill() },
-		"the primary and a Sentinel are frozen": func(w *watched) {
-			w.freezes(w.asks("holder"))
-			w.primary.Pause()
-			w.Cleanup(w.primary.Resume)
-		},
-	} {
-		t.Run(how, func(t *testing.T) {
-			t.Parallel()
-			w := sentinelEnv(t)
-			cfg := ttl(20 * time.Second)
-			holder := w.try(w.mutex(w.failoverClient("holder", nil), "orders", cfg))
-			reg := prometheus.NewRegistry()
-			var waiters []*pending
-			var channels []string
-			for _, name := range []string{"first", "second", "third"} {
-				c := w.failoverClient(name, reg)
-				waiters = append(waiters, w.queued(w.mutex(c, "orders", cfg)))
-				channels = append(channels, "noonlock:ch:"+c.Process())
-			}
-			w.reachReplicas(w.primary, "orders", 2)
-			seen := func() string { return fmt.Sprint(w.Raw.HVals(w.Context(), w.key("orders", "seen")).Val()) }
-			first := strings.Fields(strings.Trim(seen(), "[]"))
-			failover(w)
-			w.promoted()
-			w.Until("the lease is renewed at the new primary", func() bool {
-				return w.PTTL(w.key("orders", "lock")) > 15*time.Second
-			})
-			if err := holder.Context().Err(); err != nil {
-				t.Fatalf("the lease ended: %v", err)
-			}
-			w.subscribed(channels)
-			w.Until("all waiters have asked the new primary", func() bool {
-				now := seen()
-				return !slices.ContainsFunc(first, func(at string) bool { return strings.Contains(now, at) })
-			})
-			w.servesInOrder(holder, waiters...)
-			if n := metric(w, reg, "noonlock_handover_seconds"); n != 3 {
-				t.Errorf("%v of 3 waiters were served by a message", n)
-			}
-		})
-	}
-}
-
-// A new connection to a replica is refused, because a Sentinel or a name server may be late.
-// The error says so. Once the server is promoted, the Client uses it.
-func TestReplicaIsRefused(t *testing.T) {
-	t.Parallel()
-	e := realEnv(t)
-	must(e, e.Raw.ReplicaOf(e.Context(), "127.0.0.1", "1").Err())
-	c := e.Client("a")
-	m := e.mutex(c, "orders", ttl(time.Minute))
-	_, err := m.TryLock(e.Context())
-	if err == nil || !strings.Contains(err.Error(), "the server is a replica") || !lockcore.IsTemporary(err) {
-		t.Errorf("TryLock at a replica: %v", err)
-	}
-	if _, err := c.Inspect(e.Context(), "orders"); err == nil || !strings.Contains(err.Error(), "the server is a replica") {
-		t.Errorf("Inspect at a replica: %v", err)
-	}
-	must(e, e.Raw.ReplicaOf(e.Context(), "NO", "ONE").Err())
-	e.unlock(e.try(m))
 }

@@ -1,9 +1,7 @@
 package lockcore_test
 
 import (
-	"context"
 	"fmt"
-	"sync"
 	"testing"
 	"time"
 
@@ -104,53 +102,4 @@ func TestFault21_NewReplicasAcknowledgeAfterAMove(t *testing.T) {
 	if left := other.Remaining(); left < 5*time.Second {
 		t.Errorf("the lease has %v left after a failover", left)
 	}
-}
-
-// Slots with leases that have MinReplicas move to a primary whose replica gets nothing. That primary is
-// killed, and its replica is promoted without the locks. Another client gets them. The lease of a
-// Client that has noticed the move ends within one timeout, so there are not two holders after that.
-// The Client notices the moves when another request, or a renewal, is answered MOVED.
-func TestFault21_NewPrimaryIsLostAfterAMove(t *testing.T) {
-	t.Parallel()
-	s := clusterEnv(t, 3)
-	from, to := s.Primaries[0], s.Primaries[1]
-	const timeout = 3 * time.Second // a third of the TTL, at most 3 s
-	c := s.clientOf(redis.NewClusterClient(&redis.ClusterOptions{Addrs: s.Addrs()}), lockcore.Config{Identity: "holder", MinReplicas: 1})
-	other := s.clusterClient("other")
-	asked := ttl(time.Minute) // renewed every 20 s
-	often := ttl(time.Minute)
-	often.RenewInterval = time.Second
-	var leases []*lockcore.Lease
-	for i := 0; len(leases) < 4; i++ {
-		if name := fmt.Sprintf("orders-%d", i); s.Owner(s.slot(name), from) != nil {
-			leases = append(leases, s.try(s.mutex(c, name, []lockcore.LeaseConfig{asked, often}[len(leases)%2])))
-		}
-	}
-	s.lag(to)
-	for _, l := range leases {
-		s.Move(s.slot(l.Name()), from, to).Finish()
-	}
-	_, err := c.Inspect(s.Context(), leases[0].Name()) // is answered MOVED
-	must(s, err)
-	noticed := time.Now().Add(often.RenewInterval) // at the latest
-	to.Kill()
-	var all sync.WaitGroup
-	for i, l := range leases {
-		all.Go(func() {
-			<-l.Context().Done()
-			if late := time.Since(noticed) - timeout; late > time.Second {
-				s.Errorf("lease %d ended %v too late: %v", i, late, context.Cause(l.Context()))
-			}
-		})
-		all.Go(func() {
-			next := s.lock(s.mutex(other, l.Name(), ttl(time.Minute)))
-			if next.Token() <= l.Token() {
-				s.Errorf("token %d after %d", next.Token(), l.Token())
-			}
-			if l.Context().Err() == nil && time.Since(noticed) > timeout+time.Second {
-				s.Errorf("lease %d: two holders", i)
-			}
-		})
-	}
-	all.Wait()
 }

@@ -267,7 +267,7 @@ func (s *stress) havoc(ctx context.Context, networks []*lockcoretest.Faults, r *
 	rules := map[string][]*lockcoretest.Rule{}
 	kinds := []string{
 		lockcoretest.DropRequest, lockcoretest.DelayRequest, lockcoretest.DuplicateRequest, lockcoretest.ResetBefore,
-		lockcoretest.ResetAfter, lockcoretest.SwallowReply, lockcoretest.DelayReply, lockcoretest.DropMessage, lockcoretest.DelayMessage,
+		lockcoretest.ResetAfter, lockcoretest.SwallowReply, lockcoretest.RepeatReply, lockcoretest.DelayReply, lockcoretest.DropMessage, lockcoretest.DelayMessage,
 	}
 	scripts := []func([]string) bool{s.script("mutex_acquire"), s.script("mutex_renew"), s.script("mutex_leave")}
 	if s.kind == "write" {

@@ -352,6 +352,59 @@ func TestNothingDelaysAnEnd(t *testing.T) {
 	})
 }
 
+// A looking Holder calls a function when its lease ends.
+type looking struct{ look func() }
+
+func (h *looking) Lost(error) { h.look() }
+
+// Many leases end at one instant. All their contexts, and those bound to them, are done before code of the
+// application runs because of that: functions of context.AfterFunc, and Holders, which write to the log.
+//
+// Caught mutants: a lease is cleaned up, or its Holder is notified, before the next one ends; the contexts that are
+// bound to a lease end during its clean-up.
+func TestFault67_AllContextsEndFirst(t *testing.T) {
+	inBubble(t, nil, func(t *testing.T, k *lease.Keeper, c *lease.Clock, _ *server) {
+		once := times
+		once.Renew = 0
+		var mu sync.Mutex
+		var ends []<-chan struct{}
+		calls, early := 0, 0
+		look := func() {
+			mu.Lock()
+			defer mu.Unlock()
+			calls++
+			for _, end := range ends {
+				select {
+				case <-end:
+				default:
+					early++
+				}
+			}
+		}
+		const n = 500
+		for range n {
+			l := begin(t, k, c.Now(), &once, &looking{look})
+			bound, stop := l.Bind(t.Context())
+			defer stop()
+			child, cancel := context.WithTimeout(bound, time.Hour)
+			defer cancel()
+			context.AfterFunc(l.Context(), look)
+			context.AfterFunc(child, func() {
+				look()
+				if !errors.Is(context.Cause(child), errExpired) {
+					t.Errorf("the cause is %v", context.Cause(child))
+				}
+			})
+			ends = append(ends, l.Context().Done(), bound.Done())
+		}
+		time.Sleep(once.Valid)
+		synctest.Wait()
+		if calls != 3*n || early > 0 {
+			t.Errorf("%d calls, want %d; contexts that were not done then: %d", calls, 3*n, early)
+		}
+	})
+}
+
 // gaining returns a clock that is ahead of the bubble's by gained nanoseconds, for inBubble.
 func gaining(gained *atomic.Int64) func() time.Duration {
 	start := sync.OnceValue(time.Now) // in the bubble

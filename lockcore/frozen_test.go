@@ -1,0 +1,356 @@
+package lockcore_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
+)
+
+// Five processes are frozen in the queue, ahead of a live one. Together they delay it by one
+// unconfirmed grant and the time in which the others must answer, whether the lock is
+// released by a process that goes on, that is killed, or that closes its Client, or whether
+// its holder is killed. When they continue, they are served in their order.
+//
+// Caught mutants: each frozen process is granted the lock for a second; the releasing process
+// alone checks the grant; Close drops that check; only the first three waiters look at the
+// lock when it expires.
+func TestFault06_54_68_FrozenProcesses(t *testing.T) {
+	const frozen = 5
+	for _, ends := range []string{"unlock", "unlock and die", "unlock and close", "close", "die"} {
+		t.Run(ends, func(t *testing.T) {
+			onServerAllKinds(t, func(e *env) {
+				holder := e.startActor("holder")
+				holder.ask("try orders 3000").number("locked")
+				var queue []*actor
+				for i := range frozen {
+					a := e.startActor(fmt.Sprint("frozen-", i))
+					a.Send("lock orders 600000")
+					e.Until("it is queued", func() bool { return e.queueLength("orders") == int64(i+1) })
+					queue = append(queue, a)
+				}
+				live := e.queued(e.mutex(e.Client("live"), "orders", ttl(3*time.Second)))
+				for _, a := range queue {
+					a.Signal(syscall.SIGSTOP)
+				}
+				delay := 3 * time.Second // of a killed holder: its TTL
+				switch ends {
+				case "die":
+					holder.Signal(syscall.SIGKILL)
+				case "close":
+					delay = 0
+					holder.ask("close")
+				default:
+					delay = 0
+					holder.ask("unlock")
+				}
+				ended := e.Clock()
+				switch ends {
+				case "unlock and die":
+					holder.Signal(syscall.SIGKILL)
+				case "unlock and close":
+					holder.ask("close")
+				}
+				lease := live.granted()
+				took := e.Clock() - ended
+				t.Logf("%s: served %v after the end of the lease", e.kind, (took - delay).Round(time.Millisecond))
+				if took > delay+2*time.Second { // in virtual time below, exactly
+					t.Errorf("served after %v", took)
+				}
+				for _, a := range queue {
+					a.Signal(syscall.SIGCONT)
+				}
+				e.Until("they are queued again", func() bool { return e.queueLength("orders") == frozen })
+				e.unlock(lease)
+				for _, a := range queue {
+					if token := a.answer().number("locked"); token <= lease.Token() {
+						t.Errorf("token %d after %d", token, lease.Token())
+					}
+					a.ask("unlock")
+				}
+			})
+		})
+	}
+}
+
+// Processes are frozen, and their waiters are queued in any order before one that is alive. Together they delay it by
+// one unconfirmed grant, and the time in which called processes must answer. Each grant is checked when it ends: by
+// the process that has released the lock; if it closes its Client, by the first waiter of each process; if it dies
+// after the release, by the new head and a waiter of yet another process; if the holder died, by the waiters that look
+// when the lock expires. A process that continues joins again.
+//
+// Caught mutants: each waiter of a frozen process is granted the lock; only its first one is notified when the grant
+// ends; no process checks a grant; the releasing process checks only its own grant; each frozen process costs one
+// grant; a closed Client drops its checks; only the new head is notified; only three processes look.
+func TestFault68_FrozenWaiters(t *testing.T) {
+	many := strings.Repeat
+	for _, c := range []struct {
+		name   string
+		queue  string // a letter for each waiter: L of the process that is alive, others of those that freeze
+		frozen int    // how many of these are before L
+		ways   string // r: released; c: closed while it holds; u: closed after Unlock; k: dead after Unlock; d: dead
+	}{
+		{"one", "AL", 1, "rcukd"},
+		{"20", many("A", 20) + "L", 1, "r"},
+		{"20, and 40 behind", many("A", 20) + "L" + many("A", 40), 1, "r"},
+		{"31 of one", many("A", 31) + "LA", 1, "cukd"},
+		{"100 of one", many("A", 100) + "L", 1, "rcuk"},
+		{"100 of one, and one behind", many("A", 100) + "LA", 1, "cu"},
+		{"two", "ABL", 2, "r"},
+		{"two, in turn", "ABABABABABL", 2, "r"},
+		{"two, one after the other", "AAAAABBBBBL", 2, "r"},
+		{"two, one behind", "ALBAB", 1, "r"},
+		{"three", "ABCL", 3, "r"},
+		{"three, in turn", "ABCCBAABCLABC", 3, "r"},
+		{"four", "ABCDDCBALABCD", 4, "r"},
+		{"five", "ABCDEL", 5, "cukd"},
+		{"five, and more behind", "ABCDELAB", 5, "cud"},
+		{"twenty", "ABCDEFGHIJKMNOPQRSTUL", 20, "r"},
+		{"twenty, and more behind", "ABCDEFGHIJKMNOPQRSTULA", 20, "cud"},
+		{"many of two, in turn", many("AB", 30) + "L", 2, "r"},
+		{"many of three", many("A", 40) + many("B", 40) + "CL" + many("C", 40), 3, "r"},
+	} {
+		for _, way := range c.ways {
+			t.Run(c.name+"/"+string(way), func(t *testing.T) {
+				inBubbleAllKinds(t, func(e *env) {
+					cfg := ttl(3 * time.Second)
+					releases, end := e.Linked("releases")
+					holder := e.try(e.mutex(releases, "orders", cfg))
+					clients := map[rune]*lockcore.Client{'L': e.Client("live")}
+					var networks []*lockcoretest.Faults
+					var next *pending
+					var waiting []*pending
+					for _, process := range c.queue {
+						if clients[process] == nil {
+							client, network := e.Linked(string(process))
+							clients[process], networks = client, append(networks, network)
+						}
+						p := e.queued(e.mutex(clients[process], "orders", cfg))
+						if process == 'L' {
+							next = p
+						} else {
+							waiting = append(waiting, p)
+						}
+					}
+					var cuts []*lockcoretest.Rule
+					for _, network := range networks {
+						cuts = append(cuts, network.Partition()) // the connections stay open
+					}
+					if strings.ContainsRune("ruk", way) {
+						e.unlock(holder)
+					}
+					ended := e.Clock()
+					switch way {
+					case 'c', 'u':
+						must(e, releases.Close(e.Context()))
+						mustIs(e, holder.Context().Err(), context.Canceled)
+					case 'k', 'd':
+						end.Partition()
+						end.Cut()
+					}
+					if way == 'd' {
+						ended += cfg.TTL
+					}
+					lease, limit := next.granted(), 1300*time.Millisecond
+					if c.frozen == 1 {
+						limit = 1050 * time.Millisecond
+					}
+					if took := e.Clock() - ended; took > limit {
+						e.Errorf("the one that is alive was served after %v, want %v", took, limit)
+					}
+					if way != 'r' {
+						return
+					}
+					for _, cut := range cuts[:c.frozen] {
+						lockcoretest.MustFire(e, cut)
+					}
+					for _, network := range networks {
+						network.Heal()
+					}
+					e.unlock(lease)
+					var all sync.WaitGroup
+					for _, p := range waiting {
+						all.Go(func() {
+							lease, err := p.wait()
+							if err == nil {
+								err = lease.Unlock(e.Context())
+							}
+							must(e, err)
+						})
+					}
+					all.Wait()
+				})
+			})
+		}
+	}
+}
+
+// One script passes 1000 waiters that have lapsed. If there are more, the release is repeated
+// at once, until the first waiter that is alive is served.
+//
+// Caught mutant: the lock stays free until the waiter looks.
+func TestFault68_MoreDeadWaitersThanOneScriptPasses(t *testing.T) {
+	inBubbleAllKinds(t, func(e *env) {
+		e.warmAll()
+		holder := e.try(e.mutex(e.Client("holder"), "orders", ttl(time.Minute)))
+		form := map[string]string{"mutex": "nl1:DEAD.%d.u/id", "write": "ns1:DEAD.%d.u.w/o id"}[e.kind]
+		var dead []redis.Z
+		for i := range 1200 {
+			dead = append(dead, redis.Z{Score: float64(i), Member: fmt.Sprintf(form, i)})
+		}
+		next := e.queued(e.mutex(e.Client("live"), "orders", ttl(time.Minute)))
+		must(e, e.Raw.ZAdd(e.Context(), e.key("orders", "queue"), dead...).Err())
+		e.unlock(holder)
+		released := e.Clock()
+		next.granted()
+		if took := e.Clock() - released; took > 100*time.Millisecond {
+			e.Errorf("the first one that is alive was served after %v", took)
+		}
+	})
+}
+
+// A Client checks only its last grant of a name, so that a hand-over that is followed by
+// another one costs no additional command. A check that finds the grant confirmed is the last one.
+//
+// Caught mutants: each grant is checked; a check is repeated.
+func TestChecksOfGrantsAreFew(t *testing.T) {
+	inBubbleAllKinds(t, func(e *env) {
+		cfg := ttl(time.Minute)
+		a, f := e.Linked("a")
+		b := e.Client("b")
+		leave, leaves := e.script("mutex_leave"), atomic.Int64{}
+		_, err := f.Add(lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Match: func(cmd []string) bool {
+			if leave(cmd) {
+				leaves.Add(1)
+			}
+			return false
+		}})
+		must(e, err)
+		e.warmAll()
+		const rounds = 10
+		lease := e.try(e.mutex(a, "orders", cfg))
+		for range rounds {
+			next := e.queued(e.mutex(b, "orders", cfg))
+			e.unlock(lease)
+			held := next.granted()
+			next = e.queued(e.mutex(a, "orders", cfg))
+			e.unlock(held)
+			lease = next.granted()
+			e.Pass(100 * time.Millisecond)
+		}
+		last := e.queued(e.mutex(b, "orders", cfg))
+		e.unlock(lease)
+		last.granted()
+		e.Pass(10 * time.Second)
+		if n := leaves.Load(); n != rounds+1+1 {
+			e.Errorf("%d releases sent %d requests, want one check more", rounds+1, n)
+		}
+	})
+}
+
+// Notes on processes that died before they confirmed a grant do not accumulate.
+//
+// Caught mutant: all such notes stay.
+func TestNotesOnDeadProcessesAreBounded(t *testing.T) {
+	onOneServer(t, func(e *env) {
+		keys := e.scriptKeys("orders")
+		e.run("mutex_acquire", keys, "nl1:HOLDER.1.u/a", 60000, "try", 3600000)
+		for i := range 100 {
+			e.run("mutex_acquire", keys, fmt.Sprintf("nl1:DEAD%d.1.u/b", i), 60000, "join", 3600000)
+		}
+		e.run("mutex_leave", keys, "nl1:HOLDER.1.u/a", 0, 3600000)
+		for range 99 { // each is granted the lock, and dies
+			must(e, e.Raw.Del(e.Context(), keys[0]).Err())
+			e.run("mutex_acquire", keys, "nl1:LOOKS.1.u/c", 60000, "try", 3600000)
+		}
+		notes := e.Raw.HGet(e.Context(), keys[3], "!").Val()
+		// Time passes at a real server, and processes are called that are noted earlier then.
+		if n := strings.Count(notes, "\n"); n != 48 || e.Bubble != nil && !strings.HasPrefix(notes, "DEAD52 ") {
+			e.Errorf("%d notes are kept: %q", n, notes)
+		}
+	})
+}
+
+// The subscription's connection is up, but no messages arrive. The first waiter that
+// acquires its lock by a look has the subscription tested. From then on the values of new
+// attempts are not trusted, and the Client reconnects until messages arrive again.
+//
+// Caught mutant: an answered ping is enough.
+func TestFault73_DeafSubscription(t *testing.T) {
+	inBubbleAllKinds(t, func(e *env) {
+		opt, faults := e.Link()
+		a, b := e.ClientWith(opt, lockcore.Config{Identity: "a"}), e.Client("b")
+		cfg := ttl(2 * time.Second)
+		claims := func() string {
+			e.Helper()
+			holder := e.try(e.mutex(b, "other", cfg))
+			waiter := e.queued(e.mutex(a, "other", cfg))
+			value := e.Raw.ZRange(e.Context(), e.key("other", "queue"), 0, -1).Val()[0]
+			waiter.cancel()
+			_, _ = waiter.wait()
+			e.WaitIdle()
+			e.unlock(holder)
+			if strings.Contains(value, ".t") {
+				return "proved"
+			}
+			return "not proved"
+		}
+		if got := claims(); got != "proved" {
+			e.Fatalf("a waiter at first is %s", got)
+		}
+		deaf := faults.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DropMessage})
+		holder := e.try(e.mutex(b, "orders", cfg))
+		waiter := e.queued(e.mutex(a, "orders", cfg))
+		e.unlock(holder)
+		lease := waiter.granted() // at its look
+		e.Pass(3 * time.Second)
+		if got := claims(); got != "not proved" {
+			e.Errorf("a waiter of a deaf process is %s", got)
+		}
+		e.Pass(time.Minute)
+		deaf.Lift()
+		e.Pass(3 * time.Minute)
+		if got := claims(); got != "proved" {
+			e.Errorf("a waiter after that is %s", got)
+		}
+		e.unlock(lease)
+	})
+}
+
+// Eight waiters of a process that receives no messages are queued before one of a healthy
+// process. Together they delay it by one lapsed grant, like the waiters of a frozen
+// process.
+func TestFault73_DeafWaitersAhead(t *testing.T) {
+	inBubbleAllKinds(t, func(e *env) {
+		for _, lease := range []time.Duration{3 * time.Second, 10 * time.Second} {
+			opt, faults := e.Link()
+			a, b, c := e.ClientWith(opt, lockcore.Config{}), e.Client("b"), e.Client("c")
+			cfg := ttl(lease)
+			name := "orders" + lease.String()
+			holder := e.try(e.mutex(c, name, cfg))
+			for range 8 {
+				e.queued(e.mutex(a, name, cfg))
+			}
+			healthy := e.queued(e.mutex(b, name, cfg))
+			deaf := faults.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DropMessage})
+			began := e.Clock()
+			e.unlock(holder)
+			next := healthy.granted()
+			if took := e.Clock() - began; took > 1200*time.Millisecond {
+				e.Errorf("TTL %v: a healthy waiter behind waited %v", lease, took)
+			}
+			e.unlock(next)
+			lockcoretest.MustFire(e, deaf)
+			deaf.Lift()
+		}
+	})
+}
