@@ -86,7 +86,7 @@ func TestFault70_SetupRefused(t *testing.T) {
 //
 // Caught mutants: the code in the middle of the text is not looked for; NOREPLICAS is not
 // exhaustion; a waiter that looks, or a release, is not repeated after one of the codes.
-func TestFault74_RefusalsInScripts(t *testing.T) {
+func TestFault19_20_74_RefusalsInScripts(t *testing.T) {
 	const later, earlier = " script: 8d, on @user_script:12.", "ERR Error running script (call to f_8d): @user_script:12: @user_script: 12: -"
 	for text, c := range map[string]struct {
 		code    string
