@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds a static program with the Go of GOTOOLCHAIN (default that of go.work). The same sources, version and
+# Builds a static program with the Go of GOTOOLCHAIN (default that of go.work). The same commit, version and
 # Go version give the same file in any folder, whatever the caller's other settings are.
 #
 # usage: scripts/program.sh PROGRAM PLATFORM VERSION OUTPUT
@@ -19,8 +19,10 @@ source=examples/$program
 mkdir -p "$(dirname "$output")"
 output=$(cd "$(dirname "$output")" && pwd)/$(basename "$output")
 
+commit=$(git describe --always --dirty --abbrev=40 --exclude='*' 2>/dev/null) || commit=
+
 # An empty GOWORK selects the go.work of this clone.
 cd "$source" && env CGO_ENABLED=0 GOFLAGS= GOWORK= GOEXPERIMENT= GOFIPS140=off \
 	GOOS="${platform%/*}" GOARCH="${platform#*/}" GOAMD64=v1 GOARM64=v8.0 \
 	go build -tags nodemo -trimpath -buildvcs=false -mod=readonly \
-	-ldflags "-s -w -X github.com/noonlock/noonlock/internal/output.linked=$version" -o "$output" .
+	-ldflags "-s -w -X github.com/noonlock/noonlock/internal/output.linked=$version -X github.com/noonlock/noonlock/internal/output.commit=$commit" -o "$output" .

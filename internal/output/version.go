@@ -2,18 +2,42 @@ package output
 
 import (
 	"cmp"
+	"runtime"
 	"runtime/debug"
 )
 
-// linked is the version of a program that scripts/program.sh has built.
-var linked string
+// linked and commit are the version and the commit of a program that scripts/program.sh has built.
+var linked, commit string
 
-// Version returns the version of the program and that of Go. Without scripts/program.sh, it is the version of
-// the main module: (devel) if it was built in a clone.
-func Version() string {
+// A Build says what a program was built from.
+type Build struct {
+	Version string `json:"version"`
+	Commit  string `json:"commit,omitempty"` // with -dirty, if the files had changed
+	Go      string `json:"go"`
+}
+
+// Built returns the Build of this program. Without scripts/program.sh, the version is that of the main
+// module: (devel) if it was built in a clone.
+func Built() Build {
+	b := Build{Version: cmp.Or(linked, "unknown"), Commit: commit, Go: runtime.Version()}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
-		return cmp.Or(linked, "unknown")
+		return b
 	}
-	return cmp.Or(linked, info.Main.Version, "(devel)") + " " + info.GoVersion
+	b.Version = cmp.Or(linked, info.Main.Version, "(devel)")
+	for _, s := range info.Settings {
+		switch {
+		case s.Key == "vcs.revision":
+			b.Commit = cmp.Or(commit, s.Value)
+		case s.Key == "vcs.modified" && s.Value == "true":
+			b.Commit += "-dirty"
+		}
+	}
+	return b
+}
+
+// Version returns the version of the program and that of Go.
+func Version() string {
+	b := Built()
+	return b.Version + " " + b.Go
 }

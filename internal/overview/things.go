@@ -1,12 +1,14 @@
 package overview
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"strings"
 	"time"
 
+	"github.com/noonlock/noonlock"
 	"github.com/noonlock/noonlock/election"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
@@ -16,7 +18,7 @@ import (
 type Thing struct {
 	Kind Kind
 	Name string
-	Now  time.Time // of the server; of an election without a leader, of this machine
+	Now  time.Time // of the server; of an election without a leader and on several servers, of this machine
 
 	// Of these, only that of the kind is set.
 	Election Election
@@ -67,11 +69,11 @@ func (k Kind) Read(ctx context.Context, client *lockcore.Client, name string) (T
 		if err == nil {
 			t.Lock, err = d.Inspect(ctx)
 		}
-		t.Now = t.Lock.Now
+		t.Now = cmp.Or(t.Lock.Now, time.Now())
 		return t, err
 	default:
 		seen, err := client.Inspect(ctx, name)
-		t.Lock, t.Now = seen, seen.Now
+		t.Lock, t.Now = seen, cmp.Or(seen.Now, time.Now())
 		return t, err
 	}
 }
@@ -93,6 +95,9 @@ func (t *Thing) readElection(ctx context.Context, e *election.Election) error {
 		t.Election.Last = r.Holder
 	}
 	candidates, err := e.Candidates(ctx)
+	if errors.Is(err, noonlock.ErrConfig) {
+		err = nil // the candidates on several servers have no queue
+	}
 	t.Election.Candidates = append(t.Election.Candidates, candidates...)
 	return err
 }

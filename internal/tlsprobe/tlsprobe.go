@@ -1,10 +1,11 @@
-// Package tlsprobe says to a person that only one side of a connection uses TLS. Only programs use
-// it: its connections bypass the Dialer of the application.
+// Package tlsprobe says to a person that only one side of a connection uses TLS, or that the authority of a
+// certificate is unknown. Only noonctl uses it: its connections bypass the Dialer of the application.
 package tlsprobe
 
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -14,7 +15,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Explain replaces the error of a connection if only one side uses TLS. Neither side reports
+// Explain replaces the error of a connection if only one side uses TLS, and adds the flag to one about an
+// unknown authority. Neither side reports
 // that: Redis without TLS does not answer a handshake, and Redis with TLS closes the connection.
 // Explain makes a connection to find out.
 func Explain(ctx context.Context, err error, servers ...*redis.UniversalOptions) error {
@@ -28,6 +30,8 @@ func Explain(ctx context.Context, err error, servers ...*redis.UniversalOptions)
 				return fmt.Errorf("the server %s does not speak TLS; the URL must begin with redis, not rediss", addr)
 			case options.TLSConfig == nil && speaksTLS(ctx, addr):
 				return fmt.Errorf("the server %s needs TLS; the URL must begin with rediss, not redis", addr)
+			case options.TLSConfig != nil && isUnknown(ctx, addr, options.TLSConfig):
+				return fmt.Errorf("%w; --redis-ca must name the certificates of the authority of %s", err, addr)
 			}
 		}
 	}
@@ -59,6 +63,20 @@ func speaksTLS(ctx context.Context, addr string) bool {
 	err = tls.Client(conn, &tls.Config{InsecureSkipVerify: true}).HandshakeContext(ctx) //nolint:gosec // nothing is sent
 	refused, ok := errors.AsType[*net.OpError](err)
 	return err == nil || ok && refused.Op == "remote error" // an alert: there was a handshake
+}
+
+// isUnknown reports whether the authority of the server's certificate is unknown.
+func isUnknown(ctx context.Context, addr string, cfg *tls.Config) bool {
+	conn, err := dial(ctx, addr)
+	if err != nil {
+		return false
+	}
+	defer conn.Close()
+	if cfg = cfg.Clone(); cfg.ServerName == "" {
+		cfg.ServerName, _, _ = net.SplitHostPort(addr)
+	}
+	_, unknown := errors.AsType[x509.UnknownAuthorityError](tls.Client(conn, cfg).HandshakeContext(ctx))
+	return unknown
 }
 
 // dial returns a connection that ends soon.

@@ -78,7 +78,7 @@ var elsewhere = map[string][]string{
 	alerts:                      {"which a pod has: `kubectl exec POD -- /lottery verify`"},
 	"LotteryLeaseLost":          {"OOM kills (`kubectl describe pod`)"},
 	"A new version of noonlock": {"`helm rollback` is a rolling update too"},
-	"Kubernetes tests":          {"`scripts/kube-test.sh` runs the chart on any cluster, and `scripts/kube-ci.sh` on its own cluster", "Then Redis is stopped and restarted, and `helm test` runs"},
+	"Kubernetes tests":          {"`scripts/kube-test.sh` tests the charts on any cluster, and `scripts/kube-ci.sh` on its own"},
 	"Redis versions":            {"Test other servers with `NOONLOCK_REDIS_SERVER=PATH make test`"},
 }
 

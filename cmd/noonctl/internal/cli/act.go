@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -35,46 +36,37 @@ attempts, also if its replica dies, and the job can be triggered. The replicas n
 The others are recorded as skipped, with the reason "paused".`,
 }, {
 	verb: "trigger", short: "Run a job once more, now",
-	long: `trigger requests one more run of the job, in addition to its schedule, even while it is
-paused. A replica runs it at once, or after the current run if runs may not overlap. The printed
-tick is the name of the run in the history. If the outcome is unknown because Redis did not
-answer, look at "noonctl describe job" before you repeat the command: each trigger is a run of
-its own.`,
+	long: `trigger requests one more run of the job, even while it is paused. A replica runs it at once, or after
+the current run if runs may not overlap. The printed tick is the name of the run in the history. If Redis
+did not answer, look at "noonctl describe job" before you repeat the command: each trigger is a run of its own.`,
 }, {
 	verb: "rerun", flags: " --tick INSTANT", short: "Run a tick again that did not succeed",
-	long: `rerun runs a tick again that ended as failed or unknown, or was skipped. The run has the same
-name, so an effect that commits with its marker (package sqlonce) or that uses NOONLOCK_KEY happens
-once, even if the former run took effect. A tick that has succeeded is refused. So is one that is
-not in the history.
-
-Any replica may claim the run, at once, or after the current run if runs may not overlap, even
-while the job is paused. Its token is greater, and its attempts count from 1. If the outcome is
-unknown because Redis did not answer, repeat the command: it tells whether the tick runs.`,
+	long: `rerun runs a tick again that ended as failed or unknown, or was skipped, even while the job is paused. The
+run has the same name, so an effect that commits with its marker (package sqlonce) or that uses NOONLOCK_KEY
+happens once. Its token is greater, and its attempts count from 1. A tick that has succeeded, or is not in
+the history, is refused. If Redis did not answer, repeat the command: it tells whether the tick runs.`,
 	example: `  noonctl rerun draw --tick 2026-01-02T12:00:00Z --reason "the database was away"`,
 	tick:    "the tick or the triggered run, as shown by history (required)",
 }, {
 	verb: "cancel", flags: " [--tick INSTANT]", short: "Stop a run of a job",
-	long: `cancel ends the contexts of the runs that are running now, or with --tick the run of one tick.
-Their replicas notice it at once by a message, and at the latest when they renew the lease of the
-run, by default within a third of its TTL. A command of "noonctl cron" gets SIGTERM.
+	long: `cancel ends the contexts of the runs that are running now, or with --tick the run of one tick. Their
+replicas notice it at once by a message, and at the latest when they renew the lease of the run. A command of
+"noonctl cron" gets SIGTERM. The run is recorded as what its work then returns, and not attempted again.
 
-A run is recorded as what its work then returns: succeeded, failed or unknown. It is not attempted
-again. If its replica dies before that, the run is held for at most its TTL from the first request, even
-if the clock of the server was set back. Another replica then records it as unknown. A second cancel with
---tick does the same, even while the job is paused. With --tick, a run that waits for a replica ends at
-once: as skipped if it had not begun, otherwise as unknown. "noonctl rerun" runs the tick again.`,
+If its replica dies before that, the run is held for at most its TTL from the first request. Then another
+replica, or a second cancel with --tick, records it as unknown. With --tick, a run that waits for a replica
+ends at once: as skipped if it had not begun, otherwise as unknown. "noonctl rerun" runs the tick again.`,
 	example: `  noonctl cancel draw --reason "wrong input"`,
 	tick:    "the tick or the triggered run, as shown by describe job (default: all that are running)",
 }, {
 	verb: "resign", flags: " [--to IDENTITY]", short: "Ask the leader of an election to resign",
-	long: `resign asks the present leader to resign, and does not wait until it has. The context of its work
-ends. When the work has returned, the first candidate leads, or with --to the first candidate of
-that identity. The former leader is then the last candidate; if it is the only one, it leads again.
-A command of "noonctl elect" gets SIGTERM, and elect waits until it has ended.
+	long: `resign asks the present leader to resign, and does not wait until it has. The context of its work ends;
+a command of "noonctl elect" gets SIGTERM. When the work has returned, the first candidate leads, or with --to
+the first one of that identity. The former leader is then the last candidate; if it is the only one, it
+leads again.
 
-The leader notices the request at once by a message, and at the latest when it renews its lease. If
-it dies before, its lease expires as usual, and no later leader is asked. The request can be
-repeated. An election on several independent servers is refused.`,
+The leader notices the request at once by a message, and at the latest when it renews its lease. If it
+dies before, its lease expires as usual, and no later leader is asked. The request can be repeated.`,
 	example: `  noonctl resign controller --reason "its node is drained"
   noonctl resign controller --to pod-2`,
 }}
@@ -106,6 +98,7 @@ func (a *app) actCommands() []*cobra.Command {
 					return a.refusal(ctx, k, action, err)
 				}
 				fmt.Fprintf(a.out, "%s %s%s %s\n", k.Singular(), shown(args[0]), colon, shown(did))
+				a.remark(ctx, k, action)
 				return nil
 			}),
 		}
@@ -119,6 +112,29 @@ func (a *app) actCommands() []*cobra.Command {
 		all = append(all, a.withReason(cmd))
 	}
 	return all
+}
+
+// remark tells what an operator may not expect of an action on a job. It reads the job again.
+func (a *app) remark(ctx context.Context, k kind, action overview.Action) {
+	if k.Kind != overview.Jobs {
+		return
+	}
+	d, err := a.details(ctx, action.Name, 1)
+	if err != nil {
+		return // the action was carried out, and perhaps the user may not read
+	}
+	if action.Verb == "trigger" && d.Status.Replicas == 0 {
+		fmt.Fprintln(a.Stderr, "noonctl: no replica of the job is there; the run waits for one")
+	}
+	last, before := "", ""
+	for _, act := range slices.Backward(d.Acts) {
+		if act.Verb == action.Verb {
+			last, before = byAndWhy(act), ", by "+byAndWhy(act)
+		}
+	}
+	if own := byAndWhy(singleton.Action{By: a.client.Identity(), Reason: a.reason}); a.reason != "" && last != own {
+		fmt.Fprintf(a.Stderr, "noonctl: this %s changed nothing, and its reason is not recorded; the former one stays%s\n", action.Verb, shown(before))
+	}
 }
 
 // withReason adds the flag --reason to a command that controls something.
@@ -179,19 +195,16 @@ func (a *app) releaseCommand() *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{
 		Use: "release LOCK", Short: "Take a lock away from its holders",
-		Long: `release deletes the lock, of any kind, for all its holders, and serves the waiters. It first
-shows the holders and asks for the name of the lock to be typed.
+		Long: `release deletes the lock, of any kind, for all its holders, and serves the waiters. It first shows the
+holders and asks for the name of the lock to be typed. It also removes a key that another program left
+without a TTL. The locks of an election and a daemon are election/NAME and job/daemon/NAME.
 
-The work of a holder does not end at once: its lease ends at its next renewal, by default within
-a third of its TTL, and the holder logs who has released the lock and why. Until then, the old and
-the new holder may both work, and only the fencing token keeps them apart. A lease that began after
-the holders were shown is not taken away. If a holder is stuck, stop its process instead, if you
-can: the lock is then free after one TTL.
+The lease of a holder ends at its next renewal, by default within a third of its TTL, and the holder logs
+who has released the lock and why. Until then, the old and the new holder may both work, and only the
+fencing token keeps them apart. A lease that began after the holders were shown is not taken away. If a holder is
+stuck, stop its process instead, if you can: the lock is then free after one TTL.
 
-"noonctl describe lock" shows for a week who has released the lock, when and why.
-
-release also removes a key that another program left without a TTL. The locks of an election and
-a daemon are election/NAME and job/daemon/NAME.`,
+"noonctl describe lock" shows for a week who has released the lock, when and why.`,
 		Args: exactly("LOCK"), ValidArgsFunction: a.completeNames(lockKind, 1),
 		RunE: a.asks(func(ctx context.Context, args []string) error { return a.release(ctx, args[0], yes) }),
 	}
@@ -255,7 +268,7 @@ func (a *app) confirm(ctx context.Context, name string) error {
 	}()
 	select {
 	case line := <-lines:
-		if line != name {
+		if line != name && line != shown(name) {
 			return errors.New("the name does not match; nothing was released")
 		}
 		return nil

@@ -86,7 +86,10 @@ func TestClientCertificates(t *testing.T) {
 		args := append([]string{"get", "locks", "--redis", url}, files...)
 		check(t, with(nil, args...), code, []string{says}, args)
 	}
-	refused(1, "certificate", url)
+	refused(1, "--redis-ca must name the certificates of the authority of "+e.Real.SecureAddr(), url)
+	if r := with(nil, "doctor", "--timeout", "1s", "--redis", url); !strings.Contains(r.out, "--redis-ca must name") {
+		t.Errorf("doctor: %+v", r)
+	}
 	refused(1, "certificate", url, "--redis-ca", cert)
 	refused(64, "--redis-key: it is not set", url, "--redis-cert", cert)
 	refused(64, "--redis-ca: ", url, "--redis-ca", "/nowhere.pem")

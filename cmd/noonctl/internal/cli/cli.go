@@ -1,29 +1,22 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/user"
+	"slices"
 	"strings"
-	"sync"
 	"time"
 
-	"github.com/go-logr/logr"
-	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
-	"github.com/noonlock/noonlock/internal/certs"
-	"github.com/noonlock/noonlock/internal/login"
 	"github.com/noonlock/noonlock/internal/output"
-	"github.com/noonlock/noonlock/internal/tlsprobe"
 	"github.com/noonlock/noonlock/lockcore"
-	"github.com/noonlock/noonlock/redisurl"
 )
 
 // Process is the environment of the program.
@@ -39,31 +32,21 @@ type Process struct {
 	processes *processes
 }
 
-// redisVariable is the environment variable for --redis.
-const redisVariable = "NOONLOCK_REDIS"
-
-// prefixVariable is the environment variable for --prefix.
-const prefixVariable = "NOONLOCK_PREFIX"
-
 // An app is one run of the program.
 type app struct {
 	Process
+	connection
 	out     *output.Writer // to Stdout, for everything but the commands that noonctl starts
-	url     string
-	tls     certs.Files
-	prefix  string
-	timeout time.Duration
-	reason  string // of a command that controls something
-	output  string // of a command with --output
+	command string         // such as describe lock
+	reason  string         // of a command that controls something
+	output  string         // of a command with --output
 
-	client  *lockcore.Client // nil until connect
-	options *redis.UniversalOptions
-	addrs   string // of the servers, without user and password
+	noHeaders bool // of get
 
-	metrics string // an address, empty: none
-	master  string // the name that the Sentinels must know, empty without them
+	client *lockcore.Client // nil until connect
 
-	minReplicas int // of run, elect and cron
+	metrics     string // an address, empty: none
+	minReplicas int    // of run, elect and cron
 }
 
 // replicasFlag declares the flag of the commands that hold leases.
@@ -109,48 +92,45 @@ func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "noonctl",
 		Short: "Operate the locks, elections and jobs of noonlock", Version: output.Version(),
-		Long: `noonctl shows and controls the locks, elections, jobs and daemons that programs with
-noonlock have on a Redis server, and runs any command under a lock, as the leader of an election, or on a schedule.
+		Long: `noonctl shows and controls the locks, elections, jobs and daemons that programs with noonlock have on
+Redis, and runs any command under a lock, as the leader of an election, or on a schedule.
 
-The server is given by --redis, or in the environment variable NOONLOCK_REDIS. The URL may
-name one server, Sentinel or a cluster:
+--redis, or the environment variable NOONLOCK_REDIS, names one server, Sentinel or a cluster:
 
     redis://user:password@host:6379/0
     unix://user:password@/run/redis.sock?db=0
     redis+sentinel://user:password@host:26379,host:26379/0?master=NAME
     redis+cluster://user:password@host:6379,host:6379
 
-With rediss instead of redis, all connections use TLS. --redis-ca, --redis-cert and --redis-key
-name the certificates for a private authority, and for a server that asks for one
-(tls-auth-clients, which is yes by default). Other users of the machine can see the
-arguments of a process, so put a password in NOONLOCK_REDIS, or apart from the URL and not
-percent-encoded in NOONLOCK_REDIS_PASSWORD, with NOONLOCK_REDIS_USERNAME and
+Several --redis, or URLs with spaces between them in NOONLOCK_REDIS, are the servers of a quorum (see
+lockcore.NewQuorum). run with a mutex, elect, describe lock, election and daemon, and doctor work there.
+
+With rediss instead of redis, all connections use TLS. --redis-ca, --redis-cert and --redis-key name
+the certificates of a private authority, and those for a server that asks for one (tls-auth-clients, by default
+yes). Other users of the machine see the arguments of a process, so put a password in NOONLOCK_REDIS, or
+apart from the URL and not percent-encoded in NOONLOCK_REDIS_PASSWORD, with NOONLOCK_REDIS_USERNAME and
 NOONLOCK_REDIS_SENTINEL_PASSWORD. The commands of run, elect and cron inherit none of these variables.
 On Linux, only root can read them in /proc.
 
 Exit codes:
 
     0    done
-    1    an error that has no code of its own, or standard output could not be written; doctor: a
-         check failed
+    1    another error, or standard output could not be written; doctor: a check failed
     64   a wrong argument or flag; nothing was sent
     65   verify: a tick did not succeed exactly once
-    66   no lock, election, job or daemon has this name, or it has no such tick, leader or candidate;
-         verify: the ledger keeps no ticks of this time, or a part of it has no known schedule
-    69   Redis did not answer within --timeout; doctor: nothing else failed
+    66   this name, or its tick, leader or candidate, does not exist; verify: a part could not be judged
+    69   Redis did not answer within --timeout, or too few servers of a quorum serve
     75   run: the lock was not acquired
-    76   run: the lease ended while the command ran, and the command was stopped; elect, cron: this
-         happened while they were asked to end
+    76   run: the lease ended while the command ran; elect, cron: this happened during their end
     77   the Redis user lacks a right, or the password is wrong
-    126  run, elect, cron: their command cannot be executed
-    127  run, elect, cron: their command was not found
+    126  run, elect, cron: their command cannot be executed; 127: it was not found
     130  interrupted
 
-run and elect otherwise exit with the code of their command, and with 128 + N if signal N
-ended it.`,
+run and elect otherwise exit with the code of their command, and with 128 + N if signal N ended it.`,
 		SilenceErrors: true, SilenceUsage: true,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Args:              cobra.NoArgs,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return a.begin(cmd) },
+		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetArgs(a.Args)
 	root.SetIn(a.Stdin)
@@ -159,122 +139,69 @@ ended it.`,
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage(err) })
 	root.CompletionOptions.HiddenDefaultCmd = false
 	root.DisableAutoGenTag = true
-	flags := root.PersistentFlags()
-	flags.StringVar(&a.url, "redis", "", "URL of Redis (default: the environment variable "+redisVariable+")")
-	for _, f := range a.tlsFlags() {
-		flags.StringVar(f.value, f.flag, "", f.usage+" (default: the environment variable "+f.variable+")")
-	}
-	flags.StringVar(&a.prefix, "prefix", cmp.Or(a.Getenv(prefixVariable), "noonlock"), "first part of all keys, as in lockcore.Config.Prefix; also in "+prefixVariable)
-	flags.DurationVar(&a.timeout, "timeout", 5*time.Second, "how long Redis may take to answer")
-	for _, flag := range []string{"redis", "prefix", "timeout"} {
-		_ = root.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
-	}
-	root.AddCommand(a.getCommand(), a.describeCommand(), a.historyCommand(), a.verifyCommand(), a.doctorCommand(), a.serveCommand(), a.copyCommand())
+	a.connectionFlags(root)
+	root.AddCommand(a.getCommand(), a.describeCommand(), a.historyCommand(), a.verifyCommand(), a.doctorCommand(), a.serveCommand(), a.copyCommand(), a.versionCommand())
 	root.AddCommand(a.actCommands()...)
 	root.AddCommand(a.commandCommands()...)
+	refuseRepeats(root)
 	return root
 }
 
-// perKind returns a command that has one command for each kind, and does nothing without a kind.
-func perKind(name, short, kinds string) *cobra.Command {
-	return &cobra.Command{
-		Use: name, Short: short,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return usage(fmt.Errorf("the kind is %q; it must be one of %s", shown(args[0]), kinds))
-			}
-			_ = cmd.Help()
-			return usage(fmt.Errorf("%s needs one of %s", name, kinds))
-		},
-	}
-}
-
-// A tlsFlag names a file for TLS.
-type tlsFlag struct {
-	value                 *string
-	flag, variable, usage string
-}
-
-func (a *app) tlsFlags() []tlsFlag {
-	return []tlsFlag{
-		{&a.tls.CA, "redis-ca", redisVariable + "_CA", "PEM file of the certificate authorities to trust, instead of the system's"},
-		{&a.tls.Cert, "redis-cert", redisVariable + "_CERT", "PEM file of the client certificate; reloaded for each connection"},
-		{&a.tls.Key, "redis-key", redisVariable + "_KEY", "PEM file of the private key of the client certificate"},
-	}
-}
-
-// parse returns the options of a URL, with the certificates.
-func (a *app) parse(url string) (*redis.UniversalOptions, error) {
-	options, err := redisurl.Parse(url)
-	if err != nil {
-		return nil, err
-	}
-	for _, f := range a.tlsFlags() {
-		*f.value = cmp.Or(*f.value, a.Getenv(f.variable))
-	}
-	a.master = options.MasterName
-	apart := login.Login{User: a.Getenv(redisVariable + "_USERNAME"), Password: a.Getenv(redisVariable + "_PASSWORD"), SentinelPassword: a.Getenv(redisVariable + "_SENTINEL_PASSWORD")}
-	if err := apart.Add(&options.Username, &options.Password, &options.SentinelPassword, options.MasterName != ""); err != nil {
-		return nil, usage(fmt.Errorf("--redis: %w", err))
-	}
-	client, err := a.tls.Load()
-	if wrong, ok := errors.AsType[*certs.Error](err); ok {
-		return nil, usage(fmt.Errorf("--redis-%s: %w", wrong.File, err))
-	}
-	if err := client.Secure(options.TLSConfig); err != nil {
-		return nil, usage(fmt.Errorf("--redis: %w", err))
-	}
-	return options, nil
-}
-
-func (a *app) checkTimeout() error {
-	if a.timeout <= 0 {
-		return usage(fmt.Errorf("--timeout is %s; it must be above 0", a.timeout))
+// begin notes which command it is, and checks the flag that several commands have.
+func (a *app) begin(cmd *cobra.Command) error {
+	a.command = strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()+" ")
+	if f := cmd.Flag("output"); f != nil && !slices.Contains(f.Annotations[formatsOf], a.output) {
+		return usage(fmt.Errorf("--output is %q; it must be %s", a.output, f.Usage))
 	}
 	return nil
 }
 
-// connect makes the Client. With a Logger it asks Redis a question in the background, and logs why
-// there is no answer. Otherwise it sends nothing.
-func (a *app) connect(ctx context.Context, cfg lockcore.Config) (closeAll func(), err error) {
-	if err := a.checkTimeout(); err != nil {
-		return nil, err
+// perKind returns a command that has one command for each kind. The arguments may also be KIND/NAME, as
+// kubectl has it.
+func (a *app) perKind(name, short, kinds string) *cobra.Command {
+	return &cobra.Command{
+		Use: name, Short: short, Long: short + ". The arguments may also be KIND/NAME, such as " + name + " job/draw.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				_ = cmd.Help()
+				return usage(fmt.Errorf("%s needs one of %s, or KIND/NAME", name, kinds))
+			}
+			kind, _, slash := strings.Cut(args[0], "/")
+			of, names := subcommand(cmd, kind), slices.Clone(args)
+			if of == nil || !slash {
+				return usage(fmt.Errorf("the kind is %q; it must be one of %s, or KIND/NAME", kind, kinds))
+			}
+			for i, arg := range args {
+				var same bool
+				if names[i], same = strings.CutPrefix(arg, kind+"/"); !same {
+					of, names = subcommand(cmd, "all"), args
+					break
+				}
+			}
+			if of == nil {
+				return usage(fmt.Errorf("%s needs one name", name))
+			}
+			if of.Args != nil {
+				if err := of.Args(of, names); err != nil {
+					return err
+				}
+			}
+			of.SetContext(cmd.Context())
+			if err := a.begin(of); err != nil {
+				return err
+			}
+			return of.RunE(of, names)
+		},
 	}
-	url := cmp.Or(a.url, a.Getenv(redisVariable))
-	if url == "" {
-		return nil, usage(errNoServer)
-	}
-	if a.options, err = a.parse(url); err != nil {
-		return nil, err
-	}
-	a.addrs = strings.Join(a.options.Addrs, ", ")
-	logs := cfg.Logger.GetSink() != nil
-	cfg.Logger = cmp.Or(cfg.Logger, lockcore.Discard) // other commands print what fails
-	cfg.Prefix, cfg.Identity, cfg.MinReplicas = a.prefix, cmp.Or(cfg.Identity, operator()), a.minReplicas
-	if a.client, err = lockcore.NewFromOptions(a.options, cfg); err != nil {
-		return nil, err
-	}
-	probing, stop := context.WithCancel(ctx)
-	var probe sync.WaitGroup
-	if logs {
-		probe.Go(func() { a.logSilence(probing, cfg.Logger) })
-	}
-	return func() {
-		stop()
-		probe.Wait()
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-		defer cancel()
-		_ = a.client.Close(ctx) // at worst, a lock expires with its TTL
-	}, nil
 }
 
-// logSilence is for commands that retry until Redis answers. The errors that the library logs do
-// not say that only one side uses TLS.
-func (a *app) logSilence(ctx context.Context, log logr.Logger) {
-	_, err := asked(ctx, a, func(ctx context.Context) (lockcore.Inspection, error) { return a.client.Inspect(ctx, "noonctl") })
-	if _, away := errors.AsType[*awayError](err); away || lockcore.IsTemporary(err) && ctx.Err() == nil {
-		log.Info("Redis does not answer yet", "err", tlsprobe.Explain(ctx, err, a.options).Error())
+func subcommand(cmd *cobra.Command, name string) *cobra.Command {
+	for _, c := range cmd.Commands() {
+		if c.Name() == name || c.HasAlias(name) {
+			return c
+		}
 	}
+	return nil
 }
 
 // operator returns user@host, which the history and other users see.
@@ -342,4 +269,19 @@ func (a *app) columns() int {
 	}
 	columns, _, _ := term.GetSize(int(file.Fd()))
 	return max(0, columns)
+}
+
+func (a *app) versionCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "version", Short: "Show the version of noonctl, its commit and that of Go", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			built := output.Built()
+			if encoded, err := a.encode(built); encoded {
+				return err
+			}
+			return a.walk(time.Time{}, built)
+		},
+	}
+	a.outputFlag(cmd, asTable, asJSON, asYAML)
+	return cmd
 }

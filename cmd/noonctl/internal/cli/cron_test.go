@@ -211,6 +211,7 @@ func TestCronWrongArguments(t *testing.T) {
 		{"cron", "poll", "@daily", "--catch-up", "some", "--", "true"},
 		{"cron", "poll", "@daily", "--max-attempts", "0", "--", "true"},
 		{"cron", "poll", "@daily", "--unknown-code", "0", "--", "true"},
+		{"cron", "poll", "@daily", "--unknown-code", "75", "--", "true"},
 		{"cron", "poll", "@daily", "--drain", "0s", "--", "true"},
 		{"cron", "poll", "@daily", "--ttl", "1ms", "--", "true"},
 	} {

@@ -124,8 +124,8 @@ func (c *ticking) run(ctx context.Context, name, spec string) error {
 		return usage(fmt.Errorf("--catch-up is %q; it must be latest, all or none", c.catchUp))
 	case c.maxAttempts < 1:
 		return usage(fmt.Errorf("--max-attempts is %d; it must be at least 1", c.maxAttempts))
-	case c.unknownCode < 1 || c.unknownCode > 255:
-		return usage(fmt.Errorf("--unknown-code is %d; it must be from 1 to 255", c.unknownCode))
+	case c.unknownCode < 1 || c.unknownCode > 255 || c.unknownCode == exitNotAcquired:
+		return usage(fmt.Errorf("--unknown-code is %d; it must be from 1 to 255, and not 75, which means that the command failed", c.unknownCode))
 	case c.drain <= 0 || c.killAfter <= 0:
 		return usage(errors.New("--drain and --kill-after must be above 0"))
 	}

@@ -15,7 +15,7 @@ import (
 )
 
 func (a *app) describeCommand() *cobra.Command {
-	describe := perKind("describe", "Show all about one lock, election, job or daemon", "lock, election, job or daemon")
+	describe := a.perKind("describe", "Show all about one lock, election, job or daemon", "lock, election, job or daemon")
 	for _, k := range kinds {
 		describe.AddCommand(&cobra.Command{
 			Use: k.Singular() + " NAME", Aliases: []string{k.String()}, Short: k.one, Args: exactly("NAME"),
@@ -34,11 +34,8 @@ func (a *app) describe(ctx context.Context, k kind, name string) error {
 		return a.describeJob(ctx, name)
 	}
 	t, err := asked(ctx, a, func(ctx context.Context) (overview.Thing, error) { return k.Read(ctx, a.client, name) })
-	if err != nil {
-		return err
-	}
 	var releases []lockcore.ForcedRelease
-	if k.Kind == overview.Locks { // any, also that of an election or a daemon
+	if err == nil && k.Kind == overview.Locks && t.Lock.Servers == nil { // any, also that of an election or a daemon
 		releases, err = a.releases(ctx, name)
 	}
 	if !t.Exists() && len(releases) == 0 {
@@ -46,10 +43,36 @@ func (a *app) describe(ctx context.Context, k kind, name string) error {
 			err = a.known(ctx, k, t)
 		}
 		if err != nil {
-			return err
+			return errors.Join(a.walk(t.Now, serversOf(t)), err)
 		}
 	}
 	return errors.Join(a.show(t, releases), err)
+}
+
+// serversOf returns what describe prints about the servers of a quorum.
+func serversOf(t overview.Thing) map[string]any {
+	type row struct {
+		Server string `json:"server"`
+		State  string `json:"state"`
+		List   int    `json:"list,omitempty"`
+		Waits  int64  `json:"waits_ms,omitempty"`
+		Holder string `json:"holder,omitempty"` // or a try to acquire the lock
+	}
+	var rows []row
+	for _, v := range t.Lock.Servers {
+		r := row{Server: v.Address, State: "member", List: v.List, Waits: v.Waits.Milliseconds()}
+		switch {
+		case v.Err != nil:
+			r.State = sentence(v.Err)
+		case !v.Member || v.Waits > 0:
+			r.State = "grants nothing yet"
+		}
+		for _, h := range v.Holders {
+			r.Holder = orForeign(h.Identity)
+		}
+		rows = append(rows, r)
+	}
+	return map[string]any{"servers": rows}
 }
 
 // show prints an election, a daemon or a lock.
@@ -58,7 +81,7 @@ func (a *app) show(t overview.Thing, releases []lockcore.ForcedRelease) error {
 	for i, h := range t.Lock.Holders {
 		t.Lock.Holders[i].Identity = orForeign(h.Identity)
 	}
-	return a.walk(t.Now, t.Data(), map[string]string{"state": t.State()}, map[string]any{"releases": releases})
+	return a.walk(t.Now, t.Data(), map[string]string{"state": t.State()}, serversOf(t), map[string]any{"releases": releases})
 }
 
 // releases returns the releases by force of a lock, none if the user may not read them.
@@ -90,6 +113,8 @@ func (a *app) details(ctx context.Context, name string, mostRuns int) (overview.
 	return d, err
 }
 
+func byAndWhy(act singleton.Action) string { return strings.TrimSuffix(act.By+": "+act.Reason, ": ") }
+
 func (a *app) describeJob(ctx context.Context, name string) error {
 	d, err := a.details(ctx, name, newest)
 	if err != nil {
@@ -104,7 +129,7 @@ func (a *app) describeJob(ctx context.Context, name string) error {
 	}
 	for _, act := range d.Acts {
 		if data.Paused && act.Verb == "pause" && act.At.Equal(data.PausedSince) {
-			data.PausedBy = strings.TrimSuffix(act.By+": "+act.Reason, ": ")
+			data.PausedBy = byAndWhy(act)
 		}
 	}
 	for i, run := range data.Runs { // their own errors say the same as their last attempts

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
 	"github.com/noonlock/noonlock/doctor"
@@ -19,8 +18,7 @@ import (
 // A consultation is one call of doctor.
 type consultation struct {
 	*app
-	urls []string
-	cfg  doctor.Config
+	cfg doctor.Config
 }
 
 func (a *app) doctorCommand() *cobra.Command {
@@ -28,17 +26,14 @@ func (a *app) doctorCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "doctor", Short: "Check the settings and the state of Redis that the guarantees depend on",
 		Long: `doctor asks Redis about everything that the guarantees depend on: version, role, persistence,
-memory, replicas, timeouts, writes, rights, messages, keys under the prefix, clock and round trips. The
-answers are ok, warn or fail. For each warn and fail it prints the rule of docs/OPERATIONS.md.
-
-With --redis given several times, or several URLs with spaces between them in NOONLOCK_REDIS, it
-also checks that they are the servers of one quorum.
+memory, replicas, timeouts, writes, rights, messages, keys under the prefix, clock and round trips. Of several
+servers, it checks that they are those of one quorum. The answers are ok, warn or fail. For each warn and
+fail it prints the rule of docs/OPERATIONS.md.
 
 Nothing is left in Redis: it writes one key, which expires after 1 ms, to try whether the server
 accepts the writes of a grant. INFO and CONFIG GET need +info and +config|get, and the search for keys
 needs +scan +type +pttl +get +hget. If the server refuses one of them, the answer is warn and names
-the missing right. The exit code is 1 if a check fails, or 69 if checks fail only because a server
-did not answer.`,
+the missing right. The exit code is 1 if a check fails, or 69 if a server did not answer and nothing else failed.`,
 		Example: `  noonctl doctor
   noonctl doctor --uses mutex,election --ttl 5s
   noonctl doctor --redis redis://a --redis redis://b --redis redis://c`,
@@ -46,41 +41,20 @@ did not answer.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return d.run(cmd.Context()) },
 	}
 	flags := cmd.Flags()
-	flags.StringArrayVar(&d.urls, "redis", nil, "URL of Redis, or of each server of a quorum (default: the environment variable "+redisVariable+")")
 	flags.StringSliceVar(&d.cfg.Uses, "uses", nil, "what the user must have the rights for: "+strings.Join(doctor.Uses(), ", ")+" (default: all)")
 	flags.DurationVar(&d.cfg.TTL, "ttl", 10*time.Second, "shortest TTL of the leases, with which clocks and round trips are compared")
 	flags.DurationVar(&d.cfg.Observe, "observe", 3*time.Second, "how long clocks and round trips are measured")
 	a.outputFlag(cmd, asTable, asJSON, asYAML)
-	_ = cmd.RegisterFlagCompletionFunc("redis", cobra.NoFileCompletions)
 	_ = cmd.RegisterFlagCompletionFunc("uses", cobra.FixedCompletions(doctor.Uses(), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
 func (d *consultation) run(ctx context.Context) error {
-	if err := d.checkTimeout(); err != nil {
+	if err := d.locate(); err != nil {
 		return err
 	}
-	urls := d.urls
-	if len(urls) == 0 {
-		urls = strings.Fields(d.Getenv(redisVariable))
-	}
-	if len(urls) == 0 {
-		return usage(errNoServer)
-	}
-	var servers []redis.UniversalClient
-	var all []*redis.UniversalOptions
-	defer func() {
-		for _, s := range servers {
-			s.Close()
-		}
-	}()
-	for _, url := range urls {
-		options, err := d.parse(url)
-		if err != nil {
-			return err
-		}
-		servers, all = append(servers, redis.NewUniversalClient(options)), append(all, options)
-	}
+	servers, closeAll := d.dial()
+	defer closeAll()
 	d.cfg.Prefix, d.cfg.Timeout = d.prefix, d.timeout
 	report, err := doctor.Examine(ctx, servers, d.cfg)
 	if err != nil {
@@ -92,8 +66,8 @@ func (d *consultation) run(ctx context.Context) error {
 	var failure error
 	for i, c := range report.Checks {
 		found := errors.New(d.named(c.Found))
-		for _, options := range all {
-			if c.Unanswered && (len(all) == 1 || slices.Contains(options.Addrs, c.Server)) {
+		for _, options := range d.options {
+			if c.Unanswered && (len(d.options) == 1 || slices.Contains(options.Addrs, c.Server)) {
 				found = tlsprobe.Explain(ctx, found, options)
 			}
 		}

@@ -1,12 +1,10 @@
 package cli_test
 
 import (
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/noonlock/noonlock/doctor"
-	"github.com/noonlock/noonlock/internal/servers"
 )
 
 // doctor prints each check, and the rules of those that are not ok. Its exit code is 1 if one
@@ -49,24 +47,6 @@ func TestDoctor(t *testing.T) {
 	if report.Verdict != doctor.Warn || rights != 1 {
 		t.Errorf("%+v", report)
 	}
-}
-
-// The servers of a quorum are given by several flags, or in the environment.
-func TestDoctorOfAQuorum(t *testing.T) {
-	t.Parallel()
-	e := newEnv(t)
-	urls := []string{e.url, "redis://" + servers.Redis(t).Addr(), "redis://" + servers.Redis(t).Addr()}
-	args := []string{"doctor", "--observe", "100ms", "--timeout", "1m"}
-	flags := slices.Clone(args)
-	for _, url := range urls {
-		flags = append(flags, "--redis", url)
-	}
-	for _, r := range []result{e.noonctl(flags...), run(t.Context(), strings.Join(urls, " "), args...)} {
-		if r.code != 0 || !strings.HasPrefix(r.out, "3 independent servers, ") || !strings.Contains(r.out, "no server has been used as one of a quorum yet") {
-			t.Errorf("%+v", r)
-		}
-	}
-	e.fails(64, []string{"3, 5, 7 or 9 clients"}, "doctor", "--redis", urls[0], "--redis", urls[1])
 }
 
 // Wrong arguments are refused. A server that does not answer has another exit code than a failed

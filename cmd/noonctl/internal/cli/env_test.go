@@ -181,13 +181,14 @@ func (e *env) waiters(name string) int64 {
 }
 
 // runs runs a job until the end of the test.
-func (e *env) runs(job, schedule string, work func(context.Context, singleton.Run) error, cfg singleton.JobConfig) {
+func (e *env) runs(job, schedule string, work func(context.Context, singleton.Run) error, cfg singleton.JobConfig) (stop func()) {
 	e.Helper()
 	r, err := singleton.NewRunner(e.client, singleton.Config{TTL: 5 * time.Second, Drain: -1})
 	testenv.Must(e, err)
 	testenv.Must(e, r.Add(job, schedule, work, cfg))
-	e.background(r.Run)
+	stop = e.background(r.Run)
 	e.Until("the job has a ledger", func() bool { return e.Exists("noonlock:{job/" + job + "}:job") })
+	return stop
 }
 
 // background runs a function until the end of the test.

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"slices"
@@ -71,6 +72,8 @@ func (a *app) verdict(ctx context.Context, err error) (code int, text string) {
 	}
 	_, away := errors.AsType[*awayError](err)
 	switch {
+	case isUntrusted(err):
+		return exitFailed, sentence(tlsprobe.Explain(ctx, err, a.options...))
 	case errors.Is(err, redis.Nil):
 		return exitFailed, a.named(sentence(err))
 	case hasCode(err, "MOVED"):
@@ -82,9 +85,11 @@ func (a *app) verdict(ctx context.Context, err error) (code int, text string) {
 	case hasCode(err, "NOAUTH", "WRONGPASS"):
 		return exitForbidden, "Redis refuses the user or the password: " + sentence(err)
 	case away:
-		return exitAway, fmt.Sprintf("Redis at %s did not answer within %s: %s", a.addrs, a.timeout, sentence(tlsprobe.Explain(ctx, err, a.options)))
+		return exitAway, fmt.Sprintf("Redis at %s did not answer within %s: %s", a.addrs, a.timeout, sentence(tlsprobe.Explain(ctx, err, a.options...)))
+	case errors.Is(err, lockcore.ErrNoQuorum):
+		return exitAway, fmt.Sprintf("of the servers %s, too few serve: %s", a.addrs, sentence(tlsprobe.Explain(ctx, err, a.options...)))
 	case lockcore.IsTemporary(err):
-		return exitAway, fmt.Sprintf("Redis at %s does not answer: %s", a.addrs, sentence(tlsprobe.Explain(ctx, err, a.options)))
+		return exitAway, fmt.Sprintf("Redis at %s does not answer: %s", a.addrs, sentence(tlsprobe.Explain(ctx, err, a.options...)))
 	case errors.Is(err, context.Canceled):
 		return exitInterrupted, "interrupted"
 	case strings.HasPrefix(err.Error(), "unknown command "), strings.Contains(err.Error(), "arg(s)"):
@@ -95,7 +100,12 @@ func (a *app) verdict(ctx context.Context, err error) (code int, text string) {
 
 // named replaces the words of the library for a name that the Sentinels do not know by the name.
 func (a *app) named(text string) string {
-	return strings.ReplaceAll(text, "the name in MasterName", fmt.Sprintf("the name %q", a.master))
+	return strings.ReplaceAll(text, "the name in MasterName", "the name "+a.masters)
+}
+
+func isUntrusted(err error) bool {
+	_, unknown := errors.AsType[x509.UnknownAuthorityError](err)
+	return unknown
 }
 
 func hasCode(err error, codes ...string) bool {

@@ -30,7 +30,7 @@ type getting struct {
 }
 
 func (a *app) getCommand() *cobra.Command {
-	get := perKind("get", "List locks, elections, jobs or daemons", "locks, elections, jobs or daemons")
+	get := a.perKind("get", "List locks, elections, jobs, daemons or all", "locks, elections, jobs, daemons or all")
 	for _, k := range kinds {
 		g := &getting{app: a, kind: k}
 		cmd := &cobra.Command{
@@ -38,13 +38,16 @@ func (a *app) getCommand() *cobra.Command {
 			ValidArgsFunction: a.completeNames(k, -1),
 			RunE:              a.asks(g.run),
 		}
-		flags := cmd.Flags()
-		a.outputFlag(cmd, asTable, asJSON, asYAML, asName)
 		if k.Kind == overview.Jobs {
-			flags.StringVar(&g.state, "state", "", "only jobs in this state: failing, running, paused or alone (default: any)")
-			flags.StringVar(&g.sort, "sort", "name", "name, outcome (failed first) or next (the next tick)")
+			cmd.Flags().StringVar(&g.state, "state", "", "only jobs in this state: failing, running, paused or alone (default: any)")
+			cmd.Flags().StringVar(&g.sort, "sort", "name", "name, outcome (failed first) or next (the next tick)")
 		}
 		get.AddCommand(cmd)
+	}
+	get.AddCommand(&cobra.Command{Use: "all [KIND/NAME...]", Short: "All of these in one list", RunE: a.asks(a.getAll)})
+	for _, cmd := range append(get.Commands(), get) {
+		a.outputFlag(cmd, asTable, asJSON, asYAML, asName)
+		cmd.Flags().BoolVar(&a.noHeaders, "no-headers", false, "do not print the titles of the columns")
 	}
 	return get
 }
@@ -56,21 +59,72 @@ func (g *getting) run(ctx context.Context, names []string) error {
 	case g.sort != "" && g.sort != "name" && overview.Orders[g.sort] == nil:
 		return usage(fmt.Errorf("--sort is %q; it must be name, outcome or next", g.sort))
 	}
-	found, err := g.find(ctx, names)
+	found, err := g.find(ctx, g.kind, names)
 	if err != nil && len(found) == 0 {
 		return err
 	}
 	failing := 0
+	data, printed, table := []any{}, []string(nil), &table{titles: g.titles}
 	for _, t := range found {
 		if t.Job != nil && overview.MarkOf(*t.Job).Failing {
 			failing++
 		}
 	}
-	printed := g.print(g.chosen(found), len(names) == 1)
+	for _, t := range g.chosen(found) {
+		data, printed = append(data, t.Data()), append(printed, t.Name)
+		table.add(append([]string{t.Name}, g.cells(t)...)...)
+	}
+	var value any = data
+	if len(names) == 1 && len(data) == 1 {
+		value = data[0]
+	}
+	lost := g.print(value, printed, table, g.String())
 	if failing > 0 && g.output == asTable {
 		fmt.Fprintf(g.Stderr, "Jobs that fail: %d of %d.\n", failing, len(found))
 	}
-	return errors.Join(printed, err)
+	return errors.Join(lost, err)
+}
+
+// getAll shows things of all kinds, or those of the names KIND/NAME.
+func (a *app) getAll(ctx context.Context, names []string) error {
+	data, printed, table := map[string][]any{}, []string(nil), &table{titles: []string{"NAME", "STATE", "HOLDER", "SINCE"}}
+	own := map[overview.Kind][]string{}
+	for _, name := range names {
+		kindOf, rest, _ := strings.Cut(name, "/")
+		i := slices.IndexFunc(kinds, func(k kind) bool { return kindOf == k.Singular() || kindOf == k.String() })
+		if i < 0 {
+			return usage(fmt.Errorf("the name is %q; it must be KIND/NAME, such as job/draw", name))
+		}
+		own[kinds[i].Kind] = append(own[kinds[i].Kind], rest)
+	}
+	var failures error
+	for _, k := range kinds {
+		if len(names) > 0 && own[k.Kind] == nil {
+			continue
+		}
+		found, err := a.find(ctx, k, own[k.Kind])
+		failures = errors.Join(failures, err)
+		if _, unknown := errors.AsType[*exitError](err); err != nil && !unknown && found == nil {
+			break // the next ones would fail in the same way
+		}
+		for _, t := range found {
+			name := k.Singular() + "/" + t.Name
+			data[k.String()], printed = append(data[k.String()], t.Data()), append(printed, name)
+			holder, since := "", ""
+			switch cells := k.cells(t); k.Kind {
+			case overview.Elections:
+				holder, since = cells[0], cells[1]
+			case overview.Jobs:
+			default:
+				holder, since = cells[1], cells[2]
+			}
+			table.add(name, t.State(), holder, since)
+		}
+	}
+	if failures != nil && printed == nil {
+		return failures
+	}
+	return errors.Join(a.print(data, printed, table, "locks, elections, jobs or daemons"), failures)
 }
 
 // chosen returns the things of the chosen state, in the chosen order. They are sorted by their names.
@@ -90,22 +144,22 @@ func (g *getting) chosen(things []overview.Thing) (chosen []overview.Thing) {
 }
 
 // find reads the named things, or all. It returns what it has read even if there is an error.
-func (g *getting) find(ctx context.Context, names []string) (found []overview.Thing, err error) {
+func (a *app) find(ctx context.Context, k kind, names []string) (found []overview.Thing, err error) {
 	all, asked := names, len(names) > 0
 	var failure error
 	if !asked {
-		all, failure = g.names(ctx, g.kind)
+		all, failure = a.names(ctx, k)
 	}
-	read, err := g.readAll(ctx, g.kind, all)
+	read, err := a.readAll(ctx, k, all)
 	for _, t := range read {
 		if asked && err == nil {
-			if err = g.known(ctx, g.kind, t); err != nil {
+			if err = a.known(ctx, k, t); err != nil {
 				continue
 			}
 		}
 		// One that ended since it was listed is left out, except a daemon: that no replica runs it is
 		// what an operator looks for.
-		if t.Exists() || g.Kind == overview.Daemons {
+		if t.Exists() || k.Kind == overview.Daemons {
 			found = append(found, t)
 		}
 	}
@@ -117,7 +171,7 @@ func (a *app) known(ctx context.Context, k kind, t overview.Thing) error {
 	if t.Exists() {
 		return nil
 	}
-	if k.Kind == overview.Daemons {
+	if k.Kind == overview.Daemons && t.Lock.Servers == nil {
 		all, err := a.names(ctx, k)
 		if err != nil || slices.Contains(all, t.Name) {
 			return err
@@ -178,32 +232,22 @@ func (a *app) readAll(ctx context.Context, k kind, names []string) (read []overv
 	return read, a.awayError(bounded, err)
 }
 
-// print prints things. single says that one was asked for by name.
-func (g *getting) print(things []overview.Thing, single bool) error {
-	data := make([]any, len(things))
-	table := &table{titles: g.titles}
-	for i, t := range things {
-		data[i] = t.Data()
-		table.add(append([]string{t.Name}, g.cells(t)...)...)
-	}
-	var value any = data
-	if single && len(data) == 1 {
-		value = data[0]
-	}
-	if encoded, err := g.encode(value); encoded {
+// print prints what get has found: as a value, as names or as a table.
+func (a *app) print(value any, names []string, t *table, kinds string) error {
+	if encoded, err := a.encode(value); encoded {
 		return err
 	}
 	switch {
-	case g.output == asName:
-		for _, t := range things {
-			fmt.Fprintln(g.out, t.Name)
+	case a.output == asName:
+		for _, name := range names {
+			fmt.Fprintln(a.out, shown(name))
 		}
-	case len(things) == 0:
-		fmt.Fprintf(g.Stderr, "There are no %s with the prefix %s.\n", g.String(), shown(g.prefix))
+	case names == nil:
+		fmt.Fprintf(a.Stderr, "There are no %s with the prefix %s.\n", kinds, shown(a.prefix))
 	default:
-		table.write(g.out, "", g.columns(), true)
+		t.write(a.out, "", a.columns(), !a.noHeaders)
 	}
-	return g.out.Err()
+	return a.out.Err()
 }
 
 // unknown returns the error for a name that does not exist.
@@ -231,7 +275,7 @@ func (a *app) completeNames(k kind, limit int) cobra.CompletionFunc {
 		defer closeAll()
 		names, _ := a.names(cmd.Context(), k)
 		return slices.DeleteFunc(names, func(name string) bool {
-			return !strings.HasPrefix(name, begin) || slices.Contains(args, name)
+			return !strings.HasPrefix(name, begin) || shown(name) != name || slices.Contains(args, name)
 		}), none
 	}
 }

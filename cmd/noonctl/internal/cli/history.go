@@ -20,20 +20,16 @@ func (a *app) historyCommand() *cobra.Command {
 	var limit int
 	cmd := &cobra.Command{
 		Use: "history JOB", Short: "Show the ended runs of a job, its skipped ticks, and the requests of operators",
-		Long: `history shows the newest entries of the job's ledger, newest first. Each is a run that ended, or
-consecutive ticks that were skipped for one reason. JobConfig.KeepRuns limits how many entries
-are kept (by default 100).
+		Long: `history shows the newest entries of the job's ledger, newest first. Each is a run that ended, or consecutive
+ticks that were skipped for one reason. JobConfig.KeepRuns limits how many are kept (by default 100).
 
-The outcome is one of
+The outcome is succeeded, or one of
 
-    succeeded
     failed     every attempt returned an error
     unknown    no attempt is known to have succeeded, and one may have taken effect
-    skipped    the error is the reason: paused, overlap, deadline, rescheduled, missed
-               or canceled
+    skipped    the error is the reason: paused, overlap, deadline, rescheduled, missed or canceled
 
-Below, it shows what operators have done to the job: pause, resume, trigger, rerun and cancel, with
-the operator, the time and the reason. The newest 100 acts are kept. --since and --limit apply to both.`,
+Below, it shows what operators have done to the job, when and why. The newest 100 acts are kept.`,
 		Args: exactly("JOB"), ValidArgsFunction: a.completeNames(jobKind, 1),
 		RunE: a.asks(func(ctx context.Context, args []string) error {
 			if limit < 1 || limit > longestHistory {

@@ -6,15 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
-	"strconv"
 	"strings"
 	"time"
-	"unicode"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/noonlock/noonlock/internal/output"
 )
 
 // The values of --output.
@@ -25,53 +24,36 @@ const (
 	asName  = "name"
 )
 
+// formatsOf is the annotation of --output with its values.
+const formatsOf = "formats"
+
 // outputFlag adds the flag --output, for one of the formats, to a command.
 func (a *app) outputFlag(cmd *cobra.Command, formats ...string) {
 	last := len(formats) - 1
-	which := strings.Join(formats[:last], ", ") + " or " + formats[last]
-	cmd.Flags().StringVarP(&a.output, "output", "o", asTable, which)
+	cmd.Flags().StringVarP(&a.output, "output", "o", asTable, strings.Join(formats[:last], ", ")+" or "+formats[last])
+	_ = cmd.Flags().SetAnnotation("output", formatsOf, formats)
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
-	cmd.PreRunE = func(*cobra.Command, []string) error {
-		if !slices.Contains(formats, a.output) {
-			return usage(fmt.Errorf("--output is %q; it must be %s", a.output, which))
-		}
-		return nil
-	}
 }
 
 // encode prints a value if --output is JSON or YAML.
 func (a *app) encode(v any) (encoded bool, err error) {
 	switch a.output {
 	case asJSON:
-		encoder := json.NewEncoder(a.out)
+		var text bytes.Buffer
+		encoder := json.NewEncoder(&text)
 		encoder.SetEscapeHTML(false)
 		encoder.SetIndent("", "  ")
-		return true, encoder.Encode(v)
+		err := encoder.Encode(v)
+		fmt.Fprint(a.out, output.ShownJSON(text.String()))
+		return true, errors.Join(err, a.out.Err())
 	case asYAML:
 		return true, a.writeYAML(v)
 	}
 	return false, nil
 }
 
-// shown returns a text for a terminal. Names, identities and errors come from other programs:
-// characters that could move the cursor or reorder the line are escaped.
-func shown(s string) string {
-	if !strings.ContainsFunc(s, unprintable) && utf8.ValidString(s) {
-		return s
-	}
-	var b strings.Builder
-	for _, r := range s {
-		if unprintable(r) || r == utf8.RuneError {
-			quoted := strconv.QuoteRuneToASCII(r)
-			b.WriteString(quoted[1 : len(quoted)-1])
-			continue
-		}
-		b.WriteRune(r)
-	}
-	return b.String()
-}
-
-func unprintable(r rune) bool { return !unicode.IsPrint(r) }
+// shown returns a text for a terminal.
+func shown(s string) string { return output.Shown(s) }
 
 // A table is printed in columns that are as wide as their widest cell.
 type table struct {
@@ -155,13 +137,18 @@ func (a *app) writeYAML(v any) error {
 	if err := errors.Join(encoder.Encode(node), encoder.Close()); err != nil {
 		return err
 	}
-	_, err = a.out.Write(text.Bytes())
-	return err
+	for line := range strings.Lines(text.String()) {
+		fmt.Fprintln(a.out, shown(strings.TrimSuffix(line, "\n")))
+	}
+	return a.out.Err()
 }
 
-// block makes the encoder choose the style of a node.
+// block makes the encoder choose the style of a node. Only in quotes, a text may have escapes as in Go.
 func block(n *yaml.Node) {
-	if len(n.Content) > 0 || n.Tag == "!!str" {
+	switch {
+	case strings.ContainsFunc(n.Value, func(r rune) bool { return r != '\n' && output.Unprintable(r) }):
+		n.Style = yaml.DoubleQuotedStyle
+	case len(n.Content) > 0 || n.Tag == "!!str":
 		n.Style = 0
 	}
 	for _, child := range n.Content {

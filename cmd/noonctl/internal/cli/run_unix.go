@@ -42,8 +42,7 @@ func (a *app) runCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "run --lock NAME [flags] -- COMMAND [ARG...]", Short: "Run a command while holding a lock",
 		Long: `run acquires the lock, runs the command, and releases the lock when the command has ended. It
-waits in the queue of the lock until it is free, without polling. The exit code is that of the
-command, or 128 + N if signal N ended it. If the lock was not acquired, it is 75.
+waits in the queue of the lock until it is free, without polling. If the lock was not acquired, the exit code is 75.
 
 The command has these environment variables:
 

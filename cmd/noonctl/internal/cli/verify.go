@@ -25,12 +25,9 @@ func (a *app) verifyCommand() *cobra.Command {
 		Long: `verify compares the history of the job with its schedule. The ledger keeps only the present schedule,
 so by default, the time begins with the newest change of it. Triggered runs are not judged.
 
-It reports the ticks that are
+It reports the ticks that are failed, unknown or skipped, as history calls them, and those that are
 
     missing    not in the history
-    failed     every attempt returned an error
-    unknown    no attempt is known to have succeeded, and one may have taken effect
-    skipped    the detail is the reason
     repeated   recorded again after a success
     extra      not in the schedule
 

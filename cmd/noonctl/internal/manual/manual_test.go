@@ -5,9 +5,11 @@
 package manual
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -43,43 +45,41 @@ func page() string {
 	root.InitDefaultCompletionCmd()
 	b.WriteString("# noonctl\n\n" +
 		"This page is generated from the commands: `go test ./cmd/noonctl/internal/manual -update`.\n\n" +
-		"    go install github.com/noonlock/noonlock/cmd/noonctl@latest\n\n")
+		"    go install github.com/noonlock/noonlock/cmd/noonctl@latest\n\n" +
+		"In a clone, `go build ./cmd/noonctl` builds it.\n\n")
 	b.WriteString(root.Long + "\n\n")
 	b.WriteString("| command | |\n| --- | --- |\n")
-	commands := runnable(root)
+	commands := shown(root)
 	for _, c := range commands {
-		fmt.Fprintf(&b, "| [`%s`](#%s) | %s |\n", c.CommandPath(), strings.ReplaceAll(c.CommandPath(), " ", "-"), c.Short)
+		for _, one := range append(shown(c), c) {
+			if link := strings.ReplaceAll(c.CommandPath(), " ", "-"); one != c || !c.HasSubCommands() {
+				fmt.Fprintf(&b, "| [`%s`](#%s) | %s |\n", one.CommandPath(), link, one.Short)
+			}
+		}
 	}
 	b.WriteString("\nAll commands have these flags:\n\n" + flags(root.PersistentFlags()))
 	for _, c := range commands {
-		fmt.Fprintf(&b, "\n## %s\n\n    %s\n\n", c.CommandPath(), c.UseLine())
-		if c.Long == "" {
-			b.WriteString(c.Short + ".\n")
-		} else {
-			b.WriteString(c.Long + "\n")
+		fmt.Fprintf(&b, "\n## %s\n\n", c.CommandPath())
+		own := pflag.NewFlagSet("", pflag.PanicOnError)
+		for _, one := range append(shown(c), c) {
+			if own.AddFlagSet(one.NonInheritedFlags()); one != c || !c.HasSubCommands() {
+				b.WriteString("    " + one.UseLine() + "\n")
+			}
 		}
+		b.WriteString("\n" + cmp.Or(c.Long, c.Short+".") + "\n")
 		if c.Example != "" {
 			b.WriteString("\nExamples:\n\n" + indented(c.Example) + "\n")
 		}
-		if own := flags(c.NonInheritedFlags()); own != "" {
+		if own := flags(own); own != "" {
 			b.WriteString("\n" + own)
 		}
 	}
 	return b.String()
 }
 
-// runnable returns the commands that do something, in alphabetical order.
-func runnable(root *cobra.Command) (all []*cobra.Command) {
-	for _, c := range root.Commands() {
-		switch {
-		case c.Name() == "completion" || c.Name() == "help" || c.Hidden:
-		case c.HasSubCommands():
-			all = append(all, runnable(c)...)
-		default:
-			all = append(all, c)
-		}
-	}
-	return all
+// shown returns the commands of a command, in alphabetical order.
+func shown(c *cobra.Command) []*cobra.Command {
+	return slices.DeleteFunc(slices.Clone(c.Commands()), func(c *cobra.Command) bool { return c.Name() == "completion" || c.Name() == "help" || c.Hidden })
 }
 
 func indented(text string) string {

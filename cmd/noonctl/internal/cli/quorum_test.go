@@ -1,0 +1,143 @@
+//go:build unix
+
+package cli_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"github.com/noonlock/noonlock/cmd/noonctl/internal/cli"
+	"github.com/noonlock/noonlock/internal/servers"
+)
+
+// Each command works on several servers, or refuses them with a sentence that names it, whether they are
+// given by flags or in the environment. Each takes one server.
+func TestEachCommandWithOneAndSeveralServers(t *testing.T) {
+	t.Parallel()
+	const one, several = "redis://127.0.0.1:1", "redis://127.0.0.1:1 redis://127.0.0.1:2\nredis://127.0.0.1:3 "
+	works := []string{"run", "elect", "doctor", "describe lock", "describe election", "describe daemon"}
+	none := []string{"completion", "copy-to", "help", "version"} // they use no server
+	arguments := map[string][]string{
+		"run": {"--lock", "x", "--", "true"}, "elect": {"x", "--http", "nowhere"}, "cron": {"x", "@daily", "--ttl", "1ms", "--", "true"},
+		"get": {}, "serve": {"--http", "127.0.0.1:x"}, "doctor": {"--observe", "100ms"},
+		"rerun": {"x", "--tick", "2020-01-01T00:00:00Z"}, "release": {"x", "--yes"},
+	}
+	var visit func(c *cobra.Command)
+	tried := 0
+	visit = func(c *cobra.Command) {
+		for _, sub := range c.Commands() {
+			visit(sub)
+		}
+		path := strings.TrimPrefix(c.CommandPath(), "noonctl ")
+		words := strings.Fields(path)
+		if c.HasSubCommands() || c.Hidden || slices.Contains(none, words[0]) {
+			return
+		}
+		tried++
+		more, known := arguments[words[0]]
+		if !known {
+			more = []string{"x"}
+		}
+		args := slices.Concat(words, []string{"--timeout", "200ms"}, more)
+		flags := slices.Concat(words, []string{"--timeout", "200ms"})
+		for url := range strings.FieldsSeq(several) {
+			flags = append(flags, "--redis", url)
+		}
+		flags = append(flags, more...)
+		const refusal = " works on one server, and 3 are given"
+		for _, r := range []result{run(t.Context(), several, args...), run(t.Context(), one, flags...)} {
+			switch {
+			case !slices.Contains(works, path):
+				check(t, r, 64, []string{"noonctl: " + path + refusal}, args)
+			case r.code != 69 && path != "elect":
+				t.Errorf("%s on several servers that do not answer: %+v", path, r)
+			}
+		}
+		if r := run(t.Context(), one, args...); r.code != 69 && path != "elect" && path != "cron" && path != "serve" || strings.Contains(r.errOut, "3 are given") {
+			t.Errorf("%s on a server that does not answer: %+v", path, r)
+		}
+	}
+	visit(cli.Root())
+	if tried < 20 {
+		t.Errorf("only %d commands were tried", tried)
+	}
+}
+
+// A flag with one value refuses another one. --list and --max-ttl need several servers.
+func TestFlagsGivenTwice(t *testing.T) {
+	t.Parallel()
+	const nowhere = "redis://127.0.0.1:1"
+	for _, c := range []struct {
+		code int
+		want string
+		args []string
+	}{
+		{64, `it was given before as "a"`, []string{"get", "locks", "--prefix", "a", "--prefix", "b"}},
+		{64, `it was given before as "json"`, []string{"get", "locks", "-o", "json", "--output", "yaml"}},
+		{64, `it was given before as "1s"`, []string{"--timeout", "1s", "get", "locks", "--timeout=2s"}},
+		{64, `it was given before as "false"`, []string{"release", "x", "--yes=false", "--yes"}},
+		{64, `it was given before as "a"`, []string{"run", "--lock", "a", "--lock", "b", "--", "true"}},
+		{64, "2 are given", []string{"get", "locks", "--redis", nowhere, "--redis", nowhere}},
+		{69, "Redis at ", []string{"get", "locks", "--prefix", "a", "--prefix", "a", "--timeout", "200ms"}},
+		{64, "--list and --max-ttl are for", []string{"get", "locks", "--list", "2"}},
+		{64, "--list and --max-ttl are for", []string{"run", "--lock", "x", "--max-ttl", "1s", "--", "true"}},
+		{64, "doctor reads", []string{"doctor", "--list", "2"}},
+	} {
+		check(t, run(t.Context(), nowhere, c.args...), c.code, []string{c.want}, c.args)
+	}
+}
+
+// run, elect and describe work on the servers of a quorum. --list and --max-ttl are those of its Clients.
+func TestQuorum(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	others := []*servers.RedisServer{servers.Redis(t), servers.Redis(t)}
+	e.url += " redis://" + others[0].Addr() + " redis://" + others[1].Addr()
+	quorum := func(args ...string) []string { return slices.Concat([]string{"--list", "3", "--max-ttl", "2s"}, args) }
+	e.Until("the servers are a quorum", func() bool {
+		return exits(t, e.program(quorum("run", "--lock", "first", "--ttl", "2s", "--", "true")...)).code == 0
+	})
+	holds := e.program(quorum("run", "--lock", "orders", "--ttl", "2s", "--identity", "ann", "--", "sh", "-c", "echo on; sleep 600")...)
+	follow(t, holds)()
+	leads := e.program(quorum("elect", "board", "--lease", "2s", "--identity", "ben", "--", "sh", "-c", "echo on; sleep 600")...)
+	follow(t, leads)()
+	describe := func(kind, name string) string { // with one space between the words
+		return strings.Join(strings.Fields(e.must(quorum("describe", kind, name)...)), " ")
+	}
+	if out := describe("lock", "orders"); strings.Count(out, " member 3 ann") != 3 || !strings.Contains(out, "State: held ") {
+		t.Errorf("describe lock:\n%s", out)
+	}
+	if out := describe("election", "board"); !strings.Contains(out, "Leader: ben ") {
+		t.Errorf("describe election:\n%s", out)
+	}
+	if r := exits(t, e.program(quorum("run", "--lock", "orders", "--ttl", "2s", "--wait", "0s", "--", "true")...)); r.code != 75 || !strings.Contains(r.errOut, "ann") {
+		t.Errorf("a second run: %+v", r)
+	}
+	for want, args := range map[string][]string{
+		"at most QuorumConfig.MaxTTL (2s)": quorum("run", "--lock", "x", "--ttl", "3s", "--", "true"),
+		"3, 5, 7 or 9 clients":             quorum("run", "--lock", "x", "--redis", "redis://127.0.0.1:1", "--redis", "redis://127.0.0.1:1", "--", "true"),
+		"a lock with owners":               quorum("run", "--lock", "x", "--mode", "read", "--ttl", "2s", "--", "true"),
+		"Config.MinReplicas":               quorum("run", "--lock", "x", "--ttl", "2s", "--min-replicas", "1", "--", "true"),
+	} {
+		e.fails(64, []string{want}, args...)
+	}
+	// Without --list, a run has another list than the quorum.
+	r := exits(t, e.program("run", "--lock", "x", "--wait", "0s", "--", "true"))
+	if r.code == 0 || !strings.Contains(r.errOut, "later list") {
+		t.Errorf("with an earlier list: %+v", r)
+	}
+	others[0].Stop()
+	if out := describe("lock", "orders"); strings.Count(out, " member 3 ann") != 2 {
+		t.Errorf("describe lock without a server:\n%s", out)
+	}
+	others[1].Stop()
+	if r := e.noonctl(quorum("describe", "lock", "orders", "--timeout", "1s")...); r.code != 69 || strings.Contains(r.out, "free") || !strings.Contains(r.out, "member") {
+		t.Errorf("describe lock without two servers: %+v", r)
+	}
+	if code := exitOf(t, holds); code != 76 {
+		t.Errorf("without two servers: exit code %d", code)
+	}
+}

@@ -1,0 +1,52 @@
+package output
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf16"
+)
+
+// Shown returns a text for people. Names, identities and errors come from other programs: characters that
+// could move the cursor, reorder the line or are invisible are escaped as in Go.
+func Shown(s string) string {
+	return escaped(s, func(r rune) string {
+		quoted := strconv.QuoteRuneToASCII(r)
+		return quoted[1 : len(quoted)-1]
+	})
+}
+
+// ShownJSON returns JSON with the same characters escaped as in JSON. Those between its texts stay.
+func ShownJSON(s string) string {
+	return escaped(s, func(r rune) string {
+		if r == '\n' {
+			return "\n"
+		}
+		var b strings.Builder
+		for _, unit := range utf16.AppendRune(nil, r) {
+			fmt.Fprintf(&b, `\u%04x`, unit)
+		}
+		return b.String()
+	})
+}
+
+// Unprintable reports whether a character is escaped.
+func Unprintable(r rune) bool {
+	return r == unicode.ReplacementChar || !unicode.IsPrint(r) || unicode.Is(unicode.Other_Default_Ignorable_Code_Point, r)
+}
+
+func escaped(s string, form func(r rune) string) string {
+	if !strings.ContainsFunc(s, Unprintable) { // bytes that are not UTF-8 count as U+FFFD
+		return s
+	}
+	var b strings.Builder
+	for _, r := range s {
+		if Unprintable(r) {
+			b.WriteString(form(r))
+		} else {
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
