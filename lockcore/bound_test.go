@@ -9,11 +9,10 @@ import (
 	"github.com/noonlock/noonlock/lockcore"
 )
 
-// Every call returns within its documented bound, in every state of the network. Nothing is
-// left once the Client is closed.
-//
-// Caught mutants: a dial on the caller's goroutine; a request without a deadline; a try
-// that may take longer than the remaining time of the call.
+// Every call returns within its documented bound, in every state of the network. Nothing is left once the Client is
+// closed.
+// Caught mutants: a dial on the caller's goroutine; a request without a deadline; a try that may take longer than
+// the remaining time of the call.
 func TestFault69_EveryCallReturnsInTime(t *testing.T) {
 	testenv.EveryCallIsBounded(t, false, everyCall)
 }
@@ -23,9 +22,8 @@ func TestFault69_EveryCallToAQuorumReturnsInTime(t *testing.T) {
 	testenv.EveryCallIsBounded(t, true, callsOfAMutex)
 }
 
-// Dials never return for two minutes. That costs a few of them, also of those that ask the nodes
-// of a cluster for their slots.
-//
+// Dials never return for two minutes. That costs a few of them, also of those that ask the nodes of a cluster for
+// their slots.
 // Caught mutant: a new dialer for each of these questions.
 func TestFault69_DialsThatNeverReturnAreFew(t *testing.T) {
 	testenv.DialsAreFew(t, func(e *testenv.Env, c *lockcore.Client, ttl time.Duration, add testenv.AddCall) {
@@ -43,8 +41,8 @@ func TestFault69_DialsThatNeverReturnAreFew(t *testing.T) {
 	})
 }
 
-// release releases a lock that a call has acquired, as a server without the fault has granted it.
-// Other calls wait for it.
+// release releases a lock that a call has acquired, as a server without the fault has granted it. Other calls wait
+// for it.
 func release(l *lockcore.Lease, err error) {
 	if err == nil {
 		go func() { _ = l.Unlock(context.Background()) }()

@@ -85,8 +85,7 @@ func TestAutoPipelinerIsRefused(t *testing.T) {
 	}
 }
 
-// Close releases all leases, ends their contexts and the waits, and leaves no goroutine
-// and no connection.
+// Close releases all leases, ends their contexts and the waits, and leaves no goroutine and no connection.
 func TestClose(t *testing.T) {
 	onBoth(t, func(e *env) {
 		c, other := e.Client("a"), e.Client("b")
@@ -123,8 +122,8 @@ func TestClose(t *testing.T) {
 	})
 }
 
-// Close during acquires, waits, renewals, releases, ends of leases and a second Close.
-// Nothing stays on the server, and no goroutine is left (a bubble does not end before).
+// Close during acquires, waits, renewals, releases, ends of leases and a second Close. Nothing stays on the server,
+// and no goroutine is left (a bubble does not end before).
 func TestCloseRacesEverything(t *testing.T) {
 	onBoth(t, func(e *env) {
 		rounds := 15
@@ -205,8 +204,7 @@ func redisOf(e *env) redis.UniversalClient {
 	return rdb
 }
 
-// Without a server Close returns the error of its context when that ends, and leaves no
-// goroutine.
+// Without a server Close returns the error of its context when that ends, and leaves no goroutine.
 func TestCloseWithoutServer(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
@@ -225,8 +223,8 @@ func TestCloseWithoutServer(t *testing.T) {
 	})
 }
 
-// The same while the subscription reconnects and the server does not answer the handshake.
-// go-redis waits for that and ignores its context.
+// The same while the subscription reconnects and the server does not answer the handshake. go-redis waits for that
+// and ignores its context.
 func TestCloseWhileSubscribing(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
@@ -250,8 +248,8 @@ func TestCloseWhileSubscribing(t *testing.T) {
 	})
 }
 
-// Close also closes the client that asks the Sentinels, and does not wait for an answer of theirs. (A bubble does not
-// end before the goroutines of its clients.)
+// Close also closes the client that asks the Sentinels, and does not wait for an answer of theirs. (A bubble does
+// not end before the goroutines of its clients.)
 func TestCloseOfSentinels(t *testing.T) {
 	t.Parallel()
 	opts := redis.UniversalOptions{Addrs: []string{"127.0.0.1:1"}, MasterName: "noon", Protocol: 2}

@@ -13,9 +13,8 @@ import (
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
-// The server's clock is set back by an hour. Tokens grow, later waiters do not pass the
-// queue, and the queue is served.
-//
+// The server's clock is set back by an hour. Tokens grow, later waiters do not pass the queue, and the queue is
+// served.
 // Caught mutant: a place in the queue is the server's time alone.
 func TestFault38_ServerClockSetBack(t *testing.T) {
 	inBubbleAllKinds(t, func(e *env) {
@@ -47,8 +46,8 @@ func TestFault38_ServerClockSetBack(t *testing.T) {
 	})
 }
 
-// One of a name's keys is evicted. At most the lease is lost, which the holder notices, or
-// the order of the queue. No waiter waits forever.
+// One of a name's keys is evicted. At most the lease is lost, which the holder notices, or the order of the queue.
+// No waiter waits forever.
 func TestFault22_ClassD_SingleKeysEvicted(t *testing.T) {
 	for _, part := range []string{"lock", "fence", "queue", "seen"} {
 		t.Run(part, func(t *testing.T) {
@@ -86,9 +85,8 @@ func TestFault22_ClassD_SingleKeysEvicted(t *testing.T) {
 }
 
 // The server's clock is set forward by a minute, as in a failover to a server whose clock is ahead. Locks end early
-// there: the holder notices at its next renewal, and waiters lapse and join again. Tokens grow, also when the clock is
-// right again.
-//
+// there: the holder notices at its next renewal, and waiters lapse and join again. Tokens grow, also when the clock
+// is right again.
 // Caught mutant: a token is the server's time alone.
 func TestFault35_75_ClassD_ServerClockIsAhead(t *testing.T) {
 	inBubbleAllKinds(t, func(e *env) {
@@ -119,9 +117,8 @@ func TestFault35_75_ClassD_ServerClockIsAhead(t *testing.T) {
 	})
 }
 
-// The server's clock is set back by an hour while the holder is dead, so its lock stays
-// for that long. Inspect reports that, and ForceRelease frees the lock for the waiters.
-//
+// The server's clock is set back by an hour while the holder is dead, so its lock stays for that long. Inspect
+// reports that, and ForceRelease frees the lock for the waiters.
 // Caught mutant: the remaining time is computed from the requested TTL.
 func TestFault36_ServerClockSetBackWhileTheHolderIsDead(t *testing.T) {
 	inBubbleAllKinds(t, func(e *env) {
@@ -152,9 +149,8 @@ func TestFault36_ServerClockSetBackWhileTheHolderIsDead(t *testing.T) {
 	})
 }
 
-// The server's clock is set back by a minute. The next renewal makes the lock end one TTL
-// later by the new clock. So a holder that dies does not block others for the minute.
-//
+// The server's clock is set back by a minute. The next renewal makes the lock end one TTL later by the new clock. So
+// a holder that dies does not block others for the minute.
 // Caught mutant: a renewal never moves an end backwards.
 func TestFault36_ClassD_RenewalAfterTheClockWasSetBack(t *testing.T) {
 	inBubbleAllKinds(t, func(e *env) {
@@ -175,10 +171,9 @@ func TestFault36_ClassD_RenewalAfterTheClockWasSetBack(t *testing.T) {
 	})
 }
 
-// The server restarts with an old snapshot, in which another lease holds the name. (Class
-// D: the snapshot is out of date; tokens protect the resource.) The holder's lease ends at
-// its next renewal. The other's lock is not renewed, and expires with its TTL.
-//
+// The server restarts with an old snapshot, in which another lease holds the name. (Class D: the snapshot is out of
+// date; tokens protect the resource.) The holder's lease ends at its next renewal. The other's lock is not renewed,
+// and expires with its TTL.
 // Caught mutant: renew without checking the holder.
 func TestFault16_ClassD_OldSnapshot(t *testing.T) {
 	onAllKinds(t, func(e *env) {
@@ -204,9 +199,9 @@ func TestFault16_ClassD_OldSnapshot(t *testing.T) {
 	})
 }
 
-// A failover loses releases and grants, again and again: the server goes back to an earlier state, in which
-// owners have entries that nobody holds any more, or has none of some that are held. (Class D.) A lease
-// has a greater token than all earlier ones, or that of a valid lease of its owner in its process.
+// A failover loses releases and grants, again and again: the server goes back to an earlier state, in which owners
+// have entries that nobody holds any more, or has none of some that are held. (Class D.) A lease has a greater token
+// than all earlier ones, or that of a valid lease of its owner in its process.
 func TestFault17_ClassD_OwnersAfterFailovers(t *testing.T) {
 	onBoth(t, func(e *env) {
 		type holding struct {
@@ -289,9 +284,8 @@ func (e *env) restore(name string) {
 	}
 }
 
-// FAULT 17, class D: a failover to a replica that lagged, or an old snapshot, lost a grant
-// and set the counter back. The next token is greater nevertheless.
-//
+// FAULT 17, class D: a failover to a replica that lagged, or an old snapshot, lost a grant and set the counter back.
+// The next token is greater nevertheless.
 // Caught mutant: only a new counter is seeded.
 func TestFault17_ClassD_CounterSetBack(t *testing.T) {
 	onAllKinds(t, func(e *env) {

@@ -4,13 +4,16 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/noonlock/noonlock/internal/servers"
@@ -37,8 +40,7 @@ func clusterEnv(t *testing.T, replicas int, opts ...string) *sharded {
 	return s
 }
 
-// clusterClient returns a Client of the cluster, which knows the addresses of these nodes,
-// by default of all.
+// clusterClient returns a Client of the cluster, which knows the addresses of these nodes, by default of all.
 func (s *sharded) clusterClient(identity string, seeds ...string) *lockcore.Client {
 	s.Helper()
 	if seeds == nil {
@@ -62,8 +64,8 @@ type load struct {
 	stop  func()
 }
 
-// underLoad starts a load. It asserts that no two clients hold the lock, that each token is
-// greater than the one before, and that each call succeeds.
+// underLoad starts a load. It asserts that no two clients hold the lock, that each token is greater than the one
+// before, and that each call succeeds.
 func (s *sharded) underLoad(name string) *load {
 	s.Helper()
 	l := &load{sharded: s}
@@ -120,8 +122,8 @@ func (l *load) move(slot int, from, to *servers.RedisServer, one int) {
 	l.Until("the lock is used at the new primary", func() bool { return l.Failed() || l.holds.Load() > before+5 })
 }
 
-// A slot moves between the primaries again and again, key by key, while the locks of one of
-// its names are acquired, renewed, handed over and released.
+// A slot moves between the primaries again and again, key by key, while the locks of one of its names are acquired,
+// renewed, handed over and released.
 func TestFault21_SlotMovesUnderLoad(t *testing.T) {
 	t.Parallel()
 	s := clusterEnv(t, 0)
@@ -139,9 +141,8 @@ func TestFault21_SlotMovesUnderLoad(t *testing.T) {
 	t.Logf("%d holds during %d moves", l.holds.Load(), moves)
 }
 
-// A node joins the cluster and gets a slot that is in use. Later the slot moves away, and the node
-// leaves. Each client has few connections to each node, and none to one without slots.
-//
+// A node joins the cluster and gets a slot that is in use. Later the slot moves away, and the node leaves. Each
+// client has few connections to each node, and none to one without slots.
 // Caught mutant: the server of a node without slots is kept.
 func TestClusterNodeJoinsAndLeaves(t *testing.T) {
 	t.Parallel()
@@ -185,4 +186,266 @@ func (s *sharded) connections(node *servers.RedisServer) map[string]int {
 		}
 	}
 	return all
+}
+
+// say sends a command to a node of the cluster.
+func (s *sharded) say(node *servers.RedisServer, args ...any) string {
+	s.Helper()
+	rdb := redis.NewClient(testenv.Options(node.Addr()))
+	defer rdb.Close()
+	text, err := rdb.Do(s.Context(), args...).Text()
+	must(s, err)
+	return text
+}
+
+// Info returns what a node says about the cluster.
+func (s *sharded) Info(node *servers.RedisServer) string {
+	s.Helper()
+	return s.say(node, "cluster", "info")
+}
+
+// Join starts a node without slots and adds it to the cluster. It returns when all nodes know it.
+func (s *sharded) Join() *servers.RedisServer {
+	s.Helper()
+	node := servers.ClusterNode(s)
+	s.Meet(node)
+	all := slices.Concat(s.Primaries, []*servers.RedisServer{node})
+	for _, n := range all {
+		s.Until("the node has joined", func() bool {
+			list := s.say(n, "cluster", "nodes")
+			return strings.Count(list, "\n") == len(all) && !strings.Contains(list, "handshake") && strings.Contains(s.Info(n), "cluster_state:ok")
+		})
+	}
+	return node
+}
+
+// Leave removes a node without slots.
+func (s *sharded) Leave(node *servers.RedisServer) {
+	s.Helper()
+	id := s.say(node, "cluster", "myid")
+	for _, n := range s.Primaries {
+		s.say(n, "cluster", "forget", id)
+	}
+}
+
+// Owner returns the one of these nodes that serves a slot, as the nodes themselves say.
+func (s *sharded) Owner(slot int, among ...*servers.RedisServer) *servers.RedisServer {
+	s.Helper()
+	for _, n := range among {
+		for line := range strings.Lines(s.say(n, "cluster", "nodes")) {
+			f := strings.Fields(line)
+			if !strings.Contains(f[2], "myself") || !strings.Contains(f[2], "master") {
+				continue
+			}
+			for _, r := range f[8:] {
+				first, last, isRange := strings.Cut(r, "-")
+				a, _ := strconv.Atoi(first)
+				b, _ := strconv.Atoi(last)
+				if !isRange {
+					b = a
+				}
+				if !strings.HasPrefix(r, "[") && a <= slot && slot <= b {
+					return n
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// A slotMove moves one slot from a node to another, in the steps of an operator's tool.
+type slotMove struct {
+	s        *sharded
+	slot     int
+	from, to *servers.RedisServer
+}
+
+// Move begins to move a slot: from now on both nodes redirect requests for missing keys.
+func (s *sharded) Move(slot int, from, to *servers.RedisServer) *slotMove {
+	s.Helper()
+	s.say(to, "cluster", "setslot", slot, "importing", s.say(from, "cluster", "myid"))
+	s.say(from, "cluster", "setslot", slot, "migrating", s.say(to, "cluster", "myid"))
+	return &slotMove{s, slot, from, to}
+}
+
+// Keys moves up to n keys, and returns how many were left to move before.
+func (m *slotMove) Keys(n int) int {
+	m.s.Helper()
+	rdb := redis.NewClient(testenv.Options(m.from.Addr()))
+	defer rdb.Close()
+	keys, err := rdb.ClusterGetKeysInSlot(m.s.Context(), m.slot, n).Result()
+	must(m.s, err)
+	if len(keys) > 0 {
+		host, port, err := net.SplitHostPort(m.to.Addr())
+		must(m.s, err)
+		args := []any{"migrate", host, port, "", 0, patience.Milliseconds(), "keys"}
+		for _, k := range keys {
+			args = append(args, k)
+		}
+		m.s.say(m.from, args...)
+	}
+	return len(keys)
+}
+
+// Finish moves the remaining keys, and then the slot. The target knows first.
+func (m *slotMove) Finish() {
+	m.s.Helper()
+	for m.Keys(100) > 0 {
+		continue
+	}
+	id := m.s.say(m.to, "cluster", "myid")
+	m.s.say(m.to, "cluster", "setslot", m.slot, "node", id)
+	m.s.say(m.from, "cluster", "setslot", m.slot, "node", id)
+}
+
+// polled waits for a condition, and reports whether it was met in time.
+func polled(condition func() bool) bool {
+	for begin := time.Now(); !condition(); <-time.After(10 * time.Millisecond) {
+		if time.Since(begin) > patience {
+			return false
+		}
+	}
+	return true
+}
+
+// awaitSentinels waits until each of these Sentinels knows the others, and so many replicas that are linked to the
+// primary.
+func awaitSentinels(t testing.TB, name string, replicas int, sentinels ...*servers.RedisServer) {
+	t.Helper()
+	for _, s := range sentinels {
+		rdb := redis.NewSentinelClient(testenv.Options(s.Addr()))
+		defer rdb.Close()
+		known := polled(func() bool {
+			all, _ := rdb.Replicas(context.Background(), name).Result()
+			others, _ := rdb.Sentinels(context.Background(), name).Result()
+			linked := 0
+			for _, r := range all {
+				if r["master-link-status"] == "ok" {
+					linked++
+				}
+			}
+			return linked == replicas && len(others) == len(sentinels)-1
+		})
+		if !known {
+			t.Fatalf("the Sentinel at %s does not know all servers", s.Addr())
+		}
+	}
+}
+
+// promote makes the first of these Sentinels promote a replica of the primary at address old, which may be dead, and
+// waits until all of them name another primary. It returns its address.
+func promote(t testing.TB, name, old string, sentinels ...*servers.RedisServer) string {
+	t.Helper()
+	next := old
+	for i, s := range sentinels {
+		rdb := redis.NewSentinelClient(testenv.Options(s.Addr()))
+		defer rdb.Close()
+		named := polled(func() bool {
+			// One reply: a failover that has just ended is not followed by another one.
+			state, err := rdb.Master(context.Background(), name).Result()
+			if err != nil {
+				return false
+			}
+			next = net.JoinHostPort(state["ip"], state["port"])
+			if i == 0 && next == old && !strings.Contains(state["flags"], "failover_in_progress") {
+				// It fails while no replica can be chosen.
+				_ = rdb.Failover(context.Background(), name).Err()
+			}
+			return next != old
+		})
+		if !named {
+			t.Fatalf("the Sentinel at %s still names %s as the primary", s.Addr(), old)
+		}
+	}
+	return next
+}
+
+// The primary that a slot moves to sends the keys to its replicas, and MIGRATE does not wait for them. So a lease
+// with MinReplicas is renewed at once when its Client notices the move. If the new replicas do not acknowledge that,
+// the lease ends within one timeout. Keys that have moved before their slot (ASK) count in the same way. A lease of
+// a Client without it is renewed at once, too. After a failover, the new primary has what was acknowledged, so the
+// lease lives on.
+// Caught mutants: the lease is not renewed until its renewal is due; it is not shortened; it is shortened after a
+// failover, too; a renewal after ASK does not wait for replicas; its failure does not shorten the lease.
+func TestFault21_NewReplicasAcknowledgeAfterAMove(t *testing.T) {
+	t.Parallel()
+	s := clusterEnv(t, 3)
+	reg := prometheus.NewRegistry()
+	c := s.clientOf(redis.NewClusterClient(&redis.ClusterOptions{Addrs: s.Addrs()}), lockcore.Config{Registerer: reg, MinReplicas: 1})
+	plainly := s.clusterClient("plain")
+	from, to, silent := s.Primaries[0], s.Primaries[1], s.Replicas[1]
+	const long = time.Minute // renewed every 20 s
+	often := ttl(long)
+	often.RenewInterval = time.Second // to meet ASK
+	next := 0
+	at := func(p *servers.RedisServer, c *lockcore.Client, cfg lockcore.LeaseConfig) *lockcore.Lease {
+		t.Helper()
+		for {
+			next++
+			if name := fmt.Sprintf("orders-%d", next); s.Owner(s.slot(name), p) != nil {
+				return s.try(s.mutex(c, name, cfg))
+			}
+		}
+	}
+	end := func(l *lockcore.Lease) time.Duration { return l.Remaining() + s.Clock() }
+	// move moves the slot of a lease. The next request for it is answered MOVED.
+	move := func(c *lockcore.Client, l *lockcore.Lease) (moved time.Time) {
+		t.Helper()
+		s.Move(s.slot(l.Name()), from, to).Finish()
+		moved = time.Now()
+		_, err := c.Inspect(s.Context(), l.Name())
+		must(s, err)
+		return moved
+	}
+	soon := func(what string, since time.Time) {
+		t.Helper()
+		if took := time.Since(since); took > 12*time.Second {
+			t.Errorf("%s after %v", what, took)
+		}
+	}
+	renewed := func(l *lockcore.Lease, before time.Duration) {
+		t.Helper()
+		s.Until("the lease is renewed", func() bool { return l.Context().Err() != nil || end(l) > before+time.Millisecond })
+		must(s, l.Context().Err())
+	}
+
+	for _, c := range []*lockcore.Client{c, plainly} {
+		lease := at(from, c, ttl(long))
+		before := end(lease)
+		moved := move(c, lease)
+		renewed(lease, before)
+		soon("the lease was renewed", moved)
+		s.unlock(lease)
+	}
+	asked := at(from, c, often)
+	s.Move(s.slot(asked.Name()), from, to).Keys(100)
+	renewed(asked, end(asked))
+	renewed(asked, end(asked))
+
+	lease, copied, plain, other := at(from, c, ttl(long)), at(from, c, often), at(from, plainly, ttl(long)), at(from, c, ttl(long))
+	silent.Pause()
+	moved := move(c, lease)
+	s.Move(s.slot(copied.Name()), from, to).Keys(100)
+	before := end(plain)
+	again := move(plainly, plain)
+	renewed(plain, before)
+	soon("the lease without MinReplicas was renewed", again)
+	for _, l := range []*lockcore.Lease{lease, copied, asked} {
+		mustIs(s, s.ended(l), lockcore.ErrLeaseExpired, lockcore.ErrNotReplicated)
+		soon(l.Name()+" ended", moved)
+	}
+	silent.Resume()
+
+	tried := func() float64 { return metric(s.env, reg, "noonlock_renewals_total", "outcome", "not_replicated") }
+	count := tried()
+	from.Kill()
+	s.Until("the replica serves the slot", func() bool { return s.Owner(s.slot(other.Name()), s.Replicas[0]) != nil })
+	s.Until("the lease is renewed there", func() bool {
+		_, err := c.Inspect(s.Context(), other.Name())
+		return err == nil && tried() > count
+	})
+	must(s, other.Context().Err())
+	if left := other.Remaining(); left < 5*time.Second {
+		t.Errorf("the lease has %v left after a failover", left)
+	}
 }

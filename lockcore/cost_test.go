@@ -15,8 +15,8 @@ import (
 	"github.com/noonlock/noonlock/lockcore"
 )
 
-// A cost is what one run of a script does in one state of a name, down to each message and
-// command. So the loss of a shortcut is noticed, and so is a more expensive command.
+// A cost is what one run of a script does in one state of a name, down to each message and command. So the loss of a
+// shortcut is noticed, and so is a more expensive command.
 type cost struct {
 	name     string
 	script   string
@@ -253,8 +253,8 @@ func plain(answer any) string {
 	return fmt.Sprint(list)
 }
 
-// messages returns the messages, as channel and text, that a subscription has received since
-// the last call. channel must be one of its channels.
+// messages returns the messages, as channel and text, that a subscription has received since the last call. channel
+// must be one of its channels.
 func (e *env) messages(heard *redis.PubSub, channel string) (all []string) {
 	e.Helper()
 	const end = "that is all"

@@ -98,9 +98,8 @@ func TestHistoriesToTheMillisecond(t *testing.T) {
 	})
 }
 
-// Nothing is granted for the delay after a restart, with or without data, and at the first use
-// of a server. TryLock says so, and Lock waits. Clients that start meanwhile obey. Leases that
-// the server has are renewed.
+// Nothing is granted for the delay after a restart, with or without data, and at the first use of a server. TryLock
+// says so, and Lock waits. Clients that start meanwhile obey. Leases that the server has are renewed.
 func TestFault89_RestartDelaysGrants(t *testing.T) {
 	onOneServer(t, func(e *env) {
 		const delay = 4 * time.Second
@@ -151,8 +150,7 @@ func TestFault89_RestartDelaysGrants(t *testing.T) {
 	})
 }
 
-// The delay is logged and counted once per loss, and refused calls are counted. The end of a
-// wait names it.
+// The delay is logged and counted once per loss, and refused calls are counted. The end of a wait names it.
 func TestLockDelayIsReported(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
@@ -213,8 +211,8 @@ func TestLockDelayAfterTheClockWasSetBack(t *testing.T) {
 	})
 }
 
-// As fault 17, with LockDelay: the failover loses a lease, and nobody acquires the lock before
-// that lease has ended. A Client that starts after the failover obeys, too.
+// As fault 17, with LockDelay: the failover loses a lease, and nobody acquires the lock before that lease has ended.
+// A Client that starts after the failover obeys, too.
 func TestFault89_FailoverDelaysGrants(t *testing.T) {
 	onReplicated(t, func(r *replicated) {
 		const delay = 7 * time.Second // a failover takes half of it
@@ -245,8 +243,8 @@ func TestFault89_FailoverDelaysGrants(t *testing.T) {
 	})
 }
 
-// While the slot with the record of a primary moves, grants are delayed, and nothing else. After
-// the move, the primary gets a new record.
+// While the slot with the record of a primary moves, grants are delayed, and nothing else. After the move, the
+// primary gets a new record.
 func TestLockDelayWhileTheRecordMoves(t *testing.T) {
 	t.Parallel()
 	s := clusterEnv(t, 0)
@@ -278,8 +276,8 @@ func TestLockDelayWhileTheRecordMoves(t *testing.T) {
 	s.Until("the delay is logged", func() bool { return log.Count("moving to another node") > 0 })
 }
 
-// The record cannot be written while the server is out of memory. Leases are released and
-// renewed, and grants are delayed.
+// The record cannot be written while the server is out of memory. Leases are released and renewed, and grants are
+// delayed.
 func TestFault31_NoMemoryForTheHistory(t *testing.T) {
 	t.Parallel()
 	e := realEnv(t)

@@ -63,13 +63,12 @@ func onOneServer(t *testing.T, test func(e *env)) {
 	testenv.OnOneServer(t, func(e *testenv.Env) { test(&env{Env: e}) })
 }
 
-// kinds are the kinds of locks that a test runs on. With "read", the first lock of a name
-// is the reading side of an RWMutex, usually that of the faulty holder. All further ones are
-// writing sides, so that its holder still excludes them.
+// kinds are the kinds of locks that a test runs on. With "read", the first lock of a name is the reading side of an
+// RWMutex, usually that of the faulty holder. All further ones are writing sides, so that its holder still excludes
+// them.
 var kinds = []string{"mutex", "write", "read"}
 
-// serverKinds are those that meet a real server. Only at night they are all: "read" has both sides
-// of an RWMutex.
+// serverKinds are those that meet a real server. Only at night they are all: "read" has both sides of an RWMutex.
 func serverKinds() []string {
 	if testenv.Nightly() {
 		return kinds
@@ -169,8 +168,8 @@ func (e *env) kindFor(name string) string {
 // anyName is the name of the locks of a process.
 const anyName = "of processes"
 
-// mutex returns a lock of c, of the kind that the test runs on. Each has an owner of its
-// own, so that locks of all kinds exclude each other.
+// mutex returns a lock of c, of the kind that the test runs on. Each has an owner of its own, so that locks of all
+// kinds exclude each other.
 func (e *env) mutex(c *lockcore.Client, name string, cfg lockcore.LeaseConfig) locker {
 	e.Helper()
 	m, err := lockOf(c, e.kindFor(name), name, fmt.Sprintf("owner-%d", e.owners.Add(1)), cfg)
@@ -200,8 +199,8 @@ type locker interface {
 	Lock(ctx context.Context) (*lockcore.Lease, error)
 }
 
-// try acquires a free lock. On a loaded machine the server may not answer in the time that
-// TryLock waits, a third of the TTL; then Lock asks again.
+// try acquires a free lock. On a loaded machine the server may not answer in the time that TryLock waits, a third of
+// the TTL; then Lock asks again.
 func (e *env) try(m locker) *lockcore.Lease {
 	e.Helper()
 	lease, err := m.TryLock(e.Context())
@@ -304,8 +303,7 @@ func (p *pending) granted() *lockcore.Lease {
 	return lease
 }
 
-// servesInOrder releases a lock, and asserts that the waiters get it one after the other, with
-// growing tokens.
+// servesInOrder releases a lock, and asserts that the waiters get it one after the other, with growing tokens.
 func (e *env) servesInOrder(held *lockcore.Lease, waiters ...*pending) {
 	e.Helper()
 	for i, w := range waiters {
@@ -375,8 +373,8 @@ func (e *env) pttl(name string) time.Duration {
 	return d
 }
 
-// expireTime returns the instant (ms) at which a key expires. Redis 6.2 reports only the
-// remaining time, so expireTime returns want if the remaining time is close to it.
+// expireTime returns the instant (ms) at which a key expires. Redis 6.2 reports only the remaining time, so
+// expireTime returns want if the remaining time is close to it.
 func (e *env) expireTime(key string, want int64) int64 {
 	e.Helper()
 	if e.Knows("pexpiretime") {

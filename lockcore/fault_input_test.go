@@ -155,8 +155,7 @@ func TestFault47_Durations(t *testing.T) {
 	}
 }
 
-// A MaxHold that overflows when it is added to the clock means no limit, not a lease that
-// ends at once.
+// A MaxHold that overflows when it is added to the clock means no limit, not a lease that ends at once.
 func TestFault47_HugeMaxHold(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {

@@ -33,9 +33,8 @@ func (r *resource) write(token uint64, who string) error {
 	return nil
 }
 
-// The holder's process is stopped for longer than its TTL. When it continues, its context
-// is done before any call succeeds, and it cannot harm its successor.
-//
+// The holder's process is stopped for longer than its TTL. When it continues, its context is done before any call
+// succeeds, and it cannot harm its successor.
 // Caught mutant: the lease ends only when a renewal is answered "not mine".
 func TestFault01_HolderFrozenPastItsTTL(t *testing.T) {
 	onServerAllKinds(t, func(e *env) {
@@ -67,9 +66,8 @@ func TestFault01_HolderFrozenPastItsTTL(t *testing.T) {
 }
 
 // The process is frozen between the check and the write. The token protects the resource.
-//
-// Caught mutant: the token is read again from the counter instead of being kept from the
-// grant (the stale holder then has the newest).
+// Caught mutant: the token is read again from the counter instead of being kept from the grant (the stale holder
+// then has the newest).
 func TestFault02_FrozenBetweenCheckAndWrite(t *testing.T) {
 	onAllKinds(t, func(e *env) {
 		var db resource
@@ -94,9 +92,7 @@ func TestFault02_FrozenBetweenCheckAndWrite(t *testing.T) {
 	})
 }
 
-// Renewals are not answered. The lease ends at the local deadline, while the server still
-// keeps the lock.
-//
+// Renewals are not answered. The lease ends at the local deadline, while the server still keeps the lock.
 // Caught mutant: the goroutine that checks the deadlines waits for renewals.
 func TestFault04_RenewalsStarve(t *testing.T) {
 	inBubbleAllKinds(t, func(e *env) {
@@ -123,9 +119,8 @@ func TestFault04_RenewalsStarve(t *testing.T) {
 	})
 }
 
-// The process is frozen after it has sent the request. The TTL may have passed when it
-// reads the grant, which must then be ignored.
-//
+// The process is frozen after it has sent the request. The TTL may have passed when it reads the grant, which must
+// then be ignored.
 // Caught mutant: validity is counted from the reply instead of from before the request.
 func TestFault03_FrozenBetweenRequestAndReply(t *testing.T) {
 	for name, taken := range map[string]bool{"name still free": false, "name taken in the meantime": true} {
@@ -163,8 +158,8 @@ func TestFault03_FrozenBetweenRequestAndReply(t *testing.T) {
 
 // The holder dies, and with it the first waiters, as goroutines of one process. The next waiter acquires the lock
 // within TTL + 0.5 s.
-//
-// Caught mutants: only the holder's message wakes the first waiter; only the head of the queue looks when the lock ends.
+// Caught mutants: only the holder's message wakes the first waiter; only the head of the queue looks when the lock
+// ends.
 func TestFault54_SuccessorInTime(t *testing.T) {
 	for _, own := range []int{0, 1, 3, 20, 31} {
 		t.Run(strconv.Itoa(own), func(t *testing.T) {
@@ -192,10 +187,8 @@ func TestFault54_SuccessorInTime(t *testing.T) {
 	}
 }
 
-// The holder's machine is suspended for longer than the TTL. No timer has run, but its
-// clock has advanced. The first call reports that the lease has ended, and Unlock does not
-// affect the successor.
-//
+// The holder's machine is suspended for longer than the TTL. No timer has run, but its clock has advanced. The first
+// call reports that the lease has ended, and Unlock does not affect the successor.
 // Caught mutant: the context uses its timer only.
 func TestFault05_MachineSuspended(t *testing.T) {
 	inBubbleAllKinds(t, func(e *env) { // on a busy machine, a reading of the user's clock can take too long

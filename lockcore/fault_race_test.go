@@ -18,12 +18,11 @@ import (
 	"github.com/noonlock/noonlock/lockcore"
 )
 
-// Thousands of cancels race acquires, at night twelve thousand of each kind. Afterwards no lock is held, the queue is empty, and
-// no goroutine is left. The TTLs are too long to have expired. A tombstone is left only if the
-// error says that a request may still arrive.
-//
-// Caught mutants: an attempt that was cancelled in flight is not withdrawn; every abandoned
-// attempt leaves a tombstone.
+// Thousands of cancels race acquires, at night twelve thousand of each kind. Afterwards no lock is held, the queue
+// is empty, and no goroutine is left. The TTLs are too long to have expired. A tombstone is left only if the error
+// says that a request may still arrive.
+// Caught mutants: an attempt that was cancelled in flight is not withdrawn; every abandoned attempt leaves a
+// tombstone.
 func TestFault50_CancelsRaceAcquires(t *testing.T) {
 	onAllKinds(t, func(e *env) {
 		const workers = 20
@@ -96,7 +95,6 @@ func TestFault50_CancelsRaceAcquires(t *testing.T) {
 }
 
 // Passwords and the secret part of lock values appear neither in logs nor in errors.
-//
 // Caught mutants: the stored value in HeldError or in a log line.
 func TestFault62_NoSecretsInLogsAndErrors(t *testing.T) {
 	t.Parallel()

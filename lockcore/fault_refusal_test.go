@@ -22,9 +22,8 @@ import (
 )
 
 // The server refuses to set up a connection, for many calls at once, on the first connection and on a replacement.
-// Every call returns that error, and none is unknown, because nothing was sent. Leases end in time, and everything works
-// again once the server accepts connections.
-//
+// Every call returns that error, and none is unknown, because nothing was sent. Leases end in time, and everything
+// works again once the server accepts connections.
 // Caught mutant: a call that waits for a connection counts as sent.
 func TestFault70_SetupRefused(t *testing.T) {
 	t.Parallel()
@@ -80,12 +79,11 @@ func TestFault70_SetupRefused(t *testing.T) {
 	}
 }
 
-// The server refuses the writes of scripts for five seconds, in the words of Redis 6.2.16 and of
-// 7.0. Held leases survive, a waiter keeps its place, and a release is repeated. Only new locks
-// are refused, if the server cannot say how long it will lack something.
-//
-// Caught mutants: the code in the middle of the text is not looked for; NOREPLICAS is not
-// exhaustion; a waiter that looks, or a release, is not repeated after one of the codes.
+// The server refuses the writes of scripts for five seconds, in the words of Redis 6.2.16 and of 7.0. Held leases
+// survive, a waiter keeps its place, and a release is repeated. Only new locks are refused, if the server cannot say
+// how long it will lack something.
+// Caught mutants: the code in the middle of the text is not looked for; NOREPLICAS is not exhaustion; a waiter that
+// looks, or a release, is not repeated after one of the codes.
 func TestFault19_20_74_RefusalsInScripts(t *testing.T) {
 	const later, earlier = " script: 8d, on @user_script:12.", "ERR Error running script (call to f_8d): @user_script:12: @user_script: 12: -"
 	for text, c := range map[string]struct {
@@ -158,9 +156,7 @@ func refusesScripts(e *env, text, code string, lasting bool) {
 	}
 }
 
-// The server is out of memory. Acquires are refused and leave nothing half done. Renewals
-// and releases work.
-//
+// The server is out of memory. Acquires are refused and leave nothing half done. Renewals and releases work.
 // Caught mutants: renew by SET; a release that writes the tombstone before the DEL.
 func TestFault31_OutOfMemory(t *testing.T) {
 	onServerAllKinds(t, func(e *env) {
@@ -200,10 +196,8 @@ func TestFault31_OutOfMemory(t *testing.T) {
 	}, "maxmemory-policy noeviction")
 }
 
-// Owned locks on a server that is out of memory. A reader confirms a grant and renews, a
-// writer downgrades, one of two entries is released, and the queue is served. A free lock
-// cannot be acquired.
-//
+// Owned locks on a server that is out of memory. A reader confirms a grant and renews, a writer downgrades, one of
+// two entries is released, and the queue is served. A free lock cannot be acquired.
 // Caught mutants: any HSET before the commands that work without memory.
 func TestFault31_OutOfMemoryOwned(t *testing.T) {
 	t.Parallel()
@@ -237,9 +231,8 @@ func TestFault31_OutOfMemoryOwned(t *testing.T) {
 	}
 }
 
-// A script that never ends blocks the server until it is killed. Nothing is applied in the
-// meantime. Leases and waiters continue afterwards.
-//
+// A script that never ends blocks the server until it is killed. Nothing is applied in the meantime. Leases and
+// waiters continue afterwards.
 // Caught mutant: BUSY is returned as an error.
 func TestFault33_BusyServer(t *testing.T) {
 	onServerAllKinds(t, func(e *env) {
@@ -272,8 +265,8 @@ func TestFault33_BusyServer(t *testing.T) {
 	})
 }
 
-// Renewals that only an operator can make succeed are errors, once for each lease until one
-// of its renewals succeeds. Others are details.
+// Renewals that only an operator can make succeed are errors, once for each lease until one of its renewals
+// succeeds. Others are details.
 func TestFault60_RefusedRenewalsAreLoggedOnce(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
@@ -311,12 +304,10 @@ func TestFault60_RefusedRenewalsAreLoggedOnce(t *testing.T) {
 	})
 }
 
-// The Client is connected to one shard of a cluster, as New cannot see. A name of another
-// shard is refused with MOVED: calls return that at once, also those that would wait, and
-// nothing is granted. A renewal of a name that moves is logged as an error.
-//
-// Caught mutants: MOVED is temporary, so that the call is repeated until its context ends;
-// it needs no operator.
+// The Client is connected to one shard of a cluster, as New cannot see. A name of another shard is refused with
+// MOVED: calls return that at once, also those that would wait, and nothing is granted. A renewal of a name that
+// moves is logged as an error.
+// Caught mutants: MOVED is temporary, so that the call is repeated until its context ends; it needs no operator.
 func TestFault76_OneShardOfACluster(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
@@ -385,7 +376,6 @@ func TestFault60_RefusedPublishIsLoggedOnce(t *testing.T) {
 }
 
 // Keys of another type: each call and waiter gets ErrWrongKind, no lock is left, and the key is not changed.
-//
 // Caught mutants: redis.call instead of pcall where the lock is read; a renewal sets the TTL of any counter.
 func TestFault32_WrongType(t *testing.T) {
 	for _, part := range []string{"lock", "fence", "queue", "seen"} {
@@ -444,9 +434,8 @@ func TestFault32_WrongType(t *testing.T) {
 	}
 }
 
-// The server accepts no more connections. Clients with connections continue. The error of
-// a Client that needs one names the cause, and is not ErrNotAcquired.
-//
+// The server accepts no more connections. Clients with connections continue. The error of a Client that needs one
+// names the cause, and is not ErrNotAcquired.
 // Caught mutant: a dial error is ErrNotAcquired.
 func TestFault44_NoMoreConnections(t *testing.T) {
 	onServerAllKinds(t, func(e *env) {

@@ -13,9 +13,8 @@ import (
 
 // A request or its reply is lost with its connection: that of an acquire, of the confirmation of a waiter's grant,
 // and of a release. It is sent again, and takes effect once.
-//
-// Caught mutants: a repeated acquire gets a new token; it does not extend the lock, so the lease outlives the lock on
-// the server; the reply to a repeated release is reported as a loss; one of them is not repeated.
+// Caught mutants: a repeated acquire gets a new token; it does not extend the lock, so the lease outlives the lock
+// on the server; the reply to a repeated release is reported as a loss; one of them is not repeated.
 func TestFault11_24_26_RequestsTakeEffectOnce(t *testing.T) {
 	for _, kind := range []string{lockcoretest.SwallowReply, lockcoretest.ResetBefore, lockcoretest.ResetAfter} {
 		t.Run(kind, func(t *testing.T) {
@@ -60,9 +59,8 @@ func TestFault11_24_26_RequestsTakeEffectOnce(t *testing.T) {
 }
 
 // The reply to a renewal is lost: the old deadline applies until a renewal is answered.
-//
-// Caught mutants: a renewal counts when it is sent; an error of a renewal ends the lease;
-// the renewal is not retried before the next interval.
+// Caught mutants: a renewal counts when it is sent; an error of a renewal ends the lease; the renewal is not retried
+// before the next interval.
 func TestFault25_RenewReplyLost(t *testing.T) {
 	inBubbleAllKinds(t, func(e *env) {
 		e.warmAll()
@@ -88,11 +86,10 @@ func TestFault25_RenewReplyLost(t *testing.T) {
 	})
 }
 
-// An acquire arrives after the release of its attempt. The tombstone of the attempt makes
-// it fail. Otherwise the lock would be held for a TTL without a lease.
-//
-// Caught mutants: no tombstone for an abandoned attempt; none at a release while an acquire
-// of the attempt is unanswered; acquire does not check for the tombstone.
+// An acquire arrives after the release of its attempt. The tombstone of the attempt makes it fail. Otherwise the
+// lock would be held for a TTL without a lease.
+// Caught mutants: no tombstone for an abandoned attempt; none at a release while an acquire of the attempt is
+// unanswered; acquire does not check for the tombstone.
 func TestFault13_AcquireArrivesAfterItsRelease(t *testing.T) {
 	for _, how := range []string{"abandoned", "waiting", "held and released", "held and lost"} {
 		t.Run(how, func(t *testing.T) {
@@ -137,9 +134,8 @@ func TestFault13_AcquireArrivesAfterItsRelease(t *testing.T) {
 	}
 }
 
-// Locks that are acquired, renewed, handed over, refused and released without a fault leave no tombstone, and neither
-// do waits that are cancelled when all their requests are answered.
-//
+// Locks that are acquired, renewed, handed over, refused and released without a fault leave no tombstone, and
+// neither do waits that are cancelled when all their requests are answered.
 // Caught mutants: each release writes one; so does each abandoned attempt.
 func TestNoTombstonesWithoutFaults(t *testing.T) {
 	onAllKinds(t, func(e *env) {
@@ -176,8 +172,8 @@ func (e *env) tombs(name string) int {
 	return len(keys)
 }
 
-// subscribed makes the Client of m subscribe, so that its next Lock joins the queue at
-// once. Another lease must hold m.
+// subscribed makes the Client of m subscribe, so that its next Lock joins the queue at once. Another lease must hold
+// m.
 func (e *env) subscribed(m locker) {
 	e.Helper()
 	p := e.queued(m)
@@ -208,7 +204,6 @@ func (e *env) barrier() {
 }
 
 // A renewal in flight does not undo a release.
-//
 // Caught mutants: renew without checking the holder; renew that creates the lock.
 func TestFault51_ReleaseWhileRenewing(t *testing.T) {
 	onAllKinds(t, func(e *env) {
@@ -241,9 +236,7 @@ func TestFault51_ReleaseWhileRenewing(t *testing.T) {
 	})
 }
 
-// The grant message is lost because the subscription is down. The waiter looks when the
-// subscription is back.
-//
+// The grant message is lost because the subscription is down. The waiter looks when the subscription is back.
 // Caught mutant: no look after a reconnect (the waiter's next look is 11 minutes away).
 func TestFault39_GrantLostWhileReconnecting(t *testing.T) {
 	onAllKinds(t, func(e *env) {
@@ -275,7 +268,6 @@ func TestFault39_GrantLostWhileReconnecting(t *testing.T) {
 }
 
 // Only one message is lost: the grant lapses, and the waiter joins again at its next look.
-//
 // Caught mutant: a waiter that is no longer in the queue does not join again.
 func TestFault39_GrantMessageLost(t *testing.T) {
 	onAllKinds(t, func(e *env) {
@@ -294,9 +286,8 @@ func TestFault39_GrantMessageLost(t *testing.T) {
 	})
 }
 
-// No data passes in either direction. The lease ends before the server frees the lock, and
-// requests that arrive late change nothing.
-//
+// No data passes in either direction. The lease ends before the server frees the lock, and requests that arrive late
+// change nothing.
 // Caught mutant: only an answer ends the lease.
 func TestFault07_Blackhole(t *testing.T) {
 	inBubbleAllKinds(t, func(e *env) {
@@ -338,11 +329,9 @@ func TestFault07_Blackhole(t *testing.T) {
 	})
 }
 
-// Requests pass and replies do not. The outcome is unknown, which is not "held by
-// another". A lock that was acquired is released.
-//
-// Caught mutants: a lost reply is reported as ErrNotAcquired; an attempt whose reply was
-// lost is not withdrawn.
+// Requests pass and replies do not. The outcome is unknown, which is not "held by another". A lock that was acquired
+// is released.
+// Caught mutants: a lost reply is reported as ErrNotAcquired; an attempt whose reply was lost is not withdrawn.
 func TestFault08_RepliesDropped(t *testing.T) {
 	onAllKinds(t, func(e *env) {
 		e.warmAll()
@@ -382,9 +371,8 @@ func TestFault08_RepliesDropped(t *testing.T) {
 	})
 }
 
-// If the answer takes longer than the lease is valid, Lock sends the request again. After
-// the third late answer it fails, and the lock is released.
-//
+// If the answer takes longer than the lease is valid, Lock sends the request again. After the third late answer it
+// fails, and the lock is released.
 // Caught mutants: a grant is accepted without reading the clock; only one request is sent.
 func TestFault09_LatencyNearTheTTL(t *testing.T) {
 	inBubbleAllKinds(t, func(e *env) {
@@ -407,9 +395,8 @@ func TestFault09_LatencyNearTheTTL(t *testing.T) {
 	})
 }
 
-// A call whose context ends returns at once, although the server hangs in the middle of
-// its request. A background task withdraws the attempt.
-//
+// A call whose context ends returns at once, although the server hangs in the middle of its request. A background
+// task withdraws the attempt.
 // Caught mutant: the caller waits for the reply.
 func TestFault45_CancelInMidRead(t *testing.T) {
 	inBubbleAllKinds(t, func(e *env) {

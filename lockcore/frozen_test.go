@@ -16,14 +16,11 @@ import (
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
-// Five processes are frozen in the queue, ahead of a live one. Together they delay it by one
-// unconfirmed grant and the time in which the others must answer, whether the lock is
-// released by a process that goes on, that is killed, or that closes its Client, or whether
-// its holder is killed. When they continue, they are served in their order.
-//
-// Caught mutants: each frozen process is granted the lock for a second; the releasing process
-// alone checks the grant; Close drops that check; only the first three waiters look at the
-// lock when it expires.
+// Five processes are frozen in the queue, ahead of a live one. Together they delay it by one unconfirmed grant and
+// the time in which the others must answer, whether the lock is released by a process that goes on, that is killed,
+// or that closes its Client, or whether its holder is killed. When they continue, they are served in their order.
+// Caught mutants: each frozen process is granted the lock for a second; the releasing process alone checks the
+// grant; Close drops that check; only the first three waiters look at the lock when it expires.
 func TestFault06_54_68_FrozenProcesses(t *testing.T) {
 	const frozen = 5
 	for _, ends := range []string{"unlock", "unlock and die", "unlock and close", "close", "die"} {
@@ -82,12 +79,11 @@ func TestFault06_54_68_FrozenProcesses(t *testing.T) {
 	}
 }
 
-// Processes are frozen, and their waiters are queued in any order before one that is alive. Together they delay it by
-// one unconfirmed grant, and the time in which called processes must answer. Each grant is checked when it ends: by
-// the process that has released the lock; if it closes its Client, by the first waiter of each process; if it dies
-// after the release, by the new head and a waiter of yet another process; if the holder died, by the waiters that look
-// when the lock expires. A process that continues joins again.
-//
+// Processes are frozen, and their waiters are queued in any order before one that is alive. Together they delay it
+// by one unconfirmed grant, and the time in which called processes must answer. Each grant is checked when it ends:
+// by the process that has released the lock; if it closes its Client, by the first waiter of each process; if it
+// dies after the release, by the new head and a waiter of yet another process; if the holder died, by the waiters
+// that look when the lock expires. A process that continues joins again.
 // Caught mutants: each waiter of a frozen process is granted the lock; only its first one is notified when the grant
 // ends; no process checks a grant; the releasing process checks only its own grant; each frozen process costs one
 // grant; a closed Client drops its checks; only the new head is notified; only three processes look.
@@ -194,9 +190,8 @@ func TestFault68_FrozenWaiters(t *testing.T) {
 	}
 }
 
-// One script passes 1000 waiters that have lapsed. If there are more, the release is repeated
-// at once, until the first waiter that is alive is served.
-//
+// One script passes 1000 waiters that have lapsed. If there are more, the release is repeated at once, until the
+// first waiter that is alive is served.
 // Caught mutant: the lock stays free until the waiter looks.
 func TestFault68_MoreDeadWaitersThanOneScriptPasses(t *testing.T) {
 	inBubbleAllKinds(t, func(e *env) {
@@ -218,9 +213,8 @@ func TestFault68_MoreDeadWaitersThanOneScriptPasses(t *testing.T) {
 	})
 }
 
-// A Client checks only its last grant of a name, so that a hand-over that is followed by
-// another one costs no additional command. A check that finds the grant confirmed is the last one.
-//
+// A Client checks only its last grant of a name, so that a hand-over that is followed by another one costs no
+// additional command. A check that finds the grant confirmed is the last one.
 // Caught mutants: each grant is checked; a check is repeated.
 func TestChecksOfGrantsAreFew(t *testing.T) {
 	inBubbleAllKinds(t, func(e *env) {
@@ -258,7 +252,6 @@ func TestChecksOfGrantsAreFew(t *testing.T) {
 }
 
 // Notes on processes that died before they confirmed a grant do not accumulate.
-//
 // Caught mutant: all such notes stay.
 func TestNotesOnDeadProcessesAreBounded(t *testing.T) {
 	onOneServer(t, func(e *env) {
@@ -280,10 +273,9 @@ func TestNotesOnDeadProcessesAreBounded(t *testing.T) {
 	})
 }
 
-// The subscription's connection is up, but no messages arrive. The first waiter that
-// acquires its lock by a look has the subscription tested. From then on the values of new
-// attempts are not trusted, and the Client reconnects until messages arrive again.
-//
+// The subscription's connection is up, but no messages arrive. The first waiter that acquires its lock by a look has
+// the subscription tested. From then on the values of new attempts are not trusted, and the Client reconnects until
+// messages arrive again.
 // Caught mutant: an answered ping is enough.
 func TestFault73_DeafSubscription(t *testing.T) {
 	inBubbleAllKinds(t, func(e *env) {
@@ -323,34 +315,5 @@ func TestFault73_DeafSubscription(t *testing.T) {
 			e.Errorf("a waiter after that is %s", got)
 		}
 		e.unlock(lease)
-	})
-}
-
-// Eight waiters of a process that receives no messages are queued before one of a healthy
-// process. Together they delay it by one lapsed grant, like the waiters of a frozen
-// process.
-func TestFault73_DeafWaitersAhead(t *testing.T) {
-	inBubbleAllKinds(t, func(e *env) {
-		for _, lease := range []time.Duration{3 * time.Second, 10 * time.Second} {
-			opt, faults := e.Link()
-			a, b, c := e.ClientWith(opt, lockcore.Config{}), e.Client("b"), e.Client("c")
-			cfg := ttl(lease)
-			name := "orders" + lease.String()
-			holder := e.try(e.mutex(c, name, cfg))
-			for range 8 {
-				e.queued(e.mutex(a, name, cfg))
-			}
-			healthy := e.queued(e.mutex(b, name, cfg))
-			deaf := faults.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DropMessage})
-			began := e.Clock()
-			e.unlock(holder)
-			next := healthy.granted()
-			if took := e.Clock() - began; took > 1200*time.Millisecond {
-				e.Errorf("TTL %v: a healthy waiter behind waited %v", lease, took)
-			}
-			e.unlock(next)
-			lockcoretest.MustFire(e, deaf)
-			deaf.Lift()
-		}
 	})
 }

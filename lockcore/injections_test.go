@@ -124,8 +124,7 @@ func (d *deployment) injections() []injection {
 	}
 }
 
-// aofOf returns where a server with "appendonly yes" has its data: a folder, or a file before
-// Redis 7.
+// aofOf returns where a server with "appendonly yes" has its data: a folder, or a file before Redis 7.
 func aofOf(p *servers.RedisServer) string {
 	folder := filepath.Join(p.Dir(), "appendonlydir")
 	if _, err := os.Stat(folder); err != nil {
@@ -145,8 +144,8 @@ func copyAOF(to, from string) error {
 	return os.WriteFile(to, data, 0o600)
 }
 
-// restart starts a primary again, and waits until its replicas are linked: the next fault must not
-// meet a server that is already alone.
+// restart starts a primary again, and waits until its replicas are linked: the next fault must not meet a server
+// that is already alone.
 func (d *deployment) restart(p *servers.RedisServer) {
 	d.Helper()
 	p.Restart(d)
@@ -177,11 +176,10 @@ func (d *deployment) linked() {
 	})
 }
 
-// Each fault is injected while locks are acquired, renewed, handed over and released. Without a
-// loss of data, no two leases of a name are valid at a time. With one, the older lease reports
-// its loss. Tokens always grow, and each name is used again after each fault. No log line and no
-// error contains a secret (fault 62). Fault 12 does not exist here, and fault 37 cannot be
-// injected into a lock, which does not read the wall clock.
+// Each fault is injected while locks are acquired, renewed, handed over and released. Without a loss of data, no two
+// leases of a name are valid at a time. With one, the older lease reports its loss. Tokens always grow, and each
+// name is used again after each fault. No log line and no error contains a secret (fault 62). Fault 12 does not
+// exist here, and fault 37 cannot be injected into a lock, which does not read the wall clock.
 func TestInjections(t *testing.T) {
 	testenv.OnlyNightly(t)
 	t.Parallel()

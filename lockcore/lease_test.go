@@ -184,8 +184,8 @@ func TestBind(t *testing.T) {
 	})
 }
 
-// When the caller's context is done and the server hangs, Do waits as long as Unlock, and not for the
-// TTL. The context ends during the work, or while the release waits for its answer.
+// When the caller's context is done and the server hangs, Do waits as long as Unlock, and not for the TTL. The
+// context ends during the work, or while the release waits for its answer.
 func TestFault07_DoReturnsWhenTheServerHangs(t *testing.T) {
 	for _, during := range []time.Duration{0, time.Second} {
 		for bound, d := range map[time.Duration]time.Duration{10 * time.Second: time.Hour, 4 * time.Second: 4 * time.Second} {
@@ -268,7 +268,6 @@ func TestDo(t *testing.T) {
 }
 
 // The lock is released if the work panics or ends its goroutine.
-//
 // Caught mutant: Unlock called after fn instead of deferred.
 func TestFault53_PanicAndGoexitRelease(t *testing.T) {
 	onBoth(t, func(e *env) {
@@ -302,7 +301,6 @@ func TestFault53_PanicAndGoexitRelease(t *testing.T) {
 }
 
 // Work that is slow to stop keeps the lock until it has returned.
-//
 // Caught mutant: Do releases when its context is done instead of when fn has returned.
 func TestFault52_ReleaseAfterSlowWork(t *testing.T) {
 	t.Parallel()
@@ -337,9 +335,7 @@ func TestFault52_ReleaseAfterSlowWork(t *testing.T) {
 	})
 }
 
-// A foreign attempt, a second call and a call after the end get different errors. None of
-// them affects the holder.
-//
+// A foreign attempt, a second call and a call after the end get different errors. None of them affects the holder.
 // Caught mutant: DEL without checking the owner.
 func TestFault48_ThreeWaysToUnlockWrongly(t *testing.T) {
 	onAllKinds(t, func(e *env) {

@@ -2,20 +2,27 @@ package lockcore_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/internal/wire"
 	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
-// A lease with a TTL of 200 ms or more outlives an outage of 0.62 TTL of every kind, whenever
-// it begins. A lease does not outlive an outage that begins right before a renewal and lasts
-// longer than the remaining validity.
-//
-// Caught mutants: a try of a third of the TTL, whatever is left; a pause of a twelfth of
-// the TTL after a failure; one dial of a connection at a time.
+// A lease with a TTL of 200 ms or more outlives an outage of 0.62 TTL of every kind, whenever it begins. A lease
+// does not outlive an outage that begins right before a renewal and lasts longer than the remaining validity.
+// Caught mutants: a try of a third of the TTL, whatever is left; a pause of a twelfth of the TTL after a failure;
+// one dial of a connection at a time.
 func TestFault72_OutageTolerance(t *testing.T) {
 	t.Parallel()
 	for name, outage := range testenv.Outages() {
@@ -42,9 +49,8 @@ func TestFault72_OutageTolerance(t *testing.T) {
 	}
 }
 
-// Lock waits through an outage that has begun before its first request, until ctx ends. The Client is
-// new, or its subscription is up, so that Lock queues at once.
-//
+// Lock waits through an outage that has begun before its first request, until ctx ends. The Client is new, or its
+// subscription is up, so that Lock queues at once.
 // Caught mutants: before it is queued, a waiter has only one TTL; a waiter that joins has only one TTL.
 func TestFault72_LockDuringAnOutage(t *testing.T) {
 	t.Parallel()
@@ -85,9 +91,8 @@ func (e *env) subscribes(c *lockcore.Client, name string) {
 	e.unlock(waiter.granted())
 }
 
-// The primary was just killed, and no replica is promoted. A Lock of a Client that was in use waits
-// until its context ends. Nothing was sent, so its error is not "unknown". The next Lock waits until
-// a replica is promoted.
+// The primary was just killed, and no replica is promoted. A Lock of a Client that was in use waits until its
+// context ends. Nothing was sent, so its error is not "unknown". The next Lock waits until a replica is promoted.
 func TestFault72_LockWhileThePrimaryIsDead(t *testing.T) {
 	onReplicated(t, func(r *replicated) {
 		c := r.client(lockcore.Config{Identity: "waiter"})
@@ -120,4 +125,277 @@ func outlives(t *testing.T, outage func(*testenv.Env) *testenv.Outage, ttl, at, 
 		o.Faults.Heal()
 	})
 	return yes
+}
+
+// A distance is a network on which each round trip, and so each dial, takes the same time.
+type distance struct {
+	where string // the topology
+
+	roundTrip atomic.Int64
+	dials     atomic.Int64
+	refuses   atomic.Bool
+}
+
+// inTheDistance runs a test in a bubble for each topology, with a Client that is far away from its servers. A
+// topology is left out if the round trip is longer than it can be there. A grant of a quorum takes two round trips,
+// which are shorter there.
+func inTheDistance(t *testing.T, roundTrip time.Duration, test func(e *testenv.Env, c *lockcore.Client, d *distance)) {
+	t.Helper()
+	farAway(t, roundTrip, roundTrip*2/3, test)
+}
+
+// farAwayFor is inTheDistance for locks with a TTL. On a quorum, a round trip is shorter than a fifth of it.
+func farAwayFor(t *testing.T, ttl, roundTrip time.Duration, test func(e *testenv.Env, c *lockcore.Client, d *distance)) {
+	t.Helper()
+	farAway(t, roundTrip, min(roundTrip, ttl/5-time.Millisecond), test)
+}
+
+func farAway(t *testing.T, roundTrip, ofQuorum time.Duration, test func(e *testenv.Env, c *lockcore.Client, d *distance)) {
+	t.Helper()
+	t.Parallel()
+	for where, far := range map[string]struct{ limit, roundTrip time.Duration }{ // a round trip must be shorter than limit
+		"one server":           {3 * time.Second, roundTrip},
+		"Sentinel and primary": {time.Second, roundTrip},             // a dial takes three round trips, and has three seconds
+		"cluster":              {1500 * time.Millisecond, roundTrip}, // a node has three seconds to set up a connection for a view
+		"quorum":               {1500 * time.Millisecond, ofQuorum},
+	} {
+		if roundTrip >= far.limit {
+			continue
+		}
+		t.Run(where, func(t *testing.T) {
+			t.Parallel()
+			testenv.InBubble(t, func(e *testenv.Env) {
+				d := &distance{where: where}
+				open, end := e.Topology(where, d.dial)
+				d.roundTrip.Store(int64(far.roundTrip))
+				d.dials.Store(0)
+				c, err := open(lockcore.Config{})
+				testenv.Must(e, err)
+				e.Cleanup(func() {
+					_ = c.Close(context.Background())
+					end()
+					time.Sleep(time.Minute) // the last bytes arrive
+				})
+				test(e, c, d)
+			})
+		})
+	}
+}
+
+// dial makes a connection over the distance.
+func (d *distance) dial(ctx context.Context, dial func() (net.Conn, error)) (net.Conn, error) {
+	d.dials.Add(1)
+	select {
+	case <-time.After(time.Duration(d.roundTrip.Load())):
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if d.refuses.Load() {
+		return nil, &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
+	}
+	server, err := dial()
+	if err != nil {
+		return nil, err
+	}
+	client, near := net.Pipe()
+	go d.carry(near, server)
+	go d.carry(server, near)
+	return client, nil
+}
+
+// carry passes on what it reads, after half of a round trip.
+func (d *distance) carry(to, from net.Conn) {
+	type packet struct {
+		due  time.Time
+		data []byte
+	}
+	packets := make(chan packet, 1000)
+	go func() {
+		defer to.Close()
+		for p := range packets {
+			time.Sleep(time.Until(p.due))
+			_, _ = to.Write(p.data)
+		}
+	}()
+	defer close(packets)
+	for {
+		b := make([]byte, 1<<14)
+		n, err := from.Read(b)
+		if err != nil {
+			return
+		}
+		packets <- packet{time.Now().Add(time.Duration(d.roundTrip.Load() / 2)), b[:n]}
+	}
+}
+
+// A round trip takes almost a third of the TTL, or of the longest time for one answer. A new Client acquires a lock,
+// renews it for several TTLs and releases it, although a connection takes several round trips. It dials more often
+// than nearby, because it begins to make another connection when one takes long, but not more and more often.
+func TestFault105_RoundTripIsAPartOfTheTTL(t *testing.T) {
+	dials := map[string]int{"one server": 10, "Sentinel and primary": 18, "cluster": 18, "quorum": 18}
+	for _, lasts := range []struct{ roundTrip, ttl time.Duration }{
+		{30 * time.Millisecond, 300 * time.Millisecond},
+		{60 * time.Millisecond, 300 * time.Millisecond},
+		{95 * time.Millisecond, 300 * time.Millisecond},
+		{950 * time.Millisecond, 10 * time.Second},
+		{990 * time.Millisecond, 10 * time.Second},
+		{1490 * time.Millisecond, 10 * time.Second},
+		{1500 * time.Millisecond, 10 * time.Second},
+		{2900 * time.Millisecond, 10 * time.Second},
+	} {
+		t.Run(fmt.Sprintf("%v of %v", lasts.roundTrip, lasts.ttl), func(t *testing.T) {
+			farAwayFor(t, lasts.ttl, lasts.roundTrip, func(e *testenv.Env, c *lockcore.Client, d *distance) {
+				m, err := c.Mutex("orders", ttl(lasts.ttl))
+				must(e, err)
+				ctx, cancel := context.WithTimeout(e.Context(), time.Minute)
+				defer cancel()
+				l, err := m.Lock(ctx)
+				must(e, err)
+				left := l.Remaining()
+				if left < lasts.ttl-3*lasts.roundTrip {
+					e.Errorf("the lease is valid for another %v: the wait for the connection counts", left)
+				}
+				if onServer := e.Raw.PTTL(e.Context(), "noonlock:{orders}:lock").Val(); onServer > 0 && onServer < left {
+					e.Errorf("the lease is valid for another %v, and on the server for %v", left, onServer)
+				}
+				e.Pass(10 * lasts.ttl)
+				must(e, context.Cause(l.Context()))
+				must(e, l.Unlock(e.Context()))
+				if n := int(d.dials.Load()); n > dials[d.where] {
+					e.Errorf("%d dials, want at most %d", n, dials[d.where])
+				}
+			})
+		})
+	}
+}
+
+// A round trip takes longer than an answer may take. Nothing is acquired, the error says so, and connections do not
+// pile up.
+func TestFault105_RoundTripIsTooLong(t *testing.T) {
+	inTheDistance(t, 200*time.Millisecond, func(e *testenv.Env, c *lockcore.Client, d *distance) {
+		m, err := c.Mutex("orders", ttl(300*time.Millisecond))
+		must(e, err)
+		_, err = m.TryLock(e.Context())
+		if err == nil || !strings.Contains(err.Error(), "no answer within") && !strings.Contains(err.Error(), "answered in time") {
+			e.Errorf("TryLock: %v", err)
+		}
+		ctx, cancel := context.WithTimeout(e.Context(), 12*time.Second)
+		defer cancel()
+		_, err = m.Lock(ctx)
+		mustIs(e, err, lockcore.ErrNotAcquired, context.DeadlineExceeded)
+		if n := d.dials.Load(); n > 90 { // three servers: 35 to 62, as the pauses are random
+			e.Errorf("%d dials in 12 s", n)
+		}
+	})
+}
+
+// A round trip takes longer than an answer may take for a lock with a short TTL, and less than for one with a long
+// TTL. Requests of the first one fail all the time. The lease of the second one goes on.
+func TestFault105_RoundTripIsTooLongForOthers(t *testing.T) {
+	inTheDistance(t, 200*time.Millisecond, func(e *testenv.Env, c *lockcore.Client, _ *distance) {
+		m, err := c.Mutex("orders", ttl(3*time.Second))
+		must(e, err)
+		l, err := m.Lock(e.Context())
+		must(e, err)
+		short, err := c.Mutex("short", ttl(300*time.Millisecond))
+		must(e, err)
+		ctx, cancel := context.WithTimeout(e.Context(), 30*time.Second)
+		defer cancel()
+		_, err = short.Lock(ctx)
+		mustIs(e, err, lockcore.ErrNotAcquired, context.DeadlineExceeded)
+		must(e, context.Cause(l.Context()))
+		must(e, l.Unlock(e.Context()))
+	})
+}
+
+// Locks with different TTLs use the same connections. They share batches, so that they are acquired almost as often
+// as those with one TTL.
+func TestFault103_MixedTTLs(t *testing.T) {
+	inTheDistance(t, 2*time.Millisecond, func(e *testenv.Env, c *lockcore.Client, _ *distance) {
+		cycles := func(ttls ...time.Duration) int {
+			var n atomic.Int64
+			var all sync.WaitGroup
+			until := e.Clock() + 100*time.Millisecond
+			for i := range 30 {
+				m, err := c.Mutex(fmt.Sprint("lock", i), ttl(ttls[i%len(ttls)]))
+				must(e, err)
+				all.Go(func() {
+					for e.Clock() < until {
+						l, err := m.TryLock(e.Context())
+						if err == nil {
+							err = l.Unlock(e.Context())
+						}
+						if err != nil {
+							e.Error(err)
+							return
+						}
+						n.Add(1)
+					}
+				})
+			}
+			all.Wait()
+			return int(n.Load())
+		}
+		cycles(10 * time.Second) // connects
+		one := cycles(10 * time.Second)
+		six := cycles(150*time.Millisecond, 300*time.Millisecond, time.Second, 3*time.Second, 6*time.Second, 10*time.Second)
+		if six*10 < one*7 {
+			e.Errorf("%d cycles with one TTL, %d with six", one, six)
+		}
+	})
+}
+
+// A real server accepts no other connection than that for calls, because it has as many clients as it may have.
+// Renewals use it.
+func TestFault105_TooManyClientsAfterAGrant(t *testing.T) {
+	onServerAllKinds(t, func(e *env) {
+		c := e.Client("a")
+		_, err := c.Inspect(e.Context(), "orders")
+		must(e, err)
+		stat := func(section, name string) (n int) {
+			_, after, _ := strings.Cut(e.Raw.Info(e.Context(), section).Val(), name+":")
+			_, err := fmt.Sscan(after, &n)
+			must(e, err)
+			return n
+		}
+		must(e, e.Raw.ConfigSet(e.Context(), "maxclients", strconv.Itoa(stat("clients", "connected_clients"))).Err())
+		lease := e.try(e.mutex(c, "orders", ttl(3*time.Second)))
+		e.Pass(10 * time.Second)
+		must(e, context.Cause(lease.Context()))
+		if stat("stats", "rejected_connections") == 0 {
+			e.Error("the server has refused no connection")
+		}
+		e.unlock(lease)
+	})
+}
+
+// The server is away for a moment, and then may have lost data. Many callers learn at once that nothing may be
+// granted, although their connections had failed.
+func TestFault104_RefusedBeforeItIsSent(t *testing.T) {
+	inBubble(t, func(e *env) {
+		opt, f := e.Link()
+		c := e.ClientWith(opt, lockcore.Config{LockDelay: 10 * time.Second})
+		m, err := c.Mutex("orders", ttl(time.Second))
+		must(e, err)
+		away := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.RefuseDial})
+		var all sync.WaitGroup
+		for range 4 {
+			all.Go(func() { _, _ = m.TryLock(e.Context()) })
+		}
+		all.Wait()
+		away.Lift()
+		began := e.Clock()
+		for range 30 {
+			all.Go(func() {
+				_, err := m.TryLock(e.Context())
+				if _, ok := errors.AsType[*wire.DelayError](err); !ok {
+					e.Errorf("TryLock: %v", err)
+				}
+			})
+		}
+		all.Wait()
+		if took := e.Clock() - began; took > 0 {
+			e.Errorf("it took %v", took)
+		}
+	})
 }

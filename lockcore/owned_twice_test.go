@@ -157,8 +157,7 @@ func (e *env) establishOwned(name string, s ownedState) {
 	must(e, err)
 }
 
-// An ownedSnapshot is the keys of a name: entries by attempt, without the parts that depend
-// on the time of day.
+// An ownedSnapshot is the keys of a name: entries by attempt, without the parts that depend on the time of day.
 type ownedSnapshot struct {
 	snapshot
 	entries map[string]string // attempt -> mode, token, and until when in whole seconds
@@ -208,9 +207,8 @@ func (s ownedSnapshot) same(o ownedSnapshot) bool {
 	return s.snapshot.same(o.snapshot) && maps.Equal(s.entries, o.entries)
 }
 
-// Every script of the locks with owners runs twice in every state of a name. The second
-// answer is equal to the first, and the state stays. Each single run also keeps the
-// guarantees that checkOwned asserts.
+// Every script of the locks with owners runs twice in every state of a name. The second answer is equal to the
+// first, and the state stays. Each single run also keeps the guarantees that checkOwned asserts.
 func TestOwnedScriptsTwiceInEveryState(t *testing.T) {
 	for _, mine := range []string{"ns1:ALIVE.1.t.w/me id", "ns1:ALIVE.1.t.r/me id"} {
 		t.Run(mine[strings.Index(mine, "/")-1:][:1], func(t *testing.T) {
@@ -427,8 +425,8 @@ func checkOwned(e *env, where, script, mine string, args []any, state ownedState
 	}
 }
 
-// checkHolders compares the entries of a lock with the guarantees: a writer's owner is
-// alone, each owner has its own token, and the key ends with the last entry.
+// checkHolders compares the entries of a lock with the guarantees: a writer's owner is alone, each owner has its own
+// token, and the key ends with the last entry.
 func checkHolders(e *env, complain func(string, ...any), s ownedSnapshot) {
 	e.Helper()
 	owners, writers := map[string]string{}, map[string]bool{}
@@ -453,4 +451,72 @@ func checkHolders(e *env, complain func(string, ...any), s ownedSnapshot) {
 	if e.Bubble == nil && s.end > 0 && s.keyEnd != s.end { // miniredis keeps the remaining time, not the instant
 		complain("the key ends at %d, the lock at %d", s.keyEnd, s.end)
 	}
+}
+
+// The scores of a lock with owners; see part_owned.lua.
+const (
+	writesScore = 1 << 51
+	countScore  = 1 << 52
+)
+
+// A storedOwned is the stored value of a lock with owners, including ended entries.
+type storedOwned struct {
+	kind    string
+	entries []storedEntry      // by mode and end
+	tokens  map[string]string  // of entries
+	counts  map[string]int64   // of owners
+	end     int64              // of the last entry, ms
+	members map[string]float64 // all
+}
+
+type storedEntry struct {
+	attempt, mode string
+	until         int64
+}
+
+func (e *env) storedOwned(name string) storedOwned {
+	e.Helper()
+	all, err := e.Raw.ZRangeWithScores(e.Context(), e.key(name, "lock"), 0, -1).Result()
+	must(e, err)
+	s := storedOwned{tokens: map[string]string{}, counts: map[string]int64{}, members: map[string]float64{}}
+	for _, z := range all {
+		member, _ := z.Member.(string)
+		s.members[member] = z.Score
+		score := int64(z.Score)
+		sort, rest, _ := strings.Cut(member, ":")
+		switch {
+		case sort == "t":
+			s.tokens[rest] = strconv.FormatInt(-score, 10)
+		case sort == "n":
+			s.counts[rest] = score - countScore
+		case rest == "":
+			s.kind = member
+		default:
+			x := storedEntry{member, "r", score}
+			if score >= writesScore {
+				x.mode, x.until = "w", score-writesScore
+			}
+			s.entries = append(s.entries, x)
+			s.end = max(s.end, x.until)
+		}
+	}
+	return s
+}
+
+// zOwned returns the members of a lock that has these entries.
+func zOwned(kind string, entries []storedEntry, tokens map[string]int64) []redis.Z {
+	all := []redis.Z{{Score: countScore, Member: kind}}
+	counts := map[string]int{}
+	for _, x := range entries {
+		counts[ownerOf(x.attempt)]++
+		score := float64(x.until)
+		if x.mode == "w" {
+			score += writesScore
+		}
+		all = append(all, redis.Z{Score: score, Member: x.attempt}, redis.Z{Score: -float64(tokens[x.attempt]), Member: "t:" + x.attempt})
+	}
+	for owner, n := range counts {
+		all = append(all, redis.Z{Score: float64(countScore + n), Member: "n:" + owner})
+	}
+	return all
 }

@@ -20,8 +20,8 @@ import (
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
-// Two servers in a bubble, both of which accept writes. The Dialer leads to the one that the
-// Sentinels name, like that of a failover client.
+// Two servers in a bubble, both of which accept writes. The Dialer leads to the one that the Sentinels name, like
+// that of a failover client.
 type switched struct {
 	*env
 	old, next *lockcoretest.Redis
@@ -99,11 +99,10 @@ func (s *switched) exists(at *lockcoretest.Redis, name string) bool {
 	return at.Client().Exists(s.Context(), s.key(name, "lock")).Val() == 1
 }
 
-// Behind a Sentinel, a Client that holds a lease dials once per second, to learn the address of the primary. One that
-// waits does so once per TTL. An idle Client and one without Sentinels do not.
-//
-// Caught mutants: a Client looks when it is idle; it does not look while it only holds, or only
-// waits; each request causes a look; a Client without Sentinels looks.
+// Behind a Sentinel, a Client that holds a lease dials once per second, to learn the address of the primary. One
+// that waits does so once per TTL. An idle Client and one without Sentinels do not.
+// Caught mutants: a Client looks when it is idle; it does not look while it only holds, or only waits; each request
+// causes a look; a Client without Sentinels looks.
 func TestLooksForThePrimary(t *testing.T) {
 	plain := func(s *switched) *lockcore.Client { return s.client(false) }
 	failover := func(s *switched) *lockcore.Client { return s.client(true) }
@@ -136,10 +135,9 @@ func TestLooksForThePrimary(t *testing.T) {
 	}
 }
 
-// The Sentinels name another primary, while the old one accepts writes on all connections. A second
-// later, the Client uses the new one only. It renews its leases there at once: those that
-// the new primary has live on, and the others end. Its waiters queue there.
-//
+// The Sentinels name another primary, while the old one accepts writes on all connections. A second later, the
+// Client uses the new one only. It renews its leases there at once: those that the new primary has live on, and the
+// others end. Its waiters queue there.
 // Caught mutants: only one kind of connection moves; the leases are renewed when they are due.
 func TestFault18_PrimaryThatStillWorksIsLeft(t *testing.T) {
 	inSwitched(t, func(s *switched) {
@@ -179,9 +177,8 @@ func TestFault18_PrimaryThatStillWorksIsLeft(t *testing.T) {
 	})
 }
 
-// As above, but the user may not PUBLISH. So no self-test can find that the subscription is at the old
-// primary. It moves with the other connections.
-//
+// As above, but the user may not PUBLISH. So no self-test can find that the subscription is at the old primary. It
+// moves with the other connections.
 // Caught mutant: the subscription is not moved.
 func TestFault18_SubscriptionMovesWithoutSelfTests(t *testing.T) {
 	inSwitched(t, func(s *switched) {
@@ -213,9 +210,8 @@ func TestFault18_SubscriptionMovesWithoutSelfTests(t *testing.T) {
 	})
 }
 
-// The old primary grants a lock, and its answer is under way when the Sentinels name another one.
-// The answer does not count: the new primary is asked, where another client may hold the lock.
-//
+// The old primary grants a lock, and its answer is under way when the Sentinels name another one. The answer does
+// not count: the new primary is asked, where another client may hold the lock.
 // Caught mutant: a request in flight keeps its connection.
 func TestFault18_AnswerOfTheFormerPrimaryIsIgnored(t *testing.T) {
 	inSwitched(t, func(s *switched) {
@@ -237,9 +233,8 @@ func TestFault18_AnswerOfTheFormerPrimaryIsIgnored(t *testing.T) {
 	})
 }
 
-// The Sentinels name another primary while a Client is idle, and its connections stay. The old primary grants it a lock
-// that another client holds at the new one. The grant does not count.
-//
+// The Sentinels name another primary while a Client is idle, and its connections stay. The old primary grants it a
+// lock that another client holds at the new one. The grant does not count.
 // Caught mutants: a grant is not confirmed; the answer counts although the primary was followed.
 func TestFault18_GrantOfTheFormerPrimaryIsChecked(t *testing.T) {
 	inSwitched(t, func(s *switched) {
@@ -256,7 +251,6 @@ func TestFault18_GrantOfTheFormerPrimaryIsChecked(t *testing.T) {
 }
 
 // A Sentinel that was cut off names a replica. The Client stays at the primary.
-//
 // Caught mutant: a replica is followed.
 func TestFault18_ReplicaIsNotFollowed(t *testing.T) {
 	inSwitched(t, func(s *switched) {
@@ -281,10 +275,9 @@ func TestFault18_ReplicaIsNotFollowed(t *testing.T) {
 	})
 }
 
-// A planned failover. The old primary accepts writes for as long as the test lasts, because no
-// Sentinel can reconfigure it. Nevertheless, leases, queues, their order and the subscriptions are at the new
-// primary soon, and no connection is left at the old one.
-//
+// A planned failover. The old primary accepts writes for as long as the test lasts, because no Sentinel can
+// reconfigure it. Nevertheless, leases, queues, their order and the subscriptions are at the new primary soon, and
+// no connection is left at the old one.
 // Caught mutant: the connections to the old primary are kept.
 func TestFault18_PlannedFailover(t *testing.T) {
 	t.Parallel()
@@ -320,9 +313,9 @@ func TestFault18_PlannedFailover(t *testing.T) {
 	}
 }
 
-// A planned failover of a cluster, there and back, while clients use a lock. The old primary
-// becomes a replica before the new one accepts writes, so it refuses all requests. No two clients
-// hold the lock, each token is greater, and another lease lives on.
+// A planned failover of a cluster, there and back, while clients use a lock. The old primary becomes a replica
+// before the new one accepts writes, so it refuses all requests. No two clients hold the lock, each token is
+// greater, and another lease lives on.
 func TestFault18_PlannedFailoverInACluster(t *testing.T) {
 	t.Parallel()
 	s := clusterEnv(t, 3)

@@ -16,10 +16,9 @@ import (
 	"github.com/noonlock/noonlock/lockcore"
 )
 
-// roleVariable makes this test binary an actor: a process with a Client. It reads orders
-// from its standard input, one per line, and writes answers to its standard output. It ends
-// with its input. serverVariable is the address of the server, and kindVariable is the kind
-// of its locks. Their owner is its identity.
+// roleVariable makes this test binary an actor: a process with a Client. It reads orders from its standard input,
+// one per line, and writes answers to its standard output. It ends with its input. serverVariable is the address of
+// the server, and kindVariable is the kind of its locks. Their owner is its identity.
 const (
 	roleVariable   = "LOCKCORE_TEST_ROLE"
 	serverVariable = "LOCKCORE_TEST_SERVER"

@@ -2,6 +2,7 @@ package lockcore_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,12 +11,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
-// Waiters are served in order of arrival, across clients, each by a message: in a bubble no
-// time passes.
+// Waiters are served in order of arrival, across clients, each by a message: in a bubble no time passes.
 func TestQueueIsServedInOrderOfArrival(t *testing.T) {
 	onAllKinds(t, func(e *env) {
 		clients := []*lockcore.Client{e.Client("a"), e.Client("b"), e.Client("c")}
@@ -71,27 +73,6 @@ func TestReleaserDoesNotPassTheQueue(t *testing.T) {
 	})
 }
 
-// A lock that became free without a release by its holder (the holder died, or a foreign
-// client released it) goes to the head of the queue, no matter which client asks first.
-func TestTryLockDoesNotPassTheQueue(t *testing.T) {
-	onAllKinds(t, func(e *env) {
-		a, b, c := e.Client("a"), e.Client("b"), e.Client("c")
-		cfg := ttl(20 * time.Second)
-		e.try(e.mutex(a, "orders", cfg))
-		waiter := e.queued(e.mutex(b, "orders", cfg))
-		e.Raw.Del(e.Context(), e.key("orders", "lock"))
-		before := e.Clock()
-		if held := e.refused(e.mutex(c, "orders", cfg)); held.Holder != "b" {
-			e.Errorf("TryLock of a free lock with a queue names %q, want the head of the queue", held.Holder)
-		}
-		lease := waiter.granted()
-		if took := e.Clock() - before; e.Bubble != nil && took != 0 {
-			e.Errorf("the head was served after %v, not by the TryLock", took)
-		}
-		e.unlock(lease)
-	})
-}
-
 func TestCancelledWaitLeavesTheQueue(t *testing.T) {
 	onAllKinds(t, func(e *env) {
 		a, b, c := e.Client("a"), e.Client("b"), e.Client("c")
@@ -116,8 +97,8 @@ func TestCancelledWaitLeavesTheQueue(t *testing.T) {
 	})
 }
 
-// A waiter whose process is gone is passed over at once if the server knows that the
-// process receives no messages. Its place expires.
+// A waiter whose process is gone is passed over at once if the server knows that the process receives no messages.
+// Its place expires.
 func TestDeadWaiterIsPassedOver(t *testing.T) {
 	onAllKinds(t, func(e *env) {
 		a, b := e.Client("a"), e.Client("b")
@@ -153,24 +134,7 @@ func (e *env) deadAttempt(number int) string {
 	}
 }
 
-// A waiter without a sign of life for three refreshes loses its place. So a queue of dead
-// waiters does not block TryLock forever.
-func TestDeadQueueExpires(t *testing.T) {
-	inBubbleAllKinds(t, func(e *env) {
-		a, b := e.Client("a"), e.Client("b")
-		dead, f := e.Linked("dead")
-		cfg := ttl(4 * time.Second)
-		lease := e.try(e.mutex(a, "orders", cfg))
-		e.queued(e.mutex(dead, "orders", cfg))
-		f.Partition() // the connection is still open for the server
-		e.Pass(3300*time.Millisecond*4 + 2*time.Second)
-		e.unlock(lease)
-		e.unlock(e.try(e.mutex(b, "orders", cfg)))
-	})
-}
-
-// An abandoned attempt whose withdrawal was lost is granted the lock: its client releases
-// it at once.
+// An abandoned attempt whose withdrawal was lost is granted the lock: its client releases it at once.
 func TestGrantToAnAbandonedAttempt(t *testing.T) {
 	inBubbleAllKinds(t, func(e *env) {
 		e.warmAll()
@@ -222,9 +186,8 @@ func TestWaitersLookOncePerTTL(t *testing.T) {
 	})
 }
 
-// A message calls a process by an attempt that no longer waits. Another attempt of the name
-// then looks, and none of another name.
-//
+// A message calls a process by an attempt that no longer waits. Another attempt of the name then looks, and none of
+// another name.
 // Caught mutant: such a call is ignored.
 func TestCallOfAnAttemptThatHasLeft(t *testing.T) {
 	inBubbleAllKinds(t, func(e *env) {
@@ -292,5 +255,197 @@ func TestFault41_ForgedMessages(t *testing.T) {
 		}
 		e.unlock(lease)
 		e.unlock(waiter.granted())
+	})
+}
+
+// More dead waiters than one script passes over are queued before a live one. A try does not take the lock that is
+// free in the meantime.
+func TestTryDoesNotPassAQueueOfManyDead(t *testing.T) {
+	onAllKinds(t, func(e *env) {
+		cfg := ttl(20 * time.Second)
+		e.try(e.mutex(e.Client("a"), "orders", cfg))
+		living := e.queued(e.mutex(e.Client("b"), "orders", cfg))
+		at := e.Raw.ZRangeWithScores(e.Context(), e.key("orders", "queue"), 0, 0).Val()[0].Score
+		var dead []redis.Z
+		for i := range 1500 {
+			dead = append(dead, redis.Z{Score: at - 2000 + float64(i), Member: fmt.Sprintf("dead-%d", i)})
+		}
+		must(e, e.Raw.ZAdd(e.Context(), e.key("orders", "queue"), dead...).Err())
+		must(e, e.Raw.Del(e.Context(), e.key("orders", "lock")).Err())
+		if held := e.refused(e.mutex(e.Client("c"), "orders", cfg)); held.Holder != "b" {
+			e.Errorf("held by %q, want the waiter behind the dead ones", held.Holder)
+		}
+		e.unlock(living.granted())
+	})
+}
+
+// A foreign tool has deleted some keys of a lock, or the first waiter. A try acquires a lock of which nothing is
+// left. Otherwise its error names one of the holders or waiters, with the time until the lock ends, and no foreign
+// client.
+func TestTryAfterPartsWereDeleted(t *testing.T) {
+	t.Parallel()
+	parts := []string{"lock", "queue", "seen"}
+	for _, kind := range kinds {
+		for gone := range 1 << (len(parts) + 1) {
+			t.Run(fmt.Sprintf("%s/%04b", kind, gone), func(t *testing.T) {
+				t.Parallel()
+				inBubble(t, func(e *env) {
+					e.use(kind)
+					cfg := ttl(20 * time.Second)
+					e.try(e.mutex(e.Client("a"), "orders", cfg))
+					e.queued(e.mutex(e.Client("b"), "orders", cfg))
+					e.queued(e.mutex(e.Client("c"), "orders", cfg))
+					for i, part := range parts {
+						if gone&(1<<i) != 0 {
+							must(e, e.Raw.Del(e.Context(), e.key("orders", part)).Err())
+						}
+					}
+					if gone&(1<<len(parts)) != 0 {
+						must(e, e.Raw.ZRemRangeByRank(e.Context(), e.key("orders", "queue"), 0, 0).Err())
+					}
+					const lock, queue, seen = 1, 2, 4
+					if gone&lock != 0 && gone&(queue|seen) != 0 {
+						e.unlock(e.try(e.mutex(e.Client("d"), "orders", cfg)))
+						return
+					}
+					holder := "a"
+					if gone&lock != 0 {
+						holder = "b"
+						if gone&(1<<len(parts)) != 0 {
+							holder = "c"
+						}
+					}
+					if held := e.refused(e.mutex(e.Client("d"), "orders", cfg)); held.Holder != holder || held.TTL <= 0 {
+						e.Errorf("it is said to be held by %q for %v, want %q", held.Holder, held.TTL, holder)
+					}
+				})
+			})
+		}
+	}
+}
+
+// mustName asserts that the error of a wait names the holder and, for a lock that has owners, the owner.
+func (e *env) mustName(err error, holder, owner string) {
+	e.Helper()
+	mustIs(e, err, lockcore.ErrNotAcquired)
+	var held *lockcore.HeldError
+	if !errors.As(err, &held) {
+		e.Fatalf("error %v, want one that names the holder", err)
+	}
+	if !e.owned() {
+		owner = ""
+	}
+	if held.Holder != holder || held.Owner != owner || held.Name != "orders" {
+		e.Errorf("held by %q, owner %q, name %q, want %q, %q", held.Holder, held.Owner, held.Name, holder, owner)
+	}
+	if held.TTL <= 0 || held.TTL > 20*time.Second {
+		e.Errorf("for another %v", held.TTL)
+	}
+	if text := err.Error(); !strings.Contains(text, "held by "+holder) || strings.Contains(text, "owner") != e.owned() {
+		e.Errorf("error %q", text)
+	}
+}
+
+// underWay reports whether a wait on a real server was canceled before the reply that names the holder.
+func (e *env) underWay(err error) bool { return e.Bubble == nil && errors.Is(err, lockcore.ErrUnknown) }
+
+// If a wait ends with its context, the error names the holder, as that of TryLock does, and the owner if there is
+// one. This holds for the first waiter and for the one behind it, on a new Client, whose first request does not
+// queue, and on a Client that has waited before.
+// Caught mutants: the replies to queued waiters do not carry the holder; the error of a wait does not contain it.
+func TestWaitNamesTheHolder(t *testing.T) {
+	onAllKinds(t, func(e *env) {
+		a, b := e.Client("a"), e.Client("b")
+		cfg := ttl(20 * time.Second)
+		lease := e.try(e.mutex(a, "orders", cfg))
+		if held := e.refused(e.mutex(b, "orders", cfg)); (held.Owner == "owner-1") != e.owned() {
+			e.Errorf("TryLock: %+v", held)
+		}
+		var waiters []*pending
+		for range 5 { // the first three get other replies than the later ones
+			waiters = append(waiters, e.queued(e.mutex(b, "orders", cfg)))
+		}
+		for _, w := range waiters {
+			w.cancel()
+			_, err := w.wait()
+			mustIs(e, err, context.Canceled)
+			if e.underWay(err) {
+				continue
+			}
+			e.mustName(err, "a", "owner-1") // see env.mutex
+		}
+		ctx, cancel := context.WithTimeout(e.Context(), time.Millisecond)
+		defer cancel()
+		_, err := e.mutex(b, "orders", cfg).Lock(ctx)
+		if !errors.Is(err, context.DeadlineExceeded) {
+			e.Errorf("error %v", err)
+		}
+		e.unlock(lease)
+	})
+}
+
+// The error names the holder of the last look.
+func TestWaitNamesTheLastHolderSeen(t *testing.T) {
+	inBubbleAllKinds(t, func(e *env) {
+		a, b, c := e.Client("a"), e.Client("b"), e.Client("c")
+		cfg := ttl(20 * time.Second)
+		lease := e.try(e.mutex(a, "orders", cfg))
+		next := e.queued(e.mutex(b, "orders", cfg))
+		last := e.queued(e.mutex(c, "orders", cfg))
+		e.unlock(lease)
+		second := next.granted()
+		e.Pass(30 * time.Second) // everybody has looked
+		last.cancel()
+		_, err := last.wait()
+		e.mustName(err, "b", "owner-2")
+		e.unlock(second)
+	})
+}
+
+// The server hangs when the wait ends: the error contains the last known holder.
+func TestWaitNamesTheHolderInAnOutage(t *testing.T) {
+	inBubbleAllKinds(t, func(e *env) {
+		a := e.Client("a")
+		b, f := e.Linked("b")
+		cfg := ttl(20 * time.Second)
+		e.try(e.mutex(a, "orders", cfg))
+		w := e.queued(e.mutex(b, "orders", cfg))
+		cut := f.Partition()
+		e.Pass(time.Minute)
+		lockcoretest.MustFire(e, cut)
+		w.cancel()
+		_, err := w.wait()
+		var held *lockcore.HeldError
+		if !errors.As(err, &held) || held.Holder != "a" || held.TTL != 0 {
+			e.Errorf("error %v (%+v)", err, held)
+		}
+	})
+}
+
+// Of several readers, the error names the one whose lease ends last, with its owner. For a foreign key it names
+// nothing.
+func TestWaitNamesAReader(t *testing.T) {
+	onBoth(t, func(e *env) {
+		a, b := e.Client("a"), e.Client("b")
+		read, err := e.rw(a, "orders", "r1", ttl(5*time.Second)).RLock(e.Context())
+		must(e, err)
+		longer, err := e.rw(a, "orders", "r2", ttl(20*time.Second)).RLock(e.Context())
+		must(e, err)
+		w := e.queued(e.rw(b, "orders", "w", ttl(5*time.Second)))
+		w.cancel()
+		_, err = w.wait()
+		var held *lockcore.HeldError
+		if !e.underWay(err) && (!errors.As(err, &held) || held.Holder != "a" || held.Owner != "r2") {
+			e.Errorf("error %v", err)
+		}
+		e.unlock(read)
+		e.unlock(longer)
+		must(e, e.Raw.Set(e.Context(), e.key("foreign", "lock"), "secret", time.Minute).Err())
+		f := e.queued(e.mutex(b, "foreign", ttl(5*time.Second)))
+		f.cancel()
+		_, err = f.wait()
+		if !e.underWay(err) && (!errors.As(err, &held) || held.Holder != "") || strings.Contains(err.Error(), "secret") {
+			e.Errorf("error %v", err)
+		}
 	})
 }

@@ -21,9 +21,9 @@ import (
 	"github.com/noonlock/noonlock/lockcore"
 )
 
-// quorumVariable makes this test binary a process that acquires and releases one lock of a
-// quorum, again and again, until its standard input ends. It has the addresses of the servers.
-// For each lease, the process writes the token, and when it began and ended to count on it.
+// quorumVariable makes this test binary a process that acquires and releases one lock of a quorum, again and again,
+// until its standard input ends. It has the addresses of the servers. For each lease, the process writes the token,
+// and when it began and ended to count on it.
 const quorumVariable = "LOCKCORE_TEST_QUORUM"
 
 const chaosTTL = 500 * time.Millisecond
@@ -196,8 +196,7 @@ func TestQuorumChaos(t *testing.T) {
 	servers.Count(t, "%d leases of a quorum of 5 by 8 processes, with %v servers; %d leases were lost; free for at most %v", len(holds), faults, lost, longest.Round(time.Millisecond))
 }
 
-// chaosGrants waits until a server grants locks: another loss of data would otherwise concern
-// more than a minority.
+// chaosGrants waits until a server grants locks: another loss of data would otherwise concern more than a minority.
 func chaosGrants(t *testing.T, s *servers.RedisServer) {
 	t.Helper()
 	rdb := redis.NewClient(&redis.Options{Addr: s.Addr()})

@@ -17,9 +17,9 @@ import (
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
-// The list of servers changes as docs/OPERATIONS.md says: a server is replaced, and then two are
-// added. Clients with the earlier list lose their leases before one with the new list acquires
-// the lock, and acquire nothing more. Tokens grow.
+// The list of servers changes as docs/OPERATIONS.md says: a server is replaced, and then two are added. Clients with
+// the earlier list lose their leases before one with the new list acquires the lock, and acquire nothing more.
+// Tokens grow.
 func TestQuorumChangesItsList(t *testing.T) {
 	onServers(t, 6, func(e *quorumEnv) {
 		old := e.clientOfSome(1, []int{0, 1, 2})
@@ -84,10 +84,10 @@ func (e *quorumEnv) view(c *lockcore.Client, server int, of []int) lockcore.Serv
 	}
 }
 
-// Clients have different servers under one number, as somebody has replaced servers and has not
-// increased it. There is never more than one holder. If less than half was replaced, the clients with
-// the former servers are refused, and otherwise those with the new ones. The number helps the former
-// only: the new servers are not a quorum before an operator says that nobody uses the former ones.
+// Clients have different servers under one number, as somebody has replaced servers and has not increased it. There
+// is never more than one holder. If less than half was replaced, the clients with the former servers are refused,
+// and otherwise those with the new ones. The number helps the former only: the new servers are not a quorum before
+// an operator says that nobody uses the former ones.
 func TestFault118_OtherServersUnderOneNumber(t *testing.T) {
 	for name, c := range map[string]struct {
 		former, next []int
@@ -142,8 +142,8 @@ func TestFault118_OtherServersUnderOneNumber(t *testing.T) {
 	}
 }
 
-// Clients start together with lists of different sizes under one number, which share servers. Each is soon
-// refused for good or acquires the lock, and never two at once, whatever the order of their requests.
+// Clients start together with lists of different sizes under one number, which share servers. Each is soon refused
+// for good or acquires the lock, and never two at once, whatever the order of their requests.
 func TestFault118_ListsOfDifferentSizes(t *testing.T) {
 	lists := map[string][2][]int{
 		"three of five":          {{0, 1, 2}, {0, 1, 2, 3, 4}},
@@ -255,8 +255,8 @@ func TestQuorumFirstStartNeedsAllServers(t *testing.T) {
 	})
 }
 
-// A server returns without its data. It is another one from then on, so that the list has a new version.
-// Leases with short TTLs live on, also those of a Client that has not noticed the return.
+// A server returns without its data. It is another one from then on, so that the list has a new version. Leases with
+// short TTLs live on, also those of a Client that has not noticed the return.
 func TestQuorumReturnEndsNoLease(t *testing.T) {
 	inQuorumBubble(t, 3, func(e *quorumEnv) {
 		short := func(c *lockcore.Client) *lockcore.Lease {

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/noonlock/noonlock"
@@ -165,8 +166,8 @@ func (e *quorumEnv) restart(i int) {
 	}
 }
 
-// A lock of a quorum excludes others, has growing tokens, and is free after its release. The
-// loss of a minority changes nothing.
+// A lock of a quorum excludes others, has growing tokens, and is free after its release. The loss of a minority
+// changes nothing.
 func TestQuorumLocks(t *testing.T) {
 	onQuorum(t, 5, func(e *quorumEnv) {
 		a, b := e.mutex(e.client("a"), "orders"), e.mutex(e.client("b"), "orders")
@@ -225,8 +226,7 @@ func TestFault12_QuorumWithAMinorityUp(t *testing.T) {
 	})
 }
 
-// A wait ends with its context, also if its cause is the error of another try on the quorum, as that of
-// an errgroup.
+// A wait ends with its context, also if its cause is the error of another try on the quorum, as that of an errgroup.
 // Mutant: the cause counts as the error of this try, so the wait continues.
 func TestQuorumWaitEndsWithItsContext(t *testing.T) {
 	inQuorumBubble(t, 3, func(e *quorumEnv) {
@@ -269,8 +269,7 @@ func TestQuorumUndoesAnAttemptOnce(t *testing.T) {
 	})
 }
 
-// A server that restarts empty grants nothing for MaxTTL, and its token then exceeds the
-// earlier ones.
+// A server that restarts empty grants nothing for MaxTTL, and its token then exceeds the earlier ones.
 func TestQuorumServerThatLostItsData(t *testing.T) {
 	onQuorum(t, 3, func(e *quorumEnv) {
 		c := e.client("a")
@@ -342,10 +341,8 @@ func TestQuorumOfOneServerTwice(t *testing.T) {
 	})
 }
 
-// A server that is given twice is down, or cannot be reached, at the first use, so that the others seem
-// to be enough. From its first grant on, nothing is acquired, until the second client leads to another
-// server.
-//
+// A server that is given twice is down, or cannot be reached, at the first use, so that the others seem to be
+// enough. From its first grant on, nothing is acquired, until the second client leads to another server.
 // Caught mutant: two grants of one server are not noticed.
 func TestQuorumOfOneServerTwiceThatWasAway(t *testing.T) {
 	for _, restarts := range []bool{true, false} {
@@ -426,5 +423,134 @@ func TestFault32_WrongTypeOnAQuorum(t *testing.T) {
 			_, err := m.Lock(e.Context())
 			mustIs(e, err, lockcore.ErrWrongKind)
 		}
+	})
+}
+
+// A holder has two of three servers, as it does not reach the third. The clock of one of the two is stepped, so its
+// lock expires there. Another client, which knows the clock, does not get the lock with that server and the third. A
+// clock that is set back, or runs at another rate, is no such step.
+func TestFault35_ClockSteppedOnABareMajority(t *testing.T) {
+	inQuorumBubble(t, 3, func(e *quorumEnv) {
+		var log testenv.Log
+		other := e.clientWith(lockcore.QuorumConfig{Config: lockcore.Config{Identity: "other", Logger: log.Info("")}})
+		orders := e.mutex(other, "orders")
+		known := e.lock(orders)
+		time.Sleep(10 * time.Millisecond) // it has the answers of all servers
+		e.unlock(known)
+		cut := e.options()
+		cut[2].Dialer = func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("cut off") }
+		holder := e.clientOf(cut, lockcore.QuorumConfig{Config: lockcore.Config{Identity: "holder"}, MaxTTL: e.maxTTL})
+		m, err := holder.Mutex("orders", lockcore.LeaseConfig{TTL: e.maxTTL, NoRenewal: true})
+		must(e, err)
+		l := e.lock(m)
+		time.Sleep(time.Second)
+		e.bubbles[1].StepClock(time.Minute)
+		next := e.lock(orders)
+		if l.Context().Err() == nil {
+			e.Error("there are two holders")
+		}
+		e.unlock(next)
+		steps := func() int {
+			synctest.Wait() // another goroutine writes the log
+			return log.Count("the clock of a server of the quorum was stepped")
+		}
+		if n := steps(); n != 1 {
+			e.Errorf("%d steps were logged:\n%s", n, &log)
+		}
+		e.bubbles[1].StepClock(-time.Minute)
+		for range 3 {
+			e.unlock(e.lock(orders))
+			time.Sleep(time.Hour)
+			e.bubbles[1].StepClock(3 * time.Second)
+		}
+		if n := steps(); n != 1 {
+			e.Errorf("%d steps were logged:\n%s", n, &log)
+		}
+		e.unlock(e.lock(orders))
+		time.Sleep(time.Hour)
+		e.bubbles[1].StepClock(3800 * time.Millisecond) // more than a clock can be wrong after an hour
+		e.unlock(e.lock(orders))
+		if n := steps(); n != 2 {
+			e.Errorf("%d steps were logged:\n%s", n, &log)
+		}
+	})
+}
+
+// Inspect, the metrics and the log show what each server of a quorum answers.
+func TestQuorumServersAreShown(t *testing.T) {
+	inQuorumBubble(t, 5, func(e *quorumEnv) {
+		reg, log := prometheus.NewRegistry(), &testenv.Log{}
+		options := e.options()
+		for i, opt := range options {
+			opt.Addr = fmt.Sprintf("127.0.0.1:%d", i+1) // its Dialer ignores it
+		}
+		c := e.clientOf(options, lockcore.QuorumConfig{MaxTTL: e.maxTTL, Config: lockcore.Config{Identity: "a", Registerer: reg, Logger: log.Logger()}})
+		lease := e.lock(e.mutex(c, "orders"))
+		seen, err := c.Inspect(e.Context(), "orders")
+		must(e, err)
+		if seen.Kind != lockcore.LockMutex || len(seen.Holders) != 1 || seen.Holders[0].Identity != "a" || seen.Holders[0].TTL <= 0 || seen.Holders[0].TTL > e.maxTTL || len(seen.Servers) != 5 {
+			e.Errorf("all servers: %+v", seen)
+		}
+		for i, s := range seen.Servers {
+			if s.Err != nil || s.Address != options[i].Addr || !s.Member || s.List != 1 || s.Waits != 0 || s.Kind != lockcore.LockMutex || len(s.Holders) != 1 {
+				e.Errorf("server %d: %+v", i, s)
+			}
+		}
+
+		e.crash(0)
+		must(e, e.bubbles[1].Restart(true))
+		// Renewals notice it, and the server is let in. Each of its old connections may
+		// cost one of them an EOF first.
+		for range 100 {
+			time.Sleep(e.maxTTL / 10)
+			seen, err = c.Inspect(e.Context(), "orders")
+			must(e, err)
+			if seen.Servers[1].Member {
+				break
+			}
+		}
+		time.Sleep(e.maxTTL / 2) // at least one renewal finds it waiting
+		seen, err = c.Inspect(e.Context(), "orders")
+		must(e, err)
+		if seen.Kind != lockcore.LockMutex || len(seen.Holders) != 1 {
+			e.Errorf("three servers have the lock: %+v", seen)
+		}
+		if s := seen.Servers; s[0].Err == nil || s[0].Member || !s[1].Member || s[1].Waits <= 0 || s[1].Waits > e.maxTTL || s[1].Kind != lockcore.LockFree || len(s[2].Holders) != 1 {
+			e.Errorf("the servers: %+v", s)
+		}
+		of := func(server int, outcome string) float64 {
+			return metric(e, reg, "noonlock_quorum_requests_total", "server", options[server].Addr, "outcome", outcome)
+		}
+		up := func(server int) float64 {
+			return metric(e, reg, "noonlock_quorum_server_up", "server", options[server].Addr)
+		}
+		if of(0, "answered") == 0 || of(0, "failed") == 0 || of(0, "skipped") == 0 || up(0) != 0 {
+			e.Errorf("server 0: %v answers, %v failures, %v skipped, up %v", of(0, "answered"), of(0, "failed"), of(0, "skipped"), up(0))
+		}
+		if of(1, "lost_data") == 0 || of(1, "waiting") == 0 || up(1) != 1 {
+			e.Errorf("server 1: %v answers that it lost data, %v that it waits, up %v", of(1, "lost_data"), of(1, "waiting"), up(1))
+		}
+		if of(2, "answered") == 0 || of(2, "failed")+of(2, "skipped")+of(2, "lost_data") != 0 || up(2) != 1 {
+			e.Errorf("server 2: %v answers, %v failures", of(2, "answered"), of(2, "failed"))
+		}
+		if n := log.Count("does not answer", options[0].Addr); n != 1 {
+			e.Errorf("%d lines say that server 0 does not answer:\n%s", n, log)
+		}
+		if n := log.Count("is a member of the quorum", options[1].Addr); n != 1 {
+			e.Errorf("%d lines say that server 1 was let in:\n%s", n, log)
+		}
+		e.crash(2)
+		seen, err = c.Inspect(e.Context(), "orders")
+		must(e, err)
+		if seen.Kind != lockcore.LockFree || len(seen.Holders) != 0 {
+			e.Errorf("two servers have the lock: %+v", seen)
+		}
+		e.crash(3)
+		seen, err = c.Inspect(e.Context(), "orders")
+		mustIs(e, err, lockcore.ErrNoQuorum)
+		if len(seen.Servers) != 5 || seen.Servers[2].Err == nil || seen.Servers[1].Err != nil {
+			e.Errorf("two servers are up: %+v", seen.Servers)
+		}
+		_ = lease.Unlock(e.Context())
 	})
 }

@@ -46,8 +46,8 @@ func onAllReplicated(t *testing.T, test func(e *env, replica *servers.RedisServe
 	}
 }
 
-// While the replica answers, locks with MinReplicas work like others. The replica has each
-// grant when it is returned, also that of a waiter.
+// While the replica answers, locks with MinReplicas work like others. The replica has each grant when it is
+// returned, also that of a waiter.
 func TestMinReplicas(t *testing.T) {
 	onAllReplicated(t, func(e *env, replica *servers.RedisServer) {
 		follower := redis.NewClient(testenv.Options(replica.Addr()))
@@ -77,12 +77,10 @@ func TestMinReplicas(t *testing.T) {
 	})
 }
 
-// Without the replica, a grant is given back: TryLock and Lock return ErrNotReplicated, for a
-// grant of a holder that unlocks, too. Clients without MinReplicas are not delayed. Once the
-// replica is back, another client acquires the lock at once.
-//
-// Caught mutants: the grant counts without the replica, always or if its script was not known;
-// it is not given back.
+// Without the replica, a grant is given back: TryLock and Lock return ErrNotReplicated, for a grant of a holder that
+// unlocks, too. Clients without MinReplicas are not delayed. Once the replica is back, another client acquires the
+// lock at once.
+// Caught mutants: the grant counts without the replica, always or if its script was not known; it is not given back.
 func TestFault88_GrantIsNotReplicated(t *testing.T) {
 	onAllReplicated(t, func(e *env, replica *servers.RedisServer) {
 		reg := prometheus.NewRegistry()
@@ -140,10 +138,9 @@ func TestFault88_GrantIsNotReplicated(t *testing.T) {
 	})
 }
 
-// A renewal that is not acknowledged does not extend the lease. The lease ends one validity
-// after its last acknowledged renewal, and cause, metric and log say why. A shorter outage of
-// the replica ends no lease. Leases of a Client without MinReplicas are renewed.
-//
+// A renewal that is not acknowledged does not extend the lease. The lease ends one validity after its last
+// acknowledged renewal, and cause, metric and log say why. A shorter outage of the replica ends no lease. Leases of
+// a Client without MinReplicas are renewed.
 // Caught mutant: a renewal counts without the replica.
 func TestFault88_RenewalIsNotReplicated(t *testing.T) {
 	onAllReplicated(t, func(e *env, replica *servers.RedisServer) {
@@ -188,8 +185,8 @@ func TestFault88_RenewalIsNotReplicated(t *testing.T) {
 	})
 }
 
-// Two replicas, one of which is frozen: the other one has acknowledged the lease, and is
-// promoted. The lease continues at the new primary.
+// Two replicas, one of which is frozen: the other one has acknowledged the lease, and is promoted. The lease
+// continues at the new primary.
 func TestSentinelPromotesAReplicaWithTheLease(t *testing.T) {
 	t.Parallel()
 	w := sentinelEnv(t)
@@ -215,9 +212,8 @@ func TestSentinelPromotesAReplicaWithTheLease(t *testing.T) {
 	w.unlock(lease)
 }
 
-// In a cluster, the replicas of the primary of the name count. A shard without its replica
-// refuses grants, and the other shards are not affected. The replica that acknowledged a lease
-// is promoted, and has it.
+// In a cluster, the replicas of the primary of the name count. A shard without its replica refuses grants, and the
+// other shards are not affected. The replica that acknowledged a lease is promoted, and has it.
 func TestClusterMinReplicas(t *testing.T) {
 	t.Parallel()
 	s := clusterEnv(t, 3)

@@ -83,8 +83,8 @@ func TestRightsAreThoseOfTheScripts(t *testing.T) {
 	}
 }
 
-// A user with exactly the documented rights can do everything. HELLO and AUTH cannot be denied. Without the right
-// to publish or subscribe, waiters are slow, and nothing is wrong.
+// A user with exactly the documented rights can do everything. HELLO and AUTH cannot be denied. Without the right to
+// publish or subscribe, waiters are slow, and nothing is wrong.
 func TestFault60_DocumentedRightsAreEnough(t *testing.T) {
 	t.Parallel()
 	e := realEnv(t)
@@ -183,7 +183,8 @@ func (e *env) usesAll(rights []string) {
 	}
 }
 
-// If a right is missing, the error says so and is not temporary, nothing is granted, and no key is left without an end.
+// If a right is missing, the error says so and is not temporary, nothing is granted, and no key is left without an
+// end.
 func TestFault60_RightsThatAreMissing(t *testing.T) {
 	t.Parallel()
 	e := realEnv(t)

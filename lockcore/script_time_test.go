@@ -10,11 +10,12 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 )
 
-// A timed is a test of scripts to the millisecond: in a bubble no time passes while they
-// run. Its clock does not stand at a whole second.
+// A timed is a test of scripts to the millisecond: in a bubble no time passes while they run. Its clock does not
+// stand at a whole second.
 type timed struct {
 	*env
 	now time.Time
@@ -55,8 +56,8 @@ func (e *timed) wants(what, got, want string) {
 	}
 }
 
-// fillQueue fills the queue, as `attempt, place, alive until` with times from now; no
-// `until`: nothing is known of it.
+// fillQueue fills the queue, as `attempt, place, alive until` with times from now; no `until`: nothing is known of
+// it.
 func (e *timed) fillQueue(name string, of ...any) {
 	e.Helper()
 	k := e.scriptKeys(name)
@@ -165,9 +166,8 @@ func TestOwnedHoldsToTheMillisecond(t *testing.T) {
 	})
 }
 
-// An entry ends with its millisecond, although the key of the lock has a later end: it is
-// nobody's then, and counts no more. A member that is no entry is dropped when its time is
-// over, too.
+// An entry ends with its millisecond, although the key of the lock has a later end: it is nobody's then, and counts
+// no more. A member that is no entry is dropped when its time is over, too.
 func TestEndsOfOwnedEntriesToTheMillisecond(t *testing.T) {
 	toTheMillisecond(t, func(e *timed) {
 		const mine, sibling, reader = "ns1:ALIVE.1.t.w/me id", "ns1:ALIVE.2.t.w/me id", "ns1:ALIVE.3.t.r/me id"
@@ -260,8 +260,8 @@ func TestPlacesToTheMillisecond(t *testing.T) {
 	})
 }
 
-// Who waits is taken to be alive until the millisecond that is written down, and not in it;
-// and not at all if nothing is.
+// Who waits is taken to be alive until the millisecond that is written down, and not in it; and not at all if
+// nothing is.
 func TestLapsesToTheMillisecond(t *testing.T) {
 	toTheMillisecond(t, func(e *timed) {
 		k := e.scriptKeys("orders")
@@ -305,8 +305,8 @@ func TestLapsesToTheMillisecond(t *testing.T) {
 	})
 }
 
-// A grant that is not confirmed stands for a second, under a token of its own. It is made
-// although nobody listens, where PUBLISH does not say.
+// A grant that is not confirmed stands for a second, under a token of its own. It is made although nobody listens,
+// where PUBLISH does not say.
 func TestGrantsToTheMillisecond(t *testing.T) {
 	toTheMillisecond(t, func(e *timed) {
 		k := e.scriptKeys("orders")
@@ -338,8 +338,8 @@ func TestGrantsWithoutPublish(t *testing.T) {
 	}
 }
 
-// A waiter has a timer for the end of the lock if it is one of the first three, or the first of
-// its process among the first 32 waiters.
+// A waiter has a timer for the end of the lock if it is one of the first three, or the first of its process among
+// the first 32 waiters.
 func TestTimersOfTheFirstWaiters(t *testing.T) {
 	toTheMillisecond(t, func(e *timed) {
 		k := e.scriptKeys("orders")
@@ -367,8 +367,8 @@ func TestTimersOfTheFirstWaiters(t *testing.T) {
 	})
 }
 
-// The first waiter has a timer for the end of the lock, so a release notifies it only if the lock ends
-// earlier than before. The message says when.
+// The first waiter has a timer for the end of the lock, so a release notifies it only if the lock ends earlier than
+// before. The message says when.
 func TestReleaseBeforeTheEndOfALock(t *testing.T) {
 	toTheMillisecond(t, func(e *timed) {
 		const mine, reader, writer = "ns1:ALIVE.1.t.r/me id", "ns1:ALIVE.2.t.r/other id", "ns1:OTHER.3.t.w/you id"
@@ -393,8 +393,8 @@ func TestReleaseBeforeTheEndOfALock(t *testing.T) {
 	})
 }
 
-// A waiter has an entry again if the clock of the server was set back behind the end of that entry. A
-// grant then counts it once. Otherwise its owner would have one entry more than it can leave.
+// A waiter has an entry again if the clock of the server was set back behind the end of that entry. A grant then
+// counts it once. Otherwise its owner would have one entry more than it can leave.
 func TestEntriesOfWaiters(t *testing.T) {
 	toTheMillisecond(t, func(e *timed) {
 		const waiter, other = "ns1:ALIVE.1.t.r/me id", "ns1:ALIVE.2.t.r/other id"
@@ -427,8 +427,8 @@ func TestNoHolderBeforeManyDead(t *testing.T) {
 	})
 }
 
-// A try looks twice at a lock without a queue, and each time removes at most 1000 entries that
-// have ended, so that the script stays short. If there are more, it is sent again.
+// A try looks twice at a lock without a queue, and each time removes at most 1000 entries that have ended, so that
+// the script stays short. If there are more, it is sent again.
 func TestSweepsOfManyEnded(t *testing.T) {
 	toTheMillisecond(t, func(e *timed) {
 		k := e.scriptKeys("orders")
@@ -450,8 +450,8 @@ func TestSweepsOfManyEnded(t *testing.T) {
 	})
 }
 
-// An entry that has ended is not extended, even if there are more ended ones than one script
-// removes. In its last millisecond it is.
+// An entry that has ended is not extended, even if there are more ended ones than one script removes. In its last
+// millisecond it is.
 func TestEndedEntryBehindManyEnded(t *testing.T) {
 	toTheMillisecond(t, func(e *timed) {
 		k := e.scriptKeys("orders")
@@ -496,8 +496,8 @@ func TestReleasesBeforeManyDead(t *testing.T) {
 	})
 }
 
-// After a forced release, the first waiter of each process is called, of at most 32 processes
-// that a message reaches, among the first 1000 waiters.
+// After a forced release, the first waiter of each process is called, of at most 32 processes that a message
+// reaches, among the first 1000 waiters.
 func TestForceNotifiesTheFirst(t *testing.T) {
 	toTheMillisecond(t, func(e *timed) {
 		k := e.scriptKeys("orders")
@@ -580,4 +580,116 @@ func TestRecordOfAnElectionIsTakenBack(t *testing.T) {
 			e.wants(script+" without a record", strconv.FormatBool(e.Exists(record)), "false")
 		}
 	})
+}
+
+// Each script's header declares its arguments, and the script uses exactly those.
+func TestScriptsDeclareWhatTheyUse(t *testing.T) {
+	t.Parallel()
+	testenv.Scripts{Files: lockcore.ScriptFiles()}.CheckHeaders(t)
+}
+
+// If a counter could not be seeded (rights were missing) or was changed by others, it is seeded at the next call.
+// Tokens are never small.
+func TestTokenOfASpoiltCounter(t *testing.T) {
+	onBoth(t, func(e *env) {
+		m := e.mutex(e.Client("a"), "orders", ttl(5*time.Second))
+		for _, spoilt := range []string{"1", "a text"} {
+			lease := e.try(m)
+			e.unlock(lease)
+			e.Pass(time.Millisecond)
+			must(e, e.Raw.Set(e.Context(), e.key("orders", "fence"), spoilt, 0).Err())
+			next := e.try(m)
+			if next.Token() <= lease.Token() {
+				e.Errorf("%q: token %d after %d", spoilt, next.Token(), lease.Token())
+			}
+			if e.Raw.PTTL(e.Context(), e.key("orders", "fence")).Val() <= 0 {
+				e.Errorf("%q: the counter has no TTL", spoilt)
+			}
+			e.unlock(next)
+		}
+	})
+}
+
+// The error of a command that fails names it. A token counter of another type is an error, unless it is not read.
+// Mutant: the first error is ignored.
+func TestRightsAreTried(t *testing.T) {
+	onBoth(t, func(e *env) {
+		never, fence := e.key("orders", "never"), e.key("orders", "fence")
+		source, err := lockcore.ScriptSource("lock_rights")
+		must(e, err)
+		for _, key := range []string{never, fence} {
+			must(e, e.Raw.Del(e.Context(), never, fence).Err())
+			must(e, e.Raw.RPush(e.Context(), key, "spoilt").Err())
+			for calls, says := range map[string]map[string]string{
+				"TIME\nGET *\nHDEL * f":         {never: ": GET"},
+				"LRANGE * 0 0\nHDEL * f":        {never: ": HDEL"},
+				"TIME\nLRANGE * 0 0\nGET fence": {fence: ": GET"},
+			} {
+				answer, err := e.Raw.Eval(e.Context(), source, []string{never, fence}, calls).Result()
+				if want := says[key]; want == "" && answer != int64(1) || want != "" && (err == nil || !strings.Contains(err.Error(), "WRONGTYPE") || !strings.Contains(err.Error(), want)) {
+					e.Errorf("%s is spoilt, %q: %v, %v, want %q", key, calls, answer, err, want)
+				}
+			}
+		}
+	})
+}
+
+// The server pauses in the middle of a script, after it has read the clock and before the script writes: for a
+// moment, or for long (its process is stopped). By then the end that the script gives a lock's key may have passed,
+// and the key is deleted. The later writes of the script must not leave a lock without a kind and an end, because no
+// client could ever acquire it.
+func TestServerThatStoodStillInAScript(t *testing.T) {
+	t.Parallel()
+	e := realEnv(t)
+	const stop = 5 * time.Second // the script's clock is that far behind the clock of PEXPIREAT
+	late := func(script string) string {
+		source, err := lockcore.ScriptSource(script)
+		must(e, err)
+		for _, clock := range []string{
+			"local now = server_ms()\n",
+			"local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)\n",
+		} {
+			source = strings.ReplaceAll(source, clock, fmt.Sprintf("%s - %d\n", strings.TrimSuffix(clock, "\n"), stop.Milliseconds()))
+		}
+		if n := strings.Count(source, fmt.Sprintf("- %d\n", stop.Milliseconds())); n != 1 {
+			e.Fatalf("%s reads the clock in %d places, want 1", script, n)
+		}
+		return source
+	}
+	const (
+		mine    = "ns1:ALIVE.1.t.r/me id"
+		sibling = "ns1:ALIVE.2.t.r/me id"
+		writer  = "ns1:ALIVE.2.t.w/me id"
+		other   = "ns1:OTHER.3.t.r/other id"
+	)
+	ended, short, long := -time.Second, stop-time.Second, time.Minute // short: over when the script writes
+	const keeps = "ns1:OTHER.9.t.r/keeps id"
+	for _, c := range []struct {
+		name, script string
+		args         []any
+		entries      []ownedEntry
+	}{
+		{"leaves, and another's entry is over", "owned_leave", []any{mine, 0}, []ownedEntry{{"r", mine, long}, {"r", other, ended}}},
+		{"leaves, and its owner's other entry is over", "owned_leave", []any{mine, 0}, []ownedEntry{{"r", mine, long}, {"r", sibling, ended}}},
+		{"comes in", "owned_acquire", []any{mine, short.Milliseconds(), "try"}, []ownedEntry{{"r", other, ended}}},
+		{"acquires while its owner holds", "owned_acquire", []any{mine, short.Milliseconds(), "try"}, []ownedEntry{{"r", sibling, ended}}},
+		{"a repeated request that holds", "owned_acquire", []any{mine, short.Milliseconds(), "try"}, []ownedEntry{{"r", mine, ended}}},
+		{"renews", "owned_renew", []any{mine, short.Milliseconds()}, []ownedEntry{{"r", mine, ended}}},
+		{"renews for less than before", "owned_renew", []any{mine, 500}, []ownedEntry{{"r", mine, ended}}},
+		{"downgrades", "owned_downgrade", []any{writer}, []ownedEntry{{"w", writer, ended}}},
+	} {
+		e.establishOwned("orders", ownedState{kind: "ns1", entries: append(c.entries, ownedEntry{"r", keeps, long})})
+		lock := e.key("orders", "lock")
+		// The key still exists, as at the start of the script.
+		must(e, e.Raw.ZRem(e.Context(), lock, "n:keeps", "t:"+keeps, keeps).Err())
+		keys := e.scriptKeys("orders")[:map[string]int{"owned_acquire": 5, "owned_leave": 5, "owned_renew": 1, "owned_downgrade": 4}[c.script]]
+		answer, err := e.Raw.Eval(e.Context(), late(c.script), keys, argv(c.script, c.args...)...).Result()
+		must(e, err)
+		if fmt.Sprint(answer) == "0" {
+			e.Errorf("%s: it was not its own: the test shows nothing", c.name)
+		}
+		if fields := e.Raw.ZRange(e.Context(), lock, 0, -1).Val(); len(fields) > 0 {
+			e.Errorf("%s: answered %v, and all is over, but a lock is left: %v, ends in %v", c.name, answer, fields, e.pttl("orders"))
+		}
+	}
 }

@@ -15,9 +15,9 @@ import (
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
-// Clients whose networks fail at random contend for two names. Requests are lost, delayed,
-// repeated or cut off. No two clients believe that they hold a name at the same time,
-// tokens grow, and after the faults every request succeeds.
+// Clients whose networks fail at random contend for two names. Requests are lost, delayed, repeated or cut off. No
+// two clients believe that they hold a name at the same time, tokens grow, and after the faults every request
+// succeeds.
 func TestRandomFaults(t *testing.T) {
 	onBoth(t, func(e *env) {
 		lasts := time.Duration(testenv.Size(5, 10)) * time.Second
@@ -35,9 +35,8 @@ func TestRandomFaults(t *testing.T) {
 	})
 }
 
-// Owners read and write in turn, and their networks fail at random. No writer is ever
-// together with another owner, and tokens grow. Processes and goroutines share owners,
-// leases nest, and some writers downgrade.
+// Owners read and write in turn, and their networks fail at random. No writer is ever together with another owner,
+// and tokens grow. Processes and goroutines share owners, leases nest, and some writers downgrade.
 func TestRandomFaultsOfReadersAndWriters(t *testing.T) {
 	onBoth(t, func(e *env) {
 		e.kind = "write" // for the names of scripts
@@ -143,8 +142,8 @@ func (s *stress) run(seed uint64, lasts time.Duration, enough func() bool) {
 	}
 }
 
-// calm acquires and releases a name after the faults. On a busy machine an answer may still
-// be too late for so short a TTL.
+// calm acquires and releases a name after the faults. On a busy machine an answer may still be too late for so short
+// a TTL.
 func (s *stress) calm(c *lockcore.Client, name string) {
 	s.Helper()
 	s.Until("it can be taken and given back", func() bool {
@@ -241,8 +240,8 @@ func (s *stress) side(c *lockcore.Client, cfg lockcore.LeaseConfig, event *teste
 	return rw
 }
 
-// downgrade turns a writer into a reader. It counts from before the call, because it may be
-// applied at any time from then on.
+// downgrade turns a writer into a reader. It counts from before the call, because it may be applied at any time from
+// then on.
 func (s *stress) downgrade(ctx context.Context, lease *lockcore.Lease, event testenv.Event) {
 	s.Helper()
 	event.Op = testenv.Downgrade
