@@ -37,8 +37,8 @@ func clientOf(open func(s *lock.Scripts) (*lock.Client, error)) (*Client, error)
 // connects at its first use, with connections of its own, so that an exhausted pool of the
 // application does not stop renewals. It copies the options of rdb, but not its hooks, and does
 // not use rdb afterwards. There is one exception: a client of redis.NewFailoverClient must stay
-// open until Close, because the Client uses its connections to the Sentinels. NewFromOptions
-// makes that client itself.
+// open until Close, because only its Dialer can ask the Sentinels. It asks one of them, and another one
+// after a failure. So one that is stuck or was cut off may stop the Client: see docs/SAFETY.md. NewFromOptions asks all.
 //
 // rdb must be a *redis.Client or a *redis.ClusterClient. Other types are refused, and so are options that would
 // change what a Client does: OnConnect, Limiter, NewClient and ClusterSlots, and those that read from replicas.
@@ -52,8 +52,9 @@ func New(rdb redis.UniversalClient, cfg Config) (*Client, error) {
 }
 
 // NewFromOptions returns a Client for one server, for the primary that Sentinels watch or for a cluster, as
-// redis.NewUniversalClient reads the options, which redisurl.Parse returns. Unlike New, it can also refuse
-// options for Sentinels, such as ReadOnly. Read timeouts and retries apply to questions to Sentinels.
+// redis.NewUniversalClient reads the options, which redisurl.Parse returns. It makes no client of go-redis. Unlike New,
+// it can also refuse options for Sentinels, such as ReadOnly. It asks all Sentinels at once, on one connection to
+// each, and the newest answer counts.
 func NewFromOptions(opts *redis.UniversalOptions, cfg Config) (*Client, error) {
 	return clientOf(func(s *lock.Scripts) (*lock.Client, error) { return lock.NewFromOptions(opts, lock.Config(cfg), s) })
 }

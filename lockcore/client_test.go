@@ -3,21 +3,17 @@ package lockcore_test
 import (
 	"context"
 	"errors"
-	"net"
 	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
-	"github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/noonlock/noonlock"
 	"github.com/noonlock/noonlock/lockcore"
-	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
 // Errors of invalid input name the field, the value and the rule.
@@ -246,52 +242,6 @@ func TestCloseWhileSubscribing(t *testing.T) {
 		_, err := waiter.wait()
 		mustIs(e, err, lockcore.ErrClosed)
 	})
-}
-
-// Close also closes the client that asks the Sentinels, and does not wait for an answer of theirs. (A bubble does
-// not end before the goroutines of its clients.)
-func TestCloseOfSentinels(t *testing.T) {
-	t.Parallel()
-	opts := redis.UniversalOptions{Addrs: []string{"127.0.0.1:1"}, MasterName: "noon", Protocol: 2}
-	synctest.Test(t, func(t *testing.T) {
-		r := lockcoretest.NewRedis(t) // the primary, and its Sentinel
-		must(t, r.Server().Server().Register("SENTINEL", func(c *server.Peer, _ string, args []string) {
-			if strings.EqualFold(args[0], "sentinels") {
-				c.WriteLen(0)
-				return
-			}
-			c.WriteStrings([]string{"127.0.0.1", "2"})
-		}))
-		opts := opts
-		opts.Dialer = r.Options().Dialer
-		_, err := lockcore.NewFromOptions(&opts, lockcore.Config{MinReplicas: -1})
-		mustIs(t, err, noonlock.ErrConfig)
-		c, err := lockcore.NewFromOptions(&opts, lockcore.Config{})
-		must(t, err)
-		must(t, c.Do(t.Context(), "orders", lockcore.LeaseConfig{}, func(context.Context) error { return nil }))
-		must(t, c.Close(t.Context()))
-	})
-	dials := make(chan struct{}, 100)
-	opts.ReadTimeout, opts.Dialer = time.Hour, func(context.Context, string, string) (net.Conn, error) {
-		ours, sentinel := net.Pipe() // it does not answer
-		t.Cleanup(func() { _ = sentinel.Close() })
-		dials <- struct{}{}
-		return ours, nil
-	}
-	c, err := lockcore.NewFromOptions(&opts, lockcore.Config{})
-	must(t, err)
-	go func() { _, _ = c.Inspect(t.Context(), "orders") }()
-	<-dials
-	closed := make(chan struct{})
-	go func() {
-		defer close(closed)
-		_ = c.Close(context.Background())
-	}()
-	select {
-	case <-closed:
-	case <-time.After(time.Minute):
-		t.Error("Close waits for a Sentinel")
-	}
 }
 
 func TestClientIdentity(t *testing.T) {

@@ -43,8 +43,9 @@ var (
 // An env is the server that a test runs on.
 type env struct {
 	*testenv.Env
-	kind   string // of the locks that mutex makes: "" is a Mutex
-	reads  bool   // the first lock of each name is a reading side
+	kind   string   // of the locks that mutex makes: "" is a Mutex
+	stderr *os.File // of processes; nil: that of this one
+	reads  bool     // the first lock of each name is a reading side
 	owners atomic.Int64
 
 	mu   sync.Mutex

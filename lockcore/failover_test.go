@@ -250,6 +250,7 @@ type watched struct {
 	primary   *servers.RedisServer // the first one
 	replicas  []*servers.RedisServer
 	sentinels []*servers.RedisServer
+	stale     []string // addresses of Sentinels that hear nothing of the others
 	raw       *redis.Client
 }
 
@@ -288,16 +289,21 @@ func (w *watched) options(name string) *redis.FailoverOptions {
 	for _, s := range w.sentinels {
 		opt.SentinelAddrs = append(opt.SentinelAddrs, s.Addr())
 	}
+	opt.SentinelAddrs = append(opt.SentinelAddrs, w.stale...)
 	return opt
 }
 
-// failoverClient returns a Client that reaches the primary through the Sentinels.
+// failoverClient returns a Client that knows the Sentinels.
 func (w *watched) failoverClient(identity string, reg prometheus.Registerer) *lockcore.Client {
 	w.Helper()
-	return w.clientOf(redis.NewFailoverClient(w.options(identity)), lockcore.Config{Identity: identity, Registerer: reg})
+	o := w.options(identity)
+	c, err := lockcore.NewFromOptions(&redis.UniversalOptions{Addrs: o.SentinelAddrs, MasterName: o.MasterName, ClientName: identity}, lockcore.Config{Identity: identity, Registerer: reg})
+	must(w, err)
+	w.Cleanup(func() { _ = c.Close(w.Context()) })
+	return c
 }
 
-// asks returns the Sentinel that a client asks for the primary.
+// asks returns the Sentinel that a client of go-redis asks for the primary.
 func (w *watched) asks(client string) *servers.RedisServer {
 	w.Helper()
 	for _, s := range w.sentinels {

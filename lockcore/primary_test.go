@@ -275,13 +275,17 @@ func TestFault18_ReplicaIsNotFollowed(t *testing.T) {
 	})
 }
 
-// A planned failover. The old primary accepts writes for as long as the test lasts, because no Sentinel can
-// reconfigure it. Nevertheless, leases, queues, their order and the subscriptions are at the new primary soon, and
-// no connection is left at the old one.
-// Caught mutant: the connections to the old primary are kept.
+// A planned failover. The old primary accepts writes for as long as the test lasts, because no
+// Sentinel can reconfigure it. Nevertheless, leases, queues, their order and the subscriptions are at the new
+// primary soon, and no connection is left at the old one. One Sentinel is frozen, and another one, which hears nothing
+// of the others, names the old primary for ever.
+//
+// Caught mutants: the connections to the old primary are kept; one Sentinel is asked.
 func TestFault18_PlannedFailover(t *testing.T) {
 	t.Parallel()
 	w := sentinelEnv(t)
+	w.admin(w.primary, "acl setuser deaf on >secret -@all +ping")
+	w.stale = []string{servers.Sentinel(t, watchedName, w.primary.Addr(), 2, "sentinel auth-user "+watchedName+" deaf", "sentinel auth-pass "+watchedName+" secret").Addr()}
 	w.admin(w.primary, "acl setuser peer -replicaof -slaveof")
 	cfg := ttl(20 * time.Second)
 	holder := w.try(w.mutex(w.failoverClient("client-0", nil), "orders", cfg))
@@ -294,6 +298,8 @@ func TestFault18_PlannedFailover(t *testing.T) {
 		channels = append(channels, "noonlock:ch:"+c.Process())
 	}
 	w.reachReplicas(w.primary, "orders", 2)
+	asked := w.asks("raw") // of go-redis, which a frozen one would stop
+	w.freezes(w.sentinels[slices.IndexFunc(w.sentinels, func(s *servers.RedisServer) bool { return s != asked })])
 	w.promoted()
 	old := redis.NewClient(testenv.Options(w.primary.Addr()))
 	defer old.Close()

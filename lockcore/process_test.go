@@ -14,10 +14,11 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/redisurl"
 )
 
 // roleVariable makes this test binary an actor: a process with a Client. It reads orders from its standard input,
-// one per line, and writes answers to its standard output. It ends with its input. serverVariable is the address of
+// one per line, and writes answers to its standard output. It ends with its input. serverVariable is the address or URL of
 // the server, and kindVariable is the kind of its locks. Their owner is its identity.
 const (
 	roleVariable   = "LOCKCORE_TEST_ROLE"
@@ -27,7 +28,11 @@ const (
 
 func playRole(identity string) int {
 	rdb := redis.NewClient(&redis.Options{Addr: os.Getenv(serverVariable)})
-	c, err := lockcore.New(rdb, lockcore.Config{Identity: identity})
+	cfg := lockcore.Config{Identity: identity, Logger: lockcore.Discard}
+	c, err := lockcore.New(rdb, cfg)
+	if options, isURL := redisurl.Parse(os.Getenv(serverVariable)); isURL == nil {
+		c, err = lockcore.NewFromOptions(options, cfg)
+	}
 	if err != nil {
 		fmt.Println("error", err)
 		return 1

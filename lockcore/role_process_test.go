@@ -4,6 +4,7 @@ package lockcore_test
 
 import (
 	"bufio"
+	"cmp"
 	"io"
 	"os"
 	"os/exec"
@@ -27,7 +28,7 @@ func (e *env) startProcess(variables ...string) *roleProcess {
 	e.Helper()
 	cmd := exec.Command(os.Args[0]) //nolint:gosec,noctx // the test's own binary; it is killed below
 	cmd.Env = append(os.Environ(), variables...)
-	cmd.Stderr = os.Stderr
+	cmd.Stderr = cmp.Or(e.stderr, os.Stderr)
 	stdin, err := cmd.StdinPipe()
 	must(e, err)
 	stdout, err := cmd.StdoutPipe()

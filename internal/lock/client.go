@@ -50,7 +50,7 @@ type Client struct {
 
 	attempts       atomic.Uint64
 	wire           wire.Wire
-	endSentinels   func() error // see target
+	sentinels      *wire.Sentinels // see target
 	topology       topology
 	keeper         *lease.Keeper
 	unwantedGrants chan struct{} // limits concurrent releases of grants without a waiter

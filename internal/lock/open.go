@@ -16,7 +16,6 @@ import (
 	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/internal/lease"
 	"github.com/noonlock/noonlock/internal/logqueue"
-	"github.com/noonlock/noonlock/internal/retry"
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
@@ -38,11 +37,7 @@ func NewFromOptions(opts *redis.UniversalOptions, cfg Config, s *Scripts) (*Clie
 	if err != nil {
 		return nil, err
 	}
-	c, err := open(cfg, s, nil, target, target.connect)
-	if err != nil && target.endSentinels != nil {
-		_ = target.endSentinels()
-	}
-	return c, err
+	return open(cfg, s, nil, target, target.connect)
 }
 
 // open returns a Client with the Wire that connect returns. target is one of its servers.
@@ -58,7 +53,7 @@ func open(cfg Config, s *Scripts, clock func() time.Duration, target target, con
 		tokenRetention: cmp.Or(cfg.TokenRetention, defaultTokenRetention),
 		lockDelay:      cfg.LockDelay,
 		minReplicas:    cfg.MinReplicas,
-		endSentinels:   target.endSentinels,
+		sentinels:      target.sentinels,
 
 		unwantedGrants: make(chan struct{}, 16),
 		closing:        make(chan struct{}),
@@ -180,14 +175,6 @@ func (c *Client) Close(ctx context.Context) error {
 		c.idle.Wait()
 	}
 	c.mu.Unlock()
-	if c.endSentinels != nil {
-		closed := make(chan struct{})
-		go func() { // it waits for a question to a Sentinel that hangs
-			defer close(closed)
-			_ = c.endSentinels()
-		}()
-		retry.Sleep(ctx, time.Second, closed)
-	}
 	c.logQueue.Flush(ctx)
 	if left > 0 {
 		return errors.Join(ctx.Err(), errors.New("lockcore: close: not all locks were released; the rest expire with their TTL"))

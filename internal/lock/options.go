@@ -15,8 +15,8 @@ import (
 // A target is where a Client connects to.
 type target struct {
 	redis.Options
-	seeds        []string     // addresses of nodes of a cluster, each of which has the options; nil: one server
-	endSentinels func() error // closes what the Dialer asks the Sentinels with; nil: nothing, or it belongs to the user
+	seeds     []string        // addresses of nodes of a cluster, each of which has the options; nil: one server
+	sentinels *wire.Sentinels // nil: there are none, or only the Dialer knows them
 }
 
 // connect returns the Wire of the target.
@@ -24,6 +24,7 @@ func (t target) connect(_ *Client, cfg wire.Config) wire.Wire {
 	if t.seeds != nil {
 		return cluster.New(t.Options, t.seeds, cfg)
 	}
+	cfg.Sentinels = t.sentinels
 	return wire.NewServer(t.Options, wire.Node{}, cfg)
 }
 
@@ -71,15 +72,16 @@ func targetOfOptions(opts *redis.UniversalOptions) (target, error) {
 		return target{}, Refuse("opts.MasterName", "the name of the primary, because the options have a user or password of Sentinels", "empty")
 	case seeds && opts.DB != 0:
 		return target{}, Refuse("opts.DB", "0 in a cluster", opts.DB)
-	case sentinels:
-		o := opts.Failover()
-		o.MinIdleConns, o.PipelinePoolSize = 0, -1 // only Sentinels are asked
-		rdb := redis.NewFailoverClient(o)
-		return target{Options: *rdb.Options(), endSentinels: rdb.Close}, nil
 	}
 	t := nodesOf(opts.Cluster())
 	if !seeds {
 		t.DB, t.seeds = opts.DB, nil
+	}
+	if sentinels {
+		theirs := t.Options
+		theirs.Username, theirs.Password = opts.SentinelUsername, opts.SentinelPassword
+		theirs.CredentialsProvider, theirs.CredentialsProviderContext, theirs.StreamingCredentialsProvider = nil, nil, nil
+		t.Addr, t.sentinels = opts.MasterName, wire.NewSentinels(theirs, opts.Addrs, opts.MasterName)
 	}
 	return t, nil
 }

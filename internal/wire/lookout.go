@@ -13,8 +13,8 @@ import (
 // proof that its server is still the primary: after a planned failover, the old one accepts
 // writes for about ten seconds, until a Sentinel reconfigures it.
 //
-// The client of the user has no method that asks its Sentinels, but its Dialer asks them at each
-// dial. A look is a dial, which is closed at once: the other side of the connection is the
+// A look asks Config.Sentinels. A failover client of go-redis has no method that asks its Sentinels, but its Dialer asks
+// one at each dial. A look is then a dial, which is closed at once: the other side of the connection is the
 // primary. There is one look per second while the Client holds a lease. A grant waits for a look that is at
 // most a second old. A Client that only waits for leases looks when it tries to get one.
 //
@@ -47,9 +47,11 @@ const lookAfter = time.Second
 // failoverAddr is the Addr in the options of a failover client of go-redis.
 const failoverAddr = "FailoverClient"
 
+var errHidden = errors.New("lockcore: a client of redis.NewFailoverClient hides its Sentinels, and asks one until that fails: if it is stuck or was cut off, NewFromOptions helps, which asks all")
+
 // newLookout returns nil if the address of the server does not come from a Sentinel.
 func newLookout(s *Server, o conn.Options) *lookout {
-	if o.Redis.Addr != failoverAddr {
+	if o.Redis.Addr != failoverAddr && o.Where == nil {
 		return nil
 	}
 	l := &lookout{server: s, probe: conn.NewDialer(o), looked: -lookAfter}

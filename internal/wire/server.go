@@ -23,7 +23,7 @@ func checkPrimary(hello map[any]any) error {
 }
 
 // A Server is the Wire of one Redis server, which has all names, or those of a Node. With Sentinel it is the
-// present primary: the Dialer of a failover client asks a Sentinel for its address.
+// present primary: Config.Sentinels name its address, or the Dialer of a failover client asks one of its own.
 type Server struct {
 	addr     string
 	node     Node
@@ -62,7 +62,17 @@ func NewServer(opt redis.Options, node Node, cfg Config) *Server {
 		s.node.Tag = func() (string, bool) { return "", true }
 	}
 	o := conn.Options{
-		Redis: opt, Check: checkPrimary, Replicas: cfg.Replicas, Began: time.Now(), Ticks: cfg.Now, Refused: s.refused,
+		Redis: opt, Where: cfg.Sentinels.where(), Check: checkPrimary, Replicas: cfg.Replicas, Began: time.Now(), Ticks: cfg.Now, Refused: s.refused,
+	}
+	if opt.Addr == failoverAddr {
+		o.Hides = errHidden
+		o.Check = func(hello map[any]any) error {
+			err := checkPrimary(hello)
+			if err != nil {
+				err = errors.Join(err, errHidden)
+			}
+			return err
+		}
 	}
 	s.renewals = &stream{server: s, line: conn.NewLine(o)}
 	if cfg.History != nil {
@@ -240,4 +250,5 @@ func (s *Server) Close() {
 	for _, l := range s.lines() {
 		l.Close()
 	}
+	s.cfg.Sentinels.Close()
 }

@@ -55,7 +55,7 @@ type Messages interface {
 	Watch(channel string, nudge func(message string)) (stop func())
 }
 
-// Config contains what a Wire needs from the package above. All fields but Sharded, History
+// Config contains what a Wire needs from the package above. All fields but Sharded, Sentinels, History
 // and Replicas are required.
 // No function may block.
 type Config struct {
@@ -65,6 +65,9 @@ type Config struct {
 	// Sharded says that messages are sharded, as in a cluster: each channel has the hash tag of
 	// its name.
 	Sharded bool
+
+	// Sentinels name the server; nil: the options do. The Wire closes them.
+	Sentinels *Sentinels
 
 	// History returns the History of a server; nil: it is not checked. tag returns a name that the server has, "" if it
 	// has all, and false if it has none.

@@ -1,6 +1,7 @@
 package conn
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -120,30 +121,52 @@ var errDialsHang = errors.New("lockcore: earlier dials have not returned, althou
 // other.
 func (d *Dialer) Connect(ctx context.Context) (*Pipe, error) {
 	return d.guard(ctx, func(ctx context.Context, call *dial) (*Pipe, error) {
-		p, err := d.dial(ctx, call)
-		if err != nil {
-			return nil, err
-		}
-		if ctx.Err() != nil || !d.turn(call, p) {
-			p.Drop()
-			return nil, errBeside
-		}
-		ready := false
-		defer func() { // even if a function of the user panics
-			d.done(call)
-			if !ready {
-				p.Drop()
+		addrs := []string{""}
+		if d.opt.Where != nil {
+			var err error
+			if addrs, err = d.opt.Where(ctx); err != nil {
+				return nil, err
 			}
-		}()
-		err = d.setUp(ctx, call, p)
-		ready = err == nil
+		}
+		var p *Pipe
+		var err error
+		for _, addr := range addrs {
+			if p, err = d.connect(ctx, call, addr); err == nil {
+				break
+			}
+		}
 		return p, err
 	})
 }
 
-// Find returns where a connection leads to. Nothing is sent on it.
+func (d *Dialer) connect(ctx context.Context, call *dial, addr string) (*Pipe, error) {
+	p, err := d.dial(ctx, addr)
+	if err != nil {
+		return nil, err
+	}
+	if ctx.Err() != nil || !d.turn(call, p) {
+		p.Drop()
+		return nil, errBeside
+	}
+	ready := false
+	defer func() { // even if a function of the user panics
+		d.done(call)
+		if !ready {
+			p.Drop()
+		}
+	}()
+	err = d.setUp(ctx, call, p)
+	ready = err == nil
+	return p, err
+}
+
+// Find returns where a connection leads to. Nothing is sent on it, and if Where says that, it is not made.
 func (d *Dialer) Find(ctx context.Context) (addr string, err error) {
-	p, err := d.guard(ctx, d.dial)
+	if d.opt.Where != nil {
+		addrs, err := d.opt.Where(ctx)
+		return append(addrs, "")[0], err
+	}
+	p, err := d.guard(ctx, func(ctx context.Context, _ *dial) (*Pipe, error) { return d.dial(ctx, "") })
 	if err != nil {
 		return "", err
 	}
@@ -157,7 +180,7 @@ func (d *Dialer) guard(ctx context.Context, f func(ctx context.Context, call *di
 	select {
 	case d.running <- struct{}{}:
 	case <-time.After(returnWithin):
-		return nil, errDialsHang
+		return nil, d.late(errDialsHang)
 	}
 	type result struct {
 		pipe *Pipe
@@ -209,25 +232,30 @@ func (d *Dialer) guard(ctx context.Context, f func(ctx context.Context, call *di
 func (d *Dialer) late(err error) error {
 	switch running := len(d.running); {
 	case running > 0 && d.opt.Redis.TLSConfig != nil:
-		return errors.Join(err, errHandshake)
-	case running == maxDialing:
-		return errors.Join(err, errDialsHang)
+		err = errors.Join(err, errHandshake)
+	case running == maxDialing && !errors.Is(err, errDialsHang):
+		err = errors.Join(err, errDialsHang)
+	}
+	if d.opt.Hides != nil {
+		err = errors.Join(err, d.opt.Hides)
 	}
 	return err
 }
 
-// dial calls the Dialer, which may return invalid values.
-func (d *Dialer) dial(ctx context.Context, _ *dial) (*Pipe, error) {
+// dial calls the Dialer, which may return invalid values. addr is that of Where, or empty.
+func (d *Dialer) dial(ctx context.Context, addr string) (*Pipe, error) {
 	ctx, cancel := context.WithTimeout(ctx, d.opt.Redis.DialTimeout)
 	defer cancel()
-	conn, err := d.opt.Redis.Dialer(ctx, d.opt.Redis.Network, d.opt.Redis.Addr)
+	conn, err := d.opt.Redis.Dialer(ctx, d.opt.Redis.Network, cmp.Or(addr, d.opt.Redis.Addr))
 	switch {
 	case err != nil:
 		return nil, err // that of go-redis also returns a nil *tls.Conn, which is not a nil net.Conn
 	case conn == nil || reflect.ValueOf(conn).Kind() == reflect.Pointer && reflect.ValueOf(conn).IsNil():
 		return nil, errors.New("lockcore: the Dialer returned neither a connection nor an error")
 	}
-	return newPipe(conn, d.opt), nil
+	p := newPipe(conn, d.opt)
+	p.Addr = cmp.Or(addr, p.Addr)
+	return p, nil
 }
 
 // Close ends all dials and makes later ones fail.

@@ -36,6 +36,11 @@ type Line struct {
 type Options struct {
 	Redis redis.Options // they come from a redis.Client
 
+	// Where returns the addresses to connect to, one after the other until one is ready; nil: that in Redis, and a
+	// connection leads to its remote address. Hides is joined to the errors of dials that take too long; nil: nothing is.
+	Where func(ctx context.Context) ([]string, error)
+	Hides error
+
 	// Check judges the answer to HELLO. Ready is the last step of a setup, and sends commands with ask; nil: there is none.
 	Check func(hello map[any]any) error
 	Ready func(ask func(...Command) ([]Answer, error)) error

@@ -51,7 +51,7 @@ func (d *Dialer) setUp(ctx context.Context, call *dial, p *Pipe) error {
 		if answers, err = p.Ask(commands...); err != nil {
 			return reason(ctx, err)
 		}
-	} else if err := d.opt.Check(facts(answers[0].Value)); err != nil {
+	} else if err := d.opt.Check(Facts(answers[0].Value)); err != nil {
 		return err
 	}
 	for _, a := range answers {
@@ -73,10 +73,10 @@ func reason(ctx context.Context, err error) error {
 	return err
 }
 
-// facts returns what the server says of itself.
-func facts(hello any) map[any]any {
+// Facts returns a reply that is a map, also with RESP2.
+func Facts(reply any) map[any]any {
 	facts := map[any]any{}
-	switch answer := hello.(type) {
+	switch answer := reply.(type) {
 	case map[any]any:
 		facts = answer
 	case []any: // RESP2

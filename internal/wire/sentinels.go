@@ -1,0 +1,293 @@
+package wire
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/noonlock/noonlock/internal/wire/conn"
+)
+
+// Sentinels name the primary: https://redis.io/docs/latest/develop/reference/sentinel-clients/. All are asked at once,
+// each on one connection, which is kept. So one that does not answer stops nothing, and one that was cut off does not
+// mislead: each failover has a greater epoch than the one before, and the newest answer counts.
+//
+// # Failures
+//
+//	one is silent              it is waited for once. Then the others suffice until it answers again
+//	one names an old primary   its epoch is smaller than that of another one, or than one that was seen before
+//	all have a smaller epoch   they were set up again: a majority of them counts
+//	the newest one is wrong    its primary is a replica, or cannot be reached: that of a majority is tried next
+//	some refuse                the others suffice
+type Sentinels struct {
+	master string
+	all    []*sentinel
+	within time.Duration // of one question
+	ctx    context.Context
+	stop   context.CancelFunc
+	wg     sync.WaitGroup
+
+	mu    sync.Mutex
+	epoch int64 // of the view that counted last
+}
+
+// A sentinel is one of them.
+type sentinel struct {
+	addr   string
+	dials  *conn.Dialer
+	turn   chan struct{} // an element while it is asked
+	pipe   *conn.Pipe    // guarded by turn; nil: none
+	silent bool          // it has not answered the last question; guarded by Sentinels.mu
+}
+
+// A View is what one Sentinel says.
+type View struct {
+	Sentinel string
+	Primary  string
+	Epoch    int64 // of the failover that made it the primary
+	Err      error // it has named none
+}
+
+const (
+	// sentinelWithin is how long an answer is waited for. A dial of the primary follows.
+	sentinelWithin = time.Second
+	// keepSilent is how long a connection is kept on which there is no answer.
+	keepSilent = 2 * sentinelWithin
+)
+
+// NewSentinels returns the Sentinels at these addresses, which watch the primary of that name. They get the
+// user and password in opt.
+func NewSentinels(opt redis.Options, addrs []string, master string) *Sentinels {
+	s := &Sentinels{master: master, within: sentinelWithin}
+	if t := opt.DialTimeout / 2; t > 0 {
+		s.within = min(t, sentinelWithin)
+	}
+	opt.DB = 0
+	for _, addr := range addrs {
+		opt.Addr = addr
+		s.all = append(s.all, &sentinel{addr: addr, dials: conn.NewDialer(conn.Options{Redis: opt, Check: func(map[any]any) error { return nil }}), turn: make(chan struct{}, 1)})
+	}
+	s.ctx, s.stop = context.WithCancel(context.Background())
+	return s
+}
+
+// where returns Primary, nil if there are no Sentinels.
+func (s *Sentinels) where() func(context.Context) ([]string, error) {
+	if s == nil {
+		return nil
+	}
+	return s.Primary
+}
+
+// Close ends the connections. s may be nil.
+func (s *Sentinels) Close() {
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	s.stop()
+	s.mu.Unlock()
+	for _, one := range s.all {
+		one.dials.Close()
+	}
+	s.wg.Wait()
+	for _, one := range s.all {
+		one.drop()
+	}
+}
+
+// Primary returns the address of the primary, and then that which a majority names, if it is another one.
+func (s *Sentinels) Primary(ctx context.Context) ([]string, error) {
+	views := s.Views(ctx)
+	if s.ctx.Err() != nil {
+		return nil, net.ErrClosed
+	}
+	votes := map[string]int{}
+	most := func(v View) bool { return 2*votes[v.Primary] > len(s.all) }
+	for _, v := range views {
+		if v.Err == nil {
+			votes[v.Primary]++
+		}
+	}
+	var newest, major View
+	for _, v := range views {
+		switch {
+		case v.Err != nil:
+			continue
+		case newest.Primary == "" || cmp.Or(cmp.Compare(v.Epoch, newest.Epoch), cmp.Compare(votes[v.Primary], votes[newest.Primary])) > 0:
+			newest = v
+		}
+		if most(v) {
+			major = v
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case newest.Primary == "":
+		return nil, noPrimary(views)
+	case newest.Epoch < s.epoch && !most(newest):
+		return nil, fmt.Errorf("lockcore: the Sentinels that answer know only epoch %d, with the primary %s; epoch %d was seen before", newest.Epoch, newest.Primary, s.epoch)
+	}
+	s.epoch = newest.Epoch
+	if major.Primary != "" && major.Primary != newest.Primary {
+		return []string{newest.Primary, major.Primary}, nil
+	}
+	return []string{newest.Primary}, nil
+}
+
+// noPrimary returns why no Sentinel has named a primary. It is permanent only if it is so for all of them.
+func noPrimary(views []View) error {
+	var all []string
+	var last error
+	for _, v := range views {
+		all = append(all, fmt.Sprintf("%s: %v", v.Sentinel, v.Err))
+		if last == nil || IsPermanent(NotSent(last)) {
+			last = v.Err
+		}
+	}
+	if !IsPermanent(NotSent(last)) {
+		last = nil
+	}
+	return &noSentinelError{strings.Join(all, "; "), last}
+}
+
+type noSentinelError struct {
+	all       string
+	permanent error // nil: it is not
+}
+
+func (e *noSentinelError) Error() string { return "lockcore: no Sentinel names a primary: " + e.all }
+func (e *noSentinelError) Unwrap() error { return e.permanent }
+
+// Views asks all Sentinels. It returns when those have answered that did so last time, and one at least.
+func (s *Sentinels) Views(ctx context.Context) []View {
+	type result struct {
+		i    int
+		view View
+	}
+	views, expected := make([]View, len(s.all)), make([]bool, len(s.all))
+	results := make(chan result, len(s.all))
+	left, named, unheard := 0, 0, NoAnswer(s.within)
+	s.mu.Lock()
+	for i, one := range s.all {
+		views[i] = View{Sentinel: one.addr, Err: unheard}
+		if expected[i] = !one.silent; expected[i] {
+			left++
+		}
+		if s.ctx.Err() == nil {
+			s.wg.Go(func() { results <- result{i, s.ask(one)} })
+		}
+	}
+	s.mu.Unlock()
+	end := time.NewTimer(s.within)
+	defer end.Stop()
+	for range s.all {
+		select {
+		case r := <-results:
+			if views[r.i] = r.view; expected[r.i] {
+				left--
+			}
+			if r.view.Err == nil {
+				named++
+			}
+			switch {
+			case left > 0 || named == 0:
+			case 2*named > len(s.all):
+				return views
+			default: // those that were silent may answer now
+				end.Reset(s.within / 10)
+			}
+		case <-end.C:
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			for i, one := range s.all {
+				one.silent = one.silent || errors.Is(views[i].Err, unheard)
+			}
+			return views
+		case <-ctx.Done():
+			return views
+		}
+	}
+	return views
+}
+
+// ask asks one Sentinel.
+func (s *Sentinels) ask(one *sentinel) View {
+	v := View{Sentinel: one.addr, Err: NoAnswer(s.within)}
+	select {
+	case one.turn <- struct{}{}:
+		defer func() { <-one.turn }()
+	case <-time.After(s.within): // it is silent
+		return v
+	case <-s.ctx.Done():
+		return v
+	}
+	answers, err := one.ask(s.ctx, conn.Command{Args: []any{"sentinel", "get-master-addr-by-name", s.master}}, conn.Command{Args: []any{"sentinel", "master", s.master}})
+	var late interface{ Timeout() bool }
+	if errors.As(err, &late) && late.Timeout() {
+		return v
+	}
+	s.mu.Lock()
+	one.silent = false
+	s.mu.Unlock()
+	v.Err = err
+	switch {
+	case err != nil:
+	case answers[0].Err != nil:
+		v.Err = answers[0].Err
+	case answers[0].Value == nil:
+		v.Err = &conn.Refusal{Text: "the Sentinels know no primary of the name in MasterName"}
+	case answers[1].Err != nil: // without the epoch, an old primary is not recognized
+		v.Err = answers[1].Err
+	default:
+		at, _ := answers[0].Value.([]any)
+		epoch, err := strconv.ParseInt(Text(conn.Facts(answers[1].Value)["config-epoch"]), 10, 64)
+		if len(at) != 2 || err != nil {
+			v.Err = errors.New("lockcore: an unexpected answer of a Sentinel")
+			break
+		}
+		v.Primary, v.Epoch = net.JoinHostPort(Text(at[0]), Text(at[1])), epoch
+	}
+	return v
+}
+
+// ask sends commands. A connection that was kept may have ended meanwhile.
+func (o *sentinel) ask(ctx context.Context, commands ...conn.Command) (answers []conn.Answer, err error) {
+	for kept := o.pipe != nil; ; kept = false {
+		if o.pipe == nil {
+			if o.pipe, err = o.dials.Connect(ctx); err != nil {
+				return nil, err
+			}
+		}
+		late, cancel := context.WithTimeout(ctx, keepSilent)
+		end := context.AfterFunc(late, o.pipe.Drop)
+		answers, err = o.pipe.Ask(commands...)
+		inTime := end()
+		cancel()
+		if inTime && err == nil {
+			return answers, nil
+		}
+		if o.drop(); !inTime {
+			return nil, context.DeadlineExceeded
+		}
+		if !kept {
+			return nil, err
+		}
+	}
+}
+
+func (o *sentinel) drop() {
+	if o.pipe != nil {
+		o.pipe.Drop()
+		o.pipe = nil
+	}
+}

@@ -1,0 +1,307 @@
+package lockcore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2/server"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/noonlock/noonlock/internal/servers"
+	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
+)
+
+// A council is three Sentinels and two servers in a bubble: the primary, and a replica that is promoted at epoch 2.
+type council struct {
+	*env
+	sentinels [3]*fakeSentinel
+	servers   map[string]*lockcoretest.Redis // by address
+	c         *lockcore.Client
+	dials     int
+	asked     int
+}
+
+type fakeSentinel struct {
+	*lockcoretest.Redis
+	epoch  int
+	names  string // the primary; empty: it knows none of the name
+	takes  time.Duration
+	refuse string // the answer to HELLO
+}
+
+const (
+	before, after = "10.0.0.1:6379", "10.0.0.2:6379"
+	unlike        = "10.0.0.3:6379" // nobody is there
+)
+
+// says sets what Sentinels say.
+func (c *council) says(epoch int, primary string, which ...int) {
+	for _, i := range which {
+		c.sentinels[i].epoch, c.sentinels[i].names = epoch, primary
+	}
+}
+
+func inCouncil(t *testing.T, test func(c *council)) {
+	t.Helper()
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		c := &council{env: e, servers: map[string]*lockcoretest.Redis{before: e.Bubble, after: lockcoretest.NewRedis(e.T)}}
+		opts := &redis.UniversalOptions{MasterName: "noon", Protocol: 2}
+		for i := range c.sentinels {
+			s := &fakeSentinel{Redis: lockcoretest.NewRedis(e.T)}
+			c.sentinels[i] = s
+			must(e, s.Server().Server().Register("SENTINEL", func(p *server.Peer, _ string, args []string) {
+				if strings.EqualFold(args[0], "master") {
+					c.asked++
+				}
+				s.answer(p, args)
+			}))
+			s.Server().Server().SetPreHook(func(p *server.Peer, cmd string, _ ...string) bool {
+				if s.refuse == "" || cmd != "HELLO" {
+					return false
+				}
+				p.WriteError(s.refuse)
+				return true
+			})
+			addr := fmt.Sprint("10.0.1.", i, ":26379")
+			c.servers[addr] = s.Redis
+			opts.Addrs = append(opts.Addrs, addr)
+		}
+		opts.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			c.dials++
+			if r := c.servers[addr]; r != nil {
+				return r.Options().Dialer(ctx, network, addr)
+			}
+			return nil, errors.New("nobody is there")
+		}
+		c.says(1, before, 0, 1, 2)
+		var err error
+		c.c, err = lockcore.NewFromOptions(opts, lockcore.Config{Identity: "a"})
+		must(e, err)
+		defer func() { must(e, c.c.Close(context.Background())) }() // a bubble does not end before all goroutines
+		test(c)
+	})
+}
+
+func (s *fakeSentinel) answer(p *server.Peer, args []string) {
+	time.Sleep(s.takes)
+	host, port, _ := strings.Cut(s.names, ":")
+	switch {
+	case s.names == "" && strings.EqualFold(args[0], "master"):
+		p.WriteError("ERR No such master with that name")
+	case s.names == "":
+		p.WriteNull()
+	case strings.EqualFold(args[0], "master"):
+		p.WriteStrings([]string{"name", args[1], "ip", host, "port", port, "config-epoch", strconv.Itoa(s.epoch)})
+	default:
+		p.WriteStrings([]string{host, port})
+	}
+}
+
+// replica makes a server answer like one.
+func replica(r *lockcoretest.Redis) {
+	r.Server().Server().SetPreHook(func(p *server.Peer, cmd string, _ ...string) bool {
+		if cmd != "HELLO" {
+			return false
+		}
+		p.WriteStrings([]string{"role", "replica"})
+		return true
+	})
+}
+
+// at returns the address of the server that grants the lock, or the error.
+func (c *council) at(name string) string {
+	c.Helper()
+	lease, err := c.mutex(c.c, name, ttl(10*time.Second)).TryLock(c.Context())
+	if err != nil {
+		return err.Error()
+	}
+	has := func(addr string) bool {
+		return c.servers[addr].Client().Exists(c.Context(), c.key(name, "lock")).Val() == 1
+	}
+	atBefore, atAfter := has(before), has(after) // the former primary may have granted it, too
+	c.unlock(lease)
+	switch {
+	case atBefore && !has(before):
+		return before
+	case atAfter && !has(after):
+		return after
+	}
+	return "nowhere"
+}
+
+// The three Sentinels are in every state that one of them may be in when a replica is promoted. The former primary
+// works. A Client that is connected to it, and one that starts then, use the right server.
+//
+// Caught mutants: the first answer counts; the smallest epoch counts; an epoch before the newest counts without a
+// majority, or not with one; a silent Sentinel is waited for each time; a refusal by one is one by all; only the newest
+// is tried.
+func TestFault18_Sentinels(t *testing.T) {
+	for name, row := range map[string]struct {
+		change         func(c *council)
+		running, fresh string // where locks are; what the error contains if that is no server
+	}{
+		"all say it":    {func(c *council) { c.says(2, after, 0, 1, 2) }, after, after},
+		"one is stuck":  {func(c *council) { c.sentinels[0].Hang(); c.says(2, after, 1, 2) }, after, after},
+		"two are stuck": {func(c *council) { c.sentinels[0].Hang(); c.sentinels[1].Hang(); c.says(2, after, 2) }, after, after},
+		"two are away":  {func(c *council) { c.sentinels[0].Stop(); c.sentinels[1].Stop(); c.says(2, after, 2) }, after, after},
+		"one is stale":  {func(c *council) { c.says(2, after, 1, 2) }, after, after},
+		"two are stale": {func(c *council) { c.says(2, after, 2) }, after, after},
+		"one is slow, one stale": {func(c *council) {
+			c.sentinels[0].Stop()
+			c.says(2, after, 2)
+			c.sentinels[2].takes = 200 * time.Millisecond
+		}, after, after},
+		"one refuses":             {func(c *council) { c.sentinels[0].refuse = "NOAUTH who?"; c.says(2, after, 1, 2) }, after, after},
+		"one has another name":    {func(c *council) { c.says(0, "", 0); c.says(2, after, 1, 2) }, after, after},
+		"the newest is a replica": {func(c *council) { c.says(2, after, 2); replica(c.servers[after]) }, before, before},
+		"the newest is dead":      {func(c *council) { c.says(2, unlike, 2) }, before, before},
+		"set up again":            {func(c *council) { c.says(3, before, 0, 1, 2); c.at("x"); c.says(1, after, 0, 1, 2) }, after, after},
+		"one is set up again":     {func(c *council) { c.says(3, before, 0, 1, 2); c.at("x"); c.says(1, after, 0) }, before, before},
+		"all have another name":   {func(c *council) { c.says(0, "", 0, 1, 2) }, before, "the name in MasterName"},
+		"all refuse":              {func(c *council) { c.refuse("NOAUTH who?") }, before, "NOAUTH who?"},
+		"all are away":            {func(c *council) { c.stop() }, before, "no Sentinel names a primary: 10.0.1.0:26379: "},
+		"all are stuck":           {func(c *council) { c.hang() }, before, "10.0.1.2:26379: lockcore: no answer within 1s"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Run("running", func(t *testing.T) {
+				inCouncil(t, func(c *council) {
+					c.at("first")
+					row.change(c)
+					time.Sleep(1100 * time.Millisecond)
+					if at := c.at("second"); !strings.Contains(at, row.running) {
+						c.Errorf("the lock is at %s, want %s", at, row.running)
+					}
+				})
+			})
+			t.Run("fresh", func(t *testing.T) {
+				inCouncil(t, func(c *council) {
+					row.change(c)
+					time.Sleep(1100 * time.Millisecond)
+					if at := c.at("second"); !strings.Contains(at, row.fresh) {
+						c.Errorf("the lock is at %s, want %s", at, row.fresh)
+					}
+				})
+			})
+		})
+	}
+}
+
+func (c *council) each(f func(s *fakeSentinel)) {
+	for _, s := range c.sentinels {
+		f(s)
+	}
+}
+
+func (c *council) refuse(why string) { c.each(func(s *fakeSentinel) { s.refuse = why }) }
+func (c *council) stop()             { c.each(func(s *fakeSentinel) { s.Stop() }) }
+func (c *council) hang()             { c.each(func(s *fakeSentinel) { s.Hang() }) }
+
+// The Sentinels that know the newest primary are stuck, and one that was cut off names the former one. The Client does
+// not go back, and returns to its primary as soon as a Sentinel names it again.
+//
+// Caught mutant: an epoch before the newest counts.
+func TestFault18_StaleSentinelAlone(t *testing.T) {
+	inCouncil(t, func(c *council) {
+		c.says(2, after, 1, 2)
+		if at := c.at("first"); at != after {
+			c.Fatalf("the lock is at %s", at)
+		}
+		c.sentinels[1].Hang()
+		c.sentinels[2].Hang()
+		if at := c.at("second"); at != after {
+			c.Errorf("while it is connected, the lock is at %s", at)
+		}
+		c.servers[after].Faults().Cut()
+		if at := c.at("third"); !strings.Contains(at, "only epoch 1, with the primary "+before+"; epoch 2 was seen before") {
+			c.Errorf("the lock is at %s", at)
+		}
+		c.sentinels[2].Unhang()
+		if at := c.at("fourth"); at != after {
+			c.Errorf("the lock is at %s", at)
+		}
+	})
+}
+
+// Each Sentinel gets one connection, and one question a second while a lease is held. An idle Client asks none.
+func TestSentinelsAreAskedOnOneConnection(t *testing.T) {
+	inCouncil(t, func(c *council) {
+		lease := c.try(c.mutex(c.c, "orders", ttl(10*time.Second)))
+		time.Sleep(10 * time.Second)
+		dials, asked := c.dials, c.asked
+		time.Sleep(time.Minute)
+		if n := c.asked - asked; c.dials != dials || n < 3*59 || n > 3*61 {
+			c.Errorf("%d dials and %d questions in a minute", c.dials-dials, n)
+		}
+		c.unlock(lease)
+		time.Sleep(10 * time.Second)
+		asked = c.asked
+		time.Sleep(time.Minute)
+		if c.asked > asked {
+			c.Errorf("an idle Client asked %d times", c.asked-asked)
+		}
+	})
+}
+
+// Nothing is written to standard error, which is a file, when all servers and all Sentinels are lost.
+//
+// Caught mutant: a client of go-redis asks the Sentinels.
+func TestFault64_NothingIsWritten(t *testing.T) {
+	testenv.OnTopologies(t)
+	t.Parallel()
+	for name, start := range map[string]func(t *testing.T) (e *env, all []*servers.RedisServer, url string){
+		"a client": func(t *testing.T) (*env, []*servers.RedisServer, string) {
+			t.Helper()
+			e := realEnv(t)
+			return e, []*servers.RedisServer{e.Real}, e.Real.Addr()
+		},
+		"one server": func(t *testing.T) (*env, []*servers.RedisServer, string) {
+			t.Helper()
+			e := realEnv(t)
+			return e, []*servers.RedisServer{e.Real}, "redis://" + e.Real.Addr()
+		},
+		"Sentinel": func(t *testing.T) (*env, []*servers.RedisServer, string) {
+			t.Helper()
+			w := sentinelEnv(t)
+			return w.env, append(append(w.sentinels, w.replicas...), w.primary), "redis+sentinel://" + strings.Join(w.options("").SentinelAddrs, ",") + "?master=" + watchedName
+		},
+		"cluster": func(t *testing.T) (*env, []*servers.RedisServer, string) {
+			t.Helper()
+			s := clusterEnv(t, 3)
+			return s.env, append(s.Primaries, s.Replicas...), "redis+cluster://" + strings.Join(s.Addrs(), ",")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e, all, url := start(t)
+			var err error
+			e.stderr, err = os.Create(filepath.Join(t.TempDir(), "stderr"))
+			must(t, err)
+			defer e.stderr.Close()
+			a := &actor{e.startProcess(roleVariable+"=a", serverVariable+"="+url), t}
+			a.ask("lock orders 2000").number("locked")
+			for _, s := range all {
+				s.Kill()
+			}
+			e.Until("the lease has ended", func() bool { return a.ask("check").text == "ended" })
+			if got := a.ask("try other 2000"); got.text != "error" {
+				t.Errorf("a lock was acquired without a server: %+v", got)
+			}
+			written, err := os.ReadFile(e.stderr.Name())
+			must(t, err)
+			if len(written) > 0 {
+				t.Errorf("standard error: %.500s", written)
+			}
+		})
+	}
+}
