@@ -189,13 +189,13 @@ func (r tickRules) request(w world, c tickCall) (keys, argv []string) {
 	case tickRenew:
 		return k("open"), []string{me, tick, strconv.FormatInt(ttlMillis(c.attempt.process()), 10)}
 	case tickComplete:
-		return k("job", "open", "runs"), []string{me, tick, "succeeded", "", "100", w.value("~token", c.attempt.String()), jobChannel}
+		return k("job", "open", "runs"), []string{me, tick, "succeeded", "", "100", w.value("~token", c.attempt.String()), "", jobChannel}
 	case tickAbandon, tickStop:
 		began := "0"
 		if c.op == tickStop {
 			began = "1"
 		}
-		return append(k("job", "open"), r.tomb(c.attempt)), []string{me, tick, began, tomb, "an error", jobChannel}
+		return append(k("job", "open"), r.tomb(c.attempt)), []string{me, tick, began, tomb, "an error", "", jobChannel}
 	case tickPause:
 		return k("job", "open", "runs", "acts"), []string{"1", "2592000000", "ann", "", jobChannel}
 	case tickResume:
