@@ -149,12 +149,10 @@ func (s *settings) redisOptions() (*redis.UniversalOptions, error) {
 	if err != nil {
 		return nil, named("redis", err)
 	}
-	if err := s.login.Add(&o.Username, &o.Password, &o.SentinelPassword, o.MasterName != ""); errors.Is(err, login.ErrNoSentinels) {
-		return nil, named("redis-sentinel-password", err)
-	} else if err != nil {
-		return nil, named("redis", err)
-	}
 	client, err := s.redisFiles.Load()
+	if err == nil {
+		err = s.login.Add(&o.Username, &o.Password, &o.SentinelPassword, o.MasterName != "")
+	}
 	if err == nil {
 		err = client.Secure(o.TLSConfig)
 	}

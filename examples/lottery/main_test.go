@@ -90,7 +90,7 @@ func TestInvalidSettings(t *testing.T) {
 		{"serve --statusz on --statusz-host localhost:8080", "", "Config.Hosts"},
 		{"serve", "LOTTERY_REDIS=http://" + secret, "--redis or LOTTERY_REDIS: redisurl: the scheme is missing or unknown"},
 		{"serve", "LOTTERY_REDIS_PASSWORD=" + secret, "--redis or LOTTERY_REDIS: a password is in the URL, and set apart from it, too; one of the two must be left out"},
-		{"serve", "LOTTERY_REDIS_SENTINEL_PASSWORD=" + secret, "--redis-sentinel-password or LOTTERY_REDIS_SENTINEL_PASSWORD: the URL names no Sentinels"},
+		{"serve", "LOTTERY_REDIS_SENTINEL_PASSWORD=" + secret, "--redis or LOTTERY_REDIS: the URL names no Sentinels"},
 		{"serve --redis-ca " + missing, "", "--redis-ca or LOTTERY_REDIS_CA: open " + missing},
 		{"serve --database-key " + missing, "", "--database-cert or LOTTERY_DATABASE_CERT: it is not set; it must be set together with the key"},
 		{"verify", "LOTTERY_DATABASE_PASSWORD=" + secret, "--database or LOTTERY_DATABASE: invalid address of a database: it contains a password, and another one"},

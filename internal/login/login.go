@@ -6,12 +6,6 @@ import (
 	"errors"
 )
 
-// Errors of Login.Add.
-var (
-	ErrTwice       = errors.New("a password is in the URL, and set apart from it, too; one of the two must be left out")
-	ErrNoSentinels = errors.New("the URL names no Sentinels; it must begin with redis+sentinel or rediss+sentinel")
-)
-
 // A Login is the user and the passwords that are not in the URL. They are not percent-encoded.
 type Login struct{ User, Password, SentinelPassword string }
 
@@ -19,9 +13,9 @@ type Login struct{ User, Password, SentinelPassword string }
 func (l Login) Add(user, password, sentinelPassword *string, sentinels bool) error {
 	switch {
 	case l.Password != "" && *password != "", l.SentinelPassword != "" && *sentinelPassword != "":
-		return ErrTwice
+		return errors.New("a password is in the URL, and set apart from it, too; one of the two must be left out")
 	case l.SentinelPassword != "" && !sentinels:
-		return ErrNoSentinels
+		return errors.New("the URL names no Sentinels, and a password of Sentinels is set; it must begin with redis+sentinel or rediss+sentinel")
 	}
 	*user, *password = cmp.Or(l.User, *user), cmp.Or(l.Password, *password)
 	*sentinelPassword = cmp.Or(l.SentinelPassword, *sentinelPassword)
