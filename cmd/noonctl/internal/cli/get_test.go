@@ -17,7 +17,6 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/redis/go-redis/v9"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/noonlock/noonlock/election"
@@ -704,44 +703,6 @@ func TestActsWithoutAnEffect(t *testing.T) {
 	stop()
 	e.Until("no replica is there", func() bool { return strings.Contains(e.must("get", "jobs"), "no replicas") })
 	says("no replica of the job is there; the run waits for one\n", "trigger", "draw")
-}
-
-// All topologies that the library supports are supported.
-func TestTopologies(t *testing.T) {
-	t.Parallel()
-	cluster, watched := servers.LendCluster(t), servers.LendWatched(t)
-	for _, test := range []struct {
-		url  string
-		make func() redis.UniversalClient
-	}{
-		{"redis+cluster://" + strings.Join(cluster.Addrs(), ","), func() redis.UniversalClient {
-			return redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()})
-		}},
-		{"redis+sentinel://" + watched.Sentinel.Addr() + "?master=" + servers.WatchedName, func() redis.UniversalClient {
-			return redis.NewClient(testenv.Options(watched.Primary.Addr()))
-		}},
-	} {
-		rdb := test.make()
-		c, err := lockcore.New(rdb, lockcore.Config{})
-		testenv.Must(t, err)
-		var want strings.Builder
-		for i := range 20 {
-			name := fmt.Sprintf("orders-%02d", i)
-			want.WriteString(name + "\n")
-			m, err := c.Mutex(name, testenv.TTL(time.Minute))
-			testenv.Must(t, err)
-			_, err = m.TryLock(t.Context())
-			testenv.Must(t, err)
-		}
-		if r := run(t.Context(), test.url, "get", "locks", "-o", "name"); r.code != 0 || r.out != want.String() {
-			t.Errorf("%s: %+v", test.url, r)
-		}
-		if r := run(t.Context(), test.url, "release", "orders-07", "--yes"); r.code != 0 {
-			t.Errorf("%s: %+v", test.url, r)
-		}
-		_ = c.Close(t.Context())
-		rdb.Close()
-	}
 }
 
 // Completion lists the names that begin with what was typed, and nothing if Redis is away.
