@@ -58,6 +58,7 @@ func everyCall(e *testenv.Env, c *lockcore.Client, ttl time.Duration, add testen
 	testenv.Must(e, err)
 	add("Election.Record", func(ctx context.Context) { _, _ = board.Record(ctx) })
 	add("Election.Candidates", func(ctx context.Context) { _, _ = board.Candidates(ctx) })
+	add("Election.Terms", func(ctx context.Context) { _, _ = board.Terms(ctx) })
 	add("Election.Watch", func(ctx context.Context) { board.Watch(ctx) })
 	add("Election.Resign", func(ctx context.Context) { _, _ = board.Resign(ctx, 0) })
 	add("Election.TransferTo", func(ctx context.Context) { _, _ = board.TransferTo(ctx, 0, "x") })

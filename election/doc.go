@@ -82,7 +82,7 @@
 //	LeaseDuration                     LeaderElector.Resign
 //	6 s                               Election.Record
 //	6.7 s                             Election.Candidates, Elections
-//	12 s                              Election.Resign
+//	12 s                              Election.Resign, Election.Terms
 //	18.7 s                            Election.TransferTo
 //	until ctx ends + ShutdownTimeout  LeaderElector.Run
 //	0 s                               LeaderElector.Check, LeaderElector.Ready, Election.By, Election.Watch
@@ -133,9 +133,9 @@
 //	~noonlock:* resetchannels &noonlock:ch:* &noonlock:leader:* -@all +evalsha
 //	+eval +subscribe +unsubscribe +ping +publish +exists +get +set +del +pexpire
 //	+pttl +time +zadd +zrange +zrem +zscore +hset +hget +hdel +hmget +hgetall
-//	+type
+//	+lpush +ltrim +type +lrange
 //
-// Only Candidates needs +type. Setting up a connection also needs +select if
+// Only Candidates needs +type, and only Terms +lrange. Setting up a connection also needs +select if
 // redis.Options.DB is not 0. A cluster needs in addition &noonlock:{*
 // +cluster|slots +cluster|info +asking +ssubscribe +sunsubscribe +spublish.
 // MinReplicas needs +wait. LockDelay needs +info +get +set +time. A quorum needs +info and

@@ -81,7 +81,7 @@ func newElection(client *lockcore.Client, name string, cfg *lockcore.LeaseConfig
 	e := &Election{
 		client: client, lock: n, scripts: s, name: name, metadata: string(encoded),
 		keys: keys{
-			lock: n.Key("lock"), fence: n.Key("fence"), leader: n.Key("leader"), channel: n.Channel("leader", name),
+			lock: n.Key("lock"), fence: n.Key("fence"), leader: n.Key("leader"), terms: n.Key("terms"), channel: n.Channel("leader", name),
 		},
 		watches: c.Shared(watchesKey{}, func() any { return &watches{all: map[string]*watch{}} }).(*watches),
 	}
@@ -160,7 +160,7 @@ func Elections(ctx context.Context, client *lockcore.Client, progress func(keys 
 
 // keys are the keys and the channel of an election's record. All keys belong to one name,
 // election/<name>. docs/ARCHITECTURE.md, "Keys", describes them. lock and fence are lockcore's.
-type keys struct{ lock, fence, leader, channel string }
+type keys struct{ lock, fence, leader, terms, channel string }
 
 type needs = lock.Declared[rights]
 
@@ -170,7 +170,7 @@ type rights struct{}
 func (rights) Needs() lock.Needs {
 	return lock.Needs{
 		Names: lock.ElectionNames,
-		Parts: map[string]lock.Part{"leader": {Types: []string{"hash"}, Schema: "1"}},
+		Parts: map[string]lock.Part{"leader": {Types: []string{"hash"}, Schema: "1"}, "terms": {Types: []string{"list"}}},
 		Scripts: func(c *lock.Client) ([]*wire.Script, error) {
 			s, err := ownScripts()
 			switch {

@@ -288,7 +288,7 @@ func (e *env) record() map[string]string {
 func script(name string) func([]string) bool {
 	shape := map[string][2]int{
 		"mutex_acquire": {5, 4}, "mutex_leave": {4, 2},
-		"leader_claim": {3, 6}, "leader_renew": {2, 8}, "leader_vacate": {2, 2},
+		"leader_claim": {4, 6}, "leader_renew": {2, 8}, "leader_vacate": {2, 2},
 		"leader_look": {3, 0}, "lock_inspect": {4, 0}, "lock_promote": {3, 3}, "leader_resign": {3, 3}, "lock_rights": {2, 1},
 	}[name]
 	return func(cmd []string) bool {

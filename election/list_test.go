@@ -2,6 +2,7 @@ package election_test
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -59,8 +60,27 @@ func TestNamesAndElection(t *testing.T) {
 		if all := names(); !slices.Equal(all, []string{electionName}) { // its last leader is still on record
 			e.Errorf("elections %q", all)
 		}
-		if r, err := board.Record(e.Context()); err != nil || r.Left > 0 {
-			e.Errorf("record after all have stopped: %+v, %v", r, err)
+		last, err := board.Record(e.Context())
+		if err != nil || last.Left > 0 {
+			e.Errorf("record after all have stopped: %+v, %v", last, err)
+		}
+		c := e.replica(e.Client("c"), e.quick()).run()
+		e.Until("c leads", c.le.IsLeader)
+		e.replica(e.Client("d e"), e.quick()).run()
+		e.queued(1)
+		must(e, c.le.Resign(e.Context()))
+		e.Until("the next one leads", func() bool { r, err := board.Record(e.Context()); return err == nil && r.Term == 3 })
+		terms, err := board.Terms(e.Context())
+		must(e, err)
+		var got []string
+		for i, r := range terms {
+			got = append(got, fmt.Sprint(r.Term, r.Holder))
+			if later := terms[max(0, i-1)]; i > 0 && (r.Token >= later.Token || r.Released.Before(r.Acquired) || r.Released.After(later.Acquired)) {
+				e.Errorf("term %+v, and after it %+v", r, later)
+			}
+		}
+		if !slices.Equal(got, []string{"3d e", "2c", "1a"}) || !terms[0].Released.IsZero() || !terms[1].Released.Equal(terms[0].Acquired) || !terms[2].Released.Equal(last.Released) || !terms[2].Acquired.Equal(last.Acquired) {
+			e.Errorf("terms %+v, the record of the first one %+v", terms, last)
 		}
 	})
 }

@@ -84,6 +84,11 @@ func ExampleElection() {
 		}
 		fmt.Println(now, "leads", board.Name(), "in term", record.Term)
 	}
+	terms, err := board.Terms(ctx)
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println("the newest of", len(terms), "terms is of", terms[0].Holder)
 	cancel()
 	replicas.Wait()
 	// Output:
@@ -92,6 +97,7 @@ func ExampleElection() {
 	// a leads controller in term 3
 	// b leads controller in term 4
 	// a leads controller in term 5
+	// the newest of 5 terms is of a
 	// ended: <nil>
 	// ended: <nil>
 }

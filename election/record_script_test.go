@@ -214,6 +214,13 @@ func checkLeaderRun(e *testenv.Env, where string, r leaderRun, state leaderState
 			complain("want the record")
 		}
 	}
+	terms := "[]"
+	if r.script == "leader_claim" && before.record["token"] != rec["token"] {
+		terms = fmt.Sprintf("[%s %s %s %s %s]", rec["term"], rec["token"], rec["acquired"], cmp.Or(before.record["released"], "0"), rec["holder"])
+	}
+	if after.terms != terms {
+		complain("want the terms %s", terms)
+	}
 	if !before.sameLock(after) || !lockStays {
 		complain("the lock or the queue was %+v", before)
 	}
@@ -226,14 +233,17 @@ func checkLeaderRun(e *testenv.Env, where string, r leaderRun, state leaderState
 func TestLeaderRecordToTheMillisecond(t *testing.T) {
 	lua().ToTheMillisecond(t, func(e *testenv.Timed) {
 		testenv.Must(e, e.Raw.Set(e.Context(), key("lock"), me, time.Minute).Err())
-		e.Wants("claim", e.Run("leader_claim", []string{key("lock"), key("leader"), key("fence")}, me, 60000, "17", "pod-1", `{"a":"b"}`, "noonlock:leader:0:board"), "[1 "+e.MS(0)+" 17]")
+		e.Wants("claim", e.Run("leader_claim", []string{key("lock"), key("leader"), key("fence"), key("terms")}, me, 60000, "17", "pod-1", `{"a":"b"}`, "noonlock:leader:0:board"), "[1 "+e.MS(0)+" 17]")
 		e.Wants("the record", fmt.Sprint(e.Raw.HGetAll(e.Context(), key("leader")).Val()), fmt.Sprint(map[string]string{
 			"v": "1", "by": fmt.Sprintf("%x", sha1.Sum([]byte(me))), "holder": "pod-1", "token": "17", "term": "1", "acquired": e.MS(0), "renewed": e.MS(0), "lease": "60000", "metadata": `{"a":"b"}`, //nolint:gosec // as in the script
 		}))
 		e.Wants("its TTL", e.PTTL(key("leader")).String(), (7 * 24 * time.Hour).String())
 		// The grant lapsed, and the same attempt got another one: its first term has not begun.
-		e.Wants("the same attempt", e.Run("leader_claim", []string{key("lock"), key("leader"), key("fence")}, me, 60000, "18", "pod-1", "{}", "noonlock:leader:0:board"), "[1 "+e.MS(0)+" 18]")
+		e.Wants("the same attempt", e.Run("leader_claim", []string{key("lock"), key("leader"), key("fence"), key("terms")}, me, 60000, "18", "pod-1", "{}", "noonlock:leader:0:board"), "[1 "+e.MS(0)+" 18]")
 		testenv.Must(e, e.Raw.Set(e.Context(), key("lock"), "another", time.Minute).Err())
-		e.Wants("another attempt", e.Run("leader_claim", []string{key("lock"), key("leader"), key("fence")}, "another", 60000, "19", "pod-2", "{}", "noonlock:leader:0:board"), "[2 "+e.MS(0)+" 19]")
+		testenv.Must(e, e.Raw.RPush(e.Context(), key("terms"), slices.Repeat([]any{""}, 120)...).Err())
+		e.Wants("another attempt", e.Run("leader_claim", []string{key("lock"), key("leader"), key("fence"), key("terms")}, "another", 60000, "19", "pod-2", "{}", "noonlock:leader:0:board"), "[2 "+e.MS(0)+" 19]")
+		e.Wants("the newest terms", fmt.Sprint(e.Raw.LRange(e.Context(), key("terms"), 0, 2).Val()), fmt.Sprintf("[2 19 %[1]s 0 pod-2 1 18 %[1]s 0 pod-1 1 17 %[1]s 0 pod-1]", e.MS(0)))
+		e.Wants("their number and TTL", fmt.Sprint(e.Raw.LLen(e.Context(), key("terms")).Val(), e.PTTL(key("terms"))), fmt.Sprint(100, 7*24*time.Hour))
 	})
 }

@@ -33,8 +33,8 @@ func (r leaderRun) String() string { return fmt.Sprint(r.script, " ", r.args) }
 func leaderRuns() []leaderRun {
 	keys, channel := []string{key("lock"), key("leader")}, "noonlock:leader:0:board"
 	return []leaderRun{
-		{"leader_claim", []string{key("lock"), key("leader"), key("fence")}, []any{me, 90000, leaderToken, "me", "{}", channel}},
-		{"leader_claim", []string{key("lock"), key("leader"), key("fence")}, []any{me, 90000, "", "me", "{}", channel}},
+		{"leader_claim", []string{key("lock"), key("leader"), key("fence"), key("terms")}, []any{me, 90000, leaderToken, "me", "{}", channel}},
+		{"leader_claim", []string{key("lock"), key("leader"), key("fence"), key("terms")}, []any{me, 90000, "", "me", "{}", channel}},
 		{"leader_renew", keys, []any{me, 90000, leaderToken, "me", "{}", 7, longAgo, channel}},
 		{"leader_vacate", keys, []any{leaderToken, channel}},
 		{"leader_look", []string{key("lock"), key("fence"), key("leader")}, nil},
@@ -106,7 +106,7 @@ func establish(e *testenv.Env, s leaderState) {
 	e.Helper()
 	_, err := e.Raw.Pipelined(e.Context(), func(p redis.Pipeliner) error {
 		ctx := e.Context()
-		p.Del(ctx, key("lock"), key("fence"), key("queue"), key("seen"), key("leader"))
+		p.Del(ctx, key("lock"), key("fence"), key("queue"), key("seen"), key("leader"), key("terms"))
 		switch s.lock {
 		case "":
 		case "wrong":
@@ -142,6 +142,7 @@ type snapshot struct {
 	left                     time.Duration     // the lock's
 	record                   map[string]string // none of a key of another type
 	kept                     time.Duration     // the record's TTL
+	terms                    string
 	told                     []string
 }
 
@@ -159,6 +160,7 @@ func snap(e *testenv.Env, heard *redis.PubSub) snapshot {
 		left:   e.PTTL(key("lock")),
 		record: e.Raw.HGetAll(e.Context(), key("leader")).Val(),
 		kept:   e.PTTL(key("leader")),
+		terms:  fmt.Sprint(e.Raw.LRange(e.Context(), key("terms"), 0, -1).Val()),
 		told:   e.Received(heard, "noonlock:leader:0:board"),
 	}
 	for i, part := range []string{"lock", "fence", "queue", "seen"} {
@@ -172,4 +174,6 @@ func (s snapshot) sameLock(o snapshot) bool {
 	return s.lock == o.lock && s.fence == o.fence && s.queue == o.queue && s.seen == o.seen && s.ends == o.ends
 }
 
-func (s snapshot) same(o snapshot) bool { return s.sameLock(o) && maps.Equal(s.record, o.record) }
+func (s snapshot) same(o snapshot) bool {
+	return s.sameLock(o) && s.terms == o.terms && maps.Equal(s.record, o.record)
+}

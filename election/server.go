@@ -42,7 +42,7 @@ func (s server) look(ctx context.Context) (r LeaderRecord, err error) {
 
 // claimOf returns the request that writes the record. An empty token is unknown.
 func (e *Election) claimOf(value, token string) wire.Request {
-	return e.scripts.claim.Call(wire.Keys(e.keys.lock, e.keys.leader, e.keys.fence),
+	return e.scripts.claim.Call(wire.Keys(e.keys.lock, e.keys.leader, e.keys.fence, e.keys.terms),
 		value, e.lock.TTL().Milliseconds(), token, e.lock.Identity(), e.metadata, e.keys.channel)
 }
 

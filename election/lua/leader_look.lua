@@ -11,8 +11,4 @@
 --         without one the lock is still of the last.
 --
 -- Twice is safe: it only reads.
-local answer = {redis.call('PTTL', KEYS[1]), redis.call('GET', KEYS[2])}
-for _, text in ipairs(redis.call('HGETALL', KEYS[3])) do
-  answer[#answer + 1] = text
-end
-return answer
+return {redis.call('PTTL', KEYS[1]), redis.call('GET', KEYS[2]), unpack(redis.call('HGETALL', KEYS[3]))}

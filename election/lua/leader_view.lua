@@ -20,8 +20,4 @@ local no = refusal(marker, list, 0)
 if no and no[1] ~= 10 then
   return no
 end
-local answer = {1, redis.call('PTTL', lock), server_ms()}
-for _, text in ipairs(redis.call('HGETALL', leader)) do
-  answer[#answer + 1] = text
-end
-return answer
+return {1, redis.call('PTTL', lock), server_ms(), unpack(redis.call('HGETALL', leader))}

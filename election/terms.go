@@ -1,0 +1,45 @@
+package election
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/noonlock/noonlock/internal/wire"
+)
+
+// Terms returns the newest 100 terms of the last week, newest first. Of a LeaderRecord, each has the Holder, the
+// Token, the Term, and when it was Acquired and Released: when the leader resigned, or when the next one took
+// over. On a Client of lockcore.NewQuorum, the error is a *noonlock.ConfigError.
+func (e *Election) Terms(ctx context.Context) ([]LeaderRecord, error) {
+	err := e.one("Terms", "they are not kept on several servers")
+	var now LeaderRecord
+	if err == nil {
+		now, err = e.Record(ctx)
+	}
+	var reply any
+	if err == nil {
+		reply, err = e.lock.Ask(ctx, wire.Command("lrange", e.keys.terms, "0", "-1"))
+	}
+	rows, _ := reply.([]any)
+	all := []LeaderRecord{}
+	released, newer := now.Released, uint64(0)
+	for _, row := range rows {
+		r := LeaderRecord{Released: released}
+		var begun, before int64 // ms; before is 0 if the leader of the term before did not resign
+		if _, err := fmt.Sscan(wire.Text(row), &r.Term, &r.Token, &begun, &before); err != nil {
+			return nil, e.failed("terms", errSpoilt, err)
+		}
+		r.Holder = strings.SplitN(wire.Text(row), " ", 5)[4]
+		r.Acquired = time.UnixMilli(begun).UTC()
+		if released = r.Acquired; before > 0 {
+			released = time.UnixMilli(before).UTC()
+		}
+		if r.Term != newer { // otherwise it did not begin
+			all = append(all, r)
+		}
+		newer = r.Term
+	}
+	return all, e.failed("terms", err)
+}
