@@ -30,8 +30,9 @@ const actTimeout = 20 * time.Second
 type action struct {
 	Action string `json:"action"` // of overview.Verbs, or release
 	Name   string `json:"name"`   // of the job, the election or the lock
-	Tick   int64  `json:"tick"`   // the key of a RunID, for rerun and cancel; 0: all runs
-	Token  string `json:"token"`  // of the leader or the holder that the user has seen
+	Tick   int64  `json:"tick"`   // the key of a RunID, for rerun and cancel; 0: see overview.Action
+	Token  string `json:"token"`  // of the leader, or the greatest of the holders, that the user has seen
+	To     string `json:"to"`     // of resign: the candidate that leads next; empty: the first one
 	Reason string `json:"reason"`
 }
 
@@ -48,7 +49,7 @@ func (p *Page) do(ctx context.Context, by lockcore.Operator, a action) (changes 
 	if changes, ok = overview.Verbs[a.Action]; !ok {
 		return 0, false, nil
 	}
-	what := overview.Action{Verb: a.Action, Name: a.Name, By: by}
+	what := overview.Action{Verb: a.Action, Name: a.Name, To: a.To, By: by}
 	if a.Tick != 0 {
 		what.Run = singleton.RunOf(a.Tick)
 	}
@@ -63,7 +64,7 @@ func (p *Page) do(ctx context.Context, by lockcore.Operator, a action) (changes 
 	return changes, true, err
 }
 
-// release releases a lock, unless the holder that the user has seen does not hold it any more.
+// release releases a lock for its holders, except those that began after the user has seen the others.
 func (p *Page) release(ctx context.Context, by lockcore.Operator, a action) error {
 	token, err := seenToken(a)
 	if err != nil {
@@ -73,8 +74,9 @@ func (p *Page) release(ctx context.Context, by lockcore.Operator, a action) erro
 	if err != nil {
 		return err
 	}
-	holds := func(h lockcore.Holder) bool { return h.Token == token }
-	if foreign := seen.Kind == lockcore.LockForeign && token == 0; !foreign && !slices.ContainsFunc(seen.Holders, holds) {
+	foreign := seen.Kind == lockcore.LockForeign && token == 0
+	seen.Holders = slices.DeleteFunc(seen.Holders, func(h lockcore.Holder) bool { return !foreign && (h.Token > token || h.Token == 0) })
+	if len(seen.Holders) == 0 {
 		return lockcore.ErrChanged
 	}
 	_, err = p.reader.client.ForceRelease(ctx, seen, by)
@@ -156,13 +158,13 @@ func codeOf(err error) int {
 	switch {
 	case is(lockcore.ErrUnknown, lockcore.ErrNotReplicated): // the page then says that it may have been done
 		return http.StatusGatewayTimeout
-	case is(noonlock.ErrConfig, overview.ErrTick, errToken, errLeader):
+	case is(noonlock.ErrConfig, errToken, errLeader):
 		return http.StatusBadRequest
-	case is(singleton.ErrNoLedger, singleton.ErrNoRun, singleton.ErrNotOpen, election.ErrNoLeader):
+	case is(singleton.ErrNoLedger, singleton.ErrNoRun, singleton.ErrNotOpen, election.ErrNoLeader, election.ErrNoCandidate):
 		return http.StatusNotFound
 	case is(singleton.ErrNotEnded, singleton.ErrSucceeded, singleton.ErrTriggers, election.ErrTermOver, lockcore.ErrChanged):
 		return http.StatusConflict
-	case lockcore.IsTemporary(err):
+	case lockcore.IsTemporary(err), is(errUnread):
 		return http.StatusServiceUnavailable
 	}
 	return http.StatusInternalServerError

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -25,6 +26,7 @@ type action struct {
 	Name   string `json:"name"`
 	Tick   int64  `json:"tick"`
 	Token  string `json:"token"`
+	To     string `json:"to"`
 	Reason string `json:"reason"`
 }
 
@@ -103,8 +105,7 @@ func TestActionsOnJobs(t *testing.T) {
 			e.Errorf("after cancel: %+v", run)
 		}
 		fail.Store(false)
-		does(e, page, http.StatusBadRequest, "needs a tick", action{Action: "rerun", Name: "draw"})
-		does(e, page, http.StatusOK, "ok", action{Action: "rerun", Name: "draw", Tick: run})
+		does(e, page, http.StatusOK, "ok", action{Action: "rerun", Name: "draw"}) // the run that ended last
 		if run := ended(2); run.Outcome != singleton.OutcomeSucceeded || !run.Tick.Equal(tick) {
 			e.Errorf("after rerun: %+v", run)
 		}
@@ -124,25 +125,30 @@ func TestActionsOnLeadersAndHolders(t *testing.T) {
 	testenv.OnBoth(t, func(e *testenv.Env) {
 		a, _ := elector(e, "a", "board")
 		e.Until("a leads", a.IsLeader)
-		b, _ := elector(e, "b", "board")
-		l := hold(e, "c", "orders")
+		elector(e, "b", "board")
+		c, _ := elector(e, "c", "board")
+		l := hold(e, "d", "orders")
 		testenv.Must(e, e.Raw.Set(e.Context(), "noonlock:{foreign}:lock", "sesame", 0).Err())
 		client := e.Client("page")
 		page := newPage(e, client, statusz.Config{AllowActions: true})
 		shown := open(e, page, "")
 		e.Until("all is shown", func() bool {
 			_, n := shown.section("locks")
-			return len(shown.row("elections", "board").Candidates) == 1 && n == 2
+			return len(shown.row("elections", "board").Candidates) == 2 && n == 2
 		})
 		token := strconv.FormatUint(shown.row("elections", "board").Token, 10)
 		does(e, page, http.StatusBadRequest, "the token is not a number", action{Action: "resign", Name: "board"})
 		does(e, page, http.StatusBadRequest, "resign needs the token", action{Action: "resign", Name: "board", Token: "0"})
 		does(e, page, http.StatusNotFound, "election: ", action{Action: "resign", Name: "none", Token: token})
-		does(e, page, http.StatusOK, "ok", action{Action: "resign", Name: "board", Token: token, Reason: "a test"})
-		e.Until("b leads", b.IsLeader)
-		e.Until("b is shown", func() bool { return shown.row("elections", "board").Leader == "b" })
+		does(e, page, http.StatusNotFound, "election: ", action{Action: "resign", Name: "board", Token: token, To: "d"})
+		does(e, page, http.StatusOK, "ok", action{Action: "resign", Name: "board", Token: token, To: "c", Reason: "a test"})
+		e.Until("c leads", c.IsLeader)
+		e.Until("c is shown", func() bool { return shown.row("elections", "board").Leader == "c" })
+		if w := get(page, http.MethodGet, "/terms?name=board"); !regexp.MustCompile(`^\[{"Holder":"c","Token":\d+,"Term":2,.*{"Holder":"a","Token":` + token + `,"Term":1,`).MatchString(w.Body.String()) {
+			e.Errorf("terms: %d %s", w.Code, w.Body)
+		}
 		does(e, page, http.StatusConflict, "election: ", action{Action: "resign", Name: "board", Token: token})
-		if !b.IsLeader() {
+		if !c.IsLeader() {
 			e.Error("a leader was asked to resign that the user had not seen")
 		}
 
@@ -163,6 +169,34 @@ func TestActionsOnLeadersAndHolders(t *testing.T) {
 				r := shown.row("locks", name)
 				return r.Gone || r.Name == ""
 			})
+		}
+	})
+}
+
+// A release spares the readers that began after the page was shown, however many there were.
+func TestReleaseSparesLaterReaders(t *testing.T) {
+	testenv.OnBoth(t, func(e *testenv.Env) {
+		reads := func(owner string) *lockcore.Lease {
+			m, err := e.Client(owner).RWMutex("prices", owner, testenv.TTL(time.Minute))
+			testenv.Must(e, err)
+			l, err := m.TryRLock(e.Context())
+			testenv.Must(e, err)
+			return l
+		}
+		var seen *lockcore.Lease
+		for i := range 22 { // a row shows 20
+			seen = reads("r" + strconv.Itoa(i))
+		}
+		client := e.Client("page")
+		page := newPage(e, client, statusz.Config{AllowActions: true})
+		shown := open(e, page, "")
+		e.Until("all are shown", func() bool { return shown.row("locks", "prices").Newest == seen.Token() })
+		later := reads("later")
+		does(e, page, http.StatusOK, "ok", action{Action: "release", Name: "prices", Token: strconv.FormatUint(seen.Token(), 10)})
+		now, err := client.Inspect(e.Context(), "prices")
+		testenv.Must(e, err)
+		if len(now.Holders) != 1 || now.Holders[0].Token != later.Token() {
+			e.Errorf("after the release: %+v", now.Holders)
 		}
 	})
 }

@@ -55,7 +55,8 @@ type row struct {
 		Reads, Alive    bool
 		Since           int64
 	}
-	MoreWaiters int `json:"more_waiters"`
+	MoreWaiters int    `json:"more_waiters"`
+	Newest      uint64 `json:",string"`
 	Next        int64
 	Success     int64 `json:"last_success"`
 	Paused      bool
@@ -82,9 +83,10 @@ type row struct {
 }
 
 type section struct {
-	State, Error                string
-	All, Fit, Fail, Page, Pages int
-	Names                       []string
+	State, Error          string
+	All, Fit, Page, Pages int
+	Names                 []string
+	Counts                map[string]int
 }
 
 // A browser has the page open. It keeps what it received as page.js does.

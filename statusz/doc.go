@@ -12,20 +12,21 @@
 // # What it shows
 //
 //	elections   the leader, its term and token, the time left of its lease, the candidates in
-//	            order
+//	            order, the newest 100 terms of a week
 //	jobs        the next tick, the last 60 entries of the history, the last outcome, open runs,
 //	            whether the job is paused, its schedule and the definition in use
 //	daemons     the replica that runs it, and those that wait
 //	locks       the holders, their tokens, and the queue
 //
-// A list shows 25 names at a time, and can be filtered by a part of the name. Jobs can also be filtered by
-// their state, and sorted by their last outcome or their next tick. The server does both, for all jobs.
-// The list counts the jobs whose newest run failed, or ended as unknown. Of long queues it shows the first
+// A list shows 25 names at a time, and can be filtered by a part of the name. Jobs that need attention are first:
+// those whose newest run failed or ended as unknown, those with a tick that is due for more than 35 s, those that
+// run, and those without replicas. The list counts each. Jobs can also be filtered by their state, and sorted by
+// name or next tick. The server does both, for all jobs. Of long queues it shows the first
 // 20. Errors are shortened until the details of a run are opened. So a page has less
 // than 500 KB, whatever the number of jobs.
 //
-// A job has its own page, at ?job=NAME: its schedule, its pause with author and reason, the newest 100
-// runs with all attempts and whole errors, the acts of operators, and how many replicas follow it.
+// A job has its own page, at ?job=NAME: its schedule, its pause with author and reason, how long runs took and how
+// late they began, the newest 100 runs with all attempts and whole errors, the acts of operators, and how many replicas follow it.
 // All times are UTC.
 //
 // # Timing
@@ -58,15 +59,17 @@
 // # Actions
 //
 // With Config.AllowActions, users of the page can pause, resume and trigger a job, run a tick
-// again, cancel a run, make a leader resign, and release a lock. Each asks for confirmation and for a
-// reason. A leader or a holder that has changed since the page has shown it is left alone.
+// again, cancel a run, make a leader resign in favor of a candidate, and release a lock. Each asks for confirmation
+// and for a reason. A leader or a holder that began after the page has shown the others is left alone.
+//
+// One question pauses, resumes or reruns all jobs that match the filter. It has their number. The page then sends
+// one action after the other, and names the jobs for which it failed. A rerun is that of the run that ended last.
 //
 // If an action fails, the page says whether it was not done or may have been done. The latter means
 // that Redis or the server of the page has not answered (504 Gateway Timeout).
 //
 // An action is a POST with a header that scripts of other sites cannot set. It is refused if the
-// browser does not say that it comes from the same origin (Sec-Fetch-Site, or Origin). A release
-// ends the leases of all holders, also of those that the page has not shown.
+// browser does not say that it comes from the same origin (Sec-Fetch-Site, or Origin).
 //
 // # Security
 //

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/noonlock/noonlock/election"
 	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/internal/overview"
 	"github.com/noonlock/noonlock/singleton"
@@ -68,8 +69,8 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "events":
 		p.stream(w, r)
 		return
-	case "job":
-		p.job(w, r)
+	case "job", "jobs", "terms":
+		p.read(w, r, part)
 		return
 	}
 	if part == "" {
@@ -85,16 +86,29 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(content)
 }
 
-// job answers with all about one job, or 404.
-func (p *Page) job(w http.ResponseWriter, r *http.Request) {
+// read answers with all about one job, the terms of an election, or the jobs that an action is for.
+func (p *Page) read(w http.ResponseWriter, r *http.Request, part string) {
 	if fromOtherSite(r) {
-		http.Error(w, "statusz: jobs are only for the page itself", http.StatusForbidden)
+		http.Error(w, "statusz: this is only for the page itself", http.StatusForbidden)
 		return
 	}
-	name := r.URL.Query().Get("name")
+	query := r.URL.Query()
+	name := query.Get("name")
 	ctx, cancel := context.WithTimeout(r.Context(), readTimeout)
 	defer cancel()
-	found, err := overview.Job(ctx, p.reader.client, name, mostRuns)
+	var found any
+	var err error
+	switch part {
+	case "job":
+		found, err = overview.Job(ctx, p.reader.client, name, mostRuns)
+	case "terms":
+		var e *election.Election
+		if e, err = election.NewElection(p.reader.client, name); err == nil {
+			found, err = e.Terms(ctx)
+		}
+	default:
+		found, err = p.reader.fit(parseView(query), query.Get("act"))
+	}
 	switch {
 	case errors.Is(err, singleton.ErrNoLedger):
 		http.Error(w, fmt.Sprintf("statusz: there is no job %s: no replica has ever run it, or its history has expired", input.Quote(name)), http.StatusNotFound)

@@ -1,7 +1,6 @@
 package statusz_test
 
 import (
-	"context"
 	"errors"
 	"net/http"
 	"net/http/httptest"
@@ -81,26 +80,6 @@ func TestOtherRequests(t *testing.T) {
 		} {
 			if w := get(page, c.method, c.url); w.Code != c.code {
 				e.Errorf("%s %s: %d, want %d: %s", c.method, c.url, w.Code, c.code, w.Body)
-			}
-		}
-	})
-}
-
-// Another site cannot use up the streams.
-func TestStreamsAreForThePage(t *testing.T) {
-	testenv.InBubble(t, func(e *testenv.Env) {
-		page := newPage(e, e.Client("page"), statusz.Config{})
-		left, leave := context.WithCancel(e.Context())
-		leave()
-		for site, code := range map[string]int{
-			"cross-site": http.StatusForbidden, "same-site": http.StatusForbidden, "same-origin": http.StatusOK, "none": http.StatusOK, "": http.StatusOK,
-		} {
-			r := httptest.NewRequestWithContext(left, http.MethodGet, "/events", http.NoBody)
-			r.Header.Set("Sec-Fetch-Site", site)
-			w := httptest.NewRecorder()
-			page.ServeHTTP(w, r)
-			if w.Code != code || strings.Contains(w.Body.String(), "data:") != (code == http.StatusOK) {
-				e.Errorf("from %q: %d %q, want %d", site, w.Code, w.Body, code)
 			}
 		}
 	})

@@ -32,13 +32,16 @@ const (
 var (
 	errClosed = errors.New("statusz: the page is closed")
 	errFull   = errors.New("statusz: too many browsers have the page open")
+	errUnread = errors.New("statusz: the states of the jobs are not known yet")
 )
 
-// A key names a thing.
+// A key names a thing, or without a name the list of a kind.
 type key struct {
 	kind overview.Kind
 	name string
 }
+
+var marksKey = key{kind: overview.Kinds} // of the marks of all jobs
 
 // A failure is why something could not be read, since when that is so; zero: it was read the last time.
 type failure struct {
@@ -46,21 +49,11 @@ type failure struct {
 	since time.Time
 }
 
-// then returns the failure after another attempt.
-func (f failure) then(err error, began time.Time) failure {
-	if err == nil {
-		return failure{}
-	}
-	return failure{err, cmp.Or(f.since, began)}
-}
-
 // A list is the result of a search. It does not change.
 type list struct {
-	by      *run
-	names   []string
-	failure failure
-	marks   map[string]overview.Mark // of jobs; nil: not read yet
-	failing int                      // jobs
+	names []string
+	err   error
+	marks map[string]overview.Mark // of jobs; nil: not read yet
 }
 
 // A reader reads what the views show, as long as there are views.
@@ -73,13 +66,12 @@ type reader struct {
 	closed   bool
 	lists    [overview.Kinds]*list // nil: not searched yet
 	items    map[key]*item
-	ahead    time.Duration   // of the server's clock, compared with this one
-	touched  map[key]bool    // to be read at once
-	pending  time.Time       // when the look began that has not ended; zero: none
-	searched time.Time       // when the search that has not ended got its last answer; zero: none
-	failed   map[key]failure // of what is shown
-	surveyed failure         // of the marks
-	again    bool            // Redis answers again: what has failed is read at once
+	ahead    time.Duration // of the server's clock, compared with this one
+	touched  map[key]bool  // to be read at once
+	pending  time.Time     // when the look began that has not ended; zero: none
+	searched time.Time     // when the search that has not ended got its last answer; zero: none
+	failed   map[key]failure
+	again    bool // Redis answers again: what has failed is read at once
 }
 
 func newReader(client *lockcore.Client) *reader {
@@ -152,8 +144,9 @@ func (r *reader) state(v *view) state {
 	var failed []string // what could not be read
 	var first failure
 	read := true
-	check := func(done bool, what string, f failure) {
-		if read = read && (done || f.err != nil); f.err == nil {
+	check := func(k key, what string) {
+		f := r.failed[k]
+		if read = read && (r.items[k] != nil || f.err != nil); f.err == nil {
 			return
 		}
 		failed = append(failed, what)
@@ -164,18 +157,14 @@ func (r *reader) state(v *view) state {
 	for k, l := range r.lists {
 		k := overview.Kind(k)
 		for _, name := range v.section(k, l).Names {
-			check(r.items[key{k, name}] != nil, k.Singular()+" "+strconv.Quote(name), r.failed[key{k, name}])
+			check(key{k, name}, k.Singular()+" "+strconv.Quote(name))
 		}
-		switch {
-		case v.job != "":
-		case l == nil, l.by != r.run: // or an earlier run has read it
-			read = false
-		default:
-			check(true, "the list of "+k.String(), l.failure)
-			if k == overview.Jobs && l.failure.err == nil {
-				check(l.marks != nil, "the states of all jobs", r.surveyed)
-			}
+		if v.job == "" {
+			check(key{kind: k}, "the list of "+k.String())
 		}
+	}
+	if v.job == "" && r.failed[key{kind: overview.Jobs}].err == nil {
+		check(marksKey, "the states of all jobs")
 	}
 	for _, asked := range []time.Time{r.pending, r.searched} {
 		if !asked.IsZero() && time.Since(asked) > patience {
@@ -199,16 +188,23 @@ func (r *reader) state(v *view) state {
 	return state{stale: text, since: first.since}
 }
 
-// recovered is called when something was read that had failed. The caller has locked r.mu.
-func (a *run) recovered() {
+// note notes the result of a read that was shown or failed. If it had failed before, the others that have failed
+// are read at once. The caller has locked r.mu.
+func (a *run) note(k key, err error, began time.Time) {
+	before := a.failed[k]
+	if err != nil {
+		a.failed[k] = failure{err, cmp.Or(before.since, began)}
+		return
+	}
+	if delete(a.failed, k); before.err == nil {
+		return
+	}
 	a.again = true
 	a.wake.ring()
-	failed := a.surveyed.err != nil
-	for _, l := range a.lists {
-		failed = failed || l != nil && l.failure.err != nil
-	}
-	if failed {
-		a.research.ring()
+	for k := range a.failed {
+		if k.name == "" {
+			a.research.ring()
+		}
 	}
 }
 
@@ -229,7 +225,7 @@ func (r *reader) start(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	a := &run{reader: r, cancel: cancel, wake: make(bell, 1), research: make(bell, 1), things: map[key]*thing{}}
 	// What an earlier run has read is old.
-	r.run, r.items, r.failed, r.surveyed, r.pending, r.searched = a, map[key]*item{}, map[key]failure{}, failure{}, time.Time{}, time.Time{}
+	r.run, r.items, r.failed, r.pending, r.searched = a, map[key]*item{}, map[key]failure{}, time.Time{}, time.Time{}
 	a.done.Go(func() { a.search(ctx) })
 	a.done.Go(func() { a.look(ctx) })
 }
@@ -267,23 +263,25 @@ func (a *run) update(change func() (visible bool)) {
 
 // search searches for the names of all kinds, again and again. What has failed is tried again soon.
 func (a *run) search(ctx context.Context) {
-	for next, all := time.Now(), true; ; {
+	var next time.Time // when all is searched for
+	for all := true; ; all = !time.Now().Before(next) {
 		busy := time.Duration(0) // without outages, which would delay the next search
-		broken, jobs := false, all
+		broken := false
 		for k := range overview.Kinds {
-			if !all && a.list(k).failure.err == nil {
-				continue
+			a.mu.Lock()
+			again := all || a.failed[key{kind: k}].err != nil
+			a.mu.Unlock()
+			if again {
+				took, err := a.names(ctx, k)
+				busy += took
+				broken = broken || err != nil
 			}
-			took, err := a.names(ctx, k)
-			if ctx.Err() != nil {
-				return
-			}
-			busy += took
-			broken, jobs = broken || err != nil, jobs || k == overview.Jobs
 		}
-		took, err := a.survey(ctx, jobs)
-		busy += took
-		broken = broken || err != nil && lockcore.IsTemporary(err)
+		if all || !broken {
+			took, err := a.survey(ctx)
+			busy += took
+			broken = broken || err != nil
+		}
 		if all {
 			next = time.Now().Add(max(searchInterval, searchShare*busy))
 		}
@@ -295,21 +293,10 @@ func (a *run) search(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-time.After(wait):
-			all = !time.Now().Before(next)
 		case <-a.research:
-			all = true
+			next = time.Time{}
 		}
 	}
-}
-
-// list returns the list of a kind.
-func (a *run) list(k overview.Kind) list {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.lists[k] == nil {
-		return list{}
-	}
-	return *a.lists[k]
 }
 
 // names searches for the names of a kind, and returns how long Redis was busy with it.
@@ -326,23 +313,18 @@ func (a *run) names(ctx context.Context, k overview.Kind) (busy time.Duration, e
 	names, err := k.Names(ctx, a.client, progress)
 	a.update(func() bool {
 		a.searched = time.Time{}
+		a.note(key{kind: k}, err, began)
+		a.items[key{kind: k}] = &item{}
 		old := a.lists[k]
 		if old != nil && err != nil { // it has not found all names
 			names = slices.Compact(slices.Sorted(slices.Values(slices.Concat(names, old.names))))
 		}
-		next := &list{by: a, names: names}
-		if old != nil && old.by == a {
-			next.failure = old.failure
+		next := &list{names: names, err: err}
+		if old != nil {
+			next.marks = old.marks
 		}
-		failed := next.failure.err != nil
-		if next.failure = next.failure.then(err, began); old != nil {
-			next.marks, next.failing = old.marks, old.failing
-			if old.by == a && !failed && err == nil && slices.Equal(old.names, names) {
-				return false
-			}
-		}
-		if a.lists[k] = next; failed && err == nil {
-			a.recovered()
+		if old == nil || old.err != nil || err != nil || !slices.Equal(old.names, names) {
+			a.lists[k] = next
 		}
 		return true
 	})
@@ -350,34 +332,29 @@ func (a *run) names(ctx context.Context, k overview.Kind) (busy time.Duration, e
 	return busy, err
 }
 
-// survey marks all jobs if a view shows their list, and returns how long that took. Unless it is forced, it
-// only repeats a survey that has failed for now.
-func (a *run) survey(ctx context.Context, forced bool) (took time.Duration, err error) {
+// survey marks all jobs if a view shows their list, and returns how long that took. The error is temporary.
+func (a *run) survey(ctx context.Context) (took time.Duration, err error) {
 	a.mu.Lock()
 	needed := false
 	for v := range a.views {
 		needed = needed || v.job == ""
 	}
-	before := a.surveyed
+	jobs := a.lists[overview.Jobs]
 	a.mu.Unlock()
-	jobs := a.list(overview.Jobs)
-	forced = forced || before.err != nil && lockcore.IsTemporary(before.err)
-	if jobs.failure.err != nil || !needed || !forced {
+	if jobs == nil || jobs.err != nil || !needed {
 		return 0, nil
 	}
 	began := time.Now()
 	var mu sync.Mutex
 	var refused error // of some
-	marks, failing := map[string]overview.Mark{}, 0
+	marks := map[string]overview.Mark{}
 	err = overview.Each(ctx, readsAtOnce, jobs.names, func(ctx context.Context, _ int, name string) error {
 		t, err := overview.Jobs.Read(ctx, a.client, name)
 		mu.Lock()
 		defer mu.Unlock()
 		switch {
 		case err == nil && t.Exists():
-			if marks[name] = overview.MarkOf(*t.Job); marks[name].Failing {
-				failing++
-			}
+			marks[name] = overview.MarkOf(*t.Job)
 		case err != nil && lockcore.IsTemporary(err):
 			return err // the other reads would wait too
 		case err != nil:
@@ -386,12 +363,10 @@ func (a *run) survey(ctx context.Context, forced bool) (took time.Duration, err 
 		return nil
 	})
 	a.update(func() bool {
-		a.surveyed = before.then(cmp.Or(err, refused), began)
-		if before.err != nil && a.surveyed.err == nil {
-			a.recovered()
-		}
+		a.note(marksKey, cmp.Or(err, refused), began)
+		a.items[marksKey] = &item{}
 		if l := *a.lists[overview.Jobs]; err == nil && (l.marks == nil || !maps.Equal(l.marks, marks)) {
-			l.marks, l.failing = marks, failing
+			l.marks = marks
 			a.lists[overview.Jobs] = &l
 		}
 		return true

@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
-	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -56,118 +54,6 @@ func hold(e *testenv.Env, identity, name string) *lockcore.Lease {
 	l, err := m.TryLock(e.Context())
 	testenv.Must(e, err)
 	return l
-}
-
-// The page shows what Record, Candidates, Status, Runs and Inspect return. All texts that users
-// choose arrive unchanged, and never as HTML.
-func TestShowsWhatRedisHolds(t *testing.T) {
-	testenv.OnBoth(t, func(e *testenv.Env) {
-		board, job, daemon, lock := hostileName("board"), hostileName("draw"), hostileName("mailer"), hostileName("orders")
-		a, _ := elector(e, hostile+"a", board)
-		e.Until("a leads", a.IsLeader)
-		elector(e, hostile+"b", board)
-
-		fail := atomic.Bool{}
-		fail.Store(true)
-		hang := make(chan struct{})
-		j := runner(e, hostile+"c", job, "@every 24h", singleton.JobConfig{MaxAttempts: 1}, func(ctx context.Context, _ singleton.Run) error {
-			if fail.Load() {
-				return errors.New(hostile + strings.Repeat("x", 200))
-			}
-			select {
-			case <-hang:
-			case <-ctx.Done():
-			}
-			return nil
-		})
-		d, err := singleton.NewDaemonRunner(e.Client(hostile+"d"), daemon, func(ctx context.Context) error {
-			<-ctx.Done()
-			return nil
-		}, singleton.DaemonConfig{})
-		testenv.Must(e, err)
-		background(e, func(ctx context.Context) { _ = d.Run(ctx) })
-		holder := hold(e, hostile+"e", lock)
-		waiter, err := e.Client(hostile+"f").Mutex(lock, testenv.TTL(time.Minute))
-		testenv.Must(e, err)
-		background(e, func(ctx context.Context) { _, _ = waiter.Lock(ctx) })
-		rw, err := e.Client("reader").RWMutex("shared", hostileName("owner"), lockcore.LeaseConfig{})
-		testenv.Must(e, err)
-		_, err = rw.TryRLock(e.Context())
-		testenv.Must(e, err)
-		testenv.Must(e, e.Raw.Set(e.Context(), "noonlock:{foreign}:lock", "sesame", 0).Err())
-		by, err := j.By(lockcore.Operator{Who: hostile, Reason: hostile})
-		testenv.Must(e, err)
-		_, err = by.Trigger(e.Context())
-		testenv.Must(e, err)
-		e.Until("a run has failed", func() bool {
-			runs, err := j.Runs(e.Context(), 1)
-			testenv.Must(e, err)
-			return len(runs) == 1
-		})
-		fail.Store(false)
-		_, err = by.Trigger(e.Context())
-		testenv.Must(e, err)
-		defer close(hang)
-
-		client := e.Client("page")
-		b := open(e, newPage(e, client, statusz.Config{}), "")
-		e.Until("everything is shown", func() bool {
-			_, shownJobs := b.section("jobs")
-			_, shownLocks := b.section("locks")
-			return shownLocks == 3 && shownJobs == 1 && len(b.row("elections", board).Candidates) == 1 && len(b.row("daemons", daemon).Holders) == 1 &&
-				len(b.row("jobs", job).Open) == 1 && b.row("jobs", job).Open[0].Running && len(b.row("locks", lock).Waiters) == 1
-		})
-		el, err := election.NewElection(client, board)
-		testenv.Must(e, err)
-		record, err := el.Record(e.Context())
-		testenv.Must(e, err)
-		r := b.row("elections", board)
-		if r.Leader != hostile+"a" || r.Leader != record.Holder || r.Term != record.Term || r.Token != record.Token || r.Acquired != record.Acquired.UnixMilli() ||
-			r.Lease != record.Lease.Milliseconds() || r.Ends < record.Acquired.UnixMilli() || r.Metadata["note"] != hostile || r.Candidates[0].Identity != hostile+"b" {
-			e.Errorf("election %+v, Record %+v", r, record)
-		}
-		st, err := j.Status(e.Context())
-		testenv.Must(e, err)
-		runs, err := j.Runs(e.Context(), 60)
-		testenv.Must(e, err)
-		r = b.row("jobs", job)
-		if r.Next != st.Next.UnixMilli() || r.Replicas != 1 || r.Definitions != 1 || r.Schedule != "@every 24h0m0s" || r.Paused || r.Success != 0 {
-			e.Errorf("job %+v, Status %+v", r, st)
-		}
-		open, want := r.Open[0], st.Open[0]
-		if open.Tick != want.Tick.UnixMilli() || !want.Triggered || !open.Triggered || open.Since != want.Since.UnixMilli() || open.Attempt != want.Attempt ||
-			open.Holder != hostile+"c" || open.Request.Action != "trigger" || open.Request.By != hostile || open.Request.Reason != hostile {
-			e.Errorf("open run %+v, Status %+v, %+v", open, want, want.Request)
-		}
-		got, entry := r.Ended[0], runs[0]
-		if len(r.Ended) != 1 || got.Outcome != "f" || got.Tick != entry.Key() || got.Attempt != entry.Attempt || got.Start != entry.Start.UnixMilli() ||
-			got.Took != entry.End.Sub(entry.Start).Milliseconds() || !entry.Triggered || got.Holder != hostile+"c" || got.Error != (hostile + strings.Repeat("x", 200))[:160]+"…" {
-			e.Errorf("ended run %+v, Runs %+v", got, entry)
-		}
-		r = b.row("daemons", daemon)
-		if r.Kind != "mutex" || r.Holders[0].Identity != hostile+"d" {
-			e.Errorf("daemon %+v", r)
-		}
-		r = b.row("locks", lock)
-		if r.Kind != "mutex" || r.Holders[0].Identity != hostile+"e" || r.Holders[0].Token != holder.Token() || r.Holders[0].Ends <= b.now || r.Waiters[0].Identity != hostile+"f" || !r.Waiters[0].Alive {
-			e.Errorf("lock %+v", r)
-		}
-		if r = b.row("locks", "shared"); r.Kind != "readwrite" || !r.Holders[0].Reads || r.Holders[0].Owner != hostileName("owner") {
-			e.Errorf("lock %+v", r)
-		}
-		if r = b.row("locks", "foreign"); r.Kind != "foreign" || !r.NoTTL {
-			e.Errorf("lock %+v", r)
-		}
-		b.stop()
-		for _, bad := range []string{"<", ">", "sesame"} {
-			if strings.Contains(string(b.raw), bad) {
-				e.Errorf("the stream contains %q", bad)
-			}
-		}
-		if b.header.Get("Content-Type") != "text/event-stream" {
-			e.Errorf("the type is %q", b.header.Get("Content-Type"))
-		}
-	})
 }
 
 // Changes are shown: another leader, a pause, a run, another holder, new and lost names. In a
@@ -470,50 +356,6 @@ func TestIdleStreamIsQuiet(t *testing.T) {
 		}
 		if n := size2 - size; n > 10_000 {
 			e.Errorf("%d bytes in a minute", n)
-		}
-	})
-}
-
-// The page of 1,000 jobs has less than 500 KB, although all runs have failed with long errors.
-func TestSizeOfThePageOf1000Jobs(t *testing.T) {
-	testenv.OnlyNightly(t)
-	testenv.InBubble(t, func(e *testenv.Env) {
-		client := e.Client(strings.Repeat("host", 15))
-		r, err := singleton.NewRunner(client, singleton.Config{})
-		testenv.Must(e, err)
-		n := atomic.Int64{}
-		name := func(i int) string { return fmt.Sprintf("job-%04d-%s", i, strings.Repeat("x", 40)) }
-		for i := range 1000 {
-			if i >= 25 {
-				testenv.Must(e, e.Raw.HSet(e.Context(), "noonlock:{job/"+name(i)+"}:job", "v", 1).Err()) // another page shows it
-				continue
-			}
-			testenv.Must(e, r.Add(name(i), "@every 1m", func(context.Context, singleton.Run) error {
-				return errors.New(strconv.FormatInt(n.Add(1), 10) + strings.Repeat("<", 500))
-			}, singleton.JobConfig{MaxAttempts: 1}))
-		}
-		var ran sync.WaitGroup
-		ctx, cancel := context.WithCancel(e.Context())
-		ran.Go(func() { _ = r.Run(ctx) })
-		defer ran.Wait()
-		defer cancel()
-		e.Pass(62 * time.Minute)
-		page := newPage(e, e.Client("page"), statusz.Config{})
-		b := open(e, page, "")
-		e.Until("the jobs are shown", func() bool {
-			s, read := b.section("jobs")
-			return s.All == 1000 && read == 25
-		})
-		total, _ := b.received()
-		for _, part := range []string{"", "page.css", "page.js", "icon.svg"} {
-			total += get(page, "GET", "/"+part).Body.Len()
-		}
-		if ended := b.row("jobs", name(0)).Ended; len(ended) != 60 {
-			e.Errorf("a job shows %d runs", len(ended))
-		}
-		e.Logf("the page has %d KB", total/1000)
-		if total > 500_000 {
-			e.Errorf("the page has %d bytes", total)
 		}
 	})
 }

@@ -2,8 +2,10 @@ package statusz_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -56,15 +58,20 @@ func TestFilterAndSortJobs(t *testing.T) {
 			_, err = j.Trigger(e.Context())
 			testenv.Must(e, err)
 		}
-		testenv.Must(e, e.Raw.HSet(e.Context(), "noonlock:{job/old}:job", "v", 1).Err())
+		testenv.Must(e, e.Raw.HSet(e.Context(), "noonlock:{job/old}:job", "v", 1, "last", 1).Err())
 		e.Pass(time.Second)
 		page := newPage(e, e.Client("page"), statusz.Config{})
+		if w := get(page, http.MethodGet, "/jobs?act=pause"); w.Code != http.StatusServiceUnavailable {
+			e.Errorf("before the jobs are read: %d %s", w.Code, w.Body)
+		}
 		for _, c := range []struct {
 			query string
 			fit   int
 			first string
 		}{
 			{"", 121, "bad-00"},
+			{"jobs=2", 121, "bad-25"},
+			{"jobs=3", 121, "run-20"}, // after those that fail, and the first ones that run
 			{"state=failing", n, "bad-00"},
 			{"state=failing&jobs=2", n, "bad-25"},
 			{"state=failing&q=bad-1", 10, "bad-10"},
@@ -72,18 +79,26 @@ func TestFilterAndSortJobs(t *testing.T) {
 			{"state=paused", n, "still-00"},
 			{"state=paused&sort=next", n, fmt.Sprintf("still-%02d", soonest)},
 			{"state=unheard", 121, "bad-00"},
-			{"sort=outcome", 121, "bad-00"},
-			{"sort=outcome&q=-0", 40, "bad-00"},
-			{"sort=outcome&jobs=5", 121, "ok-09"}, // after those that failed, and those that have not ended
+			{"q=-0", 40, "bad-00"},
+			{"sort=name&jobs=2", 121, "bad-25"},
+			{"state=alone", 1, "old"},
 			{"sort=next", 121, fmt.Sprintf("bad-%02d", soonest)},
 			{"sort=unheard", 121, "bad-00"},
 		} {
 			b := open(e, page, c.query)
 			e.Pass(15 * time.Second)
-			if s, _ := b.section("jobs"); s.State != "found" || s.All != 121 || s.Fail != n || s.Fit != c.fit || s.Names[0] != c.first {
+			if s, _ := b.section("jobs"); s.State != "found" || s.All != 121 || s.Counts["failing"] != n || s.Counts["running"] != n || s.Counts["paused"] != n || s.Counts["alone"] != 1 || s.Fit != c.fit || s.Names[0] != c.first {
 				e.Errorf("%q: %+v", c.query, s)
 			}
 			b.stop()
+		}
+		for query, want := range map[string]int{"act=pause": 91, "act=resume": n, "act=rerun": n, "act=pause&q=-0&state=running": 10, "act=rerun&state=paused": 0} {
+			var names []string
+			w := get(page, http.MethodGet, "/jobs?"+query)
+			testenv.Must(e, json.Unmarshal(w.Body.Bytes(), &names))
+			if len(names) != want || names == nil {
+				e.Errorf("%s: %q, want %d", query, names, want)
+			}
 		}
 		b := open(e, page, "state=failing&q=still")
 		e.Pass(15 * time.Second)

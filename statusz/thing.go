@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/noonlock/noonlock/internal/overview"
@@ -31,73 +32,76 @@ type thing struct {
 // look reads the thing, and publishes it. A temporary error leaves the item.
 func (t *thing) look(ctx context.Context, a *run) {
 	began := time.Now()
-	row, interval, err := t.row(ctx, a)
+	row, left, err := t.row(ctx, a)
 	if err != nil {
 		row = map[string]any{"error": err.Error()}
 	}
 	t.changed = t.changed && err != nil
 	row["name"] = t.name
 	encoded, _ := json.Marshal(row) // of what was JSON
+	interval := readInterval
+	switch {
+	case t.kind == overview.Locks:
+		interval = lockInterval
+	case left > 0: // the holder may die without a message
+		interval = min(interval, left)
+	}
 	t.next = time.Now().Add(interval)
 	a.update(func() (visible bool) {
-		before := a.failed[t.key]
-		switch {
-		case err != nil:
-			a.failed[t.key] = before.then(err, began)
-		case before.err != nil:
-			delete(a.failed, t.key)
-			a.recovered()
-		}
+		visible = err != nil || a.failed[t.key].err != nil
+		a.note(t.key, err, began)
 		old := a.items[t.key]
 		temporary := err != nil && (ctx.Err() != nil || lockcore.IsTemporary(err))
 		if !temporary && (old == nil || !bytes.Equal(old.json, encoded)) {
 			a.items[t.key] = &item{encoded}
 			return true
 		}
-		return err != nil || before.err != nil
+		return visible
 	})
 }
 
-// row returns what the page shows of the thing, and when to read it again.
-func (t *thing) row(ctx context.Context, a *run) (row map[string]any, interval time.Duration, err error) {
+// row returns what the page shows of the thing, and how long the lease of its holder lasts unless it is renewed.
+func (t *thing) row(ctx context.Context, a *run) (row map[string]any, left time.Duration, err error) {
 	sent := time.Now()
-	interval = readInterval
-	if t.kind == overview.Locks {
-		interval = lockInterval
-	}
 	seen, err := t.kind.Read(ctx, a.client, t.name)
 	if err != nil {
-		return nil, interval, err
+		return nil, 0, err
 	}
 	data := seen.Data()
 	switch {
 	case t.kind == overview.Jobs && !seen.Exists():
 		t.jobRow = jobRow{}
-		return map[string]any{"gone": true}, interval, nil
+		return map[string]any{"gone": true}, 0, nil
 	case t.kind == overview.Jobs:
 		a.clock(seen.Now, sent)
 		if err := t.readJob(ctx, a, *seen.Job); err != nil {
-			return nil, interval, err
+			return nil, 0, err
 		}
 		data = t.jobRow
-	case t.kind != overview.Locks && seen.Left() > 0: // the holder may die without a message
+	case t.kind != overview.Locks && seen.Left() > 0:
 		a.clock(seen.Now, sent)
-		interval = min(interval, seen.Left())
 	}
 	text, err := json.Marshal(data)
 	if err != nil {
-		return nil, interval, err
+		return nil, 0, err
 	}
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.UseNumber()
 	if err := decoder.Decode(&row); err != nil {
-		return nil, interval, err
+		return nil, 0, err
 	}
 	compact(row, seen.Now)
+	newest := uint64(0) // of all holders, of which a row may show only some
+	for _, h := range seen.Lock.Holders {
+		newest = max(newest, h.Token)
+	}
+	if t.kind == overview.Locks {
+		row["newest"] = strconv.FormatUint(newest, 10)
+	}
 	if !seen.Exists() {
 		row["gone"] = true
 	}
-	return row, interval, nil
+	return row, seen.Left(), nil
 }
 
 const (

@@ -1,7 +1,9 @@
 package statusz
 
 import (
+	"cmp"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -45,12 +47,13 @@ func parseView(query url.Values) *view {
 type section struct {
 	State string   `json:"state"` // "searching", "found" or "failed"
 	Error string   `json:"error,omitempty"`
-	All   int      `json:"all"`            // names of the kind
-	Fit   int      `json:"fit"`            // those that fit the filters
-	Fail  int      `json:"fail,omitempty"` // jobs that fail, whether they fit or not
-	Page  int      `json:"page"`           // from 1
-	Pages int      `json:"pages"`          // at least 1
+	All   int      `json:"all"`   // names of the kind
+	Fit   int      `json:"fit"`   // those that fit the filters
+	Page  int      `json:"page"`  // from 1
+	Pages int      `json:"pages"` // at least 1
 	Names []string `json:"names"`
+
+	Counts map[string]int `json:"counts,omitempty"` // jobs in each state, whether they fit or not
 }
 
 // section returns the page of a list that the view shows. If the list has become shorter, it is
@@ -60,6 +63,33 @@ func (v *view) section(k overview.Kind, l *list) section {
 		v.lists[k], v.sections[k] = l, v.cut(k, l)
 	}
 	return v.sections[k]
+}
+
+// fit returns the names that the filters of the view leave, in its order.
+func (v *view) fit(k overview.Kind, l *list) (names []string) {
+	for _, name := range l.names {
+		if strings.Contains(strings.ToLower(name), v.part) {
+			names = append(names, name)
+		}
+	}
+	if k == overview.Jobs {
+		names = overview.Choose(names, l.marks, v.state, cmp.Or(v.order, "attention"))
+	}
+	return names
+}
+
+// fit returns the jobs that the filters of a view leave and for which a verb can do something.
+func (r *reader) fit(v *view, verb string) ([]string, error) {
+	r.mu.Lock()
+	l := r.lists[overview.Jobs]
+	r.mu.Unlock()
+	if l == nil || l.marks == nil {
+		return nil, errUnread
+	}
+	return slices.DeleteFunc(append([]string{}, v.fit(overview.Jobs, l)...), func(name string) bool {
+		m, known := l.marks[name]
+		return !known || verb == "pause" && m.Paused || verb == "resume" && !m.Paused || verb == "rerun" && !m.Failing
+	}), nil
 }
 
 func (v *view) cut(k overview.Kind, l *list) section {
@@ -75,21 +105,13 @@ func (v *view) cut(k overview.Kind, l *list) section {
 		return s
 	}
 	s.State, s.All = "found", len(l.names)
-	if l.failure.err != nil {
-		s.State, s.Error = "failed", l.failure.err.Error()
+	if l.err != nil {
+		s.State, s.Error = "failed", l.err.Error()
 	}
-	names := l.names
-	if v.part != "" {
-		names = nil
-		for _, name := range l.names {
-			if strings.Contains(strings.ToLower(name), v.part) {
-				names = append(names, name)
-			}
-		}
-	}
+	names := v.fit(k, l)
 	if k == overview.Jobs {
-		s.Fail, names = l.failing, overview.Choose(names, l.marks, v.state, v.order)
-		if l.marks == nil && overview.States[v.state] != nil && l.failure.err == nil {
+		s.Counts = overview.Count(l.marks)
+		if l.marks == nil && overview.States[v.state] != nil && l.err == nil {
 			s.State = "searching"
 		}
 	}

@@ -1,8 +1,9 @@
 package overview
 
 import (
+	"cmp"
 	"context"
-	"errors"
+	"slices"
 	"strings"
 
 	"github.com/noonlock/noonlock/election"
@@ -14,7 +15,7 @@ import (
 type Action struct {
 	Verb  string            // of Verbs
 	Name  string            // of the job or the election
-	Run   singleton.RunID   // of rerun and cancel; zero: cancel all runs that are running
+	Run   singleton.RunID   // of rerun and cancel; zero: the run that ended last, and all runs that are running
 	Token uint64            // of resign: of the leader; 0: any leader
 	To    string            // of resign: the candidate that leads next; empty: the first one
 	By    lockcore.Operator // an empty Who is the identity of the Client
@@ -24,9 +25,6 @@ type Action struct {
 var Verbs = map[string]Kind{
 	"pause": Jobs, "resume": Jobs, "trigger": Jobs, "rerun": Jobs, "cancel": Jobs, "resign": Elections,
 }
-
-// ErrTick means that an action needs a tick.
-var ErrTick = errors.New("rerun needs a tick")
 
 // Do carries out an Action, and says what it has done.
 func (a Action) Do(ctx context.Context, client *lockcore.Client) (did string, err error) {
@@ -57,7 +55,12 @@ func (a Action) Do(ctx context.Context, client *lockcore.Client) (did string, er
 		return "canceled: " + strings.Join(names, ", "), err
 	default:
 		if a.Run.Tick.IsZero() {
-			return "", ErrTick
+			runs, err := j.Runs(ctx, 100)
+			i := slices.IndexFunc(runs, func(r singleton.HistoryEntry) bool { return r.Outcome != singleton.OutcomeSkipped })
+			if i < 0 {
+				return "", cmp.Or(err, singleton.ErrNoRun)
+			}
+			a.Run = runs[i].RunID
 		}
 		return a.Run.Name() + " runs again", j.Rerun(ctx, a.Run)
 	}

@@ -9,32 +9,40 @@ import (
 	"github.com/noonlock/noonlock/singleton"
 )
 
+// late is how long a tick may be due before its job counts as overdue: the default TTL of a job, after which
+// another replica takes over from one that died, and 5 s.
+const late = 35 * time.Second
+
 // A Mark is what jobs are filtered and sorted by.
 type Mark struct {
-	Outcome                            singleton.Outcome // of the run that ended last
-	Next                               time.Time
-	Failing, Running, Paused, Followed bool
+	Next                              time.Time
+	Failing, Overdue, Running, Paused bool
+	Alone                             bool // it has no replicas
 }
 
 // MarkOf returns the Mark of a job.
 func MarkOf(st singleton.Status) Mark {
 	return Mark{
-		Outcome: st.Outcome, Next: st.Next, Failing: st.Outcome == singleton.OutcomeFailed || st.Outcome == singleton.OutcomeUnknown, Paused: st.Paused, Followed: st.Replicas > 0,
+		Next: st.Next, Failing: st.Outcome == singleton.OutcomeFailed || st.Outcome == singleton.OutcomeUnknown,
+		Overdue: !st.Paused && !st.Next.IsZero() && st.Now.Sub(st.Next) > late,
 		Running: slices.ContainsFunc(st.Open, func(o singleton.OpenRun) bool { return o.Running }),
+		Paused:  st.Paused, Alone: st.Replicas == 0,
 	}
 }
 
 // States are the filters.
 var States = map[string]func(Mark) bool{
 	"failing": func(m Mark) bool { return m.Failing },
+	"overdue": func(m Mark) bool { return m.Overdue },
 	"running": func(m Mark) bool { return m.Running },
+	"alone":   func(m Mark) bool { return m.Alone },
 	"paused":  func(m Mark) bool { return m.Paused },
-	"alone":   func(m Mark) bool { return !m.Followed },
 }
 
 // Orders are the orders. Jobs that are equal are in the order of their names.
 var Orders = map[string]func(a, b Mark) int{
-	"outcome": func(a, b Mark) int { return cmp.Compare(urgency(a), urgency(b)) },
+	"name":      func(Mark, Mark) int { return 0 },
+	"attention": func(a, b Mark) int { return cmp.Compare(urgency(a), urgency(b)) },
 	"next": func(a, b Mark) int {
 		if a.Next.IsZero() || b.Next.IsZero() {
 			return b.Next.Compare(a.Next) // an unknown one is the last
@@ -43,8 +51,22 @@ var Orders = map[string]func(a, b Mark) int{
 	},
 }
 
+// urgency is less for a job that needs attention more.
 func urgency(m Mark) int {
-	return slices.Index([]singleton.Outcome{singleton.OutcomeFailed, singleton.OutcomeUnknown, "", singleton.OutcomeSucceeded}, m.Outcome)
+	return slices.Index([]bool{m.Failing, m.Overdue, m.Running, m.Alone, true}, true)
+}
+
+// Count returns how many jobs are in each state.
+func Count(marks map[string]Mark) map[string]int {
+	counts := map[string]int{}
+	for _, m := range marks {
+		for state, fits := range States {
+			if fits(m) {
+				counts[state]++
+			}
+		}
+	}
+	return counts
 }
 
 // Choose returns the names of jobs that are in the state, in the order. An empty or unknown one chooses

@@ -3,7 +3,9 @@ package overview_test
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -58,31 +60,45 @@ func TestEach(t *testing.T) {
 	}
 }
 
-// Choose filters and sorts. Jobs without a Mark are in no state, and an unknown state chooses all.
+// Choose filters and sorts, by default of the page what needs attention first. Jobs without a Mark are in no
+// state, and an unknown state chooses all.
 func TestChoose(t *testing.T) {
 	t.Parallel()
-	marks := map[string]overview.Mark{
-		"a": {Outcome: singleton.OutcomeSucceeded, Next: time.UnixMilli(9), Paused: true, Followed: true},
-		"b": {Outcome: singleton.OutcomeFailed, Failing: true},
-		"c": {Outcome: singleton.OutcomeUnknown, Next: time.UnixMilli(5), Failing: true, Followed: true, Running: true},
+	now := time.UnixMilli(1_000_000)
+	job := func(st singleton.Status) overview.Mark {
+		st.Now = now
+		return overview.MarkOf(st)
 	}
-	names := []string{"a", "b", "c", "new"}
-	for _, c := range []struct {
-		state, order string
-		want         []string
-	}{
-		{"", "", names},
-		{"unheard", "unheard", names},
-		{"failing", "", []string{"b", "c"}},
-		{"running", "", []string{"c"}},
-		{"paused", "name", []string{"a"}},
-		{"alone", "", []string{"b"}},
-		{"", "outcome", []string{"b", "c", "new", "a"}},
-		{"", "next", []string{"c", "a", "b", "new"}},
+	running := []singleton.OpenRun{{}, {Running: true}}
+	marks := map[string]overview.Mark{
+		"a": job(singleton.Status{Outcome: singleton.OutcomeSucceeded, Next: now.Add(9), Replicas: 1}),
+		"b": job(singleton.Status{Next: now.Add(8)}),
+		"c": job(singleton.Status{Next: now.Add(-35 * time.Second), Replicas: 1, Open: running}),
+		"d": job(singleton.Status{Next: now.Add(-35*time.Second - 1), Replicas: 1}),
+		"e": job(singleton.Status{Outcome: singleton.OutcomeUnknown, Next: now.Add(5), Replicas: 1, Open: running}),
+		"f": job(singleton.Status{Outcome: singleton.OutcomeFailed, Paused: true, Next: now.Add(-time.Hour)}),
+		"g": job(singleton.Status{Outcome: singleton.OutcomeSkipped, Replicas: 1, Open: running[:1]}),
+	}
+	names := []string{"a", "b", "c", "d", "e", "f", "g", "new"}
+	for _, c := range []struct{ state, order, want string }{
+		{"", "", "a b c d e f g new"},
+		{"unheard", "unheard", "a b c d e f g new"},
+		{"failing", "", "e f"},
+		{"overdue", "", "d"},
+		{"running", "", "c e"},
+		{"alone", "", "b f"},
+		{"paused", "name", "f"},
+		{"", "attention", "e f d c b a g new"},
+		{"running", "attention", "e c"},
+		{"", "next", "f d c e b a g new"},
 	} {
-		if got := overview.Choose(names, marks, c.state, c.order); !slices.Equal(got, c.want) {
+		if got := overview.Choose(names, marks, c.state, c.order); strings.Join(got, " ") != c.want {
 			t.Errorf("state %q, order %q: %q, want %q", c.state, c.order, got, c.want)
 		}
+	}
+	want := map[string]int{"failing": 2, "overdue": 1, "running": 2, "alone": 2, "paused": 1}
+	if got := overview.Count(marks); !maps.Equal(got, want) {
+		t.Errorf("counts %v, want %v", got, want)
 	}
 }
 
@@ -106,7 +122,7 @@ func TestNothing(t *testing.T) {
 		testenv.MustIs(e, err, singleton.ErrNoLedger)
 		for verb, want := range map[string]error{
 			"pause": singleton.ErrNoLedger, "resume": singleton.ErrNoLedger, "trigger": singleton.ErrNoLedger, "cancel": singleton.ErrNoLedger,
-			"rerun": overview.ErrTick, "resign": election.ErrNoLeader,
+			"rerun": singleton.ErrNoRun, "resign": election.ErrNoLeader,
 		} {
 			_, err := overview.Action{Verb: verb, Name: "none"}.Do(e.Context(), client)
 			testenv.MustIs(e, err, want)

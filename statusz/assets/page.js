@@ -64,7 +64,7 @@
   const row = (name, kind) => {
     const r = { name, data: null, body: make('div', 'body'), acts: make('div', 'acts') };
     r.root = make('li', 'row', make('div', '', make('div', 'name', kind === 'jobs' && !only ? linkTo(name) : name), r.acts), r.body);
-    if (acting) addActs(r, kind);
+    addActs(r, kind);
     return r;
   };
   const queue = (title, all, more, text) => {
@@ -304,30 +304,33 @@
     return b;
   };
   $('dialog').addEventListener('close', () => { if (document.activeElement === document.body) focusRow(opener); });
+  // offer returns the button of what can be done to a run.
+  const offer = (r, q) => {
+    if (!acting || q.type === 's' || several(q)) return null;
+    return q.ended ? button('Run again…', () => confirm('rerun', r(), q)) : button('Cancel this run…', () => confirm('cancel', r(), q));
+  };
   const details = (r, q) => {
-    const again = acting && q.ended && q.type !== 's' && !several(q);
     const text = make('p', '', describe(q));
-    openDialog(r, 'Job ' + r.name, text, make('div', 'buttons',
-      again && button('Run again…', () => confirm('rerun', r, q)),
-      acting && !q.ended && button('Cancel this run…', () => confirm('cancel', r, q)),
-      closeButton()));
+    openDialog(r, 'Job ' + r.name, text, make('div', 'buttons', offer(() => r, q), closeButton()));
     if (q.error?.endsWith('…')) whole(r.name, q).then((error) => put(text, describe({ ...q, error })), (failure) => text.append('\n(not the whole error: ' + failure.message + ')'));
   };
 
   // ---- All about one job.
-  const readJob = async (name) => {
-    const answer = await fetch(urlOf('job?name=' + encodeURIComponent(name)), { signal: AbortSignal.timeout(15000) });
+  const read = async (part, query) => {
+    const answer = await fetch(urlOf(part + '?' + new URLSearchParams(query)), { signal: AbortSignal.timeout(15000) });
     if (answer.ok) return answer.json();
     throw Object.assign(new Error(await said(answer)), { code: answer.status });
   };
+  const readJob = (name) => read('job', { name });
   // whole returns the whole error of a square.
   const whole = async (name, q) => {
     const j = await readJob(name);
-    const same = (run) => (run.triggered ? -1 : 1) * Date.parse(run.tick) === q.tick;
+    const same = (run) => keyOf(run) === q.tick;
     const run = q.ended ? j.runs.find((e) => same(e) && (Date.parse(e.start) || 0) === (q.start || 0)) : j.status.open.find(same);
     if (!run) throw new Error('the run has changed');
     return q.ended ? run.error : run.attempts.at(-1).error;
   };
+  const keyOf = (run) => (run.triggered ? -1 : 1) * Date.parse(run.tick);
   const when = (text) => (Date.parse(text) > 0 ? instant(Date.parse(text)) : '');
   const between = (start, end) => { const ms = Date.parse(end) - Date.parse(start); return ms >= 0 ? 'took ' + span(ms) : ''; };
   const by = (act) => act.by + (act.reason ? ': ' + act.reason : '');
@@ -338,11 +341,36 @@
     const all = run.attempts || [];
     const told = all.length === 1 && all[0].error === run.error; // by the run itself
     if (run.error) item.append(make('div', type === 'k' ? 'quiet' : 'error', run.error));
+    const start = Date.parse(run.start) || 0, b = offer(() => lists.jobs.rows.get(only), {
+      ...run, type, tick: keyOf(run), triggered: run.triggered && Date.parse(run.tick), last: Date.parse(run.last) || 0, start, took: Date.parse(run.end) - start, ended: !!run.outcome,
+    });
+    b?.setAttribute('aria-label', b.textContent.slice(0, -1) + ', ' + when(run.tick));
+    if (b) item.append(make('div', 'acts', b));
     if (!told) for (const a of all) {
       item.append(make('div', 'quiet', 'attempt ' + a.number + (a.holder ? ' on ' + a.holder : '') + ', ' + when(a.start) + (between(a.start, a.end) && ', ' + between(a.start, a.end)) + ': ' + (a.error || 'succeeded')));
     }
     return item;
   };
+  // plot returns bars for times, the oldest run first; null: there are none. CSS sets their colors.
+  const plot = (title, runs, time) => {
+    const svg = (tag, attributes, ...children) => {
+      const e = document.createElementNS('http://www.w3.org/2000/svg', tag);
+      for (const [k, v] of Object.entries(attributes)) e.setAttribute(k, v);
+      e.append(...children);
+      return e;
+    };
+    const all = runs.map((e, i) => ({ e, ms: time(e, i, runs) })).filter((one) => one.ms >= 0).reverse();
+    if (!all.length) return null;
+    const most = Math.max(...all.map((one) => one.ms)), text = title + ', at most ' + span(most);
+    return make('div', 'plot', make('div', 'quiet', text), svg('svg', { viewBox: '0 0 ' + 6 * all.length + ' 40', width: 6 * all.length, height: 40, preserveAspectRatio: 'none', role: 'img', 'aria-label': text },
+      ...all.map(({ e, ms }, i) => {
+        const height = Math.max(1, 40 * ms / (most || 1));
+        return svg('rect', { x: 6 * i, y: 40 - height, width: 5, height, class: outcomeOf(e.outcome) }, svg('title', {}, when(e.tick) + ': ' + span(ms)));
+      })));
+  };
+  const took = (e) => (e.start ? Date.parse(e.end) - Date.parse(e.start) : -1);
+  // late returns how late a run began. A run of which there is an older one was requested by an operator.
+  const late = (e, i, all) => (e.start && !all.slice(i + 1).some((o) => keyOf(o) === keyOf(e)) ? Math.max(0, Date.parse(e.attempts?.[0]?.start || e.start) - Date.parse(e.tick)) : -1);
   const about = make('div');
   const part = (title, ...items) => (items.length ? make('section', '', make('div', 'head', make('h2', '', title)), make('ul', 'rows', ...items)) : null);
   const showAbout = (j) => {
@@ -355,7 +383,9 @@
     fact('Last tick', when(st.last));
     fact('Last success', when(st.last_success));
     fact('History since', when(st.begun));
-    fill(about, make('section', '', facts),
+    const plots = [plot('How long runs took', j.runs, took), plot('How late they began', j.runs, late)].filter(Boolean);
+    const focused = about.contains(document.activeElement) && document.activeElement.ariaLabel;
+    fill(about, make('section', '', facts), plots.length && make('section', '', make('div', 'plots rows', ...plots)),
       part('Open runs', ...st.open.map((o) => runItem(o.running ? 'r' : 'w', o, o.attempt && 'since ' + when(o.since), o.request && o.request.action + ' by ' + by(o.request),
         o.canceled && 'canceled ' + when(o.canceled.at) + ' by ' + by(o.canceled)))),
       part('Replicas', ...(st.definitions.length ? st.definitions.map((d) => make('li', 'run',
@@ -365,6 +395,20 @@
         make('span', 'quiet', 'by ' + by(a)), when(a.tick) && make('span', 'quiet', (a.triggered ? 'triggered ' : 'tick ') + when(a.tick)))))),
       part('Runs', ...j.runs.map((e) => runItem(outcomeOf(e.outcome), e, between(e.start, e.end), several(e) && (e.count ? word(e.count, 'tick', 'ticks') : 'ticks') + ' to ' + when(e.last)))),
       j.more && make('p', 'quiet', 'These are the newest ' + j.runs.length + '. "noonctl history ' + only + '" shows all.'));
+    if (focused) [...about.querySelectorAll('button')].find((b) => b.ariaLabel === focused)?.focus();
+  };
+
+  // ---- The terms of an election.
+  const terms = async (r) => {
+    const list = make('ul', '', 'reading');
+    openDialog(r, 'Election ' + r.name + ': terms of the last week', list, make('div', 'buttons', closeButton()));
+    try {
+      const all = await read('terms', { name: r.name });
+      fill(list, ...all.map((t) => make('li', 'line', make('span', 'who', t.Holder), make('span', 'quiet', 'term ' + t.Term), make('span', 'quiet number', 'token ' + t.Token),
+        make('span', 'quiet', 'from ' + when(t.Acquired) + (when(t.Released) && ', for ' + span(Date.parse(t.Released) - Date.parse(t.Acquired)))))), !all.length && make('li', 'quiet', 'none'));
+    } catch (failure) {
+      fill(list, make('li', 'error', failure.message));
+    }
   };
   let reading = false, readAgain = false, shown = '', broken = '';
   const readAbout = async () => { // one at a time
@@ -395,37 +439,60 @@
     resume: { kind: 'jobs', label: 'Resume', reason: true, what: 'Replicas run the job again. Ticks that were due meanwhile run or are skipped as the job is configured.', fits: (d) => d.paused },
     trigger: { kind: 'jobs', label: 'Trigger', reason: true, what: 'A replica runs the job once more, now or after the current run. It is a run of its own, in addition to the schedule.' },
     cancel: { kind: 'jobs', label: 'Cancel', reason: true, what: 'The context of the run ends. The run is recorded, and not attempted again.', all: 'All runs of this job that are running are canceled.', fits: (d) => (d.open || []).some((o) => o.running) },
-    rerun: { label: 'Run again', reason: true, what: 'A replica runs the tick again under the same name. Effects that do not use a marker or an idempotency key may happen twice.' },
+    rerun: { label: 'Run again', reason: true, each: 'The last run of each of these jobs has failed or is unknown. It runs again.', what: 'A replica runs the tick again under the same name. Effects that do not use a marker or an idempotency key may happen twice.' },
     resign: { kind: 'elections', label: 'Resign', reason: true, what: 'The leader is asked to resign. The first candidate leads when its work has ended.', fits: (d) => d.leader, token: (d) => d.token },
-    release: { kind: 'locks', label: 'Release', type: true, reason: true, what: 'The lock is taken away from all its holders. Their work does not end at once, so until their next renewal two of them may work. Stop the process of the holder instead if you can.', fits: (d) => d.holders && (d.holders.length || d.no_ttl), token: (d) => d.holders[0]?.token || '0' },
+    release: { kind: 'locks', label: 'Release', type: true, reason: true, what: 'The lock is taken away from its holders, except those that begin after now. Their work does not end at once, so until their next renewal two of them may work. Stop the process of the holder instead if you can.', fits: (d) => d.holders && (d.holders.length || d.no_ttl), token: (d) => d.newest },
   };
   const addActs = (r, kind) => {
-    r.buttons = Object.entries(acts).filter(([, a]) => a.kind === kind).map(([name, a]) => {
+    r.buttons = Object.entries(acting ? acts : {}).filter(([, a]) => a.kind === kind).map(([name, a]) => {
       const b = button(a.label, () => confirm(name, r));
-      b.setAttribute('aria-label', a.label + ' ' + r.name);
       b.fits = a.fits;
-      b.hidden = true;
       return b;
     });
+    if (kind === 'elections') r.buttons.push(button('Terms', () => terms(r)));
+    for (const b of r.buttons) {
+      b.setAttribute('aria-label', b.textContent + ' ' + r.name);
+      b.hidden = true;
+    }
     fill(r.acts, ...r.buttons);
   };
-  const confirm = (name, r, q) => {
+  // post sends an action, and returns why it was not done, or ''.
+  const post = async (name, fields) => {
+    let sent = false;
+    try {
+      const request = new Request(urlOf('act'), {
+        method: 'POST', headers: { 'Content-Type': 'application/json', 'Noonlock-Action': name },
+        signal: AbortSignal.timeout(30000), body: JSON.stringify({ action: name, ...fields }),
+      });
+      sent = true;
+      const answer = await fetch(request);
+      const unknown = [502, 504].includes(answer.status); // a proxy or Redis gave no answer
+      return answer.ok ? '' : (unknown ? 'The action may have been done: ' : 'Not done: ') + await said(answer);
+    } catch (failure) {
+      return (sent ? 'There was no answer, so the action may have been done: ' : 'Not done, because the browser did not send it: ') + failure.message;
+    }
+  };
+  // confirm asks for an action on a row, on one run of it, or on all jobs that are given.
+  const confirm = (name, r, q, all) => {
     const a = acts[name], token = a.token ? a.token(r.data) : ''; // as shown now
     const parts = [make('p', '', a.what)];
     if (q) parts.unshift(make('p', '', describe(q)));
+    else if (all) parts.unshift(a.each && make('p', '', a.each));
     else if (a.all) parts.unshift(make('p', '', a.all));
     else if (a.kind === 'locks') parts.unshift(make('p', '', r.data.holders.map((h) => 'held by ' + (h.identity || 'another program') + owner(h)).join('\n')));
     else if (a.kind === 'elections') parts.unshift(make('p', '', 'leader ' + r.data.leader));
     const go = button(a.label, () => send()), error = make('p', 'error');
     error.setAttribute('role', 'alert');
-    const field = (label) => {
-      const input = make('input');
+    const field = (label, tag = 'input', ...children) => {
+      const input = make(tag, '', ...children);
       input.maxLength = 200;
       input.autocomplete = 'off';
       input.addEventListener('keydown', (event) => { if (event.key === 'Enter' && !event.repeat && !go.disabled) go.click(); });
       parts.push(make('label', 'field', label, input));
       return input;
     };
+    const names = [...new Set((r.data?.candidates || []).map((c) => c.identity))];
+    const to = name === 'resign' && names.length && field('Next leader', 'select', ...['', ...names].map((value) => Object.assign(make('option', '', value || 'the first candidate'), { value })));
     const reason = a.reason && field('Reason, for logs and the history (optional)');
     if (a.type) {
       const typed = field('Type the name of the lock');
@@ -433,28 +500,35 @@
       typed.addEventListener('input', () => { go.disabled = typed.value !== r.name; });
     }
     go.className = 'go';
+    go.disabled ||= all?.length === 0;
     const send = async () => {
       sending = go.disabled = true;
       put(error, '');
-      let sent = false;
-      try {
-        const request = new Request(urlOf('act'), {
-          method: 'POST', headers: { 'Content-Type': 'application/json', 'Noonlock-Action': name },
-          signal: AbortSignal.timeout(30000), body: JSON.stringify({ action: name, name: r.name, tick: q ? q.tick : 0, token, reason: reason ? reason.value : '' }),
-        });
-        sent = true;
-        const answer = await fetch(request);
-        if (answer.ok) { closeDialog(); return; }
-        const unknown = [502, 504].includes(answer.status); // a proxy or Redis gave no answer
-        put(error, (unknown ? 'The action may have been done: ' : 'Not done: ') + await said(answer));
-      } catch (failure) {
-        put(error, (sent ? 'There was no answer, so the action may have been done: ' : 'Not done, because the browser did not send it: ') + failure.message);
-      } finally {
-        sending = go.disabled = false;
+      const failed = [];
+      for (const [i, one] of (all || [r.name]).entries()) {
+        if (all) put(error, i + ' of ' + all.length + ' done');
+        const why = await post(name, { name: one, tick: q ? q.tick : 0, token, to: to ? to.value : '', reason: reason ? reason.value : '' });
+        if (why) failed.push(all ? one + ': ' + why : why);
       }
+      sending = false;
+      go.disabled = !!all;
+      if (!all && !failed.length) { closeDialog(); return; }
+      const some = failed.slice(0, 5).concat(failed.length > 5 ? failed.length - 5 + ' more' : []).join('; ');
+      put(error, all ? all.length - failed.length + ' of ' + all.length + ' done.' + (some && ' ' + some) : failed[0]);
       if (!$('dialog').open) $('dialog').showModal(); // the user has closed it before the answer
     };
-    openDialog(r, a.label + ': ' + r.name, ...parts, error, make('div', 'buttons', closeButton(), go));
+    openDialog(r, all ? a.label + ' ' + r.name + '?' : a.label + ': ' + r.name, ...parts, error, make('div', 'buttons', closeButton(), go));
+  };
+  // actOnAll asks for an action on all jobs that the filters leave and for which it does something.
+  const actOnAll = async (name) => {
+    const opener = { buttons: lists.jobs.all };
+    try {
+      const all = await read('jobs', [...view, ['act', name]]);
+      const fit = (view.get('q') ? ' matching “' + view.get('q') + '”' : '') + (view.get('state') ? ', ' + (states[view.get('state')] || 'any') : '');
+      confirm(name, { ...opener, name: word(all.length, 'job', 'jobs') + fit }, null, all);
+    } catch (failure) {
+      openDialog(opener, acts[name].label, make('p', 'error', failure.message), make('div', 'buttons', closeButton()));
+    }
   };
 
   // ---- Lists.
@@ -469,6 +543,7 @@
     });
     return e;
   };
+  const states = { '': 'any state', failing: 'failing', overdue: 'overdue', running: 'running', alone: 'without replicas', paused: 'paused' };
   for (const [kind, l] of Object.entries(lists)) {
     l.rows = new Map();
     l.ul = make('ul', 'rows');
@@ -485,11 +560,12 @@
     l.back.setAttribute('aria-label', 'Previous page of ' + l.title.toLowerCase());
     l.on.setAttribute('aria-label', 'Next page of ' + l.title.toLowerCase());
     l.choices = kind === 'jobs' ? [
-      choice('state', 'State of jobs', { '': 'any state', failing: 'failing', running: 'running', paused: 'paused', alone: 'no replicas' }),
-      choice('sort', 'Order of jobs', { '': 'by name', outcome: 'by last outcome', next: 'by next tick' }),
+      choice('state', 'State of jobs', states),
+      choice('sort', 'Order of jobs', { '': 'attention first', name: 'by name', next: 'by next tick' }),
     ] : [];
-    for (const c of l.choices) c.hidden = true;
-    l.root = make('section', '', make('div', 'head', make('h2', '', l.title), l.count, ...l.choices, l.back, l.on), l.error, l.ul);
+    l.all = kind === 'jobs' ? ['pause', 'resume', 'rerun'].map((name) => button(acts[name].label + ' all…', () => actOnAll(name))) : [];
+    for (const c of [...l.choices, ...l.all]) c.hidden = true;
+    l.root = make('section', '', make('div', 'head', make('h2', '', l.title), l.count, ...l.all, ...l.choices, l.back, l.on), l.error, l.ul);
     l.root.id = kind;
     l.back.hidden = l.on.hidden = true;
     put(l.count, 'searching');
@@ -506,8 +582,9 @@
     l.page = s.page;
     let text = s.state === 'searching' ? 'searching' : s.all ? String(s.all) : s.error ? '' : l.none;
     if (s.all && s.fit !== s.all) text = s.state === 'searching' ? 'searching' : s.fit + ' of ' + s.all;
-    if (s.fail) text += ', ' + s.fail + ' failing';
+    for (const [state, n] of Object.keys(states).map((state) => [state, s.counts?.[state]])) if (n) text += ', ' + n + ' ' + states[state];
     for (const c of l.choices) c.hidden = !s.all;
+    for (const [i, state] of [, 'paused', 'failing'].entries()) if (l.all[i]) l.all[i].hidden = !acting || !s.fit || state && !s.counts?.[state];
     if (s.pages > 1) text += ', page ' + s.page + ' of ' + s.pages;
     put(l.count, text);
     put(l.error, s.error || '');

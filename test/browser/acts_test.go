@@ -6,8 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/chromedp/chromedp/kb"
-
 	"github.com/noonlock/noonlock/election"
 	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
@@ -32,9 +30,9 @@ func TestActions(t *testing.T) {
 	draw := runner(e, worker, "draw", "@every 24h", singleton.JobConfig{MaxAttempts: 1}, work.work)
 	work.trigger(e, draw, errWorse)
 	first := elector(e, e.Client("web-1"), "board", election.Config{})
-	second := elector(e, e.Client("web-2"), "board", election.Config{})
+	elector(e, e.Client("web-2"), "board", election.Config{})
+	third := elector(e, e.Client("web-3"), "board", election.Config{})
 	hold(e, e.Client("billing-1"), "invoices")
-	hold(e, e.Client("billing-2"), "prices")
 	client := e.Client("page")
 	s := serveAs(e, client, statusz.Config{AllowActions: true, Operator: func(*http.Request) string { return "ann" }})
 	b := newTab(e)
@@ -104,28 +102,18 @@ func TestActions(t *testing.T) {
 		e.Errorf("after a cancelation: %+v", r)
 	}
 
-	// The tick that failed first runs again.
-	tick := runs()[1].Tick
-	work.results <- nil
-	b.until("two squares", `(`+row+`).querySelectorAll('.strip .f').length === 2`, "jobs", "draw")
-	b.click(`(`+row+`).querySelector('.strip li')`, "jobs", "draw")
-	b.until("the details are shown", dialogOpen)
-	b.click(answer, "Run again…")
-	b.until("a confirmation is asked for", `!!(`+answer+`)`, "Run again")
-	confirm("Run again")
-	e.Until("the run has ended", func() bool { return len(runs()) == 3 })
-	if r := runs()[0]; r.Outcome != singleton.OutcomeSucceeded || !r.Tick.Equal(tick) {
-		e.Errorf("after a rerun: %+v, want tick %s", r, tick)
-	}
-
-	b.shows("elections", "board", "web-1\n", "1. web-2")
+	b.shows("elections", "board", "web-1\n", "1. web-2", "2. web-3")
 	choose("elections", "board", "Resign")
+	eval[bool](b, `(() => { document.querySelector('#dialog select').value = 'web-3'; return true; })()`)
 	confirm("Resign")
-	e.Until("web-2 leads", second.IsLeader)
+	e.Until("web-3 leads", third.IsLeader)
 	if first.IsLeader() {
 		e.Error("two replicas lead")
 	}
-	b.shows("elections", "board", "web-2\n")
+	b.shows("elections", "board", "web-3\n", "1. web-2")
+	choose("elections", "board", "Terms")
+	b.until("the terms are shown", `/^web-3\s*term 2.*from .*web-1\s*term 1.*, for /s.test([...document.querySelectorAll('#dialog li')].map((e) => e.innerText).join())`)
+	confirm("Close")
 
 	choose("locks", "invoices", "Release")
 	if !eval[bool](b, `(`+answer+`).disabled`, "Release") {
@@ -138,15 +126,57 @@ func TestActions(t *testing.T) {
 	if seen := inspect(e, client, "invoices"); seen.Kind != lockcore.LockFree {
 		e.Errorf("after a release: %+v", seen)
 	}
+}
 
-	// What fails is said in the dialog.
-	b.shows("locks", "prices", "billing-2")
-	choose("locks", "prices", "Release")
-	_, err := client.ForceRelease(e.Context(), inspect(e, client, "prices"), lockcore.Operator{})
-	testenv.Must(e, err)
-	b.click(`[...document.querySelectorAll('#dialog input')].at(-1)`)
-	b.press("prices", kb.Enter)
-	b.until("the error is shown", `document.querySelector('#dialog [role=alert]').textContent.includes('the lock has other holders')`)
+// All jobs that match the filter are paused after one question, which has their number. The sum of the results
+// names the jobs that failed. On the page of a job, each run can run again, and a plot shows all.
+func TestActOnAll(t *testing.T) {
+	t.Parallel()
+	e := testenv.OnServer(t)
+	work := newScript()
+	bill := runner(e, e.Client("worker-1"), "bill-1", "@every 24h", singleton.JobConfig{MaxAttempts: 1}, work.work)
+	draw := runner(e, e.Client("worker-1"), "draw", "@every 24h", singleton.JobConfig{MaxAttempts: 1}, work.work)
+	testenv.Must(e, e.Raw.HSet(e.Context(), "noonlock:{job/bill-2}:job", "v", 1, "last", 1).Err())
+	work.trigger(e, bill, errWorse)
+	work.trigger(e, bill, errWorse)
+	b := newTab(e)
+	s := serve(e, statusz.Config{AllowActions: true})
+	b.visit(s.URL + "/?q=bill")
+	b.until("they are counted", `document.querySelector('#jobs .head .quiet').textContent.startsWith('2 of 3, 1 failing')`)
+	ask := func(label, question string) {
+		e.Helper()
+		b.click(`[...document.querySelectorAll('#jobs .head button')].find((b) => b.textContent === %s)`, label+" all…")
+		b.until("it asks "+question, `document.getElementById('dialog-title')?.textContent === %s`, question)
+	}
+	sum := func(text string) {
+		e.Helper()
+		b.until("the sum is "+text, `document.querySelector('#dialog [role=alert]').textContent.startsWith(%s)`, text)
+		b.click(answer, "Close")
+		b.until("the dialog is closed", dialogClosed)
+	}
+	ask("Pause", "Pause 2 jobs matching “bill”?")
+	testenv.Must(e, e.Raw.Del(e.Context(), "noonlock:{job/bill-2}:job").Err())
+	b.click(answer, "Pause")
+	sum("1 of 2 done. bill-2: Not done: singleton: ")
+	for job, want := range map[*singleton.Job]bool{bill: true, draw: false} {
+		if st, err := job.Status(e.Context()); err != nil || st.Paused != want {
+			e.Errorf("%+v, %v", st, err)
+		}
+	}
+	testenv.Must(e, bill.Resume(e.Context()))
+	ask("Run again", "Run again 1 job matching “bill”?")
+	work.results <- nil
+	b.click(answer, "Run again")
+	sum("1 of 1 done.")
+
+	b.visit(s.URL + "/?job=bill-1")
+	b.until("the plots show the runs", `[...document.querySelectorAll('.plot svg')].map((e) => e.querySelectorAll('rect').length).join() === '3,2'`)
+	b.until("only a run that has failed can run again", `[...document.querySelectorAll('.run')].filter((e) => e.innerText.includes('Run again…')).every((e) => e.innerText.includes('failed'))`)
+	work.results <- nil
+	b.click(`[...document.querySelectorAll('.run button')].at(-1)`)
+	b.until("a confirmation is asked for", dialogOpen)
+	b.click(answer, "Run again")
+	b.until("the plot shows the run", `document.querySelector('.plot svg').querySelectorAll('rect').length === 4`)
 }
 
 // A page that is read-only has no buttons, and refuses actions. Pages of other origins in the same

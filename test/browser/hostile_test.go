@@ -5,12 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -153,6 +150,9 @@ func TestHostileTexts(t *testing.T) {
 		seen.WriteString(b.everything())
 		b.click(`[...document.querySelectorAll('#dialog button')].find((b) => b.textContent === 'Close')`)
 	}
+	if strings.Contains(seen.String(), hostile("value")) {
+		e.Error("the value of a foreign key is shown")
+	}
 	for field := range fields {
 		// Quoted texts, as in errors, are shown with more backslashes.
 		if !strings.Contains(seen.String(), hostile(field)) && !strings.Contains(seen.String(), strings.Trim(quote(hostile(field)), `"`)) {
@@ -214,42 +214,6 @@ func TestHostileUser(t *testing.T) {
 	}
 }
 
-// A script that stands in the page all the same does not run, and the page reaches no other server.
-func TestPolicyStopsInjectedScripts(t *testing.T) {
-	t.Parallel()
-	e := testenv.OnServer(t)
-	var reached atomic.Int64
-	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		reached.Add(1)
-		w.Header().Set("Access-Control-Allow-Origin", "*")
-		w.Header().Set("Content-Type", "text/javascript")
-		_, _ = w.Write([]byte("hacked('other')"))
-	}))
-	e.Cleanup(other.Close)
-	s := serve(e, statusz.Config{})
-	b := newTab(e)
-	b.watchForScripts()
-	b.visit(s.URL)
-	for name, injection := range map[string]string{
-		"script-src-elem": `const s = document.createElement('script'); s.textContent = 'hacked(1)'; document.body.append(s);`,
-		"script-src-attr": `const d = document.createElement('div'); d.innerHTML = '<img src="icon.svg?" onload="hacked(2)">'; document.body.append(d);`,
-		"style-src-elem":  `const s = document.createElement('style'); s.textContent = 'body { display: none }'; document.body.append(s);`,
-		"connect-src":     `fetch('` + other.URL + `/').catch(() => {});`,
-		"img-src":         `new Image().src = '` + other.URL + `/';`,
-		"frame-src":       `const f = document.createElement('iframe'); f.src = '` + other.URL + `/'; document.body.append(f);`,
-		"base-uri":        `const s = document.createElement('base'); s.href = '` + other.URL + `/'; document.head.append(s);`,
-		"form-action":     `const f = document.createElement('form'); f.action = '` + other.URL + `/'; f.method = 'post'; document.body.append(f); f.submit();`,
-	} {
-		eval[bool](b, `(() => { `+strings.ReplaceAll(injection, "%", "%%")+` return true; })()`)
-		b.until("the policy stops "+name, `violations.includes(%s)`, name)
-	}
-	eval[bool](b, `(() => { const s = document.createElement('script'); s.src = %s; document.body.append(s); return true; })()`, other.URL+"/x.js")
-	b.until("the policy stops the second script", `violations.filter((v) => v === 'script-src-elem').length === 2`)
-	if hacks := eval[[]string](b, "hacks.map(String)"); len(hacks) > 0 || reached.Load() > 0 {
-		e.Errorf("scripts ran: %q; %d requests reached another server", hacks, reached.Load())
-	}
-}
-
 // ranNoScript asserts that no script of a text ran or was stopped only by the policy, that no text
 // became an element, and that nothing was requested except the parts of the page.
 func (b *tab) ranNoScript(base string) {
@@ -270,7 +234,7 @@ func (b *tab) ranNoScript(base string) {
 		path, _, _ := strings.Cut(part, "?")
 		path, _, _ = strings.Cut(path, "#")
 		switch {
-		case ok && (path == "" || path == "/" || path == "/page.css" || path == "/page.js" || path == "/icon.svg" || path == "/events" || path == "/job"):
+		case ok && (path == "" || path == "/" || path == "/page.css" || path == "/page.js" || path == "/icon.svg" || path == "/events" || path == "/job" || path == "/terms"):
 		default:
 			b.Errorf("the page requested %s", u)
 		}

@@ -41,7 +41,7 @@ func TestKeyboard(t *testing.T) {
 	b.shows("jobs", "draw", "Pause", "Trigger")
 	b.shows("locks", "invoices", "Release")
 
-	want := []string{"filter", "Resign board", "State of jobs", "Order of jobs", "draw", "Pause draw", "Trigger draw", "Runs of draw, oldest first", "Release invoices"}
+	want := []string{"filter", "Resign board", "Terms board", "Pause all…", "State of jobs", "Order of jobs", "draw", "Pause draw", "Trigger draw", "Runs of draw, oldest first", "Release invoices"}
 	var stops []string
 	for range want {
 		b.press(kb.Tab)
@@ -161,7 +161,7 @@ func TestDetailsOutOfSight(t *testing.T) {
 	testenv.Must(e, e.Raw.Del(e.Context(), "noonlock:{job/a-24}:job").Err())
 	b := newTab(e)
 	b.size(1200, 300)
-	b.visit(serve(e, statusz.Config{}).URL)
+	b.visit(serve(e, statusz.Config{}).URL + "/?sort=name")
 	b.shows("jobs", "draw", "next tick")
 	b.press(kb.Tab)
 	eval[bool](b, `(() => { document.querySelector('.strip li').parentElement.focus(); return true; })()`)
@@ -215,7 +215,7 @@ func TestAccessibility(t *testing.T) {
 				}
 			}
 		}
-		if where == "page" && (len(names["status"]) != 1 || len(names["main"]) != 1 || len(names["banner"]) != 1 || len(names["combobox"]) != 2 || len(names["option"]) != 5+3+1 || len(names["button"]) != 2+1+2+25) {
+		if where == "page" && (len(names["status"]) != 1 || len(names["main"]) != 1 || len(names["banner"]) != 1 || len(names["combobox"]) != 2 || len(names["option"]) != 6+3+1 || len(names["button"]) != 2+2+2+2+25) {
 			e.Errorf("roles and names: %q", names)
 		}
 		if where == "dialog" && !slices.Equal(names["dialog"], []string{"Release: lock-00"}) {

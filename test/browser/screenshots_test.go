@@ -80,21 +80,20 @@ func TestScreenshots(t *testing.T) {
 	b.shows("jobs", "lottery", "3 replicas")
 	b.shows("daemons", "mailer", "token")
 	b.shows("locks", "invoices", "Queue:")
-	b.until("all squares are shown", `document.querySelectorAll('.strip li').length > 60`)
+	b.until("all squares are shown, and jobs are in order", `document.querySelectorAll('.strip li').length > 60 && document.getElementById('state').textContent === 'live'`)
 	for _, s := range shots {
 		for _, scheme := range schemes {
 			b.scheme(scheme)
 			call(b, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: s.width, Height: s.height, DeviceScaleFactor: s.scale})
 			eval[bool](b, `(() => { scrollTo(0, 0); return true; })()`)
-			var taken []byte
 			e.Until("the details are shown beside their square", func() bool {
 				b.point(`document.getElementById('title')`)
 				if s.tip {
 					b.point(`document.querySelectorAll('.strip .f')[1]`)
 				}
-				taken = call(b, page.CaptureScreenshot, page.CaptureScreenshotParams{}).Data
 				return eval[bool](b, `!document.getElementById('tip').hidden`) == s.tip
 			})
+			taken := call(b, page.CaptureScreenshot, page.CaptureScreenshotParams{}).Data
 			s.check(t, s.file(scheme), taken)
 			testenv.Must(e, os.WriteFile(filepath.Join(folder, s.file(scheme)), taken, 0o644))
 		}

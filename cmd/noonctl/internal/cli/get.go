@@ -26,7 +26,7 @@ type getting struct {
 	*app
 	kind
 	state string // of jobs, see overview.States; empty: any
-	sort  string // of jobs, name, or see overview.Orders
+	sort  string // of jobs, see overview.Orders
 }
 
 func (a *app) getCommand() *cobra.Command {
@@ -39,8 +39,8 @@ func (a *app) getCommand() *cobra.Command {
 			RunE:              a.asks(g.run),
 		}
 		if k.Kind == overview.Jobs {
-			cmd.Flags().StringVar(&g.state, "state", "", "only jobs in this state: failing, running, paused or alone (default: any)")
-			cmd.Flags().StringVar(&g.sort, "sort", "name", "name, outcome (failed first) or next (the next tick)")
+			cmd.Flags().StringVar(&g.state, "state", "", "only jobs in this state: failing, overdue, running, alone or paused (default: any)")
+			cmd.Flags().StringVar(&g.sort, "sort", "name", "name, attention (failing, overdue, running and then alone first) or next (the next tick)")
 		}
 		get.AddCommand(cmd)
 	}
@@ -55,9 +55,9 @@ func (a *app) getCommand() *cobra.Command {
 func (g *getting) run(ctx context.Context, names []string) error {
 	switch {
 	case g.state != "" && overview.States[g.state] == nil:
-		return usage(fmt.Errorf("--state is %q; it must be failing, running, paused or alone", g.state))
-	case g.sort != "" && g.sort != "name" && overview.Orders[g.sort] == nil:
-		return usage(fmt.Errorf("--sort is %q; it must be name, outcome or next", g.sort))
+		return usage(fmt.Errorf("--state is %q; it must be failing, overdue, running, alone or paused", g.state))
+	case g.sort != "" && overview.Orders[g.sort] == nil:
+		return usage(fmt.Errorf("--sort is %q; it must be name, attention or next", g.sort))
 	}
 	found, err := g.find(ctx, g.kind, names)
 	if err != nil && len(found) == 0 {

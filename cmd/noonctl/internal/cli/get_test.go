@@ -229,7 +229,7 @@ func TestQuestionsOfAnOperator(t *testing.T) {
 	names := func(args ...string) string {
 		return strings.Join(strings.Fields(e.must(append([]string{"get", "jobs", "-o", "name"}, args...)...)), " ")
 	}
-	e.Until("two have ended", func() bool { return names("--sort", "outcome") == "fails slow good" })
+	e.Until("two have ended", func() bool { return names("--sort", "attention") == "fails slow good" })
 	e.Until("the third runs", func() bool { return names("--state", "running") == "slow" })
 	for want, args := range map[string][]string{"fails": {"--state", "failing"}, "fails good slow": {"--sort", "name"}} {
 		if got := names(args...); got != want {
