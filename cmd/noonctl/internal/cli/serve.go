@@ -15,10 +15,12 @@ import (
 	"strings"
 	"syscall"
 	"time"
+	"unicode"
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 
+	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/statusz"
 )
@@ -26,8 +28,8 @@ import (
 // A serving is one call of serve.
 type serving struct {
 	*app
-	http, tokenFile string
-	allowActions    bool
+	http, tokenFile, operatorHeader string
+	allowActions                    bool
 }
 
 func (a *app) serveCommand() *cobra.Command {
@@ -41,6 +43,8 @@ locks. The page follows changes, and says when it is out of date.
 With --allow-actions, users of the page can pause, resume and trigger jobs, run ticks again, cancel
 runs, make leaders resign, and release locks. The page asks for confirmation and for a reason. Replicas
 log both user@host of serve, as the operator, and the reason; serve logs a release. Without the flag, the page changes nothing.
+With --operator-header, the operator is the user that a proxy names in this header. serve trusts it, so all requests
+must come through the proxy, and the proxy must replace the header. Other clients could send any name.
 
 Nothing is read from Redis while no browser shows the page. In Go, package statusz serves the same
 page.
@@ -57,6 +61,7 @@ one machine, put a proxy with TLS before it, or use "kubectl port-forward" or "s
 	flags := cmd.Flags()
 	flags.StringVar(&s.http, "http", "127.0.0.1:7475", "address to answer HTTP requests at")
 	flags.BoolVar(&s.allowActions, "allow-actions", false, "allow users of the page to change things")
+	flags.StringVar(&s.operatorHeader, "operator-header", "", "header with the name of the user, set by a trusted proxy, such as X-Forwarded-User (default: none)")
 	flags.StringVar(&s.tokenFile, "token-file", "", "file with the password that browsers must send, of 16 bytes or more")
 	return cmd
 }
@@ -120,6 +125,15 @@ func (s *serving) configure() (cfg statusz.Config, token string, err error) {
 	if err != nil {
 		return cfg, "", usage(fmt.Errorf("--http is %q; it must be an address such as 127.0.0.1:7475", s.http))
 	}
+	if s.operatorHeader != "" {
+		noName := func(r rune) bool {
+			return r > 'z' || !unicode.IsLetter(r) && !unicode.IsDigit(r) && r != '-' && r != '_'
+		}
+		if strings.ContainsFunc(s.operatorHeader, noName) {
+			return cfg, "", usage(fmt.Errorf("--operator-header is %q; it must be the name of a header, such as X-Forwarded-User", s.operatorHeader))
+		}
+		cfg.Operator = s.operator
+	}
 	if s.tokenFile != "" {
 		content, err := os.ReadFile(s.tokenFile)
 		if err != nil {
@@ -142,6 +156,21 @@ func (s *serving) configure() (cfg statusz.Config, token string, err error) {
 		return cfg, "", usage(fmt.Errorf("--http is %q, which other machines can reach; it needs --token-file", s.http))
 	}
 	return cfg, token, nil
+}
+
+// operator returns the name that the proxy has sent, as far as it can be an operator. If there are several
+// headers, the last one is that of the proxy.
+func (s *serving) operator(r *http.Request) (who string) {
+	all := r.Header.Values(s.operatorHeader)
+	if len(all) == 0 {
+		return ""
+	}
+	for _, c := range strings.TrimSpace(all[len(all)-1]) {
+		if longer := who + string(c); input.Remark(longer) == "" {
+			who = longer
+		}
+	}
+	return who
 }
 
 // guarded answers only requests with the token, as the password of a browser or as a bearer token.

@@ -140,6 +140,7 @@ func TestServeActions(t *testing.T) {
 			r.Header.Set("Content-Type", "application/json")
 			r.Header.Set("Noonlock-Action", "pause")
 			r.Header.Set("Origin", strings.TrimSuffix(url, "/"))
+			r.Header["X-User"] = []string{"mallory", "ann\t" + strings.Repeat("é", 120)}
 			if password != "" {
 				r.SetBasicAuth("me", password)
 			}
@@ -151,7 +152,7 @@ func TestServeActions(t *testing.T) {
 	if code, answer := act(readOnly, "", pause); code != http.StatusForbidden || !strings.Contains(answer, "read-only") {
 		t.Errorf("without --allow-actions: %d %q", code, answer)
 	}
-	acting, stop := e.serve("--allow-actions", "--token-file", file)
+	acting, stop := e.serve("--allow-actions", "--token-file", file, "--operator-header", "x-user")
 	if code, answer := act(acting, "", pause); code != http.StatusUnauthorized {
 		t.Errorf("without the token: %d %q", code, answer)
 	}
@@ -162,7 +163,7 @@ func TestServeActions(t *testing.T) {
 	if code, answer := act(acting, token, `{"action":"release","name":"orders","token":"0"}`); code != http.StatusOK {
 		t.Errorf("release: %d %q", code, answer)
 	}
-	if code, log := stop(); code != 0 || !strings.Contains(log, `"lock was force-released" name=orders`) {
+	if code, log := stop(); code != 0 || !strings.Contains(log, `"lock was force-released" name=orders`) || !strings.Contains(log, " by=ann"+strings.Repeat("é", 98)+" ") {
 		t.Errorf("exit code %d, log %q", code, log)
 	}
 }
@@ -184,6 +185,7 @@ func TestServeRefuses(t *testing.T) {
 		{[]string{"--token-file", "15 bytes", "16"}, []string{"--http", ":0", "--token-file", short}},
 		{[]string{"--token-file", "missing"}, []string{"--token-file", filepath.Join(t.TempDir(), "missing")}},
 		{[]string{"--http", "invalid port"}, []string{"--http", "127.0.0.1:99999"}},
+		{[]string{"--operator-header", `"a b"`, "X-Forwarded-User"}, []string{"--operator-header", "a b"}},
 		{[]string{"unknown command"}, []string{"page"}},
 	} {
 		args := append([]string{"serve"}, c.args...)
