@@ -2,11 +2,9 @@ package cli_test
 
 import (
 	"fmt"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -90,7 +88,7 @@ func TestContainer(t *testing.T) {
 		probes := func(want int) {
 			t.Helper()
 			for _, path := range []string{"/livez", "/readyz"} {
-				e.Until(path+" answers "+strconv.Itoa(want), func() bool { return status("http://"+addr+path) == want })
+				e.answers(addr+path, want)
 			}
 		}
 		for range testenv.Size(60, 600) {
@@ -108,14 +106,4 @@ func TestContainer(t *testing.T) {
 		probes(200)
 		next()
 	})
-}
-
-// status returns the status code of an answer, 0 if there is none.
-func status(url string) int {
-	resp, err := http.Get(url)
-	if err != nil {
-		return 0
-	}
-	resp.Body.Close()
-	return resp.StatusCode
 }
