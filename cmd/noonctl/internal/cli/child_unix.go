@@ -94,23 +94,18 @@ func (a *app) start(argv, env []string) (*child, error) {
 	cmd.Stdout, cmd.Stderr = out, errOut
 	err = errors.Join(err1, err2)
 	if err == nil {
-		c.done, err = a.processes.start(cmd, gate.theirs)
+		c.done, c.guard, err = a.processes.startGuarded(gate)
 	}
 	closeOut()
 	closeErr()
 	if err != nil {
 		c.close()
+		if c.done != nil {
+			<-c.done
+		}
 		return nil, notStarted(err)
 	}
 	c.pid = cmd.Process.Pid
-	if c.guard, err = startGuard(a.processes, c.pid); err == nil {
-		err = a.processes.began(gate.line, c.guard.orders)
-	}
-	if err != nil {
-		c.close()
-		<-c.done
-		return nil, notStarted(err)
-	}
 	if c.terminal >= 0 {
 		go c.suspendTogether()
 	}

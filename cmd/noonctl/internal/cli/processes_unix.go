@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -23,7 +24,7 @@ import (
 type processes struct {
 	mu      sync.Mutex
 	started map[int]chan syscall.WaitStatus
-	full    bool // the system did not start the last one
+	full    atomic.Bool // there was no room for the last command
 }
 
 // adopt prepares this process for commands, and begins to wait for all of its children.
@@ -73,8 +74,7 @@ func (p *processes) start(cmd *exec.Cmd, file *os.File) (<-chan syscall.WaitStat
 		}
 	}
 	adoptOrphans()
-	err := cmd.Start()
-	if p.full = isFull(err); err != nil {
+	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
 	ended := make(chan syscall.WaitStatus, 1)
@@ -82,29 +82,30 @@ func (p *processes) start(cmd *exec.Cmd, file *os.File) (<-chan syscall.WaitStat
 	return ended, nil
 }
 
-// began waits until the process at the other end of each line works. A program in Go ends at once if the
+// startGuarded starts a gate and its guard, and waits until both work. A program in Go ends at once if the
 // system starts no thread for it.
-func (p *processes) began(lines ...*os.File) error {
-	for _, line := range lines {
+func (p *processes) startGuarded(gate *gate) (done <-chan syscall.WaitStatus, guard *guard, err error) {
+	defer func() { p.full.Store(isFull(err)) }()
+	if done, err = p.start(gate.cmd, gate.theirs); err != nil {
+		return nil, nil, err
+	}
+	if guard, err = startGuard(p, gate.cmd.Process.Pid); err != nil {
+		return done, nil, err
+	}
+	for _, line := range []*os.File{gate.line, guard.orders} {
 		if n, _ := line.Read(make([]byte, 1)); n == 0 {
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			p.full = true
-			return fmt.Errorf("a process of noonctl ended when it began: %w", syscall.EAGAIN)
+			return done, guard, fmt.Errorf("a process of noonctl ended when it began: %w", syscall.EAGAIN)
 		}
 	}
-	return nil
+	return done, guard, nil
 }
 
 // isFull reports whether the system has no room for another process.
 func isFull(err error) bool { return errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.ENOMEM) }
 
-// check fails while the system starts no process. It tries that only after it has failed.
+// check fails while there is no room for a command. It tries that only after it has failed.
 func (p *processes) check(context.Context) error {
-	p.mu.Lock()
-	full := p.full
-	p.mu.Unlock()
-	if !full {
+	if !p.full.Load() {
 		return nil
 	}
 	program, err := executable()
@@ -116,10 +117,11 @@ func (p *processes) check(context.Context) error {
 		return err
 	}
 	defer g.close()
-	if _, err := p.start(g.cmd, g.theirs); err != nil {
-		return err
+	_, guard, err := p.startGuarded(g)
+	if guard != nil {
+		guard.dismiss()
 	}
-	return p.began(g.line)
+	return err
 }
 
 // newLine returns the two ends of a connection with a process that is to be started.
