@@ -3,6 +3,7 @@ package lockcore_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"strings"
 	"sync"
@@ -28,6 +29,9 @@ func TestNewRefuses(t *testing.T) {
 	defer nowhere.Close()
 	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": "127.0.0.1:1"}, HeartbeatFrequency: time.Hour})
 	defer ring.Close()
+	pipeliner, err := good.AutoPipeline()
+	must(t, err)
+	defer pipeliner.Close()
 	var none *redis.Client
 	var noCluster *redis.ClusterClient
 	for _, c := range []struct {
@@ -43,6 +47,7 @@ func TestNewRefuses(t *testing.T) {
 		{spread, lockcore.Config{}, "use redis.NewFailoverClient for Sentinel"},
 		{nowhere, lockcore.Config{}, "rdb.Options().Addrs is []"},
 		{ring, lockcore.Config{}, "Ring"},
+		{pipeliner, lockcore.Config{}, "AutoPipeliner"},
 		{good, lockcore.Config{Prefix: "a{b"}, "Config.Prefix"},
 		{good, lockcore.Config{Prefix: "a b"}, "Config.Prefix"},
 		{good, lockcore.Config{Prefix: strings.Repeat("p", 201)}, "Config.Prefix"},
@@ -64,20 +69,6 @@ func TestNewRefuses(t *testing.T) {
 		if strings.Count(err.Error(), "\n") > 0 || len(err.Error()) > 300 {
 			t.Errorf("not one sentence: %v", err)
 		}
-	}
-}
-
-func TestAutoPipelinerIsRefused(t *testing.T) {
-	t.Parallel()
-	good := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
-	defer good.Close()
-	pipeliner, err := good.AutoPipeline()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer pipeliner.Close()
-	if _, err := lockcore.New(pipeliner, lockcore.Config{}); !errors.Is(err, noonlock.ErrConfig) || !strings.Contains(err.Error(), "AutoPipeliner") {
-		t.Errorf("error %v", err)
 	}
 }
 
@@ -128,9 +119,7 @@ func TestCloseRacesEverything(t *testing.T) {
 		}
 		for round := range rounds {
 			c, err := lockcore.New(redisOf(e), lockcore.Config{})
-			if err != nil {
-				e.Fatal(err)
-			}
+			must(e, err)
 			m := e.mutex(c, "orders", ttl(20*time.Second))
 			var wg sync.WaitGroup
 			started := make(chan struct{})
@@ -200,50 +189,6 @@ func redisOf(e *env) redis.UniversalClient {
 	return rdb
 }
 
-// Without a server Close returns the error of its context when that ends, and leaves no goroutine.
-func TestCloseWithoutServer(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(e *env) {
-		c := e.Client("a")
-		e.try(e.mutex(c, "orders", ttl(20*time.Second)))
-		e.queued(e.mutex(c, "orders", ttl(20*time.Second)))
-		e.Bubble.Hang()
-		ctx, cancel := context.WithTimeout(e.Context(), 3*time.Second)
-		defer cancel()
-		before := e.Clock()
-		err := c.Close(ctx)
-		mustIs(e, err, context.DeadlineExceeded)
-		if took := e.Clock() - before; took != 3*time.Second {
-			e.Errorf("Close took %v, its context 3 s", took)
-		}
-	})
-}
-
-// The same while the subscription reconnects and the server does not answer the handshake. go-redis waits for that
-// and ignores its context.
-func TestCloseWhileSubscribing(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(e *env) {
-		c, f := e.Linked("a")
-		e.try(e.mutex(e.Client("b"), "orders", ttl(10*time.Minute)))
-		waiter := e.queued(e.mutex(c, "orders", ttl(10*time.Minute)))
-		if f.CutSubscriptions() != 1 {
-			e.Fatal("no subscription was cut")
-		}
-		e.Bubble.Hang()
-		e.Pass(100 * time.Millisecond)
-		ctx, cancel := context.WithTimeout(e.Context(), time.Second)
-		defer cancel()
-		before := e.Clock()
-		mustIs(e, c.Close(ctx), context.DeadlineExceeded)
-		if took := e.Clock() - before; took != time.Second {
-			e.Errorf("Close took %v, its context 1 s", took)
-		}
-		_, err := waiter.wait()
-		mustIs(e, err, lockcore.ErrClosed)
-	})
-}
-
 func TestClientIdentity(t *testing.T) {
 	t.Parallel()
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
@@ -251,15 +196,61 @@ func TestClientIdentity(t *testing.T) {
 	seen := map[string]bool{}
 	for range 3 {
 		c, err := lockcore.New(rdb, lockcore.Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if c.Identity() == "" || seen[c.Identity()] || strings.Contains(c.Identity(), c.Process()) {
 			t.Errorf("default identity %q", c.Identity())
 		}
 		seen[c.Identity()] = true
-		if err := c.Close(t.Context()); err != nil {
-			t.Error(err)
-		}
+		must(t, c.Close(t.Context()))
 	}
+}
+
+// Without a server, Close returns the error of its context when that ends, and leaves no goroutine. So it does while
+// the subscription reconnects and the server does not answer the handshake.
+func TestCloseWithoutServer(t *testing.T) {
+	for _, subscribing := range []bool{false, true} {
+		t.Run(fmt.Sprintf("subscribing %v", subscribing), func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(e *env) {
+				c, f := e.Linked("a")
+				e.try(e.mutex(c, "orders", ttl(10*time.Minute)))
+				waiter := e.queued(e.mutex(c, "orders", ttl(10*time.Minute)))
+				if subscribing && f.CutSubscriptions() != 1 {
+					e.Fatal("no subscription was cut")
+				}
+				e.Bubble.Hang()
+				e.Pass(100 * time.Millisecond)
+				ctx, cancel := context.WithTimeout(e.Context(), 3*time.Second)
+				defer cancel()
+				before := e.Clock()
+				mustIs(e, c.Close(ctx), context.DeadlineExceeded)
+				if took := e.Clock() - before; took != 3*time.Second {
+					e.Errorf("Close took %v, its context 3 s", took)
+				}
+				_, err := waiter.wait()
+				mustIs(e, err, lockcore.ErrClosed)
+			})
+		})
+	}
+}
+
+// The application uses all connections of its pool. Renewals are sent nevertheless.
+// Caught mutant: the application's client is used instead of own connections.
+func TestFault43_PoolUsedUp(t *testing.T) {
+	onServerAllKinds(t, func(e *env) {
+		opt := e.Direct()
+		opt.PoolSize, opt.PoolTimeout = 1, time.Millisecond
+		rdb := e.Connect(opt).(*redis.Client)
+		c := e.clientOf(rdb, lockcore.Config{})
+		only := rdb.Conn()
+		defer only.Close()
+		must(e, only.Ping(e.Context()).Err()) // it keeps the connection
+		lease := e.try(e.mutex(c, "orders", ttl(3*time.Second)))
+		e.Pass(4 * time.Second)
+		must(e, context.Cause(lease.Context()))
+		if err := rdb.Ping(e.Context()).Err(); !errors.Is(err, redis.ErrPoolTimeout) {
+			e.Errorf("the pool was free after all: %v", err)
+		}
+		e.unlock(lease)
+	})
 }

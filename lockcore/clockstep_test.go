@@ -27,9 +27,7 @@ func TestFault38_ServerClockSetBack(t *testing.T) {
 			e.Bubble.StepClock(-time.Hour)
 			two := e.queued(e.mutex(c, "orders", cfg))
 			e.Pass(30 * time.Second)
-			if lease.Context().Err() != nil {
-				e.Fatalf("the holder lost its lease: %v", context.Cause(lease.Context()))
-			}
+			must(e, context.Cause(lease.Context()))
 			e.unlock(lease)
 			first := one.granted()
 			if two.over() {
@@ -64,9 +62,7 @@ func TestFault22_ClassD_SingleKeysEvicted(t *testing.T) {
 					mustIs(e, e.ended(lease), lockcore.ErrLeaseLost)
 				} else {
 					e.Pass(3800 * time.Millisecond) // all waiters have looked
-					if lease.Context().Err() != nil {
-						e.Errorf("the holder lost its lease: %v", context.Cause(lease.Context()))
-					}
+					must(e, context.Cause(lease.Context()))
 					e.unlock(lease)
 				}
 				first := one.granted()

@@ -6,7 +6,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"runtime"
@@ -117,9 +116,7 @@ func TestFault71_RotatedCredentials(t *testing.T) {
 			if listening > 2*(4+3+1) {
 				t.Errorf("%d listeners are left", listening)
 			}
-			if lease.Context().Err() != nil {
-				t.Errorf("the lease has ended: %v", context.Cause(lease.Context()))
-			}
+			must(t, context.Cause(lease.Context()))
 			e.unlock(lease)
 		})
 	}
@@ -246,57 +243,6 @@ func TestFault61_CertificatesAreReplaced(t *testing.T) {
 	never(t, e, stale, "unknown certificate authority")
 }
 
-// A service in front of the server chooses it by the name in the TLS handshake. The name is that of the address.
-func TestServerNameIsSent(t *testing.T) {
-	t.Parallel()
-	e := realEnv(t)
-	c := e.certificate(time.Hour)
-	var names sync.Map
-	front, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{
-		MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{c.Load(t)},
-		GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
-			names.Store(hello.ServerName, true)
-			return nil, nil
-		},
-	})
-	must(t, err)
-	var relays sync.WaitGroup
-	t.Cleanup(func() {
-		front.Close()
-		relays.Wait()
-	})
-	relays.Go(func() {
-		for {
-			conn, err := front.Accept()
-			if err != nil {
-				return
-			}
-			back, err := net.Dial("tcp", e.Real.Addr())
-			if err != nil {
-				conn.Close()
-				continue
-			}
-			relays.Go(func() { _, _ = io.Copy(back, conn); back.Close() })
-			relays.Go(func() { _, _ = io.Copy(conn, back); conn.Close() })
-		}
-	})
-	_, port, err := net.SplitHostPort(front.Addr().String())
-	must(t, err)
-	for addr, given := range map[string]string{"localhost:" + port: "", "127.0.0.1:" + port: "redis.example"} {
-		opt := testenv.Options(addr)
-		opt.TLSConfig = &tls.Config{RootCAs: c.Pool, ServerName: given, MinVersion: tls.VersionTLS12}
-		client := e.ClientWith(opt, lockcore.Config{})
-		e.unlock(e.try(e.mutex(client, "orders", ttl(time.Minute))))
-		want, _, _ := strings.Cut(addr, ":")
-		if given != "" {
-			want = given
-		}
-		if _, sent := names.Load(want); !sent {
-			t.Errorf("no connection to %s sent the name %s", addr, want)
-		}
-	}
-}
-
 // certificate returns a certificate that is valid for 127.0.0.1, localhost and redis.example only.
 func (e *env) certificate(until time.Duration) *servers.Certificate {
 	e.Helper()
@@ -331,19 +277,6 @@ func TestFault61_NoConnectionEver(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			var dials atomic.Int64
-			opt := testenv.Options(c.addr)
-			opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
-				dials.Add(1)
-				return (&tls.Dialer{Config: c.tls}).DialContext(ctx, network, addr)
-			}
-			never(t, e, opt, c.says)
-			if n := dials.Load(); n > 2 {
-				t.Errorf("%d dials for two calls, want at most 2", n)
-			}
-		})
-		t.Run(c.name+", by the options", func(t *testing.T) {
-			t.Parallel()
 			opt := testenv.Options(c.addr)
 			opt.TLSConfig = c.tls
 			never(t, e, opt, c.says)
@@ -366,55 +299,6 @@ func never(t *testing.T, e *env, opt *redis.Options, says string) {
 			t.Errorf("the error is %q, want one line that says %q and is not temporary", err, says)
 		}
 		mustNotBe(t, err, lockcore.ErrUnknown, lockcore.ErrNotAcquired, context.DeadlineExceeded)
-	}
-}
-
-// A Dialer fails with its own error type, ends its goroutine, or a name cannot be resolved. Nothing was sent and
-// nothing is left, for every TTL. Close has nothing to withdraw.
-func TestFault69_DialFailsInItsOwnWay(t *testing.T) {
-	own, exits := errors.New("the tunnel is down"), errors.New("Goexit")
-	for name, fail := range map[string]error{
-		"own": own, "wrapped": fmt.Errorf("dial: %w", own), "timeout": &net.DNSError{Err: "i/o timeout", Name: "redis", IsTimeout: true},
-		"no such host": &net.DNSError{Err: "no such host", Name: "redis", IsNotFound: true}, "context's": context.DeadlineExceeded,
-		"eof": fmt.Errorf("proxy: %w", net.ErrClosed), "exits": exits,
-	} {
-		t.Run(name, func(t *testing.T) { // not parallel: it counts goroutines
-			inBubble(t, func(e *env) {
-				opt := e.Bubble.Options()
-				opt.Dialer = func(context.Context, string, string) (net.Conn, error) {
-					if fail == exits { //nolint:errorlint // it is never wrapped
-						runtime.Goexit()
-					}
-					return nil, fail
-				}
-				told := func(err error) bool {
-					return errors.Is(err, fail) || err != nil && strings.Contains(err.Error(), "ended its goroutine") && name == "exits"
-				}
-				c := e.ClientWith(opt, lockcore.Config{})
-				e.WaitIdle()
-				before := testenv.Goroutines()
-				var wg sync.WaitGroup
-				for i := range 300 {
-					wg.Go(func() {
-						_, err := e.mutex(c, fmt.Sprint("m", i), ttl(time.Hour)).TryLock(e.Context())
-						if !told(err) || errors.Is(err, lockcore.ErrUnknown) || errors.Is(err, lockcore.ErrNotAcquired) || !lockcore.IsTemporary(err) {
-							e.Errorf("TryLock: %v", err)
-						}
-					})
-				}
-				wg.Wait()
-				e.WaitIdle()
-				if n := testenv.Goroutines() - before; n > 10 {
-					e.Errorf("%d goroutines stay behind", n)
-				}
-				began := e.Clock()
-				must(e, c.Close(e.Context()))
-				if took := e.Clock() - began; took > 0 {
-					e.Errorf("Close took %v", took)
-				}
-				e.Pass(time.Second) // go-redis dials once a second after a thousand failures
-			})
-		})
 	}
 }
 
@@ -449,4 +333,82 @@ func TestFault69_TakenBackByFew(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A service in front of the server chooses it by the name in the TLS handshake. The name is that of the address, or
+// of the options.
+func TestServerNameIsSent(t *testing.T) {
+	t.Parallel()
+	certificate := (&env{Env: &testenv.Env{T: t}}).certificate(time.Hour)
+	names := make(chan string, 1)
+	front, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{
+		MinVersion: tls.VersionTLS12,
+		GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+			names <- hello.ServerName
+			return nil, errors.New("enough")
+		},
+	})
+	must(t, err)
+	defer front.Close()
+	go func() {
+		for conn, err := front.Accept(); err == nil; conn, err = front.Accept() {
+			go func() { _ = conn.(*tls.Conn).HandshakeContext(t.Context()); conn.Close() }()
+		}
+	}()
+	_, port, err := net.SplitHostPort(front.Addr().String())
+	must(t, err)
+	for addr, given := range map[string]string{"localhost": "", "127.0.0.1": "redis.example"} {
+		c, err := lockcore.New(redis.NewClient(&redis.Options{
+			Addr: net.JoinHostPort(addr, port), TLSConfig: &tls.Config{RootCAs: certificate.Pool, ServerName: given, MinVersion: tls.VersionTLS12},
+		}), lockcore.Config{})
+		must(t, err)
+		go func() { _, _ = c.Inspect(t.Context(), "orders") }()
+		if got, want := <-names, strings.TrimPrefix(addr+given, "127.0.0.1"); got != want {
+			t.Errorf("a connection to %s sent the name %s", addr, got)
+		}
+		must(t, c.Close(t.Context()))
+	}
+}
+
+// A Dialer fails with its own error, ends its goroutine, or a name cannot be resolved. Nothing was sent and nothing
+// is left, for every TTL. Close has nothing to withdraw.
+func TestFault69_DialFailsInItsOwnWay(t *testing.T) {
+	own := errors.New("the tunnel is down")
+	for name, fail := range map[string]error{
+		"own": own, "wrapped": fmt.Errorf("dial: %w", own), "timeout": &net.DNSError{Err: "i/o timeout", Name: "redis", IsTimeout: true},
+		"no such host": &net.DNSError{Err: "no such host", Name: "redis", IsNotFound: true}, "context's": context.DeadlineExceeded,
+		"eof": fmt.Errorf("proxy: %w", net.ErrClosed), "exits": nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(e *env) {
+				opt := e.Bubble.Options()
+				opt.Dialer = func(context.Context, string, string) (net.Conn, error) {
+					if fail == nil {
+						runtime.Goexit()
+					}
+					return nil, fail
+				}
+				c := e.ClientWith(opt, lockcore.Config{})
+				var all sync.WaitGroup
+				for i := range 300 {
+					all.Go(func() {
+						_, err := e.mutex(c, fmt.Sprint("m", i), ttl(time.Hour)).TryLock(e.Context())
+						mustNotBe(e, err, lockcore.ErrUnknown, lockcore.ErrNotAcquired)
+						told := fail != nil && errors.Is(err, fail) || fail == nil && strings.Contains(fmt.Sprint(err), "ended its goroutine")
+						if !told || !lockcore.IsTemporary(err) {
+							e.Errorf("TryLock: %v", err)
+						}
+					})
+				}
+				all.Wait()
+				began := e.Clock()
+				must(e, c.Close(e.Context()))
+				if took := e.Clock() - began; took > 0 {
+					e.Errorf("Close took %v", took)
+				}
+				e.Pass(time.Second) // go-redis dials once a second after a thousand failures
+			})
+		})
+	}
 }

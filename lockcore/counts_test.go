@@ -96,9 +96,7 @@ func TestFault40_ThousandWaiters(t *testing.T) {
 				tokens = append(tokens, lease.Token()) // no race: one holder at a time
 				served.Add(1)
 				inside.Add(-1)
-				if err := lease.Unlock(context.Background()); err != nil {
-					e.Error(err)
-				}
+				must(e, lease.Unlock(context.Background()))
 			})
 		}
 		e.Until("all are queued", func() bool { return e.queueLength("orders") == int64(waiters) })
@@ -203,9 +201,7 @@ func TestFault66_FiveThousandLeases(t *testing.T) {
 func (e *env) connections(field string) int {
 	e.Helper()
 	list, err := e.Raw.ClientList(e.Context()).Result()
-	if err != nil {
-		e.Fatal(err)
-	}
+	must(e, err)
 	n := 0
 	for line := range strings.Lines(list) {
 		if field == "" || slices.Contains(strings.Fields(line), field) {
@@ -258,9 +254,7 @@ func TestRenewalsInFlight(t *testing.T) {
 func metric(t testing.TB, reg *prometheus.Registry, name string, labels ...string) float64 {
 	t.Helper()
 	families, err := reg.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, family := range families {
 		if family.GetName() != name {
 			continue

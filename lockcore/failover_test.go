@@ -228,16 +228,12 @@ func TestFault18_ClassD_TwoPrimaries(t *testing.T) {
 	if next.Token() <= old.Token() {
 		t.Errorf("token %d after %d", next.Token(), old.Token())
 	}
-	if err := old.Context().Err(); err != nil {
-		t.Errorf("the lease at the old primary: %v", err)
-	}
+	must(t, context.Cause(old.Context()))
 	r.unlock(r.try(r.mutex(c, secondName, ttl(5*time.Second)))) // it has clients
 	r.admin(w.primary, "acl setuser peer +@all")
 	asked.Resume()
 	r.reportsLoss(old)
-	if err := next.Context().Err(); err != nil {
-		t.Errorf("the lease at the new primary: %v", err)
-	}
+	must(t, context.Cause(next.Context()))
 	if by := r.refused(r.mutex(c, firstName, ttl(5*time.Second))); by.Holder != "new" {
 		t.Errorf("the lock is held by %q", by.Holder)
 	}

@@ -169,9 +169,7 @@ func TestFault31_OutOfMemory(t *testing.T) {
 		extend := map[bool]string{true: "pexpireat", false: "pexpire"}[e.owned()]
 		renewals := e.calls(extend)
 		e.Until("it was renewed often", func() bool { return e.calls(extend) > renewals+2 })
-		if lease.Context().Err() != nil {
-			e.Errorf("the lease ended: %v", context.Cause(lease.Context()))
-		}
+		must(e, context.Cause(lease.Context()))
 		for range 2 {
 			_, err := e.mutex(a, "fresh", ttl(time.Second)).TryLock(e.Context())
 			if err == nil || !redis.HasErrorPrefix(err, "OOM") {
@@ -186,9 +184,7 @@ func TestFault31_OutOfMemory(t *testing.T) {
 		full("1")
 		// The release serves the queue although there is no memory, and waiters stay in
 		// the queue.
-		if err := lease.Unlock(e.Context()); err != nil {
-			e.Errorf("Unlock: %v", err)
-		}
+		must(e, lease.Unlock(e.Context()))
 		next := waiter.granted()
 		full("0")
 		e.unlock(next)
@@ -453,9 +449,7 @@ func TestFault44_NoMoreConnections(t *testing.T) {
 			e.Errorf("TryLock: %v, want what is wrong", err)
 		}
 		e.Pass(3500 * time.Millisecond)
-		if lease.Context().Err() != nil {
-			e.Errorf("the lease ended: %v", context.Cause(lease.Context()))
-		}
+		must(e, context.Cause(lease.Context()))
 		e.unlock(lease)
 		e.unlock(waiter.granted())
 		must(e, e.Raw.ConfigSet(e.Context(), "maxclients", "1000").Err())
@@ -484,9 +478,7 @@ func TestTemporary(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := lockcoretest.NewRedis(t)
 				client, err := lockcore.New(r.Client(), lockcore.Config{})
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				t.Cleanup(func() {
 					r.Unhang()
 					ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -494,9 +486,7 @@ func TestTemporary(t *testing.T) {
 					_ = client.Close(ctx) // one of them is already closed
 				})
 				m, err := client.Mutex("x", lockcore.LeaseConfig{})
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				c.provoke(r, client)
 				lease, err := m.TryLock(t.Context())
 				if lease != nil || err == nil {

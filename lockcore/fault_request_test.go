@@ -166,9 +166,7 @@ func TestNoTombstonesWithoutFaults(t *testing.T) {
 func (e *env) tombs(name string) int {
 	e.Helper()
 	keys, err := e.Raw.Keys(e.Context(), e.key(name, "tomb:*")).Result()
-	if err != nil {
-		e.Fatal(err)
-	}
+	must(e, err)
 	return len(keys)
 }
 

@@ -2,7 +2,6 @@ package lockcore_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
@@ -42,9 +40,7 @@ func restartWithData(e *env, restart func()) {
 	before := lease.Remaining() + e.Clock()
 	restart()
 	e.Until("the lease is renewed again", func() bool { return lease.Remaining()+e.Clock() > before })
-	if err := lease.Context().Err(); err != nil {
-		e.Errorf("the lease ended: %v", context.Cause(lease.Context()))
-	}
+	must(e, context.Cause(lease.Context()))
 	if held := e.refused(e.mutex(b, "orders", ttl(time.Second))); held.Holder != "a" {
 		e.Errorf("held by %q", held.Holder)
 	}
@@ -166,46 +162,6 @@ func (e *env) pause() {
 	}
 }
 
-// The application has exhausted its pool. Renewals are sent nevertheless.
-// Caught mutant: the application's client is used instead of own connections.
-func TestFault43_PoolUsedUp(t *testing.T) {
-	onServerAllKinds(t, func(e *env) {
-		opt := e.Direct()
-		opt.PoolSize, opt.PoolTimeout = 1, time.Millisecond
-		rdb := e.Connect(opt)
-		defer rdb.Close()
-		c, err := lockcore.New(rdb, lockcore.Config{})
-		if err != nil {
-			e.Fatal(err)
-		}
-		defer c.Close(e.Context())
-		ctx, cancel := context.WithCancel(e.Context())
-		defer cancel()
-		var wg sync.WaitGroup
-		wg.Go(func() {
-			// Retry if the Ping below took the only connection first.
-			for errors.Is(rdb.BLPop(ctx, 0, "never").Err(), redis.ErrPoolTimeout) {
-			}
-		})
-		defer func() {
-			e.Raw.RPush(context.Background(), "never", "now")
-			wg.Wait()
-		}()
-		e.Until("the pool is used up", func() bool { return errors.Is(rdb.Ping(e.Context()).Err(), redis.ErrPoolTimeout) })
-		lease := e.try(e.mutex(c, "orders", ttl(3*time.Second)))
-		for range 2 {
-			e.Pass(2 * time.Second)
-			if lease.Context().Err() != nil {
-				e.Fatalf("the lease ended: %v", context.Cause(lease.Context()))
-			}
-		}
-		if err := rdb.Ping(e.Context()).Err(); !errors.Is(err, redis.ErrPoolTimeout) {
-			e.Errorf("the pool was free after all: %v", err)
-		}
-		e.unlock(lease)
-	})
-}
-
 // Replies arrive one byte at a time.
 // Caught mutant: a reader of replies that takes a part for the whole reply.
 func TestFault10_RepliesByteByByte(t *testing.T) {
@@ -215,9 +171,7 @@ func TestFault10_RepliesByteByByte(t *testing.T) {
 		trickle := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.TrickleReply})
 		lease := e.lock(e.mutex(a, "orders", ttl(3*time.Second)))
 		e.Pass(4 * time.Second) // renewed
-		if lease.Context().Err() != nil {
-			e.Errorf("the lease ended: %v", context.Cause(lease.Context()))
-		}
+		must(e, context.Cause(lease.Context()))
 		waiter := e.queued(e.mutex(a, "orders", ttl(3*time.Second)))
 		e.unlock(lease)
 		e.unlock(waiter.granted())

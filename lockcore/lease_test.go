@@ -125,9 +125,7 @@ func TestLeaseContextCarriesValuesAndNotTheEnd(t *testing.T) {
 		type key struct{}
 		ctx, cancel := context.WithCancel(context.WithValue(e.Context(), key{}, "value"))
 		lease, err := e.mutex(e.Client("a"), "orders", ttl(5*time.Second)).Lock(ctx)
-		if err != nil {
-			e.Fatal(err)
-		}
+		must(e, err)
 		cancel()
 		if lease.Context().Err() != nil || lease.Context().Value(key{}) != "value" {
 			e.Errorf("err %v, value %v", lease.Context().Err(), lease.Context().Value(key{}))
@@ -238,9 +236,7 @@ func TestDo(t *testing.T) {
 				last = token
 				return nil
 			})
-			if err != nil {
-				e.Fatal(err)
-			}
+			must(e, err)
 			free()
 		}
 		sad := errors.New("sad")
@@ -322,9 +318,7 @@ func TestFault52_ReleaseAfterSlowWork(t *testing.T) {
 		waiter := e.queued(e.mutex(other, "orders", lockcore.LeaseConfig{}))
 		cancel()
 		lease := waiter.granted()
-		if err := <-done; err != nil {
-			e.Error(err)
-		}
+		must(e, <-done)
 		if cancelled < 0 || stopped != cancelled+45*time.Second {
 			e.Fatalf("cancelled at %v, stopped at %v: the fault was not injected", cancelled, stopped)
 		}

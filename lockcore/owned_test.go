@@ -298,9 +298,7 @@ func TestRWMutexTable(t *testing.T) {
 							e.Errorf("token %d, after %d", lease.Token(), h.Token())
 						}
 					}
-					if err := lease.Unlock(e.Context()); err != nil {
-						e.Error(err)
-					}
+					must(e, lease.Unlock(e.Context()))
 				}
 				for _, h := range held {
 					_ = h.Unlock(e.Context()) // the waiters saw them end
@@ -424,9 +422,7 @@ func TestDowngrade(t *testing.T) {
 		reader := e.queued(reads{e.rw(e.Client("b"), "orders", "b", cfg)})
 		writer := e.queued(e.rw(e.Client("c"), "orders", "c", cfg))
 		for range 2 {
-			if err := lockcore.Downgrade(e.Context(), lease); err != nil {
-				e.Fatal(err)
-			}
+			must(e, lockcore.Downgrade(e.Context(), lease))
 		}
 		second := reader.granted()
 		if lease.Context().Err() != nil || lease.Token() != token {

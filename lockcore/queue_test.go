@@ -38,9 +38,7 @@ func TestQueueIsServedInOrderOfArrival(t *testing.T) {
 				mu.Lock()
 				order = append(order, i)
 				mu.Unlock()
-				if err := lease.Unlock(context.Background()); err != nil {
-					e.Error(err)
-				}
+				must(e, lease.Unlock(context.Background()))
 			})
 		}
 		before := e.Clock()
@@ -384,44 +382,6 @@ func TestWaitNamesTheHolder(t *testing.T) {
 	})
 }
 
-// The error names the holder of the last look.
-func TestWaitNamesTheLastHolderSeen(t *testing.T) {
-	inBubbleAllKinds(t, func(e *env) {
-		a, b, c := e.Client("a"), e.Client("b"), e.Client("c")
-		cfg := ttl(20 * time.Second)
-		lease := e.try(e.mutex(a, "orders", cfg))
-		next := e.queued(e.mutex(b, "orders", cfg))
-		last := e.queued(e.mutex(c, "orders", cfg))
-		e.unlock(lease)
-		second := next.granted()
-		e.Pass(30 * time.Second) // everybody has looked
-		last.cancel()
-		_, err := last.wait()
-		e.mustName(err, "b", "owner-2")
-		e.unlock(second)
-	})
-}
-
-// The server hangs when the wait ends: the error contains the last known holder.
-func TestWaitNamesTheHolderInAnOutage(t *testing.T) {
-	inBubbleAllKinds(t, func(e *env) {
-		a := e.Client("a")
-		b, f := e.Linked("b")
-		cfg := ttl(20 * time.Second)
-		e.try(e.mutex(a, "orders", cfg))
-		w := e.queued(e.mutex(b, "orders", cfg))
-		cut := f.Partition()
-		e.Pass(time.Minute)
-		lockcoretest.MustFire(e, cut)
-		w.cancel()
-		_, err := w.wait()
-		var held *lockcore.HeldError
-		if !errors.As(err, &held) || held.Holder != "a" || held.TTL != 0 {
-			e.Errorf("error %v (%+v)", err, held)
-		}
-	})
-}
-
 // Of several readers, the error names the one whose lease ends last, with its owner. For a foreign key it names
 // nothing.
 func TestWaitNamesAReader(t *testing.T) {
@@ -446,6 +406,31 @@ func TestWaitNamesAReader(t *testing.T) {
 		_, err = f.wait()
 		if !e.underWay(err) && (!errors.As(err, &held) || held.Holder != "") || strings.Contains(err.Error(), "secret") {
 			e.Errorf("error %v", err)
+		}
+	})
+}
+
+// The error names the holder of the last look, also in an outage.
+func TestWaitNamesTheLastHolderSeen(t *testing.T) {
+	inBubbleAllKinds(t, func(e *env) {
+		c, f := e.Linked("c")
+		cfg := ttl(20 * time.Second)
+		lease := e.try(e.mutex(e.Client("a"), "orders", cfg))
+		next := e.queued(e.mutex(e.Client("b"), "orders", cfg))
+		last, away := e.queued(e.mutex(c, "orders", cfg)), e.queued(e.mutex(c, "orders", cfg))
+		e.unlock(lease)
+		next.granted()
+		e.Pass(30 * time.Second) // everybody has looked
+		last.cancel()
+		_, err := last.wait()
+		e.mustName(err, "b", "owner-2")
+		cut := f.Partition()
+		e.Pass(time.Minute)
+		lockcoretest.MustFire(e, cut)
+		away.cancel()
+		_, err = away.wait()
+		if held, ok := errors.AsType[*lockcore.HeldError](err); !ok || held.Holder != "b" || held.TTL != 0 {
+			e.Errorf("error %v (%+v)", err, held)
 		}
 	})
 }

@@ -129,9 +129,7 @@ func TestQuorumChaos(t *testing.T) {
 					t.Error(lines.Text())
 				}
 			}
-			if err := cmd.Wait(); err != nil {
-				t.Error(err)
-			}
+			must(t, cmd.Wait())
 		})
 	}
 	count := func() int {
