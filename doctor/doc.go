@@ -1,11 +1,11 @@
 // Package doctor asks Redis about everything that the guarantees of noonlock depend on, and judges
 // the answers. "noonctl doctor" prints them. A program can show them to its operators:
 //
-//	report, err := doctor.Examine(ctx, []redis.UniversalClient{rdb}, doctor.Config{})
+//	report, err := doctor.Examine(ctx, []*redis.UniversalOptions{options}, doctor.Config{})
 //	if err == nil && report.Verdict == doctor.Fail { … }
 //
-// It accepts the clients that lockcore.New accepts: of one server, Sentinel or a cluster. Several
-// clients are the servers of lockcore.NewQuorum. Each server is asked on a connection of its own.
+// It accepts the options that lockcore.NewFromOptions accepts: of one server, Sentinel or a cluster. Several
+// are the servers of lockcore.NewQuorum. Each server is asked on a connection of its own.
 //
 // # Guarantees
 //

@@ -84,7 +84,7 @@ type Config struct {
 func (c Config) withDefaults(servers int) (Config, error) {
 	c.Prefix = cmp.Or(c.Prefix, "noonlock")
 	if servers == 0 {
-		return c, &noonlock.ConfigError{Package: "doctor", Field: "servers", Value: "empty", Rule: "at least one client"}
+		return c, &noonlock.ConfigError{Package: "doctor", Field: "servers", Value: "empty", Rule: "the options of one server at least"}
 	}
 	for _, of := range []struct {
 		field                 string
@@ -115,18 +115,24 @@ func (c Config) withDefaults(servers int) (Config, error) {
 }
 
 // Examine asks the servers, and returns what it has found. Problems of the servers are part of the
-// Report. The error is a *noonlock.ConfigError, or one of lockcore.New or lockcore.NewQuorum; nothing was
-// sent then.
-func Examine(ctx context.Context, servers []redis.UniversalClient, cfg Config) (*Report, error) {
+// Report. The error is a *noonlock.ConfigError, or one of lockcore.NewFromOptions or lockcore.NewQuorum; nothing was
+// sent then. No element may be nil.
+func Examine(ctx context.Context, servers []*redis.UniversalOptions, cfg Config) (*Report, error) {
 	cfg, err := cfg.withDefaults(len(servers))
 	if err != nil {
 		return nil, err
 	}
 	var client *lockcore.Client
 	if len(servers) == 1 {
-		client, err = lockcore.New(servers[0], lockcore.Config{Prefix: cfg.Prefix})
+		client, err = lockcore.NewFromOptions(servers[0], lockcore.Config{Prefix: cfg.Prefix})
 	} else {
-		client, err = lockcore.NewQuorum(servers, lockcore.QuorumConfig{Config: lockcore.Config{Prefix: cfg.Prefix}})
+		var all []redis.UniversalClient
+		for _, o := range servers {
+			rdb := redis.NewUniversalClient(o) // it makes no connection
+			defer rdb.Close()
+			all = append(all, rdb)
+		}
+		client, err = lockcore.NewQuorum(all, lockcore.QuorumConfig{Config: lockcore.Config{Prefix: cfg.Prefix}})
 	}
 	if err != nil {
 		return nil, err
@@ -166,12 +172,12 @@ func (e *examination) add(server, check string, verdict Verdict, found string) {
 	e.checks = append(e.checks, Check{Name: check, Server: server, Verdict: verdict, Found: found, Rule: rules[check]})
 }
 
-func (e *examination) run(ctx context.Context, servers []redis.UniversalClient) {
+func (e *examination) run(ctx context.Context, servers []*redis.UniversalOptions) {
 	nodes, err := findNodes(ctx, e, servers)
 	if err != nil {
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		e.checks, e.topology = []Check{unconnected("", "no node of the cluster has answered: "+oneLine(err), err)}, "a cluster"
+		e.checks, e.topology = append(e.checks, unconnected("", oneLine(err), err)), "unknown"
 		return
 	}
 	defer func() {

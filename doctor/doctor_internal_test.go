@@ -147,7 +147,7 @@ func TestAddressesOfTheCaller(t *testing.T) {
 	addrs := append(make([]string, 0, 10), servers.LendCluster(t).Addrs()[0])
 	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs, DisableRoutingPolicies: true})
 	defer rdb.Close()
-	nodes, err := (&examination{cfg: Config{Timeout: time.Minute}}).clusterNodes(t.Context(), rdb)
+	nodes, err := (&examination{cfg: Config{Timeout: time.Minute}}).clusterNodes(t.Context(), rdb.Options())
 	if err != nil || len(nodes) != 3 {
 		t.Errorf("%d nodes, %v", len(nodes), err)
 	}

@@ -43,7 +43,11 @@ type patient struct {
 
 func examine(t testing.TB, cfg doctor.Config, clients ...redis.UniversalClient) *patient {
 	t.Helper()
-	r, err := doctor.Examine(t.Context(), clients, cfg)
+	var servers []*redis.UniversalOptions
+	for _, c := range clients {
+		servers = append(servers, of(c))
+	}
+	r, err := doctor.Examine(t.Context(), servers, cfg)
 	testenv.Must(t, err)
 	for _, c := range r.Checks {
 		if c.Rule == "" || c.Found == "" || strings.Contains(c.Found, "%!") {
@@ -51,6 +55,18 @@ func examine(t testing.TB, cfg doctor.Config, clients ...redis.UniversalClient) 
 		}
 	}
 	return &patient{t, r}
+}
+
+// of returns options that lead to the servers of a client.
+func of(rdb redis.UniversalClient) *redis.UniversalOptions {
+	switch c := rdb.(type) {
+	case *redis.ClusterClient:
+		return &redis.UniversalOptions{Addrs: c.Options().Addrs, IsClusterMode: true}
+	case *redis.Client:
+		o := c.Options()
+		return &redis.UniversalOptions{Addrs: []string{o.Addr}, Dialer: o.Dialer, Protocol: o.Protocol, Username: o.Username, Password: o.Password}
+	}
+	panic("not a server")
 }
 
 // has asserts that a check has a verdict, with these texts.
@@ -398,7 +414,7 @@ func TestNoAnswer(t *testing.T) {
 	long := doctor.Config{Observe: time.Hour, Timeout: 5 * time.Second}
 	frozen := make(chan *doctor.Report)
 	go func() {
-		r, err := doctor.Examine(context.Background(), []redis.UniversalClient{client(t, good)}, long)
+		r, err := doctor.Examine(context.Background(), []*redis.UniversalOptions{of(client(t, good))}, long)
 		if err != nil {
 			t.Error(err)
 		}
@@ -432,7 +448,7 @@ func TestNoAnswer(t *testing.T) {
 	// The caller gives up.
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	r, err := doctor.Examine(ctx, []redis.UniversalClient{client(t, good)}, long)
+	r, err := doctor.Examine(ctx, []*redis.UniversalOptions{of(client(t, good))}, long)
 	if err != nil || r.Verdict != doctor.Fail {
 		t.Errorf("canceled: %+v, %v", r, err)
 	}
@@ -544,26 +560,37 @@ func TestClusterWithSilentAddresses(t *testing.T) {
 	all.Wait()
 }
 
-// Behind Sentinel, the primary is asked. The failover client has the settings that
-// docs/OPERATIONS.md requires, or not.
+// Behind Sentinels, the primary is asked, and they are compared: one is stuck, one knows another name, and one hears
+// nothing of a failover.
 func TestSentinel(t *testing.T) {
 	t.Parallel()
-	w := servers.LendWatched(t)
-	failover := func(opt redis.FailoverOptions) *redis.Client {
-		opt.MasterName, opt.SentinelAddrs = servers.WatchedName, []string{w.Sentinel.Addr()}
-		rdb := redis.NewFailoverClient(&opt)
-		t.Cleanup(func() { rdb.Close() })
-		return rdb
+	primary := servers.Redis(t)
+	replica := servers.Redis(t, primary.ReplicaOf())
+	watching := func(name, of string) *servers.RedisServer { return servers.Sentinel(t, name, of, 1) }
+	old, stuck, other := watching("noon", primary.Addr()), watching("noon", primary.Addr()), watching("other", primary.Addr())
+	all := &redis.UniversalOptions{MasterName: "noon", Addrs: []string{old.Addr(), other.Addr(), stuck.Addr()}}
+	look := func() *patient {
+		r, err := doctor.Examine(t.Context(), []*redis.UniversalOptions{all}, quick)
+		testenv.Must(t, err)
+		return &patient{t, r}
 	}
-	p := examine(t, quick, failover(redis.FailoverOptions{}))
-	p.has("timeouts", doctor.Warn, "a frozen Sentinel delays connections")
+	p := look()
+	p.has("sentinel", doctor.OK, "names the primary "+primary.Addr()+" since epoch 0")
+	p.has("sentinel", doctor.Warn, "names no primary: the Sentinels know no primary of the name")
+	p.has("timeouts", doctor.OK)
 	p.has("min-replicas", doctor.Warn)
 	p.has("role", doctor.OK, "primary")
-	if !strings.HasPrefix(p.Topology, "Sentinel with ") {
+	if p.Topology != "Sentinel with 1 replica" {
 		t.Errorf("topology %q", p.Topology)
 	}
-	p = examine(t, quick, failover(redis.FailoverOptions{ReadTimeout: 500 * time.Millisecond, MaxRetries: -1}))
-	p.has("timeouts", doctor.OK)
+	stuck.Pause()
+	defer stuck.Resume()
+	p = look()
+	p.has("sentinel", doctor.Warn, "names no primary: lockcore: no answer within 1s")
+	p.has("connection", doctor.OK)
+	stale := watching("noon", replica.Addr())
+	all.Addrs = []string{old.Addr(), watching("noon", primary.Addr()).Addr(), stale.Addr()}
+	look().has("sentinel", doctor.Warn, "names the primary "+replica.Addr()+" since epoch 0; the newest is "+primary.Addr())
 }
 
 // The servers of a quorum are compared.
@@ -638,7 +665,7 @@ func TestQuorum(t *testing.T) {
 // Wrong arguments are refused.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
-	one := []redis.UniversalClient{client(t, testenv.Options("127.0.0.1:1"))}
+	one := []*redis.UniversalOptions{{Addrs: []string{"127.0.0.1:1"}}}
 	for field, cfg := range map[string]doctor.Config{
 		"Config.TTL":     {TTL: time.Millisecond},
 		"Config.Observe": {Observe: -1},

@@ -203,7 +203,6 @@ func (n *node) judgeTimeouts() {
 	n.first(checkTimeouts,
 		when(missing != "", Warn, "the timeout of idle connections is unknown: %s", missing),
 		when(idle != "0", Warn, "timeout %s: the server closes connections that are idle for so many seconds", idle),
-		when(n.sentinel && n.slowSentinel, Warn, "timeout 0; the failover client has longer timeouts or retries, so a frozen Sentinel delays connections"),
 		when(true, OK, "timeout 0"))
 }
 

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/noonlock/noonlock/internal/lock"
 )
 
 // A node is one server.
@@ -20,12 +23,11 @@ type node struct {
 	name string // its address
 	rdb  *redis.Client
 
-	sentinel     bool   // the address comes from a Sentinel
-	slowSentinel bool   // the client waits long for a Sentinel
-	sharded      bool   // it is a node of a cluster
-	isReplica    bool   // of a cluster
-	isWrong      bool   // it is a replica, and should be a primary
-	scratch      string // a name whose keys this server has, for trials
+	sentinel  bool   // the address comes from Sentinels
+	sharded   bool   // it is a node of a cluster
+	isReplica bool   // of a cluster
+	isWrong   bool   // it is a replica, and should be a primary
+	scratch   string // a name whose keys this server has, for trials
 
 	info        map[string]string // nil: INFO was refused
 	infoMissing string            // why
@@ -44,25 +46,45 @@ func (n *node) add(check string, verdict Verdict, format string, args ...any) {
 	}
 }
 
-// findNodes returns all servers. It connects only to a cluster. The caller closes their clients.
-func findNodes(ctx context.Context, e *examination, servers []redis.UniversalClient) ([]*node, error) {
-	if c, ok := servers[0].(*redis.ClusterClient); ok {
-		return e.clusterNodes(ctx, c)
+// findNodes returns all servers. It connects only to a cluster and to Sentinels. The caller closes their clients.
+func findNodes(ctx context.Context, e *examination, servers []*redis.UniversalOptions) ([]*node, error) {
+	first := servers[0]
+	switch {
+	case e.quorum: // lockcore.NewQuorum refuses others than servers
+	case first.MasterName != "":
+		return e.watchedNode(ctx, first)
+	case first.IsClusterMode || len(first.Addrs) > 1:
+		return e.clusterNodes(ctx, first.Cluster())
 	}
 	var nodes []*node
 	for _, s := range servers {
-		opt := *s.(*redis.Client).Options() // lockcore.New refuses other types
-		n := e.node(&opt)
-		if n.sentinel = opt.Addr == failoverAddr; n.sentinel {
-			n.name, n.slowSentinel = "primary", opt.ReadTimeout > 500*time.Millisecond || opt.MaxRetries > 0
-		}
-		nodes = append(nodes, n)
+		nodes = append(nodes, e.node(s.Simple()))
 	}
 	return nodes, nil
 }
 
-// failoverAddr is the Addr of the clients of redis.NewFailoverClient.
-const failoverAddr = "FailoverClient"
+// watchedNode asks the Sentinels for the primary, and compares their answers.
+func (e *examination) watchedNode(ctx context.Context, servers *redis.UniversalOptions) ([]*node, error) {
+	views, primary, err := lock.Of(e.client).Sentinels(ctx)
+	for _, v := range views {
+		switch named := fmt.Sprintf("names the primary %s since epoch %d", v.Primary, v.Epoch); {
+		case v.Err != nil:
+			e.add(v.Sentinel, checkSentinel, Warn, "names no primary: "+oneLine(v.Err))
+		case v.Primary != primary:
+			e.add(v.Sentinel, checkSentinel, Warn, named+"; the newest is "+cmp.Or(primary, "unknown"))
+		default:
+			e.add(v.Sentinel, checkSentinel, OK, named)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	opt := servers.Simple()
+	opt.Addr = primary
+	n := e.node(opt)
+	n.sentinel = true
+	return []*node{n}, nil
+}
 
 // node returns the server that the options name, with a connection of its own.
 func (e *examination) node(opt *redis.Options) *node {
@@ -85,14 +107,14 @@ func scratchName(i int) string { return "doctor/" + strconv.Itoa(i) }
 
 // clusterNodes asks the cluster for its nodes. The client asks its addresses one after the other,
 // and the first ones may not answer.
-func (e *examination) clusterNodes(ctx context.Context, c *redis.ClusterClient) ([]*node, error) {
-	opt := *c.Options()
+func (e *examination) clusterNodes(ctx context.Context, opt *redis.ClusterOptions) ([]*node, error) {
 	opt.Addrs = slices.Clone(opt.Addrs) // each client appends to its own
+	opt.DisableRoutingPolicies = true   // they need a right
 	opt.ContextTimeoutEnabled = true
 	opt.MaxRetries, opt.DialerRetries = -1, 1
 	each := e.cfg.Timeout / time.Duration(max(1, min(len(opt.Addrs), 3)))
 	opt.DialTimeout, opt.ReadTimeout, opt.WriteTimeout = each, each, each
-	cluster := redis.NewClusterClient(&opt)
+	cluster := redis.NewClusterClient(opt)
 	defer cluster.Close()
 	ctx, cancel := context.WithTimeout(ctx, e.cfg.Timeout)
 	defer cancel()
@@ -115,7 +137,7 @@ func (e *examination) clusterNodes(ctx context.Context, c *redis.ClusterClient) 
 		for _, n := range nodes {
 			n.rdb.Close()
 		}
-		return nil, err
+		return nil, fmt.Errorf("doctor: no node of the cluster has answered: %w", err)
 	}
 	lacking := func(n *node) bool { return !n.isReplica && n.scratch == "" } // each primary needs a name of its own
 	for i := 0; i < 10_000 && slices.ContainsFunc(nodes, lacking); i++ {
@@ -160,9 +182,6 @@ func unconnected(server, found string, err error) Check {
 
 // why says why the server did not answer.
 func (n *node) why() string {
-	if errors.Is(n.silence, redis.Nil) { // an answer of a Sentinel, which go-redis calls unreachable
-		return "the Sentinels know no primary of the name in MasterName"
-	}
 	if timeout, ok := errors.AsType[net.Error](n.silence); ok && timeout.Timeout() {
 		return fmt.Sprintf("no answer within %s: %s", n.e.cfg.Timeout, oneLine(n.silence))
 	}

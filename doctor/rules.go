@@ -11,6 +11,7 @@ const (
 	checkReplication = "replication"
 	checkCluster     = "cluster"
 	checkTimeouts    = "timeouts"
+	checkSentinel    = "sentinel"
 	checkWrite       = "write"
 	checkRights      = "rights"
 	checkMessages    = "messages"
@@ -31,7 +32,8 @@ var rules = map[string]string{
 	checkMinReplicas: "Set `min-replicas-to-write 1` and `min-replicas-max-lag` on every server that has replicas. A primary that is cut off from them then refuses writes.",
 	checkReplication: "A failover loses the writes that the promoted replica lacks. Keep all replicas connected, and use `MinReplicas` if a lease must survive a failover.",
 	checkCluster:     "Set `cluster-require-full-coverage no`, and leave `cluster-allow-pubsubshard-when-down` at `yes`. Otherwise the failure of one primary stops the names of all.",
-	checkTimeouts:    "Keep `timeout` at 0. Give a failover client `ReadTimeout: 500 * time.Millisecond` and `MaxRetries: -1`.",
+	checkTimeouts:    "Keep `timeout` at 0.",
+	checkSentinel:    "Each Sentinel must answer, and name the primary of the newest epoch. After a failover, this takes some seconds. Otherwise, mend or remove it.",
 	checkWrite:       "The server must accept the write of a grant: a key with a TTL under the prefix. Give it memory or disk, connect the replicas that it requires, or use the address of the primary.",
 	checkRights:      "Give the user the rights that the package documentation lists, on every server. A missing right makes calls fail.",
 	checkMessages:    "Allow the user to publish and subscribe on the channels of the prefix. Without messages, waiters are slow but correct.",

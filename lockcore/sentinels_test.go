@@ -162,16 +162,17 @@ func TestFault18_Sentinels(t *testing.T) {
 			c.says(2, after, 2)
 			c.sentinels[2].takes = 200 * time.Millisecond
 		}, after, after},
-		"one refuses":             {func(c *council) { c.sentinels[0].refuse = "NOAUTH who?"; c.says(2, after, 1, 2) }, after, after},
-		"one has another name":    {func(c *council) { c.says(0, "", 0); c.says(2, after, 1, 2) }, after, after},
-		"the newest is a replica": {func(c *council) { c.says(2, after, 2); replica(c.servers[after]) }, before, before},
-		"the newest is dead":      {func(c *council) { c.says(2, unlike, 2) }, before, before},
-		"set up again":            {func(c *council) { c.says(3, before, 0, 1, 2); c.at("x"); c.says(1, after, 0, 1, 2) }, after, after},
-		"one is set up again":     {func(c *council) { c.says(3, before, 0, 1, 2); c.at("x"); c.says(1, after, 0) }, before, before},
-		"all have another name":   {func(c *council) { c.says(0, "", 0, 1, 2) }, before, "the name in MasterName"},
-		"all refuse":              {func(c *council) { c.refuse("NOAUTH who?") }, before, "NOAUTH who?"},
-		"all are away":            {func(c *council) { c.stop() }, before, "no Sentinel names a primary: 10.0.1.0:26379: "},
-		"all are stuck":           {func(c *council) { c.hang() }, before, "10.0.1.2:26379: lockcore: no answer within 1s"},
+		"one refuses":              {func(c *council) { c.sentinels[0].refuse = "NOAUTH who?"; c.says(2, after, 1, 2) }, after, after},
+		"one has another name":     {func(c *council) { c.says(0, "", 0); c.says(2, after, 1, 2) }, after, after},
+		"the newest is a replica":  {func(c *council) { c.says(2, after, 2); replica(c.servers[after]) }, before, before},
+		"the newest is dead":       {func(c *council) { c.says(2, unlike, 2) }, before, before},
+		"set up again":             {func(c *council) { c.says(3, before, 0, 1, 2); c.at("x"); c.says(1, after, 0, 1, 2) }, after, after},
+		"one is set up again":      {func(c *council) { c.says(3, before, 0, 1, 2); c.at("x"); c.says(1, after, 0) }, before, before},
+		"all have another name":    {func(c *council) { c.says(0, "", 0, 1, 2) }, before, "the name in MasterName"},
+		"all refuse":               {func(c *council) { c.refuse("NOAUTH who?") }, before, "NOAUTH who?"},
+		"some refuse, one is away": {func(c *council) { c.refuse("NOAUTH who?"); c.sentinels[1].Stop() }, before, "NOAUTH who?"},
+		"all are away":             {func(c *council) { c.stop() }, before, "no Sentinel names a primary: 10.0.1.0:26379: "},
+		"all are stuck":            {func(c *council) { c.hang() }, before, "10.0.1.2:26379: lockcore: no answer within 1s"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Run("running", func(t *testing.T) {
@@ -190,6 +191,10 @@ func TestFault18_Sentinels(t *testing.T) {
 					time.Sleep(1100 * time.Millisecond)
 					if at := c.at("second"); !strings.Contains(at, row.fresh) {
 						c.Errorf("the lock is at %s, want %s", at, row.fresh)
+					}
+					_, err := c.c.Inspect(c.Context(), "second")
+					if permanent := err != nil && !lockcore.IsTemporary(err); permanent != (name == "all refuse" || name == "all have another name") {
+						c.Errorf("permanent is %v: %v", permanent, err)
 					}
 				})
 			})

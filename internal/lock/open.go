@@ -94,6 +94,12 @@ func open(cfg Config, s *Scripts, clock func() time.Duration, target target, con
 	return c, nil
 }
 
+// Sentinels returns what each Sentinel says, and the address of the primary.
+func (c *Client) Sentinels(ctx context.Context) (views []wire.View, primary string, err error) {
+	all, err := c.sentinels.Primary(ctx)
+	return c.sentinels.Views(ctx), append(all, "")[0], err
+}
+
 // wireConfig configures the Wire of the Client.
 func (c *Client) wireConfig() wire.Config {
 	cfg := wire.Config{

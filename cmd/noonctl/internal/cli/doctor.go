@@ -53,10 +53,8 @@ func (d *consultation) run(ctx context.Context) error {
 	if err := d.locate(); err != nil {
 		return err
 	}
-	servers, closeAll := d.dial()
-	defer closeAll()
 	d.cfg.Prefix, d.cfg.Timeout = d.prefix, d.timeout
-	report, err := doctor.Examine(ctx, servers, d.cfg)
+	report, err := doctor.Examine(ctx, d.options, d.cfg)
 	if err != nil {
 		return err
 	}

@@ -74,8 +74,6 @@ func (a *app) verdict(ctx context.Context, err error) (code int, text string) {
 	switch {
 	case isUntrusted(err):
 		return exitFailed, sentence(tlsprobe.Explain(ctx, err, a.options...))
-	case errors.Is(err, redis.Nil):
-		return exitFailed, a.named(sentence(err))
 	case hasCode(err, "MOVED"):
 		return exitFailed, fmt.Sprintf("Redis at %s is one node of a cluster; use a URL that begins with redis+cluster: %s", a.addrs, sentence(err))
 	case errors.Is(err, noonlock.ErrConfig):
@@ -95,7 +93,7 @@ func (a *app) verdict(ctx context.Context, err error) (code int, text string) {
 	case strings.HasPrefix(err.Error(), "unknown command "), strings.Contains(err.Error(), "arg(s)"):
 		return exitUsage, sentence(err) // of cobra, which has no type for it
 	}
-	return exitFailed, sentence(err)
+	return exitFailed, a.named(sentence(err))
 }
 
 // named replaces the words of the library for a name that the Sentinels do not know by the name.
