@@ -44,6 +44,9 @@ type Handler struct {
 	probes []*probe
 }
 
+// mostLogged limits what a log line of at most 1 KB has of the reasons, in bytes.
+const mostLogged = 800
+
 // New returns the handler of /name: "livez", "readyz" or "healthz". It adds the check ping, which
 // always succeeds. Mount it at "/"+name and "/"+name+"/". An error is a *noonlock.ConfigError.
 func New(name string, cfg Config, checkers ...Checker) (*Handler, error) {
@@ -114,21 +117,25 @@ func (h *Handler) serveAll(w http.ResponseWriter, r *http.Request) {
 	}
 	wg.Wait()
 	var lines bytes.Buffer
-	failed := false
+	var failed []string
 	for i, p := range h.probes {
 		switch {
 		case slices.Contains(query["exclude"], p.Name):
 			fmt.Fprintf(&lines, "[+]%s excluded: ok\n", p.Name)
 		case errs[i] != nil:
-			failed = true
-			h.cfg.Logger.Info("health check failed", "endpoint", h.name, "check", p.Name, "err", errs[i])
+			failed = append(failed, p.Name+": "+strings.ReplaceAll(errs[i].Error(), "\n", "; "))
 			fmt.Fprintf(&lines, "[-]%s failed: reason withheld\n", p.Name)
 		default:
 			fmt.Fprintf(&lines, "[+]%s ok\n", p.Name)
 		}
 	}
 	switch {
-	case failed:
+	case failed != nil:
+		failure := strings.Join(failed, "; ")
+		if len(failure) > mostLogged {
+			failure = strings.ToValidUTF8(failure[:mostLogged], "") + "…"
+		}
+		h.cfg.Logger.Info("health check failed", "endpoint", h.name, "checks", len(failed), "err", failure)
 		http.Error(w, fmt.Sprintf("%s%s check failed", lines.String(), h.name), http.StatusInternalServerError)
 	case query.Has("verbose"):
 		fmt.Fprintf(w, "%s%s check passed\n", lines.String(), h.name)
