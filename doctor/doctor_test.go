@@ -454,18 +454,6 @@ func TestNoAnswer(t *testing.T) {
 	}
 }
 
-// A clock that stands still is found. miniredis has no CONFIG.
-func TestAClockThatStands(t *testing.T) {
-	t.Parallel()
-	m := miniredis.RunT(t)
-	m.SetTime(time.Now().Add(-time.Hour))
-	cfg := quick
-	cfg.Observe = 4 * time.Second // a reading that takes long does not prove much
-	p := examine(t, cfg, client(t, testenv.Options(m.Addr())))
-	p.has("clock", doctor.Fail, "behind the clock of this machine", "drift -")
-	p.has("timeouts", doctor.Warn)
-}
-
 // If one reading of the clock takes longer than Observe, there is a second one: the drift is not
 // known without it.
 func TestASlowClock(t *testing.T) {

@@ -51,46 +51,6 @@ func (e *env) lose(kind string, f *lockcoretest.Faults, write func(ctx context.C
 	return rule
 }
 
-// A write with an unknown outcome does not block the next one, whether or not it was applied, and
-// whether or not the record is read in between. (This fails if the lost write is forgotten at once or
-// at the next Get, or if it is taken as applied.)
-func TestLostReplies(t *testing.T) {
-	for _, kind := range []string{lockcoretest.SwallowReply, lockcoretest.DropRequest} {
-		t.Run(kind, func(t *testing.T) {
-			onBoth(t, func(e *env) {
-				a, f := e.linked("a")
-				b := e.lock("b")
-				must(e, a.Create(e.Context(), ler("a", 15))) // so that the script is loaded on both sides
-				for _, look := range []bool{false, true} {
-					must(e, e.Raw.Del(e.Context(), recordKey).Err())
-					mustNotFound(e, a)
-					create := func(ctx context.Context) error { return a.Create(ctx, ler("a", 15)) }
-					update := func(ctx context.Context) error { return a.Update(ctx, ler("a", 15)) }
-					e.lose(kind, f, create)
-					if look {
-						_, _, err := a.Get(e.Context())
-						if apierrors.IsNotFound(err) != (kind == lockcoretest.DropRequest) {
-							e.Errorf("Get: %v", err)
-						}
-					}
-					must(e, create(e.Context()))
-					e.lose(kind, f, update)
-					e.lose(kind, f, update)
-					if look && e.holder(a) != "a" {
-						e.Error("not a's")
-					}
-					must(e, update(e.Context()))
-					// A later write of another candidate is not overwritten.
-					e.lose(kind, f, update)
-					e.get(b)
-					must(e, b.Update(e.Context(), ler("b", 15)))
-					mustConflict(e, update(e.Context()))
-				}
-			})
-		})
-	}
-}
-
 // A write that has timed out arrives after the next Get, as when the leadership ends during a renewal.
 // The release that follows is not a Conflict. (This fails if Get rules out a write in flight.)
 func TestLateWrite(t *testing.T) {
@@ -109,27 +69,6 @@ func TestLateWrite(t *testing.T) {
 		must(e, a.Update(e.Context(), ler("", 1)))
 		if holder := e.holder(a); holder != "" {
 			e.Errorf("holder %q", holder)
-		}
-	})
-}
-
-// A key with another form or type is not changed.
-func TestForeignRecords(t *testing.T) {
-	onBoth(t, func(e *env) {
-		l := e.lock("a")
-		for stored, want := range map[string]error{
-			"nr1 A.1 {":   nil,
-			"nr2 A.1 {}":  clientgo.ErrNewerSchema,
-			"a foreigner": lockcore.ErrWrongKind,
-		} {
-			must(e, e.Raw.Set(e.Context(), recordKey, stored, 0).Err())
-			_, _, err := l.Get(e.Context())
-			if err == nil || want != nil && !errors.Is(err, want) || apierrors.IsNotFound(err) {
-				e.Errorf("%q: %v", stored, err)
-			}
-			if err := l.Create(e.Context(), ler("a", 15)); err == nil {
-				e.Errorf("%q was overwritten", stored)
-			}
 		}
 	})
 }

@@ -212,23 +212,6 @@ func TestFrozenLeader(t *testing.T) {
 	}
 }
 
-// While Redis is down, the replica is not ready but alive. When Redis is back, it leads again.
-func TestRedisOutage(t *testing.T) {
-	t.Parallel()
-	s := servers.Redis(t)
-	a := launch(t, "redis://"+s.Addr(), "a", "--lease", "1s")
-	a.await("work started")
-	a.until("/readyz", http.StatusOK, "ok")
-	s.Kill()
-	a.await("work stopped")
-	a.until("/readyz", http.StatusInternalServerError, "[-]standing failed")
-	a.until("/livez", http.StatusOK, "ok")
-	a.until("/record", http.StatusServiceUnavailable, "cannot be read")
-	s.Restart(t)
-	a.await("work started")
-	a.until("/readyz", http.StatusOK, "ok")
-}
-
 // An invalid URL is refused without its password.
 func TestInvalidURL(t *testing.T) {
 	t.Parallel()

@@ -108,32 +108,6 @@ func TestFaultsOfOneRequest(t *testing.T) {
 	}
 }
 
-// An acquire that is sent first and arrives last, after its sender has timed out and
-// closed the connection (fault 13).
-func TestDelayedRequestOutlivesItsClient(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r, c := start(t)
-		rule := r.Faults().Inject(t, lockcoretest.Fault{
-			Kind: lockcoretest.DelayRequest, Match: lockcoretest.Command("SET", "lock"), Count: 1,
-		})
-		if err := c.SetNX(t.Context(), "lock", "me", time.Minute).Err(); !errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Fatalf("SET: %v, want a timeout", err)
-		}
-		if n, err := c.Del(t.Context(), "lock").Result(); n != 0 || err != nil {
-			t.Fatalf("DEL answered %d, %v", n, err)
-		}
-		time.Sleep(time.Hour)
-		if got := value(r, "lock"); got != "" {
-			t.Fatalf("lock = %q before the rule was lifted", got)
-		}
-		rule.Lift()
-		synctest.Wait()
-		if got := value(r, "lock"); got != "me" {
-			t.Errorf("lock = %q, want the orphan of a late SET", got)
-		}
-	})
-}
-
 // In a pipeline a fault applies to its own command. Everything after it on the connection
 // is lost, as with TCP, and no reply is matched to another request.
 func TestFaultsInPipeline(t *testing.T) {
@@ -476,24 +450,6 @@ func TestPartition(t *testing.T) {
 		}
 		if m := arrived(got); m != "subscribed again" {
 			t.Errorf("arrived %q, want the new subscription", m)
-		}
-	})
-}
-
-// Requests pass and replies are dropped, on old and new connections (fault 8).
-func TestDropReplies(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r, c := start(t)
-		rule := r.Faults().Inject(t, lockcoretest.Fault{Kind: lockcoretest.SwallowReply})
-		if err := c.Incr(t.Context(), "n").Err(); !errors.Is(err, os.ErrDeadlineExceeded) || value(r, "n") != "1" {
-			t.Errorf("INCR: %v, n is %q", err, value(r, "n"))
-		}
-		if err := c.Incr(t.Context(), "n").Err(); err == nil {
-			t.Error("a new connection was answered")
-		}
-		rule.Lift()
-		if n, err := c.Incr(t.Context(), "n").Result(); n != 2 || err != nil {
-			t.Errorf("after Lift: %d, %v", n, err)
 		}
 	})
 }

@@ -191,29 +191,6 @@ func TestHostileTexts(t *testing.T) {
 	b.ranNoScript(s.URL)
 }
 
-// If Redis refuses a command, its error contains the name of the user.
-func TestHostileUser(t *testing.T) {
-	t.Parallel()
-	e := testenv.OnServer(t)
-	hold(e, e.Client("billing-1"), "invoices")
-	for _, right := range []string{"-scan", "-evalsha"} {
-		opt := e.As(hostile("user"), "~noonlock:*", "&*", "+@all", right)
-		raw := e.Connect(opt)
-		e.Cleanup(func() { raw.Close() })
-		refusal := raw.Do(e.Context(), strings.TrimPrefix(right, "-"), "0", "0").Err()
-		if refusal == nil {
-			e.Fatalf("%s was not refused", right)
-		}
-		s := serveAs(e, e.ClientWith(opt, lockcore.Config{Identity: "page"}), statusz.Config{})
-		b := newTab(e)
-		b.watchForScripts()
-		b.visit(s.URL)
-		// Older servers do not name the user.
-		b.until("the error is shown", `document.getElementById('locks').innerText.includes(%s)`, refusal.Error())
-		b.ranNoScript(s.URL)
-	}
-}
-
 // ranNoScript asserts that no script of a text ran or was stopped only by the policy, that no text
 // became an element, and that nothing was requested except the parts of the page.
 func (b *tab) ranNoScript(base string) {

@@ -473,16 +473,6 @@ func (c *cluster) follow(pod string) *follower {
 	return f
 }
 
-// hear waits for a message and returns the time at which it was logged.
-func (c *cluster) hear(f *follower, msg string) time.Time {
-	c.Helper()
-	at, err := time.Parse(time.RFC3339Nano, fmt.Sprint(c.line(f, msg)["time"]))
-	if err != nil {
-		c.Fatal(err)
-	}
-	return at
-}
-
 // line waits for a message and returns its line.
 func (c *cluster) line(f *follower, msg string) map[string]any {
 	c.Helper()

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"runtime"
 	"testing"
-	"time"
 
 	"github.com/noonlock/noonlock/singleton/sqlonce"
 )
@@ -231,17 +230,6 @@ func TestFault82_SavepointsOfTheFunction(t *testing.T) {
 			}
 			n.expect(t, run, 1, 1)
 		}
-		if d.dialect == sqlonce.PostgreSQL {
-			run := noon(100, 100)
-			applied, err := n.once.Do(t.Context(), run, func(ctx context.Context, tx *sql.Tx) error {
-				_, _ = tx.ExecContext(ctx, "ROLLBACK TO SAVEPOINT noonlock_once")
-				return nil
-			})
-			if applied || err == nil || errors.Is(err, sqlonce.ErrUnknownOutcome) {
-				t.Errorf("Do = %v, %v; want a definite error", applied, err)
-			}
-			n.expect(t, run, 0, 0)
-		}
 	})
 }
 
@@ -294,35 +282,3 @@ func (e coded) Error() string     { return fmt.Sprintf("code %d", int(e)) }
 func (e coded) Code() int         { return int(e) }
 func (e stated) Error() string    { return "state " + string(e) }
 func (e stated) SQLState() string { return string(e) }
-
-// The marker of a triggered run is pruned by the time of its trigger, and the run is then refused like
-// others. It is not that of a tick at the same instant.
-func TestMarkersOfTriggersArePruned(t *testing.T) {
-	t.Parallel()
-	at := noon(0, 0).Tick
-	for name, overlap := range map[string]bool{"one at a time": false, "overlapping": true} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			on(t, func(t *testing.T, d *database) {
-				n := d.node(t, sqlonce.Config{}, nil)
-				early, late := noon(0, 1), noon(0, 1)
-				early.Tick, late.Tick = at.Add(-time.Hour), at.Add(-time.Minute)
-				early.Triggered, late.Triggered = true, true
-				early.Overlap, late.Overlap = overlap, overlap
-				n.apply(t, early, true)
-				n.apply(t, late, true)
-				if deleted, err := n.once.Prune(t.Context(), "lottery", at.Add(-time.Hour)); deleted != 0 || err != nil {
-					t.Errorf("Prune = %d, %v; want 0", deleted, err)
-				}
-				if deleted, err := n.once.Prune(t.Context(), "lottery", at.Add(-time.Minute)); deleted != 1 || err != nil {
-					t.Errorf("Prune = %d, %v; want 1", deleted, err)
-				}
-				n.expect(t, early, 1, 0)
-				n.apply(t, late, false)
-				if did, err := n.once.Do(t.Context(), early, n.effect(early)); did || !errors.Is(err, sqlonce.ErrPruned) {
-					t.Errorf("a pruned trigger: Do = %v, %v; want ErrPruned", did, err)
-				}
-			})
-		})
-	}
-}

@@ -219,16 +219,19 @@ func TestCreateTablesAtOnce(t *testing.T) {
 	})
 }
 
+// The marker of a triggered run is pruned by the time of its trigger, and the run is then refused like others.
 func TestPrune(t *testing.T) {
 	t.Parallel()
-	for name, overlap := range map[string]bool{"per job": false, "overlapping": true} {
+	for name, of := range map[string]struct{ overlap, triggered bool }{
+		"per job": {}, "overlapping": {overlap: true}, "triggers": {triggered: true}, "overlapping triggers": {true, true},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			on(t, func(t *testing.T, d *database) {
 				n := d.node(t, sqlonce.Config{}, nil)
 				day := func(i int) sqlonce.Marker {
 					run := noon(0, uint64(i+1))
-					run.Overlap = overlap
+					run.Overlap, run.Triggered = of.overlap, of.triggered
 					run.Tick = time.Date(2020, 1, 1+i, 12, 0, 0, 0, time.UTC)
 					return run
 				}

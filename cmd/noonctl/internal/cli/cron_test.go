@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -115,28 +114,6 @@ func TestCronTimeout(t *testing.T) {
 	if got := e.ended("slow", 1); got.Outcome != "failed" || !strings.Contains(got.Error, "timed out") {
 		t.Errorf("%+v", got)
 	}
-}
-
-// When the lease of a run ends, the command gets SIGTERM, and it and what it has started are killed
-// before the TTL ends.
-func TestCronEndsTheCommandWithItsLease(t *testing.T) {
-	t.Parallel()
-	e := newEnv(t)
-	cmd := e.program("cron", "draw", "@yearly", "--ttl", "12s", "--", "sh", "-c", "trap 'echo off' TERM; sleep 600 & echo $! $$; while :; do sleep 0.02; done")
-	next := follow(t, cmd)
-	e.Until("the job has a ledger", func() bool { return e.Exists("noonlock:{job/draw}:job") })
-	e.must("trigger", "draw")
-	pids := strings.Fields(next())
-	testenv.Must(t, e.Raw.ConfigSet(t.Context(), "min-replicas-to-write", "1").Err())
-	if line := next(); line != "off" {
-		t.Errorf("the command prints %q", line)
-	}
-	for _, text := range pids {
-		pid, err := strconv.Atoi(text)
-		testenv.Must(t, err)
-		e.Until("it has ended", func() bool { return zombie(pid) })
-	}
-	testenv.Must(t, e.Raw.ConfigSet(t.Context(), "min-replicas-to-write", "0").Err())
 }
 
 // A command that cannot be found or executed ends run, elect and cron at once, before anything is

@@ -254,35 +254,6 @@ func toJSON(t *testing.T, v any) string {
 	return string(text)
 }
 
-// describe job tells why each attempt failed, during the run and after it.
-func TestDescribeAttempts(t *testing.T) {
-	t.Parallel()
-	e := newEnv(t)
-	begun, end := make(chan struct{}, 10), make(chan struct{})
-	e.runs("draw", "@daily", func(_ context.Context, run singleton.Run) error {
-		if run.Attempt < 3 {
-			return fmt.Errorf("boom %d", run.Attempt)
-		}
-		begun <- struct{}{}
-		<-end
-		return nil
-	}, singleton.JobConfig{Retry: time.Millisecond})
-	e.must("trigger", "draw")
-	<-begun
-	during := e.must("describe", "job", "draw")
-	close(end)
-	e.Until("it has ended", func() bool { return e.Raw.LLen(t.Context(), "noonlock:{job/draw}:runs").Val() == 1 })
-	for _, out := range []string{during, e.must("describe", "job", "draw")} {
-		if !strings.Contains(out, "boom 1") || !strings.Contains(out, "boom 2") {
-			t.Errorf("describe:\n%s", out)
-		}
-	}
-	runs := e.history("draw")
-	if a := runs[0].Attempts; len(a) != 3 || a[0].Error != "boom 1" || a[0].Holder != "worker-1" || a[2].Error != "" {
-		t.Errorf("history: %+v", runs)
-	}
-}
-
 // rerun runs a failed tick again, once.
 func TestRerun(t *testing.T) {
 	t.Parallel()
@@ -488,24 +459,6 @@ func TestFault76_OneNodeOfACluster(t *testing.T) {
 	}
 	if r := run(t.Context(), "redis://"+servers.Cluster(t, 1, 0).Addrs()[0], "get", "jobs"); r.code != 0 {
 		t.Errorf("the only node of a cluster: %+v", r)
-	}
-}
-
-// A name that the Sentinels do not know is in the error.
-func TestUnknownMasterName(t *testing.T) {
-	t.Parallel()
-	e := newEnv(t)
-	s := servers.Sentinel(t, "right", e.Real.Addr(), 1)
-	url := "redis+sentinel://" + s.Addr() + "?master=wrong"
-	for _, args := range [][]string{{"get", "jobs"}, {"pause", "draw"}} {
-		r := run(t.Context(), url, args...)
-		check(t, r, 1, []string{`the Sentinels know no primary of the name "wrong"`}, args)
-		if strings.Contains(r.errOut, "nil") {
-			t.Errorf("%q: %s", args, r.errOut)
-		}
-	}
-	if r := run(t.Context(), url, "doctor", "--observe", "100ms"); r.code != 1 || !strings.Contains(r.out, `the Sentinels know no primary of the name "wrong"`) || strings.Contains(r.out, "nil") {
-		t.Errorf("doctor: %+v", r)
 	}
 }
 

@@ -5,14 +5,12 @@ package cli_test
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -20,7 +18,6 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock/internal/testenv"
-	"github.com/noonlock/noonlock/lockcore"
 )
 
 // exits runs a process and returns its exit code and what it printed.
@@ -112,23 +109,6 @@ func TestRunNotAcquired(t *testing.T) {
 	testenv.Must(t, l.Unlock(t.Context()))
 	if line := next(); line != "hello" {
 		t.Errorf("after the wait: %q", line)
-	}
-}
-
-// Readers hold the lock together, and a writer excludes them.
-func TestRunModes(t *testing.T) {
-	t.Parallel()
-	e := newEnv(t)
-	next := follow(t, e.program("run", "--lock", "orders", "--mode", "read", "--", "sh", "-c", "echo on; sleep 600"))
-	next()
-	if r := exits(t, e.program("run", "--lock", "orders", "--mode", "read", "--wait", "0s", "--", "true")); r.code != 0 {
-		t.Errorf("a second reader: %+v", r)
-	}
-	if r := exits(t, e.program("run", "--lock", "orders", "--mode", "write", "--wait", "0s", "--", "true")); r.code != 75 {
-		t.Errorf("a writer: %+v", r)
-	}
-	if r := exits(t, e.program("run", "--lock", "orders", "--wait", "0s", "--", "true")); r.code == 0 {
-		t.Errorf("a mutex of the same name: %+v", r)
 	}
 }
 
@@ -238,61 +218,19 @@ func exitOf(t *testing.T, cmd *exec.Cmd) int {
 	return cmd.ProcessState.ExitCode()
 }
 
-// stubborn is a command that appends a line to a file every few milliseconds, ignores SIGTERM,
-// and has a child that does the same.
-func stubborn(t *testing.T) (file string, argv []string) {
-	t.Helper()
-	file = filepath.Join(t.TempDir(), "lines")
-	script := fmt.Sprintf(`trap '' TERM; work() { while :; do echo "$1" >>%s; sleep 0.01; done; }; work child & echo on; work parent`, file)
-	return file, []string{"sh", "-c", script}
-}
-
-func size(t *testing.T, file string) int64 {
-	t.Helper()
-	info, err := os.Stat(file)
-	testenv.Must(t, err)
-	return info.Size()
-}
-
-// When Redis stops answering, the command and what it has started have ended before the lock is
-// free: a client that acquires the lock afterwards sees no further line.
-func TestRunEndsTheCommandBeforeItsLease(t *testing.T) {
-	t.Parallel()
-	e := newEnv(t)
-	file, argv := stubborn(t)
-	cmd := e.program(append([]string{"run", "--lock", "orders", "--ttl", "3s", "--"}, argv...)...)
-	var said bytes.Buffer
-	cmd.Stderr = &said
-	follow(t, cmd)()
-	m, err := e.client.Mutex("orders", testenv.TTL(time.Minute))
-	testenv.Must(t, err)
-	// Renewals are refused from now on. The lease lasts for its TTL at the server.
-	testenv.Must(t, e.Raw.ConfigSet(t.Context(), "min-replicas-to-write", "1").Err())
-	e.Until("the lock is free", func() bool { return e.lockFree("orders") })
-	before := size(t, file)
-	if code := exitOf(t, cmd); code != 76 || !strings.Contains(said.String(), "ended while the command ran") || strings.Count(said.String(), "\n") != 1 {
-		t.Errorf("exit code %d, %q", code, said.String())
-	}
-	testenv.Must(t, e.Raw.ConfigSet(t.Context(), "min-replicas-to-write", "0").Err())
-	l, err := m.Lock(t.Context())
-	testenv.Must(t, err)
-	defer func() { testenv.Must(t, l.Unlock(context.Background())) }()
-	if after := size(t, file); after != before {
-		t.Errorf("the command wrote %d bytes after the lock was free", after-before)
-	}
-}
-
 // A lock that was released by force ends the command at the next renewal.
 func TestRunAfterForceRelease(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	cmd := e.program("run", "--lock", "orders", "--ttl", "1s", "--", "sh", "-c", "echo on; sleep 600")
+	var said bytes.Buffer
+	cmd.Stderr = &said
 	follow(t, cmd)()
 	if out := e.must("release", "orders", "--yes"); !strings.HasPrefix(out, "lock orders released; it was held by ") {
 		t.Errorf("release: %q", out)
 	}
-	if code := exitOf(t, cmd); code != 76 {
-		t.Errorf("exit code %d", code)
+	if code := exitOf(t, cmd); code != 76 || !strings.Contains(said.String(), "ended while the command ran") || strings.Count(said.String(), "\n") != 1 {
+		t.Errorf("exit code %d, %q", code, said.String())
 	}
 	// Without --yes, release asks, and without a terminal it cannot.
 	e.hold("orders")
@@ -311,29 +249,6 @@ func TestRunAfterForceRelease(t *testing.T) {
 			t.Errorf("describe: %q", out)
 		}
 	}
-}
-
-// If noonctl is killed, its guard kills the command, and the lock is free after its TTL.
-func TestRunIsKilled(t *testing.T) {
-	t.Parallel()
-	e := newEnv(t)
-	cmd := e.program("run", "--lock", "orders", "--ttl", "1s", "--", "sh", "-c", "echo $$; exec sleep 600")
-	line := follow(t, cmd)()
-	pid, err := strconv.Atoi(line)
-	testenv.Must(t, err)
-	testenv.Must(t, cmd.Process.Kill())
-	e.Until("the command has ended", func() bool { return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) || zombie(pid) })
-	m, err := e.client.Mutex("orders", lockcore.LeaseConfig{})
-	testenv.Must(t, err)
-	l, err := m.Lock(t.Context())
-	testenv.Must(t, err)
-	testenv.Must(t, l.Unlock(t.Context()))
-}
-
-// zombie reports whether a process has ended and nobody has waited for it.
-func zombie(pid int) bool {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	return err != nil || strings.Contains(string(text), ") Z ")
 }
 
 // Of two replicas, one runs the command. When it is stopped, it waits for the command and hands
