@@ -7,52 +7,11 @@ import (
 	"io/fs"
 	"path/filepath"
 	"regexp"
-	"slices"
-	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/noonlock/noonlock/internal/testenv"
 )
-
-// A logCall is a call of a logger.
-type logCall struct {
-	message ast.Expr // nil: WithValues
-	values  []ast.Expr
-	spread  bool // the last value is a slice of values
-}
-
-// asLogCall returns the call of a logger, or of a function that passes its arguments to one.
-func asLogCall(call *ast.CallExpr) (c logCall, ok bool) {
-	name := ""
-	switch f := call.Fun.(type) {
-	case *ast.SelectorExpr:
-		if of, ok := f.X.(*ast.Ident); ok && (of.Name == "http" || of.Name == "slog") {
-			return c, false // not a logr.Logger
-		}
-		name = f.Sel.Name
-	case *ast.Ident:
-		name = f.Name
-	}
-	at, known := map[string]int{"WithValues": -1, "Info": 0, "Error": 1, "Log": 2}[name] // of the message
-	if !known || len(call.Args) <= at {
-		return c, false
-	}
-	c.values, c.spread = call.Args[at+1:], call.Ellipsis != token.NoPos
-	if at >= 0 {
-		c.message = call.Args[at]
-		if text := beginning(c.message); text == "" && constant(c.message) == "" {
-			return c, false // another function with such a name
-		}
-	}
-	return c, true
-}
-
-// constant returns the name of a constant or variable.
-func constant(of ast.Expr) string {
-	if id, ok := of.(*ast.Ident); ok && id.Name == "message" {
-		return id.Name
-	}
-	return ""
-}
 
 // isError reports whether a value of a log line is an error, by the name of its variable or
 // function.
@@ -92,29 +51,33 @@ func checkValues(t *testing.T, at token.Position, values []ast.Expr) {
 	}
 }
 
-// checkSpread asserts the same of values that are collected first. They are built by literals
-// and append, in a variable with the name about, or were passed to the function.
-func checkSpread(t *testing.T, at token.Position, of ast.Expr) {
-	t.Helper()
-	switch of := of.(type) {
+// logged returns the keys and values of a call of a logger, or of a function that passes its arguments to one. The text
+// of a line must be constant: other functions have such names, too.
+func logged(call *ast.CallExpr) (text string, values []ast.Expr, ok bool) {
+	var name string
+	switch f := call.Fun.(type) {
+	case *ast.SelectorExpr:
+		if of, ok := f.X.(*ast.Ident); ok && (of.Name == "http" || of.Name == "slog") {
+			return "", nil, false // not a logr.Logger
+		}
+		name = f.Sel.Name
 	case *ast.Ident:
-		if !slices.Contains([]string{"about", "keysAndValues", "values"}, of.Name) {
-			t.Errorf("%s: the values %s are not called about", at, of.Name)
-		}
-	case *ast.CompositeLit:
-		checkValues(t, at, of.Elts)
-	case *ast.CallExpr:
-		if f, ok := of.Fun.(*ast.Ident); !ok || f.Name != "append" {
-			t.Errorf("%s: the values come from a function", at)
-			return
-		}
-		checkSpread(t, at, of.Args[0])
-		if of.Ellipsis != token.NoPos {
-			checkSpread(t, at, of.Args[1])
-		} else {
-			checkValues(t, at, of.Args[1:])
+		name = f.Name
+	}
+	at, known := map[string]int{"WithValues": -1, "Info": 0, "Error": 1, "Log": 2}[name] // of the text
+	if !known || len(call.Args) <= at {
+		return "", nil, false
+	}
+	if values = call.Args[at+1:]; call.Ellipsis != token.NoPos {
+		values = values[:len(values)-1]
+	}
+	if at >= 0 {
+		text = beginning(call.Args[at])
+		if id, isName := call.Args[at].(*ast.Ident); text == "" && (!isName || id.Name != "message") {
+			return "", nil, false
 		}
 	}
+	return text, values, true
 }
 
 // Every log line has a constant text of one line and constant keys. Errors have the key
@@ -123,7 +86,7 @@ func TestLogLinesAreAlike(t *testing.T) {
 	t.Parallel()
 	checked := 0
 	for _, top := range []string{"lockcore", "election", "singleton", "healthz", "statusz", "doctor", "adapters", "internal", "examples", "cmd"} {
-		err := filepath.WalkDir(filepath.Join("..", top), func(path string, entry fs.DirEntry, err error) error {
+		testenv.Must(t, filepath.WalkDir(filepath.Join("..", top), func(path string, entry fs.DirEntry, err error) error {
 			if err != nil || entry.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") ||
 				strings.Contains(filepath.ToSlash(path), "internal/logqueue/") { // it passes lines on
 				return err
@@ -134,36 +97,19 @@ func TestLogLinesAreAlike(t *testing.T) {
 				return err
 			}
 			ast.Inspect(parsed, func(n ast.Node) bool {
-				switch n := n.(type) {
-				case *ast.AssignStmt:
-					if id, ok := n.Lhs[0].(*ast.Ident); ok && id.Name == "about" {
-						checkSpread(t, files.Position(n.Pos()), n.Rhs[0])
-					}
-				case *ast.CallExpr:
-					c, ok := asLogCall(n)
-					if !ok {
-						break
-					}
-					checked++
-					at := files.Position(n.Pos())
-					if c.message != nil {
-						if text := beginning(c.message); strings.ContainsRune(text, '\n') {
-							t.Errorf("%s: the text %s has several lines", at, strconv.Quote(text))
+				if call, ok := n.(*ast.CallExpr); ok {
+					if text, values, ok := logged(call); ok {
+						checked++
+						checkValues(t, files.Position(n.Pos()), values)
+						if strings.ContainsRune(text, '\n') {
+							t.Errorf("%s: the text %q has several lines", files.Position(n.Pos()), text)
 						}
 					}
-					if last := len(c.values) - 1; c.spread {
-						checkSpread(t, at, c.values[last])
-						c.values = c.values[:last]
-					}
-					checkValues(t, at, c.values)
 				}
 				return true
 			})
 			return nil
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))
 	}
 	if checked < 80 {
 		t.Errorf("only %d calls of loggers were found", checked)

@@ -68,27 +68,32 @@ func reindex(context.Context, *sql.DB, uint64) error { return nil }
 func control(context.Context)                        {}
 func drawTenWinners(context.Context, *sql.Tx) error  { return nil }
 
-const readmeSnippets, longestSnippet = 3, 10
-
-func TestReadmeCodeIsThisCode(t *testing.T) {
-	readme, err := os.ReadFile("../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(string(readme), -1)
-	if len(blocks) != readmeSnippets {
-		t.Errorf("README.md has %d blocks of Go, want %d", len(blocks), readmeSnippets)
-	}
-	for _, block := range blocks {
-		var body strings.Builder
-		for line := range strings.Lines(block[1]) {
-			body.WriteString("\t" + line)
+// The code of each page is in the file that compiles it, as lines or as the body of a function. The snippets of the
+// README are short.
+func TestCodeOfPagesIsCompiled(t *testing.T) {
+	t.Parallel()
+	for page, c := range map[string]struct {
+		compiled       string
+		blocks, length int // the least number of blocks, and the most lines of one
+	}{
+		"../README.md":  {thisFile, 3, 10},
+		"OPERATIONS.md": {operationsTest, 1, 100},
+		"TESTING.md":    {testingFile, 2, 100},
+	} {
+		text, err := os.ReadFile(page)
+		testenv.Must(t, err)
+		blocks := goCode.FindAllStringSubmatch(string(text), -1)
+		if len(blocks) < c.blocks {
+			t.Errorf("%s has %d blocks of Go, want %d", page, len(blocks), c.blocks)
 		}
-		if !strings.Contains(thisFile, "{\n"+body.String()+"}\n") {
-			t.Errorf("README.md shows code that is no body of a function in this file:\n%s", block[1])
-		}
-		if n := strings.Count(block[1], "\n"); n > longestSnippet {
-			t.Errorf("README.md shows %d lines, want at most %d:\n%s", n, longestSnippet, block[1])
+		for _, block := range blocks {
+			body := "{\n" + regexp.MustCompile("(?m)^").ReplaceAllString(strings.TrimSuffix(block[1], "\n"), "\t") + "\n}\n"
+			if !strings.Contains(c.compiled, "\n"+block[1]) && !strings.Contains(strings.ReplaceAll(c.compiled, "\n\n", "\n\t\n"), body) {
+				t.Errorf("%s shows code that is not compiled:\n%s", page, block[1])
+			}
+			if n := strings.Count(block[1], "\n"); n > c.length {
+				t.Errorf("%s shows %d lines, want at most %d:\n%s", page, n, c.length, block[1])
+			}
 		}
 	}
 }

@@ -3,9 +3,7 @@ package docs_test
 import (
 	"context"
 	_ "embed"
-	"os"
 	"regexp"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -121,20 +119,3 @@ func TestLeaderThatIsCutOffStops(t *testing.T) {
 }
 
 var goCode = regexp.MustCompile("(?s)```go\n(.*?)```")
-
-// The code of TESTING.md is compiled and run here.
-func TestTestingCodeIsThisCode(t *testing.T) {
-	text, err := os.ReadFile("TESTING.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	snippets := goCode.FindAllStringSubmatch(string(text), -1)
-	if len(snippets) < 2 {
-		t.Fatalf("TESTING.md shows %d pieces of Go code", len(snippets))
-	}
-	for _, code := range snippets {
-		if !strings.Contains(testingFile, "\n"+code[1]) {
-			t.Errorf("this code is not in testing_test.go:\n%s", code[1])
-		}
-	}
-}

@@ -32,6 +32,10 @@ func TestRecordLost(t *testing.T) {
 		if holder := e.holder(a); holder != "b" {
 			e.Errorf("holder %q", holder)
 		}
+		must(e, e.Raw.Set(e.Context(), recordKey, "nr1 A.1 {", 0).Err())
+		if _, _, err := a.Get(e.Context()); err == nil || apierrors.IsNotFound(err) {
+			e.Errorf("a record that is no spec of a Lease: %v", err)
+		}
 	})
 }
 

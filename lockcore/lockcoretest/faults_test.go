@@ -154,49 +154,6 @@ func TestFaultsInPipeline(t *testing.T) {
 	}
 }
 
-// Requests are separated correctly however their bytes are split into writes.
-func TestRequestsAcrossWrites(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := lockcoretest.NewRedis(t)
-		rule := r.Faults().Inject(t, lockcoretest.Fault{Kind: lockcoretest.TrickleReply, Match: lockcoretest.Command("SET", "b")})
-		conn, err := r.Options().Dialer(t.Context(), "tcp", "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = conn.Close() }()
-		all := request("SET", "a", "\r\n*1\r\n") + request("set", "b", "") + request("PING")
-		for _, size := range []int{1, 7, len(all)} {
-			for rest := all; rest != ""; {
-				n := min(size, len(rest))
-				if _, err := conn.Write([]byte(rest[:n])); err != nil {
-					t.Fatal(err)
-				}
-				rest = rest[n:]
-				synctest.Wait()
-			}
-			var got strings.Builder
-			want := "+OK\r\n+OK\r\n+PONG\r\n"
-			reads := 0
-			for buf := make([]byte, 100); got.Len() < len(want); reads++ {
-				n, err := conn.Read(buf)
-				if err != nil {
-					t.Fatal(err)
-				}
-				got.Write(buf[:n])
-			}
-			if got.String() != want {
-				t.Errorf("writes of %d bytes were answered %q", size, got.String())
-			}
-			if reads != 1+len("+OK\r\n")+1 {
-				t.Errorf("the replies came in %d reads, want the middle one byte by byte", reads)
-			}
-		}
-		if rule.Fired() != 3 {
-			t.Errorf("injected %d times, want 3", rule.Fired())
-		}
-	})
-}
-
 func TestSkipCountAndLift(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, c := start(t)

@@ -3,7 +3,6 @@
 package kube
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -63,8 +62,7 @@ func TestFirstTry(t *testing.T) {
 }
 
 // TestNarrow installs a parent chart whose part is the lottery: with the longest name of a release,
-// as a user of OpenShift, and with a quota of exactly the pods that it needs. The schedule changes
-// twice under load, and every noon is accounted for.
+// as a user of OpenShift, and with a quota of exactly the pods that it needs.
 func TestNarrow(t *testing.T) {
 	t.Parallel()
 	const release = "abcdefghi-abcdefghi-abcdefghi-abcdefghi-abcdefghi-abc"
@@ -99,30 +97,8 @@ func TestNarrow(t *testing.T) {
 		t.Errorf("the replicas run as %s", ids)
 	}
 	l.counts()
-	for _, schedule := range []string{"@every 2s", "@every 500ms"} {
-		before := l.newest()
-		l.await("more noons", func() bool { return l.newest().Sub(before) >= 5*time.Second })
-		l.helm("upgrade", release, parent, "--reset-then-reuse-values", "--set-string", "lottery.lottery.schedule="+schedule, "--wait", "--timeout", patience.String())
-		l.Logf("changed the schedule to %s", schedule)
-	}
-	var changed time.Time
-	l.await("a noon of the last schedule", func() bool { // the one before drew at even seconds only
-		changed = l.newest()
-		return changed.Second()%2 == 1
-	})
-	l.await("more noons", func() bool { return l.newest().Sub(changed) >= 5*time.Second })
-	until := l.newest()
-	span := "--until=" + until.Format(time.RFC3339)
-	out, _ := l.verified(time.Time{}, span) // since the newest change, whose time it prints
-	first, _, _ := strings.Cut(strings.TrimPrefix(out, "from "), " to before ")
-	since, err := time.Parse("2006-01-02 15:04:05 -07:00", first)
-	if err != nil || !strings.Contains(out, "all noons were drawn") {
-		t.Fatalf("verify does not say since when all noons were drawn: %v", err)
-	}
-	drawn := strings.Count(l.kubectl("exec", "deploy/"+l.name, "--", "/lottery", "winners", span, "--since="+since.Format(time.RFC3339Nano)), "  drawn by ")
-	if least := int(until.Sub(since)/(500*time.Millisecond)) - 1; drawn < least || !strings.Contains(out, fmt.Sprintf("%d draws", drawn)) {
-		t.Errorf("%d noons have winners; want the draws of verify, at least %d", drawn, least)
-	}
+	l.drawn(5)
+	l.check(4, time.Time{})
 	if names := strings.Fields(l.kubectl("get", "pods", "-o", "jsonpath={.items[*].metadata.name}")); len(names) > 4 || !slices.ContainsFunc(names, func(name string) bool { return strings.HasSuffix(name, "-redis-0") }) {
 		t.Errorf("the pods are %v", names)
 	}

@@ -109,26 +109,6 @@ func (l *lottery) drawn(n int) {
 	l.Logf("noon %d is drawn", n)
 }
 
-// total returns the sum of a metric's series on a pod.
-func (l *lottery) total(pod, metric string) (sum float64) {
-	l.Helper()
-	page, err := l.get(pod, "/metrics")
-	if err != nil {
-		l.Errorf("/metrics of %s: %v", pod, err)
-	}
-	for line := range strings.Lines(page) {
-		if rest, ok := strings.CutPrefix(line, metric+"{"); ok {
-			_, number, _ := strings.Cut(rest, "} ")
-			value, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
-			if err != nil {
-				l.Fatal(err)
-			}
-			sum += value
-		}
-	}
-	return sum
-}
-
 // finding is a line of lottery verify that reports a problem.
 var finding = regexp.MustCompile(`(?m)^([a-z]+) +(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)? [+-]\d\d:\d\d)  (.*)$`)
 
@@ -309,10 +289,6 @@ func (l *lottery) withoutRedis() {
 	}
 	before := l.restartCounts()
 	last := l.newest()
-	failures := map[string]float64{}
-	for name := range before {
-		failures[name] = l.total(name, "noonlock_script_errors_total")
-	}
 	l.kubectl("scale", "statefulset/demo-lottery-redis", "--replicas=0")
 	l.await("no pod to be ready", func() bool {
 		return !slices.ContainsFunc(l.pods(l.replicas), pod.ready)
@@ -344,13 +320,6 @@ func (l *lottery) withoutRedis() {
 		pause.Stop()
 	}
 	stale := time.Since(l.newest())
-	for name, had := range failures {
-		has := l.total(name, "noonlock_script_errors_total")
-		l.Logf("%s counts %v calls of scripts that have failed, %v before Redis was away", name, has, had)
-		if has <= had {
-			l.Errorf("%s counts %v calls of scripts that have failed, as many as before Redis was away", name, has)
-		}
-	}
 	if after := l.restartCounts(); !maps.Equal(before, after) {
 		l.Errorf("restarts without Redis: %v, before %v", after, before)
 	}

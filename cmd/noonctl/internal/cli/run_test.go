@@ -287,11 +287,6 @@ func TestElect(t *testing.T) {
 		t.Errorf("b prints %q", line)
 	}
 	leads(linesB())
-	e.must("resign", "board") // as an operator does
-	if line := linesB(); line != "off" {
-		t.Errorf("b prints %q", line)
-	}
-	leads(linesB())
 	testenv.Must(t, b.Process.Signal(syscall.SIGINT)) // which sh does not handle
 	if code := exitOf(t, b); code != 130 && code != 4 {
 		t.Errorf("b has the exit code %d", code)
