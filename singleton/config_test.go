@@ -114,32 +114,3 @@ func TestRunnerRunsAgain(t *testing.T) {
 		f.proven("draw", every(t, time.Minute))
 	})
 }
-
-// Jitter spreads jobs with one schedule; the identity of the tick stays.
-func TestJitterDelaysAndKeepsTheTick(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
-		for _, name := range []string{"a", "b"} {
-			r := f.replica(name, singleton.Config{})
-			for _, job := range []string{"one", "two", "three"} {
-				r.add(job, "@every 1m", nil, singleton.JobConfig{Jitter: 30 * time.Second})
-			}
-			r.run()
-		}
-		delays := map[time.Duration]bool{}
-		for _, job := range []string{"one", "two", "three"} {
-			f.recorded(job, 5)
-			f.ranOnce(job)
-			f.proven(job, every(t, time.Minute))
-		}
-		for _, e := range f.book.all() {
-			late := e.begin.Sub(e.run.Tick)
-			if late < 0 || late > 31*time.Second || e.run.Tick.Second() != 0 {
-				t.Errorf("%s: tick %v was begun %v late", e.run.Job, e.run.Tick, late)
-			}
-			delays[late.Truncate(time.Second)] = true
-		}
-		if len(delays) < 5 {
-			t.Errorf("delays are %v", delays)
-		}
-	})
-}

@@ -246,36 +246,6 @@ func TestFault78_AScheduleOfOnesOwnIsItsRevision(t *testing.T) {
 	})
 }
 
-// The ledger is lost while its replicas are idle: each one logs and counts that once.
-// Mutants: only the first one does; it is logged at each look.
-func TestFault23_ClassD_ALostLedgerIsReported(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
-		regs := map[string]*prometheus.Registry{}
-		for _, name := range []string{"a", "b", "c"} {
-			regs[name] = prometheus.NewRegistry()
-			r := f.replica(name, singleton.Config{}, regs[name])
-			r.add("draw", "0 12 * * *", nil, singleton.JobConfig{})
-			r.run()
-		}
-		f.Pass(time.Hour)
-		if n := f.log.Count("ledger lost or set back"); n != 0 {
-			t.Fatalf("%d replicas report a loss", n)
-		}
-		for loss := 1; loss <= 2; loss++ {
-			f.Raw.FlushAll(t.Context())
-			f.Pass(5 * time.Minute)
-			if n := f.log.Count("ledger lost or set back"); n != 3*loss {
-				t.Errorf("loss %d is reported %d times:\n%s", loss, n, &f.log)
-			}
-			for name, reg := range regs {
-				if n, _ := metric(t, reg, "noonlock_job_ledger_losses_total", "name", "draw"); int(n) != loss {
-					t.Errorf("%s counts %v losses", name, n)
-				}
-			}
-		}
-	})
-}
-
 // Two programs use one prefix and one job name. If any part of their definitions differs,
 // both log and count that. If none does, they are replicas of one job: one of them runs each
 // tick, which cannot be noticed. A Revision for each program distinguishes them.

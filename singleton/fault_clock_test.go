@@ -21,7 +21,7 @@ import (
 func TestFault35_36_ClassD_TheServersClockIsSet(t *testing.T) {
 	for _, step := range []time.Duration{time.Minute, -time.Hour} {
 		inBubble(t, func(t *testing.T, f *fleet) {
-			f.three("@every 10s", nil, singleton.JobConfig{CatchUp: singleton.CatchUpAll})
+			all := f.three("@every 10s", nil, singleton.JobConfig{CatchUp: singleton.CatchUpAll})
 			f.recorded("draw", 5)
 			f.Pass(3 * time.Second)
 			f.Bubble.StepClock(step)
@@ -33,10 +33,21 @@ func TestFault35_36_ClassD_TheServersClockIsSet(t *testing.T) {
 			case step < 0 && now != before:
 				t.Errorf("an hour back: %d runs", now-before)
 			}
+			for name, r := range all {
+				if err := r.runner.Ready(); (err != nil) != (step < 0) {
+					t.Errorf("after %v, Ready of %s: %v", step, name, err)
+				}
+			}
 			f.Bubble.StepClock(-step)
 			f.Pass(2 * time.Minute)
 			if now := len(f.book.all()); now < before+11 {
 				t.Errorf("after the clock was set right: %d runs", now-before)
+			}
+			for name, r := range all {
+				testenv.Must(t, r.runner.Ready())
+				if n := f.log.Count(name+": ", "ticks run again"); (n == 1) != (step < 0) {
+					t.Errorf("%s logged %d times that ticks run again", name, n)
+				}
 			}
 			f.ranOnce("draw")
 			f.proven("draw", every(t, 10*time.Second))
@@ -123,32 +134,6 @@ func TestFault35_ClassD_TheServersClockWasAhead(t *testing.T) {
 			}
 		})
 	}
-}
-
-// When the clock reaches the ledger again, the job is ready again by itself.
-// Mutant: the error is never taken back.
-func TestFault36_ClassD_TheServersClockReachesTheLedger(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
-		all := f.three("@every 1m", nil, singleton.JobConfig{})
-		f.recorded("draw", 2)
-		f.Bubble.StepClock(-time.Hour)
-		f.Pass(time.Minute)
-		for name, r := range all {
-			if r.runner.Ready() == nil {
-				t.Errorf("%s is ready, an hour before the ledger", name)
-			}
-		}
-		f.Pass(64 * time.Minute)
-		for name, r := range all {
-			if err := r.runner.Ready(); err != nil {
-				t.Errorf("%s: %v", name, err)
-			}
-		}
-		f.ranOnce("draw")
-		if n := f.log.Count("ticks run again"); n != len(all) {
-			t.Errorf("logged %d times", n)
-		}
-	})
 }
 
 // All wall clocks of a fleet are wrong, each in its own way, and one is set while it runs.

@@ -1,7 +1,6 @@
 package singleton_test
 
 import (
-	"context"
 	"testing"
 	"time"
 
@@ -68,35 +67,5 @@ func TestFault13_ClaimsThatComeLate(t *testing.T) {
 		f.ranOnce("draw")
 		lockcoretest.MustFire(t, away)
 		t.Logf("%d claims came late", held)
-	})
-}
-
-// Runs that end without a fault leave no tombstone, whatever their outcome is and however many
-// replicas want them.
-//
-// Mutants: each completion writes one; each lost claim does.
-func TestOrdinaryRunsLeaveNoTombstones(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
-		for _, name := range []string{"a", "b", "c"} {
-			r := f.replica(name, singleton.Config{})
-			for _, job := range []string{"draw", "fails", "waits"} {
-				r.add(job, "@every 1s", func(context.Context, singleton.Run) error {
-					if job == "fails" {
-						return errBroken
-					}
-					if job == "waits" {
-						time.Sleep(1500 * time.Millisecond) // the next tick is late
-					}
-					return nil
-				}, singleton.JobConfig{MaxAttempts: 1})
-			}
-			r.run()
-		}
-		for _, job := range []string{"draw", "fails", "waits"} {
-			f.recorded(job, 6)
-			if left := f.Raw.Keys(t.Context(), f.key(job, "tomb:*")).Val(); len(left) != 0 {
-				t.Errorf("job %s has tombstones: %q", job, left)
-			}
-		}
 	})
 }

@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 	"github.com/noonlock/noonlock/singleton"
 )
 
@@ -135,50 +134,6 @@ func TestFault58_AThousandMissedTicks(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A million missed ticks cost a few requests.
-// Mutant: a request for each tick.
-func TestFault58_AMillionMissedTicks(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
-		a := f.replica("a", singleton.Config{})
-		a.add("draw", "@every 100ms", nil, singleton.JobConfig{})
-		a.run()
-		f.recorded("draw", 1)
-		a.stop()
-		time.Sleep(100_000 * time.Second)
-		requests := 0
-		b := f.replica("b", singleton.Config{})
-		b.net.Inject(t, lockcoretest.Fault{Kind: lockcoretest.TrickleReply, Match: func(cmd []string) bool {
-			if request("skip")(cmd) || request("claim")(cmd) || request("open")(cmd) {
-				requests++
-			}
-			return requests == 1
-		}})
-		back := time.Now()
-		b.add("draw", "@every 100ms", nil, singleton.JobConfig{})
-		b.run()
-		f.Until("the newest is run", func() bool {
-			entries := f.book.all()
-			return len(entries) > 1 && !entries[len(entries)-1].run.Tick.Before(back.Add(-100*time.Millisecond))
-		})
-		if requests > 60 {
-			t.Errorf("%d requests", requests)
-		}
-		total, skips := 0, 0
-		for _, r := range f.runs("draw") {
-			if r.Count > 0 {
-				skips++
-				total += r.Count
-			}
-		}
-		if skips != 1 {
-			t.Errorf("%d entries of skipped ticks, want one of all plans", skips)
-		}
-		if total < 999_990 || total > 1_000_010 {
-			t.Errorf("%d ticks are recorded as skipped", total)
-		}
-	})
 }
 
 // After an outage, CatchUpAll runs as many ticks as the history has entries by default, or more. The

@@ -11,67 +11,6 @@ import (
 	"github.com/noonlock/noonlock/singleton"
 )
 
-// FAULT 54: the runner dies. Another one takes its place within TTL + 0.5 s, with a greater
-// token. Later requests of the dead one do not count.
-func TestOnceIsTakenOverFromTheDead(t *testing.T) {
-	onBoth(t, func(t *testing.T, f *fleet) {
-		cfg := singleton.OnceConfig{TTL: f.ttl(time.Second)}
-		c, faults := f.Linked("dies")
-		type begin struct {
-			token uint64
-			at    time.Duration
-		}
-		begins, stopped, wake, leave := make(chan begin, 3), make(chan error, 1), make(chan struct{}), make(chan struct{})
-		dead := f.do(f.once(c, cfg), func(ctx context.Context) error {
-			token := lockcore.FromContext(ctx).Token()
-
-			f.begins("dies", token)
-			begins <- begin{token, f.Clock()}
-			<-ctx.Done()
-			f.ends("dies", token)
-			stopped <- context.Cause(ctx)
-			<-wake
-			return nil // it claims to have succeeded
-		})
-		first := receive(f, begins, "the run")
-		alive := f.do(f.once(f.Client("alive"), cfg), func(ctx context.Context) error {
-			token := lockcore.FromContext(ctx).Token()
-
-			f.begins("alive", token)
-			begins <- begin{token, f.Clock()}
-			<-leave
-			f.ends("alive", token)
-			return errBroken
-		})
-		f.waiting(1)
-		killed := f.Clock()
-		f.kill(faults)
-		next := receive(f, begins, "the takeover")
-		if f.Bubble != nil && len(stopped) == 0 {
-			t.Error("taken over before the dead one's work was stopped")
-		}
-		if cause := receive(f, stopped, "its end"); !errors.Is(cause, lockcore.ErrLeaseExpired) {
-			t.Errorf("cause: %v, want ErrLeaseExpired", cause)
-		}
-		if next.token <= first.token {
-			t.Errorf("token %d after %d", next.token, first.token)
-		}
-		if took := next.at - killed; f.Bubble != nil && took > cfg.TTL+500*time.Millisecond {
-			t.Errorf("taken over after %v", took)
-		}
-		faults.Heal()
-		close(wake)
-		f.waiting(2) // it waits for its successor, too
-		close(leave)
-		for _, r := range []*replicaRun{alive, dead} {
-			if failed := onceFailure(t, r.result()); failed.Attempt != 2 || failed.Holder != "alive" {
-				t.Errorf("outcome %v, want that of attempt 2", failed)
-			}
-		}
-		f.stoppedInTime(t)
-	})
-}
-
 // A runner lost its lease, and no other runner has taken over: it runs the work again. The
 // loss is not a failure of the work.
 func TestOnceRunsAgainAfterALoss(t *testing.T) {

@@ -75,48 +75,6 @@ func TestOnceSurvivesALostMessage(t *testing.T) {
 	})
 }
 
-// The server is unreachable when Do begins, while the work runs, and while others wait.
-func TestOnceWaitsForTheServer(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(t *testing.T, f *fleet) {
-		f.Bubble.Stop()
-		var count tally
-		leave := make(chan struct{})
-		work := func(context.Context) error {
-			count.add("run")
-			<-leave
-			return nil
-		}
-		a := f.do(f.once(f.Client("a"), singleton.OnceConfig{}), work)
-		b := f.do(f.once(f.Client("b"), singleton.OnceConfig{}), work)
-		time.Sleep(10 * time.Minute)
-		if a.over() || b.over() || count.get("run") > 0 {
-			t.Fatal("Do did not wait")
-		}
-		if err := f.Bubble.Start(true); err != nil {
-			t.Fatal(err)
-		}
-		f.Until("it runs", func() bool { return count.get("run") == 1 })
-		f.waiting(1)
-		f.Bubble.Stop()
-		time.Sleep(3 * time.Second) // the hold continues: it outlasts 2/3 of a TTL
-		close(leave)
-		time.Sleep(2 * time.Second)
-		if a.over() || b.over() {
-			t.Fatal("Do returned while the outcome could not be recorded")
-		}
-		if err := f.Bubble.Start(false); err != nil {
-			t.Fatal(err)
-		}
-		if err := errors.Join(a.result(), b.result()); err != nil {
-			t.Errorf("Do: %v", err)
-		}
-		if n := count.get("run"); n != 1 {
-			t.Errorf("%d runs, want 1", n)
-		}
-	})
-}
-
 // Do returns errors that only an operator can fix, and does not wait.
 func TestOnceTellsARefusal(t *testing.T) {
 	t.Parallel()

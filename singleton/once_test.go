@@ -135,31 +135,6 @@ func TestOnceRunsOnOneOfFifty(t *testing.T) {
 	}
 }
 
-// Calls of one process share the run like replicas.
-func TestOnceInOneProcess(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(t *testing.T, f *fleet) {
-		o := f.once(f.Client("a"), singleton.OnceConfig{})
-		var count tally
-		var all []*replicaRun
-		for range 10 {
-			all = append(all, f.do(o, func(context.Context) error {
-				count.add("run")
-				time.Sleep(time.Minute)
-				return nil
-			}))
-		}
-		for _, r := range all {
-			if err := r.result(); err != nil {
-				t.Errorf("Do: %v", err)
-			}
-		}
-		if n := count.get("run"); n != 1 {
-			t.Errorf("%d runs, want 1", n)
-		}
-	})
-}
-
 // Waiting costs one look per TTL (P7), and the result comes by message.
 func TestOnceWaitersDoNotPoll(t *testing.T) {
 	t.Parallel()

@@ -119,17 +119,3 @@ func TestRerunOfASkippedTick(t *testing.T) {
 		f.Until("the skipped tick has run", func() bool { return len(f.ticks("draw")[tick.UnixMilli()]) == 1 })
 	})
 }
-
-// Without an answer it is unknown whether the tick runs again.
-func TestRerunWithoutAnAnswer(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
-		opt, net := f.Link()
-		c := f.ClientWith(opt, lockcore.Config{})
-		job, err := singleton.NewJob(c, "draw")
-		testenv.Must(t, err)
-		net.Partition()
-		if err := job.Rerun(t.Context(), singleton.RunOf(60_000)); err == nil || errors.Is(err, singleton.ErrNoRun) {
-			t.Errorf("without a server: %v", err)
-		}
-	})
-}

@@ -18,39 +18,6 @@ func (f *fleet) scheduled(name, schedule string, cfg singleton.JobConfig) *repli
 	return r
 }
 
-// clockAt is the time of day at which the tests begin.
-func (f *fleet) clockAt(hour, minute int) time.Time {
-	return f.Start.Truncate(24 * time.Hour).Add(time.Duration(hour)*time.Hour + time.Duration(minute)*time.Minute).UTC()
-}
-
-// A version with another schedule is deployed: its ticks begin then. No tick is run, or
-// recorded as missed, that never belonged to any version. The change is one entry.
-// Mutants: the new schedule continues from the newest tick of the old one; the change is not recorded.
-func TestAnotherScheduleBeginsNow(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
-		cfg := singleton.JobConfig{CatchUp: singleton.CatchUpAll}
-		f.scheduled("old", "0 1 * * *", cfg)
-		f.recorded("draw", 1)
-		f.Pass(2*time.Hour + 30*time.Second)
-		f.scheduled("new", "30 * * * *", cfg)
-		f.Pass(time.Minute)
-		if n := len(f.book.all()); n != 1 {
-			t.Errorf("%d ticks are run at once", n-1)
-		}
-		runs := f.runs("draw")
-		if change := runs[len(runs)-1]; len(runs) != 2 || change.Error != "rescheduled" || change.Count != 0 ||
-			!change.Tick.Equal(f.clockAt(1, 0).Add(time.Millisecond)) || change.Last.Sub(change.Tick) < 2*time.Hour {
-			t.Errorf("the ledger has %+v", runs)
-		}
-		entries := f.begun("draw", 3)
-		for i, want := range []time.Time{f.clockAt(1, 0), f.clockAt(3, 30), f.clockAt(4, 30)} {
-			if !entries[i].run.Tick.Equal(want) {
-				t.Errorf("run %d is of %v, want %v", i, entries[i].run.Tick, want)
-			}
-		}
-	})
-}
-
 // A version that differs only in other settings catches up missed ticks.
 // Mutant: every new definition begins now.
 func TestOtherSettingsCatchUp(t *testing.T) {

@@ -3,7 +3,6 @@ package singleton_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -84,64 +83,6 @@ func TestFault84_RunnerStopsWhileTheServerHangs(t *testing.T) {
 				f.Bubble.Unhang()
 			})
 		})
-	}
-}
-
-// A DaemonRunner and a Once return within ShutdownTimeout, too: while they work, and in the
-// queue.
-func TestFault84_DaemonAndOnceStopWhileTheServerHangs(t *testing.T) {
-	t.Parallel()
-	for _, within := range []time.Duration{0, time.Second} {
-		for _, late := range []time.Duration{0, 500 * time.Millisecond, time.Minute} {
-			for _, fail := range []bool{false, true} {
-				t.Run(fmt.Sprint(within, late, fail), func(t *testing.T) {
-					t.Parallel()
-					inBubble(t, func(t *testing.T, f *fleet) {
-						most := within
-						if most == 0 {
-							most = 10 * time.Second
-						}
-						begun := make(chan struct{}, 2)
-						work := func(ctx context.Context) error {
-							begun <- struct{}{}
-							<-ctx.Done()
-							time.Sleep(late)
-							if fail {
-								return errBroken
-							}
-							return nil
-						}
-						ctx, cancel := context.WithCancel(t.Context())
-						took := make(chan time.Duration, 4)
-						var stopped time.Time
-						for range 2 { // one works, one waits
-							s, err := singleton.NewDaemonRunner(f.ClientWith(f.Direct(), lockcore.Config{}), "feed", work, singleton.DaemonConfig{TTL: time.Minute, ShutdownTimeout: within})
-							if err != nil {
-								t.Fatal(err)
-							}
-							o, err := singleton.NewOnce(f.ClientWith(f.Direct(), lockcore.Config{}), "migrate", singleton.OnceConfig{TTL: time.Minute, ShutdownTimeout: within})
-							if err != nil {
-								t.Fatal(err)
-							}
-							go func() { _ = s.Run(ctx); took <- time.Since(stopped) }()
-							go func() { _ = o.Do(ctx, work); took <- time.Since(stopped) }()
-						}
-						<-begun
-						<-begun
-						time.Sleep(5 * time.Second)
-						f.Bubble.Hang()
-						stopped = time.Now()
-						cancel()
-						for range 4 {
-							if took := <-took; took > max(most, late+most*2/5) {
-								t.Errorf("it took %v, want at most %v", took, max(most, late+most*2/5))
-							}
-						}
-						f.Bubble.Unhang()
-					})
-				})
-			}
-		}
 	}
 }
 

@@ -173,48 +173,6 @@ func TestFault54_AtMostOnce(t *testing.T) {
 	})
 }
 
-// The holder's process is stopped for longer than the TTL, and continues. Its context is
-// done at the first check, and its result is not accepted in addition to the successor's.
-// Mutants: the attempt's context does not check the clock (a timeout wrapped around it); a
-// completion is accepted from any replica.
-func TestFault01_TheHolderOfATickIsFrozen(t *testing.T) {
-	for _, timeout := range []time.Duration{0, time.Hour} {
-		inBubble(t, func(t *testing.T, f *fleet) {
-			frozen, goOn, seen := make(chan struct{}), make(chan struct{}), make(chan error, 1)
-			all := f.three("@every 1m", func(ctx context.Context, run singleton.Run) error {
-				if run.Attempt > 1 {
-					return sleep(20*time.Second)(ctx, run)
-				}
-				close(frozen)
-				<-goOn
-				seen <- ctx.Err()
-				return nil // it has not looked
-			}, singleton.JobConfig{Timeout: timeout})
-			<-frozen
-			first := f.book.all()[0]
-			holder := all[first.replica]
-			cut := holder.net.Partition()
-			second := f.begun("draw", 2)[1]
-			holder.clock.Advance(time.Hour) // no timer of it has run
-			holder.net.Heal()
-			close(goOn)
-			if err := <-seen; err == nil {
-				t.Error("after the pause the attempt's context is not done")
-			}
-			f.Pass(10 * time.Second)
-			if n := len(f.runs("draw")); n != 0 {
-				t.Errorf("the frozen one's completion was accepted while %s runs the tick", second.replica)
-			}
-			f.Pass(15 * time.Second)
-			record := f.ended("draw")[first.run.Tick.UnixMilli()]
-			if record.Holder != second.replica || record.Attempt != 2 {
-				t.Errorf("record is %+v, want that of %s", record, second.replica)
-			}
-			lockcoretest.MustFire(t, cut)
-		})
-	}
-}
-
 // The context of an attempt checks the clock at its first use, also if the job has a
 // timeout: here no timer has run since the clock jumped.
 // Mutant: the timeout's context is derived from the lease's, instead of the reverse.

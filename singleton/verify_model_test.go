@@ -1,7 +1,6 @@
 package singleton_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -284,59 +283,6 @@ func (p *pastJob) judged(since, now time.Time) map[string]int {
 	}
 	maps.DeleteFunc(counts, func(_ string, n int) bool { return n == 0 })
 	return counts
-}
-
-// Verify passes only what it has judged: the only run of a job, skipped ticks that fill the history, and
-// failures that were dropped from it. A triggered run hides nothing.
-// Mutant: the time of the oldest entry is not judged.
-func TestFault113_VerifyJudgesEveryEntry(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
-		time.Sleep(time.Until(time.Now().Truncate(time.Hour).Add(time.Hour + 30*time.Second)))
-		a := f.replica("a", singleton.Config{TTL: time.Minute})
-		begin := time.Now()
-		fails := func(_ context.Context, run singleton.Run) error {
-			if run.Tick.Sub(begin) < 20*time.Minute {
-				return errBroken
-			}
-			return nil
-		}
-		a.add("once", "@every 30m", func(context.Context, singleton.Run) error { return errBroken }, singleton.JobConfig{MaxAttempts: 1})
-		a.add("many", "@every 1m", fails, singleton.JobConfig{MaxAttempts: 1})
-		a.add("idle", "@every 1m", nil, singleton.JobConfig{CatchUp: singleton.CatchUpNone})
-		a.add("rare", "@every 50m", nil, singleton.JobConfig{})
-		a.run()
-		f.Until("the jobs are known", func() bool { return a.runner.Ready() == nil })
-		for _, err := range []error{f.job("idle").Pause(t.Context()), trigger(f.job("once")), trigger(f.job("rare"))} {
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
-		time.Sleep(40 * time.Minute)
-		if v := f.verify("once", time.Time{}, time.Time{}); v.Ticks != 1 || len(v.Findings) != 1 || len(v.Unknown) > 0 {
-			t.Errorf("the only run: %+v", v)
-		}
-		time.Sleep(95 * time.Minute)
-		v := f.verify("many", time.Time{}, time.Time{})
-		if v.Succeeded != 100 || len(v.Findings) > 0 || len(v.Unknown) != 1 || !v.Unknown[0].Until.Equal(v.Until.Truncate(time.Minute).Add(-100*time.Minute+time.Millisecond)) {
-			t.Errorf("failures that were dropped: %+v", v)
-		}
-		time.Sleep(65 * time.Minute)
-		if err := f.job("idle").Resume(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(time.Minute)
-		if v := f.verify("idle", time.Time{}, time.Time{}); len(v.Findings) != 1 || v.Findings[0].Count < 195 || v.Ticks != v.Findings[0].Count+v.Succeeded {
-			t.Errorf("skipped ticks: %+v", v)
-		}
-		if v := f.verify("rare", time.Time{}, time.Time{}); v.Ticks != 4 || v.Succeeded != 4 || len(v.Unknown) > 0 {
-			t.Errorf("a job that was triggered once: %+v", v)
-		}
-	})
-}
-
-func trigger(j *singleton.Job) error {
-	_, err := j.Trigger(context.Background())
-	return err
 }
 
 // Verify agrees with an independent count in a thousand random histories: of runs that fail or are

@@ -117,6 +117,9 @@ func TestLedgerLifeOfATick(t *testing.T) {
 		if stale := e.notClaimed(err, ledger.ClaimStale); !stale.Last.Equal(tick) {
 			e.Errorf("refused with %+v", stale)
 		}
+		if tombs := e.Raw.Keys(e.Context(), e.key("job/draw", "tomb:*")).Val(); len(tombs) != 0 {
+			e.Errorf("refused claims and a completion left %v", tombs)
+		}
 		st = e.opened(b)
 		if !st.LastSuccess.Equal(tick) || len(st.Open) != 0 || st.Freed.IsZero() {
 			e.Errorf("state is %+v", st)
@@ -339,42 +342,5 @@ func TestLedgerRefusals(t *testing.T) {
 		testenv.MustIs(e, claim(good), lockcore.ErrClosed)
 		_, err = l.Open(e.Context(), st)
 		testenv.MustIs(e, err, lockcore.ErrClosed)
-	})
-}
-
-// A proxy repeats a reply, each in turn. No claim of a tick that another replica holds is believed, and no completion
-// that the ledger does not have.
-func TestFault119_RepeatedReply(t *testing.T) {
-	inBubble(t, func(e *env) {
-		sound := e.jobLedger(e.Client("holder"), ledger.Config{AllowOverlap: true})
-		holder, st := e.claimed(sound)
-		completed := 0
-		for skip := range testenv.Size(20, 1000) {
-			c, net := e.Linked("victim")
-			_, err := net.Add(lockcoretest.Fault{Kind: lockcoretest.RepeatReply, Skip: skip % 20, Count: 1})
-			testenv.Must(e, err)
-			l := e.jobLedger(c, ledger.Config{AllowOverlap: true})
-			if _, err := l.Claim(e.Context(), ledger.RunID{Tick: holder.Tick}, st, ledger.ClaimConfig{}); err == nil {
-				e.Fatalf("reply %d twice: a claim of a run that another replica holds", skip)
-			}
-			tick := holder.Tick.Add(time.Duration(skip+1) * time.Second)
-			e.Pass(time.Second)
-			run, err := l.Claim(e.Context(), ledger.RunID{Tick: tick}, e.opened(sound), ledger.ClaimConfig{})
-			if err != nil {
-				continue
-			}
-			if err := run.Complete(e.Context(), ledger.OutcomeSucceeded, ""); err == nil {
-				now, err := e.job().Status(e.Context())
-				testenv.Must(e, err)
-				if !now.LastSuccess.Equal(tick) {
-					e.Fatalf("reply %d twice: the ledger has no completion of %v: %+v", skip, tick, now)
-				}
-				completed++
-			}
-			_ = c.Close(e.Context())
-		}
-		if testenv.Must(e, holder.Context().Err()); completed == 0 {
-			e.Error("no run was completed")
-		}
 	})
 }
