@@ -45,7 +45,7 @@ func TestFault35_36_ClassD_TheServersClockIsSet(t *testing.T) {
 			}
 			for name, r := range all {
 				testenv.Must(t, r.runner.Ready())
-				if n := f.log.Count(name+": ", "ticks run again"); (n == 1) != (step < 0) {
+				if n := f.log.Count(name+": ", "ticks run again"); n != 1 {
 					t.Errorf("%s logged %d times that ticks run again", name, n)
 				}
 			}
