@@ -98,7 +98,6 @@ func (n *node) judgeRoundTrips(samples []sample) {
 	n.add(checkRoundTrip, verdict, "p50 %s, p99 %s of %s; leases have a TTL of %s", short(p50), short(p99), count(len(all), "request"), ttl)
 }
 
-// compareClocks compares the clocks of several servers.
 func (e *examination) compareClocks() {
 	var known []*node
 	for _, n := range e.nodes {

@@ -204,7 +204,6 @@ func (e *examination) run(ctx context.Context, servers []*redis.UniversalOptions
 	e.topology = topology
 }
 
-// describe returns the topology.
 func (e *examination) describe() string {
 	replicas := 0
 	for _, n := range e.nodes {
@@ -226,7 +225,6 @@ func (e *examination) describe() string {
 	return "one server"
 }
 
-// count returns a number with a noun.
 func count(n int, noun string) string {
 	if n != 1 {
 		noun += "s"
@@ -262,5 +260,4 @@ func (e *examination) report() *Report {
 	return r
 }
 
-// oneLine returns the text of an error in one line.
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }

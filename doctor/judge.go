@@ -19,7 +19,6 @@ type finding struct {
 	found   string
 }
 
-// when returns a finding.
 func when(holds bool, verdict Verdict, format string, args ...any) finding {
 	return finding{holds, verdict, fmt.Sprintf(format, args...)}
 }
@@ -144,7 +143,6 @@ func (n *node) judgeMemory(context.Context) {
 		when(true, OK, "%s", found))
 }
 
-// judgeMinReplicas judges whether the server refuses writes without replicas.
 func (n *node) judgeMinReplicas(context.Context) {
 	if n.info["role"] == "slave" {
 		return
@@ -162,7 +160,6 @@ func (n *node) judgeMinReplicas(context.Context) {
 		when(true, OK, "no replicas"))
 }
 
-// judgeReplication judges the replication, as this server sees it.
 func (n *node) judgeReplication(context.Context) {
 	follows := n.info["role"] == "slave"
 	verdict, found := lagOf(n.info)
@@ -226,7 +223,6 @@ func (n *node) readInfo(ctx context.Context) {
 	})
 }
 
-// parseInfo parses the answer of INFO.
 func parseInfo(text string) map[string]string {
 	info := map[string]string{}
 	for line := range strings.Lines(text) {
@@ -237,13 +233,11 @@ func parseInfo(text string) map[string]string {
 	return info
 }
 
-// number returns a field of INFO, 0 if it is absent.
 func (n *node) number(field string) int64 {
 	value, _ := strconv.ParseInt(n.info[field], 10, 64)
 	return value
 }
 
-// parameters are the settings that are read.
 var parameters = []string{
 	"appendfsync", "save", "timeout", "min-replicas-to-write", "cluster-require-full-coverage", "cluster-allow-pubsubshard-when-down",
 }

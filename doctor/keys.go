@@ -37,7 +37,6 @@ var keyOfName = regexp.MustCompile(`^\{[^{}]+\}:([a-z]+)(:.+)?$`)
 // longer matches what follows the prefix in a key of a longer prefix, such as noonlock:payments.
 var longer = regexp.MustCompile(`^[^{}]+:(\{[^{}]+\}:[a-z]+|history$|quorum$)`)
 
-// partOf returns the part of a key after its prefix.
 func partOf(parts map[string]lock.Part, rest string) (name string, ok bool) {
 	if rest == "history" || rest == "quorum" {
 		return rest, true
@@ -201,7 +200,6 @@ func (n *node) reportKeys(all int, foreign, endless []string, limit, missing str
 		when(true, OK, "%s", found))
 }
 
-// shown returns the names of some keys.
 func shown(keys []string) string {
 	var some []string
 	for _, key := range keys[:min(mostShown, len(keys))] {

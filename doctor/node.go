@@ -180,7 +180,6 @@ func unconnected(server, found string, err error) Check {
 	return Check{Name: checkConnection, Server: server, Verdict: Fail, Found: found, Rule: rules[checkConnection], Unanswered: !isRefusal(err)}
 }
 
-// why says why the server did not answer.
 func (n *node) why() string {
 	if timeout, ok := errors.AsType[net.Error](n.silence); ok && timeout.Timeout() {
 		return fmt.Sprintf("no answer within %s: %s", n.e.cfg.Timeout, oneLine(n.silence))

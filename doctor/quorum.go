@@ -48,7 +48,6 @@ func (n *node) readMember(ctx context.Context) {
 	}
 }
 
-// compareMembers judges the servers of a quorum together.
 func (e *examination) compareMembers() {
 	var known []*node
 	runs := map[string]*node{}

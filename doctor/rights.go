@@ -51,7 +51,6 @@ func (e *examination) tryRights(ctx context.Context) {
 	all.Wait()
 }
 
-// needs returns what a use needs, as its room declares it.
 func needs(use string) (lock.Needs, error) {
 	switch use {
 	case UseMutex:

@@ -150,7 +150,6 @@ func sameOrigin(r *http.Request) bool {
 	return err == nil && origin.Host != "" && strings.EqualFold(origin.Host, r.Host)
 }
 
-// codeOf returns the status code for the error of an action.
 func codeOf(err error) int {
 	is := func(targets ...error) bool {
 		return slices.ContainsFunc(targets, func(target error) bool { return errors.Is(err, target) })

@@ -375,7 +375,6 @@ func (a *run) survey(ctx context.Context) (took time.Duration, err error) {
 	return time.Since(began), err
 }
 
-// look reads what the views show, again and again.
 func (a *run) look(ctx context.Context) {
 	for {
 		a.lookOnce(ctx)

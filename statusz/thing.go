@@ -162,7 +162,6 @@ func compact(object map[string]any, now time.Time) {
 	}
 }
 
-// beginning returns the beginning of an error.
 func beginning(text string) string {
 	if len(text) <= longestError {
 		return text

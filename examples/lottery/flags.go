@@ -21,7 +21,6 @@ import (
 	"github.com/noonlock/noonlock/redisurl"
 )
 
-// settings are the flags of all commands.
 type settings struct {
 	redis, prefix              string
 	login                      login.Login
@@ -132,7 +131,6 @@ func (s *settings) read(args, environ []string) error {
 	return errors.Join(errs...)
 }
 
-// named adds the name of a flag to an error.
 func named(flag string, err error) error {
 	if err == nil {
 		return nil
@@ -143,7 +141,6 @@ func named(flag string, err error) error {
 	return fmt.Errorf("--%s or %s: %w", flag, variable(flag), err)
 }
 
-// redisOptions returns the connection to Redis, with its passwords and certificates.
 func (s *settings) redisOptions() (*redis.UniversalOptions, error) {
 	o, err := redisurl.Parse(s.redis)
 	if err != nil {
@@ -159,7 +156,6 @@ func (s *settings) redisOptions() (*redis.UniversalOptions, error) {
 	return o, named("redis", err)
 }
 
-// databaseAddress returns the address of the database, with its password and certificates.
 func (s *settings) databaseAddress() (store.Address, error) {
 	client, err := s.databaseFiles.Load()
 	if err != nil {

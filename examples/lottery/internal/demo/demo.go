@@ -75,7 +75,6 @@ func Run(ctx context.Context, list store.Entrants, out io.Writer) error {
 	return d.check(ctx)
 }
 
-// raise prepares the demo and prints the introduction.
 func (d *demo) raise(ctx context.Context) (err error) {
 	if d.folder, err = os.MkdirTemp("", "lottery-"); err != nil {
 		return err
@@ -125,7 +124,6 @@ func (d *demo) cast(ctx context.Context) error {
 	return nil
 }
 
-// play runs the demo: the replicas draw, stop, miss a noon, and restart.
 func (d *demo) play(ctx context.Context) error {
 	if err := d.act(ctx, lastNoon); err != nil {
 		return err
@@ -229,7 +227,6 @@ func (d *demo) writeLate(ctx context.Context) {
 	d.line(d.cut.name, fmt.Sprintf("continues and writes its draw again, with token %d;", d.stale.Token), answer)
 }
 
-// check checks the ledger and the database, and prints the results.
 func (d *demo) check(ctx context.Context) error {
 	r, until := d.replicas[0], d.noon(noons+1)
 	seen, drawn, verifyErr := noon.Verify(ctx, r.client, r.drawing.Store, winners, d.first, until)
@@ -267,7 +264,6 @@ func (d *demo) print(format string, args ...any) {
 	fmt.Fprintf(d.out, format, args...) // the demo continues without output
 }
 
-// line prints an action of a replica with the current time.
 func (d *demo) line(who string, what ...string) {
 	d.print("%s %s  %s\n", time.Now().Format("15:04:05.000"), who, strings.Join(what, "\n                "))
 }
