@@ -96,50 +96,6 @@ func TestRollingDeploy(t *testing.T) {
 	})
 }
 
-// A job that is no longer in the code is left alone: its ledger stays, no replica touches
-// it, and it ends with its retention. A job that is run, or paused, stays.
-// Mutants: a look does not keep the ledger alive; a paused one is not kept.
-func TestRetention(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
-		r := f.replica("a", singleton.Config{})
-		r.add("old", "@every 1m", nil, singleton.JobConfig{})
-		r.add("held", "@every 1m", nil, singleton.JobConfig{})
-		r.run()
-		f.recorded("old", 2)
-		f.recorded("held", 2)
-		if err := f.job("held").Pause(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		r.stop()
-		r = f.replica("b", singleton.Config{})
-		// Its ticks are all skipped, so only the looks keep it.
-		r.add("new", "0 12 * * 0", nil, singleton.JobConfig{CatchUp: singleton.CatchUpNone})
-		r.run()
-		f.Pass(time.Second)
-		if n := len(f.runs("old")); n != 2 {
-			t.Errorf("%d entries of the job that is gone", n)
-		}
-		for step := 1; step <= 4; step++ { // 64 days
-			f.Bubble.StepClock(16 * 24 * time.Hour)
-			f.Pass(40 * time.Second)
-			keys := f.Raw.Keys(t.Context(), "*{job/old}*").Val()
-			if step == 1 && len(f.runs("old")) != 2 || step >= 2 && len(keys) != 0 {
-				t.Errorf("after %d days there is %v", 16*step, keys)
-			}
-		}
-		skipped := 0
-		for _, r := range f.runs("new") {
-			skipped += r.Count
-		}
-		if skipped < 9 {
-			t.Errorf("the ledger of the job that is run knows of %d weeks", skipped)
-		}
-		if n := len(f.runs("held")); n != 2 {
-			t.Errorf("the ledger of the paused job has %d entries", n)
-		}
-	})
-}
-
 // The newest version is in a long run, and messages about the job arrive all the time: it
 // looks nevertheless, and does not count as dead.
 // Mutant: each message restarts the wait for the next look.

@@ -146,33 +146,6 @@ func TestFault123_MessagesDelayNoTakeover(t *testing.T) {
 	}
 }
 
-// At most once: a tick whose holder was killed is not run again, and is recorded as
-// unknown.
-// Mutant: it is taken over.
-func TestFault54_AtMostOnce(t *testing.T) {
-	onBoth(t, func(t *testing.T, f *fleet) {
-		all := f.three("@every 1s", func(ctx context.Context, run singleton.Run) error {
-			if f.book.all()[0].run.Tick.Equal(run.Tick) {
-				<-ctx.Done()
-			}
-			return nil
-		}, singleton.JobConfig{MaxAttempts: 1})
-		first := f.begun("draw", 1)[0]
-		cut := all[first.replica].die()
-		record := f.firstEnd("draw")
-		if record.Outcome != singleton.OutcomeUnknown || !record.Tick.Equal(first.run.Tick) || record.Attempt != 1 {
-			t.Errorf("record is %+v", record)
-		}
-		f.begun("draw", 3)
-		for tick, entries := range f.ticks("draw") {
-			if len(entries) != 1 {
-				t.Errorf("tick %v was run %d times", time.UnixMilli(tick), len(entries))
-			}
-		}
-		lockcoretest.MustFire(t, cut)
-	})
-}
-
 // The context of an attempt checks the clock at its first use, also if the job has a
 // timeout: here no timer has run since the clock jumped.
 // Mutant: the timeout's context is derived from the lease's, instead of the reverse.
