@@ -3,16 +3,22 @@ package docs_test
 import (
 	"context"
 	"fmt"
+	"net/http/httptest"
+	"os"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/noonlock/noonlock/election"
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 	"github.com/noonlock/noonlock/singleton"
@@ -103,6 +109,55 @@ func TestSeriesOfTheKindsInUse(t *testing.T) {
 					if !seen[part] {
 						t.Errorf("there is no series of %s", part)
 					}
+				}
+			})
+		})
+	}
+}
+
+// docs/METRICS.md has the size of /metrics for 1,000 jobs, with and without Config.SumMetrics. With it, the
+// size does not depend on the number of jobs.
+func TestSizeOfMetrics(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("METRICS.md")
+	testenv.Must(t, err)
+	documented := regexp.MustCompile(`1,000 jobs has ([\d,]+) lines, and with .lockcore.Config.SumMetrics., for any number of jobs, (\d+)\.`).FindSubmatch(text)
+	if documented == nil {
+		t.Fatal("METRICS.md does not have the sizes")
+	}
+	many, _ := strconv.Atoi(strings.ReplaceAll(string(documented[1]), ",", ""))
+	sums, _ := strconv.Atoi(string(documented[2]))
+	for _, c := range []struct {
+		jobs, lines int
+		sum         bool
+	}{{1000, many, false}, {1000, sums, true}, {1, sums, true}} {
+		t.Run(fmt.Sprintf("%d jobs, sums %t", c.jobs, c.sum), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				redis, reg := lockcoretest.NewRedis(t), prometheus.NewRegistry()
+				client, err := lockcore.New(redis.Client(), lockcore.Config{Registerer: reg, SumMetrics: c.sum})
+				testenv.Must(t, err)
+				defer func() { testenv.Must(t, client.Close(context.WithoutCancel(t.Context()))) }()
+				r, err := singleton.NewRunner(client, singleton.Config{})
+				testenv.Must(t, err)
+				var ran atomic.Int64
+				work := func(context.Context, singleton.Run) error { ran.Add(1); return nil }
+				for i := range c.jobs {
+					testenv.Must(t, r.Add(fmt.Sprint("draw", i), "* * * * *", work, singleton.JobConfig{}))
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
+				defer cancel()
+				testenv.Must(t, r.Run(ctx))
+				answer := httptest.NewRecorder()
+				promhttp.HandlerFor(reg, promhttp.HandlerOpts{}).ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), "GET", "/metrics", nil))
+				page := answer.Body.String()
+				if n := strings.Count(page, "\n"); n != c.lines {
+					t.Errorf("/metrics has %d lines, METRICS.md says %d", n, c.lines)
+				}
+				if c.sum && !strings.Contains(page, fmt.Sprintf("\nnoonlock_job_runs_total{outcome=\"succeeded\"} %d\n", ran.Load())) {
+					t.Errorf("of %d runs: %s", ran.Load(), page)
+				}
+				if ran.Load() < int64(c.jobs) {
+					t.Errorf("%d runs of %d jobs", ran.Load(), c.jobs)
 				}
 			})
 		})

@@ -49,7 +49,7 @@ func NewLeaderElector(client *lockcore.Client, name string, callbacks Callbacks,
 		return nil, err
 	}
 	c := lock.Of(client)
-	m, err := newMetrics(c.Registerer(), name)
+	m, err := newMetrics(c.Metrics(), name)
 	if err != nil {
 		return nil, fmt.Errorf("election: the Registerer of the Client: %w", err)
 	}

@@ -17,22 +17,21 @@ type metrics struct {
 	resigns, transfers     prometheus.Counter // requests of operators
 }
 
-// newMetrics registers the metrics, or nothing if reg is nil. It takes those that another elector has
+// newMetrics registers the metrics. It takes those that another elector has
 // registered before.
-func newMetrics(reg prometheus.Registerer, name string) (*metrics, error) {
+func newMetrics(set *registry.Set, name string) (*metrics, error) {
 	// Dashboards and alerts use this name of client-go. controller-runtime's registry already
 	// contains a metric of this name. The help text and the label are the same as there, so
 	// that elections can share the metric.
-	set := &registry.Set{Registerer: reg}
-	status := set.Gauges("leader_election_master_status",
+	shared := &registry.Set{Registerer: set.Registerer}
+	status := shared.Gauges("leader_election_master_status",
 		"Gauge of if the reporting system is master of the relevant lease, 0 indicates backup, 1 indicates master. 'name' is the string used to identify the lease. Please make sure to group by name.", "name")
-	leads, err := status.WithLabelValues, set.Err()
+	leads, err := status.WithLabelValues, shared.Err()
 	if there, ok := errors.AsType[prometheus.AlreadyRegisteredError](err); ok {
 		if theirs, ok := there.ExistingCollector.(*prometheus.GaugeVec); ok { // controller-runtime's
 			leads, err = theirs.WithLabelValues, nil
 		}
 	}
-	set = &registry.Set{Registerer: reg}
 	transitions := set.Counters("noonlock_election_transitions_total",
 		"Terms of this process that began (gained), ended voluntarily (released), or ended involuntarily (lost).", "name", "event")
 	timeToLead := set.Histograms("noonlock_election_time_to_lead_seconds",

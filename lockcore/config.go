@@ -38,6 +38,10 @@ type Config struct {
 	// share them. Default: no metrics.
 	Registerer prometheus.Registerer
 
+	// SumMetrics makes one series of all jobs, of all daemons and of all elections: docs/METRICS.md has sizes, and the meaning
+	// of gauges. It is the same in all Clients with the same Registerer. Default: a series for each name.
+	SumMetrics bool
+
 	// TokenRetention is the time for which the server keeps the last fencing token of a
 	// lock after it was granted. It costs about 135 bytes for each name that was used
 	// within that time. While the token is kept, the next token is greater, whatever the

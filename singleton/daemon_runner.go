@@ -99,7 +99,7 @@ func NewDaemonRunner(client *lockcore.Client, name string, work func(ctx context
 		return nil, err
 	}
 	n.Client().Expect("mutex")
-	m, err := newDaemonMetrics(n.Client().Registerer(), name)
+	m, err := newDaemonMetrics(n.Client().Metrics(), name)
 	if err != nil {
 		return nil, err
 	}

@@ -30,9 +30,8 @@ type metrics struct {
 }
 
 // newMetrics makes the collectors and registers them. Collectors that another Runner has
-// registered are shared. A nil Registerer registers none.
-func newMetrics(reg prometheus.Registerer) (*metrics, error) {
-	set := &registry.Set{Registerer: reg}
+// registered are shared.
+func newMetrics(set *registry.Set) (*metrics, error) {
 	m := &metrics{
 		runs: set.Counters("noonlock_job_runs_total",
 			"Runs whose outcome this replica recorded: succeeded, failed, unknown.", "name", "outcome"),
@@ -41,10 +40,10 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			prometheus.ExponentialBuckets(0.005, 4, 10), "name"), // to 22 minutes
 		delay: set.Histograms("noonlock_job_start_delay_seconds",
 			"Delay from the due time of a tick, including its jitter, to its first attempt on this replica, by the server's clock.",
-			[]float64{.001, .002, .005, .01, .025, .05, .1, .25, .5, 1, 5, 30, 300, 3600}, "name"),
-		lastSuccess: set.Gauges("noonlock_job_last_success_timestamp_seconds",
+			[]float64{.005, .025, .1, .5, 5, 30, 300, 3600}, "name"),
+		lastSuccess: set.Times("noonlock_job_last_success_timestamp_seconds",
 			"The newest tick that succeeded on any replica, as far as this replica knows.", "name"),
-		next: set.Gauges("noonlock_job_next_tick_timestamp_seconds",
+		next: set.Times("noonlock_job_next_tick_timestamp_seconds",
 			"When the next tick is due on any replica, including its jitter, as this replica last planned it.", "name"),
 		paused: set.Gauges("noonlock_job_paused",
 			"1 while the job is paused, as far as this replica knows, otherwise 0.", "name"),
@@ -62,8 +61,8 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			"Changes of the schedule that this replica noticed. No tick that was due before runs any more.", "name"),
 		acts: set.Counters("noonlock_job_interventions_total",
 			"Requests of operators that this replica carried out: trigger, rerun, cancel, pause, resume. Every replica carries out a pause and its end.", "name", "action"),
-		offset: set.Gauge("noonlock_job_clock_offset_seconds",
-			"How far the wall clock of this machine is ahead of the server's."),
+		offset: set.Gauges("noonlock_job_clock_offset_seconds",
+			"How far the wall clock of this machine is ahead of the server's.").WithLabelValues(),
 	}
 	if err := set.Err(); err != nil {
 		return nil, fmt.Errorf("singleton: the Registerer of the Client: %w", err)
@@ -84,16 +83,13 @@ func (m *metrics) job(name string) *jobMetrics {
 	for _, counter := range []*prometheus.CounterVec{m.takeovers, m.losses, m.conflicts, m.changes} {
 		counter.WithLabelValues(name)
 	}
-	for _, counters := range []struct {
-		of    *prometheus.CounterVec
-		words []string
-	}{
-		{m.runs, []string{ledger.OutcomeSucceeded, ledger.OutcomeFailed, ledger.OutcomeUnknown}},
-		{m.skips, []string{skipMissed, skipOverlap, skipDeadline, skipPaused}},
-		{m.acts, []string{ledger.RequestTrigger, ledger.RequestRerun, ledger.ActionCancel, ledger.ActionPause, ledger.ActionResume}},
+	for counter, words := range map[*prometheus.CounterVec][]string{
+		m.runs:  {ledger.OutcomeSucceeded, ledger.OutcomeFailed, ledger.OutcomeUnknown},
+		m.skips: {skipMissed, skipOverlap, skipDeadline, skipPaused},
+		m.acts:  {ledger.RequestTrigger, ledger.RequestRerun, ledger.ActionCancel, ledger.ActionPause, ledger.ActionResume},
 	} {
-		for _, word := range counters.words {
-			counters.of.WithLabelValues(name, word)
+		for _, word := range words {
+			counter.WithLabelValues(name, word)
 		}
 	}
 	j := &jobMetrics{m, name}
@@ -135,9 +131,8 @@ type daemonMetrics struct {
 }
 
 // newDaemonMetrics makes the collectors and registers them. Collectors that another runner
-// has registered are shared. A nil Registerer registers none.
-func newDaemonMetrics(reg prometheus.Registerer, name string) (*daemonMetrics, error) {
-	set := &registry.Set{Registerer: reg}
+// has registered are shared.
+func newDaemonMetrics(set *registry.Set, name string) (*daemonMetrics, error) {
 	running := set.Gauges("noonlock_daemon_running",
 		"1 while the function of the daemon runs on this replica, otherwise 0. The sum over all replicas is 1.", "name")
 	starts := set.Counters("noonlock_daemon_starts_total",

@@ -106,7 +106,7 @@ func NewRunner(client *lockcore.Client, cfg Config) (*Runner, error) {
 	if err != nil {
 		return nil, translate(err, "Config", "Config")
 	}
-	r.metrics, err = newMetrics(lock.Of(client).Registerer())
+	r.metrics, err = newMetrics(lock.Of(client).Metrics())
 	return r, err
 }
 

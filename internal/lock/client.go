@@ -6,13 +6,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/go-logr/logr"
 
 	"github.com/noonlock/noonlock"
 	"github.com/noonlock/noonlock/internal/lease"
 	"github.com/noonlock/noonlock/internal/logqueue"
+	"github.com/noonlock/noonlock/internal/registry"
 	"github.com/noonlock/noonlock/internal/several"
 	"github.com/noonlock/noonlock/internal/wire"
 )
@@ -39,10 +38,10 @@ type Client struct {
 	logQueue *logqueue.Queue
 	log      logr.Logger // writes to logQueue
 
-	registerer prometheus.Registerer
-	metrics    *metrics
-	identity   string
-	process    string // secret: with it, other clients could forge this Client's requests
+	registry registry.Set // without metrics
+	metrics  *metrics
+	identity string
+	process  string // secret: with it, other clients could forge this Client's requests
 
 	tokenRetention, lockDelay time.Duration
 	minReplicas               int
@@ -241,8 +240,8 @@ func (c *Client) Closing() <-chan struct{} { return c.closing }
 // Flush waits until the lines of Logger are written, ctx ends, or one second has passed.
 func (c *Client) Flush(ctx context.Context) { c.logQueue.Flush(ctx) }
 
-// Registerer registers the metrics of all users of the Client; nil: none.
-func (c *Client) Registerer() prometheus.Registerer { return c.registerer }
+// Metrics returns a Set for the metrics of a user of the Client.
+func (c *Client) Metrics() *registry.Set { return new(c.registry) }
 
 // Mutex returns the kind of a lock that one attempt holds at a time.
 func (c *Client) Mutex() Kind { return c.topology.kind() }

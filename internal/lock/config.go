@@ -22,6 +22,7 @@ type Config struct {
 	Identity       string
 	Logger         logr.Logger
 	Registerer     prometheus.Registerer
+	SumMetrics     bool
 	TokenRetention time.Duration
 	LockDelay      time.Duration
 	MinReplicas    int

@@ -18,11 +18,11 @@ import (
 type metrics struct {
 	acquires     *prometheus.CounterVec
 	wait         *prometheus.HistogramVec
-	handover     prometheus.Histogram
+	handover     prometheus.Observer
 	held         *prometheus.GaugeVec
 	waiting      *prometheus.GaugeVec
 	renewals     *prometheus.CounterVec
-	lateness     prometheus.Histogram
+	lateness     prometheus.Observer
 	losses       *prometheus.CounterVec
 	lapsed       prometheus.Counter
 	scriptErrors *prometheus.CounterVec
@@ -55,38 +55,36 @@ const (
 	kindWrite = "write"
 )
 
-// newMetrics creates the collectors and registers them with reg, unless reg is nil.
-// Collectors that another Client has registered are shared.
-func newMetrics(reg prometheus.Registerer) (*metrics, error) {
-	set := &registry.Set{Registerer: reg}
+// newMetrics creates the collectors and registers them. Collectors that another Client has registered are shared.
+func newMetrics(set *registry.Set) (*metrics, error) {
 	m := &metrics{
 		acquires: set.Counters("noonlock_acquires_total",
 			"Attempts to acquire a lock, by kind and outcome.", "kind", "outcome"),
 		wait: set.Histograms("noonlock_acquire_wait_seconds",
 			"Time from the call to the lease, for attempts that acquired the lock.",
 			[]float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 60, 600}, "kind"),
-		handover: set.Histogram("noonlock_handover_seconds",
+		handover: set.Histograms("noonlock_handover_seconds",
 			"Time from a grant message for a waiter of this process to its lease.",
-			[]float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1}),
+			[]float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1}).WithLabelValues(),
 		held: set.Gauges("noonlock_leases_held",
 			"Leases that this process holds.", "kind"),
 		waiting: set.Gauges("noonlock_waiters",
 			"Calls of this process that wait for a lock. The sum over all processes is the total length of all queues.", "kind"),
 		renewals: set.Counters("noonlock_renewals_total",
 			"Renewals, by outcome: renewed, lost (according to the server), not_replicated (see Config.MinReplicas), failed (an error, or no answer).", "outcome"),
-		lateness: set.Histogram("noonlock_renewal_lateness_seconds",
+		lateness: set.Histograms("noonlock_renewal_lateness_seconds",
 			"Delay of renewals after their due time. It grows on an overloaded machine, and while a server answers slowly, before leases are lost.",
-			[]float64{.0005, .001, .005, .01, .05, .1, .25, .5, 1, 2.5, 5, 10}),
+			[]float64{.0005, .001, .005, .01, .05, .1, .25, .5, 1, 2.5, 5, 10}).WithLabelValues(),
 		losses: set.Counters("noonlock_lease_losses_total",
 			"Leases that ended before their release, by cause: lost (according to the server), forced (by ForceRelease), expired (no renewal was answered in time), not_replicated (no renewal was acknowledged in time), max_hold.", "cause"),
-		lapsed: set.Counter("noonlock_lapsed_grants_total",
-			"Grants to waiters of this process that were not used: the wait had ended, or the grant was not confirmed in time."),
+		lapsed: set.Counters("noonlock_lapsed_grants_total",
+			"Grants to waiters of this process that were not used: the wait had ended, or the grant was not confirmed in time.").WithLabelValues(),
 		scriptErrors: set.Counters("noonlock_script_errors_total",
 			"Script calls that failed, by script and reason: refused (by the server), not_replicated, unanswered, unsent.", "script", "reason"),
-		forced: set.Counter("noonlock_forced_releases_total",
-			"Locks that this process released by ForceRelease."),
-		delays: set.Counter("noonlock_lock_delays_total",
-			"How often this process found that a server may have lost data, and delayed its grants (see Config.LockDelay)."),
+		forced: set.Counters("noonlock_forced_releases_total",
+			"Locks that this process released by ForceRelease.").WithLabelValues(),
+		delays: set.Counters("noonlock_lock_delays_total",
+			"How often this process found that a server may have lost data, and delayed its grants (see Config.LockDelay).").WithLabelValues(),
 	}
 	if err := set.Err(); err != nil {
 		return nil, fmt.Errorf("lockcore: Config.Registerer: %w", err)

@@ -16,6 +16,7 @@ import (
 	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/internal/lease"
 	"github.com/noonlock/noonlock/internal/logqueue"
+	"github.com/noonlock/noonlock/internal/registry"
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
@@ -46,9 +47,9 @@ func open(cfg Config, s *Scripts, clock func() time.Duration, target target, con
 		keys:    newKeyring(cmp.Or(cfg.Prefix, defaultPrefix), target),
 		scripts: s,
 
-		registerer: cfg.Registerer,
-		identity:   cmp.Or(cfg.Identity, defaultIdentity()),
-		process:    rand.Text(),
+		registry: registry.Set{Registerer: cfg.Registerer, Sum: cfg.SumMetrics},
+		identity: cmp.Or(cfg.Identity, defaultIdentity()),
+		process:  rand.Text(),
 
 		tokenRetention: cmp.Or(cfg.TokenRetention, defaultTokenRetention),
 		lockDelay:      cfg.LockDelay,
@@ -75,7 +76,7 @@ func open(cfg Config, s *Scripts, clock func() time.Duration, target target, con
 		err = Refuse("Config.MinReplicas", "0 or positive", c.minReplicas)
 	}
 	if err == nil {
-		c.metrics, err = newMetrics(cfg.Registerer)
+		c.metrics, err = newMetrics(c.Metrics())
 	}
 	if err == nil {
 		if c.logQueue, err = logqueue.New(cfg.Logger, cfg.Registerer); err != nil {

@@ -57,8 +57,8 @@ type line struct {
 // shares the counter that another Queue has registered. A nil reg disables the counter.
 func New(to logr.Logger, reg prometheus.Registerer) (*Queue, error) {
 	set := &registry.Set{Registerer: reg}
-	q := &Queue{dropped: set.Counter("noonlock_log_lines_dropped_total",
-		"Log lines that were dropped because the logger blocked, was too slow, or panicked.")}
+	q := &Queue{dropped: set.Counters("noonlock_log_lines_dropped_total",
+		"Log lines that were dropped because the logger blocked, was too slow, or panicked.").WithLabelValues()}
 	sink := to.GetSink()
 	if sink == nil {
 		sink = &fallback{}

@@ -4,88 +4,133 @@ package registry
 import (
 	"errors"
 	"fmt"
+	"math"
 	"reflect"
+	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 )
 
 // A Set creates metrics and registers them. If an equal metric is registered, the Set
 // returns that one.
 type Set struct {
 	Registerer prometheus.Registerer // nil: none is registered
+	Sum        bool                  // series show sums over the label name, without it
 
 	errs []error
 }
 
 // Counters returns counters with labels.
 func (s *Set) Counters(name, help string, labels ...string) *prometheus.CounterVec {
-	return addVec(s, prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels))
+	return add(s, prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels), plus, name, help, labels)
 }
 
 // Gauges returns gauges with labels.
 func (s *Set) Gauges(name, help string, labels ...string) *prometheus.GaugeVec {
-	return addVec(s, prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels))
+	return add(s, prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels), plus, name, help, labels)
 }
+
+// Times returns gauges of times. Instead of their sum, the earliest is shown.
+func (s *Set) Times(name, help string, labels ...string) *prometheus.GaugeVec {
+	return add(s, prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels), math.Min, name, help, labels)
+}
+
+func plus(a, b float64) float64 { return a + b }
 
 // Histograms returns histograms with labels.
 func (s *Set) Histograms(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
-	return addVec(s, prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels))
+	return add(s, prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels), plus, name, help, labels)
 }
 
 // A vec collects before it sends. The Vecs of client_golang hold a lock until the scrape has
 // received every metric, so a slow scrape, or a Registerer that blocks, would delay all callers
 // that count.
-type vec[V prometheus.Collector] struct{ of V }
+type vec[V prometheus.Collector] struct {
+	of   V
+	desc *prometheus.Desc
+	sum  bool
+	join func(a, b float64) float64 // two gauges
+}
 
-func addVec[V prometheus.Collector](s *Set, of V) V { return Add(s, vec[V]{of}).of }
+// add registers a vector, and returns it or the equal one that is registered.
+func add[V prometheus.Collector](s *Set, of V, join func(a, b float64) float64, name, help string, labels []string) V {
+	sum := s.Sum && len(labels) > 0 && labels[0] == "name"
+	if sum {
+		labels = labels[1:]
+	}
+	v := &vec[V]{of, prometheus.NewDesc(name, help, labels, nil), sum, join}
+	if s.Registerer == nil || s.isNilPointer() {
+		return of
+	}
+	err := s.Registerer.Register(v)
+	there, _ := errors.AsType[prometheus.AlreadyRegisteredError](err)
+	if old, ok := there.ExistingCollector.(*vec[V]); ok {
+		return old.of
+	}
+	s.errs = append(s.errs, err)
+	return of
+}
 
 // Describe implements prometheus.Collector.
-func (v vec[V]) Describe(ch chan<- *prometheus.Desc) { v.of.Describe(ch) }
+func (v *vec[V]) Describe(ch chan<- *prometheus.Desc) { ch <- v.desc }
 
 // Collect implements prometheus.Collector.
-func (v vec[V]) Collect(ch chan<- prometheus.Metric) {
+func (v *vec[V]) Collect(ch chan<- prometheus.Metric) {
 	found := make(chan prometheus.Metric)
-	go func() {
-		defer close(found)
-		v.of.Collect(found)
-	}()
+	go func() { v.of.Collect(found); close(found) }()
 	var all []prometheus.Metric
 	for m := range found {
 		all = append(all, m)
+	}
+	if v.sum {
+		all = v.summed(all)
 	}
 	for _, m := range all {
 		ch <- m
 	}
 }
 
-// Counter returns a counter without labels.
-func (s *Set) Counter(name, help string) prometheus.Counter {
-	return Add(s, prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help}))
+// A sum is one series for all names.
+type sum struct {
+	desc *prometheus.Desc
+	of   *dto.Metric
 }
 
-// Gauge returns a gauge without labels.
-func (s *Set) Gauge(name, help string) prometheus.Gauge {
-	return Add(s, prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help}))
+// Desc implements prometheus.Metric.
+func (s sum) Desc() *prometheus.Desc { return s.desc }
+
+// Write implements prometheus.Metric.
+func (s sum) Write(m *dto.Metric) error {
+	m.Label, m.Counter, m.Gauge, m.Histogram = s.of.Label, s.of.Counter, s.of.Gauge, s.of.Histogram
+	return nil
 }
 
-// Histogram returns a histogram without labels.
-func (s *Set) Histogram(name, help string, buckets []float64) prometheus.Histogram {
-	return Add(s, prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}))
-}
-
-// Add registers c, and returns it or the equal one that is registered.
-func Add[C prometheus.Collector](s *Set, c C) C {
-	if s.Registerer == nil || s.isNilPointer() {
-		return c
-	}
-	err := s.Registerer.Register(c)
-	if there, ok := errors.AsType[prometheus.AlreadyRegisteredError](err); ok {
-		if old, ok := there.ExistingCollector.(C); ok {
-			return old
+// summed returns one series for each set of labels without the name.
+func (v *vec[V]) summed(all []prometheus.Metric) (sums []prometheus.Metric) {
+	first := map[string]*dto.Metric{} // by their labels
+	for _, m := range all {
+		one := &dto.Metric{}
+		_ = m.Write(one) // those of a vector do not fail
+		one.Label = slices.DeleteFunc(slices.Clone(one.Label), func(l *dto.LabelPair) bool { return l.GetName() == "name" })
+		key := fmt.Sprint(one.Label)
+		switch of := first[key]; {
+		case of == nil:
+			first[key] = one
+			sums = append(sums, sum{v.desc, one})
+		case of.Counter != nil:
+			*of.Counter.Value += one.Counter.GetValue()
+		case of.Gauge != nil:
+			*of.Gauge.Value = v.join(of.Gauge.GetValue(), one.Gauge.GetValue())
+		default:
+			*of.Histogram.SampleCount += one.Histogram.GetSampleCount()
+			*of.Histogram.SampleSum += one.Histogram.GetSampleSum()
+			for i, b := range one.Histogram.Bucket {
+				*of.Histogram.Bucket[i].CumulativeCount += b.GetCumulativeCount()
+			}
 		}
 	}
-	s.errs = append(s.errs, err)
-	return c
+	return sums
 }
 
 // isNilPointer reports whether the Registerer is a nil pointer, which is not nil.
