@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/alicebob/miniredis/v2/server"
+
 	"github.com/noonlock/noonlock/election"
 	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
@@ -164,7 +166,14 @@ func TestFollowsJobsWithoutMessages(t *testing.T) {
 // After an outage of any kind, the page of 1,007 jobs is live within 2 s of the first connection that the
 // server accepts. Until then, it says since when it is out of date, and keeps what it shows.
 func TestOutages(t *testing.T) {
-	for name, outage := range testenv.Outages() {
+	outages := testenv.Outages()
+	outages["no rights"] = func(e *testenv.Env) *testenv.Outage {
+		requests := e.Bubble.Server().Server()
+		return &testenv.Outage{Options: e.Bubble.Options(), End: func() { requests.SetPreHook(nil) }, Begin: func() {
+			requests.SetPreHook(func(p *server.Peer, _ string, _ ...string) bool { p.WriteError("NOPERM no"); return true })
+		}}
+	}
+	for name, outage := range outages {
 		for _, lasts := range []time.Duration{6 * time.Second, 47 * time.Second} {
 			t.Run(name+" for "+lasts.String(), func(t *testing.T) {
 				testenv.InBubble(t, func(e *testenv.Env) {

@@ -2,13 +2,15 @@
 'use strict';
 (() => {
   const $ = (id) => document.getElementById(id);
+  // escaped replaces characters that reorder a line or are invisible, as noonctl does.
+  const escaped = (text) => String(text).replace(/[^\P{C}\n]|[\p{Zl}\p{Zp}\u034f\u115f\u1160\u3164\uffa0]/gu, (c) => '\\u{' + c.codePointAt(0).toString(16) + '}');
   const make = (tag, cls, ...children) => {
     const e = document.createElement(tag);
     if (cls) e.className = cls;
-    e.append(...children.filter(Boolean)); // strings become text nodes
+    e.append(...children.filter(Boolean).map((c) => (c instanceof Node ? c : escaped(c)))); // strings become text nodes
     return e;
   };
-  const put = (e, text) => { if (e.textContent !== text) e.textContent = text; };
+  const put = (e, text) => { if (e.textContent !== (text = escaped(text))) e.textContent = text; };
   const fill = (e, ...children) => e.replaceChildren(...children.filter(Boolean));
   // urlOf returns the URL of a part of the page, without the user and the password of the page's
   // own URL: fetch refuses those, and the browser sends them by itself.
@@ -497,7 +499,7 @@
     if (a.type) {
       const typed = field('Type the name of the lock');
       go.disabled = true;
-      typed.addEventListener('input', () => { go.disabled = typed.value !== r.name; });
+      typed.addEventListener('input', () => { go.disabled = typed.value !== escaped(r.name); });
     }
     go.className = 'go';
     go.disabled ||= all?.length === 0;
@@ -638,7 +640,7 @@
       if (f.live || f.stale) known = f;
       if (f.live && broken) readAbout();
       if (f.title) acting = !!f.actions; // the first frame has both
-      if (f.title) { put($('title'), f.title); document.title = (only ? only + ' · ' : '') + f.title; }
+      if (f.title) { put($('title'), f.title); document.title = escaped((only ? only + ' · ' : '') + f.title); }
       for (const [kind, s] of Object.entries(f.sections || {})) showSection(kind, lists[kind], s);
       for (const [kind, all] of Object.entries(f.items || {})) for (const one of all) showItem(lists[kind], one);
       state();

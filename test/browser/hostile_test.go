@@ -65,6 +65,7 @@ func TestHostileTexts(t *testing.T) {
 	testenv.Must(e, e.Raw.Set(e.Context(), "noonlock:{"+text("foreign")+"}:lock", text("value"), 0).Err())
 	delete(fields, "value") // is not shown
 	daemon(e, client("daemon-holder"), text("daemon"))
+	hold(e, e.Client("holder\u2066"), "reversed\u202e") // characters that reorder a line
 
 	// Elections. The leader is asked to resign, and does not return until the test ends.
 	board := text("election")
@@ -118,13 +119,14 @@ func TestHostileTexts(t *testing.T) {
 	b := newTab(e)
 	b.watchForScripts()
 	b.visit(s.URL)
-	b.until("all rows are shown", `document.querySelectorAll('.row').length === 8 && [...document.querySelectorAll('.row .body')].every((e) => e.textContent)`)
+	b.until("all rows are shown", `document.querySelectorAll('.row').length === 9 && [...document.querySelectorAll('.row .body')].every((e) => e.textContent)`)
 	b.shows("elections", board, hostile("leader"), hostile("candidate"), hostile("asked-by"))
 	b.shows("jobs", draw, "running", hostile("worker"))
 	b.shows("jobs", retried, "attempt 1")
 	b.shows("locks", lock, hostile("waiter"))
 	b.shows("locks", shared, hostile("rw-owner-false"))
 	b.shows("daemons", hostile("daemon"), hostile("daemon-holder"))
+	b.shows("locks", `reversed\u{202e}`, `holder\u{2066}`)
 
 	// Everything that can be opened is opened: the details of each square by pointing and by a click,
 	// and the dialog of each action.
@@ -152,6 +154,9 @@ func TestHostileTexts(t *testing.T) {
 	}
 	if strings.Contains(seen.String(), hostile("value")) {
 		e.Error("the value of a foreign key is shown")
+	}
+	if strings.ContainsAny(seen.String(), "\u202e\u2066") {
+		e.Error("a character that reorders a line is shown")
 	}
 	for field := range fields {
 		// Quoted texts, as in errors, are shown with more backslashes.
