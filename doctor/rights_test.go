@@ -19,7 +19,7 @@ func TestCheckRights(t *testing.T) {
 	for use, needed := range map[string]string{
 		doctor.UseMutex:    mutex,
 		doctor.UseOwned:    mutex + " pexpireat zmscore zcard zcount zrangebyscore zrevrangebyscore",
-		doctor.UseElection: mutex + " hmget hgetall",
+		doctor.UseElection: mutex + " hmget hgetall lpush ltrim",
 		doctor.UseJob:      "time lrange exists get set hget hset hdel hmget hkeys hgetall hexists hlen lpush ltrim llen pttl pexpire persist",
 	} {
 		all := strings.Fields(needed)

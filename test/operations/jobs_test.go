@@ -118,7 +118,7 @@ func lostData(w *world) {
 	lists := w.take(w, symptoms, listNames)
 	for i, name := range []string{"orders", "board", "feed", "watch"} {
 		w.prints(lists[i], 0, `^`+name+` `)
-		w.prints(lists[i]+" "+w.take(w, symptoms, "needs `--prefix` if `Config.Prefix` is not `noonlock`")[0]+" other", 0, ``)
+		w.prints(lists[i]+" --prefix other", 0, ``)
 	}
 
 	holder.metric(`noonlock_lease_losses_total\{cause="lost"\} 0`)

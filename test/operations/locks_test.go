@@ -16,7 +16,7 @@ import (
 
 // locks has a stuck holder with a waiter, and a key without a TTL.
 func locks(w *world) {
-	metrics := " " + w.take(w, alerts, "`noonctl elect`, `run` and `cron` export metrics with `--metrics`")[3] + " 127.0.0.1:0"
+	metrics := " " + w.take(w, alerts, "With `--metrics`, `noonctl elect`, `run` and `cron` export metrics")[0] + " 127.0.0.1:0"
 	holder := w.start("noonctl run --lock orders --identity holder --ttl 1h" + metrics + " -- sleep 1000")
 	holder.metric(`noonlock_leases_held\{kind="mutex"\} 1`)
 	waiter := w.start("noonctl run --lock orders --identity waiter -- sh -c 'echo the waiter works; sleep 1000'")

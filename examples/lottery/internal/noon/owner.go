@@ -17,8 +17,12 @@ type Owner struct {
 	key string
 }
 
-// ErrOtherDatabase means that this database must have no draws.
-var ErrOtherDatabase = errors.New("the draws are in another database")
+var (
+	// ErrOtherDatabase means that this database must have no draws.
+	ErrOtherDatabase = errors.New("the draws are in another database")
+	// ErrNotAsked means that Redis did not answer.
+	ErrNotAsked = errors.New("asking Redis which database has the draws")
+)
 
 // remembered is for how long the database is known after the last replica has asked.
 const remembered = 366 * 24 * time.Hour
@@ -42,7 +46,7 @@ func (o *Owner) Admit(ctx context.Context, id string) error {
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("asking Redis which database has the draws: %w", err)
+		return fmt.Errorf("%w: %w", ErrNotAsked, err)
 	}
 	if known.Val() != id {
 		return fmt.Errorf("%w, %s, and this is %s: give each installation its own --prefix, or run lottery accept if this database replaces the other", ErrOtherDatabase, known.Val(), id)

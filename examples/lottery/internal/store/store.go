@@ -181,9 +181,6 @@ func (s *Store) Check(ctx context.Context) error {
 
 // Record writes the draw of a run and its winners, if the database is admitted.
 func (s *Store) Record(ctx context.Context, tx *sql.Tx, run singleton.Run, winners []string) error {
-	if err := s.admitted(ctx, tx); err != nil {
-		return err
-	}
 	key := run.RunID.Key()
 	_, err := tx.ExecContext(ctx, s.sql("INSERT INTO draws (job, tick, attempt, token, drawn_by, drawn_at) VALUES (?, ?, ?, ?, ?, ?)"),
 		run.Job, key, run.Attempt, int64(run.Token), run.Holder, time.Now().UnixMilli())
@@ -194,8 +191,10 @@ func (s *Store) Record(ctx context.Context, tx *sql.Tx, run singleton.Run, winne
 	for i, id := range winners {
 		args = append(args, run.Job, key, i+1, id)
 	}
-	_, err = tx.ExecContext(ctx, s.sql("INSERT INTO winners (job, tick, position, entrant_id) VALUES "+values(len(winners), 4)), args...)
-	return err
+	if _, err = tx.ExecContext(ctx, s.sql("INSERT INTO winners (job, tick, position, entrant_id) VALUES "+values(len(winners), 4)), args...); err != nil {
+		return err
+	}
+	return s.admitted(ctx, tx)
 }
 
 // Draw is the draw of a run, with its winners in the order of their positions.
