@@ -86,7 +86,6 @@ func (e *Election) campaign(ctx context.Context) (*leadership, error) {
 	return l, nil
 }
 
-// Err implements holding.Lease.
 func (l *leadership) Err() error { return l.lease.Err() }
 
 // release releases the lock to the next candidate. If there is none, it records that nobody
@@ -119,10 +118,8 @@ func (l *leadership) withdraw(ctx context.Context) error {
 // label is the kind of an election's lease in metrics.
 const label = "election"
 
-// Label implements lock.Kind.
 func (l *leadership) Label() string { return label }
 
-// Renewal implements lock.Kind.
 func (l *leadership) Renewal(a *lock.Attempt) wire.Request {
 	if now := l.led.Load(); now != nil {
 		return l.e.store.renewal(a, now)
@@ -130,7 +127,6 @@ func (l *leadership) Renewal(a *lock.Attempt) wire.Request {
 	return l.Kind.Renewal(a)
 }
 
-// Unbegun implements lock.Recorder.
 func (l *leadership) Unbegun() (record, channel string) {
 	if !l.unbegun.Load() {
 		return "", ""

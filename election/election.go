@@ -149,9 +149,6 @@ func Elections(ctx context.Context, client *lockcore.Client, progress func(keys 
 		return nil, errNoClient
 	}
 	names, err := lock.Of(client).Search(ctx, lock.Search{Prefix: lock.ElectionNames, Parts: []string{"lock", "leader"}, Progress: progress})
-	for i := range names {
-		names[i] = strings.TrimPrefix(names[i], lock.ElectionNames)
-	}
 	if err != nil {
 		return names, fmt.Errorf("election: list elections: %w", err)
 	}

@@ -132,7 +132,7 @@ func (le *LeaderElector) Leader() string {
 	le.mu.Lock()
 	defer le.mu.Unlock()
 	if le.leadership != nil {
-		return le.election.lock.Identity()
+		return le.election.lock.Client().Identity()
 	}
 	return le.observed.Holder
 }

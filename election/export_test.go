@@ -27,7 +27,7 @@ func (le *LeaderElector) Term() (now Term, ok bool) {
 }
 
 // Identity returns the name of the replica.
-func (le *LeaderElector) Identity() string { return le.election.lock.Identity() }
+func (le *LeaderElector) Identity() string { return le.election.lock.Client().Identity() }
 
 // Election returns the election of the elector.
 func (le *LeaderElector) Election() *Election { return le.election }

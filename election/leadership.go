@@ -17,17 +17,15 @@ type term struct {
 }
 
 // A candidacy is one Run: what an elector does in the loop that campaigns, leads and
-// campaigns again.
+// campaigns again. It implements holding.Holder.
 type candidacy struct {
 	le     *LeaderElector
 	pauses retry.Backoff // after short terms and lost ones
 	lost   error         // why the only term was lost, with Config.Once
 }
 
-// Prepare implements holding.Holder.
 func (c *candidacy) Prepare(ctx context.Context) error { return c.le.election.prepare(ctx) }
 
-// Campaign implements holding.Holder.
 func (c *candidacy) Campaign(ctx context.Context) (*leadership, error) {
 	return c.le.election.campaign(ctx)
 }
@@ -82,7 +80,7 @@ func (le *LeaderElector) drain(now *leadership) {
 	})
 }
 
-// Release implements holding.Holder. If the lease was lost, it deletes what may remain of it on the server.
+// Release releases the lease. If that was lost, it deletes what may remain of it on the server.
 func (c *candidacy) Release(ctx context.Context, now *leadership) error {
 	if now.stop == nil {
 		return now.withdraw(ctx) // the grant came too late
@@ -90,7 +88,7 @@ func (c *candidacy) Release(ctx context.Context, now *leadership) error {
 	return now.release(ctx)
 }
 
-// Released implements holding.Holder. It calls OnStoppedLeading.
+// Released records the end of the term, and calls OnStoppedLeading.
 func (c *candidacy) Released(now *leadership, lost, err error) {
 	le := c.le
 	log, ended := le.log.WithValues("term", now.led.Load().Number), le.metrics.released
@@ -128,7 +126,7 @@ func (le *LeaderElector) stoppedLeading() {
 	le.callbacks.OnStoppedLeading()
 }
 
-// Next implements holding.Holder. There is no pause after a term that was long enough and
+// Next returns no pause after a term that was long enough and
 // ended by choice.
 func (c *candidacy) Next(lost error, held time.Duration) (pause time.Duration, again bool) {
 	cfg := c.le.cfg

@@ -146,7 +146,7 @@ func (q *quorum) renewal(a *lock.Attempt, now *led) wire.Request {
 		must = 1
 	}
 	return q.of.Counted(a, e.scripts.keep.Call(wire.Keys(k.lock, a.Tomb(), q.of.Marker(), k.leader), a.Value(), a.TTL().Milliseconds(),
-		q.of.List(), now.Token, e.lock.Identity(), e.metadata, now.Number, now.Since.UnixMilli(), k.channel, must))
+		q.of.List(), now.Token, e.lock.Client().Identity(), e.metadata, now.Number, now.Since.UnixMilli(), k.channel, must))
 }
 
 // vacate writes the end of a term to all servers.

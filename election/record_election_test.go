@@ -59,8 +59,8 @@ func TestElection(t *testing.T) {
 		}
 		e.Until("it has read that there is no leader", func() bool { return news() == " 0" })
 		l := campaign(e, a)
-		if l.led.Load().Number != 1 || l.lease.Token() == 0 || a.Name() != "board" || a.lock.Identity() != "a" {
-			t.Errorf("term %d, token %d of %s for %s", l.led.Load().Number, l.lease.Token(), a.lock.Identity(), a.Name())
+		if l.led.Load().Number != 1 || l.lease.Token() == 0 || a.Name() != "board" || a.lock.Client().Identity() != "a" {
+			t.Errorf("term %d, token %d of %s for %s", l.led.Load().Number, l.lease.Token(), a.lock.Client().Identity(), a.Name())
 		}
 		r, err := b.Record(e.Context())
 		testenv.Must(e, err)

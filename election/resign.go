@@ -187,7 +187,7 @@ func (e *Election) term(ctx context.Context, token uint64) (LeaderRecord, error)
 // errors are those of Election.Resign.
 func (e *Election) ask(ctx context.Context, token uint64, to string) error {
 	text, err := json.Marshal(ResignRequest{
-		ID: e.lock.Client().NewID(), By: cmp.Or(e.by.Who, e.lock.Identity()), Reason: e.by.Reason, To: to,
+		ID: e.lock.Client().NewID(), By: cmp.Or(e.by.Who, e.lock.Client().Identity()), Reason: e.by.Reason, To: to,
 	})
 	if err != nil {
 		return err

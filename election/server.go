@@ -43,7 +43,7 @@ func (s server) look(ctx context.Context) (r LeaderRecord, err error) {
 // claimOf returns the request that writes the record. An empty token is unknown.
 func (e *Election) claimOf(value, token string) wire.Request {
 	return e.scripts.claim.Call(wire.Keys(e.keys.lock, e.keys.leader, e.keys.fence, e.keys.terms),
-		value, e.lock.TTL().Milliseconds(), token, e.lock.Identity(), e.metadata, e.keys.channel)
+		value, e.lock.TTL().Milliseconds(), token, e.lock.Client().Identity(), e.metadata, e.keys.channel)
 }
 
 // Granted implements lock.Early: the record is written while the grant is confirmed. If the grant has
@@ -99,7 +99,7 @@ func (s server) claim(ctx context.Context, l *leadership) error {
 func (s server) renewal(a *lock.Attempt, now *led) wire.Request {
 	e := s.e
 	return e.scripts.renew.Call(wire.Keys(e.keys.lock, e.keys.leader), a.Value(), a.TTL().Milliseconds(),
-		now.Token, e.lock.Identity(), e.metadata, now.Number, now.Since.UnixMilli(), e.keys.channel)
+		now.Token, e.lock.Client().Identity(), e.metadata, now.Number, now.Since.UnixMilli(), e.keys.channel)
 }
 
 func (s server) vacate(ctx context.Context, r wire.Request) error {

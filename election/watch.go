@@ -68,9 +68,6 @@ func (e *Election) Watch(ctx context.Context) <-chan LeaderRecord {
 // The calls are in order, do not overlap, and do not repeat a record. Changes that follow
 // quickly on each other may cause only one call. tell must return at once, and must not
 // call stop.
-//
-// Messages announce changes. If a message is lost, the record is read when the subscription
-// is restored, and at the latest after 66 lease durations.
 func (e *Election) watch(tell func(LeaderRecord)) (stop func()) {
 	all := e.watches
 	all.mu.Lock()

@@ -18,6 +18,8 @@ type access = lock.Access
 
 func (c *Client) room() *lock.Client { return lock.Of(&c.access) }
 
+var ownScripts = lock.OwnScripts // of all Clients
+
 // clientOf returns a Client as users see it.
 func clientOf(open func(s *lock.Scripts) (*lock.Client, error)) (*Client, error) {
 	s, err := ownScripts()

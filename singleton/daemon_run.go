@@ -49,12 +49,11 @@ type daemonRun struct {
 	out    time.Duration // the pause before the next campaign
 }
 
-// Prepare implements holding.Holder: a right may be missing that only a holder needs.
+// Prepare finds out whether a right is missing that only a holder needs.
 func (d *daemonRun) Prepare(ctx context.Context) error {
 	return d.lock.CheckRights(ctx, d.lock.Client().MutexScripts()...)
 }
 
-// Campaign implements holding.Holder.
 func (d *daemonRun) Campaign(ctx context.Context) (*lock.Lease, error) {
 	lease, _, err := d.lock.Lock(ctx, d.lock.Client().Mutex())
 	return lease, err
@@ -112,10 +111,8 @@ func (s *DaemonRunner) start(ctx context.Context, lease *lock.Lease) (ended, err
 	return ended, err
 }
 
-// Release implements holding.Holder.
 func (d *daemonRun) Release(ctx context.Context, lease *lock.Lease) error { return lease.Unlock(ctx) }
 
-// Released implements holding.Holder.
 func (d *daemonRun) Released(lease *lock.Lease, _, err error) {
 	d.lock.Hint(daemonNews(d.lock))
 	if err != nil && !errors.Is(err, lockcore.ErrNotHeld) { // Work has logged the end of the lease
@@ -123,7 +120,6 @@ func (d *daemonRun) Released(lease *lock.Lease, _, err error) {
 	}
 }
 
-// Next implements holding.Holder.
 func (d *daemonRun) Next(error, time.Duration) (pause time.Duration, again bool) { return d.out, true }
 
 var errReturnedNil = errors.New("singleton: the function returned nil")

@@ -3,7 +3,6 @@ package singleton
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	"github.com/noonlock/noonlock"
 	"github.com/noonlock/noonlock/internal/lock"
@@ -30,9 +29,6 @@ func list(ctx context.Context, client *lockcore.Client, what string, s lock.Sear
 		return nil, &noonlock.ConfigError{Package: "singleton", Field: "client", Value: "nil", Rule: "a *lockcore.Client"}
 	}
 	names, err := lock.Of(client).Search(ctx, s)
-	for i := range names {
-		names[i] = strings.TrimPrefix(names[i], s.Prefix)
-	}
 	if err != nil {
 		return names, fmt.Errorf("singleton: list %s: %w", what, err)
 	}

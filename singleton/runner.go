@@ -193,19 +193,16 @@ func (r *Runner) Run(ctx context.Context) error {
 	}
 
 	ctx, end := context.WithCancelCause(ctx)
-	watched := make(chan struct{})
-	go func() {
-		defer close(watched)
+	var watch sync.WaitGroup
+	defer watch.Wait()
+	defer end(nil)
+	watch.Go(func() {
 		select {
 		case <-lock.Of(r.client).Closing():
 			end(lockcore.ErrClosed)
 		case <-ctx.Done():
 		}
-	}()
-	defer func() {
-		end(nil)
-		<-watched
-	}()
+	})
 	deadline, done := stopping.New(ctx, r.cfg.ShutdownTimeout, (r.cfg.ShutdownTimeout-r.cfg.Drain)/5)
 	defer done()
 	work, stop := r.drained(ctx)

@@ -86,8 +86,6 @@ func (n *Name) Channel(kind, of string) string {
 	return n.c.keys.channel(n.keys.name, kind+":"+n.c.keys.database+":"+of)
 }
 
-// Identity returns the text that Inspect shows as the holder of the name's leases.
-func (n *Name) Identity() string { return n.c.identity }
 
 // Wait returns for how long Lock waits at most; 0: until its context ends.
 func (n *Name) Wait() time.Duration { return n.terms.cfg.Wait }

@@ -9,7 +9,7 @@ import (
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
-// Search returns the names, sorted. lockcore.Client.Locks describes its times and its errors.
+// Search returns the names without the Prefix, sorted. lockcore.Client.Locks describes its times and its errors.
 func (c *Client) Search(ctx context.Context, s Search) ([]string, error) {
 	if err := c.One("a list of names"); err != nil {
 		return nil, err
@@ -21,7 +21,7 @@ func (c *Client) Search(ctx context.Context, s Search) ([]string, error) {
 		Found: func(keys []string, searched int) {
 			for _, key := range keys {
 				if name, part, ok := c.keys.split(key); ok && strings.HasPrefix(name, s.Prefix) && slices.Contains(s.Parts, part) {
-					names[name] = struct{}{}
+					names[strings.TrimPrefix(name, s.Prefix)] = struct{}{}
 				}
 			}
 			if total += searched; s.Progress != nil {

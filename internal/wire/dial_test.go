@@ -279,8 +279,8 @@ func TestFault69_DialerThatBreaksItsContract(t *testing.T) {
 		dial func() (net.Conn, error)
 		says string
 	}{
-		"nothing":              {func() (net.Conn, error) { return nil, nil }, "neither a connection nor an error"},
-		"a typed nil":          {func() (net.Conn, error) { return none, nil }, "neither a connection nor an error"},
+		"nothing":              {func() (net.Conn, error) { return nil, nil }, "the Dialer panicked"},
+		"a typed nil":          {func() (net.Conn, error) { return none, nil }, "the Dialer panicked"},
 		"a typed nil, failed":  {func() (net.Conn, error) { return none, broken }, broken.Error()},
 		"a panic":              {func() (net.Conn, error) { panic("no route") }, "the Dialer panicked: no route"},
 		"a panic of its error": {func() (net.Conn, error) { panic(broken) }, broken.Error()},

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"reflect"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -242,16 +241,13 @@ func (d *Dialer) late(err error) error {
 	return err
 }
 
-// dial calls the Dialer, which may return invalid values. addr is that of Where, or empty.
+// dial calls the Dialer. addr is that of Where, or empty.
 func (d *Dialer) dial(ctx context.Context, addr string) (*Pipe, error) {
 	ctx, cancel := context.WithTimeout(ctx, d.opt.Redis.DialTimeout)
 	defer cancel()
 	conn, err := d.opt.Redis.Dialer(ctx, d.opt.Redis.Network, cmp.Or(addr, d.opt.Redis.Addr))
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, err // that of go-redis also returns a nil *tls.Conn, which is not a nil net.Conn
-	case conn == nil || reflect.ValueOf(conn).Kind() == reflect.Pointer && reflect.ValueOf(conn).IsNil():
-		return nil, errors.New("lockcore: the Dialer returned neither a connection nor an error")
 	}
 	p := newPipe(conn, d.opt)
 	p.Addr = cmp.Or(addr, p.Addr)

@@ -77,8 +77,8 @@ func (l *Ledger) claim(a *lock.Attempt, id RunID, known State, cfg ClaimConfig) 
 		skipped = [...]string{millis(s.First), millis(s.Last), strconv.Itoa(s.Count), s.Reason}
 	}
 	return l.scripts.claim.Call(wire.Keys(k.job, k.open, k.runs, k.fence, k.tomb(a.ID())),
-		a.Value(), id.text(), a.TTL().Milliseconds(), decimal(known.Last.UnixMilli()), l.cfg.MaxAttempts, flag(l.cfg.AllowOverlap, "0"),
-		l.cfg.KeepRuns, ledger, l.lock.Identity(), skipped[0], skipped[1], skipped[2], skipped[3],
+		a.Value(), id.text(), a.TTL().Milliseconds(), decimal(known.Last.UnixMilli()), l.cfg.MaxAttempts, flag(l.cfg.AllowOverlap),
+		l.cfg.KeepRuns, ledger, l.lock.Client().Identity(), skipped[0], skipped[1], skipped[2], skipped[3],
 		millis(cfg.Until), l.cfg.Definition, k.channel, k.begins, millis(cfg.Next))
 }
 

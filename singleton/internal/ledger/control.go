@@ -68,16 +68,15 @@ func (l *Ledger) By(by lockcore.Operator) (*Ledger, error) {
 	return &other, nil
 }
 
-// Status returns the state of the job. Unlike Open it neither creates a ledger nor extends
-// its lifetime, and returns ErrNoLedger if there is none.
+// The methods below do what those of singleton.Job with the same names do, which have the documentation.
+
+// Status returns the state of the job. Unlike Open it neither creates a ledger nor extends its lifetime.
 func (l *Ledger) Status(ctx context.Context) (State, error) {
 	state, err := l.state(ctx, l.scripts.status.Call(wire.Keys(l.keys.job, l.keys.open)))
 	return state, opError("job status", l.name, err)
 }
 
-// Pause stops all replicas from claiming new ticks, until Resume. Open runs continue, also those of dead
-// holders, and triggered runs run. The ledger of a paused job does not expire. The errors are
-// ErrNoLedger and ErrNewerSchema.
+// Pause stops all replicas from claiming new ticks, until Resume.
 func (l *Ledger) Pause(ctx context.Context) error { return l.pause(ctx, "pause job", "1") }
 
 // Resume ends a Pause. The replicas decide which missed ticks run.
@@ -89,11 +88,7 @@ func (l *Ledger) pause(ctx context.Context, op, pause string) error {
 	return opError(op, l.name, err)
 }
 
-// Trigger adds a run in addition to the schedule, even while the job is paused. The run
-// stays open until a replica claims it, like the run of a dead holder, and is recorded like
-// any other.
-// The errors are ErrNoLedger, ErrTriggers and ErrNewerSchema. If the error matches
-// lockcore.ErrUnknown, the run may have been triggered.
+// Trigger opens a run that is not of the schedule. A replica claims it like the run of a dead holder.
 func (l *Ledger) Trigger(ctx context.Context) (id RunID, err error) {
 	req := l.scripts.trigger.Call(wire.Keys(l.keys.job, l.keys.open, l.keys.tomb(l.lock.Client().NewID()), l.keys.acts),
 		maxOpen, tombTTL.Milliseconds(), l.by.Who, l.by.Reason, l.keys.channel)
@@ -107,12 +102,9 @@ func (l *Ledger) Trigger(ctx context.Context) (id RunID, err error) {
 	return runs[0], nil
 }
 
-// Rerun opens a run again that ended as failed or unknown, or was skipped. A replica claims it
-// like the run of a dead holder, with a greater token, even while the job is paused. scheduled
-// says that the tick is one of the schedule; without it, of several ticks that were skipped
-// together only the first and the last one are found. The errors are ErrNotEnded, ErrSucceeded,
-// ErrNoRun, ErrTriggers, ErrNoLedger and ErrNewerSchema. If the error matches
-// lockcore.ErrUnknown, the tick may have been opened.
+// Rerun opens a run again that has ended, for a claim like that of a dead holder's run. scheduled says that
+// the tick is one of the schedule; without it, of several ticks that were skipped together only the first and
+// the last one are found.
 func (l *Ledger) Rerun(ctx context.Context, id RunID, scheduled bool) error {
 	const op = "rerun job"
 	if err := checkTick("tick", id.Tick); err != nil {
@@ -120,13 +112,11 @@ func (l *Ledger) Rerun(ctx context.Context, id RunID, scheduled bool) error {
 	}
 	k := l.keys
 	_, err := l.act(ctx, l.scripts.rerun.Call(wire.Keys(k.job, k.open, k.runs, k.tomb(l.lock.Client().NewID()), k.acts),
-		id.text(), flag(scheduled, "0"), maxOpen, tombTTL.Milliseconds(), l.by.Who, l.by.Reason, k.channel))
+		id.text(), flag(scheduled), maxOpen, tombTTL.Milliseconds(), l.by.Who, l.by.Reason, k.channel))
 	return opError(op, l.name, err)
 }
 
-// Cancel ends a run or, if id is zero, all runs that are held, and returns which. Their
-// holders end the contexts of the work and record what it returns; it is not attempted again. A run that is open and not held ends at once, as skipped if it had not begun,
-// otherwise as unknown. The errors are ErrNotOpen, ErrNoLedger and ErrNewerSchema.
+// Cancel ends a run or, if id is zero, all runs that are held, and returns which.
 func (l *Ledger) Cancel(ctx context.Context, id RunID) ([]RunID, error) {
 	of := ""
 	if !id.Tick.IsZero() {

@@ -112,7 +112,7 @@ func newLedger(c *lockcore.Client, job string, lease *lockcore.LeaseConfig, cfg 
 	cfg.MaxAttempts = cmp.Or(cfg.MaxAttempts, DefaultAttempts)
 	cfg.KeepRuns = cmp.Or(cfg.KeepRuns, DefaultKeepRuns)
 	cfg.Retain = cmp.Or(cfg.Retain, defaultRetain)
-	return &Ledger{lock: n, scripts: s, name: job, keys: keysOf(n, job), cfg: cfg, by: lockcore.Operator{Who: n.Identity()}}, nil
+	return &Ledger{lock: n, scripts: s, name: job, keys: keysOf(n, job), cfg: cfg, by: lockcore.Operator{Who: n.Client().Identity()}}, nil
 }
 
 var errQuorum = &noonlock.ConfigError{
@@ -161,7 +161,7 @@ func (l *Ledger) Open(ctx context.Context, before State) (State, error) {
 	}
 	age := (l.lock.Client().Elapsed() - before.started).Milliseconds()
 	state, err := l.state(ctx, l.scripts.open.Call(wire.Keys(k.job, k.open, k.runs, k.acts),
-		after, sure, ended, l.cfg.KeepRuns, l.cfg.Retain.Milliseconds(), me, l.cfg.Definition, age, l.lock.Identity(),
+		after, sure, ended, l.cfg.KeepRuns, l.cfg.Retain.Milliseconds(), me, l.cfg.Definition, age, l.lock.Client().Identity(),
 		millis(before.Next), l.cfg.Schedule, before.control, said, k.channel))
 	if err != nil {
 		return before, opError(op, l.name, err)
@@ -239,10 +239,10 @@ func millis(t time.Time) string {
 	return decimal(t.UnixMilli())
 }
 
-// flag returns "1" or the text for no.
-func flag(yes bool, no string) string {
+// flag returns a condition as the scripts expect it.
+func flag(yes bool) string {
 	if yes {
 		return "1"
 	}
-	return no
+	return "0"
 }

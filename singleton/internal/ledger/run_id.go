@@ -7,11 +7,8 @@ import (
 	"time"
 )
 
-// A RunID identifies a run of a job: the run of a tick, or a triggered run. Two runs have the same
-// RunID only if they are runs of one tick, or reruns of one triggered run.
+// A RunID is a singleton.RunID, which has the documentation.
 type RunID struct {
-	// Tick is the scheduled instant in UTC. For a triggered run, it is when it was requested; of
-	// several in one millisecond, each has its own.
 	Tick      time.Time `json:"tick,omitzero"`
 	Triggered bool      `json:"triggered,omitempty"`
 }
@@ -24,8 +21,7 @@ func RunOf(key int64) RunID {
 	return RunID{time.UnixMilli(key).UTC(), false}
 }
 
-// Key returns a number that no other run of the job has: of a tick, the milliseconds since 1970. The
-// number of a triggered run is negative, so no tick has it, and each one is less than every tick.
+// Key returns a number that no other run of the job has. The scripts use it as the tick.
 func (r RunID) Key() int64 {
 	if r.Triggered {
 		return -r.Tick.UnixMilli()
@@ -35,8 +31,7 @@ func (r RunID) Key() int64 {
 
 const triggerPrefix = "trigger/"
 
-// Name returns the text that ParseRunID reads: an instant such as 2026-01-02T15:04:05Z, with the
-// prefix "trigger/" for a triggered run.
+// Name returns the text that ParseRunID reads.
 func (r RunID) Name() string {
 	name := r.Tick.UTC().Format("2006-01-02T15:04:05.999Z07:00")
 	if r.Triggered {
