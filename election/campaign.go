@@ -12,11 +12,8 @@ import (
 )
 
 // A leadership is one term of this replica, from the campaign to the release. It is the lock.Kind
-// of its attempt: that of a mutex, whose renewals also extend the record after the claim.
-//
-//	queued ──grant──► held ──claim──► leading ──ctx, Resign, TransferTo──► draining ──returned──► released
-//	                   │                 │                                    └─DrainTimeout─► overdue
-//	                   └──lost, expired──┴──► overdue ──returned──► released
+// of its attempt: that of a mutex, whose renewals also extend the record after the claim. The package documentation
+// has its states.
 type leadership struct {
 	lock.Kind
 	e     *Election

@@ -29,7 +29,9 @@ func (f *follower) claim(ctx, work context.Context, id ledger.RunID, cfg ledger.
 	}
 	f.state.Open = append(f.state.Open, ledger.OpenRun{RunID: id, Attempt: run.Attempt, Token: run.Token(), Left: run.Remaining(), Asked: run.Asked})
 	f.mine[run.Key()] = run
-	first := run.Attempt == 1 && run.Asked == nil
+	if run.Attempt == 1 && run.Asked == nil {
+		f.measure(id.Tick)
+	}
 	others := f.state.Replicas > 1
 	f.wg.Go(func() {
 		x := f.r.jobRun(f.j, run, others, f.stop, log)
@@ -39,9 +41,6 @@ func (f *follower) claim(ctx, work context.Context, id ledger.RunID, cfg ledger.
 		}
 		f.notice(c)
 	})
-	if first {
-		f.measure(id.Tick) // last, because the schedule may panic
-	}
 	return true, 0, nil
 }
 

@@ -102,7 +102,7 @@ func NewRunner(client *lockcore.Client, cfg Config) (*Runner, error) {
 		return nil, &noonlock.ConfigError{Package: "singleton", Field: "Config.ShutdownTimeout", Value: cfg.ShutdownTimeout.String(), Rule: "0 (10s more than Drain) or more than Drain, " + cfg.Drain.String()}
 	}
 	r := &Runner{client: client, cfg: cfg, wall: time.Now, log: lock.Of(client).Logger()}
-	err := ledger.Check(client, r.lease())
+	_, err := ledger.New(client, "any", ledger.Config{Lease: r.lease()})
 	if err != nil {
 		return nil, translate(err, "Config", "Config")
 	}

@@ -32,22 +32,8 @@ import (
 // A Cluster is the Wire of a Redis Cluster. Each primary is a server with its own connections,
 // renewals and subscription. So a primary that does not answer delays only its own names.
 //
-// The slot table contains the server of each name:
-//
-//	no table ──► refreshing ──► a table
-//	    a request is answered MOVED: its slot changes at once, and the table is refreshed
-//	    a request, a dial or a subscription fails, or a node cannot serve: the table is refreshed
-//
-// A refresh asks several nodes and takes the view with the greatest epoch. A node that is
-// cut off has an old view. A refresh without an answer leaves the table as it is, and the
-// next failure causes another one.
-//
-// While a slot moves, the nodes refuse its requests, see wire.Request.InCluster. They execute
-// renewals, which neither create nor delete a key. A renewal follows its key (ASK), so
-// leases outlive a slow move.
-//
-// If the name has moved to another server before the answer arrives, the answer is ignored.
-// After a failover, it may come from the former primary.
+// The slot table contains the server of each name. docs/ARCHITECTURE.md, "In a cluster", says when it changes. A
+// refresh without an answer leaves it as it is, and the next failure causes another one.
 type Cluster struct {
 	cfg   wire.Config
 	opt   redis.Options // of each node, without an address

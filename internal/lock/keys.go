@@ -48,14 +48,10 @@ type nameKeys struct {
 
 func (k keyring) lock(name string) *nameKeys {
 	base := k.prefix + ":{" + name + "}:"
-	rest := base + "lock" + base + "fence" + base + "queue" + base + "seen" + base + "tomb:" // one allocation
-	keys := &nameKeys{name: name, base: rest[:len(base)], channels: k.channels}
-	next := func(part string) (key string) {
-		n := len(base) + len(part)
-		key, rest = rest[:n], rest[n:]
-		return key
+	keys := &nameKeys{
+		name: name, base: base, channels: k.channels,
+		lock: base + "lock", fence: base + "fence", queue: base + "queue", seen: base + "seen", tombs: base + "tomb:",
 	}
-	keys.lock, keys.fence, keys.queue, keys.seen, keys.tombs = next("lock"), next("fence"), next("queue"), next("seen"), next("tomb:")
 	if k.sharded {
 		keys.channels = k.channel(name, "ch:")
 	}

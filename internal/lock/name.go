@@ -86,10 +86,6 @@ func (n *Name) Channel(kind, of string) string {
 	return n.c.keys.channel(n.keys.name, kind+":"+n.c.keys.database+":"+of)
 }
 
-
-// Wait returns for how long Lock waits at most; 0: until its context ends.
-func (n *Name) Wait() time.Duration { return n.terms.cfg.Wait }
-
 // TTL returns the TTL of the name's leases.
 func (n *Name) TTL() time.Duration { return n.terms.ttl }
 

@@ -86,9 +86,6 @@ func (q *Quorum) Counted(a *Attempt, r wire.Request) wire.Request {
 	return several.Counted(r, countRenewal(r), a.trail)
 }
 
-// Token returns the token of the lease, which renewals commit.
-func (a *Attempt) Token() uint64 { return a.token }
-
 // AskAll sends a request to all servers of a quorum, and retries it like Ask. r is called for
 // each try, because the name of the list may change. It returns the
 // answers that have arrived when a majority has answered. Answers of servers that grant

@@ -18,10 +18,6 @@ import (
 // primary. There is one look per second while the Client holds a lease. A grant waits for a look that is at
 // most a second old. A Client that only waits for leases looks when it tries to get one.
 //
-//	idle ── a grant ──► a look per second ── the primary is another server ──► Server.follow
-//	  ▲                              │
-//	  └───── nothing is held ────────┘
-//
 // A look that fails says nothing, and changes nothing: connections work without Sentinels. Behind
 // a Dialer of the user that reaches all servers through one proxy, the address does not change.
 // Then connections stay until the old primary refuses a write.

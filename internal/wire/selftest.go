@@ -64,13 +64,12 @@ func (s *Subscription) startTest() {
 	}
 }
 
-// Trusted reports whether PUBLISH's count of receivers is correct for this subscription.
+// Trusted implements Messages.
 func (s *Subscription) Trusted() bool {
 	return s.is(func() bool { return s.found == receiptProved })
 }
 
-// Suspect starts a self-test because a message may have been missed, unless the last test
-// ended within since or retestAfter.
+// Suspect implements Messages. Tests are at least retestAfter apart.
 func (s *Subscription) Suspect(since time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,8 +78,7 @@ func (s *Subscription) Suspect(since time.Duration) {
 	}
 }
 
-// Retest repeats the self-test and reports whether the count of receivers can be
-// trusted. A demoted server still delivers messages, but the new primary does not
+// Retest implements Messages. A demoted server still delivers messages, but the new primary does not
 // count this process as a receiver.
 func (s *Subscription) Retest(ctx context.Context) bool {
 	s.Suspect(0)

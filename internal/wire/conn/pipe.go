@@ -14,14 +14,8 @@ import (
 )
 
 // A Pipe is a connection that is set up. Calls are written on it in their order, while others wait for their
-// answers, and are answered in the same order.
-//
-//	           a write begins: one reading of the clock stamps its calls
-//	queued ─────────────────────────────────────────────────────────────► written ──► answered
-//	   │ the caller leaves: the call is skipped          the caller leaves:  │
-//	   │ the pipe ends: it goes to the next one          the answer is       │ the pipe ends
-//	   ▼                                                 thrown away         ▼
-//	never sent                                                            unknown
+// answers, and are answered in the same order. The package documentation has their states. When a write begins, one
+// reading of the clock stamps its calls. The call of a caller that has left is skipped, or its answer is thrown away.
 //
 // Who finds nobody writing, writes, and a goroutine writes what is queued meanwhile. A caller that is alone reads its
 // answer itself, for a moment. Otherwise, another goroutine reads.

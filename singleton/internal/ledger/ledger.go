@@ -31,19 +31,10 @@ type Ledger struct {
 // Config configures the ledger of a job. All replicas of a job should use the same. The
 // caller has checked all fields except Lease.
 type Config struct {
-	// Lease configures the lease on a tick. After the death of a holder, the other replicas
-	// wait for at most its TTL.
-	Lease lockcore.LeaseConfig
-
-	// MaxAttempts is the number of attempts at a tick, over all replicas. Default 5. With
-	// 1, a tick whose holder died is recorded as unknown.
-	MaxAttempts int
-
-	// AllowOverlap lets a replica claim a tick while an earlier one is running.
-	AllowOverlap bool
-
-	// KeepRuns is the number of ended runs in the history. Default 100, at most 10,100.
-	KeepRuns int
+	Lease        lockcore.LeaseConfig // on a tick
+	MaxAttempts  int                  // as of a singleton.JobConfig
+	AllowOverlap bool                 // as there
+	KeepRuns     int                  // the number of ended runs in the history; default 100, at most 10,100
 
 	// Definition identifies the definition of the job, so that replicas with different
 	// schedules or settings are distinguished during a rollout. One definition acts at
@@ -119,13 +110,6 @@ var errQuorum = &noonlock.ConfigError{
 	Package: "singleton",
 	Field:   "client", Value: "a Client of NewQuorum",
 	Rule: "a Client of New: the ledger of a job is kept on one server",
-}
-
-// Check returns a *noonlock.ConfigError if no job can have a ledger on the servers of the Client with that
-// lease.
-func Check(c *lockcore.Client, lease lockcore.LeaseConfig) error {
-	_, err := New(c, "any", Config{Lease: lease})
-	return err
 }
 
 // Open creates the ledger of the job if there is none, extends its lifetime, and returns
