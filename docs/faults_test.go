@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/noonlock/noonlock/internal/testenv"
 )
 
 var (
@@ -22,9 +24,7 @@ var (
 func TestFaultsAreTested(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("FAULTS.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	told := map[int]bool{}
 	for _, row := range faultRow.FindAllStringSubmatch(string(text), -1) {
 		first, _ := strconv.Atoi(row[1])
@@ -56,18 +56,14 @@ func TestFaultsAreTested(t *testing.T) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	for n := range 200 {
 		if told[n] != tested[n] {
 			t.Errorf("fault %d: in FAULTS.md %v, with a test %v", n, told[n], tested[n])
 		}
 	}
 	list, err := os.ReadFile("testdata/faults.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	listed := strings.Split(strings.TrimSpace(string(list)), "\n")
 	for _, name := range listed {
 		if !found[name] {

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/noonlock/noonlock/election"
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
 )
@@ -57,14 +58,10 @@ func TestMetricsAreDocumented(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	defer rdb.Close()
 	client, err := lockcore.New(rdb, lockcore.Config{Registerer: reg})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	defer client.Close(t.Context())
 	several, err := lockcore.NewQuorum([]redis.UniversalClient{rdb, rdb, rdb}, lockcore.QuorumConfig{Config: lockcore.Config{Registerer: reg}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	defer several.Close(t.Context())
 	if _, err := singleton.NewRunner(client, singleton.Config{}); err != nil {
 		t.Fatal(err)
@@ -81,9 +78,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 		t.Fatalf("%d metrics were registered", len(reg.rows))
 	}
 	text, err := os.ReadFile("METRICS.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	var documented []string
 	for line := range strings.Lines(string(text)) {
 		if strings.HasPrefix(line, "| `") {

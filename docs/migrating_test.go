@@ -121,9 +121,7 @@ func newClient(t *testing.T, r *lockcoretest.Redis) *lockcore.Client {
 	t.Helper()
 	rdb := redis.NewClient(r.Options())
 	c, err := lockcore.New(rdb, lockcore.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	t.Cleanup(func() {
 		if err := c.Close(context.Background()); err != nil {
 			t.Error(err)
@@ -196,9 +194,7 @@ func obtain(t *testing.T, rdb *redis.Client, key, value string, ttl time.Duratio
 	if err == nil && ok {
 		err = rdb.PExpire(t.Context(), key, ttl).Err()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	return ok
 }
 
@@ -206,9 +202,7 @@ func drop(t *testing.T, rdb *redis.Client, key, value string) bool {
 	t.Helper()
 	n, err := rdb.Eval(t.Context(), "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0",
 		[]string{key}, value).Int()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	return n == 1
 }
 
@@ -225,9 +219,7 @@ func TestSharedKey(t *testing.T) {
 				rdb := r.Client()
 				client := newClient(t, r)
 				m, err := client.Mutex("orders", lockcore.LeaseConfig{})
-				if err != nil {
-					t.Fatal(err)
-				}
+				testenv.Must(t, err)
 				if !take(t, rdb, key, "theirs", 3*time.Second) {
 					t.Fatal("the lock is not free")
 				}
@@ -236,9 +228,7 @@ func TestSharedKey(t *testing.T) {
 				}
 				begin := time.Now()
 				lease, err := m.Lock(t.Context())
-				if err != nil {
-					t.Fatal(err)
-				}
+				testenv.Must(t, err)
 				if took := time.Since(begin); took < 3*time.Second-time.Millisecond {
 					t.Errorf("after %v it was ours, and they held it for 3 s", took)
 				}
@@ -358,9 +348,7 @@ func TestLeadBoth(t *testing.T) {
 func TestScheduleFromAnInstant(t *testing.T) {
 	t.Parallel()
 	every5, err := schedule.Parse("*/5 * * * *", schedule.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	from := time.Date(2027, 3, 1, 12, 0, 0, 0, time.UTC)
 	s := starting{every5, from}
 	for at, want := range map[time.Time]time.Time{

@@ -12,6 +12,8 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/noonlock/noonlock/internal/testenv"
 )
 
 //go:embed operations_test.go
@@ -49,13 +51,9 @@ func (silent) Printf(context.Context, string, ...any) {}
 func TestAlertsHaveACommand(t *testing.T) {
 	t.Parallel()
 	rules, err := os.ReadFile("../charts/lottery/templates/rules.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	page, err := os.ReadFile("OPERATIONS.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	alerts := regexp.MustCompile(`(?m)^\s*- alert: (\w+)$`).FindAllStringSubmatch(string(rules), -1)
 	if len(alerts) < 8 {
 		t.Fatalf("found %d alerts", len(alerts))

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/noonlock/noonlock/internal/testenv"
 )
 
 // An element is one of a picture's.
@@ -22,9 +24,7 @@ type element struct {
 func elements(t *testing.T, file string) (all []*element) {
 	t.Helper()
 	f, err := os.Open(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	defer f.Close()
 	for d := xml.NewDecoder(f); ; {
 		token, err := d.Token()
@@ -117,9 +117,7 @@ func TestImportsGoDown(t *testing.T) {
 		cmd.Dir = folder
 		cmd.Stderr = os.Stderr
 		out, err := cmd.Output()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, err)
 		for line := range strings.Lines(string(out)) {
 			fields := strings.Fields(line)
 			from := strings.TrimPrefix(fields[0], module)

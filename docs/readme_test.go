@@ -102,15 +102,11 @@ func TestCodeOfPagesIsCompiled(t *testing.T) {
 func TestLinks(t *testing.T) {
 	t.Parallel()
 	pages, err := filepath.Glob("*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	for _, page := range append(pages, "../README.md", "../CONTRIBUTING.md", "../SECURITY.md", "../CHANGELOG.md", "../adapters/clientgo/README.md",
 		"../charts/lottery/README.md", "../charts/noonctl/README.md", "../examples/leader/README.md", "../examples/lottery/README.md", "../examples/sidecar/README.md") {
 		text, err := os.ReadFile(page)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, err)
 		for _, link := range linkTarget.FindAllStringSubmatch(string(text), -1) {
 			if link[1] == "" {
 				link[1] = link[2]
@@ -142,9 +138,7 @@ var (
 func anchors(t *testing.T, page string) (all []string) {
 	t.Helper()
 	text, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	for _, h := range heading.FindAllStringSubmatch(string(text), -1) {
 		all = append(all, strings.ReplaceAll(notAnchor.ReplaceAllString(strings.ToLower(h[1]), ""), " ", "-"))
 	}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/noonlock/noonlock/internal/testenv"
 )
 
 // setup names the rights for setting up a connection, as the packages document them.
@@ -19,9 +21,7 @@ func TestRightsOfSetupAreDocumented(t *testing.T) {
 	t.Parallel()
 	for _, path := range []string{"../lockcore/doc.go", "../singleton/doc.go", "../election/doc.go", "../adapters/clientgo/doc.go"} {
 		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, err)
 		words := strings.Join(strings.Fields(comment.ReplaceAllString(string(text), "")), " ")
 		for _, rule := range []string{setup, replicas} {
 			if !strings.Contains(words, rule) && (rule == setup || !strings.Contains(path, "clientgo")) {
@@ -37,9 +37,7 @@ var comment = regexp.MustCompile(`(?m)^// ?`)
 func ruleLists(t *testing.T, path string) (lists [][]string) {
 	t.Helper()
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	for paragraph := range strings.SplitSeq(comment.ReplaceAllString(string(text), ""), "\n\n") {
 		if at := strings.Index(paragraph, "~noonlock:*"); at >= 0 && strings.Contains(paragraph, "-@all") {
 			lists = append(lists, strings.Fields(paragraph[at:]))

@@ -30,9 +30,7 @@ func TestSeriesOfTheKindsInUse(t *testing.T) {
 	t.Parallel()
 	must := func(t *testing.T, err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, err)
 	}
 	// run calls a Run. It ends between two ticks.
 	run := func(t *testing.T, f func(ctx context.Context) error) {
@@ -168,9 +166,7 @@ func TestSizeOfMetrics(t *testing.T) {
 func series(t *testing.T, reg *prometheus.Registry) (all []string) {
 	t.Helper()
 	families, err := reg.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	for _, family := range families {
 		for _, m := range family.GetMetric() {
 			name := family.GetName()

@@ -195,23 +195,6 @@ func TestStoppedLeader(t *testing.T) {
 	}
 }
 
-// The leader is frozen for longer than its lease. When it continues, it has lost its lead, stops
-// working, and queues again.
-func TestFrozenLeader(t *testing.T) {
-	t.Parallel()
-	a, b := pair(t, "--lease", "1s")
-	a.signal(syscall.SIGSTOP)
-	second := b.await("work started")
-	a.signal(syscall.SIGCONT)
-	if end := a.await("work stopped"); !strings.HasPrefix(end.Err, "lockcore: lease ") {
-		t.Errorf("err %q", end.Err)
-	}
-	b.signal(syscall.SIGTERM)
-	if third := a.await("work started"); third.Token <= second.Token {
-		t.Errorf("token %d after %d", third.Token, second.Token)
-	}
-}
-
 // An invalid URL is refused without its password.
 func TestInvalidURL(t *testing.T) {
 	t.Parallel()

@@ -35,9 +35,7 @@ func lottery(t *testing.T, environ []string, args ...string) (code int, stdout, 
 func write(t *testing.T, name, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 
@@ -48,9 +46,7 @@ const fiveEntrants = "id,eligible\na,true\nb,true\nc,true\nd,true\ne,false\n"
 func TestInvalidSettings(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	defer listener.Close()
 	go func() {
 		if conn, err := listener.Accept(); err == nil {
@@ -183,18 +179,12 @@ func serveWith(t *testing.T, environ []string, args ...string) *service {
 func get(t *testing.T, url string) (code int, body string) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	defer response.Body.Close()
 	text, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	return response.StatusCode, string(text)
 }
 
@@ -244,9 +234,7 @@ func TestServeAndVerify(t *testing.T) {
 	}
 	verifies(done, `^from .* noons, .* draws in sqlite:.*\nall noons were drawn, each once, with 3 winners\n$`)
 	db, err := sql.Open("sqlite", file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	defer db.Close()
 	for _, c := range []struct{ change, undo, want string }{
 		{"UPDATE winners SET job = 'x' WHERE position = 2", "UPDATE winners SET job = 'lottery'", `short       .* it has 2 of 3 winners\n`},

@@ -16,6 +16,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
@@ -27,9 +28,7 @@ func start(t *testing.T) (*lockcoretest.Redis, *redis.Client) {
 	opt := once(r.Options())
 	opt.ReadTimeout = time.Second
 	c := client(t, opt)
-	if err := c.Ping(t.Context()).Err(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, c.Ping(t.Context()).Err())
 	return r, c
 }
 
@@ -130,13 +129,9 @@ func TestFaultsInPipeline(t *testing.T) {
 				r := lockcoretest.NewRedis(t)
 				r.Faults().Inject(t, lockcoretest.Fault{Kind: tt.kind, Match: lockcoretest.Command("INCRBY", "n", "10")})
 				conn, err := r.Options().Dialer(t.Context(), "tcp", "")
-				if err != nil {
-					t.Fatal(err)
-				}
+				testenv.Must(t, err)
 				defer func() { _ = conn.Close() }()
-				if err := conn.SetDeadline(time.Now().Add(time.Second)); err != nil {
-					t.Fatal(err)
-				}
+				testenv.Must(t, conn.SetDeadline(time.Now().Add(time.Second)))
 				all := request("INCRBY", "n", "1") + request("INCRBY", "n", "10") + request("INCRBY", "n", "100")
 				if _, err := conn.Write([]byte(all)); err != nil {
 					t.Fatal(err)
@@ -305,9 +300,7 @@ func TestFaultsOfMessages(t *testing.T) {
 			if m := arrived(got); m != "d,e" {
 				t.Errorf("arrived %q, want d,e", m)
 			}
-			if err := c.Ping(t.Context()).Err(); err != nil {
-				t.Fatal(err)
-			}
+			testenv.Must(t, c.Ping(t.Context()).Err())
 			if n := f.CutSubscriptions(); n != 1 {
 				t.Errorf("%d subscriptions were cut, want 1", n)
 			}
@@ -354,9 +347,7 @@ func TestPartition(t *testing.T) {
 		opt.ReadTimeout = time.Second
 		cut := client(t, opt)
 		got := messages(t, cut, "ch")
-		if err := cut.Ping(t.Context()).Err(); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, cut.Ping(t.Context()).Err())
 
 		rule := own.Partition()
 		if own.Partition() != rule {
@@ -431,22 +422,14 @@ func TestRepliesOfSubscriptions(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if err := sub.PSubscribe(t.Context(), "p*"); err != nil {
-				t.Fatal(err)
-			}
-			if err := sub.Unsubscribe(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			if err := sub.Ping(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			testenv.Must(t, sub.PSubscribe(t.Context(), "p*"))
+			testenv.Must(t, sub.Unsubscribe(t.Context()))
+			testenv.Must(t, sub.Ping(t.Context()))
 			var got []string
 			begin := time.Now()
 			for range 5 {
 				m, err := sub.Receive(t.Context())
-				if err != nil {
-					t.Fatal(err)
-				}
+				testenv.Must(t, err)
 				kind := "pong"
 				if m, ok := m.(*redis.Subscription); ok {
 					kind = m.Kind
@@ -502,9 +485,7 @@ func TestPushesBeforeTheReply(t *testing.T) {
 				t.Cleanup(f.Close)
 				rule := f.Inject(t, lockcoretest.Fault{Kind: lockcoretest.DelayReply, Match: lockcoretest.Command("PING")})
 				conn, err := f.Dialer(func(context.Context, string, string) (net.Conn, error) { return near, nil })(t.Context(), "tcp", "")
-				if err != nil {
-					t.Fatal(err)
-				}
+				testenv.Must(t, err)
 				go func() { _, _ = io.Copy(io.Discard, server) }()
 				if _, err := conn.Write([]byte(strings.Join(tt.requests, ""))); err != nil {
 					t.Fatal(err)
@@ -551,9 +532,7 @@ func TestPartitionHidesTheEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 		own.Partition()
-		if err := gone.Close(); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, gone.Close())
 		synctest.Wait()
 		if n := c.Publish(t.Context(), "gone", "m").Val(); n != 1 {
 			t.Errorf("PUBLISH reached %d, want the 1 that has closed", n)
@@ -565,9 +544,7 @@ func TestPartitionHidesTheEnd(t *testing.T) {
 		}
 
 		own.Partition()
-		if err := r.Restart(false); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, r.Restart(false))
 		begin := time.Now()
 		if _, err := waits.ReceiveTimeout(t.Context(), time.Minute); err == nil || time.Since(begin) != time.Minute {
 			t.Errorf("through the partition: %v after %v, want a timeout after 1m", err, time.Since(begin))
@@ -661,15 +638,11 @@ func TestNonRESPConnectionIsClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := lockcoretest.NewRedis(t)
 		conn, err := r.Options().Dialer(t.Context(), "tcp", "")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, err)
 		if _, err := conn.Write([]byte("\x16\x03\x01\x02\x00\n")); err != nil { // TLS
 			t.Fatal(err)
 		}
-		if err := conn.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, conn.SetReadDeadline(time.Now().Add(time.Minute)))
 		_, err = conn.Read(make([]byte, 1))
 		var timeout net.Error
 		if err == nil || errors.As(err, &timeout) && timeout.Timeout() {

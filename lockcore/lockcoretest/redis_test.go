@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
@@ -62,9 +63,7 @@ func TestRedisFollowsTheBubble(t *testing.T) {
 		}
 		script := redis.NewScript(`local t = redis.call('TIME') return t[1]`)
 		first, err := script.Run(t.Context(), c, nil).Int64()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, err)
 		time.Sleep(time.Hour)
 		second, err := script.Run(t.Context(), c, nil).Int64()
 		if err != nil || second-first != 3600 {
@@ -136,9 +135,7 @@ func TestPublishDoesNotWaitForSlowSubscriber(t *testing.T) {
 		}
 		start := time.Now()
 		for range 1000 { // the subscriber does not read
-			if err := c.Publish(t.Context(), "ch", "m").Err(); err != nil {
-				t.Fatal(err)
-			}
+			testenv.Must(t, c.Publish(t.Context(), "ch", "m").Err())
 		}
 		if d := time.Since(start); d != 0 {
 			t.Errorf("publishing took %v of the bubble's time", d)
@@ -195,9 +192,7 @@ func TestRestart(t *testing.T) {
 			script := redis.NewScript(`return redis.call('GET', KEYS[1])`)
 			set(t, c, "k", "v", 10*time.Second)
 			start := time.Now()
-			if err := script.Run(t.Context(), c, []string{"k"}).Err(); err != nil {
-				t.Fatal(err)
-			}
+			testenv.Must(t, script.Run(t.Context(), c, []string{"k"}).Err())
 			sub := c.Subscribe(t.Context(), "ch")
 			defer func() { _ = sub.Close() }()
 			if _, err := sub.Receive(t.Context()); err != nil {
@@ -218,9 +213,7 @@ func TestRestart(t *testing.T) {
 				t.Errorf("dialing a stopped server: %v, want refused", err)
 			}
 			time.Sleep(4 * time.Second)
-			if err := r.Start(empty); err != nil {
-				t.Fatal(err)
-			}
+			testenv.Must(t, r.Start(empty))
 			if err := r.Start(empty); err == nil {
 				t.Error("a running server was started again")
 			}
@@ -248,9 +241,7 @@ func TestClosedIdleConnectionFailsInUse(t *testing.T) {
 		r := lockcoretest.NewRedis(t)
 		c := client(t, once(r.Options()))
 		set(t, c, "k", "v", 0)
-		if err := r.Restart(false); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, r.Restart(false))
 		if err := c.Get(t.Context(), "k").Err(); !errors.Is(err, io.EOF) {
 			t.Errorf("first use: %v, want EOF", err)
 		}
@@ -276,9 +267,7 @@ func TestRefusedPoolDoesNotOutliveTheBubble(t *testing.T) {
 			}
 		}
 		synctest.Wait() // the goroutine has probed once and sleeps
-		if err := r.Start(false); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, r.Start(false))
 	})
 }
 

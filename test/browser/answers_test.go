@@ -82,15 +82,6 @@ func TestPasswordInURL(t *testing.T) {
 	if !st.Paused || len(acts) != 1 || acts[0].Reason != "late night" {
 		e.Errorf("Status %+v, Acts %+v", st, acts)
 	}
-	b.shows("jobs", "draw", "paused", "Resume")
-	b.click(act, "jobs", "draw", "Resume")
-	b.click(`document.querySelector('#dialog input')`)
-	b.press("morn", "ing")
-	b.click(answer, "Resume")
-	b.until("the action is done", dialogClosed)
-	if acts, err = draw.Actions(e.Context(), 1); err != nil || acts[0].Verb != "resume" || acts[0].Reason != "morning" {
-		e.Errorf("Acts %+v, %v", acts, err)
-	}
 }
 
 // A page whose stream is refused says why, and connects when it can.

@@ -18,6 +18,7 @@ import (
 	_ "modernc.org/sqlite"
 
 	"github.com/noonlock/noonlock/internal/servers"
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/singleton"
 	"github.com/noonlock/noonlock/singleton/sqlonce"
 )
@@ -68,9 +69,7 @@ func (d *database) pool(t *testing.T, dial dialFunc) *sql.DB {
 	case sqlonce.SQLite:
 		var err error
 		db, err = sql.Open("sqlite", "file:"+d.path+"?_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, err)
 	case sqlonce.MySQL:
 		cfg := mysql.NewConfig()
 		cfg.Net, cfg.Addr = "tcp", net.JoinHostPort(d.server.Host, strconv.Itoa(d.server.Port))
@@ -82,16 +81,12 @@ func (d *database) pool(t *testing.T, dial dialFunc) *sql.DB {
 			cfg.DialFunc = dial
 		}
 		connector, err := mysql.NewConnector(cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, err)
 		db = sql.OpenDB(connector)
 	case sqlonce.PostgreSQL:
 		cfg, err := pgx.ParseConfig(fmt.Sprintf("postgres://%s:%s@%s:%d/%s?sslmode=disable",
 			d.server.User, d.server.Password, d.server.Host, d.server.Port, d.server.Database))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, err)
 		if dial != nil {
 			cfg.DialFunc = pgconn.DialFunc(dial)
 		}
@@ -115,9 +110,7 @@ func (d *database) node(t *testing.T, cfg sqlonce.Config, dial dialFunc) *node {
 	if n.once, err = sqlonce.New(n.db, d.dialect, cfg); err != nil {
 		t.Fatal(err)
 	}
-	if err := n.once.CreateTables(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, n.once.CreateTables(t.Context()))
 	// The table has no unique key, so a double effect is visible and not refused.
 	table := "CREATE TABLE IF NOT EXISTS effects (id BIGINT NOT NULL, job VARCHAR(200) NOT NULL, who VARCHAR(50) NOT NULL)"
 	if d.dialect == sqlonce.MySQL {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/singleton/sqlonce"
 )
 
@@ -83,7 +84,6 @@ func TestFrozenHolder(t *testing.T) {
 				if name != "before COMMIT" && !errors.Is(err, errRefused) {
 					t.Errorf("the frozen holder: %v; want the refusal of its statement", err)
 				}
-				t.Logf("the frozen holder's error: %v", err)
 				if got := b.number(t, "SELECT COUNT(*) FROM effects WHERE who = 'holder-2'"); got != 1 {
 					t.Errorf("%d rows by the successor, want 1", got)
 				}
@@ -210,9 +210,7 @@ func TestSettingsDoNotLeak(t *testing.T) {
 		) []string {
 			values := make([]string, len(settings))
 			for i, query := range settings {
-				if err := q.QueryRowContext(t.Context(), query).Scan(&values[i]); err != nil {
-					t.Fatal(err)
-				}
+				testenv.Must(t, q.QueryRowContext(t.Context(), query).Scan(&values[i]))
 			}
 			return values
 		}

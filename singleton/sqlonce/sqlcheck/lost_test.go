@@ -134,8 +134,6 @@ func TestFault91_TheMarkerIsNotStored(t *testing.T) {
 			}
 			if err := n.once.Check(t.Context(), nil); err == nil {
 				t.Errorf("%s: Check = nil", l.name)
-			} else {
-				t.Logf("%s: %v", l.name, err)
 			}
 			if applied, err := do(noon(0, uint64(seen))); applied || (err == nil) != l.again || calls != 0 {
 				t.Errorf("%s: Do of an earlier tick = %v, %v after %d calls", l.name, applied, err, calls)
@@ -145,8 +143,6 @@ func TestFault91_TheMarkerIsNotStored(t *testing.T) {
 				if applied || err == nil || errors.Is(err, sqlonce.ErrUnknownOutcome) || calls != 0 ||
 					d.dialect != sqlonce.MySQL && !errors.Is(err, sqlonce.ErrNotStored) { // MariaDB refuses some itself
 					t.Errorf("%s: Do = %v, %v after %d calls; want a definite error and no call", l.name, applied, err, calls)
-				} else {
-					t.Logf("%s: %v", l.name, err)
 				}
 				n.expect(t, run, 0, 0)
 				if now := n.number(t, "SELECT MAX(token) FROM noonlock_fences WHERE job = 'lottery'"); now != seen {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/singleton/sqlonce"
 )
 
@@ -26,9 +27,7 @@ func TestAppliedOnce(t *testing.T) {
 		var tick, attempt, token, at int64
 		var holder string
 		first := n.db.QueryRowContext(t.Context(), "SELECT tick, attempt, token, holder, applied_at FROM noonlock_markers ORDER BY tick LIMIT 1")
-		if err := first.Scan(&tick, &attempt, &token, &holder, &at); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, first.Scan(&tick, &attempt, &token, &holder, &at))
 		if tick != noon(0, 0).Tick.UnixMilli() || attempt != 1 || token != 5 || holder != "holder-5" || time.Since(time.UnixMilli(at)).Abs() > time.Hour {
 			t.Errorf("the marker has tick %d, attempt %d, token %d, holder %q, applied_at %d", tick, attempt, token, holder, at)
 		}
@@ -189,9 +188,7 @@ func TestCancelWhileWaiting(t *testing.T) {
 			}
 			return nil
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, err)
 		b.apply(t, noon(0, 2), false)
 	})
 }
@@ -288,9 +285,7 @@ func TestAdmit(t *testing.T) {
 		n := d.node(t, sqlonce.Config{}, nil)
 		write := func(name string, token uint64, commit bool) error {
 			tx, err := n.db.BeginTx(t.Context(), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Must(t, err)
 			defer tx.Rollback() //nolint:errcheck // after Commit it has nothing to do
 			if err := n.once.Admit(t.Context(), tx, name, token); err != nil {
 				return err

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 	"github.com/noonlock/noonlock/singleton"
@@ -21,17 +22,13 @@ import (
 func runUntil(t *testing.T, ended <-chan struct{}, every string, work func(context.Context, singleton.Run) error, cfg singleton.JobConfig) []singleton.HistoryEntry {
 	t.Helper()
 	client, err := lockcore.New(lockcoretest.NewRedis(t).Client(), lockcore.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	defer client.Close(context.Background())
 	runner, err := singleton.NewRunner(client, singleton.Config{})
 	if err == nil {
 		err = runner.Add("lottery", every, work, cfg)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
 	go func() {
@@ -41,22 +38,16 @@ func runUntil(t *testing.T, ended <-chan struct{}, every string, work func(conte
 		}
 		stop()
 	}()
-	if err := runner.Run(ctx); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, runner.Run(ctx))
 	select {
 	case <-ended:
 	default:
 		t.Fatal("the runs did not end within a minute")
 	}
 	job, err := singleton.NewJob(client, "lottery")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	runs, err := job.Runs(t.Context(), 1000)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	return runs
 }
 

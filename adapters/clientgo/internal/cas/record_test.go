@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -148,23 +147,6 @@ func TestRecord(t *testing.T) {
 	})
 }
 
-// The reply to a write is lost. The write is retried and succeeds; it is not taken for a conflict with
-// another writer. (This fails if the retry has another version, or if the script does not recognize
-// its own version.)
-func TestRecordReplyLost(t *testing.T) {
-	onBoth(t, func(e *env) {
-		e.warm()
-		c, f := e.Linked("a")
-		r := e.record(c, 2*time.Second)
-		seen := cas.Version{}
-		for _, fault := range []string{lockcoretest.SwallowReply, lockcoretest.ResetAfter, lockcoretest.DuplicateRequest, lockcoretest.ResetBefore, lockcoretest.DropRequest} {
-			f.Inject(e, lockcoretest.Fault{Kind: fault, Match: e.script(), Count: 1})
-			seen = e.put(r, seen, fault)
-			e.holds(r, fault)
-		}
-	})
-}
-
 // unknown runs a write whose request or reply is lost until it times out.
 func (e *env) unknown(f *lockcoretest.Faults, r *cas.Record, kind string, seen cas.Version, value string) cas.Version {
 	e.Helper()
@@ -243,44 +225,6 @@ func TestRecordManyOutcomesUnknown(t *testing.T) {
 		}
 		e.put(r, v, "after many")
 	})
-}
-
-// A request that arrives after another writer's write changes nothing.
-func TestRecordLateRequest(t *testing.T) {
-	onBoth(t, func(e *env) {
-		e.warm()
-		c, f := e.Linked("a")
-		r := e.record(c, time.Second)
-		other := e.record(e.Client("b"), time.Second)
-		seen := e.put(r, cas.Version{}, "before")
-		late := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Match: e.script(), Count: 1})
-		e.put(r, seen, "sent twice")
-		last := e.put(other, e.read(other).Version, "since")
-		late.Lift()
-		e.settled()
-		if state := e.holds(other, "since"); state.Version.String() != last.String() {
-			e.Errorf("version %v, want %v", state.Version, last)
-		}
-	})
-}
-
-// settled returns when no request is in flight.
-func (e *env) settled() {
-	e.Helper()
-	if e.Bubble != nil {
-		e.WaitIdle()
-		return
-	}
-	// The server's count of executed scripts no longer changes.
-	scripts := regexp.MustCompile(`(?m)^cmdstat_evalsha:calls=\d+`)
-	for last := "none"; ; {
-		now := scripts.FindString(e.Raw.Info(e.Context(), "commandstats").Val())
-		if now == last {
-			return
-		}
-		last = now
-		e.Pass(20 * time.Millisecond)
-	}
 }
 
 // read reads the record.

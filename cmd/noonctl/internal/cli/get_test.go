@@ -241,7 +241,12 @@ func TestQuestionsOfAnOperator(t *testing.T) {
 	if r := e.noonctl("get", "jobs"); r.errOut != "Jobs that fail: 1 of 3.\n" || !strings.Contains(r.out, "0 0 * * *") {
 		t.Errorf("get jobs: %+v", r)
 	}
-	e.must("cancel", "slow", "--reason", "wrong input")
+	e.fails(66, []string{"nothing is running"}, "cancel", "fails")
+	e.fails(66, []string{"2020-01-01T00:00:00Z is not open"}, "cancel", "slow", "--tick", "2020-01-01T00:00:00Z")
+	e.fails(64, []string{`--tick is "now"`}, "cancel", "slow", "--tick", "now")
+	if out := e.must("cancel", "slow", "--reason", "wrong input"); !strings.HasPrefix(out, "job slow canceled: trigger/20") {
+		t.Errorf("cancel: %q", out)
+	}
 	if out := e.must("describe", "job", "slow"); !strings.Contains(out, "running, canceled\n") || !strings.Contains(out, ", reason wrong input") {
 		t.Errorf("a canceled run that still runs:\n%s", out)
 	}
@@ -280,28 +285,6 @@ func TestRerun(t *testing.T) {
 	e.fails(64, []string{"--tick"}, "rerun", "draw")
 	e.fails(64, []string{"Operator.Reason"}, "rerun", "draw", "--tick", tick, "--reason", strings.Repeat("x", 201))
 	e.fails(66, []string{"there is no job"}, "rerun", "x", "--tick", tick)
-}
-
-// cancel ends the context of the work.
-func TestCancel(t *testing.T) {
-	t.Parallel()
-	e := newEnv(t)
-	e.runs("draw", "@daily", func(ctx context.Context, _ singleton.Run) error {
-		<-ctx.Done()
-		return ctx.Err()
-	}, singleton.JobConfig{})
-	e.fails(66, []string{"nothing is running"}, "cancel", "draw")
-	e.fails(66, []string{"2020-01-01T00:00:00Z is not open"}, "cancel", "draw", "--tick", "2020-01-01T00:00:00Z")
-	e.fails(64, []string{`--tick is "now"`}, "cancel", "draw", "--tick", "now")
-	e.must("trigger", "draw")
-	e.Until("it runs", func() bool { return strings.Contains(e.must("get", "jobs"), "running") })
-	if out := e.must("cancel", "draw", "--reason", "wrong input"); !strings.HasPrefix(out, "job draw canceled: trigger/20") {
-		t.Errorf("cancel: %q", out)
-	}
-	e.Until("it has ended", func() bool {
-		out := e.noonctl("history", "draw").out // it has no entry before
-		return strings.Contains(out, "failed") && strings.Contains(out, "wrong input")
-	})
 }
 
 // get daemons shows which replica runs each daemon, also if none does.

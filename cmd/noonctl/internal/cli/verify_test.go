@@ -45,21 +45,6 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-// verify does not succeed if the history has dropped entries of the time. It does for a later time.
-func TestFault113_VerifyAfterEntriesWereDropped(t *testing.T) {
-	t.Parallel()
-	e := newEnv(t)
-	e.runs("draw", "@every 1s", func(context.Context, singleton.Run) error { return nil }, singleton.JobConfig{KeepRuns: 1})
-	e.Until("an entry was dropped", func() bool { return e.Raw.HExists(t.Context(), "noonlock:{job/draw}:job", "cut").Val() })
-	// On a slow machine, a tick may have been skipped.
-	if r := e.noonctl("verify", "draw"); r.code != 65 && (r.code != 66 || !strings.Contains(r.errOut, "has dropped older entries")) {
-		t.Errorf("verify of the whole time: %+v", r)
-	}
-	if r := e.noonctl("verify", "draw", "--since", "500ms"); r.code == 66 {
-		t.Errorf("verify of the last time: %+v", r)
-	}
-}
-
 // verify does not succeed if a part of the time has no schedule that can be read here. It says why.
 func TestFault113_VerifyWithoutASchedule(t *testing.T) {
 	t.Parallel()

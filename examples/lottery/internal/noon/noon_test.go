@@ -10,6 +10,7 @@ import (
 	"github.com/noonlock/noonlock/examples/lottery/internal/noon"
 	"github.com/noonlock/noonlock/examples/lottery/internal/store"
 	"github.com/noonlock/noonlock/internal/certs"
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/singleton"
 	"github.com/noonlock/noonlock/singleton/sqlonce"
 )
@@ -24,27 +25,19 @@ func runOf(day, attempt int, token uint64) singleton.Run {
 func TestDraw(t *testing.T) {
 	t.Parallel()
 	address, err := store.Parse("sqlite:"+filepath.Join(t.TempDir(), "lottery.db"), "", certs.Client{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	list := store.Entrants{"a": true, "b": true, "c": true, "d": true, "x": false}
 	st, err := store.Open(t.Context(), address, noon.StoreConfig(time.Second), list, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	defer st.Close()
 	draws := func() []store.Draw {
 		t.Helper()
 		all, err := st.Draws(t.Context(), noon.Job, time.Time{}, at(30))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, err)
 		return all
 	}
 	d := noon.Drawing{Store: st, Winners: 3}
-	if err := d.Draw(t.Context(), runOf(1, 1, 10)); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, d.Draw(t.Context(), runOf(1, 1, 10)))
 	first := draws()
 	if len(first) != 1 || first[0].Token != 10 || len(first[0].Winners) != 3 || slices.Contains(first[0].Winners, "x") {
 		t.Fatalf("the draws are %+v; want one of three who are eligible", first)

@@ -9,6 +9,7 @@ import (
 	"github.com/noonlock/noonlock/examples/lottery/internal/store"
 	"github.com/noonlock/noonlock/internal/certs"
 	"github.com/noonlock/noonlock/internal/servers"
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/singleton/sqlonce"
 )
 
@@ -16,9 +17,7 @@ import (
 func TestInvalidAddresses(t *testing.T) {
 	t.Parallel()
 	with, err := certs.Files{CA: servers.SelfSigned(t).Cert}.Load()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	none := certs.Client{}
 	for _, c := range []struct {
 		address, password string
@@ -63,9 +62,7 @@ func TestPasswordsAreNotShown(t *testing.T) {
 			password = "s3cret/@?#%" // by value it needs no encoding
 		}
 		at, err := store.Parse(address, password, certs.Client{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, err)
 		_, err = store.Open(t.Context(), at, sqlonce.Config{}, nil, nil)
 		if text := at.String(); err == nil || !strings.HasSuffix(text, "://u@127.0.0.1:1/lottery") || strings.Contains(err.Error(), "s3cret") {
 			t.Errorf("%s: %v", text, err)
@@ -87,13 +84,9 @@ func TestCertificates(t *testing.T) {
 				files.CA = servers.SelfSigned(t).Cert
 			}
 			with, err := files.Load()
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Must(t, err)
 			at, err := store.Parse(urlOf(scheme, d), "", with)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Must(t, err)
 			s, err := store.Open(t.Context(), at, sqlonce.Config{}, nil, nil)
 			if err == nil {
 				s.Close()
@@ -135,9 +128,7 @@ func TestReadEntrants(t *testing.T) {
 func TestSQLiteFile(t *testing.T) {
 	t.Parallel()
 	at, err := store.Parse("sqlite:"+filepath.Join(t.TempDir(), "new.db"), "", certs.Client{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	view, err := store.View(at)
 	if err == nil {
 		_, err = view.Draws(t.Context(), "lottery", run(1, 0, false).Tick, run(2, 0, false).Tick)

@@ -17,6 +17,7 @@ import (
 	"github.com/noonlock/noonlock/examples/lottery/internal/store"
 	"github.com/noonlock/noonlock/internal/certs"
 	"github.com/noonlock/noonlock/internal/servers"
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/singleton"
 	"github.com/noonlock/noonlock/singleton/sqlonce"
 )
@@ -45,13 +46,9 @@ func on(t *testing.T, test func(t *testing.T, at store.Address, exec func(statem
 			t.Parallel()
 			address, driver, plain := start(t)
 			at, err := store.Parse(address, "", certs.Client{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Must(t, err)
 			db, err := sql.Open(driver, plain)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Must(t, err)
 			t.Cleanup(func() { db.Close() })
 			test(t, at, func(statements ...string) {
 				t.Helper()
@@ -72,9 +69,7 @@ func urlOf(scheme string, d servers.SQL) string {
 func open(t *testing.T, at store.Address, list store.Entrants) *store.Store {
 	t.Helper()
 	s, err := store.Open(t.Context(), at, sqlonce.Config{}, list, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	t.Cleanup(func() { s.Close() })
 	return s
 }
@@ -124,9 +119,7 @@ func TestDraws(t *testing.T) {
 		}
 		record(t, s, run(3, 4, false), many...)
 		view, err := store.View(at)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, err)
 		defer view.Close()
 		draws, err := view.Draws(t.Context(), "lottery", time.Time{}, run(4, 0, false).Tick)
 		if err != nil || len(draws) != 4 {
@@ -177,15 +170,11 @@ func TestLoadUnchanged(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "lottery.db")
 	at, err := store.Parse("sqlite:"+path, "", certs.Client{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	list := store.Entrants{"a": true, "b": false}
 	open(t, at, list)
 	db, err := sql.Open("sqlite", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	defer db.Close()
 	if _, err := db.ExecContext(t.Context(), "CREATE TRIGGER refuse BEFORE DELETE ON entrants BEGIN SELECT RAISE(FAIL, 'written'); END"); err != nil {
 		t.Fatal(err)
@@ -235,9 +224,7 @@ func TestFault85_NoDrawCanBeRecorded(t *testing.T) {
 	t.Parallel()
 	on(t, func(t *testing.T, at store.Address, exec func(...string)) {
 		s := open(t, at, nil)
-		if err := s.Check(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, s.Check(t.Context()))
 		other := open(t, at, nil)
 		exec("DROP TABLE winners")
 		if err := other.Check(t.Context()); err == nil || !strings.HasPrefix(err.Error(), "a draw could not be recorded: ") {
