@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
+	"text/tabwriter"
 	"time"
 	"unicode/utf8"
 
@@ -35,7 +37,6 @@ func (a *app) outputFlag(cmd *cobra.Command, formats ...string) {
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// encode prints a value if --output is JSON or YAML.
 func (a *app) encode(v any) (encoded bool, err error) {
 	switch a.output {
 	case asJSON:
@@ -52,7 +53,6 @@ func (a *app) encode(v any) (encoded bool, err error) {
 	return false, nil
 }
 
-// shown returns a text for a terminal.
 func shown(s string) string { return output.Shown(s) }
 
 // A table is printed in columns that are as wide as their widest cell.
@@ -71,23 +71,21 @@ func (t *table) add(cells ...string) {
 	t.rows = append(t.rows, cells)
 }
 
-const gap = "   "
-
 // write prints the table. If it is wider than the terminal, it prints one line for each cell
 // instead, so that nothing is cut off. columns is the width of the terminal, 0 means no limit.
-// titled says whether to print the titles of the columns.
 func (t *table) write(w io.Writer, indent string, columns int, titled bool) {
-	widths := make([]int, len(t.titles))
-	for _, row := range append([][]string{t.titles}, t.rows...) {
-		for i, cell := range row {
-			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
-		}
+	lines := t.rows
+	if titled {
+		lines = append([][]string{t.titles}, t.rows...)
 	}
-	total := len(indent) + len(gap)*(len(widths)-1)
-	for _, n := range widths {
-		total += n
+	var text strings.Builder
+	aligned := tabwriter.NewWriter(&text, 0, 0, 3, ' ', 0)
+	for _, cells := range lines {
+		fmt.Fprintln(aligned, indent+strings.Join(cells, "\t"))
 	}
-	if columns > 0 && total > columns {
+	_ = aligned.Flush() // a Builder returns no error
+	wide := func(line string) bool { return utf8.RuneCountInString(line) > columns }
+	if columns > 0 && slices.ContainsFunc(strings.Split(text.String(), "\n"), wide) {
 		for _, row := range t.rows {
 			fmt.Fprintf(w, "%s%s\n", indent, row[0])
 			for i, cell := range row[1:] {
@@ -98,17 +96,7 @@ func (t *table) write(w io.Writer, indent string, columns int, titled bool) {
 		}
 		return
 	}
-	lines := t.rows
-	if titled {
-		lines = append([][]string{t.titles}, t.rows...)
-	}
-	for _, cells := range lines {
-		var b strings.Builder
-		for i, cell := range cells {
-			b.WriteString(cell + strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell)) + gap)
-		}
-		fmt.Fprintln(w, indent+strings.TrimRight(b.String(), " "))
-	}
+	fmt.Fprint(w, text.String())
 }
 
 // nodeOf returns the fields of the JSON of a value, in the same order.
@@ -159,8 +147,6 @@ func block(n *yaml.Node) {
 // span returns a duration with the precision that a reader needs.
 func span(d time.Duration) string {
 	switch {
-	case d < 0:
-		return "-" + span(-d)
 	case d < 10*time.Second:
 		return d.Round(100 * time.Millisecond).String()
 	case d < time.Hour:

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"fmt"
-	"iter"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,24 +18,12 @@ var labels = map[string]string{
 	"releases": "released by force, the last one first", "unknown": "only the entries of this time are judged", "waiters": "waiters, the next one first",
 }
 
-// labelOf returns the label of a field.
 func labelOf(key string) string {
 	text := strings.ReplaceAll(key, "_", " ")
 	if label, ok := labels[key]; ok {
 		text = label
 	}
 	return strings.ToUpper(text[:1]) + text[1:]
-}
-
-// fields returns the fields of an object of JSON.
-func fields(object *yaml.Node) iter.Seq2[string, *yaml.Node] {
-	return func(yield func(string, *yaml.Node) bool) {
-		for pair := range slices.Chunk(object.Content, 2) {
-			if !yield(pair[0].Value, pair[1]) {
-				return
-			}
-		}
-	}
 }
 
 // walk prints the JSON of values for people: a line for each field, and then a table for each list.
@@ -53,7 +40,8 @@ func (a *app) walk(now time.Time, values ...any) error {
 		if err != nil {
 			return err
 		}
-		for key, value := range fields(object) {
+		for field := range slices.Chunk(object.Content, 2) {
+			key, value := field[0].Value, field[1]
 			if value.Kind == yaml.SequenceNode {
 				lists = append(lists, list{labelOf(key), value.Content})
 				continue
@@ -86,7 +74,8 @@ func (a *app) walkList(title string, rows []*yaml.Node) {
 	for i, row := range rows {
 		cells[i] = map[string]string{}
 		var begin []*yaml.Node // the first field, which names the row in the tables of its lists
-		for key, value := range fields(row) {
+		for field := range slices.Chunk(row.Content, 2) {
+			key, value := field[0].Value, field[1]
 			switch {
 			case value.Kind == yaml.SequenceNode:
 				if !slices.Contains(names, key) {
@@ -131,8 +120,9 @@ func (a *app) walkList(title string, rows []*yaml.Node) {
 func cellOf(value *yaml.Node) string {
 	if value.Kind == yaml.MappingNode {
 		var parts []string
-		for key, one := range fields(value) {
-			if text := cellOf(one); text != "" && !slices.Contains([]string{"id", "tick", "triggered"}, key) {
+		for field := range slices.Chunk(value.Content, 2) {
+			key := field[0].Value
+			if text := cellOf(field[1]); text != "" && !slices.Contains([]string{"id", "tick", "triggered"}, key) {
 				parts = append(parts, key+" "+text)
 			}
 		}
