@@ -63,14 +63,17 @@ func (g *getting) run(ctx context.Context, names []string) error {
 	if err != nil && len(found) == 0 {
 		return err
 	}
-	failing := 0
-	data, printed, table := []any{}, []string(nil), &table{titles: g.titles}
+	var all []string
+	things, marks := map[string]overview.Thing{}, map[string]overview.Mark{}
 	for _, t := range found {
-		if t.Job != nil && overview.MarkOf(*t.Job).Failing {
-			failing++
+		all, things[t.Name] = append(all, t.Name), t
+		if t.Job != nil {
+			marks[t.Name] = overview.MarkOf(*t.Job)
 		}
 	}
-	for _, t := range g.chosen(found) {
+	data, printed, table := []any{}, []string(nil), &table{titles: g.titles}
+	for _, name := range overview.Choose(all, marks, g.state, g.sort) {
+		t := things[name]
 		data, printed = append(data, t.Data()), append(printed, t.Name)
 		table.add(append([]string{t.Name}, g.cells(t)...)...)
 	}
@@ -79,7 +82,7 @@ func (g *getting) run(ctx context.Context, names []string) error {
 		value = data[0]
 	}
 	lost := g.print(value, printed, table, g.String())
-	if failing > 0 && g.output == asTable {
+	if failing := overview.Count(marks)["failing"]; failing > 0 && g.output == asTable {
 		fmt.Fprintf(g.Stderr, "Jobs that fail: %d of %d.\n", failing, len(found))
 	}
 	return errors.Join(lost, err)
@@ -125,22 +128,6 @@ func (a *app) getAll(ctx context.Context, names []string) error {
 		return failures
 	}
 	return errors.Join(a.print(data, printed, table, "locks, elections, jobs or daemons"), failures)
-}
-
-// chosen returns the things of the chosen state, in the chosen order. They are sorted by their names.
-func (g *getting) chosen(things []overview.Thing) (chosen []overview.Thing) {
-	var names []string
-	marks, byName := map[string]overview.Mark{}, map[string]overview.Thing{}
-	for _, t := range things {
-		names, byName[t.Name] = append(names, t.Name), t
-		if t.Job != nil {
-			marks[t.Name] = overview.MarkOf(*t.Job)
-		}
-	}
-	for _, name := range overview.Choose(names, marks, g.state, g.sort) {
-		chosen = append(chosen, byName[name])
-	}
-	return chosen
 }
 
 // find reads the named things, or all. It returns what it has read even if there is an error.
@@ -232,7 +219,6 @@ func (a *app) readAll(ctx context.Context, k kind, names []string) (read []overv
 	return read, a.awayError(bounded, err)
 }
 
-// print prints what get has found: as a value, as names or as a table.
 func (a *app) print(value any, names []string, t *table, kinds string) error {
 	if encoded, err := a.encode(value); encoded {
 		return err
@@ -250,7 +236,6 @@ func (a *app) print(value any, names []string, t *table, kinds string) error {
 	return a.out.Err()
 }
 
-// unknown returns the error for a name that does not exist.
 func unknown(k kind, name string) error {
 	text := fmt.Sprintf("there is no %s %q", k.Singular(), name)
 	if k.Kind == overview.Locks {
