@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,24 +33,20 @@ type Process struct {
 	processes *processes
 }
 
-// An app is one run of the program.
 type app struct {
 	Process
 	connection
-	out     *output.Writer // to Stdout, for everything but the commands that noonctl starts
-	command string         // such as describe lock
-	reason  string         // of a command that controls something
-	output  string         // of a command with --output
+	out     *output.Writer   // to Stdout, for everything but the commands that noonctl starts
+	command string           // such as describe lock
+	reason  string           // of a command that controls something
+	output  string           // of a command with --output
+	client  *lockcore.Client // nil until connect
 
-	noHeaders bool // of get
-
-	client *lockcore.Client // nil until connect
-
+	noHeaders   bool   // of get
 	metrics     string // an address, empty: none
 	minReplicas int    // of run, elect and cron
 }
 
-// replicasFlag declares the flag of the commands that hold leases.
 func (a *app) replicasFlag(flags *pflag.FlagSet) {
 	flags.IntVar(&a.minReplicas, "min-replicas", 0, "number of replicas that must acknowledge each grant, renewal and completion")
 }
@@ -206,15 +203,12 @@ func subcommand(cmd *cobra.Command, name string) *cobra.Command {
 
 // operator returns user@host, which the history and other users see.
 func operator() string {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown-host"
-	}
+	host, _ := os.Hostname()
 	name := "unknown"
 	if u, err := user.Current(); err == nil {
 		name = u.Username
 	}
-	return name + "@" + host
+	return name + "@" + cmp.Or(host, "unknown-host")
 }
 
 // asks returns a command's RunE for work that asks Redis one question after another.

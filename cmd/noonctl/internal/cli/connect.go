@@ -21,11 +21,11 @@ import (
 	"github.com/noonlock/noonlock/redisurl"
 )
 
-// redisVariable is the environment variable for --redis.
-const redisVariable = "NOONLOCK_REDIS"
-
-// prefixVariable is the environment variable for --prefix.
-const prefixVariable = "NOONLOCK_PREFIX"
+// The environment variables for --redis and --prefix.
+const (
+	redisVariable  = "NOONLOCK_REDIS"
+	prefixVariable = "NOONLOCK_PREFIX"
+)
 
 // A connection is where the flags of all commands connect to.
 type connection struct {
@@ -41,14 +41,21 @@ type connection struct {
 	masters string                    // the names that the Sentinels must know, empty without them
 }
 
-// connectionFlags adds the flags that say where Redis is, and how to connect to it.
 func (a *app) connectionFlags(root *cobra.Command) {
 	flags := root.PersistentFlags()
 	flags.StringArrayVar(&a.urls, "redis", nil, "URL of Redis, or of each server of a quorum (default: the environment variable "+redisVariable+")")
 	flags.IntVar(&a.list, "list", 0, "of a quorum: the number of the list of servers, as in lockcore.QuorumConfig.List (default: 1)")
 	flags.DurationVar(&a.maxTTL, "max-ttl", 0, "of a quorum: the longest TTL of any lease, as in lockcore.QuorumConfig.MaxTTL (default: 15s)")
-	for _, f := range a.tlsFlags() {
-		flags.StringVar(f.value, f.flag, "", f.usage+" (default: the environment variable "+f.variable+")")
+	for file, f := range map[string]struct {
+		value *string
+		usage string
+	}{
+		"ca":   {&a.tls.CA, "PEM file of the certificate authorities to trust, instead of the system's"},
+		"cert": {&a.tls.Cert, "PEM file of the client certificate; reloaded for each connection"},
+		"key":  {&a.tls.Key, "PEM file of the private key of the client certificate"},
+	} {
+		variable := redisVariable + "_" + strings.ToUpper(file)
+		flags.StringVar(f.value, "redis-"+file, a.Getenv(variable), f.usage+" (default: the environment variable "+variable+")")
 	}
 	flags.StringVar(&a.prefix, "prefix", cmp.Or(a.Getenv(prefixVariable), "noonlock"), "first part of all keys, as in lockcore.Config.Prefix; also in "+prefixVariable)
 	flags.DurationVar(&a.timeout, "timeout", 5*time.Second, "how long Redis may take to answer")
@@ -99,20 +106,6 @@ func refuseRepeats(cmd *cobra.Command) {
 	}
 }
 
-// A tlsFlag names a file for TLS.
-type tlsFlag struct {
-	value                 *string
-	flag, variable, usage string
-}
-
-func (a *app) tlsFlags() []tlsFlag {
-	return []tlsFlag{
-		{&a.tls.CA, "redis-ca", redisVariable + "_CA", "PEM file of the certificate authorities to trust, instead of the system's"},
-		{&a.tls.Cert, "redis-cert", redisVariable + "_CERT", "PEM file of the client certificate; reloaded for each connection"},
-		{&a.tls.Key, "redis-key", redisVariable + "_KEY", "PEM file of the private key of the client certificate"},
-	}
-}
-
 // locate reads the flags and the environment: where the servers are. It connects to none.
 func (a *app) locate() error {
 	if a.timeout <= 0 {
@@ -148,14 +141,10 @@ func (a *app) locate() error {
 	return nil
 }
 
-// parse returns the options of a URL, with the certificates.
 func (a *app) parse(url string) (*redis.UniversalOptions, error) {
 	options, err := redisurl.Parse(url)
 	if err != nil {
 		return nil, err
-	}
-	for _, f := range a.tlsFlags() {
-		*f.value = cmp.Or(*f.value, a.Getenv(f.variable))
 	}
 	apart := login.Login{User: a.Getenv(redisVariable + "_USERNAME"), Password: a.Getenv(redisVariable + "_PASSWORD"), SentinelPassword: a.Getenv(redisVariable + "_SENTINEL_PASSWORD")}
 	if err := apart.Add(&options.Username, &options.Password, &options.SentinelPassword, options.MasterName != ""); err != nil {
@@ -171,18 +160,6 @@ func (a *app) parse(url string) (*redis.UniversalOptions, error) {
 	return options, nil
 }
 
-// dial returns a client of go-redis for each server. It connects at its first use.
-func (a *app) dial() (all []redis.UniversalClient, closeAll func()) {
-	for _, options := range a.options {
-		all = append(all, redis.NewUniversalClient(options))
-	}
-	return all, func() {
-		for _, rdb := range all {
-			rdb.Close()
-		}
-	}
-}
-
 // connect makes the Client. With a Logger it asks Redis a question in the background, and logs why
 // there is no answer. Otherwise it sends nothing.
 func (a *app) connect(ctx context.Context, cfg lockcore.Config) (closeAll func(), err error) {
@@ -192,16 +169,18 @@ func (a *app) connect(ctx context.Context, cfg lockcore.Config) (closeAll func()
 	logs := cfg.Logger.GetSink() != nil
 	cfg.Logger = cmp.Or(cfg.Logger, lockcore.Discard) // other commands print what fails
 	cfg.Prefix, cfg.Identity, cfg.MinReplicas = a.prefix, cmp.Or(cfg.Identity, operator()), a.minReplicas
-	closeServers := func() {}
 	if len(a.options) == 1 {
 		a.client, err = lockcore.NewFromOptions(a.options[0], cfg)
 	} else {
 		var all []redis.UniversalClient
-		all, closeServers = a.dial()
+		for _, options := range a.options {
+			rdb := redis.NewUniversalClient(options)
+			defer rdb.Close() // lockcore makes connections of its own with the same options
+			all = append(all, rdb)
+		}
 		a.client, err = lockcore.NewQuorum(all, lockcore.QuorumConfig{Config: cfg, List: a.list, MaxTTL: a.maxTTL})
 	}
 	if err != nil {
-		closeServers()
 		return nil, err
 	}
 	probing, stop := context.WithCancel(ctx)
@@ -215,7 +194,6 @@ func (a *app) connect(ctx context.Context, cfg lockcore.Config) (closeAll func()
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
 		_ = a.client.Close(ctx) // at worst, a lock expires with its TTL
-		closeServers()
 	}, nil
 }
 
