@@ -147,15 +147,12 @@ func inForeground(fd int) bool {
 	return err == nil && group == unix.Getpgrp()
 }
 
-// foreground gives the terminal to a process group.
 func (c *child) foreground(group int) {
 	if c.terminal >= 0 {
 		_ = unix.IoctlSetPointerInt(c.terminal, unix.TIOCSPGRP, group)
 	}
 }
 
-// signal sends a signal to the whole group. Processes that the command has started are
-// among them.
 func (c *child) signal(sig syscall.Signal) { _ = syscall.Kill(-c.pid, sig) }
 
 // alive reports whether a process of the group has not ended.
@@ -183,9 +180,6 @@ type watch struct {
 	// killAfter is the time from SIGTERM to SIGKILL if ctx ends before the lease. 0 means no limit.
 	killAfter time.Duration
 }
-
-// cause returns why the command must end, or nil.
-func (w watch) cause() error { return context.Cause(w.ctx) }
 
 // looks is the time between two looks at the lease and at the group.
 const looks = 50 * time.Millisecond
@@ -253,7 +247,7 @@ func (c *child) supervise(w watch, received <-chan os.Signal) (code int, err err
 					limit = at + w.killAfter
 				}
 				// It has got the signal that has ended the context.
-				if _, signaled := errors.AsType[signalError](w.cause()); !signaled {
+				if _, signaled := errors.AsType[signalError](context.Cause(w.ctx)); !signaled {
 					tell()
 				}
 				c.signal(syscall.SIGCONT)

@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -43,7 +42,6 @@ type ticking struct {
 	lost     atomic.Bool // then, a lease has ended before its command
 }
 
-// catchUps are the values of --catch-up.
 var catchUps = map[string]singleton.CatchUp{"latest": singleton.CatchUpLatest, "all": singleton.CatchUpAll, "none": singleton.CatchUpNone}
 
 func (a *app) cronCommand() *cobra.Command {
@@ -99,7 +97,7 @@ group have: a run, and the next attempt at it, waits for them.`,
 	a.exports(cmd)
 	flags.StringVar(&c.zone, "time-zone", "UTC", "time zone of the schedule, such as Europe/Paris")
 	flags.DurationVar(&c.runTimeout, "run-timeout", 0, "how long one attempt may take (default: without limit)")
-	flags.IntVar(&c.maxAttempts, "max-attempts", singletonAttempts, "number of attempts at a tick, over all replicas")
+	flags.IntVar(&c.maxAttempts, "max-attempts", 5, "number of attempts at a tick, over all replicas")
 	flags.StringVar(&c.catchUp, "catch-up", "latest", "which missed ticks run late: latest, all or none")
 	flags.IntVar(&c.unknownCode, "unknown-code", exitUnknownOutcome, "exit code for an unknown outcome")
 	flags.DurationVar(&c.ttl, "ttl", 10*time.Second, "how long the other replicas wait if this one dies")
@@ -110,9 +108,6 @@ group have: a run, and the next attempt at it, waits for them.`,
 	_ = cmd.RegisterFlagCompletionFunc("catch-up", cobra.FixedCompletions([]string{"latest", "all", "none"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
-
-// singletonAttempts is the default of singleton.JobConfig.MaxAttempts.
-const singletonAttempts = 5
 
 func (c *ticking) run(ctx context.Context, name, spec string) error {
 	zone, err := parseZone(c.zone)
@@ -183,11 +178,10 @@ func (e *attemptError) Permanent() bool { return e.permanent }
 // OutcomeUnknown says that the command cannot tell whether it took effect.
 func (e *attemptError) OutcomeUnknown() bool { return e.unknown }
 
-// attempt runs the command once.
 func (c *ticking) attempt(ctx context.Context, run singleton.Run) error {
-	end := &tail{}
+	var end tail
 	apart := *c.app
-	apart.Stdin, apart.Stderr = nil, io.MultiWriter(end, lossy{c.Stderr})
+	apart.Stdin, apart.Stderr = nil, io.MultiWriter(&end, lossy{c.Stderr})
 	child, err := apart.start(c.argv, []string{
 		"NOONLOCK_JOB=" + run.Job, "NOONLOCK_TICK=" + instant(run.Tick), "NOONLOCK_TRIGGERED=" + strconv.FormatBool(run.Triggered),
 		"NOONLOCK_ATTEMPT=" + strconv.Itoa(run.Attempt),
@@ -207,7 +201,7 @@ func (c *ticking) attempt(ctx context.Context, run singleton.Run) error {
 		return nil
 	}
 	text := fmt.Sprint("exit code ", code)
-	if said := end.text(); said != "" {
+	if said := strings.TrimSpace(string(bytes.ToValidUTF8(end, nil))); said != "" {
 		text += ": " + said
 	}
 	return &attemptError{error: errors.New(text), permanent: code != exitNotAcquired && code != c.unknownCode, unknown: code == c.unknownCode}
@@ -222,26 +216,13 @@ func (l lossy) Write(p []byte) (int, error) {
 }
 
 // A tail keeps the end of what is written to it.
-type tail struct {
-	mu  sync.Mutex
-	buf []byte
-}
+type tail []byte
 
 // tailed is how many bytes of standard error the ledger keeps.
 const tailed = 500
 
 func (t *tail) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.buf = append(t.buf, p...)
-	if n := len(t.buf) - tailed; n > 0 {
-		t.buf = slices.Delete(t.buf, 0, n)
-	}
+	*t = append(*t, p...)
+	*t = slices.Delete(*t, 0, max(0, len(*t)-tailed))
 	return len(p), nil
-}
-
-func (t *tail) text() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return strings.TrimSpace(string(bytes.ToValidUTF8(t.buf, nil)))
 }

@@ -48,10 +48,7 @@ func (p *processes) reap() {
 	for {
 		var status syscall.WaitStatus
 		pid, err := syscall.Wait4(-1, &status, syscall.WNOHANG, nil)
-		switch {
-		case errors.Is(err, syscall.EINTR):
-			continue
-		case err != nil || pid == 0:
+		if err != nil || pid == 0 {
 			return
 		}
 		if ended, ok := p.started[pid]; ok {

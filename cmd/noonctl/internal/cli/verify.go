@@ -83,7 +83,11 @@ func (v *verifying) verify(ctx context.Context, name string) error {
 	}
 	encoded, err := v.encode(seen)
 	if !encoded {
-		err = v.print(st.Now, seen)
+		later := map[string]int{}
+		if n := len(seen.Pending); n > 0 { // ticks that are running or have just become due: their number is enough
+			later["pending"], seen.Pending = n, nil
+		}
+		err = v.walk(st.Now, seen, later)
 	}
 	switch {
 	case err != nil:
@@ -98,22 +102,12 @@ func (v *verifying) verify(ctx context.Context, name string) error {
 	return nil
 }
 
-// parseZone parses the value of --time-zone.
 func parseZone(name string) (*time.Location, error) {
 	zone, rule := input.Zone(name)
 	if rule != "" {
 		return nil, usage(fmt.Errorf("--time-zone is %q; it must be %s", name, rule))
 	}
 	return zone, nil
-}
-
-// print prints the result of verify for people.
-func (v *verifying) print(now time.Time, seen singleton.Verification) error {
-	later := map[string]int{} // ticks that are running or have just become due
-	if n := len(seen.Pending); n > 0 {
-		later["pending"], seen.Pending = n, nil
-	}
-	return v.walk(now, seen, later)
 }
 
 // parseMoment parses the value of a flag such as --since. It returns what gives the instant, by the
