@@ -71,7 +71,6 @@ dies before, its lease expires as usual, and no later leader is asked. The reque
   noonctl resign controller --to pod-2`,
 }}
 
-// actCommands returns the commands that change something.
 func (a *app) actCommands() []*cobra.Command {
 	all := []*cobra.Command{a.releaseCommand()}
 	for _, c := range acts {
@@ -137,13 +136,11 @@ func (a *app) remark(ctx context.Context, k kind, action overview.Action) {
 	}
 }
 
-// withReason adds the flag --reason to a command that controls something.
 func (a *app) withReason(cmd *cobra.Command) *cobra.Command {
 	cmd.Flags().StringVar(&a.reason, "reason", "", "why; it is logged and recorded together with user@host")
 	return cmd
 }
 
-// refusal returns the error of an action for people.
 func (a *app) refusal(ctx context.Context, k kind, action overview.Action, err error) error {
 	missing := func(format string, args ...any) error { return &exitError{exitUnknown, fmt.Errorf(format, args...)} }
 	name := shown(action.Name)
@@ -181,7 +178,6 @@ func (a *app) refusal(ctx context.Context, k kind, action overview.Action, err e
 	return missing("election %s has no candidate %s; it has %s", name, shown(action.To), cmp.Or(strings.Join(candidates, ", "), "none"))
 }
 
-// exactly returns a check for the arguments of a command.
 func exactly(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) != len(names) {
@@ -252,7 +248,6 @@ func (a *app) release(ctx context.Context, name string, yes bool) error {
 	return nil
 }
 
-// confirm asks for the name of the thing to be typed.
 func (a *app) confirm(ctx context.Context, name string) error {
 	if file, ok := a.Stdin.(*os.File); !ok || !term.IsTerminal(int(file.Fd())) {
 		return usage(errors.New("release asks for a confirmation, and the input is not a terminal; use --yes"))

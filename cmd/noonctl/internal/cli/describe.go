@@ -75,7 +75,6 @@ func serversOf(t overview.Thing) map[string]any {
 	return map[string]any{"servers": rows}
 }
 
-// show prints an election, a daemon or a lock.
 func (a *app) show(t overview.Thing, releases []lockcore.ForcedRelease) error {
 	t.Lock.Holders = slices.Clone(t.Lock.Holders) // the caller's stay as they are
 	for i, h := range t.Lock.Holders {
@@ -93,7 +92,6 @@ func (a *app) releases(ctx context.Context, name string) ([]lockcore.ForcedRelea
 	return all, err
 }
 
-// jobData is what describe prints about a job.
 type jobData struct {
 	singleton.Status
 	State    string                   `json:"state"`
@@ -102,7 +100,6 @@ type jobData struct {
 	Acts     []singleton.Action       `json:"acts"`
 }
 
-// details reads all about a job.
 func (a *app) details(ctx context.Context, name string, mostRuns int) (overview.Details, error) {
 	d, err := asked(ctx, a, func(ctx context.Context) (overview.Details, error) {
 		return overview.Job(ctx, a.client, name, mostRuns)

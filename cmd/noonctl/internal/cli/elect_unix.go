@@ -238,7 +238,6 @@ func (e *electing) setToken(token uint64) {
 	}
 }
 
-// awaitLeadership waits until this replica leads, the time is over or ctx is done.
 func (e *electing) awaitLeadership(ctx context.Context, most time.Duration) {
 	e.mu.Lock()
 	leading := e.leading
@@ -259,7 +258,6 @@ type leadership struct {
 	Token    uint64 `json:"token,omitempty"`
 }
 
-// serve answers HTTP requests.
 func (e *electing) serve(ctx context.Context, log logr.Logger) (closeServer func(), err error) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {

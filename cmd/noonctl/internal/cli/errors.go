@@ -49,7 +49,6 @@ func (e *exitError) Unwrap() error { return e.err }
 
 var errNoServer = errors.New("no Redis server is given; use --redis or the environment variable " + redisVariable)
 
-// usage marks the error of a wrong argument.
 func usage(err error) error { return &exitError{exitUsage, err} }
 
 // An awayError is the error of a request that Redis did not answer within --timeout.

@@ -72,7 +72,6 @@ func (a *app) history(ctx context.Context, name, since string, limit int) error 
 	return a.walk(d.Status.Now, data)
 }
 
-// historyData is what history prints.
 type historyData struct {
 	Runs []singleton.HistoryEntry `json:"runs"` // newest first
 	Acts []singleton.Action       `json:"acts"` // newest first
