@@ -107,7 +107,6 @@ func New(ctx context.Context, cfg Config) (*Replica, error) {
 	return r, nil
 }
 
-// pages makes the handler of the HTTP server.
 func (r *Replica) pages() error {
 	mux := http.NewServeMux()
 	draw := healthz.Overdue("draw", r.runner.Check, 3*time.Second)
@@ -233,11 +232,7 @@ func (r *Replica) listen(ctx context.Context) (shutdown func(), err error) {
 	if r.status != nil {
 		server.RegisterOnShutdown(r.status.Close)
 	}
-	go func() {
-		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			log.Error(err, "HTTP server failed")
-		}
-	}()
+	go func() { _ = server.Serve(listener) }() // until Shutdown
 	return func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeWithin)
 		defer cancel()

@@ -124,35 +124,30 @@ func (s *Store) createTables(ctx context.Context, tx *sql.Tx) error {
 			return err
 		}
 	}
-	_, err := origin(ctx, tx)
+	var id string
+	err := tx.QueryRowContext(ctx, selectOrigin).Scan(&id)
 	if errors.Is(err, sql.ErrNoRows) {
 		_, err = tx.ExecContext(ctx, s.sql("INSERT INTO origin (one, id) VALUES (1, ?)"), rand.Text())
 	}
 	return err
 }
 
-// origin returns the id of the database.
-func origin(ctx context.Context, db interface {
-	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
-},
-) (id string, err error) {
-	return id, db.QueryRowContext(ctx, "SELECT id FROM origin").Scan(&id)
-}
+const selectOrigin = "SELECT id FROM origin"
 
 // Origin returns the random id of the database.
 func (s *Store) Origin(ctx context.Context) (id string, err error) {
-	if id, err = origin(ctx, s.db); err != nil {
-		return "", fmt.Errorf("reading the id of the database: %w", err)
+	if err = s.db.QueryRowContext(ctx, selectOrigin).Scan(&id); err != nil {
+		err = fmt.Errorf("reading the id of the database: %w", err)
 	}
-	return id, nil
+	return id, err
 }
 
 func (s *Store) admitted(ctx context.Context, tx *sql.Tx) error {
 	if s.admit == nil {
 		return nil
 	}
-	id, err := origin(ctx, tx)
-	if err != nil {
+	var id string
+	if err := tx.QueryRowContext(ctx, selectOrigin).Scan(&id); err != nil {
 		return err
 	}
 	return s.admit(ctx, id)
