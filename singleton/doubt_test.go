@@ -116,16 +116,3 @@ func TestALeaseThatIsLostLeavesADoubt(t *testing.T) {
 		lockcoretest.MustFire(t, deaf)
 	})
 }
-
-// A Once reports a doubt like a job.
-func TestOnceThatMayHaveHadItsEffectIsUnknown(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(t *testing.T, f *fleet) {
-		err := f.do(f.once(f.Client("a"), singleton.OnceConfig{}), func(context.Context) error {
-			return errors.Join(errBroken, singleton.ErrUnknownOutcome)
-		}).result()
-		if failed := onceFailure(t, err); failed.Outcome != singleton.OutcomeUnknown || failed.Attempt != 1 {
-			t.Errorf("it gets %+v, want it unknown", failed)
-		}
-	})
-}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
-	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 	"github.com/noonlock/noonlock/singleton"
 )
 
@@ -71,37 +70,4 @@ func TestFault112_APauseIsLostWithTheData(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A replica that has just started creates the ledger again, and does not know of the pause. For it, the job
-// is new. It runs no tick after a replica that knows of the pause has looked.
-// Mutant: a new ledger is not announced.
-func TestFault112_AnIgnorantReplicaLooksFirst(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
-		knows := f.replica("knows", singleton.Config{})
-		knows.add("draw", "@every 100ms", nil, singleton.JobConfig{})
-		knows.run()
-		f.recorded("draw", 3)
-		job := f.job("draw")
-		testenv.Must(t, job.Pause(t.Context()))
-		f.Pass(time.Second)
-		testenv.Must(t, f.Raw.FlushAll(t.Context()).Err())
-		slow := knows.net.Inject(t, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Match: request("open")})
-		first := f.replica("first", singleton.Config{})
-		first.add("draw", "@every 100ms", nil, singleton.JobConfig{})
-		first.run()
-		f.Until("the other replica looks", func() bool { return slow.Fired() > 0 })
-		f.Pass(time.Second)
-		slow.Lift()
-		f.Pass(time.Second)
-		n := len(f.book.all())
-		f.Pass(time.Minute)
-		if now := len(f.book.all()); now != n {
-			t.Errorf("%d runs of a paused job", now-n)
-		}
-		if st, err := job.Status(t.Context()); err != nil || !st.Paused {
-			t.Errorf("status is %+v, %v", st, err)
-		}
-		lockcoretest.MustFire(t, slow)
-	})
 }

@@ -49,32 +49,6 @@ func TestOnceRefusedClaimSharesTheOutcome(t *testing.T) {
 	})
 }
 
-// A message that is lost costs time: the waiter looks when the hold would end.
-func TestOnceSurvivesALostMessage(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(t *testing.T, f *fleet) {
-		leave, started := make(chan struct{}), make(chan struct{})
-		run := f.do(f.once(f.Client("a"), singleton.OnceConfig{}), func(context.Context) error {
-			close(started)
-			<-leave
-			return nil
-		})
-		receive(f, started, "the run")
-		c, faults := f.Linked("b")
-		faults.Inject(t, lockcoretest.Fault{Kind: lockcoretest.DropMessage, Match: lockcoretest.Channel("noonlock:job:0:once/migrate-7")})
-		waiter := f.do(f.once(c, singleton.OnceConfig{}), mustNotRun(t))
-		f.waiting(1)
-		before := f.Clock()
-		close(leave)
-		if err := errors.Join(run.result(), waiter.result()); err != nil {
-			t.Errorf("Do: %v", err)
-		}
-		if took := f.Clock() - before; took > 11*time.Second {
-			t.Errorf("found after %v, want within a TTL", took)
-		}
-	})
-}
-
 // Do returns errors that only an operator can fix, and does not wait.
 func TestOnceTellsARefusal(t *testing.T) {
 	t.Parallel()

@@ -8,6 +8,15 @@ import (
 	"github.com/noonlock/noonlock/singleton"
 )
 
+// scheduled starts a replica that runs the job with that schedule.
+func (f *fleet) scheduled(name, schedule string, cfg singleton.JobConfig) {
+	f.Helper()
+	r := f.replica(name, singleton.Config{})
+	r.add("draw", schedule, nil, cfg)
+	r.run()
+	f.Pass(10 * time.Millisecond)
+}
+
 // The replicas of the old schedule claim a tick every 100 ms, and a round trip of the replica with the
 // new schedule takes longer. The new schedule takes over in time, and each due tick of the old one
 // has run or is recorded. A replica that starts and dies again does not stop the ticks for long.
