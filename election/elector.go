@@ -87,7 +87,7 @@ func (le *LeaderElector) Run(ctx context.Context) error {
 	c := &candidacy{le: le, pauses: retry.Growing(le.cfg.RetryPeriod, le.cfg.LeaseDuration, 1.5, 0.2)}
 	loop := holding.Loop[*leadership]{
 		Holder: c, TTL: le.cfg.LeaseDuration, Retry: retry.Growing(le.cfg.RetryPeriod, le.cfg.RetryPeriod, 1, 0),
-		Ready: &le.ready, Deadline: deadline, Log: le.log,
+		Ready: &le.ready, Deadline: deadline, Log: le.log, Reports: le.election.lock.Client().Campaigns(),
 		Doubt: le.cfg.LeaseDuration, // requests for the queue may succeed although the record cannot be written
 	}
 	if err := loop.Run(run); err != nil {

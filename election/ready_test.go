@@ -139,7 +139,7 @@ func TestFault77_NotReadyLongBeforeItLeads(t *testing.T) {
 		for _, c := range all {
 			e.Until(c.name+" is not ready", func() bool { return said(c) })
 		}
-		e.Pass(3 * retryPeriod)
+		e.Pass(3*retryPeriod + 1500*time.Millisecond) // a failure is logged after a second
 		for _, c := range all {
 			if !said(c) || c.log.Count("cannot campaign", c.says, `"error"=`) != 1 {
 				t.Errorf("%s: Ready says %v, and it logs\n%s", c.name, c.le.Ready(), c.log.String())

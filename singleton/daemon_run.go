@@ -34,7 +34,7 @@ func (s *DaemonRunner) Run(ctx context.Context) error {
 	loop := holding.Loop[*lock.Lease]{
 		Holder: &daemonRun{DaemonRunner: s, pauses: retry.Doubling(s.cfg.Backoff, s.cfg.MaxBackoff)}, TTL: s.cfg.TTL,
 		Retry: retry.Pauses(50*time.Millisecond, 2*time.Second),
-		Ready: &s.ready, Deadline: deadline, Log: s.log,
+		Ready: &s.ready, Deadline: deadline, Log: s.log, Reports: s.lock.Client().Campaigns(),
 	}
 	if err := loop.Run(ctx); err != nil {
 		return fmt.Errorf("singleton: daemon %q: %w", s.name, err)

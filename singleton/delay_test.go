@@ -41,7 +41,7 @@ func TestFault89_ReplicasReportBeforeTheyClaim(t *testing.T) {
 		if f.log.Count("first: ", "grants delayed") == 0 {
 			t.Error("the delay was not logged")
 		}
-		if f.log.Count("ledger request failed", "LockDelay") > 0 {
+		if f.log.Count("ledger unavailable", "LockDelay") > 0 {
 			t.Error("the delay was logged as a failure")
 		}
 		lockcoretest.MustFire(t, cut, reports)

@@ -74,8 +74,9 @@ func (a absence) from(open ledger.OpenRun) bool {
 // follow runs one job on this replica until ctx ends and its runs have returned.
 func (r *Runner) follow(ctx, work context.Context, deadline *stopping.Deadline, j *job) {
 	log := r.log.WithValues("job", j.name)
+	reports := lock.Of(r.client).Reports("jobs", "ledger unavailable; ticks are delayed", "ledger available again")
 	f := &follower{
-		loop: newLoop(&j.ready, log, "ledger request failed; ticks are delayed", true),
+		loop: newLoop(&j.ready, log, reports, true),
 		r:    r, j: j, stop: deadline, mine: map[int64]*ledger.Claim{}, away: map[int64]absence{},
 	}
 	defer f.wg.Wait()

@@ -27,7 +27,7 @@ import (
 type loop struct {
 	ready    *readiness.State // of the latest step
 	log      logr.Logger
-	failing  string             // what is logged with a failure
+	reports  *readiness.Reports // of failures
 	patient  bool               // retry failures that are not temporary, too
 	nudge    chan struct{}      // receives a value for each message
 	pauses   retry.Backoff      // after failures
@@ -35,9 +35,9 @@ type loop struct {
 	refusals retry.Backoff      // the pauses after refusals that have changed nothing
 }
 
-func newLoop(ready *readiness.State, log logr.Logger, failing string, patient bool) *loop {
+func newLoop(ready *readiness.State, log logr.Logger, reports *readiness.Reports, patient bool) *loop {
 	return &loop{
-		ready: ready, log: log, failing: failing, patient: patient,
+		ready: ready, log: log, reports: reports, patient: patient,
 		nudge: make(chan struct{}, 1), pauses: retry.Pauses(50*time.Millisecond, 2*time.Second),
 		refusals: retry.Pauses(50*time.Millisecond, 300*time.Millisecond),
 	}
@@ -76,7 +76,7 @@ func (l *loop) run(ctx context.Context, step func() (pause time.Duration, over b
 		case ctx.Err() != nil || !l.patient && !lockcore.IsTemporary(err):
 			return err
 		default:
-			l.ready.Failed(l.log, l.failing, err, lockcore.IsTemporary(err))
+			l.ready.Failed(l.reports, l.log, err, lockcore.IsTemporary(err))
 			pause = l.pauses.NextBackOff()
 		}
 		if !retry.Sleep(ctx, pause, nudge) {
@@ -89,9 +89,7 @@ func (l *loop) run(ctx context.Context, step func() (pause time.Duration, over b
 // answered records that the server answers.
 func (l *loop) answered() {
 	l.pauses.Reset()
-	if l.ready.Works(readyFor) {
-		l.log.Info("ledger available again")
-	}
+	l.ready.Works(readyFor)
 }
 
 // wake makes the loop take its next step now.

@@ -110,6 +110,7 @@ type Once struct {
 
 	identity string
 	log      logr.Logger
+	reports  *readiness.Reports
 }
 
 // NewOnce returns a Once. Its name follows the rules of a lock's name and has at most 195
@@ -137,7 +138,11 @@ func NewOnce(client *lockcore.Client, name string, cfg OnceConfig) (*Once, error
 		return nil, translate(err, "OnceConfig", "once")
 	}
 	cfg.TTL = cmp.Or(cfg.TTL, 10*time.Second)
-	return &Once{name: name, cfg: cfg, ledger: l, identity: client.Identity(), log: lock.Of(client).Logger().WithValues("once", name)}, nil
+	c := lock.Of(client)
+	return &Once{
+		name: name, cfg: cfg, ledger: l, identity: client.Identity(), log: c.Logger().WithValues("once", name),
+		reports: c.Reports("calls", "ledger unavailable; waiting", "ledger available again"),
+	}, nil
 }
 
 // Do does the work, or waits until another replica has done it. It returns
@@ -169,10 +174,11 @@ func (o *Once) Do(ctx context.Context, work func(ctx context.Context) error) err
 	deadline, done := stopping.New(ctx, o.cfg.ShutdownTimeout, o.cfg.ShutdownTimeout/5)
 	defer done()
 	c := &onceCall{
-		loop: newLoop(&readiness.State{}, o.log, "ledger request failed; retrying", false),
+		loop: newLoop(&readiness.State{}, o.log, o.reports, false),
 		o:    o, work: work, stop: deadline, unwatch: func() {},
 	}
 	defer func() { c.unwatch() }()
+	defer c.ready.Run(ctx)()
 	err := c.run(ctx, func() (time.Duration, bool, error) { return c.step(ctx) })
 	if failed, ok := errors.AsType[*onceError](err); ok {
 		return failed

@@ -3,6 +3,7 @@ package singleton_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -226,7 +227,7 @@ func TestFault77_DaemonNotReadyLongBeforeItRuns(t *testing.T) {
 			return errors.Is(err, singleton.ErrNotReady) && strings.Contains(err.Error(), says)
 		}
 		f.Until(name+" is not ready", said)
-		f.Pass(300 * time.Millisecond)
+		f.Pass(1500 * time.Millisecond) // a failure is logged after a second
 		if !said() || log.Count("cannot campaign", says, `"error"=`) != 1 {
 			t.Errorf("%s: Ready says %v, and it logs\n%s", name, d.Ready(), log.String())
 		}
@@ -243,4 +244,26 @@ func TestFault77_DaemonNotReadyLongBeforeItRuns(t *testing.T) {
 		t.Error("a key is left behind")
 	}
 	testenv.Must(t, f.Raw.Del(t.Context(), fence).Err())
+}
+
+// All jobs of a Runner say together, with their number, that the ledger is away and back.
+func TestManyJobsLogAnOutageOnce(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, f *fleet) {
+		r, jobs := f.replica("a", singleton.Config{}), 100
+		for i := range jobs {
+			r.add(fmt.Sprint("job-", i), "@every 1s", nil, singleton.JobConfig{})
+		}
+		r.run()
+		f.Until("all jobs are ready", func() bool { return r.runner.Ready() == nil })
+		f.Bubble.Stop()
+		f.Pass(10 * time.Second)
+		testenv.Must(t, f.Bubble.Start(false))
+		f.Until("all jobs are ready again", func() bool { return r.runner.Ready() == nil })
+		f.Pass(time.Second)
+		number := fmt.Sprintf(`"jobs"=%d `, jobs)
+		if away, back := f.log.Count("ledger unavailable", number, `"err"=`), f.log.Count("ledger available again", number, `"after"=`); away != 1 || back != 1 || f.log.Count("edger ") != 2 {
+			t.Errorf("%d lines that the ledger is away, %d that it is back, in\n%s", away, back, f.log.String())
+		}
+	})
 }

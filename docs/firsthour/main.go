@@ -8,6 +8,7 @@ import (
 	"os/signal"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/noonlock/noonlock/lockcore"
@@ -25,7 +26,7 @@ func main() {
 
 func run(ctx context.Context, rdb *redis.Client) error {
 	defer rdb.Close()
-	client, err := lockcore.New(rdb, lockcore.Config{})
+	client, err := lockcore.New(rdb, lockcore.Config{Logger: logr.FromSlogHandler(slog.Default().Handler())})
 	if err != nil {
 		return err
 	}

@@ -65,6 +65,7 @@ type Loop[L Lease] struct {
 	Ready    *readiness.State   // ready while the lease is held, or can be waited for
 	Deadline *stopping.Deadline // for releases after the end of Run's context
 	Log      logr.Logger
+	Reports  *readiness.Reports // of failed campaigns
 
 	// Doubt is a time after each failed campaign. During it, the reply to a request does not
 	// make the loop ready again: a server may accept requests to queue and still refuse the
@@ -151,9 +152,9 @@ func (l *Loop[L]) release(ctx context.Context, lease L) error {
 func (l *Loop[L]) answered(err error) {
 	switch {
 	case err != nil:
-		l.Ready.Failed(l.Log, "cannot campaign; retrying", err, lock.IsTemporary(err))
-	case time.Since(l.failed) >= l.Doubt && l.Ready.Works(l.patience()):
-		l.Log.Info("the server answers again")
+		l.Ready.Failed(l.Reports, l.Log, err, lock.IsTemporary(err))
+	case time.Since(l.failed) >= l.Doubt:
+		l.Ready.Works(l.patience())
 	}
 }
 

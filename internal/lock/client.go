@@ -11,6 +11,7 @@ import (
 	"github.com/noonlock/noonlock"
 	"github.com/noonlock/noonlock/internal/lease"
 	"github.com/noonlock/noonlock/internal/logqueue"
+	"github.com/noonlock/noonlock/internal/readiness"
 	"github.com/noonlock/noonlock/internal/registry"
 	"github.com/noonlock/noonlock/internal/several"
 	"github.com/noonlock/noonlock/internal/wire"
@@ -71,6 +72,9 @@ type Client struct {
 	pendingTombs map[uint64]struct{}
 
 	checks map[string]*grantCheck // by name, see checkLater
+
+	said  map[string]time.Duration // by name: when a line said who holds the lock
+	waits *readiness.Reports       // of calls of Lock
 
 	shared map[any]any // see Shared
 
@@ -215,7 +219,7 @@ type topology interface {
 	// confirm makes a grant valid.
 	confirm(ctx context.Context, a *Attempt, r acquireReply, timeout time.Duration) (acquireReply, error)
 	// wait acquires a lock when it is free. It also returns the last answer.
-	wait(ctx context.Context, n *Name, k Kind) (*Lease, acquireReply, error)
+	wait(ctx context.Context, p *patience, k Kind) (*Lease, acquireReply, error)
 	// lossOf returns why the server no longer has an attempt: ErrLeaseLost or a *ForcedError.
 	lossOf(ctx context.Context, a *Attempt) error
 }
@@ -276,6 +280,18 @@ func (c *Client) Shared(key any, create func() any) any {
 		c.shared[key] = create()
 	}
 	return c.shared[key]
+}
+
+// Reports returns what workers of this Client share that log failures together.
+func (c *Client) Reports(workers, message, again string) *readiness.Reports {
+	return c.Shared("reports of "+workers, func() any {
+		return &readiness.Reports{Log: c.log, Workers: workers, Message: message, Again: again}
+	}).(*readiness.Reports)
+}
+
+// Campaigns returns the Reports of failed campaigns.
+func (c *Client) Campaigns() *readiness.Reports {
+	return c.Reports("campaigns", "cannot campaign; retrying", "the server answers again")
 }
 
 // newRetry returns a Retry that Close ends.

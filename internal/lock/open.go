@@ -62,6 +62,7 @@ func open(cfg Config, s *Scripts, clock func() time.Duration, target target, con
 		leases:         map[uint64]*Lease{},
 		pendingTombs:   map[uint64]struct{}{},
 		checks:         map[string]*grantCheck{},
+		said:           map[string]time.Duration{},
 		owners:         owners{},
 	}
 	c.topology = alone{c}
@@ -89,6 +90,7 @@ func open(cfg Config, s *Scripts, clock func() time.Duration, target target, con
 	c.log = c.logQueue.Logger()
 	c.clock = lease.NewClock(clock)
 	c.idle = sync.NewCond(&c.mu)
+	c.waits = c.Reports("locks", "lock request failed; retrying", "the server answers again")
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.wire = connect(c, c.wireConfig())
 	c.keeper = lease.NewKeeper(lease.Config{Clock: c.clock, Renewer: renewer{c}, Expired: ErrLeaseExpired, MaxHeld: errors.Join(ErrLeaseExpired, ErrMaxHold)})

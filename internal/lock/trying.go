@@ -24,7 +24,8 @@ const (
 
 // wait acquires the lock of a quorum. There is no queue: each try is a new attempt,
 // which is undone if it fails. As in a queue, a wait outlasts an outage.
-func (*members) wait(ctx context.Context, n *Name, k Kind) (lease *Lease, last acquireReply, err error) {
+func (*members) wait(ctx context.Context, p *patience, k Kind) (lease *Lease, last acquireReply, err error) {
+	n := p.Name
 	lease, last, err = n.tryOnce(ctx, k, n.terms.timeout())
 	if lease != nil || err != nil && !overtaken(err) && (!wire.MayRetry(err) || ctx.Err() != nil) {
 		return lease, last, err
@@ -63,6 +64,13 @@ func (*members) wait(ctx context.Context, n *Name, k Kind) (lease *Lease, last a
 		lease, r, err = n.tryOnce(ctx, k, n.terms.timeout())
 		if r.holder != "" {
 			last = r
+			select {
+			case <-p.late():
+				if p.over() {
+					p.say(r)
+				}
+			default:
+			}
 		}
 		switch {
 		case lease != nil:

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/noonlock/noonlock/internal/readiness"
 	"github.com/noonlock/noonlock/internal/retry"
 	"github.com/noonlock/noonlock/internal/wire"
 )
@@ -31,7 +32,13 @@ func (n *Name) Lock(ctx context.Context, k Kind) (lease *Lease, held *Held, err 
 		defer stop()
 	}
 	start := n.c.clock.Ticks()
-	lease, last, err := n.c.topology.wait(ctx, n, k)
+	p := &patience{Name: n}
+	if !readiness.Answers(ctx) { // candidates wait for as long as others lead
+		p.pause = sayAfter
+		ctx = readiness.WithAnswers(ctx, p.answered)
+		defer p.requests.Stop()
+	}
+	lease, last, err := n.c.topology.wait(ctx, p, k)
 	n.c.metrics.countAcquire(k.Label(), n.c.clock.Ticks()-start, nil, err)
 	if errors.Is(err, ErrNotAcquired) && ctx.Err() != nil && last.holder != "" {
 		held = n.heldBy(&last)
@@ -51,7 +58,8 @@ func (n *Name) heldBy(r *acquireReply) *Held {
 
 // wait queues an attempt and waits until it is granted. last has the last reply
 // that named a holder.
-func (alone) wait(ctx context.Context, n *Name, k Kind) (lease *Lease, last acquireReply, err error) {
+func (alone) wait(ctx context.Context, p *patience, k Kind) (lease *Lease, last acquireReply, err error) {
+	n := p.Name
 	messages := n.c.wire.Messages(n.keys.name)
 	if !messages.Up() {
 		// Subscribe before joining the queue. A free lock needs no subscription.
@@ -88,6 +96,9 @@ func (alone) wait(ctx context.Context, n *Name, k Kind) (lease *Lease, last acqu
 		}
 		if r.code >= answerHead && r.code <= answerBusy {
 			last = r
+			if p.due && err == nil {
+				p.say(r)
+			}
 		}
 		lease, err = a.makeLease(ctx, &r, err)
 		switch heard := time.Duration(a.grantedAt.Load()); {
@@ -113,7 +124,7 @@ func (alone) wait(ctx context.Context, n *Name, k Kind) (lease *Lease, last acqu
 			a.warnedNoTTL = true
 			n.c.log.Error(errNoTTL, "waiting for a lock without TTL", "name", n.keys.name)
 		}
-		if err := a.await(ctx, r); err != nil {
+		if err := a.await(ctx, r, p); err != nil {
 			return nil, last, err
 		}
 		mode := modeLook
@@ -153,7 +164,7 @@ func (a *Attempt) pause(ctx context.Context, delayed *wire.DelayError) error {
 }
 
 // await waits until the attempt must look again. It returns an error if the wait is over.
-func (a *Attempt) await(ctx context.Context, r acquireReply) error {
+func (a *Attempt) await(ctx context.Context, r acquireReply, p *patience) error {
 	if r.code == answerNotQueued {
 		return nil
 	}
@@ -171,6 +182,11 @@ func (a *Attempt) await(ctx context.Context, r acquireReply) error {
 		select {
 		case <-timer.C:
 			return nil
+		case <-p.late():
+			timer.Stop()
+			if p.over() {
+				return nil
+			}
 		case <-a.wake:
 			timer.Stop()
 			if a.look.Swap(false) {

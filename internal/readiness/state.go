@@ -6,10 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
-	"unicode"
 
 	"github.com/go-logr/logr"
 )
@@ -22,7 +20,8 @@ type State struct {
 	running bool
 	err     error
 	until   time.Time // when the latest success is too old
-	logged  string    // kind of the failure that was logged last; empty: none
+	reports *Reports  // which have the failure, if there is a kind
+	kind    string    // of the latest failure; empty: the worker does not fail
 	doubt   error     // nil: none
 	doubted time.Time // the time of the work that the doubt is about
 	hinders error     // see Hindered
@@ -41,48 +40,52 @@ var (
 // cannot affect a later Run. Call end once.
 func (s *State) Run(ctx context.Context) (end func()) {
 	s.set(true, errNotYet, time.Time{})
-	stop := func() { s.set(false, nil, time.Time{}) }
 	noted := make(chan struct{})
 	unhook := context.AfterFunc(ctx, func() {
 		defer close(noted)
-		stop()
+		s.Stop()
 	})
 	return func() {
-		if unhook() {
-			stop()
-			return
+		if !unhook() {
+			<-noted // the hook has started on another goroutine
 		}
-		<-noted // the hook has started on another goroutine
+		s.Stop() // again, as a request may have failed since
 	}
 }
+
+// Stop marks the worker as stopped.
+func (s *State) Stop() { s.set(false, nil, time.Time{}) }
 
 func (s *State) set(running bool, err error, until time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.running, s.err, s.until, s.logged, s.hinders = running, err, until, "", nil
+	s.leave(false)
+	s.running, s.err, s.until, s.hinders = running, err, until, nil
 }
 
-// Works records a success that is valid for the given time. It reports whether a failure
-// was logged before it.
-func (s *State) Works(valid time.Duration) (again bool) {
+// leave ends the failure that is reported, if there is one.
+func (s *State) leave(recovered bool) {
+	if s.kind != "" {
+		s.reports.mu.Lock()
+		defer s.reports.mu.Unlock()
+		s.reports.leave(s.kind, recovered)
+		s.kind = ""
+	}
+}
+
+// Works records a success that is valid for the given time.
+func (s *State) Works(valid time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	again = s.logged != ""
-	s.err, s.until, s.logged = nil, time.Now().Add(min(valid, forever)), ""
-	return again
+	s.leave(true)
+	s.err, s.until = nil, time.Now().Add(min(valid, forever))
 }
 
-// Failed records a failure, which is valid until the next result, and logs it. Of several
-// temporary failures in a row, it logs the first one. It logs other failures as errors, once
-// per text.
-func (s *State) Failed(log logr.Logger, message string, err error, temporary bool) {
-	switch {
-	case !s.failed(err, temporary):
-	case temporary:
-		log.Info(message, "err", err)
-	default:
-		log.Error(err, message)
-	}
+// Failed records a failure, which is valid until the next result, and reports it. log is that of the worker.
+func (s *State) Failed(to *Reports, log logr.Logger, err error, temporary bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.err, s.reports, s.kind = err, to, to.fails(s.kind, log, err, temporary)
 }
 
 // Doubt records a failure of the work of that time, which lasts until Settle. It replaces an
@@ -112,30 +115,6 @@ func (s *State) Hindered(err error) (changed bool) {
 	return changed
 }
 
-// failed records a failure and reports whether to log it.
-func (s *State) failed(err error, temporary bool) (isNew bool) {
-	kind := "temporary"
-	if !temporary {
-		// Several calls return the same error, and addresses differ between tries. So the
-		// kind contains neither the name of the call nor digits.
-		text := err.Error()
-		if at := strings.LastIndex(text, `": `); at >= 0 {
-			text = text[at:]
-		}
-		kind = "lasting " + strings.Map(func(r rune) rune {
-			if unicode.IsDigit(r) || strings.ContainsRune(`": `, r) {
-				return -1
-			}
-			return r
-		}, text)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	isNew = kind != s.logged
-	s.err, s.logged = err, kind
-	return isNew
-}
-
 // Err returns nil if the worker is ready, and otherwise the reason.
 func (s *State) Err() error {
 	s.mu.Lock()
@@ -162,6 +141,9 @@ type answersKey struct{}
 func WithAnswers(ctx context.Context, answered func(err error)) context.Context {
 	return context.WithValue(ctx, answersKey{}, answered)
 }
+
+// Answers reports whether ctx is from WithAnswers.
+func Answers(ctx context.Context) bool { return ctx.Value(answersKey{}) != nil }
 
 // Answered calls the function that WithAnswers stored in ctx, if there is one.
 func Answered(ctx context.Context, err error) {

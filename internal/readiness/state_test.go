@@ -58,7 +58,7 @@ func TestDoubt(t *testing.T) {
 	want("in doubt", refused)
 	s.Works(time.Hour)
 	want("after a request", refused)
-	s.Failed(logr.Discard(), "", failed, true)
+	s.Failed(new(readiness.Reports), logr.Discard(), failed, true)
 	want("after a failure", failed)
 	s.Works(time.Hour)
 	s.Settle(at.Add(-1))

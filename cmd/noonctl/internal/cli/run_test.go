@@ -90,15 +90,16 @@ func TestRunEnvironment(t *testing.T) {
 	}
 }
 
-// While another client holds the lock, run waits, or exits with 75 and names the holder.
+// While another client holds the lock, run waits and says for whom, or exits with 75 and names the holder.
 func TestRunNotAcquired(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	l := e.hold("orders")
-	for _, wait := range [][]string{{"--wait", "0s"}, {"--wait", "200ms"}} {
-		args := append(append([]string{"run", "--lock", "orders"}, wait...), "--", "echo", "hello")
-		r := exits(t, e.program(args...))
-		if r.code != 75 || r.out != "" || !strings.Contains(r.errOut, `"orders"`) || !strings.Contains(r.errOut, "worker-1") || strings.Count(r.errOut, "\n") != 1 {
+	for wait, lines := range map[string]int{"0s": 0, "200ms": 0, "6s": 1} {
+		r := exits(t, e.program("run", "--lock", "orders", "--wait", wait, "--", "echo", "hello"))
+		last := r.errOut[strings.LastIndex(strings.TrimSpace(r.errOut), "\n")+1:]
+		if r.code != 75 || r.out != "" || !strings.Contains(last, `"orders"`) || !strings.Contains(last, "worker-1") || strings.Count(r.errOut, "\n") != 1+lines ||
+			strings.Count(r.errOut, `msg="waiting for a lock" name=orders holder=worker-1`) != lines {
 			t.Errorf("%q: %+v", wait, r)
 		}
 	}

@@ -140,7 +140,8 @@ func (r *running) run(ctx context.Context, argv []string) error {
 	if _, err := findCommand(argv); err != nil {
 		return err
 	}
-	closeAll, export, err := r.connectExporting(ctx, lockcore.Config{Identity: holderIdentity(r.identity)}, logr.FromSlogHandler(slog.NewTextHandler(r.Stderr, nil)))
+	log := logr.FromSlogHandler(slog.NewTextHandler(r.Stderr, nil)) // for what it waits
+	closeAll, export, err := r.connectExporting(ctx, lockcore.Config{Identity: holderIdentity(r.identity), Logger: log}, log)
 	if err != nil {
 		return err
 	}
