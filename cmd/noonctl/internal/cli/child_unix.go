@@ -181,6 +181,9 @@ type watch struct {
 	killAfter time.Duration
 }
 
+// cause returns why the command must end, or nil.
+func (w watch) cause() error { return context.Cause(w.ctx) }
+
 // looks is the time between two looks at the lease and at the group.
 const looks = 50 * time.Millisecond
 
@@ -247,7 +250,7 @@ func (c *child) supervise(w watch, received <-chan os.Signal) (code int, err err
 					limit = at + w.killAfter
 				}
 				// It has got the signal that has ended the context.
-				if _, signaled := errors.AsType[signalError](context.Cause(w.ctx)); !signaled {
+				if _, signaled := errors.AsType[signalError](w.cause()); !signaled {
 					tell()
 				}
 				c.signal(syscall.SIGCONT)

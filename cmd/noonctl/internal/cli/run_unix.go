@@ -173,7 +173,7 @@ func (r *running) run(ctx context.Context, argv []string) error {
 	}
 	w := watch{ctx: lease.Context(), remaining: lease.Remaining, grace: r.killAfter}
 	code, ended := c.supervise(w, s)
-	cause := context.Cause(w.ctx)
+	cause := w.cause()
 	err = r.unlock(ctx, lease)
 	switch {
 	case errors.Is(ended, errUnguarded):
