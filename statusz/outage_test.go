@@ -26,20 +26,20 @@ import (
 // A program runs 1,000 jobs, and serves the page and its readiness. Its Redis is a process.
 type program struct {
 	*testenv.Env
-	url      string // of the page
-	readyz   http.Handler
-	probes   testenv.Log
-	failed   int            // requests to readyz
-	job      *singleton.Job // one of those with a tick every 5 s
-	begun    chan time.Time // the tick of its run that begins, if the test waits for one
-	took     sync.Map       // how long its work took, by tick
-	browsers []*browser
+	url           string // of the page
+	readyz        http.Handler
+	lines, probes testenv.Log
+	failed        int            // requests to readyz
+	job           *singleton.Job // one of those with a tick every 5 s
+	begun         chan time.Time // the tick of its run that begins, if the test waits for one
+	took          sync.Map       // how long its work took, by tick
+	browsers      []*browser
 }
 
 func startProgram(t *testing.T) *program {
 	t.Helper()
 	p := &program{Env: testenv.OnServer(t, "user app on >secret ~* &* +@all", "appendonly yes", "appendfsync always"), begun: make(chan time.Time)}
-	client := p.ClientWith(p.As("app", "~*", "&*", "+@all"), lockcore.Config{})
+	client := p.ClientWith(p.As("app", "~*", "&*", "+@all"), lockcore.Config{Logger: p.lines.Info("")})
 	r, err := singleton.NewRunner(client, singleton.Config{Drain: -1})
 	testenv.Must(t, err)
 	for i := range 999 {
@@ -147,6 +147,22 @@ func (p *program) liveWithin2s() (check func()) {
 	}
 }
 
+// few returns a function that asserts that few lines have said since that the ledger is away and back, and for how many jobs.
+func (p *program) few() (check func()) {
+	counted := func() [3]int {
+		return [3]int{p.lines.Count(`"msg"="ledger `), p.lines.Count("ledger unavailable", `"jobs"=`), p.lines.Count("ledger available again", `"jobs"=`)}
+	}
+	before := counted()
+	return func() {
+		p.Helper()
+		after := counted()
+		servers.Count(p, "%d lines say that the ledger of 1,000 jobs is away and back", after[0]-before[0])
+		if after[0]-before[0] > 10 || after[1] == before[1] || after[2] == before[2] {
+			p.Errorf("before %d, after %d:\n%s", before, after, p.lines.String())
+		}
+	}
+}
+
 // recorded asserts that the ledger has each run once, with the time of its work, and all other ticks as missed.
 func (p *program) recorded(lasts time.Duration) {
 	p.Helper()
@@ -176,13 +192,14 @@ func (p *program) recorded(lasts time.Duration) {
 }
 
 // The Redis of 1,000 jobs is killed during a run. It comes back with its data, and later with another password and without
-// rights. The page and the readiness follow at once, and the ledger has each run once, as long as it took, and the ticks that
+// rights. The page and the readiness follow at once, few lines tell of it, and the ledger has each run once, as long as it took, and the ticks that
 // were due meanwhile as missed.
 func TestRealOutages(t *testing.T) {
 	for _, lasts := range []time.Duration{15 * time.Second, 30 * time.Second, time.Minute}[:testenv.Size(1, 3)] {
 		t.Run(lasts.String(), func(t *testing.T) {
 			t.Parallel()
 			p := startProgram(t)
+			told := p.few()
 			<-p.begun
 			p.Real.Kill()
 			end := time.After(lasts)
@@ -197,11 +214,13 @@ func TestRealOutages(t *testing.T) {
 			p.Real.Restart(p)
 			live()
 			p.Until("all jobs are ready", p.ready)
+			told()
 			tick := <-p.begun
 			p.Until("that run is recorded", func() bool {
 				s, err := p.job.Status(p.Context())
 				return err == nil && s.LastSuccess.Equal(tick)
 			})
+			told = p.few()
 			testenv.Must(t, p.Raw.ACLSetUser(t.Context(), "app", "resetpass", ">other").Err())
 			testenv.Must(t, p.Raw.ConfigRewrite(t.Context()).Err())
 			p.Real.Restart(p)
@@ -219,6 +238,7 @@ func TestRealOutages(t *testing.T) {
 			testenv.Must(t, p.Raw.ACLSetUser(t.Context(), "app", "+@all").Err())
 			p.liveWithin2s()()
 			p.Until("all jobs are ready", p.ready)
+			told()
 			p.recorded(lasts)
 			p.Until("all failures are logged", func() bool { return p.probes.Count("health check failed") == p.failed })
 			for line := range strings.SplitSeq(p.probes.String(), "\n") {
