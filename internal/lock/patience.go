@@ -11,7 +11,7 @@ const (
 	// sayAfter is how long a call of Lock waits before a line says who holds the lock. It doubles with each line.
 	sayAfter = 3 * time.Second
 
-	// A Client says that about a name at most once in sayEvery, and about sayNames names in that time.
+	// A Client says something about a name at most once in sayEvery, and about sayNames names in that time.
 	sayEvery, sayNames = 30 * time.Second, 10
 )
 
@@ -44,14 +44,23 @@ func (p *patience) late() <-chan time.Time {
 // over reports whether it is time to say who holds the lock.
 func (p *patience) over() bool {
 	p.pause, p.timer = 2*p.pause, nil
-	now := p.c.clock.Ticks()
-	p.c.mu.Lock()
-	defer p.c.mu.Unlock()
-	maps.DeleteFunc(p.c.said, func(_ string, at time.Duration) bool { return now-at >= sayEvery })
-	if _, lately := p.c.said[p.keys.name]; lately || len(p.c.said) >= sayNames {
+	if !p.c.maySay(p.keys.name) {
 		return false
 	}
-	p.c.said[p.keys.name], p.due = now, true
+	p.due = true
+	return true
+}
+
+// maySay reports whether a line about a name, or about withdrawals ("") is due.
+func (c *Client) maySay(what string) bool {
+	now := c.clock.Ticks()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	maps.DeleteFunc(c.said, func(_ string, at time.Duration) bool { return now-at >= sayEvery })
+	if _, lately := c.said[what]; lately || len(c.said) >= sayNames {
+		return false
+	}
+	c.said[what] = now
 	return true
 }
 
