@@ -54,7 +54,7 @@ func failedRuns(w *world) {
 	verify := w.command(row, "`noonctl verify NAME --since 48h` lists those that have not; the exit code is then 65", "NAME", "bill")
 	w.until(func() bool {
 		r := w.sh(verify)
-		finding := regexp.MustCompile(`(?m)^(\S+Z) .*(?:unknown|skipped)`).FindStringSubmatch(r.out)
+		finding := regexp.MustCompile(`(?m)^ *(\S+Z) .*(?:unknown|skipped)`).FindStringSubmatch(r.out)
 		if r.code == 65 && finding != nil {
 			w.sh("noonctl rerun bill --tick " + finding[1]) // refused while it runs
 		}

@@ -230,7 +230,7 @@ func TestRunAfterForceRelease(t *testing.T) {
 	if out := e.must("release", "orders", "--yes"); !strings.HasPrefix(out, "lock orders released; it was held by ") {
 		t.Errorf("release: %q", out)
 	}
-	if code := exitOf(t, cmd); code != 76 || !strings.Contains(said.String(), "ended while the command ran") || strings.Count(said.String(), "\n") != 1 {
+	if code := exitOf(t, cmd); code != 76 || !strings.Contains(said.String(), "ended while the command ran") || strings.Count(said.String(), "\n") != 2 { // the log says it, too
 		t.Errorf("exit code %d, %q", code, said.String())
 	}
 	// Without --yes, release asks, and without a terminal it cannot.
