@@ -17,11 +17,27 @@ type pulse struct{ d time.Duration }
 
 func (p pulse) Next(t time.Time) time.Time { return t.Truncate(p.d).Add(p.d).UTC() }
 
-func TestRunnerRefusals(t *testing.T) {
+// What a Runner, a DaemonRunner or a Once refuses, with the field, before any request.
+func TestRefusals(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
 		r := f.replica("a", singleton.Config{})
 		work := func(context.Context, singleton.Run) error { return nil }
 		const second = time.Second
+		does := func(context.Context) error { return nil }
+		daemon := func(name string, cfg singleton.DaemonConfig) error {
+			return second1(singleton.NewDaemonRunner(r.client, name, does, cfg))
+		}
+		once := func(name string, cfg singleton.OnceConfig) error {
+			return second1(singleton.NewOnce(r.client, name, cfg))
+		}
+		if r.runner.Ready() == nil {
+			t.Error("ready before it has run")
+		}
+		for _, err := range []error{daemon(strings.Repeat("n", 193), singleton.DaemonConfig{}), once(strings.Repeat("n", 195), singleton.OnceConfig{})} {
+			if err != nil {
+				t.Errorf("the longest name: %v", err)
+			}
+		}
 		for what, c := range map[string]struct {
 			err   error
 			field string // of a *noonlock.ConfigError
@@ -52,17 +68,26 @@ func TestRunnerRefusals(t *testing.T) {
 				err:   r.runner.Add("a", "@daily", work, singleton.JobConfig{StartingDeadline: second, Jitter: second}),
 				field: "JobConfig.StartingDeadline",
 			},
-			"Jitter":    {err: r.runner.Add("a", "@daily", work, singleton.JobConfig{Jitter: 2 * time.Hour}), field: "JobConfig.Jitter"},
-			"KeepRuns":  {err: r.runner.Add("a", "@daily", work, singleton.JobConfig{KeepRuns: 20_000}), field: "JobConfig.KeepRuns"},
-			"no job":    {err: r.runner.Run(t.Context()), field: "jobs"},
-			"not ready": {err: nil},
+			"Jitter":   {err: r.runner.Add("a", "@daily", work, singleton.JobConfig{Jitter: 2 * time.Hour}), field: "JobConfig.Jitter"},
+			"KeepRuns": {err: r.runner.Add("a", "@daily", work, singleton.JobConfig{KeepRuns: 20_000}), field: "JobConfig.KeepRuns"},
+			"no job":   {err: r.runner.Run(t.Context()), field: "jobs"},
+
+			"NewDaemonRunner, no client": {err: second1(singleton.NewDaemonRunner(nil, "feed", does, singleton.DaemonConfig{})), field: "client"},
+			"NewDaemonRunner, no work":   {err: second1(singleton.NewDaemonRunner(r.client, "feed", nil, singleton.DaemonConfig{})), field: "work"},
+			"a long name of a daemon":    {err: daemon(strings.Repeat("n", 194), singleton.DaemonConfig{}), field: "name"},
+			"DaemonConfig.TTL":           {err: daemon("feed", singleton.DaemonConfig{TTL: time.Millisecond}), field: "DaemonConfig.TTL"},
+			"Backoff":                    {err: daemon("feed", singleton.DaemonConfig{Backoff: -1}), field: "DaemonConfig.Backoff"},
+			"MaxBackoff":                 {err: daemon("feed", singleton.DaemonConfig{Backoff: time.Minute, MaxBackoff: second}), field: "DaemonConfig.MaxBackoff"},
+			"a daemon's ShutdownTimeout": {err: daemon("feed", singleton.DaemonConfig{ShutdownTimeout: -1}), field: "DaemonConfig.ShutdownTimeout"},
+			"NewOnce, no client":         {err: second1(singleton.NewOnce(nil, "x", singleton.OnceConfig{})), field: "client"},
+			"a long name of a Once":      {err: once(strings.Repeat("n", 196), singleton.OnceConfig{}), field: "name"},
+			"a Once's name with a brace": {err: once("a{b", singleton.OnceConfig{}), field: "name"},
+			"OnceConfig.TTL":             {err: once("x", singleton.OnceConfig{TTL: 25 * time.Hour}), field: "OnceConfig.TTL"},
+			"OnceConfig.MaxAttempts":     {err: once("x", singleton.OnceConfig{MaxAttempts: -1}), field: "OnceConfig.MaxAttempts"},
+			"Remember":                   {err: once("x", singleton.OnceConfig{Remember: time.Hour}), field: "OnceConfig.Remember"},
+			"a Once's ShutdownTimeout":   {err: once("x", singleton.OnceConfig{ShutdownTimeout: -1}), field: "OnceConfig.ShutdownTimeout"},
+			"a Once without work":        {err: f.once(r.client, singleton.OnceConfig{}).Do(t.Context(), nil), field: "work"},
 		} {
-			if what == "not ready" {
-				if r.runner.Ready() == nil {
-					t.Error("ready before it has run")
-				}
-				continue
-			}
 			var refused *noonlock.ConfigError
 			switch {
 			case c.err == nil:

@@ -2,14 +2,11 @@ package singleton_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"runtime"
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/noonlock/noonlock"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
 )
@@ -84,68 +81,6 @@ func TestDaemonRunsOnOneReplicaAndIsHandedOver(t *testing.T) {
 	})
 }
 
-func TestDaemonIsRestartedWithBackoff(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(t *testing.T, f *fleet) {
-		const never = time.Duration(1<<63 - 1)
-		// How long the function works, and how it ends.
-		ends := []struct {
-			after time.Duration
-			how   func() error
-			pause time.Duration // that follows
-		}{
-			{0, func() error { return nil }, time.Second},
-			{0, func() error { return errBroken }, 2 * time.Second},
-			{0, func() error { panic("at the disco") }, 4 * time.Second},
-			{0, func() error { runtime.Goexit(); return nil }, 8 * time.Second}, // FAULT 53
-			{0, func() error { return nil }, 10 * time.Second},
-			{9 * time.Second, func() error { return nil }, 10 * time.Second},
-			{10 * time.Second, func() error { return errBroken }, time.Second}, // worked well
-			{0, func() error { return errBroken }, 2 * time.Second},
-			{never, nil, 0},
-		}
-		type life struct {
-			began, ended time.Duration
-			token        uint64
-		}
-		lives := make(chan life, len(ends))
-		i := 0
-		s := f.daemon(f.Client("a"), func(ctx context.Context) error {
-			token := lockcore.FromContext(ctx).Token()
-
-			e, began := ends[i], f.Clock()
-			i++
-			if e.after == never {
-				lives <- life{began, 0, token}
-				<-ctx.Done()
-				return nil
-			}
-			time.Sleep(e.after)
-			lives <- life{began, f.Clock(), token}
-			return e.how()
-		}, singleton.DaemonConfig{Backoff: time.Second, MaxBackoff: 10 * time.Second, HandOverAfter: -1})
-		run := f.run(s.Run)
-		var last life
-		for n := range ends {
-			l := receive(f, lives, fmt.Sprintf("start %d", n))
-			if n > 0 {
-				pause, want := l.began-last.ended, ends[n-1].pause
-				if pause < want*9/10 || pause > want*11/10 {
-					t.Errorf("pause %d is %v, want %v within a tenth", n, pause, want)
-				}
-				if l.token != last.token {
-					t.Errorf("start %d has token %d, want %d still", n, l.token, last.token)
-				}
-			}
-			last = l
-		}
-		run.cancel()
-		if err := run.result(); err != nil {
-			t.Errorf("Run: %v", err)
-		}
-	})
-}
-
 // A replica on which the function always fails does not keep it from the others.
 func TestDaemonGoesToTheNextAfterFailures(t *testing.T) {
 	t.Parallel()
@@ -176,90 +111,59 @@ func TestDaemonGoesToTheNextAfterFailures(t *testing.T) {
 	})
 }
 
-// If no other replica waits, it runs here again: after its pause, under a new lease. A run
-// that worked for a while resets the count of failures.
-func TestDaemonDoesNotQueueDuringItsPause(t *testing.T) {
+// Work that ends, fails, panics or ends its goroutine starts again after growing pauses, which begin anew after a
+// life of MaxBackoff. If no other replica waits, it starts here also after HandOverAfter ends, under a new lease.
+func TestDaemonIsRestartedWithBackoff(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(t *testing.T, f *fleet) {
-		const well = time.Minute // the longest pause
-		// How long the function works before it fails, and the pause that follows.
-		lives := []struct {
-			works, pause time.Duration
-			handedOver   bool
-		}{
-			{0, time.Second, false},
-			{0, 2 * time.Second, true},
-			{0, 4 * time.Second, false},
-			{well, time.Second, false},
-			{0, 2 * time.Second, true},
-			{0, 4 * time.Second, false},
-		}
-		type life struct {
-			began time.Duration
-			token uint64
-		}
-		begins := make(chan life, len(lives)+1)
-		i := 0
-		run := f.run(f.daemon(f.Client("a"), func(ctx context.Context) error {
-			token := lockcore.FromContext(ctx).Token()
-
-			begins <- life{f.Clock(), token}
-			if i++; i <= len(lives) {
-				time.Sleep(lives[i-1].works)
+	for _, after := range []int{2, -1} {
+		inBubble(t, func(t *testing.T, f *fleet) {
+			nothing := func() error { return nil }
+			broken := func() error { return errBroken }
+			lives := []struct {
+				works, pause time.Duration
+				how          func() error
+				handedOver   bool
+			}{
+				{0, time.Second, nothing, false},
+				{0, 2 * time.Second, broken, true},
+				{0, 4 * time.Second, func() error { panic("at the disco") }, false},
+				{0, 8 * time.Second, func() error { runtime.Goexit(); return nil }, true}, // FAULT 53
+				{0, 10 * time.Second, broken, false},
+				{9 * time.Second, 10 * time.Second, nothing, true},
+				{10 * time.Second, time.Second, broken, false}, // worked well
+				{0, 2 * time.Second, broken, true},
 			}
-			return errBroken
-		}, singleton.DaemonConfig{HandOverAfter: 2}).Run)
-		last := receive(f, begins, "the first start")
-		for n, l := range lives {
-			next := receive(f, begins, "the next start")
-			pause := next.began - last.began - l.works
-			if pause < l.pause*9/10 || pause > l.pause*11/10+10*time.Millisecond {
-				t.Errorf("pause %d is %v, want %v within a tenth", n, pause, l.pause)
+			type life struct {
+				began time.Duration
+				token uint64
 			}
-			if next.token < last.token || next.token > last.token != l.handedOver {
-				t.Errorf("token %d after %d at start %d", next.token, last.token, n+1)
+			begins, i := make(chan life, len(lives)+1), 0
+			run := f.run(f.daemon(f.Client("a"), func(ctx context.Context) error {
+				begins <- life{f.Clock(), lockcore.FromContext(ctx).Token()}
+				if i == len(lives) {
+					<-ctx.Done()
+					return nil
+				}
+				l := lives[i]
+				i++
+				time.Sleep(l.works)
+				return l.how()
+			}, singleton.DaemonConfig{MaxBackoff: 10 * time.Second, HandOverAfter: after}).Run)
+			last := receive(f, begins, "the first start")
+			for n, l := range lives {
+				next := receive(f, begins, "the next start")
+				if pause := next.began - last.began - l.works; pause < l.pause*9/10 || pause > l.pause*11/10+10*time.Millisecond {
+					t.Errorf("pause %d is %v, want %v within a tenth", n, pause, l.pause)
+				}
+				if next.token < last.token || next.token > last.token != (l.handedOver && after > 0) {
+					t.Errorf("HandOverAfter %d: token %d after %d at start %d", after, next.token, last.token, n+1)
+				}
+				last = next
 			}
-			last = next
-		}
-		run.end()
-	})
-}
-
-func TestDaemonRefusals(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(t *testing.T, f *fleet) {
-		c := f.Client("a")
-		work := func(context.Context) error { return nil }
-		for _, r := range []struct {
-			client *lockcore.Client
-			name   string
-			work   func(context.Context) error
-			cfg    singleton.DaemonConfig
-			want   string
-		}{
-			{nil, "feed", work, singleton.DaemonConfig{}, "client is nil"},
-			{c, "feed", nil, singleton.DaemonConfig{}, "work is nil"},
-			{c, "", work, singleton.DaemonConfig{}, `name is ""`},
-			{c, "a b", work, singleton.DaemonConfig{}, `name is "a b"`},
-			{c, strings.Repeat("n", 194), work, singleton.DaemonConfig{}, "(194 bytes); it must be 1 to 193 bytes"},
-			{c, "feed", work, singleton.DaemonConfig{TTL: time.Millisecond}, "DaemonConfig.TTL is 1ms"},
-			{c, "feed", work, singleton.DaemonConfig{Backoff: -1}, "DaemonConfig.Backoff is -1ns"},
-			{c, "feed", work, singleton.DaemonConfig{Backoff: time.Minute, MaxBackoff: time.Second}, "DaemonConfig.MaxBackoff is 1s; it must be 0 (1m) or at least Backoff, 1m0s"},
-		} {
-			s, err := singleton.NewDaemonRunner(r.client, r.name, r.work, r.cfg)
-			refused := errors.Is(err, noonlock.ErrConfig)
-			if s != nil || !refused || !strings.Contains(err.Error(), r.want) {
-				t.Errorf("error %v, want a refusal with %q", err, r.want)
+			run.cancel()
+			if err := run.result(); err != nil {
+				t.Error(err)
 			}
-		}
-		if _, err := singleton.NewDaemonRunner(c, strings.Repeat("n", 193), work, singleton.DaemonConfig{}); err != nil {
-			t.Errorf("the longest name: %v", err)
-		}
-		s := f.daemon(c, work, singleton.DaemonConfig{Backoff: 2 * time.Hour})
-		done, cancel := context.WithCancel(t.Context())
-		cancel()
-		if err := s.Run(done); err != nil {
-			t.Errorf("Run with a context that is over: %v", err)
-		}
-	})
+		})
+	}
 }

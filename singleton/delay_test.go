@@ -2,6 +2,7 @@ package singleton_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -48,56 +49,26 @@ func TestFault89_ReplicasReportBeforeTheyClaim(t *testing.T) {
 	})
 }
 
-// During the delay a replica is ready, and Once and daemons wait, too.
+// During the delay a replica is ready. Then each job runs.
 func TestLockDelayOfJobs(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
-		const delay = 20 * time.Second
-		f.delay = delay
+		f.delay = 20 * time.Second
 		r := f.replica("a", singleton.Config{})
 		r.add("draw", "@every 5s", nil, singleton.JobConfig{CatchUp: singleton.CatchUpAll})
 		r.run()
+		starts := make(chan daemonStart, 1)
+		d := f.daemon(r.client, f.steady("a", starts, nil), singleton.DaemonConfig{})
+		f.run(d.Run)
 		f.Pass(10 * time.Second)
-		if err := r.runner.Ready(); err != nil || len(f.book.all()) > 0 {
-			t.Errorf("during the delay, %d runs have begun, and Ready is %v", len(f.book.all()), err)
+		if err := errors.Join(r.runner.Ready(), d.Ready()); err != nil || len(f.book.all())+len(starts) > 0 {
+			t.Errorf("during the delay, %d runs have begun, and Ready is %v", len(f.book.all())+len(starts), err)
 		}
-		once, err := singleton.NewOnce(r.client, "migrate", singleton.OnceConfig{})
-		if err != nil {
-			t.Fatal(err)
+		testenv.Must(t, f.once(r.client, singleton.OnceConfig{}).Do(t.Context(), func(context.Context) error { return nil }))
+		if f.Clock() < 15*time.Second {
+			t.Errorf("Do returned after %v", f.Clock())
 		}
-		began := f.Clock()
-		if err := once.Do(t.Context(), func(context.Context) error { return nil }); err != nil || f.Clock()-began < delay/2 {
-			t.Errorf("Do returned %v after %v", err, f.Clock()-began)
-		}
+		receive(f, starts, "the daemon")
 		f.recorded("draw", 4)
 		f.ranOnce("draw")
-		if err := f.Bubble.Restart(false); err != nil {
-			t.Fatal(err)
-		}
-		runs := make(chan struct{})
-		daemon, err := singleton.NewDaemonRunner(r.client, "sync", func(ctx context.Context) error {
-			close(runs)
-			<-ctx.Done()
-			return nil
-		}, singleton.DaemonConfig{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, stop := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- daemon.Run(ctx) }()
-		f.Pass(delay / 4)
-		select {
-		case <-runs:
-			t.Error("the daemon runs during the delay")
-		default:
-		}
-		if err := daemon.Ready(); err != nil {
-			t.Errorf("the daemon waits, and Ready is %v", err)
-		}
-		<-runs
-		stop()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
 	})
 }

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/noonlock/noonlock"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 	"github.com/noonlock/noonlock/singleton"
@@ -135,7 +134,7 @@ func TestOnceRunsOnOneOfFifty(t *testing.T) {
 	}
 }
 
-// Waiting costs one look per TTL (P7), and the result comes by message.
+// Waiting costs one look per TTL (P7), and the result comes by message. If that is lost, the next look finds it.
 func TestOnceWaitersDoNotPoll(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
@@ -155,7 +154,10 @@ func TestOnceWaitersDoNotPoll(t *testing.T) {
 			c := f.ClientWith(f.Bubble.OptionsVia(faults), lockcore.Config{Identity: strconv.Itoa(i)})
 			all = append(all, f.do(f.once(c, singleton.OnceConfig{}), mustNotRun(t)))
 		}
-		f.waiting(waiters)
+		c, deaf := f.Linked("deaf")
+		deaf.Inject(t, lockcoretest.Fault{Kind: lockcoretest.DropMessage, Match: lockcoretest.Channel("noonlock:job:0:once/migrate-7")})
+		late := f.do(f.once(c, singleton.OnceConfig{}), mustNotRun(t))
+		f.waiting(waiters + 1)
 		time.Sleep(minutes * time.Minute)
 		// A look is due when the hold would end, at least 2/3 of its TTL later.
 		if most := waiters * (minutes*60/6 + 4); looks.Fired() > most {
@@ -170,6 +172,9 @@ func TestOnceWaitersDoNotPoll(t *testing.T) {
 		}
 		if took := f.Clock() - before; took > 10*time.Millisecond {
 			t.Errorf("the result came after %v, want at once", took)
+		}
+		if err := late.result(); err != nil || f.Clock()-before > 11*time.Second {
+			t.Errorf("without messages, Do returned %v after %v, want within a TTL", err, f.Clock()-before)
 		}
 	})
 }
@@ -238,37 +243,6 @@ func TestOnceRemembers(t *testing.T) {
 		time.Sleep(remember)
 		if keys := f.Raw.Keys(t.Context(), "*").Val(); len(keys) > 0 {
 			t.Errorf("left behind: %q", keys)
-		}
-	})
-}
-
-func TestOnceRefusals(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(t *testing.T, f *fleet) {
-		c := f.Client("a")
-		for _, r := range []struct {
-			client *lockcore.Client
-			name   string
-			cfg    singleton.OnceConfig
-			want   string
-		}{
-			{nil, "x", singleton.OnceConfig{}, "client is nil"},
-			{c, "", singleton.OnceConfig{}, `name is ""; it must be 1 to 195 bytes`},
-			{c, strings.Repeat("n", 196), singleton.OnceConfig{}, "(196 bytes); it must be 1 to 195 bytes"},
-			{c, "a{b", singleton.OnceConfig{}, `name is "a{b"`},
-			{c, "x", singleton.OnceConfig{TTL: 25 * time.Hour}, "OnceConfig.TTL is 25h0m0s"},
-			{c, "x", singleton.OnceConfig{MaxAttempts: -1}, "OnceConfig.MaxAttempts is -1"},
-			{c, "x", singleton.OnceConfig{Remember: time.Hour}, "OnceConfig.Remember is 1h0m0s; it must be 0 (8760h) or from 720h"},
-		} {
-			o, err := singleton.NewOnce(r.client, r.name, r.cfg)
-			refused := errors.Is(err, noonlock.ErrConfig)
-			if o != nil || !refused || !strings.Contains(err.Error(), r.want) {
-				t.Errorf("error %v, want a refusal with %q", err, r.want)
-			}
-		}
-		o := f.once(c, singleton.OnceConfig{})
-		if err := o.Do(t.Context(), nil); !errors.Is(err, noonlock.ErrConfig) {
-			t.Errorf("Do without work: %v", err)
 		}
 	})
 }
