@@ -133,13 +133,13 @@ func TestFailuresAreRetriedAndRecorded(t *testing.T) {
 	}
 }
 
-// If the Client is closed, the Runner stops as at the end of its context, and returns ErrClosed.
+// If the Client is closed, a Runner and a DaemonRunner stop as at the end of their context, and return ErrClosed.
 func TestRunnerOfAClosedClient(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
 		c := f.ClientWith(f.Direct(), lockcore.Config{Logger: f.log.Info("")})
 		r, err := singleton.NewRunner(c, singleton.Config{})
 		testenv.Must(t, err)
-		causes := make(chan error, 1)
+		causes := make(chan error, 2)
 		testenv.Must(t, r.Add("draw", "@every 1m", func(ctx context.Context, _ singleton.Run) error {
 			<-ctx.Done()
 			causes <- context.Cause(ctx)
@@ -147,11 +147,18 @@ func TestRunnerOfAClosedClient(t *testing.T) {
 		}, singleton.JobConfig{}))
 		testenv.Must(t, r.Add("idle", "@yearly", func(context.Context, singleton.Run) error { return nil }, singleton.JobConfig{}))
 		run := f.run(r.Run)
+		daemon := f.run(f.daemon(c, func(ctx context.Context) error {
+			<-ctx.Done()
+			causes <- context.Cause(ctx)
+			return nil
+		}, singleton.DaemonConfig{}).Run)
 		f.Pass(90 * time.Second)
 		begin := f.Clock()
 		testenv.Must(t, c.Close(t.Context()))
-		testenv.MustIs(t, <-causes, lockcore.ErrClosed)
-		testenv.MustIs(t, run.result(), lockcore.ErrClosed)
+		for _, r := range []*replicaRun{run, daemon} {
+			testenv.MustIs(t, <-causes, lockcore.ErrClosed)
+			testenv.MustIs(t, r.result(), lockcore.ErrClosed)
+		}
 		if took := f.Clock() - begin; took > time.Second {
 			t.Errorf("Run returned after %v", took)
 		}
