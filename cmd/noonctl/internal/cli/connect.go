@@ -185,7 +185,7 @@ func (a *app) connect(ctx context.Context, cfg lockcore.Config) (closeAll func()
 	}
 	probing, stop := context.WithCancel(ctx)
 	var probe sync.WaitGroup
-	if logs {
+	if logs && !a.impatient {
 		probe.Go(func() { a.logSilence(probing, cfg.Logger) })
 	}
 	return func() {
