@@ -150,14 +150,14 @@ func TestFault18_PrimaryThatStillWorksIsLeft(t *testing.T) {
 		holder := s.try(s.mutex(other, "orders", ttl(30*time.Second)))
 		waiter := s.queued(s.mutex(c, "orders", ttl(20*time.Second)))
 		time.Sleep(2500 * time.Millisecond)
-		requests := 0
+		var requests atomic.Int64
 		s.old.Server().Server().SetPreHook(func(*server.Peer, string, ...string) bool {
-			requests++
+			requests.Add(1)
 			return false
 		})
 		s.named.Store(s.next)
 		time.Sleep(time.Second + 100*time.Millisecond)
-		requests = 0
+		requests.Store(0)
 		mustIs(s, context.Cause(lost.Context()), lockcore.ErrLeaseLost)
 		must(s, kept.Context().Err())
 		if left := s.next.Client().PTTL(s.Context(), s.key("kept", "lock")).Val(); left < 18500*time.Millisecond {
@@ -171,7 +171,7 @@ func TestFault18_PrimaryThatStillWorksIsLeft(t *testing.T) {
 		s.unlock(waiter.granted())
 		s.unlock(kept)
 		time.Sleep(time.Minute)
-		if requests > 0 {
+		if requests := requests.Load(); requests > 0 {
 			s.Errorf("the old primary got %d requests", requests)
 		}
 	})

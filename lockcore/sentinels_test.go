@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -27,8 +28,24 @@ type council struct {
 	sentinels [3]*fakeSentinel
 	servers   map[string]*lockcoretest.Redis // by address
 	c         *lockcore.Client
-	dials     int
-	asked     int
+
+	mu    sync.Mutex // guards what Sentinels say and the counts
+	dials int
+	asked int
+}
+
+// set changes what Sentinels say.
+func (c *council) set(change func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	change()
+}
+
+// counts returns the numbers of dials and questions.
+func (c *council) counts() (dials, asked int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.dials, c.asked
 }
 
 type fakeSentinel struct {
@@ -46,9 +63,11 @@ const (
 
 // says sets what Sentinels say.
 func (c *council) says(epoch int, primary string, which ...int) {
-	for _, i := range which {
-		c.sentinels[i].epoch, c.sentinels[i].names = epoch, primary
-	}
+	c.set(func() {
+		for _, i := range which {
+			c.sentinels[i].epoch, c.sentinels[i].names = epoch, primary
+		}
+	})
 }
 
 func inCouncil(t *testing.T, test func(c *council)) {
@@ -61,16 +80,21 @@ func inCouncil(t *testing.T, test func(c *council)) {
 			s := &fakeSentinel{Redis: lockcoretest.NewRedis(e.T)}
 			c.sentinels[i] = s
 			must(e, s.Server().Server().Register("SENTINEL", func(p *server.Peer, _ string, args []string) {
-				if strings.EqualFold(args[0], "master") {
-					c.asked++
-				}
-				s.answer(p, args)
+				var now fakeSentinel
+				c.set(func() {
+					if now = *s; strings.EqualFold(args[0], "master") {
+						c.asked++
+					}
+				})
+				now.answer(p, args)
 			}))
 			s.Server().Server().SetPreHook(func(p *server.Peer, cmd string, _ ...string) bool {
-				if s.refuse == "" || cmd != "HELLO" {
+				refuse := ""
+				c.set(func() { refuse = s.refuse })
+				if refuse == "" || cmd != "HELLO" {
 					return false
 				}
-				p.WriteError(s.refuse)
+				p.WriteError(refuse)
 				return true
 			})
 			addr := fmt.Sprint("10.0.1.", i, ":26379")
@@ -78,7 +102,7 @@ func inCouncil(t *testing.T, test func(c *council)) {
 			opts.Addrs = append(opts.Addrs, addr)
 		}
 		opts.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
-			c.dials++
+			c.set(func() { c.dials++ })
 			if r := c.servers[addr]; r != nil {
 				return r.Options().Dialer(ctx, network, addr)
 			}
@@ -160,9 +184,9 @@ func TestFault18_Sentinels(t *testing.T) {
 		"one is slow, one stale": {func(c *council) {
 			c.sentinels[0].Stop()
 			c.says(2, after, 2)
-			c.sentinels[2].takes = 200 * time.Millisecond
+			c.set(func() { c.sentinels[2].takes = 200 * time.Millisecond })
 		}, after, after},
-		"one refuses":              {func(c *council) { c.sentinels[0].refuse = "NOAUTH who?"; c.says(2, after, 1, 2) }, after, after},
+		"one refuses":              {func(c *council) { c.set(func() { c.sentinels[0].refuse = "NOAUTH who?" }); c.says(2, after, 1, 2) }, after, after},
 		"one has another name":     {func(c *council) { c.says(0, "", 0); c.says(2, after, 1, 2) }, after, after},
 		"the newest is a replica":  {func(c *council) { c.says(2, after, 2); replica(c.servers[after]) }, before, before},
 		"the newest is dead":       {func(c *council) { c.says(2, unlike, 2) }, before, before},
@@ -208,9 +232,11 @@ func (c *council) each(f func(s *fakeSentinel)) {
 	}
 }
 
-func (c *council) refuse(why string) { c.each(func(s *fakeSentinel) { s.refuse = why }) }
-func (c *council) stop()             { c.each(func(s *fakeSentinel) { s.Stop() }) }
-func (c *council) hang()             { c.each(func(s *fakeSentinel) { s.Hang() }) }
+func (c *council) refuse(why string) {
+	c.each(func(s *fakeSentinel) { c.set(func() { s.refuse = why }) })
+}
+func (c *council) stop() { c.each(func(s *fakeSentinel) { s.Stop() }) }
+func (c *council) hang() { c.each(func(s *fakeSentinel) { s.Hang() }) }
 
 // The Sentinels that know the newest primary are stuck, and one that was cut off names the former one. The Client does
 // not go back, and returns to its primary as soon as a Sentinel names it again.
@@ -243,17 +269,18 @@ func TestSentinelsAreAskedOnOneConnection(t *testing.T) {
 	inCouncil(t, func(c *council) {
 		lease := c.try(c.mutex(c.c, "orders", ttl(10*time.Second)))
 		time.Sleep(10 * time.Second)
-		dials, asked := c.dials, c.asked
+		dials, asked := c.counts()
 		time.Sleep(time.Minute)
-		if n := c.asked - asked; c.dials != dials || n < 3*59 || n > 3*61 {
-			c.Errorf("%d dials and %d questions in a minute", c.dials-dials, n)
+		moreDials, moreAsked := c.counts()
+		if n := moreAsked - asked; moreDials != dials || n < 3*59 || n > 3*61 {
+			c.Errorf("%d dials and %d questions in a minute", moreDials-dials, n)
 		}
 		c.unlock(lease)
 		time.Sleep(10 * time.Second)
-		asked = c.asked
+		_, asked = c.counts()
 		time.Sleep(time.Minute)
-		if c.asked > asked {
-			c.Errorf("an idle Client asked %d times", c.asked-asked)
+		if _, now := c.counts(); now > asked {
+			c.Errorf("an idle Client asked %d times", now-asked)
 		}
 	})
 }

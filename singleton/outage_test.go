@@ -3,6 +3,7 @@ package singleton_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -32,21 +33,22 @@ func TestFault72_AnOutageIsNoWork(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			inBubble(t, func(t *testing.T, f *fleet) {
-				reg, begun := prometheus.NewRegistry(), 0
+				reg := prometheus.NewRegistry()
+				var begun atomic.Int64
 				r := f.replica("a", singleton.Config{TTL: c.ttl}, reg)
 				r.add("draw", "@every 1s", func(ctx context.Context, run singleton.Run) error {
-					if begun++; begun == 3 {
+					if begun.Add(1) == 3 {
 						f.Bubble.Stop()
 						time.AfterFunc(7100*time.Millisecond, func() { testenv.Must(f, f.Bubble.Start(false)) })
 					}
 					err := sleep(300*time.Millisecond)(ctx, run)
-					if begun == 3 {
+					if begun.Load() == 3 {
 						err = errors.Join(err, c.err)
 					}
 					return err
 				}, c.config)
 				r.run()
-				f.Until("the server is away", func() bool { return begun == 3 })
+				f.Until("the server is away", func() bool { return begun.Load() == 3 })
 				f.Until("the server is back", func() bool { return f.Raw.Ping(t.Context()).Err() == nil })
 				if _, err := f.job("draw").Trigger(t.Context()); err != nil {
 					t.Fatal(err)

@@ -3,7 +3,6 @@ package singleton_test
 import (
 	"context"
 	"sync"
-	"testing"
 	"time"
 
 	"github.com/noonlock/noonlock/internal/testenv"
@@ -62,16 +61,6 @@ func (f *fleet) begins(proc string, token uint64) {
 
 func (f *fleet) ends(proc string, token uint64) {
 	f.history.Record(testenv.Event{Proc: proc, Name: "work", Op: testenv.Release, Token: token})
-}
-
-// stoppedInTime asserts that the work of each holder had ended when the work of the next
-// one began. On a busy machine the timer that ends it may run later than the lease allows;
-// then only the context's check of the clock helps. So it is asserted in virtual time only.
-func (f *fleet) stoppedInTime(t *testing.T) {
-	t.Helper()
-	if f.Bubble != nil {
-		f.history.Require(t)
-	}
 }
 
 // A replicaRun is a running call of Run.

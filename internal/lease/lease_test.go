@@ -395,7 +395,9 @@ func TestFault67_AllContextsEndFirst(t *testing.T) {
 					t.Errorf("the cause is %v", context.Cause(child))
 				}
 			})
+			mu.Lock()
 			ends = append(ends, l.Context().Done(), bound.Done())
+			mu.Unlock()
 		}
 		time.Sleep(once.Valid)
 		synctest.Wait()
