@@ -45,10 +45,11 @@ func TestElectionRecordCannotBeWritten(t *testing.T) {
 	})
 }
 
-// A record that nobody can read prevents no leadership: the claim replaces it.
+// A record that nobody can read prevents no leadership: the claim replaces it. Nor does a list of terms of another type.
 func TestElectionRecordIsSpoilt(t *testing.T) {
 	testenv.OnBoth(t, func(e *testenv.Env) {
 		testenv.Must(e, e.Raw.HSet(e.Context(), key("leader"), "v", "1", "token", "1", "term", "x").Err())
+		testenv.Must(e, e.Raw.Set(e.Context(), key("terms"), "x", 0).Err())
 		a := handle(e, e.Client("a"), time.Hour, nil)
 		_, err := a.Record(e.Context())
 		testenv.MustIs(e, err, errSpoilt)

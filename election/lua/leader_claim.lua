@@ -47,6 +47,6 @@ if of ~= token then
   end
   redis.pcall('LPUSH', terms, string.format('%s %s %.0f %s %s', term, token, acquired, released or 0, holder))
   redis.pcall('LTRIM', terms, 0, 99)
-  redis.pcall('PEXPIRE', terms, LEADER_KEPT)
+  redis.call('PEXPIRE', terms, LEADER_KEPT)
 end
 return {tonumber(term), tonumber(acquired), token}
