@@ -115,6 +115,7 @@ func TestEndOfAnAttempt(t *testing.T) {
 		trail := several.NewTrail()
 		lost := faults.Inject(t, lockcoretest.Fault{Kind: lockcoretest.DropRequest, Match: lockcoretest.Command("INCR")})
 		servers[2].Stop()
+		synctest.Wait() // the Wire notices it. Otherwise the next request may be sent, and lost
 		_, err := w.Send(t.Context(), "", several.Counted(wire.Command("incr", "lock"), majority, trail), time.Second)
 		if !errors.Is(err, wire.ErrNoQuorum) || lost.Fired() == 0 {
 			t.Fatalf("the request: %v", err)
