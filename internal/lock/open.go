@@ -99,8 +99,8 @@ func open(cfg Config, s *Scripts, clock func() time.Duration, target target, con
 
 // Sentinels returns what each Sentinel says, and the address of the primary.
 func (c *Client) Sentinels(ctx context.Context) (views []wire.View, primary string, err error) {
-	all, err := c.sentinels.Primary(ctx)
-	return c.sentinels.Views(ctx), append(all, "")[0], err
+	views, all, err := c.sentinels.Primary(ctx)
+	return views, append(all, "")[0], err
 }
 
 // wireConfig configures the Wire of the Client.

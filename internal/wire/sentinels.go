@@ -79,12 +79,12 @@ func NewSentinels(opt redis.Options, addrs []string, master string) *Sentinels {
 	return s
 }
 
-// where returns Primary, nil if there are no Sentinels.
+// where returns primary, nil if there are no Sentinels.
 func (s *Sentinels) where() func(context.Context) ([]string, error) {
 	if s == nil {
 		return nil
 	}
-	return s.Primary
+	return s.primary
 }
 
 // Close ends the connections. s may be nil.
@@ -104,11 +104,18 @@ func (s *Sentinels) Close() {
 	}
 }
 
-// Primary returns the address of the primary, and then that which a majority names, if it is another one.
-func (s *Sentinels) Primary(ctx context.Context) ([]string, error) {
-	views := s.Views(ctx)
+// primary returns the addresses of Primary.
+func (s *Sentinels) primary(ctx context.Context) ([]string, error) {
+	_, addrs, err := s.Primary(ctx)
+	return addrs, err
+}
+
+// Primary asks all Sentinels. It returns what each says, and the address of the primary, followed by that which a
+// majority names, if it is another one.
+func (s *Sentinels) Primary(ctx context.Context) (views []View, addrs []string, err error) {
+	views = s.views(ctx)
 	if s.ctx.Err() != nil {
-		return nil, net.ErrClosed
+		return views, nil, net.ErrClosed
 	}
 	votes := map[string]int{}
 	most := func(v View) bool { return 2*votes[v.Primary] > len(s.all) }
@@ -133,15 +140,15 @@ func (s *Sentinels) Primary(ctx context.Context) ([]string, error) {
 	defer s.mu.Unlock()
 	switch {
 	case newest.Primary == "":
-		return nil, noPrimary(views)
+		return views, nil, noPrimary(views)
 	case newest.Epoch < s.epoch && !most(newest):
-		return nil, fmt.Errorf("lockcore: the Sentinels that answer know only epoch %d, with the primary %s; epoch %d was seen before", newest.Epoch, newest.Primary, s.epoch)
+		return views, nil, fmt.Errorf("lockcore: the Sentinels that answer know only epoch %d, with the primary %s; epoch %d was seen before", newest.Epoch, newest.Primary, s.epoch)
 	}
 	s.epoch = newest.Epoch
 	if major.Primary != "" && major.Primary != newest.Primary {
-		return []string{newest.Primary, major.Primary}, nil
+		return views, []string{newest.Primary, major.Primary}, nil
 	}
-	return []string{newest.Primary}, nil
+	return views, []string{newest.Primary}, nil
 }
 
 // noPrimary returns why no Sentinel has named a primary. It is permanent only if it is so for all of them.
@@ -168,8 +175,8 @@ type noSentinelError struct {
 func (e *noSentinelError) Error() string { return "lockcore: no Sentinel names a primary: " + e.all }
 func (e *noSentinelError) Unwrap() error { return e.permanent }
 
-// Views asks all Sentinels. It returns when those have answered that did so last time, and one at least.
-func (s *Sentinels) Views(ctx context.Context) []View {
+// views asks all Sentinels. It returns when those have answered that did so last time, and one at least.
+func (s *Sentinels) views(ctx context.Context) []View {
 	type result struct {
 		i    int
 		view View

@@ -66,13 +66,6 @@ func NewServer(opt redis.Options, node Node, cfg Config) *Server {
 	}
 	if opt.Addr == failoverAddr {
 		o.Hides = errHidden
-		o.Check = func(hello map[any]any) error {
-			err := checkPrimary(hello)
-			if err != nil {
-				err = errors.Join(err, errHidden)
-			}
-			return err
-		}
 	}
 	s.renewals = &stream{server: s, line: conn.NewLine(o)}
 	if cfg.History != nil {

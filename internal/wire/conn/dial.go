@@ -235,6 +235,11 @@ func (d *Dialer) late(err error) error {
 	case running == maxDialing && !errors.Is(err, errDialsHang):
 		err = errors.Join(err, errDialsHang)
 	}
+	return d.hiding(err)
+}
+
+// hiding adds what the options hide, which may be the reason of an error.
+func (d *Dialer) hiding(err error) error {
 	if d.opt.Hides != nil {
 		err = errors.Join(err, d.opt.Hides)
 	}

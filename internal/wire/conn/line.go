@@ -37,7 +37,8 @@ type Options struct {
 	Redis redis.Options // they come from a redis.Client
 
 	// Where returns the addresses to connect to, one after the other until one is ready; nil: that in Redis, and a
-	// connection leads to its remote address. Hides is joined to the errors of dials that take too long; nil: nothing is.
+	// connection leads to its remote address. Hides is joined to the errors of Check and of dials that take
+	// too long; nil: nothing is.
 	Where func(ctx context.Context) ([]string, error)
 	Hides error
 

@@ -45,7 +45,6 @@ type app struct {
 	noHeaders   bool   // of get
 	metrics     string // an address, empty: none
 	minReplicas int    // of run, elect and cron
-	impatient   bool   // it ends if its first request is not answered, with that error
 }
 
 func (a *app) replicasFlag(flags *pflag.FlagSet) {

@@ -185,7 +185,7 @@ func (a *app) connect(ctx context.Context, cfg lockcore.Config) (closeAll func()
 	}
 	probing, stop := context.WithCancel(ctx)
 	var probe sync.WaitGroup
-	if logs && !a.impatient {
+	if logs && a.command != "run" { // which ends if its first request is not answered, with that error
 		probe.Go(func() { a.logSilence(probing, cfg.Logger) })
 	}
 	return func() {

@@ -141,7 +141,6 @@ func (r *running) run(ctx context.Context, argv []string) error {
 		return err
 	}
 	log := logr.FromSlogHandler(slog.NewTextHandler(r.Stderr, nil)) // for what it waits
-	r.impatient = true
 	closeAll, export, err := r.connectExporting(ctx, lockcore.Config{Identity: holderIdentity(r.identity), Logger: log}, log)
 	if err != nil {
 		return err

@@ -40,7 +40,7 @@ type Admit func(ctx context.Context, id string) error
 
 // Open connects, creates the tables that are missing, and makes that of the entrants equal to the
 // list, in one transaction. All replicas may call it at once. It does not retry. admit, if not nil, is
-// asked then and before each draw.
+// asked then, and before each draw is committed.
 func Open(ctx context.Context, at Address, cfg sqlonce.Config, list Entrants, admit Admit) (*Store, error) {
 	s, err := at.connect(false, cfg)
 	if err != nil {
