@@ -123,7 +123,7 @@ func TestOperatorResignsATermThatBegins(t *testing.T) {
 	inBubble(t, func(e *env) {
 		client, net := e.Linked("a")
 		a := e.replica(client, calm())
-		claim := net.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayReply, Match: script("leader_claim"), Count: 1})
+		claim := net.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayReply, Match: e.script("leader_claim"), Count: 1})
 		a.run()
 		must(e, claim.Wait(e.Context(), 1))
 		board := e.operator()
@@ -146,7 +146,7 @@ func TestOperatorLosesTheReply(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
 		client, net := e.Linked("operator")
-		net.Inject(e, lockcoretest.Fault{Kind: lockcoretest.SwallowReply, Match: script("leader_resign"), Count: 1})
+		net.Inject(e, lockcoretest.Fault{Kind: lockcoretest.SwallowReply, Match: e.script("leader_resign"), Count: 1})
 		board, err := election.NewElection(client, electionName)
 		must(e, err)
 		a, b := e.replica(e.Client("a"), calm()), e.replica(e.Client("b"), calm())
@@ -168,7 +168,7 @@ func TestOperatorTransfersToACandidateThatLeaves(t *testing.T) {
 		client := e.ClientWith(opt, lockcore.Config{Identity: "a", Logger: log.Info("")})
 		a, b := e.replica(client, calm()), e.replica(e.Client("b"), calm())
 		e.queueUp(a, b)
-		late := net.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Match: script("lock_promote"), Count: 1})
+		late := net.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Match: e.script("lock_promote"), Count: 1})
 		_, err := e.operator().TransferTo(e.Context(), 0, "b")
 		must(e, err)
 		must(e, late.Wait(e.Context(), 1))

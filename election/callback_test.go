@@ -96,12 +96,21 @@ func TestFault53_PanicAndGoexit(t *testing.T) {
 				}
 			}
 			hits, stops := 0, 0
-			c := e.Client("a")
+			c, net := e.Linked("a")
+			leaves, work := e.script("mutex_leave"), make(chan context.Context, 1)
+			_, err := net.Add(lockcoretest.Fault{Kind: lockcoretest.DropRequest, Match: func(cmd []string) bool {
+				if leaves(cmd) && len(work) > 0 && (<-work).Err() == nil {
+					t.Errorf("%s: released before the context of the work has ended", test.name)
+				}
+				return false // it only looks
+			}})
+			must(e, err)
 			cfg := e.quick()
 			cfg.LeaseDuration = time.Hour // too long to wait for its end
 			le, err := election.NewLeaderElector(c, electionName, election.Callbacks{
 				OnStartedLeading: func(ctx context.Context) {
 					hits++
+					work <- ctx
 					do(test.started)
 					if test.newLeader == nil {
 						return
@@ -153,46 +162,6 @@ func TestFault53_PanicAndGoexit(t *testing.T) {
 	})
 }
 
-// The lease is lost while the work ignores its context. After the tolerance, Check fails.
-// OnStoppedLeading waits for the work.
-func TestCheck(t *testing.T) {
-	onBoth(t, func(e *env) {
-		a := e.replica(e.Client("a"), e.quick())
-		hold := make(chan struct{})
-		a.work = func(ctx context.Context) {
-			if n := len(a.terms); n == 1 {
-				<-hold
-			} else {
-				<-ctx.Done()
-			}
-		}
-		a.run().leads(1)
-		if err := a.le.Check(0); err != nil {
-			t.Errorf("well: %v", err)
-		}
-		must(e, e.Raw.Del(e.Context(), key("lock")).Err())
-		e.Until("the loss is noticed", func() bool { return a.le.Check(0) != nil })
-		mustIs(e, a.le.Check(0), election.ErrOverdue, lockcore.ErrLeaseLost)
-		if a.le.IsLeader() || a.stops != 0 {
-			t.Errorf("leader %v, %d stops", a.le.IsLeader(), a.stops)
-		}
-		if err := a.le.Check(time.Hour); err != nil {
-			t.Errorf("within the tolerance: %v", err)
-		}
-		e.Pass(301 * time.Millisecond)
-		if err := a.le.Check(300 * time.Millisecond); err == nil {
-			t.Error("beyond the tolerance it is well")
-		}
-		close(hold)
-		mustIs(e, a.ended(1), lockcore.ErrLeaseLost)
-		e.Until("it is well", func() bool { return a.le.Check(0) == nil })
-		if second := a.leads(2); second.Number != 2 {
-			t.Errorf("term %+v", second)
-		}
-		e.history.Require(e)
-	})
-}
-
 // value returns one metric of the election; label is that of "event" or "action".
 func value(t testing.TB, reg prometheus.Gatherer, name, label string) float64 {
 	t.Helper()
@@ -223,74 +192,6 @@ func value(t testing.TB, reg prometheus.Gatherer, name, label string) float64 {
 	return -1
 }
 
-// waited returns the sum of the times to lead.
-func waited(t testing.TB, reg prometheus.Gatherer) (sum time.Duration) {
-	t.Helper()
-	families, err := reg.Gather()
-	must(t, err)
-	for _, f := range families {
-		if f.GetName() == "noonlock_election_time_to_lead_seconds" {
-			for _, m := range f.GetMetric() {
-				sum += time.Duration(m.GetHistogram().GetSampleSum() * float64(time.Second))
-			}
-		}
-	}
-	return sum
-}
-
-// The time to lead begins with Run, or with the end of the last term and the pause after
-// it. Errors do not restart it, and there is at most one try per RetryPeriod.
-func TestTimeToLead(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(e *env) {
-		reg := prometheus.NewRegistry()
-		a, b := e.replica(e.Client("a"), quick()), e.replica(e.ClientWith(e.Direct(), lockcore.Config{Identity: "b", Registerer: reg}), quick())
-		want := time.Duration(0)
-		see := func(what string) {
-			t.Helper()
-			if got := waited(t, reg); got < want-5*time.Millisecond || got > want+5*time.Millisecond {
-				t.Errorf("%s: it has waited for %v in all, want %v", what, got, want)
-			}
-		}
-		e.queueUp(a, b)
-		e.Pass(10 * leaseDuration)
-		must(e, a.le.Resign(e.Context()))
-		b.leads(1)
-		want += 10 * leaseDuration
-		see("queued")
-		e.Pass(time.Minute)
-		must(e, b.le.Resign(e.Context()))
-		a.leads(2)
-		e.Pass(3 * leaseDuration)
-		a.stop()
-		b.leads(2)
-		want += 3 * leaseDuration
-		see("queued again")
-		b.stop()
-
-		tries := 0
-		_, err := e.Bubble.Faults().Add(lockcoretest.Fault{Kind: lockcoretest.DropRequest, Match: func(cmd []string) bool {
-			if script("lock_rights")(cmd) {
-				tries++
-			}
-			return false // it only counts
-		}})
-		must(e, err)
-		c := e.replica(e.ClientWith(e.Direct(), lockcore.Config{Identity: "c", Registerer: reg}), quick())
-		e.Bubble.Server().SetError("NOPERM User default has no permissions to run the 'evalsha' command")
-		begin := e.Clock()
-		c.run()
-		e.Pass(time.Minute + time.Millisecond)
-		if most := int(time.Minute/retryPeriod) + 1; tries < most/2 || tries > most {
-			t.Errorf("it has tried %d times in a minute", tries)
-		}
-		e.Bubble.Server().SetError("")
-		c.leads(1)
-		want += e.Clock() - begin
-		see("through errors")
-	})
-}
-
 // The metrics, on a registry that all electors share.
 func TestMetrics(t *testing.T) {
 	t.Parallel()
@@ -301,6 +202,8 @@ func TestMetrics(t *testing.T) {
 		}
 		c := with("a", ours)
 		a, b := e.replica(c, quick()), e.replica(with("b", theirs), quick())
+		hold := make(chan struct{})
+		b.work = func(context.Context) { <-hold }
 		if _, err := election.NewLeaderElector(c, "another", election.Callbacks{
 			OnStartedLeading: func(context.Context) {}, OnStoppedLeading: func() {},
 		}, quick()); err != nil {
@@ -334,6 +237,10 @@ func TestMetrics(t *testing.T) {
 		e.queued(1)
 		see(0, 1, 1, 0, 1, 1, 1, 0, 0, 1)
 		must(e, e.Raw.Del(e.Context(), key("lock")).Err())
+		e.Until("the status falls with the lease, and not with the work", func() bool {
+			return value(t, theirs, "leader_election_master_status", "") == 0 && b.leading().Err() != nil
+		})
+		close(hold)
 		a.leads(2)
 		see(1, 2, 1, 0, 2, 0, 1, 0, 1, 1)
 		clash := prometheus.NewRegistry()

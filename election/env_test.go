@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -282,30 +281,12 @@ func (e *env) record() map[string]string {
 	return fields
 }
 
-// script matches one of the scripts by the number of its keys and arguments, which differ,
-// except that mutex_leave has a flag where mutex_acquire has the retention of tokens. A
-// cluster adds a key.
-func script(name string) func([]string) bool {
-	shape := map[string][2]int{
-		"mutex_acquire": {5, 4}, "mutex_leave": {4, 2},
-		"leader_claim": {4, 6}, "leader_renew": {2, 8}, "leader_vacate": {2, 2},
-		"leader_look": {3, 0}, "lock_inspect": {4, 0}, "lock_promote": {3, 3}, "leader_resign": {3, 3}, "lock_rights": {2, 1},
-	}[name]
-	return func(cmd []string) bool {
-		if cmd[0] != "EVALSHA" && cmd[0] != "EVAL" || len(cmd) < 3 {
-			return false
-		}
-		keys, err := strconv.Atoi(cmd[2])
-		if err != nil || shape[0] == 0 {
-			return false
-		}
-		arguments, own := cmd[3+keys:len(cmd)-1], keys // the last one is the id of the request
-		if strings.HasSuffix(cmd[2+keys], ":never") {
-			own--
-		}
-		if name == "mutex_leave" && own == 5 && len(arguments) == 3 { // with a tombstone
-			return true
-		}
-		return own == shape[0] && len(arguments) == shape[1]
+// script matches requests that run a script of elections, or of locks.
+func (e *env) script(name string) func([]string) bool {
+	e.Helper()
+	files := election.ScriptFiles
+	if !strings.HasPrefix(name, "leader_") {
+		files = os.DirFS("../internal/lock")
 	}
+	return testenv.Scripts{Files: files}.Match(e, name)
 }

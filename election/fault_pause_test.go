@@ -68,7 +68,7 @@ func TestFault03_FrozenBeforeTheReply(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
 		c, f, clock := e.jumping("a")
-		late := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayReply, Match: script("leader_claim"), Count: 1})
+		late := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayReply, Match: e.script("leader_claim"), Count: 1})
 		a, b := e.replica(c, quick()), e.replica(e.Client("b"), quick())
 		a.run()
 		must(e, late.Wait(e.Context(), 1))

@@ -1,7 +1,6 @@
 package election_test
 
 import (
-	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -68,45 +67,6 @@ func TestFault77_NotReadyWhileNoReplicaCanLead(t *testing.T) {
 				})
 			})
 		}
-	}
-}
-
-// Work that hangs after a lost lease is not ready. Neither is an OnStoppedLeading that
-// hangs.
-func TestFault77_NotReadyWhileACallbackHangs(t *testing.T) {
-	t.Parallel()
-	for _, lost := range []bool{true, false} {
-		inBubble(t, func(e *env) {
-			hold := make(chan struct{})
-			le, err := election.NewLeaderElector(e.Client("a"), electionName, election.Callbacks{
-				OnStartedLeading: func(ctx context.Context) {
-					<-ctx.Done()
-					if lost {
-						<-hold
-					}
-				},
-				OnStoppedLeading: func() { <-hold },
-			}, quick())
-			must(e, err)
-			ctx, cancel := context.WithCancel(context.Background())
-			done := make(chan error, 1)
-			go func() { done <- le.Run(ctx) }()
-			e.Until("it leads", le.IsLeader)
-			if lost {
-				must(e, e.Raw.Del(e.Context(), key("lock")).Err())
-			} else {
-				must(e, le.Resign(e.Context()))
-			}
-			time.Sleep(time.Minute)
-			if !errors.Is(le.Ready(), election.ErrNotReady) {
-				t.Errorf("lost %v: it is ready", lost)
-			}
-			close(hold)
-			e.Until("it leads again", le.IsLeader)
-			must(e, le.Ready())
-			cancel()
-			must(e, <-done)
-		})
 	}
 }
 

@@ -2,10 +2,6 @@ package election
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -31,66 +27,6 @@ func campaign(e *testenv.Env, el *Election) *leadership {
 	l, err := el.campaign(ctx)
 	testenv.Must(e, err)
 	return l
-}
-
-// The life of an election through the exported API.
-func TestElection(t *testing.T) {
-	testenv.OnBoth(t, func(e *testenv.Env) {
-		a := handle(e, e.Client("a"), 5*time.Second, map[string]string{"k": "v"})
-		b := handle(e, e.Client("b"), 5*time.Second, nil)
-		if r, err := a.Record(e.Context()); err != nil || r.Holder != "" || r.Term != 0 || r.Left != 0 {
-			t.Errorf("before: %+v, %v", r, err)
-		}
-		var mu sync.Mutex
-		var heard []string
-		ctx, stop := context.WithCancel(e.Context())
-		records := b.Watch(ctx)
-		go func() {
-			for r := range records {
-				mu.Lock()
-				heard = append(heard, fmt.Sprintf("%s %d", r.Holder, r.Term))
-				mu.Unlock()
-			}
-		}()
-		news := func() string {
-			mu.Lock()
-			defer mu.Unlock()
-			return strings.Join(heard, ", ")
-		}
-		e.Until("it has read that there is no leader", func() bool { return news() == " 0" })
-		l := campaign(e, a)
-		if l.led.Load().Number != 1 || l.lease.Token() == 0 || a.Name() != "board" || a.lock.Client().Identity() != "a" {
-			t.Errorf("term %d, token %d of %s for %s", l.led.Load().Number, l.lease.Token(), a.lock.Client().Identity(), a.Name())
-		}
-		r, err := b.Record(e.Context())
-		testenv.Must(e, err)
-		if r.Holder != "a" || r.Metadata["k"] != "v" || r.Left <= 0 || !r.Acquired.Equal(l.led.Load().Since) {
-			t.Errorf("the record is %+v", r)
-		}
-		e.Until("it was notified of a", func() bool { return news() == " 0, a 1" })
-		testenv.MustIs(t, l.promote(e.Context(), "b"), ErrNoCandidate)
-		testenv.Must(e, l.release(e.Context()))
-		testenv.MustIs(t, l.release(e.Context()), lockcore.ErrNotHeld)
-		testenv.MustIs(t, l.promote(e.Context(), "b"), lockcore.ErrNotHeld)
-		e.Until("it was notified that there is no leader", func() bool { return news() == " 0, a 1,  1" })
-		if r, err := b.Record(e.Context()); err != nil || r.Released.IsZero() || r.Left != 0 {
-			t.Errorf("after: %+v, %v", r, err)
-		}
-		l = campaign(e, b)
-		e.Until("it was notified of itself", func() bool { return news() == " 0, a 1,  1, b 2" })
-		if l.lease.Overdue() != 0 || !l.lease.Abort(errors.New("enough")) || l.lease.Abort(nil) || l.lease.Overdue() == 0 || l.lease.Remaining() != 0 {
-			t.Error("it is not dropped, or twice")
-		}
-		testenv.MustIs(t, context.Cause(l.lease.Context()), lockcore.ErrLeaseExpired)
-		if e.PTTL(key("lock")) <= 0 {
-			t.Error("the lock was given back")
-		}
-		stop()
-		e.Until("there is no subscriber", func() bool {
-			_, open := <-records
-			return !open && e.Subscribers("election/board", "leader:0:board") == 0
-		})
-	})
 }
 
 // A leader of more than a week keeps leading, although the counter of tokens is gone, which
@@ -164,25 +100,5 @@ func TestElectionWatchReadsOnce(t *testing.T) {
 			t.Errorf("during a flood of messages, %d were notified of the end", told-100)
 		}
 		lockcoretest.MustFire(t, slow)
-	})
-}
-
-// A watch of a channel ends while another one begins: the subscription stays. (The race is
-// too narrow for this test to hit it each time.)
-func TestWatchesComeAndGo(t *testing.T) {
-	testenv.OnBoth(t, func(e *testenv.Env) {
-		el := handle(e, e.Client("a"), 0, nil)
-		listening := func() bool { return e.Subscribers("election/board", "leader:0:board") == 1 }
-		stop := el.watch(func(LeaderRecord) {})
-		e.Until("it listens", listening)
-		for range 200 {
-			var wg sync.WaitGroup
-			wg.Go(stop)
-			next := el.watch(func(LeaderRecord) {})
-			wg.Wait()
-			e.Until("it still listens", listening)
-			stop = next
-		}
-		stop()
 	})
 }

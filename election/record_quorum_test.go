@@ -151,10 +151,20 @@ func TestLeaderViewToTheMillisecond(t *testing.T) {
 	})
 }
 
-// A trio has three servers in a bubble that have formed a quorum.
+// A trio has three servers in a bubble that have formed a quorum, or one server.
 type trio struct {
 	*testenv.Env
 	servers []*lockcoretest.Redis
+}
+
+func onOneAndThree(t *testing.T, test func(e *trio)) {
+	t.Helper()
+	t.Parallel()
+	t.Run("one", func(t *testing.T) {
+		t.Parallel()
+		testenv.InBubble(t, func(e *testenv.Env) { test(&trio{e, []*lockcoretest.Redis{e.Bubble}}) })
+	})
+	t.Run("three", func(t *testing.T) { onTrio(t, test) })
 }
 
 func onTrio(t *testing.T, test func(e *trio)) {
@@ -179,11 +189,7 @@ func onTrio(t *testing.T, test func(e *trio)) {
 	})
 }
 
-func (e *trio) raw(i int) *redis.Client {
-	rdb := redis.NewClient(e.servers[i].Options())
-	e.Cleanup(func() { _ = rdb.Close() })
-	return rdb
-}
+func (e *trio) raw(i int) *redis.Client { return e.servers[i].Client() }
 
 // field returns a field of the record that a server has.
 func (e *trio) field(i int, name string) string {
@@ -193,17 +199,15 @@ func (e *trio) field(i int, name string) string {
 func (e *trio) election(identity string) *Election {
 	e.Helper()
 	var all []redis.UniversalClient
-	for _, s := range e.servers {
-		all = append(all, redis.NewClient(s.Options()))
+	for i := range e.servers {
+		all = append(all, e.raw(i))
+	}
+	if len(all) == 1 {
+		return handle(e.Env, e.Client(identity), 5*time.Second, nil)
 	}
 	c, err := lockcore.NewQuorum(all, lockcore.QuorumConfig{MaxTTL: 5 * time.Second, Config: lockcore.Config{Identity: identity}})
 	testenv.Must(e, err)
-	e.Cleanup(func() {
-		_ = c.Close(context.Background())
-		for _, rdb := range all {
-			_ = rdb.Close()
-		}
-	})
+	e.Cleanup(func() { _ = c.Close(context.Background()) })
 	_, err = NewElection(c, "board") // it has no lease, so MaxTTL does not refuse it
 	testenv.Must(e, err)
 	return handle(e.Env, c, 5*time.Second, nil)
@@ -268,49 +272,6 @@ func TestLeaderKeepUnderACL(t *testing.T) {
 			t.Errorf("with %s, the lock ends in %v", rule, left)
 		}
 	}
-}
-
-// A candidate whose record a majority cannot store does not lead, and leaves no lock.
-func TestQuorumRecordCannotBeWritten(t *testing.T) {
-	onTrio(t, func(e *trio) {
-		a := e.election("a")
-		for i := range 2 {
-			testenv.Must(e, e.raw(i).HSet(e.Context(), key("leader"), "v", "2").Err())
-		}
-		_, err := a.campaign(e.Context())
-		testenv.MustIs(e, err, ErrNewerSchema, lockcore.ErrNotAcquired)
-		testenv.MustIs(e, a.prepare(e.Context()), ErrNewerSchema)
-		for i := range 2 {
-			testenv.Must(e, e.raw(i).Del(e.Context(), key("leader")).Err())
-			testenv.Must(e, e.raw(i).Set(e.Context(), key("leader"), "x", 0).Err())
-		}
-		_, err = a.campaign(e.Context())
-		testenv.MustIs(e, err, lockcore.ErrNotAcquired)
-		e.Until("the lock is free", func() bool { return e.raw(0).Exists(e.Context(), key("lock")).Val() == 0 })
-		testenv.Must(e, e.raw(1).Del(e.Context(), key("leader")).Err())
-		l := campaign(e.Env, a) // one server cannot store it
-		if l.led.Load().Number != 1 || l.led.Load().Since.IsZero() {
-			e.Errorf("term %d since %v", l.led.Load().Number, l.led.Load().Since)
-		}
-		testenv.Must(e, l.release(e.Context()))
-	})
-}
-
-// A record that nobody can read prevents no leadership: the claim replaces it.
-func TestQuorumRecordIsSpoilt(t *testing.T) {
-	onTrio(t, func(e *trio) {
-		for i := range e.servers {
-			testenv.Must(e, e.raw(i).HSet(e.Context(), key("leader"), "v", "1", "token", "x").Err())
-		}
-		a := e.election("a")
-		_, err := a.Record(e.Context())
-		testenv.MustIs(e, err, errSpoilt)
-		testenv.Must(e, a.prepare(e.Context()))
-		l := campaign(e.Env, a)
-		if r, err := a.Record(e.Context()); err != nil || r.Holder != "a" || r.Token != l.lease.Token() || r.Term != 1 {
-			e.Errorf("the record is %+v, %v", r, err)
-		}
-	})
 }
 
 // A candidate is stopped at any instant of its campaign. Its record is taken back at all servers that have

@@ -53,27 +53,8 @@ func TestResign(t *testing.T) {
 	})
 }
 
-// Resign waits for the callback. If its caller does not wait, the resignation completes
-// nevertheless.
-func TestResignWithoutPatience(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(e *env) {
-		a, b := e.replica(e.Client("a"), quick()), e.replica(e.Client("b"), quick())
-		hold := make(chan struct{})
-		a.work = func(context.Context) { <-hold }
-		e.queueUp(a, b)
-		ctx, cancel := context.WithCancel(e.Context())
-		cancel()
-		mustIs(e, a.le.Resign(ctx), context.Canceled)
-		e.Pass(leaseDuration)
-		b.never()
-		close(hold)
-		b.leads(1)
-	})
-}
-
-// The named candidate leads next, at any place of the queue, and the others keep their
-// order.
+// The named candidate leads next, at any place of the queue, and the others keep their order. An identity that is not
+// queued, or gives no sign of life, is refused, and the leader keeps leading.
 func TestTransfer(t *testing.T) {
 	onBoth(t, func(e *env) {
 		var all []*replica
@@ -81,177 +62,86 @@ func TestTransfer(t *testing.T) {
 			all = append(all, e.replica(e.Client(fmt.Sprint("r", i)), e.quick()))
 		}
 		e.queueUp(all...)
+		last, err := e.Raw.ZRange(e.Context(), key("queue"), -1, -1).Result()
+		must(e, err)
+		must(e, e.Raw.HSet(e.Context(), key("seen"), last[0], 1).Err())
+		for identity, refusal := range map[string]error{"absent": election.ErrNoCandidate, "r0": election.ErrNoCandidate, "r4": election.ErrNoCandidate, "\n": noonlock.ErrConfig} {
+			err := all[0].le.TransferTo(e.Context(), identity)
+			mustIs(e, err, refusal)
+			if want := fmt.Sprintf("election: transfer to %q in %q: ", identity, electionName); !strings.HasPrefix(err.Error(), want) {
+				t.Errorf("to %q: %v", identity, err)
+			}
+		}
+		if got := all[0].queue(); got != "r1 r2 r3" || !all[0].le.IsLeader() {
+			t.Errorf("the queue is %q, leader %v", got, all[0].le.IsLeader())
+		}
 		must(e, all[0].le.TransferTo(e.Context(), "r3"))
-		term := all[3].leads(1)
-		if term.Number != 2 {
+		if term := all[3].leads(1); term.Number != 2 {
 			t.Errorf("term %+v", term)
 		}
 		mustIs(e, all[0].ended(1), election.ErrResigned)
-		e.queued(4)
-		if got := all[0].queue(); got != "r1 r2 r4 r0" {
-			t.Errorf("the queue is %q", got)
-		}
+		mustIs(e, all[0].le.TransferTo(e.Context(), "r1"), election.ErrNotLeader)
+		e.Until("the others keep their order", func() bool { return strings.HasPrefix(all[0].queue(), "r1 r2 ") })
 		must(e, all[3].le.TransferTo(e.Context(), "r1")) // the head
 		all[1].leads(1)
-		for _, r := range []*replica{all[2], all[4]} {
-			r.never()
-		}
+		all[2].never()
 		e.history.Require(e)
 	})
 }
 
-// While the work drains, a candidate that was cut off returns to its old place in the
-// queue, before the named candidate: the named candidate leads. So it does if it was the
-// head because the other one had expired.
-func TestTransferPassesAReturningCandidate(t *testing.T) {
+// While the work drains, the candidate that TransferTo has named last stays the head of the queue.
+func TestTransferWhileTheWorkDrains(t *testing.T) {
 	t.Parallel()
-	for _, lapsed := range []bool{false, true} {
-		t.Run(fmt.Sprint("lapsed ", lapsed), func(t *testing.T) {
+	cfg := quick()
+	cfg.LeaseDuration, cfg.RenewDeadline = 4*time.Second, 3*time.Second
+	rejoin := func(_ *env, _ *replica, net *lockcoretest.Faults, _ func(string)) {
+		net.Cut()
+		net.Heal()
+	}
+	for name, c := range map[string]struct {
+		before bool // the other candidate has expired before
+		change func(e *env, a *replica, net *lockcoretest.Faults, transfer func(to string))
+	}{
+		"the other one rejoins at its old place":        {false, rejoin},
+		"the other one rejoins after it had expired":    {true, rejoin},
+		"the other one is named, and then the same one": {false, func(_ *env, _ *replica, _ *lockcoretest.Faults, transfer func(string)) { transfer("b"); transfer("c") }},
+		"the queue is lost": {false, func(e *env, _ *replica, _ *lockcoretest.Faults, _ func(string)) {
+			e.Pass(2 * cfg.LeaseDuration) // they have looked, and know their places
+			must(e, e.Raw.Del(e.Context(), key("queue"), key("seen")).Err())
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			inBubble(t, func(e *env) {
-				link, f := e.Linked("b")
-				a, b, c := e.replica(e.Client("a"), quick()), e.replica(link, quick()), e.replica(e.Client("c"), quick())
-				hold := make(chan struct{})
+				link, net := e.Linked("b")
+				a, b, named := e.replica(e.Client("a"), cfg), e.replica(link, cfg), e.replica(e.Client("c"), cfg)
+				hold, transferred := make(chan struct{}), make(chan error, 3)
 				a.work = func(context.Context) { <-hold }
-				e.queueUp(a, b, c)
-				began := e.Clock()
-				if lapsed {
-					cut := f.Partition()
-					e.Until("b has lapsed", func() bool { return a.queue() == "c" })
+				e.queueUp(a, b, named)
+				if c.before {
+					cut := net.Partition()
+					e.Until("b has expired", func() bool { return a.queue() == "c" })
 					lockcoretest.MustFire(e, cut)
 				}
-				transferred := make(chan error, 1)
-				go func() { transferred <- a.le.TransferTo(context.Background(), "c") }()
-				e.Until("c is the head", func() bool {
-					queue, err := a.le.Election().Candidates(e.Context())
-					must(e, err)
-					return queue[0].Identity == "c" && queue[0].Promoted
-				})
-				f.Cut()
-				f.Heal()
-				e.Until("b is back", func() bool { return a.queue() == "c b" })
-				queue, err := a.le.Election().Candidates(e.Context())
-				must(e, err)
-				if moved := queue[0].Since.Sub(e.Start); queue[1].Promoted || moved < began || moved > e.Clock() {
-					t.Errorf("the queue is %v", queue)
+				transfers := 0
+				transfer := func(to string) {
+					transfers++
+					go func() { transferred <- a.le.TransferTo(context.Background(), to) }()
+					e.Until(to+" is the head", func() bool { return strings.HasPrefix(a.queue(), to) })
 				}
+				transfer("c")
+				c.change(e, a, net, transfer)
+				e.Until("both are back", func() bool { return a.queue() == "c b" })
 				close(hold)
-				must(e, <-transferred)
-				c.leads(1)
+				for range transfers {
+					must(e, <-transferred)
+				}
+				named.leads(1)
 				b.never()
 				e.history.Require(e)
 			})
 		})
 	}
-}
-
-// The last TransferTo counts while the work drains.
-func TestTransferTwice(t *testing.T) {
-	onBoth(t, func(e *env) {
-		a, b, c := e.replica(e.Client("a"), e.quick()), e.replica(e.Client("b"), e.quick()), e.replica(e.Client("c"), e.quick())
-		hold := make(chan struct{})
-		a.work = func(context.Context) { <-hold }
-		e.queueUp(a, b, c)
-		transferred := make(chan error, 3)
-		for i, want := range []string{"c b", "b c", "c b"} {
-			go func() { transferred <- a.le.TransferTo(context.Background(), want[:1]) }()
-			e.Until(fmt.Sprint("move ", i), func() bool { return a.queue() == want })
-		}
-		close(hold)
-		for range 3 {
-			must(e, <-transferred)
-		}
-		c.leads(1)
-		b.never()
-		e.history.Require(e)
-	})
-}
-
-// The queue is lost while the work drains: the named candidate returns to the head.
-func TestTransferThroughALostQueue(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(e *env) {
-		cfg := quick()
-		cfg.LeaseDuration, cfg.RenewDeadline = 4*time.Second, 3*time.Second
-		a, b, c := e.replica(e.Client("a"), cfg), e.replica(e.Client("b"), cfg), e.replica(e.Client("c"), cfg)
-		hold := make(chan struct{})
-		a.work = func(context.Context) { <-hold }
-		e.queueUp(a, b, c)
-		transferred := make(chan error, 1)
-		go func() { transferred <- a.le.TransferTo(context.Background(), "c") }()
-		e.Until("c is the head", func() bool { return a.queue() == "c b" })
-		e.Pass(2 * cfg.LeaseDuration) // it has looked, and knows its new place
-		must(e, e.Raw.Del(e.Context(), key("queue"), key("seen")).Err())
-		e.Until("both are back", func() bool { return a.queue() == "c b" })
-		close(hold)
-		must(e, <-transferred)
-		c.leads(1)
-		b.never()
-		e.history.Require(e)
-	})
-}
-
-// TransferTo to an identity that is not queued is a clear error, and the leader keeps
-// leading.
-func TestTransferWithoutACandidate(t *testing.T) {
-	onBoth(t, func(e *env) {
-		a, b, _ := e.trio()
-		for _, identity := range []string{"absent", "a", "b c", "b"} {
-			err := a.le.TransferTo(e.Context(), identity)
-			if identity == "b" {
-				must(e, err)
-				continue
-			}
-			mustIs(e, err, election.ErrNoCandidate)
-			if want := fmt.Sprintf("election: transfer to %q in %q: ", identity, electionName); !strings.HasPrefix(err.Error(), want) {
-				t.Errorf("to %q: %v", identity, err)
-			}
-			if !a.le.IsLeader() {
-				t.Error("it does not lead any more")
-			}
-		}
-		b.leads(1)
-		mustIs(e, a.le.TransferTo(e.Context(), "b"), election.ErrNotLeader)
-		mustIs(e, b.le.TransferTo(e.Context(), "\n"), noonlock.ErrConfig)
-		if !b.le.IsLeader() {
-			t.Error("it does not lead any more")
-		}
-	})
-}
-
-// A candidate without a recent sign of life is not listed, and TransferTo refuses it,
-// although it may still be in the server's queue.
-func TestLapsedCandidateIsNotListed(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(e *env) {
-		a, _, c := e.trio()
-		queue, err := e.Raw.ZRange(e.Context(), key("queue"), 0, -1).Result()
-		must(e, err)
-		must(e, e.Raw.HSet(e.Context(), key("seen"), queue[0], 1).Err())
-		if got := a.queue(); got != "c" {
-			t.Errorf("the queue is %q", got)
-		}
-		mustIs(e, a.le.TransferTo(e.Context(), "b"), election.ErrNoCandidate)
-		must(e, a.le.TransferTo(e.Context(), "c"))
-		c.leads(1)
-	})
-}
-
-// A named candidate is passed over if its process has died.
-func TestTransferToTheDead(t *testing.T) {
-	onBoth(t, func(e *env) {
-		c, f := e.Linked("b")
-		a, b, next := e.replica(e.Client("a"), e.quick()), e.replica(c, e.quick()), e.replica(e.Client("c"), e.quick())
-		e.queueUp(a, b, next)
-		cut := f.Partition()
-		f.Cut()
-		must(e, a.le.TransferTo(e.Context(), "b"))
-		next.leads(1)
-		b.never()
-		must(e, cut.Wait(e.Context(), 1)) // b has tried to connect again
-		f.Heal()
-		e.history.Require(e)
-	})
 }
 
 // Two processes with one identity, and two electors on one Client, are separate candidates.
@@ -326,45 +216,27 @@ func TestOnNewLeaderInOrder(t *testing.T) {
 	})
 }
 
-// A lost message is made up for when the subscription is back, and soon without that. Then
-// the newest leader is reported.
+// A lost message is made up for when the subscription is back, and soon without that.
 func TestOnNewLeaderAfterLoss(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
 		c, f := e.Linked("c")
 		a, b, far := e.replica(e.Client("a"), quick()), e.replica(e.Client("b"), quick()), e.replica(c, quick())
 		e.queueUp(a, b, far)
-		e.Pass(10 * time.Millisecond) // what is being read has been read
-		lost := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DropMessage, Match: lockcoretest.Channel("noonlock:leader:0:" + electionName), Count: 1})
-		must(e, a.le.TransferTo(e.Context(), "b"))
-		b.leads(1)
-		e.Pass(10 * time.Millisecond)
-		if lost.Fired() != 1 || far.leaderNames() != "a" {
-			t.Errorf("lost %d, reported %q", lost.Fired(), far.leaderNames())
-		}
-		f.CutSubscriptions()
-		e.Until("it has caught up", func() bool { return far.leaderNames() == "a b" })
-		e.Pass(time.Second) // the subscription is back
-
-		lost = f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DropMessage, Match: lockcoretest.Channel("noonlock:leader:0:" + electionName), Count: 2})
-		must(e, b.le.TransferTo(e.Context(), "a"))
-		e.queued(2)
-		must(e, a.le.TransferTo(e.Context(), "b"))
-		e.queued(2)
-		e.Pass(10 * time.Millisecond)
-		if lost.Fired() != 2 || far.leaderNames() != "a b" {
-			t.Errorf("lost %d, reported %q", lost.Fired(), far.leaderNames())
-		}
-		must(e, b.le.TransferTo(e.Context(), "a"))
-		e.Until("it has caught up", func() bool { return far.leaderNames() == "a b a" })
-		e.Pass(10 * time.Millisecond)
-		begin := e.Clock()
-		lost = f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DropMessage, Match: lockcoretest.Channel("noonlock:leader:0:" + electionName), Count: 1})
-		e.queued(2)
-		must(e, a.le.TransferTo(e.Context(), "b"))
-		e.Pass(66*leaseDuration + time.Second - (e.Clock() - begin))
-		if lost.Fired() != 1 || far.leaderNames() != "a b a b" {
-			t.Errorf("without a message: lost %d, reported %q", lost.Fired(), far.leaderNames())
+		leader, next, known := a, b, "a"
+		for _, notice := range []func(){func() { f.CutSubscriptions() }, func() { e.Pass(66*leaseDuration + time.Second) }} {
+			e.Pass(time.Second) // what is being read has been read, and the subscription is back
+			lost := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DropMessage, Match: lockcoretest.Channel("noonlock:leader:0:" + electionName), Count: 1})
+			must(e, leader.le.TransferTo(e.Context(), next.le.Identity()))
+			e.queued(2)
+			e.Pass(10 * time.Millisecond)
+			if lost.Fired() != 1 || far.leaderNames() != known {
+				t.Errorf("lost %d, reported %q, want %q", lost.Fired(), far.leaderNames(), known)
+			}
+			notice()
+			known += " " + next.le.Identity()
+			e.Until("it has caught up", func() bool { return far.leaderNames() == known })
+			leader, next = next, leader
 		}
 	})
 }
