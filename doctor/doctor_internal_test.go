@@ -9,9 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
-	"github.com/noonlock/noonlock/internal/servers"
+	"github.com/noonlock/noonlock/internal/testenv"
 )
 
 func TestEstimateClock(t *testing.T) {
@@ -140,32 +138,11 @@ func TestJudgements(t *testing.T) {
 	}
 }
 
-// The client of a cluster appends to its addresses. Those of the caller's client stay as they are:
-// it appends to them itself.
-func TestAddressesOfTheCaller(t *testing.T) {
-	t.Parallel()
-	addrs := append(make([]string, 0, 10), servers.LendCluster(t).Addrs()[0])
-	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs, DisableRoutingPolicies: true})
-	defer rdb.Close()
-	nodes, err := (&examination{cfg: Config{Timeout: time.Minute}}).clusterNodes(t.Context(), rdb.Options())
-	if err != nil || len(nodes) != 3 {
-		t.Errorf("%d nodes, %v", len(nodes), err)
-	}
-	for _, n := range nodes {
-		n.rdb.Close()
-	}
-	if after := addrs[:2]; after[1] != "" {
-		t.Errorf("%q was appended", after[1])
-	}
-}
-
 // page returns a page of the documentation.
 func page(t *testing.T, name string) string {
 	t.Helper()
 	text, err := os.ReadFile("../docs/" + name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	return string(text)
 }
 

@@ -111,9 +111,7 @@ func TestActionsOnJobs(t *testing.T) {
 		}
 		does(e, page, http.StatusConflict, "singleton: ", action{Action: "rerun", Name: "draw", Tick: run})
 		does(e, page, http.StatusNotFound, "singleton: ", action{Action: "cancel", Name: "draw"})
-		for name := range map[string]bool{"pause": true, "resume": true, "trigger": true, "rerun": true, "cancel": true} {
-			does(e, page, http.StatusNotFound, "singleton: ", action{Action: name, Name: "none", Tick: 1})
-		}
+		does(e, page, http.StatusNotFound, "singleton: ", action{Action: "pause", Name: "none"})
 		does(e, page, http.StatusBadRequest, "singleton: ", action{Action: "pause", Name: "a b"})
 		does(e, page, http.StatusBadRequest, "singleton: ", action{Action: "trigger", Name: "draw", Reason: strings.Repeat("x", 201)})
 	})
@@ -226,19 +224,16 @@ func TestActionsAreRefused(t *testing.T) {
 		client := e.Client("page")
 		acting := newPage(e, client, statusz.Config{AllowActions: true, Hosts: []string{"page.example"}})
 		readOnly := newPage(e, client, statusz.Config{})
-		set := func(name, value string) func(*http.Request) *http.Request {
-			return func(r *http.Request) *http.Request {
-				r.Header.Del("Sec-Fetch-Site")
-				if name != "" {
-					r.Header.Set(name, value)
-				}
-				return r
-			}
-		}
 		with := func(name, value string) func(*http.Request) *http.Request {
 			return func(r *http.Request) *http.Request {
 				r.Header.Set(name, value)
 				return r
+			}
+		}
+		origin := func(value string) func(*http.Request) *http.Request {
+			return func(r *http.Request) *http.Request {
+				r.Header.Del("Sec-Fetch-Site")
+				return with("Origin", value)(r)
 			}
 		}
 		body := func(text string) func(*http.Request) *http.Request {
@@ -253,16 +248,16 @@ func TestActionsAreRefused(t *testing.T) {
 			change func(*http.Request) *http.Request
 			code   int
 		}{
-			"read-only":          {readOnly, set("Sec-Fetch-Site", "same-origin"), http.StatusForbidden},
+			"read-only":          {readOnly, with("Sec-Fetch-Site", "same-origin"), http.StatusForbidden},
 			"another method":     {acting, func(r *http.Request) *http.Request { r.Method = http.MethodGet; return r }, http.StatusMethodNotAllowed},
 			"preflight":          {acting, func(r *http.Request) *http.Request { r.Method = http.MethodOptions; return r }, http.StatusMethodNotAllowed},
-			"no origin":          {acting, set("", ""), http.StatusForbidden},
-			"cross-site":         {acting, set("Sec-Fetch-Site", "cross-site"), http.StatusForbidden},
-			"same-site":          {acting, set("Sec-Fetch-Site", "same-site"), http.StatusForbidden},
-			"typed by the user":  {acting, set("Sec-Fetch-Site", "none"), http.StatusForbidden},
-			"another origin":     {acting, set("Origin", "http://evil.example"), http.StatusForbidden},
-			"another port":       {acting, set("Origin", "http://page.example:81"), http.StatusForbidden},
-			"no known origin":    {acting, set("Origin", "null"), http.StatusForbidden},
+			"no origin":          {acting, origin(""), http.StatusForbidden},
+			"cross-site":         {acting, with("Sec-Fetch-Site", "cross-site"), http.StatusForbidden},
+			"same-site":          {acting, with("Sec-Fetch-Site", "same-site"), http.StatusForbidden},
+			"typed by the user":  {acting, with("Sec-Fetch-Site", "none"), http.StatusForbidden},
+			"another origin":     {acting, origin("http://evil.example"), http.StatusForbidden},
+			"another port":       {acting, origin("http://page.example:81"), http.StatusForbidden},
+			"no known origin":    {acting, origin("null"), http.StatusForbidden},
 			"no header":          {acting, func(r *http.Request) *http.Request { r.Header.Del("Noonlock-Action"); return r }, http.StatusForbidden},
 			"another host":       {acting, func(r *http.Request) *http.Request { r.Host = "evil.example"; return r }, http.StatusMisdirectedRequest},
 			"a form":             {acting, with("Content-Type", "application/x-www-form-urlencoded"), http.StatusUnsupportedMediaType},
@@ -286,7 +281,7 @@ func TestActionsAreRefused(t *testing.T) {
 			e.Errorf("the job is paused by a refused action: %+v, %v", st, err)
 		}
 		w := httptest.NewRecorder()
-		acting.ServeHTTP(w, set("Origin", "http://page.example")(actionOf(e, action{Action: "pause", Name: "draw"})))
+		acting.ServeHTTP(w, origin("http://page.example")(actionOf(e, action{Action: "pause", Name: "draw"})))
 		if st, err := j.Status(e.Context()); err != nil || !st.Paused || w.Code != http.StatusOK {
 			e.Errorf("with the same origin: %d %q, %+v, %v", w.Code, w.Body, st, err)
 		}

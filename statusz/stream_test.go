@@ -58,6 +58,17 @@ func hold(e *testenv.Env, identity, name string) *lockcore.Lease {
 	return l
 }
 
+// within changes something, and in a bubble it must be shown in that time.
+func within(e *testenv.Env, most time.Duration, what string, change func() error, shown func() bool) {
+	e.Helper()
+	testenv.Must(e, change())
+	began := time.Now()
+	e.Until(what, shown)
+	if took := time.Since(began); e.Bubble != nil && took > most {
+		e.Errorf("after %s: %s", took, what)
+	}
+}
+
 // Changes are shown: another leader, a pause, a run, another holder, new and lost names. In a
 // bubble, the time until then is known.
 func TestFollowsChanges(t *testing.T) {
@@ -72,28 +83,19 @@ func TestFollowsChanges(t *testing.T) {
 		e.Until("all is shown", func() bool {
 			return len(b.row("elections", "board").Candidates) == 1 && b.row("jobs", "draw").Replicas == 1 && len(b.row("locks", "orders").Holders) == 1
 		})
-		within := func(most time.Duration, what string, change func() error, shown func() bool) {
-			e.Helper()
-			testenv.Must(e, change())
-			began := time.Now()
-			e.Until(what, shown)
-			if took := time.Since(began); e.Bubble != nil && took > most {
-				e.Errorf("after %s: %s", took, what)
-			}
-		}
 		term := b.row("elections", "board").Term
-		within(time.Second, "b is shown as the leader", func() error { return a.Resign(e.Context()) }, func() bool {
+		within(e, time.Second, "b is shown as the leader", func() error { return a.Resign(e.Context()) }, func() bool {
 			r := b.row("elections", "board")
 			return r.Leader == "b" && r.Term == term+1
 		})
-		within(time.Second, "the pause is shown", func() error { return j.Pause(e.Context()) }, func() bool { return b.row("jobs", "draw").Paused })
-		within(time.Second, "the end of the pause is shown", func() error { return j.Resume(e.Context()) }, func() bool { return !b.row("jobs", "draw").Paused })
-		within(2*time.Second, "a run is shown", func() error { _, err := j.Trigger(e.Context()); return err }, func() bool {
+		within(e, time.Second, "the pause is shown", func() error { return j.Pause(e.Context()) }, func() bool { return b.row("jobs", "draw").Paused })
+		within(e, time.Second, "the end of the pause is shown", func() error { return j.Resume(e.Context()) }, func() bool { return !b.row("jobs", "draw").Paused })
+		within(e, 2*time.Second, "a run is shown", func() error { _, err := j.Trigger(e.Context()); return err }, func() bool {
 			r := b.row("jobs", "draw")
 			return len(r.Open) == 0 && len(r.Ended) == 1 && r.Ended[0].Outcome == "s"
 		})
-		within(3*time.Second, "the release is shown", func() error { return l.Unlock(e.Context()) }, func() bool { return b.row("locks", "orders").Gone })
-		within(12*time.Second, "the lock is not shown any more", func() error { return nil }, func() bool {
+		within(e, 3*time.Second, "the release is shown", func() error { return l.Unlock(e.Context()) }, func() bool { return b.row("locks", "orders").Gone })
+		within(e, 12*time.Second, "the lock is not shown any more", func() error { return nil }, func() bool {
 			s, _ := b.section("locks")
 			return s.All == 0
 		})
@@ -101,7 +103,7 @@ func TestFollowsChanges(t *testing.T) {
 			return
 		}
 		hold(e, "d", "orders")
-		within(15*time.Second, "the lock is shown again", func() error { return nil }, func() bool { return len(b.row("locks", "orders").Holders) == 1 })
+		within(e, 15*time.Second, "the lock is shown again", func() error { return nil }, func() bool { return len(b.row("locks", "orders").Holders) == 1 })
 	})
 }
 
@@ -123,23 +125,16 @@ func TestFollowsHolders(t *testing.T) {
 		start := func() (stop func()) { return background(e, func(ctx context.Context) { _ = d.Run(ctx) }) }
 		stop := start()
 		b := open(e, newPage(e, e.Client("page"), statusz.Config{}), "")
-		within := func(most time.Duration, what string, shown func() bool) {
-			e.Helper()
-			began := time.Now()
-			e.Until(what, shown)
-			if took := time.Since(began); took > most {
-				e.Errorf("after %s: %s", took, what)
-			}
-		}
 		runs := func() bool { return len(b.row("daemons", "mailer").Holders) == 1 }
 		e.Until("both are shown", func() bool { return b.row("elections", "board").Leader == "a" && runs() })
+		nothing := func() error { return nil }
 		stop()
-		within(time.Second, "the daemon stops", func() bool { return !runs() })
+		within(e, time.Second, "the daemon stops", nothing, func() bool { return !runs() })
 		start()
-		within(time.Second, "the daemon begins", runs)
+		within(e, time.Second, "the daemon begins", nothing, runs)
 		e.Pass(100 * time.Millisecond)
 		network.Partition()
-		within(4*time.Second, "both have ended", func() bool { return b.row("elections", "board").Leader == "" && !runs() })
+		within(e, 4*time.Second, "both have ended", nothing, func() bool { return b.row("elections", "board").Leader == "" && !runs() })
 	})
 }
 
@@ -225,29 +220,6 @@ func TestOutages(t *testing.T) {
 			})
 		}
 	}
-}
-
-// A slow answer with the server's time does not change the time that the page shows.
-func TestClockAfterASlowAnswer(t *testing.T) {
-	testenv.InBubble(t, func(e *testenv.Env) {
-		runner(e, "a", "draw", "@every 24h", singleton.JobConfig{}, func(context.Context, singleton.Run) error { return nil })
-		client, network := e.Linked("page")
-		b := open(e, newPage(e, client, statusz.Config{}), "")
-		e.Until("the job is shown", func() bool { return b.row("jobs", "draw").Replicas == 1 })
-		lost, err := network.Add(lockcoretest.Fault{Kind: lockcoretest.SwallowReply, Count: 1, Match: lockcoretest.Command("EVALSHA")})
-		testenv.Must(e, err)
-		_, frames := b.received()
-		for range 300 {
-			e.Pass(100 * time.Millisecond)
-			b.mu.Lock()
-			if off := time.Now().UnixMilli() - b.now; b.frames > frames && (off < -50 || off > 150) {
-				e.Errorf("a frame of the last 100 ms has a time of %d ms ago", off)
-			}
-			frames = b.frames
-			b.mu.Unlock()
-		}
-		lockcoretest.MustFire(e, lost)
-	})
 }
 
 // Long lists have pages, and names can be filtered.
@@ -353,29 +325,8 @@ func TestReadsOnceForAllBrowsers(t *testing.T) {
 	})
 }
 
-// A stream without changes has little traffic.
-func TestIdleStreamIsQuiet(t *testing.T) {
-	testenv.InBubble(t, func(e *testenv.Env) {
-		for i := range 25 {
-			testenv.Must(e, e.Raw.Set(e.Context(), fmt.Sprintf("noonlock:{lock-%02d}:lock", i), "x", 0).Err())
-		}
-		hold(e, "a", "held")
-		b := open(e, newPage(e, e.Client("page"), statusz.Config{}), "")
-		e.Pass(30 * time.Second)
-		size, frames := b.received()
-		e.Pass(time.Minute)
-		size2, frames2 := b.received()
-		if n := frames2 - frames; n < 10 || n > 30 {
-			e.Errorf("%d frames in a minute", n)
-		}
-		if n := size2 - size; n > 10_000 {
-			e.Errorf("%d bytes in a minute", n)
-		}
-	})
-}
-
 // While Redis refuses requests, all or some, the page is not live. It says what was not read and why, also to
-// a browser that comes meanwhile. It is live again soon after an operator has mended that.
+// a browser that comes meanwhile. It is live again soon after an operator has mended that, and after the server was killed.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	e := testenv.OnServer(t)
@@ -420,4 +371,41 @@ func TestRefusals(t *testing.T) {
 		e.Until("the page is live after "+c.allow, func() bool { return b.isLive() && late.isLive() })
 		late.stop()
 	}
+	e.Real.Kill()
+	e.Until("the page says that Redis is away", func() bool { _, stale, _ := b.state(); return stale != "" && !b.isLive() })
+	e.Real.Restart(e)
+	testenv.Must(e, e.Raw.ACLSetUser(e.Context(), "reader", "reset", "on", ">secret", "~noonlock:*", "&*", "+@all").Err())
+	e.Until("the page is live after a restart", b.isLive)
+}
+
+// A search that fails keeps the names that it has not found again.
+func TestFailedSearchKeepsNames(t *testing.T) {
+	testenv.InBubble(t, func(e *testenv.Env) {
+		hold(e, "a", "old")
+		b := open(e, newPage(e, e.Client("page"), statusz.Config{}), "")
+		shows := func(state string, names ...string) func() bool {
+			return func() bool {
+				s, _ := b.section("locks")
+				return s.State == state && slices.Equal(s.Names, names)
+			}
+		}
+		e.Until("the lock is shown", shows("found", "old"))
+		e.Bubble.Server().Server().SetPreHook(func(p *server.Peer, cmd string, args ...string) bool {
+			switch {
+			case cmd != "SCAN":
+				return false
+			case args[0] == "0":
+				p.WriteLen(2)
+				p.WriteBulk("7")
+				p.WriteLen(1)
+				p.WriteBulk("noonlock:{new}:lock")
+			default:
+				p.WriteError("ERR broken")
+			}
+			return true
+		})
+		e.Until("a search has failed", shows("failed", "new", "old"))
+		e.Bubble.Server().Server().SetPreHook(nil)
+		e.Until("a search has found all names", shows("found", "old"))
+	})
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/noonlock/noonlock/internal/logqueue"
+	"github.com/noonlock/noonlock/internal/testenv"
 )
 
 // A recorder keeps the lines that a logger writes. It calls before ahead of each line.
@@ -49,25 +50,15 @@ func (b *recorder) text() string {
 func queue(t *testing.T, to logr.Logger, reg prometheus.Registerer) *logqueue.Queue {
 	t.Helper()
 	q, err := logqueue.New(to, reg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	return q
 }
 
 func dropped(t *testing.T, reg prometheus.Gatherer) float64 {
 	t.Helper()
 	families, err := reg.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range families {
-		if f.GetName() == "noonlock_log_lines_dropped_total" {
-			return f.GetMetric()[0].GetCounter().GetValue()
-		}
-	}
-	t.Fatal("the metric is missing")
-	return 0
+	testenv.Must(t, err)
+	return families[0].GetMetric()[0].GetCounter().GetValue() // the only one
 }
 
 // Lines keep their order, names and values. Errors and durations become text of one line.
@@ -94,14 +85,6 @@ func TestQueue_LogLines(t *testing.T) {
 			t.Errorf("got\n%s\nwant\n%s", b.text(), want)
 		}
 	})
-}
-
-// The zero value of logr.Logger discards lines and needs no goroutine.
-func TestQueue_Discard(t *testing.T) {
-	q := queue(t, logr.Logger{}, nil)
-	q.Logger().Info("nothing")
-	q.Logger().Error(nil, "nothing")
-	q.Flush(t.Context())
 }
 
 // A logger that blocks delays no caller. Lines that do not fit are counted and reported,
@@ -173,9 +156,7 @@ func TestQueue_SlowLogger(t *testing.T) {
 		reported := 0
 		for _, found := range regexp.MustCompile(`"log lines dropped" "lines"=(\d+)`).FindAllStringSubmatch(b.text(), -1) {
 			n, err := strconv.Atoi(found[1])
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Must(t, err)
 			reported += n
 		}
 		if written+reported != lines || float64(reported) != dropped(t, reg) {
@@ -215,23 +196,8 @@ func TestQueue_LoggerThatPanics(t *testing.T) {
 	})
 }
 
-// A logger that always panics is not called forever.
+// A logger that always panics is not called forever. Queues with the same registry share one counter.
 func TestQueue_LoggerThatAlwaysPanics(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		reg := prometheus.NewRegistry()
-		b := &recorder{before: func(string) { panic("always") }}
-		q := queue(t, b.logger(0), reg)
-		q.Logger().Info("one")
-		q.Logger().Info("two")
-		synctest.Wait()
-		if n := dropped(t, reg); n != 3 { // two lines and the report of them
-			t.Errorf("%g lines are counted as dropped, want 3", n)
-		}
-	})
-}
-
-// Queues with the same registry share one counter.
-func TestQueue_SharedCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reg := prometheus.NewRegistry()
 		b := &recorder{before: func(string) { panic("always") }}
@@ -239,7 +205,7 @@ func TestQueue_SharedCount(t *testing.T) {
 		one.Logger().Info("one")
 		two.Logger().Info("two")
 		synctest.Wait()
-		if n := dropped(t, reg); n != 4 {
+		if n := dropped(t, reg); n != 4 { // the lines and the reports of them
 			t.Errorf("%g lines are counted as dropped, want 4", n)
 		}
 		if n, err := testutil.GatherAndCount(reg); err != nil || n != 1 {

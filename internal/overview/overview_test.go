@@ -52,12 +52,6 @@ func TestEach(t *testing.T) {
 	if !errors.Is(err, broken) {
 		t.Errorf("while another call waits: %v", err)
 	}
-	ended, end := context.WithCancelCause(t.Context())
-	end(broken)
-	err = overview.Each(ended, 1, all, func(context.Context, int, string) error { panic("called") })
-	if !errors.Is(err, broken) {
-		t.Errorf("after the end of the caller's context: %v", err)
-	}
 }
 
 // Choose filters and sorts, by default of the page what needs attention first. Jobs without a Mark are in no

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/noonlock/noonlock/internal/registry"
+	"github.com/noonlock/noonlock/internal/testenv"
 )
 
 // Two users of one registry count in the same series.
@@ -18,9 +19,7 @@ func TestSharedSeries(t *testing.T) {
 	counters := func() *prometheus.CounterVec {
 		set := &registry.Set{Registerer: reg}
 		v := set.Counters("runs_total", "Runs.", "job", "outcome")
-		if err := set.Err(); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, set.Err())
 		return v
 	}
 	one, two := counters(), counters()

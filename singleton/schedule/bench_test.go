@@ -22,14 +22,3 @@ func BenchmarkScheduleNext(b *testing.B) {
 		})
 	}
 }
-
-func BenchmarkParse(b *testing.B) {
-	for _, spec := range []string{"0 12 * * *", "0 0 30 2 *", "@every 3s"} {
-		b.Run(spec, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				_, _ = schedule.Parse(spec, schedule.Config{})
-			}
-		})
-	}
-}

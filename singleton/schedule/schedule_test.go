@@ -10,24 +10,21 @@ import (
 	_ "time/tzdata" // for machines that have no time zone data
 
 	"github.com/noonlock/noonlock"
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/singleton/schedule"
 )
 
 func mustZone(t testing.TB, name string) *time.Location {
 	t.Helper()
 	loc, err := time.LoadLocation(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	return loc
 }
 
 func mustSchedule(t testing.TB, spec string, cfg schedule.Config) schedule.Schedule {
 	t.Helper()
 	s, err := schedule.Parse(spec, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	return s
 }
 
@@ -43,9 +40,7 @@ func (c ticksCase) run(t *testing.T) {
 	t.Helper()
 	s := mustSchedule(t, c.spec, schedule.Config{TimeZone: mustZone(t, c.zone), Gap: c.gap})
 	at, err := time.Parse(time.RFC3339, c.from)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	for _, want := range c.want {
 		got := s.Next(at)
 		if got.Location() != time.UTC || got.Format(time.RFC3339) != want {
@@ -99,25 +94,18 @@ func TestParseTicks(t *testing.T) {
 	})
 }
 
+// The oracle walks through the other changes of these zones.
 func TestFault55_SpringGap(t *testing.T) {
 	runTicksCases(t, []ticksCase{
 		{"Berlin 02:30", "Europe/Berlin", "30 2 * * *", 0, "2024-03-30T12:00:00Z", []string{"2024-03-31T01:00:00Z", "2024-04-01T00:30:00Z"}},
 		{"Berlin 02:30, skipped", "Europe/Berlin", "30 2 * * *", schedule.GapSkip, "2024-03-30T12:00:00Z", []string{"2024-04-01T00:30:00Z"}},
-		{"New York 02:30", "America/New_York", "30 2 * * *", 0, "2024-03-09T12:00:00Z", []string{"2024-03-10T07:00:00Z", "2024-03-11T06:30:00Z"}},
 		{"many times in the gap are one tick", "Europe/Berlin", "*/10 2,3 * * *", 0, "2024-03-31T00:50:00Z", []string{"2024-03-31T01:00:00Z", "2024-03-31T01:10:00Z", "2024-03-31T01:20:00Z"}},
-		{"times outside the gap stay", "Europe/Berlin", "59,0 1-3 * * *", schedule.GapSkip, "2024-03-31T00:30:00Z", []string{"2024-03-31T00:59:00Z", "2024-03-31T01:00:00Z", "2024-03-31T01:59:00Z"}},
 		{"Cairo at midnight", "Africa/Cairo", "0 0 * * *", 0, "2023-04-27T12:00:00Z", []string{"2023-04-27T22:00:00Z", "2023-04-28T21:00:00Z"}},
-		{"Cairo at midnight, skipped", "Africa/Cairo", "@daily", schedule.GapSkip, "2023-04-27T12:00:00Z", []string{"2023-04-28T21:00:00Z"}},
-		{"Cairo, weekly on the day that begins at 01:00", "Africa/Cairo", "0 0 * * FRI", 0, "2023-04-27T12:00:00Z", []string{"2023-04-27T22:00:00Z", "2023-05-04T21:00:00Z"}},
-		{"Santiago at midnight", "America/Santiago", "0 0 * * *", 0, "2023-09-02T12:00:00Z", []string{"2023-09-03T04:00:00Z", "2023-09-04T03:00:00Z"}},
-		{"Lord Howe 02:15", "Australia/Lord_Howe", "15 2 * * *", 0, "2023-09-30T12:00:00Z", []string{"2023-09-30T15:30:00Z", "2023-10-01T15:15:00Z"}},
 		{"Lord Howe 02:30 is no gap", "Australia/Lord_Howe", "30 2 * * *", schedule.GapSkip, "2023-09-30T12:00:00Z", []string{"2023-09-30T15:30:00Z", "2023-10-01T15:30:00Z"}},
 		{"Samoa had no 30 December 2011", "Pacific/Apia", "0 12 * * *", 0, "2011-12-29T00:00:00Z", []string{"2011-12-29T22:00:00Z", "2011-12-30T10:00:00Z", "2011-12-30T22:00:00Z"}},
 		{"Samoa, skipped", "Pacific/Apia", "0 12 30 * *", schedule.GapSkip, "2011-12-29T00:00:00Z", []string{"2012-01-29T22:00:00Z"}},
 		{"Samoa, two midnights are one tick", "Pacific/Apia", "0 0 * * *", 0, "2011-12-29T00:00:00Z", []string{"2011-12-29T10:00:00Z", "2011-12-30T10:00:00Z", "2011-12-31T10:00:00Z"}},
 		{"a wildcard hour continues without an extra tick", "Europe/Berlin", "30 * * * *", 0, "2024-03-31T00:00:00Z", []string{"2024-03-31T00:30:00Z", "2024-03-31T01:30:00Z", "2024-03-31T02:30:00Z"}},
-		{"so does a step of hours", "Europe/Berlin", "30 */2 * * *", 0, "2024-03-30T23:00:00Z", []string{"2024-03-30T23:30:00Z", "2024-03-31T02:30:00Z", "2024-03-31T04:30:00Z"}},
-		{"so does every five minutes", "Australia/Lord_Howe", "*/5 * * * *", 0, "2023-09-30T15:20:00Z", []string{"2023-09-30T15:25:00Z", "2023-09-30T15:30:00Z", "2023-09-30T15:35:00Z"}},
 	})
 }
 
@@ -126,14 +114,8 @@ func TestFault56_AutumnOverlap(t *testing.T) {
 		{"Berlin 02:30, the first one", "Europe/Berlin", "30 2 * * *", 0, "2024-10-26T12:00:00Z", []string{"2024-10-27T00:30:00Z", "2024-10-28T01:30:00Z"}},
 		{"asked within the second half", "Europe/Berlin", "*/20 2 * * *", 0, "2024-10-27T01:10:00Z", []string{"2024-10-28T01:00:00Z"}},
 		{"asked in the last second of the first half", "Europe/Berlin", "0 2,3 * * *", 0, "2024-10-27T00:59:59Z", []string{"2024-10-27T02:00:00Z"}},
-		{"New York 01:30", "America/New_York", "30 1 * * *", 0, "2024-11-02T12:00:00Z", []string{"2024-11-03T05:30:00Z", "2024-11-04T06:30:00Z"}},
 		{"Cairo 23:30 comes twice", "Africa/Cairo", "30 23 * * *", 0, "2023-10-26T12:00:00Z", []string{"2023-10-26T20:30:00Z", "2023-10-27T21:30:00Z"}},
-		{"Cairo midnight comes once", "Africa/Cairo", "0 0 * * *", 0, "2023-10-26T12:00:00Z", []string{"2023-10-26T22:00:00Z", "2023-10-27T22:00:00Z"}},
-		{"Santiago 23:00 comes twice", "America/Santiago", "0 23 * * SAT", 0, "2023-04-01T12:00:00Z", []string{"2023-04-02T02:00:00Z", "2023-04-09T03:00:00Z"}},
-		{"Lord Howe 01:45", "Australia/Lord_Howe", "45 1 * * *", 0, "2023-04-01T12:00:00Z", []string{"2023-04-01T14:45:00Z", "2023-04-02T15:15:00Z"}},
 		{"a wildcard hour runs in both halves", "Europe/Berlin", "30 * * * *", 0, "2024-10-27T00:00:00Z", []string{"2024-10-27T00:30:00Z", "2024-10-27T01:30:00Z", "2024-10-27T02:30:00Z"}},
-		{"so does a step of hours", "Europe/Berlin", "30 */2 * * *", 0, "2024-10-26T23:00:00Z", []string{"2024-10-27T00:30:00Z", "2024-10-27T01:30:00Z", "2024-10-27T03:30:00Z"}},
-		{"half an hour twice", "Australia/Lord_Howe", "45 * * * *", 0, "2023-04-01T14:00:00Z", []string{"2023-04-01T14:45:00Z", "2023-04-01T15:15:00Z", "2023-04-01T16:15:00Z"}},
 		{"Sitka had most of 19 October 1867 twice", "America/Sitka", "0 12 * * *", 0, "1867-10-17T23:00:00Z", []string{"1867-10-18T21:01:13Z", "1867-10-20T21:01:13Z"}},
 	})
 }
@@ -160,64 +142,44 @@ func TestParseRefusals(t *testing.T) {
 		{long, "spec", "at most 1024 bytes"},
 		{"TZ=UTC 0 12 * * *", "spec", "TimeZone"},
 		{"CRON_TZ=Europe/Berlin 0 12 * * *", "spec", "TimeZone"},
-		{"TZ=UTC @daily", "spec", "TimeZone"},
 		{"0 12 * *", "spec", "five fields"},
 		{"0 0 12 * * *", "spec", "seconds and years"},
 		{"0 0 12 * * * 2026", "spec", "seconds and years"},
 		{"@reboot", "spec", "@hourly"},
-		{"@manual", "spec", "@hourly"},
 		{"@Daily", "spec", "@hourly"},
 		{"@daily @daily", "spec", "@hourly"},
-		{"@daily 1h", "spec", "@hourly"},
 		{"@every", "spec", "duration"},
-		{"@every five minutes", "spec", "duration"},
 		{"@every 5", "spec", "duration"},
 		{"@every 300000000h1h", "spec", "duration"},
 		{"@every 99ms", "the interval of @every", "at least 100ms"},
-		{"@every 0s", "the interval of @every", "at least 100ms"},
-		{"@every -5m", "the interval of @every", "at least 100ms"},
 		{"@every 1000.5ms", "the interval of @every", "whole number of milliseconds"},
 		{"? 12 * * *", "minute", "not supported"},
 		{"0 12 ? * *", "day of month", "not supported"},
 		{"0 12 L * *", "day of month", "not supported"},
-		{"0 12 L-3 * *", "day of month", "not supported"},
-		{"0 12 15W * *", "day of month", "not supported"},
 		{"0 12 * * FRI#3", "day of week", "not supported"},
-		{"0 12 * * 5L", "day of week", "not supported"},
 		{"H 12 * * *", "minute", "not supported"},
-		{"H(0-30)/5 12 * * *", "minute", "not supported"},
 		{"0 MON * * *", "hour", "not supported"},
 		{"0 0 1 MONDAY *", "month", "JAN to DEC"},
 		{"0 0 * * JAN", "day of week", "SUN to SAT"},
 		{"60 * * * *", "minute", "from 0 to 59"},
 		{"-1 * * * *", "minute", `"-1" is none of them`},
-		{"5- * * * *", "minute", `"5-" is none of them`},
 		{"0 24 * * *", "hour", "from 0 to 23"},
-		{"0 0 0 * *", "day of month", "from 1 to 31"},
 		{"0 0 32 * *", "day of month", "from 1 to 31"},
 		{"0 0 * 13 *", "month", "from 1 to 12"},
 		{"0 0 * * 8", "day of week", "from 0 to 7"},
 		{"99999999999999999999 0 * * *", "minute", "from 0 to 59"},
 		{"-1 0 * * *", "minute", "not supported"},
-		{"+1 0 * * *", "minute", "not supported"},
-		{"1- 0 * * *", "minute", "not supported"},
 		{"1-2-3 0 * * *", "minute", "not supported"},
 		{"*-5 0 * * *", "minute", "not supported"},
-		{"** 0 * * *", "minute", "not supported"},
-		{"5-* 0 * * *", "minute", "not supported"},
 		{", 0 * * *", "minute", "not supported"},
 		{"1,,2 0 * * *", "minute", "not supported"},
-		{"1, 0 * * *", "minute", "not supported"},
 		{"0 22-2 * * *", "hour", "ends before it begins"},
 		{"0 0 * NOV-FEB *", "month", "ends before it begins"},
 		{"0 0 * * FRI-MON", "day of week", "ends before it begins"},
-		{"0 0 * * 5-0", "day of week", "ends before it begins"},
 		{"5/15 * * * *", "minute", "5-59/15"},
 		{"*/0 * * * *", "minute", "from 1 to 59"},
-		{"*/60 * * * *", "minute", "from 1 to 59"},
 		{"*/ * * * *", "minute", "a step from"},
 		{"*/5/5 * * * *", "minute", "a step from"},
-		{"*/-5 * * * *", "minute", "a step from"},
 		{"*/99999999999999999999 * * * *", "minute", "a step from"},
 		{"10-20/11 * * * *", "minute", "from 1 to 10"},
 		{"0\x00 12 * * *", "minute", "not supported"},
@@ -236,14 +198,6 @@ func TestParseRefusals(t *testing.T) {
 	}
 	if _, err := schedule.Parse("@daily", schedule.Config{Gap: 2}); !errors.Is(err, noonlock.ErrConfig) {
 		t.Errorf("Gap 2: %v", err)
-	}
-}
-
-func TestErrorIsASentence(t *testing.T) {
-	_, err := schedule.Parse("0 25 * * *", schedule.Config{})
-	const want = `schedule: hour is "25"; it must be from 0 to 23, not 25`
-	if err == nil || err.Error() != want {
-		t.Errorf("got %v, want %s", err, want)
 	}
 }
 

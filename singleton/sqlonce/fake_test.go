@@ -12,6 +12,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/singleton/sqlonce"
 )
 
@@ -168,9 +169,7 @@ func (e fieldError) Error() string     { return fmt.Sprint("code ", int(e.Code))
 func newOnce(t *testing.T, f *fake, d sqlonce.Dialect) *sqlonce.Once {
 	t.Helper()
 	once, err := sqlonce.New(f.db(t), d, sqlonce.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	return once
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock"
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/singleton/sqlonce"
 )
 
@@ -97,9 +98,7 @@ func TestBadInput(t *testing.T) {
 		checkRefusal(t, err, c.field)
 	}
 	tx, err := f.db(t).BeginTx(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	f.said()
 	for _, c := range []struct {
 		tx    *sql.Tx

@@ -237,40 +237,28 @@ func TestSettingBackHangs(t *testing.T) {
 	})
 }
 
-// FAULTS 1: the clock ends a lease's context before any timer has closed Done.
+// FAULTS 1: the clock ends a lease's context before any timer has closed Done: in fn, or between the last statement and COMMIT.
 func TestErrWithoutDone(t *testing.T) {
 	t.Parallel()
-	f := &fake{}
-	ctx := &clockContext{Context: t.Context()}
-	applied, err := newOnce(t, f, sqlonce.PostgreSQL).Do(ctx, run, func(context.Context, *sql.Tx) error {
-		ctx.over.Store(true)
-		return nil
-	})
-	if applied || !errors.Is(err, errLease) || errors.Is(err, sqlonce.ErrUnknownOutcome) {
-		t.Errorf("Do = %v, %v; want the lease's error", applied, err)
-	}
-	// The COMMIT that follows keeps the fence, after fn was rolled back.
-	if said := f.said(); !strings.HasSuffix(said, "SELECT attempt, token; ROLLBACK TO SAVEPOINT; COMMIT") {
-		t.Errorf("statements: %s", said)
-	}
-}
-
-// The same between the last statement and COMMIT.
-func TestErrJustBeforeCommit(t *testing.T) {
-	t.Parallel()
-	ctx := &clockContext{Context: t.Context()}
-	f := &fake{answer: func(s string) ([]driver.Value, error) {
-		if strings.HasPrefix(s, "RELEASE") {
-			ctx.over.Store(true)
+	for at, ends := range map[string]string{
+		"fn":      "SELECT attempt, token; fn; ROLLBACK TO SAVEPOINT; COMMIT", // which keeps the fence
+		"RELEASE": "RELEASE SAVEPOINT noonlock_NAME; ROLLBACK",
+	} {
+		ctx := &clockContext{Context: t.Context()}
+		f := &fake{answer: func(s string) ([]driver.Value, error) {
+			ctx.over.CompareAndSwap(false, strings.HasPrefix(s, at))
+			return nil, nil
+		}}
+		applied, err := newOnce(t, f, sqlonce.PostgreSQL).Do(ctx, run, func(ctx context.Context, tx *sql.Tx) error {
+			_, _ = tx.ExecContext(context.WithoutCancel(ctx), "fn")
+			return nil
+		})
+		if applied || !errors.Is(err, errLease) || errors.Is(err, sqlonce.ErrUnknownOutcome) {
+			t.Errorf("Do = %v, %v; want the lease's error", applied, err)
 		}
-		return nil, nil
-	}}
-	applied, err := newOnce(t, f, sqlonce.PostgreSQL).Do(ctx, run, nothing)
-	if applied || !errors.Is(err, errLease) || errors.Is(err, sqlonce.ErrUnknownOutcome) {
-		t.Errorf("Do = %v, %v; want the lease's error", applied, err)
-	}
-	if said := f.said(); !strings.HasSuffix(said, "RELEASE SAVEPOINT noonlock_NAME; ROLLBACK") {
-		t.Errorf("statements: %s", said)
+		if said := f.said(); !strings.HasSuffix(said, ends) {
+			t.Errorf("statements: %s", said)
+		}
 	}
 }
 
