@@ -46,19 +46,12 @@ func on(t *testing.T, test func(t *testing.T, db *database)) {
 // onServers runs the test for each kind that has a server, which can end sessions and can be cut off.
 func onServers(t *testing.T, test func(t *testing.T, db *database)) {
 	t.Helper()
-	onMariaDB(t, test)
-	t.Run("PostgreSQL", func(t *testing.T) {
-		t.Parallel()
-		test(t, &database{dialect: sqlonce.PostgreSQL, server: servers.PostgreSQL(t)})
-	})
-}
-
-func onMariaDB(t *testing.T, test func(t *testing.T, db *database)) {
-	t.Helper()
-	t.Run("MariaDB", func(t *testing.T) {
-		t.Parallel()
-		test(t, &database{dialect: sqlonce.MySQL, server: servers.MariaDB(t)})
-	})
+	for dialect, start := range map[sqlonce.Dialect]func(testing.TB) servers.SQL{sqlonce.MySQL: servers.MariaDB, sqlonce.PostgreSQL: servers.PostgreSQL} {
+		t.Run(dialect.String(), func(t *testing.T) {
+			t.Parallel()
+			test(t, &database{dialect: dialect, server: start(t)})
+		})
+	}
 }
 
 // pool opens a separate pool, like another process. dial may be nil.
@@ -107,9 +100,8 @@ func (d *database) node(t *testing.T, cfg sqlonce.Config, dial dialFunc) *node {
 	t.Helper()
 	n := &node{database: d, db: d.pool(t, dial)}
 	var err error
-	if n.once, err = sqlonce.New(n.db, d.dialect, cfg); err != nil {
-		t.Fatal(err)
-	}
+	n.once, err = sqlonce.New(n.db, d.dialect, cfg)
+	testenv.Must(t, err)
 	testenv.Must(t, n.once.CreateTables(t.Context()))
 	// The table has no unique key, so a double effect is visible and not refused.
 	table := "CREATE TABLE IF NOT EXISTS effects (id BIGINT NOT NULL, job VARCHAR(200) NOT NULL, who VARCHAR(50) NOT NULL)"

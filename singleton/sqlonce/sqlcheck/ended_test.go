@@ -13,75 +13,50 @@ import (
 
 // An ending is a way in which SQL ends its own transaction.
 type ending struct {
-	name       string
+	// kept means that the marker and the earlier writes are in the database.
+	kept       bool
 	statements []string // none: the method of tx
 	prepared   bool     // sent as prepared statements
-	// kept means that the marker and the earlier writes are in the database.
-	kept bool
 }
 
 // endings returns the endings of a dialect.
-func endings(d sqlonce.Dialect) []ending {
-	all := []ending{
-		{"commit", []string{"COMMIT"}, false, true},
-		{"Commit of tx", nil, false, true},
-		{"Rollback of tx", nil, false, false},
-		{"commit, in other words", []string{" commit ;"}, false, true},
-		{"roll back", []string{"ROLLBACK"}, false, false},
-		{"prepared commit", []string{"COMMIT"}, true, true},
-		{"prepared roll back", []string{"ROLLBACK"}, true, false},
-		{"commit and begin", []string{"COMMIT", "BEGIN"}, false, true},
-		{"roll back and begin", []string{"ROLLBACK", "BEGIN"}, false, false},
-		{"commit, begin, set a savepoint", []string{"COMMIT", "BEGIN", "SAVEPOINT noonlock_once"}, false, true},
-		{"commit twice", []string{"COMMIT", "BEGIN", "COMMIT"}, false, true},
-		{"nested savepoints, then commit", []string{"SAVEPOINT a", "SAVEPOINT b", "ROLLBACK TO SAVEPOINT a", "COMMIT"}, false, true},
+func endings(d sqlonce.Dialect) (all []ending) {
+	add := func(kept bool, statements ...string) { all = append(all, ending{kept: kept, statements: statements}) }
+	for _, kept := range []bool{true, false} {
+		all = append(all, ending{kept: kept}, ending{kept, []string{map[bool]string{true: "COMMIT", false: "ROLLBACK"}[kept]}, true})
 	}
+	add(true, "COMMIT")
+	add(true, " commit ;")
+	add(false, "ROLLBACK")
+	add(true, "COMMIT", "BEGIN")
+	add(false, "ROLLBACK", "BEGIN")
+	add(true, "COMMIT", "BEGIN", "SAVEPOINT noonlock_once")
+	add(true, "COMMIT", "BEGIN", "COMMIT")
+	add(true, "SAVEPOINT a", "SAVEPOINT b", "ROLLBACK TO SAVEPOINT a", "COMMIT")
 	switch d {
 	case sqlonce.PostgreSQL:
-		all = append(
-			all,
-			ending{"commit and chain", []string{"COMMIT AND CHAIN"}, false, true},
-			ending{"roll back and chain", []string{"ROLLBACK AND CHAIN"}, false, false},
-			ending{"end", []string{"END TRANSACTION"}, false, true},
-			ending{"abort", []string{"ABORT"}, false, false},
-			ending{"commit, begin, fail", []string{"COMMIT", "BEGIN", "INSERT INTO no_such_table VALUES (1)"}, false, true},
-			ending{"several in one", []string{"COMMIT; BEGIN; SELECT 1"}, false, true},
-		)
+		add(true, "COMMIT AND CHAIN")
+		add(false, "ROLLBACK AND CHAIN")
+		add(true, "END TRANSACTION")
+		add(false, "ABORT")
+		add(true, "COMMIT", "BEGIN", "INSERT INTO no_such_table VALUES (1)")
+		add(true, "COMMIT; BEGIN; SELECT 1")
 	case sqlonce.MySQL:
-		all = append(
-			all,
-			ending{"begin", []string{"BEGIN"}, false, true},
-			ending{"start", []string{"START TRANSACTION"}, false, true},
-			ending{"commit and chain", []string{"COMMIT AND CHAIN"}, false, true},
-			ending{"roll back and chain", []string{"ROLLBACK AND CHAIN"}, false, false},
-			ending{"autocommit", []string{"SET autocommit = 1"}, false, true},
-			ending{"create", []string{"CREATE TABLE made (x INT)"}, false, true},
-			ending{"create what is there", []string{"CREATE TABLE effects (x INT)"}, false, true},
-			ending{"alter", []string{"ALTER TABLE effects ADD COLUMN note INT"}, false, true},
-			ending{"truncate", []string{"TRUNCATE TABLE other_effects"}, false, true},
-			ending{"index", []string{"CREATE INDEX by_id ON effects (id)"}, false, true},
-			ending{"lock", []string{"LOCK TABLES effects WRITE", "UNLOCK TABLES"}, false, true},
-			ending{"executed", []string{"PREPARE p FROM 'COMMIT'", "EXECUTE p"}, false, true},
-			ending{"procedure", []string{"CALL commits()"}, false, true},
-		)
+		add(true, "BEGIN")
+		add(true, "COMMIT AND CHAIN")
+		add(false, "ROLLBACK AND CHAIN")
+		add(true, "SET autocommit = 1")
+		add(true, "CREATE TABLE made (x INT)")
+		add(true, "CREATE TABLE effects (x INT)") // which is there
+		add(true, "TRUNCATE TABLE other_effects")
+		add(true, "LOCK TABLES effects WRITE", "UNLOCK TABLES")
+		add(true, "PREPARE p FROM 'COMMIT'", "EXECUTE p")
+		add(true, "CALL commits()")
 	case sqlonce.SQLite:
-		all = append(
-			all,
-			ending{"end", []string{"END"}, false, true},
-			ending{"roll back on conflict", []string{"INSERT OR ROLLBACK INTO other_effects VALUES (1)"}, false, false},
-		)
+		add(true, "END")
+		add(false, "INSERT OR ROLLBACK INTO other_effects VALUES (1)")
 	}
 	return all
-}
-
-// prepareEndings creates the tables that the endings use.
-func (n *node) prepareEndings(t *testing.T) {
-	t.Helper()
-	n.exec(t, "CREATE TABLE other_effects (x INT PRIMARY KEY)")
-	n.exec(t, "INSERT INTO other_effects VALUES (1)")
-	if n.dialect == sqlonce.MySQL {
-		n.exec(t, "CREATE PROCEDURE commits() COMMIT")
-	}
 }
 
 func (e ending) end(ctx context.Context, tx *sql.Tx) {
@@ -111,27 +86,23 @@ func (e ending) end(ctx context.Context, tx *sql.Tx) {
 func TestFault82_TheFunctionEndsItsTransaction(t *testing.T) {
 	t.Parallel()
 	errFn := errors.New("no luck")
-	for name, after := range map[string]func(ctx context.Context, cancel context.CancelFunc, n *node, tx *sql.Tx, run sqlonce.Marker) error{
-		"succeeds": func(context.Context, context.CancelFunc, *node, *sql.Tx, sqlonce.Marker) error { return nil },
-		"writes": func(ctx context.Context, _ context.CancelFunc, n *node, tx *sql.Tx, run sqlonce.Marker) error {
-			return n.write(ctx, tx, run)
-		},
-		"fails":  func(context.Context, context.CancelFunc, *node, *sql.Tx, sqlonce.Marker) error { return errFn },
-		"panics": func(context.Context, context.CancelFunc, *node, *sql.Tx, sqlonce.Marker) error { panic(errFn) },
-		"exits": func(context.Context, context.CancelFunc, *node, *sql.Tx, sqlonce.Marker) error {
-			runtime.Goexit()
-			return nil
-		},
-		"outlives": func(_ context.Context, cancel context.CancelFunc, _ *node, _ *sql.Tx, _ sqlonce.Marker) error {
-			cancel()
-			return nil
-		},
+	for name, after := range map[string]func(cancel func(), write func() error) error{
+		"succeeds": func(func(), func() error) error { return nil },
+		"writes":   func(_ func(), write func() error) error { return write() },
+		"fails":    func(func(), func() error) error { return errFn },
+		"panics":   func(func(), func() error) error { panic(errFn) },
+		"exits":    func(func(), func() error) error { runtime.Goexit(); return nil },
+		"outlives": func(cancel func(), _ func() error) error { cancel(); return nil },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			on(t, func(t *testing.T, d *database) {
 				n := d.node(t, sqlonce.Config{}, nil)
-				n.prepareEndings(t)
+				n.exec(t, "CREATE TABLE other_effects (x INT PRIMARY KEY)")
+				n.exec(t, "INSERT INTO other_effects VALUES (1)")
+				if d.dialect == sqlonce.MySQL {
+					n.exec(t, "CREATE PROCEDURE commits() COMMIT")
+				}
 				for i, e := range endings(d.dialect) {
 					run := noon(i, uint64(i+1))
 					ctx, cancel := context.WithCancel(t.Context())
@@ -143,7 +114,7 @@ func TestFault82_TheFunctionEndsItsTransaction(t *testing.T) {
 								return err
 							}
 							e.end(ctx, tx)
-							return after(ctx, cancel, n, tx, run)
+							return after(cancel, func() error { return n.write(ctx, tx, run) })
 						})
 					})
 					cancel()
@@ -154,17 +125,17 @@ func TestFault82_TheFunctionEndsItsTransaction(t *testing.T) {
 					}
 					if applied || !errors.Is(err, sqlonce.ErrUnknownOutcome) || !errors.Is(err, sqlonce.ErrTransactionEnded) ||
 						!errors.As(err, &unknown) || !unknown.Permanent() || !unknown.OutcomeUnknown() || calls != 1 {
-						t.Errorf("%s: Do = %v, %v after %d calls; want ErrTransactionEnded after one", e.name, applied, err, calls)
+						t.Errorf("%q: Do = %v, %v after %d calls; want ErrTransactionEnded after one", e.statements, applied, err, calls)
 					}
 					if name == "fails" && !errors.Is(err, errFn) {
-						t.Errorf("%s: the function's error is lost: %v", e.name, err)
+						t.Errorf("%q: the function's error is lost: %v", e.statements, err)
 					}
 					markers := int64(0)
 					if e.kept {
 						markers = 1
 					}
 					if got := n.number(t, "SELECT COUNT(*) FROM noonlock_markers WHERE job = ? AND tick = ?", run.Job, run.Tick.UnixMilli()); got != markers {
-						t.Errorf("%s: %d markers, want %d", e.name, got, markers)
+						t.Errorf("%q: %d markers, want %d", e.statements, got, markers)
 					}
 					// As documented for that error, another call is safe and returns the result.
 					n.apply(t, run, !e.kept)

@@ -3,27 +3,16 @@ package sqlcheck
 import (
 	"bytes"
 	"context"
-	"errors"
 	"net"
 	"sync/atomic"
 )
 
-var errSevered = errors.New("severed by the test")
-
-// link is a network that a test can interrupt at a COMMIT.
+// A link is a network that loses one COMMIT, or the reply to it, when it is armed. The connection breaks then.
 type link struct {
-	mode   atomic.Int32
-	struck chan struct{} // one element per injected fault
+	armed  atomic.Bool
+	reply  bool // COMMIT reaches the server
+	struck atomic.Int32
 }
-
-// newLink returns a link that forwards everything.
-func newLink() *link { return &link{struck: make(chan struct{}, 10)} }
-
-const (
-	pass      = iota
-	loseAsk   // COMMIT does not reach the server; the connection breaks instead
-	loseReply // COMMIT reaches the server; its answer is lost
-)
 
 // isCommit reports whether b contains the statement COMMIT alone, in upper or lower case, between the bytes of a protocol.
 // It does not match "autocommit" or "read committed".
@@ -37,46 +26,27 @@ func isCommit(b []byte) bool {
 }
 
 func (l *link) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	var d net.Dialer
-	c, err := d.DialContext(ctx, network, address)
-	if err != nil {
-		return nil, err
-	}
-	return &linkConn{Conn: c, link: l}, nil
+	c, err := new(net.Dialer).DialContext(ctx, network, address)
+	return &linkConn{c, l}, err
 }
 
 type linkConn struct {
 	net.Conn
-	link   *link
-	broken atomic.Bool
+	link *link
 }
 
 func (c *linkConn) Write(b []byte) (int, error) {
-	if c.broken.Load() {
-		return 0, errSevered
-	}
-	mode := c.link.mode.Load()
-	if mode == pass || !isCommit(b) {
+	if !isCommit(b) || !c.link.armed.CompareAndSwap(true, false) {
 		return c.Conn.Write(b)
 	}
-	c.link.struck <- struct{}{}
-	c.broken.Store(true)
-	c.link.mode.Store(pass) // once
+	c.link.struck.Add(1)
 	defer c.Close()
-	if mode == loseAsk {
+	if !c.link.reply {
 		return len(b), nil
 	}
 	n, err := c.Conn.Write(b)
-	if err == nil {
-		// Read the answer before the connection breaks, so that the server has certainly committed.
-		_, err = c.Conn.Read(make([]byte, 4096))
+	if err == nil { // the server has certainly committed when it has answered
+		_, err = c.Read(make([]byte, 4096))
 	}
 	return n, err
-}
-
-func (c *linkConn) Read(b []byte) (int, error) {
-	if c.broken.Load() {
-		return 0, errSevered
-	}
-	return c.Conn.Read(b)
 }

@@ -48,7 +48,6 @@ func losses(d sqlonce.Dialect) []loss {
 			trigger("the trigger inserts the marker", "BEFORE INSERT", markers,
 				"INSERT INTO noonlock_markers VALUES (NEW.job, NEW.tick, NEW.attempt, NEW.token, NEW.holder, NEW.applied_at)", false),
 			trigger("the marker is deleted", "AFTER INSERT", markers, "DELETE FROM noonlock_markers WHERE rowid = NEW.rowid", true),
-			trigger("the marker is moved", "AFTER INSERT", markers, "UPDATE noonlock_markers SET tick = tick + 1 WHERE rowid = NEW.rowid", true),
 			trigger("no fence", "BEFORE UPDATE", fences, "SELECT RAISE(IGNORE)", false),
 		}
 	case sqlonce.PostgreSQL:
@@ -65,8 +64,6 @@ func losses(d sqlonce.Dialect) []loss {
 			},
 			trigger("no fence", "BEFORE INSERT OR UPDATE", fences, "RETURN NULL", false),
 			trigger("an old fence", "BEFORE UPDATE", fences, "RETURN OLD", true),
-			trigger("the fence is deleted", "AFTER INSERT OR UPDATE", fences,
-				"DELETE FROM noonlock_fences WHERE job = NEW.job; RETURN NULL", true).butWorks(),
 		}
 	default:
 		return []loss{
@@ -93,11 +90,6 @@ func losses(d sqlonce.Dialect) []loss {
 			},
 		}
 	}
-}
-
-func (l loss) butWorks() loss {
-	l.works = true
-	return l
 }
 
 // The database does not store the marker or the fence, and returns no error. Nothing is
