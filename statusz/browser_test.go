@@ -63,14 +63,9 @@ type browser struct {
 
 	mu       sync.Mutex
 	header   http.Header
-	code     int
 	rest     []byte
-	size     int
-	frames   int
-	raw      []byte // everything
 	title    string
 	actions  bool
-	now      int64
 	live     bool
 	stale    string
 	since    int64
@@ -98,19 +93,13 @@ func open(e *testenv.Env, page *statusz.Page, query string) *browser {
 
 func (b *browser) Header() http.Header { return b.header }
 
-func (b *browser) WriteHeader(code int) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.code = code
-}
+func (b *browser) WriteHeader(int) {}
 
 func (b *browser) Flush() {}
 
 func (b *browser) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.size += len(p)
-	b.raw = append(b.raw, p...)
 	b.rest = append(b.rest, p...)
 	for {
 		event, rest, found := bytes.Cut(b.rest, []byte("\n\n"))
@@ -131,7 +120,7 @@ func (b *browser) take(data []byte) {
 	var f struct {
 		Title, Stale  string
 		Actions, Live bool
-		Now, Since    int64
+		Since         int64
 		Sections      map[string]section
 		Items         map[string][]row
 	}
@@ -139,8 +128,6 @@ func (b *browser) take(data []byte) {
 		b.tb.Errorf("%v: %s", err, data)
 		return
 	}
-	b.frames++
-	b.now = f.Now
 	if f.Live || f.Stale != "" {
 		b.live, b.stale, b.since = f.Live, f.Stale, f.Since
 	}
@@ -190,12 +177,6 @@ func (b *browser) state() (live bool, stale string, since time.Time) {
 }
 
 func (b *browser) isLive() bool { live, _, _ := b.state(); return live }
-
-func (b *browser) received() (size, frames int) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.size, b.frames
-}
 
 // ended reports whether the stream has ended.
 func (b *browser) ended() bool {
