@@ -69,28 +69,18 @@ func TestInvalidSettings(t *testing.T) {
 		{"dance", "", `the command is "dance"; it must be demo, serve, winners, verify or accept`},
 		{"serve --colour", "", "flag provided but not defined: -colour"},
 		{"serve --lease", "", "flag needs an argument: -lease"},
-		{"serve redis://u:" + secret + "@h", "", "arguments after the flags: 1; there must be none"},
 		{"serve", "LOTTERY_LEASES=" + secret, `"LOTTERY_LEASES" is set, but no flag has this name; it must be unset`},
 		{"serve", "LOTTERY_LEASE=99ms", `LOTTERY_LEASE is "99ms"; it must be a duration in whole milliseconds from 100ms to 24h0m0s, such as 10s`},
-		{"serve --lease 25h", "", `invalid value "25h" for flag -lease: it must be a duration in whole milliseconds`},
-		{"serve --drain -1s", "", `invalid value "-1s" for flag -drain: it must be a duration in whole milliseconds from 0s to 1h0m0s`},
 		{"serve --winners 0", "", `invalid value "0" for flag -winners: it must be a whole number from 1 to 1000`},
-		{"serve --winners 1001", "", `invalid value "1001" for flag -winners`},
 		{"serve --winners 5", "", "--entrants or LOTTERY_ENTRANTS: " + list + ": the number of eligible entrants is 4; it must be at least 5, the number of winners"},
-		{"serve --time-zone Mars/North", "", `invalid value "Mars/North" for flag -time-zone: it must be`},
 		{"serve --statusz yes", "", `invalid value "yes" for flag -statusz: it must be off or on`},
-		{"serve --log-format xml", "", `invalid value "xml" for flag -log-format: it must be text or json`},
 		{"serve --schedule noon", "", `"noon"; it must be`},
 		{"serve --entrants " + missing, "", "--entrants or LOTTERY_ENTRANTS: open " + missing},
 		{"serve --identity a\tb", "", "Config.Identity"},
 		{"serve --statusz on --statusz-host localhost:8080", "", "Config.Hosts"},
 		{"serve", "LOTTERY_REDIS=http://" + secret, "--redis or LOTTERY_REDIS: redisurl: the scheme is missing or unknown"},
 		{"serve", "LOTTERY_REDIS_PASSWORD=" + secret, "--redis or LOTTERY_REDIS: a password is in the URL, and set apart from it, too; one of the two must be left out"},
-		{"serve", "LOTTERY_REDIS_SENTINEL_PASSWORD=" + secret, "--redis or LOTTERY_REDIS: the URL names no Sentinels"},
-		{"serve --redis-ca " + missing, "", "--redis-ca or LOTTERY_REDIS_CA: open " + missing},
 		{"serve --database-key " + missing, "", "--database-cert or LOTTERY_DATABASE_CERT: it is not set; it must be set together with the key"},
-		{"verify", "LOTTERY_DATABASE_PASSWORD=" + secret, "--database or LOTTERY_DATABASE: invalid address of a database: it contains a password, and another one"},
-		{"winners", "LOTTERY_DATABASE=" + secret, "--database or LOTTERY_DATABASE: invalid address of a database: it must be sqlite:PATH"},
 		{"verify --since soon", "", `--since or LOTTERY_SINCE: it is "soon"; it must be a duration before now such as 48h, a date such as 2026-11-21`},
 		{"winners --since 2026-11-21 --until 2026-11-20", "", `--until or LOTTERY_UNTIL: it is "2026-11-20"; it must be later than since, "2026-11-21"`},
 	} {
@@ -275,22 +265,18 @@ func TestAnotherDatabase(t *testing.T) {
 		s = serveWith(t, environ)
 		return environ, s, "http://" + s.logs(t, 1, `msg=listening address=(\S+)`)[1] + "/readyz/database"
 	}
-	refuses := func(ready string) {
-		t.Helper()
-		for end := time.Now().Add(testenv.Patience); ; time.Sleep(100 * time.Millisecond) {
-			code, body := get(t, ready)
-			if code != http.StatusOK && strings.Contains(body, "the draws are in another database") && strings.Contains(body, "run lottery accept if") {
-				return
-			}
-			if time.Now().After(end) {
-				t.Fatalf("%s: %d %s", ready, code, body)
-			}
-		}
-	}
 	_, first, _ := replica("noonlock:a/lottery")
 	first.logs(t, 1, "draw committed")
 	environ, second, secondReady := replica("noonlock:a/lottery")
-	refuses(secondReady)
+	for end := time.Now().Add(testenv.Patience); ; time.Sleep(100 * time.Millisecond) {
+		code, body := get(t, secondReady)
+		if code != http.StatusOK && strings.Contains(body, "the draws are in another database") && strings.Contains(body, "run lottery accept if") {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%s: %d %s", secondReady, code, body)
+		}
+	}
 	_, third, _ := replica("noonlock:b/lottery")
 	third.logs(t, 1, "draw committed")
 	first.logs(t, 3, "draw committed")

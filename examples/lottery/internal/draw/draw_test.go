@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/noonlock/noonlock/examples/lottery/internal/draw"
+	"github.com/noonlock/noonlock/internal/testenv"
 )
 
 // Each ordered pair of five is drawn about as often as each other one.
@@ -15,9 +16,7 @@ func TestWinnersAreUniform(t *testing.T) {
 	times := map[string]int{}
 	for range draws {
 		ids, err := draw.Winners([]string{"a", "b", "c", "d", "e"}, 2)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, err)
 		times[strings.Join(ids, "")]++
 	}
 	square := 0.

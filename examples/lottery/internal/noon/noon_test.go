@@ -66,13 +66,3 @@ func TestDraw(t *testing.T) {
 		t.Errorf("the draws are %+v, and were %+v", now, first)
 	}
 }
-
-// The idle timeout of a frozen replica is close to the lease, in whole seconds.
-func TestStoreConfig(t *testing.T) {
-	t.Parallel()
-	for lease, want := range map[time.Duration]time.Duration{100 * time.Millisecond: time.Second, 1400 * time.Millisecond: time.Second, 10 * time.Second: 10 * time.Second} {
-		if got := noon.StoreConfig(lease).IdleTimeout; got != want {
-			t.Errorf("lease %s: %s, want %s", lease, got, want)
-		}
-	}
-}

@@ -2,7 +2,6 @@ package store_test
 
 import (
 	"errors"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -25,23 +24,17 @@ func TestInvalidAddresses(t *testing.T) {
 		want              string
 	}{
 		{"", "", none, "it must be sqlite:PATH, or a URL"},
-		{"s3cret", "", none, "it must be sqlite:PATH, or a URL"},
 		{"oracle://u:s3cret@db/lottery", "", none, "it must be sqlite:PATH, or a URL"},
 		{"mysql://u:a%s3cret@db/lottery", "", none, "percent-encoded"},
 		{"mysql://u:12/s3cret@db/lottery", "", none, "it must name a user"},
-		{"mysql://u:12?s3cret@db/lottery", "", none, "it must name a user"},
-		{"mysql://u:a#s3cret@db/lottery", "", none, "percent-encoded"},
-		{"mysql://u:s3cret@db", "", none, "it must name a user, a host and a database"},
 		{"postgres://u:s3cret@/lottery", "", none, "it must name a user, a host and a database"},
 		{"mysql://u:s3cret@db/lottery", "s3cret2", none, "one of them must be left out"},
 		{"mysql://u:s3cret@db/lottery?tls=s3cret", "", none, "MySQL's driver does not accept"},
 		{"mysql://u:s3cret@db/lottery?tls=false", "", with, "tls must be true or absent if certificates are set"},
-		{"postgres://u:s3cret@db:99999/lottery", "", none, "PostgreSQL's driver does not accept"},
 		{"postgres://u:s3cret@db/lottery?sslmode=s3cret", "", none, "PostgreSQL's driver does not accept"},
 		{"postgres://u:s3cret@db/lottery?sslmode=require", "", with, "sslmode must be verify-full or absent if certificates are set"},
 		{"sqlite:", "", none, "it must name a file"},
 		{"sqlite::memory:", "", none, "it must name a file"},
-		{"sqlite:///lottery.db", "", none, "it must name a file"},
 		{"sqlite:lottery.db", "s3cret", none, "a password and certificates must not be set"},
 		{"sqlite:lottery.db", "", with, "a password and certificates must not be set"},
 		{"sqlite:/nowhere/lottery.db", "", none, `"/nowhere", does not exist`},
@@ -121,20 +114,5 @@ func TestReadEntrants(t *testing.T) {
 		if list, err := store.ReadEntrants(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, %v; want %q", text, list, err, want)
 		}
-	}
-}
-
-// The directory of a new file must exist, and a relative path is one.
-func TestSQLiteFile(t *testing.T) {
-	t.Parallel()
-	at, err := store.Parse("sqlite:"+filepath.Join(t.TempDir(), "new.db"), "", certs.Client{})
-	testenv.Must(t, err)
-	view, err := store.View(at)
-	if err == nil {
-		_, err = view.Draws(t.Context(), "lottery", run(1, 0, false).Tick, run(2, 0, false).Tick)
-		view.Close()
-	}
-	if err == nil {
-		t.Error("a file that does not exist was read")
 	}
 }

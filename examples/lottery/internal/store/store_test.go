@@ -165,26 +165,6 @@ func TestLoad(t *testing.T) {
 	})
 }
 
-// A list that is loaded already is not written again.
-func TestLoadUnchanged(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "lottery.db")
-	at, err := store.Parse("sqlite:"+path, "", certs.Client{})
-	testenv.Must(t, err)
-	list := store.Entrants{"a": true, "b": false}
-	open(t, at, list)
-	db, err := sql.Open("sqlite", path)
-	testenv.Must(t, err)
-	defer db.Close()
-	if _, err := db.ExecContext(t.Context(), "CREATE TRIGGER refuse BEFORE DELETE ON entrants BEGIN SELECT RAISE(FAIL, 'written'); END"); err != nil {
-		t.Fatal(err)
-	}
-	open(t, at, maps.Clone(list))
-	if _, err := store.Open(t.Context(), at, sqlonce.Config{}, store.Entrants{"a": true}, nil); err == nil || !strings.Contains(err.Error(), "written") {
-		t.Errorf("another list: %v", err)
-	}
-}
-
 // All replicas create the tables, the id of the database and load the list at once. A replica tries again
 // after a conflict.
 func TestReplicasStartAtOnce(t *testing.T) {
