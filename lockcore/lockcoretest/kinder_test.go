@@ -30,28 +30,17 @@ func TestMiniredisDiffersAsDocumented(t *testing.T) {
 			"overflow", "ok",
 		},
 	}
-	ask := func(t *testing.T, c *redis.Client, script string) string {
-		t.Helper()
-		v, err := c.Eval(t.Context(), script, nil).Result()
-		if err != nil {
-			return err.Error()
+	actual, mini := client(t, &redis.Options{Addr: servers.Redis(t).Addr()}), lockcoretest.NewRedis(t).Client()
+	for _, tt := range tests {
+		for want, c := range map[*string]*redis.Client{&tt.mini: mini, &tt.actual: actual} {
+			v, err := c.Eval(t.Context(), tt.script, nil).Result()
+			got := fmt.Sprint(v)
+			if err != nil {
+				got = err.Error()
+			}
+			if !strings.HasPrefix(got, *want) {
+				t.Errorf("%s answers %q, want %q", tt.script, got, *want)
+			}
 		}
-		return fmt.Sprint(v)
 	}
-	t.Run("miniredis", func(t *testing.T) {
-		c := lockcoretest.NewRedis(t).Client()
-		for _, tt := range tests {
-			if got := ask(t, c, tt.script); !strings.HasPrefix(got, tt.mini) {
-				t.Errorf("%s answers %q, want %q", tt.script, got, tt.mini)
-			}
-		}
-	})
-	t.Run("redis-server", func(t *testing.T) {
-		c := client(t, &redis.Options{Addr: servers.Redis(t).Addr()})
-		for _, tt := range tests {
-			if got := ask(t, c, tt.script); !strings.HasPrefix(got, tt.actual) {
-				t.Errorf("%s answers %q, want %q", tt.script, got, tt.actual)
-			}
-		}
-	})
 }
