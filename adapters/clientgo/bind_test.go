@@ -15,18 +15,6 @@ import (
 // validFor is how long a bound context is valid after the last write was sent.
 const validFor = leaseDuration - leaseDuration/100 - 2*time.Millisecond
 
-// bound elects a lock and binds a context to its leadership.
-func (e *env) bound(lock *clientgo.Lock) (a *candidate, ctx context.Context) {
-	e.Helper()
-	a = e.elect(lock, timing{}).elected()
-	ctx, stop := lock.Bind(a.leading)
-	e.Cleanup(stop)
-	if ctx.Err() != nil {
-		e.Fatalf("the context is done while its candidate leads: %v", context.Cause(ctx))
-	}
-	return a, ctx
-}
-
 func mustEnd(ctx context.Context, e *env, cause error) {
 	e.Helper()
 	if ctx.Err() == nil || !errors.Is(context.Cause(ctx), cause) {
@@ -47,98 +35,105 @@ func (e *env) clocked() (*clientgo.Lock, *testenv.Clock, *lockcoretest.Faults) {
 	return e.lockOn(client, clientgo.Config{Identity: "a"}), clock, f
 }
 
-// The leader's process is paused beyond its lease, and another candidate leads. When the process
-// continues, no timer has fired yet: the elector's context is not done, but the first check of
-// the bound context detects the end. (This fails if Err does not read the clock.)
-func TestFault01_LeaderPausedPastItsLease(t *testing.T) {
+// What ends a bound context, and with which cause. The check reads the clock: after a pause, no timer has fired yet. The
+// validity counts from the sending of a write, and a release ends it before it is sent. The next write begins another hold.
+func TestFault01_BindEnds(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(e *env) {
-		lock, clock, _ := e.clocked()
-		a, ctx := e.bound(lock)
-		e.Pass(time.Minute)
-		child, stop := context.WithCancel(ctx)
-		defer stop()
-		if ctx.Err() != nil {
-			e.Fatal("done although the record is renewed")
-		}
-		clock.Advance(leaseDuration)
-		if a.leading.Err() != nil {
-			e.Fatal("the elector has noticed the pause")
-		}
-		mustEnd(ctx, e, lockcore.ErrLeaseExpired)
-		if child.Err() == nil || !errors.Is(context.Cause(child), lockcore.ErrLeaseExpired) {
-			e.Errorf("a derived context: %v, cause %v", child.Err(), context.Cause(child))
-		}
-	})
-}
-
-// A leader is cut off. The bound context ends in time by itself, before another candidate leads.
-func TestBindEndsInTime(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(e *env) {
-		lock, f := e.linked("a")
-		_, ctx := e.bound(lock)
-		unbound, stop := lock.Bind(context.Background()) // the elector does not end this context
-		defer stop()
-		e.Pass(time.Minute)
-		b := e.elect(e.lock("b"), timing{})
-		e.Pass(10 * time.Second)
-		last, _ := e.get(e.lock("c"))
-		f.Partition()
-		<-unbound.Done()
-		if after := time.Since(last.RenewTime.Time); after.Round(time.Millisecond) != validFor || b.leads() {
-			e.Errorf("done %v after the last write, want %v; another leads: %v", after, validFor, b.leads())
-		}
-		mustEnd(unbound, e, lockcore.ErrLeaseExpired)
-		if ctx.Err() == nil {
-			e.Error("the one that hangs on the elector's lasts longer")
-		}
-		late, stop := lock.Bind(context.Background())
-		defer stop()
-		mustEnd(late, e, lockcore.ErrLeaseExpired)
-	})
-}
-
-// The record was written by another candidate or deleted. The bound context ends at the elector's
-// next request, not RenewDeadline later.
-func TestBindEndsWithTheRecord(t *testing.T) {
-	t.Parallel()
-	for name, take := range map[string]func(e *env){
-		"overwritten": func(e *env) {
-			thief := e.lock("thief")
-			e.get(thief)
-			must(e, thief.Update(e.Context(), ler("thief", 15)))
-		},
-		"lost": func(e *env) { must(e, e.Raw.FlushAll(e.Context()).Err()) },
+	type holder struct {
+		*env
+		lock         *clientgo.Lock
+		clock        *testenv.Clock
+		net          *lockcoretest.Faults
+		parent, stop func()
+	}
+	enough := errors.New("enough")
+	update := func(h *holder, of string) { must(h, h.lock.Update(h.Context(), ler(of, 15))) }
+	steal := func(h *holder) {
+		thief := h.lockOn(h.client(h.Direct()), clientgo.Config{Identity: "thief"})
+		h.get(thief)
+		must(h, thief.Update(h.Context(), ler("thief", 15)))
+	}
+	// slow sends a write whose request or reply is delayed, and calls during meanwhile.
+	slow := func(h *holder, kind, of string, during func()) {
+		held := h.net.Inject(h, lockcoretest.Fault{Kind: kind, Match: writes, Count: 1})
+		written := make(chan error, 1)
+		go func() { written <- h.lock.Update(h.Context(), ler(of, 15)) }()
+		must(h, held.Wait(h.Context(), 1))
+		during()
+		held.Lift()
+		must(h, <-written)
+	}
+	for name, c := range map[string]struct {
+		end   func(h *holder, ctx context.Context)
+		cause error
+	}{
+		"its parent ends": {func(h *holder, _ context.Context) { h.parent() }, enough},
+		"stop":            {func(h *holder, _ context.Context) { h.stop() }, context.Canceled},
+		"a pause": {func(h *holder, ctx context.Context) {
+			child, stop := context.WithCancel(ctx)
+			defer stop()
+			h.clock.Advance(leaseDuration)
+			mustEnd(ctx, h.env, lockcore.ErrLeaseExpired)
+			mustEnd(child, h.env, lockcore.ErrLeaseExpired)
+		}, lockcore.ErrLeaseExpired},
+		"a pause, and then a write": {func(h *holder, _ context.Context) {
+			h.clock.Advance(leaseDuration)
+			update(h, "a")
+		}, lockcore.ErrLeaseExpired},
+		"a write that is answered late": {func(h *holder, ctx context.Context) {
+			slow(h, lockcoretest.DelayReply, "a", func() { h.clock.Advance(validFor - time.Second) })
+			must(h, ctx.Err())
+			h.clock.Advance(time.Second)
+		}, lockcore.ErrLeaseExpired},
+		"a release": {func(h *holder, ctx context.Context) {
+			slow(h, lockcoretest.DelayRequest, "", func() { mustEnd(ctx, h.env, lockcore.ErrReleased) })
+		}, lockcore.ErrReleased},
+		"a Get finds another's record": {func(h *holder, _ context.Context) {
+			steal(h)
+			h.get(h.lock)
+		}, lockcore.ErrLeaseLost},
+		"an Update finds another's record": {func(h *holder, _ context.Context) {
+			steal(h)
+			mustConflict(h, h.lock.Update(h.Context(), ler("a", 15)))
+		}, lockcore.ErrLeaseLost},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			inBubble(t, func(e *env) {
-				_, ctx := e.bound(e.lock("a"))
-				e.Pass(time.Minute + 300*time.Millisecond) // between two renewals
-				taken := time.Now()
-				take(e)
-				<-ctx.Done()
-				if took := time.Since(taken); took > retryPeriod {
-					e.Errorf("done %v after the loss", took)
+				h := &holder{env: e}
+				h.lock, h.clock, h.net = e.clocked()
+				none, stop := h.lock.Bind(e.Context())
+				mustEnd(none, e, lockcore.ErrNotHeld)
+				stop()
+				must(e, h.lock.Create(e.Context(), ler("a", 15)))
+				parent, cancel := context.WithCancelCause(e.Context())
+				ctx, stop := h.lock.Bind(parent)
+				h.parent, h.stop = func() { cancel(enough) }, stop
+				must(e, ctx.Err())
+				c.end(h, ctx)
+				mustEnd(ctx, e, c.cause)
+				stop()
+				cancel(nil)
+				if errors.Is(c.cause, lockcore.ErrLeaseLost) {
+					return
 				}
-				mustEnd(ctx, e, lockcore.ErrLeaseLost)
+				update(h, "a")
+				again, stop := h.lock.Bind(e.Context())
+				defer stop()
+				must(e, again.Err())
+				h.clock.Advance(validFor)
+				mustEnd(again, e, lockcore.ErrLeaseExpired)
 			})
 		})
 	}
 }
 
-// A Get that finds another candidate's record ends the hold. A Get that was sent before the last
-// write does not.
-func TestBindAndGet(t *testing.T) {
+// A Get that was sent before the last write does not end the hold.
+func TestBindAndALateGet(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
 		lock, f := e.linked("a")
-		none, stop := lock.Bind(e.Context())
-		defer stop()
-		mustEnd(none, e, lockcore.ErrNotHeld)
-		thief := e.lock("thief")
-		must(e, thief.Create(e.Context(), ler("thief", 15)))
+		must(e, e.lock("thief").Create(e.Context(), ler("thief", 15)))
 		e.get(lock)
 		late := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayReply, Match: lockcoretest.Command("get"), Count: 1})
 		done := make(chan struct{})
@@ -155,90 +150,23 @@ func TestBindAndGet(t *testing.T) {
 		if ctx.Err() != nil {
 			e.Errorf("an old answer ended it: %v", context.Cause(ctx))
 		}
-		e.get(thief)
-		must(e, thief.Update(e.Context(), ler("thief", 15)))
-		e.get(lock)
-		mustEnd(ctx, e, lockcore.ErrLeaseLost)
 	})
 }
 
-// A release ends the bound context before it is sent. client-go cancels its own context after the
-// release, which takes up to RenewDeadline.
-func TestBindEndsBeforeTheRelease(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(e *env) {
-		lock, f := e.linked("a")
-		must(e, lock.Create(e.Context(), ler("a", 15)))
-		ctx, stop := lock.Bind(e.Context())
-		defer stop()
-		held := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Match: writes, Count: 1})
-		released := make(chan error, 1)
-		go func() { released <- lock.Update(e.Context(), ler("", 1)) }()
-		must(e, held.Wait(e.Context(), 1))
-		mustEnd(ctx, e, lockcore.ErrReleased)
-		held.Lift()
-		must(e, <-released)
-		// A new hold starts.
-		must(e, lock.Update(e.Context(), ler("a", 15)))
-		again, stop := lock.Bind(e.Context())
-		defer stop()
-		if again.Err() != nil || ctx.Err() == nil {
-			e.Error("the hold that follows is not one of its own")
-		}
-	})
-}
-
-// The bound context also ends with its parent and with stop, and leaves no goroutine.
-func TestBindEndsWithItsParent(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(e *env) {
-		lock := e.lock("a")
-		must(e, lock.Create(e.Context(), ler("a", 15)))
-		why := errors.New("enough")
-		parent, cancel := context.WithCancelCause(e.Context())
-		ctx, stop := lock.Bind(parent)
-		cancel(why)
-		mustEnd(ctx, e, why)
-		stop()
-		ctx, stop = lock.Bind(e.Context())
-		stop()
-		mustEnd(ctx, e, context.Canceled)
-	})
-}
-
-// A leader was paused, and no other candidate has written the record. The first request after the pause
-// ends the context, and begins a new leadership.
-func TestBindEndsAfterAPause(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(e *env) {
-		lock, clock, _ := e.clocked()
-		must(e, lock.Create(e.Context(), ler("a", 15)))
-		ctx, stop := lock.Bind(e.Context())
-		defer stop()
-		clock.Advance(leaseDuration)
-		must(e, lock.Update(e.Context(), ler("a", 15)))
-		mustEnd(ctx, e, lockcore.ErrLeaseExpired)
-		next, stop := lock.Bind(e.Context())
-		defer stop()
-		if next.Err() != nil {
-			e.Errorf("ended: %v", context.Cause(next))
-		}
-		clock.Advance(validFor)
-		mustEnd(next, e, lockcore.ErrLeaseExpired)
-	})
-}
-
-// The leader's machine was suspended, and its network does not work when it resumes. Timers
-// stopped meanwhile. The first request of the elector corrects the timer, so the context
-// ends with the validity, or at that request if the validity is over by then.
+// The leader's machine was suspended, or not, and its network does not work. Timers stopped meanwhile. The first request
+// of the elector corrects the timer, so the context ends with the validity, or at that request if the validity is over by
+// then, and before another candidate leads.
 func TestFault05_BindEndsInTimeAfterASuspension(t *testing.T) {
 	t.Parallel()
-	for name, suspended := range map[string]time.Duration{"beyond its validity": 2 * leaseDuration, "for a part of it": leaseDuration / 2} {
+	for name, suspended := range map[string]time.Duration{"beyond its validity": 2 * leaseDuration, "for a part of it": leaseDuration / 2, "not at all": 0} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			inBubble(t, func(e *env) {
 				lock, clock, f := e.clocked()
-				e.bound(lock)
+				a := e.elect(lock, timing{}).elected()
+				b := e.elect(e.lock("b"), timing{})
+				ofElector, stop := lock.Bind(a.leading)
+				defer stop()
 				ctx, stop := lock.Bind(context.Background()) // the elector does not end this context
 				defer stop()
 				e.Pass(time.Minute)
@@ -249,36 +177,18 @@ func TestFault05_BindEndsInTimeAfterASuspension(t *testing.T) {
 				want := max(last.RenewTime.Add(validFor).Add(-suspended).Sub(resumed), 0)
 				const latest = retryPeriod // the first request
 				<-ctx.Done()
-				if after := time.Since(resumed); after < want-time.Millisecond || after > max(want, latest)+time.Millisecond {
-					e.Errorf("done %v after the resumption, want %v, or at the first request in %v", after, want, latest)
+				if after := time.Since(resumed); after < want-time.Millisecond || after > max(want, latest)+time.Millisecond || b.leads() {
+					e.Errorf("done %v after the resumption, want %v, or at the first request in %v; another leads: %v", after, want, latest, b.leads())
 				}
 				mustEnd(ctx, e, lockcore.ErrLeaseExpired)
+				if ofElector.Err() == nil {
+					e.Error("the one that hangs on the elector's lasts longer")
+				}
+				late, stop := lock.Bind(context.Background())
+				defer stop()
+				mustEnd(late, e, lockcore.ErrLeaseExpired)
 				f.Heal()
 			})
 		})
 	}
-}
-
-// The reply to a renewal is late. The validity counts from the time of sending, not from the
-// reply.
-func TestBindCountsFromTheRequest(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(e *env) {
-		lock, clock, f := e.clocked()
-		must(e, lock.Create(e.Context(), ler("a", 15)))
-		ctx, stop := lock.Bind(e.Context())
-		defer stop()
-		late := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayReply, Match: writes, Count: 1})
-		renewed := make(chan error, 1)
-		go func() { renewed <- lock.Update(e.Context(), ler("a", 15)) }()
-		must(e, late.Wait(e.Context(), 1))
-		clock.Advance(validFor - time.Second)
-		late.Lift()
-		must(e, <-renewed)
-		if ctx.Err() != nil {
-			e.Fatalf("ended: %v", context.Cause(ctx))
-		}
-		clock.Advance(time.Second)
-		mustEnd(ctx, e, lockcore.ErrLeaseExpired)
-	})
 }

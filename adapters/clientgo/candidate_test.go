@@ -31,7 +31,6 @@ type candidate struct {
 // timing has the times of an elector. The zero value has client-go's defaults of 15 s, 10 s, 2 s.
 type timing struct {
 	lease, deadline, retry time.Duration
-	keep                   bool // without ReleaseOnCancel
 }
 
 func (e *env) elect(lock resourcelock.Interface, tm timing) *candidate {
@@ -48,7 +47,7 @@ func (e *env) elect(lock resourcelock.Interface, tm timing) *candidate {
 	var err error
 	c.le, err = leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock: lock, LeaseDuration: tm.lease, RenewDeadline: tm.deadline, RetryPeriod: tm.retry,
-		ReleaseOnCancel: !tm.keep, Name: "board",
+		ReleaseOnCancel: true, Name: "board",
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(ctx context.Context) {
 				note("started")

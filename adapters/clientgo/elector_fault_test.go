@@ -4,57 +4,59 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/noonlock/noonlock/lockcore"
 )
 
-// The record of a leader is overwritten. The leader ends at most RenewDeadline later, and does not
-// release the other candidate's record.
+// The record of a leader is overwritten or lost. If another candidate has it, the bound context ends at the next request,
+// and the leader at most RenewDeadline later. It does not release that record. A lost record is created again.
 func TestElectorLosesTheRecord(t *testing.T) {
 	t.Parallel()
-	for name, take := range map[string]func(e *env){
-		"overwritten": func(e *env) {
+	for name, c := range map[string]struct {
+		take   func(e *env)
+		holder string
+	}{
+		"overwritten": {func(e *env) {
 			thief := e.lock("thief")
 			e.get(thief)
 			must(e, thief.Update(e.Context(), ler("thief", 15)))
-		},
-		"lost and created": func(e *env) {
+		}, "thief"},
+		"lost and created": {func(e *env) {
 			must(e, e.Raw.FlushAll(e.Context()).Err())
 			must(e, e.lock("thief").Create(e.Context(), ler("thief", 15)))
-		},
+		}, "thief"},
+		"lost": {func(e *env) { must(e, e.Raw.FlushAll(e.Context()).Err()) }, "a"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			inBubble(t, func(e *env) {
-				a := e.elect(e.lock("a"), timing{}).elected()
-				e.Pass(time.Minute)
+				lock := e.lock("a")
+				a := e.elect(lock, timing{}).elected()
+				ctx, stop := lock.Bind(a.leading)
+				defer stop()
+				e.Pass(time.Minute + 300*time.Millisecond) // between two renewals
 				taken := time.Now()
-				take(e)
-				<-a.done
-				e.Pass(time.Millisecond) // client-go calls OnNewLeader on a separate goroutine
-				if took := a.ended.Sub(taken); took > renewDeadline+lookPeriod {
-					e.Errorf("it led on for %v", took)
+				c.take(e)
+				<-ctx.Done()
+				if took := time.Since(taken); took > retryPeriod {
+					e.Errorf("the bound context was done %v after the loss", took)
 				}
-				if a.leads() || !a.noted("stopped") || !a.noted("leader thief") || a.le.IsLeader() {
-					e.Errorf("it noted %v", a.events)
+				mustEnd(ctx, e, lockcore.ErrLeaseLost)
+				if c.holder == "a" {
+					e.Pass(time.Minute)
+				} else {
+					<-a.done
+					e.Pass(time.Millisecond) // client-go calls OnNewLeader on a separate goroutine
+					if took := a.ended.Sub(taken); took > renewDeadline+lookPeriod || !a.noted("stopped") || !a.noted("leader thief") {
+						e.Errorf("it led on for %v, and noted %v", took, a.events)
+					}
 				}
-				if holder := e.holder(e.lock("b")); holder != "thief" {
-					e.Errorf("holder %q", holder)
+				if holder := e.holder(e.lock("b")); holder != c.holder || a.leads() != (holder == "a") || a.le.IsLeader() != (holder == "a") {
+					e.Errorf("holder %q, leads %v", holder, a.leads())
 				}
 			})
 		})
 	}
-}
-
-// The record is lost and no other candidate creates it. The leader creates it and continues to lead.
-func TestElectorCreatesALostRecord(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(e *env) {
-		a := e.elect(e.lock("a"), timing{}).elected()
-		must(e, e.Raw.FlushAll(e.Context()).Err())
-		e.Pass(time.Minute)
-		if !a.leads() || e.holder(e.lock("b")) != "a" {
-			e.Error("it does not lead on")
-		}
-	})
 }
 
 // A leader that cannot reach the server stops within its RenewDeadline. The next candidate leads

@@ -1,7 +1,6 @@
 package clientgo_test
 
 import (
-	"context"
 	"testing"
 	"time"
 
@@ -78,46 +77,6 @@ func TestElectorReleasesAmidARenewal(t *testing.T) {
 			})
 		})
 	}
-	t.Run("the request for a look", func(t *testing.T) {
-		t.Parallel()
-		inBubble(t, func(e *env) {
-			counted := &spy{Interface: e.lock("a")}
-			a := e.elect(counted, timing{}).elected()
-			counted.mu.Lock()
-			counted.fail = func(call string) error {
-				if call == "get" {
-					counted.fail = nil // the release succeeds
-					a.cancel()
-				}
-				return context.Canceled
-			}
-			counted.mu.Unlock()
-			<-a.done
-			if now, _ := e.get(e.lock("c")); now.HolderIdentity != "" {
-				e.Errorf("after the release the record says %+v", now)
-			}
-		})
-	})
-}
-
-// A restart under the same identity waits for the lease of the previous process, unless that was
-// released.
-func TestElectorRestart(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(e *env) {
-		e.elect(e.lock("web-0"), timing{keep: true}).elected().stop()
-		begin := time.Now()
-		again := e.elect(e.lock("web-0"), timing{}).elected()
-		if took := again.since().Sub(begin); took < leaseDuration || took > leaseDuration+2*lookPeriod {
-			e.Errorf("it led after %v", took)
-		}
-		again.stop()
-		begin = time.Now()
-		third := e.elect(e.lock("web-0"), timing{}).elected()
-		if took := third.since().Sub(begin); took > lookPeriod {
-			e.Errorf("after a release it led after %v", took)
-		}
-	})
 }
 
 // A migration from a Lease to Redis in two steps with client-go's MultiLock: a candidate that uses

@@ -110,10 +110,3 @@ func (e *env) holder(l *clientgo.Lock) string {
 	ler, _ := e.get(l)
 	return ler.HolderIdentity
 }
-
-func (e *env) keys() []string {
-	e.Helper()
-	keys, err := e.Raw.Keys(e.Context(), "*").Result()
-	must(e, err)
-	return keys
-}

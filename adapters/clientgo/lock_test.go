@@ -87,68 +87,6 @@ func TestRecordRoundTrip(t *testing.T) {
 	})
 }
 
-// Writes are compare-and-set on the version that was read last. Of two Updates after one read, one is a
-// Conflict, and of two Creates, too. After another read the Lock can write again. (This fails if the
-// version is read at the write, or if Update compares values, which are equal here.)
-func TestConcurrentWrites(t *testing.T) {
-	onBoth(t, func(e *env) {
-		a, b := e.lock("a"), e.lock("b")
-		write := func(l *clientgo.Lock, seconds int) func() error {
-			return func() error { return l.Update(e.Context(), ler("same", seconds)) }
-		}
-		must(e, a.Create(e.Context(), ler("same", 15)))
-		mustConflict(e, b.Create(e.Context(), ler("same", 15)))
-		e.get(a)
-		e.get(b)
-		must(e, write(b, 15)())
-		mustConflict(e, write(a, 15)())
-		mustConflict(e, write(a, 15)())
-		must(e, write(b, 15)()) // a Lock knows its own write
-		e.get(a)
-		must(e, write(a, 15)())
-	})
-}
-
-// A Lock that has read nothing updates nothing.
-func TestUpdateNeedsARead(t *testing.T) {
-	onBoth(t, func(e *env) {
-		a, b := e.lock("a"), e.lock("b")
-		for range 2 {
-			if err := a.Update(e.Context(), ler("a", 15)); !errors.Is(err, clientgo.ErrNotRead) {
-				e.Errorf("Update: %v, want ErrNotRead", err)
-			}
-			mustNotFound(e, a) // there is still no version to update
-		}
-		must(e, b.Create(e.Context(), ler("b", 15)))
-		if err := a.Update(e.Context(), ler("a", 15)); !errors.Is(err, clientgo.ErrNotRead) {
-			e.Errorf("Update: %v, want ErrNotRead", err)
-		}
-		e.get(a)
-		must(e, a.Update(e.Context(), ler("a", 15)))
-	})
-}
-
-// The record is kept for a week after its lease, counted from the last write, and then deleted.
-func TestRecordOutlivesItsLease(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(e *env) {
-		const week = 7 * 24 * time.Hour
-		a := e.lock("a")
-		must(e, a.Create(e.Context(), ler("a", 15)))
-		e.Pass(week)
-		must(e, a.Update(e.Context(), ler("a", 30)))
-		e.Pass(week + 29*time.Second)
-		if holder := e.holder(a); holder != "a" {
-			e.Errorf("holder %q", holder)
-		}
-		e.Pass(2 * time.Second)
-		mustNotFound(e, a)
-		if keys := e.keys(); len(keys) > 0 {
-			e.Errorf("left behind: %v", keys)
-		}
-	})
-}
-
 // Two candidates with the same identity are separate: neither takes the other's record for its own.
 // (This fails if Get returns the identity unchanged, or if a Lock does not recognize its own write
 // without an answer.)

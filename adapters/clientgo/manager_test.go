@@ -3,28 +3,15 @@ package clientgo_test
 import (
 	"context"
 	"net/http"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 )
-
-// A manager of controller-runtime connects to its API server only for requests. Without controllers
-// there are none, so an address without a server is sufficient, with a mapper that needs no discovery.
-
-func noAPIServer() *rest.Config { return &rest.Config{Host: "http://127.0.0.1:1"} }
-
-func noMapper(*rest.Config, *http.Client) (meta.RESTMapper, error) {
-	return meta.NewDefaultRESTMapper(nil), nil
-}
-
-func noMetrics() metricsserver.Options { return metricsserver.Options{BindAddress: "0"} }
 
 // leaderWork is a Runnable that runs while the manager leads.
 type leaderWork func(ctx context.Context) error
@@ -32,28 +19,6 @@ type leaderWork func(ctx context.Context) error
 func (w leaderWork) Start(ctx context.Context) error { return w(ctx) }
 
 func (leaderWork) NeedLeaderElection() bool { return true }
-
-// brisk has the shortest times that leave client-go's margins on a slow machine.
-func brisk() timing {
-	return timing{lease: 3 * time.Second, deadline: 2 * time.Second, retry: 250 * time.Millisecond}
-}
-
-// quietManagers disables the logs of controller-runtime. It must not run concurrently.
-var quietManagers = sync.OnceFunc(func() { ctrl.SetLogger(logr.Discard()) })
-
-// newManager returns a manager of controller-runtime without an API server.
-func newManager(lock resourcelock.Interface) (ctrl.Manager, error) {
-	quietManagers()
-	tm := brisk()
-	return ctrl.NewManager(noAPIServer(), ctrl.Options{
-		LeaderElection:                      true,
-		LeaderElectionResourceLockInterface: lock,
-		LeaderElectionReleaseOnCancel:       true,
-		LeaseDuration:                       &tm.lease, RenewDeadline: &tm.deadline, RetryPeriod: &tm.retry,
-		Metrics:        noMetrics(),
-		MapperProvider: noMapper,
-	})
-}
 
 // A manager is one of controller-runtime that runs.
 type manager struct {
@@ -66,7 +31,16 @@ type manager struct {
 // manage starts a manager. leads receives it when it leads.
 func (e *env) manage(identity string, leads chan<- *manager) *manager {
 	e.Helper()
-	ctrlManager, err := newManager(e.lock(identity))
+	lease, deadline, retry := 3*time.Second, 2*time.Second, 250*time.Millisecond // the shortest ones for a slow machine
+	// It connects to its API server only for requests. Without controllers there are none, and this mapper needs no discovery.
+	ctrlManager, err := ctrl.NewManager(&rest.Config{Host: "http://127.0.0.1:1"}, ctrl.Options{
+		LeaderElection:                      true,
+		LeaderElectionResourceLockInterface: e.lock(identity),
+		LeaderElectionReleaseOnCancel:       true,
+		LeaseDuration:                       &lease, RenewDeadline: &deadline, RetryPeriod: &retry,
+		Metrics:        metricsserver.Options{BindAddress: "0"},
+		MapperProvider: func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return meta.NewDefaultRESTMapper(nil), nil },
+	})
 	must(e, err)
 	ctx, cancel := context.WithCancel(ctrl.LoggerInto(context.Background(), logr.Discard()))
 	e.Cleanup(cancel)
@@ -85,6 +59,7 @@ func (e *env) manage(identity string, leads chan<- *manager) *manager {
 // The work of the first one ends before the other one leads.
 func TestManagersHandOver(t *testing.T) {
 	t.Parallel()
+	ctrl.SetLogger(logr.Discard())
 	e := realEnv(t)
 	leads := make(chan *manager, 2)
 	all := []*manager{e.manage("a", leads), e.manage("b", leads)}

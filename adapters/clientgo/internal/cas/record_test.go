@@ -258,18 +258,6 @@ func TestRecordErrors(t *testing.T) {
 		_, err = r.Put(ctx, none, nil, time.Hour)
 		mustIs(e, err, lockcore.ErrWrongKind)
 
-		down := e.record(e.ClientWith(&redis.Options{Addr: "127.0.0.1:1"}, lockcore.Config{}), 50*time.Millisecond)
-		if e.Real != nil {
-			_, err = down.Get(ctx)
-			if err == nil {
-				e.Error("a server that is not there answered")
-			}
-			v, err := down.Put(ctx, none, nil, time.Hour)
-			mustNotBe(e, err, nil, lockcore.ErrUnknown, cas.ErrConflict)
-			if v.String() != none.String() {
-				e.Errorf("nothing was sent, and the version is %v", v)
-			}
-		}
 		must(e, c.Close(ctx))
 		_, err = r.Get(ctx)
 		mustIs(e, err, lockcore.ErrClosed)
