@@ -111,6 +111,16 @@ func TestValidation(t *testing.T) {
 			err.Error() != "election: client is nil; it must be a *lockcore.Client" {
 			t.Errorf("nil client: %v", err)
 		}
+		for _, refused := range []func() error{
+			func() error { _, err := election.NewElection(nil, "board"); return err },
+			func() error { _, err := election.NewElection(c, "a b"); return err },
+			func() error { _, err := election.Elections(e.Context(), nil, nil); return err },
+		} {
+			mustIs(e, refused(), noonlock.ErrConfig)
+		}
+		// A handle has no lease, so LockDelay does not refuse it.
+		_, err := election.NewElection(e.ClientWith(e.Direct(), lockcore.Config{LockDelay: time.Second}), "board")
+		must(e, err)
 		if n := e.Raw.DBSize(e.Context()).Val(); n != 0 {
 			t.Errorf("%d keys were written", n)
 		}

@@ -3,7 +3,6 @@ package election
 import (
 	"io/fs"
 	"sync"
-	"time"
 )
 
 // ScriptFiles are the scripts in these tests.
@@ -31,11 +30,3 @@ func (le *LeaderElector) Identity() string { return le.election.lock.Client().Id
 
 // Election returns the election of the elector.
 func (le *LeaderElector) Election() *Election { return le.election }
-
-// Remaining returns how long the lease of the leader is valid.
-func (le *LeaderElector) Remaining() time.Duration {
-	if l := le.current(); l != nil {
-		return l.lease.Remaining()
-	}
-	return 0
-}

@@ -35,9 +35,13 @@ func TestFault77_NotReadyWhileNoReplicaCanLead(t *testing.T) {
 				t.Parallel()
 				inBubble(t, func(e *env) {
 					a, b := e.replica(e.Client("a"), election.Config{}), e.replica(e.Client("b"), election.Config{})
-					if a.le.Ready() == nil {
-						t.Error("ready before Run")
+					ready := func(when string, want bool) {
+						t.Helper()
+						if (a.le.Ready() == nil) != want || (b.le.Ready() == nil) != want {
+							t.Errorf("%s: %v and %v", when, a.le.Ready(), b.le.Ready())
+						}
 					}
+					ready("before Run", false)
 					if early {
 						test.breaks(e)
 						a.run()
@@ -45,25 +49,17 @@ func TestFault77_NotReadyWhileNoReplicaCanLead(t *testing.T) {
 					} else {
 						e.queueUp(a, b)
 						time.Sleep(time.Minute)
-						if a.le.Ready() != nil || b.le.Ready() != nil {
-							t.Errorf("the leader: %v, the candidate: %v", a.le.Ready(), b.le.Ready())
-						}
+						ready("a leader and a candidate", true)
 						test.breaks(e)
 					}
 					time.Sleep(time.Minute)
-					if a.le.Ready() == nil || b.le.Ready() == nil {
-						t.Errorf("while no replica can lead: %v and %v", a.le.Ready(), b.le.Ready())
-					}
+					ready("while no replica can lead", false)
 					test.mends(e)
 					time.Sleep(time.Minute)
-					if a.le.Ready() != nil || b.le.Ready() != nil {
-						t.Errorf("afterwards: %v and %v", a.le.Ready(), b.le.Ready())
-					}
+					ready("afterwards", true)
 					a.stop()
 					b.stop()
-					if a.le.Ready() == nil {
-						t.Error("ready after Run")
-					}
+					ready("after Run", false)
 				})
 			})
 		}

@@ -104,27 +104,6 @@ func TestElectionClaimUnanswered(t *testing.T) {
 	}
 }
 
-// The server has too few replicas for a moment: a claim is retried while the lease lasts.
-func TestElectionClaimWhileTheServerIsShort(t *testing.T) {
-	t.Parallel()
-	testenv.InBubble(t, func(e *testenv.Env) {
-		c, f := e.Linked("a")
-		el := handle(e, c, 0, nil)
-		held := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Match: lua().Match(e, "leader_claim"), Count: 1})
-		led := make(chan error, 1)
-		go func() {
-			_, err := el.campaign(e.Context())
-			led <- err
-		}()
-		testenv.Must(e, held.Wait(e.Context(), 1))
-		e.Bubble.Server().SetError("NOREPLICAS Not enough good replicas to write.")
-		held.Lift()
-		e.Pass(time.Second)
-		e.Bubble.Server().SetError("")
-		testenv.Must(e, <-led)
-	})
-}
-
 // A candidate that hears of its grant writes the record while it confirms the grant. If that
 // request is not answered, it writes the record afterwards, of the same term.
 func TestElectionClaimsWhileItConfirms(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -156,37 +157,55 @@ func TestFault84_StopWhileTheServerHangs(t *testing.T) {
 	}
 }
 
-// An OnNewLeader that blocks forever delays no term, no renewal and no hand-over, and Run
-// returns within ShutdownTimeout.
+// An OnNewLeader that blocks delays no term, no renewal and no hand-over, is never called concurrently, and is then called
+// with the newest leader. If it blocks forever, Run returns within ShutdownTimeout.
 func TestFault63_OnNewLeaderBlocks(t *testing.T) {
 	inBubble(t, func(e *env) {
 		hold := make(chan struct{})
-		stuck := func(identity string) *election.LeaderElector {
+		elector := func(identity string, newLeader func(string)) *election.LeaderElector {
 			le, err := election.NewLeaderElector(e.Client(identity), electionName, election.Callbacks{
-				OnStartedLeading: func(ctx context.Context) { <-ctx.Done() },
-				OnStoppedLeading: func() {},
-				OnNewLeader:      func(string) { <-hold; panic("late") },
+				OnStartedLeading: func(ctx context.Context) { <-ctx.Done() }, OnStoppedLeading: func() {}, OnNewLeader: newLeader,
 			}, quick())
 			must(e, err)
 			return le
 		}
-		a, b := stuck("a"), stuck("b")
+		var notified []string
+		stuck := func(string) { <-hold; panic("late") }
+		a, b := elector("a", stuck), elector("b", stuck)
+		slow := elector("slow", func(identity string) {
+			notified = append(notified, identity)
+			if len(notified) == 1 {
+				time.Sleep(2 * time.Minute)
+			}
+		})
 		ctx, cancel := context.WithCancel(context.Background())
-		done := make(chan error, 2)
-		go func() { done <- a.Run(ctx) }()
-		e.Until("a leads", a.IsLeader)
-		go func() { done <- b.Run(ctx) }()
-		e.queued(1)
+		done := make(chan error, 3)
+		for i, le := range []*election.LeaderElector{a, b, slow} {
+			go func() { done <- le.Run(ctx) }()
+			if i == 0 {
+				e.Until("a leads", a.IsLeader)
+			} else {
+				e.queued(int64(i))
+			}
+		}
 		time.Sleep(time.Minute)
-		if !a.IsLeader() {
-			t.Error("a was not renewed")
+		if !a.IsLeader() || slow.Leader() != "a" {
+			t.Errorf("after renewals, a leads: %v; the leader is %q", a.IsLeader(), slow.Leader())
 		}
 		must(e, a.Resign(e.Context()))
 		e.Until("b leads", b.IsLeader)
+		e.queued(2)
+		must(e, b.Resign(e.Context()))
+		e.Until("the third one leads", slow.IsLeader)
+		time.Sleep(2 * time.Minute)
+		if got := strings.Join(notified, " "); got != "a slow" {
+			t.Errorf("the slow one was notified of %q", got)
+		}
 		begin := e.Clock()
 		cancel()
-		must(e, <-done)
-		must(e, <-done)
+		for range 3 {
+			must(e, <-done)
+		}
 		if took := e.Clock() - begin; took > 10*time.Second {
 			t.Errorf("Run returned after %v", took)
 		}
