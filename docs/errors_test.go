@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/noonlock/noonlock/internal/testenv"
 )
 
 // rooms are the packages whose users see the errors of a folder and of those below it: the
@@ -73,62 +75,66 @@ func beginning(of ast.Expr) (text string) {
 	return text
 }
 
+// sources parses the files of folders, without tests.
+func sources(t *testing.T, tops []string, see func(path string, files *token.FileSet, parsed *ast.File)) {
+	t.Helper()
+	for _, top := range tops {
+		testenv.Must(t, filepath.WalkDir(filepath.Join("..", top), func(path string, entry fs.DirEntry, err error) error {
+			if err != nil || entry.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			files := token.NewFileSet()
+			parsed, err := parser.ParseFile(files, path, nil, parser.SkipObjectResolution)
+			if err == nil {
+				see(path, files, parsed)
+			}
+			return err
+		}))
+	}
+}
+
 // Every error begins with the package whose users see it, or with an error that it wraps.
 func TestErrorsBeginWithTheirPackage(t *testing.T) {
 	t.Parallel()
 	checked := 0
-	for _, top := range []string{"lockcore", "election", "singleton", "healthz", "doctor", "redisurl", "statusz", "adapters", "internal"} {
-		err := filepath.WalkDir(filepath.Join("..", top), func(path string, entry fs.DirEntry, err error) error {
-			if err != nil || entry.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
-				return err
-			}
-			folder, _ := strings.CutPrefix(filepath.ToSlash(filepath.Dir(path)), "../")
-			room, known := roomOf(folder)
-			if !known {
-				t.Errorf("%s: the errors of this folder belong to no package; add it to rooms", path)
-			}
-			if room == "" {
-				return nil
-			}
-			begins := regexp.MustCompile(`^(` + room + `: |%w|%s: )`) // %s: the name of a package
-			files := token.NewFileSet()
-			parsed, err := parser.ParseFile(files, path, nil, parser.SkipObjectResolution)
-			if err != nil {
-				return err
-			}
-			check := func(at token.Pos, text string) {
-				checked++
-				if !begins.MatchString(text) {
-					t.Errorf("%s: the error %q does not begin with %q", files.Position(at), text, room+": ")
-				}
-			}
-			ast.Inspect(parsed, func(n ast.Node) bool {
-				switch n := n.(type) {
-				case *ast.CallExpr:
-					if text, found := errorText(n); found {
-						check(n.Pos(), text)
-					}
-				case *ast.FuncDecl:
-					if n.Recv == nil || n.Name.Name != "Error" {
-						break
-					}
-					ast.Inspect(n.Body, func(n ast.Node) bool {
-						if r, ok := n.(*ast.ReturnStmt); ok {
-							if text := beginning(r.Results[0]); text != "" {
-								check(r.Pos(), text)
-							}
-						}
-						return true
-					})
-				}
-				return true
-			})
-			return nil
-		})
-		if err != nil {
-			t.Fatal(err)
+	sources(t, []string{"lockcore", "election", "singleton", "healthz", "doctor", "redisurl", "statusz", "adapters", "internal"}, func(path string, files *token.FileSet, parsed *ast.File) {
+		folder, _ := strings.CutPrefix(filepath.ToSlash(filepath.Dir(path)), "../")
+		room, known := roomOf(folder)
+		if !known {
+			t.Errorf("%s: the errors of this folder belong to no package; add it to rooms", path)
 		}
-	}
+		if room == "" {
+			return
+		}
+		begins := regexp.MustCompile(`^(` + room + `: |%w|%s: )`) // %s: the name of a package
+		check := func(at token.Pos, text string) {
+			checked++
+			if !begins.MatchString(text) {
+				t.Errorf("%s: the error %q does not begin with %q", files.Position(at), text, room+": ")
+			}
+		}
+		ast.Inspect(parsed, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.CallExpr:
+				if text, found := errorText(n); found {
+					check(n.Pos(), text)
+				}
+			case *ast.FuncDecl:
+				if n.Recv == nil || n.Name.Name != "Error" {
+					break
+				}
+				ast.Inspect(n.Body, func(n ast.Node) bool {
+					if r, ok := n.(*ast.ReturnStmt); ok {
+						if text := beginning(r.Results[0]); text != "" {
+							check(r.Pos(), text)
+						}
+					}
+					return true
+				})
+			}
+			return true
+		})
+	})
 	if checked < 150 {
 		t.Errorf("only %d errors were found", checked)
 	}

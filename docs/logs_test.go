@@ -2,15 +2,11 @@ package docs_test
 
 import (
 	"go/ast"
-	"go/parser"
 	"go/token"
-	"io/fs"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
-
-	"github.com/noonlock/noonlock/internal/testenv"
 )
 
 // isError reports whether a value of a log line is an error, by the name of its variable or
@@ -85,32 +81,23 @@ func logged(call *ast.CallExpr) (text string, values []ast.Expr, ok bool) {
 func TestLogLinesAreAlike(t *testing.T) {
 	t.Parallel()
 	checked := 0
-	for _, top := range []string{"lockcore", "election", "singleton", "healthz", "statusz", "doctor", "adapters", "internal", "examples", "cmd"} {
-		testenv.Must(t, filepath.WalkDir(filepath.Join("..", top), func(path string, entry fs.DirEntry, err error) error {
-			if err != nil || entry.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") ||
-				strings.Contains(filepath.ToSlash(path), "internal/logqueue/") { // it passes lines on
-				return err
-			}
-			files := token.NewFileSet()
-			parsed, err := parser.ParseFile(files, path, nil, parser.SkipObjectResolution)
-			if err != nil {
-				return err
-			}
-			ast.Inspect(parsed, func(n ast.Node) bool {
-				if call, ok := n.(*ast.CallExpr); ok {
-					if text, values, ok := logged(call); ok {
-						checked++
-						checkValues(t, files.Position(n.Pos()), values)
-						if strings.ContainsRune(text, '\n') {
-							t.Errorf("%s: the text %q has several lines", files.Position(n.Pos()), text)
-						}
+	sources(t, []string{"lockcore", "election", "singleton", "healthz", "statusz", "doctor", "adapters", "internal", "examples", "cmd"}, func(path string, files *token.FileSet, parsed *ast.File) {
+		if strings.Contains(filepath.ToSlash(path), "internal/logqueue/") { // it passes lines on
+			return
+		}
+		ast.Inspect(parsed, func(n ast.Node) bool {
+			if call, ok := n.(*ast.CallExpr); ok {
+				if text, values, ok := logged(call); ok {
+					checked++
+					checkValues(t, files.Position(n.Pos()), values)
+					if strings.ContainsRune(text, '\n') {
+						t.Errorf("%s: the text %q has several lines", files.Position(n.Pos()), text)
 					}
 				}
-				return true
-			})
-			return nil
-		}))
-	}
+			}
+			return true
+		})
+	})
 	if checked < 80 {
 		t.Errorf("only %d calls of loggers were found", checked)
 	}

@@ -47,6 +47,27 @@ type silent struct{}
 
 func (silent) Printf(context.Context, string, ...any) {}
 
+// The alerts and the dashboard of the chart use metrics that exist, as METRICS.md has them.
+func TestAlertsUseDocumentedMetrics(t *testing.T) {
+	t.Parallel()
+	metrics, err := os.ReadFile("METRICS.md")
+	testenv.Must(t, err)
+	asked := map[string]bool{}
+	for _, file := range []string{"templates/rules.yaml", "files/dashboard.json"} {
+		text, err := os.ReadFile("../charts/lottery/" + file)
+		testenv.Must(t, err)
+		for _, name := range regexp.MustCompile(`\b(?:noonlock|leader)_[a-z_]+`).FindAllString(string(text), -1) {
+			name = strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(name, "_bucket"), "_sum"), "_count")
+			if asked[name] = true; !strings.Contains(string(metrics), "| `"+name+"` |") {
+				t.Errorf("%s uses %s, which does not exist", file, name)
+			}
+		}
+	}
+	if len(asked) < 5 {
+		t.Errorf("alerts and dashboard use %v", asked)
+	}
+}
+
 // The first thing to do at each alert of the chart is one command.
 func TestAlertsHaveACommand(t *testing.T) {
 	t.Parallel()

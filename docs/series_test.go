@@ -2,6 +2,7 @@ package docs_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http/httptest"
 	"os"
@@ -28,68 +29,57 @@ import (
 // others.
 func TestSeriesOfTheKindsInUse(t *testing.T) {
 	t.Parallel()
-	must := func(t *testing.T, err error) {
-		t.Helper()
-		testenv.Must(t, err)
-	}
-	// run calls a Run. It ends between two ticks.
-	run := func(t *testing.T, f func(ctx context.Context) error) {
-		t.Helper()
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute+30*time.Second)
-		defer cancel()
-		must(t, f(ctx))
-	}
 	const ofClient, ofLock = "lease_losses|renewal|handover|lapsed_grants|lock_delays|log_lines|forced_releases", "acquire|leases_held|waiters"
 	for name, c := range map[string]struct {
-		use  func(t *testing.T, client *lockcore.Client)
+		use  func(ctx context.Context, client *lockcore.Client, works func()) error
 		want string // the beginnings of its series, beside those of each Client
 		n    int    // of all series
 	}{
-		"a mutex": {func(t *testing.T, client *lockcore.Client) {
-			must(t, client.Do(t.Context(), "orders", lockcore.LeaseConfig{}, func(context.Context) error { return nil }))
+		"a mutex": {func(ctx context.Context, client *lockcore.Client, works func()) error {
+			return client.Do(ctx, "orders", lockcore.LeaseConfig{}, func(context.Context) error { works(); return nil })
 		}, ofLock, 19},
-		"an election": {func(t *testing.T, client *lockcore.Client) {
-			led := false
+		"an election": {func(ctx context.Context, client *lockcore.Client, works func()) error {
 			le, err := election.NewLeaderElector(client, "orders", election.Callbacks{
-				OnStartedLeading: func(context.Context) { led = true }, OnStoppedLeading: func() {},
+				OnStartedLeading: func(context.Context) { works() }, OnStoppedLeading: func() {},
 			}, election.Config{})
-			must(t, err)
-			run(t, le.Run)
-			if !led {
-				t.Error("it did not lead")
+			if err != nil {
+				return err
 			}
+			return le.Run(ctx)
 		}, ofLock + "|election", 27},
-		"a job": {func(t *testing.T, client *lockcore.Client) {
-			ran := 0
+		"a job": {func(ctx context.Context, client *lockcore.Client, works func()) error {
 			r, err := singleton.NewRunner(client, singleton.Config{})
-			must(t, err)
-			must(t, r.Add("draw", "* * * * *", func(context.Context, singleton.Run) error { ran++; return nil }, singleton.JobConfig{}))
-			run(t, r.Run)
-			if ran == 0 {
-				t.Error("it did not run")
+			if err != nil {
+				return err
 			}
+			err = r.Add("draw", "* * * * *", func(context.Context, singleton.Run) error { works(); return nil }, singleton.JobConfig{})
+			return errors.Join(err, r.Run(ctx))
 		}, "leases_held|job", 39},
-		"a daemon": {func(t *testing.T, client *lockcore.Client) {
-			ran := false
+		"a daemon": {func(ctx context.Context, client *lockcore.Client, works func()) error {
 			d, err := singleton.NewDaemonRunner(client, "feed", func(ctx context.Context) error {
-				ran = true
+				works()
 				<-ctx.Done()
 				return nil
 			}, singleton.DaemonConfig{})
-			must(t, err)
-			run(t, d.Run)
-			if !ran {
-				t.Error("it did not run")
+			if err != nil {
+				return err
 			}
+			return d.Run(ctx)
 		}, ofLock + "|daemon", 22},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				redis, reg := lockcoretest.NewRedis(t), prometheus.NewRegistry()
 				client, err := lockcore.New(redis.Client(), lockcore.Config{Registerer: reg})
-				must(t, err)
-				defer func() { must(t, client.Close(context.WithoutCancel(t.Context()))) }()
-				c.use(t, client)
+				testenv.Must(t, err)
+				defer func() { testenv.Must(t, client.Close(context.WithoutCancel(t.Context()))) }()
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute+30*time.Second) // between two ticks
+				defer cancel()
+				worked := 0
+				testenv.Must(t, c.use(ctx, client, func() { worked++ }))
+				if worked == 0 {
+					t.Error("it did not work")
+				}
 				seen, all := map[string]bool{}, regexp.MustCompile(`^(?:noonlock_|leader_)(`+ofClient+"|"+c.want+`)`)
 				got := series(t, reg)
 				for _, one := range got {

@@ -194,14 +194,3 @@ func TestStoppedLeader(t *testing.T) {
 		t.Errorf("exit code %d after two signals", code)
 	}
 }
-
-// An invalid URL is refused without its password.
-func TestInvalidURL(t *testing.T) {
-	t.Parallel()
-	cmd := exec.CommandContext(t.Context(), os.Args[0])
-	cmd.Env = []string{mainVariable + "=1", "REDIS_URL=redis://u:hunter2@host:99999"}
-	out, err := cmd.CombinedOutput()
-	if err == nil || !strings.Contains(string(out), "REDIS_URL: redisurl: a host is missing or not valid") || strings.Contains(string(out), "hunter2") {
-		t.Errorf("%v: %s", err, out)
-	}
-}

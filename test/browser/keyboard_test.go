@@ -145,33 +145,6 @@ func TestKeyboard(t *testing.T) {
 	}
 }
 
-// A square that is out of sight shows its details too.
-func TestDetailsOutOfSight(t *testing.T) {
-	t.Parallel()
-	e := testenv.OnServer(t)
-	work := newScript()
-	draw := runner(e, e.Client("worker-1"), "draw", "@every 24h", singleton.JobConfig{MaxAttempts: 1}, work.work)
-	work.trigger(e, draw, errWorse)
-	for i := range 25 {
-		testenv.Must(e, e.Raw.HSet(e.Context(), fmt.Sprintf("noonlock:{job/a-%02d}:job", i), "v", 1).Err())
-		if i < 20 {
-			elector(e, e.Client("web-1"), fmt.Sprintf("board-%02d", i), election.Config{})
-		}
-	}
-	testenv.Must(e, e.Raw.Del(e.Context(), "noonlock:{job/a-24}:job").Err())
-	b := newTab(e)
-	b.size(1200, 300)
-	b.visit(serve(e, statusz.Config{}).URL + "/?sort=name")
-	b.shows("jobs", "draw", "next tick")
-	b.press(kb.Tab)
-	eval[bool](b, `(() => { document.querySelector('.strip li').parentElement.focus(); return true; })()`)
-	b.until("the details are shown beside their square", `(() => {
-		const tip = document.getElementById('tip').getBoundingClientRect(), square = document.querySelector('.strip .on')?.getBoundingClientRect();
-		return scrollY > 0 && !document.getElementById('tip').hidden && square && square.top >= 0 && square.bottom <= innerHeight &&
-			(Math.abs(tip.bottom - square.top) < 20 || Math.abs(tip.top - square.bottom) < 20);
-	})()`)
-}
-
 // Every control has a name and a role, headings are in order, and changes of the state are announced.
 func TestAccessibility(t *testing.T) {
 	t.Parallel()

@@ -7,9 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/chromedp/cdproto/cdp"
-	"github.com/chromedp/cdproto/performance"
-
 	"github.com/noonlock/noonlock/election"
 	"github.com/noonlock/noonlock/internal/servers"
 	"github.com/noonlock/noonlock/internal/testenv"
@@ -122,7 +119,7 @@ const illegible = `(() => {
 })()`
 
 // The page of 1,000 jobs has less than 500 KB, and its list can be turned and filtered. While nothing
-// changes, it costs little.
+// changes, nothing is built.
 func TestThousandJobs(t *testing.T) {
 	t.Parallel()
 	e := testenv.OnServer(t)
@@ -165,16 +162,12 @@ func TestThousandJobs(t *testing.T) {
 	next := `[...document.querySelectorAll('#jobs .head button')].at(-1)`
 	b.click(next)
 	b.until("the second page is shown", `document.querySelector('#jobs .name').textContent === %s && location.search === '?jobs=2'`, name(25))
-	for query, first := range map[string]string{"?state=failing": name(0), "?sort=name": name(0)} {
-		b.visit(s.URL + "/?jobs=2")
-		b.until("the jobs are shown", `document.querySelector('#jobs .name')?.textContent === %s`, name(25))
-		eval[bool](b, `(() => {
-			const [key, value] = %s.slice(1).split('='), e = document.querySelectorAll('#jobs select')[key === 'state' ? 0 : 1];
-			e.value = value;
-			return e.dispatchEvent(new Event('change'));
-		})()`, query)
-		b.until("the choice "+query+" is applied", `location.search === %s && document.querySelector('#jobs .name')?.textContent === %s`, query, first)
-	}
+	eval[bool](b, `(() => {
+		const e = document.querySelector('#jobs select');
+		e.value = 'failing';
+		return e.dispatchEvent(new Event('change'));
+	})()`)
+	b.until("the choice is applied", `location.search === '?state=failing' && document.querySelector('#jobs .name')?.textContent === %s`, name(0))
 	b.visit(s.URL + "/?state=failing")
 	b.until("the choice of the URL is applied", `document.querySelector('#jobs .head .quiet').textContent === '1 of 1000, 1 failing' && document.querySelector('#jobs select').value === 'failing'`)
 	b.shows("jobs", name(0), "last run failed", "schedule @every 24h")
@@ -184,16 +177,6 @@ func TestThousandJobs(t *testing.T) {
 	b.press("0007-")
 	b.until("the filter is applied", `document.querySelectorAll('#jobs .row').length === 1 && document.querySelector('#jobs .head .quiet').textContent === '1 of 1000, 1 failing'`)
 	b.shows("jobs", name(7), "next tick")
-	// The processor's time of the page, not the time that passes. It is no limit: a busy machine makes it longer.
-	call(b, performance.Enable, performance.EnableParams{TimeDomain: performance.EnableTimeDomainThreadTicks})
-	busy := func() (seconds float64) {
-		for _, m := range call(b, performance.GetMetrics, cdp.Empty{}).Metrics {
-			if m.Name == "TaskDuration" {
-				seconds = m.Value
-			}
-		}
-		return seconds
-	}
 	b.visit(s.URL)
 	b.until("all squares are shown", `document.querySelectorAll('#jobs .strip li').length === 20`)
 	b.until("all rows are shown", `document.querySelectorAll('#jobs .row').length === 25 && [...document.querySelectorAll('#jobs .row .body')].every((e) => e.textContent)`)
@@ -205,11 +188,8 @@ func TestThousandJobs(t *testing.T) {
 		}))).observe(document.body, {childList: true, subtree: true});
 		return true;
 	})()`)
-	before, began := busy(), time.Now()
 	e.Pass(4 * time.Second)
-	used, passed := busy()-before, time.Since(began).Seconds()
-	servers.Count(e, "the page of 1,000 jobs costs the browser %.2f %% of a core", 100*used/passed)
 	if built := eval[int](b, `window.built`); built > 0 {
-		e.Errorf("in %.1f s, the page built %d elements, although nothing changed", passed, built)
+		e.Errorf("the page built %d elements, although nothing changed", built)
 	}
 }

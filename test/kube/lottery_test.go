@@ -9,7 +9,6 @@ import (
 	"maps"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -213,7 +212,6 @@ func TestLottery(t *testing.T) {
 		return
 	}
 	l.tested()
-	l.namesMetrics()
 }
 
 // disturbed disturbs the pods in all ways within the counted noons.
@@ -362,32 +360,6 @@ func (l *lottery) tested() {
 	l.helm("upgrade", "demo", chart, "--reset-then-reuse-values", "--wait", "--set", "verify.since=2026-01-01,verify.until=2026-01-01T00:00:10Z")
 	if out, err := l.try("", l.helmPath, "-n", l.namespace, "test", "demo", "--timeout", patience.String()); err == nil {
 		l.Errorf("helm test of a range without draws succeeds:\n%s", out)
-	}
-}
-
-// namesMetrics checks that a pod has all metrics that the alerts and the dashboard use.
-func (l *lottery) namesMetrics() {
-	page, err := l.get(l.pods(l.replicas)[0].Metadata.Name, "/metrics")
-	if err != nil {
-		l.Fatal(err)
-	}
-	asked := map[string]bool{}
-	for _, file := range []string{"templates/rules.yaml", "files/dashboard.json"} {
-		text, err := os.ReadFile(filepath.Join(chart, file))
-		if err != nil {
-			l.Fatal(err)
-		}
-		for _, name := range regexp.MustCompile(`\b(noonlock|leader)_[a-z_]+`).FindAllString(string(text), -1) {
-			asked[name] = true
-		}
-	}
-	for name := range asked {
-		if !strings.Contains(page, "\n"+name+"{") && !strings.Contains(page, "\n"+name+" ") {
-			l.Errorf("alerts or dashboard ask for %s, which no pod tells", name)
-		}
-	}
-	if len(asked) < 5 {
-		l.Errorf("alerts and dashboard ask for %v", asked)
 	}
 }
 

@@ -2,12 +2,9 @@
 
 package operations
 
-import (
-	"net/http"
-	"syscall"
-)
+import "syscall"
 
-// elections has a leader and two candidates, then no leader, and at last a leader that crashes.
+// elections has a leader and two candidates, and then no leader.
 func elections(w *world) {
 	board := []string{"NAME", "board"}
 	start := func(identity string) *program {
@@ -43,12 +40,4 @@ func elections(w *world) {
 	b.signal(syscall.SIGCONT)
 	c.signal(syscall.SIGCONT)
 	w.prints("noonctl describe election board", 0, `^Leader: +[bc]$`)
-
-	crashed := w.start("noonctl elect desk --identity crashed --lease 1s -- sleep 1000")
-	crashed.logs(`leadership acquired`)
-	other := w.start("noonctl elect desk --identity other --lease 1s --http 127.0.0.1:0 -- sleep 1000")
-	w.prints("noonctl describe election desk", 0, `^Candidates.*\n.*\n  other `)
-	other.answers("/leader", http.StatusServiceUnavailable, "")
-	crashed.end(syscall.SIGKILL)
-	other.answers("/leader", http.StatusOK, "") // after one LeaseDuration
 }
