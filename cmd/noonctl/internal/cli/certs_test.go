@@ -2,9 +2,6 @@ package cli_test
 
 import (
 	"bytes"
-	"context"
-	"errors"
-	"io"
 	"strings"
 	"testing"
 
@@ -12,19 +9,6 @@ import (
 	"github.com/noonlock/noonlock/internal/servers"
 	"github.com/noonlock/noonlock/internal/testenv"
 )
-
-// awaited is an output that calls found when it contains the text.
-type awaited struct {
-	text  string
-	found func()
-}
-
-func (a awaited) Write(p []byte) (int, error) {
-	if strings.Contains(string(p), a.text) {
-		a.found()
-	}
-	return len(p), nil
-}
 
 // A server with a private authority, which asks for the certificates of clients, is reached with
 // the flags, and with the environment. If only one side uses TLS, the error says so.
@@ -60,40 +44,26 @@ func TestClientCertificates(t *testing.T) {
 	}
 	apart["NOONLOCK_REDIS_SENTINEL_PASSWORD"] = "hush"
 	check(t, with(apart, "get", "locks"), 64, []string{"the URL names no Sentinels"}, nil)
-	if r := with(nil, append([]string{"doctor", "--observe", "100ms", "--redis", url}, all...)...); r.code != 0 || !strings.Contains(r.out, "ok        connection ") {
-		t.Errorf("doctor: %+v", r)
-	}
-	for url, says := range map[string]string{
-		"rediss://" + e.Real.Addr():      " does not speak TLS; the URL must begin with redis, not rediss",
-		"redis://" + e.Real.SecureAddr(): " needs TLS; the URL must begin with rediss, not redis",
-	} {
-		args := []string{"get", "locks", "--timeout", "1s", "--redis", url}
-		check(t, with(nil, args...), 69, []string{says}, args)
-		if r := with(nil, "doctor", "--timeout", "1s", "--redis", url); r.code != 69 || !strings.Contains(r.out, says) {
-			t.Errorf("doctor: %+v", r)
-		}
-		ctx, stop := context.WithTimeout(t.Context(), testenv.Patience)
-		cli.Run(ctx, cli.Process{
-			Args: []string{"serve", "--http", "127.0.0.1:0", "--timeout", "1s", "--redis", url}, Getenv: func(string) string { return "" },
-			Stdin: strings.NewReader(""), Stdout: io.Discard, Stderr: awaited{says, stop},
-		})
-		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			t.Errorf("serve did not print %q", says)
-		}
-	}
-	refused := func(code int, says, url string, files ...string) {
-		t.Helper()
-		args := append([]string{"get", "locks", "--redis", url}, files...)
-		check(t, with(nil, args...), code, []string{says}, args)
-	}
-	refused(1, "--redis-ca must name the certificates of the authority of "+e.Real.SecureAddr(), url)
 	if r := with(nil, "doctor", "--timeout", "1s", "--redis", url); !strings.Contains(r.out, "--redis-ca must name") {
 		t.Errorf("doctor: %+v", r)
 	}
-	refused(1, "certificate", url, "--redis-ca", cert)
-	refused(64, "--redis-key: it is not set", url, "--redis-cert", cert)
-	refused(64, "--redis-ca: ", url, "--redis-ca", "/nowhere.pem")
-	refused(64, "are not a pair", url, "--redis-cert", key, "--redis-key", key)
-	refused(64, "must begin with rediss", e.url, "--redis-ca", cert)
-	refused(64, "skip_verify", url+"?skip_verify=true", "--redis-ca", cert)
+	for _, c := range []struct {
+		code  int
+		says  string
+		url   string
+		files []string
+	}{
+		{69, " does not speak TLS; the URL must begin with redis, not rediss", "rediss://" + e.Real.Addr(), nil},
+		{69, " needs TLS; the URL must begin with rediss, not redis", "redis://" + e.Real.SecureAddr(), nil},
+		{1, "--redis-ca must name the certificates of the authority of " + e.Real.SecureAddr(), url, nil},
+		{1, "certificate", url, []string{"--redis-ca", cert}},
+		{64, "--redis-key: it is not set", url, []string{"--redis-cert", cert}},
+		{64, "--redis-ca: ", url, []string{"--redis-ca", "/nowhere.pem"}},
+		{64, "are not a pair", url, []string{"--redis-cert", key, "--redis-key", key}},
+		{64, "must begin with rediss", e.url, []string{"--redis-ca", cert}},
+		{64, "skip_verify", url + "?skip_verify=true", []string{"--redis-ca", cert}},
+	} {
+		args := append([]string{"get", "locks", "--timeout", "1s", "--redis", c.url}, c.files...)
+		check(t, with(nil, args...), c.code, []string{c.says}, args)
+	}
 }

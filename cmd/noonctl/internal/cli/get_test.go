@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"regexp"
 	"runtime"
 	"slices"
 	"strconv"
@@ -34,18 +33,72 @@ type lockJSON struct {
 	Waiters []struct{ Identity string }
 }
 
-// get locks shows what Inspect returns, for all kinds and for keys of other programs.
-func TestGetLocks(t *testing.T) {
+// elector returns a candidate for the election board. Its work waits until its context has ended, and for drains.
+func (e *env) elector(identity string, drains <-chan struct{}) *election.LeaderElector {
+	e.Helper()
+	le, err := election.NewLeaderElector(e.Client(identity), "board", election.Callbacks{
+		OnStartedLeading: func(ctx context.Context) {
+			<-ctx.Done()
+			<-drains
+		},
+		OnStoppedLeading: func() {},
+	}, election.Config{Metadata: map[string]string{"version": "7"}})
+	testenv.Must(e, err)
+	return le
+}
+
+// says runs a command. A text that begins with = is the whole output, one that begins with ! is not printed, and others
+// are. If the command fails, its error is one line.
+func (e *env) says(command string, code int, texts ...string) {
+	e.Helper()
+	args := strings.Fields(command)
+	r := e.noonctl(args...)
+	if code != 0 {
+		check(e, r, code, nil, args)
+	} else if r.code != 0 {
+		e.Errorf("noonctl %s: %+v", command, r)
+	}
+	for _, text := range texts {
+		whole, isWhole := strings.CutPrefix(text, "=")
+		absent, isAbsent := strings.CutPrefix(text, "!")
+		if isWhole && r.out != whole || isAbsent && strings.Contains(r.out+r.errOut, absent) || !isWhole && !isAbsent && !strings.Contains(r.out+r.errOut, text) {
+			e.Errorf("noonctl %s: want %q, and it prints\n%s%s", command, text, r.out, r.errOut)
+		}
+	}
+}
+
+// What commands print about things of all kinds, and about keys of other programs. An unknown name has its own exit
+// code, and what exists is printed all the same. KIND/NAME, all and --no-headers are as with kubectl. Completion lists the
+// names that begin with what was typed.
+func TestOutput(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	e.hold("orders")
 	e.wait("worker-2", "orders")
+	e.hold("orders/eu-west-1")
 	rw, err := e.client.RWMutex("catalogue", "reader-1", lockcore.LeaseConfig{})
 	testenv.Must(t, err)
 	_, err = rw.TryRLock(t.Context())
 	testenv.Must(t, err)
 	e.set("noonlock:{foreign}:lock", "sesame")
 	testenv.Must(t, e.Raw.HSet(t.Context(), "noonlock:{hash}:lock", "sesame", "sesame").Err())
+	drains := make(chan struct{})
+	close(drains)
+	a, b := e.elector("a", drains), e.elector("b", drains)
+	stopA := e.background(a.Run)
+	e.Until("a leads", a.IsLeader)
+	stopB := e.background(b.Run)
+	e.Until("b waits", func() bool { return e.waiters("election/board") == 1 })
+	d, err := singleton.NewDaemonRunner(e.client, "feed", func(ctx context.Context) error {
+		<-ctx.Done()
+		return nil
+	}, singleton.DaemonConfig{})
+	testenv.Must(t, err)
+	stopFeed := e.background(d.Run)
+	e.Until("it runs", func() bool { return e.Exists("noonlock:{job/daemon/feed}:lock") })
+	for _, job := range []string{"draw", "poll"} {
+		e.runs(job, "@daily", func(context.Context, singleton.Run) error { return nil }, singleton.JobConfig{})
+	}
 
 	for _, l := range decode[[]lockJSON](t, e.must("get", "locks", "-o", "json")) {
 		seen, err := e.client.Inspect(t.Context(), l.Name)
@@ -54,54 +107,8 @@ func TestGetLocks(t *testing.T) {
 			t.Errorf("get %+v, Inspect %+v", l, seen)
 		}
 	}
-	if out := e.must("get", "locks", "-o", "name"); out != "catalogue\nforeign\nhash\norders\n" {
-		t.Errorf("names: %q", out)
-	}
-	one := decode[lockJSON](t, e.must("get", "lock", "orders", "-o", "json"))
-	if one.Holders[0].Identity != "worker-1" || one.Waiters[0].Identity != "worker-2" {
-		t.Errorf("orders: %+v", one)
-	}
-	table := e.must("get", "locks")
-	for _, want := range []string{"NAME ", "orders ", "worker-1 ", "worker-1 (reads)", "another program", "never"} {
-		if !strings.Contains(table, want) {
-			t.Errorf("the table does not contain %q:\n%s", want, table)
-		}
-	}
-	if yaml := e.must("get", "locks", "catalogue", "-o", "yaml"); !strings.HasPrefix(yaml, "name: catalogue\nkind: readwrite\nholders:\n") {
-		t.Errorf("YAML:\n%s", yaml)
-	}
-	for _, out := range []string{table, e.must("get", "locks", "-o", "json"), e.must("describe", "lock", "foreign")} {
-		if strings.Contains(out, "sesame") {
-			t.Errorf("a value of another program is printed:\n%s", out)
-		}
-	}
-	if out := e.must("describe", "lock", "orders"); !strings.Contains(out, "worker-2") || !strings.Contains(out, "TTL") {
-		t.Errorf("describe:\n%s", out)
-	}
-	if out := e.must("describe", "lock", "foreign"); !strings.Contains(out, "never") || !strings.Contains(out, "another program wrote this key") {
-		t.Errorf("describe:\n%s", out)
-	}
-}
-
-// get elections shows what Record and Candidates return.
-func TestGetElections(t *testing.T) {
-	t.Parallel()
-	e := newEnv(t)
-	elector := func(identity string) *election.LeaderElector {
-		le, err := election.NewLeaderElector(e.Client(identity), "board", election.Callbacks{
-			OnStartedLeading: func(ctx context.Context) { <-ctx.Done() }, OnStoppedLeading: func() {},
-		}, election.Config{Metadata: map[string]string{"version": "7"}})
-		testenv.Must(t, err)
-		return le
-	}
-	a, b := elector("a"), elector("b")
-	stop := e.background(a.Run)
-	e.Until("a leads", a.IsLeader)
-	stopB := e.background(b.Run)
-	e.Until("b waits", func() bool { return e.waiters("election/board") == 1 })
 	type electionJSON struct {
 		Name, Leader string
-		Last         string `json:"last_leader"`
 		Term, Token  uint64
 		Candidates   []struct{ Identity string }
 		Metadata     map[string]string
@@ -114,21 +121,76 @@ func TestGetElections(t *testing.T) {
 	if got.Name != "board" || got.Leader != "a" || got.Term != r.Term || got.Token != r.Token || len(got.Candidates) != 1 || got.Candidates[0].Identity != "b" || got.Metadata["version"] != "7" {
 		t.Errorf("get %+v, Record %+v", got, r)
 	}
-	if out := e.must("describe", "election", "board"); !strings.Contains(out, "Leader:") || !strings.Contains(out, "version 7") || !strings.Contains(out, "  b ") {
-		t.Errorf("describe:\n%s", out)
+	lists := decode[map[string][]struct{ Name, Job string }](t, e.must("get", "all", "-o", "json"))
+	if len(lists) != 4 || lists["locks"][0].Name != "catalogue" || lists["jobs"][1].Job != "poll" {
+		t.Errorf("get all: %+v", lists)
 	}
+	built := decode[map[string]string](t, e.must("version", "-o", "json"))
+
+	for _, c := range []struct {
+		command string
+		code    int
+		texts   []string
+	}{
+		{"get locks -o name", 0, []string{"=catalogue\nforeign\nhash\norders\norders/eu-west-1\n"}},
+		{"get locks", 0, []string{"NAME ", "SINCE", " ago", "orders ", "worker-1 ", "worker-1 (reads)", "another program", "never", "!sesame"}},
+		{"get locks -o json", 0, []string{"!sesame"}},
+		{"get locks catalogue -o yaml", 0, []string{"name: catalogue\nkind: readwrite\nholders:\n"}},
+		{"describe lock orders", 0, []string{"worker-1", "worker-2", "TTL"}},
+		{"describe lock foreign", 0, []string{"never", "another program wrote this key", "!sesame"}},
+		{"describe election board", 0, []string{"Leader:", "version 7", "  b "}},
+		{"get daemons", 0, []string{"feed", "worker-1"}},
+		{"describe daemon feed", 0, []string{"feed", "worker-1"}},
+		{"get job/draw job/poll -o name", 0, []string{"=draw\npoll\n"}},
+		{"get job/draw lock/orders -o name", 0, []string{"=lock/orders\njob/draw\n"}},
+		{"get all job/draw lock/orders -o name", 0, []string{"=lock/orders\njob/draw\n"}},
+		{"get all", 0, []string{"NAME ", "lock/orders ", "held ", "election/board "}},
+		{"get all --no-headers", 0, []string{"!NAME ", "lock/orders "}},
+		{"get all --prefix empty", 0, []string{"=", "There are no locks, elections, jobs or daemons "}},
+		{"describe lock/orders", 0, []string{"worker-2"}},
+		{"version", 0, []string{"Version:", built["version"], runtime.Version()}},
+
+		{"get lock ordres", 66, []string{`no lock "ordres" is held`}},
+		{"describe lock Orders", 66, []string{`no lock "Orders" is held`}},
+		{"release eu-west --yes", 66, []string{`no lock "eu-west" is held`}},
+		{"pause darw", 66, []string{`there is no job "darw"`}},
+		{"resume darw", 66, []string{`there is no job "darw"`}},
+		{"trigger darw", 66, []string{`there is no job "darw"`}},
+		{"history darw", 66, []string{`there is no job "darw"`}},
+		{"get job darw -o json", 66, []string{"=", `there is no job "darw"`}},
+		{"describe job darw", 66, []string{`there is no job "darw"`}},
+		{"get election x", 66, []string{`there is no election "x"`}},
+		{"describe election x", 66, []string{`there is no election "x"`}},
+		{"get daemon x", 66, []string{`there is no daemon "x"`}},
+		{"describe daemon x", 66, []string{`there is no daemon "x"`}},
+		{"get locks orders nope", 66, []string{"worker-1"}},
+		{"get job/draw lock/none", 66, []string{"job/draw"}},
+
+		{"__complete get locks ord", 0, []string{"=orders\norders/eu-west-1\n:4\n"}},
+		{"__complete describe lock cat", 0, []string{"=catalogue\n:4\n"}},
+		{"__complete release cat", 0, []string{"=catalogue\n:4\n"}},
+		{"__complete release catalogue orders", 0, []string{"=:4\n"}},
+		{"__complete pause x", 0, []string{"=:4\n"}},
+		{"__complete get locks -o n", 0, []string{"=table\njson\nyaml\nname\n:4\n"}},
+	} {
+		e.says(c.command, c.code, c.texts...)
+	}
+	if r := run(t.Context(), "redis://127.0.0.1:1", "__complete", "get", "locks", ""); r.out != ":4\n" {
+		t.Errorf("completion while Redis is away: %+v", r)
+	}
+
 	stopB()
-	stop()
-	got = decode[[]electionJSON](t, e.must("get", "elections", "-o", "json"))[0]
-	if got.Leader != "" || got.Term != r.Term || len(got.Candidates) != 0 {
+	stopA()
+	stopFeed()
+	e.says("describe election board", 0, "no leader", "Resigned")
+	if got := decode[[]electionJSON](t, e.must("get", "elections", "-o", "json"))[0]; got.Leader != "" || got.Term != r.Term || len(got.Candidates) != 0 {
 		t.Errorf("after its end: %+v", got)
 	}
-	if out := e.must("describe", "election", "board"); !strings.Contains(out, "no leader") || !strings.Contains(out, "Resigned") {
-		t.Errorf("describe:\n%s", out)
-	}
+	e.says("get daemons", 0, "feed", "!worker-1")
+	e.says("describe daemon feed", 0, "no replica runs it")
 }
 
-// get jobs and describe job show what Status and Runs return.
+// get jobs, describe job and history show what Status and Runs return.
 func TestGetJobs(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -142,12 +204,8 @@ func TestGetJobs(t *testing.T) {
 			return ctx.Err()
 		}
 	}, singleton.JobConfig{MaxAttempts: 1})
-	if out := e.must("get", "jobs"); !strings.Contains(out, "idle") || strings.Contains(out, "ago") {
-		t.Errorf("before the run:\n%s", out)
-	}
-	if out := e.must("trigger", "draw"); !strings.HasPrefix(out, "job draw triggered: trigger/20") {
-		t.Errorf("trigger: %q", out)
-	}
+	e.says("get jobs", 0, "idle", "!ago")
+	e.says("trigger draw", 0, "job draw triggered: trigger/20")
 	<-begun
 	j, err := singleton.NewJob(e.client, "draw")
 	testenv.Must(t, err)
@@ -158,15 +216,11 @@ func TestGetJobs(t *testing.T) {
 	if a, b := toJSON(t, got), toJSON(t, want); a != b {
 		t.Errorf("get %s, Status %s", a, b)
 	}
-	if out := e.must("describe", "job", "draw"); !strings.Contains(out, "running") || strings.Contains(out, "Last tick") || !strings.Contains(out, "  trigger/20") || !strings.Contains(out, "worker-1") || !strings.Contains(out, "0 0 * * *") {
-		t.Errorf("describe:\n%s", out)
-	}
+	e.says("describe job draw", 0, "running", "!Last tick", "  trigger/20", "worker-1", "0 0 * * *")
 	close(end)
 	e.Until("it has ended", func() bool { return e.Raw.LLen(t.Context(), "noonlock:{job/draw}:runs").Val() == 1 })
-	for _, args := range [][]string{{"history", "draw"}, {"describe", "job", "draw"}, {"history", "draw", "--since", "1h"}, {"history", "draw", "--since", "2020-01-01T00:00:00Z"}} {
-		if out := e.must(args...); !strings.Contains(out, "failed") || !strings.Contains(out, "no; winners\\x1b[2J") || !strings.Contains(out, "trigger/20") {
-			t.Errorf("%q:\n%s", args, out)
-		}
+	for _, command := range []string{"history draw", "describe job draw", "history draw --since 1h", "history draw --since 2020-01-01T00:00:00Z"} {
+		e.says(command, 0, "failed", `no; winners\x1b[2J`, "trigger/20")
 	}
 	entries := e.history("draw")
 	runs, err := j.Runs(t.Context(), 5)
@@ -174,47 +228,28 @@ func TestGetJobs(t *testing.T) {
 	if a, b := toJSON(t, entries), toJSON(t, runs); a != b {
 		t.Errorf("history %s, Runs %s", a, b)
 	}
-	if r := e.noonctl("history", "draw", "--since", time.Now().Add(time.Hour).Format(time.RFC3339)); r.code != 0 || r.out != "" {
-		t.Errorf("since later: %+v", r)
-	}
-	e.must("pause", "draw", "--reason", "no winners")
-	if out := e.must("describe", "job", "draw"); !strings.Contains(out, "Paused by:") || strings.Count(out, ": no winners\n") != 1 || !strings.Contains(out, " pause ") {
-		t.Errorf("describe:\n%s", out)
-	}
-	if out := e.must("history", "draw"); !strings.Contains(out, "Acts of operators:") || strings.Count(out, "no winners") != 1 || !strings.Contains(out, " pause ") {
-		t.Errorf("history:\n%s", out)
-	}
+	e.says("history draw --since "+time.Now().Add(time.Hour).Format(time.RFC3339), 0, "=")
+	e.says("pause draw --reason audit", 0)
+	e.says("describe job draw", 0, "Paused by:", ": audit\n", " pause ")
+	e.says("history draw", 0, "Acts of operators:", "audit", " pause ")
 	acts := decode[struct{ Acts []singleton.Action }](t, e.must("history", "draw", "-o", "json", "--limit", "1")).Acts
-	if len(acts) != 1 || acts[0].Verb != "pause" || acts[0].Reason != "no winners" || acts[0].By == "" {
+	if len(acts) != 1 || acts[0].Verb != "pause" || acts[0].Reason != "audit" || acts[0].By == "" {
 		t.Errorf("the newest act: %+v", acts)
 	}
 	for range 10 {
 		_, err := j.Trigger(t.Context())
 		testenv.Must(t, err)
 	}
-	if out := e.must("describe", "job", "draw"); !strings.Contains(out, ": no winners") || strings.Contains(out, " pause ") {
-		t.Errorf("describe after ten newer acts:\n%s", out)
-	}
-	if r := e.noonctl("get", "jobs"); r.code != 0 || !strings.Contains(r.out, "paused") || r.errOut != "Jobs that fail: 1 of 1.\n" {
-		t.Errorf("after pause: %+v", r)
-	}
-	if out := e.must("resume", "draw"); out != "job draw resumed\n" {
-		t.Errorf("resume: %q", out)
-	}
-	if r := e.noonctl("get", "jobs"); r.code != 0 || strings.Contains(r.out, "paused") {
-		t.Errorf("after resume: %+v", r)
-	}
+	e.says("describe job draw", 0, ": audit", "! pause ") // ten acts are newer
+	e.says("get jobs", 0, "paused", "Jobs that fail: 1 of 1.\n")
+	e.says("resume draw", 0, "=job draw resumed\n")
+	e.says("get jobs", 0, "!paused")
 }
 
-// What an operator asks is one command: which jobs fail or run, in which order, since when a lock is held, and
-// what was canceled and still runs.
+// What an operator asks is one command: which jobs fail or run, in which order, and what was canceled and still runs.
 func TestQuestionsOfAnOperator(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
-	e.hold("orders")
-	if out := e.must("get", "locks"); !strings.Contains(out, "SINCE") || !strings.Contains(out, " ago") {
-		t.Errorf("since when are they held?\n%s", out)
-	}
 	release := make(chan struct{})
 	for name, outcome := range map[string]error{"fails": errors.New("no winners"), "good": nil, "slow": nil} {
 		e.runs(name, "@daily", func(context.Context, singleton.Run) error {
@@ -236,20 +271,11 @@ func TestQuestionsOfAnOperator(t *testing.T) {
 			t.Errorf("get jobs %q: %q, want %q", args, got, want)
 		}
 	}
-	e.fails(64, []string{`--state is "broken"`}, "get", "jobs", "--state", "broken")
-	e.fails(64, []string{`--sort is "age"`}, "get", "jobs", "--sort", "age")
-	if r := e.noonctl("get", "jobs"); r.errOut != "Jobs that fail: 1 of 3.\n" || !strings.Contains(r.out, "0 0 * * *") {
-		t.Errorf("get jobs: %+v", r)
-	}
-	e.fails(66, []string{"nothing is running"}, "cancel", "fails")
-	e.fails(66, []string{"2020-01-01T00:00:00Z is not open"}, "cancel", "slow", "--tick", "2020-01-01T00:00:00Z")
-	e.fails(64, []string{`--tick is "now"`}, "cancel", "slow", "--tick", "now")
-	if out := e.must("cancel", "slow", "--reason", "wrong input"); !strings.HasPrefix(out, "job slow canceled: trigger/20") {
-		t.Errorf("cancel: %q", out)
-	}
-	if out := e.must("describe", "job", "slow"); !strings.Contains(out, "running, canceled\n") || !strings.Contains(out, ", reason wrong input") {
-		t.Errorf("a canceled run that still runs:\n%s", out)
-	}
+	e.says("get jobs", 0, "Jobs that fail: 1 of 3.\n", "0 0 * * *")
+	e.says("cancel fails", 66, "nothing is running")
+	e.says("cancel slow --tick 2020-01-01T00:00:00Z", 66, "2020-01-01T00:00:00Z is not open")
+	e.says("cancel slow --reason input", 0, "job slow canceled: trigger/20")
+	e.says("describe job slow", 0, "running, canceled\n", ", reason input")
 }
 
 func toJSON(t *testing.T, v any) string {
@@ -278,67 +304,11 @@ func TestRerun(t *testing.T) {
 		t.Errorf("rerun: %q", out)
 	}
 	e.Until("it has succeeded", func() bool { return history()[0].Outcome == singleton.OutcomeSucceeded })
-	e.fails(1, []string{"the tick has succeeded"}, "rerun", "draw", "--tick", tick)
-	e.fails(66, []string{"there is no 2020-01-01T00:00:00Z in the history"}, "rerun", "draw", "--tick", "2020-01-01T00:00:00Z")
-	e.fails(66, []string{"in the history"}, "rerun", "draw", "--tick", strings.TrimPrefix(tick, "trigger/"))
-	e.fails(64, []string{`--tick is "yesterday"`}, "rerun", "draw", "--tick", "yesterday")
-	e.fails(64, []string{"--tick"}, "rerun", "draw")
-	e.fails(64, []string{"Operator.Reason"}, "rerun", "draw", "--tick", tick, "--reason", strings.Repeat("x", 201))
-	e.fails(66, []string{"there is no job"}, "rerun", "x", "--tick", tick)
-}
-
-// get daemons shows which replica runs each daemon, also if none does.
-func TestGetDaemons(t *testing.T) {
-	t.Parallel()
-	e := newEnv(t)
-	d, err := singleton.NewDaemonRunner(e.client, "feed", func(ctx context.Context) error {
-		<-ctx.Done()
-		return nil
-	}, singleton.DaemonConfig{})
-	testenv.Must(t, err)
-	stop := e.background(d.Run)
-	e.Until("it runs", func() bool { return e.Exists("noonlock:{job/daemon/feed}:lock") })
-	for _, args := range [][]string{{"get", "daemons"}, {"get", "daemon", "feed"}, {"describe", "daemon", "feed"}} {
-		if out := e.must(args...); !strings.Contains(out, "feed") || !strings.Contains(out, "worker-1") {
-			t.Errorf("%q:\n%s", args, out)
-		}
-	}
-	stop()
-	for _, args := range [][]string{{"get", "daemons"}, {"get", "daemon", "feed"}} {
-		if out := e.must(args...); !strings.Contains(out, "feed") || strings.Contains(out, "worker-1") {
-			t.Errorf("%q after its end:\n%s", args, out)
-		}
-	}
-	if out := e.must("describe", "daemon", "feed"); !strings.Contains(out, "no replica runs it") {
-		t.Errorf("describe after its end:\n%s", out)
-	}
-}
-
-// An unknown name has its own exit code.
-func TestUnknownNames(t *testing.T) {
-	t.Parallel()
-	e := newEnv(t)
-	e.hold("orders")
-	e.hold("orders/eu-west-1")
-	e.hold("billing")
-	e.runs("draw", "@daily", func(context.Context, singleton.Run) error { return nil }, singleton.JobConfig{})
-	e.fails(66, []string{`no lock "ordres" is held`}, "get", "lock", "ordres")
-	e.fails(66, []string{`no lock "Orders" is held`}, "describe", "lock", "Orders")
-	e.fails(66, []string{`no lock "eu-west" is held`}, "release", "eu-west", "--yes")
-	for _, verb := range [][]string{{"pause"}, {"resume"}, {"trigger"}, {"history"}, {"get", "job"}, {"describe", "job"}} {
-		e.fails(66, []string{`there is no job "darw"`}, append(verb, "darw")...)
-	}
-	e.fails(66, []string{`there is no election "x"`}, "get", "election", "x")
-	e.fails(66, []string{`there is no election "x"`}, "describe", "election", "x")
-	e.fails(66, []string{`there is no daemon "x"`}, "get", "daemon", "x")
-	e.fails(66, []string{`there is no daemon "x"`}, "describe", "daemon", "x")
-	// What exists is printed all the same.
-	if r := e.noonctl("get", "locks", "orders", "nope"); r.code != 66 || !strings.Contains(r.out, "orders") {
-		t.Errorf("a known and an unknown name: %+v", r)
-	}
-	if r := e.noonctl("get", "job", "nope", "-o", "json"); r.code != 66 || r.out != "" {
-		t.Errorf("an unknown name as JSON: %+v", r)
-	}
+	e.says("rerun draw --tick "+tick, 1, "the tick has succeeded")
+	e.says("rerun draw --tick 2020-01-01T00:00:00Z", 66, "there is no 2020-01-01T00:00:00Z in the history")
+	e.says("rerun draw --tick "+strings.TrimPrefix(tick, "trigger/"), 66, "in the history")
+	e.says("rerun draw --reason "+strings.Repeat("x", 201)+" --tick "+tick, 64, "Operator.Reason")
+	e.says("rerun x --tick "+tick, 66, "there is no job")
 }
 
 // A job that cannot be read does not hide the others.
@@ -362,39 +332,6 @@ func TestBrokenThings(t *testing.T) {
 	e.fails(1, []string{`"newer"`, "newer schema"}, "get", "job", "newer")
 }
 
-// Wrong arguments are refused before anything is sent.
-func TestWrongArguments(t *testing.T) {
-	t.Parallel()
-	const nowhere = "redis://127.0.0.1:1"
-	for _, test := range []struct {
-		url  string
-		args []string
-		want string
-	}{
-		{"", []string{"get", "locks"}, "--redis"},
-		{"http://x", []string{"get", "locks"}, "redisurl: "},
-		{"redis://u:sesame@host:port", []string{"get", "locks"}, "redisurl: "},
-		{nowhere, []string{"get", "locks", "-o", "xml"}, "--output"},
-		{nowhere, []string{"get", "locks", "--bogus"}, "--bogus"},
-		{nowhere, []string{"get", "locks", "--timeout", "0"}, "--timeout"},
-		{nowhere, []string{"get", "locks", "--prefix", "a b"}, "Config.Prefix"},
-		{nowhere, []string{"get", "locks", "a b"}, "name"},
-		{nowhere, []string{"get", "jobs", "a{b"}, "name"},
-		{nowhere, []string{"get", "jobs", strings.Repeat("x", 300)}, "name"},
-		{nowhere, []string{"history", "draw", "--limit", "0"}, "--limit"},
-		{nowhere, []string{"history", "draw", "--since", "yesterday"}, "--since"},
-		{nowhere, []string{"history"}, "JOB"},
-		{nowhere, []string{"pause", "a", "b"}, "JOB"},
-		{nowhere, []string{"bogus"}, "bogus"},
-	} {
-		r := run(t.Context(), test.url, test.args...)
-		check(t, r, 64, []string{test.want}, test.args)
-		if strings.Contains(r.errOut, "sesame") {
-			t.Errorf("a password is printed: %s", r.errOut)
-		}
-	}
-}
-
 // If Redis is away, a command fails after --timeout with one sentence and its own exit code.
 func TestRedisIsAway(t *testing.T) {
 	t.Parallel()
@@ -405,7 +342,7 @@ func TestRedisIsAway(t *testing.T) {
 		"redis+cluster://127.0.0.1:1":             "connection refused",
 		"redis+sentinel://127.0.0.1:1?master=who": "",
 	} {
-		for _, args := range [][]string{{"get", "locks"}, {"get", "locks", "x"}, {"describe", "job", "x"}, {"pause", "x"}, {"release", "x", "--yes"}} {
+		for _, args := range [][]string{{"get", "locks", "--prefix", "a", "--prefix", "a"}, {"get", "locks", "x"}, {"describe", "job", "x"}, {"pause", "x"}, {"release", "x", "--yes"}} {
 			t.Run(url+" "+strings.Join(args, " "), func(t *testing.T) {
 				t.Parallel()
 				start := time.Now()
@@ -511,40 +448,12 @@ func TestUnusualNames(t *testing.T) {
 			t.Errorf("%q: %+v", name, l)
 		}
 	}
-	for _, args := range [][]string{
-		{"get", "locks"},
-		{"get", "lock", odd},
-		{"get", "locks", "-o", "name"},
-		{"get", "locks", "-o", "json"},
-		{"get", "locks", "-o", "yaml"},
-		{"get", "all"},
-		{"get", "all", "-o", "name"},
-		{"get", "all", "-o", "json"},
-		{"get", "all", "-o", "yaml"},
-		{"get", "job/" + odd},
-		{"describe", "lock", odd},
-		{"describe", "lock", "ours"},
-		{"describe", "job", odd},
-		{"describe", "job", odd + "x"},
-		{"describe", odd + "/x"},
-		{odd},
-		{"history", odd},
-		{"history", odd, "-o", "json"},
-		{"history", odd, "-o", "yaml"},
-		{"history", odd, "--since", "1ns"},
-		{"verify", odd, "-o", "yaml"},
-		{"release", odd},
-		{"release", odd, "--yes"},
-		{"pause", odd},
-		{"trigger", odd, "--prefix", odd},
-		{"resign", odd},
-		{"get", "locks", "--sort", odd},
-		{"get", "jobs", "--sort", odd},
-		{"get", "locks", "-o", odd},
-		{"cancel", odd, "--tick", odd},
-		{"get", "daemons", "--prefix", odd},
-		{"get", "locks", "--redis", "redis://" + odd},
-	} {
+	for command := range strings.SplitSeq("get locks,get lock ODD,get locks -o name,get locks -o json,get locks -o yaml,get all,get all -o name,"+
+		"get all -o json,get all -o yaml,get job/ODD,describe lock ODD,describe lock ours,describe job ODD,describe job ODDx,describe ODD/x,ODD,"+
+		"history ODD,history ODD -o json,history ODD -o yaml,history ODD --since 1ns,verify ODD -o yaml,release ODD,release ODD --yes,pause ODD,"+
+		"trigger ODD --prefix ODD,resign ODD,get locks --sort ODD,get jobs --sort ODD,get locks -o ODD,cancel ODD --tick ODD,"+
+		"get daemons --prefix ODD,get locks --redis redis://ODD", ",") {
+		args := strings.Split(strings.ReplaceAll(command, "ODD", odd), " ")
 		r := e.noonctl(args...)
 		said := r.out + r.errOut
 		if i := strings.IndexFunc(said, func(c rune) bool { return c != '\n' && (!unicode.IsPrint(c) || c == '\u3164') }); i >= 0 {
@@ -559,62 +468,6 @@ func TestUnusualNames(t *testing.T) {
 	}
 }
 
-// The habits of kubectl: KIND/NAME, all, --no-headers and version.
-func TestHabitsOfKubectl(t *testing.T) {
-	t.Parallel()
-	e := newEnv(t)
-	e.hold("orders")
-	for _, job := range []string{"draw", "poll"} {
-		e.runs(job, "@daily", func(context.Context, singleton.Run) error { return nil }, singleton.JobConfig{})
-	}
-	all := []string{"job/draw", "job/poll", "lock/orders"}
-	for _, c := range []struct{ a, b string }{
-		{"get job/draw", "get jobs draw"},
-		{"get job/draw job/poll -o name", "get jobs draw poll -o name"},
-		{"get job/draw lock/orders -o name", "get all job/draw lock/orders -o name"},
-		{"get lock/orders --no-headers", "get locks orders --no-headers"},
-		{"describe lock/orders", "describe lock orders"},
-		{"describe job/draw", "describe job draw"},
-	} {
-		a, b := e.must(strings.Fields(c.a)...), e.must(strings.Fields(c.b)...)
-		same := func(out string) string { return regexp.MustCompile(`[0-9.]+[hms]`).ReplaceAllString(out, "") }
-		if same(a) != same(b) || a == "" {
-			t.Errorf("%s:\n%s\n%s:\n%s", c.a, a, c.b, b)
-		}
-	}
-	got := strings.Fields(e.must("get", "all", "-o", "name"))
-	if slices.Sort(got); !slices.Equal(got, all) {
-		t.Errorf("get all: %q", got)
-	}
-	table := e.must("get", "all")
-	if !strings.HasPrefix(table, "NAME ") || !strings.Contains(table, "lock/orders   held    worker-1") {
-		t.Errorf("get all:\n%s", table)
-	}
-	if _, rows, _ := strings.Cut(table, "\n"); strings.Count(e.must("get", "all", "--no-headers"), "\n") != strings.Count(rows, "\n") {
-		t.Errorf("get all with titles:\n%s", table)
-	}
-	lists := decode[map[string][]struct{ Name, Job string }](t, e.must("get", "all", "-o", "json"))
-	if len(lists) != 2 || lists["locks"][0].Name != "orders" || lists["jobs"][1].Job != "poll" {
-		t.Errorf("get all: %+v", lists)
-	}
-	for want, args := range map[string]string{
-		`the kind is "pod"`: "get pod/x", `the kind is "draw"`: "describe draw", "needs one name": "describe job/draw lock/orders",
-		"describe job needs NAME": "describe job/draw job/poll", `the name is "draw"`: "get all draw", `the name is "pod/x"`: "get job/draw pod/x",
-	} {
-		e.fails(64, []string{want}, strings.Fields(args)...)
-	}
-	if r := e.noonctl("get", "job/draw", "lock/none"); r.code != 66 || !strings.Contains(r.out, "job/draw") {
-		t.Errorf("a name that is unknown: %+v", r)
-	}
-	if r := e.noonctl("get", "all", "--prefix", "empty"); r.code != 0 || r.out != "" || !strings.HasPrefix(r.errOut, "There are no locks, elections, jobs or daemons ") {
-		t.Errorf("nothing: %+v", r)
-	}
-	built := decode[map[string]string](t, e.must("version", "-o", "json"))
-	if out := e.must("version"); built["go"] != runtime.Version() || built["version"] == "" || !strings.Contains(out, "Version:") || !strings.Contains(out, built["go"]) {
-		t.Errorf("version: %v\n%s", built, out)
-	}
-}
-
 // A pause, resume or cancel that changes nothing says that its reason is not recorded. A trigger says
 // that no replica is there.
 func TestActsWithoutAnEffect(t *testing.T) {
@@ -624,49 +477,15 @@ func TestActsWithoutAnEffect(t *testing.T) {
 		<-ctx.Done()
 		return ctx.Err()
 	}, singleton.JobConfig{})
-	says := func(want string, args ...string) {
-		t.Helper()
-		if r := e.noonctl(args...); r.code != 0 || r.out == "" || !strings.Contains(r.errOut, want) || want == "" && r.errOut != "" {
-			t.Errorf("%q: %+v, want %q", args, r, want)
-		}
-	}
-	says("this resume changed nothing, and its reason is not recorded; the former one stays\n", "resume", "draw", "--reason", "all is well")
-	says("", "pause", "draw", "--reason", "no data")
-	says("", "pause", "draw")
-	says("this pause changed nothing, and its reason is not recorded; the former one stays, by ", "pause", "draw", "--reason", "holidays")
-	says(": no data\n", "pause", "draw", "--reason", "holidays")
-	says("", "trigger", "draw", "--reason", "now")
+	const unchanged = " changed nothing, and its reason is not recorded; the former one stays"
+	e.says("resume draw --reason ready", 0, "this resume"+unchanged+"\n")
+	e.says("pause draw --reason data", 0, "!nothing")
+	e.says("pause draw", 0, "!nothing")
+	e.says("pause draw --reason holidays", 0, "this pause"+unchanged+", by ", ": data\n")
+	e.says("trigger draw --reason now", 0, "!no replica")
 	stop()
 	e.Until("no replica is there", func() bool { return strings.Contains(e.must("get", "jobs"), "no replicas") })
-	says("no replica of the job is there; the run waits for one\n", "trigger", "draw")
-}
-
-// Completion lists the names that begin with what was typed, and nothing if Redis is away.
-func TestCompletion(t *testing.T) {
-	t.Parallel()
-	e := newEnv(t)
-	e.hold("orders")
-	e.hold("orders-eu")
-	e.hold("billing")
-	for _, test := range []struct {
-		args []string
-		want string
-	}{
-		{[]string{"get", "locks", "ord"}, "orders\norders-eu\n:4\n"},
-		{[]string{"get", "locks", "orders", ""}, "billing\norders-eu\n:4\n"},
-		{[]string{"describe", "lock", "b"}, "billing\n:4\n"},
-		{[]string{"release", "bi"}, "billing\n:4\n"},
-		{[]string{"release", "billing", ""}, ":4\n"},
-		{[]string{"pause", ""}, ":4\n"},
-		{[]string{"get", "locks", "-o", ""}, "table\njson\nyaml\nname\n:4\n"},
-	} {
-		if r := e.noonctl(append([]string{"__complete"}, test.args...)...); r.code != 0 || r.out != test.want {
-			t.Errorf("%q: %q", test.args, r.out)
-		}
-	}
-	if r := run(t.Context(), "redis://127.0.0.1:1", "__complete", "get", "locks", ""); r.out != ":4\n" {
-		t.Errorf("while Redis is away: %+v", r)
-	}
+	e.says("trigger draw", 0, "no replica of the job is there; the run waits for one\n")
 }
 
 // If nobody reads the output, the program ends without an error message.

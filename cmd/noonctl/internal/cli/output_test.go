@@ -26,27 +26,10 @@ func TestFault113_LostOutput(t *testing.T) {
 	e.hold("orders")
 	e.runs("draw", "@every 1s", func(context.Context, singleton.Run) error { return nil }, singleton.JobConfig{})
 	e.Until("it ran", func() bool { return e.Raw.LLen(t.Context(), "noonlock:{job/draw}:runs").Val() > 1 })
-	for _, args := range [][]string{
-		{"get", "jobs"},
-		{"get", "locks", "-o", "json"},
-		{"get", "locks", "-o", "yaml"},
-		{"get", "locks", "-o", "name"},
-		{"describe", "lock", "orders"},
-		{"describe", "job", "draw"},
-		{"history", "draw"},
-		{"history", "draw", "-o", "json"},
-		{"verify", "draw"},
-		{"doctor", "--observe", "100ms"},
-		{"doctor", "--observe", "100ms", "-o", "yaml"},
-		{"pause", "draw"},
-		{"resume", "draw"},
-		{"trigger", "draw"},
-		{"release", "orders", "--yes"},
-		{"--help"},
-		{"--version"},
-		{"run", "--help"},
-		{"completion", "bash"},
-	} {
+	for command := range strings.SplitSeq("get jobs,get locks -o json,get locks -o yaml,get locks -o name,describe lock orders,describe job draw,"+
+		"history draw,history draw -o json,verify draw,doctor --observe 100ms,doctor --observe 100ms -o yaml,pause draw,resume draw,trigger draw,"+
+		"release orders --yes,--help,--version,run --help,completion bash", ",") {
+		args := strings.Fields(command)
 		ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
 		r := printTo(ctx, e.url, full{}, args...)
 		if ctx.Err() != nil {

@@ -66,30 +66,6 @@ func TestEachCommandWithOneAndSeveralServers(t *testing.T) {
 	}
 }
 
-// A flag with one value refuses another one. --list and --max-ttl need several servers.
-func TestFlagsGivenTwice(t *testing.T) {
-	t.Parallel()
-	const nowhere = "redis://127.0.0.1:1"
-	for _, c := range []struct {
-		code int
-		want string
-		args []string
-	}{
-		{64, `it was given before as "a"`, []string{"get", "locks", "--prefix", "a", "--prefix", "b"}},
-		{64, `it was given before as "json"`, []string{"get", "locks", "-o", "json", "--output", "yaml"}},
-		{64, `it was given before as "1s"`, []string{"--timeout", "1s", "get", "locks", "--timeout=2s"}},
-		{64, `it was given before as "false"`, []string{"release", "x", "--yes=false", "--yes"}},
-		{64, `it was given before as "a"`, []string{"run", "--lock", "a", "--lock", "b", "--", "true"}},
-		{64, "2 are given", []string{"get", "locks", "--redis", nowhere, "--redis", nowhere}},
-		{69, "Redis at ", []string{"get", "locks", "--prefix", "a", "--prefix", "a", "--timeout", "200ms"}},
-		{64, "--list and --max-ttl are for", []string{"get", "locks", "--list", "2"}},
-		{64, "--list and --max-ttl are for", []string{"run", "--lock", "x", "--max-ttl", "1s", "--", "true"}},
-		{64, "doctor reads", []string{"doctor", "--list", "2"}},
-	} {
-		check(t, run(t.Context(), nowhere, c.args...), c.code, []string{c.want}, c.args)
-	}
-}
-
 // run, elect and describe work on the servers of a quorum. --list and --max-ttl are those of its Clients.
 func TestQuorum(t *testing.T) {
 	t.Parallel()

@@ -167,28 +167,3 @@ func TestServeActions(t *testing.T) {
 		t.Errorf("exit code %d, log %q", code, log)
 	}
 }
-
-func TestServeRefuses(t *testing.T) {
-	t.Parallel()
-	short := filepath.Join(t.TempDir(), "token")
-	testenv.Must(t, os.WriteFile(short, []byte("0123456789abcde\n"), 0o600))
-	for _, c := range []struct {
-		texts, args []string
-	}{
-		{[]string{"--http", `":7475"`, "--token-file"}, []string{"--http", ":7475"}},
-		{[]string{"--http", "--token-file"}, []string{"--http", ":0", "--allow-actions"}},
-		{[]string{"--http", "--token-file"}, []string{"--http", "0.0.0.0:0"}},
-		{[]string{"--http", "--token-file"}, []string{"--http", "[::]:0"}},
-		{[]string{"--http", "--token-file"}, []string{"--http", "198.51.100.7:0"}},
-		{[]string{"--http", "--token-file"}, []string{"--http", "host.example:0"}},
-		{[]string{"--http", `"7475"`, "127.0.0.1:7475"}, []string{"--http", "7475"}},
-		{[]string{"--token-file", "15 bytes", "16"}, []string{"--http", ":0", "--token-file", short}},
-		{[]string{"--token-file", "missing"}, []string{"--token-file", filepath.Join(t.TempDir(), "missing")}},
-		{[]string{"--http", "invalid port"}, []string{"--http", "127.0.0.1:99999"}},
-		{[]string{"--operator-header", `"a b"`, "X-Forwarded-User"}, []string{"--operator-header", "a b"}},
-		{[]string{"unknown command"}, []string{"page"}},
-	} {
-		args := append([]string{"serve"}, c.args...)
-		check(t, run(t.Context(), "redis://127.0.0.1:1", args...), 64, c.texts, args)
-	}
-}

@@ -1,7 +1,6 @@
 package podlabel_test
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"encoding/pem"
@@ -28,7 +27,6 @@ import (
 type api struct {
 	*testing.T
 	server  *httptest.Server
-	host    string
 	account string
 
 	mu      sync.Mutex
@@ -124,7 +122,7 @@ func (a *api) getenv(name string) string {
 	u, err := url.Parse(a.server.URL)
 	testenv.Must(a, err)
 	return map[string]string{
-		"KUBERNETES_SERVICE_HOST": cmp.Or(a.host, u.Hostname()), "KUBERNETES_SERVICE_PORT": u.Port(), "HOSTNAME": "site-1",
+		"KUBERNETES_SERVICE_HOST": u.Hostname(), "KUBERNETES_SERVICE_PORT": u.Port(), "HOSTNAME": "site-1",
 	}[name]
 }
 
@@ -241,25 +239,6 @@ func TestClose(t *testing.T) {
 	if took := time.Since(before); took > 3*time.Second { // a request may take 5 s
 		t.Errorf("Close took %v", took)
 	}
-}
-
-// A server whose certificate is for another host receives no token.
-func TestAnotherHost(t *testing.T) {
-	t.Parallel()
-	a := newAPI(t)
-	a.refuses(func(http.ResponseWriter) bool {
-		t.Error("a request arrived")
-		return false
-	})
-	a.host = "localhost" // the certificate is for 127.0.0.1
-	l := a.label()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	for !strings.Contains(a.log(), "certificate is valid for") {
-		testenv.Must(t, ctx.Err())
-		time.Sleep(10 * time.Millisecond)
-	}
-	l.Close()
 }
 
 func TestBadInput(t *testing.T) {
