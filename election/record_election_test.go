@@ -49,6 +49,8 @@ func TestElectionForLongerThanAWeek(t *testing.T) {
 			t.Error("the counter is still there")
 		}
 		testenv.Must(e, first.release(e.Context()))
+		testenv.MustIs(e, first.release(e.Context()), lockcore.ErrNotHeld)
+		testenv.MustIs(e, first.promote(e.Context(), "b"), lockcore.ErrNotHeld)
 		if r, err := b.Record(e.Context()); err != nil || r.Left != 0 {
 			t.Errorf("after it has resigned: %+v, %v", r, err)
 		}

@@ -59,6 +59,10 @@ func TestFault07_52_TermsEnd(t *testing.T) {
 			r.net.Inject(r, lockcoretest.Fault{Kind: lockcoretest.DelayReply, Match: r.script("leader_vacate"), Delay: 100 * time.Millisecond, Count: 1})
 			return r.resign()
 		}, cause: election.ErrResigned},
+		"the record is not vacated": {end: func(r *reign) error {
+			r.net.Inject(r, lockcoretest.Fault{Kind: lockcoretest.DropRequest, Match: r.script("leader_vacate"), Count: 1})
+			return r.resign()
+		}, cause: election.ErrResigned},
 		"TransferTo": {end: func(r *reign) error { return r.a.le.TransferTo(r.Context(), "c") }, cause: election.ErrResigned, next: "c"},
 		"TransferTo a candidate that is cut off": {end: func(r *reign) error {
 			r.other.Partition()
