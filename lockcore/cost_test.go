@@ -21,7 +21,7 @@ type cost struct {
 	name     string
 	script   string
 	args     []any
-	state    any      // a mutexState or an ownedState
+	state    keyState
 	answer   string   // times to come in whole minutes, tokens as T
 	queue    []string // after it
 	owners   []string // owners of a lock, after it; nil: not looked at
@@ -39,9 +39,9 @@ const (
 )
 
 func mutexCosts() []cost {
-	held := func(queue ...string) mutexState { return mutexState{living, queue, false, true} }
-	free := func(queue ...string) mutexState { return mutexState{"", queue, false, true} }
-	mine := func(queue ...string) mutexState { return mutexState{me, queue, false, true} }
+	held := func(queue ...string) keyState { return heldBy(living, queue...) }
+	free := func(queue ...string) keyState { return keyState{queue: queue} }
+	mine := func(queue ...string) keyState { return heldBy(me, queue...) }
 	acquire := func(ask string) []any { return []any{me, 60000, ask} }
 	leave := []any{me, 0}
 	return []cost{
@@ -82,11 +82,8 @@ func ownedCosts() []cost {
 	thirdReads := attempt("ns1", "OTHER", "4", "r", "third")
 	fourth := attempt("ns1", "OTHER", "5", "w", "fourth")
 	deaf, deafToo, asks := attempt("ns1", "DEAD", "1", "w", "deaf"), attempt("ns1", "DEAD", "2", "w", "too"), attempt("ns1", "DEAD", "3", "w", "asks")
-	entry := func(a string, lasts time.Duration) ownedEntry {
-		return ownedEntry{a[strings.Index(a, "/")-1:][:1], a, lasts}
-	}
-	state := func(entries []ownedEntry, queue ...string) ownedState {
-		return ownedState{kind: "ns1", entries: entries, queue: queue}
+	state := func(entries []ownedEntry, queue ...string) keyState {
+		return keyState{entries: entries, queue: queue}
 	}
 	held := func(entries ...ownedEntry) []ownedEntry { return entries }
 	acquire := func(a, ask string) []any { return []any{a, 60000, ask} }
@@ -98,83 +95,61 @@ func ownedCosts() []cost {
 		{name: "a free lock, behind a queue of dead waiters", script: "owned_acquire", args: acquire(mine, "try"), state: state(nil, deaf, deafToo), answer: "[1 T]", owners: []string{"me"}, sends: 1},
 		{name: "a free lock, behind a queue of its owner", script: "owned_acquire", args: acquire(reads, "try"), state: state(nil, siblingReads), answer: "[1 T]", messages: []string{"ALIVE g orders " + siblingReads}, sends: 1, calls: 30},
 		{name: "a free lock, behind a waiter of its owner", script: "owned_acquire", args: acquire(reads, "look"), state: state(nil, siblingReads, reads), answer: "[1 T]", messages: []string{"ALIVE g orders " + siblingReads}, sends: 1, calls: 36},
-		{name: "a lock whose last entry ended a moment before its key", script: "owned_acquire", args: acquire(mine, "try"), state: state(held(entry(other, minute))), meddle: func(e *env) {
+		{name: "a lock whose last entry ended a moment before its key", script: "owned_acquire", args: acquire(mine, "try"), state: state(held(entryOf(other, minute))), meddle: func(e *env) {
 			// The key and the last entry end at the same time. But a script may read the
 			// clock a millisecond after the server has decided that a key still exists.
 			e.Helper()
 			must(e, e.Raw.ZAdd(e.Context(), e.key("orders", "lock"), redis.Z{Score: writesScore + 1, Member: other}).Err())
 		}, answer: "[1 T]", calls: 17},
-		{name: "in again", script: "owned_acquire", args: acquire(mine, "try"), state: state(held(entry(sibling, minute))), answer: "[1 T]", calls: 9},
-		{name: "in again, beside an entry that it names", script: "owned_acquire", args: append(acquire(mine, "try"), 604800000, sibling), state: state(held(entry(sibling, minute))), meddle: func(e *env) {
+		{name: "in again", script: "owned_acquire", args: acquire(mine, "try"), state: state(held(entryOf(sibling, minute))), answer: "[1 T]", calls: 9},
+		{name: "in again, beside an entry that it names", script: "owned_acquire", args: append(acquire(mine, "try"), 604800000, sibling), state: state(held(entryOf(sibling, minute))), meddle: func(e *env) {
 			must(e, e.Raw.Set(e.Context(), e.key("orders", "fence"), firstToken, hour).Err())
 		}, answer: "[1 T]", calls: 10},
-		{name: "in with another reader, without a queue", script: "owned_acquire", args: acquire(reads, "try"), state: state(held(entry(otherReads, minute))), answer: "[1 T]", owners: []string{"me", "other"}, calls: 10},
-		{name: "out, the last", script: "owned_leave", args: leave(mine), state: state(held(entry(mine, minute))), answer: "1", owners: []string{}, calls: 5},
-		{name: "out, the last reader", script: "owned_leave", args: leave(reads), state: state(held(entry(reads, minute))), answer: "1", owners: []string{}, calls: 5},
-		{name: "out, and the other's entry is over", script: "owned_leave", args: leave(reads), state: state(held(entry(reads, minute), entry(otherReads, -time.Second))), answer: "1", owners: []string{}, calls: 18},
-		{name: "out, and another reads for longer", script: "owned_leave", args: leave(reads), state: state(held(entry(reads, minute), entry(otherReads, hour))), answer: "1", owners: []string{"other"}, calls: 9},
-		{name: "out, and another reads as long", script: "owned_leave", args: leave(reads), state: state(held(entry(reads, minute), entry(otherReads, minute))), answer: "1", owners: []string{"other"}, calls: 11},
+		{name: "in with another reader, without a queue", script: "owned_acquire", args: acquire(reads, "try"), state: state(held(entryOf(otherReads, minute))), answer: "[1 T]", owners: []string{"me", "other"}, calls: 10},
+		{name: "out, the last", script: "owned_leave", args: leave(mine), state: state(held(entryOf(mine, minute))), answer: "1", owners: []string{}, calls: 5},
+		{name: "out, the last reader", script: "owned_leave", args: leave(reads), state: state(held(entryOf(reads, minute))), answer: "1", owners: []string{}, calls: 5},
+		{name: "out, and the other's entry is over", script: "owned_leave", args: leave(reads), state: state(held(entryOf(reads, minute), entryOf(otherReads, -time.Second))), answer: "1", owners: []string{}, calls: 18},
+		{name: "out, and another reads for longer", script: "owned_leave", args: leave(reads), state: state(held(entryOf(reads, minute), entryOf(otherReads, hour))), answer: "1", owners: []string{"other"}, calls: 9},
+		{name: "out, and another reads as long", script: "owned_leave", args: leave(reads), state: state(held(entryOf(reads, minute), entryOf(otherReads, minute))), answer: "1", owners: []string{"other"}, calls: 11},
 
-		{name: "the waiters behind an attempt that passes the queue follow it", script: "owned_acquire", args: acquire(reads, "look"), state: state(held(entry(siblingReads, minute)), reads, thirdReads), answer: "[1 T]", owners: []string{"me", "third"}, messages: []string{"OTHER g orders " + thirdReads}, sends: 1},
-		{name: "again, past the queue", script: "owned_acquire", args: acquire(mine, "join"), state: state(held(entry(sibling, minute)), third), answer: "[1 T]", queue: []string{third}},
+		{name: "the waiters behind an attempt that passes the queue follow it", script: "owned_acquire", args: acquire(reads, "look"), state: state(held(entryOf(siblingReads, minute)), reads, thirdReads), answer: "[1 T]", owners: []string{"me", "third"}, messages: []string{"OTHER g orders " + thirdReads}, sends: 1},
+		{name: "again, past the queue", script: "owned_acquire", args: acquire(mine, "join"), state: state(held(entryOf(sibling, minute)), third), answer: "[1 T]", queue: []string{third}},
 		{name: "the answer reports that the caller cannot write", script: "owned_acquire", args: acquire(mine, "look"), state: state(nil, siblingReads, thirdReads, mine), answer: "[8]", owners: []string{"me", "third"}, messages: []string{"ALIVE g orders " + siblingReads, "OTHER g orders " + thirdReads}, sends: 2},
-		{name: "a release grants to the first, and notifies the second", script: "owned_leave", args: leave(mine), state: state(held(entry(mine, minute)), third, fourth), answer: "[1 0m]", queue: []string{fourth}, messages: []string{"OTHER g orders " + third, "OTHER h orders 0m " + fourth}, sends: 2},
-		{name: "a release that changes nothing for the head", script: "owned_leave", args: leave(reads), state: state(held(entry(reads, minute), entry(otherReads, hour)), third), answer: "1", queue: []string{third}},
-		{name: "a release that brings the end forward, by an owner that stays", script: "owned_leave", args: leave(mine), state: state(held(entry(mine, hour), entry(sibling, minute)), third), answer: "2", queue: []string{third}, messages: []string{"OTHER h orders 1m " + third}, sends: 1},
-		{name: "a release that brings the end forward, by an owner that goes", script: "owned_leave", args: leave(reads), state: state(held(entry(reads, hour), entry(otherReads, minute)), third), answer: "1", queue: []string{third}, messages: []string{"OTHER h orders 1m " + third}, sends: 1},
-		{name: "a downgrade serves the readers", script: "owned_downgrade", args: []any{mine}, state: state(held(entry(mine, minute)), thirdReads, fourth), answer: "1", queue: []string{fourth}, owners: []string{"me", "third"}, messages: []string{"OTHER g orders " + thirdReads, "OTHER h orders 1m " + fourth}, sends: 2},
-		{name: "a downgrade that changes nothing for the head", script: "owned_downgrade", args: []any{mine}, state: state(held(entry(mine, minute), entry(sibling, minute)), third), answer: "1", queue: []string{third}},
-		{name: "the head leaves the queue of another kind's lock", script: "owned_leave", args: leave(mine), state: ownedState{kind: "ns1", foreign: "string", queue: []string{mine, neighbour}}, answer: "0", queue: []string{neighbour}, messages: []string{"OTHER h orders 60m " + neighbour}, sends: 1},
-		{name: "a process without a subscription is tried once, with a grant", script: "owned_leave", args: leave(mine), state: state(held(entry(mine, minute)), deaf, deafToo, third), answer: "[1 0m]", messages: []string{"OTHER g orders " + third}, sends: 2},
-		{name: "a process without a subscription is tried once, with a notice", script: "owned_acquire", args: acquire(reads, "join"), state: state(held(entry(other, minute)), deaf, deafToo, third), answer: "[2 1m P " + other + "]", queue: []string{third, reads}, messages: []string{"OTHER h orders 1m " + third}, sends: 2},
+		{name: "a release grants to the first, and notifies the second", script: "owned_leave", args: leave(mine), state: state(held(entryOf(mine, minute)), third, fourth), answer: "[1 0m]", queue: []string{fourth}, messages: []string{"OTHER g orders " + third, "OTHER h orders 0m " + fourth}, sends: 2},
+		{name: "a release that changes nothing for the head", script: "owned_leave", args: leave(reads), state: state(held(entryOf(reads, minute), entryOf(otherReads, hour)), third), answer: "1", queue: []string{third}},
+		{name: "a release that brings the end forward, by an owner that stays", script: "owned_leave", args: leave(mine), state: state(held(entryOf(mine, hour), entryOf(sibling, minute)), third), answer: "2", queue: []string{third}, messages: []string{"OTHER h orders 1m " + third}, sends: 1},
+		{name: "a release that brings the end forward, by an owner that goes", script: "owned_leave", args: leave(reads), state: state(held(entryOf(reads, hour), entryOf(otherReads, minute)), third), answer: "1", queue: []string{third}, messages: []string{"OTHER h orders 1m " + third}, sends: 1},
+		{name: "a downgrade serves the readers", script: "owned_downgrade", args: []any{mine}, state: state(held(entryOf(mine, minute)), thirdReads, fourth), answer: "1", queue: []string{fourth}, owners: []string{"me", "third"}, messages: []string{"OTHER g orders " + thirdReads, "OTHER h orders 1m " + fourth}, sends: 2},
+		{name: "a downgrade that changes nothing for the head", script: "owned_downgrade", args: []any{mine}, state: state(held(entryOf(mine, minute), entryOf(sibling, minute)), third), answer: "1", queue: []string{third}},
+		{name: "the head leaves the queue of another kind's lock", script: "owned_leave", args: leave(mine), state: keyState{holder: living, queue: []string{mine, neighbour}}, answer: "0", queue: []string{neighbour}, messages: []string{"OTHER h orders 1m " + neighbour}, sends: 1},
+		{name: "a process without a subscription is tried once, with a grant", script: "owned_leave", args: leave(mine), state: state(held(entryOf(mine, minute)), deaf, deafToo, third), answer: "[1 0m]", messages: []string{"OTHER g orders " + third}, sends: 2},
+		{name: "a process without a subscription is tried once, with a notice", script: "owned_acquire", args: acquire(reads, "join"), state: state(held(entryOf(other, minute)), deaf, deafToo, third), answer: "[2 1m P " + other + "]", queue: []string{third, reads}, messages: []string{"OTHER h orders 1m " + third}, sends: 2},
 		{name: "the caller counts as alive", script: "owned_acquire", args: acquire(asks, "look"), state: state(nil, deaf, asks), answer: "[1 T]", owners: []string{"asks"}, sends: 1},
-		{name: "the caller is not notified as head", script: "owned_acquire", args: acquire(mine, "look"), state: state(held(entry(other, minute)), mine), answer: "[2 1m P " + other + "]", queue: []string{mine}},
-		{name: "a head with a timer is not notified", script: "owned_acquire", args: acquire(mine, "join"), state: state(held(entry(other, minute)), third), answer: "[2 1m P " + other + "]", queue: []string{third, mine}},
-		{name: "the head that reads has a timer, too", script: "owned_acquire", args: acquire(reads, "join"), state: state(held(entry(other, minute)), thirdReads), answer: "[2 1m P " + other + "]", queue: []string{thirdReads, reads}},
-		{name: "a writer does not test whether a queued writer is alive", script: "owned_acquire", args: acquire(mine, "join"), state: state(held(entry(other, minute)), third), answer: "[2 1m P " + other + "]", queue: []string{third, mine}},
-		{name: "a try reports when the lock ends", script: "owned_acquire", args: acquire(reads, "try"), state: state(held(entry(other, minute), entry(thirdReads[:len("ns1:OTHER.")]+"6.t.r/other id", hour))), answer: "[4 60m " + other + "]"},
-		{name: "a waiter learns when the writer ends", script: "owned_acquire", args: acquire(reads, "join"), state: state(held(entry(other, minute), entry(thirdReads[:len("ns1:OTHER.")]+"6.t.r/other id", hour))), answer: "[2 1m P " + other + "]", queue: []string{reads}},
-		{name: "a lock without an end is reported as one", script: "owned_acquire", args: acquire(reads, "join"), state: state(held(entry(other, minute))), meddle: func(e *env) {
+		{name: "the caller is not notified as head", script: "owned_acquire", args: acquire(mine, "look"), state: state(held(entryOf(other, minute)), mine), answer: "[2 1m P " + other + "]", queue: []string{mine}},
+		{name: "a head with a timer is not notified", script: "owned_acquire", args: acquire(mine, "join"), state: state(held(entryOf(other, minute)), third), answer: "[2 1m P " + other + "]", queue: []string{third, mine}},
+		{name: "the head that reads has a timer, too", script: "owned_acquire", args: acquire(reads, "join"), state: state(held(entryOf(other, minute)), thirdReads), answer: "[2 1m P " + other + "]", queue: []string{thirdReads, reads}},
+		{name: "a writer does not test whether a queued writer is alive", script: "owned_acquire", args: acquire(mine, "join"), state: state(held(entryOf(other, minute)), third), answer: "[2 1m P " + other + "]", queue: []string{third, mine}},
+		{name: "a try reports when the lock ends", script: "owned_acquire", args: acquire(reads, "try"), state: state(held(entryOf(other, minute), entryOf(thirdReads[:len("ns1:OTHER.")]+"6.t.r/other id", hour))), answer: "[4 60m " + other + "]"},
+		{name: "a waiter learns when the writer ends", script: "owned_acquire", args: acquire(reads, "join"), state: state(held(entryOf(other, minute), entryOf(thirdReads[:len("ns1:OTHER.")]+"6.t.r/other id", hour))), answer: "[2 1m P " + other + "]", queue: []string{reads}},
+		{name: "a lock without an end is reported as one", script: "owned_acquire", args: acquire(reads, "join"), state: state(held(entryOf(other, minute))), meddle: func(e *env) {
 			e.Helper()
 			must(e, e.Raw.Persist(e.Context(), e.key("orders", "lock")).Err())
 		}, answer: "[2 -1 P " + other + "]", queue: []string{reads}},
-		{name: "a reader waits for the last of a writer's entries", script: "owned_acquire", args: acquire(reads, "join"), state: state(held(entry(other, hour), entry(third[:len("ns1:OTHER.")]+"6.t.w/other id", minute))), answer: "[2 60m P " + other + "]", queue: []string{reads}},
+		{name: "a reader waits for the last of a writer's entries", script: "owned_acquire", args: acquire(reads, "join"), state: state(held(entryOf(other, hour), entryOf(third[:len("ns1:OTHER.")]+"6.t.w/other id", minute))), answer: "[2 60m P " + other + "]", queue: []string{reads}},
 	}
 }
 
-func TestCostOfMutexScripts(t *testing.T) {
+// Each row is compared with the counts of the server.
+func TestCostOfScripts(t *testing.T) {
 	t.Parallel()
 	e := realEnv(t)
-	e.costs(mutexCosts(), func(state any) {
-		s, _ := state.(mutexState)
-		e.establish("orders", s)
-	})
-}
-
-func TestCostOfOwnedScripts(t *testing.T) {
-	t.Parallel()
-	e := realEnv(t)
-	e.costs(ownedCosts(), func(state any) {
-		s, _ := state.(ownedState)
-		e.establishOwned("orders", s)
-	})
-}
-
-// costs compares each row with the counts of the server.
-func (e *env) costs(rows []cost, establish func(state any)) {
-	e.Helper()
-	ear := e.Raw.Subscribe(e.Context(), "noonlock:ch:ALIVE", "noonlock:ch:OTHER")
-	defer ear.Close()
-	for range 2 {
-		_, err := ear.Receive(e.Context())
-		must(e, err)
-	}
-	for _, row := range rows {
+	ear := e.hears("noonlock:ch:ALIVE", "noonlock:ch:OTHER")
+	for _, row := range append(mutexCosts(), ownedCosts()...) {
 		source, err := lockcore.ScriptSource(row.script)
 		must(e, err)
 		sha := e.Raw.ScriptLoad(e.Context(), source).Val()
 		keys := e.scriptKeys("orders")
-		establish(row.state)
+		e.establish("orders", row.state)
 		if row.meddle != nil {
 			row.meddle(e)
 		}

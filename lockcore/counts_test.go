@@ -27,25 +27,7 @@ func (e *env) clientCommands() int {
 	return e.calls("evalsha") + e.calls("eval")
 }
 
-func TestLockAndUnlockAreTwoCommands(t *testing.T) {
-	onServerAllKinds(t, func(e *env) {
-		m := e.mutex(e.Client("a"), "orders", ttl(10*time.Minute))
-		e.unlock(e.lock(m)) // sends the scripts
-		before := e.clientCommands()
-		const cycles = 50
-		for range cycles {
-			e.unlock(e.lock(m))
-		}
-		if n := e.clientCommands() - before; n != 2*cycles {
-			e.Errorf("%d cycles were %d commands, want 2 each", cycles, n)
-		}
-		if n := e.calls("publish"); n != 0 {
-			e.Errorf("%d messages without a waiter", n)
-		}
-	})
-}
-
-// Hundreds of waiters, at night a thousand: one grant per release and three commands per hand-over (the holder's
+// A lock without waiters costs two commands, to acquire and to release. Hundreds of waiters, at night a thousand: one grant per release and three commands per hand-over (the holder's
 // release, the next one's confirmation, one join), whatever the length of the queue.
 // Caught mutants: a release notifies all waiters; all waiters look at each hand-over.
 func TestFault40_ThousandWaiters(t *testing.T) {
@@ -74,14 +56,24 @@ func TestFault40_ThousandWaiters(t *testing.T) {
 			clients = append(clients, e.Client(fmt.Sprint("client ", i)))
 		}
 		cfg := ttl(10 * time.Minute)
-		first := e.try(e.mutex(clients[0], "orders", cfg))
+		const cycles = 50
+		m := e.mutex(clients[0], "orders", cfg)
+		e.unlock(e.lock(m)) // sends the scripts
+		before := e.clientCommands()
+		for range cycles {
+			e.unlock(e.lock(m))
+		}
+		if n := e.clientCommands() - before; n != 2*cycles || e.calls("publish") != 0 {
+			e.Errorf("%d cycles were %d commands, want 2 each, and %d messages without a waiter", cycles, n, e.calls("publish"))
+		}
+		first := e.try(m)
 		for _, c := range clients { // so that none starts without the subscription
 			e.subscribed(e.mutex(c, "orders", cfg))
 		}
 		var inside, served atomic.Int64
 		var tokens []uint64
 		var wg sync.WaitGroup
-		before := e.clientCommands()
+		before = e.clientCommands()
 		for i := range waiters {
 			m := e.mutex(clients[i%len(clients)], "orders", cfg)
 			wg.Go(func() {
@@ -385,75 +377,38 @@ func TestMetrics(t *testing.T) {
 	})
 }
 
-// A grant's message can arrive before the reply to the request that queued the attempt. The hand-over is counted,
-// and no lapsed grant is.
-func TestGrantOvertakesReply(t *testing.T) {
-	onBoth(t, func(e *env) {
+// A grant without effect is counted: the waiter had left before it, and its withdrawal is late. The next waiter gets
+// the lock at once. A grant whose message arrives before the reply to the request that queued the attempt is a
+// hand-over, and none that lapsed.
+func TestLapsedGrantsAreCounted(t *testing.T) {
+	onAllKinds(t, func(e *env) {
 		e.warmAll()
 		reg := prometheus.NewRegistry()
 		opt, faults := e.Link()
 		c := e.ClientWith(opt, lockcore.Config{Identity: "a", Registerer: reg})
-		cfg := ttl(10 * time.Second)
+		b := e.Client("b")
+		cfg := ttl(20 * time.Second)
 		m := e.mutex(c, "orders", cfg)
-		grant := func(before func()) {
-			taken := e.try(e.another(m))
-			waiter := e.queued(m)
-			e.unlock(taken)
-			before()
-			e.unlock(waiter.granted())
-		}
-		grant(func() {}) // subscribes
+		lease := e.try(e.mutex(b, "orders", cfg))
+		e.servesInOrder(lease, e.queued(m)) // subscribes
 		handovers := metric(e, reg, "noonlock_handover_seconds")
+		lease = e.try(e.mutex(b, "orders", cfg))
 		late := faults.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayReply, Match: e.script("mutex_acquire"), Count: 1})
-		grant(func() {
-			e.WaitIdle()
-			late.Lift()
-		})
+		overtaken := e.queued(m)
+		e.unlock(lease)
+		e.WaitIdle()
+		late.Lift()
+		e.unlock(overtaken.granted())
 		if got := metric(e, reg, "noonlock_handover_seconds"); got != handovers+1 {
 			e.Errorf("%v hand-overs were counted, want 1", got-handovers)
 		}
 		if got := metric(e, reg, "noonlock_lapsed_grants_total"); got != 0 {
 			e.Errorf("%v grants lapsed, want none", got)
 		}
-	})
-}
 
-// Two Clients share the metrics of one registry. A Client whose metrics cannot be registered is refused.
-func TestMetricsAreShared(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(e *env) {
-		reg := prometheus.NewRegistry()
-		for _, identity := range []string{"a", "b"} {
-			c := e.ClientWith(e.Direct(), lockcore.Config{Identity: identity, Registerer: reg})
-			e.unlock(e.try(e.mutex(c, "orders", ttl(time.Second))))
-		}
-		if got := metric(e, reg, "noonlock_acquires_total", "kind", "mutex", "outcome", "acquired"); got != 2 {
-			e.Errorf("two Clients acquired %v times", got)
-		}
-		other := prometheus.NewRegistry()
-		other.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: "noonlock_leases_held", Help: "Somebody else's."}))
-		rdb := e.Connect(e.Direct())
-		defer rdb.Close()
-		if _, err := lockcore.New(rdb, lockcore.Config{Registerer: other}); err == nil || errors.Is(err, noonlock.ErrConfig) {
-			e.Errorf("a registry that has another noonlock_leases_held: %v", err)
-		}
-		var none *prometheus.Registry
-		_, err := lockcore.New(rdb, lockcore.Config{Registerer: none})
-		if err == nil || !strings.Contains(err.Error(), "Config.Registerer: noonlock: it is a nil *prometheus.Registry") {
-			e.Errorf("a nil registry: %v", err)
-		}
-	})
-}
-
-// A grant without effect is counted: the waiter had left before it.
-func TestLapsedGrantsAreCounted(t *testing.T) {
-	onBoth(t, func(e *env) {
-		e.warmAll()
-		reg := prometheus.NewRegistry()
-		opt, faults := e.Link()
-		c := e.ClientWith(opt, lockcore.Config{Identity: "a", Registerer: reg})
-		lease := e.try(e.mutex(e.Client("b"), "orders", ttl(20*time.Second)))
-		waiter := e.queued(e.mutex(c, "orders", ttl(20*time.Second)))
+		lease = e.try(e.mutex(b, "orders", cfg))
+		waiter := e.queued(m)
+		next := e.queued(e.mutex(b, "orders", cfg))
 		held := faults.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Match: e.script("mutex_leave")})
 		waiter.cancel()
 		_, err := waiter.wait()
@@ -462,6 +417,30 @@ func TestLapsedGrantsAreCounted(t *testing.T) {
 		e.unlock(lease) // grants to a waiter that has left
 		e.Until("the grant is counted as lapsed", func() bool { return metric(e, reg, "noonlock_lapsed_grants_total") > 0 })
 		held.Lift()
-		e.unlock(e.lock(e.mutex(c, "orders", ttl(20*time.Second))))
+		e.unlock(next.granted())
+	})
+}
+
+// Two Clients share the metrics of one registry. A Client whose metrics cannot be registered is refused.
+func TestMetricsAreShared(t *testing.T) {
+	inBubble(t, func(e *env) {
+		reg, other := prometheus.NewRegistry(), prometheus.NewRegistry()
+		for _, identity := range []string{"a", "b"} {
+			c := e.ClientWith(e.Direct(), lockcore.Config{Identity: identity, Registerer: reg})
+			e.unlock(e.try(e.mutex(c, "orders", ttl(time.Second))))
+		}
+		if got := metric(e, reg, "noonlock_acquires_total", "kind", "mutex", "outcome", "acquired"); got != 2 {
+			e.Errorf("two Clients acquired %v times", got)
+		}
+		other.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: "noonlock_leases_held", Help: "Somebody else's."}))
+		rdb := e.Connect(e.Direct())
+		defer rdb.Close()
+		if _, err := lockcore.New(rdb, lockcore.Config{Registerer: other}); err == nil || errors.Is(err, noonlock.ErrConfig) {
+			e.Errorf("a registry that has another noonlock_leases_held: %v", err)
+		}
+		_, err := lockcore.New(rdb, lockcore.Config{Registerer: (*prometheus.Registry)(nil)})
+		if err == nil || !strings.Contains(err.Error(), "Config.Registerer: noonlock: it is a nil *prometheus.Registry") {
+			e.Errorf("a nil registry: %v", err)
+		}
 	})
 }

@@ -282,75 +282,50 @@ func TestForceReleaseWithoutARemark(t *testing.T) {
 	})
 }
 
-// A heldState is a state of a held lock, and how lock_inspect reports it.
-type heldState struct {
-	name    string
-	kind    string // as lock_inspect reports it
-	value   string // of a string
-	entries []ownedEntry
-}
-
-func heldStates() []heldState {
-	entry := func(attempt string, lasts time.Duration) ownedEntry {
-		return ownedEntry{attempt[strings.Index(attempt, "/")-1:][:1], attempt, lasts}
-	}
+// heldStates are the states of a held lock.
+func heldStates() map[string]keyState {
 	const (
 		one, same = "ns1:ALIVE.1.t.r/one a", "ns1:ALIVE.2.t.r/one b"
 		two       = "ns1:ALIVE.3.t.r/two c"
-		writes    = "ns1:ALIVE.4.t.w/three d"
+		once      = "ns1:ALIVE.1.t.w/one a"
+		again     = "ns1:ALIVE.2.t.w/one b"
+		minute    = time.Minute
 	)
-	minute := time.Minute
-	return []heldState{
-		{name: "free"},
-		{name: "mine", kind: "string", value: me},
-		{name: "another's", kind: "string", value: living},
-		{name: "empty", kind: "string"},
-		{name: "a list", kind: "other"},
-		{name: "a hash", kind: "other"},
-		{name: "an owner that writes twice", kind: "ns1", entries: []ownedEntry{entry("ns1:ALIVE.1.t.w/one a", minute), entry("ns1:ALIVE.2.t.w/one b", time.Hour)}},
-		{name: "an attempt of it", kind: "ns1", entries: []ownedEntry{entry("ns1:ALIVE.2.t.w/one b", time.Hour)}},
-		{name: "a reader", kind: "ns1", entries: []ownedEntry{entry(one, time.Hour)}},
-		{name: "a reader twice", kind: "ns1", entries: []ownedEntry{entry(one, time.Hour), entry(same, minute)}},
-		{name: "two readers", kind: "ns1", entries: []ownedEntry{entry(one, time.Hour), entry(same, minute), entry(two, minute/2)}},
-		{name: "the second reader", kind: "ns1", entries: []ownedEntry{entry(two, minute/2)}},
-		{name: "a writer", kind: "ns1", entries: []ownedEntry{entry(writes, minute)}},
+	of := func(entries ...ownedEntry) keyState { return keyState{entries: entries} }
+	return map[string]keyState{
+		"free":      {},
+		"mine":      {holder: me},
+		"another's": {holder: living},
+		"empty":     {other: "string"},
+		"a list":    {other: "list"},
+		"a hash":    {other: "hash"},
+
+		"an owner that writes twice": of(entryOf(once, minute), entryOf(again, time.Hour)),
+		"an attempt of it":           of(entryOf(again, time.Hour)),
+		"a reader":                   of(entryOf(one, time.Hour)),
+		"a reader twice":             of(entryOf(one, time.Hour), entryOf(same, minute)),
+		"two readers":                of(entryOf(one, time.Hour), entryOf(same, minute), entryOf(two, minute/2)),
+		"the second reader":          of(entryOf(two, minute/2)),
+		"a writer":                   of(entryOf("ns1:ALIVE.4.t.w/three d", minute)),
 	}
 }
 
-func (e *env) establishHeld(s heldState, queue []string) {
-	e.Helper()
-	e.establishOwned("orders", ownedState{kind: s.kind, entries: s.entries, queue: queue})
-	key := e.key("orders", "lock")
-	must(e, e.Raw.Del(e.Context(), e.key("orders", "forced"), e.key("orders", "releases")).Err())
+// reported returns the kind and the attempts that lock_inspect reports, the latter sorted.
+func (s keyState) reported() (string, []string) {
 	switch {
-	case s.kind == "string":
-		must(e, e.Raw.Set(e.Context(), key, s.value, time.Minute).Err())
-	case s.name == "a list":
-		must(e, e.Raw.RPush(e.Context(), key, "x").Err())
-	case s.name == "a hash":
-		must(e, e.Raw.HSet(e.Context(), key, "a", "b").Err())
-	}
-}
-
-func (e *env) heldSnapshot() ownedSnapshot {
-	e.Helper()
-	if e.Raw.Type(e.Context(), e.key("orders", "lock")).Val() == "list" {
-		return ownedSnapshot{snapshot: e.snapshot("orders")}
-	}
-	return e.ownedSnapshot("orders")
-}
-
-// reported returns the attempts that lock_inspect reports for a state, sorted.
-func (s heldState) reported() []string {
-	if s.kind == "string" {
-		return []string{s.value}
+	case s.other == "string" || s.holder != "":
+		return "string", []string{s.holder}
+	case s.other != "":
+		return "other", nil
+	case s.entries == nil:
+		return "", nil
 	}
 	var all []string
 	for _, x := range s.entries {
 		all = append(all, x.attempt)
 	}
 	slices.Sort(all)
-	return all
+	return "ns1", all
 }
 
 // A lock was seen in one state and is force-released in another. The seen holders that still hold it lose it, once,
@@ -358,42 +333,36 @@ func (s heldState) reported() []string {
 // if they may acquire something.
 func TestForceInEveryState(t *testing.T) {
 	onOneServer(t, func(e *env) {
-		heard := e.Raw.Subscribe(e.Context(), "noonlock:ch:ALIVE")
-		defer heard.Close()
-		_, err := heard.Receive(e.Context())
-		must(e, err)
-		load := func(script string) string {
-			source, err := lockcore.ScriptSource(script)
-			must(e, err)
-			return e.Raw.ScriptLoad(e.Context(), source).Val()
-		}
-		inspect, force := load("lock_inspect"), load("lock_force")
+		heard := e.hears("noonlock:ch:ALIVE")
 		k := e.scriptKeys("orders")
+		forced, releases := e.key("orders", "forced"), e.key("orders", "releases")
 		queue := []string{living, "ns1:ALIVE.5.t.w/five e", "ns1:ALIVE.6.t.r/six f", "nl1:ALIVE.7.t/seven"}
-		for _, then := range heldStates() {
-			e.establishHeld(then, queue)
-			answer, err := e.Raw.EvalSha(e.Context(), inspect, k[:4]).Slice()
-			must(e, err)
+		establish := func(s keyState) {
+			must(e, e.Raw.Del(e.Context(), forced, releases).Err())
+			s.queue = queue
+			e.establish("orders", s)
+		}
+		for was, then := range heldStates() {
+			establish(then)
+			answer := e.run("lock_inspect", k[:4]).([]any)
 			var seen []string
 			for row := range slices.Chunk(answer[2].([]any), 4) {
 				seen = append(seen, row[0].(string))
 			}
-			if slices.Sort(seen); answer[0] != then.kind || !slices.Equal(seen, then.reported()) {
-				e.Errorf("%s: inspected as %v", then.name, answer)
+			slices.Sort(seen)
+			kind, holders := then.reported()
+			if answer[0] != kind || !slices.Equal(seen, holders) {
+				e.Errorf("%s: inspected as %v", was, answer)
 			}
-			for _, now := range heldStates() {
-				if then.kind == "" {
-					continue // nothing to take
-				}
-				e.establishHeld(now, queue)
-				before := e.heldSnapshot()
+			if kind == "" {
+				continue // nothing to take
+			}
+			for is, now := range heldStates() {
+				establish(now)
+				before := e.snapshot("orders")
 				for run := range 2 {
-					got, err := e.Raw.EvalSha(e.Context(), force, []string{k[0], k[2], e.key("orders", "forced"), e.key("orders", "releases")}, argv("lock_force", then.kind, strings.Join(seen, "\n"))...).Int64()
-					where := fmt.Sprintf("%s, then %s, run %d", then.name, now.name, run+1)
-					if err != nil {
-						e.Errorf("%s: %v", where, err)
-						continue
-					}
+					got := e.run("lock_force", []string{k[0], k[2], forced, releases}, kind, strings.Join(seen, "\n"))
+					where := fmt.Sprintf("%s, then %s, run %d", was, is, run+1)
 					checkForced(e, where, then, now, run == 0, before, got, e.messages(heard, "noonlock:ch:ALIVE"))
 				}
 			}
@@ -401,60 +370,50 @@ func TestForceInEveryState(t *testing.T) {
 	})
 }
 
-func checkForced(e *env, where string, then, now heldState, first bool, before ownedSnapshot, got int64, messages []string) {
+func checkForced(e *env, where string, then, now keyState, first bool, before snapshot, got any, messages []string) {
 	e.Helper()
-	after := e.heldSnapshot()
-	seen, taken := then.reported(), int64(0)
-	remarks := map[string]string{}
-	left, ends := map[string]int64{}, int64(0)
+	after := e.snapshot("orders")
+	kind, seen := then.reported()
+	isKind, holders := now.reported()
+	remarks, left, ends := map[string]string{}, maps.Clone(before.until), int64(0)
 	switch {
-	case then.kind != now.kind:
-		maps.Copy(left, before.until)
-	case now.kind == "other":
-		taken = 1
+	case kind != isKind:
+	case kind == "other":
 		remarks[""] = "op\nwhy"
-	case now.kind == "string" && now.value == then.value:
-		taken = 1
-		remarks[now.value] = "op\nwhy"
 	default:
-		for attempt, until := range before.until {
+		for _, attempt := range holders {
 			if slices.Contains(seen, attempt) {
-				taken++
 				remarks[attempt] = "op\nwhy"
-				continue
+				delete(left, attempt)
 			}
-			left[attempt] = until
 		}
 	}
 	for _, until := range left {
 		ends = max(ends, until)
 	}
-	gone := taken > 0 && len(left) == 0
-	acts := e.Raw.LLen(e.Context(), e.key("orders", "releases")).Val()
-	if acts != min(taken, 1) {
+	taken := len(remarks)
+	if acts := e.Raw.LLen(e.Context(), e.key("orders", "releases")).Val(); int(acts) != min(taken, 1) {
 		e.Errorf("%s: %d releases are recorded", where, acts)
 	}
+	want, calls := taken, min(taken, 1)
 	if !first {
 		delete(remarks, "") // of no attempt
-		if int(got) != len(remarks) || len(messages) > 0 {
-			e.Errorf("%s: the second call released %d, want %d; messages %q", where, got, len(remarks), messages)
-		}
-	} else if got != taken || len(messages) != min(int(taken), 1) {
-		e.Errorf("%s: %d were released, want %d; messages %q", where, got, taken, messages)
+		want, calls = len(remarks), 0
 	}
-	if first {
-		if got := e.Raw.HGetAll(e.Context(), e.key("orders", "forced")).Val(); !maps.Equal(got, remarks) {
-			e.Errorf("%s: remarks %q, want %q", where, got, remarks)
-		}
+	if got != int64(want) || len(messages) != calls {
+		e.Errorf("%s: %v were released, want %d; messages %q", where, got, want, messages)
+	}
+	if noted := e.Raw.HGetAll(e.Context(), e.key("orders", "forced")).Val(); first && !maps.Equal(noted, remarks) {
+		e.Errorf("%s: remarks %q, want %q", where, noted, remarks)
 	}
 	switch {
-	case gone:
-		if e.Exists(e.key("orders", "lock")) {
-			e.Errorf("%s: the lock is there still: %+v", where, after)
-		}
 	case taken == 0:
 		if !before.same(after) || before.end != after.end {
 			e.Errorf("%s: %+v became %+v", where, before, after)
+		}
+	case len(left) == 0:
+		if after.kind != "none" {
+			e.Errorf("%s: the lock is there still: %+v", where, after)
 		}
 	default:
 		if !maps.Equal(left, after.until) || after.end != ends || e.Bubble == nil && after.keyEnd != ends {

@@ -53,48 +53,6 @@ func TestQueueIsServedInOrderOfArrival(t *testing.T) {
 	})
 }
 
-// A client that releases and locks again is queued last.
-func TestReleaserDoesNotPassTheQueue(t *testing.T) {
-	onAllKinds(t, func(e *env) {
-		a, b := e.Client("a"), e.Client("b")
-		cfg := ttl(20 * time.Second)
-		lease := e.try(e.mutex(a, "orders", cfg))
-		waiter := e.queued(e.mutex(b, "orders", cfg))
-		e.unlock(lease)
-		again := e.goLock(e.mutex(a, "orders", cfg))
-		next := waiter.granted()
-		if again.over() {
-			e.Error("two holders")
-		}
-		e.unlock(next)
-		e.unlock(again.granted())
-	})
-}
-
-func TestCancelledWaitLeavesTheQueue(t *testing.T) {
-	onAllKinds(t, func(e *env) {
-		a, b, c := e.Client("a"), e.Client("b"), e.Client("c")
-		cfg := ttl(20 * time.Second)
-		lease := e.try(e.mutex(a, "orders", cfg))
-		one := e.queued(e.mutex(b, "orders", cfg))
-		two := e.queued(e.mutex(c, "orders", cfg))
-		one.cancel()
-		_, err := one.wait()
-		mustIs(e, err, lockcore.ErrNotAcquired, context.Canceled)
-		e.Until("it has left", func() bool { return e.queueLength("orders") == 1 })
-		before := e.Clock()
-		e.unlock(lease)
-		next := two.granted()
-		if took := e.Clock() - before; e.Bubble != nil && took != 0 {
-			e.Errorf("the abandoned place cost %v", took)
-		}
-		e.unlock(next)
-		if e.Exists(e.key("orders", "queue")) || e.Exists(e.key("orders", "seen")) {
-			e.Error("the queue is not empty")
-		}
-	})
-}
-
 // A waiter whose process is gone is passed over at once if the server knows that the process receives no messages.
 // Its place expires.
 func TestDeadWaiterIsPassedOver(t *testing.T) {
@@ -130,38 +88,6 @@ func (e *env) deadAttempt(number int) string {
 	default:
 		return fmt.Sprintf("nl1:DEADDEADDEAD.%d.t/dead", number)
 	}
-}
-
-// An abandoned attempt whose withdrawal was lost is granted the lock: its client releases it at once.
-func TestGrantToAnAbandonedAttempt(t *testing.T) {
-	inBubbleAllKinds(t, func(e *env) {
-		e.warmAll()
-		a, c := e.Client("a"), e.Client("c")
-		b, f := e.Linked("b")
-		cfg := ttl(30 * time.Second)
-		lease := e.try(e.mutex(a, "orders", cfg))
-		quitter := e.queued(e.mutex(b, "orders", cfg))
-		waiter := e.queued(e.mutex(c, "orders", cfg))
-		lost := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.ResetBefore, Match: e.script("mutex_leave")})
-		quitter.cancel()
-		if _, err := quitter.wait(); err == nil {
-			e.Fatal("it got the lock")
-		}
-		e.Pass(40 * time.Second) // it has stopped retrying the withdrawal
-		lost.Lift()
-		tries := lost.Fired()
-		e.Pass(20 * time.Second)
-		if lost.Fired() != tries || e.queueLength("orders") != 2 {
-			e.Fatal("it has left after all: this test proves nothing")
-		}
-		before := e.Clock()
-		e.unlock(lease)
-		next := waiter.granted()
-		if took := e.Clock() - before; took != 0 {
-			e.Errorf("the grant to an abandoned attempt cost %v", took)
-		}
-		e.unlock(next)
-	})
 }
 
 // A lease that lasts long costs each of its waiters one look per TTL.
@@ -322,66 +248,6 @@ func TestTryAfterPartsWereDeleted(t *testing.T) {
 	}
 }
 
-// mustName asserts that the error of a wait names the holder and, for a lock that has owners, the owner.
-func (e *env) mustName(err error, holder, owner string) {
-	e.Helper()
-	mustIs(e, err, lockcore.ErrNotAcquired)
-	var held *lockcore.HeldError
-	if !errors.As(err, &held) {
-		e.Fatalf("error %v, want one that names the holder", err)
-	}
-	if !e.owned() {
-		owner = ""
-	}
-	if held.Holder != holder || held.Owner != owner || held.Name != "orders" {
-		e.Errorf("held by %q, owner %q, name %q, want %q, %q", held.Holder, held.Owner, held.Name, holder, owner)
-	}
-	if held.TTL <= 0 || held.TTL > 20*time.Second {
-		e.Errorf("for another %v", held.TTL)
-	}
-	if text := err.Error(); !strings.Contains(text, "held by "+holder) || strings.Contains(text, "owner") != e.owned() {
-		e.Errorf("error %q", text)
-	}
-}
-
-// underWay reports whether a wait on a real server was canceled before the reply that names the holder.
-func (e *env) underWay(err error) bool { return e.Bubble == nil && errors.Is(err, lockcore.ErrUnknown) }
-
-// If a wait ends with its context, the error names the holder, as that of TryLock does, and the owner if there is
-// one. This holds for the first waiter and for the one behind it, on a new Client, whose first request does not
-// queue, and on a Client that has waited before.
-// Caught mutants: the replies to queued waiters do not carry the holder; the error of a wait does not contain it.
-func TestWaitNamesTheHolder(t *testing.T) {
-	onAllKinds(t, func(e *env) {
-		a, b := e.Client("a"), e.Client("b")
-		cfg := ttl(20 * time.Second)
-		lease := e.try(e.mutex(a, "orders", cfg))
-		if held := e.refused(e.mutex(b, "orders", cfg)); (held.Owner == "owner-1") != e.owned() {
-			e.Errorf("TryLock: %+v", held)
-		}
-		var waiters []*pending
-		for range 5 { // the first three get other replies than the later ones
-			waiters = append(waiters, e.queued(e.mutex(b, "orders", cfg)))
-		}
-		for _, w := range waiters {
-			w.cancel()
-			_, err := w.wait()
-			mustIs(e, err, context.Canceled)
-			if e.underWay(err) {
-				continue
-			}
-			e.mustName(err, "a", "owner-1") // see env.mutex
-		}
-		ctx, cancel := context.WithTimeout(e.Context(), time.Millisecond)
-		defer cancel()
-		_, err := e.mutex(b, "orders", cfg).Lock(ctx)
-		if !errors.Is(err, context.DeadlineExceeded) {
-			e.Errorf("error %v", err)
-		}
-		e.unlock(lease)
-	})
-}
-
 // Of several readers, the error names the one whose lease ends last, with its owner. For a foreign key it names
 // nothing.
 func TestWaitNamesAReader(t *testing.T) {
@@ -394,8 +260,9 @@ func TestWaitNamesAReader(t *testing.T) {
 		w := e.queued(e.rw(b, "orders", "w", ttl(5*time.Second)))
 		w.cancel()
 		_, err = w.wait()
+		underWay := func() bool { return e.Bubble == nil && errors.Is(err, lockcore.ErrUnknown) }
 		var held *lockcore.HeldError
-		if !e.underWay(err) && (!errors.As(err, &held) || held.Holder != "a" || held.Owner != "r2") {
+		if !underWay() && (!errors.As(err, &held) || held.Holder != "a" || held.Owner != "r2") {
 			e.Errorf("error %v", err)
 		}
 		e.unlock(read)
@@ -404,33 +271,87 @@ func TestWaitNamesAReader(t *testing.T) {
 		f := e.queued(e.mutex(b, "foreign", ttl(5*time.Second)))
 		f.cancel()
 		_, err = f.wait()
-		if !e.underWay(err) && (!errors.As(err, &held) || held.Holder != "") || strings.Contains(err.Error(), "secret") {
+		if !underWay() && (!errors.As(err, &held) || held.Holder != "") || strings.Contains(err.Error(), "secret") {
 			e.Errorf("error %v", err)
 		}
 	})
 }
 
-// The error names the holder of the last look, also in an outage.
-func TestWaitNamesTheLastHolderSeen(t *testing.T) {
-	inBubbleAllKinds(t, func(e *env) {
+// A wait ends with its context. It leaves the queue, and its place costs no time. Its error has the cause, and names
+// the holder and the owner, as that of TryLock does: of the first waiters and those behind them, on a new Client,
+// whose first request does not queue, and on one that has waited before. It names the holder of the last look, also in
+// an outage.
+// Caught mutants: the replies to queued waiters do not carry the holder; the error of a wait does not contain it.
+func TestWaitEndsWithItsContext(t *testing.T) {
+	onAllKinds(t, func(e *env) {
+		a, b := e.Client("a"), e.Client("b")
 		c, f := e.Linked("c")
 		cfg := ttl(20 * time.Second)
-		lease := e.try(e.mutex(e.Client("a"), "orders", cfg))
-		next := e.queued(e.mutex(e.Client("b"), "orders", cfg))
-		last, away := e.queued(e.mutex(c, "orders", cfg)), e.queued(e.mutex(c, "orders", cfg))
+		names := func(err error, holder, owner string) {
+			e.Helper()
+			mustIs(e, err, lockcore.ErrNotAcquired)
+			if e.Bubble == nil && errors.Is(err, lockcore.ErrUnknown) {
+				return // it was canceled before the reply that names the holder
+			}
+			held, ok := errors.AsType[*lockcore.HeldError](err)
+			if !e.owned() {
+				owner = ""
+			}
+			if !ok || held.Holder != holder || held.Owner != owner || held.Name != "orders" || held.TTL <= 0 || held.TTL > 20*time.Second {
+				e.Errorf("%v, want one that names %q, owner %q", err, holder, owner)
+			}
+			if text := err.Error(); !strings.Contains(text, "held by "+holder) || !strings.Contains(text, `"orders"`) || strings.Contains(text, "owner") != e.owned() {
+				e.Errorf("error %q", text)
+			}
+		}
+		lease := e.try(e.mutex(a, "orders", cfg))
+		names(e.refused(e.mutex(b, "orders", cfg)), "a", "owner-1") // see env.mutex
+		next := e.queued(e.mutex(b, "orders", cfg))
+		var waiters []*pending
+		for range 4 { // the first three get other replies than the later ones
+			waiters = append(waiters, e.queued(e.mutex(b, "orders", cfg)))
+		}
+		last := e.queued(e.mutex(c, "orders", cfg))
+		for _, w := range waiters {
+			w.cancel()
+			_, err := w.wait()
+			mustIs(e, err, context.Canceled)
+			names(err, "a", "owner-1")
+		}
+		e.Until("they have left", func() bool { return e.queueLength("orders") == 2 })
+		boss := errors.New("boss said no")
+		ctx, cancel := context.WithCancelCause(e.Context())
+		m := e.mutex(b, "orders", cfg)
+		result := make(chan error, 1)
+		go func() {
+			_, err := m.Lock(ctx)
+			result <- err
+		}()
+		e.Until("it is queued", func() bool { return e.queueLength("orders") == 3 })
+		cancel(boss)
+		mustIs(e, <-result, lockcore.ErrNotAcquired, context.Canceled, boss)
+		_, err := m.Lock(ctx)
+		mustIs(e, err, boss)
+		_, err = m.TryLock(ctx)
+		mustIs(e, err, boss)
+		before := e.Clock()
 		e.unlock(lease)
-		next.granted()
-		e.Pass(30 * time.Second) // everybody has looked
+		lease = next.granted()
+		if took := e.Clock() - before; e.Bubble != nil && took != 0 {
+			e.Errorf("the abandoned places cost %v", took)
+		}
+		if e.Bubble != nil {
+			e.Pass(30 * time.Second) // c has looked
+			cut := f.Partition()
+			e.Pass(time.Minute)
+			lockcoretest.MustFire(e, cut)
+		}
 		last.cancel()
-		_, err := last.wait()
-		e.mustName(err, "b", "owner-2")
-		cut := f.Partition()
-		e.Pass(time.Minute)
-		lockcoretest.MustFire(e, cut)
-		away.cancel()
-		_, err = away.wait()
-		if held, ok := errors.AsType[*lockcore.HeldError](err); !ok || held.Holder != "b" || held.TTL != 0 {
+		_, err = last.wait()
+		if held, ok := errors.AsType[*lockcore.HeldError](err); e.Bubble != nil && (!ok || held.Holder != "b" || held.TTL != 0) {
 			e.Errorf("error %v (%+v)", err, held)
 		}
+		f.Heal()
+		e.unlock(lease)
 	})
 }

@@ -251,7 +251,7 @@ func TestOwnedLockWithoutRights(t *testing.T) {
 		user := redis.NewClient(e.As("user"+right, "~*", "&*", "+@all", right))
 		defer user.Close()
 		if right == "-zmscore" {
-			e.establishOwned("orders", ownedState{kind: "ns1", entries: []ownedEntry{{"w", mine, time.Minute}}})
+			e.establish("orders", heldBy(mine))
 		}
 		answer, err := user.Eval(t.Context(), source, e.scriptKeys("orders"), argv("owned_acquire", mine, 60000, "try")...).Result()
 		if err == nil || !strings.Contains(err.Error(), "can't run this command") && !strings.Contains(err.Error(), "permissions to run") {

@@ -18,28 +18,20 @@ func TestRequestsConfirmGrants(t *testing.T) {
 	toTheMillisecond(t, func(e *timed) {
 		const mine, again, waiter = "ns1:ALIVE.1.t.w/me id", "ns1:ALIVE.2.t.w/me id", "ns1:OTHER.2.u.w/other id"
 		k := e.scriptKeys("orders")
-		mutex := func(holder string, queue ...string) func() {
-			return func() { e.establish("orders", mutexState{lock: holder, queue: queue, fence: true}) }
-		}
-		owned := func(holder string, queue ...string) func() {
-			return func() {
-				e.establishOwned("orders", ownedState{kind: "ns1", entries: []ownedEntry{{"w", holder, minute}}, queue: queue})
-			}
-		}
 		for _, row := range []struct {
 			name, script string
-			establish    func()
+			state        keyState
 			args         []any
 			granted      string // the process to which the request grants the lock
 		}{
-			{"a holder looks", "mutex_acquire", mutex(me, unknown), []any{me, 60000, "look"}, ""},
-			{"a waiter joins", "mutex_acquire", mutex(stranger, unknown), []any{me, 60000, "join"}, ""},
-			{"a holder leaves", "mutex_leave", mutex(me, unknown), []any{me, 0}, "NOBODY"},
-			{"a waiter leaves", "mutex_leave", mutex(stranger, unknown, me), []any{me, 0}, ""},
-			{"an owner looks", "owned_acquire", owned(mine, waiter), []any{mine, 60000, "look"}, ""},
-			{"an owner joins", "owned_acquire", owned(waiter), []any{mine, 60000, "join"}, ""},
-			{"an owner passes the queue", "owned_acquire", owned(mine, waiter), []any{again, 60000, "join"}, ""},
-			{"an owner leaves", "owned_leave", owned(mine, waiter), []any{mine, 0}, "OTHER"},
+			{"a holder looks", "mutex_acquire", heldBy(me, unknown), []any{me, 60000, "look"}, ""},
+			{"a waiter joins", "mutex_acquire", heldBy(stranger, unknown), []any{me, 60000, "join"}, ""},
+			{"a holder leaves", "mutex_leave", heldBy(me, unknown), []any{me, 0}, "NOBODY"},
+			{"a waiter leaves", "mutex_leave", heldBy(stranger, unknown, me), []any{me, 0}, ""},
+			{"an owner looks", "owned_acquire", heldBy(mine, waiter), []any{mine, 60000, "look"}, ""},
+			{"an owner joins", "owned_acquire", heldBy(waiter), []any{mine, 60000, "join"}, ""},
+			{"an owner passes the queue", "owned_acquire", heldBy(mine, waiter), []any{again, 60000, "join"}, ""},
+			{"an owner leaves", "owned_leave", heldBy(mine, waiter), []any{mine, 0}, "OTHER"},
 		} {
 			for _, notes := range []struct{ before, after string }{
 				{"ALIVE 17\n", ""},
@@ -48,7 +40,7 @@ func TestRequestsConfirmGrants(t *testing.T) {
 				{"DEAD 17\n", "DEAD 17\n"},
 				{"DEAD -17\nGONE " + e.ms(time.Millisecond) + "\n", "DEAD -17\nGONE " + e.ms(time.Millisecond) + "\n"},
 			} {
-				row.establish()
+				e.establish("orders", row.state)
 				must(e.env, e.Raw.HSet(e.Context(), k[3], "!", notes.before).Err())
 				e.run(row.script, k, append(row.args, keep.Milliseconds())...)
 				want := notes.after
@@ -94,10 +86,7 @@ func TestNotesToTheMillisecond(t *testing.T) {
 func TestCallsAfterALapsedGrant(t *testing.T) {
 	toTheMillisecond(t, func(e *timed) {
 		k := e.scriptKeys("orders")
-		ear := e.Raw.PSubscribe(e.Context(), "noonlock:ch:P*")
-		defer ear.Close()
-		_, err := ear.Receive(e.Context())
-		must(e.env, err)
+		ear := e.hears("noonlock:ch:P*")
 		for _, row := range []struct {
 			name   string
 			queue  string // a letter for each waiter: its process, or n for 30 processes, or d for 1000 dead waiters
@@ -131,14 +120,9 @@ func TestCallsAfterALapsedGrant(t *testing.T) {
 					}
 					return []string{"P" + string(process)}
 				}
-				form, script, holder := "nl1:%s.%d.t/id", "mutex_leave", "nl1:HOLDER.1.t/id"
-				if kind == "owned" {
-					form, script, holder = "ns1:%s.%d.t.w/owner%[2]d id", "owned_leave", "ns1:HOLDER.1.t.w/holder id"
-					e.establishOwned("orders", ownedState{kind: "ns1", entries: []ownedEntry{{"w", holder, minute}}})
-				} else {
-					must(e.env, e.Raw.Del(e.Context(), k...).Err())
-					must(e.env, e.Raw.Set(e.Context(), k[0], holder, minute).Err())
-				}
+				form := map[string]string{"mutex": "nl1:%s.%d.t/id", "owned": "ns1:%s.%d.t.w/owner%[2]d id"}[kind]
+				holder := fmt.Sprintf(form, "HOLDER", 1)
+				e.establish("orders", heldBy(holder))
 				var line []any
 				first, caller := map[string]string{}, ""
 				for _, letter := range row.queue {
@@ -183,10 +167,10 @@ func TestCallsAfterALapsedGrant(t *testing.T) {
 					if kind == "owned" && strings.Contains(row.queue, "d") {
 						check = 0 // there is more to do
 					}
-					e.wants(where, e.run(script, k, holder, 0, keep.Milliseconds()), fmt.Sprintf("[1 %d]", check.Milliseconds()))
+					e.wants(where, e.run(kind+"_leave", k, holder, 0, keep.Milliseconds()), fmt.Sprintf("[1 %d]", check.Milliseconds()))
 				} else {
 					must(e.env, e.Raw.Del(e.Context(), k[0]).Err())
-					e.run(strings.Replace(script, "leave", "acquire", 1), k, caller, 60000, "look", keep.Milliseconds())
+					e.run(kind+"_acquire", k, caller, 60000, "look", keep.Milliseconds())
 				}
 				calls := slices.DeleteFunc(e.messages(ear, "noonlock:ch:P"), func(m string) bool { return !strings.Contains(m, " l ") })
 				e.wants(where+": calls", fmt.Sprint(calls), fmt.Sprint(want))
@@ -243,7 +227,7 @@ func TestWhoseTokenIsKept(t *testing.T) {
 			if row.own != 0 {
 				entries = append(entries, ownedEntry{row.mode, mine, row.own})
 			}
-			e.establishOwned("orders", ownedState{kind: "ns1", entries: entries})
+			e.establish("orders", keyState{entries: entries})
 			last := firstToken + int64(row.keeps)
 			if row.keeps < 0 {
 				last = firstToken + int64(len(entries)) - 1
@@ -276,10 +260,7 @@ func TestWhoseTokenIsKept(t *testing.T) {
 func TestTheLastRequestPassesChecksOn(t *testing.T) {
 	toTheMillisecond(t, func(e *timed) {
 		k := e.scriptKeys("orders")
-		ear := e.Raw.PSubscribe(e.Context(), "noonlock:ch:P*")
-		defer ear.Close()
-		_, err := ear.Receive(e.Context())
-		must(e.env, err)
+		ear := e.hears("noonlock:ch:P*")
 		for _, kind := range []struct{ script, attempt string }{
 			{"mutex_leave", "nl1:%s.1.t/id"}, {"owned_leave", "ns1:%s.1.t.w/%[1]s id"},
 		} {
@@ -304,12 +285,7 @@ func TestTheLastRequestPassesChecksOn(t *testing.T) {
 				{"a process with a note is not called", "PX", "AB", "PX 300,PA 200", 1, "B", 300 * time.Millisecond},
 			} {
 				me, holder := attempt("HOLDER"), attempt(row.holder)
-				if kind.script == "owned_leave" {
-					e.establishOwned("orders", ownedState{kind: "ns1", entries: []ownedEntry{{"w", holder, minute}}})
-				} else {
-					e.establish("orders", mutexState{fence: true})
-					must(e.env, e.Raw.Set(e.Context(), k[0], holder, minute).Err())
-				}
+				e.establish("orders", heldBy(holder))
 				var line []any
 				for i, letter := range row.queue {
 					line = append(line, attempt("P"+string(letter)), time.Duration(i)*time.Millisecond, minute)
@@ -365,10 +341,7 @@ func TestANoteMakesATable(t *testing.T) {
 // another process is notified of the end of the grant: the last one, or else the first one that is examined.
 func TestWaitersOfOtherProcessesAreNotifiedOfAGrant(t *testing.T) {
 	toTheMillisecond(t, func(e *timed) {
-		ear := e.Raw.Subscribe(e.Context(), "noonlock:ch:OTHER")
-		defer ear.Close()
-		_, err := ear.Receive(e.Context())
-		must(e.env, err)
+		ear := e.hears("noonlock:ch:OTHER")
 		k := e.scriptKeys("orders")
 		for _, row := range []struct {
 			name     string
@@ -391,7 +364,7 @@ func TestWaitersOfOtherProcessesAreNotifiedOfAGrant(t *testing.T) {
 			{"the next waiter is no attempt", 40, []int{39}, 0, 0, 39},
 			{"the last one is of the process that is granted", 40, []int{0, 5}, -1, 0, 5},
 		} {
-			for kind, form := range map[string]string{"mutex": "nl1:%s.%d.u/id", "owned": "ns1:%[1]s.%[2]d.u.w/owner%[2]d id"} {
+			for kind, form := range map[string]string{"mutex": "nl1:%s.%d.u/id", "owned": "ns1:%s.%d.u.w/owner%[2]d id"} {
 				process := map[int]string{}
 				for _, rank := range row.others {
 					process[rank] = "OTHER"
@@ -414,15 +387,10 @@ func TestWaitersOfOtherProcessesAreNotifiedOfAGrant(t *testing.T) {
 					}
 					queue = append(queue, attempt, time.Duration(i)*time.Millisecond, until)
 				}
-				script, holder, left := "mutex_leave", "nl1:HOLDER.1.u/id", "1000"
-				if kind == "mutex" {
-					must(e.env, e.Raw.Set(e.Context(), k[0], holder, minute).Err())
-				} else {
-					script, holder, left = "owned_leave", "ns1:HOLDER.1.u.w/holder id", "1001"
-					e.establishOwned("orders", ownedState{kind: "ns1", entries: []ownedEntry{{"w", holder, minute}}})
-				}
+				holder, left := fmt.Sprintf(form, "HOLDER", 1), map[string]string{"mutex": "1000", "owned": "1001"}[kind]
+				e.establish("orders", heldBy(holder))
 				e.fillQueue("orders", queue...)
-				e.wants(kind+", "+row.name, e.run(script, k, holder, 0, keep.Milliseconds()), "[1 1000]")
+				e.wants(kind+", "+row.name, e.run(kind+"_leave", k, holder, 0, keep.Milliseconds()), "[1 1000]")
 				want := "[]"
 				if row.messages != 0 {
 					want = "[noonlock:ch:OTHER h noonlock:{orders}:lock " + left + " " + fmt.Sprintf(form, "OTHER", row.messages+1) + "]"

@@ -35,6 +35,18 @@ func (e *timed) ms(later time.Duration) string {
 	return strconv.FormatInt(e.now.Add(later).UnixMilli(), 10)
 }
 
+// hears subscribes to channels, or to patterns of them.
+func (e *env) hears(channels ...string) *redis.PubSub {
+	e.Helper()
+	heard := e.Raw.PSubscribe(e.Context(), channels...)
+	e.Cleanup(func() { heard.Close() })
+	for range channels {
+		_, err := heard.Receive(e.Context())
+		must(e, err)
+	}
+	return heard
+}
+
 func (e *timed) run(script string, keys []string, args ...any) string {
 	e.Helper()
 	source, err := lockcore.ScriptSource(script)
@@ -113,106 +125,6 @@ func TestTokensToTheMicrosecond(t *testing.T) {
 	})
 }
 
-// A renewal and a confirmation let the lock end a full TTL later.
-func TestHoldsToTheMillisecond(t *testing.T) {
-	toTheMillisecond(t, func(e *timed) {
-		k := e.scriptKeys("orders")
-		held := e.run("mutex_acquire", k, me, 60000, "try", keep.Milliseconds())
-		e.Pass(time.Second)
-		e.wants("the lock's TTL", e.left(k[0]), (59 * time.Second).String())
-		e.wants("renewal", e.run("mutex_renew", k[:2], me, 60000, keep.Milliseconds()), "1")
-		e.wants("the lock's TTL after it", e.left(k[0]), minute.String())
-		e.Pass(time.Second)
-		e.wants("renewal without the counter", e.run("mutex_renew", k[:1], me, 60000), "1")
-		e.wants("the lock's TTL after that", e.left(k[0]), minute.String())
-		e.wants("the counter's TTL", e.left(k[1]), (keep - time.Second).String())
-		e.Pass(time.Second)
-		e.wants("acquired again", e.run("mutex_acquire", k, me, 60000, "look", keep.Milliseconds()), held)
-		e.wants("the lock's TTL after that", e.left(k[0]), minute.String())
-		for _, row := range []struct{ before, after time.Duration }{
-			{keep + time.Millisecond, keep + time.Millisecond},
-			{keep - time.Millisecond, keep},
-		} {
-			must(e.env, e.Raw.PExpire(e.Context(), k[1], row.before).Err())
-			e.wants("renewal", e.run("mutex_renew", k[:2], me, 60000, keep.Milliseconds()), "1")
-			e.wants(fmt.Sprintf("the counter's TTL, that was %v", row.before), e.left(k[1]), row.after.String())
-		}
-	})
-}
-
-// The same of a lock with owners, whose end is a whole millisecond of the server's clock.
-func TestOwnedHoldsToTheMillisecond(t *testing.T) {
-	toTheMillisecond(t, func(e *timed) {
-		const attempt, sibling = "ns1:ALIVE.1.t.w/me id", "ns1:ALIVE.2.t.w/me id"
-		k := e.scriptKeys("orders")
-		lasts := func(what string) {
-			e.Helper()
-			if left := e.Raw.PTTL(e.Context(), k[0]).Val(); left <= minute-2*time.Millisecond || left > minute {
-				e.Errorf("%s: the lock lasts %v, want %v", what, left, minute)
-			}
-		}
-		held := e.run("owned_acquire", k, attempt, 60000, "try", keep.Milliseconds())
-		lasts("acquired")
-		e.Pass(time.Second)
-		e.wants("renewal", e.run("owned_renew", k[:1], attempt, 60000), "1")
-		lasts("renewed")
-		e.Pass(time.Second)
-		e.wants("acquired again", e.run("owned_acquire", k, attempt, 60000, "look", keep.Milliseconds()), held)
-		lasts("acquired again")
-		for left, answer := range map[time.Duration]string{0: "1", -time.Millisecond: "0"} {
-			e.establishOwned("orders", ownedState{kind: "ns1", entries: []ownedEntry{{"w", attempt, left}, {"w", sibling, minute}}})
-			e.wants("renewal of an entry that lasts "+left.String(), e.run("owned_renew", k[:1], attempt, 60000), answer)
-		}
-	})
-}
-
-// An entry ends with its millisecond, although the key of the lock has a later end: it is nobody's then, and counts
-// no more. A member that is no entry is dropped when its time is over, too.
-func TestEndsOfOwnedEntriesToTheMillisecond(t *testing.T) {
-	toTheMillisecond(t, func(e *timed) {
-		const mine, sibling, reader = "ns1:ALIVE.1.t.w/me id", "ns1:ALIVE.2.t.w/me id", "ns1:ALIVE.3.t.r/me id"
-		k := e.scriptKeys("orders")
-		stands := func(entries ...ownedEntry) {
-			e.Helper()
-			const keeps = "ns1:ALIVE.9.t.r/keeps id" // the key
-			e.establishOwned("orders", ownedState{kind: "ns1", entries: append(entries, ownedEntry{"r", keeps, time.Hour})})
-			must(e.env, e.Raw.ZRem(e.Context(), k[0], keeps, "n:keeps", "t:"+keeps).Err())
-		}
-		leave := func(what, want string) {
-			e.Helper()
-			e.wants(what, e.run("owned_leave", k, mine, 0, keep.Milliseconds()), want)
-		}
-		stands(ownedEntry{"w", mine, 0})
-		leave("an entry in its last millisecond is left", "1")
-		stands(ownedEntry{"w", mine, -time.Millisecond})
-		leave("an entry that has ended is left", "0")
-		stands(ownedEntry{"w", mine, minute}, ownedEntry{"w", sibling, -time.Millisecond})
-		leave("an entry beside an ended one is left", "1")
-		stands(ownedEntry{"w", mine, -time.Millisecond}, ownedEntry{"w", sibling, minute})
-		leave("an ended entry beside another is left", "-1")
-
-		stands(ownedEntry{"w", sibling, -time.Millisecond})
-		token := e.storedOwned("orders").tokens[sibling]
-		if answer := e.run("owned_acquire", k, mine, 60000, "try", keep.Milliseconds()); answer == "[1 "+token+"]" {
-			e.Errorf("a lock all of whose entries have ended is taken under the token of the last one")
-		}
-		stands(ownedEntry{"w", mine, time.Second}, ownedEntry{"r", reader, minute})
-		if answer := e.run("owned_acquire", k, "ns1:ALIVE.4.t.r/you id", 60000, "join", keep.Milliseconds()); !strings.HasPrefix(answer, "[2 1001 ") {
-			e.Errorf("a reader behind an entry that writes for a second gets %s", answer)
-		}
-		stands(ownedEntry{"r", reader, minute})
-		e.run("owned_acquire", k, reader, 120000, "look", keep.Milliseconds())
-		if x := e.storedOwned("orders").entries; len(x) != 1 || x[0].mode != "r" || strconv.FormatInt(x[0].until, 10) != e.ms(2*minute) {
-			e.Errorf("a reader that has asked again is %+v", x)
-		}
-		stands(ownedEntry{"w", sibling, -time.Millisecond})
-		must(e.env, e.Raw.ZAdd(e.Context(), k[0], redis.Z{Score: 5, Member: "no entry"}).Err())
-		if answer := e.run("owned_acquire", k, strings.Replace(mine, "/me", "/you", 1), 60000, "try", keep.Milliseconds()); !strings.HasPrefix(answer, "[1 ") {
-			e.Errorf("a lock with a member that is no entry is not taken: %s", answer)
-		}
-	})
-}
-
 // Places in the queue and how long they are kept.
 func TestPlacesToTheMillisecond(t *testing.T) {
 	toTheMillisecond(t, func(e *timed) {
@@ -260,84 +172,6 @@ func TestPlacesToTheMillisecond(t *testing.T) {
 	})
 }
 
-// Who waits is taken to be alive until the millisecond that is written down, and not in it; and not at all if
-// nothing is.
-func TestLapsesToTheMillisecond(t *testing.T) {
-	toTheMillisecond(t, func(e *timed) {
-		k := e.scriptKeys("orders")
-		for _, row := range []struct {
-			name  string
-			until any
-			alive bool
-		}{
-			{"alive for a millisecond", time.Millisecond, true},
-			{"not any more", time.Duration(0), false},
-			{"nothing is known", nil, false},
-		} {
-			ask := func(what, script string, keys []string, args []any, lives, lapses string) {
-				e.Helper()
-				e.fillQueue("orders", living, -minute, row.until, unknown, -minute/2, minute)
-				want := lapses
-				if row.alive {
-					want = lives
-				}
-				answer := e.run(script, keys, args...)
-				e.wants(row.name+": "+what, answer+" "+e.members("orders"), want)
-			}
-			of := func(ids ...string) string { return fmt.Sprint(ids) }
-
-			must(e.env, e.Raw.MSet(e.Context(), k[0], stranger, k[1], "17").Err())
-			must(e.env, e.Raw.PExpire(e.Context(), k[0], minute).Err())
-			busy := "[4 60000 " + stranger + "] "
-			ask("a try while the lock is held", "mutex_acquire", k, []any{me, 60000, "try", keep.Milliseconds()}, busy+of(living, unknown), busy+of(unknown))
-			ask("inspected", "lock_inspect", k[:4], nil,
-				"[string 60000 [a foreign client w 60000 17] ["+living+" "+e.ms(-minute)+" 1 "+unknown+" "+e.ms(-minute/2)+" 1] "+strconv.FormatInt(e.now.UnixMicro(), 10)+"] "+of(living, unknown),
-				"[string 60000 [a foreign client w 60000 17] ["+living+" "+e.ms(-minute)+" 0 "+unknown+" "+e.ms(-minute/2)+" 1] "+strconv.FormatInt(e.now.UnixMicro(), 10)+"] "+of(living, unknown))
-			must(e.env, e.Raw.Set(e.Context(), k[0], me, minute).Err())
-			ask("a promotion", "lock_promote", []string{k[0], k[2], k[3]}, []any{me, "living"}, "1 "+of(living, unknown), "0 "+of(living, unknown))
-			must(e.env, e.Raw.Set(e.Context(), k[0], me, minute).Err())
-			listener := e.Raw.Subscribe(e.Context(), "noonlock:ch:ALIVE")
-			_, err := listener.Receive(e.Context())
-			must(e.env, err)
-			ask("a release", "mutex_leave", k, []any{me, 0, keep.Milliseconds()}, "[1 1000] "+of(unknown), "[1 1000] "+of())
-			must(e.env, listener.Close())
-		}
-	})
-}
-
-// A grant that is not confirmed stands for a second, under a token of its own. It is made although nobody listens,
-// where PUBLISH does not say.
-func TestGrantsToTheMillisecond(t *testing.T) {
-	toTheMillisecond(t, func(e *timed) {
-		k := e.scriptKeys("orders")
-		must(e.env, e.Raw.Set(e.Context(), k[0], me, minute).Err())
-		e.fillQueue("orders", unknown, -minute, minute)
-		e.wants("release", e.run("mutex_leave", k, me, 0, keep.Milliseconds()), "[1 1000]")
-		e.wants("the holder", e.Raw.Get(e.Context(), k[0]).Val(), unknown)
-		e.wants("its TTL", e.left(k[0]), time.Second.String())
-		e.wants("the counter of tokens", e.Raw.Get(e.Context(), k[1]).Val(), strconv.FormatInt(e.now.UnixMicro(), 10))
-		e.wants("the counter's TTL", e.left(k[1]), keep.String())
-	})
-}
-
-// A server that forbids PUBLISH does not say, either.
-func TestGrantsWithoutPublish(t *testing.T) {
-	t.Parallel()
-	e := realEnv(t)
-	user := redis.NewClient(e.As("mute", "~noonlock:*", "+@all", "-publish"))
-	defer user.Close()
-	e.establish("orders", mutexState{me, []string{living}, false, true})
-	source, err := lockcore.ScriptSource("mutex_leave")
-	must(e, err)
-	released, err := user.Eval(e.Context(), source, e.scriptKeys("orders"), argv("mutex_leave", me, 0, keep.Milliseconds())...).Result()
-	if err != nil || fmt.Sprint(released) != "[1 1000]" {
-		e.Errorf("release: %v, %v", released, err)
-	}
-	if holder := e.Raw.Get(e.Context(), e.key("orders", "lock")).Val(); holder != living {
-		e.Errorf("the holder is %q, want %q", holder, living)
-	}
-}
-
 // A waiter has a timer for the end of the lock if it is one of the first three, or the first of its process among
 // the first 32 waiters.
 func TestTimersOfTheFirstWaiters(t *testing.T) {
@@ -367,181 +201,10 @@ func TestTimersOfTheFirstWaiters(t *testing.T) {
 	})
 }
 
-// The first waiter has a timer for the end of the lock, so a release notifies it only if the lock ends earlier than
-// before. The message says when.
-func TestReleaseBeforeTheEndOfALock(t *testing.T) {
-	toTheMillisecond(t, func(e *timed) {
-		const mine, reader, writer = "ns1:ALIVE.1.t.r/me id", "ns1:ALIVE.2.t.r/other id", "ns1:OTHER.3.t.w/you id"
-		k := e.scriptKeys("orders")
-		ear := e.Raw.Subscribe(e.Context(), "noonlock:ch:OTHER")
-		defer ear.Close()
-		_, err := ear.Receive(e.Context())
-		must(e.env, err)
-		for _, row := range []struct {
-			lasts    time.Duration // the entry of the other reader
-			messages string
-		}{
-			{minute + time.Millisecond, "[]"},
-			{minute, "[]"},
-			{minute - time.Millisecond, "[noonlock:ch:OTHER h noonlock:{orders}:lock 60000 " + writer + "]"},
-		} {
-			e.establishOwned("orders", ownedState{kind: "ns1", entries: []ownedEntry{{"r", mine, minute}, {"r", reader, row.lasts}}})
-			e.fillQueue("orders", writer, -time.Second, minute)
-			e.run("owned_leave", k, mine, 0, keep.Milliseconds())
-			e.wants("the other reader's entry lasts "+row.lasts.String()+": messages", fmt.Sprint(e.messages(ear, "noonlock:ch:OTHER")), row.messages)
-		}
-	})
-}
-
-// A waiter has an entry again if the clock of the server was set back behind the end of that entry. A grant then
-// counts it once. Otherwise its owner would have one entry more than it can leave.
-func TestEntriesOfWaiters(t *testing.T) {
-	toTheMillisecond(t, func(e *timed) {
-		const waiter, other = "ns1:ALIVE.1.t.r/me id", "ns1:ALIVE.2.t.r/other id"
-		k := e.scriptKeys("orders")
-		ear := e.Raw.Subscribe(e.Context(), "noonlock:ch:ALIVE")
-		defer ear.Close()
-		_, err := ear.Receive(e.Context())
-		must(e.env, err)
-		e.establishOwned("orders", ownedState{kind: "ns1", entries: []ownedEntry{{"r", waiter, time.Second}, {"r", other, minute}}})
-		e.fillQueue("orders", waiter, -time.Second, minute)
-		e.run("owned_leave", k, other, 0, keep.Milliseconds())
-		e.wants("the queue after a grant", e.members("orders"), "[]")
-		e.wants("the entries of its owner", strconv.Itoa(int(e.Raw.ZScore(e.Context(), k[0], "n:me").Val())-countScore), "1")
-	})
-}
-
-// A waiter of a free lock with more dead waiters than one script removes gets no holder.
-func TestNoHolderBeforeManyDead(t *testing.T) {
-	toTheMillisecond(t, func(e *timed) {
-		k := e.scriptKeys("orders")
-		for form, script := range map[string]string{"nl1:%s.%d.u/id": "mutex_acquire", "ns1:%s.%d.u.w/owner id": "owned_acquire"} {
-			must(e.env, e.Raw.Del(e.Context(), k...).Err())
-			var queue []any
-			for i := range 1010 {
-				queue = append(queue, fmt.Sprintf(form, "DEAD", i), -minute, nil)
-			}
-			e.fillQueue("orders", queue...)
-			e.wants(script, e.run(script, k, fmt.Sprintf(form, "ALIVE", 1), 60000, "join", keep.Milliseconds()), fmt.Sprintf("[2 -2 %s ]", e.ms(0)))
-		}
-	})
-}
-
-// A try looks twice at a lock without a queue, and each time removes at most 1000 entries that have ended, so that
-// the script stays short. If there are more, it is sent again.
-func TestSweepsOfManyEnded(t *testing.T) {
-	toTheMillisecond(t, func(e *timed) {
-		k := e.scriptKeys("orders")
-		for ended, left := range map[int]int{999: 0, 2500: 500} {
-			e.establishOwned("orders", ownedState{kind: "ns1", entries: []ownedEntry{{"r", "ns1:ALIVE.1.t.r/stays id", minute}}})
-			members := []redis.Z{{Score: float64(countScore + ended), Member: "n:gone"}}
-			for i := range ended {
-				members = append(members, redis.Z{Score: float64(e.now.UnixMilli() - 1), Member: fmt.Sprintf("ns1:GONE.%d.u.r/gone id", i)})
-			}
-			must(e.env, e.Raw.ZAdd(e.Context(), k[0], members...).Err())
-			answer := e.run("owned_acquire", k, "ns1:OTHER.1.t.r/other id", 60000, "try", keep.Milliseconds())
-			if again := strings.HasPrefix(answer, "[4 -2 "); again != (left > 0) {
-				e.Errorf("%d entries had ended: answered %s", ended, answer)
-			}
-			if n := e.Raw.ZCount(e.Context(), k[0], "0", e.ms(-time.Millisecond)).Val(); n != int64(left) {
-				e.Errorf("%d entries had ended: %d are left, want %d", ended, n, left)
-			}
-		}
-	})
-}
-
-// An entry that has ended is not extended, even if there are more ended ones than one script removes. In its last
-// millisecond it is.
-func TestEndedEntryBehindManyEnded(t *testing.T) {
-	toTheMillisecond(t, func(e *timed) {
-		k := e.scriptKeys("orders")
-		const mine = "ns1:ALIVE.1.t.r/me id"
-		for left, granted := range map[time.Duration]bool{0: true, -time.Millisecond: false} {
-			e.establishOwned("orders", ownedState{kind: "ns1", entries: []ownedEntry{{"r", mine, left}, {"r", "ns1:OTHER.1.t.r/stays id", minute}}})
-			members := []redis.Z{{Score: float64(countScore + 2500), Member: "n:gone"}}
-			for i := range 2500 {
-				members = append(members, redis.Z{Score: float64(e.now.UnixMilli() - 2), Member: fmt.Sprintf("ns1:GONE.%d.u.r/gone id", i)})
-			}
-			must(e.env, e.Raw.ZAdd(e.Context(), k[0], members...).Err())
-			must(e.env, e.Raw.PExpire(e.Context(), k[0], minute).Err())
-			answer := e.run("owned_acquire", k, mine, 60000, "try", keep.Milliseconds())
-			if strings.HasPrefix(answer, "[1 ") != granted || !granted && !strings.HasPrefix(answer, "[4 -2 ") {
-				e.Errorf("an entry that ends in %v: answered %s", left, answer)
-			}
-		}
-	})
-}
-
-// A release that passes 1000 waiters asks to be repeated at once if there are more.
-func TestReleasesBeforeManyDead(t *testing.T) {
-	toTheMillisecond(t, func(e *timed) {
-		k := e.scriptKeys("orders")
-		for kind, form := range map[string]string{"mutex": "nl1:DEAD.%d.u/id", "owned": "ns1:DEAD.%d.u.w/owner id"} {
-			for dead, want := range map[int]string{999: "1", 1001: "[1 0]"} {
-				script, holder := "mutex_leave", "nl1:HOLDER.1.u/id"
-				if kind == "mutex" {
-					must(e.env, e.Raw.Set(e.Context(), k[0], holder, minute).Err())
-				} else {
-					script, holder = "owned_leave", "ns1:HOLDER.1.u.w/holder id"
-					e.establishOwned("orders", ownedState{kind: "ns1", entries: []ownedEntry{{"w", holder, minute}}})
-				}
-				var queue []any
-				for i := range dead {
-					queue = append(queue, fmt.Sprintf(form, i), -minute, nil)
-				}
-				e.fillQueue("orders", queue...)
-				e.wants(fmt.Sprint(kind, ", ", dead, " dead waiters"), e.run(script, k, holder, 0, keep.Milliseconds()), want)
-			}
-		}
-	})
-}
-
-// After a forced release, the first waiter of each process is called, of at most 32 processes that a message
-// reaches, among the first 1000 waiters.
-func TestForceNotifiesTheFirst(t *testing.T) {
-	toTheMillisecond(t, func(e *timed) {
-		k := e.scriptKeys("orders")
-		ear := e.Raw.PSubscribe(e.Context(), "noonlock:ch:P*")
-		defer ear.Close()
-		_, err := ear.Receive(e.Context())
-		must(e.env, err)
-		for _, row := range []struct {
-			dead, each, processes int // waiters of a process without a subscription, then some of each process
-			messages              int
-		}{{0, 1, 1, 1}, {5, 3, 2, 2}, {0, 1, 33, 32}, {100, 1, 33, 32}, {999, 1, 1, 1}, {1000, 1, 1, 0}, {998, 2, 2, 1}} {
-			must(e.env, e.Raw.Del(e.Context(), k...).Err())
-			must(e.env, e.Raw.Set(e.Context(), k[0], stranger, minute).Err())
-			var queue []any
-			if row.dead < 100 {
-				queue = append(queue, nonsense, -minute, minute) // it is passed over
-			}
-			for i := range row.dead {
-				queue = append(queue, fmt.Sprintf("nl1:DEAD%d.1.t/id", i), -minute, minute)
-			}
-			want := []string{}
-			for i := range row.processes {
-				for n := range row.each {
-					attempt := fmt.Sprintf("nl1:P%d.%d.t/id", 10+i, n)
-					queue = append(queue, attempt, time.Duration(i)*time.Millisecond, minute)
-					if n == 0 && i < row.messages {
-						want = append(want, fmt.Sprintf("noonlock:ch:P%d l noonlock:{orders}:lock %s", 10+i, attempt))
-					}
-				}
-			}
-			e.fillQueue("orders", queue...)
-			e.wants("force", e.run("lock_force", []string{k[0], k[2], e.key("orders", "forced"), e.key("orders", "releases")}, "string", stranger), "1")
-			e.wants(fmt.Sprintf("called of %+v", row), fmt.Sprint(e.messages(ear, "noonlock:ch:P")), fmt.Sprint(want))
-		}
-	})
-}
-
 // A release takes back what its own attempt has written, once, and nothing else.
 func TestRecordOfAnElectionIsTakenBack(t *testing.T) {
 	toTheMillisecond(t, func(e *timed) {
-		heard := e.Raw.Subscribe(e.Context(), "noonlock:leader:board")
-		defer heard.Close()
-		_, err := heard.Receive(e.Context())
-		must(e.env, err)
+		heard := e.hears("noonlock:leader:board")
 		const me, news = "nl1:ALIVE.1.t/me", "noonlock:leader:board"
 		keys := e.scriptKeys("orders")
 		record := e.key("orders", "leader")
@@ -678,7 +341,7 @@ func TestServerThatStoodStillInAScript(t *testing.T) {
 		{"renews for less than before", "owned_renew", []any{mine, 500}, []ownedEntry{{"r", mine, ended}}},
 		{"downgrades", "owned_downgrade", []any{writer}, []ownedEntry{{"w", writer, ended}}},
 	} {
-		e.establishOwned("orders", ownedState{kind: "ns1", entries: append(c.entries, ownedEntry{"r", keeps, long})})
+		e.establish("orders", keyState{entries: append(c.entries, ownedEntry{"r", keeps, long})})
 		lock := e.key("orders", "lock")
 		// The key still exists, as at the start of the script.
 		must(e, e.Raw.ZRem(e.Context(), lock, "n:keeps", "t:"+keeps, keeps).Err())
@@ -692,4 +355,280 @@ func TestServerThatStoodStillInAScript(t *testing.T) {
 			e.Errorf("%s: answered %v, and all is over, but a lock is left: %v, ends in %v", c.name, answer, fields, e.pttl("orders"))
 		}
 	}
+}
+
+// A renewal and a confirmation let the lock end a full TTL later. With owners, it ends at a whole millisecond of the
+// server's clock.
+func TestHoldsToTheMillisecond(t *testing.T) {
+	toTheMillisecond(t, func(e *timed) {
+		k := e.scriptKeys("orders")
+		for family, mine := range map[string]string{"mutex": me, "owned": "ns1:ALIVE.1.t.w/me id"} {
+			must(e.env, e.Raw.Del(e.Context(), k...).Err())
+			lasts := func(what string) {
+				e.Helper()
+				if left := e.Raw.PTTL(e.Context(), k[0]).Val(); left > minute || left <= minute-2*time.Millisecond || family == "mutex" && left != minute {
+					e.Errorf("%s of %s: the lock lasts %v, want %v", what, family, left, minute)
+				}
+				e.Pass(time.Second)
+			}
+			held := e.run(family+"_acquire", k, mine, 60000, "try", keep.Milliseconds())
+			lasts("acquired")
+			e.wants("renewal", e.run(family+"_renew", k[:1], mine, 60000), "1")
+			lasts("renewed")
+			e.wants("acquired again", e.run(family+"_acquire", k, mine, 60000, "look", keep.Milliseconds()), held)
+			lasts("acquired again")
+			e.wants("the counter's TTL", e.left(k[1]), (keep - 3*time.Second).String())
+		}
+		e.now = time.Now()
+		e.establish("orders", heldBy(me))
+		for before, after := range map[time.Duration]time.Duration{keep + time.Millisecond: keep + time.Millisecond, keep - time.Millisecond: keep} {
+			must(e.env, e.Raw.PExpire(e.Context(), k[1], before).Err())
+			e.wants("renewal", e.run("mutex_renew", k[:2], me, 60000, keep.Milliseconds()), "1")
+			e.wants(fmt.Sprintf("the counter's TTL, that was %v", before), e.left(k[1]), after.String())
+		}
+	})
+}
+
+// An entry ends with its millisecond, although the key of the lock has a later end: it is nobody's then, and counts
+// no more. A member that is no entry is dropped when its time is over, too.
+func TestEndsOfOwnedEntriesToTheMillisecond(t *testing.T) {
+	toTheMillisecond(t, func(e *timed) {
+		const (
+			mine, sibling, reader = "ns1:ALIVE.1.t.w/me id", "ns1:ALIVE.2.t.w/me id", "ns1:ALIVE.3.t.r/me id"
+			you, yours            = "ns1:ALIVE.1.t.w/you id", "ns1:ALIVE.4.t.r/you id"
+			ended                 = -time.Millisecond
+		)
+		k := e.scriptKeys("orders")
+		stands := func(entries ...ownedEntry) {
+			e.Helper()
+			const keeps = "ns1:ALIVE.9.t.r/keeps id" // the key
+			e.establish("orders", keyState{entries: append(entries, entryOf(keeps, time.Hour))})
+			must(e.env, e.Raw.ZRem(e.Context(), k[0], keeps, "n:keeps", "t:"+keeps).Err())
+		}
+		for _, row := range []struct {
+			name, script string
+			args         []any
+			entries      []ownedEntry
+			answer       string // its start
+		}{
+			{"an entry in its last millisecond is left", "owned_leave", []any{mine, 0}, []ownedEntry{entryOf(mine, 0)}, "1"},
+			{"an entry that has ended is left", "owned_leave", []any{mine, 0}, []ownedEntry{entryOf(mine, ended)}, "0"},
+			{"an entry beside an ended one is left", "owned_leave", []any{mine, 0}, []ownedEntry{entryOf(mine, minute), entryOf(sibling, ended)}, "1"},
+			{"an ended entry beside another is left", "owned_leave", []any{mine, 0}, []ownedEntry{entryOf(mine, ended), entryOf(sibling, minute)}, "-1"},
+			{"an entry in its last millisecond is renewed", "owned_renew", []any{mine, 60000}, []ownedEntry{entryOf(mine, 0), entryOf(sibling, minute)}, "1"},
+			{"an entry that has ended is renewed", "owned_renew", []any{mine, 60000}, []ownedEntry{entryOf(mine, ended), entryOf(sibling, minute)}, "0"},
+			{"a reader behind an entry that writes for a second", "owned_acquire", []any{yours, 60000, "join"}, []ownedEntry{entryOf(mine, time.Second), entryOf(reader, minute)}, "[2 1001 "},
+			{"all entries have ended: not the token of the last one", "owned_acquire", []any{mine, 60000, "try"}, []ownedEntry{entryOf(sibling, ended)}, "[1 " + strconv.FormatInt(e.now.UnixMicro(), 10)},
+		} {
+			stands(row.entries...)
+			must(e.env, e.Raw.Del(e.Context(), k[1]).Err())
+			keys := map[bool][]string{true: k[:1], false: k}[row.script == "owned_renew"]
+			if answer := e.run(row.script, keys, row.args...); !strings.HasPrefix(answer, row.answer) {
+				e.Errorf("%s: %s, want %s", row.name, answer, row.answer)
+			}
+		}
+		stands(entryOf(reader, minute))
+		e.run("owned_acquire", k, reader, 120000, "look", keep.Milliseconds())
+		if x := e.storedOwned("orders").entries; len(x) != 1 || x[0].mode != "r" || strconv.FormatInt(x[0].until, 10) != e.ms(2*minute) {
+			e.Errorf("a reader that has asked again is %+v", x)
+		}
+		stands(entryOf(sibling, ended))
+		must(e.env, e.Raw.ZAdd(e.Context(), k[0], redis.Z{Score: 5, Member: "no entry"}).Err())
+		if answer := e.run("owned_acquire", k, you, 60000, "try", keep.Milliseconds()); !strings.HasPrefix(answer, "[1 ") {
+			e.Errorf("a lock with a member that is no entry is not taken: %s", answer)
+		}
+	})
+}
+
+// A waiter is taken to be alive until the millisecond that is written down, and not in it; and not at all if
+// nothing is.
+func TestLapsesToTheMillisecond(t *testing.T) {
+	toTheMillisecond(t, func(e *timed) {
+		k := e.scriptKeys("orders")
+		e.hears("noonlock:ch:ALIVE")
+		both, one := fmt.Sprint([]string{living, unknown}), fmt.Sprint([]string{unknown})
+		inspected := func(alive string) string {
+			return "[string 60000 [a foreign client w 60000 17] [" + living + " " + e.ms(-minute) + " " + alive + " " + unknown + " " + e.ms(-minute/2) + " 1] " + strconv.FormatInt(e.now.UnixMicro(), 10) + "] " + both
+		}
+		for until, alive := range map[any]bool{time.Millisecond: true, time.Duration(0): false, nil: false} {
+			for _, row := range []struct {
+				script        string
+				keys          []string
+				holder        string
+				args          []any
+				lives, lapses string
+			}{
+				{"mutex_acquire", k, stranger, []any{me, 60000, "try"}, "[4 60000 " + stranger + "] " + both, "[4 60000 " + stranger + "] " + one},
+				{"lock_inspect", k[:4], stranger, nil, inspected("1"), inspected("0")},
+				{"lock_promote", []string{k[0], k[2], k[3]}, me, []any{me, "living"}, "1 " + both, "0 " + both},
+				{"mutex_leave", k, me, []any{me, 0}, "[1 1000] " + one, "[1 1000] []"},
+			} {
+				must(e.env, e.Raw.Set(e.Context(), k[0], row.holder, minute).Err())
+				must(e.env, e.Raw.Set(e.Context(), k[1], "17", 0).Err())
+				e.fillQueue("orders", living, -minute, until, unknown, -minute/2, minute)
+				answer := e.run(row.script, row.keys, row.args...)
+				e.wants(fmt.Sprint(row.script, ", alive until ", until), answer+" "+e.members("orders"), map[bool]string{true: row.lives, false: row.lapses}[alive])
+			}
+		}
+	})
+}
+
+// A grant that is not confirmed stands for a second, under a token of its own. It is made although nobody listens,
+// where PUBLISH does not say.
+func TestGrantsToTheMillisecond(t *testing.T) {
+	toTheMillisecond(t, func(e *timed) {
+		k := e.scriptKeys("orders")
+		e.establish("orders", keyState{holder: me, unused: true})
+		e.fillQueue("orders", unknown, -minute, minute)
+		e.wants("release", e.run("mutex_leave", k, me, 0, keep.Milliseconds()), "[1 1000]")
+		got := fmt.Sprint(e.Raw.Get(e.Context(), k[0]).Val(), " ", e.left(k[0]), ", ", e.Raw.Get(e.Context(), k[1]).Val(), " ", e.left(k[1]))
+		e.wants("the holder and the counter of tokens", got, fmt.Sprint(unknown, " 1s, ", e.now.UnixMicro(), " ", keep))
+	})
+}
+
+// A server that forbids PUBLISH does not say, either.
+func TestGrantsWithoutPublish(t *testing.T) {
+	t.Parallel()
+	e := realEnv(t)
+	e.establish("orders", heldBy(me, living))
+	e.Raw = e.Narrowed("mute", e.scriptKeys("orders"), "-publish")
+	released := e.run("mutex_leave", e.scriptKeys("orders"), me, 0)
+	if holder := e.stored("orders"); fmt.Sprint(released) != "[1 1000]" || holder != living {
+		e.Errorf("released: %v; the holder is %q, want %q", released, holder, living)
+	}
+}
+
+// The first waiter has a timer for the end of the lock, so a release notifies it only if the lock ends earlier than
+// before. The message says when.
+func TestReleaseBeforeTheEndOfALock(t *testing.T) {
+	toTheMillisecond(t, func(e *timed) {
+		const mine, reader, writer = "ns1:ALIVE.1.t.r/me id", "ns1:ALIVE.2.t.r/other id", "ns1:OTHER.3.t.w/you id"
+		k := e.scriptKeys("orders")
+		ear := e.hears("noonlock:ch:OTHER")
+		for lasts, messages := range map[time.Duration]string{
+			minute + time.Millisecond: "[]",
+			minute:                    "[]",
+			minute - time.Millisecond: "[noonlock:ch:OTHER h noonlock:{orders}:lock 60000 " + writer + "]",
+		} {
+			e.establish("orders", keyState{entries: []ownedEntry{entryOf(mine, minute), entryOf(reader, lasts)}})
+			e.fillQueue("orders", writer, -time.Second, minute)
+			e.run("owned_leave", k, mine, 0, keep.Milliseconds())
+			e.wants("the other reader's entry lasts "+lasts.String()+": messages", fmt.Sprint(e.messages(ear, "noonlock:ch:OTHER")), messages)
+		}
+	})
+}
+
+// A waiter has an entry again if the clock of the server was set back behind the end of that entry. A grant then
+// counts it once. Otherwise its owner would have one entry more than it can leave.
+func TestEntriesOfWaiters(t *testing.T) {
+	toTheMillisecond(t, func(e *timed) {
+		const waiter, other = "ns1:ALIVE.1.t.r/me id", "ns1:ALIVE.2.t.r/other id"
+		k := e.scriptKeys("orders")
+		e.hears("noonlock:ch:ALIVE")
+		e.establish("orders", keyState{entries: []ownedEntry{entryOf(waiter, time.Second), entryOf(other, minute)}})
+		e.fillQueue("orders", waiter, -time.Second, minute)
+		e.run("owned_leave", k, other, 0, keep.Milliseconds())
+		e.wants("the queue after a grant", e.members("orders"), "[]")
+		e.wants("the entries of its owner", fmt.Sprint(e.storedOwned("orders").counts["me"]), "1")
+	})
+}
+
+// A script removes at most 1000 dead waiters, so that it stays short. A free lock with more gets no holder, and a
+// release asks to be repeated at once.
+func TestScriptsBeforeManyDead(t *testing.T) {
+	toTheMillisecond(t, func(e *timed) {
+		k := e.scriptKeys("orders")
+		for family, form := range map[string]string{"mutex": "nl1:%s.%d.u/id", "owned": "ns1:%s.%d.u.w/owner id"} {
+			mine := fmt.Sprintf(form, "ALIVE", 1)
+			for _, row := range []struct {
+				held   bool
+				dead   int
+				script string
+				args   []any
+				want   string
+			}{
+				{false, 1010, "_acquire", []any{mine, 60000, "join"}, fmt.Sprintf("[2 -2 %s ]", e.ms(0))},
+				{true, 999, "_leave", []any{mine, 0}, "1"},
+				{true, 1001, "_leave", []any{mine, 0}, "[1 0]"},
+			} {
+				if e.establish("orders", keyState{}); row.held {
+					e.establish("orders", heldBy(mine))
+				}
+				var queue []any
+				for i := range row.dead {
+					queue = append(queue, fmt.Sprintf(form, "DEAD", i), -minute, nil)
+				}
+				e.fillQueue("orders", queue...)
+				e.wants(fmt.Sprint(family, row.script, ", ", row.dead, " dead waiters"), e.run(family+row.script, k, row.args...), row.want)
+			}
+		}
+	})
+}
+
+// A try looks twice at a lock without a queue, and each time removes at most 1000 entries that have ended, so that
+// the script stays short. If there are more, it is sent again. An entry in its last millisecond is extended, and one
+// that has ended is not, even if there are more of those than one script removes.
+func TestSweepsOfManyEnded(t *testing.T) {
+	toTheMillisecond(t, func(e *timed) {
+		const mine, stays = "ns1:ALIVE.1.t.r/me id", "ns1:OTHER.1.t.r/stays id"
+		for _, row := range []struct {
+			ended, left int
+			entries     []ownedEntry
+			answer      string
+		}{
+			{999, 0, nil, "[1 "},
+			{2500, 500, nil, "[4 -2 "},
+			{2500, 2500 - 1000, []ownedEntry{entryOf(mine, 0)}, "[1 "},
+			{2500, 2501 - 2000, []ownedEntry{entryOf(mine, -time.Millisecond)}, "[4 -2 "},
+		} {
+			e.establish("orders", keyState{entries: append(row.entries, entryOf(stays, minute))})
+			members := []redis.Z{{Score: float64(countScore + row.ended), Member: "n:gone"}}
+			for i := range row.ended {
+				members = append(members, redis.Z{Score: float64(e.now.UnixMilli() - 2), Member: fmt.Sprintf("ns1:GONE.%d.u.r/gone id", i)})
+			}
+			k := e.scriptKeys("orders")
+			must(e.env, e.Raw.ZAdd(e.Context(), k[0], members...).Err())
+			if answer := e.run("owned_acquire", k, mine, 60000, "try", keep.Milliseconds()); !strings.HasPrefix(answer, row.answer) {
+				e.Errorf("%+v: answered %s", row, answer)
+			}
+			if n := e.Raw.ZCount(e.Context(), k[0], "0", e.ms(-time.Millisecond)).Val(); n != int64(row.left) {
+				e.Errorf("%+v: %d are left", row, n)
+			}
+		}
+	})
+}
+
+// After a forced release, the first waiter of each process is called, of at most 32 processes that a message
+// reaches, among the first 1000 waiters.
+func TestForceNotifiesTheFirst(t *testing.T) {
+	toTheMillisecond(t, func(e *timed) {
+		k := e.scriptKeys("orders")
+		ear := e.hears("noonlock:ch:P*")
+		for _, row := range []struct {
+			dead, each, processes int // waiters of a process without a subscription, then some of each process
+			messages              int
+		}{{0, 1, 1, 1}, {5, 3, 2, 2}, {0, 1, 33, 32}, {100, 1, 33, 32}, {999, 1, 1, 1}, {1000, 1, 1, 0}, {998, 2, 2, 1}} {
+			e.establish("orders", keyState{holder: living})
+			var queue []any
+			if row.dead < 100 {
+				queue = append(queue, nonsense, -minute, minute) // it is passed over
+			}
+			for i := range row.dead {
+				queue = append(queue, fmt.Sprintf("nl1:DEAD%d.1.t/id", i), -minute, minute)
+			}
+			want := []string{}
+			for i := range row.processes {
+				for n := range row.each {
+					attempt := fmt.Sprintf("nl1:P%d.%d.t/id", 10+i, n)
+					queue = append(queue, attempt, time.Duration(i)*time.Millisecond, minute)
+					if n == 0 && i < row.messages {
+						want = append(want, fmt.Sprintf("noonlock:ch:P%d l noonlock:{orders}:lock %s", 10+i, attempt))
+					}
+				}
+			}
+			e.fillQueue("orders", queue...)
+			e.wants("force", e.run("lock_force", []string{k[0], k[2], e.key("orders", "forced"), e.key("orders", "releases")}, "string", living), "1")
+			e.wants(fmt.Sprintf("called of %+v", row), fmt.Sprint(e.messages(ear, "noonlock:ch:P")), fmt.Sprint(want))
+		}
+	})
 }
