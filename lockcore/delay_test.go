@@ -292,39 +292,32 @@ func TestFault31_NoMemoryForTheHistory(t *testing.T) {
 	e.unlock(e.lock(e.mutex(c, secondName, ttl(3*time.Second))))
 }
 
-// A server that does not report its ids is refused.
-func TestLockDelayNeedsIDs(t *testing.T) {
+// Invalid delays are refused, and so are leases that outlive the delay, and a server that does not report its ids.
+func TestLockDelayConfig(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
+		refuses := func(err error, field, rule string) {
+			e.Helper()
+			refused, ok := errors.AsType[*noonlock.ConfigError](err)
+			if !ok || refused.Field != field || !strings.Contains(refused.Rule, rule) {
+				e.Errorf("%v, want one about %s", err, field)
+			}
+		}
+		for _, d := range []time.Duration{-time.Second, time.Millisecond, 25 * time.Hour, time.Second + 1} {
+			_, err := lockcore.New(redis.NewClient(e.Direct()), lockcore.Config{LockDelay: d})
+			refuses(err, "Config.LockDelay", "")
+		}
+		_, err := e.delayed("a", time.Second).Mutex("orders", ttl(2*time.Second))
+		refuses(err, "LeaseConfig.TTL", "Config.LockDelay (1s)")
 		e.Bubble.Server().Server().SetPreHook(func(p *server.Peer, cmd string, _ ...string) bool {
 			if cmd == "INFO" {
 				p.WriteBulk("# Server\r\n")
 			}
 			return cmd == "INFO"
 		})
-		_, err := e.mutex(e.delayed("a", time.Second), "orders", ttl(time.Second)).TryLock(e.Context())
+		_, err = e.mutex(e.delayed("a", time.Second), "orders", ttl(time.Second)).TryLock(e.Context())
 		if err == nil || !strings.Contains(err.Error(), "Config.LockDelay needs a server that reports") || lockcore.IsTemporary(err) {
 			e.Errorf("TryLock: %v", err)
-		}
-	})
-}
-
-// Invalid delays are refused, and so are leases that outlive the delay.
-func TestLockDelayConfig(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(e *env) {
-		for _, d := range []time.Duration{-time.Second, time.Millisecond, 25 * time.Hour, time.Second + 1} {
-			_, err := lockcore.New(redis.NewClient(e.Direct()), lockcore.Config{LockDelay: d})
-			var refused *noonlock.ConfigError
-			if !errors.As(err, &refused) || refused.Field != "Config.LockDelay" {
-				e.Errorf("%v: %v", d, err)
-			}
-		}
-		c := e.delayed("a", time.Second)
-		_, err := c.Mutex("orders", ttl(2*time.Second))
-		var refused *noonlock.ConfigError
-		if !errors.As(err, &refused) || refused.Field != "LeaseConfig.TTL" || !strings.Contains(refused.Rule, "Config.LockDelay (1s)") {
-			e.Errorf("a TTL of 2s: %v", err)
 		}
 	})
 }

@@ -93,35 +93,6 @@ func TestForceReleaseOfOthers(t *testing.T) {
 	})
 }
 
-// A holder says who has released its lock and why: in its log, in its metrics, and as the cause of Downgrade. The
-// operator is by default the Client.
-func TestForceReleaseSaysWho(t *testing.T) {
-	inBubble(t, func(e *env) {
-		var log testenv.Log
-		reg := prometheus.NewRegistry()
-		admin := e.Client("admin")
-		holder := e.ClientWith(e.Direct(), lockcore.Config{Identity: "holder", Logger: log.Logger(), Registerer: reg})
-		lease := e.try(e.rw(holder, "s", "one", ttl(10*time.Minute)))
-		if n, err := admin.ForceRelease(e.Context(), e.inspect(admin, "s"), lockcore.Operator{Reason: "it is stuck"}); n != 1 || err != nil {
-			e.Fatalf("ForceRelease: %d, %v", n, err)
-		}
-		err := lockcore.Downgrade(e.Context(), lease)
-		mustIs(e, err, lockcore.ErrNotHeld)
-		e.saysWho(err, "admin", "it is stuck")
-		e.forcedOut(lease, "admin", "it is stuck")
-		e.Until("it is logged", func() bool {
-			return strings.Contains(log.String(), "the lock was released by force, by admin: it is stuck")
-		})
-		if got := metric(e, reg, "noonlock_lease_losses_total", "cause", "forced"); got != 1 {
-			e.Errorf("%v losses are counted as forced", got)
-		}
-		for _, by := range []lockcore.Operator{{Who: "a\nb"}, {Reason: strings.Repeat("x", 201)}} {
-			_, err := admin.ForceRelease(e.Context(), lockcore.Inspection{Name: "s"}, by)
-			mustIs(e, err, noonlock.ErrConfig)
-		}
-	})
-}
-
 // A lease ends when the server answers that it is lost, however long it takes to read why: after a renewal and after
 // a Downgrade. The cause then says who has released it.
 // Caught mutant: the reason is read first.
@@ -230,6 +201,69 @@ func TestForcedReleases(t *testing.T) {
 				e.Errorf("the entry %q: %v", spoilt, err)
 			}
 			must(e, e.Raw.LPop(e.Context(), e.key("s", "releases")).Err())
+		}
+	})
+}
+
+// A lock of each kind is force-released. The next waiter is served at once. Its holders notice at their next renewal,
+// or when they downgrade, and say who has released it and why: as the cause, in the log and in the metrics. The
+// operator is by default the Client. Log lines have identities only.
+func TestForceRelease(t *testing.T) {
+	onBoth(t, func(e *env) {
+		var log, lost testenv.Log
+		reg, losses := prometheus.NewRegistry(), prometheus.NewRegistry()
+		admin := e.ClientWith(e.Direct(), lockcore.Config{Identity: "admin", Logger: log.Logger(), Registerer: reg})
+		a := e.ClientWith(e.Direct(), lockcore.Config{Identity: "a", Logger: lost.Logger(), Registerer: losses})
+		b := e.Client("b")
+		cfg := ttl(3 * time.Second)
+		long := ttl(10 * time.Minute) // whose looks and renewals are far away
+		for i, row := range []struct {
+			holds, waits locker
+			by           lockcore.Operator
+			who          string
+		}{
+			{e.mutex(a, "m", cfg), e.mutex(b, "m", long), lockcore.Operator{Who: "ann@desk", Reason: "it is stuck"}, "ann@desk"},
+			{e.reentrant(a, "x", "one", cfg), e.reentrant(b, "x", "two", long), lockcore.Operator{Who: "bob"}, "bob"},
+			{reads{e.rw(a, "s", "one", cfg)}, e.rw(b, "s", "two", long), lockcore.Operator{}, "admin"},
+			{e.rw(a, "w", "one", long), e.rw(b, "w", "two", long), lockcore.Operator{Reason: "it is stuck"}, "admin"},
+		} {
+			stuck := e.try(row.holds)
+			waiter := e.queued(row.waits)
+			if n, err := admin.ForceRelease(e.Context(), e.inspect(admin, row.holds.Name()), row.by); err != nil || n != 1 {
+				e.Fatalf("ForceRelease: %d, %v", n, err)
+			}
+			next := waiter.granted()
+			if next.Token() <= stuck.Token() {
+				e.Errorf("token %d after %d", next.Token(), stuck.Token())
+			}
+			if row.holds.Name() == "w" {
+				err := lockcore.Downgrade(e.Context(), stuck)
+				mustIs(e, err, lockcore.ErrNotHeld)
+				e.saysWho(err, row.who, row.by.Reason)
+			}
+			e.forcedOut(stuck, row.who, row.by.Reason)
+			must(e, next.Context().Err())
+			if got := metric(e, reg, "noonlock_forced_releases_total"); int(got) != i+1 {
+				e.Errorf("%v forced releases are counted, want %d", got, i+1)
+			}
+			if got := metric(e, losses, "noonlock_lease_losses_total", "cause", "forced"); e.Bubble != nil && int(got) != i+1 {
+				e.Errorf("%v losses are counted as forced, want %d", got, i+1)
+			}
+		}
+		if text := log.String(); !strings.Contains(text, `"a"`) || strings.Contains(text, a.Process()) {
+			e.Errorf("log: %s", text)
+		}
+		if e.Bubble != nil {
+			e.Until("it is logged", func() bool {
+				return strings.Contains(lost.String(), "the lock was released by force, by admin: it is stuck")
+			})
+		}
+		if n, err := e.force(admin, "free"); err != nil || n != 0 {
+			e.Errorf("of a free name: %d, %v", n, err)
+		}
+		for _, by := range []lockcore.Operator{{Who: "a\nb"}, {Reason: strings.Repeat("x", 201)}} {
+			_, err := admin.ForceRelease(e.Context(), lockcore.Inspection{Name: "s"}, by)
+			mustIs(e, err, noonlock.ErrConfig)
 		}
 	})
 }

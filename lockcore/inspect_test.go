@@ -12,10 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
@@ -253,48 +251,6 @@ func TestForceReleasePassesTheDead(t *testing.T) {
 			e.Errorf("it was served after %v", took)
 		}
 		e.unlock(lease)
-	})
-}
-
-// A lock of each kind is force-released. Its holders notice at their next renewal, and the next waiter is served at
-// once. It is counted, and logged with identities only.
-func TestForceRelease(t *testing.T) {
-	onBoth(t, func(e *env) {
-		var log testenv.Log
-		reg := prometheus.NewRegistry()
-		admin := e.ClientWith(e.Direct(), lockcore.Config{Identity: "admin", Logger: log.Logger(), Registerer: reg})
-		a, b := e.Client("a"), e.Client("b")
-		cfg := ttl(3 * time.Second)
-		long := ttl(10 * time.Minute) // whose looks are far away
-		for i, pair := range [][2]locker{
-			{e.mutex(a, "m", cfg), e.mutex(b, "m", long)},
-			{e.reentrant(a, "x", "one", cfg), e.reentrant(b, "x", "two", long)},
-			{reads{e.rw(a, "s", "one", cfg)}, e.rw(b, "s", "two", long)},
-		} {
-			stuck := e.try(pair[0])
-			waiter := e.queued(pair[1])
-			seen := e.inspect(admin, pair[0].Name())
-			if n, err := admin.ForceRelease(e.Context(), seen, lockcore.Operator{Who: "ann@desk", Reason: "it is stuck"}); err != nil || n != 1 {
-				e.Fatalf("ForceRelease: %d, %v", n, err)
-			}
-			next := waiter.granted()
-			if next.Token() <= stuck.Token() {
-				e.Errorf("token %d after %d", next.Token(), stuck.Token())
-			}
-			e.forcedOut(stuck, "ann@desk", "it is stuck")
-			if next.Context().Err() != nil {
-				e.Error("the next one lost its lease, too")
-			}
-			if got := metric(e, reg, "noonlock_forced_releases_total"); int(got) != i+1 {
-				e.Errorf("%v forced releases are counted, want %d", got, i+1)
-			}
-		}
-		if text := log.String(); !strings.Contains(text, `"a"`) || strings.Contains(text, a.Process()) {
-			e.Errorf("log: %s", text)
-		}
-		if n, err := e.force(admin, "free"); err != nil || n != 0 {
-			e.Errorf("of a free name: %d, %v", n, err)
-		}
 	})
 }
 

@@ -76,32 +76,6 @@ func TestManyDeadWaitersBeforeAReader(t *testing.T) {
 	})
 }
 
-// An owner is queued twice, to read and to write, and becomes a reader together with others. Its write attempt fails
-// with an answer that it cannot succeed, and delays no other waiter.
-// Caught mutants: such a head is granted the lock; or it stays and blocks the queue.
-func TestUpgradeInTheQueue(t *testing.T) {
-	onBoth(t, func(e *env) {
-		cfg := ttl(10 * time.Minute)
-		c := e.Client("c")
-		holder := e.try(e.rw(c, "orders", "holder", cfg))
-		other := e.queued(reads{e.rw(c, "orders", "other", cfg)})
-		read := e.queued(reads{e.rw(c, "orders", "twice", cfg)})
-		write := e.queued(e.rw(c, "orders", "twice", cfg))
-		behind := e.queued(reads{e.rw(c, "orders", "behind", cfg)})
-		before := e.Clock()
-		e.unlock(holder)
-		held := []*lockcore.Lease{other.granted(), read.granted(), behind.granted()}
-		_, err := write.wait()
-		mustIs(e, err, lockcore.ErrUpgrade, lockcore.ErrNotAcquired)
-		if took := e.Clock() - before; e.Bubble != nil && took != 0 {
-			e.Errorf("it took %v", took)
-		}
-		for _, lease := range held {
-			e.unlock(lease)
-		}
-	})
-}
-
 // Entries that ended without their holders are removed in batches, whatever their number: a request is repeated
 // until they are gone.
 func TestManyEndedEntries(t *testing.T) {

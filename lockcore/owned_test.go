@@ -223,94 +223,6 @@ func (e *env) rw(c *lockcore.Client, name, owner string, cfg lockcore.LeaseConfi
 	return m
 }
 
-// The results for the same owner and for another one while the lock is held in each way. The rows are those of
-// RWMutex's comment.
-func TestRWMutexTable(t *testing.T) {
-	const (
-		given   = "given"
-		waits   = "waits"
-		upgrade = "upgrade"
-	)
-	for _, row := range []struct {
-		name  string
-		holds string // what x holds, then y: r and w, upper case of y
-		asks  string
-		want  string
-	}{
-		{"reading a free lock", "", "r", given},
-		{"writing a free lock", "", "w", given},
-		{"reading again", "r", "r", given},
-		{"writing again", "w", "w", given},
-		{"reading while one writes oneself", "w", "r", given},
-		{"reading again while one writes oneself", "wr", "r", given},
-		{"writing again while one reads, too", "wr", "w", given},
-		{"writing as the only reader", "r", "w", given},
-		{"writing as the only reader, twice over", "rr", "w", given},
-		{"reading with another reader", "R", "r", given},
-		{"reading again with another reader", "rR", "r", given},
-		{"writing while another reads", "R", "w", waits},
-		{"reading while another writes", "W", "r", waits},
-		{"writing while another writes", "W", "w", waits},
-		{"reading while another writes and reads", "WR", "r", waits},
-		{"writing while one reads, and another does", "rR", "w", upgrade},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			onBoth(t, func(e *env) {
-				x := e.rw(e.Client("x"), "orders", "x", ttl(20*time.Second))
-				y := e.rw(e.Client("y"), "orders", "y", ttl(20*time.Second))
-				side := map[rune]locker{'r': reads{x}, 'w': x, 'R': reads{y}, 'W': y}
-				var held []*lockcore.Lease
-				for _, hold := range row.holds {
-					held = append(held, e.try(side[hold]))
-				}
-				asked := side[rune(row.asks[0])]
-				lease, err := asked.TryLock(e.Context())
-				got := given
-				switch {
-				case errors.Is(err, lockcore.ErrUpgrade) && errors.Is(err, lockcore.ErrNotAcquired):
-					got = upgrade
-				case errors.Is(err, lockcore.ErrNotAcquired):
-					got = waits
-				case err != nil:
-					e.Fatal(err)
-				}
-				if got != row.want {
-					e.Fatalf("TryLock: %s (%v), want %s", got, err, row.want)
-				}
-				switch row.want {
-				case upgrade:
-					if _, err := asked.Lock(e.Context()); !errors.Is(err, lockcore.ErrUpgrade) {
-						e.Errorf("Lock: %v, want ErrUpgrade rather than a deadlock", err)
-					}
-				case waits:
-					waiter := e.queued(asked)
-					for i, h := range held {
-						if i == 0 && waiter.over() { // a reader is granted the lock when there is no writer
-							e.Fatal("it did not wait")
-						}
-						e.leave(h)
-					}
-					lease = waiter.granted()
-				}
-				if lease != nil {
-					for i, h := range held {
-						if own := row.holds[i] >= 'a'; own && h.Token() > lease.Token() || !own && row.asks == "w" && h.Token() >= lease.Token() {
-							e.Errorf("token %d, after %d", lease.Token(), h.Token())
-						}
-					}
-					must(e, lease.Unlock(e.Context()))
-				}
-				for _, h := range held {
-					_ = h.Unlock(e.Context()) // the waiters saw them end
-				}
-				if e.Exists(e.key("orders", "lock")) {
-					e.Error("the key is left behind")
-				}
-			})
-		})
-	}
-}
-
 // Who writes and reads keeps the token for each lease that follows.
 // Caught mutant: a lease that reads is named, which keeps no token for a writer.
 func TestWriterThatReadsKeepsItsToken(t *testing.T) {
@@ -362,28 +274,14 @@ func TestRWMutexOrderOfArrival(t *testing.T) {
 		if w2.over() {
 			e.Fatal("a writer came in while one reads")
 		}
-		e.unlock(readers[1])
-		writer = w2.granted()
-		e.unlock(writer)
-		e.unlock(r3.granted())
-	})
-}
-
-// If a writer stops waiting, the readers behind it are served at once.
-func TestRWMutexCancelledWriter(t *testing.T) {
-	onBoth(t, func(e *env) {
-		cfg := ttl(20 * time.Second)
-		reader := e.try(reads{e.rw(e.Client("a"), "orders", "a", cfg)})
-		writer := e.queued(e.rw(e.Client("b"), "orders", "b", cfg))
-		behind := e.queued(reads{e.rw(e.Client("c"), "orders", "c", cfg)})
 		before := e.Clock()
-		writer.cancel()
-		second := behind.granted()
+		w2.cancel() // the readers behind it are served at once
+		last := r3.granted()
 		if took := e.Clock() - before; e.Bubble != nil && took != 0 {
-			e.Errorf("the reader was let in after %v", took)
+			e.Errorf("the last reader was let in after %v", took)
 		}
-		e.unlock(reader)
-		e.unlock(second)
+		e.unlock(readers[1])
+		e.unlock(last)
 	})
 }
 
@@ -482,5 +380,89 @@ func TestFault27_DowngradeReplyLost(t *testing.T) {
 		}
 		e.unlock(e.try(reads{e.rw(e.Client("b"), "orders", "b", cfg)}))
 		e.leave(lease)
+	})
+}
+
+// The results for the same owner and for another one while the lock is held in each way. The rows are those of
+// RWMutex's comment. A queued attempt to write, while its owner and others have begun to read, is refused, too, and
+// delays no other waiter.
+func TestRWMutexTable(t *testing.T) {
+	onBoth(t, func(e *env) {
+		c, other := e.Client("x"), e.Client("y")
+		for i, row := range []struct {
+			name  string
+			holds string // what x holds, then y: r and w, upper case of y
+			asks  string
+			want  error
+		}{
+			{"reading a free lock", "", "r", nil},
+			{"writing a free lock", "", "w", nil},
+			{"reading again", "r", "r", nil},
+			{"writing again", "w", "w", nil},
+			{"reading while one writes oneself", "w", "r", nil},
+			{"reading again while one writes oneself", "wr", "r", nil},
+			{"writing again while one reads, too", "wr", "w", nil},
+			{"writing as the only reader", "r", "w", nil},
+			{"writing as the only reader, twice over", "rr", "w", nil},
+			{"reading with another reader", "R", "r", nil},
+			{"reading again with another reader", "rR", "r", nil},
+			{"writing while another reads", "R", "w", lockcore.ErrNotAcquired},
+			{"reading while another writes", "W", "r", lockcore.ErrNotAcquired},
+			{"writing while another writes", "W", "w", lockcore.ErrNotAcquired},
+			{"reading while another writes and reads", "WR", "r", lockcore.ErrNotAcquired},
+			{"writing while one reads, and another does", "rR", "w", lockcore.ErrUpgrade},
+		} {
+			name, cfg := fmt.Sprint("orders-", i), ttl(20*time.Second)
+			x, y := e.rw(c, name, "x", cfg), e.rw(other, name, "y", cfg)
+			side := map[rune]locker{'r': reads{x}, 'w': x, 'R': reads{y}, 'W': y}
+			var held []*lockcore.Lease
+			for _, hold := range row.holds {
+				held = append(held, e.try(side[hold]))
+			}
+			asked := side[rune(row.asks[0])]
+			lease, err := asked.TryLock(e.Context())
+			if !errors.Is(err, row.want) || row.want == lockcore.ErrNotAcquired && errors.Is(err, lockcore.ErrUpgrade) {
+				e.Fatalf("%s: TryLock: %v, want %v", row.name, err, row.want)
+			}
+			if row.want == lockcore.ErrUpgrade {
+				_, err := asked.Lock(e.Context()) // rather than a deadlock
+				mustIs(e, err, lockcore.ErrUpgrade, lockcore.ErrNotAcquired)
+			}
+			var waiter *pending
+			if row.want == lockcore.ErrNotAcquired {
+				waiter = e.queued(asked)
+			}
+			for i, h := range held {
+				if own := row.holds[i] >= 'a'; lease != nil && (own && h.Token() > lease.Token() || !own && row.asks == "w" && h.Token() >= lease.Token()) {
+					e.Errorf("%s: token %d, after %d", row.name, lease.Token(), h.Token())
+				}
+				e.unlock(h)
+			}
+			if waiter != nil {
+				lease = waiter.granted()
+			}
+			if lease != nil {
+				e.unlock(lease)
+			}
+			if e.Exists(e.key(name, "lock")) {
+				e.Errorf("%s: the key is left behind", row.name)
+			}
+		}
+
+		holder := e.try(e.rw(c, "queued", "holder", ttl(10*time.Minute)))
+		x, y := e.rw(c, "queued", "x", ttl(10*time.Minute)), e.rw(other, "queued", "y", ttl(10*time.Minute))
+		first, read, write := e.queued(reads{y}), e.queued(reads{x}), e.queued(x)
+		behind := e.queued(reads{e.rw(c, "queued", "z", ttl(10*time.Minute))})
+		before := e.Clock()
+		e.unlock(holder)
+		held := []*lockcore.Lease{first.granted(), read.granted(), behind.granted()}
+		_, err := write.wait()
+		mustIs(e, err, lockcore.ErrUpgrade, lockcore.ErrNotAcquired)
+		if took := e.Clock() - before; e.Bubble != nil && took != 0 {
+			e.Errorf("it took %v", took)
+		}
+		for _, lease := range held {
+			e.unlock(lease)
+		}
 	})
 }

@@ -61,17 +61,6 @@ func (e *timedQuorum) marker() string {
 	return strings.Join(parts, " ")
 }
 
-func (e *timedQuorum) acquire(me string, ttl int, list string) string {
-	e.Helper()
-	answer := e.Run("quorum_acquire", []string{quorumLockKey, quorumTombKey, quorumMarkerKey}, me, ttl, list)
-	return strings.ReplaceAll(answer, e.run, "R")
-}
-
-func (e *timedQuorum) renew(me, list, token string) string {
-	e.Helper()
-	return e.Run("quorum_renew", []string{quorumLockKey, quorumTombKey, quorumMarkerKey}, me, 50000, list, token)
-}
-
 // lock returns the holder and the TTL of the lock.
 func (e *timedQuorum) lock() string {
 	e.Helper()
@@ -81,26 +70,38 @@ func (e *timedQuorum) lock() string {
 	return fmt.Sprint(e.Raw.Get(e.Context(), quorumLockKey).Val(), " ", e.Raw.PTTL(e.Context(), quorumLockKey).Val())
 }
 
-func TestQuorumAcquireToTheMillisecond(t *testing.T) {
+// Each request runs twice, which changes nothing but the lock and the greatest token.
+func TestQuorumGrantsToTheMillisecond(t *testing.T) {
 	quorumToTheMillisecond(t, func(e *timedQuorum) {
-		clock := strconv.FormatInt(e.Now.UnixMicro(), 10)
-		ahead := "4000000000000000"
+		clock, ahead := strconv.FormatInt(e.Now.UnixMicro(), 10), "4000000000000000"
+		mine := func() { e.Raw.Set(e.Context(), quorumLockKey, "me", time.Second) }
+		others := func() { e.Raw.Set(e.Context(), quorumLockKey, "other", 2*time.Second) }
+		another := func() { e.Raw.HSet(e.Context(), quorumLockKey, "a", "b") }
+		abandoned := func() { e.Raw.Set(e.Context(), quorumTombKey, "1", 0) }
+		run := func(token string, ttl int, list string) string {
+			script, args := "quorum_acquire", []any{"me", cmp.Or(ttl, 50000), cmp.Or(list, list25)}
+			if token != "" {
+				script, args = "quorum_renew", append(args, token)
+			}
+			return strings.ReplaceAll(e.Run(script, []string{quorumLockKey, quorumTombKey, quorumMarkerKey}, args...), e.run, "R")
+		}
 		for _, c := range []struct {
 			name    string
 			marker  []any
 			prepare func()
-			me      string
 			ttl     int
 			list    string
+			token   string // of a renewal
 			want    string
 			lock    string
+			top     string // the greatest token after it; empty: as before
 		}{
 			{name: "free", want: "[1 " + clock + " R " + clock + "]", lock: "me 50s"},
 			{name: "the last token is ahead of the clock", marker: []any{"top", ahead}, want: "[1 4000000000000001 R " + clock + "]", lock: "me 50s"},
-			{name: "mine", prepare: func() { e.Raw.Set(e.Context(), quorumLockKey, "me", time.Second) }, want: "[1 " + clock + " R " + clock + "]", lock: "me 50s"},
-			{name: "another's", prepare: func() { e.Raw.Set(e.Context(), quorumLockKey, "other", 2*time.Second) }, want: "[4 2000 other]", lock: "other 2s"},
-			{name: "of another kind", prepare: func() { e.Raw.HSet(e.Context(), quorumLockKey, "a", "b") }, want: "[7]", lock: " -1ns"},
-			{name: "abandoned", prepare: func() { e.Raw.Set(e.Context(), quorumTombKey, "1", 0) }, want: "[6]", lock: "free"},
+			{name: "mine", prepare: mine, want: "[1 " + clock + " R " + clock + "]", lock: "me 50s"},
+			{name: "another's", prepare: others, want: "[4 2000 other]", lock: "other 2s"},
+			{name: "of another kind", prepare: another, want: "[7]", lock: " -1ns"},
+			{name: "abandoned", prepare: abandoned, want: "[6]", lock: "free"},
 			{name: "another run", marker: []any{"run", "f00"}, want: "[8]", lock: "free"},
 			{name: "no marker", prepare: func() { e.Raw.Del(e.Context(), quorumMarkerKey) }, want: "[8]", lock: "free"},
 			{name: "an earlier list", list: "2/5/2/aa", want: "[9 2/5/3/aa]", lock: "free"},
@@ -111,28 +112,42 @@ func TestQuorumAcquireToTheMillisecond(t *testing.T) {
 			{name: "waits longer", marker: []any{"after", e.MS(3 * time.Second)}, want: "[10 3000]", lock: "free"},
 			{name: "the longest TTL", ttl: 60000, want: "[1 " + clock + " R " + clock + "]", lock: "me 1m0s"},
 			{name: "a longer TTL", ttl: 60001, want: "[11 60000]", lock: "free"},
+
+			{name: "renewed, mine", prepare: mine, token: "8", want: "[1]", lock: "me 50s", top: "8"},
+			{name: "renewed, mine, and the token is known", prepare: mine, token: "7", want: "[1]", lock: "me 50s"},
+			{name: "renewed, mine, and a greater token is known", prepare: mine, token: "6", want: "[1]", lock: "me 50s"},
+			{name: "renewed, mine, after a restart", marker: []any{"run", "f00"}, prepare: mine, token: "8", want: "[1]", lock: "me 50s", top: "8"},
+			{name: "renewed, mine, while the server waits", marker: []any{"after", e.MS(time.Hour)}, prepare: mine, token: "8", want: "[1]", lock: "me 50s", top: "8"},
+			{name: "renewed, mine, of an earlier list", prepare: mine, list: "2/5/2/aa", token: "8", want: "[9 2/5/3/aa]", lock: "me 1s"},
+			{name: "renewed, free", token: "8", want: "[1]", lock: "me 50s", top: "8"},
+			{name: "renewed, free, after a restart", marker: []any{"run", "f00"}, token: "8", want: "[8]", lock: "free"},
+			{name: "renewed, free, while the server waits", marker: []any{"after", e.MS(time.Second)}, token: "8", want: "[10 1000]", lock: "free"},
+			{name: "renewed, free, of an earlier list", list: "2/5/2/aa", token: "8", want: "[9 2/5/3/aa]", lock: "free"},
+			{name: "renewed, free, with a TTL that is too long", marker: []any{"longest", 49999}, token: "8", want: "[11 49999]", lock: "free"},
+			{name: "renewed, free, and abandoned", prepare: abandoned, token: "8", want: "[6]", lock: "free"},
+			{name: "renewed, another's", prepare: others, token: "8", want: "[4]", lock: "other 2s"},
+			{name: "renewed, of another kind", prepare: another, token: "8", want: "[4]", lock: " -1ns"},
 		} {
 			e.member(c.marker...)
 			if c.prepare != nil {
 				c.prepare()
 			}
-			ttl, list := c.ttl, c.list
-			if ttl == 0 {
-				ttl = 50000
+			marker := e.marker()
+			if c.top != "" {
+				marker = strings.Replace(marker, "top=7", "top="+c.top, 1)
 			}
-			if list == "" {
-				list = list25
-			}
-			before := e.marker()
-			for range 2 { // twice is safe
-				e.Wants(c.name, e.acquire("me", ttl, list), c.want)
+			for range 2 {
+				e.Wants(c.name, run(c.token, c.ttl, c.list), c.want)
 				e.Wants(c.name+": the lock", e.lock(), c.lock)
-				e.Wants(c.name+": the marker", e.marker(), before)
+				e.Wants(c.name+": the marker", e.marker(), marker)
 			}
 		}
+		must(e, e.Raw.FlushDB(e.Context()).Err())
+		mine()
+		e.Wants("renewed, mine, without a marker", run("8", 0, ""), "[9 <nil>]")
 		e.Pass(433 * time.Microsecond)
 		e.member("after", e.MS(time.Millisecond)) // this very microsecond
-		e.Wants("has waited", e.acquire("me", 50000, list25), fmt.Sprintf("[1 %[1]d R %[1]d]", time.Now().UnixMicro()))
+		e.Wants("has waited", run("", 0, ""), fmt.Sprintf("[1 %[1]d R %[1]d]", time.Now().UnixMicro()))
 	})
 }
 
@@ -155,54 +170,6 @@ func TestQuorumLeaveUnderACL(t *testing.T) {
 	if term := e.Raw.HGet(e.Context(), record, "term").Val(); term != "0" {
 		t.Errorf("the term is %q", term)
 	}
-}
-
-func TestQuorumRenewToTheMillisecond(t *testing.T) {
-	quorumToTheMillisecond(t, func(e *timedQuorum) {
-		mine := func() { e.Raw.Set(e.Context(), quorumLockKey, "me", time.Second) }
-		for _, c := range []struct {
-			name    string
-			marker  []any
-			prepare func()
-			list    string
-			token   string
-			want    string
-			lock    string
-			top     string
-		}{
-			{name: "mine", prepare: mine, token: "8", want: "[1]", lock: "me 50s", top: "8"},
-			{name: "mine, and the token is known", prepare: mine, token: "7", want: "[1]", lock: "me 50s", top: "7"},
-			{name: "mine, and a greater token is known", prepare: mine, token: "6", want: "[1]", lock: "me 50s", top: "7"},
-			{name: "mine, after a restart", marker: []any{"run", "f00"}, prepare: mine, token: "8", want: "[1]", lock: "me 50s", top: "8"},
-			{name: "mine, while the server waits", marker: []any{"after", e.MS(time.Hour)}, prepare: mine, token: "8", want: "[1]", lock: "me 50s", top: "8"},
-			{name: "mine, of an earlier list", prepare: mine, list: "2/5/2/aa", token: "8", want: "[9 2/5/3/aa]", lock: "me 1s", top: "7"},
-			{name: "free", token: "8", want: "[1]", lock: "me 50s", top: "8"},
-			{name: "free, after a restart", marker: []any{"run", "f00"}, token: "8", want: "[8]", lock: "free", top: "7"},
-			{name: "free, while the server waits", marker: []any{"after", e.MS(time.Second)}, token: "8", want: "[10 1000]", lock: "free", top: "7"},
-			{name: "free, of an earlier list", list: "2/5/2/aa", token: "8", want: "[9 2/5/3/aa]", lock: "free", top: "7"},
-			{name: "free, with a TTL that is too long", marker: []any{"longest", 49999}, token: "8", want: "[11 49999]", lock: "free", top: "7"},
-			{name: "free, and abandoned", prepare: func() { e.Raw.Set(e.Context(), quorumTombKey, "1", 0) }, token: "8", want: "[6]", lock: "free", top: "7"},
-			{name: "another's", prepare: func() { e.Raw.Set(e.Context(), quorumLockKey, "other", 2*time.Second) }, token: "8", want: "[4]", lock: "other 2s", top: "7"},
-			{name: "of another kind", prepare: func() { e.Raw.HSet(e.Context(), quorumLockKey, "a", "b") }, token: "8", want: "[4]", lock: " -1ns", top: "7"},
-		} {
-			e.member(c.marker...)
-			if c.prepare != nil {
-				c.prepare()
-			}
-			list := c.list
-			if list == "" {
-				list = list25
-			}
-			for range 2 {
-				e.Wants(c.name, e.renew("me", list, c.token), c.want)
-				e.Wants(c.name+": the lock", e.lock(), c.lock)
-				e.Wants(c.name+": the token", e.Raw.HGet(e.Context(), quorumMarkerKey, "top").Val(), c.top)
-			}
-		}
-		must(e, e.Raw.FlushDB(e.Context()).Err())
-		mine()
-		e.Wants("mine, without a marker", e.renew("me", list25, "8"), "[9 <nil>]")
-	})
 }
 
 func TestQuorumLeaveToTheMillisecond(t *testing.T) {

@@ -1,6 +1,7 @@
 package lockcore_test
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -80,110 +81,6 @@ func TestNotesToTheMillisecond(t *testing.T) {
 	})
 }
 
-// After a grant has lapsed, the next one lasts 250 ms. The first waiters of up to 32 other processes that a message
-// reaches are called once: those ahead of the caller, among the first 1000, without a note. A process that has not
-// answered when the grant ends is passed over.
-func TestCallsAfterALapsedGrant(t *testing.T) {
-	toTheMillisecond(t, func(e *timed) {
-		k := e.scriptKeys("orders")
-		ear := e.hears("noonlock:ch:P*")
-		for _, row := range []struct {
-			name   string
-			queue  string // a letter for each waiter: its process, or n for 30 processes, or d for 1000 dead waiters
-			notes  string
-			called string
-			left   string // of the notes, before those of called processes and of the grant to A
-			short  bool
-		}{
-			{"no grant has lapsed", "ABC", "", "", "", false},
-			{"a grant is pending", "ABC", "X 1\n", "", "X 1\n", false},
-			{"a grant has lapsed", "ABBCABC", "X 0\n", "BC", "X -0\n", true},
-			{"calls have lapsed", "ABC", "X -0\nY -0\n", "", "X -0\nY -0\n", false},
-			{"a grant has lapsed, and calls before", "ABC", "X -0\nY 0\n", "BC", "X -0\nY -0\n", true},
-			{"known processes are not called", "ABCDE", "B 0\nC -0\nD 1\n", "E", "B -0\nC -0\nD 1\n", true},
-			{"of this process", "ABC", "A 1\nX 0\n", "BC", "X -0\n", true},
-			{"those behind the caller are not called", "ABMCM", "X 0\n", "B", "X -0\n", true},
-			{"thirty-two", "AnBCD", "X 0\n", "nBC", "X -0\n", true},
-			{"behind a thousand", "AdB", "X 0\n", "", "X -0\n", true},
-		} {
-			for _, kind := range []string{"mutex", "owned"} {
-				name := func(process rune) []string {
-					switch process {
-					case 'n':
-						var all []string
-						for i := range 30 {
-							all = append(all, fmt.Sprint("Pn", i))
-						}
-						return all
-					case 'd':
-						return slices.Repeat([]string{"DEAD"}, 1000)
-					}
-					return []string{"P" + string(process)}
-				}
-				form := map[string]string{"mutex": "nl1:%s.%d.t/id", "owned": "ns1:%s.%d.t.w/owner%[2]d id"}[kind]
-				holder := fmt.Sprintf(form, "HOLDER", 1)
-				e.establish("orders", heldBy(holder))
-				var line []any
-				first, caller := map[string]string{}, ""
-				for _, letter := range row.queue {
-					for _, process := range name(letter) {
-						attempt := fmt.Sprintf(form, process, len(line))
-						if first[process] == "" {
-							first[process] = attempt
-						}
-						if letter == 'M' && caller == "" {
-							caller = attempt
-						}
-						line = append(line, attempt, time.Duration(len(line))*time.Millisecond, minute)
-					}
-				}
-				e.fillQueue("orders", line...)
-				notes := func(text string) string {
-					text = strings.NewReplacer("X", "PX", "Y", "PY", "A ", "PA ", "B", "PB", "C", "PC", "D", "PD").Replace(text)
-					return strings.NewReplacer(" 0", " "+e.ms(0), " -0", " -"+e.ms(0), " 1", " "+e.ms(time.Millisecond)).Replace(text)
-				}
-				if row.notes != "" {
-					must(e.env, e.Raw.HSet(e.Context(), k[3], "!", notes(row.notes)).Err())
-				}
-				var called []string
-				want, kept := []string{}, notes(row.left)
-				for _, letter := range row.called {
-					for _, process := range name(letter) {
-						want = append(want, fmt.Sprintf("noonlock:ch:%s l noonlock:{orders}:lock %s", process, first[process]))
-						called = append(called, note(process, "-", e.ms(250*time.Millisecond)))
-					}
-				}
-				kept += strings.Join(called, "")
-				grant := time.Second
-				if row.short {
-					grant = 250 * time.Millisecond
-					kept += note("PA", "-", e.ms(grant))
-				} else {
-					kept += note("PA", "", e.ms(grant))
-				}
-				where := kind + ", " + row.name
-				if caller == "" {
-					check := grant
-					if kind == "owned" && strings.Contains(row.queue, "d") {
-						check = 0 // there is more to do
-					}
-					e.wants(where, e.run(kind+"_leave", k, holder, 0, keep.Milliseconds()), fmt.Sprintf("[1 %d]", check.Milliseconds()))
-				} else {
-					must(e.env, e.Raw.Del(e.Context(), k[0]).Err())
-					e.run(kind+"_acquire", k, caller, 60000, "look", keep.Milliseconds())
-				}
-				calls := slices.DeleteFunc(e.messages(ear, "noonlock:ch:P"), func(m string) bool { return !strings.Contains(m, " l ") })
-				e.wants(where+": calls", fmt.Sprint(calls), fmt.Sprint(want))
-				e.wants(where+": notes", e.Raw.HGet(e.Context(), k[3], "!").Val(), kept)
-				if kind == "owned" {
-					grant -= time.Millisecond // it ends at a whole one
-				}
-				e.wants(where+": the lock", e.Raw.PTTL(e.Context(), k[0]).Val().String(), grant.String())
-			}
-		}
-	})
-}
-
 // An attempt keeps the token of its own entry, or of the entry that its request names, and otherwise gets a new one.
 // The owner's other entries do not count, as nobody may hold them any more.
 func TestWhoseTokenIsKept(t *testing.T) {
@@ -255,70 +152,6 @@ func TestWhoseTokenIsKept(t *testing.T) {
 	})
 }
 
-// The last request of a process that closes its Client passes on when the grants that are not confirmed end: to the
-// first waiter of each process without a note. Other requests do not.
-func TestTheLastRequestPassesChecksOn(t *testing.T) {
-	toTheMillisecond(t, func(e *timed) {
-		k := e.scriptKeys("orders")
-		ear := e.hears("noonlock:ch:P*")
-		for _, kind := range []struct{ script, attempt string }{
-			{"mutex_leave", "nl1:%s.1.t/id"}, {"owned_leave", "ns1:%s.1.t.w/%[1]s id"},
-		} {
-			attempt := func(process string) string { return fmt.Sprintf(kind.attempt, process) }
-			for _, row := range []struct {
-				name, holder, queue string // a letter for each waiter: its process
-				notes               string
-				last                int
-				passed              string // to these, with the time of the grant to A or of the note
-				within              time.Duration
-			}{
-				{"not the last", "HOLDER", "ABCDEF", "", 0, "", 0},
-				{"the last", "HOLDER", "ABCDEF", "", 1, "DE", time.Second},
-				{"no waiters", "HOLDER", "", "", 1, "", 0},
-				{"only the one that is granted", "HOLDER", "A", "", 1, "", 0},
-				{"of another holder, without a grant", "PX", "AB", "", 1, "", 0},
-				{"of another holder, not the last", "PX", "AB", "PX 300", 0, "", 0},
-				{"of another holder", "PX", "AB", "PX 300", 1, "AB", 300 * time.Millisecond},
-				{"of another holder, whose grant ends now", "PX", "AB", "PX 0", 1, "", 0},
-				{"of another holder, a millisecond later", "PX", "AB", "PX 1", 1, "AB", time.Millisecond},
-				{"of two, the last to end counts", "PX", "AB", "PX 300,PY 200", 1, "AB", 300 * time.Millisecond},
-				{"a process with a note is not called", "PX", "AB", "PX 300,PA 200", 1, "B", 300 * time.Millisecond},
-			} {
-				me, holder := attempt("HOLDER"), attempt(row.holder)
-				e.establish("orders", heldBy(holder))
-				var line []any
-				for i, letter := range row.queue {
-					line = append(line, attempt("P"+string(letter)), time.Duration(i)*time.Millisecond, minute)
-				}
-				e.fillQueue("orders", line...)
-				notes := ""
-				for text := range strings.SplitSeq(row.notes, ",") {
-					if of, ms, found := strings.Cut(text, " "); found {
-						n, err := time.ParseDuration(ms + "ms")
-						must(e.env, err)
-						notes += of + " " + e.ms(n) + "\n"
-					}
-				}
-				if notes != "" {
-					must(e.env, e.Raw.HSet(e.Context(), k[3], "!", notes).Err())
-				}
-				e.run(kind.script, k, me, 0, keep.Milliseconds(), row.last)
-				want := []string{}
-				for _, letter := range row.passed {
-					process := "P" + string(letter)
-					want = append(want, fmt.Sprintf("noonlock:ch:%s h noonlock:{orders}:lock %d %s", process, row.within.Milliseconds()+1, attempt(process)))
-				}
-				got := slices.DeleteFunc(e.messages(ear, "noonlock:ch:P"), func(m string) bool {
-					process := strings.TrimPrefix(strings.Fields(m)[0], "noonlock:ch:")
-					granted := row.holder == "HOLDER" && slices.Contains([]string{"PB", "PC", "PF"}, process) // a grant also notifies the next two and the last
-					return granted || !strings.Contains(m, " h ")
-				})
-				e.wants(kind.script+", "+row.name, fmt.Sprint(got), fmt.Sprint(want))
-			}
-		}
-	})
-}
-
 // Redis searches a hash of up to 512 short fields from its start, and finds a field of a table at once. The note on
 // a process of the length of real ones makes it a table.
 func TestANoteMakesATable(t *testing.T) {
@@ -337,65 +170,181 @@ func TestANoteMakesATable(t *testing.T) {
 	e.unlock(second.granted())
 }
 
-// A process that is granted a lock also has the next waiters, or a third process has the next one. One waiter of yet
-// another process is notified of the end of the grant: the last one, or else the first one that is examined.
-func TestWaitersOfOtherProcessesAreNotifiedOfAGrant(t *testing.T) {
+// forty returns a queue of 41 waiters of process A, with others at some ranks after the first one is served.
+func forty(others map[int]rune) string {
+	queue := []rune(strings.Repeat("A", 41))
+	for rank, process := range others {
+		queue[rank+1] = process
+	}
+	return string(queue)
+}
+
+// A release, or a look at a free lock, grants it to the first waiter, and notifies others (part_queue.lua).
+//   - A head is notified when the grant ends. So is one waiter of yet another process, as the two may be frozen: the
+//     last one, or else the first one that is examined.
+//   - After a grant has lapsed, the next one lasts 250 ms. The first waiters of up to 32 other processes that a message
+//     reaches are called once: those ahead of the caller, among the first 1000, without a note. A process that has not
+//     answered when the grant ends is passed over.
+//   - The last request of a process that closes its Client tells the first waiter of each process without a note when
+//     the grants end that are not confirmed. Other requests do not.
+func TestMessagesAndNotes(t *testing.T) {
+	const all = "n0 n1 n2 n3 n4 n5 n6 n7 n8 n9 n10 n11 n12 n13 n14 n15 n16 n17 n18 n19 n20 n21 n22 n23 n24 n25 n26 n27 n28 n29"
 	toTheMillisecond(t, func(e *timed) {
-		ear := e.hears("noonlock:ch:OTHER")
 		k := e.scriptKeys("orders")
+		ear := e.hears("noonlock:ch:P*")
 		for _, row := range []struct {
-			name     string
-			length   int   // of the queue after the grant
-			others   []int // ranks of waiters of another process
-			spoilt   int   // rank of a malformed member; -1: none
-			lapsed   int   // rank of one of the others that has lapsed; 0: none
-			messages int   // 0: none
+			name string
+			// A letter for each waiter: its process, a small one if it has lapsed, n for 30 processes, d for 1000 dead
+			// waiters, ! for a malformed member. M looks at a free lock; without it, H releases the lock.
+			queue string
+			notes string // ms from now, with a minus sign after a call
+			left  string // of the notes, before those of called processes and of the grant to A
+			// To the first waiter of a process, or the one with that number: g a grant, l a call, h and the ms in which
+			// the lock ends, by default with the grant.
+			messages string
+			owned    string // of a lock with owners, if they differ
+			holder   string // the process, "" is H
+			last     int
 		}{
-			{"no other process", 40, nil, -1, 0, 0},
-			{"the last one", 40, []int{1, 39}, -1, 0, 39},
-			{"the last one has lapsed", 40, []int{5, 39}, -1, 39, 5},
-			{"all have lapsed", 40, []int{39}, -1, 39, 0},
-			{"the last one is no attempt", 40, []int{5}, 39, 0, 5},
-			{"the first of two", 40, []int{1, 2}, -1, 0, 1},
-			{"the last of the first ones", 40, []int{31}, -1, 0, 31},
-			{"behind it", 40, []int{32, 33, 34, 35, 36, 37, 38}, -1, 0, 0},
-			{"the next waiter is of a third process", 40, []int{0, 39}, -1, 0, 39},
-			{"and there is no other", 40, []int{0}, -1, 0, 0},
-			{"the next waiter is no attempt", 40, []int{39}, 0, 0, 39},
-			{"the last one is of the process that is granted", 40, []int{0, 5}, -1, 0, 5},
+			{name: "no grant has lapsed", queue: "ABC", messages: "g:A h:B h:C"},
+			{name: "a grant is pending", queue: "ABC", notes: "X 1", left: "X 1", messages: "g:A h:B h:C"},
+			{name: "a grant has lapsed", queue: "ABBCABC", notes: "X 0", left: "X -0", messages: "l:B l:C g:A h:B h:C#6"},
+			{name: "calls have lapsed", queue: "ABC", notes: "X -0,Y -0", left: "X -0,Y -0", messages: "g:A h:B h:C"},
+			{name: "a grant has lapsed, and calls before", queue: "ABC", notes: "X -0,Y 0", left: "X -0,Y -0", messages: "l:B l:C g:A h:B h:C"},
+			{name: "known processes are not called", queue: "ABCDE", notes: "B 0,C -0,D 1", left: "B -0,C -0,D 1", messages: "l:E g:A h:B h:E", owned: "l:E g:A h:D h:E"},
+			{name: "of this process", queue: "ABC", notes: "A 1,X 0", left: "X -0", messages: "l:B l:C g:A h:B h:C"},
+			{name: "those behind the caller are not called", queue: "ABMCM", notes: "X 0", left: "X -0", messages: "l:B g:A h:B h:M#4"},
+			{name: "thirty-two", queue: "AnBCD", notes: "X 0", left: "X -0", messages: "l:" + strings.ReplaceAll(all, " ", " l:") + " l:B l:C g:A h:n0 h:D"},
+			{name: "behind a thousand", queue: "AdB", notes: "X 0", left: "X -0", messages: "g:A h:B"},
+
+			{name: "no other process", queue: forty(nil), messages: "g:A h:A#1"},
+			{name: "the last one", queue: forty(map[int]rune{1: 'B', 39: 'B'}), messages: "g:A h:A#1 h:B#40"},
+			{name: "the last one has lapsed", queue: forty(map[int]rune{5: 'B', 39: 'b'}), messages: "g:A h:A#1 h:B#6"},
+			{name: "all have lapsed", queue: forty(map[int]rune{39: 'b'}), messages: "g:A h:A#1"},
+			{name: "the last one is no attempt", queue: forty(map[int]rune{5: 'B', 39: '!'}), messages: "g:A h:A#1 h:B#6"},
+			{name: "the first of two", queue: forty(map[int]rune{1: 'B', 2: 'B'}), messages: "g:A h:A#1 h:B#2"},
+			{name: "the last of the first ones", queue: forty(map[int]rune{31: 'B'}), messages: "g:A h:A#1 h:B#32"},
+			{name: "behind it", queue: forty(map[int]rune{32: 'B', 33: 'B', 38: 'B'}), messages: "g:A h:A#1"},
+			{name: "the next waiter is of a third process", queue: forty(map[int]rune{0: 'C', 39: 'B'}), messages: "g:A h:C h:B#40"},
+			{name: "and there is no other", queue: forty(map[int]rune{0: 'C'}), messages: "g:A h:C"},
+			{name: "the next waiter is no attempt", queue: forty(map[int]rune{0: '!', 39: 'B'}), messages: "g:A h:B#40", owned: "g:A h:B#40 h:A#2"},
+			{name: "the last one is of the process that is granted", queue: forty(map[int]rune{0: 'C', 5: 'B'}), messages: "g:A h:C h:B#6"},
+
+			{name: "not the last", queue: "ABCDEF", messages: "g:A h:B h:F"},
+			{name: "the last", queue: "ABCDEF", last: 1, messages: "g:A h:B h:F h1001:B h1001:C h1001:D h1001:E h1001:F"},
+			{name: "no waiters", last: 1},
+			{name: "only the one that is granted", queue: "A", last: 1, messages: "g:A"},
+			{name: "of another holder, without a grant", holder: "X", queue: "AB", last: 1},
+			{name: "of another holder, not the last", holder: "X", queue: "AB", notes: "X 300", left: "X 300"},
+			{name: "of another holder", holder: "X", queue: "AB", notes: "X 300", left: "X 300", last: 1, messages: "h301:A h301:B"},
+			{name: "of another holder, whose grant ends now", holder: "X", queue: "AB", notes: "X 0", left: "X 0", last: 1},
+			{name: "of another holder, a millisecond later", holder: "X", queue: "AB", notes: "X 1", left: "X 1", last: 1, messages: "h2:A h2:B"},
+			{name: "of two, the last to end counts", holder: "X", queue: "AB", notes: "X 300,Y 200", left: "X 300,Y 200", last: 1, messages: "h301:A h301:B"},
+			{name: "a process with a note is not called", holder: "X", queue: "AB", notes: "X 300,A 200", left: "X 300,A 200", last: 1, messages: "h301:B"},
 		} {
-			for kind, form := range map[string]string{"mutex": "nl1:%s.%d.u/id", "owned": "ns1:%s.%d.u.w/owner%[2]d id"} {
-				process := map[int]string{}
-				for _, rank := range row.others {
-					process[rank] = "OTHER"
-					if rank == 0 {
-						process[rank] = "THIRD"
+			for family, form := range map[string]string{"mutex": "nl1:%s.%d.t/id", "owned": "ns1:%s.%d.t.w/owner%[2]d id"} {
+				mine, holder := fmt.Sprintf(form, "PH", 99), fmt.Sprintf(form, "P"+cmp.Or(row.holder, "H"), 99-len(row.holder))
+				e.establish("orders", heldBy(holder))
+				var line []any
+				attempts, caller := map[string]string{}, ""
+				add := func(process string, until time.Duration) {
+					n := len(line) / 3
+					attempt := fmt.Sprintf(form, process, n)
+					for _, name := range []string{process, fmt.Sprint(process, "#", n)} {
+						attempts[name] = cmp.Or(attempts[name], attempt)
 					}
-				}
-				var queue []any
-				for i := range row.length + 1 {
-					rank, of := i-1, "ALIVE"
-					if process[rank] != "" {
-						of = process[rank]
-					}
-					attempt, until := fmt.Sprintf(form, of, i), minute
-					if rank >= 0 && rank == row.spoilt {
+					if process == "PM" {
+						caller = cmp.Or(caller, attempt)
+					} else if process == "!" {
 						attempt = nonsense
 					}
-					if rank > 0 && rank == row.lapsed {
-						until = 0
+					line = append(line, attempt, time.Duration(n)*time.Millisecond, until)
+				}
+				for _, letter := range row.queue {
+					switch {
+					case letter == 'n':
+						for name := range strings.FieldsSeq(all) {
+							add("P"+name, minute)
+						}
+					case letter == 'd':
+						for range 1000 {
+							add("DEAD", minute)
+						}
+					case letter == '!':
+						add("!", minute)
+					case letter >= 'a':
+						add("P"+strings.ToUpper(string(letter)), 0)
+					default:
+						add("P"+string(letter), minute)
 					}
-					queue = append(queue, attempt, time.Duration(i)*time.Millisecond, until)
 				}
-				holder, left := fmt.Sprintf(form, "HOLDER", 1), map[string]string{"mutex": "1000", "owned": "1001"}[kind]
-				e.establish("orders", heldBy(holder))
-				e.fillQueue("orders", queue...)
-				e.wants(kind+", "+row.name, e.run(kind+"_leave", k, holder, 0, keep.Milliseconds()), "[1 1000]")
-				want := "[]"
-				if row.messages != 0 {
-					want = "[noonlock:ch:OTHER h noonlock:{orders}:lock " + left + " " + fmt.Sprintf(form, "OTHER", row.messages+1) + "]"
+				e.fillQueue("orders", line...)
+				noted := func(text string) (lines string) {
+					for text := range strings.SplitSeq(text, ",") {
+						if process, ms, found := strings.Cut(text, " "); found {
+							digits, called := strings.CutPrefix(ms, "-")
+							later, err := time.ParseDuration(digits + "ms")
+							must(e.env, err)
+							lines += "P" + process + " " + map[bool]string{true: "-"}[called] + e.ms(later) + "\n"
+						}
+					}
+					return lines
 				}
-				e.wants(kind+", "+row.name+": messages", fmt.Sprint(e.messages(ear, "noonlock:ch:OTHER")), want)
+				if row.notes != "" {
+					must(e.env, e.Raw.HSet(e.Context(), k[3], "!", noted(row.notes)).Err())
+				}
+				grant, mark, kept := time.Second, "", noted(row.left)
+				if row.holder == "" && row.notes != row.left && row.left != "" {
+					grant, mark = 250*time.Millisecond, "-" // a grant has lapsed
+				}
+				want := []string{}
+				messages := row.messages
+				if family == "owned" {
+					messages = cmp.Or(row.owned, messages)
+				}
+				for message := range strings.FieldsSeq(messages) {
+					kind, to, _ := strings.Cut(message, ":")
+					attempt, text := attempts["P"+to], ""
+					if kind[0] == 'l' {
+						kept += note("P"+to, "-", e.ms(grant))
+					} else if kind[0] == 'h' {
+						ms := grant.Milliseconds()
+						if family == "owned" {
+							ms++
+						}
+						text = cmp.Or(kind[1:], fmt.Sprint(ms)) + " "
+					}
+					process, _, _ := strings.Cut(to, "#")
+					want = append(want, fmt.Sprintf("noonlock:ch:P%s %c noonlock:{orders}:lock %s%s", process, kind[0], text, attempt))
+				}
+				where := family + ", " + row.name
+				granted := strings.Contains(messages, "g:")
+				if caller == "" {
+					answer := map[bool]string{true: "1", false: "0"}[row.holder == ""]
+					if granted {
+						check := grant.Milliseconds()
+						if family == "owned" && strings.Contains(row.queue, "d") {
+							check = 0 // there is more to do
+						}
+						answer = fmt.Sprintf("[1 %d]", check)
+					}
+					e.wants(where, e.run(family+"_leave", k, mine, 0, keep.Milliseconds(), row.last), answer)
+				} else {
+					must(e.env, e.Raw.Del(e.Context(), k[0]).Err())
+					e.run(family+"_acquire", k, caller, 60000, "look", keep.Milliseconds())
+				}
+				got := e.messages(ear, "noonlock:ch:P")
+				slices.Sort(got)
+				slices.Sort(want)
+				e.wants(where+": messages", fmt.Sprint(got), fmt.Sprint(want))
+				if granted {
+					kept += note("PA", mark, e.ms(grant))
+					if family == "owned" {
+						grant -= time.Millisecond // it ends at a whole one
+					}
+					e.wants(where+": the lock", e.left(k[0]), grant.String())
+				}
+				e.wants(where+": notes", e.Raw.HGet(e.Context(), k[3], "!").Val(), kept)
 			}
 		}
 	})
