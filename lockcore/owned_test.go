@@ -421,15 +421,17 @@ func TestRWMutexTable(t *testing.T) {
 			}
 			asked := side[rune(row.asks[0])]
 			lease, err := asked.TryLock(e.Context())
-			if !errors.Is(err, row.want) || row.want == lockcore.ErrNotAcquired && errors.Is(err, lockcore.ErrUpgrade) {
+			upgrade := errors.Is(row.want, lockcore.ErrUpgrade)
+			waits := row.want != nil && !upgrade
+			if !errors.Is(err, row.want) || waits && errors.Is(err, lockcore.ErrUpgrade) {
 				e.Fatalf("%s: TryLock: %v, want %v", row.name, err, row.want)
 			}
-			if row.want == lockcore.ErrUpgrade {
+			if upgrade {
 				_, err := asked.Lock(e.Context()) // rather than a deadlock
 				mustIs(e, err, lockcore.ErrUpgrade, lockcore.ErrNotAcquired)
 			}
 			var waiter *pending
-			if row.want == lockcore.ErrNotAcquired {
+			if waits {
 				waiter = e.queued(asked)
 			}
 			for i, h := range held {

@@ -152,24 +152,6 @@ func TestWhoseTokenIsKept(t *testing.T) {
 	})
 }
 
-// Redis searches a hash of up to 512 short fields from its start, and finds a field of a table at once. The note on
-// a process of the length of real ones makes it a table.
-func TestANoteMakesATable(t *testing.T) {
-	t.Parallel()
-	e := realEnv(t)
-	cfg := ttl(time.Minute)
-	holder := e.try(e.mutex(e.Client("holder"), "orders", cfg))
-	m := e.mutex(e.Client("waiter"), "orders", cfg)
-	first, second := e.queued(m), e.queued(m)
-	e.unlock(holder)
-	granted := first.granted()
-	if encoding := e.Raw.ObjectEncoding(e.Context(), e.key("orders", "seen")).Val(); encoding != "hashtable" {
-		t.Errorf("after a grant, the hash is a %s", encoding)
-	}
-	e.unlock(granted)
-	e.unlock(second.granted())
-}
-
 // forty returns a queue of 41 waiters of process A, with others at some ranks after the first one is served.
 func forty(others map[int]rune) string {
 	queue := []rune(strings.Repeat("A", 41))
@@ -253,9 +235,10 @@ func TestMessagesAndNotes(t *testing.T) {
 					for _, name := range []string{process, fmt.Sprint(process, "#", n)} {
 						attempts[name] = cmp.Or(attempts[name], attempt)
 					}
-					if process == "PM" {
+					switch process {
+					case "PM":
 						caller = cmp.Or(caller, attempt)
-					} else if process == "!" {
+					case "!":
 						attempt = nonsense
 					}
 					line = append(line, attempt, time.Duration(n)*time.Millisecond, until)
@@ -279,21 +262,22 @@ func TestMessagesAndNotes(t *testing.T) {
 					}
 				}
 				e.fillQueue("orders", line...)
-				noted := func(text string) (lines string) {
+				noted := func(text string) string {
+					var lines strings.Builder
 					for text := range strings.SplitSeq(text, ",") {
 						if process, ms, found := strings.Cut(text, " "); found {
 							digits, called := strings.CutPrefix(ms, "-")
 							later, err := time.ParseDuration(digits + "ms")
 							must(e.env, err)
-							lines += "P" + process + " " + map[bool]string{true: "-"}[called] + e.ms(later) + "\n"
+							fmt.Fprintf(&lines, "P%s %s%s\n", process, map[bool]string{true: "-"}[called], e.ms(later))
 						}
 					}
-					return lines
+					return lines.String()
 				}
 				if row.notes != "" {
 					must(e.env, e.Raw.HSet(e.Context(), k[3], "!", noted(row.notes)).Err())
 				}
-				grant, mark, kept := time.Second, "", noted(row.left)
+				grant, mark, kept := time.Second, "", []string{noted(row.left)}
 				if row.holder == "" && row.notes != row.left && row.left != "" {
 					grant, mark = 250*time.Millisecond, "-" // a grant has lapsed
 				}
@@ -305,14 +289,15 @@ func TestMessagesAndNotes(t *testing.T) {
 				for message := range strings.FieldsSeq(messages) {
 					kind, to, _ := strings.Cut(message, ":")
 					attempt, text := attempts["P"+to], ""
-					if kind[0] == 'l' {
-						kept += note("P"+to, "-", e.ms(grant))
-					} else if kind[0] == 'h' {
+					switch kind[0] {
+					case 'l':
+						kept = append(kept, note("P"+to, "-", e.ms(grant)))
+					case 'h':
 						ms := grant.Milliseconds()
 						if family == "owned" {
 							ms++
 						}
-						text = cmp.Or(kind[1:], fmt.Sprint(ms)) + " "
+						text = cmp.Or(kind[1:], strconv.FormatInt(ms, 10)) + " "
 					}
 					process, _, _ := strings.Cut(to, "#")
 					want = append(want, fmt.Sprintf("noonlock:ch:P%s %c noonlock:{orders}:lock %s%s", process, kind[0], text, attempt))
@@ -338,13 +323,13 @@ func TestMessagesAndNotes(t *testing.T) {
 				slices.Sort(want)
 				e.wants(where+": messages", fmt.Sprint(got), fmt.Sprint(want))
 				if granted {
-					kept += note("PA", mark, e.ms(grant))
+					kept = append(kept, note("PA", mark, e.ms(grant)))
 					if family == "owned" {
 						grant -= time.Millisecond // it ends at a whole one
 					}
 					e.wants(where+": the lock", e.left(k[0]), grant.String())
 				}
-				e.wants(where+": notes", e.Raw.HGet(e.Context(), k[3], "!").Val(), kept)
+				e.wants(where+": notes", e.Raw.HGet(e.Context(), k[3], "!").Val(), strings.Join(kept, ""))
 			}
 		}
 	})
