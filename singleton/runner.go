@@ -118,7 +118,7 @@ func (r *Runner) lease() lockcore.LeaseConfig {
 // share the job. A later version of the program may add it with another schedule: see
 // JobConfig.Revision. Add sends nothing. The error is a *noonlock.ConfigError or ErrRunning.
 //
-// when is the schedule: a text such as "0 12 * * *" or "@every 1m", which schedule.Parse reads, with UTC; what
+// when is the schedule: a text such as "0 12 * * *" or "@every 1m", which schedule.Parse reads, with UTC and the name; what
 // schedule.Parse has returned; or a schedule.Schedule of your own, which needs a
 // JobConfig.Revision, because replicas cannot compare the ticks of two programs. A panic of Next ends the program.
 //
@@ -129,7 +129,7 @@ func (r *Runner) Add(name string, when any, work func(ctx context.Context, run R
 	s, isValue := when.(schedule.Schedule)
 	if text, isText := when.(string); isText {
 		var err error
-		if s, err = schedule.Parse(text, schedule.Config{}); err != nil {
+		if s, err = schedule.Parse(text, schedule.Config{Name: name}); err != nil {
 			return fmt.Errorf("singleton: job %q: %w", name, err)
 		}
 	} else if !isValue {

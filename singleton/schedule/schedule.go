@@ -63,6 +63,8 @@ type Config struct {
 	TimeZone *time.Location
 	// Gap selects what happens to ticks at times that the clocks skip. Default GapRun.
 	Gap GapPolicy
+	// Name is what the values of H follow from. Runner.Add sets it to the job's name for a schedule that is a text.
+	Name string
 }
 
 // Parse parses a cron expression, a descriptor or an interval:
@@ -70,6 +72,10 @@ type Config struct {
 //   - Five fields: minute, hour, day of month, month, day of week. A field is a list (a,b) of
 //     numbers, ranges (a-b) and steps (*/n, a-b/n). Months are also JAN to DEC, days of the
 //     week SUN to SAT; Sunday is 0 or 7.
+//   - Days of month can also be L, the last day; 15W, the day from Monday to Friday that is nearest to the 15th in its
+//     month; and LW. Days of the week can be FRI#2 or 5#2, the second Friday, and FRIL or 5L, the last one.
+//   - A field H is one value, and H/n each nth one from a first value. They follow from cfg.Name, so that jobs with
+//     one expression have their ticks at different times. As a day of month, H is at most 28.
 //   - @yearly, @annually, @monthly, @weekly, @daily, @midnight, @hourly.
 //   - @every D, such as @every 90s: the multiples of D since the Unix epoch (1970-01-01 00:00 UTC), so all replicas
 //     compute the same ticks, whenever they start. D is at least 100 ms and a whole number of milliseconds.
@@ -86,12 +92,12 @@ type Config struct {
 // The schedule has ticks from year 1 to the end of year 9999. Its String method describes it.
 //
 // Everything else is refused with a *noonlock.ConfigError. That includes seconds and years fields,
-// @reboot, the prefixes TZ= and CRON_TZ=, the extensions ? L W # H, ranges that wrap around
+// @reboot, the prefixes TZ= and CRON_TZ=, the extension ?, ranges that wrap around
 // (22-2), a step after a single number (5/15), and expressions without any date
 // ("0 0 30 2 *").
 func Parse(spec string, cfg Config) (Schedule, error) {
 	if cfg.Gap != GapRun && cfg.Gap != GapSkip {
 		return nil, &noonlock.ConfigError{Package: "schedule", Field: "Config.Gap", Value: cfg.Gap.String(), Rule: "GapRun or GapSkip"}
 	}
-	return ticks.Parse(spec, ticks.Config{TimeZone: cfg.TimeZone, SkipGaps: cfg.Gap == GapSkip})
+	return ticks.Parse(spec, ticks.Config{TimeZone: cfg.TimeZone, SkipGaps: cfg.Gap == GapSkip, Name: cfg.Name})
 }

@@ -155,9 +155,15 @@ func TestParseRefusals(t *testing.T) {
 		{"@every 1000.5ms", "the interval of @every", "whole number of milliseconds"},
 		{"? 12 * * *", "minute", "not supported"},
 		{"0 12 ? * *", "day of month", "not supported"},
-		{"0 12 L * *", "day of month", "not supported"},
-		{"0 12 * * FRI#3", "day of week", "not supported"},
-		{"H 12 * * *", "minute", "not supported"},
+		{"0 12 L-3 * *", "day of month", "L, W and # are for days"},
+		{"0 12 32W * *", "day of month", "L, W and # are for days"},
+		{"0 12 * * FRI#6", "day of week", "L, W and # are for days"},
+		{"0 12 * * MON-FRI#2", "day of week", "L, W and # are for days"},
+		{"0 L * * *", "hour", "L, W and # are for days"},
+		{"0 0 H,5 * *", "day of month", "H, or H/n with n from 1 to 28"},
+		{"H/61 * * * *", "minute", "H, or H/n with n from 1 to 60"},
+		{"H/0 * * * *", "minute", "H, or H/n with n from 1 to 60"},
+		{"H 12 * * *", "minute", "no Config.Name"},
 		{"0 MON * * *", "hour", "not supported"},
 		{"0 0 1 MONDAY *", "month", "JAN to DEC"},
 		{"0 0 * * JAN", "day of week", "SUN to SAT"},
@@ -261,4 +267,84 @@ func ExampleParse() {
 	// 2024-03-31 01:00:00 +0000 UTC = 03:00
 	// 2024-04-01 00:30:00 +0000 UTC = 02:30
 	// schedule: spec is "0 0 30 2 *"; it must be an expression with a date that exists; no month that it allows has a day that it allows
+}
+
+// Last days, nearest workdays and numbered weekdays are the days that counting finds, in 28 years.
+func TestDaysByRule(t *testing.T) {
+	last := func(day time.Time) bool { return day.AddDate(0, 0, 1).Day() == 1 }
+	workday := func(day time.Time) bool { return day.Weekday() != time.Saturday && day.Weekday() != time.Sunday }
+	// nearest: no workday of the month is nearer to its day.
+	nearest := func(day time.Time, to int) bool {
+		away := func(day time.Time) int { return max(day.Day()-to, to-day.Day()) }
+		if first := day.AddDate(0, 0, 1-day.Day()); first.AddDate(0, 0, to-1).Month() != day.Month() || !workday(day) {
+			return false
+		}
+		for n := -3; n <= 3; n++ {
+			if other := day.AddDate(0, 0, n); other.Month() == day.Month() && workday(other) && away(other) < away(day) {
+				return false
+			}
+		}
+		return true
+	}
+	for spec, want := range map[string]func(day time.Time) bool{
+		"0 12 L * *":     last,
+		"0 12 LW * *":    func(day time.Time) bool { return nearest(day, day.AddDate(0, 1, -day.Day()).Day()) },
+		"0 12 15W * *":   func(day time.Time) bool { return nearest(day, 15) },
+		"0 12 1w * *":    func(day time.Time) bool { return nearest(day, 1) },
+		"0 12 31W * *":   func(day time.Time) bool { return nearest(day, 31) },
+		"0 12 * * FRI#2": func(day time.Time) bool { return day.Weekday() == time.Friday && (day.Day()-1)/7 == 1 },
+		"0 12 * * 7#5":   func(day time.Time) bool { return day.Weekday() == time.Sunday && day.Day() > 28 },
+		"0 12 * * MONL": func(day time.Time) bool {
+			return day.Weekday() == time.Monday && day.AddDate(0, 0, 7).Month() != day.Month()
+		},
+		"0 12 1,L * *": func(day time.Time) bool { return day.Day() == 1 || last(day) },
+		"0 12 L * 3#1,SUN": func(day time.Time) bool {
+			return last(day) || day.Weekday() == time.Sunday || day.Weekday() == time.Wednesday && day.Day() <= 7
+		},
+		"0 12 L */2 *": func(day time.Time) bool { return last(day) && day.Month()%2 == 1 },
+	} {
+		s, err := schedule.Parse(spec, schedule.Config{})
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		next := s.Next(time.Date(2001, 1, 1, 0, 0, 0, 0, time.UTC))
+		for day := time.Date(2001, 1, 1, 12, 0, 0, 0, time.UTC); day.Year() < 2029; day = day.AddDate(0, 0, 1) {
+			if !want(day) {
+				continue
+			}
+			if !next.Equal(day) {
+				t.Errorf("%s: %v, want %v", spec, next, day)
+				break
+			}
+			next = s.Next(next)
+		}
+	}
+}
+
+// H spreads names evenly, gives a name the same values everywhere, and is stored as these values.
+func TestSpread(t *testing.T) {
+	count := map[string]int{}
+	for i := range 6000 {
+		s, err := schedule.Parse("H 3 * * *", schedule.Config{Name: fmt.Sprint("job-", i)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		count[fmt.Sprint(s)]++
+	}
+	for text, n := range count {
+		if len(count) != 60 || n < 50 || n > 150 { // 100 on average
+			t.Errorf("%d minutes, and %d jobs at %s", len(count), n, text)
+		}
+	}
+	for spec, want := range map[string]string{
+		"H H H H H":    "17 19 27 6 6 in UTC",
+		"H/15 * * * *": "2-59/15 * * * * in UTC",
+		"0 H/6 L * *":  "0 1-23/6 L * * in UTC",
+	} {
+		s, err := schedule.Parse(spec, schedule.Config{Name: "draw"})
+		if err != nil || fmt.Sprint(s) != want {
+			t.Errorf("%s: %v, %v; want %q", spec, s, err, want)
+		}
+	}
 }

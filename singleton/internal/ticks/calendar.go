@@ -10,6 +10,8 @@ import (
 type cronCalendar struct {
 	minute, hour, dom, month, dow uint64
 
+	domRules, dowRules []dayRule // further days of the two fields
+
 	// eitherDay: a day must be in dom or in dow. Otherwise it must be in both.
 	eitherDay bool
 }
@@ -69,9 +71,56 @@ func (c *cronCalendar) days(year int, month time.Month) uint64 {
 	week := (c.dow>>first | c.dow<<(7-first)) & 0x7f
 	byWeekday := (week | week<<7 | week<<14 | week<<21 | week<<28) << 1
 
-	days := c.dom & byWeekday
+	byDate := c.dom
+	for _, rule := range c.domRules {
+		byDate |= 1 << rule(first, length)
+	}
+	for _, rule := range c.dowRules {
+		byWeekday |= 1 << rule(first, length)
+	}
+	days := byDate & byWeekday
 	if c.eitherDay {
-		days = c.dom | byWeekday
+		days = byDate | byWeekday
 	}
 	return days & (1<<(length+1) - 1) &^ 1
+}
+
+// A dayRule returns a day of a month, 0 if that has none. first is the day of the week of its first day.
+type dayRule func(first time.Weekday, length int) int
+
+func lastDay(_ time.Weekday, length int) int { return length }
+
+// nthWeekday returns the rule for the nth of a day of the week; 0: the last one.
+func nthWeekday(of, nth int) dayRule {
+	return func(first time.Weekday, length int) int {
+		day := 1 + (of-int(first)+7)%7 // the first one
+		if nth == 0 {
+			return day + (length-day)/7*7
+		}
+		if day += 7 * (nth - 1); day > length {
+			return 0
+		}
+		return day
+	}
+}
+
+// nearestWorkday returns the rule for the day from Monday to Friday that is nearest to another day, in the same month.
+func nearestWorkday(to dayRule) dayRule {
+	return func(first time.Weekday, length int) int {
+		day := to(first, length)
+		if day > length {
+			return 0
+		}
+		switch weekday := time.Weekday((int(first) + day - 1) % 7); {
+		case weekday == time.Saturday && day == 1:
+			return 3
+		case weekday == time.Saturday:
+			return day - 1
+		case weekday == time.Sunday && day == length:
+			return day - 2
+		case weekday == time.Sunday:
+			return day + 1
+		}
+		return day
+	}
 }

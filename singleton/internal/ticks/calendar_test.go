@@ -20,7 +20,7 @@ func TestCronCalendarFindsWhatCountingFinds(t *testing.T) {
 	has := func(set uint64, n int) bool { return set>>n&1 == 1 }
 	found := 0
 	for range 150 {
-		c := cronCalendar{pick(0, 59), pick(0, 23), pick(1, 31), pick(1, 12), pick(0, 6), random.IntN(2) == 0}
+		c := cronCalendar{pick(0, 59), pick(0, 23), pick(1, 31), pick(1, 12), pick(0, 6), nil, nil, random.IntN(2) == 0}
 		start := time.Unix(random.Int64N(4e9)-1e9, 0).UTC()
 		want := start
 		if start.Second() > 0 {

@@ -2,9 +2,11 @@ package ticks
 
 import (
 	"fmt"
+	"hash/fnv"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 const cronFieldCount = 5
@@ -30,8 +32,13 @@ func cronFields() [cronFieldCount]cronField {
 // list items.
 func parseCronFields(fields []string) (cronCalendar, error) {
 	var sets [cronFieldCount]uint64
+	var rules [cronFieldCount][]dayRule
 	for i, f := range cronFields() {
 		for item := range strings.SplitSeq(fields[i], ",") {
+			if day := f.dayRule(item); day != nil {
+				rules[i] = append(rules[i], day)
+				continue
+			}
 			set, rule := f.parse(item)
 			if rule != "" {
 				return cronCalendar{}, refuse(f.name, fields[i], rule)
@@ -42,8 +49,67 @@ func parseCronFields(fields []string) (cronCalendar, error) {
 	const sunday = 1 << 7 // 0 is Sunday as well
 	return cronCalendar{
 		minute: sets[0], hour: sets[1], dom: sets[2], month: sets[3], dow: (sets[4] | sets[4]>>7) &^ sunday,
+		domRules: rules[2], dowRules: rules[4],
 		eitherDay: !strings.HasPrefix(fields[2], "*") && !strings.HasPrefix(fields[4], "*"),
 	}, nil
+}
+
+// dayRule returns the rule of an item with L, W or #, nil if it has none.
+func (f *cronField) dayRule(item string) dayRule {
+	item = strings.ToUpper(item)
+	of, nth, numbered := strings.Cut(item, "#")
+	last, isLast := strings.CutSuffix(item, "L")
+	near, isNear := strings.CutSuffix(item, "W")
+	switch {
+	case f.max == 31 && isLast && last == "":
+		return lastDay
+	case f.max == 31 && isNear && near == "L":
+		return nearestWorkday(lastDay)
+	case f.max == 31 && isNear:
+		if n, rule := f.value(near); rule == "" {
+			return nearestWorkday(func(time.Weekday, int) int { return n })
+		}
+	case f.max == 7 && isLast:
+		if n, rule := f.value(last); rule == "" {
+			return nthWeekday(n%7, 0)
+		}
+	case f.max == 7 && numbered && len(nth) == 1 && "1" <= nth && nth <= "5":
+		if n, rule := f.value(of); rule == "" {
+			return nthWeekday(n%7, int(nth[0]-'0'))
+		}
+	}
+	return nil
+}
+
+// spread replaces H in the fields by values that follow from a name.
+func spread(fields []string, name string) (spread []string, err error) {
+	for i, f := range cronFields() {
+		step, found := strings.CutPrefix(fields[i], "H")
+		if !found {
+			spread = append(spread, fields[i])
+			continue
+		}
+		least, most := f.min, min(f.max, []int{59, 23, 28, 12, 6}[i]) // each month has 28 days
+		every, stepped := most-least+1, step != ""
+		if stepped {
+			n, ok := digits(strings.TrimPrefix(step, "/"))
+			if !ok || step[0] != '/' || n < 1 || n > every {
+				return nil, refuse(f.name, fields[i], fmt.Sprintf("H, or H/n with n from 1 to %d", every))
+			}
+			every = n
+		}
+		if name == "" {
+			return nil, refuse(f.name, fields[i], "without H, as there is no Config.Name that it could follow from")
+		}
+		sum := fnv.New32a()
+		fmt.Fprintf(sum, "%s %s", f.name, name)
+		text := strconv.Itoa(least + int(sum.Sum32()%uint32(every))) //nolint:gosec // at most 60
+		if stepped {
+			text += fmt.Sprintf("-%d/%d", most, every)
+		}
+		spread = append(spread, text)
+	}
+	return spread, nil
 }
 
 // parse returns the set of values of one item of a list, or the rule that the item breaks.
@@ -105,7 +171,7 @@ func (f *cronField) value(text string) (n int, rule string) {
 			words += fmt.Sprintf(" or names from %s to %s", f.names[0], f.names[len(f.names)-1])
 		}
 		return 0, fmt.Sprintf("*, numbers %s, ranges a-b, steps */n or a-b/n, or a list of these with commas; "+
-			"%q is none of them (extensions such as ? L W # H are not supported)", words, text)
+			"%q is none of them (and L, W and # are for days, H is for a whole field, and ? is not supported)", words, text)
 	case n < f.min || n > f.max:
 		return 0, fmt.Sprintf("from %d to %d, not %s", f.min, f.max, text)
 	}

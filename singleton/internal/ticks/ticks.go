@@ -21,6 +21,7 @@ type Schedule interface {
 type Config struct {
 	TimeZone *time.Location // nil: UTC
 	SkipGaps bool
+	Name     string // for H
 }
 
 // refuse refuses a text.
@@ -57,6 +58,10 @@ func Parse(spec string, cfg Config) (Schedule, error) {
 	if len(fields) != cronFieldCount {
 		return nil, refuse("spec", spec, fmt.Sprintf(
 			"the five fields minute, hour, day of month, month, day of week, not %d; seconds and years are not supported (use @every for short intervals)", len(fields)))
+	}
+	fields, err := spread(fields, cfg.Name)
+	if err != nil {
+		return nil, err
 	}
 	return parseCron(spec, fields, cfg)
 }

@@ -21,6 +21,8 @@ func TestWrongArguments(t *testing.T) {
 	}{
 		{"", "get locks", "--redis"},
 		{"", "doctor", "no Redis server is given"},
+		{"", "next @hourly --count 0", "--count is 0"},
+		{"", "next H/0", "five fields"},
 		{"http://x", "get locks", "redisurl: "},
 		{"http://u:sesame@h", "doctor", "redisurl"},
 		{"redis://u:sesame@host:port", "get locks", "redisurl: "},

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/singleton"
@@ -114,4 +115,29 @@ func read(t *testing.T, file string) string {
 	text, err := os.ReadFile(file)
 	testenv.Must(t, err)
 	return string(text)
+}
+
+// next needs no Redis. The ticks are in the zone and in UTC, and H follows from the name.
+func TestNext(t *testing.T) {
+	t.Parallel()
+	next := func(args ...string) []string {
+		r := run(t.Context(), "", append([]string{"next"}, args...)...)
+		if r.code != 0 || r.errOut != "" {
+			t.Fatalf("next %q: %+v", args, r)
+		}
+		return strings.Split(strings.TrimSpace(r.out), "\n")
+	}
+	lines := next("30 12 L * *", "--time-zone", "Asia/Tokyo", "--count", "3")
+	for _, line := range lines {
+		local, utc, _ := strings.Cut(line, "   ")
+		at, err1 := time.Parse("Mon 2006-01-02 15:04:05 -07:00", local)
+		same, err2 := time.Parse(time.RFC3339, utc)
+		if err1 != nil || err2 != nil || !at.Equal(same) || at.Hour() != 12 || at.AddDate(0, 0, 1).Day() != 1 || at.Before(time.Now()) {
+			t.Errorf("%q: %v, %v", line, err1, err2)
+		}
+	}
+	one, other := next("H H * * *", "--name", "a"), next("H H * * *", "--name", "b")
+	if len(lines) != 3 || len(one) != 5 || slices.Equal(one, other) {
+		t.Errorf("%q; %q and %q", lines, one, other)
+	}
 }

@@ -32,9 +32,9 @@ const exitUnknownOutcome = 76
 type ticking struct {
 	*app
 	zone, catchUp, identity string
-	ttl, runTimeout, drain  time.Duration
+	ttl, drain              time.Duration
 	killAfter               time.Duration
-	maxAttempts             int
+	job                     singleton.JobConfig
 	unknownCode             int
 	argv                    []string
 
@@ -50,7 +50,7 @@ func (a *app) cronCommand() *cobra.Command {
 		Use: "cron NAME SCHEDULE [flags] -- COMMAND [ARG...]", Short: "Run a command on a schedule, on one of many replicas",
 		Long: `cron is started on every replica with the same arguments. When a tick of the schedule is due, one
 replica runs the command. If that replica dies, another one runs it again. The schedule is a cron
-expression such as "0 12 * * *", or "@every 10m". The job is one of package singleton: get jobs,
+expression such as "0 12 * * *", or "@every 10m"; "noonctl next" shows its ticks. The job is one of package singleton: get jobs,
 history, pause, resume and trigger work with it.
 
 The command has these environment variables:
@@ -96,8 +96,15 @@ group have: a run, and the next attempt at it, waits for them.`,
 	flags := cmd.Flags()
 	a.exports(cmd)
 	flags.StringVar(&c.zone, "time-zone", "UTC", "time zone of the schedule, such as Europe/Paris")
-	flags.DurationVar(&c.runTimeout, "run-timeout", 0, "how long one attempt may take (default: without limit)")
-	flags.IntVar(&c.maxAttempts, "max-attempts", 5, "number of attempts at a tick, over all replicas")
+	flags.DurationVar(&c.job.Timeout, "run-timeout", 0, "how long one attempt may take (default: without limit)")
+	flags.IntVar(&c.job.MaxAttempts, "max-attempts", 5, "number of attempts at a tick, over all replicas")
+	flags.DurationVar(&c.job.Retry, "retry", time.Second, "pause after a failed attempt; it doubles each time, up to a minute")
+	flags.IntVar(&c.job.HandOverAfter, "hand-over-after", 0, "failed attempts on one replica after which another one makes the next; negative: never (default: 2)")
+	flags.DurationVar(&c.job.StartingDeadline, "starting-deadline", 0, "how late a tick may begin (default: without limit)")
+	flags.BoolVar(&c.job.AllowOverlap, "allow-overlap", false, "run a tick although an earlier one still runs")
+	flags.DurationVar(&c.job.Jitter, "jitter", 0, "delay each tick by up to this time")
+	flags.IntVar(&c.job.KeepRuns, "keep-runs", 0, "number of entries in the history (default: 100)")
+	flags.StringVar(&c.job.Revision, "revision", "", "change it so that older replicas do not run the job any more")
 	flags.StringVar(&c.catchUp, "catch-up", "latest", "which missed ticks run late: latest, all or none")
 	flags.IntVar(&c.unknownCode, "unknown-code", exitUnknownOutcome, "exit code for an unknown outcome")
 	flags.DurationVar(&c.ttl, "ttl", 10*time.Second, "how long the other replicas wait if this one dies")
@@ -112,13 +119,14 @@ group have: a run, and the next attempt at it, waits for them.`,
 func (c *ticking) run(ctx context.Context, name, spec string) error {
 	zone, err := parseZone(c.zone)
 	catchUp, known := catchUps[c.catchUp]
+	c.job.CatchUp = catchUp
 	switch {
 	case err != nil:
 		return err
 	case !known:
 		return usage(fmt.Errorf("--catch-up is %q; it must be latest, all or none", c.catchUp))
-	case c.maxAttempts < 1:
-		return usage(fmt.Errorf("--max-attempts is %d; it must be at least 1", c.maxAttempts))
+	case c.job.MaxAttempts < 1:
+		return usage(fmt.Errorf("--max-attempts is %d; it must be at least 1", c.job.MaxAttempts))
 	case c.unknownCode < 1 || c.unknownCode > 255 || c.unknownCode == exitNotAcquired:
 		return usage(fmt.Errorf("--unknown-code is %d; it must be from 1 to 255, and not 75, which means that the command failed", c.unknownCode))
 	case c.drain <= 0 || c.killAfter <= 0:
@@ -140,11 +148,11 @@ func (c *ticking) run(ctx context.Context, name, spec string) error {
 	if err != nil {
 		return err
 	}
-	at, err := schedule.Parse(spec, schedule.Config{TimeZone: zone})
+	at, err := schedule.Parse(spec, schedule.Config{TimeZone: zone, Name: name})
 	if err != nil {
 		return usage(err)
 	}
-	err = runner.Add(name, at, c.attempt, singleton.JobConfig{Timeout: c.runTimeout, MaxAttempts: c.maxAttempts, CatchUp: catchUp})
+	err = runner.Add(name, at, c.attempt, c.job)
 	if err != nil {
 		return usage(err)
 	}

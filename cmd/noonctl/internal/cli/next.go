@@ -1,0 +1,48 @@
+package cli
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/noonlock/noonlock/singleton/schedule"
+)
+
+func (a *app) nextCommand() *cobra.Command {
+	var zone, name string
+	var count int
+	cmd := &cobra.Command{
+		Use: "next SCHEDULE [flags]", Short: "Show the next ticks of a schedule",
+		Long: `next shows the ticks that a schedule has from now on, by the clock of this machine, in its time zone and in UTC. It
+does not connect to Redis. The schedule is one of "noonctl cron", with L, W, # and H: L is the last day of the month,
+15W the workday nearest to the 15th, LW the last workday, FRI#2 the second Friday, and FRIL the last one. H is a value,
+and H/n each nth one from a first value, that follows from the name of the job.`,
+		Example: `  noonctl next "0 12 L * *" --time-zone Europe/Paris
+  noonctl next "H H * * *" --name backup --count 1`,
+		Args: exactly("SCHEDULE"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			at, err := parseZone(zone)
+			if err != nil {
+				return err
+			}
+			if count < 1 || count > 1000 {
+				return usage(fmt.Errorf("--count is %d; it must be from 1 to 1000", count))
+			}
+			s, err := schedule.Parse(args[0], schedule.Config{TimeZone: at, Name: name})
+			if err != nil {
+				return usage(err)
+			}
+			for tick := s.Next(time.Now()); count > 0 && !tick.IsZero(); count-- {
+				fmt.Fprintf(a.out, "%s   %s\n", tick.In(at).Format("Mon 2006-01-02 15:04:05 -07:00"), instant(tick))
+				tick = s.Next(tick)
+			}
+			return nil
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&zone, "time-zone", "UTC", "time zone of the schedule, such as Europe/Paris")
+	flags.StringVar(&name, "name", "", "name of the job, for H")
+	flags.IntVar(&count, "count", 5, "number of ticks")
+	return cmd
+}
