@@ -9,18 +9,10 @@ import (
 // lockModel models processes that acquire one lock with the real scripts. Each process follows
 // the rules of lockcore's client; comments name the function of lockcore that has the rule.
 type lockModel struct {
-	rules
+	trial
 	atlas   *atlas
 	servers []*redisServer // one for each worker
-	acquire script
-	renew   script
-	leave   script
-	down    script
-
-	processes int
-	faults    uint8 // maximum on one path
-	deaths    uint8
-	loses     bool // the server may lose the counter of tokens
+	scripts [4]script      // as lockKind.scripts
 
 	mu    sync.Mutex
 	ends  map[lockState]uint8 // states from which all processes are served, and after how many ticks
@@ -90,91 +82,29 @@ type lockClient struct {
 	tombless  uint8 // slots of attempts that need a tombstone and may have none
 }
 
-// The kinds of steps.
+// Two steps are not those of a process.
 const (
-	stepStart uint8 = iota
-	stepAsk
-	stepAskLost
-	stepAskUnanswered
-	stepAskSlow
-	stepAskAnswerSlow
-	stepArrives
-	stepArrivesUnanswered
-	stepAnswer
-	stepTimeout
-	stepGiveUp
-	stepRenew
-	stepRenewUnanswered
-	stepRenewSlow
-	stepRenewAnswerSlow
-	stepRenewArrives
-	stepRenewAnswer
-	stepRenewTimeout
-	stepRelease
-	stepWalkAway
-	stepBack
-	stepBackUnanswered
-	stepBackSlow
-	stepBackTimeout
-	stepBackStops
-	stepStray
-	stepDie
-	stepLate
-	stepTime
-	stepLoss
-	stepDowngrade
-	stepDowngradeUnanswered
+	timePasses  = "time passes"
+	counterLost = "the server loses the counter of tokens, and 1 s passes"
 )
 
-var stepNames = [...]string{
-	"starts to", "asks", "asks, and the request is lost", "asks, and the answer is lost", "asks, and the request is slow",
-	"asks, and the answer is slow", "reaches the server late", "reaches the server late, and the answer is lost",
-	"receives its late answer", "stops waiting for the answer", "abandons the attempt",
-	"renews", "renews, and the answer is lost", "renews, and the request is slow", "renews, and the answer is slow",
-	"has its renewal applied late", "gets the answer to its renewal", "stops waiting for its renewal",
-	"releases", "lets its lost lease be", "leaves, behind", "leaves, behind, and the answer is lost", "leaves, behind, and the request is slow",
-	"waits no longer for the answer to its leaving", "stops trying to leave",
-	"receives a grant that it no longer needs", "dies", "had sent a request that arrives now", "", "",
-	"downgrades", "downgrades, and the answer is lost",
-}
-
 func (m *lockModel) tell(s step) string {
-	if s.what == stepTime {
-		return fmt.Sprintf("%d s pass", s.detail)
-	}
-	if s.what == stepLoss {
-		return "the server loses the counter of tokens, and 1 s passes"
-	}
-	text := fmt.Sprintf("%c %s", 'A'+s.who, stepNames[s.what])
 	switch s.what {
-	case stepStart, stepLate, stepAsk, stepAskLost, stepAskUnanswered, stepAskSlow, stepAskAnswerSlow:
-		text += " (" + lineOps[s.detail&15] + ")"
+	case timePasses:
+		return fmt.Sprintf("%d s pass", s.detail)
+	case counterLost:
+		return s.what
 	}
-	if s.what != stepLate && s.detail&0x70 != 0 {
-		text += fmt.Sprintf(" (processes without a subscription: %03b)", s.detail>>4)
-	}
-	return text
+	return fmt.Sprintf("%c %s (%s; processes without a subscription: %03b)", 'A'+s.who, s.what, lineOps[s.detail&15], s.detail>>4)
 }
 
 func (m *lockModel) show(s lockState) string {
 	var b strings.Builder
 	for p := range m.processes {
-		c := s.c[p]
-		fmt.Fprintf(&b, "\n   %c %s, attempt %v", 'A'+p, phases[c.phase], attemptOf(p, int(c.slot)))
-		if c.phase == asking {
-			fmt.Fprintf(&b, ", %s, transit %d, answer %d, age %d", lineOps[c.op], c.transit, c.answer, c.age)
-		}
-		if c.belief > 0 {
-			fmt.Fprintf(&b, ", valid for %d s", c.belief)
-		}
-		if c.back != opNone {
-			fmt.Fprintf(&b, ", behind: %s %v", lineOps[c.back], attemptOf(p, int(c.backSlot)))
-		}
+		fmt.Fprintf(&b, "\n   %c %s %+v", 'A'+p, phases[s.c[p].phase], s.c[p])
 	}
 	for _, l := range s.late {
-		if l.op != opNone {
-			fmt.Fprintf(&b, "\n   late: %s %v", lineOps[l.op], l.attempt)
-		}
+		fmt.Fprintf(&b, "\n   late: %s %v", lineOps[l.op], l.attempt)
 	}
 	return b.String() + m.atlas.world(s.world).String()
 }
@@ -189,16 +119,7 @@ func (m *lockModel) start() lockState {
 
 // call runs a script on the state's world.
 func (m *lockModel) call(s *lockState, worker int, c lineCall) outcome {
-	sc := m.acquire
-	switch c.op {
-	case opNone, opTry, opJoin, opRejoin, opLook:
-	case opRenew:
-		sc = m.renew
-	case opLeave, opWithdraw:
-		sc = m.leave
-	case opDowngrade:
-		sc = m.down
-	}
+	sc := m.scripts[[...]int{opLook: 0, opRenew: 1, opLeave: 2, opWithdraw: 2, opDowngrade: 3}[c.op]]
 	out := m.atlas.run(runKey{s.world, int32(sc.id), c.code()}, func(w world) (world, outcome) {
 		keys, argv := m.request(w, c)
 		server := m.servers[worker]
@@ -376,14 +297,14 @@ func (m *lockModel) steps(s lockState, worker int, emit func(step, lockState, st
 		who := uint8(p)
 		me := attemptOf(p, int(c.slot))
 		mayFail := s.faults < m.faults
-		simple := func(what uint8, change func(to *lockState, c *lockClient) bool) {
+		simple := func(what string, change func(to *lockState, c *lockClient) bool) {
 			to := s
 			if change(&to, &to.c[p]) {
 				emitted(step{what, who, 0}, to, "")
 			}
 		}
 		// run sends a request that arrives immediately. If lost is set, its answer is lost.
-		ask := func(from lockState, what uint8, op lineOp, answer func(*lockState, *lockClient, int8) (bool, string)) {
+		ask := func(from lockState, what string, op lineOp, answer func(*lockState, *lockClient, int8) (bool, string)) {
 			m.each(from, worker, lineCall{op: op, attempt: attemptOf(p, int(from.c[p].slot))}, func(to lockState, out outcome, deaf uint8) {
 				ok, broken := true, out.broken
 				if broken == "" {
@@ -400,19 +321,19 @@ func (m *lockModel) steps(s lockState, worker int, emit func(step, lockState, st
 			begin(&from.c[p])
 			fc := &from.c[p]
 			fc.phase, fc.op, fc.transit, fc.age, fc.answer = asking, op, nowhere, 0, 0
-			ask(from, stepAsk, op, func(_ *lockState, c *lockClient, code int8) (bool, string) { return c.deliver(code, ttlTicks(p)) })
+			ask(from, "asks", op, func(_ *lockState, c *lockClient, code int8) (bool, string) { return c.deliver(code, ttlTicks(p)) })
 			if !mayFail {
 				return
 			}
 			from.faults++
 			lost := from
 			lost.c[p].unknown()
-			emitted(step{stepAskLost, who, uint8(op)}, lost, "")
-			ask(from, stepAskUnanswered, op, func(_ *lockState, c *lockClient, _ int8) (bool, string) { c.unknown(); return true, "" })
+			emitted(step{"asks, and the request is lost", who, uint8(op)}, lost, "")
+			ask(from, "asks, and the answer is lost", op, func(_ *lockState, c *lockClient, _ int8) (bool, string) { c.unknown(); return true, "" })
 			slow := from
 			slow.c[p].transit = sent
-			emitted(step{stepAskSlow, who, uint8(op)}, slow, "")
-			ask(from, stepAskAnswerSlow, op, func(_ *lockState, c *lockClient, code int8) (bool, string) {
+			emitted(step{"asks, and the request is slow", who, uint8(op)}, slow, "")
+			ask(from, "asks, and the answer is slow", op, func(_ *lockState, c *lockClient, code int8) (bool, string) {
 				c.transit, c.answer = answered, code
 				return true, ""
 			})
@@ -435,15 +356,15 @@ func (m *lockModel) steps(s lockState, worker int, emit func(step, lockState, st
 			switch c.transit {
 			case nowhere: // askUntil: retry, or stop
 				request(c.op, func(*lockClient) {})
-				simple(stepGiveUp, func(_ *lockState, c *lockClient) bool { return c.abandon() })
+				simple("abandons the attempt", func(_ *lockState, c *lockClient) bool { return c.abandon() })
 			case sent:
-				ask(s, stepArrives, c.op, func(_ *lockState, c *lockClient, code int8) (bool, string) { return c.deliver(code, ttlTicks(p)) })
+				ask(s, "reaches the server late", c.op, func(_ *lockState, c *lockClient, code int8) (bool, string) { return c.deliver(code, ttlTicks(p)) })
 				if mayFail {
 					from := s
 					from.faults++
-					ask(from, stepArrivesUnanswered, c.op, func(_ *lockState, c *lockClient, _ int8) (bool, string) { c.unknown(); return true, "" })
+					ask(from, "reaches the server late, and the answer is lost", c.op, func(_ *lockState, c *lockClient, _ int8) (bool, string) { c.unknown(); return true, "" })
 				}
-				simple(stepTimeout, func(to *lockState, c *lockClient) bool {
+				simple("stops waiting for the answer", func(to *lockState, c *lockClient) bool {
 					op := c.op
 					c.unknown()
 					return to.addLate(op, me)
@@ -451,28 +372,28 @@ func (m *lockModel) steps(s lockState, worker int, emit func(step, lockState, st
 			case answered:
 				to := s
 				if ok, broken := to.c[p].deliver(c.answer, ttlTicks(p)); ok {
-					emitted(step{stepAnswer, who, 0}, to, broken)
+					emitted(step{"receives its late answer", who, 0}, to, broken)
 				}
-				simple(stepTimeout, func(_ *lockState, c *lockClient) bool { c.unknown(); return true })
+				simple("stops waiting for the answer", func(_ *lockState, c *lockClient) bool { c.unknown(); return true })
 			}
 		case waiting:
 			request(opLook, func(*lockClient) {})
-			simple(stepGiveUp, func(_ *lockState, c *lockClient) bool { return c.abandon() })
+			simple("abandons the attempt", func(_ *lockState, c *lockClient) bool { return c.abandon() })
 		case holding:
 			m.renewals(s, p, ask, emitted)
-			simple(stepRelease, func(to *lockState, _ *lockClient) bool { return to.release(p) })
-			if m.down.source != "" && !m.kind.reads(me) {
+			simple("releases", func(to *lockState, _ *lockClient) bool { return to.release(p) })
+			if m.scripts[3].source != "" && !m.kind.reads(me) {
 				downgrade := func(_ *lockState, c *lockClient, code int8) (bool, string) {
 					if c.reads = true; code == 0 {
 						c.removeAttempt()
 					}
 					return true, ""
 				}
-				ask(s, stepDowngrade, opDowngrade, downgrade)
+				ask(s, "downgrades", opDowngrade, downgrade)
 				if mayFail {
 					from := s
 					from.faults++
-					ask(from, stepDowngradeUnanswered, opDowngrade, func(_ *lockState, c *lockClient, _ int8) (bool, string) {
+					ask(from, "downgrades, and the answer is lost", opDowngrade, func(_ *lockState, c *lockClient, _ int8) (bool, string) {
 						c.reads = true // the caller of Downgrade has stopped writing
 						return true, ""
 					})
@@ -480,8 +401,8 @@ func (m *lockModel) steps(s lockState, worker int, emit func(step, lockState, st
 			}
 		case dead:
 		case spent:
-			simple(stepRelease, func(to *lockState, _ *lockClient) bool { return to.release(p) })
-			simple(stepWalkAway, func(to *lockState, c *lockClient) bool {
+			simple("releases", func(to *lockState, _ *lockClient) bool { return to.release(p) })
+			simple("lets its lost lease be", func(to *lockState, c *lockClient) bool {
 				if c.renewal == sent && !to.addLate(opRenew, me) {
 					return false
 				}
@@ -491,7 +412,7 @@ func (m *lockModel) steps(s lockState, worker int, emit func(step, lockState, st
 		}
 		m.behind(s, p, worker, emitted)
 		if s.deaths < m.deaths {
-			simple(stepDie, func(to *lockState, c *lockClient) bool {
+			simple("dies", func(to *lockState, c *lockClient) bool {
 				to.deaths++
 				ok := true
 				if c.transit == sent {
@@ -509,7 +430,7 @@ func (m *lockModel) steps(s lockState, worker int, emit func(step, lockState, st
 		from := s
 		from.late[i] = lateRequest{}
 		m.each(from, worker, lineCall{op: l.op, attempt: l.attempt}, func(to lockState, out outcome, _ uint8) {
-			emitted(step{stepLate, uint8(l.attempt.process()), uint8(l.op)}, to, out.broken)
+			emitted(step{"had sent a request that arrives now", uint8(l.attempt.process()), uint8(l.op)}, to, out.broken)
 		})
 	}
 	if m.loses && m.atlas.fact(s.world).fence && s.faults < m.faults {
@@ -517,16 +438,16 @@ func (m *lockModel) steps(s lockState, worker int, emit func(step, lockState, st
 		to.faults++
 		to.world = m.atlas.change(s.world, 1, func(w world) world { return normal(m, w.with(key{name: keyPrefix + "fence"}), tick) })
 		to = m.pass(to, 1)
-		emitted(step{stepLoss, 0, 0}, to, "")
+		emitted(step{counterLost, 0, 0}, to, "")
 	}
 	for _, ticks := range []uint8{1, 4, 7} {
-		emitted(step{stepTime, 0, ticks}, m.later(s, ticks), "")
+		emitted(step{timePasses, 0, ticks}, m.later(s, ticks), "")
 	}
 }
 
 // renewals models the keeper's renewals of a lease (Keeper and Lease of internal/lease).
 func (m *lockModel) renewals(s lockState, p int,
-	ask func(lockState, uint8, lineOp, func(*lockState, *lockClient, int8) (bool, string)), emit func(step, lockState, string),
+	ask func(lockState, string, lineOp, func(*lockState, *lockClient, int8) (bool, string)), emit func(step, lockState, string),
 ) {
 	count := func(_ *lockState, c *lockClient, code int8) (bool, string) {
 		age := c.renewAge
@@ -549,32 +470,32 @@ func (m *lockModel) renewals(s lockState, p int,
 	who := uint8(p)
 	switch s.c[p].renewal {
 	case nowhere:
-		ask(s, stepRenew, opRenew, count)
+		ask(s, "renews", opRenew, count)
 		if s.faults >= m.faults {
 			return
 		}
 		from := s
 		from.faults++
-		ask(from, stepRenewUnanswered, opRenew, func(*lockState, *lockClient, int8) (bool, string) { return true, "" })
+		ask(from, "renews, and the answer is lost", opRenew, func(*lockState, *lockClient, int8) (bool, string) { return true, "" })
 		slow := from
 		slow.c[p].renewal = sent
-		emit(step{stepRenewSlow, who, 0}, slow, "")
-		ask(from, stepRenewAnswerSlow, opRenew, func(_ *lockState, c *lockClient, code int8) (bool, string) {
+		emit(step{"renews, and the request is slow", who, 0}, slow, "")
+		ask(from, "renews, and the answer is slow", opRenew, func(_ *lockState, c *lockClient, code int8) (bool, string) {
 			c.renewal, c.renewed = answered, code
 			return true, ""
 		})
 	case sent:
-		ask(s, stepRenewArrives, opRenew, count)
+		ask(s, "has its renewal applied late", opRenew, count)
 		to := s
 		to.c[p].renewal, to.c[p].renewAge = nowhere, 0
 		if to.addLate(opRenew, attemptOf(p, int(s.c[p].slot))) {
-			emit(step{stepRenewTimeout, who, 0}, to, "")
+			emit(step{"stops waiting for its renewal", who, 0}, to, "")
 		}
 	case answered:
 		to := s
 		ok, _ := count(&to, &to.c[p], s.c[p].renewed)
 		if ok {
-			emit(step{stepRenewAnswer, who, 0}, to, "")
+			emit(step{"gets the answer to its renewal", who, 0}, to, "")
 		}
 	}
 }
@@ -603,7 +524,7 @@ func (c *lockClient) leaves() {
 func (m *lockModel) behind(s lockState, p, worker int, emit func(step, lockState, string)) {
 	c, who := s.c[p], uint8(p)
 	a := attemptOf(p, int(c.backSlot))
-	leave := func(from lockState, what uint8, done bool) {
+	leave := func(from lockState, what string, done bool) {
 		m.each(from, worker, lineCall{op: c.back, attempt: a}, func(to lockState, out outcome, deaf uint8) {
 			if done {
 				if c.back == opWithdraw {
@@ -627,28 +548,28 @@ func (m *lockModel) behind(s lockState, p, worker int, emit func(step, lockState
 				if c.tombless&(1<<slot) != 0 {
 					to.c[p].back = opWithdraw
 				}
-				emit(step{stepStray, who, 0}, to, "")
+				emit(step{"receives a grant that it no longer needs", who, 0}, to, "")
 			}
 		}
 	case c.backTrans == nowhere:
-		leave(s, stepBack, true)
+		leave(s, "leaves, behind", true)
 		if s.faults < m.faults {
 			from := s
 			from.faults++
-			leave(from, stepBackUnanswered, false)
+			leave(from, "leaves, behind, and the answer is lost", false)
 			slow := from
 			slow.c[p].backTrans = sent
-			emit(step{stepBackSlow, who, 0}, slow, "")
+			emit(step{"leaves, behind, and the request is slow", who, 0}, slow, "")
 			stops := from
 			stops.c[p].back, stops.c[p].backSlot = opNone, 0
-			emit(step{stepBackStops, who, 0}, stops, "")
+			emit(step{"stops trying to leave", who, 0}, stops, "")
 		}
 	default:
-		leave(s, stepBack, true)
+		leave(s, "leaves, behind", true)
 		to := s
 		to.c[p].backTrans = nowhere
 		if to.addLate(c.back, a) {
-			emit(step{stepBackTimeout, who, 0}, to, "")
+			emit(step{"waits no longer for the answer to its leaving", who, 0}, to, "")
 		}
 	}
 }

@@ -1,13 +1,15 @@
-// Package explorer runs the real scripts of lockcore, as lockcore sends them, in every order of
-// events that a few processes and faults allow, and checks the promises in each state. It has
-// tests only.
+// Package explorer runs the real scripts, as they are sent, in every order of events that a few
+// processes and faults allow, and checks the promises in each state. It has tests only.
 //
-// # What is explored
+// There are two kinds of explorations. Locks and quorums have a model of their clients, whose states
+// can be compared, so that each state is visited once. Jobs have the real Runners, which are executed
+// again and again, each time with other events.
+//
+// # What is explored of locks and quorums
 //
 // A state consists of the server's keys, the knowledge of each client, and the requests in
 // flight. From a state there is a step for every possible next event: a client starts an attempt
-// (try or join), looks, renews, releases, downgrades, claims, completes, abandons, aborts, or
-// dies; time passes; a request arrives late; a client receives a grant that it no longer needs.
+// (try or join), looks, renews, releases, downgrades, aborts, or dies; time passes; a request arrives late; a client receives a grant that it no longer needs.
 //
 // Faults are also steps, up to a maximum number on each path:
 //
@@ -20,7 +22,6 @@
 //   - a renewal or a release is lost
 //   - the background release of an attempt stops
 //   - the server loses the counter of tokens
-//   - a job is paused
 //
 // The server may or may not have noticed that a dead process no longer listens.
 //
@@ -30,16 +31,24 @@
 // `make nightly`. NOONLOCK_EXPLORE_DEEPER=1 explores one step further, and so on; each step means
 // about three times as many states.
 //
+// # What is explored of jobs
+//
+// A path is one execution of two or three real Runners, each with a Client and a network of its own, in a
+// bubble with the virtual time of testing/synctest. A path without events shows the requests of its first
+// seconds. For each of these requests, and for each happening of runs_test.go, there is another path
+// where this happens: the request or its answer is lost, late or repeated, the replica is cut off or shut down, or
+// the job is paused. `make nightly` does the same with all pairs of events, for two replicas.
+//
 // # What is checked
 //
-// The promises are in watch_test.go and promises_test.go for locks, in ticks_watch_test.go for ticks, and
+// The promises are in watch_test.go and promises_test.go for locks, in runs_test.go for jobs, and
 // in quorum_test.go for a quorum of three servers with the rules of internal/quorum. In short: nobody holds
 // what another one holds, tokens grow, a script changes only the hold of its caller, every key has a TTL,
-// no tick ends twice, the reason of each refusal is true, and from every state, without further faults,
-// every live waiter is served and every tick ends. Without one of the rules of a quorum, one of the
-// promises is broken (TestQuorumNeedsItsRules).
+// no tick ends twice or has more attempts than allowed, and, without further faults, every live waiter is
+// served and every tick ends. Without one of the rules of a quorum or of the scripts of jobs, one of the
+// promises is broken (TestQuorumNeedsItsRules, TestRunsNeedTheirRules).
 //
-// # What is left out, and why
+// # What is left out of the models, and why
 //
 // Time advances in steps of a second, and TTLs are one or two seconds. Scripts only compare
 // times, so only their order matters. A margin that is milliseconds too small is not
@@ -55,7 +64,8 @@
 // the order is kept. So a script runs once per content and caller, however many states have that
 // content. It runs only in miniredis; lockcore's tests also run the scripts on Redis.
 //
-// The clients are a model of lockcore's clients. Comments name the functions that a rule comes
+// The clients of locks are a model of lockcore's clients, because those have goroutines and timers: their state can
+// neither be compared nor restored. Comments name the functions that a rule comes
 // from. The model is not lockcore's code: the tests in bubbles and the chaos test find
 // differences.
 //

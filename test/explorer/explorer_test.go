@@ -1,7 +1,7 @@
 package explorer
 
 import (
-	"fmt"
+	"cmp"
 	"os"
 	"runtime"
 	"strconv"
@@ -14,20 +14,11 @@ import (
 // nightly always runs. Otherwise the scripts are as they were then, and two steps less are explored.
 func deep() bool { return os.Getenv("NOONLOCK_MUTANTS") != "" }
 
-// deeper is the number of steps beyond the full depth, from the environment.
+// deeper is the number of steps beyond the full depth.
 func deeper(tb testing.TB) int {
 	tb.Helper()
-	text := os.Getenv("NOONLOCK_EXPLORE_DEEPER")
-	switch {
-	case text == "" && deep():
-		return 0
-	case text == "":
-		return -2
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil {
-		tb.Fatalf("NOONLOCK_EXPLORE_DEEPER is %q, want a number of steps", text)
-	}
+	n, err := strconv.Atoi(cmp.Or(os.Getenv("NOONLOCK_EXPLORE_DEEPER"), map[bool]string{true: "0", false: "-2"}[deep()]))
+	must(tb, err)
 	return n
 }
 
@@ -41,51 +32,11 @@ type trial struct {
 	depth     int
 }
 
-func (tr trial) atlas() *atlas { return newAtlas(tr.rules, tr.derive) }
-
 func (tr trial) model(tb testing.TB, l *library, a *atlas, edits []edit, workers int) *lockModel {
 	tb.Helper()
-	m := &lockModel{
-		rules: tr.rules, atlas: a, processes: tr.processes, faults: tr.faults, deaths: tr.deaths, loses: tr.loses,
-		ends: map[lockState]uint8{}, servers: newServers(tb, workers),
-	}
-	names := tr.kind.scripts()
-	for i, at := range []*script{&m.acquire, &m.renew, &m.leave, &m.down} {
-		if names[i] == "" {
-			continue
-		}
-		var err error
-		if *at, err = l.load(names[i], edits); err != nil {
-			tb.Fatal(err)
-		}
-	}
-	return m
-}
-
-// A tickTrial is one exploration of a ledger.
-type tickTrial struct {
-	tickRules
-	processes int
-	faults    uint8
-	deaths    uint8
-	depth     int
-}
-
-func (tr tickTrial) atlas() *atlas { return newAtlas(tr.tickRules, tr.derive) }
-
-func (tr tickTrial) model(tb testing.TB, l *library, a *atlas, edits []edit, workers int) *tickModel {
-	tb.Helper()
-	m := &tickModel{
-		tickRules: tr.tickRules, atlas: a, processes: tr.processes, faults: tr.faults, deaths: tr.deaths,
-		scripts: map[string]script{}, ends: map[tickState]uint8{}, servers: newServers(tb, workers),
-	}
-	for op := tickClaim; op <= tickResume; op++ {
-		name := m.scriptOf(op)
-		s, err := l.load(name, edits)
-		if err != nil {
-			tb.Fatal(err)
-		}
-		m.scripts[name] = s
+	m := &lockModel{trial: tr, atlas: a, ends: map[lockState]uint8{}, servers: newServers(tb, workers)}
+	for i, name := range tr.kind.scripts() {
+		m.scripts[i] = l.load(name, edits)
 	}
 	return m
 }
@@ -95,10 +46,8 @@ func newServers(tb testing.TB, n int) []*redisServer {
 	var all []*redisServer
 	for range n {
 		s, err := newServer()
-		if err != nil {
-			tb.Fatal(err)
-		}
-		tb.Cleanup(s.close)
+		must(tb, err)
+		tb.Cleanup(s.redis.Close)
 		all = append(all, s)
 	}
 	return all
@@ -116,10 +65,7 @@ var (
 )
 
 func TestLocks(t *testing.T) {
-	l, err := newLibrary()
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := newLibrary(t)
 	workers := runtime.GOMAXPROCS(0)
 	for _, c := range []struct {
 		name string
@@ -136,46 +82,16 @@ func TestLocks(t *testing.T) {
 		{"ReentrantMutex, 3 processes, 2 of one owner", trial{writers, 3, 1, 1, false, 6}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			a := c.atlas()
+			a := newAtlas(c.rules)
 			m := c.model(t, l, a, nil, workers)
-			report(t, search(m, c.depth+deeper(t), 0, workers), a, c.faults, c.deaths, m.worst)
+			f := search(m, c.depth+deeper(t), 0, workers)
+			if f.broken != "" {
+				t.Fatal(f)
+			}
+			worlds, runs := a.size()
+			servers.Count(t, "%v, with up to %d faults and %d deaths; %d contents of the keys, %d runs of scripts; without more faults all were served after %d s",
+				f, c.faults, c.deaths, worlds, runs, m.worst)
+			t.Log("new states by depth: ", f.atDepth, ", in ", f.took)
 		})
 	}
-}
-
-func TestTicks(t *testing.T) {
-	l, err := newLibrary()
-	if err != nil {
-		t.Fatal(err)
-	}
-	workers := runtime.GOMAXPROCS(0)
-	for _, c := range []struct {
-		name string
-		tickTrial
-	}{
-		{"2 replicas, 2 attempts", tickTrial{tickRules{2, false, false}, 2, 2, 1, 6}},
-		{"2 replicas, at most once", tickTrial{tickRules{1, false, false}, 2, 2, 1, 6}},
-		{"2 replicas, runs may overlap", tickTrial{tickRules{2, true, false}, 2, 1, 1, 6}},
-		{"2 replicas, one of another definition", tickTrial{tickRules{2, false, true}, 2, 1, 0, 6}},
-		{"3 replicas, 2 attempts", tickTrial{tickRules{2, false, false}, 3, 1, 1, 5}},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			a := c.atlas()
-			m := c.model(t, l, a, nil, workers)
-			report(t, search(m, c.depth+deeper(t), 0, workers), a, c.faults, c.deaths, m.worst)
-		})
-	}
-}
-
-// report prints the size of an exploration, and fails if a promise was broken.
-func report(t *testing.T, f found, a *atlas, faults, deaths, worst uint8) {
-	t.Helper()
-	worlds, runs := a.size()
-	if f.broken != "" {
-		t.Errorf("%v", f)
-		return
-	}
-	servers.Count(t, "%v, with up to %d faults and %d deaths; %d contents of the keys, %d runs of scripts; without more faults all were served after %d s",
-		f, faults, deaths, worlds, runs, worst)
-	t.Log(fmt.Sprint("new states by depth: ", f.atDepth, ", in ", f.took))
 }

@@ -9,17 +9,22 @@ import (
 	"strings"
 )
 
-// A Mutant is a script with one change.
-type Mutant struct {
-	// Key identifies the mutant: the original statement, an arrow, and the changed statement. It
+// A mutant is a script with one change.
+type mutant struct {
+	edit
+	// key identifies it in its file: the original statement, an arrow, and the changed statement. It
 	// does not contain the line number, so it stays valid when lines move.
-	Key  string
-	Line int // counted from 1, for readers
-	Text string
+	key  string
+	line int // counted from 1, for readers
 }
 
-// Generate changes a script at one place at a time, like a typical mistake, and returns the mutants. keys
-// are the names of Redis keys. The Key of a mutant shows which operator was applied:
+// name is the text of the mutant in survivors.txt.
+func (m mutant) name() string { return m.file + ": " + m.key }
+
+func (m mutant) String() string { return fmt.Sprintf("%s.lua:%d: %s", m.file, m.line, m.key) }
+
+// generate changes a script at one place at a time, like a typical mistake, and returns the mutants. keys
+// are the names of Redis keys. The key of a mutant shows which operator was applied:
 //
 //   - condition: an `if`, `elseif` or `while` is always or never taken
 //   - operand: one side of an `and` or `or` is removed
@@ -37,14 +42,14 @@ type Mutant struct {
 // true and that it is never true, they also detect its negation. If they detect each missing
 // operand of an `and`, they also detect an `or` in its place.
 //
-// Generate works on tokens, not on a syntax tree. It relies on the style of the scripts: one
+// generate works on tokens, not on a syntax tree. It relies on the style of the scripts: one
 // statement per line, no long strings, no semicolons. Every mutant of such a script is valid Lua.
-func Generate(text string, keys []string) ([]Mutant, error) {
+func generate(file, text string, keys []string) ([]mutant, error) {
 	tokens, err := lex(text)
 	if err != nil {
 		return nil, err
 	}
-	g := &generator{text: text, tokens: tokens, keys: keys, seen: map[string]bool{flat(text): true}, named: map[string]int{}}
+	g := &generator{file: file, text: text, tokens: tokens, keys: keys, seen: map[string]bool{flat(text): true}, named: map[string]int{}}
 	for i := range tokens {
 		g.condition(i)
 		g.operands(i)
@@ -61,8 +66,8 @@ func Generate(text string, keys []string) ([]Mutant, error) {
 
 var bindings = regexp.MustCompile(`(?m)^local ([\w, ]+) = (KEYS\[.*)$`)
 
-// KeyNames returns the names to which a script binds its KEYS.
-func KeyNames(text string) []string {
+// keyNames returns the names to which a script binds its KEYS.
+func keyNames(text string) []string {
 	var names []string
 	for _, m := range bindings.FindAllStringSubmatch(text, -1) {
 		left, right := strings.Split(m[1], ", "), strings.Split(m[2], ", ")
@@ -76,12 +81,13 @@ func KeyNames(text string) []string {
 }
 
 type generator struct {
+	file    string
 	text    string
 	tokens  []word
 	keys    []string
 	seen    map[string]bool // texts of existing mutants
 	named   map[string]int  // number of mutants with a key
-	mutants []Mutant
+	mutants []mutant
 }
 
 // replace adds the mutant in which tokens [from, to) are replaced.
@@ -99,7 +105,7 @@ func (g *generator) replace(from, to int, by string) {
 	if n := g.named[key]; n > 1 {
 		key += " (" + strconv.Itoa(n) + ")"
 	}
-	g.mutants = append(g.mutants, Mutant{Key: key, Line: strings.Count(g.text[:begin], "\n") + 1, Text: mutated})
+	g.mutants = append(g.mutants, mutant{edit{g.file, mutated}, key, strings.Count(g.text[:begin], "\n") + 1})
 }
 
 // lineAround returns the range of the lines that contain tokens [from, to).
@@ -191,22 +197,15 @@ func (g *generator) bounds(i, j int, texts ...string) bool {
 
 // compare moves bounds by one, and inverts equations outside of conditions.
 func (g *generator) compare(i int) {
-	if g.tokens[i].kind != symbol {
-		return
-	}
-	switch g.tokens[i].text {
-	case "<", ">":
-		g.replace(i, i+1, g.tokens[i].text+"=")
-	case "<=", ">=":
-		g.replace(i, i+1, g.tokens[i].text[:1])
-	case "==":
-		if !g.inCondition(i) {
-			g.replace(i, i+1, "~=")
-		}
-	case "~=":
-		if !g.inCondition(i) {
-			g.replace(i, i+1, "==")
-		}
+	switch text := g.tokens[i].text; {
+	case g.is(i, "<", ">"):
+		g.replace(i, i+1, text+"=")
+	case g.is(i, "<=", ">="):
+		g.replace(i, i+1, text[:1])
+	case g.is(i, "==") && !g.inCondition(i):
+		g.replace(i, i+1, "~=")
+	case g.is(i, "~=") && !g.inCondition(i):
+		g.replace(i, i+1, "==")
 	}
 }
 

@@ -9,13 +9,11 @@ import (
 // keysOf returns the keys of a script's mutants, without the common original statement.
 func keysOf(t *testing.T, text string) []string {
 	t.Helper()
-	mutants, err := Generate(text, append(KeyNames(text), "lock", "queue", "fence"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	mutants, err := generate("", text, append(keyNames(text), "lock", "queue", "fence"))
+	must(t, err)
 	var keys []string
 	for _, m := range mutants {
-		_, after, _ := strings.Cut(m.Key, " => ")
+		_, after, _ := strings.Cut(m.key, " => ")
 		keys = append(keys, after)
 	}
 	slices.Sort(keys)
@@ -74,40 +72,10 @@ func TestGenerate(t *testing.T) {
 	}
 }
 
-// The key of a mutant does not depend on line numbers, and all keys are different.
-func TestKeysSurviveMovedLines(t *testing.T) {
-	t.Parallel()
-	const text = "if a then\n  return 1\nend\nif a then\n  f(b)\nend\n"
-	before, err := Generate(text, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	after, err := Generate("-- more\n\nlocal c = d\n"+strings.ReplaceAll(text, "  ", "\t"), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	seen := map[string]bool{}
-	for i, m := range before {
-		if after[i].Key != m.Key || after[i].Line != m.Line+3 {
-			t.Errorf("line %d, %q became line %d, %q", m.Line, m.Key, after[i].Line, after[i].Key)
-		}
-		if seen[m.Key] {
-			t.Errorf("%q twice", m.Key)
-		}
-		seen[m.Key] = true
-		if m.Text == text {
-			t.Errorf("%q changes nothing", m.Key)
-		}
-	}
-	if len(before) != 7 {
-		t.Errorf("%d mutants", len(before))
-	}
-}
-
 func TestGenerateRefuses(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"local a = (b", "local a = [[b]", "local a = b & c"} {
-		if _, err := Generate(text, nil); err == nil {
+		if _, err := generate("", text, nil); err == nil {
 			t.Errorf("%q was taken", text)
 		}
 	}

@@ -1,10 +1,8 @@
 package explorer
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -13,10 +11,32 @@ import (
 
 // A killer is a test or a set of explorations that may detect a mutant.
 type killer struct {
-	name  string
-	sound func(tb testing.TB) error // without a mutant it must not fail; to call before kills
-	// kills returns why it fails with a mutant, "" if it does not. If again is set, it must fail twice.
-	kills func(tb testing.TB, m edit, again bool) (why string, err error)
+	name string
+	// try returns why it fails with a mutant, "" if it does not. If again is set, it must fail twice. If the
+	// mutant is empty, the scripts are as they are.
+	try func(t *testing.T, m edit, again bool, limit time.Duration) (why string, err error)
+
+	once  sync.Once
+	limit time.Duration
+	wrong error
+}
+
+// sound returns an error if the killer fails without a mutant, so it would detect everything. On a busy machine
+// each test takes longer. So how long one may take with a mutant depends on how long it took without.
+func (k *killer) sound(t *testing.T) error {
+	t.Helper()
+	k.once.Do(func() {
+		start := time.Now()
+		why, err := k.try(t, edit{}, true, 10*leastLimit)
+		k.limit = max(leastLimit, 10*time.Since(start))
+		if why != "" {
+			err = errors.New(why)
+		}
+		if err != nil {
+			k.wrong = fmt.Errorf("without a mutant %s fails: %w", k.name, err)
+		}
+	})
+	return k.wrong
 }
 
 // A hunt runs killers against mutants.
@@ -28,107 +48,82 @@ type hunt struct {
 	killers map[string]*killer
 }
 
-// An exploration is one search for a mutant.
+// An exploration is one search for a mutant. It returns the promise that is broken, or "".
 type exploration struct {
 	scripts []string
-	search  func(tb testing.TB, edits []edit) found
+	explore func(t *testing.T, edits []edit) string
+}
+
+// A trial can be an exploration.
+type explorable interface {
+	exploration(l *library) exploration
 }
 
 func (tr trial) exploration(l *library) exploration {
-	a := tr.atlas() // shared by all mutants, since most scripts are equal in them
-	scripts := tr.kind.scripts()
-	return exploration{scripts[:], func(tb testing.TB, edits []edit) found {
-		tb.Helper()
-		return search(tr.model(tb, l, a, edits, 1), tr.depth, 0, 1)
+	a := newAtlas(tr.rules) // shared by all mutants, since most scripts are equal in them
+	return exploration{tr.kind.scripts(), func(t *testing.T, edits []edit) string {
+		t.Helper()
+		return search(tr.model(t, l, a, edits, 1), tr.depth, 0, 1).broken
 	}}
 }
 
-func (tr tickTrial) exploration(l *library) exploration {
-	a := tr.atlas()
-	var scripts []string
-	for op := tickClaim; op <= tickResume; op++ {
-		scripts = append(scripts, (&tickModel{}).scriptOf(op))
-	}
-	return exploration{scripts, func(tb testing.TB, edits []edit) found {
-		tb.Helper()
-		return search(tr.model(tb, l, a, edits, 1), tr.depth, 0, 1)
+func (tr runTrial) exploration(l *library) exploration {
+	return exploration{jobScripts, func(t *testing.T, edits []edit) string {
+		t.Helper()
+		_, broken := tr.explore(t, l, edits)
+		return broken
 	}}
 }
 
 func (tr quorumTrial) exploration(l *library) exploration {
-	return exploration{quorumScripts[:], func(tb testing.TB, edits []edit) found {
-		tb.Helper()
-		return search(tr.model(tb, l, edits, 1, noFlaw), tr.depth, 0, 1)
+	return exploration{quorumScripts[:], func(t *testing.T, edits []edit) string {
+		t.Helper()
+		return search(tr.model(t, l, edits, 1, noFlaw), tr.depth, 0, 1).broken
 	}}
 }
 
-func newHunt(tb testing.TB, l *library) *hunt {
-	tb.Helper()
-	h := &hunt{suite: newSuite(tb), library: l, killers: map[string]*killer{}}
+func newHunt(t *testing.T, l *library) *hunt {
+	t.Helper()
+	h := &hunt{suite: newSuite(t), library: l, killers: map[string]*killer{}}
 	// The first explorations detect most mutants with few states.
-	h.explore(l, "mutexes", []exploration{
-		trial{mutexes, 2, 1, 1, false, 5}.exploration(l),
-		trial{mutexes, 3, 0, 1, false, 5}.exploration(l),
-		trial{rules{mutex{}, uncounted}, 2, 1, 1, false, 5}.exploration(l),
-		trial{rules{mutex{}, forbidden}, 2, 0, 1, false, 5}.exploration(l),
-		trial{mutexes, 2, 2, 1, true, 4}.exploration(l),
-		trial{mutexes, 2, 2, 1, false, 7}.exploration(l),
-	})
-	h.explore(l, "owned", []exploration{
-		trial{rwLocks, 2, 1, 1, false, 4}.exploration(l),
-		trial{rwOwners, 3, 0, 1, false, 4}.exploration(l),
-		trial{writers, 3, 1, 1, false, 5}.exploration(l),
-		trial{rwLocks, 3, 0, 1, false, 5}.exploration(l),
-		trial{rwOwners, 3, 0, 1, false, 6}.exploration(l),
-		trial{rwLocks, 2, 1, 1, false, 6}.exploration(l),
-	})
-	h.explore(l, "ticks", []exploration{
-		tickTrial{tickRules{2, false, false}, 2, 1, 1, 5}.exploration(l),
-		tickTrial{tickRules{1, false, false}, 2, 1, 1, 5}.exploration(l),
-		tickTrial{tickRules{2, false, true}, 2, 0, 0, 5}.exploration(l),
-		tickTrial{tickRules{2, true, false}, 2, 1, 1, 5}.exploration(l),
-		tickTrial{tickRules{2, false, false}, 2, 2, 1, 6}.exploration(l),
-	})
-	h.explore(l, "quorum", []exploration{
-		quorumTrial{2, 0, 0, 8}.exploration(l),
-		quorumTrial{1, 0, 2, 10}.exploration(l),
-	})
+	h.explore(
+		"mutexes",
+		trial{mutexes, 2, 1, 1, false, 5},
+		trial{mutexes, 3, 0, 1, false, 5},
+		trial{rules{mutex{}, uncounted}, 2, 1, 1, false, 5},
+		trial{rules{mutex{}, forbidden}, 2, 0, 1, false, 5},
+		trial{mutexes, 2, 2, 1, true, 4},
+		trial{mutexes, 2, 2, 1, false, 7},
+	)
+	h.explore(
+		"owned",
+		trial{rwLocks, 2, 1, 1, false, 4},
+		trial{rwOwners, 3, 0, 1, false, 4},
+		trial{writers, 3, 1, 1, false, 5},
+		trial{rwLocks, 3, 0, 1, false, 5},
+		trial{rwOwners, 3, 0, 1, false, 6},
+		trial{rwLocks, 2, 1, 1, false, 6},
+	)
+	h.explore("runs", twice, once)
+	h.explore("quorum", quorumTrial{2, 0, 0, 8}, quorumTrial{1, 0, 2, 10})
 	return h
 }
 
-func (h *hunt) explore(l *library, name string, tries []exploration) {
-	explored := func(tb testing.TB, edits []edit) (string, error) {
-		tb.Helper()
+func (h *hunt) explore(name string, trials ...explorable) {
+	var tries []exploration
+	for _, tr := range trials {
+		tries = append(tries, tr.exploration(h.library))
+	}
+	name = "explore:" + name
+	h.killers[name] = &killer{name: name, try: func(t *testing.T, m edit, _ bool, _ time.Duration) (broken string, _ error) {
+		t.Helper()
 		for _, try := range tries {
-			if changed, err := l.changes(try.scripts, edits); err != nil || !changed && edits != nil {
-				return "", err
-			}
-			if f := try.search(tb, edits); f.broken != "" {
-				return f.broken, nil
+			if broken == "" && (m.text == "" || h.library.changes(try.scripts, []edit{m})) {
+				broken = try.explore(t, []edit{m})
 			}
 		}
-		return "", nil
-	}
-	var sound sync.Once
-	var wrong error
-	name = "explore:" + name
-	h.killers[name] = &killer{
-		name: name,
-		sound: func(tb testing.TB) error {
-			tb.Helper()
-			sound.Do(func() {
-				var broken string
-				if broken, wrong = explored(tb, nil); broken != "" {
-					wrong = fmt.Errorf("the scripts as they are break a promise: %s", broken)
-				}
-			})
-			return wrong
-		},
-		kills: func(tb testing.TB, m edit, _ bool) (string, error) {
-			tb.Helper()
-			return explored(tb, []edit{m})
-		},
-	}
+		return broken, nil
+	}}
 }
 
 // named returns the killers with these names.
@@ -152,17 +147,14 @@ func (h *hunt) named(names []string) ([]*killer, error) {
 
 // hunt returns the name of the killer that detects a mutant and what it says, "" if none does. The
 // killer must fail twice if again is set. A fast killer moves to the front, since it often detects
-// the next mutants, too. A slow one would delay all of them, and one that did not end moves to the
-// back.
-func (h *hunt) hunt(tb testing.TB, m mutant, killers []*killer, again bool) (by, why string, err error) {
-	tb.Helper()
-	var endless []*killer
+// the next mutants, too. A slow one would delay all of them.
+func (h *hunt) hunt(t *testing.T, m mutant, killers []*killer, again bool) (by, why string, err error) {
+	t.Helper()
 	for i, k := range killers {
 		start := time.Now()
-		why, err := k.kills(tb, m.edit, again)
+		why, err := k.try(t, m.edit, again, k.limit)
 		if errors.Is(err, errTimedOut) {
-			tb.Logf("%s says nothing of %v: %v", k.name, m, err)
-			endless = append(endless, k)
+			t.Logf("%s says nothing of %v: %v", k.name, m, err)
 			continue
 		}
 		if err != nil {
@@ -173,9 +165,6 @@ func (h *hunt) hunt(tb testing.TB, m mutant, killers []*killer, again bool) (by,
 				copy(killers[1:i+1], killers[:i])
 				killers[0] = k
 			}
-			slices.SortStableFunc(killers, func(a, b *killer) int {
-				return cmp.Compare(slices.Index(endless, a), slices.Index(endless, b))
-			})
 			return k.name, why, nil
 		}
 	}
@@ -184,11 +173,11 @@ func (h *hunt) hunt(tb testing.TB, m mutant, killers []*killer, again bool) (by,
 
 // anything is hunt with all explorations, and with all tests in bubbles of the packages that use
 // the file.
-func (h *hunt) anything(tb testing.TB, m mutant) (string, error) {
-	tb.Helper()
+func (h *hunt) anything(t *testing.T, m mutant) (string, error) {
+	t.Helper()
 	by := ""
-	for _, name := range []string{"explore:mutexes", "explore:owned", "explore:ticks"} {
-		why, err := h.killers[name].kills(tb, m.edit, false)
+	for _, name := range []string{"explore:mutexes", "explore:owned", "explore:runs"} {
+		why, err := h.killers[name].try(t, m.edit, false, 0)
 		if err != nil {
 			return "", err
 		}
@@ -201,7 +190,7 @@ func (h *hunt) anything(tb testing.TB, m mutant) (string, error) {
 		if by != "" {
 			break
 		}
-		out, failed, err := h.suite.run(room, everything, m.edit, 10*h.suite.timeout)
+		out, failed, err := h.suite.run(room, everything, m.edit, 10*leastLimit)
 		if err != nil {
 			return "", err
 		}
@@ -214,6 +203,6 @@ func (h *hunt) anything(tb testing.TB, m mutant) (string, error) {
 	if by == "" {
 		return "", nil
 	}
-	tb.Logf("%v: noticed by %s, which killers.txt does not name", m, by)
+	t.Logf("%v: noticed by %s, which killers.txt does not name", m, by)
 	return by, nil
 }

@@ -9,9 +9,7 @@ import (
 // mutex is the model of Mutex: the lock is a string that contains one attempt.
 type mutex struct{}
 
-func (mutex) scripts() [4]string {
-	return [4]string{"mutex_acquire", "mutex_renew", "mutex_leave", ""}
-}
+func (mutex) scripts() []string { return []string{"mutex_acquire", "mutex_renew", "mutex_leave"} }
 
 func (mutex) value(a attemptID, h hearing) string {
 	return fmt.Sprintf("nl1:%c.%d.%s/x", 'A'+a.process(), a.slot()+1, h.flag())
@@ -55,8 +53,8 @@ type owned struct {
 	owners  [3]int // of each process
 }
 
-func (owned) scripts() [4]string {
-	return [4]string{"owned_acquire", "owned_renew", "owned_leave", "owned_downgrade"}
+func (owned) scripts() []string {
+	return []string{"owned_acquire", "owned_renew", "owned_leave", "owned_downgrade"}
 }
 
 func (k owned) mode(a attemptID) string {

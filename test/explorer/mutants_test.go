@@ -1,11 +1,7 @@
 package explorer
 
 import (
-	"archive/tar"
-	"bytes"
 	"errors"
-	"fmt"
-	"io"
 	"maps"
 	"os"
 	"os/exec"
@@ -21,51 +17,18 @@ import (
 	"github.com/noonlock/noonlock/internal/servers"
 )
 
-// A mutant is a script with one change.
-type mutant struct {
-	edit
-	key  string // its name in survivors.txt, without the file
-	line int
-}
-
-func (m mutant) String() string { return fmt.Sprintf("%s.lua:%d: %s", m.file, m.line, m.key) }
-
-// mutants returns the mutants of each file that are valid Lua for a server.
-func mutants(t *testing.T, l *library) map[string][]mutant {
-	t.Helper()
-	rdb := redis.NewClient(&redis.Options{Addr: servers.Redis(t).Addr()})
-	defer rdb.Close()
-	all := map[string][]mutant{}
-	for file, generated := range generate(t, l.files) {
-		for _, m := range generated {
-			loads, err := l.loads(t, rdb, m.edit)
-			if err != nil {
-				t.Fatalf("%v: %v", m, err)
-			}
-			if loads {
-				all[file] = append(all[file], m)
-			} else {
-				t.Errorf("%v: is no Lua", m)
-			}
-		}
-	}
-	return all
-}
-
-func generate(t *testing.T, files map[string]string) map[string][]mutant {
+// mutantsOf returns the mutants of each file.
+func mutantsOf(t *testing.T, files map[string]string) map[string][]mutant {
 	t.Helper()
 	var keys []string
 	for _, text := range files {
-		keys = append(keys, KeyNames(text)...)
+		keys = append(keys, keyNames(text)...)
 	}
 	all := map[string][]mutant{}
 	for file, text := range files {
-		generated, err := Generate(text, keys)
-		if err != nil {
+		var err error
+		if all[file], err = generate(file, text, keys); err != nil {
 			t.Fatalf("%s.lua: %v", file, err)
-		}
-		for _, g := range generated {
-			all[file] = append(all[file], mutant{edit{file, g.Text}, g.Key, g.Line})
 		}
 	}
 	return all
@@ -74,37 +37,30 @@ func generate(t *testing.T, files map[string]string) map[string][]mutant {
 // filesOf returns the scripts of a commit.
 func filesOf(t *testing.T, commit string) map[string]string {
 	t.Helper()
-	archive := exec.Command("git", "archive", commit, "*.lua")
-	archive.Dir = "../.."
-	out, err := archive.Output()
-	if err != nil {
-		t.Fatalf("NOONLOCK_MUTANTS: git archive %s: %v", commit, err)
+	git := func(args ...string) string {
+		t.Helper()
+		cmd := exec.Command("git", args...)
+		cmd.Dir = "../.."
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("NOONLOCK_MUTANTS: git %s: %v", args, err)
+		}
+		return string(out)
 	}
 	files := map[string]string{}
-	for r := tar.NewReader(bytes.NewReader(out)); ; {
-		header, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			return files
+	for path := range strings.Lines(git("ls-tree", "-r", "--name-only", commit)) {
+		path = strings.TrimSuffix(path, "\n")
+		if name, isScript := strings.CutSuffix(filepath.Base(path), ".lua"); isScript {
+			files[name] = git("show", commit+":"+path)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		name, isScript := strings.CutSuffix(filepath.Base(header.Name), ".lua")
-		if !isScript {
-			continue
-		}
-		text, err := io.ReadAll(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		files[name] = string(text)
 	}
+	return files
 }
 
 // keepNew drops the mutants that the scripts of a commit have too: those of lines that did not change since.
 func keepNew(t *testing.T, all map[string][]mutant, commit string) {
 	t.Helper()
-	for file, old := range generate(t, filesOf(t, commit)) {
+	for file, old := range mutantsOf(t, filesOf(t, commit)) {
 		all[file] = slices.DeleteFunc(all[file], func(m mutant) bool {
 			return slices.ContainsFunc(old, func(o mutant) bool { return o.key == m.key })
 		})
@@ -113,45 +69,21 @@ func keepNew(t *testing.T, all map[string][]mutant, commit string) {
 }
 
 // changes reports whether the edits change any of these scripts.
-func (l *library) changes(names []string, edits []edit) (bool, error) {
-	for _, name := range names {
-		if name == "" {
-			continue
-		}
-		before, err := l.load(name, nil)
-		if err != nil {
-			return false, err
-		}
-		after, err := l.load(name, edits)
-		if err != nil || before.id != after.id {
-			return err == nil, err
-		}
-	}
-	return false, nil
+func (l *library) changes(names []string, edits []edit) bool {
+	return slices.ContainsFunc(names, func(name string) bool { return l.load(name, nil).id != l.load(name, edits).id })
 }
 
-// loads reports whether a server accepts the scripts that include an edited file.
-func (l *library) loads(t *testing.T, rdb *redis.Client, e edit) (bool, error) {
+// loads checks that a server accepts the scripts that include a mutant.
+func (l *library) loads(t *testing.T, rdb *redis.Client, m mutant) {
 	t.Helper()
-	for name, text := range l.files {
-		part, isPart := strings.CutPrefix(e.file, "part_")
-		includes := isPart && strings.Contains(text, "\n--@include "+part+"\n")
-		if name != e.file && !includes || strings.HasPrefix(name, "part_") {
+	for name := range l.files {
+		if strings.HasPrefix(name, "part_") || !l.changes([]string{name}, []edit{m.edit}) {
 			continue
 		}
-		s, err := l.load(name, []edit{e})
-		if err != nil {
-			return false, err
-		}
-		if err := rdb.ScriptLoad(t.Context(), s.source).Err(); err != nil {
-			if redis.HasErrorPrefix(err, "ERR Error compiling script") {
-				t.Log(err)
-				return false, nil
-			}
-			return false, err
+		if err := rdb.ScriptLoad(t.Context(), l.load(name, []edit{m.edit}).source).Err(); err != nil {
+			t.Fatalf("%v: %v", m, err)
 		}
 	}
-	return true, nil
 }
 
 // Every mutant is detected by a test or an exploration, or listed in survivors.txt with the reason
@@ -164,33 +96,24 @@ func TestMutants(t *testing.T) {
 	if wanted[0] == "" {
 		t.Skip("all mutants take a quarter of an hour: .ci/run tries those of changed lines, make nightly all")
 	}
-	l, err := newLibrary()
-	if err != nil {
-		t.Fatal(err)
+	l := newLibrary(t)
+	hints, survivors := readKillers(t), readSurvivors(t)
+	all := mutantsOf(t, l.files)
+	rdb := redis.NewClient(&redis.Options{Addr: servers.Redis(t).Addr()})
+	defer rdb.Close()
+	for _, m := range slices.Concat(slices.Collect(maps.Values(all))...) {
+		l.loads(t, rdb, m)
 	}
-	hints, err := readKillers("testdata/killers.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
-	survivors, err := readSurvivors("testdata/survivors.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
-	all := mutants(t, l)
 	h := newHunt(t, l)
 	for file := range hints {
 		if l.files[file] == "" {
 			t.Errorf("killers.txt: there is no %s.lua", file)
 		}
 	}
-	unexamined := map[string]bool{} // files whose mutants are not examined
-	for _, s := range survivors {
-		if s.key == "*" && l.files[s.file] != "" {
-			unexamined[s.file] = true
-			continue
-		}
-		if !slices.ContainsFunc(all[s.file], func(m mutant) bool { return m.key == s.key }) {
-			t.Errorf("survivors.txt:%d: no mutant is called %s: %s", s.line, s.file, s.key)
+	for name, line := range survivors {
+		file, _, _ := strings.Cut(name, ":")
+		if !slices.ContainsFunc(all[file], func(m mutant) bool { return m.name() == name }) {
+			t.Errorf("survivors.txt:%d: no mutant is called %s", line, name)
 		}
 	}
 	t.Run("the check", func(t *testing.T) { h.isFair(t, l, all["mutex_renew"]) })
@@ -210,21 +133,15 @@ func TestMutants(t *testing.T) {
 				if len(all[file]) == 0 {
 					t.Fatalf("NOONLOCK_MUTANTS: there is no mutant of %s.lua", file)
 				}
-				if unexamined[file] {
-					t.Logf("survivors.txt: the %d mutants of %s.lua are not examined", len(all[file]), file)
-					return
-				}
 				killers, err := h.named(hints[file])
 				if err != nil {
 					t.Fatalf("killers.txt: %s: %v", file, err)
 				}
-				for _, k := range killers { // a killer that fails without a mutant would detect everything
-					if err := k.sound(t); err != nil {
-						t.Fatal(err)
-					}
+				for _, k := range killers {
+					must(t, k.sound(t))
 				}
 				for _, m := range all[file] {
-					isListed := slices.ContainsFunc(survivors, func(s survivor) bool { return s.file == file && s.key == m.key })
+					isListed := survivors[m.name()] > 0
 					by, why, err := h.hunt(t, m, killers, isListed)
 					if err == nil && by == "" && !isListed {
 						by, err = h.anything(t, m)
@@ -245,48 +162,40 @@ func TestMutants(t *testing.T) {
 			})
 		}
 	})
-	servers.Count(t, "of the mutants of %d files %d were noticed, %d are listed as survivors, and those of %d files were not examined",
-		len(files), killed.Load(), listed.Load(), len(unexamined))
+	servers.Count(t, "of the mutants of %d files %d were noticed, and %d are listed as survivors", len(files), killed.Load(), listed.Load())
 }
 
 // isFair checks that the hunt does not count wrong failures as detections. It uses mutants of
 // mutex_renew.
 func (h *hunt) isFair(t *testing.T, l *library, mutants []mutant) {
 	t.Helper()
-	hunted := func(m mutant, test string) string {
+	noticed := func(test string, tried ...mutant) (n int) {
 		t.Helper()
 		killers, err := h.named([]string{test})
-		if err == nil {
-			err = killers[0].sound(t)
+		must(t, err)
+		must(t, killers[0].sound(t))
+		for _, m := range tried {
+			by, _, err := h.hunt(t, m, killers, true)
+			must(t, err)
+			if by != "" {
+				n++
+			}
 		}
-		by := ""
-		if err == nil {
-			by, _, err = h.hunt(t, m, killers, true)
-		}
-		if err != nil {
-			t.Errorf("%v: %v", m, err)
-		}
-		return by
+		return n
 	}
 	const weak, strong = "TestTokenOfASpoiltCounter/bubble", "TestHoldsToTheMillisecond"
-	noticed := 0
-	for _, m := range mutants {
-		if by := hunted(m, weak); by != "" {
-			t.Errorf("%s, which renews nothing, is said to notice %v", by, m)
-		}
-		if hunted(m, strong) != "" {
-			noticed++
-		}
+	if n := noticed(weak, mutants...); n > 0 {
+		t.Errorf("%s, which renews nothing, is said to notice %d mutants", weak, n)
 	}
-	if noticed < len(mutants)/2 {
-		t.Errorf("%s notices %d of %d mutants", strong, noticed, len(mutants))
+	if n := noticed(strong, mutants...); n < len(mutants)/2 {
+		t.Errorf("%s notices %d of %d mutants", strong, n, len(mutants))
 	}
 	same := mutant{edit: edit{"mutex_renew", l.files["mutex_renew"]}, key: "nothing"}
-	if by := hunted(same, strong); by != "" {
-		t.Errorf("%s notices that nothing was changed", by)
+	if noticed(strong, same) > 0 {
+		t.Errorf("%s notices that nothing was changed", strong)
 	}
-	endless := mutant{edit: edit{"mutex_renew", "while redis do\nend\n" + same.text}, key: "it does not end"}
-	if _, failed, err := h.suite.run("lockcore", strong, endless.edit, time.Second); failed || !errors.Is(err, errTimedOut) {
+	endless := edit{"mutex_renew", "while redis do\nend\n" + same.text}
+	if _, failed, err := h.suite.run("lockcore", strong, endless, time.Second); failed || !errors.Is(err, errTimedOut) {
 		t.Errorf("of a script that does not end the suite says %v, %v", failed, err)
 	}
 	if _, _, err := h.suite.run("lockcore", "TestNothing", same.edit, time.Minute); err == nil {
@@ -294,54 +203,42 @@ func (h *hunt) isFair(t *testing.T, l *library, mutants []mutant) {
 	}
 }
 
-// A survivor is a mutant that is not detected. The key * stands for all mutants of a file that are
-// not examined.
-type survivor struct {
-	file, key string
-	line      int // in survivors.txt
-}
-
-// readSurvivors reads the list: reasons, and indented mutants below each.
-func readSurvivors(path string) ([]survivor, error) {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	var all []survivor
-	reason := ""
+// readSurvivors reads the list of mutants that are not detected: reasons, and indented mutants below each. It
+// returns the line of each.
+func readSurvivors(t *testing.T) map[string]int {
+	t.Helper()
+	text, err := os.ReadFile("testdata/survivors.txt")
+	must(t, err)
+	all, reason := map[string]int{}, ""
 	for i, line := range strings.Split(string(text), "\n") {
-		entry, indented := strings.CutPrefix(line, "\t")
-		if !indented {
-			if line != "" && !strings.HasPrefix(line, "#") {
-				reason = line
-			}
-			continue
+		name, indented := strings.CutPrefix(line, "\t")
+		switch {
+		case indented && reason == "":
+			t.Fatalf("survivors.txt:%d: want a reason, and below it lines of a tab, a file, a colon and a mutant", i+1)
+		case indented:
+			all[name] = i + 1
+		case line != "" && line[0] != '#':
+			reason = line
 		}
-		file, key, ok := strings.Cut(entry, ": ")
-		if !ok || reason == "" {
-			return nil, fmt.Errorf("%s:%d: want a reason, and below it lines of a tab, a file, a colon and a mutant", path, i+1)
-		}
-		all = append(all, survivor{file, key, i + 1})
 	}
-	return all, nil
+	return all
 }
 
 // readKillers reads the killers of each file.
-func readKillers(path string) (map[string][]string, error) {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
+func readKillers(t *testing.T) map[string][]string {
+	t.Helper()
+	text, err := os.ReadFile("testdata/killers.txt")
+	must(t, err)
 	all := map[string][]string{}
 	for line := range strings.Lines(string(text)) {
-		if line = strings.TrimSpace(line); line == "" || line[0] == '#' {
+		if line[0] == '#' {
 			continue
 		}
 		file, names, ok := strings.Cut(line, ":")
 		if !ok || all[file] != nil {
-			return nil, fmt.Errorf("%s: want a file, a colon and names, each file once: %s", path, line)
+			t.Fatalf("killers.txt: want a file, a colon and names, each file once: %s", line)
 		}
 		all[file] = strings.Fields(names)
 	}
-	return all, nil
+	return all
 }

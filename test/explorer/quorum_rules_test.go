@@ -3,17 +3,13 @@ package explorer
 import (
 	"cmp"
 	"runtime"
-	"strings"
 	"testing"
 )
 
 // Each rule of the clients, and each guard of the scripts, is needed: without it, a promise is
 // broken.
 func TestQuorumNeedsItsRules(t *testing.T) {
-	l, err := newLibrary()
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := newLibrary(t)
 	workers := runtime.GOMAXPROCS(0)
 	for _, c := range []struct {
 		name string
@@ -42,11 +38,7 @@ func TestQuorumNeedsItsRules(t *testing.T) {
 			}
 			var edits []edit
 			if c.file != "" {
-				text := strings.Replace(l.files[c.file], c.old, c.new, 1)
-				if text == l.files[c.file] {
-					t.Fatalf("%s.lua has no %q", c.file, c.old)
-				}
-				edits = []edit{{c.file, text}}
+				edits = l.without(t, c.file, c.old, c.new)
 			}
 			m := c.model(t, l, edits, workers, c.flaw)
 			f := search(m, c.depth, 1_500_000, workers)

@@ -23,13 +23,11 @@ import (
 // requests, lost answers and late requests are faults. The clocks of the servers add nothing to
 // the tokens, because the first token is far ahead of them.
 type quorumModel struct {
+	quorumTrial
 	atlas   *atlas
 	servers []*redisServer
 	scripts [5]script // by quorumOp
-	faults  uint8
-	losses  uint8 // of the data of a server
 	flaw    flaw
-	alone   bool // there is one client
 
 	mu    sync.Mutex
 	calls map[quorumCall]quorumReply
@@ -152,6 +150,8 @@ func (quorumGrammar) lasting(name string) bool { return strings.HasPrefix(name, 
 
 func (quorumGrammar) tidy(w world) world { return w }
 
+func (quorumGrammar) derive(world) facts { return facts{} }
+
 // A quorumTrial is one exploration of a quorum.
 type quorumTrial struct {
 	clients        int
@@ -162,15 +162,10 @@ type quorumTrial struct {
 func (tr quorumTrial) model(tb testing.TB, l *library, edits []edit, workers int, flaw flaw) *quorumModel {
 	tb.Helper()
 	m := &quorumModel{
-		atlas: newAtlas(quorumGrammar{}, func(world) facts { return facts{} }), servers: newServers(tb, workers),
-		faults: tr.faults, losses: tr.losses, flaw: flaw, alone: tr.clients == 1, calls: map[quorumCall]quorumReply{},
+		quorumTrial: tr, atlas: newAtlas(quorumGrammar{}), servers: newServers(tb, workers), flaw: flaw, calls: map[quorumCall]quorumReply{},
 	}
 	for i, name := range quorumScripts {
-		s, err := l.load(name, edits)
-		if err != nil {
-			tb.Fatal(err)
-		}
-		m.scripts[i] = s
+		m.scripts[i] = l.load(name, edits)
 	}
 	return m
 }
@@ -194,7 +189,7 @@ func (m *quorumModel) start() quorumWorld {
 		s.world[i] = m.atlas.id(world{member, runKeyOf(1)})
 	}
 	s.disk = s.world
-	if m.alone {
+	if m.clients == 1 {
 		s.c[1].phase = quorumDead
 	}
 	return s
@@ -358,36 +353,8 @@ func votesOf(replies [quorumServers]*quorumReply) (votes []quorum.Vote) {
 	return votes
 }
 
-const (
-	qAcquire uint8 = iota
-	qConfirm
-	qRenew
-	qGiveUp
-	qLeave
-	qDie
-	qTime
-	qLate
-	qFlush
-	qEmpty
-	qOld
-	qSave
-	qExamine
-	qLetIn
-)
-
-var quorumSteps = [...]string{
-	"acquires", "confirms", "renews", "stops", "leaves", "dies", "1 s passes", "a late request arrives", "is flushed", "restarts empty",
-	"restarts with an old disk", "saves its data", "the servers are examined", "servers are let in",
-}
-
 func (m *quorumModel) tell(s step) string {
-	switch s.what {
-	case qAcquire, qConfirm, qRenew, qGiveUp, qLeave, qDie:
-		return fmt.Sprintf("%c %s (fates %d %d %d)", 'A'+s.who, quorumSteps[s.what], s.detail%4, s.detail/4%4, s.detail/16)
-	case qFlush, qEmpty, qOld, qSave, qLate:
-		return fmt.Sprintf("server %d: %s", s.who, quorumSteps[s.what])
-	}
-	return fmt.Sprintf("%s (fates %d %d %d)", quorumSteps[s.what], s.detail%4, s.detail/4%4, s.detail/16)
+	return fmt.Sprintf("%s, client or server %d (%d, or fates %d %d %d)", s.what, s.who, s.detail, s.detail%4, s.detail/4%4, s.detail/16)
 }
 
 func (m *quorumModel) show(s quorumWorld) string {
@@ -411,7 +378,7 @@ func (m *quorumModel) steps(s quorumWorld, worker int, emitted func(step, quorum
 	}
 	to := s
 	m.pass(&to)
-	emit(step{qTime, 0, 0}, to, "")
+	emit(step{"1 s passes", 0, 0}, to, "")
 	for i, l := range s.late {
 		if l.at == 0 {
 			continue
@@ -419,7 +386,7 @@ func (m *quorumModel) steps(s quorumWorld, worker int, emitted func(step, quorum
 		to := s
 		to.late[i].at, to.late[i].quorumRequest = 0, quorumRequest{}
 		reply := m.call(&to, int(l.at-1), l.quorumRequest, worker)
-		emit(step{qLate, l.at - 1, uint8(l.op)}, to, reply.broken)
+		emit(step{"a late request arrives", l.at - 1, uint8(l.op)}, to, reply.broken)
 	}
 	m.serverSteps(s, worker, emit)
 	m.wardenSteps(s, worker, emit)
@@ -446,7 +413,7 @@ func (m *quorumModel) clientSteps(s quorumWorld, p, worker int, emit func(step, 
 	attempt := uint8(p*attemptsEach) + c.number
 	// send broadcasts an acquire or a renewal, and records what is not known of it.
 	// Answered by a server of another list, the client asks for the latest one.
-	send := func(what uint8, r quorumRequest, then func(to *quorumWorld, c *quorumClient, votes []quorum.Vote) string) {
+	send := func(what string, r quorumRequest, then func(to *quorumWorld, c *quorumClient, votes []quorum.Vote) string) {
 		r.attempt, r.list = attempt, c.list
 		m.broadcast(s, worker, func(int) (quorumRequest, bool) { return r, true }, func(to quorumWorld, replies [quorumServers]*quorumReply, fate [quorumServers]int, broken string) {
 			c := &to.c[p]
@@ -471,7 +438,7 @@ func (m *quorumModel) clientSteps(s quorumWorld, p, worker int, emit func(step, 
 		if c.reached != 0 {
 			m.leave(s, p, worker, emit)
 		}
-		send(qAcquire, quorumRequest{op: quorumAcquire}, func(_ *quorumWorld, c *quorumClient, votes []quorum.Vote) string {
+		send("acquires", quorumRequest{op: quorumAcquire}, func(_ *quorumWorld, c *quorumClient, votes []quorum.Vote) string {
 			verdict, token, _ := quorum.Acquire(votes, 0, quorumServers, strconv.FormatUint(uint64(attempt), 10))
 			if m.flaw == minorityGrants || m.flaw == firstProposal {
 				for _, v := range votes {
@@ -492,7 +459,7 @@ func (m *quorumModel) clientSteps(s quorumWorld, p, worker int, emit func(step, 
 		})
 	case quorumGranted:
 		m.leaveOrDie(s, p, worker, emit)
-		send(qConfirm, quorumRequest{op: quorumRenew, token: c.token}, func(to *quorumWorld, c *quorumClient, votes []quorum.Vote) string {
+		send("confirms", quorumRequest{op: quorumRenew, token: c.token}, func(to *quorumWorld, c *quorumClient, votes []quorum.Vote) string {
 			age := c.age
 			if m.flaw == lateStart {
 				age = 0
@@ -514,7 +481,7 @@ func (m *quorumModel) clientSteps(s quorumWorld, p, worker int, emit func(step, 
 		if c.belief == 0 {
 			return
 		}
-		send(qRenew, quorumRequest{op: quorumRenew, token: c.token}, func(_ *quorumWorld, c *quorumClient, votes []quorum.Vote) string {
+		send("renews", quorumRequest{op: quorumRenew, token: c.token}, func(_ *quorumWorld, c *quorumClient, votes []quorum.Vote) string {
 			switch {
 			case m.yes(votes):
 				c.belief = quorumTTL
@@ -546,7 +513,7 @@ func (m *quorumModel) leaveOrDie(s quorumWorld, p, worker int, emit func(step, q
 	to := s
 	to.c[p] = quorumClient{phase: quorumDead}
 	if s.c[1-p].phase != quorumDead {
-		emit(step{qDie, uint8(p), 0}, to, "")
+		emit(step{"dies", uint8(p), 0}, to, "")
 	}
 }
 
@@ -558,7 +525,7 @@ func (m *quorumModel) leave(s quorumWorld, p, worker int, emit func(step, quorum
 	m.broadcast(s, worker, func(server int) (quorumRequest, bool) {
 		return quorumRequest{op: quorumLeave, attempt: attempt, tomb: c.unsure&(1<<server) != 0}, c.reached&(1<<server) != 0
 	}, func(to quorumWorld, _ [quorumServers]*quorumReply, fate [quorumServers]int, broken string) {
-		emit(step{qLeave, uint8(p), fateCode(fate)}, to, broken)
+		emit(step{"leaves", uint8(p), fateCode(fate)}, to, broken)
 	})
 }
 
@@ -582,7 +549,7 @@ func (m *quorumModel) serverSteps(s quorumWorld, _ int, emit func(step, quorumWo
 		if !others || id == "a" || id == "b" && s.losses == 0 {
 			continue // more than a minority would lose its data within one TTL, or these are alike
 		}
-		lose := func(what uint8, w world) {
+		lose := func(what string, w world) {
 			to := s
 			to.losses++
 			to.world[i] = m.atlas.id(w)
@@ -590,13 +557,13 @@ func (m *quorumModel) serverSteps(s quorumWorld, _ int, emit func(step, quorumWo
 		}
 		now, _ := m.atlas.world(s.world[i]).get("~run")
 		run, _ := strconv.ParseInt(now.pairs[0].value, 16, 64)
-		lose(qFlush, world{now})
-		lose(qEmpty, world{runKeyOf(run + 1)})
+		lose("is flushed", world{now})
+		lose("restarts empty", world{runKeyOf(run + 1)})
 		if s.disk[i] != s.world[i] {
-			lose(qOld, m.atlas.world(s.disk[i]).with(key{name: "~run"}).with(runKeyOf(run+1)))
+			lose("restarts with an old disk", m.atlas.world(s.disk[i]).with(key{name: "~run"}).with(runKeyOf(run+1)))
 			to := s
 			to.disk[i] = s.world[i]
-			emit(step{qSave, uint8(i), 0}, to, "")
+			emit(step{"saves its data", uint8(i), 0}, to, "")
 		}
 	}
 }
@@ -632,7 +599,7 @@ func (m *quorumModel) wardenSteps(s quorumWorld, worker int, emit func(step, quo
 			for i, st := range states {
 				to.warden.returns[i] = idOf(st.Return)
 			}
-			emit(step{qExamine, 0, fateCode(fate)}, to, broken)
+			emit(step{"the servers are examined", 0, fateCode(fate)}, to, broken)
 			return
 		}
 		p := quorum.Next(states, 1, quorumTTL*1000, make([]string, quorumServers))
@@ -652,7 +619,7 @@ func (m *quorumModel) wardenSteps(s quorumWorld, worker int, emit func(step, quo
 		p.First, p.Then = quorum.Confirmed(first, states, p.First), quorum.Confirmed(first, states, p.Then)
 		detail := fateCode(fate)
 		if p.List.Number == 0 {
-			emit(step{qLetIn, 0, detail}, to, broken)
+			emit(step{"servers are let in", 0, detail}, to, broken)
 			return
 		}
 		list := m.listID(p.List)
@@ -665,7 +632,7 @@ func (m *quorumModel) wardenSteps(s quorumWorld, worker int, emit func(step, quo
 				to.c[client].list = list
 			}
 			m.letIn(to, states, p, list, worker, func(next quorumWorld, again string) {
-				emit(step{qLetIn, 0, detail}, next, cmp.Or(broken, again))
+				emit(step{"servers are let in", 0, detail}, next, cmp.Or(broken, again))
 			})
 		}
 	})
@@ -872,10 +839,7 @@ var quorumTrials = []quorumTrial{
 }
 
 func TestQuorum(t *testing.T) {
-	l, err := newLibrary()
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := newLibrary(t)
 	workers := runtime.GOMAXPROCS(0)
 	for _, tr := range quorumTrials {
 		t.Run(fmt.Sprintf("%d clients, %d faults, %d losses of data", tr.clients, tr.faults, tr.losses), func(t *testing.T) {

@@ -61,8 +61,8 @@ const (
 
 // A lockKind has the differences between the kinds of lock.
 type lockKind interface {
-	// scripts are acquire, renew, leave and downgrade; the last may be "".
-	scripts() [4]string
+	// scripts are acquire, renew, leave and, if there is one, downgrade.
+	scripts() []string
 	// value is what the server stores for an attempt.
 	value(a attemptID, h hearing) string
 	// holders returns the holders of the lock, without expired ones.
@@ -157,7 +157,6 @@ func (r rules) tomb(a attemptID) string {
 	return fmt.Sprintf("%stomb:%c.%d", keyPrefix, 'A'+a.process(), a.slot()+1)
 }
 
-// derive computes frequently used facts of a world.
 func (r rules) derive(w world) facts {
 	f := facts{holders: r.kind.holders(w, r.hearing)}
 	for a := range attempts {

@@ -1,7 +1,7 @@
 package explorer
 
 import (
-	"errors"
+	"crypto/sha1"
 	"fmt"
 	"maps"
 	"os"
@@ -10,6 +10,9 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"testing"
+
+	"github.com/noonlock/noonlock/internal/wire"
 )
 
 // rooms are the packages whose tests detect changes of scripts, by their names in killers.txt. Their scripts
@@ -43,52 +46,49 @@ type library struct {
 	ids map[string]int
 }
 
-func newLibrary() (*library, error) {
+func newLibrary(tb testing.TB) *library {
+	tb.Helper()
 	l := &library{files: map[string]string{}, rooms: map[string][]string{}, ids: map[string]int{}}
 	all := slices.Sorted(maps.Keys(rooms))
-	err := l.read(sharedParts, all)
+	l.read(tb, sharedParts, all)
 	for _, room := range all {
 		folder := rooms[room]
 		if room == "lockcore" {
 			folder = "../../internal/lock"
 		}
-		err = errors.Join(err, l.read(folder, []string{room}))
+		l.read(tb, folder, []string{room})
 	}
-	return l, err
+	return l
 }
 
 // read reads the scripts of a package.
-func (l *library) read(folder string, testedBy []string) error {
+func (l *library) read(tb testing.TB, folder string, testedBy []string) {
+	tb.Helper()
 	paths, err := filepath.Glob(filepath.Join(folder, "lua", "*.lua"))
-	if err != nil {
-		return err
-	}
+	must(tb, err)
 	if len(paths) == 0 {
-		return fmt.Errorf("no scripts in %s", folder)
+		tb.Fatalf("no scripts in %s", folder)
 	}
 	for _, path := range paths {
 		text, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
+		must(tb, err)
 		name := strings.TrimSuffix(filepath.Base(path), ".lua")
 		if l.files[name] != "" {
-			return fmt.Errorf("there is another %s.lua than %s", name, path)
+			tb.Fatalf("there is another %s.lua than %s", name, path)
 		}
 		l.files[name], l.rooms[name] = string(text), testedBy
 	}
-	return nil
 }
 
 var includeLine = regexp.MustCompile(`(?m)^--@include (\w+)$`)
 
-// load returns the text of a script with edits applied.
-func (l *library) load(name string, edits []edit) (script, error) {
-	var wrong error
+// load returns the text of a script with edits applied. A script or a part that does not exist is an error of the
+// explorer.
+func (l *library) load(name string, edits []edit) script {
 	file := func(name string) string {
 		text, ok := l.files[name]
 		if !ok {
-			wrong = fmt.Errorf("no file %s.lua", name)
+			panic("there is no " + name + ".lua")
 		}
 		for _, e := range edits {
 			if e.file == name {
@@ -100,9 +100,6 @@ func (l *library) load(name string, edits []edit) (script, error) {
 	text := includeLine.ReplaceAllStringFunc(file(name), func(line string) string {
 		return file("part_" + strings.TrimPrefix(line, "--@include "))
 	})
-	if wrong != nil {
-		return script{}, wrong
-	}
 	var b strings.Builder
 	for line := range strings.Lines(text) {
 		if code := strings.TrimSpace(line); code != "" && !strings.HasPrefix(code, "--") {
@@ -117,5 +114,18 @@ func (l *library) load(name string, edits []edit) (script, error) {
 		id = len(l.ids)
 		l.ids[text] = id
 	}
-	return script{id, name, text}, nil
+	return script{id, name, text}
 }
+
+// without returns the edit of a file that replaces a text, which the file must have.
+func (l *library) without(tb testing.TB, file, old, by string) []edit {
+	tb.Helper()
+	text := strings.Replace(l.files[file], old, by, 1)
+	if text == l.files[file] {
+		tb.Fatalf("%s.lua has no %q", file, old)
+	}
+	return []edit{{file, text}}
+}
+
+// sum returns the SHA1 of a script as it is sent.
+func (s script) sum() string { return fmt.Sprintf("%x", sha1.Sum([]byte(wire.Naming(s.source)))) }

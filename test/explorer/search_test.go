@@ -3,6 +3,7 @@ package explorer
 import (
 	"fmt"
 	"hash/maphash"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -22,9 +23,10 @@ type model[S comparable] interface {
 	show(s S) string
 }
 
-// A step has a name for its description.
+// A step is described by what happens to whom.
 type step struct {
-	what, who, detail uint8
+	what        string
+	who, detail uint8
 }
 
 // found is the result of a search.
@@ -48,6 +50,7 @@ func search[S comparable](m model[S], depth, most, workers int) found {
 	type node struct {
 		state  S
 		parent int32
+		what   step
 	}
 	seed := maphash.MakeSeed()
 	const parts = 256
@@ -71,38 +74,19 @@ func search[S comparable](m model[S], depth, most, workers int) found {
 		return true
 	}
 	add(first)
-	nodes := []node{{first, -1}}
+	nodes := []node{{state: first, parent: -1}}
 	from := 0
 	out := found{atDepth: []int{1}}
-	path := func(at int32) []int32 {
-		var p []int32
-		for ; at >= 0; at = nodes[at].parent {
-			p = append([]int32{at}, p...)
+	// explain tells the steps that lead to a node.
+	explain := func(last node) (lines []string) {
+		for n := last; n.parent >= 0; n = nodes[n.parent] {
+			lines = append(lines, m.tell(n.what))
 		}
-		return p
-	}
-	explain := func(at int32, last string) []string {
-		var lines []string
-		p := path(at)
-		for i, n := range p {
-			if i == 0 {
-				continue
-			}
-			told := false
-			m.steps(nodes[p[i-1]].state, 0, func(what step, to S, _ string) {
-				if to == nodes[n].state && !told {
-					told = true
-					lines = append(lines, fmt.Sprintf("%2d %s", i, m.tell(what)))
-				}
-			})
-		}
-		if last != "" {
-			lines = append(lines, fmt.Sprintf("%2d %s", len(p), last))
-		}
-		return append(lines, "then: "+m.show(nodes[at].state))
+		slices.Reverse(lines)
+		return append(lines, "then: "+m.show(nodes[max(last.parent, 0)].state), "and: "+m.show(last.state))
 	}
 	if broken := m.fault(first, 0); broken != "" {
-		out.states, out.broken, out.trace = 1, broken, explain(0, "")
+		out.states, out.broken, out.trace = 1, broken, explain(nodes[0])
 		return out
 	}
 	for level := 1; level <= depth; level++ {
@@ -117,13 +101,7 @@ func search[S comparable](m model[S], depth, most, workers int) found {
 		const chunk = 256
 		var mu sync.Mutex
 		next := from
-		type miss struct {
-			parent int32
-			what   string
-			broken string
-			state  *S
-		}
-		var worst *miss
+		var worst *node
 		fresh := make([][]node, workers)
 		var wg sync.WaitGroup
 		for worker := range workers {
@@ -148,13 +126,13 @@ func search[S comparable](m model[S], depth, most, workers int) found {
 							if broken != "" {
 								mu.Lock()
 								if worst == nil || int32(i) < worst.parent {
-									worst = &miss{int32(i), m.tell(what), broken, &s}
+									worst, out.broken = &node{s, int32(i), what}, broken
 								}
 								mu.Unlock()
 								return
 							}
 							if isNew {
-								fresh[worker] = append(fresh[worker], node{s, int32(i)})
+								fresh[worker] = append(fresh[worker], node{s, int32(i), what})
 							}
 						})
 					}
@@ -166,8 +144,7 @@ func search[S comparable](m model[S], depth, most, workers int) found {
 			nodes = append(nodes, f...)
 		}
 		if worst != nil {
-			out.broken = worst.broken
-			out.trace = append(explain(worst.parent, worst.what), "and: "+m.show(*worst.state))
+			out.trace = explain(*worst)
 			break
 		}
 		out.atDepth = append(out.atDepth, len(nodes)-to)

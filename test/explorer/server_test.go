@@ -62,8 +62,6 @@ func newServer() (*redisServer, error) {
 	return s, nil
 }
 
-func (s *redisServer) close() { s.redis.Close() }
-
 func (s *redisServer) command(args ...string) (any, error) {
 	s.out.Reset()
 	s.redis.Server().Dispatch(s.peer, args)
@@ -127,8 +125,7 @@ func (s *redisServer) run(sc script, before []key, now int64, keys, argv []strin
 	if err != nil {
 		return nil, nil, nil, fmt.Errorf("%s: %w", sc.name, err)
 	}
-	after, err = s.take()
-	return after, reply, s.published, err
+	return s.take(), reply, s.published, nil
 }
 
 // A key is one key of the server with its content. Hidden keys, whose names begin with ~, are the
@@ -177,53 +174,35 @@ func (s *redisServer) restore(k key) {
 }
 
 // take returns all keys, sorted by name.
-func (s *redisServer) take() ([]key, error) {
-	var all []key
+func (s *redisServer) take() (all []key) {
 	for _, name := range s.redis.Keys() {
 		k := key{name: name, ttl: s.redis.TTL(name).Milliseconds()}
-		switch kind := s.redis.Type(name); kind {
+		kind := s.redis.Type(name)
+		switch k.kind = kind[0]; kind {
 		case "string":
-			value, err := s.redis.Get(name)
-			if err != nil {
-				return nil, err
-			}
-			k.kind, k.pairs = 's', []pair{{"", value}}
+			value, _ := s.redis.Get(name)
+			k.pairs = []pair{{"", value}}
 		case "hash":
-			k.kind = 'h'
-			fields, err := s.redis.HKeys(name)
-			if err != nil {
-				return nil, err
-			}
+			fields, _ := s.redis.HKeys(name)
 			slices.Sort(fields)
 			for _, f := range fields {
 				k.pairs = append(k.pairs, pair{f, s.redis.HGet(name, f)})
 			}
 		case "zset":
-			k.kind = 'z'
-			members, err := s.redis.ZMembers(name)
-			if err != nil {
-				return nil, err
-			}
+			members, _ := s.redis.ZMembers(name)
 			for _, m := range members {
-				score, err := s.redis.ZScore(name, m)
-				if err != nil {
-					return nil, err
-				}
+				score, _ := s.redis.ZScore(name, m)
 				k.pairs = append(k.pairs, pair{m, strconv.FormatFloat(score, 'f', -1, 64)})
 			}
 		case "list":
-			k.kind = 'l'
-			values, err := s.redis.List(name)
-			if err != nil {
-				return nil, err
-			}
+			values, _ := s.redis.List(name)
 			for _, v := range values {
 				k.pairs = append(k.pairs, pair{"", v})
 			}
 		default:
-			return nil, fmt.Errorf("key %s is a %s", name, kind)
+			panic("the key " + name + " is a " + kind)
 		}
 		all = append(all, k)
 	}
-	return all, nil
+	return all
 }

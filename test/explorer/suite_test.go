@@ -19,8 +19,10 @@ import (
 // A suite is the tests of the packages, each compiled once, to run with a mutant.
 type suite struct {
 	compile map[string]func() (string, error) // by package
-	timeout time.Duration                     // the least of one run
 }
+
+// leastLimit is how long each test may take.
+const leastLimit = time.Minute
 
 // everything is the name that matches all tests.
 const everything = ""
@@ -28,10 +30,10 @@ const everything = ""
 // errTimedOut means that a test ran for too long, which is neither a pass nor a failure.
 var errTimedOut = errors.New("the test did not end")
 
-func newSuite(tb testing.TB) *suite {
-	tb.Helper()
-	s := &suite{timeout: time.Minute, compile: map[string]func() (string, error){}}
-	folder := tb.TempDir()
+func newSuite(t *testing.T) *suite {
+	t.Helper()
+	s := &suite{compile: map[string]func() (string, error){}}
+	folder := t.TempDir()
 	for room, path := range rooms {
 		binary := filepath.Join(folder, room+".test")
 		s.compile[room] = sync.OnceValues(func() (string, error) {
@@ -47,62 +49,27 @@ func newSuite(tb testing.TB) *suite {
 
 // killer returns the test with a name: of lockcore, or of another package with its name and a dot
 // as prefix.
-func (s *suite) killer(test string) *killer {
-	name, room := test, "lockcore"
-	if before, after, found := strings.Cut(test, "."); found {
-		room, test = before, after
+func (s *suite) killer(name string) *killer {
+	room, test, found := strings.Cut(name, ".")
+	if !found {
+		room, test = "lockcore", name
 	}
-	// sure runs the test again if it fails. On a machine that stands still for seconds, a test that
-	// uses the clock or a server can fail by itself. That is reported, and says nothing of a mutant.
-	sure := func(tb testing.TB, m edit, limit time.Duration) (string, bool, error) {
-		tb.Helper()
+	return &killer{name: name, try: func(t *testing.T, m edit, again bool, limit time.Duration) (string, error) {
+		t.Helper()
 		out, failed, err := s.run(room, test, m, limit)
-		if !failed && err == nil || errors.Is(err, errTimedOut) {
-			return out, failed, err
+		if again && (failed || err != nil && !errors.Is(err, errTimedOut)) {
+			// On a machine that stands still for seconds, a test that uses the clock or a server can fail by
+			// itself. That is reported, and says nothing of a mutant.
+			first := out
+			if out, failed, err = s.run(room, test, m, limit); !failed && err == nil {
+				servers.Count(t, "%s failed once and then passed, which is a defect of it: %.2000s", name, strings.Join(strings.Fields(first), " "))
+			}
 		}
-		again, failedAgain, errAgain := s.run(room, test, m, limit)
-		if !failedAgain && errAgain == nil {
-			servers.Count(tb, "%s failed once and then passed, which is a defect of it: %.2000s", name, strings.Join(strings.Fields(out), " "))
+		if !failed {
+			out = ""
 		}
-		return again, failedAgain, errAgain
-	}
-	// On a busy machine each test takes longer. So how long one may take with a mutant depends on how
-	// long it took without.
-	limit := s.timeout
-	var once sync.Once
-	var unsound error
-	sound := func(tb testing.TB) error {
-		tb.Helper()
-		once.Do(func() {
-			start := time.Now()
-			out, failed, err := sure(tb, edit{}, 10*s.timeout)
-			limit = max(limit, 10*time.Since(start))
-			switch {
-			case err != nil:
-				unsound = fmt.Errorf("without a mutant: %s: %w", name, err)
-			case failed:
-				unsound = fmt.Errorf("without a mutant %s fails: %s", name, out)
-			}
-		})
-		return unsound
-	}
-	return &killer{
-		name:  name,
-		sound: sound,
-		kills: func(tb testing.TB, m edit, again bool) (why string, err error) {
-			tb.Helper()
-			var failed bool
-			if again {
-				why, failed, err = sure(tb, m, limit)
-			} else {
-				why, failed, err = s.run(room, test, m, limit)
-			}
-			if !failed {
-				why = ""
-			}
-			return why, err
-		},
-	}
+		return out, err
+	}}
 }
 
 // run runs a test of a package with a mutant, or without one if the mutant is empty. A failed

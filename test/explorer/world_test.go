@@ -1,6 +1,7 @@
 package explorer
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -83,16 +84,13 @@ type grammar interface {
 	lasting(name string) bool
 	// tidy removes unnecessary memory from a world.
 	tidy(w world) world
+	// derive computes frequently used facts of a world.
+	derive(w world) facts
 }
 
 // normal converts a world whose clock is `later` ms past base to its canonical form: all times are
 // moved so that the clock is at base, and of past times only the order is kept.
 func normal(g grammar, w world, later int64) world {
-	w = shifted(g, w, later)
-	return g.tidy(w)
-}
-
-func shifted(g grammar, w world, later int64) world {
 	out := make(world, 0, len(w))
 	for _, k := range w {
 		if k.ttl > 0 && !g.lasting(k.name) {
@@ -131,7 +129,7 @@ func shifted(g grammar, w world, later int64) world {
 		old[m] = slices.Compact(old[m])
 	}
 	if len(old[score])+len(old[token]) == 0 {
-		return out
+		return g.tidy(out)
 	}
 	rank := func(m meaning, text string) string {
 		v := number(text)
@@ -148,7 +146,7 @@ func shifted(g grammar, w world, later int64) world {
 	for i := range out {
 		g.numbers(&out[i], rank)
 	}
-	return out
+	return g.tidy(out)
 }
 
 func number(text string) int64 {
@@ -176,30 +174,20 @@ func (w world) text() string {
 func (w world) String() string {
 	var b strings.Builder
 	for _, k := range w {
-		b.WriteString("\n      " + k.name)
+		fmt.Fprintf(&b, "\n      %s (%d ms)", k.name, k.ttl)
 		for _, p := range k.pairs {
-			value := p.value
-			if v, err := strconv.ParseInt(value, 10, 64); err == nil && v > base/2 {
-				if v > base*500 {
-					value = "now" + signed(v-base*1000) + "µs"
-				} else {
-					value = "now" + signed(v-base) + "ms"
-				}
+			v, err := strconv.ParseInt(p.value, 10, 64)
+			switch {
+			case err != nil || v < base/2:
+				fmt.Fprintf(&b, " %s=%s", p.name, p.value)
+			case v > base*500:
+				fmt.Fprintf(&b, " %s=now%+dµs", p.name, v-base*1000)
+			default:
+				fmt.Fprintf(&b, " %s=now%+dms", p.name, v-base)
 			}
-			b.WriteString(" " + strings.TrimPrefix(p.name+"="+value, "="))
-		}
-		if k.ttl > 0 {
-			b.WriteString(" (" + strconv.FormatInt(k.ttl, 10) + " ms)")
 		}
 	}
 	return b.String()
-}
-
-func signed(v int64) string {
-	if v < 0 {
-		return strconv.FormatInt(v, 10)
-	}
-	return "+" + strconv.FormatInt(v, 10)
 }
 
 // A worldID identifies a world in an atlas.
@@ -209,8 +197,6 @@ type worldID int32
 // for one caller need not run on it again. An atlas is safe for concurrent use.
 type atlas struct {
 	grammar grammar
-	// derive computes frequently used facts of a new world.
-	derive func(world) facts
 
 	mu     sync.RWMutex
 	ids    map[string]worldID
@@ -248,13 +234,6 @@ type facts struct {
 	holders []holder
 	present uint8 // attempts in the lock or in the queue
 	fence   bool  // the counter of tokens exists
-
-	last   string // of a job: the newest accounted tick
-	paused bool
-	clock  int64
-	open   [2]bool  // its ticks
-	held   [2]int8  // the run of each tick; -1: none
-	left   [2]int64 // ms
 }
 
 func (a *atlas) fact(id worldID) facts {
@@ -267,8 +246,8 @@ func (a *atlas) holders(id worldID) []holder { return a.fact(id).holders }
 
 func (a *atlas) stands(id worldID, at attemptID) bool { return a.fact(id).present&(1<<at) != 0 }
 
-func newAtlas(g grammar, derive func(world) facts) *atlas {
-	a := &atlas{grammar: g, derive: derive, ids: map[string]worldID{}}
+func newAtlas(g grammar) *atlas {
+	a := &atlas{grammar: g, ids: map[string]worldID{}}
 	for i := range a.shards {
 		a.shards[i].runs = map[runKey]outcome{}
 		a.shards[i].shifts = map[shiftKey]worldID{}
@@ -292,7 +271,7 @@ func (a *atlas) id(w world) worldID {
 	id = worldID(len(a.worlds))
 	a.ids[text] = id
 	a.worlds = append(a.worlds, w)
-	a.facts = append(a.facts, a.derive(w))
+	a.facts = append(a.facts, a.grammar.derive(w))
 	return id
 }
 
