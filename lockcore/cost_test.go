@@ -135,6 +135,7 @@ func ownedCosts() []cost {
 			e.Helper()
 			must(e, e.Raw.Persist(e.Context(), e.key("orders", "lock")).Err())
 		}, answer: "[2 -1 P " + other + "]", queue: []string{reads}},
+		{name: "a writer learns of the reader whose entry ends last", script: "owned_acquire", args: acquire(mine, "join"), state: state(held(entryOf(otherReads, hour), entryOf(thirdReads, minute))), answer: "[2 60m P " + otherReads + "]", queue: []string{mine}},
 		{name: "a reader waits for the last of a writer's entries", script: "owned_acquire", args: acquire(reads, "join"), state: state(held(entryOf(other, hour), entryOf(third[:len("ns1:OTHER.")]+"6.t.w/other id", minute))), answer: "[2 60m P " + other + "]", queue: []string{reads}},
 	}
 }

@@ -256,6 +256,13 @@ func TestForeignHolder(t *testing.T) {
 			if held := e.refused(m); held.Holder != "" || held.TTL <= 0 || !strings.Contains(held.Error(), "another program") {
 				e.Errorf("the error names %+v: %v", held, held)
 			}
+			quitter := e.queued(m)
+			quitter.cancel()
+			_, err := quitter.wait()
+			if mustIs(e, err, context.Canceled); strings.Contains(err.Error(), "somebody") {
+				e.Errorf("a foreign value is shown: %v", err)
+			}
+			e.Until("it has left", func() bool { return e.queueLength("orders") == 0 })
 			before := e.Clock()
 			waiter := e.queued(m)
 			if lasts > 10*time.Second && release() != 1 {
