@@ -11,8 +11,6 @@ import (
 
 // Every call returns within its documented bound, in every state of the network. Nothing is left once the Client is
 // closed.
-// Caught mutants: a dial on the caller's goroutine; a request without a deadline; a try that may take longer than
-// the remaining time of the call.
 func TestFault69_EveryCallReturnsInTime(t *testing.T) {
 	testenv.EveryCallIsBounded(t, false, everyCall)
 }
@@ -24,7 +22,6 @@ func TestFault69_EveryCallToAQuorumReturnsInTime(t *testing.T) {
 
 // Dials never return for two minutes. That costs a few of them, also of those that ask the nodes of a cluster for
 // their slots.
-// Caught mutant: a new dialer for each of these questions.
 func TestFault69_DialsThatNeverReturnAreFew(t *testing.T) {
 	testenv.DialsAreFew(t, func(e *testenv.Env, c *lockcore.Client, ttl time.Duration, add testenv.AddCall) {
 		for _, name := range []string{"a", "b", "c"} { // in a cluster, they have different servers

@@ -3,8 +3,6 @@ package lockcore_test
 import (
 	"context"
 	"errors"
-	"fmt"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -113,62 +111,48 @@ func TestClose(t *testing.T) {
 // and no goroutine is left (a bubble does not end before).
 func TestCloseRacesEverything(t *testing.T) {
 	onBoth(t, func(e *env) {
-		rounds := 15
-		if e.Bubble != nil {
-			rounds = 40
-		}
-		for round := range rounds {
-			c, err := lockcore.New(redisOf(e), lockcore.Config{})
+		for round := range 20 {
+			rdb := e.Connect(e.Direct())
+			e.Cleanup(func() { rdb.Close() })
+			c, err := lockcore.New(rdb, lockcore.Config{})
 			must(e, err)
 			m := e.mutex(c, "orders", ttl(20*time.Second))
+			work := func(acquire func(context.Context) (*lockcore.Lease, error), started func()) error {
+				for n := 0; ; n++ {
+					lease, err := acquire(e.Context())
+					if n >= round%5 {
+						started()
+					}
+					switch {
+					case errors.Is(err, lockcore.ErrNotAcquired):
+						time.Sleep(time.Millisecond)
+						continue
+					case err != nil:
+						return err
+					case n%3 == 2:
+						<-lease.Context().Done() // until Close
+						continue
+					}
+					if err := lease.Unlock(e.Context()); err != nil {
+						mustIs(e, err, lockcore.ErrClosed)
+					}
+				}
+			}
 			var wg sync.WaitGroup
 			started := make(chan struct{})
-			var once sync.Once
-			for i := range 8 {
-				wg.Go(func() {
-					for n := 0; ; n++ {
-						var lease *lockcore.Lease
-						var err error
-						if i%2 == 0 {
-							lease, err = m.Lock(e.Context())
-						} else {
-							lease, err = m.TryLock(e.Context())
-						}
-						if n >= round%5 {
-							once.Do(func() { close(started) })
-						}
-						switch {
-						case errors.Is(err, lockcore.ErrClosed):
-							return
-						case errors.Is(err, lockcore.ErrNotAcquired):
-							runtime.Gosched()
-							if e.Bubble != nil {
-								time.Sleep(time.Millisecond)
-							}
-							continue
-						case err != nil:
-							e.Error(err)
-							return
-						}
-						if n%3 == 2 {
-							<-lease.Context().Done() // until Close
-							continue
-						}
-						if err := lease.Unlock(e.Context()); err != nil && !errors.Is(err, lockcore.ErrClosed) {
-							e.Errorf("Unlock: %v", err)
-						}
-					}
-				})
+			once := sync.OnceFunc(func() { close(started) })
+			for range 4 {
+				wg.Go(func() { mustIs(e, work(m.Lock, once), lockcore.ErrClosed) })
+				wg.Go(func() { mustIs(e, work(m.TryLock, once), lockcore.ErrClosed) })
 			}
 			<-started
 			var closes atomic.Int64
 			for range 3 {
 				wg.Go(func() {
-					switch err := c.Close(e.Context()); {
-					case err == nil:
+					if err := c.Close(e.Context()); err == nil {
 						closes.Add(1)
-					case !errors.Is(err, lockcore.ErrClosed):
-						e.Errorf("Close: %v", err)
+					} else {
+						mustIs(e, err, lockcore.ErrClosed)
 					}
 				})
 			}
@@ -183,59 +167,7 @@ func TestCloseRacesEverything(t *testing.T) {
 	})
 }
 
-func redisOf(e *env) redis.UniversalClient {
-	rdb := e.Connect(e.Direct())
-	e.Cleanup(func() { rdb.Close() })
-	return rdb
-}
-
-func TestClientIdentity(t *testing.T) {
-	t.Parallel()
-	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
-	defer rdb.Close()
-	seen := map[string]bool{}
-	for range 3 {
-		c, err := lockcore.New(rdb, lockcore.Config{})
-		must(t, err)
-		if c.Identity() == "" || seen[c.Identity()] || strings.Contains(c.Identity(), c.Process()) {
-			t.Errorf("default identity %q", c.Identity())
-		}
-		seen[c.Identity()] = true
-		must(t, c.Close(t.Context()))
-	}
-}
-
-// Without a server, Close returns the error of its context when that ends, and leaves no goroutine. So it does while
-// the subscription reconnects and the server does not answer the handshake.
-func TestCloseWithoutServer(t *testing.T) {
-	for _, subscribing := range []bool{false, true} {
-		t.Run(fmt.Sprintf("subscribing %v", subscribing), func(t *testing.T) {
-			t.Parallel()
-			inBubble(t, func(e *env) {
-				c, f := e.Linked("a")
-				e.try(e.mutex(c, "orders", ttl(10*time.Minute)))
-				waiter := e.queued(e.mutex(c, "orders", ttl(10*time.Minute)))
-				if subscribing && f.CutSubscriptions() != 1 {
-					e.Fatal("no subscription was cut")
-				}
-				e.Bubble.Hang()
-				e.Pass(100 * time.Millisecond)
-				ctx, cancel := context.WithTimeout(e.Context(), 3*time.Second)
-				defer cancel()
-				before := e.Clock()
-				mustIs(e, c.Close(ctx), context.DeadlineExceeded)
-				if took := e.Clock() - before; took != 3*time.Second {
-					e.Errorf("Close took %v, its context 3 s", took)
-				}
-				_, err := waiter.wait()
-				mustIs(e, err, lockcore.ErrClosed)
-			})
-		})
-	}
-}
-
 // The application uses all connections of its pool. Renewals are sent nevertheless.
-// Caught mutant: the application's client is used instead of own connections.
 func TestFault43_PoolUsedUp(t *testing.T) {
 	onServerAllKinds(t, func(e *env) {
 		opt := e.Direct()

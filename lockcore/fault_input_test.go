@@ -46,7 +46,6 @@ func refusal(t testing.TB, err error, field, rule string) {
 	}
 }
 
-// Caught mutants: each rule of checkName removed.
 func TestFault46_Names(t *testing.T) {
 	t.Parallel()
 	c := idle(t)
@@ -90,29 +89,6 @@ func TestFault46_Names(t *testing.T) {
 	}
 }
 
-// Names that look like patterns, paths or parts of keys are names like any other.
-func TestStrangeNames(t *testing.T) {
-	onAllKinds(t, func(e *env) {
-		a, b := e.Client("identity with spaces / and {braces}"), e.Client("b")
-		for _, name := range []string{":lock", "*?[a]^", "%d%s%%", "昼", "a:b:c", "-1", "'", `"\`, strings.Repeat("x", 200)} {
-			lease := e.try(e.mutex(a, name, ttl(20*time.Second)))
-			if held := e.refused(e.mutex(b, name, ttl(time.Second))); held.Holder != a.Identity() {
-				e.Errorf("%q: holder %q", name, held.Holder)
-			}
-			waiter := e.queued(e.mutex(b, name, ttl(20*time.Second)))
-			back := e.queued(e.mutex(a, name, ttl(20*time.Second)))
-			before := e.Clock()
-			e.unlock(lease)
-			e.unlock(waiter.granted())
-			e.unlock(back.granted())
-			if took := e.Clock() - before; e.Bubble != nil && took != 0 {
-				e.Errorf("%q: hand-overs took %v, they were not pushed", name, took)
-			}
-		}
-	})
-}
-
-// Caught mutants: each rule of LeaseConfig removed.
 func TestFault47_Durations(t *testing.T) {
 	t.Parallel()
 	c := idle(t)
@@ -159,20 +135,6 @@ func TestFault47_Durations(t *testing.T) {
 	}
 }
 
-// A MaxHold that overflows when it is added to the clock means no limit, not a lease that ends at once.
-func TestFault47_HugeMaxHold(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(e *env) {
-		clock := testenv.NewClock()
-		clock.Advance(1000 * time.Hour)
-		c := e.ClientOn(clock.Now, e.Direct(), lockcore.Config{})
-		lease := e.try(e.mutex(c, "orders", lockcore.LeaseConfig{TTL: 3 * time.Second, MaxHold: math.MaxInt64}))
-		e.Pass(time.Minute)
-		must(e, context.Cause(lease.Context()))
-	})
-}
-
-// Caught mutants: each nil check removed.
 func TestFault49_Nil(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

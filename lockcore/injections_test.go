@@ -2,7 +2,6 @@ package lockcore_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -254,19 +253,30 @@ func (d *deployment) injectAll(count int) {
 	var all sync.WaitGroup
 	defer all.Wait()
 	defer cancel()
-	uses := []*use{{name: firstName}, {name: secondName}}
-	for i := range 6 {
-		u := uses[i%len(uses)]
-		c := d.client(fmt.Sprint("c", i))
-		d.secrets = append(d.secrets, c.Process())
-		m := d.mutex(c, u.name, ttl(3*time.Second))
-		all.Go(func() { u.repeat(ctx, d, m) })
+	var uses []*use
+	for i, name := range []string{firstName, secondName} {
+		u := &use{e: d.env, name: name, hold: func(context.Context, *lockcore.Lease) {
+			hold := time.Duration(rand.IntN(20)) * time.Millisecond
+			if rand.IntN(10) == 0 {
+				hold = 1500 * time.Millisecond // longer than the time between two renewals
+			}
+			time.Sleep(hold)
+		}, failed: func(call string, err error) { // the server refuses for now
+			d.log.Logger().Info(call, "err", err)
+			time.Sleep(20 * time.Millisecond)
+		}}
+		uses = append(uses, u)
+		for n := range 3 {
+			c := d.client(fmt.Sprint("c", 3*i+n))
+			d.secrets = append(d.secrets, c.Process())
+			m := d.mutex(c, name, ttl(3*time.Second))
+			all.Go(func() { u.repeat(ctx, m) })
+		}
 	}
 	used := func() {
 		d.Helper()
 		for _, u := range uses {
-			before := u.count()
-			d.Until(u.name+" is used again", func() bool { return d.Failed() || u.count() > before+5 })
+			u.goesOn(5)
 		}
 	}
 	used()
@@ -291,97 +301,4 @@ func (d *deployment) injectAll(count int) {
 			d.Error("the log contains a secret")
 		}
 	}
-}
-
-// A use is the use of one name by several clients.
-type use struct {
-	name string
-
-	mu      sync.Mutex
-	fault   injection // the last one
-	present *held
-	token   uint64 // the greatest
-	leases  int
-	lost    int
-}
-
-// A held is a lease that is in use.
-type held struct {
-	*lockcore.Lease
-	fragile bool // a fault that loses writes was injected during the lease, or just before it
-	taken   bool // another lease was granted meanwhile
-}
-
-func (u *use) count() int {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	return u.leases
-}
-
-func (u *use) expect(fault injection) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.fault = fault
-	if u.present != nil && fault.losing {
-		u.present.fragile = true
-	}
-}
-
-func (u *use) repeat(ctx context.Context, d *deployment, m locker) {
-	for ctx.Err() == nil {
-		lease, err := m.Lock(ctx)
-		if err != nil { // the server refuses for now
-			d.log.Logger().Info("Lock", "err", err)
-			time.Sleep(20 * time.Millisecond)
-			continue
-		}
-		h := u.begin(d, lease)
-		hold := time.Duration(rand.IntN(20)) * time.Millisecond
-		if rand.IntN(10) == 0 {
-			hold = 1500 * time.Millisecond // longer than the time between two renewals
-		}
-		time.Sleep(hold)
-		if u.end(h) {
-			if cause := d.ended(lease); !errors.Is(cause, lockcore.ErrLeaseLost) && !errors.Is(cause, lockcore.ErrLeaseExpired) {
-				d.Errorf("%s: a lost lease ended with %v", u.name, cause)
-			}
-		}
-		if err := lease.Unlock(d.Context()); err != nil { // the server may refuse
-			d.log.Logger().Info("Unlock", "err", err)
-		}
-	}
-}
-
-// begin records a grant.
-func (u *use) begin(d *deployment, lease *lockcore.Lease) *held {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if lease.Token() < u.token && u.fault.losing {
-		u.lost++ // before this goroutine ran, the data was lost, and another client acquired the lock
-		return &held{Lease: lease, fragile: true, taken: true}
-	}
-	if lease.Token() <= u.token {
-		d.Errorf("%s, after %q: token %d after %d", u.name, u.fault.name, lease.Token(), u.token)
-	}
-	if u.present != nil && u.present.Context().Err() == nil {
-		u.present.taken = true // its next renewal reports that
-		u.lost++
-		if !u.present.fragile {
-			d.Errorf("%s, after %q: two leases are valid, with tokens %d and %d", u.name, u.fault.name, u.present.Token(), lease.Token())
-		}
-	}
-	u.token = lease.Token()
-	u.leases++
-	u.present = &held{Lease: lease, fragile: u.fault.losing}
-	return u.present
-}
-
-// end records that a lease is no longer used. It reports whether another one was granted.
-func (u *use) end(h *held) (taken bool) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.present == h {
-		u.present = nil
-	}
-	return h.taken
 }

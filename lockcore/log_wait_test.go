@@ -1,7 +1,6 @@
 package lockcore_test
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
@@ -44,25 +43,4 @@ func TestWaitsSayWhy(t *testing.T) {
 			})
 		})
 	}
-}
-
-// Without rights, the withdrawals of many attempts that may have been stored are one line.
-func TestRefusedWithdrawalsAreOneLine(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(e *env) {
-		log := &testenv.Log{}
-		c := e.ClientWith(e.Direct(), lockcore.Config{Logger: log.Info("")})
-		e.Bubble.Server().SetError("NOPERM this user has no permissions")
-		for i := range 50 {
-			_, err := e.mutex(c, fmt.Sprint("job-", i), ttl(10*time.Second)).TryLock(e.Context())
-			if err == nil {
-				e.Error("a refused attempt has the lock")
-			}
-		}
-		e.Pass(20 * time.Second)
-		if n := log.Count("failed to withdraw"); n != 1 {
-			e.Errorf("%d lines:\n%s", n, log)
-		}
-		e.Bubble.Server().SetError("")
-	})
 }

@@ -5,9 +5,9 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,6 +18,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/noonlock/noonlock/internal/servers"
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 )
 
@@ -102,34 +103,27 @@ func TestQuorumChaos(t *testing.T) {
 	var holds []hold
 	lost := 0
 	var processes sync.WaitGroup
-	var inputs []func()
+	var inputs []io.Closer
+	e := &env{Env: &testenv.Env{T: t}}
 	for range 8 {
-		cmd := exec.Command(os.Args[0])
-		cmd.Env = append(os.Environ(), quorumVariable+"="+strings.Join(addresses, ","))
-		in, err := cmd.StdinPipe()
-		must(t, err)
-		out, err := cmd.StdoutPipe()
-		must(t, err)
-		cmd.Stderr = os.Stderr
-		must(t, cmd.Start())
-		inputs = append(inputs, func() { _ = in.Close() })
+		p := e.startProcess(quorumVariable + "=" + strings.Join(addresses, ","))
+		inputs = append(inputs, p.Stdin)
 		processes.Go(func() {
-			lines := bufio.NewScanner(out)
-			for lines.Scan() {
+			for line := range p.Lines {
 				var h hold
-				if _, err := fmt.Sscanf(lines.Text(), "hold %d %d %d", &h.token, &h.began, &h.ended); err == nil {
-					mu.Lock()
+				_, err := fmt.Sscanf(line, "hold %d %d %d", &h.token, &h.began, &h.ended)
+				mu.Lock()
+				switch {
+				case err == nil:
 					holds = append(holds, h)
-					mu.Unlock()
-				} else if strings.HasPrefix(lines.Text(), "lost") {
-					mu.Lock()
+				case strings.HasPrefix(line, "lost"):
 					lost++
-					mu.Unlock()
-				} else {
-					t.Error(lines.Text())
+				default:
+					t.Error(line)
 				}
+				mu.Unlock()
 			}
-			must(t, cmd.Wait())
+			must(t, p.Cmd.Wait())
 		})
 	}
 	count := func() int {
@@ -170,7 +164,7 @@ func TestQuorumChaos(t *testing.T) {
 		time.Sleep(rand.N(chaosTTL / 2))
 	}
 	for _, end := range inputs {
-		end()
+		must(t, end.Close())
 	}
 	processes.Wait()
 	if len(holds) < want {

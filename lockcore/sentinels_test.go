@@ -166,10 +166,6 @@ func (c *council) at(name string) string {
 
 // The three Sentinels are in every state that one of them may be in when a replica is promoted. The former primary
 // works. A Client that is connected to it, and one that starts then, use the right server.
-//
-// Caught mutants: the first answer counts; the smallest epoch counts; an epoch before the newest counts without a
-// majority, or not with one; a silent Sentinel is waited for each time; a refusal by one is one by all; only the newest
-// is tried.
 func TestFault18_Sentinels(t *testing.T) {
 	for name, row := range map[string]struct {
 		change         func(c *council)
@@ -240,8 +236,6 @@ func (c *council) hang() { c.each(func(s *fakeSentinel) { s.Hang() }) }
 
 // The Sentinels that know the newest primary are stuck, and one that was cut off names the former one. The Client does
 // not go back, and returns to its primary as soon as a Sentinel names it again.
-//
-// Caught mutant: an epoch before the newest counts.
 func TestFault18_StaleSentinelAlone(t *testing.T) {
 	inCouncil(t, func(c *council) {
 		c.says(2, after, 1, 2)
@@ -286,8 +280,6 @@ func TestSentinelsAreAskedOnOneConnection(t *testing.T) {
 }
 
 // Nothing is written to standard error, which is a file, when all servers and all Sentinels are lost.
-//
-// Caught mutant: a client of go-redis asks the Sentinels.
 func TestFault64_NothingIsWritten(t *testing.T) {
 	testenv.OnTopologies(t)
 	t.Parallel()

@@ -20,8 +20,6 @@ import (
 
 // A primary is frozen with a request, and its slot gets another primary meanwhile. The former one
 // resumes and answers. The answer does not count, as the new primary does not know of it.
-//
-// Caught mutant: the answer of the former server counts.
 func TestFault18_AnswerOfAFormerPrimaryOfTheSlot(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

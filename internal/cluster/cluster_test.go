@@ -38,8 +38,6 @@ func connectClusterOf(t *testing.T, opt *redis.Options, failed func(wire.Request
 
 // A script that deletes a key and writes it again does not run while the slot of the key
 // moves: the node would refuse the second command, after the first was applied.
-//
-// Caught mutant: inCluster adds no key.
 func TestFault21_NoScriptRunsOnASlotThatMoves(t *testing.T) {
 	t.Parallel()
 	c := servers.Cluster(t, 2, 0)

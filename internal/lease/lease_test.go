@@ -359,9 +359,6 @@ func (h *looking) Lost(error) { h.look() }
 
 // Many leases end at one instant. All their contexts, and those bound to them, are done before code of the
 // application runs because of that: functions of context.AfterFunc, and Holders, which write to the log.
-//
-// Caught mutants: a lease is cleaned up, or its Holder is notified, before the next one ends; the contexts that are
-// bound to a lease end during its clean-up.
 func TestFault67_AllContextsEndFirst(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, k *lease.Keeper, c *lease.Clock, _ *server) {
 		once := times
@@ -414,7 +411,7 @@ func gaining(gained *atomic.Int64) func() time.Duration {
 }
 
 // After a pause of the process no timer has fired yet, and the first call detects the end.
-func TestPauseIsDetectedAtFirstUse(t *testing.T) {
+func TestFault05_PauseIsDetectedAtFirstUse(t *testing.T) {
 	var paused atomic.Int64
 	inBubble(t, gaining(&paused), func(t *testing.T, k *lease.Keeper, c *lease.Clock, _ *server) {
 		for name, err := range map[string]func(l *lease.Lease) error{
@@ -446,7 +443,7 @@ func TestPauseIsDetectedAtFirstUse(t *testing.T) {
 
 // After a suspend, the first reading of the clock closes the channels of all contexts whose
 // leases are over, although no timer of theirs has fired yet.
-func TestFirstReadingAfterASuspendEndsAllContexts(t *testing.T) {
+func TestFault05_FirstReadingEndsAllContexts(t *testing.T) {
 	for name, read := range map[string]func(other *lease.Lease){
 		"by a renewal": func(*lease.Lease) { time.Sleep(times.Renew) },
 		"by a call":    func(other *lease.Lease) { _ = other.Err() },

@@ -125,9 +125,6 @@ func TestLeaseMovesBetweenStreams(t *testing.T) {
 
 // After a call of RenewAll, each lease is renewed at once. So is one whose grant or renewal was under
 // way during the call, and one that began before it and is added later.
-//
-// Caught mutants: only leases that wait for their next renewal count; an answer to an earlier
-// request postpones the renewal; so does a later one.
 func TestRenewAll(t *testing.T) {
 	inNetwork(t, nil, func(t *testing.T, k *lease.Keeper, c *lease.Clock, n *network) {
 		renewed := func(what string, want int) {
@@ -229,9 +226,6 @@ func TestLongLeaseDoesNotDelayAShortOne(t *testing.T) {
 // A lease that has moved is renewed on its new Stream at once, and the others are not. If its keys
 // were copied, it ends after Times.Unconfirmed, unless a renewal is answered that was sent after
 // the move.
-//
-// Caught mutants: a renewal counts that was sent before; its answer postpones the next one; a
-// lease whose keys were not copied is shortened; the timer is not moved.
 func TestRenewMoved(t *testing.T) {
 	inNetwork(t, nil, func(t *testing.T, k *lease.Keeper, c *lease.Clock, n *network) {
 		long := lease.Times{Valid: time.Minute, Renew: 20 * time.Second, Retry: time.Second, Try: 3 * time.Second, Unconfirmed: 3 * time.Second}

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
@@ -35,6 +34,9 @@ func TestTerms(t *testing.T) {
 		if d := got.times.Retry - c.retry; d < -1 || d > 1 {
 			t.Errorf("%+v: retry %v, want %v", c.cfg, got.times.Retry, c.retry)
 		}
+	}
+	if got := millis(1500 * time.Microsecond); got != 2 {
+		t.Errorf("millis(1.5ms) = %d, want it rounded up", got)
 	}
 }
 
@@ -167,24 +169,6 @@ func TestFault34_OddReplies(t *testing.T) {
 		if _, ok := readAcquire(good); !ok {
 			t.Errorf("%v was not read", good)
 		}
-	}
-}
-
-func TestAbbreviate(t *testing.T) {
-	t.Parallel()
-	for in, want := range map[string]string{
-		"":                       `""`,
-		"a\nb":                   `"a\nb"`,
-		strings.Repeat("x", 60):  `"` + strings.Repeat("x", 60) + `"`,
-		strings.Repeat("ü", 100): `"` + strings.Repeat("ü", 30) + `"… (200 bytes)`,
-		strings.Repeat("昼", 100): `"` + strings.Repeat("昼", 20) + `"… (300 bytes)`,
-	} {
-		if got := input.Quote(in); got != want {
-			t.Errorf("Quote(%.20q) = %s, want %s", in, got, want)
-		}
-	}
-	if got := millis(1500 * time.Microsecond); got != 2 {
-		t.Errorf("millis(1.5ms) = %d, want it rounded up", got)
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 )
 
 // Every command is tried, and leaves neither a key nor a change behind.
-// Mutant: a command is tried on the counter.
 func TestCommandsAreHarmless(t *testing.T) {
 	testenv.OnBoth(t, func(e *testenv.Env) {
 		source, err := lock.RightsSource(lock.LuaFiles)

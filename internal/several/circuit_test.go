@@ -12,8 +12,6 @@ import (
 
 // A silence says nothing about requests that have more time, unless more time would not have
 // helped. A trial with little time proves nothing about the others, either.
-// Mutants: an open circuit is open for all; the time of a refused dial counts; the longest silence
-// outlasts a later trial.
 func TestCircuitOfADistantServer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -81,7 +81,6 @@ func inBubble(t *testing.T, test func(t *testing.T, w *several.Wire, faults *loc
 
 // Little time is left to the caller that ends an attempt, less than a server needs to answer. What
 // the server must then get has its full time, so that one try is enough.
-// Mutant: a release that is sent again has the time of the caller.
 func TestOwedHasItsFullTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -106,7 +105,6 @@ func TestOwedHasItsFullTime(t *testing.T) {
 
 // The end of an attempt goes to each server that may have got a request of it. Where one was not answered,
 // it is the form that is for late requests. Where nothing was sent, nothing is.
-// Mutants: every server gets the end; every server gets the same form.
 func TestEndOfAnAttempt(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *several.Wire, faults *lockcoretest.Faults, servers []*lockcoretest.Redis) {
 		if _, err := w.Send(t.Context(), "", several.Counted(wire.Command("ping"), majority, nil), time.Second); err != nil {
@@ -141,7 +139,6 @@ func TestEndOfAnAttempt(t *testing.T) {
 }
 
 // The end waits for an earlier request that is still in flight, and Drain for the end.
-// Mutants: the end does not wait; Drain returns at once; Drain does not return when its context ends.
 func TestEndWaitsForEarlierRequests(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *several.Wire, faults *lockcoretest.Faults, servers []*lockcoretest.Redis) {
 		trail := several.NewTrail()
@@ -171,7 +168,6 @@ func TestEndWaitsForEarlierRequests(t *testing.T) {
 }
 
 // The stamp of a request to several servers is that of the first one that it is sent to.
-// Mutant: it is that of the last one.
 func TestStampOfSeveralServers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -191,7 +187,6 @@ func TestStampOfSeveralServers(t *testing.T) {
 }
 
 // Each waits for a server that is slower than a majority for only so long. After Close, it returns at once.
-// Mutants: it waits for all; it does not wait; the answers of the others are missing.
 func TestEach(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *several.Wire, faults *lockcoretest.Faults, _ []*lockcoretest.Redis) {
 		slow := faults.Inject(t, lockcoretest.Fault{Kind: lockcoretest.DelayReply, Delay: 500 * time.Millisecond, Match: lockcoretest.Command("ECHO")})

@@ -43,8 +43,6 @@ func echoes(t *testing.T) map[string]echo {
 
 // One reply is delivered twice, each in turn. No request gets the reply to another one, and a connection on which
 // that is noticed is not used again.
-//
-// Caught mutants: the connection stays; a plain command has no script after it; a reply that is left is not noticed.
 func TestFault119_ReplyIsRepeated(t *testing.T) {
 	for name, echo := range echoes(t) {
 		for skip := range 7 {
@@ -90,8 +88,6 @@ func TestFault119_ReplyIsRepeated(t *testing.T) {
 
 // A reply that nobody has asked for arrives before that to the first request of a connection, or the reply to the first
 // request arrives again before that to the second one.
-//
-// Caught mutants: a plain command counts although the script after it gets another reply; the id is not compared.
 func TestFault119_StrayReply(t *testing.T) {
 	for name, echo := range echoes(t) {
 		for at := range 2 {

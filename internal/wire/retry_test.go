@@ -15,51 +15,38 @@ var errBusy = errors.New("busy")
 
 func always(error) bool { return true }
 
-// A Retry tries until its time is over. Pauses separate the tries, each try has at most its
-// own limit, and the last tries have the remaining time.
+// A Retry tries until its time is over, or for ever. Pauses separate the tries, each try has at most its own limit,
+// and the last tries have the remaining time.
 func TestRetryIsBounded(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		const each, within = 300 * time.Millisecond, time.Second
-		r := wire.NewRetry(each, within, nil)
-		begun := time.Now()
-		var timeouts []time.Duration
-		err := r.Do(t.Context(), always, func() error {
-			timeout := r.Timeout()
-			timeouts = append(timeouts, timeout)
-			if left := within - time.Since(begun); timeout != min(each, left) {
-				t.Errorf("a try that begins with %v left may take %v", left, timeout)
+	for _, within := range []time.Duration{time.Second, 0} {
+		synctest.Test(t, func(t *testing.T) {
+			const each = 300 * time.Millisecond
+			r, begun := wire.NewRetry(each, within, nil), time.Now()
+			var timeouts []time.Duration
+			err := r.Do(t.Context(), always, func() error {
+				want := each
+				if within > 0 {
+					want = min(each, within-time.Since(begun))
+				}
+				if timeouts = append(timeouts, r.Timeout()); r.Timeout() != want {
+					t.Errorf("a try may take %v, want %v", r.Timeout(), want)
+				}
+				if len(timeouts) == 100 {
+					return nil
+				}
+				time.Sleep(want)
+				return errBusy
+			})
+			took := time.Since(begun)
+			if within > 0 && (!errors.Is(err, errBusy) || took > within || len(timeouts) < 3 || slices.Min(timeouts) == each) {
+				t.Errorf("after %v: %v, the tries had %v", took, err, timeouts)
 			}
-			time.Sleep(timeout)
-			return errBusy
+			if within == 0 && (err != nil || len(timeouts) != 100 || took < 100*each+10*time.Second || took > 100*each+time.Minute) {
+				t.Errorf("%d tries in %v: %v", len(timeouts), took, err)
+			}
 		})
-		if took := time.Since(begun); !errors.Is(err, errBusy) || took > within {
-			t.Errorf("after %v: %v", took, err)
-		}
-		if len(timeouts) < 3 || timeouts[0] != each || slices.Min(timeouts) == each {
-			t.Errorf("the tries had %v", timeouts)
-		}
-	})
-}
-
-// A Retry without a limit continues until a try succeeds, with the full time for each.
-func TestRetryWithoutBound(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		r, n, begun := wire.NewRetry(time.Second, 0, nil), 0, time.Now()
-		err := r.Do(t.Context(), always, func() error {
-			if n++; r.Timeout() != time.Second {
-				t.Errorf("try %d may take %v", n, r.Timeout())
-			}
-			if n == 100 {
-				return nil
-			}
-			return errBusy
-		})
-		if took := time.Since(begun); err != nil || n != 100 || took < 10*time.Second || took > time.Minute {
-			t.Errorf("%d tries in %v: %v", n, took, err)
-		}
-	})
+	}
 }
 
 // An error that another try cannot fix ends the Retry immediately. If an earlier try had no

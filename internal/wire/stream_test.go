@@ -29,25 +29,31 @@ func pings(t *testing.T, s wire.Renewals) {
 	}
 }
 
-// Each request of a batch has its own answer, also if the server refuses another one or
-// does not know a script.
-func TestStreamAnswersEachRequest(t *testing.T) {
+// Each request of a batch has its own answer, also if the server refuses another one or has forgotten the scripts.
+func TestFault30_BatchesAfterScriptFlush(t *testing.T) {
 	inBubble(t, func(t *testing.T, e *env) {
 		scripts := wire.NewLoader(fstest.MapFS{"lua/echo.lua": {Data: []byte("return ARGV[1]\n")}})
 		echo := scripts.Script("echo")
 		if err := scripts.Err(); err != nil {
 			t.Fatal(err)
 		}
-		answers := batch(t, e.Renewals("any"), time.Second,
-			echo.Call(wire.Keys("k"), "first"), wire.Command("set", "k", "v"), wire.Command("hget", "k", "f"),
-			wire.Command("get", "none"), echo.Call(wire.Keys("k"), "second"), wire.Command("incr", "n"))
-		for i, want := range []any{"first", "OK", nil, nil, "second", int64(1)} {
-			if i == 2 {
-				if wire.OutcomeOf(answers[i].Err) != wire.Refused {
-					t.Errorf("HGET of a string: %v, %v", answers[i].Value, answers[i].Err)
+		for n := range int64(3) {
+			answers := batch(t, e.Renewals("any"), time.Second,
+				echo.Call(wire.Keys("k"), "first"), wire.Command("set", "k", "v"), wire.Command("hget", "k", "f"),
+				wire.Command("get", "none"), echo.Call(wire.Keys("k"), "second"), wire.Command("incr", "n"))
+			for i, want := range []any{"first", "OK", nil, nil, "second", n + 1} {
+				if a := answers[i]; a.Value != want || (i == 2) != (wire.OutcomeOf(a.Err) == wire.Refused) || i != 2 && a.Err != nil {
+					t.Errorf("answer %d is %v, %v; want %v", i, a.Value, a.Err, want)
 				}
-			} else if answers[i].Err != nil || answers[i].Value != want {
-				t.Errorf("answer %d is %v, %v; want %v", i, answers[i].Value, answers[i].Err, want)
+			}
+			if err := e.raw.ScriptFlush(t.Context()).Err(); err != nil {
+				t.Fatal(err)
+			}
+			if value, err := e.Send(t.Context(), "any", echo.Call(wire.Keys("k"), "alone"), time.Second); err != nil || value != "alone" {
+				t.Errorf("a call after SCRIPT FLUSH: %v, %v", value, err)
+			}
+			if err := e.raw.ScriptFlush(t.Context()).Err(); err != nil {
+				t.Fatal(err)
 			}
 		}
 		if e.Renewals("any") != e.Renewals("another") {

@@ -2,6 +2,7 @@ package wire_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -35,90 +36,62 @@ func state(t *testing.T, s wire.Messages, up, trusted bool) {
 	}
 }
 
-// Start connects, and returns after the self-test. Then messages arrive.
+// Start connects, and returns after the self-test, or in its time if no connection is made. Then messages arrive.
 func TestSubscriptionStart(t *testing.T) {
-	inBubble(t, func(t *testing.T, e *env) {
-		s := e.Messages("any")
-		state(t, s, false, false)
-		s.Start(t.Context())
-		state(t, s, true, true)
-		if n := e.publish(t, channel); n != 1 || e.messages.Load() != 1 || e.missed.Load() != 1 {
-			t.Errorf("%d receivers, %d messages, Missed was called %d times", n, e.messages.Load(), e.missed.Load())
-		}
-		e.Close()
-		state(t, s, false, false)
-	})
+	for _, away := range []bool{false, true} {
+		t.Run(fmt.Sprint("away ", away), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, e *env) {
+				s := e.Messages("any")
+				if away {
+					e.faults.Partition()
+				}
+				begun := time.Now()
+				s.Start(t.Context())
+				if took := time.Since(begun); took > 2*time.Second {
+					t.Errorf("Start took %v", took)
+				}
+				state(t, s, !away, !away)
+				e.faults.Heal()
+				time.Sleep(10 * time.Second)
+				state(t, s, true, true)
+				if n := e.publish(t, channel); n != 1 || e.messages.Load() != 1 || e.missed.Load() != 1 {
+					t.Errorf("%d receivers, %d messages, Missed was called %d times", n, e.messages.Load(), e.missed.Load())
+				}
+				e.Close()
+				state(t, s, false, false)
+			})
+		})
+	}
 }
 
-// If no connection is made, Start returns in its time.
-func TestSubscriptionStartIsBounded(t *testing.T) {
-	inBubble(t, func(t *testing.T, e *env) {
-		held := e.faults.Partition()
-		begun := time.Now()
-		e.Messages("").Start(t.Context())
-		if took := time.Since(begun); took > 2*time.Second {
-			t.Errorf("Start took %v", took)
-		}
-		state(t, e.Messages(""), false, false)
-		held.Lift()
-		time.Sleep(10 * time.Second)
-		state(t, e.Messages(""), true, true)
-	})
-}
-
-// All watches of a channel share one subscription to it. A watch that was stopped is not
-// called again, and the last one ends the subscription.
+// All watches of a channel share one subscription to it, and get an empty message at the beginning. A watch that was
+// stopped is not called again, and the last one ends the subscription.
 func TestWatch(t *testing.T) {
 	inBubble(t, func(t *testing.T, e *env) {
 		s := e.Messages("")
-		var first, second atomic.Int64
-		stopFirst := s.Watch("news", func(string) { first.Add(1) })
-		stopSecond := s.Watch("news", func(string) { second.Add(1) })
+		var got [2]string
+		watch := func(i int) (stop func()) {
+			return s.Watch("news", func(message string) { got[i] += "[" + message + "]" })
+		}
+		stopFirst, stopSecond := watch(0), watch(1)
 		s.Start(t.Context())
-		synctest.Wait()
-		if first.Swap(0) == 0 || second.Swap(0) == 0 {
-			t.Error("a watch was not called at the beginning")
+		expect := func(when string, receivers int64, first, second string) {
+			t.Helper()
+			synctest.Wait()
+			if n := e.publish(t, "news"); n != receivers || got != [2]string{first, second} {
+				t.Errorf("%s: %d receivers, %q; want %d, %q, %q", when, n, got, receivers, first, second)
+			}
+			got = [2]string{}
 		}
-		if n := e.publish(t, "news"); n != 1 || first.Swap(0) != 1 || second.Swap(0) != 1 {
-			t.Errorf("a message for two watches had %d receivers", n)
-		}
+		expect("two watches", 1, "[][m]", "[][m]")
 		stopFirst()
-		if n := e.publish(t, "news"); n != 1 || first.Load() != 0 || second.Swap(0) != 1 {
-			t.Errorf("with one watch: %d receivers, the stopped one was called %d times", n, first.Load())
-		}
+		expect("one watch", 1, "", "[m]")
 		stopSecond()
-		synctest.Wait()
-		if n := e.publish(t, "news"); n != 0 || second.Load() != 0 {
-			t.Errorf("without a watch: %d receivers, %d calls", n, second.Load())
-		}
-		defer s.Watch("news", func(string) { first.Add(1) })()
-		synctest.Wait()
-		first.Store(0)
-		if n := e.publish(t, "news"); n != 1 || first.Load() != 1 {
-			t.Errorf("watched again: %d receivers, %d calls", n, first.Load())
-		}
+		expect("no watch", 0, "", "")
+		defer watch(0)()
+		expect("watched again", 1, "[][m]", "")
 		if e.messages.Load() != 0 {
 			t.Error("a message of another channel was taken for one to this process")
-		}
-	})
-}
-
-// A watch gets each message, and an empty one after a new subscription.
-func TestWatchedMessages(t *testing.T) {
-	inBubble(t, func(t *testing.T, e *env) {
-		s := e.Messages("")
-		messages := make(chan string, 3)
-		defer s.Watch("news", func(message string) { messages <- message })()
-		s.Start(t.Context())
-		for _, m := range []string{"first", "second"} {
-			if err := e.raw.Publish(t.Context(), "news", m).Err(); err != nil {
-				t.Fatal(err)
-			}
-		}
-		for _, want := range []string{"", "first", "second"} {
-			if got := <-messages; got != want {
-				t.Errorf("the message is %q, want %q", got, want)
-			}
 		}
 	})
 }
@@ -206,8 +179,6 @@ func TestSubscriptionLeavesAReplica(t *testing.T) {
 
 // A new connection for requests may lead to another server than the subscription, so the count of
 // receivers is tested again. The first connections need no such test.
-//
-// Caught mutants: a replacement is no reason for a test; each first connection is one.
 func TestReplacedConnectionIsATest(t *testing.T) {
 	inBubble(t, func(t *testing.T, e *env) {
 		s := e.Messages("")

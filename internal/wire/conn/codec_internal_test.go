@@ -27,7 +27,7 @@ func TestCommandsAreWritten(t *testing.T) {
 }
 
 // Each form of a reply in RESP 2 and 3 is read, whole or byte by byte, and the next one after it.
-func TestRepliesAreRead(t *testing.T) {
+func TestFault10_RepliesAreRead(t *testing.T) {
 	long := strings.Repeat("0123456789", 2000) // longer than the buffer
 	for sent, want := range map[string]any{
 		"+OK\r\n":                            "OK",
@@ -114,8 +114,6 @@ func TestNamedReplies(t *testing.T) {
 
 // What is not a reply is an error that contains none of it, and costs little memory. The connection is
 // then closed, as nobody knows where the next reply begins.
-//
-// Mutants: no limit of the depth, of a length; the end of a line is not read.
 func TestBrokenRepliesAreErrors(t *testing.T) {
 	for _, sent := range []string{
 		"secret\r\n", "\r\n", "\n", "+OK\n", ":x\r\n", ":\r\n", "$x\r\n", "$-2\r\n", "$5\r\nsecretsecret\r\n", "$3\r\nabcde", "$99999999999999999999\r\n",

@@ -1,0 +1,125 @@
+package lockcore_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/noonlock/noonlock/lockcore"
+)
+
+// A use is the use of one name by several clients. It asserts that no two leases are valid at a time, and that tokens
+// grow. After a fault that loses writes, the older lease must report its loss instead.
+type use struct {
+	e      *env
+	name   string
+	hold   func(ctx context.Context, lease *lockcore.Lease) // until the release; nil: up to 3 ms
+	failed func(call string, err error)                     // nil: no call may fail
+
+	mu      sync.Mutex
+	fault   injection // the last one
+	present *held
+	token   uint64 // the greatest
+	leases  int
+	lost    int
+}
+
+// A held is a lease that is in use.
+type held struct {
+	*lockcore.Lease
+	fragile bool // a fault that loses writes was injected during the lease, or just before it
+	taken   bool // another lease was granted meanwhile
+}
+
+func (u *use) count() int {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.leases
+}
+
+func (u *use) expect(fault injection) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.fault = fault
+	if u.present != nil && fault.losing {
+		u.present.fragile = true
+	}
+}
+
+// goesOn waits until the name was acquired so many times more.
+func (u *use) goesOn(times int) {
+	u.e.Helper()
+	before := u.count()
+	u.e.Until(u.name+" is used again", func() bool { return u.e.Failed() || u.count() > before+times })
+}
+
+// repeat acquires and releases a lock until ctx ends.
+func (u *use) repeat(ctx context.Context, m locker) {
+	for ctx.Err() == nil {
+		lease, err := m.Lock(ctx)
+		if err != nil {
+			u.fails(ctx, "Lock", err)
+			continue
+		}
+		h := u.begin(lease)
+		if u.hold != nil {
+			u.hold(ctx, lease)
+		} else {
+			time.Sleep(time.Duration(rand.IntN(3)) * time.Millisecond)
+		}
+		if u.end(h) {
+			if cause := u.e.ended(lease); !errors.Is(cause, lockcore.ErrLeaseLost) && !errors.Is(cause, lockcore.ErrLeaseExpired) {
+				u.e.Errorf("%s: a lost lease ended with %v", u.name, cause)
+			}
+		}
+		if err := lease.Unlock(u.e.Context()); err != nil {
+			u.fails(u.e.Context(), "Unlock", err)
+		}
+	}
+}
+
+func (u *use) fails(ctx context.Context, call string, err error) {
+	switch {
+	case ctx.Err() != nil:
+	case u.failed != nil:
+		u.failed(call, err)
+	default:
+		u.e.Errorf("%s: %s: %v", u.name, call, err)
+	}
+}
+
+// begin records a grant.
+func (u *use) begin(lease *lockcore.Lease) *held {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if lease.Token() < u.token && u.fault.losing {
+		u.lost++ // before this goroutine ran, the data was lost, and another client acquired the lock
+		return &held{Lease: lease, fragile: true, taken: true}
+	}
+	if lease.Token() <= u.token {
+		u.e.Errorf("%s, after %q: token %d after %d", u.name, u.fault.name, lease.Token(), u.token)
+	}
+	if u.present != nil && u.present.Context().Err() == nil {
+		u.present.taken = true // its next renewal reports that
+		u.lost++
+		if !u.present.fragile {
+			u.e.Errorf("%s, after %q: two leases are valid, with tokens %d and %d", u.name, u.fault.name, u.present.Token(), lease.Token())
+		}
+	}
+	u.token = lease.Token()
+	u.leases++
+	u.present = &held{Lease: lease, fragile: u.fault.losing}
+	return u.present
+}
+
+// end records that a lease is no longer used. It reports whether another one was granted.
+func (u *use) end(h *held) (taken bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.present == h {
+		u.present = nil
+	}
+	return h.taken
+}
