@@ -48,14 +48,12 @@ func TestCancel(t *testing.T) {
 				job, err := f.job("draw").By(lockcore.Operator{Who: "ann@host", Reason: "wrong data"})
 				testenv.Must(t, err)
 				f.Until("the job has a ledger", func() bool { _, err := job.Status(t.Context()); return err == nil })
-				if _, err := job.Cancel(t.Context(), singleton.RunID{}); !errors.Is(err, singleton.ErrNotOpen) {
-					t.Errorf("nothing runs: %v", err)
-				}
+				_, err = job.Cancel(t.Context(), singleton.RunID{})
+				testenv.MustIs(t, err, singleton.ErrNotOpen)
 				for i, when := range []string{"during the work", "in the pause"} {
 					pausing = i == 1
-					if _, err := job.Trigger(t.Context()); err != nil {
-						t.Fatal(err)
-					}
+					_, err := job.Trigger(t.Context())
+					testenv.Must(t, err)
 					tick := <-begun
 					if pausing {
 						f.Until("it has failed", func() bool { return f.log.Count("attempt failed; retrying") == 1 })

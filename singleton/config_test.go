@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock"
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/singleton"
 )
 
@@ -45,6 +46,8 @@ func TestRefusals(t *testing.T) {
 		}{
 			"no client":          {err: second1(singleton.NewRunner(nil, singleton.Config{})), field: "client"},
 			"NewJob, no client":  {err: second1(singleton.NewJob(nil, "a")), field: "client"},
+			"Jobs, no client":    {err: second1(singleton.Jobs(t.Context(), nil, nil)), field: "client"},
+			"Daemons, no client": {err: second1(singleton.Daemons(t.Context(), nil, nil)), field: "client"},
 			"NewJob, name":       {err: second1(singleton.NewJob(r.client, "a b")), field: "name"},
 			"TTL":                {err: second1(singleton.NewRunner(r.client, singleton.Config{TTL: time.Millisecond})), field: "Config.TTL"},
 			"ValidFor":           {err: second1(singleton.NewRunner(r.client, singleton.Config{ValidFor: 10 * time.Second})), field: "Config.ValidFor"},
@@ -125,9 +128,7 @@ func second1[T any](_ T, err error) error { return err }
 func TestRunnerRunsAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
 		r := f.replica("a", singleton.Config{})
-		if err := r.runner.Add("draw", pulse{time.Minute}, r.noted(nil), singleton.JobConfig{CatchUp: singleton.CatchUpAll, Revision: "1"}); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, r.runner.Add("draw", pulse{time.Minute}, r.noted(nil), singleton.JobConfig{CatchUp: singleton.CatchUpAll, Revision: "1"}))
 		r.run()
 		f.recorded("draw", 2)
 		r.stop()

@@ -37,7 +37,7 @@ func TestStatus(t *testing.T) {
 		if _, err := f.job("draw").Status(t.Context()); !errors.Is(err, singleton.ErrNoLedger) {
 			t.Errorf("status of a job without replicas: %v", err)
 		}
-		f.three("@every 1m", func(ctx context.Context, run singleton.Run) error {
+		f.start("abc", "@every 1m", func(ctx context.Context, run singleton.Run) error {
 			if run.Attempt == 1 {
 				return errors.New("boom")
 			}
@@ -72,7 +72,7 @@ func TestStatus(t *testing.T) {
 // Mutants: the pause is not noticed until the next look; the ledger expires.
 func TestPauseAndResume(t *testing.T) {
 	onBoth(t, func(t *testing.T, f *fleet) {
-		f.three("@every 500ms", nil, singleton.JobConfig{})
+		f.start("abc", "@every 500ms", nil, singleton.JobConfig{})
 		f.recorded("draw", 2)
 		job := f.job("draw")
 		testenv.Must(t, errors.Join(job.Pause(t.Context()), job.Pause(t.Context())))
@@ -119,7 +119,7 @@ func TestPauseAndResume(t *testing.T) {
 // Mutants: an open run waits for the end of the pause; a new tick does not.
 func TestFault125_OpenRunsContinueWhileTheJobIsPaused(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
-		all := f.three("@every 1m", func(ctx context.Context, run singleton.Run) error {
+		all := f.start("abc", "@every 1m", func(ctx context.Context, run singleton.Run) error {
 			if run.Attempt == 4 {
 				<-ctx.Done()
 			}
@@ -152,25 +152,15 @@ func TestFault125_OpenRunsContinueWhileTheJobIsPaused(t *testing.T) {
 // newest tick.
 func TestTrigger(t *testing.T) {
 	onBoth(t, func(t *testing.T, f *fleet) {
-		var victim *replica
 		var rule *lockcoretest.Rule
-		all := map[string]*replica{}
-		for _, name := range []string{"a", "b", "c"} {
-			r := f.replica(name, singleton.Config{})
-			all[name] = r
-			r.add("draw", "0 0 1 1 *", func(ctx context.Context, run singleton.Run) error {
-				if run.Attempt == 1 && victim == nil {
-					victim = all[run.Holder]
-					rule = victim.die()
-					<-ctx.Done()
-					return ctx.Err()
-				}
-				return nil
-			}, singleton.JobConfig{})
-		}
-		for _, r := range all {
-			r.run()
-		}
+		f.start("abc", "0 0 1 1 *", func(ctx context.Context, run singleton.Run) error {
+			if run.Attempt == 1 && rule == nil {
+				rule = f.all[run.Holder].die()
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			return nil
+		}, singleton.JobConfig{})
 		f.Until("the job is known", func() bool { _, err := f.job("draw").Status(t.Context()); return err == nil })
 		before := f.status("draw")
 		var ticks []int64

@@ -4,84 +4,61 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 	"github.com/noonlock/noonlock/singleton"
 	"github.com/noonlock/noonlock/singleton/schedule"
 )
-
-// crashes runs a version that is started again and again. It lives for the first duration
-// each time, and is restarted after the second one.
-func (f *fleet) crashes(schedule string, work func(r *replica) func(context.Context, singleton.Run) error, over time.Duration, lives, pauses func(n int) time.Duration) {
-	f.Helper()
-	end := time.Now().Add(over)
-	for n := 1; time.Now().Before(end); n++ {
-		r := f.replica(fmt.Sprintf("bad-%d", n), singleton.Config{TTL: 10 * time.Second})
-		var do func(context.Context, singleton.Run) error
-		if work != nil {
-			do = work(r)
-		}
-		r.add("draw", schedule, do, singleton.JobConfig{Revision: "bad"})
-		r.run()
-		for died := time.Now().Add(min(lives(n), time.Until(end))); !r.dead.Load() && time.Now().Before(died); {
-			f.Pass(min(10*time.Second, time.Until(died)))
-		}
-		if !r.dead.Load() {
-			r.die()
-		}
-		r.cancel() // later effects of it in this process do not count
-		over, cancel := context.WithCancel(context.Background())
-		cancel()
-		_ = r.client.Close(over)
-		f.Pass(min(pauses(n), max(0, time.Until(end))))
-	}
-}
-
-// backOff returns how long a container waits after its n-th death.
-func backOff(n int) time.Duration { return min(10*time.Second<<min(n-1, 5), 5*time.Minute) }
 
 // A new version crashes again and again: at start, when its probe kills it, or in its first run. If it
 // crashes at start, the old one runs each tick. Otherwise the new one acts while it lives, and no tick
 // is late for long.
 // Mutants: a start is enough to take over; the old version waits for the dead one.
 func TestFault79_AVersionThatCrashesAgainAndAgain(t *testing.T) {
-	same := func(d time.Duration) func(int) time.Duration { return func(int) time.Duration { return d } }
 	const over = 20 * time.Minute
 	for name, c := range map[string]struct {
-		lives, pauses func(int) time.Duration
-		inRun         bool
-		never         bool // it runs no tick
+		lives                time.Duration
+		backOff, inRun, acts bool
 	}{
-		"at start":         {same(2 * time.Second), backOff, false, true},
-		"by its probe":     {same(90 * time.Second), same(time.Second), false, false},
-		"in its first run": {same(30 * time.Minute), backOff, true, false},
+		"at start":         {2 * time.Second, true, false, false},
+		"by its probe":     {90 * time.Second, false, false, true},
+		"in its first run": {30 * time.Minute, true, true, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, f *fleet) {
-				old := map[string]*replica{}
-				for _, name := range []string{"old-1", "old-2"} {
-					r := f.replica(name, singleton.Config{TTL: 10 * time.Second})
-					r.add("draw", "* * * * *", nil, singleton.JobConfig{})
-					r.run()
-					old[name] = r
-				}
+				f.start("ab", "* * * * *", nil, singleton.JobConfig{}, singleton.Config{TTL: 10 * time.Second})
 				f.recorded("draw", 2)
 				begin := time.Now()
-				work := func(r *replica) func(context.Context, singleton.Run) error {
-					return func(ctx context.Context, _ singleton.Run) error {
+				for n := range 1000 {
+					if time.Since(begin) > over {
+						break
+					}
+					r := f.replica(fmt.Sprintf("bad-%d", n), singleton.Config{TTL: 10 * time.Second})
+					r.add("draw", "* * * * *", func(ctx context.Context, _ singleton.Run) error {
 						if c.inRun {
 							r.die()
 							<-ctx.Done()
-							return ctx.Err()
 						}
-						return nil
+						return ctx.Err()
+					}, singleton.JobConfig{Revision: "bad"})
+					r.run()
+					for born := time.Now(); !r.dead.Load() && time.Since(born) < c.lives; {
+						f.Pass(time.Second)
 					}
+					r.die()
+					r.stop()
+					pause := time.Second
+					if c.backOff {
+						pause = min(10*time.Second<<min(n, 5), 5*time.Minute)
+					}
+					f.Pass(pause)
 				}
-				f.crashes("* * * * *", work, over, c.lives, c.pauses)
 				f.Pass(40 * time.Second)
 				tried := 0
 				for tick, entries := range f.ticks("draw") {
@@ -93,7 +70,7 @@ func TestFault79_AVersionThatCrashesAgainAndAgain(t *testing.T) {
 					if late := last.begin.Sub(at); late > 40*time.Second {
 						t.Errorf("the tick of %v is run %v late, by %s", at, late, last.replica)
 					}
-					if entries[0].replica[:3] == "bad" {
+					if strings.HasPrefix(entries[0].replica, "bad") {
 						tried++
 					}
 				}
@@ -103,7 +80,7 @@ func TestFault79_AVersionThatCrashesAgainAndAgain(t *testing.T) {
 						t.Errorf("the tick of %v is recorded as %+v", at, r)
 					}
 				}
-				if (tried == 0) != c.never {
+				if (tried > 0) != c.acts {
 					t.Errorf("the version that crashes was given %d ticks", tried)
 				}
 				f.proven("draw", every(t, time.Minute))
@@ -138,11 +115,6 @@ func (f *fleet) accounted(schedule schedule.Schedule, from, to time.Time) (ran i
 	return ran
 }
 
-// own is a custom schedule of one version only.
-type own struct{ every time.Duration }
-
-func (s own) Next(t time.Time) time.Time { return t.Truncate(s.every).Add(s.every).UTC() }
-
 // A schedule changes while a draw takes long, while replicas run, or after days without any. Each tick of
 // the former schedule ran, or is in the time of the one entry for the change; each one of the new
 // schedule runs from then on.
@@ -160,8 +132,8 @@ func TestFault80_AScheduleChanges(t *testing.T) {
 		"while a tick is late":       {former: every(t, time.Second), takes: 6 * time.Second},
 		"after days":                 {former: noon, away: 3*24*time.Hour + 30*time.Second},
 		"after days, one died":       {former: noon, away: 3*24*time.Hour + 30*time.Second, dies: true},
-		"a schedule of one's own":    {former: own{10 * time.Minute}, away: time.Hour},
-		"one's own, while it is run": {former: own{10 * time.Second}},
+		"a schedule of one's own":    {former: pulse{10 * time.Minute}, away: time.Hour},
+		"one's own, while it is run": {former: pulse{10 * time.Second}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, f *fleet) {
@@ -206,44 +178,106 @@ func TestFault80_AScheduleChanges(t *testing.T) {
 	}
 }
 
-// A printed is noon in UTC, with a String method that describes it.
-type printed struct{ text *string }
-
-func (printed) Next(t time.Time) time.Time {
-	return t.Add(12 * time.Hour).Truncate(24 * time.Hour).Add(12 * time.Hour).UTC()
+// versioned returns a replica with its own definition.
+func (f *fleet) versioned(name, schedule string, cfg singleton.JobConfig) *replica {
+	f.Helper()
+	r := f.replica(name, singleton.Config{})
+	r.add("draw", schedule, nil, cfg)
+	r.run()
+	f.Pass(10 * time.Millisecond) // so the next one starts after it
+	return r
 }
 
-func (p printed) String() string { return fmt.Sprintf("%s at %p", *p.text, p.text) }
-
-// Schedules of the application with one Revision are one definition, although their String methods return
-// different texts: no noon is skipped when a new version prints another one.
-// Mutant: what String returns is part of the definition.
-func TestFault78_AScheduleOfOnesOwnIsItsRevision(t *testing.T) {
+// A new version is rolled out and rolled back. The version whose oldest replica started last claims
+// when it has lived for some seconds; the others stop and log that. When the newest replicas are
+// gone, the remaining ones continue at once. No tick is run twice, and none is missed.
+// Mutants: the older version continues; no replica continues; the lapse is waited for although the last one has deregistered.
+func TestRollingDeploy(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
-		add := func(name, text string) *replica {
-			r := f.replica(name, singleton.Config{})
-			if err := r.runner.Add("draw", printed{&text}, r.noted(nil), singleton.JobConfig{Revision: "1"}); err != nil {
-				t.Fatal(err)
+		version := func(name, revision string) *replica {
+			return f.versioned(name, "@every 1s", singleton.JobConfig{Revision: revision})
+		}
+		runs := func(when, name string) entry {
+			t.Helper()
+			n := len(f.book.all())
+			entries := f.begun("draw", n+5)[n:]
+			for _, e := range entries {
+				if e.replica != name {
+					t.Errorf("%s: a tick was run by %s", when, e.replica)
+				}
 			}
-			r.run()
-			return r
+			return entries[0]
 		}
-		old := []*replica{add("a", "noon"), add("b", "noon"), add("c", "noon")}
-		f.recorded("draw", 1)
-		for _, r := range old {
-			r.stop()
+		a1, a2 := version("old-1", "1"), version("old-2", "1")
+		f.begun("draw", 3)
+		b1 := version("new-1", "2")
+		f.Pass(6 * time.Second)
+		runs("after the new version has started", "new-1")
+		if got := f.log.Count("this replica claims no ticks"); got != 2 {
+			t.Errorf("%d replicas said that they stop claiming", got)
 		}
-		f.Pass(24 * time.Hour)
-		add("d", "each day at noon")
-		f.Pass(time.Minute)
-		runs := f.runs("draw")
-		if len(runs) != 2 || runs[0].Outcome != singleton.OutcomeSucceeded || runs[1].Outcome != singleton.OutcomeSucceeded {
-			t.Errorf("the history is %+v, want two successes", runs)
+		a1.stop()
+		f.Pass(5 * time.Second)
+		st := f.status("draw")
+		if d := st.Definitions; st.Replicas != 1 || len(d) != 2 || !d[0].Acts || d[0].Replicas[0].Identity != "new-1" || len(d[1].Replicas) != 1 || d[1].Replicas[0].Identity != "old-2" {
+			t.Errorf("one of each version: %+v", st)
 		}
-		if n := f.log.Count("another definition"); n > 0 {
-			t.Errorf("%d replicas report another definition", n)
+		b1.stop()
+		stopped := time.Now()
+		if took := runs("after the new version was withdrawn", "old-2").begin.Sub(stopped); took > 1500*time.Millisecond {
+			t.Errorf("the old version continued after %v", took)
 		}
+		version("new-2", "2")
+		f.Pass(6 * time.Second)
+		// All of the old version are replaced, so a rollback is a new version, too.
+		a2.stop()
+		version("old-3", "1")
+		f.Pass(6 * time.Second)
+		runs("after the rollback", "old-3")
+		f.ranOnce("draw")
+		f.proven("draw", every(t, time.Second))
 	})
+}
+
+// The replicas of the old schedule claim a tick every 100 ms, and a round trip of the replica with the
+// new schedule takes longer. The new schedule takes over in time, and each due tick of the old one
+// has run or is recorded. A replica that starts and dies again does not stop the ticks for long.
+// Mutants: no tick waits; the ticks wait for each look of a replica that never takes over.
+func TestANewScheduleBesideFastClaims(t *testing.T) {
+	for _, dies := range []bool{false, true} {
+		inBubble(t, func(t *testing.T, f *fleet) {
+			for _, name := range []string{"a", "b"} {
+				f.versioned(name, "@every 100ms", singleton.JobConfig{CatchUp: singleton.CatchUpAll})
+			}
+			f.begun("draw", 100)
+			c := f.replica("c", singleton.Config{})
+			slow := c.net.Inject(t, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Delay: 120 * time.Millisecond})
+			c.add("draw", "@every 1m", nil, singleton.JobConfig{})
+			c.run()
+			if dies {
+				f.Pass(5100 * time.Millisecond)
+				c.die()
+				n := len(f.book.all())
+				f.Pass(20 * time.Second)
+				if now := len(f.book.all()); now < n+150 {
+					t.Errorf("%d ticks of the old schedule in 20 s", now-n)
+				}
+				return
+			}
+			f.Pass(10 * time.Second)
+			job := f.job("draw")
+			st, err := job.Status(t.Context())
+			if err != nil || st.Replicas != 1 {
+				t.Errorf("after 10 s the status is %+v, %v", st, err)
+			}
+			f.Pass(2 * time.Minute)
+			entries := f.book.all()
+			if last := entries[len(entries)-1]; last.replica != "c" {
+				t.Errorf("the last run is %+v", last)
+			}
+			lockcoretest.MustFire(t, slow)
+		})
+	}
 }
 
 // Two programs use one prefix and one job name. If any part of their definitions differs,
@@ -251,52 +285,36 @@ func TestFault78_AScheduleOfOnesOwnIsItsRevision(t *testing.T) {
 // tick, which cannot be noticed. A Revision for each program distinguishes them.
 // Mutants: only the one that claims nothing does; it is logged at each look.
 func TestFault78_TwoProgramsWithOneJob(t *testing.T) {
-	const every = "*/5 * * * *"
-	for name, c := range map[string]struct {
-		schedule string
-		cfg      singleton.JobConfig
-		differ   bool
+	for _, c := range []struct {
+		cfg       singleton.JobConfig
+		conflicts int
 	}{
-		"another revision":         {every, singleton.JobConfig{Revision: "bank"}, true},
-		"another length of record": {every, singleton.JobConfig{KeepRuns: 7}, false},
-		"nothing":                  {every, singleton.JobConfig{}, false},
+		{singleton.JobConfig{Revision: "bank"}, 3},
+		{singleton.JobConfig{KeepRuns: 7}, 0},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, f *fleet) {
-				regs := map[string]*prometheus.Registry{}
-				add := func(name, schedule string, cfg singleton.JobConfig) {
-					regs[name] = prometheus.NewRegistry()
-					r := f.replica(name, singleton.Config{}, regs[name])
-					r.add("draw", schedule, nil, cfg)
-					r.run()
+		inBubble(t, func(t *testing.T, f *fleet) {
+			regs := map[string]*prometheus.Registry{}
+			for name, cfg := range map[string]singleton.JobConfig{"shop": {}, "bank": c.cfg} {
+				regs[name] = prometheus.NewRegistry()
+				r := f.replica(name, singleton.Config{}, regs[name])
+				r.add("draw", "*/5 * * * *", nil, cfg)
+				r.run()
+			}
+			for _, step := range []struct {
+				after time.Duration
+				want  int
+			}{{9 * time.Minute, 0}, {30 * time.Minute, c.conflicts}} {
+				f.Pass(step.after)
+				if n := f.log.Count("job has two definitions"); n != step.want*len(regs) {
+					t.Errorf("%+v: it is logged %d times, want %d:\n%s", c.cfg, n, step.want*len(regs), &f.log)
 				}
-				add("shop", every, singleton.JobConfig{})
-				add("bank", c.schedule, c.cfg)
-				expect := func(n int) {
-					t.Helper()
-					if said := f.log.Count("job has two definitions"); said != n*len(regs) {
-						t.Errorf("it is logged %d times, want %d:\n%s", said, n*len(regs), &f.log)
-					}
-					for name, reg := range regs {
-						if counted, _ := metric(t, reg, "noonlock_job_definition_conflicts_total", "name", "draw"); int(counted) != n {
-							t.Errorf("%s counts %v conflicts, want %d", name, counted, n)
-						}
-					}
-				}
-				f.Pass(9 * time.Minute)
-				expect(0)
-				f.Pass(30 * time.Minute)
-				if c.differ {
-					expect(3)
-					return
-				}
-				expect(0)
-				for tick, runs := range f.ticks("draw") {
-					if len(runs) != 1 {
-						t.Errorf("tick %v ran %d times", tick, len(runs))
+				for name, reg := range regs {
+					if n, _ := metric(t, reg, "noonlock_job_definition_conflicts_total", "name", "draw"); int(n) != step.want {
+						t.Errorf("%+v: %s counts %v conflicts, want %d", c.cfg, name, n, step.want)
 					}
 				}
-			})
+			}
+			f.ranOnce("draw")
 		})
 	}
 }

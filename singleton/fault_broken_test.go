@@ -18,7 +18,7 @@ func TestFault116_ABrokenReplica(t *testing.T) {
 	for _, c := range []struct{ after, most, want int }{{0, 3, 2}, {0, 2, 1}, {0, 5, 2}, {1, 3, 1}, {3, 5, 3}} {
 		inBubble(t, func(t *testing.T, f *fleet) {
 			cfg := singleton.JobConfig{MaxAttempts: c.most, HandOverAfter: c.after}
-			f.three("@every 1m", func(_ context.Context, run singleton.Run) error {
+			f.start("abc", "@every 1m", func(_ context.Context, run singleton.Run) error {
 				if run.Holder == "b" {
 					return errBroken
 				}
@@ -52,17 +52,9 @@ func TestFault116_ABrokenReplica(t *testing.T) {
 // with a negative HandOverAfter.
 // Mutant: it waits for others that are not there.
 func TestFault116_NoOtherReplica(t *testing.T) {
-	for _, replicas := range []string{"a", "ab"} {
+	for names, after := range map[string]int{"a": 0, "ab": -1} {
 		inBubble(t, func(t *testing.T, f *fleet) {
-			cfg := singleton.JobConfig{MaxAttempts: 4}
-			if len(replicas) > 1 {
-				cfg.HandOverAfter = -1
-			}
-			for _, name := range replicas {
-				r := f.replica(string(name), singleton.Config{})
-				r.add("draw", "@every 1m", func(context.Context, singleton.Run) error { return errBroken }, cfg)
-				r.run()
-			}
+			f.start(names, "@every 1m", func(context.Context, singleton.Run) error { return errBroken }, singleton.JobConfig{MaxAttempts: 4, HandOverAfter: after})
 			r := f.recorded("draw", 1)[0]
 			if took := r.End.Sub(r.Attempts[0].Start); r.Outcome != singleton.OutcomeFailed || len(r.Attempts) != 4 || took < 6*time.Second || took > 9*time.Second {
 				t.Errorf("after %v the record is %+v", took, r)
@@ -83,23 +75,17 @@ func TestFault116_NoOtherReplica(t *testing.T) {
 func TestFault124_AReplicaThatWaitsForARetry(t *testing.T) {
 	t.Parallel()
 	cfg := singleton.JobConfig{HandOverAfter: 1, Retry: 2 * time.Minute, MaxAttempts: 9}
-	two := func(f *fleet, schedule string, work func(context.Context, singleton.Run) error) (first, second entry, all map[string]*replica) {
-		all = map[string]*replica{}
-		for _, name := range []string{"a", "b"} {
-			r := f.replica(name, singleton.Config{})
-			r.add("draw", schedule, work, cfg)
-			r.run()
-			all[name] = r
-		}
+	two := func(f *fleet, schedule string, work func(context.Context, singleton.Run) error) (first, second entry) {
+		f.start("ab", schedule, work, cfg)
 		begun := f.begun("draw", 2)
 		if first, second = begun[0], begun[1]; second.replica == first.replica || second.run.Attempt != 2 {
 			f.Errorf("after %+v of %s came %+v of %s", first.run, first.replica, second.run, second.replica)
 		}
-		return first, second, all
+		return first, second
 	}
 	for i := range testenv.Size(50, 200) {
 		inBubble(t, func(t *testing.T, f *fleet) {
-			first, second, all := two(f, "@every 5m", func(ctx context.Context, run singleton.Run) error {
+			first, second := two(f, "@every 5m", func(ctx context.Context, run singleton.Run) error {
 				if run.Attempt == 2 {
 					<-ctx.Done()
 				}
@@ -107,7 +93,7 @@ func TestFault124_AReplicaThatWaitsForARetry(t *testing.T) {
 			})
 			f.Pass(time.Duration(i) * 97 * time.Millisecond)
 			died := time.Now()
-			all[second.replica].die()
+			f.all[second.replica].die()
 			third := f.begun("draw", 3)[2]
 			if third.begin.Sub(died) > 2500*time.Millisecond || third.replica != first.replica || third.run.Attempt != 3 {
 				t.Errorf("%v after the death came %+v of %s", third.begin.Sub(died), third.run, third.replica)
@@ -116,14 +102,14 @@ func TestFault124_AReplicaThatWaitsForARetry(t *testing.T) {
 	}
 	for range testenv.Size(5, 50) {
 		inBubble(t, func(t *testing.T, f *fleet) {
-			first, second, all := two(f, "@every 1m", func(_ context.Context, run singleton.Run) error {
+			first, second := two(f, "@every 1m", func(_ context.Context, run singleton.Run) error {
 				if run.Attempt == 1 && run.LastSuccess.IsZero() {
 					return errBroken
 				}
 				return nil
 			})
 			f.recorded("draw", 1)
-			all[second.replica].stop()
+			f.all[second.replica].stop()
 			n := len(f.book.all())
 			for _, next := range f.begun("draw", n+3)[n:] {
 				if late := next.begin.Sub(next.run.Tick); late > time.Second || next.replica != first.replica {

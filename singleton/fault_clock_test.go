@@ -1,6 +1,7 @@
 package singleton_test
 
 import (
+	"context"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -21,7 +22,7 @@ import (
 func TestFault35_36_ClassD_TheServersClockIsSet(t *testing.T) {
 	for _, step := range []time.Duration{time.Minute, -time.Hour} {
 		inBubble(t, func(t *testing.T, f *fleet) {
-			all := f.three("@every 10s", nil, singleton.JobConfig{CatchUp: singleton.CatchUpAll})
+			all := f.start("abc", "@every 10s", nil, singleton.JobConfig{CatchUp: singleton.CatchUpAll})
 			f.recorded("draw", 5)
 			f.Pass(3 * time.Second)
 			f.Bubble.StepClock(step)
@@ -105,32 +106,8 @@ func TestFault35_ClassD_TheServersClockWasAhead(t *testing.T) {
 			if after := f.log.Count("no tick runs until"); logged != len(all) || after != logged {
 				t.Errorf("%s: logged %d times, then %d", name, logged, after-logged)
 			}
-			job, err := singleton.NewJob(f.Client("operator"), "draw")
-			if err != nil {
-				t.Fatal(err)
-			}
-			st, err := job.Status(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			if st.Next.Before(st.Last) || st.Next.Sub(st.Last) > time.Minute {
+			if st := f.status("draw"); st.Next.Before(st.Last) || st.Next.Sub(st.Last) > time.Minute {
 				t.Errorf("%s: the next tick is %v, the last one was %v", name, st.Next, st.Last)
-			}
-
-			// What docs/OPERATIONS.md says: stop all, delete the keys of the job, start again.
-			for _, r := range all {
-				r.stop()
-			}
-			f.Raw.Del(t.Context(), f.Raw.Keys(t.Context(), "noonlock:{job/draw}:*").Val()...)
-			c := f.replica("c", singleton.Config{})
-			c.add("draw", "@every 1m", nil, singleton.JobConfig{})
-			c.run()
-			f.Pass(5 * time.Minute)
-			if now := len(f.book.all()); now < before+4 {
-				t.Errorf("%s: %d runs with a new ledger", name, now-before)
-			}
-			if err := c.runner.Ready(); err != nil {
-				t.Errorf("%s: Ready with a new ledger: %v", name, err)
 			}
 		})
 	}
@@ -189,7 +166,7 @@ func TestFault37_AFleetOfWrongClocks(t *testing.T) {
 func TestFault36_ClassD_ARunIsHeldAheadOfTheClock(t *testing.T) {
 	for _, paused := range []bool{false, true} {
 		inBubble(t, func(t *testing.T, f *fleet) {
-			all := f.three("@every 1h", hang(1), singleton.JobConfig{})
+			all := f.start("abc", "@every 1h", hang(1), singleton.JobConfig{})
 			first := f.begun("draw", 1)[0]
 			job := f.job("draw")
 			if paused {
@@ -215,4 +192,33 @@ func TestFault36_ClassD_ARunIsHeldAheadOfTheClock(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A resource has seen a token of a clock that was ahead, and the counter is lost. It refuses each run
+// until an operator sets the counter to the token that it has seen, and no run after that.
+// Mutants: a claim ignores the counter; the counter ends after a week.
+func TestFault81_ClassD_TheResourceHasSeenATokenOfTheFuture(t *testing.T) {
+	const ahead = 14 * 365 * 24 * time.Hour
+	inBubble(t, func(t *testing.T, f *fleet) {
+		seen := uint64(time.Now().Add(ahead).UnixMicro())
+		f.start("abc", "@every 10m", func(_ context.Context, run singleton.Run) error {
+			if run.Token < seen {
+				return errBroken
+			}
+			return nil
+		}, singleton.JobConfig{MaxAttempts: 1})
+		f.recorded("draw", 1)
+		testenv.Must(t, f.Raw.Set(t.Context(), f.key("draw", "fence"), seen, 0).Err())
+		f.Pass(21 * time.Minute)
+		runs := f.runs("draw")
+		for i, run := range runs {
+			if (run.Outcome == singleton.OutcomeSucceeded) != (i > 0) || len(runs) < 3 {
+				t.Errorf("run %d of %d is %+v", i, len(runs), run)
+			}
+		}
+		// No replica runs for more than a week, and the counter still exists.
+		if ttl := f.Raw.PTTL(t.Context(), f.key("draw", "fence")).Val(); ttl < ahead {
+			t.Errorf("the counter is kept for %v", ttl)
+		}
+	})
 }

@@ -2,9 +2,15 @@ package singleton_test
 
 import (
 	"context"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 	"github.com/noonlock/noonlock/singleton"
 )
@@ -22,9 +28,7 @@ func (f *fleet) snapshot(job string) (restore func()) {
 	runs, err3 := f.Raw.LRange(ctx, f.key(job, "runs"), 0, -1).Result()
 	fence, err4 := f.Raw.Get(ctx, f.key(job, "fence")).Result()
 	for _, err := range []error{err1, err2, err3, err4} {
-		if err != nil {
-			f.Fatal(err)
-		}
+		testenv.Must(f, err)
 	}
 	return func() {
 		f.Helper()
@@ -69,13 +73,7 @@ func TestFault15_ClassD_AnEmptyRestart(t *testing.T) {
 			f.mu.Unlock()
 			return ctx.Err()
 		}
-		all := map[string]*replica{}
-		for _, name := range []string{"a", "b", "c"} {
-			r := f.replica(name, singleton.Config{})
-			r.add("draw", "@every 200ms", work, singleton.JobConfig{CatchUp: singleton.CatchUpAll})
-			r.run()
-			all[name] = r
-		}
+		f.start("abc", "@every 200ms", work, singleton.JobConfig{CatchUp: singleton.CatchUpAll})
 		<-wait
 		entries := f.book.all()
 		open := entries[len(entries)-1]
@@ -104,7 +102,6 @@ func TestFault15_ClassD_AnEmptyRestart(t *testing.T) {
 		}
 		f.proven("draw", every(t, 200*time.Millisecond))
 		tokens(f, "draw")
-		t.Log("1 empty restart")
 	})
 }
 
@@ -118,21 +115,17 @@ func TestFault16_ClassD_AnOldSnapshot(t *testing.T) {
 	onBoth(t, func(t *testing.T, f *fleet) {
 		reached, goOn := make(chan struct{}), make(chan struct{})
 		var once bool
-		for _, name := range []string{"a", "b"} {
-			r := f.replica(name, singleton.Config{TTL: f.ttl(time.Second)})
-			r.add("draw", "@every 200ms", func(context.Context, singleton.Run) error {
-				f.mu.Lock()
-				first := !once && len(f.book.all()) == 3
-				once = once || first
-				f.mu.Unlock()
-				if first {
-					close(reached)
-					<-goOn
-				}
-				return nil
-			}, singleton.JobConfig{CatchUp: singleton.CatchUpAll})
-			r.run()
-		}
+		f.start("ab", "@every 200ms", func(context.Context, singleton.Run) error {
+			f.mu.Lock()
+			first := !once && len(f.book.all()) == 3
+			once = once || first
+			f.mu.Unlock()
+			if first {
+				close(reached)
+				<-goOn
+			}
+			return nil
+		}, singleton.JobConfig{CatchUp: singleton.CatchUpAll}, singleton.Config{TTL: f.ttl(time.Second)})
 		<-reached
 		open := f.book.all()[2].run.Tick
 		restore := f.snapshot("draw") // the third tick is open in it
@@ -164,83 +157,124 @@ func TestFault16_ClassD_AnOldSnapshot(t *testing.T) {
 			}
 		}
 		tokens(f, "draw")
-		t.Log("1 old snapshot")
 	})
 }
 
-// The same just after a replica has recorded a run, before its next look: it remembers its
-// own record.
-// Mutant: it remembers only what it has read.
-func TestFault16_ClassD_WhatItHasRecordedItself(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
-		goOn := make(chan struct{})
-		r := f.replica("a", singleton.Config{})
-		r.add("draw", "@every 1m", func(context.Context, singleton.Run) error {
-			if len(f.book.all()) == 2 {
-				<-goOn
+// The server loses the data of a paused job, all of it or one key. A replica that knows of the pause pauses
+// the job again, with its author, reason and time. Each replica logs and counts the loss. A resume
+// after that counts, also for a replica that looks later.
+// Mutants: the pause is not restored, or without its author; a stale replica pauses the job again.
+func TestFault112_APauseIsLostWithTheData(t *testing.T) {
+	for _, lose := range []func(f *fleet){
+		func(f *fleet) { testenv.Must(f, f.Bubble.Restart(true)) },
+		func(f *fleet) { testenv.Must(f, f.Raw.Del(f.Context(), f.key("draw", "job")).Err()) },
+	} {
+		inBubble(t, func(t *testing.T, f *fleet) {
+			reg := prometheus.NewRegistry()
+			for _, name := range []string{"a", "b"} {
+				r := f.replica(name, singleton.Config{}, reg)
+				r.add("draw", "@every 1s", nil, singleton.JobConfig{})
+				r.run()
 			}
-			return nil
-		}, singleton.JobConfig{CatchUp: singleton.CatchUpAll})
-		r.run()
-		f.begun("draw", 2)
-		restore := f.snapshot("draw")
-		looks := r.net.Inject(t, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Match: request("open")})
-		close(goOn)
-		f.recorded("draw", 2)
-		f.Until("it looks", func() bool { return looks.Fired() > 0 })
-		restore()
-		looks.Lift()
-		f.begun("draw", 5)
-		f.ranOnce("draw")
-	})
+			f.recorded("draw", 3)
+			job, err := f.job("draw").By(lockcore.Operator{Who: "ann@host", Reason: "no data"})
+			testenv.Must(t, err)
+			testenv.Must(t, job.Pause(t.Context()))
+			f.Pass(2 * time.Second)
+			before, err := job.Status(t.Context())
+			testenv.Must(t, err)
+			lose(f)
+			n := len(f.book.all())
+			f.Pass(2 * time.Minute)
+			if now := len(f.book.all()); now != n {
+				t.Errorf("%d runs of a paused job", now-n)
+			}
+			st, err := job.Status(t.Context())
+			testenv.Must(t, err)
+			acts, err := job.Actions(t.Context(), 10)
+			testenv.Must(t, err)
+			if !st.Paused || !st.PausedSince.Equal(before.PausedSince) {
+				t.Errorf("status is %+v, before the loss %+v", st, before)
+			}
+			if len(acts) != 1 || acts[0] != (singleton.Action{At: before.PausedSince, Verb: "pause", By: "ann@host", Reason: "no data"}) {
+				t.Errorf("acts are %+v", acts)
+			}
+			if n := f.log.Count("ledger lost or set back", `"paused"=true`); n != 2 {
+				t.Errorf("the loss was logged %d times", n)
+			}
+			if n, _ := metric(t, reg, "noonlock_job_ledger_losses_total", "name", "draw"); n != 2 {
+				t.Errorf("%v losses were counted", n)
+			}
+			if n := f.log.Count("job resumed"); n != 0 {
+				t.Errorf("a resume was logged %d times", n)
+			}
+			testenv.Must(t, job.Resume(t.Context()))
+			f.Pass(2 * time.Minute)
+			if now := len(f.book.all()); now < n+100 {
+				t.Errorf("%d runs after the resume", now-n)
+			}
+			f.ranOnce("draw")
+		})
+	}
 }
 
-// At most once: a tick that was open when the server lost its data is not run again,
-// because its holder may have had an effect.
-// Mutant: it is claimed again, as is right for at least once.
-func TestFault15_ClassD_AtMostOnce(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
-		f.three("@every 1m", func(ctx context.Context, _ singleton.Run) error {
-			if len(f.book.all()) == 2 {
-				<-ctx.Done()
+// A holder dies, an operator triggers a run, and each key of the ledger is lost at each step of that. The
+// two other replicas send few requests, and ticks run afterwards.
+// Mutant: after a refusal that changes nothing, the next claim follows at once.
+func TestFault126_ClassD_AKeyIsLostAtEachStep(t *testing.T) {
+	t.Parallel()
+	for _, cfg := range []singleton.JobConfig{{}, {AllowOverlap: true}, {MaxAttempts: 1}} {
+		for _, key := range []string{"job", "open", "runs", "fence", "acts", "defs"} {
+			for lost := range 6 {
+				inBubble(t, func(t *testing.T, f *fleet) {
+					var mu sync.Mutex
+					calls := map[int64]int{} // in each second
+					count := countingFault(func(cmd []string) {
+						if strings.HasPrefix(cmd[0], "EVAL") {
+							mu.Lock()
+							defer mu.Unlock()
+							calls[time.Now().Unix()]++
+						}
+					})
+					f.start("abc", "@every 20s", func(ctx context.Context, run singleton.Run) error {
+						if len(f.book.all()) == 1 {
+							<-ctx.Done()
+						}
+						return sleep(time.Second)(ctx, run)
+					}, cfg)
+					for _, r := range f.all {
+						r.net.Inject(t, count)
+						r.net.Inject(t, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Delay: time.Millisecond, Match: func([]string) bool { return true }})
+					}
+					var first entry
+					for step, do := range []func(){
+						func() { f.Pass(time.Second) },
+						func() { first = f.begun("draw", 1)[0] },
+						func() { f.all[first.replica].die() },
+						func() { _, _ = f.job("draw").Trigger(t.Context()) }, // there may be no ledger
+						func() { f.Pass(1900 * time.Millisecond) },
+						func() { f.Pass(time.Second) },
+					} {
+						do()
+						if step == lost {
+							testenv.Must(t, f.Raw.Del(t.Context(), f.key("draw", key)).Err())
+							f.Pass(100 * time.Millisecond)
+						}
+					}
+					f.Pass(15 * time.Second)
+					n := len(f.book.all())
+					f.begun("draw", n+2)
+					mu.Lock()
+					defer mu.Unlock()
+					most := 0
+					for _, n := range calls {
+						most = max(most, n)
+					}
+					if most > 40 {
+						t.Errorf("%+v, %s lost after step %d: %d scripts in a second", cfg, key, lost, most)
+					}
+				})
 			}
-			return ctx.Err()
-		}, singleton.JobConfig{MaxAttempts: 1, CatchUp: singleton.CatchUpAll})
-		f.begun("draw", 2)
-		f.Pass(35 * time.Second) // all have looked
-		if err := f.Bubble.Restart(true); err != nil {
-			t.Fatal(err)
 		}
-		f.begun("draw", 5)
-		f.ranOnce("draw")
-		t.Log("1 empty restart")
-	})
-}
-
-// The server is unreachable for a while, and loses nothing: a run under way continues or is
-// run again, nothing is forgotten, and Run does not end.
-// Mutant: an error of the server ends the follower.
-func TestFault14_ARestartWithData(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
-		f.three("@every 1s", sleep(300*time.Millisecond), singleton.JobConfig{CatchUp: singleton.CatchUpAll})
-		for range 3 {
-			f.recorded("draw", len(f.runs("draw"))+3)
-			f.Bubble.Stop()
-			f.Pass(5 * time.Second)
-			if err := f.Bubble.Start(false); err != nil {
-				t.Fatal(err)
-			}
-		}
-		f.recorded("draw", 30)
-		f.proven("draw", every(t, time.Second))
-		f.alone("draw")
-		for tick, r := range f.ended("draw") {
-			if r.Outcome != singleton.OutcomeSucceeded {
-				t.Errorf("tick %v: %+v", tick, r)
-			}
-		}
-		if n := f.log.Count("ledger available again"); n < 3 {
-			t.Errorf("%d replicas logged that the server is back", n)
-		}
-	})
+	}
 }

@@ -2,9 +2,17 @@ package singleton_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 	"github.com/noonlock/noonlock/singleton"
 )
 
@@ -19,37 +27,25 @@ func (f *fleet) ranOnce(job string) {
 }
 
 // A replica dies after the effect of its run and before the record: the same tick is run
-// again, and one completion of it is accepted. Here the key of the run makes the effect
-// happen once.
+// again, and one completion of it is accepted. The key of the run is the same, so that a marker makes the effect happen once.
 // Mutants: the tick is forgotten; the late completion is accepted, too.
 func TestFault59_CrashAfterTheEffect(t *testing.T) {
 	onBoth(t, func(t *testing.T, f *fleet) {
 		effects := map[string]int{}
-		fleet := map[string]*replica{}
 		killed := make(chan string, 1)
-		work := func(_ context.Context, run singleton.Run) error {
+		f.start("ab", "@every 1s", func(_ context.Context, run singleton.Run) error {
 			f.mu.Lock()
 			defer f.mu.Unlock()
-			if effects[run.Key()] == 0 {
-				effects[run.Key()]++ // like a marker in the same transaction
-			}
+			effects[run.Key()]++
 			if len(effects) == 1 && run.Attempt == 1 {
 				killed <- run.Holder
-				fleet[run.Holder].die()
+				f.all[run.Holder].die()
 			}
 			return nil
-		}
-		for _, name := range []string{"a", "b"} {
-			r := f.replica(name, singleton.Config{})
-			r.add("draw", "@every 1s", work, singleton.JobConfig{})
-			fleet[name] = r
-		}
-		for _, r := range fleet {
-			r.run()
-		}
+		}, singleton.JobConfig{})
 		name := <-killed
 		f.recorded("draw", 1)
-		fleet[name].net.Heal() // its completion arrives late
+		f.all[name].net.Heal() // its completion arrives late
 		f.recorded("draw", 3)
 		first := f.book.all()[0]
 		entries := f.ticks("draw")[first.run.Tick.UnixMilli()]
@@ -61,109 +57,181 @@ func TestFault59_CrashAfterTheEffect(t *testing.T) {
 		}
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		if n := effects[first.run.Key()]; n != 1 {
-			t.Errorf("the effect came about %d times", n)
+		if n := effects[first.run.Key()]; n != 2 {
+			t.Errorf("the key of the run was seen %d times", n)
 		}
-		t.Logf("%d crash between effect and record", 1)
 	})
 }
 
 // All replicas were down for a thousand ticks: each tick is accounted for, and those that
-// CatchUp selects are run.
+// CatchUp selects are run. The entry about the others stays in the history, however short that is.
 // Mutants: the missed ticks are dropped without a record; all of them are run; each skip is
-// its own entry.
-func TestFault58_AThousandMissedTicks(t *testing.T) {
+// its own entry; the runs that are caught up push it out.
+func TestFault58_114_AThousandMissedTicks(t *testing.T) {
 	for _, c := range []struct {
-		name string
-		cfg  singleton.JobConfig
-		late int // ticks run of those missed
+		cfg    singleton.JobConfig
+		late   int // ticks run of those missed
+		reason string
 	}{
-		{"latest", singleton.JobConfig{}, 1},
-		{"all", singleton.JobConfig{CatchUp: singleton.CatchUpAll}, 100},
-		{"none", singleton.JobConfig{CatchUp: singleton.CatchUpNone}, 0},
-		{"deadline", singleton.JobConfig{CatchUp: singleton.CatchUpAll, StartingDeadline: 10*time.Minute + 30*time.Second}, 11},
+		{singleton.JobConfig{}, 1, "missed"},
+		{singleton.JobConfig{CatchUp: singleton.CatchUpAll}, 100, "missed"},
+		{singleton.JobConfig{CatchUp: singleton.CatchUpAll, KeepRuns: 1}, 100, "missed"},
+		{singleton.JobConfig{CatchUp: singleton.CatchUpNone}, 0, "missed"},
+		{singleton.JobConfig{CatchUp: singleton.CatchUpAll, StartingDeadline: 10*time.Minute + 30*time.Second}, 11, "deadline"},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			inBubble(t, func(t *testing.T, f *fleet) {
-				a := f.replica("a", singleton.Config{})
-				a.add("draw", "@every 1m", nil, c.cfg)
-				a.run()
-				f.recorded("draw", 1)
-				a.stop()
-				time.Sleep(1000*time.Minute + 15*time.Second) // not near a tick
-				back := time.Now()
-				for _, name := range []string{"b", "c"} {
-					r := f.replica(name, singleton.Config{})
-					r.add("draw", "@every 1m", nil, c.cfg)
-					r.run()
+		inBubble(t, func(t *testing.T, f *fleet) {
+			f.start("a", "@every 1m", nil, c.cfg)
+			f.recorded("draw", 1)
+			f.all["a"].stop()
+			time.Sleep(1000*time.Minute + 15*time.Second) // not near a tick
+			back := time.Now()
+			f.start("bc", "@every 1m", nil, c.cfg)
+			f.Pass(20 * time.Second)
+			late := 0
+			for _, e := range f.book.all()[1:] {
+				if e.run.Tick.Before(back) {
+					late++
 				}
-				f.Pass(20 * time.Second)
-				late := 0
-				for _, e := range f.book.all()[1:] {
-					if e.run.Tick.Before(back) {
-						late++
-					}
-				}
-				if late != c.late {
-					t.Errorf("%d missed ticks were run, want %d", late, c.late)
-				}
-				f.Pass(2 * time.Minute)
-				f.ranOnce("draw")
-				if n := f.proven("draw", every(t, time.Minute)); n < 1001 {
-					t.Errorf("the ledger knows of %d ticks", n)
-				}
-				skips, skipped := 0, 0
-				for _, r := range f.runs("draw") {
-					if r.Count > 0 {
-						skips++
-						skipped += r.Count
-						want := "missed"
-						if c.name == "deadline" {
-							want = "deadline"
-						}
-						if r.Error != want {
-							t.Errorf("skipped for %q", r.Error)
-						}
-					}
-				}
-				if skips != 1 || skipped != 1000-c.late {
-					t.Errorf("%d skips of %d ticks, want one of %d", skips, skipped, 1000-c.late)
-				}
-				t.Logf("%d ticks were missed", 1000)
-			})
+			}
+			if late != c.late {
+				t.Errorf("%+v: %d missed ticks were run, want %d", c.cfg, late, c.late)
+			}
+			f.ranOnce("draw")
+			if c.cfg.KeepRuns == 0 && f.proven("draw", every(t, time.Minute)) < 1001 {
+				t.Errorf("%+v: the ledger knows of too few ticks", c.cfg)
+			}
+			skips := slices.DeleteFunc(f.runs("draw"), func(r singleton.HistoryEntry) bool { return r.Count == 0 })
+			if len(skips) != 1 || skips[0].Count != 1000-c.late || skips[0].Error != c.reason {
+				t.Errorf("%+v: skipped are %+v, want %d ticks", c.cfg, skips, 1000-c.late)
+			}
+			if n := f.log.Count(`"ticks skipped"`, fmt.Sprintf(`"count"=%d`, 1000-c.late), c.reason); n != 1 {
+				t.Errorf("%+v: logged %d times", c.cfg, n)
+			}
 		})
 	}
 }
 
-// After an outage, CatchUpAll runs as many ticks as the history has entries by default, or more. The
-// entry about the skipped ticks stays in the history, and their number is logged.
-// Mutant: the runs that are caught up push it out.
-func TestFault114_ACatchUpKeepsItsSkips(t *testing.T) {
-	for _, keep := range []int{0, 1} {
-		inBubble(t, func(t *testing.T, f *fleet) {
-			cfg := singleton.JobConfig{CatchUp: singleton.CatchUpAll, KeepRuns: keep}
-			a := f.replica("a", singleton.Config{})
-			a.add("draw", "@every 1m", nil, cfg)
-			a.run()
-			f.recorded("draw", 1)
-			a.stop()
-			time.Sleep(500*time.Minute + 15*time.Second)
-			b := f.replica("b", singleton.Config{})
-			b.add("draw", "@every 1m", nil, cfg)
-			b.run()
-			f.begun("draw", 101)
-			f.Pass(time.Second)
-			skipped := 0
-			for _, r := range f.runs("draw") {
-				skipped += r.Count
-			}
-			if skipped != 400 {
-				t.Errorf("KeepRuns %d: the history has %d skipped ticks, want 400", keep, skipped)
-			}
-			if n := f.log.Count(`"ticks skipped"`, `"count"=400`, `"reason"="missed"`); n != 1 {
-				t.Errorf("KeepRuns %d: logged %d times", keep, n)
-			}
+// Class S: requests and replies are lost, duplicated or late.
+
+// The reply to a claim or to a completion is lost, or the request is sent twice: the tick is run
+// once nevertheless, at the first attempt, and recorded once. Other faults of a connection are
+// tested in lockcore, and repeated requests in the ledger.
+// Mutants: a repeated claim gets "busy" because of its own record; it counts as an attempt; a
+// repeated completion gets "superseded"; the work is repeated; a second entry is written.
+func TestFault24_28_29_ALostAnswer(t *testing.T) {
+	for _, script := range []string{"claim", "complete"} {
+		for _, kind := range []string{lockcoretest.SwallowReply, lockcoretest.DuplicateRequest} {
+			t.Run(script+" "+kind, func(t *testing.T) {
+				onBoth(t, func(t *testing.T, f *fleet) {
+					r := f.replica("a", singleton.Config{TTL: f.ttl(time.Second)})
+					r.add("draw", "@every 200ms", nil, singleton.JobConfig{})
+					r.run()
+					f.recorded("draw", 1)
+					rule := r.net.Inject(t, lockcoretest.Fault{Kind: kind, Match: request(script), Count: 2})
+					f.Until("the fault was injected twice", func() bool { return rule.Fired() == 2 })
+					f.recorded("draw", len(f.runs("draw"))+2)
+					f.ranOnce("draw")
+					f.ended("draw")
+					f.proven("draw", every(t, 200*time.Millisecond))
+					if n := f.log.Count("another replica has taken"); n != 0 {
+						t.Errorf("%d requests were answered as superseded", n)
+					}
+				})
+			})
+		}
+	}
+}
+
+// Claims arrive after they were abandoned: they must not hold the tick for an unused TTL,
+// nor count as attempts.
+// Mutant: no tombstone is written, or it is not checked.
+func TestFault13_ClaimsThatComeLate(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fleet) {
+		a, b := f.replica("a", singleton.Config{TTL: time.Minute}), f.replica("b", singleton.Config{TTL: time.Minute})
+		for _, r := range []*replica{a, b} {
+			r.add("draw", "@every 10m", nil, singleton.JobConfig{MaxAttempts: 1})
+			r.run()
+		}
+		f.recorded("draw", 1)
+		f.Pass(time.Minute) // the servers know the scripts now
+		away := b.net.Partition()
+		late := a.net.Inject(t, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Match: request("claim")})
+		f.Until("claims are held back", func() bool { return late.Fired() >= 1 })
+		f.Until("they were abandoned", func() bool { return len(f.Raw.Keys(t.Context(), f.key("draw", "tomb:*")).Val()) >= 2 })
+		held := late.Fired()
+		late.Lift()
+		f.Pass(100 * time.Millisecond)
+		b.net.Heal()
+		given := time.Now()
+		record := f.recorded("draw", 2)[1]
+		if took := time.Since(given); took > 10*time.Second || record.Outcome != singleton.OutcomeSucceeded || record.Attempt != 1 {
+			t.Errorf("after %v the record is %+v", took, record)
+		}
+		f.ranOnce("draw")
+		lockcoretest.MustFire(t, away)
+		t.Logf("%d claims came late", held)
+	})
+}
+
+// The server is away from the middle of a run on. The ledger has how long the work took, and the ticks that
+// were due after it as missed, also if the lease had ended meanwhile, if the work failed, and if an operator
+// requests a run as soon as the server is back. If another attempt follows, the run has not ended.
+// Mutants: a run or an attempt ends when the server records it; a triggered run continues the hold.
+func TestFault72_AnOutageIsNoWork(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		ttl    time.Duration
+		err    error
+		config singleton.JobConfig
+		reason string
+	}{
+		"within the TTL": {time.Minute, nil, singleton.JobConfig{}, "missed"},
+		"over the TTL":   {2 * time.Second, nil, singleton.JobConfig{}, "missed"},
+		"failed":         {time.Minute, errBroken, singleton.JobConfig{MaxAttempts: 1}, "missed"},
+		"after attempts": {time.Minute, errBroken, singleton.JobConfig{Retry: time.Millisecond, HandOverAfter: -1}, "overlap"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(t *testing.T, f *fleet) {
+				reg := prometheus.NewRegistry()
+				var begun atomic.Int64
+				r := f.replica("a", singleton.Config{TTL: c.ttl}, reg)
+				r.add("draw", "@every 1s", func(ctx context.Context, run singleton.Run) error {
+					if begun.Add(1) == 3 {
+						f.Bubble.Stop()
+						time.AfterFunc(7100*time.Millisecond, func() { testenv.Must(f, f.Bubble.Start(false)) })
+					}
+					err := sleep(300*time.Millisecond)(ctx, run)
+					if begun.Load() == 3 {
+						err = errors.Join(err, c.err)
+					}
+					return err
+				}, c.config)
+				r.run()
+				f.Until("the server is away", func() bool { return begun.Load() == 3 })
+				f.Until("the server is back", func() bool { return f.Raw.Ping(t.Context()).Err() == nil })
+				if _, err := f.job("draw").Trigger(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				f.Pass(5 * time.Second)
+				skipped := 0
+				for _, e := range f.runs("draw") {
+					for _, a := range e.Attempts {
+						if took := a.End.Sub(a.Start); took < 290*time.Millisecond || took > 310*time.Millisecond {
+							t.Errorf("an attempt took %v: %+v", took, e)
+						}
+					}
+					if skipped += e.Count; e.Count > 0 && e.Error != c.reason {
+						t.Errorf("skipped: %+v", e)
+					}
+				}
+				if skipped < 5 || skipped > 8 {
+					t.Errorf("%d ticks were skipped", skipped)
+				}
+				if n, sum := metric(t, reg, "noonlock_job_attempt_duration_seconds"); sum < 0.29*n || sum > 0.31*n {
+					t.Errorf("%v attempts took %v s", n, sum)
+				}
+			})
 		})
 	}
 }

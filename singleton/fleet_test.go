@@ -34,6 +34,7 @@ type fleet struct {
 	log     testenv.Log
 	delay   time.Duration // LockDelay of the replicas
 	in      int           // the database of the replicas
+	all     map[string]*replica
 
 	mu      sync.Mutex
 	readers map[string]*ledger.Ledger
@@ -42,7 +43,7 @@ type fleet struct {
 
 func newFleet(e *testenv.Env) *fleet {
 	e.Days = true
-	f := &fleet{Env: e, history: testenv.NewHistory(e.Clock)}
+	f := &fleet{Env: e, history: testenv.NewHistory(e.Clock), all: map[string]*replica{}}
 	e.Cleanup(func() {
 		if e.Failed() {
 			e.Logf("the log:\n%s", &f.log)
@@ -108,7 +109,20 @@ func (f *fleet) replica(name string, cfg singleton.Config, metrics ...prometheus
 	if r.runner, err = singleton.NewRunner(r.client, cfg); err != nil {
 		f.Fatalf("NewRunner: %v", err)
 	}
+	f.all[name] = r
 	return r
+}
+
+// start starts a replica of the job draw for each letter of names.
+func (f *fleet) start(names, schedule string, work func(context.Context, singleton.Run) error, cfg singleton.JobConfig, of ...singleton.Config) map[string]*replica {
+	f.Helper()
+	for name := range strings.SplitSeq(names, "") {
+		f.replica(name, append(of, singleton.Config{})[0]).add("draw", schedule, work, cfg)
+	}
+	for name := range strings.SplitSeq(names, "") {
+		f.all[name].run()
+	}
+	return f.all
 }
 
 // add adds a job whose runs are recorded in the fleet's book.

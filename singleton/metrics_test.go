@@ -3,11 +3,16 @@ package singleton_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 	"github.com/noonlock/noonlock/singleton"
 )
@@ -17,9 +22,7 @@ import (
 func metric(t testing.TB, reg *prometheus.Registry, name string, labels ...string) (value, sum float64) {
 	t.Helper()
 	families, err := reg.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	for _, family := range families {
 		if family.GetName() != name {
 			continue
@@ -49,84 +52,126 @@ func metric(t testing.TB, reg *prometheus.Registry, name string, labels ...strin
 // measured from the tick although that has a jitter.
 func TestMetrics(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
-		const jitter = 5 * time.Second
-		regs := map[string]*prometheus.Registry{}
-		all := map[string]*replica{}
-		var victim string
+		reg := prometheus.NewRegistry()
 		var cut *lockcoretest.Rule
-		work := func(ctx context.Context, run singleton.Run) error {
-			switch n := len(f.ticks("draw")); {
-			case n == 2 && run.Attempt < 3:
-				return errors.New("boom")
-			case n == 3 && run.Attempt == 1:
-				victim = run.Holder
-				cut = all[victim].die()
-				<-ctx.Done()
-				return ctx.Err()
-			case n == 5:
-				time.Sleep(150 * time.Second) // over two ticks
-			}
-			return nil
-		}
 		for _, name := range []string{"a", "b", "c"} {
-			regs[name] = prometheus.NewRegistry()
-			r := f.replica(name, singleton.Config{}, regs[name])
-			r.add("draw", "@every 1m", work, singleton.JobConfig{Jitter: jitter, MaxAttempts: 2, Retry: time.Second, HandOverAfter: -1})
+			r := f.replica(name, singleton.Config{}, reg)
+			r.add("draw", "@every 1m", func(ctx context.Context, run singleton.Run) error {
+				switch n := len(f.ticks("draw")); {
+				case n == 2 && run.Attempt < 3:
+					return errBroken
+				case n == 3 && run.Attempt == 1:
+					cut = f.all[run.Holder].die()
+					<-ctx.Done()
+					return ctx.Err()
+				case n == 5:
+					time.Sleep(150 * time.Second) // over two ticks
+				}
+				return nil
+			}, singleton.JobConfig{Jitter: 5 * time.Second, MaxAttempts: 2, Retry: time.Second, HandOverAfter: -1})
 			r.run()
-			all[name] = r
 		}
 		f.recorded("draw", 7)
 		f.Pass(time.Second)
-		runs := f.ended("draw")
-		outcomes, skipped := map[string]float64{}, 0.0
+		outcomes, skipped, newest := map[string]int{}, 0, time.Time{}
 		for _, r := range f.runs("draw") {
-			if outcomes[string(r.Outcome)]++; r.Count > 0 {
-				skipped += float64(r.Count)
-			}
-		}
-		total := func(name string, labels ...string) (value, sum float64) {
-			t.Helper()
-			for _, reg := range regs {
-				v, s := metric(t, reg, name, labels...)
-				value, sum = value+v, sum+s
-			}
-			return value, sum
-		}
-		for _, outcome := range []string{"succeeded", "failed", "unknown"} {
-			if n, _ := total("noonlock_job_runs_total", "name", "draw", "outcome", outcome); n != outcomes[outcome] {
-				t.Errorf("runs %s: %v, the ledger has %v", outcome, n, outcomes[outcome])
-			}
-		}
-		if n, _ := total("noonlock_job_skipped_ticks_total", "reason", "overlap"); n != skipped || n == 0 {
-			t.Errorf("%v ticks skipped, the ledger has %v", n, skipped)
-		}
-		if n, _ := total("noonlock_job_takeovers_total"); n != 1 {
-			t.Errorf("%v takeovers, want 1", n)
-		}
-		if n, _ := total("noonlock_job_attempt_duration_seconds"); n != float64(len(f.book.all())) {
-			t.Errorf("%v durations of %d attempts", n, len(f.book.all()))
-		}
-		// The tick after the long run waited for it, half a minute and its jitter.
-		if n, sum := total("noonlock_job_start_delay_seconds"); n != float64(len(f.ticks("draw"))) || sum < 20 || sum > 36 {
-			t.Errorf("%v start delays of %v in all, for %d ticks", n, sum, len(f.ticks("draw")))
-		}
-		newest := time.Time{}
-		for _, r := range runs {
+			outcomes[string(r.Outcome)]++
+			skipped += r.Count
 			if r.Outcome == singleton.OutcomeSucceeded && r.Tick.After(newest) {
 				newest = r.Tick
 			}
 		}
-		for name, reg := range regs {
-			if name == victim {
-				continue
+		counts := func(want int, name string, labels ...string) (sum float64) {
+			t.Helper()
+			n, sum := metric(t, reg, "noonlock_job_"+name, append(labels, "name", "draw")...)
+			if n != float64(want) {
+				t.Errorf("%s %v is %v, want %d", name, labels, n, want)
 			}
-			if at, _ := metric(t, reg, "noonlock_job_last_success_timestamp_seconds"); at != float64(newest.Unix()) {
-				t.Errorf("%s: last success at %v, want %v", name, at, newest.Unix())
+			return sum
+		}
+		for _, outcome := range []string{"succeeded", "failed", "unknown"} {
+			counts(outcomes[outcome], "runs_total", "outcome", outcome)
+		}
+		counts(skipped, "skipped_ticks_total", "reason", "overlap")
+		counts(1, "takeovers_total")
+		counts(len(f.book.all()), "attempt_duration_seconds")
+		counts(int(newest.Unix()), "last_success_timestamp_seconds")
+		// The tick after the long run waited for it, half a minute and its jitter.
+		if sum := counts(len(f.ticks("draw")), "start_delay_seconds"); sum < 20 || sum > 36 || skipped == 0 {
+			t.Errorf("%d ticks were skipped, and start delays are %v in all", skipped, sum)
+		}
+		f.alone("draw")
+		f.proven("draw", every(t, time.Minute))
+		lockcoretest.MustFire(t, cut)
+	})
+}
+
+// Each event of a job is one line with the level and the keys that docs/OPERATIONS.md and
+// alerts on logs rely on: an error has the key "error" of logr's Error.
+func TestEventsAreLogged(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, f *fleet) {
+		var result atomic.Pointer[error]
+		work := func(context.Context, singleton.Run) error {
+			if err := result.Load(); err != nil {
+				return *err
 			}
-			if off, _ := metric(t, reg, "noonlock_job_clock_offset_seconds"); off > 0.01 || off < -0.01 {
-				t.Errorf("%s: clock offset %v", name, off)
+			return nil
+		}
+		reg := prometheus.NewRegistry()
+		counted := func(action string) {
+			t.Helper()
+			f.Until(action+" is counted once", func() bool {
+				n, _ := metric(t, reg, "noonlock_job_interventions_total", "name", "draw", "action", action)
+				return n == 1
+			})
+		}
+		a := f.replica("a", singleton.Config{}, reg)
+		a.add("draw", "@every 1h", work, singleton.JobConfig{MaxAttempts: 1})
+		a.add("long", "@every 10h", sleep(time.Hour), singleton.JobConfig{MaxAttempts: 2})
+		a.add("single", "@every 10h", sleep(time.Hour), singleton.JobConfig{MaxAttempts: 1})
+		a.run()
+		logged := func(texts ...string) {
+			t.Helper()
+			f.Until(fmt.Sprintf("a line with %q is logged", texts), func() bool { return f.log.Count(texts...) > 0 })
+			if n := f.log.Count(texts...); n != 1 {
+				t.Errorf("%d lines with %q, want 1\n%s", n, texts, &f.log)
 			}
 		}
-		lockcoretest.MustFire(t, cut)
+		job, err := f.job("draw").By(lockcore.Operator{Who: "ann@host", Reason: "no data"})
+		testenv.Must(t, err)
+		f.Until("the job is known", func() bool { return a.runner.Ready() == nil })
+		testenv.Must(t, job.Pause(t.Context()))
+		logged(`a: "level"=0 "msg"="job paused"`, `"job"="draw"`, `"since"="2000-01-01 `, `"by"="ann@host" "reason"="no data"`)
+		counted("pause")
+		testenv.Must(t, job.Resume(t.Context()))
+		logged(`a: "level"=0 "msg"="job resumed"`, `"job"="draw"`, `"by"="ann@host" "reason"="no data"`)
+		counted("resume")
+		if _, err := job.Trigger(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		logged(`a: "level"=0 "msg"="run begins"`, `"job"="draw"`, `"triggered"="2000-01-01 `, `"attempt"=1 "token"=`)
+		logged(`a: "level"=0 "msg"="run ended"`, `"job"="draw"`, `"triggered"="2000-01-01 `, `"outcome"="succeeded" "took"="0s"`)
+		for outcome, err := range map[string]error{"failed": errors.New("no winners"), "unknown": singleton.ErrUnknownOutcome} {
+			result.Store(&err)
+			f.Pass(time.Hour)
+			logged(`a: "msg"="run ended" "error"=`, err.Error(), `"job"="draw"`, `"tick"="2000-01-01 `, fmt.Sprintf("%q=%q", "outcome", outcome))
+		}
+		result.Store(nil)
+
+		f.begun("long", 1)
+		f.begun("single", 1)
+		b := f.replica("b", singleton.Config{})
+		b.add("long", "@every 10h", nil, singleton.JobConfig{MaxAttempts: 2})
+		b.add("single", "@every 10h", nil, singleton.JobConfig{MaxAttempts: 1})
+		b.run()
+		f.Until("b knows its jobs", func() bool { return b.runner.Ready() == nil })
+		a.die()
+		logged(`b: "level"=0 "msg"="run taken over"`, `"job"="long"`, `"tick"="2000-01-01 02:00:00 `, `"from"="a" "attempt"=2`)
+		logged(`b: "msg"="tick abandoned" "error"=`, `"job"="single"`, `"tick"="2000-01-01 02:00:00 `, `"outcome"="unknown" "holder"="a"`)
+		if n := f.log.Count(`="64`); n > 0 { // the years of triggered ticks
+			t.Errorf("%d lines show the tick of a triggered run\n%s", n, &f.log)
+		}
+		synctest.Wait()
 	})
 }

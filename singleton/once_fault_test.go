@@ -4,42 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
 )
-
-// A runner lost its lease, and no other runner has taken over: it runs the work again. The
-// loss is not a failure of the work.
-func TestOnceRunsAgainAfterALoss(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(t *testing.T, f *fleet) {
-		c, faults := f.Linked("alone")
-		tokens := make(chan uint64, 3)
-		run := f.do(f.once(c, singleton.OnceConfig{}), func(ctx context.Context) error {
-			token := lockcore.FromContext(ctx).Token()
-
-			tokens <- token
-			if len(tokens) == 2 {
-				return nil
-			}
-			<-ctx.Done()
-			return ctx.Err()
-		})
-		f.Until("it runs", func() bool { return len(tokens) == 1 })
-		f.kill(faults)
-		time.Sleep(time.Minute)
-		faults.Heal()
-		if err := run.result(); err != nil {
-			t.Errorf("Do: %v", err)
-		}
-		if first, second := <-tokens, <-tokens; second <= first {
-			t.Errorf("token %d after %d", second, first)
-		}
-	})
-}
 
 // A run whose holders all die is recorded as unknown, and the waiting callers get that
 // result. A later call tries again.
@@ -49,15 +22,15 @@ func TestOnceFailsAfterTheAttempts(t *testing.T) {
 			t.Parallel()
 			inBubble(t, func(t *testing.T, f *fleet) {
 				cfg := singleton.OnceConfig{MaxAttempts: most}
-				var count tally
+				var count atomic.Int64
 				for i := range most {
 					c, faults := f.Linked(fmt.Sprintf("dies-%d", i))
 					f.do(f.once(c, cfg), func(ctx context.Context) error {
-						count.add("run")
+						count.Add(1)
 						<-ctx.Done()
 						return ctx.Err()
 					})
-					f.Until("it runs", func() bool { return count.get("run") == i+1 })
+					f.Until("it runs", func() bool { return count.Load() == int64(i)+1 })
 					f.kill(faults)
 				}
 				waiters := []*replicaRun{f.do(f.once(f.Client("x"), cfg), mustNotRun(t)), f.do(f.once(f.Client("y"), cfg), mustNotRun(t))}
@@ -74,68 +47,52 @@ func TestOnceFailsAfterTheAttempts(t *testing.T) {
 	}
 }
 
-// FAULT 52: a runner is shut down and slow to stop. Another one takes over when the work
-// has returned, and not earlier.
-// Mutant: the run is released when ctx ends.
-func TestOnceIsLeftToAnotherAtShutdown(t *testing.T) {
+// Do returns errors that only an operator can fix, and does not wait.
+func TestOnceTellsARefusal(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
-		tokens := make(chan uint64, 2)
-		run := f.do(f.once(f.Client("a"), singleton.OnceConfig{}), func(ctx context.Context) error {
-			token := lockcore.FromContext(ctx).Token()
-
-			f.begins("a", token)
-			tokens <- token
-			<-ctx.Done()
-			time.Sleep(time.Minute)
-			f.ends("a", token)
-			return errBroken
-		})
-		first := receive(f, tokens, "the run")
-		next := f.do(f.once(f.Client("b"), singleton.OnceConfig{}), func(ctx context.Context) error {
-			token := lockcore.FromContext(ctx).Token()
-
-			f.begins("b", token)
-			tokens <- token
-			f.ends("b", token)
-			return nil
-		})
-		f.waiting(1)
-		stop := f.Clock()
-		run.cancel()
-		if err := next.result(); err != nil {
-			t.Errorf("the next one's Do: %v", err)
+		o := f.once(f.Client("a"), singleton.OnceConfig{})
+		f.Bubble.Server().SetError("NOPERM this user has no permissions")
+		if err := f.do(o, mustNotRun(t)).result(); err == nil || !strings.Contains(err.Error(), `once "migrate-7"`) || !strings.Contains(err.Error(), "NOPERM") {
+			t.Errorf("Do: %v, want the server's refusal", err)
 		}
-		if took := f.Clock() - stop; took < time.Minute || took > time.Minute+10*time.Millisecond {
-			t.Errorf("taken over after %v, want right after the work's minute", took)
+		f.Bubble.Server().SetError("LOADING Redis is loading the dataset in memory")
+		run := f.do(o, func(context.Context) error { return nil })
+		time.Sleep(10 * time.Minute)
+		if run.over() {
+			t.Errorf("Do did not wait for a server that is loading: %v", run.result())
 		}
-		if err := run.result(); !errors.Is(err, context.Canceled) || !errors.Is(err, errBroken) || errors.Is(err, singleton.ErrOnceFailed) {
-			t.Errorf("the cancelled Do: %v, want canceled and the work's error", err)
-		}
-		if second := receive(f, tokens, "the second run"); second <= first {
-			t.Errorf("token %d after %d", second, first)
-		}
-		f.history.Require(t)
-	})
-}
-
-// A success counts although ctx has ended in the meantime.
-func TestOnceRecordsASuccessAtShutdown(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(t *testing.T, f *fleet) {
-		started := make(chan struct{})
-		run := f.do(f.once(f.Client("a"), singleton.OnceConfig{}), func(ctx context.Context) error {
-			close(started)
-			<-ctx.Done()
-			return nil
-		})
-		receive(f, started, "the run")
-		run.cancel()
+		f.Bubble.Server().SetError("")
 		if err := run.result(); err != nil {
 			t.Errorf("Do: %v", err)
 		}
-		if err := f.do(f.once(f.Client("b"), singleton.OnceConfig{}), mustNotRun(t)).result(); err != nil {
-			t.Errorf("a later Do: %v", err)
+		c := f.Client("b")
+		testenv.Must(t, c.Close(t.Context()))
+		if err := f.do(f.once(c, singleton.OnceConfig{}), mustNotRun(t)).result(); !errors.Is(err, lockcore.ErrClosed) {
+			t.Errorf("Do on a closed Client: %v", err)
+		}
+	})
+}
+
+// A success that cannot be recorded does not count: Do returns an error, and leaves the run
+// to others.
+func TestOnceSuccessThatCannotBeRecorded(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, f *fleet) {
+		err := f.do(f.once(f.Client("a"), singleton.OnceConfig{}), func(context.Context) error {
+			f.Bubble.Server().SetError("NOPERM this user has no permissions")
+			return nil
+		}).result()
+		if err == nil || !strings.Contains(err.Error(), "outcome succeeded not recorded") || errors.Is(err, singleton.ErrOnceFailed) {
+			t.Errorf("Do: %v", err)
+		}
+		f.Bubble.Server().SetError("")
+		var count atomic.Int64
+		if err := f.do(f.once(f.Client("b"), singleton.OnceConfig{}), func(context.Context) error {
+			count.Add(1)
+			return nil
+		}).result(); err != nil || count.Load() != 1 {
+			t.Errorf("a later Do: %v after %d runs", err, count.Load())
 		}
 	})
 }

@@ -7,9 +7,11 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 	"github.com/noonlock/noonlock/singleton"
@@ -18,9 +20,7 @@ import (
 func (f *fleet) once(c *lockcore.Client, cfg singleton.OnceConfig) *singleton.Once {
 	f.Helper()
 	o, err := singleton.NewOnce(c, "migrate-7", cfg)
-	if err != nil {
-		f.Fatal(err)
-	}
+	testenv.Must(f, err)
 	return o
 }
 
@@ -66,21 +66,16 @@ func onceFailure(t *testing.T, err error) failure {
 // Fifty replicas start at the same instant: one runs the work, and all have its result.
 // Later calls have it, too.
 func TestOnceRunsOnOneOfFifty(t *testing.T) {
-	for _, c := range []struct {
-		name   string
-		result error
-	}{{"success", nil}, {"failure", errBroken}} {
-		t.Run(c.name, func(t *testing.T) {
+	for _, result := range []error{nil, errBroken} {
+		t.Run(fmt.Sprint(result), func(t *testing.T) {
 			onBoth(t, func(t *testing.T, f *fleet) {
 				const replicas = 50
 				leave := make(chan struct{})
 				runs := make(chan uint64, replicas)
 				work := func(ctx context.Context) error {
-					token := lockcore.FromContext(ctx).Token()
-
-					runs <- token
+					runs <- lockcore.FromContext(ctx).Token()
 					<-leave
-					return c.result
+					return result
 				}
 				var all []*replicaRun
 				for i := range replicas {
@@ -92,42 +87,27 @@ func TestOnceRunsOnOneOfFifty(t *testing.T) {
 				ran := 0
 				for _, r := range all {
 					err := r.result()
-					if c.result == nil {
-						if err != nil {
-							t.Errorf("Do: %v", err)
-						}
+					if result == nil {
+						testenv.Must(t, err)
 						continue
 					}
-					failed := onceFailure(t, err)
 					if errors.Is(err, errBroken) {
 						ran++
 					}
-					if failed.Reason != errBroken.Error() || failed.Outcome != singleton.OutcomeFailed ||
-						failed.Attempt != 1 || !strings.HasPrefix(failed.Holder, "replica-") {
+					if failed := onceFailure(t, err); failed.Reason != errBroken.Error() || failed.Outcome != singleton.OutcomeFailed || failed.Attempt != 1 || !strings.HasPrefix(failed.Holder, "replica-") {
 						t.Errorf("failure %+v, want the runner's", failed)
 					}
 				}
-				if n := len(runs) + 1; n != 1 {
-					t.Errorf("%d runs, want 1", n)
+				if n := len(runs) + 1; n != 1 || result != nil && ran != 1 {
+					t.Errorf("%d runs, and %d replicas have the work's own error, want 1", n, ran)
 				}
 				f.Until("there is no subscriber left", func() bool { return f.listening("migrate-7") == 0 })
-
-				later := f.do(f.once(f.Client("later"), singleton.OnceConfig{}), func(ctx context.Context) error {
-					token := lockcore.FromContext(ctx).Token()
-
-					runs <- token
+				testenv.Must(t, f.once(f.Client("later"), singleton.OnceConfig{}).Do(t.Context(), func(ctx context.Context) error {
+					runs <- lockcore.FromContext(ctx).Token()
 					return nil
-				})
-				if err := later.result(); err != nil {
-					t.Errorf("a later Do: %v", err)
-				}
-				switch {
-				case c.result == nil && len(runs) > 0:
-					t.Error("a later Do has run the work again")
-				case c.result != nil && (len(runs) != 1 || <-runs <= token):
-					t.Error("a later Do has not tried again, with a higher token")
-				case c.result != nil && ran != 1:
-					t.Errorf("%d replicas have the work's own error, want 1", ran)
+				}))
+				if tried := len(runs) == 1; tried != (result != nil) || tried && <-runs <= token {
+					t.Errorf("after %v, a later Do has tried again: %t", result, tried)
 				}
 			})
 		})
@@ -219,20 +199,20 @@ func TestOnceRemembers(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
 		const remember = 720 * time.Hour
-		var count tally
+		var count atomic.Int64
 		for i, c := range []struct {
 			after time.Duration
-			runs  int
+			runs  int64
 		}{{0, 1}, {remember - time.Minute, 1}, {remember - time.Minute, 1}, {remember + time.Minute, 2}} {
 			time.Sleep(c.after)
 			client := f.Client(strconv.Itoa(i))
 			if err := f.once(client, singleton.OnceConfig{Remember: remember}).Do(t.Context(), func(context.Context) error {
-				count.add("run")
+				count.Add(1)
 				return nil
 			}); err != nil {
 				t.Errorf("Do: %v", err)
 			}
-			if n := count.get("run"); n != c.runs {
+			if n := count.Load(); n != c.runs {
 				t.Errorf("call %d: %d runs, want %d", i, n, c.runs)
 			}
 			if err := client.Close(t.Context()); err != nil {

@@ -3,11 +3,14 @@ package singleton
 import (
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
 
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
+	"github.com/noonlock/noonlock/singleton/internal/ticks"
 	"github.com/noonlock/noonlock/singleton/schedule"
 )
 
@@ -24,7 +27,7 @@ func seconds(d time.Duration) schedule.Schedule {
 	return s
 }
 
-// Which due ticks are run, and which are skipped.
+// Which due ticks are run, until when, and when the next check is due. What is skipped for which reason, TestPlanOfMixedStretches shows.
 // Mutants: the oldest instead of the latest is chosen; a count that is off by one; a limit
 // that is inclusive on the wrong side; a wrong reason.
 func TestPlan(t *testing.T) {
@@ -33,10 +36,6 @@ func TestPlan(t *testing.T) {
 		name      string
 		cfg       JobConfig
 		last, now float64
-		held      float64 // 0: not known
-		busy      float64 // until then; 0: never
-		halted    float64 // 0: not known
-		resumed   float64 // 0: never
 		run       float64 // 0: none
 		until     float64 // 0: whenever
 		skip      [2]float64
@@ -46,34 +45,9 @@ func TestPlan(t *testing.T) {
 	}{
 		{name: "nothing is due", last: 10, now: 14.9, next: 15},
 		{name: "one is due", last: 10, now: 15, run: 15, next: 20},
-		{name: "a little late", last: 10, now: 15.2, run: 15, next: 20},
 		{name: "latest of three", last: 10, now: 26, run: 25, skip: [2]float64{15, 20}, count: 2, reason: skipMissed, next: 30},
-		{name: "latest after a long run", last: 10, now: 26, busy: 21, run: 25, skip: [2]float64{15, 20}, count: 2, reason: skipOverlap, next: 30},
-		{name: "latest after a run that ended before", last: 10, now: 26, busy: 14.999, run: 25, skip: [2]float64{15, 20}, count: 2, reason: skipMissed, next: 30},
-		{name: "a run that ended in between", last: 10, now: 26, busy: 15, skip: [2]float64{15, 15}, count: 1, reason: skipOverlap, next: 30},
-		{name: "and then", last: 15, now: 26, busy: 15, run: 25, skip: [2]float64{20, 20}, count: 1, reason: skipMissed, next: 30},
-		{name: "a run from the first tick on", last: 10, now: 26, held: 15, busy: 20, run: 25, skip: [2]float64{15, 20}, count: 2, reason: skipOverlap, next: 30},
-		{name: "a run from after the first tick on", last: 10, now: 26, held: 15.001, busy: 20, skip: [2]float64{15, 15}, count: 1, reason: skipMissed, next: 30},
-		{name: "a run from after the last tick on", last: 10, now: 26, held: 20.001, busy: 25, run: 25, skip: [2]float64{15, 20}, count: 2, reason: skipMissed, next: 30},
-		{name: "all were away, then a takeover", last: 10, now: 51, held: 41, busy: 46, skip: [2]float64{15, 40}, count: 6, reason: skipMissed, next: 55},
-		{name: "all were away, then a pause", last: 10, now: 51, halted: 41, resumed: 46, skip: [2]float64{15, 40}, count: 6, reason: skipMissed, next: 55},
-		{name: "and the pause", last: 40, now: 51, halted: 41, resumed: 46, run: 50, skip: [2]float64{45, 45}, count: 1, reason: skipPaused, next: 55},
-		{name: "a pause from the first tick on", last: 10, now: 51, halted: 15, resumed: 25, skip: [2]float64{15, 25}, count: 3, reason: skipPaused, next: 55},
-		{name: "a pause between two ticks", last: 10, now: 51, halted: 15.001, resumed: 19.999, run: 50, skip: [2]float64{15, 45}, count: 7, reason: skipMissed, next: 55},
-		{name: "a pause of one tick", last: 15, now: 51, halted: 20, resumed: 20, skip: [2]float64{20, 20}, count: 1, reason: skipPaused, next: 55},
-		{name: "a pause with an unknown begin", last: 10, now: 51, resumed: 25, skip: [2]float64{15, 25}, count: 3, reason: skipPaused, next: 55},
-		{name: "a pause in a run", last: 10, now: 51, held: 11, busy: 46, halted: 22, resumed: 33, skip: [2]float64{15, 20}, count: 2, reason: skipOverlap, next: 55},
-		{name: "and its pause", last: 20, now: 51, held: 11, busy: 46, halted: 22, resumed: 33, skip: [2]float64{25, 30}, count: 2, reason: skipPaused, next: 55},
-		{name: "and its end", last: 30, now: 51, held: 11, busy: 46, halted: 22, resumed: 33, run: 50, skip: [2]float64{35, 45}, count: 3, reason: skipOverlap, next: 55},
-		{name: "a pause among runs that overlap", cfg: JobConfig{AllowOverlap: true}, last: 10, now: 51, held: 11, busy: 46, halted: 22, resumed: 33, skip: [2]float64{15, 20}, count: 2, reason: skipMissed, next: 55},
-		{name: "a run beyond the deadline", cfg: JobConfig{StartingDeadline: 2 * s}, last: 10, now: 46, held: 21, busy: 33, skip: [2]float64{15, 20}, count: 2, reason: skipDeadline, next: 50},
-		{name: "the run itself", cfg: JobConfig{StartingDeadline: 2 * s}, last: 20, now: 46, held: 21, busy: 33, skip: [2]float64{25, 30}, count: 2, reason: skipOverlap, next: 50},
 		{name: "a deadline in between", cfg: JobConfig{StartingDeadline: 11 * s}, last: 10, now: 46, skip: [2]float64{15, 30}, count: 4, reason: skipDeadline, next: 50},
 		{name: "and within it", cfg: JobConfig{StartingDeadline: 11 * s}, last: 30, now: 46, run: 45, until: 56, skip: [2]float64{35, 40}, count: 2, reason: skipMissed, next: 50},
-		{name: "all of a pause", cfg: JobConfig{CatchUp: CatchUpAll}, last: 10, now: 26, halted: 12, resumed: 17, run: 15, next: 30},
-		{name: "latest after a pause", last: 10, now: 26, busy: 21, resumed: 26, run: 25, skip: [2]float64{15, 20}, count: 2, reason: skipPaused, next: 30},
-		{name: "overlapping", cfg: JobConfig{AllowOverlap: true}, last: 10, now: 26, busy: 21, run: 25, skip: [2]float64{15, 20}, count: 2, reason: skipMissed, next: 30},
-		{name: "all of three", cfg: JobConfig{CatchUp: CatchUpAll}, last: 10, now: 26, run: 15, next: 30},
 		{
 			name: "all but too many", cfg: JobConfig{CatchUp: CatchUpAll}, last: 0, now: 5 * 103,
 			run: 5 * 4, skip: [2]float64{5, 15}, count: 3, reason: skipMissed, next: 5 * 104,
@@ -90,15 +64,7 @@ func TestPlan(t *testing.T) {
 			if c.last == 0 {
 				c.last = 0.001
 			}
-			known := func(seconds float64) time.Time {
-				if seconds == 0 {
-					return time.Time{}
-				}
-				return at(seconds)
-			}
-			p := j.plan(ledger.State{
-				Last: at(c.last), Held: known(c.held), Freed: known(c.busy), Halted: known(c.halted), Resumed: known(c.resumed),
-			}, at(c.now))
+			p := j.plan(ledger.State{Last: at(c.last)}, at(c.now))
 			want := func(what string, got time.Time, seconds float64) {
 				t.Helper()
 				if seconds == 0 && !got.IsZero() || seconds != 0 && !got.Equal(at(seconds)) {
@@ -108,64 +74,14 @@ func TestPlan(t *testing.T) {
 			want("run", p.run, c.run)
 			want("until", p.until, c.until)
 			want("next", p.next, c.next)
-			switch {
-			case c.count == 0 && p.skip != nil:
-				t.Errorf("skip is %+v, want none", p.skip)
-			case c.count > 0 && p.skip == nil:
-				t.Errorf("nothing is skipped")
-			case c.count > 0:
-				want("first skipped", p.skip.First, c.skip[0])
-				want("last skipped", p.skip.Last, c.skip[1])
-				if p.skip.Count != c.count || p.skip.Reason != c.reason {
-					t.Errorf("skip is %+v, want %d for %s", p.skip, c.count, c.reason)
-				}
+			var skip *ledger.Skip
+			if c.count > 0 {
+				skip = &ledger.Skip{First: at(c.skip[0]), Last: at(c.skip[1]), Count: c.count, Reason: c.reason}
+			}
+			if !reflect.DeepEqual(p.skip, skip) {
+				t.Errorf("skip is %+v, want %+v", p.skip, skip)
 			}
 		})
-	}
-	t.Run("none, too late", func(t *testing.T) {
-		j := &job{name: "j", schedule: seconds(time.Minute), cfg: JobConfig{CatchUp: CatchUpNone}}
-		p := j.plan(ledger.State{Last: at(-1000)}, at(-1000).Truncate(time.Minute).Add(time.Minute+11*s))
-		if !p.run.IsZero() || p.skip == nil || p.skip.Count != 1 || p.skip.Reason != skipMissed {
-			t.Errorf("plan is %+v, want the tick skipped", p)
-		}
-	})
-}
-
-// For any number of missed ticks, and any limit of one plan, each tick is either chosen or
-// skipped, and the newest are not skipped with the rest.
-// Mutant: everything that one plan has examined is skipped.
-func TestPlanOfVeryManyTicks(t *testing.T) {
-	for _, missed := range []int{
-		1, 99, 100, 101, 102, 201, 202, 203, 1000, mostTicks - 1, mostTicks, mostTicks + 1,
-		mostTicks + kept, 2*mostTicks - kept, 1_000_000,
-	} {
-		for _, catchUp := range []CatchUp{CatchUpLatest, CatchUpAll} {
-			j := &job{name: "j", schedule: seconds(100 * time.Millisecond), cfg: JobConfig{CatchUp: catchUp}}
-			last, now := at(0), at(float64(missed)/10+0.05)
-			skipped, plans := 0, 0
-			p := j.plan(ledger.State{Last: last}, now)
-			for ; p.run.IsZero(); p = j.plan(ledger.State{Last: last}, now) {
-				if plans++; plans > 20 || p.skip == nil {
-					t.Fatalf("%d missed: no end, plan is %+v", missed, p)
-				}
-				if !p.skip.First.Equal(j.schedule.Next(last)) {
-					t.Fatalf("%d missed: the skip begins at %v", missed, p.skip.First)
-				}
-				skipped += p.skip.Count
-				last = p.skip.Last
-			}
-			if p.skip != nil {
-				skipped += p.skip.Count
-				last = p.skip.Last
-			}
-			want := missed - 1
-			if catchUp == CatchUpAll {
-				want = max(0, missed-catchUpMost)
-			}
-			if skipped != want || !p.run.Equal(j.schedule.Next(last)) {
-				t.Errorf("%d missed, %d: %d skipped, want %d; run %v", missed, catchUp, skipped, want, p.run)
-			}
-		}
 	}
 }
 
@@ -289,12 +205,18 @@ func TestPlanOfMixedStretches(t *testing.T) {
 
 // A tick becomes due when its delay is over, and is skipped for the reason at that time.
 // Mutant: the scheduled instant counts.
-func TestReasonOfADelayedTick(t *testing.T) {
+func TestDelayedTick(t *testing.T) {
 	j := &job{name: "j", schedule: seconds(time.Minute), cfg: JobConfig{Jitter: 30 * time.Second}}
 	tick := j.schedule.Next(at(0))
 	due := tick.Add(j.delay(tick, tick.Add(time.Minute)))
 	if due.Equal(tick) {
 		t.Fatal("this tick has no delay, choose another")
+	}
+	if p := j.plan(ledger.State{Last: at(0)}, due.Add(-time.Millisecond)); !p.run.IsZero() || !p.next.Equal(due) {
+		t.Errorf("before its delay is over: %+v", p)
+	}
+	if p := j.plan(ledger.State{Last: at(0)}, due); !p.run.Equal(tick) {
+		t.Errorf("when its delay is over: %+v", p)
 	}
 	for _, c := range []struct {
 		from, to time.Time
@@ -307,18 +229,6 @@ func TestReasonOfADelayedTick(t *testing.T) {
 		p := j.plan(ledger.State{Last: at(0), Halted: c.from, Resumed: c.to}, tick.Add(90*time.Second))
 		if p.skip == nil || !p.skip.Last.Equal(tick) || p.skip.Reason != c.want {
 			t.Errorf("due at %v, paused from %v to %v: %+v, want it skipped, %s", due, c.from, c.to, p.skip, c.want)
-		}
-	}
-}
-
-// The cost of a plan that examines as many ticks as allowed.
-func BenchmarkPlan(b *testing.B) {
-	j := &job{name: "j", schedule: seconds(time.Second)}
-	view := ledger.State{Last: at(0), Held: at(-9), Freed: at(0), Halted: at(-9), Resumed: at(0)}
-	b.ReportAllocs()
-	for b.Loop() {
-		if p := j.plan(view, at(2*mostTicks)); p.skip == nil {
-			b.Fatal("nothing is skipped")
 		}
 	}
 }
@@ -358,29 +268,9 @@ func TestJitter(t *testing.T) {
 	if d := (&job{name: "j"}).delay(at(0), at(1)); d != 0 {
 		t.Errorf("delay without jitter is %v", d)
 	}
-}
-
-// A golden delay: a new version must not move the ticks of a job.
-func TestJitterIsStable(t *testing.T) {
-	j := &job{name: "report", cfg: JobConfig{Jitter: 10 * time.Minute}}
-	if d := j.delay(at(0), at(86400)); d != 335_108*time.Millisecond {
-		t.Errorf("delay is %v", d)
-	}
-}
-
-// A tick waits for its delay, and the later ticks wait for it.
-func TestPlanWithJitter(t *testing.T) {
-	j := &job{name: "j", schedule: seconds(time.Minute), cfg: JobConfig{Jitter: 30 * time.Second}}
-	tick := j.schedule.Next(at(0))
-	d := j.delay(tick, tick.Add(time.Minute))
-	if d == 0 {
-		t.Fatal("this tick has no delay, choose another")
-	}
-	if p := j.plan(ledger.State{Last: at(0)}, tick.Add(d-time.Millisecond)); !p.run.IsZero() || !p.next.Equal(tick.Add(d)) {
-		t.Errorf("before its delay is over: %+v", p)
-	}
-	if p := j.plan(ledger.State{Last: at(0)}, tick.Add(d)); !p.run.Equal(tick) {
-		t.Errorf("when its delay is over: %+v", p)
+	// A new version must not move the ticks of a job.
+	if d := (&job{name: "report", cfg: JobConfig{Jitter: 10 * time.Minute}}).delay(at(0), at(86400)); d != 335_108*time.Millisecond {
+		t.Errorf("the delay of a report is %v", d)
 	}
 }
 
@@ -399,9 +289,7 @@ func TestFault87_RetentionIsBeyondTheLongestInterval(t *testing.T) {
 		"@every 1300000h": 50 * 365 * day,
 	} {
 		s, err := schedule.Parse(spec, schedule.Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, err)
 		r := retention(s)
 		if r < least+30*day-20*day || r > least+60*day || r > 100*365*day {
 			t.Errorf("retention of %s is %v, want %v and a month", spec, r, least)
@@ -422,4 +310,45 @@ func (rare) Next(t time.Time) time.Time {
 		}
 	}
 	return time.Time{}
+}
+
+// The same definition has the same fingerprint in every version. A definition with another
+// meaning has another one.
+func TestFingerprint(t *testing.T) {
+	noon, err := schedule.Parse("0 12 * * *", schedule.Config{})
+	testenv.Must(t, err)
+	of := func(s schedule.Schedule, cfg JobConfig) string {
+		t.Helper()
+		cfg, err := cfg.complete()
+		testenv.Must(t, err)
+		text, _ := ticks.Write(s, "1")
+		return fingerprint(text, cfg)
+	}
+	const golden = "aae879061409e161df175e955b389c02"
+	if got := of(noon, JobConfig{}); got != golden {
+		t.Errorf("fingerprint is %s, and was %s: replicas of different versions would not share a job", got, golden)
+	}
+	seen := map[string]string{}
+	for name, f := range map[string]string{
+		"plain":    of(noon, JobConfig{}),
+		"interval": of(seconds(time.Minute), JobConfig{}),
+		"another":  of(seconds(time.Hour), JobConfig{}),
+		"own":      of(rare{}, JobConfig{}),
+		"retry":    of(noon, JobConfig{Retry: time.Minute}),
+		"timeout":  of(noon, JobConfig{Timeout: time.Minute}),
+		"attempts": of(noon, JobConfig{MaxAttempts: 2}),
+		"catch up": of(noon, JobConfig{CatchUp: CatchUpAll}),
+		"deadline": of(noon, JobConfig{StartingDeadline: time.Hour}),
+		"overlap":  of(noon, JobConfig{AllowOverlap: true}),
+		"jitter":   of(noon, JobConfig{Jitter: time.Second}),
+		"revision": of(noon, JobConfig{Revision: "2"}),
+	} {
+		if other, twice := seen[f]; twice {
+			t.Errorf("%s and %s have one fingerprint", name, other)
+		}
+		seen[f] = name
+	}
+	if a, b := of(noon, JobConfig{}), of(noon, JobConfig{KeepRuns: 5, MaxAttempts: 5, Retry: time.Second}); a != b {
+		t.Error("what is the default, or only about the history, makes another fingerprint")
+	}
 }

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2/server"
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
@@ -56,146 +55,45 @@ func TestFault77_NotReadyWhileNothingCanRun(t *testing.T) {
 		},
 		"silence": {func(f *fleet) { f.Bubble.Hang() }, func(f *fleet) { f.Bubble.Unhang() }, ""},
 	} {
-		for _, early := range []bool{true, false} {
-			t.Run(name, func(t *testing.T) {
-				t.Parallel()
-				if early && name == "no claims" {
-					t.Skip("its scripts are not known before they were sent")
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(t *testing.T, f *fleet) {
+				r, err := singleton.NewRunner(f.ClientWith(f.Direct(), lockcore.Config{Logger: f.log.Info("")}), singleton.Config{})
+				testenv.Must(t, err)
+				for _, job := range []string{"other", "draw"} {
+					testenv.Must(t, r.Add(job, "@every 1m", func(context.Context, singleton.Run) error { return nil }, singleton.JobConfig{}))
 				}
-				inBubble(t, func(t *testing.T, f *fleet) {
-					opt, _ := f.Link()
-					cfg := lockcore.Config{Logger: f.log.Info("a" + ": ")}
-					c := f.ClientWith(opt, cfg)
-					if name == "no claims" {
-						c = f.ClientWith(f.Direct(), cfg)
+				testenv.MustIs(t, r.Ready(), singleton.ErrNotReady)
+				early := name != "no claims" // its scripts are not known before they were sent
+				if early {
+					test.breaks(f)
+				}
+				run := f.run(r.Run)
+				if !early {
+					f.Pass(5*time.Minute + 10*time.Second)
+					test.breaks(f)
+				}
+				for range 2 {
+					f.Pass(100 * time.Second)
+					if err := r.Ready(); err == nil || !strings.Contains(err.Error(), test.says) {
+						t.Errorf("while it cannot run, Ready says %v", err)
 					}
-					r, err := singleton.NewRunner(c, singleton.Config{})
-					if err != nil {
-						t.Fatal(err)
-					}
-					for _, job := range []string{"other", "draw"} {
-						if err := r.Add(job, "@every 1m", func(context.Context, singleton.Run) error { return nil }, singleton.JobConfig{}); err != nil {
-							t.Fatal(err)
-						}
-					}
-					ready := func(when string, want bool) {
-						t.Helper()
-						if err := r.Ready(); (err == nil) != want || !want && err != nil && !strings.Contains(err.Error(), test.says) {
-							t.Errorf("%s: Ready says %v", when, err)
-						}
-					}
-					if !errors.Is(r.Ready(), singleton.ErrNotReady) {
-						t.Error("ready before it runs")
-					}
-					if early {
-						test.breaks(f)
-					}
-					ctx, cancel := context.WithCancel(t.Context())
-					done := make(chan error, 1)
-					go func() { done <- r.Run(ctx) }()
-					if !early {
-						time.Sleep(5*time.Minute + 10*time.Second)
-						ready("while all is well", true)
-						test.breaks(f)
-					}
-					time.Sleep(100 * time.Second)
-					ready("while it cannot run", false)
 					test.mends(f)
-					time.Sleep(100 * time.Second)
-					ready("when it can", true)
-					cancel()
-					if err := <-done; err != nil || r.Ready() == nil {
-						t.Errorf("Run: %v; ready after it: %v", err, r.Ready() == nil)
+					f.Pass(5*time.Minute + 10*time.Second)
+					if err := r.Ready(); err != nil {
+						t.Errorf("when it can run, Ready says %v", err)
 					}
-					if errors, lasting := f.log.Count(`"error"=`), name != "a read-only replica" && name != "silence"; (errors > 0) != lasting {
-						t.Errorf("%d errors are logged:\n%s", errors, f.log.String())
-					}
-				})
+					test.breaks(f)
+				}
+				test.mends(f)
+				run.cancel()
+				testenv.Must(t, run.result())
+				testenv.MustIs(t, r.Ready(), singleton.ErrNotReady)
+				if errors, lasting := f.log.Count(`"error"=`), name != "a read-only replica" && name != "silence"; (errors > 0) != lasting {
+					t.Errorf("%d errors are logged:\n%s", errors, f.log.String())
+				}
 			})
-		}
-	}
-}
-
-// A DaemonRunner is ready while it is queued or works, and not while no replica could take over.
-func TestFault77_DaemonReady(t *testing.T) {
-	t.Parallel()
-	const text = "NOPERM this user has no permissions"
-	inBubble(t, func(t *testing.T, f *fleet) {
-		work := func(ctx context.Context) error { <-ctx.Done(); return nil }
-		reg := prometheus.NewRegistry()
-		var all []*singleton.DaemonRunner
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 2)
-		for range 2 {
-			s, err := singleton.NewDaemonRunner(f.ClientWith(f.Direct(), lockcore.Config{Registerer: reg}), "feed", work, singleton.DaemonConfig{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if s.Ready() == nil {
-				t.Error("ready before Run")
-			}
-			go func() { done <- s.Run(ctx) }()
-			time.Sleep(time.Second)
-			all = append(all, s)
-		}
-		time.Sleep(10 * time.Minute)
-		for i, s := range all {
-			if err := s.Ready(); err != nil {
-				t.Errorf("%d: %v", i, err)
-			}
-		}
-		if n, _ := metric(t, reg, "noonlock_daemon_running", "name", "feed"); n != 1 {
-			t.Errorf("it runs on %v replicas", n)
-		}
-		f.Bubble.Server().SetError(text)
-		time.Sleep(time.Minute)
-		for i, s := range all {
-			if s.Ready() == nil {
-				t.Errorf("%d is ready although the server says %s", i, text)
-			}
-		}
-		f.Bubble.Server().SetError("")
-		time.Sleep(time.Minute)
-		for i, s := range all {
-			if err := s.Ready(); err != nil {
-				t.Errorf("%d: %v", i, err)
-			}
-		}
-		cancel()
-		for range all {
-			if err := <-done; err != nil {
-				t.Error(err)
-			}
-		}
-		if n, _ := metric(t, reg, "noonlock_daemon_running", "name", "feed"); n != 0 || all[0].Ready() == nil {
-			t.Errorf("after Run: running %v, Ready %v", n, all[0].Ready())
-		}
-	})
-}
-
-// A user has one right too few, or a key has another type: the check reports that when the
-// replica starts, long before the first tick, even if only a later script needs it. Which
-// rights a start tries, the ledger tests.
-// Mutant: Ready only requires what a look needs.
-func TestFault77_NotReadyLongBeforeTheFirstTick(t *testing.T) {
-	t.Parallel()
-	f := onServer(t)
-	for says, rule := range map[string]string{"NOPERM": "-persist", "WRONGTYPE": "+@all"} {
-		job := "draw-" + says
-		if says == "WRONGTYPE" {
-			testenv.Must(t, f.Raw.Set(t.Context(), f.key(job, "runs"), "text", 0).Err())
-		}
-		opt := f.As(job, "~noonlock:*", "+@all", "allchannels", rule)
-		r, err := singleton.NewRunner(f.ClientWith(opt, lockcore.Config{Logger: f.log.Info(job)}), singleton.Config{})
-		testenv.Must(t, err)
-		testenv.Must(t, r.Add(job, "0 0 1 1 *", func(context.Context, singleton.Run) error { return nil }, singleton.JobConfig{}))
-		run := f.run(r.Run)
-		f.Until("the check reports "+says, func() bool {
-			err := r.Ready()
-			return err != nil && strings.Contains(err.Error(), says) && errors.Is(err, lockcore.ErrWrongKind) == (says == "WRONGTYPE")
 		})
-		run.cancel()
-		testenv.Must(t, run.result())
 	}
 }
 

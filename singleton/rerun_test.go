@@ -2,7 +2,6 @@ package singleton_test
 
 import (
 	"context"
-	"errors"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -50,32 +49,17 @@ func TestRerun(t *testing.T) {
 		delays, _ := metric(t, reg, "noonlock_job_start_delay_seconds")
 		newest, _ := metric(t, reg, "noonlock_job_last_success_timestamp_seconds")
 		testenv.Must(t, job.Rerun(t.Context(), failed.RunID))
-		newestRun := func() singleton.HistoryEntry {
+		var again singleton.HistoryEntry
+		f.Until("the tick has run again", func() bool {
 			runs := f.runs("draw")
-			return runs[len(runs)-1]
-		}
-		f.Until("the tick has run again", func() bool { return newestRun().Tick.Equal(failed.Tick) })
-		again := newestRun()
+			again = runs[len(runs)-1]
+			return again.Tick.Equal(failed.Tick)
+		})
 		if again.Outcome != singleton.OutcomeSucceeded || again.Token <= failed.Token || again.Attempt != 1 {
 			t.Errorf("the rerun is %+v after %+v", again, failed)
 		}
-		if err := job.Rerun(t.Context(), failed.RunID); !errors.Is(err, singleton.ErrSucceeded) {
-			t.Errorf("a second rerun: %v", err)
-		}
-		for _, never := range []time.Time{failed.Tick.Add(time.Millisecond), failed.Tick.Add(-time.Hour)} {
-			if err := job.Rerun(t.Context(), singleton.RunID{Tick: never}); !errors.Is(err, singleton.ErrNoRun) {
-				t.Errorf("a rerun of a tick that never was: %v", err)
-			}
-		}
-		var runs []uint64
-		for _, e := range f.book.all() {
-			if e.run.Tick.Equal(failed.Tick) {
-				runs = append(runs, e.run.Token)
-			}
-		}
-		if len(runs) != 2 || runs[0] >= runs[1] {
-			t.Errorf("the tokens of the tick are %v", runs)
-		}
+		testenv.MustIs(t, job.Rerun(t.Context(), failed.RunID), singleton.ErrSucceeded)
+		testenv.MustIs(t, job.Rerun(t.Context(), singleton.RunID{Tick: failed.Tick.Add(time.Millisecond)}), singleton.ErrNoRun)
 		if n, _ := metric(t, reg, "noonlock_job_interventions_total", "name", "draw", "action", "rerun"); n != 1 {
 			t.Errorf("%v reruns are counted", n)
 		}
@@ -88,34 +72,5 @@ func TestRerun(t *testing.T) {
 		if at, _ := metric(t, reg, "noonlock_job_last_success_timestamp_seconds"); at < newest {
 			t.Errorf("the newest success went from %v back to %v", newest, at)
 		}
-	})
-}
-
-// A tick in the midst of those that were skipped together can run, and no other instant there.
-// Mutants: the schedule is not asked; that of another time is.
-func TestRerunOfASkippedTick(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
-		f.three("@every 1m", nil, singleton.JobConfig{CatchUp: singleton.CatchUpNone})
-		f.Pass(90 * time.Second)
-		job := f.job("draw")
-		testenv.Must(t, job.Pause(t.Context()))
-		f.Pass(5*time.Minute + 30*time.Second)
-		testenv.Must(t, job.Resume(t.Context()))
-		var skipped singleton.HistoryEntry
-		f.Until("the ticks of the pause are recorded", func() bool {
-			for _, r := range f.runs("draw") {
-				skipped = r
-				if r.Count >= 4 {
-					return true
-				}
-			}
-			return false
-		})
-		tick := skipped.Tick.Add(2 * time.Minute)
-		if err := job.Rerun(t.Context(), singleton.RunID{Tick: tick.Add(time.Second)}); !errors.Is(err, singleton.ErrNoRun) {
-			t.Errorf("an instant that is no tick: %v", err)
-		}
-		testenv.Must(t, job.Rerun(t.Context(), singleton.RunID{Tick: tick}))
-		f.Until("the skipped tick has run", func() bool { return len(f.ticks("draw")[tick.UnixMilli()]) == 1 })
 	})
 }

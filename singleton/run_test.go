@@ -2,7 +2,6 @@ package singleton_test
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/noonlock/noonlock/internal/testenv"
@@ -42,9 +41,7 @@ func receive[T any](f *fleet, from <-chan T, what string) T {
 func (f *fleet) queued(daemon string) int64 {
 	f.Helper()
 	n, err := f.Raw.ZCard(f.Context(), "noonlock:{job/daemon/"+daemon+"}:queue").Result()
-	if err != nil {
-		f.Fatal(err)
-	}
+	testenv.Must(f, err)
 	return n
 }
 
@@ -102,25 +99,4 @@ func (r *replicaRun) over() bool {
 	default:
 		return false
 	}
-}
-
-// A tally counts by name.
-type tally struct {
-	mu sync.Mutex
-	n  map[string]int
-}
-
-func (c *tally) add(name string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.n == nil {
-		c.n = map[string]int{}
-	}
-	c.n[name]++
-}
-
-func (c *tally) get(name string) int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.n[name]
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 	"github.com/noonlock/noonlock/singleton"
 )
 
@@ -169,41 +170,27 @@ func TestRunnerOfAClosedClient(t *testing.T) {
 	})
 }
 
-// Work of each kind gets its lease from its context.
-func TestFromContext(t *testing.T) {
+// With AllowOverlap a dead holder's tick is taken over while later ones are run.
+// Mutants: only the newest tick is remembered; the later ones wait for it.
+func TestFault54_OverlappingTicks(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
-		c := f.Client("a")
-		seen := map[string]uint64{}
-		see := func(ctx context.Context) error {
-			l := lockcore.FromContext(ctx)
-			if l.Check() != nil || l.Remaining() <= 0 || l.Unlock(ctx) == nil || l.Check() != nil {
-				t.Errorf("%s: %v, %v remain", l.Name(), l.Check(), l.Remaining())
+		f.start("abc", "@every 1s", func(ctx context.Context, run singleton.Run) error {
+			if f.book.all()[0].run.Tick.Equal(run.Tick) && run.Attempt == 1 {
+				<-ctx.Done()
+				return ctx.Err()
 			}
-			seen[l.Name()] = l.Token()
 			return nil
+		}, singleton.JobConfig{AllowOverlap: true})
+		first := f.begun("draw", 1)[0]
+		f.recorded("draw", 5)
+		died := time.Now()
+		cut := f.all[first.replica].die()
+		f.Until("the tick is taken over", func() bool { return len(f.ticks("draw")[first.run.Tick.UnixMilli()]) == 2 })
+		if took := time.Since(died); took > 2500*time.Millisecond {
+			t.Errorf("the takeover took %v", took)
 		}
-		testenv.Must(t, f.once(c, singleton.OnceConfig{}).Do(t.Context(), see))
-		r, err := singleton.NewRunner(c, singleton.Config{})
-		testenv.Must(t, err)
-		testenv.Must(t, r.Add("draw", "@every 1h", func(ctx context.Context, run singleton.Run) error {
-			if token := lockcore.FromContext(ctx).Token(); token != run.Token {
-				t.Errorf("the lease has the token %d, and the run %d", token, run.Token)
-			}
-			return see(ctx)
-		}, singleton.JobConfig{}))
-		run := f.run(r.Run)
-		d := f.daemon(c, func(ctx context.Context) error {
-			defer func() { <-ctx.Done() }()
-			return see(ctx)
-		}, singleton.DaemonConfig{})
-		works := f.run(d.Run)
-		f.Pass(61 * time.Minute)
-		for _, one := range []*replicaRun{run, works} {
-			one.cancel()
-			testenv.Must(t, one.result())
-		}
-		if len(seen) != 3 || seen["job/draw"] == 0 || seen["job/daemon/feed"] == 0 || seen["job/once/migrate-7"] == 0 {
-			t.Errorf("leases: %v", seen)
-		}
+		f.recorded("draw", 10)
+		f.proven("draw", every(t, time.Second))
+		lockcoretest.MustFire(t, cut)
 	})
 }

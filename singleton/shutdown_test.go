@@ -3,37 +3,17 @@ package singleton_test
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/alicebob/miniredis/v2/server"
+
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
 )
-
-// Work that ends within the drain is recorded, and not run again.
-// Mutant: the work's context ends with Run's.
-func TestShutdownWaitsForTheWork(t *testing.T) {
-	onBoth(t, func(t *testing.T, f *fleet) {
-		work := sleep(500 * time.Millisecond)
-		all := f.three("@every 1s", work, singleton.JobConfig{})
-		first := f.begun("draw", 1)[0]
-		all[first.replica].stop()
-		entries := f.begun("draw", 1)
-		if entries[0].end.IsZero() {
-			t.Error("Run has returned before its work")
-		}
-		if record := f.firstEnd("draw"); record.Outcome != singleton.OutcomeSucceeded || record.Holder != first.replica || record.Attempt != 1 {
-			t.Errorf("record is %+v", record)
-		}
-		f.begun("draw", 3)
-		f.alone("draw")
-		for _, e := range f.book.all()[1:] {
-			if e.replica == first.replica || e.run.Tick.Equal(first.run.Tick) {
-				t.Errorf("after the shutdown came %+v of %s", e.run, e.replica)
-			}
-		}
-	})
-}
 
 // The context of work that continues after the drain ends. Until the work returns, its tick
 // stays with it; then another replica runs it at once.
@@ -56,12 +36,7 @@ func TestFault52_WorkThatIsSlowToStop(t *testing.T) {
 			left = lease.Remaining()
 			return ctx.Err()
 		}
-		all := map[string]*replica{}
-		for _, name := range []string{"a", "b"} {
-			all[name] = f.replica(name, singleton.Config{Drain: drain})
-			all[name].add("draw", "@every 1h", work, singleton.JobConfig{})
-			all[name].run()
-		}
+		all := f.start("ab", "@every 1h", work, singleton.JobConfig{}, singleton.Config{Drain: drain})
 		first := f.begun("draw", 1)[0]
 		stopped := time.Now()
 		all[first.replica].stop()
@@ -101,12 +76,7 @@ func TestShutdownBetweenAttempts(t *testing.T) {
 				}
 				return errors.New("boom")
 			}
-			all := map[string]*replica{}
-			for _, name := range []string{"a", "b"} {
-				all[name] = f.replica(name, singleton.Config{Drain: -1})
-				all[name].add("draw", "@every 1h", work, singleton.JobConfig{MaxAttempts: most, Retry: 50 * time.Second})
-				all[name].run()
-			}
+			all := f.start("ab", "@every 1h", work, singleton.JobConfig{MaxAttempts: most, Retry: 50 * time.Second}, singleton.Config{Drain: -1})
 			first := f.begun("draw", 1)[0]
 			f.Pass(time.Second)
 			stopped := time.Now()
@@ -126,4 +96,117 @@ func TestShutdownBetweenAttempts(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Run returns within ShutdownTimeout of the end of its context, although the server hangs:
+// between ticks, in a run that ends with the drain, and in one that cannot be recorded. Run
+// waits for work that takes longer, and makes one try after it.
+// Mutants: the limits of recording, handing over and deregistering are added up.
+func TestFault84_RunnerStopsWhileTheServerHangs(t *testing.T) {
+	t.Parallel()
+	const never = time.Hour
+	for _, test := range []struct {
+		name           string
+		drain, within  time.Duration // as configured
+		work           time.Duration // never: until its context is done
+		late           time.Duration // after that
+		fail, idle     bool
+		least, longest time.Duration
+	}{
+		{name: "idle", idle: true, longest: 2 * time.Second},
+		{name: "success", longest: 30 * time.Second},
+		{name: "failure", fail: true, longest: 30 * time.Second},
+		{name: "until the drain is over", work: never, least: 20 * time.Second, longest: 30 * time.Second},
+		{name: "fails then", work: never, fail: true, least: 9 * time.Second, longest: 30 * time.Second},
+		{name: "no drain", drain: -1, work: never, longest: 10 * time.Second},
+		{name: "shorter", drain: time.Second, within: 2 * time.Second, work: never, least: time.Second, longest: 2 * time.Second},
+		{name: "late", drain: time.Second, within: 2 * time.Second, work: never, late: time.Minute, least: time.Minute, longest: time.Minute + 1400*time.Millisecond},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(t *testing.T, f *fleet) {
+				r, err := singleton.NewRunner(f.ClientWith(f.Direct(), lockcore.Config{}), singleton.Config{Drain: test.drain, ShutdownTimeout: test.within})
+				testenv.Must(t, err)
+				begun, hung := make(chan struct{}, 1), make(chan struct{})
+				err = r.Add("draw", "@every 1h", func(ctx context.Context, _ singleton.Run) error {
+					begun <- struct{}{}
+					<-hung
+					if test.work == never {
+						<-ctx.Done()
+						time.Sleep(test.late)
+					}
+					if test.fail {
+						return errBroken
+					}
+					return nil
+				}, singleton.JobConfig{MaxAttempts: 1})
+				testenv.Must(t, err)
+				ctx, cancel := context.WithCancel(t.Context())
+				done := make(chan error, 1)
+				go func() { done <- r.Run(ctx) }()
+				if test.idle {
+					time.Sleep(time.Minute + time.Second) // between two looks
+				} else {
+					<-begun
+				}
+				f.Bubble.Hang()
+				close(hung)
+				cancel()
+				stopped := time.Now()
+				if err := <-done; err != nil {
+					t.Errorf("Run: %v", err)
+				}
+				if took := time.Since(stopped); took < test.least || took > test.longest {
+					t.Errorf("Run returned after %v, want from %v to %v", took, test.least, test.longest)
+				}
+				f.Bubble.Unhang()
+			})
+		})
+	}
+}
+
+// A run that ends at once and cannot be recorded is not repeated without a pause.
+// Mutant: the replica claims the tick again as soon as it has released it.
+func TestFault83_RunThatCannotBeRecorded(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, f *fleet) {
+		r := f.replica("a", singleton.Config{})
+		var at []time.Time
+		r.add("draw", "@every 1h", func(context.Context, singleton.Run) error {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			at = append(at, time.Now())
+			return nil
+		}, singleton.JobConfig{MaxAttempts: 20})
+		r.run()
+		completes := request("complete")
+		f.Bubble.Server().Server().SetPreHook(func(c *server.Peer, cmd string, args ...string) bool {
+			refused := completes(append([]string{cmd}, args...))
+			if refused {
+				c.WriteError("NOPERM this user has no permissions")
+			}
+			return refused
+		})
+		defer f.Bubble.Server().Server().SetPreHook(nil)
+		time.Sleep(100 * time.Minute)
+		if err := r.runner.Ready(); !errors.Is(err, singleton.ErrNotReady) || !strings.Contains(err.Error(), "NOPERM") {
+			t.Errorf("Ready while no outcome can be recorded: %v", err)
+		}
+		f.Bubble.Server().Server().SetPreHook(nil)
+		time.Sleep(2 * time.Hour)
+		if err := r.runner.Ready(); err != nil {
+			t.Errorf("Ready after an outcome was recorded: %v", err)
+		}
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		at = slices.DeleteFunc(at, func(a time.Time) bool { return time.Since(a) < 2*time.Hour })
+		if len(at) < 5 || len(at) > 20 {
+			t.Errorf("%d attempts\n%s", len(at), f.log.String())
+		}
+		for i := 1; i < len(at); i++ {
+			if pause := at[i].Sub(at[i-1]); pause < 900*time.Millisecond || i > 7 && pause < 50*time.Second {
+				t.Errorf("attempt %d came %v after the one before", i+1, pause)
+			}
+		}
+	})
 }

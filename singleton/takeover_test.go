@@ -2,7 +2,6 @@ package singleton_test
 
 import (
 	"context"
-	"errors"
 	"strconv"
 	"testing"
 	"time"
@@ -24,66 +23,38 @@ func hang(attempts int) func(context.Context, singleton.Run) error {
 	}
 }
 
-// three returns three replicas of one job.
-func (f *fleet) three(schedule string, work func(context.Context, singleton.Run) error, cfg singleton.JobConfig) map[string]*replica {
-	f.Helper()
-	all := map[string]*replica{}
-	for _, name := range []string{"a", "b", "c"} {
-		r := f.replica(name, singleton.Config{})
-		r.add("draw", schedule, work, cfg)
-		r.run()
-		all[name] = r
-	}
-	return all
-}
-
 // The replica that runs a tick is killed: another one runs it again within TTL plus half a
-// second, as attempt 2, with a greater token.
+// second, as attempt 2, with a greater token. So does one that starts during the run, and knows of it from a look only.
 // Mutants: an expired record is not taken over; a waiting replica looks again only after a
-// message; the takeover keeps the token.
+// message, or at its next regular look; the takeover keeps the token.
 func TestFault54_TheHolderOfATickIsKilled(t *testing.T) {
-	onBoth(t, func(t *testing.T, f *fleet) {
-		all := f.three("@every 1s", hang(1), singleton.JobConfig{})
-		first := f.begun("draw", 1)[0]
-		died := time.Now()
-		cut := all[first.replica].die()
-		second := f.begun("draw", 2)[1]
-		if second.replica == first.replica || !second.run.Tick.Equal(first.run.Tick) || second.run.Attempt != 2 || second.run.Token <= first.run.Token {
-			t.Errorf("after %+v of %s came %+v of %s", first.run, first.replica, second.run, second.replica)
-		}
-		if took := second.begin.Sub(died); f.Bubble != nil && took > 2500*time.Millisecond {
-			t.Errorf("the takeover took %v, the TTL is 2s", took)
-		}
-		record := f.firstEnd("draw")
-		if record.Outcome != singleton.OutcomeSucceeded || record.Attempt != 2 || record.Token != second.run.Token {
-			t.Errorf("record is %+v", record)
-		}
-		f.alone("draw")
-		lockcoretest.MustFire(t, cut)
-	})
-}
-
-// A replica that starts while a tick is run takes it over in time, too. It has not tried to
-// claim the tick, and knows of the hold from a look.
-// Mutant: a replica that sees a running tick waits for the next regular look.
-func TestFault54_ALateComerTakesOver(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
-		a := f.replica("a", singleton.Config{})
-		a.add("draw", "@every 1h", hang(1), singleton.JobConfig{})
-		a.run()
-		f.begun("draw", 1)
-		b := f.replica("b", singleton.Config{})
-		b.add("draw", "@every 1h", hang(1), singleton.JobConfig{})
-		b.run()
-		f.Pass(5 * time.Second)
-		died := time.Now()
-		cut := a.die()
-		second := f.begun("draw", 2)[1]
-		if took := second.begin.Sub(died); second.replica != "b" || second.run.Attempt != 2 || took > 2500*time.Millisecond {
-			t.Errorf("after %v came %+v of %s", took, second.run, second.replica)
-		}
-		lockcoretest.MustFire(t, cut)
-	})
+	for names, where := range map[string]func(*testing.T, func(*testing.T, *fleet)){"abc": onBoth, "a": inBubble} {
+		t.Run(names, func(t *testing.T) {
+			where(t, func(t *testing.T, f *fleet) {
+				f.start(names, "@every 1s", hang(1), singleton.JobConfig{})
+				first := f.begun("draw", 1)[0]
+				if names == "a" {
+					f.start("b", "@every 1s", hang(1), singleton.JobConfig{})
+					f.Pass(5 * time.Second)
+				}
+				died := time.Now()
+				cut := f.all[first.replica].die()
+				second := f.begun("draw", 2)[1]
+				if second.replica == first.replica || !second.run.Tick.Equal(first.run.Tick) || second.run.Attempt != 2 || second.run.Token <= first.run.Token {
+					t.Errorf("after %+v of %s came %+v of %s", first.run, first.replica, second.run, second.replica)
+				}
+				if took := second.begin.Sub(died); f.Bubble != nil && took > 2500*time.Millisecond {
+					t.Errorf("the takeover took %v, the TTL is 2s", took)
+				}
+				record := f.firstEnd("draw")
+				if record.Outcome != singleton.OutcomeSucceeded || record.Attempt != 2 || record.Token != second.run.Token {
+					t.Errorf("record is %+v", record)
+				}
+				f.alone("draw")
+				lockcoretest.MustFire(t, cut)
+			})
+		})
+	}
 }
 
 // A message that is forged, late, lost or of another database does not delay the takeover of a dead
@@ -122,9 +93,9 @@ func TestFault123_MessagesDelayNoTakeover(t *testing.T) {
 					other := newFleet(f.Env)
 					other.in = 1
 					if name == "another database" {
-						other.three("@every 20s", nil, singleton.JobConfig{})
+						other.start("abc", "@every 20s", nil, singleton.JobConfig{})
 					}
-					all := f.three("@every 20s", hang(1), singleton.JobConfig{})
+					all := f.start("abc", "@every 20s", hang(1), singleton.JobConfig{})
 					first := f.begun("draw", 1)[0]
 					if name == "another database" && f.Subscribers("job/draw", "job:1:draw") != 3 {
 						t.Error("the channel of database 1 is another one")
@@ -170,53 +141,22 @@ func TestFault01_TheContextLooksAtTheClock(t *testing.T) {
 	}
 }
 
-// A run that ended after its lease is accepted if no other replica has taken the tick over.
-// Mutant: a completion requires a valid lease.
-func TestLateCompletionIsAcceptedUnlessTakenOver(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
-		r := f.replica("a", singleton.Config{})
-		r.add("draw", "@every 1m", func(context.Context, singleton.Run) error {
-			cut := r.net.Partition()
-			time.Sleep(10 * time.Second)
-			r.net.Heal()
-			lockcoretest.MustFire(t, cut)
-			return nil
-		}, singleton.JobConfig{})
-		r.run()
-		record := f.recorded("draw", 1)[0]
-		if record.Outcome != singleton.OutcomeSucceeded || record.Attempt != 1 {
-			t.Errorf("record is %+v", record)
-		}
-		if n := len(f.book.all()); n != 1 {
-			t.Errorf("the tick was run %d times", n)
-		}
-	})
-}
-
 // A replica loses its lease in the pause between two attempts: it does not begin the next
 // one, which belongs to another replica.
 // Mutant: the lease is not checked before an attempt.
 func TestALeaseLostBetweenAttempts(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
 		var cut *lockcoretest.Rule
-		all := map[string]*replica{}
-		for _, name := range []string{"a", "b"} {
-			r := f.replica(name, singleton.Config{})
-			all[name] = r
-			r.add("draw", "@every 1h", func(_ context.Context, run singleton.Run) error {
-				if run.Attempt == 1 {
-					cut = all[run.Holder].net.Partition()
-					return errors.New("boom")
-				}
-				return nil
-			}, singleton.JobConfig{Retry: 20 * time.Second})
-		}
-		for _, r := range all {
-			r.run()
-		}
+		f.start("ab", "@every 1h", func(_ context.Context, run singleton.Run) error {
+			if run.Attempt == 1 {
+				cut = f.all[run.Holder].net.Partition()
+				return errBroken
+			}
+			return nil
+		}, singleton.JobConfig{Retry: 20 * time.Second})
 		record := f.recorded("draw", 1)[0]
 		first := f.book.all()[0]
-		all[first.replica].net.Heal()
+		f.all[first.replica].net.Heal()
 		f.Pass(time.Minute)
 		entries := f.book.all()
 		if len(entries) != 2 || entries[1].replica == first.replica || record.Holder != entries[1].replica || record.Attempt != 2 {
