@@ -28,19 +28,6 @@ var ledgerRights = []string{
 	"pttl", "pexpire", "persist",
 }
 
-// Without the right to publish, a job is run nevertheless; its replicas notice changes when
-// they look (the next test covers the other rights).
-func TestFault60_ALedgerThatMayNotPublish(t *testing.T) {
-	t.Parallel()
-	e := realEnv(t)
-	opt := e.As("mute", "~noonlock:*", "+@all", "-publish", "allchannels")
-	l := e.jobLedger(e.ClientWith(opt, lockcore.Config{}), ledger.Config{})
-	run, st := e.claimed(l)
-	testenv.Must(e, run.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
-	_, err := l.Claim(e.Context(), run.RunID, st, ledger.ClaimConfig{})
-	e.notClaimed(err, ledger.ClaimDone)
-}
-
 // When a replica starts, each command is tried that its later scripts use: without the right to
 // one of them, Open fails, and leaves nothing behind. Later Opens try nothing, as that would
 // cost something each time. The commands are read from the scripts.

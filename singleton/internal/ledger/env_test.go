@@ -2,12 +2,11 @@ package ledger_test
 
 import (
 	"os"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
 )
@@ -53,38 +52,6 @@ func (e *env) script(name string) func([]string) bool {
 	return scripts().Match(e, name)
 }
 
-// A timed is a test of scripts that is exact to the millisecond.
-type timed struct {
-	*env
-	t   *testenv.Timed
-	now time.Time
-}
-
-func toTheMillisecond(t *testing.T, test func(e *timed)) {
-	t.Helper()
-	scripts().ToTheMillisecond(t, func(e *testenv.Timed) { test(&timed{&env{Env: e.Env}, e, e.Now}) })
-}
-
-func (e *timed) ms(later time.Duration) string {
-	return strconv.FormatInt(e.now.Add(later).UnixMilli(), 10)
-}
-
-func (e *timed) run(script string, keys []string, args ...any) string {
-	e.Helper()
-	return e.t.Run(script, keys, withChannels(script, args)...)
-}
-
-func (e *timed) wants(what, got, want string) {
-	e.Helper()
-	e.t.Wants(what, got, want)
-}
-
-func (e *timed) left(key string) string { return e.PTTL(key).String() }
-
-const (
-	minute, week = time.Minute, 7 * 24 * time.Hour
-)
-
 // allowed returns the rules for the keys of the prefix, the channel of each process, and
 // those rights but one.
 func allowed(rights []string, without string) []string {
@@ -97,13 +64,42 @@ func allowed(rights []string, without string) []string {
 	return rules
 }
 
-// replicas returns the records of the replicas of the job draw.
-func (e *env) replicas() map[string]string {
-	all := map[string]string{}
-	for field, text := range e.Raw.HGetAll(e.Context(), e.key("job/draw", "job")).Val() {
-		if name, ok := strings.CutPrefix(field, "live:"); ok {
-			all[name] = text
-		}
+// jobLedger makes a ledger of a job. Its TTL is long enough for a busy machine; a test that waits
+// for the end of a lease sets a shorter one.
+func (e *env) jobLedger(c *lockcore.Client, cfg ledger.Config) *ledger.Ledger {
+	e.Helper()
+	if cfg.Lease.TTL == 0 {
+		cfg.Lease.TTL = 10 * time.Second
 	}
-	return all
+	l, err := ledger.New(c, "draw", cfg)
+	testenv.Must(e, err)
+	return l
+}
+
+// job returns the job of the ledgers, as operators see it.
+func (e *env) job() *singleton.Job {
+	e.Helper()
+	if e.reader == nil {
+		var err error
+		e.reader, err = singleton.NewJob(e.Client("reader"), "draw")
+		testenv.Must(e, err)
+	}
+	return e.reader
+}
+
+// runs returns the newest n entries of the history.
+func (e *env) runs(n int) []singleton.HistoryEntry {
+	e.Helper()
+	runs, err := e.job().Runs(e.Context(), n)
+	testenv.Must(e, err)
+	return runs
+}
+
+// opened returns a ledger's state; a new ledger begins a minute ago.
+func (e *env) opened(l *ledger.Ledger) ledger.State {
+	e.Helper()
+	now := e.Raw.Time(e.Context()).Val().UTC()
+	st, err := l.Open(e.Context(), ledger.State{Last: now.Truncate(time.Second).Add(-time.Minute), Fresh: true})
+	testenv.Must(e, err)
+	return st
 }

@@ -1,102 +1,12 @@
 package ledger_test
 
 import (
-	"errors"
 	"reflect"
 	"testing"
 	"time"
 
-	"github.com/noonlock/noonlock/internal/testenv"
-	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
 )
-
-// refusedState claims a tick that another replica has claimed, and returns the refusal.
-func (e *env) refusedState(l *ledger.Ledger, st ledger.State, tick time.Time) *ledger.ClaimError {
-	e.Helper()
-	_, err := l.Claim(e.Context(), ledger.RunID{Tick: tick}, st, ledger.ClaimConfig{})
-	refused, ok := errors.AsType[*ledger.ClaimError](err)
-	if !ok {
-		e.Fatalf("the claim is answered with %v, want a refusal", err)
-	}
-	return refused
-}
-
-// A replica whose claim is refused knows the state of the job without a look, and claims the next tick
-// with it. It looks if that could be wrong: another run is open, an operator has requested the run, or
-// the ledger is another one.
-func TestRefusalsKeepAStateUpToDate(t *testing.T) {
-	onBoth(t, func(e *env) {
-		a := e.jobLedger(e.Client("a"), ledger.Config{AllowOverlap: true})
-		b := e.jobLedger(e.Client("b"), ledger.Config{AllowOverlap: true})
-		st := e.opened(b)
-		first := st.Last.Add(time.Second)
-		run, err := a.Claim(e.Context(), ledger.RunID{Tick: first}, st, ledger.ClaimConfig{Next: first.Add(time.Hour)})
-		testenv.Must(e, err)
-		if next := e.opened(a).Next; !next.Equal(first.Add(time.Hour)) {
-			e.Errorf("the next tick is %v", next)
-		}
-
-		busy := e.refusedState(b, st, first)
-		if !st.Refused(busy, time.Minute) || !st.Last.Equal(first) || st.Fresh || len(st.Open) != 1 || st.Open[0].RunID != run.RunID ||
-			st.Open[0].Holder != "a" || st.Open[0].Attempt != 1 || st.Open[0].Left <= time.Minute || st.Open[0].Left > time.Minute+10*time.Second {
-			e.Errorf("after %v, the state is %+v", busy, st)
-		}
-		testenv.Must(e, run.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
-		done := e.refusedState(b, st, first)
-		if !st.Refused(done, 0) || !st.Last.Equal(first) || len(st.Open) != 0 || !st.LastSuccess.Equal(first) {
-			e.Errorf("after %v, the state is %+v", done, st)
-		}
-		second := first.Add(time.Second)
-		other, err := b.Claim(e.Context(), ledger.RunID{Tick: second}, st, ledger.ClaimConfig{})
-		testenv.Must(e, err)
-		if next := e.opened(a).Next; !next.Equal(first.Add(time.Hour)) {
-			e.Errorf("after a claim that does not say it, the next tick is %v", next)
-		}
-
-		for _, tick := range []time.Time{first, second} { // ended and open
-			run, err := a.Claim(e.Context(), ledger.RunID{Tick: second.Add(time.Second)}, e.opened(a), ledger.ClaimConfig{})
-			testenv.Must(e, err)
-			if refused := e.refusedState(b, st, tick); st.Refused(refused, 0) {
-				e.Errorf("beside another open run, %v is taken for the whole state", refused)
-			}
-			testenv.Must(e, run.Complete(e.Context(), ledger.OutcomeFailed, "boom"))
-			second = second.Add(time.Second)
-		}
-		testenv.Must(e, other.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
-
-		operator, err := a.By(lockcore.Operator{Who: "ann"})
-		testenv.Must(e, err)
-		asked := ledger.RunID{Tick: second}
-		testenv.Must(e, operator.Rerun(e.Context(), asked, false))
-		again, err := a.Claim(e.Context(), asked, e.opened(a), ledger.ClaimConfig{})
-		testenv.Must(e, err)
-		if refused := e.refusedState(b, e.opened(b), second); st.Refused(refused, 0) {
-			e.Errorf("%v is taken for the whole state, and does not say who has requested the run", refused)
-		}
-		testenv.Must(e, again.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
-		if refused := e.refusedState(b, ledger.State{Last: st.Last}, first); st.Refused(refused, 0) {
-			e.Errorf("%v is taken for the state of another ledger", refused)
-		}
-	})
-}
-
-// Until a lost record of an open run is restored, nobody takes that run for ended.
-func TestFault22_ClassD_RefusalsAfterOpenRunsAreEvicted(t *testing.T) {
-	onBoth(t, func(e *env) {
-		a, b := e.jobLedger(e.Client("a"), ledger.Config{}), e.jobLedger(e.Client("b"), ledger.Config{})
-		st := e.opened(b)
-		run, _ := e.claimed(a)
-		testenv.Must(e, e.Raw.Del(e.Context(), e.key("job/draw", "open")).Err())
-		refused := e.refusedState(b, st, run.Tick)
-		if refused.Status != ledger.ClaimDone || st.Refused(refused, 0) {
-			e.Errorf("%v is taken for the whole state", refused)
-		}
-		if st = e.opened(b); len(st.Open) != 1 {
-			e.Errorf("restored are %+v", st.Open)
-		}
-	})
-}
 
 // A refusal brings a state up to date if it explains all that has changed. Otherwise the replica looks.
 func TestRefusalsThatExplainAll(t *testing.T) {
@@ -148,43 +58,6 @@ func TestRefusalsThatExplainAll(t *testing.T) {
 			t.Errorf("%s: explains all: %v, the state is %+v, want %+v", row.what, ok, st, want)
 		}
 	}
-}
-
-// The end of a run is announced with its name and whether it has succeeded. Other changes have no name.
-func TestEndsAreAnnouncedByName(t *testing.T) {
-	onBoth(t, func(e *env) {
-		l := e.jobLedger(e.Client("a"), ledger.Config{})
-		type news struct {
-			end       *ledger.RunID
-			succeeded bool
-		}
-		all := make(chan news, 10)
-		e.Cleanup(l.Watch(func(end *ledger.RunID, succeeded bool) { all <- news{end, succeeded} }))
-		next := func(what string, want *ledger.RunID, succeeded bool) {
-			e.Helper()
-			got := <-all
-			if end := got.end; (end == nil) != (want == nil) || end != nil && *end != *want || got.succeeded != succeeded {
-				e.Errorf("%s is announced as %+v, %v, want %+v, %v", what, end, got.succeeded, want, succeeded)
-			}
-		}
-		next("the subscription", nil, false)
-		run, st := e.claimed(l)
-		next("a new ledger", nil, false)
-		testenv.Must(e, run.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
-		next("a success", &run.RunID, true)
-		st.Last = run.Tick
-		run, err := l.Claim(e.Context(), ledger.RunID{Tick: run.Tick.Add(time.Second)}, st, ledger.ClaimConfig{})
-		testenv.Must(e, err)
-		testenv.Must(e, run.Complete(e.Context(), ledger.OutcomeFailed, "boom"))
-		next("a failure", &run.RunID, false)
-		trigger, err := l.Trigger(e.Context())
-		testenv.Must(e, err)
-		next("a trigger", nil, false)
-		run, err = l.Claim(e.Context(), trigger, e.opened(l), ledger.ClaimConfig{})
-		testenv.Must(e, err)
-		testenv.Must(e, run.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
-		next("its end", &trigger, true)
-	})
 }
 
 // A message about the end of a run may be late, repeated, or about a run that this replica does not
@@ -244,23 +117,4 @@ func TestMessagesKeepAStateUpToDate(t *testing.T) {
 	if len(st.Open) != 0 || st.LastSuccess != tick(5).Tick {
 		t.Errorf("after its own record, the state is %+v", st)
 	}
-}
-
-// A message may be forged, or come from another database of the server. It must not make the ledger end
-// a run that is held.
-func TestFault41_MessageThatARunHasEnded(t *testing.T) {
-	onBoth(t, func(e *env) {
-		l := e.jobLedger(e.Client("a"), ledger.Config{})
-		run, _ := e.claimed(l)
-		st := e.opened(l)
-		if !st.Ended(run.RunID, true) {
-			e.Error("the state is old")
-		}
-		st, err := l.Open(e.Context(), st)
-		testenv.Must(e, err)
-		if len(st.Open) != 1 || st.Open[0].Over {
-			e.Errorf("after a false message, the open runs are %+v", st.Open)
-		}
-		testenv.Must(e, run.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
-	})
 }

@@ -13,36 +13,38 @@ import (
 )
 
 // A timedJob is a job whose keys are written, and whose scripts are run, to the millisecond.
-type timedJob struct {
-	*timed
-	said []string // what job_open has answered last
-}
+type timedJob struct{ *testenv.Timed }
 
 func jobToTheMillisecond(t *testing.T, test func(j *timedJob)) {
 	t.Helper()
-	toTheMillisecond(t, func(e *timed) { test(&timedJob{timed: e}) })
+	scripts().ToTheMillisecond(t, func(e *testenv.Timed) { test(&timedJob{e}) })
 }
 
 func (j *timedJob) keys(parts ...string) []string {
-	return (&jobBench{env: j.env}).keys(parts...)
+	return (&jobBench{env: &env{Env: j.Env}}).keys(parts...)
+}
+
+func (j *timedJob) run(script string, keys []string, args ...any) string {
+	j.Helper()
+	return j.Run(script, keys, withChannels(script, args)...)
 }
 
 // stands writes the job again: its newest accounted tick is a second ago.
 func (j *timedJob) stands(fields ...any) {
 	j.Helper()
-	testenv.Must(j.env, j.Raw.Del(j.Context(), j.keys("job", "open", "runs", "acts", "fence", "tomb:1")...).Err())
-	testenv.Must(j.env, j.Raw.HSet(j.Context(), j.key(jobName, "job"), append([]any{"v", "1", "id", "7", "last", j.ms(-time.Second)}, fields...)...).Err())
+	testenv.Must(j, j.Raw.Del(j.Context(), j.keys("job", "open", "runs", "acts", "fence", "tomb:1")...).Err())
+	testenv.Must(j, j.Raw.HSet(j.Context(), j.keys("job")[0], append([]any{"v", "1", "id", "7", "last", j.MS(-time.Second)}, fields...)...).Err())
 }
 
 // lives writes the record of a replica that started and asked first some time ago.
 func (j *timedJob) lives(name, def string, since, from time.Duration) {
 	j.Helper()
-	testenv.Must(j.env, j.Raw.HSet(j.Context(), j.key(jobName, "job"), "live:"+name, fmt.Sprintf("%s %s %s %s %s", j.ms(minute), j.ms(from), j.ms(since), def, name)).Err())
+	testenv.Must(j, j.Raw.HSet(j.Context(), j.keys("job")[0], "live:"+name, fmt.Sprintf("%s %s %s %s %s", j.MS(time.Minute), j.MS(from), j.MS(since), def, name)).Err())
 }
 
 func (j *timedJob) field(name string) string {
 	j.Helper()
-	return j.Raw.HGet(j.Context(), j.key(jobName, "job"), name).Val()
+	return j.Raw.HGet(j.Context(), j.keys("job")[0], name).Val()
 }
 
 // opens sends the request of a replica with a definition and a schedule. waited is empty unless another
@@ -55,198 +57,159 @@ func (j *timedJob) opens(me, def string, age time.Duration, spec, waited string)
 	if len(f) < 23 {
 		j.Fatalf("job_open answers %s", answer)
 	}
-	j.said = f
 	return fmt.Sprintf("%s acts, mine %s, changed %s, others %s, wait %s", f[21], f[10], f[11], f[16], f[17])
-}
-
-// An older schema is upgraded to this one, and a newer one is left.
-func TestSchemasAreNotSetBack(t *testing.T) {
-	jobToTheMillisecond(t, func(j *timedJob) {
-		for before, after := range map[string]string{"0": "1", "1": "1", "2": "2"} {
-			j.stands("v", before, "next", "n")
-			j.opens("", "", 0, "", "")
-			j.wants("schema "+before+", TTL, and the next tick, which the caller does not know", j.field("v")+" "+j.field("retain")+" "+j.field("next"), after+" 3600000 n")
-		}
-		j.stands("v", "3")
-		j.wants("schema 3", j.run("job_open", j.keys("job", "open", "runs", "acts"), "", "", "", 10, 3600000, "", "", 0, "", "", "", "", ""), "[11]")
-	})
-}
-
-// The keys of a job after triggers, runs and renewals.
-func TestRecordsToTheMillisecond(t *testing.T) {
-	jobToTheMillisecond(t, func(j *timedJob) {
-		open, runs := j.key(jobName, "open"), j.key(jobName, "runs")
-		only := func(what string, want map[string]string) string {
-			j.Helper()
-			all := j.Raw.HGetAll(j.Context(), open).Val()
-			for tick, text := range all {
-				j.wants(what, fmt.Sprint(jobFields(text)), fmt.Sprint(want))
-				return tick
-			}
-			j.Fatalf("%s: there is no record", what)
-			return ""
-		}
-		j.stands()
-		testenv.Must(j.env, j.Raw.PExpire(j.Context(), j.key(jobName, "job"), time.Hour).Err())
-		j.run("job_trigger", j.keys("job", "open", "tomb:1", "acts"), 5, 60000, "ann", "why")
-		j.wants("the TTL of what is open", j.left(open), "1h0m0s")
-		tick := only("a trigger", map[string]string{"run": "", "holder": "", "attempt": "0", "token": "0", "start": j.ms(0), "til": "0"})
-		instant, err := strconv.ParseInt(tick, 10, 64)
-		if testenv.Must(j.env, err); instant != -j.now.UnixMilli() {
-			j.Errorf("the trigger is called %s", tick)
-		}
-		claims := func() string {
-			j.Helper()
-			return j.run("job_claim", j.keys("job", "open", "runs", "fence", "tomb:2"), jobMe, tick, 2000, j.ms(-time.Second), 3, "0", 10, "7", "h", "", "", "", "", "", "")
-		}
-		first := claims()
-		if !strings.HasPrefix(first, "[1 ") {
-			j.Errorf("a claim of the trigger: %s", first)
-		}
-		j.wants("the same claim again", claims(), first)
-
-		for outcome, unsure := range map[string]string{"failed": "", "unknown": "1"} {
-			j.stands()
-			due := j.ms(-time.Second)
-			testenv.Must(j.env, j.Raw.LPush(j.Context(), runs, fmt.Sprintf(`{"tick":%q,"outcome":%q}`, due, outcome)).Err())
-			j.run("job_rerun", j.keys("job", "open", "runs", "tomb:1", "acts"), due, "0", 5, 60000, "ann", "why")
-			record := map[string]string{"run": "", "holder": "", "attempt": "0", "token": "0", "start": j.ms(0), "til": "0"}
-			if unsure != "" {
-				record["unsure"] = unsure
-			}
-			only("a rerun after "+outcome, record)
-		}
-
-		j.stands("def", "d")
-		due := j.ms(0)
-		last := j.ms(-time.Second)
-		j.run("job_claim", j.keys("job", "open", "runs", "fence", "tomb:1"), jobMe, due, 2000, last, 3, "0", 10, "7", "h", "", "", "", "", "", "d")
-		token := strconv.FormatInt(j.now.UnixMicro(), 10)
-		record := map[string]string{"run": jobMe, "holder": "h", "attempt": "1", "token": token, "start": j.ms(0), "til": j.ms(2 * time.Second), "held": j.ms(0), "seen": j.ms(0), "ttl": "2000"}
-		only("a claim", record)
-		start := j.ms(0)
-		j.Pass(time.Second)
-		j.now = time.Now()
-		j.wants("renewal", j.run("job_renew", j.keys("open"), jobMe, due, 2000), "1")
-		record["til"], record["seen"] = j.ms(2*time.Second), j.ms(0)
-		only("a renewal", record)
-		held := j.Raw.HGet(j.Context(), open, due).Val()
-		for _, row := range []struct {
-			clock     time.Duration // of the server, set since the claim
-			took, end string
-		}{
-			{0, "300", j.ms(-700 * time.Millisecond)},
-			{0, "0", start},
-			{0, "1001", j.ms(0)}, // that cannot be
-			{time.Hour, "300", j.ms(-700 * time.Millisecond)},
-			{-time.Hour, "300", start},
-		} {
-			j.Bubble.StepClock(row.clock)
-			j.run("job_complete", j.keys("job", "open", "runs"), jobMe, due, "succeeded", "", 10, token, row.took)
-			j.Bubble.StepClock(-row.clock)
-			entry := jobFields(j.Raw.LIndex(j.Context(), runs, 0).Val())
-			j.wants(fmt.Sprintf("the end of %+v", row), entry["start"]+" "+entry["end"]+", "+j.field("hold"), start+" "+row.end+", "+start+" "+row.end)
-			testenv.Must(j.env, j.Raw.HSet(j.Context(), open, due, held).Err())
-		}
-		for _, what := range []string{"completed", "completed twice"} {
-			j.wants(what, j.run("job_complete", j.keys("job", "open", "runs"), jobMe, due, "succeeded", "", 10, token, ""), "1")
-		}
-		j.wants("completed otherwise", j.run("job_complete", j.keys("job", "open", "runs"), jobMe, due, "failed", "", 10, token, ""), "0")
-		j.wants("the history", fmt.Sprint(jobFields(j.Raw.LIndex(j.Context(), runs, 0).Val())), fmt.Sprint(map[string]string{
-			"tick": due, "attempt": "1", "holder": "h", "token": token, "start": start, "end": j.ms(0), "outcome": "succeeded", "error": "",
-		}))
-		j.wants("the hold, and the outcome", j.field("hold")+" "+j.field("outcome"), start+" "+j.ms(0)+" succeeded")
-	})
-}
-
-// The keys of a job do not outlive it in its last millisecond.
-func TestTheLastMillisecondOfALedger(t *testing.T) {
-	jobToTheMillisecond(t, func(j *timedJob) {
-		j.stands()
-		testenv.Must(j.env, j.Raw.HSet(j.Context(), j.key(jobName, "open"), j.ms(0), jobRecord(jobMe, 1, j.now.Add(minute).UnixMilli())).Err())
-		testenv.Must(j.env, j.Raw.PExpire(j.Context(), j.key(jobName, "job"), time.Millisecond).Err())
-		j.Pass(500 * time.Microsecond)
-		j.wants("completed", j.run("job_complete", j.keys("job", "open", "runs"), jobMe, j.ms(0), "succeeded", "", 10, "5", ""), "1")
-		j.Pass(time.Minute)
-		if left := j.Raw.Exists(j.Context(), j.keys("job", "runs")...).Val(); left != 0 {
-			j.Errorf("of the job and its history %d keys are left", left)
-		}
-	})
-}
-
-// A ledger that was created, or repaired after a loss, is another ledger. A look changes
-// nothing of that.
-func TestIdentitiesOfLedgers(t *testing.T) {
-	jobToTheMillisecond(t, func(j *timedJob) {
-		us := strconv.FormatInt(j.now.UnixMicro(), 10)
-		asks := func(after, sure, ended string) {
-			j.Helper()
-			j.run("job_open", j.keys("job", "open", "runs", "acts"), after, sure, ended, 10, 3600000, "", "", 0, "", "", "", "", "")
-		}
-		for _, row := range []struct {
-			name, after, sure, want string
-		}{
-			{"a look", "", "", "7"},
-			{"less is known", j.ms(-2 * time.Second), "1", "7"},
-			{"more is known, not for sure", j.ms(0), "", "7"},
-			{"more is known", j.ms(0), "1", us},
-		} {
-			j.stands()
-			asks(row.after, row.sure, "")
-			j.wants(row.name, j.field("id"), row.want)
-		}
-		testenv.Must(j.env, j.Raw.Del(j.Context(), j.key(jobName, "job")).Err())
-		asks("", "", "")
-		j.wants("begun", j.field("id"), us)
-
-		// Runs that are known to have ended end, and no later ones.
-		j.stands()
-		ended, later := j.ms(-time.Second), j.ms(-time.Second+time.Millisecond)
-		for _, tick := range []string{ended, later} {
-			testenv.Must(j.env, j.Raw.HSet(j.Context(), j.key(jobName, "open"), tick, jobRecord(jobMe, 2, j.now.Add(minute).UnixMilli())).Err())
-		}
-		asks(ended, "1", ended)
-		j.wants("open", fmt.Sprint(j.Raw.HKeys(j.Context(), j.key(jobName, "open")).Val()), "["+later+"]")
-		j.wants("the history", fmt.Sprint(jobFields(j.Raw.LIndex(j.Context(), j.key(jobName, "runs"), 0).Val())), fmt.Sprint(map[string]string{
-			"tick": ended, "attempt": "2", "holder": "h", "token": "5", "start": "1", "end": j.ms(0), "outcome": "unknown", "error": "it had ended before the server lost data",
-		}))
-	})
 }
 
 // The complete content of a job's status.
 func TestStatusToTheMillisecond(t *testing.T) {
 	jobToTheMillisecond(t, func(j *timedJob) {
-		us := strconv.FormatInt(j.now.UnixMicro(), 10)
+		us := strconv.FormatInt(j.Now.UnixMicro(), 10)
 		status := func() string { return j.run("job_status", j.keys("job", "open")) }
-		testenv.Must(j.env, j.Raw.Del(j.Context(), j.keys("job", "open")...).Err())
-		j.wants("no ledger", status(), "[10]")
+		testenv.Must(j, j.Raw.Del(j.Context(), j.keys("job", "open")...).Err())
+		j.Wants("no ledger", status(), "[10]")
 		j.stands("v", "3")
-		j.wants("a newer schema", status(), "[11]")
+		j.Wants("a newer schema", status(), "[11]")
 		j.stands()
-		last := j.ms(-time.Second)
-		j.wants("little is known", status(), "[1 "+us+" "+last+"       0 1    7  0 0     ]")
+		last := j.MS(-time.Second)
+		j.Wants("little is known", status(), "[1 "+us+" "+last+"       0 1    7  0 0     ]")
 		j.stands("born", "b", "ok", "o", "paused", "p", "freed", "f", "resumed", "r", "next", "n", "hold", "3 4", "halt", "5 6", "spec", "s", "control", "c", "cut", "d", "outcome", "failed", "def", "x")
-		testenv.Must(j.env, j.Raw.HSet(j.Context(), j.key(jobName, "open"), "t", "{}").Err())
-		j.wants("most is known", status(), "[1 "+us+" "+last+" o p b f r n 0 1  3 5 7 s 0 0 c d failed x  t {}]")
+		testenv.Must(j, j.Raw.HSet(j.Context(), j.keys("open")[0], "t", "{}").Err())
+		j.Wants("most is known", status(), "[1 "+us+" "+last+" o p b f r n 0 1  3 5 7 s 0 0 c d failed x  t {}]")
 		j.lives("a", "x", -time.Hour, -time.Hour)
 		member := func(name, def string, since time.Duration) string {
-			return fmt.Sprintf(`{"def":%q,"identity":%q,"since":%q}`, def, name, j.ms(since))
+			return fmt.Sprintf(`{"def":%q,"identity":%q,"since":%q}`, def, name, j.MS(since))
 		}
 		fields := func(text string) string { return fmt.Sprint(jobMembers(j, text)) }
-		j.wants("a replica", fields(strings.Split(status(), " ")[22]), fields("["+member("a", "x", -time.Hour)+"]"))
+		j.Wants("a replica", fields(strings.Split(status(), " ")[22]), fields("["+member("a", "x", -time.Hour)+"]"))
 		j.lives("b", "y", -time.Second, -time.Second)
 		answer := strings.Split(status(), " ")
-		j.wants("how many replicas there are", answer[9]+" "+answer[16], "1 1")
-		j.wants("replicas", fields(answer[22]), fields("["+member("a", "x", -time.Hour)+","+member("b", "y", -time.Second)+"]"))
-		testenv.Must(j.env, j.Raw.HDel(j.Context(), j.key(jobName, "job"), "id", "live:a", "live:b").Err())
-		j.wants("it has no id", status(), "[1 "+us+" "+last+" o p b f r n 0 1  3 5  s 0 0 c d failed x  t {}]")
+		j.Wants("how many replicas there are", answer[9]+" "+answer[16], "1 1")
+		j.Wants("replicas", fields(answer[22]), fields("["+member("a", "x", -time.Hour)+","+member("b", "y", -time.Second)+"]"))
+		testenv.Must(j, j.Raw.HDel(j.Context(), j.keys("job")[0], "id", "live:a", "live:b").Err())
+		j.Wants("it has no id", status(), "[1 "+us+" "+last+" o p b f r n 0 1  3 5  s 0 0 c d failed x  t {}]")
 	})
 }
 
 // jobMembers returns the replicas of a status in the order of their names.
 func jobMembers(j *timedJob, text string) (all []map[string]string) {
 	j.Helper()
-	testenv.Must(j.env, json.Unmarshal([]byte(text), &all))
+	testenv.Must(j, json.Unmarshal([]byte(text), &all))
 	slices.SortFunc(all, func(a, b map[string]string) int { return strings.Compare(a["identity"], b["identity"]) })
 	return all
+}
+
+// The rule of part_definitions.lua, row by row. Replica b of definition d2 looks beside replicas of
+// other definitions.
+// Mutants: each bound is a millisecond off; a start is enough; the oldest definition acts; a definition
+// that was away takes over at once.
+func TestWhichDefinitionActs(t *testing.T) {
+	jobToTheMillisecond(t, func(j *timedJob) {
+		const old, ms = -time.Hour, time.Millisecond
+		type life struct {
+			def         string
+			since, from time.Duration
+		}
+		const d1, d2 = "d1 acts, mine , changed , others 1, wait %d", "d2 acts, mine 1, changed , others %d, wait 0"
+		for _, row := range []struct {
+			name   string
+			acts   string
+			lives  []life
+			from   time.Duration // since when b is known; 0: it is not
+			age    time.Duration
+			waited string
+			want   string
+		}{
+			{"it is new", "d1", []life{{"d1", old, old}}, 0, 0, "", fmt.Sprintf(d1, 5000)},
+			{"it is new here, and had started before", "d1", []life{{"d1", old, old}}, 0, 10 * time.Second, "", fmt.Sprintf(d1, 5000)},
+			{"it waits", "d1", []life{{"d1", old, old}}, ms - 5*time.Second, 5 * time.Second, "waits", fmt.Sprintf(d1, 1)},
+			{"it has waited", "d1", []life{{"d1", old, old}}, -5 * time.Second, 5 * time.Second, "waits", fmt.Sprintf(d2, 1)},
+			{"it has waited, and is older", "d1", []life{{"d1", -time.Minute, -time.Minute}}, old, time.Minute + ms, "waits", fmt.Sprintf(d1, 0)},
+			{"they are as old", "d1", []life{{"d1", -time.Minute, -time.Minute}}, -time.Minute, time.Minute, "waits", fmt.Sprintf(d2, 1)},
+			{"they are as old, and the name of the other one is greater", "d3", []life{{"d3", -time.Minute, -time.Minute}}, -time.Minute, time.Minute, "waits", "d3 acts, mine , changed , others 1, wait 0"},
+			{"the other one has restarted", "d1", []life{{"d1", old, old}, {"d1", -time.Second, -time.Second}}, -10 * time.Second, 10 * time.Second, "waits", fmt.Sprintf(d2, 2)},
+			{"it has restarted", "d1", []life{{"d1", -time.Minute, -time.Minute}, {"d2", old, old}}, -30 * time.Second, 30 * time.Second, "waits", "d1 acts, mine , changed , others 2, wait 0"},
+			{"it is new, and another of its replicas has waited, which may be dead", "d1", []life{{"d1", old, old}, {"d2", -time.Minute, -time.Minute}}, 0, 0, "", "d1 acts, mine , changed , others 2, wait 5000"},
+			{"the other one waits", "d1", []life{{"d1", -time.Second, -time.Second}}, -5 * time.Second, 5 * time.Second, "waits", fmt.Sprintf(d2, 1)},
+			{"both wait", "d1", []life{{"d1", -4 * time.Second, -4 * time.Second}}, -time.Second, time.Second, "waits", fmt.Sprintf(d1, 4000)},
+			{"the one that acts has no replica", "d0", nil, 0, 0, "", fmt.Sprintf(d2, 0)},
+			{"the one that acts has no replica, and this one was away itself", "d0", nil, 0, time.Minute, "waits", "d0 acts, mine , changed , others 1, wait 5000"},
+			{"the one that acts has no replica, and a younger one waits", "d0", []life{{"d1", -time.Second, -time.Second}}, -4 * time.Second, 4 * time.Second, "", "d0 acts, mine , changed , others 2, wait 1000"},
+			{"nothing acts", "", nil, 0, 0, "", fmt.Sprintf(d2, 0)},
+			{"nothing acts, as the ledger was lost, and this one did not act", "", nil, 0, time.Minute, "waits", " acts, mine , changed , others 1, wait 5000"},
+			{"it acted before all were away", "d1", []life{{"d1", old, -time.Minute}}, 0, 30 * time.Minute, "acts", fmt.Sprintf(d2, 1)},
+			{"it acted, and was away while a newer one came", "d1", []life{{"d1", -time.Minute, -time.Minute}}, 0, time.Hour, "acts", fmt.Sprintf(d1, 0)},
+			{"it has waited, and another of its replicas is new", "d1", []life{{"d1", old, old}, {"d2", -time.Second, -time.Second}}, -10 * time.Second, 10 * time.Second, "waits", fmt.Sprintf(d2, 1)},
+			{"it is new, and so is another of its replicas, as the rest", "d1", []life{{"d1", -4 * time.Second, -4 * time.Second}, {"d2", -time.Second, -time.Second}, {"d2", -2 * time.Second, -2 * time.Second}}, 0, 0, "", "d1 acts, mine , changed , others 3, wait 5000"},
+			{"it acts", "d2", []life{{"d2", old, old}}, 0, 0, "", fmt.Sprintf(d2, 0)},
+			{"it acts, is new here, and an older one has waited", "d2", []life{{"d1", old, old}}, 0, 0, "", fmt.Sprintf(d2, 1)},
+			{"it acts, and a newer one waits", "d2", []life{{"d1", -time.Second, -time.Second}}, old, time.Hour, "", fmt.Sprintf(d2, 1)},
+			{"the clock was set back since it asked first", "d1", []life{{"d1", old, old}}, ms, 0, "waits", fmt.Sprintf(d2, 1)},
+		} {
+			fields := []any{"spec", "s"}
+			if row.acts != "" {
+				fields = append(fields, "def", row.acts)
+			}
+			j.stands(fields...)
+			for i, l := range row.lives {
+				j.lives(fmt.Sprint("r", i), l.def, l.since, l.from)
+			}
+			if row.from != 0 {
+				j.lives("b", "d2", -row.age, row.from)
+			}
+			j.Wants(row.name, j.opens("b", "d2", row.age, "s", row.waited), row.want)
+			till := 90 * time.Second
+			if strings.Contains(row.want, "others 1") || strings.Contains(row.want, "others 2") {
+				till = 15 * time.Second
+			}
+			for _, l := range row.lives {
+				if l.def != "d2" {
+					till = 15 * time.Second
+				}
+			}
+			if len(row.lives) == 0 {
+				till = 90 * time.Second
+			}
+			from := row.from
+			if row.waited == "acts" {
+				from = -row.age
+			}
+			j.Wants(row.name+": its record", j.field("live:b"), j.MS(till)+" "+j.MS(from)+" "+j.MS(-row.age)+" d2 b")
+		}
+	})
+}
+
+// A replica whose record has lapsed is forgotten. One whose record is too far ahead, as the clock was set
+// back, is recorded again by any script that reads the replicas.
+// Mutants: a bound is a millisecond off; the dead are kept.
+func TestLapsedReplicasToTheMillisecond(t *testing.T) {
+	jobToTheMillisecond(t, func(j *timedJob) {
+		const d1, ms = "d1 acts, mine , changed , others 1, wait 5000", time.Millisecond
+		for _, row := range []struct {
+			till, becomes time.Duration
+			want          string
+		}{
+			{ms, ms, d1},
+			{0, 0, "d2 acts, mine 1, changed , others 0, wait 0"},
+			{90 * time.Second, 90 * time.Second, d1},
+			{90*time.Second + ms, 90 * time.Second, d1},
+		} {
+			record := func(till time.Duration) string {
+				return j.MS(till) + " " + j.MS(-time.Minute) + " " + j.MS(-time.Minute) + " d1 a"
+			}
+			for _, script := range []string{"job_open", "job_status"} {
+				j.stands("def", "d1", "spec", "s", "live:a", record(row.till), "live:spoilt", "?")
+				if script == "job_open" {
+					j.Wants(row.till.String(), j.opens("b", "d2", 0, "s", ""), row.want)
+				} else {
+					j.run("job_status", j.keys("job", "open"))
+				}
+				becomes := record(row.becomes)
+				if row.becomes == 0 {
+					becomes = ""
+				}
+				j.Wants(script+" "+row.till.String()+": its record", j.field("live:a"), becomes)
+				j.Wants(script+" "+row.till.String()+": a spoilt one", j.field("live:spoilt"), "")
+			}
+		}
+	})
 }
