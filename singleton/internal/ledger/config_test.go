@@ -12,6 +12,7 @@ import (
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
 )
 
+// Parameters are checked, and long errors are cut.
 func TestLedgerRefusals(t *testing.T) {
 	inBubble(t, func(e *env) {
 		c := e.Client("a")
@@ -54,25 +55,18 @@ func TestLedgerRefusals(t *testing.T) {
 		}
 		run, err := l.Claim(e.Context(), ledger.RunID{Tick: good}, st, ledger.ClaimConfig{})
 		testenv.Must(e, err)
-		testenv.Must(e, run.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
-		if _, err := e.jobLedger(e.Client("b"), ledger.Config{}).Status(e.Context()); err != nil {
-			e.Error(err)
+		testenv.Must(e, run.Complete(e.Context(), ledger.OutcomeFailed, strings.Repeat("é", 1000)+"\xff"))
+		if kept := e.runs(1)[0].Error; len(kept) > 510 || !strings.HasPrefix(kept, "éé") {
+			e.Errorf("an error of %d bytes was kept", len(kept))
 		}
-		testenv.Must(e, c.Close(e.Context()))
-		testenv.MustIs(e, claim(good), lockcore.ErrClosed)
-		_, err = l.Open(e.Context(), st)
-		testenv.MustIs(e, err, lockcore.ErrClosed)
-	})
-}
-
-// Who acts and why have bounds.
-func TestByIsChecked(t *testing.T) {
-	inBubble(t, func(e *env) {
-		l := e.jobLedger(e.Client("a"), ledger.Config{})
 		for _, by := range []lockcore.Operator{{Who: "a\nb"}, {Reason: "\xff"}, {Reason: string(make([]byte, 201))}} {
 			if _, err := l.By(by); err == nil {
 				e.Errorf("%q was accepted", by)
 			}
 		}
+		testenv.Must(e, c.Close(e.Context()))
+		testenv.MustIs(e, claim(good), lockcore.ErrClosed)
+		_, err = l.Open(e.Context(), st)
+		testenv.MustIs(e, err, lockcore.ErrClosed)
 	})
 }

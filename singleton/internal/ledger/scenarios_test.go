@@ -163,9 +163,9 @@ func TestRuns(t *testing.T) {
 			redis del open; a completes 2 failed => superseded; a completes 1 failed $2`},
 		{"damaged history", false, `
 			a runs 1; redis lpush runs nonsense; a completes 1
-			redis lpush runs nonsense; a skips 2 missed; redis llen runs => 4
-			redis lpush runs 5; a skips 3 missed; redis llen runs => 6
-			redis lpush runs ''; a skips 4 missed; redis llen runs => 8`},
+			redis lpush runs nonsense; a looks; a skips 2 missed; redis llen runs => 4
+			redis lpush runs 5; a looks; a skips 3 missed; redis llen runs => 6
+			redis lpush runs ''; a looks; a skips 4 missed; redis llen runs => 8`},
 		// An older schema is upgraded, the next one keeps its fields, and a later one is refused.
 		{"schemas", false, `
 			a claims 1; redis hset job v 0; a looks; redis hget job v => 1
@@ -273,7 +273,7 @@ func TestOperators(t *testing.T) {
 			a looks => resumed=61 by=ann@host:bug
 			redis persist acts; ann cancels 1 => canceled=1; ann cancels 1 => canceled=1
 			acts 2 => cancel:1:ann@host:bug@61 resume::ann@host:bug@61; ttl acts => 720h0m0s
-			a completes 1 failed stopped
+			a asks => 1.canceled=cancel:ann@host:bug@61; a completes 1 failed stopped
 			redis persist acts; ann reruns 1; ann reruns 1 => not-ended
 			acts 2 => rerun:1:ann@host:bug@61 cancel:1:ann@host:bug@61; ttl acts => 720h0m0s
 			redis persist acts; ann triggers x
@@ -290,7 +290,7 @@ func TestOperators(t *testing.T) {
 			a is retains=12000h
 			a claims 1; o resumes; a looks => resumed=-
 			o pauses; a looks => paused=true; redis pttl job => -1; redis pttl open => -1
-			o resumes; a looks => paused=false !resumed=-; ttl job => 12000h0m0s; ttl open => 12000h0m0s
+			o resumes; ttl job => 12000h0m0s; ttl open => 12000h0m0s; a looks => paused=false !resumed=-
 			a completes 1; ttl runs => 12000h0m0s`},
 		{"when a pause began", true, `
 			a looks => halted=- resumed=-
@@ -303,7 +303,7 @@ func TestOperators(t *testing.T) {
 			a is ttl=12s renewed=100ms; ann is because=bug
 			a claims 1; ann cancels all => canceled=1; b cancels 1 => canceled=1
 			a notices 1 => canceled=ann@host:bug held=true
-			a asks => 1.canceled=cancel:ann@host:bug 1.held=true
+			a asks => 1.by=ann@host:bug 1.held=true
 			a completes 1 failed stopped; ann cancels 1 => not-open`},
 		// A canceled run does not run again. The operator does not shorten the history.
 		{"cancel of a run without holder", true, `
@@ -375,6 +375,9 @@ func TestLosses(t *testing.T) {
 			a runs 1; b looks; a runs 2; b looks => last=2 lost=false
 			a looks => lost=false; n knows 5; n looks => last=2; a looks => lost=false last=2
 			pass 1ms; redis hset job last @1; a looks => lost=true last=2; a looks => lost=false`},
+		{"a lost run is restored", true, `
+			a claims 1; a looks; pass 1s; redis del open; a looks => open=1 lost=true
+			record 1 => attempt=1 held=61 seen=61 start=61 til=0`},
 		{"only the runs end that had ended", true, `
 			a is overlap
 			a claims 1; a claims 1.001; redis copy open saved; a completes 1; a looks => open=1.001
@@ -575,7 +578,7 @@ func TestFault112_TheNewestPauseOrResumeCounts(t *testing.T) {
 		{"", `
 			s2 looks => paused=true lost=true by=ann@host:bug
 			pass 1s; k1 looks => paused=false lost=true; ttl job => 720h0m0s; ttl acts => 720h0m0s
-			s3 looks => paused=false resumed=62 by=ann@host:bug; redis llen acts => 2`},
+			s2 looks => paused=false lost=true; s3 looks => paused=false resumed=62 by=ann@host:bug; redis llen acts => 2`},
 		{"clock -1h", `
 			pass 1s; k1 looks; s3 looks; redis llen acts => 1`},
 		{"clock -1h", `

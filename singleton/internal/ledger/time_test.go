@@ -133,6 +133,7 @@ func TestWhichDefinitionActs(t *testing.T) {
 			{"both wait", "d1", []life{{"d1", -4 * time.Second, -4 * time.Second}}, -time.Second, time.Second, "waits", fmt.Sprintf(d1, 4000)},
 			{"the one that acts has no replica", "d0", nil, 0, 0, "", fmt.Sprintf(d2, 0)},
 			{"the one that acts has no replica, and this one was away itself", "d0", nil, 0, time.Minute, "waits", "d0 acts, mine , changed , others 1, wait 5000"},
+			{"the one that acts has no replica, and an older one waits", "d0", []life{{"d1", -4 * time.Second, -4 * time.Second}}, -time.Second, time.Second, "", fmt.Sprintf(d2, 1)},
 			{"the one that acts has no replica, and a younger one waits", "d0", []life{{"d1", -time.Second, -time.Second}}, -4 * time.Second, 4 * time.Second, "", "d0 acts, mine , changed , others 2, wait 1000"},
 			{"nothing acts", "", nil, 0, 0, "", fmt.Sprintf(d2, 0)},
 			{"nothing acts, as the ledger was lost, and this one did not act", "", nil, 0, time.Minute, "waits", " acts, mine , changed , others 1, wait 5000"},
