@@ -67,6 +67,7 @@ type browser struct {
 	title    string
 	actions  bool
 	live     bool
+	lives    int // events that say so
 	stale    string
 	since    int64
 	sections map[string]section
@@ -127,6 +128,9 @@ func (b *browser) take(data []byte) {
 	if err := json.Unmarshal(data, &f); err != nil {
 		b.tb.Errorf("%v: %s", err, data)
 		return
+	}
+	if f.Live {
+		b.lives++
 	}
 	if f.Live || f.Stale != "" {
 		b.live, b.stale, b.since = f.Live, f.Stale, f.Since
