@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"fmt"
 	"net"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -154,6 +155,52 @@ func TestFault18_OneShardBehindOneAddress(t *testing.T) {
 	waiter = e.queued(e.mutex(c, "orders", ttl(20*time.Second)))
 	e.unlock(holder)
 	e.unlock(waiter.granted())
+}
+
+// The certificates of the server, of its clients and of the authority are replaced while a lease is held. New
+// connections use the new ones, and the lease and the queue stay. A client that still has the old ones is refused.
+func TestFault61_CertificatesAreReplaced(t *testing.T) {
+	t.Parallel()
+	e, addr, now := tlsEnv(t, time.Hour, "tls-auth-clients yes")
+	later := e.certificate(time.Hour)
+	both := now.Pool.Clone()
+	text, err := os.ReadFile(later.Cert)
+	must(t, err)
+	both.AppendCertsFromPEM(text)
+	load := func(c *servers.Certificate) *tls.Certificate {
+		pair := c.Load(t)
+		return &pair
+	}
+	var shown atomic.Pointer[tls.Certificate]
+	shown.Store(load(now))
+	opt := testenv.Options(addr)
+	opt.TLSConfig = &tls.Config{
+		RootCAs: both, MinVersion: tls.VersionTLS12,
+		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return shown.Load(), nil },
+	}
+	c := e.ClientWith(opt, lockcore.Config{})
+	holder := e.try(e.mutex(c, "orders", ttl(30*time.Second)))
+	waiter := e.queued(e.mutex(c, "orders", ttl(30*time.Second)))
+
+	old := load(now)
+	for from, to := range map[string]string{later.Cert: now.Cert, later.Key: now.Key} {
+		text, err := os.ReadFile(from)
+		must(t, err)
+		must(t, os.WriteFile(to, text, 0o600))
+	}
+	must(t, e.Raw.ConfigSet(t.Context(), "tls-cert-file", now.Cert).Err()) // reads all files again
+	shown.Store(load(later))
+	for _, kind := range []string{"normal", "pubsub"} {
+		must(t, e.Raw.Do(t.Context(), "client", "kill", "type", kind).Err())
+	}
+	e.unlock(e.lock(e.mutex(c, "bills", ttl(30*time.Second))))
+	must(t, holder.Context().Err())
+	e.unlock(holder)
+	e.unlock(waiter.granted())
+
+	stale := testenv.Options(addr)
+	stale.TLSConfig = &tls.Config{RootCAs: both, MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{*old}}
+	never(t, e, stale, "unknown certificate authority")
 }
 
 // certificate returns a certificate that is valid for 127.0.0.1, localhost and redis.example only.

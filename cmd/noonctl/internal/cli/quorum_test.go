@@ -19,7 +19,7 @@ func TestEachCommandWithOneAndSeveralServers(t *testing.T) {
 	t.Parallel()
 	const one, several = "redis://127.0.0.1:1", "redis://127.0.0.1:1 redis://127.0.0.1:2\nredis://127.0.0.1:3 "
 	works := []string{"run", "elect", "doctor", "describe lock", "describe election", "describe daemon"}
-	none := []string{"completion", "copy-to", "help", "version"} // they use no server
+	none := []string{"completion", "copy-to", "help", "next", "version"} // they use no server
 	arguments := map[string][]string{
 		"run": {"--lock", "x", "--", "true"}, "elect": {"x", "--http", "nowhere"}, "cron": {"x", "@daily", "--ttl", "1ms", "--", "true"},
 		"get": {}, "serve": {"--http", "127.0.0.1:x"}, "doctor": {"--observe", "100ms"},
