@@ -334,18 +334,18 @@ func (p *play) reason(err error) []string {
 func (p *play) facts(st ledger.State) []string {
 	var open, runs, members []string
 	for _, run := range st.Open {
-		name, asked, canceled, by := p.run(run.RunID), "", "", ""
-		if a := run.Asked; a != nil {
-			asked = word(a.What, a.Who, a.Why)
-		}
-		if a := run.Canceled; a != nil {
+		name, act := p.run(run.RunID), func(a *ledger.Act) (text, at string) {
+			if a == nil {
+				return "", ""
+			}
 			ms, _ := strconv.ParseInt(a.At, 10, 64)
-			by = word(a.Who, a.Why)
-			canceled = word(a.What, by) + "@" + p.at(time.UnixMilli(ms))
+			return word(a.What, a.Who, a.Why), word(a.What, a.Who, a.Why) + "@" + p.at(time.UnixMilli(ms))
 		}
+		requested, asked := act(run.Asked)
+		by, canceled := act(run.Canceled)
 		open = append(open, name)
-		for fact := range strings.FieldsSeq(fmt.Sprintf("attempt=%d holder=%s held=%v left=%v over=%v asked=%s canceled=%s by=%s",
-			run.Attempt, p.holder(run.Holder, run.Token), run.Left > 0, run.Left, run.Over, asked, canceled, by)) {
+		for fact := range strings.FieldsSeq(fmt.Sprintf("attempt=%d holder=%s held=%v left=%v over=%v requested=%s asked=%s by=%s canceled=%s",
+			run.Attempt, p.holder(run.Holder, run.Token), run.Left > 0, run.Left, run.Over, requested, asked, by, canceled)) {
 			runs = append(runs, name+"."+fact)
 		}
 	}

@@ -274,12 +274,13 @@ func TestOperators(t *testing.T) {
 			redis persist acts; ann cancels 1 => canceled=1; ann cancels 1 => canceled=1
 			acts 2 => cancel:1:ann@host:bug@61 resume::ann@host:bug@61; ttl acts => 720h0m0s
 			a asks => 1.canceled=cancel:ann@host:bug@61; a completes 1 failed stopped
-			redis persist acts; ann reruns 1; ann reruns 1 => not-ended
+			redis persist acts; ann reruns 1; ann reruns 1 => not-ended; a asks => 1.asked=rerun:ann@host:bug@61
 			acts 2 => rerun:1:ann@host:bug@61 cancel:1:ann@host:bug@61; ttl acts => 720h0m0s
 			redis persist acts; ann triggers x
 			acts 2 => trigger:x:ann@host:bug@61 rerun:1:ann@host:bug@61; ttl acts => 720h0m0s
 			ann cancels x => canceled=x
-			acts 2 => cancel:x:ann@host:bug@61 trigger:x:ann@host:bug@61; redis llen acts => 6`},
+			acts 2 => cancel:x:ann@host:bug@61 trigger:x:ann@host:bug@61; redis llen acts => 6
+			ann pauses; redis pexpire acts 5000; ann triggers y; redis pttl acts => -1`},
 		{"acts are bounded", true, `
 			a claims 1
 			51x a pauses; a resumes
@@ -303,7 +304,7 @@ func TestOperators(t *testing.T) {
 			a is ttl=12s renewed=100ms; ann is because=bug
 			a claims 1; ann cancels all => canceled=1; b cancels 1 => canceled=1
 			a notices 1 => canceled=ann@host:bug held=true
-			a asks => 1.by=ann@host:bug 1.held=true
+			a asks => 1.by=cancel:ann@host:bug 1.held=true
 			a completes 1 failed stopped; ann cancels 1 => not-open`},
 		// A canceled run does not run again. The operator does not shorten the history.
 		{"cancel of a run without holder", true, `
@@ -324,7 +325,7 @@ func TestOperators(t *testing.T) {
 			a is attempts=2 because=fixed
 			a reruns 1 scheduled => no-ledger; a looks; a reruns 1 scheduled => no-run
 			a runs 2 failed boom; a pauses
-			a reruns 2; a reruns 2 => not-ended; a looks => open=2 2.attempt=0 2.asked=rerun:a@host:fixed
+			a reruns 2; a reruns 2 => not-ended; a looks => open=2 2.attempt=0 2.requested=rerun:a@host:fixed
 			a claims 2 => attempt=1 asked=rerun:a@host:fixed; a reruns 2 => not-ended
 			a abandons 2; a claims 2 => attempt=2 asked=rerun:a@host:fixed
 			a completes 2 failed again; a reruns 2; a runs 2; a reruns 2 => succeeded
@@ -343,6 +344,7 @@ func TestOperators(t *testing.T) {
 		{"reruns are bounded", true, `
 			a runs 1 failed boom; a runs 2 failed boom
 			a loses job_rerun 1; a reruns 1
+			a loses job_claim 1; a claims 1 => asked=rerun:a; a withdraws 1
 			99x b triggers x
 			a reruns 2 => triggers`},
 		// A replica does not end a rerun that it does not know. The lost ledger continues after the newest tick.
@@ -446,6 +448,7 @@ func TestDefinitions(t *testing.T) {
 			two looks => acts=true rescheduled=59.001 last=60 schedule=s2; two looks => rescheduled=59.001
 			history => 59.001-60:skipped:rescheduled 56:succeeded 59:succeeded 55-57*3:skipped:missed
 			two reruns 59.001 scheduled => no-run; two reruns 60 scheduled => no-run; two reruns 55.5 scheduled => no-run
+			redis hset job last @60.001; two looks => rescheduled=-
 			pass 1s; two runs 61; two looks => rescheduled=-
 			anew; one runs 60; one leaves; two looks => rescheduled=60.001 last=60.001
 			anew; one runs 60; one leaves; clock -1h; two looks => rescheduled=60.001 last=60.001`},
