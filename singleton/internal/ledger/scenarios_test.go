@@ -185,7 +185,9 @@ func TestRuns(t *testing.T) {
 			entry => attempt=1 end=61 error=boom holder=r outcome=failed start=60 tick=1 token=r/1
 			a reruns 1; record 1 => attempt=0 holder= run= start=61 til=0 token=
 			a claims 1; a doubts 1; a completes 1 failed boom
-			a reruns 1; record 1 => attempt=0 holder= run= start=61 til=0 token= unsure=1`},
+			a reruns 1; record 1 => attempt=0 holder= run= start=61 til=0 token= unsure=1
+			anew; pass 700ms; r claims 1; pass 1s
+			record 1 => attempt=1 held=60.7 holder=r run=* seen=61.7 start=60.7 til=64.7 token=r/3 ttl=3000`},
 		// A run ends when its work has returned, unless the clock was set back.
 		{"ends of work", true, `
 			a claims 1; pass 300ms; a returns 1; pass 700ms; a completes 1; a asks => held=60 freed=60.3 outcome=succeeded
