@@ -16,15 +16,19 @@ type cronField struct {
 	name     string
 	min, max int
 	names    []string // of the values from min on; nil if there are none
+	spread   int      // the greatest value of H
+
+	// rule returns the rule of an item with L, W or #, nil if it has none. A nil rule: there are no such items.
+	rule func(f *cronField, item string) dayRule
 }
 
 func cronFields() [cronFieldCount]cronField {
 	return [cronFieldCount]cronField{
-		{"minute", 0, 59, nil},
-		{"hour", 0, 23, nil},
-		{"day of month", 1, 31, nil},
-		{"month", 1, 12, []string{"JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"}},
-		{"day of week", 0, 7, []string{"SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"}},
+		{"minute", 0, 59, nil, 59, nil},
+		{"hour", 0, 23, nil, 23, nil},
+		{"day of month", 1, 31, nil, 28, (*cronField).ruleOfDates}, // each month has 28 days
+		{"month", 1, 12, []string{"JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"}, 12, nil},
+		{"day of week", 0, 7, []string{"SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"}, 6, (*cronField).ruleOfWeekdays},
 	}
 }
 
@@ -35,9 +39,11 @@ func parseCronFields(fields []string) (cronCalendar, error) {
 	var rules [cronFieldCount][]dayRule
 	for i, f := range cronFields() {
 		for item := range strings.SplitSeq(fields[i], ",") {
-			if day := f.dayRule(item); day != nil {
-				rules[i] = append(rules[i], day)
-				continue
+			if f.rule != nil {
+				if day := f.rule(&f, strings.ToUpper(item)); day != nil {
+					rules[i] = append(rules[i], day)
+					continue
+				}
 			}
 			set, rule := f.parse(item)
 			if rule != "" {
@@ -54,43 +60,47 @@ func parseCronFields(fields []string) (cronCalendar, error) {
 	}, nil
 }
 
-// dayRule returns the rule of an item with L, W or #, nil if it has none.
-func (f *cronField) dayRule(item string) dayRule {
-	item = strings.ToUpper(item)
-	of, nth, numbered := strings.Cut(item, "#")
-	last, isLast := strings.CutSuffix(item, "L")
-	near, isNear := strings.CutSuffix(item, "W")
-	switch {
-	case f.max == 31 && isLast && last == "":
+// ruleOfDates is the rule of days of a month.
+func (f *cronField) ruleOfDates(item string) dayRule {
+	switch item {
+	case "L":
 		return lastDay
-	case f.max == 31 && isNear && near == "L":
+	case "LW":
 		return nearestWorkday(lastDay)
-	case f.max == 31 && isNear:
+	}
+	if near, found := strings.CutSuffix(item, "W"); found {
 		if n, rule := f.value(near); rule == "" {
 			return nearestWorkday(func(time.Weekday, int) int { return n })
-		}
-	case f.max == 7 && isLast:
-		if n, rule := f.value(last); rule == "" {
-			return nthWeekday(n%7, 0)
-		}
-	case f.max == 7 && numbered && len(nth) == 1 && "1" <= nth && nth <= "5":
-		if n, rule := f.value(of); rule == "" {
-			return nthWeekday(n%7, int(nth[0]-'0'))
 		}
 	}
 	return nil
 }
 
+// ruleOfWeekdays is the rule of days of a week.
+func (f *cronField) ruleOfWeekdays(item string) dayRule {
+	of, nth, numbered := strings.Cut(item, "#")
+	number, ok := digits(nth)
+	if last, found := strings.CutSuffix(item, "L"); found {
+		of, number = last, 0
+	} else if !numbered || !ok || len(nth) > 1 || number < 1 || number > 5 {
+		return nil
+	}
+	n, rule := f.value(of)
+	if rule != "" {
+		return nil
+	}
+	return nthWeekday(n%7, number)
+}
+
 // spread replaces H in the fields by values that follow from a name.
-func spread(fields []string, name string) (spread []string, err error) {
+func spread(fields []string, name string) (values []string, err error) {
 	for i, f := range cronFields() {
 		step, found := strings.CutPrefix(fields[i], "H")
 		if !found {
-			spread = append(spread, fields[i])
+			values = append(values, fields[i])
 			continue
 		}
-		least, most := f.min, min(f.max, []int{59, 23, 28, 12, 6}[i]) // each month has 28 days
-		every, stepped := most-least+1, step != ""
+		every, stepped := f.spread-f.min+1, step != ""
 		if stepped {
 			n, ok := digits(strings.TrimPrefix(step, "/"))
 			if !ok || step[0] != '/' || n < 1 || n > every {
@@ -103,13 +113,13 @@ func spread(fields []string, name string) (spread []string, err error) {
 		}
 		sum := fnv.New32a()
 		fmt.Fprintf(sum, "%s %s", f.name, name)
-		text := strconv.Itoa(least + int(sum.Sum32()%uint32(every))) //nolint:gosec // at most 60
+		text := strconv.Itoa(f.min + int(sum.Sum32()%uint32(every))) //nolint:gosec // at most 60
 		if stepped {
-			text += fmt.Sprintf("-%d/%d", most, every)
+			text += fmt.Sprintf("-%d/%d", f.spread, every)
 		}
-		spread = append(spread, text)
+		values = append(values, text)
 	}
-	return spread, nil
+	return values, nil
 }
 
 // parse returns the set of values of one item of a list, or the rule that the item breaks.
