@@ -72,6 +72,14 @@ type Config struct {
 	// ShutdownTimeout to release leadership. Default 10 s.
 	ShutdownTimeout time.Duration
 
+	// Healthy is called at the start of Run, and then RetryPeriod after its last call has returned. While it returns
+	// an error, or has not returned within RetryPeriod, this replica does not campaign, and a leader resigns: its
+	// context ends with ErrResigned and the error. When Healthy returns nil again, the replica campaigns at the end
+	// of the queue, after a pause of RetryPeriod up to LeaseDuration if it has led. So a fault ends leadership
+	// after up to two RetryPeriods. If no replica is healthy, none leads. Its context ends after RetryPeriod and
+	// with Run. Calls do not overlap. Run waits for a call, for at most ShutdownTimeout. Default: none.
+	Healthy func(ctx context.Context) error
+
 	// Once makes Run return when its first leadership has ended, for whatever reason.
 	// Default: Run campaigns again.
 	Once bool

@@ -44,6 +44,7 @@
 //	campaigning ──ctx──► stopped
 //	leading ──ctx, Resign, TransferTo──► draining: ctx done, renewed until the work returns
 //	leading, draining ──lost, expired, DrainTimeout──► overdue: ctx done, Check fails
+//	leading ──Healthy fails──► draining; campaigning ──Healthy fails──► not queued until it passes
 //	draining ──returned──► released, the next candidate leads ──► campaigning, or stopped
 //	                       (after a pause if the term was shorter than RetryPeriod)
 //	overdue  ──returned──► a pause ──► campaigning, or stopped
@@ -105,8 +106,11 @@
 //	OnStoppedLeading hangs        Other replicas lead. This one does not campaign, and Check
 //	                              fails LeaseDuration later.
 //	OnNewLeader hangs             It gets no further calls. Run still returns.
+//	Healthy fails or hangs        The replica resigns or leaves the queue within two RetryPeriods.
+//	                              Ready fails. It campaigns when Healthy passes. If it fails
+//	                              everywhere, nobody leads.
 //	OnStartedLeading returns      Nothing: leadership continues until ctx is done.
-//	a callback panics or exits    The lease is released. The panic or Goexit continues in
+//	a callback or Healthy panics  The lease is released. The panic or Goexit continues in
 //	                              Run's caller.
 //	a grant's message is lost     The candidate finds the grant at its next check.
 //	the message of a new leader   The record is read when the subscription is back, or after

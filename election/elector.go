@@ -31,6 +31,7 @@ type LeaderElector struct {
 
 	mu         sync.Mutex
 	leadership *leadership // nil: this replica does not lead
+	health     *checkup    // of the latest Run
 	observed   LeaderRecord
 	announced  string    // the identity that OnNewLeader was called with last
 	stopped    time.Time // when OnStoppedLeading was called; zero: it has returned
@@ -79,12 +80,15 @@ func (le *LeaderElector) Run(ctx context.Context) error {
 	}
 	defer leave() // after everything else
 
-	deadline, done := stopping.New(ctx, le.cfg.ShutdownTimeout, le.cfg.ShutdownTimeout/5)
-	defer done()
 	run, crash := context.WithCancelCause(ctx)
+	deadline, done := stopping.New(run, le.cfg.ShutdownTimeout, le.cfg.ShutdownTimeout/5)
+	defer done()
+	observer := le.observe(crash)
+	defer observer.end(deadline)
+	health := le.checkUp(run, observer)
+	defer health.end(deadline)
 	defer crash(nil)
-	defer le.observe(crash).end(deadline)
-	c := &candidacy{le: le, pauses: retry.Growing(le.cfg.RetryPeriod, le.cfg.LeaseDuration, 1.5, 0.2)}
+	c := &candidacy{le: le, health: health, pauses: retry.Growing(le.cfg.RetryPeriod, le.cfg.LeaseDuration, 1.5, 0.2)}
 	loop := holding.Loop[*leadership]{
 		Holder: c, TTL: le.cfg.LeaseDuration, Retry: retry.Growing(le.cfg.RetryPeriod, le.cfg.RetryPeriod, 1, 0),
 		Ready: &le.ready, Deadline: deadline, Log: le.log, Reports: le.election.lock.Client().Campaigns(),
@@ -98,12 +102,15 @@ func (le *LeaderElector) Run(ctx context.Context) error {
 
 // Ready returns nil if Run is running and this replica leads, or can campaign. If not, the
 // error is ErrNotReady and the reason: a read-only server answers a PING but grants no
-// leadership. Ready sends no request. It is meant for a readiness probe.
+// leadership. It is also not ready while Config.Healthy fails. Ready sends no request. It is meant for a readiness probe.
 func (le *LeaderElector) Ready() error {
 	le.mu.Lock()
-	r, stopped := le.leadership, le.stopped
+	r, stopped, health := le.leadership, le.stopped, le.health
 	le.mu.Unlock()
 	err := le.ready.Err()
+	if unhealthy := health.Err(); unhealthy != nil && le.gate.Entered() {
+		err = unhealthy
+	}
 	switch {
 	case err != nil:
 	case r != nil:

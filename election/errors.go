@@ -52,18 +52,18 @@ var (
 // errCallback is logged for a callback that did not return normally.
 var errCallback = errors.New("election: a callback did not return normally")
 
-// errCrashed is the cause of the context after a panic or Goexit of OnNewLeader.
-var errCrashed = errors.New("election: OnNewLeader panicked or called runtime.Goexit")
+// errCrashed is the cause of the context after a panic or Goexit of OnNewLeader or Healthy.
+var errCrashed = errors.New("election: OnNewLeader or Healthy panicked or called runtime.Goexit")
 
-// PanicError is the value that Run panics with if OnNewLeader has panicked, which runs on
-// a goroutine of its own. A panic of another callback reaches Run's caller unchanged.
+// PanicError is the value that Run panics with if OnNewLeader or Config.Healthy has panicked, which run on
+// goroutines of their own. A panic of another callback reaches Run's caller unchanged.
 type PanicError struct {
 	Value any    // of the panic
 	Stack []byte // of the goroutine
 }
 
 func (e *PanicError) Error() string {
-	return fmt.Sprintf("election: OnNewLeader panicked: %v\n\n%s", e.Value, e.Stack)
+	return fmt.Sprintf("election: a callback panicked: %v\n\n%s", e.Value, e.Stack)
 }
 
 // Unwrap returns the value, if it is an error.

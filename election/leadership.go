@@ -2,6 +2,7 @@ package election
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -20,15 +21,13 @@ type term struct {
 // campaigns again. It implements holding.Holder.
 type candidacy struct {
 	le     *LeaderElector
-	pauses retry.Backoff // after short terms and lost ones
-	lost   error         // why the only term was lost, with Config.Once
+	health *checkup
+	passes context.Context // done when the check fails that has passed before the term
+	pauses retry.Backoff   // after terms that were short, or lost, or ended by the check
+	lost   error           // why the only term was lost, with Config.Once
 }
 
 func (c *candidacy) Prepare(ctx context.Context) error { return c.le.election.prepare(ctx) }
-
-func (c *candidacy) Campaign(ctx context.Context) (*leadership, error) {
-	return c.le.election.campaign(ctx)
-}
 
 // Work calls OnStartedLeading on Run's goroutine, so that a panic or Goexit continues there. It
 // returns when the callback has returned and its context has ended.
@@ -46,6 +45,9 @@ func (c *candidacy) Work(run context.Context, now *leadership, waited time.Durat
 	ctx, unbind := now.lease.Bind(chosen)
 	defer unbind()
 	defer context.AfterFunc(chosen, func() { le.drain(now) })()
+	defer context.AfterFunc(c.passes, func() { //nolint:contextcheck // the check does not end with run
+		now.giveUp(fmt.Errorf("%w: the health check failed: %w", ErrResigned, context.Cause(c.passes)))
+	})()
 	le.mu.Lock()
 	le.leadership = now
 	le.mu.Unlock()
@@ -134,7 +136,7 @@ func (c *candidacy) Next(lost error, held time.Duration) (pause time.Duration, a
 		c.lost = lost
 		return 0, false
 	}
-	chosen := lost == nil && held >= cfg.RetryPeriod
+	chosen := lost == nil && held >= cfg.RetryPeriod && c.passes.Err() == nil
 	if chosen || held > cfg.LeaseDuration {
 		c.pauses.Reset()
 	}

@@ -208,33 +208,41 @@ func (p *observer) changed(r LeaderRecord) {
 // announce calls OnNewLeader until there is no new leader.
 func (p *observer) announce(over chan struct{}) {
 	defer close(over)
-	le, normal := p.le, false
-	defer func() {
-		if normal {
-			return
-		}
-		value := recover() // nil after a Goexit
-		le.mu.Lock()
-		p.ended, p.crashed = true, true
-		if value != nil {
-			p.panics = &PanicError{Value: value, Stack: debug.Stack()}
-		}
-		le.mu.Unlock()
-		le.log.Error(errCallback, "OnNewLeader panicked or called runtime.Goexit; ending Run")
-		p.crash(errCrashed)
-	}()
+	le := p.le
 	for {
 		le.mu.Lock()
 		leader := p.leader
-		if normal = p.ended || leader == le.announced; normal {
+		if p.ended || leader == le.announced {
 			p.calls = nil
 			le.mu.Unlock()
 			return
 		}
 		le.announced = leader
 		le.mu.Unlock()
-		le.callbacks.OnNewLeader(leader)
+		if !p.guard("OnNewLeader", func() { le.callbacks.OnNewLeader(leader) }) {
+			return
+		}
 	}
+}
+
+// guard calls a function of the user, and reports whether it has returned. After a panic or Goexit, Run ends.
+func (p *observer) guard(name string, call func()) (normal bool) {
+	defer func() {
+		if normal {
+			return
+		}
+		value := recover() // nil after a Goexit
+		p.le.mu.Lock()
+		p.ended, p.crashed = true, true
+		if value != nil {
+			p.panics = &PanicError{Value: value, Stack: debug.Stack()}
+		}
+		p.le.mu.Unlock()
+		p.le.log.Error(errCallback, name+" panicked or called runtime.Goexit; ending Run")
+		p.crash(errCrashed)
+	}()
+	call()
+	return true
 }
 
 // end waits for a call that has not returned, until the deadline, and lets its panic or

@@ -1,0 +1,157 @@
+package election_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/noonlock/noonlock/election"
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
+)
+
+var errSick = errors.New("the disk is full")
+
+// A sickness is how Healthy behaves; nil: it passes.
+type sickness = func(ctx context.Context) error
+
+func fails(context.Context) error { return errSick }
+
+// checked returns the config of a replica with a health check.
+func checked(cfg election.Config, now *atomic.Pointer[sickness]) election.Config {
+	cfg.Healthy = func(ctx context.Context) error {
+		if is := now.Load(); is != nil {
+			return (*is)(ctx)
+		}
+		return nil
+	}
+	return cfg
+}
+
+// While the check of a leader fails, or does not return, another replica leads. It begins when the work
+// has ended, although that takes longer than a lease. The replica is not a candidate again before its
+// check passes.
+//
+// Caught mutants: no timeout of the check; the candidate stays in the queue; the lease is not renewed.
+func TestFault135_TheHealthCheckOfALeaderFails(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		is   sickness
+		want []error
+	}{
+		"it fails":             {fails, []error{election.ErrResigned, errSick}},
+		"it waits for its end": {func(ctx context.Context) error { <-ctx.Done(); return nil }, []error{election.ErrResigned}},
+		"it ignores its end":   {func(context.Context) error { time.Sleep(20 * time.Second); return nil }, []error{election.ErrResigned}},
+	} {
+		for _, several := range []bool{false, true} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				inBubble(t, func(e *env) {
+					client := e.Client
+					if several {
+						q := &quorumEnv{env: e}
+						for range 3 {
+							q.servers = append(q.servers, lockcoretest.NewRedis(e.T))
+						}
+						client = q.client
+					}
+					var now atomic.Pointer[sickness]
+					a, b := e.replica(client("a"), checked(quick(), &now)), e.replica(client("b"), quick())
+					ended := make(chan time.Time, 3)
+					a.work = func(ctx context.Context) {
+						<-ctx.Done()
+						ended <- time.Now()
+						time.Sleep(3 * leaseDuration)
+					}
+					a.run().leads(1)
+					b.run()
+					time.Sleep(time.Minute)
+					b.never()
+					begin := time.Now()
+					now.Store(&test.is)
+					if took := (<-ended).Sub(begin); took > 2*retryPeriod {
+						t.Errorf("the work ends after %s", took)
+					}
+					b.leads(1)
+					mustIs(e, a.ended(1), test.want...)
+					time.Sleep(10 * time.Second)
+					mustIs(e, a.le.Ready(), append(test.want[1:], election.ErrNotReady)...)
+					if !several && e.Exists(key("queue")) {
+						t.Error("it is still a candidate")
+					}
+					now.Store(nil)
+					time.Sleep(time.Minute)
+					must(e, a.le.Ready())
+					b.stop()
+					a.leads(2)
+					if _, n := b.term(); n != 1 {
+						t.Errorf("the healthy replica has led %d times", n)
+					}
+				})
+			})
+		}
+	}
+}
+
+// A check that fails everywhere leaves no leader, and one that alternates changes no leader all the time.
+// A candidate leaves the queue while its check fails.
+func TestFault135_AHealthCheckThatAlternates(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		var now, later atomic.Pointer[sickness]
+		sick := fails
+		now.Store(&sick)
+		a, b := e.replica(e.Client("a"), checked(quick(), &now)), e.replica(e.Client("b"), checked(quick(), &later))
+		a.run()
+		time.Sleep(time.Minute)
+		a.never()
+		if e.Exists(key("lock")) {
+			t.Error("somebody leads although the check fails everywhere")
+		}
+		b.run().leads(1)
+		now.Store(nil)
+		e.queued(1)
+		now.Store(&sick)
+		e.queued(0)
+		b.stop()
+		time.Sleep(time.Minute)
+		a.never()
+		calls := 0
+		alternates := func(context.Context) error {
+			if calls++; calls%4 == 0 { // so a term is longer than RetryPeriod
+				return errSick
+			}
+			return nil
+		}
+		now.Store(&alternates)
+		time.Sleep(time.Minute)
+		if _, n := a.term(); n < 10 || n > 45 {
+			t.Errorf("it has led %d times in a minute", n)
+		}
+	})
+}
+
+// A panic of the check ends leadership as that of a callback, and reaches Run's caller.
+func TestFault135_TheHealthCheckPanics(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		var now atomic.Pointer[sickness]
+		a, b := e.replica(e.Client("a"), checked(quick(), &now)), e.replica(e.Client("b"), quick())
+		value := make(chan any, 1)
+		go func() {
+			defer func() { value <- recover() }()
+			_ = a.le.Run(e.Context())
+		}()
+		a.leads(1)
+		b.run()
+		e.queued(1)
+		panics := func(context.Context) error { panic(errSick) }
+		now.Store(&panics)
+		got, _ := (<-value).(*election.PanicError)
+		if !errors.Is(got, errSick) || a.le.IsLeader() {
+			t.Errorf("Run ended with %v; leader: %t", got, a.le.IsLeader())
+		}
+		b.leads(1)
+	})
+}
