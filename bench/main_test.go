@@ -45,6 +45,7 @@ func BenchmarkRows(b *testing.B) {
 		{"followers", followers},
 		{"election", elections},
 		{"jobs", manyJobs},
+		{"changes", changes},
 		{"stalls", stalls},
 		{"growth", growth},
 	} {

@@ -234,7 +234,7 @@ func (r *Runner) jobRun(j *job, run *ledger.Claim, others bool, stop *stopping.D
 			defer r.work.begin(j.name, ctx)()
 			elapsed := lock.Of(r.client).Elapsed
 			defer func(began time.Duration) {
-				j.metrics.duration.WithLabelValues(j.name).Observe((elapsed() - began).Seconds())
+				j.metrics.duration.WithLabelValues(j.metrics.sum).Observe((elapsed() - began).Seconds())
 			}(elapsed())
 			return j.work(ctx, Run{
 				RunID: RunID(run.RunID), Job: j.name, Attempt: run.Attempt, Token: run.Token(),

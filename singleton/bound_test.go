@@ -114,6 +114,8 @@ func everyCall(e *testenv.Env, c *lockcore.Client, ttl time.Duration, add testen
 	add("Daemons", func(ctx context.Context) { _, _ = singleton.Daemons(ctx, c, nil) })
 	add("Job.Watch", func(ctx context.Context) { job.Watch(ctx) })
 	add("Runner.Add", func(context.Context) { _ = idle.Add("other", "* * * * *", nil, singleton.JobConfig{}) })
+	add("Runner.Update", func(context.Context) { _ = idle.Update("other", "* * * * *", nil, singleton.JobConfig{}) })
+	add("Runner.Remove", func(context.Context) { _ = idle.Remove("other") })
 	add("Runner.Check", func(context.Context) { _ = working.Check(0) })
 	add("Runner.Ready", func(context.Context) { _ = working.Ready() })
 }

@@ -73,7 +73,8 @@ func TestRefusals(t *testing.T) {
 			},
 			"Jitter":   {err: r.runner.Add("a", "@daily", work, singleton.JobConfig{Jitter: 2 * time.Hour}), field: "JobConfig.Jitter"},
 			"KeepRuns": {err: r.runner.Add("a", "@daily", work, singleton.JobConfig{KeepRuns: 20_000}), field: "JobConfig.KeepRuns"},
-			"no job":   {err: r.runner.Run(t.Context()), field: "jobs"},
+			"Update":   {err: r.runner.Update("a", "@daily", work, singleton.JobConfig{}), field: "name"},
+			"Remove":   {err: r.runner.Remove("a"), field: "name"},
 
 			"NewDaemonRunner, no client": {err: second1(singleton.NewDaemonRunner(nil, "feed", does, singleton.DaemonConfig{})), field: "client"},
 			"NewDaemonRunner, no work":   {err: second1(singleton.NewDaemonRunner(r.client, "feed", nil, singleton.DaemonConfig{})), field: "work"},
@@ -112,9 +113,6 @@ func TestRefusals(t *testing.T) {
 		f.recorded("a", 1)
 		if err := r.runner.Ready(); err != nil {
 			t.Errorf("not ready while it runs: %v", err)
-		}
-		if err := r.runner.Add("b", "@daily", work, singleton.JobConfig{}); !errors.Is(err, singleton.ErrRunning) {
-			t.Errorf("Add while it runs: %v", err)
 		}
 		if err := r.runner.Run(t.Context()); !errors.Is(err, singleton.ErrRunning) {
 			t.Errorf("Run while it runs: %v", err)

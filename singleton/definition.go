@@ -16,7 +16,8 @@ import (
 	"github.com/noonlock/noonlock/singleton/schedule"
 )
 
-// A job is a job of a Runner, with the defaults of its config filled in.
+// A job is a definition of a job of a Runner, with the defaults of its config filled in. The last three fields are those
+// of all its definitions.
 type job struct {
 	name     string
 	schedule schedule.Schedule
@@ -24,7 +25,8 @@ type job struct {
 	cfg      JobConfig
 	ledger   *ledger.Ledger
 	metrics  *jobMetrics
-	ready    readiness.State
+	ready    *readiness.State
+	follower *follower // nil unless Run runs
 }
 
 // defaultJobHandOver is the default of JobConfig.HandOverAfter, if MaxAttempts leaves one more attempt.

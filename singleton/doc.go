@@ -79,8 +79,9 @@
 //	12 s                              Job.Rerun
 //	18 s                              Job.Verify
 //	until ctx ends + ShutdownTimeout  Runner.Run, DaemonRunner.Run, Once.Do
-//	0 s                               Job.By, Job.Watch, Daemon.Watch, Runner.Add, Runner.Check,
-//	                                  Runner.Ready, DaemonRunner.Check, DaemonRunner.Ready
+//	0 s                               Job.By, Job.Watch, Daemon.Watch, Runner.Add, Runner.Update,
+//	                                  Runner.Remove, Runner.Check, Runner.Ready,
+//	                                  DaemonRunner.Check, DaemonRunner.Ready
 //
 // # Failures
 //
@@ -111,7 +112,8 @@
 //	                             until the clock has caught up. No tick runs twice.
 //	a schedule is changed        The new ticks begin when the new definition takes over: see
 //	                             JobConfig.Revision.
-//	a job leaves the code        Its ledger expires after 30 days or more.
+//	a job leaves the code, or    Other replicas continue with it. Without them, its ledger expires
+//	is removed from all Runners  after 30 days or more.
 //
 // # Keys and rights
 //

@@ -254,3 +254,51 @@ func ExampleRunner_Add() {
 	// <nil>
 	// singleton: job "mail": schedule: spec is "0 12 30 2 *"; it must be an expression with a date that exists; no month that it allows has a day that it allows
 }
+
+// A program changes its jobs while it runs them, for example after its configuration has changed.
+func ExampleRunner_Update() {
+	server, err := lockcoretest.StartRedis()
+	if err != nil {
+		panic(err)
+	}
+	defer server.Close()
+	client, err := lockcore.New(server.Client(), lockcore.Config{})
+	if err != nil {
+		panic(err)
+	}
+	defer client.Close(context.Background())
+	runner, err := singleton.NewRunner(client, singleton.Config{})
+	if err != nil {
+		panic(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error)
+	go func() { ended <- runner.Run(ctx) }()
+
+	reports := make(chan string)
+	report := func(format string) func(context.Context, singleton.Run) error {
+		return func(ctx context.Context, _ singleton.Run) error {
+			select {
+			case reports <- format:
+			case <-ctx.Done():
+			}
+			return ctx.Err()
+		}
+	}
+	fmt.Println(runner.Add("report", "@every 100ms", report("text"), singleton.JobConfig{}))
+	fmt.Println(<-reports)
+	fmt.Println(runner.Update("report", "@every 200ms", report("JSON"), singleton.JobConfig{}))
+	last := <-reports
+	for last != "JSON" { // a run that has begun ends as it began
+		last = <-reports
+	}
+	fmt.Println(runner.Remove("report"))
+	cancel()
+	fmt.Println(<-ended)
+	// Output:
+	// <nil>
+	// text
+	// <nil>
+	// <nil>
+	// <nil>
+}

@@ -26,7 +26,8 @@ import (
 type follower struct {
 	*loop
 	r    *Runner
-	j    *job
+	j    *job // its newest definition that was noticed
+	end  context.CancelCauseFunc
 	stop *stopping.Deadline
 
 	state  ledger.State
@@ -52,9 +53,10 @@ const (
 	entire                    // all of the state is: nothing has ended since it was read
 )
 
-// A change of the job: a run of this replica has returned, a message says that a run has ended, or, with neither,
-// anything may have changed.
+// A change of the job: it has another definition here, a run of this replica has returned, a message says that a run has
+// ended, or, with none of them, anything may have changed.
 type change struct {
+	to        *job
 	run       *jobRun
 	end       *ledger.RunID // of a run of this replica, nil if it has not ended
 	succeeded bool
@@ -71,18 +73,29 @@ func (a absence) from(open ledger.OpenRun) bool {
 	return a.token == open.Token && time.Now().Before(a.until)
 }
 
-// follow runs one job on this replica until ctx ends and its runs have returned.
-func (r *Runner) follow(ctx, work context.Context, deadline *stopping.Deadline, j *job) {
+// newFollower returns a follower for follow. end ends the context of that.
+func (r *Runner) newFollower(j *job, end context.CancelCauseFunc) *follower {
 	log := r.log.WithValues("job", j.name)
 	reports := lock.Of(r.client).Reports("jobs", "ledger unavailable; ticks are delayed", "ledger available again")
-	f := &follower{
-		loop: newLoop(&j.ready, log, reports, true),
-		r:    r, j: j, stop: deadline, mine: map[int64]*ledger.Claim{}, away: map[int64]absence{},
+	return &follower{
+		loop: newLoop(j.ready, log, reports, true),
+		r:    r, j: j, end: end, mine: map[int64]*ledger.Claim{}, away: map[int64]absence{},
 	}
+}
+
+// follow runs one job on this replica until ctx ends and its runs have returned.
+func (f *follower) follow(ctx context.Context) {
+	defer f.end(nil)
+	defer f.forget()
+	var done func()
+	f.stop, done = stopping.New(ctx, f.r.cfg.ShutdownTimeout, (f.r.cfg.ShutdownTimeout-f.r.cfg.Drain)/5)
+	defer done()
+	work, free := f.r.drained(ctx)
+	defer free()
 	defer f.wg.Wait()
 	defer f.leave(ctx)
-	defer j.ledger.Watch(func(end *ledger.RunID, succeeded bool) { f.notice(change{nil, end, succeeded}) })()
-	defer j.ready.Run(ctx)() // after the end of ctx it claims nothing, so it is not ready
+	defer f.j.ledger.Watch(func(end *ledger.RunID, succeeded bool) { f.notice(change{end: end, succeeded: succeeded}) })()
+	defer f.j.ready.Run(ctx)() // after the end of ctx it claims nothing, so it is not ready
 	_ = f.run(ctx, func() (pause time.Duration, _ bool, err error) {
 		pause, err = f.step(ctx, work)
 		return pause, false, err
@@ -122,6 +135,15 @@ func (f *follower) step(ctx, work context.Context) (pause time.Duration, err err
 	// Messages must not postpone the check: the others consider a replica without checks
 	// dead.
 	return min(pause, max(0, f.lookAfter()-time.Since(f.looked))), nil
+}
+
+// forget ends the series of the job if it was removed.
+func (f *follower) forget() {
+	f.r.mu.Lock()
+	defer f.r.mu.Unlock()
+	if f.r.jobs[f.j.name] == nil {
+		f.j.metrics.forget()
+	}
 }
 
 // leave deregisters this replica, which claims no more ticks.
@@ -207,6 +229,10 @@ func (f *follower) catchUp() {
 	f.noticed = nil
 	f.mu.Unlock()
 	for _, c := range noticed {
+		if c.to != nil {
+			f.j, f.known, f.owed = c.to, outdated, time.Time{}
+			continue
+		}
 		explained := c.end != nil
 		if c.run != nil {
 			f.returned(c.run.run, explained)

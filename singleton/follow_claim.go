@@ -32,9 +32,8 @@ func (f *follower) claim(ctx, work context.Context, id ledger.RunID, cfg ledger.
 	if run.Attempt == 1 && run.Asked == nil {
 		f.measure(id.Tick)
 	}
-	others := f.state.Replicas > 1
+	x := f.r.jobRun(f.j, run, f.state.Replicas > 1, f.stop, log)
 	f.wg.Go(func() {
-		x := f.r.jobRun(f.j, run, others, f.stop, log)
 		c := change{run: x}
 		if x.do(ctx, work) {
 			c.end, c.succeeded = &run.RunID, x.outcome == OutcomeSucceeded
@@ -107,7 +106,7 @@ func (f *follower) started(run *ledger.Claim, log logr.Logger) {
 func (f *follower) skipped(s *ledger.Skip) {
 	if s != nil {
 		f.log.Info("ticks skipped", "first", s.First, "last", s.Last, "count", s.Count, "reason", s.Reason)
-		f.j.metrics.skips.WithLabelValues(f.j.name, s.Reason).Add(float64(s.Count))
+		f.j.metrics.skips.WithLabelValues(f.j.metrics.sum, s.Reason).Add(float64(s.Count))
 	}
 }
 
@@ -115,5 +114,5 @@ func (f *follower) skipped(s *ledger.Skip) {
 func (f *follower) measure(tick time.Time) {
 	now, _ := f.r.clock.now()
 	due := tick.Add(f.j.delay(tick, f.j.schedule.Next(tick)))
-	f.j.metrics.delay.WithLabelValues(f.j.name).Observe(max(0, now.Sub(due)).Seconds())
+	f.j.metrics.delay.WithLabelValues(f.j.metrics.sum).Observe(max(0, now.Sub(due)).Seconds())
 }

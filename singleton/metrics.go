@@ -27,12 +27,15 @@ type metrics struct {
 	changes     *prometheus.CounterVec
 	acts        *prometheus.CounterVec
 	offset      prometheus.Gauge
+
+	onlySums bool // only the sums over all jobs are shown
 }
 
 // newMetrics makes the collectors and registers them. Collectors that another Runner has
 // registered are shared.
 func newMetrics(set *registry.Set) (*metrics, error) {
 	m := &metrics{
+		onlySums: set.Sum,
 		runs: set.Counters("noonlock_job_runs_total",
 			"Runs whose outcome this replica recorded: succeeded, failed, unknown.", "name", "outcome"),
 		duration: set.Histograms("noonlock_job_attempt_duration_seconds",
@@ -70,36 +73,66 @@ func newMetrics(set *registry.Set) (*metrics, error) {
 	return m, nil
 }
 
+// words are the second labels of the counters; nil: they have one label.
+func (m *metrics) words() map[*prometheus.CounterVec][]string {
+	return map[*prometheus.CounterVec][]string{
+		m.takeovers: nil, m.losses: nil, m.conflicts: nil, m.changes: nil,
+		m.runs:  {ledger.OutcomeSucceeded, ledger.OutcomeFailed, ledger.OutcomeUnknown},
+		m.skips: {skipMissed, skipOverlap, skipDeadline, skipPaused},
+		m.acts:  {ledger.RequestTrigger, ledger.RequestRerun, ledger.ActionCancel, ledger.ActionPause, ledger.ActionResume},
+	}
+}
+
 // jobMetrics are the series of one job.
 type jobMetrics struct {
 	*metrics
 	name string
+	// sum is the name in counters and histograms. It is empty for all jobs if only the sums are shown. So a sum does not
+	// decrease when a job is removed.
+	sum string
 }
 
 // job returns the series of a job. The counters exist before the first event.
 func (m *metrics) job(name string) *jobMetrics {
-	m.duration.WithLabelValues(name)
-	m.delay.WithLabelValues(name)
-	for _, counter := range []*prometheus.CounterVec{m.takeovers, m.losses, m.conflicts, m.changes} {
-		counter.WithLabelValues(name)
+	j := &jobMetrics{m, name, name}
+	if m.onlySums {
+		j.sum = ""
 	}
-	for counter, words := range map[*prometheus.CounterVec][]string{
-		m.runs:  {ledger.OutcomeSucceeded, ledger.OutcomeFailed, ledger.OutcomeUnknown},
-		m.skips: {skipMissed, skipOverlap, skipDeadline, skipPaused},
-		m.acts:  {ledger.RequestTrigger, ledger.RequestRerun, ledger.ActionCancel, ledger.ActionPause, ledger.ActionResume},
-	} {
+	m.duration.WithLabelValues(j.sum)
+	m.delay.WithLabelValues(j.sum)
+	for counter, words := range m.words() {
+		if words == nil {
+			counter.WithLabelValues(j.sum)
+		}
 		for _, word := range words {
-			counter.WithLabelValues(name, word)
+			counter.WithLabelValues(j.sum, word)
 		}
 	}
-	j := &jobMetrics{m, name}
 	j.show(&ledger.State{})
 	return j
 }
 
+// forget ends the series of a job that was removed.
+func (j *jobMetrics) forget() {
+	for _, gauge := range []*prometheus.GaugeVec{j.lastSuccess, j.next, j.paused, j.superseded} {
+		gauge.DeleteLabelValues(j.name)
+	}
+	if j.onlySums {
+		return
+	}
+	j.duration.DeleteLabelValues(j.name)
+	j.delay.DeleteLabelValues(j.name)
+	for counter, words := range j.words() {
+		counter.DeleteLabelValues(j.name)
+		for _, word := range words {
+			counter.DeleteLabelValues(j.name, word)
+		}
+	}
+}
+
 // count adds one to a counter of the job.
 func (j *jobMetrics) count(counter *prometheus.CounterVec, word ...string) {
-	counter.WithLabelValues(append([]string{j.name}, word...)...).Inc()
+	counter.WithLabelValues(append([]string{j.sum}, word...)...).Inc()
 }
 
 // show sets the gauges to the state of the ledger.

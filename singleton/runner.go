@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -14,6 +16,7 @@ import (
 	"github.com/noonlock/noonlock"
 	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/internal/lock"
+	"github.com/noonlock/noonlock/internal/readiness"
 	"github.com/noonlock/noonlock/internal/retry"
 	"github.com/noonlock/noonlock/internal/stopping"
 	"github.com/noonlock/noonlock/lockcore"
@@ -50,8 +53,11 @@ type Config struct {
 // the drain is over.
 var ErrStopping = errors.New("singleton: the runner is stopping")
 
-// ErrRunning is returned by Run if the Runner or DaemonRunner is already running, and by Add
-// while the Runner runs.
+// ErrRemoved is the cause of a run's context that ended because its job was removed from the Runner and the drain
+// is over.
+var ErrRemoved = errors.New("singleton: the job was removed from the runner")
+
+// ErrRunning is returned by Run if the Runner or DaemonRunner is already running.
 var ErrRunning = errors.New("singleton: already running")
 
 // ErrNotReady is matched by the error of Ready, of a Runner or a DaemonRunner.
@@ -85,8 +91,9 @@ type Runner struct {
 
 	gate stopping.Gate
 
-	mu   sync.Mutex
-	jobs []*job
+	mu    sync.Mutex
+	jobs  map[string]*job
+	begin func(j *job) // begins to follow a job; nil unless Run runs
 }
 
 // NewRunner returns a Runner without jobs. The error is a *noonlock.ConfigError, or wraps an error of
@@ -101,7 +108,7 @@ func NewRunner(client *lockcore.Client, cfg Config) (*Runner, error) {
 	if cfg.ShutdownTimeout <= cfg.Drain {
 		return nil, &noonlock.ConfigError{Package: "singleton", Field: "Config.ShutdownTimeout", Value: cfg.ShutdownTimeout.String(), Rule: "0 (10s more than Drain) or more than Drain, " + cfg.Drain.String()}
 	}
-	r := &Runner{client: client, cfg: cfg, wall: time.Now, log: lock.Of(client).Logger()}
+	r := &Runner{client: client, cfg: cfg, wall: time.Now, log: lock.Of(client).Logger(), jobs: map[string]*job{}}
 	_, err := ledger.New(client, "any", ledger.Config{Lease: r.lease()})
 	if err != nil {
 		return nil, translate(err, "Config", "Config")
@@ -114,9 +121,9 @@ func (r *Runner) lease() lockcore.LeaseConfig {
 	return lockcore.LeaseConfig{TTL: r.cfg.TTL, ValidFor: r.cfg.ValidFor}
 }
 
-// Add adds a job. Its name follows the rules of a lock's name. Replicas that add the same name
+// Add adds a job, before Run or while it runs. Its name follows the rules of a lock's name. Replicas that add the same name
 // share the job. A later version of the program may add it with another schedule: see
-// JobConfig.Revision. Add sends nothing. The error is a *noonlock.ConfigError or ErrRunning.
+// JobConfig.Revision. Add sends nothing; Run does that. The error is a *noonlock.ConfigError.
 //
 // when is the schedule: a text such as "0 12 * * *" or "@every 1m", which schedule.Parse reads, with UTC and the name; what
 // schedule.Parse has returned; or a schedule.Schedule of your own, which needs a
@@ -126,53 +133,105 @@ func (r *Runner) lease() lockcore.LeaseConfig {
 // when the replica shuts down and the drain is over; context.Cause says which, and lockcore.FromContext returns the
 // lease. A nil error is recorded as success. Work that cannot tell whether it took effect returns ErrUnknownOutcome.
 func (r *Runner) Add(name string, when any, work func(ctx context.Context, run Run) error, cfg JobConfig) error {
+	return r.put(name, when, work, cfg, false)
+}
+
+// Update replaces the schedule, the work and the JobConfig of a job that was added. A run that has begun ends as it
+// began, with all its attempts. The next tick has the new definition. If other replicas have the former one, the rule of
+// JobConfig.Revision says when the new one takes over, as if this replica had started now. Without such replicas, it does
+// so at once. The arguments and the error are those of Add.
+func (r *Runner) Update(name string, when any, work func(ctx context.Context, run Run) error, cfg JobConfig) error {
+	return r.put(name, when, work, cfg, true)
+}
+
+// Remove removes a job from this Runner, which claims no more of its ticks. Other replicas continue with the job. A run that
+// has begun here has the drain to finish, as at the end of Run, and is then left to another replica. Remove does not wait for
+// that, and the name can be added again at once. The error is a *noonlock.ConfigError: there is no such job.
+func (r *Runner) Remove(name string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	j := r.jobs[name]
+	if j == nil {
+		return errNoSuchJob(name)
+	}
+	delete(r.jobs, name)
+	if j.follower != nil {
+		j.follower.end(ErrRemoved)
+	} else {
+		j.metrics.forget()
+	}
+	return nil
+}
+
+func errNoSuchJob(name string) error {
+	return &noonlock.ConfigError{Package: "singleton", Field: "name", Value: input.Quote(name), Rule: "that of a job of the runner"}
+}
+
+// put adds a job, or replaces the one of its name.
+func (r *Runner) put(name string, when any, work func(ctx context.Context, run Run) error, cfg JobConfig, replace bool) error {
+	j, err := r.define(name, when, work, cfg)
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	old := r.jobs[name]
+	switch {
+	case replace && old == nil:
+		return errNoSuchJob(name)
+	case replace:
+		j.ready, j.metrics, j.follower = old.ready, old.metrics, old.follower
+		if j.follower != nil {
+			j.follower.notice(change{to: j})
+		}
+	case old != nil:
+		return &noonlock.ConfigError{Package: "singleton", Field: "name", Value: input.Quote(name), Rule: "unique among the jobs of the runner"}
+	default:
+		j.ready, j.metrics = new(readiness.State), r.metrics.job(name)
+		if r.begin != nil {
+			r.begin(j)
+		}
+	}
+	r.jobs[name] = j
+	return nil
+}
+
+// define returns a job that nobody follows yet.
+func (r *Runner) define(name string, when any, work func(ctx context.Context, run Run) error, cfg JobConfig) (*job, error) {
 	s, isValue := when.(schedule.Schedule)
 	if text, isText := when.(string); isText {
 		var err error
 		if s, err = schedule.Parse(text, schedule.Config{Name: name}); err != nil {
-			return fmt.Errorf("singleton: job %q: %w", name, err)
+			return nil, fmt.Errorf("singleton: job %q: %w", name, err)
 		}
 	} else if !isValue {
-		return &noonlock.ConfigError{Package: "singleton", Field: "when", Value: fmt.Sprintf("%T", when), Rule: "a string or a schedule.Schedule"}
+		return nil, &noonlock.ConfigError{Package: "singleton", Field: "when", Value: fmt.Sprintf("%T", when), Rule: "a string or a schedule.Schedule"}
 	}
 	if work == nil {
-		return &noonlock.ConfigError{Package: "singleton", Field: "work", Value: "nil", Rule: "a function"}
+		return nil, &noonlock.ConfigError{Package: "singleton", Field: "work", Value: "nil", Rule: "a function"}
 	}
 	if strings.HasPrefix(name, onceNames) || strings.HasPrefix(name, daemonNames) {
-		return &noonlock.ConfigError{Package: "singleton", Field: "name", Value: input.Quote(name), Rule: "without the prefixes " + onceNames + " and " + daemonNames + ", which are for Once and daemons"}
+		return nil, &noonlock.ConfigError{Package: "singleton", Field: "name", Value: input.Quote(name), Rule: "without the prefixes " + onceNames + " and " + daemonNames + ", which are for Once and daemons"}
 	}
 	cfg, err := cfg.complete()
 	if err != nil {
-		return fmt.Errorf("singleton: job %q: %w", name, err)
+		return nil, fmt.Errorf("singleton: job %q: %w", name, err)
 	}
 	spec, own := ticks.Write(s, cfg.Revision)
 	if own && cfg.Revision == "" {
-		return &noonlock.ConfigError{Package: "singleton", Field: "JobConfig.Revision", Value: `""`, Rule: "set for a Schedule of your own, and changed with its ticks"}
+		return nil, &noonlock.ConfigError{Package: "singleton", Field: "JobConfig.Revision", Value: `""`, Rule: "set for a Schedule of your own, and changed with its ticks"}
 	}
 	l, err := ledger.New(r.client, name, ledger.Config{
 		Lease: r.lease(), MaxAttempts: cfg.MaxAttempts, AllowOverlap: cfg.AllowOverlap,
 		KeepRuns: cfg.entries(), Retain: retention(s), Definition: fingerprint(spec, cfg), Schedule: spec,
 	})
 	if err != nil {
-		return translate(err, "Config", fmt.Sprintf("job %q", name))
+		return nil, translate(err, "Config", fmt.Sprintf("job %q", name))
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.gate.Entered() {
-		return fmt.Errorf("singleton: job %q: %w", name, ErrRunning)
-	}
-	for _, other := range r.jobs {
-		if other.name == name {
-			return &noonlock.ConfigError{Package: "singleton", Field: "name", Value: input.Quote(name), Rule: "unique among the jobs of the runner"}
-		}
-	}
-	r.jobs = append(r.jobs, &job{
-		name: name, schedule: s, work: work, cfg: cfg, ledger: l, metrics: r.metrics.job(name),
-	})
-	return nil
+	return &job{name: name, schedule: s, work: work, cfg: cfg, ledger: l}, nil
 }
 
-// Run runs the jobs until ctx ends. It then stops claiming ticks and gives the current runs
+// Run runs the jobs until ctx ends, and waits if there is none. It then stops claiming ticks and gives the current runs
 // the drain to finish. It waits until they have returned, and records them. A run that
 // fails because of the shutdown is released, so that another replica can run its tick.
 //
@@ -185,13 +244,6 @@ func (r *Runner) Run(ctx context.Context) error {
 		return ErrRunning
 	}
 	defer leave()
-	r.mu.Lock()
-	jobs := r.jobs
-	r.mu.Unlock()
-	if len(jobs) == 0 {
-		return &noonlock.ConfigError{Package: "singleton", Field: "jobs", Value: "none", Rule: "added before Run"}
-	}
-
 	ctx, end := context.WithCancelCause(ctx)
 	var watch sync.WaitGroup
 	defer watch.Wait()
@@ -203,14 +255,25 @@ func (r *Runner) Run(ctx context.Context) error {
 		case <-ctx.Done():
 		}
 	})
-	deadline, done := stopping.New(ctx, r.cfg.ShutdownTimeout, (r.cfg.ShutdownTimeout-r.cfg.Drain)/5)
-	defer done()
-	work, stop := r.drained(ctx)
-	defer stop()
 	var wg sync.WaitGroup
-	for _, j := range jobs {
-		wg.Go(func() { r.follow(ctx, work, deadline, j) })
+	r.mu.Lock()
+	r.begin = func(j *job) {
+		of, end := context.WithCancelCause(ctx)
+		f := r.newFollower(j, end)
+		j.follower = f
+		wg.Go(func() { f.follow(of) })
 	}
+	for _, j := range r.jobs {
+		r.begin(j)
+	}
+	r.mu.Unlock()
+	<-ctx.Done()
+	r.mu.Lock()
+	r.begin = nil
+	for _, j := range r.jobs {
+		j.follower = nil
+	}
+	r.mu.Unlock()
 	wg.Wait()
 	if closed := context.Cause(ctx); errors.Is(closed, lockcore.ErrClosed) {
 		return fmt.Errorf("singleton: run: %w", closed)
@@ -224,7 +287,11 @@ func (r *Runner) drained(ctx context.Context) (context.Context, context.CancelFu
 	work, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	unhook := context.AfterFunc(ctx, func() {
 		retry.Sleep(work, r.cfg.Drain, nil)
-		cancel(ErrStopping)
+		cause := ErrStopping
+		if errors.Is(context.Cause(ctx), ErrRemoved) {
+			cause = ErrRemoved
+		}
+		cancel(cause)
 	})
 	return work, func() {
 		unhook()
@@ -232,7 +299,7 @@ func (r *Runner) drained(ctx context.Context) (context.Context, context.CancelFu
 	}
 }
 
-// Ready returns nil if Run is running, the ledger of every job was opened, and the latest
+// Ready returns nil if Run is running, the ledger of every job that the Runner has now was opened, and the latest
 // request for each of them succeeded. Otherwise the error matches ErrNotReady and names the
 // jobs and the reasons. A server that answers PING may still refuse these requests: a
 // read-only replica, a ledger of a newer schema, a user without the rights. A job is also not
@@ -246,16 +313,19 @@ func (r *Runner) drained(ctx context.Context) (context.Context, context.CancelFu
 // Ready sends no request. It is meant for a readiness probe.
 func (r *Runner) Ready() error {
 	r.mu.Lock()
-	jobs := r.jobs
-	r.mu.Unlock()
-	if len(jobs) == 0 {
-		return fmt.Errorf("%w: the runner has no jobs", ErrNotReady)
+	defer r.mu.Unlock()
+	if len(r.jobs) == 0 && r.begin == nil {
+		return fmt.Errorf("%w: not running", ErrNotReady)
+	}
+	failing := map[string]error{}
+	for name, j := range r.jobs {
+		if err := j.ready.Err(); err != nil {
+			failing[name] = fmt.Errorf("singleton: job %q: %w: %w", name, ErrNotReady, err)
+		}
 	}
 	var errs []error
-	for _, j := range jobs {
-		if err := j.ready.Err(); err != nil {
-			errs = append(errs, fmt.Errorf("singleton: job %q: %w: %w", j.name, ErrNotReady, err))
-		}
+	for _, name := range slices.Sorted(maps.Keys(failing)) {
+		errs = append(errs, failing[name])
 	}
 	return errors.Join(errs...)
 }

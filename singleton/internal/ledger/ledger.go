@@ -123,8 +123,9 @@ var errQuorum = &noonlock.ConfigError{
 func (l *Ledger) Open(ctx context.Context, before State) (State, error) {
 	const op = "open ledger"
 	k := l.keys
-	if before.replica == "" {
-		before.replica, before.started = l.lock.Client().NewID(), l.lock.Client().Elapsed()
+	if before.replica == "" || before.def != l.cfg.Definition { // with another definition, it is a new replica in the old one's place
+		before.replica, before.started = cmp.Or(before.replica, l.lock.Client().NewID()), l.lock.Client().Elapsed()
+		before.def, before.said = l.cfg.Definition, ""
 	}
 	me := ""
 	if l.cfg.Definition != "" {
@@ -136,21 +137,17 @@ func (l *Ledger) Open(ctx context.Context, before State) (State, error) {
 			return before, opError(op, l.name, err)
 		}
 	}
-	said := ""
-	switch {
-	case before.Superseded:
-		said = "waits"
-	case !before.Now.IsZero():
-		said = "acts"
-	}
 	age := (l.lock.Client().Elapsed() - before.started).Milliseconds()
 	state, err := l.state(ctx, l.scripts.open.Call(wire.Keys(k.job, k.open, k.runs, k.acts),
 		after, sure, ended, l.cfg.KeepRuns, l.cfg.Retain.Milliseconds(), me, l.cfg.Definition, age, l.lock.Client().Identity(),
-		millis(before.Next), l.cfg.Schedule, before.control, said, k.channel))
+		millis(before.Next), l.cfg.Schedule, before.control, before.said, k.channel))
 	if err != nil {
 		return before, opError(op, l.name, err)
 	}
-	state.replica, state.started = before.replica, before.started
+	state.replica, state.started, state.def, state.said = before.replica, before.started, before.def, "acts"
+	if state.Superseded {
+		state.said = "waits"
+	}
 	state.Lost = before.id != "" && state.id != before.id
 	return state, nil
 }

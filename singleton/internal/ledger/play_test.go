@@ -372,6 +372,17 @@ func (p *play) replica(name string) *replica {
 // is makes a replica with options. The default TTL is long enough for a busy machine.
 func (p *play) is(name string, options []string) {
 	p.Helper()
+	r := &replica{play: p, name: name}
+	r.client, r.net = p.Linked(name)
+	r.becomes(options)
+	r.knows(p.zero)
+	p.replicas[name] = r
+}
+
+// becomes gives the replica other options.
+func (r *replica) becomes(options []string) {
+	p := r.play
+	p.Helper()
 	cfg, by := ledger.Config{Lease: testenv.TTL(10 * time.Second)}, lockcore.Operator{}
 	for _, option := range options {
 		key, value, _ := strings.Cut(option, "=")
@@ -398,18 +409,14 @@ func (p *play) is(name string, options []string) {
 		case "schedule":
 			cfg.Schedule = value
 		case "because":
-			by = lockcore.Operator{Who: name + "@host", Reason: value}
+			by = lockcore.Operator{Who: r.name + "@host", Reason: value}
 		default:
 			p.Fatalf("there is no option %s", option)
 		}
 	}
-	r := &replica{play: p, name: name}
-	r.client, r.net = p.Linked(name)
 	var err error
 	r.ledger, err = p.jobLedger(r.client, cfg).By(by)
 	testenv.Must(p, err)
-	r.knows(p.zero)
-	p.replicas[name] = r
 }
 
 // knows sets where a new ledger begins for the replica.
@@ -428,6 +435,8 @@ func (r *replica) does(verb string, args, want []string) (facts []string, err er
 	switch verb {
 	case "is":
 		r.is(r.name, args)
+	case "becomes":
+		r.becomes(args)
 	case "knows":
 		if args[0] == "nothing" {
 			r.knows(time.Time{})

@@ -418,6 +418,16 @@ func TestDefinitions(t *testing.T) {
 			a looks; old loses job_open 0
 			3x old looks => unknown
 			old heals; new looks => acts=false; old looks => acts=true replicas=1 others=1`},
+		// Beside replicas of the former definition, it waits as if it had started now. Alone, it acts at once.
+		{"a replica gets another definition", true, `
+			one is def=1; alike is def=1; one looks => acts=true; pass 1m; alike looks => acts=true; alike watches
+			one becomes def=2; one looks => acts=false; one looks => acts=false replicas=1 others=1; alike hears => change
+			pass 4979ms; one looks => acts=false; pass 1ms; alike looks => acts=true; one looks => acts=true; alike looks => acts=false
+			alike becomes def=2; alike looks => acts=true replicas=2 others=0; pass 1m
+			one becomes def=2 keeps=5; one looks => acts=true replicas=2 others=0; alike leaves
+			one loses job_open 1; one becomes def=3; one looks => acts=true; one looks => acts=true replicas=1 others=0
+			new is def=4; new looks => acts=false; pass 5s; new looks => acts=true
+			one becomes def=5; one looks => acts=false; new leaves; pass 5s; one looks => acts=true`},
 		{"announcements", true, `
 			one is def=1; alike is def=1; two is def=2
 			one looks; one watches

@@ -57,7 +57,9 @@ type State struct {
 	Rescheduled time.Time
 
 	replica string        // the id of the caller
-	started time.Duration // when it sent its first request, by Elapsed
+	def     string        // its definition
+	said    string        // whether that acts, as the latest answer said: see job_open.lua
+	started time.Duration // when it sent its first request with that definition, by Elapsed
 	id      string        // of the ledger
 	control string        // the newest pause or resume, as stored
 }

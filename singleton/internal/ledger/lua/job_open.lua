@@ -13,7 +13,7 @@
 -- ARGV[5] retain  ms, how long the ledger is kept without being used
 -- ARGV[6] me      this replica; '' if it runs no ticks by a definition
 -- ARGV[7] def     the fingerprint of the job's definition in the caller
--- ARGV[8] age     ms, how long ago the replica started
+-- ARGV[8] age     ms, how long ago the replica started with this definition
 -- ARGV[9] identity  the name of the replica that is shown
 -- ARGV[10] next   ms, the next tick as the caller computes it; '' if unknown
 -- ARGV[11] spec   the text of the schedule in the caller
@@ -142,6 +142,9 @@ end
 
 if me ~= '' then
   local before = live[me]
+  if before and before.def ~= def then
+    before = nil -- with another definition, it is a new replica
+  end
   local mine = {from = before and before.from or ARGV[13] == 'acts' and now - age or now, since = now - age, def = def, identity = ARGV[9]}
   live[me] = mine
   local to, free = chosen(live, acts, now)
