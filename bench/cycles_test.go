@@ -43,10 +43,10 @@ func distinct(x *bench) {
 	}
 }
 
-// places: one goroutine locks and unlocks, where the lock is on more than one server.
+// places: one goroutine locks and unlocks, where the lock is on more than one server or has more than one holder.
 func places(x *bench) {
 	t := x.table("", "lock")
-	x.cycles(1, []library{noonlock, oneReplica, minReplicas, inSentinel, inCluster}, func(name string, c, first cycles) {
+	x.cycles(1, []library{noonlock, oneReplica, minReplicas, inSentinel, inCluster, oneOf8}, func(name string, c, first cycles) {
 		t.add(name, "µs", 1e6*c.took)
 		t.add(name, "× one server", c.took/first.took)
 	})

@@ -71,6 +71,7 @@ var (
 	raw         = library{name: "raw go-redis", open: onRedis(rawLock)}
 	blpop       = library{name: "BLPOP", open: onRedis(popAndPush)}
 	noonlock    = library{"noonlock", onNoonlock(0, mutex), oneRedis, "noonlock:{%s}:lock"}
+	oneOf8      = library{name: "noonlock, a Semaphore of 8", open: onNoonlock(0, slot)}
 	elector     = library{"noonlock, elector", onNoonlock(0, campaign), oneRedis, "noonlock:{election/%s}:lock"}
 	redisLock   = library{"redislock", onRedis(obtain), oneRedis, "%s"}
 	redSync     = library{"redsync", onRedis(redsyncMutex), oneRedis, "%s"}
@@ -185,6 +186,17 @@ func mutex(c *lockcore.Client, name string, opt options) (acquire, release step)
 	return func(ctx context.Context) error {
 		if err == nil {
 			lease, err = m.Lock(ctx)
+		}
+		return err
+	}, func(ctx context.Context) error { return lease.Unlock(ctx) }
+}
+
+func slot(c *lockcore.Client, name string, opt options) (acquire, release step) {
+	s, err := c.Semaphore(name, 8, lockcore.LeaseConfig{TTL: opt.ttl})
+	var lease *lockcore.Lease
+	return func(ctx context.Context) error {
+		if err == nil {
+			lease, err = s.Acquire(ctx)
 		}
 		return err
 	}, func(ctx context.Context) error { return lease.Unlock(ctx) }

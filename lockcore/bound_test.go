@@ -68,6 +68,11 @@ func everyCall(e *testenv.Env, c *lockcore.Client, ttl time.Duration, add testen
 	add("RWMutex.RLock", func(ctx context.Context) { release(rw.RLock(ctx)) })
 	add("RWMutex.Lock", func(ctx context.Context) { release(rw.Lock(ctx)) })
 	add("RWMutex.Downgrade", func(ctx context.Context) { _ = rw.Downgrade(ctx, writes) })
+	sem, err := c.Semaphore("sem", 1, cfg)
+	testenv.Must(e, err)
+	add("Semaphore.TryAcquire", func(ctx context.Context) { release(sem.TryAcquire(ctx)) })
+	add("Semaphore.Acquire", func(ctx context.Context) { release(sem.Acquire(ctx)) })
+	add("Semaphore.Resize", func(ctx context.Context) { _ = sem.Resize(ctx, 1) })
 	add("Lease.Unlock of a writer with 1 s", func(ctx context.Context) { _ = wrote.Unlock(ctx) })
 }
 
@@ -104,5 +109,6 @@ func callsOfAMutex(e *testenv.Env, c *lockcore.Client, ttl time.Duration, add te
 		_, _ = c.ForceRelease(ctx, lockcore.Inspection{Name: "orders"}, lockcore.Operator{})
 	})
 	add("Client.ReentrantMutex", func(context.Context) { _, _ = c.ReentrantMutex("other", "owner", cfg) })
+	add("Client.Semaphore", func(context.Context) { _, _ = c.Semaphore("other", 1, cfg) })
 	add("Client.RWMutex", func(context.Context) { _, _ = c.RWMutex("other", "owner", lockcore.LeaseConfig{}) })
 }

@@ -7,14 +7,15 @@
 //	defer lease.Unlock(ctx)
 //	work(lease.Context(), lease.Token())
 //
-// There are three kinds of lock:
+// There are four kinds of lock:
 //
 //	Mutex           one lease at a time
 //	ReentrantMutex  one owner at a time, with any number of leases
 //	RWMutex         any number of owners that read, or one owner that writes
+//	Semaphore       up to n leases at a time, each in a slot of its own; n is the number stored with the name
 //
 // An owner is a text that the caller chooses, because Go has no thread identity. A ReentrantMutex is the write
-// side of an RWMutex; a Mutex shares no name with them. A name has the kind of its holder, or without one the kind
+// side of an RWMutex; a Mutex and a Semaphore share no name with them. A name has the kind of its holder, or without one the kind
 // of the first waiter that is alive. Calls of the other kind fail with [ErrWrongKind], waiters at their next check.
 //
 // # Guarantees
@@ -23,6 +24,7 @@
 //
 //   - At most one lease of a Mutex is valid at a time. All valid leases of a ReentrantMutex
 //     have one owner. While a lease of an RWMutex may write, all valid leases have its owner.
+//     A slot of a Semaphore has at most one valid lease, and the stored size bounds the grants.
 //   - The context of a lease is done before the server may grant the lock to another
 //     client: after a hung server, a paused process, a lost reply, or a failed renewal.
 //   - Each lease has a fencing token greater than the tokens of all earlier leases of the
@@ -90,14 +92,16 @@
 // 3 s, and 2 s for calls that depend on no TTL. If the server does not answer, a call returns an error within
 // this time, which includes its tries and the pauses between them. It returns earlier if ctx ends.
 //
-//	2/3 TTL, at most 6 s      Mutex.TryLock, ReentrantMutex.TryLock, RWMutex.TryLock, RWMutex.TryRLock
+//	2/3 TTL, at most 6 s      Mutex.TryLock, ReentrantMutex.TryLock, RWMutex.TryLock, RWMutex.TryRLock,
+//	                          Semaphore.TryAcquire, Semaphore.Resize
 //	TTL                       Lease.Unlock, RWMutex.Downgrade
 //	6.7 s                     Client.Inspect, Locks, Client.ForcedReleases
 //	13.4 s                    Client.ForceRelease
-//	until ctx ends            Mutex.Lock, ReentrantMutex.Lock, RWMutex.Lock, RWMutex.RLock, Client.Close
+//	until ctx ends            Mutex.Lock, ReentrantMutex.Lock, RWMutex.Lock, RWMutex.RLock, Semaphore.Acquire,
+//	                          Client.Close
 //	until ctx ends + TTL, at most 10 s  Client.Do
-//	0 s                       Client.Mutex, Client.ReentrantMutex, Client.RWMutex, Lease.Bind, Lease.Check,
-//	                          FromContext
+//	0 s                       Client.Mutex, Client.ReentrantMutex, Client.RWMutex, Client.Semaphore, Lease.Bind,
+//	                          Lease.Check, FromContext
 //
 // If ctx is done when Unlock is called, it waits for one TTL, at most 10 s. On a quorum, TryLock
 // sends one more request, with the time of a try, if a majority has granted the lock.
@@ -140,7 +144,7 @@
 //	+ping +publish +exists +get +set +del +pexpire +pttl +time +zadd +zrange
 //	+zrem +zscore +hset +hget +hdel
 //
-// A ReentrantMutex or RWMutex needs:
+// A ReentrantMutex or RWMutex needs, and so does a Semaphore:
 //
 //	~noonlock:* resetchannels &noonlock:ch:* -@all +evalsha +eval +subscribe
 //	+ping +publish +exists +get +set +del +pexpire +pexpireat +pttl +time +zadd

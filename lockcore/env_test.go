@@ -66,8 +66,8 @@ func onOneServer(t *testing.T, test func(e *env)) {
 
 // kinds are the kinds of locks that a test runs on. With "read", the first lock of a name is the reading side of an
 // RWMutex, usually that of the faulty holder. All further ones are writing sides, so that its holder still excludes
-// them.
-var kinds = []string{"mutex", "write", "read"}
+// them. A semaphore has one slot.
+var kinds = []string{"mutex", "write", "read", "semaphore"}
 
 // serverKinds are those that meet a real server. Only at night they are all: "read" has both sides of an RWMutex.
 func serverKinds() []string {
@@ -188,6 +188,9 @@ func lockOf(c *lockcore.Client, kind, name, owner string, cfg lockcore.LeaseConf
 	case "read":
 		m, err := c.RWMutex(name, owner, cfg)
 		return reads{m}, err
+	case "semaphore":
+		s, err := c.Semaphore(name, 1, cfg)
+		return slots{s, name}, err
 	default:
 		return c.Mutex(name, cfg)
 	}
@@ -355,7 +358,7 @@ func (e *env) stored(name string) string {
 }
 
 // owned reports whether the locks of the test have owners.
-func (e *env) owned() bool { return e.kind == "write" }
+func (e *env) owned() bool { return e.kind == "write" || e.kind == "semaphore" }
 
 // scriptOf returns the script of the test's kind that corresponds to that of a mutex.
 func (e *env) scriptOf(name string) string {

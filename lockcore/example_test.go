@@ -252,3 +252,43 @@ func ExampleIsTemporary() {
 	fmt.Println(lockcore.IsTemporary(err))
 	// Output: true
 }
+
+// At most two replicas use a licence at a time. Each one writes to the file of its slot, which the token fences.
+func ExampleSemaphore() {
+	c, done := exampleClient()
+	defer done()
+	ctx := context.Background()
+
+	licences, err := c.Semaphore("licences", 2, lockcore.LeaseConfig{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for range 2 {
+		lease, err := licences.Acquire(ctx)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		defer func() { _ = lease.Unlock(ctx) }()
+		fmt.Println("slot", lease.Slot())
+	}
+	_, err = licences.TryAcquire(ctx)
+	fmt.Println(lockcore.IsTemporary(err), err != nil)
+
+	fmt.Println(licences.Resize(ctx, 3)) // for all replicas
+	lease, err := licences.TryAcquire(ctx)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println("slot", lease.Slot())
+	fmt.Println(lease.Unlock(ctx))
+	// Output:
+	// slot 0
+	// slot 1
+	// false true
+	// <nil>
+	// slot 2
+	// <nil>
+}

@@ -130,5 +130,6 @@ func (seen *inspected) only(before Inspection) (identities []string) {
 func (h Holder) same(other Holder) bool {
 	h.TTL, other.TTL = 0, 0
 	h.Since, other.Since = time.Time{}, time.Time{}
+	h.Slot, other.Slot = nil, nil // the token is of one slot
 	return h == other
 }

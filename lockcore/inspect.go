@@ -18,7 +18,8 @@ const (
 	LockFree      LockKind = "free"
 	LockMutex     LockKind = "mutex"     // a Mutex, or the lock of an election or a daemon
 	LockReadWrite LockKind = "readwrite" // an RWMutex or a ReentrantMutex
-	LockForeign   LockKind = "foreign"   // a key that this library did not write
+	LockSemaphore LockKind = "semaphore"
+	LockForeign   LockKind = "foreign" // a key that this library did not write
 )
 
 // An Inspection describes the lock of a name at one moment. It may be out of date when
@@ -27,8 +28,9 @@ type Inspection struct {
 	Name    string    `json:"name"`
 	Kind    LockKind  `json:"kind"`
 	Holders []Holder  `json:"holders"`
-	Waiters []Waiter  `json:"waiters"`      // in order of arrival
-	Now     time.Time `json:"now,omitzero"` // of the server; zero on a quorum
+	Waiters []Waiter  `json:"waiters"`         // in order of arrival
+	Now     time.Time `json:"now,omitzero"`    // of the server; zero on a quorum
+	Slots   int       `json:"slots,omitempty"` // of a Semaphore: its size, also while it is free
 
 	// NoTTL is true if the key of the lock has no TTL. Only another program writes such a
 	// key. Waiters may wait for ever; see ForceRelease.
@@ -60,6 +62,7 @@ type Holder struct {
 	Identity string `json:"identity,omitempty"` // empty if another program wrote the key
 	Owner    string `json:"owner,omitempty"`    // of a ReentrantMutex or RWMutex
 	Reads    bool   `json:"reads,omitempty"`    // whether it is a read lease of an RWMutex
+	Slot     *int   `json:"slot,omitempty"`     // of a Semaphore; otherwise nil
 	Token    uint64 `json:"token,omitempty"`    // 0 if another program wrote the key, or the token is not stored
 	// Since is when the lock was granted, by the server's clock. Of an owner, it is when it got the
 	// first of its present leases. It is read from the token, and zero if that is ahead of the clock.
@@ -139,18 +142,22 @@ func (c *Client) ask(ctx context.Context, name string, req wire.Request) (any, e
 // read reads the answer of lock_inspect.
 func (seen *inspected) read(req wire.Request, answer any) error {
 	list, _ := answer.([]any)
-	if len(list) != 5 {
+	if len(list) != 6 {
 		return req.OddReply(answer)
 	}
 	left, ok1 := list[1].(int64)
 	holders, ok2 := list[2].([]any)
 	line, ok3 := list[3].([]any)
 	us, ok4 := list[4].(int64)
+	size, _ := list[5].(int64)
 	seen.stored, seen.Now = wire.Text(list[0]), time.UnixMicro(us).UTC()
 	if !ok1 || !ok2 || !ok3 || !ok4 || !seen.readHolders(holders) || !seen.readWaiters(line) {
 		return req.OddReply(answer)
 	}
 	seen.Kind = lockKindOf(seen.stored, seen.attempts)
+	if seen.Kind == LockSemaphore || seen.Kind == LockFree {
+		seen.Slots = int(size)
+	}
 	seen.NoTTL = seen.stored != "" && left == -1
 	return nil
 }
@@ -161,6 +168,8 @@ func lockKindOf(stored string, attempts []string) LockKind {
 		return LockFree
 	case lock.OwnedTag:
 		return LockReadWrite
+	case lock.SemaphoreTag:
+		return LockSemaphore
 	case "string":
 		if len(attempts) == 1 {
 			if _, ours := lock.ReadValue(attempts[0]); ours {
@@ -179,6 +188,9 @@ func (seen *inspected) readHolders(rows []any) bool {
 			return false
 		}
 		h := Holder{Reads: wire.Text(rows[1]) == lock.ModeRead, TTL: time.Duration(left) * time.Millisecond}
+		if slot, err := strconv.Atoi(wire.Text(rows[1])); err == nil {
+			h.Slot = &slot
+		}
 		if p, ours := lock.ReadValue(attempt); ours {
 			h.Identity, h.Owner = p.Identity, p.Owner
 			h.Token, _ = strconv.ParseUint(wire.Text(rows[3]), 10, 64) // 0: the token is not stored

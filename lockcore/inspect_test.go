@@ -174,7 +174,7 @@ func TestEntriesToTheMillisecond(t *testing.T) {
 			redis.Z{Score: end(5 * time.Millisecond), Member: "foreign"}, redis.Z{Score: writes + end(time.Second), Member: three},
 		).Err())
 		must(e.env, e.Raw.PExpire(e.Context(), k[0], minute).Err())
-		e.wants("inspected", e.run("lock_inspect", k[:4]), "[ns1 60000 ["+two+" r 0 8 foreign r 5  "+three+" w 1000 9] [] "+strconv.FormatInt(e.now.UnixMicro(), 10)+"]")
+		e.wants("inspected", e.run("lock_inspect", append(k[:4:4], e.key("orders", "size"))), "[ns1 60000 ["+two+" r 0 8 foreign r 5  "+three+" w 1000 9] [] "+strconv.FormatInt(e.now.UnixMicro(), 10)+" 0]")
 		e.wants("taken", e.run("lock_force", []string{k[0], k[2], e.key("orders", "forced"), e.key("orders", "releases")}, "ns1", "foreign\n"+two+"\n"+three), "2")
 	})
 }

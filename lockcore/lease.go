@@ -38,6 +38,9 @@ func FromContext(ctx context.Context) *Lease {
 // seen. A token does not change during the lease.
 func (l *Lease) Token() uint64 { return l.held.Token() }
 
+// Slot returns the slot of a Semaphore that the lease has, from 0, or -1 for a lease of another lock.
+func (l *Lease) Slot() int { return l.held.Slot() }
+
 // Name returns the name of the lock. That of an election is election/<name>, and that of a job, a daemon or a Once
 // is job/<name>, job/daemon/<name> or job/once/<name>.
 func (l *Lease) Name() string { return l.held.Name() }

@@ -48,7 +48,7 @@ type QuorumConfig struct {
 //     round trips. A renewal counts when a majority has answered.
 //   - The first lease is granted MaxTTL after the first start of the servers. All must be up for it.
 //
-// Jobs with a ledger (singleton.Runner, Job and Once), ReentrantMutex, RWMutex, MinReplicas,
+// Jobs with a ledger (singleton.Runner, Job and Once), ReentrantMutex, RWMutex, Semaphore, MinReplicas,
 // ForceRelease and lists of names are refused with a *noonlock.ConfigError.
 //
 // # Guarantees

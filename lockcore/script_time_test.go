@@ -325,6 +325,7 @@ func TestServerThatStoodStillInAScript(t *testing.T) {
 		writer  = "ns1:ALIVE.2.t.w/me id"
 		other   = "ns1:OTHER.3.t.r/other id"
 	)
+	slot, another := slotAttempt("ALIVE", "1", "id"), slotAttempt("OTHER", "3", "id")
 	ended, short, long := -time.Second, stop-time.Second, time.Minute // short: over when the script writes
 	const keeps = "ns1:OTHER.9.t.r/keeps id"
 	for _, c := range []struct {
@@ -339,15 +340,21 @@ func TestServerThatStoodStillInAScript(t *testing.T) {
 		{"a repeated request that holds", "owned_acquire", []any{mine, short.Milliseconds(), "try"}, []ownedEntry{{"r", mine, ended}}},
 		{"renews", "owned_renew", []any{mine, short.Milliseconds()}, []ownedEntry{{"r", mine, ended}}},
 		{"renews for less than before", "owned_renew", []any{mine, 500}, []ownedEntry{{"r", mine, ended}}},
+		{"acquires a slot", "owned_acquire", []any{slot, short.Milliseconds(), "try"}, []ownedEntry{{"p", another, ended}}},
+		{"a repeated request that has a slot", "owned_acquire", []any{slot, short.Milliseconds(), "try"}, []ownedEntry{{"p", slot, ended}}},
+		{"leaves its slot, and another's entry is over", "owned_leave", []any{slot, 0}, []ownedEntry{{"p", slot, long}, {"p", another, ended}}},
 		{"downgrades", "owned_downgrade", []any{writer}, []ownedEntry{{"w", writer, ended}}},
 	} {
 		e.establish("orders", keyState{entries: append(c.entries, ownedEntry{"r", keeps, long})})
 		lock := e.key("orders", "lock")
 		// The key still exists, as at the start of the script.
 		must(e, e.Raw.ZRem(e.Context(), lock, "n:keeps", "t:"+keeps, keeps).Err())
-		keys := e.scriptKeys("orders")[:map[string]int{"owned_acquire": 5, "owned_leave": 5, "owned_renew": 1, "owned_downgrade": 4}[c.script]]
+		keys := e.slotKeys("orders")[:map[string]int{"owned_acquire": 6, "owned_leave": 6, "owned_renew": 1, "owned_downgrade": 4}[c.script]]
 		answer, err := e.Raw.Eval(e.Context(), late(c.script), keys, argv(c.script, c.args...)...).Result()
 		must(e, err)
+		if list, ok := answer.([]any); ok && len(list) == 4 && list[2] != int64(-1) {
+			e.Errorf("%s: answers %v, and there is no entry", c.name, answer)
+		}
 		if fmt.Sprint(answer) == "0" {
 			e.Errorf("%s: it was not its own: the test shows nothing", c.name)
 		}
@@ -448,7 +455,7 @@ func TestLapsesToTheMillisecond(t *testing.T) {
 		e.hears("noonlock:ch:ALIVE")
 		both, one := fmt.Sprint([]string{living, unknown}), fmt.Sprint([]string{unknown})
 		inspected := func(alive string) string {
-			return "[string 60000 [a foreign client w 60000 17] [" + living + " " + e.ms(-minute) + " " + alive + " " + unknown + " " + e.ms(-minute/2) + " 1] " + strconv.FormatInt(e.now.UnixMicro(), 10) + "] " + both
+			return "[string 60000 [a foreign client w 60000 17] [" + living + " " + e.ms(-minute) + " " + alive + " " + unknown + " " + e.ms(-minute/2) + " 1] " + strconv.FormatInt(e.now.UnixMicro(), 10) + " 0] " + both
 		}
 		for until, alive := range map[any]bool{time.Millisecond: true, time.Duration(0): false, nil: false} {
 			for _, row := range []struct {
@@ -459,7 +466,7 @@ func TestLapsesToTheMillisecond(t *testing.T) {
 				lives, lapses string
 			}{
 				{"mutex_acquire", k, stranger, []any{me, 60000, "try"}, "[4 60000 " + stranger + "] " + both, "[4 60000 " + stranger + "] " + one},
-				{"lock_inspect", k[:4], stranger, nil, inspected("1"), inspected("0")},
+				{"lock_inspect", append(k[:4:4], e.key("orders", "size")), stranger, nil, inspected("1"), inspected("0")},
 				{"lock_promote", []string{k[0], k[2], k[3]}, me, []any{me, "living"}, "1 " + both, "0 " + both},
 				{"mutex_leave", k, me, []any{me, 0}, "[1 1000] " + one, "[1 1000] []"},
 			} {

@@ -54,6 +54,11 @@ type keyState struct {
 	unused  bool // no token was given
 }
 
+// slotAttempt returns an attempt of a Semaphore.
+func slotAttempt(process, number, identity string) string {
+	return "np1:" + process + "." + number + ".t.p/- " + identity
+}
+
 // heldBy returns the state in which an attempt of any kind holds the lock for a minute.
 func heldBy(attempt string, queue ...string) keyState {
 	if strings.HasPrefix(attempt, "ns1:") {
@@ -132,6 +137,42 @@ func ownedStates(mine string) []keyState {
 	})
 }
 
+// slotStates are the states in which an attempt may find the name of a Semaphore with two slots.
+func slotStates(mine string) []keyState {
+	entry := func(a string) ownedEntry { return entryOf(a, time.Minute) }
+	one, two, three := slotAttempt("ALIVE", "2", "one"), slotAttempt("ALIVE", "3", "two"), slotAttempt("ALIVE", "9", "three")
+	ended := func(a string) ownedEntry { return ownedEntry{"p", a, -time.Second} }
+	locks := []keyState{{holder: stranger}, {other: "hash"}, {entries: []ownedEntry{entry(rival)}}}
+	for _, entries := range [][]ownedEntry{
+		nil,
+		{entry(mine)},
+		{entry(one)},
+		{entry(one), entry(mine)},
+		{entry(one), entry(two)},
+		{ended(one), entry(two)},
+		{ended(one), entry(two), entry(three)},
+		{ended(mine), entry(one)},
+		{entry(one), entry(two), entry(three)},
+		{entry(one), entry(mine), entry(three)},
+		{{"p", mine, time.Minute / 2}, {"p", one, time.Hour}},
+		{{"p", mine, time.Hour}, {"p", one, time.Minute / 2}},
+	} {
+		locks = append(locks, keyState{entries: entries})
+	}
+	living, alive := slotAttempt("ALIVE", "4", "living"), slotAttempt("ALIVE", "5", "alive")
+	deafToo, late := slotAttempt("DEAD", "1", "deaf"), slotAttempt("ALIVE", "6", "lapsed")
+	return combine(mine, locks, [][]string{
+		nil,
+		{mine},
+		{living, alive},
+		{living, mine},
+		{mine, living},
+		{deafToo, late, mine, nonsense, lapsed, deaf},
+		{late, me},
+		{deafToo, late, living, alive},
+	})
+}
+
 // combine returns all states of a lock and of its queue. A granted attempt leaves the queue in the same script.
 func combine(mine string, locks []keyState, queues [][]string) (all []keyState) {
 	for _, s := range locks {
@@ -158,14 +199,17 @@ func (e *env) scriptKeys(name string) []string {
 	return []string{e.key(name, "lock"), e.key(name, "fence"), e.key(name, "queue"), e.key(name, "seen"), e.key(name, "tomb:ALIVE.1")}
 }
 
+// slotKeys are scriptKeys of a Semaphore.
+func (e *env) slotKeys(name string) []string { return append(e.scriptKeys(name), e.key(name, "size")) }
+
 // argv returns the arguments of a script. It adds the defaults of those that are left out, and the prefix of the
 // channels. The arguments are for acquire: me, ttl, mode, keep, extends; for leave: me, the TTL of the tombstone or
-// 0, keep, last.
+// 0, keep, last. A Semaphore has two slots.
 func argv(script string, args ...any) []any {
 	const keep, extends, channels = 604800000, "", "noonlock:ch:"
 	all, ok := map[string][]any{
 		"mutex_acquire": {nil, nil, nil, keep}, "mutex_leave": {nil, nil, keep, 0},
-		"owned_acquire": {nil, nil, nil, keep, extends}, "owned_leave": {nil, nil, keep, 0}, "owned_downgrade": {nil, keep},
+		"owned_acquire": {nil, nil, nil, keep, extends, 2}, "owned_resize": {nil, keep}, "owned_leave": {nil, nil, keep, 0}, "owned_downgrade": {nil, keep},
 		"lock_force": {nil, nil, "op\nwhy"}, "lock_promote": {nil, nil},
 	}[script]
 	if !ok {
@@ -202,7 +246,7 @@ func (e *env) establish(name string, s keyState) {
 		end = max(end, until)
 	}
 	_, err = e.Raw.Pipelined(e.Context(), func(p redis.Pipeliner) error {
-		p.Del(e.Context(), k...)
+		p.Del(e.Context(), e.slotKeys(name)...)
 		switch {
 		case s.other == "hash":
 			p.HSet(e.Context(), k[0], "a", "b")
@@ -237,6 +281,7 @@ func (e *env) establish(name string, s keyState) {
 		}
 		if !s.unused {
 			p.Set(e.Context(), k[1], strconv.Itoa(firstToken+99), time.Hour)
+			p.Set(e.Context(), e.key(name, "size"), 2, time.Hour)
 		}
 		return nil
 	})
@@ -247,6 +292,9 @@ func (e *env) establish(name string, s keyState) {
 type snapshot struct {
 	now     int64             // ms
 	kind    string            // type of the lock's key
+	tag     string            // of a lock with owners
+	slots   map[string]int64  // of the entries of a Semaphore
+	size    string            // of a Semaphore
 	entries map[string]string // attempt -> mode, token, and until when in about ten seconds
 	tokens  map[string]string // attempt -> token
 	until   map[string]int64  // attempt -> ms
@@ -263,7 +311,8 @@ func (e *env) snapshot(name string) snapshot {
 	e.Helper()
 	k := e.scriptKeys(name)
 	var kind *redis.StatusCmd
-	var lock, fence *redis.StringCmd
+	var lock, fence, size *redis.StringCmd
+	var sizeTTL *redis.DurationCmd
 	var members *redis.ZSliceCmd
 	var queue, seen *redis.StringSliceCmd
 	var tomb *redis.IntCmd
@@ -277,6 +326,7 @@ func (e *env) snapshot(name string) snapshot {
 		for i := range k {
 			ttls[i] = p.PTTL(e.Context(), k[i])
 		}
+		size, sizeTTL = p.Get(e.Context(), e.key(name, "size")), p.PTTL(e.Context(), e.key(name, "size"))
 		now = p.Time(e.Context())
 		return nil
 	})
@@ -284,8 +334,11 @@ func (e *env) snapshot(name string) snapshot {
 		e.Fatal(err)
 	}
 	s := snapshot{
-		now: now.Val().UnixMilli(), kind: kind.Val(), fence: fence.Val(), queue: queue.Val(), tomb: tomb.Val() == 1,
+		now: now.Val().UnixMilli(), kind: kind.Val(), fence: fence.Val(), queue: queue.Val(), tomb: tomb.Val() == 1, size: size.Val(),
 		entries: map[string]string{}, tokens: map[string]string{}, until: map[string]int64{},
+	}
+	if s.size != "" && sizeTTL.Val() <= 0 {
+		e.Errorf("the size has the TTL %v", sizeTTL.Val())
 	}
 	// Notes on processes that have to confirm a grant end with any request of the process.
 	s.seen = slices.DeleteFunc(seen.Val(), func(field string) bool { return field[0] == '!' })
@@ -310,9 +363,10 @@ func (e *env) snapshot(name string) snapshot {
 				has(x.attempt, x.mode, stored.tokens[x.attempt], x.until)
 			}
 		}
-		if !maps.Equal(counts, stored.counts) || len(stored.tokens) != len(stored.entries) || stored.kind == "" {
+		if !maps.Equal(counts, stored.counts) || len(stored.tokens) != len(stored.entries) || stored.kind == "" || stored.kind == "np1" && len(stored.slots) != len(stored.entries) {
 			e.Errorf("the counted entries of owners are %v; stored are %v, tokens %v, kind %q", counts, stored.counts, stored.tokens, stored.kind)
 		}
+		s.tag, s.slots = stored.kind, stored.slots
 		if s.end = stored.end; e.Bubble == nil { // miniredis keeps the remaining time, not the instant
 			s.keyEnd = e.expireTime(k[0], s.end)
 		}
@@ -321,7 +375,7 @@ func (e *env) snapshot(name string) snapshot {
 }
 
 func (s snapshot) same(o snapshot) bool {
-	return s.kind == o.kind && s.fence == o.fence && s.tomb == o.tomb && s.ends == o.ends &&
+	return s.kind == o.kind && maps.Equal(s.slots, o.slots) && s.size == o.size && s.fence == o.fence && s.tomb == o.tomb && s.ends == o.ends &&
 		slices.Equal(s.queue, o.queue) && slices.Equal(s.seen, o.seen) && maps.Equal(s.entries, o.entries)
 }
 
@@ -335,6 +389,7 @@ func TestScriptsTwiceInEveryState(t *testing.T) {
 		"mutex": {me, mutexStates()},
 		"write": {"ns1:ALIVE.1.t.w/me id", ownedStates("ns1:ALIVE.1.t.w/me id")},
 		"read":  {"ns1:ALIVE.1.t.r/me id", ownedStates("ns1:ALIVE.1.t.r/me id")},
+		"slot":  {slotAttempt("ALIVE", "1", "id"), slotStates(slotAttempt("ALIVE", "1", "id"))},
 	} {
 		t.Run(kind, func(t *testing.T) {
 			onOneServer(t, func(e *env) { runTwice(e, c.mine, c.states) })
@@ -346,6 +401,10 @@ func runTwice(e *env, mine string, states []keyState) {
 	e.Helper()
 	e.hears("noonlock:ch:ALIVE")
 	k := e.scriptKeys("orders")
+	hasSlots := strings.HasPrefix(mine, "np1:")
+	if hasSlots {
+		k = e.slotKeys("orders")
+	}
 	user := e.Narrowed("narrow", k) // every key that a script uses is among its KEYS
 	family, step := "owned_", 1
 	last := scriptRun{"owned_downgrade", k[:4], []any{mine}}
@@ -354,7 +413,11 @@ func runTwice(e *env, mine string, states []keyState) {
 		family = "mutex_"
 		last = scriptRun{"lock_promote", []string{k[0], k[2], k[3]}, []any{mine, "living"}}
 		renew = scriptRun{"mutex_renew", k[:2], []any{mine, 60000, 60000}}
-	} else if e.Bubble == nil {
+	} else if hasSlots {
+		last = scriptRun{"owned_resize", append(k[:4:4], k[5]), []any{3}}
+		renew = scriptRun{"owned_renew", []string{k[0], k[5]}, []any{mine, 60000, 1}}
+	}
+	if mine != me && e.Bubble == nil {
 		step = testenv.Size(5, 1) // a real server gets another fifth of the states for each request
 	}
 	for n, r := range []scriptRun{
@@ -390,10 +453,16 @@ func runTwice(e *env, mine string, states []keyState) {
 			}
 			one, two := timeless(first), timeless(second)
 			if n, _ := leaveReply(first); r.script == family+"leave" {
-				one = strconv.FormatInt(min(n, 1-n), 10) // the second time it is not mine any more, and nothing is free: as declared
+				if one = strconv.FormatInt(min(n, 1-n), 10); hasSlots && strings.HasPrefix(two, "-") {
+					one = two // it may also count those that were granted slots
+				}
+				// The second time it is not mine any more, and nothing is free: as declared.
 			}
 			if one == "[8]" && r.args[2] == "look" {
 				two = strings.Replace(two, "[5]", one, 1) // it has left the queue; it joins again to get this answer
+			}
+			if r.script == "owned_resize" && one != "-1" {
+				one = "3" // the size before
 			}
 			if one != two {
 				e.Errorf("%s: answers %v, then %v", where, first, second)
@@ -442,6 +511,9 @@ func listed(answer any) (list []any, ok bool) {
 		return []any{int64(1), token}, true
 	}
 	list, ok = answer.([]any)
+	if ok && len(list) == 4 && list[0] == int64(9) {
+		list = append([]any{int64(1)}, list[1:]...)
+	}
 	return list, ok
 }
 
@@ -467,7 +539,7 @@ func checkRun(e *env, where, mine string, r scriptRun, state keyState, before, a
 		e.Helper()
 		e.Errorf("%s: answer %v, after it %+v: %s", where, answer, after, fmt.Sprintf(format, v...))
 	}
-	foreign := before.kind != "none" && (before.kind == "string") != (mine == me) || state.other != ""
+	foreign := before.kind != "none" && (before.kind == "string") != (mine == me) || state.other != "" || before.tag != "" && before.tag != mine[:3]
 	for i, exists := range []bool{after.kind != "none" && state.other == "" && state.holder != stranger, after.fence != "", len(after.queue) > 0, len(after.seen) > 0, after.tomb} {
 		if exists && !after.ends[i] {
 			complain("a key without TTL")
@@ -499,6 +571,7 @@ func checkRun(e *env, where, mine string, r scriptRun, state keyState, before, a
 		return
 	}
 	checkHolders(e, complain, after)
+	checkSlots(complain, mine, before, after, list)
 	held, isQueued := before.until[mine] > 0, slices.Contains(after.queue, mine)
 	granted, left := false, int64(0)
 	for attempt := range after.entries {
@@ -545,7 +618,7 @@ func checkRun(e *env, where, mine string, r scriptRun, state keyState, before, a
 		}
 	case "leave":
 		n, check := leaveReply(answer)
-		if (n > 0) != held || held && n != 1+left || !held && n != -left {
+		if hasSlots := mine[:3] == "np1"; (n > 0) != held || !hasSlots && (held && n != 1+left || !held && n != -left) {
 			complain("%d are left", left)
 		}
 		if granted != (check == 1000) || !granted && check != -1 {
@@ -554,11 +627,30 @@ func checkRun(e *env, where, mine string, r scriptRun, state keyState, before, a
 		if after.entries[mine] != "" || isQueued {
 			complain("not left")
 		}
-		if len(after.entries) == 0 && len(after.queue) > 0 && after.queue[0] != me && after.queue[0] != rival {
+		unsized := mine[:3] == "np1" && state.unused // the head serves with its own size
+		if len(after.entries) == 0 && len(after.queue) > 0 && after.queue[0] != me && after.queue[0] != rival && !unsized {
 			complain("the lock is free, and the queue was not served")
 		}
 	case "acquire":
 		checkAcquire(complain, mine, fmt.Sprint(r.args[2]), state, before, after, list)
+	}
+}
+
+// checkSlots compares the slots of a Semaphore with the guarantees: an entry keeps its slot, has it alone, and no grant
+// exceeds the size.
+func checkSlots(complain func(string, ...any), mine string, before, after snapshot, answer []any) {
+	taken := map[int64]bool{}
+	size, _ := strconv.ParseInt(after.size, 10, 64)
+	for attempt, slot := range after.slots {
+		was, had := before.slots[attempt]
+		had = had && before.entries[attempt] != ""
+		if taken[slot] || had && was != slot || !had && (slot >= size || int64(len(after.entries)) > size) {
+			complain("%s has the slot %d of %d", attempt, slot, size)
+		}
+		taken[slot] = true
+		if attempt == mine && len(answer) == 4 && answer[0] == int64(1) && (answer[2] != slot || answer[3] != size) {
+			complain("it was told another slot")
+		}
 	}
 }
 
@@ -695,6 +787,7 @@ func TestPromotionsToTheMillisecond(t *testing.T) {
 const (
 	writesScore = 1 << 51
 	countScore  = 1 << 52
+	slotScore   = countScore + writesScore
 )
 
 // A storedOwned is the stored value of a lock with owners, including ended entries.
@@ -703,6 +796,7 @@ type storedOwned struct {
 	entries []storedEntry      // by mode and end
 	tokens  map[string]string  // of entries
 	counts  map[string]int64   // of owners
+	slots   map[string]int64   // of the entries of a Semaphore
 	end     int64              // of the last entry, ms
 	members map[string]float64 // all
 }
@@ -720,7 +814,7 @@ func (e *env) storedOwned(name string) storedOwned {
 }
 
 func readOwned(all []redis.Z) storedOwned {
-	s := storedOwned{tokens: map[string]string{}, counts: map[string]int64{}, members: map[string]float64{}}
+	s := storedOwned{tokens: map[string]string{}, counts: map[string]int64{}, slots: map[string]int64{}, members: map[string]float64{}}
 	for _, z := range all {
 		member, _ := z.Member.(string)
 		s.members[member] = z.Score
@@ -731,6 +825,8 @@ func readOwned(all []redis.Z) storedOwned {
 			s.tokens[rest] = strconv.FormatInt(-score, 10)
 		case sort == "n":
 			s.counts[rest] = score - countScore
+		case sort == "s":
+			s.slots[rest] = score - slotScore
 		case rest == "":
 			s.kind = member
 		default:
@@ -747,9 +843,12 @@ func readOwned(all []redis.Z) storedOwned {
 
 // zOwned returns the members of a lock that has these entries.
 func zOwned(entries []storedEntry, tokens map[string]int64) []redis.Z {
-	all := []redis.Z{{Score: countScore, Member: "ns1"}}
+	all := []redis.Z{{Score: countScore, Member: entries[0].attempt[:3]}}
 	counts := map[string]int{}
-	for _, x := range entries {
+	for i, x := range entries {
+		if x.attempt[:3] == "np1" {
+			all = append(all, redis.Z{Score: float64(slotScore + i), Member: "s:" + x.attempt})
+		}
 		counts[ownerOf(x.attempt)]++
 		score := float64(x.until)
 		if x.mode == "w" {

@@ -141,6 +141,9 @@ func (s *stress) work(ctx context.Context, c *lockcore.Client, proc string, name
 		}
 		s.acquired.Add(1)
 		event.Token = lease.Token()
+		if lease.Slot() >= 0 {
+			event.Name += fmt.Sprint("/", lease.Slot())
+		}
 		record := func(op testenv.Op) {
 			event.Op = op
 			event.ValidUntil = s.Clock() // before Remaining, not to believe too long
@@ -178,6 +181,11 @@ func (s *stress) work(ctx context.Context, c *lockcore.Client, proc string, name
 // side returns a lock: for readers and writers one of its sides, of one of a few owners.
 func (s *stress) side(c *lockcore.Client, cfg lockcore.LeaseConfig, event *testenv.Event, r *rand.Rand) locker {
 	s.Helper()
+	if s.kind == "semaphore" {
+		m, err := c.Semaphore(event.Name, 3, cfg)
+		must(s, err)
+		return slots{m, event.Name}
+	}
 	if s.kind != "write" {
 		return s.mutex(c, event.Name, cfg)
 	}
@@ -273,9 +281,9 @@ func (s *stress) havoc(ctx context.Context, networks []*lockcoretest.Faults, r *
 // Clients whose networks fail at random contend for two names. Requests and replies are lost, delayed, repeated or
 // cut off. No two clients believe that they hold a name at the same time, tokens grow, and after the faults every
 // request succeeds. Owners read and write in turn. No writer is ever together with another owner. Processes and
-// goroutines share owners, leases nest, and some writers downgrade.
+// goroutines share owners, leases nest, and some writers downgrade. A Semaphore has three slots.
 func TestRandomFaults(t *testing.T) {
-	for _, kind := range []string{"mutex", "write"} {
+	for _, kind := range []string{"mutex", "write", "semaphore"} {
 		t.Run(kind, func(t *testing.T) {
 			onBoth(t, func(e *env) {
 				e.kind = kind
@@ -286,7 +294,7 @@ func TestRandomFaults(t *testing.T) {
 				seed := rand.Uint64() //nolint:gosec // a test's choices
 				s := &stress{env: e, history: testenv.NewHistory(e.Clock)}
 				enough := func() bool {
-					return s.acquired.Load() >= 5 && (kind == "mutex" || s.written.Load() >= 3 && s.read.Load() >= 3 && s.downgraded.Load() > 0)
+					return s.acquired.Load() >= 5 && (kind != "write" || s.written.Load() >= 3 && s.read.Load() >= 3 && s.downgraded.Load() > 0)
 				}
 				s.run(seed, lasts, enough)
 				if !enough() {

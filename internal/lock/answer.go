@@ -26,11 +26,14 @@ const (
 	answerWithdrawn
 	answerWrongKind
 	answerUpgrade
+	answerSlot
 )
 
 // A grant is an answer of the server that grants a lease.
 type grant struct {
 	token uint64        // 0: not granted
+	slot  int           // of a Semaphore; -1: its entry has ended
+	size  int           // how many slots it has; 0: it is of another kind
 	t0    time.Duration // just before the request was sent
 	short error         // ErrNotReplicated; nil: enough replicas have the grant
 }
@@ -49,7 +52,10 @@ type acquireReply struct {
 const unswept = -2 * time.Millisecond
 
 // isGrant reports whether an answer of mutex_acquire or owned_acquire is a grant.
-func isGrant(answer any) bool { return wire.Text(answer) != "" }
+func isGrant(answer any) bool {
+	r, ok := readAcquire(answer)
+	return ok && r.code == answerHeld
+}
 
 func readAcquire(answer any) (r acquireReply, ok bool) {
 	if text, ok := answer.(string); ok {
@@ -64,6 +70,12 @@ func readAcquire(answer any) (r acquireReply, ok bool) {
 	code, _ := list[0].(int64)
 	r.code = code
 	switch {
+	case code == answerSlot && len(list) == 4:
+		r, ok = readAcquire(wire.Text(list[1]))
+		slot, isInt := list[2].(int64)
+		size, _ := list[3].(int64)
+		r.slot, r.size = int(slot), int(size)
+		return r, ok && isInt && slot >= -1 && size > 0
 	case code == answerBusy && len(list) == 3, (code == answerHead || code == answerQueued) && len(list) == 4:
 		left, isInt := list[1].(int64)
 		r.left, r.holder = time.Duration(left)*time.Millisecond, wire.Text(list[len(list)-1])

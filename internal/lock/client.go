@@ -74,6 +74,7 @@ type Client struct {
 	checks map[string]*grantCheck // by name, see checkLater
 
 	said  map[string]time.Duration // by name: when a line said who holds the lock
+	sized map[string]struct{}      // names of which a line said that another size is stored
 	waits *readiness.Reports       // of calls of Lock
 
 	shared map[any]any // see Shared
@@ -132,6 +133,7 @@ type Attempt struct {
 type Lease struct {
 	a     *Attempt
 	token uint64
+	slot  int // of a Semaphore; -1: it is of another kind
 	life  lease.Lease
 
 	refused atomic.Bool // the last renewals were refused, which was logged
@@ -200,6 +202,7 @@ type ownerLeases struct {
 type grantCheck struct {
 	a     *Attempt
 	timer *time.Timer
+	next  time.Duration // when another check follows; 0: none. Client.mu guards it
 }
 
 // A topology has what differs between a server that decides alone, also in a cluster or behind

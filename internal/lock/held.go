@@ -18,7 +18,14 @@ func (a *Attempt) hold(ctx context.Context, g grant) (*Lease, error) {
 		c.mu.Unlock()
 		return nil, ErrClosed
 	}
-	l := &Lease{a: a, token: g.token}
+	l := &Lease{a: a, token: g.token, slot: -1}
+	if k, slots := a.kind.(slotKind); slots {
+		l.slot = g.slot
+		if _, said := c.sized[a.keys.name]; g.size != k.n && !said {
+			c.sized[a.keys.name] = struct{}{}
+			c.log.Info("the stored size of a Semaphore counts; Resize changes it", "name", a.keys.name, "stored", g.size, "given", k.n)
+		}
+	}
 	c.keeper.Begin(ctx, &l.life, g.t0, &a.terms.times, holder{l})
 	delete(c.waiting, a.number)
 	c.leases[a.number] = l
@@ -41,6 +48,9 @@ func (l *Lease) Name() string { return l.a.keys.name }
 
 // Token returns the fencing token.
 func (l *Lease) Token() uint64 { return l.token }
+
+// Slot returns the slot of a Semaphore that the lease has, or -1.
+func (l *Lease) Slot() int { return l.slot }
 
 // Remaining returns how long the lease stays valid without another renewal.
 func (l *Lease) Remaining() time.Duration { return l.life.Remaining() }

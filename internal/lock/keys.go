@@ -28,6 +28,7 @@ var parts = map[string]Part{
 	"fence":    {Types: []string{"string"}},
 	"queue":    {Types: []string{"zset"}},
 	"seen":     {Types: []string{"hash"}},
+	"size":     {Types: []string{"string"}},
 	"forced":   {Types: []string{"hash"}},
 	"releases": {Types: []string{"list"}},
 	"tomb":     {Types: []string{"string"}},

@@ -1,6 +1,7 @@
 package lock
 
 import (
+	"context"
 	"time"
 
 	"github.com/noonlock/noonlock/internal/wire"
@@ -28,11 +29,18 @@ func (mutexKind) Renewal(a *Attempt) wire.Request {
 	return a.c.scripts.mutexRenew.Call([]any{&a.keys.lock, &a.keys.fence}, &a.value, &a.terms.ttlText, &a.terms.keepText)
 }
 
-// extendsCounter reports whether a renewal at that time extends the counter of tokens.
+// extendsCounter reports whether a renewal at that time extends the counter of tokens, or the size of a Semaphore.
 func (a *Attempt) extendsCounter(now time.Duration) bool {
+	keep := a.terms.keep
+	if _, slots := a.kind.(slotKind); slots {
+		keep = min(keep, sizeRetention)
+	}
 	last := a.keptAt.Load()
-	return last == 0 || now >= time.Duration(last)+a.terms.keep/8
+	return last == 0 || now >= time.Duration(last)+keep/8
 }
+
+// sizeRetention is WEEK of part_owned.lua.
+const sizeRetention = 7 * 24 * time.Hour
 
 func (mutexKind) Release(a *Attempt, withdraw bool) wire.Request {
 	return a.releaseBy(a.c.scripts.mutexLeave, withdraw)
@@ -76,9 +84,65 @@ func (ownedKind) Release(a *Attempt, withdraw bool) wire.Request {
 	return a.releaseBy(a.c.scripts.ownedLeave, withdraw)
 }
 
+// slotKind is held by up to n attempts, each in a slot of its own.
+type slotKind struct {
+	n int // the size where none is stored
+}
+
+// Slots returns the kind of a Semaphore, whose size is n where none is stored.
+func Slots(n int) Kind { return slotKind{n} }
+
+func (slotKind) Label() string { return kindSemaphore }
+
+func (slotKind) stored(process string, number uint64, trusted bool, identity string) string {
+	return slotValue(process, number, trusted, identity)
+}
+
+func (k slotKind) Acquire(a *Attempt, mode string) wire.Request {
+	return a.c.scripts.ownedAcquire.Call(append(a.keys.argsWith(a.Tomb()), a.keys.key("size")), &a.value, &a.terms.ttlText, &a.terms.keepText, mode+" "+a.keys.channels, "", k.n)
+}
+
+// Renewal extends the size, too, as that of a mutex does its counter of tokens.
+func (slotKind) Renewal(a *Attempt) wire.Request {
+	if !a.extendsCounter(a.c.clock.Now()) {
+		return a.c.scripts.ownedRenew.Call([]any{&a.keys.lock}, &a.value, &a.terms.ttlText)
+	}
+	return a.c.scripts.ownedRenew.Call([]any{&a.keys.lock, a.keys.key("size")}, &a.value, &a.terms.ttlText, 1)
+}
+
+func (slotKind) Release(a *Attempt, withdraw bool) wire.Request {
+	return a.releaseBy(a.c.scripts.ownedLeave, withdraw)
+}
+
+// Resize stores another size of a Semaphore. It returns ErrWrongKind if the name is of another kind.
+func (n *Name) Resize(ctx context.Context, size int) error {
+	r := n.c.scripts.ownedResize.Call(append(n.keys.args(), n.keys.key("size")), size, &n.terms.keepText, &n.keys.channels)
+	answer, err := n.Ask(ctx, r)
+	if list, ok := answer.([]any); ok && len(list) == 2 {
+		in, err := r.Number(list[1], err)
+		if err != nil {
+			return err
+		}
+		number := n.c.attempts.Add(1) // the release of an attempt that never asked only serves the queue
+		n.attempt(slotKind{}, number, slotValue(n.c.process, number, false, n.c.identity)).checkLater(time.Duration(in) * time.Millisecond)
+		answer = list[0]
+	}
+	before, err := r.Number(answer, err)
+	if before == -1 {
+		err = ErrWrongKind
+	}
+	if err == nil {
+		n.c.log.Info("the size of a Semaphore was set", "name", n.keys.name, "size", size, "before", before)
+	}
+	return err
+}
+
 // kindOf returns the kind of a stored value.
 func kindOf(v Value) Kind {
-	if v.mode == "" {
+	switch {
+	case v.slots:
+		return slotKind{}
+	case v.mode == "":
 		return mutexKind{}
 	}
 	return ownedKind{v.mode, v.Owner}
@@ -97,8 +161,16 @@ func (a *Attempt) releaseBy(s *wire.Script, withdraw bool) wire.Request {
 	if record, news := a.unbegun(); record != "" {
 		return s.Call(append(a.keys.argsWith(a.Tomb()), record), &a.value, rest, millis(a.TombTTL()), news)
 	}
-	if withdraw {
-		return s.Call(a.keys.argsWith(a.Tomb()), &a.value, rest, millis(a.TombTTL()))
+	keys := a.keys.args()
+	_, slots := a.kind.(slotKind)
+	if slots || withdraw {
+		keys = a.keys.argsWith(a.Tomb())
 	}
-	return s.Call(a.keys.args(), &a.value, rest)
+	if slots {
+		keys = append(keys, a.keys.key("size"))
+	}
+	if withdraw {
+		return s.Call(keys, &a.value, rest, millis(a.TombTTL()))
+	}
+	return s.Call(keys, &a.value, rest)
 }

@@ -50,9 +50,10 @@ type queueMetrics struct {
 
 // The kinds of this package, as labels.
 const (
-	kindMutex = "mutex"
-	kindRead  = "read"
-	kindWrite = "write"
+	kindMutex     = "mutex"
+	kindRead      = "read"
+	kindWrite     = "write"
+	kindSemaphore = "semaphore"
 )
 
 // newMetrics creates the collectors and registers them. Collectors that another Client has registered are shared.

@@ -63,6 +63,7 @@ func open(cfg Config, s *Scripts, clock func() time.Duration, target target, con
 		pendingTombs:   map[uint64]struct{}{},
 		checks:         map[string]*grantCheck{},
 		said:           map[string]time.Duration{},
+		sized:          map[string]struct{}{},
 		owners:         owners{},
 	}
 	c.topology = alone{c}

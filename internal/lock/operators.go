@@ -35,7 +35,7 @@ func (c *Client) Search(ctx context.Context, s Search) ([]string, error) {
 // Inspection returns the request that inspects a lock.
 func (c *Client) Inspection(name string) wire.Request {
 	k := c.keys.lock(name)
-	return c.scripts.inspect.Call(wire.Keys(k.lock, k.fence, k.queue, k.seen)).Large()
+	return c.scripts.inspect.Call(wire.Keys(k.lock, k.fence, k.queue, k.seen, k.key("size"))).Large()
 }
 
 // Force returns the request that releases the given attempts, of a lock of a kind that lock_inspect has

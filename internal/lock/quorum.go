@@ -148,7 +148,10 @@ func (q *Quorum) Short(r wire.Request, refused map[int]wire.Answer) error {
 func (m *members) kind() Kind { return quorumKind{of: m} }
 
 func (m *members) refusal(of Kind, terms *leaseTerms) error {
-	if _, owned := of.(ownedKind); owned {
+	switch of.(type) {
+	case slotKind:
+		return &noonlock.ConfigError{Package: "lockcore", Field: "the Client of a Semaphore", Value: "of NewQuorum", Rule: "of New: a majority of the servers does not bound the number of leases"}
+	case ownedKind:
 		return &noonlock.ConfigError{Package: "lockcore", Field: "the Client of a lock with owners", Value: "of NewQuorum", Rule: "of New: entries of owners cannot be counted across servers"}
 	}
 	if terms.ttl > m.longest {

@@ -305,7 +305,8 @@ func (l *Lease) noteLoss(cause error) {
 // checkLater repeats a release after the given time. The reply to a release that grants the lock to
 // a waiter contains the time until the grant ends. If the waiter's process is frozen, this
 // process then grants the lock to the next waiter, because it is known to be alive. A later
-// release of the name replaces the check, because the earlier grant was confirmed or has ended.
+// release of the name replaces the check, because the earlier grant was confirmed or has ended. That of a
+// Semaphore is made in any case, and then again for the last release.
 func (a *Attempt) checkLater(in time.Duration) {
 	c := a.c
 	c.mu.Lock()
@@ -315,6 +316,10 @@ func (a *Attempt) checkLater(in time.Duration) {
 	}
 	name := a.keys.name
 	if former := c.checks[name]; former != nil {
+		if _, slots := a.kind.(slotKind); slots {
+			former.next = c.clock.Now() + in
+			return
+		}
 		former.timer.Stop()
 	}
 	check := &grantCheck{a: a}
@@ -326,6 +331,9 @@ func (a *Attempt) checkLater(in time.Duration) {
 		}
 		c.mu.Unlock()
 		if current {
+			if check.next > 0 {
+				a.checkLater(check.next - c.clock.Now())
+			}
 			check.release(c.newRetry(a.terms.timeout(), max(a.terms.ttl, tombTTL)))
 		}
 	})

@@ -98,11 +98,11 @@ func MutexNeeds() Needs {
 	return Needs{Parts: parts, Scripts: func(c *Client) ([]*wire.Script, error) { return c.MutexScripts(), nil }}
 }
 
-// OwnedNeeds are those of a lock with owners.
+// OwnedNeeds are those of a lock with owners, and of a Semaphore.
 func OwnedNeeds() Needs {
 	return Needs{Parts: parts, Scripts: func(c *Client) ([]*wire.Script, error) {
 		s := c.scripts
-		return []*wire.Script{s.ownedAcquire, s.ownedRenew, s.ownedLeave, s.ownedDowngrade}, c.One("a lock with owners")
+		return []*wire.Script{s.ownedAcquire, s.ownedRenew, s.ownedLeave, s.ownedDowngrade, s.ownedResize}, c.One("a lock with owners, or a Semaphore,")
 	}}
 }
 

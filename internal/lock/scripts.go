@@ -14,6 +14,7 @@ import (
 type Scripts struct {
 	mutexAcquire, mutexRenew, mutexLeave                 *wire.Script
 	ownedAcquire, ownedRenew, ownedLeave, ownedDowngrade *wire.Script
+	ownedResize                                          *wire.Script
 	inspect, force, promote                              *wire.Script
 	rights, history                                      *wire.Script
 
@@ -40,6 +41,7 @@ func LoadScripts(files fs.FS) (*Scripts, error) {
 		ownedRenew:     l.Script("owned_renew"),
 		ownedLeave:     l.Script("owned_leave"),
 		ownedDowngrade: l.Script("owned_downgrade"),
+		ownedResize:    l.Script("owned_resize"),
 
 		inspect: l.Script("lock_inspect"),
 		force:   l.Script("lock_force"),

@@ -5,8 +5,11 @@ import (
 	"strings"
 )
 
-// OwnedTag is the tag of the values of locks with owners.
-const OwnedTag = "ns1"
+// The tags of the values of locks with owners and of Semaphores.
+const (
+	OwnedTag     = "ns1"
+	SemaphoreTag = "np1"
+)
 
 // How an owner holds a lock.
 const (
@@ -27,6 +30,11 @@ func ownedValue(mode, owner, process string, number uint64, trusted bool, identi
 	return attemptText(OwnedTag+":", process, number, flag(trusted)+"."+mode+"/"+owner+" "+identity)
 }
 
+// slotValue returns an ownedValue of a Semaphore, whose entries have one owner.
+func slotValue(process string, number uint64, trusted bool, identity string) string {
+	return attemptText(SemaphoreTag+":", process, number, flag(trusted)+".p/- "+identity)
+}
+
 func flag(trusted bool) string {
 	if trusted {
 		return ".t"
@@ -37,8 +45,9 @@ func flag(trusted bool) string {
 // A Value is the content of a stored value.
 type Value struct {
 	Identity string
-	Owner    string // "" for a mutex
-	mode     string // ModeRead or ModeWrite; "" for a mutex
+	Owner    string // "" for a mutex and a Semaphore
+	mode     string // ModeRead or ModeWrite; "" for a mutex and a Semaphore
+	slots    bool   // of a Semaphore
 	process  string
 	number   uint64
 }
@@ -56,6 +65,8 @@ func ReadValue(value string) (v Value, ok bool) {
 		return Value{}, false
 	case tag == "nl1" && len(parts) == 3:
 		v.Identity = identity
+	case tag == SemaphoreTag && len(parts) == 4:
+		v.slots, v.Identity = true, strings.TrimPrefix(identity, "- ")
 	case tag == OwnedTag && len(parts) == 4:
 		owner, shown, found := strings.Cut(identity, " ")
 		if !found {

@@ -118,6 +118,7 @@
     for (const h of l.holders) {
       parts.push(make('div', 'line', make('span', 'who', (h.identity || 'another program') + owner(h)),
         l.kind === 'readwrite' && make('span', 'quiet', h.reads ? 'reads' : 'writes'),
+        l.kind === 'semaphore' && make('span', 'quiet', 'slot ' + h.slot + ' of ' + l.slots),
         h.since && at(live('quiet', () => 'holding for ' + age(h.since)), h.since),
         h.token && make('span', 'quiet number', 'token ' + h.token),
         h.ends && lease(h.ends)));

@@ -85,7 +85,7 @@ type lockClient struct {
 // Two steps are not those of a process.
 const (
 	timePasses  = "time passes"
-	counterLost = "the server loses the counter of tokens, and 1 s passes"
+	counterLost = "the server loses the counter of tokens and the size, and 1 s passes"
 )
 
 func (m *lockModel) tell(s step) string {
@@ -436,7 +436,9 @@ func (m *lockModel) steps(s lockState, worker int, emit func(step, lockState, st
 	if m.loses && m.atlas.fact(s.world).fence && s.faults < m.faults {
 		to := s
 		to.faults++
-		to.world = m.atlas.change(s.world, 1, func(w world) world { return normal(m, w.with(key{name: keyPrefix + "fence"}), tick) })
+		to.world = m.atlas.change(s.world, 1, func(w world) world {
+			return normal(m, w.with(key{name: keyPrefix + "fence"}).with(key{name: keyPrefix + "size"}), tick)
+		})
 		to = m.pass(to, 1)
 		emitted(step{counterLost, 0, 0}, to, "")
 	}

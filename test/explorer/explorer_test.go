@@ -62,6 +62,7 @@ var (
 	rwLocks  = rules{owned{true, apart}, counted}
 	rwOwners = rules{owned{true, reentry}, counted}
 	writers  = rules{owned{false, reentry}, counted}
+	twoSlots = rules{semaphore{}, counted}
 )
 
 func TestLocks(t *testing.T) {
@@ -80,6 +81,9 @@ func TestLocks(t *testing.T) {
 		{"RWMutex, 3 processes", trial{rwLocks, 3, 1, 1, false, 5}},
 		{"RWMutex, 3 processes, 2 of one owner", trial{rwOwners, 3, 1, 1, false, 5}},
 		{"ReentrantMutex, 3 processes, 2 of one owner", trial{writers, 3, 1, 1, false, 6}},
+		{"Semaphore, 3 processes", trial{twoSlots, 3, 1, 1, false, 6}},
+		{"Semaphore, 3 processes, PUBLISH does not count", trial{rules{semaphore{}, uncounted}, 3, 1, 1, false, 5}},
+		{"Semaphore, 3 processes, the counter of tokens and the size are lost", trial{twoSlots, 3, 1, 1, true, 5}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			a := newAtlas(c.rules)

@@ -104,6 +104,7 @@ func newHunt(t *testing.T, l *library) *hunt {
 		trial{rwOwners, 3, 0, 1, false, 6},
 		trial{rwLocks, 2, 1, 1, false, 6},
 	)
+	h.explore("slots", trial{twoSlots, 3, 0, 1, false, 4}, trial{twoSlots, 3, 1, 1, true, 4})
 	h.explore("runs", twice, once)
 	h.explore("quorum", quorumTrial{2, 0, 0, 8}, quorumTrial{1, 0, 2, 10})
 	return h
@@ -176,7 +177,7 @@ func (h *hunt) hunt(t *testing.T, m mutant, killers []*killer, again bool) (by, 
 func (h *hunt) anything(t *testing.T, m mutant) (string, error) {
 	t.Helper()
 	by := ""
-	for _, name := range []string{"explore:mutexes", "explore:owned", "explore:runs"} {
+	for _, name := range []string{"explore:mutexes", "explore:owned", "explore:slots", "explore:runs"} {
 		why, err := h.killers[name].try(t, m.edit, false, 0)
 		if err != nil {
 			return "", err

@@ -41,7 +41,7 @@ func (k mutex) holders(w world, h hearing) []holder {
 	}
 	for a := range attempts {
 		if lock.pairs[0].value == k.value(a, h) {
-			return []holder{{a, lock.ttl, false, token}}
+			return []holder{{a, lock.ttl, false, token, ""}}
 		}
 	}
 	return nil
@@ -115,8 +115,28 @@ func (k owned) holders(w world, _ hearing) []holder {
 		if left := end - base; entry && left > 0 && len(rest) > 2 {
 			a := parseAttemptID(rest[:1] + rest[2:3])
 			t, _ := lock.find("t:" + p.name)
-			all = append(all, holder{a, left, !writes, strings.TrimPrefix(t, "-")})
+			slot, _ := lock.find("s:" + p.name)
+			all = append(all, holder{a, left, !writes, strings.TrimPrefix(t, "-"), slot})
 		}
 	}
 	return all
 }
+
+// semaphore is the model of a Semaphore with two slots. Its entries are like those of readers, whom only their number
+// limits, but an attempt does not pass the queue.
+type semaphore struct{ owned }
+
+const semaphoreSize = 2
+
+func (semaphore) scripts() []string { return []string{"owned_acquire", "owned_renew", "owned_leave"} }
+
+func (semaphore) value(a attemptID, h hearing) string {
+	return fmt.Sprintf("np1:%c.%d.%s.p/- x", 'A'+a.process(), a.slot()+1, h.flag())
+}
+
+func (semaphore) owner(a attemptID) int { return int(a) }
+
+func (semaphore) reads(attemptID) bool { return true }
+
+// slotScore returns the score of a slot.
+func slotScore(slot int64) string { return strconv.FormatInt(ownedCounts+ownedWrites+slot, 10) }

@@ -9,9 +9,15 @@ import (
 // without further faults.
 func (m *lockModel) fault(s lockState, worker int) string {
 	holders := m.atlas.holders(s.world)
+	believers := 0
 	for p, c := range s.c {
 		if c.belief == 0 {
 			continue
+		}
+		if _, ok := m.kind.(semaphore); ok {
+			if believers++; believers > semaphoreSize {
+				return fmt.Sprintf("%d hold one of %d slots", believers, semaphoreSize)
+			}
 		}
 		me := attemptOf(p, int(c.slot))
 		for q, o := range s.c[:p] {

@@ -80,6 +80,7 @@ type holder struct {
 	left    int64 // ms
 	reads   bool
 	token   string // "": no longer known
+	slot    string // of a Semaphore: its score
 }
 
 // together reports whether two attempts may hold a lock at the same time.
@@ -104,7 +105,7 @@ type rules struct {
 }
 
 func (r rules) lasting(name string) bool {
-	return name == keyPrefix+"fence" || strings.HasPrefix(name, keyPrefix+"tomb")
+	return name == keyPrefix+"fence" || name == keyPrefix+"size" || strings.HasPrefix(name, keyPrefix+"tomb")
 }
 
 func (r rules) numbers(k *key, visit func(meaning, string) string) {
@@ -245,15 +246,25 @@ func (c lineCall) acquires() bool { return c.op >= opTry && c.op <= opLook }
 func (r rules) request(w world, c lineCall) (keys, argv []string) {
 	me, ttl := r.value(c.attempt), strconv.FormatInt(ttlMillis(c.attempt.process()), 10)
 	all := []string{keyPrefix + "lock", keyPrefix + "fence", keyPrefix + "queue", keyPrefix + "seen", r.tomb(c.attempt)}
+	_, hasSlots := r.kind.(semaphore)
+	if hasSlots {
+		all = append(all, keyPrefix+"size")
+	}
 	switch c.op {
 	case opNone, opTry, opJoin, opRejoin, opLook:
 	case opRenew:
 		if _, isMutex := r.kind.(mutex); isMutex {
 			return all[:2], []string{me, ttl, keep}
 		}
+		if hasSlots {
+			return []string{all[0], all[5]}, []string{me, ttl, "1"}
+		}
 		return all[:1], []string{me, ttl}
 	case opLeave:
-		return all[:4], []string{me, keep + " 0 " + channels}
+		if !hasSlots {
+			all = all[:4]
+		}
+		return all, []string{me, keep + " 0 " + channels}
 	case opWithdraw:
 		return all, []string{me, keep + " 0 " + channels, strconv.Itoa(tombMillis)}
 	case opDowngrade:
@@ -265,7 +276,7 @@ func (r rules) request(w world, c lineCall) (keys, argv []string) {
 	}
 	argv = []string{me, ttl, keep, mode + " " + channels}
 	if _, isMutex := r.kind.(mutex); !isMutex {
-		argv = append(argv, "")
+		argv = append(argv, "", strconv.Itoa(semaphoreSize))
 	}
 	return all, argv
 }

@@ -37,6 +37,9 @@ func (r rules) watch(before world, c lineCall, after []key, reply any, published
 		reply = v.list[0]
 	}
 	code, ok := reply.(int64)
+	if code == 9 {
+		v.list[0], code = int64(1), 1
+	}
 	if !ok {
 		v.broken("an unknown answer: %v", reply)
 		return v.w, v.out
@@ -181,6 +184,7 @@ func (v *verdict) hold() {
 	}
 	before, held := find(v.was, c.attempt)
 	now, holds := find(v.is, c.attempt)
+	v.slots(now)
 	switch {
 	case c.acquires() && holds != (v.out.code == 1):
 		v.broken("%s was answered %d, and whether it holds is: %v", v.me, v.out.code, holds)
@@ -198,6 +202,27 @@ func (v *verdict) hold() {
 		v.broken("%s waits to write while its owner reads and others do", v.me)
 	case c.acquires() && v.out.code == 8 && !v.upgrades(c.attempt):
 		v.broken("%s was refused to write although it may", v.me)
+	}
+}
+
+// slots: there are no more holders than slots, each has a slot of its own, and keeps it.
+func (v *verdict) slots(mine holder) {
+	if _, ok := v.kind.(semaphore); !ok {
+		return
+	}
+	taken := map[string]bool{}
+	for _, h := range v.is {
+		slot := number(h.slot) - number(slotScore(0))
+		if was, had := find(v.was, h.attempt); taken[h.slot] || slot < 0 || slot >= semaphoreSize || had && was.slot != h.slot {
+			v.broken("%v has slot %q", h.attempt, h.slot)
+		}
+		taken[h.slot] = true
+	}
+	if v.call.acquires() && v.out.code == 1 && (len(v.list) != 4 || slotScore(v.list[2].(int64)) != mine.slot || v.list[3] != int64(semaphoreSize)) {
+		v.broken("%s has slot %q, and was told %v", v.me, mine.slot, v.list)
+	}
+	if size := v.w.value(keyPrefix+"size", ""); len(v.is) > len(v.was) && size != strconv.Itoa(semaphoreSize) {
+		v.broken("the size is %q", size)
 	}
 }
 
@@ -358,6 +383,9 @@ func (v *verdict) free(order []string) {
 			continue
 		}
 		first := parseAttemptID(a)
+		if _, ok := v.kind.(semaphore); ok && len(v.is) == semaphoreSize {
+			return
+		}
 		for _, h := range v.is {
 			if !together(v.kind, first, v.kind.reads(first), h.attempt, h.reads) {
 				return

@@ -54,6 +54,7 @@ elseif kind == 'other' then
   redis.call('DEL', lock)
   taken[1] = ''
 else
+  tag = kind
   for attempt in string.gmatch(ARGV[2], '[^\n]+') do
     local mode, owner = parts_of(attempt)
     local s = mode and read(lock, owner, now, attempt)

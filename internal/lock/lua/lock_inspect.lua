@@ -4,9 +4,10 @@
 -- KEYS[2] fence   string, the counter of fencing tokens
 -- KEYS[3] queue   sorted set, attempts in order of arrival
 -- KEYS[4] seen    hash, attempt -> alive until (ms, server clock)
+-- KEYS[5] size    string, of a Semaphore: how many holders there may be
 --
--- Returns {kind, left, holders, waiters, now µs}: kind is '' (free), 'string', 'ns1' or
--- 'other'; left (ms) is the reply of PTTL; holders has attempt, mode (w or r), left (ms)
+-- Returns {kind, left, holders, waiters, now µs, size}: kind is '' (free), 'string', 'ns1', 'np1' or
+-- 'other'; left (ms) is the reply of PTTL; holders has attempt, mode (w, r or the slot), left (ms)
 -- and token for each, as text (no number: no token is stored); waiters has
 -- attempt, score and whether its alive time has not passed (1 or 0) for each.
 --
@@ -30,20 +31,22 @@ end
 
 if kind == 'string' then
   row(holders, redis.call('GET', lock), 'w', string.format('%.0f', left), redis.pcall('GET', fence))
-elseif kind == 'ns1' then
-  local tokens, entries = {}, {}
+elseif kind == 'ns1' or kind == 'np1' then
+  local tokens, slots, entries = {}, {}, {}
   local all = redis.call('ZRANGE', lock, 0, -1, 'WITHSCORES')
   for i = 1, #all, 2 do
-    local score, attempt = tonumber(all[i + 1]), string.match(all[i], '^t:(.*)$')
-    if attempt then
+    local score, part, attempt = tonumber(all[i + 1]), string.match(all[i], '^([ts]):(.*)$')
+    if part == 't' then
       tokens[attempt] = whole(-score)
+    elseif part == 's' then
+      slots[attempt] = whole(score - SLOT)
     elseif score < COUNT and end_of(score) >= now then
       entries[#entries + 1] = {all[i], score}
     end
   end
   for _, entry in ipairs(entries) do
     local attempt, score = entry[1], entry[2]
-    row(holders, attempt, score >= WRITES and 'w' or 'r', whole(end_of(score) - now), tokens[attempt] or '')
+    row(holders, attempt, slots[attempt] or score >= WRITES and 'w' or 'r', whole(end_of(score) - now), tokens[attempt] or '')
   end
 end
 -- pcall: a queue of a wrong type must not hide the holders.
@@ -52,4 +55,4 @@ for i = 1, #queued, 2 do
   local alive = (tonumber(redis.pcall('HGET', seen, queued[i])) or 0) > now
   row(waiters, queued[i], queued[i + 1], alive and '1' or '0')
 end
-return {kind, left, holders, waiters, us}
+return {kind, left, holders, waiters, us, size_of(redis.pcall('GET', KEYS[5])) or 0}

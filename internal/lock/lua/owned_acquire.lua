@@ -1,11 +1,12 @@
--- owned_acquire: acquire a lock with owners for one of them, join the queue, or
--- look whether the lock is free.
+-- owned_acquire: acquire a lock with owners for one of them, or a slot of a Semaphore, join the
+-- queue, or look whether the lock is free.
 --
 -- KEYS[1] lock    sorted set, see part_owned.lua; absent: free
 -- KEYS[2] fence   string, the counter of fencing tokens
 -- KEYS[3] queue   sorted set, attempts in order of arrival
 -- KEYS[4] seen    hash, attempt -> alive until (ms, server clock)
 -- KEYS[5] tomb    string, exists if this attempt was abandoned
+-- KEYS[6] size    string, of a Semaphore: how many entries there may be
 -- ARGV[1] me      this attempt, which names the mode and the owner
 -- ARGV[2] ttl     ms, of the entry when granted to me
 -- ARGV[3] keep    ms, TTL of the token counter after a grant
@@ -17,8 +18,11 @@
 --                 it reads and I write; with '', that of my own entry; with '-', none. To
 --                 write, I keep it only if no later one was given. Otherwise I get a new
 --                 token. So an entry that nobody holds any more gives its token to nobody
+-- ARGV[6] size    of a Semaphore, where none is stored
 --
 -- Returns token                 held by me for ttl from now
+--         {9, token, slot, size}  the same of a Semaphore; slot -1: the server stood still, and
+--                               the entry has ended
 --         {2, left ms, place, holder}  near the head: look when the lock ends
 --         {3, left ms, place, holder}  in the queue
 --         {4, left ms, holder}  held by others, not in the queue (try)
@@ -28,7 +32,7 @@
 --         {8}                   my owner reads and is not the only reader: it can never
 --                               write by waiting
 -- left: until the head of the queue may have the lock if no lease is renewed, and for 'try'
--- until the lock expires; -1 if it has no TTL (another program wrote it); -2 if the queue
+-- until the lock expires, or the first entry of a Semaphore; -1 if it has no TTL (another program wrote it); -2 if the queue
 -- has more dead waiters than one call removes: send the request again. holder: the attempt
 -- that writes, or else the reading one whose entry ends last; '' if there is none.
 --
@@ -45,13 +49,26 @@ local ask, channels = string.match(ARGV[4], '^(%S+) (.*)$')
 --@include token
 --@include owned
 
+tag = string.sub(me, 1, 3)
 local mode, owner = parts_of(me)
+local stored = mode == 'p' and size_of(redis.call('GET', KEYS[6]))
+size = stored or tonumber(ARGV[6])
+
+-- granted returns the reply to a grant, which keeps the size. It is stored after other writes, which work while the
+-- server is out of memory if the request is a repeated one.
+local function granted(token)
+  if mode ~= 'p' then
+    return token
+  end
+  redis.call('SET', KEYS[6], size, 'PX', WEEK)
+  return {9, token, tonumber(redis.call('ZSCORE', lock, 's:' .. me) or SLOT - 1) - SLOT, size}
+end
 
 local keys = redis.call('EXISTS', lock, queue, tomb)
 if ask ~= 'look' and keys == 0 then
   local token = next_token(fence, keep)
   create(lock, owner, token, mode, server_ms() + ttl, me)
-  return token
+  return granted(token)
 end
 
 --@include queue
@@ -79,7 +96,7 @@ local function token_of_mine()
       token = whole(-tonumber(beside))
     end
   end
-  if token and (mode == 'r' or redis.call('GET', fence) == token) then
+  if token and (mode ~= 'w' or redis.call('GET', fence) == token) then
     return token
   end
   return next_token(fence, keep)
@@ -92,7 +109,7 @@ if s.mine then
   if token ~= s.token then
     redis.call('ZADD', lock, 'XX', '-' .. token, 't:' .. me)
   end
-  return token
+  return granted(token)
 end
 
 if ask == 'look' and not redis.call('ZSCORE', queue, me) then
@@ -100,8 +117,8 @@ if ask == 'look' and not redis.call('ZSCORE', queue, me) then
 end
 local first = not lone and redis.call('ZRANGE', queue, 0, 0)[1]
 local answer = verdict(lock, s, mode, now)
-local token, stop, refused, granted
-if answer == 'in' and (s.count > 0 or not first) then
+local token, stop, refused, time
+if answer == 'in' and (s.count > 0 and mode ~= 'p' or not first) then
   token = token_of_mine()
   enter(lock, s, mode, me, token, till)
 end
@@ -112,13 +129,13 @@ if token or answer == 'upgrade' then
     serve(lock, fence, keep, queue, seen, false, 0, now, first)
   end
   if token then
-    return token
+    return granted(token)
   end
   return {8}
 end
 
 local at = enqueue(queue, seen, me, ttl, ask, now, first)
-token, stop, refused, granted = serve(lock, fence, keep, queue, seen, me, ttl, now, first)
+token, stop, refused, time = serve(lock, fence, keep, queue, seen, me, ttl, now, first)
 if not at and stop == 0 then
   -- The queue before a 'try' had dead waiters only.
   s = read(lock, owner, now, me)
@@ -128,20 +145,25 @@ if not at and stop == 0 then
   end
 end
 if token then
-  return token
+  return granted(token)
 end
 if refused then
   return {refused}
+end
+if mode == 'p' and not stored then -- others may have been granted slots
+  redis.call('SET', KEYS[6], size, 'PX', WEEK)
 end
 local left = -2
 if stop >= 0 and s.swept then
   left = redis.call('PTTL', lock)
   if at then
     left = math.min(left, stop - now + 1)
+  elseif mode == 'p' then
+    left = first_end(lock, now) - now
   end
 end
 local holder = last(lock, 0, COUNT)
 if not at then
   return {4, left, holder or ''}
 end
-return placed(lock, queue, me, at, holder, left, granted)
+return placed(lock, queue, me, at, holder, left, time)

@@ -4,13 +4,14 @@
 -- KEYS[2] fence   string, the counter of fencing tokens
 -- KEYS[3] queue   sorted set, attempts in order of arrival
 -- KEYS[4] seen    hash, attempt -> alive until (ms, server clock)
--- KEYS[5] tomb    string, written to refuse requests of this attempt that
---                 arrive later; absent: none can
+-- KEYS[5] tomb    string, written to refuse requests of this attempt that arrive later; may be
+--                 absent if ARGV[3] is
+-- KEYS[6] size    string, of a Semaphore, see owned_acquire
 -- ARGV[1] me      this attempt
 -- ARGV[2] rest    '<keep> <last> <channels>'. keep: ms, TTL of the token counter after a grant.
 --                 last: '1' if the process cannot check a grant later, as it closes its
 --                 Client, otherwise '0'. channels: the prefix of the channels of processes
--- ARGV[3] tomb    ms, TTL of the tombstone, with KEYS[5]
+-- ARGV[3] tomb    ms, TTL of the tombstone; absent: none is written
 --
 -- Returns 1 + n   the entry was mine and is removed; my owner has n others
 --         -n      it was not mine; my owner has n entries
@@ -30,11 +31,13 @@ local keep, is_last, channels = string.match(ARGV[2], '^(%d+) (%d) (.*)$')
 --@include queue
 --@include owners
 
-local _, owner = parts_of(me)
+tag = string.sub(me, 1, 3)
+local mode, owner = parts_of(me)
+size = mode == 'p' and size_of(redis.pcall('GET', KEYS[6])) or 0
 local now = server_ms()
 local s = look(lock, owner, me)
 local mine, shorter = s and s.mine and s.mine >= now, false
-if mine and s.count == 1 and redis.call('ZCARD', lock) == 4 then
+if mine and s.count == 1 and redis.call('ZCARD', lock) == (mode == 'p' and 5 or 4) then
   redis.call('DEL', lock) -- no other attempt has an entry
   s.count = 0
 elseif s then
@@ -51,7 +54,9 @@ if ARGV[3] then
 end
 local check
 if first and s then
-  local _, stop, _, time = serve(lock, fence, keep, queue, seen, false, 0, now, not shorter and first)
+  -- The head of a Semaphore without a size is notified, and serves with its own.
+  local known = (mode ~= 'p' or size > 0) and not shorter and first
+  local _, stop, _, time = serve(lock, fence, keep, queue, seen, false, 0, now, known)
   check = stop < 0 and 0 or time
 elseif first == me then
   notify_head(lock, redis.call('ZRANGE', queue, 0, 0)[1]) -- the name is in use by another kind of lock

@@ -1,8 +1,10 @@
 -- owned_renew: extend an entry that this attempt still has.
 --
 -- KEYS[1] lock    sorted set, see part_owned.lua
+-- KEYS[2] size    string, of a Semaphore; absent: it need not be extended yet
 -- ARGV[1] me      this attempt
 -- ARGV[2] ttl     ms
+-- ARGV[3] keeps   1 with KEYS[2], otherwise absent
 --
 -- Returns 1 extended to ttl from now, 0 not mine (any more): lost.
 --
@@ -13,6 +15,7 @@ local lock, me = KEYS[1], ARGV[1]
 --@include clock
 --@include owned
 
+tag = string.sub(me, 1, 3)
 local _, owner = parts_of(me)
 local now = server_ms()
 local s = look(lock, owner, me)
@@ -21,4 +24,7 @@ if not s or not s.mine or s.mine < now then
 end
 survey(lock, s)
 extend(lock, s, me, now + tonumber(ARGV[2]))
+if ARGV[3] and size_of(redis.pcall('GET', KEYS[2])) then
+  redis.call('PEXPIRE', KEYS[2], WEEK)
+end
 return 1

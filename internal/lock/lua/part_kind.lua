@@ -6,8 +6,11 @@ local function kind_of(lock)
     return ''
   elseif type_of == 'string' then
     return 'string'
-  elseif type_of == 'zset' and redis.call('ZSCORE', lock, 'ns1') then
-    return 'ns1'
+  end
+  for _, tag in ipairs(type_of == 'zset' and {'ns1', 'np1'} or {}) do
+    if redis.call('ZSCORE', lock, tag) then
+      return tag
+    end
   end
   return 'other'
 end

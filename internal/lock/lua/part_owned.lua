@@ -1,25 +1,36 @@
--- A lock with owners, an RWMutex or a ReentrantMutex. It is one sorted set, `lock`, so that no part of it can
--- be lost without the rest. Each step costs the same for one entry as for thousands. The members are:
+-- A lock with owners, an RWMutex or a ReentrantMutex, or a Semaphore. It is one sorted set, `lock`, so that no part
+-- of it can be lost without the rest. Each step costs the same for one entry as for thousands. The members are:
 --
 --   <attempt>   the entry of an attempt. Its score is its end (ms, server clock), plus
 --               WRITES if it writes. An entry ends without a request.
 --   n:<owner>   COUNT plus the number of the owner's entries, including ended ones that
 --               were not swept yet
 --   t:<attempt> the token of the entry, negative
---   ns1         COUNT: the kind of lock
+--   ns1         COUNT: the kind of lock; np1 for a Semaphore
+--   s:<attempt> of a Semaphore: SLOT plus the number of the entry's slot
 --
--- Only one owner writes at a time, and all entries are then its own. The key expires with
+-- Only one owner writes at a time, and all entries are then its own. The entries of a Semaphore have the mode p
+-- and one owner, `-`. There are at most `size` of them. A slot has one entry at a time. The key expires with
 -- the last entry. That time is read from the scores. PTTL and TIME read the clock one after
 -- the other, so their sum would be too early.
 --
--- An attempt is `ns1:<process>.<number>.<t|u>.<mode w|r>/<owner> <identity>`. All
--- scores are integers below 2^53, which doubles represent exactly.
-local WRITES, COUNT = 2251799813685248, 4503599627370496 -- 2^51, 2^52
-local OWNED = 'ns1'
+-- An attempt is `<tag>:<process>.<number>.<t|u>.<mode w|r|p>/<owner> <identity>`. All
+-- scores are integers below 2^53, which doubles represent exactly. A script sets `tag`, the kind of its
+-- attempt, and for a Semaphore `size`.
+local WRITES, COUNT, SLOT = 2251799813685248, 4503599627370496, 6755399441055744 -- 2^51, 2^52, 2^52 + 2^51
+local tag, size = 'ns1', nil
+
+-- How long (ms) the size is kept after a grant or a renewal.
+local WEEK = 604800000
+
+-- size_of returns the size of a Semaphore in the reply to GET, or nil or false if there is none or it is damaged.
+local function size_of(reply)
+  return type(reply) == 'string' and string.find(reply, '^[1-9]%d?%d?%d?$') and tonumber(reply)
+end
 
 -- parts_of returns the mode and the owner; nil for an attempt of another kind of lock.
 local function parts_of(attempt)
-  return string.match(attempt, '^ns1:%w+%.%w+%.%a%.([wr])/([^ ]+) ')
+  return string.match(attempt, '^' .. tag .. ':%w+%.%w+%.%a%.([wrp])/([^ ]+) ')
 end
 
 local function whole(number)
@@ -46,7 +57,7 @@ end
 -- entries: {owner, count, mine, mode and token (the end, the mode and the token of the
 -- attempt's entry), there (the lock exists)}. nil: the key is not of this kind.
 local function look(lock, owner, attempt)
-  local got = redis.pcall('ZMSCORE', lock, OWNED, 'n:' .. owner, attempt, 't:' .. attempt)
+  local got = redis.pcall('ZMSCORE', lock, tag, 'n:' .. owner, attempt, 't:' .. attempt)
   if got.err and not string.find(got.err, 'WRONGTYPE', 1, true) then
     error(got.err)
   elseif not got[1] then -- an error has no items
@@ -76,11 +87,30 @@ local function survey(lock, s)
   end
 end
 
+-- free_slot returns the lowest free slot as a score, and the member of an entry that has it; nothing if there are
+-- no slots. All slots below `low` are taken, and not all up to `high`. Often there is no gap, which the first count
+-- shows.
+local function free_slot(lock, mode, attempt)
+  if mode == 'p' then
+    local low, high = 0, redis.call('ZCOUNT', lock, whole(SLOT), '+inf')
+    local try = high
+    while low < high do
+      if redis.call('ZCOUNT', lock, whole(SLOT), '(' .. whole(SLOT + try)) == try then
+        low = try
+      else
+        high = try - 1
+      end
+      try = math.ceil((low + high) / 2)
+    end
+    return whole(SLOT + low), 's:' .. attempt
+  end
+end
+
 -- create writes the first entry of a free lock. A script is not rolled back, and no key may
 -- stay without a TTL if an ACL forbids PEXPIREAT.
 local function create(lock, owner, token, mode, till, attempt)
-  redis.call('ZADD', lock, whole(COUNT), OWNED, whole(COUNT + 1), 'n:' .. owner, '-' .. token, 't:' .. attempt,
-    score_of(mode, till), attempt)
+  redis.call('ZADD', lock, whole(COUNT), tag, whole(COUNT + 1), 'n:' .. owner, '-' .. token, 't:' .. attempt,
+    score_of(mode, till), attempt, free_slot(lock, mode, attempt))
   local done = redis.pcall('PEXPIREAT', lock, whole(till))
   if type(done) == 'table' then
     redis.call('DEL', lock)

@@ -11,6 +11,7 @@ local function sweep(lock, s, now)
     all = all and #list < 1000
     for i = 1, #list do
       list[#list + 1] = 't:' .. list[i]
+      list[#list + 1] = 's:' .. list[i]
     end
     if #list > 0 then
       redis.call('ZREM', lock, unpack(list))
@@ -54,12 +55,22 @@ local function read(lock, owner, now, attempt, leaves)
   return s
 end
 
+-- first_end returns when the first entry of a Semaphore ends.
+local function first_end(lock, now)
+  return tonumber(redis.call('ZRANGEBYSCORE', lock, 0, '(' .. whole(WRITES), 'WITHSCORES', 'LIMIT', 0, 1)[2] or now)
+end
+
 -- verdict decides whether an owner may have an entry of that mode now. It returns 'in';
 -- 'wait', with the time (ms) at which the wait ends if no lease is renewed; or 'upgrade': the
 -- owner reads and so do others. Two such owners would wait for each other.
 local function verdict(lock, s, mode, now)
   if not s.swept then
     return 'wait', now
+  elseif mode == 'p' then
+    if s.count < size then
+      return 'in'
+    end
+    return 'wait', first_end(lock, now)
   elseif s.count > 0 then
     if mode == 'r' or s.writer then -- nobody else writes while it is inside
       return 'in'
@@ -80,10 +91,10 @@ local function remove(lock, s, attempt)
   local ended, before = s.mine, s.ends
   s.mine, s.count = nil, s.count - 1
   if s.count > 0 then
-    redis.call('ZREM', lock, attempt, 't:' .. attempt)
+    redis.call('ZREM', lock, attempt, 't:' .. attempt, 's:' .. attempt)
     redis.call('ZADD', lock, 'XX', whole(COUNT + s.count), 'n:' .. s.owner)
   else
-    redis.call('ZREM', lock, attempt, 't:' .. attempt, 'n:' .. s.owner)
+    redis.call('ZREM', lock, attempt, 't:' .. attempt, 's:' .. attempt, 'n:' .. s.owner)
   end
   if ended < before then
     return false
@@ -108,8 +119,8 @@ local function enter(lock, s, mode, attempt, token, till)
   end
   redis.call('PEXPIREAT', lock, whole(math.max(s.ends, till)))
   local count = s.mine and s.count or s.count + 1
-  if redis.call('ZADD', lock, whole(COUNT), OWNED, whole(COUNT + count), 'n:' .. s.owner, '-' .. token, 't:' .. attempt,
-    score_of(mode, till), attempt) == 4 then
+  if redis.call('ZADD', lock, whole(COUNT), tag, whole(COUNT + count), 'n:' .. s.owner, '-' .. token, 't:' .. attempt,
+    score_of(mode, till), attempt, free_slot(lock, mode, attempt)) >= 4 then
     redis.call('DEL', lock)
   end
 end
@@ -144,7 +155,7 @@ local function serve(lock, fence, keep, queue, seen, me, ttl, now, known)
       local answer, what = verdict(lock, s, mode, now)
       if answer == 'wait' then
         if granted then
-          notify_other(lock, queue, seen, granted, process, what - now + 1, now)
+          notify_other(lock, queue, seen, granted, process, math.max(what, now + time) - now + 1, now)
         end
         if head == me or head == known and not (asked == 'r' and mode == 'w')
           or notify(lock, head, 'h', whole(what - now + 1) .. ' ') ~= 0 then

@@ -4,9 +4,9 @@
 -- is frozen or dead, with all its waiters. `<process> -<until>` is the same for a process that was called, and
 -- for a lapsed grant after which processes were called. An attempt begins `n<kind>1:<process>.<number>.<t|u>`.
 -- Its process listens on the channel `channels` .. process. A script that publishes sets `channels`. `t`: the
--- count of receivers that PUBLISH returns is reliable. The kind is `l` (mutex) or `s` (with owners). Both kinds
--- share one queue. The name is of the kind that holds the lock, or of that of the first waiter that is alive.
--- Attempts of the other kind are refused, waiters at their next look.
+-- count of receivers that PUBLISH returns is reliable. The kind is `l` (mutex), `s` (with owners) or `p` (Semaphore).
+-- All kinds share one queue. The name is of the kind that holds the lock, or of that of the first waiter that is
+-- alive. Attempts of other kinds are refused, waiters at their next look.
 
 -- How long (ms) a grant lasts that the waiter does not confirm, and within what time (ms) a
 -- process must answer a call.
@@ -88,13 +88,16 @@ end
 -- note_grant notes the time by which a process must confirm a grant. It returns for how long (ms) the
 -- grant lasts. After another grant has lapsed, more processes may be frozen. They must not
 -- cost one grant each. So all processes ahead of `me` are called once: each must send a
--- request within CALL, and the grant lasts as long. time: of an earlier grant by this script.
+-- request within CALL, and the grant lasts as long. An earlier grant that the process must still confirm keeps its
+-- time, or a frozen process would get one slot of a Semaphore after the other. time: of an earlier grant by this
+-- script.
 -- Call it before the field of the attempt is deleted, so that `seen` exists and has a TTL.
 local function note_grant(lock, queue, seen, process, me, now, time)
-  local lapsed, known = false, {[process] = true}
+  local lapsed, known, first = false, {[process] = true}, nil
   local notes = string.gsub(notes_of(seen), '(%w+) (%-?)(%d+)\n', function(of, called, till)
     known[of] = true
     if of == process then
+      first = tonumber(till)
       return ''
     elseif called == '' and tonumber(till) <= now then
       lapsed = true
@@ -108,7 +111,7 @@ local function note_grant(lock, queue, seen, process, me, now, time)
     end
   end
   time = time or GRANT
-  notes = notes .. note(process, time == CALL and '-' or '', now + time)
+  notes = notes .. note(process, time == CALL and '-' or '', math.min(first or now + time, now + time))
   for _ = 49, select(2, string.gsub(notes, '\n', '')) do -- the last 48 are kept
     notes = string.gsub(notes, '^.-\n', '')
   end

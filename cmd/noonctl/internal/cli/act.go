@@ -72,7 +72,7 @@ dies before, its lease expires as usual, and no later leader is asked. The reque
 }}
 
 func (a *app) actCommands() []*cobra.Command {
-	all := []*cobra.Command{a.releaseCommand()}
+	all := []*cobra.Command{a.releaseCommand(), a.resizeCommand()}
 	for _, c := range acts {
 		k, colon := jobKind, ""
 		if overview.Verbs[c.verb] == overview.Elections {
@@ -206,6 +206,34 @@ stuck, stop its process instead, if you can: the lock is then free after one TTL
 	}
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
 	return a.withReason(cmd)
+}
+
+func (a *app) resizeCommand() *cobra.Command {
+	var slots int
+	cmd := &cobra.Command{
+		Use: "resize SEMAPHORE --slots N", Short: "Set how many slots a semaphore has",
+		Long: `resize sets how many leases a semaphore may have at a time, for all its users, whatever number their
+programs give. With a greater number, waiters are served at once. With a smaller one, no lease ends, and nothing is
+granted until fewer are held. The number is kept until a week after the last lease.`,
+		Example: "  noonctl resize gpus -n 4",
+		Args:    exactly("SEMAPHORE"), ValidArgsFunction: a.completeNames(lockKind, 1),
+	}
+	cmd.Flags().IntVarP(&slots, "slots", "n", 0, "the number of slots, from 1 to 1000 (required)")
+	cmd.RunE = a.asks(func(ctx context.Context, args []string) error {
+		if !cmd.Flags().Changed("slots") {
+			return usage(errors.New("resize needs --slots"))
+		}
+		s, err := a.client.Semaphore(args[0], slots, lockcore.LeaseConfig{})
+		if err != nil {
+			return err
+		}
+		_, err = asked(ctx, a, func(ctx context.Context) (any, error) { return nil, s.Resize(ctx, slots) })
+		if err == nil {
+			fmt.Fprintf(a.out, "semaphore %s has %d slots\n", shown(args[0]), slots)
+		}
+		return err
+	})
+	return cmd
 }
 
 func (a *app) release(ctx context.Context, name string, yes bool) error {

@@ -80,6 +80,10 @@ func TestOutput(t *testing.T) {
 	testenv.Must(t, err)
 	_, err = rw.TryRLock(t.Context())
 	testenv.Must(t, err)
+	gpus, err := e.client.Semaphore("gpus", 2, lockcore.LeaseConfig{})
+	testenv.Must(t, err)
+	_, err = gpus.TryAcquire(t.Context())
+	testenv.Must(t, err)
 	e.set("noonlock:{foreign}:lock", "sesame")
 	testenv.Must(t, e.Raw.HSet(t.Context(), "noonlock:{hash}:lock", "sesame", "sesame").Err())
 	drains := make(chan struct{})
@@ -132,8 +136,9 @@ func TestOutput(t *testing.T) {
 		code    int
 		texts   []string
 	}{
-		{"get locks -o name", 0, []string{"=catalogue\nforeign\nhash\norders\norders/eu-west-1\n"}},
-		{"get locks", 0, []string{"NAME ", "SINCE", " ago", "orders ", "worker-1 ", "worker-1 (reads)", "another program", "never", "!sesame"}},
+		{"get locks -o name", 0, []string{"=catalogue\nforeign\ngpus\nhash\norders\norders/eu-west-1\n"}},
+		{"resize gpus -n 3", 0, []string{"=semaphore gpus has 3 slots\n"}},
+		{"get locks", 0, []string{"semaphore 1/3 ", "worker-1 (slot 0)", "NAME ", "SINCE", " ago", "orders ", "worker-1 ", "worker-1 (reads)", "another program", "never", "!sesame"}},
 		{"get locks -o json", 0, []string{"!sesame"}},
 		{"get locks catalogue -o yaml", 0, []string{"name: catalogue\nkind: readwrite\nholders:\n"}},
 		{"describe lock orders", 0, []string{"worker-1", "worker-2", "TTL"}},

@@ -53,6 +53,9 @@ func lockCells(t overview.Thing) []string {
 		if h.Reads {
 			holder += " (reads)"
 		}
+		if h.Slot != nil {
+			holder += fmt.Sprintf(" (slot %d)", *h.Slot)
+		}
 		if more := len(t.Lock.Holders) - 1; more > 0 {
 			holder += fmt.Sprintf(" +%d", more)
 		}
@@ -63,7 +66,11 @@ func lockCells(t overview.Thing) []string {
 	case last > 0: // unless a holder renews its lease
 		expires = "in " + span(last)
 	}
-	return []string{string(t.Lock.Kind), holder, since, expires, strconv.Itoa(len(t.Lock.Waiters))}
+	kind := string(t.Lock.Kind)
+	if t.Lock.Kind == lockcore.LockSemaphore {
+		kind += fmt.Sprintf(" %d/%d", len(t.Lock.Holders), t.Lock.Slots)
+	}
+	return []string{kind, holder, since, expires, strconv.Itoa(len(t.Lock.Waiters))}
 }
 
 func electionCells(t overview.Thing) []string {

@@ -23,7 +23,7 @@ func TestEachCommandWithOneAndSeveralServers(t *testing.T) {
 	arguments := map[string][]string{
 		"run": {"--lock", "x", "--", "true"}, "elect": {"x", "--http", "nowhere"}, "cron": {"x", "@daily", "--ttl", "1ms", "--", "true"},
 		"get": {}, "serve": {"--http", "127.0.0.1:x"}, "doctor": {"--observe", "100ms"},
-		"rerun": {"x", "--tick", "2020-01-01T00:00:00Z"}, "release": {"x", "--yes"},
+		"rerun": {"x", "--tick", "2020-01-01T00:00:00Z"}, "release": {"x", "--yes"}, "resize": {"x", "-n", "2"},
 	}
 	var visit func(c *cobra.Command)
 	tried := 0
@@ -96,6 +96,7 @@ func TestQuorum(t *testing.T) {
 		"at most QuorumConfig.MaxTTL (2s)": quorum("run", "--lock", "x", "--ttl", "3s", "--", "true"),
 		"3, 5, 7 or 9 clients":             quorum("run", "--lock", "x", "--redis", "redis://127.0.0.1:1", "--redis", "redis://127.0.0.1:1", "--", "true"),
 		"a lock with owners":               quorum("run", "--lock", "x", "--mode", "read", "--ttl", "2s", "--", "true"),
+		"does not bound the number":        quorum("run", "--lock", "x", "-n", "2", "--ttl", "2s", "--", "true"),
 		"Config.MinReplicas":               quorum("run", "--lock", "x", "--ttl", "2s", "--min-replicas", "1", "--", "true"),
 	} {
 		e.fails(64, []string{want}, args...)

@@ -69,17 +69,21 @@ func TestRunEnvironment(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	last := uint64(0)
-	for _, mode := range []string{"mutex", "mutex", "read", "write"} {
-		cmd := e.program("run", "--lock", "orders", "--mode", mode, "--", "sh", "-c", `echo "$NOONLOCK_LOCK $NOONLOCK_TOKEN"; cat; echo oops >&2`)
+	for _, kind := range []string{"--mode=mutex", "--mode=mutex", "--mode=read", "--mode=write", "-n=3", "-n=3"} {
+		cmd := e.program("run", "--lock", "orders", kind, "--", "sh", "-c", `echo "$NOONLOCK_LOCK $NOONLOCK_TOKEN ${NOONLOCK_SLOT-none}"; cat; echo oops >&2`)
 		cmd.Stdin = strings.NewReader("from the input\n")
 		r := exits(t, cmd)
 		fields := strings.Fields(r.out)
-		if r.code != 0 || r.errOut != "oops\n" || len(fields) != 5 || fields[0] != "orders" || fields[4] != "input" {
-			t.Fatalf("%s: %+v", mode, r)
+		slot := "none"
+		if kind[:2] == "-n" {
+			slot = "0"
+		}
+		if r.code != 0 || r.errOut != "oops\n" || len(fields) != 6 || fields[0] != "orders" || fields[2] != slot || fields[5] != "input" {
+			t.Fatalf("%s: %+v", kind, r)
 		}
 		token, err := strconv.ParseUint(fields[1], 10, 64)
 		if err != nil || token <= last {
-			t.Errorf("%s: token %s after %d", mode, fields[1], last)
+			t.Errorf("%s: token %s after %d", kind, fields[1], last)
 		}
 		last = token
 	}

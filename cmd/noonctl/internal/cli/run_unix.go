@@ -32,6 +32,8 @@ type running struct {
 	*app
 	lock, mode string
 	ttl, wait  time.Duration
+	slots      int
+	slotsGiven bool // it is a semaphore
 	killAfter  time.Duration
 	waitGiven  bool // otherwise it waits without limit
 	identity   string
@@ -50,6 +52,7 @@ The command has these environment variables:
     NOONLOCK_TOKEN   the fencing token of the lease, greater than that of every earlier one. A
                      resource that refuses smaller tokens than it has seen is safe even from a
                      command that was stopped too late
+    NOONLOCK_SLOT    with -n, the slot of the semaphore, from 0. The token fences this slot
 
 Standard input, output and errors are those of run. The command has a process group of its own, to
 which run passes on the signals HUP, INT, QUIT, TERM, USR1, USR2 and WINCH. run holds the lock until
@@ -66,7 +69,8 @@ of their own. Nothing is ended in time while both run and command-guard are froz
 check of the token protects the resource then.`,
 		Example: `  noonctl run --lock backup -- pg_dump --file /backup/db.sql db
   noonctl run --lock deploy --wait 0s -- ./deploy.sh
-  noonctl run --lock catalogue --mode read --wait 30s -- ./export.sh`,
+  noonctl run --lock catalogue --mode read --wait 30s -- ./export.sh
+  noonctl run --lock gpus -n 3 -- ./train.sh`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return usage(errors.New("noonctl run needs a command"))
@@ -75,7 +79,7 @@ check of the token protects the resource then.`,
 		},
 		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			r.waitGiven = cmd.Flags().Changed("wait")
+			r.waitGiven, r.slotsGiven = cmd.Flags().Changed("wait"), cmd.Flags().Changed("slots")
 			return r.run(cmd.Context(), args)
 		},
 	}
@@ -84,6 +88,7 @@ check of the token protects the resource then.`,
 	flags.SetInterspersed(false)
 	flags.StringVar(&r.lock, "lock", "", "name of the lock (required)")
 	flags.StringVar(&r.mode, "mode", "mutex", "mutex, read or write; read and write are the two sides of a read-write lock")
+	flags.IntVarP(&r.slots, "slots", "n", 0, "acquire one of so many slots of a semaphore, unless another number is stored (see resize)")
 	flags.DurationVar(&r.wait, "wait", 0, "how long to wait for the lock; 0s does not wait (default: without limit)")
 	flags.DurationVar(&r.ttl, "ttl", 10*time.Second, "TTL of the lease: how long others wait if this machine dies")
 	flags.DurationVar(&r.killAfter, "kill-after", 0, "time from SIGTERM to SIGKILL when the lease has ended (default: a fifth of --ttl)")
@@ -101,6 +106,16 @@ func margin(ttl time.Duration) time.Duration { return lease.Margin(ttl) + ttl/10
 // lockers returns the functions that acquire the lock at once, and with waiting.
 func (r *running) lockers() (try, lock func(ctx context.Context) (*lockcore.Lease, error), err error) {
 	cfg := lockcore.LeaseConfig{TTL: r.ttl, ValidFor: r.ttl - margin(r.ttl) - r.killAfter, Wait: r.wait}
+	switch {
+	case r.slotsGiven && r.mode != "mutex":
+		return nil, nil, usage(errors.New("run takes --slots or --mode, not both"))
+	case r.slotsGiven:
+		s, err := r.client.Semaphore(r.lock, r.slots, cfg)
+		if err != nil {
+			return nil, nil, err
+		}
+		return s.TryAcquire, s.Acquire, nil
+	}
 	switch r.mode {
 	case "mutex":
 		m, err := r.client.Mutex(r.lock, cfg)
@@ -166,7 +181,11 @@ func (r *running) run(ctx context.Context, argv []string) error {
 		}
 		return err
 	}
-	c, err := r.start(argv, []string{"NOONLOCK_LOCK=" + r.lock, "NOONLOCK_TOKEN=" + strconv.FormatUint(lease.Token(), 10)})
+	env := []string{"NOONLOCK_LOCK=" + r.lock, "NOONLOCK_TOKEN=" + strconv.FormatUint(lease.Token(), 10)}
+	if lease.Slot() >= 0 {
+		env = append(env, "NOONLOCK_SLOT="+strconv.Itoa(lease.Slot()))
+	}
+	c, err := r.start(argv, env)
 	if err != nil {
 		_ = r.unlock(ctx, lease)
 		return err
