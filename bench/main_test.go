@@ -44,6 +44,7 @@ func BenchmarkRows(b *testing.B) {
 		{"takeover", takeover},
 		{"followers", followers},
 		{"election", elections},
+		{"partitions", partitions},
 		{"jobs", manyJobs},
 		{"changes", changes},
 		{"stalls", stalls},

@@ -74,6 +74,9 @@ func TestMetricsAreDocumented(t *testing.T) {
 	if _, err := election.NewLeaderElector(client, "orders", callbacks, election.Config{}); err != nil {
 		t.Fatal(err)
 	}
+	if _, err := election.NewPartitions(client, "orders", 1, func(context.Context, election.Partition) {}, election.PartitionsConfig{}); err != nil {
+		t.Fatal(err)
+	}
 	if len(reg.rows) < 20 {
 		t.Fatalf("%d metrics were registered", len(reg.rows))
 	}

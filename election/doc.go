@@ -81,12 +81,13 @@
 //
 //	2/3 LeaseDuration, at most 6 s    LeaderElector.TransferTo
 //	LeaseDuration                     LeaderElector.Resign
-//	6 s                               Election.Record
-//	6.7 s                             Election.Candidates, Elections
+//	6 s                               Election.Record, Election.Partitions
+//	6.7 s                             Election.Candidates, Elections, PartitionSets
 //	12 s                              Election.Resign, Election.Terms
 //	18.7 s                            Election.TransferTo
-//	until ctx ends + ShutdownTimeout  LeaderElector.Run
-//	0 s                               LeaderElector.Check, LeaderElector.Ready, Election.By, Election.Watch
+//	until ctx ends + ShutdownTimeout  LeaderElector.Run, Partitions.Run
+//	0 s                               LeaderElector.Check, LeaderElector.Ready, Election.By, Election.Watch,
+//	                                  Partitions.Check, Partitions.Ready
 //
 // Work that does not return when its context is done delays Run, and Resign and TransferTo of a LeaderElector.
 //
@@ -125,6 +126,24 @@
 //	                              again, in the same order if it kept the queue.
 //	the Client is closed          Run returns lockcore.ErrClosed.
 //
+// # Partitions
+//
+// NewPartitions shares n partitions among the replicas that live. Each replica settles at ⌊n/live⌋ to ⌈n/live⌉
+// of them. One lease covers all partitions of a replica, so its renewals cost the same for any n.
+//
+//   - At most one replica leads a partition at a time, under the conditions of the guarantees above. The token of a
+//     partition grows with each leader.
+//   - A partition moves in this order: its context is done, its work returns, its replica reports that at once,
+//     and another replica leads it, a few round trips later. Work that hangs delays its own partition only.
+//   - No partition moves that the balance does not need. A restart of a replica that stops cleanly moves at most
+//     2⌈n/live⌉ partitions. If many replicas start at the same time, the first ones give most of theirs back.
+//   - The partitions of a replica that died are led by others within LeaseDuration and 0.5 s.
+//   - n is stored while a replica lives. Another n is refused until all replicas have stopped.
+//
+// Not guaranteed: that a replica leads the same partitions again after a restart, and an order in time between
+// partitions. If the server loses the key of a set, the replicas notice that at their next renewal, and two may
+// lead a partition until then, the second one with the greater token.
+//
 // # The record
 //
 // HGETALL noonlock:{election/NAME}:leader shows the leader. LeaderRecord documents its
@@ -134,12 +153,12 @@
 //
 // With ACLs, a user needs these rights:
 //
-//	~noonlock:* resetchannels &noonlock:ch:* &noonlock:leader:* -@all +evalsha
+//	~noonlock:* resetchannels &noonlock:ch:* &noonlock:leader:* &noonlock:parts:* -@all +evalsha
 //	+eval +subscribe +unsubscribe +ping +publish +exists +get +set +del +pexpire
 //	+pttl +time +zadd +zrange +zrem +zscore +hset +hget +hdel +hmget +hgetall
-//	+lpush +ltrim +type +lrange
+//	+lpush +ltrim +type +lrange +zcount +zrangebyscore +pexpireat
 //
-// Only Candidates needs +type, and only Terms +lrange. Setting up a connection also needs +select if
+// Only Candidates needs +type, only Terms +lrange, and only Partitions the last three and &noonlock:parts:*. Setting up a connection also needs +select if
 // redis.Options.DB is not 0. A cluster needs in addition &noonlock:{*
 // +cluster|slots +cluster|info +asking +ssubscribe +sunsubscribe +spublish.
 // MinReplicas needs +wait. LockDelay needs +info +get +set +time. A quorum needs +info and
@@ -152,4 +171,6 @@
 //	noonlock_election_time_to_lead_seconds{name}      from campaigning to leading
 //	noonlock_election_drain_overruns_total{name}      times that DrainTimeout was overrun
 //	noonlock_election_interventions_total{name,action}  requests of operators: resign, transfer
+//	noonlock_partitions_led{name}                     partitions that this process leads
+//	noonlock_partitions_total{name,event}             partitions gained, released, lost
 package election

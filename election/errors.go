@@ -45,18 +45,19 @@ var (
 
 // Why a callback is overdue although its lease has not ended.
 var (
-	errWorkHangs    = errors.New("election: OnStartedLeading has not returned, so no other replica can lead")
-	errStoppedHangs = errors.New("election: OnStoppedLeading has not returned, so this replica cannot campaign")
+	errPartitionHangs = errors.New("election: the work of the partition has not returned, so no other replica can lead it")
+	errWorkHangs      = errors.New("election: OnStartedLeading has not returned, so no other replica can lead")
+	errStoppedHangs   = errors.New("election: OnStoppedLeading has not returned, so this replica cannot campaign")
 )
 
 // errCallback is logged for a callback that did not return normally.
 var errCallback = errors.New("election: a callback did not return normally")
 
-// errCrashed is the cause of the context after a panic or Goexit of OnNewLeader or Healthy.
-var errCrashed = errors.New("election: OnNewLeader or Healthy panicked or called runtime.Goexit")
+// errCrashed is the cause of the context after a panic or Goexit of a callback on a goroutine of its own.
+var errCrashed = errors.New("election: a callback panicked or called runtime.Goexit")
 
-// PanicError is the value that Run panics with if OnNewLeader or Config.Healthy has panicked, which run on
-// goroutines of their own. A panic of another callback reaches Run's caller unchanged.
+// PanicError is the value that Run panics with if OnNewLeader, Config.Healthy or the work of a partition has panicked,
+// which run on goroutines of their own. A panic of another callback reaches Run's caller unchanged.
 type PanicError struct {
 	Value any    // of the panic
 	Stack []byte // of the goroutine

@@ -70,3 +70,44 @@ func Example() {
 	// replica-b leads, with a token: true
 	// replica-b has finished
 }
+
+// Three partitions are shared by the replicas that run. Here it is only one.
+func ExampleNewPartitions() {
+	server, err := lockcoretest.StartRedis() // in production: your Redis
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer server.Close()
+	client, err := lockcore.New(redis.NewClient(server.Options()), lockcore.Config{Identity: "replica-a"})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	led := make(chan int)
+	partitions, err := election.NewPartitions(client, "shards", 3, func(ctx context.Context, p election.Partition) {
+		led <- p.Index
+		<-ctx.Done() // write with p.Token until then
+	}, election.PartitionsConfig{LeaseDuration: 10 * time.Second})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error)
+	go func() { ended <- partitions.Run(ctx) }()
+	fmt.Println("led:", <-led+<-led+<-led)
+	fmt.Println("ready:", partitions.Ready(), "healthy:", partitions.Check(time.Second))
+	names, _ := election.PartitionSets(ctx, client, nil)
+	e, _ := election.NewElection(client, names[0])
+	all, err := e.Partitions(ctx)
+	fmt.Println(names, all[2].Index, all[2].Leader, all[2].Token > 0, err)
+	stop()
+	fmt.Println("stopped:", <-ended, client.Close(context.Background()))
+
+	// Output:
+	// led: 3
+	// ready: <nil> healthy: <nil>
+	// [shards] 2 replica-a true <nil>
+	// stopped: <nil> <nil>
+}

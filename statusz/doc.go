@@ -1,4 +1,4 @@
-// Package statusz serves a web page that shows the elections, jobs, daemons and locks on a
+// Package statusz serves a web page that shows the elections, jobs, daemons, locks and partitions on a
 // server, and follows their changes.
 //
 //	page, err := statusz.Handler(client, statusz.Config{})
@@ -17,6 +17,7 @@
 //	            whether the job is paused, its schedule and the definition in use
 //	daemons     the replica that runs it, and those that wait
 //	locks       the holders, their tokens, and the queue
+//	partitions  how many each replica leads
 //
 // A list shows 25 names at a time, and can be filtered by a part of the name. Jobs that need attention are first:
 // those whose newest run failed or ended as unknown, those with a tick that is due for more than 35 s, those that

@@ -337,7 +337,7 @@ func TestRefusals(t *testing.T) {
 	for _, c := range []struct{ deny, allow, what, why string }{
 		{">other", ">secret", "the list of elections, the list of jobs", "WRONGPASS"},
 		{"-@all", "+@all", "the list of elections, the list of jobs", "NOPERM"},
-		{"-scan", "+@all", "the list of daemons, 1 more. ", "NOPERM"},
+		{"-scan", "+@all", "the list of daemons, 2 more. ", "NOPERM"},
 		{"-pttl", "+@all", `lock "orders"`, "NOPERM"},
 	} {
 		set := func(rule string) {

@@ -133,8 +133,11 @@ type Attempt struct {
 type Lease struct {
 	a     *Attempt
 	token uint64
-	slot  int // of a Semaphore; -1: it is of another kind
-	life  lease.Lease
+	slot  int          // of a Semaphore; -1: it is of another kind
+	life  *lease.Lease // that of the Lease that was granted, also of a part
+
+	granted lease.Lease
+	part    bool // see Part
 
 	refused atomic.Bool // the last renewals were refused, which was logged
 

@@ -26,7 +26,8 @@ func (a *Attempt) hold(ctx context.Context, g grant) (*Lease, error) {
 			c.log.Info("the stored size of a Semaphore counts; Resize changes it", "name", a.keys.name, "stored", g.size, "given", k.n)
 		}
 	}
-	c.keeper.Begin(ctx, &l.life, g.t0, &a.terms.times, holder{l})
+	l.life = &l.granted
+	c.keeper.Begin(ctx, l.life, g.t0, &a.terms.times, holder{l})
 	delete(c.waiting, a.number)
 	c.leases[a.number] = l
 	c.owners.add(l)
@@ -37,11 +38,34 @@ func (a *Attempt) hold(ctx context.Context, g grant) (*Lease, error) {
 
 // From returns the lease that the work of a context runs under, nil if there is none.
 func From(ctx context.Context) *Lease {
-	if l := lease.From(ctx); l != nil {
-		return l.Holder().(holder).Lease
+	l := lease.From(ctx)
+	if l == nil {
+		return nil
 	}
-	return nil
+	if part, _ := ctx.Value(partKey{}).(*Lease); part != nil && part.life == l {
+		return part
+	}
+	return l.Holder().(holder).Lease
 }
+
+type partKey struct{}
+
+// Part returns the lease of a part of what the lease is for, which has its own token and the same end. From returns
+// it for the contexts of its Context and Bind.
+func (l *Lease) Part(token uint64) *Lease {
+	return &Lease{a: l.a, token: token, slot: -1, life: l.life, part: true}
+}
+
+// of returns the context of a part of the lease, if it is one.
+func (l *Lease) of(ctx context.Context) context.Context {
+	if !l.part {
+		return ctx
+	}
+	return context.WithValue(ctx, partKey{}, l)
+}
+
+// Attempt returns the attempt of the lease.
+func (l *Lease) Attempt() *Attempt { return l.a }
 
 // Name returns the name of the lock.
 func (l *Lease) Name() string { return l.a.keys.name }
@@ -56,11 +80,11 @@ func (l *Lease) Slot() int { return l.slot }
 func (l *Lease) Remaining() time.Duration { return l.life.Remaining() }
 
 // Context returns a context that is done when the lease ends.
-func (l *Lease) Context() context.Context { return l.life.Context() }
+func (l *Lease) Context() context.Context { return l.of(l.life.Context()) }
 
 // Bind returns a context that is done when parent is done or the lease ends.
 func (l *Lease) Bind(parent context.Context) (ctx context.Context, stop context.CancelFunc) {
-	return l.life.Bind(parent)
+	return l.life.Bind(l.of(parent))
 }
 
 // Value returns what the server stores for the lease; secret.

@@ -21,11 +21,14 @@ const (
 	Jobs
 	Daemons
 	Locks
+	Partitions
 	Kinds // how many there are
 )
 
 // String returns the plural, such as "locks".
-func (k Kind) String() string { return [...]string{"elections", "jobs", "daemons", "locks"}[k] }
+func (k Kind) String() string {
+	return [...]string{"elections", "jobs", "daemons", "locks", "partitions"}[k]
+}
 
 // Singular returns the singular, such as "lock".
 func (k Kind) Singular() string { return k.String()[:len(k.String())-1] }
@@ -39,6 +42,8 @@ func (k Kind) Names(ctx context.Context, client *lockcore.Client, progress func(
 		return singleton.Jobs(ctx, client, progress)
 	case Daemons:
 		return singleton.Daemons(ctx, client, progress)
+	case Partitions:
+		return election.PartitionSets(ctx, client, progress)
 	default:
 		return lockcore.Locks(ctx, client, progress)
 	}

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,6 +24,7 @@ type Thing struct {
 
 	// Of these, only that of the kind is set.
 	Election Election
+	Set      Set
 	Job      *singleton.Status // nil: it has no ledger
 	Lock     lockcore.Inspection
 }
@@ -43,6 +46,34 @@ type Election struct {
 	Candidates []election.Candidate    `json:"candidates"`
 }
 
+// A Set is the JSON of a set of partitions.
+type Set struct {
+	Name       string                     `json:"name"`
+	Replicas   []Share                    `json:"replicas"` // that lead, sorted
+	Partitions []election.PartitionLeader `json:"partitions"`
+}
+
+// A Share is how many partitions a replica leads.
+type Share struct {
+	Identity string `json:"identity"` // empty: none does
+	Leads    int    `json:"leads"`
+}
+
+// readSet reads a set of partitions.
+func (t *Thing) readSet(ctx context.Context, e *election.Election) (err error) {
+	t.Now = time.Now()
+	t.Set = Set{Name: t.Name, Replicas: []Share{}}
+	t.Set.Partitions, err = e.Partitions(ctx)
+	leads := map[string]int{}
+	for _, p := range t.Set.Partitions {
+		leads[p.Leader]++
+	}
+	for _, identity := range slices.Sorted(maps.Keys(leads)) {
+		t.Set.Replicas = append(t.Set.Replicas, Share{identity, leads[identity]})
+	}
+	return err
+}
+
 // Read reads the thing of a name. It need not exist.
 func (k Kind) Read(ctx context.Context, client *lockcore.Client, name string) (Thing, error) {
 	t := Thing{Kind: k, Name: name}
@@ -53,6 +84,12 @@ func (k Kind) Read(ctx context.Context, client *lockcore.Client, name string) (T
 			return t, err
 		}
 		return t, t.readElection(ctx, e)
+	case Partitions:
+		e, err := election.NewElection(client, name)
+		if err != nil {
+			return t, err
+		}
+		return t, t.readSet(ctx, e)
 	case Jobs:
 		j, err := singleton.NewJob(client, name)
 		if err != nil {
@@ -119,6 +156,8 @@ func (t Thing) Exists() bool {
 		return t.Election.Term > 0 || len(t.Election.Candidates) > 0
 	case Jobs:
 		return t.Job != nil
+	case Partitions:
+		return len(t.Set.Partitions) > 0
 	default:
 		return t.Lock.Kind != lockcore.LockFree || len(t.Lock.Waiters) > 0
 	}
@@ -131,6 +170,8 @@ func (t Thing) Data() any {
 		return t.Election
 	case Jobs:
 		return t.Job
+	case Partitions:
+		return t.Set
 	default:
 		return t.Lock
 	}
@@ -145,6 +186,10 @@ func (t Thing) State() string {
 		return "led"
 	case t.Kind == Jobs:
 		return jobState(*t.Job)
+	case t.Kind == Partitions && t.Set.Replicas[0].Identity == "":
+		return fmt.Sprintf("%d without a leader", t.Set.Replicas[0].Leads)
+	case t.Kind == Partitions:
+		return "led"
 	case t.Lock.Kind == lockcore.LockForeign && t.Lock.NoTTL:
 		return `another program wrote this key; it never expires, and waiters may wait for ever; see "noonctl release"`
 	case t.Lock.Kind == lockcore.LockForeign:

@@ -134,6 +134,12 @@
     fill(r.body, ...parts);
   };
 
+  const showPartitions = (r, s) => {
+    fill(r.body, make('div', 'line', ...s.replicas.map((x) =>
+      make('span', x.identity ? 'who' : 'none', (x.identity || 'no leader') + ': ' + word(x.leads, 'partition', 'partitions'))),
+    s.more_replicas && make('span', 'quiet', 'and ' + word(s.more_replicas, 'more replica', 'more replicas'))));
+  };
+
   const outcomes = { s: 'succeeded', f: 'failed', u: 'unknown', k: 'skipped', r: 'running', w: 'waits for a replica' };
   // squares returns what the squares of a job show, oldest first.
   const squares = (j) => {
@@ -254,6 +260,7 @@
     jobs: { title: 'Jobs', show: showJob, none: 'No job has a history.' },
     daemons: { title: 'Daemons', show: showLock, none: 'No daemon ran within the last week.' },
     locks: { title: 'Locks', show: showLock, none: 'No lock is held or waited for.' },
+    partitions: { title: 'Partitions', show: showPartitions, none: 'No replicas share partitions.' },
   };
 
   // ---- The details of a square, by mouse, tap and keyboard.

@@ -71,10 +71,11 @@ const (
 
 // oneServer has the commands that cannot work on several servers, and why.
 var oneServer = map[string]string{
-	"get all": noNames, "get daemons": noNames, "get elections": noNames, "get jobs": noNames, "get locks": noNames, "serve": noNames,
+	"get all": noNames, "get daemons": noNames, "get elections": noNames, "get jobs": noNames, "get locks": noNames, "get partitions": noNames, "serve": noNames,
 	"cancel": noLedgers, "cron": noLedgers, "describe job": noLedgers, "history": noLedgers, "pause": noLedgers, "rerun": noLedgers,
 	"resume": noLedgers, "trigger": noLedgers, "verify": noLedgers,
-	"release": "its locks cannot be released by force", "resize": "a majority of them does not bound the number of leases", "resign": "only the process of the leader can resign",
+	"describe partition": "partitions are shared on one server",
+	"release":            "its locks cannot be released by force", "resize": "a majority of them does not bound the number of leases", "resign": "only the process of the leader can resign",
 }
 
 // A single is the value of a flag that may be given once.

@@ -15,7 +15,7 @@ import (
 )
 
 func (a *app) describeCommand() *cobra.Command {
-	describe := a.perKind("describe", "Show all about one lock, election, job or daemon", "lock, election, job or daemon")
+	describe := a.perKind("describe", "Show all about one lock, election, job, daemon or set of partitions", "lock, election, job, daemon or partition")
 	for _, k := range kinds {
 		describe.AddCommand(&cobra.Command{
 			Use: k.Singular() + " NAME", Aliases: []string{k.String()}, Short: k.one, Args: exactly("NAME"),

@@ -30,7 +30,7 @@ type getting struct {
 }
 
 func (a *app) getCommand() *cobra.Command {
-	get := a.perKind("get", "List locks, elections, jobs, daemons or all", "locks, elections, jobs, daemons or all")
+	get := a.perKind("get", "List locks, elections, jobs, daemons, partitions or all", "locks, elections, jobs, daemons, partitions or all")
 	for _, k := range kinds {
 		g := &getting{app: a, kind: k}
 		cmd := &cobra.Command{
@@ -117,7 +117,7 @@ func (a *app) getAll(ctx context.Context, names []string) error {
 			switch cells := k.cells(t); k.Kind {
 			case overview.Elections:
 				holder, since = cells[0], cells[1]
-			case overview.Jobs:
+			case overview.Jobs, overview.Partitions:
 			default:
 				holder, since = cells[1], cells[2]
 			}
@@ -127,7 +127,7 @@ func (a *app) getAll(ctx context.Context, names []string) error {
 	if failures != nil && printed == nil {
 		return failures
 	}
-	return errors.Join(a.print(data, printed, table, "locks, elections, jobs or daemons"), failures)
+	return errors.Join(a.print(data, printed, table, "locks, elections, jobs, daemons or partitions"), failures)
 }
 
 // find reads the named things, or all. It returns what it has read even if there is an error.

@@ -100,6 +100,12 @@ func TestOutput(t *testing.T) {
 	testenv.Must(t, err)
 	stopFeed := e.background(d.Run)
 	e.Until("it runs", func() bool { return e.Exists("noonlock:{job/daemon/feed}:lock") })
+	shards, err := election.NewPartitions(e.client, "shards", 3, func(ctx context.Context, _ election.Partition) { <-ctx.Done() }, election.PartitionsConfig{})
+	testenv.Must(t, err)
+	e.background(shards.Run)
+	e.Until("it leads all", func() bool {
+		return strings.Contains(e.must("get", "partitions", "shards", "-o", "json"), `"leads": 3`)
+	})
 	for _, job := range []string{"draw", "poll"} {
 		e.runs(job, "@daily", func(context.Context, singleton.Run) error { return nil }, singleton.JobConfig{})
 	}
@@ -126,7 +132,7 @@ func TestOutput(t *testing.T) {
 		t.Errorf("get %+v, Record %+v", got, r)
 	}
 	lists := decode[map[string][]struct{ Name, Job string }](t, e.must("get", "all", "-o", "json"))
-	if len(lists) != 4 || lists["locks"][0].Name != "catalogue" || lists["jobs"][1].Job != "poll" {
+	if len(lists) != 5 || lists["locks"][0].Name != "catalogue" || lists["jobs"][1].Job != "poll" {
 		t.Errorf("get all: %+v", lists)
 	}
 	built := decode[map[string]string](t, e.must("version", "-o", "json"))
@@ -146,12 +152,16 @@ func TestOutput(t *testing.T) {
 		{"describe election board", 0, []string{"Leader:", "version 7", "  b "}},
 		{"get daemons", 0, []string{"feed", "worker-1"}},
 		{"describe daemon feed", 0, []string{"feed", "worker-1"}},
+		{"get partitions", 0, []string{"NAME ", "LED", "shards   3            1          3, 3 each"}},
+		{"get partitions shards -o json", 0, []string{`"leads": 3`, `"leader": "worker-1"`}},
+		{"describe partition shards", 0, []string{"shards", "led", "worker-1"}},
+		{"describe partition x", 66, []string{`there is no partition "x"`}},
 		{"get job/draw job/poll -o name", 0, []string{"=draw\npoll\n"}},
 		{"get job/draw lock/orders -o name", 0, []string{"=lock/orders\njob/draw\n"}},
 		{"get all job/draw lock/orders -o name", 0, []string{"=lock/orders\njob/draw\n"}},
 		{"get all", 0, []string{"NAME ", "lock/orders ", "held ", "election/board "}},
 		{"get all --no-headers", 0, []string{"!NAME ", "lock/orders "}},
-		{"get all --prefix empty", 0, []string{"=", "There are no locks, elections, jobs or daemons "}},
+		{"get all --prefix empty", 0, []string{"=", "There are no locks, elections, jobs, daemons or partitions "}},
 		{"describe lock/orders", 0, []string{"worker-2"}},
 		{"version", 0, []string{"Version:", built["version"], runtime.Version()}},
 

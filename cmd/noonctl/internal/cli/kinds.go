@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -36,7 +37,11 @@ var (
 		Kind: overview.Daemons, list: "Daemons that ran within the last week", one: "Show which replica runs a daemon, and which ones wait",
 		titles: []string{"NAME", "KIND", "HOLDER", "SINCE", "EXPIRES", "WAITERS"}, cells: lockCells,
 	}
-	kinds = []kind{lockKind, electionKind, jobKind, daemonKind}
+	partitionKind = kind{
+		Kind: overview.Partitions, list: "Sets of partitions that replicas share", one: "Show the leader and the token of each partition of a set",
+		titles: []string{"NAME", "PARTITIONS", "REPLICAS", "LED"}, cells: partitionCells,
+	}
+	kinds = []kind{lockKind, electionKind, jobKind, daemonKind, partitionKind}
 )
 
 func lockCells(t overview.Thing) []string {
@@ -80,6 +85,24 @@ func electionCells(t overview.Thing) []string {
 		since, expires = relative(e.Acquired, t.Now), "in "+span(time.Duration(e.Left)*time.Millisecond)
 	}
 	return []string{e.Leader, since, expires, strconv.Itoa(len(e.Candidates))}
+}
+
+// partitionCells has the shares of the replicas, such as "20-21 each".
+func partitionCells(t overview.Thing) []string {
+	all := t.Set.Replicas
+	led := len(t.Set.Partitions)
+	if len(all) > 0 && all[0].Identity == "" {
+		led, all = led-all[0].Leads, all[1:]
+	}
+	shares := "none"
+	if len(all) > 0 {
+		by := func(a, b overview.Share) int { return cmp.Compare(a.Leads, b.Leads) }
+		least, most := slices.MinFunc(all, by).Leads, slices.MaxFunc(all, by).Leads
+		if shares = fmt.Sprintf("%d, %d-%d each", led, least, most); least == most {
+			shares = fmt.Sprintf("%d, %d each", led, least)
+		}
+	}
+	return []string{strconv.Itoa(len(t.Set.Partitions)), strconv.Itoa(len(all)), shares}
 }
 
 func jobCells(t overview.Thing) []string {

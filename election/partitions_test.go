@@ -1,0 +1,369 @@
+package election_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/noonlock/noonlock"
+	"github.com/noonlock/noonlock/election"
+	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
+)
+
+// A board is what the replicas of a set of partitions do in a test: at most one of them works on a partition at a
+// time, and its tokens grow.
+type board struct {
+	e *env
+	n int
+
+	loose bool // the server loses data, so two may work on a partition
+
+	mu    sync.Mutex
+	at    map[int]string // who works on a partition
+	token map[int]uint64
+	moves int
+	hangs map[int]chan struct{} // work of the partition returns when the channel is closed
+}
+
+func (e *env) board(n int) *board {
+	return &board{e: e, n: n, at: map[int]string{}, token: map[int]uint64{}, hangs: map[int]chan struct{}{}}
+}
+
+func (b *board) work(who string) func(ctx context.Context, p election.Partition) {
+	return func(ctx context.Context, p election.Partition) {
+		b.mu.Lock()
+		if of := lockcore.FromContext(ctx); of == nil || of.Token() != p.Token || lockcore.FromContext(of.Context()).Token() != p.Token {
+			b.e.Errorf("%s: partition %d without its lease", who, p.Index)
+		}
+		if other := b.at[p.Index]; other != "" && !b.loose || p.Token <= b.token[p.Index] {
+			b.e.Errorf("%s leads %v beside %q, after the token %d", who, p, other, b.token[p.Index])
+		}
+		b.at[p.Index], b.token[p.Index] = who, p.Token
+		b.moves++
+		hangs := b.hangs[p.Index]
+		b.mu.Unlock()
+		<-ctx.Done()
+		if hangs != nil {
+			<-hangs
+		}
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		delete(b.at, p.Index)
+	}
+}
+
+// A sharer is a replica of a set.
+type sharer struct {
+	*election.Partitions
+	wait, stop func() error
+}
+
+func (b *board) sharer(who string) *sharer {
+	b.e.Helper()
+	return b.on(b.e.Client(who), who)
+}
+
+func (b *board) on(c *lockcore.Client, who string) *sharer {
+	b.e.Helper()
+	ps, err := election.NewPartitions(c, electionName, b.n, b.work(who), election.PartitionsConfig{LeaseDuration: leaseDuration})
+	must(b.e, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- ps.Run(ctx) }()
+	wait := sync.OnceValue(func() error { return <-done })
+	stop := func() error {
+		cancel()
+		return wait()
+	}
+	b.e.Cleanup(func() { _ = stop() })
+	return &sharer{ps, wait, stop}
+}
+
+// shares returns how many partitions each replica works on.
+func (b *board) shares() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	counts := map[string]int{}
+	for _, who := range b.at {
+		counts[who]++
+	}
+	var all []string
+	for _, who := range slices.Sorted(maps.Keys(counts)) {
+		all = append(all, fmt.Sprint(who, ":", counts[who]))
+	}
+	return strings.Join(all, " ")
+}
+
+// settles waits until the replicas work on so many partitions each, in one of these ways, and returns how many moves
+// there were.
+func (b *board) settles(want ...string) int {
+	b.e.Helper()
+	b.e.Until(fmt.Sprint("they settle at ", want), func() bool { return slices.Contains(want, b.shares()) })
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	moves := b.moves
+	b.moves = 0
+	return moves
+}
+
+// Replicas that come and go share the partitions, and a restart moves no more than it must.
+func TestPartitionsAreShared(t *testing.T) {
+	onBoth(t, func(e *env) {
+		b := e.board(10)
+		a := b.sharer("a")
+		b.settles("a:10")
+		b.sharer("b")
+		b.settles("a:5 b:5")
+		b.sharer("c")
+		b.settles("a:3 b:4 c:3")
+		must(e, a.stop())
+		if moves := b.settles("b:5 c:5"); moves != 3 {
+			e.Errorf("%d moves after a replica has left, want 3", moves)
+		}
+		b.sharer("d")
+		if moves := b.settles("b:3 c:4 d:3"); moves != 3 {
+			e.Errorf("%d moves after a replica has joined, want 3", moves)
+		}
+	})
+}
+
+// A replica dies, is frozen, or is cut off, while others live: its work ends before others lead its partitions,
+// and they do within the lease and half a second.
+func TestFault133_AReplicaOfPartitionsIsGone(t *testing.T) {
+	t.Parallel()
+	for _, frozen := range []bool{true, false} {
+		t.Run(fmt.Sprint("frozen ", frozen), func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(e *env) {
+				c, f, clock := e.jumping("a")
+				b := e.board(9)
+				a := b.on(c, "a")
+				b.settles("a:9")
+				b.sharer("b")
+				b.sharer("c")
+				b.settles("a:3 b:3 c:3")
+				f.Partition()
+				if frozen {
+					clock.Advance(leaseDuration)
+				}
+				began := time.Now()
+				b.settles("b:5 c:4", "b:4 c:5")
+				if took := time.Since(began); took > leaseDuration+500*time.Millisecond {
+					e.Errorf("others lead after %s", took)
+				}
+				f.Cut()
+				f.Heal()
+				b.settles("a:3 b:3 c:3")
+				b.e.Until("it is ready", func() bool { return a.Ready() == nil })
+				must(e, a.stop())
+			})
+		})
+	}
+}
+
+// Work that hangs delays its own partition only: when its replica stops, when another one joins, and after
+// its lease was lost.
+func TestFault133_WorkOfAPartitionHangs(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		c, f := e.Linked("a")
+		b := e.board(6)
+		hangs := make(chan struct{})
+		b.hangs[3] = hangs
+		a := b.on(c, "a")
+		release := sync.OnceFunc(func() { close(hangs) })
+		e.Cleanup(release)
+		b.settles("a:6")
+		b.sharer("b")
+		stopped := make(chan error, 1)
+		b.settles("a:3 b:3", "a:4 b:2") // the one that hangs may be to move
+		go func() { stopped <- a.stop() }()
+		b.settles("a:1 b:5")
+		e.Pass(5 * leaseDuration) // it is renewed
+		b.settles("a:1 b:5")
+		b.mu.Lock()
+		b.loose = true // it ignores its context, and only the token tells it from the next leader
+		b.mu.Unlock()
+		f.Partition()
+		b.settles("b:6")
+		e.Until("the check fails", func() bool { return a.Check(time.Second) != nil })
+		mustIs(e, a.Check(time.Second), election.ErrOverdue)
+		f.Heal()
+		release()
+		must(e, <-stopped)
+		must(e, a.Check(0))
+	})
+}
+
+// The work of a partition panics or exits: the others end, all are given back, and Run's caller gets it.
+func TestPartitionWorkPanics(t *testing.T) {
+	t.Parallel()
+	for _, value := range []any{errStopped, nil} {
+		t.Run(fmt.Sprint(value), func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(e *env) {
+				lead := func(ctx context.Context, p election.Partition) {
+					if p.Index == 1 && value == nil {
+						<-time.After(time.Second)
+						runtime.Goexit()
+					} else if p.Index == 1 {
+						panic(value)
+					}
+					<-ctx.Done()
+				}
+				ps, err := election.NewPartitions(e.Client("a"), electionName, 3, lead, election.PartitionsConfig{})
+				must(e, err)
+				over := make(chan any)
+				go func() {
+					defer func() { over <- recover() }()
+					e.Errorf("Run returned %v", ps.Run(context.Background()))
+				}()
+				got := <-over
+				if panics, ok := got.(*election.PanicError); value != nil && (!ok || !errors.Is(panics, errStopped)) || value == nil && got != nil {
+					e.Errorf("Run's caller got %v", got)
+				}
+				b := e.board(3)
+				b.sharer("b")
+				b.settles("b:3")
+			})
+		})
+	}
+}
+
+// Requests and replies of partitions are lost, and so are all messages: the shares are the same, later.
+func TestFault134_RequestsAboutPartitionsAreLost(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{lockcoretest.DropRequest, lockcoretest.SwallowReply, lockcoretest.ResetAfter} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(e *env) {
+				c, f := e.Linked("a")
+				b := e.board(10)
+				for _, skip := range []int{0, 2, 4} { // a join, calls and renewals
+					f.Inject(e, lockcoretest.Fault{Kind: kind, Match: e.script("parts_share"), Skip: skip, Count: 1})
+				}
+				a := b.on(c, "a")
+				b.settles("a:10")
+				b.sharer("b")
+				b.settles("a:5 b:5")
+				must(e, a.stop())
+				b.settles("b:10")
+			})
+		})
+	}
+}
+
+// A user may not publish, so that no message arrives: renewals tell what is to be done.
+func TestFault134_NoMessageAboutPartitions(t *testing.T) {
+	t.Parallel()
+	e := realEnv(t)
+	b := e.board(4)
+	silent := func(who string) *sharer {
+		opt := e.As(who, append(rights(t), "-publish")...)
+		return b.on(e.ClientWith(opt, lockcore.Config{Identity: who}), who)
+	}
+	a := silent("a")
+	b.settles("a:4")
+	silent("b")
+	b.settles("a:2 b:2")
+	must(e, a.stop())
+	b.settles("b:4")
+}
+
+// The keys are lost: the replicas notice it, and share the partitions again, with greater tokens. The server's
+// clock decides these, so that they grow.
+func TestFault134_ClassD_TheKeysOfPartitionsAreLost(t *testing.T) {
+	onBoth(t, func(e *env) {
+		b := e.board(6)
+		b.loose = true
+		b.sharer("a")
+		b.sharer("b")
+		b.settles("a:3 b:3")
+		e.LoseData()
+		e.Until("all have another leader", func() bool {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			return b.moves >= 6
+		})
+		b.settles("a:3 b:3")
+	})
+}
+
+// Another number of partitions is refused while replicas share them, and the error names both.
+func TestFault134_AnotherNumberOfPartitions(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		b, other := e.board(6), e.board(7)
+		a := b.sharer("a")
+		b.settles("a:6")
+		err := other.sharer("b").wait()
+		mustIs(e, err, noonlock.ErrConfig)
+		if text := fmt.Sprint(err); !strings.Contains(text, `n is "7"`) && !strings.Contains(text, "7") || !strings.Contains(text, "6, which") {
+			e.Errorf("the error is %s", text)
+		}
+		must(e, a.stop())
+		other.sharer("b")
+		other.settles("b:7")
+	})
+}
+
+// What NewPartitions refuses, before anything is sent.
+func TestPartitionsAreRefused(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		c, lead := e.Client("a"), func(context.Context, election.Partition) {}
+		for want, make := range map[string]func() (*election.Partitions, error){
+			"client": func() (*election.Partitions, error) {
+				return election.NewPartitions(nil, "x", 1, lead, election.PartitionsConfig{})
+			},
+			"lead": func() (*election.Partitions, error) {
+				return election.NewPartitions(c, "x", 1, nil, election.PartitionsConfig{})
+			},
+			"n": func() (*election.Partitions, error) {
+				return election.NewPartitions(c, "x", 0, lead, election.PartitionsConfig{})
+			},
+			"from 1 to 4096": func() (*election.Partitions, error) {
+				return election.NewPartitions(c, "x", 4097, lead, election.PartitionsConfig{})
+			},
+			"name": func() (*election.Partitions, error) {
+				return election.NewPartitions(c, "", 1, lead, election.PartitionsConfig{})
+			},
+			"Config.LeaseDuration": func() (*election.Partitions, error) {
+				return election.NewPartitions(c, "x", 1, lead, election.PartitionsConfig{LeaseDuration: 1})
+			},
+		} {
+			ps, err := make()
+			mustIs(e, err, noonlock.ErrConfig)
+			if ps != nil || !strings.Contains(err.Error(), want) {
+				e.Errorf("want an error about %s: %v", want, err)
+			}
+		}
+		testenv.MustIs(e, func() error { _, err := election.PartitionSets(e.Context(), nil, nil); return err }(), noonlock.ErrConfig)
+	})
+}
+
+// While the server is out of memory, replicas keep what they lead.
+func TestFault31_PartitionsWithoutMemory(t *testing.T) {
+	t.Parallel()
+	e := realEnv(t)
+	b := e.board(4)
+	b.sharer("a")
+	b.sharer("b")
+	b.settles("a:2 b:2")
+	must(e, e.Raw.ConfigSet(e.Context(), "maxmemory", "1").Err())
+	began := time.Now()
+	e.Until("their leases would have ended", func() bool { return time.Since(began) > 2*leaseDuration })
+	if moves := b.settles("a:2 b:2"); moves != 0 {
+		e.Errorf("%d moves", moves)
+	}
+	must(e, e.Raw.ConfigSet(e.Context(), "maxmemory", "0").Err())
+}
