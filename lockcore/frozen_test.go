@@ -192,7 +192,7 @@ func TestFault68_MoreDeadWaitersThanOneScriptPasses(t *testing.T) {
 	inBubbleAllKinds(t, func(e *env) {
 		e.warmAll()
 		holder := e.try(e.mutex(e.Client("holder"), "orders", ttl(time.Minute)))
-		form := map[string]string{"mutex": "nl1:DEAD.%d.u/id", "write": "ns1:DEAD.%d.u.w/o id"}[e.kind]
+		form := map[string]string{"mutex": "nl1:DEAD.%d.u/id", "write": "ns1:DEAD.%d.u.w/o id", "semaphore": "np1:DEAD.%d.u.p/- id"}[e.kind]
 		var dead []redis.Z
 		for i := range 1200 {
 			dead = append(dead, redis.Z{Score: float64(i), Member: fmt.Sprintf(form, i)})

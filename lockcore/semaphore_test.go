@@ -3,10 +3,13 @@ package lockcore_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/noonlock/noonlock"
 	"github.com/noonlock/noonlock/lockcore"
@@ -222,7 +225,16 @@ func TestManySlots(t *testing.T) {
 	if s := e.storedOwned("orders"); len(s.entries) != 1000 || s.slots[attempt(999)] != 999 {
 		e.Errorf("%d entries, the last one with the slot %d", len(s.entries), s.slots[attempt(999)])
 	}
-	for _, n := range []int{1000, 700, 3, 999} { // the first one waits
+	var dead []redis.Z
+	for i := range 1001 {
+		dead = append(dead, redis.Z{Score: float64(i), Member: fmt.Sprintf("np1:DEAD.%d.u.p/- id", i)})
+	}
+	must(e, e.Raw.ZAdd(e.Context(), k[2], dead...).Err())
+	if again := fmt.Sprint(run("owned_resize", append(k[:4:4], k[5]), 1001, 604800000, "noonlock:ch:")); again != "[1000 0]" {
+		e.Errorf("behind a thousand dead waiters, it answers %s", again)
+	}
+	run("owned_resize", append(k[:4:4], k[5]), 1000, 604800000, "noonlock:ch:")
+	for _, n := range []int{1000, 700, 3, 999} { // the first one has the slot 1000, or waits
 		run("owned_leave", append(k[:4:4], k[5], k[5]), attempt(n), "604800000 0 noonlock:ch:")
 	}
 	must(e, e.Raw.ConfigResetStat(e.Context()).Err())
