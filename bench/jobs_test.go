@@ -77,3 +77,64 @@ func manyJobs(x *bench) {
 		}
 	}
 }
+
+// atNoon: 3,000 jobs are due at one instant on one replica. A run takes 20 ms.
+func atNoon(x *bench) {
+	const jobs, interval, takes = 3000, 30 * time.Second, 20 * time.Millisecond
+	t := x.table("", "3,000 jobs")
+	for range *repetitions {
+		for _, c := range []struct {
+			line  string
+			most  int
+			group singleton.Group
+		}{
+			{line: "without a limit"},
+			{line: "MaxConcurrentRuns 10", most: 10},
+			{line: "a Group of 10", group: singleton.Group{Name: "database", Runs: 10}},
+		} {
+			s := x.serve(noonlock)
+			ctx, cancel := context.WithCancel(x.ctx())
+			rdb := newRedis(s.addr, options{})
+			client, err := lockcore.New(rdb, lockcore.Config{})
+			x.check(err)
+			r, err := singleton.NewRunner(client, singleton.Config{MaxConcurrentRuns: c.most})
+			x.check(err)
+			var mu sync.Mutex
+			now, most, ran := 0, 0, map[time.Time]int{}
+			all := make(chan time.Time, 10)
+			for j := range jobs {
+				x.check(r.Add("job"+strconv.Itoa(j), "@every "+interval.String(), func(ctx context.Context, run singleton.Run) error {
+					mu.Lock()
+					now++
+					most = max(most, now)
+					mu.Unlock()
+					sleep(ctx, takes)
+					mu.Lock()
+					defer mu.Unlock()
+					now--
+					if ran[run.Tick]++; ran[run.Tick] == jobs {
+						all <- run.Tick
+					}
+					return nil
+				}, singleton.JobConfig{Group: c.group}))
+			}
+			ended := make(chan error)
+			go func() { ended <- r.Run(ctx) }()
+			<-all // the first tick, for which some jobs may start late
+			mu.Lock()
+			most = 0
+			mu.Unlock()
+			tick := <-all
+			took := time.Since(tick)
+			cancel()
+			x.check(<-ended)
+			_ = client.Close(context.Background())
+			_ = rdb.Close()
+			t.add(c.line, "runs at a time", float64(most))
+			t.add(c.line, "until all have run, s", took.Seconds())
+			if limit := max(c.most, c.group.Runs); limit > 0 {
+				t.add(c.line, "× the least for that limit", took.Seconds()/(jobs*takes.Seconds()/float64(limit)))
+			}
+		}
+	}
+}

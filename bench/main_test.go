@@ -46,6 +46,7 @@ func BenchmarkRows(b *testing.B) {
 		{"election", elections},
 		{"partitions", partitions},
 		{"jobs", manyJobs},
+		{"noon", atNoon},
 		{"changes", changes},
 		{"stalls", stalls},
 		{"growth", growth},

@@ -54,7 +54,8 @@ type execution struct {
 	run     *ledger.Claim
 	stop    *stopping.Deadline
 	log     logr.Logger
-	timeout time.Duration // of an attempt; 0: none
+	slot    *lockcore.Lease // of its group, which ends the work, too; nil: none
+	timeout time.Duration   // of an attempt; 0: none
 	work    func(ctx context.Context) error
 	last    func(err error) bool // reports whether no attempt follows this failure
 
@@ -114,6 +115,11 @@ func (x *execution) do(parent context.Context) error {
 		var cancel context.CancelFunc
 		parent, cancel = context.WithTimeoutCause(parent, x.timeout, ErrTimeout)
 		defer cancel()
+	}
+	if x.slot != nil {
+		var stop context.CancelFunc
+		parent, stop = x.slot.Bind(parent)
+		defer stop()
 	}
 	parent, cancel := context.WithCancelCause(parent)
 	defer cancel(nil)
@@ -222,13 +228,15 @@ const maxRetryPause = time.Minute
 // A jobRun is the execution of a claimed tick.
 type jobRun struct {
 	execution
+	r      *Runner
 	j      *job
-	others bool // other replicas could run the tick
+	place  *place // nil in pauses
+	others bool   // other replicas could run the tick
 }
 
-func (r *Runner) jobRun(j *job, run *ledger.Claim, others bool, stop *stopping.Deadline, log logr.Logger) *jobRun {
-	return &jobRun{j: j, others: others, execution: execution{
-		run: run, stop: stop, log: log, timeout: j.cfg.Timeout,
+func (r *Runner) jobRun(j *job, run *ledger.Claim, p *place, others bool, stop *stopping.Deadline, log logr.Logger) *jobRun {
+	return &jobRun{r: r, j: j, place: p, others: others, execution: execution{
+		run: run, stop: stop, log: log, slot: p.slot, timeout: j.cfg.Timeout,
 		last: func(err error) bool { return run.Attempt >= j.cfg.MaxAttempts || permanent(err) },
 		work: func(ctx context.Context) error {
 			defer r.work.begin(j.name, ctx)()
@@ -252,6 +260,7 @@ func (x *jobRun) do(ctx, work context.Context) (over bool) {
 		x.log.Info("run canceled", "by", by.By, "reason", by.Reason)
 		x.j.metrics.count(x.j.metrics.acts, ledger.ActionCancel)
 	})()
+	defer x.vacate(ctx)
 	after := x.j.cfg.HandOverAfter
 	for begun, failed := false, 0; ; begun = true {
 		if cause := x.run.Err(); cause != nil {
@@ -271,13 +280,14 @@ func (x *jobRun) do(ctx, work context.Context) (over bool) {
 			return true
 		case failing:
 			failed++
+			x.vacate(ctx)
 			pause, handOver := x.j.retryPause(x.run.Attempt), x.others && after > 0 && failed >= after
 			if handOver {
 				x.log.Info("attempt failed; handing over to another replica", "attempt", x.run.Attempt, "err", err, "pause", pause)
 			} else {
 				x.log.Info("attempt failed; retrying", "attempt", x.run.Attempt, "err", err, "pause", pause)
 			}
-			if x.pause(ctx, pause) && (handOver || !x.next(ctx)) {
+			if x.pause(ctx, pause) && (handOver || x.seat(ctx) && !x.next(ctx)) {
 				if handOver {
 					x.leave(ctx, true)
 				}
@@ -293,6 +303,12 @@ func (x *jobRun) do(ctx, work context.Context) (over bool) {
 			return false
 		}
 	}
+}
+
+// vacate gives the place of the run back.
+func (x *jobRun) vacate(ctx context.Context) {
+	x.stop.Do(ctx, x.place.leave)
+	x.place, x.slot = nil, nil
 }
 
 // pause waits before the next attempt. It returns false if ctx or the lease has ended, or the run

@@ -106,6 +106,8 @@
 //	                             as skipped in one entry. Ticks due in a pause or during a run
 //	                             have entries of their own.
 //	a run exceeds its interval   The next tick waits. Of several, the newest one runs.
+//	all places are taken         The run waits and claims nothing, so another replica with a free place
+//	                             runs the tick. See Config.MaxConcurrentRuns and JobConfig.Group.
 //	daylight saving time         See schedule.Parse.
 //	a replica's clock is wrong   A metric shows it. Ticks follow the server's clock.
 //	the server's clock is set    Forward: ticks come early by the difference. Back: nothing runs
@@ -135,6 +137,8 @@
 //	~noonlock:* resetchannels &noonlock:ch:* -@all +evalsha +eval +subscribe
 //	+ping +publish +exists +get +set +del +pexpire +pttl +time +zadd +zrange
 //	+zrem +zscore +hset +hget +hdel
+//
+// A Runner with a JobConfig.Group also needs the rights of a lockcore.Semaphore.
 //
 // Daemon.Inspect needs the rights of Client.Inspect, and Daemon.Watch also
 // &noonlock:ch:* +subscribe +unsubscribe +publish.

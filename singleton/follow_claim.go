@@ -12,9 +12,14 @@ import (
 
 // claim claims a run and starts it.
 func (f *follower) claim(ctx, work context.Context, id ledger.RunID, cfg ledger.ClaimConfig) (again bool, pause time.Duration, err error) {
+	place, err := f.place(ctx)
+	if place == nil {
+		return false, lookEvery, err
+	}
 	sent := time.Now()
 	run, err := f.j.ledger.Claim(ctx, id, f.state, cfg)
 	if err != nil {
+		place.leave(ctx)
 		return f.refused(id, sent, err)
 	}
 	f.skipped(cfg.Skipped)
@@ -32,7 +37,7 @@ func (f *follower) claim(ctx, work context.Context, id ledger.RunID, cfg ledger.
 	if run.Attempt == 1 && run.Asked == nil {
 		f.measure(id.Tick)
 	}
-	x := f.r.jobRun(f.j, run, f.state.Replicas > 1, f.stop, log)
+	x := f.r.jobRun(f.j, run, place, f.state.Replicas > 1, f.stop, log)
 	f.wg.Go(func() {
 		c := change{run: x}
 		if x.do(ctx, work) {

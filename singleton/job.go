@@ -98,6 +98,12 @@ type JobConfig struct {
 	// caught up do not push out the entry about the skipped ticks.
 	KeepRuns int
 
+	// Group limits how many runs of its jobs there are at a time, on all replicas. Its zero value limits
+	// nothing. A run that waits holds no lease, and the ticks of its job that follow are no overlap; StartingDeadline
+	// and CatchUp count for it. A pause between attempts needs no place. If the lease of the place ends, so does
+	// the context of the work. See also Config.MaxConcurrentRuns.
+	Group Group
+
 	// HandOverAfter is the number of failed attempts at a tick on one replica after which another
 	// replica makes the next attempt, after the pause of Retry, as the fault may be local. It has
 	// no effect while no other replica is known, or if it is not less than MaxAttempts. Default 2,
@@ -105,7 +111,7 @@ type JobConfig struct {
 	HandOverAfter int
 
 	// Revision is part of the job's definition. So are the schedule and all fields above, except
-	// KeepRuns and HandOverAfter. The work is not. Change Revision together with the work if older
+	// KeepRuns, Group and HandOverAfter. The work is not. Change Revision together with the work if older
 	// replicas must not run the job any more. Default "".
 	//
 	// Replicas with different definitions do not run the job at the same time. A new definition takes

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -47,6 +48,10 @@ type Config struct {
 	// longer. It then has up to three fifths of (ShutdownTimeout - Drain) to record or release
 	// the runs. It must be more than Drain. Default: 10 s more than Drain.
 	ShutdownTimeout time.Duration
+
+	// MaxConcurrentRuns limits how many runs of all jobs there are at a time on this replica. Further ones wait in
+	// order, and claim nothing meanwhile, so that other replicas can: see JobConfig.Group. 0: no limit.
+	MaxConcurrentRuns int
 }
 
 // ErrStopping is the cause of a run's context that ended because the Runner shuts down and
@@ -91,9 +96,12 @@ type Runner struct {
 
 	gate stopping.Gate
 
-	mu    sync.Mutex
-	jobs  map[string]*job
-	begin func(j *job) // begins to follow a job; nil unless Run runs
+	places chan struct{} // has a value for each run; nil: no limit
+
+	mu     sync.Mutex
+	jobs   map[string]*job
+	begin  func(j *job)      // begins to follow a job; nil unless Run runs
+	groups map[string]*group // by name
 }
 
 // NewRunner returns a Runner without jobs. The error is a *noonlock.ConfigError, or wraps an error of
@@ -108,7 +116,12 @@ func NewRunner(client *lockcore.Client, cfg Config) (*Runner, error) {
 	if cfg.ShutdownTimeout <= cfg.Drain {
 		return nil, &noonlock.ConfigError{Package: "singleton", Field: "Config.ShutdownTimeout", Value: cfg.ShutdownTimeout.String(), Rule: "0 (10s more than Drain) or more than Drain, " + cfg.Drain.String()}
 	}
-	r := &Runner{client: client, cfg: cfg, wall: time.Now, log: lock.Of(client).Logger(), jobs: map[string]*job{}}
+	r := &Runner{client: client, cfg: cfg, wall: time.Now, log: lock.Of(client).Logger(), jobs: map[string]*job{}, groups: map[string]*group{}}
+	if n := cfg.MaxConcurrentRuns; n < 0 {
+		return nil, &noonlock.ConfigError{Package: "singleton", Field: "Config.MaxConcurrentRuns", Value: strconv.Itoa(n), Rule: "at least 0, which is no limit"}
+	} else if n > 0 {
+		r.places = make(chan struct{}, n)
+	}
 	_, err := ledger.New(client, "any", ledger.Config{Lease: r.lease()})
 	if err != nil {
 		return nil, translate(err, "Config", "Config")
@@ -228,7 +241,11 @@ func (r *Runner) define(name string, when any, work func(ctx context.Context, ru
 	if err != nil {
 		return nil, translate(err, "Config", fmt.Sprintf("job %q", name))
 	}
-	return &job{name: name, schedule: s, work: work, cfg: cfg, ledger: l}, nil
+	g, err := r.group(cfg.Group)
+	if err != nil {
+		return nil, err
+	}
+	return &job{name: name, schedule: s, work: work, cfg: cfg, ledger: l, group: g}, nil
 }
 
 // Run runs the jobs until ctx ends, and waits if there is none. It then stops claiming ticks and gives the current runs

@@ -105,6 +105,8 @@ group have: a run, and the next attempt at it, waits for them.`,
 	flags.DurationVar(&c.job.Jitter, "jitter", 0, "delay each tick by up to this time")
 	flags.IntVar(&c.job.KeepRuns, "keep-runs", 0, "number of entries in the history (default: 100)")
 	flags.StringVar(&c.job.Revision, "revision", "", "change it so that older replicas do not run the job any more")
+	flags.StringVar(&c.job.Group.Name, "group", "", "semaphore of which each run takes a slot, to limit the runs of several jobs")
+	flags.IntVar(&c.job.Group.Runs, "group-runs", 0, "size of the semaphore of --group, unless another one is stored (see resize)")
 	flags.StringVar(&c.catchUp, "catch-up", "latest", "which missed ticks run late: latest, all or none")
 	flags.IntVar(&c.unknownCode, "unknown-code", exitUnknownOutcome, "exit code for an unknown outcome")
 	flags.DurationVar(&c.ttl, "ttl", 10*time.Second, "how long the other replicas wait if this one dies")
