@@ -48,6 +48,7 @@ func BenchmarkRows(b *testing.B) {
 		{"jobs", manyJobs},
 		{"noon", atNoon},
 		{"changes", changes},
+		{"instants", instants},
 		{"stalls", stalls},
 		{"growth", growth},
 	} {

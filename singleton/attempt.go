@@ -244,9 +244,14 @@ func (r *Runner) jobRun(j *job, run *ledger.Claim, p *place, others bool, stop *
 			defer func(began time.Duration) {
 				j.metrics.duration.WithLabelValues(j.metrics.sum).Observe((elapsed() - began).Seconds())
 			}(elapsed())
+			id := ""
+			if run.Asked != nil {
+				id = run.Asked.ID
+			}
 			return j.work(ctx, Run{
 				RunID: RunID(run.RunID), Job: j.name, Attempt: run.Attempt, Token: run.Token(),
 				Overlap: j.cfg.AllowOverlap, Holder: r.client.Identity(), LastSuccess: run.LastSuccess,
+				ID: id, Payload: run.Payload,
 			})
 		},
 	}}

@@ -106,6 +106,8 @@ func everyCall(e *testenv.Env, c *lockcore.Client, ttl time.Duration, add testen
 	add("Job.Rerun", func(ctx context.Context) { _ = job.Rerun(ctx, singleton.RunOf(60_000)) })
 	add("Job.Verify", func(ctx context.Context) { _, _ = job.Verify(ctx, time.Time{}, time.Time{}) })
 	add("Job.Actions", func(ctx context.Context) { _, _ = job.Actions(ctx, 10) })
+	add("Job.CancelAt", func(ctx context.Context) { _ = job.CancelAt(ctx, "x") })
+	add("Job.TriggerAt", func(ctx context.Context) { _ = job.TriggerAt(ctx, "x", time.Now(), "") })
 	add("Job.Cancel", func(ctx context.Context) { _, _ = job.Cancel(ctx, singleton.RunID{}) })
 	add("Job.By", func(context.Context) { _, _ = job.By(lockcore.Operator{Who: "ann@host"}) })
 	add("Job.Trigger", func(ctx context.Context) { _, _ = job.Trigger(ctx) })

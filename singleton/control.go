@@ -49,6 +49,28 @@ func (j *Job) Trigger(ctx context.Context) (RunID, error) {
 	return RunID(id), err
 }
 
+// TriggerAt requests one run of the job at an instant, with a payload of up to 4 KiB, which the work gets in Run. The
+// instant is one of the server's clock and is rounded up to a millisecond; one that is over means now. The run is
+// then triggered: see Trigger. Its RunID is the time at which it was opened, which is later if the
+// job is paused, or if fifty triggered runs are open. Replicas find it within 30 s if a message is lost. Until then it
+// belongs to the job: neither CatchUp nor KeepRuns nor a new definition affects it, and the ledger is kept at least
+// until then. If the server loses its data, it is lost. Replicas of an older release run it without ID and Payload.
+//
+// The id identifies the run: 1 to 200 bytes, as a lock's name. A repeated call with the same id, instant and payload
+// has no effect, also after the run. So repeat it if the error matches lockcore.ErrUnknown. An id is known until 10,000
+// later ones were opened, and for at least five minutes after its own was.
+//
+// The errors are ErrConflict, ErrCanceled if CancelAt has removed the run, ErrTriggers while 10,000 runs wait,
+// ErrNoLedger, ErrNewerSchema and a *noonlock.ConfigError. The payload is in no log, metric and history. It is
+// dropped when the run has succeeded.
+func (j *Job) TriggerAt(ctx context.Context, id string, at time.Time, payload string) error {
+	return j.ledger.TriggerAt(ctx, id, at, payload)
+}
+
+// CancelAt cancels the run of TriggerAt with the id: one that waits for its instant ends as skipped with the reason
+// canceled, and one that has begun as with Cancel. The errors are those of Cancel.
+func (j *Job) CancelAt(ctx context.Context, id string) error { return j.ledger.CancelAt(ctx, id) }
+
 // Rerun runs a tick or a triggered run again that ended as failed or unknown, or was skipped. Any
 // replica may claim it, at once if AllowOverlap allows that, otherwise after the current run, and also while the job is
 // paused. The run has the same RunID and a greater token, and its attempts count from 1.
@@ -108,10 +130,11 @@ func (j *Job) Watch(ctx context.Context) <-chan struct{} { return j.ledger.Chang
 
 // errs are the errors that the ledger returns.
 var errs = struct {
-	newerSchema, noLedger, triggers, notEnded, succeeded, notOpen, canceled, noRun error
+	newerSchema, noLedger, triggers, notEnded, succeeded, notOpen, canceled, noRun, conflict error
 }{
 	newerSchema: ledger.ErrNewerSchema, noLedger: ledger.ErrNoLedger, triggers: ledger.ErrTriggers, notEnded: ledger.ErrNotEnded,
 	succeeded: ledger.ErrSucceeded, notOpen: ledger.ErrNotOpen, canceled: ledger.ErrCanceled, noRun: ledger.ErrNoRun,
+	conflict: ledger.ErrConflict,
 }
 
 // Errors of a Job, for errors.Is.
@@ -144,6 +167,9 @@ var (
 
 	// ErrNoRun is returned by Rerun if the history does not have the tick.
 	ErrNoRun = errs.noRun
+
+	// ErrConflict is returned by TriggerAt if the id belongs to a run with another instant or payload.
+	ErrConflict = errs.conflict
 )
 
 // A RunID identifies a run of a job: the run of a tick, or a triggered run. Two runs have the same

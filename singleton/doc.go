@@ -74,7 +74,8 @@
 // than Run and Do returns earlier if ctx ends. Work that does not return when its context is done delays them.
 //
 //	6 s                               Job.Status, Job.Runs, Job.Actions, Job.Pause, Job.Resume,
-//	                                  Job.Trigger, Job.Cancel
+//	                                  Job.Trigger, Job.TriggerAt, Job.Cancel,
+//	                                  Job.CancelAt
 //	6.7 s                             Jobs, Daemons, Daemon.Inspect
 //	12 s                              Job.Rerun
 //	18 s                              Job.Verify
@@ -130,7 +131,7 @@
 //	~noonlock:* resetchannels &noonlock:ch:* &noonlock:job:* -@all +evalsha
 //	+eval +time +lrange +subscribe +unsubscribe +ping +publish +exists +get +set
 //	+hget +hset +hdel +hmget +hkeys +hgetall +hexists +hlen +lpush
-//	+ltrim +llen +pttl +pexpire +persist
+//	+ltrim +llen +pttl +pexpire +persist +zadd +zrange +zrem +zcount
 //
 // For a daemon, as for any lockcore.Mutex:
 //

@@ -234,7 +234,8 @@ func (f *fleet) key(job, part string) string { return "noonlock:{job/" + job + "
 // must know the script, so a fault of requests hits a run of it.
 func request(name string) func([]string) bool {
 	shapes := map[string]string{
-		"open": "job open runs acts", "claim": "job open runs fence tomb", "complete": "job open runs",
+		"open": "job open runs acts due payloads", "claim": "job open runs fence tomb payloads", "complete": "job open runs payloads",
+		"at":      "job due payloads open runs acts",
 		"abandon": "job open tomb", "trigger": "job open tomb acts", "skip": "job runs", "renew": "open 3", "retry": "job open 7",
 	}
 	return func(cmd []string) bool {

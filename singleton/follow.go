@@ -171,6 +171,16 @@ func (f *follower) act(ctx, work context.Context) (again bool, pause time.Durati
 	if f.state.Superseded || forbidden && len(f.mine) > 0 {
 		return false, pause, nil
 	}
+	if soon := f.state.Soon; !soon.IsZero() && !f.state.Paused { // a look opens the runs that are due
+		left := soon.Sub(f.state.Now) - time.Since(f.looked)
+		if left <= 0 && f.triggered() <= fewTriggers {
+			f.known = outdated
+			return true, 0, nil
+		}
+		if left > 0 {
+			pause = min(pause, left)
+		}
+	}
 	settling := f.state.Settling - time.Since(f.looked)
 	for _, open := range f.state.Open {
 		left := open.Left - time.Since(f.looked)
@@ -218,6 +228,19 @@ func (f *follower) act(ctx, work context.Context) (again bool, pause time.Durati
 		pause = min(pause, p.next.Sub(now)+f.r.clock.slack())
 	}
 	return false, pause, nil
+}
+
+// fewTriggers is half of the open triggers with which the server opens no more runs at their instants (part_due.lua).
+const fewTriggers = 25
+
+// triggered returns the number of open triggers.
+func (f *follower) triggered() (n int) {
+	for _, open := range f.state.Open {
+		if open.Triggered && !open.Over {
+			n++
+		}
+	}
+	return n
 }
 
 // notice records a change, and causes a step.

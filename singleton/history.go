@@ -28,6 +28,7 @@ type HistoryEntry struct {
 	//   - missed: no replica ran them in time
 	//   - canceled: Cancel ended the run before it began
 	Error string `json:"error,omitempty"`
+	ID    string `json:"id,omitempty"` // of TriggerAt
 	// Attempts are all attempts of a run, oldest first.
 	Attempts []Attempt `json:"attempts,omitempty"`
 }
@@ -66,7 +67,7 @@ func (j *Job) Runs(ctx context.Context, n int) ([]HistoryEntry, error) {
 func entryOf(d *ledger.Decoder, r ledger.Run) HistoryEntry {
 	e := HistoryEntry{
 		RunID: RunID(d.RunID(r.Tick)), Last: d.RunID(r.Last).Tick, Count: d.Int(r.Count), Attempt: d.Int(r.Attempt), Holder: r.Holder,
-		Token: d.Token(r.Token), Start: d.Time(r.Start), End: d.Time(r.End), Outcome: Outcome(r.Outcome), Error: r.Error,
+		Token: d.Token(r.Token), Start: d.Time(r.Start), End: d.Time(r.End), Outcome: Outcome(r.Outcome), Error: r.Error, ID: r.ID,
 		Attempts: attempts(d, r.Tries),
 	}
 	if n := len(e.Attempts); e.Attempt > 0 && (n == 0 || e.Attempts[n-1].Number < e.Attempt) {
@@ -90,6 +91,7 @@ type Action struct {
 	RunID         // of a trigger, rerun or cancel
 	By     string `json:"by"` // see Job.By
 	Reason string `json:"reason,omitempty"`
+	ID     string `json:"id,omitempty"` // of TriggerAt
 }
 
 // Actions returns the newest n actions of operators, newest first. The newest hundred are kept. Counted from
@@ -105,5 +107,5 @@ func actOn(d *ledger.Decoder, run RunID, a *ledger.Act) *Action {
 	if a == nil {
 		return nil
 	}
-	return &Action{At: d.Time(a.At), Verb: a.What, RunID: run, By: a.Who, Reason: a.Why}
+	return &Action{At: d.Time(a.At), Verb: a.What, RunID: run, By: a.Who, Reason: a.Why, ID: a.ID}
 }

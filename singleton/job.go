@@ -147,6 +147,8 @@ type Run struct {
 	Holder string
 	// LastSuccess is the newest tick that succeeded. Zero: none.
 	LastSuccess time.Time
+	// ID and Payload are those of TriggerAt, empty for other runs.
+	ID, Payload string
 }
 
 // Key returns an idempotency key: the same for all attempts at a run, and different for

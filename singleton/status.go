@@ -33,6 +33,19 @@ type Status struct {
 	// acts, unless it has no replica any more. See JobConfig.Revision.
 	Definitions []Definition `json:"definitions"`
 	Open        []OpenRun    `json:"open"` // runs that have not ended
+	// Coming is the number of runs of TriggerAt that wait for their instants, and Pending the first hundred of them.
+	Coming  int          `json:"coming,omitempty"`
+	Pending []PendingRun `json:"pending,omitempty"`
+}
+
+// A PendingRun is a run of TriggerAt that waits for its instant.
+type PendingRun struct {
+	ID        string    `json:"id"`
+	At        time.Time `json:"at"`
+	Bytes     int       `json:"payload_bytes"` // of its payload, which nothing shows
+	By        string    `json:"by"`            // see Job.By
+	Reason    string    `json:"reason,omitempty"`
+	Requested time.Time `json:"requested"`
 }
 
 // A Definition is what replicas have in common that run a job in the same way: the schedule and the
@@ -85,6 +98,10 @@ func (j *Job) Status(ctx context.Context) (Status, error) {
 			Since: run.Start, Running: run.Left > 0, Attempts: attempts(&d, run.Tries),
 			Request: actOn(&d, RunID(run.RunID), run.Asked), Canceled: actOn(&d, RunID(run.RunID), run.Canceled),
 		})
+	}
+	st.Coming = state.Coming.Count
+	for _, run := range state.Coming.Runs {
+		st.Pending = append(st.Pending, PendingRun{run.ID, d.Time(run.Due), run.Size, run.Who, run.Why, d.Time(run.At)})
 	}
 	return st, input.Operation("singleton", "job status", j.name, d.Err)
 }

@@ -196,6 +196,7 @@ var letters = map[singleton.Outcome]string{
 // readJob makes the row of a job, and reads its history if that may have changed.
 func (t *thing) readJob(ctx context.Context, a *run, st singleton.Status) error {
 	old := t.jobRow
+	st.Pending = nil // the row has their number
 	now := jobRow{Status: st, Definitions: len(st.Definitions), Ended: old.Ended}
 	// A run that begins and ends between two reads leaves no trace in the status, if its messages are lost.
 	if t.changed || time.Since(t.read) >= readInterval || !now.LastSuccess.Equal(old.LastSuccess) || !now.Next.Equal(old.Next) || now.Schedule != old.Schedule || len(now.Open) != len(old.Open) {

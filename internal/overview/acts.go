@@ -5,6 +5,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/noonlock/noonlock/election"
 	"github.com/noonlock/noonlock/lockcore"
@@ -17,6 +18,9 @@ type Action struct {
 	Name  string            // of the job or the election
 	Run   singleton.RunID   // of rerun and cancel; zero: the run that ended last, and all runs that are running
 	Token uint64            // of resign: of the leader; 0: any leader
+	ID    string            // of trigger and cancel: of a run at an instant; empty: none
+	At    time.Time         // of trigger with an ID
+	Load  string            // of trigger with an ID: the payload
 	To    string            // of resign: the candidate that leads next; empty: the first one
 	By    lockcore.Operator // an empty Who is the identity of the Client
 }
@@ -44,9 +48,15 @@ func (a Action) Do(ctx context.Context, client *lockcore.Client) (did string, er
 	case "resume":
 		return "resumed", j.Resume(ctx)
 	case "trigger":
+		if a.ID != "" {
+			return "triggered: " + a.ID + " at " + singleton.RunID{Tick: a.At}.Name(), j.TriggerAt(ctx, a.ID, a.At, a.Load)
+		}
 		run, err := j.Trigger(ctx)
 		return "triggered: " + run.Name(), err
 	case "cancel":
+		if a.ID != "" {
+			return "canceled: " + a.ID, j.CancelAt(ctx, a.ID)
+		}
 		runs, err := j.Cancel(ctx, a.Run)
 		var names []string
 		for _, run := range runs {

@@ -251,6 +251,7 @@
       j.last_success ? at(live('quiet', () => 'last success ' + age(j.last_success) + ' ago'), j.last_success) : make('span', 'quiet', 'no success yet'));
     fill(r.second, make('span', ['failed', 'unknown'].includes(j.outcome) ? 'error' : '', j.outcome ? 'last run ' + j.outcome : 'no run yet'),
       make('span', '', j.schedule ? 'schedule ' + j.schedule : ''), make('span', '', word(j.replicas, 'replica', 'replicas')),
+      j.coming && make('span', '', word(j.coming, 'run', 'runs') + ' at an instant'),
       j.definitions > 1 && make('span', '', j.definitions + ' definitions'), j.more_open && make('span', '', word(j.more_open, 'more open run', 'more open runs')));
     r.restrip(squares(j));
   };
@@ -398,6 +399,8 @@
     fill(about, make('section', '', facts), plots.length && make('section', '', make('div', 'plots rows', ...plots)),
       part('Open runs', ...st.open.map((o) => runItem(o.running ? 'r' : 'w', o, o.attempt && 'since ' + when(o.since), o.request && o.request.action + ' by ' + by(o.request),
         o.canceled && 'canceled ' + when(o.canceled.at) + ' by ' + by(o.canceled)))),
+      part('At an instant', ...(st.pending || []).map((p) => make('li', 'run', make('div', 'line', make('span', 'who', when(p.at) + ': ' + p.id),
+        make('span', 'quiet', word(p.payload_bytes, 'byte', 'bytes') + ', by ' + p.by))))),
       part('Replicas', ...(st.definitions.length ? st.definitions.map((d) => make('li', 'run',
         make('div', 'line', make('span', 'who', 'definition ' + d.id + (d.acts ? ' runs the job' : ' waits'))),
         ...d.replicas.map((one) => make('div', 'line', make('span', '', one.identity), make('span', 'quiet', 'since ' + when(one.since)))))) : [make('li', 'run', 'no replica follows the job')])),

@@ -22,6 +22,7 @@ var ledgerRights = []string{
 	"evalsha", "eval", "time", "lrange",
 	"subscribe", "unsubscribe", "ping", "publish", // for messages: without them a replica is slow
 	// In the scripts:
+	"zadd", "zrange", "zrem", "zcount",
 	"exists", "get", "set",
 	"hget", "hset", "hdel", "hmget", "hkeys", "hgetall", "hexists", "hlen",
 	"lpush", "ltrim", "llen",
@@ -133,6 +134,7 @@ func TestFault60_ACLOfTheLedger(t *testing.T) {
 		note(l.Resume(ctx))
 		_, err = l.Trigger(ctx)
 		note(err)
+		note(l.TriggerAt(ctx, "x", now, ""))
 		job, err := singleton.NewJob(c, "draw")
 		testenv.Must(e, err)
 		_, err = job.Runs(ctx, 10)

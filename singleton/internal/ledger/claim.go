@@ -32,7 +32,8 @@ type Claim struct {
 	// attempt of this Claim ends like that. Abandon stores it for the next holder.
 	Unsure bool
 	// Asked is the request of an operator that has opened the run; nil: it is scheduled.
-	Asked *Act
+	Asked   *Act
+	Payload string // of TriggerAt; it is never logged
 
 	// of the present attempt: see Fail and Returned
 	failure string
@@ -146,7 +147,7 @@ func (r *Claim) Complete(ctx context.Context, outcome, reason string) error {
 	const op = "complete"
 	l := r.ledger
 	s := l.scripts.complete
-	req := s.Call(wire.Keys(l.keys.job, l.keys.open, l.keys.runs),
+	req := s.Call(wire.Keys(l.keys.job, l.keys.open, l.keys.runs, l.keys.payloads),
 		r.Value(), r.text(), r.Recorded(outcome), clip(reason), l.cfg.KeepRuns, strconv.FormatUint(r.Token(), 10), r.took, l.keys.channel)
 	n, err := l.commit(ctx, req)
 	if errors.Is(err, lockcore.ErrNotReplicated) {

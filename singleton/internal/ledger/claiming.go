@@ -76,7 +76,7 @@ func (l *Ledger) claim(a *lock.Attempt, id RunID, known State, cfg ClaimConfig) 
 		ledger = "" // a refusal does not say what is known of the skipped ticks
 		skipped = [...]string{millis(s.First), millis(s.Last), strconv.Itoa(s.Count), s.Reason}
 	}
-	return l.scripts.claim.Call(wire.Keys(k.job, k.open, k.runs, k.fence, k.tomb(a.ID())),
+	return l.scripts.claim.Call(wire.Keys(k.job, k.open, k.runs, k.fence, k.tomb(a.ID()), k.payloads),
 		a.Value(), id.text(), a.TTL().Milliseconds(), decimal(known.Last.UnixMilli()), l.cfg.MaxAttempts, flag(l.cfg.AllowOverlap),
 		l.cfg.KeepRuns, ledger, l.lock.Client().Identity(), skipped[0], skipped[1], skipped[2], skipped[3],
 		millis(cfg.Until), l.cfg.Definition, k.channel, k.begins, millis(cfg.Next))
@@ -85,13 +85,14 @@ func (l *Ledger) claim(a *lock.Attempt, id RunID, known State, cfg ClaimConfig) 
 // read reads the reply to a claim.
 func (c *Claim) read(answer any) (token uint64, granted bool, err error) {
 	list, _ := answer.([]any)
-	if len(list) != 6 || list[0] != int64(1) {
+	if len(list) != 7 || list[0] != int64(1) {
 		return 0, false, c.ledger.refusal(c.ledger.scripts.claim, c.RunID, list)
 	}
 	var d Decoder
 	token = d.Token(wire.Text(list[1]))
 	attempt, _ := list[2].(int64)
 	c.Attempt, c.LastSuccess, c.Unsure, c.Asked = int(attempt), d.Time(wire.Text(list[3])), wire.Text(list[4]) != "", nil
+	c.Payload = wire.Text(list[6])
 	if asked := wire.Text(list[5]); asked != "" {
 		err = json.Unmarshal([]byte(asked), &c.Asked)
 	}

@@ -128,7 +128,7 @@ func (v jobVerdict) granted(list []any, record string) {
 	if v.s.tick == "dead" {
 		unsure = "1"
 	}
-	if len(list) != 6 || !succeeded || list[3] != v.before.job["ok"] || list[4] != unsure || list[5] != "" {
+	if len(list) != 7 || !succeeded || list[3] != v.before.job["ok"] || list[4] != unsure || list[5] != "" || list[6] != "" {
 		v.complain("want the last success, and unsure %q", unsure)
 	}
 	if !strings.Contains(record, "til:true") {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"time"
 
 	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/internal/wire"
@@ -20,10 +21,16 @@ var (
 	ErrNoRun       = errors.New("singleton: the history does not have the tick")
 	ErrNotOpen     = errors.New("singleton: no such run is open")
 	ErrCanceled    = errors.New("singleton: canceled by an operator")
+	ErrConflict    = errors.New("singleton: the id has another instant or payload")
 )
 
 // maxOpen limits the open triggers of a job for a Trigger, and its open runs for a Rerun.
 const maxOpen = 100
+
+const (
+	maxDue     = 10_000 // the runs of a job that wait for their instants
+	maxPayload = 4096   // bytes
+)
 
 // The values of Act.What. The first two are requests of a run.
 const (
@@ -72,7 +79,7 @@ func (l *Ledger) By(by lockcore.Operator) (*Ledger, error) {
 
 // Status returns the state of the job. Unlike Open it neither creates a ledger nor extends its lifetime.
 func (l *Ledger) Status(ctx context.Context) (State, error) {
-	state, err := l.state(ctx, l.scripts.status.Call(wire.Keys(l.keys.job, l.keys.open)))
+	state, err := l.state(ctx, l.scripts.status.Call(wire.Keys(l.keys.job, l.keys.open, l.keys.due, l.keys.payloads)))
 	return state, opError("job status", l.name, err)
 }
 
@@ -83,7 +90,7 @@ func (l *Ledger) Pause(ctx context.Context) error { return l.pause(ctx, "pause j
 func (l *Ledger) Resume(ctx context.Context) error { return l.pause(ctx, "resume job", "0") }
 
 func (l *Ledger) pause(ctx context.Context, op, pause string) error {
-	_, err := l.act(ctx, l.scripts.pause.Call(wire.Keys(l.keys.job, l.keys.open, l.keys.runs, l.keys.acts),
+	_, err := l.act(ctx, l.scripts.pause.Call(wire.Keys(l.keys.job, l.keys.open, l.keys.runs, l.keys.acts, l.keys.due, l.keys.payloads),
 		pause, l.cfg.Retain.Milliseconds(), l.by.Who, l.by.Reason, l.keys.channel))
 	return opError(op, l.name, err)
 }
@@ -102,6 +109,29 @@ func (l *Ledger) Trigger(ctx context.Context) (id RunID, err error) {
 	return runs[0], nil
 }
 
+// TriggerAt adds a run that is opened at an instant.
+func (l *Ledger) TriggerAt(ctx context.Context, id string, at time.Time, payload string) error {
+	const op = "trigger job"
+	at = at.Add(time.Millisecond - 1).Truncate(time.Millisecond)
+	err := cmp.Or(checkTick("at", at), checkID(id))
+	if len(payload) > maxPayload {
+		err = refuse("payload", "at most 4096 bytes", "%d bytes", len(payload))
+	}
+	if err == nil {
+		k := l.keys
+		_, err = l.act(ctx, l.scripts.at.Call(wire.Keys(k.job, k.due, k.payloads, k.open, k.runs, k.acts), id, decimal(at.UnixMilli()), payload,
+			l.by.Who, l.by.Reason, maxDue, l.cfg.Retain.Milliseconds(), k.channel))
+	}
+	return opError(op, l.name, err)
+}
+
+func checkID(id string) error {
+	if rule := input.Fault(id, 200, true); rule != "" {
+		return refuse("id", rule, "%s", input.Quote(id))
+	}
+	return nil
+}
+
 // Rerun opens a run again that has ended, for a claim like that of a dead holder's run. scheduled says that
 // the tick is one of the schedule; without it, of several ticks that were skipped together only the first and
 // the last one are found.
@@ -111,7 +141,7 @@ func (l *Ledger) Rerun(ctx context.Context, id RunID, scheduled bool) error {
 		return opError(op, l.name, err)
 	}
 	k := l.keys
-	_, err := l.act(ctx, l.scripts.rerun.Call(wire.Keys(k.job, k.open, k.runs, k.tomb(l.lock.Client().NewID()), k.acts),
+	_, err := l.act(ctx, l.scripts.rerun.Call(wire.Keys(k.job, k.open, k.runs, k.tomb(l.lock.Client().NewID()), k.acts, k.payloads),
 		id.text(), flag(scheduled), maxOpen, tombTTL.Milliseconds(), l.by.Who, l.by.Reason, k.channel))
 	return opError(op, l.name, err)
 }
@@ -122,8 +152,22 @@ func (l *Ledger) Cancel(ctx context.Context, id RunID) ([]RunID, error) {
 	if !id.Tick.IsZero() {
 		of = id.text()
 	}
+	return l.cancel(ctx, of, "")
+}
+
+// CancelAt ends the run of that id.
+func (l *Ledger) CancelAt(ctx context.Context, id string) error {
+	if err := checkID(id); err != nil {
+		return opError("cancel run", l.name, err)
+	}
+	_, err := l.cancel(ctx, "", id)
+	return err
+}
+
+func (l *Ledger) cancel(ctx context.Context, run, id string) ([]RunID, error) {
 	k := l.keys
-	ids, err := l.act(ctx, l.scripts.cancel.Call(wire.Keys(k.job, k.open, k.runs, k.acts), of, mostRuns, l.by.Who, l.by.Reason, k.channel))
+	ids, err := l.act(ctx, l.scripts.cancel.Call(wire.Keys(k.job, k.open, k.runs, k.acts, k.due, k.payloads),
+		run, mostRuns, l.by.Who, l.by.Reason, id, k.channel))
 	return ids, opError("cancel run", l.name, err)
 }
 
@@ -146,4 +190,5 @@ func (l *Ledger) act(ctx context.Context, r wire.Request) (runs []RunID, err err
 // refusals are the codes with which the scripts of operators refuse. 10 and 11 are those of all scripts.
 var refusals = map[int64]error{
 	2: ErrTriggers, 10: ErrNoLedger, 11: ErrNewerSchema, 14: ErrNotEnded, 15: ErrSucceeded, 16: ErrNoRun, 17: ErrNotOpen,
+	18: ErrConflict, 19: ErrCanceled,
 }

@@ -8,15 +8,16 @@ import (
 // keys are the keys and channels of a job. All keys belong to one name, job/<job>.
 // docs/ARCHITECTURE.md, "Keys", describes them. Names have no braces, so no channel is that of another job.
 type keys struct {
-	job, open, runs, acts, fence string
-	channel, begins              string
-	key                          func(part string) string
+	job, open, runs, acts, fence, due, payloads string
+	channel, begins                             string
+	key                                         func(part string) string
 }
 
 func keysOf(n *lock.Name, job string) keys {
 	channel := n.Channel("job", job)
 	return keys{
 		job: n.Key("job"), open: n.Key("open"), runs: n.Key("runs"), acts: n.Key("acts"), fence: n.Key("fence"),
+		due: n.Key("due"), payloads: n.Key("payloads"),
 		channel: channel, begins: channel + "{begins}", key: n.Key,
 	}
 }
@@ -35,6 +36,7 @@ func (Rights) Needs() lock.Needs {
 			"open": {Types: []string{"hash"}, Endless: true},
 			"runs": {Types: []string{"list"}, Endless: true},
 			"acts": {Types: []string{"list"}, Endless: true},
+			"due":  {Types: []string{"zset"}, Endless: true}, "payloads": {Types: []string{"hash"}, Endless: true},
 		},
 		Scripts: func(c *lock.Client) ([]*wire.Script, error) {
 			if c.Quorum() != nil {

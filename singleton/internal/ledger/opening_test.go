@@ -169,7 +169,7 @@ func beginOf(span string) string {
 func (v jobVerdict) state(rescheduled bool) {
 	v.Helper()
 	list := v.answer.([]any)
-	if len(list) != 23+2*len(v.after.open) {
+	if len(list) != 25+2*len(v.after.open) {
 		v.complain("the answer is incomplete")
 		return
 	}
@@ -196,7 +196,7 @@ func (v jobVerdict) state(rescheduled bool) {
 	if now < v.now*1000 {
 		v.complain("not the time, or the replicas")
 	}
-	for i := 23; i < len(list); i += 2 {
+	for i := 25; i < len(list); i += 2 {
 		if _, ok := v.after.open[list[i].(string)]; !ok {
 			v.complain("tick %v is not open", list[i])
 		}

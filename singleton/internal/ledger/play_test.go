@@ -217,7 +217,7 @@ func (p *play) redis(words []string) (result []string) {
 	var args []any
 	for _, text := range words {
 		switch text {
-		case "job", "open", "runs", "acts", "fence", "saved":
+		case "job", "open", "runs", "acts", "fence", "saved", "due", "payloads":
 			text = p.key("job/draw", text)
 		case "''":
 			text = ""
@@ -319,6 +319,8 @@ func (p *play) reason(err error) []string {
 		{"succeeded", ledger.ErrSucceeded},
 		{"no-run", ledger.ErrNoRun},
 		{"not-open", ledger.ErrNotOpen},
+		{"conflict", ledger.ErrConflict},
+		{"canceled", ledger.ErrCanceled},
 		{"not-held", lockcore.ErrNotHeld},
 		{"expired", lockcore.ErrLeaseExpired},
 		{"unknown", lockcore.ErrUnknown},
@@ -334,6 +336,9 @@ func (p *play) reason(err error) []string {
 func (p *play) facts(st ledger.State) []string {
 	var open, runs, members []string
 	for _, run := range st.Open {
+		if run.Asked != nil && run.Asked.ID != "" {
+			p.triggers[run.Asked.ID] = run.RunID
+		}
 		name, act := p.run(run.RunID), func(a *ledger.Act) (text, at string) {
 			if a == nil {
 				return "", ""
@@ -355,10 +360,10 @@ func (p *play) facts(st ledger.State) []string {
 	}
 	slices.Sort(members)
 	return append(runs, strings.Fields(fmt.Sprintf("last=%s ok=%s next=%s freed=%s held=%s since=%s resumed=%s halted=%s begun=%s cut=%s "+
-		"paused=%v fresh=%v acts=%v lost=%v replicas=%d others=%d acting=%s outcome=%s rescheduled=%s schedule=%s settling=%v by=%s open=%s count=%d members=%s",
+		"paused=%v fresh=%v acts=%v lost=%v replicas=%d others=%d acting=%s outcome=%s rescheduled=%s schedule=%s settling=%v by=%s open=%s count=%d members=%s soon=%s coming=%d",
 		p.at(st.Last), p.at(st.LastSuccess), p.at(st.Next), p.at(st.Freed), p.at(st.Held), p.at(st.PausedSince), p.at(st.Resumed), p.at(st.Halted), p.at(st.Begun), p.at(st.Cut),
 		st.Paused, st.Fresh, !st.Superseded, st.Lost, st.Replicas, st.Others, st.Acting, st.Outcome, p.at(st.Rescheduled), st.Spec, st.Settling, word(st.By.Who, st.By.Reason),
-		strings.Join(open, ","), len(open), strings.Join(members, ",")))...)
+		strings.Join(open, ","), len(open), strings.Join(members, ","), p.at(st.Soon), st.Coming.Count))...)
 }
 
 func (p *play) replica(name string) *replica {
@@ -465,6 +470,10 @@ func (r *replica) does(verb string, args, want []string) (facts []string, err er
 		return nil, r.client.Close(ctx)
 	case "triggers":
 		r.triggers[args[0]], err = l.Trigger(ctx)
+	case "plans": // ID INSTANT [PAYLOAD]
+		return nil, l.TriggerAt(ctx, args[0], r.id(args[1]).Tick, strings.Join(args[2:], " "))
+	case "cancels-id":
+		return nil, l.CancelAt(ctx, args[0])
 	case "cancels": // RUN or "all"
 		var id ledger.RunID
 		if args[0] != "all" {
@@ -621,7 +630,7 @@ func (r *replica) claims(id ledger.RunID, args []string) (facts []string, err er
 	if run.Asked != nil {
 		asked = word(run.Asked.What, run.Asked.Who, run.Asked.Why)
 	}
-	return strings.Fields(fmt.Sprintf("attempt=%d unsure=%v valid=%v ok=%s asked=%s", run.Attempt, run.Unsure, run.Remaining(), r.at(run.LastSuccess), asked)), nil
+	return strings.Fields(fmt.Sprintf("attempt=%d unsure=%v valid=%v ok=%s asked=%s payload=%s", run.Attempt, run.Unsure, run.Remaining(), r.at(run.LastSuccess), asked, word(run.Payload))), nil
 }
 
 // watches records the messages about the job: "change", "begin", or the end of a run.

@@ -113,7 +113,7 @@ func (b *jobBench) establish(s jobState) {
 	last := b.last
 	ctx := b.Context()
 	_, err = b.Raw.Pipelined(ctx, func(p redis.Pipeliner) error {
-		p.Del(ctx, b.keys("job", "open", "runs", "acts", "fence", "tomb:1")...)
+		p.Del(ctx, b.keys("job", "open", "runs", "acts", "fence", "tomb:1", "due", "payloads")...)
 		p.Set(ctx, b.part("fence"), "1000000000000000", time.Hour)
 		til := b.now + 60_000
 		switch s.ledger {
@@ -178,6 +178,7 @@ type jobPicture struct {
 	acts      []string
 	fence     string
 	live      []string
+	due       []string
 	tomb      string
 	ttl       map[string]time.Duration
 }
@@ -186,12 +187,12 @@ func (b *jobBench) picture() jobPicture {
 	b.Helper()
 	ctx := b.Context()
 	var job, open *redis.MapStringStringCmd
-	var runs, acts *redis.StringSliceCmd
+	var runs, acts, due *redis.StringSliceCmd
 	var fence, tomb *redis.StringCmd
 	ttls := map[string]*redis.DurationCmd{}
 	_, _ = b.Raw.Pipelined(ctx, func(p redis.Pipeliner) error {
 		job, open, runs = p.HGetAll(ctx, b.part("job")), p.HGetAll(ctx, b.part("open")), p.LRange(ctx, b.part("runs"), 0, -1)
-		acts = p.LRange(ctx, b.part("acts"), 0, -1)
+		acts, due = p.LRange(ctx, b.part("acts"), 0, -1), p.ZRange(ctx, b.part("due"), 0, -1)
 		fence, tomb = p.Get(ctx, b.part("fence")), p.Get(ctx, b.part("tomb:1"))
 		for _, part := range []string{"job", "open", "runs", "fence", "tomb:1"} {
 			ttls[part] = p.PTTL(ctx, b.part(part))
@@ -234,6 +235,7 @@ func (b *jobBench) picture() jobPicture {
 		delete(act, "at")
 		s.acts = append(s.acts, fmt.Sprint(act))
 	}
+	s.due = due.Val()
 	slices.Sort(s.live)
 	for part, ttl := range ttls {
 		s.ttl[part] = ttl.Val()
@@ -252,7 +254,7 @@ func jobFields(text string) map[string]string {
 
 func (s jobPicture) same(o jobPicture) bool {
 	return maps.Equal(s.job, o.job) && maps.Equal(s.open, o.open) && slices.Equal(s.runs, o.runs) &&
-		s.fence == o.fence && slices.Equal(s.live, o.live) && s.tomb == o.tomb && slices.Equal(s.acts, o.acts)
+		s.fence == o.fence && slices.Equal(s.live, o.live) && slices.Equal(s.due, o.due) && s.tomb == o.tomb && slices.Equal(s.acts, o.acts)
 }
 
 // Every script of the ledger runs twice in every state of a job: the state stays, and the

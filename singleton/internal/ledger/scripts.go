@@ -13,8 +13,8 @@ var luaFiles embed.FS
 
 // scripts are all scripts that change a ledger.
 type scripts struct {
-	open, leave, status, pause, trigger, rerun, cancel *wire.Script
-	claim, renew, complete, abandon, retry, skipped    *wire.Script
+	open, leave, status, pause, trigger, at, rerun, cancel *wire.Script
+	claim, renew, complete, abandon, retry, skipped        *wire.Script
 }
 
 // ownScripts are loaded once, for all Clients.
@@ -24,7 +24,7 @@ func load(files fs.FS) (*scripts, error) {
 	l := wire.NewLoader(files)
 	s := &scripts{
 		open: l.Script("job_open"), leave: l.Script("job_leave"), status: l.Script("job_status"),
-		pause: l.Script("job_pause"), trigger: l.Script("job_trigger"), rerun: l.Script("job_rerun"), cancel: l.Script("job_cancel"),
+		pause: l.Script("job_pause"), trigger: l.Script("job_trigger"), at: l.Script("job_at"), rerun: l.Script("job_rerun"), cancel: l.Script("job_cancel"),
 		claim: l.Script("job_claim"), renew: l.Script("job_renew"), complete: l.Script("job_complete"),
 		abandon: l.Script("job_abandon"), retry: l.Script("job_retry"),
 		skipped: l.Script("job_skip"),
@@ -32,8 +32,8 @@ func load(files fs.FS) (*scripts, error) {
 	return s, l.Err()
 }
 
-// ofReplica returns the scripts that a replica of a job needs, and that of a trigger, as the documents name one set of
+// ofReplica returns the scripts that a replica of a job needs, and those of a trigger, as the documents name one set of
 // rights for both.
 func (s *scripts) ofReplica() []*wire.Script {
-	return []*wire.Script{s.open, s.leave, s.claim, s.renew, s.complete, s.abandon, s.retry, s.skipped, s.trigger}
+	return []*wire.Script{s.open, s.leave, s.claim, s.renew, s.complete, s.abandon, s.retry, s.skipped, s.trigger, s.at}
 }

@@ -55,6 +55,9 @@ type State struct {
 	// Rescheduled is not zero if the schedule has changed, and nothing was accounted for since: from
 	// that instant up to Last, no tick runs.
 	Rescheduled time.Time
+	// Soon is the first instant of a run that waits for one; zero: none does.
+	Soon   time.Time
+	Coming Coming // those runs; only from Status
 
 	replica string        // the id of the caller
 	def     string        // its definition
@@ -211,7 +214,7 @@ func (st *State) controlled(text string) error {
 
 // state runs a script that replies with the state that part_state.lua makes.
 func (l *Ledger) state(ctx context.Context, r wire.Request) (st State, err error) {
-	const head = 23
+	const head = 25
 	answer, err := l.ask(ctx, r)
 	if err != nil {
 		return st, err
@@ -235,7 +238,7 @@ func (l *Ledger) state(ctx context.Context, r wire.Request) (st State, err error
 		Freed: instant(6), Resumed: instant(7), Next: instant(8),
 		Replicas: int(number(9)), Superseded: text(10) == "", Rescheduled: instant(11), Held: instant(12), Halted: instant(13),
 		id: text(14), Spec: text(15), Others: int(number(16)), Again: time.Duration(number(17)) * time.Millisecond,
-		Cut: instant(19), Outcome: text(20), Acting: text(21),
+		Cut: instant(19), Outcome: text(20), Acting: text(21), Soon: instant(23),
 	}
 	if st.Others > 0 && (st.Again == 0 || st.Again > lookBeside) {
 		st.Again = lookBeside
@@ -244,6 +247,9 @@ func (l *Ledger) state(ctx context.Context, r wire.Request) (st State, err error
 	err = st.controlled(text(18))
 	if members := text(22); members != "" {
 		err = errors.Join(err, json.Unmarshal([]byte(members), &st.Members))
+	}
+	if coming := text(24); coming != "" {
+		err = errors.Join(err, json.Unmarshal([]byte(coming), &st.Coming))
 	}
 	for i := head; i < len(answer); i += 2 {
 		open, wrong := readOpen(text(i), text(i+1), st.Now)

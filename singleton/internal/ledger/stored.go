@@ -18,7 +18,7 @@ import (
 type (
 	// A Run is an entry of the history.
 	Run struct {
-		Tick, Last, Count, Attempt, Holder, Token, Start, End, Outcome, Error string
+		Tick, Last, Count, Attempt, Holder, Token, Start, End, Outcome, Error, ID string
 
 		Tries []Try
 	}
@@ -33,6 +33,17 @@ type (
 		Tick string `json:"tick,omitempty"`
 		Who  string `json:"who"`
 		Why  string `json:"why"`
+		ID   string `json:"id,omitempty"` // of TriggerAt
+	}
+
+	// Coming are the runs that wait for their instants: their number, and the first hundred.
+	Coming struct {
+		Count int
+		Runs  []struct {
+			ID, Due, Who, Why, At string
+
+			Size int
+		}
 	}
 
 	// A Member is a live replica, and its definition, Def.

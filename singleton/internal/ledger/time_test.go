@@ -32,7 +32,7 @@ func (j *timedJob) run(script string, keys []string, args ...any) string {
 // stands writes the job again: its newest accounted tick is a second ago.
 func (j *timedJob) stands(fields ...any) {
 	j.Helper()
-	testenv.Must(j, j.Raw.Del(j.Context(), j.keys("job", "open", "runs", "acts", "fence", "tomb:1")...).Err())
+	testenv.Must(j, j.Raw.Del(j.Context(), j.keys("job", "open", "runs", "acts", "fence", "tomb:1", "due", "payloads")...).Err())
 	testenv.Must(j, j.Raw.HSet(j.Context(), j.keys("job")[0], append([]any{"v", "1", "id", "7", "last", j.MS(-time.Second)}, fields...)...).Err())
 }
 
@@ -51,7 +51,7 @@ func (j *timedJob) field(name string) string {
 // definition acted before. It returns which definition acts and fields of the answer after their names.
 func (j *timedJob) opens(me, def string, age time.Duration, spec, waited string) string {
 	j.Helper()
-	answer := j.run("job_open", j.keys("job", "open", "runs", "acts"),
+	answer := j.run("job_open", j.keys("job", "open", "runs", "acts", "due", "payloads"),
 		"", "", "", 10, 3600000, me, def, age.Milliseconds(), me, "", spec, "", waited)
 	f := strings.Split(strings.Trim(answer, "[]"), " ")
 	if len(f) < 23 {
@@ -64,17 +64,17 @@ func (j *timedJob) opens(me, def string, age time.Duration, spec, waited string)
 func TestStatusToTheMillisecond(t *testing.T) {
 	jobToTheMillisecond(t, func(j *timedJob) {
 		us := strconv.FormatInt(j.Now.UnixMicro(), 10)
-		status := func() string { return j.run("job_status", j.keys("job", "open")) }
+		status := func() string { return j.run("job_status", j.keys("job", "open", "due", "payloads")) }
 		testenv.Must(j, j.Raw.Del(j.Context(), j.keys("job", "open")...).Err())
 		j.Wants("no ledger", status(), "[10]")
 		j.stands("v", "3")
 		j.Wants("a newer schema", status(), "[11]")
 		j.stands()
 		last := j.MS(-time.Second)
-		j.Wants("little is known", status(), "[1 "+us+" "+last+"       0 1    7  0 0     ]")
+		j.Wants("little is known", status(), "[1 "+us+" "+last+"       0 1    7  0 0       ]")
 		j.stands("born", "b", "ok", "o", "paused", "p", "freed", "f", "resumed", "r", "next", "n", "hold", "3 4", "halt", "5 6", "spec", "s", "control", "c", "cut", "d", "outcome", "failed", "def", "x")
 		testenv.Must(j, j.Raw.HSet(j.Context(), j.keys("open")[0], "t", "{}").Err())
-		j.Wants("most is known", status(), "[1 "+us+" "+last+" o p b f r n 0 1  3 5 7 s 0 0 c d failed x  t {}]")
+		j.Wants("most is known", status(), "[1 "+us+" "+last+" o p b f r n 0 1  3 5 7 s 0 0 c d failed x    t {}]")
 		j.lives("a", "x", -time.Hour, -time.Hour)
 		member := func(name, def string, since time.Duration) string {
 			return fmt.Sprintf(`{"def":%q,"identity":%q,"since":%q}`, def, name, j.MS(since))
@@ -86,7 +86,7 @@ func TestStatusToTheMillisecond(t *testing.T) {
 		j.Wants("how many replicas there are", answer[9]+" "+answer[16], "1 1")
 		j.Wants("replicas", fields(answer[22]), fields("["+member("a", "x", -time.Hour)+","+member("b", "y", -time.Second)+"]"))
 		testenv.Must(j, j.Raw.HDel(j.Context(), j.keys("job")[0], "id", "live:a", "live:b").Err())
-		j.Wants("it has no id", status(), "[1 "+us+" "+last+" o p b f r n 0 1  3 5  s 0 0 c d failed x  t {}]")
+		j.Wants("it has no id", status(), "[1 "+us+" "+last+" o p b f r n 0 1  3 5  s 0 0 c d failed x    t {}]")
 	})
 }
 
@@ -202,7 +202,7 @@ func TestLapsedReplicasToTheMillisecond(t *testing.T) {
 				if script == "job_open" {
 					j.Wants(row.till.String(), j.opens("b", "d2", 0, "s", ""), row.want)
 				} else {
-					j.run("job_status", j.keys("job", "open"))
+					j.run("job_status", j.keys("job", "open", "due", "payloads"))
 				}
 				becomes := record(row.becomes)
 				if row.becomes == 0 {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -35,10 +36,16 @@ attempts, also if its replica dies, and the job can be triggered. The replicas n
 	long: `resume ends a pause. JobConfig.CatchUp decides which of the ticks that were due meanwhile run.
 The others are recorded as skipped, with the reason "paused".`,
 }, {
-	verb: "trigger", short: "Run a job once more, now",
+	verb: "trigger", flags: " [--at INSTANT --id ID]", short: "Run a job once more, now or at an instant",
 	long: `trigger requests one more run of the job, even while it is paused. A replica runs it at once, or after
 the current run if runs may not overlap. The printed tick is the name of the run in the history. If Redis
-did not answer, look at "noonctl describe job" before you repeat the command: each trigger is a run of its own.`,
+did not answer, look at "noonctl describe job" before you repeat the command: each trigger is a run of its own.
+
+With --at, the run begins at that instant on the clock of Redis, or after the pause of a paused job. It has an id
+and may have a payload, which a command of "noonctl cron" gets as NOONLOCK_ID and NOONLOCK_PAYLOAD. The command can
+be repeated: an id is one run. "noonctl describe job" shows the runs that wait, without their payloads.`,
+	example: `  noonctl trigger draw --reason "it was missed"
+  noonctl trigger invoice --at 2026-12-24T18:00:00Z --id order-7 --payload 7.pdf`,
 }, {
 	verb: "rerun", flags: " --tick INSTANT", short: "Run a tick again that did not succeed",
 	long: `rerun runs a tick again that ended as failed or unknown, or was skipped, even while the job is paused. The
@@ -48,14 +55,15 @@ the history, is refused. If Redis did not answer, repeat the command: it tells w
 	example: `  noonctl rerun draw --tick 2026-01-02T12:00:00Z --reason "the database was away"`,
 	tick:    "the tick or the triggered run, as shown by history (required)",
 }, {
-	verb: "cancel", flags: " [--tick INSTANT]", short: "Stop a run of a job",
+	verb: "cancel", flags: " [--tick INSTANT | --id ID]", short: "Stop a run of a job",
 	long: `cancel ends the contexts of the runs that are running now, or with --tick the run of one tick. Their
 replicas notice it at once by a message, and at the latest when they renew the lease of the run. A command of
 "noonctl cron" gets SIGTERM. The run is recorded as what its work then returns, and not attempted again.
 
 If its replica dies before that, the run is held for at most its TTL from the first request. Then another
 replica, or a second cancel with --tick, records it as unknown. With --tick, a run that waits for a replica
-ends at once: as skipped if it had not begun, otherwise as unknown. "noonctl rerun" runs the tick again.`,
+ends at once: as skipped if it had not begun, otherwise as unknown. "noonctl rerun" runs the tick again. With --id,
+the run is that of "noonctl trigger --at", also before its instant.`,
 	example: `  noonctl cancel draw --reason "wrong input"`,
 	tick:    "the tick or the triggered run, as shown by describe job (default: all that are running)",
 }, {
@@ -78,13 +86,26 @@ func (a *app) actCommands() []*cobra.Command {
 		if overview.Verbs[c.verb] == overview.Elections {
 			k, colon = electionKind, ":"
 		}
-		var at, to string
+		var at, to, when, load string
+		var id string
 		thing := strings.ToUpper(k.Singular())
 		cmd := &cobra.Command{
 			Use: c.verb + " " + thing + c.flags, Short: c.short, Long: c.long, Example: c.example,
 			Args: exactly(thing), ValidArgsFunction: a.completeNames(k, 1),
 			RunE: a.asks(func(ctx context.Context, args []string) error {
-				action := overview.Action{Verb: c.verb, Name: args[0], To: to, By: lockcore.Operator{Reason: a.reason}} // who: the identity of the Client
+				action := overview.Action{Verb: c.verb, Name: args[0], To: to, ID: id, By: lockcore.Operator{Reason: a.reason}} // who: the identity of the Client
+				if when != "" || id != "" && c.verb == "trigger" || load != "" {
+					var err error
+					if action.At, err = time.Parse(time.RFC3339, when); err != nil || id == "" {
+						return usage(fmt.Errorf("--at is %q and --id %q; --at must be an instant such as 2026-01-02T15:04:05Z, and the two go together", when, id))
+					}
+					if action.Load, err = a.payload(load); err != nil {
+						return err
+					}
+				}
+				if id != "" && at != "" {
+					return usage(errors.New("--tick and --id are both set; only one of them can name the run"))
+				}
 				if at != "" || c.verb == "rerun" {
 					var err error
 					if action.Run, err = singleton.ParseRunID(at); err != nil {
@@ -104,6 +125,13 @@ func (a *app) actCommands() []*cobra.Command {
 		if c.tick != "" {
 			cmd.Flags().StringVar(&at, "tick", "", c.tick)
 		}
+		if c.verb == "trigger" {
+			cmd.Flags().StringVar(&when, "at", "", "when the run begins, such as 2026-01-02T15:04:05Z (default: now)")
+			cmd.Flags().StringVar(&load, "payload", "", "a text of up to 4 KiB for the work, @FILE, or - for the standard input; with --at")
+		}
+		if c.verb == "trigger" || c.verb == "cancel" {
+			cmd.Flags().StringVar(&id, "id", "", "identifies the run of trigger --at")
+		}
 		if k.Kind == overview.Elections {
 			cmd.Flags().StringVar(&to, "to", "", "the candidate that leads next (default: the first one)")
 			_ = cmd.RegisterFlagCompletionFunc("to", cobra.NoFileCompletions)
@@ -113,9 +141,26 @@ func (a *app) actCommands() []*cobra.Command {
 	return all
 }
 
+// payload returns the payload that the value of --payload names. It is not shown.
+func (a *app) payload(value string) (string, error) {
+	from := a.Stdin
+	if name, isFile := strings.CutPrefix(value, "@"); isFile {
+		file, err := os.Open(name)
+		if err != nil {
+			return "", usage(err)
+		}
+		defer func() { _ = file.Close() }()
+		from = file
+	} else if value != "-" {
+		return value, nil
+	}
+	text, err := io.ReadAll(io.LimitReader(from, 4097)) // TriggerAt refuses more than 4096 bytes
+	return string(text), err
+}
+
 // remark tells what an operator may not expect of an action on a job. It reads the job again.
 func (a *app) remark(ctx context.Context, k kind, action overview.Action) {
-	if k.Kind != overview.Jobs {
+	if k.Kind != overview.Jobs || action.Verb == "trigger" && action.ID != "" {
 		return
 	}
 	d, err := a.details(ctx, action.Name, 1)
@@ -145,12 +190,14 @@ func (a *app) refusal(ctx context.Context, k kind, action overview.Action, err e
 	missing := func(format string, args ...any) error { return &exitError{exitUnknown, fmt.Errorf(format, args...)} }
 	name := shown(action.Name)
 	switch {
-	case errors.Is(err, lockcore.ErrUnknown) && action.Verb == "trigger":
+	case errors.Is(err, lockcore.ErrUnknown) && action.Verb == "trigger" && action.ID == "":
 		return fmt.Errorf("the run may have been triggered: %w", err)
 	case errors.Is(err, lockcore.ErrUnknown): // perhaps the leader has changed because it was asked
 		return err
 	case errors.Is(err, singleton.ErrNoLedger):
 		return unknown(k, action.Name)
+	case errors.Is(err, singleton.ErrNotOpen) && action.ID != "":
+		return missing("no run of the id %s waits or is open", shown(action.ID))
 	case errors.Is(err, singleton.ErrNotOpen) && action.Run.Tick.IsZero():
 		return missing("nothing is running")
 	case errors.Is(err, singleton.ErrNotOpen):

@@ -62,6 +62,7 @@ The command has these environment variables:
     NOONLOCK_ATTEMPT   the number of the attempt at this tick, from 1
     NOONLOCK_TOKEN     the fencing token, greater than that of every earlier holder
     NOONLOCK_KEY       an idempotency key, the same for all attempts at this tick
+    NOONLOCK_ID, NOONLOCK_PAYLOAD   those of "noonctl trigger --at", otherwise empty
 
 Its exit code is the outcome:
 
@@ -196,6 +197,7 @@ func (c *ticking) attempt(ctx context.Context, run singleton.Run) error {
 		"NOONLOCK_JOB=" + run.Job, "NOONLOCK_TICK=" + instant(run.Tick), "NOONLOCK_TRIGGERED=" + strconv.FormatBool(run.Triggered),
 		"NOONLOCK_ATTEMPT=" + strconv.Itoa(run.Attempt),
 		"NOONLOCK_TOKEN=" + strconv.FormatUint(run.Token, 10), "NOONLOCK_KEY=" + run.Key(),
+		"NOONLOCK_ID=" + run.ID, "NOONLOCK_PAYLOAD=" + run.Payload,
 	})
 	if err != nil {
 		return &attemptError{error: err, permanent: !isFull(err)}

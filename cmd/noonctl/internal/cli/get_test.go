@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
@@ -501,6 +502,28 @@ func TestActsWithoutAnEffect(t *testing.T) {
 	stop()
 	e.Until("no replica is there", func() bool { return strings.Contains(e.must("get", "jobs"), "no replicas") })
 	e.says("trigger draw", 0, "no replica of the job is there; the run waits for one\n")
+}
+
+// A run at an instant has an id and a payload, which is read from a text or a file, and is shown by nothing.
+func TestTriggerAtAnInstant(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	e.runs("draw", "@daily", func(context.Context, singleton.Run) error { return nil }, singleton.JobConfig{})
+	file := filepath.Join(t.TempDir(), "order")
+	testenv.Must(t, os.WriteFile(file, []byte("the secret"), 0o600))
+	const at = "2099-01-02T03:04:05Z"
+	e.says("trigger draw --at "+at+" --id order-7 --payload @"+file+" --reason Christmas", 0, "job draw triggered: order-7 at "+at+"\n")
+	e.says("trigger draw --at "+at+" --id order-7 --payload @"+file, 0, "job draw triggered: order-7 at "+at+"\n")
+	e.says("trigger draw --at "+at+" --id order-7 --payload secret", 1, "the id has another instant or payload", "!secret")
+	e.says("describe job draw", 0, "order-7", "2099-01-02", "Christmas", "10", "!secret")
+	e.says("get job draw -o json", 0, `"payload_bytes": 10`, "!secret")
+	e.says("cancel draw --id order-7", 0, "job draw canceled: order-7")
+	e.says("cancel draw --id order-7", 66, "no run of the id order-7 waits or is open")
+	e.says("history draw", 0, "canceled", "!secret")
+	for _, wrong := range []string{"--id x", "--at " + at, "--payload x", "--at noon --id x", "--at " + at + " --id x --payload @" + file + "-not"} {
+		e.says("trigger draw "+wrong, 64, "noonctl: ")
+	}
+	e.says("cancel draw --id x --tick "+at, 64, "only one of them")
 }
 
 // If nobody reads the output, the program ends without an error message.

@@ -4,11 +4,14 @@
 -- KEYS[2] open    hash, tick -> run that has not ended
 -- KEYS[3] runs    list, ended runs
 -- KEYS[4] acts    list, what operators have done
+-- KEYS[5] due     sorted set, id -> instant
+-- KEYS[6] payloads  hash, id -> payload
 -- ARGV[1] tick    ms, the tick or trigger; '' for all runs that are held
 -- ARGV[2] keep    ended runs to keep
 -- ARGV[3] who     the operator
 -- ARGV[4] why     the reason; may be empty
--- ARGV[5] channel the channel of the job
+-- ARGV[5] id      of a run that was added for an instant, in place of the tick; '' for the tick
+-- ARGV[6] channel the channel of the job
 --
 -- Returns {1, tick, tick, …} these are canceled
 --         {17} no such run is open
@@ -23,14 +26,23 @@
 -- caller that dies has sent the request or has not.
 --
 -- Twice is safe: a canceled run keeps who canceled it first. One that has ended is not open.
-local job, open, runs, acts = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local job, open, runs, acts, due, payloads = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local wanted = ARGV[1]
 
 --@include clock
 --@include job
+--@include due
 
 --@include ledger
 
 redis.call('LLEN', runs) -- a key of another type fails here, and not half-way
+if ARGV[5] ~= '' then
+  local header = called(payloads, ARGV[5])
+  if not header then
+    return {17}
+  end
+  wanted = header.tick or raise(job, open, runs, ARGV[2], ARGV[6], due, payloads, ARGV[5], '1')
+end
 local now = server_time()
 local answer = {1}
 local records, list = read_all(open, now)
@@ -38,7 +50,7 @@ for i = 1, #list, 2 do
   local tick = list[i]
   local record = records[tick]
   local held = left_of(record, now) > 0
-  if tick == ARGV[1] or ARGV[1] == '' and held then
+  if tick == wanted or wanted == '' and held then
     answer[#answer + 1] = tick
     if not record.cancel then
       acted(acts, whole(now), 'cancel', tick, ARGV[3], ARGV[4])
@@ -47,15 +59,15 @@ for i = 1, #list, 2 do
     if held then
       record.cancel = record.cancel or {who = ARGV[3], why = ARGV[4], at = whole(now)}
       redis.call('HSET', open, tick, cjson.encode(record))
-      announce(ARGV[5], 'cancel ' .. tick)
+      announce(ARGV[6], 'cancel ' .. tick)
     elseif record.attempt == '0' then
       redis.call('HDEL', open, tick)
       redis.call('HDEL', job, 'open:' .. tick)
-      log(job, runs, ARGV[2], {tick = tick, last = tick, count = '1', outcome = 'skipped', error = 'canceled'})
-      announce(ARGV[5], 'ended ' .. tick)
+      log(job, runs, ARGV[2], {tick = tick, last = tick, count = '1', outcome = 'skipped', error = 'canceled', id = id_of(record)})
+      announce(ARGV[6], 'ended ' .. tick)
     else
       tried(record, held_until(record), 'its holder died')
-      end_run(job, open, runs, ARGV[2], ARGV[5], tick, record, 'unknown', 'canceled; its holder died or released it', held_until(record))
+      end_run(job, open, runs, ARGV[2], ARGV[6], tick, record, 'unknown', 'canceled; its holder died or released it', held_until(record))
     end
   end
 end

@@ -5,6 +5,7 @@
 -- KEYS[3] runs    list, ended runs
 -- KEYS[4] fence   string, the counter of fencing tokens
 -- KEYS[5] tomb    string, exists if this run was abandoned or has ended
+-- KEYS[6] payloads  hash, id -> payload
 -- ARGV[1] me      this run: a unique id of the attempt
 -- ARGV[2] tick    ms, the tick or trigger of the run: see part_job
 -- ARGV[3] ttl     ms, the lease ends after that without a renewal
@@ -25,8 +26,8 @@
 -- ARGV[17] begins the channel of the beginnings of attempts
 -- ARGV[18] next   ms, the tick after this one; '' if unknown
 --
--- Returns {1, token, attempt, last success or '', unsure or '', asked or ''}   claimed;
---                             asked: JSON of what, who, why
+-- Returns {1, token, attempt, last success or '', unsure or '', asked or '', payload or ''}   claimed;
+--                             asked: JSON of what, who, why, id
 --         {2, left ms, tick, holder, attempt, last}   that tick is being run
 --         {3, last, last success or ''}   ended or skipped
 --         {4, µs}             not due for this long, by the server's clock
@@ -35,7 +36,7 @@
 --         {7, tick}           an earlier tick is open: claim that first
 --         {8, last}           the caller's state is old; last is the newest
 --         {9}                 recorded now as unknown: its holder died or released it,
---                             and no attempt is left, or it was canceled
+--                             and no attempt is left, or it was canceled, or its payload was lost
 --         {12}                too late: `until` is over
 --         {13}                another definition acts
 --         or the reply of part_ledger: after {10}, open it first
@@ -48,13 +49,14 @@
 --
 -- Twice is safe: a run that holds the tick gets the same reply, token and attempt,
 -- and its lease is extended.
-local job, open, runs, fence, tomb = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local job, open, runs, fence, tomb, payloads = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local me, tick, ttl, known, most = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])
 local overlap, keep, ledger, holder, first = ARGV[6], ARGV[7], ARGV[8], ARGV[9], ARGV[10]
 
 --@include clock
 --@include token
 --@include job
+--@include due
 
 if redis.call('EXISTS', tomb) == 1 then
   return {5}
@@ -71,10 +73,21 @@ local function busy(held_tick, held, left)
   return {2, left, held_tick, held.holder, tonumber(held.attempt), sole and last or ''}
 end
 
+local asked = record and record.asked
+local known_as, payload
+if asked and asked.id then
+  known_as, payload = called(payloads, asked.id)
+end
+
+-- granted returns the reply to a claim.
+local function granted(token, attempt, unsure)
+  return {1, token, attempt, ok or '', unsure or '', asked and cjson.encode(asked) or '', payload or ''}
+end
+
 if record and record.run == me then
   record.til = whole(now + ttl)
   redis.call('HSET', open, tick, cjson.encode(record))
-  return {1, record.token, tonumber(record.attempt), ok or '', record.unsure or '', record.asked and cjson.encode(record.asked) or ''}
+  return granted(record.token, tonumber(record.attempt), record.unsure)
 end
 if ARGV[15] ~= '' and acting ~= ARGV[15] then
   return {13}
@@ -128,6 +141,11 @@ if record then
       (record.cancel and 'canceled; ' or '') .. 'its holder died or released it', held_until(record))
     return {9}
   end
+  if asked and asked.id and not known_as then
+    record.held = record.held or record.start
+    end_run(job, open, runs, keep, ARGV[16], tick, record, 'unknown', 'the server lost its payload', now)
+    return {9}
+  end
   if record.held then
     began, freed, gap = record.held, held_until(record), ttl
   end
@@ -143,7 +161,7 @@ local held = start
 if began ~= '' and now - tonumber(freed) <= gap then
   held = began
 end
-local token, asked = next_token(fence), record and record.asked
+local token = next_token(fence)
 redis.call('HSET', open, tick, cjson.encode({
   run = me, holder = holder, attempt = whole(attempt), token = token,
   start = start, til = whole(now + ttl), ttl = ARGV[3], unsure = unsure, held = held, seen = start,
@@ -162,4 +180,4 @@ if not record and first ~= '' then
   skip(job, runs, keep, last, first, ARGV[11], ARGV[12], ARGV[13])
 end
 announce(ARGV[17], 'begins ' .. tick)
-return {1, token, attempt, ok or '', unsure or '', asked and cjson.encode(asked) or ''}
+return granted(token, attempt, unsure)

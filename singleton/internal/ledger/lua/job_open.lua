@@ -4,6 +4,8 @@
 -- KEYS[2] open    hash, tick -> run that has not ended
 -- KEYS[3] runs    list, ended runs
 -- KEYS[4] acts    list, what operators have done
+-- KEYS[5] due     sorted set, id -> instant
+-- KEYS[6] payloads  hash, id -> payload
 -- ARGV[1] after   ms, a lost ledger begins after this tick; '' for now
 -- ARGV[2] sure    '1' if the caller knows that no tick up to `after` may be claimed
 --                 again
@@ -46,9 +48,11 @@
 -- until now. No tick of that time runs: those of the former schedule are over, and those of the
 -- new one begin then.
 --
+-- Runs whose instant has come are opened, unless the job is paused.
+--
 -- Twice is safe: the caller's knowledge does not change, and the second time the definition
 -- already acts.
-local job, open, runs, deeds = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local job, open, runs, deeds, due, payloads = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local after, sure, ended, keep, retain = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local me, def, age, next_tick = ARGV[6], ARGV[7], tonumber(ARGV[8]), ARGV[10]
 local spec, control, channel = ARGV[11], ARGV[12], ARGV[14]
@@ -57,6 +61,7 @@ local spec, control, channel = ARGV[11], ARGV[12], ARGV[14]
 --@include job
 --@include definitions
 --@include state
+--@include due
 
 local v, last, born, acts, id = unpack(redis.call('HMGET', job, 'v', 'last', 'born', 'def', 'id'))
 if v and too_new(v) then
@@ -65,6 +70,8 @@ end
 redis.call('LLEN', runs) -- a key of another type fails here, and not half-way
 redis.call('HLEN', open)
 redis.call('LLEN', deeds)
+redis.call('ZCOUNT', due, 0, 0)
+redis.call('HLEN', payloads)
 local now, us = server_time()
 if not last then
   last = after
@@ -107,7 +114,7 @@ if restored then
   id = nil
   announce(channel, 'restored')
 end
-stay(job, retain, open, runs, restored and deeds or nil)
+stay(job, retain, due, open, runs, payloads, restored and deeds or nil)
 if not id then
   redis.call('HSET', job, 'id', whole(us))
 end
@@ -174,4 +181,15 @@ if text and string.find(text, '"rescheduled"', 1, true) then
   end
 end
 g.same, g.others = count(live, acts)
+local ripe = redis.call('ZRANGE', due, 0, whole(now), 'BYSCORE', 'LIMIT', 0, ROOM)
+if #ripe > 0 and redis.call('HEXISTS', job, 'paused') == 0 then
+  local room = ROOM
+  for _, tick in ipairs(redis.call('HKEYS', open)) do
+    room = triggered(tick) and room - 1 or room
+  end
+  for i = 1, math.min(#ripe, room) do
+    raise(job, open, runs, keep, channel, due, payloads, ripe[i])
+  end
+end
+g.soon = coming(due, 1)[2]
 return state(job, open, us, g)

@@ -5,6 +5,7 @@
 -- KEYS[3] runs    list, ended runs
 -- KEYS[4] tomb    string, exists if this request was executed
 -- KEYS[5] acts    list, what operators have done
+-- KEYS[6] payloads  hash, id -> payload
 -- ARGV[1] tick    ms, the tick or trigger
 -- ARGV[2] sure    '1' if the caller knows that the tick is one of the schedule
 -- ARGV[3] most    open runs at most
@@ -17,7 +18,7 @@
 --         {2} the limit is reached
 --         {14} it is open: it has not ended
 --         {15} it has succeeded
---         {16} the history does not have it
+--         {16} the history does not have it, or its payload was dropped
 --         or the reply of part_ledger
 --
 --	failed, unknown, skipped ──rerun──► open, not held ──claim──► as any run
@@ -31,7 +32,7 @@
 --
 -- Twice is safe: the tombstone says that it is done.
 local job, open, runs, tomb, acts = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local tick, sure = ARGV[1], ARGV[2]
+local tick, sure, name = ARGV[1], ARGV[2]
 
 --@include clock
 --@include job
@@ -45,6 +46,7 @@ local function ended_as(text)
     sure = not is_change and sure
     if not is_change and (entry.tick == tick or entry.last == tick
       or sure == '1' and entry.last and tonumber(entry.tick) < tonumber(tick) and tonumber(tick) < tonumber(entry.last)) then
+      name = entry.id
       return entry.outcome
     end
   end
@@ -59,7 +61,7 @@ if redis.call('HEXISTS', open, tick) == 1 then
   return {14}
 end
 local outcome = find(runs, ended_as)
-if not outcome then
+if not outcome or name and redis.call('HEXISTS', KEYS[6], name) == 0 then
   return {16}
 end
 if outcome == 'succeeded' then
@@ -68,6 +70,6 @@ end
 if redis.call('HLEN', open) >= tonumber(ARGV[3]) then
   return {2}
 end
-request(job, open, acts, tomb, ARGV[4], tick, 'rerun', ARGV[5], ARGV[6], outcome == 'unknown')
+request(job, open, acts, tomb, ARGV[4], tick, 'rerun', ARGV[5], ARGV[6], outcome == 'unknown', name)
 announce(ARGV[7], 'open ' .. tick)
 return {1}

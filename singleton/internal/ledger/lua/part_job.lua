@@ -18,7 +18,7 @@
 --                attempts that have ended, oldest
 --                first: attempt, holder, token, start, end, error. Of more than TRIES, the
 --                first and the newest; asked: what an operator has requested, trigger or
---                rerun, with who, why and at (ms); cancel: who has canceled it, why and at (ms)
+--                rerun, with who, why, at (ms) and, of job_at, id; cancel: who has canceled it, why and at (ms)
 --   runs  list:  ended runs, newest first, as JSON
 --   acts  list:  what operators have done, newest first, as JSON: at (ms), what, who, why and
 --                the tick. Each script that changes something for an operator adds an entry
@@ -182,6 +182,11 @@ local function announce(channel, what)
   redis.pcall('PUBLISH', channel, what)
 end
 
+-- id_of returns the id of a run that was added for an instant; nil: it was not.
+local function id_of(record)
+  return record.asked and record.asked.id
+end
+
 -- end_run ends the run of a tick, which was held until `ended`, records and announces it. If the job was
 -- evicted, it gets a schema again, as each ledger has one.
 local function end_run(job, open, runs, keep, channel, tick, record, outcome, reason, ended)
@@ -199,7 +204,7 @@ local function end_run(job, open, runs, keep, channel, tick, record, outcome, re
   redis.call('HSET', job, unpack(set))
   log(job, runs, keep, {
     tick = tick, attempt = record.attempt, holder = record.holder, token = record.token,
-    start = record.start, ['end'] = ended, outcome = outcome, error = reason, tries = record.tries,
+    start = record.start, ['end'] = ended, outcome = outcome, error = reason, tries = record.tries, id = id_of(record),
   })
   announce(channel, 'ended ' .. tick .. ' ' .. outcome)
 end
@@ -249,19 +254,23 @@ local function obey(job, entry)
   end
 end
 
--- request opens the run of a tick that an operator has requested, like a run that was released
--- before it began. The tombstone says for `keep` ms that it is done.
-local function request(job, open, acts, tomb, keep, tick, what, who, why, unsure)
+-- opened opens the run of a tick that was asked for, like a run that was released before it began.
+local function opened(job, open, tick, asked, unsure)
+  redis.call('HSET', job, 'open:' .. tick, tick)
+  redis.call('HSET', open, tick, cjson.encode({
+    run = '', holder = '', attempt = '0', token = '0', start = whole((server_time())), til = '0',
+    asked = asked, unsure = unsure and '1' or nil,
+  }))
+  follow(job, open)
+end
+
+-- request opens the run of a tick that an operator has requested. The tombstone says for `keep` ms that it is done.
+local function request(job, open, acts, tomb, keep, tick, what, who, why, unsure, id)
   local now = whole((server_time()))
   acted(acts, now, what, tick, who, why)
   follow(job, acts)
   redis.call('SET', tomb, tick, 'PX', keep)
-  redis.call('HSET', job, 'open:' .. tick, tick)
-  redis.call('HSET', open, tick, cjson.encode({
-    run = '', holder = '', attempt = '0', token = '0', start = now, til = '0',
-    asked = {what = what, who = who, why = why, at = now}, unsure = unsure and '1' or nil,
-  }))
-  follow(job, open)
+  opened(job, open, tick, {what = what, who = who, why = why, at = now, id = id}, unsure)
 end
 
 -- requested reports whether an operator has requested a run.
@@ -269,10 +278,13 @@ local function requested(tick, record)
   return triggered(tick) or record and record.asked
 end
 
--- stay keeps a job's keys for `retain` ms from now, and without a TTL while it is paused.
-local function stay(job, retain, ...)
+-- stay keeps a job's keys for `retain` ms from now, or from the last instant in `due` if that is later, and without
+-- a TTL while it is paused.
+local function stay(job, retain, due, ...)
   local paused = redis.call('HEXISTS', job, 'paused') == 1
-  for _, key in ipairs({job, ...}) do
+  local ahead = tonumber(redis.call('ZRANGE', due, -1, -1, 'WITHSCORES')[2] or 0) - server_time()
+  retain = whole(tonumber(retain) + math.max(0, ahead))
+  for _, key in ipairs({job, due, ...}) do
     if paused then
       redis.call('PERSIST', key)
     else

@@ -1,0 +1,60 @@
+package singleton_test
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
+	"github.com/noonlock/noonlock/singleton"
+)
+
+// A reminder is sent once at its instant, by one of the replicas.
+func ExampleJob_TriggerAt() {
+	server, err := lockcoretest.StartRedis() // in production: your Redis
+	if err != nil {
+		panic(err)
+	}
+	defer server.Close()
+	client, err := lockcore.New(server.Client(), lockcore.Config{})
+	if err != nil {
+		panic(err)
+	}
+	defer func() { _ = client.Close(context.Background()) }()
+	runner, err := singleton.NewRunner(client, singleton.Config{})
+	if err != nil {
+		panic(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	err = runner.Add("remind", "0 0 29 2 *", func(_ context.Context, run singleton.Run) error {
+		if run.ID != "" { // not a tick of the schedule
+			fmt.Println("remind", run.Payload, "of", run.ID)
+			cancel()
+		}
+		return nil
+	}, singleton.JobConfig{})
+	if err != nil {
+		panic(err)
+	}
+	done := make(chan error)
+	go func() { done <- runner.Run(ctx) }()
+	for runner.Ready() != nil {
+		time.Sleep(time.Millisecond) // the first replica creates the job
+	}
+	job, err := singleton.NewJob(client, "remind")
+	if err != nil {
+		panic(err)
+	}
+	at := time.Now().Add(time.Hour)
+	for range 2 { // the second one has no effect: the id is known
+		if err := job.TriggerAt(ctx, "order-7", time.Now().Truncate(time.Hour), "ann@example.com"); err != nil {
+			fmt.Println(err)
+		}
+	}
+	_ = job.TriggerAt(ctx, "order-8", at, "bob@example.com")
+	fmt.Println(<-done, job.CancelAt(context.Background(), "order-8"))
+	// Output:
+	// remind ann@example.com of order-7
+	// <nil> <nil>
+}

@@ -1,0 +1,224 @@
+package singleton_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/noonlock/noonlock"
+	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
+	"github.com/noonlock/noonlock/singleton"
+)
+
+const never = "0 0 29 2 *" // no tick in these tests
+
+// ids returns which runs of an id have begun, with their payloads.
+func (f *fleet) ids() map[string][]string {
+	all := map[string][]string{}
+	for _, e := range f.book.all() {
+		all[e.run.ID] = append(all[e.run.ID], e.run.Payload)
+	}
+	return all
+}
+
+// now returns the server's time.
+func (f *fleet) now() time.Time {
+	f.Helper()
+	now, err := f.Raw.Time(f.Context()).Result()
+	testenv.Must(f, err)
+	return now
+}
+
+// A run at an instant begins then, once, with its id and payload, whoever repeats the request, which is
+// shown without its payload. A past instant means now. A rerun has them too. A canceled one does not run.
+func TestTriggerAt(t *testing.T) {
+	onBoth(t, func(t *testing.T, f *fleet) {
+		var mended atomic.Bool
+		f.start("abc", never, func(_ context.Context, run singleton.Run) error {
+			if run.ID == "fails" && !mended.Load() {
+				return errBroken
+			}
+			return nil
+		}, singleton.JobConfig{MaxAttempts: 1})
+		job, err := f.job("draw").By(lockcore.Operator{Who: "ann", Reason: "order 7"})
+		testenv.Must(t, err)
+		f.Until("the job is there", func() bool { _, err := job.Status(t.Context()); return err == nil })
+		at := f.now().Add(2 * time.Second).Truncate(time.Millisecond)
+		secret := "a secret\x00\xff\n{}"
+		for range 2 {
+			testenv.Must(t, job.TriggerAt(t.Context(), "x", at, secret))
+		}
+		testenv.Must(t, job.TriggerAt(t.Context(), "z", at.Add(time.Second), ""))
+		testenv.MustIs(t, job.TriggerAt(t.Context(), "x", at, "b"), singleton.ErrConflict)
+		testenv.MustIs(t, job.TriggerAt(t.Context(), "x", at.Add(1), secret), singleton.ErrConflict)
+		st := f.status("draw")
+		if len(st.Pending) != 2 || st.Coming != 2 || len(st.Open) != 0 {
+			t.Fatalf("the status is %+v", st)
+		}
+		if p := st.Pending[0]; p.ID != "x" || !p.At.Equal(at) || p.Bytes != len(secret) || p.By != "ann" || p.Reason != "order 7" || p.Requested.IsZero() {
+			t.Errorf("pending is %+v", p)
+		}
+		testenv.Must(t, job.CancelAt(t.Context(), "z"))
+		testenv.MustIs(t, job.TriggerAt(t.Context(), "z", at.Add(time.Second), ""), singleton.ErrCanceled)
+		testenv.MustIs(t, job.CancelAt(t.Context(), "z"), singleton.ErrNotOpen)
+		testenv.MustIs(t, job.CancelAt(t.Context(), "unknown"), singleton.ErrNotOpen)
+		f.Until("it has run", func() bool { return len(f.runs("draw")) == 2 })
+		x := f.runs("draw")[1]
+		if x.ID != "x" || x.Tick.Before(at) || x.Tick.After(at.Add(time.Second)) || x.Outcome != singleton.OutcomeSucceeded {
+			t.Errorf("the run is %+v, want it at %v", x, at)
+		}
+		if z := f.runs("draw")[0]; z.ID != "z" || z.Outcome != singleton.OutcomeSkipped || z.Error != "canceled" {
+			t.Errorf("the canceled one is %+v", z)
+		}
+		testenv.Must(t, job.TriggerAt(t.Context(), "x", at, secret))
+		testenv.Must(t, job.TriggerAt(t.Context(), "fails", at.Add(-time.Hour), "again"))
+		f.Until("it has failed", func() bool { return len(f.runs("draw")) == 3 })
+		mended.Store(true)
+		testenv.Must(t, job.Rerun(t.Context(), f.runs("draw")[2].RunID))
+		f.Until("it has run again", func() bool { return len(f.runs("draw")) == 4 })
+		if got := fmt.Sprintf("%q", f.ids()); got != fmt.Sprintf("%q", map[string][]string{"x": {secret}, "fails": {"again", "again"}}) {
+			t.Errorf("runs began as %s", got)
+		}
+		acts, err := job.Actions(t.Context(), 10)
+		testenv.Must(t, err)
+		all, err := json.Marshal([]any{f.runs("draw"), acts, f.status("draw")})
+		testenv.Must(t, err)
+		for _, text := range []string{string(all), f.log.String(), fmt.Sprint(f.Raw.HGet(t.Context(), f.key("draw", "payloads"), "x"))} {
+			if strings.Contains(text, "a secret") {
+				t.Errorf("a payload is shown, or kept after success: %s", text)
+			}
+		}
+		for _, bad := range []error{
+			job.TriggerAt(t.Context(), "", at, ""), job.TriggerAt(t.Context(), "a b", at, ""), job.TriggerAt(t.Context(), "a", time.Time{}, ""),
+			job.TriggerAt(t.Context(), "a", at, strings.Repeat("x", 4097)), job.CancelAt(t.Context(), ""),
+		} {
+			testenv.MustIs(t, bad, noonlock.ErrConfig)
+		}
+	})
+}
+
+// The reply to a request is lost, the replica dies at the instant, the clock is set back before and after it,
+// and messages are lost: each id runs once, at its instant on the server's clock or later.
+func TestFault132_OnceAtAnInstant(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fleet) {
+		f.start("abc", never, func(ctx context.Context, run singleton.Run) error {
+			if run.ID == "death" && run.Attempt == 1 {
+				f.all[run.Holder].die()
+				<-ctx.Done()
+			}
+			return nil
+		}, singleton.JobConfig{})
+		f.Pass(10 * time.Second)
+		client, net := f.Linked("operator")
+		job, err := singleton.NewJob(client, "draw")
+		testenv.Must(t, err)
+		ran := func(when, want string) {
+			t.Helper()
+			if got := fmt.Sprint(f.ids()); got != "map["+want+"]" {
+				t.Errorf("%s: %s", when, got)
+			}
+		}
+		lost := net.Inject(t, lockcoretest.Fault{Kind: lockcoretest.SwallowReply, Count: 1, Match: request("at")})
+		begin := f.now()
+		testenv.Must(t, job.TriggerAt(t.Context(), "reply", begin.Add(time.Minute), ""))
+		lockcoretest.MustFire(f, lost)
+
+		f.Bubble.StepClock(-time.Hour)
+		f.Pass(2 * time.Minute)
+		ran("before the clock has reached the instant", "")
+		f.Bubble.StepClock(time.Hour)
+		f.Pass(time.Minute)
+		ran("when it has", "reply:[]")
+		f.Bubble.StepClock(-time.Hour)
+		testenv.Must(t, job.TriggerAt(t.Context(), "reply", begin.Add(time.Minute), ""))
+		testenv.Must(t, job.TriggerAt(t.Context(), "back", begin.Add(-2*time.Hour), ""))
+		f.Pass(time.Minute)
+		ran("after the clock was set back", "back:[] reply:[]")
+
+		testenv.Must(t, job.TriggerAt(t.Context(), "death", f.now().Add(time.Minute), "p"))
+		f.Pass(2 * time.Minute)
+		ran("after a death", "back:[] death:[p p] reply:[]")
+		for _, r := range f.all { // they hear of nothing
+			if !r.dead.Load() {
+				r.net.Inject(t, lockcoretest.Fault{Kind: lockcoretest.DropMessage})
+			}
+		}
+		testenv.Must(t, job.TriggerAt(t.Context(), "unheard", f.now(), ""))
+		f.Pass(31 * time.Second)
+		ran("after a lost message", "back:[] death:[p p] reply:[] unheard:[]")
+		testenv.Must(t, job.TriggerAt(t.Context(), "late", f.now().Add(time.Minute), ""))
+		f.Pass(61 * time.Second)
+		ran("after another one", "back:[] death:[p p] late:[] reply:[] unheard:[]")
+
+		testenv.Must(t, job.Pause(t.Context()))
+		testenv.Must(t, job.TriggerAt(t.Context(), "without", f.now(), ""))
+		testenv.Must(t, f.Raw.Del(t.Context(), f.key("draw", "payloads")).Err())
+		testenv.Must(t, job.Resume(t.Context()))
+		f.Pass(time.Minute)
+		ran("after its payload was lost", "back:[] death:[p p] late:[] reply:[] unheard:[]")
+		if runs := f.runs("draw"); runs[len(runs)-1].ID != "without" || runs[len(runs)-1].Error != "payload lost" {
+			t.Errorf("the history is %+v", runs)
+		}
+	})
+}
+
+// What waits survives a pause, KeepRuns and a new definition, and a year without replicas. Many at one instant
+// all run, and an operator's trigger is not refused meanwhile. The number that may wait is bounded.
+func TestManyInstants(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fleet) {
+		const many = 300
+		f.start("ab", never, nil, singleton.JobConfig{KeepRuns: 2})
+		f.Pass(10 * time.Second)
+		job := f.job("draw")
+		noon := f.now().Add(time.Hour)
+		for i := range many {
+			testenv.Must(t, job.TriggerAt(t.Context(), fmt.Sprint("noon-", i), noon, strconv.Itoa(i)))
+		}
+		testenv.Must(t, job.TriggerAt(t.Context(), "year", f.now().Add(400*24*time.Hour), ""))
+		for _, part := range []string{"job", "due", "payloads", "open", "runs"} {
+			if left := f.PTTL(f.key("draw", part)); f.Exists(f.key("draw", part)) && left < 429*24*time.Hour {
+				t.Errorf("%s is kept for %s", part, left)
+			}
+		}
+		testenv.Must(t, job.Pause(t.Context()))
+		f.Pass(2 * time.Hour)
+		if n := len(f.book.all()); n != 0 {
+			t.Errorf("%d ran while the job was paused", n)
+		}
+		for _, name := range []string{"a", "b"} {
+			f.all[name].stop()
+		}
+		f.start("cd", never, nil, singleton.JobConfig{KeepRuns: 2, Revision: "2"})
+		f.Pass(time.Minute)
+		testenv.Must(t, job.Resume(t.Context()))
+		_, err := job.Trigger(t.Context())
+		testenv.Must(t, err)
+		f.Until("all have run", func() bool { return len(f.book.all()) >= many+1 })
+		f.Pass(time.Minute)
+		runs := map[singleton.RunID]bool{}
+		for _, e := range f.book.all() {
+			runs[e.run.RunID] = true
+		}
+		if ids := f.ids(); len(ids) != many+1 || len(runs) != many+1 || len(f.book.all()) != many+1 || f.status("draw").Coming != 1 {
+			t.Errorf("%d ids and %d runs of %d, and %d wait", len(ids), len(runs), len(f.book.all()), f.status("draw").Coming)
+		}
+		var full []redis.Z
+		for i := range 9999 {
+			full = append(full, redis.Z{Score: float64(noon.Add(9999 * time.Hour).UnixMilli()), Member: fmt.Sprint("full-", i)})
+		}
+		testenv.Must(t, f.Raw.ZAdd(t.Context(), f.key("draw", "due"), full...).Err())
+		testenv.MustIs(t, job.TriggerAt(t.Context(), "one-more", noon.Add(time.Hour*9999), ""), singleton.ErrTriggers)
+		if err := job.TriggerAt(t.Context(), "noon-1", noon, "1"); err != nil {
+			t.Errorf("a known id: %v", err)
+		}
+	})
+}
