@@ -42,8 +42,9 @@ func TestSemaphore(t *testing.T) {
 		s := e.semaphore(e.Client("other"), 3, ttl(10*time.Second))
 		var held []*lockcore.Lease
 		var last uint64
+		long := e.semaphore(e.Client("other"), 3, ttl(20*time.Second))
 		for slot := range 3 {
-			l := e.try(s)
+			l := e.try([]slots{s, s, long}[slot])
 			if l.Slot() != slot || l.Token() <= last {
 				e.Errorf("slot %d with token %d, want slot %d and a token above %d", l.Slot(), l.Token(), slot, last)
 			}
@@ -297,6 +298,11 @@ func TestSizeOfASemaphoreIsKept(t *testing.T) {
 		l := e.try(s)
 		keeps("a grant")
 		other := e.try(s)
+		must(e, e.Raw.PExpire(e.Context(), e.key("gpus", "size"), time.Hour).Err())
+		e.refused(s)
+		if left := e.PTTL(e.key("gpus", "size")); left > time.Hour {
+			e.Errorf("after a refusal, the size is kept for %v", left)
+		}
 		must(e, e.Raw.Del(e.Context(), e.key("gpus", "size")).Err())
 		p := e.queued(s)
 		keeps("a wait")
