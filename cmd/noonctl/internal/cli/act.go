@@ -28,13 +28,16 @@ type act struct {
 }
 
 var acts = []act{{
-	verb: "pause", short: "Stop a job from starting runs, until resume",
+	verb: "pause", flags: " | --all", short: "Stop a job from starting runs, until resume",
 	long: `pause stops all replicas from claiming new ticks of the job. A run that has begun continues with all its
-attempts, also if its replica dies, and the job can be triggered. The replicas notice the pause at their next claim.`,
+attempts, also if its replica dies, and the job can be triggered. The replicas notice the pause at their next claim.
+
+With --all, each job is paused that has a ledger, and the command prints a line for each. A job that gets one later
+is not paused. It can be repeated.`,
 }, {
-	verb: "resume", short: "End a pause",
+	verb: "resume", flags: " | --all", short: "End a pause",
 	long: `resume ends a pause. JobConfig.CatchUp decides which of the ticks that were due meanwhile run.
-The others are recorded as skipped, with the reason "paused".`,
+The others are recorded as skipped, with the reason "paused". With --all, each job that has a ledger is resumed.`,
 }, {
 	verb: "trigger", flags: " [--at INSTANT --id ID]", short: "Run a job once more, now or at an instant",
 	long: `trigger requests one more run of the job, even while it is paused. A replica runs it at once, or after
@@ -80,7 +83,7 @@ dies before, its lease expires as usual, and no later leader is asked. The reque
 }}
 
 func (a *app) actCommands() []*cobra.Command {
-	all := []*cobra.Command{a.releaseCommand(), a.resizeCommand()}
+	commands := []*cobra.Command{a.releaseCommand(), a.resizeCommand()}
 	for _, c := range acts {
 		k, colon := jobKind, ""
 		if overview.Verbs[c.verb] == overview.Elections {
@@ -88,11 +91,21 @@ func (a *app) actCommands() []*cobra.Command {
 		}
 		var at, to, when, load string
 		var id string
+		var all bool
 		thing := strings.ToUpper(k.Singular())
 		cmd := &cobra.Command{
 			Use: c.verb + " " + thing + c.flags, Short: c.short, Long: c.long, Example: c.example,
-			Args: exactly(thing), ValidArgsFunction: a.completeNames(k, 1),
+			Args: func(cmd *cobra.Command, args []string) error {
+				if all {
+					return cobra.NoArgs(cmd, args)
+				}
+				return exactly(thing)(cmd, args)
+			},
+			ValidArgsFunction: a.completeNames(k, 1),
 			RunE: a.asks(func(ctx context.Context, args []string) error {
+				if all {
+					return a.everyJob(ctx, c.verb)
+				}
 				action := overview.Action{Verb: c.verb, Name: args[0], To: to, ID: id, By: lockcore.Operator{Reason: a.reason}} // who: the identity of the Client
 				if when != "" || id != "" && c.verb == "trigger" || load != "" {
 					var err error
@@ -125,6 +138,9 @@ func (a *app) actCommands() []*cobra.Command {
 		if c.tick != "" {
 			cmd.Flags().StringVar(&at, "tick", "", c.tick)
 		}
+		if c.verb == "pause" || c.verb == "resume" {
+			cmd.Flags().BoolVar(&all, "all", false, "all jobs, in place of one")
+		}
 		if c.verb == "trigger" {
 			cmd.Flags().StringVar(&when, "at", "", "when the run begins, such as 2026-01-02T15:04:05Z (default: now)")
 			cmd.Flags().StringVar(&load, "payload", "", "a text of up to 4 KiB for the work, @FILE, or - for the standard input; with --at")
@@ -136,9 +152,28 @@ func (a *app) actCommands() []*cobra.Command {
 			cmd.Flags().StringVar(&to, "to", "", "the candidate that leads next (default: the first one)")
 			_ = cmd.RegisterFlagCompletionFunc("to", cobra.NoFileCompletions)
 		}
-		all = append(all, a.withReason(cmd))
+		commands = append(commands, a.withReason(cmd))
 	}
-	return all
+	return commands
+}
+
+// everyJob pauses or resumes all jobs, and prints a line for each. An error does not stop it.
+func (a *app) everyJob(ctx context.Context, verb string) error {
+	names, err := asked(ctx, a, func(ctx context.Context) ([]string, error) { return singleton.Jobs(ctx, a.client, nil) })
+	errs := []error{err}
+	for _, name := range names {
+		if strings.HasPrefix(name, "once/") { // the ledger of a Once
+			continue
+		}
+		action := overview.Action{Verb: verb, Name: name, By: lockcore.Operator{Reason: a.reason}}
+		did, err := asked(ctx, a, func(ctx context.Context) (string, error) { return action.Do(ctx, a.client) })
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		fmt.Fprintf(a.out, "job %s %s\n", shown(name), shown(did))
+	}
+	return errors.Join(errs...)
 }
 
 // payload returns the payload that the value of --payload names. It is not shown.

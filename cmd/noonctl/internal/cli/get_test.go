@@ -526,6 +526,25 @@ func TestTriggerAtAnInstant(t *testing.T) {
 	e.says("cancel draw --id x --tick "+at, 64, "only one of them")
 }
 
+// All jobs are paused and resumed, with a line for each. A Once is no job.
+func TestPauseAll(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	nothing := func(context.Context, singleton.Run) error { return nil }
+	e.runs("draw", "@daily", nothing, singleton.JobConfig{})
+	e.runs("report", "@daily", nothing, singleton.JobConfig{})
+	once, err := singleton.NewOnce(e.client, "x", singleton.OnceConfig{})
+	testenv.Must(t, err)
+	testenv.Must(t, once.Do(t.Context(), func(context.Context) error { return nil }))
+	for range 2 {
+		e.says("pause --all --reason holidays", 0, "job draw paused\njob report paused\n", "!once")
+	}
+	e.says("describe job report", 0, "holidays")
+	e.says("resume --all", 0, "job draw resumed\njob report resumed\n")
+	e.says("pause draw --all", 64, "noonctl: ")
+	e.says("pause", 64, "needs JOB")
+}
+
 // If nobody reads the output, the program ends without an error message.
 func TestClosedPipe(t *testing.T) {
 	t.Parallel()
