@@ -63,17 +63,23 @@ func (m *partsModel) send(s *seat, mode string) []any {
 		keys = keys[:1]
 	}
 	args := []any{s.me, mode, ttl, m.n, have, strings.Join(texts, " "), shares}
+	var told []string
 	once := func() any {
+		old := m.state()
 		answer, err := m.Raw.Eval(m.Context(), lua().Source(m, "parts_share"), keys, args...).Result()
 		testenv.Must(m, err)
-		m.listen()
+		told = m.listen()
 		m.check(fmt.Sprint(args, " answered ", answer))
+		m.oracle(fmt.Sprint(args, " answered ", answer), old, s, mode, answer, told)
 		return answer
 	}
 	m.until(s, mode)
 	first := once()
 	before := m.dump()
 	second := once()
+	if told != nil {
+		m.Fatalf("%v twice: told %v", args, told)
+	}
 	if after := m.dump(); after != before || mode != "call" && mode != "leave" && mode != "quit" && fmt.Sprint(first) != fmt.Sprint(second) {
 		m.Fatalf("%v twice: %v, then %v\n%s\n%s", args, first, second, before, after)
 	}
@@ -99,12 +105,105 @@ func (m *partsModel) dump() string {
 	return fmt.Sprint(all)
 }
 
-// listen notes who was told to call.
-func (m *partsModel) listen() {
+// listen notes who was told to call, and returns them.
+func (m *partsModel) listen() (all []string) {
 	for _, text := range m.Received(m.sub, shares) {
-		for session := range strings.FieldsSeq(text) {
-			m.told[session] = true
+		all = append(all, strings.Fields(strings.TrimPrefix(text, shares))...)
+	}
+	for _, session := range all {
+		m.told[session] = true
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// A partsState is what the shares depend on.
+type partsState struct {
+	live, leaving map[string]int // sessions and how many partitions they own
+	free          int
+}
+
+func (m *partsModel) state() partsState {
+	s := partsState{live: map[string]int{}, leaving: map[string]int{}}
+	for _, z := range m.Raw.ZRangeWithScores(m.Context(), key("parts"), 0, -1).Val() {
+		switch name := z.Member.(string); {
+		case name[0] == 'c':
+			s.live[name[1:]] = int(z.Score) - liveScore
+		case name[0] == 'd':
+			s.leaving[name[1:]] = int(z.Score) - 2*liveScore
+		case name[0] <= '9' && z.Score == 0:
+			s.free++
 		}
+	}
+	return s
+}
+
+// oracle holds an answer and the sessions that were told to call against the rules of the shares.
+func (m *partsModel) oracle(where string, old partsState, s *seat, mode string, answer any, told []string) {
+	m.Helper()
+	now, caller := m.state(), s.session
+	if list, ok := answer.([]any); ok && mode == "join" {
+		caller = fmt.Sprint(list[1])
+	}
+	lacking, excess, leaving, least, most := 0, 0, 0, 0, 0
+	if live := len(now.live); live > 0 {
+		least, most = m.n/live, (m.n+live-1)/live
+	}
+	var low, equal, give []string
+	for _, session := range slices.Sorted(maps.Keys(now.live)) {
+		n := now.live[session]
+		lacking, excess = lacking+max(0, least-n), excess+max(0, n-most)
+		if n < least {
+			low = append(low, session)
+		} else if n == least && least < most {
+			equal = append(equal, session)
+		}
+		if n >= most {
+			give = append(give, session)
+		}
+	}
+	for _, n := range now.leaving {
+		leaving += n
+	}
+	give = give[:min(len(give), max(0, lacking-now.free-excess-leaving))]
+	if list, ok := answer.([]any); ok && len(list) >= 3 {
+		n, takes := now.live[s.session]
+		want := now.leaving[s.session]
+		if takes {
+			want = max(0, n-most)
+			if slices.Contains(give, s.session) {
+				want++
+			}
+			if now.free > 0 && (n < least || n < most && now.free > lacking) {
+				m.Fatalf("%s: it takes too few: %+v", where, now)
+			}
+			if n > old.live[s.session] && (n > most || n > least && now.free < lacking) {
+				m.Fatalf("%s: it takes too many: %+v", where, now)
+			}
+		}
+		if list[2] != int64(want) {
+			m.Fatalf("%s: the surplus is %d: %+v", where, want, now)
+		}
+	}
+	var want []string
+	if now.free > 0 {
+		want = append(want, low...)
+	}
+	want = append(want, equal[:max(0, min(len(equal), now.free-lacking+1))]...)
+	if now.free <= lacking {
+		want = want[:len(want)-max(0, min(len(equal), now.free-lacking+1))]
+	}
+	for session, n := range now.live {
+		if n > most || slices.Contains(give, session) {
+			want = append(want, session)
+		}
+	}
+	want = slices.DeleteFunc(want, func(session string) bool { return session == caller && mode != "quit" })
+	slices.Sort(want)
+	want = slices.Compact(want)
+	same := maps.EqualFunc(old.live, now.live, func(int, int) bool { return true }) && len(old.leaving) == len(now.leaving) && now.free <= old.free
+	if told != nil && !slices.Equal(told, want) || told == nil && !same && len(want) > 0 {
+		m.Fatalf("%s: told %v, want %v: %+v, before %+v", where, told, want, now, old)
 	}
 }
 
@@ -251,6 +350,9 @@ func (m *partsModel) settle(where string) (moves int) {
 		}
 	}
 	live := len(m.seats)
+	if s := m.state(); s.free > 0 {
+		m.Fatalf("%s: nobody leads %d partitions: %+v", where, s.free, s)
+	}
 	for _, s := range m.seats {
 		if len(s.owned) < m.n/live || len(s.owned) > (m.n+live-1)/live {
 			m.Fatalf("%s: %d replicas settle, and one has %d of %d partitions: %v", where, live, len(s.owned), m.n, m.dump())
@@ -390,6 +492,7 @@ func TestPartitionsToTheMillisecond(t *testing.T) {
 			"ma", "-"+us(0), "e"+us(0), e.MS(10*time.Second), "c"+us(0), 10002,
 			"mb", "-"+us(1000000), "e"+us(1000000), e.MS(8*time.Second), "c"+us(1000000), 10000)
 		e.Wants("b takes it", share("b", "call", 7000, 0, ""), "[1 9000 0 2 "+us(1000001)+"]")
+		e.Wants("the TTL is that of the longest lease", e.PTTL(key("parts")).Round(10*time.Millisecond).String(), "9s")
 		e.Wants("a leaves", share("a", "leave", 9000, 2, ""), "[1 7000 2]")
 		e.Wants("a renewal of a leaver", share("a", "renew", 9000, 2, ""), "2")
 		wants("a leaves", "[]", 0, us(0), 1, us(0), 2, us(1000000), "t0", "-"+us(1), "t1", "-"+us(1), "t2", "-"+us(1000001),
@@ -402,6 +505,7 @@ func TestPartitionsToTheMillisecond(t *testing.T) {
 		e.Wants("a renewal after it", share("a", "renew", 9000, 2, ""), "0")
 		wants("after the end of a", "["+shares+"  "+us(1000000)+" ]", 0, 0, 1, 0, 2, us(1000000), "t0", "-"+us(1), "t1", "-"+us(1), "t2", "-"+us(1000001),
 			"mb", "-"+us(1000000), "e"+us(1000000), e.MS(15*time.Second), "c"+us(1000000), 10001)
+		e.Wants("a look", e.Run("parts_share", []string{key("parts")}, "", "look", 0, 0, 0, "", ""), fmt.Sprint(looked(e)))
 		e.Wants("a quits too late", share("a", "quit", 5000, 0, ""), "0")
 		e.Wants("its tombstone", e.PTTL(key("tomb:a")).Round(10*time.Millisecond).String(), "5s")
 		e.Wants("a late join", share("a", "join", 9000, 0, ""), "[-2]")
@@ -413,4 +517,11 @@ func TestPartitionsToTheMillisecond(t *testing.T) {
 		e.Wants("c quits", e.Run("parts_share", []string{key("parts"), key("fence"), key("tomb:c")}, "c", "quit", 4000, 1, 0, "", shares), "1")
 		e.Wants("with a tombstone", e.PTTL(key("tomb:c")).Round(10*time.Millisecond).String(), "4s")
 	})
+}
+
+// looked returns the set as the script answers it.
+func looked(e *testenv.Timed) []any {
+	all, err := e.Raw.Eval(e.Context(), "return redis.call('ZRANGE', KEYS[1], 0, -1, 'WITHSCORES')", []string{key("parts")}).Slice()
+	testenv.Must(e, err)
+	return all
 }

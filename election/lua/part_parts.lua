@@ -16,7 +16,7 @@ local function whole(number)
 end
 
 local function score(parts, member)
-  return tonumber(redis.call('ZSCORE', parts, member) or nil)
+  return tonumber(redis.call('ZSCORE', parts, member))
 end
 
 local function count(parts, least, most)
@@ -77,7 +77,7 @@ end
 local function room(b, owned)
   local lacks = math.max(0, b.least - owned)
   local take = math.min(b.free, lacks)
-  if owned + take >= b.least and owned + take < b.most and b.free - take > b.lacking - lacks then
+  if owned < b.most and b.free - take > b.lacking - lacks then
     take = take + 1
   end
   return take
@@ -91,9 +91,6 @@ local function asked(parts, b)
   local leaving = between(parts, LEAVING, ENDS - 1)
   for i = 2, #leaving, 2 do
     short = short - (leaving[i] - LEAVING)
-  end
-  if short <= 0 or b.least == b.most then
-    return {}
   end
   local all = redis.call('ZRANGEBYSCORE', parts, LIVE + b.most, LEAVING - 1)
   table.sort(all)
@@ -121,7 +118,7 @@ local function tell(parts, channel, session, n, changed)
   if b.free > 0 then
     table.insert(lists, b.low)
   end
-  if b.free > b.lacking and b.least < b.most then
+  if b.free > b.lacking then
     table.insert(lists, redis.call('ZRANGEBYSCORE', parts, LIVE + b.least, LIVE + b.least, 'LIMIT', 0, b.free - b.lacking + 1))
   end
   for _, list in ipairs(lists) do

@@ -47,7 +47,7 @@ if mode == 'look' then
   return redis.call('ZRANGE', parts, 0, -1, 'WITHSCORES')
 end
 local now = server_ms()
-local lost = (mode == 'renew' or mode == 'quit') and 0 or {0}
+local lost = mode == 'renew' and 0 or {0}
 
 -- The end of the key comes first, because it needs no memory, and from the same clock as that of the session. If the
 -- server stood still meanwhile, the key is gone.
@@ -62,7 +62,7 @@ if session and mode ~= 'quit' and score(parts, 'e' .. session) >= now then
 end
 local changed = expire(parts, now)
 if mode == 'quit' then
-  local had = session and score(parts, 'm' .. me)
+  local had = score(parts, 'm' .. me)
   if had then
     forget(parts, session)
   end
@@ -95,7 +95,7 @@ if mode == 'join' then
   end
   return {1, session}
 end
-if not session or not score(parts, 'm' .. me) then
+if not score(parts, 'm' .. me) then
   tell(parts, channel, nil, n, changed)
   return lost
 end
