@@ -195,6 +195,7 @@ func TestMessagesAndNotes(t *testing.T) {
 			{name: "a grant has lapsed, and calls before", queue: "ABC", notes: "X -0,Y 0", left: "X -0,Y -0", messages: "l:B l:C g:A h:B h:C"},
 			{name: "known processes are not called", queue: "ABCDE", notes: "B 0,C -0,D 1", left: "B -0,C -0,D 1", messages: "l:E g:A h:B h:E", owned: "l:E g:A h:D h:E"},
 			{name: "of this process", queue: "ABC", notes: "A 1,X 0", left: "X -0", messages: "l:B l:C g:A h:B h:C"},
+			{name: "of this process, and later", queue: "ABC", notes: "A 900,X 0", left: "X -0", messages: "l:B l:C g:A h:B h:C"},
 			{name: "those behind the caller are not called", queue: "ABMCM", notes: "X 0", left: "X -0", messages: "l:B g:A h:B h:M#4"},
 			{name: "thirty-two", queue: "AnBCD", notes: "X 0", left: "X -0", messages: "l:" + strings.ReplaceAll(all, " ", " l:") + " l:B l:C g:A h:n0 h:D"},
 			{name: "behind a thousand", queue: "AdB", notes: "X 0", left: "X -0", messages: "g:A h:B"},
