@@ -519,6 +519,62 @@ func TestPartitionsToTheMillisecond(t *testing.T) {
 	})
 }
 
+// Who is told, and only they: those that give back, also beside a session that leaves, and those that may take.
+func TestWhoIsToldOfPartitions(t *testing.T) {
+	lua().ToTheMillisecond(t, func(e *testenv.Timed) {
+		heard := e.Raw.Subscribe(e.Context(), shares)
+		defer heard.Close()
+		_, err := heard.Receive(e.Context())
+		testenv.Must(e, err)
+		share := func(me, mode string, have int, returned string) string {
+			return e.Run("parts_share", []string{key("parts"), key("fence"), key("tomb:" + me)}, me, mode, 9000, 6, have, returned, shares)
+		}
+		sessions := map[string]string{}
+		join := func(me string) { sessions[me] = strings.Trim(strings.TrimPrefix(share(me, "join", 0, ""), "[1 "), "]") }
+		give := func(me string, have int, partitions ...string) {
+			var texts []string
+			for _, p := range partitions {
+				texts = append(texts, fmt.Sprintf("%s:%.0f", p, -e.Raw.ZScore(e.Context(), key("parts"), "t"+p).Val()))
+			}
+			share(me, "call", have, strings.Join(texts, " "))
+		}
+		told := func(where, who string) {
+			e.Helper()
+			e.Wants(where+": told", fmt.Sprint(e.Received(heard, shares)), "["+shares+"  "+sessions[who]+" ]")
+		}
+		join("x")
+		share("x", "call", 0, "")
+		e.Wants("a renewal that knows too few", share("x", "renew", 5, ""), "2")
+		join("y")
+		give("x", 3, "3", "4", "5")
+		share("y", "call", 0, "")
+		join("z")
+		give("x", 2, "2")
+		give("y", 2, "5")
+		share("z", "call", 0, "")
+		e.Received(heard, shares)
+		join("w")
+		told("w joins", "x")
+		give("x", 1, "1")
+		told("x gives back", "w")
+		share("w", "call", 0, "")
+		share("w", "leave", 1, "")
+		join("v")
+		e.Wants("v joins, and w leaves: told", fmt.Sprint(e.Received(heard, shares)), "[]")
+		join("u")
+		told("u joins", "y")
+
+		e.Pass(8 * time.Second)
+		for me, have := range map[string]int{"x": 1, "y": 2, "w": 1, "v": 0, "u": 0} {
+			share(me, "renew", have, "")
+		}
+		e.Received(heard, shares)
+		e.Pass(2 * time.Second)
+		e.Wants("z quits after its end", share("z", "quit", 0, ""), "0")
+		e.Wants("z quits after its end: told", fmt.Sprint(e.Received(heard, shares)), "["+shares+"  "+sessions["v"]+" "+sessions["u"]+" ]")
+	})
+}
+
 // looked returns the set as the script answers it.
 func looked(e *testenv.Timed) []any {
 	all, err := e.Raw.Eval(e.Context(), "return redis.call('ZRANGE', KEYS[1], 0, -1, 'WITHSCORES')", []string{key("parts")}).Slice()
