@@ -32,7 +32,9 @@ func TestInstants(t *testing.T) {
 			o plans y 1; a claims x; a cancels-id x; a looks => x.canceled=cancel:a@60`},
 		{"announcements of instants", true, `
 			a looks; a watches; o plans x 70; a hears => change; o plans x 70; o plans y 80; a hears =>
-			o plans v 69; a hears => change; o plans z 1; a hears => change; o plans past 1; a hears => change`},
+			o plans v 69; a hears => change; o plans z 1; a hears => change; o plans zz 1; a hears => change`},
+		{"an instant that is now", true, `
+			a looks; a watches; o plans x 1; a hears => change; o plans y 60.02; a hears => change`},
 		{"a payload is lost", true, `
 			a is ttl=1m; a looks; o plans x 60 p; a looks => open=x; redis del payloads; a claims x => recorded
 			history => x:unknown:the_server_lost_its_payload; a reruns x => no-run; a looks => open=`},
@@ -47,7 +49,8 @@ func TestInstants(t *testing.T) {
 			a looks; redis persist acts; o pauses; o resumes; redis persist acts; o plans x 86460
 			ttl job => 744h0m0s; ttl due => 744h0m0s; ttl payloads => 744h0m0s; ttl acts => 744h0m0s
 			redis pexpire job 5000; a looks; ttl job => 744h0m0s
-			a runs 1; redis persist runs; o plans y 61; ttl runs => 744h0m0s`},
+			a runs 1; redis persist runs; o plans y 61; ttl runs => 744h0m0s
+			o is retains=12000h; o plans v 61 123; ttl job => 744h0m0s; o asks => sizes=3,0,0`},
 	})
 }
 

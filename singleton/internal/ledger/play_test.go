@@ -334,7 +334,10 @@ func (p *play) reason(err error) []string {
 
 // facts returns the state of the job.
 func (p *play) facts(st ledger.State) []string {
-	var open, runs, members []string
+	var open, runs, members, sizes []string
+	for _, run := range st.Coming.Runs {
+		sizes = append(sizes, strconv.Itoa(run.Size))
+	}
 	for _, run := range st.Open {
 		if run.Asked != nil && run.Asked.ID != "" {
 			p.triggers[run.Asked.ID] = run.RunID
@@ -360,10 +363,10 @@ func (p *play) facts(st ledger.State) []string {
 	}
 	slices.Sort(members)
 	return append(runs, strings.Fields(fmt.Sprintf("last=%s ok=%s next=%s freed=%s held=%s since=%s resumed=%s halted=%s begun=%s cut=%s "+
-		"paused=%v fresh=%v acts=%v lost=%v replicas=%d others=%d acting=%s outcome=%s rescheduled=%s schedule=%s settling=%v by=%s open=%s count=%d members=%s soon=%s coming=%d",
+		"paused=%v fresh=%v acts=%v lost=%v replicas=%d others=%d acting=%s outcome=%s rescheduled=%s schedule=%s settling=%v by=%s open=%s count=%d members=%s soon=%s coming=%d sizes=%s",
 		p.at(st.Last), p.at(st.LastSuccess), p.at(st.Next), p.at(st.Freed), p.at(st.Held), p.at(st.PausedSince), p.at(st.Resumed), p.at(st.Halted), p.at(st.Begun), p.at(st.Cut),
 		st.Paused, st.Fresh, !st.Superseded, st.Lost, st.Replicas, st.Others, st.Acting, st.Outcome, p.at(st.Rescheduled), st.Spec, st.Settling, word(st.By.Who, st.By.Reason),
-		strings.Join(open, ","), len(open), strings.Join(members, ","), p.at(st.Soon), st.Coming.Count))...)
+		strings.Join(open, ","), len(open), strings.Join(members, ","), p.at(st.Soon), st.Coming.Count, strings.Join(sizes, ",")))...)
 }
 
 func (p *play) replica(name string) *replica {
