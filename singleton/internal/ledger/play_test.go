@@ -204,7 +204,7 @@ func (p *play) fields(text string) (all []string) {
 		case "run":
 			value = strings.Repeat("*", min(len(value), 1))
 		}
-		all = append(all, key+"="+value)
+		all = append(all, key+"="+word(value))
 	}
 	slices.Sort(all)
 	return all
@@ -334,9 +334,12 @@ func (p *play) reason(err error) []string {
 
 // facts returns the state of the job.
 func (p *play) facts(st ledger.State) []string {
-	var open, runs, members, sizes []string
+	var open, runs, members, sizes, pending []string
 	for _, run := range st.Coming.Runs {
 		sizes = append(sizes, strconv.Itoa(run.Size))
+		due, _ := strconv.ParseInt(run.Due, 10, 64)
+		at, _ := strconv.ParseInt(run.At, 10, 64)
+		pending = append(pending, fmt.Sprint(run.ID, "@", p.at(time.UnixMilli(due)), ":", word(run.Who, run.Why), ":", p.at(time.UnixMilli(at)), ":", run.Size))
 	}
 	for _, run := range st.Open {
 		if run.Asked != nil && run.Asked.ID != "" {
@@ -363,10 +366,10 @@ func (p *play) facts(st ledger.State) []string {
 	}
 	slices.Sort(members)
 	return append(runs, strings.Fields(fmt.Sprintf("last=%s ok=%s next=%s freed=%s held=%s since=%s resumed=%s halted=%s begun=%s cut=%s "+
-		"paused=%v fresh=%v acts=%v lost=%v replicas=%d others=%d acting=%s outcome=%s rescheduled=%s schedule=%s settling=%v by=%s open=%s count=%d members=%s soon=%s coming=%d sizes=%s",
+		"paused=%v fresh=%v acts=%v lost=%v replicas=%d others=%d acting=%s outcome=%s rescheduled=%s schedule=%s settling=%v by=%s open=%s count=%d members=%s soon=%s coming=%d sizes=%s pending=%s",
 		p.at(st.Last), p.at(st.LastSuccess), p.at(st.Next), p.at(st.Freed), p.at(st.Held), p.at(st.PausedSince), p.at(st.Resumed), p.at(st.Halted), p.at(st.Begun), p.at(st.Cut),
 		st.Paused, st.Fresh, !st.Superseded, st.Lost, st.Replicas, st.Others, st.Acting, st.Outcome, p.at(st.Rescheduled), st.Spec, st.Settling, word(st.By.Who, st.By.Reason),
-		strings.Join(open, ","), len(open), strings.Join(members, ","), p.at(st.Soon), st.Coming.Count, strings.Join(sizes, ",")))...)
+		strings.Join(open, ","), len(open), strings.Join(members, ","), p.at(st.Soon), st.Coming.Count, strings.Join(sizes, ","), strings.Join(pending, ",")))...)
 }
 
 func (p *play) replica(name string) *replica {
@@ -667,7 +670,7 @@ func (r *replica) hears(want []string) {
 	r.Pass(20 * time.Millisecond)
 	var wanted []string
 	for _, text := range want {
-		if name, succeeded, ok := strings.Cut(text, ":"); ok {
+		if name, succeeded, ok := strings.Cut(text, ":"); ok && name[0] != '-' {
 			text = fmt.Sprintf("%d:%s", r.id(name).Key(), succeeded)
 		}
 		wanted = append(wanted, text)

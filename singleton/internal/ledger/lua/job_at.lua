@@ -45,7 +45,7 @@ local now = server_time()
 redis.call('ZADD', due, at, name)
 call(payloads, name, {who = ARGV[4], why = ARGV[5], at = whole(now), due = at, size = #ARGV[3], sum = sum}, ARGV[3])
 stay(job, retain or ARGV[7], due, open, runs, acts, payloads)
-if tonumber(at) <= now or coming(due, 1)[1] == name then
+if coming(due, 1)[1] == name then
   announce(ARGV[8], 'at ' .. at)
 end
 return {1}

@@ -71,7 +71,6 @@ redis.call('LLEN', runs) -- a key of another type fails here, and not half-way
 redis.call('HLEN', open)
 redis.call('LLEN', deeds)
 redis.call('ZCOUNT', due, 0, 0)
-redis.call('HLEN', payloads)
 local now, us = server_time()
 if not last then
   last = after
