@@ -184,7 +184,9 @@ local ripe = redis.call('ZRANGE', due, 0, whole(now), 'BYSCORE', 'LIMIT', 0, ROO
 if #ripe > 0 and redis.call('HEXISTS', job, 'paused') == 0 then
   local room = ROOM
   for _, tick in ipairs(redis.call('HKEYS', open)) do
-    room = triggered(tick) and room - 1 or room
+    if triggered(tick) then
+      room = room - 1
+    end
   end
   for i = 1, math.min(#ripe, room) do
     raise(job, open, runs, keep, channel, due, payloads, ripe[i])
