@@ -44,7 +44,7 @@ func TestSemaphore(t *testing.T) {
 		var last uint64
 		long := e.semaphore(e.Client("other"), 3, ttl(20*time.Second))
 		for slot := range 3 {
-			l := e.try([]slots{s, s, long}[slot])
+			l := e.try([]slots{s, long, long}[slot])
 			if l.Slot() != slot || l.Token() <= last {
 				e.Errorf("slot %d with token %d, want slot %d and a token above %d", l.Slot(), l.Token(), slot, last)
 			}

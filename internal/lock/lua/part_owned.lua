@@ -88,19 +88,18 @@ local function survey(lock, s)
 end
 
 -- free_slot returns the lowest free slot as a score, and the member of an entry that has it; nothing if there are
--- no slots. All slots below `low` are taken, and not all up to `high`. Often there is no gap, which the first count
--- shows.
+-- no slots. All slots below `low` are taken. Often there is no gap, which the first count shows.
 local function free_slot(lock, mode, attempt)
   if mode == 'p' then
-    local low, high = 0, redis.call('ZCOUNT', lock, whole(SLOT), '+inf')
-    local try = high
-    while low < high do
-      if redis.call('ZCOUNT', lock, whole(SLOT), '(' .. whole(SLOT + try)) == try then
-        low = try
-      else
-        high = try - 1
+    local low = redis.call('ZCOUNT', lock, whole(SLOT), '+inf')
+    local function taken(below)
+      return redis.call('ZCOUNT', lock, whole(SLOT), '(' .. whole(SLOT + below)) == below
+    end
+    if not taken(low) then
+      low = 0
+      for bit = 9, 0, -1 do
+        low = taken(low + 2 ^ bit) and low + 2 ^ bit or low
       end
-      try = math.ceil((low + high) / 2)
     end
     return whole(SLOT + low), 's:' .. attempt
   end
