@@ -392,6 +392,7 @@ func TestQuorumServersAreShown(t *testing.T) {
 		}
 		c := e.clientOf(options, lockcore.QuorumConfig{MaxTTL: e.maxTTL, Config: lockcore.Config{Identity: "a", Registerer: reg, Logger: log.Logger()}})
 		lease := e.lock(e.mutex(c, "orders"))
+		synctest.Wait() // a majority grants, and the others a little later
 		inspect := func(kind lockcore.LockKind, holders int) []lockcore.ServerView {
 			e.Helper()
 			seen, err := c.Inspect(e.Context(), "orders")
