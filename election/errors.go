@@ -3,6 +3,8 @@ package election
 import (
 	"errors"
 	"fmt"
+	"runtime"
+	"runtime/debug"
 )
 
 // Errors for errors.Is.
@@ -71,4 +73,31 @@ func (e *PanicError) Error() string {
 func (e *PanicError) Unwrap() error {
 	err, _ := e.Value.(error)
 	return err
+}
+
+// guarded calls a function of the user on a goroutine other than Run's, and reports whether it has returned. After a
+// panic or Goexit it calls crashed with a *PanicError or errCrashed.
+func guarded(call func(), crashed func(why error)) (normal bool) {
+	defer func() {
+		if normal {
+			return
+		}
+		why := errCrashed
+		if value := recover(); value != nil { // nil after a Goexit
+			why = &PanicError{Value: value, Stack: debug.Stack()}
+		}
+		crashed(why)
+	}()
+	call()
+	return true
+}
+
+// continueCrash lets a panic or Goexit that guarded has stopped continue in Run's caller.
+func continueCrash(crashed error) {
+	switch panics, isPanic := crashed.(*PanicError); { //nolint:errorlint // it is not wrapped
+	case isPanic:
+		panic(panics)
+	case errors.Is(crashed, errCrashed):
+		runtime.Goexit()
+	}
 }

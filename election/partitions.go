@@ -3,9 +3,7 @@ package election
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -144,12 +142,7 @@ func (ps *Partitions) Run(ctx context.Context) error {
 	ps.mu.Lock()
 	crashed := ps.crashed
 	ps.mu.Unlock()
-	switch panics, isPanic := crashed.(*PanicError); { //nolint:errorlint // it is not wrapped
-	case isPanic:
-		panic(panics)
-	case errors.Is(crashed, errCrashed):
-		runtime.Goexit()
-	}
+	continueCrash(crashed)
 	return ps.election.failed("run the partitions of", cmp.Or(crashed, err))
 }
 

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -327,25 +326,17 @@ func (x *sharing) begin(run context.Context, s *session, p Partition) {
 		if before != nil {
 			<-before.returned
 		}
-		normal := false
-		defer func() {
-			if normal {
-				return
+		guarded(func() {
+			ps.metrics.led.Inc()
+			defer ps.metrics.led.Dec()
+			if ctx.Err() == nil {
+				ps.lead(ctx, p)
 			}
-			why := errCrashed
-			if value := recover(); value != nil {
-				why = &PanicError{Value: value, Stack: debug.Stack()}
-			}
+			<-ctx.Done() // lead may only have started something that stops with ctx
+		}, func(why error) {
 			ps.log.Error(errCallback, "the work of a partition panicked or called runtime.Goexit; ending Run", "partition", p.Index)
 			ps.end(why)
-		}()
-		ps.metrics.led.Inc()
-		defer ps.metrics.led.Dec()
-		if ctx.Err() == nil {
-			ps.lead(ctx, p)
-		}
-		<-ctx.Done() // lead may only have started something that stops with ctx
-		normal = true
+		})
 	}()
 }
 

@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"runtime"
-	"runtime/debug"
 	"sync"
 	"time"
 
@@ -180,8 +178,7 @@ type observer struct {
 	leader  string        // the latest
 	calls   chan struct{} // closed when the goroutine ends; nil: none
 	ended   bool          // no more calls
-	crashed bool
-	panics  *PanicError
+	crashed error         // see guarded
 }
 
 // observe starts to watch the record. crash ends Run.
@@ -227,22 +224,13 @@ func (p *observer) announce(over chan struct{}) {
 
 // guard calls a function of the user, and reports whether it has returned. After a panic or Goexit, Run ends.
 func (p *observer) guard(name string, call func()) (normal bool) {
-	defer func() {
-		if normal {
-			return
-		}
-		value := recover() // nil after a Goexit
+	return guarded(call, func(why error) {
 		p.le.mu.Lock()
-		p.ended, p.crashed = true, true
-		if value != nil {
-			p.panics = &PanicError{Value: value, Stack: debug.Stack()}
-		}
+		p.ended, p.crashed = true, cmp.Or(p.crashed, why)
 		p.le.mu.Unlock()
 		p.le.log.Error(errCallback, name+" panicked or called runtime.Goexit; ending Run")
 		p.crash(errCrashed)
-	}()
-	call()
-	return true
+	})
 }
 
 // end waits for a call that has not returned, until the deadline, and lets its panic or
@@ -257,12 +245,7 @@ func (p *observer) end(deadline *stopping.Deadline) {
 		p.le.log.Error(stopping.ErrDeadline, "Run returns although OnNewLeader has not returned")
 	}
 	p.le.mu.Lock()
-	panics, crashed := p.panics, p.crashed
+	crashed := p.crashed
 	p.le.mu.Unlock()
-	switch {
-	case panics != nil:
-		panic(panics)
-	case crashed:
-		runtime.Goexit()
-	}
+	continueCrash(crashed)
 }
