@@ -5,78 +5,86 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
 )
 
-// changes: what it costs to change the jobs of a Runner that has 10,000 of them, a hundred changes a second. The cost of the
-// jobs that are there is measured first, and not counted.
+// changes: a hundred changes of jobs a second, of a Runner that has no other job, so that nothing else is counted, and how long
+// a change takes until it acts beside 10,000 jobs.
 func changes(x *bench) {
-	const jobs, perSecond = 10_000, 100
-	window := 3 * length() // all of them are over before the 10,000 look again, after 30 s
 	t := x.table("", "change")
+	work := func(context.Context, singleton.Run) error { return nil }
 	for range *repetitions {
-		s := x.serve(noonlock)
-		ctx, cancel := context.WithCancel(x.ctx())
-		rdb := newRedis(s.addr, options{})
-		client, err := lockcore.New(rdb, lockcore.Config{})
-		x.check(err)
-		r, err := singleton.NewRunner(client, singleton.Config{})
-		x.check(err)
-		work := func(context.Context, singleton.Run) error { return nil }
-		add := func(name string) { x.check(r.Add(name, "0 0 1 1 *", work, singleton.JobConfig{})) }
-		for j := range jobs {
-			add("job" + strconv.Itoa(j))
-		}
-		ended := make(chan error)
-		go func() { ended <- r.Run(ctx) }()
-		ready := func() bool { return r.Ready() == nil }
-		await(ctx, ready)
-		for sent := 1e6; sent > 100; { // messages of the subscriptions make the jobs look again
-			stop := s.count()
-			sleep(ctx, time.Second)
-			sent, _ = stop()
-		}
-		var idle [4]float64
-		for _, c := range []struct {
-			line   string
-			change func(name string)
-		}{
-			{"", func(string) {}},
-			{"raw go-redis", func(name string) { x.check(rdb.HSet(ctx, name, "schedule", "0 0 1 1 *").Err()) }},
-			{"noonlock, Add", add},
-			{"noonlock, Update", func(name string) { x.check(r.Update(name, "0 0 2 1 *", work, singleton.JobConfig{})) }},
-			{"noonlock, Remove", func(name string) { x.check(r.Remove(name)) }},
-		} {
-			begin, server, used := time.Now(), s.processor(), x.processor()
-			stop := s.count()
-			n := 0
-			for ; time.Since(begin) < window; n++ {
-				c.change("new" + strconv.Itoa(n))
-				sleep(ctx, time.Until(begin.Add(time.Duration(n+1)*time.Second/perSecond)))
+		x.onRunner(0, func(ctx context.Context, s *server, rdb *redis.Client, c *lockcore.Client, r *singleton.Runner) {
+			for _, one := range []struct {
+				line   string
+				change func(name string) error
+			}{
+				{"raw go-redis", func(name string) error { return rdb.HSet(ctx, "jobs", name, "0 0 1 1 *").Err() }},
+				{"noonlock, Add", func(name string) error { return r.Add(name, "0 0 1 1 *", work, singleton.JobConfig{}) }},
+				{"noonlock, Update", func(name string) error { return r.Update(name, "0 0 2 1 *", work, singleton.JobConfig{}) }},
+				{"noonlock, Remove", func(name string) error { return r.Remove(name) }},
+				{"noonlock, CreateJob", func(name string) error {
+					return singleton.CreateJob(ctx, c, singleton.JobSpec{Name: name, Schedule: "0 0 1 1 *"}, false)
+				}},
+				{"noonlock, DeleteJob", func(name string) error { return singleton.DeleteJob(ctx, c, name, lockcore.Operator{}) }},
+			} {
+				server, used, begin, n := s.processor(), x.processor(), time.Now(), 0
+				stop := s.count()
+				for ; time.Since(begin) < 3*length(); n++ {
+					x.check(one.change("new" + strconv.Itoa(n)))
+					sleep(ctx, time.Until(begin.Add(time.Duration(n+1)*10*time.Millisecond)))
+				}
+				sent, inside := stop()
+				for column, sum := range map[string]float64{"commands": sent, "commands inside scripts": inside} {
+					t.add(one.line, column, sum/float64(n))
+				}
+				t.add(one.line, "server CPU, µs", 1e6*(s.processor()-server)/float64(n))
+				t.add(one.line, "client CPU, µs", 1e6*(x.processor()-used)/float64(n))
 			}
-			sent, inside := stop()
-			cost := [4]float64{sent, inside, 1e6 * (s.processor() - server), 1e6 * (x.processor() - used)}
-			if c.line == "" {
-				idle = cost
-				continue
+		})
+		x.onRunner(10_000, func(ctx context.Context, _ *server, _ *redis.Client, c *lockcore.Client, r *singleton.Runner) {
+			for i := range 50 {
+				name := "late" + strconv.Itoa(i)
+				at := time.Now()
+				x.check(r.Add(name, "0 0 1 1 *", work, singleton.JobConfig{}))
+				await(ctx, func() bool { return r.Ready() == nil })
+				t.add("noonlock, Add", "until it acts, ms", time.Since(at).Seconds()*1e3)
+				at = time.Now()
+				x.check(singleton.CreateJob(ctx, c, singleton.JobSpec{Name: "stored" + strconv.Itoa(i), Schedule: "0 0 1 1 *"}, false))
+				job, err := singleton.NewJob(c, "stored"+strconv.Itoa(i))
+				x.check(err)
+				await(ctx, func() bool { st, err := job.Status(ctx); return err == nil && st.Replicas == 1 })
+				t.add("noonlock, CreateJob", "until it acts, ms", time.Since(at).Seconds()*1e3)
 			}
-			for i, column := range []string{"commands", "commands inside scripts", "server CPU, µs", "client CPU, µs"} {
-				t.add(c.line, column, max(0, cost[i]-idle[i])/float64(n))
-			}
-		}
-		for i := range 50 {
-			began := time.Now()
-			add("late" + strconv.Itoa(i))
-			for !ready() {
-				time.Sleep(50 * time.Microsecond)
-			}
-			t.add("noonlock, Add", "until it can run, ms", time.Since(began).Seconds()*1e3)
-		}
-		cancel()
-		x.check(<-ended)
-		_ = client.Close(context.Background())
-		_ = rdb.Close()
-		s.redis.Kill()
+		})
 	}
+}
+
+// onRunner calls a function with a Runner that runs, follows stored jobs, and has jobs of its own.
+func (x *bench) onRunner(jobs int, f func(ctx context.Context, s *server, rdb *redis.Client, c *lockcore.Client, r *singleton.Runner)) {
+	s := x.serve(noonlock)
+	ctx, cancel := context.WithCancel(x.ctx())
+	rdb := newRedis(s.addr, options{})
+	c, err := lockcore.New(rdb, lockcore.Config{})
+	x.check(err)
+	r, err := singleton.NewRunner(c, singleton.Config{})
+	x.check(err)
+	work := func(context.Context, singleton.Run) error { return nil }
+	x.check(r.Follow(func(singleton.JobSpec) func(context.Context, singleton.Run) error { return work }))
+	for j := range jobs {
+		x.check(r.Add("job"+strconv.Itoa(j), "0 0 1 1 *", work, singleton.JobConfig{}))
+	}
+	ended := make(chan error)
+	go func() { ended <- r.Run(ctx) }()
+	await(ctx, func() bool { return r.Ready() == nil })
+	sleep(ctx, time.Second)
+	f(ctx, s, rdb, c, r)
+	cancel()
+	x.check(<-ended)
+	_ = c.Close(context.Background())
+	_ = rdb.Close()
+	s.redis.Kill()
 }

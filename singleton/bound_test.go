@@ -118,6 +118,11 @@ func everyCall(e *testenv.Env, c *lockcore.Client, ttl time.Duration, add testen
 	add("Runner.Add", func(context.Context) { _ = idle.Add("other", "* * * * *", nil, singleton.JobConfig{}) })
 	add("Runner.Update", func(context.Context) { _ = idle.Update("other", "* * * * *", nil, singleton.JobConfig{}) })
 	add("Runner.Remove", func(context.Context) { _ = idle.Remove("other") })
+	add("Runner.Follow", func(context.Context) { _ = idle.Follow(nil) })
+	add("CreateJob", func(ctx context.Context) {
+		_ = singleton.CreateJob(ctx, c, singleton.JobSpec{Name: "stored", Schedule: "@daily"}, false)
+	})
+	add("DeleteJob", func(ctx context.Context) { _ = singleton.DeleteJob(ctx, c, "stored", lockcore.Operator{}) })
 	add("Runner.Check", func(context.Context) { _ = working.Check(0) })
 	add("Runner.Ready", func(context.Context) { _ = working.Ready() })
 }

@@ -130,11 +130,12 @@ func (j *Job) Watch(ctx context.Context) <-chan struct{} { return j.ledger.Chang
 
 // errs are the errors that the ledger returns.
 var errs = struct {
-	newerSchema, noLedger, triggers, notEnded, succeeded, notOpen, canceled, noRun, conflict error
+	newerSchema, noLedger, triggers, notEnded, succeeded, notOpen, canceled, noRun, conflict, exists, noJob error
 }{
 	newerSchema: ledger.ErrNewerSchema, noLedger: ledger.ErrNoLedger, triggers: ledger.ErrTriggers, notEnded: ledger.ErrNotEnded,
 	succeeded: ledger.ErrSucceeded, notOpen: ledger.ErrNotOpen, canceled: ledger.ErrCanceled, noRun: ledger.ErrNoRun,
 	conflict: ledger.ErrConflict,
+	exists:   ledger.ErrExists, noJob: ledger.ErrNoJob,
 }
 
 // Errors of a Job, for errors.Is.

@@ -78,10 +78,11 @@
 //	                                  Job.CancelAt
 //	6.7 s                             Jobs, Daemons, Daemon.Inspect
 //	12 s                              Job.Rerun
-//	18 s                              Job.Verify
+//	18 s                              Job.Verify, DeleteJob
+//	30 s                              CreateJob
 //	until ctx ends + ShutdownTimeout  Runner.Run, DaemonRunner.Run, Once.Do
 //	0 s                               Job.By, Job.Watch, Daemon.Watch, Runner.Add, Runner.Update,
-//	                                  Runner.Remove, Runner.Check, Runner.Ready,
+//	                                  Runner.Remove, Runner.Follow, Runner.Check, Runner.Ready,
 //	                                  DaemonRunner.Check, DaemonRunner.Ready
 //
 // # Failures
@@ -117,6 +118,8 @@
 //	                             JobConfig.Revision.
 //	a job leaves the code, or    Other replicas continue with it. Without them, its ledger expires
 //	is removed from all Runners  after 30 days or more.
+//	a stored job is deleted      Late replicas claim none of its ticks: see DeleteJob.
+//	the stored jobs are lost     Replicas continue with those that they know: see Runner.Follow.
 //
 // # Keys and rights
 //
@@ -132,6 +135,9 @@
 //	+eval +time +lrange +subscribe +unsubscribe +ping +publish +exists +get +set
 //	+hget +hset +hdel +hmget +hkeys +hgetall +hexists +hlen +lpush
 //	+ltrim +llen +pttl +pexpire +persist +zadd +zrange +zrem +zcount
+//
+// Runner.Follow, CreateJob and DeleteJob also need +zadd, +zcard, +zrange, +zrem and +zscore. What they store has the
+// keys "{job/}", without a TTL. The ledger of a stored job has none either, until a week before its end.
 //
 // For a daemon, as for any lockcore.Mutex:
 //

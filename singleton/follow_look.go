@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
 )
 
@@ -22,6 +23,9 @@ const rolloutWithin = 10 * time.Minute
 // look reads the ledger. The request contains the former state. If the ledger was lost, a new
 // one begins after the last tick in this state that has ended.
 func (f *follower) look(ctx context.Context) error {
+	if err := f.mayOpen(); err != nil {
+		return err
+	}
 	before := f.state
 	now, ok := f.r.clock.now()
 	if ok {
@@ -36,7 +40,7 @@ func (f *follower) look(ctx context.Context) error {
 		f.state = state // the replica may have been registered
 		return err
 	}
-	f.looked, f.known = time.Now(), entire
+	f.looked, f.opened, f.known = time.Now(), lock.Of(f.r.client).Elapsed(), entire
 	f.r.observe(state.Now, sent, f.looked)
 	f.report(state)
 	f.state = state

@@ -187,16 +187,23 @@ func (x *jobRun) seat(ctx context.Context) bool {
 	return false
 }
 
+// semaphore returns the semaphore of a group.
+func (g Group) semaphore(client *lockcore.Client, lease lockcore.LeaseConfig) (*lockcore.Semaphore, error) {
+	slots, err := client.Semaphore(g.Name, g.Runs, lease)
+	if refused, ok := errors.AsType[*noonlock.ConfigError](err); ok {
+		field := map[string]string{"n": "JobConfig.Group.Runs", "name": "JobConfig.Group.Name"}[refused.Field]
+		return nil, &noonlock.ConfigError{Package: "singleton", Field: field, Value: refused.Value, Rule: refused.Rule}
+	}
+	return slots, err
+}
+
 // group returns the group of a job. Jobs with the same name of it share one.
 func (r *Runner) group(of Group) (*group, error) {
 	if of == (Group{}) {
 		return nil, nil
 	}
-	slots, err := r.client.Semaphore(of.Name, of.Runs, r.lease())
-	if refused, ok := errors.AsType[*noonlock.ConfigError](err); ok {
-		field := map[string]string{"n": "JobConfig.Group.Runs", "name": "JobConfig.Group.Name"}[refused.Field]
-		return nil, &noonlock.ConfigError{Package: "singleton", Field: field, Value: refused.Value, Rule: refused.Rule}
-	} else if err != nil {
+	slots, err := of.semaphore(r.client, r.lease())
+	if err != nil {
 		return nil, err
 	}
 	r.mu.Lock()

@@ -15,6 +15,9 @@ const (
 
 	// skipRescheduled: the schedule changed. It is one entry for all ticks that did not run.
 	skipRescheduled = "rescheduled"
+
+	// skipRemoved: the job was deleted, or was stored again. It is such an entry, too.
+	skipRemoved = "removed"
 )
 
 // A plan is the next step for the ticks of a job.

@@ -62,7 +62,8 @@ var ErrStopping = errors.New("singleton: the runner is stopping")
 // is over.
 var ErrRemoved = errors.New("singleton: the job was removed from the runner")
 
-// ErrRunning is returned by Run if the Runner or DaemonRunner is already running.
+// ErrRunning is returned by Run if the Runner or DaemonRunner is already running, and by Follow if the Runner runs or
+// follows already.
 var ErrRunning = errors.New("singleton: already running")
 
 // ErrNotReady is matched by the error of Ready, of a Runner or a DaemonRunner.
@@ -102,6 +103,8 @@ type Runner struct {
 	jobs   map[string]*job
 	begin  func(j *job)      // begins to follow a job; nil unless Run runs
 	groups map[string]*group // by name
+
+	catalog *catalogFollower // nil: stored jobs are not followed
 }
 
 // NewRunner returns a Runner without jobs. The error is a *noonlock.ConfigError, or wraps an error of
@@ -164,16 +167,21 @@ func (r *Runner) Remove(name string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	j := r.jobs[name]
-	if j == nil {
+	if j == nil || j.revision > 0 {
 		return errNoSuchJob(name)
 	}
-	delete(r.jobs, name)
+	r.drop(j)
+	return nil
+}
+
+// drop ends a job on this replica. The caller holds r.mu.
+func (r *Runner) drop(j *job) {
+	delete(r.jobs, j.name)
 	if j.follower != nil {
 		j.follower.end(ErrRemoved)
 	} else {
 		j.metrics.forget()
 	}
-	return nil
 }
 
 func errNoSuchJob(name string) error {
@@ -182,7 +190,13 @@ func errNoSuchJob(name string) error {
 
 // put adds a job, or replaces the one of its name.
 func (r *Runner) put(name string, when any, work func(ctx context.Context, run Run) error, cfg JobConfig, replace bool) error {
-	j, err := r.define(name, when, work, cfg)
+	if work == nil {
+		return &noonlock.ConfigError{Package: "singleton", Field: "work", Value: "nil", Rule: "a function"}
+	}
+	j, err := define(r.client, r.lease(), name, when, work, cfg, 0)
+	if err == nil {
+		j.group, err = r.group(cfg.Group)
+	}
 	if err != nil {
 		return err
 	}
@@ -190,27 +204,33 @@ func (r *Runner) put(name string, when any, work func(ctx context.Context, run R
 	defer r.mu.Unlock()
 	old := r.jobs[name]
 	switch {
-	case replace && old == nil:
+	case replace && (old == nil || old.revision > 0):
 		return errNoSuchJob(name)
-	case replace:
+	case !replace && old != nil:
+		return &noonlock.ConfigError{Package: "singleton", Field: "name", Value: input.Quote(name), Rule: "unique among the jobs of the runner"}
+	}
+	r.replace(old, j)
+	return nil
+}
+
+// replace puts a job in the place of another one, which may be nil. The caller holds r.mu.
+func (r *Runner) replace(old, j *job) {
+	if old != nil {
 		j.ready, j.metrics, j.follower = old.ready, old.metrics, old.follower
 		if j.follower != nil {
 			j.follower.notice(change{to: j})
 		}
-	case old != nil:
-		return &noonlock.ConfigError{Package: "singleton", Field: "name", Value: input.Quote(name), Rule: "unique among the jobs of the runner"}
-	default:
-		j.ready, j.metrics = new(readiness.State), r.metrics.job(name)
+	} else {
+		j.ready, j.metrics = new(readiness.State), r.metrics.job(j.name)
 		if r.begin != nil {
 			r.begin(j)
 		}
 	}
-	r.jobs[name] = j
-	return nil
+	r.jobs[j.name] = j
 }
 
-// define returns a job that nobody follows yet.
-func (r *Runner) define(name string, when any, work func(ctx context.Context, run Run) error, cfg JobConfig) (*job, error) {
+// define returns a job that nobody follows yet. revision is that of a stored job, otherwise 0.
+func define(client *lockcore.Client, lease lockcore.LeaseConfig, name string, when any, work func(ctx context.Context, run Run) error, cfg JobConfig, revision uint64) (*job, error) {
 	s, isValue := when.(schedule.Schedule)
 	if text, isText := when.(string); isText {
 		var err error
@@ -219,9 +239,6 @@ func (r *Runner) define(name string, when any, work func(ctx context.Context, ru
 		}
 	} else if !isValue {
 		return nil, &noonlock.ConfigError{Package: "singleton", Field: "when", Value: fmt.Sprintf("%T", when), Rule: "a string or a schedule.Schedule"}
-	}
-	if work == nil {
-		return nil, &noonlock.ConfigError{Package: "singleton", Field: "work", Value: "nil", Rule: "a function"}
 	}
 	if strings.HasPrefix(name, onceNames) || strings.HasPrefix(name, daemonNames) {
 		return nil, &noonlock.ConfigError{Package: "singleton", Field: "name", Value: input.Quote(name), Rule: "without the prefixes " + onceNames + " and " + daemonNames + ", which are for Once and daemons"}
@@ -234,18 +251,14 @@ func (r *Runner) define(name string, when any, work func(ctx context.Context, ru
 	if own && cfg.Revision == "" {
 		return nil, &noonlock.ConfigError{Package: "singleton", Field: "JobConfig.Revision", Value: `""`, Rule: "set for a Schedule of your own, and changed with its ticks"}
 	}
-	l, err := ledger.New(r.client, name, ledger.Config{
-		Lease: r.lease(), MaxAttempts: cfg.MaxAttempts, AllowOverlap: cfg.AllowOverlap,
-		KeepRuns: cfg.entries(), Retain: retention(s), Definition: fingerprint(spec, cfg), Schedule: spec,
+	l, err := ledger.New(client, name, ledger.Config{
+		Lease: lease, MaxAttempts: cfg.MaxAttempts, AllowOverlap: cfg.AllowOverlap,
+		KeepRuns: cfg.entries(), Retain: retention(s), Definition: definition(spec, cfg, revision), Schedule: spec,
 	})
 	if err != nil {
 		return nil, translate(err, "Config", fmt.Sprintf("job %q", name))
 	}
-	g, err := r.group(cfg.Group)
-	if err != nil {
-		return nil, err
-	}
-	return &job{name: name, schedule: s, work: work, cfg: cfg, ledger: l, group: g}, nil
+	return &job{name: name, schedule: s, work: work, cfg: cfg, ledger: l, revision: revision}, nil
 }
 
 // Run runs the jobs until ctx ends, and waits if there is none. It then stops claiming ticks and gives the current runs
@@ -282,6 +295,9 @@ func (r *Runner) Run(ctx context.Context) error {
 	}
 	for _, j := range r.jobs {
 		r.begin(j)
+	}
+	if r.catalog != nil {
+		wg.Go(func() { r.catalog.follow(ctx) })
 	}
 	r.mu.Unlock()
 	<-ctx.Done()
@@ -333,6 +349,11 @@ func (r *Runner) Ready() error {
 	defer r.mu.Unlock()
 	if len(r.jobs) == 0 && r.begin == nil {
 		return fmt.Errorf("%w: not running", ErrNotReady)
+	}
+	if r.catalog != nil {
+		if err := r.catalog.ready.Err(); err != nil {
+			return fmt.Errorf("singleton: stored jobs: %w: %w", ErrNotReady, err)
+		}
 	}
 	failing := map[string]error{}
 	for name, j := range r.jobs {

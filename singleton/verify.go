@@ -183,7 +183,7 @@ func (v *verifier) index() {
 		switch {
 		case e.Triggered:
 			continue
-		case e.Error == skipRescheduled && e.Outcome == OutcomeSkipped:
+		case (e.Error == skipRescheduled || e.Error == skipRemoved && e.Count == 0) && e.Outcome == OutcomeSkipped:
 			v.changed = later(v.changed, e.Last.Add(time.Millisecond))
 		case e.Count > 1:
 			v.skips = append(v.skips, e)

@@ -26,7 +26,7 @@ func MarkOf(st singleton.Status) Mark {
 		Next: st.Next, Failing: st.Outcome == singleton.OutcomeFailed || st.Outcome == singleton.OutcomeUnknown,
 		Overdue: !st.Paused && !st.Next.IsZero() && st.Now.Sub(st.Next) > late,
 		Running: slices.ContainsFunc(st.Open, func(o singleton.OpenRun) bool { return o.Running }),
-		Paused:  st.Paused, Alone: st.Replicas == 0,
+		Paused:  st.Paused, Alone: st.Replicas == 0 && !st.Removed,
 	}
 }
 

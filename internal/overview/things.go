@@ -227,7 +227,10 @@ func jobState(st singleton.Status) string {
 	if st.Paused {
 		states = append(states, "paused")
 	}
-	if st.Replicas == 0 {
+	switch {
+	case st.Removed:
+		states = append(states, "removed")
+	case st.Replicas == 0:
 		states = append(states, "no replicas")
 	}
 	if states == nil {

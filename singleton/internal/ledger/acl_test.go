@@ -36,7 +36,7 @@ var ledgerRights = []string{
 func TestFault77_OpenTriesEachRight(t *testing.T) {
 	t.Parallel()
 	e := realEnv(t)
-	commands := testenv.Commands(t, "lua/*.lua", "../../../internal/wire/lua/part_token.lua")
+	commands := testenv.Commands(t, "lua/job_*.lua", "lua/part_[djls]*.lua", "../../../internal/wire/lua/part_token.lua")
 	cfg := ledger.Config{Definition: "d", Schedule: "s"}
 	all := e.jobLedger(e.Client("all"), cfg)
 	_, err := all.Open(e.Context(), ledger.State{})

@@ -37,6 +37,8 @@ func (Rights) Needs() lock.Needs {
 			"runs": {Types: []string{"list"}, Endless: true},
 			"acts": {Types: []string{"list"}, Endless: true},
 			"due":  {Types: []string{"zset"}, Endless: true}, "payloads": {Types: []string{"hash"}, Endless: true},
+
+			"specs": {Types: []string{"hash"}, Endless: true}, "live": {Types: []string{"zset"}, Endless: true}, "gone": {Types: []string{"zset"}, Endless: true},
 		},
 		Scripts: func(c *lock.Client) ([]*wire.Script, error) {
 			if c.Quorum() != nil {

@@ -366,9 +366,9 @@ func (p *play) facts(st ledger.State) []string {
 	}
 	slices.Sort(members)
 	return append(runs, strings.Fields(fmt.Sprintf("last=%s ok=%s next=%s freed=%s held=%s since=%s resumed=%s halted=%s begun=%s cut=%s "+
-		"paused=%v fresh=%v acts=%v lost=%v replicas=%d others=%d acting=%s outcome=%s rescheduled=%s schedule=%s settling=%v by=%s open=%s count=%d members=%s soon=%s coming=%d sizes=%s pending=%s",
+		"paused=%v fresh=%v acts=%v lost=%v replicas=%d others=%d acting=%s outcome=%s rescheduled=%s schedule=%s settling=%v by=%s removed=%v open=%s count=%d members=%s soon=%s coming=%d sizes=%s pending=%s",
 		p.at(st.Last), p.at(st.LastSuccess), p.at(st.Next), p.at(st.Freed), p.at(st.Held), p.at(st.PausedSince), p.at(st.Resumed), p.at(st.Halted), p.at(st.Begun), p.at(st.Cut),
-		st.Paused, st.Fresh, !st.Superseded, st.Lost, st.Replicas, st.Others, st.Acting, st.Outcome, p.at(st.Rescheduled), st.Spec, st.Settling, word(st.By.Who, st.By.Reason),
+		st.Paused, st.Fresh, !st.Superseded, st.Lost, st.Replicas, st.Others, st.Acting, st.Outcome, p.at(st.Rescheduled), st.Spec, st.Settling, word(st.By.Who, st.By.Reason), st.Removed(),
 		strings.Join(open, ","), len(open), strings.Join(members, ","), p.at(st.Soon), st.Coming.Count, strings.Join(sizes, ","), strings.Join(pending, ",")))...)
 }
 
@@ -472,6 +472,12 @@ func (r *replica) does(verb string, args, want []string) (facts []string, err er
 		return nil, l.Resume(ctx)
 	case "leaves":
 		return nil, l.Leave(ctx, r.state)
+	case "defines": // its definition, as one that is stored
+		return nil, l.Define(ctx)
+	case "deletes": // the job, with a REVISION [and a REASON]
+		n, _ := strconv.ParseUint(args[0], 10, 64)
+		left, err := l.Remove(ctx, ledger.Stored{Name: "draw", Revision: n, Text: fmt.Sprintf(`{"who":"ann@host","why":%q}`, strings.Join(args[1:], " "))})
+		return []string{"left=" + left.String()}, err
 	case "closes":
 		return nil, r.client.Close(ctx)
 	case "triggers":

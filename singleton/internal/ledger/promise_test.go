@@ -40,7 +40,13 @@ func (b *jobBench) check(where string, r jobRequest, s jobState, before, after j
 	case "job_skip":
 		v.skip()
 	case "job_open":
-		v.open()
+		if strings.Contains(r.open.def, "@") {
+			v.stored()
+		} else {
+			v.open()
+		}
+	case "job_remove":
+		v.remove()
 	case "job_leave":
 		left := s.ledger == "used" && s.gen == "2"
 		if (v.code == "1") != left || len(after.live) > 1 || slices.Contains(after.live, "r9") {
@@ -72,11 +78,11 @@ func (v jobVerdict) whole() {
 		v.complain("a field of a newer version was dropped")
 	}
 	for other, record := range v.before.open {
-		if other != v.tick && v.after.open[other] != record && !v.r.open.over {
+		if other != v.tick && v.after.open[other] != record && !v.r.open.over && v.r.script != "job_remove" {
 			v.complain("another tick was touched")
 		}
 	}
-	if (v.s.tick == "live") && v.after.open[v.tick] != v.before.open[v.tick] {
+	if v.s.tick == "live" && v.after.open[v.tick] != v.before.open[v.tick] {
 		v.complain("another's run was touched")
 	}
 	if old, now := v.before.job["last"], v.after.job["last"]; old != "" && now < old && (v.s.ledger != "fresh" || v.r.open.ahead >= 0) {
@@ -89,10 +95,11 @@ func (v jobVerdict) whole() {
 	for part, ttl := range v.after.ttl {
 		exists := ttl != -2
 		kept := part == "job" || part == "open" || part == "runs"
-		if exists && ttl < 0 && (!kept || !paused && v.s.ledger != "newer") {
+		kept = kept && (paused || v.s.ledger == "newer" || strings.Contains(v.after.job["def"], "d@"))
+		if exists && ttl < 0 && !kept {
 			v.complain("the key %s has no TTL", part)
 		}
-		if exists && ttl >= 0 && kept && paused {
+		if exists && ttl >= 0 && kept && paused && v.s.gen != "4" {
 			v.complain("the key %s of a paused job has a TTL", part)
 		}
 	}
@@ -131,6 +138,38 @@ func (v jobVerdict) entry(fields ...string) {
 			v.complain("in the history is no %q", field)
 		}
 	}
+}
+
+// stored: of two stored jobs the later one acts, and the earlier one changes nothing.
+func (v jobVerdict) stored() {
+	v.Helper()
+	switch later := v.r.open.def == "d@8"; {
+	case v.s.gen == "4" && !later:
+		v.unchanged()
+	case v.s.gen == "4" && (v.after.job["def"] != "d@8" || !slices.Contains(v.after.live, "r1") || v.after.ttl["job"] >= 0):
+		v.complain("the later one does not act")
+	}
+}
+
+// remove: nothing is left to claim, and what is held is canceled. A job of the code is not changed.
+func (v jobVerdict) remove() {
+	v.Helper()
+	if v.s.ledger == "newer" || v.s.ledger != "none" && v.s.gen != "4" {
+		v.unchanged()
+		return
+	}
+	if v.after.job["def"] != "removed@9" || len(v.after.live) > 0 || len(v.after.acts) != 1 || v.after.job["paused"] != "" || v.after.job["next"] != "" {
+		v.complain("it is not removed")
+	}
+	for tick, record := range v.after.open {
+		if !strings.Contains(record, "til:true") || v.before.open[tick] == "" {
+			v.complain("%s is left", tick)
+		}
+	}
+	if ended := len(v.before.open) - len(v.after.open); v.s.ledger == "used" && len(v.after.runs) != len(v.before.runs)+ended+1 {
+		v.complain("an entry is missing")
+	}
+	v.retained()
 }
 
 func (v jobVerdict) complete() {

@@ -14,6 +14,7 @@ var luaFiles embed.FS
 // scripts are all scripts that change a ledger.
 type scripts struct {
 	open, leave, status, pause, trigger, at, rerun, cancel *wire.Script
+	change, look, remove                                   *wire.Script // of stored jobs
 	claim, renew, complete, abandon, retry, skipped        *wire.Script
 }
 
@@ -28,6 +29,7 @@ func load(files fs.FS) (*scripts, error) {
 		claim: l.Script("job_claim"), renew: l.Script("job_renew"), complete: l.Script("job_complete"),
 		abandon: l.Script("job_abandon"), retry: l.Script("job_retry"),
 		skipped: l.Script("job_skip"),
+		change:  l.Script("catalog_change"), look: l.Script("catalog_look"), remove: l.Script("job_remove"),
 	}
 	return s, l.Err()
 }

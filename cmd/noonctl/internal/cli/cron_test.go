@@ -141,3 +141,31 @@ func TestNext(t *testing.T) {
 		t.Errorf("%q; %q and %q", lines, one, other)
 	}
 }
+
+// A stored job is shown without replicas, and after its deletion. Repeated commands change nothing.
+func TestStoredJobs(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	create := []string{"create", "job", "report", "0 3 * * *", "--time-zone", "Europe/Paris", "--max-attempts", "2", "--payload", "p"}
+	for range 2 {
+		if out := e.must(create...); out != "job report stored\n" {
+			t.Errorf("created: %q", out)
+		}
+	}
+	e.says("get jobs", 0, "report", "no replicas", "0 3 * * * in Europe/Paris")
+	e.fails(1, []string{"another job report is stored; --replace changes it"}, "create", "job", "report", "@daily")
+	e.must("create", "job", "report", "@daily", "--replace")
+	e.says("get jobs", 0, "0 0 * * * in UTC")
+	for range 2 {
+		if out := e.must("delete", "job", "report", "--reason", "old"); out != "job report deleted\n" {
+			t.Errorf("deleted: %q", out)
+		}
+	}
+	e.says("get jobs", 0, "report", "removed")
+	e.says("describe job report", 0, "removed", "delete", "old")
+	e.fails(66, []string{"there is no job"}, "trigger", "report")
+	e.fails(66, []string{"no job nothing is stored"}, "delete", "job", "nothing")
+	e.fails(64, []string{"needs job"}, "create")
+	e.fails(64, []string{"--catch-up"}, "create", "job", "x", "@daily", "--catch-up", "some")
+	e.fails(64, []string{"spec"}, "create", "job", "x", "@dayly")
+}

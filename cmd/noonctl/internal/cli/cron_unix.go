@@ -22,7 +22,6 @@ import (
 	"github.com/noonlock/noonlock/internal/output"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
-	"github.com/noonlock/noonlock/singleton/schedule"
 )
 
 // exitUnknownOutcome is the default exit code of a command that cannot tell whether it took effect.
@@ -31,18 +30,16 @@ const exitUnknownOutcome = 76
 // A ticking is one call of cron.
 type ticking struct {
 	*app
-	zone, catchUp, identity string
-	ttl, drain              time.Duration
-	killAfter               time.Duration
-	job                     singleton.JobConfig
-	unknownCode             int
-	argv                    []string
+	jobFlags
+	identity    string
+	ttl, drain  time.Duration
+	killAfter   time.Duration
+	unknownCode int
+	argv        []string
 
 	stopping func() bool // reports whether a signal has asked for the end
 	lost     atomic.Bool // then, a lease has ended before its command
 }
-
-var catchUps = map[string]singleton.CatchUp{"latest": singleton.CatchUpLatest, "all": singleton.CatchUpAll, "none": singleton.CatchUpNone}
 
 func (a *app) cronCommand() *cobra.Command {
 	c := &ticking{app: a}
@@ -96,40 +93,22 @@ group have: a run, and the next attempt at it, waits for them.`,
 	}
 	flags := cmd.Flags()
 	a.exports(cmd)
-	flags.StringVar(&c.zone, "time-zone", "UTC", "time zone of the schedule, such as Europe/Paris")
-	flags.DurationVar(&c.job.Timeout, "run-timeout", 0, "how long one attempt may take (default: without limit)")
-	flags.IntVar(&c.job.MaxAttempts, "max-attempts", 5, "number of attempts at a tick, over all replicas")
-	flags.DurationVar(&c.job.Retry, "retry", time.Second, "pause after a failed attempt; it doubles each time, up to a minute")
-	flags.IntVar(&c.job.HandOverAfter, "hand-over-after", 0, "failed attempts on one replica after which another one makes the next; negative: never (default: 2)")
-	flags.DurationVar(&c.job.StartingDeadline, "starting-deadline", 0, "how late a tick may begin (default: without limit)")
-	flags.BoolVar(&c.job.AllowOverlap, "allow-overlap", false, "run a tick although an earlier one still runs")
-	flags.DurationVar(&c.job.Jitter, "jitter", 0, "delay each tick by up to this time")
-	flags.IntVar(&c.job.KeepRuns, "keep-runs", 0, "number of entries in the history (default: 100)")
+	c.add(cmd)
 	flags.StringVar(&c.job.Revision, "revision", "", "change it so that older replicas do not run the job any more")
-	flags.StringVar(&c.job.Group.Name, "group", "", "semaphore of which each run takes a slot, to limit the runs of several jobs")
-	flags.IntVar(&c.job.Group.Runs, "group-runs", 0, "size of the semaphore of --group, unless another one is stored (see resize)")
-	flags.StringVar(&c.catchUp, "catch-up", "latest", "which missed ticks run late: latest, all or none")
 	flags.IntVar(&c.unknownCode, "unknown-code", exitUnknownOutcome, "exit code for an unknown outcome")
 	flags.DurationVar(&c.ttl, "ttl", 10*time.Second, "how long the other replicas wait if this one dies")
 	flags.DurationVar(&c.drain, "drain", 20*time.Second, "how long the command may continue after a signal to cron")
 	flags.DurationVar(&c.killAfter, "kill-after", 10*time.Second, "time from SIGTERM to SIGKILL")
 	flags.StringVar(&c.identity, "identity", "", "name of this replica in the history (default: user@host/PID)")
 	c.replicasFlag(flags)
-	_ = cmd.RegisterFlagCompletionFunc("catch-up", cobra.FixedCompletions([]string{"latest", "all", "none"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
 func (c *ticking) run(ctx context.Context, name, spec string) error {
-	zone, err := parseZone(c.zone)
-	catchUp, known := catchUps[c.catchUp]
-	c.job.CatchUp = catchUp
+	at, err := c.schedule(spec, name)
 	switch {
 	case err != nil:
 		return err
-	case !known:
-		return usage(fmt.Errorf("--catch-up is %q; it must be latest, all or none", c.catchUp))
-	case c.job.MaxAttempts < 1:
-		return usage(fmt.Errorf("--max-attempts is %d; it must be at least 1", c.job.MaxAttempts))
 	case c.unknownCode < 1 || c.unknownCode > 255 || c.unknownCode == exitNotAcquired:
 		return usage(fmt.Errorf("--unknown-code is %d; it must be from 1 to 255, and not 75, which means that the command failed", c.unknownCode))
 	case c.drain <= 0 || c.killAfter <= 0:
@@ -150,10 +129,6 @@ func (c *ticking) run(ctx context.Context, name, spec string) error {
 	})
 	if err != nil {
 		return err
-	}
-	at, err := schedule.Parse(spec, schedule.Config{TimeZone: zone, Name: name})
-	if err != nil {
-		return usage(err)
 	}
 	err = runner.Add(name, at, c.attempt, c.job)
 	if err != nil {

@@ -44,7 +44,10 @@
 -- need not. A replica that was told to wait waits even then, as the others may have been away like
 -- itself. One that acted before an outage has waited.
 --
--- If the schedule changes, one entry of the history has the time from the newest accounted tick
+-- Of stored jobs, the greater revision takes over at once, also if the request is of nobody who runs ticks. A request with
+-- a smaller one changes nothing.
+--
+-- If the schedule changes, or the job was deleted, one entry of the history has the time from the newest accounted tick
 -- until now. No tick of that time runs: those of the former schedule are over, and those of the
 -- new one begin then.
 --
@@ -72,6 +75,10 @@ redis.call('HLEN', open)
 redis.call('LLEN', deeds)
 redis.call('ZCOUNT', due, 0, 0)
 local now, us = server_time()
+local stored, theirs = revision(def), revision(acts)
+if stored and theirs and stored < theirs then
+  return state(job, open, us, {mine = '', same = 0, others = 0})
+end
 if not last then
   last = after
   if last == '' then
@@ -113,7 +120,6 @@ if restored then
   id = nil
   announce(channel, 'restored')
 end
-stay(job, retain, due, open, runs, payloads, restored and deeds or nil)
 if not id then
   redis.call('HSET', job, 'id', whole(us))
 end
@@ -134,41 +140,47 @@ local g = {mine = '1'}
 -- take makes the caller's definition the one that acts.
 local function take()
   local former, accounted = unpack(redis.call('HMGET', job, 'spec', 'last'))
-  if former and former ~= spec then
+  local why = removed(acts) and 'removed' or former and former ~= spec and 'rescheduled'
+  if why then
     local upto = whole(math.max(now, tonumber(accounted) + 1))
     log(job, runs, keep, {
-      tick = whole(tonumber(accounted) + 1), last = upto, outcome = 'skipped', error = 'rescheduled',
+      tick = whole(tonumber(accounted) + 1), last = upto, outcome = 'skipped', error = why,
     })
     redis.call('HSET', job, 'last', upto)
   end
-  redis.call('HSET', job, 'def', def)
+  redis.call('HSET', job, 'def', def, 'spec', spec)
   acts = def
   announce(channel, 'definition')
 end
 
+local mine, new
 if me ~= '' then
   local before = live[me]
   if before and before.def ~= def then
     before = nil -- with another definition, it is a new replica
   end
-  local mine = {from = before and before.from or ARGV[13] == 'acts' and now - age or now, since = now - age, def = def, identity = ARGV[9]}
+  mine = {from = before and before.from or ARGV[13] == 'acts' and now - age or now, since = now - age, def = def, identity = ARGV[9]}
   live[me] = mine
-  local to, free = chosen(live, acts, now)
-  if to == def and def ~= acts and (waiting(mine, now) <= 0 or free and ARGV[13] == '') then
-    take()
-  end
+  new = not before
+end
+local to, free = chosen(live, acts, now)
+if def ~= acts and (stored and (theirs or free) or mine and to == def and (waiting(mine, now) <= 0 or free and ARGV[13] == '')) then
+  take()
+end
+if mine then
   local _, others = count(live, def)
   if def == acts then
     redis.call('HSET', job, 'spec', spec)
   else
     g.mine, g.wait = '', math.max(waiting(mine, now), 0)
   end
-  if not before and others > 0 then
+  if new and others > 0 then
     announce(channel, 'definition')
   end
   mine.till = now + (others > 0 and LAPSE_BESIDE or LAPSE)
   redis.call('HSET', job, 'live:' .. me, live_line(mine))
 end
+stay(job, retain, due, open, runs, payloads, restored and deeds or nil)
 if g.mine == '1' and next_tick ~= '' then
   redis.call('HSET', job, 'next', next_tick)
 end
