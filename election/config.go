@@ -98,7 +98,7 @@ var errNoClient = &noonlock.ConfigError{Package: "election", Field: "client", Va
 
 // complete fills in the defaults and checks the rules: client-go's, and those of
 // a lease.
-func (cfg Config) complete(client *lockcore.Client, cb Callbacks) (Config, error) {
+func (cfg Config) complete(client *lockcore.Client, typ string) (Config, error) {
 	if client == nil {
 		return cfg, errNoClient
 	}
@@ -113,31 +113,29 @@ func (cfg Config) complete(client *lockcore.Client, cb Callbacks) (Config, error
 		value  any
 		must   string
 	}{
-		{cb.OnStartedLeading == nil, "Callbacks.OnStartedLeading", "nil", "a function"},
-		{cb.OnStoppedLeading == nil, "Callbacks.OnStoppedLeading", "nil", "a function"},
 		{
 			cfg.LeaseDuration < 100*time.Millisecond || cfg.LeaseDuration > 24*time.Hour || cfg.LeaseDuration%time.Millisecond != 0,
-			"Config.LeaseDuration", cfg.LeaseDuration, "0 (15s) or whole milliseconds from 100ms to 24h",
+			"LeaseDuration", cfg.LeaseDuration, "0 (15s) or whole milliseconds from 100ms to 24h",
 		},
-		{cfg.RenewDeadline < 1, "Config.RenewDeadline", cfg.RenewDeadline, "0 (two thirds of LeaseDuration) or positive"},
-		{cfg.RetryPeriod < 10*time.Millisecond, "Config.RetryPeriod", cfg.RetryPeriod, "0 (two fifteenths of LeaseDuration) or at least 10ms"},
+		{cfg.RenewDeadline < 1, "RenewDeadline", cfg.RenewDeadline, "0 (two thirds of LeaseDuration) or positive"},
+		{cfg.RetryPeriod < 10*time.Millisecond, "RetryPeriod", cfg.RetryPeriod, "0 (two fifteenths of LeaseDuration) or at least 10ms"},
 		{
-			cfg.RenewDeadline >= cfg.LeaseDuration-margin, "Config.RenewDeadline", cfg.RenewDeadline,
+			cfg.RenewDeadline >= cfg.LeaseDuration-margin, "RenewDeadline", cfg.RenewDeadline,
 			fmt.Sprintf("less than LeaseDuration minus the margin for clocks, %s", cfg.LeaseDuration-margin),
 		},
 		{
-			cfg.RetryPeriod*6/5 >= cfg.RenewDeadline, "Config.RetryPeriod", cfg.RetryPeriod,
+			cfg.RetryPeriod*6/5 >= cfg.RenewDeadline, "RetryPeriod", cfg.RetryPeriod,
 			fmt.Sprintf("less than RenewDeadline/1.2, %s", cfg.RenewDeadline*5/6),
 		},
 		{
-			cfg.RetryPeriod > cfg.LeaseDuration/2, "Config.RetryPeriod", cfg.RetryPeriod,
+			cfg.RetryPeriod > cfg.LeaseDuration/2, "RetryPeriod", cfg.RetryPeriod,
 			fmt.Sprintf("at most half of LeaseDuration, %s", cfg.LeaseDuration/2),
 		},
-		{cfg.ShutdownTimeout < 0, "Config.ShutdownTimeout", cfg.ShutdownTimeout, "0 (10s) or positive"},
-		{cfg.DrainTimeout < 0, "Config.DrainTimeout", cfg.DrainTimeout, "0 (no limit) or positive"},
+		{cfg.ShutdownTimeout < 0, "ShutdownTimeout", cfg.ShutdownTimeout, "0 (10s) or positive"},
+		{cfg.DrainTimeout < 0, "DrainTimeout", cfg.DrainTimeout, "0 (no limit) or positive"},
 	} {
 		if r.broken {
-			return cfg, &noonlock.ConfigError{Package: "election", Field: r.field, Value: fmt.Sprint(r.value), Rule: r.must}
+			return cfg, &noonlock.ConfigError{Package: "election", Field: typ + "." + r.field, Value: fmt.Sprint(r.value), Rule: r.must}
 		}
 	}
 	return cfg, nil

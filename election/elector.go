@@ -9,6 +9,7 @@ import (
 	"github.com/go-logr/logr"
 
 	"github.com/noonlock/noonlock/internal/holding"
+	"github.com/noonlock/noonlock"
 	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/internal/readiness"
 	"github.com/noonlock/noonlock/internal/retry"
@@ -41,9 +42,14 @@ type LeaderElector struct {
 // bytes of UTF-8 without control characters, spaces and braces. Nothing is sent
 // before Run. The error is a *noonlock.ConfigError, or from the Registerer of the Client.
 func NewLeaderElector(client *lockcore.Client, name string, callbacks Callbacks, cfg Config) (*LeaderElector, error) {
-	cfg, err := cfg.complete(client, callbacks)
-	if err != nil {
+	cfg, err := cfg.complete(client, "Config")
+	switch {
+	case err != nil:
 		return nil, err
+	case callbacks.OnStartedLeading == nil:
+		return nil, &noonlock.ConfigError{Package: "election", Field: "Callbacks.OnStartedLeading", Value: "nil", Rule: "a function"}
+	case callbacks.OnStoppedLeading == nil:
+		return nil, &noonlock.ConfigError{Package: "election", Field: "Callbacks.OnStoppedLeading", Value: "nil", Rule: "a function"}
 	}
 	election, err := newElection(client, name, new(cfg.lease()), cfg.Metadata)
 	if err != nil {

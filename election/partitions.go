@@ -78,8 +78,7 @@ type Partitions struct {
 // is lost. If lead returns early, this replica remains the leader until the context is done. A panic of lead
 // stops this replica, and continues as a *PanicError in Run's caller.
 func NewPartitions(client *lockcore.Client, name string, n int, lead func(ctx context.Context, p Partition), cfg PartitionsConfig) (*Partitions, error) {
-	callbacks := Callbacks{OnStartedLeading: func(context.Context) {}, OnStoppedLeading: func() {}}
-	all, err := Config{LeaseDuration: cfg.LeaseDuration, ShutdownTimeout: cfg.ShutdownTimeout}.complete(client, callbacks)
+	all, err := Config{LeaseDuration: cfg.LeaseDuration, ShutdownTimeout: cfg.ShutdownTimeout}.complete(client, "PartitionsConfig")
 	switch {
 	case err != nil:
 	case lead == nil:

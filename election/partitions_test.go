@@ -338,7 +338,7 @@ func TestPartitionsAreRefused(t *testing.T) {
 			"name": func() (*election.Partitions, error) {
 				return election.NewPartitions(c, "", 1, lead, election.PartitionsConfig{})
 			},
-			"Config.LeaseDuration": func() (*election.Partitions, error) {
+			"PartitionsConfig.LeaseDuration": func() (*election.Partitions, error) {
 				return election.NewPartitions(c, "x", 1, lead, election.PartitionsConfig{LeaseDuration: 1})
 			},
 		} {

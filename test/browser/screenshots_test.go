@@ -32,11 +32,11 @@ type shot struct {
 }
 
 var shots = []shot{
-	{name: "page", width: 1000, height: 925, scale: 1.25, tip: true},
+	{name: "page", width: 1000, height: 1055, scale: 1.2, tip: true},
 	{name: "page-phone", width: 390, height: 780, scale: 1.5},
 }
 
-const largest = 150_000 // bytes of a file
+const largest = 160_000 // bytes of a file
 
 var schemes = []string{"light", "dark"}
 
@@ -80,6 +80,7 @@ func TestScreenshots(t *testing.T) {
 	b.shows("jobs", "lottery", "3 replicas")
 	b.shows("daemons", "mailer", "token")
 	b.shows("locks", "invoices", "Queue:")
+	b.shows("partitions", "tenants", "22 partitions", "21 partitions")
 	b.until("all squares are shown, and jobs are in order", `document.querySelectorAll('.strip li').length > 60 && document.getElementById('state').textContent === 'live'`)
 	for _, s := range shots {
 		for _, scheme := range schemes {
@@ -136,6 +137,9 @@ func sample(e *testenv.Env) {
 	}
 	elector(e, clients[1], "uploads", election.Config{})
 	for _, client := range clients {
+		ps, err := election.NewPartitions(client, "tenants", 64, func(ctx context.Context, _ election.Partition) { <-ctx.Done() }, election.PartitionsConfig{})
+		testenv.Must(e, err)
+		background(e, func(ctx context.Context) { _ = ps.Run(ctx) })
 		r, err := singleton.NewRunner(client, singleton.Config{Drain: -1})
 		testenv.Must(e, err)
 		for _, j := range sampleJobs {
