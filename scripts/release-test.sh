@@ -199,16 +199,17 @@ certificates() {
 	((n > 100)) || fail "the image of $1 has $n certificates of authorities; want more than 100"
 }
 
-# examples runs the examples of docs/NOONCTL.md. The commands in them are not in the image, so a right
+# examples runs the examples of docs/NOONCTL.md. The commands in them, and sh, are not in the image, so a right
 # example ends with 127, or with 69 because no server answers, or does not end. next needs no server.
 examples() {
 	local line arguments n=0
 	install -D --mode=644 <(echo "a password of the page") "$scratch/images/noonctl/root/run/secrets/token"
+	install -D --mode=644 <(echo "backup @daily ./backup.sh") "$scratch/images/noonctl/root/etc/noonctl/crontab"
 	while read -r line; do
 		eval "arguments=(${line#noonctl })"
 		case $line in
 		*--pod-label*) ends 64 "does not run in a pod" noonctl "${arguments[@]}" ;;
-		*" -- "*) ends 127 "" noonctl "${arguments[@]}" ;;
+		*" -- "* | *" cron --file "*) ends 127 "" noonctl "${arguments[@]}" ;;
 		*" next "*) ends 0 "" noonctl "${arguments[@]}" ;;
 		*" elect "* | *" serve"*) seconds=2 ends 124 "" noonctl "${arguments[@]}" ;;
 		*) ends 69 "" noonctl "${arguments[@]}" ;;

@@ -38,8 +38,8 @@ func (f *jobFlags) add(cmd *cobra.Command) {
 	_ = cmd.RegisterFlagCompletionFunc("catch-up", cobra.FixedCompletions([]string{"latest", "all", "none"}, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// schedule completes the JobConfig, and returns the schedule.
-func (f *jobFlags) schedule(spec, name string) (schedule.Schedule, error) {
+// complete completes the JobConfig, and returns the time zone of schedules.
+func (f *jobFlags) complete() (*time.Location, error) {
 	zone, err := parseZone(f.zone)
 	if err != nil {
 		return nil, err
@@ -52,11 +52,7 @@ func (f *jobFlags) schedule(spec, name string) (schedule.Schedule, error) {
 	if f.job.MaxAttempts < 1 {
 		return nil, usage(fmt.Errorf("--max-attempts is %d; it must be at least 1", f.job.MaxAttempts))
 	}
-	s, err := schedule.Parse(spec, schedule.Config{TimeZone: zone, Name: name})
-	if err != nil {
-		return nil, usage(err)
-	}
-	return s, nil
+	return zone, nil
 }
 
 func (a *app) storeCommands() []*cobra.Command {
@@ -73,9 +69,13 @@ The schedule is one of "noonctl cron". The job stays until "noonctl delete job",
 Redis loses its data, repeat the command.`,
 		Example: `  noonctl create job report-7 "0 3 * * *" --time-zone Europe/Paris --payload '{"customer":7}'`,
 		RunE: a.asks(func(ctx context.Context, args []string) error {
-			at, err := f.schedule(args[1], args[0])
+			zone, err := f.complete()
 			if err != nil {
 				return err
+			}
+			at, err := schedule.Parse(args[1], schedule.Config{TimeZone: zone, Name: args[0]})
+			if err != nil {
+				return usage(err)
 			}
 			spec := singleton.JobSpec{Name: args[0], Schedule: fmt.Sprint(at), Payload: payload, Config: f.job}
 			_, err = asked(ctx, a, func(ctx context.Context) (any, error) { return nil, singleton.CreateJob(ctx, a.client, spec, replace) })

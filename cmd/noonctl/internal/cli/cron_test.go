@@ -6,7 +6,9 @@ import (
 	"cmp"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -107,6 +109,83 @@ func TestFault62_CommandsDoNotInheritTheURL(t *testing.T) {
 	e.must("trigger", "draw")
 	if got := e.ended("draw", 1); !strings.Contains(got.Error, "0\n1") {
 		t.Errorf("%+v", got)
+	}
+}
+
+// Each error of a crontab file names the file, the line and the rule. That of a flag names no line.
+func TestWrongCrontabs(t *testing.T) {
+	t.Parallel()
+	for i, test := range []struct{ text, want, flag string }{
+		{"", " has no job; it must have", ""},
+		{"# poll @daily true\n \t\n", " has no job; it must have", ""},
+		{"\n# variables\nMAILTO=x\n", `, line 3 is "MAILTO=x"; it must be a NAME, a SCHEDULE`, ""},
+		{"CRON_TZ = UTC\n", `, line 1 is "CRON_TZ = UTC"; it must be`, ""},
+		{"poll 0 3 * * *\n", `, line 1 is "poll 0 3 * * *"; it must be`, ""},
+		{"poll @daily \t\r\n", `, line 1 is "poll @daily"; it must be`, ""},
+		{"poll @every 5m", `, line 1 is "poll @every 5m"; it must be`, ""},
+		{"poll @every ./poll.sh -q", `, line 1: schedule: spec is "@every ./poll.sh"`, ""},
+		{"0 3 * * * ./backup.sh --all", `, line 1: schedule: day of week is "./backup.sh"`, ""},
+		{"ok @daily true\npoll 0 24 * * * true", `, line 2: schedule: hour is "24"`, ""},
+		{"a{b @daily true", `, line 1: singleton: name is "a{b"; it must be`, ""},
+		{"poll @daily true\nother @daily true\npoll @hourly true\n", `, line 3: the name is "poll", as on line 1; each job must`, ""},
+		{"poll @daily true", `noonctl: singleton: job "poll": singleton: JobConfig.Retry is 1µs`, "--retry=1us"},
+		{"poll @dayly true", `noonctl: --time-zone is "Nowhere"`, "--time-zone=Nowhere"},
+	} {
+		file := filepath.Join(t.TempDir(), fmt.Sprint("crontab-", i))
+		testenv.Must(t, os.WriteFile(file, []byte(test.text), 0o600))
+		args := []string{"cron", "--file", file}
+		if test.flag != "" {
+			args = append(args, test.flag)
+		} else {
+			test.want = file + test.want
+		}
+		check(t, run(t.Context(), "redis://127.0.0.1:1", args...), 64, []string{test.want}, args)
+	}
+}
+
+// One process runs the commands of all jobs of a crontab file, at the same time, with the flags. A signal ends all of
+// them. If the lease of one ended meanwhile, the exit code is 76, although another one ends later with its lease.
+func TestCrontab(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	allow := func(keys string) {
+		testenv.Must(t, e.Raw.Do(t.Context(), "ACL", "SETUSER", "crontab", "on", ">secret", "resetkeys", keys, "&*", "+@all").Err())
+	}
+	allow("~*")
+	cmd := e.program("cron", "--file", "-", "--time-zone", "Asia/Tokyo", "--ttl", "2s", "--drain", "4s", "--max-attempts", "1")
+	cmd.Env = append(cmd.Env, "NOONLOCK_REDIS="+strings.Replace(e.url, "//", "//crontab:secret@", 1))
+	cmd.Stdin = strings.NewReader("# jobs\n\na @yearly echo \"$NOONLOCK_JOB  # $$\"; exec sleep 600\n" +
+		"\tb  1 2 3\t4 *  echo \"$NOONLOCK_JOB  # $$\"; exec sleep 600\r\n" + "c @every 24h exit 3 # %")
+	next := follow(t, cmd)
+	for _, job := range []string{"a", "b", "c"} {
+		e.Until("the job has a ledger", func() bool { return e.Exists("noonlock:{job/" + job + "}:job") })
+	}
+	e.says("get jobs", 0, "0 0 1 1 * in Asia/Tokyo", "1 2 3 4 * in Asia/Tokyo", "@every 24h")
+	e.must("trigger", "c")
+	if got := e.ended("c", 1); got.Outcome != singleton.OutcomeFailed || got.Error != "exit code 3" {
+		t.Errorf("%+v", got)
+	}
+	var pids []int
+	for _, job := range []string{"a", "b"} {
+		e.must("trigger", job)
+		name, pid, _ := strings.Cut(next(), "  # ")
+		number, err := strconv.Atoi(pid)
+		if pids = append(pids, number); err != nil || name != job {
+			t.Errorf("the command of %s printed %q, %q", job, name, pid)
+		}
+	}
+	testenv.Must(t, cmd.Process.Signal(syscall.SIGTERM))
+	e.Until("the signal has arrived", func() bool {
+		return !slices.ContainsFunc(e.Raw.HKeys(t.Context(), "noonlock:{job/c}:job").Val(), func(field string) bool { return strings.HasPrefix(field, "live:") })
+	})
+	allow("~noonlock:{job/b}:*")
+	if code := exitOf(t, cmd); code != 76 {
+		t.Errorf("exit code %d", code)
+	}
+	for _, pid := range pids {
+		if err := syscall.Kill(pid, 0); err == nil {
+			t.Errorf("process %d has not ended", pid)
+		}
 	}
 }
 

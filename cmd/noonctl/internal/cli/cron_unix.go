@@ -22,6 +22,7 @@ import (
 	"github.com/noonlock/noonlock/internal/output"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
+	"github.com/noonlock/noonlock/singleton/schedule"
 )
 
 // exitUnknownOutcome is the default exit code of a command that cannot tell whether it took effect.
@@ -35,20 +36,25 @@ type ticking struct {
 	ttl, drain  time.Duration
 	killAfter   time.Duration
 	unknownCode int
-	argv        []string
+	file        string // a crontab file
+	most        int    // runs at a time
 
-	stopping func() bool // reports whether a signal has asked for the end
-	lost     atomic.Bool // then, a lease has ended before its command
+	stopping func() bool            // reports whether a signal has asked for the end
+	lost     atomic.Pointer[string] // a job of which then a lease has ended before its command
 }
 
 func (a *app) cronCommand() *cobra.Command {
 	c := &ticking{app: a}
 	cmd := &cobra.Command{
-		Use: "cron NAME SCHEDULE [flags] -- COMMAND [ARG...]", Short: "Run a command on a schedule, on one of many replicas",
-		Long: `cron is started on every replica with the same arguments. When a tick of the schedule is due, one
+		Use: "cron [flags] (NAME SCHEDULE -- COMMAND [ARG...] | --file FILE)", Short: "Run commands on schedules, on one of many replicas",
+		Long: `cron is started on every replica with the same arguments, or the same file. When a tick of the schedule is due, one
 replica runs the command. If that replica dies, another one runs it again. The schedule is a cron
 expression such as "0 12 * * *", or "@every 10m"; "noonctl next" shows its ticks. The job is one of package singleton: get jobs,
 history, pause, resume and trigger work with it.
+
+Each line of a crontab file is a job, NAME SCHEDULE COMMAND, and sh -c runs the command. Empty lines and those that
+begin with # are skipped. The flags apply to all jobs: use --time-zone instead of CRON_TZ. Lines such as MAILTO=x are
+refused, and % has no special meaning.
 
 The command has these environment variables:
 
@@ -77,23 +83,35 @@ may start. At --run-timeout, it gets SIGTERM, and SIGKILL after --kill-after. On
 cron claims no further tick and waits for the command for --drain, which then gets SIGTERM. If the lease
 ends meanwhile, the exit code is 76. As with run, the command has ended when all processes of its
 group have: a run, and the next attempt at it, waits for them.`,
-		Example: `  noonctl cron backup "0 3 * * *" --time-zone Europe/Paris --run-timeout 1h -- ./backup.sh
+		Example: `  noonctl cron --file /etc/noonctl/crontab --max-concurrent-runs 10
+  noonctl cron backup "0 3 * * *" --time-zone Europe/Paris --run-timeout 1h -- ./backup.sh
   noonctl cron poll "@every 30s" --max-attempts 1 -- curl --fail https://example.com/poll`,
 		Args: func(cmd *cobra.Command, args []string) error {
-			if cmd.ArgsLenAtDash() != 2 || len(args) < 3 {
-				return usage(errors.New("noonctl cron needs a NAME, a SCHEDULE, and -- before a command"))
+			switch one := cmd.ArgsLenAtDash() == 2 && len(args) > 2; {
+			case c.file != "" && len(args) > 0:
+				return usage(errors.New("noonctl cron takes --file, or a NAME, a SCHEDULE and a command, not both"))
+			case c.file == "" && !one:
+				return usage(errors.New("noonctl cron needs a NAME, a SCHEDULE, and -- before a command, or --file"))
 			}
 			return nil
 		},
 		ValidArgsFunction: a.completeNames(jobKind, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c.argv = args[2:]
-			return c.run(cmd.Context(), args[0], args[1])
+			if c.file == "" {
+				return c.run(cmd.Context(), []cronJob{{name: args[0], spec: args[1], argv: args[2:]}})
+			}
+			jobs, err := a.readCrontab(c.file)
+			if err != nil {
+				return err
+			}
+			return c.run(cmd.Context(), jobs)
 		},
 	}
 	flags := cmd.Flags()
 	a.exports(cmd)
 	c.add(cmd)
+	flags.StringVar(&c.file, "file", "", "crontab file; - is standard input")
+	flags.IntVar(&c.most, "max-concurrent-runs", 0, "number of runs at a time on this replica, of all jobs (default: without limit)")
 	flags.StringVar(&c.job.Revision, "revision", "", "change it so that older replicas do not run the job any more")
 	flags.IntVar(&c.unknownCode, "unknown-code", exitUnknownOutcome, "exit code for an unknown outcome")
 	flags.DurationVar(&c.ttl, "ttl", 10*time.Second, "how long the other replicas wait if this one dies")
@@ -104,8 +122,8 @@ group have: a run, and the next attempt at it, waits for them.`,
 	return cmd
 }
 
-func (c *ticking) run(ctx context.Context, name, spec string) error {
-	at, err := c.schedule(spec, name)
+func (c *ticking) run(ctx context.Context, jobs []cronJob) error {
+	zone, err := c.complete()
 	switch {
 	case err != nil:
 		return err
@@ -114,7 +132,12 @@ func (c *ticking) run(ctx context.Context, name, spec string) error {
 	case c.drain <= 0 || c.killAfter <= 0:
 		return usage(errors.New("--drain and --kill-after must be above 0"))
 	}
-	if _, err := findCommand(c.argv); err != nil {
+	for i, j := range jobs {
+		if jobs[i].at, err = schedule.Parse(j.spec, schedule.Config{TimeZone: zone, Name: j.name}); err != nil {
+			return j.refused(err)
+		}
+	}
+	if _, err := findCommand(jobs[0].argv); err != nil { // all of a file have the same shell
 		return err
 	}
 	log := logr.FromSlogHandler(slog.NewTextHandler(c.Stderr, nil))
@@ -126,13 +149,16 @@ func (c *ticking) run(ctx context.Context, name, spec string) error {
 	defer closeAll()
 	runner, err := singleton.NewRunner(c.client, singleton.Config{
 		TTL: c.ttl, ValidFor: c.ttl - margin(c.ttl) - c.grace(), Drain: c.drain, ShutdownTimeout: c.drain + c.killAfter + 10*time.Second,
+		MaxConcurrentRuns: c.most,
 	})
 	if err != nil {
 		return err
 	}
-	err = runner.Add(name, at, c.attempt, c.job)
-	if err != nil {
-		return usage(err)
+	for _, j := range jobs {
+		work := func(ctx context.Context, run singleton.Run) error { return c.attempt(ctx, run, j.argv) }
+		if err := runner.Add(j.name, j.at, work, c.job); err != nil {
+			return j.refused(err)
+		}
 	}
 	err = export(healthz.Ready("job", runner.Ready), healthz.Overdue("job", runner.Check, c.killAfter+c.ttl))
 	if err != nil {
@@ -143,8 +169,8 @@ func (c *ticking) run(ctx context.Context, name, spec string) error {
 	c.stopping = func() bool { return asked.Err() != nil }
 	log.Info("noonctl begins", "version", output.Version())
 	err = runner.Run(asked)
-	if err == nil && c.lost.Load() {
-		return &exitError{exitLost, fmt.Errorf("the lease of a run of %q ended while the command ran", name)}
+	if job := c.lost.Load(); err == nil && job != nil {
+		return &exitError{exitLost, fmt.Errorf("the lease of a run of %q ended while the command ran", *job)}
 	}
 	return err
 }
@@ -164,11 +190,11 @@ func (e *attemptError) Permanent() bool { return e.permanent }
 // OutcomeUnknown says that the command cannot tell whether it took effect.
 func (e *attemptError) OutcomeUnknown() bool { return e.unknown }
 
-func (c *ticking) attempt(ctx context.Context, run singleton.Run) error {
+func (c *ticking) attempt(ctx context.Context, run singleton.Run, argv []string) error {
 	var end tail
 	apart := *c.app
 	apart.Stdin, apart.Stderr = nil, io.MultiWriter(&end, lossy{c.Stderr})
-	child, err := apart.start(c.argv, []string{
+	child, err := apart.start(argv, []string{
 		"NOONLOCK_JOB=" + run.Job, "NOONLOCK_TICK=" + instant(run.Tick), "NOONLOCK_TRIGGERED=" + strconv.FormatBool(run.Triggered),
 		"NOONLOCK_ATTEMPT=" + strconv.Itoa(run.Attempt),
 		"NOONLOCK_TOKEN=" + strconv.FormatUint(run.Token, 10), "NOONLOCK_KEY=" + run.Key(),
@@ -178,7 +204,9 @@ func (c *ticking) attempt(ctx context.Context, run singleton.Run) error {
 		return &attemptError{error: err, permanent: !isFull(err)}
 	}
 	code, err := child.supervise(watch{ctx: ctx, remaining: lockcore.FromContext(ctx).Remaining, grace: c.grace(), killAfter: c.killAfter}, nil)
-	c.lost.Store(errors.Is(err, errLost) && c.stopping())
+	if errors.Is(err, errLost) && c.stopping() {
+		c.lost.Store(&run.Job)
+	}
 	switch {
 	case errors.Is(err, errUnguarded):
 		return &attemptError{error: err, unknown: true}

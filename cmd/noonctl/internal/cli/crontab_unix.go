@@ -1,0 +1,93 @@
+//go:build unix
+
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/noonlock/noonlock"
+	"github.com/noonlock/noonlock/internal/input"
+	"github.com/noonlock/noonlock/singleton/schedule"
+)
+
+// A cronJob is a job of cron.
+type cronJob struct {
+	name, spec string
+	argv       []string
+	line       string // that has it, with its file; empty: it is in the arguments
+
+	at schedule.Schedule
+}
+
+// refused returns the error for an argument or a flag, or for the line of a file.
+func (j cronJob) refused(err error) error {
+	if bad, _ := errors.AsType[*noonlock.ConfigError](err); j.line != "" && (bad == nil || !strings.HasPrefix(bad.Field, "JobConfig.")) {
+		err = fmt.Errorf("%s: %w", j.line, err)
+	}
+	return usage(err)
+}
+
+// readCrontab returns the jobs of the file in --file. It does not read their schedules.
+func (a *app) readCrontab(file string) ([]cronJob, error) {
+	read := func() ([]byte, error) { return os.ReadFile(file) }
+	if file == "-" {
+		file, read = "standard input", func() ([]byte, error) { return io.ReadAll(a.Stdin) }
+	}
+	text, err := read()
+	if err != nil {
+		return nil, usage(fmt.Errorf("--file: %w", err))
+	}
+	var jobs []cronJob
+	lines := map[string]int{} // by name
+	n := 0
+	for line := range strings.Lines(string(text)) {
+		n++
+		if line = strings.TrimSpace(line); line == "" || line[0] == '#' {
+			continue
+		}
+		j := parseCronJob(line)
+		j.line = fmt.Sprintf("%s, line %d", file, n)
+		switch before := lines[j.name]; {
+		case j.argv == nil:
+			return nil, usage(fmt.Errorf("%s is %s; it must be a NAME, a SCHEDULE of five fields or such as @daily, and a COMMAND", j.line, input.Quote(line)))
+		case before > 0:
+			return nil, j.refused(fmt.Errorf("the name is %s, as on line %d; each job must have a name of its own", input.Quote(j.name), before))
+		}
+		lines[j.name] = n
+		jobs = append(jobs, j)
+	}
+	if jobs == nil {
+		return nil, usage(errors.New(file + " has no job; it must have a line NAME SCHEDULE COMMAND for each"))
+	}
+	return jobs, nil
+}
+
+// parseCronJob returns the job of a line, without argv if the line is too short.
+func parseCronJob(line string) (j cronJob) {
+	word := func() (first string) {
+		if end := strings.IndexAny(line, " \t"); end >= 0 {
+			first, line = line[:end], strings.TrimSpace(line[end:])
+		} else {
+			first, line = line, ""
+		}
+		return first
+	}
+	j.name, j.spec = word(), word()
+	words := 4
+	if j.spec == "@every" {
+		words = 1
+	} else if strings.HasPrefix(j.spec, "@") {
+		words = 0
+	}
+	for range words {
+		j.spec += " " + word()
+	}
+	if line != "" {
+		j.argv = []string{"sh", "-c", line}
+	}
+	return j
+}
