@@ -47,6 +47,7 @@ func BenchmarkRows(b *testing.B) {
 		{"partitions", partitions},
 		{"jobs", manyJobs},
 		{"noon", atNoon},
+		{"schedules", schedules},
 		{"changes", changes},
 		{"instants", instants},
 		{"stalls", stalls},
