@@ -105,7 +105,7 @@ func TestOutput(t *testing.T) {
 	testenv.Must(t, err)
 	e.background(shards.Run)
 	e.Until("it leads all", func() bool {
-		return strings.Contains(e.must("get", "partitions", "shards", "-o", "json"), `"leads": 3`)
+		return strings.Contains(e.noonctl("get", "partitions", "shards", "-o", "json").out, `"leads": 3`)
 	})
 	for _, job := range []string{"draw", "poll"} {
 		e.runs(job, "@daily", func(context.Context, singleton.Run) error { return nil }, singleton.JobConfig{})
