@@ -88,7 +88,7 @@ func (e *env) subscribes(c *lockcore.Client, name string) {
 func TestFault72_LockWhileThePrimaryIsDead(t *testing.T) {
 	onReplicated(t, func(r *replicated) {
 		c := r.client(lockcore.Config{Identity: "waiter"})
-		m := r.mutex(c, firstName, ttl(300*time.Millisecond))
+		m := r.mutex(c, firstName, ttl(3*time.Second))
 		r.subscribes(c, firstName)
 		r.primary.Kill()
 		patient, cancel := context.WithTimeout(r.Context(), time.Second) // a cluster needs two for a failover
