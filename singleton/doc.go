@@ -79,7 +79,7 @@
 //	6.7 s                             Jobs, Daemons, Daemon.Inspect
 //	12 s                              Job.Rerun
 //	18 s                              Job.Verify, DeleteJob
-//	30 s                              CreateJob
+//	36 s                              CreateJob
 //	until ctx ends + ShutdownTimeout  Runner.Run, DaemonRunner.Run, Once.Do
 //	0 s                               Job.By, Job.Watch, Daemon.Watch, Runner.Add, Runner.Update,
 //	                                  Runner.Remove, Runner.Follow, Runner.Check, Runner.Ready,

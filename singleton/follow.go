@@ -32,10 +32,11 @@ type follower struct {
 
 	state  ledger.State
 	looked time.Time      // when it was read
-	opened time.Duration  // the same by Elapsed; 0: not yet
+	opened time.Duration  // the same by Elapsed; before, when the follower began
 	gone   *ledger.Stored // the deletion of the job; nil: it was not deleted
 	known  knowledge      // of what has changed since then
-	beside time.Time      // since when there are replicas of other definitions; of an error about that
+	behind bool           // the ledger has a newer revision
+	beside time.Time      // since when there are replicas of other definitions, or that is so; of an error about that
 	owed   time.Time      // the first due tick that does not run, see lookAhead; zero: none
 
 	mine map[int64]*ledger.Claim // by their keys, what this replica runs now
@@ -85,7 +86,7 @@ func (r *Runner) newFollower(j *job, end context.CancelCauseFunc) *follower {
 	reports := lock.Of(r.client).Reports("jobs", "ledger unavailable; ticks are delayed", "ledger available again")
 	return &follower{
 		loop: newLoop(j.ready, log, reports, true),
-		r:    r, j: j, end: end, mine: map[int64]*ledger.Claim{}, away: map[int64]absence{},
+		r:    r, j: j, end: end, opened: lock.Of(r.client).Elapsed(), mine: map[int64]*ledger.Claim{}, away: map[int64]absence{},
 	}
 }
 
@@ -135,10 +136,11 @@ func (f *follower) step(ctx, work context.Context) (pause time.Duration, err err
 	defer f.unseat(ctx)
 	for again := true; again && err == nil; {
 		f.waits = false
+		err = f.mayOpen() // before what the stored jobs have told
 		if f.catchUp(); f.gone != nil {
 			return 0, nil
 		}
-		if err = ctx.Err(); err == nil && f.known == outdated {
+		if err = cmp.Or(ctx.Err(), err); err == nil && f.known == outdated {
 			err = f.look(ctx)
 		}
 		if err == nil {
@@ -270,6 +272,9 @@ func (f *follower) catchUp() {
 	f.mu.Unlock()
 	for _, c := range noticed {
 		if c.to != nil {
+			if f.wasAway() {
+				f.state = ledger.State{} // that was perhaps of a ledger that has ended
+			}
 			f.j, f.known, f.owed = c.to, outdated, time.Time{}
 			continue
 		}

@@ -23,9 +23,6 @@ const rolloutWithin = 10 * time.Minute
 // look reads the ledger. The request contains the former state. If the ledger was lost, a new
 // one begins after the last tick in this state that has ended.
 func (f *follower) look(ctx context.Context) error {
-	if err := f.mayOpen(); err != nil {
-		return err
-	}
 	before := f.state
 	now, ok := f.r.clock.now()
 	if ok {
@@ -44,6 +41,9 @@ func (f *follower) look(ctx context.Context) error {
 	f.r.observe(state.Now, sent, f.looked)
 	f.report(state)
 	f.state = state
+	if f.behind && time.Since(f.beside) >= 2*lookEvery {
+		return errBehind
+	}
 	f.compare()
 	f.show(f.state.LastSuccess)
 	if !ok {
@@ -125,12 +125,13 @@ func (f *follower) report(state ledger.State) {
 		log.Info("schedule changed; ticks that were due and did not run are skipped", "from", at, "upto", state.Last)
 		f.j.metrics.count(f.j.metrics.changes)
 	}
+	f.behind = f.j.revision > 0 && state.Revision() > f.j.revision
 	switch {
-	case state.Others == 0:
+	case state.Others == 0 && !f.behind:
 		f.beside = time.Time{}
 	case f.beside.IsZero():
 		f.beside = time.Now()
-	case time.Since(f.beside) >= rolloutWithin:
+	case state.Others > 0 && time.Since(f.beside) >= rolloutWithin:
 		f.beside = time.Now()
 		log.Error(errTwoDefinitions, "job has two definitions: unfinished rollout, or another program that uses its name",
 			"others", state.Others)

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/noonlock/noonlock"
 	"github.com/noonlock/noonlock/internal/input"
@@ -26,7 +27,7 @@ type JobSpec struct {
 	// Schedule is a text that schedule.Parse reads with UTC and the name, such as "0 12 * * *", or the String of what it has
 	// returned, such as "0 12 * * * in Europe/Berlin".
 	Schedule string
-	Payload  string    // for Runner.Follow; up to 4 KiB. It is not logged.
+	Payload  string    // for Runner.Follow; up to 4 KiB of UTF-8. It is not logged.
 	Config   JobConfig // its Revision is not needed
 }
 
@@ -34,7 +35,7 @@ type JobSpec struct {
 const maxPayload = 4096
 
 // CreateJob stores a job, which all Runners that follow stored jobs then run: see Runner.Follow. Its ledger begins now, so
-// no earlier tick runs. A call with the same content changes nothing. If another job with the name is stored, the error
+// no earlier tick runs; a ledger of a job that replicas had in their code continues. A call with the same content changes nothing. If another job with the name is stored, the error
 // is ErrExists, or replace is true: then its next tick has the new definition. Each change has a revision, which is greater
 // than all before; a replica with a smaller one runs nothing. The job stays until DeleteJob, its ledger too.
 //
@@ -60,10 +61,18 @@ func CreateJob(ctx context.Context, client *lockcore.Client, spec JobSpec, repla
 	if err != nil {
 		return err
 	}
-	stored, err := catalog.Change(ctx, j.ledger, what, text)
-	if err == nil {
-		if j, err = spec.job(client, lockcore.LeaseConfig{}, nothing, stored.Revision); err == nil {
-			err = j.ledger.Define(ctx)
+	stored, err := catalog.Change(ctx, j.ledger, what, text, 0)
+	for err == nil {
+		if j, err = spec.job(client, lockcore.LeaseConfig{}, nothing, stored.Revision); err != nil {
+			break
+		}
+		var acts uint64
+		if acts, err = j.ledger.Define(ctx); err != nil || acts <= stored.Revision {
+			break
+		}
+		// The catalog has lost data, or another call has changed the job since. Then that is the later one.
+		if stored, err = catalog.Change(ctx, j.ledger, ledger.ChangeRenew, text, acts); errors.Is(err, ErrExists) {
+			return nil
 		}
 	}
 	return input.Operation("singleton", "create job", spec.Name, err)
@@ -71,12 +80,12 @@ func CreateJob(ctx context.Context, client *lockcore.Client, spec JobSpec, repla
 
 func nothing(context.Context, Run) error { return nil }
 
-// DeleteJob deletes a stored job. The contexts of its runs end with ErrCanceled as the cause; no other run begins. Runs that
+// DeleteJob deletes a stored job. The contexts of its runs end with ErrCanceled as the cause; no other run is claimed. Runs that
 // are open and ticks that are due are recorded, with the reason removed. The history stays for a week. A repeated call
 // changes nothing. The name can be used again at once; the job then begins as a new one.
 //
 // An empty by.Who is the identity of the Client. The error is a *noonlock.ConfigError, ErrNoJob, or that of a request. If it
-// matches lockcore.ErrUnknown, repeat the call.
+// matches lockcore.ErrUnknown, repeat the call: otherwise the request may still come, and delete a job that was stored since.
 func DeleteJob(ctx context.Context, client *lockcore.Client, name string, by lockcore.Operator) error {
 	catalog, err := ledger.NewCatalog(client)
 	if err != nil {
@@ -89,7 +98,7 @@ func DeleteJob(ctx context.Context, client *lockcore.Client, name string, by loc
 	if err != nil {
 		return translate(err, "", fmt.Sprintf("job %q", name))
 	}
-	_, err = catalog.Change(ctx, l, ledger.ChangeDelete, l.Author())
+	_, err = catalog.Change(ctx, l, ledger.ChangeDelete, l.Author(), 0)
 	return input.Operation("singleton", "delete job", name, err)
 }
 
@@ -107,6 +116,9 @@ func (s JobSpec) encode() (string, error) {
 	at, err := s.schedule()
 	if err != nil {
 		return "", fmt.Errorf("singleton: job %q: %w", s.Name, err)
+	}
+	if !utf8.ValidString(s.Payload) {
+		return "", &noonlock.ConfigError{Package: "singleton", Field: "JobSpec.Payload", Value: "other bytes", Rule: "UTF-8"}
 	}
 	if len(s.Payload) > maxPayload {
 		return "", &noonlock.ConfigError{Package: "singleton", Field: "JobSpec.Payload", Value: fmt.Sprint(len(s.Payload), " bytes"), Rule: fmt.Sprint("at most ", maxPayload, " bytes")}
@@ -157,12 +169,12 @@ func (s JobSpec) job(client *lockcore.Client, lease lockcore.LeaseConfig, work f
 }
 
 // Follow makes the Runner run the jobs that are stored (CreateJob), beside those that were added. Call it once, before Run.
-// For each stored job, and for each change of one, the Runner calls work, one call at a time. The result is the work of the
+// For each stored job, and for each change of one, the Runner calls work, one call at a time; a panic is logged. The result is the work of the
 // job, or nil if this replica has no code for it. Then it claims no tick of the job, and does not count as a replica of
 // it. Replicas notice changes by messages, and at the latest when they look, every 30 s.
 //
 // Only the deletion of a job ends it here. If Redis loses its data, replicas continue with the jobs that they know, and
-// restore their ledgers, but not what is stored: CreateJob has to store it again. A stored job with the name of one
+// restore their ledgers, but not what is stored: CreateJob has to store it again, also before DeleteJob. A stored job with the name of one
 // that was added, and one that this version cannot read, are logged and not run. Ready also requires that the stored jobs
 // were read. The error is a *noonlock.ConfigError or ErrRunning.
 func (r *Runner) Follow(work func(spec JobSpec) func(ctx context.Context, run Run) error) error {
@@ -268,10 +280,10 @@ func (r *Runner) stored(one ledger.Stored, workOf func(spec JobSpec) func(ctx co
 	spec, err := decodeSpec(one.Text)
 	var work func(context.Context, Run) error
 	if err == nil && (before == nil || before.revision > 0) {
-		work = workOf(spec)
+		err = protect(r.log.WithValues("job", one.Name), func() error { work = workOf(spec); return nil })
 	}
 	var j *job
-	if work != nil {
+	if err == nil && work != nil {
 		if j, err = spec.job(r.client, r.lease(), work, one.Revision); err == nil {
 			j.group, err = r.group(spec.Config.Group)
 		}
@@ -317,19 +329,26 @@ func definition(spec string, cfg JobConfig, revision uint64) string {
 	return text
 }
 
-// errStale is for a replica that was away for longer than the ledger of a deleted job is kept.
-var errStale = errors.New("singleton: the stored jobs were not read since this replica was away")
+var (
+	// errStale is for a replica that was away for longer than the ledger of a deleted job is kept.
+	errStale = errors.New("singleton: the stored jobs were not read since this replica was away")
 
-// mayOpen returns an error if the job may have been deleted so long ago that its ledger has ended.
+	errBehind = errors.New("singleton: the ledger has a newer revision than the stored job, which was lost: CreateJob stores it again")
+)
+
+// wasAway reports whether the job may have been deleted so long ago that its ledger has ended.
+func (f *follower) wasAway() bool {
+	return f.j.revision > 0 && lock.Of(f.r.client).Elapsed()-f.opened >= 24*time.Hour
+}
+
+// mayOpen returns an error if the replica was away, and has not read the stored jobs since.
 func (f *follower) mayOpen() error {
-	const long = 24 * time.Hour
-	now := lock.Of(f.r.client).Elapsed()
-	if f.j.revision == 0 || f.opened == 0 || now-f.opened < long {
+	if !f.wasAway() {
 		return nil
 	}
 	f.r.mu.Lock()
 	defer f.r.mu.Unlock()
-	if now-f.r.catalog.looked > 2*lookEvery {
+	if lock.Of(f.r.client).Elapsed()-f.r.catalog.looked > 2*lookEvery {
 		return errStale
 	}
 	return nil

@@ -133,11 +133,12 @@ func TestStoredJobs(t *testing.T) {
 		// A job of the Runner's own stays.
 		f.all["b"].stop()
 		own := f.replica("own", singleton.Config{})
-		testenv.Must(t, own.runner.Follow(func(singleton.JobSpec) func(context.Context, singleton.Run) error { panic("not asked") }))
+		testenv.Must(t, own.runner.Follow(func(singleton.JobSpec) func(context.Context, singleton.Run) error { panic("no code") }))
+		testenv.Must(t, singleton.CreateJob(f.Context(), c.client, singleton.JobSpec{Name: "poison", Schedule: "@daily"}, false))
 		own.add("draw", "@every 1h", nil, singleton.JobConfig{})
 		own.run()
 		f.Until("it is ready", func() bool { return own.runner.Ready() == nil })
-		if err := own.runner.Follow(nil); err == nil || !strings.Contains(f.log.String(), "stored job not followed") {
+		if err := own.runner.Follow(nil); err == nil || strings.Count(f.log.String(), "stored job not followed") != 2 {
 			t.Errorf("%v; the log:\n%s", err, f.log.String())
 		}
 	})
@@ -153,6 +154,7 @@ func TestStoredJobsAreChecked(t *testing.T) {
 			"a schedule":      create(singleton.JobSpec{Name: "x", Schedule: "@dayly"}),
 			"a zone":          create(singleton.JobSpec{Name: "x", Schedule: "0 1 * * * in Mars/North"}),
 			"a payload":       create(singleton.JobSpec{Name: "x", Schedule: "@daily", Payload: strings.Repeat("x", 4097)}),
+			"other bytes":     create(singleton.JobSpec{Name: "x", Schedule: "@daily", Payload: "\xff"}),
 			"a setting":       create(singleton.JobSpec{Name: "x", Schedule: "@daily", Config: singleton.JobConfig{MaxAttempts: -1}}),
 			"no client":       singleton.CreateJob(f.Context(), nil, singleton.JobSpec{Name: "x", Schedule: "@daily"}, false),
 			"no name":         singleton.DeleteJob(f.Context(), c.client, "", lockcore.Operator{}),
@@ -374,6 +376,50 @@ func TestFault131_ClassD_LateReplicasAndLostCatalogs(t *testing.T) {
 			}
 			if n != 2 {
 				t.Errorf("%d runs", n)
+			}
+		},
+		// The ledger of before has expired: its pause and its ticks are over.
+		"a job that was stored again much later": func(t *testing.T, f *fleet, c *catalog, late *replica) {
+			testenv.Must(t, f.job("draw").Pause(f.Context()))
+			f.Pass(time.Minute)
+			cut := late.net.Partition()
+			testenv.Must(t, c.delete())
+			f.Raw.Del(f.Context(), f.Raw.Keys(f.Context(), "noonlock:{job/draw}:*").Val()...)
+			f.Pass(25 * time.Hour)
+			late.net.Cut()
+			testenv.Must(t, c.create("@every 1m", "", false))
+			again := time.Now()
+			n := len(f.book.all())
+			cut.Lift()
+			f.Pass(5 * time.Minute)
+			if all := f.book.all()[n:]; len(all) < 4 || all[0].run.Tick.Before(again) {
+				t.Errorf("after %v: %+v", again, all)
+			}
+		},
+		// The catalog loses a change, and the ledger does not. A replica that comes later has the former revision.
+		"the newest change is lost": func(t *testing.T, f *fleet, c *catalog, late *replica) {
+			for what, change := range map[string]func() error{
+				"a change":   func() error { return c.create("@every 2m", "", true) },
+				"a deletion": c.delete,
+			} {
+				testenv.Must(t, c.create("@every 1m", "", true))
+				f.Pass(time.Minute)
+				score, spec := f.Raw.ZScore(f.Context(), "noonlock:{job/}:live", "draw").Val(), f.Raw.HGet(f.Context(), "noonlock:{job/}:specs", "draw").Val()
+				testenv.Must(t, change())
+				f.Raw.Del(f.Context(), "noonlock:{job/}:gone")
+				f.Raw.HSet(f.Context(), "noonlock:{job/}:specs", "draw", spec)
+				f.Raw.Do(f.Context(), "zadd", "noonlock:{job/}:live", fmt.Sprintf("%.0f", score), "draw")
+				next := f.follows("after "+what, "", nil)
+				f.Pass(2 * time.Minute)
+				if err := next.runner.Ready(); err == nil || !strings.Contains(err.Error(), "CreateJob") {
+					t.Errorf("%s: %v", what, err)
+				}
+				testenv.Must(t, c.create("@every 1m", "", false))
+				n := len(f.book.all())
+				f.Pass(5 * time.Minute)
+				if m := len(f.book.all()); m < n+4 || m > n+6 || next.runner.Ready() != nil {
+					t.Errorf("%s: %d runs, then %d; %v", what, n, m, next.runner.Ready())
+				}
 			}
 		},
 		"all data is lost": func(t *testing.T, f *fleet, c *catalog, late *replica) {

@@ -40,6 +40,7 @@ const (
 	ChangeCreate  = "create"
 	ChangeReplace = "replace" // or create
 	ChangeDelete  = "delete"
+	ChangeRenew   = "renew" // the same text gets another revision; ErrExists: another call has changed it
 )
 
 const (
@@ -70,11 +71,12 @@ func NewCatalog(c *lockcore.Client) (*Catalog, error) {
 }
 
 // Change stores the text of a job, or deletes the job. of is the ledger of the job. It learns a deletion here. What is
-// stored it learns from the caller: see Define. The result is what is stored now, or who has deleted it first.
-func (c *Catalog) Change(ctx context.Context, of *Ledger, what, text string) (Stored, error) {
+// stored it learns from the caller: see Define. The revision will be greater than known. The result is what is stored now,
+// or who has deleted it first.
+func (c *Catalog) Change(ctx context.Context, of *Ledger, what, text string, known uint64) (Stored, error) {
 	now := Stored{Name: of.name}
-	for known := ""; ; known = strconv.FormatUint(now.Revision, 10) {
-		req := c.scripts.change.Call(c.keys, of.name, text, what, known, keepDeletions, c.channel)
+	for ; ; known = now.Revision {
+		req := c.scripts.change.Call(c.keys, of.name, text, what, strconv.FormatUint(known, 10), keepDeletions, c.channel)
 		answer, err := c.lock.Ask(ctx, req)
 		list, _ := answer.([]any)
 		var code int64
@@ -150,12 +152,19 @@ func (c *Catalog) Watch(nudge func()) (stop func()) {
 }
 
 // Define makes the definition of a stored job the one that acts, unless the ledger has a greater revision. If there is no
-// ledger, it begins now.
-func (l *Ledger) Define(ctx context.Context) error {
+// ledger, it begins now. The result is the revision that acts.
+func (l *Ledger) Define(ctx context.Context) (revision uint64, _ error) {
 	k := l.keys
-	_, err := l.state(ctx, l.scripts.open.Call(wire.Keys(k.job, k.open, k.runs, k.acts, k.due, k.payloads),
+	st, err := l.state(ctx, l.scripts.open.Call(wire.Keys(k.job, k.open, k.runs, k.acts, k.due, k.payloads),
 		"", "", "", l.cfg.KeepRuns, l.cfg.Retain.Milliseconds(), "", l.cfg.Definition, 0, l.lock.Client().Identity(), "", l.cfg.Schedule, "", "", k.channel))
-	return opError("open ledger", l.name, err)
+	return st.Revision(), opError("open ledger", l.name, err)
+}
+
+// Revision returns that of the definition that acts, or of a deletion; 0: it is not of a stored job.
+func (st *State) Revision() (revision uint64) {
+	_, text, _ := strings.Cut(st.Acting, "@")
+	revision, _ = strconv.ParseUint(text, 10, 64)
+	return revision
 }
 
 // Author returns the text of a deletion, with who does it and why.

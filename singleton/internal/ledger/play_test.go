@@ -473,7 +473,8 @@ func (r *replica) does(verb string, args, want []string) (facts []string, err er
 	case "leaves":
 		return nil, l.Leave(ctx, r.state)
 	case "defines": // its definition, as one that is stored
-		return nil, l.Define(ctx)
+		revision, err := l.Define(ctx)
+		return []string{fmt.Sprint("revision=", revision)}, err
 	case "deletes": // the job, with a REVISION [and a REASON]
 		n, _ := strconv.ParseUint(args[0], 10, 64)
 		left, err := l.Remove(ctx, ledger.Stored{Name: "draw", Revision: n, Text: fmt.Sprintf(`{"who":"ann@host","why":%q}`, strings.Join(args[1:], " "))})

@@ -5,8 +5,8 @@
 -- KEYS[3] gone    zset, the revisions of the deletions
 -- ARGV[1] name    of the job
 -- ARGV[2] text    what is stored of it; of a deletion, who did it and why
--- ARGV[3] what    'create', 'replace' or 'delete'
--- ARGV[4] known   the revision of the deletion that the ledger of the job has; '' if the caller knows none
+-- ARGV[3] what    'create', 'replace' or 'delete', or 'renew': the text that is stored gets another revision
+-- ARGV[4] known   the revision that the ledger of the job has, if the caller knows that it is greater than the stored one; otherwise 0
 -- ARGV[5] keep    deletions to keep
 -- ARGV[6] channel the channel of the catalog
 --
@@ -19,32 +19,34 @@
 --	(unknown) ──create──► live ──delete──► gone ──create, after the ledger has the deletion──► live
 --
 -- The ledger of the job is in another slot, and learns the change later. A caller that dies before is no loss: each replica
--- that follows brings what it reads to the ledger, and so does a repeated call. If the message is lost, replicas look.
+-- that has code for the job brings what it reads to the ledger, and so does a repeated call. If the message is lost, replicas look.
 --
 -- Twice is safe: the same is stored, or it was deleted before.
 local specs, live, gone = KEYS[1], KEYS[2], KEYS[3]
-local name, text, what = ARGV[1], ARGV[2], ARGV[3]
+local name, text, what, known = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 
 --@include clock
 --@include catalog
 
 local stored = redis.call('HGET', specs, name) or '{}' -- a text that was lost
 local there, deleted = revision_of(live, name), revision_of(gone, name)
-if there then
-  if stored == text then
+if what == 'renew' and stored ~= text then
+  return {3}
+elseif there then
+  if stored == text and tonumber(there) >= known then
     return {2, there, text}
-  elseif what == 'create' then
+  elseif stored ~= text and what == 'create' then
     return {3}
   end
 elseif deleted and what == 'delete' then
   return {2, deleted, stored}
-elseif deleted and deleted ~= ARGV[4] then
+elseif deleted and tonumber(deleted) > known then
   return {4, deleted, stored}
 elseif what == 'delete' then
   return {5}
 end
 local us = clock()[1] * 1000000 + clock()[2]
-local revision = string.format('%.0f', math.max(us, newest(live) + 1, newest(gone) + 1))
+local revision = string.format('%.0f', math.max(us, newest(live) + 1, newest(gone) + 1, known + 1))
 redis.call('HSET', specs, name, text) -- first what needs memory
 redis.call('ZADD', what == 'delete' and gone or live, revision, name)
 redis.call('ZREM', what == 'delete' and live or gone, name)

@@ -164,7 +164,7 @@ if me ~= '' then
   new = not before
 end
 local to, free = chosen(live, acts, now)
-if def ~= acts and (stored and (theirs or free) or mine and to == def and (waiting(mine, now) <= 0 or free and ARGV[13] == '')) then
+if def ~= acts and (stored and (theirs and theirs < stored or free) or mine and to == def and (waiting(mine, now) <= 0 or free and ARGV[13] == '')) then
   take()
 end
 if mine then

@@ -41,18 +41,15 @@ redis.call('HLEN', open)
 local waiting = coming(due, -1)
 local now = server_time()
 local acts = acting and (revision(acting) or math.huge) or 0
-if acts > revision(def) then
-  return {1, 0}
-end
 if acts < revision(def) then
   local upto = whole(math.max(now, tonumber(last or 0) + 1))
   acted(deeds, whole(now), 'delete', nil, who, why)
   if last then
     log(job, runs, keep, {tick = whole(tonumber(last) + 1), last = upto, outcome = 'skipped', error = 'removed'})
   end
-  if #waiting > 0 then -- for their instants
+  if #waiting > 0 then -- triggers, which are not ticks
     log(job, runs, keep, {
-      tick = whole(tonumber(waiting[2])), last = whole(tonumber(waiting[#waiting])), count = whole(#waiting / 2), outcome = 'skipped', error = 'removed',
+      tick = '-' .. waiting[2], last = '-' .. waiting[#waiting], count = whole(#waiting / 2), outcome = 'skipped', error = 'removed',
     })
   end
   redis.call('PEXPIRE', due, 0)
@@ -68,6 +65,8 @@ if acts < revision(def) then
   end
   stay(job, rest, due, open, runs, deeds)
   announce(channel, 'removed')
+elseif not removed(acting) then
+  return {1, 0}
 end
 local left = 0
 local records, list = read_all(open, now)
