@@ -397,7 +397,7 @@ func TestFault131_ClassD_LateReplicasAndLostCatalogs(t *testing.T) {
 			}
 		},
 		// The catalog loses a change, and the ledger does not. A replica that comes later has the former revision.
-		"the newest change is lost": func(t *testing.T, f *fleet, c *catalog, late *replica) {
+		"the newest change is lost": func(t *testing.T, f *fleet, c *catalog, _ *replica) {
 			for what, change := range map[string]func() error{
 				"a change":   func() error { return c.create("@every 2m", "", true) },
 				"a deletion": c.delete,
