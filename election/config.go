@@ -72,12 +72,13 @@ type Config struct {
 	// ShutdownTimeout to release leadership. Default 10 s.
 	ShutdownTimeout time.Duration
 
-	// Healthy is called at the start of Run, and then RetryPeriod after its last call has returned. While it returns
-	// an error, or has not returned within RetryPeriod, this replica does not campaign, and a leader resigns: its
-	// context ends with ErrResigned and the error. When Healthy returns nil again, the replica campaigns at the end
-	// of the queue, after a pause of RetryPeriod up to LeaseDuration if it has led. So a fault ends leadership
-	// after up to two RetryPeriods. If no replica is healthy, none leads. Its context ends after RetryPeriod and
-	// with Run. Calls do not overlap. Run waits for a call, for at most ShutdownTimeout. Default: none.
+	// Healthy is called at the start of Run, and RetryPeriod after each call has returned, on a goroutine of its own, beside
+	// the callbacks. Calls do not overlap. The context of a call ends after RetryPeriod, and with Run. While Healthy
+	// returns an error, or has not returned within RetryPeriod, this replica does not campaign, and a leader resigns: the
+	// context of its work ends with ErrResigned and the error. That is at most two RetryPeriods after a fault, plus the
+	// time of a call that began before it and returns nil. When Healthy returns nil again, the replica campaigns at the
+	// end of the queue, and if it has led, after a pause of RetryPeriod up to LeaseDuration. If no replica is healthy, none
+	// leads. Run waits for a call for at most ShutdownTimeout. Default: none.
 	Healthy func(ctx context.Context) error
 
 	// Once makes Run return when its first leadership has ended, for whatever reason.

@@ -8,8 +8,8 @@ import (
 
 	"github.com/go-logr/logr"
 
-	"github.com/noonlock/noonlock/internal/holding"
 	"github.com/noonlock/noonlock"
+	"github.com/noonlock/noonlock/internal/holding"
 	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/internal/readiness"
 	"github.com/noonlock/noonlock/internal/retry"

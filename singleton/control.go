@@ -22,7 +22,7 @@ type Job struct {
 type needs = lock.Declared[ledger.Rights] //nolint:unused // as above
 
 // NewJob returns a handle on the job of that name. It sends no request. The methods return
-// ErrNoLedger if no replica has ever run the job. The error is a *noonlock.ConfigError.
+// ErrNoLedger if the job has no ledger. The error is a *noonlock.ConfigError.
 func NewJob(client *lockcore.Client, name string) (*Job, error) {
 	l, err := ledger.Handle(client, name)
 	if err != nil {
@@ -144,12 +144,12 @@ var (
 	// this release does not support.
 	ErrNewerSchema = errs.newerSchema
 
-	// ErrNoLedger is returned if the job has no ledger: no replica has ever run it, or the
-	// ledger has expired.
+	// ErrNoLedger is returned if the job has no ledger: no replica has run it and CreateJob has not stored it, its ledger
+	// has expired, or DeleteJob has deleted it.
 	ErrNoLedger = errs.noLedger
 
-	// ErrTriggers is returned by Trigger while a hundred triggered runs are open, and by Rerun
-	// while a hundred runs are open.
+	// ErrTriggers is returned by Trigger while a hundred triggered runs are open, by Rerun while a hundred runs are
+	// open, and by TriggerAt while 10,000 runs wait.
 	ErrTriggers = errs.triggers
 
 	// ErrNotEnded is returned by Rerun if the tick is running, or is open for replicas.
@@ -162,8 +162,8 @@ var (
 	// tick, if nothing is running.
 	ErrNotOpen = errs.notOpen
 
-	// ErrCanceled is matched by the cause of a run's context that ended because of Cancel. The text says who did
-	// it, and why.
+	// ErrCanceled is matched by the cause of a run's context that ended because of Cancel, CancelAt or DeleteJob. The
+	// text says who did it, and why. TriggerAt returns it if CancelAt has canceled the id before its instant.
 	ErrCanceled = errs.canceled
 
 	// ErrNoRun is returned by Rerun if the history does not have the tick.

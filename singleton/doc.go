@@ -136,8 +136,8 @@
 //	+hget +hset +hdel +hmget +hkeys +hgetall +hexists +hlen +lpush
 //	+ltrim +llen +pttl +pexpire +persist +zadd +zrange +zrem +zcount
 //
-// Runner.Follow, CreateJob and DeleteJob also need +zadd, +zcard, +zrange, +zrem and +zscore. What they store has the
-// keys "{job/}", without a TTL. The ledger of a stored job has none either, until a week before its end.
+// Runner.Follow, CreateJob and DeleteJob also need +zcard and +zscore. What they store has the
+// keys "{job/}", without a TTL. The ledger of a stored job has none until DeleteJob, and then one of a week.
 //
 // For a daemon, as for any lockcore.Mutex:
 //

@@ -14,10 +14,10 @@ import (
 type Group struct {
 	// Name is the name of a lockcore.Semaphore. A run has one of its slots during each attempt. Other programs may
 	// use it, too. Its leases have the TTL of Config.
-	Name string
+	Name string `json:",omitzero"`
 
 	// Runs is the size of the Semaphore where none is stored: 1 to 1000. Semaphore.Resize changes the stored one.
-	Runs int
+	Runs int `json:",omitzero"`
 }
 
 // A group is the Group of some jobs of a Runner.

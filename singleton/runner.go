@@ -139,7 +139,8 @@ func (r *Runner) lease() lockcore.LeaseConfig {
 
 // Add adds a job, before Run or while it runs. Its name follows the rules of a lock's name. Replicas that add the same name
 // share the job. A later version of the program may add it with another schedule: see
-// JobConfig.Revision. Add sends nothing; Run does that. The error is a *noonlock.ConfigError.
+// JobConfig.Revision. Add sends nothing; Run does that. The error is a *noonlock.ConfigError, also if the Runner follows a
+// stored job of the name.
 //
 // when is the schedule: a text such as "0 12 * * *" or "@every 1m", which schedule.Parse reads, with UTC and the name; what
 // schedule.Parse has returned; or a schedule.Schedule of your own, which needs a
@@ -152,8 +153,9 @@ func (r *Runner) Add(name string, when any, work func(ctx context.Context, run R
 	return r.put(name, when, work, cfg, false)
 }
 
-// Update replaces the schedule, the work and the JobConfig of a job that was added. A run that has begun ends as it
-// began, with all its attempts. The next tick has the new definition. If other replicas have the former one, the rule of
+// Update replaces the schedule, the work and the JobConfig of a job that was added. An attempt that has
+// begun continues, and its retries on this replica have the former definition. If the run is handed over, or this replica
+// dies, the next attempt has the definition that acts then, as the next tick has. If other replicas have the former one, the rule of
 // JobConfig.Revision says when the new one takes over, as if this replica had started now. Without such replicas, it does
 // so at once. The arguments and the error are those of Add.
 func (r *Runner) Update(name string, when any, work func(ctx context.Context, run Run) error, cfg JobConfig) error {
@@ -162,7 +164,8 @@ func (r *Runner) Update(name string, when any, work func(ctx context.Context, ru
 
 // Remove removes a job from this Runner, which claims no more of its ticks. Other replicas continue with the job. A run that
 // has begun here has the drain to finish, as at the end of Run, and is then left to another replica. Remove does not wait for
-// that, and the name can be added again at once. The error is a *noonlock.ConfigError: there is no such job.
+// that, and the name can be added again at once. The error is a *noonlock.ConfigError: no such job was
+// added. DeleteJob deletes a stored one.
 func (r *Runner) Remove(name string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -341,6 +344,8 @@ func (r *Runner) drained(ctx context.Context) (context.Context, context.CancelFu
 //
 // A job is also not ready while two or more of its ticks are due that its ledger has already
 // accounted for: the server's clock was ahead, or was set back.
+//
+// With Follow, the stored jobs must have been read, too, and none may have been for a minute older than its ledger.
 //
 // A job is ready although it is paused, or although another definition of it is in use.
 // Ready sends no request. It is meant for a readiness probe.

@@ -1,7 +1,6 @@
 package singleton
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -27,20 +26,25 @@ type JobSpec struct {
 	// Schedule is a text that schedule.Parse reads with UTC and the name, such as "0 12 * * *", or the String of what it has
 	// returned, such as "0 12 * * * in Europe/Berlin".
 	Schedule string
-	Payload  string    // for Runner.Follow; up to 4 KiB of UTF-8. It is not logged.
-	Config   JobConfig // its Revision is not needed
+	Payload  string `json:",omitzero"` // for Runner.Follow; up to 4 KiB of UTF-8. It is not logged.
+	// Config needs no Revision. CreateJob compares what is given: a zero value and its default differ.
+	Config JobConfig `json:",omitzero"`
 }
 
 // maxPayload limits JobSpec.Payload.
 const maxPayload = 4096
 
-// CreateJob stores a job, which all Runners that follow stored jobs then run: see Runner.Follow. Its ledger begins now, so
-// no earlier tick runs; a ledger of a job that replicas had in their code continues. A call with the same content changes nothing. If another job with the name is stored, the error
-// is ErrExists, or replace is true: then its next tick has the new definition. Each change has a revision, which is greater
-// than all before; a replica with a smaller one runs nothing. The job stays until DeleteJob, its ledger too.
+// CreateJob stores a job, which all Runners that follow stored jobs then run: see Runner.Follow. The ledger begins now, so no
+// earlier tick runs; a ledger that exists continues. A call with the same content changes nothing. If another job with the
+// name is stored, the error is ErrExists. With replace, the job is changed instead, and its next tick has the new
+// definition. Each change has a greater revision than all before, and a replica with a smaller one claims nothing.
+// The job and its ledger stay until DeleteJob.
+//
+// Remove the job from the code of all programs first. As long as replicas have added a job of this name, the rule of
+// JobConfig.Revision says which definition acts.
 //
 // The error is a *noonlock.ConfigError, ErrExists, or that of a request. If it matches lockcore.ErrUnknown, repeat the
-// call.
+// call. With replace, the first request may still arrive, and undo a later change.
 func CreateJob(ctx context.Context, client *lockcore.Client, spec JobSpec, replace bool) error {
 	what := ledger.ChangeCreate
 	if replace {
@@ -80,12 +84,16 @@ func CreateJob(ctx context.Context, client *lockcore.Client, spec JobSpec, repla
 
 func nothing(context.Context, Run) error { return nil }
 
-// DeleteJob deletes a stored job. The contexts of its runs end with ErrCanceled as the cause; no other run is claimed. Runs that
-// are open and ticks that are due are recorded, with the reason removed. The history stays for a week. A repeated call
-// changes nothing. The name can be used again at once; the job then begins as a new one.
+// DeleteJob deletes a stored job. The contexts of its runs end with ErrCanceled as the cause, without a drain: at once by a
+// message, at the latest at the next renewal. No other run is claimed. A run that waits is recorded as skipped, or as
+// unknown if an attempt had begun. One skipped entry has the ticks that are due. The reason is "removed". The ledger is kept
+// for a week. A repeated call changes nothing. It does not end a job that replicas have added.
+//
+// The name can be used again at once. No earlier tick runs then; the history and the tokens continue. Without AllowOverlap,
+// the first tick waits until the runs of the deleted job have returned.
 //
 // An empty by.Who is the identity of the Client. The error is a *noonlock.ConfigError, ErrNoJob, or that of a request. If it
-// matches lockcore.ErrUnknown, repeat the call: otherwise the request may still come, and delete a job that was stored since.
+// matches lockcore.ErrUnknown, repeat the call. The first request may still arrive, and delete a job that was stored after it.
 func DeleteJob(ctx context.Context, client *lockcore.Client, name string, by lockcore.Operator) error {
 	catalog, err := ledger.NewCatalog(client)
 	if err != nil {
@@ -111,7 +119,8 @@ var (
 	ErrNoJob = errs.noJob
 )
 
-// encode returns what is stored of the job: the same for the same job, also by a later version. So it has no zero values.
+// encode returns what is stored of the job: the same for the same job, also by a later version. So it has no zero values: see
+// the tags.
 func (s JobSpec) encode() (string, error) {
 	at, err := s.schedule()
 	if err != nil {
@@ -125,29 +134,12 @@ func (s JobSpec) encode() (string, error) {
 	}
 	s.Schedule, _ = ticks.Write(at, "")
 	text, err := json.Marshal(s)
-	var all map[string]any
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.UseNumber()
-	err = errors.Join(err, d.Decode(&all))
-	withoutZeros(all)
-	text, wrong := json.Marshal(all)
-	return string(text), errors.Join(err, wrong)
-}
-
-// withoutZeros removes the values that are zero.
-func withoutZeros(object map[string]any) {
-	for key, value := range object {
-		part, isObject := value.(map[string]any)
-		withoutZeros(part)
-		if isObject && len(part) == 0 || value == false || value == "" || value == json.Number("0") {
-			delete(object, key)
-		}
-	}
+	return string(text), err
 }
 
 // decodeSpec reads what is stored. A field that this version does not know may change what the job does, so it is an error.
 func decodeSpec(text string) (s JobSpec, err error) {
-	d := json.NewDecoder(bytes.NewReader([]byte(text)))
+	d := json.NewDecoder(strings.NewReader(text))
 	d.DisallowUnknownFields()
 	return s, d.Decode(&s)
 }
@@ -168,15 +160,20 @@ func (s JobSpec) job(client *lockcore.Client, lease lockcore.LeaseConfig, work f
 	return define(client, lease, s.Name, at, work, s.Config, revision)
 }
 
-// Follow makes the Runner run the jobs that are stored (CreateJob), beside those that were added. Call it once, before Run.
-// For each stored job, and for each change of one, the Runner calls work, one call at a time; a panic is logged. The result is the work of the
-// job, or nil if this replica has no code for it. Then it claims no tick of the job, and does not count as a replica of
-// it. Replicas notice changes by messages, and at the latest when they look, every 30 s.
+// Follow makes the Runner run the stored jobs (CreateJob), in addition to those that were added. Call it once, before Run.
 //
-// Only the deletion of a job ends it here. If Redis loses its data, replicas continue with the jobs that they know, and
-// restore their ledgers, but not what is stored: CreateJob has to store it again, also before DeleteJob. A stored job with the name of one
-// that was added, and one that this version cannot read, are logged and not run. Ready also requires that the stored jobs
-// were read. The error is a *noonlock.ConfigError or ErrRunning.
+// The Runner calls work for each stored job and for each change of one, one call at a time. The result runs the job. With
+// nil, this replica claims no tick of the job and is not one of its replicas, until the job changes or the Runner
+// begins anew. A panic is logged and counts as nil. While work has not returned, this replica notices no other change, and Run
+// does not return. Changes arrive by messages, and at the latest after 30 s.
+//
+// If work returns nil for a change, or this version cannot read it, the job ends here as by Remove. A stored job with the
+// name of one that was added is logged and not run. Ready also requires that the stored jobs were read. The error is a
+// *noonlock.ConfigError or ErrRunning.
+//
+// If Redis loses the stored jobs, replicas log that, continue with those that they know, and restore their ledgers, but
+// nothing of what is stored; and a replica that restarts does not know them. Call CreateJob for each job again, also before
+// DeleteJob. CreateJob and DeleteJob do not wait for Config.MinReplicas.
 func (r *Runner) Follow(work func(spec JobSpec) func(ctx context.Context, run Run) error) error {
 	if work == nil {
 		return &noonlock.ConfigError{Package: "singleton", Field: "work", Value: "nil", Rule: "a function"}
@@ -226,6 +223,9 @@ func (f *catalogFollower) look(ctx context.Context) error {
 			return err
 		}
 		if all == nil && (page.Newest < from || page.Dropped > from) {
+			if page.Newest < from {
+				f.r.log.Error(errCatalogLost, "Redis lost stored jobs, or their newest changes; replicas continue with those that they know")
+			}
 			from, all, dropped = 0, map[string]bool{}, page.Dropped
 			continue
 		}
@@ -333,7 +333,8 @@ var (
 	// errStale is for a replica that was away for longer than the ledger of a deleted job is kept.
 	errStale = errors.New("singleton: the stored jobs were not read since this replica was away")
 
-	errBehind = errors.New("singleton: the ledger has a newer revision than the stored job, which was lost: CreateJob stores it again")
+	errBehind      = errors.New("singleton: the ledger has a newer revision than the stored job, because Redis lost a change: repeat the last CreateJob or DeleteJob")
+	errCatalogLost = errors.New("singleton: stored jobs lost")
 )
 
 // wasAway reports whether the job may have been deleted so long ago that its ledger has ended.
@@ -357,8 +358,9 @@ func (f *follower) mayOpen() error {
 // remove takes the job, which was deleted, to its end on this replica.
 func (f *follower) remove(ctx context.Context) (pause time.Duration, over bool, err error) {
 	left, err := f.j.ledger.Remove(ctx, *f.gone)
+	over = err == nil && left == 0 && len(f.mine) == 0
 	if left == 0 {
 		left = lookEvery // the work may not have returned although its lease has ended
 	}
-	return left + 2*time.Millisecond, err == nil && left == lookEvery && len(f.mine) == 0, err
+	return left + 2*time.Millisecond, over, err
 }

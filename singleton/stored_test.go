@@ -338,12 +338,12 @@ func TestFault131_ClassD_LateReplicasAndLostCatalogs(t *testing.T) {
 			f.Raw.Del(f.Context(), "noonlock:{job/}:gone", "noonlock:{job/}:specs")
 			f.Raw.Do(f.Context(), "zadd", "noonlock:{job/}:gone", fmt.Sprintf("%.0f", score), "")
 			f.Raw.Del(f.Context(), f.Raw.Keys(f.Context(), "noonlock:{job/draw}:*").Val()...)
-			f.Pass(25 * time.Hour)
+			late.clock.Advance(25 * time.Hour)
 			// First, only the catalog does not answer.
 			away := late.net.Inject(t, lockcoretest.Fault{Kind: lockcoretest.DropRequest, Match: func(cmd []string) bool {
 				return len(cmd) > 3 && strings.HasSuffix(cmd[3], ":specs")
 			}})
-			late.net.Cut() // no network delivers a request after days
+			late.net.Cut() // no network delivers a request after a day
 			cut.Lift()
 			f.Pass(time.Minute)
 			if keys := f.Raw.Keys(f.Context(), "noonlock:{job/draw}:*").Val(); len(keys) != 0 {
@@ -385,7 +385,7 @@ func TestFault131_ClassD_LateReplicasAndLostCatalogs(t *testing.T) {
 			cut := late.net.Partition()
 			testenv.Must(t, c.delete())
 			f.Raw.Del(f.Context(), f.Raw.Keys(f.Context(), "noonlock:{job/draw}:*").Val()...)
-			f.Pass(25 * time.Hour)
+			late.clock.Advance(25 * time.Hour)
 			late.net.Cut()
 			testenv.Must(t, c.create("@every 1m", "", false))
 			again := time.Now()
@@ -426,7 +426,7 @@ func TestFault131_ClassD_LateReplicasAndLostCatalogs(t *testing.T) {
 			f.Raw.FlushAll(f.Context())
 			n := len(f.book.all())
 			f.Pass(5 * time.Minute)
-			if m := len(f.book.all()); m < n+4 || late.runner.Ready() != nil {
+			if m := len(f.book.all()); m < n+4 || late.runner.Ready() != nil || strings.Count(f.log.String(), "Redis lost stored jobs") != 1 {
 				t.Errorf("%d runs, then %d; %v", n, m, late.runner.Ready())
 			}
 			if keys := f.Raw.Keys(f.Context(), "noonlock:{job/}:*").Val(); len(keys) != 0 {

@@ -47,7 +47,7 @@ const (
 	// keepDeletions is how many deletions the catalog keeps. A replica that has missed more reads all jobs.
 	keepDeletions = 10_000
 
-	// mostStored is how many jobs, and how many deletions, an answer has at most. A job has up to about 5 KiB.
+	// mostStored is how many jobs, and how many deletions, an answer has at most. A job has up to about 25 KiB, as JSON escapes some bytes.
 	mostStored = 500
 
 	// restOfDeleted is how long the ledger of a job that was deleted is kept.

@@ -32,7 +32,7 @@ func (Rights) Needs() lock.Needs {
 	return lock.Needs{
 		Names: lock.JobNames,
 		Parts: map[string]lock.Part{
-			"job":  {Types: []string{"hash"}, Endless: true, Schema: "1"}, // endless while paused
+			"job":  {Types: []string{"hash"}, Endless: true, Schema: "1"}, // endless while paused or stored
 			"open": {Types: []string{"hash"}, Endless: true},
 			"runs": {Types: []string{"list"}, Endless: true},
 			"acts": {Types: []string{"list"}, Endless: true},

@@ -33,7 +33,7 @@ func (f *jobFlags) add(cmd *cobra.Command) {
 	flags.DurationVar(&f.job.Jitter, "jitter", 0, "delay each tick by up to this time")
 	flags.IntVar(&f.job.KeepRuns, "keep-runs", 0, "number of entries in the history (default: 100)")
 	flags.StringVar(&f.job.Group.Name, "group", "", "semaphore of which each run takes a slot, to limit the runs of several jobs")
-	flags.IntVar(&f.job.Group.Runs, "group-runs", 0, "size of the semaphore of --group, unless another one is stored (see resize)")
+	flags.IntVar(&f.job.Group.Runs, "group-runs", 0, "size of the semaphore of --group, 1 to 1000, unless another one is stored (see resize)")
 	flags.StringVar(&f.catchUp, "catch-up", "latest", "which missed ticks run late: latest, all or none")
 	_ = cmd.RegisterFlagCompletionFunc("catch-up", cobra.FixedCompletions([]string{"latest", "all", "none"}, cobra.ShellCompDirectiveNoFileComp))
 }
@@ -63,10 +63,10 @@ func (a *app) storeCommands() []*cobra.Command {
 		Use: "job NAME SCHEDULE [flags]", Short: "Store a job in Redis", Args: exactly("NAME", "SCHEDULE"),
 		Long: `create job stores a job in Redis. All programs that follow stored jobs (Runner.Follow of package singleton) then run it,
 one replica each tick. A repeated command changes nothing. If another job with the name is stored, only --replace
-changes it: a run that has begun ends as it began, and the next tick has the new definition.
+changes it: an attempt that has begun continues, and the next tick has the new definition.
 
-The schedule is one of "noonctl cron". The job stays until "noonctl delete job", also if no program has code for it. If
-Redis loses its data, repeat the command.`,
+The schedule is one of "noonctl cron", which does not run stored jobs: a Go program must follow them. The job stays until
+"noonctl delete job", also if no program has code for it. If Redis loses its data, repeat the command.`,
 		Example: `  noonctl create job report-7 "0 3 * * *" --time-zone Europe/Paris --payload '{"customer":7}'`,
 		RunE: a.asks(func(ctx context.Context, args []string) error {
 			zone, err := f.complete()
@@ -77,7 +77,11 @@ Redis loses its data, repeat the command.`,
 			if err != nil {
 				return usage(err)
 			}
-			spec := singleton.JobSpec{Name: args[0], Schedule: fmt.Sprint(at), Payload: payload, Config: f.job}
+			text, err := a.payload(payload)
+			if err != nil {
+				return err
+			}
+			spec := singleton.JobSpec{Name: args[0], Schedule: fmt.Sprint(at), Payload: text, Config: f.job}
 			_, err = asked(ctx, a, func(ctx context.Context) (any, error) { return nil, singleton.CreateJob(ctx, a.client, spec, replace) })
 			if errors.Is(err, singleton.ErrExists) {
 				return fmt.Errorf("another job %s is stored; --replace changes it", shown(args[0]))
@@ -89,13 +93,14 @@ Redis loses its data, repeat the command.`,
 		}),
 	}
 	f.add(create)
-	create.Flags().StringVar(&payload, "payload", "", "what the program gets with the job, up to 4 KiB")
+	create.Flags().StringVar(&payload, "payload", "", "a text of up to 4 KiB for the program, @FILE, or - for the standard input")
 	create.Flags().BoolVar(&replace, "replace", false, "change the job if another one with the name is stored")
 	remove := &cobra.Command{
 		Use: "job NAME", Short: "Delete a stored job", Args: exactly("NAME"), ValidArgsFunction: a.completeNames(jobKind, 1),
 		Long: `delete job deletes a job that "noonctl create job" or a program has stored. Its runs end: the context of their work is
-canceled. Runs that wait and ticks that are due are recorded as skipped, with the reason "removed". The history stays for
-a week. Replicas that do not know the deletion yet claim no tick of the job. A repeated command changes nothing.`,
+canceled. Runs that wait are recorded as skipped, or as unknown if an attempt had begun. One skipped entry has the ticks
+that are due. The reason is "removed". The history stays for a week. Replicas that do not know the deletion yet claim no
+tick of the job. A repeated command changes nothing.`,
 		Example: `  noonctl delete job report-7 --reason "the customer has left"`,
 		RunE: a.asks(func(ctx context.Context, args []string) error {
 			by := lockcore.Operator{Reason: a.reason} // who: the identity of the Client
@@ -109,15 +114,15 @@ a week. Replicas that do not know the deletion yet claim no tick of the job. A r
 			return err
 		}),
 	}
-	var all []*cobra.Command
-	for _, c := range []*cobra.Command{create, a.withReason(remove)} {
-		verb := map[bool]string{true: "create", false: "delete"}[c == create]
-		parent := &cobra.Command{Use: verb, Short: c.Short, Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
-			_ = cmd.Help()
-			return usage(errors.New(verb + " needs job"))
-		}}
-		parent.AddCommand(c)
-		all = append(all, parent)
-	}
-	return all
+	return []*cobra.Command{onJob("create", create), onJob("delete", a.withReason(remove))}
+}
+
+// onJob returns the command of a verb that needs a kind, which can only be job.
+func onJob(verb string, c *cobra.Command) *cobra.Command {
+	parent := &cobra.Command{Use: verb, Short: c.Short, Long: c.Long, Example: c.Example, Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+		_ = cmd.Help()
+		return usage(errors.New(verb + " needs job"))
+	}}
+	parent.AddCommand(c)
+	return parent
 }

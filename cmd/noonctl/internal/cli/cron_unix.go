@@ -52,9 +52,10 @@ replica runs the command. If that replica dies, another one runs it again. The s
 expression such as "0 12 * * *", or "@every 10m"; "noonctl next" shows its ticks. The job is one of package singleton: get jobs,
 history, pause, resume and trigger work with it.
 
-Each line of a crontab file is a job, NAME SCHEDULE COMMAND, and sh -c runs the command. Empty lines and those that
-begin with # are skipped. The flags apply to all jobs: use --time-zone instead of CRON_TZ. Lines such as MAILTO=x are
-refused, and % has no special meaning.
+A crontab file has a name before each schedule: NAME SCHEDULE COMMAND. sh -c runs the command. It has no variables and users
+as that of cron(8), and % has no special meaning. Empty lines and those that begin with # are skipped. The flags apply
+to all jobs: use --time-zone instead of CRON_TZ. The file is read once. If only a command changes, change --revision, too;
+otherwise replicas with the old file may run the old command.
 
 The command has these environment variables:
 
@@ -80,7 +81,7 @@ The history contains the end of its standard error.
 If the lease of the run ends, the process group of the command gets SIGTERM, and SIGKILL after a fifth
 of --ttl. noonctl ends the lease that much earlier than its TTL, so the command has ended when another replica
 may start. At --run-timeout, it gets SIGTERM, and SIGKILL after --kill-after. On HUP, INT, QUIT or TERM,
-cron claims no further tick and waits for the command for --drain, which then gets SIGTERM. If the lease
+cron claims no further tick. A command that still runs after --drain gets SIGTERM. If the lease
 ends meanwhile, the exit code is 76. As with run, the command has ended when all processes of its
 group have: a run, and the next attempt at it, waits for them.`,
 		Example: `  noonctl cron --file /etc/noonctl/crontab --max-concurrent-runs 10
@@ -110,7 +111,7 @@ group have: a run, and the next attempt at it, waits for them.`,
 	flags := cmd.Flags()
 	a.exports(cmd)
 	c.add(cmd)
-	flags.StringVar(&c.file, "file", "", "crontab file; - is standard input")
+	flags.StringVar(&c.file, "file", "", "crontab file with a name before each schedule; - is standard input")
 	flags.IntVar(&c.most, "max-concurrent-runs", 0, "number of runs at a time on this replica, of all jobs (default: without limit)")
 	flags.StringVar(&c.job.Revision, "revision", "", "change it so that older replicas do not run the job any more")
 	flags.IntVar(&c.unknownCode, "unknown-code", exitUnknownOutcome, "exit code for an unknown outcome")

@@ -21,7 +21,8 @@
 -- The ledger of the job is in another slot, and learns the change later. A caller that dies before is no loss: each replica
 -- that has code for the job brings what it reads to the ledger, and so does a repeated call. If the message is lost, replicas look.
 --
--- Twice is safe: the same is stored, or it was deleted before.
+-- Twice is safe: the same is stored, or it was deleted before. A late delete or replace that arrives after another change is
+-- carried out.
 local specs, live, gone = KEYS[1], KEYS[2], KEYS[3]
 local name, text, what, known = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 
