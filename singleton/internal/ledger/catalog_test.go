@@ -77,13 +77,15 @@ func TestStoredDefinitions(t *testing.T) {
 	})
 }
 
+const keySpecs, keyLive, keyGone = "{job/}specs", "{job/}live", "{job/}gone"
+
 // A catalogBench runs the scripts of the catalog directly.
 type catalogBench struct{ *env }
 
 func (b *catalogBench) run(script string, args ...any) string {
 	b.Helper()
 	sha := b.Raw.ScriptLoad(b.Context(), scripts().Source(b.env, script)).Val()
-	answer, err := b.Raw.EvalSha(b.Context(), sha, []string{"specs", "live", "gone"}, args...).Result()
+	answer, err := b.Raw.EvalSha(b.Context(), sha, []string{keySpecs, keyLive, keyGone}, args...).Result()
 	if err != nil {
 		return err.Error()
 	}
@@ -93,7 +95,7 @@ func (b *catalogBench) run(script string, args ...any) string {
 // picture returns all of the catalog.
 func (b *catalogBench) picture() string {
 	ctx := b.Context()
-	return fmt.Sprint(b.Raw.HGetAll(ctx, "specs").Val(), b.Raw.ZRangeWithScores(ctx, "live", 0, -1).Val(), b.Raw.ZRangeWithScores(ctx, "gone", 0, -1).Val())
+	return fmt.Sprint(b.Raw.HGetAll(ctx, keySpecs).Val(), b.Raw.ZRangeWithScores(ctx, keyLive, 0, -1).Val(), b.Raw.ZRangeWithScores(ctx, keyGone, 0, -1).Val())
 }
 
 // Each change is made twice in each state of a job. A revision is greater than all before, also after the clock was set back.
@@ -104,15 +106,15 @@ func TestCatalogScriptsTwiceInEveryState(t *testing.T) {
 		for state, set := range map[string]func(p redis.Pipeliner){
 			"none": func(redis.Pipeliner) {},
 			"live": func(p redis.Pipeliner) {
-				p.HSet(e.Context(), "specs", "x", "t")
-				p.ZAdd(e.Context(), "live", redis.Z{Score: ahead, Member: "x"})
+				p.HSet(e.Context(), keySpecs, "x", "t")
+				p.ZAdd(e.Context(), keyLive, redis.Z{Score: ahead, Member: "x"})
 			},
 			"deleted": func(p redis.Pipeliner) {
-				p.HSet(e.Context(), "specs", "x", "by")
-				p.ZAdd(e.Context(), "gone", redis.Z{Score: ahead, Member: "x"})
+				p.HSet(e.Context(), keySpecs, "x", "by")
+				p.ZAdd(e.Context(), keyGone, redis.Z{Score: ahead, Member: "x"})
 			},
-			"lost":            func(p redis.Pipeliner) { p.ZAdd(e.Context(), "live", redis.Z{Score: ahead, Member: "x"}) },
-			"a lost deletion": func(p redis.Pipeliner) { p.ZAdd(e.Context(), "gone", redis.Z{Score: ahead, Member: "x"}) },
+			"lost":            func(p redis.Pipeliner) { p.ZAdd(e.Context(), keyLive, redis.Z{Score: ahead, Member: "x"}) },
+			"a lost deletion": func(p redis.Pipeliner) { p.ZAdd(e.Context(), keyGone, redis.Z{Score: ahead, Member: "x"}) },
 		} {
 			const same, next, later = "9000000000000001", "9000000000000002", "9000000000000003"
 			for request, want := range map[string]map[string]string{ // by state, the first and the second answer
@@ -162,7 +164,7 @@ func TestCatalogScriptsTwiceInEveryState(t *testing.T) {
 func TestCatalogLooks(t *testing.T) {
 	onBoth(t, func(e *env) {
 		b := &catalogBench{e}
-		e.Raw.ZAdd(e.Context(), "live", redis.Z{Score: 9_000_000_000_000_010, Member: "lost"}) // its text is
+		e.Raw.ZAdd(e.Context(), keyLive, redis.Z{Score: 9_000_000_000_000_010, Member: "lost"}) // its text is
 		if got := b.run("catalog_look", 1, 5); got != "9000000000000010 9000000000000010 0 0" {
 			t.Errorf("a text was lost: %s", got)
 		}
@@ -170,7 +172,7 @@ func TestCatalogLooks(t *testing.T) {
 		for i, change := range strings.Fields("a:create b:create c:create a:delete b:delete c:delete d:create d:delete e:create e:delete a:create f:create") {
 			name, what, _ := strings.Cut(change, ":")
 			b.run("catalog_change", name, what+strconv.Itoa(i), what, 0, 2, "channel")
-			sizes = append(sizes, fmt.Sprint(e.Raw.ZCard(e.Context(), "gone").Val(), e.Raw.HLen(e.Context(), "specs").Val()))
+			sizes = append(sizes, fmt.Sprint(e.Raw.ZCard(e.Context(), keyGone).Val(), e.Raw.HLen(e.Context(), keySpecs).Val()))
 		}
 		if got := strings.Join(sizes, ","); got != "0 1,0 2,0 3,1 3,2 3,3 3,3 4,3 2,3 3,3 2,3 3,3 4" {
 			t.Errorf("deletions and texts: %s", got)
@@ -187,11 +189,11 @@ func TestCatalogLooks(t *testing.T) {
 		if got := b.run("catalog_look", 1, 1); got != "9000000000000022 9000000000000010 9000000000000016 0" {
 			t.Errorf("a page without a text: %s", got)
 		}
-		e.Raw.Del(e.Context(), "live")
+		e.Raw.Del(e.Context(), keyLive)
 		if got := b.run("catalog_look", "9000000000000016", 1); got != "9000000000000020 9000000000000018 9000000000000016 0 d 9000000000000018 delete7" {
 			t.Errorf("a page of deletions: %s", got)
 		}
-		for _, key := range []string{"specs", "live", "gone"} { // of another program
+		for _, key := range []string{keySpecs, keyLive, keyGone} { // of another program
 			e.Raw.FlushAll(e.Context())
 			e.Raw.Set(e.Context(), key, "x", 0)
 			if got := b.run("catalog_change", "a", "t", "create", 0, 2, "channel"); !strings.Contains(got, "WRONGTYPE") || len(e.Raw.Keys(e.Context(), "*").Val()) != 1 {
