@@ -72,11 +72,11 @@ func database(w *world) {
 
 	server.Stop()
 	const open = "noonctl describe job lottery"
-	tick = w.prints(open, 0, `^  (\S+Z) +[1-9]\d* +two .* yes`, `^.*: Attempts that failed:\n.*\n  (\S+Z) +1 +two .*refused`)[1]
+	tick = w.prints(open, 0, `^  (\S+Z) +[1-9]\d* +two .* yes`, `^.*: Attempts that failed:\n.*\n  (\S+Z) +1 +two .*(?:refused|invalid connection)`)[1]
 	w.must("noonctl cancel lottery --tick " + tick)
 	const failed = "LotteryRunsFail"
 	w.shows(failed, "`noonctl history lottery` shows the outcome and the error", nil, `^  `+tick+` .* (?:failed|unknown) .*canceled`)
-	w.prints(open, 0, `^.*: Attempts that failed:\n.*\n(?:.*\n)*?  `+tick+` +1 +two .*refused`)
+	w.prints(open, 0, `^.*: Attempts that failed:\n.*\n(?:.*\n)*?  `+tick+` +1 +two .*(?:refused|invalid connection)`)
 	server.Restart(w)
 	w.prints(w.command(failed, "`lottery verify` compares them with the database"), 1, `^(?:failed|unknown) +`+strings.NewReplacer("T", " ", "Z", "").Replace(tick))
 	w.must(w.command(failed, "remove the cause, then `noonctl rerun lottery --tick TICK`: its draw happens once", "TICK", tick))
