@@ -35,8 +35,7 @@ type follower struct {
 	opened time.Duration  // the same by Elapsed; before, when the follower began
 	gone   *ledger.Stored // the deletion of the job; nil: it was not deleted
 	known  knowledge      // of what has changed since then
-	behind bool           // the ledger has a newer revision
-	beside time.Time      // since when there are replicas of other definitions, or that is so; of an error about that
+	beside time.Time      // since when there are replicas of other definitions, or the ledger has a newer revision; of an error about that
 	owed   time.Time      // the first due tick that does not run, see lookAhead; zero: none
 
 	mine map[int64]*ledger.Claim // by their keys, what this replica runs now
@@ -59,8 +58,8 @@ const (
 	entire                    // all of the state is: nothing has ended since it was read
 )
 
-// A change of the job: it has another definition here, it was deleted, a run of this replica has returned, a message says that a run has
-// ended, or, with none of them, anything may have changed.
+// A change of the job: it has another definition here, it was deleted, a run of this replica has returned, a message says
+// that a run has ended, or, with none of them, anything may have changed.
 type change struct {
 	to        *job
 	gone      *ledger.Stored

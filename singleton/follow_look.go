@@ -41,7 +41,7 @@ func (f *follower) look(ctx context.Context) error {
 	f.r.observe(state.Now, sent, f.looked)
 	f.report(state)
 	f.state = state
-	if f.behind && time.Since(f.beside) >= 2*lookEvery {
+	if f.j.behind(&state) && time.Since(f.beside) >= 2*lookEvery {
 		return errBehind
 	}
 	f.compare()
@@ -125,9 +125,8 @@ func (f *follower) report(state ledger.State) {
 		log.Info("schedule changed; ticks that were due and did not run are skipped", "from", at, "upto", state.Last)
 		f.j.metrics.count(f.j.metrics.changes)
 	}
-	f.behind = f.j.revision > 0 && state.Revision() > f.j.revision
 	switch {
-	case state.Others == 0 && !f.behind:
+	case state.Others == 0 && !f.j.behind(&state):
 		f.beside = time.Time{}
 	case f.beside.IsZero():
 		f.beside = time.Now()

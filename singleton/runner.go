@@ -256,10 +256,13 @@ func define(client *lockcore.Client, lease lockcore.LeaseConfig, name string, wh
 	}
 	l, err := ledger.New(client, name, ledger.Config{
 		Lease: lease, MaxAttempts: cfg.MaxAttempts, AllowOverlap: cfg.AllowOverlap,
-		KeepRuns: cfg.entries(), Retain: retention(s), Definition: definition(spec, cfg, revision), Schedule: spec,
+		KeepRuns: cfg.entries(), Retain: retention(s), Definition: fingerprint(spec, cfg), Schedule: spec,
 	})
 	if err != nil {
 		return nil, translate(err, "Config", fmt.Sprintf("job %q", name))
+	}
+	if revision > 0 {
+		l = l.OfRevision(revision)
 	}
 	return &job{name: name, schedule: s, work: work, cfg: cfg, ledger: l, revision: revision}, nil
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -30,9 +29,6 @@ type JobSpec struct {
 	// Config needs no Revision. CreateJob compares what is given: a zero value and its default differ.
 	Config JobConfig `json:",omitzero"`
 }
-
-// maxPayload limits JobSpec.Payload.
-const maxPayload = 4096
 
 // CreateJob stores a job, which all Runners that follow stored jobs then run: see Runner.Follow. The ledger begins now, so no
 // earlier tick runs; a ledger that exists continues. A call with the same content changes nothing. If another job with the
@@ -67,11 +63,8 @@ func CreateJob(ctx context.Context, client *lockcore.Client, spec JobSpec, repla
 	}
 	stored, err := catalog.Change(ctx, j.ledger, what, text, 0)
 	for err == nil {
-		if j, err = spec.job(client, lockcore.LeaseConfig{}, nothing, stored.Revision); err != nil {
-			break
-		}
 		var acts uint64
-		if acts, err = j.ledger.Define(ctx); err != nil || acts <= stored.Revision {
+		if acts, err = j.ledger.OfRevision(stored.Revision).Define(ctx); err != nil || acts <= stored.Revision {
 			break
 		}
 		// The catalog has lost data, or another call has changed the job since. Then that is the later one.
@@ -129,8 +122,8 @@ func (s JobSpec) encode() (string, error) {
 	if !utf8.ValidString(s.Payload) {
 		return "", &noonlock.ConfigError{Package: "singleton", Field: "JobSpec.Payload", Value: "other bytes", Rule: "UTF-8"}
 	}
-	if len(s.Payload) > maxPayload {
-		return "", &noonlock.ConfigError{Package: "singleton", Field: "JobSpec.Payload", Value: fmt.Sprint(len(s.Payload), " bytes"), Rule: fmt.Sprint("at most ", maxPayload, " bytes")}
+	if len(s.Payload) > ledger.MaxPayload {
+		return "", &noonlock.ConfigError{Package: "singleton", Field: "JobSpec.Payload", Value: fmt.Sprint(len(s.Payload), " bytes"), Rule: fmt.Sprint("at most ", ledger.MaxPayload, " bytes")}
 	}
 	s.Schedule, _ = ticks.Write(at, "")
 	text, err := json.Marshal(s)
@@ -320,15 +313,6 @@ func (r *Runner) deleted(one ledger.Stored) {
 	j.follower.notice(change{gone: &one})
 }
 
-// definition returns the text that names a definition in the ledger.
-func definition(spec string, cfg JobConfig, revision uint64) string {
-	text := fingerprint(spec, cfg)
-	if revision > 0 {
-		text += "@" + strconv.FormatUint(revision, 10)
-	}
-	return text
-}
-
 var (
 	// errStale is for a replica that was away for longer than the ledger of a deleted job is kept.
 	errStale = errors.New("singleton: the stored jobs were not read since this replica was away")
@@ -336,6 +320,9 @@ var (
 	errBehind      = errors.New("singleton: the ledger has a newer revision than the stored job, because Redis lost a change: repeat the last CreateJob or DeleteJob")
 	errCatalogLost = errors.New("singleton: stored jobs lost")
 )
+
+// behind reports whether the ledger has a newer revision of the job.
+func (j *job) behind(st *ledger.State) bool { return j.revision > 0 && st.Revision() > j.revision }
 
 // wasAway reports whether the job may have been deleted so long ago that its ledger has ended.
 func (f *follower) wasAway() bool {

@@ -151,6 +151,13 @@ func (c *Catalog) Watch(nudge func()) (stop func()) {
 	return c.lock.Watch(c.channel, func(string) { nudge() })
 }
 
+// OfRevision returns a Ledger whose definition is that of a stored job with this revision: see part_definitions.lua.
+func (l *Ledger) OfRevision(revision uint64) *Ledger {
+	of := *l
+	of.cfg.Definition += "@" + strconv.FormatUint(revision, 10)
+	return &of
+}
+
 // Define makes the definition of a stored job the one that acts, unless the ledger has a greater revision. If there is no
 // ledger, it begins now. The result is the revision that acts.
 func (l *Ledger) Define(ctx context.Context) (revision uint64, _ error) {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/noonlock/noonlock/internal/input"
@@ -28,8 +29,10 @@ var (
 const maxOpen = 100
 
 const (
-	maxDue     = 10_000 // the runs of a job that wait for their instants
-	maxPayload = 4096   // bytes
+	// MaxPayload limits the bytes of the payload of a run at an instant, and of a stored job.
+	MaxPayload = 4096
+
+	maxDue = 10_000 // the runs of a job that wait for their instants
 )
 
 // The values of Act.What. The first two are requests of a run.
@@ -114,8 +117,8 @@ func (l *Ledger) TriggerAt(ctx context.Context, id string, at time.Time, payload
 	const op = "trigger job"
 	at = at.Add(time.Millisecond - 1).Truncate(time.Millisecond)
 	err := cmp.Or(checkTick("at", at), checkID(id))
-	if len(payload) > maxPayload {
-		err = refuse("payload", "at most 4096 bytes", "%d bytes", len(payload))
+	if len(payload) > MaxPayload {
+		err = refuse("payload", fmt.Sprint("at most ", MaxPayload, " bytes"), "%d bytes", len(payload))
 	}
 	if err == nil {
 		k := l.keys

@@ -20,8 +20,9 @@
 --	                 └──its holder dies──► unknown, by a later call
 --	not held, attempt 0 ──► skipped        not held, attempt 1 or more ──► unknown
 --
--- One entry of the history has all runs that waited for an instant, and another one the time from the newest accounted tick until now, as for another schedule. A job
--- that was stored again has a greater revision, and is not changed; nor is one that replicas have in their code.
+-- One entry of the history has all runs that waited for an instant, and another one the time from the newest accounted
+-- tick until now, as for another schedule. A job that was stored again has a greater revision, and is not changed; nor is
+-- one that replicas have in their code.
 --
 -- Twice is safe: the second time, only runs that are no longer held end.
 local job, open, runs, deeds, due, payloads = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]

@@ -1,5 +1,5 @@
--- The state of the job. Without a ledger, or if the job was deleted, the script returns {10}, and with a ledger whose schema is
--- too new for this version, {11}.
+-- The state of the job. Without a ledger, or if the job was deleted, the script returns {10}, and with a ledger whose
+-- schema is too new for this version, {11}.
 local v, last, ok, paused, acting, freed, hold, id, retain, newest_trigger = unpack(redis.call('HMGET', job,
   'v', 'last', 'ok', 'paused', 'def', 'freed', 'hold', 'id', 'retain', 'trig'))
 if not last or removed(acting) and not shown then
