@@ -547,7 +547,7 @@ func TestFault20_AClaimWithoutReplicas(t *testing.T) {
 // A reply that leaves no validity starts no work. Of three such claims in a row, the third is given back.
 func TestFault03_AClaimWithoutValidity(t *testing.T) {
 	inBubble(t, plays(`
-		a is ttl=300ms valid=90ms renewed=30ms
+		a is ttl=300ms valid=90ms renewed=70ms
 		a runs 1; a delays job_claim 0 95ms; a claims 2 => expired
 		a heals; pass 50ms; a delays job_claim 2 95ms; a runs 2
 		a delays all 0 60ms; a claims 3 => attempt=1 valid=30ms; a heals`))
