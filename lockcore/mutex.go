@@ -44,7 +44,8 @@ func (m *Mutex) tryLock(ctx context.Context, op string) (*Lease, error) {
 
 // Lock acquires the lock. If the lock is not free, Lock queues and waits until ctx ends.
 // The error is then ErrNotAcquired joined with the error of ctx, and with a *HeldError if
-// the holder is known. Waiters are served in order of arrival.
+// the holder is known. Waiters are served in order of arrival. One whose ctx has a deadline is passed over when a grant
+// would no longer arrive before that, which is up to three round trips earlier.
 //
 // A waiter sends one request per 1.1 TTL, or per 1.1 s if TTL is less than 1 s. The first three
 // waiters, and the first waiter of each process among the first 32, send one per TTL.

@@ -185,6 +185,7 @@ func TestMessagesAndNotes(t *testing.T) {
 			// the lock ends, by default with the grant.
 			messages string
 			owned    string // of a lock with owners, if they differ
+			lasts    int    // how long (ms) the grant to a process lasts that was called before
 			holder   string // the process, "" is H
 			last     int
 		}{
@@ -196,6 +197,8 @@ func TestMessagesAndNotes(t *testing.T) {
 			{name: "known processes are not called", queue: "ABCDE", notes: "B 0,C -0,D 1", left: "B -0,C -0,D 1", messages: "l:E g:A h:B h:E", owned: "l:E g:A h:D h:E"},
 			{name: "of this process", queue: "ABC", notes: "A 1,X 0", left: "X -0", messages: "l:B l:C g:A h:B h:C"},
 			{name: "of this process, and later", queue: "ABC", notes: "A 900,X 0", left: "X -0", messages: "l:B l:C g:A h:B h:C"},
+			{name: "this process was called", queue: "ABC", notes: "A -100,X -0", left: "X -0", lasts: 100, messages: "g:A h:B h:C"},
+			{name: "this process was called, and a grant has lapsed", queue: "ABC", notes: "A -100,X 0", left: "X -0", lasts: 100, messages: "l:B l:C g:A h:B h:C"},
 			{name: "those behind the caller are not called", queue: "ABMCM", notes: "X 0", left: "X -0", messages: "l:B g:A h:B h:M#4"},
 			{name: "thirty-two", queue: "AnBCD", notes: "X 0", left: "X -0", messages: "l:" + strings.ReplaceAll(all, " ", " l:") + " l:B l:C g:A h:n0 h:D"},
 			{name: "behind a thousand", queue: "AdB", notes: "X 0", left: "X -0", messages: "g:A h:B"},
@@ -287,12 +290,16 @@ func TestMessagesAndNotes(t *testing.T) {
 				if family == "owned" {
 					messages = cmp.Or(row.owned, messages)
 				}
+				call := grant
+				if row.lasts > 0 {
+					grant, mark = time.Duration(row.lasts)*time.Millisecond, "-"
+				}
 				for message := range strings.FieldsSeq(messages) {
 					kind, to, _ := strings.Cut(message, ":")
 					attempt, text := attempts["P"+to], ""
 					switch kind[0] {
 					case 'l':
-						kept = append(kept, note("P"+to, "-", e.ms(grant)))
+						kept = append(kept, note("P"+to, "-", e.ms(call)))
 					case 'h':
 						ms := grant.Milliseconds()
 						if family == "owned" {

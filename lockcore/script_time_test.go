@@ -152,6 +152,28 @@ func TestPlacesToTheMillisecond(t *testing.T) {
 		e.run("mutex_acquire", k, me, 500, "join", keep.Milliseconds())
 		e.wants("a TTL below a second, alive until", e.Raw.HGet(e.Context(), k[3], me).Val(), e.ms(3300*time.Millisecond))
 		for _, row := range []struct {
+			script, mode string
+			until        time.Duration
+		}{
+			{"mutex_acquire", "join,30", 30 * time.Millisecond},
+			{"mutex_acquire", "look,20", 20 * time.Millisecond},
+			{"mutex_acquire", "1000,1", time.Millisecond},
+			{"mutex_acquire", "-1000,3299", 3299 * time.Millisecond},
+			{"mutex_acquire", "join,3301", 3300 * time.Millisecond},
+			{"owned_acquire", "join,30", 30 * time.Millisecond},
+			{"owned_acquire", "join,3301", 3300 * time.Millisecond},
+		} {
+			of := me
+			if row.script == "owned_acquire" {
+				of = "ns1:ALIVE.1.t.w/me id"
+				e.establish("orders", heldBy("ns1:OTHER.9.t.w/other id"))
+			}
+			e.run(row.script, k, of, 500, row.mode, keep.Milliseconds())
+			e.wants(row.script+", "+row.mode+": alive until", e.Raw.HGet(e.Context(), k[3], of).Val(), e.ms(row.until))
+		}
+		must(e.env, e.Raw.Set(e.Context(), k[0], stranger, minute).Err())
+		e.fillQueue("orders", me, -minute, minute)
+		for _, row := range []struct {
 			name         string
 			left, wanted time.Duration
 		}{

@@ -3,6 +3,7 @@ package lock
 import (
 	"context"
 	"errors"
+	"strconv"
 	"time"
 
 	"github.com/noonlock/noonlock/internal/readiness"
@@ -77,7 +78,7 @@ func (a *Attempt) sendAcquire(ctx context.Context, mode string, timeout time.Dur
 	if err := a.c.topology.ready(ctx); err != nil {
 		return acquireReply{}, err
 	}
-	req := a.terms.replicated(a.kind.Acquire(a, mode)).Granting(isGrant)
+	req := a.terms.replicated(a.kind.Acquire(a, a.limited(ctx, mode))).Granting(isGrant)
 	stamp := &a.stamp
 	if a.sent.Swap(true) {
 		stamp = new(wire.Stamp) // an earlier request of the attempt may still use the other
@@ -104,10 +105,50 @@ func (a *Attempt) sendAcquire(ctx context.Context, mode string, timeout time.Dur
 		a.place = r.place
 	}
 	r.t0, r.short = stamp.At(), short
+	if a.wake != nil {
+		a.c.noteRoundTrip(a.c.clock.Now() - r.t0)
+	}
 	if r.code == answerHeld {
 		return a.c.topology.confirm(ctx, a, r, timeout)
 	}
 	return r, nil
+}
+
+// limited adds to a mode for how long the queue may serve the attempt, if its caller leaves before its place lapses.
+func (a *Attempt) limited(ctx context.Context, mode string) string {
+	left, ok := a.servable(ctx)
+	a.servedUntil = 0
+	if mode == modeTry || !ok {
+		return mode
+	}
+	a.servedUntil = a.c.clock.Now() + left
+	if left <= 0 && mode != modeLook {
+		return modeTry
+	}
+	return mode + "," + strconv.FormatInt(max(0, left.Milliseconds()), 10)
+}
+
+// servable returns for how long a grant still reaches the caller before its deadline. ok is false if that is longer
+// than a place in the queue lasts. The message about a grant, the look that confirms it, and the reply take one and
+// a half round trips. One more is for the way of this request and for networks that vary.
+func (a *Attempt) servable(ctx context.Context) (left time.Duration, ok bool) {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return 0, false
+	}
+	left = time.Until(deadline) - time.Duration(a.c.roundTrip.Load())*5/2
+	return left, left < 3*a.terms.refresh()
+}
+
+// noteRoundTrip records how long a request has taken. A shorter time counts at once and a longer one by an eighth, so
+// that a request that was slow once does not shorten the waits of others.
+func (c *Client) noteRoundTrip(took time.Duration) {
+	before := c.roundTrip.Load()
+	if now := int64(took); now < before || before == 0 {
+		c.roundTrip.Store(now)
+	} else {
+		c.roundTrip.Store(before + (now-before)/8)
+	}
 }
 
 // shortOf takes ErrNotReplicated out of the result of a request that may grant a lease. Only a

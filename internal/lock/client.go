@@ -49,6 +49,7 @@ type Client struct {
 	lastTerms                 atomic.Pointer[leaseTerms] // see terms
 
 	attempts       atomic.Uint64
+	roundTrip      atomic.Int64 // recent one of a waiter, ns; 0: none yet
 	wire           wire.Wire
 	sentinels      *wire.Sentinels // see target
 	topology       topology
@@ -99,6 +100,8 @@ type Attempt struct {
 	number uint64
 	value  string
 	place  string // its last score in the queue, for joining again
+
+	servedUntil time.Duration // end of the service by the queue, as last requested; 0: no end
 
 	trusted bool // the value says that PUBLISH counts this process as a receiver
 

@@ -128,7 +128,9 @@ func (alone) wait(ctx context.Context, p *patience, k Kind) (lease *Lease, last 
 			return nil, last, err
 		}
 		mode := modeLook
-		if r.code == answerNotQueued {
+		if r.code == answerBusy {
+			mode = modeJoin
+		} else if r.code == answerNotQueued {
 			mode = modeJoin
 			if a.trusted && !messages.Retest(ctx) {
 				// The server did not count this process as a receiver, and would skip the
@@ -176,6 +178,9 @@ func (a *Attempt) await(ctx context.Context, r acquireReply, p *patience) error 
 	next := a.c.clock.Now() + refresh
 	if r.code == answerHead && r.left >= 0 {
 		next = min(next, a.c.clock.Now()+r.left+2*time.Millisecond)
+	}
+	if left, ok := a.servable(ctx); ok && a.servedUntil > 0 && a.c.clock.Now()+left > a.servedUntil+time.Millisecond+time.Duration(a.c.roundTrip.Load()) {
+		next = min(next, a.servedUntil) // round trips are shorter than when the last request was sent
 	}
 	for {
 		timer := time.NewTimer(max(0, next-a.c.clock.Now()))

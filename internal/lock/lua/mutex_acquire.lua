@@ -8,9 +8,10 @@
 -- ARGV[1] me      this attempt
 -- ARGV[2] ttl     ms, of the lock when held by me
 -- ARGV[3] keep    ms, TTL of the token counter after a grant
--- ARGV[4] rest    '<mode> <channels>', in one argument, as a free lock needs neither.
+-- ARGV[4] rest    '<mode>[,<remaining>] <channels>', in one argument, as a free lock needs neither.
 --                 mode: 'try' never queues; 'look' never queues anew; 'join' queues;
 --                 a number queues at that score, after the queue was lost.
+--                 remaining: how long (ms) a grant still reaches the caller in time; absent: no limit
 --                 channels: the prefix of the channels of processes
 --
 -- Returns token                 held by me for ttl from now
@@ -33,13 +34,13 @@ local me, ttl, keep = ARGV[1], ARGV[2], ARGV[3]
 --@include clock
 --@include token
 
-if string.sub(ARGV[4], 1, 5) ~= 'look ' and redis.call('EXISTS', lock, queue, tomb) == 0 then
+if string.sub(ARGV[4], 1, 4) ~= 'look' and redis.call('EXISTS', lock, queue, tomb) == 0 then
   local token = next_token(fence, keep)
   redis.call('SET', lock, me, 'PX', ttl)
   return token
 end
 
-local mode, channels = string.match(ARGV[4], '^(%S+) (.*)$')
+local mode, remaining, channels = string.match(ARGV[4], '^(-?%w+),?(%d*) (.*)')
 
 --@include queue
 --@include mutex
@@ -59,7 +60,7 @@ end
 
 local now, served = server_ms(), false
 local first = redis.call('ZRANGE', queue, 0, 0)[1]
-local at = enqueue(queue, seen, me, ttl, mode, now, first)
+local at = enqueue(queue, seen, me, ttl, mode, now, first, tonumber(remaining))
 if not at and mode == 'look' then
   return {5}
 end

@@ -10,9 +10,10 @@
 -- ARGV[1] me      this attempt, which names the mode and the owner
 -- ARGV[2] ttl     ms, of the entry when granted to me
 -- ARGV[3] keep    ms, TTL of the token counter after a grant
--- ARGV[4] rest    '<ask> <channels>', in one argument, as a free lock needs neither.
+-- ARGV[4] rest    '<ask>[,<remaining>] <channels>', in one argument, as a free lock needs neither.
 --                 ask: 'try' never queues; 'look' never queues anew; 'join' queues;
 --                 a number queues at that score, after the queue was lost.
+--                 remaining: how long (ms) a grant still reaches the caller in time; absent: no limit
 --                 channels: the prefix of the channels of processes
 -- ARGV[5] extends whose token I keep: that of an attempt of my owner with a valid lease, unless
 --                 it reads and I write; with '', that of my own entry; with '-', none. To
@@ -43,7 +44,6 @@
 -- place. An attempt that got {7} or {8} is no longer queued. It joins again to get that again.
 local lock, fence, queue, seen, tomb = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local me, ttl, keep, extends = ARGV[1], ARGV[2], ARGV[3], ARGV[5]
-local ask, channels = string.match(ARGV[4], '^(%S+) (.*)$')
 
 --@include clock
 --@include token
@@ -65,11 +65,13 @@ local function granted(token)
 end
 
 local keys = redis.call('EXISTS', lock, queue, tomb)
-if ask ~= 'look' and keys == 0 then
+if keys == 0 and string.sub(ARGV[4], 1, 4) ~= 'look' then
   local token = next_token(fence, keep)
   create(lock, owner, token, mode, server_ms() + ttl, me)
   return granted(token)
 end
+
+local ask, remaining, channels = string.match(ARGV[4], '^(-?%w+),?(%d*) (.*)')
 
 --@include queue
 --@include owners
@@ -134,7 +136,7 @@ if token or answer == 'upgrade' then
   return {8}
 end
 
-local at = enqueue(queue, seen, me, ttl, ask, now, first)
+local at = enqueue(queue, seen, me, ttl, ask, now, first, tonumber(remaining))
 token, stop, refused, time = serve(lock, fence, keep, queue, seen, me, ttl, now, first)
 if not at and stop == 0 then
   -- The queue before a 'try' had dead waiters only.

@@ -128,7 +128,7 @@ end
 -- serve grants the lock to the head of the queue, and to those behind it that may hold it together with the
 -- head. It returns the token if `me` was served; the time (ms) at which the head's wait ends if no lease is
 -- renewed, 0 if the queue is empty, or -1 if there is more to do, as one call skips at most 1000 waiters; the
--- code that refuses `me`, if any; and for how long (ms) others were granted the lock, nil if none was. A waiter
+-- code that refuses `me`, if any; and for how long (ms) at most others were granted the lock, nil if none was. A waiter
 -- that has lapsed or that no message reaches is removed, and joins again if it is alive. So are all waiters of
 -- a process that did not confirm a grant or answer a call. A reader that wants to write beside others is
 -- removed, too: it is notified to look, and is then refused. A waiter for a mutex keeps a free lock, and is
@@ -170,8 +170,9 @@ local function serve(lock, fence, keep, queue, seen, me, ttl, now, known)
       elseif notify(lock, head, 'g', '') == 0 then
         silent[process] = true
       elseif answer == 'in' then
-        granted, time = process, note_grant(lock, queue, seen, process, me, now, time)
-        enter(lock, s, mode, head, next_token(fence, keep), now + time)
+        local lasts = note_grant(lock, queue, seen, process, me, now)
+        granted, time = process, math.max(time or 0, lasts)
+        enter(lock, s, mode, head, next_token(fence, keep), now + lasts)
       end
     end
     drop(queue, seen, head)

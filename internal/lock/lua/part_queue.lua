@@ -87,37 +87,37 @@ end
 
 -- note_grant notes the time by which a process must confirm a grant. It returns for how long (ms) the
 -- grant lasts. After another grant has lapsed, more processes may be frozen. They must not
--- cost one grant each. So all processes ahead of `me` are called once: each must send a
--- request within CALL, and the grant lasts as long. An earlier grant that the process must still confirm keeps its
--- time, or a frozen process would get one slot of a Semaphore after the other. time: of an earlier grant by this
--- script.
+-- cost one grant each. So all processes ahead of `me` are called once: each must send a request within CALL, and no
+-- grant to one that was called lasts longer than that. An earlier grant that the process must still confirm keeps its
+-- time, or a frozen process would get one slot of a Semaphore after the other.
 -- Call it before the field of the attempt is deleted, so that `seen` exists and has a TTL.
-local function note_grant(lock, queue, seen, process, me, now, time)
-  local lapsed, known, first = false, {[process] = true}, nil
+local function note_grant(lock, queue, seen, process, me, now)
+  local lapsed, known, before, first = false, {[process] = true}, '', nil
   local notes = string.gsub(notes_of(seen), '(%w+) (%-?)(%d+)\n', function(of, called, till)
     known[of] = true
     if of == process then
-      first = tonumber(till)
+      before, first = called, tonumber(till)
       return ''
     elseif called == '' and tonumber(till) <= now then
       lapsed = true
       return of .. ' -' .. till .. '\n'
     end
   end)
+  local mark, ends = before, now + GRANT
   if lapsed then
-    time = CALL
+    mark, ends = '-', now + CALL
     for _, called in ipairs(notify_processes(lock, queue, 'l', '', known, me)) do
-      notes = notes .. note(called, '-', now + CALL)
+      notes = notes .. note(called, '-', ends)
     end
   end
-  time = time or GRANT
-  notes = notes .. note(process, time == CALL and '-' or '', math.min(first or now + time, now + time))
+  local till = math.min(first or ends, ends)
+  notes = notes .. note(process, mark, till)
   for _ = 49, select(2, string.gsub(notes, '\n', '')) do -- the last 48 are kept
     notes = string.gsub(notes, '^.-\n', '')
   end
   noted = notes
   redis.call('HSET', seen, '!', notes)
-  return time
+  return (before == '-' and till or ends) - now
 end
 
 local function drop(queue, seen, attempt)
@@ -183,8 +183,8 @@ end
 
 -- enqueue adds `me` to the queue, or keeps its place, and extends the time for which it counts as alive. It
 -- returns the score. With mode 'look' and 'try' nothing is added, and the result is nil if `me` is not in the
--- queue. first: the head; false or nil: there is no queue.
-local function enqueue(queue, seen, me, ttl, mode, now, first)
+-- queue. first: the head; false or nil: there is no queue. remaining: see mutex_acquire.
+local function enqueue(queue, seen, me, ttl, mode, now, first, remaining)
   clear_note(seen, me)
   local at, new
   if mode ~= 'look' and mode ~= 'try' then
@@ -203,7 +203,7 @@ local function enqueue(queue, seen, me, ttl, mode, now, first)
     return nil
   end
   local lapse = lapse_of(ttl)
-  redis.call('HSET', seen, me, string.format('%.0f', now + lapse))
+  redis.call('HSET', seen, me, string.format('%.0f', now + (remaining and math.min(lapse, remaining) or lapse)))
   -- Both keys expire together, so `seen` has no fields of attempts that expired with the
   -- queue. They last twice as long as needed, so that few requests have to extend that.
   local left = redis.call('PTTL', seen)
