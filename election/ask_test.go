@@ -137,8 +137,8 @@ func TestOperatorResignsATermThatBegins(t *testing.T) {
 }
 
 // If the reply is lost, and the leader has resigned before the request is sent again, the operator
-// gets ErrUnknown: somebody was asked.
-func TestOperatorLosesTheReply(t *testing.T) {
+// gets ErrUnknown: somebody was asked. So does a leader whose candidate was promoted and has left.
+func TestFault26_OperatorLosesTheReply(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
 		client, net := e.Linked("operator")
@@ -152,6 +152,17 @@ func TestOperatorLosesTheReply(t *testing.T) {
 		mustIs(e, err, lockcore.ErrUnknown)
 		mustIs(e, a.ended(1), election.ErrResigned)
 		b.leads(1)
+	})
+	inBubble(t, func(e *env) {
+		client, net := e.Linked("a")
+		a, b := e.replica(client, calm()), e.replica(e.Client("b"), calm())
+		e.queueUp(a, b)
+		lost := net.Inject(e, lockcoretest.Fault{Kind: lockcoretest.SwallowReply, Match: e.script("lock_promote"), Count: 1})
+		answered := make(chan error, 1)
+		go func() { answered <- a.le.TransferTo(e.Context(), "b") }()
+		must(e, lost.Wait(e.Context(), 1))
+		b.stop()
+		mustIs(e, <-answered, election.ErrNoCandidate, lockcore.ErrUnknown)
 	})
 }
 

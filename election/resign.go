@@ -71,15 +71,7 @@ func (l *leadership) promote(ctx context.Context, identity string) error {
 	if err := l.e.one("TransferTo", "the candidates on several servers have no queue. Resign lets any of them lead"); err != nil {
 		return err
 	}
-	switch done, err := l.lease.Promote(ctx, identity); {
-	case err != nil:
-		return err
-	case done == lock.NotHeld:
-		return lockcore.ErrNotHeld
-	case done != lock.Promoted:
-		return ErrNoCandidate
-	}
-	return nil
+	return l.lease.Promote(ctx, identity, ErrNoCandidate)
 }
 
 // giveUp ends the work.
@@ -194,14 +186,9 @@ func (e *Election) ask(ctx context.Context, token uint64, to string) error {
 	}
 	ask := e.scripts.resign.Call(wire.Keys(e.keys.lock, e.keys.fence, e.keys.leader),
 		strconv.FormatUint(token, 10), string(text), e.keys.channel)
-	// If the reply to a try is lost, the leader may have resigned before the next try. Do then joins
-	// ErrUnknown, so that the caller does not believe that nobody was asked.
-	within := 2 * e.lock.Timeout()
-	ctx, cancel := context.WithTimeoutCause(ctx, within, wire.NoAnswer(within))
-	defer cancel()
-	retry := wire.NewRetry(e.lock.Timeout(), within, nil)
-	return retry.Do(ctx, wire.MayRetry, func() error {
-		switch n, err := ask.Number(e.lock.Once(ctx, ask)); {
+	// The leader may have resigned before the second try. The caller must not believe that nobody was asked.
+	_, _, err = e.lock.Act(ctx, ask, func(answer any) error {
+		switch n, err := ask.Number(answer, nil); {
 		case err != nil:
 			return err
 		case n == 0:
@@ -213,6 +200,7 @@ func (e *Election) ask(ctx context.Context, token uint64, to string) error {
 		}
 		return nil
 	})
+	return err
 }
 
 // obey carries out the request of an operator to the present leadership, if the observed record has a new one,

@@ -33,7 +33,8 @@ type Operator struct {
 // ForceRelease is meant for operators: a holder is stuck, or another program has left a
 // key without TTL. It is logged and counted. Such a foreign key is released as a whole. If it
 // is replaced during the call, the new key is deleted too if the values are equal, or if
-// neither key is a string. If the error matches ErrUnknown, the lock may have been released.
+// neither key is a string. If the error matches ErrUnknown, the lock may have been released: no reply arrived, or the
+// request was sent again and found nothing to release.
 func (c *Client) ForceRelease(ctx context.Context, seen Inspection, by Operator) (released int, err error) {
 	const op = "force release"
 	for _, text := range []struct{ field, value string }{{"Operator.Who", by.Who}, {"Operator.Reason", by.Reason}} {
@@ -58,8 +59,11 @@ func (c *Client) ForceRelease(ctx context.Context, seen Inspection, by Operator)
 		return 0, lock.OpError(op, seen.Name, ErrChanged)
 	}
 	req := c.room().Force(seen.Name, now.stored, now.attempts, by.Who+"\n"+by.Reason)
-	answer, err := c.ask(ctx, seen.Name, req)
+	answer, repeated, err := c.room().Act(ctx, seen.Name, req, lock.AskFor, lock.AskWithin, func(any) error { return nil })
 	n, err := req.Number(answer, err)
+	if err == nil && n == 0 && repeated {
+		err = ErrUnknown // the first try may have released them, and nothing says so any more
+	}
 	if err != nil || n == 0 {
 		return 0, lock.OpError(op, seen.Name, err)
 	}

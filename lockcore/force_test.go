@@ -127,6 +127,49 @@ func TestForceReleaseEndsTheLeaseFirst(t *testing.T) {
 	})
 }
 
+// The reply to an operator's request is lost, and the lock is another one when the request is sent again. Neither a
+// release nor a new size is denied.
+// Caught mutants: no lease to release means that none was; the refusal counts as if it were the first answer.
+func TestFault26_OperatorsLoseTheReply(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		admin, f := e.Linked("admin")
+		gpus, err := admin.Semaphore("gpus", 1, ttl(time.Minute))
+		must(e, err)
+		must(e, gpus.Resize(e.Context(), 2))
+		for _, c := range []struct {
+			name, script string
+			begin, then  func() error // before the call, and between its tries
+			call         func() (int, error)
+			want         error
+			released     int
+		}{
+			{"a lease is released", "lock_force", func() error { e.try(e.mutex(e.Client("a"), "orders", ttl(time.Minute))); return nil }, func() error { return nil },
+				func() (int, error) { return e.force(admin, "orders") }, nil, 1},
+			{"a foreign key", "lock_force", func() error { return e.Raw.RPush(e.Context(), e.key("foreign", "lock"), "x").Err() }, func() error { return nil },
+				func() (int, error) { return e.force(admin, "foreign") }, lockcore.ErrUnknown, 0},
+			{"a semaphore", "owned_resize", func() error { return nil }, func() error { return e.Raw.Set(e.Context(), e.key("gpus", "lock"), "x", 0).Err() },
+				func() (int, error) { return 0, gpus.Resize(e.Context(), 3) }, lockcore.ErrWrongKind, 0},
+		} {
+			must(e, c.begin())
+			lost := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.SwallowReply, Match: e.script(c.script), Count: 1})
+			var n int
+			var err error
+			answered := make(chan struct{})
+			go func() {
+				defer close(answered)
+				n, err = c.call()
+			}()
+			must(e, lost.Wait(e.Context(), 1))
+			must(e, c.then())
+			<-answered
+			if n != c.released || !errors.Is(err, c.want) || c.want != nil && !errors.Is(err, lockcore.ErrUnknown) {
+				e.Errorf("%s: %d, %v", c.name, n, err)
+			}
+		}
+	})
+}
+
 // The remark about a release lasts until the last lease would have ended, or for a second if the key had no TTL.
 func TestForceReleaseRemarkLasts(t *testing.T) {
 	onBoth(t, func(e *env) {

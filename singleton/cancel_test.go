@@ -85,3 +85,82 @@ func TestCancel(t *testing.T) {
 		})
 	}
 }
+
+// The reply to an operator's request is lost, and the request is sent again when there is nothing left to do. The error
+// says that it may have been carried out. Of several canceled runs, the second answer has only those that go on.
+// Mutants: a refusal counts as if it were the first answer; the list of the second answer counts as the whole one.
+func TestFault26_OperatorsLoseTheReply(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		call func(ctx context.Context, j *singleton.Job, running singleton.RunID) (left []singleton.RunID, err error)
+		gone bool // the ledger, before the second try
+		left int  // canceled runs that have not ended
+		want error
+	}{
+		{"Cancel a run", func(ctx context.Context, j *singleton.Job, run singleton.RunID) ([]singleton.RunID, error) {
+			return j.Cancel(ctx, run)
+		}, false, 0, singleton.ErrNotOpen},
+		{"Cancel all, and all have ended", func(ctx context.Context, j *singleton.Job, _ singleton.RunID) ([]singleton.RunID, error) {
+			return j.Cancel(ctx, singleton.RunID{})
+		}, false, 0, singleton.ErrNotOpen},
+		{"Cancel all, and one goes on", func(ctx context.Context, j *singleton.Job, _ singleton.RunID) ([]singleton.RunID, error) {
+			return j.Cancel(ctx, singleton.RunID{})
+		}, false, 1, lockcore.ErrUnknown},
+		{"CancelAt", func(ctx context.Context, j *singleton.Job, _ singleton.RunID) ([]singleton.RunID, error) {
+			return nil, j.CancelAt(ctx, "later")
+		}, false, 0, singleton.ErrNotOpen},
+		{"Pause", func(ctx context.Context, j *singleton.Job, _ singleton.RunID) ([]singleton.RunID, error) {
+			return nil, j.Pause(ctx)
+		}, true, 0, singleton.ErrNoLedger},
+		{"Resume", func(ctx context.Context, j *singleton.Job, _ singleton.RunID) ([]singleton.RunID, error) {
+			return nil, j.Resume(ctx)
+		}, true, 0, singleton.ErrNoLedger},
+		{"TriggerAt", func(ctx context.Context, j *singleton.Job, _ singleton.RunID) ([]singleton.RunID, error) {
+			return nil, j.TriggerAt(ctx, "new", time.Now(), "")
+		}, true, 0, singleton.ErrNoLedger},
+	} {
+		inBubble(t, func(t *testing.T, f *fleet) {
+			ends := make(chan struct{})
+			f.start("a", never, func(ctx context.Context, run singleton.Run) error {
+				<-ctx.Done()
+				if run.ID == "slow" {
+					<-ends
+				}
+				return ctx.Err()
+			}, singleton.JobConfig{AllowOverlap: true})
+			opt, net := f.Link()
+			job, err := singleton.NewJob(f.ClientWith(opt, lockcore.Config{}), "draw")
+			testenv.Must(t, err)
+			f.Until("the job is there", func() bool { _, err := job.Status(t.Context()); return err == nil })
+			if c.left > 0 {
+				testenv.Must(t, job.TriggerAt(t.Context(), "slow", f.now(), ""))
+			}
+			testenv.Must(t, job.TriggerAt(t.Context(), "later", f.now().Add(time.Hour), ""))
+			_, err = job.Trigger(t.Context())
+			testenv.Must(t, err)
+			running := f.begun("draw", c.left+1)[c.left].run.RunID
+			_, err = job.Cancel(t.Context(), singleton.RunID{Tick: time.UnixMilli(1)}) // the server knows the script now
+			if testenv.MustIs(t, err, singleton.ErrNotOpen); errors.Is(err, lockcore.ErrUnknown) {
+				t.Errorf("the first answer: %v", err)
+			}
+			testenv.Must(t, job.Resume(t.Context()))
+			lost := net.Inject(t, lockcoretest.Fault{Kind: lockcoretest.SwallowReply, Match: lockcoretest.Command("evalsha"), Count: 1})
+			answered := make(chan struct{})
+			var left []singleton.RunID
+			go func() {
+				defer close(answered)
+				left, err = c.call(t.Context(), job, running)
+			}()
+			testenv.Must(t, lost.Wait(t.Context(), 1))
+			if c.gone {
+				f.all["a"].stop()
+				testenv.Must(t, f.Raw.Del(t.Context(), f.key("draw", "job")).Err())
+			}
+			<-answered
+			if len(left) != c.left || !errors.Is(err, c.want) || !errors.Is(err, lockcore.ErrUnknown) {
+				t.Errorf("%s: %v, %v", c.name, left, err)
+			}
+			close(ends)
+		})
+	}
+}

@@ -80,8 +80,8 @@ func (j *Job) CancelAt(ctx context.Context, id string) error { return j.ledger.C
 // and none that a change of the schedule skipped.
 //
 // The errors are ErrNotEnded, ErrSucceeded, ErrNoRun, ErrTriggers while a hundred runs are open,
-// ErrNoLedger and ErrNewerSchema. If the error matches lockcore.ErrUnknown, the tick may run
-// again. A repeated call then returns ErrNotEnded or ErrSucceeded if it does or did.
+// ErrNoLedger and ErrNewerSchema. If the error matches lockcore.ErrUnknown, also together with one of the others, the
+// tick may run again. A repeated call then returns ErrNotEnded or ErrSucceeded if it does or did.
 func (j *Job) Rerun(ctx context.Context, id RunID) error {
 	state, err := j.Status(ctx)
 	if err != nil {
@@ -100,7 +100,8 @@ func (j *Job) Rerun(ctx context.Context, id RunID) error {
 // canceled if it had not begun, otherwise as unknown. Rerun runs the tick again.
 //
 // The errors are ErrNotOpen, ErrNoLedger and ErrNewerSchema. If the error matches
-// lockcore.ErrUnknown, the run may have been canceled.
+// lockcore.ErrUnknown, also together with one of the others, the run may have been canceled. Of all runs,
+// those that have ended meanwhile are then missing in canceled.
 func (j *Job) Cancel(ctx context.Context, id RunID) (canceled []RunID, err error) {
 	ids, err := j.ledger.Cancel(ctx, ledger.RunID(id))
 	for _, id := range ids {

@@ -2,6 +2,7 @@ package lock
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -312,6 +313,21 @@ func (c *Client) newRetry(each, within time.Duration) wire.Retry {
 func (c *Client) Ask(ctx context.Context, name string, req wire.Request, each, within time.Duration) (any, error) {
 	retry := c.newRetry(each, within)
 	return retry.Send(ctx, c.wire, name, req, wire.MayRetry)
+}
+
+// Act is Ask for a request that changes something. refusal returns the error of an answer that refuses it. If an
+// earlier try was not answered, that may have been carried out: the error is then joined with ErrUnknown, and repeated
+// is true.
+func (c *Client) Act(ctx context.Context, name string, req wire.Request, each, within time.Duration, refusal func(answer any) error) (answer any, repeated bool, err error) {
+	retry := c.newRetry(each, within)
+	err = retry.Do(ctx, wire.MayRetry, func() error {
+		if answer, err = c.wire.Send(ctx, name, req, retry.Timeout()); err != nil {
+			repeated = repeated || errors.Is(err, ErrUnknown)
+			return err
+		}
+		return refusal(answer)
+	})
+	return answer, repeated, err
 }
 
 // Background runs a task that Close waits for. It returns false, and does not run the

@@ -117,7 +117,12 @@ func (slotKind) Release(a *Attempt, withdraw bool) wire.Request {
 // Resize stores another size of a Semaphore. It returns ErrWrongKind if the name is of another kind.
 func (n *Name) Resize(ctx context.Context, size int) error {
 	r := n.c.scripts.ownedResize.Call(append(n.keys.args(), n.keys.key("size")), size, &n.terms.keepText, &n.keys.channels)
-	answer, err := n.Ask(ctx, r)
+	answer, _, err := n.Act(ctx, r, func(answer any) error {
+		if answer == any(int64(-1)) {
+			return ErrWrongKind
+		}
+		return nil
+	})
 	if list, ok := answer.([]any); ok && len(list) == 2 {
 		in, err := r.Number(list[1], err)
 		if err != nil {
@@ -128,9 +133,6 @@ func (n *Name) Resize(ctx context.Context, size int) error {
 		answer = list[0]
 	}
 	before, err := r.Number(answer, err)
-	if before == -1 {
-		err = ErrWrongKind
-	}
 	if err == nil {
 		n.c.log.Info("the size of a Semaphore was set", "name", n.keys.name, "size", size, "before", before)
 	}

@@ -109,6 +109,11 @@ func (n *Name) Ask(ctx context.Context, r wire.Request) (any, error) {
 	return n.c.Ask(ctx, n.keys.name, r, n.terms.timeout(), 2*n.terms.timeout())
 }
 
+// Act is Client.Act for as long as Ask.
+func (n *Name) Act(ctx context.Context, r wire.Request, refusal func(answer any) error) (answer any, repeated bool, err error) {
+	return n.c.Act(ctx, n.keys.name, r, n.terms.timeout(), 2*n.terms.timeout(), refusal)
+}
+
 // Persist sends a request and retries it until it is answered or ctx ends. It also
 // retries while the server has too little memory or too few replicas.
 func (n *Name) Persist(ctx context.Context, r wire.Request) (any, error) {

@@ -93,7 +93,7 @@ func (l *Ledger) Pause(ctx context.Context) error { return l.pause(ctx, "pause j
 func (l *Ledger) Resume(ctx context.Context) error { return l.pause(ctx, "resume job", "0") }
 
 func (l *Ledger) pause(ctx context.Context, op, pause string) error {
-	_, err := l.act(ctx, l.scripts.pause.Call(wire.Keys(l.keys.job, l.keys.open, l.keys.runs, l.keys.acts, l.keys.due, l.keys.payloads),
+	_, _, err := l.act(ctx, l.scripts.pause.Call(wire.Keys(l.keys.job, l.keys.open, l.keys.runs, l.keys.acts, l.keys.due, l.keys.payloads),
 		pause, l.cfg.Retain.Milliseconds(), l.by.Who, l.by.Reason, l.keys.channel))
 	return opError(op, l.name, err)
 }
@@ -102,7 +102,7 @@ func (l *Ledger) pause(ctx context.Context, op, pause string) error {
 func (l *Ledger) Trigger(ctx context.Context) (id RunID, err error) {
 	req := l.scripts.trigger.Call(wire.Keys(l.keys.job, l.keys.open, l.keys.tomb(l.lock.Client().NewID()), l.keys.acts),
 		maxOpen, tombTTL.Milliseconds(), l.by.Who, l.by.Reason, l.keys.channel)
-	runs, err := l.act(ctx, req)
+	runs, _, err := l.act(ctx, req)
 	if err == nil && len(runs) != 1 {
 		err = req.OddReply(runs)
 	}
@@ -122,7 +122,7 @@ func (l *Ledger) TriggerAt(ctx context.Context, id string, at time.Time, payload
 	}
 	if err == nil {
 		k := l.keys
-		_, err = l.act(ctx, l.scripts.at.Call(wire.Keys(k.job, k.due, k.payloads, k.open, k.runs, k.acts), id, decimal(at.UnixMilli()), payload,
+		_, _, err = l.act(ctx, l.scripts.at.Call(wire.Keys(k.job, k.due, k.payloads, k.open, k.runs, k.acts), id, decimal(at.UnixMilli()), payload,
 			l.by.Who, l.by.Reason, maxDue, l.cfg.Retain.Milliseconds(), k.channel))
 	}
 	return opError(op, l.name, err)
@@ -144,7 +144,7 @@ func (l *Ledger) Rerun(ctx context.Context, id RunID, scheduled bool) error {
 		return opError(op, l.name, err)
 	}
 	k := l.keys
-	_, err := l.act(ctx, l.scripts.rerun.Call(wire.Keys(k.job, k.open, k.runs, k.tomb(l.lock.Client().NewID()), k.acts, k.payloads),
+	_, _, err := l.act(ctx, l.scripts.rerun.Call(wire.Keys(k.job, k.open, k.runs, k.tomb(l.lock.Client().NewID()), k.acts, k.payloads),
 		id.text(), flag(scheduled), maxOpen, tombTTL.Milliseconds(), l.by.Who, l.by.Reason, k.channel))
 	return opError(op, l.name, err)
 }
@@ -169,25 +169,34 @@ func (l *Ledger) CancelAt(ctx context.Context, id string) error {
 
 func (l *Ledger) cancel(ctx context.Context, run, id string) ([]RunID, error) {
 	k := l.keys
-	ids, err := l.act(ctx, l.scripts.cancel.Call(wire.Keys(k.job, k.open, k.runs, k.acts, k.due, k.payloads),
+	ids, repeated, err := l.act(ctx, l.scripts.cancel.Call(wire.Keys(k.job, k.open, k.runs, k.acts, k.due, k.payloads),
 		run, mostRuns, l.by.Who, l.by.Reason, id, k.channel))
+	if err == nil && repeated && run == "" && id == "" {
+		err = fmt.Errorf("%w: runs that have ended since the first request are missing", lockcore.ErrUnknown)
+	}
 	return ids, opError("cancel run", l.name, err)
 }
 
-// act runs a script of an operator, and returns the runs that it names.
-func (l *Ledger) act(ctx context.Context, r wire.Request) (runs []RunID, err error) {
-	answer, err := l.ask(ctx, r)
+// act runs a script of an operator, and returns the runs that it names. repeated is that of lock.Client.Act.
+func (l *Ledger) act(ctx context.Context, r wire.Request) (runs []RunID, repeated bool, err error) {
+	answer, repeated, err := l.lock.Act(ctx, r, func(answer any) error {
+		list, _ := answer.([]any)
+		if len(list) == 0 {
+			return r.OddReply(answer)
+		}
+		if code, _ := list[0].(int64); code != 1 {
+			return cmp.Or(refusals[code], r.OddReply(answer))
+		}
+		return nil
+	})
 	if err != nil {
-		return nil, err
-	}
-	if code, _ := answer[0].(int64); code != 1 {
-		return nil, cmp.Or(refusals[code], r.OddReply(answer))
+		return nil, repeated, err
 	}
 	var d Decoder
-	for _, text := range answer[1:] {
+	for _, text := range answer.([]any)[1:] {
 		runs = append(runs, d.RunID(wire.Text(text)))
 	}
-	return runs, d.Err
+	return runs, repeated, d.Err
 }
 
 // refusals are the codes with which the scripts of operators refuse. 10 and 11 are those of all scripts.
