@@ -3,6 +3,7 @@ package schedule_test
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"testing"
@@ -322,29 +323,92 @@ func TestDaysByRule(t *testing.T) {
 	}
 }
 
-// H spreads names evenly, gives a name the same values everywhere, and is stored as these values.
+// H spreads names evenly over the values of each field and over the pairs of each two fields. It gives a name the same
+// values everywhere, and is stored as these values.
+// Mutant: the hashes of two fields have the same last bits.
 func TestSpread(t *testing.T) {
-	count := map[string]int{}
-	for i := range 6000 {
-		s, err := schedule.Parse("H 3 * * *", schedule.Config{Name: fmt.Sprint("job-", i)})
+	const names = 20_000
+	fields := [][2]int{{0, 60}, {0, 24}, {1, 28}, {1, 12}, {0, 7}} // least value, and how many
+	counts := make([]map[[2]int]int, 25)
+	for i := range names {
+		s, err := schedule.Parse("H H H H H", schedule.Config{Name: fmt.Sprint("job-", i)})
 		if err != nil {
 			t.Fatal(err)
 		}
-		count[fmt.Sprint(s)]++
+		var v [5]int
+		if _, err := fmt.Sscan(fmt.Sprint(s), &v[0], &v[1], &v[2], &v[3], &v[4]); err != nil {
+			t.Fatal(err)
+		}
+		for a := range v {
+			for b := range a + 1 {
+				if counts[5*a+b] == nil {
+					counts[5*a+b] = map[[2]int]int{}
+				}
+				counts[5*a+b][[2]int{v[a], v[b]}]++
+			}
+		}
 	}
-	for text, n := range count {
-		if len(count) != 60 || n < 50 || n > 150 { // 100 on average
-			t.Errorf("%d minutes, and %d jobs at %s", len(count), n, text)
+	for a, of := range fields {
+		for b, by := range fields[:a+1] {
+			cells := of[1]
+			if a != b {
+				cells *= by[1]
+			}
+			count := counts[5*a+b]
+			mean, chi := float64(names)/float64(cells), 0.0
+			for at, n := range count {
+				if at[0] < of[0] || at[0] >= of[0]+of[1] {
+					t.Errorf("field %d has the value %d", a, at[0])
+				}
+				chi += (float64(n) - mean) * (float64(n) - mean) / mean
+			}
+			// For independent values, chi² is about cells ± √(2·cells).
+			if len(count) != cells || chi > float64(cells)+4*math.Sqrt(2*float64(cells)) {
+				t.Errorf("fields %d and %d: %d of %d pairs, chi² is %.0f", a, b, len(count), cells, chi)
+			}
 		}
 	}
 	for spec, want := range map[string]string{
-		"H H H H H":    "17 19 27 6 6 in UTC",
-		"H/15 * * * *": "2-59/15 * * * * in UTC",
+		"H H H H H":    "33 19 16 7 5 in UTC",
+		"H/15 * * * *": "3-59/15 * * * * in UTC",
 		"0 H/6 L * *":  "0 1-23/6 L * * in UTC",
 	} {
 		s, err := schedule.Parse(spec, schedule.Config{Name: "draw"})
 		if err != nil || fmt.Sprint(s) != want {
 			t.Errorf("%s: %v, %v; want %q", spec, s, err, want)
+		}
+	}
+}
+
+// Whether an expression with H is accepted follows from its text. H/n has each nth value up to the last one.
+func TestSpreadIsAcceptedForAllNamesOrNone(t *testing.T) {
+	specs := map[string]bool{"0 0 30 H *": false, "0 0 31 H/5 *": false, "0 0 31 H/4 *": true, "0 0 31 H MON": true, "0 0 29 H *": true}
+	for i, most := range []int{60, 24, 28, 12, 7} {
+		for n := 1; n <= most; n++ {
+			fields := []string{"0", "0", "*", "*", "*"}
+			fields[i] = fmt.Sprintf("H/%d", n)
+			specs[strings.Join(fields, " ")] = true
+		}
+	}
+	for spec, accepted := range specs {
+		for i := range 200 {
+			s, err := schedule.Parse(spec, schedule.Config{Name: fmt.Sprint("job-", i)})
+			if (err == nil) != accepted {
+				t.Fatalf("%s of job-%d: %v, %v", spec, i, s, err)
+			}
+		}
+	}
+	for n := 1; n <= 60; n++ {
+		s := mustSchedule(t, fmt.Sprintf("H/%d * * * *", n), schedule.Config{Name: "draw"})
+		end := time.Date(2026, 1, 1, 1, 0, 0, 0, time.UTC)
+		first := s.Next(end.Add(-time.Hour - 1)).Minute()
+		if first >= n {
+			t.Errorf("%v begins at minute %d", s, first)
+		}
+		for at := first; at < 60; at += n {
+			if next := s.Next(end.Add(time.Duration(at-60)*time.Minute - 1)); next.Minute() != at || next.Hour() != 0 {
+				t.Errorf("H/%d: %v has %v in place of minute %d", n, s, next, at)
+			}
 		}
 	}
 }

@@ -1,8 +1,9 @@
 package ticks
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
 	"fmt"
-	"hash/fnv"
 	"slices"
 	"strconv"
 	"strings"
@@ -92,34 +93,44 @@ func (f *cronField) ruleOfWeekdays(item string) dayRule {
 	return nthWeekday(n%7, number)
 }
 
-// spread replaces H in the fields by values that follow from a name.
-func spread(fields []string, name string) (values []string, err error) {
+// spread replaces H in the fields. pick chooses one of the first n values of a field.
+func spread(fields []string, pick func(f *cronField, n int) int) (values []string, err error) {
 	for i, f := range cronFields() {
 		step, found := strings.CutPrefix(fields[i], "H")
 		if !found {
 			values = append(values, fields[i])
 			continue
 		}
-		every, stepped := f.spread-f.min+1, step != ""
-		if stepped {
+		every := f.spread - f.min + 1
+		if step != "" {
 			n, ok := digits(strings.TrimPrefix(step, "/"))
 			if !ok || step[0] != '/' || n < 1 || n > every {
 				return nil, refuse(f.name, fields[i], fmt.Sprintf("H, or H/n with n from 1 to %d", every))
 			}
 			every = n
 		}
-		if name == "" {
+		if pick == nil {
 			return nil, refuse(f.name, fields[i], "without H, as there is no Config.Name that it could follow from")
 		}
-		sum := fnv.New32a()
-		fmt.Fprintf(sum, "%s %s", f.name, name)
-		text := strconv.Itoa(f.min + int(sum.Sum32()%uint32(every))) //nolint:gosec // at most 60
-		if stepped {
+		first := f.min + pick(&f, every)
+		text := strconv.Itoa(first)
+		if first+every <= f.spread {
 			text += fmt.Sprintf("-%d/%d", f.spread, every)
 		}
 		values = append(values, text)
 	}
 	return values, nil
+}
+
+// pickBy picks by a name, for each field independently. Other releases must pick the same: schedule.Parse documents it.
+func pickBy(name string) func(f *cronField, n int) int {
+	if name == "" {
+		return nil
+	}
+	return func(f *cronField, n int) int {
+		sum := sha256.Sum256([]byte(f.name + " " + name))
+		return int(binary.BigEndian.Uint64(sum[:]) % uint64(n)) //nolint:gosec // less than 60
+	}
 }
 
 // parse returns the set of values of one item of a list, or the rule that the item breaks.

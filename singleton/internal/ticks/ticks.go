@@ -59,11 +59,19 @@ func Parse(spec string, cfg Config) (Schedule, error) {
 		return nil, refuse("spec", spec, fmt.Sprintf(
 			"the five fields minute, hour, day of month, month, day of week, not %d; seconds and years are not supported (use @every for short intervals)", len(fields)))
 	}
-	fields, err := spread(fields, cfg.Name)
+	values, err := spread(fields, pickBy(cfg.Name))
 	if err != nil {
 		return nil, err
 	}
-	return parseCron(spec, fields, cfg)
+	s, err := parseCron(spec, values, cfg)
+	// A name must not decide whether a text is accepted.
+	for m := 0; err == nil && m < 12 && strings.HasPrefix(fields[3], "H"); m++ {
+		values, _ = spread(fields, func(_ *cronField, n int) int { return m % n })
+		if _, none := parseCron(spec, values, cfg); none != nil {
+			return nil, refuse("spec", spec, "an expression with a date that exists, whichever month H is")
+		}
+	}
+	return s, err
 }
 
 // descriptorFields returns the cron expression that a descriptor stands for.
