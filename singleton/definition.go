@@ -79,6 +79,15 @@ func (cfg JobConfig) entries() int {
 	return keep
 }
 
+// next returns when the first tick after an instant is due, with its jitter.
+func (j *job) next(after time.Time) time.Time {
+	tick := j.schedule.Next(after)
+	if tick.IsZero() {
+		return tick
+	}
+	return tick.Add(j.delay(tick, j.schedule.Next(tick)))
+}
+
 // delay returns the jitter of a tick. It ends before the next tick, so that ticks keep
 // their order.
 func (j *job) delay(tick, next time.Time) time.Duration {

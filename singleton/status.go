@@ -16,7 +16,7 @@ import (
 type Status struct {
 	Job         string    `json:"job"`
 	Now         time.Time `json:"now"`
-	Next        time.Time `json:"next,omitzero"`         // the next tick, as last reported by a replica
+	Next        time.Time `json:"next,omitzero"`         // when the next tick is due, with its jitter, as last reported by a replica
 	Last        time.Time `json:"last"`                  // the newest tick that ran, is running, or was skipped
 	LastSuccess time.Time `json:"last_success,omitzero"` // the newest tick that succeeded
 	// Begun is when the ledger was created: no tick up to then ran or was skipped. It is
@@ -30,6 +30,8 @@ type Status struct {
 	Schedule    string    `json:"schedule,omitempty"` // its text; of a Schedule of your own, the Revision
 	Outcome     Outcome   `json:"outcome,omitempty"`  // of the run that ended last, see HistoryEntry; empty: none is known
 	Replicas    int       `json:"replicas"`           // live replicas that would run the job
+	// TTL is Config.TTL of these replicas. A tick that is due for 5 s more is overdue. Zero: unknown.
+	TTL time.Duration `json:"-"`
 	// Definitions are those that have live replicas. There are several during a rollout. The first one
 	// acts, unless it has no replica any more. See JobConfig.Revision.
 	Definitions []Definition `json:"definitions"`
@@ -91,7 +93,7 @@ func (j *Job) Status(ctx context.Context) (Status, error) {
 	st := Status{
 		Job: j.name, Now: state.Now, Next: state.Next, Last: state.Last, LastSuccess: state.LastSuccess, Begun: state.Begun, Cut: state.Cut,
 		Removed: state.Removed(), Paused: state.Paused, PausedSince: state.PausedSince, Schedule: state.Spec, Outcome: Outcome(state.Outcome),
-		Replicas: state.Replicas, Definitions: definitions(&d, state), Open: []OpenRun{},
+		Replicas: state.Replicas, TTL: state.TTL, Definitions: definitions(&d, state), Open: []OpenRun{},
 	}
 	for _, run := range state.Open {
 		st.Open = append(st.Open, OpenRun{

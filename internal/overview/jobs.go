@@ -9,9 +9,9 @@ import (
 	"github.com/noonlock/noonlock/singleton"
 )
 
-// late is how long a tick may be due before its job counts as overdue: the default TTL of a job, after which
-// another replica takes over from one that died, and 5 s.
-const late = 35 * time.Second
+// grace is how long after the TTL of a job, in which its replicas notice that one has died, a tick that is due counts
+// as overdue.
+const grace = 5 * time.Second
 
 // A Mark is what jobs are filtered and sorted by.
 type Mark struct {
@@ -22,10 +22,12 @@ type Mark struct {
 
 // MarkOf returns the Mark of a job.
 func MarkOf(st singleton.Status) Mark {
+	running := slices.ContainsFunc(st.Open, func(o singleton.OpenRun) bool { return o.Running })
 	return Mark{
 		Next: st.Next, Failing: st.Outcome == singleton.OutcomeFailed || st.Outcome == singleton.OutcomeUnknown,
-		Overdue: !st.Paused && !st.Next.IsZero() && st.Now.Sub(st.Next) > late,
-		Running: slices.ContainsFunc(st.Open, func(o singleton.OpenRun) bool { return o.Running }),
+		// During a run, the next tick may wait for its end.
+		Overdue: !st.Paused && !running && !st.Next.IsZero() && st.Now.Sub(st.Next) > st.TTL+grace,
+		Running: running,
 		Paused:  st.Paused, Alone: st.Replicas == 0 && !st.Removed,
 	}
 }

@@ -67,24 +67,26 @@ func TestChoose(t *testing.T) {
 	marks := map[string]overview.Mark{
 		"a": job(singleton.Status{Outcome: singleton.OutcomeSucceeded, Next: now.Add(9), Replicas: 1}),
 		"b": job(singleton.Status{Next: now.Add(8)}),
-		"c": job(singleton.Status{Next: now.Add(-35 * time.Second), Replicas: 1, Open: running}),
-		"d": job(singleton.Status{Next: now.Add(-35*time.Second - 1), Replicas: 1}),
+		"c": job(singleton.Status{Next: now.Add(-time.Hour), Replicas: 1, TTL: time.Minute, Open: running}),
+		"d": job(singleton.Status{Next: now.Add(-15*time.Second - 1), Replicas: 1, TTL: 10 * time.Second}),
 		"e": job(singleton.Status{Outcome: singleton.OutcomeUnknown, Next: now.Add(5), Replicas: 1, Open: running}),
-		"f": job(singleton.Status{Outcome: singleton.OutcomeFailed, Paused: true, Next: now.Add(-time.Hour)}),
+		"f": job(singleton.Status{Outcome: singleton.OutcomeFailed, Paused: true, Next: now.Add(-2 * time.Hour)}),
 		"g": job(singleton.Status{Outcome: singleton.OutcomeSkipped, Replicas: 1, Open: running[:1]}),
+		"h": job(singleton.Status{Next: now.Add(-15 * time.Second), Replicas: 1, TTL: 10 * time.Second}),
+		"i": job(singleton.Status{Next: now.Add(-time.Hour), Replicas: 1, TTL: time.Hour}),
 	}
-	names := []string{"a", "b", "c", "d", "e", "f", "g", "new"}
+	names := []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "new"}
 	for _, c := range []struct{ state, order, want string }{
-		{"", "", "a b c d e f g new"},
-		{"unheard", "unheard", "a b c d e f g new"},
+		{"", "", "a b c d e f g h i new"},
+		{"unheard", "unheard", "a b c d e f g h i new"},
 		{"failing", "", "e f"},
 		{"overdue", "", "d"},
 		{"running", "", "c e"},
 		{"alone", "", "b f"},
 		{"paused", "name", "f"},
-		{"", "attention", "e f d c b a g new"},
+		{"", "attention", "e f d c b a g h i new"},
 		{"running", "attention", "e c"},
-		{"", "next", "f d c e b a g new"},
+		{"", "next", "f c i d h e b a g new"},
 	} {
 		if got := overview.Choose(names, marks, c.state, c.order); strings.Join(got, " ") != c.want {
 			t.Errorf("state %q, order %q: %q, want %q", c.state, c.order, got, c.want)

@@ -163,7 +163,7 @@ func (l *Ledger) OfRevision(revision uint64) *Ledger {
 func (l *Ledger) Define(ctx context.Context) (revision uint64, _ error) {
 	k := l.keys
 	st, err := l.state(ctx, l.scripts.open.Call(wire.Keys(k.job, k.open, k.runs, k.acts, k.due, k.payloads),
-		"", "", "", l.cfg.KeepRuns, l.cfg.Retain.Milliseconds(), "", l.cfg.Definition, 0, l.lock.Client().Identity(), "", l.cfg.Schedule, "", "", k.channel))
+		"", "", "", l.cfg.KeepRuns, l.cfg.Retain.Milliseconds(), "", l.cfg.Definition, 0, l.lock.Client().Identity(), "", l.cfg.Schedule, "", "", "", k.channel))
 	return st.Revision(), opError("open ledger", l.name, err)
 }
 

@@ -127,7 +127,7 @@ func (v jobVerdict) ended() {
 func (v jobVerdict) definition(t takeover) {
 	v.Helper()
 	o, want := v.r.open, map[string]string{}
-	for _, field := range []string{"def", "spec"} {
+	for _, field := range []string{"def", "spec", "ttl"} {
 		want[field] = v.before.job[field]
 	}
 	var live []string
@@ -141,7 +141,7 @@ func (v jobVerdict) definition(t takeover) {
 		want["def"] = o.def
 	}
 	if o.me != "" && !t.superseded {
-		want["spec"] = o.spec
+		want["spec"], want["ttl"] = o.spec, "2000"
 	}
 	for field, want := range want {
 		if v.after.job[field] != want {
@@ -169,7 +169,7 @@ func beginOf(span string) string {
 func (v jobVerdict) state(rescheduled bool) {
 	v.Helper()
 	list := v.answer.([]any)
-	if len(list) != 25+2*len(v.after.open) {
+	if len(list) != 26+2*len(v.after.open) {
 		v.complain("the answer is incomplete")
 		return
 	}
@@ -181,7 +181,7 @@ func (v jobVerdict) state(rescheduled bool) {
 	for i, want := range map[int]string{
 		2: job["last"], 3: job["ok"], 5: job["born"], 8: job["next"], 11: changed,
 		12: beginOf(job["hold"]), 13: beginOf(job["halt"]), 15: job["spec"], 18: job["control"], 19: job["cut"],
-		20: job["outcome"], 21: job["def"],
+		20: job["outcome"], 21: job["def"], 25: job["ttl"],
 	} {
 		if list[i] != want {
 			v.complain("answer %d is not %q", i, want)
@@ -196,7 +196,7 @@ func (v jobVerdict) state(rescheduled bool) {
 	if now < v.now*1000 {
 		v.complain("not the time, or the replicas")
 	}
-	for i := 25; i < len(list); i += 2 {
+	for i := 26; i < len(list); i += 2 {
 		if _, ok := v.after.open[list[i].(string)]; !ok {
 			v.complain("tick %v is not open", list[i])
 		}

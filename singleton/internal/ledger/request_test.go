@@ -102,7 +102,7 @@ func openRequest(name string, o jobOpening) jobRequest {
 		if o.waited {
 			said = "waits"
 		}
-		return []any{after, sure, ended, 10, jobRetain.Milliseconds(), o.me, o.def, o.age, "shown as", o.next, o.spec, "", said}
+		return []any{after, sure, ended, 10, jobRetain.Milliseconds(), o.me, o.def, o.age, "shown as", o.next, o.spec, "", said, 2000}
 	}
 	return r
 }

@@ -18,7 +18,7 @@ type State struct {
 	Now         time.Time // the server's
 	Last        time.Time // the newest tick that is accounted for: run, being run, or skipped
 	LastSuccess time.Time // the newest tick that succeeded; zero: none
-	Next        time.Time // the next tick, as last reported by a replica; zero: none
+	Next        time.Time // when the next tick is due, as last reported by a replica; zero: none
 	Freed       time.Time // when the newest ended run ended; zero: none has
 	Held        time.Time // since when runs had been held then, with no gap of a TTL; zero: unknown
 	Paused      bool
@@ -50,6 +50,8 @@ type State struct {
 	Lost bool
 	// Spec is the schedule of the acting definition, Config.Schedule.
 	Spec string
+	// TTL is that of a lease on a run, in the replicas of the acting definition. Zero: unknown.
+	TTL time.Duration
 	// Again is the time until the caller must check again; zero: 30 s.
 	Again time.Duration
 	// Rescheduled is not zero if the schedule has changed, and nothing was accounted for since: from
@@ -214,7 +216,7 @@ func (st *State) controlled(text string) error {
 
 // state runs a script that replies with the state that part_state.lua makes.
 func (l *Ledger) state(ctx context.Context, r wire.Request) (st State, err error) {
-	const head = 25
+	const head = 26
 	answer, err := l.ask(ctx, r)
 	if err != nil {
 		return st, err
@@ -238,7 +240,7 @@ func (l *Ledger) state(ctx context.Context, r wire.Request) (st State, err error
 		Freed: instant(6), Resumed: instant(7), Next: instant(8),
 		Replicas: int(number(9)), Superseded: text(10) == "", Rescheduled: instant(11), Held: instant(12), Halted: instant(13),
 		id: text(14), Spec: text(15), Others: int(number(16)), Again: time.Duration(number(17)) * time.Millisecond,
-		Cut: instant(19), Outcome: text(20), Acting: text(21), Soon: instant(23),
+		Cut: instant(19), Outcome: text(20), Acting: text(21), Soon: instant(23), TTL: time.Duration(d.Int(text(25))) * time.Millisecond,
 	}
 	if st.Others > 0 && (st.Again == 0 || st.Again > lookBeside) {
 		st.Again = lookBeside

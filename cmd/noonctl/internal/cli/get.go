@@ -39,7 +39,7 @@ func (a *app) getCommand() *cobra.Command {
 			RunE:              a.asks(g.run),
 		}
 		if k.Kind == overview.Jobs {
-			cmd.Flags().StringVar(&g.state, "state", "", "only jobs in this state: failing, overdue, running, alone or paused (default: any)")
+			cmd.Flags().StringVar(&g.state, "state", "", "only jobs in this state: failing, overdue (no run, and a tick is due for more than the TTL and 5 s), running, alone or paused (default: any)")
 			cmd.Flags().StringVar(&g.sort, "sort", "name", "name, attention (failing, overdue, running and then alone first) or next (the next tick)")
 		}
 		get.AddCommand(cmd)

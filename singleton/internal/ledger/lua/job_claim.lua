@@ -24,7 +24,7 @@
 -- ARGV[15] def    the fingerprint of the caller's definition; '' if it has none
 -- ARGV[16] channel  the channel of the job
 -- ARGV[17] begins the channel of the beginnings of attempts
--- ARGV[18] next   ms, the tick after this one; '' if unknown
+-- ARGV[18] next   ms, when the tick after this one is due; '' if unknown
 --
 -- Returns {1, token, attempt, last success or '', unsure or '', asked or '', payload or ''}   claimed;
 --                             asked: JSON of what, who, why, id

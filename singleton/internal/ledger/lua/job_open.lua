@@ -17,11 +17,12 @@
 -- ARGV[7] def     the fingerprint of the job's definition in the caller
 -- ARGV[8] age     ms, how long ago the replica started with this definition
 -- ARGV[9] identity  the name of the replica that is shown
--- ARGV[10] next   ms, the next tick as the caller computes it; '' if unknown
+-- ARGV[10] next   ms, when the next tick is due as the caller computes it; '' if unknown
 -- ARGV[11] spec   the text of the schedule in the caller
 -- ARGV[12] control  the newest pause or resume that the caller knows, as in `acts`; '' for none
 -- ARGV[13] before what the last reply said: 'acts', or 'waits' if another definition acted; '' if there was none
--- ARGV[14] channel  the channel of the job
+-- ARGV[14] ttl    ms, the TTL of a lease on a run in the caller
+-- ARGV[15] channel  the channel of the job
 --
 -- Returns the reply of part_state; {11} if the schema is too new for this version.
 --
@@ -58,7 +59,7 @@
 local job, open, runs, deeds, due, payloads = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local after, sure, ended, keep, retain = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local me, def, age, next_tick = ARGV[6], ARGV[7], tonumber(ARGV[8]), ARGV[10]
-local spec, control, channel = ARGV[11], ARGV[12], ARGV[14]
+local spec, control, ttl, channel = ARGV[11], ARGV[12], ARGV[14], ARGV[15]
 
 --@include clock
 --@include job
@@ -170,7 +171,7 @@ end
 if mine then
   local _, others = count(live, def)
   if def == acts then
-    redis.call('HSET', job, 'spec', spec)
+    redis.call('HSET', job, 'spec', spec, 'ttl', ttl)
   else
     g.mine, g.wait = '', math.max(waiting(mine, now), 0)
   end

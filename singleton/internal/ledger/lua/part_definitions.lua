@@ -1,5 +1,6 @@
 -- The replicas of a job and their definitions. Only replicas of the acting definition claim ticks.
---   job   hash:  def: the acting definition; spec: the text of its schedule;
+--   job   hash:  def: the acting definition; spec: the text of its schedule; ttl: of a lease on a run (ms), in its
+--                replicas;
 --                live:<replica>: 'till from since def identity', that is alive until (ms), asked
 --                first at (ms), started at (ms), its definition and the name that is shown. It is
 --                a field of this hash, because without it a definition with live replicas would
