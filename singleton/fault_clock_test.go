@@ -113,6 +113,49 @@ func TestFault35_ClassD_TheServersClockWasAhead(t *testing.T) {
 	}
 }
 
+// The server's clock was behind, and is set right. A replica notices that in the next answer for any of its jobs: to a
+// claim, or to a look, every 5 s while the ledger is ahead. All its jobs then run what is due.
+// Mutants: a claim brings no time; a ledger that is ahead is read every 30 s, or not as soon as a refused claim shows the
+// step; the other job waits for its own answer.
+func TestFault35_ClassD_TheServersClockWasBehind(t *testing.T) {
+	for _, row := range []struct {
+		name          string
+		begin, behind time.Duration // by which the clock is set before the start, and for how long
+		right         time.Duration // by which it is set at the end
+	}{
+		{"it was set back", 0, 5 * time.Minute, 2 * time.Hour},
+		{"it was set back for a moment", 0, 10 * time.Second, 2 * time.Hour},
+		{"it was behind from the beginning", -time.Hour, 12 * time.Second, time.Hour},
+	} {
+		inBubble(t, func(t *testing.T, f *fleet) {
+			f.Bubble.StepClock(row.begin)
+			a := f.replica("a", singleton.Config{})
+			a.add("draw", "@every 2s", nil, singleton.JobConfig{})
+			a.add("backup", "@every 1h", nil, singleton.JobConfig{})
+			a.run()
+			f.recorded("draw", 3)
+			if row.begin == 0 {
+				f.Bubble.StepClock(-time.Hour)
+			}
+			before := len(f.book.all())
+			f.Pass(row.behind)
+			if n := len(f.book.all()) - before; (n > 1) != (row.begin < 0) {
+				t.Errorf("%s: %d runs before the clock was set right", row.name, n)
+			}
+			f.Bubble.StepClock(row.right)
+			before = len(f.book.all())
+			f.Pass(8 * time.Second)
+			newest := map[string]time.Duration{}
+			for _, e := range f.book.all()[before:] {
+				newest[e.run.Job] = f.now().Sub(e.run.Tick)
+			}
+			if len(newest) != 2 || newest["draw"] > 2*time.Second {
+				t.Errorf("%s: 8 s after the clock was set right, the newest runs are from %v ago", row.name, newest)
+			}
+		})
+	}
+}
+
 // All wall clocks of a fleet are wrong, each in its own way, and one is set while it runs.
 // No tick is begun early or twice, none is missed, and each replica reports its own offset.
 // Mutants: the due time is taken from the wall clock; the claim does not check the

@@ -22,6 +22,7 @@ func (f *follower) claim(ctx, work context.Context, id ledger.RunID, cfg ledger.
 		place.leave(ctx)
 		return f.refused(id, sent, err)
 	}
+	f.r.observe(run.Start, sent, time.Now())
 	f.skipped(cfg.Skipped)
 	key, at := logged(id)
 	log := f.log.WithValues(key, at)

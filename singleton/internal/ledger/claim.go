@@ -24,7 +24,8 @@ type Claim struct {
 	ledger *Ledger
 	run    *runLease
 	RunID
-	Attempt int // 1, or more if the run was taken over
+	Attempt int       // 1, or more if the run was taken over
+	Start   time.Time // when it was claimed, by the server's clock
 	// LastSuccess is the newest tick that succeeded; zero: none.
 	LastSuccess time.Time
 	// Unsure means that an earlier attempt may have taken effect: its holder died, or did

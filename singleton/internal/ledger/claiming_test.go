@@ -128,15 +128,15 @@ func (v jobVerdict) granted(list []any, record string) {
 	if v.s.tick == "dead" {
 		unsure = "1"
 	}
-	if len(list) != 7 || !succeeded || list[3] != v.before.job["ok"] || list[4] != unsure || list[5] != "" || list[6] != "" {
+	if len(list) != 8 || !succeeded || list[3] != v.before.job["ok"] || list[4] != unsure || list[5] != "" || list[6] != "" {
 		v.complain("want the last success, and unsure %q", unsure)
 	}
 	if !strings.Contains(record, "til:true") {
 		v.complain("not held")
 	}
 	if v.s.isMine() {
-		if list[1] != "5" || list[2] != int64(v.s.attempt) {
-			v.complain("another token or attempt than before")
+		if list[1] != "5" || list[2] != int64(v.s.attempt) || list[7] != "1" {
+			v.complain("another token, attempt or start than before")
 		}
 		return
 	}
@@ -145,8 +145,9 @@ func (v jobVerdict) granted(list []any, record string) {
 		attempt = int64(v.s.attempt) + 1
 	}
 	token, _ := strconv.ParseInt(fmt.Sprint(list[1]), 10, 64)
-	if list[2] != attempt || token < v.now*1000 || v.after.fence != fmt.Sprint(list[1]) {
-		v.complain("want attempt %d and a token of the present", attempt)
+	start, _ := strconv.ParseInt(fmt.Sprint(list[7]), 10, 64)
+	if list[2] != attempt || token < v.now*1000 || v.after.fence != fmt.Sprint(list[1]) || start < v.now {
+		v.complain("want attempt %d and a token and a start of the present", attempt)
 	}
 	if !strings.Contains(record, fmt.Sprintf("attempt:%d holder:me", attempt)) || v.after.job["last"] != v.tick {
 		v.complain("the claim is not in the ledger")

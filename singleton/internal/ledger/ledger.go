@@ -66,9 +66,9 @@ const (
 	// tombTTL outlives any request that is still under way.
 	tombTTL = 5 * time.Minute
 
-	// lookBeside is how often replicas of several definitions check: a third of the time after which
-	// they count as dead (part_definitions.lua).
-	lookBeside = 5 * time.Second
+	// lookSoon is how often replicas check that wait for something which no message announces. Beside another definition,
+	// that is a third of the time after which they count as dead (part_definitions.lua).
+	lookSoon = 5 * time.Second
 )
 
 // New returns the ledger of a job, named by the rules of a lock's name. It sends nothing.

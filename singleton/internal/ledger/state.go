@@ -242,8 +242,9 @@ func (l *Ledger) state(ctx context.Context, r wire.Request) (st State, err error
 		id: text(14), Spec: text(15), Others: int(number(16)), Again: time.Duration(number(17)) * time.Millisecond,
 		Cut: instant(19), Outcome: text(20), Acting: text(21), Soon: instant(23), TTL: time.Duration(d.Int(text(25))) * time.Millisecond,
 	}
-	if st.Others > 0 && (st.Again == 0 || st.Again > lookBeside) {
-		st.Again = lookBeside
+	// The ledger is ahead of a clock that was set back. No message says when that is set right.
+	if ahead := st.Last.After(st.Now); (ahead || st.Others > 0) && (st.Again == 0 || st.Again > lookSoon) {
+		st.Again = lookSoon
 	}
 	st.Settling = settling(st.id, st.Begun, st.Now)
 	err = st.controlled(text(18))

@@ -26,8 +26,8 @@
 -- ARGV[17] begins the channel of the beginnings of attempts
 -- ARGV[18] next   ms, when the tick after this one is due; '' if unknown
 --
--- Returns {1, token, attempt, last success or '', unsure or '', asked or '', payload or ''}   claimed;
---                             asked: JSON of what, who, why, id
+-- Returns {1, token, attempt, last success or '', unsure or '', asked or '', payload or '', start}   claimed;
+--                             asked: JSON of what, who, why, id; start: when (ms)
 --         {2, left ms, tick, holder, attempt, last}   that tick is being run
 --         {3, last, last success or ''}   ended or skipped
 --         {4, µs}             not due for this long, by the server's clock
@@ -80,14 +80,14 @@ if asked and asked.id then
 end
 
 -- granted returns the reply to a claim.
-local function granted(token, attempt, unsure)
-  return {1, token, attempt, ok or '', unsure or '', asked and cjson.encode(asked) or '', payload or ''}
+local function granted(token, attempt, unsure, start)
+  return {1, token, attempt, ok or '', unsure or '', asked and cjson.encode(asked) or '', payload or '', start}
 end
 
 if record and record.run == me then
   record.til = whole(now + ttl)
   redis.call('HSET', open, tick, cjson.encode(record))
-  return granted(record.token, tonumber(record.attempt), record.unsure)
+  return granted(record.token, tonumber(record.attempt), record.unsure, record.start)
 end
 if ARGV[15] ~= '' and acting ~= ARGV[15] then
   return {13}
@@ -180,4 +180,4 @@ if not record and first ~= '' then
   skip(job, runs, keep, last, first, ARGV[11], ARGV[12], ARGV[13])
 end
 announce(ARGV[17], 'begins ' .. tick)
-return granted(token, attempt, unsure)
+return granted(token, attempt, unsure, start)
