@@ -46,6 +46,9 @@ func (e *Election) prepare(ctx context.Context) error {
 	if err == nil {
 		err = e.lock.CheckRights(ctx, scripts...)
 	}
+	if q := e.lock.Client().Quorum(); q != nil {
+		q.Admit() // new servers have no record to look at
+	}
 	if err == nil {
 		if _, err = e.store.look(ctx); errors.Is(err, errSpoilt) {
 			return nil

@@ -23,8 +23,13 @@ type quorumEnv struct {
 
 func (e *quorumEnv) client(identity string) *lockcore.Client {
 	e.Helper()
+	return e.clientOf(identity, e.servers...)
+}
+
+func (e *quorumEnv) clientOf(identity string, servers ...*lockcoretest.Redis) *lockcore.Client {
+	e.Helper()
 	var all []redis.UniversalClient
-	for _, s := range e.servers {
+	for _, s := range servers {
 		all = append(all, s.Client())
 	}
 	c, err := lockcore.NewQuorum(all, lockcore.QuorumConfig{MaxTTL: quorumTTL, Config: lockcore.Config{Identity: identity}})
@@ -148,5 +153,66 @@ func TestFault90_ElectionOnAQuorum(t *testing.T) {
 			return err == nil && rec.Holder == "" && rec.Term == 3 && !rec.Released.IsZero() && rec.Left == 0
 		})
 		e.history.Require(e)
+	})
+}
+
+// A reader has another server in its list, or the servers are new. It reads with a majority, and writes nothing.
+func TestFault136_ReadersOfAQuorum(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(one *env) {
+		e := &quorumEnv{env: one}
+		for range 4 {
+			e.servers = append(e.servers, lockcoretest.NewRedis(e.T))
+		}
+		of, other := e.servers[:3], []*lockcoretest.Redis{e.servers[0], e.servers[1], e.servers[3]}
+		read := func(servers []*lockcoretest.Redis) (election.LeaderRecord, error) {
+			e.Helper()
+			board, err := election.NewElection(e.clientOf("reader", servers...), electionName)
+			must(e, err)
+			ctx, cancel := context.WithCancel(e.Context())
+			defer cancel()
+			board.Watch(ctx)
+			rec, err := board.Record(ctx)
+			time.Sleep(3 * time.Second)
+			for i, s := range servers {
+				if keys := s.Server().Keys(); len(keys) > 0 && s.Client().HGet(ctx, "noonlock:quorum", "list").Val() == "" {
+					e.Errorf("server %d has the keys %q", i, keys)
+				}
+			}
+			return rec, err
+		}
+		_, err := read(of)
+		mustIs(e, err, lockcore.ErrNoQuorum)
+		leader := e.replica(e.clientOf("leader", of...), quick())
+		term := leader.run().leads(1)
+		if rec, err := read(other); err != nil || rec.Holder != "leader" {
+			e.Errorf("%+v, %v", rec, err)
+		}
+		time.Sleep(3 * quorumTTL)
+		if now, n := leader.term(); now != term || n != 1 {
+			e.Errorf("the leader has term %+v, %d, and had %+v", now, n, term)
+		}
+		leader.stop()
+	})
+}
+
+// The first record that a Client reads needs a majority only. Another server hangs.
+func TestFirstRecordBesideAServerThatHangs(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(one *env) {
+		e := &quorumEnv{env: one}
+		for range 3 {
+			e.servers = append(e.servers, lockcoretest.NewRedis(e.T))
+		}
+		e.replica(e.client("leader"), quick()).run().leads(1)
+		e.servers[2].Hang()
+		board, err := election.NewElection(e.client("reader"), electionName)
+		must(e, err)
+		began := time.Now()
+		rec, err := board.Record(e.Context())
+		if took := time.Since(began); err != nil || rec.Holder != "leader" || took > 20*time.Millisecond {
+			e.Errorf("%+v, %v after %v", rec, err, took)
+		}
+		e.servers[2].Unhang()
 	})
 }

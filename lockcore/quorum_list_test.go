@@ -85,10 +85,10 @@ func (e *quorumEnv) view(c *lockcore.Client, server int, of []int) lockcore.Serv
 }
 
 // Clients have different servers under one number, as somebody has replaced servers and has not increased it. There
-// is never more than one holder. If less than half was replaced, the clients with the former servers are refused,
-// and otherwise those with the new ones. The number helps the former only: the new servers are not a quorum before
-// an operator says that nobody uses the former ones.
-func TestFault118_OtherServersUnderOneNumber(t *testing.T) {
+// is never more than one holder. If less than half was replaced, the clients with the new servers use the others, and
+// let none in. Otherwise they are refused. With a greater number, the new servers are let in if they are less than half.
+// If not, they are no quorum before an operator says that nobody uses the former ones.
+func TestFault118_136_OtherServersUnderOneNumber(t *testing.T) {
 	for name, c := range map[string]struct {
 		former, next []int
 		tooMany      bool
@@ -120,9 +120,24 @@ func TestFault118_OtherServersUnderOneNumber(t *testing.T) {
 				}
 				next := e.clientOfSome(1, c.next)
 				if !c.tooMany {
-					held = follows(next, held)
-					e.refuses(former, "increase List by one")
-					e.unlock(follows(e.clientOfSome(2, c.former), held))
+					_, err := e.mutex(next, "orders").TryLock(e.Context())
+					mustIs(e, err, lockcore.ErrNotAcquired)
+					time.Sleep(2 * e.maxTTL)
+					must(e, context.Cause(held.Context()))
+					e.unlock(held)
+					for _, by := range []*lockcore.Client{next, former} {
+						held = follows(by, held)
+						time.Sleep(2 * e.maxTTL)
+						must(e, context.Cause(held.Context()))
+						e.unlock(held)
+					}
+					for _, i := range c.next {
+						if list := e.list(i); slices.Contains(c.former, i) != (list != "") {
+							e.Errorf("server %d has the list %q", i, list)
+						}
+					}
+					e.unlock(follows(e.clientOfSome(2, c.next), held))
+					e.refuses(former, "later list")
 					return
 				}
 				e.refuses(next, "replace less than half")
@@ -140,6 +155,76 @@ func TestFault118_OtherServersUnderOneNumber(t *testing.T) {
 			})
 		})
 	}
+}
+
+// list returns the name of the list that a server has.
+func (e *quorumEnv) list(i int) string {
+	return e.raw(i).HGet(e.Context(), quorumMarkerKey, "list").Val()
+}
+
+// A server has lost its data, and all clients have restarted. None of them knows that it is the member of before, and
+// not a mistake in its own servers. They use the others until they all have a greater number.
+func TestFault136_AServerThatNoClientKnows(t *testing.T) {
+	onServers(t, 3, func(e *quorumEnv) {
+		e.form()
+		e.crash(2)
+		e.restart(2)
+		var log testenv.Log
+		c := e.clientWith(lockcore.QuorumConfig{Config: lockcore.Config{Logger: log.Logger()}})
+		l := e.lock(e.mutex(c, "orders"))
+		time.Sleep(2 * e.maxTTL)
+		must(e, context.Cause(l.Context()))
+		if list := e.list(2); list != "" {
+			e.Errorf("the server has the list %q", list)
+		}
+		if n := log.Count("server of the quorum is not used"); n != 1 {
+			e.Errorf("%d errors were logged:\n%s", n, &log)
+		}
+		e.unlock(l)
+		later := e.clientOfSome(2, []int{0, 1, 2})
+		e.unlock(e.lock(e.mutex(later, "orders")))
+		if view := e.view(later, 2, []int{0, 1, 2}); !view.Member || view.List != 2 {
+			e.Errorf("with a greater number, the server is %+v", view)
+		}
+	})
+}
+
+// Inspect changes nothing, at empty servers and beside a quorum.
+func TestFault136_InspectOfOtherServers(t *testing.T) {
+	inServersBubble(t, 4, func(e *quorumEnv) {
+		inspect := func(of ...int) {
+			_, err := e.clientOfSome(1, of).Inspect(e.Context(), "orders")
+			must(e, err)
+			time.Sleep(time.Second)
+			for _, i := range []int{0, 1, 2, 3} {
+				if keys := e.bubbles[i].Server().Keys(); slices.Contains(of, i) && e.list(i) == "" && len(keys) > 0 {
+					e.Errorf("server %d has the keys %q", i, keys)
+				}
+			}
+		}
+		inspect(0, 1, 2)
+		held := e.lock(e.mutex(e.clientOfSome(1, []int{0, 1, 2}), "orders"))
+		inspect(0, 1, 3)
+		e.unlock(held)
+	})
+}
+
+// The first requests of a Client need a majority only. Another server hangs.
+func TestQuorumFirstLockBesideAServerThatHangs(t *testing.T) {
+	inQuorumBubble(t, 3, func(e *quorumEnv) {
+		e.bubbles[1].Hang()
+		c := e.client("fresh")
+		m, err := c.Mutex("orders", lockcore.LeaseConfig{TTL: 300 * time.Millisecond})
+		must(e, err)
+		began := time.Now()
+		l, err := m.TryLock(e.Context())
+		must(e, err)
+		if took := time.Since(began); took > 20*time.Millisecond {
+			e.Errorf("it took %v", took)
+		}
+		e.unlock(l)
+		e.bubbles[1].Unhang()
+	})
 }
 
 // Clients start together with lists of different sizes under one number, which share servers. Each is soon refused

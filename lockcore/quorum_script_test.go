@@ -207,9 +207,12 @@ func TestQuorumStateToTheMillisecond(t *testing.T) {
 		state := func(id string) string {
 			return strings.ReplaceAll(e.Run("quorum_state", []string{quorumMarkerKey}, id), e.run, "R")
 		}
+		e.Wants("empty, to look", state(""), "[R lost  0      ]")
+		e.Wants("empty, to look: the marker", e.marker(), "")
 		e.Wants("empty", state("x"), "[R lost  0   x   ]")
 		e.Wants("empty: the marker", e.marker(), "return=x returned=R")
 		e.Wants("again", state("y"), "[R lost  0   x   ]")
+		e.Wants("again, to look", state(""), "[R lost  0   x   ]")
 		e.member()
 		e.Wants("a member", state("x"), "[R member 2/5/3/aa 0 60000 7  a a b c d e ]")
 		e.member("after", e.MS(1500*time.Millisecond), "former", "v w")
@@ -217,6 +220,9 @@ func TestQuorumStateToTheMillisecond(t *testing.T) {
 		e.Wants("a member that waits", state("x"), "[R member 2/5/3/aa 1500 60000 7  a a b c d e v w]")
 		e.Wants("a member: the marker", e.marker(), before)
 		e.member("run", "f00", "return", "old", "returned", "f00")
+		before = e.marker()
+		e.Wants("an old disk, to look", state(""), "[R lost 2/5/3/aa 0 60000 7  a a b c d e ]")
+		e.Wants("an old disk, to look: the marker", e.marker(), before)
 		e.Wants("an old disk", state("x"), "[R lost 2/5/3/aa 0 60000 7 x a a b c d e ]")
 		e.Wants("an old disk, again", state("y"), "[R lost 2/5/3/aa 0 60000 7 x a a b c d e ]")
 	})

@@ -75,7 +75,8 @@ func (a *Attempt) sendAcquire(ctx context.Context, mode string, timeout time.Dur
 	if mode == modeJoin && a.place != "" {
 		mode = a.place
 	}
-	if err := a.c.topology.ready(ctx); err != nil {
+	left, err := a.c.topology.ready(ctx, timeout)
+	if err != nil {
 		return acquireReply{}, err
 	}
 	req := a.terms.replicated(a.kind.Acquire(a, a.limited(ctx, mode))).Granting(isGrant)
@@ -83,7 +84,7 @@ func (a *Attempt) sendAcquire(ctx context.Context, mode string, timeout time.Dur
 	if a.sent.Swap(true) {
 		stamp = new(wire.Stamp) // an earlier request of the attempt may still use the other
 	}
-	answer, err := a.c.wire.Send(ctx, a.keys.name, req.Stamped(stamp), timeout)
+	answer, err := a.c.wire.Send(ctx, a.keys.name, req.Stamped(stamp), left)
 	answer, short, err := shortOf(answer, err)
 	if DelayOf(err) == nil { // during a delay, a candidate is as ready as one that waits
 		readiness.Answered(ctx, err)

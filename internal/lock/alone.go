@@ -23,7 +23,9 @@ func (t alone) scripts() []*wire.Script {
 	return []*wire.Script{s.mutexAcquire, s.mutexRenew, s.mutexLeave}
 }
 
-func (alone) ready(context.Context) error { return nil }
+func (alone) ready(_ context.Context, within time.Duration) (time.Duration, error) {
+	return within, nil
+}
 
 func (alone) confirm(_ context.Context, _ *Attempt, r acquireReply, _ time.Duration) (acquireReply, error) {
 	return r, nil

@@ -224,8 +224,8 @@ type topology interface {
 	// scripts returns those of a mutex.
 	scripts() []*wire.Script
 
-	// ready waits until a request can be answered.
-	ready(ctx context.Context) error
+	// ready waits until a request can be answered. It returns what is left of the time within.
+	ready(ctx context.Context, within time.Duration) (left time.Duration, err error)
 	// confirm makes a grant valid.
 	confirm(ctx context.Context, a *Attempt, r acquireReply, timeout time.Duration) (acquireReply, error)
 	// wait acquires a lock when it is free. It also returns the last answer.

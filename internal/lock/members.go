@@ -26,7 +26,7 @@ import (
 // of Clients may do this at the same time.
 //
 // It examines the servers when one of them has answered that it is not a member. So it costs
-// nothing while all are.
+// nothing while all are. A Client that acquires no locks only looks.
 type members struct {
 	c       *Client
 	wire    *several.Wire
@@ -41,14 +41,15 @@ type members struct {
 
 	examined chan struct{} // closed after the first examination
 
-	current atomic.Pointer[string] // name of the list
+	current  atomic.Pointer[string] // name of the list
+	acquires atomic.Bool            // see Quorum.Admit
 
 	mu      sync.Mutex
 	started bool
 	fault   error    // two servers are the same one
 	refused error    // the Client has other servers than the quorum
 	runs    []string // of the servers, in their last grants
-	ids     []string // of the servers, when they answered last
+	ids     []string // of the servers, see quorum.Plan.Known
 	running bool
 	again   bool
 	last    quorum.Action // that was logged
@@ -67,10 +68,12 @@ type serverClock struct {
 const examinePause = 100 * time.Millisecond
 
 // examineWithin is how long a server may take to answer one, and examineRest how long one may take after
-// a majority has answered. So a server that does not answer delays the first lock by a second.
+// a majority has answered. Requests wait for the first examination, so it takes glanceRest, and nobody is
+// let in with what it has found.
 const (
 	examineWithin = 3 * time.Second
 	examineRest   = time.Second
+	glanceRest    = 10 * time.Millisecond
 )
 
 func newMembers(c *Client, targets []redis.Options, counts []serverMetrics, cfg wire.Config, list int, longest time.Duration) *members {
@@ -124,6 +127,9 @@ func (m *members) answered(server int, value any, began time.Duration) {
 		counts.count("ttl_too_long")
 	default:
 		counts.count("answered")
+		if code == quorum.Granted && !m.heard(server) {
+			m.examine() // its id is needed if it loses its data
+		}
 		if code == quorum.Granted && len(list) == 4 { // of an acquire
 			m.readRun(server, wire.Text(list[2]))
 			if clock, err := strconv.ParseInt(wire.Text(list[3]), 10, 64); err == nil {
@@ -135,8 +141,8 @@ func (m *members) answered(server int, value any, began time.Duration) {
 	m.examine()
 }
 
-// ready waits for the first examination. It finds out whether two servers are the same one.
-func (m *members) ready(ctx context.Context) error {
+// ready waits for the first examination, for at most within. It finds out whether two servers are the same one.
+func (m *members) ready(ctx context.Context, within time.Duration) (left time.Duration, err error) {
 	m.mu.Lock()
 	first := !m.started
 	m.started = true
@@ -144,12 +150,19 @@ func (m *members) ready(ctx context.Context) error {
 	if first {
 		m.examine()
 	}
+	until := time.Now().Add(within)
+	timer := time.NewTimer(within)
+	defer timer.Stop()
 	select {
 	case <-m.examined:
+	case <-timer.C:
 	case <-ctx.Done():
-		return ended(ctx)
+		return 0, ended(ctx)
 	case <-m.c.closing:
-		return ErrClosed
+		return 0, ErrClosed
+	}
+	if left = time.Until(until); left <= 0 {
+		return 0, &wire.NoQuorumError{Text: "no majority of the servers has answered", Of: []error{wire.NotSent(wire.NoAnswer(within))}}
 	}
 	m.mu.Lock()
 	fault := cmp.Or(m.fault, m.refused)
@@ -157,7 +170,7 @@ func (m *members) ready(ctx context.Context) error {
 	if fault != nil {
 		m.examine() // it may have been mended
 	}
-	return fault
+	return left, fault
 }
 
 // examine begins an examination, or notes that another one is needed.
@@ -170,10 +183,11 @@ func (m *members) examine() {
 	}
 	m.running = m.c.Background(func(ctx context.Context) {
 		for {
-			m.admitMembers(ctx)
 			select {
 			case <-m.examined:
+				m.look(ctx, false)
 			default:
+				m.look(ctx, true)
 				close(m.examined)
 			}
 			retry.Sleep(ctx, examinePause, m.c.closing)
@@ -192,15 +206,25 @@ func (m *members) examine() {
 // name returns the name of the list, as the servers know it. It is empty until that is known.
 func (m *members) name() string { return *m.current.Load() }
 
-// admitMembers examines all servers once, and admits those that may come.
-func (m *members) admitMembers(ctx context.Context) {
-	first := m.states(ctx)
+// look examines all servers once, and admits those that may come, if this Client acquires locks. A glance takes
+// less time, and admits none.
+func (m *members) look(ctx context.Context, glance bool) {
+	admits, rest := m.acquires.Load() && !glance, examineRest
+	if glance {
+		rest = glanceRest
+	}
+	first := m.states(ctx, admits, rest)
 	p := m.plan(first)
-	switch p.Do {
-	case quorum.Join, quorum.Form, quorum.Raise:
+	silent := slices.ContainsFunc(first, func(s quorum.State) bool { return !s.Known })
+	if glance && (silent || p.Do != quorum.Nothing) {
+		m.examine()
+	}
+	change := p.Do == quorum.Join || p.Do == quorum.Form || p.Do == quorum.Raise
+	switch {
+	case change && admits:
 		// The tokens must be read after the servers that lost data have got the numbers of
 		// their returns.
-		states := m.states(ctx)
+		states := m.states(ctx, admits, rest)
 		again := m.plan(states)
 		if again.Do != p.Do || again.List.Name() != p.List.Name() {
 			m.examine()
@@ -214,13 +238,14 @@ func (m *members) admitMembers(ctx context.Context) {
 		if len(done) > 0 {
 			m.examine() // there may be more to do
 		}
-	case quorum.Double:
+	case p.Do == quorum.Double:
 		m.double(p.About[0], p.About[1])
-	default:
 	}
-	m.report(p, first)
-	if p.List.InForce() {
-		name := p.List.Name()
+	if admits || !change && p.Do != quorum.Await {
+		m.report(p, first)
+	}
+	name := p.List.Name()
+	if p.List.InForce() && (admits || slices.ContainsFunc(first, func(s quorum.State) bool { return s.List.Name() == name })) {
 		m.current.Store(&name)
 	}
 	m.mu.Lock()
@@ -229,7 +254,7 @@ func (m *members) admitMembers(ctx context.Context) {
 	if err := refusals[p.Do]; err != nil {
 		m.refused = &wire.NoQuorumError{Permanent: true, Text: strings.TrimPrefix(err.Error(), "lockcore: ")}
 	}
-	if p.Do != quorum.Double && !slices.ContainsFunc(first, func(s quorum.State) bool { return !s.Known }) {
+	if p.Do != quorum.Double && !silent {
 		m.fault = nil
 		clear(m.runs)
 	}
@@ -237,13 +262,20 @@ func (m *members) admitMembers(ctx context.Context) {
 
 // plan returns what is to be done, and remembers the ids of the servers.
 func (m *members) plan(states []quorum.State) quorum.Plan {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	p := quorum.Next(states, m.list, millis(m.longest), m.ids)
-	for i, id := range p.IDs {
-		if id != "" {
-			m.ids[i] = id
-		}
+	if p.Known != nil {
+		m.ids = p.Known
 	}
 	return p
+}
+
+// heard reports whether a server was seen as a member.
+func (m *members) heard(server int) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.ids[server] != ""
 }
 
 // double records that two servers are the same one. Nothing is acquired until an examination has an
@@ -296,6 +328,7 @@ var (
 	errOutdated = errors.New("lockcore: a server has a later list, or one with another number of servers: QuorumConfig.List and the servers must be the same everywhere")
 	errDiffers  = errors.New("lockcore: other clients have other servers under the same QuorumConfig.List, or a server belongs to another quorum: give all clients the same servers, and increase List by one")
 	errReplaced = errors.New("lockcore: at least half of the servers have never been in this quorum, or have lost their data: replace less than half at a time; after a loss of data, follow docs/OPERATIONS.md, \"Servers of a quorum\"")
+	errOutside  = errors.New("lockcore: a server is not in the list of the quorum, and this process has never seen a member at its address: correct the servers of this process. If the member has lost its data and no other process lets it in, increase QuorumConfig.List by one everywhere")
 	errDouble   = errors.New("lockcore: two of the clients given to NewQuorum are for the same server")
 	errStepped  = errors.New("lockcore: locks may have expired there before their time: use a time service that slews the clock")
 	errFormed   = errors.New("lockcore: a majority of the servers has no data of this run: tokens may repeat if a clock is behind")
@@ -328,6 +361,8 @@ func (m *members) report(p quorum.Plan, states []quorum.State) {
 		m.c.log.Info("no server of the quorum has data: first start, or all data was lost; nothing is granted for MaxTTL", "servers", servers)
 	case refusals[do] != nil:
 		m.c.log.Error(refusals[do], "this process has other servers than the quorum", "servers", servers)
+	case do == quorum.Outside:
+		m.c.log.Error(errOutside, "server of the quorum is not used", "servers", servers)
 	case do == quorum.Double:
 		m.c.log.Error(errDouble, "quorum with one server twice", "servers", servers)
 	case do == quorum.Await:
@@ -335,13 +370,17 @@ func (m *members) report(p quorum.Plan, states []quorum.State) {
 	}
 }
 
-// states asks all servers.
-func (m *members) states(ctx context.Context) []quorum.State {
+// states asks all servers. A server without data gets the number of a return only if it may be let in.
+func (m *members) states(ctx context.Context, admits bool, rest time.Duration) []quorum.State {
 	ask := func(int) wire.Request {
-		return m.c.scripts.quorumState.Call(wire.Keys(m.marker), rand.Text()[:10]) // 50 bits
+		number := ""
+		if admits {
+			number = rand.Text()[:10] // 50 bits
+		}
+		return m.c.scripts.quorumState.Call(wire.Keys(m.marker), number)
 	}
 	states := make([]quorum.State, len(m.targets))
-	for i, a := range m.wire.Each(ctx, ask, examineWithin, examineRest) {
+	for i, a := range m.wire.Each(ctx, ask, examineWithin, rest) {
 		if a.Err == nil {
 			states[i] = stateOf(a.Value)
 		}

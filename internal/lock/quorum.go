@@ -80,6 +80,9 @@ func (q *Quorum) Marker() string { return q.m.marker }
 // List returns the name of the list of servers that the Client has. It may change.
 func (q *Quorum) List() string { return q.m.name() }
 
+// Admit says that the Client is going to acquire locks. Only then it lets servers in.
+func (q *Quorum) Admit() { q.m.acquires.Store(true) }
+
 // Counted returns a renewal that a package above sends to all servers. Each gives an answer of
 // quorum_renew.
 func (q *Quorum) Counted(a *Attempt, r wire.Request) wire.Request {
@@ -91,13 +94,14 @@ func (q *Quorum) Counted(a *Attempt, r wire.Request) wire.Request {
 // answers that have arrived when a majority has answered. Answers of servers that grant
 // nothing, see part_member.lua, do not count.
 func (n *Name) AskAll(ctx context.Context, r func() wire.Request) (all []any, err error) {
-	if err := n.c.topology.ready(ctx); err != nil {
-		return nil, err
-	}
 	retry := n.c.newRetry(n.terms.timeout(), 2*n.terms.timeout())
 	err = retry.Do(ctx, wire.MayRetry, func() error {
+		left, err := n.c.topology.ready(ctx, retry.Timeout())
+		if err != nil {
+			return err
+		}
 		r := r()
-		answer, err := n.c.wire.Send(ctx, n.keys.name, several.Counted(r, countAnswers(r), nil), retry.Timeout())
+		answer, err := n.c.wire.Send(ctx, n.keys.name, several.Counted(r, countAnswers(r), nil), left)
 		all, _ = answer.([]any)
 		return err
 	})
@@ -122,7 +126,7 @@ func (q *Quorum) Views(ctx context.Context, r wire.Request, within time.Duration
 		for i, a := range m.wire.Each(ctx, func(int) wire.Request { return r }, within, within) {
 			views[i] = View{Address: m.targets[i].Addr, Answer: a}
 		}
-		for i, s := range m.states(ctx) {
+		for i, s := range m.states(ctx, false, examineRest) {
 			views[i].State = s
 			if views[i].Answer.Err == nil && !s.Known {
 				views[i].Answer.Err = errNoState
@@ -183,6 +187,7 @@ func (k quorumKind) keys(a *Attempt) []any {
 }
 
 func (k quorumKind) Acquire(a *Attempt, _ string) wire.Request {
+	k.of.acquires.Store(true)
 	a.mayBeStored.Store(true) // a minority may grant, whatever the answer is
 	r := a.c.scripts.quorumAcquire.Call(k.keys(a), &a.value, &a.terms.ttlText, k.of.name())
 	return several.Counted(r, countAcquire(r, a.value, k.of.distrusts), a.trail)

@@ -17,17 +17,21 @@
 //	 ├──────────────────────────┘                                                       ▼
 //	 └───────────────────────────────────────────────────────────────────────────── granting
 //
-// Only quorum_state and quorum_join move a server, and any client may send them. A waiting
-// server grants nothing for the longest TTL, because locks that it has lost may be held for
-// so long.
+// Only quorum_state and quorum_join move a server. Any client that acquires locks may send them; one that only
+// reads asks quorum_state to store nothing. A waiting server grants nothing for the longest TTL, because locks
+// that it has lost may be held for so long.
 //
 // # Lists
 //
 // A user numbers the lists of servers. Two clients may have different servers under one number, by
 // mistake. A server without data may then stand in the place of another one that still grants to
-// other clients. Nothing can tell, so each loss of data makes a new version of the list. These rules
-// keep two lists from granting at once. The lists must share a server, and no server may lose its data
-// while clients with both are at work.
+// other clients. A client knows the difference only if it has heard a member of the list at that place. So
+// once a list is in force, only this client lets in a server that is not in it. Others leave the server
+// outside, and use the rest of the list: they share its majorities.
+//
+// Each loss of data makes a new version of the list. At the first start of a number, two lists may begin at
+// once. These rules keep two lists from granting at once. The lists must share a server that has its data, and
+// during a first start, no server may lose its data while clients with both are at work.
 //
 //   - A server grants only to clients that have its list, with its version.
 //   - A server gets a new id when it is let in without its data. A list is a set of ids. A client

@@ -30,6 +30,7 @@ const (
 	Replaced        // a majority of the servers is unknown to the others
 	Double          // two servers are the same one
 	Await           // too few servers answer
+	Outside         // a server is not in the list, and this client may not let it in
 )
 
 // A Plan is what to do about the servers of a list.
@@ -45,6 +46,8 @@ type Plan struct {
 	Waits   []bool   // by server: from then on, it grants nothing for Longest
 	Longest int64    // ms
 	Top     uint64
+
+	Known []string // for the next plan, by server; nil: as before
 
 	moved  []string   // ids of the members that have List
 	others [][]string // the servers of each list that others have, or have left for List
@@ -72,7 +75,11 @@ func Confirmed(first, states []State, whom []int) (sure []int) {
 }
 
 // Next returns the plan of a client for its servers. list is the number of its list, own its longest
-// TTL in ms. known has the ids that the servers had earlier, for those that do not answer now.
+// TTL in ms. known has the ids that the servers had in a list in force when the client last heard them: Plan.Known
+// of the plans before.
+//
+// Once a list is in force, a server that is not in it may be the mistake of this client. So it is let in only
+// by a client that has heard a member at its place, whose data is lost then. Others leave it outside.
 //
 // A client with a later list first makes every member one of its list. It needs an answer of all
 // servers for that, so that no majority of the old list grants beside one of the new list. The package
@@ -113,6 +120,22 @@ func Next(servers []State, list int, own int64, known []string) Plan {
 	if len(strangers) > 0 {
 		return Plan{Do: Differs, About: strangers}
 	}
+	var barred []int
+	if former.InForce() {
+		isBarred := func(i int) bool { return !former.has(p.IDs[i]) && (servers[i].Member || known[i] == "") }
+		for _, i := range slices.Concat(lost, older) {
+			if isBarred(i) {
+				barred = append(barred, i)
+			}
+		}
+		lost, older, short = slices.DeleteFunc(lost, isBarred), slices.DeleteFunc(older, isBarred), slices.DeleteFunc(short, isBarred)
+		for _, i := range barred {
+			p.IDs[i] = ""
+		}
+		if len(barred) >= Majority(n) {
+			return Plan{Do: Replaced, About: barred}
+		}
+	}
 	outside := slices.DeleteFunc(slices.Clone(lost), func(i int) bool { return former.has(p.IDs[i]) })
 	p.List = former
 	if former.Number == 0 || len(outside) > 0 {
@@ -134,6 +157,12 @@ func Next(servers []State, list int, own int64, known []string) Plan {
 	}
 	if p.List.Number > 0 && !p.List.InForce() && !slices.ContainsFunc(servers, func(s State) bool { return !s.Member || s.List.Name() != p.List.Name() }) {
 		p.List.Version++ // all have it
+	}
+	p.Known = slices.Clone(known)
+	for i, id := range p.IDs {
+		if p.List.InForce() && former.has(id) {
+			p.Known[i] = id
+		}
 	}
 	seen := false
 	var stale []int
@@ -189,6 +218,9 @@ func Next(servers []State, list int, own int64, known []string) Plan {
 		} else {
 			p.Then = append(p.Then, i)
 		}
+	}
+	if len(barred) > 0 && (p.Do == Nothing || p.Do == Await) {
+		p.Do, p.About = Outside, barred
 	}
 	return p
 }

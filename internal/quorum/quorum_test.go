@@ -1,6 +1,7 @@
 package quorum_test
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -181,11 +182,11 @@ func TestNext(t *testing.T) {
 		{name: "all are members", servers: []string{"a 2v2:abc", "b 2v2:abc", "c 2v2:abc"}, list: "2/3/2 a b c"},
 		{name: "one is away", servers: []string{"a 2v2:abc", "b 2v2:abc", "away"}, list: "2/3/2 a b c"},
 		{
-			name: "one has lost its data", servers: []string{"a 2v2:abc", "empty", "c 2v2:abc"},
+			name: "one has lost its data", servers: []string{"a 2v2:abc", "empty", "c 2v2:abc"}, known: "-b-",
 			do: quorum.Join, first: []int{0, 2}, then: []int{1}, needed: 2, list: "2/3/4 a c r1", longest: 20, top: 6,
 		},
 		{
-			name: "one has lost its data, and one is moved", servers: []string{"a 2v4:acy", "empty", "c 2v2:abc"},
+			name: "one has lost its data, and one is moved", servers: []string{"a 2v4:acy", "empty", "c 2v2:abc"}, known: "-b-",
 			do: quorum.Join, first: []int{0, 2}, then: []int{1}, needed: 2, list: "2/3/6 a c r1", longest: 20, top: 6,
 		},
 		{
@@ -205,21 +206,41 @@ func TestNext(t *testing.T) {
 			do: quorum.Join, first: []int{0}, list: "2/3/2 a b c", longest: 40, top: 6,
 		},
 		{
-			name: "one has the data of another", servers: []string{"a 2v2:abc", "a 2v2:abc lost", "c 2v2:abc"},
+			name: "one has the data of another", servers: []string{"a 2v2:abc", "a 2v2:abc lost", "c 2v2:abc"}, known: "-b-",
 			do: quorum.Join, first: []int{0, 2}, then: []int{1}, needed: 2, list: "2/3/4 a c r1", longest: 20, top: 6,
 		},
 		{name: "one missed a version", servers: []string{"a 2v4:acy", "y 2v4:acy", "c 2v2:abc"}, do: quorum.Raise, first: []int{2}, list: "2/3/4 a c y", longest: 20, top: 6},
-		{name: "one has lost its data, and one is away", servers: []string{"a 2v2:abc", "empty", "away"}, do: quorum.Await, list: "2/3/2 a b c"},
+		{name: "one has lost its data, and one is away", servers: []string{"a 2v2:abc", "empty", "away"}, known: "-b-", do: quorum.Await, list: "2/3/2 a b c"},
+		{name: "another server in the place of one", servers: []string{"a 2v2:abc", "empty", "c 2v2:abc"}, do: quorum.Outside, list: "2/3/2 a b c"},
+		{name: "the same, and one is away", servers: []string{"a 2v2:abc", "empty", "away"}, do: quorum.Outside, list: "2/3/2 a b c"},
+		{name: "one with a copy of another one's data", servers: []string{"a 2v2:abc", "a 2v2:abc lost", "c 2v2:abc"}, do: quorum.Outside, list: "2/3/2 a b c"},
+		{name: "a member of an earlier list", servers: []string{"a 2v2:abc", "b 2v2:abc", "d 1v2:abd longest=5"}, known: "abc", do: quorum.Outside, list: "2/3/2 a b c"},
+		{name: "the same one, without its data", servers: []string{"a 2v2:abc", "b 2v2:abc", "d 1v2:abd lost"}, do: quorum.Outside, list: "2/3/2 a b c"},
 		{
-			name: "of five, one has lost its data, and one is away", servers: []string{"a 2v2:abcde", "empty", "c 2v2:abcde", "d 2v2:abcde", "away"},
+			name: "another server, and one has an old disk", servers: []string{"a 2v2:abcde lost", "b 2v2:abcde", "c 2v2:abcde", "d 2v2:abcde", "empty"},
+			do: quorum.Join, first: []int{0}, list: "2/5/2 a b c d e", longest: 20, top: 7,
+		},
+		{
+			name: "another server, and one has lost its data", servers: []string{"empty", "b 2v2:abcde", "c 2v2:abcde", "d 2v2:abcde", "empty"}, known: "a----",
+			do: quorum.Outside, list: "2/5/2 a b c d e",
+		},
+		{
+			name: "another server, and the others have an old disk", servers: []string{"a 2v2:abc lost", "b 2v2:abc lost", "empty"},
+			do: quorum.Form, first: []int{0, 1}, list: "2/3/2 a b c", longest: 20, top: 5,
+		},
+		{name: "another server, and the list is announced", servers: []string{"a 2v1:abc", "b 2v1:abc", "empty"}, do: quorum.Join, first: []int{0, 1, 2}, list: "2/3/3 a b r2", longest: 20, top: 5},
+		{name: "two other servers of five", servers: []string{"a 2v2:abcde", "empty", "c 2v2:abcde", "d 2v2:abcde", "empty"}, do: quorum.Outside, list: "2/5/2 a b c d e"},
+		{name: "three other servers of five", servers: []string{"a 2v2:abcde", "empty", "c 2v2:abcde", "empty", "empty"}, do: quorum.Replaced},
+		{
+			name: "of five, one has lost its data, and one is away", servers: []string{"a 2v2:abcde", "empty", "c 2v2:abcde", "d 2v2:abcde", "away"}, known: "-b---",
 			do: quorum.Await, list: "2/5/2 a b c d e",
 		},
 		{
-			name: "the same, and the one that is away is known", servers: []string{"a 2v2:abcde", "empty", "c 2v2:abcde", "d 2v2:abcde", "away"}, known: "---- e",
+			name: "the same, and the one that is away is known", servers: []string{"a 2v2:abcde", "empty", "c 2v2:abcde", "d 2v2:abcde", "away"}, known: "-b-- e",
 			do: quorum.Join, first: []int{0, 2, 3}, then: []int{1}, needed: 3, list: "2/5/4 a c d e r1", longest: 20, top: 7,
 		},
 		{
-			name: "the same, and it had other data", servers: []string{"a 2v2:abcde", "empty", "c 2v2:abcde", "d 2v2:abcde", "away"}, known: "---- x",
+			name: "the same, and it had other data", servers: []string{"a 2v2:abcde", "empty", "c 2v2:abcde", "d 2v2:abcde", "away"}, known: "-b-- x",
 			do: quorum.Await, list: "2/5/2 a b c d e",
 		},
 		{
@@ -230,7 +251,8 @@ func TestNext(t *testing.T) {
 			name: "all have an old disk, and one is away", servers: []string{"a 2v2:abc lost", "b 2v2:abc lost", "away"},
 			do: quorum.Form, first: []int{0, 1}, list: "2/3/2 a b c", longest: 20, top: 5,
 		},
-		{name: "two have lost their data", servers: []string{"empty", "b 2v2:abc", "empty"}, do: quorum.Replaced},
+		{name: "two have lost their data", servers: []string{"empty", "b 2v2:abc", "empty"}, known: "a-c", do: quorum.Replaced},
+		{name: "two other servers of three", servers: []string{"empty", "b 2v2:abc", "empty"}, do: quorum.Replaced},
 		{name: "one has an old disk, and two have lost their data", servers: []string{"empty", "b 2v2:abc lost", "empty"}, do: quorum.Replaced},
 		{name: "the first start", servers: []string{"empty", "empty", "empty"}, do: quorum.Form, first: []int{0, 1, 2}, list: "2/3/1 r0 r1 r2", longest: 10},
 		{name: "the first start, and one is away", servers: []string{"empty", "empty", "away"}, do: quorum.Await},
@@ -295,6 +317,38 @@ func TestNext(t *testing.T) {
 			if enough := moved >= c.needed; len(p.Then) > 0 && p.Enough(p.First[:moved]) != enough {
 				t.Errorf("%s: %d of %v are enough: %v, want %v", c.name, moved, p.First, !enough, enough)
 			}
+		}
+	}
+}
+
+// An id is known if the server had it in a list in force. It stays known while the server is away, or is
+// another one.
+func TestKnown(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		servers []string
+		known   string
+		want    string
+	}{
+		{[]string{"a 2v2:abc", "b 2v2:abc lost", "away"}, "--y", "aby"},
+		{[]string{"a 2v2:abc", "b 2v2:abc", "empty"}, "--c", "abc"},
+		{[]string{"a 2v2:abc", "b 2v2:abc", "empty"}, "---", "ab-"},
+		{[]string{"a 2v2:abc", "b 2v2:abc", "d 1v2:abd"}, "---", "ab-"},
+		{[]string{"a 2v1:abc", "b 2v1:abc", "away"}, "---", "---"},
+		{[]string{"a 2v1:abc", "b 2v1:abc", "c 2v1:abc"}, "---", "abc"}, // all have it
+		{[]string{"empty", "empty", "empty"}, "---", "---"},
+		{[]string{"a 1v2:abc", "b 1v2:abc", "c 1v2:abc"}, "---", "---"},
+	} {
+		known := strings.Split(c.known, "")
+		for i, id := range known {
+			known[i] = strings.Trim(id, "-")
+		}
+		got := ""
+		for _, id := range quorum.Next(states(c.servers...), 2, 10, known).Known {
+			got += cmp.Or(id, "-")
+		}
+		if got != c.want {
+			t.Errorf("%q, known %s: %s, want %s", c.servers, c.known, got, c.want)
 		}
 	}
 }

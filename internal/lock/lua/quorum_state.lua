@@ -2,7 +2,7 @@
 -- data stores a random text, which quorum_join must send to make it a member again.
 --
 -- KEYS[1] marker  hash, the state of this server, see quorum_join
--- ARGV[1] return  a new random text
+-- ARGV[1] return  a new random text; '' for a client that only looks: nothing is stored
 --
 -- Returns {run, state, list, left, longest, top, return, id, servers, former}, all texts. run
 -- identifies the process. state is 'member', or 'lost' for a server without data of this run. list
@@ -19,8 +19,10 @@ local run = run_id()
 local m = redis.call('HMGET', marker, 'run', 'list', 'after', 'longest', 'top', 'return', 'returned', 'id', 'servers', 'former')
 local lost = m[1] ~= run
 if lost and m[7] ~= run then
-  redis.call('HSET', marker, 'return', id, 'returned', run)
   m[6] = id
+  if id ~= '' then
+    redis.call('HSET', marker, 'return', id, 'returned', run)
+  end
 end
 local time = redis.call('TIME')
 local left = (tonumber(m[3]) or 0) - tonumber(time[1]) * 1000 - math.floor(tonumber(time[2]) / 1000)

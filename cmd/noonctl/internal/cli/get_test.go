@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,13 +19,16 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/redis/go-redis/v9"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/noonlock/noonlock/election"
 	"github.com/noonlock/noonlock/internal/servers"
 	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/redisurl"
 	"github.com/noonlock/noonlock/singleton"
+	"github.com/noonlock/noonlock/statusz"
 )
 
 type lockJSON struct {
@@ -396,6 +401,98 @@ func TestFault76_OneNodeOfACluster(t *testing.T) {
 	if r := run(t.Context(), "redis://"+servers.Cluster(t, 1, 0).Addrs()[0], "get", "jobs"); r.code != 0 {
 		t.Errorf("the only node of a cluster: %+v", r)
 	}
+}
+
+// What only reads needs no right to write, on any topology.
+func TestFault136_ReadersWriteNothing(t *testing.T) {
+	t.Parallel()
+	one, cluster, watched := servers.Redis(t), servers.LendCluster(t), servers.LendWatched(t)
+	const reader = "reader:secret@"
+	for name, on := range map[string]struct {
+		primaries []*servers.RedisServer
+		options   redis.UniversalOptions
+		url       string
+	}{
+		"one server": {[]*servers.RedisServer{one}, redis.UniversalOptions{Addrs: []string{one.Addr()}}, "redis://" + reader + one.Addr()},
+		"cluster":    {cluster.Primaries, redis.UniversalOptions{Addrs: cluster.Addrs(), IsClusterMode: true}, "redis+cluster://" + reader + strings.Join(cluster.Addrs(), ",")},
+		"Sentinel": {
+			[]*servers.RedisServer{watched.Primary},
+			redis.UniversalOptions{Addrs: []string{watched.Sentinel.Addr()}, MasterName: servers.WatchedName},
+			"redis+sentinel://" + reader + watched.Sentinel.Addr() + "?master=" + servers.WatchedName,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for _, s := range on.primaries {
+				rdb := redis.NewClient(testenv.Options(s.Addr()))
+				testenv.Must(t, rdb.ACLSetUser(t.Context(), "reader", "reset", "on", ">secret", "~*", "&*", "+@all", "-@write").Err())
+				testenv.Must(t, rdb.Close())
+			}
+			c, err := lockcore.NewFromOptions(&on.options, lockcore.Config{Identity: "worker-1", Logger: lockcore.Discard})
+			testenv.Must(t, err)
+			e := &env{Env: &testenv.Env{T: t, Raw: redis.NewUniversalClient(&on.options)}, url: on.url, client: c}
+			t.Cleanup(func() {
+				_ = c.Close(context.Background())
+				_ = e.Raw.Close()
+			})
+			e.hold("orders")
+			le, err := election.NewLeaderElector(c, "board", election.Callbacks{
+				OnStartedLeading: func(ctx context.Context) { <-ctx.Done() }, OnStoppedLeading: func() {},
+			}, election.Config{})
+			testenv.Must(t, err)
+			shards, err := election.NewPartitions(c, "shards", 3, func(ctx context.Context, _ election.Partition) { <-ctx.Done() }, election.PartitionsConfig{})
+			testenv.Must(t, err)
+			feed, err := singleton.NewDaemonRunner(c, "feed", func(ctx context.Context) error {
+				<-ctx.Done()
+				return nil
+			}, singleton.DaemonConfig{})
+			testenv.Must(t, err)
+			for _, run := range []func(context.Context) error{le.Run, shards.Run, feed.Run} {
+				e.background(run)
+			}
+			e.runs("draw", "@daily", func(context.Context, singleton.Run) error { return nil }, singleton.JobConfig{})
+			draw, err := singleton.NewJob(c, "draw")
+			testenv.Must(t, err)
+			_, err = draw.Trigger(t.Context())
+			testenv.Must(t, err)
+			e.Until("all of them work", func() bool {
+				out := e.must("get", "all") + e.must("history", "draw")
+				return !slices.ContainsFunc([]string{"lock/orders ", "election/board ", "daemon/feed ", "partition/shards ", "job/draw ", "succeeded"}, func(s string) bool { return !strings.Contains(out, s) })
+			})
+			for _, args := range []string{
+				"describe lock orders", "describe election board", "describe daemon feed", "describe partition shards", "describe job draw",
+				"get locks none", "get jobs -o json", "verify draw --since 1m",
+			} {
+				if r := e.noonctl(strings.Fields(args)...); r.code != 0 && r.code != 66 || strings.Contains(r.errOut, "NOPERM") {
+					t.Errorf("%s: %+v", args, r)
+				}
+			}
+			e.fails(77, []string{"NOPERM"}, "pause", "draw") // the rights are those of a reader
+			page := statuszOf(t, on.url)
+			for _, path := range []string{"/job?name=draw", "/terms?name=board"} {
+				w := httptest.NewRecorder()
+				if page.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)); w.Code != http.StatusOK || strings.Contains(w.Body.String(), "NOPERM") {
+					t.Errorf("%s: %d %s", path, w.Code, w.Body)
+				}
+			}
+		})
+	}
+}
+
+// statuszOf returns a page about the servers of a URL.
+func statuszOf(t *testing.T, url string) *statusz.Page {
+	t.Helper()
+	options, err := redisurl.Parse(url)
+	testenv.Must(t, err)
+	c, err := lockcore.NewFromOptions(options, lockcore.Config{Logger: lockcore.Discard})
+	testenv.Must(t, err)
+	page, err := statusz.Handler(c, statusz.Config{})
+	testenv.Must(t, err)
+	t.Cleanup(func() {
+		page.Close()
+		_ = c.Close(context.Background())
+	})
+	return page
 }
 
 // A missing right and a wrong password are named.

@@ -7,10 +7,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
 	"github.com/noonlock/noonlock/cmd/noonctl/internal/cli"
 	"github.com/noonlock/noonlock/internal/servers"
+	"github.com/noonlock/noonlock/internal/testenv"
 )
 
 // Each command works on several servers, or refuses them with a sentence that names it, whether they are
@@ -89,6 +91,13 @@ func TestQuorum(t *testing.T) {
 	if out := describe("election", "board"); !strings.Contains(out, "Leader: ben ") {
 		t.Errorf("describe election:\n%s", out)
 	}
+	wrong := servers.Redis(t) // in the place of another one
+	r := run(t.Context(), strings.Replace(e.url, others[1].Addr(), wrong.Addr(), 1), quorum("describe", "election", "board")...)
+	rdb := redis.NewClient(testenv.Options(wrong.Addr()))
+	defer rdb.Close()
+	if keys := rdb.Keys(t.Context(), "*").Val(); r.code != 0 || !strings.Contains(r.out, "ben") || len(keys) > 0 {
+		t.Errorf("describe election with a wrong server: %+v, keys %q", r, keys)
+	}
 	if r := exits(t, e.program(quorum("run", "--lock", "orders", "--ttl", "2s", "--wait", "0s", "--", "true")...)); r.code != 75 || !strings.Contains(r.errOut, "ann") {
 		t.Errorf("a second run: %+v", r)
 	}
@@ -102,7 +111,7 @@ func TestQuorum(t *testing.T) {
 		e.fails(64, []string{want}, args...)
 	}
 	// Without --list, a run has another list than the quorum.
-	r := exits(t, e.program("run", "--lock", "x", "--wait", "0s", "--", "true"))
+	r = exits(t, e.program("run", "--lock", "x", "--wait", "0s", "--", "true"))
 	if r.code == 0 || !strings.Contains(r.errOut, "later list") {
 		t.Errorf("with an earlier list: %+v", r)
 	}
