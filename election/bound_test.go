@@ -15,6 +15,24 @@ func TestFault69_EveryCallReturnsInTime(t *testing.T) {
 	testenv.EveryCallIsBounded(t, false, everyCall)
 }
 
+// The calls that a quorum serves return in time when they are the first ones of their Client, too.
+func TestFault69_FirstCallsToAQuorumReturnInTime(t *testing.T) {
+	testenv.FirstCallsAreBounded(t, func(e *testenv.Env, c *lockcore.Client, ttl time.Duration, add testenv.AddCall) {
+		le, err := election.NewLeaderElector(c, "vacant", election.Callbacks{
+			OnStartedLeading: func(ctx context.Context) { <-ctx.Done() },
+			OnStoppedLeading: func() {},
+		}, election.Config{LeaseDuration: ttl, ShutdownTimeout: testenv.BoundShutdown})
+		testenv.Must(e, err)
+		add("LeaderElector.Run", func(ctx context.Context) { _ = le.Run(ctx) })
+		add("LeaderElector.Resign", func(ctx context.Context) { _ = le.Resign(ctx) })
+		add("LeaderElector.Ready", func(context.Context) { _ = le.Ready() })
+		board, err := election.NewElection(c, "vacant")
+		testenv.Must(e, err)
+		add("Election.Record", func(ctx context.Context) { _, _ = board.Record(ctx) })
+		add("Election.Watch", func(ctx context.Context) { board.Watch(ctx) })
+	})
+}
+
 func everyCall(e *testenv.Env, c *lockcore.Client, ttl time.Duration, add testenv.AddCall) {
 	callbacks := election.Callbacks{
 		OnStartedLeading: func(ctx context.Context) { <-ctx.Done() },

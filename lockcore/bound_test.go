@@ -20,6 +20,22 @@ func TestFault69_EveryCallToAQuorumReturnsInTime(t *testing.T) {
 	testenv.EveryCallIsBounded(t, true, callsOfAMutex)
 }
 
+// So do the first calls of a Client, which has not heard of the servers yet.
+func TestFault69_FirstCallsToAQuorumReturnInTime(t *testing.T) {
+	testenv.FirstCallsAreBounded(t, func(e *testenv.Env, c *lockcore.Client, ttl time.Duration, add testenv.AddCall) {
+		cfg := lockcore.LeaseConfig{TTL: ttl}
+		m, err := c.Mutex("orders", cfg)
+		testenv.Must(e, err)
+		add("Mutex.TryLock", func(ctx context.Context) { release(m.TryLock(ctx)) })
+		add("Mutex.Lock", func(ctx context.Context) { release(m.Lock(ctx)) })
+		add("Client.Do", func(ctx context.Context) {
+			_ = c.Do(ctx, "work", cfg, func(context.Context) error { return nil })
+		})
+		add("Client.Inspect", func(ctx context.Context) { _, _ = c.Inspect(ctx, "orders") })
+		add("Client.Close with 1 s", func(ctx context.Context) { _ = c.Close(ctx) })
+	})
+}
+
 // Dials never return for two minutes. That costs a few of them, also of those that ask the nodes of a cluster for
 // their slots.
 func TestFault69_DialsThatNeverReturnAreFew(t *testing.T) {

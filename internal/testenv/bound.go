@@ -83,16 +83,23 @@ func EveryCallIsBounded(t *testing.T, onQuorum bool, prepare Prepare) {
 	if onQuorum {
 		where = quorums()
 	}
-	everyTopology(t, where, prepare, documentedBounds(t))
+	everyTopology(t, where, prepare, documentedBounds(t), false)
+}
+
+// FirstCallsAreBounded is EveryCallIsBounded on a quorum, for calls that are each the first one of a Client. prepare
+// sends nothing.
+func FirstCallsAreBounded(t *testing.T, prepare Prepare) {
+	t.Helper()
+	everyTopology(t, quorums(), prepare, documentedBounds(t), true)
 }
 
 // DialsAreFew is EveryCallIsBounded on all topologies, with calls that are only required to end.
 func DialsAreFew(t *testing.T, prepare Prepare) {
 	t.Helper()
-	everyTopology(t, append(topologies(), quorums()...), prepare, nil)
+	everyTopology(t, append(topologies(), quorums()...), prepare, nil, false)
 }
 
-func everyTopology(t *testing.T, where []topology, prepare Prepare, all bounds) {
+func everyTopology(t *testing.T, where []topology, prepare Prepare, all bounds, first bool) {
 	t.Helper()
 	t.Parallel()
 	for i, where := range where {
@@ -107,7 +114,7 @@ func everyTopology(t *testing.T, where []topology, prepare Prepare, all bounds) 
 				}
 				t.Run(n.name, func(t *testing.T) {
 					t.Parallel()
-					InBubble(t, func(e *Env) { everyCall(e, n, where, ttl, prepare, all) })
+					InBubble(t, func(e *Env) { everyCall(e, n, where, ttl, prepare, all, first) })
 				})
 			}
 		})
@@ -205,22 +212,38 @@ func (k boundedCall) run(e *Env, ttl time.Duration, all bounds) {
 // one of which asks a node of a cluster for its slots.
 const maxDials = 3 * 9
 
-func everyCall(e *Env, n network, where topology, ttl time.Duration, prepare Prepare, all bounds) {
+func everyCall(e *Env, n network, where topology, ttl time.Duration, prepare Prepare, all bounds, first bool) {
 	e.Helper()
 	s := &site{Env: e, network: n, over: make(chan struct{})}
 	rdb := where.add(s)
-	c, err := rdb.open(lockcore.Config{})
-	Must(e, err)
 	var calls []boundedCall
 	add := func(name string, call func(context.Context)) {
 		of, _, _ := strings.Cut(name, " ")
 		calls = append(calls, boundedCall{of, name, call})
 	}
-	prepare(e, c, ttl, add)
-	prepared := len(calls)
+	open := func() *lockcore.Client {
+		c, err := rdb.open(lockcore.Config{})
+		Must(e, err)
+		prepare(e, c, ttl, add)
+		return c
+	}
+	c := open()
+	prepared, clients := len(calls), []*lockcore.Client{c}
+	if first {
+		own := make([]boundedCall, prepared)
+		for i := range own {
+			calls = nil
+			clients = append(clients, open())
+			own[i] = calls[i]
+		}
+		calls = own
+	}
 	add("Client.Close with 1 s", func(ctx context.Context) { _ = c.Close(ctx) })
 	onQuorum := lock.Of(c).Quorum() != nil
 	for name := range all {
+		if first {
+			break // it needs no list of all
+		}
 		kind, _, _ := strings.Cut(name, ".")
 		same := func(k boundedCall) bool { return strings.HasPrefix(k.of, kind+".") }
 		if !slices.ContainsFunc(calls, func(k boundedCall) bool { return k.of == name }) && (!onQuorum || slices.ContainsFunc(calls, same)) {
@@ -245,13 +268,18 @@ func everyCall(e *Env, n network, where topology, ttl time.Duration, prepare Pre
 		}
 	}
 	calls[prepared].run(e, ttl, all)
+	for _, c := range clients[1:] {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		_ = c.Close(ctx)
+		cancel()
+	}
 	e.Pass(10 * time.Second)
 	s.requireNoGoroutines("the end of the network's fault", "testenv.(*site).")
 	s.heals()
 	rdb.end()
 	e.Pass(10 * time.Second)
 	s.requireNoGoroutines("the end of the test", "")
-	s.requireFewDials()
+	s.requireFewDials(len(clients))
 }
 
 // requireNoGoroutines asserts that no goroutine of the library is left, except those that wait
@@ -266,7 +294,7 @@ func (s *site) requireNoGoroutines(before, except string) {
 }
 
 // requireFewDials asserts that a dial has met the fault, that there were never many at a time, and that all have ended.
-func (s *site) requireFewDials() {
+func (s *site) requireFewDials(clients int) {
 	s.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -274,7 +302,7 @@ func (s *site) requireFewDials() {
 		s.Error("no dial has met the fault")
 	}
 	for _, n := range s.nodes {
-		if n.most > maxDials {
+		if n.most > maxDials*clients {
 			s.Errorf("%d concurrent dials to %s", n.most, n.addr)
 		}
 		if n.dialing > 0 {
