@@ -35,7 +35,7 @@ func (d *Dialer) setUp(ctx context.Context, call *dial, p *Pipe) error {
 		return reason(ctx, err)
 	}
 	if refused := answers[0].Err; refused != nil {
-		if HasCode(refused, "max number of clients", "DENIED", "NOAUTH") {
+		if HasCode(refused, "max number of clients", "DENIED", "NOAUTH", "WRONGPASS", "invalid password") { // AUTH would fail, too
 			return refused
 		}
 		switch {
