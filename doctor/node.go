@@ -67,7 +67,11 @@ func findNodes(ctx context.Context, e *examination, servers []*redis.UniversalOp
 func (e *examination) watchedNode(ctx context.Context, servers *redis.UniversalOptions) ([]*node, error) {
 	views, primary, err := lock.Of(e.client).Sentinels(ctx)
 	for _, v := range views {
-		switch named := fmt.Sprintf("names the primary %s since epoch %d", v.Primary, v.Epoch); {
+		named := fmt.Sprintf("names the primary %s since epoch %d", v.Primary, v.Epoch)
+		if v.Epoch < 0 {
+			named = fmt.Sprintf("names the primary %s, and does not tell the epoch (SENTINEL MASTER)", v.Primary)
+		}
+		switch {
 		case v.Err != nil:
 			e.add(v.Sentinel, checkSentinel, Warn, "names no primary: "+oneLine(v.Err))
 		case v.Primary != primary:

@@ -54,6 +54,7 @@ type fakeSentinel struct {
 	names  string // the primary; empty: it knows none of the name
 	takes  time.Duration
 	refuse string // the answer to HELLO
+	lacks  string // the answer to SENTINEL MASTER; empty: it has that
 }
 
 const (
@@ -121,6 +122,8 @@ func (s *fakeSentinel) answer(p *server.Peer, args []string) {
 	time.Sleep(s.takes)
 	host, port, _ := strings.Cut(s.names, ":")
 	switch {
+	case s.lacks != "" && strings.EqualFold(args[0], "master"):
+		p.WriteError(s.lacks)
 	case s.names == "" && strings.EqualFold(args[0], "master"):
 		p.WriteError("ERR No such master with that name")
 	case s.names == "":
@@ -167,10 +170,7 @@ func (c *council) at(name string) string {
 // The three Sentinels are in every state that one of them may be in when a replica is promoted. The former primary
 // works. A Client that is connected to it, and one that starts then, use the right server.
 func TestFault18_Sentinels(t *testing.T) {
-	for name, row := range map[string]struct {
-		change         func(c *council)
-		running, fresh string // where locks are; what the error contains if that is no server
-	}{
+	inEveryState(t, func(*council) {}, map[string]councilState{
 		"all say it":    {func(c *council) { c.says(2, after, 0, 1, 2) }, after, after},
 		"one is stuck":  {func(c *council) { c.sentinels[0].Hang(); c.says(2, after, 1, 2) }, after, after},
 		"two are stuck": {func(c *council) { c.sentinels[0].Hang(); c.sentinels[1].Hang(); c.says(2, after, 2) }, after, after},
@@ -188,15 +188,70 @@ func TestFault18_Sentinels(t *testing.T) {
 		"the newest is dead":       {func(c *council) { c.says(2, unlike, 2) }, before, before},
 		"set up again":             {func(c *council) { c.says(3, before, 0, 1, 2); c.at("x"); c.says(1, after, 0, 1, 2) }, after, after},
 		"one is set up again":      {func(c *council) { c.says(3, before, 0, 1, 2); c.at("x"); c.says(1, after, 0) }, before, before},
-		"all have another name":    {func(c *council) { c.says(0, "", 0, 1, 2) }, before, "the name in MasterName"},
-		"all refuse":               {func(c *council) { c.refuse("NOAUTH who?") }, before, "NOAUTH who?"},
+		"all have another name":    {func(c *council) { c.says(0, "", 0, 1, 2) }, before, permanent + "the name in MasterName"},
+		"all refuse":               {func(c *council) { c.refuse("NOAUTH who?") }, before, permanent + "NOAUTH who?"},
 		"some refuse, one is away": {func(c *council) { c.refuse("NOAUTH who?"); c.sentinels[1].Stop() }, before, "NOAUTH who?"},
 		"all are away":             {func(c *council) { c.stop() }, before, "no Sentinel names a primary: 10.0.1.0:26379: "},
 		"all are stuck":            {func(c *council) { c.hang() }, before, "10.0.1.2:26379: lockcore: no answer within 1s"},
-	} {
+	})
+}
+
+// Sentinels lack a command, or a right, and do not tell the epoch of their primary. A majority of the answers counts.
+func TestFault139_SentinelsWithoutEpochs(t *testing.T) {
+	for _, lacks := range []string{"ERR Unknown sentinel subcommand 'master'", "NOPERM this user has no permissions to run the 'sentinel|master' command"} {
+		lack := func(which ...int) func(*council) {
+			return func(c *council) {
+				c.set(func() {
+					for _, i := range which {
+						c.sentinels[i].lacks = lacks
+					}
+				})
+			}
+		}
+		t.Run(lacks, func(t *testing.T) {
+			inEveryState(t, lack(0, 1, 2), map[string]councilState{
+				"all say it":              {func(c *council) { c.says(0, after, 0, 1, 2) }, after, after},
+				"one is stale":            {func(c *council) { c.says(0, after, 1, 2) }, after, after},
+				"two are stale":           {func(c *council) { c.says(0, after, 2) }, before, before},
+				"one is stuck":            {func(c *council) { c.sentinels[0].Hang(); c.says(0, after, 1, 2) }, after, after},
+				"one is stuck, one stale": {func(c *council) { c.sentinels[0].Hang(); c.says(0, after, 2) }, before, "different primaries"},
+				"two are away":            {func(c *council) { c.sentinels[0].Stop(); c.sentinels[1].Stop(); c.says(0, after, 2) }, after, after},
+				"epochs were seen before": {func(c *council) {
+					c.set(func() { c.sentinels[2].lacks = "" })
+					c.says(2, after, 0, 1, 2)
+					time.Sleep(1100 * time.Millisecond)
+					c.at("x")
+					lack(2)(c)
+					c.says(0, before, 0)
+					c.sentinels[1].Stop()
+					c.sentinels[2].Stop()
+				}, after, after},
+			})
+			inEveryState(t, lack(1, 2), map[string]councilState{
+				"the stale one tells its epoch": {func(c *council) { c.says(9, before, 0); c.says(0, after, 1, 2) }, after, after},
+				"one that lacks it is stale":    {func(c *council) { c.says(9, after, 0); c.says(0, after, 1) }, after, after},
+			})
+		})
+	}
+}
+
+// A councilState is a state that Sentinels get into.
+type councilState struct {
+	change         func(c *council)
+	running, fresh string // where locks are; what the error contains if that is no server
+}
+
+// permanent begins what an error contains that is not temporary.
+const permanent = "permanent: "
+
+// inEveryState prepares a council, and changes its state before and after its Client is connected.
+func inEveryState(t *testing.T, prepare func(c *council), states map[string]councilState) {
+	t.Helper()
+	for name, row := range states {
 		t.Run(name, func(t *testing.T) {
 			t.Run("running", func(t *testing.T) {
 				inCouncil(t, func(c *council) {
+					prepare(c)
 					c.at("first")
 					row.change(c)
 					time.Sleep(1100 * time.Millisecond)
@@ -207,14 +262,16 @@ func TestFault18_Sentinels(t *testing.T) {
 			})
 			t.Run("fresh", func(t *testing.T) {
 				inCouncil(t, func(c *council) {
+					prepare(c)
 					row.change(c)
 					time.Sleep(1100 * time.Millisecond)
-					if at := c.at("second"); !strings.Contains(at, row.fresh) {
-						c.Errorf("the lock is at %s, want %s", at, row.fresh)
+					want, forever := strings.CutPrefix(row.fresh, permanent)
+					if at := c.at("second"); !strings.Contains(at, want) {
+						c.Errorf("the lock is at %s, want %s", at, want)
 					}
 					_, err := c.c.Inspect(c.Context(), "second")
-					if permanent := err != nil && !lockcore.IsTemporary(err); permanent != (name == "all refuse" || name == "all have another name") {
-						c.Errorf("permanent is %v: %v", permanent, err)
+					if is := err != nil && !lockcore.IsTemporary(err); is != forever {
+						c.Errorf("permanent is %v: %v", is, err)
 					}
 				})
 			})

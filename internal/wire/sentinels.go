@@ -18,7 +18,8 @@ import (
 
 // Sentinels name the primary: https://redis.io/docs/latest/develop/reference/sentinel-clients/. All are asked at once,
 // each on one connection, which is kept. So one that does not answer stops nothing, and one that was cut off does not
-// mislead: each failover has a greater epoch than the one before, and the newest answer counts.
+// mislead: each failover has a greater epoch than the one before, and the newest answer counts. Without the epochs, a
+// majority of the answers counts.
 //
 // # Failures
 //
@@ -26,6 +27,8 @@ import (
 //	one names an old primary   its epoch is smaller than that of another one, or than one that was seen before
 //	all have a smaller epoch   they were set up again: a majority of them counts
 //	the newest one is wrong    its primary is a replica, or cannot be reached: that of a majority is tried next
+//	one does not tell epochs   a majority of those that answer counts: one of them may name an old primary. A majority
+//	                           of all counts if an epoch was seen before
 //	some refuse                the others suffice
 type Sentinels struct {
 	master string
@@ -36,7 +39,7 @@ type Sentinels struct {
 	wg     sync.WaitGroup
 
 	mu    sync.Mutex
-	epoch int64 // of the view that counted last
+	epoch int64 // of the view that counted last, -1 at first
 }
 
 // A sentinel is one of them.
@@ -52,7 +55,7 @@ type sentinel struct {
 type View struct {
 	Sentinel string
 	Primary  string
-	Epoch    int64 // of the failover that made it the primary
+	Epoch    int64 // of the failover that made it the primary; -1: not known
 	Err      error // it has named none
 }
 
@@ -66,7 +69,7 @@ const (
 // NewSentinels returns the Sentinels at these addresses, which watch the primary of that name. They get the
 // user and password in opt.
 func NewSentinels(opt redis.Options, addrs []string, master string) *Sentinels {
-	s := &Sentinels{master: master, within: sentinelWithin}
+	s := &Sentinels{master: master, within: sentinelWithin, epoch: -1}
 	if t := opt.DialTimeout / 2; t > 0 {
 		s.within = min(t, sentinelWithin)
 	}
@@ -117,19 +120,28 @@ func (s *Sentinels) Primary(ctx context.Context) (views []View, addrs []string, 
 	if s.ctx.Err() != nil {
 		return views, nil, net.ErrClosed
 	}
-	votes := map[string]int{}
+	votes, named, dated := map[string]int{}, 0, true
 	most := func(v View) bool { return 2*votes[v.Primary] > len(s.all) }
 	for _, v := range views {
 		if v.Err == nil {
 			votes[v.Primary]++
+			named++
+			dated = dated && v.Epoch >= 0
 		}
+	}
+	newer := func(v, than View) bool {
+		byEpoch, byVotes := cmp.Compare(v.Epoch, than.Epoch), cmp.Compare(votes[v.Primary], votes[than.Primary])
+		if !dated {
+			return cmp.Or(byVotes, byEpoch) > 0
+		}
+		return cmp.Or(byEpoch, byVotes) > 0
 	}
 	var newest, major View
 	for _, v := range views {
 		switch {
 		case v.Err != nil:
 			continue
-		case newest.Primary == "" || cmp.Or(cmp.Compare(v.Epoch, newest.Epoch), cmp.Compare(votes[v.Primary], votes[newest.Primary])) > 0:
+		case newest.Primary == "" || newer(v, newest):
 			newest = v
 		}
 		if most(v) {
@@ -141,6 +153,8 @@ func (s *Sentinels) Primary(ctx context.Context) (views []View, addrs []string, 
 	switch {
 	case newest.Primary == "":
 		return views, nil, noPrimary(views)
+	case !dated && 2*votes[newest.Primary] <= named:
+		return views, nil, fmt.Errorf("lockcore: the Sentinels name different primaries, among them %s, and not all of them tell the epoch (SENTINEL MASTER)", newest.Primary)
 	case newest.Epoch < s.epoch && !most(newest):
 		return views, nil, fmt.Errorf("lockcore: the Sentinels that answer know only epoch %d, with the primary %s; epoch %d was seen before", newest.Epoch, newest.Primary, s.epoch)
 	}
@@ -253,14 +267,16 @@ func (s *Sentinels) ask(one *sentinel) View {
 		v.Err = answers[0].Err
 	case answers[0].Value == nil:
 		v.Err = &conn.Refusal{Text: "the Sentinels know no primary of the name in MasterName"}
-	case answers[1].Err != nil: // without the epoch, an old primary is not recognized
-		v.Err = answers[1].Err
 	default:
 		at, _ := answers[0].Value.([]any)
-		epoch, err := strconv.ParseInt(Text(conn.Facts(answers[1].Value)["config-epoch"]), 10, 64)
-		if len(at) != 2 || err != nil {
+		if len(at) != 2 {
 			v.Err = errors.New("lockcore: an unexpected answer of a Sentinel")
 			break
+		}
+		// An emulation may lack SENTINEL MASTER, and a user the right to it.
+		epoch, err := strconv.ParseInt(Text(conn.Facts(answers[1].Value)["config-epoch"]), 10, 64)
+		if err != nil {
+			epoch = -1
 		}
 		v.Primary, v.Epoch = net.JoinHostPort(Text(at[0]), Text(at[1])), epoch
 	}
