@@ -8,6 +8,8 @@
 //	a slot moves                  its names are at another server, and Config.Relocated is called
 //	a request, a dial or a        the table of slots is refreshed
 //	subscription fails
+//	a server refuses a slot       its address may lead to another machine, so its connections are replaced, after
+//	that it has for others        pauses that grow
 package cluster
 
 import (
@@ -53,6 +55,7 @@ type Cluster struct {
 	nodes      map[string]*wire.Server // the primaries with slots, by address
 	replicas   map[string]string       // see view
 	owners     [slots]*wire.Server
+	denials    map[denial]time.Duration
 	dirty      bool         // a slot has moved since the last refresh
 	relocated  map[int]bool // slots that have moved since the last call of Config.Relocated; true: their keys were copied
 	refreshing bool
@@ -61,6 +64,15 @@ type Cluster struct {
 	refreshed  chan struct{} // closed when the present or next refresh ends
 	failure    error         // of the last refresh, nil if it succeeded
 }
+
+// A denial is a server's answer that it does not serve a slot. Its value is when the request was sent, as in
+// wire.Node.Refused. It is kept until the slot has another server, or the connections of that time are replaced.
+type denial struct {
+	by   *wire.Server
+	slot int // everySlot: the server is cut off from the cluster
+}
+
+const everySlot = -1
 
 const (
 	// maxRedirects limits the servers that one request is sent to.
@@ -89,15 +101,15 @@ func New(opt redis.Options, seeds []string, cfg wire.Config) *Cluster {
 	c := &Cluster{
 		cfg: cfg, opt: opt, seeds: seeds,
 		nodes: map[string]*wire.Server{}, uses: map[any]*nameUse{},
-		surveyors: map[string]*conn.Dialer{},
-		pause:     retry.Pauses(100*time.Millisecond, time.Second), refreshed: make(chan struct{}),
+		surveyors: map[string]*conn.Dialer{}, denials: map[denial]time.Duration{},
+		pause: retry.Pauses(100*time.Millisecond, time.Second), refreshed: make(chan struct{}),
 	}
 	c.ctx, c.stop = context.WithCancel(context.Background())
 	return c
 }
 
-// Send sends a request to the server of the name. The answer MOVED names another server,
-// which gets the request if it arrives within the timeout.
+// Send sends a request to the server of the name. After the answer MOVED, it sends the request within the timeout to
+// the server that has the name by now, unless nothing has changed.
 func (c *Cluster) Send(ctx context.Context, name string, r wire.Request, timeout time.Duration) (any, error) {
 	until := time.Now().Add(timeout)
 	slot := slotOf(name)
@@ -107,12 +119,14 @@ func (c *Cluster) Send(ctx context.Context, name string, r wire.Request, timeout
 		if err != nil {
 			return nil, err
 		}
+		replaced := s.Replaced()
 		answer, err := s.Send(ctx, name, r, time.Until(until))
+		moved := c.owner(slot) != s
 		switch {
-		case (err == nil || errors.Is(err, wire.ErrNotReplicated)) && c.owner(slot) != s:
+		case (err == nil || errors.Is(err, wire.ErrNotReplicated)) && moved:
 			return nil, errors.Join(wire.ErrUnknown, ErrFormerServer)
-		case errors.Is(err, wire.ErrClosed) && c.owner(slot) != s: // it has no slots any more, and was closed
-		case !wire.HasCode(err, "MOVED") || tries == maxRedirects || !time.Now().Before(until):
+		case errors.Is(err, wire.ErrClosed) && moved: // it has no slots any more, and was closed
+		case !wire.HasCode(err, "MOVED") || !moved && s.Replaced() == replaced || tries == maxRedirects || !time.Now().Before(until):
 			return answer, wire.Redirected(err)
 		}
 	}
@@ -195,7 +209,7 @@ func (c *Cluster) node(addr string) *wire.Server {
 	cfg := c.cfg
 	var s *wire.Server
 	cfg.Failed = func(r wire.Request, err error) {
-		c.assess(s, err)
+		c.assess(err)
 		c.report()
 		if !wire.HasCode(err, "MOVED") {
 			c.cfg.Failed(r, err)
@@ -206,7 +220,8 @@ func (c *Cluster) node(addr string) *wire.Server {
 		Renewed: func(ctx context.Context, requests []wire.Request, answers []wire.Answer) {
 			c.followSlots(ctx, s, requests, answers)
 		},
-		Failed: c.refresh,
+		Refused: func(sent time.Duration, err error) { c.refused(s, sent, err) },
+		Failed:  c.refresh,
 	}, cfg)
 	c.nodes[addr] = s
 	return s
@@ -223,30 +238,89 @@ func (c *Cluster) tag(s *wire.Server) (string, bool) {
 	return tagOf(slot), true
 }
 
-// assess changes or refreshes the table after a failure.
-func (c *Cluster) assess(s *wire.Server, err error) {
+// assess refreshes the table after a failure. See refused for redirections.
+func (c *Cluster) assess(err error) {
 	switch {
 	case err == nil, errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-	case wire.HasCode(err, "MOVED"):
-		c.moved(s, err)
 	case wire.OutcomeOf(err) == wire.Unsent, wire.OutcomeOf(err) == wire.Unknown, wire.HasCode(err, "CLUSTERDOWN", "READONLY", "NOREPLICAS"):
 		c.refresh()
 	}
 }
 
-// moved changes the table as a MOVED answer says.
-func (c *Cluster) moved(from *wire.Server, err error) {
-	fields := strings.Fields(conn.PlainRefusal(err).Error()) // MOVED slot host:port
-	if len(fields) == 3 {
-		slot, odd := strconv.Atoi(fields[1])
-		addr, odd2 := redirection(from.Address(), fields[2])
-		c.mu.Lock()
-		if odd == nil && odd2 == nil && slot >= 0 && slot < slots && !c.closed {
-			c.change(slot, c.node(addr))
-		}
-		c.mu.Unlock()
+// refused follows a redirection, and records denials. A server that denies a slot which another answer gives it may be
+// a former one, that still has the connections to its address. That slot only moves there with new connections.
+func (c *Cluster) refused(from *wire.Server, sent time.Duration, err error) {
+	moved, asks := wire.HasCode(err, "MOVED"), wire.HasCode(err, "ASK")
+	if wire.HasCode(err, "CLUSTERDOWN") {
+		c.deny(denial{from, everySlot}, sent)
 	}
-	c.refresh()
+	if !moved && !asks {
+		return
+	}
+	slot, addr, odd := redirection(from.Address(), err)
+	switch {
+	case asks && odd == nil && addr == from.Address():
+		from.Replace(sent)
+	case asks:
+	case odd != nil:
+		c.refresh()
+	default:
+		c.deny(denial{from, slot}, sent)
+		if c.mayServe(addr, slot) {
+			c.mu.Lock()
+			if !c.closed {
+				c.change(slot, c.node(addr))
+			}
+			c.mu.Unlock()
+		}
+		c.refresh()
+	}
+}
+
+func (c *Cluster) deny(d denial, sent time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.denials[d] = sent
+}
+
+// mayServe reports whether the server at an address may have a slot: it has not denied it on its present connections.
+func (c *Cluster) mayServe(addr string, slot int) bool {
+	c.mu.Lock()
+	s := c.nodes[addr]
+	denied, ok := c.denials[denial{s, slot}]
+	c.mu.Unlock()
+	return !ok || c.replace(s, denied)
+}
+
+// replace replaces the connections of a denial, unless it is too early, see wire.Server.Replace.
+func (c *Cluster) replace(s *wire.Server, denied time.Duration) bool {
+	if !s.Replace(denied) {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	maps.DeleteFunc(c.denials, func(d denial, _ time.Duration) bool { return d.by == s })
+	return true
+}
+
+// doubted returns the servers that deny what they have in the table, with the times, and forgets the denials that the
+// table confirms. ok: the cluster serves requests. The caller holds mu.
+func (c *Cluster) doubted(ok bool) map[*wire.Server]time.Duration {
+	doubted := map[*wire.Server]time.Duration{}
+	for d, sent := range c.denials {
+		owner := d.by
+		if d.slot != everySlot {
+			owner = c.owners[d.slot]
+		}
+		_, disputed := c.denials[denial{owner, d.slot}]
+		switch {
+		case c.nodes[d.by.Address()] != d.by, d.slot == everySlot && !ok, !disputed:
+			delete(c.denials, d)
+		case owner == d.by:
+			doubted[owner] = max(doubted[owner], sent)
+		}
+	}
+	return doubted
 }
 
 // followSlots handles the failed renewals of a batch. If a key has already moved to another
@@ -254,13 +328,12 @@ func (c *Cluster) moved(from *wire.Server, err error) {
 func (c *Cluster) followSlots(ctx context.Context, from *wire.Server, requests []wire.Request, answers []wire.Answer) {
 	targets := map[string][]int{}
 	for i, a := range answers {
-		if !wire.HasCode(a.Err, "ASK") {
-			c.assess(from, a.Err)
-			answers[i].Err = wire.Redirected(a.Err)
+		c.assess(a.Err)
+		answers[i].Err = wire.Redirected(a.Err)
+		if !wire.HasCode(a.Err, "ASK") || requests[i].Asking {
 			continue
 		}
-		fields := strings.Fields(conn.PlainRefusal(a.Err).Error()) // ASK slot host:port
-		if addr, err := redirection(from.Address(), fields[len(fields)-1]); err == nil {
+		if _, addr, err := redirection(from.Address(), a.Err); err == nil && addr != from.Address() {
 			targets[addr] = append(targets[addr], i)
 		}
 	}
@@ -446,9 +519,11 @@ func (c *Cluster) install(found *view, err error) (pause time.Duration) {
 	c.mu.Lock()
 	c.failure = err
 	var former []*wire.Server
+	var doubted map[*wire.Server]time.Duration
 	if err == nil && !c.closed {
 		c.adopt(found)
 		former = c.discard()
+		doubted = c.doubted(found.ok)
 	}
 	changed := c.dirty
 	c.dirty = false
@@ -460,6 +535,9 @@ func (c *Cluster) install(found *view, err error) (pause time.Duration) {
 	close(c.refreshed)
 	c.refreshed = make(chan struct{})
 	c.mu.Unlock()
+	for s, denied := range doubted {
+		c.replace(s, denied)
+	}
 	c.report()
 	if changed {
 		c.reattach()

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/noonlock/noonlock/internal/wire"
+	"github.com/noonlock/noonlock/internal/wire/conn"
 )
 
 // The slots are those that CLUSTER KEYSLOT of a server returns.
@@ -81,12 +82,13 @@ func TestNewerView(t *testing.T) {
 func TestRedirection(t *testing.T) {
 	t.Parallel()
 	for given, want := range map[string]string{
-		"10.0.0.2:7001": "10.0.0.2:7001", ":7001": "10.0.0.1:7001", "fd00::2:7001": "[fd00::2]:7001",
-		"[fd00::2]:7001": "[fd00::2]:7001", "node-2:7001": "node-2:7001", "10.0.0.2": "", "": "", "10.0.0.2:": "",
+		"5 10.0.0.2:7001": "10.0.0.2:7001", "5 :7001": "10.0.0.1:7001", "5 ?:7001": "10.0.0.1:7001", "5 fd00::2:7001": "[fd00::2]:7001",
+		"5 [fd00::2]:7001": "[fd00::2]:7001", "5 node-2:7001": "node-2:7001", "5 10.0.0.2": "", "": "", "5 10.0.0.2:": "",
+		"10.0.0.2:7001": "", "-1 10.0.0.2:7001": "", "16384 10.0.0.2:7001": "",
 	} {
-		got, err := redirection("10.0.0.1:7000", given)
-		if got != want || (err == nil) != (want != "") {
-			t.Errorf("%q: %q, %v; want %q", given, got, err, want)
+		slot, got, err := redirection("10.0.0.1:7000", &conn.Refusal{Text: "MOVED " + given})
+		if got != want || (err == nil) != (want != "") || err == nil && slot != 5 {
+			t.Errorf("%q: %d, %q, %v; want %q", given, slot, got, err, want)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/noonlock/noonlock/internal/wire"
+	"github.com/noonlock/noonlock/internal/wire/conn"
 )
 
 // slots is the number of hash slots of a Redis Cluster.
@@ -139,14 +140,21 @@ func nodeAddr(asked string, node any) (string, error) {
 	return net.JoinHostPort(host, strconv.FormatInt(port, 10)), nil
 }
 
-// redirection returns the address in a MOVED or ASK answer of the node at asked.
-func redirection(asked, given string) (string, error) {
-	i := strings.LastIndex(given, ":")
-	port, err := strconv.ParseInt(given[i+1:], 10, 64)
-	if err != nil {
-		return "", fmt.Errorf("lockcore: the address %q of a redirection: %w", given, err)
+// redirection returns the slot and the address in a MOVED or ASK answer of the node at asked.
+func redirection(asked string, answer error) (slot int, addr string, err error) {
+	text := conn.PlainRefusal(answer).Error()
+	fields := append(strings.Fields(text), "", "", "")[:3] // MOVED slot host:port
+	host, given := "", fields[2]
+	if i := strings.LastIndex(given, ":"); i >= 0 {
+		host, given = strings.Trim(given[:i], "[]"), given[i+1:]
 	}
-	return nodeAddr(asked, []any{strings.Trim(given[:max(i, 0)], "[]"), port})
+	port, odd := strconv.ParseInt(given, 10, 64)
+	slot, odd2 := strconv.Atoi(fields[1])
+	if odd != nil || odd2 != nil || slot < 0 || slot >= slots {
+		return 0, "", fmt.Errorf("lockcore: unexpected redirection %q", text)
+	}
+	addr, err = nodeAddr(asked, []any{host, port})
+	return slot, addr, err
 }
 
 func isLoopback(host string) bool {

@@ -364,11 +364,11 @@ func TestFault69_CloseDuringDials(t *testing.T) {
 }
 
 // A server that says that it has become a replica loses its connection at each answer. One that misses its replicas
-// loses one per second, as another server may have been promoted.
+// loses some, after pauses that grow to a second, as another server may have been promoted.
 func TestFault18_RefusalsThatCostAConnection(t *testing.T) {
 	const readOnly = "READONLY You can't write against a read only replica."
 	for refusal, want := range map[string]int64{
-		"OOM command not allowed": 0, readOnly: 100, "NOREPLICAS Not enough good replicas to write.": 5,
+		"OOM command not allowed": 0, readOnly: 100, "NOREPLICAS Not enough good replicas to write.": 8,
 		"ERR Error running script (call to f_1): @user_script:1: @user_script: 1: -" + readOnly: 100,
 	} {
 		t.Run(refusal, func(t *testing.T) {

@@ -143,7 +143,7 @@ func (s *Subscription) test() {
 func (s *Subscription) demoted() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.up && s.found != receiptDemoted && s.ctx.Err() == nil {
+	if s.pipe != nil && s.found != receiptDemoted && s.ctx.Err() == nil {
 		s.found = receiptDemoted
 		s.next.Reset(time.Until(s.replaced.Add(retestAfter)))
 	}

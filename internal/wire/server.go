@@ -38,8 +38,9 @@ type Server struct {
 	large    *conn.Line  // for requests with large answers
 	idle     *time.Timer // ends the connection of large
 
-	mu   sync.Mutex
-	left time.Duration // when connections were last replaced because the server missed replicas; 0: never
+	mu       sync.Mutex
+	replaced time.Duration // when Replace last did so; 0: never
+	pause    time.Duration // before it does so again
 }
 
 // largeIdle is how long the connection for large answers is kept after its last use.
@@ -51,6 +52,9 @@ type Node struct {
 	Tag func() (string, bool)
 	// Renewed is called with each batch of renewals.
 	Renewed func(ctx context.Context, requests []Request, answers []Answer)
+	// Refused is called with each failed answer to a request or a subscription, and with a time at or after which
+	// it was sent. It must not block.
+	Refused func(sent time.Duration, err error)
 	// Failed is called when the subscription has failed, or one of its channels has moved.
 	Failed func()
 }
@@ -162,31 +166,60 @@ func (s *Server) isCutOff(err error) bool {
 // mayBeDemoted reports whether the server may no longer be the primary.
 func (s *Server) mayBeDemoted(err error) bool { return s.isReplica(err) || s.isCutOff(err) }
 
-// leaveAfter is the shortest time between two replacements of the connections to a server that
-// misses replicas. If this server is still the primary, they help nothing.
-const leaveAfter = time.Second
+// The first and the longest pause between two replacements by Replace.
+const (
+	firstReplace   = 100 * time.Millisecond
+	longestReplace = time.Second
+)
 
 // refused is called with each error of a request that was sent at that time. If the server is no longer
 // the primary, the connections of that time are replaced: the address may lead to the new one.
 func (s *Server) refused(sent time.Duration, err error) {
 	switch {
 	case s.isReplica(err):
+		s.abandon(sent)
 	case s.isCutOff(err):
-		now := s.calls.Now()
-		s.mu.Lock()
-		again := s.left > 0 && now-s.left < leaveAfter
-		if !again {
-			s.left = max(1, now)
-		}
-		s.mu.Unlock()
-		if again {
-			return
-		}
-	default:
-		return
+		s.Replace(sent)
+	case s.node.Refused != nil:
+		s.node.Refused(sent, err)
 	}
+}
+
+// Replace replaces the connections that were made before a time, as the address may lead to another server by now. If
+// it does not, that helps nothing. So the pauses between two replacements grow. Replace returns false if the connections
+// stay because of such a pause.
+func (s *Server) Replace(before time.Duration) bool {
+	now := s.calls.Now()
+	s.mu.Lock()
+	since, replaced := now-s.replaced, s.replaced > 0
+	switch {
+	case replaced && before < s.replaced:
+		s.mu.Unlock()
+		return true
+	case replaced && since < s.pause:
+		s.mu.Unlock()
+		return false
+	case since > 2*longestReplace:
+		s.pause = 0
+	}
+	s.replaced, s.pause = max(1, now), min(max(firstReplace, 2*s.pause), longestReplace)
+	s.mu.Unlock()
+	s.abandon(before)
+	s.messages.demoted()
+	return true
+}
+
+// Replaced returns when Replace last replaced connections; 0: never.
+func (s *Server) Replaced() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.replaced
+}
+
+// abandon takes the connections for requests that were made before a time out of use.
+func (s *Server) abandon(before time.Duration) {
 	for _, l := range s.lines() {
-		l.Abandon(sent)
+		l.Abandon(before)
 	}
 }
 

@@ -35,8 +35,9 @@ type Subscription struct {
 	cancel   context.CancelFunc
 	ctx      context.Context
 	wg       sync.WaitGroup
-	failed   func() // called when the table of slots may be out of date
-	sharded  string // what the commands of sharded messages begin with; empty at one server
+	refused  func(sent time.Duration, err error) // see conn.Options
+	failed   func()                              // called when the table of slots may be out of date
+	sharded  string                              // what the commands of sharded messages begin with; empty at one server
 
 	mu       sync.Mutex
 	changed  chan struct{}       // closed and replaced at each change that a goroutine may wait for
@@ -76,7 +77,7 @@ func newSubscription(o conn.Options, requests *conn.Line, failed func(), cfg Con
 		return c, err
 	}
 	s := &Subscription{
-		cfg: cfg, dials: conn.NewDialer(o), requests: requests, failed: failed,
+		cfg: cfg, dials: conn.NewDialer(o), requests: requests, refused: o.Refused, failed: failed,
 		changed: make(chan struct{}), channels: map[string]*channel{}, pauses: retry.Doubling(retestAfter, longestRetest),
 	}
 	if failed == nil {
@@ -202,7 +203,8 @@ func (s *Subscription) listen() error {
 		refused, ok := errors.AsType[*conn.Refusal](err)
 		switch {
 		case ok && s.cfg.Sharded && HasCode(refused, "MOVED", "CLUSTERDOWN"):
-			s.failed() // one channel is at another node; the others stay
+			s.refused(s.requests.Now(), refused) // one channel is at another node; the others stay
+			s.failed()
 		case ok:
 			return conn.PlainRefusal(refused)
 		case err != nil:
