@@ -3,6 +3,7 @@ package election
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -159,7 +160,9 @@ func (ps *Partitions) working() (all []*work) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	for _, w := range ps.works {
-		all = append(all, w)
+		for ; w != nil; w = w.before {
+			all = append(all, w)
+		}
 	}
 	return all
 }
@@ -174,13 +177,16 @@ func (ps *Partitions) Ready() error {
 }
 
 // Check fails while the work of a partition has not returned although its context was done longer than tolerance
-// ago, and LeaseDuration longer if its lease is still renewed, so that nobody else leads. The error is ErrOverdue.
+// ago, and LeaseDuration longer if the server still has it, so that nobody else leads. The error is ErrOverdue.
 // After the end of Run's context, only the first counts. It is meant for a liveness probe, and sends no request.
 func (ps *Partitions) Check(tolerance time.Duration) error {
 	for _, w := range ps.working() {
 		over, cause := w.session.lease.Overdue(), w.session.lease.Err()
-		if at := w.stopped.Load(); over == 0 && at != nil {
-			over, cause = time.Since(*at)-ps.cfg.LeaseDuration, errPartitionHangs
+		if end := w.stopped.Load(); over == 0 && end != nil {
+			over, cause = time.Since(end.at), end.cause
+			if errors.Is(cause, errMoved) {
+				over, cause = over-ps.cfg.LeaseDuration, errPartitionHangs
+			}
 		}
 		if over > tolerance {
 			return fmt.Errorf("election: partition %d of %q: %w, for %s: %w", w.Index, ps.name, ErrOverdue, over, cause)

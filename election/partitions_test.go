@@ -5,12 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/noonlock/noonlock"
 	"github.com/noonlock/noonlock/election"
@@ -29,14 +32,23 @@ type board struct {
 	loose bool // the server loses data, so two may work on a partition
 
 	mu    sync.Mutex
-	at    map[int]string // who works on a partition
+	at    map[int]map[string]uint64 // who works on a partition, with which token
 	token map[int]uint64
 	moves int
 	hangs map[int]chan struct{} // work of the partition returns when the channel is closed
+
+	reader func() *election.Election
 }
 
 func (e *env) board(n int) *board {
-	return &board{e: e, n: n, lease: leaseDuration, at: map[int]string{}, token: map[int]uint64{}, hangs: map[int]chan struct{}{}}
+	return &board{
+		e: e, n: n, lease: leaseDuration, at: map[int]map[string]uint64{}, token: map[int]uint64{}, hangs: map[int]chan struct{}{},
+		reader: sync.OnceValue(func() *election.Election {
+			reader, err := election.NewElection(e.Client("reader"), electionName)
+			must(e, err)
+			return reader
+		}),
+	}
 }
 
 func (b *board) work(who string) func(ctx context.Context, p election.Partition) {
@@ -45,10 +57,13 @@ func (b *board) work(who string) func(ctx context.Context, p election.Partition)
 		if of := lockcore.FromContext(ctx); of == nil || of.Token() != p.Token || lockcore.FromContext(of.Context()).Token() != p.Token {
 			b.e.Errorf("%s: partition %d without its lease", who, p.Index)
 		}
-		if other := b.at[p.Index]; other != "" && !b.loose || p.Token <= b.token[p.Index] {
-			b.e.Errorf("%s leads %v beside %q, after the token %d", who, p, other, b.token[p.Index])
+		if others := b.at[p.Index]; len(others) > 0 && !b.loose || p.Token <= b.token[p.Index] {
+			b.e.Errorf("%s leads %v beside %v, after the token %d", who, p, others, b.token[p.Index])
 		}
-		b.at[p.Index], b.token[p.Index] = who, p.Token
+		if b.at[p.Index] == nil {
+			b.at[p.Index] = map[string]uint64{}
+		}
+		b.at[p.Index][who], b.token[p.Index] = p.Token, p.Token
 		b.moves++
 		hangs := b.hangs[p.Index]
 		b.mu.Unlock()
@@ -58,13 +73,14 @@ func (b *board) work(who string) func(ctx context.Context, p election.Partition)
 		}
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		delete(b.at, p.Index)
+		delete(b.at[p.Index], who)
 	}
 }
 
 // A sharer is a replica of a set.
 type sharer struct {
 	*election.Partitions
+	who        string
 	wait, stop func() error
 }
 
@@ -86,7 +102,7 @@ func (b *board) on(c *lockcore.Client, who string) *sharer {
 		return wait()
 	}
 	b.e.Cleanup(func() { _ = stop() })
-	return &sharer{ps, wait, stop}
+	return &sharer{ps, who, wait, stop}
 }
 
 // shares returns how many partitions each replica works on.
@@ -94,14 +110,22 @@ func (b *board) shares() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	counts := map[string]int{}
-	for _, who := range b.at {
-		counts[who]++
+	for _, at := range b.at {
+		for who := range at {
+			counts[who]++
+		}
 	}
 	var all []string
 	for _, who := range slices.Sorted(maps.Keys(counts)) {
 		all = append(all, fmt.Sprint(who, ":", counts[who]))
 	}
 	return strings.Join(all, " ")
+}
+
+func (b *board) loses(data bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.loose = data
 }
 
 // settles waits until the replicas work on so many partitions each, in one of these ways, and returns how many moves
@@ -191,11 +215,9 @@ func TestFault133_WorkOfAPartitionHangs(t *testing.T) {
 		b.settles("a:1 b:5")
 		e.Pass(5 * leaseDuration) // it is renewed
 		b.settles("a:1 b:5")
-		b.mu.Lock()
-		b.loose = true // it ignores its context, and only the token tells it from the next leader
-		b.mu.Unlock()
+		b.loses(true) // it ignores its context, and only the token tells it from the next leader
 		f.Partition()
-		b.settles("b:6")
+		b.settles("a:1 b:6")
 		e.Until("the check fails", func() bool { return a.Check(time.Second) != nil })
 		mustIs(e, a.Check(time.Second), election.ErrOverdue)
 		f.Heal()
@@ -296,6 +318,182 @@ func TestFault134_ClassD_TheKeysOfPartitionsAreLost(t *testing.T) {
 			return b.moves >= 6
 		})
 		b.settles("a:3 b:3")
+	})
+}
+
+// differs compares the members that work on each partition, and their tokens, with the leaders at the server, without
+// those that are gone.
+func (b *board) differs(gone ...string) (differs string) {
+	b.e.Helper()
+	stored, err := b.reader().Partitions(b.e.Context())
+	must(b.e, err)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, p := range stored {
+		want := map[string]uint64{}
+		if p.Leader != "" && !slices.Contains(gone, p.Leader) {
+			want[p.Leader] = p.Token
+		}
+		if !maps.Equal(b.at[p.Index], want) {
+			differs += fmt.Sprintf("%d: %v, at the server %+v; ", p.Index, b.at[p.Index], p)
+		}
+	}
+	return differs
+}
+
+// snapshot returns a function that gives the server back what it has of the partitions now, as a failover does to a
+// replica that has lagged since then.
+func (b *board) snapshot() (restore func()) {
+	b.e.Helper()
+	ctx := b.e.Context()
+	parts, err := b.e.Raw.ZRangeWithScores(ctx, key("parts"), 0, -1).Result()
+	must(b.e, err)
+	fence, err := b.e.Raw.Get(ctx, key("fence")).Result()
+	must(b.e, err)
+	return func() {
+		b.e.Helper()
+		_, err := b.e.Raw.TxPipelined(ctx, func(p redis.Pipeliner) error {
+			p.Del(ctx, key("parts"))
+			p.ZAdd(ctx, key("parts"), parts...)
+			p.PExpire(ctx, key("parts"), b.lease)
+			p.Set(ctx, key("fence"), fence, time.Hour)
+			return nil
+		})
+		must(b.e, err)
+	}
+}
+
+// The server fails over to a replica that lagged while members came and went. Within one renewal, what members lead
+// is what the server has, and tokens grow: that of a partition that comes back to its former leader, too.
+func TestFault140_ClassD_PartitionsAfterAFailover(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(testenv.Size(20, 400)) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			inBubble(t, func(e *env) {
+				random := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // not a secret
+				b := e.board(1 + random.IntN(14))
+				var live []*sharer
+				var gone []string
+				joins := 0
+				step := func() {
+					if i := random.IntN(5); i < len(live) && len(live) > 1 {
+						must(e, live[i].stop())
+						gone = append(gone, live[i].who)
+						live = slices.Delete(live, i, i+1)
+					} else if len(live) < 5 {
+						joins++
+						live = append(live, b.sharer(fmt.Sprint("member ", joins)))
+					}
+					e.Pass(time.Duration(1+random.IntN(5)) * time.Millisecond) // so the clock is ahead of the tokens
+				}
+				for range 5 {
+					step()
+				}
+				for range 4 {
+					for range random.IntN(4) {
+						step()
+					}
+					restore := b.snapshot()
+					for range 1 + random.IntN(4) {
+						step()
+					}
+					b.loses(true)
+					restore()
+					e.Pass(leaseDuration * 2 / 15 * 17 / 16)
+					if differs := b.differs(gone...); differs != "" {
+						t.Fatalf("after a renewal: %s", differs)
+					}
+					b.loses(false)
+				}
+				e.Until("all have an equal share", func() bool {
+					least, most := b.n/len(live), (b.n+len(live)-1)/len(live)
+					counts := map[string]int{}
+					sum := 0
+					b.mu.Lock()
+					defer b.mu.Unlock()
+					for _, at := range b.at {
+						for who := range at {
+							counts[who]++
+							sum++
+						}
+					}
+					return sum == b.n && !slices.ContainsFunc(live, func(s *sharer) bool { return counts[s.who] < least || counts[s.who] > most })
+				})
+			})
+		})
+	}
+}
+
+// A member has left before a failover to a replica that had it lead: the others stop what they got from it, and get it
+// again when its lease has ended. With LockDelay, two never lead a partition.
+func TestFault140_ClassD_AMemberLeavesBeforeAFailover(t *testing.T) {
+	onBoth(t, func(e *env) {
+		b := e.board(12)
+		a := b.sharer("a")
+		b.sharer("b")
+		b.sharer("c")
+		b.settles("a:4 b:4 c:4")
+		restore := b.snapshot()
+		must(e, a.stop())
+		b.settles("b:6 c:6")
+		b.loses(true)
+		restore()
+		e.Until("they lead what the server says", func() bool { return b.differs("a") == "" })
+		b.settles("b:6 c:6")
+		e.Until("they lead what the server says", func() bool { return b.differs() == "" })
+	})
+	t.Run("with LockDelay", func(t *testing.T) {
+		t.Parallel()
+		inBubble(t, func(e *env) {
+			b := e.board(12)
+			delayed := func(who string) *sharer {
+				return b.on(e.ClientWith(e.Direct(), lockcore.Config{Identity: who, LockDelay: leaseDuration}), who)
+			}
+			a := delayed("a")
+			delayed("b")
+			delayed("c")
+			b.settles("a:4 b:4 c:4")
+			restore := b.snapshot()
+			must(e, a.stop())
+			b.settles("b:6 c:6")
+			restore()
+			must(e, e.Bubble.Restart(false))
+			e.Pass(leaseDuration / 2)
+			b.settles("b:4 c:4")
+			if differs := b.differs("a"); differs != "" {
+				t.Errorf("during the delay: %s", differs)
+			}
+			b.settles("b:6 c:6")
+		})
+	})
+}
+
+// The work of a partition that was lost hangs, while its session continues. Check fails, although this member gets the
+// partition again: that work waits.
+func TestFault140_WorkOfALostPartitionHangs(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		b := e.board(2)
+		hangs := make(chan struct{})
+		b.hangs[1] = hangs
+		a := b.sharer("a")
+		b.settles("a:2")
+		e.Pass(leaseDuration)
+		for _, member := range e.Raw.ZRange(e.Context(), key("parts"), 0, -1).Val() {
+			if member[0] == 'v' {
+				must(e, e.Raw.ZRem(e.Context(), key("parts"), member).Err())
+			}
+		}
+		must(e, e.Raw.ZAdd(e.Context(), key("parts"), redis.Z{Score: 0, Member: "1"}).Err())
+		e.Pass(leaseDuration)
+		mustIs(e, a.Check(leaseDuration/2), election.ErrOverdue, lockcore.ErrLeaseLost)
+		b.settles("a:2")
+		close(hangs)
+		e.Pass(time.Second)
+		must(e, a.Check(0))
+		if differs := b.differs(); differs != "" {
+			t.Error(differs)
+		}
 	})
 }
 

@@ -30,24 +30,38 @@ import (
 //	   └──────────────────────────────────────── a call reported it ◄──────────────────────────────┘
 //
 // Only the goroutine of Run makes calls, one after the other. A call that was not answered is repeated, and its
-// partitions are known when a call is answered. They count as owned until a call has reported them.
+// partitions are known when a call is answered. They count as owned until a call has reported them. If a renewal
+// or a call finds another version at the server, that has lost changes, or a reply was lost: the answer to the call
+// then lists all partitions of the session. Others are lost, wherever their work is.
 type session struct {
 	lock.Kind
 	ps    *Partitions
 	lease *lock.Lease
 
-	owned map[int]*work // by index; of the goroutine of Run
-	have  atomic.Int64  // how many the server is to know
-	wake  chan struct{} // receives a value when a call has something to do
+	owned   map[int]*work // by index; of the goroutine of Run
+	version atomic.Uint64 // of owned, at the server
+	wake    chan struct{} // receives a value when a call has something to do
 }
 
 // A work is one leadership of a partition here.
 type work struct {
 	Partition
 	session  *session
-	stop     context.CancelCauseFunc
-	stopped  atomic.Pointer[time.Time] // when it was given up; nil: not yet
+	before   *work // earlier work that has not returned; guarded by Partitions.mu
+	cancel   context.CancelCauseFunc
+	stopped  atomic.Pointer[stop] // nil: neither given up nor lost
 	returned chan struct{}
+}
+
+// A stop is the end of work whose session continues.
+type stop struct {
+	at    time.Time
+	cause error // errMoved or lockcore.ErrLeaseLost
+}
+
+func (w *work) stop(cause error) {
+	w.stopped.Store(&stop{time.Now(), cause})
+	w.cancel(cause)
 }
 
 func (w *work) over() bool {
@@ -82,7 +96,7 @@ func (s *session) request(a *lock.Attempt, mode string, ttl time.Duration, retur
 	if mode != "renew" { // only with one key are leases renewed while a slot of a cluster moves
 		keys = wire.Keys(e.keys.parts, e.keys.fence, a.Tomb())
 	}
-	return e.scripts.share.Call(keys, a.Value(), mode, ttl.Milliseconds(), s.ps.n, s.have.Load(), returned, e.keys.shares)
+	return e.scripts.share.Call(keys, a.Value(), mode, ttl.Milliseconds(), s.ps.n, s.version.Load(), returned, e.keys.shares)
 }
 
 // Renewal implements lock.Kind.
@@ -134,6 +148,7 @@ func (x *sharing) Campaign(ctx context.Context) (*session, error) {
 		return nil, ps.election.failed("join the partitions of", err)
 	}
 	s.lease = lease
+	s.version.Store(lease.Token())
 	return s, nil
 }
 
@@ -201,10 +216,7 @@ func (x *sharing) Work(run context.Context, s *session, _ time.Duration) {
 // call reports what has returned, and gets what is this replica's share. did reports whether something has
 // changed, and next is when the lease of another replica may end.
 func (x *sharing) call(run context.Context, s *session, leaves bool) (did bool, next time.Duration, err error) {
-	ps, mode := x.ps, "call"
-	if leaves {
-		mode = "leave"
-	}
+	ps := x.ps
 	var texts []string
 	var returned []*work
 	for _, w := range s.owned {
@@ -213,24 +225,28 @@ func (x *sharing) call(run context.Context, s *session, leaves bool) (did bool, 
 			texts = append(texts, fmt.Sprint(w.Index, ":", w.Token))
 		}
 	}
-	s.have.Store(int64(len(s.owned) - len(returned)))
 	bound, unbind := s.lease.Bind(context.WithoutCancel(run))
 	defer unbind()
 	ctx, cancel := x.deadline.Context(bound, x.deadline.Last())
 	defer cancel()
 	e := ps.election
-	r := s.request(s.lease.Attempt(), mode, e.lock.TTL(), strings.Join(texts, " "))
+	request := func(mode string) wire.Request {
+		return s.request(s.lease.Attempt(), mode, e.lock.TTL(), strings.Join(texts, " "))
+	}
+	r := request("leave")
 	if !leaves {
-		r = r.Granting(func(answer any) bool {
+		r = request("call").Granting(func(answer any) bool {
 			list, _ := answer.([]any)
-			return len(list) > 3
+			return len(list) > 4
 		})
 	}
 	answer, err := e.lock.Commit(ctx, r)
+	delay := lock.DelayOf(err)
+	if delay != nil { // what the server has lost must stop before the delay ends
+		r = request("give")
+		answer, err = e.lock.Commit(ctx, r)
+	}
 	if err != nil {
-		if delay := lock.DelayOf(err); delay != nil {
-			return true, delay.Left, nil
-		}
 		return false, 0, err
 	}
 	list, _ := answer.([]any)
@@ -238,43 +254,58 @@ func (x *sharing) call(run context.Context, s *session, leaves bool) (did bool, 
 		s.lease.Lose()
 		return false, 0, lockcore.ErrLeaseLost
 	}
-	if len(list) < 3 || len(list)%2 == 0 {
+	if len(list) < 4 || len(list)%2 == 1 {
 		return false, 0, r.OddReply(answer)
 	}
-	left, _ := list[1].(int64)
-	surplus, _ := list[2].(int64)
-	var got []Partition
-	for i := 3; i < len(list); i += 2 {
+	version, err := strconv.ParseUint(wire.Text(list[1]), 10, 64)
+	left, _ := list[2].(int64)
+	surplus, _ := list[3].(int64)
+	listed := map[int]uint64{} // tokens
+	for i := 4; i < len(list); i += 2 {
 		index, err1 := strconv.Atoi(wire.Text(list[i]))
 		token, err2 := strconv.ParseUint(wire.Text(list[i+1]), 10, 64)
-		if errors.Join(err1, err2) != nil {
-			return false, 0, r.OddReply(answer)
-		}
-		got = append(got, Partition{index, token})
+		err = errors.Join(err, err1, err2)
+		listed[index] = token
+	}
+	if err != nil {
+		return false, 0, r.OddReply(answer)
 	}
 	for _, w := range returned {
 		delete(s.owned, w.Index)
 		ps.metrics.released.Inc()
 	}
+	lost := 0
+	for index, w := range s.owned {
+		if token, ok := listed[index]; token != w.Token && (ok || list[0] == int64(2)) {
+			w.stop(lockcore.ErrLeaseLost)
+			delete(s.owned, index)
+			lost++
+		}
+	}
+	if lost > 0 {
+		ps.lost(lockcore.ErrLeaseLost, lost)
+	}
+	// The version is that of the newest grant, or newer. A partition with an older token was given back before the
+	// server lost that, and others may have led it since. It needs a new token.
+	known := s.version.Swap(version)
 	begun := 0
-	for _, p := range got {
-		if old := s.owned[p.Index]; old == nil || old.Token != p.Token {
-			if old != nil {
-				old.stop(lockcore.ErrLeaseLost)
-			}
-			x.begin(run, s, p)
+	for index, token := range listed {
+		if s.owned[index] == nil {
+			x.begin(run, s, Partition{index, token}, token <= known)
 			begun++
 		}
 	}
-	s.have.Store(int64(len(s.owned)))
 	stopping := s.giveUp(int(surplus))
-	if begun+stopping+len(returned) > 0 {
+	if did = begun+stopping+len(returned)+lost > 0; did {
 		ps.log.Info("share of partitions changed", "leads", len(s.owned), "gained", begun, "released", len(returned), "stopping", stopping)
 	}
-	if next = time.Duration(left)*time.Millisecond + time.Millisecond; left < 0 {
+	switch next = time.Duration(left)*time.Millisecond + time.Millisecond; {
+	case delay != nil:
+		next = delay.Left
+	case left < 0:
 		next = ps.cfg.LeaseDuration
 	}
-	return begun+stopping+len(returned) > 0, next, nil
+	return did, next, nil
 }
 
 // errMoved is the cause of the context of work whose partition another replica is to lead.
@@ -291,22 +322,25 @@ func (s *session) giveUp(surplus int) (stopped int) {
 	}
 	surplus -= len(s.owned) - len(at)
 	slices.SortFunc(at, func(a, b *work) int { return cmp.Compare(b.Token, a.Token) })
-	now := time.Now()
 	for ; stopped < surplus && stopped < len(at); stopped++ {
-		at[stopped].stopped.Store(&now)
 		at[stopped].stop(errMoved)
 	}
 	return stopped
 }
 
-// begin begins the work of a partition, after earlier work of it here has returned.
-func (x *sharing) begin(run context.Context, s *session, p Partition) {
+// begin begins the work of a partition, after earlier work of it here has returned. With giveBack, it then only
+// returns the partition.
+func (x *sharing) begin(run context.Context, s *session, p Partition, giveBack bool) {
 	ps := x.ps
 	chosen, stop := context.WithCancelCause(run)
 	ctx, unbind := s.lease.Part(p.Token).Bind(chosen)
-	w := &work{Partition: p, session: s, stop: stop, returned: make(chan struct{})}
+	w := &work{Partition: p, session: s, cancel: stop, returned: make(chan struct{})}
+	if giveBack {
+		w.stop(errMoved)
+	}
 	ps.mu.Lock()
 	before := ps.works[p.Index]
+	w.before = before
 	ps.works[p.Index] = w
 	ps.mu.Unlock()
 	s.owned[p.Index] = w
@@ -325,6 +359,9 @@ func (x *sharing) begin(run context.Context, s *session, p Partition) {
 		}()
 		if before != nil {
 			<-before.returned
+			ps.mu.Lock()
+			w.before = nil
+			ps.mu.Unlock()
 		}
 		guarded(func() {
 			ps.metrics.led.Inc()
@@ -361,13 +398,18 @@ func (s *session) idle() bool {
 func (x *sharing) Released(s *session, lost, err error) {
 	switch ps := x.ps; {
 	case lost != nil:
-		ps.metrics.lost.Add(float64(len(s.owned)))
-		ps.log.Error(lost, "partitions lost", "led", len(s.owned))
+		ps.lost(lost, len(s.owned))
 	case err != nil:
 		lock.Log(ps.log, err, "partitions not released; others lead them when the lease ends", "led", len(s.owned))
 	default:
 		ps.log.Info("no longer sharing partitions")
 	}
+}
+
+// lost logs and counts partitions that are lost.
+func (ps *Partitions) lost(cause error, n int) {
+	ps.metrics.lost.Add(float64(n))
+	ps.log.Error(cause, "partitions lost", "led", n)
 }
 
 // Next returns the pause after a lost session. Meanwhile, others lead the partitions whose work here hangs.

@@ -6,6 +6,7 @@
 --   e<session>   ms, server clock, the end of the session's lease
 --   c<session>   LIVE + the number of its partitions: the session takes part in the sharing
 --   d<session>   LEAVING + the number of its partitions: it gives back all
+--   v<session>   minus the version of its partitions, the token of their last change; absent: none since its join
 --
 -- A session is the fencing token of its join, and has 15 or 16 digits. The ranges of the scores do not overlap
 -- while the clock of the server is between 1974 and 5138. There are at most 4096 partitions.
@@ -31,7 +32,7 @@ end
 -- forget ends a session. Its partitions are free. The first write needs no memory.
 local function forget(parts, session)
   local attempt = redis.call('ZRANGEBYSCORE', parts, '-' .. session, '-' .. session)[1]
-  redis.call('ZREM', parts, attempt, 'e' .. session, 'c' .. session, 'd' .. session)
+  redis.call('ZREM', parts, attempt, 'e' .. session, 'c' .. session, 'd' .. session, 'v' .. session)
   for _, p in ipairs(redis.call('ZRANGEBYSCORE', parts, session, session)) do
     redis.call('ZADD', parts, 0, p)
   end

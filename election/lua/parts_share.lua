@@ -5,18 +5,21 @@
 -- KEYS[3] tomb      string, exists if this replica's request to join was abandoned; only a join and a quit need it
 -- ARGV[1] me        the attempt of the replica
 -- ARGV[2] mode      'join': begin a session; 'renew': extend it; 'call': extend it, give back and take;
---                   'leave': extend it and give back, as the session is to end; 'quit': end it; 'look': only read
+--                   'give': extend it and only give back; 'leave': the same, as the session is to end;
+--                   'quit': end it; 'look': only read
 -- ARGV[3] ttl       ms, of the session; of a quit, of the tombstone, or 0: no request to join may be under way
 -- ARGV[4] n         the number of partitions
--- ARGV[5] have      how many partitions the replica knows as its own, without the returned ones
--- ARGV[6] returned  of a call or leave: partitions whose work has ended, as 'partition:token partition:token'
+-- ARGV[5] known     the version of its partitions that the replica knows; after a join the session
+-- ARGV[6] returned  of a call, give or leave: partitions whose work has ended, as 'partition:token partition:token'
 -- ARGV[7] channel   where sessions are told to call
 --
 -- Returns {1, session}                    of a join
---         {1, left ms, surplus, partition, token, partition, token, …}
---                                         of a call or leave. left: until the lease of another session may end,
---                                         -1: there is none. surplus: how many partitions to give back. Those that
---                                         it got now, or all of its own if they are not as many as it knows
+--         {1, version, left ms, surplus, partition, token, partition, token, …}
+--                                         of a call, give or leave. left: until the lease of another session may
+--                                         end, -1: there is none. surplus: how many partitions to give back. The
+--                                         partitions are those that it got now
+--         {2, version, left ms, surplus, partition, token, …}
+--                                         the same, but the partitions are all that it owns: it knew another version
 --         1, 2                            of a renewal; 2: a call has something to do
 --         1, 0                            of a quit; 0: there was no such session
 --         {0}, 0                          there is no such session (any more): lost
@@ -32,12 +35,15 @@
 -- told how many to give back, and does so when their work has ended. Messages are hints: a renewal is answered
 -- with 2 without them, and each replica calls when the lease of another one may end.
 --
+-- A version is a token that no other change has. So equal versions mean equal partitions, also after a failover to a
+-- replica that lagged: the server is right, and the replica stops what it does not own there.
+--
 -- Twice is safe: a repeated join finds its session. A partition that is returned names its token, so a late repeat
--- does not return what the session has got since. If a call took partitions and its reply was lost, its repeat
--- finds more partitions than the replica knows, and lists them all. A quit leaves a tombstone for a late join.
+-- does not return what the session has got since. If the reply to a call was lost, its repeat finds another version
+-- than the replica knows, and lists all. A quit leaves a tombstone for a late join.
 local parts, fence, tomb = KEYS[1], KEYS[2], KEYS[3]
 local me, mode, ttl, n = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
-local have, returned, channel = tonumber(ARGV[5]), ARGV[6], ARGV[7]
+local known, returned, channel = ARGV[5], ARGV[6], ARGV[7]
 
 --@include clock
 --@include token
@@ -100,14 +106,16 @@ if not score(parts, 'm' .. me) then
   return lost
 end
 
+local freed = false
 for p, token in string.gmatch(returned, '(%d+):(%d+)') do
   if score(parts, p) == tonumber(session) and score(parts, 't' .. p) == -token then
     redis.call('ZADD', parts, 0, p)
-    changed = true
+    changed, freed = true, true
   end
 end
 local owned = count(parts, session, session)
-local differs = owned ~= have
+local version = whole(-(score(parts, 'v' .. session) or -session))
+local differs = version ~= known
 if mode == 'leave' and redis.call('ZREM', parts, 'c' .. session) == 1 then
   changed = true
 end
@@ -125,18 +133,24 @@ if mode == 'renew' then
   return (differs or take > 0 or give > 0) and 2 or 1
 end
 
+if mode ~= 'call' then
+  take = 0
+end
+if freed or take > 0 then
+  version = next_token(fence)
+  redis.call('ZADD', parts, '-' .. version, 'v' .. session)
+end
 if take > 0 then
-  local token = next_token(fence)
   listed = redis.call('ZRANGEBYSCORE', parts, 0, 0, 'LIMIT', 0, take)
   for _, p in ipairs(listed) do
-    redis.call('ZADD', parts, session, p, '-' .. token, 't' .. p)
+    redis.call('ZADD', parts, session, p, '-' .. version, 't' .. p)
   end
   redis.call('ZADD', parts, LIVE + owned + take, 'c' .. session)
 end
 if differs then
   listed = redis.call('ZRANGEBYSCORE', parts, session, session)
 end
-local reply = {1, next_end(parts, session, now), give}
+local reply = {differs and 2 or 1, version, next_end(parts, session, now), give}
 for _, p in ipairs(listed) do
   table.insert(reply, p)
   table.insert(reply, whole(-score(parts, 't' .. p)))
