@@ -30,6 +30,8 @@ type LeaderElector struct {
 	ready readiness.State
 	gate  stopping.Gate
 
+	checking, announcing chan struct{} // full during a call of Healthy or OnNewLeader, which may outlast its Run
+
 	mu         sync.Mutex
 	leadership *leadership // nil: this replica does not lead
 	health     *checkup    // of the latest Run
@@ -62,7 +64,8 @@ func NewLeaderElector(client *lockcore.Client, name string, callbacks Callbacks,
 	}
 	return &LeaderElector{
 		name: name, callbacks: callbacks, cfg: cfg, election: election, metrics: m,
-		log: c.Logger().WithValues("election", name, "identity", c.Identity()),
+		log:      c.Logger().WithValues("election", name, "identity", c.Identity()),
+		checking: make(chan struct{}, 1), announcing: make(chan struct{}, 1),
 	}, nil
 }
 

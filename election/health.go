@@ -58,6 +58,12 @@ func (c *checkup) check(run context.Context) {
 	ctx, cancel := context.WithTimeoutCause(run, period, fmt.Errorf("election: Healthy has not returned within %s", period))
 	defer cancel()
 	inTime := context.AfterFunc(ctx, func() { c.set(run, context.Cause(ctx)) })
+	select {
+	case c.le.checking <- struct{}{}:
+		defer func() { <-c.le.checking }()
+	case <-ctx.Done():
+		return // a call of an earlier Run has not returned
+	}
 	if err := c.le.cfg.Healthy(ctx); inTime() {
 		c.set(run, err)
 	}

@@ -3,6 +3,7 @@ package election_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -153,5 +154,67 @@ func TestFault135_TheHealthCheckPanics(t *testing.T) {
 			t.Errorf("Run ended with %v; leader: %t", got, a.le.IsLeader())
 		}
 		b.leads(1)
+	})
+}
+
+// A Healthy and an OnNewLeader that have not returned at the end of Run delay the calls of the next Run, and not its
+// end. Meanwhile, the replica is not healthy. The next Run calls both when they have returned.
+func TestCallsOfTwoRunsDoNotOverlap(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		hold := make(chan struct{})
+		var calls [2]int
+		var at [2]atomic.Int32
+		hangs := func(which int) {
+			if calls[which]++; at[which].Add(1) > 1 {
+				t.Errorf("two calls of %d at a time", which)
+			}
+			<-hold
+			at[which].Add(-1)
+		}
+		cfg := quick()
+		cfg.Healthy = func(context.Context) error { hangs(0); return nil }
+		le, err := election.NewLeaderElector(e.Client("a"), electionName, election.Callbacks{
+			OnStartedLeading: func(ctx context.Context) { <-ctx.Done() },
+			OnStoppedLeading: func() {},
+			OnNewLeader:      func(string) { hangs(1) },
+		}, cfg)
+		must(e, err)
+		b, c := e.replica(e.Client("b"), quick()), e.replica(e.Client("c"), quick())
+		b.run().leads(1)
+		run := func(during func()) (end time.Duration) {
+			t.Helper()
+			ctx, cancel := context.WithCancel(e.Context())
+			done := make(chan error)
+			go func() { done <- le.Run(ctx) }()
+			e.Pass(time.Minute)
+			during()
+			end = e.Clock()
+			cancel()
+			must(e, <-done)
+			return e.Clock() - end
+		}
+		unhealthy := func() {
+			if err := le.Ready(); !errors.Is(err, election.ErrNotReady) || !strings.Contains(err.Error(), "Healthy has not returned") {
+				t.Errorf("Ready: %v", err)
+			}
+		}
+		run(unhealthy)
+		b.stop()
+		c.run().leads(1) // which is to be announced
+		if took := run(unhealthy); took > time.Second {
+			t.Errorf("the second Run took %s to end", took)
+		}
+		if calls != [2]int{1, 1} {
+			t.Errorf("%v calls while the first ones hang", calls)
+		}
+		run(func() {
+			close(hold)
+			e.Pass(time.Minute)
+			must(e, le.Ready())
+		})
+		if calls[0] < 2 || calls[1] != 2 {
+			t.Errorf("%v calls", calls)
+		}
 	})
 }

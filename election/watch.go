@@ -178,12 +178,13 @@ type observer struct {
 	leader  string        // the latest
 	calls   chan struct{} // closed when the goroutine ends; nil: none
 	ended   bool          // no more calls
+	over    chan struct{} // closed at the end of Run
 	crashed error         // see guarded
 }
 
 // observe starts to watch the record. crash ends Run.
 func (le *LeaderElector) observe(crash context.CancelCauseFunc) *observer {
-	p := &observer{le: le, crash: crash, leader: le.announced}
+	p := &observer{le: le, crash: crash, leader: le.announced, over: make(chan struct{})}
 	p.stop = le.election.watch(p.changed)
 	return p
 }
@@ -206,6 +207,12 @@ func (p *observer) changed(r LeaderRecord) {
 func (p *observer) announce(over chan struct{}) {
 	defer close(over)
 	le := p.le
+	select {
+	case le.announcing <- struct{}{}:
+		defer func() { <-le.announcing }()
+	case <-p.over:
+		return // a call of an earlier Run has not returned
+	}
 	for {
 		le.mu.Lock()
 		leader := p.leader
@@ -237,6 +244,7 @@ func (p *observer) guard(name string, call func()) (normal bool) {
 // Goexit continue in Run's caller.
 func (p *observer) end(deadline *stopping.Deadline) {
 	p.stop()
+	close(p.over)
 	p.le.mu.Lock()
 	p.ended = true
 	calls := p.calls
