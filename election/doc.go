@@ -124,7 +124,9 @@
 //	two replicas, one identity    They are two candidates, because each lease has its own secret.
 //	the server is unavailable     Leaders stop in time. When it is back, all replicas campaign
 //	                              again, in the same order if it kept the queue.
-//	the Client is closed          Run returns lockcore.ErrClosed.
+//	the Client is closed          The lease ends and is released at once, so another replica may
+//	                              lead before the work has returned. Then Run returns
+//	                              lockcore.ErrClosed.
 //
 // # Partitions
 //
@@ -141,8 +143,11 @@
 //   - n is stored while a replica lives. Another n is refused until all replicas have stopped.
 //
 // Not guaranteed: that a replica leads the same partitions again after a restart, and an order in time between
-// partitions. If the server loses the key of a set, the replicas notice that at their next renewal, and two may
-// lead a partition until then, the second one with the greater token.
+// partitions. If the server loses the key of a set, or what has changed last, as in a failover to a replica that
+// lagged, the replicas notice that at their next renewal: each stops what the server does not say that it leads. Two
+// may lead a partition until then, the second one with the greater token, unless Config.LockDelay of the Client
+// prevents it. The partitions of a replica that has left may have no leader until its lease ends, if the loss
+// undid that.
 //
 // # The record
 //

@@ -272,8 +272,10 @@ func define(client *lockcore.Client, lease lockcore.LeaseConfig, name string, wh
 // fails because of the shutdown is released, so that another replica can run its tick.
 //
 // Then Run returns nil. If the work returns when its context is done, this takes at most
-// ShutdownTimeout. If the Client is closed, Run stops in the same way and returns lockcore.ErrClosed. Any other
-// error means that Run did not start. An outage of the server delays ticks and does not end Run.
+// ShutdownTimeout. If the Client is closed before, the leases of the current runs end at once, without the drain:
+// their contexts are done with lockcore.ErrClosed, and another replica may run their ticks. Run waits until the work
+// has returned, and returns lockcore.ErrClosed. Any other error means that Run did not start. An outage of the server
+// delays ticks and does not end Run.
 func (r *Runner) Run(ctx context.Context) error {
 	leave, ok := r.gate.Enter(ctx, lock.Of(r.client).Flush)
 	if !ok {

@@ -134,16 +134,18 @@ func TestFailuresAreRetriedAndRecorded(t *testing.T) {
 	}
 }
 
-// If the Client is closed, a Runner and a DaemonRunner stop as at the end of their context, and return ErrClosed.
+// If the Client is closed, a Runner and a DaemonRunner return ErrClosed. The contexts of their work end at once with that
+// cause, without a drain, and Run waits for work that takes longer.
 func TestRunnerOfAClosedClient(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
 		c := f.ClientWith(f.Direct(), lockcore.Config{Logger: f.log.Info("")})
-		r, err := singleton.NewRunner(c, singleton.Config{})
+		r, err := singleton.NewRunner(c, singleton.Config{Drain: time.Hour})
 		testenv.Must(t, err)
 		causes := make(chan error, 2)
 		testenv.Must(t, r.Add("draw", "@every 1m", func(ctx context.Context, _ singleton.Run) error {
 			<-ctx.Done()
 			causes <- context.Cause(ctx)
+			time.Sleep(time.Minute)
 			return ctx.Err()
 		}, singleton.JobConfig{}))
 		testenv.Must(t, r.Add("idle", "@yearly", func(context.Context, singleton.Run) error { return nil }, singleton.JobConfig{}))
@@ -156,12 +158,16 @@ func TestRunnerOfAClosedClient(t *testing.T) {
 		f.Pass(90 * time.Second)
 		begin := f.Clock()
 		testenv.Must(t, c.Close(t.Context()))
-		for _, r := range []*replicaRun{run, daemon} {
+		for range 2 {
 			testenv.MustIs(t, <-causes, lockcore.ErrClosed)
-			testenv.MustIs(t, r.result(), lockcore.ErrClosed)
 		}
 		if took := f.Clock() - begin; took > time.Second {
-			t.Errorf("Run returned after %v", took)
+			t.Errorf("the contexts ended after %v", took)
+		}
+		testenv.MustIs(t, daemon.result(), lockcore.ErrClosed)
+		testenv.MustIs(t, run.result(), lockcore.ErrClosed)
+		if took := f.Clock() - begin - time.Minute; took < 0 || took > time.Second {
+			t.Errorf("Run returned %v after the work", took)
 		}
 		testenv.MustIs(t, r.Run(t.Context()), lockcore.ErrClosed)
 		if f.log.Count("failed to deregister replica") > 0 {
