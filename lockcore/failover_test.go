@@ -448,3 +448,68 @@ func TestFault18_PlannedFailoverWithEverything(t *testing.T) {
 		t.Errorf("%d ticks did not run in %d failovers", missing, failovers)
 	}
 }
+
+// A member of a set of partitions leaves, the primary dies, and its replicas have not got that. The others stop the
+// partitions that they got from the member, although the new primary counts it until its lease ends.
+func TestFault140_ClassD_PartitionsBehindASentinel(t *testing.T) {
+	testenv.OnTopologies(t)
+	t.Parallel()
+	w := sentinelEnv(t)
+	client := func(who string) *lockcore.Client {
+		return w.clientOf(redis.NewFailoverClient(w.options(who)), lockcore.Config{Identity: who, Logger: lockcore.Discard})
+	}
+	var mu sync.Mutex
+	led := map[election.PartitionLeader]bool{}
+	member := func(who string) (leave func()) {
+		ps, err := election.NewPartitions(client(who), firstName, 16, func(ctx context.Context, p election.Partition) {
+			at := func(leads bool) {
+				mu.Lock()
+				defer mu.Unlock()
+				led[election.PartitionLeader{Partition: p, Leader: who}] = leads
+			}
+			at(true)
+			defer at(false)
+			<-ctx.Done()
+		}, election.PartitionsConfig{LeaseDuration: 20 * time.Second})
+		must(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- ps.Run(ctx) }()
+		leave = sync.OnceFunc(func() {
+			cancel()
+			must(t, <-done)
+		})
+		t.Cleanup(leave)
+		return leave
+	}
+	reader, err := election.NewElection(client("reader"), firstName)
+	must(t, err)
+	// agree waits until exactly those lead that lead at the server, without one that is gone, and at least so many lead.
+	agree := func(leaders int, gone string) {
+		t.Helper()
+		w.Until("they lead what the server says", func() bool {
+			stored, err := reader.Partitions(t.Context())
+			mu.Lock()
+			defer mu.Unlock()
+			want, names := map[election.PartitionLeader]bool{}, map[string]bool{}
+			for _, p := range stored {
+				if names[p.Leader] = true; p.Leader != gone {
+					want[p] = true
+				}
+			}
+			maps.DeleteFunc(led, func(_ election.PartitionLeader, leads bool) bool { return !leads })
+			return err == nil && len(stored) == 16 && len(names) >= leaders && maps.Equal(led, want)
+		})
+	}
+	leaves := member("a")
+	member("b")
+	member("c")
+	agree(3, "")
+	w.reachReplicas(w.primary, "election/"+firstName, 2)
+	w.lag(w.primary)
+	leaves()
+	agree(2, "")
+	w.primary.Kill()
+	w.promoted()
+	agree(2, "a")
+}
