@@ -78,7 +78,8 @@ type Config struct {
 	// context of its work ends with ErrResigned and the error. That is at most two RetryPeriods after a fault, plus the
 	// time of a call that began before it and returns nil. When Healthy returns nil again, the replica campaigns at the
 	// end of the queue, and if it has led, after a pause of RetryPeriod up to LeaseDuration. If no replica is healthy, none
-	// leads. Run waits for a call for at most ShutdownTimeout. Default: none.
+	// leads. Run waits for a call for at most ShutdownTimeout. If the call takes longer, Healthy counts as failing in
+	// the next Run until it has returned. Default: none.
 	Healthy func(ctx context.Context) error
 
 	// Once makes Run return when its first leadership has ended, for whatever reason.
