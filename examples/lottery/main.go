@@ -16,6 +16,7 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/redis/go-redis/v9/logging"
@@ -80,9 +81,13 @@ func run(ctx context.Context, args, environ []string, stdout, stderr io.Writer) 
 	if err = errors.Join(err, out.Err()); err == nil {
 		return done
 	}
+	last := output.NewBuffer(stderr)
 	for line := range strings.Lines(err.Error()) {
-		fmt.Fprintf(stderr, "lottery: %s\n", strings.TrimSuffix(line, "\n"))
+		fmt.Fprintf(last, "lottery: %s\n", strings.TrimSuffix(line, "\n"))
 	}
+	flushing, stop := context.WithTimeout(context.WithoutCancel(ctx), time.Second) // perhaps nobody reads
+	defer stop()
+	last.Flush(flushing)
 	if special, ok := errors.AsType[coded](err); ok {
 		return special.code
 	}
@@ -139,6 +144,7 @@ func serveReplica(ctx context.Context, s settings, stderr io.Writer) error {
 	if s.json {
 		handler = slog.NewJSONHandler(stderr, nil)
 	}
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // otherwise, a closed pipe would end the replica
 	replica, err := serve.New(ctx, serve.Config{
 		Redis: options, Prefix: s.prefix, Database: database, Entrants: entrants, Schedule: s.schedule, Location: s.location, Winners: s.winners,
 		Lease: s.lease, Drain: s.drain, Identity: s.identity, HTTP: s.http, Statusz: s.statusz, Hosts: strings.Fields(s.hosts),

@@ -1,0 +1,166 @@
+package output
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/noonlock/noonlock/internal/retry"
+)
+
+const (
+	// capacity is the size, in bytes, from which a Buffer drops what is written to it.
+	capacity = 1 << 20
+
+	// patience is how long a stream may take nothing before a Patient writer drops, too.
+	patience = time.Second
+
+	// pieceSize is the most that a stream gets in one write. Pipes keep such a write in one piece, and the
+	// progress of a slow reader is seen after each.
+	pieceSize = 4096
+)
+
+// A Buffer writes to a stream in a goroutine of its own, so that its users do not wait for a stream that nobody
+// reads. It drops what does not fit and what the stream refuses, and writes the number of dropped bytes to the
+// stream when this takes something again.
+type Buffer struct {
+	stream io.Writer
+
+	mu       sync.Mutex
+	pieces   []piece
+	size     int           // of the pieces in bytes
+	missed   int           // dropped bytes that no piece reports
+	dropped  int           // all dropped bytes
+	writing  bool          // the goroutine runs
+	failed   bool          // result of the last write
+	progress time.Time     // end of the last write, or start of the goroutine
+	written  chan struct{} // closed and replaced after each write
+}
+
+// A piece is part of what was written, or a notice.
+type piece struct {
+	text    []byte
+	reports int // dropped bytes; 0: it is no notice
+}
+
+// NewBuffer returns an empty Buffer for a stream.
+func NewBuffer(stream io.Writer) *Buffer {
+	return &Buffer{stream: stream, written: make(chan struct{})}
+}
+
+// Write keeps p until the stream takes it, or drops it. It never waits, and returns no error.
+func (b *Buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.size >= capacity {
+		b.drop(len(p))
+		return len(p), nil
+	}
+	b.report()
+	for text := range slices.Chunk(slices.Clone(p), pieceSize) {
+		b.add(piece{text: text})
+	}
+	return len(p), nil
+}
+
+// Patient returns a writer for what a program may print faster than somebody reads. It waits while the Buffer is
+// full and the stream still takes something, so that a slow reader loses nothing.
+func (b *Buffer) Patient() io.Writer { return patient{b} }
+
+type patient struct{ *Buffer }
+
+func (w patient) Write(p []byte) (int, error) {
+	for w.awaitWrite(context.Background(), func() time.Duration {
+		if w.size < capacity {
+			return 0
+		}
+		return patience - time.Since(w.progress)
+	}) {
+	}
+	return w.Buffer.Write(p)
+}
+
+// Flush waits until the stream has taken everything, or ctx ends.
+func (b *Buffer) Flush(ctx context.Context) {
+	const long = time.Hour
+	for b.awaitWrite(ctx, func() time.Duration {
+		if b.writing {
+			return long
+		}
+		return 0
+	}) {
+	}
+}
+
+// awaitWrite waits for the next write to the stream, but not longer than most returns. It returns false if that is
+// nothing, or if ctx has ended.
+func (b *Buffer) awaitWrite(ctx context.Context, most func() time.Duration) bool {
+	b.mu.Lock()
+	wait, written := most(), b.written
+	b.mu.Unlock()
+	if wait <= 0 || ctx.Err() != nil {
+		return false
+	}
+	retry.Sleep(ctx, wait, written)
+	return true
+}
+
+// Dropped returns the number of bytes that were dropped.
+func (b *Buffer) Dropped() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.dropped
+}
+
+func (b *Buffer) drop(n int) {
+	b.missed += n
+	b.dropped += n
+}
+
+// report adds a notice of the dropped bytes that no notice reports.
+func (b *Buffer) report() {
+	if n := b.missed; n > 0 {
+		b.missed = 0
+		b.add(piece{fmt.Appendf(nil, "\n[%d bytes of output were dropped here: nothing took them in time]\n", n), n})
+	}
+}
+
+func (b *Buffer) add(p piece) {
+	b.pieces = append(b.pieces, p)
+	b.size += len(p.text)
+	if !b.writing {
+		b.writing, b.progress = true, time.Now()
+		go b.write() // Flush waits for it, as long as its caller wants
+	}
+}
+
+// write writes pieces until there are none.
+func (b *Buffer) write() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for len(b.pieces) > 0 {
+		p := b.pieces[0]
+		b.mu.Unlock()
+		n, err := b.stream.Write(p.text)
+		b.mu.Lock()
+		b.pieces[0] = piece{}
+		b.pieces = b.pieces[1:]
+		b.size -= len(p.text)
+		b.failed = err != nil
+		switch {
+		case b.failed && p.reports > 0:
+			b.missed += p.reports
+		case b.failed:
+			b.drop(len(p.text) - n)
+		case len(b.pieces) == 0:
+			b.report()
+		}
+		b.progress = time.Now()
+		close(b.written)
+		b.written = make(chan struct{})
+	}
+	b.pieces, b.writing = nil, false // under the lock of the last write, which Flush notices
+}
