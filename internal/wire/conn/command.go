@@ -109,18 +109,21 @@ func HasCode(err error, codes ...string) bool {
 // does this for each error, later versions only if the script itself raises the error again. miniredis adds a trace.
 var scriptPlace = regexp.MustCompile(`^(?:ERR )?(?:Error (?:running|compiling) script \(.*?\): )?(?:(?:@?user_script)?: ?\d+: )+-?`)
 
+// scriptHash matches the script and the line that Redis 7 puts after the refusal of a command in a script.
+var scriptHash = regexp.MustCompile(` script: [0-9a-f]+, on @user_script:\d+\.$`)
+
 // errorCode matches the code at the beginning of a refusal.
 var errorCode = regexp.MustCompile(`^[A-Z]{2,} `)
 
-// PlainRefusal returns the error with the relevant code at the beginning. Redis 6.2 wraps the refusal of a command
-// in a script. A server that requires a password may report the length of the request instead.
+// PlainRefusal returns the error with the relevant code at the beginning, and without the place in a script. Redis 6.2 wraps
+// the refusal of a command in a script. A server that requires a password may report the length of the request instead.
 func PlainRefusal(err error) error {
 	var refused redis.Error
 	if !errors.As(err, &refused) {
 		return err
 	}
 	said := refused.Error()
-	inner := strings.TrimSpace(said[len(scriptPlace.FindString(said)):])
+	inner := scriptHash.ReplaceAllString(strings.TrimSpace(said[len(scriptPlace.FindString(said)):]), "")
 	switch {
 	case strings.HasPrefix(said, "ERR Protocol error: unauthenticated "):
 		return &Refusal{"NOAUTH the server requires a password, and none was given: " + strings.TrimPrefix(said, "ERR ")}
