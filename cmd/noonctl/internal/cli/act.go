@@ -167,11 +167,12 @@ func (a *app) everyJob(ctx context.Context, verb string) error {
 		}
 		action := overview.Action{Verb: verb, Name: name, By: lockcore.Operator{Reason: a.reason}}
 		did, err := asked(ctx, a, func(ctx context.Context) (string, error) { return action.Do(ctx, a.client) })
-		if err != nil {
+		switch {
+		case err == nil:
+			fmt.Fprintf(a.out, "job %s %s\n", shown(name), shown(did))
+		case !errors.Is(err, singleton.ErrNoLedger): // otherwise, it is gone since it was listed
 			errs = append(errs, err)
-			continue
 		}
-		fmt.Fprintf(a.out, "job %s %s\n", shown(name), shown(did))
 	}
 	return errors.Join(errs...)
 }
@@ -182,7 +183,7 @@ func (a *app) payload(value string) (string, error) {
 	if name, isFile := strings.CutPrefix(value, "@"); isFile {
 		file, err := os.Open(name)
 		if err != nil {
-			return "", usage(err)
+			return "", usage(fmt.Errorf("--payload: %w", err))
 		}
 		defer func() { _ = file.Close() }()
 		from = file
@@ -203,7 +204,7 @@ func (a *app) remark(ctx context.Context, k kind, action overview.Action) {
 		return // the action was carried out, and perhaps the user may not read
 	}
 	if action.Verb == "trigger" && d.Status.Replicas == 0 {
-		fmt.Fprintln(a.Stderr, "noonctl: no replica of the job is there; the run waits for one")
+		fmt.Fprintln(a.errs, "noonctl: no replica of the job is there; the run waits for one")
 	}
 	last, before := "", ""
 	for _, act := range slices.Backward(d.Acts) {
@@ -212,7 +213,7 @@ func (a *app) remark(ctx context.Context, k kind, action overview.Action) {
 		}
 	}
 	if own := byAndWhy(singleton.Action{By: a.client.Identity(), Reason: a.reason}); a.reason != "" && last != own {
-		fmt.Fprintf(a.Stderr, "noonctl: this %s changed nothing, and its reason is not recorded; the former one stays%s\n", action.Verb, shown(before))
+		fmt.Fprintf(a.errs, "noonctl: this %s changed nothing, and its reason is not recorded; the former one stays%s\n", action.Verb, shown(before))
 	}
 }
 

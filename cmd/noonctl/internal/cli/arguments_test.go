@@ -1,18 +1,25 @@
 package cli_test
 
 import (
+	"cmp"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/noonlock/noonlock/cmd/noonctl/internal/cli"
 	"github.com/noonlock/noonlock/internal/testenv"
 )
 
 // Wrong arguments are refused before anything is sent, in one line that names what is wrong, and without a password.
 func TestWrongArguments(t *testing.T) {
 	t.Parallel()
-	const nowhere = "redis://127.0.0.1:1"
+	const nowhere, several = "redis://127.0.0.1:1", "redis://127.0.0.1:1 redis://127.0.0.1:2 redis://127.0.0.1:3"
 	short := filepath.Join(t.TempDir(), "token")
 	testenv.Must(t, os.WriteFile(short, []byte("0123456789abcde\n"), 0o600))
 	for _, c := range []struct {
@@ -29,7 +36,7 @@ func TestWrongArguments(t *testing.T) {
 		{nowhere, "get locks -o xml", "--output"},
 		{nowhere, "get locks --bogus", "--bogus"},
 		{nowhere, "get locks --timeout 0", "--timeout"},
-		{nowhere, "get locks --prefix {", "Config.Prefix"},
+		{nowhere, "get locks --prefix {", "--prefix is"},
 		{nowhere, "get locks {", "name"},
 		{nowhere, "get jobs a{b", "name"},
 		{nowhere, "get jobs " + strings.Repeat("x", 300), "name"},
@@ -58,11 +65,17 @@ func TestWrongArguments(t *testing.T) {
 		{nowhere, "get locks --list 2", "--list and --max-ttl are for"},
 		{nowhere, "run --lock x --max-ttl 1s -- true", "--list and --max-ttl are for"},
 		{nowhere, "doctor --list 2", "doctor reads"},
+		{several, "run --lock x --list -1 -- true", "--list is -1"},
+		{several, "run --lock x --max-ttl 1ms -- true", "--max-ttl is 1ms"},
+		{several + " " + nowhere, "run --lock x -- true", "--redis is 4 clients"},
+		{strings.ReplaceAll(several, "redis:", "redis+cluster:"), "run --lock x -- true", "--redis is the URL of a cluster"},
+		{nowhere, "next H/5", "five fields"},
+		{nowhere, "cron poll @daily --starting-deadline 1s --jitter 2s -- true", "--starting-deadline is 1s; it must be longer than --jitter"},
 		{nowhere, "doctor -o xml", `--output is "xml"`},
 		{nowhere, "doctor --timeout 0s", "--timeout is 0s"},
-		{nowhere, "doctor --timeout 2m", "Config.Timeout is 2m0s"},
+		{nowhere, "doctor --timeout 2m", "--timeout is 2m0s"},
 		{nowhere, "doctor --uses mutex,everything", "everything"},
-		{nowhere, "doctor --observe 1ms", "Config.Observe is 1ms"},
+		{nowhere, "doctor --observe 1ms", "--observe is 1ms"},
 		{nowhere, "verify good --since noon", ""},
 		{nowhere, "verify good --until noon", ""},
 		{nowhere, "verify good --output wide", ""},
@@ -81,7 +94,7 @@ func TestWrongArguments(t *testing.T) {
 		{nowhere, "cron poll @daily --unknown-code 75 -- true", ""},
 		{nowhere, "cron poll @daily --drain 0s -- true", ""},
 		{nowhere, "cron poll @daily --ttl 1ms -- true", ""},
-		{nowhere, "cron poll @daily --max-concurrent-runs -1 -- true", "Config.MaxConcurrentRuns is -1"},
+		{nowhere, "cron poll @daily --max-concurrent-runs -1 -- true", "--max-concurrent-runs is -1"},
 		{nowhere, "cron --file - poll @daily -- true", "not both"},
 		{nowhere, "cron --file -", "standard input has no job"},
 		{nowhere, "cron --file " + short + "-missing", "--file: open"},
@@ -131,4 +144,66 @@ func TestWrongArguments(t *testing.T) {
 			t.Errorf("a password is printed: %s", r.errOut)
 		}
 	}
+}
+
+// ofGo matches a field of the library.
+var ofGo = regexp.MustCompile(`\b[A-Z]\w+\.[A-Z]|\b(New|Config)`)
+
+// A wrong value of each flag of each command is refused with the name of the flag, and without a name in Go.
+func TestWrongFlagsAreNamed(t *testing.T) {
+	t.Parallel()
+	const anything = "anything" // no value is wrong
+	wrong := map[string]string{
+		"redis": "http://x", "list": "2", "max-ttl": "1s", "redis-ca": "/none", "redis-cert": "/none", "redis-key": "/none", "prefix": "{", "timeout": "0s",
+		"output": "xml", "state": "broken", "sort": "age", "since": "noon", "until": "noon", "limit": "0", "uses": "everything", "observe": "1ms",
+		"http": "nowhere", "operator-header": "a@b", "token-file": "/none", "time-zone": "Nowhere", "name": anything, "count": "0",
+		"reason": "a\x01", "tick": "now", "at": "noon", "id": "a\x01", "payload": "@/none", "to": anything,
+		"lock": "a{b", "mode": "shared", "slots": "0", "wait": "-1s", "ttl": "1ms", "kill-after": "-1s", "identity": "a\x01", "min-replicas": "-1",
+		"metrics": "nowhere", "lease": "1ms", "pod-label": "x", "file": "/none", "max-concurrent-runs": "-1", "revision": anything,
+		"unknown-code": "0", "drain": "0s", "run-timeout": "-1s", "max-attempts": "0", "retry": "1us", "hand-over-after": anything,
+		"starting-deadline": "-1s", "jitter": "2h", "keep-runs": "-1", "catch-up": "some", "group": "a{b", "group-runs": "1001",
+	}
+	arguments := map[string]string{
+		"run": "--lock=x -- true", "elect": "x -- true", "cron": "--group=g --group-runs=1 x @daily -- true", "create job": "--group=g --group-runs=1 x @daily",
+		"get": "locks", "describe": "lock/x", "next": "@daily", "trigger": "--at=2030-01-01T00:00:00Z --id=7 x", "resize": "--slots=2 x",
+		"doctor": "", "serve": "", "version": "", "get all": "",
+	}
+	var visit func(c *cobra.Command)
+	visit = func(c *cobra.Command) {
+		for _, sub := range c.Commands() {
+			visit(sub)
+		}
+		path := strings.TrimPrefix(c.CommandPath(), "noonctl ")
+		if c.Hidden || strings.HasPrefix(path, "completion") || path == "help" {
+			return
+		}
+		try := func(f *pflag.Flag) {
+			value, known := wrong[f.Name]
+			switch {
+			case f.Value.Type() == "bool":
+				value = "maybe"
+			case !known:
+				t.Errorf("%s: no wrong value of --%s is known", path, f.Name)
+			case value == anything:
+				return
+			}
+			given, known := arguments[path]
+			if !known {
+				given = "x"
+			}
+			args := slices.Concat(strings.Fields(path), []string{"--" + f.Name + "=" + value}, slices.DeleteFunc(strings.Fields(given), func(word string) bool {
+				return strings.HasPrefix(word, "--"+f.Name+"=")
+			}))
+			r := run(t.Context(), "redis://127.0.0.1:1", args...)
+			named := cmp.Or(map[string]string{"redis-cert": "--redis-key", "redis-key": "--redis-cert"}[f.Name], "--"+f.Name) // each needs the other
+			if check(t, r, 64, []string{named}, args); ofGo.MatchString(r.errOut) {
+				t.Errorf("noonctl %q: a name in Go: %s", args, r.errOut)
+			}
+		}
+		c.LocalNonPersistentFlags().VisitAll(try)
+		if path == "get locks" {
+			c.InheritedFlags().VisitAll(try)
+		}
+	}
+	visit(cli.Root())
 }

@@ -6,16 +6,21 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
+	"os/signal"
 	"os/user"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
+	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/internal/output"
 	"github.com/noonlock/noonlock/lockcore"
 )
@@ -37,7 +42,11 @@ type app struct {
 	Process
 	connection
 	out     *output.Writer   // to Stdout, for everything but the commands that noonctl starts
+	errs    *output.Buffer   // to Stderr, for the same
+	copied  *output.Buffer   // to Stdout, for the commands of cron
+	bounded bool             // output that nobody reads delays nothing
 	command string           // such as describe lock
+	flags   *pflag.FlagSet   // of the command
 	reason  string           // of a command that controls something
 	output  string           // of a command with --output
 	client  *lockcore.Client // nil until connect
@@ -59,7 +68,7 @@ func Main(ctx context.Context, p Process) int {
 
 // Run runs the program and returns its exit code.
 func Run(ctx context.Context, p Process) int {
-	a := &app{Process: p, out: output.To(p.Stdout)}
+	a := newApp(p)
 	root := a.root() //nolint:contextcheck // a completion uses the context of its command
 	err := root.ExecuteContext(ctx)
 	code, text := a.verdict(ctx, err)
@@ -75,14 +84,28 @@ func Run(ctx context.Context, p Process) int {
 		}
 	}
 	if text != "" {
-		fmt.Fprintf(p.Stderr, "noonctl: %s\n", text)
+		fmt.Fprintf(a.errs, "noonctl: %s\n", text)
 	}
+	flushing, stop := context.WithCancel(context.WithoutCancel(ctx))
+	if a.bounded {
+		flushing, stop = context.WithTimeout(flushing, time.Second)
+	}
+	defer stop()
+	a.copied.Flush(flushing)
+	a.errs.Flush(flushing)
 	return code
 }
 
+func newApp(p Process) *app {
+	return &app{Process: p, out: output.To(p.Stdout), errs: output.NewBuffer(p.Stderr), copied: output.NewBuffer(p.Stdout)}
+}
+
+// logger returns the Logger of a command that logs.
+func (a *app) logger() logr.Logger { return logr.FromSlogHandler(slog.NewTextHandler(a.errs, nil)) }
+
 // Root returns the root command, for the documentation.
 func Root() *cobra.Command {
-	return (&app{Process: Process{Getenv: func(string) string { return "" }}, out: output.To(nil)}).root()
+	return newApp(Process{Getenv: func(string) string { return "" }}).root()
 }
 
 func (a *app) root() *cobra.Command {
@@ -132,7 +155,7 @@ run and elect otherwise exit with the code of their command, and with 128 + N if
 	root.SetArgs(a.Args)
 	root.SetIn(a.Stdin)
 	root.SetOut(a.out)
-	root.SetErr(a.Stderr)
+	root.SetErr(a.errs)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage(err) })
 	root.CompletionOptions.HiddenDefaultCmd = false
 	root.DisableAutoGenTag = true
@@ -145,11 +168,19 @@ run and elect otherwise exit with the code of their command, and with 128 + N if
 	return root
 }
 
-// begin notes which command it is, and checks the flag that several commands have.
+// begin notes which command it is, and checks the flags that several commands have.
 func (a *app) begin(cmd *cobra.Command) error {
-	a.command = strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()+" ")
+	a.command, a.flags = strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()+" "), cmd.Flags()
+	a.flags.AddFlagSet(cmd.InheritedFlags())
+	if slices.Contains([]string{"run", "elect", "cron", "serve"}, a.command) {
+		a.bounded = true
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // otherwise, a closed pipe would end noonctl
+	}
 	if f := cmd.Flag("output"); f != nil && !slices.Contains(f.Annotations[formatsOf], a.output) {
 		return usage(fmt.Errorf("--output is %q; it must be %s", a.output, f.Usage))
+	}
+	if rule := input.Remark(a.reason); rule != "" {
+		return usage(fmt.Errorf("--reason is %s; it must be %s", input.Quote(a.reason), rule))
 	}
 	return nil
 }

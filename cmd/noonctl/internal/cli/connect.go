@@ -124,6 +124,8 @@ func (a *app) locate() error {
 		return usage(fmt.Errorf("%s works on one server, and %d are given: several are a quorum; %s", a.command, len(urls), why))
 	case (a.list != 0 || a.maxTTL != 0) && a.command == "doctor":
 		return usage(errors.New("doctor reads the list and the longest TTL from the servers; it takes no --list and no --max-ttl"))
+	case a.minReplicas != 0 && len(urls) > 1:
+		return usage(errors.New("--min-replicas is for the replicas of one server, and several are given: the servers of a quorum have no replicas"))
 	case (a.list != 0 || a.maxTTL != 0) && len(urls) == 1:
 		return usage(errors.New("--list and --max-ttl are for the servers of a quorum, and one server is given"))
 	}
@@ -132,6 +134,9 @@ func (a *app) locate() error {
 		options, err := a.parse(url)
 		if err != nil {
 			return err
+		}
+		if len(urls) > 1 && options.IsClusterMode {
+			return usage(errors.New("--redis is the URL of a cluster; each of several URLs must be that of one server of a quorum"))
 		}
 		a.options, addrs = append(a.options, options), append(addrs, options.Addrs...)
 		if options.MasterName != "" {
@@ -145,7 +150,7 @@ func (a *app) locate() error {
 func (a *app) parse(url string) (*redis.UniversalOptions, error) {
 	options, err := redisurl.Parse(url)
 	if err != nil {
-		return nil, err
+		return nil, usage(fmt.Errorf("--redis: %w", err))
 	}
 	apart := login.Login{User: a.Getenv(redisVariable + "_USERNAME"), Password: a.Getenv(redisVariable + "_PASSWORD"), SentinelPassword: a.Getenv(redisVariable + "_SENTINEL_PASSWORD")}
 	if err := apart.Add(&options.Username, &options.Password, &options.SentinelPassword, options.MasterName != ""); err != nil {

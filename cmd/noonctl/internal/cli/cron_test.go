@@ -125,10 +125,14 @@ func TestWrongCrontabs(t *testing.T) {
 		{"poll @every 5m", `, line 1 is "poll @every 5m"; it must be`, ""},
 		{"poll @every ./poll.sh -q", `, line 1: schedule: spec is "@every ./poll.sh"`, ""},
 		{"0 3 * * * ./backup.sh --all", `, line 1: schedule: day of week is "./backup.sh"`, ""},
+		{"poll */5 * * * * * ./poll.sh", `, line 1: the command is "* ./poll.sh"; it must follow`, ""},
+		{"poll 0 0 12 * * MON-FRI ./poll.sh", `, line 1: the command is "MON-FRI ./poll.sh"`, ""},
+		{"poll 0 3 * * * 2030 ./poll.sh", `, line 1: the command is "2030 ./poll.sh"`, ""},
+		{"\ufeffok @daily true\nok @daily true", `, line 2: the name is "ok", as on line 1`, ""},
 		{"ok @daily true\npoll 0 24 * * * true", `, line 2: schedule: hour is "24"`, ""},
 		{"a{b @daily true", `, line 1: singleton: name is "a{b"; it must be`, ""},
 		{"poll @daily true\nother @daily true\npoll @hourly true\n", `, line 3: the name is "poll", as on line 1; each job must`, ""},
-		{"poll @daily true", `noonctl: singleton: job "poll": singleton: JobConfig.Retry is 1µs`, "--retry=1us"},
+		{"poll @daily true", `noonctl: --retry is 1µs; it must be 0 (1s) or from 1ms to 24h`, "--retry=1us"},
 		{"poll @dayly true", `noonctl: --time-zone is "Nowhere"`, "--time-zone=Nowhere"},
 	} {
 		file := filepath.Join(t.TempDir(), fmt.Sprint("crontab-", i))
@@ -241,6 +245,10 @@ func TestStoredJobs(t *testing.T) {
 		}
 	}
 	e.says("get jobs", 0, "report", "removed")
+	e.must("create", "job", "other", "@daily")
+	if out := e.must("pause", "--all"); out != "job other paused\n" {
+		t.Errorf("pause --all beside a job that is gone: %q", out)
+	}
 	e.says("describe job report", 0, "removed", "delete", "old")
 	e.fails(66, []string{"there is no job"}, "trigger", "report")
 	e.fails(66, []string{"no job nothing is stored"}, "delete", "job", "nothing")

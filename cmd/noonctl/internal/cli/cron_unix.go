@@ -8,14 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 
 	"github.com/noonlock/noonlock/healthz"
@@ -53,7 +51,7 @@ expression such as "0 12 * * *", or "@every 10m"; "noonctl next" shows its ticks
 history, pause, resume and trigger work with it.
 
 A crontab file has a name before each schedule: NAME SCHEDULE COMMAND. sh -c runs the command. It has no variables and users
-as that of cron(8), and % has no special meaning. Empty lines and those that begin with # are skipped. The flags apply
+as that of cron(8), and % has no special meaning. The schedule has no seconds and no years. Empty lines and those that begin with # are skipped. The flags apply
 to all jobs: use --time-zone instead of CRON_TZ. The file is read once. If only a command changes, change --revision, too;
 otherwise replicas with the old file may run the old command.
 
@@ -76,7 +74,9 @@ Its exit code is the outcome:
          is tried again, and if no attempt succeeds, the tick is recorded as unknown
     any other code, or a signal: failed, and not tried again
 
-The history contains the end of its standard error.
+The history contains the end of its standard error. cron copies both outputs of the command to its own. If nobody has read them
+for a second, or they cannot be written, it drops what the command prints, and prints how many bytes it has dropped as
+soon as somebody reads again. So a log that is stuck delays no run.
 
 If the lease of the run ends, the process group of the command gets SIGTERM, and SIGKILL after a fifth
 of --ttl. noonctl ends the lease that much earlier than its TTL, so the command has ended when another replica
@@ -130,6 +130,8 @@ func (c *ticking) run(ctx context.Context, jobs []cronJob) error {
 		return err
 	case c.unknownCode < 1 || c.unknownCode > 255 || c.unknownCode == exitNotAcquired:
 		return usage(fmt.Errorf("--unknown-code is %d; it must be from 1 to 255, and not 75, which means that the command failed", c.unknownCode))
+	case c.ttl < 100*time.Millisecond:
+		return usage(fmt.Errorf("--ttl is %s; it must be at least 100ms", c.ttl))
 	case c.drain <= 0 || c.killAfter <= 0:
 		return usage(errors.New("--drain and --kill-after must be above 0"))
 	}
@@ -141,7 +143,7 @@ func (c *ticking) run(ctx context.Context, jobs []cronJob) error {
 	if _, err := findCommand(jobs[0].argv); err != nil { // all of a file have the same shell
 		return err
 	}
-	log := logr.FromSlogHandler(slog.NewTextHandler(c.Stderr, nil))
+	log := c.logger()
 	identity := holderIdentity(c.identity)
 	closeAll, export, err := c.connectExporting(ctx, lockcore.Config{Identity: identity, Logger: log}, log)
 	if err != nil {
@@ -194,7 +196,7 @@ func (e *attemptError) OutcomeUnknown() bool { return e.unknown }
 func (c *ticking) attempt(ctx context.Context, run singleton.Run, argv []string) error {
 	var end tail
 	apart := *c.app
-	apart.Stdin, apart.Stderr = nil, io.MultiWriter(&end, lossy{c.Stderr})
+	apart.Stdin, apart.Stdout, apart.Stderr = nil, c.copied.Patient(), io.MultiWriter(&end, c.errs.Patient())
 	child, err := apart.start(argv, []string{
 		"NOONLOCK_JOB=" + run.Job, "NOONLOCK_TICK=" + instant(run.Tick), "NOONLOCK_TRIGGERED=" + strconv.FormatBool(run.Triggered),
 		"NOONLOCK_ATTEMPT=" + strconv.Itoa(run.Attempt),
@@ -221,14 +223,6 @@ func (c *ticking) attempt(ctx context.Context, run singleton.Run, argv []string)
 		text += ": " + said
 	}
 	return &attemptError{error: errors.New(text), permanent: code != exitNotAcquired && code != c.unknownCode, unknown: code == c.unknownCode}
-}
-
-// A lossy drops what cannot be written: a full disk must not block the command.
-type lossy struct{ io.Writer }
-
-func (l lossy) Write(p []byte) (int, error) {
-	_, _ = l.Writer.Write(p)
-	return len(p), nil
 }
 
 // A tail keeps the end of what is written to it.

@@ -9,7 +9,6 @@ import (
 	"os"
 	"strings"
 
-	"github.com/noonlock/noonlock"
 	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/singleton/schedule"
 )
@@ -23,9 +22,9 @@ type cronJob struct {
 	at schedule.Schedule
 }
 
-// refused returns the error for an argument or a flag, or for the line of a file.
+// refused returns the error for an argument, or for the line of a file.
 func (j cronJob) refused(err error) error {
-	if bad, _ := errors.AsType[*noonlock.ConfigError](err); j.line != "" && (bad == nil || !strings.HasPrefix(bad.Field, "JobConfig.")) {
+	if j.line != "" {
 		err = fmt.Errorf("%s: %w", j.line, err)
 	}
 	return usage(err)
@@ -44,7 +43,7 @@ func (a *app) readCrontab(file string) ([]cronJob, error) {
 	var jobs []cronJob
 	lines := map[string]int{} // by name
 	n := 0
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(strings.TrimPrefix(string(text), byteOrderMark)) {
 		n++
 		if line = strings.TrimSpace(line); line == "" || line[0] == '#' {
 			continue
@@ -54,6 +53,8 @@ func (a *app) readCrontab(file string) ([]cronJob, error) {
 		switch before := lines[j.name]; {
 		case j.argv == nil:
 			return nil, usage(fmt.Errorf("%s is %s; it must be a NAME, a SCHEDULE of five fields or such as @daily, and a COMMAND", j.line, input.Quote(line)))
+		case j.extra():
+			return nil, j.refused(fmt.Errorf("the command is %s; it must follow a SCHEDULE of five fields, which has no seconds and no years", input.Quote(j.argv[2])))
 		case before > 0:
 			return nil, j.refused(fmt.Errorf("the name is %s, as on line %d; each job must have a name of its own", input.Quote(j.name), before))
 		}
@@ -64,6 +65,13 @@ func (a *app) readCrontab(file string) ([]cronJob, error) {
 		return nil, usage(errors.New(file + " has no job; it must have a line NAME SCHEDULE COMMAND for each"))
 	}
 	return jobs, nil
+}
+
+// extra reports whether the command begins with a sixth field of the schedule.
+func (j cronJob) extra() bool {
+	word := strings.Fields(j.argv[2])[0]
+	_, err := schedule.Parse("* * * * "+word, schedule.Config{Name: j.name})
+	return j.spec[0] != '@' && (err == nil || strings.Trim(word, "0123456789*/,-") == "")
 }
 
 // parseCronJob returns the job of a line, without argv if the line is too short.

@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"os"
 	"strconv"
@@ -21,7 +20,6 @@ import (
 	"github.com/noonlock/noonlock/cmd/noonctl/internal/podlabel"
 	"github.com/noonlock/noonlock/election"
 	"github.com/noonlock/noonlock/healthz"
-	"github.com/noonlock/noonlock/internal/logqueue"
 	"github.com/noonlock/noonlock/internal/output"
 	"github.com/noonlock/noonlock/lockcore"
 )
@@ -113,19 +111,16 @@ func (e *electing) run(ctx context.Context) error {
 	if len(e.argv) == 0 && e.http == "" && e.podLabel == "" {
 		return usage(errors.New("elect needs a command, --http or --pod-label"))
 	}
+	if e.lease < 100*time.Millisecond {
+		return usage(fmt.Errorf("--lease is %s; it must be at least 100ms", e.lease))
+	}
 	if len(e.argv) > 0 {
 		if _, err := findCommand(e.argv); err != nil {
 			return err
 		}
 	}
 	identity := holderIdentity(e.identity)
-	// A full pipe must not delay the label of the pod.
-	lines, err := logqueue.New(logr.FromSlogHandler(slog.NewTextHandler(e.Stderr, nil)), nil)
-	if err != nil {
-		return err
-	}
-	defer lines.Flush(ctx)
-	log := lines.Logger()
+	log := e.logger()
 	closeAll, export, err := e.connectExporting(ctx, lockcore.Config{Identity: identity, Logger: log}, log)
 	if err != nil {
 		return err

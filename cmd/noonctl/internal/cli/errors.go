@@ -1,14 +1,17 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/spf13/pflag"
 
 	"github.com/noonlock/noonlock"
 	"github.com/noonlock/noonlock/internal/tlsprobe"
@@ -49,6 +52,30 @@ func (e *exitError) Unwrap() error { return e.err }
 
 var errNoServer = errors.New("no Redis server is given; use --redis or the environment variable " + redisVariable)
 
+// fieldName matches the name of a field of the library, such as JobConfig.Retry.
+var fieldName = regexp.MustCompile(`\b([A-Z]\w*\.)*[A-Z]\w+`)
+
+// flagsOf has the flags whose names differ from those of the library.
+var flagsOf = map[string]string{
+	"Config.LeaseDuration": "lease", "JobConfig.Timeout": "run-timeout", "JobConfig.Group.Name": "group", "JobConfig.Group.Runs": "group-runs",
+	"n": "slots", "name": "lock", "servers": "redis",
+}
+
+// flagOf returns the flag of the command for a field or an argument of the library, such as --retry for
+// JobConfig.Retry, or "".
+func (a *app) flagOf(field string) (flag string) {
+	if a.flags == nil {
+		return ""
+	}
+	own := field[strings.LastIndexByte(field, '.')+1:]
+	a.flags.VisitAll(func(f *pflag.Flag) {
+		if f.Name == flagsOf[field] || flagsOf[field] == "" && strings.EqualFold(strings.ReplaceAll(f.Name, "-", ""), own) {
+			flag = "--" + f.Name
+		}
+	})
+	return flag
+}
+
 func usage(err error) error { return &exitError{exitUsage, err} }
 
 // An awayError is the error of a request that Redis did not answer within --timeout.
@@ -62,6 +89,10 @@ func (e *awayError) Unwrap() error { return e.err }
 func (a *app) verdict(ctx context.Context, err error) (code int, text string) {
 	if err == nil {
 		return exitDone, ""
+	}
+	if refused, ok := errors.AsType[*noonlock.ConfigError](err); ok && a.flagOf(refused.Field) != "" {
+		rule := fieldName.ReplaceAllStringFunc(refused.Rule, func(name string) string { return cmp.Or(a.flagOf(name), name) })
+		return exitUsage, shown(fmt.Sprintf("%s is %s; it must be %s", a.flagOf(refused.Field), refused.Value, rule))
 	}
 	if exit, ok := errors.AsType[*exitError](err); ok {
 		if exit.err == nil {

@@ -83,7 +83,7 @@ func (g *getting) run(ctx context.Context, names []string) error {
 	}
 	lost := g.print(value, printed, table, g.String())
 	if failing := overview.Count(marks)["failing"]; failing > 0 && g.output == asTable {
-		fmt.Fprintf(g.Stderr, "Jobs that fail: %d of %d.\n", failing, len(found))
+		fmt.Fprintf(g.errs, "Jobs that fail: %d of %d.\n", failing, len(found))
 	}
 	return errors.Join(lost, err)
 }
@@ -229,7 +229,7 @@ func (a *app) print(value any, names []string, t *table, kinds string) error {
 			fmt.Fprintln(a.out, shown(name))
 		}
 	case names == nil:
-		fmt.Fprintf(a.Stderr, "There are no %s with the prefix %s.\n", kinds, shown(a.prefix))
+		fmt.Fprintf(a.errs, "There are no %s with the prefix %s.\n", kinds, shown(a.prefix))
 	default:
 		t.write(a.out, "", a.columns(), !a.noHeaders)
 	}
@@ -253,6 +253,8 @@ func (a *app) completeNames(k kind, limit int) cobra.CompletionFunc {
 			return nil, none
 		}
 		a.timeout = min(a.timeout, 2*time.Second) // the user waits for a key
+		slices.Sort(a.urls)
+		a.urls = slices.Compact(a.urls) // cobra has read the flags twice
 		closeAll, err := a.connect(cmd.Context(), lockcore.Config{})
 		if err != nil {
 			return nil, none

@@ -196,6 +196,11 @@ func TestOutput(t *testing.T) {
 	} {
 		e.says(c.command, c.code, c.texts...)
 	}
+	for _, args := range [][]string{{"--redis", e.url, "get", "locks", "cat"}, {"release", "--redis=" + e.url, "--timeout=5s", "cat"}} {
+		if r := run(t.Context(), "", append([]string{"__complete"}, args...)...); r.out != "catalogue\n:4\n" {
+			t.Errorf("completion of %q: %+v", args, r)
+		}
+	}
 	if r := run(t.Context(), "redis://127.0.0.1:1", "__complete", "get", "locks", ""); r.out != ":4\n" {
 		t.Errorf("completion while Redis is away: %+v", r)
 	}
@@ -496,11 +501,12 @@ func statuszOf(t *testing.T, url string) *statusz.Page {
 }
 
 // A missing right and a wrong password are named.
+// A missing right and a wrong password are named, and what noonctl asked for in place of the script's hash.
 func TestMissingRights(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	e.hold("orders")
-	for name, rules := range map[string][]string{"noscan": {"~*", "+@all", "-scan"}, "noscripts": {"~*", "+@all", "-evalsha"}, "nokeys": {"~other*", "+@all"}} {
+	for name, rules := range map[string][]string{"noscan": {"~*", "+@all", "-scan"}, "noscripts": {"~*", "+@all", "-evalsha"}, "nokeys": {"~other*", "+@all"}, "notype": {"~*", "+@all", "-type"}} {
 		e.As(name, rules...)
 	}
 	as := func(user, password string) string { return "redis://" + user + ":" + password + "@" + e.Real.Addr() }
@@ -511,12 +517,13 @@ func TestMissingRights(t *testing.T) {
 		{as("noscan", "secret"), "scan", []string{"get", "locks"}},
 		{as("noscripts", "secret"), "evalsha", []string{"get", "locks", "orders"}},
 		{as("nokeys", "secret"), "NOPERM", []string{"release", "orders", "--yes"}},
+		{as("notype", "secret"), `inspect "orders": NOPERM `, []string{"describe", "lock", "orders"}},
 		{as("noscan", "sesame"), "WRONGPASS", []string{"get", "jobs"}},
 	} {
 		r := run(t.Context(), test.url, test.args...)
 		check(t, r, 77, []string{test.want}, test.args)
-		if strings.Contains(r.errOut, "sesame") {
-			t.Errorf("a password is printed: %s", r.errOut)
+		if strings.Contains(r.errOut, "sesame") || strings.Contains(r.errOut, "user_script") {
+			t.Errorf("a password or the place in a script is printed: %s", r.errOut)
 		}
 	}
 }

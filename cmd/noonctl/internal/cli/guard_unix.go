@@ -40,7 +40,10 @@ func (a *app) internalCommands() []*cobra.Command {
 	return []*cobra.Command{
 		{
 			Use: gateName + " DESCRIPTOR FILE ARG...", Hidden: true, DisableFlagParsing: true,
-			RunE: func(_ *cobra.Command, args []string) error { return passGate(args[0], args[1], args[2:]) },
+			RunE: func(_ *cobra.Command, args []string) error {
+				a.bounded = true
+				return passGate(args[0], args[1], args[2:])
+			},
 		},
 		{
 			Use: guardName + " GROUP", Hidden: true,

@@ -63,7 +63,7 @@ func (a *app) history(ctx context.Context, name, since string, limit int) error 
 		return err
 	}
 	if len(data.Runs) == 0 && len(data.Acts) == 0 {
-		fmt.Fprintf(a.Stderr, "The history of the job %s has no such entry.\n", shown(name))
+		fmt.Fprintf(a.errs, "The history of the job %s has no such entry.\n", shown(name))
 		return nil
 	}
 	for i := range data.Runs {

@@ -31,6 +31,10 @@ func (a *app) connectExporting(ctx context.Context, cfg lockcore.Config, log log
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "noonctl_output_dropped_bytes_total",
+		Help: "Bytes of output that noonctl dropped because nobody read them, the disk was full, or the pipe was closed.",
+	}, func() float64 { return float64(a.copied.Dropped() + a.errs.Dropped()) }))
 	cfg.Registerer = registry
 	closeClient, err := a.connect(ctx, cfg)
 	closeServer := func() {}

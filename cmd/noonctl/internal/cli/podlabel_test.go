@@ -15,7 +15,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/noonlock/noonlock/internal/testenv"
 )
@@ -123,7 +122,7 @@ func TestElectLabelsItsPod(t *testing.T) {
 func TestFault63_FullPipe(t *testing.T) {
 	t.Parallel()
 	e, p := newEnv(t), newPods(t)
-	p.stderr = fullPipe(t)
+	_, p.stderr, _ = unread(t, "pipe full")
 	a := p.elect(e, "a", "--http", "127.0.0.1:0")
 	e.Until("a has the label", func() bool { return p.labeled() == "[a]" })
 	testenv.Must(t, a.Process.Signal(syscall.SIGTERM))
@@ -143,20 +142,4 @@ func TestElectWithoutTheAPI(t *testing.T) {
 	if code := exitOf(t, a); code != 0 || !e.lockFree("election/board") {
 		t.Errorf("a has the exit code %d; the lock is free: %v", code, e.lockFree("election/board"))
 	}
-}
-
-// fullPipe returns a pipe that nobody reads and that takes no more bytes.
-func fullPipe(t *testing.T) *os.File {
-	t.Helper()
-	unread, pipe, err := os.Pipe()
-	testenv.Must(t, err)
-	t.Cleanup(func() {
-		unread.Close()
-		pipe.Close()
-	})
-	testenv.Must(t, pipe.SetWriteDeadline(time.Now().Add(time.Second)))
-	for err == nil { // until the deadline
-		_, err = pipe.Write(make([]byte, 1<<20))
-	}
-	return pipe
 }

@@ -23,7 +23,7 @@ func TestEachCommandWithOneAndSeveralServers(t *testing.T) {
 	works := []string{"run", "elect", "doctor", "describe lock", "describe election", "describe daemon"}
 	none := []string{"completion", "copy-to", "help", "next", "version"} // they use no server
 	arguments := map[string][]string{
-		"run": {"--lock", "x", "--", "true"}, "elect": {"x", "--http", "nowhere"}, "cron": {"x", "@daily", "--ttl", "1ms", "--", "true"},
+		"run": {"--lock", "x", "--", "true"}, "elect": {"x", "--http", "nowhere"}, "cron": {"x", "@daily", "--retry", "1us", "--", "true"},
 		"get": {}, "serve": {"--http", "127.0.0.1:x"}, "doctor": {"--observe", "100ms"},
 		"create": {"x", "@daily"}, "rerun": {"x", "--tick", "2020-01-01T00:00:00Z"}, "release": {"x", "--yes"}, "resize": {"x", "-n", "2"},
 	}
@@ -102,11 +102,11 @@ func TestQuorum(t *testing.T) {
 		t.Errorf("a second run: %+v", r)
 	}
 	for want, args := range map[string][]string{
-		"at most QuorumConfig.MaxTTL (2s)": quorum("run", "--lock", "x", "--ttl", "3s", "--", "true"),
-		"3, 5, 7 or 9 clients":             quorum("run", "--lock", "x", "--redis", "redis://127.0.0.1:1", "--redis", "redis://127.0.0.1:1", "--", "true"),
-		"a lock with owners":               quorum("run", "--lock", "x", "--mode", "read", "--ttl", "2s", "--", "true"),
-		"does not bound the number":        quorum("run", "--lock", "x", "-n", "2", "--ttl", "2s", "--", "true"),
-		"Config.MinReplicas":               quorum("run", "--lock", "x", "--ttl", "2s", "--min-replicas", "1", "--", "true"),
+		"--ttl is 3s; it must be at most --max-ttl (2s)":        quorum("run", "--lock", "x", "--ttl", "3s", "--", "true"),
+		"--redis is 2 clients; it must be 3, 5, 7 or 9 clients": quorum("run", "--lock", "x", "--redis", "redis://127.0.0.1:1", "--redis", "redis://127.0.0.1:1", "--", "true"),
+		"--slots or --mode works on one server, and several":    quorum("run", "--lock", "x", "--mode", "read", "--ttl", "2s", "--", "true"),
+		"a quorum has mutexes only":                             quorum("run", "--lock", "x", "-n", "2", "--ttl", "2s", "--", "true"),
+		"--min-replicas is for":                                 quorum("run", "--lock", "x", "--ttl", "2s", "--min-replicas", "1", "--", "true"),
 	} {
 		e.fails(64, []string{want}, args...)
 	}

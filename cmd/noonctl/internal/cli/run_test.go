@@ -329,6 +329,24 @@ func TestMetricsOfCommands(t *testing.T) {
 	}
 }
 
+// Readiness of run needs the rights that lockcore documents for its kind of lock, and no others. It fails without one of them.
+func TestReadinessOfRunNeedsTheRightsOfItsLock(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	const mutex = "~noonlock:* resetchannels &noonlock:ch:* -@all +evalsha +eval +subscribe +ping +publish +exists +get +set +del +pexpire +pttl +time +zadd +zrange +zrem +zscore +hset +hget +hdel"
+	const owned = mutex + " +pexpireat +zmscore +zcard +zcount +zrangebyscore +zrevrangebyscore"
+	for kind, rights := range map[string]string{"--mode=mutex": mutex, "--mode=read": owned, "-n=2": owned} {
+		user := strings.Trim(kind, "-=")
+		e.As(user, strings.Fields(rights)...)
+		cmd := e.program("run", "--lock", user, kind, "--ttl", "1m", "--metrics", "127.0.0.1:0", "--", "sleep", "600")
+		cmd.Env = append(cmd.Env, "NOONLOCK_REDIS="+strings.Replace(e.url, "//", "//"+user+":secret@", 1))
+		addr, _ := answering(t, cmd)
+		e.answers(addr+"/readyz", 200)
+		testenv.Must(t, e.Raw.ACLSetUser(t.Context(), user, "-zadd").Err())
+		e.answers(addr+"/readyz", 500)
+	}
+}
+
 // As a sidecar, elect answers who leads, and is ready only while it leads.
 func TestElectHTTP(t *testing.T) {
 	t.Parallel()

@@ -8,15 +8,14 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 
+	"github.com/noonlock/noonlock/doctor"
 	"github.com/noonlock/noonlock/healthz"
 	"github.com/noonlock/noonlock/internal/lease"
 	"github.com/noonlock/noonlock/lockcore"
@@ -109,6 +108,8 @@ func (r *running) lockers() (try, lock func(ctx context.Context) (*lockcore.Leas
 	switch {
 	case r.slotsGiven && r.mode != "mutex":
 		return nil, nil, usage(errors.New("run takes --slots or --mode, not both"))
+	case len(r.options) > 1 && (r.slotsGiven || r.mode != "mutex"):
+		return nil, nil, usage(errors.New("run with --slots or --mode works on one server, and several are given: a quorum has mutexes only"))
 	case r.slotsGiven:
 		s, err := r.client.Semaphore(r.lock, r.slots, cfg)
 		if err != nil {
@@ -155,7 +156,7 @@ func (r *running) run(ctx context.Context, argv []string) error {
 	if _, err := findCommand(argv); err != nil {
 		return err
 	}
-	log := logr.FromSlogHandler(slog.NewTextHandler(r.Stderr, nil)) // for what it waits
+	log := r.logger() // for what it waits
 	closeAll, export, err := r.connectExporting(ctx, lockcore.Config{Identity: holderIdentity(r.identity), Logger: log}, log)
 	if err != nil {
 		return err
@@ -165,10 +166,11 @@ func (r *running) run(ctx context.Context, argv []string) error {
 	if err != nil {
 		return err
 	}
-	err = export(healthz.Checker{Name: "redis", Check: func(ctx context.Context) error {
-		_, err := r.client.Inspect(ctx, r.lock)
-		return err
-	}})
+	use := doctor.UseMutex
+	if r.slotsGiven || r.mode != "mutex" {
+		use = doctor.UseOwned
+	}
+	err = export(healthz.Checker{Name: "redis", Check: func(ctx context.Context) error { return doctor.CheckRights(ctx, r.client, r.lock, use) }})
 	if err != nil {
 		return err
 	}
@@ -200,7 +202,7 @@ func (r *running) run(ctx context.Context, argv []string) error {
 	case ended != nil || errors.Is(err, lockcore.ErrNotHeld):
 		return &exitError{exitLost, fmt.Errorf("the lease of the lock %q ended while the command ran: %w", r.lock, cmp.Or(cause, err))}
 	case err != nil:
-		fmt.Fprintf(r.Stderr, "noonctl: %s\n", sentence(err)) // the lock expires with its TTL
+		fmt.Fprintf(r.errs, "noonctl: %s\n", sentence(err)) // the lock expires with its TTL
 	}
 	return &exitError{code: code}
 }

@@ -7,7 +7,6 @@ import (
 	"crypto/subtle"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -17,13 +16,15 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 
 	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/statusz"
 )
+
+// byteOrderMark is what some editors put before a text.
+const byteOrderMark = "\ufeff"
 
 // A serving is one call of serve.
 type serving struct {
@@ -71,7 +72,7 @@ func (s *serving) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	closeAll, err := s.connect(ctx, lockcore.Config{Logger: logr.FromSlogHandler(slog.NewTextHandler(s.Stderr, nil))})
+	closeAll, err := s.connect(ctx, lockcore.Config{Logger: s.logger()})
 	if err != nil {
 		return err
 	}
@@ -93,7 +94,7 @@ func (s *serving) run(ctx context.Context) error {
 	defer page.Close()
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	fmt.Fprintf(s.Stderr, "noonctl: serving http://%s/\n", addr)
+	fmt.Fprintf(s.errs, "noonctl: serving http://%s/\n", addr)
 	<-ctx.Done()
 	return nil
 }
@@ -139,7 +140,7 @@ func (s *serving) configure() (cfg statusz.Config, token string, err error) {
 		if err != nil {
 			return cfg, "", usage(fmt.Errorf("--token-file: %w", err))
 		}
-		token = string(bytes.TrimSpace(content))
+		token = string(bytes.TrimSpace(bytes.TrimPrefix(content, []byte(byteOrderMark))))
 		if len(token) < 16 {
 			return cfg, "", usage(fmt.Errorf("--token-file contains %d bytes; it must contain 16 or more", len(token)))
 		}
