@@ -2,7 +2,7 @@
 # Rehearses a release as docs/RELEASING.md describes it. A maintainer prepares it in a clone, and pushes the
 # tags with the printed commands. The forge is a bare repository, and sends the events that GitHub sends. For the event
 # that starts release.yml, its steps run in a checkout as actions/checkout makes it; only the programs
-# that publish are replaced. The files of the clone and of the workflow must not differ.
+# that publish are replaced. Skopeo copies the images to a folder instead of a registry. The files of the clone and of the workflow must not differ.
 #
 # Then it checks the files: the programs in the images are static, without the lottery's demo, of the
 # right architecture and the Go of go.work, and the bills of materials list their modules. It runs
@@ -66,7 +66,9 @@ refuses "changes that are not committed" "$version"
 rm "$clone/new.go"
 
 # The publishing programs print how they are called. The files that they are given exist.
-mkdir "$scratch/bin"
+skopeo=$(command -v skopeo) || fail "skopeo is not installed; make test installs it"
+export skopeo published=$scratch/images-published
+mkdir "$scratch/bin" "$published"
 cat >"$scratch/bin/publisher" <<-'PUBLISHER'
 	#!/bin/bash
 	echo "${0##*/} $*"
@@ -75,6 +77,10 @@ cat >"$scratch/bin/publisher" <<-'PUBLISHER'
 		[[ $file != dist/* || -f $file ]] || exit 1
 		[[ $file != /dev/fd/* ]] || grep . "$file" || exit 1
 	done
+	if [[ ${0##*/} == skopeo && $1 == copy ]]; then
+		name=${!#} name=${name##*/}
+		"$skopeo" "${@:1:$#-1}" "dir:$published/${name%:*}" || exit 1
+	fi
 PUBLISHER
 chmod +x "$scratch/bin/publisher"
 for name in skopeo helm gh; do
@@ -112,9 +118,13 @@ for command in "${commands[@]}"; do
 	done <"$forge/events"
 	rm "$forge/events"
 done
-for wanted in "skopeo copy --all oci-archive:dist/$version/noonctl-image.tar docker://ghcr.io/noonlock/noonctl:$version" \
+for wanted in "skopeo copy --all --preserve-digests oci-archive:dist/$version/noonctl-image.tar docker://ghcr.io/noonlock/noonctl:$version" \
 	"helm push dist/$version/noonctl-${version#v}.tgz oci://ghcr.io/noonlock/charts" "gh release create $version --draft" "### Added"; do
 	grep -qF -e "$wanted" "$scratch/published" || fail "the workflow did not run $wanted: $(cat "$scratch/published")"
+done
+for program in lottery leader noonctl; do
+	digest=$(sha256sum "$published/$program/manifest.json")
+	[[ $said == *"sha256:${digest%% *}"* ]] || fail "the image of $program is published as ${digest%% *}, not with the digest of its archive: $said"
 done
 [[ $(git -C "$forge" tag | wc -l) == $(grep -c '^| `github.com' docs/RELEASING.md) ]] || fail "the tags are not those of docs/RELEASING.md"
 release=$scratch/job/of/another/depth/dist/$version
@@ -132,6 +142,7 @@ for chart in lottery:firstTry=true noonctl:command[0]=a,elect.enabled=true,redis
 	tar --extract --gzip --directory "$scratch" --file "$package"
 	cmp LICENSE "$scratch/$name/LICENSE"
 	said+=$(cat "$scratch/$name/"{README.md,templates/NOTES.txt})
+	grep -qF "oci://ghcr.io/noonlock/charts/$name " README.md || fail "README.md does not name the chart $name"
 	[[ $said == *"ghcr.io/noonlock/$name:$version"* && $said == *" oci://ghcr.io/noonlock/charts/$name --version ${version#v} "* ]] ||
 		fail "$package does not name the released image and chart: $said"
 	! grep -E 'noonlock\.local|make image|helm .* charts/|\]\(\.\.|:dev' <<<"$said" || fail "$package has names of a clone"

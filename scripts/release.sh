@@ -118,7 +118,7 @@ Push the images and the charts, and draft the release with all files: bash $publ
 "
 {
 	for program in "${programs[@]}"; do
-		echo "skopeo copy --all oci-archive:$out/$program-image.tar docker://$registry/$program:$version"
+		echo "skopeo copy --all --preserve-digests oci-archive:$out/$program-image.tar docker://$registry/$program:$version"
 	done
 	for chart in "$out"/*.tgz; do
 		echo "helm push $chart oci://$registry/charts"

@@ -53,6 +53,7 @@ missing() {
 	{ has mariadbd && has mariadb-install-db && has mariadb; } || echo mariadb-server
 	has_postgres || echo postgresql
 	has chromium || has google-chrome || echo chromium
+	has skopeo || echo skopeo
 	has_race || printf '%s\n' gcc libc6-dev
 }
 

@@ -87,7 +87,7 @@ func run(args []string, out io.Writer) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", of, err)
 		}
-		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: img, Descriptor: v1.Descriptor{Platform: platform}})
+		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: plain{img}, Descriptor: v1.Descriptor{Platform: platform}})
 	}
 	index = mutate.Annotations(index, labels).(v1.ImageIndex)
 	l, err := layout.Write(filepath.Join(scratch, "layout"), empty.Index)
@@ -107,6 +107,12 @@ func run(args []string, out io.Writer) error {
 	fmt.Fprintf(out, "%s  %s\n  %s\n", tag, *output, digest)
 	return errors.Join(err, os.WriteFile(*output, packed, 0o644))
 }
+
+// A plain image has no artifact type in the index. Skopeo 1.9 drops that field, and the digest would change.
+type plain struct{ v1.Image }
+
+// ArtifactType returns the empty type.
+func (plain) ArtifactType() (string, error) { return "", nil }
 
 // build returns the image of one platform. root is a new directory for its files.
 func build(root, folder, entrypoint string, platform *v1.Platform, labels map[string]string) (v1.Image, error) {

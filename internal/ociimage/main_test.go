@@ -9,13 +9,19 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"log"
 	"maps"
+	"net/http"
+	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-containerregistry/pkg/registry"
 	"github.com/opencontainers/go-digest"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 )
@@ -176,6 +182,43 @@ func TestLayout(t *testing.T) {
 				t.Errorf("%s is of %d:%d %q at %v", name, h.Uid, h.Gid, h.Uname, h.ModTime)
 			}
 		}
+	}
+}
+
+// The command of scripts/release.sh publishes the index with the digest that was printed.
+func TestPublishedDigest(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("skopeo"); err != nil {
+		if os.Getenv("NOONLOCK_REQUIRE_SERVERS") == "1" {
+			t.Fatal(err)
+		}
+		t.Skip("needs skopeo, which is not installed (Debian package skopeo)")
+	}
+	script, err := os.ReadFile("../../scripts/release.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	command := regexp.MustCompile(`echo "skopeo (copy .*) oci-archive:`).FindSubmatch(script)
+	if command == nil {
+		t.Fatal("scripts/release.sh does not call skopeo copy")
+	}
+	archive, printed := imageOf(t, "linux/amd64="+program(t, "amd", 0o755, time.Now()), "linux/arm64="+program(t, "arm", 0o755, time.Now()))
+	file := filepath.Join(t.TempDir(), "image.tar")
+	write(t, file, string(archive), 0o600)
+	there := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	defer there.Close()
+	args := append(strings.Fields(string(command[1])), "--dest-tls-verify=false",
+		"oci-archive:"+file, "docker://"+strings.TrimPrefix(there.URL, "http://")+"/lottery:dev")
+	if said, err := exec.CommandContext(t.Context(), "skopeo", args...).CombinedOutput(); err != nil {
+		t.Fatalf("skopeo %q: %v: %s", args, err, said)
+	}
+	resp, err := http.Head(there.URL + "/v2/lottery/manifests/dev")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if got := resp.Header.Get("Docker-Content-Digest"); got == "" || !strings.Contains(printed, got) {
+		t.Errorf("the published digest is %q; want that of %s", got, printed)
 	}
 }
 
