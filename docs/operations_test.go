@@ -3,6 +3,7 @@ package docs_test
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
 	"os"
 	"regexp"
@@ -53,8 +54,8 @@ func TestAlertsUseDocumentedMetrics(t *testing.T) {
 	metrics, err := os.ReadFile("METRICS.md")
 	testenv.Must(t, err)
 	asked := map[string]bool{}
-	for _, file := range []string{"templates/rules.yaml", "files/dashboard.json"} {
-		text, err := os.ReadFile("../charts/lottery/" + file)
+	for _, file := range []string{"noonctl/templates/rules.yaml", "noonctl/templates/_noonlock.tpl", "lottery/templates/rules.yaml", "lottery/files/dashboard.json"} {
+		text, err := os.ReadFile("../charts/" + file)
 		testenv.Must(t, err)
 		for _, name := range regexp.MustCompile(`\b(?:noonlock|leader)_[a-z_]+`).FindAllString(string(text), -1) {
 			name = strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(name, "_bucket"), "_sum"), "_count")
@@ -68,15 +69,15 @@ func TestAlertsUseDocumentedMetrics(t *testing.T) {
 	}
 }
 
-// The first thing to do at each alert of the chart is one command.
+// The first thing to do at each alert of the charts is one command.
 func TestAlertsHaveACommand(t *testing.T) {
 	t.Parallel()
-	rules, err := os.ReadFile("../charts/lottery/templates/rules.yaml")
-	testenv.Must(t, err)
-	page, err := os.ReadFile("OPERATIONS.md")
-	testenv.Must(t, err)
-	alerts := regexp.MustCompile(`(?m)^\s*- alert: (\w+)$`).FindAllStringSubmatch(string(rules), -1)
-	if len(alerts) < 8 {
+	lottery, err1 := os.ReadFile("../charts/lottery/templates/rules.yaml")
+	noonctl, err2 := os.ReadFile("../charts/noonctl/templates/rules.yaml")
+	page, err3 := os.ReadFile("OPERATIONS.md")
+	testenv.Must(t, errors.Join(err1, err2, err3))
+	alerts := regexp.MustCompile(`(?m)^\s*- alert: (\w+)$`).FindAllStringSubmatch(string(lottery)+string(noonctl), -1)
+	if len(alerts) < 14 {
 		t.Fatalf("found %d alerts", len(alerts))
 	}
 	for _, a := range alerts {

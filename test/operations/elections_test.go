@@ -21,6 +21,7 @@ func elections(w *world) {
 	token := w.shows("two replicas lead", "`noonctl describe election NAME` shows the leader and its token", board, `^Leader: +a$`, `^Token: +(\d+)$`)[1]
 	a.logs(`leadership acquired.* token=` + token)
 	w.prints(w.take(w, symptoms, listNames)[1], 0, `^board `)
+	w.prints(w.take(w, "NoonctlDown", "`noonctl get all` shows what runs elsewhere")[0], 0, `board .*\ba\b`)
 
 	const move = "another replica must lead"
 	candidate := w.shows(move, "`noonctl describe election NAME` shows the leader and the candidates", board, `^Leader: +a$`, `^Candidates.*\n.*\n  b .*\n  (c) `)[1]
@@ -37,6 +38,8 @@ func elections(w *world) {
 	c.freeze()
 	a.end(syscall.SIGTERM)
 	w.shows("no replica leads", "`noonctl describe election NAME` shows the last leader and the candidates", board, `^State: +no leader$`, `^Last leader: +a$`, `^Candidates.*\n.*\n  b `)
+	noLeader := w.take(w, "NoonctlNoLeader", "`noonctl doctor`, then `noonctl describe election NAME`")[1]
+	w.prints(fill(noLeader, board...), 0, `^State: +no leader$`)
 	b.signal(syscall.SIGCONT)
 	c.signal(syscall.SIGCONT)
 	w.prints("noonctl describe election board", 0, `^Leader: +[bc]$`)

@@ -46,7 +46,9 @@ func failedRuns(w *world) {
 		if found[2] != tick || found[3] != tick {
 			w.Errorf("%s: the errors are of %v", job, found[1:])
 		}
+		w.shows("NoonctlRunsFail", "`noonctl history NAME` shows the outcome and the error", name, `^  `+tick+` .* `+row.outcome+` .*no (?:answer|host)`)
 		w.write(job, "exit 0")
+		w.take(w, "NoonctlRunsFail", "remove the cause, then `noonctl rerun NAME --tick TICK`")
 		w.must(w.command(row.where, row.words, "NAME", job, "TICK", tick))
 		w.succeeds(job, tick)
 	}
@@ -75,6 +77,8 @@ func skippedTicks(w *world) {
 
 	const skipped = "a tick was skipped"
 	tick := w.shows(skipped, "`noonctl history NAME` shows the reason", name, `^  (\S+Z) .*skipped.*(?:overlap|missed)`)[1]
+	w.shows("NoonctlTicksSkipped", "`noonctl history NAME` shows them with their reasons", name, `^  `+tick+` .*skipped.*(?:overlap|missed)`)
+	w.take(w, "NoonctlTicksSkipped", "if the work is still needed, `noonctl rerun NAME --tick TICK`")
 	w.must(w.command(skipped, "if its work is still needed, `noonctl rerun NAME --tick TICK`", "NAME", "copy", "TICK", tick))
 	w.succeeds("copy", tick)
 }

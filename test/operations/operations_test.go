@@ -75,6 +75,7 @@ func TestPage(t *testing.T) {
 // show what Kubernetes knows, or run what runs here without it. "make test" runs this test.
 var elsewhere = map[string][]string{
 	"LotteryNoClaimant":         {"`kubectl get pods`, `kubectl describe`"},
+	"NoonctlDown":               {"`kubectl get pods`, `kubectl describe`"},
 	alerts:                      {"which a pod has: `kubectl exec POD -- /lottery verify`"},
 	"LotteryLeaseLost":          {"OOM kills (`kubectl describe pod`)"},
 	"A new version of noonlock": {"`helm rollback` is a rolling update too"},

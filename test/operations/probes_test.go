@@ -41,7 +41,11 @@ func probes(w *world) {
 	w.raw.As("app", "+@all", "~*", "&*")
 	one.answers("/readyz", http.StatusOK, `^ok$`) // without a restart
 
+	feed := w.cron("feed", "exit 0")
+	feed.answers("/readyz", http.StatusOK, `^ok$`)
 	w.redis.Stop()
+	alert := w.take(w, "NoonctlCannotClaim", "`noonctl doctor` shows what is wrong with Redis; `/readyz/job` of any pod gives the reason")
+	feed.answers(alert[1], http.StatusInternalServerError, `refused`)
 	one.answers(cannot[1], http.StatusInternalServerError, `\[-\]ledger failed`)
 	one.answers(cannot[2], http.StatusInternalServerError, `refused`)
 	one.answers(reasons[1], http.StatusInternalServerError, `refused`)
@@ -105,4 +109,5 @@ func browser(w *world) {
 	allow := w.take(w, symptoms, "With `--allow-actions`, each action asks for a reason")[0]
 	p := w.start(serve + " --http 127.0.0.1:0 " + allow)
 	answers(w, p.logs(`serving (\S+)`)[1], http.StatusOK, `page.js`)
+	w.take(w, "NoonctlLeaseLost", "`noonctl serve` shows the newest terms of the election")
 }

@@ -351,6 +351,23 @@ Takes (list target label counter).
 {{ $by }} (increase({{ $counter }}[15m])) > 0 or {{ $by }} ({{ $counter }} and on (namespace, job, pod, instance) (time() - process_start_time_seconds{ {{- index . 0 -}} } < 900)) > 0
 {{- end -}}
 
+{{/*
+An expression that is true if pods are up, and none of them reaches Redis. The offset is measured
+with the first answer of Redis, so a pod without an answer since its start has an offset of exactly 0.
+The last part is true only if Prometheus scrapes kube-state-metrics. Takes (list context target).
+*/}}
+{{- define "noonlock.cannotClaim" -}}
+{{- $target := index . 1 -}}
+{{- with index . 0 -}}
+count by (namespace, job) (up{ {{- $target -}} } == 1)
+<= count by (namespace, job) ((
+sum by (namespace, job, pod, instance) (increase(noonlock_script_errors_total{ {{- $target -}} }[5m])) > 0
+or sum by (namespace, job, pod, instance) (noonlock_job_clock_offset_seconds{ {{- $target -}} } == 0)
+) and on (namespace, job, pod, instance) (up{ {{- $target -}} } == 1))
+or max by (namespace, deployment) (kube_deployment_status_replicas_ready{ {{- printf `namespace=%q,deployment=%q` .Release.Namespace (include "noonlock.fullname" .) -}} }) == 0
+{{- end -}}
+{{- end -}}
+
 {{/* The length of a duration, parsed as in the program; 0 if it is invalid. */}}
 {{- define "noonlock.nanoseconds" -}}
 {{- $start := toDate "2006-01-02" "1970-01-01" -}}

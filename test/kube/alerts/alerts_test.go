@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"os/exec"
 	"strings"
@@ -20,25 +21,31 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// The charts, with values for alerts.
+// The charts, with values for alerts and other optional objects.
 var (
-	lottery = []string{"../../../charts/lottery", "--values", "../../../charts/lottery/tests/first-try.yaml", "--set", "monitoring.rules.enabled=true,monitoring.dashboard.enabled=true"}
-	cron    = []string{"../../../charts/noonctl", "--values", "../../../charts/noonctl/tests/cron.yaml", "--set", "monitoring.rules.enabled=true"}
+	lottery = []string{"../../../charts/lottery", "--values", "../../../charts/lottery/tests/first-try.yaml", "--set", "monitoring.rules.enabled=true,monitoring.dashboard.enabled=true,monitoring.serviceMonitor.enabled=true,networkPolicy.enabled=true"}
+	cron    = []string{"../../../charts/noonctl", "--values", "../../../charts/noonctl/tests/cron.yaml", "--set", "monitoring.rules.enabled=true,monitoring.podMonitor.enabled=true,networkPolicy.enabled=true,serve.enabled=true,serve.existingSecret=page"}
 	elect   = []string{"../../../charts/noonctl", "--values", "../../../charts/noonctl/tests/elect.yaml", "--set", "monitoring.rules.enabled=true"}
 )
 
-// rendered returns the object of one kind in a chart. The environment variable HELM names the helm program.
-func rendered(t *testing.T, chart []string, kind string, into any) {
+// template returns the objects of a chart. The environment variable HELM names the helm program.
+func template(t *testing.T, chart []string) string {
 	t.Helper()
 	helm := os.Getenv("HELM")
 	if helm == "" {
 		t.Fatal("HELM is not set; it must name the program helm")
 	}
-	out, err := exec.CommandContext(t.Context(), helm, append([]string{"template", "demo", "--namespace", "here"}, chart...)...).Output()
+	out, err := exec.CommandContext(t.Context(), helm, append([]string{"template", "demo", "--namespace", "here"}, chart...)...).CombinedOutput()
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("%v: %s", err, out)
 	}
-	for document := range strings.SplitSeq(string(out), "\n---\n") {
+	return string(out)
+}
+
+// rendered returns the object of one kind in a chart.
+func rendered(t *testing.T, chart []string, kind string, into any) {
+	t.Helper()
+	for document := range strings.SplitSeq(template(t, chart), "\n---\n") {
 		if strings.Contains(document, "\nkind: "+kind+"\n") && (kind != "ConfigMap" || strings.Contains(document, "-dashboard")) {
 			if err := yaml.Unmarshal([]byte(document), into); err != nil {
 				t.Fatal(err)
@@ -148,9 +155,25 @@ func (d *day) fires(rule rulefmt.Rule, at time.Time) bool {
 }
 
 // Each alert is silent on a normal day and fires on the day that it is for. No other alert fires
-// then.
+// then. The schedule of charts/noonctl has the days of the lottery, and fewer alerts.
 func TestAlerts(t *testing.T) {
-	all := rules(t, lottery)
+	t.Run("lottery", func(t *testing.T) {
+		same := func(text string) string { return text }
+		eachDay(t, rules(t, lottery), same, same)
+	})
+	t.Run("noonctl", func(t *testing.T) {
+		series := strings.NewReplacer(`job="demo-lottery"`, `job="here/demo-noonctl"`, `deployment="demo-lottery"`, `deployment="demo-noonctl"`)
+		alerts := map[string]string{
+			"LotteryNoClaimant": "NoonctlDown", "LotteryCannotClaim": "NoonctlCannotClaim",
+			"LotteryNoonMissed": "NoonctlTicksSkipped", "LotteryRunsFail": "NoonctlRunsFail",
+		}
+		eachDay(t, rules(t, cron), series.Replace, func(alert string) string { return alerts[alert] })
+	})
+}
+
+// eachDay tests the alerts of a chart, whose series and alerts have names of their own.
+func eachDay(t *testing.T, all map[string]rulefmt.Rule, seriesOf, alertOf func(name string) string) {
+	t.Helper()
 	for name, rule := range all {
 		if rule.Labels["severity"] == "" || rule.Annotations["summary"] == "" || rule.Annotations["description"] == "" {
 			t.Errorf("%s lacks a severity, a summary or a description", name)
@@ -205,19 +228,25 @@ func TestAlerts(t *testing.T) {
 		{"LotteryLeaseLost", "lost", map[string]string{`noonlock_lease_losses_total{` + target + `,cause="lost"}`: "1x30 2x30"}},
 		{"LotteryLeaseLost", "taken over", map[string]string{`noonlock_job_takeovers_total{` + noons + `}`: "3x30 4x30"}},
 	} {
-		fired[c.alert] = true
-		series := well()
-		for name, values := range c.changes {
-			series[name] = values
-			if values == "" {
-				delete(series, name)
+		fired[alertOf(c.alert)] = true
+		changed := well()
+		maps.Copy(changed, c.changes)
+		series := map[string]string{}
+		for name, values := range changed {
+			if values != "" {
+				series[seriesOf(name)] = values
 			}
 		}
-		only(t, all, c.day, series, c.alert)
+		only(t, all, c.day, series, alertOf(c.alert))
 	}
 	for name := range all {
 		if !fired[name] {
 			t.Errorf("there is no day for %s", name)
+		}
+	}
+	for name := range fired {
+		if _, ok := all[name]; !ok && name != "" {
+			t.Errorf("there is no alert %s", name)
 		}
 	}
 }
@@ -293,11 +322,8 @@ func TestDashboard(t *testing.T) {
 	}
 }
 
-// The alerts of charts/noonctl are valid, and those of its kind.
+// The alerts of an election with charts/noonctl are valid.
 func TestNoonctlRules(t *testing.T) {
-	if all := rules(t, cron); len(all) != 3 || all["NoonctlRunsFail"].Expr == "" {
-		t.Errorf("alerts of a job: %v", all)
-	}
 	if all := rules(t, elect); len(all) != 3 || all["NoonctlNoLeader"].Expr == "" {
 		t.Errorf("alerts of an election: %v", all)
 	}

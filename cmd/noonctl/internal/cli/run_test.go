@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -304,20 +305,33 @@ func (e *env) answers(url string, code int) {
 }
 
 // With --metrics, the commands export what docs/OPERATIONS.md has alerts for. Without Redis, they are
-// alive, and not ready.
+// alive, and not ready, and the metrics have what the alerts of charts/noonctl look for.
 func TestMetricsOfCommands(t *testing.T) {
 	t.Parallel()
-	for metric, args := range map[string][]string{
-		`leader_election_master_status{name="board"} 1`: {"elect", "board", "--metrics", "127.0.0.1:0", "--", "sleep", "60"},
-		`noonlock_job_next_tick_timestamp_seconds{`:     {"cron", "draw", "@every 1s", "--metrics", "127.0.0.1:0", "--", "true"},
-		`noonlock_leases_held{kind="mutex"} 1`:          {"run", "--lock", "orders", "--ttl", "1m", "--metrics", "127.0.0.1:0", "--", "sleep", "60"},
+	for _, c := range []struct {
+		metric, away, never string // patterns: while Redis answers, after it has died, and if it never answers
+		args                []string
+	}{
+		{
+			`leader_election_master_status{name="board"} 1`, `leader_election_master_status{name="board"} 0`, "",
+			[]string{"elect", "board", "--lease", "3s", "--metrics", "127.0.0.1:0", "--", "sleep", "60"},
+		},
+		{
+			`noonlock_job_next_tick_timestamp_seconds{`, `noonlock_script_errors_total{reason="unsent",script="job_open"} [2-9]`, `noonlock_job_clock_offset_seconds 0$`,
+			[]string{"cron", "draw", "@every 1s", "--metrics", "127.0.0.1:0", "--", "true"},
+		},
+		{`noonlock_leases_held{kind="mutex"} 1`, "", "", []string{"run", "--lock", "orders", "--ttl", "1m", "--metrics", "127.0.0.1:0", "--", "sleep", "60"}},
 	} {
-		t.Run(args[0], func(t *testing.T) {
+		t.Run(c.args[0], func(t *testing.T) {
 			t.Parallel()
 			e := newEnv(t)
 			seen := ""
-			addr, _ := answering(t, e.program(args...))
-			e.Until(metric, func() bool { _, seen = get(addr + "/metrics"); return strings.Contains(seen, metric) })
+			shows := func(addr, metric string) {
+				line := regexp.MustCompile("(?m)^" + metric)
+				e.Until(metric, func() bool { _, seen = get(addr + "/metrics"); return line.MatchString(seen) })
+			}
+			addr, _ := answering(t, e.program(c.args...))
+			shows(addr, c.metric)
 			if !strings.Contains(seen, "process_start_time_seconds") {
 				t.Errorf("the process is absent from the metrics")
 			}
@@ -325,6 +339,13 @@ func TestMetricsOfCommands(t *testing.T) {
 			e.Real.Kill()
 			e.answers(addr+"/readyz", 500)
 			e.answers(addr+"/livez", 200)
+			shows(addr, c.away)
+			if c.never != "" {
+				addr, _ = answering(t, e.program(c.args...))
+				e.answers(addr+"/readyz", 500)
+				e.answers(addr+"/livez", 200)
+				shows(addr, c.never)
+			}
 		})
 	}
 }
