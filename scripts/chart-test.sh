@@ -177,7 +177,7 @@ conditional() {
 	mkdir -p "$parent/charts" && cp -r charts/{lottery,noonctl} "$parent/charts/" || return 1
 	printf '%s\n' 'apiVersion: v2' 'name: parent' 'version: 1.0.0' 'dependencies:' \
 		'  - {name: lottery, version: 0.1.0, condition: lottery.enabled}' '  - {name: noonctl, version: 0.1.0}' >"$parent/Chart.yaml"
-	printf '%s\n' 'global: {imageRegistry: example.com}' 'lottery:' '  enabled: true' '  podSecurityContext: {runAsUser: null}' >"$parent/values.yaml"
+	printf '%s\n' 'global: {imageRegistry: example.com}' 'lottery:' '  enabled: true' '  podSecurityContext: {runAsUser: null}' '  service: null' >"$parent/values.yaml"
 	{ sed 's/^/  /' "$chart/tests/first-try.yaml" && printf 'noonctl:\n  podSecurityContext: {runAsUser: null}\n' && sed 's/^/  /' "$noonctl/cron.yaml"; } >>"$parent/values.yaml"
 	tool helm template demo "$parent" >"$scratch/parent.yaml" && valid "$scratch/parent.yaml" || return 1
 	! grep -q runAsUser "$scratch/parent.yaml" || { echo "null in the values of a parent chart does not remove runAsUser"; return 1; }

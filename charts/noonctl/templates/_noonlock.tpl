@@ -289,11 +289,13 @@ spec:
       from:
         {{- toYaml ($.Values.networkPolicy.metricsFrom | default (list (dict "namespaceSelector" dict))) | nindent 8 }}
   egress:
+    {{- with $.Values.networkPolicy.dnsPorts }}
     - ports:
-        {{- range $.Values.networkPolicy.dnsPorts }}
+        {{- range . }}
         - {port: {{ . | int }}, protocol: UDP}
         - {port: {{ . | int }}, protocol: TCP}
         {{- end }}
+    {{- end }}
     {{- with $.Values.networkPolicy.egressPorts }}
     - ports:
         {{- range . }}

@@ -3,6 +3,7 @@ package alerts
 import (
 	"encoding/json"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -19,16 +20,16 @@ type schema struct {
 }
 
 // A value that is null is an error that names it: each value of the charts is required, except lists and
-// maps that users fill.
+// maps that users fill. With null in place of these, the charts render.
 func TestValuesAreRequired(t *testing.T) {
-	for _, chart := range []string{"lottery", "noonctl"} {
-		t.Run(chart, func(t *testing.T) { requires(t, "../../../charts/"+chart+"/values.schema.json") })
+	for _, chart := range [][]string{lottery, cron} {
+		t.Run(filepath.Base(chart[0]), func(t *testing.T) { requires(t, chart) })
 	}
 }
 
-func requires(t *testing.T, file string) {
+func requires(t *testing.T, chart []string) {
 	t.Helper()
-	text, err := os.ReadFile(file)
+	text, err := os.ReadFile(chart[0] + "/values.schema.json")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,13 +38,14 @@ func requires(t *testing.T, file string) {
 		t.Fatal(err)
 	}
 	values := 0
+	var nulls []string
 	var check func(where string, s schema)
 	check = func(where string, s schema) {
 		if len(s.Required) == 0 {
 			return // a map of Kubernetes, or of the user
 		}
 		for name, p := range s.Properties {
-			path := where + "." + name
+			path := strings.TrimPrefix(where+"."+name, ".")
 			if of := root.Definitions[strings.TrimPrefix(p.Ref, "#/definitions/")]; of.Type == "object" {
 				p = of
 			}
@@ -54,12 +56,23 @@ func requires(t *testing.T, file string) {
 					t.Errorf("%s is not required", path)
 				}
 			}
+			if !slices.Contains(s.Required, name) && path != "command" { // which a sentence refuses
+				nulls = append(nulls, path+"=null")
+			}
 			check(path, p)
 		}
 	}
-	check("values", root)
-	if values < 60 {
-		t.Errorf("only %d values were found", values)
+	check("", root)
+	if values < 60 || len(nulls) < 30 {
+		t.Errorf("only %d values were found, and %d that may be null", values, len(nulls))
+	}
+	for _, sets := range append([]string{strings.Join(nulls, ",")}, nulls...) {
+		t.Run(sets, func(t *testing.T) {
+			t.Parallel()
+			if text := template(t, append(chart, "--set", sets)); strings.Contains(text, "<no value>") || strings.Contains(text, "nil>") {
+				t.Error(text)
+			}
+		})
 	}
 }
 
