@@ -137,6 +137,14 @@ topologySpreadConstraints:
   {{- toYaml $constraints | nindent 2 }}
 {{- end -}}
 
+{{/* What the notes say about an upgrade that separates old and new pods. Takes (list context changes). */}}
+{{- define "noonlock.recreate" -}}
+{{- if ne (dig "type" "" ((index . 0).Values.strategy | default dict)) "Recreate" -}}
+During an upgrade that changes the {{ index . 1 }}, old and new pods would work at the same time. Let all old
+pods end first: --set strategy.type=Recreate
+{{- end -}}
+{{- end -}}
+
 {{/* The part of a Deployment's spec before its template. */}}
 {{- define "noonlock.deployment" -}}
 replicas: {{ .Values.replicaCount | int }}
