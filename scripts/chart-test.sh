@@ -69,7 +69,8 @@ elect=(--values "$noonctl/elect.yaml" --set "redis.auth.existingSecret=p,redis.a
 	--set "nodeSelector.disk=ssd,podAnnotations.a=b,podLabels.a=b,commonLabels.a=b,imagePullSecrets[0].name=s,serviceAccount.annotations.a=b"
 	--set "priorityClassName=high,tolerations[0].operator=Exists,env[0].name=A,env[0].value=b,envFrom[0].secretRef.name=s,resources=null"
 	--set "extraVolumes[0].name=v,extraVolumes[0].emptyDir.medium=Memory,extraVolumeMounts[0].name=v,extraVolumeMounts[0].mountPath=/v"
-	--set "initContainers[0].name=i,initContainers[0].image=i")
+	--set "initContainers[0].name=i,initContainers[0].image=i,elect.podLabel=leader=yes,serve.operatorHeader=X-User,serve.resources=null,noonctl.resources=null")
+crontab=(--set "image.repository=a,image.tag=b,redis.existingSecret=redis,cron.crontab=a @daily true")
 page=(--values "$noonctl/page.yaml")
 
 # examine CHART SETS...: what holds for each chart, with these sets of values.
@@ -218,7 +219,7 @@ alerts() {
 	(cd test/kube/alerts && go vet ./... && HELM=$(bash ../../../scripts/chart-tool.sh --path helm) go test -count=1 ./...)
 }
 
-examine charts/noonctl cron elect page
+examine charts/noonctl cron elect crontab page
 check shown
 chart=charts/lottery
 below valuesObject >"$scratch/argocd.values"

@@ -3,13 +3,29 @@
 {{ include "noonlock.fullname" . | trunc 58 | trimSuffix "-" }}-page
 {{- end -}}
 
-{{/* The arguments of noonctl before the command. */}}
+{{/* The name of the ConfigMap with the crontab file. */}}
+{{- define "noonctl.crontab" -}}
+{{ include "noonlock.fullname" . }}-crontab
+{{- end -}}
+
+{{/* Text if there are pods with a command. */}}
+{{- define "noonctl.runs" -}}
+{{- if or .Values.command .Values.cron.crontab -}}yes{{- end -}}
+{{- end -}}
+
+{{/* The arguments of noonctl, with those of the command. */}}
 {{- define "noonctl.args" -}}
 {{- $name := .Values.name | default (include "noonlock.fullname" .) -}}
-{{- if .Values.cron.schedule -}}
+{{- if not .Values.elect.enabled -}}
 - cron
+{{- if .Values.cron.crontab }}
+- --file=/etc/noonctl/cron/crontab
+# A changed file replaces the pods, and pods with the old file run no job of it any more.
+- --revision={{ .Values.cron.crontab | sha256sum | trunc 16 }}
+{{- else }}
 - {{ $name | quote }}
 - {{ .Values.cron.schedule | quote }}
+{{- end }}
 {{- with .Values.cron }}
 - {{ printf "--time-zone=%s" .timeZone | quote }}
 {{- with .runTimeout }}
@@ -25,13 +41,20 @@
 - elect
 - {{ $name | quote }}
 - {{ printf "--lease=%s" .Values.elect.lease | quote }}
+{{- with .Values.elect.podLabel }}
+- {{ printf "--pod-label=%s" . | quote }}
+{{- end }}
 {{- end }}
 - --identity=$(POD_NAME)
 - --metrics=:{{ .Values.metrics.port | int }}
 {{- range .Values.flags }}
 - {{ . | quote }}
 {{- end }}
-- --
+{{- with .Values.command }}
+{{- range prepend . "--" }}
+- {{ . | quote }}
+{{- end }}
+{{- end }}
 {{- end -}}
 
 {{/* The variables of noonctl for Redis, the mount and the volume of its certificates. */}}
