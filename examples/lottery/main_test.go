@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/noonlock/noonlock/internal/servers"
 	"github.com/noonlock/noonlock/internal/testenv"
 )
@@ -157,6 +159,25 @@ func (s *service) logs(t *testing.T, n int, pattern string) []string {
 	}
 }
 
+// draws waits for n more draws of these replicas.
+func draws(t *testing.T, n int, replicas ...*service) {
+	t.Helper()
+	log := func() (all string) {
+		for _, s := range replicas {
+			s.mu.Lock()
+			all += s.log.String()
+			s.mu.Unlock()
+		}
+		return all
+	}
+	want := strings.Count(log(), "draw committed") + n
+	for end := time.Now().Add(testenv.Patience); strings.Count(log(), "draw committed") < want; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("there are fewer than %d draws:\n%s", want, log())
+		}
+	}
+}
+
 func serveWith(t *testing.T, environ []string, args ...string) *service {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
@@ -252,45 +273,78 @@ func TestServeAndVerify(t *testing.T) {
 	verifies(unseen, "refused")
 }
 
-// Two installations share a Redis. With one prefix, the second database is told before a noon is drawn
-// there, until an operator accepts it; then the replica of the first one ends. A third has a prefix of its own.
-func TestAnotherDatabase(t *testing.T) {
+// FAULTS 142: two replicas of production, another database, and a copy of production's share a Redis and a prefix. Only
+// production draws, also after Redis has lost its data and while a fourth database asks at that moment. Then an operator accepts
+// the other database, and the replicas of production end. With a prefix of its own, an installation draws at once.
+func TestFault142_OtherDatabases(t *testing.T) {
 	t.Parallel()
-	redis, list := servers.Redis(t), write(t, "entrants.csv", fiveEntrants)
-	replica := func(prefix string) (environ []string, s *service, ready string) {
+	server, list := servers.Redis(t), write(t, "entrants.csv", fiveEntrants)
+	path := func() string { return filepath.Join(t.TempDir(), "lottery.db") }
+	replica := func(prefix, file string) (environ []string, s *service, ready string) {
 		environ = []string{
-			"LOTTERY_REDIS=redis://" + redis.Addr(), "LOTTERY_DATABASE=sqlite:" + filepath.Join(t.TempDir(), "lottery.db"), "LOTTERY_PREFIX=" + prefix,
+			"LOTTERY_REDIS=redis://" + server.Addr(), "LOTTERY_DATABASE=sqlite:" + file, "LOTTERY_PREFIX=" + prefix,
 			"LOTTERY_ENTRANTS=" + list, "LOTTERY_WINNERS=3", "LOTTERY_SCHEDULE=@every 1s", "LOTTERY_HTTP=127.0.0.1:0",
 		}
 		s = serveWith(t, environ)
 		return environ, s, "http://" + s.logs(t, 1, `msg=listening address=(\S+)`)[1] + "/readyz/database"
 	}
-	_, first, _ := replica("noonlock:a/lottery")
-	first.logs(t, 1, "draw committed")
-	environ, second, secondReady := replica("noonlock:a/lottery")
-	for end := time.Now().Add(testenv.Patience); ; time.Sleep(100 * time.Millisecond) {
-		code, body := get(t, secondReady)
-		if code != http.StatusOK && strings.Contains(body, "the draws are in another database") && strings.Contains(body, "run lottery accept if") {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatalf("%s: %d %s", secondReady, code, body)
-		}
+	const prefix = "noonlock:a/lottery"
+	production, copied, other := path(), path(), path()
+	_, one, oneReady := replica(prefix, production)
+	_, two, twoReady := replica(prefix, production)
+	answers(t, oneReady, http.StatusOK, "")
+	answers(t, twoReady, http.StatusOK, "")
+	for _, s := range []*service{one, two} {
+		s.logs(t, 1, "database is available")
 	}
-	_, third, _ := replica("noonlock:b/lottery")
+	draws(t, 1, one, two)
+	db, err := sql.Open("sqlite", production)
+	testenv.Must(t, err)
+	defer db.Close()
+	_, err = db.ExecContext(t.Context(), "VACUUM INTO ?", copied)
+	testenv.Must(t, err)
+	var environs [][]string
+	var readies []string
+	for _, file := range []string{other, copied} {
+		environ, _, ready := replica(prefix, file)
+		answers(t, ready, http.StatusInternalServerError, "run lottery accept if")
+		environs, readies = append(environs, environ), append(readies, ready)
+	}
+	winners := func() (all string) {
+		for _, environ := range environs {
+			code, stdout, stderr := lottery(t, environ, "winners")
+			if code > failed && !strings.Contains(stderr, "no such table") {
+				t.Errorf("winners: code %d, %s", code, stderr)
+			}
+			all += stdout
+		}
+		return all
+	}
+	before := winners()
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer rdb.Close()
+	testenv.Must(t, rdb.FlushAll(t.Context()).Err())
+	environ, _, ready := replica(prefix, path())
+	environs = append(environs, environ)
+	draws(t, 3, one, two)
+	for _, ready := range append(readies, ready) {
+		answers(t, ready, http.StatusInternalServerError, "the draws are in another database")
+	}
+	if after := winners(); after != before {
+		t.Errorf("other databases have draws:\n%s\nand had\n%s", after, before)
+	}
+	_, third, _ := replica("noonlock:b/lottery", path())
 	third.logs(t, 1, "draw committed")
-	first.logs(t, 3, "draw committed")
-	if code, stdout, stderr := lottery(t, environ, "winners"); code != done || stdout != "" {
-		t.Errorf("the second database has draws: code %d, %s%s", code, stdout, stderr)
-	}
-	if code, stdout, stderr := lottery(t, environ, "accept"); code != done || !strings.Contains(stdout, "the draws are in sqlite:") {
+	if code, stdout, stderr := lottery(t, environs[0], "accept"); code != done || !strings.Contains(stdout, "the draws are in sqlite:") {
 		t.Errorf("accept: code %d, %s%s", code, stdout, stderr)
 	}
-	first.logs(t, 1, "lottery: the draws are in another database") // it has ended
-	if code := <-first.code; code != failed {
-		t.Errorf("the first replica has ended with code %d", code)
+	for _, s := range []*service{one, two} {
+		s.logs(t, 1, "lottery: the draws are in another database") // it has ended
+		if code := <-s.code; code != failed {
+			t.Errorf("a replica of production has ended with code %d", code)
+		}
 	}
-	second.logs(t, 1, "draw committed")
+	answers(t, readies[0], http.StatusOK, "")
 }
 
 // A replica waits while the database is away. Meanwhile it is alive and not ready, and a stop is no error.
@@ -312,5 +366,50 @@ func TestServeWaits(t *testing.T) {
 	s.stop()
 	if code := <-s.code; code != done {
 		t.Errorf("code %d", code)
+	}
+}
+
+// A replica draws although one of three Sentinels is stuck and all connections to Redis break. While Redis is stuck, the replica
+// is not ready, and says why.
+func TestStuckServers(t *testing.T) {
+	t.Parallel()
+	server := servers.Redis(t)
+	var sentinels []*servers.RedisServer
+	var addrs []string
+	for range 3 {
+		s := servers.Sentinel(t, "noon", server.Addr(), 2)
+		sentinels, addrs = append(sentinels, s), append(addrs, s.Addr())
+	}
+	s := serveWith(t, []string{
+		"LOTTERY_REDIS=redis+sentinel://" + strings.Join(addrs, ",") + "?master=noon", "LOTTERY_DATABASE=sqlite:" + filepath.Join(t.TempDir(), "lottery.db"),
+		"LOTTERY_ENTRANTS=" + write(t, "entrants.csv", fiveEntrants), "LOTTERY_WINNERS=3", "LOTTERY_SCHEDULE=@every 1s", "LOTTERY_HTTP=127.0.0.1:0",
+	})
+	draws(t, 1, s)
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer rdb.Close()
+	for _, one := range sentinels {
+		one.Pause()
+		testenv.Must(t, rdb.ClientKillByFilter(t.Context(), "TYPE", "normal").Err())
+		draws(t, 2, s)
+		one.Resume()
+	}
+	ready := "http://" + s.logs(t, 1, `msg=listening address=(\S+)`)[1] + "/readyz/database"
+	server.Pause()
+	answers(t, ready, http.StatusInternalServerError, "asking Redis which database has the draws: ")
+	server.Resume()
+	answers(t, ready, http.StatusOK, "")
+}
+
+// answers waits until a URL has an answer with that code and text.
+func answers(t *testing.T, url string, want int, text string) {
+	t.Helper()
+	for end := time.Now().Add(testenv.Patience); ; time.Sleep(100 * time.Millisecond) {
+		code, body := get(t, url)
+		if code == want && strings.Contains(body, text) {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%s: %d %s; want %d %s", url, code, body, want, text)
+		}
 	}
 }

@@ -20,21 +20,12 @@ const stamp = "2006-01-02 15:04:05.999 -07:00" // of a noon
 func verify(ctx context.Context, s settings, stdout io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	options, redisErr := s.redisOptions()
-	at, databaseErr := s.databaseAddress()
 	from, to, err := s.span()
-	if err := errors.Join(redisErr, databaseErr, err); err != nil {
-		return coded{err, refused}
-	}
-	client, err := lockcore.NewFromOptions(options, lockcore.Config{Prefix: s.prefix})
+	client, st, at, err := s.connect(err)
 	if err != nil {
 		return err
 	}
 	defer client.Close(context.WithoutCancel(ctx)) // it holds nothing
-	st, err := store.View(at)
-	if err != nil {
-		return coded{err, unseen}
-	}
 	defer st.Close()
 	seen, draws, err := noon.Verify(ctx, client, st, s.winners, from, to)
 	if err != nil && !errors.Is(err, singleton.ErrNothingKept) {
@@ -68,31 +59,44 @@ func verify(ctx context.Context, s settings, stdout io.Writer) error {
 	return err
 }
 
+// connect returns a Client and the database for reading. wrong is the error of other settings.
+func (s *settings) connect(wrong error) (client *lockcore.Client, st *store.Store, at store.Address, err error) {
+	options, redisErr := s.redisOptions()
+	at, databaseErr := s.databaseAddress()
+	if err = errors.Join(redisErr, databaseErr, wrong); err != nil {
+		return nil, nil, at, coded{err, refused}
+	}
+	if st, err = store.View(at); err != nil {
+		return nil, nil, at, coded{err, unseen}
+	}
+	if client, err = lockcore.NewFromOptions(options, lockcore.Config{Prefix: s.prefix}); err != nil {
+		st.Close()
+	}
+	return client, st, at, err
+}
+
 // accept makes the ledger remember this database. It is for an operator who has replaced the other.
 func accept(ctx context.Context, s settings, stdout io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	options, redisErr := s.redisOptions()
-	at, databaseErr := s.databaseAddress()
-	if err := errors.Join(redisErr, databaseErr); err != nil {
-		return coded{err, refused}
-	}
-	st, err := store.View(at)
+	client, st, at, err := s.connect(nil)
 	if err != nil {
 		return err
 	}
+	defer client.Close(context.WithoutCancel(ctx))
 	defer st.Close()
-	id, err := st.Origin(ctx)
+	origin, err := noon.NewOrigin(client, s.lease)
 	if err != nil {
 		return err
 	}
-	owner := noon.NewOwner(*options, s.prefix)
-	defer owner.Close()
-	if err := owner.Accept(ctx, id); err != nil {
-		return err
+	database, err := st.Origin(ctx)
+	if err == nil {
+		err = origin.Accept(ctx, database)
 	}
-	fmt.Fprintf(stdout, "the draws are in %s, %s\n", at, id)
-	return nil
+	if err == nil {
+		fmt.Fprintf(stdout, "the draws are in %s, %s\n", at, database)
+	}
+	return err
 }
 
 func printWinners(ctx context.Context, s settings, stdout io.Writer) error {

@@ -59,7 +59,10 @@ func (d *Drawing) Draw(ctx context.Context, run singleton.Run) error {
 		if err != nil {
 			return err
 		}
-		if err := d.Store.Record(ctx, tx, run, winners); err != nil || d.Written == nil {
+		if err = d.Store.Record(ctx, tx, run, winners); err == nil {
+			err = d.Store.Admitted(ctx, tx)
+		}
+		if err != nil || d.Written == nil {
 			return err
 		}
 		return d.Written(run, winners)

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -64,9 +65,9 @@ type Replica struct {
 	client   *lockcore.Client
 	runner   *singleton.Runner
 	drawing  noon.Drawing
-	owner    *noon.Owner
+	origin   *noon.Origin
 	store    atomic.Pointer[store.Store] // nil: not opened yet
-	refusal  atomic.Pointer[error]       // of the last try to open it
+	refusal  atomic.Pointer[error]       // of the last try to open it, or of its draws
 	stopping atomic.Bool
 	status   *statusz.Page // nil: none
 	handler  http.Handler
@@ -86,10 +87,11 @@ func New(ctx context.Context, cfg Config) (*Replica, error) {
 	if r.client, err = lockcore.NewFromOptions(cfg.Redis, lockcore.Config{Prefix: cfg.Prefix, Identity: cfg.Identity, Logger: r.cfg.Logger, Registerer: r.metrics}); err != nil {
 		return nil, err
 	}
-	r.owner = noon.NewOwner(*cfg.Redis, cfg.Prefix)
-	r.runner, err = singleton.NewRunner(r.client, singleton.Config{
-		TTL: cfg.Lease, Drain: cmp.Or(cfg.Drain, -1), ShutdownTimeout: cfg.Drain + recordWithin,
-	})
+	if r.origin, err = noon.NewOrigin(r.client, cfg.Lease); err == nil {
+		r.runner, err = singleton.NewRunner(r.client, singleton.Config{
+			TTL: cfg.Lease, Drain: cmp.Or(cfg.Drain, -1), ShutdownTimeout: cfg.Drain + recordWithin,
+		})
+	}
 	var at schedule.Schedule
 	if err == nil {
 		at, err = schedule.Parse(cfg.Schedule, schedule.Config{TimeZone: cfg.Location})
@@ -112,14 +114,11 @@ func (r *Replica) pages() error {
 	draw := healthz.Overdue("draw", r.runner.Check, 3*time.Second)
 	ledger := healthz.Ready("ledger", r.runner.Ready)
 	database := healthz.Checker{Name: "database", Check: func(ctx context.Context) error {
-		if st := r.store.Load(); st != nil {
-			if err := st.Check(ctx); !errors.Is(err, noon.ErrNotAsked) { // the check of the ledger says that
-				return err
-			}
-			return nil
-		}
-		if refusal := r.refusal.Load(); refusal != nil {
+		if refusal := r.refusal.Load(); refusal != nil && *refusal != nil {
 			return *refusal
+		}
+		if st := r.store.Load(); st != nil {
+			return st.Check(ctx)
 		}
 		return errors.New("it was not opened yet")
 	}}
@@ -174,8 +173,9 @@ func (r *Replica) Run(ctx context.Context) error {
 	})()
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	admit := func(ctx context.Context, id string) error {
-		err := r.owner.Admit(ctx, id)
+	admit := func(ctx context.Context, database string) error {
+		err := r.origin.Admit(ctx, database)
+		r.refusal.Store(&err)
 		if r.store.Load() != nil && errors.Is(err, noon.ErrOtherDatabase) {
 			end(err) // it must claim no noon that it cannot draw
 		}
@@ -185,7 +185,11 @@ func (r *Replica) Run(ctx context.Context) error {
 		return nil // stopped before
 	}
 	defer r.drawing.Store.Close()
+	var keeping sync.WaitGroup
+	keeping.Go(func() { r.origin.Keep(ctx, admit) })
 	err = r.runner.Run(ctx)
+	end(nil)
+	keeping.Wait()
 	if cause := context.Cause(ctx); errors.Is(cause, noon.ErrOtherDatabase) {
 		return cause
 	}
@@ -249,6 +253,5 @@ func (r *Replica) close(ctx context.Context) {
 	if err := r.client.Close(ctx); err != nil {
 		r.cfg.Logger.Info("release failed; the leases will expire", "err", err.Error())
 	}
-	r.owner.Close()
 	r.lines.Flush(ctx)
 }

@@ -35,12 +35,12 @@ type Store struct {
 	worked   time.Time // when a check last succeeded
 }
 
-// Admit returns an error if no draw may be recorded in the database with this id.
-type Admit func(ctx context.Context, id string) error
+// Admit returns an error if no draw may be recorded in this database, as Origin names it.
+type Admit func(ctx context.Context, origin string) error
 
 // Open connects, creates the tables that are missing, and makes that of the entrants equal to the
 // list, in one transaction. All replicas may call it at once. It does not retry. admit, if not nil, is
-// asked then, and before each draw is committed.
+// asked then, and by Admitted.
 func Open(ctx context.Context, at Address, cfg sqlonce.Config, list Entrants, admit Admit) (*Store, error) {
 	s, err := at.connect(false, cfg)
 	if err != nil {
@@ -52,7 +52,7 @@ func Open(ctx context.Context, at Address, cfg sqlonce.Config, list Entrants, ad
 	}
 	if err == nil {
 		err = s.locked(ctx, func(ctx context.Context, tx *sql.Tx) error {
-			if err := s.admitted(ctx, tx); err != nil {
+			if err := s.Admitted(ctx, tx); err != nil {
 				return err
 			}
 			return s.load(ctx, tx, list)
@@ -125,32 +125,43 @@ func (s *Store) createTables(ctx context.Context, tx *sql.Tx) error {
 		}
 	}
 	var id string
-	err := tx.QueryRowContext(ctx, selectOrigin).Scan(&id)
+	err := tx.QueryRowContext(ctx, "SELECT id FROM origin").Scan(&id)
 	if errors.Is(err, sql.ErrNoRows) {
 		_, err = tx.ExecContext(ctx, s.sql("INSERT INTO origin (one, id) VALUES (1, ?)"), rand.Text())
 	}
 	return err
 }
 
-const selectOrigin = "SELECT id FROM origin"
-
-// Origin returns the random id of the database.
-func (s *Store) Origin(ctx context.Context) (id string, err error) {
-	if err = s.db.QueryRowContext(ctx, selectOrigin).Scan(&id); err != nil {
-		err = fmt.Errorf("reading the id of the database: %w", err)
-	}
-	return id, err
+// selectOrigin selects the random id of the database, and what a copy of the database has otherwise. MySQL executes
+// the comment; MariaDB, which has no @@server_uuid, does not.
+var selectOrigin = map[sqlonce.Dialect]string{
+	sqlonce.SQLite:     "SELECT id || ' ' || file FROM origin, pragma_database_list WHERE name = 'main'",
+	sqlonce.MySQL:      "SELECT CONCAT_WS(' ', id, COALESCE(/*!50700 @@server_uuid, */ CONCAT(@@hostname, ':', @@port)), DATABASE()) FROM origin",
+	sqlonce.PostgreSQL: "SELECT concat_ws(' ', id, system_identifier, current_database()) FROM origin, pg_control_system()",
 }
 
-func (s *Store) admitted(ctx context.Context, tx *sql.Tx) error {
+// Origin returns the name of the database, which a copy of it does not have.
+func (s *Store) Origin(ctx context.Context) (string, error) {
+	return s.origin(ctx, s.db.QueryRowContext)
+}
+
+func (s *Store) origin(ctx context.Context, query func(context.Context, string, ...any) *sql.Row) (name string, err error) {
+	if err = query(ctx, selectOrigin[s.dialect]).Scan(&name); err != nil {
+		err = fmt.Errorf("reading the id of the database: %w", err)
+	}
+	return name, err
+}
+
+// Admitted returns an error if no draw may be recorded in the database of the transaction.
+func (s *Store) Admitted(ctx context.Context, tx *sql.Tx) error {
 	if s.admit == nil {
 		return nil
 	}
-	var id string
-	if err := tx.QueryRowContext(ctx, selectOrigin).Scan(&id); err != nil {
+	name, err := s.origin(ctx, tx.QueryRowContext)
+	if err != nil {
 		return err
 	}
-	return s.admit(ctx, id)
+	return s.admit(ctx, name)
 }
 
 // checkEvery bounds the rate of checks, which write and roll back a few rows.
@@ -174,7 +185,7 @@ func (s *Store) Check(ctx context.Context) error {
 	return nil
 }
 
-// Record writes the draw of a run and its winners, if the database is admitted.
+// Record writes the draw of a run and its winners.
 func (s *Store) Record(ctx context.Context, tx *sql.Tx, run singleton.Run, winners []string) error {
 	key := run.RunID.Key()
 	_, err := tx.ExecContext(ctx, s.sql("INSERT INTO draws (job, tick, attempt, token, drawn_by, drawn_at) VALUES (?, ?, ?, ?, ?, ?)"),
@@ -186,10 +197,8 @@ func (s *Store) Record(ctx context.Context, tx *sql.Tx, run singleton.Run, winne
 	for i, id := range winners {
 		args = append(args, run.Job, key, i+1, id)
 	}
-	if _, err = tx.ExecContext(ctx, s.sql("INSERT INTO winners (job, tick, position, entrant_id) VALUES "+values(len(winners), 4)), args...); err != nil {
-		return err
-	}
-	return s.admitted(ctx, tx)
+	_, err = tx.ExecContext(ctx, s.sql("INSERT INTO winners (job, tick, position, entrant_id) VALUES "+values(len(winners), 4)), args...)
+	return err
 }
 
 // Draw is the draw of a run, with its winners in the order of their positions.

@@ -199,6 +199,26 @@ func TestReplicasStartAtOnce(t *testing.T) {
 	})
 }
 
+// FAULTS 142: a database and its copy, which has the same id, have different names. A name remains.
+func TestFault142_NamesOfCopies(t *testing.T) {
+	t.Parallel()
+	var names sync.Map
+	for range 2 {
+		on(t, func(t *testing.T, at store.Address, exec func(...string)) {
+			open(t, at, nil)
+			exec("UPDATE origin SET id = 'id'")
+			name, err := open(t, at, nil).Origin(t.Context())
+			again, wrong := open(t, at, nil).Origin(t.Context())
+			if err != nil || wrong != nil || again != name || !strings.HasPrefix(name, "id ") {
+				t.Errorf("%q, %v and %q, %v", name, err, again, wrong)
+			}
+			if _, known := names.LoadOrStore(name, nil); known {
+				t.Errorf("another database has the name %q", name)
+			}
+		})
+	}
+}
+
 // FAULTS 85: Check fails if a draw could not be recorded although the database answers. It leaves nothing.
 func TestFault85_NoDrawCanBeRecorded(t *testing.T) {
 	t.Parallel()

@@ -1,0 +1,35 @@
+-- origin: return the mark that counts, and store it if the server has another one.
+--
+-- KEYS[1] record   string, a mark: '<rank> <database>', see origin.go
+-- ARGV[1] known    the mark that the caller knows; '' if none
+-- ARGV[2] database  of the caller
+-- ARGV[3] accept   '1': an operator says that it has the draws
+-- ARGV[4] keep     ms, TTL of the mark after it was stored
+--
+-- Returns {mark, age of its claim in µs}; the age of what an operator has accepted is greater than that of any claim
+--
+-- Twice is safe: a mark is replaced only by a higher one.
+local record = KEYS[1]
+local known, database, accept, keep = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+
+--@include clock
+
+local function rank(mark)
+  return tonumber(string.match(mark, '^%S+') or '') or -math.huge
+end
+
+local now = clock()[1] * 1000000 + clock()[2]
+local stored = redis.call('GET', record)
+local mark = stored or ''
+if rank(known) > rank(mark) then
+  mark = known
+end
+if accept == '1' then
+  mark = string.format('%.0f %s', math.max(now, rank(mark) + 1), database)
+elseif mark == '' then
+  mark = string.format('%.0f %s', -now, database)
+end
+if mark ~= stored or known == '' then
+  redis.call('SET', record, mark, 'PX', keep)
+end
+return {mark, now + rank(mark)}
