@@ -22,8 +22,8 @@ type QuorumConfig struct {
 	// List is the number of the list of servers. Increase it when the list changes, by less than half
 	// of the servers at a time. When the first Client with a later list acquires a lock, Clients with an earlier list
 	// lose their leases and acquire no more: see docs/OPERATIONS.md. Under one number, a Client uses only
-	// the servers of the list that came first, and a server that has lost its data is let in by a Client that has seen it
-	// as a member. From 1. Default 1.
+	// the servers of the list that came first, and a server that has lost its data is let in by a Client that has
+	// seen it as a member. From 1. Default 1.
 	List int
 
 	// MaxTTL is the longest TTL of any lease on these servers. A server that restarts or loses

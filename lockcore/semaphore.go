@@ -57,8 +57,8 @@ func (s *Semaphore) Acquire(ctx context.Context) (*Lease, error) {
 
 // Resize stores another size, 1 to 1000, for all replicas. With a greater one, waiters are served at once. With a
 // smaller one, no lease ends: nothing is granted until fewer than n are held. If the error matches
-// ErrUnknown, also together with ErrWrongKind, the request may still arrive, and then also undo a later Resize; repeat the call.
-// ErrWrongKind: the name is of another kind of lock.
+// ErrUnknown, also together with ErrWrongKind, the request may still arrive, and then also undo a later Resize;
+// repeat the call. ErrWrongKind: the name is of another kind of lock.
 func (s *Semaphore) Resize(ctx context.Context, n int) error {
 	err := checkSize(n)
 	if err == nil {

@@ -378,8 +378,8 @@ func (r *Runner) Ready() error {
 	return errors.Join(errs...)
 }
 
-// observe takes a sample of the server's clock. After a step, other ticks may be due, or the ledger may be ahead, in all
-// jobs.
+// observe takes a sample of the server's clock. After a step, other ticks may be due, or the ledger may be ahead, in
+// all jobs.
 func (r *Runner) observe(now, sent, received time.Time) {
 	if step := r.clock.observe(now, sent, received); step.Abs() >= time.Second {
 		r.log.Info("server clock stepped, or this machine was suspended; following the server clock", "step", step)

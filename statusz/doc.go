@@ -20,9 +20,9 @@
 //	partitions  how many each replica leads
 //
 // A list shows 25 names at a time, and can be filtered by a part of the name. Jobs that need attention are first:
-// those whose newest run failed or ended as unknown, those with a tick that is due for more than their TTL and 5 s, those that
-// run, and those without replicas. The list counts each. Jobs can also be filtered by their state, and sorted by
-// name or next tick. The server does both, for all jobs. Of long queues it shows the first
+// those whose newest run failed or ended as unknown, those with a tick that is due for more than their TTL and 5 s,
+// those that run, and those without replicas. The list counts each. Jobs can also be filtered by their state, and
+// sorted by name or next tick. The server does both, for all jobs. Of long queues it shows the first
 // 20. Errors are shortened until the details of a run are opened. So a page has less
 // than 500 KB, whatever the number of jobs.
 //

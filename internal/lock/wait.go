@@ -179,8 +179,12 @@ func (a *Attempt) await(ctx context.Context, r acquireReply, p *patience) error 
 	if r.code == answerHead && r.left >= 0 {
 		next = min(next, a.c.clock.Now()+r.left+2*time.Millisecond)
 	}
-	if left, ok := a.servable(ctx); ok && a.servedUntil > 0 && a.c.clock.Now()+left > a.servedUntil+time.Millisecond+time.Duration(a.c.roundTrip.Load()) {
-		next = min(next, a.servedUntil) // round trips are shorter than when the last request was sent
+	if left, ok := a.servable(ctx); ok && a.servedUntil > 0 {
+		// The attempt joins again if round trips are shorter than when the last request was sent.
+		longer := a.c.clock.Now() + left - a.servedUntil
+		if longer > time.Millisecond+time.Duration(a.c.roundTrip.Load()) {
+			next = min(next, a.servedUntil)
+		}
 	}
 	for {
 		timer := time.NewTimer(max(0, next-a.c.clock.Now()))

@@ -186,8 +186,8 @@ func (s *Server) refused(sent time.Duration, err error) {
 }
 
 // Replace replaces the connections that were made before a time, as the address may lead to another server by now. If
-// it does not, that helps nothing. So the pauses between two replacements grow. Replace returns false if the connections
-// stay because of such a pause.
+// it does not, that helps nothing. So the pauses between two replacements grow. Replace returns false if the
+// connections stay because of such a pause.
 func (s *Server) Replace(before time.Duration) bool {
 	now := s.calls.Now()
 	s.mu.Lock()

@@ -76,9 +76,9 @@ type Config struct {
 //     month; and LW. Days of the week can be FRI#2 or 5#2, the second Friday, and FRIL or 5L, the last one.
 //   - A field H is one value, and H/n each nth one from one of the first n values. They follow from cfg.Name, so that
 //     jobs with one expression have their ticks at different times. As a day of month, H is at most 28. Of n values, in
-//     their order, it is number h mod n, from 0. h is the first eight bytes, as a big-endian number, of the SHA-256 of the
-//     field's name in English, a space and cfg.Name, such as "day of month backup". So the fields are independent of each
-//     other: "H H * * *" reaches every minute of a day.
+//     their order, it is number h mod n, from 0. h is the first eight bytes, as a big-endian number, of the SHA-256
+//     of the field's name in English, a space and cfg.Name, such as "day of month backup". So the fields are
+//     independent of each other: "H H * * *" reaches every minute of a day.
 //   - @yearly, @annually, @monthly, @weekly, @daily, @midnight, @hourly.
 //   - @every D, such as @every 90s: the multiples of D since the Unix epoch (1970-01-01 00:00 UTC), so all replicas
 //     compute the same ticks, whenever they start. D is at least 100 ms and a whole number of milliseconds.

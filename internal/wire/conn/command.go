@@ -115,8 +115,9 @@ var scriptHash = regexp.MustCompile(` script: [0-9a-f]+, on @user_script:\d+\.$`
 // errorCode matches the code at the beginning of a refusal.
 var errorCode = regexp.MustCompile(`^[A-Z]{2,} `)
 
-// PlainRefusal returns the error with the relevant code at the beginning, and without the place in a script. Redis 6.2 wraps
-// the refusal of a command in a script. A server that requires a password may report the length of the request instead.
+// PlainRefusal returns the error with the relevant code at the beginning, and without the place in a script. Redis
+// 6.2 wraps the refusal of a command in a script. A server that requires a password may report the length of the
+// request instead.
 func PlainRefusal(err error) error {
 	var refused redis.Error
 	if !errors.As(err, &refused) {

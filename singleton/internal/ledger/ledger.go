@@ -66,8 +66,8 @@ const (
 	// tombTTL outlives any request that is still under way.
 	tombTTL = 5 * time.Minute
 
-	// lookSoon is how often replicas check that wait for something which no message announces. Beside another definition,
-	// that is a third of the time after which they count as dead (part_definitions.lua).
+	// lookSoon is how often replicas check that wait for something which no message announces. Beside another
+	// definition, that is a third of the time after which they count as dead (part_definitions.lua).
 	lookSoon = 5 * time.Second
 )
 
