@@ -162,7 +162,7 @@ func (m *members) ready(ctx context.Context, within time.Duration) (left time.Du
 		return 0, ErrClosed
 	}
 	if left = time.Until(until); left <= 0 {
-		return 0, &wire.NoQuorumError{Text: "no majority of the servers has answered", Of: []error{wire.NotSent(wire.NoAnswer(within))}}
+		return 0, &wire.NoQuorumError{Text: "no majority of the servers has answered in time", Of: []error{wire.NotSent(wire.NoAnswer(within))}}
 	}
 	m.mu.Lock()
 	fault := cmp.Or(m.fault, m.refused)

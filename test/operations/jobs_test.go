@@ -4,6 +4,8 @@ package operations
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
@@ -83,20 +85,33 @@ func skippedTicks(w *world) {
 	w.succeeds("copy", tick)
 }
 
+// lateRuns has two jobs of a replica that runs one at a time.
+func lateRuns(w *world) {
+	const row = "runs begin late"
+	limit := strings.Fields(w.take(w, row, "the limit `MaxConcurrentRuns` (`noonctl cron --max-concurrent-runs`) of the replicas")[1])[2]
+	deadline := w.take(w, row, "`StartingDeadline` (`--starting-deadline`) skips ticks that are too late")[1]
+	testenv.Must(w, os.WriteFile(filepath.Join(w.dir, "crontab"), []byte("long @every 1s sleep 1000\nshort @every 1s true\n"), 0o600))
+	w.start("noonctl cron --file crontab --identity one " + limit + " 1 " + deadline + " 2s")
+	w.shows(row, "`noonctl describe job NAME` shows the runs that are open", []string{"NAME", "long"}, ` one .* yes$`)
+	w.prints("noonctl get job short", 0, `^short `)
+}
+
 // pausedJob has a job that is paused, and then one with two definitions.
 func pausedJob(w *world) {
 	const row = "a job does not run"
 	old := w.cron("feed", "exit 0")
 	old.metric(`noonlock_job_last_success_timestamp_seconds\{name="feed"\} [1-9]`)
 	w.must("noonctl pause feed --reason 'an audit'")
-	names := w.take(w, row, "`noonlock_job_paused`, `noonlock_job_superseded`, `noonlock_job_next_tick_timestamp_seconds`; `noonctl describe job NAME`")
+	names := w.take(w, row, "`noonlock_job_paused`, `noonlock_job_superseded`, `noonlock_job_next_tick_timestamp_seconds`; `noonctl get jobs --state overdue`, with ticks that are due for more than the TTL and 5 s; `noonctl describe job NAME`")
+	describe := fill(names[4], "NAME", "feed")
+	w.must(names[3])
 	old.metric(names[0] + `\{name="feed"\} 1`)
 	old.metric(names[2] + `\{name="feed"\} [1-9]`)
-	w.prints(fill(names[3], "NAME", "feed"), 0, `^State: .*paused`, `^Paused by: .*an audit$`)
+	w.prints(describe, 0, `^State: .*paused`, `^Paused by: .*an audit$`)
 	w.must(w.command(row, "`noonctl resume NAME` if it is paused", "NAME", "feed"))
 	old.metric(names[0] + `\{name="feed"\} 0`)
-	at := w.prints(fill(names[3], "NAME", "feed"), 0, `^Last success: +(\S+)`)[1]
-	w.until(func() bool { return !contains(w.must(fill(names[3], "NAME", "feed")), `^Last success: +`+at) }, func() string { return "feed runs" })
+	at := w.prints(describe, 0, `^Last success: +(\S+)`)[1]
+	w.until(func() bool { return !contains(w.must(describe), `^Last success: +`+at) }, func() string { return "feed runs" })
 
 	rollout := w.start("noonctl cron feed '@every 2s' --metrics 127.0.0.1:0 -- true")
 	superseded := `^` + names[1] + `\{name="feed"\} 1`

@@ -34,6 +34,18 @@ func locks(w *world) {
 	}
 }
 
+// slots has a semaphore with one slot.
+func slots(w *world) {
+	const row = "nobody gets a slot of a semaphore"
+	w.start("noonctl run --lock gpus -n 1 --identity one -- sleep 1000")
+	name := []string{"NAME", "gpus", "N", "2"}
+	w.shows(row, "`noonctl describe lock NAME` shows the holders, and how many slots there are", name, `^Slots: +1$`, `^Holders:\n.*\n  one `)
+	two := w.start("noonctl run --lock gpus -n 1 -- sh -c 'echo two works; sleep 1000'")
+	two.logs(`waiting for a lock`)
+	w.must(w.command(row, "`noonctl resize NAME -n N`: the stored number counts", name...))
+	two.logs(`two works`)
+}
+
 // typed runs a command on a terminal, on which a line is typed.
 func typed(line, command string) string {
 	return "printf '" + line + `\n' | script -qec '` + command + `' /dev/null`

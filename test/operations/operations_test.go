@@ -46,6 +46,8 @@ func TestPage(t *testing.T) {
 		{"lost data", lostData, nil},
 		{"ignored cancellation", ignored, nil},
 		{"locks", locks, nil},
+		{"slots", slots, nil},
+		{"late runs", lateRuns, nil},
 		{"lock delay", delay, nil},
 		{"token counters", counters, nil},
 		{"browser", browser, nil},

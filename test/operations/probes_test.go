@@ -53,7 +53,7 @@ func probes(w *world) {
 	const section = "Probes"
 	one.answers(w.take(w, section, "`/livez` never depends on Redis or the database")[0], http.StatusOK, `^ok$`)
 	parts := w.take(w, section, "`?verbose` lists the checks, and `/readyz/ledger` gives the reason for one check. So mount a handler of `healthz` at both `/readyz` and `/readyz/`")
-	one.answers(parts[3]+parts[0], http.StatusInternalServerError, `\[\+\]database ok`)
+	one.answers(parts[3]+parts[0], http.StatusInternalServerError, `\[\+\]stopping ok`)
 	one.answers(parts[1], http.StatusInternalServerError, `refused`)
 	one.answers(parts[4], http.StatusInternalServerError, ``)
 	one.metric(`noonlock_script_errors_total\{`)

@@ -45,7 +45,7 @@ func (p *program) leads(times int) {
 // quorum has three servers. One restarts, and then a majority loses its data.
 func quorum(w *world) {
 	all := w.servers(3)
-	doctor := w.take(w, "a server restarts", "wait until `noonctl doctor`, with `--redis` for each server, has no warning of `quorum`")
+	doctor := w.take(w, "a server restarts with its data", "before you restart the next one, wait until `noonctl doctor`, with `--redis` for each server, has no warning of `quorum`")
 	words := []string{doctor[0]}
 	for _, s := range all {
 		words = append(words, doctor[1], "redis://"+s.Addr())

@@ -333,7 +333,7 @@ func TestRerun(t *testing.T) {
 	e.says("rerun draw --tick "+tick, 1, "the tick has succeeded")
 	e.says("rerun draw --tick 2020-01-01T00:00:00Z", 66, "there is no 2020-01-01T00:00:00Z in the history")
 	e.says("rerun draw --tick "+strings.TrimPrefix(tick, "trigger/"), 66, "in the history")
-	e.says("rerun draw --reason "+strings.Repeat("x", 201)+" --tick "+tick, 64, "Operator.Reason")
+	e.says("rerun draw --reason "+strings.Repeat("x", 201)+" --tick "+tick, 64, "--reason is")
 	e.says("rerun x --tick "+tick, 66, "there is no job")
 }
 
