@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -323,8 +324,9 @@ func TestFault134_ClassD_TheKeysOfPartitionsAreLost(t *testing.T) {
 
 // differs compares the members that work on each partition, and their tokens, with the leaders at the server, without
 // those that are gone.
-func (b *board) differs(gone ...string) (differs string) {
+func (b *board) differs(gone ...string) string {
 	b.e.Helper()
+	var all []string
 	stored, err := b.reader().Partitions(b.e.Context())
 	must(b.e, err)
 	b.mu.Lock()
@@ -335,10 +337,10 @@ func (b *board) differs(gone ...string) (differs string) {
 			want[p.Leader] = p.Token
 		}
 		if !maps.Equal(b.at[p.Index], want) {
-			differs += fmt.Sprintf("%d: %v, at the server %+v; ", p.Index, b.at[p.Index], p)
+			all = append(all, fmt.Sprintf("%d: %v, at the server %+v", p.Index, b.at[p.Index], p))
 		}
 	}
-	return differs
+	return strings.Join(all, "; ")
 }
 
 // snapshot returns a function that gives the server back what it has of the partitions now, as a failover does to a
@@ -368,7 +370,7 @@ func (b *board) snapshot() (restore func()) {
 func TestFault140_ClassD_PartitionsAfterAFailover(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(testenv.Size(20, 400)) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
 			inBubble(t, func(e *env) {
 				random := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // not a secret
 				b := e.board(1 + random.IntN(14))

@@ -144,12 +144,21 @@ func TestFault26_OperatorsLoseTheReply(t *testing.T) {
 			want         error
 			released     int
 		}{
-			{"a lease is released", "lock_force", func() error { e.try(e.mutex(e.Client("a"), "orders", ttl(time.Minute))); return nil }, func() error { return nil },
-				func() (int, error) { return e.force(admin, "orders") }, nil, 1},
-			{"a foreign key", "lock_force", func() error { return e.Raw.RPush(e.Context(), e.key("foreign", "lock"), "x").Err() }, func() error { return nil },
-				func() (int, error) { return e.force(admin, "foreign") }, lockcore.ErrUnknown, 0},
-			{"a semaphore", "owned_resize", func() error { return nil }, func() error { return e.Raw.Set(e.Context(), e.key("gpus", "lock"), "x", 0).Err() },
-				func() (int, error) { return 0, gpus.Resize(e.Context(), 3) }, lockcore.ErrWrongKind, 0},
+			{
+				"a lease is released", "lock_force", func() error {
+					e.try(e.mutex(e.Client("a"), "orders", ttl(time.Minute)))
+					return nil
+				}, func() error { return nil },
+				func() (int, error) { return e.force(admin, "orders") }, nil, 1,
+			},
+			{
+				"a foreign key", "lock_force", func() error { return e.Raw.RPush(e.Context(), e.key("foreign", "lock"), "x").Err() }, func() error { return nil },
+				func() (int, error) { return e.force(admin, "foreign") }, lockcore.ErrUnknown, 0,
+			},
+			{
+				"a semaphore", "owned_resize", func() error { return nil }, func() error { return e.Raw.Set(e.Context(), e.key("gpus", "lock"), "x", 0).Err() },
+				func() (int, error) { return 0, gpus.Resize(e.Context(), 3) }, lockcore.ErrWrongKind, 0,
+			},
 		} {
 			must(e, c.begin())
 			lost := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.SwallowReply, Match: e.script(c.script), Count: 1})

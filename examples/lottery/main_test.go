@@ -162,13 +162,14 @@ func (s *service) logs(t *testing.T, n int, pattern string) []string {
 // draws waits for n more draws of these replicas.
 func draws(t *testing.T, n int, replicas ...*service) {
 	t.Helper()
-	log := func() (all string) {
+	log := func() string {
+		var all strings.Builder
 		for _, s := range replicas {
 			s.mu.Lock()
-			all += s.log.String()
+			all.WriteString(s.log.String())
 			s.mu.Unlock()
 		}
-		return all
+		return all.String()
 	}
 	want := strings.Count(log(), "draw committed") + n
 	for end := time.Now().Add(testenv.Patience); strings.Count(log(), "draw committed") < want; time.Sleep(10 * time.Millisecond) {
@@ -310,15 +311,16 @@ func TestFault142_OtherDatabases(t *testing.T) {
 		answers(t, ready, http.StatusInternalServerError, "run lottery accept if")
 		environs, readies = append(environs, environ), append(readies, ready)
 	}
-	winners := func() (all string) {
+	winners := func() string {
+		var all strings.Builder
 		for _, environ := range environs {
 			code, stdout, stderr := lottery(t, environ, "winners")
 			if code > failed && !strings.Contains(stderr, "no such table") {
 				t.Errorf("winners: code %d, %s", code, stderr)
 			}
-			all += stdout
+			all.WriteString(stdout)
 		}
-		return all
+		return all.String()
 	}
 	before := winners()
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})

@@ -162,7 +162,7 @@ var uses = map[string]func(ctx context.Context, p *pair) error{
 	"a large answer":      func(ctx context.Context, p *pair) error { return p.send(ctx, p.one.Large()) },
 	"a renewal":           func(ctx context.Context, p *pair) error { return p.renew(ctx, 1) },
 	"a batch of renewals": func(ctx context.Context, p *pair) error { return p.renew(ctx, 64) },
-	"a subscription": func(ctx context.Context, p *pair) error {
+	"a subscription": func(_ context.Context, p *pair) error {
 		confirmed := make(chan struct{}, 10)
 		defer p.Messages("orders").Watch(fmt.Sprint("{orders}:", time.Now().UnixNano()), func(string) { confirmed <- struct{}{} })()
 		select {

@@ -128,9 +128,10 @@ func (alone) wait(ctx context.Context, p *patience, k Kind) (lease *Lease, last 
 			return nil, last, err
 		}
 		mode := modeLook
-		if r.code == answerBusy {
+		switch r.code {
+		case answerBusy:
 			mode = modeJoin
-		} else if r.code == answerNotQueued {
+		case answerNotQueued:
 			mode = modeJoin
 			if a.trusted && !messages.Retest(ctx) {
 				// The server did not count this process as a receiver, and would skip the

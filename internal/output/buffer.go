@@ -7,8 +7,6 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/noonlock/noonlock/internal/retry"
 )
 
 const (
@@ -104,7 +102,13 @@ func (b *Buffer) awaitWrite(ctx context.Context, most func() time.Duration) bool
 	if wait <= 0 || ctx.Err() != nil {
 		return false
 	}
-	retry.Sleep(ctx, wait, written)
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-written:
+	case <-ctx.Done():
+	}
 	return true
 }
 

@@ -343,11 +343,11 @@ func TestKnown(t *testing.T) {
 		for i, id := range known {
 			known[i] = strings.Trim(id, "-")
 		}
-		got := ""
+		var ids []string
 		for _, id := range quorum.Next(states(c.servers...), 2, 10, known).Known {
-			got += cmp.Or(id, "-")
+			ids = append(ids, cmp.Or(id, "-"))
 		}
-		if got != c.want {
+		if got := strings.Join(ids, ""); got != c.want {
 			t.Errorf("%q, known %s: %s, want %s", c.servers, c.known, got, c.want)
 		}
 	}
