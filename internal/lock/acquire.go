@@ -117,9 +117,12 @@ func (a *Attempt) sendAcquire(ctx context.Context, mode string, timeout time.Dur
 
 // limited adds to a mode for how long the queue may serve the attempt, if its caller leaves before its place lapses.
 func (a *Attempt) limited(ctx context.Context, mode string) string {
-	left, ok := a.servable(ctx)
 	a.servedUntil = 0
-	if mode == modeTry || !ok {
+	if mode == modeTry {
+		return mode
+	}
+	left, ok := a.servable(ctx)
+	if !ok {
 		return mode
 	}
 	a.servedUntil = a.c.clock.Now() + left
