@@ -384,7 +384,7 @@ func TestStuckServers(t *testing.T) {
 	}
 	s := serveWith(t, []string{
 		"LOTTERY_REDIS=redis+sentinel://" + strings.Join(addrs, ",") + "?master=noon", "LOTTERY_DATABASE=sqlite:" + filepath.Join(t.TempDir(), "lottery.db"),
-		"LOTTERY_ENTRANTS=" + write(t, "entrants.csv", fiveEntrants), "LOTTERY_WINNERS=3", "LOTTERY_SCHEDULE=@every 1s", "LOTTERY_HTTP=127.0.0.1:0",
+		"LOTTERY_ENTRANTS=" + write(t, "entrants.csv", fiveEntrants), "LOTTERY_WINNERS=3", "LOTTERY_SCHEDULE=@every 1s", "LOTTERY_LEASE=1s", "LOTTERY_HTTP=127.0.0.1:0",
 	})
 	draws(t, 1, s)
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
