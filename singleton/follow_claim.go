@@ -22,7 +22,9 @@ func (f *follower) claim(ctx, work context.Context, id ledger.RunID, cfg ledger.
 		place.leave(ctx)
 		return f.refused(id, sent, err)
 	}
-	f.r.observe(run.Start, sent, time.Now())
+	// Start is a whole millisecond, so the server's clock showed up to one more.
+	const half = time.Millisecond / 2
+	f.r.observe(run.Start.Add(half), sent.Add(-half), time.Now().Add(half))
 	f.skipped(cfg.Skipped)
 	key, at := logged(id)
 	log := f.log.WithValues(key, at)
