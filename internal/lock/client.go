@@ -50,7 +50,7 @@ type Client struct {
 	lastTerms                 atomic.Pointer[leaseTerms] // see terms
 
 	attempts       atomic.Uint64
-	roundTrip      atomic.Int64 // recent one of a waiter, ns; 0: none yet
+	roundTrip      atomic.Int64 // recent round trip of waiters, in ns; zero before the first
 	wire           wire.Wire
 	sentinels      *wire.Sentinels // see target
 	topology       topology
@@ -102,7 +102,7 @@ type Attempt struct {
 	value  string
 	place  string // its last score in the queue, for joining again
 
-	servedUntil time.Duration // end of the service by the queue, as last requested; 0: no end
+	servedUntil time.Duration // requested end of its place in the queue; zero if unlimited
 
 	trusted bool // the value says that PUBLISH counts this process as a receiver
 

@@ -16,7 +16,7 @@ const (
 	// patience is how long a stream may take nothing before a Patient writer drops, too.
 	patience = time.Second
 
-	// pieceSize is the most that a stream gets in one write. Pipes keep such a write in one piece, and the
+	// pieceSize is the size limit, in bytes, of one write to the stream. Pipes keep such a write in one piece, and the
 	// progress of a slow reader is seen after each.
 	pieceSize = 4096
 )
@@ -41,7 +41,7 @@ type Buffer struct {
 // A piece is part of what was written, or a notice.
 type piece struct {
 	text    []byte
-	reports int // dropped bytes; 0: it is no notice
+	reports int // dropped bytes that a notice reports; zero for text
 }
 
 // NewBuffer returns an empty Buffer for a stream.

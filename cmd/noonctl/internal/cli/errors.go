@@ -90,9 +90,12 @@ func (a *app) verdict(ctx context.Context, err error) (code int, text string) {
 	if err == nil {
 		return exitDone, ""
 	}
-	if refused, ok := errors.AsType[*noonlock.ConfigError](err); ok && a.flagOf(refused.Field) != "" {
-		rule := fieldName.ReplaceAllStringFunc(refused.Rule, func(name string) string { return cmp.Or(a.flagOf(name), name) })
-		return exitUsage, shown(fmt.Sprintf("%s is %s; it must be %s", a.flagOf(refused.Field), refused.Value, rule))
+	if refused, ok := errors.AsType[*noonlock.ConfigError](err); ok {
+		if flag := a.flagOf(refused.Field); flag != "" {
+			named := func(field string) string { return cmp.Or(a.flagOf(field), field) }
+			rule := fieldName.ReplaceAllStringFunc(refused.Rule, named)
+			return exitUsage, shown(fmt.Sprintf("%s is %s; it must be %s", flag, refused.Value, rule))
+		}
 	}
 	if exit, ok := errors.AsType[*exitError](err); ok {
 		if exit.err == nil {

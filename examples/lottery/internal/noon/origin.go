@@ -87,7 +87,7 @@ func (o *Origin) Keep(ctx context.Context, admit func(ctx context.Context, datab
 	}
 }
 
-// Accept makes that database the one that has the draws.
+// Accept records that the draws are in this database.
 func (o *Origin) Accept(ctx context.Context, database string) error {
 	_, _, err := o.ask(ctx, database, 1)
 	return err
