@@ -651,6 +651,11 @@ func TestWhoIsToldOfPartitions(t *testing.T) {
 		e.Pass(2 * time.Second)
 		e.Wants("z quits after its end", share("z", "quit", ""), "0")
 		e.Wants("z quits after its end: told", fmt.Sprint(e.Received(heard, shares)), "["+shares+"  "+sessions["v"]+" "+sessions["u"]+" ]")
+		share("v", "call", "")
+		e.Received(heard, shares)
+		give("w", "1")
+		e.Wants("more is free than u lacks: told", fmt.Sprint(e.Received(heard, shares)),
+			"["+shares+"  "+sessions["u"]+" "+sessions["x"]+" "+sessions["v"]+" ]")
 	})
 }
 
