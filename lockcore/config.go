@@ -98,11 +98,6 @@ type LeaseConfig struct {
 	// the last of many contexts that end at one instant would end too late.
 	ValidFor time.Duration
 
-	// MaxHold is the time after the acquisition at which renewals stop, so that stuck work does
-	// not hold the lock for ever. The lease then expires within one TTL, with ErrMaxHold. It
-	// must be 0 if NoRenewal is set. Default 0: no limit.
-	MaxHold time.Duration
-
 	// NoRenewal disables renewals: the lease ends ValidFor after its acquisition.
 	NoRenewal bool
 

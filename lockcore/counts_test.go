@@ -354,10 +354,6 @@ func TestMetrics(t *testing.T) {
 			e.Error("the renewal that found the loss is not counted")
 		}
 
-		capped := e.try(e.mutex(c, "capped", lockcore.LeaseConfig{TTL: 10 * time.Second, MaxHold: 100 * time.Millisecond}))
-		mustIs(e, e.ended(capped), lockcore.ErrLeaseExpired)
-		counted("noonlock_lease_losses_total", "cause", "max_hold")
-
 		refuse := faults.Inject(e, lockcoretest.Fault{Kind: lockcoretest.ResetBefore, Match: e.script("mutex_renew")})
 		expired := e.try(e.mutex(c, "expired", cfg))
 		mustIs(e, e.ended(expired), lockcore.ErrLeaseExpired)

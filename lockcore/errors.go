@@ -42,12 +42,8 @@ var (
 	ErrChanged = errors.New("lockcore: the lock has other holders than those of the Inspection")
 
 	// ErrLeaseExpired is the cause of a lease's context if no renewal was answered in time,
-	// or if renewals had stopped (NoRenewal, MaxHold).
+	// or if renewals had stopped (NoRenewal).
 	ErrLeaseExpired = errs.leaseExpired
-
-	// ErrMaxHold is joined with ErrLeaseExpired if renewals stopped because of
-	// LeaseConfig.MaxHold.
-	ErrMaxHold = errs.maxHold
 
 	// ErrNotReplicated means that the server applied a request, and that fewer replicas than
 	// Config.MinReplicas acknowledged it in time. A grant is then given back, and the
@@ -79,11 +75,11 @@ var (
 
 // errs are the errors that the packages below return.
 var errs = struct {
-	notAcquired, notHeld, released, leaseLost, forced, delayed, leaseExpired, maxHold error
-	notReplicated, unknown, wrongKind, upgrade, notWriter, closed, noQuorum           error
+	notAcquired, notHeld, released, leaseLost, forced, delayed, leaseExpired error
+	notReplicated, unknown, wrongKind, upgrade, notWriter, closed, noQuorum  error
 }{
 	notAcquired: lock.ErrNotAcquired, notHeld: lock.ErrNotHeld, released: lock.ErrReleased, leaseLost: lock.ErrLeaseLost,
-	forced: lock.ErrForced, delayed: wire.ErrDelayed, leaseExpired: lock.ErrLeaseExpired, maxHold: lock.ErrMaxHold,
+	forced: lock.ErrForced, delayed: wire.ErrDelayed, leaseExpired: lock.ErrLeaseExpired,
 	notReplicated: lock.ErrNotReplicated, unknown: lock.ErrUnknown, wrongKind: lock.ErrWrongKind, upgrade: lock.ErrUpgrade,
 	notWriter: lock.ErrNotWriter, closed: lock.ErrClosed, noQuorum: wire.ErrNoQuorum,
 }

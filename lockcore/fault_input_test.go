@@ -110,8 +110,6 @@ func TestFault47_Durations(t *testing.T) {
 		{lockcore.LeaseConfig{ValidFor: -s}, "LeaseConfig.ValidFor"},
 		{lockcore.LeaseConfig{ValidFor: 10 * s}, "LeaseConfig.ValidFor"},
 		{lockcore.LeaseConfig{ValidFor: 3 * s}, "LeaseConfig.ValidFor"},
-		{lockcore.LeaseConfig{MaxHold: -1}, "LeaseConfig.MaxHold"},
-		{lockcore.LeaseConfig{MaxHold: s, NoRenewal: true}, "LeaseConfig.MaxHold"},
 		{lockcore.LeaseConfig{Wait: -1}, "LeaseConfig.Wait"},
 	} {
 		m, err := c.Mutex("orders", bad.cfg)
@@ -126,7 +124,7 @@ func TestFault47_Durations(t *testing.T) {
 		{TTL: 100 * time.Millisecond},
 		{TTL: 24 * time.Hour},
 		{TTL: 10 * s, RenewInterval: 5 * s},
-		{TTL: 10 * s, ValidFor: 9898 * time.Millisecond, MaxHold: math.MaxInt64},
+		{TTL: 10 * s, ValidFor: 9898 * time.Millisecond},
 		{TTL: 10 * s, ValidFor: s, NoRenewal: true},
 	} {
 		if _, err := c.Mutex("orders", good); err != nil {

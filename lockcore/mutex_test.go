@@ -169,12 +169,12 @@ func TestLeasesAreRenewedIndependently(t *testing.T) {
 		alike := e.try(e.mutex(c, "alike", cfg))
 		released := e.try(e.mutex(c, "released", cfg))
 		lost := e.try(e.mutex(c, "lost", cfg))
-		capped := e.try(e.mutex(c, "capped", lockcore.LeaseConfig{TTL: 3 * time.Second, MaxHold: 100 * time.Millisecond}))
+		single := e.try(e.mutex(c, "single", lockcore.LeaseConfig{TTL: 3 * time.Second, NoRenewal: true}))
 		e.unlock(released)
 		mustIs(e, released.Unlock(e.Context()), lockcore.ErrNotHeld) // closed twice
 		e.Raw.Del(e.Context(), e.key("lost", "lock"))
 		mustIs(e, e.ended(lost), lockcore.ErrLeaseLost)
-		mustIs(e, e.ended(capped), lockcore.ErrLeaseExpired)
+		mustIs(e, e.ended(single), lockcore.ErrLeaseExpired)
 		e.Pass(2 * time.Second)
 		for _, l := range []*lockcore.Lease{kept, alike} {
 			if l.Context().Err() != nil || e.stored(l.Name()) == "" {

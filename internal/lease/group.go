@@ -76,7 +76,7 @@ func (g *group) sendDue(now time.Duration) (next time.Duration) {
 // keeps reports whether a scheduled lease is to be renewed on this stream. Otherwise, the
 // lease leaves the group.
 func (g *group) keeps(l *Lease, now time.Duration) bool {
-	if l.capped(now) || l.until() <= now {
+	if l.ending.cause() != nil || l.until() <= now {
 		g.due.remove(l) // expiry ends it
 		return false
 	}

@@ -8,10 +8,10 @@ import (
 // A Keeper ends and renews any number of leases. It needs two goroutines and two timers,
 // from the first lease on.
 type Keeper struct {
-	clock            *Clock
-	expired, maxHeld error
-	expiry           *expiry
-	renewals         *renewals
+	clock    *Clock
+	expired  error
+	expiry   *expiry
+	renewals *renewals
 }
 
 // Config configures a Keeper. All fields are required.
@@ -19,9 +19,8 @@ type Config struct {
 	Clock   *Clock
 	Renewer Renewer
 
-	// Expired is the cause of the end of a lease whose time is over. MaxHeld is the cause
-	// if the lease was renewed for as long as Times.MaxHold allows.
-	Expired, MaxHeld error
+	// Expired is the cause of the end of a lease whose time is over.
+	Expired error
 }
 
 // A Renewer sends renewals to the servers. No method except Renew may block.
@@ -48,7 +47,7 @@ type Stream any
 
 // NewKeeper starts a Keeper.
 func NewKeeper(cfg Config) *Keeper {
-	k := &Keeper{clock: cfg.Clock, expired: cfg.Expired, maxHeld: cfg.MaxHeld}
+	k := &Keeper{clock: cfg.Clock, expired: cfg.Expired}
 	k.expiry = newExpiry(k.clock, k.lost)
 	k.renewals = newRenewals(k.clock, cfg.Renewer)
 	return k

@@ -159,9 +159,6 @@ func (l *Lease) expire(early time.Duration) bool {
 	if now < l.until() {
 		return false // renewed in the meantime
 	}
-	if l.capped(now) {
-		return l.finish(l.k.maxHeld)
-	}
 	if cause := l.expiresAs.Load(); cause != nil {
 		return l.finish(*cause)
 	}
@@ -205,9 +202,4 @@ func (l *Lease) cleanUp() {
 			}
 		}()
 	}
-}
-
-// capped reports whether the lease must not be renewed: it has ended or reached MaxHold.
-func (l *Lease) capped(now time.Duration) bool {
-	return l.ending.cause() != nil || l.times.MaxHold > 0 && now-l.acquired >= l.times.MaxHold
 }

@@ -17,7 +17,6 @@ import (
 
 var (
 	errExpired = errors.New("expired")
-	errMaxHeld = errors.New("held for long enough")
 	errLost    = errors.New("lost")
 )
 
@@ -135,7 +134,7 @@ func inNetwork(t *testing.T, clock func() time.Duration, test func(t *testing.T,
 	synctest.Test(t, func(t *testing.T) {
 		n := &network{first: &server{begun: time.Now()}, moved: map[lease.Holder]*server{}}
 		c := lease.NewClock(clock)
-		k := lease.NewKeeper(lease.Config{Clock: c, Renewer: n, Expired: errExpired, MaxHeld: errMaxHeld})
+		k := lease.NewKeeper(lease.Config{Clock: c, Renewer: n, Expired: errExpired})
 		defer k.Close()
 		test(t, k, c, n)
 	})
@@ -185,13 +184,10 @@ func TestManyLeasesEndEarlier(t *testing.T) {
 	} {
 		t.Run(strconv.Itoa(leases), func(t *testing.T) {
 			inBubble(t, nil, func(t *testing.T, k *lease.Keeper, c *lease.Clock, _ *server) {
-				once, later, capped := times, times, times
-				once.Renew, later.Renew, capped.Renew = 0, 0, 0
+				once, later := times, times
+				once.Renew, later.Renew = 0, 0
 				later.Valid += 30 * time.Millisecond
-				capped.MaxHold = capped.Valid
 				last := begin(t, k, c.Now(), &later, make(holder, 1))
-				held := make(holder, 1)
-				begin(t, k, c.Now(), &capped, held)
 				all := make([]*lease.Lease, 0, leases)
 				for range leases {
 					all = append(all, begin(t, k, c.Now(), &once, make(holder, 1)))
@@ -209,9 +205,6 @@ func TestManyLeasesEndEarlier(t *testing.T) {
 						t.Fatalf("the cause is %v", context.Cause(l.Context()))
 					}
 				}
-				if cause := <-held; !errors.Is(cause, errMaxHeld) {
-					t.Errorf("the cause of MaxHold is %v", cause)
-				}
 				if last.Err() != nil {
 					t.Errorf("the last lease ended %v before its time", later.Valid-c.Now())
 				}
@@ -220,13 +213,9 @@ func TestManyLeasesEndEarlier(t *testing.T) {
 	}
 }
 
-// Few pipelines renew leases with different timings, and no lease ends, except by MaxHold.
+// Few pipelines renew leases with different timings, and no lease ends.
 func TestLeasesAreRenewed(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, k *lease.Keeper, c *lease.Clock, s *server) {
-		capped := times
-		capped.MaxHold = 10 * time.Second
-		h := make(holder, 1)
-		begin(t, k, c.Now(), &capped, h)
 		var all []*lease.Lease
 		for i := range 600 {
 			one := times
@@ -241,9 +230,6 @@ func TestLeasesAreRenewed(t *testing.T) {
 		}
 		if n := s.count(); n > 2*60 {
 			t.Errorf("%d pipelines in a minute", n)
-		}
-		if cause := <-h; !errors.Is(cause, errMaxHeld) {
-			t.Errorf("the capped lease ended as %v", cause)
 		}
 		for _, l := range all {
 			l.End(errLost)

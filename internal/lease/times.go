@@ -19,9 +19,6 @@ type Times struct {
 	// Unconfirmed is how long the lease stays valid after its keys were copied to another
 	// server, until a renewal is answered there; 0: Valid.
 	Unconfirmed time.Duration
-
-	// MaxHold is how long the lease is renewed in total; 0: without limit.
-	MaxHold time.Duration
 }
 
 // Margin covers the drift between this machine's clock and the server's over one TTL.

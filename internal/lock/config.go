@@ -33,7 +33,6 @@ type LeaseConfig struct {
 	TTL           time.Duration
 	RenewInterval time.Duration
 	ValidFor      time.Duration
-	MaxHold       time.Duration
 	NoRenewal     bool
 	Wait          time.Duration
 }
@@ -86,17 +85,11 @@ func (cfg LeaseConfig) terms() (*leaseTerms, error) {
 	if !cfg.NoRenewal && valid <= renew {
 		return nil, Refuse("LeaseConfig.ValidFor", "longer than RenewInterval ("+renew.String()+")", cfg.ValidFor)
 	}
-	if cfg.MaxHold < 0 {
-		return nil, Refuse("LeaseConfig.MaxHold", "0 or positive", cfg.MaxHold)
-	}
-	if cfg.MaxHold > 0 && cfg.NoRenewal {
-		return nil, Refuse("LeaseConfig.MaxHold", "0 if NoRenewal is set", cfg.MaxHold)
-	}
 	if cfg.Wait < 0 {
 		return nil, Refuse("LeaseConfig.Wait", "0 (no limit) or positive", cfg.Wait)
 	}
 	t.ttlText = decimal(t.ttl)
-	t.times = lease.Times{Valid: valid, Renew: renew, Retry: retry, Try: t.timeout(), MaxHold: cfg.MaxHold}
+	t.times = lease.Times{Valid: valid, Renew: renew, Retry: retry, Try: t.timeout()}
 	if cfg.NoRenewal {
 		t.times.Renew = 0
 	}

@@ -22,7 +22,6 @@ var (
 	ErrReleased      = errors.New("lockcore: lease released")
 	ErrLeaseLost     = errors.New("lockcore: lease lost")
 	ErrLeaseExpired  = errors.New("lockcore: lease expired")
-	ErrMaxHold       = errors.New("lockcore: lease reached MaxHold")
 	ErrNotReplicated = wire.ErrNotReplicated
 	ErrUnknown       = wire.ErrUnknown
 	ErrForced        = errors.New("lockcore: lock released by force")

@@ -77,7 +77,7 @@ func newMetrics(set *registry.Set) (*metrics, error) {
 			"Delay of renewals after their due time. It grows on an overloaded machine, and while a server answers slowly, before leases are lost.",
 			[]float64{.0005, .001, .005, .01, .05, .1, .25, .5, 1, 2.5, 5, 10}).WithLabelValues(),
 		losses: set.Counters("noonlock_lease_losses_total",
-			"Leases that ended before their release, by cause: lost (according to the server), forced (by ForceRelease), expired (no renewal was answered in time), not_replicated (no renewal was acknowledged in time), max_hold.", "cause"),
+			"Leases that ended before their release, by cause: lost (according to the server), forced (by ForceRelease), expired (no renewal was answered in time), not_replicated (no renewal was acknowledged in time).", "cause"),
 		lapsed: set.Counters("noonlock_lapsed_grants_total",
 			"Grants to waiters of this process that were not used: the wait had ended, or the grant was not confirmed in time.").WithLabelValues(),
 		scriptErrors: set.Counters("noonlock_script_errors_total",
@@ -92,7 +92,7 @@ func newMetrics(set *registry.Set) (*metrics, error) {
 	}
 	// These series exist before the first event.
 	m.renewed, m.missed, m.lost, m.short = m.renewals.WithLabelValues("renewed"), m.renewals.WithLabelValues("failed"), m.renewals.WithLabelValues("lost"), m.renewals.WithLabelValues("not_replicated")
-	for _, cause := range []string{"lost", "forced", "expired", "max_hold", "not_replicated"} {
+	for _, cause := range []string{"lost", "forced", "expired", "not_replicated"} {
 		m.losses.WithLabelValues(cause)
 	}
 	return m, nil
@@ -151,8 +151,6 @@ func (m *metrics) countLoss(cause error) {
 	switch {
 	case forced:
 		label = "forced"
-	case errors.Is(cause, ErrMaxHold):
-		label = "max_hold"
 	case errors.Is(cause, ErrNotReplicated):
 		label = "not_replicated"
 	case errors.Is(cause, ErrLeaseExpired):

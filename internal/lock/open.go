@@ -94,7 +94,7 @@ func open(cfg Config, s *Scripts, clock func() time.Duration, target target, con
 	c.waits = c.Reports("locks", "lock request failed; retrying", "the server answers again")
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.wire = connect(c, c.wireConfig())
-	c.keeper = lease.NewKeeper(lease.Config{Clock: c.clock, Renewer: renewer{c}, Expired: ErrLeaseExpired, MaxHeld: errors.Join(ErrLeaseExpired, ErrMaxHold)})
+	c.keeper = lease.NewKeeper(lease.Config{Clock: c.clock, Renewer: renewer{c}, Expired: ErrLeaseExpired})
 	return c, nil
 }
 

@@ -16,7 +16,7 @@ import (
 //	         a message grants it too late       withdrawUnwanted            withdraw
 //	held     Unlock                             end with ErrReleased        release, then retryRelease in the background
 //	         Close                              end with ErrClosed          retryRelease in the background
-//	         its time is over, or MaxHold       Lost with ErrLeaseExpired   nothing: the work has the rest of the TTL to stop
+//	         its time is over                   Lost with ErrLeaseExpired   nothing: the work has the rest of the TTL to stop
 //	         the server no longer has it        Lose                        withdraw, if an acquire is in flight
 //	         a script above has released it     Finish                      nothing
 //	         Abort                              end with ErrLeaseExpired    nothing
@@ -290,11 +290,7 @@ func (l *Lease) noteLoss(cause error) {
 	c := l.a.c
 	c.metrics.countLoss(cause)
 	about := []any{"name", l.a.keys.name, "kind", l.a.kind.Label(), "token", l.token}
-	if errors.Is(cause, ErrMaxHold) {
-		c.log.Info("lease ended by MaxHold", about...)
-	} else {
-		c.log.Error(cause, "lease lost", about...)
-	}
+	c.log.Error(cause, "lease lost", about...)
 	if record, _ := l.a.unbegun(); errors.Is(cause, ErrLeaseLost) && (l.a.unanswered.Load() || record != "") {
 		// An acquire in flight must not take the lock again, and the record is taken back.
 		c.Background(l.a.withdraw)

@@ -97,7 +97,6 @@ func well() map[string]string {
 		`noonlock_job_clock_offset_seconds{` + target + `}`:                              "0.01x60",
 		`noonlock_job_last_success_timestamp_seconds{` + noons + `}`:                     "0x60",
 		`noonlock_lease_losses_total{` + target + `,cause="lost"}`:                       "1x60",
-		`noonlock_lease_losses_total{` + target + `,cause="max_hold"}`:                   "1x30 2x30",
 		`noonlock_job_takeovers_total{` + noons + `}`:                                    "3x60",
 		`noonlock_job_runs_total{` + noons + `,outcome="succeeded"}`:                     "5x30 6x30",
 		`noonlock_job_skipped_ticks_total{` + noons + `,reason="paused"}`:                "0x30 7x30",
@@ -265,7 +264,6 @@ func TestFirstScrape(t *testing.T) {
 		`noonlock_job_runs_total{` + young + `,name="lottery",outcome="succeeded"}`:        "",
 		`noonlock_job_takeovers_total{` + young + `,name="lottery"}`:                       "LotteryLeaseLost",
 		`noonlock_lease_losses_total{` + young + `,cause="expired"}`:                       "LotteryLeaseLost",
-		`noonlock_lease_losses_total{` + young + `,cause="max_hold"}`:                      "",
 	} {
 		for start, want := range map[string]string{"_x30 1800x30": alert, "_x30 -86400x30": ""} {
 			series := well()
