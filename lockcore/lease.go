@@ -16,12 +16,14 @@ import (
 // the server whether the lease is still held, because the answer would be old when it
 // arrives. Work that uses none of Context, Check and Remaining does not stop in time. Only a
 // resource that checks the Token can then refuse it.
+//
+// A nil *Lease is one that is not held: its Token is 0, its contexts are done, and Check and Unlock return ErrNotHeld.
 type Lease struct {
 	held *lock.Lease
 	lent bool // by FromContext
 }
 
-// FromContext returns the lease that work runs under, or nil if ctx is not the context of such work. It is
+// FromContext returns the lease that work runs under, or a nil *Lease if ctx is not the context of such work. It is
 // for the contexts that Client.Do, electors, Runners, DaemonRunners and Onces call functions with, those of
 // Lease.Context and Lease.Bind, and those that are derived from one of them. Unlock and Downgrade refuse
 // the lease, because the caller of the work releases it.
@@ -36,23 +38,48 @@ func FromContext(ctx context.Context) *Lease {
 // tokens of all earlier leases of the name; overlapping leases of one owner share a token.
 // Pass it to the resource, which must refuse a token smaller than the greatest it has
 // seen. A token does not change during the lease.
-func (l *Lease) Token() uint64 { return l.held.Token() }
+func (l *Lease) Token() uint64 {
+	if l == nil {
+		return 0
+	}
+	return l.held.Token()
+}
 
 // Slot returns the slot of a Semaphore that the lease has, from 0, or -1 for a lease of another lock.
-func (l *Lease) Slot() int { return l.held.Slot() }
+func (l *Lease) Slot() int {
+	if l == nil {
+		return -1
+	}
+	return l.held.Slot()
+}
 
 // Name returns the name of the lock. That of an election is election/<name>, and that of a job, a daemon or a Once
 // is job/<name>, job/daemon/<name> or job/once/<name>.
-func (l *Lease) Name() string { return l.held.Name() }
+func (l *Lease) Name() string {
+	if l == nil {
+		return ""
+	}
+	return l.held.Name()
+}
 
 // Remaining returns how long the lease stays valid without another renewal. It returns 0
 // if the lease has ended. Work whose context has ended, by a timeout or a drain, can still
 // see whether another process may hold the lock.
-func (l *Lease) Remaining() time.Duration { return l.held.Remaining() }
+func (l *Lease) Remaining() time.Duration {
+	if l == nil {
+		return 0
+	}
+	return l.held.Remaining()
+}
 
 // Check returns nil while the lease is valid, and then why it has ended, as the cause of Context.
 // It reads the clock, and sends no request. Call it before a step that a second holder must not do.
-func (l *Lease) Check() error { return l.held.Err() }
+func (l *Lease) Check() error {
+	if l == nil {
+		return ErrNotHeld
+	}
+	return l.held.Err()
+}
 
 // Context returns a context that is done when the lease ends. Its cause (context.Cause) is
 // ErrReleased, ErrLeaseLost, ErrLeaseExpired or ErrClosed. It has the values of the
@@ -61,12 +88,23 @@ func (l *Lease) Check() error { return l.held.Err() }
 // Its Err method reads the clock. So it reports the end even if the process was paused and
 // no timer has run yet. Contexts derived from it do not read the clock, and are done
 // shortly after it. Use Bind for a derived context that does.
-func (l *Lease) Context() context.Context { return l.held.Context() }
+func (l *Lease) Context() context.Context {
+	if l == nil {
+		ctx, _ := l.Bind(context.Background())
+		return ctx
+	}
+	return l.held.Context()
+}
 
 // Bind returns a context that is done when parent is done or the lease ends, whichever
 // comes first. Its Err method reads the clock, as that of Context does. Call stop when the
 // work is done, to free the resources of the context.
 func (l *Lease) Bind(parent context.Context) (ctx context.Context, stop context.CancelFunc) {
+	if l == nil {
+		ctx, end := context.WithCancelCause(parent)
+		end(ErrNotHeld)
+		return ctx, func() {}
+	}
 	return l.held.Bind(parent)
 }
 
@@ -82,6 +120,9 @@ func (l *Lease) Bind(parent context.Context) (ctx context.Context, stop context.
 // ErrReleased, ErrLeaseLost, ErrLeaseExpired or ErrClosed. If an answer was lost and the
 // retry finds no lease, the first request has released it, and Unlock returns nil.
 func (l *Lease) Unlock(ctx context.Context) error {
+	if l == nil {
+		return ErrNotHeld
+	}
 	if l.lent {
 		return lock.OpError("unlock", l.Name(), errLent)
 	}

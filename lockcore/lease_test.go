@@ -311,6 +311,25 @@ func TestFromContext(t *testing.T) {
 	})
 }
 
+// A context without work has a lease that is not held.
+func TestNoLease(t *testing.T) {
+	inBubble(t, func(e *env) {
+		l := lockcore.FromContext(e.Context())
+		if l.Token() != 0 || l.Name() != "" || l.Slot() != -1 || l.Remaining() != 0 {
+			e.Errorf("token %d, name %q, slot %d, %v remain", l.Token(), l.Name(), l.Slot(), l.Remaining())
+		}
+		bound, stop := l.Bind(e.Context())
+		defer stop()
+		rw, err := e.Client("a").RWMutex("orders", "a", ttl(3*time.Second))
+		must(e, err)
+		for _, err := range []error{
+			l.Check(), l.Unlock(e.Context()), context.Cause(l.Context()), context.Cause(bound), rw.Downgrade(e.Context(), l),
+		} {
+			mustIs(e, err, lockcore.ErrNotHeld)
+		}
+	})
+}
+
 // LeaseConfig.Wait limits the wait, and not the work of Do.
 func TestWait(t *testing.T) {
 	inBubbleAllKinds(t, func(e *env) {

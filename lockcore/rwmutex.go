@@ -89,6 +89,8 @@ func (rw *RWMutex) Lock(ctx context.Context) (*Lease, error) {
 // lease, also one of another owner or Client, the error is ErrNotWriter.
 func (rw *RWMutex) Downgrade(ctx context.Context, lease *Lease) error {
 	switch {
+	case lease == nil:
+		return ErrNotHeld
 	case lease.lent:
 		return lock.OpError("downgrade", lease.Name(), errLent)
 	case !lease.held.Of(rw.write.name, rw.write.kind):
