@@ -459,7 +459,7 @@ func TestFault140_ClassD_AMemberLeavesBeforeAFailover(t *testing.T) {
 			must(e, a.stop())
 			b.settles("b:6 c:6")
 			restore()
-			must(e, e.Bubble.Restart(false))
+			must(e, e.Bubble.Restart())
 			e.Pass(leaseDuration / 2)
 			b.settles("b:4 c:4")
 			if differs := b.differs("a"); differs != "" {

@@ -128,7 +128,8 @@ func TestFault90_ElectionOnAQuorum(t *testing.T) {
 		holder(a, "b", 2)
 		e.Until("both are notified", func() bool { return a.leaderNames() == "a b" && b.leaderNames() == "a b" })
 
-		must(e, e.servers[0].Start(true))
+		e.servers[0].Server().FlushAll()
+		must(e, e.servers[0].Start())
 		e.Until("all servers grant", func() bool {
 			for i, s := range e.servers {
 				if e.holder(i) != "b" || s.Client().PTTL(e.Context(), key("lock")).Val() <= 0 {

@@ -118,7 +118,7 @@ func TestFault89_RestartDelaysGrants(t *testing.T) {
 
 		restarts := e.Clock() // a renewal may reach the server before Restart returns
 		if e.Bubble != nil {
-			must(e, e.Bubble.Restart(false))
+			must(e, e.Bubble.Restart())
 		} else {
 			must(e, e.Raw.Save(e.Context()).Err())
 			e.Real.Kill()
@@ -165,7 +165,7 @@ func TestLockDelayIsReported(t *testing.T) {
 			if n, lines := metric(e, reg, "noonlock_lock_delays_total"), log.Count("grants delayed"); int(n) != restarts+1 || lines != restarts+1 {
 				e.Errorf("after %d restarts, %v delays were counted and %d logged", restarts, n, lines)
 			}
-			must(e, e.Bubble.Restart(false))
+			must(e, e.Bubble.Restart())
 			e.Pass(10 * time.Second)
 		}
 		e.refusedFor(m)

@@ -19,7 +19,7 @@ import (
 func TestFault14_RestartWithData(t *testing.T) {
 	t.Run("bubble", func(t *testing.T) {
 		inBubbleAllKinds(t, func(e *env) {
-			restartWithData(e, func() { e.Bubble.Stop(); e.Pass(4 * time.Second); must(e, e.Bubble.Start(false)) })
+			restartWithData(e, func() { e.Bubble.Stop(); e.Pass(4 * time.Second); must(e, e.Bubble.Start()) })
 		})
 	})
 	t.Run("redis", func(t *testing.T) {
@@ -53,7 +53,7 @@ func restartWithData(e *env, restart func()) {
 // tokens differ.)
 func TestFault15_23_ServerIsEmptied(t *testing.T) {
 	t.Run("bubble", func(t *testing.T) {
-		inBubbleAllKinds(t, func(e *env) { emptied(e, func() { must(e, e.Bubble.Restart(true)) }) })
+		inBubbleAllKinds(t, func(e *env) { emptied(e, e.LoseData) })
 	})
 	t.Run("redis", func(t *testing.T) {
 		onServerAllKinds(t, func(e *env) { emptied(e, func() { e.Real.Kill(); e.Real.Restart(e) }) })

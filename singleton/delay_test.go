@@ -32,7 +32,7 @@ func TestFault89_ReplicasReportBeforeTheyClaim(t *testing.T) {
 		all["first"].net.Heal()
 		all["first"].net.Cut()
 		restore()
-		testenv.Must(t, f.Bubble.Restart(false))
+		testenv.Must(t, f.Bubble.Restart())
 		f.Until("the report is under way", func() bool { return reports.Fired() > 0 })
 		time.Sleep(f.delay / 4)
 		reports.Lift()

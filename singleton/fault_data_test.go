@@ -166,7 +166,7 @@ func TestFault16_ClassD_AnOldSnapshot(t *testing.T) {
 // Mutants: the pause is not restored, or without its author; a stale replica pauses the job again.
 func TestFault112_APauseIsLostWithTheData(t *testing.T) {
 	for _, lose := range []func(f *fleet){
-		func(f *fleet) { testenv.Must(f, f.Bubble.Restart(true)) },
+		func(f *fleet) { f.LoseData() },
 		func(f *fleet) { testenv.Must(f, f.Raw.Del(f.Context(), f.key("draw", "job")).Err()) },
 	} {
 		inBubble(t, func(t *testing.T, f *fleet) {

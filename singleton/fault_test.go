@@ -199,7 +199,7 @@ func TestFault72_AnOutageIsNoWork(t *testing.T) {
 				r.add("draw", "@every 1s", func(ctx context.Context, run singleton.Run) error {
 					if begun.Add(1) == 3 {
 						f.Bubble.Stop()
-						time.AfterFunc(7100*time.Millisecond, func() { testenv.Must(f, f.Bubble.Start(false)) })
+						time.AfterFunc(7100*time.Millisecond, func() { testenv.Must(f, f.Bubble.Start()) })
 					}
 					err := sleep(300*time.Millisecond)(ctx, run)
 					if begun.Load() == 3 {

@@ -139,7 +139,7 @@ func TestManyJobsLogAnOutageOnce(t *testing.T) {
 		f.Until("all jobs are ready", func() bool { return r.runner.Ready() == nil })
 		f.Bubble.Stop()
 		f.Pass(10 * time.Second)
-		testenv.Must(t, f.Bubble.Start(false))
+		testenv.Must(t, f.Bubble.Start())
 		f.Until("all jobs are ready again", func() bool { return r.runner.Ready() == nil })
 		f.Pass(time.Second)
 		number := fmt.Sprintf(`"jobs"=%d `, jobs)

@@ -119,7 +119,7 @@ func TestEndOfAnAttempt(t *testing.T) {
 			t.Fatalf("the request: %v", err)
 		}
 		lost.Lift()
-		if err := servers[2].Start(false); err != nil {
+		if err := servers[2].Start(); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(100 * time.Millisecond) // the next request is a trial

@@ -348,7 +348,9 @@ func (e *Env) LoseData() {
 	e.Helper()
 	switch {
 	case e.Bubble != nil:
-		Must(e, e.Bubble.Restart(true))
+		e.Bubble.Stop()
+		e.Bubble.Server().FlushAll()
+		Must(e, e.Bubble.Start())
 	case e.Real != nil:
 		e.Real.Restart(e) // it keeps nothing
 	default:

@@ -22,7 +22,7 @@ type Outage struct {
 func Outages() map[string]func(e *Env) *Outage {
 	return map[string]func(e *Env) *Outage{
 		"refused": func(e *Env) *Outage {
-			return outage(e, func(*Outage, *synDropper) { e.Bubble.Stop() }, func(*Outage) { Must(e, e.Bubble.Start(false)) })
+			return outage(e, func(*Outage, *synDropper) { e.Bubble.Stop() }, func(*Outage) { Must(e, e.Bubble.Start()) })
 		},
 		"hanging": func(e *Env) *Outage {
 			return outage(e, func(*Outage, *synDropper) { e.Bubble.Hang() }, func(*Outage) { e.Bubble.Unhang() })

@@ -96,7 +96,7 @@ func ExampleRedis() {
 	defer r.Close()
 	rdb := r.Client()
 	rdb.Set(ctx, "lock", "me", time.Hour)
-	fmt.Println(r.Restart(false), rdb.Get(ctx, "lock").Val())
+	fmt.Println(r.Restart(), rdb.Get(ctx, "lock").Val())
 
 	r.Hang()
 	time.AfterFunc(10*time.Millisecond, r.Unhang)
@@ -109,7 +109,8 @@ func ExampleRedis() {
 	fmt.Println(rdb.Get(ctx, "lock").Err())
 
 	r.Stop()
-	fmt.Println(r.Start(true), rdb.Exists(ctx, "lock").Val())
+	r.Server().FlushAll()
+	fmt.Println(r.Start(), rdb.Exists(ctx, "lock").Val())
 	// Output:
 	// <nil> me
 	// me

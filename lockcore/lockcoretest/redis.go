@@ -244,16 +244,13 @@ func (r *Redis) Stop() {
 }
 
 // Start starts a stopped server again. It keeps its data, with TTLs that have continued to
-// run, as after a durable restart, or is empty. Scripts, and the hooks and errors set
-// through [Redis.Server], are lost.
-func (r *Redis) Start(empty bool) error {
+// run, as after a durable restart. To lose them, call FlushAll of [Redis.Server] before. Scripts, and the hooks and
+// errors set through [Redis.Server], are lost.
+func (r *Redis) Start() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.down {
 		return errors.New("lockcoretest: Start: the server is already running")
-	}
-	if empty {
-		r.mini.FlushAll()
 	}
 	// Close has ended the context of blocking commands.
 	r.mini.Lock()
@@ -269,9 +266,9 @@ func (r *Redis) Start(empty bool) error {
 }
 
 // Restart is [Redis.Stop] followed by [Redis.Start].
-func (r *Redis) Restart(empty bool) error {
+func (r *Redis) Restart() error {
 	r.Stop()
-	return r.Start(empty)
+	return r.Start()
 }
 
 // StepClock moves the server's clock forward or backward by d against the bubble's. As on

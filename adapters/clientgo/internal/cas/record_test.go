@@ -283,10 +283,10 @@ func TestFault89_FirstRecordIsDelayed(t *testing.T) {
 		delayed() // at the first use of the server
 		e.Pass(delay)
 		version := e.put(r, cas.Version{}, "a")
-		must(e, e.Bubble.Restart(false))
+		must(e, e.Bubble.Restart())
 		version = e.put(r, version, "b")
 		e.holds(r, "b")
-		must(e, e.Bubble.Restart(true))
+		e.LoseData()
 		if _, err := r.Put(e.Context(), version, []byte("c"), time.Hour); !errors.Is(err, cas.ErrConflict) {
 			e.Errorf("Put: %v, want a conflict", err)
 		}
