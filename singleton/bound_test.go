@@ -104,7 +104,6 @@ func everyCall(e *testenv.Env, c *lockcore.Client, ttl time.Duration, add testen
 	add("Job.Pause", func(ctx context.Context) { _ = job.Pause(ctx) })
 	add("Job.Resume", func(ctx context.Context) { _ = job.Resume(ctx) })
 	add("Job.Rerun", func(ctx context.Context) { _ = job.Rerun(ctx, singleton.RunOf(60_000)) })
-	add("Job.Verify", func(ctx context.Context) { _, _ = job.Verify(ctx, time.Time{}, time.Time{}) })
 	add("Job.Actions", func(ctx context.Context) { _, _ = job.Actions(ctx, 10) })
 	add("Job.CancelAt", func(ctx context.Context) { _ = job.CancelAt(ctx, "x") })
 	add("Job.TriggerAt", func(ctx context.Context) { _ = job.TriggerAt(ctx, "x", time.Now(), "") })

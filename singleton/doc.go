@@ -78,7 +78,7 @@
 //	                                  Job.CancelAt
 //	6.7 s                             Jobs, Daemons, Daemon.Inspect
 //	12 s                              Job.Rerun
-//	18 s                              Job.Verify, DeleteJob
+//	18 s                              DeleteJob
 //	36 s                              CreateJob
 //	until ctx ends + ShutdownTimeout  Runner.Run, DaemonRunner.Run, Once.Do
 //	0 s                               Job.By, Job.Watch, Daemon.Watch, Runner.Add, Runner.Update,

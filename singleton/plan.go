@@ -12,12 +12,6 @@ const (
 	skipOverlap  = "overlap"  // it was due during an earlier run
 	skipDeadline = "deadline" // StartingDeadline was over
 	skipPaused   = "paused"   // it was due while the job was paused
-
-	// skipRescheduled: the schedule changed. It is one entry for all ticks that did not run.
-	skipRescheduled = "rescheduled"
-
-	// skipRemoved: the job was deleted, or was stored again. It is such an entry, too.
-	skipRemoved = "removed"
 )
 
 // A plan is the next step for the ticks of a job.

@@ -74,3 +74,34 @@ func TestRerun(t *testing.T) {
 		}
 	})
 }
+
+// Of ticks that were skipped together, those between the first and the last run again if the schedule has them. If
+// this machine cannot read the schedule, because it has no data of the time zone, none of those runs.
+// Mutants: a schedule that cannot be read has all ticks; the ticks between are not compared with it.
+func TestFault115_RerunOfSkippedTicks(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fleet) {
+		r := f.replica("a", singleton.Config{TTL: time.Minute})
+		end := make(chan struct{})
+		r.add("draw", "*/10 * * * *", func(context.Context, singleton.Run) error {
+			<-end
+			return nil
+		}, singleton.JobConfig{})
+		r.run()
+		f.begun("draw", 1)
+		time.Sleep(time.Hour)
+		close(end)
+		time.Sleep(time.Minute)
+		skipped := f.runs("draw")[1]
+		if skipped.Outcome != singleton.OutcomeSkipped || skipped.Count != 5 {
+			t.Fatalf("the history has %+v; want five skipped ticks", skipped)
+		}
+		rerun := func(after time.Duration) error {
+			return f.job("draw").Rerun(t.Context(), singleton.RunID{Tick: skipped.Tick.Add(after)})
+		}
+		testenv.MustIs(t, rerun(11*time.Minute), singleton.ErrNoRun)
+		testenv.Must(t, rerun(10*time.Minute))
+		f.Raw.HSet(t.Context(), f.key("draw", "job"), "spec", "*/10 * * * * in Mars/North")
+		testenv.MustIs(t, rerun(20*time.Minute), singleton.ErrNoRun)
+		testenv.Must(t, rerun(0))
+	})
+}

@@ -21,9 +21,7 @@ type Status struct {
 	LastSuccess time.Time `json:"last_success,omitzero"` // the newest tick that succeeded
 	// Begun is when the ledger was created: no tick up to then ran or was skipped. It is
 	// unknown if the ledger has lost data since.
-	Begun time.Time `json:"begun,omitzero"`
-	// Cut is the newest tick whose entry the history has dropped because of JobConfig.KeepRuns.
-	Cut         time.Time `json:"cut,omitzero"`
+	Begun       time.Time `json:"begun,omitzero"`
 	Paused      bool      `json:"paused"`
 	PausedSince time.Time `json:"paused_since,omitzero"`
 	Removed     bool      `json:"removed,omitempty"`  // it was stored, and DeleteJob has deleted it
@@ -91,7 +89,7 @@ func (j *Job) Status(ctx context.Context) (Status, error) {
 	}
 	var d ledger.Decoder
 	st := Status{
-		Job: j.name, Now: state.Now, Next: state.Next, Last: state.Last, LastSuccess: state.LastSuccess, Begun: state.Begun, Cut: state.Cut,
+		Job: j.name, Now: state.Now, Next: state.Next, Last: state.Last, LastSuccess: state.LastSuccess, Begun: state.Begun,
 		Removed: state.Removed(), Paused: state.Paused, PausedSince: state.PausedSince, Schedule: state.Spec, Outcome: Outcome(state.Outcome),
 		Replicas: state.Replicas, TTL: state.TTL, Definitions: definitions(&d, state), Open: []OpenRun{},
 	}

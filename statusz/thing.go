@@ -112,7 +112,7 @@ const (
 )
 
 // times are the fields that have instants.
-var times = []string{"acquired", "renewed", "released", "since", "next", "last", "begun", "cut", "last_success", "paused_since", "tick", "at", "start", "end"}
+var times = []string{"acquired", "renewed", "released", "since", "next", "last", "begun", "last_success", "paused_since", "tick", "at", "start", "end"}
 
 // compact changes the JSON of an object as the page needs it. Instants are ms since 1970 on the server's
 // clock, and so are the ends of leases. Tokens are strings, because a number of JavaScript has only 53

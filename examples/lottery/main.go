@@ -35,7 +35,7 @@ const usage = `lottery draws winners at noon, once, although every replica runs 
   lottery demo     demonstrate three replicas in one process (the default)
   lottery serve    run one replica
   lottery winners  print the winners
-  lottery verify   compare the draws with the ledger, and the ledger with the schedule
+  lottery verify   check that each noon of the schedule was drawn once
   lottery accept   draw in this database from now on, in place of the one that Redis remembers
 
 Exit codes: 0 done, 1 failed or problems found, 2 invalid settings (no connection was made),

@@ -249,11 +249,11 @@ func TestServeAndVerify(t *testing.T) {
 	testenv.Must(t, err)
 	defer db.Close()
 	for _, c := range []struct{ change, undo, want string }{
-		{"UPDATE winners SET job = 'x' WHERE position = 2", "UPDATE winners SET job = 'lottery'", `short       .* it has 2 of 3 winners\n`},
-		{"UPDATE draws SET job = 'x' WHERE tick = (SELECT MIN(tick) FROM draws)", "UPDATE draws SET job = 'lottery'", `undrawn     .* the ledger in Redis has it as succeeded, but there is no draw\nlottery: problems found: 1\n`},
+		{"UPDATE winners SET job = 'x' WHERE position = 2", "UPDATE winners SET job = 'lottery'", `short    .* it has 2 of 3 winners\n`},
+		{"UPDATE draws SET job = 'x' WHERE tick = (SELECT MIN(tick) FROM draws)", "UPDATE draws SET job = 'lottery'", `undrawn  .* the ledger in Redis has it as succeeded, but there is no draw\nlottery: problems found: 1\n`},
 		{
 			"INSERT INTO draws SELECT job, tick + 1, attempt, token, drawn_by, drawn_at FROM draws WHERE tick = (SELECT MIN(tick) FROM draws)", "DELETE FROM draws WHERE tick % 1000 = 1",
-			`short .*\nunledgered  .* has drawn it, but the ledger in Redis does not have it as succeeded\nlottery: problems found: 2\n`,
+			`short .*\nextra    .* has drawn it, but the schedule does not have it\nlottery: problems found: 2\n`,
 		},
 	} {
 		if _, err := db.ExecContext(t.Context(), c.change); err != nil {

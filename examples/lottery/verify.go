@@ -10,28 +10,28 @@ import (
 	"github.com/noonlock/noonlock/examples/lottery/internal/noon"
 	"github.com/noonlock/noonlock/examples/lottery/internal/store"
 	"github.com/noonlock/noonlock/lockcore"
-	"github.com/noonlock/noonlock/singleton"
+	"github.com/noonlock/noonlock/singleton/schedule"
 )
 
 const stamp = "2006-01-02 15:04:05.999 -07:00" // of a noon
 
-// verify compares the ledger in Redis with the schedule, as noonctl verify does, and the draws in the
-// database with the ledger. It changes neither.
+// verify checks that the noons of the schedule were drawn once. It changes nothing.
 func verify(ctx context.Context, s settings, stdout io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	from, to, err := s.span()
-	client, st, at, err := s.connect(err)
+	from, to, spanErr := s.span()
+	due, err := schedule.Parse(s.schedule, schedule.Config{TimeZone: s.location, Name: noon.Job})
+	client, st, at, err := s.connect(errors.Join(spanErr, named("schedule", err)))
 	if err != nil {
 		return err
 	}
 	defer client.Close(context.WithoutCancel(ctx)) // it holds nothing
 	defer st.Close()
-	seen, draws, err := noon.Verify(ctx, client, st, s.winners, from, to)
-	if err != nil && !errors.Is(err, singleton.ErrNothingKept) {
+	v, err := noon.Verify(ctx, client, st, due, s.winners, from, to)
+	if err != nil {
 		return coded{err, unseen}
 	}
-	if seen.Ticks == len(seen.Pending) && len(seen.Findings) == 0 && len(seen.Unknown) == 0 {
+	if v.Noons == v.Pending && len(v.Findings) == 0 {
 		if s.nothingPasses {
 			fmt.Fprintln(stdout, "there is no noon to verify")
 			return nil
@@ -39,24 +39,16 @@ func verify(ctx context.Context, s settings, stdout io.Writer) error {
 		return coded{errors.New("there is no noon to verify"), unseen}
 	}
 	show := func(t time.Time) string { return t.In(s.location).Format(stamp) }
-	fmt.Fprintf(stdout, "from %s to before %s: %d noons, %d of them succeeded in the ledger, %d draws in %s; not checked, because just due: %d\n",
-		show(seen.Since), show(seen.Until), seen.Ticks-len(seen.Pending), seen.Succeeded, draws, at, len(seen.Pending))
-	for _, f := range seen.Findings {
-		if f.Count > 1 {
-			f.Detail = fmt.Sprintf("%d noons until %s: %s", f.Count, f.Last.UTC().Format(time.RFC3339Nano), f.Detail)
-		}
-		fmt.Fprintf(stdout, "%-10s  %s  %s\n", f.Kind, show(f.Tick), f.Detail)
+	fmt.Fprintf(stdout, "from %s to before %s: %d noons, %d draws in %s, %d successes in the ledger; not checked, because just due: %d\n",
+		show(v.Since), show(v.Until), v.Noons-v.Pending, v.Draws, at, v.Recorded, v.Pending)
+	for _, f := range v.Findings {
+		fmt.Fprintf(stdout, "%-7s  %s  %s\n", f.Kind, show(f.Tick), f.Detail)
 	}
-	for _, u := range seen.Unknown {
-		err = coded{fmt.Errorf("from %s to before %s, missing noons cannot be detected: %s", show(u.Since), show(u.Until), u.Why), unseen}
-	}
-	if n := len(seen.Findings); n > 0 {
+	if n := len(v.Findings); n > 0 {
 		return fmt.Errorf("problems found: %d", n)
 	}
-	if err == nil {
-		fmt.Fprintf(stdout, "all noons were drawn, each once, with %d winners\n", s.winners)
-	}
-	return err
+	fmt.Fprintf(stdout, "all noons were drawn, each once, with %d winners\n", s.winners)
+	return nil
 }
 
 // connect returns a Client and the database for reading. wrong is the error of other settings.

@@ -128,7 +128,20 @@ terminationGracePeriodSeconds: 20
 	c.kubectl("delete", "pod", pods[1].Metadata.Name, "--wait=false")
 	ended()
 	c.ready(selector, 2)
-	t.Log(noonctl("verify", "ticks"))
+	var history struct {
+		Runs []struct {
+			Tick    time.Time
+			Outcome string
+		}
+	}
+	if err := json.Unmarshal([]byte(noonctl("history", "ticks", "--limit", "100", "-o", "json")), &history); err != nil {
+		t.Fatal(err)
+	}
+	for i, run := range history.Runs {
+		if run.Outcome != "succeeded" || i > 0 && history.Runs[i-1].Tick.Sub(run.Tick) != 2*time.Second {
+			t.Errorf("entry %d: %+v", i, history.Runs)
+		}
+	}
 }
 
 // A span is the work of one leadership, by the lines that its command has written.

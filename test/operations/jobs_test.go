@@ -30,8 +30,7 @@ func (w *world) succeeds(job, tick string) {
 	w.prints("noonctl history "+job, 0, `^  `+regexp.QuoteMeta(tick)+` .* succeeded`)
 }
 
-// failedRuns has a run that ended as unknown, and one that failed. The cause is removed, and both run
-// again, and all other ticks that have not succeeded.
+// failedRuns has a run that ended as unknown, and one that failed. The cause is removed, and both run again.
 func failedRuns(w *world) {
 	const retried = " --max-attempts 2"
 	w.cron("bill", "echo no answer >&2; exit 76", retried)
@@ -54,16 +53,6 @@ func failedRuns(w *world) {
 		w.must(w.command(row.where, row.words, "NAME", job, "TICK", tick))
 		w.succeeds(job, tick)
 	}
-	const row = "has each tick succeeded once?"
-	verify := w.command(row, "`noonctl verify NAME --since 48h` lists those that have not; the exit code is then 65", "NAME", "bill")
-	w.until(func() bool {
-		r := w.sh(verify)
-		finding := regexp.MustCompile(`(?m)^ *(\S+Z) .*(?:unknown|skipped)`).FindStringSubmatch(r.out)
-		if r.code == 65 && finding != nil {
-			w.sh("noonctl rerun bill --tick " + finding[1]) // refused while it runs
-		}
-		return r.code == 0
-	}, func() string { return w.sh(verify).String() })
 }
 
 // skippedTicks has a run that hangs, and the ticks that it delays too long.

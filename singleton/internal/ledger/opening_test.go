@@ -169,7 +169,7 @@ func beginOf(span string) string {
 func (v jobVerdict) state(rescheduled bool) {
 	v.Helper()
 	list := v.answer.([]any)
-	if len(list) != 26+2*len(v.after.open) {
+	if len(list) != 25+2*len(v.after.open) {
 		v.complain("the answer is incomplete")
 		return
 	}
@@ -180,8 +180,8 @@ func (v jobVerdict) state(rescheduled bool) {
 	}
 	for i, want := range map[int]string{
 		2: job["last"], 3: job["ok"], 5: job["born"], 8: job["next"], 11: changed,
-		12: beginOf(job["hold"]), 13: beginOf(job["halt"]), 15: job["spec"], 18: job["control"], 19: job["cut"],
-		20: job["outcome"], 21: job["def"], 25: job["ttl"],
+		12: beginOf(job["hold"]), 13: beginOf(job["halt"]), 15: job["spec"], 18: job["control"],
+		19: job["outcome"], 20: job["def"], 24: job["ttl"],
 	} {
 		if list[i] != want {
 			v.complain("answer %d is not %q", i, want)
@@ -196,7 +196,7 @@ func (v jobVerdict) state(rescheduled bool) {
 	if now < v.now*1000 {
 		v.complain("not the time, or the replicas")
 	}
-	for i := 26; i < len(list); i += 2 {
+	for i := 25; i < len(list); i += 2 {
 		if _, ok := v.after.open[list[i].(string)]; !ok {
 			v.complain("tick %v is not open", list[i])
 		}

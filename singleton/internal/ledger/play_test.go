@@ -365,9 +365,9 @@ func (p *play) facts(st ledger.State) []string {
 		members = append(members, word(m.Def, m.Identity)+"@"+p.at(time.UnixMilli(ms)))
 	}
 	slices.Sort(members)
-	return append(runs, strings.Fields(fmt.Sprintf("last=%s ok=%s next=%s freed=%s held=%s since=%s resumed=%s halted=%s begun=%s cut=%s "+
+	return append(runs, strings.Fields(fmt.Sprintf("last=%s ok=%s next=%s freed=%s held=%s since=%s resumed=%s halted=%s begun=%s "+
 		"paused=%v fresh=%v acts=%v lost=%v replicas=%d others=%d acting=%s outcome=%s rescheduled=%s schedule=%s settling=%v by=%s removed=%v open=%s count=%d members=%s soon=%s coming=%d sizes=%s pending=%s",
-		p.at(st.Last), p.at(st.LastSuccess), p.at(st.Next), p.at(st.Freed), p.at(st.Held), p.at(st.PausedSince), p.at(st.Resumed), p.at(st.Halted), p.at(st.Begun), p.at(st.Cut),
+		p.at(st.Last), p.at(st.LastSuccess), p.at(st.Next), p.at(st.Freed), p.at(st.Held), p.at(st.PausedSince), p.at(st.Resumed), p.at(st.Halted), p.at(st.Begun),
 		st.Paused, st.Fresh, !st.Superseded, st.Lost, st.Replicas, st.Others, st.Acting, st.Outcome, p.at(st.Rescheduled), st.Spec, st.Settling, word(st.By.Who, st.By.Reason), st.Removed(),
 		strings.Join(open, ","), len(open), strings.Join(members, ","), p.at(st.Soon), st.Coming.Count, strings.Join(sizes, ","), strings.Join(pending, ",")))...)
 }

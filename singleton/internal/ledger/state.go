@@ -32,9 +32,6 @@ type State struct {
 	// Begun is when the ledger was created: no tick up to then was claimed or skipped.
 	// Zero: unknown, because the ledger has lost data since.
 	Begun time.Time
-	// Cut is the newest tick whose entry the history has dropped because of Config.KeepRuns. The
-	// history has an entry of each later tick that has ended. Zero: none was dropped.
-	Cut time.Time
 	// Fresh: nothing was claimed or skipped yet, and Last is when the ledger was created.
 	Fresh bool
 	// Superseded: the caller may not claim ticks, see Config.Definition.
@@ -216,7 +213,7 @@ func (st *State) controlled(text string) error {
 
 // state runs a script that replies with the state that part_state.lua makes.
 func (l *Ledger) state(ctx context.Context, r wire.Request) (st State, err error) {
-	const head = 26
+	const head = 25
 	answer, err := l.ask(ctx, r)
 	if err != nil {
 		return st, err
@@ -240,7 +237,7 @@ func (l *Ledger) state(ctx context.Context, r wire.Request) (st State, err error
 		Freed: instant(6), Resumed: instant(7), Next: instant(8),
 		Replicas: int(number(9)), Superseded: text(10) == "", Rescheduled: instant(11), Held: instant(12), Halted: instant(13),
 		id: text(14), Spec: text(15), Others: int(number(16)), Again: time.Duration(number(17)) * time.Millisecond,
-		Cut: instant(19), Outcome: text(20), Acting: text(21), Soon: instant(23), TTL: time.Duration(d.Int(text(25))) * time.Millisecond,
+		Outcome: text(19), Acting: text(20), Soon: instant(22), TTL: time.Duration(d.Int(text(24))) * time.Millisecond,
 	}
 	// The ledger is ahead of a clock that was set back. No message says when that is set right.
 	if ahead := st.Last.After(st.Now); (ahead || st.Others > 0) && (st.Again == 0 || st.Again > lookSoon) {
@@ -248,10 +245,10 @@ func (l *Ledger) state(ctx context.Context, r wire.Request) (st State, err error
 	}
 	st.Settling = settling(st.id, st.Begun, st.Now)
 	err = st.controlled(text(18))
-	if members := text(22); members != "" {
+	if members := text(21); members != "" {
 		err = errors.Join(err, json.Unmarshal([]byte(members), &st.Members))
 	}
-	if coming := text(24); coming != "" {
+	if coming := text(23); coming != "" {
 		err = errors.Join(err, json.Unmarshal([]byte(coming), &st.Coming))
 	}
 	for i := head; i < len(answer); i += 2 {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A later version, noonctl and Verify read the same ticks from the text of a schedule, even if the name of
+// A later version and noonctl read the same ticks from the text of a schedule, even if the name of
 // its zone means nothing. Schedules with other ticks have other texts.
 // Mutants: a zone is identified by its name; a gap is forgotten.
 func TestFault80_AScheduleIsKeptAsText(t *testing.T) {

@@ -76,9 +76,8 @@ func TestWrongArguments(t *testing.T) {
 		{nowhere, "doctor --timeout 2m", "--timeout is 2m0s"},
 		{nowhere, "doctor --uses mutex,everything", "everything"},
 		{nowhere, "doctor --observe 1ms", "--observe is 1ms"},
-		{nowhere, "verify good --since noon", ""},
-		{nowhere, "verify good --until noon", ""},
-		{nowhere, "verify good --output wide", ""},
+		{nowhere, "history good --since noon", ""},
+		{nowhere, "history good --output wide", ""},
 		{nowhere, "copy-to", ""},
 		{nowhere, "cron poll", ""},
 		{nowhere, "cron poll @daily", ""},
@@ -155,7 +154,7 @@ func TestWrongFlagsAreNamed(t *testing.T) {
 	const anything = "anything" // no value is wrong
 	wrong := map[string]string{
 		"redis": "http://x", "list": "2", "max-ttl": "1s", "redis-ca": "/none", "redis-cert": "/none", "redis-key": "/none", "prefix": "{", "timeout": "0s",
-		"output": "xml", "state": "broken", "sort": "age", "since": "noon", "until": "noon", "limit": "0", "uses": "everything", "observe": "1ms",
+		"output": "xml", "state": "broken", "sort": "age", "since": "noon", "limit": "0", "uses": "everything", "observe": "1ms",
 		"http": "nowhere", "operator-header": "a@b", "token-file": "/none", "time-zone": "Nowhere", "name": anything, "count": "0",
 		"reason": "a\x01", "tick": "now", "at": "noon", "id": "a\x01", "payload": "@/none", "to": anything,
 		"lock": "a{b", "mode": "shared", "slots": "0", "wait": "-1s", "ttl": "1ms", "kill-after": "-1s", "identity": "a\x01", "min-replicas": "-1",

@@ -137,8 +137,7 @@ Exit codes:
     0    done
     1    another error, or standard output could not be written; doctor: a check failed
     64   a wrong argument or flag; nothing was sent
-    65   verify: a tick did not succeed exactly once
-    66   this name, or its tick, leader or candidate, does not exist; verify: a part could not be judged
+    66   this name, or its tick, leader or candidate, does not exist
     69   Redis did not answer within --timeout, or too few servers of a quorum serve
     75   run: the lock was not acquired
     76   run: the lease ended while the command ran; elect, cron: this happened during their end
@@ -160,7 +159,7 @@ run and elect otherwise exit with the code of their command, and with 128 + N if
 	root.CompletionOptions.HiddenDefaultCmd = false
 	root.DisableAutoGenTag = true
 	a.connectionFlags(root)
-	root.AddCommand(a.getCommand(), a.describeCommand(), a.historyCommand(), a.verifyCommand(), a.doctorCommand(), a.serveCommand(), a.copyCommand(), a.nextCommand(), a.versionCommand())
+	root.AddCommand(a.getCommand(), a.describeCommand(), a.historyCommand(), a.doctorCommand(), a.serveCommand(), a.copyCommand(), a.nextCommand(), a.versionCommand())
 	root.AddCommand(a.actCommands()...)
 	root.AddCommand(a.storeCommands()...)
 	root.AddCommand(a.commandCommands()...)

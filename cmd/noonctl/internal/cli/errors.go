@@ -24,7 +24,6 @@ const (
 	exitDone        = 0
 	exitFailed      = 1
 	exitUsage       = 64
-	exitWrong       = 65
 	exitUnknown     = 66
 	exitAway        = 69
 	exitNotAcquired = 75

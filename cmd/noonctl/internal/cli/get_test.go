@@ -466,7 +466,7 @@ func TestFault136_ReadersWriteNothing(t *testing.T) {
 			})
 			for _, args := range []string{
 				"describe lock orders", "describe election board", "describe daemon feed", "describe partition shards", "describe job draw",
-				"get locks none", "get jobs -o json", "verify draw --since 1m",
+				"get locks none", "get jobs -o json", "history draw --since 1m",
 			} {
 				if r := e.noonctl(strings.Fields(args)...); r.code != 0 && r.code != 66 || strings.Contains(r.errOut, "NOPERM") {
 					t.Errorf("%s: %+v", args, r)
@@ -570,7 +570,7 @@ func TestUnusualNames(t *testing.T) {
 	}
 	for command := range strings.SplitSeq("get locks,get lock ODD,get locks -o name,get locks -o json,get locks -o yaml,get all,get all -o name,"+
 		"get all -o json,get all -o yaml,get job/ODD,describe lock ODD,describe lock ours,describe job ODD,describe job ODDx,describe ODD/x,ODD,"+
-		"history ODD,history ODD -o json,history ODD -o yaml,history ODD --since 1ns,verify ODD -o yaml,release ODD,release ODD --yes,pause ODD,"+
+		"history ODD,history ODD -o json,history ODD -o yaml,history ODD --since 1ns,release ODD,release ODD --yes,pause ODD,"+
 		"trigger ODD --prefix ODD,resign ODD,get locks --sort ODD,get jobs --sort ODD,get locks -o ODD,cancel ODD --tick ODD,"+
 		"get daemons --prefix ODD,get locks --redis redis://ODD", ",") {
 		args := strings.Split(strings.ReplaceAll(command, "ODD", odd), " ")

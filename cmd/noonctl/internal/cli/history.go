@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -70,6 +71,19 @@ func (a *app) history(ctx context.Context, name, since string, limit int) error 
 		data.Runs[i].Attempts = nil // as JSON and describe show
 	}
 	return a.walk(d.Status.Now, data)
+}
+
+// parseMoment parses the value of a flag such as --since. It returns what gives the instant, by the
+// present time of the server; without a value, it gives the zero Time.
+func parseMoment(flag, text string) (at func(now time.Time) time.Time, err error) {
+	if ago, err := time.ParseDuration(text); err == nil && ago > 0 {
+		return func(now time.Time) time.Time { return now.Add(-ago) }, nil
+	}
+	instant, err := time.Parse(time.RFC3339, text)
+	if err != nil && text != "" {
+		return nil, usage(fmt.Errorf("%s is %q; it must be a duration such as 24h or an instant such as 2026-01-02T15:04:05Z", flag, text))
+	}
+	return func(time.Time) time.Time { return instant }, nil
 }
 
 type historyData struct {

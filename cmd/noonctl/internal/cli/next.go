@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/singleton/schedule"
 )
 
@@ -45,4 +46,12 @@ and H/n each nth one from a first value, that follows from the name of the job.`
 	flags.StringVar(&name, "name", "", "name of the job, for H")
 	flags.IntVar(&count, "count", 5, "number of ticks")
 	return cmd
+}
+
+func parseZone(name string) (*time.Location, error) {
+	zone, rule := input.Zone(name)
+	if rule != "" {
+		return nil, usage(fmt.Errorf("--time-zone is %q; it must be %s", name, rule))
+	}
+	return zone, nil
 }

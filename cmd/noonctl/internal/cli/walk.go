@@ -13,9 +13,9 @@ import (
 // labels are the names of fields for people, where those in JSON do not say enough.
 var labels = map[string]string{
 	"acquired": "since", "acts": "acts of operators", "attempts": "attempts that failed", "candidates": "candidates, the next leader first", "definitions": "definitions of the job",
-	"job": "name", "last": "last tick", "limit": "earlier ticks are not judged", "next": "next tick", "open": "runs that have not ended",
-	"outcome": "last outcome", "pending": "not judged yet", "released": "resigned",
-	"releases": "released by force, the last one first", "unknown": "only the entries of this time are judged", "waiters": "waiters, the next one first",
+	"job": "name", "last": "last tick", "next": "next tick", "open": "runs that have not ended",
+	"outcome": "last outcome", "pending": "waiting for their instants", "released": "resigned",
+	"releases": "released by force, the last one first", "waiters": "waiters, the next one first",
 }
 
 func labelOf(key string) string {

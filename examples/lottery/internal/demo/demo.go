@@ -23,11 +23,13 @@ import (
 	"github.com/noonlock/noonlock/internal/certs"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 	"github.com/noonlock/noonlock/singleton"
+	"github.com/noonlock/noonlock/singleton/schedule"
 	"github.com/noonlock/noonlock/singleton/sqlonce"
 )
 
 const (
 	every      = 3 * time.Second
+	spec       = "@every 3s"
 	noons      = 5
 	cutNoon    = 2 // noon at which a replica is cut off
 	lastNoon   = 3 // noon after which all replicas stop
@@ -229,7 +231,11 @@ func (d *demo) writeLate(ctx context.Context) {
 
 func (d *demo) check(ctx context.Context) error {
 	r, until := d.replicas[0], d.noon(noons+1)
-	seen, drawn, verifyErr := noon.Verify(ctx, r.client, r.drawing.Store, winners, d.first, until)
+	due, err := schedule.Parse(spec, schedule.Config{Name: noon.Job})
+	if err != nil {
+		return err
+	}
+	seen, verifyErr := noon.Verify(ctx, r.client, r.drawing.Store, due, winners, d.first, until)
 	draws, err := r.drawing.Store.Draws(ctx, noon.Job, d.first, until)
 	if err := errors.Join(verifyErr, err); err != nil {
 		return err
@@ -244,8 +250,8 @@ func (d *demo) check(ctx context.Context) error {
 		d.print("  %s  %s\n", mark[ok], fmt.Sprintf(format, args...))
 	}
 	taken, missed := draws[cutNoon-1], draws[missedNoon-1]
-	judge(drawn == noons && len(seen.Findings) == 0, "%d noons, %d draws of %d different winners each", seen.Ticks, drawn, winners)
-	judge(seen.Succeeded == noons, "the ledger in Redis has the same %d draws, none twice, none missing", seen.Succeeded)
+	judge(seen.Draws == noons && len(seen.Findings) == 0, "%d noons, %d draws of %d different winners each", seen.Noons, seen.Draws, winners)
+	judge(seen.Recorded == noons, "the ledger in Redis has the same %d draws, none twice, none missing", seen.Recorded)
 	judge(taken.Attempt == 2 && taken.Token > d.stale.Token && taken.DrawnBy != d.cut.name,
 		"noon %d: started by %s, drawn by %s at attempt %d with a higher token", cutNoon, d.cut.name, taken.DrawnBy, taken.Attempt)
 	judge(errors.Is(d.lateErr, sqlonce.ErrStaleToken), "noon %d: the late write of %s was refused", cutNoon, d.cut.name)

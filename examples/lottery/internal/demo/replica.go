@@ -40,7 +40,7 @@ func (d *demo) newReplica(ctx context.Context, name string) (err error) {
 	if r.runner, err = singleton.NewRunner(r.client, singleton.Config{TTL: lease}); err != nil {
 		return err
 	}
-	return r.runner.Add(noon.Job, "@every "+every.String(), r.work, noon.JobConfig)
+	return r.runner.Add(noon.Job, spec, r.work, noon.JobConfig)
 }
 
 // run draws noons until ctx ends or the replica is cut off.

@@ -21,13 +21,10 @@ import (
 // Job is the name of the job in the ledger and in the database.
 const Job = "lottery"
 
-// KeepRuns is the number of runs that the ledger keeps: 27 years of daily noons.
-const KeepRuns = 10_000
-
 // JobConfig is the configuration of the job. A noon that could not be drawn in time is drawn
 // late: the entrants were promised a draw. With a pause of a minute between attempts, the database
-// may be away for most of a day.
-var JobConfig = singleton.JobConfig{CatchUp: singleton.CatchUpAll, MaxAttempts: 1000, KeepRuns: KeepRuns}
+// may be away for most of a day. The ledger keeps the daily noons of more than two years.
+var JobConfig = singleton.JobConfig{CatchUp: singleton.CatchUpAll, MaxAttempts: 1000, KeepRuns: 1000}
 
 // StoreConfig makes the database end the transaction of a frozen replica after about one lease,
 // which is when another replica takes over.

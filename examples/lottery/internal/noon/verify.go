@@ -10,65 +10,128 @@ import (
 	"github.com/noonlock/noonlock/examples/lottery/internal/store"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
+	"github.com/noonlock/noonlock/singleton/schedule"
 )
 
-// The kinds of findings that Verify adds to those of Job.Verify.
+// A Verification is the result of Verify, for the noons with Since ≤ noon < Until.
+type Verification struct {
+	Since, Until time.Time
+	Noons        int // that were due
+	Draws        int // of noons, in the database
+	Recorded     int // successes in the ledger
+	Pending      int // noons that run, or were due just now
+	Findings     []Finding
+}
+
+// A Finding is a noon that does not have exactly one draw of all winners.
+type Finding struct {
+	Tick time.Time
+	// Kind is short for a draw with another number of winners, and extra for a draw at an instant that the
+	// schedule does not have. Without a draw, it is the outcome in the ledger: failed, unknown, skipped,
+	// undrawn for a success, or missing if there is none.
+	Kind, Detail string
+}
+
 const (
-	Undrawn    = "undrawn"    // the ledger has a success, and the database no draw
-	Unledgered = "unledgered" // the database has a draw, and the ledger no success
-	Short      = "short"      // a draw has another number of winners
+	pending = "pending"
+	justDue = 10 * time.Second
 )
 
-// Verify compares the ledger with the schedule (Job.Verify), and the draws in the database with
-// the ledger. A zero since is the beginning of the ledger. It returns the number of draws, too.
-func Verify(ctx context.Context, client *lockcore.Client, st *store.Store, winners int, since, until time.Time) (seen singleton.Verification, noons int, err error) {
+// Verify checks that the database has one draw of all winners for each noon of the schedule. The ledger
+// says why a draw is missing. Noons before the newest change of the schedule, or before the ledger
+// began, are not checked.
+func Verify(ctx context.Context, client *lockcore.Client, st *store.Store, due schedule.Schedule, winners int, since, until time.Time) (v Verification, err error) {
 	job, err := singleton.NewJob(client, Job)
 	if err != nil {
-		return seen, 0, err
+		return v, err
 	}
-	seen, err = job.Verify(ctx, since, until)
+	state, err := job.Status(ctx) // first: what has ended by then is in the history and the database
 	if err != nil {
-		return seen, 0, err
+		return v, err
 	}
-	runs, err := job.Runs(ctx, KeepRuns)
+	runs, err := job.Runs(ctx, JobConfig.KeepRuns)
 	if err != nil {
-		return seen, 0, err
+		return v, err
 	}
-	draws, err := st.Draws(ctx, Job, seen.Since, seen.Until)
+	if v.Since, v.Until = begin(state, runs), until; since.After(v.Since) {
+		v.Since = since
+	}
+	if until.After(state.Now) {
+		v.Until = state.Now
+	}
+	draws, err := st.Draws(ctx, Job, v.Since, v.Until)
 	if err != nil {
-		return seen, 0, err
+		return v, err
 	}
-	find := func(tick time.Time, kind, format string, args ...any) {
-		if !slices.ContainsFunc(seen.Pending, tick.Equal) { // it may have been drawn meanwhile
-			seen.Findings = append(seen.Findings, singleton.Finding{Tick: tick, Kind: kind, Detail: fmt.Sprintf(format, args...)})
-		}
+	find := func(tick time.Time, kind, detail string) {
+		v.Findings = append(v.Findings, Finding{tick, kind, detail})
 	}
-	succeeded, drawn := map[int64]bool{}, map[int64]bool{}
-	for _, e := range runs {
-		succeeded[e.Key()] = succeeded[e.Key()] || e.Outcome == singleton.OutcomeSucceeded
-	}
+	drawn := map[int64]bool{}
 	for _, d := range draws {
 		if d.Triggered {
 			continue
 		}
-		noons++
+		v.Draws++
 		drawn[d.Key()] = true
-		unknown := slices.ContainsFunc(seen.Unknown, func(s singleton.Span) bool { return !d.Tick.Before(s.Since) && d.Tick.Before(s.Until) })
-		if !succeeded[d.Key()] && !unknown {
-			find(d.Tick, Unledgered, "%s has drawn it, but the ledger in Redis does not have it as succeeded", d.DrawnBy)
-		}
 		if len(d.Winners) != winners {
-			find(d.Tick, Short, "it has %d of %d winners", len(d.Winners), winners)
+			find(d.Tick, "short", fmt.Sprintf("it has %d of %d winners", len(d.Winners), winners))
+		}
+		if !due.Next(d.Tick.Add(-1)).Equal(d.Tick) {
+			find(d.Tick, "extra", d.DrawnBy+" has drawn it, but the schedule does not have it")
 		}
 	}
 	for _, e := range runs {
-		if inRange := !e.Tick.Before(seen.Since) && e.Tick.Before(seen.Until); inRange && !e.Triggered && succeeded[e.Key()] && !drawn[e.Key()] {
-			find(e.Tick, Undrawn, "the ledger in Redis has it as succeeded, but there is no draw")
-			drawn[e.Key()] = true // a rerun has another entry
+		if e.Outcome == singleton.OutcomeSucceeded && !e.Triggered && !e.Tick.Before(v.Since) && e.Tick.Before(v.Until) {
+			v.Recorded++
 		}
 	}
-	slices.SortStableFunc(seen.Findings, func(a, b singleton.Finding) int {
-		return cmp.Or(a.Tick.Compare(b.Tick), cmp.Compare(a.Kind, b.Kind))
-	})
-	return seen, noons, nil
+	for tick := due.Next(v.Since.Add(-1)); !tick.IsZero() && tick.Before(v.Until); tick = due.Next(tick) {
+		v.Noons++
+		if drawn[tick.UnixMilli()] {
+			continue
+		}
+		if kind, detail := undrawn(state, runs, tick); kind == pending {
+			v.Pending++
+		} else {
+			find(tick, kind, detail)
+		}
+	}
+	slices.SortStableFunc(v.Findings, func(a, b Finding) int { return a.Tick.Compare(b.Tick) })
+	return v, nil
+}
+
+// begin returns the instant from which the ledger knows the noons of the present schedule.
+func begin(state singleton.Status, runs []singleton.HistoryEntry) time.Time {
+	at := cmp.Or(state.Begun, state.Last) // Begun is zero if the ledger has lost data
+	for _, e := range runs {              // newest first
+		if e.Outcome == singleton.OutcomeSkipped && e.Error == "rescheduled" {
+			return e.Last.Add(time.Millisecond)
+		}
+		if state.Begun.IsZero() && !e.Triggered {
+			at = e.Tick.Add(-time.Millisecond)
+		}
+	}
+	return at.Add(time.Millisecond)
+}
+
+// undrawn returns why there is no draw.
+func undrawn(state singleton.Status, runs []singleton.HistoryEntry, tick time.Time) (kind, detail string) {
+	unclaimed := tick.After(state.Last)
+	if slices.ContainsFunc(state.Open, func(run singleton.OpenRun) bool { return run.Tick.Equal(tick) }) ||
+		unclaimed && (len(state.Open) > 0 || state.Now.Sub(tick) < justDue) {
+		return pending, ""
+	}
+	for _, e := range runs {
+		if e.Triggered || tick.Before(e.Tick) || tick.After(cmp.Or(e.Last, e.Tick)) {
+			continue
+		}
+		if e.Outcome == singleton.OutcomeSucceeded {
+			return "undrawn", "the ledger in Redis has it as succeeded, but there is no draw"
+		}
+		return string(e.Outcome), e.Error
+	}
+	if unclaimed {
+		return "missing", "it is due, and no replica has claimed it"
+	}
+	return "missing", "the ledger in Redis has no entry of it"
 }

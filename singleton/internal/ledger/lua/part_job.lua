@@ -7,9 +7,9 @@
 --                control: the entry of the newest pause or resume in `acts`;
 --                retain: how long (ms) the ledger is kept after its last use; trig: the
 --                newest trigger; id: of this ledger, and a new one if it was created again
---                or repaired after a loss; cut: the newest tick whose entry was dropped from
---                `runs`, which has one of each later tick that has ended; open:<tick> for each open run, as `open` may be
---                lost alone; outcome: of the run that ended last; and the fields of part_definitions
+--                or repaired after a loss; open:<tick> for each open run, as `open`
+--                may be lost alone; outcome: of the run that ended last; and the fields of
+--                part_definitions
 --   open  hash:  tick -> record of a run that has not ended. unsure: '1' if an attempt may
 --                have taken effect and no success was recorded, because its holder died
 --                during the work or did not know; seen: when its holder sent its last
@@ -142,23 +142,10 @@ local function follow(job, key)
   end
 end
 
--- log adds an entry to the history, and drops the oldest one if there are too many. A damaged
--- entry may have been of any tick up to `last`.
+-- log adds an entry to the history, and drops the oldest ones above the limit.
 local function log(job, runs, keep, entry)
-  local length = redis.call('LPUSH', runs, cjson.encode(entry))
-  if length == 1 then
+  if redis.call('LPUSH', runs, cjson.encode(entry)) == 1 then
     follow(job, runs)
-  end
-  if length <= tonumber(keep) then
-    return
-  end
-  for _, text in ipairs(redis.call('LRANGE', runs, keep, -1)) do
-    local _, old = pcall(cjson.decode, text)
-    local last, cut = unpack(redis.call('HMGET', job, 'last', 'cut'))
-    local tick = old.last or old.tick or last -- the error of a damaged entry has neither
-    if newer(tick, cut) then
-      redis.call('HSET', job, 'cut', tick)
-    end
   end
   redis.call('LTRIM', runs, 0, tonumber(keep) - 1)
 end
