@@ -35,18 +35,16 @@ func clientOf(open func(s *lock.Scripts) (*lock.Client, error)) (*Client, error)
 	return made, nil
 }
 
-// New returns a Client for the server or cluster that the options of rdb name. The Client
-// connects at its first use, with connections of its own, so that an exhausted pool of the
-// application does not stop renewals. It copies the options of rdb, but not its hooks, and does
-// not use rdb afterwards. There is one exception: a client of redis.NewFailoverClient must stay
-// open until Close, because only its Dialer can ask the Sentinels. It asks one of them, and another one
-// after a failure. So one that is stuck or was cut off may stop the Client: see docs/SAFETY.md. NewFromOptions asks all.
+// New returns a Client for the server or cluster of rdb, a *redis.Client or *redis.ClusterClient. It refuses a client
+// of redis.NewFailoverClient, which hides its Sentinels: NewFromOptions takes their addresses. The Client copies the
+// options of rdb, but not its hooks, and does not use rdb afterwards.
 //
-// rdb must be a *redis.Client or a *redis.ClusterClient. Other types are refused, and so are options that would
-// change what a Client does: OnConnect, Limiter, NewClient and ClusterSlots, and those that read from replicas.
-// A Client uses the options for addresses, credentials, TLS, Dialer, DialTimeout, Protocol, ClientName, DB,
-// ConnMaxIdleTime and ConnMaxLifetime. It ignores those for pools, buffers, retries, read and write timeouts,
-// pipelines, client-side caches, routing policies, push and maintenance notifications, and CLIENT SETINFO.
+// The Client connects at its first use, with connections of its own, so that an exhausted pool of the application does
+// not stop renewals. Of the options, it uses addresses, credentials, TLS, Dialer, DialTimeout, Protocol, ClientName,
+// DB, ConnMaxIdleTime and ConnMaxLifetime. Options that would change what a Client does are refused: OnConnect,
+// Limiter, NewClient and ClusterSlots, and those that read from replicas. A Client ignores those for pools, buffers,
+// retries, read and write timeouts, pipelines, client-side caches, routing policies, push and maintenance
+// notifications, and CLIENT SETINFO.
 //
 // The error is a *noonlock.ConfigError, or wraps an error of Config.Registerer.
 func New(rdb redis.UniversalClient, cfg Config) (*Client, error) {
@@ -54,11 +52,14 @@ func New(rdb redis.UniversalClient, cfg Config) (*Client, error) {
 }
 
 // NewFromOptions returns a Client for one server, for the primary that Sentinels watch or for a cluster, as
-// redis.NewUniversalClient reads the options, which redisurl.Parse returns. It makes no client of go-redis. Unlike New,
-// it can also refuse options for Sentinels, such as ReadOnly. It asks all Sentinels at once, on one connection to
-// each, and the newest answer counts.
+// redis.NewUniversalClient reads the options, which redisurl.Parse returns. It makes no client of go-redis.
+// A Client asks all Sentinels at once, on one connection to each, and the newest answer counts.
+//
+// Options, connections and errors are as for New.
 func NewFromOptions(opts *redis.UniversalOptions, cfg Config) (*Client, error) {
-	return clientOf(func(s *lock.Scripts) (*lock.Client, error) { return lock.NewFromOptions(opts, lock.Config(cfg), s) })
+	return clientOf(func(s *lock.Scripts) (*lock.Client, error) {
+		return lock.NewFromOptions(opts, lock.Config(cfg), s, nil)
+	})
 }
 
 // Identity returns the name that HeldError and Inspect show as the holder of this Client's

@@ -21,6 +21,8 @@ func TestNewRefuses(t *testing.T) {
 	good := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	defer good.Close()
 	nodes := []string{"127.0.0.1:1"}
+	hiding := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "noon", SentinelAddrs: nodes})
+	defer hiding.Close()
 	spread := redis.NewFailoverClusterClient(&redis.FailoverOptions{MasterName: "noon", SentinelAddrs: nodes})
 	defer spread.Close()
 	nowhere := redis.NewClusterClient(&redis.ClusterOptions{})
@@ -42,7 +44,8 @@ func TestNewRefuses(t *testing.T) {
 		{noCluster, lockcore.Config{}, "a *redis.ClusterClient without options"},
 		{&redis.Client{}, lockcore.Config{}, "a *redis.Client without options; it must be a *redis.Client, such as redis.NewClient"},
 		{&redis.ClusterClient{}, lockcore.Config{}, "a *redis.ClusterClient without options"},
-		{spread, lockcore.Config{}, "use redis.NewFailoverClient for Sentinel"},
+		{hiding, lockcore.Config{}, "rdb is of redis.NewFailoverClient, which hides its Sentinels; it must be a client of a server or a cluster; for Sentinels, use NewFromOptions"},
+		{spread, lockcore.Config{}, "use NewFromOptions for Sentinel"},
 		{nowhere, lockcore.Config{}, "rdb.Options().Addrs is []"},
 		{ring, lockcore.Config{}, "Ring"},
 		{pipeliner, lockcore.Config{}, "AutoPipeliner"},

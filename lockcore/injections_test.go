@@ -199,7 +199,7 @@ func TestInjections(t *testing.T) {
 		d.client = func(identity string) *lockcore.Client {
 			opt := w.options(identity)
 			opt.Username, opt.Password = injectedUser, injectedPassword
-			return w.clientOf(redis.NewFailoverClient(opt), lockcore.Config{Identity: identity, Logger: d.log.Logger()})
+			return w.client(opt, lockcore.Config{Identity: identity, Logger: d.log.Logger()})
 		}
 		d.promote = func(old *servers.RedisServer, dead bool) {
 			next := promote(w, watchedName, old.Addr(), w.sentinels...)

@@ -3,7 +3,6 @@ package lockcore_test
 import (
 	"context"
 	"fmt"
-	"net"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -17,99 +16,16 @@ import (
 	"github.com/noonlock/noonlock/internal/servers"
 	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
-	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
-// Two servers in a bubble, both of which accept writes. The Dialer leads to the one that the Sentinels name, like
-// that of a failover client.
-type switched struct {
-	*env
-	old, next *lockcoretest.Redis
-	named     atomic.Pointer[lockcoretest.Redis]
-	dials     atomic.Int64
-}
-
-func inSwitched(t *testing.T, test func(s *switched)) {
-	t.Helper()
-	t.Parallel()
-	inBubble(t, func(e *env) {
-		s := &switched{env: e, old: e.Bubble, next: lockcoretest.NewRedis(e.T)}
-		s.named.Store(s.old)
-		test(s)
-	})
-}
-
-// A namedConn has an address, which those in a bubble have not.
-type namedConn struct {
-	net.Conn
-	at net.UnixAddr
-}
-
-func (c *namedConn) RemoteAddr() net.Addr { return &c.at }
-
-// client returns a Client that asks Sentinels, or a plain one.
-func (s *switched) client(sentinels bool) *lockcore.Client {
-	s.Helper()
-	opt := s.old.Options()
-	if sentinels {
-		opt.Addr = "FailoverClient"
-	}
-	opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		s.dials.Add(1)
-		to, at := s.named.Load(), "old"
-		if to == s.next {
-			at = "next"
-		}
-		conn, err := to.Options().Dialer(ctx, network, addr)
-		if err != nil {
-			return nil, err
-		}
-		return &namedConn{conn, net.UnixAddr{Name: at}}, nil
-	}
-	return s.clientOf(redis.NewClient(opt), lockcore.Config{Identity: "a"})
-}
-
 // replicates copies the lock and its token counter to the next primary.
-func (s *switched) replicates(name string) {
-	s.Helper()
-	from, to := s.old.Client(), s.next.Client()
+func (c *council) replicates(name string) {
+	c.Helper()
+	from, to := c.servers[before].Client(), c.servers[after].Client()
 	for _, part := range []string{"lock", "fence"} {
-		value, err := from.Get(s.Context(), s.key(name, part)).Result()
-		must(s, err)
-		must(s, to.Set(s.Context(), s.key(name, part), value, from.PTTL(s.Context(), s.key(name, part)).Val()).Err())
-	}
-}
-
-// Behind a Sentinel, a Client that holds a lease dials once per second, to learn the address of the primary. One
-// that waits does so once per TTL. An idle Client and one without Sentinels do not.
-func TestLooksForThePrimary(t *testing.T) {
-	plain := func(s *switched) *lockcore.Client { return s.client(false) }
-	failover := func(s *switched) *lockcore.Client { return s.client(true) }
-	for name, row := range map[string]struct {
-		client      func(s *switched) *lockcore.Client
-		use         func(s *switched, m locker)
-		least, most int64 // dials in a minute
-	}{
-		"idle":            {failover, func(s *switched, m locker) { s.unlock(s.try(m)) }, 0, 0},
-		"a lease is held": {failover, func(s *switched, m locker) { s.try(m) }, 59, 61},
-		"a lock is waited for": {failover, func(s *switched, m locker) {
-			s.try(s.mutex(plain(s), m.Name(), ttl(20*time.Second)))
-			s.queued(m)
-		}, 2, 4},
-		"without Sentinels": {plain, func(s *switched, m locker) { s.try(m) }, 0, 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			inSwitched(t, func(s *switched) {
-				c := row.client(s)
-				row.use(s, s.mutex(c, "orders", ttl(20*time.Second)))
-				time.Sleep(30 * time.Second) // everything is connected
-				before := s.dials.Load()
-				time.Sleep(time.Minute)
-				if n := s.dials.Load() - before; n < row.least || n > row.most {
-					s.Errorf("%d dials in a minute, want from %d to %d", n, row.least, row.most)
-				}
-			})
-		})
+		value, err := from.Get(c.Context(), c.key(name, part)).Result()
+		must(c, err)
+		must(c, to.Set(c.Context(), c.key(name, part), value, from.PTTL(c.Context(), c.key(name, part)).Val()).Err())
 	}
 }
 
@@ -117,39 +33,38 @@ func TestLooksForThePrimary(t *testing.T) {
 // Client uses the new one only. It renews its leases there at once: those that the new primary has live on, and the
 // others end. Its waiters queue there.
 func TestFault18_PrimaryThatStillWorksIsLeft(t *testing.T) {
-	inSwitched(t, func(s *switched) {
-		c := s.client(true)
-		kept := s.try(s.mutex(c, "kept", ttl(20*time.Second)))
-		s.replicates("kept")
-		lost := s.try(s.mutex(c, "lost", ttl(20*time.Second)))
-		other := s.clientOf(redis.NewClient(s.next.Options()), lockcore.Config{Identity: "b"})
-		s.try(s.mutex(s.clientOf(redis.NewClient(s.old.Options()), lockcore.Config{Identity: "b"}), "orders", lockcore.LeaseConfig{TTL: 30 * time.Second, NoRenewal: true}))
-		holder := s.try(s.mutex(other, "orders", ttl(30*time.Second)))
-		waiter := s.queued(s.mutex(c, "orders", ttl(20*time.Second)))
+	inCouncil(t, func(c *council) {
+		kept := c.try(c.mutex(c.c, "kept", ttl(20*time.Second)))
+		c.replicates("kept")
+		lost := c.try(c.mutex(c.c, "lost", ttl(20*time.Second)))
+		other := c.clientOf(redis.NewClient(c.servers[after].Options()), lockcore.Config{Identity: "b"})
+		c.try(c.mutex(c.clientOf(redis.NewClient(c.servers[before].Options()), lockcore.Config{Identity: "b"}), "orders", lockcore.LeaseConfig{TTL: 30 * time.Second, NoRenewal: true}))
+		holder := c.try(c.mutex(other, "orders", ttl(30*time.Second)))
+		waiter := c.queued(c.mutex(c.c, "orders", ttl(20*time.Second)))
 		time.Sleep(2500 * time.Millisecond)
 		var requests atomic.Int64
-		s.old.Server().Server().SetPreHook(func(*server.Peer, string, ...string) bool {
+		c.servers[before].Server().Server().SetPreHook(func(*server.Peer, string, ...string) bool {
 			requests.Add(1)
 			return false
 		})
-		s.named.Store(s.next)
+		c.says(2, after, 0, 1, 2)
 		time.Sleep(time.Second + 100*time.Millisecond)
 		requests.Store(0)
-		mustIs(s, context.Cause(lost.Context()), lockcore.ErrLeaseLost)
-		must(s, kept.Context().Err())
-		if left := s.next.Client().PTTL(s.Context(), s.key("kept", "lock")).Val(); left < 18500*time.Millisecond {
-			s.Errorf("the new primary keeps the lease for %v", left)
+		mustIs(c, context.Cause(lost.Context()), lockcore.ErrLeaseLost)
+		must(c, kept.Context().Err())
+		if left := c.servers[after].Client().PTTL(c.Context(), c.key("kept", "lock")).Val(); left < 18500*time.Millisecond {
+			c.Errorf("the new primary keeps the lease for %v", left)
 		}
-		s.unlock(holder)
+		c.unlock(holder)
 		time.Sleep(100 * time.Millisecond)
 		if !waiter.over() {
-			s.Error("the waiter is not notified at the new primary")
+			c.Error("the waiter is not notified at the new primary")
 		}
-		s.unlock(waiter.granted())
-		s.unlock(kept)
+		c.unlock(waiter.granted())
+		c.unlock(kept)
 		time.Sleep(time.Minute)
 		if requests := requests.Load(); requests > 0 {
-			s.Errorf("the old primary got %d requests", requests)
+			c.Errorf("the old primary got %d requests", requests)
 		}
 	})
 }
@@ -159,26 +74,25 @@ func TestFault18_PrimaryThatStillWorksIsLeft(t *testing.T) {
 func TestFault18_GrantOfTheFormerPrimaryIsChecked(t *testing.T) {
 	for name, inFlight := range map[string]bool{"in flight": true, "idle": false} {
 		t.Run(name, func(t *testing.T) {
-			inSwitched(t, func(s *switched) {
-				c := s.client(true)
-				s.unlock(s.try(s.mutex(c, "warm", ttl(20*time.Second))))
+			inCouncil(t, func(c *council) {
+				c.unlock(c.try(c.mutex(c.c, "warm", ttl(20*time.Second))))
 				time.Sleep(30 * time.Second)
-				holder := s.try(s.mutex(s.clientOf(redis.NewClient(s.next.Options()), lockcore.Config{Identity: "b"}), "orders", ttl(20*time.Second)))
+				holder := c.try(c.mutex(c.clientOf(redis.NewClient(c.servers[after].Options()), lockcore.Config{Identity: "b"}), "orders", ttl(20*time.Second)))
 				if inFlight {
-					s.old.Hang()
+					c.servers[before].Hang()
 				} else {
-					s.named.Store(s.next)
+					c.says(2, after, 0, 1, 2)
 				}
-				attempt := s.going(s.mutex(c, "orders", ttl(20*time.Second)).TryLock)
+				attempt := c.going(c.mutex(c.c, "orders", ttl(20*time.Second)).TryLock)
 				if inFlight {
 					time.Sleep(100 * time.Millisecond)
-					s.named.Store(s.next)
+					c.says(2, after, 0, 1, 2)
 					time.Sleep(2 * time.Second)
-					s.old.Unhang()
+					c.servers[before].Unhang()
 				}
 				_, err := attempt.wait()
-				mustIs(s, err, lockcore.ErrNotAcquired)
-				must(s, holder.Context().Err())
+				mustIs(c, err, lockcore.ErrNotAcquired)
+				must(c, holder.Context().Err())
 			})
 		})
 	}
@@ -195,12 +109,13 @@ func TestFault18_PlannedFailover(t *testing.T) {
 	w.stale = []string{servers.Sentinel(t, watchedName, w.primary.Addr(), 2, "sentinel auth-user "+watchedName+" deaf", "sentinel auth-pass "+watchedName+" secret").Addr()}
 	w.admin(w.primary, "acl setuser peer -replicaof -slaveof")
 	cfg := ttl(20 * time.Second)
-	holder := w.try(w.mutex(w.failoverClient("client-0", nil), "orders", cfg))
+	holder := w.try(w.mutex(w.client(w.options("client-0"), lockcore.Config{Identity: "client-0"}), "orders", cfg))
 	var waiters []*pending
 	var channels []string
 	reg := prometheus.NewRegistry()
 	for i := range 3 {
-		c := w.failoverClient(fmt.Sprint("client-", i+1), reg)
+		id := fmt.Sprint("client-", i+1)
+		c := w.client(w.options(id), lockcore.Config{Identity: id, Registerer: reg})
 		waiters = append(waiters, w.queued(w.mutex(c, "orders", cfg)))
 		channels = append(channels, "noonlock:ch:"+c.Process())
 	}

@@ -33,12 +33,11 @@ type QuorumConfig struct {
 	MaxTTL time.Duration
 }
 
-// NewQuorum returns a Client whose locks are held on a majority of several independent servers.
+// NewQuorum returns a Client whose locks are held on a majority of the servers, which are 3, 5, 7 or 9 *redis.Client.
 // A minority of them may crash, restart, hang or lose its data without an effect on leases.
 //
-// The servers must not replicate each other. Each one is a *redis.Client, as for New; it may
-// be of redis.NewFailoverClient. There must be 3, 5, 7 or 9. A server that is given twice is
-// noticed when it answers twice. From then on, nothing is acquired until each client leads to a server
+// Options, connections and errors are as for New. The servers must not replicate each other. A server that is given
+// twice is noticed when it answers twice. From then on, nothing is acquired until each client leads to a server
 // of its own.
 //
 // Mutex, package election and singleton.DaemonRunner work as on one server, with these differences:
@@ -75,8 +74,6 @@ type QuorumConfig struct {
 // operator has acted: see docs/OPERATIONS.md. Clients with different servers under one number that share
 // none with data have separate quorums, and may hold the same lock. The loss of single keys, by
 // eviction or deletion, is not noticed: use maxmemory-policy noeviction. Work that ignores its context does not stop.
-//
-// The error is a *noonlock.ConfigError, or wraps an error of Config.Registerer. NewQuorum sends nothing.
 //
 // Sources: "Distributed Locks with Redis" in the manual of Redis (the Redlock algorithm), "How to
 // do distributed locking" by Kleppmann (2016), who asks for tokens, and "Is Redlock safe?", the

@@ -315,25 +315,34 @@ func TestFault18_StaleSentinelAlone(t *testing.T) {
 	})
 }
 
-// Each Sentinel gets one connection, and one question a second while a lease is held. An idle Client asks none.
+// Each Sentinel gets one connection, and one question a second while a lease is held. A Client that waits asks once
+// per TTL, and an idle one asks none.
 func TestSentinelsAreAskedOnOneConnection(t *testing.T) {
-	inCouncil(t, func(c *council) {
-		lease := c.try(c.mutex(c.c, "orders", ttl(10*time.Second)))
-		time.Sleep(10 * time.Second)
-		dials, asked := c.counts()
-		time.Sleep(time.Minute)
-		moreDials, moreAsked := c.counts()
-		if n := moreAsked - asked; moreDials != dials || n < 3*59 || n > 3*61 {
-			c.Errorf("%d dials and %d questions in a minute", moreDials-dials, n)
-		}
-		c.unlock(lease)
-		time.Sleep(10 * time.Second)
-		_, asked = c.counts()
-		time.Sleep(time.Minute)
-		if _, now := c.counts(); now > asked {
-			c.Errorf("an idle Client asked %d times", now-asked)
-		}
-	})
+	for name, row := range map[string]struct {
+		use         func(c *council, m locker)
+		least, most int // questions to each Sentinel in a minute
+	}{
+		"idle":            {func(c *council, m locker) { c.unlock(c.try(m)) }, 0, 0},
+		"a lease is held": {func(c *council, m locker) { c.try(m) }, 59, 61},
+		"a lock is waited for": {func(c *council, m locker) {
+			other := c.clientOf(redis.NewClient(c.Bubble.Options()), lockcore.Config{Identity: "b"})
+			c.try(c.mutex(other, m.Name(), ttl(20*time.Second)))
+			c.queued(m)
+		}, 2, 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inCouncil(t, func(c *council) {
+				row.use(c, c.mutex(c.c, "orders", ttl(20*time.Second)))
+				time.Sleep(30 * time.Second) // everything is connected
+				dials, asked := c.counts()
+				time.Sleep(time.Minute)
+				moreDials, moreAsked := c.counts()
+				if n := moreAsked - asked; moreDials != dials || n < 3*row.least || n > 3*row.most {
+					c.Errorf("%d dials and %d questions in a minute", moreDials-dials, n)
+				}
+			})
+		})
+	}
 }
 
 // Nothing is written to standard error, which is a file, when all servers and all Sentinels are lost.
@@ -354,7 +363,7 @@ func TestFault64_NothingIsWritten(t *testing.T) {
 		"Sentinel": func(t *testing.T) (*env, []*servers.RedisServer, string) {
 			t.Helper()
 			w := sentinelEnv(t)
-			return w.env, append(append(w.sentinels, w.replicas...), w.primary), "redis+sentinel://" + strings.Join(w.options("").SentinelAddrs, ",") + "?master=" + watchedName
+			return w.env, append(append(w.sentinels, w.replicas...), w.primary), "redis+sentinel://" + strings.Join(w.options("").Addrs, ",") + "?master=" + watchedName
 		},
 		"cluster": func(t *testing.T) (*env, []*servers.RedisServer, string) {
 			t.Helper()

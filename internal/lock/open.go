@@ -32,13 +32,13 @@ func New(rdb redis.UniversalClient, cfg Config, s *Scripts, clock func() time.Du
 	return open(cfg, s, clock, target, target.connect)
 }
 
-// NewFromOptions returns a Client for the server or cluster that the options name. Its errors are as those of New.
-func NewFromOptions(opts *redis.UniversalOptions, cfg Config, s *Scripts) (*Client, error) {
+// NewFromOptions is New with options, which may also name Sentinels.
+func NewFromOptions(opts *redis.UniversalOptions, cfg Config, s *Scripts, clock func() time.Duration) (*Client, error) {
 	target, err := targetOfOptions(opts)
 	if err != nil {
 		return nil, err
 	}
-	return open(cfg, s, nil, target, target.connect)
+	return open(cfg, s, clock, target, target.connect)
 }
 
 // open returns a Client with the Wire that connect returns. target is one of its servers.

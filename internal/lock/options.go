@@ -16,7 +16,7 @@ import (
 type target struct {
 	redis.Options
 	seeds     []string        // addresses of nodes of a cluster, each of which has the options; nil: one server
-	sentinels *wire.Sentinels // nil: there are none, or only the Dialer knows them
+	sentinels *wire.Sentinels // nil: there are none
 }
 
 // connect returns the Wire of the target.
@@ -28,12 +28,12 @@ func (t target) connect(_ *Client, cfg wire.Config) wire.Wire {
 	return wire.NewServer(t.Options, wire.Node{}, cfg)
 }
 
+// failoverAddr is the Addr in the options of a failover client of go-redis.
+const failoverAddr = "FailoverClient"
+
 // targetOf returns the target of a client. It does not use the client itself. The error is a *noonlock.ConfigError about the field.
-//
-// The Dialer of a failover client asks a Sentinel for the address of the primary, and dials
-// that. So a new connection leads to the present primary.
 func targetOf(field string, rdb redis.UniversalClient) (target, error) {
-	value, rule := fmt.Sprintf("a %T", rdb), "a *redis.Client, such as redis.NewClient or redis.NewFailoverClient makes, or a *redis.ClusterClient"
+	value, rule := fmt.Sprintf("a %T", rdb), "a *redis.Client, such as redis.NewClient makes, or a *redis.ClusterClient"
 	if v := reflect.ValueOf(rdb); v.Kind() == reflect.Pointer && (v.IsNil() || v.Elem().IsZero()) {
 		return target{}, Refuse(field, rule, value+" without options")
 	}
@@ -41,6 +41,9 @@ func targetOf(field string, rdb redis.UniversalClient) (target, error) {
 	case nil:
 		value = "nil"
 	case *redis.Client:
+		if r.Options().Addr == failoverAddr {
+			return target{}, Refuse(field, "a client of a server or a cluster; for Sentinels, use NewFromOptions, which asks all of them", "of redis.NewFailoverClient, which hides its Sentinels")
+		}
 		return target{Options: *r.Options()}, fault(field+".Options()", r.Options(), r.Options().Addr)
 	case *redis.ClusterClient:
 		c := r.Options()
@@ -94,7 +97,7 @@ func fault(field string, options any, addrs ...string) error {
 		{"RouteByLatency", primary},
 		{"RouteRandomly", primary},
 		{"ReadOnly", primary}, // which either of them sets in a ClusterClient
-		{"ClusterSlots", "nil, because a Client asks the cluster; use redis.NewFailoverClient for Sentinel"},
+		{"ClusterSlots", "nil, because a Client asks the cluster; use NewFromOptions for Sentinel"},
 		{"NewClient", "nil, because a Client makes its own connections to the nodes"},
 		{"OnConnect", "nil, because what it sends could change what the connections of a Client do"},
 		{"Limiter", "nil, because leases would end with renewals that it refuses"},

@@ -136,9 +136,8 @@ func (e *Env) start() *Env {
 	return e
 }
 
-// Connect returns a client with these options, which are those of Direct or Link with other
-// names, rights or dialers.
-func (e *Env) Connect(opt *redis.Options) redis.UniversalClient {
+// universal returns options for a client of the topology: those of Direct or Link with other names, rights or dialers.
+func (e *Env) universal(opt *redis.Options) *redis.UniversalOptions {
 	all := &redis.UniversalOptions{
 		ClientName: opt.ClientName, Dialer: opt.Dialer, Protocol: opt.Protocol,
 		Username: opt.Username, Password: opt.Password, CredentialsProvider: opt.CredentialsProvider,
@@ -148,14 +147,19 @@ func (e *Env) Connect(opt *redis.Options) redis.UniversalClient {
 	}
 	switch {
 	case e.cluster != nil:
-		all.Addrs = e.cluster.Addrs()
-		return redis.NewClusterClient(all.Cluster())
+		all.Addrs, all.IsClusterMode = e.cluster.Addrs(), true
 	case e.sentinel != nil:
 		all.Addrs, all.MasterName = []string{e.sentinel.Sentinel.Addr()}, servers.WatchedName
-		return redis.NewFailoverClient(all.Failover())
-	default:
+	}
+	return all
+}
+
+// Connect returns a client of go-redis with these options, see universal.
+func (e *Env) Connect(opt *redis.Options) redis.UniversalClient {
+	if e.cluster == nil && e.sentinel == nil {
 		return redis.NewClient(opt)
 	}
+	return redis.NewUniversalClient(e.universal(opt))
 }
 
 // InBubble runs a test in a bubble.
@@ -256,10 +260,7 @@ func (e *Env) Linked(identity string) (*lockcore.Client, *lockcoretest.Faults) {
 
 // ClientWith returns a lockcore client. It is closed at the end of the test.
 func (e *Env) ClientWith(opt *redis.Options, cfg lockcore.Config) *lockcore.Client {
-	e.Helper()
-	rdb := e.Connect(opt)
-	c, err := lockcore.New(rdb, quiet(cfg))
-	return e.closing(rdb, c, err)
+	return e.ClientOn(nil, opt, cfg)
 }
 
 // quiet logs nothing by default.
@@ -268,30 +269,28 @@ func quiet(cfg lockcore.Config) lockcore.Config {
 	return cfg
 }
 
-// ClientOn returns a Client whose leases use a clock of the test.
+// ClientOn is ClientWith, with leases that use a clock of the test.
 func (e *Env) ClientOn(clock func() time.Duration, opt *redis.Options, cfg lockcore.Config) *lockcore.Client {
 	e.Helper()
 	scripts, err := lock.OwnScripts()
 	Must(e, err)
-	rdb := e.Connect(opt)
 	c := new(lockcore.Client)
-	made, err := lock.New(rdb, lock.Config(quiet(cfg)), scripts, clock)
-	lock.Attach(c, made)
-	return e.closing(rdb, c, err)
-}
-
-func (e *Env) closing(rdb redis.UniversalClient, c *lockcore.Client, err error) *lockcore.Client {
-	e.Helper()
-	if err != nil {
-		e.Fatalf("New: %v", err)
+	var made *lock.Client
+	if e.sentinel != nil {
+		made, err = lock.NewFromOptions(e.universal(opt), lock.Config(quiet(cfg)), scripts, clock)
+	} else {
+		rdb := e.Connect(opt)
+		e.Cleanup(func() { rdb.Close() })
+		made, err = lock.New(rdb, lock.Config(quiet(cfg)), scripts, clock)
 	}
+	Must(e, err)
+	lock.Attach(c, made)
 	e.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		if err := c.Close(ctx); err != nil && !errors.Is(err, lockcore.ErrClosed) && !errors.Is(err, context.DeadlineExceeded) {
 			e.Errorf("Close: %v", err)
 		}
-		rdb.Close()
 	})
 	return c
 }

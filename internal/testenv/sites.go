@@ -3,7 +3,6 @@ package testenv
 import (
 	"context"
 	"fmt"
-	"io"
 	"net"
 	"slices"
 	"strconv"
@@ -169,55 +168,28 @@ func (s *site) heals() {
 
 // sentinel is a primary that a Sentinel watches. The Sentinel, the primary or both have the fault.
 // The connections to the primary break in any case; if it has no fault, the next ones could be made.
-//
-// The Dialer does what that of redis.NewFailoverClient does. This one itself does not work here:
-// it asks the Sentinel while it holds a mutex, and the time of a bubble does not pass while a
-// goroutine waits for a mutex.
 func (s *site) sentinel(ofSentinel, ofPrimary bool) client {
 	primary := s.node(s.Bubble)
 	sentinel := s.node(lockcoretest.NewRedis(s.T))
 	sentinel.spared, primary.spared = !ofSentinel, !ofPrimary
-	opt := s.options(primary)
-	dial, turn := opt.Dialer, make(chan struct{}, 1)
-	opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		select {
-		case turn <- struct{}{}:
-		case <-s.over:
-			return nil, errDialEnded
+	host, port, _ := strings.Cut(primary.addr, ":")
+	Must(s.Env, sentinel.Server().Server().Register("SENTINEL", func(p *server.Peer, _ string, args []string) {
+		if strings.EqualFold(args[0], "master") {
+			p.WriteStrings([]string{"config-epoch", "1"})
+			return
 		}
-		if err := func() error {
-			defer func() { <-turn }() // also if the dial panics
-			return s.ask(ctx, dial, sentinel.addr)
-		}(); err != nil {
-			return nil, err
-		}
-		return dial(ctx, network, addr)
-	}
+		p.WriteStrings([]string{host, port})
+	}))
 	s.cut = primary
-	return clientOf(redis.NewClient(opt))
-}
-
-// ask asks a Sentinel on a new connection. Like go-redis, it tries four times for three seconds
-// each, which are the defaults.
-func (s *site) ask(ctx context.Context, dial func(ctx context.Context, network, addr string) (net.Conn, error), addr string) (err error) {
-	for range 4 {
-		conn, failed := dial(ctx, "tcp", addr)
-		if err = failed; err == nil {
-			Must(s.T, conn.SetDeadline(time.Now().Add(3*time.Second)))
-			_, _ = io.WriteString(conn, "*1\r\n$4\r\nPING\r\n") // or the Read fails
-			_, err = conn.Read(make([]byte, 100))
-			_ = conn.Close()
-		}
-		select {
-		case <-s.over:
-			return err
-		default:
-		}
-		if err == nil || ctx.Err() != nil {
-			return err
-		}
+	opt := s.options(primary)
+	return client{
+		func(cfg lockcore.Config) (*lockcore.Client, error) {
+			return lockcore.NewFromOptions(&redis.UniversalOptions{
+				Addrs: []string{sentinel.addr}, MasterName: "noon", Dialer: opt.Dialer, DialTimeout: opt.DialTimeout, Protocol: opt.Protocol,
+			}, quiet(cfg))
+		},
+		func() {},
 	}
-	return err
 }
 
 // cluster is a cluster of two primaries. Those with these indexes have the fault.

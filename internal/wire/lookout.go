@@ -13,17 +13,12 @@ import (
 // proof that its server is still the primary: after a planned failover, the old one accepts
 // writes for about ten seconds, until a Sentinel reconfigures it.
 //
-// A look asks Config.Sentinels. A failover client of go-redis has no method that asks its Sentinels, but its Dialer asks
-// one at each dial. A look is then a dial, which is closed at once: the other side of the connection is the
-// primary. There is one look per second while the Client holds a lease. A grant waits for a look that is at
-// most a second old. A Client that only waits for leases looks when it tries to get one.
-//
-// A look that fails says nothing, and changes nothing: connections work without Sentinels. Behind
-// a Dialer of the user that reaches all servers through one proxy, the address does not change.
-// Then connections stay until the old primary refuses a write.
+// A look asks Config.Sentinels. There is one look per second while the Client holds a lease. A grant waits for a look
+// that is at most a second old. A Client that only waits for leases looks when it tries to get one. A look that fails
+// says nothing, and changes nothing: connections work without Sentinels.
 type lookout struct {
 	server *Server
-	probe  *conn.Dialer // for looks only
+	probe  *conn.Dialer // connects to a new primary before it is followed
 	ctx    context.Context
 	stop   context.CancelFunc
 	wg     sync.WaitGroup
@@ -40,14 +35,9 @@ type lookout struct {
 // lookAfter is the time between two looks.
 const lookAfter = time.Second
 
-// failoverAddr is the Addr in the options of a failover client of go-redis.
-const failoverAddr = "FailoverClient"
-
-var errHidden = errors.New("lockcore: a client of redis.NewFailoverClient hides its Sentinels, and asks one until that fails: if it is stuck or was cut off, NewFromOptions helps, which asks all")
-
-// newLookout returns nil if the address of the server does not come from a Sentinel.
+// newLookout returns nil if the address of the server does not come from Sentinels.
 func newLookout(s *Server, o conn.Options) *lookout {
-	if o.Redis.Addr != failoverAddr && o.Where == nil {
+	if o.Where == nil {
 		return nil
 	}
 	l := &lookout{server: s, probe: conn.NewDialer(o), looked: -lookAfter}
@@ -169,11 +159,12 @@ func (l *lookout) look() {
 		close(l.looking)
 		l.looking = nil
 	}()
-	found, err := l.probe.Find(l.ctx)
+	_, addrs, err := l.server.cfg.Sentinels.Primary(l.ctx)
 	if err != nil {
 		looked = l.server.calls.Now() // it may have taken long, and is not repeated at once
 		return
 	}
+	found := addrs[0]
 	// The connections to the former primary may have ended already.
 	if !l.server.strays(found) && (at == "" || at == found) {
 		at = found

@@ -23,7 +23,7 @@ func checkPrimary(hello map[any]any) error {
 }
 
 // A Server is the Wire of one Redis server, which has all names, or those of a Node. With Sentinel it is the
-// present primary: Config.Sentinels name its address, or the Dialer of a failover client asks one of its own.
+// present primary, whose address Config.Sentinels name.
 type Server struct {
 	addr     string
 	node     Node
@@ -67,9 +67,6 @@ func NewServer(opt redis.Options, node Node, cfg Config) *Server {
 	}
 	o := conn.Options{
 		Redis: opt, Where: cfg.Sentinels.where(), Check: checkPrimary, Replicas: cfg.Replicas, Began: time.Now(), Ticks: cfg.Now, Refused: s.refused,
-	}
-	if opt.Addr == failoverAddr {
-		o.Hides = errHidden
 	}
 	s.renewals = &stream{server: s, line: conn.NewLine(o)}
 	if cfg.History != nil {

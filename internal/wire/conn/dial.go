@@ -119,63 +119,6 @@ var errDialsHang = errors.New("lockcore: earlier dials have not returned, althou
 // takes longer than DialTimeout, or the setup longer than two of them: it sends two requests, one after the
 // other.
 func (d *Dialer) Connect(ctx context.Context) (*Pipe, error) {
-	return d.guard(ctx, func(ctx context.Context, call *dial) (*Pipe, error) {
-		addrs := []string{""}
-		if d.opt.Where != nil {
-			var err error
-			if addrs, err = d.opt.Where(ctx); err != nil {
-				return nil, err
-			}
-		}
-		var p *Pipe
-		var err error
-		for _, addr := range addrs {
-			if p, err = d.connect(ctx, call, addr); err == nil {
-				break
-			}
-		}
-		return p, err
-	})
-}
-
-func (d *Dialer) connect(ctx context.Context, call *dial, addr string) (*Pipe, error) {
-	p, err := d.dial(ctx, addr)
-	if err != nil {
-		return nil, err
-	}
-	if ctx.Err() != nil || !d.turn(call, p) {
-		p.Drop()
-		return nil, errBeside
-	}
-	ready := false
-	defer func() { // even if a function of the user panics
-		d.done(call)
-		if !ready {
-			p.Drop()
-		}
-	}()
-	err = d.setUp(ctx, call, p)
-	ready = err == nil
-	return p, err
-}
-
-// Find returns where a connection leads to. Nothing is sent on it, and if Where says that, it is not made.
-func (d *Dialer) Find(ctx context.Context) (addr string, err error) {
-	if d.opt.Where != nil {
-		addrs, err := d.opt.Where(ctx)
-		return append(addrs, "")[0], err
-	}
-	p, err := d.guard(ctx, func(ctx context.Context, _ *dial) (*Pipe, error) { return d.dial(ctx, "") })
-	if err != nil {
-		return "", err
-	}
-	p.Drop()
-	return p.Addr, nil
-}
-
-// guard calls f on its own goroutine, unless maxDialing calls have not returned. It returns when the time of
-// the step of f or ctx ends.
-func (d *Dialer) guard(ctx context.Context, f func(ctx context.Context, call *dial) (*Pipe, error)) (*Pipe, error) {
 	select {
 	case d.running <- struct{}{}:
 	case <-time.After(returnWithin):
@@ -211,7 +154,7 @@ func (d *Dialer) guard(ctx context.Context, f func(ctx context.Context, call *di
 				}
 			}
 		}()
-		r.pipe, r.err = f(ctx, call)
+		r.pipe, r.err = d.connectAny(ctx, call)
 		returned = true
 	}()
 	select {
@@ -227,6 +170,43 @@ func (d *Dialer) guard(ctx context.Context, f func(ctx context.Context, call *di
 	}
 }
 
+// connectAny connects to the first address of Where that works, or to that in the options.
+func (d *Dialer) connectAny(ctx context.Context, call *dial) (p *Pipe, err error) {
+	addrs := []string{""}
+	if d.opt.Where != nil {
+		if addrs, err = d.opt.Where(ctx); err != nil {
+			return nil, err
+		}
+	}
+	for _, addr := range addrs {
+		if p, err = d.connect(ctx, call, addr); err == nil {
+			break
+		}
+	}
+	return p, err
+}
+
+func (d *Dialer) connect(ctx context.Context, call *dial, addr string) (*Pipe, error) {
+	p, err := d.dial(ctx, addr)
+	if err != nil {
+		return nil, err
+	}
+	if ctx.Err() != nil || !d.turn(call, p) {
+		p.Drop()
+		return nil, errBeside
+	}
+	ready := false
+	defer func() { // even if a function of the user panics
+		d.done(call)
+		if !ready {
+			p.Drop()
+		}
+	}()
+	err = d.setUp(ctx, call, p)
+	ready = err == nil
+	return p, err
+}
+
 // late returns the error of a wait for a dial, with what may be its cause.
 func (d *Dialer) late(err error) error {
 	switch running := len(d.running); {
@@ -234,14 +214,6 @@ func (d *Dialer) late(err error) error {
 		err = errors.Join(err, errHandshake)
 	case running == maxDialing && !errors.Is(err, errDialsHang):
 		err = errors.Join(err, errDialsHang)
-	}
-	return d.hiding(err)
-}
-
-// hiding adds what the options hide, which may be the reason of an error.
-func (d *Dialer) hiding(err error) error {
-	if d.opt.Hides != nil {
-		err = errors.Join(err, d.opt.Hides)
 	}
 	return err
 }

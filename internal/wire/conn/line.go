@@ -32,15 +32,13 @@ type Line struct {
 	calls   sync.Pool // *call, of callers that were answered
 }
 
-// Options are what a Line needs. A Dialer uses Redis, Check and Ready only.
+// Options are what a Line needs. A Dialer uses Redis, Where, Check and Ready only.
 type Options struct {
 	Redis redis.Options // they come from a redis.Client
 
 	// Where returns the addresses to connect to, one after the other until one is ready; nil: that in Redis, and a
-	// connection leads to its remote address. Hides is joined to the errors of Check and of dials that take
-	// too long; nil: nothing is.
+	// connection leads to its remote address.
 	Where func(ctx context.Context) ([]string, error)
-	Hides error
 
 	// Check judges the answer to HELLO. Ready is the last step of a setup, and sends commands with ask; nil: there is none.
 	Check func(hello map[any]any) error

@@ -52,7 +52,7 @@ func (d *Dialer) setUp(ctx context.Context, call *dial, p *Pipe) error {
 			return reason(ctx, err)
 		}
 	} else if err := d.opt.Check(Facts(answers[0].Value)); err != nil {
-		return d.hiding(err)
+		return err
 	}
 	for _, a := range answers {
 		if a.Err != nil {
