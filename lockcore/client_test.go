@@ -115,10 +115,7 @@ func TestClose(t *testing.T) {
 func TestCloseRacesEverything(t *testing.T) {
 	onBoth(t, func(e *env) {
 		for round := range 20 {
-			rdb := e.Connect(e.Direct())
-			e.Cleanup(func() { rdb.Close() })
-			c, err := lockcore.New(rdb, lockcore.Config{})
-			must(e, err)
+			c := e.ClientWith(e.Direct(), lockcore.Config{})
 			m := e.mutex(c, "orders", ttl(20*time.Second))
 			work := func(acquire func(context.Context) (*lockcore.Lease, error), started func()) error {
 				for n := 0; ; n++ {
