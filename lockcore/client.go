@@ -16,23 +16,16 @@ type Client struct{ access }
 
 type access = lock.Access
 
-func (c *Client) room() *lock.Client { return lock.Of(&c.access) }
+func (c *Client) room() *lock.Client { return lock.Of(c) }
 
-var ownScripts = lock.OwnScripts // of all Clients
-
-// clientOf returns a Client as users see it.
-func clientOf(open func(s *lock.Scripts) (*lock.Client, error)) (*Client, error) {
-	s, err := ownScripts()
+// opened returns a Client as users see it.
+func opened(c *lock.Client, err error) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := open(s)
-	if err != nil {
-		return nil, err
-	}
-	made := new(Client)
-	lock.Attach(made, c)
-	return made, nil
+	client := new(Client)
+	lock.Attach(client, c)
+	return client, nil
 }
 
 // New returns a Client for the server or cluster of rdb, a *redis.Client or *redis.ClusterClient. It refuses a client
@@ -48,7 +41,7 @@ func clientOf(open func(s *lock.Scripts) (*lock.Client, error)) (*Client, error)
 //
 // The error is a *noonlock.ConfigError, or wraps an error of Config.Registerer.
 func New(rdb redis.UniversalClient, cfg Config) (*Client, error) {
-	return clientOf(func(s *lock.Scripts) (*lock.Client, error) { return lock.New(rdb, lock.Config(cfg), s, nil) })
+	return opened(lock.New(rdb, lock.Config(cfg), nil))
 }
 
 // NewFromOptions returns a Client for one server, for the primary that Sentinels watch or for a cluster, as
@@ -57,9 +50,7 @@ func New(rdb redis.UniversalClient, cfg Config) (*Client, error) {
 //
 // Options, connections and errors are as for New.
 func NewFromOptions(opts *redis.UniversalOptions, cfg Config) (*Client, error) {
-	return clientOf(func(s *lock.Scripts) (*lock.Client, error) {
-		return lock.NewFromOptions(opts, lock.Config(cfg), s, nil)
-	})
+	return opened(lock.NewFromOptions(opts, lock.Config(cfg), nil))
 }
 
 // Identity returns the name that HeldError and Inspect show as the holder of this Client's

@@ -19,7 +19,7 @@ func ScriptFiles() fs.FS { return scriptFiles }
 // UseScripts replaces the scripts, for all Clients to come.
 func UseScripts(files fs.FS) {
 	scriptFiles = files
-	ownScripts = sync.OnceValues(func() (*lock.Scripts, error) { return lock.LoadScripts(files) })
+	lock.OwnScripts = sync.OnceValues(func() (*lock.Scripts, error) { return lock.LoadScripts(files) })
 }
 
 // ScriptSource returns the text of a script.

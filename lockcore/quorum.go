@@ -79,7 +79,5 @@ type QuorumConfig struct {
 // do distributed locking" by Kleppmann (2016), who asks for tokens, and "Is Redlock safe?", the
 // answer by Sanfilippo (2016), who asks for the delay after a restart.
 func NewQuorum(servers []redis.UniversalClient, cfg QuorumConfig) (*Client, error) {
-	return clientOf(func(s *lock.Scripts) (*lock.Client, error) {
-		return lock.NewQuorum(servers, lock.Config(cfg.Config), s, cfg.List, cfg.MaxTTL)
-	})
+	return opened(lock.NewQuorum(servers, lock.Config(cfg.Config), cfg.List, cfg.MaxTTL))
 }

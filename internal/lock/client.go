@@ -21,15 +21,13 @@ import (
 // An Access is what a lockcore.Client embeds, so that the packages of this module get its Client: see Of.
 type Access struct{ client *Client }
 
-func (a *Access) attach(c *Client) { a.client = c }
-
-func (a *Access) access() *Client { return a.client }
+func (a *Access) access() **Client { return &a.client }
 
 // Attach makes a new *lockcore.Client that of a Client.
-func Attach(to interface{ attach(c *Client) }, c *Client) { to.attach(c) }
+func Attach(to interface{ access() **Client }, c *Client) { *to.access() = c }
 
 // Of returns the Client of a *lockcore.Client, which must not be nil.
-func Of(c interface{ access() *Client }) *Client { return c.access() }
+func Of(c interface{ access() **Client }) *Client { return *c.access() }
 
 // A Client has what its names share: the connections, the leases and the background tasks. It is safe for
 // concurrent use.

@@ -24,28 +24,32 @@ import (
 // error is a *noonlock.ConfigError, or wraps an error of Config.Registerer.
 //
 // clock is what a test measures elapsed time with, as lease.NewClock describes it; nil: the system's clock.
-func New(rdb redis.UniversalClient, cfg Config, s *Scripts, clock func() time.Duration) (*Client, error) {
+func New(rdb redis.UniversalClient, cfg Config, clock func() time.Duration) (*Client, error) {
 	target, err := targetOf("rdb", rdb)
 	if err != nil {
 		return nil, err
 	}
-	return open(cfg, s, clock, target, target.connect)
+	return open(cfg, clock, target, target.connect)
 }
 
 // NewFromOptions is New with options, which may also name Sentinels.
-func NewFromOptions(opts *redis.UniversalOptions, cfg Config, s *Scripts, clock func() time.Duration) (*Client, error) {
+func NewFromOptions(opts *redis.UniversalOptions, cfg Config, clock func() time.Duration) (*Client, error) {
 	target, err := targetOfOptions(opts)
 	if err != nil {
 		return nil, err
 	}
-	return open(cfg, s, clock, target, target.connect)
+	return open(cfg, clock, target, target.connect)
 }
 
 // open returns a Client with the Wire that connect returns. target is one of its servers.
-func open(cfg Config, s *Scripts, clock func() time.Duration, target target, connect func(*Client, wire.Config) wire.Wire) (*Client, error) {
+func open(cfg Config, clock func() time.Duration, target target, connect func(*Client, wire.Config) wire.Wire) (*Client, error) {
+	scripts, err := OwnScripts()
+	if err != nil {
+		return nil, err
+	}
 	c := &Client{
 		keys:    newKeyring(cmp.Or(cfg.Prefix, defaultPrefix), target),
-		scripts: s,
+		scripts: scripts,
 
 		registry: registry.Set{Registerer: cfg.Registerer, Sum: cfg.SumMetrics},
 		identity: cmp.Or(cfg.Identity, defaultIdentity()),
@@ -67,7 +71,7 @@ func open(cfg Config, s *Scripts, clock func() time.Duration, target target, con
 		owners:         owners{},
 	}
 	c.topology = alone{c}
-	err := errors.Join(CheckName("Config.Prefix", c.keys.prefix), CheckIdentity("Config.Identity", c.identity))
+	err = errors.Join(CheckName("Config.Prefix", c.keys.prefix), CheckIdentity("Config.Identity", c.identity))
 	if err == nil && c.tokenRetention < time.Minute {
 		err = Refuse("Config.TokenRetention", "0 (2h) or at least 1m", cfg.TokenRetention)
 	}

@@ -34,7 +34,7 @@ const (
 
 // NewQuorum returns a Client for several independent servers. list is the number of the list of servers,
 // and longest the longest TTL of any lease on them.
-func NewQuorum(servers []redis.UniversalClient, cfg Config, s *Scripts, list int, longest time.Duration) (*Client, error) {
+func NewQuorum(servers []redis.UniversalClient, cfg Config, list int, longest time.Duration) (*Client, error) {
 	if n := len(servers); n < minServers || n > maxServers || n%2 == 0 {
 		return nil, Refuse("servers", "3, 5, 7 or 9 clients", strconv.Itoa(n)+" clients")
 	}
@@ -67,7 +67,7 @@ func NewQuorum(servers []redis.UniversalClient, cfg Config, s *Scripts, list int
 	if err != nil {
 		return nil, err
 	}
-	return open(cfg, s, nil, target{Options: targets[0]}, func(c *Client, config wire.Config) wire.Wire {
+	return open(cfg, nil, target{Options: targets[0]}, func(c *Client, config wire.Config) wire.Wire {
 		m := newMembers(c, targets, counts, config, number, most)
 		c.topology = m
 		return m.wire

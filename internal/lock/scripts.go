@@ -26,7 +26,7 @@ type Scripts struct {
 //go:embed lua/*.lua
 var LuaFiles embed.FS
 
-// OwnScripts returns the scripts, which are loaded once, for all Clients.
+// OwnScripts returns the scripts, which are loaded once, for all Clients. Tests of the scripts replace it.
 var OwnScripts = sync.OnceValues(func() (*Scripts, error) { return LoadScripts(LuaFiles) })
 
 // LoadScripts reads the scripts from other files.

@@ -272,18 +272,17 @@ func quiet(cfg lockcore.Config) lockcore.Config {
 // ClientOn is ClientWith, with leases that use a clock of the test.
 func (e *Env) ClientOn(clock func() time.Duration, opt *redis.Options, cfg lockcore.Config) *lockcore.Client {
 	e.Helper()
-	scripts, err := lock.OwnScripts()
-	Must(e, err)
-	c := new(lockcore.Client)
 	var made *lock.Client
+	var err error
 	if e.sentinel != nil {
-		made, err = lock.NewFromOptions(e.universal(opt), lock.Config(quiet(cfg)), scripts, clock)
+		made, err = lock.NewFromOptions(e.universal(opt), lock.Config(quiet(cfg)), clock)
 	} else {
 		rdb := e.Connect(opt)
 		e.Cleanup(func() { rdb.Close() })
-		made, err = lock.New(rdb, lock.Config(quiet(cfg)), scripts, clock)
+		made, err = lock.New(rdb, lock.Config(quiet(cfg)), clock)
 	}
 	Must(e, err)
+	c := new(lockcore.Client)
 	lock.Attach(c, made)
 	e.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
