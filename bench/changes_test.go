@@ -17,7 +17,7 @@ func changes(x *bench) {
 	t := x.table("", "change")
 	work := func(context.Context, singleton.Run) error { return nil }
 	for range *repetitions {
-		x.onRunner(0, func(ctx context.Context, s *server, rdb *redis.Client, c *lockcore.Client, r *singleton.Runner) {
+		x.onRunner(0, func(ctx context.Context, s *server, rdb *redis.Client, r *singleton.Runner) {
 			for _, one := range []struct {
 				line   string
 				change func(name string) error
@@ -26,10 +26,6 @@ func changes(x *bench) {
 				{"noonlock, Add", func(name string) error { return r.Add(name, "0 0 1 1 *", work, singleton.JobConfig{}) }},
 				{"noonlock, Update", func(name string) error { return r.Update(name, "0 0 2 1 *", work, singleton.JobConfig{}) }},
 				{"noonlock, Remove", func(name string) error { return r.Remove(name) }},
-				{"noonlock, CreateJob", func(name string) error {
-					return singleton.CreateJob(ctx, c, singleton.JobSpec{Name: name, Schedule: "0 0 1 1 *"}, false)
-				}},
-				{"noonlock, DeleteJob", func(name string) error { return singleton.DeleteJob(ctx, c, name, lockcore.Operator{}) }},
 			} {
 				server, used, begin, n := s.processor(), x.processor(), time.Now(), 0
 				stop := s.count()
@@ -45,26 +41,20 @@ func changes(x *bench) {
 				t.add(one.line, "client CPU, µs", 1e6*(x.processor()-used)/float64(n))
 			}
 		})
-		x.onRunner(10_000, func(ctx context.Context, _ *server, _ *redis.Client, c *lockcore.Client, r *singleton.Runner) {
+		x.onRunner(10_000, func(ctx context.Context, _ *server, _ *redis.Client, r *singleton.Runner) {
 			for i := range 50 {
 				name := "late" + strconv.Itoa(i)
 				at := time.Now()
 				x.check(r.Add(name, "0 0 1 1 *", work, singleton.JobConfig{}))
 				await(ctx, func() bool { return r.Ready() == nil })
 				t.add("noonlock, Add", "until it acts, ms", time.Since(at).Seconds()*1e3)
-				at = time.Now()
-				x.check(singleton.CreateJob(ctx, c, singleton.JobSpec{Name: "stored" + strconv.Itoa(i), Schedule: "0 0 1 1 *"}, false))
-				job, err := singleton.NewJob(c, "stored"+strconv.Itoa(i))
-				x.check(err)
-				await(ctx, func() bool { st, err := job.Status(ctx); return err == nil && st.Replicas == 1 })
-				t.add("noonlock, CreateJob", "until it acts, ms", time.Since(at).Seconds()*1e3)
 			}
 		})
 	}
 }
 
-// onRunner calls a function with a Runner that runs, follows stored jobs, and has jobs of its own.
-func (x *bench) onRunner(jobs int, f func(ctx context.Context, s *server, rdb *redis.Client, c *lockcore.Client, r *singleton.Runner)) {
+// onRunner calls a function with a Runner that runs, and has jobs.
+func (x *bench) onRunner(jobs int, f func(ctx context.Context, s *server, rdb *redis.Client, r *singleton.Runner)) {
 	s := x.serve(noonlock)
 	ctx, cancel := context.WithCancel(x.ctx())
 	rdb := newRedis(s.addr, options{})
@@ -73,7 +63,6 @@ func (x *bench) onRunner(jobs int, f func(ctx context.Context, s *server, rdb *r
 	r, err := singleton.NewRunner(c, singleton.Config{})
 	x.check(err)
 	work := func(context.Context, singleton.Run) error { return nil }
-	x.check(r.Follow(func(singleton.JobSpec) func(context.Context, singleton.Run) error { return work }))
 	for j := range jobs {
 		x.check(r.Add("job"+strconv.Itoa(j), "0 0 1 1 *", work, singleton.JobConfig{}))
 	}
@@ -81,7 +70,7 @@ func (x *bench) onRunner(jobs int, f func(ctx context.Context, s *server, rdb *r
 	go func() { ended <- r.Run(ctx) }()
 	await(ctx, func() bool { return r.Ready() == nil })
 	sleep(ctx, time.Second)
-	f(ctx, s, rdb, c, r)
+	f(ctx, s, rdb, r)
 	cancel()
 	x.check(<-ended)
 	_ = c.Close(context.Background())

@@ -108,6 +108,7 @@ func everyCall(e *testenv.Env, c *lockcore.Client, ttl time.Duration, add testen
 	add("Job.CancelAt", func(ctx context.Context) { _ = job.CancelAt(ctx, "x") })
 	add("Job.TriggerAt", func(ctx context.Context) { _ = job.TriggerAt(ctx, "x", time.Now(), "") })
 	add("Job.Cancel", func(ctx context.Context) { _, _ = job.Cancel(ctx, singleton.RunID{}) })
+	add("Job.Forget", func(ctx context.Context) { _ = job.Forget(ctx) })
 	add("Job.By", func(context.Context) { _, _ = job.By(lockcore.Operator{Who: "ann@host"}) })
 	add("Job.Trigger", func(ctx context.Context) { _, _ = job.Trigger(ctx) })
 	add("Job.Trigger with 1 s", func(ctx context.Context) { _, _ = job.Trigger(ctx) })
@@ -117,11 +118,6 @@ func everyCall(e *testenv.Env, c *lockcore.Client, ttl time.Duration, add testen
 	add("Runner.Add", func(context.Context) { _ = idle.Add("other", "* * * * *", nil, singleton.JobConfig{}) })
 	add("Runner.Update", func(context.Context) { _ = idle.Update("other", "* * * * *", nil, singleton.JobConfig{}) })
 	add("Runner.Remove", func(context.Context) { _ = idle.Remove("other") })
-	add("Runner.Follow", func(context.Context) { _ = idle.Follow(nil) })
-	add("CreateJob", func(ctx context.Context) {
-		_ = singleton.CreateJob(ctx, c, singleton.JobSpec{Name: "stored", Schedule: "@daily"}, false)
-	})
-	add("DeleteJob", func(ctx context.Context) { _ = singleton.DeleteJob(ctx, c, "stored", lockcore.Operator{}) })
 	add("Runner.Check", func(context.Context) { _ = working.Check(0) })
 	add("Runner.Ready", func(context.Context) { _ = working.Ready() })
 }

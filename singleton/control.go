@@ -110,6 +110,18 @@ func (j *Job) Cancel(ctx context.Context, id RunID) (canceled []RunID, err error
 	return canceled, err
 }
 
+// Forget removes the ledger of a job that no replica runs any more: its state, its history, its actions, and the runs that
+// wait for their instants. Otherwise the ledger expires after 30 days or more, or never if the job is paused. The counter of
+// fencing tokens is kept for its week, so that a job that gets the name again has greater tokens. A replica that adds the job
+// later begins a new ledger, and no earlier tick runs.
+//
+// While a replica runs the job or holds a run of it, the error matches ErrRunning and names these replicas. A replica that
+// has died counts for 90 s. A replica that was cut off for longer restores the ledger from what it knows when it returns.
+//
+// The other errors are ErrNoLedger and ErrNewerSchema. If the error matches lockcore.ErrUnknown, the ledger may have been
+// removed. A repeated call then returns ErrNoLedger.
+func (j *Job) Forget(ctx context.Context) error { return j.ledger.Forget(ctx) }
+
 // By returns a handle on the job for an operator. Actions returns who has acted, and why, and replicas
 // log it when they notice the change. The error is a *noonlock.ConfigError.
 func (j *Job) By(by lockcore.Operator) (*Job, error) {
@@ -131,12 +143,11 @@ func (j *Job) Watch(ctx context.Context) <-chan struct{} { return j.ledger.Chang
 
 // errs are the errors that the ledger returns.
 var errs = struct {
-	newerSchema, noLedger, triggers, notEnded, succeeded, notOpen, canceled, noRun, conflict, exists, noJob error
+	newerSchema, noLedger, triggers, notEnded, succeeded, notOpen, canceled, noRun, conflict, running error
 }{
 	newerSchema: ledger.ErrNewerSchema, noLedger: ledger.ErrNoLedger, triggers: ledger.ErrTriggers, notEnded: ledger.ErrNotEnded,
 	succeeded: ledger.ErrSucceeded, notOpen: ledger.ErrNotOpen, canceled: ledger.ErrCanceled, noRun: ledger.ErrNoRun,
-	conflict: ledger.ErrConflict,
-	exists:   ledger.ErrExists, noJob: ledger.ErrNoJob,
+	conflict: ledger.ErrConflict, running: ledger.ErrRunning,
 }
 
 // Errors of a Job, for errors.Is.
@@ -145,8 +156,8 @@ var (
 	// this release does not support.
 	ErrNewerSchema = errs.newerSchema
 
-	// ErrNoLedger is returned if the job has no ledger: no replica has run it and CreateJob has not stored it, its ledger
-	// has expired, or DeleteJob has deleted it.
+	// ErrNoLedger is returned if the job has no ledger: no replica has run it, its ledger has expired, or Forget
+	// has removed it.
 	ErrNoLedger = errs.noLedger
 
 	// ErrTriggers is returned by Trigger while a hundred triggered runs are open, by Rerun while a hundred runs are
@@ -163,8 +174,8 @@ var (
 	// tick, if nothing is running.
 	ErrNotOpen = errs.notOpen
 
-	// ErrCanceled is matched by the cause of a run's context that ended because of Cancel, CancelAt or DeleteJob. The
-	// text says who did it, and why. TriggerAt returns it if CancelAt has canceled the id before its instant.
+	// ErrCanceled is matched by the cause of a run's context that ended because of Cancel or CancelAt. The text
+	// says who did it, and why. TriggerAt returns it if CancelAt has canceled the id before its instant.
 	ErrCanceled = errs.canceled
 
 	// ErrNoRun is returned by Rerun if the history does not have the tick.

@@ -221,3 +221,36 @@ func TestJSONIsStable(t *testing.T) {
 		}
 	}
 }
+
+// A job is forgotten when no replica runs it, also one that is paused, and is then no job. A replica that starts later begins
+// anew, with greater tokens.
+func TestForget(t *testing.T) {
+	onBoth(t, func(t *testing.T, f *fleet) {
+		all := f.start("ab", "@every 500ms", nil, singleton.JobConfig{})
+		f.recorded("draw", 2)
+		job := f.job("draw")
+		err := job.Forget(f.Context())
+		testenv.MustIs(t, err, singleton.ErrRunning)
+		if want := `singleton: forget job "draw": singleton: already running on a, b`; fmt.Sprint(err) != want {
+			t.Errorf("the error is %v, want %s", err, want)
+		}
+		for _, r := range all {
+			r.stop()
+		}
+		testenv.Must(t, job.Pause(f.Context()))
+		testenv.Must(t, job.Forget(f.Context()))
+		testenv.MustIs(t, job.Forget(f.Context()), singleton.ErrNoLedger)
+		names, err := singleton.Jobs(f.Context(), f.reader, nil)
+		testenv.Must(t, err)
+		if len(names) > 0 {
+			t.Errorf("the jobs are %q", names)
+		}
+		before, forgotten := f.book.all(), time.Now()
+		f.start("c", "@every 500ms", nil, singleton.JobConfig{})
+		f.recorded("draw", 2)
+		next := f.book.all()[len(before)].run
+		if next.Token <= before[len(before)-1].run.Token || next.Tick.Before(forgotten.Add(-100*time.Millisecond)) {
+			t.Errorf("forgotten at %v after %+v, then %+v", forgotten, before[len(before)-1].run, next)
+		}
+	})
+}

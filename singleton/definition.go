@@ -25,7 +25,6 @@ type job struct {
 	cfg      JobConfig
 	ledger   *ledger.Ledger
 	group    *group // nil: none
-	revision uint64 // of a stored job; otherwise 0
 	metrics  *jobMetrics
 	ready    *readiness.State
 	follower *follower // nil unless Run runs

@@ -75,14 +75,12 @@
 //
 //	6 s                               Job.Status, Job.Runs, Job.Actions, Job.Pause, Job.Resume,
 //	                                  Job.Trigger, Job.TriggerAt, Job.Cancel,
-//	                                  Job.CancelAt
+//	                                  Job.CancelAt, Job.Forget
 //	6.7 s                             Jobs, Daemons, Daemon.Inspect
 //	12 s                              Job.Rerun
-//	18 s                              DeleteJob
-//	36 s                              CreateJob
 //	until ctx ends + ShutdownTimeout  Runner.Run, DaemonRunner.Run, Once.Do
 //	0 s                               Job.By, Job.Watch, Daemon.Watch, Runner.Add, Runner.Update,
-//	                                  Runner.Remove, Runner.Follow, Runner.Check, Runner.Ready,
+//	                                  Runner.Remove, Runner.Check, Runner.Ready,
 //	                                  DaemonRunner.Check, DaemonRunner.Ready
 //
 // # Failures
@@ -117,9 +115,7 @@
 //	a schedule is changed        The new ticks begin when the new definition takes over: see
 //	                             JobConfig.Revision.
 //	a job leaves the code, or    Other replicas continue with it. Without them, its ledger expires
-//	is removed from all Runners  after 30 days or more.
-//	a stored job is deleted      Late replicas claim none of its ticks: see DeleteJob.
-//	the stored jobs are lost     Replicas continue with those that they know: see Runner.Follow.
+//	is removed from all Runners  after 30 days or more, or is removed by Job.Forget.
 //
 // # Keys and rights
 //
@@ -135,9 +131,6 @@
 //	+eval +time +lrange +subscribe +unsubscribe +ping +publish +exists +get +set
 //	+hget +hset +hdel +hmget +hkeys +hgetall +hexists +hlen +lpush
 //	+ltrim +llen +pttl +pexpire +persist +zadd +zrange +zrem +zcount
-//
-// Runner.Follow, CreateJob and DeleteJob also need +zcard and +zscore. What they store has the
-// keys "{job/}", without a TTL. The ledger of a stored job has none until DeleteJob, and then one of a week.
 //
 // For a daemon, as for any lockcore.Mutex:
 //

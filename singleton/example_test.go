@@ -3,7 +3,6 @@ package singleton_test
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/noonlock/noonlock/lockcore"
@@ -293,56 +292,17 @@ func ExampleRunner_Update() {
 	fmt.Println(runner.Remove("report"))
 	cancel()
 	fmt.Println(<-ended)
+
+	job, err := singleton.NewJob(client, "report")
+	if err == nil {
+		err = job.Forget(context.Background()) // no replica has it any more
+	}
+	fmt.Println(err)
 	// Output:
 	// <nil>
 	// text
 	// <nil>
 	// <nil>
-	// <nil>
-}
-
-// A service stores a job for each of its customers. All replicas follow the stored jobs.
-func ExampleRunner_Follow() {
-	server, err := lockcoretest.StartRedis()
-	if err != nil {
-		panic(err)
-	}
-	defer server.Close()
-	client, err := lockcore.New(server.Client(), lockcore.Config{})
-	if err != nil {
-		panic(err)
-	}
-	defer client.Close(context.Background())
-	runner, err := singleton.NewRunner(client, singleton.Config{})
-	if err != nil {
-		panic(err)
-	}
-	reports := make(chan string)
-	err = runner.Follow(func(spec singleton.JobSpec) func(context.Context, singleton.Run) error {
-		if !strings.HasPrefix(spec.Name, "report/") {
-			return nil // other programs have the code for it
-		}
-		return func(ctx context.Context, _ singleton.Run) error {
-			select {
-			case reports <- spec.Payload:
-			case <-ctx.Done():
-			}
-			return ctx.Err()
-		}
-	})
-	fmt.Println(err)
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error)
-	go func() { ended <- runner.Run(ctx) }()
-
-	err = singleton.CreateJob(ctx, client, singleton.JobSpec{Name: "report/7", Schedule: "@every 100ms", Payload: "customer 7"}, false)
-	fmt.Println(err, <-reports)
-	fmt.Println(singleton.DeleteJob(ctx, client, "report/7", lockcore.Operator{Reason: "the customer has left"}))
-	cancel()
-	fmt.Println(<-ended)
-	// Output:
-	// <nil>
-	// <nil> customer 7
 	// <nil>
 	// <nil>
 }

@@ -31,12 +31,10 @@ type follower struct {
 	stop *stopping.Deadline
 
 	state  ledger.State
-	looked time.Time      // when it was read
-	opened time.Duration  // the same by Elapsed; before, when the follower began
-	gone   *ledger.Stored // the deletion of the job; nil: it was not deleted
-	known  knowledge      // of what has changed since then
-	beside time.Time      // since when there are replicas of other definitions, or the ledger has a newer revision; of an error about that
-	owed   time.Time      // the first due tick that does not run, see lookAhead; zero: none
+	looked time.Time // when it was read
+	known  knowledge // of what has changed since then
+	beside time.Time // since when there are replicas of other definitions; of an error about that
+	owed   time.Time // the first due tick that does not run, see lookAhead; zero: none
 
 	mine map[int64]*ledger.Claim // by their keys, what this replica runs now
 	away map[int64]absence       // by their keys, the runs that it has left
@@ -58,11 +56,10 @@ const (
 	entire                    // all of the state is: nothing has ended since it was read
 )
 
-// A change of the job: it has another definition here, it was deleted, a run of this replica has returned, a message says
-// that a run has ended, or, with none of them, anything may have changed.
+// A change of the job: it has another definition here, a run of this replica has returned, a message says that a run has
+// ended, or, with none of them, anything may have changed.
 type change struct {
 	to        *job
-	gone      *ledger.Stored
 	run       *jobRun
 	end       *ledger.RunID // of a run of this replica, nil if it has not ended
 	succeeded bool
@@ -85,7 +82,7 @@ func (r *Runner) newFollower(j *job, end context.CancelCauseFunc) *follower {
 	reports := lock.Of(r.client).Reports("jobs", "ledger unavailable; ticks are delayed", "ledger available again")
 	return &follower{
 		loop: newLoop(j.ready, log, reports, true),
-		r:    r, j: j, end: end, opened: lock.Of(r.client).Elapsed(), mine: map[int64]*ledger.Claim{}, away: map[int64]absence{},
+		r:    r, j: j, end: end, mine: map[int64]*ledger.Claim{}, away: map[int64]absence{},
 	}
 }
 
@@ -99,18 +96,12 @@ func (f *follower) follow(ctx context.Context) {
 	work, free := f.r.drained(ctx)
 	defer free()
 	defer f.wg.Wait()
-	defer func() {
-		if f.gone == nil { // otherwise the ledger has no replicas
-			f.leave(ctx)
-		}
-	}()
+	defer f.leave(ctx)
 	defer func() { f.waits = false; f.unseat(ctx) }()
 	defer f.j.ledger.Watch(func(end *ledger.RunID, succeeded bool) { f.notice(change{end: end, succeeded: succeeded}) })()
 	defer f.j.ready.Run(ctx)() // after the end of ctx it claims nothing, so it is not ready
-	_ = f.run(ctx, func() (pause time.Duration, over bool, err error) {
-		if pause, err = f.step(ctx, work); f.gone != nil {
-			return f.remove(ctx)
-		}
+	_ = f.run(ctx, func() (pause time.Duration, _ bool, err error) {
+		pause, err = f.step(ctx, work)
 		return pause, false, err
 	})
 }
@@ -135,11 +126,8 @@ func (f *follower) step(ctx, work context.Context) (pause time.Duration, err err
 	defer f.unseat(ctx)
 	for again := true; again && err == nil; {
 		f.waits = false
-		err = f.mayOpen() // before what the stored jobs have told
-		if f.catchUp(); f.gone != nil {
-			return 0, nil
-		}
-		if err = cmp.Or(ctx.Err(), err); err == nil && f.known == outdated {
+		f.catchUp()
+		if err = ctx.Err(); err == nil && f.known == outdated {
 			err = f.look(ctx)
 		}
 		if err == nil {
@@ -271,17 +259,7 @@ func (f *follower) catchUp() {
 	f.mu.Unlock()
 	for _, c := range noticed {
 		if c.to != nil {
-			if f.wasAway() {
-				f.state = ledger.State{} // that was perhaps of a ledger that has ended
-			}
 			f.j, f.known, f.owed = c.to, outdated, time.Time{}
-			continue
-		}
-		if c.gone != nil {
-			f.gone = c.gone
-			for _, run := range f.mine {
-				run.Delete(*c.gone)
-			}
 			continue
 		}
 		explained := c.end != nil

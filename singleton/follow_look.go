@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
 )
 
@@ -37,13 +36,10 @@ func (f *follower) look(ctx context.Context) error {
 		f.state = state // the replica may have been registered
 		return err
 	}
-	f.looked, f.opened, f.known = time.Now(), lock.Of(f.r.client).Elapsed(), entire
+	f.looked, f.known = time.Now(), entire
 	f.r.observe(state.Now, sent, f.looked)
 	f.report(state)
 	f.state = state
-	if f.j.behind(&state) && time.Since(f.beside) >= 2*lookEvery {
-		return errBehind
-	}
 	f.compare()
 	f.show(f.state.LastSuccess)
 	if !ok {
@@ -126,11 +122,11 @@ func (f *follower) report(state ledger.State) {
 		f.j.metrics.count(f.j.metrics.changes)
 	}
 	switch {
-	case state.Others == 0 && !f.j.behind(&state):
+	case state.Others == 0:
 		f.beside = time.Time{}
 	case f.beside.IsZero():
 		f.beside = time.Now()
-	case state.Others > 0 && time.Since(f.beside) >= rolloutWithin:
+	case time.Since(f.beside) >= rolloutWithin:
 		f.beside = time.Now()
 		log.Error(errTwoDefinitions, "job has two definitions: unfinished rollout, or another program that uses its name",
 			"others", state.Others)

@@ -27,8 +27,6 @@ type HistoryEntry struct {
 	//   - rescheduled: another schedule replaced that of the job. No tick of either ran from Tick to Last, and Count is 0.
 	//   - missed: no replica ran them in time
 	//   - canceled: Cancel ended the run before it began
-	//   - removed: DeleteJob has deleted the job. No tick ran from Tick to Last, and Count is 0. Of runs
-	//     that had not begun, Count is their number.
 	Error string `json:"error,omitempty"`
 	ID    string `json:"id,omitempty"` // of TriggerAt
 	// Attempts are all attempts of a run, oldest first.
@@ -88,7 +86,7 @@ func attempts(d *ledger.Decoder, tries []ledger.Try) (all []Attempt) {
 // An Action is what an operator has done to a job.
 type Action struct {
 	At time.Time `json:"at"` // on the server's clock
-	// Verb is one of pause, resume, trigger, rerun, cancel and delete.
+	// Verb is one of pause, resume, trigger, rerun and cancel.
 	Verb   string `json:"action"`
 	RunID         // of a trigger, rerun or cancel
 	By     string `json:"by"` // see Job.By

@@ -58,12 +58,12 @@ const (
 type JobConfig struct {
 	// Timeout limits the duration of an attempt: its context then ends with ErrTimeout.
 	// Default 0: no limit.
-	Timeout time.Duration `json:",omitzero"`
+	Timeout time.Duration
 
 	// Retry is the pause after a failed attempt (an error, a panic, a timeout) before the
 	// next one, see HandOverAfter. It doubles each time, up to a minute. From 1 ms to 24 h. Default
 	// one second.
-	Retry time.Duration `json:",omitzero"`
+	Retry time.Duration
 
 	// MaxAttempts is the number of attempts at a tick, over all replicas. Default 5. With 1
 	// a tick runs at most once: if its holder dies, no other replica runs it.
@@ -71,44 +71,44 @@ type JobConfig struct {
 	// After the last attempt the tick is recorded as failed if every attempt returned an
 	// error. It is recorded as unknown if one attempt may have taken effect: its holder
 	// died, its success could not be recorded, or its error was ErrUnknownOutcome.
-	MaxAttempts int `json:",omitzero"`
+	MaxAttempts int
 
 	// CatchUp selects which missed ticks run late. Default CatchUpLatest.
-	CatchUp CatchUp `json:",omitzero"`
+	CatchUp CatchUp
 
 	// StartingDeadline is how late the first attempt at a tick may begin. Later, the tick
 	// is recorded as skipped. Another replica may still take over a run that began in time.
 	// Default 0: no limit.
-	StartingDeadline time.Duration `json:",omitzero"`
+	StartingDeadline time.Duration
 
 	// AllowOverlap lets a tick run at once, on any replica, although an earlier one is still running. The later
 	// tick has the greater token and may take effect first. So a resource must compare only tokens of one tick;
 	// Run.Marker passes that on to sqlonce. By default, a tick waits until the earlier run has ended. If
 	// several ticks wait, CatchUp selects which of them run.
-	AllowOverlap bool `json:",omitzero"`
+	AllowOverlap bool
 
 	// Jitter delays each tick by a duration of up to Jitter, to spread jobs with the same
 	// schedule. The delay never reaches the next tick. It is computed from the job and the
 	// tick, so all replicas use the same. Run.Tick remains the scheduled instant. Default
 	// 0.
-	Jitter time.Duration `json:",omitzero"`
+	Jitter time.Duration
 
 	// KeepRuns is the number of entries in the history: ended runs, and skipped ticks. Default 100,
 	// at most 10,000. With CatchUpAll, the history has a hundred more, so that the runs that are
 	// caught up do not push out the entry about the skipped ticks.
-	KeepRuns int `json:",omitzero"`
+	KeepRuns int
 
 	// Group limits how many runs of its jobs there are at a time, on all replicas. Its zero value limits
 	// nothing. A run that waits holds no lease, and the ticks of its job that follow are no overlap; StartingDeadline
 	// and CatchUp count for it. A pause between attempts needs no place. If the lease of the place ends, so does
 	// the context of the work. See also Config.MaxConcurrentRuns.
-	Group Group `json:",omitzero"`
+	Group Group
 
 	// HandOverAfter is the number of failed attempts at a tick on one replica after which another
 	// replica makes the next attempt, after the pause of Retry, as the fault may be local. It has
 	// no effect while no other replica is known, or if it is not less than MaxAttempts. Default 2,
 	// or 1 if MaxAttempts is 2; negative: never.
-	HandOverAfter int `json:",omitzero"`
+	HandOverAfter int
 
 	// Revision is part of the job's definition. So are the schedule and all fields above, except
 	// KeepRuns, Group and HandOverAfter. The work is not. Change Revision together with the work if older
@@ -129,7 +129,7 @@ type JobConfig struct {
 	// If the text changes, the ticks of the new schedule begin when the new definition takes over. No
 	// tick that was due before runs any more. The history has one entry for them, with the reason
 	// "rescheduled". If only other settings differ, missed ticks are caught up with the new settings.
-	Revision string `json:",omitzero"`
+	Revision string
 }
 
 // A Run describes one attempt at a tick to the work.

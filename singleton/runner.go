@@ -62,9 +62,9 @@ var ErrStopping = errors.New("singleton: the runner is stopping")
 // is over.
 var ErrRemoved = errors.New("singleton: the job was removed from the runner")
 
-// ErrRunning is returned by Run if the Runner or DaemonRunner is already running, and by Follow if the Runner runs or
-// follows already.
-var ErrRunning = errors.New("singleton: already running")
+// ErrRunning is returned by Run if the Runner or DaemonRunner is already running, and matched by the error of Job.Forget
+// while a replica runs the job.
+var ErrRunning = errs.running
 
 // ErrNotReady is matched by the error of Ready, of a Runner or a DaemonRunner.
 var ErrNotReady = errors.New("singleton: not ready")
@@ -103,8 +103,6 @@ type Runner struct {
 	jobs   map[string]*job
 	begin  func(j *job)      // begins to follow a job; nil unless Run runs
 	groups map[string]*group // by name
-
-	catalog *catalogFollower // nil: stored jobs are not followed
 }
 
 // NewRunner returns a Runner without jobs. The error is a *noonlock.ConfigError, or wraps an error of
@@ -139,8 +137,7 @@ func (r *Runner) lease() lockcore.LeaseConfig {
 
 // Add adds a job, before Run or while it runs. Its name follows the rules of a lock's name. Replicas that add the same name
 // share the job. A later version of the program may add it with another schedule: see
-// JobConfig.Revision. Add sends nothing; Run does that. The error is a *noonlock.ConfigError, also if the Runner follows a
-// stored job of the name.
+// JobConfig.Revision. Add sends nothing; Run does that. The error is a *noonlock.ConfigError.
 //
 // when is the schedule: a text such as "0 12 * * *" or "@every 1m", which schedule.Parse reads, with UTC and the name; what
 // schedule.Parse has returned; or a schedule.Schedule of your own, which needs a
@@ -164,27 +161,22 @@ func (r *Runner) Update(name string, when any, work func(ctx context.Context, ru
 
 // Remove removes a job from this Runner, which claims no more of its ticks. Other replicas continue with the job. A run that
 // has begun here has the drain to finish, as at the end of Run, and is then left to another replica. Remove does not wait for
-// that, and the name can be added again at once. The error is a *noonlock.ConfigError: no such job was
-// added. DeleteJob deletes a stored one.
+// that, and the name can be added again at once. The error is a *noonlock.ConfigError: there is no
+// such job.
 func (r *Runner) Remove(name string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	j := r.jobs[name]
-	if j == nil || j.revision > 0 {
+	if j == nil {
 		return errNoSuchJob(name)
 	}
-	r.drop(j)
-	return nil
-}
-
-// drop ends a job on this replica. The caller holds r.mu.
-func (r *Runner) drop(j *job) {
-	delete(r.jobs, j.name)
+	delete(r.jobs, name)
 	if j.follower != nil {
 		j.follower.end(ErrRemoved)
 	} else {
 		j.metrics.forget()
 	}
+	return nil
 }
 
 func errNoSuchJob(name string) error {
@@ -193,10 +185,7 @@ func errNoSuchJob(name string) error {
 
 // put adds a job, or replaces the one of its name.
 func (r *Runner) put(name string, when any, work func(ctx context.Context, run Run) error, cfg JobConfig, replace bool) error {
-	if work == nil {
-		return &noonlock.ConfigError{Package: "singleton", Field: "work", Value: "nil", Rule: "a function"}
-	}
-	j, err := define(r.client, r.lease(), name, when, work, cfg, 0)
+	j, err := r.define(name, when, work, cfg)
 	if err == nil {
 		j.group, err = r.group(cfg.Group)
 	}
@@ -207,33 +196,30 @@ func (r *Runner) put(name string, when any, work func(ctx context.Context, run R
 	defer r.mu.Unlock()
 	old := r.jobs[name]
 	switch {
-	case replace && (old == nil || old.revision > 0):
+	case replace && old == nil:
 		return errNoSuchJob(name)
 	case !replace && old != nil:
 		return &noonlock.ConfigError{Package: "singleton", Field: "name", Value: input.Quote(name), Rule: "unique among the jobs of the runner"}
-	}
-	r.replace(old, j)
-	return nil
-}
-
-// replace puts a job in the place of another one, which may be nil. The caller holds r.mu.
-func (r *Runner) replace(old, j *job) {
-	if old != nil {
+	case replace:
 		j.ready, j.metrics, j.follower = old.ready, old.metrics, old.follower
 		if j.follower != nil {
 			j.follower.notice(change{to: j})
 		}
-	} else {
-		j.ready, j.metrics = new(readiness.State), r.metrics.job(j.name)
+	default:
+		j.ready, j.metrics = new(readiness.State), r.metrics.job(name)
 		if r.begin != nil {
 			r.begin(j)
 		}
 	}
-	r.jobs[j.name] = j
+	r.jobs[name] = j
+	return nil
 }
 
-// define returns a job that nobody follows yet. revision is that of a stored job, otherwise 0.
-func define(client *lockcore.Client, lease lockcore.LeaseConfig, name string, when any, work func(ctx context.Context, run Run) error, cfg JobConfig, revision uint64) (*job, error) {
+// define returns a job that nobody follows yet.
+func (r *Runner) define(name string, when any, work func(ctx context.Context, run Run) error, cfg JobConfig) (*job, error) {
+	if work == nil {
+		return nil, &noonlock.ConfigError{Package: "singleton", Field: "work", Value: "nil", Rule: "a function"}
+	}
 	s, isValue := when.(schedule.Schedule)
 	if text, isText := when.(string); isText {
 		var err error
@@ -254,17 +240,14 @@ func define(client *lockcore.Client, lease lockcore.LeaseConfig, name string, wh
 	if own && cfg.Revision == "" {
 		return nil, &noonlock.ConfigError{Package: "singleton", Field: "JobConfig.Revision", Value: `""`, Rule: "set for a Schedule of your own, and changed with its ticks"}
 	}
-	l, err := ledger.New(client, name, ledger.Config{
-		Lease: lease, MaxAttempts: cfg.MaxAttempts, AllowOverlap: cfg.AllowOverlap,
+	l, err := ledger.New(r.client, name, ledger.Config{
+		Lease: r.lease(), MaxAttempts: cfg.MaxAttempts, AllowOverlap: cfg.AllowOverlap,
 		KeepRuns: cfg.entries(), Retain: retention(s), Definition: fingerprint(spec, cfg), Schedule: spec,
 	})
 	if err != nil {
 		return nil, translate(err, "Config", fmt.Sprintf("job %q", name))
 	}
-	if revision > 0 {
-		l = l.OfRevision(revision)
-	}
-	return &job{name: name, schedule: s, work: work, cfg: cfg, ledger: l, revision: revision}, nil
+	return &job{name: name, schedule: s, work: work, cfg: cfg, ledger: l}, nil
 }
 
 // Run runs the jobs until ctx ends, and waits if there is none. It then stops claiming ticks and gives the current runs
@@ -303,9 +286,6 @@ func (r *Runner) Run(ctx context.Context) error {
 	}
 	for _, j := range r.jobs {
 		r.begin(j)
-	}
-	if r.catalog != nil {
-		wg.Go(func() { r.catalog.follow(ctx) })
 	}
 	r.mu.Unlock()
 	<-ctx.Done()
@@ -350,8 +330,6 @@ func (r *Runner) drained(ctx context.Context) (context.Context, context.CancelFu
 // A job is also not ready while two or more of its ticks are due that its ledger has already
 // accounted for: the server's clock was ahead, or was set back.
 //
-// With Follow, the stored jobs must have been read, too, and none may have been for a minute older than its ledger.
-//
 // A job is ready although it is paused, or although another definition of it is in use.
 // Ready sends no request. It is meant for a readiness probe.
 func (r *Runner) Ready() error {
@@ -359,11 +337,6 @@ func (r *Runner) Ready() error {
 	defer r.mu.Unlock()
 	if len(r.jobs) == 0 && r.begin == nil {
 		return fmt.Errorf("%w: not running", ErrNotReady)
-	}
-	if r.catalog != nil {
-		if err := r.catalog.ready.Err(); err != nil {
-			return fmt.Errorf("singleton: stored jobs: %w: %w", ErrNotReady, err)
-		}
 	}
 	failing := map[string]error{}
 	for name, j := range r.jobs {

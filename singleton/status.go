@@ -24,7 +24,6 @@ type Status struct {
 	Begun       time.Time `json:"begun,omitzero"`
 	Paused      bool      `json:"paused"`
 	PausedSince time.Time `json:"paused_since,omitzero"`
-	Removed     bool      `json:"removed,omitempty"`  // it was stored, and DeleteJob has deleted it
 	Schedule    string    `json:"schedule,omitempty"` // its text; of a Schedule of your own, the Revision
 	Outcome     Outcome   `json:"outcome,omitempty"`  // of the run that ended last, see HistoryEntry; empty: none is known
 	Replicas    int       `json:"replicas"`           // live replicas that would run the job
@@ -90,7 +89,7 @@ func (j *Job) Status(ctx context.Context) (Status, error) {
 	var d ledger.Decoder
 	st := Status{
 		Job: j.name, Now: state.Now, Next: state.Next, Last: state.Last, LastSuccess: state.LastSuccess, Begun: state.Begun,
-		Removed: state.Removed(), Paused: state.Paused, PausedSince: state.PausedSince, Schedule: state.Spec, Outcome: Outcome(state.Outcome),
+		Paused: state.Paused, PausedSince: state.PausedSince, Schedule: state.Spec, Outcome: Outcome(state.Outcome),
 		Replicas: state.Replicas, TTL: state.TTL, Definitions: definitions(&d, state), Open: []OpenRun{},
 	}
 	for _, run := range state.Open {

@@ -28,7 +28,7 @@ func MarkOf(st singleton.Status) Mark {
 		// During a run, the next tick may wait for its end.
 		Overdue: !st.Paused && !running && !st.Next.IsZero() && st.Now.Sub(st.Next) > st.TTL+grace,
 		Running: running,
-		Paused:  st.Paused, Alone: st.Replicas == 0 && !st.Removed,
+		Paused:  st.Paused, Alone: st.Replicas == 0,
 	}
 }
 

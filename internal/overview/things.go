@@ -227,10 +227,7 @@ func jobState(st singleton.Status) string {
 	if st.Paused {
 		states = append(states, "paused")
 	}
-	switch {
-	case st.Removed:
-		states = append(states, "removed")
-	case st.Replicas == 0:
+	if st.Replicas == 0 {
 		states = append(states, "no replicas")
 	}
 	if states == nil {

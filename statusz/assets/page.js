@@ -242,7 +242,7 @@
     const waits = (j.open || []).length - runs.length;
     fill(r.first,
       j.paused && at(make('span', 'chip warn', 'paused'), j.paused_since),
-      j.removed ? make('span', 'chip', 'removed') : !j.replicas && make('span', 'chip warn', 'no replicas'),
+      !j.replicas && make('span', 'chip warn', 'no replicas'),
       runs.length && make('span', 'chip run', runs.length > 1 ? 'running (' + runs.length + ')' : 'running'),
       runs.length && live('who', () => runs[0].holder + ', attempt ' + runs[0].attempt + ', for ' + age(runs[0].since)),
       runs.some((o) => o.canceled) && make('span', 'chip warn', 'canceled'),

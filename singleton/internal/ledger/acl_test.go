@@ -36,7 +36,7 @@ var ledgerRights = []string{
 func TestFault77_OpenTriesEachRight(t *testing.T) {
 	t.Parallel()
 	e := realEnv(t)
-	commands := testenv.Commands(t, "lua/job_*.lua", "lua/part_[djls]*.lua", "../../../internal/wire/lua/part_token.lua")
+	commands := testenv.Commands(t, "lua/*.lua", "../../../internal/wire/lua/part_token.lua")
 	cfg := ledger.Config{Definition: "d", Schedule: "s"}
 	all := e.jobLedger(e.Client("all"), cfg)
 	_, err := all.Open(e.Context(), ledger.State{})
@@ -150,6 +150,7 @@ func TestFault60_ACLOfTheLedger(t *testing.T) {
 	for _, err := range use(user("nothing")) {
 		t.Errorf("with the documented rights: %v", err)
 	}
+	testenv.Must(e, e.jobLedger(e.ClientWith(user("nothing"), lockcore.Config{}), ledger.Config{}).Forget(t.Context()))
 	slow := map[string]bool{"subscribe": true, "unsubscribe": true, "ping": true, "publish": true}
 	for _, right := range ledgerRights {
 		testenv.Must(e, e.Raw.FlushAll(t.Context()).Err())

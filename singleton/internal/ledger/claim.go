@@ -107,14 +107,6 @@ func (r *Claim) Cancel(open OpenRun) {
 	}
 }
 
-// Delete cancels the work, because the job was deleted.
-func (r *Claim) Delete(deleted Stored) {
-	var by Act
-	_ = json.Unmarshal([]byte(deleted.Text), &by) // Ledger.Remove returns the error
-	by.Why = strings.TrimSuffix("the job was deleted: "+by.Why, ": ")
-	r.run.cancel(by.cause())
-}
-
 // Canceled returns a *CanceledError if an operator has canceled the run, otherwise nil. The lease
 // remains.
 func (r *Claim) Canceled() error { return context.Cause(r.run.canceled) }

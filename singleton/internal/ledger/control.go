@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/noonlock/noonlock/internal/input"
@@ -23,16 +25,15 @@ var (
 	ErrNotOpen     = errors.New("singleton: no such run is open")
 	ErrCanceled    = errors.New("singleton: canceled by an operator")
 	ErrConflict    = errors.New("singleton: the id has another instant or payload")
+	ErrRunning     = errors.New("singleton: already running")
 )
 
 // maxOpen limits the open triggers of a job for a Trigger, and its open runs for a Rerun.
 const maxOpen = 100
 
 const (
-	// MaxPayload limits the bytes of the payload of a run at an instant, and of a stored job.
-	MaxPayload = 4096
-
-	maxDue = 10_000 // the runs of a job that wait for their instants
+	maxPayload = 4096   // bytes of the payload of a run at an instant
+	maxDue     = 10_000 // the runs of a job that wait for their instants
 )
 
 // The values of Act.What. The first two are requests of a run.
@@ -117,8 +118,8 @@ func (l *Ledger) TriggerAt(ctx context.Context, id string, at time.Time, payload
 	const op = "trigger job"
 	at = at.Add(time.Millisecond - 1).Truncate(time.Millisecond)
 	err := cmp.Or(checkTick("at", at), checkID(id))
-	if len(payload) > MaxPayload {
-		err = refuse("payload", fmt.Sprint("at most ", MaxPayload, " bytes"), "%d bytes", len(payload))
+	if len(payload) > maxPayload {
+		err = refuse("payload", fmt.Sprint("at most ", maxPayload, " bytes"), "%d bytes", len(payload))
 	}
 	if err == nil {
 		k := l.keys
@@ -177,6 +178,16 @@ func (l *Ledger) cancel(ctx context.Context, run, id string) ([]RunID, error) {
 	return ids, opError("cancel run", l.name, err)
 }
 
+// Forget removes the ledger, unless a replica runs the job.
+func (l *Ledger) Forget(ctx context.Context) error {
+	k := l.keys
+	_, repeated, err := l.act(ctx, l.scripts.forget.Call(wire.Keys(k.job, k.open, k.runs, k.acts, k.due, k.payloads), k.channel))
+	if repeated && errors.Is(err, ErrNoLedger) { // an earlier request, whose reply was lost, has removed it
+		err = nil
+	}
+	return opError("forget job", l.name, err)
+}
+
 // act runs a script of an operator, and returns the runs that it names. repeated is that of lock.Client.Act.
 func (l *Ledger) act(ctx context.Context, r wire.Request) (runs []RunID, repeated bool, err error) {
 	answer, repeated, err := l.lock.Act(ctx, r, func(answer any) error {
@@ -184,10 +195,14 @@ func (l *Ledger) act(ctx context.Context, r wire.Request) (runs []RunID, repeate
 		if len(list) == 0 {
 			return r.OddReply(answer)
 		}
-		if code, _ := list[0].(int64); code != 1 {
+		switch code, _ := list[0].(int64); code {
+		case 1:
+			return nil
+		case 20:
+			return fmt.Errorf("%w on %s", ErrRunning, strings.Join(texts(list[1:]), ", "))
+		default:
 			return cmp.Or(refusals[code], r.OddReply(answer))
 		}
-		return nil
 	})
 	if err != nil {
 		return nil, repeated, err
@@ -197,6 +212,14 @@ func (l *Ledger) act(ctx context.Context, r wire.Request) (runs []RunID, repeate
 		runs = append(runs, d.RunID(wire.Text(text)))
 	}
 	return runs, repeated, d.Err
+}
+
+func texts(list []any) (all []string) {
+	for _, text := range list {
+		all = append(all, wire.Text(text))
+	}
+	slices.Sort(all)
+	return all
 }
 
 // refusals are the codes with which the scripts of operators refuse. 10 and 11 are those of all scripts.

@@ -32,13 +32,11 @@ func (Rights) Needs() lock.Needs {
 	return lock.Needs{
 		Names: lock.JobNames,
 		Parts: map[string]lock.Part{
-			"job":  {Types: []string{"hash"}, Endless: true, Schema: "1"}, // endless while paused or stored
+			"job":  {Types: []string{"hash"}, Endless: true, Schema: "1"}, // endless while paused
 			"open": {Types: []string{"hash"}, Endless: true},
 			"runs": {Types: []string{"list"}, Endless: true},
 			"acts": {Types: []string{"list"}, Endless: true},
 			"due":  {Types: []string{"zset"}, Endless: true}, "payloads": {Types: []string{"hash"}, Endless: true},
-
-			"specs": {Types: []string{"hash"}, Endless: true}, "live": {Types: []string{"zset"}, Endless: true}, "gone": {Types: []string{"zset"}, Endless: true},
 		},
 		Scripts: func(c *lock.Client) ([]*wire.Script, error) {
 			if c.Quorum() != nil {

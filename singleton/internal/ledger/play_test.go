@@ -315,6 +315,7 @@ func (p *play) reason(err error) []string {
 		{"newer-schema", ledger.ErrNewerSchema},
 		{"no-ledger", ledger.ErrNoLedger},
 		{"triggers", ledger.ErrTriggers},
+		{"running", ledger.ErrRunning},
 		{"not-ended", ledger.ErrNotEnded},
 		{"succeeded", ledger.ErrSucceeded},
 		{"no-run", ledger.ErrNoRun},
@@ -366,9 +367,9 @@ func (p *play) facts(st ledger.State) []string {
 	}
 	slices.Sort(members)
 	return append(runs, strings.Fields(fmt.Sprintf("last=%s ok=%s next=%s freed=%s held=%s since=%s resumed=%s halted=%s begun=%s "+
-		"paused=%v fresh=%v acts=%v lost=%v replicas=%d others=%d acting=%s outcome=%s rescheduled=%s schedule=%s settling=%v by=%s removed=%v open=%s count=%d members=%s soon=%s coming=%d sizes=%s pending=%s",
+		"paused=%v fresh=%v acts=%v lost=%v replicas=%d others=%d acting=%s outcome=%s rescheduled=%s schedule=%s settling=%v by=%s open=%s count=%d members=%s soon=%s coming=%d sizes=%s pending=%s",
 		p.at(st.Last), p.at(st.LastSuccess), p.at(st.Next), p.at(st.Freed), p.at(st.Held), p.at(st.PausedSince), p.at(st.Resumed), p.at(st.Halted), p.at(st.Begun),
-		st.Paused, st.Fresh, !st.Superseded, st.Lost, st.Replicas, st.Others, st.Acting, st.Outcome, p.at(st.Rescheduled), st.Spec, st.Settling, word(st.By.Who, st.By.Reason), st.Removed(),
+		st.Paused, st.Fresh, !st.Superseded, st.Lost, st.Replicas, st.Others, st.Acting, st.Outcome, p.at(st.Rescheduled), st.Spec, st.Settling, word(st.By.Who, st.By.Reason),
 		strings.Join(open, ","), len(open), strings.Join(members, ","), p.at(st.Soon), st.Coming.Count, strings.Join(sizes, ","), strings.Join(pending, ",")))...)
 }
 
@@ -472,13 +473,8 @@ func (r *replica) does(verb string, args, want []string) (facts []string, err er
 		return nil, l.Resume(ctx)
 	case "leaves":
 		return nil, l.Leave(ctx, r.state)
-	case "defines": // its definition, as one that is stored
-		revision, err := l.Define(ctx)
-		return []string{fmt.Sprint("revision=", revision)}, err
-	case "deletes": // the job, with a REVISION [and a REASON]
-		n, _ := strconv.ParseUint(args[0], 10, 64)
-		left, err := l.Remove(ctx, ledger.Stored{Name: "draw", Revision: n, Text: fmt.Sprintf(`{"who":"ann@host","why":%q}`, strings.Join(args[1:], " "))})
-		return []string{"left=" + left.String()}, err
+	case "forgets":
+		return nil, l.Forget(ctx)
 	case "closes":
 		return nil, r.client.Close(ctx)
 	case "triggers":

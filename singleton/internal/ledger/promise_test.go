@@ -29,6 +29,10 @@ func (v jobVerdict) complain(format string, args ...any) {
 func (b *jobBench) check(where string, r jobRequest, s jobState, before, after jobPicture, answer any) {
 	b.Helper()
 	v := jobVerdict{b, where, r, s, before, after, answer, jobAnswer(answer), strconv.FormatInt(b.tick, 10)}
+	if r.script == "job_forget" {
+		v.forget()
+		return
+	}
 	v.whole()
 	switch r.script {
 	case "job_claim":
@@ -40,13 +44,7 @@ func (b *jobBench) check(where string, r jobRequest, s jobState, before, after j
 	case "job_skip":
 		v.skip()
 	case "job_open":
-		if strings.Contains(r.open.def, "@") {
-			v.stored()
-		} else {
-			v.open()
-		}
-	case "job_remove":
-		v.remove()
+		v.open()
 	case "job_leave":
 		left := s.ledger == "used" && s.gen == "2"
 		if (v.code == "1") != left || len(after.live) > 1 || slices.Contains(after.live, "r9") {
@@ -78,7 +76,7 @@ func (v jobVerdict) whole() {
 		v.complain("a field of a newer version was dropped")
 	}
 	for other, record := range v.before.open {
-		if other != v.tick && v.after.open[other] != record && !v.r.open.over && v.r.script != "job_remove" {
+		if other != v.tick && v.after.open[other] != record && !v.r.open.over {
 			v.complain("another tick was touched")
 		}
 	}
@@ -95,11 +93,10 @@ func (v jobVerdict) whole() {
 	for part, ttl := range v.after.ttl {
 		exists := ttl != -2
 		kept := part == "job" || part == "open" || part == "runs"
-		kept = kept && (paused || v.s.ledger == "newer" || strings.Contains(v.after.job["def"], "d@"))
-		if exists && ttl < 0 && !kept {
+		if exists && ttl < 0 && (!kept || !paused && v.s.ledger != "newer") {
 			v.complain("the key %s has no TTL", part)
 		}
-		if exists && ttl >= 0 && kept && paused && v.s.gen != "4" {
+		if exists && ttl >= 0 && kept && paused {
 			v.complain("the key %s of a paused job has a TTL", part)
 		}
 	}
@@ -140,36 +137,35 @@ func (v jobVerdict) entry(fields ...string) {
 	}
 }
 
-// stored: of two stored jobs the later one acts, and the earlier one changes nothing.
-func (v jobVerdict) stored() {
+// forget: only the counter of tokens and tombstones are left, unless a replica runs the job or holds a run.
+func (v jobVerdict) forget() {
 	v.Helper()
-	switch later := v.r.open.def == "d@8"; {
-	case v.s.gen == "4" && !later:
-		v.unchanged()
-	case v.s.gen == "4" && (v.after.job["def"] != "d@8" || !slices.Contains(v.after.live, "r1") || v.after.ttl["job"] >= 0):
-		v.complain("the later one does not act")
+	running := ""
+	if v.s.tick == "mine" || v.s.tick == "live" || v.s.earlier == "live" {
+		running = "h"
 	}
-}
-
-// remove: nothing is left to claim, and what is held is canceled. A job of the code is not changed.
-func (v jobVerdict) remove() {
-	v.Helper()
-	if v.s.ledger == "newer" || v.s.ledger != "none" && v.s.gen != "4" {
+	if v.s.gen == "2" && v.s.ledger == "used" {
+		running = strings.TrimSpace(running + " nine")
+	}
+	if running == "" && !v.controls() {
+		return
+	}
+	if running != "" {
+		v.after.live = slices.DeleteFunc(v.after.live, func(name string) bool { return name == "dead" })
+		if v.before.live = slices.DeleteFunc(v.before.live, func(name string) bool { return name == "dead" }); v.code != "20" || fmt.Sprint(v.answer) != fmt.Sprint("[20 ", running, "]") {
+			v.complain("want %s", running)
+		}
 		v.unchanged()
 		return
 	}
-	if v.after.job["def"] != "removed@9" || len(v.after.live) > 0 || len(v.after.acts) != 1 || v.after.job["paused"] != "" || v.after.job["next"] != "" {
-		v.complain("it is not removed")
-	}
-	for tick, record := range v.after.open {
-		if !strings.Contains(record, "til:true") || v.before.open[tick] == "" {
-			v.complain("%s is left", tick)
+	for part, ttl := range v.after.ttl {
+		if left := part == "fence" || part == "tomb:1" && v.s.tomb != ""; left != (ttl != -2) {
+			v.complain("the key %s is left, or missing", part)
 		}
 	}
-	if ended := len(v.before.open) - len(v.after.open); v.s.ledger == "used" && len(v.after.runs) != len(v.before.runs)+ended+1 {
-		v.complain("an entry is missing")
+	if len(v.after.acts)+len(v.after.due) > 0 || v.after.fence != v.before.fence {
+		v.complain("want the counter alone")
 	}
-	v.retained()
 }
 
 func (v jobVerdict) complete() {

@@ -165,9 +165,6 @@ func jobRequests() []jobRequest {
 		openRequest("open and know the same", jobOpening{knows: true, sure: true}),
 		openRequest("open and know more", jobOpening{knows: true, ahead: 100, sure: true, over: true}),
 		openRequest("open and guess more", jobOpening{knows: true, ahead: 100}),
-		openRequest("open by a later stored job", jobOpening{me: "r1", def: "d@8", spec: "s", next: "77"}),
-		openRequest("open by an earlier stored job", jobOpening{me: "r1", def: "d@6", spec: "s", next: "77", knows: true, ahead: 100, sure: true}),
-		{name: "remove a stored job", script: "job_remove", keys: []string{"job", "open", "runs", "acts", "due", "payloads"}, args: fixed("removed@9", 10, jobRetain.Milliseconds(), "ann", "why")},
 		{name: "leave", script: "job_leave", keys: []string{"job"}, args: fixed("r9")},
 		{name: "status", script: "job_status", keys: []string{"job", "open", "due", "payloads"}, args: fixed()},
 		{name: "pause", script: "job_pause", keys: []string{"job", "open", "runs", "acts", "due", "payloads"}, args: fixed("1", jobRetain.Milliseconds(), "ann", "why")},
@@ -183,6 +180,7 @@ func jobRequests() []jobRequest {
 		}},
 		{name: "at a past instant", script: "job_at", keys: []string{"job", "due", "payloads", "open", "runs", "acts"}, args: fixed("x", 1, "", "ann", "", 10, jobRetain.Milliseconds())},
 		{name: "at an instant, where none may wait", script: "job_at", keys: []string{"job", "due", "payloads", "open", "runs", "acts"}, args: fixed("x", 1, "", "ann", "", 0, jobRetain.Milliseconds())},
+		{name: "forget", script: "job_forget", keys: []string{"job", "open", "runs", "acts", "due", "payloads"}, args: fixed()},
 		{name: "rerun", script: "job_rerun", keys: []string{"job", "open", "runs", "tomb:1", "acts", "payloads"}, args: func(b *jobBench, _ jobState) []any {
 			return []any{b.tick, "0", 100, 300_000, "ann", "why"}
 		}},

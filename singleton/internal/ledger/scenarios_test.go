@@ -288,6 +288,16 @@ func TestOperators(t *testing.T) {
 			o pauses; a looks => paused=true; redis pttl job => -1; redis pttl open => -1
 			o resumes; ttl job => 12000h0m0s; ttl open => 12000h0m0s; a looks => paused=false !resumed=-
 			a completes 1; ttl runs => 12000h0m0s`},
+		// A job is forgotten when no replica runs it. Its tokens stay greater, and no earlier tick runs.
+		{"forget", true, `
+			o forgets => no-ledger; a is def=d ttl=1m; late is def=d; a looks; a pauses; a plans x 400
+			o forgets => running; a resumes; a runs 1; a claims 2; a leaves; o forgets => running; a completes 2
+			watch watches; o forgets; watch hears => change; keys * => noonlock:{job/draw}:fence
+			o forgets => no-ledger; late knows nothing; late looks => fresh=true acts=true !last=0; history =>; late claims 2 => done
+			pass 89s; o forgets => running; pass 1s; o loses job_forget 1; o forgets; o forgets => no-ledger`},
+		// A replica that was cut off is not one of the live ones. When it returns, it restores what it knows.
+		{"forget beside a replica that returns", true, `
+			a is def=d; a looks; a runs 30; a looks; pass 90s; o forgets; a looks => lost=true last=30; a claims 30 => done`},
 		{"when a pause began", true, `
 			a looks => halted=- resumed=-
 			a pauses; pass 20ms; a pauses; a looks => since=60 halted=-

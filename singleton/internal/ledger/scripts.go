@@ -14,7 +14,7 @@ var luaFiles embed.FS
 // scripts are all scripts that change a ledger.
 type scripts struct {
 	open, leave, status, pause, trigger, at, rerun, cancel *wire.Script
-	change, look, remove                                   *wire.Script // of stored jobs
+	forget                                                 *wire.Script
 	claim, renew, complete, abandon, retry, skipped        *wire.Script
 }
 
@@ -26,10 +26,10 @@ func load(files fs.FS) (*scripts, error) {
 	s := &scripts{
 		open: l.Script("job_open"), leave: l.Script("job_leave"), status: l.Script("job_status"),
 		pause: l.Script("job_pause"), trigger: l.Script("job_trigger"), at: l.Script("job_at"), rerun: l.Script("job_rerun"), cancel: l.Script("job_cancel"),
-		claim: l.Script("job_claim"), renew: l.Script("job_renew"), complete: l.Script("job_complete"),
+		forget: l.Script("job_forget"),
+		claim:  l.Script("job_claim"), renew: l.Script("job_renew"), complete: l.Script("job_complete"),
 		abandon: l.Script("job_abandon"), retry: l.Script("job_retry"),
 		skipped: l.Script("job_skip"),
-		change:  l.Script("catalog_change"), look: l.Script("catalog_look"), remove: l.Script("job_remove"),
 	}
 	return s, l.Err()
 }

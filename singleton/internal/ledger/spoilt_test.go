@@ -23,7 +23,6 @@ func TestJobScriptsOnSpoiltKeys(t *testing.T) {
 			{ledger: "used", tick: "dead", attempt: 2, gen: "2"},
 			{ledger: "used", tick: "ended", earlier: "dead", gen: "1"},
 			{ledger: "none", tick: "due"},
-			{ledger: "used", tick: "mine", attempt: 1, gen: "4"},
 		}
 		refused := map[string]bool{}
 		for _, r := range jobRequests() {

@@ -38,7 +38,7 @@ type State struct {
 	Superseded bool
 	Replicas   int       // known replicas of the acting definition
 	Others     int       // of other definitions
-	Acting     string    // the acting definition; see Removed
+	Acting     string    // the acting definition
 	Members    []Member  // all live replicas; only from Status
 	Outcome    string    // of the run that ended last; empty: unknown
 	Open       []OpenRun // runs that have not ended, oldest first

@@ -163,7 +163,7 @@ func TestWrongFlagsAreNamed(t *testing.T) {
 		"starting-deadline": "-1s", "jitter": "2h", "keep-runs": "-1", "catch-up": "some", "group": "a{b", "group-runs": "1001",
 	}
 	arguments := map[string]string{
-		"run": "--lock=x -- true", "elect": "x -- true", "cron": "--group=g --group-runs=1 x @daily -- true", "create job": "--group=g --group-runs=1 x @daily",
+		"run": "--lock=x -- true", "elect": "x -- true", "cron": "--group=g --group-runs=1 x @daily -- true",
 		"get": "locks", "describe": "lock/x", "next": "@daily", "trigger": "--at=2030-01-01T00:00:00Z --id=7 x", "resize": "--slots=2 x",
 		"doctor": "", "serve": "", "version": "", "get all": "",
 	}

@@ -161,7 +161,6 @@ run and elect otherwise exit with the code of their command, and with 128 + N if
 	a.connectionFlags(root)
 	root.AddCommand(a.getCommand(), a.describeCommand(), a.historyCommand(), a.doctorCommand(), a.serveCommand(), a.copyCommand(), a.nextCommand(), a.versionCommand())
 	root.AddCommand(a.actCommands()...)
-	root.AddCommand(a.storeCommands()...)
 	root.AddCommand(a.commandCommands()...)
 	refuseRepeats(root)
 	return root

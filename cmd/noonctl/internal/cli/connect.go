@@ -73,7 +73,7 @@ const (
 var oneServer = map[string]string{
 	"get all": noNames, "get daemons": noNames, "get elections": noNames, "get jobs": noNames, "get locks": noNames, "get partitions": noNames, "serve": noNames,
 	"cancel": noLedgers, "cron": noLedgers, "describe job": noLedgers, "history": noLedgers, "pause": noLedgers, "rerun": noLedgers,
-	"create job": noLedgers, "delete job": noLedgers, "resume": noLedgers, "trigger": noLedgers,
+	"forget job": noLedgers, "resume": noLedgers, "trigger": noLedgers,
 	"describe partition": "partitions are shared on one server",
 	"release":            "its locks cannot be released by force", "resize": "a majority of them does not bound the number of leases", "resign": "only the process of the leader can resign",
 }

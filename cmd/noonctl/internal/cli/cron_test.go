@@ -4,6 +4,7 @@ package cli_test
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -225,34 +226,19 @@ func TestNext(t *testing.T) {
 	}
 }
 
-// A stored job is shown without replicas, and after its deletion. Repeated commands change nothing.
-func TestStoredJobs(t *testing.T) {
+// A job is forgotten when no replica runs it any more.
+func TestForget(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
-	create := []string{"create", "job", "report", "0 3 * * *", "--time-zone", "Europe/Paris", "--max-attempts", "2", "--payload", "p"}
-	for range 2 {
-		if out := e.must(create...); out != "job report stored\n" {
-			t.Errorf("created: %q", out)
-		}
+	stop := e.runs("draw", "@daily", func(context.Context, singleton.Run) error { return nil }, singleton.JobConfig{})
+	e.fails(1, []string{`"draw"`, "already running on " + e.client.Identity()}, "forget", "job", "draw")
+	stop()
+	e.must("pause", "draw")
+	e.says("get jobs", 0, "draw", "no replicas")
+	if out := e.must("forget", "job/draw"); out != "job draw forgotten\n" {
+		t.Errorf("forgotten: %q", out)
 	}
-	e.says("get jobs", 0, "report", "no replicas", "0 3 * * * in Europe/Paris")
-	e.fails(1, []string{"another job report is stored; --replace changes it"}, "create", "job", "report", "@daily")
-	e.must("create", "job", "report", "@daily", "--replace")
-	e.says("get jobs", 0, "0 0 * * * in UTC")
-	for range 2 {
-		if out := e.must("delete", "job", "report", "--reason", "old"); out != "job report deleted\n" {
-			t.Errorf("deleted: %q", out)
-		}
-	}
-	e.says("get jobs", 0, "report", "removed")
-	e.must("create", "job", "other", "@daily")
-	if out := e.must("pause", "--all"); out != "job other paused\n" {
-		t.Errorf("pause --all beside a job that is gone: %q", out)
-	}
-	e.says("describe job report", 0, "removed", "delete", "old")
-	e.fails(66, []string{"there is no job"}, "trigger", "report")
-	e.fails(66, []string{"no job nothing is stored"}, "delete", "job", "nothing")
-	e.fails(64, []string{"needs job"}, "create")
-	e.fails(64, []string{"--catch-up"}, "create", "job", "x", "@daily", "--catch-up", "some")
-	e.fails(64, []string{"spec"}, "create", "job", "x", "@dayly")
+	e.says("get jobs -o name", 0, "=")
+	e.fails(66, []string{`there is no job "draw"`}, "forget", "job", "draw")
+	e.fails(64, []string{"forget needs"}, "forget")
 }

@@ -29,8 +29,9 @@ const exitUnknownOutcome = 76
 // A ticking is one call of cron.
 type ticking struct {
 	*app
-	jobFlags
-	identity    string
+	zone, catchUp, identity string
+
+	job         singleton.JobConfig
 	ttl, drain  time.Duration
 	killAfter   time.Duration
 	unknownCode int
@@ -40,6 +41,8 @@ type ticking struct {
 	stopping func() bool            // reports whether a signal has asked for the end
 	lost     atomic.Pointer[string] // a job of which then a lease has ended before its command
 }
+
+var catchUps = map[string]singleton.CatchUp{"latest": singleton.CatchUpLatest, "all": singleton.CatchUpAll, "none": singleton.CatchUpNone}
 
 func (a *app) cronCommand() *cobra.Command {
 	c := &ticking{app: a}
@@ -110,7 +113,19 @@ group have: a run, and the next attempt at it, waits for them.`,
 	}
 	flags := cmd.Flags()
 	a.exports(cmd)
-	c.add(cmd)
+	flags.StringVar(&c.zone, "time-zone", "UTC", "time zone of the schedule, such as Europe/Paris")
+	flags.DurationVar(&c.job.Timeout, "run-timeout", 0, "how long one attempt may take (default: without limit)")
+	flags.IntVar(&c.job.MaxAttempts, "max-attempts", 5, "number of attempts at a tick, over all replicas")
+	flags.DurationVar(&c.job.Retry, "retry", time.Second, "pause after a failed attempt; it doubles each time, up to a minute")
+	flags.IntVar(&c.job.HandOverAfter, "hand-over-after", 0, "failed attempts on one replica after which another one makes the next; negative: never (default: 2)")
+	flags.DurationVar(&c.job.StartingDeadline, "starting-deadline", 0, "how late a tick may begin (default: without limit)")
+	flags.BoolVar(&c.job.AllowOverlap, "allow-overlap", false, "run a tick although an earlier one still runs")
+	flags.DurationVar(&c.job.Jitter, "jitter", 0, "delay each tick by up to this time")
+	flags.IntVar(&c.job.KeepRuns, "keep-runs", 0, "number of entries in the history (default: 100)")
+	flags.StringVar(&c.job.Group.Name, "group", "", "semaphore of which each run takes a slot, to limit the runs of several jobs")
+	flags.IntVar(&c.job.Group.Runs, "group-runs", 0, "size of the semaphore of --group, 1 to 1000, unless another one is stored (see resize)")
+	flags.StringVar(&c.catchUp, "catch-up", "latest", "which missed ticks run late: latest, all or none")
+	_ = cmd.RegisterFlagCompletionFunc("catch-up", cobra.FixedCompletions([]string{"latest", "all", "none"}, cobra.ShellCompDirectiveNoFileComp))
 	flags.StringVar(&c.file, "file", "", "crontab file with a name before each schedule; - is standard input")
 	flags.IntVar(&c.most, "max-concurrent-runs", 0, "number of runs at a time on this replica, of all jobs (default: without limit)")
 	flags.StringVar(&c.job.Revision, "revision", "", "change it so that older replicas do not run the job any more")
@@ -124,10 +139,16 @@ group have: a run, and the next attempt at it, waits for them.`,
 }
 
 func (c *ticking) run(ctx context.Context, jobs []cronJob) error {
-	zone, err := c.complete()
+	zone, err := parseZone(c.zone)
+	catchUp, known := catchUps[c.catchUp]
+	c.job.CatchUp = catchUp
 	switch {
 	case err != nil:
 		return err
+	case !known:
+		return usage(fmt.Errorf("--catch-up is %q; it must be latest, all or none", c.catchUp))
+	case c.job.MaxAttempts < 1:
+		return usage(fmt.Errorf("--max-attempts is %d; it must be at least 1", c.job.MaxAttempts))
 	case c.unknownCode < 1 || c.unknownCode > 255 || c.unknownCode == exitNotAcquired:
 		return usage(fmt.Errorf("--unknown-code is %d; it must be from 1 to 255, and not 75, which means that the command failed", c.unknownCode))
 	case c.ttl < 100*time.Millisecond:

@@ -28,7 +28,7 @@ The outcome is succeeded, or one of
 
     failed     every attempt returned an error
     unknown    no attempt is known to have succeeded, and one may have taken effect
-    skipped    the error is the reason: paused, overlap, deadline, rescheduled, missed, canceled or removed
+    skipped    the error is the reason: paused, overlap, deadline, rescheduled, missed or canceled
 
 Below, it shows what operators have done to the job, when and why. The newest 100 acts are kept.`,
 		Args: exactly("JOB"), ValidArgsFunction: a.completeNames(jobKind, 1),

@@ -25,7 +25,7 @@ func TestEachCommandWithOneAndSeveralServers(t *testing.T) {
 	arguments := map[string][]string{
 		"run": {"--lock", "x", "--", "true"}, "elect": {"x", "--http", "nowhere"}, "cron": {"x", "@daily", "--retry", "1us", "--", "true"},
 		"get": {}, "serve": {"--http", "127.0.0.1:x"}, "doctor": {"--observe", "100ms"},
-		"create": {"x", "@daily"}, "rerun": {"x", "--tick", "2020-01-01T00:00:00Z"}, "release": {"x", "--yes"}, "resize": {"x", "-n", "2"},
+		"rerun": {"x", "--tick", "2020-01-01T00:00:00Z"}, "release": {"x", "--yes"}, "resize": {"x", "-n", "2"},
 	}
 	var visit func(c *cobra.Command)
 	tried := 0

@@ -56,7 +56,19 @@ for i = 1, #list, 2 do
       acted(acts, whole(now), 'cancel', tick, ARGV[3], ARGV[4])
       follow(job, acts)
     end
-    stop_run(job, open, runs, ARGV[2], ARGV[6], tick, record, 'canceled', ARGV[3], ARGV[4], now)
+    if held then
+      record.cancel = record.cancel or {who = ARGV[3], why = ARGV[4], at = whole(now)}
+      redis.call('HSET', open, tick, cjson.encode(record))
+      announce(ARGV[6], 'cancel ' .. tick)
+    elseif record.attempt == '0' then
+      redis.call('HDEL', open, tick)
+      redis.call('HDEL', job, 'open:' .. tick)
+      log(job, runs, ARGV[2], {tick = tick, last = tick, count = '1', outcome = 'skipped', error = 'canceled', id = id_of(record)})
+      announce(ARGV[6], 'ended ' .. tick)
+    else
+      tried(record, held_until(record), 'its holder died')
+      end_run(job, open, runs, ARGV[2], ARGV[6], tick, record, 'unknown', 'canceled; its holder died or released it', held_until(record))
+    end
   end
 end
 if #answer == 1 then

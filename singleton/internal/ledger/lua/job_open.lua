@@ -45,10 +45,7 @@
 -- need not. A replica that was told to wait waits even then, as the others may have been away like
 -- itself. One that acted before an outage has waited.
 --
--- Of stored jobs, the greater revision takes over at once, also if the request is of nobody who runs ticks. A request with
--- a smaller one changes nothing.
---
--- If the schedule changes, or the job was deleted, one entry of the history has the time from the newest accounted tick
+-- If the schedule changes, one entry of the history has the time from the newest accounted tick
 -- until now. No tick of that time runs: those of the former schedule are over, and those of the
 -- new one begin then.
 --
@@ -76,10 +73,6 @@ redis.call('HLEN', open)
 redis.call('LLEN', deeds)
 redis.call('ZCOUNT', due, 0, 0)
 local now, us = server_time()
-local stored, theirs = revision(def), revision(acts)
-if stored and theirs and stored < theirs then
-  return state(job, open, us, {mine = '', same = 0, others = 0})
-end
 if not last then
   last = after
   if last == '' then
@@ -141,41 +134,36 @@ local g = {mine = '1'}
 -- take makes the caller's definition the one that acts.
 local function take()
   local former, accounted = unpack(redis.call('HMGET', job, 'spec', 'last'))
-  local why = removed(acts) and 'removed' or former and former ~= spec and 'rescheduled'
-  if why then
+  if former and former ~= spec then
     local upto = whole(math.max(now, tonumber(accounted) + 1))
     log(job, runs, keep, {
-      tick = whole(tonumber(accounted) + 1), last = upto, outcome = 'skipped', error = why,
+      tick = whole(tonumber(accounted) + 1), last = upto, outcome = 'skipped', error = 'rescheduled',
     })
     redis.call('HSET', job, 'last', upto)
   end
-  redis.call('HSET', job, 'def', def, 'spec', spec)
+  redis.call('HSET', job, 'def', def)
   acts = def
   announce(channel, 'definition')
 end
 
-local mine, new
 if me ~= '' then
   local before = live[me]
   if before and before.def ~= def then
     before = nil -- with another definition, it is a new replica
   end
-  mine = {from = before and before.from or ARGV[13] == 'acts' and now - age or now, since = now - age, def = def, identity = ARGV[9]}
+  local mine = {from = before and before.from or ARGV[13] == 'acts' and now - age or now, since = now - age, def = def, identity = ARGV[9]}
   live[me] = mine
-  new = not before
-end
-local to, free = chosen(live, acts, now)
-if def ~= acts and (stored and (theirs and theirs < stored or free) or mine and to == def and (waiting(mine, now) <= 0 or free and ARGV[13] == '')) then
-  take()
-end
-if mine then
+  local to, free = chosen(live, acts, now)
+  if to == def and def ~= acts and (waiting(mine, now) <= 0 or free and ARGV[13] == '') then
+    take()
+  end
   local _, others = count(live, def)
   if def == acts then
     redis.call('HSET', job, 'spec', spec, 'ttl', ttl)
   else
     g.mine, g.wait = '', math.max(waiting(mine, now), 0)
   end
-  if new and others > 0 then
+  if not before and others > 0 then
     announce(channel, 'definition')
   end
   mine.till = now + (others > 0 and LAPSE_BESIDE or LAPSE)

@@ -17,7 +17,6 @@ local job, open, due, payloads = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 --@include state
 --@include due
 
-shown = true
 --@include ledger
 
 redis.call('HLEN', open) -- a key of another type fails here, and not half-way

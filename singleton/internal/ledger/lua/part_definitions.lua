@@ -9,18 +9,9 @@
 -- Which definition acts is one rule. Of the definitions with a replica that asked first at least WAIT
 -- ago, the one acts whose oldest replica started last. If there is none, the acting one stays
 -- while it has replicas.
---
--- The definition of a stored job ends with '@' and the revision of what is stored. Of two such definitions, the one with
--- the greater revision acts, at once. One that was deleted has the definition 'removed@' and the revision of its
--- deletion, which no replica has.
 local WAIT = 5000            -- ms
 local LAPSE = 90000          -- ms without a request after which a replica is dead
 local LAPSE_BESIDE = 15000   -- the same, beside replicas of another definition
-
--- revision returns the revision of the definition of a stored job; nil: it is of another one.
-local function revision(def)
-  return tonumber((string.match(def or '', '@(%d+)$')))
-end
 
 -- live_line returns the stored text of a replica.
 local function live_line(r)

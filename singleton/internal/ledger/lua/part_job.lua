@@ -32,7 +32,6 @@
 local SCHEMA = 1
 local TRIES = 10
 local ACTS = 100
-local shown = false -- a script may read a job that was deleted
 
 -- server_time returns the server's time in ms, the unit of all instants, and in µs, for
 -- callers that must return at an exact instant.
@@ -197,25 +196,6 @@ local function end_run(job, open, runs, keep, channel, tick, record, outcome, re
   announce(channel, 'ended ' .. tick .. ' ' .. outcome)
 end
 
--- stop_run ends a run that is not held, and cancels one that is held, unless it is canceled. what: one word.
-local function stop_run(job, open, runs, keep, channel, tick, record, what, who, why, now)
-  if left_of(record, now) > 0 then
-    if not record.cancel then
-      record.cancel = {who = who, why = why, at = whole(now)}
-      redis.call('HSET', open, tick, cjson.encode(record))
-      announce(channel, 'cancel ' .. tick)
-    end
-  elseif record.attempt == '0' then
-    redis.call('HDEL', open, tick)
-    redis.call('HDEL', job, 'open:' .. tick)
-    log(job, runs, keep, {tick = tick, last = tick, count = '1', outcome = 'skipped', error = what, id = id_of(record)})
-    announce(channel, 'ended ' .. tick)
-  else
-    tried(record, held_until(record), 'its holder died')
-    end_run(job, open, runs, keep, channel, tick, record, 'unknown', what .. '; its holder died or released it', held_until(record))
-  end
-end
-
 -- skip records ticks that are not run. They follow `last`. If the newest entry has the
 -- ticks up to there, skipped for the same reason, it is extended. An entry of a run has no
 -- `last`. A damaged entry is not changed.
@@ -285,19 +265,14 @@ local function requested(tick, record)
   return triggered(tick) or record and record.asked
 end
 
--- removed reports whether a definition says that the job was stored and then deleted.
-local function removed(def)
-  return string.sub(def or '', 1, 8) == 'removed@'
-end
-
 -- stay keeps a job's keys for `retain` ms from now, or from the last instant in `due` if that is later, and without
--- a TTL while it is paused or stored.
+-- a TTL while it is paused.
 local function stay(job, retain, due, ...)
-  local paused, def = unpack(redis.call('HMGET', job, 'paused', 'def'))
+  local paused = redis.call('HEXISTS', job, 'paused') == 1
   local ahead = tonumber(redis.call('ZRANGE', due, -1, -1, 'WITHSCORES')[2] or 0) - server_time()
   retain = whole(tonumber(retain) + math.max(0, ahead))
   for _, key in ipairs({job, due, ...}) do
-    if paused or string.find(def or '', '@', 1, true) and not removed(def) then
+    if paused then
       redis.call('PERSIST', key)
     else
       redis.call('PEXPIRE', key, retain)

@@ -1,0 +1,50 @@
+-- job_forget: remove the ledger of a job that no replica runs.
+--
+-- KEYS[1] job     hash, the job's state
+-- KEYS[2] open    hash, tick -> run that has not ended
+-- KEYS[3] runs    list, ended runs
+-- KEYS[4] acts    list, what operators have done
+-- KEYS[5] due     sorted set, id -> instant
+-- KEYS[6] payloads  hash, id -> payload
+-- ARGV[1] channel the channel of the job
+--
+-- Returns {1}  removed
+--         {20, identity, …}  these replicas run the job, or hold a run of it
+--         or the reply of part_ledger
+--
+-- The counter of fencing tokens stays until its TTL ends. A request of a replica that arrives later finds no ledger: a
+-- claim is refused, and job_open begins a new one.
+--
+-- Twice is safe: the second time there is no ledger.
+local job, open, runs, acts, due, payloads = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+
+--@include clock
+--@include job
+--@include definitions
+
+--@include ledger
+
+local now = server_time()
+local busy, known = {20}, {}
+local function add(identity)
+  if not known[identity] then
+    known[identity] = true
+    busy[#busy + 1] = identity
+  end
+end
+for _, record in pairs((read_all(open, now))) do
+  if left_of(record, now) > 0 then
+    add(record.holder)
+  end
+end
+for _, replica in pairs(replicas(job, now)) do
+  add(replica.identity)
+end
+if #busy > 1 then
+  return busy
+end
+announce(ARGV[1], 'forgotten')
+for _, key in ipairs({job, open, runs, acts, due, payloads}) do
+  redis.call('PEXPIRE', key, 0)
+end
+return {1}

@@ -1,0 +1,61 @@
+package sqlcheck
+
+import (
+	"context"
+	"maps"
+	"testing"
+	"time"
+
+	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/singleton"
+)
+
+// Jobs come, change and go with the rows of a table, on two replicas. A row that is wrong changes no job.
+func TestJobsInATable(t *testing.T) {
+	testenv.InBubble(t, func(e *testenv.Env) {
+		n := onSQLite(e.T)
+		n.exec(e.T, "CREATE TABLE jobs (name TEXT PRIMARY KEY, schedule TEXT, customer TEXT)")
+		ctx, stop := context.WithCancel(e.Context())
+		reports := make(chan string, 100)
+		report := func(_ context.Context, customer string) error { reports <- customer; return nil }
+		var replicas []*table
+		for _, name := range []string{"a", "b"} {
+			runner, err := singleton.NewRunner(e.Client(name), singleton.Config{})
+			testenv.Must(e, err)
+			go func() { _ = runner.Run(ctx) }()
+			replicas = append(replicas, &table{n.db, runner, report, map[string]tableJob{}})
+		}
+		for _, step := range []struct {
+			change string
+			wrong  bool
+			want   map[string]int // reports in the minute after all replicas have read it
+		}{
+			{"INSERT INTO jobs VALUES ('r1', '@every 10s', 'ann'), ('r2', '@every 20s', 'bob')", false, map[string]int{"ann": 6, "bob": 3}},
+			{"UPDATE jobs SET schedule = '@every 30s', customer = 'eve' WHERE name = 'r2'", false, map[string]int{"ann": 6, "eve": 2}},
+			{"UPDATE jobs SET schedule = 'often' WHERE name = 'r2'", true, map[string]int{"ann": 6, "eve": 2}},
+			{"DELETE FROM jobs WHERE name = 'r1'", true, map[string]int{"eve": 2}},
+			{"UPDATE jobs SET schedule = '@every 20s' WHERE name = 'r2'", false, map[string]int{"eve": 3}},
+			{"DELETE FROM jobs", false, map[string]int{}},
+		} {
+			n.exec(e.T, step.change)
+			for _, r := range replicas {
+				if err := r.follow(ctx); (err != nil) != step.wrong {
+					t.Errorf("%s: %v", step.change, err)
+				}
+			}
+			e.Pass(10 * time.Second)
+			for len(reports) > 0 {
+				<-reports
+			}
+			e.Pass(time.Minute)
+			got := map[string]int{}
+			for len(reports) > 0 {
+				got[<-reports]++
+			}
+			if !maps.Equal(got, step.want) {
+				t.Errorf("%s: reports for %v, want %v", step.change, got, step.want)
+			}
+		}
+		stop()
+	})
+}
