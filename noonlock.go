@@ -1,5 +1,5 @@
 // Package noonlock has what the packages of this module have in common. The work is done by package lockcore
-// (locks), election (leaders), singleton (jobs, daemons, and work that is done once), and healthz.
+// (locks), election (leaders), singleton (jobs, and work that is done once), and healthz.
 package noonlock
 
 import (

@@ -66,10 +66,6 @@ func TestMetricsAreDocumented(t *testing.T) {
 	if _, err := singleton.NewRunner(client, singleton.Config{}); err != nil {
 		t.Fatal(err)
 	}
-	work := func(context.Context) error { return nil }
-	if _, err := singleton.NewDaemonRunner(client, "feed", work, singleton.DaemonConfig{}); err != nil {
-		t.Fatal(err)
-	}
 	callbacks := election.Callbacks{OnStartedLeading: func(context.Context) {}, OnStoppedLeading: func() {}}
 	if _, err := election.NewLeaderElector(client, "orders", callbacks, election.Config{}); err != nil {
 		t.Fatal(err)

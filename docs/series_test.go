@@ -40,7 +40,7 @@ func TestSeriesOfTheKindsInUse(t *testing.T) {
 		}, ofLock, 19},
 		"an election": {func(ctx context.Context, client *lockcore.Client, works func()) error {
 			le, err := election.NewLeaderElector(client, "orders", election.Callbacks{
-				OnStartedLeading: func(context.Context) { works() }, OnStoppedLeading: func() {},
+				OnStartedLeading: func(ctx context.Context) { works(); <-ctx.Done() }, OnStoppedLeading: func() {},
 			}, election.Config{})
 			if err != nil {
 				return err
@@ -55,17 +55,6 @@ func TestSeriesOfTheKindsInUse(t *testing.T) {
 			err = r.Add("draw", "* * * * *", func(context.Context, singleton.Run) error { works(); return nil }, singleton.JobConfig{})
 			return errors.Join(err, r.Run(ctx))
 		}, "leases_held|job", 39},
-		"a daemon": {func(ctx context.Context, client *lockcore.Client, works func()) error {
-			d, err := singleton.NewDaemonRunner(client, "feed", func(ctx context.Context) error {
-				works()
-				<-ctx.Done()
-				return nil
-			}, singleton.DaemonConfig{})
-			if err != nil {
-				return err
-			}
-			return d.Run(ctx)
-		}, ofLock + "|daemon", 22},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -50,7 +50,7 @@ type Report struct {
 
 // The values of Config.Uses.
 const (
-	UseMutex    = "mutex"    // Mutex, and singleton.DaemonRunner
+	UseMutex    = "mutex"    // Mutex
 	UseOwned    = "rwmutex"  // ReentrantMutex and RWMutex
 	UseElection = "election" // package election
 	UseJob      = "job"      // singleton.Runner and singleton.Once

@@ -112,9 +112,6 @@ func TestFault53_PanicAndGoexit(t *testing.T) {
 					hits++
 					work <- ctx
 					do(test.started)
-					if test.newLeader == nil {
-						return
-					}
 					<-ctx.Done()
 				},
 				OnStoppedLeading: func() { stops++; do(test.stopped) },

@@ -17,8 +17,8 @@ import (
 type Callbacks struct {
 	// OnStartedLeading is called when this replica leads. Its context is done when
 	// leadership ends; context.Cause returns the reason, and lockcore.FromContext the lease
-	// with the fencing token. If the callback returns early, this replica remains the leader
-	// until the context is done. No other replica leads before OnStartedLeading has returned,
+	// with the fencing token. If the callback returns before that, this replica resigns, and
+	// campaigns again after a pause. No other replica leads before OnStartedLeading has returned,
 	// unless the lease is lost or DrainTimeout is over. Required.
 	OnStartedLeading func(ctx context.Context)
 

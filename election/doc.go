@@ -44,6 +44,7 @@
 //	campaigning ──ctx──► stopped
 //	leading ──ctx, Resign, TransferTo──► draining: ctx done, renewed until the work returns
 //	leading, draining ──lost, expired, DrainTimeout──► overdue: ctx done, Check fails
+//	leading ──OnStartedLeading returns──► a pause ──► campaigning, or stopped
 //	leading ──Healthy fails──► draining; campaigning ──Healthy fails──► not queued until it passes
 //	draining ──returned──► released, the next candidate leads ──► campaigning, or stopped
 //	                       (after a pause if the term was shorter than RetryPeriod)
@@ -102,15 +103,15 @@
 //	                              waits, and only fencing tokens distinguish the two leaders.
 //	the work ignores Resign       Its lease is renewed and nobody else leads. Check fails
 //	                              LeaseDuration later, or DrainTimeout ends the lease.
-//	it resigns again and again    After each short term the elector pauses, from RetryPeriod
-//	                              up to LeaseDuration.
+//	it resigns or returns         After each short term, and each early return, the elector
+//	again and again               pauses, from RetryPeriod up to LeaseDuration. Others lead meanwhile.
 //	OnStoppedLeading hangs        Other replicas lead. This one does not campaign, and Check
 //	                              fails LeaseDuration later.
 //	OnNewLeader hangs             It gets no further calls. Run still returns.
 //	Healthy fails or hangs        The replica resigns or leaves the queue within two RetryPeriods.
 //	                              Ready fails. It campaigns when Healthy passes. If it fails
 //	                              everywhere, nobody leads.
-//	OnStartedLeading returns      Nothing: leadership continues until ctx is done.
+//	OnStartedLeading returns      The lease is released, and the next candidate leads at once.
 //	a callback or Healthy panics  The lease is released. The panic or Goexit continues in
 //	                              Run's caller.
 //	a grant's message is lost     The candidate finds the grant at its next check.

@@ -71,10 +71,10 @@ func NewLeaderElector(client *lockcore.Client, name string, callbacks Callbacks,
 
 // Run campaigns until ctx ends. It then releases leadership as described at Callbacks and
 // Config, and returns nil. If leadership ends for another reason, Run campaigns again: at
-// once after Resign and TransferTo, and after a pause if the lease was lost or the term
-// was shorter than RetryPeriod. The pause grows from RetryPeriod to LeaseDuration. An
-// outage of the server, however long, does not end Run. A leader needs no goroutine but
-// Run's.
+// once after Resign and TransferTo, and after a pause if OnStartedLeading has returned early, the
+// lease was lost or the term was shorter than RetryPeriod. The pause grows from RetryPeriod to
+// LeaseDuration, and is RetryPeriod again after a term longer than LeaseDuration. An outage of the
+// server, however long, does not end Run. A leader needs no goroutine but Run's.
 //
 // With Once, it returns after the first leadership: nil, or the reason why leadership was
 // lost. Any other error means that Run cannot continue: ErrRunning or lockcore.ErrClosed.

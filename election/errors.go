@@ -25,8 +25,8 @@ var (
 	// given token is over.
 	ErrTermOver = errors.New("election: the term is over")
 
-	// ErrResigned is the cause of a leader's context after Resign or TransferTo. After those of an
-	// Election, the text says who asked for it, and why.
+	// ErrResigned is the cause of a leader's context after OnStartedLeading has returned, and after
+	// Resign or TransferTo. After those of an Election, the text says who asked for it, and why.
 	ErrResigned = errors.New("election: resigned")
 
 	// ErrDrainOverrun is joined with lockcore.ErrLeaseExpired in the errors of Resign
@@ -51,6 +51,9 @@ var (
 	errWorkHangs      = errors.New("election: OnStartedLeading has not returned, so no other replica can lead")
 	errStoppedHangs   = errors.New("election: OnStoppedLeading has not returned, so this replica cannot campaign")
 )
+
+// errReturned is the cause of the context of work that ends with OnStartedLeading.
+var errReturned = fmt.Errorf("%w: OnStartedLeading has returned", ErrResigned)
 
 // errCallback is logged for a callback that did not return normally.
 var errCallback = errors.New("election: a callback did not return normally")

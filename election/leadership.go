@@ -23,14 +23,15 @@ type candidacy struct {
 	le     *LeaderElector
 	health *checkup
 	passes context.Context // done when the check fails that has passed before the term
-	pauses retry.Backoff   // after terms that were short, or lost, or ended by the check
+	early  bool            // OnStartedLeading returned before its context was done
+	pauses retry.Backoff   // after terms that were short, lost, or ended by the check or an early return
 	lost   error           // why the only term was lost, with Config.Once
 }
 
 func (c *candidacy) Prepare(ctx context.Context) error { return c.le.election.prepare(ctx) }
 
-// Work calls OnStartedLeading on Run's goroutine, so that a panic or Goexit continues there. It
-// returns when the callback has returned and its context has ended.
+// Work calls OnStartedLeading on Run's goroutine, so that a panic or Goexit continues there. If the
+// callback returns early, this replica resigns.
 func (c *candidacy) Work(run context.Context, now *leadership, waited time.Duration) {
 	le, term := c.le, now.led.Load().term
 	le.log.Info("leadership acquired", "term", term.Number, "token", term.Token)
@@ -61,9 +62,12 @@ func (c *candidacy) Work(run context.Context, now *leadership, waited time.Durat
 		}
 	}()
 	le.callbacks.OnStartedLeading(ctx)
-	now.returned.Store(true)
-	<-ctx.Done() // the callback may only have started something that stops with ctx
 	normal = true
+	if c.early = ctx.Err() == nil; c.early {
+		le.log.Info("OnStartedLeading returned; resigning", "term", term.Number)
+		now.giveUp(errReturned)
+		<-ctx.Done() // with this cause, for what the callback has started
+	}
 }
 
 // drain begins when leadership is ended by choice. The timer need not be stopped: after the
@@ -128,15 +132,14 @@ func (le *LeaderElector) stoppedLeading() {
 	le.callbacks.OnStoppedLeading()
 }
 
-// Next returns no pause after a term that was long enough and
-// ended by choice.
+// Next returns no pause after a term that was long enough and ended by choice, before its work had returned.
 func (c *candidacy) Next(lost error, held time.Duration) (pause time.Duration, again bool) {
 	cfg := c.le.cfg
 	if cfg.Once {
 		c.lost = lost
 		return 0, false
 	}
-	chosen := lost == nil && held >= cfg.RetryPeriod && c.passes.Err() == nil
+	chosen := lost == nil && held >= cfg.RetryPeriod && !c.early && c.passes.Err() == nil
 	if chosen || held > cfg.LeaseDuration {
 		c.pauses.Reset()
 	}

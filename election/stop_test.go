@@ -13,7 +13,7 @@ import (
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
-// Work that resigns at once, without end, has a pause after each such term, alone and with
+// Work that resigns or returns at once, without end, has a pause after each such term, alone and with
 // other candidates. A leader that has worked campaigns again at once.
 //
 // Mutants: no pause; the pause does not grow; every resignation has a pause.
@@ -21,9 +21,17 @@ func TestFault83_ResigningAtOnce(t *testing.T) {
 	t.Parallel()
 	over, cancel := context.WithCancel(context.Background())
 	cancel()
-	for name, resign := range map[string]func(r *replica){
-		"Resign":     func(r *replica) { _ = r.le.Resign(over) },
-		"TransferTo": func(r *replica) { _ = r.le.TransferTo(context.Background(), "absent"); _ = r.le.Resign(over) },
+	for name, work := range map[string]func(ctx context.Context, r *replica){
+		"Resign": func(ctx context.Context, r *replica) {
+			_ = r.le.Resign(over)
+			<-ctx.Done()
+		},
+		"TransferTo": func(ctx context.Context, r *replica) {
+			_ = r.le.TransferTo(context.Background(), "absent")
+			_ = r.le.Resign(over)
+			<-ctx.Done()
+		},
+		"it returns": func(context.Context, *replica) {},
 	} {
 		for _, replicas := range []int{1, 3} {
 			t.Run(name, func(t *testing.T) {
@@ -35,10 +43,7 @@ func TestFault83_ResigningAtOnce(t *testing.T) {
 					all := make([]*replica, replicas)
 					for i := range all {
 						r := e.replica(e.Client(string(rune('a'+i))), cfg)
-						r.work = func(ctx context.Context) {
-							resign(r)
-							<-ctx.Done()
-						}
+						r.work = func(ctx context.Context) { work(ctx, r) }
 						all[i] = r.run()
 					}
 					time.Sleep(minutes * time.Minute)
@@ -57,6 +62,71 @@ func TestFault83_ResigningAtOnce(t *testing.T) {
 			})
 		}
 	}
+}
+
+// Work that returns early ends its term. The next candidate leads at once, and this replica is no candidate during
+// a pause. The pause grows up to LeaseDuration, and starts again after a term longer than that. A replica in its
+// pause is ready, and Run returns at once.
+//
+// Mutants: leadership continues; a term longer than RetryPeriod has no pause; the pause never starts again.
+func TestFault83_WorkThatReturns(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		cfg := election.Config{LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second}
+		terms := []struct{ works, pause time.Duration }{
+			{0, 2 * time.Second},
+			{3 * time.Second, 3 * time.Second},
+			{0, 4500 * time.Millisecond},
+			{14 * time.Second, 6750 * time.Millisecond},
+			{0, 10125 * time.Millisecond},
+			{0, 15 * time.Second},
+			{0, 15 * time.Second},
+			{16 * time.Second, 2 * time.Second},
+			{0, 3 * time.Second},
+		}
+		a, b := e.replica(e.Client("a"), cfg), e.replica(e.Client("b"), cfg)
+		begins, works := make(chan time.Duration), make(chan time.Duration)
+		a.work = func(context.Context) {
+			begins <- e.Clock()
+			time.Sleep(<-works)
+		}
+		a.run()
+		last := <-begins
+		for i, term := range terms {
+			works <- term.works
+			next := <-begins
+			if pause := next - last - term.works; pause < term.pause*4/5 || pause > term.pause*6/5+20*time.Millisecond {
+				t.Errorf("pause %d is %v, want %v within a fifth", i, pause, term.pause)
+			}
+			last = next
+		}
+		b.run()
+		e.queued(1)
+		works <- 0
+		b.leads(1)
+		if took := e.Clock() - last; took > 20*time.Millisecond {
+			t.Errorf("the next candidate leads after %v", took)
+		}
+		must(e, a.le.Ready())
+		if e.Exists(key("queue")) {
+			t.Error("it is a candidate during its pause")
+		}
+		e.queued(1)
+		b.stop()
+		<-begins
+		works <- 0
+		a.ended(len(terms) + 2)
+		began := e.Clock()
+		a.stop()
+		if took := e.Clock() - began; took > 20*time.Millisecond {
+			t.Errorf("Run returned %v after its context had ended", took)
+		}
+		if a.le.Leader() != "" || e.record()["released"] == "" {
+			t.Errorf("%q leads, and the record is %v", a.le.Leader(), e.record())
+		}
+		mustIs(e, context.Cause(a.ctx), election.ErrResigned)
+		e.history.Require(e)
+	})
 }
 
 // A candidate is stopped at any instant of its grant, alone or in front of another one. If it has not led,

@@ -40,21 +40,20 @@ func (r *reign) lose() error   { return r.Raw.Del(r.Context(), key("lock")).Err(
 func TestFault07_52_TermsEnd(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		end           func(r *reign) error
-		fails         error         // of end
-		cause         error         // of the context of the work
-		next          string        // "": b
-		within        time.Duration // until the next leader
-		once, returns bool          // with Config.Once; the work returns at once
-		stops         bool          // Run returns
-		run           error         // what it returns
-		queue         int64         // who is queued in the end; 0: two
+		end    func(r *reign) error
+		fails  error         // of end
+		cause  error         // of the context of the work
+		next   string        // "": b
+		within time.Duration // until the next leader
+		once   bool          // with Config.Once
+		stops  bool          // Run returns
+		run    error         // what it returns
+		queue  int64         // who is queued in the end; 0: two
 	}{
-		"the context of Run ends":        {end: (*reign).stop, cause: errStopped, stops: true},
-		"Resign":                         {end: (*reign).resign, cause: election.ErrResigned},
-		"Resign, and nobody waits":       {end: func(r *reign) error { return r.a.le.Resign(over()) }, fails: context.Canceled, cause: election.ErrResigned},
-		"Resign after the work returned": {end: (*reign).resign, returns: true},
-		"Resign with Once":               {end: (*reign).resign, cause: election.ErrResigned, once: true, stops: true},
+		"the context of Run ends":  {end: (*reign).stop, cause: errStopped, stops: true},
+		"Resign":                   {end: (*reign).resign, cause: election.ErrResigned},
+		"Resign, and nobody waits": {end: func(r *reign) error { return r.a.le.Resign(over()) }, fails: context.Canceled, cause: election.ErrResigned},
+		"Resign with Once":         {end: (*reign).resign, cause: election.ErrResigned, once: true, stops: true},
 		"the record is vacated late": {end: func(r *reign) error {
 			r.net.Inject(r, lockcoretest.Fault{Kind: lockcoretest.DelayReply, Match: r.script("leader_vacate"), Delay: 100 * time.Millisecond, Count: 1})
 			return r.resign()
@@ -94,10 +93,8 @@ func TestFault07_52_TermsEnd(t *testing.T) {
 				r.a, r.b = a, b
 				finish := make(chan struct{})
 				a.work = func(ctx context.Context) {
-					if !c.returns {
-						<-ctx.Done()
-						<-finish
-					}
+					<-ctx.Done()
+					<-finish
 				}
 				e.queueUp(a, b, last)
 				first := a.leads(1)
@@ -162,10 +159,7 @@ func TestFault77_83_CallbacksThatHang(t *testing.T) {
 		net    *lockcoretest.Faults
 		jump   func(time.Duration)
 		cancel context.CancelFunc
-	}
-	cutOff := func(p *process) {
-		p.net.Partition()
-		p.Pass(lease)
+		leave  chan struct{} // ends the work if it does not hang
 	}
 	for name, c := range map[string]struct {
 		event   func(p *process)
@@ -178,22 +172,28 @@ func TestFault77_83_CallbacksThatHang(t *testing.T) {
 			must(p, p.Raw.Del(p.Context(), key("lock")).Err())
 			p.Until("it is noticed", func() bool { return !p.le.IsLeader() })
 		}, "work", 0, true, lockcore.ErrLeaseLost},
-		"Resign":                     {func(p *process) { _ = p.le.Resign(over()) }, "work", lease, false, nil},
-		"OnStoppedLeading":           {func(p *process) { _ = p.le.Resign(over()) }, "stopped", lease, true, nil},
-		"the process is stopped":     {func(p *process) { p.cancel() }, "work", never, true, nil},
-		"stopped, and then Resign":   {func(p *process) { p.cancel(); p.Pass(10 * time.Minute); _ = p.le.Resign(over()) }, "work", 0, true, nil},
-		"returned, then cut off":     {cutOff, "", never, false, nil},
-		"returned, and then a pause": {func(p *process) { p.net.Partition(); p.jump(time.Hour) }, "", never, false, nil},
+		"Resign":                   {func(p *process) { _ = p.le.Resign(over()) }, "work", lease, false, nil},
+		"OnStoppedLeading":         {func(p *process) { _ = p.le.Resign(over()) }, "stopped", lease, true, nil},
+		"the process is stopped":   {func(p *process) { p.cancel() }, "work", never, true, nil},
+		"stopped, and then Resign": {func(p *process) { p.cancel(); p.Pass(10 * time.Minute); _ = p.le.Resign(over()) }, "work", 0, true, nil},
+		"it returns, and the release is not answered": {func(p *process) {
+			p.net.Partition()
+			p.Pass(lease*2/3 - time.Second)
+			close(p.leave)
+			p.Pass(2 * time.Second)
+		}, "", never, false, nil},
+		"it returns before a pause": {func(p *process) { p.net.Partition(); close(p.leave); p.jump(time.Hour) }, "", never, false, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			inBubble(t, func(e *env) {
 				client, net, clock := e.jumping("a")
-				hold := make(chan struct{})
+				hold, leave := make(chan struct{}), make(chan struct{})
 				le, err := election.NewLeaderElector(client, electionName, election.Callbacks{
 					OnStartedLeading: func(ctx context.Context) {
-						if c.hangs != "" {
-							<-ctx.Done()
+						select {
+						case <-ctx.Done():
+						case <-leave:
 						}
 						if c.hangs == "work" {
 							<-hold
@@ -213,7 +213,7 @@ func TestFault77_83_CallbacksThatHang(t *testing.T) {
 				e.Pass(time.Minute)
 				must(e, le.Check(0))
 				must(e, le.Ready())
-				c.event(&process{e, le, net, clock.Advance, cancel})
+				c.event(&process{e, le, net, clock.Advance, cancel, leave})
 				if c.grace != 0 {
 					e.Pass(lease - 10*time.Millisecond)
 					if err := le.Check(0); err != nil {

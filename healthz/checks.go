@@ -13,16 +13,15 @@ import (
 // its drain is over. Use it for liveness, since a restart ends such work.
 //
 // check is the Check of an election.LeaderElector (it reports what client-go's
-// LeaderHealthzAdaptor reports), a singleton.Runner or a singleton.DaemonRunner. tolerance is
-// the time that the work has to stop in.
+// LeaderHealthzAdaptor reports) or a singleton.Runner. tolerance is the time that the work has to
+// stop in.
 func Overdue(name string, check func(tolerance time.Duration) error, tolerance time.Duration) Checker {
 	return Checker{name, func(context.Context) error { return check(tolerance) }}
 }
 
-// Ready fails when ready returns an error. ready is the Ready of a singleton.Runner, a
-// singleton.DaemonRunner or an election.LeaderElector. Use it for readiness, never for
-// liveness. It proves more than a PING: a server that answers that may still refuse
-// every request that matters.
+// Ready fails when ready returns an error. ready is the Ready of a singleton.Runner or an
+// election.LeaderElector. Use it for readiness, never for liveness. It proves more than a PING: a
+// server that answers that may still refuse every request that matters.
 func Ready(name string, ready func() error) Checker {
 	return Checker{name, func(context.Context) error { return ready() }}
 }

@@ -27,7 +27,7 @@ type Config struct {
 	Identity string
 
 	// Logger receives events that an operator should see, such as lost leases, of the Client and of all electors,
-	// Runners, DaemonRunners and Onces that use it. With its zero value, which logr.Discard returns, too, errors go to the
+	// Runners and Onces that use it. With its zero value, which logr.Discard returns, too, errors go to the
 	// default logger of package slog, and other lines are dropped. Discard drops all.
 	// Successful acquisitions and renewals are not logged. A separate goroutine calls the
 	// Logger, so a Logger that blocks delays no lock. Up to 10,000 lines are queued, and
@@ -38,7 +38,7 @@ type Config struct {
 	// share them. Default: no metrics.
 	Registerer prometheus.Registerer
 
-	// SumMetrics makes one series of all jobs, of all daemons and of all elections: docs/METRICS.md has sizes, and the meaning
+	// SumMetrics makes one series of all jobs and of all elections: docs/METRICS.md has sizes, and the meaning
 	// of gauges. It is the same in all Clients with the same Registerer. Default: a series for each name.
 	SumMetrics bool
 
@@ -53,7 +53,7 @@ type Config struct {
 	// LockDelay is the time for which nothing is granted after the server may have lost data.
 	// Leases that were lost with the data end meanwhile, so that two leases are never valid at the
 	// same time. Leases that the server still has are renewed. Lock waits, and TryLock returns
-	// ErrDelayed. Elections, claims of jobs, daemons and Onces wait, too.
+	// ErrDelayed. Elections, claims of jobs and Onces wait, too.
 	//
 	// Set it to the longest TTL that any program uses on the server, and to the same value in all
 	// Clients. The Client refuses leases with a longer TTL. Each restart and each failover counts as a loss, because

@@ -163,7 +163,7 @@
 //
 // ForcedReleases needs only +lrange +eval.
 //
-// Locks, and the lists of elections, jobs and daemons, need only +scan +eval. With +cluster|info, they
+// Locks, and the lists of elections and jobs, need only +scan +eval. With +cluster|info, they
 // refuse a server that has only a part of a cluster's names.
 //
 // A Client of NewQuorum needs on each server:

@@ -16,7 +16,7 @@ type LockKind string
 // The kinds of an Inspection.
 const (
 	LockFree      LockKind = "free"
-	LockMutex     LockKind = "mutex"     // a Mutex, or the lock of an election or a daemon
+	LockMutex     LockKind = "mutex"     // a Mutex, or the lock of an election
 	LockReadWrite LockKind = "readwrite" // an RWMutex or a ReentrantMutex
 	LockSemaphore LockKind = "semaphore"
 	LockForeign   LockKind = "foreign" // a key that this library did not write
@@ -94,8 +94,7 @@ type Waiter struct {
 }
 
 // Inspect returns the holders and waiters of the lock of a name, of any kind. It writes
-// nothing. It also accepts the names election/NAME and job/daemon/NAME, which elections
-// and daemons use. The ACL rights that it needs are listed in the package documentation.
+// nothing. It also accepts the names election/NAME, which elections use. The ACL rights that it needs are listed in the package documentation.
 //
 // On a quorum, it asks each server once. If a majority does not answer, the error
 // is ErrNoQuorum, and the Inspection has Servers. Inspect writes nothing, with one exception: a server

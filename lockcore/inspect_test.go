@@ -318,7 +318,7 @@ func TestLocks(t *testing.T) {
 
 		e.unlock(e.try(e.mutex(c, "free", cfg)))
 		for _, key := range []string{
-			e.key("job/daemon/d", "lock"), e.key("election/e", "lock"), e.key("job/once/o", "queue"), e.key("f", "fence"),
+			e.key("job/d", "lock"), e.key("election/e", "lock"), e.key("job/once/o", "queue"), e.key("f", "fence"),
 			e.key("f", "loc"), e.key("f", "locks"), "noonlock:f:lock", "noonlock:{}:lock", "noonlock:{f{}:lock", "noonlock:{ f}:lock",
 			"other:{f}:lock", "noonlockx:{f}:lock", "xnoonlock:{f}:lock", "n*:{f}:lock", "noonlock:{f}:x}:lock",
 		} {

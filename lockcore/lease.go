@@ -24,7 +24,7 @@ type Lease struct {
 }
 
 // FromContext returns the lease that work runs under, or a nil *Lease if ctx is not the context of such work. It is
-// for the contexts that Client.Do, electors, Runners, DaemonRunners and Onces call functions with, those of
+// for the contexts that Client.Do, electors, Runners and Onces call functions with, those of
 // Lease.Context and Lease.Bind, and those that are derived from one of them. Unlock and Downgrade refuse
 // the lease, because the caller of the work releases it.
 func FromContext(ctx context.Context) *Lease {
@@ -53,8 +53,8 @@ func (l *Lease) Slot() int {
 	return l.held.Slot()
 }
 
-// Name returns the name of the lock. That of an election is election/<name>, and that of a job, a daemon or a Once
-// is job/<name>, job/daemon/<name> or job/once/<name>.
+// Name returns the name of the lock. That of an election is election/<name>, and that of a job or a Once is
+// job/<name> or job/once/<name>.
 func (l *Lease) Name() string {
 	if l == nil {
 		return ""

@@ -10,7 +10,7 @@ import (
 
 // Locks returns the names of the locks of all kinds that are held or have waiters, sorted. It
 // includes names whose key another program has written. The locks of jobs and elections are
-// not: see Elections of package election, and Jobs and Daemons of package singleton. Use it for
+// not: see Elections of package election, and Jobs of package singleton. Use it for
 // diagnosis: a lock that is acquired or released during the call may be missing or listed.
 //
 // progress is called during the search, at most once for each thousand keys, with the approximate

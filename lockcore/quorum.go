@@ -40,7 +40,7 @@ type QuorumConfig struct {
 // twice is noticed when it answers twice. From then on, nothing is acquired until each client leads to a server
 // of its own.
 //
-// Mutex, package election and singleton.DaemonRunner work as on one server, with these differences:
+// Mutex and package election work as on one server, with these differences:
 //
 //   - There is no queue. Waiters try again when a message says that the lock is free, and after
 //     random pauses of up to half a second. The order of waiters is not kept.

@@ -37,31 +37,7 @@ func begun(e *testenv.Env, what string, run func(context.Context) error, began <
 	}
 }
 
-func callsOfADaemon(e *testenv.Env, c *lockcore.Client, ttl time.Duration, add testenv.AddCall) {
-	daemon := func(name string) (*singleton.DaemonRunner, <-chan struct{}) {
-		began := make(chan struct{}, 100)
-		d, err := singleton.NewDaemonRunner(c, name, func(ctx context.Context) error {
-			began <- struct{}{}
-			<-ctx.Done()
-			return nil
-		}, singleton.DaemonConfig{TTL: ttl, ShutdownTimeout: testenv.BoundShutdown})
-		testenv.Must(e, err)
-		return d, began
-	}
-	live, began := daemon("feed")
-	add("DaemonRunner.Run during its work", begun(e, "the daemon", live.Run, began))
-	queued, _ := daemon("feed")
-	add("DaemonRunner.Run in the queue", func(ctx context.Context) { _ = queued.Run(ctx) })
-	add("DaemonRunner.Check", func(context.Context) { _ = live.Check(0) })
-	add("DaemonRunner.Ready", func(context.Context) { _ = live.Ready() })
-	handle, err := singleton.NewDaemon(c, "feed")
-	testenv.Must(e, err)
-	add("Daemon.Inspect", func(ctx context.Context) { _, _ = handle.Inspect(ctx) })
-	add("Daemon.Watch", func(ctx context.Context) { handle.Watch(ctx) })
-}
-
 func everyCall(e *testenv.Env, c *lockcore.Client, ttl time.Duration, add testenv.AddCall) {
-	callsOfADaemon(e, c, ttl, add)
 	runner := func(name string) (*singleton.Runner, <-chan struct{}) {
 		began := make(chan struct{}, 100)
 		r, err := singleton.NewRunner(c, singleton.Config{TTL: ttl, Drain: -1, ShutdownTimeout: testenv.BoundShutdown})
@@ -113,7 +89,6 @@ func everyCall(e *testenv.Env, c *lockcore.Client, ttl time.Duration, add testen
 	add("Job.Trigger", func(ctx context.Context) { _, _ = job.Trigger(ctx) })
 	add("Job.Trigger with 1 s", func(ctx context.Context) { _, _ = job.Trigger(ctx) })
 	add("Jobs", func(ctx context.Context) { _, _ = singleton.Jobs(ctx, c, nil) })
-	add("Daemons", func(ctx context.Context) { _, _ = singleton.Daemons(ctx, c, nil) })
 	add("Job.Watch", func(ctx context.Context) { job.Watch(ctx) })
 	add("Runner.Add", func(context.Context) { _ = idle.Add("other", "* * * * *", nil, singleton.JobConfig{}) })
 	add("Runner.Update", func(context.Context) { _ = idle.Update("other", "* * * * *", nil, singleton.JobConfig{}) })

@@ -18,26 +18,20 @@ type pulse struct{ d time.Duration }
 
 func (p pulse) Next(t time.Time) time.Time { return t.Truncate(p.d).Add(p.d).UTC() }
 
-// What a Runner, a DaemonRunner or a Once refuses, with the field, before any request.
+// What a Runner or a Once refuses, with the field, before any request.
 func TestRefusals(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
 		r := f.replica("a", singleton.Config{})
 		work := func(context.Context, singleton.Run) error { return nil }
 		const second = time.Second
-		does := func(context.Context) error { return nil }
-		daemon := func(name string, cfg singleton.DaemonConfig) error {
-			return second1(singleton.NewDaemonRunner(r.client, name, does, cfg))
-		}
 		once := func(name string, cfg singleton.OnceConfig) error {
 			return second1(singleton.NewOnce(r.client, name, cfg))
 		}
 		if r.runner.Ready() == nil {
 			t.Error("ready before it has run")
 		}
-		for _, err := range []error{daemon(strings.Repeat("n", 193), singleton.DaemonConfig{}), once(strings.Repeat("n", 195), singleton.OnceConfig{})} {
-			if err != nil {
-				t.Errorf("the longest name: %v", err)
-			}
+		if err := once(strings.Repeat("n", 195), singleton.OnceConfig{}); err != nil {
+			t.Errorf("the longest name: %v", err)
 		}
 		for what, c := range map[string]struct {
 			err   error
@@ -47,7 +41,6 @@ func TestRefusals(t *testing.T) {
 			"no client":          {err: second1(singleton.NewRunner(nil, singleton.Config{})), field: "client"},
 			"NewJob, no client":  {err: second1(singleton.NewJob(nil, "a")), field: "client"},
 			"Jobs, no client":    {err: second1(singleton.Jobs(t.Context(), nil, nil)), field: "client"},
-			"Daemons, no client": {err: second1(singleton.Daemons(t.Context(), nil, nil)), field: "client"},
 			"NewJob, name":       {err: second1(singleton.NewJob(r.client, "a b")), field: "name"},
 			"TTL":                {err: second1(singleton.NewRunner(r.client, singleton.Config{TTL: time.Millisecond})), field: "Config.TTL"},
 			"ValidFor":           {err: second1(singleton.NewRunner(r.client, singleton.Config{ValidFor: 10 * time.Second})), field: "Config.ValidFor"},
@@ -55,7 +48,6 @@ func TestRefusals(t *testing.T) {
 			"a name with braces": {err: r.runner.Add("a{b}", "@daily", work, singleton.JobConfig{}), field: "name"},
 			"a long name":        {err: r.runner.Add(strings.Repeat("x", 201), "@daily", work, singleton.JobConfig{}), field: "name"},
 			"a Once's name":      {err: r.runner.Add("once/x", "@daily", work, singleton.JobConfig{}), field: "name"},
-			"a daemon's name":    {err: r.runner.Add("daemon/x", "@daily", work, singleton.JobConfig{}), field: "name"},
 			"no work":            {err: r.runner.Add("a", "@daily", nil, singleton.JobConfig{}), field: "work"},
 			"no schedule":        {err: r.runner.Add("a", "", work, singleton.JobConfig{}), is: noonlock.ErrConfig},
 			"a bad schedule":     {err: r.runner.Add("a", "61 * * * *", work, singleton.JobConfig{}), is: noonlock.ErrConfig},
@@ -76,13 +68,6 @@ func TestRefusals(t *testing.T) {
 			"Update":   {err: r.runner.Update("a", "@daily", work, singleton.JobConfig{}), field: "name"},
 			"Remove":   {err: r.runner.Remove("a"), field: "name"},
 
-			"NewDaemonRunner, no client": {err: second1(singleton.NewDaemonRunner(nil, "feed", does, singleton.DaemonConfig{})), field: "client"},
-			"NewDaemonRunner, no work":   {err: second1(singleton.NewDaemonRunner(r.client, "feed", nil, singleton.DaemonConfig{})), field: "work"},
-			"a long name of a daemon":    {err: daemon(strings.Repeat("n", 194), singleton.DaemonConfig{}), field: "name"},
-			"DaemonConfig.TTL":           {err: daemon("feed", singleton.DaemonConfig{TTL: time.Millisecond}), field: "DaemonConfig.TTL"},
-			"Backoff":                    {err: daemon("feed", singleton.DaemonConfig{Backoff: -1}), field: "DaemonConfig.Backoff"},
-			"MaxBackoff":                 {err: daemon("feed", singleton.DaemonConfig{Backoff: time.Minute, MaxBackoff: second}), field: "DaemonConfig.MaxBackoff"},
-			"a daemon's ShutdownTimeout": {err: daemon("feed", singleton.DaemonConfig{ShutdownTimeout: -1}), field: "DaemonConfig.ShutdownTimeout"},
 			"NewOnce, no client":         {err: second1(singleton.NewOnce(nil, "x", singleton.OnceConfig{})), field: "client"},
 			"a long name of a Once":      {err: once(strings.Repeat("n", 196), singleton.OnceConfig{}), field: "name"},
 			"a Once's name with a brace": {err: once("a{b", singleton.OnceConfig{}), field: "name"},

@@ -1,6 +1,5 @@
-// Package singleton runs work on one of many equal replicas: jobs on a schedule ([Runner]),
-// one copy of a long-running function ([DaemonRunner]), and tasks that one replica does at
-// start-up while the others wait ([Once]).
+// Package singleton runs work on one of many equal replicas: jobs on a schedule ([Runner]), and tasks
+// that one replica does at start-up while the others wait ([Once]).
 //
 //	r, err := singleton.NewRunner(client, singleton.Config{})
 //	noon, err := schedule.Parse("0 12 * * *", schedule.Config{TimeZone: shanghai})
@@ -59,8 +58,8 @@
 //	                then takes over within a round trip.
 //	shutdown        If the work does not finish within Drain, its context ends. When it has
 //	                returned, the tick is handed over in one round trip.
-//	outage          An outage of up to 0.62 TTL does not end the lease of a run or a daemon, as
-//	                for any lease of lockcore, with the same exceptions.
+//	outage          An outage of up to 0.62 TTL does not end the lease of a run, as for any
+//	                lease of lockcore, with the same exceptions.
 //	cost of a tick  One claim per replica, and one completion.
 //	between ticks   One check every 30 s, so a lost message delays nothing for longer.
 //	deploy          The newer definition takes over when one of its replicas has run for
@@ -76,12 +75,11 @@
 //	6 s                               Job.Status, Job.Runs, Job.Actions, Job.Pause, Job.Resume,
 //	                                  Job.Trigger, Job.TriggerAt, Job.Cancel,
 //	                                  Job.CancelAt, Job.Forget
-//	6.7 s                             Jobs, Daemons, Daemon.Inspect
+//	6.7 s                             Jobs
 //	12 s                              Job.Rerun
-//	until ctx ends + ShutdownTimeout  Runner.Run, DaemonRunner.Run, Once.Do
-//	0 s                               Job.By, Job.Watch, Daemon.Watch, Runner.Add, Runner.Update,
-//	                                  Runner.Remove, Runner.Check, Runner.Ready,
-//	                                  DaemonRunner.Check, DaemonRunner.Ready
+//	until ctx ends + ShutdownTimeout  Runner.Run, Once.Do
+//	0 s                               Job.By, Job.Watch, Runner.Add, Runner.Update, Runner.Remove,
+//	                                  Runner.Check, Runner.Ready
 //
 // # Failures
 //
@@ -122,7 +120,7 @@
 // The keys of a job's ledger begin with the Client's Prefix and "{job/NAME}". A ledger is
 // kept while replicas run the job, then for at least 30 days plus twice the job's interval,
 // and without limit while the job is paused. The ledger of a Once has the name
-// "job/once/NAME". A daemon has no ledger: it is the lock "job/daemon/NAME".
+// "job/once/NAME".
 //
 // With ACLs, a user needs these rights. For a Runner, a Once, and a Job that pauses, resumes,
 // triggers and watches:
@@ -132,16 +130,7 @@
 //	+hget +hset +hdel +hmget +hkeys +hgetall +hexists +hlen +lpush
 //	+ltrim +llen +pttl +pexpire +persist +zadd +zrange +zrem +zcount
 //
-// For a daemon, as for any lockcore.Mutex:
-//
-//	~noonlock:* resetchannels &noonlock:ch:* -@all +evalsha +eval +subscribe
-//	+ping +publish +exists +get +set +del +pexpire +pttl +time +zadd +zrange
-//	+zrem +zscore +hset +hget +hdel
-//
 // A Runner with a JobConfig.Group also needs the rights of a lockcore.Semaphore.
-//
-// Daemon.Inspect needs the rights of Client.Inspect, and Daemon.Watch also
-// &noonlock:ch:* +subscribe +unsubscribe +publish.
 //
 // Setting up a connection also needs +select if redis.Options.DB is not 0. A cluster
 // needs in addition &noonlock:{*

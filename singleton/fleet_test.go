@@ -30,7 +30,7 @@ var errBroken = errors.New("broken on purpose")
 type fleet struct {
 	*testenv.Env
 	book    book             // the runs of jobs
-	history *testenv.History // the work of daemons and Onces
+	history *testenv.History // the work of Onces
 	log     testenv.Log
 	delay   time.Duration // LockDelay of the replicas
 	in      int           // the database of the replicas

@@ -155,25 +155,3 @@ func oneIf(is bool) float64 {
 	}
 	return 0
 }
-
-// daemonMetrics are the series of one daemon.
-type daemonMetrics struct {
-	running prometheus.Gauge
-	starts  prometheus.Counter
-	lost    prometheus.Counter
-}
-
-// newDaemonMetrics makes the collectors and registers them. Collectors that another runner
-// has registered are shared.
-func newDaemonMetrics(set *registry.Set, name string) (*daemonMetrics, error) {
-	running := set.Gauges("noonlock_daemon_running",
-		"1 while the function of the daemon runs on this replica, otherwise 0. The sum over all replicas is 1.", "name")
-	starts := set.Counters("noonlock_daemon_starts_total",
-		"How often this replica started the function of the daemon. Several starts in a row mean that the function returns by itself.", "name")
-	lost := set.Counters("noonlock_daemon_losses_total",
-		"How often the function stopped on this replica because its lease ended.", "name")
-	if err := set.Err(); err != nil {
-		return nil, fmt.Errorf("singleton: the Registerer of the Client: %w", err)
-	}
-	return &daemonMetrics{running.WithLabelValues(name), starts.WithLabelValues(name), lost.WithLabelValues(name)}, nil
-}

@@ -19,7 +19,7 @@ type underway struct {
 }
 
 type attemptUnderWay struct {
-	name  string // of the job or daemon
+	name  string // of the job
 	ctx   context.Context
 	ended time.Time // when the end of ctx was noticed
 }
@@ -59,20 +59,17 @@ func (a *attemptUnderWay) see() {
 // or timeout is over. The error matches ErrOverrun and the cause, until the work returns.
 // Check sends no request. It is meant for a liveness probe: a restart stops work that
 // ignores its context.
-func (r *Runner) Check(tolerance time.Duration) error { return r.work.overdue("job", tolerance) }
-
-// overdue returns an error for all work whose context ended longer than tolerance ago.
-func (u *underway) overdue(what string, tolerance time.Duration) error {
-	u.mu.Lock()
-	defer u.mu.Unlock()
+func (r *Runner) Check(tolerance time.Duration) error {
+	r.work.mu.Lock()
+	defer r.work.mu.Unlock()
 	var errs []error
-	for a := range u.attempts {
+	for a := range r.work.attempts {
 		a.see()
 		if a.ended.IsZero() {
 			continue
 		}
 		if d := time.Since(a.ended); d > tolerance {
-			errs = append(errs, fmt.Errorf("singleton: %s %q: %w, %s ago: %w", what, a.name, ErrOverrun, d, context.Cause(a.ctx)))
+			errs = append(errs, fmt.Errorf("singleton: job %q: %w, %s ago: %w", a.name, ErrOverrun, d, context.Cause(a.ctx)))
 		}
 	}
 	return errors.Join(errs...)

@@ -2,7 +2,6 @@ package singleton_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -95,36 +94,6 @@ func TestFault77_NotReadyWhileNothingCanRun(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A right that only the holder of the lease needs is missing on a replica that waits: Ready says so, and the log
-// once. Which commands a campaign tries, lockcore tests.
-// Mutant: a campaign tries only what it needs itself.
-func TestFault77_DaemonNotReadyLongBeforeItRuns(t *testing.T) {
-	t.Parallel()
-	f := onServer(t)
-	start := func(name, rule string) *singleton.DaemonRunner {
-		opt := f.As(name, "~noonlock:*", "+@all", "allchannels", rule)
-		d := f.daemon(f.ClientWith(opt, lockcore.Config{Identity: name, Logger: f.log.Info(name)}), func(ctx context.Context) error {
-			<-ctx.Done()
-			return nil
-		}, singleton.DaemonConfig{})
-		f.run(d.Run)
-		return d
-	}
-	holder := start("holder", "+@all")
-	f.Until("it runs", func() bool { return holder.Ready() == nil })
-	narrow := start("narrow", "-del")
-	f.Until("the other one is not ready", func() bool {
-		err := narrow.Ready()
-		return errors.Is(err, singleton.ErrNotReady) && strings.Contains(err.Error(), "DEL")
-	})
-	f.Pass(1500 * time.Millisecond) // a failure is logged after a second
-	if n := f.log.Count("narrow", "cannot campaign", "DEL", `"error"=`); n != 1 {
-		t.Errorf("logged %d times\n%s", n, &f.log)
-	}
-	testenv.Must(t, f.Raw.ACLSetUser(t.Context(), "narrow", "+del").Err())
-	f.Until("it is ready", func() bool { return narrow.Ready() == nil })
 }
 
 // All jobs of a Runner say together, with their number, that the ledger is away and back.

@@ -37,21 +37,13 @@ func receive[T any](f *fleet, from <-chan T, what string) T {
 	}
 }
 
-// queued returns how many replicas are in the queue of a daemon.
-func (f *fleet) queued(daemon string) int64 {
-	f.Helper()
-	n, err := f.Raw.ZCard(f.Context(), "noonlock:{job/daemon/"+daemon+"}:queue").Result()
-	testenv.Must(f, err)
-	return n
-}
-
 // listening returns how many clients wait for messages about a Once.
 func (f *fleet) listening(once string) int64 {
 	f.Helper()
 	return f.Subscribers("job/once/"+once, "job:0:once/"+once)
 }
 
-// begins and ends record when the work of a daemon or a Once runs.
+// begins and ends record when the work of a Once runs.
 func (f *fleet) begins(proc string, token uint64) {
 	f.history.Record(testenv.Event{Proc: proc, Name: "work", Op: testenv.Acquire, Token: token})
 }

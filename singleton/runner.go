@@ -62,11 +62,11 @@ var ErrStopping = errors.New("singleton: the runner is stopping")
 // is over.
 var ErrRemoved = errors.New("singleton: the job was removed from the runner")
 
-// ErrRunning is returned by Run if the Runner or DaemonRunner is already running, and matched by the error of Job.Forget
+// ErrRunning is returned by Run if the Runner is already running, and matched by the error of Job.Forget
 // while a replica runs the job.
 var ErrRunning = errs.running
 
-// ErrNotReady is matched by the error of Ready, of a Runner or a DaemonRunner.
+// ErrNotReady is matched by the error of Ready.
 var ErrNotReady = errors.New("singleton: not ready")
 
 const (
@@ -229,8 +229,8 @@ func (r *Runner) define(name string, when any, work func(ctx context.Context, ru
 	} else if !isValue {
 		return nil, &noonlock.ConfigError{Package: "singleton", Field: "when", Value: fmt.Sprintf("%T", when), Rule: "a string or a schedule.Schedule"}
 	}
-	if strings.HasPrefix(name, onceNames) || strings.HasPrefix(name, daemonNames) {
-		return nil, &noonlock.ConfigError{Package: "singleton", Field: "name", Value: input.Quote(name), Rule: "without the prefixes " + onceNames + " and " + daemonNames + ", which are for Once and daemons"}
+	if strings.HasPrefix(name, onceNames) {
+		return nil, &noonlock.ConfigError{Package: "singleton", Field: "name", Value: input.Quote(name), Rule: "without the prefix " + onceNames + ", which is for Once"}
 	}
 	cfg, err := cfg.complete()
 	if err != nil {

@@ -134,14 +134,14 @@ func TestFailuresAreRetriedAndRecorded(t *testing.T) {
 	}
 }
 
-// If the Client is closed, a Runner and a DaemonRunner return ErrClosed. The contexts of their work end at once with that
-// cause, without a drain, and Run waits for work that takes longer.
+// If the Client is closed, a Runner returns ErrClosed. The context of its work ends at once with that cause, without
+// a drain, and Run waits for work that takes longer.
 func TestRunnerOfAClosedClient(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
 		c := f.ClientWith(f.Direct(), lockcore.Config{Logger: f.log.Info("")})
 		r, err := singleton.NewRunner(c, singleton.Config{Drain: time.Hour})
 		testenv.Must(t, err)
-		causes := make(chan error, 2)
+		causes := make(chan error, 1)
 		testenv.Must(t, r.Add("draw", "@every 1m", func(ctx context.Context, _ singleton.Run) error {
 			<-ctx.Done()
 			causes <- context.Cause(ctx)
@@ -150,21 +150,13 @@ func TestRunnerOfAClosedClient(t *testing.T) {
 		}, singleton.JobConfig{}))
 		testenv.Must(t, r.Add("idle", "@yearly", func(context.Context, singleton.Run) error { return nil }, singleton.JobConfig{}))
 		run := f.run(r.Run)
-		daemon := f.run(f.daemon(c, func(ctx context.Context) error {
-			<-ctx.Done()
-			causes <- context.Cause(ctx)
-			return nil
-		}, singleton.DaemonConfig{}).Run)
 		f.Pass(90 * time.Second)
 		begin := f.Clock()
 		testenv.Must(t, c.Close(t.Context()))
-		for range 2 {
-			testenv.MustIs(t, <-causes, lockcore.ErrClosed)
-		}
+		testenv.MustIs(t, <-causes, lockcore.ErrClosed)
 		if took := f.Clock() - begin; took > time.Second {
-			t.Errorf("the contexts ended after %v", took)
+			t.Errorf("the context ended after %v", took)
 		}
-		testenv.MustIs(t, daemon.result(), lockcore.ErrClosed)
 		testenv.MustIs(t, run.result(), lockcore.ErrClosed)
 		if took := f.Clock() - begin - time.Minute; took < 0 || took > time.Second {
 			t.Errorf("Run returned %v after the work", took)

@@ -1,5 +1,5 @@
-// Package statusz serves a web page that shows the elections, jobs, daemons, locks and partitions on a
-// server, and follows their changes.
+// Package statusz serves a web page that shows the elections, jobs, locks and partitions on a server,
+// and follows their changes.
 //
 //	page, err := statusz.Handler(client, statusz.Config{})
 //	mux.Handle("/statusz/", page)
@@ -15,7 +15,6 @@
 //	            order, the newest 100 terms of a week
 //	jobs        the next tick, the last 60 entries of the history, the last outcome, open runs,
 //	            whether the job is paused, its schedule and the definition in use
-//	daemons     the replica that runs it, and those that wait
 //	locks       the holders, their tokens, and the queue
 //	partitions  how many each replica leads
 //
@@ -33,11 +32,10 @@
 // # Timing
 //
 //	locks                         read every 2 s
-//	a leader, a run or a daemon   read within 0.5 s of a message, and every 10 s in case it is
-//	begins or ends; pause,        lost. The row of a leader or a daemon is also read when its
-//	resume, trigger               lease should end: its replica may have died.
-//	candidates, replicas that     read every 10 s, and with the leader or the daemon
-//	wait for a daemon
+//	a leader or a run begins or   read within 0.5 s of a message, and every 10 s in case it is
+//	ends; pause, resume, trigger  lost. The row of a leader is also read when its lease should
+//	                              end: its replica may have died.
+//	candidates                    read every 10 s, and with the leader
 //	new names                     searched for every 10 s, or every 50 times as long as the
 //	                              search takes, if that is longer
 //	filters, order and count      all jobs are read as often as new names are searched for,

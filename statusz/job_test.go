@@ -75,7 +75,7 @@ func TestPageOfAJob(t *testing.T) {
 		}
 		b := open(e, page, "job="+url.QueryEscape(name))
 		e.Until("the job is shown", func() bool { return b.row("jobs", name).Paused })
-		for _, kind := range []string{"jobs", "elections", "locks", "daemons"} {
+		for _, kind := range []string{"jobs", "elections", "locks"} {
 			if s, _ := b.section(kind); len(s.Names) != map[string]int{"jobs": 1}[kind] {
 				e.Errorf("%s: %+v", kind, s)
 			}

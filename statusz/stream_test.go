@@ -107,34 +107,28 @@ func TestFollowsChanges(t *testing.T) {
 	})
 }
 
-// A daemon is shown when it begins and stops. A holder that dies sends no message: its row shows that
-// when its lease ends.
-func TestFollowsHolders(t *testing.T) {
+// A leader is shown when it begins and stops. One that dies sends no message: its row shows that when its lease
+// ends.
+func TestFollowsLeaders(t *testing.T) {
 	testenv.InBubble(t, func(e *testenv.Env) {
 		client, network := e.Linked("a")
 		le, err := election.NewLeaderElector(client, "board", election.Callbacks{
 			OnStartedLeading: func(ctx context.Context) { <-ctx.Done() }, OnStoppedLeading: func() {},
 		}, election.Config{LeaseDuration: 3 * time.Second})
 		testenv.Must(e, err)
-		background(e, func(ctx context.Context) { _ = le.Run(ctx) })
-		d, err := singleton.NewDaemonRunner(client, "mailer", func(ctx context.Context) error {
-			<-ctx.Done()
-			return nil
-		}, singleton.DaemonConfig{TTL: 3 * time.Second})
-		testenv.Must(e, err)
-		start := func() (stop func()) { return background(e, func(ctx context.Context) { _ = d.Run(ctx) }) }
+		start := func() (stop func()) { return background(e, func(ctx context.Context) { _ = le.Run(ctx) }) }
 		stop := start()
 		b := open(e, newPage(e, e.Client("page"), statusz.Config{}), "")
-		runs := func() bool { return len(b.row("daemons", "mailer").Holders) == 1 }
-		e.Until("both are shown", func() bool { return b.row("elections", "board").Leader == "a" && runs() })
+		leads := func() bool { return b.row("elections", "board").Leader == "a" }
+		e.Until("it is shown", leads)
 		nothing := func() error { return nil }
 		stop()
-		within(e, time.Second, "the daemon stops", nothing, func() bool { return !runs() })
+		within(e, time.Second, "the term ends", nothing, func() bool { return !leads() })
 		start()
-		within(e, time.Second, "the daemon begins", nothing, runs)
+		within(e, time.Second, "the next term begins", nothing, leads)
 		e.Pass(100 * time.Millisecond)
 		network.Partition()
-		within(e, 4*time.Second, "both have ended", nothing, func() bool { return b.row("elections", "board").Leader == "" && !runs() })
+		within(e, 4*time.Second, "it has ended", nothing, func() bool { return !leads() })
 	})
 }
 
@@ -337,7 +331,7 @@ func TestRefusals(t *testing.T) {
 	for _, c := range []struct{ deny, allow, what, why string }{
 		{">other", ">secret", "the list of elections, the list of jobs", "WRONGPASS"},
 		{"-@all", "+@all", "the list of elections, the list of jobs", "NOPERM"},
-		{"-scan", "+@all", "the list of daemons, 2 more. ", "NOPERM"},
+		{"-scan", "+@all", "the list of locks, 1 more. ", "NOPERM"},
 		{"-pttl", "+@all", `lock "orders"`, "NOPERM"},
 	} {
 		set := func(rule string) {

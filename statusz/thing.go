@@ -16,8 +16,7 @@ import (
 // An item is a thing as JSON. It does not change.
 type item struct{ json []byte }
 
-// A thing is an election, a job, a daemon or a lock that a browser shows. One look reads it at
-// a time.
+// A thing is an election, a job or a lock that a browser shows. One look reads it at a time.
 type thing struct {
 	key
 	next    time.Time          // when to read it again

@@ -1,4 +1,4 @@
-// noonctl shows and controls the locks, elections, jobs and daemons of noonlock, and runs
+// noonctl shows and controls the locks, elections and jobs of noonlock, and runs
 // commands under a lock, as the leader of an election, or on a schedule. docs/NOONCTL.md
 // describes its commands.
 package main

@@ -1,4 +1,4 @@
-// Package holding has the loop of a leader or a daemon: work that runs under a lease for as
+// Package holding has the loop of an elector: work that runs under a lease for as
 // long as a process lives.
 //
 //	                 ┌───────────────── pause ◄──────────────┐

@@ -19,7 +19,6 @@ type Kind int
 const (
 	Elections Kind = iota
 	Jobs
-	Daemons
 	Locks
 	Partitions
 	Kinds // how many there are
@@ -27,7 +26,7 @@ const (
 
 // String returns the plural, such as "locks".
 func (k Kind) String() string {
-	return [...]string{"elections", "jobs", "daemons", "locks", "partitions"}[k]
+	return [...]string{"elections", "jobs", "locks", "partitions"}[k]
 }
 
 // Singular returns the singular, such as "lock".
@@ -40,8 +39,6 @@ func (k Kind) Names(ctx context.Context, client *lockcore.Client, progress func(
 		return election.Elections(ctx, client, progress)
 	case Jobs:
 		return singleton.Jobs(ctx, client, progress)
-	case Daemons:
-		return singleton.Daemons(ctx, client, progress)
 	case Partitions:
 		return election.PartitionSets(ctx, client, progress)
 	default:
@@ -60,10 +57,6 @@ func (k Kind) Watch(ctx context.Context, client *lockcore.Client, name string) (
 	case Jobs:
 		if j, err := singleton.NewJob(client, name); err == nil {
 			return arrived(j.Watch(ctx))
-		}
-	case Daemons:
-		if d, err := singleton.NewDaemon(client, name); err == nil {
-			return arrived(d.Watch(ctx))
 		}
 	default:
 	}

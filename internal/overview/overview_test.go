@@ -102,7 +102,7 @@ func TestChoose(t *testing.T) {
 func TestNothing(t *testing.T) {
 	testenv.InBubble(t, func(e *testenv.Env) {
 		client := e.Client("operator")
-		for k, state := range map[overview.Kind]string{overview.Elections: "no leader", overview.Daemons: "no replica runs it", overview.Locks: "free"} {
+		for k, state := range map[overview.Kind]string{overview.Elections: "no leader", overview.Locks: "free"} {
 			seen, err := k.Read(e.Context(), client, "none")
 			testenv.Must(e, err)
 			if seen.Exists() || seen.State() != state {

@@ -101,13 +101,6 @@ func (k Kind) Read(ctx context.Context, client *lockcore.Client, name string) (T
 		}
 		t.Job, t.Now = &st, st.Now
 		return t, err
-	case Daemons:
-		d, err := singleton.NewDaemon(client, name)
-		if err == nil {
-			t.Lock, err = d.Inspect(ctx)
-		}
-		t.Now = cmp.Or(t.Lock.Now, time.Now())
-		return t, err
 	default:
 		seen, err := client.Inspect(ctx, name)
 		t.Lock, t.Now = seen, cmp.Or(seen.Now, time.Now())
@@ -148,8 +141,7 @@ func (t Thing) Left() time.Duration {
 	return left
 }
 
-// Exists reports whether the thing has a state. A daemon that no replica runs has none, although it is
-// listed.
+// Exists reports whether the thing has a state.
 func (t Thing) Exists() bool {
 	switch t.Kind {
 	case Elections:
@@ -194,10 +186,6 @@ func (t Thing) State() string {
 		return `another program wrote this key; it never expires, and waiters may wait for ever; see "noonctl release"`
 	case t.Lock.Kind == lockcore.LockForeign:
 		return "another program wrote this key"
-	case t.Kind == Daemons && t.Lock.Kind == lockcore.LockFree:
-		return "no replica runs it"
-	case t.Kind == Daemons:
-		return "runs"
 	case t.Lock.Kind == lockcore.LockFree:
 		return "free"
 	}

@@ -125,8 +125,7 @@
     }
     if (l.more_holders) parts.push(make('div', 'quiet', 'and ' + word(l.more_holders, 'more holder', 'more holders')));
     if (!l.holders.length) {
-      const text = l.kind === 'foreign' ? 'another program wrote this key' : r.daemon ? 'no replica runs it' : 'free';
-      parts.push(make('div', r.daemon ? 'none' : 'quiet', text));
+      parts.push(make('div', 'quiet', l.kind === 'foreign' ? 'another program wrote this key' : 'free'));
     }
     if (l.no_ttl) parts.push(make('div', 'error', 'The key has no TTL, so waiters may wait for ever.'));
     parts.push(queue('Queue:', l.waiters, l.more_waiters, (w, i) =>
@@ -259,7 +258,6 @@
   const lists = {
     elections: { title: 'Elections', show: showElection, none: 'No election had a leader within the last week.' },
     jobs: { title: 'Jobs', show: showJob, none: 'No job has a history.' },
-    daemons: { title: 'Daemons', show: showLock, none: 'No daemon ran within the last week.' },
     locks: { title: 'Locks', show: showLock, none: 'No lock is held or waited for.' },
     partitions: { title: 'Partitions', show: showPartitions, none: 'No replicas share partitions.' },
   };
@@ -610,7 +608,6 @@
     l.rows = new Map();
     for (const name of s.names) {
       const r = old.get(name) || row(name, kind);
-      r.daemon = l === lists.daemons;
       l.rows.set(name, r);
     }
     const roots = [...l.rows.values()].map((r) => r.root);
@@ -627,7 +624,7 @@
     const focused = document.activeElement;
     const had = r.root.contains(focused);
     for (const b of r.buttons || []) b.hidden = !!(data.error || data.gone || (b.fits && !b.fits(data)));
-    if (data.error || (data.gone && !r.daemon)) {
+    if (data.error || data.gone) {
       r.strip = null;
       fill(r.body, make('div', data.error ? 'error' : 'quiet', data.error || 'ended'));
     } else l.show(r, data);

@@ -97,17 +97,6 @@ func inspect(e *testenv.Env, client *lockcore.Client, name string) lockcore.Insp
 	return seen
 }
 
-// daemon runs a daemon until the end of the test.
-func daemon(e *testenv.Env, client *lockcore.Client, name string) {
-	e.Helper()
-	d, err := singleton.NewDaemonRunner(client, name, func(ctx context.Context) error {
-		<-ctx.Done()
-		return nil
-	}, singleton.DaemonConfig{})
-	testenv.Must(e, err)
-	background(e, func(ctx context.Context) { _ = d.Run(ctx) })
-}
-
 // A script is the work of a job in a test. Each run does what the test has said for it.
 type script struct{ results chan error }
 

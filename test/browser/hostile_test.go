@@ -63,8 +63,7 @@ func TestHostileTexts(t *testing.T) {
 		}
 	}
 	testenv.Must(e, e.Raw.Set(e.Context(), "noonlock:{"+text("foreign")+"}:lock", text("value"), 0).Err())
-	delete(fields, "value") // is not shown
-	daemon(e, client("daemon-holder"), text("daemon"))
+	delete(fields, "value")                             // is not shown
 	hold(e, e.Client("holder\u2066"), "reversed\u202e") // characters that reorder a line
 
 	// Elections. The leader is asked to resign, and does not return until the test ends.
@@ -125,7 +124,6 @@ func TestHostileTexts(t *testing.T) {
 	b.shows("jobs", retried, "attempt 1")
 	b.shows("locks", lock, hostile("waiter"))
 	b.shows("locks", shared, hostile("rw-owner-false"))
-	b.shows("daemons", hostile("daemon"), hostile("daemon-holder"))
 	b.shows("locks", `reversed\u{202e}`, `holder\u{2066}`)
 
 	// Everything that can be opened is opened: the details of each square by pointing and by a click,

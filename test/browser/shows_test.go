@@ -30,7 +30,6 @@ func TestShowsWhatRedisHolds(t *testing.T) {
 	}
 	still := runner(e, e.Client("worker-2"), "still", "0 12 * * *", singleton.JobConfig{}, work.work)
 	testenv.Must(e, still.Pause(e.Context()))
-	daemon(e, e.Client("mail-1"), "mailer")
 	hold(e, e.Client("billing-1"), "invoices")
 	wait(e, e.Client("billing-2"), "invoices")
 	wait(e, e.Client("billing-3"), "invoices")
@@ -59,7 +58,6 @@ func TestShowsWhatRedisHolds(t *testing.T) {
 	b.sameList("locks", "invoices", "Queue:", len(seen.Waiters), func(i int) string { return seen.Waiters[i].Identity })
 	b.shows("locks", "prices", "reader-1 for nightly", "reads", "token "+strconv.FormatUint(inspect(e, client, "prices").Holders[0].Token, 10))
 	b.shows("locks", "foreign", "another program", "no TTL")
-	b.shows("daemons", "mailer", "mail-1", "token "+strconv.FormatUint(inspect(e, client, "job/daemon/mailer").Holders[0].Token, 10))
 
 	for name, j := range map[string]*singleton.Job{"draw": draw, "still": still} {
 		st, err := j.Status(e.Context())

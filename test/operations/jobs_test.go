@@ -3,17 +3,14 @@
 package operations
 
 import (
-	"context"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
 	"github.com/noonlock/noonlock/internal/testenv"
-	"github.com/noonlock/noonlock/singleton"
 )
 
 // cron starts a job that runs each second what its file says.
@@ -113,7 +110,7 @@ func pausedJob(w *world) {
 	old.metric(names[1] + `\{name="feed"\} 0`)
 }
 
-// lostData has locks, elections, jobs and a daemon on a Redis that loses its data.
+// lostData has locks, elections and jobs on a Redis that loses its data.
 func lostData(w *world) {
 	holder := w.start("noonctl run --lock orders --metrics 127.0.0.1:0 -- sleep 1000")
 	leader := w.start("noonctl elect board -- sleep 1000")
@@ -122,9 +119,8 @@ func lostData(w *world) {
 	job.metric(`noonlock_job_last_success_timestamp_seconds\{name="feed"\} [1-9]`)
 	w.must("noonctl pause feed")
 	job.metric(`noonlock_job_paused\{name="feed"\} 1`)
-	w.daemon("watch")
 	lists := w.take(w, symptoms, listNames)
-	for i, name := range []string{"orders", "board", "feed", "watch"} {
+	for i, name := range []string{"orders", "board", "feed"} {
 		w.prints(lists[i], 0, `^`+name+` `)
 		w.prints(lists[i]+" --prefix other", 0, ``)
 	}
@@ -139,21 +135,4 @@ func lostData(w *world) {
 	job.metric(w.take(w, row, "`noonlock_job_ledger_losses_total`, and the log")[0] + `\{name="feed"\} [1-9]`)
 	job.logs(`level=ERROR msg="ledger lost or set back; restored`)
 	w.prints(w.take(w, row, "Replicas restore a pause that they know; check with `noonctl get jobs`")[0], 0, `^feed +paused`)
-}
-
-// daemon runs a daemon until the test ends.
-func (w *world) daemon(name string) {
-	w.Helper()
-	d, err := singleton.NewDaemonRunner(w.raw.Client("worker-1"), name, func(ctx context.Context) error {
-		<-ctx.Done()
-		return nil
-	}, singleton.DaemonConfig{})
-	testenv.Must(w, err)
-	ctx, cancel := context.WithCancel(context.Background())
-	var done sync.WaitGroup
-	done.Go(func() { _ = d.Run(ctx) })
-	w.Cleanup(func() {
-		cancel()
-		done.Wait()
-	})
 }

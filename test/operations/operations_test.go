@@ -15,7 +15,7 @@ const (
 	alerts   = "Alerts"
 	tokens   = "Tokens from a clock that was ahead"
 
-	listNames = "`noonctl get locks`, `noonctl get elections`, `noonctl get jobs` and `noonctl get daemons` list all names"
+	listNames = "`noonctl get locks`, `noonctl get elections` and `noonctl get jobs` list all names"
 )
 
 // TestPage follows docs/OPERATIONS.md.

@@ -20,13 +20,12 @@ func TestAlertsOfPages(t *testing.T) {
 		from = "0x30 1x30"
 	)
 	days := map[string]map[string]string{
-		"no leader, for 1 m":    {one: "1x30 0x30", two: "0x60"},
-		"two leaders, for 1 m":  {one: "1x60", two: from},
-		"lease lost":            {`noonlock_election_transitions_total{name="board",event="lost"}`: from},
-		"drain overrun":         {`noonlock_election_drain_overruns_total{name="board"}`: from},
-		"a tick is overdue":     {`noonlock_job_next_tick_timestamp_seconds{name="draw"}`: "1800x60"},
-		"a job is paused":       {`noonlock_job_paused{name="draw"}`: from},
-		"a daemon runs nowhere": {`noonlock_daemon_running{name="feed"}`: "1x30 0x30"},
+		"no leader, for 1 m":   {one: "1x30 0x30", two: "0x60"},
+		"two leaders, for 1 m": {one: "1x60", two: from},
+		"lease lost":           {`noonlock_election_transitions_total{name="board",event="lost"}`: from},
+		"drain overrun":        {`noonlock_election_drain_overruns_total{name="board"}`: from},
+		"a tick is overdue":    {`noonlock_job_next_tick_timestamp_seconds{name="draw"}`: "1800x60"},
+		"a job is paused":      {`noonlock_job_paused{name="draw"}`: from},
 	}
 	for _, page := range []string{"OPERATIONS.md", "METRICS.md"} {
 		text, err := os.ReadFile("../../../docs/" + page)

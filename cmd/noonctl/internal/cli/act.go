@@ -276,7 +276,7 @@ func (a *app) releaseCommand() *cobra.Command {
 		Use: "release LOCK", Short: "Take a lock away from its holders",
 		Long: `release deletes the lock, of any kind, for all its holders, and serves the waiters. It first shows the
 holders and asks for the name of the lock to be typed. It also removes a key that another program left
-without a TTL. The locks of an election and a daemon are election/NAME and job/daemon/NAME.
+without a TTL. The lock of an election is election/NAME.
 
 The lease of a holder ends at its next renewal, by default within a third of its TTL, and the holder logs
 who has released the lock and why. Until then, the old and the new holder may both work, and only the

@@ -112,7 +112,7 @@ func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "noonctl",
 		Short: "Operate the locks, elections and jobs of noonlock", Version: output.Version(),
-		Long: `noonctl shows and controls the locks, elections, jobs and daemons that programs with noonlock have on
+		Long: `noonctl shows and controls the locks, elections and jobs that programs with noonlock have on
 Redis, and runs any command under a lock, as the leader of an election, or on a schedule.
 
 --redis, or the environment variable NOONLOCK_REDIS, names one server, Sentinel or a cluster:
@@ -123,7 +123,7 @@ Redis, and runs any command under a lock, as the leader of an election, or on a 
     redis+cluster://user:password@host:6379,host:6379
 
 Several --redis, or URLs with spaces between them in NOONLOCK_REDIS, are the servers of a quorum (see
-lockcore.NewQuorum). run with a mutex, elect, describe lock, election and daemon, and doctor work there.
+lockcore.NewQuorum). run with a mutex, elect, describe lock, describe election and doctor work there.
 
 With rediss instead of redis, all connections use TLS. --redis-ca, --redis-cert and --redis-key name
 the certificates of a private authority, and those for a server that asks for one (tls-auth-clients, by default

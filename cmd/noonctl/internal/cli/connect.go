@@ -65,13 +65,13 @@ func (a *app) connectionFlags(root *cobra.Command) {
 }
 
 const (
-	noNames   = "its servers have no lists of names, and describe shows one lock, election or daemon"
+	noNames   = "its servers have no lists of names, and describe shows one lock or election"
 	noLedgers = "the ledger of a job is on one server"
 )
 
 // oneServer has the commands that cannot work on several servers, and why.
 var oneServer = map[string]string{
-	"get all": noNames, "get daemons": noNames, "get elections": noNames, "get jobs": noNames, "get locks": noNames, "get partitions": noNames, "serve": noNames,
+	"get all": noNames, "get elections": noNames, "get jobs": noNames, "get locks": noNames, "get partitions": noNames, "serve": noNames,
 	"cancel": noLedgers, "cron": noLedgers, "describe job": noLedgers, "history": noLedgers, "pause": noLedgers, "rerun": noLedgers,
 	"forget job": noLedgers, "resume": noLedgers, "trigger": noLedgers,
 	"describe partition": "partitions are shared on one server",

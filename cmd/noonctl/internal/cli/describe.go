@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -15,7 +16,7 @@ import (
 )
 
 func (a *app) describeCommand() *cobra.Command {
-	describe := a.perKind("describe", "Show all about one lock, election, job, daemon or set of partitions", "lock, election, job, daemon or partition")
+	describe := a.perKind("describe", "Show all about one lock, election, job or set of partitions", "lock, election, job or partition")
 	for _, k := range kinds {
 		describe.AddCommand(&cobra.Command{
 			Use: k.Singular() + " NAME", Aliases: []string{k.String()}, Short: k.one, Args: exactly("NAME"),
@@ -35,16 +36,11 @@ func (a *app) describe(ctx context.Context, k kind, name string) error {
 	}
 	t, err := asked(ctx, a, func(ctx context.Context) (overview.Thing, error) { return k.Read(ctx, a.client, name) })
 	var releases []lockcore.ForcedRelease
-	if err == nil && k.Kind == overview.Locks && t.Lock.Servers == nil { // any, also that of an election or a daemon
+	if err == nil && k.Kind == overview.Locks && t.Lock.Servers == nil { // any, also that of an election
 		releases, err = a.releases(ctx, name)
 	}
 	if !t.Exists() && len(releases) == 0 {
-		if err == nil {
-			err = a.known(ctx, k, t)
-		}
-		if err != nil {
-			return errors.Join(a.walk(t.Now, serversOf(t)), err)
-		}
+		return errors.Join(a.walk(t.Now, serversOf(t)), cmp.Or(err, unknown(k, name)))
 	}
 	return errors.Join(a.show(t, releases), err)
 }

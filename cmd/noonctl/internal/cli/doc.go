@@ -2,7 +2,7 @@
 //
 //	cli.go      the root command, connecting, exit codes
 //	errors.go   from an error to a sentence and an exit code
-//	kinds.go    locks, elections, jobs and daemons: how each is listed, read and shown
+//	kinds.go    locks, elections, jobs and partitions: how each is listed, read and shown
 //	get.go      get, and watching; describe.go, history.go and act.go the other commands on them
 //	print.go    tables, JSON, YAML
 //	run_unix.go run: a command under a lock; elect_unix.go: as the leader;

@@ -30,7 +30,7 @@ type getting struct {
 }
 
 func (a *app) getCommand() *cobra.Command {
-	get := a.perKind("get", "List locks, elections, jobs, daemons, partitions or all", "locks, elections, jobs, daemons, partitions or all")
+	get := a.perKind("get", "List locks, elections, jobs, partitions or all", "locks, elections, jobs, partitions or all")
 	for _, k := range kinds {
 		g := &getting{app: a, kind: k}
 		cmd := &cobra.Command{
@@ -127,7 +127,7 @@ func (a *app) getAll(ctx context.Context, names []string) error {
 	if failures != nil && printed == nil {
 		return failures
 	}
-	return errors.Join(a.print(data, printed, table, "locks, elections, jobs, daemons or partitions"), failures)
+	return errors.Join(a.print(data, printed, table, "locks, elections, jobs or partitions"), failures)
 }
 
 // find reads the named things, or all. It returns what it has read even if there is an error.
@@ -139,32 +139,13 @@ func (a *app) find(ctx context.Context, k kind, names []string) (found []overvie
 	}
 	read, err := a.readAll(ctx, k, all)
 	for _, t := range read {
-		if asked && err == nil {
-			if err = a.known(ctx, k, t); err != nil {
-				continue
-			}
-		}
-		// One that ended since it was listed is left out, except a daemon: that no replica runs it is
-		// what an operator looks for.
-		if t.Exists() || k.Kind == overview.Daemons {
+		if t.Exists() { // otherwise it ended since it was listed
 			found = append(found, t)
+		} else if asked && err == nil {
+			err = unknown(k, t.Name)
 		}
 	}
 	return found, errors.Join(failure, err)
-}
-
-// known returns an error for a name without a state, unless it is that of a daemon that is listed.
-func (a *app) known(ctx context.Context, k kind, t overview.Thing) error {
-	if t.Exists() {
-		return nil
-	}
-	if k.Kind == overview.Daemons && t.Lock.Servers == nil {
-		all, err := a.names(ctx, k)
-		if err != nil || slices.Contains(all, t.Name) {
-			return err
-		}
-	}
-	return unknown(k, t.Name)
 }
 
 // names lists the names of a kind. It may return names together with an error.

@@ -99,13 +99,6 @@ func TestOutput(t *testing.T) {
 	e.Until("a leads", a.IsLeader)
 	stopB := e.background(b.Run)
 	e.Until("b waits", func() bool { return e.waiters("election/board") == 1 })
-	d, err := singleton.NewDaemonRunner(e.client, "feed", func(ctx context.Context) error {
-		<-ctx.Done()
-		return nil
-	}, singleton.DaemonConfig{})
-	testenv.Must(t, err)
-	stopFeed := e.background(d.Run)
-	e.Until("it runs", func() bool { return e.Exists("noonlock:{job/daemon/feed}:lock") })
 	shards, err := election.NewPartitions(e.client, "shards", 3, func(ctx context.Context, _ election.Partition) { <-ctx.Done() }, election.PartitionsConfig{})
 	testenv.Must(t, err)
 	e.background(shards.Run)
@@ -138,7 +131,7 @@ func TestOutput(t *testing.T) {
 		t.Errorf("get %+v, Record %+v", got, r)
 	}
 	lists := decode[map[string][]struct{ Name, Job string }](t, e.must("get", "all", "-o", "json"))
-	if len(lists) != 5 || lists["locks"][0].Name != "catalogue" || lists["jobs"][1].Job != "poll" {
+	if len(lists) != 4 || lists["locks"][0].Name != "catalogue" || lists["jobs"][1].Job != "poll" {
 		t.Errorf("get all: %+v", lists)
 	}
 	built := decode[map[string]string](t, e.must("version", "-o", "json"))
@@ -156,8 +149,6 @@ func TestOutput(t *testing.T) {
 		{"describe lock orders", 0, []string{"worker-1", "worker-2", "TTL"}},
 		{"describe lock foreign", 0, []string{"never", "another program wrote this key", "!sesame"}},
 		{"describe election board", 0, []string{"Leader:", "version 7", "  b "}},
-		{"get daemons", 0, []string{"feed", "worker-1"}},
-		{"describe daemon feed", 0, []string{"feed", "worker-1"}},
 		{"get partitions", 0, []string{"NAME ", "LED", "shards   3            1          3, 3 each"}},
 		{"get partitions shards -o json", 0, []string{`"leads": 3`, `"leader": "worker-1"`}},
 		{"describe partition shards", 0, []string{"shards", "led", "worker-1"}},
@@ -167,7 +158,7 @@ func TestOutput(t *testing.T) {
 		{"get all job/draw lock/orders -o name", 0, []string{"=lock/orders\njob/draw\n"}},
 		{"get all", 0, []string{"NAME ", "lock/orders ", "held ", "election/board "}},
 		{"get all --no-headers", 0, []string{"!NAME ", "lock/orders "}},
-		{"get all --prefix empty", 0, []string{"=", "There are no locks, elections, jobs, daemons or partitions "}},
+		{"get all --prefix empty", 0, []string{"=", "There are no locks, elections, jobs or partitions "}},
 		{"describe lock/orders", 0, []string{"worker-2"}},
 		{"version", 0, []string{"Version:", built["version"], runtime.Version()}},
 
@@ -182,8 +173,6 @@ func TestOutput(t *testing.T) {
 		{"describe job darw", 66, []string{`there is no job "darw"`}},
 		{"get election x", 66, []string{`there is no election "x"`}},
 		{"describe election x", 66, []string{`there is no election "x"`}},
-		{"get daemon x", 66, []string{`there is no daemon "x"`}},
-		{"describe daemon x", 66, []string{`there is no daemon "x"`}},
 		{"get locks orders nope", 66, []string{"worker-1"}},
 		{"get job/draw lock/none", 66, []string{"job/draw"}},
 
@@ -207,13 +196,10 @@ func TestOutput(t *testing.T) {
 
 	stopB()
 	stopA()
-	stopFeed()
 	e.says("describe election board", 0, "no leader", "Resigned")
 	if got := decode[[]electionJSON](t, e.must("get", "elections", "-o", "json"))[0]; got.Leader != "" || got.Term != r.Term || len(got.Candidates) != 0 {
 		t.Errorf("after its end: %+v", got)
 	}
-	e.says("get daemons", 0, "feed", "!worker-1")
-	e.says("describe daemon feed", 0, "no replica runs it")
 }
 
 // get jobs, describe job and history show what Status and Runs return.
@@ -387,7 +373,7 @@ func TestFault76_OneNodeOfACluster(t *testing.T) {
 	t.Parallel()
 	cluster := servers.Cluster(t, 2, 0)
 	one := "redis://" + cluster.Addrs()[0]
-	for _, kind := range []string{"locks", "elections", "jobs", "daemons"} {
+	for _, kind := range []string{"locks", "elections", "jobs"} {
 		check(t, run(t.Context(), one, "get", kind), 1, []string{"one of the 2 primaries of a cluster", "redis+cluster"}, []string{kind})
 		if r := run(t.Context(), "redis+cluster://"+strings.Join(cluster.Addrs(), ","), "get", kind); r.code != 0 {
 			t.Errorf("get %s: %+v", kind, r)
@@ -447,14 +433,8 @@ func TestFault136_ReadersWriteNothing(t *testing.T) {
 			testenv.Must(t, err)
 			shards, err := election.NewPartitions(c, "shards", 3, func(ctx context.Context, _ election.Partition) { <-ctx.Done() }, election.PartitionsConfig{})
 			testenv.Must(t, err)
-			feed, err := singleton.NewDaemonRunner(c, "feed", func(ctx context.Context) error {
-				<-ctx.Done()
-				return nil
-			}, singleton.DaemonConfig{})
-			testenv.Must(t, err)
-			for _, run := range []func(context.Context) error{le.Run, shards.Run, feed.Run} {
-				e.background(run)
-			}
+			e.background(le.Run)
+			e.background(shards.Run)
 			e.runs("draw", "@daily", func(context.Context, singleton.Run) error { return nil }, singleton.JobConfig{})
 			draw, err := singleton.NewJob(c, "draw")
 			testenv.Must(t, err)
@@ -462,10 +442,10 @@ func TestFault136_ReadersWriteNothing(t *testing.T) {
 			testenv.Must(t, err)
 			e.Until("all of them work", func() bool {
 				out := e.must("get", "all") + e.must("history", "draw")
-				return !slices.ContainsFunc([]string{"lock/orders ", "election/board ", "daemon/feed ", "partition/shards ", "job/draw ", "succeeded"}, func(s string) bool { return !strings.Contains(out, s) })
+				return !slices.ContainsFunc([]string{"lock/orders ", "election/board ", "partition/shards ", "job/draw ", "succeeded"}, func(s string) bool { return !strings.Contains(out, s) })
 			})
 			for _, args := range []string{
-				"describe lock orders", "describe election board", "describe daemon feed", "describe partition shards", "describe job draw",
+				"describe lock orders", "describe election board", "describe partition shards", "describe job draw",
 				"get locks none", "get jobs -o json", "history draw --since 1m",
 			} {
 				if r := e.noonctl(strings.Fields(args)...); r.code != 0 && r.code != 66 || strings.Contains(r.errOut, "NOPERM") {
@@ -572,7 +552,7 @@ func TestUnusualNames(t *testing.T) {
 		"get all -o json,get all -o yaml,get job/ODD,describe lock ODD,describe lock ours,describe job ODD,describe job ODDx,describe ODD/x,ODD,"+
 		"history ODD,history ODD -o json,history ODD -o yaml,history ODD --since 1ns,release ODD,release ODD --yes,pause ODD,"+
 		"trigger ODD --prefix ODD,resign ODD,get locks --sort ODD,get jobs --sort ODD,get locks -o ODD,cancel ODD --tick ODD,"+
-		"get daemons --prefix ODD,get locks --redis redis://ODD", ",") {
+		"get elections --prefix ODD,get locks --redis redis://ODD", ",") {
 		args := strings.Split(strings.ReplaceAll(command, "ODD", odd), " ")
 		r := e.noonctl(args...)
 		said := r.out + r.errOut

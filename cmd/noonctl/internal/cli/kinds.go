@@ -33,15 +33,11 @@ var (
 		Kind: overview.Jobs, list: "Jobs that have a ledger", one: "Show the state, the schedule and the newest runs of a job, and why attempts failed",
 		titles: []string{"NAME", "STATE", "OUTCOME", "NEXT", "LAST", "LAST SUCCESS", "REPLICAS", "SCHEDULE"}, cells: jobCells,
 	}
-	daemonKind = kind{
-		Kind: overview.Daemons, list: "Daemons that ran within the last week", one: "Show which replica runs a daemon, and which ones wait",
-		titles: []string{"NAME", "KIND", "HOLDER", "SINCE", "EXPIRES", "WAITERS"}, cells: lockCells,
-	}
 	partitionKind = kind{
 		Kind: overview.Partitions, list: "Sets of partitions that replicas share", one: "Show the leader and the token of each partition of a set",
 		titles: []string{"NAME", "PARTITIONS", "REPLICAS", "LED"}, cells: partitionCells,
 	}
-	kinds = []kind{lockKind, electionKind, jobKind, daemonKind, partitionKind}
+	kinds = []kind{lockKind, electionKind, jobKind, partitionKind}
 )
 
 func lockCells(t overview.Thing) []string {

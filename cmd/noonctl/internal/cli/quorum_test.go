@@ -20,7 +20,7 @@ import (
 func TestEachCommandWithOneAndSeveralServers(t *testing.T) {
 	t.Parallel()
 	const one, several = "redis://127.0.0.1:1", "redis://127.0.0.1:1 redis://127.0.0.1:2\nredis://127.0.0.1:3 "
-	works := []string{"run", "elect", "doctor", "describe lock", "describe election", "describe daemon"}
+	works := []string{"run", "elect", "doctor", "describe lock", "describe election"}
 	none := []string{"completion", "copy-to", "help", "next", "version"} // they use no server
 	arguments := map[string][]string{
 		"run": {"--lock", "x", "--", "true"}, "elect": {"x", "--http", "nowhere"}, "cron": {"x", "@daily", "--retry", "1us", "--", "true"},

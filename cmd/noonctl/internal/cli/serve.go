@@ -36,10 +36,10 @@ type serving struct {
 func (a *app) serveCommand() *cobra.Command {
 	s := &serving{app: a}
 	cmd := &cobra.Command{
-		Use: "serve", Short: "Serve a web page that shows elections, jobs, daemons and locks",
+		Use: "serve", Short: "Serve a web page that shows elections, jobs and locks",
 		Long: `serve answers HTTP requests with one page. It shows the leader and the candidates of each election,
-the next tick, the history and the open runs of each job, and the holders and waiters of daemons and
-locks. The page follows changes, and says when it is out of date.
+the next tick, the history and the open runs of each job, and the holders and waiters of locks. The page
+follows changes, and says when it is out of date.
 
 With --allow-actions, users of the page can pause, resume and trigger jobs, run ticks again, cancel
 runs, make leaders resign, and release locks. The page asks for confirmation and for a reason. Replicas
