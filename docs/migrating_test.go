@@ -21,7 +21,6 @@ import (
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 	"github.com/noonlock/noonlock/singleton"
-	"github.com/noonlock/noonlock/singleton/schedule"
 )
 
 //go:embed migrating_test.go
@@ -92,18 +91,14 @@ func leadBoth(client *lockcore.Client) func(ctx context.Context) {
 	}
 }
 
-// starting is a schedule without the ticks before an instant.
-type starting struct {
-	schedule.Schedule
-	from time.Time
-}
-
-// Next returns the next tick that is not before from.
-func (s starting) Next(t time.Time) time.Time {
-	if before := s.from.Add(-time.Millisecond); t.Before(before) {
-		t = before
+// reportFrom returns the work of the job in release 2. The old task does what is due before an instant.
+func reportFrom(from time.Time) func(ctx context.Context, run singleton.Run) error {
+	return func(ctx context.Context, run singleton.Run) error {
+		if run.Tick.Before(from) {
+			return nil
+		}
+		return report(ctx, run.Tick, run.Key())
 	}
-	return s.Schedule.Next(t)
 }
 
 // End of the code of MIGRATING.md.
@@ -112,6 +107,7 @@ var (
 	_ = runReports
 	_ = whileLeading
 	_ = chargeOrder
+	_ = reportFrom
 )
 
 func reconcileUntil(ctx context.Context)              { <-ctx.Done() }
@@ -341,24 +337,4 @@ func TestLeadBoth(t *testing.T) {
 			t.Error("the inner elector has not given the lead up")
 		}
 	})
-}
-
-// A schedule that begins at an instant is one schedule, and has the same ticks from then
-// on.
-func TestScheduleFromAnInstant(t *testing.T) {
-	t.Parallel()
-	every5, err := schedule.Parse("*/5 * * * *", schedule.Config{})
-	testenv.Must(t, err)
-	from := time.Date(2027, 3, 1, 12, 0, 0, 0, time.UTC)
-	s := starting{every5, from}
-	for at, want := range map[time.Time]time.Time{
-		from.Add(-24 * time.Hour):           from,
-		from.Add(-time.Millisecond):         from,
-		from:                                from.Add(5 * time.Minute),
-		from.Add(299999 * time.Millisecond): from.Add(5 * time.Minute),
-	} {
-		if got := s.Next(at); !got.Equal(want) {
-			t.Errorf("after %v comes %v, want %v", at, got, want)
-		}
-	}
 }

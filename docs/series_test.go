@@ -37,7 +37,7 @@ func TestSeriesOfTheKindsInUse(t *testing.T) {
 	}{
 		"a mutex": {func(ctx context.Context, client *lockcore.Client, works func()) error {
 			return client.Do(ctx, "orders", lockcore.LeaseConfig{}, func(context.Context) error { works(); return nil })
-		}, ofLock, 19},
+		}, ofLock, 18},
 		"an election": {func(ctx context.Context, client *lockcore.Client, works func()) error {
 			le, err := election.NewLeaderElector(client, "orders", election.Callbacks{
 				OnStartedLeading: func(ctx context.Context) { works(); <-ctx.Done() }, OnStoppedLeading: func() {},
@@ -46,7 +46,7 @@ func TestSeriesOfTheKindsInUse(t *testing.T) {
 				return err
 			}
 			return le.Run(ctx)
-		}, ofLock + "|election", 27},
+		}, ofLock + "|election", 26},
 		"a job": {func(ctx context.Context, client *lockcore.Client, works func()) error {
 			r, err := singleton.NewRunner(client, singleton.Config{})
 			if err != nil {
@@ -54,7 +54,7 @@ func TestSeriesOfTheKindsInUse(t *testing.T) {
 			}
 			err = r.Add("draw", "* * * * *", func(context.Context, singleton.Run) error { works(); return nil }, singleton.JobConfig{})
 			return errors.Join(err, r.Run(ctx))
-		}, "leases_held|job", 39},
+		}, "leases_held|job", 38},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -19,7 +19,7 @@ import (
 	"github.com/noonlock/noonlock/singleton"
 )
 
-const never = "0 0 29 2 *" // no tick in these tests
+const never = "@never"
 
 // ids returns which runs of an id have begun, with their payloads.
 func (f *fleet) ids() map[string][]string {
@@ -197,7 +197,7 @@ func TestManyInstants(t *testing.T) {
 		for _, name := range []string{"a", "b"} {
 			f.all[name].stop()
 		}
-		f.start("cd", never, nil, singleton.JobConfig{KeepRuns: 2, Revision: "2"})
+		f.start("cd", never, nil, singleton.JobConfig{KeepRuns: 2, Revision: 2})
 		f.Pass(time.Minute)
 		testenv.Must(t, job.Resume(t.Context()))
 		_, err := job.Trigger(t.Context())

@@ -257,6 +257,9 @@ func (r *Runner) jobRun(j *job, run *ledger.Claim, p *place, others bool, stop *
 	}}
 }
 
+// handOverAfter is the number of failed attempts on one replica after which another one makes the next.
+const handOverAfter = 2
+
 // do makes as many attempts as the job allows, and reports whether the run has ended. ctx
 // ends when the Runner shuts down, and work ends when the drain is over.
 func (x *jobRun) do(ctx, work context.Context) (over bool) {
@@ -266,7 +269,7 @@ func (x *jobRun) do(ctx, work context.Context) (over bool) {
 		x.j.metrics.count(x.j.metrics.acts, ledger.ActionCancel)
 	})()
 	defer x.vacate(ctx)
-	after := x.j.cfg.HandOverAfter
+	after := min(handOverAfter, x.j.cfg.MaxAttempts-1)
 	for begun, failed := false, 0; ; begun = true {
 		if cause := x.run.Err(); cause != nil {
 			x.log.Error(cause, "run lost before the attempt began; another replica takes over", "attempt", x.run.Attempt)
@@ -286,7 +289,7 @@ func (x *jobRun) do(ctx, work context.Context) (over bool) {
 		case failing:
 			failed++
 			x.vacate(ctx)
-			pause, handOver := x.j.retryPause(x.run.Attempt), x.others && after > 0 && failed >= after
+			pause, handOver := x.j.retryPause(x.run.Attempt), x.others && failed >= after
 			if handOver {
 				x.log.Info("attempt failed; handing over to another replica", "attempt", x.run.Attempt, "err", err, "pause", pause)
 			} else {

@@ -54,7 +54,7 @@ func TestJobsComeAndGo(t *testing.T) {
 			ended <- context.Cause(ctx)
 			return ctx.Err()
 		})
-		testenv.Must(t, a.runner.Update("draw", "@every 30s", second, singleton.JobConfig{Revision: "2"}))
+		testenv.Must(t, a.runner.Update("draw", "@every 30s", second, singleton.JobConfig{Revision: 2}))
 		f.Pass(2 * time.Minute)
 		first <- errBroken
 		f.begun("draw", 2)
@@ -68,7 +68,7 @@ func TestJobsComeAndGo(t *testing.T) {
 			t.Errorf("the history is %+v", h)
 		}
 
-		f.replica("b", singleton.Config{}).add("draw", "@every 30s", nil, singleton.JobConfig{Revision: "2"})
+		f.replica("b", singleton.Config{}).add("draw", "@every 30s", nil, singleton.JobConfig{Revision: 2})
 		f.all["b"].run()
 		f.Until("b is ready", func() bool { return f.all["b"].runner.Ready() == nil })
 		removed := time.Now()
@@ -86,7 +86,7 @@ func TestJobsComeAndGo(t *testing.T) {
 		a.add("draw", "@every 1h", nil, singleton.JobConfig{})
 		n := series(t, reg, "draw")
 		testenv.Must(t, a.runner.Remove("draw"))
-		a.add("draw", "@every 30s", nil, singleton.JobConfig{Revision: "2"})
+		a.add("draw", "@every 30s", nil, singleton.JobConfig{Revision: 2})
 		f.all["b"].stop()
 		f.Pass(2 * time.Minute)
 		if runs := f.book.all(); runs[len(runs)-1].replica != "a" {

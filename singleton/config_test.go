@@ -9,14 +9,8 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock"
-	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/singleton"
 )
-
-// pulse is a custom schedule.
-type pulse struct{ d time.Duration }
-
-func (p pulse) Next(t time.Time) time.Time { return t.Truncate(p.d).Add(p.d).UTC() }
 
 // What a Runner or a Once refuses, with the field, before any request.
 func TestRefusals(t *testing.T) {
@@ -51,22 +45,17 @@ func TestRefusals(t *testing.T) {
 			"no work":            {err: r.runner.Add("a", "@daily", nil, singleton.JobConfig{}), field: "work"},
 			"no schedule":        {err: r.runner.Add("a", "", work, singleton.JobConfig{}), is: noonlock.ErrConfig},
 			"a bad schedule":     {err: r.runner.Add("a", "61 * * * *", work, singleton.JobConfig{}), is: noonlock.ErrConfig},
-			"own schedule":       {err: r.runner.Add("a", pulse{time.Minute}, work, singleton.JobConfig{}), field: "JobConfig.Revision"},
-			"nil schedule":       {err: r.runner.Add("a", nil, work, singleton.JobConfig{}), field: "when"},
+			"Gap":                {err: r.runner.Add("a", "@daily", work, singleton.JobConfig{Gap: -1}), field: "JobConfig.Gap"},
+			"Revision":           {err: r.runner.Add("a", "@daily", work, singleton.JobConfig{Revision: -1}), field: "JobConfig.Revision"},
 			"Timeout":            {err: r.runner.Add("a", "@daily", work, singleton.JobConfig{Timeout: -1}), field: "JobConfig.Timeout"},
 			"Retry, too long":    {err: r.runner.Add("a", "@daily", work, singleton.JobConfig{Retry: math.MaxInt64}), field: "JobConfig.Retry"},
 			"Retry":              {err: r.runner.Add("a", "@daily", work, singleton.JobConfig{Retry: -1}), field: "JobConfig.Retry"},
 			"MaxAttempts":        {err: r.runner.Add("a", "@daily", work, singleton.JobConfig{MaxAttempts: -1}), field: "JobConfig.MaxAttempts"},
 			"CatchUp":            {err: r.runner.Add("a", "@daily", work, singleton.JobConfig{CatchUp: -1}), field: "JobConfig.CatchUp"},
 			"StartingDeadline":   {err: r.runner.Add("a", "@daily", work, singleton.JobConfig{StartingDeadline: -1}), field: "JobConfig.StartingDeadline"},
-			"deadline and jitter": {
-				err:   r.runner.Add("a", "@daily", work, singleton.JobConfig{StartingDeadline: second, Jitter: second}),
-				field: "JobConfig.StartingDeadline",
-			},
-			"Jitter":   {err: r.runner.Add("a", "@daily", work, singleton.JobConfig{Jitter: 2 * time.Hour}), field: "JobConfig.Jitter"},
-			"KeepRuns": {err: r.runner.Add("a", "@daily", work, singleton.JobConfig{KeepRuns: 20_000}), field: "JobConfig.KeepRuns"},
-			"Update":   {err: r.runner.Update("a", "@daily", work, singleton.JobConfig{}), field: "name"},
-			"Remove":   {err: r.runner.Remove("a"), field: "name"},
+			"KeepRuns":           {err: r.runner.Add("a", "@daily", work, singleton.JobConfig{KeepRuns: 1001}), field: "JobConfig.KeepRuns"},
+			"Update":             {err: r.runner.Update("a", "@daily", work, singleton.JobConfig{}), field: "name"},
+			"Remove":             {err: r.runner.Remove("a"), field: "name"},
 
 			"NewOnce, no client":         {err: second1(singleton.NewOnce(nil, "x", singleton.OnceConfig{})), field: "client"},
 			"a long name of a Once":      {err: once(strings.Repeat("n", 196), singleton.OnceConfig{}), field: "name"},
@@ -111,7 +100,7 @@ func second1[T any](_ T, err error) error { return err }
 func TestRunnerRunsAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
 		r := f.replica("a", singleton.Config{})
-		testenv.Must(t, r.runner.Add("draw", pulse{time.Minute}, r.noted(nil), singleton.JobConfig{CatchUp: singleton.CatchUpAll, Revision: "1"}))
+		r.add("draw", "@every 1m", nil, singleton.JobConfig{CatchUp: singleton.CatchUpAll})
 		r.run()
 		f.recorded("draw", 2)
 		r.stop()
@@ -120,6 +109,6 @@ func TestRunnerRunsAgain(t *testing.T) {
 		r.run()
 		f.recorded("draw", 6)
 		f.ranOnce("draw")
-		f.proven("draw", every(t, time.Minute))
+		f.proven("draw", parsed(t, "@every 1m"))
 	})
 }

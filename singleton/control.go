@@ -87,7 +87,7 @@ func (j *Job) Rerun(ctx context.Context, id RunID) error {
 	if err != nil {
 		return err
 	}
-	s, err := ticks.Read(state.Schedule)
+	s, err := ticks.Read(state.Schedule, j.name)
 	return j.ledger.Rerun(ctx, ledger.RunID(id), err == nil && !id.Triggered && s.Next(id.Tick.Add(-time.Millisecond)).Equal(id.Tick))
 }
 

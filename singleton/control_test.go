@@ -37,7 +37,7 @@ func TestStatus(t *testing.T) {
 		if _, err := f.job("draw").Status(t.Context()); !errors.Is(err, singleton.ErrNoLedger) {
 			t.Errorf("status of a job without replicas: %v", err)
 		}
-		f.start("abc", "@every 1m", func(ctx context.Context, run singleton.Run) error {
+		f.start("abc", "* * * * *", func(ctx context.Context, run singleton.Run) error {
 			if run.Attempt == 1 {
 				return errors.New("boom")
 			}

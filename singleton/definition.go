@@ -6,13 +6,12 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"hash/fnv"
-	"strconv"
 	"time"
 
 	"github.com/noonlock/noonlock"
 	"github.com/noonlock/noonlock/internal/readiness"
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
+	"github.com/noonlock/noonlock/singleton/internal/ticks"
 	"github.com/noonlock/noonlock/singleton/schedule"
 )
 
@@ -20,7 +19,7 @@ import (
 // of all its definitions.
 type job struct {
 	name     string
-	schedule schedule.Schedule
+	schedule ticks.Schedule
 	work     func(ctx context.Context, run Run) error
 	cfg      JobConfig
 	ledger   *ledger.Ledger
@@ -29,9 +28,6 @@ type job struct {
 	ready    *readiness.State
 	follower *follower // nil unless Run runs
 }
-
-// defaultJobHandOver is the default of JobConfig.HandOverAfter, if MaxAttempts leaves one more attempt.
-const defaultJobHandOver = 2
 
 // logged returns the key and value that identify a run in a log line.
 func logged(id ledger.RunID) (key string, at time.Time) {
@@ -50,16 +46,15 @@ func (cfg JobConfig) complete() (JobConfig, error) {
 	}
 	cfg.Retry = cmp.Or(cfg.Retry, time.Second)
 	cfg.MaxAttempts = cmp.Or(cfg.MaxAttempts, ledger.DefaultAttempts)
-	cfg.HandOverAfter = cmp.Or(cfg.HandOverAfter, min(defaultJobHandOver, cfg.MaxAttempts-1))
 	for _, r := range []rule{
 		{cfg.Timeout < 0, "Timeout", cfg.Timeout, "0 (none) or positive"},
 		{cfg.Retry < time.Millisecond || cfg.Retry > 24*time.Hour, "Retry", cfg.Retry, "0 (1s) or from 1ms to 24h"},
 		{cfg.MaxAttempts < 0, "MaxAttempts", cfg.MaxAttempts, "0 (5) or positive"},
-		{cfg.CatchUp < CatchUpLatest || cfg.CatchUp > CatchUpNone, "CatchUp", int(cfg.CatchUp), "CatchUpLatest, CatchUpAll or CatchUpNone"},
+		{cfg.CatchUp < CatchUpLatest || cfg.CatchUp > CatchUpAll, "CatchUp", int(cfg.CatchUp), "CatchUpLatest or CatchUpAll"},
 		{cfg.StartingDeadline < 0, "StartingDeadline", cfg.StartingDeadline, "0 (no limit) or positive"},
-		{cfg.Jitter < 0 || cfg.Jitter > time.Hour, "Jitter", cfg.Jitter, "from 0 to 1h"},
-		{cfg.StartingDeadline > 0 && cfg.StartingDeadline <= cfg.Jitter, "StartingDeadline", cfg.StartingDeadline, "longer than Jitter"},
-		{cfg.KeepRuns < 0 || cfg.KeepRuns > 10_000, "KeepRuns", cfg.KeepRuns, "0 (100) or up to 10000"},
+		{cfg.KeepRuns < 0 || cfg.KeepRuns > 1000, "KeepRuns", cfg.KeepRuns, "0 (100) or up to 1000"},
+		{cfg.Gap != schedule.GapRun && cfg.Gap != schedule.GapSkip, "Gap", cfg.Gap, "schedule.GapRun or schedule.GapSkip"},
+		{cfg.Revision < 0, "Revision", cfg.Revision, "0 (none) or positive"},
 	} {
 		if r.broken {
 			return cfg, &noonlock.ConfigError{Package: "singleton", Field: "JobConfig." + r.field, Value: fmt.Sprint(r.value), Rule: r.must}
@@ -78,44 +73,19 @@ func (cfg JobConfig) entries() int {
 	return keep
 }
 
-// next returns when the first tick after an instant is due, with its jitter.
-func (j *job) next(after time.Time) time.Time {
-	tick := j.schedule.Next(after)
-	if tick.IsZero() {
-		return tick
-	}
-	return tick.Add(j.delay(tick, j.schedule.Next(tick)))
-}
-
-// delay returns the jitter of a tick. It ends before the next tick, so that ticks keep
-// their order.
-func (j *job) delay(tick, next time.Time) time.Duration {
-	most := j.cfg.Jitter
-	if !next.IsZero() {
-		most = min(most, next.Sub(tick)-time.Millisecond)
-	}
-	if most < time.Millisecond {
-		return 0
-	}
-	h := fnv.New64a()
-	_, _ = h.Write([]byte(j.name + "@" + strconv.FormatInt(tick.UnixMilli(), 10)))
-	return time.Duration(h.Sum64()%uint64(most/time.Millisecond+1)) * time.Millisecond
-}
-
 // fingerprint identifies the definition of a job. spec is the text of its schedule.
 // Every process computes the same.
 func fingerprint(spec string, cfg JobConfig) string {
 	h := sha256.New()
 	fmt.Fprintf(h, "schedule %s\n", spec)
-	fmt.Fprintf(h, "timeout %d retry %d attempts %d catchup %d deadline %d overlap %t jitter %d\n",
-		cfg.Timeout, cfg.Retry, cfg.MaxAttempts, cfg.CatchUp, cfg.StartingDeadline, cfg.AllowOverlap, cfg.Jitter)
-	fmt.Fprintf(h, "revision %q\n", cfg.Revision)
+	fmt.Fprintf(h, "timeout %d retry %d attempts %d catchup %d deadline %d overlap %t revision %d\n",
+		cfg.Timeout, cfg.Retry, cfg.MaxAttempts, cfg.CatchUp, cfg.StartingDeadline, cfg.AllowOverlap, cfg.Revision)
 	return hex.EncodeToString(h.Sum(nil)[:16])
 }
 
 // retention returns how long a ledger is kept after its last use. It must exceed the
 // longest interval of the schedule by far: without the ledger a tick could run twice.
-func retention(s schedule.Schedule) time.Duration {
+func retention(s ticks.Schedule) time.Duration {
 	const most = 50 * 365 * 24 * time.Hour
 	return min(2*min(longestInterval(s, time.Now()), most/2), most) + 30*24*time.Hour
 }
@@ -123,7 +93,7 @@ func retention(s schedule.Schedule) time.Duration {
 // longestInterval returns the longest interval of the schedule in the next nine years, which have two leap years, and of
 // a rarer schedule, that of four ticks. The result may be up to ten days too short: shorter intervals, which do not
 // affect the retention, are skipped.
-func longestInterval(s schedule.Schedule, now time.Time) (longest time.Duration) {
+func longestInterval(s ticks.Schedule, now time.Time) (longest time.Duration) {
 	at := now
 	for n := 0; n < 4 || at.Sub(now) < 9*365*24*time.Hour; n++ {
 		next := s.Next(at)

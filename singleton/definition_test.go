@@ -46,7 +46,7 @@ func TestFault79_AVersionThatCrashesAgainAndAgain(t *testing.T) {
 							<-ctx.Done()
 						}
 						return ctx.Err()
-					}, singleton.JobConfig{Revision: "bad"})
+					}, singleton.JobConfig{Revision: 2})
 					r.run()
 					for born := time.Now(); !r.dead.Load() && time.Since(born) < c.lives; {
 						f.Pass(time.Second)
@@ -83,7 +83,7 @@ func TestFault79_AVersionThatCrashesAgainAndAgain(t *testing.T) {
 				if (tried > 0) != c.acts {
 					t.Errorf("the version that crashes was given %d ticks", tried)
 				}
-				f.proven("draw", every(t, time.Minute))
+				f.proven("draw", parsed(t, "* * * * *"))
 				f.alone("draw")
 			})
 		})
@@ -120,25 +120,25 @@ func (f *fleet) accounted(schedule schedule.Schedule, from, to time.Time) (ran i
 // schedule runs from then on.
 // Mutants: the former schedule continues; the change has no entry; the new one begins earlier.
 func TestFault80_AScheduleChanges(t *testing.T) {
-	noon, err := schedule.Parse("0 12 * * *", schedule.Config{TimeZone: time.FixedZone("CST", 8*3600)})
-	testenv.Must(t, err)
+	const noon = "0 12 * * *"
+	cst := time.FixedZone("CST", 8*3600)
 	for name, c := range map[string]struct {
-		former schedule.Schedule
+		former string
 		takes  time.Duration // a draw
 		away   time.Duration // how long no replica is alive; 0: the old one continues
 		dies   bool
 	}{
-		"side by side":               {former: every(t, 10*time.Second)},
-		"while a tick is late":       {former: every(t, time.Second), takes: 6 * time.Second},
-		"after days":                 {former: noon, away: 3*24*time.Hour + 30*time.Second},
-		"after days, one died":       {former: noon, away: 3*24*time.Hour + 30*time.Second, dies: true},
-		"a schedule of one's own":    {former: pulse{10 * time.Minute}, away: time.Hour},
-		"one's own, while it is run": {former: pulse{10 * time.Second}},
+		"side by side":         {former: "@every 10s"},
+		"while a tick is late": {former: "@every 1s", takes: 6 * time.Second},
+		"after days":           {former: noon, away: 3*24*time.Hour + 30*time.Second},
+		"after days, one died": {former: noon, away: 3*24*time.Hour + 30*time.Second, dies: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, f *fleet) {
 				a := f.replica("old", singleton.Config{TTL: 10 * time.Second})
-				testenv.Must(t, a.runner.Add("draw", c.former, a.noted(sleep(c.takes)), singleton.JobConfig{Revision: "1"}))
+				a.add("draw", c.former, sleep(c.takes), singleton.JobConfig{TimeZone: cst})
+				former, err := schedule.Parse(c.former, schedule.Config{TimeZone: cst, Name: "draw"})
+				testenv.Must(t, err)
 				a.run()
 				from := f.recorded("draw", 1)[0].Tick.Add(-time.Millisecond)
 				if c.away > 0 {
@@ -160,10 +160,10 @@ func TestFault80_AScheduleChanges(t *testing.T) {
 					t.Fatalf("the history is %+v", runs)
 				}
 				changed := runs[i].Last
-				if n := f.accounted(c.former, from, changed); n < 1 {
+				if n := f.accounted(former, from, changed); n < 1 {
 					t.Errorf("%d ticks of the former schedule were run", n)
 				}
-				if n := f.accounted(every(t, 20*time.Second), changed, time.Now().Add(-20*time.Second)); n < 3 {
+				if n := f.accounted(parsed(t, "@every 20s"), changed, time.Now().Add(-20*time.Second)); n < 3 {
 					t.Errorf("%d ticks of the new schedule were run", n)
 				}
 				if n, _ := metric(t, reg, "noonlock_job_schedule_changes_total", "name", "draw"); n != 1 {
@@ -194,7 +194,7 @@ func (f *fleet) versioned(name, schedule string, cfg singleton.JobConfig) *repli
 // Mutants: the older version continues; no replica continues; the lapse is waited for although the last one has deregistered.
 func TestRollingDeploy(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
-		version := func(name, revision string) *replica {
+		version := func(name string, revision int) *replica {
 			return f.versioned(name, "@every 1s", singleton.JobConfig{Revision: revision})
 		}
 		runs := func(when, name string) entry {
@@ -208,9 +208,9 @@ func TestRollingDeploy(t *testing.T) {
 			}
 			return entries[0]
 		}
-		a1, a2 := version("old-1", "1"), version("old-2", "1")
+		a1, a2 := version("old-1", 1), version("old-2", 1)
 		f.begun("draw", 3)
-		b1 := version("new-1", "2")
+		b1 := version("new-1", 2)
 		f.Pass(6 * time.Second)
 		runs("after the new version has started", "new-1")
 		if got := f.log.Count("this replica claims no ticks"); got != 2 {
@@ -227,15 +227,15 @@ func TestRollingDeploy(t *testing.T) {
 		if took := runs("after the new version was withdrawn", "old-2").begin.Sub(stopped); took > 1500*time.Millisecond {
 			t.Errorf("the old version continued after %v", took)
 		}
-		version("new-2", "2")
+		version("new-2", 2)
 		f.Pass(6 * time.Second)
 		// All of the old version are replaced, so a rollback is a new version, too.
 		a2.stop()
-		version("old-3", "1")
+		version("old-3", 1)
 		f.Pass(6 * time.Second)
 		runs("after the rollback", "old-3")
 		f.ranOnce("draw")
-		f.proven("draw", every(t, time.Second))
+		f.proven("draw", parsed(t, "@every 1s"))
 	})
 }
 
@@ -289,7 +289,7 @@ func TestFault78_TwoProgramsWithOneJob(t *testing.T) {
 		cfg       singleton.JobConfig
 		conflicts int
 	}{
-		{singleton.JobConfig{Revision: "bank"}, 3},
+		{singleton.JobConfig{Revision: 2}, 3},
 		{singleton.JobConfig{KeepRuns: 7}, 0},
 	} {
 		inBubble(t, func(t *testing.T, f *fleet) {

@@ -2,8 +2,7 @@
 // that one replica does at start-up while the others wait ([Once]).
 //
 //	r, err := singleton.NewRunner(client, singleton.Config{})
-//	noon, err := schedule.Parse("0 12 * * *", schedule.Config{TimeZone: shanghai})
-//	err = r.Add("lottery", noon, draw, singleton.JobConfig{})
+//	err = r.Add("lottery", "0 12 * * *", draw, singleton.JobConfig{TimeZone: shanghai})
 //	err = r.Run(ctx) // on every replica
 //
 // A tick is an instant of a job's schedule. A schedule is a function of absolute time, so
@@ -90,7 +89,7 @@
 //	the holder is paused         Its context is done at its first use after the pause. Its
 //	                             completion is refused if another attempt has ended.
 //	the work fails, panics, or   The same replica tries again after Retry, then after twice
-//	exceeds its Timeout          that. After HandOverAfter attempts, another replica does. After
+//	exceeds its Timeout          that. After two attempts, another replica does. After
 //	                             MaxAttempts, the tick is recorded as failed.
 //	the lease is lost            The context is done with the cause. Another replica may claim
 //	                             the tick.

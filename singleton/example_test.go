@@ -8,7 +8,6 @@ import (
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 	"github.com/noonlock/noonlock/singleton"
-	"github.com/noonlock/noonlock/singleton/schedule"
 )
 
 // Three replicas run one job. One of them runs each tick.
@@ -52,7 +51,7 @@ func ExampleRunner() {
 	before := <-ticks
 	for range 3 {
 		tick := <-ticks
-		fmt.Println(tick.After(before), tick.UnixMilli()%200)
+		fmt.Println(tick.After(before), tick.Sub(before)%(200*time.Millisecond))
 		before = tick
 	}
 	cancel()
@@ -62,9 +61,9 @@ func ExampleRunner() {
 		}
 	}
 	// Output:
-	// true 0
-	// true 0
-	// true 0
+	// true 0s
+	// true 0s
+	// true 0s
 }
 
 // An operator's program inspects a job, pauses it, and triggers it once.
@@ -149,12 +148,12 @@ func ExampleJob_Rerun() {
 		panic(err)
 	}
 	hangs, ended := make(chan bool), make(chan error)
-	err = runner.Add("report", "@every 24h", func(ctx context.Context, _ singleton.Run) error {
+	err = runner.Add("report", "@never", func(ctx context.Context, _ singleton.Run) error {
 		if <-hangs {
 			<-ctx.Done()
 		}
 		return context.Cause(ctx)
-	}, singleton.JobConfig{CatchUp: singleton.CatchUpNone})
+	}, singleton.JobConfig{})
 	if err != nil {
 		panic(err)
 	}
@@ -241,11 +240,9 @@ func ExampleRunner_Add() {
 		panic(err)
 	}
 	work := func(context.Context, singleton.Run) error { return nil }
-	noon, err := schedule.Parse("0 12 * * MON-FRI", schedule.Config{TimeZone: location})
-	if err != nil {
-		panic(err)
-	}
-	fmt.Println(runner.Add("mail", noon, work, singleton.JobConfig{MaxAttempts: 1, StartingDeadline: time.Hour, Timeout: 10 * time.Minute}))
+	fmt.Println(runner.Add("mail", "0 12 * * MON-FRI", work, singleton.JobConfig{
+		TimeZone: location, MaxAttempts: 1, StartingDeadline: time.Hour, Timeout: 10 * time.Minute,
+	}))
 	fmt.Println(runner.Add("mail", "0 12 30 2 *", work, singleton.JobConfig{}))
 	// Output:
 	// <nil>

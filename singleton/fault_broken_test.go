@@ -10,14 +10,13 @@ import (
 	"github.com/noonlock/noonlock/singleton"
 )
 
-// One replica of three cannot do the work, and gets its share of the ticks. By default, it hands a
-// tick over before the last attempt, so every tick succeeds on another replica. Another value is the
-// number of attempts that it makes.
+// One replica of three cannot do the work, and gets its share of the ticks. It hands a
+// tick over after two attempts, and before the last one, so every tick succeeds on another replica.
 // Mutants: all attempts are its own; it claims again what it has handed over.
 func TestFault116_ABrokenReplica(t *testing.T) {
-	for _, c := range []struct{ after, most, want int }{{0, 3, 2}, {0, 2, 1}, {0, 5, 2}, {1, 3, 1}, {3, 5, 3}} {
+	for _, c := range []struct{ most, want int }{{3, 2}, {2, 1}, {5, 2}} {
 		inBubble(t, func(t *testing.T, f *fleet) {
-			cfg := singleton.JobConfig{MaxAttempts: c.most, HandOverAfter: c.after}
+			cfg := singleton.JobConfig{MaxAttempts: c.most}
 			f.start("abc", "@every 1m", func(_ context.Context, run singleton.Run) error {
 				if run.Holder == "b" {
 					return errBroken
@@ -48,24 +47,21 @@ func TestFault116_ABrokenReplica(t *testing.T) {
 	}
 }
 
-// A replica that knows no other one makes all attempts itself, with the same pauses, and so does one
-// with a negative HandOverAfter.
+// A replica that knows no other one makes all attempts itself, with the same pauses.
 // Mutant: it waits for others that are not there.
 func TestFault116_NoOtherReplica(t *testing.T) {
-	for names, after := range map[string]int{"a": 0, "ab": -1} {
-		inBubble(t, func(t *testing.T, f *fleet) {
-			f.start(names, "@every 1m", func(context.Context, singleton.Run) error { return errBroken }, singleton.JobConfig{MaxAttempts: 4, HandOverAfter: after})
-			r := f.recorded("draw", 1)[0]
-			if took := r.End.Sub(r.Attempts[0].Start); r.Outcome != singleton.OutcomeFailed || len(r.Attempts) != 4 || took < 6*time.Second || took > 9*time.Second {
-				t.Errorf("after %v the record is %+v", took, r)
+	inBubble(t, func(t *testing.T, f *fleet) {
+		f.start("a", "@every 1m", func(context.Context, singleton.Run) error { return errBroken }, singleton.JobConfig{MaxAttempts: 4})
+		r := f.recorded("draw", 1)[0]
+		if took := r.End.Sub(r.Attempts[0].Start); r.Outcome != singleton.OutcomeFailed || len(r.Attempts) != 4 || took < 6*time.Second || took > 9*time.Second {
+			t.Errorf("after %v the record is %+v", took, r)
+		}
+		for _, a := range r.Attempts {
+			if a.Holder != r.Holder || a.Token != r.Token {
+				t.Errorf("the attempts are %+v", r.Attempts)
 			}
-			for _, a := range r.Attempts {
-				if a.Holder != r.Holder || a.Token != r.Token {
-					t.Errorf("the attempts are %+v", r.Attempts)
-				}
-			}
-		})
-	}
+		}
+	})
 }
 
 // A replica that has handed a run over waits for its next attempt. The taker dies: the run is taken over in
@@ -74,11 +70,11 @@ func TestFault116_NoOtherReplica(t *testing.T) {
 // another replica has claimed since is left alone; a run is claimed before the pause is over.
 func TestFault124_AReplicaThatWaitsForARetry(t *testing.T) {
 	t.Parallel()
-	cfg := singleton.JobConfig{HandOverAfter: 1, Retry: 2 * time.Minute, MaxAttempts: 9}
+	cfg := singleton.JobConfig{Retry: time.Minute, MaxAttempts: 9}
 	two := func(f *fleet, schedule string, work func(context.Context, singleton.Run) error) (first, second entry) {
 		f.start("ab", schedule, work, cfg)
-		begun := f.begun("draw", 2)
-		if first, second = begun[0], begun[1]; second.replica == first.replica || second.run.Attempt != 2 {
+		begun := f.begun("draw", 3)
+		if first, second = begun[1], begun[2]; second.replica == first.replica || second.run.Attempt != 3 {
 			f.Errorf("after %+v of %s came %+v of %s", first.run, first.replica, second.run, second.replica)
 		}
 		return first, second
@@ -86,7 +82,7 @@ func TestFault124_AReplicaThatWaitsForARetry(t *testing.T) {
 	for i := range testenv.Size(50, 200) {
 		inBubble(t, func(t *testing.T, f *fleet) {
 			first, second := two(f, "@every 5m", func(ctx context.Context, run singleton.Run) error {
-				if run.Attempt == 2 {
+				if run.Attempt == 3 {
 					<-ctx.Done()
 				}
 				return errBroken
@@ -94,16 +90,16 @@ func TestFault124_AReplicaThatWaitsForARetry(t *testing.T) {
 			f.Pass(time.Duration(i) * 97 * time.Millisecond)
 			died := time.Now()
 			f.all[second.replica].die()
-			third := f.begun("draw", 3)[2]
-			if third.begin.Sub(died) > 2500*time.Millisecond || third.replica != first.replica || third.run.Attempt != 3 {
-				t.Errorf("%v after the death came %+v of %s", third.begin.Sub(died), third.run, third.replica)
+			next := f.begun("draw", 4)[3]
+			if next.begin.Sub(died) > 2500*time.Millisecond || next.replica != first.replica || next.run.Attempt != 4 {
+				t.Errorf("%v after the death came %+v of %s", next.begin.Sub(died), next.run, next.replica)
 			}
 		})
 	}
 	for range testenv.Size(5, 50) {
 		inBubble(t, func(t *testing.T, f *fleet) {
 			first, second := two(f, "@every 1m", func(_ context.Context, run singleton.Run) error {
-				if run.Attempt == 1 && run.LastSuccess.IsZero() {
+				if run.Attempt <= 2 && run.LastSuccess.IsZero() {
 					return errBroken
 				}
 				return nil
@@ -143,7 +139,7 @@ func TestFault124_OtherWorkBeforeARetry(t *testing.T) {
 				return errBroken
 			}
 			return nil
-		}, singleton.JobConfig{Retry: time.Hour, HandOverAfter: -1})
+		}, singleton.JobConfig{Retry: time.Hour})
 		r.run()
 		job, first := f.job("draw"), f.begun("draw", 1)[0]
 		_, err := job.Cancel(t.Context(), first.run.RunID)

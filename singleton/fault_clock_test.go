@@ -51,7 +51,7 @@ func TestFault35_36_ClassD_TheServersClockIsSet(t *testing.T) {
 				}
 			}
 			f.ranOnce("draw")
-			f.proven("draw", every(t, 10*time.Second))
+			f.proven("draw", parsed(t, "@every 10s"))
 			tokens(f, "draw")
 			t.Logf("the server's clock was set by %v and back", step)
 		})
@@ -189,7 +189,7 @@ func TestFault37_AFleetOfWrongClocks(t *testing.T) {
 		}
 		f.ranOnce("draw")
 		f.alone("draw")
-		f.proven("draw", every(t, 500*time.Millisecond))
+		f.proven("draw", parsed(t, "@every 500ms"))
 		for i, off := range offsets {
 			name := fmt.Sprintf("%+d", int(off.Seconds()))
 			if i == len(offsets)-1 {

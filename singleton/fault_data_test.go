@@ -100,7 +100,7 @@ func TestFault15_ClassD_AnEmptyRestart(t *testing.T) {
 		if len(again) == 2 && again[1].run.Token <= again[0].run.Token {
 			t.Errorf("after the loss token %d, before it %d", again[1].run.Token, again[0].run.Token)
 		}
-		f.proven("draw", every(t, 200*time.Millisecond))
+		f.proven("draw", parsed(t, "@every 200ms"))
 		tokens(f, "draw")
 	})
 }

@@ -76,7 +76,7 @@ func TestFault58_114_AThousandMissedTicks(t *testing.T) {
 		{singleton.JobConfig{}, 1, "missed"},
 		{singleton.JobConfig{CatchUp: singleton.CatchUpAll}, 100, "missed"},
 		{singleton.JobConfig{CatchUp: singleton.CatchUpAll, KeepRuns: 1}, 100, "missed"},
-		{singleton.JobConfig{CatchUp: singleton.CatchUpNone}, 0, "missed"},
+		{singleton.JobConfig{StartingDeadline: 10 * time.Second}, 0, "deadline"},
 		{singleton.JobConfig{CatchUp: singleton.CatchUpAll, StartingDeadline: 10*time.Minute + 30*time.Second}, 11, "deadline"},
 	} {
 		inBubble(t, func(t *testing.T, f *fleet) {
@@ -97,7 +97,7 @@ func TestFault58_114_AThousandMissedTicks(t *testing.T) {
 				t.Errorf("%+v: %d missed ticks were run, want %d", c.cfg, late, c.late)
 			}
 			f.ranOnce("draw")
-			if c.cfg.KeepRuns == 0 && f.proven("draw", every(t, time.Minute)) < 1001 {
+			if c.cfg.KeepRuns == 0 && f.proven("draw", parsed(t, "@every 1m")) < 1001 {
 				t.Errorf("%+v: the ledger knows of too few ticks", c.cfg)
 			}
 			skips := slices.DeleteFunc(f.runs("draw"), func(r singleton.HistoryEntry) bool { return r.Count == 0 })
@@ -132,7 +132,7 @@ func TestFault24_28_29_ALostAnswer(t *testing.T) {
 					f.recorded("draw", len(f.runs("draw"))+2)
 					f.ranOnce("draw")
 					f.ended("draw")
-					f.proven("draw", every(t, 200*time.Millisecond))
+					f.proven("draw", parsed(t, "@every 200ms"))
 					if n := f.log.Count("another replica has taken"); n != 0 {
 						t.Errorf("%d requests were answered as superseded", n)
 					}
@@ -188,7 +188,7 @@ func TestFault72_AnOutageIsNoWork(t *testing.T) {
 		"within the TTL": {time.Minute, nil, singleton.JobConfig{}, "missed"},
 		"over the TTL":   {2 * time.Second, nil, singleton.JobConfig{}, "missed"},
 		"failed":         {time.Minute, errBroken, singleton.JobConfig{MaxAttempts: 1}, "missed"},
-		"after attempts": {time.Minute, errBroken, singleton.JobConfig{Retry: time.Millisecond, HandOverAfter: -1}, "overlap"},
+		"after attempts": {time.Minute, errBroken, singleton.JobConfig{Retry: time.Millisecond}, "overlap"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -263,10 +263,10 @@ func request(name string) func([]string) bool {
 	}
 }
 
-// every is a schedule of the tests.
-func every(t testing.TB, d time.Duration) schedule.Schedule {
+// parsed is a schedule of the job draw.
+func parsed(t testing.TB, spec string) schedule.Schedule {
 	t.Helper()
-	s, err := schedule.Parse("@every "+d.String(), schedule.Config{})
+	s, err := schedule.Parse(spec, schedule.Config{Name: "draw"})
 	testenv.Must(t, err)
 	return s
 }

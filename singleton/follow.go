@@ -214,7 +214,7 @@ func (f *follower) act(ctx, work context.Context) (again bool, pause time.Durati
 		f.known = outdated
 		return true, 0, nil
 	case !p.run.IsZero():
-		next := f.j.next(later(now, p.run))
+		next := f.j.schedule.Next(later(now, p.run))
 		return f.claim(ctx, work, ledger.RunID{Tick: p.run}, ledger.ClaimConfig{Skipped: p.skip, Until: p.until, Next: next})
 	case p.skip != nil:
 		sent := time.Now()

@@ -121,6 +121,5 @@ func (f *follower) skipped(s *ledger.Skip) {
 // measure measures the delay of a first attempt.
 func (f *follower) measure(tick time.Time) {
 	now, _ := f.r.clock.now()
-	due := tick.Add(f.j.delay(tick, f.j.schedule.Next(tick)))
-	f.j.metrics.delay.WithLabelValues(f.j.metrics.sum).Observe(max(0, now.Sub(due)).Seconds())
+	f.j.metrics.delay.WithLabelValues(f.j.metrics.sum).Observe(max(0, now.Sub(tick)).Seconds())
 }

@@ -25,7 +25,7 @@ func (f *follower) look(ctx context.Context) error {
 	before := f.state
 	now, ok := f.r.clock.now()
 	if ok {
-		before.Next = f.j.next(later(now, before.Last))
+		before.Next = f.j.schedule.Next(later(now, before.Last))
 	}
 	// An aborted request may arrive after leave, and would register this replica again.
 	opening, done := f.stop.Finish(ctx)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/noonlock/noonlock"
 	"github.com/noonlock/noonlock/internal/input"
+	"github.com/noonlock/noonlock/singleton/schedule"
 	"github.com/noonlock/noonlock/singleton/sqlonce"
 )
 
@@ -42,27 +43,28 @@ const (
 	CatchUpLatest CatchUp = iota
 	// CatchUpAll runs up to the newest hundred missed ticks, oldest first.
 	CatchUpAll
-	// CatchUpNone runs no missed tick. A tick counts as missed if it is not claimed within
-	// ten seconds, or within StartingDeadline if that is set.
-	CatchUpNone
 )
 
-const (
-	catchUpMost  = 100
-	onTimeWithin = 10 * time.Second
-)
+const catchUpMost = 100
 
 // JobConfig configures a job. All replicas must use the same. With the zero value, each tick
 // has up to five attempts, and ticks do not overlap. After an outage, only the newest missed
 // tick runs.
 type JobConfig struct {
+	// TimeZone is the zone of the schedule, unless that begins with CRON_TZ=. Default UTC. See schedule.Config.
+	TimeZone *time.Location
+
+	// Gap selects what happens to a tick at a time that the clocks skip. Default schedule.GapRun.
+	Gap schedule.GapPolicy
+
 	// Timeout limits the duration of an attempt: its context then ends with ErrTimeout.
 	// Default 0: no limit.
 	Timeout time.Duration
 
 	// Retry is the pause after a failed attempt (an error, a panic, a timeout) before the
-	// next one, see HandOverAfter. It doubles each time, up to a minute. From 1 ms to 24 h. Default
-	// one second.
+	// next one. It doubles each time, up to a minute. From 1 ms to 24 h. Default
+	// one second. After two failed attempts on one replica, and before the last one, another replica makes
+	// the next attempt, if one is known, as the fault may be local.
 	Retry time.Duration
 
 	// MaxAttempts is the number of attempts at a tick, over all replicas. Default 5. With 1
@@ -73,7 +75,8 @@ type JobConfig struct {
 	// died, its success could not be recorded, or its error was ErrUnknownOutcome.
 	MaxAttempts int
 
-	// CatchUp selects which missed ticks run late. Default CatchUpLatest.
+	// CatchUp selects which missed ticks run late. Default CatchUpLatest. With a StartingDeadline, none
+	// runs later than that.
 	CatchUp CatchUp
 
 	// StartingDeadline is how late the first attempt at a tick may begin. Later, the tick
@@ -87,14 +90,8 @@ type JobConfig struct {
 	// several ticks wait, CatchUp selects which of them run.
 	AllowOverlap bool
 
-	// Jitter delays each tick by a duration of up to Jitter, to spread jobs with the same
-	// schedule. The delay never reaches the next tick. It is computed from the job and the
-	// tick, so all replicas use the same. Run.Tick remains the scheduled instant. Default
-	// 0.
-	Jitter time.Duration
-
 	// KeepRuns is the number of entries in the history: ended runs, and skipped ticks. Default 100,
-	// at most 10,000. With CatchUpAll, the history has a hundred more, so that the runs that are
+	// at most 1,000. With CatchUpAll, the history has a hundred more, so that the runs that are
 	// caught up do not push out the entry about the skipped ticks.
 	KeepRuns int
 
@@ -104,15 +101,9 @@ type JobConfig struct {
 	// the context of the work. See also Config.MaxConcurrentRuns.
 	Group Group
 
-	// HandOverAfter is the number of failed attempts at a tick on one replica after which another
-	// replica makes the next attempt, after the pause of Retry, as the fault may be local. It has
-	// no effect while no other replica is known, or if it is not less than MaxAttempts. Default 2,
-	// or 1 if MaxAttempts is 2; negative: never.
-	HandOverAfter int
-
-	// Revision is part of the job's definition. So are the schedule and all fields above, except
-	// KeepRuns, Group and HandOverAfter. The work is not. Change Revision together with the work if older
-	// replicas must not run the job any more. Default "".
+	// Revision is the version of the work. It is part of the job's definition. So are the schedule and all fields
+	// above, except KeepRuns and Group. The work is not: change Revision together with it if older
+	// replicas must not run the job any more. Default 0.
 	//
 	// Replicas with different definitions do not run the job at the same time. A new definition takes
 	// over when one of its replicas has run for 5 s, or at once if no replica of another one is left:
@@ -120,16 +111,14 @@ type JobConfig struct {
 	// replicas.
 	//
 	// Two programs with the same prefix, job name and definition count as replicas of one job:
-	// each tick runs in one of them. If each Revision contains the name of its program, the
-	// definitions differ, and an error is logged.
+	// each tick runs in one of them.
 	//
-	// The ledger keeps the text of the schedule: the expression with its zone, or the interval. Of a
-	// Schedule of your own it keeps Revision, which must be set, and must change with its ticks.
+	// The ledger keeps the text of the schedule: the expression with its zone, or the interval.
 	//
 	// If the text changes, the ticks of the new schedule begin when the new definition takes over. No
 	// tick that was due before runs any more. The history has one entry for them, with the reason
 	// "rescheduled". If only other settings differ, missed ticks are caught up with the new settings.
-	Revision string
+	Revision int
 }
 
 // A Run describes one attempt at a tick to the work.

@@ -48,15 +48,14 @@ func metric(t testing.TB, reg *prometheus.Registry, name string, labels ...strin
 	return 0, 0
 }
 
-// Mutants: each replica counts an outcome; a retry counts as a takeover; the delay is
-// measured from the tick although that has a jitter.
+// Mutants: each replica counts an outcome; a retry counts as a takeover.
 func TestMetrics(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
 		reg := prometheus.NewRegistry()
 		var cut *lockcoretest.Rule
 		for _, name := range []string{"a", "b", "c"} {
 			r := f.replica(name, singleton.Config{}, reg)
-			r.add("draw", "@every 1m", func(ctx context.Context, run singleton.Run) error {
+			r.add("draw", "* * * * *", func(ctx context.Context, run singleton.Run) error {
 				switch n := len(f.ticks("draw")); {
 				case n == 2 && run.Attempt < 3:
 					return errBroken
@@ -68,7 +67,7 @@ func TestMetrics(t *testing.T) {
 					time.Sleep(150 * time.Second) // over two ticks
 				}
 				return nil
-			}, singleton.JobConfig{Jitter: 5 * time.Second, MaxAttempts: 2, Retry: time.Second, HandOverAfter: -1})
+			}, singleton.JobConfig{MaxAttempts: 2, Retry: time.Second})
 			r.run()
 		}
 		f.recorded("draw", 7)
@@ -93,15 +92,15 @@ func TestMetrics(t *testing.T) {
 			counts(outcomes[outcome], "runs_total", "outcome", outcome)
 		}
 		counts(skipped, "skipped_ticks_total", "reason", "overlap")
-		counts(1, "takeovers_total")
+		counts(2, "takeovers_total") // one after a failure, one after a death
 		counts(len(f.book.all()), "attempt_duration_seconds")
 		counts(int(newest.Unix()), "last_success_timestamp_seconds")
-		// The tick after the long run waited for it, half a minute and its jitter.
+		// The tick after the long run waited for it, half a minute.
 		if sum := counts(len(f.ticks("draw")), "start_delay_seconds"); sum < 20 || sum > 36 || skipped == 0 {
 			t.Errorf("%d ticks were skipped, and start delays are %v in all", skipped, sum)
 		}
 		f.alone("draw")
-		f.proven("draw", every(t, time.Minute))
+		f.proven("draw", parsed(t, "* * * * *"))
 		lockcoretest.MustFire(t, cut)
 	})
 }
@@ -127,9 +126,9 @@ func TestEventsAreLogged(t *testing.T) {
 			})
 		}
 		a := f.replica("a", singleton.Config{}, reg)
-		a.add("draw", "@every 1h", work, singleton.JobConfig{MaxAttempts: 1})
-		a.add("long", "@every 10h", sleep(time.Hour), singleton.JobConfig{MaxAttempts: 2})
-		a.add("single", "@every 10h", sleep(time.Hour), singleton.JobConfig{MaxAttempts: 1})
+		a.add("draw", "0 * * * *", work, singleton.JobConfig{MaxAttempts: 1})
+		a.add("long", "0 2,12 * * *", sleep(time.Hour), singleton.JobConfig{MaxAttempts: 2})
+		a.add("single", "0 2,12 * * *", sleep(time.Hour), singleton.JobConfig{MaxAttempts: 1})
 		a.run()
 		logged := func(texts ...string) {
 			t.Helper()
@@ -162,8 +161,8 @@ func TestEventsAreLogged(t *testing.T) {
 		f.begun("long", 1)
 		f.begun("single", 1)
 		b := f.replica("b", singleton.Config{})
-		b.add("long", "@every 10h", nil, singleton.JobConfig{MaxAttempts: 2})
-		b.add("single", "@every 10h", nil, singleton.JobConfig{MaxAttempts: 1})
+		b.add("long", "0 2,12 * * *", nil, singleton.JobConfig{MaxAttempts: 2})
+		b.add("single", "0 2,12 * * *", nil, singleton.JobConfig{MaxAttempts: 1})
 		b.run()
 		f.Until("b knows its jobs", func() bool { return b.runner.Ready() == nil })
 		a.die()

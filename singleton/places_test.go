@@ -37,7 +37,7 @@ func (f *fleet) slots(group string) (taken, waiting int) {
 	return len(seen.Holders), len(seen.Waiters)
 }
 
-// toTick returns the time until a second after the next tick of "@every 10m".
+// toTick returns the time until a second after the next tick of "*/10 * * * *".
 func (f *fleet) toTick() time.Duration {
 	now := time.Now()
 	return now.Truncate(10 * time.Minute).Add(10*time.Minute + time.Second).Sub(now)
@@ -57,7 +57,7 @@ func TestFault129_ManyJobsOfAGroupAreDueAtOnce(t *testing.T) {
 		for _, name := range []string{"a", "b", "c"} {
 			r := f.replica(name, singleton.Config{MaxConcurrentRuns: each})
 			for i := range jobs {
-				r.add(fmt.Sprint("job-", i), "@every 10m", pass, singleton.JobConfig{Group: singleton.Group{Name: "database", Runs: inAll}})
+				r.add(fmt.Sprint("job-", i), "*/10 * * * *", pass, singleton.JobConfig{Group: singleton.Group{Name: "database", Runs: inAll}})
 			}
 			r.run()
 		}
@@ -95,7 +95,7 @@ func TestMaxConcurrentRuns(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
 		full := f.replica("full", singleton.Config{MaxConcurrentRuns: 1})
 		for _, name := range []string{"one", "two", "three"} {
-			full.add(name, "@every 10m", pass, singleton.JobConfig{})
+			full.add(name, "*/10 * * * *", pass, singleton.JobConfig{})
 		}
 		full.run()
 		f.Pass(f.toTick() + time.Minute)
@@ -107,11 +107,11 @@ func TestMaxConcurrentRuns(t *testing.T) {
 		full = f.replica("hangs", singleton.Config{MaxConcurrentRuns: 1})
 		free := f.replica("free", singleton.Config{})
 		for _, name := range []string{"one", "two", "three"} {
-			full.add(name, "@every 10m", func(ctx context.Context, _ singleton.Run) error {
+			full.add(name, "*/10 * * * *", func(ctx context.Context, _ singleton.Run) error {
 				<-ctx.Done()
 				return ctx.Err()
 			}, singleton.JobConfig{Timeout: time.Hour})
-			free.add(name, "@every 10m", nil, singleton.JobConfig{})
+			free.add(name, "*/10 * * * *", nil, singleton.JobConfig{})
 		}
 		full.run()
 		f.Pass(f.toTick())
@@ -180,9 +180,9 @@ func TestFault129_PlacesOfRuns(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, f *fleet) {
 				holder, other := f.replica("holder", singleton.Config{}), f.replica("other", singleton.Config{})
-				cfg := singleton.JobConfig{Retry: time.Hour, HandOverAfter: -1, Group: group}
+				cfg := singleton.JobConfig{Retry: time.Hour, Group: group}
 				for _, r := range []*replica{holder, other} {
-					r.add("first", "@every 10m", func(ctx context.Context, run singleton.Run) error { return row.first(f, holder, ctx, run) }, cfg)
+					r.add("first", "*/10 * * * *", func(ctx context.Context, run singleton.Run) error { return row.first(f, holder, ctx, run) }, cfg)
 				}
 				holder.run()
 				f.Pass(f.toTick())
@@ -193,7 +193,7 @@ func TestFault129_PlacesOfRuns(t *testing.T) {
 				second := row.jobs
 				second.Group = group
 				third := f.replica("third", singleton.Config{})
-				third.add("second", "@every 10m", nil, second)
+				third.add("second", "*/10 * * * *", nil, second)
 				other.run()
 				third.run()
 				f.Pass(f.toTick())

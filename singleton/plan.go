@@ -19,7 +19,7 @@ type plan struct {
 	run   time.Time    // claim this tick now; zero: none
 	until time.Time    // but not after this; zero: no limit
 	skip  *ledger.Skip // earlier ticks that will not run, for one reason
-	next  time.Time    // when the next tick is due, including its jitter; zero: none, or not known yet
+	next  time.Time    // when the next tick is due; zero: none, or not known yet
 }
 
 const (
@@ -80,21 +80,19 @@ func (j *job) plan(view ledger.State, now time.Time) plan {
 	var due dueTicks
 	var p plan
 	for tick := j.schedule.Next(view.Last).UTC(); !tick.IsZero(); {
-		next := j.schedule.Next(tick).UTC()
-		at := tick.Add(j.delay(tick, next))
-		if at.After(now) {
-			p.next = at
+		if tick.After(now) {
+			p.next = tick
 			break
 		}
-		due.add(tick, j.reason(tick, at, now, &view))
+		due.add(tick, j.reason(tick, now, &view))
 		if due.count == mostTicks || due.mixed && due.count-due.first.Count == kept {
 			// More ticks than CatchUp allows: skip those first, then plan again.
 			p.skip, _ = due.skipped(kept)
 			return p
 		}
-		tick = next
+		tick = j.schedule.Next(tick).UTC()
 	}
-	limit := j.limit()
+	limit := j.cfg.StartingDeadline
 	n := min(j.most(), len(due.newest))
 	for n > 0 && limit > 0 && now.Sub(due.newest[len(due.newest)-n]) > limit {
 		n--
@@ -118,20 +116,12 @@ func (j *job) most() int {
 	return 1
 }
 
-// limit returns how late a tick may begin; 0: no limit.
-func (j *job) limit() time.Duration {
-	if j.cfg.CatchUp == CatchUpNone && j.cfg.StartingDeadline == 0 {
-		return onTimeWithin + j.cfg.Jitter
-	}
-	return j.cfg.StartingDeadline
-}
-
-// reason returns the reason that is recorded if a tick that was due at at is skipped.
-func (j *job) reason(tick, at, now time.Time, view *ledger.State) string {
+// reason returns the reason that is recorded if a tick is skipped.
+func (j *job) reason(tick, now time.Time, view *ledger.State) string {
 	switch {
-	case within(at, view.Halted, view.Resumed):
+	case within(tick, view.Halted, view.Resumed):
 		return skipPaused
-	case !j.cfg.AllowOverlap && within(at, view.Held, view.Freed):
+	case !j.cfg.AllowOverlap && within(tick, view.Held, view.Freed):
 		return skipOverlap
 	case j.cfg.StartingDeadline > 0 && now.Sub(tick) > j.cfg.StartingDeadline:
 		return skipDeadline

@@ -102,10 +102,11 @@ func TestManyJobsLogAnOutageOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
 		r, jobs := f.replica("a", singleton.Config{}), 100
 		for i := range jobs {
-			r.add(fmt.Sprint("job-", i), "@every 1s", nil, singleton.JobConfig{})
+			r.add(fmt.Sprint("job-", i), "* * * * *", nil, singleton.JobConfig{})
 		}
 		r.run()
 		f.Until("all jobs are ready", func() bool { return r.runner.Ready() == nil })
+		f.Pass(55 * time.Second)
 		f.Bubble.Stop()
 		f.Pass(10 * time.Second)
 		testenv.Must(t, f.Bubble.Start())

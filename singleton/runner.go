@@ -139,15 +139,14 @@ func (r *Runner) lease() lockcore.LeaseConfig {
 // share the job. A later version of the program may add it with another schedule: see
 // JobConfig.Revision. Add sends nothing; Run does that. The error is a *noonlock.ConfigError.
 //
-// when is the schedule: a text such as "0 12 * * *" or "@every 1m", which schedule.Parse reads, with UTC and the name; what
-// schedule.Parse has returned; or a schedule.Schedule of your own, which needs a
-// JobConfig.Revision, because replicas cannot compare the ticks of two programs. A panic of Next ends the program.
+// spec is the schedule, such as "0 12 * * *", "CRON_TZ=Europe/Paris 0 12 * * MON-FRI", "H H * * *" or "@every 1m". A job with
+// "@never" runs only when it is triggered. schedule.Parse says what else a schedule can be.
 //
 // The context of work is done when the lease on the tick ends, when the attempt times out or is canceled, and
 // when the replica shuts down and the drain is over; context.Cause says which, and lockcore.FromContext returns the
 // lease. A nil error is recorded as success. Work that cannot tell whether it took effect returns ErrUnknownOutcome.
-func (r *Runner) Add(name string, when any, work func(ctx context.Context, run Run) error, cfg JobConfig) error {
-	return r.put(name, when, work, cfg, false)
+func (r *Runner) Add(name, spec string, work func(ctx context.Context, run Run) error, cfg JobConfig) error {
+	return r.put(name, spec, work, cfg, false)
 }
 
 // Update replaces the schedule, the work and the JobConfig of a job that was added. An attempt that has
@@ -155,8 +154,8 @@ func (r *Runner) Add(name string, when any, work func(ctx context.Context, run R
 // dies, the next attempt has the definition that acts then, as the next tick has. If other replicas have the former one, the rule of
 // JobConfig.Revision says when the new one takes over, as if this replica had started now. Without such replicas, it does
 // so at once. The arguments and the error are those of Add.
-func (r *Runner) Update(name string, when any, work func(ctx context.Context, run Run) error, cfg JobConfig) error {
-	return r.put(name, when, work, cfg, true)
+func (r *Runner) Update(name, spec string, work func(ctx context.Context, run Run) error, cfg JobConfig) error {
+	return r.put(name, spec, work, cfg, true)
 }
 
 // Remove removes a job from this Runner, which claims no more of its ticks. Other replicas continue with the job. A run that
@@ -184,8 +183,8 @@ func errNoSuchJob(name string) error {
 }
 
 // put adds a job, or replaces the one of its name.
-func (r *Runner) put(name string, when any, work func(ctx context.Context, run Run) error, cfg JobConfig, replace bool) error {
-	j, err := r.define(name, when, work, cfg)
+func (r *Runner) put(name, spec string, work func(ctx context.Context, run Run) error, cfg JobConfig, replace bool) error {
+	j, err := r.define(name, spec, work, cfg)
 	if err == nil {
 		j.group, err = r.group(cfg.Group)
 	}
@@ -216,18 +215,9 @@ func (r *Runner) put(name string, when any, work func(ctx context.Context, run R
 }
 
 // define returns a job that nobody follows yet.
-func (r *Runner) define(name string, when any, work func(ctx context.Context, run Run) error, cfg JobConfig) (*job, error) {
+func (r *Runner) define(name, spec string, work func(ctx context.Context, run Run) error, cfg JobConfig) (*job, error) {
 	if work == nil {
 		return nil, &noonlock.ConfigError{Package: "singleton", Field: "work", Value: "nil", Rule: "a function"}
-	}
-	s, isValue := when.(schedule.Schedule)
-	if text, isText := when.(string); isText {
-		var err error
-		if s, err = schedule.Parse(text, schedule.Config{Name: name}); err != nil {
-			return nil, fmt.Errorf("singleton: job %q: %w", name, err)
-		}
-	} else if !isValue {
-		return nil, &noonlock.ConfigError{Package: "singleton", Field: "when", Value: fmt.Sprintf("%T", when), Rule: "a string or a schedule.Schedule"}
 	}
 	if strings.HasPrefix(name, onceNames) {
 		return nil, &noonlock.ConfigError{Package: "singleton", Field: "name", Value: input.Quote(name), Rule: "without the prefix " + onceNames + ", which is for Once"}
@@ -236,13 +226,13 @@ func (r *Runner) define(name string, when any, work func(ctx context.Context, ru
 	if err != nil {
 		return nil, fmt.Errorf("singleton: job %q: %w", name, err)
 	}
-	spec, own := ticks.Write(s, cfg.Revision)
-	if own && cfg.Revision == "" {
-		return nil, &noonlock.ConfigError{Package: "singleton", Field: "JobConfig.Revision", Value: `""`, Rule: "set for a Schedule of your own, and changed with its ticks"}
+	s, err := ticks.Parse(spec, ticks.Config{TimeZone: cfg.TimeZone, SkipGaps: cfg.Gap == schedule.GapSkip, Name: name})
+	if err != nil {
+		return nil, fmt.Errorf("singleton: job %q: %w", name, err)
 	}
 	l, err := ledger.New(r.client, name, ledger.Config{
 		Lease: r.lease(), MaxAttempts: cfg.MaxAttempts, AllowOverlap: cfg.AllowOverlap,
-		KeepRuns: cfg.entries(), Retain: retention(s), Definition: fingerprint(spec, cfg), Schedule: spec,
+		KeepRuns: cfg.entries(), Retain: retention(s), Definition: fingerprint(s.String(), cfg), Schedule: s.String(),
 	})
 	if err != nil {
 		return nil, translate(err, "Config", fmt.Sprintf("job %q", name))

@@ -19,7 +19,6 @@ import (
 // Mutants: job_claim does not check open runs; `last` is not advanced.
 func TestEachTickOnceOnOneReplica(t *testing.T) {
 	onBoth(t, func(t *testing.T, f *fleet) {
-		const d = 200 * time.Millisecond
 		for i := range 5 {
 			r := f.replica(fmt.Sprintf("r%d", i), singleton.Config{})
 			r.add("draw", "@every 200ms", nil, singleton.JobConfig{})
@@ -36,7 +35,7 @@ func TestEachTickOnceOnOneReplica(t *testing.T) {
 				}
 			}
 		}
-		f.proven("draw", every(t, d))
+		f.proven("draw", parsed(t, "@every 200ms"))
 		f.alone("draw")
 		tokens(f, "draw")
 	})
@@ -105,12 +104,8 @@ func TestFailuresAreRetriedAndRecorded(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			inBubble(t, func(t *testing.T, f *fleet) {
-				c.cfg.MaxAttempts, c.cfg.Retry, c.cfg.HandOverAfter = 3, 2*time.Second, -1
-				for _, name := range []string{"a", "b"} {
-					r := f.replica(name, singleton.Config{})
-					r.add("draw", "@every 1m", c.work, c.cfg)
-					r.run()
-				}
+				c.cfg.MaxAttempts, c.cfg.Retry = 3, 2*time.Second
+				f.start("a", "@every 1m", c.work, c.cfg)
 				record := f.recorded("draw", 1)[0]
 				entries := f.book.all()
 				if len(entries) != 3 {
@@ -188,7 +183,7 @@ func TestFault54_OverlappingTicks(t *testing.T) {
 			t.Errorf("the takeover took %v", took)
 		}
 		f.recorded("draw", 10)
-		f.proven("draw", every(t, time.Second))
+		f.proven("draw", parsed(t, "@every 1s"))
 		lockcoretest.MustFire(t, cut)
 	})
 }

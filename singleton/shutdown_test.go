@@ -172,7 +172,7 @@ func TestFault83_RunThatCannotBeRecorded(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
 		r := f.replica("a", singleton.Config{})
 		var at []time.Time
-		r.add("draw", "@every 1h", func(context.Context, singleton.Run) error {
+		r.add("draw", "0 * * * *", func(context.Context, singleton.Run) error {
 			f.mu.Lock()
 			defer f.mu.Unlock()
 			at = append(at, time.Now())

@@ -16,7 +16,7 @@ import (
 type Status struct {
 	Job         string    `json:"job"`
 	Now         time.Time `json:"now"`
-	Next        time.Time `json:"next,omitzero"`         // when the next tick is due, with its jitter, as last reported by a replica
+	Next        time.Time `json:"next,omitzero"`         // when the next tick is due, as last reported by a replica
 	Last        time.Time `json:"last"`                  // the newest tick that ran, is running, or was skipped
 	LastSuccess time.Time `json:"last_success,omitzero"` // the newest tick that succeeded
 	// Begun is when the ledger was created: no tick up to then ran or was skipped. It is
@@ -24,7 +24,7 @@ type Status struct {
 	Begun       time.Time `json:"begun,omitzero"`
 	Paused      bool      `json:"paused"`
 	PausedSince time.Time `json:"paused_since,omitzero"`
-	Schedule    string    `json:"schedule,omitempty"` // its text; of a Schedule of your own, the Revision
+	Schedule    string    `json:"schedule,omitempty"` // its text
 	Outcome     Outcome   `json:"outcome,omitempty"`  // of the run that ended last, see HistoryEntry; empty: none is known
 	Replicas    int       `json:"replicas"`           // live replicas that would run the job
 	// TTL is Config.TTL of these replicas. A tick that is due for 5 s more is overdue. Zero: unknown.

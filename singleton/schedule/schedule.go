@@ -1,5 +1,5 @@
-// Package schedule defines when a job is due: by a cron expression in a time zone or an
-// interval ([Parse]), or by a [Schedule] of your own.
+// Package schedule reads the texts that say when a job is due: a cron expression in a time zone, or an
+// interval. singleton.Runner.Add takes such a text; [Parse] is for programs that need its ticks.
 //
 // A schedule is calendar arithmetic. It uses no clock and no server, so replicas that never
 // communicate compute the same ticks.
@@ -17,18 +17,16 @@ import (
 	"github.com/noonlock/noonlock/singleton/internal/ticks"
 )
 
-// Schedule defines the instants (ticks) at which a job is due.
-//
-// A Schedule is a pure function of absolute time: a fixed set of instants that is the same in
-// every process. Replicas rely on that to claim the same ticks. A Schedule must therefore not
-// depend on the clock, on when it was made, on the number of calls, or on the location or
-// monotonic reading of its argument. Next must be safe for concurrent
-// use. It must not block: the replica claims no tick of the job meanwhile.
-type Schedule interface {
-	// Next returns the first tick strictly after t, in UTC and in whole milliseconds. It
-	// returns the zero Time if there is none.
-	Next(t time.Time) time.Time
-}
+// A Schedule defines the instants (ticks) at which a job is due: a fixed set, which is the same in
+// every process. It comes from Parse, and is safe for concurrent use.
+type Schedule struct{ ticks ticks.Schedule }
+
+// Next returns the first tick strictly after t, in UTC and in whole milliseconds. It
+// returns the zero Time if there is none.
+func (s Schedule) Next(t time.Time) time.Time { return s.ticks.Next(t) }
+
+// String returns the text of the schedule in the ledger, with its time zone. It does not contain the name.
+func (s Schedule) String() string { return s.ticks.String() }
 
 // GapPolicy selects what happens to a tick whose wall-clock time does not exist because the
 // clocks were set forward over it. It has no effect if the hour field starts with "*".
@@ -54,8 +52,7 @@ func (p GapPolicy) String() string {
 	}
 }
 
-// Config configures how Parse reads a cron expression. Its zero value means UTC and GapRun.
-// It has no effect on intervals ("@every"), which count absolute time.
+// Config configures how Parse reads a text. Its zero value means UTC and GapRun.
 type Config struct {
 	// TimeZone is the zone of the expression's wall-clock times. Default UTC. Do not use
 	// time.Local: it depends on the machine, and replicas in different zones compute
@@ -63,7 +60,7 @@ type Config struct {
 	TimeZone *time.Location
 	// Gap selects what happens to ticks at times that the clocks skip. Default GapRun.
 	Gap GapPolicy
-	// Name is what the values of H follow from. Runner.Add sets it to the job's name for a schedule that is a text.
+	// Name is the name of the job, for H and @every.
 	Name string
 }
 
@@ -80,8 +77,13 @@ type Config struct {
 //     of the field's name in English, a space and cfg.Name, such as "day of month backup". So the fields are
 //     independent of each other: "H H * * *" reaches every minute of a day.
 //   - @yearly, @annually, @monthly, @weekly, @daily, @midnight, @hourly.
-//   - @every D, such as @every 90s: the multiples of D since the Unix epoch (1970-01-01 00:00 UTC), so all replicas
-//     compute the same ticks, whenever they start. D is at least 100 ms and a whole number of milliseconds.
+//   - @every D, such as @every 90s: an instant in each D since the Unix epoch (1970-01-01 00:00 UTC), whenever the replicas
+//     start. It follows from cfg.Name as H does, so that jobs with one interval are due at different times. It is h mod D in
+//     milliseconds after each multiple of D, with the word "interval" for the field; without a name, it is the multiple.
+//     D is at least 100 ms and a whole number of milliseconds.
+//   - @never: no ticks. The job runs only when it is triggered.
+//
+// CRON_TZ=ZONE before a text replaces cfg.TimeZone.
 //
 // A day must match both day of month and day of week. If neither field starts with "*", a
 // match of either field is enough, as in Vixie cron.
@@ -92,15 +94,16 @@ type Config struct {
 // field starts with "*", every instant whose wall-clock time matches is a tick instead: an
 // hour that occurs twice has its ticks twice, and a skipped hour has none.
 //
-// The schedule has ticks from year 1 to the end of year 9999. Its String method describes it.
+// The schedule has ticks from year 1 to the end of year 9999.
 //
 // Everything else is refused with a *noonlock.ConfigError. That includes seconds and years fields,
-// @reboot, the prefixes TZ= and CRON_TZ=, the extension ?, ranges that wrap around
+// @reboot, the prefix TZ=, the extension ?, ranges that wrap around
 // (22-2), a step after a single number (5/15), and expressions without any date
 // ("0 0 30 2 *").
 func Parse(spec string, cfg Config) (Schedule, error) {
 	if cfg.Gap != GapRun && cfg.Gap != GapSkip {
-		return nil, &noonlock.ConfigError{Package: "schedule", Field: "Config.Gap", Value: cfg.Gap.String(), Rule: "GapRun or GapSkip"}
+		return Schedule{}, &noonlock.ConfigError{Package: "schedule", Field: "Config.Gap", Value: cfg.Gap.String(), Rule: "GapRun or GapSkip"}
 	}
-	return ticks.Parse(spec, ticks.Config{TimeZone: cfg.TimeZone, SkipGaps: cfg.Gap == GapSkip, Name: cfg.Name})
+	s, err := ticks.Parse(spec, ticks.Config{TimeZone: cfg.TimeZone, SkipGaps: cfg.Gap == GapSkip, Name: cfg.Name})
+	return Schedule{s}, err
 }

@@ -141,8 +141,11 @@ func TestParseRefusals(t *testing.T) {
 		{"", "spec", "five fields such as"},
 		{" \t ", "spec", "five fields such as"},
 		{long, "spec", "at most 1024 bytes"},
-		{"TZ=UTC 0 12 * * *", "spec", "TimeZone"},
-		{"CRON_TZ=Europe/Berlin 0 12 * * *", "spec", "TimeZone"},
+		{"TZ=UTC 0 12 * * *", "spec", "CRON_TZ="},
+		{"CRON_TZ=Europe/Nowhere 0 12 * * *", "CRON_TZ", "time zone data"},
+		{"CRON_TZ=Local 0 12 * * *", "CRON_TZ", "same on each machine"},
+		{"CRON_TZ=UTC", "spec", "a schedule after CRON_TZ"},
+		{"@never 0", "spec", "@never"},
 		{"0 12 * *", "spec", "five fields"},
 		{"0 0 12 * * *", "spec", "seconds and years"},
 		{"0 0 12 * * * 2026", "spec", "seconds and years"},
@@ -217,7 +220,9 @@ func TestScheduleSaysWhatItIs(t *testing.T) {
 	}{
 		{" 0  12 * * *", schedule.Config{}, "0 12 * * * in UTC"},
 		{"@daily", schedule.Config{TimeZone: berlin, Gap: schedule.GapSkip}, "0 0 * * * in Europe/Berlin, gap skip"},
-		{"@every 90s", schedule.Config{TimeZone: berlin}, "@every 1m30s"},
+		{"@every 90s", schedule.Config{TimeZone: berlin, Name: "draw"}, "@every 1m30s"},
+		{"@never", schedule.Config{TimeZone: berlin}, "@never"},
+		{"CRON_TZ=Asia/Tokyo @daily", schedule.Config{TimeZone: berlin}, "0 0 * * * in Asia/Tokyo"},
 	} {
 		if got := fmt.Sprint(mustSchedule(t, c.spec, c.cfg)); got != c.want {
 			t.Errorf("%q is %q, want %q", c.spec, got, c.want)
@@ -377,6 +382,44 @@ func TestSpread(t *testing.T) {
 		if err != nil || fmt.Sprint(s) != want {
 			t.Errorf("%s: %v, %v; want %q", spec, s, err, want)
 		}
+	}
+}
+
+// The ticks of "@every" are one interval apart, at a distance from the epoch that the name gives: the same everywhere,
+// and spread evenly.
+func TestPhaseOfIntervals(t *testing.T) {
+	epoch := time.Unix(0, 0).UTC()
+	for spec, want := range map[string]time.Duration{
+		"@every 1h": 570117 * time.Millisecond, "@every 100ms": 17 * time.Millisecond,
+	} {
+		s := mustSchedule(t, spec, schedule.Config{Name: "draw"})
+		if phase := s.Next(epoch.Add(-1)).Sub(epoch); phase != want {
+			t.Errorf("%s has its first tick at %v, want %v", spec, phase, want)
+		}
+	}
+	const names, parts = 20_000, 60
+	counts := map[time.Duration]int{}
+	for i := range names {
+		s := mustSchedule(t, "@every 1h", schedule.Config{Name: fmt.Sprint("job-", i)})
+		first := s.Next(epoch.Add(-time.Hour))
+		if second := s.Next(first); second.Sub(first) != time.Hour {
+			t.Fatalf("after %v comes %v", first, second)
+		}
+		counts[first.Sub(epoch.Add(-time.Hour)).Truncate(time.Minute)]++
+	}
+	mean, chi := float64(names)/parts, 0.0
+	for _, n := range counts {
+		chi += (float64(n) - mean) * (float64(n) - mean) / mean
+	}
+	if len(counts) != parts || chi > parts+4*math.Sqrt(2*parts) {
+		t.Errorf("%d of %d minutes, chi² is %.0f", len(counts), parts, chi)
+	}
+}
+
+// A job that is never due has no tick.
+func TestNever(t *testing.T) {
+	if tick := mustSchedule(t, "@never", schedule.Config{Name: "draw"}).Next(time.Time{}); !tick.IsZero() {
+		t.Errorf("its first tick is %v", tick)
 	}
 }
 

@@ -138,7 +138,7 @@ func (p *runPath) replay(t *testing.T) {
 			must(t, err)
 			cfg := p.cfg
 			if p.older && i == p.replicas-1 {
-				cfg.Revision = "older"
+				cfg.Revision = 1
 			}
 			must(t, runner.Add("job", "@every "+runPeriod.String(), p.work, cfg))
 			all.Go(func() {

@@ -21,7 +21,7 @@
 {{- if .Values.cron.crontab }}
 - --file=/etc/noonctl/cron/crontab
 # A changed file replaces the pods, and pods with the old file run no job of it any more.
-- --revision={{ .Values.cron.crontab | sha256sum | trunc 16 }}
+- --revision={{ int64 (printf "0x%s" (.Values.cron.crontab | sha256sum | trunc 12)) }}
 {{- else }}
 - {{ $name | quote }}
 - {{ .Values.cron.schedule | quote }}

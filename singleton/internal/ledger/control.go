@@ -64,7 +64,7 @@ func (e *CanceledError) Error() string {
 func (e *CanceledError) Is(target error) bool { return target == ErrCanceled }
 
 // mostRuns is the greatest Config.KeepRuns. The handle of an operator does not know that of the job.
-const mostRuns = 10_100
+const mostRuns = 1100
 
 // By returns the Ledger for an operator. The error is a *noonlock.ConfigError.
 func (l *Ledger) By(by lockcore.Operator) (*Ledger, error) {

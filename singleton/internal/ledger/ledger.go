@@ -34,7 +34,7 @@ type Config struct {
 	Lease        lockcore.LeaseConfig // on a tick
 	MaxAttempts  int                  // as of a singleton.JobConfig
 	AllowOverlap bool                 // as there
-	KeepRuns     int                  // the number of ended runs in the history; default 100, at most 10,100
+	KeepRuns     int                  // the number of ended runs in the history; default 100, at most 1,100
 
 	// Definition identifies the definition of the job, so that replicas with different
 	// schedules or settings are distinguished during a rollout. One definition acts at

@@ -128,9 +128,14 @@ func pickBy(name string) func(f *cronField, n int) int {
 		return nil
 	}
 	return func(f *cronField, n int) int {
-		sum := sha256.Sum256([]byte(f.name + " " + name))
-		return int(binary.BigEndian.Uint64(sum[:]) % uint64(n)) //nolint:gosec // less than 60
+		return int(hashOf(f.name, name) % uint64(n)) //nolint:gosec // less than 60
 	}
+}
+
+// hashOf returns a number that follows from the name of a job and is independent for each purpose.
+func hashOf(purpose, name string) uint64 {
+	sum := sha256.Sum256([]byte(purpose + " " + name))
+	return binary.BigEndian.Uint64(sum[:])
 }
 
 // parse returns the set of values of one item of a list, or the rule that the item breaks.

@@ -1,6 +1,6 @@
 // Package ticks is the calendar arithmetic of schedules: which instants (ticks) a schedule
 // has, whether two schedules have the same ones, and how the ledger stores a schedule.
-// Package schedule is its public part.
+// Package schedule is its public part, and documents the texts.
 package ticks
 
 import (
@@ -12,16 +12,24 @@ import (
 	"github.com/noonlock/noonlock/internal/input"
 )
 
-// A Schedule is a schedule.Schedule.
+// A Schedule is what schedule.Schedule wraps.
 type Schedule interface {
+	// Next returns the first tick after t, or the zero Time.
 	Next(t time.Time) time.Time
+	// String returns the text that the ledger stores, and that identifies the schedule of a job:
+	//
+	//	@every 1m30s
+	//	@never
+	//	0 12 * * * in Europe/Berlin, gap skip
+	//	0 12 * * * in +08:00
+	String() string
 }
 
 // Config is schedule.Config, checked.
 type Config struct {
 	TimeZone *time.Location // nil: UTC
 	SkipGaps bool
-	Name     string // for H
+	Name     string // for H and @every
 }
 
 // refuse refuses a text.
@@ -41,17 +49,28 @@ func Parse(spec string, cfg Config) (Schedule, error) {
 	if len(fields) == 0 {
 		return nil, refuse("spec", spec, `five fields such as "0 12 * * *", or a descriptor such as @daily`)
 	}
+	if name, found := strings.CutPrefix(fields[0], "CRON_TZ="); found {
+		var rule string
+		if cfg.TimeZone, rule = input.Zone(name); rule != "" {
+			return nil, refuse("CRON_TZ", name, rule)
+		}
+		if fields = fields[1:]; len(fields) == 0 {
+			return nil, refuse("spec", spec, `a schedule after CRON_TZ, such as "CRON_TZ=Europe/Paris 0 12 * * *"`)
+		}
+	}
 	first := fields[0]
 	switch {
-	case strings.HasPrefix(first, "TZ=") || strings.HasPrefix(first, "CRON_TZ="):
-		return nil, refuse("spec", spec, "without a time zone; set Config.TimeZone instead")
+	case strings.HasPrefix(first, "TZ="):
+		return nil, refuse("spec", spec, "with CRON_TZ= instead of TZ=")
 	case first == "@every":
-		return parseEvery(spec, fields[1:])
+		return parseEvery(spec, fields[1:], cfg.Name)
+	case first == "@never" && len(fields) == 1:
+		return never{}, nil
 	case strings.HasPrefix(first, "@"):
 		expression, ok := descriptorFields(first)
 		if !ok || len(fields) > 1 {
 			return nil, refuse("spec", spec,
-				"one of @yearly, @annually, @monthly, @weekly, @daily, @midnight, @hourly, or @every with a duration")
+				"one of @yearly, @annually, @monthly, @weekly, @daily, @midnight, @hourly, @never, or @every with a duration")
 		}
 		fields = strings.Fields(expression)
 	}
@@ -91,6 +110,13 @@ func descriptorFields(descriptor string) (string, bool) {
 		return "", false
 	}
 }
+
+// never is a schedule without ticks.
+type never struct{}
+
+func (never) Next(time.Time) time.Time { return time.Time{} }
+
+func (never) String() string { return "@never" }
 
 // clampInstant limits t to the years that have ticks. Earlier times become the zero Time, which is therefore never a
 // tick and can mean "none". ok is false if t is after all ticks.

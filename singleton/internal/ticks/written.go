@@ -1,7 +1,6 @@
 package ticks
 
 import (
-	"strconv"
 	"strings"
 	"time"
 
@@ -18,30 +17,11 @@ const (
 	inSeconds = "-07:00:00"
 )
 
-// Write returns the text that the ledger stores of a schedule, and that identifies it:
-//
-//	@every 1m30s
-//	0 12 * * * in Europe/Berlin, gap skip
-//	0 12 * * * in +08:00
-//	revision "v2"
-//
-// The last one is of a Schedule of the user's own, for which own is true.
-func Write(s Schedule, revision string) (text string, own bool) {
-	switch s := s.(type) {
-	case everySchedule:
-		return s.String(), false
-	case *cronSchedule:
-		return s.String(), false
-	default:
-		return "revision " + strconv.Quote(revision), true
-	}
-}
-
-// Read returns the schedule that Write has written.
-func Read(text string) (Schedule, error) {
+// Read returns the schedule of a job, from its String.
+func Read(text, name string) (Schedule, error) {
 	fields, zone, ok := strings.Cut(text, " in ")
 	if !ok {
-		return Parse(text, Config{})
+		return Parse(text, Config{Name: name})
 	}
 	cfg := Config{}
 	zone, cfg.SkipGaps = strings.CutSuffix(zone, gapSkip)

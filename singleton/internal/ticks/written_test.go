@@ -25,6 +25,7 @@ func TestFault80_AScheduleIsKeptAsText(t *testing.T) {
 	}{
 		{"@every 1300ms", "@every 1.3s", Config{TimeZone: berlin}},
 		{"@daily", "0 0 * * * in UTC", Config{}},
+		{"@every 7m", "@every 7m0s", Config{Name: "draw"}},
 		{"*/5 2-4 * 3-10 sun", "*/5 2-4 * 3-10 sun in Europe/Berlin", Config{TimeZone: berlin}},
 		{"30 2 * * *", "30 2 * * * in Europe/Berlin, gap skip", Config{TimeZone: berlin, SkipGaps: true}},
 		{"0 12 * * *", "0 12 * * * in +08:00", Config{TimeZone: time.FixedZone("CST", 8*3600)}},
@@ -37,10 +38,10 @@ func TestFault80_AScheduleIsKeptAsText(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		text, own := Write(s, "ignored")
-		read, err := Read(text)
-		if err != nil || text != c.want || own {
-			t.Fatalf("%q was written as %q, own %v, and is read with %v", c.spec, text, own, err)
+		text := s.String()
+		read, err := Read(text, c.cfg.Name)
+		if err != nil || text != c.want {
+			t.Fatalf("%q was written as %q, and is read with %v", c.spec, text, err)
 		}
 		for at := now; at.Before(now.AddDate(0, 8, 0)); at = s.Next(at) {
 			if x, y := s.Next(at), read.Next(at); !x.Equal(y) {
@@ -51,21 +52,16 @@ func TestFault80_AScheduleIsKeptAsText(t *testing.T) {
 			}
 		}
 	}
-	if text, own := Write(anonymous{time.Minute}, "v\n2"); text != `revision "v\n2"` || !own {
-		t.Errorf("a schedule of one's own is written as %q, own %v", text, own)
+	if never, err := Read("@never", "draw"); err != nil || !never.Next(now).IsZero() {
+		t.Errorf("@never is read as %v, %v", never, err)
 	}
 	for text, part := range map[string]string{
-		"": "", "noon": "noon", `revision "v2"`: "v2", "0 12 * * * in +25:00": "+25:00",
+		"": "", "noon": "noon", "0 12 * * * in +25:00": "+25:00",
 		"0 12 * * * in Local":        `the time zone of the schedule is "Local"; it must be`,
 		"0 12 * * * in Nowhere/Land": `the time zone of the schedule is "Nowhere/Land"; it must be`,
 	} {
-		if s, err := Read(text); err == nil || !strings.Contains(err.Error(), part) {
+		if s, err := Read(text, "draw"); err == nil || !strings.Contains(err.Error(), part) {
 			t.Errorf("%q is read as %v, %v", text, s, err)
 		}
 	}
 }
-
-// anonymous is a schedule of the user's own.
-type anonymous struct{ d time.Duration }
-
-func (a anonymous) Next(t time.Time) time.Time { return t.Truncate(a.d).Add(a.d).UTC() }

@@ -12,11 +12,14 @@ import (
 type table struct {
 	db      *sql.DB
 	runner  *singleton.Runner
-	report  func(ctx context.Context, customer string) error
+	report  func(ctx context.Context, customer int) error
 	running map[string]tableJob // by name
 }
 
-type tableJob struct{ schedule, customer string }
+type tableJob struct {
+	schedule string
+	customer int
+}
 
 // follow adds, changes and removes jobs of the Runner as the rows have changed. Every replica calls it every few seconds.
 func (t *table) follow(ctx context.Context) error {
@@ -27,8 +30,7 @@ func (t *table) follow(ctx context.Context) error {
 	defer rows.Close()
 	stored := map[string]tableJob{}
 	for rows.Next() {
-		var name string
-		var j tableJob
+		name, j := "", tableJob{}
 		if err := rows.Scan(&name, &j.schedule, &j.customer); err != nil {
 			return err
 		}
@@ -36,24 +38,22 @@ func (t *table) follow(ctx context.Context) error {
 	}
 	err = rows.Err() // if some rows were not read, their jobs stay
 	for name := range t.running {
-		if _, found := stored[name]; !found && err == nil {
+		if stored[name] == (tableJob{}) && err == nil {
 			err = t.runner.Remove(name)
 			delete(t.running, name)
 		}
 	}
 	for name, j := range stored {
-		put, before := t.runner.Add, t.running[name]
-		if before != (tableJob{}) {
-			put = t.runner.Update
+		before, put := t.running[name], t.runner.Update
+		if before == (tableJob{}) {
+			put = t.runner.Add
 		}
 		if before != j {
 			work := func(ctx context.Context, _ singleton.Run) error { return t.report(ctx, j.customer) }
-			// The Revision keeps replicas that have not read the row since from running the job for the former customer.
-			if wrong := put(name, j.schedule, work, singleton.JobConfig{Revision: j.customer}); wrong != nil {
-				err = errors.Join(err, wrong) // the other jobs do not wait for a row that is wrong
-				continue
+			wrong := put(name, j.schedule, work, singleton.JobConfig{Revision: j.customer}) // the work differs
+			if err = errors.Join(err, wrong); wrong == nil { // the other jobs do not wait for a row that is wrong
+				t.running[name] = j
 			}
-			t.running[name] = j
 		}
 	}
 	return err

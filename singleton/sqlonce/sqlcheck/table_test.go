@@ -14,10 +14,10 @@ import (
 func TestJobsInATable(t *testing.T) {
 	testenv.InBubble(t, func(e *testenv.Env) {
 		n := onSQLite(e.T)
-		n.exec(e.T, "CREATE TABLE jobs (name TEXT PRIMARY KEY, schedule TEXT, customer TEXT)")
+		n.exec(e.T, "CREATE TABLE jobs (name TEXT PRIMARY KEY, schedule TEXT, customer INTEGER)")
 		ctx, stop := context.WithCancel(e.Context())
-		reports := make(chan string, 100)
-		report := func(_ context.Context, customer string) error { reports <- customer; return nil }
+		reports := make(chan int, 100)
+		report := func(_ context.Context, customer int) error { reports <- customer; return nil }
 		var replicas []*table
 		for _, name := range []string{"a", "b"} {
 			runner, err := singleton.NewRunner(e.Client(name), singleton.Config{})
@@ -28,14 +28,14 @@ func TestJobsInATable(t *testing.T) {
 		for _, step := range []struct {
 			change string
 			wrong  bool
-			want   map[string]int // reports in the minute after all replicas have read it
+			want   map[int]int // reports in the minute after all replicas have read it
 		}{
-			{"INSERT INTO jobs VALUES ('r1', '@every 10s', 'ann'), ('r2', '@every 20s', 'bob')", false, map[string]int{"ann": 6, "bob": 3}},
-			{"UPDATE jobs SET schedule = '@every 30s', customer = 'eve' WHERE name = 'r2'", false, map[string]int{"ann": 6, "eve": 2}},
-			{"UPDATE jobs SET schedule = 'often' WHERE name = 'r2'", true, map[string]int{"ann": 6, "eve": 2}},
-			{"DELETE FROM jobs WHERE name = 'r1'", true, map[string]int{"eve": 2}},
-			{"UPDATE jobs SET schedule = '@every 20s' WHERE name = 'r2'", false, map[string]int{"eve": 3}},
-			{"DELETE FROM jobs", false, map[string]int{}},
+			{"INSERT INTO jobs VALUES ('r1', '@every 10s', 1), ('r2', '@every 20s', 2)", false, map[int]int{1: 6, 2: 3}},
+			{"UPDATE jobs SET schedule = '@every 30s', customer = 3 WHERE name = 'r2'", false, map[int]int{1: 6, 3: 2}},
+			{"UPDATE jobs SET schedule = 'often' WHERE name = 'r2'", true, map[int]int{1: 6, 3: 2}},
+			{"DELETE FROM jobs WHERE name = 'r1'", true, map[int]int{3: 2}},
+			{"UPDATE jobs SET schedule = '@every 20s' WHERE name = 'r2'", false, map[int]int{3: 3}},
+			{"DELETE FROM jobs", false, map[int]int{}},
 		} {
 			n.exec(e.T, step.change)
 			for _, r := range replicas {
@@ -48,7 +48,7 @@ func TestJobsInATable(t *testing.T) {
 				<-reports
 			}
 			e.Pass(time.Minute)
-			got := map[string]int{}
+			got := map[int]int{}
 			for len(reports) > 0 {
 				got[<-reports]++
 			}

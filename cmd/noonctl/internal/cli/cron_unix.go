@@ -42,7 +42,7 @@ type ticking struct {
 	lost     atomic.Pointer[string] // a job of which then a lease has ended before its command
 }
 
-var catchUps = map[string]singleton.CatchUp{"latest": singleton.CatchUpLatest, "all": singleton.CatchUpAll, "none": singleton.CatchUpNone}
+var catchUps = map[string]singleton.CatchUp{"latest": singleton.CatchUpLatest, "all": singleton.CatchUpAll}
 
 func (a *app) cronCommand() *cobra.Command {
 	c := &ticking{app: a}
@@ -55,8 +55,8 @@ history, pause, resume and trigger work with it.
 
 A crontab file has a name before each schedule: NAME SCHEDULE COMMAND. sh -c runs the command. It has no variables and users
 as that of cron(8), and % has no special meaning. The schedule has no seconds and no years. Empty lines and those that begin with # are skipped. The flags apply
-to all jobs: use --time-zone instead of CRON_TZ. The file is read once. If only a command changes, change --revision, too;
-otherwise replicas with the old file may run the old command.
+to all jobs; CRON_TZ=ZONE before a schedule replaces --time-zone. The file is read once. If only a command changes, change
+--revision, too; otherwise replicas with the old file may run the old command.
 
 The command has these environment variables:
 
@@ -117,18 +117,16 @@ group have: a run, and the next attempt at it, waits for them.`,
 	flags.DurationVar(&c.job.Timeout, "run-timeout", 0, "how long one attempt may take (default: without limit)")
 	flags.IntVar(&c.job.MaxAttempts, "max-attempts", 5, "number of attempts at a tick, over all replicas")
 	flags.DurationVar(&c.job.Retry, "retry", time.Second, "pause after a failed attempt; it doubles each time, up to a minute")
-	flags.IntVar(&c.job.HandOverAfter, "hand-over-after", 0, "failed attempts on one replica after which another one makes the next; negative: never (default: 2)")
 	flags.DurationVar(&c.job.StartingDeadline, "starting-deadline", 0, "how late a tick may begin (default: without limit)")
 	flags.BoolVar(&c.job.AllowOverlap, "allow-overlap", false, "run a tick although an earlier one still runs")
-	flags.DurationVar(&c.job.Jitter, "jitter", 0, "delay each tick by up to this time")
 	flags.IntVar(&c.job.KeepRuns, "keep-runs", 0, "number of entries in the history (default: 100)")
 	flags.StringVar(&c.job.Group.Name, "group", "", "semaphore of which each run takes a slot, to limit the runs of several jobs")
 	flags.IntVar(&c.job.Group.Runs, "group-runs", 0, "size of the semaphore of --group, 1 to 1000, unless another one is stored (see resize)")
-	flags.StringVar(&c.catchUp, "catch-up", "latest", "which missed ticks run late: latest, all or none")
-	_ = cmd.RegisterFlagCompletionFunc("catch-up", cobra.FixedCompletions([]string{"latest", "all", "none"}, cobra.ShellCompDirectiveNoFileComp))
+	flags.StringVar(&c.catchUp, "catch-up", "latest", "which missed ticks run late: latest or all")
+	_ = cmd.RegisterFlagCompletionFunc("catch-up", cobra.FixedCompletions([]string{"latest", "all"}, cobra.ShellCompDirectiveNoFileComp))
 	flags.StringVar(&c.file, "file", "", "crontab file with a name before each schedule; - is standard input")
 	flags.IntVar(&c.most, "max-concurrent-runs", 0, "number of runs at a time on this replica, of all jobs (default: without limit)")
-	flags.StringVar(&c.job.Revision, "revision", "", "change it so that older replicas do not run the job any more")
+	flags.IntVar(&c.job.Revision, "revision", 0, "a number; change it so that older replicas do not run the job any more")
 	flags.IntVar(&c.unknownCode, "unknown-code", exitUnknownOutcome, "exit code for an unknown outcome")
 	flags.DurationVar(&c.ttl, "ttl", 10*time.Second, "how long the other replicas wait if this one dies")
 	flags.DurationVar(&c.drain, "drain", 20*time.Second, "how long the command may continue after a signal to cron")
@@ -139,14 +137,15 @@ group have: a run, and the next attempt at it, waits for them.`,
 }
 
 func (c *ticking) run(ctx context.Context, jobs []cronJob) error {
-	zone, err := parseZone(c.zone)
-	catchUp, known := catchUps[c.catchUp]
-	c.job.CatchUp = catchUp
+	var err error
+	var known bool
+	c.job.TimeZone, err = parseZone(c.zone)
+	c.job.CatchUp, known = catchUps[c.catchUp]
 	switch {
 	case err != nil:
 		return err
 	case !known:
-		return usage(fmt.Errorf("--catch-up is %q; it must be latest, all or none", c.catchUp))
+		return usage(fmt.Errorf("--catch-up is %q; it must be latest or all", c.catchUp))
 	case c.job.MaxAttempts < 1:
 		return usage(fmt.Errorf("--max-attempts is %d; it must be at least 1", c.job.MaxAttempts))
 	case c.unknownCode < 1 || c.unknownCode > 255 || c.unknownCode == exitNotAcquired:
@@ -156,8 +155,8 @@ func (c *ticking) run(ctx context.Context, jobs []cronJob) error {
 	case c.drain <= 0 || c.killAfter <= 0:
 		return usage(errors.New("--drain and --kill-after must be above 0"))
 	}
-	for i, j := range jobs {
-		if jobs[i].at, err = schedule.Parse(j.spec, schedule.Config{TimeZone: zone, Name: j.name}); err != nil {
+	for _, j := range jobs {
+		if _, err = schedule.Parse(j.spec, schedule.Config{TimeZone: c.job.TimeZone, Name: j.name}); err != nil {
 			return j.refused(err)
 		}
 	}
@@ -180,7 +179,7 @@ func (c *ticking) run(ctx context.Context, jobs []cronJob) error {
 	}
 	for _, j := range jobs {
 		work := func(ctx context.Context, run singleton.Run) error { return c.attempt(ctx, run, j.argv) }
-		if err := runner.Add(j.name, j.at, work, c.job); err != nil {
+		if err := runner.Add(j.name, j.spec, work, c.job); err != nil {
 			return j.refused(err)
 		}
 	}

@@ -18,8 +18,6 @@ type cronJob struct {
 	name, spec string
 	argv       []string
 	line       string // that has it, with its file; empty: it is in the arguments
-
-	at schedule.Schedule
 }
 
 // refused returns the error for an argument, or for the line of a file.
@@ -71,7 +69,7 @@ func (a *app) readCrontab(file string) ([]cronJob, error) {
 func (j cronJob) extra() bool {
 	word := strings.Fields(j.argv[2])[0]
 	_, err := schedule.Parse("* * * * "+word, schedule.Config{Name: j.name})
-	return j.spec[0] != '@' && (err == nil || strings.Trim(word, "0123456789*/,-") == "")
+	return !strings.Contains(j.spec, "@") && (err == nil || strings.Trim(word, "0123456789*/,-") == "")
 }
 
 // parseCronJob returns the job of a line, without argv if the line is too short.
@@ -84,11 +82,16 @@ func parseCronJob(line string) (j cronJob) {
 		}
 		return first
 	}
-	j.name, j.spec = word(), word()
+	j.name = word()
+	first := word()
+	if strings.HasPrefix(first, "CRON_TZ=") {
+		j.spec, first = first+" ", word()
+	}
+	j.spec += first
 	words := 4
-	if j.spec == "@every" {
+	if first == "@every" {
 		words = 1
-	} else if strings.HasPrefix(j.spec, "@") {
+	} else if strings.HasPrefix(first, "@") {
 		words = 0
 	}
 	for range words {

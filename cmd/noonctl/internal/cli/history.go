@@ -14,7 +14,7 @@ import (
 )
 
 // longestHistory is the greatest value of singleton.JobConfig.KeepRuns.
-const longestHistory = 10_000
+const longestHistory = 1000
 
 func (a *app) historyCommand() *cobra.Command {
 	var since string

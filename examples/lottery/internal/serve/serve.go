@@ -27,7 +27,6 @@ import (
 	"github.com/noonlock/noonlock/internal/output"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
-	"github.com/noonlock/noonlock/singleton/schedule"
 	"github.com/noonlock/noonlock/statusz"
 )
 
@@ -92,12 +91,10 @@ func New(ctx context.Context, cfg Config) (*Replica, error) {
 			TTL: cfg.Lease, Drain: cmp.Or(cfg.Drain, -1), ShutdownTimeout: cfg.Drain + recordWithin,
 		})
 	}
-	var at schedule.Schedule
 	if err == nil {
-		at, err = schedule.Parse(cfg.Schedule, schedule.Config{TimeZone: cfg.Location})
-	}
-	if err == nil {
-		err = r.runner.Add(noon.Job, at, r.drawing.Draw, noon.JobConfig)
+		job := noon.JobConfig
+		job.TimeZone = cfg.Location
+		err = r.runner.Add(noon.Job, cfg.Schedule, r.drawing.Draw, job)
 	}
 	if err == nil {
 		err = r.pages()
