@@ -51,7 +51,7 @@ func (t *table) follow(ctx context.Context) error {
 		if before != j {
 			work := func(ctx context.Context, _ singleton.Run) error { return t.report(ctx, j.customer) }
 			wrong := put(name, j.schedule, work, singleton.JobConfig{Revision: j.customer}) // the work differs
-			if err = errors.Join(err, wrong); wrong == nil { // the other jobs do not wait for a row that is wrong
+			if err = errors.Join(err, wrong); wrong == nil {                                // the other jobs do not wait for a row that is wrong
 				t.running[name] = j
 			}
 		}
