@@ -84,13 +84,11 @@ func atNoon(x *bench) {
 	t := x.table("", "3,000 jobs")
 	for range *repetitions {
 		for _, c := range []struct {
-			line  string
-			most  int
-			group singleton.Group
+			line string
+			most int
 		}{
 			{line: "without a limit"},
 			{line: "MaxConcurrentRuns 10", most: 10},
-			{line: "a Group of 10", group: singleton.Group{Name: "database", Runs: 10}},
 		} {
 			s := x.serve(noonlock)
 			ctx, cancel := context.WithCancel(x.ctx())
@@ -116,7 +114,7 @@ func atNoon(x *bench) {
 						all <- run.Tick
 					}
 					return nil
-				}, singleton.JobConfig{Group: c.group}))
+				}, singleton.JobConfig{}))
 			}
 			ended := make(chan error)
 			go func() { ended <- r.Run(ctx) }()
@@ -132,8 +130,8 @@ func atNoon(x *bench) {
 			_ = rdb.Close()
 			t.add(c.line, "runs at a time", float64(most))
 			t.add(c.line, "until all have run, s", took.Seconds())
-			if limit := max(c.most, c.group.Runs); limit > 0 {
-				t.add(c.line, "× the least for that limit", took.Seconds()/(jobs*takes.Seconds()/float64(limit)))
+			if c.most > 0 {
+				t.add(c.line, "× the least for that limit", took.Seconds()/(jobs*takes.Seconds()/float64(c.most)))
 			}
 		}
 	}

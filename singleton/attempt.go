@@ -54,8 +54,7 @@ type execution struct {
 	run     *ledger.Claim
 	stop    *stopping.Deadline
 	log     logr.Logger
-	slot    *lockcore.Lease // of its group, which ends the work, too; nil: none
-	timeout time.Duration   // of an attempt; 0: none
+	timeout time.Duration // of an attempt; 0: none
 	work    func(ctx context.Context) error
 	last    func(err error) bool // reports whether no attempt follows this failure
 
@@ -115,11 +114,6 @@ func (x *execution) do(parent context.Context) error {
 		var cancel context.CancelFunc
 		parent, cancel = context.WithTimeoutCause(parent, x.timeout, ErrTimeout)
 		defer cancel()
-	}
-	if x.slot != nil {
-		var stop context.CancelFunc
-		parent, stop = x.slot.Bind(parent)
-		defer stop()
 	}
 	parent, cancel := context.WithCancelCause(parent)
 	defer cancel(nil)
@@ -236,7 +230,7 @@ type jobRun struct {
 
 func (r *Runner) jobRun(j *job, run *ledger.Claim, p *place, others bool, stop *stopping.Deadline, log logr.Logger) *jobRun {
 	return &jobRun{r: r, j: j, place: p, others: others, execution: execution{
-		run: run, stop: stop, log: log, slot: p.slot, timeout: j.cfg.Timeout,
+		run: run, stop: stop, log: log, timeout: j.cfg.Timeout,
 		last: func(err error) bool { return run.Attempt >= j.cfg.MaxAttempts || permanent(err) },
 		work: func(ctx context.Context) error {
 			defer r.work.begin(j.name, ctx)()
@@ -268,7 +262,7 @@ func (x *jobRun) do(ctx, work context.Context) (over bool) {
 		x.log.Info("run canceled", "by", by.By, "reason", by.Reason)
 		x.j.metrics.count(x.j.metrics.acts, ledger.ActionCancel)
 	})()
-	defer x.vacate(ctx)
+	defer x.vacate()
 	after := min(handOverAfter, x.j.cfg.MaxAttempts-1)
 	for begun, failed := false, 0; ; begun = true {
 		if cause := x.run.Err(); cause != nil {
@@ -288,7 +282,7 @@ func (x *jobRun) do(ctx, work context.Context) (over bool) {
 			return true
 		case failing:
 			failed++
-			x.vacate(ctx)
+			x.vacate()
 			pause, handOver := x.j.retryPause(x.run.Attempt), x.others && failed >= after
 			if handOver {
 				x.log.Info("attempt failed; handing over to another replica", "attempt", x.run.Attempt, "err", err, "pause", pause)
@@ -314,9 +308,9 @@ func (x *jobRun) do(ctx, work context.Context) (over bool) {
 }
 
 // vacate gives the place of the run back.
-func (x *jobRun) vacate(ctx context.Context) {
-	x.stop.Do(ctx, x.place.leave)
-	x.place, x.slot = nil, nil
+func (x *jobRun) vacate() {
+	x.place.leave()
+	x.place = nil
 }
 
 // pause waits before the next attempt. It returns false if ctx or the lease has ended, or the run

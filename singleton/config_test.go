@@ -37,6 +37,7 @@ func TestRefusals(t *testing.T) {
 			"Jobs, no client":    {err: second1(singleton.Jobs(t.Context(), nil, nil)), field: "client"},
 			"NewJob, name":       {err: second1(singleton.NewJob(r.client, "a b")), field: "name"},
 			"TTL":                {err: second1(singleton.NewRunner(r.client, singleton.Config{TTL: time.Millisecond})), field: "Config.TTL"},
+			"MaxConcurrentRuns":  {err: second1(singleton.NewRunner(r.client, singleton.Config{MaxConcurrentRuns: -1})), field: "Config.MaxConcurrentRuns"},
 			"ValidFor":           {err: second1(singleton.NewRunner(r.client, singleton.Config{ValidFor: 10 * time.Second})), field: "Config.ValidFor"},
 			"no name":            {err: r.runner.Add("", "@daily", work, singleton.JobConfig{}), field: "name"},
 			"a name with braces": {err: r.runner.Add("a{b}", "@daily", work, singleton.JobConfig{}), field: "name"},

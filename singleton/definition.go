@@ -23,7 +23,6 @@ type job struct {
 	work     func(ctx context.Context, run Run) error
 	cfg      JobConfig
 	ledger   *ledger.Ledger
-	group    *group // nil: none
 	metrics  *jobMetrics
 	ready    *readiness.State
 	follower *follower // nil unless Run runs

@@ -104,7 +104,7 @@
 //	                             have entries of their own.
 //	a run exceeds its interval   The next tick waits. Of several, the newest one runs.
 //	all places are taken         The run waits and claims nothing, so another replica with a free place
-//	                             runs the tick. See Config.MaxConcurrentRuns and JobConfig.Group.
+//	                             runs the tick. See Config.MaxConcurrentRuns.
 //	daylight saving time         See schedule.Parse.
 //	a replica's clock is wrong   A metric shows it. Ticks follow the server's clock.
 //	the server's clock is set    Forward: ticks come early by the difference. Back: nothing runs
@@ -128,8 +128,6 @@
 //	+eval +time +lrange +subscribe +unsubscribe +ping +publish +exists +get +set
 //	+hget +hset +hdel +hmget +hkeys +hgetall +hexists +hlen +lpush
 //	+ltrim +llen +pttl +pexpire +persist +zadd +zrange +zrem +zcount
-//
-// A Runner with a JobConfig.Group also needs the rights of a lockcore.Semaphore.
 //
 // Setting up a connection also needs +select if redis.Options.DB is not 0. A cluster
 // needs in addition &noonlock:{*

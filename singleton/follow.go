@@ -39,8 +39,8 @@ type follower struct {
 	mine map[int64]*ledger.Claim // by their keys, what this replica runs now
 	away map[int64]absence       // by their keys, the runs that it has left
 
-	seat  *seat // of the next claim; nil: none waits for a place
-	waits bool  // the last claim does
+	seat  *place // requested for the next claim; nil: none waits for a place
+	waits bool   // the last claim does
 
 	wg      sync.WaitGroup // of the runs of this replica
 	mu      sync.Mutex
@@ -97,7 +97,7 @@ func (f *follower) follow(ctx context.Context) {
 	defer free()
 	defer f.wg.Wait()
 	defer f.leave(ctx)
-	defer func() { f.waits = false; f.unseat(ctx) }()
+	defer func() { f.waits = false; f.unseat() }()
 	defer f.j.ledger.Watch(func(end *ledger.RunID, succeeded bool) { f.notice(change{end: end, succeeded: succeeded}) })()
 	defer f.j.ready.Run(ctx)() // after the end of ctx it claims nothing, so it is not ready
 	_ = f.run(ctx, func() (pause time.Duration, _ bool, err error) {
@@ -123,7 +123,7 @@ func (f *follower) step(ctx, work context.Context) (pause time.Duration, err err
 	if time.Since(f.looked) >= f.lookAfter() {
 		f.known = outdated
 	}
-	defer f.unseat(ctx)
+	defer f.unseat()
 	for again := true; again && err == nil; {
 		f.waits = false
 		f.catchUp()

@@ -12,14 +12,14 @@ import (
 
 // claim claims a run and starts it.
 func (f *follower) claim(ctx, work context.Context, id ledger.RunID, cfg ledger.ClaimConfig) (again bool, pause time.Duration, err error) {
-	place, err := f.place(ctx)
+	place := f.place()
 	if place == nil {
-		return false, lookEvery, err
+		return false, lookEvery, nil
 	}
 	sent := time.Now()
 	run, err := f.j.ledger.Claim(ctx, id, f.state, cfg)
 	if err != nil {
-		place.leave(ctx)
+		place.leave()
 		return f.refused(id, sent, err)
 	}
 	// Start is a whole millisecond, so the server's clock showed up to one more.

@@ -95,14 +95,8 @@ type JobConfig struct {
 	// caught up do not push out the entry about the skipped ticks.
 	KeepRuns int
 
-	// Group limits how many runs of its jobs there are at a time, on all replicas. Its zero value limits
-	// nothing. A run that waits holds no lease, and the ticks of its job that follow are no overlap; StartingDeadline
-	// and CatchUp count for it. A pause between attempts needs no place. If the lease of the place ends, so does
-	// the context of the work. See also Config.MaxConcurrentRuns.
-	Group Group
-
 	// Revision is the version of the work. It is part of the job's definition. So are the schedule and all fields
-	// above, except KeepRuns and Group. The work is not: change Revision together with it if older
+	// above, except KeepRuns. The work is not: change Revision together with it if older
 	// replicas must not run the job any more. Default 0.
 	//
 	// Replicas with different definitions do not run the job at the same time. A new definition takes

@@ -11,9 +11,10 @@ import (
 	"github.com/noonlock/noonlock/singleton"
 )
 
-// Five jobs are due at the same time. On all replicas together, at most two of their runs use the database at a time,
-// and at most four runs of any jobs go on in this process.
-func ExampleGroup() {
+// At most two runs of five jobs use the database at a time, on all replicas together, because the work acquires a permit.
+// The run has begun by then. While it waits, it keeps its lease and its place (Config.MaxConcurrentRuns) on this replica, and
+// JobConfig.Timeout counts.
+func ExampleRunner_permits() {
 	server, err := lockcoretest.StartRedis() // in production: the Redis you run
 	if err != nil {
 		panic(err)
@@ -23,24 +24,36 @@ func ExampleGroup() {
 	if err != nil {
 		panic(err)
 	}
-	runner, err := singleton.NewRunner(client, singleton.Config{MaxConcurrentRuns: 4})
+	defer client.Close(context.Background())
+	runner, err := singleton.NewRunner(client, singleton.Config{})
+	if err != nil {
+		panic(err)
+	}
+	permits, err := client.Semaphore("database", 2, lockcore.LeaseConfig{})
 	if err != nil {
 		panic(err)
 	}
 	var now atomic.Int32
 	atATime := make(chan int32)
-	for i := range 5 {
-		err := runner.Add(fmt.Sprint("report-", i), "@every 200ms", func(ctx context.Context, _ singleton.Run) error {
-			n := now.Add(1)
-			defer now.Add(-1)
-			time.Sleep(10 * time.Millisecond)
-			select {
-			case atATime <- n:
-			case <-ctx.Done():
-			}
-			return ctx.Err()
-		}, singleton.JobConfig{Group: singleton.Group{Name: "database", Runs: 2}})
+	report := func(ctx context.Context, _ singleton.Run) error {
+		permit, err := permits.Acquire(ctx)
 		if err != nil {
+			return err
+		}
+		defer permit.Unlock(context.WithoutCancel(ctx))
+		ctx, stop := permit.Bind(ctx) // it ends with the permit, too
+		defer stop()
+		n := now.Add(1)
+		defer now.Add(-1)
+		time.Sleep(10 * time.Millisecond)
+		select {
+		case atATime <- n:
+		case <-ctx.Done():
+		}
+		return ctx.Err()
+	}
+	for i := range 5 {
+		if err := runner.Add(fmt.Sprint("report-", i), "@every 200ms", report, singleton.JobConfig{}); err != nil {
 			panic(err)
 		}
 	}
@@ -54,7 +67,6 @@ func ExampleGroup() {
 	fmt.Println("at most two at a time:", most <= 2)
 	cancel()
 	fmt.Println(<-ended)
-	_ = client.Close(context.Background())
 	// Output:
 	// at most two at a time: true
 	// <nil>

@@ -2,39 +2,27 @@ package singleton_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
-	"github.com/noonlock/noonlock"
-	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/singleton"
 )
 
-// most returns how many entries there were at a time, of one replica or of all ("").
+// most returns how many entries of a replica there were at a time.
 func most(entries []entry, replica string) (n int) {
 	for _, x := range entries {
 		at := 0
 		for _, y := range entries {
-			if (replica == "" || y.replica == replica) && !y.begin.After(x.begin) && (y.end.IsZero() || y.end.After(x.begin)) {
+			if y.replica == replica && !y.begin.After(x.begin) && (y.end.IsZero() || y.end.After(x.begin)) {
 				at++
 			}
 		}
 		n = max(n, at)
 	}
 	return n
-}
-
-// slots returns how many slots of a group are taken, and how many waiters it has.
-func (f *fleet) slots(group string) (taken, waiting int) {
-	f.Helper()
-	f.ledger("draw") // makes the reader
-	seen, err := f.reader.Inspect(f.Context(), group)
-	if err != nil {
-		f.Fatal(err)
-	}
-	return len(seen.Holders), len(seen.Waiters)
 }
 
 // toTick returns the time until a second after the next tick of "*/10 * * * *".
@@ -48,193 +36,145 @@ func pass(_ context.Context, _ singleton.Run) error {
 	return nil
 }
 
-// Many jobs of a group are due at one time. Each tick runs once, no more run at a time than the group and each replica
-// allow, and all replicas take part. In the queue of the group, there is never more than one waiter of each replica. At
-// the end, nobody holds or waits for a place.
-func TestFault129_ManyJobsOfAGroupAreDueAtOnce(t *testing.T) {
-	const jobs, inAll, each = 60, 5, 3
+// Many jobs are due at one time. Each tick runs once, no more run at a time on a replica than it allows, and all replicas take
+// part. Those that wait hold no lease, and a replica with free places runs them.
+func TestMaxConcurrentRuns(t *testing.T) {
+	const jobs, each = 60, 3
 	inBubble(t, func(t *testing.T, f *fleet) {
 		for _, name := range []string{"a", "b", "c"} {
 			r := f.replica(name, singleton.Config{MaxConcurrentRuns: each})
 			for i := range jobs {
-				r.add(fmt.Sprint("job-", i), "*/10 * * * *", pass, singleton.JobConfig{Group: singleton.Group{Name: "database", Runs: inAll}})
+				r.add(fmt.Sprint("job-", i), "*/10 * * * *", pass, singleton.JobConfig{})
 			}
 			r.run()
 		}
-		f.Pass(f.toTick())
-		for range jobs / inAll * 2 {
-			if taken, waiting := f.slots("database"); taken > inAll || waiting > 3 {
-				t.Errorf("%d slots are taken, and %d wait", taken, waiting)
-			}
-			f.Pass(3 * time.Second)
-		}
-		all := f.book.all()
-		ran := map[string]int{}
+		f.Pass(f.toTick() + 2*time.Minute)
+		all, ran := f.book.all(), map[string]int{}
 		for _, x := range all {
-			ran[x.run.Job+x.run.Tick.String()]++
+			ran[x.run.Job]++
 		}
-		if len(ran) < jobs || len(ran) != len(all) {
-			t.Errorf("%d ticks of %d jobs had %d runs", len(ran), jobs, len(all))
+		if len(ran) != jobs || len(all) != jobs {
+			t.Errorf("%d jobs had %d runs", len(ran), len(all))
 		}
-		if n := most(all, ""); n != inAll {
-			t.Errorf("%d runs at a time, want %d", n, inAll)
-		}
-		for name := range f.all {
-			if n := most(all, name); n < 1 || n > each {
-				t.Errorf("%d runs at a time on %s, want 1 to %d", n, name, each)
+		for name, r := range f.all {
+			if n := most(all, name); n != each {
+				t.Errorf("%d runs at a time on %s, want %d", n, name, each)
 			}
+			r.stop()
 		}
-		if taken, waiting := f.slots("database"); taken+waiting > 0 {
-			t.Errorf("%d slots are taken at the end, and %d wait", taken, waiting)
-		}
-	})
-}
-
-// A replica without a group runs its jobs in order. Those that wait hold no lease, and other replicas run them.
-func TestMaxConcurrentRuns(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
-		full := f.replica("full", singleton.Config{MaxConcurrentRuns: 1})
+		full, free := f.replica("full", singleton.Config{MaxConcurrentRuns: 1}), f.replica("free", singleton.Config{})
 		for _, name := range []string{"one", "two", "three"} {
-			full.add(name, "*/10 * * * *", pass, singleton.JobConfig{})
-		}
-		full.run()
-		f.Pass(f.toTick() + time.Minute)
-		if n := most(f.book.all(), ""); n != 1 || len(f.book.all()) < 3 {
-			t.Errorf("%d of %d runs at a time", n, len(f.book.all()))
-		}
-		full.stop()
-		before := len(f.book.all())
-		full = f.replica("hangs", singleton.Config{MaxConcurrentRuns: 1})
-		free := f.replica("free", singleton.Config{})
-		for _, name := range []string{"one", "two", "three"} {
-			full.add(name, "*/10 * * * *", func(ctx context.Context, _ singleton.Run) error {
-				<-ctx.Done()
-				return ctx.Err()
-			}, singleton.JobConfig{Timeout: time.Hour})
+			full.add(name, "*/10 * * * *", hang(1), singleton.JobConfig{})
 			free.add(name, "*/10 * * * *", nil, singleton.JobConfig{})
 		}
 		full.run()
 		f.Pass(f.toTick())
 		free.run()
 		f.Pass(time.Minute)
-		if n := most(f.book.all()[before:], "hangs"); n != 1 {
-			t.Errorf("%d runs at a time", n)
+		ran = map[string]int{}
+		for _, x := range f.book.all()[jobs:] {
+			ran[x.replica]++
 		}
-		others := 0
-		for _, x := range f.book.all()[before:] {
-			if x.replica == "free" {
-				others++
-			}
-		}
-		if others != 2 {
-			t.Errorf("the other replica had %d runs, want 2", others)
+		if ran["full"] != 1 || ran["free"] != 2 {
+			t.Errorf("the runs are %v, want 1 of full and 2 of free", ran)
 		}
 	})
 }
 
-// The place of a run. In each row, a run of the job "first" has the only place of the group.
-func TestFault129_PlacesOfRuns(t *testing.T) {
-	group := singleton.Group{Name: "database", Runs: 1}
+// The place is given in the order in which runs need one: of new ticks, of the run of a dead replica, and of a trigger. Those that
+// wait send no claim.
+func TestPlacesAreGivenInOrder(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fleet) {
+		full, dies := f.replica("full", singleton.Config{MaxConcurrentRuns: 1}), f.replica("dies", singleton.Config{})
+		full.add("holds", "1 0 * * *", sleep(9*time.Minute), singleton.JobConfig{})
+		full.add("d", "2 0 * * *", sleep(time.Second), singleton.JobConfig{})
+		full.add("c", "3 0 * * *", sleep(time.Second), singleton.JobConfig{})
+		dies.add("c", "3 0 * * *", hang(1), singleton.JobConfig{})
+		full.add("b", "4 0 * * *", sleep(time.Second), singleton.JobConfig{})
+		full.add("a", "@yearly", sleep(time.Second), singleton.JobConfig{})
+		full.run()
+		dies.run()
+		f.Pass(3*time.Minute + 40*time.Second)
+		dies.die()
+		f.Pass(time.Minute)
+		_, err := f.job("a").Trigger(f.Context())
+		testenv.Must(t, err)
+		f.Pass(time.Second)
+		claims := 0
+		full.net.Inject(t, countingFault(func(cmd []string) {
+			if request("claim")(cmd) {
+				claims++
+			}
+		}))
+		f.Pass(5 * time.Minute)
+		if claims > 0 {
+			t.Errorf("%d claims without a place", claims)
+		}
+		f.Pass(time.Minute)
+		var order []string
+		for _, e := range f.book.all() {
+			order = append(order, fmt.Sprint(e.run.Job, e.run.Attempt))
+		}
+		if got := strings.Join(order, " "); got != "holds1 c1 d1 c2 b1 a1" {
+			t.Errorf("the order is %s", got)
+		}
+	})
+}
+
+// The place of a run, on a replica with one. The first job is due ten minutes before the second one. When no run needs the place
+// any more, the third job gets it.
+func TestPlacesOfRuns(t *testing.T) {
 	for name, row := range map[string]struct {
-		first func(f *fleet, holder *replica, ctx context.Context, run singleton.Run) error
-		meet  func(f *fleet, holder *replica)
-		jobs  singleton.JobConfig // of the second one
-		runs  int                 // of the second job, after a minute
-		skips int
+		first, second func(ctx context.Context, run singleton.Run) error
+		cfg           singleton.JobConfig // of the second job
+		cancel        bool                // of the first run, when its retry waits for the place
+		want          string              // the newest entries of the jobs
 	}{
-		"its holder dies, and the one that takes over needs a place, too": {
-			first: func(_ *fleet, _ *replica, ctx context.Context, run singleton.Run) error {
-				if run.Attempt == 1 {
-					<-ctx.Done()
-				}
-				return ctx.Err()
-			},
-			meet: func(_ *fleet, holder *replica) { holder.die() },
-			runs: 1,
-		},
 		"a pause between attempts needs none": {
-			first: func(_ *fleet, _ *replica, _ context.Context, _ singleton.Run) error { return errBroken },
-			runs:  1,
+			first: func(context.Context, singleton.Run) error { return errBroken },
+			want:  " succeeded:",
 		},
 		"a run that waits begins in time, or never": {
-			first: func(_ *fleet, _ *replica, ctx context.Context, _ singleton.Run) error { <-ctx.Done(); return ctx.Err() },
-			jobs:  singleton.JobConfig{StartingDeadline: 10 * time.Second},
-			skips: 1,
+			first: hang(1), cfg: singleton.JobConfig{StartingDeadline: 10 * time.Second},
+			want: " skipped:deadline",
 		},
-		"its slot is lost, which ends the work": {
-			first: func(f *fleet, _ *replica, ctx context.Context, run singleton.Run) error {
-				<-ctx.Done()
-				if cause := context.Cause(ctx); run.Attempt == 1 && !errors.Is(cause, lockcore.ErrLeaseLost) {
-					f.Errorf("the work ended with %v", cause)
-				}
-				return ctx.Err()
-			},
-			meet: func(f *fleet, _ *replica) {
-				if err := f.Raw.Del(f.Context(), "noonlock:{database}:lock").Err(); err != nil {
-					f.Error(err)
-				}
-			},
-			runs: 1,
+		"a retry waits for the place, and is canceled": {
+			first: func(context.Context, singleton.Run) error { return errBroken }, second: hang(1), cancel: true,
+			want: "failed:singleton: canceled by reader ",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, f *fleet) {
-				holder, other := f.replica("holder", singleton.Config{}), f.replica("other", singleton.Config{})
-				cfg := singleton.JobConfig{Retry: time.Hour, Group: group}
-				for _, r := range []*replica{holder, other} {
-					r.add("first", "*/10 * * * *", func(ctx context.Context, run singleton.Run) error { return row.first(f, holder, ctx, run) }, cfg)
+				r := f.replica("a", singleton.Config{MaxConcurrentRuns: 1})
+				r.add("first", "1 0 * * *", row.first, singleton.JobConfig{Retry: 15 * time.Minute})
+				r.add("second", "11 0 * * *", row.second, row.cfg)
+				r.add("third", "20 0 * * *", nil, singleton.JobConfig{})
+				r.run()
+				f.Pass(12 * time.Minute)
+				if row.cancel {
+					f.Pass(5 * time.Minute)
+					_, err := f.job("first").Cancel(f.Context(), singleton.RunID{Tick: f.book.all()[0].run.Tick})
+					testenv.Must(t, err)
+					f.Pass(time.Second)
 				}
-				holder.run()
-				f.Pass(f.toTick())
-				first := len(f.ticks("first"))
-				if taken, _ := f.slots("database"); first != 1 {
-					t.Fatalf("%d runs, %d slots are taken", first, taken)
-				}
-				second := row.jobs
-				second.Group = group
-				third := f.replica("third", singleton.Config{})
-				third.add("second", "*/10 * * * *", nil, second)
-				other.run()
-				third.run()
-				f.Pass(f.toTick())
-				if row.meet != nil {
-					row.meet(f, holder)
-				}
-				f.Pass(time.Minute)
-				if n := len(f.ticks("second")); n != row.runs {
-					t.Errorf("%d runs of the second job, want %d", n, row.runs)
-				}
-				skips := 0
-				for _, h := range f.runs("second") {
-					if h.Error == "deadline" {
-						skips++
+				got := ""
+				for _, job := range []string{"first", "second"} {
+					for _, e := range f.runs(job) {
+						got += fmt.Sprint(e.Outcome, ":", e.Error)
 					}
+					got += " "
 				}
-				if skips != row.skips {
-					t.Errorf("%d ticks were skipped, want %d", skips, row.skips)
+				if strings.TrimSpace(got) != strings.TrimSpace(row.want) {
+					t.Errorf("the histories are %q, want %q", got, row.want)
 				}
-				if n := most(f.book.all(), ""); n > 1 && name[:10] != "its holder" {
-					t.Errorf("%d runs at a time", n)
+				for _, job := range []string{"first", "second"} {
+					_, _ = f.job(job).Cancel(f.Context(), singleton.RunID{}) // which may not be running
+				}
+				f.Pass(10 * time.Minute)
+				if n := len(f.ticks("third")); n != 1 {
+					t.Errorf("%d runs of the third job", n)
 				}
 			})
 		})
 	}
-}
-
-func TestGroupsAreRefused(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
-		r := f.replica("a", singleton.Config{})
-		for field, group := range map[string]singleton.Group{
-			"JobConfig.Group.Name": {Runs: 2}, "JobConfig.Group.Runs": {Name: "x"},
-		} {
-			err := r.runner.Add("job", "@daily", func(context.Context, singleton.Run) error { return nil }, singleton.JobConfig{Group: group})
-			if bad, _ := errors.AsType[*noonlock.ConfigError](err); bad == nil || bad.Field != field {
-				t.Errorf("%v: %v", group, err)
-			}
-		}
-		_, err := singleton.NewRunner(r.client, singleton.Config{MaxConcurrentRuns: -1})
-		if bad, _ := errors.AsType[*noonlock.ConfigError](err); bad == nil || bad.Field != "Config.MaxConcurrentRuns" {
-			t.Error(err)
-		}
-	})
 }

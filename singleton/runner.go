@@ -49,8 +49,10 @@ type Config struct {
 	// the runs. It must be more than Drain. Default: 10 s more than Drain.
 	ShutdownTimeout time.Duration
 
-	// MaxConcurrentRuns limits how many runs of all jobs there are at a time on this replica. Further ones wait in
-	// order, and claim nothing meanwhile, so that other replicas can: see JobConfig.Group. 0: no limit.
+	// MaxConcurrentRuns limits how many runs of all jobs there are at a time on this replica. Further ones, also those
+	// of dead replicas, wait in order, and claim nothing meanwhile, so that other replicas can. The ticks of their jobs
+	// that follow are no overlap; StartingDeadline and CatchUp count for them. A pause between attempts needs no place.
+	// 0: no limit.
 	MaxConcurrentRuns int
 }
 
@@ -97,12 +99,11 @@ type Runner struct {
 
 	gate stopping.Gate
 
-	places chan struct{} // has a value for each run; nil: no limit
+	places *places // nil: no limit
 
-	mu     sync.Mutex
-	jobs   map[string]*job
-	begin  func(j *job)      // begins to follow a job; nil unless Run runs
-	groups map[string]*group // by name
+	mu    sync.Mutex
+	jobs  map[string]*job
+	begin func(j *job) // begins to follow a job; nil unless Run runs
 }
 
 // NewRunner returns a Runner without jobs. The error is a *noonlock.ConfigError, or wraps an error of
@@ -117,11 +118,11 @@ func NewRunner(client *lockcore.Client, cfg Config) (*Runner, error) {
 	if cfg.ShutdownTimeout <= cfg.Drain {
 		return nil, &noonlock.ConfigError{Package: "singleton", Field: "Config.ShutdownTimeout", Value: cfg.ShutdownTimeout.String(), Rule: "0 (10s more than Drain) or more than Drain, " + cfg.Drain.String()}
 	}
-	r := &Runner{client: client, cfg: cfg, wall: time.Now, log: lock.Of(client).Logger(), jobs: map[string]*job{}, groups: map[string]*group{}}
+	r := &Runner{client: client, cfg: cfg, wall: time.Now, log: lock.Of(client).Logger(), jobs: map[string]*job{}}
 	if n := cfg.MaxConcurrentRuns; n < 0 {
 		return nil, &noonlock.ConfigError{Package: "singleton", Field: "Config.MaxConcurrentRuns", Value: strconv.Itoa(n), Rule: "at least 0, which is no limit"}
 	} else if n > 0 {
-		r.places = make(chan struct{}, n)
+		r.places = &places{free: n}
 	}
 	_, err := ledger.New(client, "any", ledger.Config{Lease: r.lease()})
 	if err != nil {
@@ -185,9 +186,6 @@ func errNoSuchJob(name string) error {
 // put adds a job, or replaces the one of its name.
 func (r *Runner) put(name, spec string, work func(ctx context.Context, run Run) error, cfg JobConfig, replace bool) error {
 	j, err := r.define(name, spec, work, cfg)
-	if err == nil {
-		j.group, err = r.group(cfg.Group)
-	}
 	if err != nil {
 		return err
 	}

@@ -64,13 +64,6 @@ func (d *Deadline) Context(ctx context.Context, reserve time.Duration) (context.
 	}
 }
 
-// Do calls a function with a context for one step, as Context returns it.
-func (d *Deadline) Do(ctx context.Context, do func(context.Context)) {
-	ctx, stop := d.Context(ctx, 0)
-	defer stop()
-	do(ctx)
-}
-
 // Finish returns a context for a step that is in progress when ctx ends. It carries the
 // values of ctx and ends one last try after it.
 func (d *Deadline) Finish(ctx context.Context) (context.Context, context.CancelFunc) {

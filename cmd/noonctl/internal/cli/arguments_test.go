@@ -159,10 +159,10 @@ func TestWrongFlagsAreNamed(t *testing.T) {
 		"lock": "a{b", "mode": "shared", "slots": "0", "wait": "-1s", "ttl": "1ms", "kill-after": "-1s", "identity": "a\x01", "min-replicas": "-1",
 		"metrics": "nowhere", "lease": "1ms", "pod-label": "x", "file": "/none", "max-concurrent-runs": "-1", "revision": "two",
 		"unknown-code": "0", "drain": "0s", "run-timeout": "-1s", "max-attempts": "0", "retry": "1us",
-		"starting-deadline": "-1s", "keep-runs": "-1", "catch-up": "some", "group": "a{b", "group-runs": "1001",
+		"starting-deadline": "-1s", "keep-runs": "-1", "catch-up": "some",
 	}
 	arguments := map[string]string{
-		"run": "--lock=x -- true", "elect": "x -- true", "cron": "--group=g --group-runs=1 x @daily -- true",
+		"run": "--lock=x -- true", "elect": "x -- true", "cron": "x @daily -- true",
 		"get": "locks", "describe": "lock/x", "next": "@daily", "trigger": "--at=2030-01-01T00:00:00Z --id=7 x", "resize": "--slots=2 x",
 		"doctor": "", "serve": "", "version": "", "get all": "",
 	}

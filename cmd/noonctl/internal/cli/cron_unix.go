@@ -120,8 +120,6 @@ group have: a run, and the next attempt at it, waits for them.`,
 	flags.DurationVar(&c.job.StartingDeadline, "starting-deadline", 0, "how late a tick may begin (default: without limit)")
 	flags.BoolVar(&c.job.AllowOverlap, "allow-overlap", false, "run a tick although an earlier one still runs")
 	flags.IntVar(&c.job.KeepRuns, "keep-runs", 0, "number of entries in the history (default: 100)")
-	flags.StringVar(&c.job.Group.Name, "group", "", "semaphore of which each run takes a slot, to limit the runs of several jobs")
-	flags.IntVar(&c.job.Group.Runs, "group-runs", 0, "size of the semaphore of --group, 1 to 1000, unless another one is stored (see resize)")
 	flags.StringVar(&c.catchUp, "catch-up", "latest", "which missed ticks run late: latest or all")
 	_ = cmd.RegisterFlagCompletionFunc("catch-up", cobra.FixedCompletions([]string{"latest", "all"}, cobra.ShellCompDirectiveNoFileComp))
 	flags.StringVar(&c.file, "file", "", "crontab file with a name before each schedule; - is standard input")

@@ -56,7 +56,7 @@ var fieldName = regexp.MustCompile(`\b([A-Z]\w*\.)*[A-Z]\w+`)
 
 // flagsOf has the flags whose names differ from those of the library.
 var flagsOf = map[string]string{
-	"Config.LeaseDuration": "lease", "JobConfig.Timeout": "run-timeout", "JobConfig.Group.Name": "group", "JobConfig.Group.Runs": "group-runs",
+	"Config.LeaseDuration": "lease", "JobConfig.Timeout": "run-timeout",
 	"n": "slots", "name": "lock", "servers": "redis",
 }
 
