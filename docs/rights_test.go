@@ -2,71 +2,36 @@ package docs_test
 
 import (
 	"os"
-	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
+	"github.com/noonlock/noonlock/doctor"
+	"github.com/noonlock/noonlock/election"
+	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/singleton"
 )
 
-// setup names the rights for setting up a connection, as the packages document them.
-const setup = "Setting up a connection also needs +select if redis.Options.DB is not 0. A cluster needs in addition &noonlock:{* +cluster|slots +cluster|info +asking +ssubscribe +sunsubscribe +spublish."
-
-// replicas names the rights for MinReplicas and LockDelay. Leases of adapters/clientgo have none.
-const replicas = "MinReplicas needs +wait. LockDelay needs +info +get +set +time."
-
-// Every package that documents rights documents those for setting up a connection.
-func TestRightsOfSetupAreDocumented(t *testing.T) {
+// The table of rights is made from what the rooms declare.
+func TestTableOfRights(t *testing.T) {
 	t.Parallel()
-	for _, path := range []string{"../lockcore/doc.go", "../singleton/doc.go", "../election/doc.go", "../adapters/clientgo/doc.go"} {
-		text, err := os.ReadFile(path)
-		testenv.Must(t, err)
-		words := strings.Join(strings.Fields(comment.ReplaceAllString(string(text), "")), " ")
-		for _, rule := range []string{setup, replicas} {
-			if !strings.Contains(words, rule) && (rule == setup || !strings.Contains(path, "clientgo")) {
-				t.Errorf("%s does not contain %q", path, rule)
-			}
-		}
-	}
-}
-
-var comment = regexp.MustCompile(`(?m)^// ?`)
-
-// ruleLists are the lists of ACL rules of a document.
-func ruleLists(t *testing.T, path string) (lists [][]string) {
-	t.Helper()
-	text, err := os.ReadFile(path)
+	text, err := os.ReadFile("SECURITY.md")
 	testenv.Must(t, err)
-	for paragraph := range strings.SplitSeq(comment.ReplaceAllString(string(text), ""), "\n\n") {
-		if at := strings.Index(paragraph, "~noonlock:*"); at >= 0 && strings.Contains(paragraph, "-@all") {
-			lists = append(lists, strings.Fields(paragraph[at:]))
-		}
+	needs := map[string]lock.Needs{
+		doctor.UseMutex: lock.MutexNeeds(), doctor.UseOwned: lock.OwnedNeeds(), doctor.UseElection: lock.NeedsOf(election.Election{}),
+		doctor.UsePartitions: lock.NeedsOf(new(election.Partitions)), doctor.UseJob: lock.NeedsOf(singleton.Job{}),
 	}
-	return lists
-}
-
-// The rights of a Mutex are the same in all documents. Each list with
-// channels begins with the rule that Redis 6.2 requires.
-func TestRightsAreReportedAlike(t *testing.T) {
-	t.Parallel()
-	var mutex [][]string
-	for path, hasMutex := range map[string]bool{"../lockcore/doc.go": true, "../singleton/doc.go": false, "SECURITY.md": true, "../election/doc.go": false} {
-		lists := ruleLists(t, path)
-		if len(lists) == 0 {
-			t.Fatalf("%s has no list of rights", path)
-		}
-		if hasMutex {
-			mutex = append(mutex, lists[0])
-		}
-		for _, rules := range lists {
-			channel := slices.IndexFunc(rules, func(rule string) bool { return strings.HasPrefix(rule, "&") })
-			if channel >= 0 && rules[channel-1] != "resetchannels" {
-				t.Errorf("%s: a list has channels without resetchannels before them: %q", path, rules)
-			}
-		}
+	row := func(use string, rules []string) string {
+		return "| " + use + " | `" + strings.Join(rules, " ") + "` |\n"
 	}
-	if !slices.Equal(mutex[0], mutex[1]) {
-		t.Errorf("the rights of a Mutex are %q and %q", mutex[0], mutex[1])
+	var table strings.Builder
+	for _, use := range doctor.Uses() {
+		table.WriteString(row(use, testenv.Rights(t, needs[use], false)))
+	}
+	for _, use := range []string{doctor.UseMutex, doctor.UseElection} {
+		table.WriteString(row(use+" on a quorum", testenv.Rights(t, needs[use], true)))
+	}
+	if !strings.Contains(string(text), "\n|---|---|\n"+table.String()+"\n") {
+		t.Errorf("SECURITY.md needs the rows\n%s", &table)
 	}
 }

@@ -50,14 +50,15 @@ type Report struct {
 
 // The values of Config.Uses.
 const (
-	UseMutex    = "mutex"    // Mutex
-	UseOwned    = "rwmutex"  // ReentrantMutex and RWMutex
-	UseElection = "election" // package election
-	UseJob      = "job"      // singleton.Runner and singleton.Once
+	UseMutex      = "mutex"      // Mutex
+	UseOwned      = "rwmutex"    // ReentrantMutex, RWMutex and Semaphore
+	UseElection   = "election"   // LeaderElector
+	UsePartitions = "partitions" // Partitions
+	UseJob        = "job"        // singleton.Runner and singleton.Once
 )
 
 // Uses returns the values of Config.Uses.
-func Uses() []string { return []string{UseMutex, UseOwned, UseElection, UseJob} }
+func Uses() []string { return []string{UseMutex, UseOwned, UseElection, UsePartitions, UseJob} }
 
 // Config configures Examine. Its zero value has working defaults.
 type Config struct {

@@ -249,7 +249,7 @@ func TestReplicas(t *testing.T) {
 func TestMissingRights(t *testing.T) {
 	t.Parallel()
 	e := testenv.OnServer(t)
-	mutex := strings.Fields("~noonlock:* resetchannels &noonlock:ch:* +@all -info -config -scan -type -zmscore -ltrim")
+	mutex := strings.Fields("~noonlock:* resetchannels &noonlock:ch:* +@all -info -config -scan -type -zmscore -ltrim -pexpireat")
 	as := func(user string, rules ...string) *redis.Client {
 		return client(t, e.As(user, append(slices.Clip(mutex), rules...)...))
 	}
@@ -266,6 +266,7 @@ func TestMissingRights(t *testing.T) {
 	p.has("rights", doctor.OK, "mutex: the user has all rights")
 	p.has("rights", doctor.Fail, "rwmutex: the user lacks the right +")
 	p.has("rights", doctor.Fail, "election: the user lacks the right +")
+	p.has("rights", doctor.Fail, "partitions: the user lacks the right +pexpireat")
 	p.has("rights", doctor.Fail, "job: the user lacks the right +")
 
 	only := quick

@@ -59,6 +59,8 @@ func needs(use string) (lock.Needs, error) {
 		return lock.OwnedNeeds(), nil
 	case UseElection:
 		return lock.NeedsOf(election.Election{}), nil
+	case UsePartitions:
+		return lock.NeedsOf(new(election.Partitions)), nil
 	case UseJob:
 		return lock.NeedsOf(singleton.Job{}), nil
 	}

@@ -21,7 +21,7 @@ func TestCheckRights(t *testing.T) {
 			return doctor.CheckRights(t.Context(), e.ClientWith(e.As(use+rule, "~noonlock:*", "&noonlock:*", "+@all", rule), lockcore.Config{}), "orders", use)
 		}
 		for rule, uses := range map[string]string{
-			"-zscore": "mutex rwmutex election", "-zmscore": "rwmutex", "-ltrim": "election job", "-persist": "job", "-scan": "",
+			"-zscore": "mutex rwmutex election partitions", "-zmscore": "rwmutex", "-pexpireat": "rwmutex partitions", "-ltrim": "election job", "-persist": "job", "-scan": "",
 		} {
 			err := check(rule)
 			if needed := slices.Contains(strings.Fields(uses), use); (err != nil) != needed || lockcore.IsTemporary(err) || needed && !strings.Contains(err.Error(), strings.ToUpper(rule[1:])) {

@@ -35,7 +35,7 @@ var rules = map[string]string{
 	checkTimeouts:    "Keep `timeout` at 0.",
 	checkSentinel:    "Each Sentinel must answer, and name the primary of the newest epoch. After a failover, this takes some seconds. Otherwise, mend or remove it.",
 	checkWrite:       "The server must accept the write of a grant: a key with a TTL under the prefix. Give it memory or disk, connect the replicas that it requires, or use the address of the primary.",
-	checkRights:      "Give the user the rights that the package documentation lists, on every server. A missing right makes calls fail.",
+	checkRights:      "Give the user the rights that docs/SECURITY.md lists, on every server. A missing right makes calls fail.",
 	checkMessages:    "Allow the user to publish and subscribe on the channels of the prefix. Without messages, waiters are slow but correct.",
 	checkKeys:        "Let no other program write under the prefix. A lock without a TTL is never free: `noonctl release NAME` removes it.",
 	checkSchema:      "Update all programs: data of a newer schema is refused by older versions.",

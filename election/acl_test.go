@@ -1,34 +1,21 @@
 package election_test
 
 import (
-	"os"
 	"strings"
 	"testing"
 
 	"github.com/noonlock/noonlock/doctor"
+	"github.com/noonlock/noonlock/election"
+	"github.com/noonlock/noonlock/internal/lock"
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 )
-
-// rights are the ACL rules of the package comment.
-func rights(t *testing.T) (rules []string) {
-	t.Helper()
-	text, err := os.ReadFile("doc.go")
-	must(t, err)
-	_, section, found := strings.Cut(string(text), "# Rights\n")
-	section, _, closed := strings.Cut(section, "// # ")
-	if !found || !closed {
-		t.Fatal("the package comment has no section of rights")
-	}
-	_, section, _ = strings.Cut(strings.ReplaceAll(section, "//", ""), "\n\n")
-	section, _, _ = strings.Cut(section, "\n\n")
-	return strings.Fields(section)
-}
 
 // A user with exactly the documented rights can do everything without an error.
 func TestRights(t *testing.T) {
 	t.Parallel()
 	e := realEnv(t)
-	exact := e.As("exact", rights(t)...)
+	exact := e.As("exact", append(testenv.Rights(t, lock.NeedsOf(election.Election{}), false), "+type")...)
 	as := func(identity string) *lockcore.Client {
 		return e.ClientWith(exact, lockcore.Config{Identity: identity})
 	}

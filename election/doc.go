@@ -157,18 +157,7 @@
 //
 // # Rights
 //
-// With ACLs, a user needs these rights:
-//
-//	~noonlock:* resetchannels &noonlock:ch:* &noonlock:leader:* &noonlock:parts:* -@all +evalsha
-//	+eval +subscribe +unsubscribe +ping +publish +exists +get +set +del +pexpire
-//	+pttl +time +zadd +zrange +zrem +zscore +hset +hget +hdel +hmget +hgetall
-//	+lpush +ltrim +type +lrange +zcount +zrangebyscore +pexpireat
-//
-// Only Candidates needs +type, only Terms +lrange, and only Partitions the last three and &noonlock:parts:*. Setting up a connection also needs +select if
-// redis.Options.DB is not 0. A cluster needs in addition &noonlock:{*
-// +cluster|slots +cluster|info +asking +ssubscribe +sunsubscribe +spublish.
-// MinReplicas needs +wait. LockDelay needs +info +get +set +time. A quorum needs +info and
-// &noonlock:free:*.
+// docs/SECURITY.md lists the rights (ACL) that elections and partitions need.
 //
 // # Metrics
 //

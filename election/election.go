@@ -160,28 +160,6 @@ func Elections(ctx context.Context, client *lockcore.Client, progress func(keys 
 // belong to one name, election/<name>. docs/ARCHITECTURE.md, "Keys", describes them. lock and fence are lockcore's.
 type keys struct{ lock, fence, leader, terms, channel, parts, shares string }
 
-type needs = lock.Declared[rights]
-
-type rights struct{}
-
-// Needs returns the keys and the scripts of elections.
-func (rights) Needs() lock.Needs {
-	return lock.Needs{
-		Names: lock.ElectionNames,
-		Parts: map[string]lock.Part{"leader": {Types: []string{"hash"}, Schema: "1"}, "terms": {Types: []string{"list"}}, "parts": {Types: []string{"zset"}}},
-		Scripts: func(c *lock.Client) ([]*wire.Script, error) {
-			s, err := ownScripts()
-			switch {
-			case err != nil:
-				return nil, err
-			case c.Quorum() != nil:
-				return append(c.MutexScripts(), s.keep, s.view, s.vacate), nil
-			}
-			return append(c.MutexScripts(), s.claim, s.renew, s.vacate, s.look), nil
-		},
-	}
-}
-
 //go:embed lua/*.lua
 var luaFiles embed.FS
 

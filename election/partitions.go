@@ -50,6 +50,7 @@ const mostPartitions = 4096
 // Partitions shares n partitions among the replicas that run it, and leads its share on behalf of one replica.
 // It is safe for concurrent use.
 type Partitions struct {
+	partitionNeeds
 	name     string
 	n        int
 	lead     func(ctx context.Context, p Partition)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/noonlock/noonlock"
 	"github.com/noonlock/noonlock/election"
+	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
@@ -292,7 +293,7 @@ func TestFault134_NoMessageAboutPartitions(t *testing.T) {
 	e := realEnv(t)
 	b := e.board(4)
 	silent := func(who string) *sharer {
-		opt := e.As(who, append(rights(t), "-publish")...)
+		opt := e.As(who, append(testenv.Rights(t, lock.NeedsOf(new(election.Partitions)), false), "-publish")...)
 		return b.on(e.ClientWith(opt, lockcore.Config{Identity: who}), who)
 	}
 	a := silent("a")

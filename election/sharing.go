@@ -119,7 +119,7 @@ type sharing struct {
 
 func (x *sharing) Prepare(ctx context.Context) error {
 	e := x.ps.election
-	return e.failed("join the partitions of", e.lock.CheckRights(ctx, e.scripts.share))
+	return e.failed("join the partitions of", e.lock.CheckRights(ctx, partitionRights{}.Needs()))
 }
 
 // Campaign joins the set.

@@ -138,44 +138,8 @@
 //
 // # Rights
 //
-// A Mutex needs these rights (ACL):
-//
-//	~noonlock:* resetchannels &noonlock:ch:* -@all +evalsha +eval +subscribe
-//	+ping +publish +exists +get +set +del +pexpire +pttl +time +zadd +zrange
-//	+zrem +zscore +hset +hget +hdel
-//
-// A ReentrantMutex or RWMutex needs, and so does a Semaphore:
-//
-//	~noonlock:* resetchannels &noonlock:ch:* -@all +evalsha +eval +subscribe
-//	+ping +publish +exists +get +set +del +pexpire +pexpireat +pttl +time +zadd
-//	+zrange +zrem +zscore +zmscore +zcard +zcount +zrangebyscore +zrevrangebyscore
-//	+hset +hget +hdel
-//
-// Without publish or subscribe, waiters are slow but correct. Inspect needs:
-//
-//	~noonlock:* -@all +evalsha +eval +time +type +pttl +get +zrange +zscore
-//	+hget
-//
-// ForceRelease needs in addition:
-//
-//	resetchannels &noonlock:ch:* +del +hset +pexpire +zmscore +zadd +zrem
-//	+zrangebyscore +zrevrangebyscore +pexpireat +publish +lpush +ltrim
-//
-// ForcedReleases needs only +lrange +eval.
-//
-// Locks, and the lists of elections and jobs, need only +scan +eval. With +cluster|info, they
-// refuse a server that has only a part of a cluster's names.
-//
-// A Client of NewQuorum needs on each server:
-//
-//	~noonlock:* resetchannels &noonlock:ch:* &noonlock:free:* -@all +evalsha +eval
-//	+subscribe +unsubscribe +ping +publish +exists +get +set +del +pexpire +pttl +time +hmget
-//	+hset +hdel +info
-//
-// Setting up a connection also needs +select if redis.Options.DB is not 0. A cluster
-// needs in addition &noonlock:{*
-// +cluster|slots +cluster|info +asking +ssubscribe +sunsubscribe +spublish.
-// MinReplicas needs +wait. LockDelay needs +info +get +set +time.
+// docs/SECURITY.md lists the rights (ACL) that each type and method needs. Without publish or subscribe, waiters are slow
+// but correct.
 //
 // Sources: leases by Gray and Cheriton (1989), fencing tokens as described by Kleppmann
 // (2016), and single-instance locking with SET NX PX.

@@ -12,72 +12,45 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/noonlock/noonlock/internal/lock"
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/internal/wire"
 	"github.com/noonlock/noonlock/lockcore"
 )
 
-// documented returns the rights in the paragraph of the package comment that follows a text, or contains it.
+// documented returns the rights that docs/SECURITY.md lists after a text.
 func documented(t testing.TB, text string) (rules []string) {
 	t.Helper()
-	all, err := os.ReadFile("doc.go")
+	all, err := os.ReadFile("../docs/SECURITY.md")
 	must(t, err)
-	_, after, found := strings.Cut(strings.ReplaceAll(string(all), "\n//", "\n"), text)
-	if !found {
-		t.Fatalf("the package comment does not contain %q", text)
+	_, after, found := strings.Cut(string(all), text)
+	list := strings.SplitN(after, "`", 3)
+	if !found || len(list) < 3 {
+		t.Fatalf("SECURITY.md does not say %q", text)
 	}
-	before, list, _ := strings.Cut(after, "\n\n\t")
-	if strings.Contains(before, "+") {
-		before, _, _ = strings.Cut(before, ".")
-		return strings.Fields(before)
-	}
-	list, _, _ = strings.Cut(list, "\n\n")
-	return strings.Fields(list)
+	return strings.Fields(list[1])
 }
 
-// declared returns the commands of scripts as rights.
-func declared(t testing.TB, scripts ...string) (rules []string) {
-	t.Helper()
-	l := wire.NewLoader(lockcore.ScriptFiles())
-	for _, name := range scripts {
-		for _, command := range l.Script(name).Commands() {
-			rules = append(rules, "+"+strings.ToLower(command))
-		}
-	}
-	must(t, l.Err())
-	return rules
-}
-
-// mutexRights are the rights that a Mutex needs.
+// mutexRights and ownedRights are the rights that locks need.
 func mutexRights(t testing.TB) []string {
 	t.Helper()
-	return documented(t, "A Mutex needs these rights")
+	return testenv.Rights(t, lock.MutexNeeds(), false)
+}
+func ownedRights(t testing.TB) []string {
+	t.Helper()
+	return testenv.Rights(t, lock.OwnedNeeds(), false)
 }
 
-// The documented rights are exactly the commands of the scripts, and those that call scripts and receive messages.
+// The documented rights are commands of the scripts.
 func TestRightsAreThoseOfTheScripts(t *testing.T) {
 	t.Parallel()
-	const calls, messages = "+evalsha +eval", " +subscribe +ping +publish"
-	for text, want := range map[string]struct {
-		scripts, also string
-		exactly       bool // the parts that the scripts include have no other commands
-	}{
-		"A Mutex needs these rights":        {"mutex_acquire mutex_renew mutex_leave", calls + messages, true},
-		"A ReentrantMutex or RWMutex needs": {"owned_acquire owned_renew owned_leave owned_downgrade", calls + messages, true},
-		"LockDelay needs":                   {"lock_history", "", true},
-		"Inspect needs":                     {"lock_inspect", calls, false},
-		"ForceRelease needs in addition":    {"lock_force", calls, false},
-		"A Client of NewQuorum needs":       {"quorum_acquire quorum_join quorum_leave quorum_renew quorum_state", calls + messages + " +unsubscribe", false},
-	} {
-		used := append(declared(t, strings.Fields(want.scripts)...), strings.Fields(want.also)...)
-		got := slices.DeleteFunc(documented(t, text), func(rule string) bool { return rule[0] != '+' })
-		for _, right := range got {
-			if !slices.Contains(used, right) {
-				t.Errorf("%s: %s is documented, and not used", text, right)
-			}
-		}
-		for _, right := range used {
-			if want.exactly && !slices.Contains(got, right) {
-				t.Errorf("%s: %s is used, and not documented", text, right)
+	l := wire.NewLoader(lockcore.ScriptFiles())
+	for text, script := range map[string]string{"LockDelay needs": "lock_history", "Inspect and": "lock_inspect", "ForceRelease needs": "lock_force"} {
+		commands := append(l.Script(script).Commands(), "EVALSHA", "EVAL")
+		must(t, l.Err())
+		for _, rule := range documented(t, text) {
+			if right, is := strings.CutPrefix(rule, "+"); is && !slices.Contains(commands, strings.ToUpper(right)) {
+				t.Errorf("%s %s, which is not used", text, rule)
 			}
 		}
 	}
@@ -104,7 +77,7 @@ func TestFault60_DocumentedRightsAreEnough(t *testing.T) {
 		e.unlock(lease)
 		return waiter.granted()
 	}
-	rights, owned := mutexRights(t), documented(t, "A ReentrantMutex or RWMutex needs")
+	rights, owned := mutexRights(t), ownedRights(t)
 	e.unlock(use("m", as("mutex", rights...)))
 	e.use("write")
 	c := as("owned", owned...)
@@ -123,8 +96,8 @@ func TestFault60_DocumentedRightsAreEnough(t *testing.T) {
 	e.unlock(read)
 	e.unlock(writer.granted())
 
-	inspect := documented(t, "Inspect needs")
-	all := slices.Concat(inspect, documented(t, "ForceRelease needs in addition"))
+	inspect := documented(t, "Inspect and Election.Candidates need")
+	all := slices.Concat(inspect, documented(t, "ForceRelease needs"))
 	looker, forcer := as("looker", inspect...), as("forcer", all...)
 	e.try(reads{e.rw(c, "f", "x", cfg)})
 	e.try(reads{e.rw(c, "f", "y", ttl(time.Hour))})
@@ -146,11 +119,11 @@ func TestFault60_DocumentedRightsAreEnough(t *testing.T) {
 	}
 	e.usesAll(all)
 	e.unlock(waiter.granted())
-	if past, err := as("reader", append(documented(t, "ForcedReleases needs only"), "~noonlock:*")...).ForcedReleases(e.Context(), "f"); len(past) != 2 || err != nil {
+	if past, err := as("reader", documented(t, "ForcedReleases and")...).ForcedReleases(e.Context(), "f"); len(past) != 2 || err != nil {
 		e.Errorf("ForcedReleases: %v, %v", past, err)
 	}
 	kept := e.try(e.mutex(c, "kept", cfg))
-	if names := e.locks(as("lister", "-@all", "+scan", "+eval")); !slices.Equal(names, []string{"kept"}) {
+	if names := e.locks(as("lister", documented(t, "Locks, and")...)); !slices.Equal(names, []string{"kept"}) {
 		e.Errorf("locks %q", names)
 	}
 	e.unlock(kept)
@@ -189,8 +162,7 @@ func TestFault60_RightsThatAreMissing(t *testing.T) {
 	t.Parallel()
 	e := realEnv(t)
 	good := e.Client("good")
-	for kind, of := range map[string]string{"mutex": "A Mutex needs these rights", "write": "A ReentrantMutex or RWMutex needs"} {
-		rights := documented(t, of)
+	for kind, rights := range map[string][]string{"mutex": mutexRights(t), "write": ownedRights(t)} {
 		e.use(kind)
 		for _, right := range rights[slices.Index(rights, "-@all")+1:] {
 			name := kind + strings.Replace(right, "+", "-", 1)

@@ -121,20 +121,7 @@
 // and without limit while the job is paused. The ledger of a Once has the name
 // "job/once/NAME".
 //
-// With ACLs, a user needs these rights. For a Runner, a Once, and a Job that pauses, resumes,
-// triggers and watches:
-//
-//	~noonlock:* resetchannels &noonlock:ch:* &noonlock:job:* -@all +evalsha
-//	+eval +time +lrange +subscribe +unsubscribe +ping +publish +exists +get +set
-//	+hget +hset +hdel +hmget +hkeys +hgetall +hexists +hlen +lpush
-//	+ltrim +llen +pttl +pexpire +persist +zadd +zrange +zrem +zcount
-//
-// Setting up a connection also needs +select if redis.Options.DB is not 0. A cluster
-// needs in addition &noonlock:{*
-// +cluster|slots +cluster|info +asking +ssubscribe +sunsubscribe +spublish.
-// MinReplicas needs +wait. LockDelay needs +info +get +set +time.
-//
-// A user for several of them needs the rights of all. Without subscribe or publish, replicas notice
+// docs/SECURITY.md lists the rights (ACL) that jobs need. Without subscribe or publish, replicas notice
 // changes only when they check. Any other missing right is an error that is logged or returned. No
 // tick runs twice because of it.
 package singleton

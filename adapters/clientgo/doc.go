@@ -101,7 +101,5 @@
 // # Permissions
 //
 // A user with ACLs needs the permissions ~noonlock:{clientgo/* -@all +evalsha +eval +get +set.
-// Setting up a connection also needs +select if redis.Options.DB is not 0. A cluster
-// needs in addition &noonlock:{*
-// +cluster|slots +cluster|info +asking +ssubscribe +sunsubscribe +spublish.
+// docs/SECURITY.md lists those for connections.
 package clientgo

@@ -18,11 +18,6 @@ func (alone) refusal(Kind, *leaseTerms) error { return nil }
 
 func (alone) trail() *several.Trail { return nil }
 
-func (t alone) scripts() []*wire.Script {
-	s := t.c.scripts
-	return []*wire.Script{s.mutexAcquire, s.mutexRenew, s.mutexLeave}
-}
-
 func (alone) ready(_ context.Context, within time.Duration) (time.Duration, error) {
 	return within, nil
 }

@@ -219,9 +219,6 @@ type topology interface {
 	refusal(k Kind, terms *leaseTerms) error
 	// trail returns a new Trail for the requests of an attempt, or nil.
 	trail() *several.Trail
-	// scripts returns those of a mutex.
-	scripts() []*wire.Script
-
 	// ready waits until a request can be answered. It returns what is left of the time within.
 	ready(ctx context.Context, within time.Duration) (left time.Duration, err error)
 	// confirm makes a grant valid.
@@ -263,6 +260,11 @@ func (c *Client) One(what string) error {
 	if c.Quorum() == nil {
 		return nil
 	}
+	return OnOne(what)
+}
+
+// OnOne returns the error of what needs one server that decides.
+func OnOne(what string) error {
 	return &noonlock.ConfigError{Package: "lockcore", Field: "the Client of " + what, Value: "of NewQuorum", Rule: "of New: the servers of a quorum have different views; use New with one of them"}
 }
 

@@ -166,11 +166,6 @@ func (m *members) refusal(of Kind, terms *leaseTerms) error {
 
 func (*members) trail() *several.Trail { return several.NewTrail() }
 
-func (m *members) scripts() []*wire.Script {
-	s := m.c.scripts
-	return []*wire.Script{s.quorumAcquire, s.quorumRenew, s.quorumLeave, s.quorumState, s.quorumJoin}
-}
-
 // lossOf: there is no ForceRelease.
 func (m *members) lossOf(context.Context, *Attempt) error { return ErrLeaseLost }
 

@@ -49,30 +49,30 @@ var harmless = map[string]string{
 	"ZSCORE":           "ZSCORE * m",
 }
 
-// trials returns the calls that try each command of the scripts.
-func trials(scripts []*wire.Script) (calls string, err error) {
-	all := map[string]bool{}
+// trials returns the calls that try each command of the scripts, and others.
+func trials(scripts []*wire.Script, commands []string) (calls string, err error) {
 	for _, s := range scripts {
-		for _, command := range s.Commands() {
-			call, known := harmless[command]
-			if !known {
-				return "", fmt.Errorf("lockcore: script %s uses %s, which CheckRights cannot try", s.Name, command)
-			}
-			all[call] = true
+		commands = slices.Concat(commands, s.Commands())
+	}
+	all := map[string]bool{}
+	for _, command := range commands {
+		call, known := harmless[command]
+		if !known {
+			return "", fmt.Errorf("lockcore: a script uses %s, which CheckRights cannot try", command)
 		}
+		all[call] = true
 	}
 	return strings.Join(slices.Sorted(maps.Keys(all)), "\n"), nil
 }
 
-// MutexScripts returns the scripts that acquire, renew and release the leases of a mutex.
-func (c *Client) MutexScripts() []*wire.Script { return c.topology.scripts() }
-
-// Needs are what a room declares of itself: the keys of its names, and the scripts whose commands its user
-// must have the rights for. Package doctor asks for them.
+// Needs are what a room needs of Redis, which it declares once. The check at the start of a program, package doctor and
+// the table of docs/SECURITY.md are made from them. All rooms need the channels of processes, ch.
 type Needs struct {
-	Names   string // the prefix of its names
-	Parts   map[string]Part
-	Scripts func(*Client) ([]*wire.Script, error)
+	Names    string          // the prefix of its names
+	Parts    map[string]Part // the keys of a name
+	Channels []string        // kinds of its other channels
+	Commands []string        // those outside of scripts, in capital letters
+	Scripts  func(quorum bool) ([]*wire.Script, error)
 }
 
 // A Declared is what a type of users embeds so that its Needs, which N declares, are no part of its API.
@@ -93,37 +93,53 @@ type Part struct {
 	Schema  string   // the version that this release reads and writes, if the key has one
 }
 
-// MutexNeeds are those of a mutex, and of all other locks except for the scripts.
-func MutexNeeds() Needs {
-	return Needs{Parts: parts, Scripts: func(c *Client) ([]*wire.Script, error) { return c.MutexScripts(), nil }}
+// MutexNeeds are those of a mutex, whose scripts other rooms use, too.
+func MutexNeeds() Needs { return Needs{Parts: parts, Scripts: MutexScripts} }
+
+// MutexScripts returns the scripts that acquire, renew and release the leases of a mutex.
+func MutexScripts(quorum bool) ([]*wire.Script, error) {
+	s, err := OwnScripts()
+	switch {
+	case err != nil:
+		return nil, err
+	case quorum:
+		return []*wire.Script{s.quorumAcquire, s.quorumRenew, s.quorumLeave, s.quorumState, s.quorumJoin}, nil
+	}
+	return []*wire.Script{s.mutexAcquire, s.mutexRenew, s.mutexLeave}, nil
 }
 
 // OwnedNeeds are those of a lock with owners, and of a Semaphore.
 func OwnedNeeds() Needs {
-	return Needs{Parts: parts, Scripts: func(c *Client) ([]*wire.Script, error) {
-		s := c.scripts
-		return []*wire.Script{s.ownedAcquire, s.ownedRenew, s.ownedLeave, s.ownedDowngrade, s.ownedResize}, c.One("a lock with owners, or a Semaphore,")
+	return Needs{Parts: parts, Scripts: func(quorum bool) ([]*wire.Script, error) {
+		s, err := OwnScripts()
+		switch {
+		case err != nil:
+			return nil, err
+		case quorum:
+			return nil, OnOne("a lock with owners, or a Semaphore,")
+		}
+		return []*wire.Script{s.ownedAcquire, s.ownedRenew, s.ownedLeave, s.ownedDowngrade, s.ownedResize}, nil
 	}}
 }
 
-// CheckRights tries the commands of the scripts of a room, for one of its names.
+// CheckRights is Name.CheckRights for a name of the room.
 func (c *Client) CheckRights(ctx context.Context, name string, needs Needs) error {
-	scripts, err := needs.Scripts(c)
-	if err != nil {
-		return err
-	}
 	n, err := c.Name(needs.Names+name, nil)
 	if err != nil {
 		return err
 	}
-	return OpError("check rights", name, n.CheckRights(ctx, scripts...))
+	return OpError("check rights", name, n.CheckRights(ctx, needs))
 }
 
-// CheckRights tries each command of the scripts, without an effect, and whether the
+// CheckRights tries each command of a room, without an effect, and whether the
 // name's token counter can be read. A missing right is otherwise found only when a
 // script needs it. It does not try PUBLISH, which scripts can do without.
-func (n *Name) CheckRights(ctx context.Context, scripts ...*wire.Script) error {
-	calls, err := trials(scripts)
+func (n *Name) CheckRights(ctx context.Context, needs Needs) error {
+	scripts, err := needs.Scripts(n.c.Quorum() != nil)
+	if err != nil {
+		return err
+	}
+	calls, err := trials(scripts, needs.Commands)
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,19 +16,6 @@ import (
 	"github.com/noonlock/noonlock/singleton"
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
 )
-
-// ledgerRights are the ACL rights that the ledger of a job needs, in addition to the keys
-// and channels of its prefix.
-var ledgerRights = []string{
-	"evalsha", "eval", "time", "lrange",
-	"subscribe", "unsubscribe", "ping", "publish", // for messages: without them a replica is slow
-	// In the scripts:
-	"zadd", "zrange", "zrem", "zcount",
-	"exists", "get", "set",
-	"hget", "hset", "hdel", "hmget", "hkeys", "hgetall", "hexists", "hlen",
-	"lpush", "ltrim", "llen",
-	"pttl", "pexpire", "persist",
-}
 
 // When a replica starts, each command is tried that its later scripts use: without the right to
 // one of them, Open fails, and leaves nothing behind. Later Opens try nothing, as that would
@@ -72,8 +60,9 @@ func TestFault77_OpenTriesEachRight(t *testing.T) {
 func TestFault60_ACLOfTheLedger(t *testing.T) {
 	t.Parallel()
 	e := realEnv(t)
-	user := func(without string) *redis.Options {
-		return e.As("user-"+without, append(allowed(ledgerRights, without), "&noonlock:job:*")...)
+	rights := testenv.Rights(t, ledger.Rights{}.Needs(), false)
+	user := func(but ...string) *redis.Options {
+		return e.As(fmt.Sprint("user", but), slices.Concat(rights, but)...)
 	}
 	granted := map[time.Time]int{}
 	// use does everything that is done with a job; it continues after an error.
@@ -147,17 +136,17 @@ func TestFault60_ACLOfTheLedger(t *testing.T) {
 		note(l.Leave(ctx, st))
 		return errs
 	}
-	for _, err := range use(user("nothing")) {
+	for _, err := range use(user()) {
 		t.Errorf("with the documented rights: %v", err)
 	}
-	testenv.Must(e, e.jobLedger(e.ClientWith(user("nothing"), lockcore.Config{}), ledger.Config{}).Forget(t.Context()))
-	slow := map[string]bool{"subscribe": true, "unsubscribe": true, "ping": true, "publish": true}
-	for _, right := range ledgerRights {
+	testenv.Must(e, e.jobLedger(e.ClientWith(user(), lockcore.Config{}), ledger.Config{}).Forget(t.Context()))
+	slow := []string{"+subscribe", "+unsubscribe", "+ping", "+publish"}
+	for _, right := range rights[slices.Index(rights, "-@all")+1:] {
 		testenv.Must(e, e.Raw.FlushAll(t.Context()).Err())
 		testenv.Must(e, e.Raw.ScriptFlush(t.Context()).Err())
 		clear(granted)
-		errs := use(user(right))
-		if slow[right] {
+		errs := use(user(strings.Replace(right, "+", "-", 1)))
+		if slices.Contains(slow, right) {
 			if len(errs) > 0 {
 				t.Errorf("without %s it should only be slow: %v", right, errs)
 			}
@@ -167,7 +156,7 @@ func TestFault60_ACLOfTheLedger(t *testing.T) {
 			t.Errorf("without %s nothing was refused: it is not needed", right)
 		}
 		// With the right the job continues, and no tick is granted again.
-		for _, err := range use(user("nothing")) {
+		for _, err := range use(user()) {
 			t.Errorf("after a time without %s: %v", right, err)
 		}
 	}

@@ -52,18 +52,6 @@ func (e *env) script(name string) func([]string) bool {
 	return scripts().Match(e, name)
 }
 
-// allowed returns the rules for the keys of the prefix, the channel of each process, and
-// those rights but one.
-func allowed(rights []string, without string) []string {
-	rules := []string{"~noonlock:*", "resetchannels", "&noonlock:ch:*"}
-	for _, r := range rights {
-		if r != without {
-			rules = append(rules, "+"+r)
-		}
-	}
-	return rules
-}
-
 // jobLedger makes a ledger of a job. Its TTL is long enough for a busy machine; a test that waits
 // for the end of a lease sets a shorter one.
 func (e *env) jobLedger(c *lockcore.Client, cfg ledger.Config) *ledger.Ledger {

@@ -38,15 +38,16 @@ func (Rights) Needs() lock.Needs {
 			"acts": {Types: []string{"list"}, Endless: true},
 			"due":  {Types: []string{"zset"}, Endless: true}, "payloads": {Types: []string{"hash"}, Endless: true},
 		},
-		Scripts: func(c *lock.Client) ([]*wire.Script, error) {
-			if c.Quorum() != nil {
+		Channels: []string{"job"},
+		Scripts: func(quorum bool) ([]*wire.Script, error) {
+			s, err := ownScripts()
+			switch {
+			case err != nil:
+				return nil, err
+			case quorum:
 				return nil, errQuorum
 			}
-			s, err := ownScripts()
-			if err != nil {
-				return nil, err
-			}
-			return s.ofReplica(), nil
+			return []*wire.Script{s.open, s.leave, s.claim, s.renew, s.complete, s.abandon, s.retry, s.skipped, s.trigger, s.at}, nil
 		},
 	}
 }

@@ -33,9 +33,3 @@ func load(files fs.FS) (*scripts, error) {
 	}
 	return s, l.Err()
 }
-
-// ofReplica returns the scripts that a replica of a job needs, and those of a trigger, as the documents name one set of
-// rights for both.
-func (s *scripts) ofReplica() []*wire.Script {
-	return []*wire.Script{s.open, s.leave, s.claim, s.renew, s.complete, s.abandon, s.retry, s.skipped, s.trigger, s.at}
-}

@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/internal/testenv"
 )
 
@@ -350,15 +351,14 @@ func TestMetricsOfCommands(t *testing.T) {
 	}
 }
 
-// Readiness of run needs the rights that lockcore documents for its kind of lock, and no others. It fails without one of them.
+// Readiness of run needs the documented rights of its kind of lock, and no others. It fails without one of them.
 func TestReadinessOfRunNeedsTheRightsOfItsLock(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
-	const mutex = "~noonlock:* resetchannels &noonlock:ch:* -@all +evalsha +eval +subscribe +ping +publish +exists +get +set +del +pexpire +pttl +time +zadd +zrange +zrem +zscore +hset +hget +hdel"
-	const owned = mutex + " +pexpireat +zmscore +zcard +zcount +zrangebyscore +zrevrangebyscore"
-	for kind, rights := range map[string]string{"--mode=mutex": mutex, "--mode=read": owned, "-n=2": owned} {
+	mutex, owned := testenv.Rights(t, lock.MutexNeeds(), false), testenv.Rights(t, lock.OwnedNeeds(), false)
+	for kind, rights := range map[string][]string{"--mode=mutex": mutex, "--mode=read": owned, "-n=2": owned} {
 		user := strings.Trim(kind, "-=")
-		e.As(user, strings.Fields(rights)...)
+		e.As(user, rights...)
 		cmd := e.program("run", "--lock", user, kind, "--ttl", "1m", "--metrics", "127.0.0.1:0", "--", "sleep", "600")
 		cmd.Env = append(cmd.Env, "NOONLOCK_REDIS="+strings.Replace(e.url, "//", "//"+user+":secret@", 1))
 		addr, _ := answering(t, cmd)

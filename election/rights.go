@@ -1,0 +1,56 @@
+package election
+
+import (
+	"errors"
+
+	"github.com/noonlock/noonlock/internal/lock"
+	"github.com/noonlock/noonlock/internal/wire"
+)
+
+type needs = lock.Declared[rights]
+
+type rights struct{}
+
+// Needs returns the keys, channels and scripts of elections.
+func (rights) Needs() lock.Needs {
+	return lock.Needs{
+		Names:    lock.ElectionNames,
+		Parts:    map[string]lock.Part{"leader": {Types: []string{"hash"}, Schema: "1"}, "terms": {Types: []string{"list"}}},
+		Channels: []string{"leader"},
+		Scripts: func(quorum bool) ([]*wire.Script, error) {
+			all, err := lock.MutexScripts(quorum)
+			s, failed := ownScripts()
+			switch err = errors.Join(err, failed); {
+			case err != nil:
+				return nil, err
+			case quorum:
+				return append(all, s.keep, s.view, s.vacate), nil
+			}
+			return append(all, s.claim, s.renew, s.vacate, s.look), nil
+		},
+	}
+}
+
+type partitionNeeds = lock.Declared[partitionRights]
+
+type partitionRights struct{}
+
+// Needs returns the keys, channels and scripts of partitions.
+func (partitionRights) Needs() lock.Needs {
+	return lock.Needs{
+		Names:    lock.ElectionNames,
+		Parts:    map[string]lock.Part{"parts": {Types: []string{"zset"}}},
+		Channels: []string{"parts"},
+		Commands: []string{"HGET"}, // finds out who has released a lease by force
+		Scripts: func(quorum bool) ([]*wire.Script, error) {
+			s, err := ownScripts()
+			switch {
+			case err != nil:
+				return nil, err
+			case quorum:
+				return nil, lock.OnOne("Partitions")
+			}
+			return []*wire.Script{s.share}, nil
+		},
+	}
+}
