@@ -2,7 +2,6 @@ package doctor
 
 import (
 	"cmp"
-	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -65,7 +64,7 @@ func (n *node) judgeClock(samples []sample) {
 	if e.offset < 0 {
 		relation = "behind"
 	}
-	n.add(checkClock, verdict, "%s %s the clock of this machine (± %s); drift %+.3f %% (± %.3f %%)",
+	n.add("clock", verdict, "%s %s the clock of this machine (± %s); drift %+.3f %% (± %.3f %%)",
 		short(e.offset.Abs()), relation, short(e.offsetError), 100*e.drift, 100*e.driftError)
 }
 
@@ -95,7 +94,7 @@ func (n *node) judgeRoundTrips(samples []sample) {
 	case p99 > ttl/48:
 		verdict = Warn
 	}
-	n.add(checkRoundTrip, verdict, "p50 %s, p99 %s of %s; leases have a TTL of %s", short(p50), short(p99), count(len(all), "request"), ttl)
+	n.add("round trip", verdict, "p50 %s, p99 %s of %s; leases have a TTL of %s", short(p50), short(p99), count(len(all), "request"), ttl)
 }
 
 func (e *examination) compareClocks() {
@@ -115,5 +114,5 @@ func (e *examination) compareClocks() {
 	if apart-within > most {
 		verdict = Warn
 	}
-	e.add("", checkClock, verdict, fmt.Sprintf("the clocks of the servers differ by %s (± %s); at most %s for a TTL of %s", short(apart), short(within), most, e.cfg.TTL))
+	e.add("", "clock", verdict, "the clocks of the servers differ by %s (± %s); at most %s for a TTL of %s", short(apart), short(within), most, e.cfg.TTL)
 }

@@ -57,9 +57,6 @@ const (
 	UseJob        = "job"        // singleton.Runner and singleton.Once
 )
 
-// Uses returns the values of Config.Uses.
-func Uses() []string { return []string{UseMutex, UseOwned, UseElection, UsePartitions, UseJob} }
-
 // Config configures Examine. Its zero value has working defaults.
 type Config struct {
 	// Prefix is lockcore.Config.Prefix of the programs. Default "noonlock".
@@ -145,7 +142,10 @@ func Examine(ctx context.Context, servers []*redis.UniversalOptions, cfg Config)
 	done := make(chan struct{})
 	go func() { // A Dialer of the caller may hang.
 		defer close(done)
-		e.run(ctx, servers)
+		topology := e.run(ctx, servers)
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.topology = topology
 	}()
 	select {
 	case <-done:
@@ -167,19 +167,23 @@ type examination struct {
 }
 
 // add records a check of a server, or of all together if server is empty.
-func (e *examination) add(server, check string, verdict Verdict, found string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.checks = append(e.checks, Check{Name: check, Server: server, Verdict: verdict, Found: found, Rule: rules[check]})
+func (e *examination) add(server, check string, verdict Verdict, format string, args ...any) {
+	e.record(Check{Name: check, Server: server, Verdict: verdict, Found: fmt.Sprintf(format, args...)})
 }
 
-func (e *examination) run(ctx context.Context, servers []*redis.UniversalOptions) {
+func (e *examination) record(c Check) {
+	c.Rule = rules[c.Name]
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.checks = append(e.checks, c)
+}
+
+// run asks the servers, and returns their topology.
+func (e *examination) run(ctx context.Context, servers []*redis.UniversalOptions) string {
 	nodes, err := findNodes(ctx, e, servers)
 	if err != nil {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		e.checks, e.topology = append(e.checks, unconnected("", oneLine(err), err)), "unknown"
-		return
+		e.record(unconnected("", oneLine(err), err))
+		return "unknown"
 	}
 	defer func() {
 		for _, n := range nodes {
@@ -199,10 +203,7 @@ func (e *examination) run(ctx context.Context, servers []*redis.UniversalOptions
 	if e.quorum {
 		e.compareMembers()
 	}
-	topology := e.describe()
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.topology = topology
+	return e.describe()
 }
 
 func (e *examination) describe() string {
@@ -240,14 +241,14 @@ func (e *examination) report() *Report {
 	r := &Report{Verdict: OK, Topology: cmp.Or(e.topology, "unknown")}
 	r.Checks = slices.Clone(e.checks)
 	if e.topology == "" {
-		r.Checks = append(r.Checks, unconnected("", "the examination has not ended in time", nil))
+		r.Checks = append(r.Checks, Check{Name: "connection", Verdict: Fail, Found: "the examination has not ended in time", Rule: rules["connection"], Unanswered: true})
 	}
 	place := func(c Check) int { // those of a server follow each other, its connection first
 		i := slices.IndexFunc(e.nodes, func(n *node) bool { return n.name == c.Server })
 		switch {
 		case i < 0:
 			return 2 * len(e.nodes)
-		case c.Name == checkConnection:
+		case c.Name == "connection":
 			return 2 * i
 		}
 		return 2*i + 1

@@ -77,26 +77,23 @@ func TestJudgements(t *testing.T) {
 		e.compareClocks()
 		return e.checks[0].Verdict
 	}
+	judged := func(check string, n node) Verdict {
+		n.e = &examination{}
+		verdict, _ := settings[slices.IndexFunc(settings, func(s setting) bool { return s.check == check })].judge(n.facts())
+		return verdict
+	}
 	replicas := func(line string, sentinel bool) Verdict {
-		n := of(time.Second)
-		n.sentinel, n.info = sentinel, parseInfo("master_repl_offset:100\r\n"+line+"\r\n")
-		n.judgeReplication(t.Context())
-		return n.e.checks[0].Verdict
+		return judged("replication", node{sentinel: sentinel, info: parseInfo("master_repl_offset:100\r\n" + line + "\r\n")})
 	}
 	least := func(good, config string) Verdict {
-		n := of(time.Second)
-		n.info, n.config = parseInfo("connected_slaves:2\r\nmin_slaves_good_slaves:"+good), map[string]string{"!": "refused"}
+		n := node{info: parseInfo("connected_slaves:2\r\nmin_slaves_good_slaves:" + good)}
 		if config != "" {
-			n.config["min-replicas-to-write"] = config
+			n.config = map[string]string{"min-replicas-to-write": config}
 		}
-		n.judgeMinReplicas(t.Context())
-		return n.e.checks[0].Verdict
+		return judged("min-replicas", n)
 	}
 	version := func(info string, sharded bool) Verdict {
-		n := of(time.Second)
-		n.sharded, n.info = sharded, parseInfo(info)
-		n.judgeVersion(t.Context())
-		return n.e.checks[0].Verdict
+		return judged("version", node{sharded: sharded, info: parseInfo(info)})
 	}
 	for name, tt := range map[string]struct{ got, want Verdict }{
 		"a good clock":                     {clock(ms, 10*ms, 0), OK},

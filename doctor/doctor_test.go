@@ -262,7 +262,7 @@ func TestMissingRights(t *testing.T) {
 	p.has("timeouts", doctor.Warn, "the user lacks the right +config|get")
 	p.has("keys", doctor.Warn, "the user lacks the right +scan")
 	p.has("schema", doctor.Warn, "the user lacks the right +scan")
-	p.has("messages", doctor.OK)
+	p.has("messages", doctor.Warn, "channels of job: SUBSCRIBE was refused: ", "permissions to access")
 	p.has("rights", doctor.OK, "mutex: the user has all rights")
 	p.has("rights", doctor.Fail, "rwmutex: the user lacks the right +")
 	p.has("rights", doctor.Fail, "election: the user lacks the right +")
@@ -271,7 +271,9 @@ func TestMissingRights(t *testing.T) {
 
 	only := quick
 	only.Uses = []string{doctor.UseMutex}
-	if p := examine(t, only, as("exact")); p.Verdict != doctor.Warn {
+	p = examine(t, only, as("exact"))
+	p.has("messages", doctor.OK)
+	if p.Verdict != doctor.Warn {
 		t.Errorf("a user with the rights of a mutex, for mutexes: %+v", p.Report)
 	}
 	examine(t, only, as("less", "-hdel")).has("rights", doctor.Fail, "mutex: the user lacks the right +hdel")

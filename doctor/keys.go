@@ -1,7 +1,6 @@
 package doctor
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -16,18 +15,16 @@ import (
 )
 
 const (
-	searched   = 1000   // keys that the server looks at for one request
-	mostKeys   = 10_000 // of the prefix, that are read
-	readAtOnce = 500    // keys that are read in one pipeline
-	mostShown  = 3      // names of keys in a report
+	searched  = 1000   // keys that the server looks at for one request
+	mostKeys  = 10_000 // of the prefix, that are read
+	mostShown = 3      // names of keys in a report
 )
 
 // partsOf returns the kinds of keys, <prefix>:{<name>}:<part>, as the rooms declare them.
 func partsOf() map[string]lock.Part {
 	all := map[string]lock.Part{"record": {Types: []string{"string"}}} // of adapters/clientgo, another module
-	for _, use := range Uses() {
-		of, _ := needs(use) // each of Uses has a room
-		maps.Copy(all, of.Parts)
+	for _, u := range uses {
+		maps.Copy(all, u.needs.Parts)
 	}
 	return all
 }
@@ -49,6 +46,50 @@ func partOf(parts map[string]lock.Part, rest string) (name string, ok bool) {
 	return m[1], ok
 }
 
+// A search is what is known of the keys under the prefix.
+type search struct {
+	*node
+	prefix           string
+	parts            map[string]lock.Part
+	seen             map[string]bool // SCAN may return a key twice
+	foreign, endless []string
+	versions         map[string]int // by kind of key and schema
+	missing          string         // why types and TTLs are unknown
+}
+
+// globbed makes a text match itself in a glob pattern.
+var globbed = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`)
+
+// searchKeys looks for keys under the prefix that do not belong there.
+func (n *node) searchKeys(ctx context.Context) {
+	s := &search{node: n, prefix: n.e.cfg.Prefix + ":", parts: partsOf(), seen: map[string]bool{}, versions: map[string]int{}}
+	cursor, began, limit := uint64(0), time.Now(), ""
+	for looked := searched; limit == ""; looked += searched {
+		var keys []string
+		missing := n.ask(ctx, "scan", func(ctx context.Context) (err error) {
+			keys, cursor, err = n.rdb.Scan(ctx, cursor, globbed.Replace(s.prefix)+"*", searched).Result()
+			return err
+		})
+		if missing != "" {
+			n.add("keys", Warn, "unknown: %s", missing)
+			n.add("schema", Warn, "unknown: %s", missing)
+			return
+		}
+		if s.read(ctx, keys); cursor == 0 || n.silence != nil {
+			break
+		}
+		const only = "; only about %d keys of the server were searched: "
+		switch {
+		case len(s.seen) >= mostKeys:
+			limit = fmt.Sprintf(only+"they have more than %d keys of the prefix", looked, mostKeys)
+		case time.Since(began) > n.e.cfg.Timeout:
+			limit = fmt.Sprintf(only+"the search ended after %s", looked, n.e.cfg.Timeout)
+		}
+	}
+	s.reportKeys(limit)
+	s.reportSchemas()
+}
+
 // A foundKey is a key under the prefix, with what is known of it.
 type foundKey struct {
 	key, part string
@@ -57,178 +98,120 @@ type foundKey struct {
 	value     *redis.StringCmd // of a lock, or the schema of a job or a leader
 }
 
-// globbed makes a text match itself in a glob pattern.
-var globbed = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`)
-
-// searchKeys looks for keys under the prefix that do not belong there.
-func (n *node) searchKeys(ctx context.Context) {
-	prefix := n.e.cfg.Prefix + ":"
-	found := map[string]bool{} // SCAN may return a key twice
-	limit := ""
-	cursor, began := uint64(0), time.Now()
-	for looked := searched; ; looked += searched {
-		var keys []string
-		missing := n.ask(ctx, "scan", func(ctx context.Context) (err error) {
-			keys, cursor, err = n.rdb.Scan(ctx, cursor, globbed.Replace(prefix)+"*", searched).Result()
-			return err
-		})
-		if missing != "" {
-			n.add(checkKeys, Warn, "unknown: %s", missing)
-			n.add(checkSchema, Warn, "unknown: %s", missing)
-			return
-		}
-		for _, key := range keys {
-			if !longer.MatchString(strings.TrimPrefix(key, prefix)) {
-				found[key] = true
-			}
-		}
-		switch {
-		case cursor == 0:
-		case len(found) >= mostKeys:
-			limit = fmt.Sprintf("they have more than %d keys of the prefix", mostKeys)
-		case time.Since(began) > n.e.cfg.Timeout:
-			limit = fmt.Sprintf("the search ended after %s", n.e.cfg.Timeout)
-		default:
+// read reads what is needed to judge keys, and judges them.
+func (s *search) read(ctx context.Context, keys []string) {
+	pipe := s.rdb.Pipeline()
+	var all []foundKey
+	for _, key := range keys {
+		rest := strings.TrimPrefix(key, s.prefix)
+		if s.seen[key] || longer.MatchString(rest) {
 			continue
 		}
-		if limit != "" {
-			limit = fmt.Sprintf("; only about %d keys of the server were searched: %s", looked, limit)
+		s.seen[key] = true
+		part, ok := partOf(s.parts, rest)
+		if !ok {
+			s.foreign = append(s.foreign, key)
+			continue
 		}
-		break
+		k := foundKey{key: key, part: part, kind: pipe.Type(ctx, key), ttl: pipe.PTTL(ctx, key)}
+		switch part {
+		case "lock":
+			k.value = pipe.Get(ctx, key)
+		case "job", "leader":
+			k.value = pipe.HGet(ctx, key, "v")
+		}
+		all = append(all, k)
 	}
-	parts := partsOf()
-	var keys []*foundKey
-	var foreign, endless []string
-	for _, key := range slices.Sorted(maps.Keys(found)) {
-		if name, ok := partOf(parts, strings.TrimPrefix(key, prefix)); ok {
-			keys = append(keys, &foundKey{key: key, part: name})
-		} else {
-			foreign = append(foreign, key)
-		}
-	}
-	missing := ""
-	for some := range slices.Chunk(keys, readAtOnce) {
-		if missing = cmp.Or(missing, n.readKeys(ctx, some)); n.silence != nil {
-			return
-		}
-	}
-	versions := map[string]int{}
-	for _, k := range keys {
-		switch k.judge(parts[k.part], versions) {
-		case "foreign":
-			foreign = append(foreign, k.key)
-		case "endless":
-			endless = append(endless, k.key)
-		}
-	}
-	n.reportKeys(len(found), foreign, endless, limit, missing)
-	n.reportSchemas(parts, versions, missing)
-}
-
-// readKeys reads what is needed to judge keys. It says which right is missing.
-func (n *node) readKeys(ctx context.Context, keys []*foundKey) (missing string) {
-	refused := ""
-	missing = n.ask(ctx, "", func(ctx context.Context) error {
-		pipe := n.rdb.Pipeline()
-		for _, k := range keys {
-			k.kind, k.ttl = pipe.Type(ctx, k.key), pipe.PTTL(ctx, k.key)
-			switch k.part {
-			case "lock":
-				k.value = pipe.Get(ctx, k.key)
-			case "job", "leader":
-				k.value = pipe.HGet(ctx, k.key, "v")
-			}
-		}
+	s.ask(ctx, "", func(ctx context.Context) error {
 		answers, err := pipe.Exec(ctx)
 		for _, a := range answers { // another error is of a key that has ended, or is of another type
 			if redis.HasErrorPrefix(a.Err(), "NOPERM") {
-				refused = refusal(a.Name(), a.Err())
+				s.missing = refusal(a.Name(), a.Err())
 			}
-		}
-		if isRefusal(err) {
-			return nil
 		}
 		return err
 	})
-	return cmp.Or(missing, refused)
-}
-
-// judge returns what is wrong with a key, and counts its schema.
-func (k *foundKey) judge(of lock.Part, versions map[string]int) string {
-	kind, endless := k.kind.Val(), k.ttl.Val() == noTTL
-	switch {
-	case kind == "", kind == "none": // unknown, or it has ended meanwhile
-		return ""
-	case !slices.Contains(of.Types, kind):
-		return "foreign"
-	case k.value != nil && k.value.Err() == nil:
-		schema := k.value.Val()
-		if k.part == "lock" && kind == "string" {
-			if schema, _, _ = strings.Cut(schema, ":"); !strings.HasPrefix(schema, "nl") && endless {
-				return "endless"
-			} else if !strings.HasPrefix(schema, "nl") {
-				return "foreign"
-			}
-		}
-		versions[k.part+" "+schema]++
+	for _, k := range all {
+		s.judgeKey(k)
 	}
-	if endless && !of.Endless {
-		return "endless"
-	}
-	return ""
 }
 
 // noTTL is the answer of PTTL for a key that has none.
 const noTTL = -1 * time.Nanosecond
 
-func (n *node) reportKeys(all int, foreign, endless []string, limit, missing string) {
-	texts := []string{count(all, "key") + " under the prefix"}
-	if len(foreign) > 0 {
-		texts = append(texts, count(len(foreign), "key")+" of other programs: "+shown(foreign))
+// judgeKey finds out what is wrong with a key, and counts its schema.
+func (s *search) judgeKey(k foundKey) {
+	kind, of, endless := k.kind.Val(), s.parts[k.part], k.ttl.Val() == noTTL
+	known := k.value != nil && k.value.Err() == nil
+	schema := ""
+	if known {
+		schema = k.value.Val()
 	}
-	if len(endless) > 0 {
-		texts = append(texts, count(len(endless), "key")+" without a TTL: "+shown(endless))
+	ours := true
+	if known && k.part == "lock" {
+		schema, _, _ = strings.Cut(schema, ":")
+		ours = strings.HasPrefix(schema, "nl")
 	}
-	if missing != "" {
-		texts = append(texts, "their types and TTLs are unknown: "+missing)
+	switch {
+	case kind == "", kind == "none": // unknown, or it has ended meanwhile
+	case !slices.Contains(of.Types, kind), !ours && !endless:
+		s.foreign = append(s.foreign, k.key)
+	case endless && (!ours || !of.Endless):
+		s.endless = append(s.endless, k.key)
 	}
-	found := strings.Join(texts, "; ") + limit
-	isLock := func(key string) bool { return strings.HasSuffix(key, "}:lock") }
-	n.first(checkKeys,
-		when(slices.ContainsFunc(endless, isLock), Fail, "%s", found), // it is never free
-		when(len(texts) > 1, Warn, "%s", found),
-		when(true, OK, "%s", found))
+	if known && ours {
+		s.versions[k.part+" "+schema]++
+	}
+}
+
+func (s *search) reportKeys(limit string) {
+	found, verdict := count(len(s.seen), "key")+" under the prefix", OK
+	for _, of := range []struct {
+		keys []string
+		what string
+	}{{s.foreign, " of other programs: "}, {s.endless, " without a TTL: "}} {
+		if len(of.keys) > 0 {
+			slices.Sort(of.keys)
+			found, verdict = found+"; "+count(len(of.keys), "key")+of.what+shown(of.keys), Warn
+		}
+	}
+	if s.missing != "" {
+		found, verdict = found+"; their types and TTLs are unknown: "+s.missing, Warn
+	}
+	if slices.ContainsFunc(s.endless, func(key string) bool { return strings.HasSuffix(key, "}:lock") }) { // it is never free
+		verdict = Fail
+	}
+	s.add("keys", verdict, "%s%s", found, limit)
 }
 
 func shown(keys []string) string {
-	var some []string
-	for _, key := range keys[:min(mostShown, len(keys))] {
-		some = append(some, fmt.Sprintf("%q", key))
+	some := fmt.Sprintf("%q", keys[:min(mostShown, len(keys))])
+	some = some[1 : len(some)-1]
+	if more := len(keys) - mostShown; more > 0 {
+		some += fmt.Sprintf(" and %d more", more)
 	}
-	if more := len(keys) - len(some); more > 0 {
-		some = append(some, fmt.Sprintf("and %d more", more))
-	}
-	return strings.Join(some, " ")
+	return some
 }
 
-func (n *node) reportSchemas(parts map[string]lock.Part, versions map[string]int, missing string) {
-	if missing != "" {
-		n.add(checkSchema, Warn, "unknown: %s", missing)
+func (s *search) reportSchemas() {
+	if s.missing != "" {
+		s.add("schema", Warn, "unknown: %s", s.missing)
 		return
 	}
 	verdict, texts := OK, []string{}
-	for _, schema := range slices.Sorted(maps.Keys(versions)) {
+	for _, schema := range slices.Sorted(maps.Keys(s.versions)) {
 		of, version, _ := strings.Cut(schema, " ")
-		if version != parts[of].Schema {
+		if version != s.parts[of].Schema {
 			verdict = Warn
 		}
 		if version == "" {
 			version = "without a version"
 		}
-		texts = append(texts, fmt.Sprintf("%s %s (%d)", of, version, versions[schema]))
+		texts = append(texts, fmt.Sprintf("%s %s (%d)", of, version, s.versions[schema]))
 	}
 	if len(texts) == 0 {
 		texts = append(texts, "no data yet")
 	}
-	n.add(checkSchema, verdict, "%s; this version has lock %s, job %s, leader %s", strings.Join(texts, ", "), parts["lock"].Schema, parts["job"].Schema, parts["leader"].Schema)
+	s.add("schema", verdict, "%s; this version has lock %s, job %s, leader %s",
+		strings.Join(texts, ", "), s.parts["lock"].Schema, s.parts["job"].Schema, s.parts["leader"].Schema)
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"strconv"
@@ -29,20 +30,21 @@ type node struct {
 	isWrong   bool   // it is a replica, and should be a primary
 	scratch   string // a name whose keys this server has, for trials
 
-	info        map[string]string // nil: INFO was refused
-	infoMissing string            // why
-	config      map[string]string // by parameter, without those that were refused
+	info          map[string]string // nil: INFO was refused
+	infoMissing   string            // why
+	config        map[string]string // by parameter, without those that were refused
+	configMissing string            // why
 
 	replicas int
 	clock    *estimate
-	member   *member
+	member   facts // see readMember; nil: unknown
 	silence  error // why it has not answered a question
 }
 
 // add records a check, unless the server has not answered a question.
 func (n *node) add(check string, verdict Verdict, format string, args ...any) {
 	if n.silence == nil {
-		n.e.add(n.name, check, verdict, fmt.Sprintf(format, args...))
+		n.e.add(n.name, check, verdict, format, args...)
 	}
 }
 
@@ -73,11 +75,11 @@ func (e *examination) watchedNode(ctx context.Context, servers *redis.UniversalO
 		}
 		switch {
 		case v.Err != nil:
-			e.add(v.Sentinel, checkSentinel, Warn, "names no primary: "+oneLine(v.Err))
+			e.add(v.Sentinel, "sentinel", Warn, "names no primary: %s", oneLine(v.Err))
 		case v.Primary != primary:
-			e.add(v.Sentinel, checkSentinel, Warn, named+"; the newest is "+cmp.Or(primary, "unknown"))
+			e.add(v.Sentinel, "sentinel", Warn, "%s; the newest is %s", named, cmp.Or(primary, "unknown"))
 		default:
-			e.add(v.Sentinel, checkSentinel, OK, named)
+			e.add(v.Sentinel, "sentinel", OK, "%s", named)
 		}
 	}
 	if err != nil {
@@ -170,18 +172,16 @@ func (n *node) examine(ctx context.Context) {
 	}
 	for _, step := range append(steps, n.observe) {
 		if step(ctx); n.silence != nil {
-			n.e.mu.Lock()
-			defer n.e.mu.Unlock()
-			n.e.checks = append(n.e.checks, unconnected(n.name, n.why(), n.silence))
+			n.e.record(unconnected(n.name, n.why(), n.silence))
 			return
 		}
 	}
-	n.add(checkConnection, OK, "the server answers")
+	n.add("connection", OK, "the server answers")
 }
 
 // unconnected returns the check of a server that did not answer, or refused the user.
 func unconnected(server, found string, err error) Check {
-	return Check{Name: checkConnection, Server: server, Verdict: Fail, Found: found, Rule: rules[checkConnection], Unanswered: !isRefusal(err)}
+	return Check{Name: "connection", Server: server, Verdict: Fail, Found: found, Unanswered: !isRefusal(err)}
 }
 
 func (n *node) why() string {
@@ -231,6 +231,48 @@ func refusal(right string, err error) string {
 	return oneLine(err)
 }
 
+func (n *node) readInfo(ctx context.Context) {
+	n.infoMissing = n.ask(ctx, "info", func(ctx context.Context) error {
+		text, err := n.rdb.Info(ctx).Result()
+		if err == nil {
+			n.info = parseInfo(text)
+		}
+		return err
+	})
+	if n.info["cluster_enabled"] == "1" && !n.sharded { // a node of a cluster as a single server
+		n.info["cluster-info"] = n.ask(ctx, "cluster|info", func(ctx context.Context) error {
+			text, err := n.rdb.ClusterInfo(ctx).Result()
+			n.info["cluster_size"] = parseInfo(text)["cluster_size"]
+			return err
+		})
+	}
+}
+
+func parseInfo(text string) map[string]string {
+	info := map[string]string{}
+	for line := range strings.Lines(text) {
+		if key, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+			info[key] = value
+		}
+	}
+	return info
+}
+
+func (n *node) readConfig(ctx context.Context) {
+	n.config = map[string]string{}
+	missing := n.ask(ctx, "config|get", func(ctx context.Context) error {
+		for _, p := range parameters { // several in one command need Redis 7.0
+			values, err := n.rdb.ConfigGet(ctx, p).Result()
+			if err != nil {
+				return err
+			}
+			maps.Copy(n.config, values)
+		}
+		return nil
+	})
+	n.configMissing = cmp.Or(missing, "the server does not have it")
+}
+
 func (n *node) ping(ctx context.Context) {
 	n.ask(ctx, "ping", func(ctx context.Context) error {
 		err := n.rdb.Ping(ctx).Err()
@@ -254,7 +296,7 @@ func (n *node) observe(ctx context.Context) {
 		})
 		answered := time.Since(began)
 		if missing != "" {
-			n.add(checkClock, Warn, "unknown: %s", missing)
+			n.add("clock", Warn, "unknown: %s", missing)
 			return
 		}
 		middle := (asked + answered) / 2

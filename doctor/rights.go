@@ -3,6 +3,7 @@ package doctor
 import (
 	"context"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -26,7 +27,7 @@ func (e *examination) tryRights(ctx context.Context) {
 		case n.silence != nil || n.scratch == "":
 			continue
 		case n.isWrong:
-			n.add(checkRights, Warn, "unknown: the server is a replica, which refuses all scripts")
+			n.add("rights", Warn, "unknown: the server is a replica, which refuses all scripts")
 			continue
 		}
 		server := n.name
@@ -34,14 +35,9 @@ func (e *examination) tryRights(ctx context.Context) {
 			server = ""
 		}
 		all.Go(func() {
-			answers := make([]Check, len(e.cfg.Uses))
-			var uses sync.WaitGroup
-			for i, use := range e.cfg.Uses {
-				uses.Go(func() { answers[i].Verdict, answers[i].Found = e.tryRight(ctx, n.scratch, use) })
-			}
-			uses.Wait()
-			for i, use := range e.cfg.Uses {
-				e.add(server, checkRights, answers[i].Verdict, use+": "+answers[i].Found)
+			for _, use := range e.cfg.Uses {
+				verdict, found := e.tryRight(ctx, n.scratch, use)
+				e.add(server, "rights", verdict, "%s: %s", use, found)
 			}
 		})
 		if e.quorum {
@@ -51,20 +47,24 @@ func (e *examination) tryRights(ctx context.Context) {
 	all.Wait()
 }
 
-func needs(use string) (lock.Needs, error) {
-	switch use {
-	case UseMutex:
-		return lock.MutexNeeds(), nil
-	case UseOwned:
-		return lock.OwnedNeeds(), nil
-	case UseElection:
-		return lock.NeedsOf(election.Election{}), nil
-	case UsePartitions:
-		return lock.NeedsOf(new(election.Partitions)), nil
-	case UseJob:
-		return lock.NeedsOf(singleton.Job{}), nil
+// uses are the values of Config.Uses, with what the rooms declare.
+var uses = []struct {
+	name  string
+	needs lock.Needs
+}{
+	{UseMutex, lock.MutexNeeds()},
+	{UseOwned, lock.OwnedNeeds()},
+	{UseElection, lock.NeedsOf(election.Election{})},
+	{UsePartitions, lock.NeedsOf(new(election.Partitions))},
+	{UseJob, lock.NeedsOf(singleton.Job{})},
+}
+
+// Uses returns the values of Config.Uses.
+func Uses() (names []string) {
+	for _, u := range uses {
+		names = append(names, u.name)
 	}
-	return lock.Needs{}, &noonlock.ConfigError{Package: "doctor", Field: "use", Value: input.Quote(use), Rule: "one of " + strings.Join(Uses(), ", ")}
+	return names
 }
 
 // CheckRights returns an error if the Redis user of the Client lacks a right that a use needs, one of
@@ -72,11 +72,11 @@ func needs(use string) (lock.Needs, error) {
 // exists. So it leaves nothing behind. It does not try PUBLISH, which scripts can do without. If the
 // server does not answer, it retries for up to 7 s.
 func CheckRights(ctx context.Context, client *lockcore.Client, name, use string) error {
-	of, err := needs(use)
-	if err != nil {
-		return err
+	i := slices.Index(Uses(), use)
+	if i < 0 {
+		return &noonlock.ConfigError{Package: "doctor", Field: "use", Value: input.Quote(use), Rule: "one of " + strings.Join(Uses(), ", ")}
 	}
-	return lock.Of(client).CheckRights(ctx, name, of)
+	return lock.Of(client).CheckRights(ctx, name, uses[i].needs)
 }
 
 func (e *examination) tryRight(ctx context.Context, name, use string) (Verdict, string) {
@@ -108,10 +108,14 @@ func (n *node) tryWrite(ctx context.Context) {
 		return err
 	})
 	judged := redis.HasErrorPrefix(err, "NOPERM") || redis.HasErrorPrefix(err, "MOVED") // by other checks
-	n.first(checkWrite,
-		when(missing == "", OK, "the server has written a key with a TTL"),
-		when(judged, Warn, "unknown: %s", missing),
-		when(true, Fail, "the server refuses to write: %s", missing))
+	switch {
+	case missing == "":
+		n.add("write", OK, "the server has written a key with a TTL")
+	case judged:
+		n.add("write", Warn, "unknown: %s", missing)
+	default:
+		n.add("write", Fail, "the server refuses to write: %s", missing)
+	}
 }
 
 // tryOptions tries the rights that only some options of the Client need. A missing one is a
@@ -121,15 +125,17 @@ func (n *node) tryOptions(ctx context.Context) {
 		return // it refuses both options
 	}
 	if n.infoMissing != "" {
-		n.add(checkRights, Warn, "LockDelay: %s", n.infoMissing)
+		n.add("rights", Warn, "LockDelay: %s", n.infoMissing)
 	}
 	if n.replicas == 0 && !n.sentinel {
 		return
 	}
 	missing := n.ask(ctx, "wait", func(ctx context.Context) error { return n.rdb.Wait(ctx, 0, time.Millisecond).Err() })
-	n.first(checkRights,
-		when(missing == "", OK, "MinReplicas: the user has the right +wait"),
-		when(true, Warn, "MinReplicas: %s", missing))
+	if missing != "" {
+		n.add("rights", Warn, "MinReplicas: %s", missing)
+	} else {
+		n.add("rights", OK, "MinReplicas: the user has the right +wait")
+	}
 }
 
 // isExhausted reports whether the server refuses all writes, because it has too little memory,

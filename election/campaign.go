@@ -42,7 +42,7 @@ type led struct {
 // prepare returns an error if campaign may wait although this candidate could never lead: a
 // right is missing that only a leader needs, or the record cannot be written.
 func (e *Election) prepare(ctx context.Context) error {
-	err := e.lock.CheckRights(ctx, rights{}.Needs())
+	err := e.lock.CheckRights(ctx, lock.NeedsOf(e.needs))
 	if q := e.lock.Client().Quorum(); q != nil {
 		q.Admit() // new servers have no record to look at
 	}

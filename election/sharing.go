@@ -119,7 +119,7 @@ type sharing struct {
 
 func (x *sharing) Prepare(ctx context.Context) error {
 	e := x.ps.election
-	return e.failed("join the partitions of", e.lock.CheckRights(ctx, partitionRights{}.Needs()))
+	return e.failed("join the partitions of", e.lock.CheckRights(ctx, lock.NeedsOf(x.ps.partitionNeeds)))
 }
 
 // Campaign joins the set.

@@ -16,7 +16,7 @@ type Client struct{ access }
 
 type access = lock.Access
 
-func (c *Client) room() *lock.Client { return lock.Of(c) }
+func (c *Client) room() *lock.Client { return lock.Of(&c.access) }
 
 // opened returns a Client as users see it.
 func opened(c *lock.Client, err error) (*Client, error) {

@@ -31,11 +31,13 @@ func documented(t testing.TB, text string) (rules []string) {
 	return strings.Fields(list[1])
 }
 
-// mutexRights and ownedRights are the rights that locks need.
+// mutexRights are the rights that a Mutex needs.
 func mutexRights(t testing.TB) []string {
 	t.Helper()
 	return testenv.Rights(t, lock.MutexNeeds(), false)
 }
+
+// ownedRights are those of a lock with owners.
 func ownedRights(t testing.TB) []string {
 	t.Helper()
 	return testenv.Rights(t, lock.OwnedNeeds(), false)
