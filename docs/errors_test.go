@@ -34,7 +34,7 @@ var rooms = map[string]string{
 	"internal/stopping": "noonlock",
 	// Programs, and parts of tests.
 	"adapters/clientgo/example": "", "internal/certs": "", "internal/login": "", "internal/overview": "", "internal/output": "",
-	"internal/ociimage": "", "internal/release": "", "internal/servers": "", "internal/testenv": "", "internal/tlsprobe": "",
+	"internal/ociimage": "", "internal/release": "", "internal/servers": "", "internal/testenv": "",
 }
 
 // roomOf returns the package whose users see the errors of a folder.

@@ -15,27 +15,27 @@ var (
 	// ErrNotAcquired means that the lock was not acquired. TryLock joins it with a
 	// *HeldError if the lock is not free. Lock joins it with the context's error if that
 	// ended the wait, and with a *HeldError if the holder is known.
-	ErrNotAcquired = errs.notAcquired
+	ErrNotAcquired = lock.ErrNotAcquired
 
 	// ErrNotHeld means that the lease ended before Unlock or Downgrade. It is
 	// joined with the reason: ErrReleased, ErrLeaseLost, ErrLeaseExpired or ErrClosed.
-	ErrNotHeld = errs.notHeld
+	ErrNotHeld = lock.ErrNotHeld
 
 	// ErrReleased is the cause of a lease's context after its Unlock.
-	ErrReleased = errs.released
+	ErrReleased = lock.ErrReleased
 
 	// ErrLeaseLost is the cause of a lease's context if a renewal or Downgrade found that
 	// the server no longer has the lease. The key was deleted, has expired, or belongs to
 	// another lease.
-	ErrLeaseLost = errs.leaseLost
+	ErrLeaseLost = lock.ErrLeaseLost
 
 	// ErrForced is joined with ErrLeaseLost if ForceRelease has released the lock. The text says who did it, and
 	// why. That is read after the context has ended, for at most 100 ms. Until then, errors.Is does not find it.
-	ErrForced = errs.forced
+	ErrForced = lock.ErrForced
 
 	// ErrDelayed means that Config.LockDelay forbids grants for now, because the server may have lost data.
 	// Nothing was sent. It is joined with ErrNotAcquired. The text says for how long.
-	ErrDelayed = errs.delayed
+	ErrDelayed = wire.ErrDelayed
 
 	// ErrChanged is returned by ForceRelease if the lock is held, and not by one of the
 	// holders in the given Inspection.
@@ -43,46 +43,35 @@ var (
 
 	// ErrLeaseExpired is the cause of a lease's context if no renewal was answered in time,
 	// or if renewals had stopped (NoRenewal).
-	ErrLeaseExpired = errs.leaseExpired
+	ErrLeaseExpired = lock.ErrLeaseExpired
 
 	// ErrNotReplicated means that the server applied a request, and that fewer replicas than
 	// Config.MinReplicas acknowledged it in time. A grant is then given back, and the
 	// error is joined with ErrNotAcquired. If renewals were not acknowledged until the lease
 	// ended, it is joined with ErrLeaseExpired.
-	ErrNotReplicated = errs.notReplicated
+	ErrNotReplicated = lock.ErrNotReplicated
 
 	// ErrUnknown means that a request was sent and not answered. The server may have
 	// applied it or not. This error never means "not held".
-	ErrUnknown = errs.unknown
+	ErrUnknown = lock.ErrUnknown
 
 	// ErrWrongKind means that the name has another kind, see the package documentation, or that another program
 	// has written one of its keys. If Unlock returns it, the lock is released: its own key was right.
-	ErrWrongKind = errs.wrongKind
+	ErrWrongKind = lock.ErrWrongKind
 
 	// ErrUpgrade means that an owner with a read lease of an RWMutex called Lock or TryLock
 	// while other owners read. Two such owners would wait for each other for ever. Release the
 	// read lease first. This error is joined with ErrNotAcquired.
-	ErrUpgrade = errs.upgrade
+	ErrUpgrade = lock.ErrUpgrade
 
 	// ErrNotWriter means that Downgrade was called on a lease that is not a write lease of
 	// an RWMutex or a ReentrantMutex.
-	ErrNotWriter = errs.notWriter
+	ErrNotWriter = lock.ErrNotWriter
 
 	// ErrClosed means that the Client is closed. It is also the cause of the contexts of
 	// the leases that Close released.
-	ErrClosed = errs.closed
+	ErrClosed = lock.ErrClosed
 )
-
-// errs are the errors that the packages below return.
-var errs = struct {
-	notAcquired, notHeld, released, leaseLost, forced, delayed, leaseExpired error
-	notReplicated, unknown, wrongKind, upgrade, notWriter, closed, noQuorum  error
-}{
-	notAcquired: lock.ErrNotAcquired, notHeld: lock.ErrNotHeld, released: lock.ErrReleased, leaseLost: lock.ErrLeaseLost,
-	forced: lock.ErrForced, delayed: wire.ErrDelayed, leaseExpired: lock.ErrLeaseExpired,
-	notReplicated: lock.ErrNotReplicated, unknown: lock.ErrUnknown, wrongKind: lock.ErrWrongKind, upgrade: lock.ErrUpgrade,
-	notWriter: lock.ErrNotWriter, closed: lock.ErrClosed, noQuorum: wire.ErrNoQuorum,
-}
 
 // A HeldError describes the holder of a lock that was not acquired. It matches ErrNotAcquired. TryLock
 // reports the holder at the time of the call. Lock reports the holder at its last request, which may be a little

@@ -6,13 +6,14 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/noonlock/noonlock/internal/lock"
+	"github.com/noonlock/noonlock/internal/wire"
 )
 
 // ErrNoQuorum means that too few servers of a quorum could do what was requested: they did not
 // answer, have lost their data, or have another list of servers. A lock that only some of them
 // granted is released. The error is temporary, see IsTemporary, unless so many servers need an
 // operator.
-var ErrNoQuorum = errs.noQuorum
+var ErrNoQuorum = wire.ErrNoQuorum
 
 // QuorumConfig configures a Client on several servers. All Clients of the same servers must
 // have the same List and, except during a change, the same MaxTTL.

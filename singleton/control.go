@@ -141,48 +141,39 @@ func (j *Job) By(by lockcore.Operator) (*Job, error) {
 // value until another replica takes over.
 func (j *Job) Watch(ctx context.Context) <-chan struct{} { return j.ledger.Changes(ctx) }
 
-// errs are the errors that the ledger returns.
-var errs = struct {
-	newerSchema, noLedger, triggers, notEnded, succeeded, notOpen, canceled, noRun, conflict, running error
-}{
-	newerSchema: ledger.ErrNewerSchema, noLedger: ledger.ErrNoLedger, triggers: ledger.ErrTriggers, notEnded: ledger.ErrNotEnded,
-	succeeded: ledger.ErrSucceeded, notOpen: ledger.ErrNotOpen, canceled: ledger.ErrCanceled, noRun: ledger.ErrNoRun,
-	conflict: ledger.ErrConflict, running: ledger.ErrRunning,
-}
-
 // Errors of a Job, for errors.Is.
 var (
 	// ErrNewerSchema means that a newer release wrote the data of the job with a schema that
 	// this release does not support.
-	ErrNewerSchema = errs.newerSchema
+	ErrNewerSchema = ledger.ErrNewerSchema
 
 	// ErrNoLedger is returned if the job has no ledger: no replica has run it, its ledger has expired, or Forget
 	// has removed it.
-	ErrNoLedger = errs.noLedger
+	ErrNoLedger = ledger.ErrNoLedger
 
 	// ErrTriggers is returned by Trigger while a hundred triggered runs are open, by Rerun while a hundred runs are
 	// open, and by TriggerAt while 10,000 runs wait.
-	ErrTriggers = errs.triggers
+	ErrTriggers = ledger.ErrTriggers
 
 	// ErrNotEnded is returned by Rerun if the tick is running, or is open for replicas.
-	ErrNotEnded = errs.notEnded
+	ErrNotEnded = ledger.ErrNotEnded
 
 	// ErrSucceeded is returned by Rerun if the tick has succeeded.
-	ErrSucceeded = errs.succeeded
+	ErrSucceeded = ledger.ErrSucceeded
 
 	// ErrNotOpen is returned by Cancel if the tick is neither running nor open for replicas, or, without a
 	// tick, if nothing is running.
-	ErrNotOpen = errs.notOpen
+	ErrNotOpen = ledger.ErrNotOpen
 
 	// ErrCanceled is matched by the cause of a run's context that ended because of Cancel or CancelAt. The text
 	// says who did it, and why. TriggerAt returns it if CancelAt has canceled the id before its instant.
-	ErrCanceled = errs.canceled
+	ErrCanceled = ledger.ErrCanceled
 
 	// ErrNoRun is returned by Rerun if the history does not have the tick.
-	ErrNoRun = errs.noRun
+	ErrNoRun = ledger.ErrNoRun
 
 	// ErrConflict is returned by TriggerAt if the id belongs to a run with another instant or payload.
-	ErrConflict = errs.conflict
+	ErrConflict = ledger.ErrConflict
 )
 
 // A RunID identifies a run of a job: the run of a tick, or a triggered run. Two runs have the same

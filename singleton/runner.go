@@ -66,7 +66,7 @@ var ErrRemoved = errors.New("singleton: the job was removed from the runner")
 
 // ErrRunning is returned by Run if the Runner is already running, and matched by the error of Job.Forget
 // while a replica runs the job.
-var ErrRunning = errs.running
+var ErrRunning = ledger.ErrRunning
 
 // ErrNotReady is matched by the error of Ready.
 var ErrNotReady = errors.New("singleton: not ready")

@@ -16,7 +16,6 @@ import (
 
 	"github.com/noonlock/noonlock/internal/certs"
 	"github.com/noonlock/noonlock/internal/login"
-	"github.com/noonlock/noonlock/internal/tlsprobe"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/redisurl"
 )
@@ -208,6 +207,6 @@ func (a *app) connect(ctx context.Context, cfg lockcore.Config) (closeAll func()
 func (a *app) logSilence(ctx context.Context, log logr.Logger) {
 	_, err := asked(ctx, a, func(ctx context.Context) (lockcore.Inspection, error) { return a.client.Inspect(ctx, "noonctl") })
 	if _, away := errors.AsType[*awayError](err); away || (lockcore.IsTemporary(err) || isUntrusted(err)) && ctx.Err() == nil {
-		log.Info("Redis does not answer yet", "err", tlsprobe.Explain(ctx, err, a.options...).Error())
+		log.Info("Redis does not answer yet", "err", explain(ctx, err, a.options...).Error())
 	}
 }

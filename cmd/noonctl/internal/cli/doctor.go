@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/noonlock/noonlock/doctor"
-	"github.com/noonlock/noonlock/internal/tlsprobe"
 )
 
 // A consultation is one call of doctor.
@@ -66,7 +65,7 @@ func (d *consultation) run(ctx context.Context) error {
 		found := errors.New(d.named(c.Found))
 		for _, options := range d.options {
 			if c.Unanswered && (len(d.options) == 1 || slices.Contains(options.Addrs, c.Server)) {
-				found = tlsprobe.Explain(ctx, found, options)
+				found = explain(ctx, found, options)
 			}
 		}
 		report.Checks[i].Found = found.Error()

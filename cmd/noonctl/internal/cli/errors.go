@@ -14,7 +14,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/noonlock/noonlock"
-	"github.com/noonlock/noonlock/internal/tlsprobe"
 	"github.com/noonlock/noonlock/lockcore"
 )
 
@@ -105,7 +104,7 @@ func (a *app) verdict(ctx context.Context, err error) (code int, text string) {
 	_, away := errors.AsType[*awayError](err)
 	switch {
 	case isUntrusted(err):
-		return exitFailed, sentence(tlsprobe.Explain(ctx, err, a.options...))
+		return exitFailed, sentence(explain(ctx, err, a.options...))
 	case hasCode(err, "MOVED"):
 		return exitFailed, fmt.Sprintf("Redis at %s is one node of a cluster; use a URL that begins with redis+cluster: %s", a.addrs, sentence(err))
 	case errors.Is(err, noonlock.ErrConfig):
@@ -115,11 +114,11 @@ func (a *app) verdict(ctx context.Context, err error) (code int, text string) {
 	case hasCode(err, "NOAUTH", "WRONGPASS"):
 		return exitForbidden, "Redis refuses the user or the password: " + sentence(err)
 	case away:
-		return exitAway, fmt.Sprintf("Redis at %s did not answer within %s: %s", a.addrs, a.timeout, sentence(tlsprobe.Explain(ctx, err, a.options...)))
+		return exitAway, fmt.Sprintf("Redis at %s did not answer within %s: %s", a.addrs, a.timeout, sentence(explain(ctx, err, a.options...)))
 	case errors.Is(err, lockcore.ErrNoQuorum):
-		return exitAway, fmt.Sprintf("of the servers %s, too few serve: %s", a.addrs, sentence(tlsprobe.Explain(ctx, err, a.options...)))
+		return exitAway, fmt.Sprintf("of the servers %s, too few serve: %s", a.addrs, sentence(explain(ctx, err, a.options...)))
 	case lockcore.IsTemporary(err):
-		return exitAway, fmt.Sprintf("Redis at %s does not answer: %s", a.addrs, sentence(tlsprobe.Explain(ctx, err, a.options...)))
+		return exitAway, fmt.Sprintf("Redis at %s does not answer: %s", a.addrs, sentence(explain(ctx, err, a.options...)))
 	case errors.Is(err, context.Canceled):
 		return exitInterrupted, "interrupted"
 	case strings.HasPrefix(err.Error(), "unknown command "), strings.Contains(err.Error(), "arg(s)"):

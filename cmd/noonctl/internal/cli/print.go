@@ -14,8 +14,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
-
-	"github.com/noonlock/noonlock/internal/output"
 )
 
 // The values of --output.
@@ -45,15 +43,13 @@ func (a *app) encode(v any) (encoded bool, err error) {
 		encoder.SetEscapeHTML(false)
 		encoder.SetIndent("", "  ")
 		err := encoder.Encode(v)
-		fmt.Fprint(a.out, output.ShownJSON(text.String()))
+		fmt.Fprint(a.out, shownJSON(text.String()))
 		return true, errors.Join(err, a.out.Err())
 	case asYAML:
 		return true, a.writeYAML(v)
 	}
 	return false, nil
 }
-
-func shown(s string) string { return output.Shown(s) }
 
 // A table is printed in columns that are as wide as their widest cell.
 type table struct {
@@ -134,7 +130,7 @@ func (a *app) writeYAML(v any) error {
 // block makes the encoder choose the style of a node. Only in quotes, a text may have escapes as in Go.
 func block(n *yaml.Node) {
 	switch {
-	case strings.ContainsFunc(n.Value, func(r rune) bool { return r != '\n' && output.Unprintable(r) }):
+	case strings.ContainsFunc(n.Value, func(r rune) bool { return r != '\n' && unprintable(r) }):
 		n.Style = yaml.DoubleQuotedStyle
 	case len(n.Content) > 0 || n.Tag == "!!str":
 		n.Style = 0

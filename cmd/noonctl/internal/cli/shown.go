@@ -1,4 +1,4 @@
-package output
+package cli
 
 import (
 	"fmt"
@@ -8,17 +8,17 @@ import (
 	"unicode/utf16"
 )
 
-// Shown returns a text for people. Names, identities and errors come from other programs: characters that
+// shown returns a text for people. Names, identities and errors come from other programs: characters that
 // could move the cursor, reorder the line or are invisible are escaped as in Go.
-func Shown(s string) string {
+func shown(s string) string {
 	return escaped(s, func(r rune) string {
 		quoted := strconv.QuoteRuneToASCII(r)
 		return quoted[1 : len(quoted)-1]
 	})
 }
 
-// ShownJSON returns JSON with the same characters escaped as in JSON. Those between its texts stay.
-func ShownJSON(s string) string {
+// shownJSON returns JSON with the same characters escaped as in JSON. Those between its texts stay.
+func shownJSON(s string) string {
 	return escaped(s, func(r rune) string {
 		if r == '\n' {
 			return "\n"
@@ -31,18 +31,18 @@ func ShownJSON(s string) string {
 	})
 }
 
-// Unprintable reports whether a character is escaped.
-func Unprintable(r rune) bool {
+// unprintable reports whether a character is escaped.
+func unprintable(r rune) bool {
 	return r == unicode.ReplacementChar || !unicode.IsPrint(r) || unicode.Is(unicode.Other_Default_Ignorable_Code_Point, r)
 }
 
 func escaped(s string, form func(r rune) string) string {
-	if !strings.ContainsFunc(s, Unprintable) { // bytes that are not UTF-8 count as U+FFFD
+	if !strings.ContainsFunc(s, unprintable) { // bytes that are not UTF-8 count as U+FFFD
 		return s
 	}
 	var b strings.Builder
 	for _, r := range s {
-		if Unprintable(r) {
+		if unprintable(r) {
 			b.WriteString(form(r))
 		} else {
 			b.WriteRune(r)

@@ -1,6 +1,4 @@
-// Package tlsprobe says to a person that only one side of a connection uses TLS, or that the authority of a
-// certificate is unknown. Only noonctl uses it: its connections bypass the Dialer of the application.
-package tlsprobe
+package cli
 
 import (
 	"context"
@@ -15,10 +13,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Explain replaces the error of a connection if only one side uses TLS, and adds the flag to one about an
+// explain replaces the error of a connection if only one side uses TLS, and adds the flag to one about an
 // unknown authority. Neither side reports that: Redis without TLS does not answer a handshake, and Redis with TLS closes the connection.
-// Explain makes a connection to find out.
-func Explain(ctx context.Context, err error, servers ...*redis.UniversalOptions) error {
+// explain makes a connection to find out, which bypasses the Dialer.
+func explain(ctx context.Context, err error, servers ...*redis.UniversalOptions) error {
 	if _, answered := errors.AsType[redis.Error](err); answered {
 		return err
 	}
