@@ -5,14 +5,14 @@
 #   - a first try, and the drain of its node;
 #   - the chart as a part of another one, with the user of OpenShift, the longest name of a
 #     release, a full quota, and changes of the schedule;
-#   - Sentinel with MariaDB, and a cluster with PostgreSQL, while the primary's pod is killed;
+#   - Sentinel, and a cluster, with MariaDB, while the primary's pod is killed;
 #   - certificates for Redis and the databases;
 #   - traffic to the leader of examples/leader;
 #   - the leader of examples/sidecar, where noonctl elects it;
 #   - a command with charts/noonctl, while its pod is killed.
 # The test creates and deletes its own namespaces and takes about seven minutes.
 #
-# It needs kubectl, mariadbd and postgres, and a cluster with a node of this machine's architecture that can run
+# It needs kubectl, mariadbd, and a cluster with a node of this machine's architecture that can run
 # privileged pods (for the kills).
 #
 #   KUBE_LOAD='kind load image-archive' scripts/kube-test.sh

@@ -245,6 +245,6 @@ done
 examples
 for zone in Europe/Paris Asia/Shanghai America/New_York UTC; do
 	ends 127 nothing noonctl cron job "0 3 * * *" --time-zone "$zone" -- nothing
-	ends 3 "" lottery verify --time-zone "$zone" --redis redis://127.0.0.1:1 --database postgres://nobody@127.0.0.1:1/none
+	ends 3 "" lottery verify --time-zone "$zone" --redis redis://127.0.0.1:1 --database mysql://nobody@127.0.0.1:1/none
 done
 ends 64 "such as Europe/Paris" noonctl cron job "0 3 * * *" --time-zone Mars/North -- nothing

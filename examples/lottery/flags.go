@@ -1,19 +1,19 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
-	"strconv"
 	"strings"
 	"time"
 	_ "time/tzdata" // for machines without a time zone database
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/noonlock/noonlock/examples/lottery/internal/draw"
+	"github.com/noonlock/noonlock/examples/lottery/internal/noon"
 	"github.com/noonlock/noonlock/examples/lottery/internal/store"
 	"github.com/noonlock/noonlock/internal/certs"
 	"github.com/noonlock/noonlock/internal/input"
@@ -31,9 +31,10 @@ type settings struct {
 	location                                  *time.Location
 	winners                                   int
 	lease, drain                              time.Duration
-	statusz, json                             bool
+	statusz                                   bool
 
 	since, until  string
+	from, to      time.Time // the range of since and until; from is zero without since
 	nothingPasses bool
 }
 
@@ -46,7 +47,7 @@ func (s *settings) declare() *flag.FlagSet {
 	f.StringVar(&s.login.Password, "redis-password", "", "the `password` of Redis, if the URL has none; use the variable, as others can see flags")
 	f.StringVar(&s.login.SentinelPassword, "redis-sentinel-password", "", "the `password` of the Sentinels, if the URL has none")
 	f.StringVar(&s.prefix, "prefix", "noonlock", "the first `part` of all keys on Redis; each installation needs its own")
-	f.StringVar(&s.database, "database", "", "the `address` of the database, sqlite:PATH, mysql://user:password@host:port/db or postgres://…")
+	f.StringVar(&s.database, "database", "", "the `address` of the database, sqlite:PATH or mysql://user:password@host:port/db")
 	f.StringVar(&s.databasePassword, "database-password", "", "the `password` of the database, if the URL has none")
 	for server, files := range map[string]*certs.Files{"redis": &s.redisFiles, "database": &s.databaseFiles} {
 		f.StringVar(&files.CA, server+"-ca", "", "PEM `file` of the certificate authorities to trust instead of the system's")
@@ -62,40 +63,17 @@ func (s *settings) declare() *flag.FlagSet {
 		}
 		return err
 	})
-	f.Func("winners", "the `number` of winners of a noon (default 10)", func(text string) (err error) {
-		if s.winners, err = strconv.Atoi(text); err != nil || s.winners < 1 || s.winners > draw.MaxWinners {
-			return fmt.Errorf("it must be a whole number from 1 to %d", draw.MaxWinners)
-		}
-		return nil
-	})
-	duration := func(into *time.Duration, name, usage string, standard, least, most time.Duration) {
-		*into = standard
-		f.Func(name, fmt.Sprintf("%s (default %s)", usage, standard), func(text string) (err error) {
-			if *into, err = time.ParseDuration(text); err != nil || *into < least || *into > most || *into%time.Millisecond != 0 {
-				return fmt.Errorf("it must be a duration in whole milliseconds from %s to %s, such as 10s", least, most)
-			}
-			return nil
-		})
-	}
-	duration(&s.lease, "lease", "the `time` after which another replica takes over from one that died", 10*time.Second, 100*time.Millisecond, 24*time.Hour)
-	duration(&s.drain, "drain", "the `time` that a draw in progress may continue after SIGTERM", 15*time.Second, 0, time.Hour)
-	choice := func(into *bool, name, usage, no, yes string) {
-		f.Func(name, fmt.Sprintf("%s: %s (default) or %s", usage, no, yes), func(text string) error {
-			if *into = text == yes; text != no && text != yes {
-				return fmt.Errorf("it must be %s or %s", no, yes)
-			}
-			return nil
-		})
-	}
+	f.IntVar(&s.winners, "winners", 10, "the `number` of winners of a noon, 1 to 1000")
+	f.DurationVar(&s.lease, "lease", 10*time.Second, "the `time` after which another replica takes over from one that died")
+	f.DurationVar(&s.drain, "drain", 15*time.Second, "the `time` that a draw in progress may continue after SIGTERM")
 	f.StringVar(&s.identity, "identity", "", "the `name` of this replica (default: the host name and random characters)")
-	f.StringVar(&s.http, "http", ":8080", "the `address` of the HTTP server, or off")
-	choice(&s.statusz, "statusz", "`whether` to serve a page for people at /statusz/", "off", "on")
+	f.StringVar(&s.http, "http", ":8080", "the `address` of the HTTP server")
+	f.BoolVar(&s.statusz, "statusz", false, "serve a page for people at /statusz/")
 	f.StringVar(&s.hosts, "statusz-host", "", "the host `names` at which browsers may reach that page, with spaces between them (default: any name)")
-	choice(&s.json, "log-format", "the `format` of the log on standard error", "text", "json")
 	f.StringVar(&s.since, "since", "", "the start of the range of verify and winners, a `time` such as 48h or 2026-11-21 (default: the beginning, and for verify the newest change of the schedule)")
-	f.StringVar(&s.until, "until", "now", "the end of that range, an exclusive `time`")
-	choice(&s.nothingPasses, "if-nothing", "the `result` of verify if there is no noon in the range", "fail", "pass")
-	s.location, s.winners = time.UTC, 10
+	f.StringVar(&s.until, "until", "0s", "the end of that range, an exclusive `time`")
+	f.BoolVar(&s.nothingPasses, "allow-nothing", false, "verify does not fail if there is no noon in the range")
+	s.location = time.UTC
 	return f
 }
 
@@ -128,7 +106,8 @@ func (s *settings) read(args, environ []string) error {
 			errs = append(errs, fmt.Errorf("%.60q is set, but no flag has this name; it must be unset", name))
 		}
 	}
-	return errors.Join(errs...)
+	_, err := noon.Noons(s.schedule, s.location)
+	return errors.Join(append(errs, named("schedule", err), s.span())...)
 }
 
 func named(flag string, err error) error {
@@ -148,64 +127,56 @@ func (s *settings) redisOptions() (*redis.UniversalOptions, error) {
 	}
 	client, err := s.redisFiles.Load()
 	if err == nil {
-		err = s.login.Add(&o.Username, &o.Password, &o.SentinelPassword, o.MasterName != "")
-	}
-	if err == nil {
 		err = client.Secure(o.TLSConfig)
 	}
-	return o, named("redis", err)
+	return o, named("redis", cmp.Or(s.login.Add(&o.Username, &o.Password, &o.SentinelPassword, o.MasterName != ""), err))
 }
 
-func (s *settings) databaseAddress() (store.Address, error) {
+func (s *settings) databaseAddress() (at store.Address, err error) {
 	client, err := s.databaseFiles.Load()
-	if err != nil {
-		return store.Address{}, named("database", err)
+	if err == nil {
+		at, err = store.Parse(s.database, s.databasePassword, client)
 	}
-	at, err := store.Parse(s.database, s.databasePassword, client)
 	return at, named("database", err)
 }
 
 // list reads the list of entrants, which must have enough of them.
-func (s *settings) list() (store.Entrants, error) {
+func (s *settings) list() (noon.Entrants, error) {
 	file, err := os.Open(s.entrants)
 	if err != nil {
 		return nil, named("entrants", err)
 	}
 	defer file.Close()
-	list, err := store.ReadEntrants(file)
-	if n := len(list.Eligible()); err == nil && n < s.winners {
-		err = fmt.Errorf("the number of eligible entrants is %d; it must be at least %d, the number of winners", n, s.winners)
-	}
+	list, err := noon.ReadEntrants(file)
 	if err != nil {
 		return nil, named("entrants", fmt.Errorf("%s: %w", s.entrants, err))
+	}
+	if n := len(list.Eligible()); s.winners < 1 || s.winners > min(n, noon.MaxWinners) {
+		return nil, named("winners", fmt.Errorf("it is %d; it must be from 1 to %d, and at most %d, the number of eligible entrants", s.winners, noon.MaxWinners, n))
 	}
 	return list, nil
 }
 
-// span returns the range of since and until, which are times, or durations before now. Without since,
-// from is zero.
-func (s *settings) span() (from, to time.Time, err error) {
-	now := time.Now()
+// span sets the range.
+func (s *settings) span() (err error) {
 	instant := func(name, text string) time.Time {
-		if ago, err := time.ParseDuration(text); err == nil && ago > 0 {
-			return now.Add(-ago)
+		if ago, err := time.ParseDuration(text); err == nil && ago >= 0 {
+			return time.Now().Add(-ago)
 		}
-		for _, layout := range []string{time.RFC3339Nano, time.DateTime, "2006-01-02 15:04", time.DateOnly} {
+		for _, layout := range []string{time.RFC3339Nano, time.DateTime, time.DateOnly} {
 			if t, err := time.ParseInLocation(layout, text, s.location); err == nil {
 				return t
 			}
 		}
-		if text != "now" {
-			err = named(name, fmt.Errorf("it is %.60q; it must be a duration before now such as 48h, a date such as 2026-11-21, "+
-				"a date and time such as \"2026-11-21 12:00\", one with an offset such as 2026-11-21T12:00:00+08:00, or now", text))
-		}
-		return now
+		err = named(name, fmt.Errorf("it is %.60q; it must be a duration before now such as 48h, a date such as 2026-11-21, "+
+			"a date and time such as \"2026-11-21 12:00:00\", or one with an offset such as 2026-11-21T12:00:00+08:00", text))
+		return time.Time{}
 	}
-	if to = instant("until", s.until); s.since != "" {
-		from = instant("since", s.since)
+	if s.to = instant("until", s.until); s.since != "" {
+		s.from = instant("since", s.since)
 	}
-	if err == nil && !from.Before(to) {
+	if err == nil && !s.from.Before(s.to) {
 		err = named("until", fmt.Errorf("it is %.60q; it must be later than since, %.60q", s.until, s.since))
 	}
-	return from, to, err
+	return err
 }

@@ -11,20 +11,19 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"os/signal"
 	"strings"
 	"syscall"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/noonlock/noonlock/examples/lottery/internal/demo"
-	"github.com/noonlock/noonlock/examples/lottery/internal/serve"
+	"github.com/noonlock/noonlock/examples/lottery/internal/noon"
 	"github.com/noonlock/noonlock/examples/lottery/internal/store"
 	"github.com/noonlock/noonlock/internal/output"
+	"github.com/noonlock/noonlock/lockcore"
 )
 
 //go:embed entrants.csv
@@ -46,9 +45,8 @@ special characters in user and password must be percent-encoded, such as %40 for
 
 `
 
-// The exit codes.
+// The exit codes that differ from 0.
 const (
-	done    = 0
 	failed  = 1 // an error, or verify has found problems
 	refused = 2 // invalid settings; no connection was made
 	unseen  = 3 // winners or verify could not read the data, or there was nothing to verify
@@ -79,15 +77,11 @@ func run(ctx context.Context, args, environ []string, stdout, stderr io.Writer) 
 	out := output.To(stdout)
 	err := dispatch(ctx, args, environ, out, stderr)
 	if err = errors.Join(err, out.Err()); err == nil {
-		return done
+		return 0
 	}
-	last := output.NewBuffer(stderr)
-	for line := range strings.Lines(err.Error()) {
-		fmt.Fprintf(last, "lottery: %s\n", strings.TrimSuffix(line, "\n"))
+	for line := range strings.SplitSeq(err.Error(), "\n") {
+		fmt.Fprintf(stderr, "lottery: %s\n", line)
 	}
-	flushing, stop := context.WithTimeout(context.WithoutCancel(ctx), time.Second) // perhaps nobody reads
-	defer stop()
-	last.Flush(flushing)
 	if special, ok := errors.AsType[coded](err); ok {
 		return special.code
 	}
@@ -116,42 +110,100 @@ func dispatch(ctx context.Context, args, environ []string, stdout, stderr io.Wri
 	}
 	switch name {
 	case "demo":
-		list, err := store.ReadEntrants(bytes.NewReader(bundled))
+		list, err := noon.ReadEntrants(bytes.NewReader(bundled))
 		if err != nil {
 			return err
 		}
 		return demo.Run(ctx, list, stdout)
 	case "serve":
-		return serveReplica(ctx, s, stderr)
-	case "winners":
-		return printWinners(ctx, s, stdout)
-	case "verify":
-		return verify(ctx, s, stdout)
-	case "accept":
-		return accept(ctx, s, stdout)
+		return serve(ctx, s, stderr)
+	}
+	if cmd := map[string]command{"winners": winners, "verify": verify, "accept": accept}[name]; cmd != nil {
+		return cmd.run(ctx, s, stdout)
 	}
 	return coded{fmt.Errorf("the command is %.60q; it must be demo, serve, winners, verify or accept", name), refused}
 }
 
-func serveReplica(ctx context.Context, s settings, stderr io.Writer) error {
+// A command needs Redis and the database, and draws nothing.
+type command func(ctx context.Context, s settings, c *lockcore.Client, st *store.Store, stdout io.Writer) error
+
+func (cmd command) run(ctx context.Context, s settings, stdout io.Writer) error {
 	options, redisErr := s.redisOptions()
-	database, databaseErr := s.databaseAddress()
-	entrants, err := s.list()
-	if err := errors.Join(redisErr, databaseErr, err); err != nil {
+	at, databaseErr := s.databaseAddress()
+	if err := errors.Join(redisErr, databaseErr); err != nil {
 		return coded{err, refused}
 	}
-	var handler slog.Handler = slog.NewTextHandler(stderr, nil)
-	if s.json {
-		handler = slog.NewJSONHandler(stderr, nil)
+	st, err := store.View(at)
+	if err != nil {
+		return coded{err, unseen}
 	}
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // otherwise, a closed pipe would end the replica
-	replica, err := serve.New(ctx, serve.Config{
-		Redis: options, Prefix: s.prefix, Database: database, Entrants: entrants, Schedule: s.schedule, Location: s.location, Winners: s.winners,
-		Lease: s.lease, Drain: s.drain, Identity: s.identity, HTTP: s.http, Statusz: s.statusz, Hosts: strings.Fields(s.hosts),
-		Logger: logr.FromSlogHandler(handler),
-	})
+	defer st.Close()
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	client, err := lockcore.NewFromOptions(options, lockcore.Config{Prefix: s.prefix})
 	if err != nil {
 		return coded{err, refused}
 	}
-	return replica.Run(ctx)
+	defer client.Close(context.WithoutCancel(ctx)) // it holds nothing
+	return cmd(ctx, s, client, st, stdout)
+}
+
+func (s *settings) show(noon time.Time) string {
+	return noon.In(s.location).Format("2006-01-02 15:04:05.999 -07:00")
+}
+
+// verify checks that the noons of the schedule were drawn once.
+func verify(ctx context.Context, s settings, c *lockcore.Client, st *store.Store, stdout io.Writer) error {
+	v, err := noon.Verify(ctx, c, st, s.schedule, s.location, s.winners, s.from, s.to)
+	if err != nil {
+		return coded{err, unseen}
+	}
+	if v.Noons == v.Pending && len(v.Findings) == 0 {
+		if s.nothingPasses {
+			fmt.Fprintln(stdout, "there is no noon to verify")
+			return nil
+		}
+		return coded{errors.New("there is no noon to verify"), unseen}
+	}
+	fmt.Fprintf(stdout, "from %s to before %s: %d noons, %d draws in %s, %d successes in the ledger; not checked, because just due: %d\n",
+		s.show(v.Since), s.show(v.Until), v.Noons-v.Pending, len(v.Draws), st, v.Recorded, v.Pending)
+	for _, f := range v.Findings {
+		fmt.Fprintf(stdout, "%-7s  %s  %s\n", f.Kind, s.show(f.Tick), f.Detail)
+	}
+	if n := len(v.Findings); n > 0 {
+		return fmt.Errorf("problems found: %d", n)
+	}
+	fmt.Fprintf(stdout, "all noons were drawn, each once, with %d winners\n", s.winners)
+	return nil
+}
+
+// accept makes Redis remember this database. It is for an operator who has replaced the other.
+func accept(ctx context.Context, s settings, c *lockcore.Client, st *store.Store, stdout io.Writer) error {
+	origin, err := noon.NewOrigin(c, s.lease)
+	if err != nil {
+		return err
+	}
+	database, err := st.Origin(ctx, nil)
+	if err == nil {
+		err = origin.Accept(ctx, database)
+	}
+	if err == nil {
+		fmt.Fprintf(stdout, "the draws are in %s, %s\n", st, database)
+	}
+	return err
+}
+
+func winners(ctx context.Context, s settings, _ *lockcore.Client, st *store.Store, stdout io.Writer) error {
+	draws, err := st.Draws(ctx, noon.Job, s.from, s.to)
+	if err != nil {
+		return coded{err, unseen}
+	}
+	for _, d := range draws {
+		triggered := map[bool]string{true: "  (triggered)"}[d.Triggered]
+		fmt.Fprintf(stdout, "%s%s  drawn by %s at attempt %d, token %d\n", s.show(d.Tick), triggered, d.DrawnBy, d.Attempt, d.Token)
+		for i, id := range d.Winners {
+			fmt.Fprintf(stdout, "  %3d  %s\n", i+1, id)
+		}
+	}
+	return nil
 }

@@ -60,7 +60,7 @@ func TestInvalidSettings(t *testing.T) {
 	list := write(t, "entrants.csv", fiveEntrants)
 	valid := []string{
 		"LOTTERY_REDIS=redis://user:" + secret + "@" + server, "LOTTERY_DATABASE=mysql://user:" + secret + "@" + server + "/lottery",
-		"LOTTERY_ENTRANTS=" + list, "LOTTERY_WINNERS=3", "LOTTERY_HTTP=off",
+		"LOTTERY_ENTRANTS=" + list, "LOTTERY_WINNERS=3", "LOTTERY_HTTP=127.0.0.1:0",
 	}
 	missing := filepath.Join(t.TempDir(), "missing.pem")
 	for _, c := range []struct {
@@ -72,14 +72,15 @@ func TestInvalidSettings(t *testing.T) {
 		{"serve --colour", "", "flag provided but not defined: -colour"},
 		{"serve --lease", "", "flag needs an argument: -lease"},
 		{"serve", "LOTTERY_LEASES=" + secret, `"LOTTERY_LEASES" is set, but no flag has this name; it must be unset`},
-		{"serve", "LOTTERY_LEASE=99ms", `LOTTERY_LEASE is "99ms"; it must be a duration in whole milliseconds from 100ms to 24h0m0s, such as 10s`},
-		{"serve --winners 0", "", `invalid value "0" for flag -winners: it must be a whole number from 1 to 1000`},
-		{"serve --winners 5", "", "--entrants or LOTTERY_ENTRANTS: " + list + ": the number of eligible entrants is 4; it must be at least 5, the number of winners"},
-		{"serve --statusz yes", "", `invalid value "yes" for flag -statusz: it must be off or on`},
+		{"serve", "LOTTERY_LEASE=99ms", "TTL is 99ms; it must be"},
+		{"serve", "LOTTERY_LEASE=soon", `LOTTERY_LEASE is "soon"; parse error`},
+		{"serve --winners 0", "", "--winners or LOTTERY_WINNERS: it is 0; it must be from 1 to 1000, and at most 4, the number of eligible entrants"},
+		{"serve --winners 5", "", "--winners or LOTTERY_WINNERS: it is 5; it must be from 1 to 1000, and at most 4, the number of eligible entrants"},
+		{"verify --schedule noon", "", `"noon"; it must be`},
 		{"serve --schedule noon", "", `"noon"; it must be`},
 		{"serve --entrants " + missing, "", "--entrants or LOTTERY_ENTRANTS: open " + missing},
 		{"serve --identity a\tb", "", "Config.Identity"},
-		{"serve --statusz on --statusz-host localhost:8080", "", "Config.Hosts"},
+		{"serve --statusz --statusz-host localhost:8080", "", "Config.Hosts"},
 		{"serve", "LOTTERY_REDIS=http://" + secret, "--redis or LOTTERY_REDIS: redisurl: the scheme is missing or unknown"},
 		{"serve", "LOTTERY_REDIS_PASSWORD=" + secret, "--redis or LOTTERY_REDIS: a password is in the URL, and set apart from it, too; one of the two must be left out"},
 		{"serve --database-key " + missing, "", "--database-cert or LOTTERY_DATABASE_CERT: it is not set; it must be set together with the key"},
@@ -107,11 +108,11 @@ func TestHelp(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{{"help"}, {"--help"}, {"serve", "-h"}} {
 		code, stdout, stderr := lottery(t, nil, args...)
-		if code != done || stderr != "" || !strings.Contains(stdout, "lottery verify") || !strings.Contains(stdout, "-time-zone zone") {
+		if code != 0 || stderr != "" || !strings.Contains(stdout, "lottery verify") || !strings.Contains(stdout, "-time-zone zone") {
 			t.Errorf("%q: code %d, %s%s", args, code, stdout, stderr)
 		}
 	}
-	if code, stdout, _ := lottery(t, nil, "--version"); code != done || !strings.HasPrefix(stdout, "lottery version ") {
+	if code, stdout, _ := lottery(t, nil, "--version"); code != 0 || !strings.HasPrefix(stdout, "lottery version ") {
 		t.Errorf("--version: code %d, %s", code, stdout)
 	}
 }
@@ -207,13 +208,13 @@ func TestServeAndVerify(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "lottery.db")
 	environ := []string{
 		"LOTTERY_REDIS=redis://" + redis.Addr(), "LOTTERY_REDIS_PASSWORD=" + secret, "LOTTERY_DATABASE=sqlite:" + file, "LOTTERY_WINNERS=3",
-		"LOTTERY_ENTRANTS=" + write(t, "entrants.csv", fiveEntrants), "LOTTERY_SCHEDULE=@every 1s", "LOTTERY_HTTP=127.0.0.1:0", "LOTTERY_STATUSZ=on",
+		"LOTTERY_ENTRANTS=" + write(t, "entrants.csv", fiveEntrants), "LOTTERY_SCHEDULE=@every 1s", "LOTTERY_HTTP=127.0.0.1:0", "LOTTERY_STATUSZ=true",
 	}
 	if code, _, stderr := lottery(t, environ, "winners"); code != unseen {
 		t.Errorf("winners without a database: code %d, %s", code, stderr)
 	}
 	s := serveWith(t, environ)
-	url := "http://" + s.logs(t, 1, `msg=listening address=(\S+)`)[1]
+	url := "http://" + s.logs(t, 1, `"msg":"listening","address":"([^"]+)"`)[1]
 	s.logs(t, 3, "draw committed")
 	for _, path := range []string{"/livez", "/readyz", "/healthz", "/metrics", "/statusz/"} {
 		if code, body := get(t, url+path); code != http.StatusOK {
@@ -221,7 +222,7 @@ func TestServeAndVerify(t *testing.T) {
 		}
 	}
 	s.stop()
-	if code := <-s.code; code != done {
+	if code := <-s.code; code != 0 {
 		t.Errorf("serve: code %d", code)
 	}
 	s.logs(t, 1, "replica is stopping")
@@ -233,7 +234,7 @@ func TestServeAndVerify(t *testing.T) {
 
 	code, stdout, stderr := lottery(t, environ, "winners", "--time-zone", "Asia/Shanghai")
 	ticks := regexp.MustCompile(`(?m)^(\S+ \S+) \+08:00  drawn by \S+ at attempt 1, token \d+\n(  +\d  [abcd]\n){3}`).FindAllStringSubmatch(stdout, -1)
-	if code != done || len(ticks) < 3 {
+	if code != 0 || len(ticks) < 3 {
 		t.Fatalf("winners: code %d, %s%s", code, stdout, stderr)
 	}
 	until := time.Now().Format(time.RFC3339Nano)
@@ -244,7 +245,7 @@ func TestServeAndVerify(t *testing.T) {
 			t.Errorf("verify: code %d, %s%s; want %d and %s", code, stdout, stderr, want, pattern)
 		}
 	}
-	verifies(done, `^from .* noons, .* draws in sqlite:.*\nall noons were drawn, each once, with 3 winners\n$`)
+	verifies(0, `^from .* noons, .* draws in sqlite:.*\nall noons were drawn, each once, with 3 winners\n$`)
 	db, err := sql.Open("sqlite", file)
 	testenv.Must(t, err)
 	defer db.Close()
@@ -264,8 +265,8 @@ func TestServeAndVerify(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	code, stdout, _ = lottery(t, environ, "verify", "--since", "2026-01-01", "--until", "2026-01-02", "--if-nothing", "pass")
-	if code != done || !strings.Contains(stdout, "there is no noon to verify") {
+	code, stdout, _ = lottery(t, environ, "verify", "--since", "2026-01-01", "--until", "2026-01-02", "--allow-nothing")
+	if code != 0 || !strings.Contains(stdout, "there is no noon to verify") {
 		t.Errorf("verify of a time before: code %d, %s", code, stdout)
 	}
 	until = "2026-01-02"
@@ -287,7 +288,7 @@ func TestFault142_OtherDatabases(t *testing.T) {
 			"LOTTERY_ENTRANTS=" + list, "LOTTERY_WINNERS=3", "LOTTERY_SCHEDULE=@every 1s", "LOTTERY_HTTP=127.0.0.1:0",
 		}
 		s = serveWith(t, environ)
-		return environ, s, "http://" + s.logs(t, 1, `msg=listening address=(\S+)`)[1] + "/readyz/database"
+		return environ, s, "http://" + s.logs(t, 1, `"msg":"listening","address":"([^"]+)"`)[1] + "/readyz/database"
 	}
 	const prefix = "noonlock:a/lottery"
 	production, copied, other := path(), path(), path()
@@ -337,7 +338,7 @@ func TestFault142_OtherDatabases(t *testing.T) {
 	}
 	_, third, _ := replica("noonlock:b/lottery", path())
 	third.logs(t, 1, "draw committed")
-	if code, stdout, stderr := lottery(t, environs[0], "accept"); code != done || !strings.Contains(stdout, "the draws are in sqlite:") {
+	if code, stdout, stderr := lottery(t, environs[0], "accept"); code != 0 || !strings.Contains(stdout, "the draws are in sqlite:") {
 		t.Errorf("accept: code %d, %s%s", code, stdout, stderr)
 	}
 	for _, s := range []*service{one, two} {
@@ -357,7 +358,7 @@ func TestServeWaits(t *testing.T) {
 		"LOTTERY_REDIS=redis://" + redis.Addr(), "LOTTERY_DATABASE=mysql://u:" + secret + "@127.0.0.1:1/lottery",
 		"LOTTERY_ENTRANTS=" + write(t, "entrants.csv", fiveEntrants), "LOTTERY_WINNERS=3", "LOTTERY_HTTP=127.0.0.1:0",
 	}
-	s := serveWith(t, environ, "--log-format", "json")
+	s := serveWith(t, environ)
 	url := "http://" + s.logs(t, 1, `"msg":"listening","address":"([^"]+)"`)[1]
 	s.logs(t, 1, `database is not available yet; retrying","err":"opening mysql://u@127.0.0.1:1/lottery: [^"]*dial tcp`)
 	for path, want := range map[string]int{"/livez": http.StatusOK, "/readyz/database": http.StatusInternalServerError, "/readyz/ledger": http.StatusInternalServerError} {
@@ -366,7 +367,7 @@ func TestServeWaits(t *testing.T) {
 		}
 	}
 	s.stop()
-	if code := <-s.code; code != done {
+	if code := <-s.code; code != 0 {
 		t.Errorf("code %d", code)
 	}
 }
@@ -395,7 +396,7 @@ func TestStuckServers(t *testing.T) {
 		draws(t, 2, s)
 		one.Resume()
 	}
-	ready := "http://" + s.logs(t, 1, `msg=listening address=(\S+)`)[1] + "/readyz/database"
+	ready := "http://" + s.logs(t, 1, `"msg":"listening","address":"([^"]+)"`)[1] + "/readyz/database"
 	server.Pause()
 	answers(t, ready, http.StatusInternalServerError, "asking Redis which database has the draws: ")
 	server.Resume()

@@ -155,13 +155,6 @@ func PostgreSQL(tb testing.TB) SQL {
 	return postgreSQL.database(tb)
 }
 
-// PostgreSQLServer starts a server with TLS for one test, with a certificate and its key in
-// these files. It ends with the test.
-func PostgreSQLServer(tb testing.TB, cert, key string) *SQLServer {
-	tb.Helper()
-	return postgreSQL.dedicated(tb, cert, key)
-}
-
 var mariaDB = &engine{
 	name: "mariadbd", debianPackage: "mariadb-server", secret: "MYSQL_PWD", stop: syscall.SIGTERM, death: syscall.SIGKILL,
 	programs: func() (all []string) {
@@ -229,24 +222,12 @@ var postgreSQL = &engine{
 		folder := filepath.Dir(target)
 		return []string{find(nil, filepath.Join(folder, "postgres")), install, find(nil, filepath.Join(folder, "psql"))}
 	},
-	prepare: func(s *SQLServer, tls []string) error {
+	prepare: func(s *SQLServer, _ []string) error {
 		data, passwordFile := filepath.Join(s.dir, "data"), filepath.Join(s.dir, "password")
 		if err := os.WriteFile(passwordFile, []byte(s.password+"\n"), 0o600); err != nil {
 			return err
 		}
 		settings := []string{"dynamic_shared_memory_type=mmap", "shared_buffers=16MB", "listen_addresses=127.0.0.1", "unix_socket_directories="}
-		for i, source := range tls {
-			text, err := os.ReadFile(source)
-			if err != nil {
-				return err
-			}
-			setting := []string{"ssl_cert_file", "ssl_key_file"}[i]
-			file := filepath.Join(s.dir, setting) // postgres refuses a key that another user owns
-			if err := os.WriteFile(file, text, 0o600); err != nil {
-				return err
-			}
-			settings = append(settings, "ssl=on", setting+"="+file)
-		}
 		if err := s.unprivileged(); err != nil {
 			return fmt.Errorf("postgres does not run as root: %w", err)
 		}

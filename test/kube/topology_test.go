@@ -104,12 +104,12 @@ func TestSentinel(t *testing.T) {
 }
 
 // TestCluster kills the pod of the primary that has the keys of the lottery. The database is an
-// external PostgreSQL with a certificate of its own authority.
+// external MariaDB with a certificate of its own authority.
 func TestCluster(t *testing.T) {
 	t.Parallel()
 	ours := servers.SelfSigned(t)
 	own := ours.Sign(t, os.Getenv("KUBE_HOST_ADDRESS"))
-	db := servers.PostgreSQLServer(t, own.Cert, own.Key).Database(t)
+	db := servers.MariaDBServer(t, "--ssl-cert="+own.Cert, "--ssl-key="+own.Key).Database(t)
 	host, port := lent(t, db.Port)
 
 	c := newCluster(t, "noonlock-cluster", restricted)
@@ -133,7 +133,7 @@ func TestCluster(t *testing.T) {
 	})
 	l := c.install("demo", "demo-lottery", chart, slices.Concat(each1s(), []string{
 		"--set", `redis.url=redis+cluster://redis-0:6379\,redis-1:6379\,redis-2:6379,redis.auth.existingSecret=redis`,
-		"--set", fmt.Sprintf("database.url=postgres://%s@%s:%d/%s?sslmode=verify-full,database.auth.existingSecret=db", db.User, host, port, db.Database),
+		"--set", fmt.Sprintf("database.url=mysql://%s@%s:%d/%s?tls=true,database.auth.existingSecret=db", db.User, host, port, db.Database),
 		"--set", "database.tls.ca.configMap=roots,entrants.configMap=people",
 	})...)
 	var primary string

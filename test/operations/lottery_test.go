@@ -27,7 +27,7 @@ func (w *world) lottery(database string) {
 	testenv.Must(w, err)
 	w.env = append(
 		w.env, "LOTTERY_REDIS=redis://"+w.redis.Addr(), "LOTTERY_DATABASE="+database, "LOTTERY_ENTRANTS="+entrants,
-		"LOTTERY_SCHEDULE=@every 1s", "LOTTERY_LEASE=1s", "LOTTERY_DRAIN=100ms", "LOTTERY_HTTP=127.0.0.1:0", "LOTTERY_STATUSZ=on",
+		"LOTTERY_SCHEDULE=@every 1s", "LOTTERY_LEASE=1s", "LOTTERY_DRAIN=100ms", "LOTTERY_HTTP=127.0.0.1:0", "LOTTERY_STATUSZ=true",
 	)
 }
 

@@ -81,11 +81,9 @@ resources:
   value: {{ printf "%ds" (int .Values.lottery.drainSeconds) | quote }}
 - name: LOTTERY_HTTP
   value: ":8080"
-- name: LOTTERY_LOG_FORMAT
-  value: {{ .Values.lottery.logFormat }}
 {{- if .Values.lottery.statusz }}
 - name: LOTTERY_STATUSZ
-  value: "on"
+  value: "true"
 {{- with .Values.lottery.statuszHosts }}
 - name: LOTTERY_STATUSZ_HOST
   value: {{ join " " . | quote }}

@@ -59,10 +59,10 @@ reported together.
 {{- if $v.database.url -}}
 {{- if include "noonlock.hasPassword" (regexReplaceAll "://[^:@/?]*@" $v.database.url "://") -}}
 {{- $wrong = append $wrong "database.url contains a password; it must be in database.auth.existingSecret" -}}
-{{- else if not (regexMatch "^(mysql|postgres|postgresql)://[^:@/?#]+@[^/?#]+/[^/?#]+" $v.database.url) -}}
-{{- $wrong = append $wrong (printf "database.url is %q; it must be mysql://user@host/database or postgres://user@host/database" $v.database.url) -}}
+{{- else if not (regexMatch "^mysql://[^:@/?#]+@[^/?#]+/[^/?#]+" $v.database.url) -}}
+{{- $wrong = append $wrong (printf "database.url is %q; it must be mysql://user@host/database" $v.database.url) -}}
 {{- else -}}
-{{- $wrong = append $wrong (include "noonlock.wrongPort" (list . "database.url" $v.database.url (hasPrefix "mysql" $v.database.url | ternary "3306" "5432"))) -}}
+{{- $wrong = append $wrong (include "noonlock.wrongPort" (list . "database.url" $v.database.url "3306")) -}}
 {{- end -}}
 {{- else if $v.database.auth.existingSecret -}}
 {{- $wrong = append $wrong "database.auth.existingSecret is given; it is only for database.url" -}}

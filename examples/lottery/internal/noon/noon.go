@@ -1,21 +1,19 @@
 // Package noon is the job that all replicas run. At each noon it draws winners from the eligible
-// entrants and records them once, whichever replica runs it. Each replica adds it to its
-// singleton.Runner:
-//
-//	runner.Add(noon.Job, schedule, drawing.Draw, noon.JobConfig)
+// entrants and records them once, whichever replica runs it. Each replica has a Runner of NewRunner.
 package noon
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"time"
 
 	"github.com/go-logr/logr"
 
-	"github.com/noonlock/noonlock/examples/lottery/internal/draw"
 	"github.com/noonlock/noonlock/examples/lottery/internal/store"
+	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
-	"github.com/noonlock/noonlock/singleton/sqlonce"
+	"github.com/noonlock/noonlock/singleton/schedule"
 )
 
 // Job is the name of the job in the ledger and in the database.
@@ -26,18 +24,14 @@ const Job = "lottery"
 // may be away for most of a day. The ledger keeps the daily noons of more than two years.
 var JobConfig = singleton.JobConfig{CatchUp: singleton.CatchUpAll, MaxAttempts: 1000, KeepRuns: 1000}
 
-// StoreConfig makes the database end the transaction of a frozen replica after about one lease,
-// which is when another replica takes over.
-func StoreConfig(lease time.Duration) sqlonce.Config {
-	return sqlonce.Config{IdleTimeout: max(lease.Round(time.Second), time.Second)}
-}
-
 // Drawing draws noons. Its fields must not change after the first use.
 type Drawing struct {
-	Store   *store.Store
-	Winners int         // per noon
-	Logger  logr.Logger // receives a line for each draw
-
+	Store    *store.Store
+	Entrants Entrants
+	Winners  int         // per noon
+	Logger   logr.Logger // receives a line for each draw
+	// Admit, if set, returns an error if the database of this name must have no draws.
+	Admit func(ctx context.Context, database string) error
 	// Written, if set, is called after the winners are written and before the commit. Its error
 	// rolls them back.
 	Written func(run singleton.Run, winners []string) error
@@ -47,22 +41,21 @@ type Drawing struct {
 // transaction. So however often, however late and by however many replicas Draw is called, one
 // call has an effect.
 func (d *Drawing) Draw(ctx context.Context, run singleton.Run) error {
-	applied, err := d.Store.Once().Do(ctx, run.Marker(), func(ctx context.Context, tx *sql.Tx) error {
-		entrants, err := d.Store.Entrants(ctx, tx)
-		if err != nil {
-			return err
+	applied, err := d.Store.Once.Do(ctx, run.Marker(), func(ctx context.Context, tx *sql.Tx) error {
+		winners, err := Winners(d.Entrants.Eligible(), d.Winners)
+		if err == nil {
+			err = d.Store.Record(ctx, tx, run, winners)
 		}
-		winners, err := draw.Winners(entrants.Eligible(), d.Winners)
-		if err != nil {
-			return err
+		if err == nil && d.Admit != nil {
+			var database string
+			if database, err = d.Store.Origin(ctx, tx); err == nil {
+				err = d.Admit(ctx, database)
+			}
 		}
-		if err = d.Store.Record(ctx, tx, run, winners); err == nil {
-			err = d.Store.Admitted(ctx, tx)
+		if err == nil && d.Written != nil {
+			err = d.Written(run, winners)
 		}
-		if err != nil || d.Written == nil {
-			return err
-		}
-		return d.Written(run, winners)
+		return err
 	})
 	if err != nil {
 		return err
@@ -73,4 +66,23 @@ func (d *Drawing) Draw(ctx context.Context, run singleton.Run) error {
 	}
 	d.Logger.Info(message, "job", run.Job, "tick", run.Tick, "triggered", run.Triggered, "attempt", run.Attempt, "token", run.Token)
 	return nil
+}
+
+const recordWithin = 4 * time.Second // after the drain of Run
+
+// NewRunner returns a Runner whose work, usually Drawing.Draw, draws the noons of a schedule. A draw in progress
+// may continue for drain after the end of Run's context.
+func NewRunner(c *lockcore.Client, lease, drain time.Duration, spec string, zone *time.Location, work func(context.Context, singleton.Run) error) (*singleton.Runner, error) {
+	runner, err := singleton.NewRunner(c, singleton.Config{TTL: lease, Drain: cmp.Or(drain, -1), ShutdownTimeout: drain + recordWithin})
+	if err != nil {
+		return nil, err
+	}
+	job := JobConfig
+	job.TimeZone = zone
+	return runner, runner.Add(Job, spec, work, job)
+}
+
+// Noons returns the schedule of the job.
+func Noons(spec string, zone *time.Location) (schedule.Schedule, error) {
+	return schedule.Parse(spec, schedule.Config{TimeZone: zone, Name: Job})
 }

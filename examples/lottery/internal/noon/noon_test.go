@@ -26,8 +26,8 @@ func TestDraw(t *testing.T) {
 	t.Parallel()
 	address, err := store.Parse("sqlite:"+filepath.Join(t.TempDir(), "lottery.db"), "", certs.Client{})
 	testenv.Must(t, err)
-	list := store.Entrants{"a": true, "b": true, "c": true, "d": true, "x": false}
-	st, err := store.Open(t.Context(), address, noon.StoreConfig(time.Second), list, nil)
+	list := noon.Entrants{"a": true, "b": true, "c": true, "d": true, "x": false}
+	st, err := store.Open(t.Context(), address, time.Second)
 	testenv.Must(t, err)
 	defer st.Close()
 	draws := func() []store.Draw {
@@ -36,7 +36,7 @@ func TestDraw(t *testing.T) {
 		testenv.Must(t, err)
 		return all
 	}
-	d := noon.Drawing{Store: st, Winners: 3}
+	d := noon.Drawing{Store: st, Entrants: list, Winners: 3}
 	testenv.Must(t, d.Draw(t.Context(), runOf(1, 1, 10)))
 	first := draws()
 	if len(first) != 1 || first[0].Token != 10 || len(first[0].Winners) != 3 || slices.Contains(first[0].Winners, "x") {

@@ -17,31 +17,25 @@ import (
 // An Origin keeps in Redis, beside the ledger, which database has the draws. Otherwise two
 // installations with one prefix and a database each would share the noons, and each would draw some.
 //
-// Redis and each replica have a mark, a database with a rank. A mark is replaced only by one of a higher rank:
+// Redis and each replica have a mark, a database with a rank, and replace it only by one of a higher rank. A
+// replica that finds no mark claims: the rank is the negative of the server's time (µs), so the earliest claim
+// counts, and it admits no draw before its age is settle. An operator accepts: the rank is the server's time.
 //
-//	claimed   by a replica, if Redis has no mark and the replica knows none. The rank is the negative of the
-//	          server's time (µs), so the earliest claim counts. A claim admits no draw before its age is settle.
-//	accepted  by an operator. The rank is the server's time, so the newest one counts, and more than any claim.
-//
-// Each replica reads the mark every askEvery, and writes its own if Redis has a lower one or none. So if Redis
-// loses its data, a replica restores the mark before another claim admits a draw, whether the mark names the
-// database of the replica or refused it. A request that is lost, late or repeated changes nothing, nor does the death
-// of a replica, as long as another one has the mark. If none has it, the next claim counts. The same is possible
-// if no replica reaches Redis within settle of the loss, or if the clock of Redis is set back as well.
+// Each replica reads the mark every AskEvery, and writes its own if Redis has a lower one or none. So after a
+// loss of data, one restores the mark before another claim admits a draw. The next claim counts if no replica
+// that has the mark reaches Redis within settle, or if the clock of Redis is set back as well.
 type Origin struct {
 	name   *lock.Name
 	script *wire.Script
-
-	known    atomic.Value // text of the newest mark that was read
-	database atomic.Value // name of the newest Admit's database
+	known  atomic.Value // text of the newest mark that was read
 }
 
 // ErrOtherDatabase means that this database must have no draws.
 var ErrOtherDatabase = errors.New("the draws are in another database")
 
 const (
-	askEvery = 500 * time.Millisecond
-	// settle is longer than askEvery and the 2 s within which a replica connects to a server that is back.
+	AskEvery = 500 * time.Millisecond // between two calls of Admit by a replica
+	// settle is longer than AskEvery and the 2 s within which a replica connects to a server that is back.
 	settle = 3 * time.Second
 	// remembered is for how long Redis keeps the mark after the last replica has started.
 	remembered = 366 * 24 * time.Hour
@@ -62,7 +56,6 @@ func NewOrigin(c *lockcore.Client, lease time.Duration) (*Origin, error) {
 
 // Admit returns an error unless that database has the draws.
 func (o *Origin) Admit(ctx context.Context, database string) error {
-	o.database.Store(database)
 	other, age, err := o.ask(ctx, database, 0)
 	if err != nil {
 		return fmt.Errorf("asking Redis which database has the draws: %w", err)
@@ -74,17 +67,6 @@ func (o *Origin) Admit(ctx context.Context, database string) error {
 		return fmt.Errorf("no database had the draws; waiting %s for replicas of one that had", settle)
 	}
 	return nil
-}
-
-// Keep calls admit with the database of the newest Admit every askEvery, until ctx ends.
-func (o *Origin) Keep(ctx context.Context, admit func(ctx context.Context, database string) error) {
-	for again := time.Tick(askEvery); ctx.Err() == nil; {
-		select {
-		case <-again:
-			_ = admit(ctx, o.database.Load().(string))
-		case <-ctx.Done():
-		}
-	}
 }
 
 // Accept records that the draws are in this database.

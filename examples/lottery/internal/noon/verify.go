@@ -3,6 +3,7 @@ package noon
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -10,14 +11,13 @@ import (
 	"github.com/noonlock/noonlock/examples/lottery/internal/store"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
-	"github.com/noonlock/noonlock/singleton/schedule"
 )
 
 // A Verification is the result of Verify, for the noons with Since ≤ noon < Until.
 type Verification struct {
 	Since, Until time.Time
 	Noons        int // that were due
-	Draws        int // of noons, in the database
+	Draws        []store.Draw
 	Recorded     int // successes in the ledger
 	Pending      int // noons that run, or were due just now
 	Findings     []Finding
@@ -26,23 +26,19 @@ type Verification struct {
 // A Finding is a noon that does not have exactly one draw of all winners.
 type Finding struct {
 	Tick time.Time
-	// Kind is short for a draw with another number of winners, and extra for a draw at an instant that the
-	// schedule does not have. Without a draw, it is the outcome in the ledger: failed, unknown, skipped,
-	// undrawn for a success, or missing if there is none.
+	// Kind is short or extra for a draw with another number of winners or without a noon. Without a draw, it is the
+	// outcome in the ledger: failed, unknown, skipped, undrawn for a success, or missing if there is none.
 	Kind, Detail string
 }
 
-const (
-	pending = "pending"
-	justDue = 10 * time.Second
-)
+const justDue = 10 * time.Second // until a replica must have claimed a noon
 
-// Verify checks that the database has one draw of all winners for each noon of the schedule. The ledger
-// says why a draw is missing. Noons before the newest change of the schedule, or before the ledger
-// began, are not checked.
-func Verify(ctx context.Context, client *lockcore.Client, st *store.Store, due schedule.Schedule, winners int, since, until time.Time) (v Verification, err error) {
-	job, err := singleton.NewJob(client, Job)
-	if err != nil {
+// Verify checks that the database has one draw of all winners for each noon of the schedule since its newest
+// change. The ledger says why a draw is missing.
+func Verify(ctx context.Context, c *lockcore.Client, st *store.Store, spec string, zone *time.Location, winners int, since, until time.Time) (v Verification, err error) {
+	due, dueErr := Noons(spec, zone)
+	job, jobErr := singleton.NewJob(c, Job)
+	if err := errors.Join(dueErr, jobErr); err != nil {
 		return v, err
 	}
 	state, err := job.Status(ctx) // first: what has ended by then is in the history and the database
@@ -53,25 +49,18 @@ func Verify(ctx context.Context, client *lockcore.Client, st *store.Store, due s
 	if err != nil {
 		return v, err
 	}
-	if v.Since, v.Until = begin(state, runs), until; since.After(v.Since) {
-		v.Since = since
-	}
-	if until.After(state.Now) {
-		v.Until = state.Now
-	}
-	draws, err := st.Draws(ctx, Job, v.Since, v.Until)
-	if err != nil {
-		return v, err
-	}
+	v.Since = slices.MaxFunc([]time.Time{since, begin(state, runs)}, time.Time.Compare)
+	v.Until = slices.MinFunc([]time.Time{until, state.Now}, time.Time.Compare)
 	find := func(tick time.Time, kind, detail string) {
 		v.Findings = append(v.Findings, Finding{tick, kind, detail})
 	}
+	draws, err := st.Draws(ctx, Job, v.Since, v.Until)
 	drawn := map[int64]bool{}
 	for _, d := range draws {
 		if d.Triggered {
 			continue
 		}
-		v.Draws++
+		v.Draws = append(v.Draws, d)
 		drawn[d.Key()] = true
 		if len(d.Winners) != winners {
 			find(d.Tick, "short", fmt.Sprintf("it has %d of %d winners", len(d.Winners), winners))
@@ -90,14 +79,14 @@ func Verify(ctx context.Context, client *lockcore.Client, st *store.Store, due s
 		if drawn[tick.UnixMilli()] {
 			continue
 		}
-		if kind, detail := undrawn(state, runs, tick); kind == pending {
+		if kind, detail := undrawn(state, runs, tick); kind == "" {
 			v.Pending++
 		} else {
 			find(tick, kind, detail)
 		}
 	}
 	slices.SortStableFunc(v.Findings, func(a, b Finding) int { return a.Tick.Compare(b.Tick) })
-	return v, nil
+	return v, err
 }
 
 // begin returns the instant from which the ledger knows the noons of the present schedule.
@@ -114,24 +103,21 @@ func begin(state singleton.Status, runs []singleton.HistoryEntry) time.Time {
 	return at.Add(time.Millisecond)
 }
 
-// undrawn returns why there is no draw.
+// undrawn returns why there is no draw. The kind is empty if the noon runs, or was due just now.
 func undrawn(state singleton.Status, runs []singleton.HistoryEntry, tick time.Time) (kind, detail string) {
-	unclaimed := tick.After(state.Last)
-	if slices.ContainsFunc(state.Open, func(run singleton.OpenRun) bool { return run.Tick.Equal(tick) }) ||
-		unclaimed && (len(state.Open) > 0 || state.Now.Sub(tick) < justDue) {
-		return pending, ""
-	}
-	for _, e := range runs {
-		if e.Triggered || tick.Before(e.Tick) || tick.After(cmp.Or(e.Last, e.Tick)) {
-			continue
-		}
-		if e.Outcome == singleton.OutcomeSucceeded {
-			return "undrawn", "the ledger in Redis has it as succeeded, but there is no draw"
-		}
-		return string(e.Outcome), e.Error
-	}
-	if unclaimed {
+	isOpen := slices.ContainsFunc(state.Open, func(run singleton.OpenRun) bool { return run.Tick.Equal(tick) })
+	i := slices.IndexFunc(runs, func(e singleton.HistoryEntry) bool {
+		return !e.Triggered && !tick.Before(e.Tick) && !tick.After(cmp.Or(e.Last, e.Tick))
+	})
+	switch unclaimed := tick.After(state.Last); {
+	case isOpen, unclaimed && (len(state.Open) > 0 || state.Now.Sub(tick) < justDue):
+		return "", ""
+	case unclaimed:
 		return "missing", "it is due, and no replica has claimed it"
+	case i < 0:
+		return "missing", "the ledger in Redis has no entry of it"
+	case runs[i].Outcome == singleton.OutcomeSucceeded:
+		return "undrawn", "the ledger in Redis has it as succeeded, but there is no draw"
 	}
-	return "missing", "the ledger in Redis has no entry of it"
+	return string(runs[i].Outcome), runs[i].Error
 }

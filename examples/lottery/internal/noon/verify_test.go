@@ -56,9 +56,9 @@ func TestUndrawn(t *testing.T) {
 		"rerun":            {singleton.Status{Last: minute(50)}, minute(20), "failed", "no host"},
 		"among skipped":    {singleton.Status{Last: minute(50)}, minute(15), "skipped", "missed"},
 		"no entry":         {singleton.Status{Last: minute(50)}, minute(45), "missing", "the ledger in Redis has no entry of it"},
-		"open":             {singleton.Status{Last: minute(50), Open: []singleton.OpenRun{open}}, minute(50), pending, ""},
-		"after an open":    {singleton.Status{Last: minute(50), Open: []singleton.OpenRun{open}, Now: minute(59)}, minute(55), pending, ""},
-		"due just now":     {singleton.Status{Last: minute(50), Now: minute(55).Add(justDue - 1)}, minute(55), pending, ""},
+		"open":             {singleton.Status{Last: minute(50), Open: []singleton.OpenRun{open}}, minute(50), "", ""},
+		"after an open":    {singleton.Status{Last: minute(50), Open: []singleton.OpenRun{open}, Now: minute(59)}, minute(55), "", ""},
+		"due just now":     {singleton.Status{Last: minute(50), Now: minute(55).Add(justDue - 1)}, minute(55), "", ""},
 		"not claimed":      {singleton.Status{Last: minute(50), Now: minute(55).Add(justDue)}, minute(55), "missing", "it is due, and no replica has claimed it"},
 		"before, just now": {singleton.Status{Last: minute(50), Now: minute(50)}, minute(50), "missing", "the ledger in Redis has no entry of it"},
 	} {

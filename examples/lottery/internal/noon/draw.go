@@ -1,14 +1,11 @@
-package store
+package noon
 
 import (
-	"context"
-	"database/sql"
 	"encoding/csv"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
-	"slices"
+	"math/rand/v2"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -30,14 +27,10 @@ func (e Entrants) Eligible() (ids []string) {
 // ReadEntrants reads a CSV file with the header id,eligible. An error names the line and the rule.
 func ReadEntrants(file io.Reader) (Entrants, error) {
 	r := csv.NewReader(file)
-	r.FieldsPerRecord = -1
+	r.FieldsPerRecord = 2
 	all := Entrants{}
 	for first := true; ; first = false {
 		record, err := r.Read()
-		line := 0
-		if err == nil {
-			line, _ = r.FieldPos(0)
-		}
 		switch {
 		case errors.Is(err, io.EOF) && len(all) > 0:
 			return all, nil
@@ -49,11 +42,10 @@ func ReadEntrants(file io.Reader) (Entrants, error) {
 			return nil, fmt.Errorf("line 1: the header is %.60q; it must be id,eligible", strings.Join(record, ","))
 		case first:
 			continue
-		case len(record) != 2:
-			return nil, fmt.Errorf("line %d: the number of fields is %d; it must be 2, id and eligible", line, len(record))
 		}
 		id, eligible := record[0], record[1]
 		_, twice := all[id]
+		line, _ := r.FieldPos(0)
 		switch {
 		case id == "" || len(id) > 200 || !utf8.ValidString(id) || strings.ContainsFunc(id, unicode.IsControl) || strings.TrimSpace(id) != id:
 			return nil, fmt.Errorf("line %d: the id is %.60q; it must be 1 to 200 bytes of UTF-8 without control characters, and without space at either end", line, id)
@@ -66,41 +58,15 @@ func ReadEntrants(file io.Reader) (Entrants, error) {
 	}
 }
 
-// load makes the table equal to the list. If it is, nothing is written.
-func (s *Store) load(ctx context.Context, tx *sql.Tx, list Entrants) error {
-	if stored, err := s.Entrants(ctx, tx); err != nil || maps.Equal(stored, list) {
-		return err
-	}
-	if _, err := tx.ExecContext(ctx, "DELETE FROM entrants"); err != nil {
-		return err
-	}
-	for ids := range slices.Chunk(slices.Sorted(maps.Keys(list)), 500) {
-		var args []any
-		for _, id := range ids {
-			args = append(args, id, list[id])
-		}
-		if _, err := tx.ExecContext(ctx, s.sql("INSERT INTO entrants (id, eligible) VALUES "+values(len(ids), 2)), args...); err != nil {
-			return err
-		}
-	}
-	return nil
-}
+// MaxWinners is the greatest number of winners of one draw.
+const MaxWinners = 1000
 
-// Entrants returns the entrants in the table.
-func (s *Store) Entrants(ctx context.Context, tx *sql.Tx) (Entrants, error) {
-	rows, err := tx.QueryContext(ctx, "SELECT id, eligible FROM entrants")
-	if err != nil {
-		return nil, err
+// Winners returns k of the ids in random order. Every set of k is equally likely, and so is every
+// order of it. It changes the order of ids.
+func Winners(ids []string, k int) ([]string, error) {
+	if len(ids) < k {
+		return nil, fmt.Errorf("the number of eligible entrants is %d; it must be at least %d, the number of winners", len(ids), k)
 	}
-	defer rows.Close()
-	all := Entrants{}
-	for rows.Next() {
-		var id string
-		var eligible bool
-		if err := rows.Scan(&id, &eligible); err != nil {
-			return nil, err
-		}
-		all[id] = eligible
-	}
-	return all, rows.Err()
+	rand.Shuffle(len(ids), func(i, j int) { ids[i], ids[j] = ids[j], ids[i] }) // its seed is from the system
+	return ids[:k], nil
 }
