@@ -21,14 +21,12 @@ func calm() election.Config {
 	return election.Config{LeaseDuration: 20 * time.Second, RetryPeriod: 200 * time.Millisecond}
 }
 
-// operator returns a handle on the election for ann@host.
-func (e *env) operator() *election.Election {
+// operator returns a handle on the election, and the context of ann@host.
+func (e *env) operator() (board *election.Election, ann context.Context) {
 	e.Helper()
 	board, err := election.NewElection(e.Client("operator"), electionName)
 	must(e, err)
-	board, err = board.By(lockcore.Operator{Who: "ann@host", Reason: "rollout"})
-	must(e, err)
-	return board
+	return board, lockcore.WithOperator(e.Context(), lockcore.Operator{Who: "ann@host", Reason: "rollout"})
 }
 
 // An operator asks the leader to resign, or to transfer leadership. The leader notices it by
@@ -56,9 +54,9 @@ func TestOperatorResigns(t *testing.T) {
 					<-drained
 				}
 				e.queueUp(a, b, c)
-				board := e.operator()
+				board, ann := e.operator()
 				begin := e.Clock()
-				r, err := board.Resign(e.Context(), 0)
+				r, err := board.Resign(ann, 0)
 				must(e, err)
 				if r.Holder != "a" || r.Token != a.leads(1).Token {
 					e.Errorf("asked is %+v", r)
@@ -71,19 +69,19 @@ func TestOperatorResigns(t *testing.T) {
 				if !errors.Is(cause, election.ErrResigned) || cause.Error() != "election: resigned, asked by ann@host: rollout" {
 					e.Errorf("the cause is %v", cause)
 				}
-				r, err = board.Resign(e.Context(), r.Token) // while it drains
+				r, err = board.Resign(ann, r.Token) // while it drains
 				if err != nil || r.Asked == nil || r.Asked.By != "ann@host" || r.Asked.Reason != "rollout" {
 					e.Errorf("asked again: %+v, %v", r.Asked, err)
 				}
 				b.never()
 				close(drained)
 				second := b.leads(1)
-				_, err = board.Resign(e.Context(), r.Token)
+				_, err = board.Resign(ann, r.Token)
 				mustIs(e, err, election.ErrTermOver)
-				_, err = board.TransferTo(e.Context(), 0, "x")
+				_, err = board.TransferTo(ann, 0, "x")
 				mustIs(e, err, election.ErrNoCandidate)
 				e.queued(2)
-				r, err = board.TransferTo(e.Context(), second.Token, "a")
+				r, err = board.TransferTo(ann, second.Token, "a")
 				must(e, err)
 				a.leads(2)
 				mustIs(e, b.ended(1), election.ErrResigned)
@@ -91,7 +89,7 @@ func TestOperatorResigns(t *testing.T) {
 					e.Errorf("asked is %+v", r)
 				}
 				e.queued(2)
-				_, err = board.TransferTo(e.Context(), 0, "b")
+				_, err = board.TransferTo(ann, 0, "b")
 				must(e, err)
 				b.leads(2)
 				c.never()
@@ -122,12 +120,12 @@ func TestOperatorResignsATermThatBegins(t *testing.T) {
 		claim := net.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayReply, Match: e.script("leader_claim"), Count: 1})
 		a.run()
 		must(e, claim.Wait(e.Context(), 1))
-		board := e.operator()
+		board, ann := e.operator()
 		e.Until("the record names a", func() bool {
 			r, err := board.Record(e.Context())
 			return err == nil && r.Holder == "a"
 		})
-		_, err := board.Resign(e.Context(), 0)
+		_, err := board.Resign(ann, 0)
 		must(e, err)
 		e.Pass(time.Second)
 		claim.Lift()
@@ -176,7 +174,8 @@ func TestOperatorTransfersToACandidateThatLeaves(t *testing.T) {
 		a, b := e.replica(client, calm()), e.replica(e.Client("b"), calm())
 		e.queueUp(a, b)
 		late := net.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Match: e.script("lock_promote"), Count: 1})
-		_, err := e.operator().TransferTo(e.Context(), 0, "b")
+		board, ann := e.operator()
+		_, err := board.TransferTo(ann, 0, "b")
 		must(e, err)
 		must(e, late.Wait(e.Context(), 1))
 		b.stop()
@@ -192,7 +191,7 @@ func TestOperatorTransfersToACandidateThatLeaves(t *testing.T) {
 		if n := log.Count("not transferred"); n != 1 {
 			e.Errorf("it is logged %d times", n)
 		}
-		_, err = e.operator().Resign(e.Context(), 0)
+		_, err = board.Resign(ann, 0)
 		must(e, err)
 		a.leads(2)
 	})
@@ -202,20 +201,20 @@ func TestOperatorTransfersToACandidateThatLeaves(t *testing.T) {
 func TestOperatorIsRefused(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
-		board := e.operator()
-		_, err := board.Resign(e.Context(), 0)
+		board, ann := e.operator()
+		_, err := board.Resign(ann, 0)
 		mustIs(e, err, election.ErrNoLeader)
-		_, err = board.TransferTo(e.Context(), 0, "a")
+		_, err = board.TransferTo(ann, 0, "a")
 		mustIs(e, err, election.ErrNoLeader)
 		a := e.replica(e.Client("a"), calm())
 		a.run().leads(1)
-		a.stop()
-		_, err = board.Resign(e.Context(), 0)
-		mustIs(e, err, election.ErrNoLeader)
 		for _, by := range []lockcore.Operator{{Who: "a\nb"}, {Reason: strings.Repeat("x", 201)}, {Who: "\xff"}} {
-			_, err := board.By(by)
+			_, err := board.Resign(lockcore.WithOperator(e.Context(), by), 0)
 			mustIs(e, err, noonlock.ErrConfig)
 		}
+		a.stop()
+		_, err = board.Resign(ann, 0)
+		mustIs(e, err, election.ErrNoLeader)
 	})
 }
 

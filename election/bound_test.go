@@ -90,5 +90,4 @@ func everyCall(e *testenv.Env, c *lockcore.Client, ttl time.Duration, add testen
 	add("Partitions.Ready", func(context.Context) { _ = shared.Ready() })
 	add("LeaderElector.Check", func(context.Context) { _ = transfers.Check(0) })
 	add("LeaderElector.Ready", func(context.Context) { _ = transfers.Ready() })
-	add("Election.By", func(context.Context) { _, _ = board.By(lockcore.Operator{Who: "ann@host"}) })
 }

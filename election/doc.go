@@ -87,7 +87,7 @@
 //	12 s                              Election.Resign, Election.Terms
 //	18.7 s                            Election.TransferTo
 //	until ctx ends + ShutdownTimeout  LeaderElector.Run, Partitions.Run
-//	0 s                               LeaderElector.Check, LeaderElector.Ready, Election.By, Election.Watch,
+//	0 s                               LeaderElector.Check, LeaderElector.Ready, Election.Watch,
 //	                                  Partitions.Check, Partitions.Ready
 //
 // Work that does not return when its context is done delays Run, and Resign and TransferTo of a LeaderElector.

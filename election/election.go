@@ -29,7 +29,6 @@ type Election struct {
 	watches  *watches
 	metadata string // JSON
 	store    store
-	by       lockcore.Operator // see By
 }
 
 // A store keeps the record: on one server, or on those of a quorum.

@@ -59,15 +59,12 @@ func ExampleElection() {
 	if err != nil {
 		panic(err)
 	}
-	board, err = board.By(lockcore.Operator{Who: "ann@host", Reason: "its disk is full"})
-	if err != nil {
-		panic(err)
-	}
+	ann := lockcore.WithOperator(ctx, lockcore.Operator{Who: "ann@host", Reason: "its disk is full"})
 	for _, ask := range []func() error{
 		func() error { return a.TransferTo(ctx, "b") },
 		func() error { return b.Resign(ctx) },
-		func() error { _, err := board.TransferTo(ctx, 0, "b"); return err },
-		func() error { _, err := board.Resign(ctx, 0); return err },
+		func() error { _, err := board.TransferTo(ann, 0, "b"); return err },
+		func() error { _, err := board.Resign(ann, 0); return err },
 	} {
 		for queue := []election.Candidate{}; len(queue) == 0; { // until the other replica campaigns
 			if queue, err = board.Candidates(ctx); err != nil {

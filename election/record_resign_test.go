@@ -18,9 +18,7 @@ func TestAskOfOneTerm(t *testing.T) {
 			e.Helper()
 			before, err := a.Record(e.Context())
 			testenv.Must(e, err)
-			by, err := a.By(lockcore.Operator{Who: "ann@host", Reason: what})
-			testenv.Must(e, err)
-			err = by.ask(e.Context(), token, "b")
+			err = a.ask(lockcore.WithOperator(e.Context(), lockcore.Operator{Who: "ann@host", Reason: what}), token, "b")
 			if want != nil {
 				testenv.MustIs(e, err, want)
 			} else {

@@ -1,7 +1,6 @@
 package election
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,8 +8,6 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/noonlock/noonlock"
-	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/internal/wire"
 	"github.com/noonlock/noonlock/lockcore"
@@ -106,20 +103,7 @@ func (e *asked) Error() string {
 // Is reports true for ErrResigned.
 func (e *asked) Is(target error) bool { return target == ErrResigned }
 
-// By returns a handle on the election for an operator. The leader logs who asks, and why. The error is
-// a *noonlock.ConfigError.
-func (e *Election) By(by lockcore.Operator) (*Election, error) {
-	for _, text := range []struct{ field, value string }{{"Operator.Who", by.Who}, {"Operator.Reason", by.Reason}} {
-		if rule := input.Remark(text.value); rule != "" {
-			return nil, &noonlock.ConfigError{Package: "election", Field: text.field, Value: input.Quote(text.value), Rule: rule}
-		}
-	}
-	asks := *e
-	asks.by = by
-	return &asks, nil
-}
-
-// Resign asks the leader to resign, and returns its record. The leader drains as after
+// Resign asks the leader to resign, and returns its record. The leader logs the lockcore.Operator of ctx. The leader drains as after
 // LeaderElector.Resign. It notices the request at once by a message,
 // and at the latest at its next renewal, within RetryPeriod. Resign does not wait for that.
 //
@@ -178,9 +162,11 @@ func (e *Election) term(ctx context.Context, token uint64) (LeaderRecord, error)
 // The leader gets the request with the record, after a message or after its next renewal. The
 // errors are those of Election.Resign.
 func (e *Election) ask(ctx context.Context, token uint64, to string) error {
-	text, err := json.Marshal(ResignRequest{
-		ID: e.lock.Client().NewID(), By: cmp.Or(e.by.Who, e.lock.Client().Identity()), Reason: e.by.Reason, To: to,
-	})
+	who, reason, err := e.lock.Client().Operator(ctx)
+	if err != nil {
+		return err
+	}
+	text, err := json.Marshal(ResignRequest{ID: e.lock.Client().NewID(), By: who, Reason: reason, To: to})
 	if err != nil {
 		return err
 	}

@@ -52,14 +52,16 @@ const (
 	leaderRetry = time.Second
 )
 
-// Watch returns a channel that has the record when it is known, and after each change: a term began
-// or ended, or an operator has asked the leader to resign. If the receiver is slow, it gets only the
-// latest one. The channel is closed when ctx ends or the Client is closed.
+// Watch returns a channel that has a value when Record may return another one: at first, when a term began
+// or ended, and when an operator has asked the leader to resign. If the receiver is slow, several changes cause one value.
+// The channel is closed when ctx ends or the Client is closed.
 //
 // Messages announce changes, and can be lost. Then the record is read when the subscription is restored,
 // and at the latest after 11 minutes. The death of a leader causes no value until another replica leads.
-func (e *Election) Watch(ctx context.Context) <-chan LeaderRecord {
-	return lock.Feed(ctx, e.lock.Client(), e.watch)
+func (e *Election) Watch(ctx context.Context) <-chan struct{} {
+	return lock.Feed(ctx, e.lock.Client(), func(tell func(struct{})) (stop func()) {
+		return e.watch(func(LeaderRecord) { tell(struct{}{}) })
+	})
 }
 
 // watch calls tell with the record: at once if it is known, and then after each change.

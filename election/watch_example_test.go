@@ -24,8 +24,16 @@ func ExampleElection_Watch() {
 	if err != nil {
 		panic(err)
 	}
-	records := board.Watch(context.Background())
-	fmt.Println("term", (<-records).Term)
+	changed := board.Watch(context.Background())
+	next := func() election.LeaderRecord {
+		<-changed
+		r, err := board.Record(context.Background())
+		if err != nil {
+			panic(err)
+		}
+		return r
+	}
+	fmt.Println("term", next().Term)
 
 	started := make(chan bool)
 	le, err := election.NewLeaderElector(client, "controller", election.Callbacks{
@@ -38,15 +46,15 @@ func ExampleElection_Watch() {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
 	go func() { done <- le.Run(ctx) }()
-	r := <-records
+	r := next()
 	fmt.Println("term", r.Term, "of", r.Holder)
 	<-started
 	cancel()
 	fmt.Println("ended:", <-done)
-	r = <-records
+	r = next()
 	fmt.Println("term", r.Term, "has ended:", !r.Released.IsZero())
 	_ = client.Close(context.Background())
-	_, open := <-records
+	_, open := <-changed
 	fmt.Println("open:", open)
 	// Output:
 	// term 0

@@ -122,7 +122,7 @@ func callsOfAMutex(e *testenv.Env, c *lockcore.Client, ttl time.Duration, add te
 	add("Locks", func(ctx context.Context) { _, _ = lockcore.Locks(ctx, c, nil) })
 	add("Client.ForcedReleases", func(ctx context.Context) { _, _ = c.ForcedReleases(ctx, "orders") })
 	add("Client.ForceRelease", func(ctx context.Context) {
-		_, _ = c.ForceRelease(ctx, lockcore.Inspection{Name: "orders"}, lockcore.Operator{})
+		_, _ = c.ForceRelease(ctx, lockcore.Inspection{Name: "orders"})
 	})
 	add("Client.ReentrantMutex", func(context.Context) { _, _ = c.ReentrantMutex("other", "owner", cfg) })
 	add("Client.Semaphore", func(context.Context) { _, _ = c.Semaphore("other", 1, cfg) })

@@ -200,7 +200,7 @@ func ExampleClient_ForceRelease() {
 		panic(err)
 	}
 	fmt.Println(seen.Name, "is held by", seen.Holders[0].Identity)
-	n, err := c.ForceRelease(ctx, seen, lockcore.Operator{Who: "ann@host", Reason: "it is stuck"})
+	n, err := c.ForceRelease(lockcore.WithOperator(ctx, lockcore.Operator{Who: "ann@host", Reason: "it is stuck"}), seen)
 	fmt.Println("released:", n, err)
 	past, err := c.ForcedReleases(ctx, "orders")
 	fmt.Println("reason:", past[0].By.Reason, err)

@@ -77,7 +77,7 @@ func TestFault46_Names(t *testing.T) {
 		if !strings.HasSuffix(bad.rule, "/") { // operators may look at the locks of jobs and elections
 			_, err = c.Inspect(t.Context(), bad.name)
 			mustIs(t, err, noonlock.ErrConfig)
-			_, err = c.ForceRelease(t.Context(), lockcore.Inspection{Name: bad.name}, lockcore.Operator{})
+			_, err = c.ForceRelease(t.Context(), lockcore.Inspection{Name: bad.name})
 			mustIs(t, err, noonlock.ErrConfig)
 		}
 		refusal(t, c.Do(t.Context(), bad.name, lockcore.LeaseConfig{}, func(context.Context) error { return nil }), "name", bad.rule)

@@ -1,15 +1,12 @@
 package lockcore
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/noonlock/noonlock"
-	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/internal/wire"
 )
@@ -19,6 +16,13 @@ import (
 type Operator struct {
 	Who    string `json:"who"`
 	Reason string `json:"reason,omitempty"`
+}
+
+// WithOperator returns a context for the calls of an operator: Client.ForceRelease, the methods of a singleton.Job, and
+// Resign and TransferTo of an election.Election. What they do is logged and stored with who did it, and why. They
+// return a *noonlock.ConfigError for an Operator that breaks its rule.
+func WithOperator(ctx context.Context, by Operator) context.Context {
+	return lock.WithOperator(ctx, by.Who, by.Reason)
 }
 
 // ForceRelease releases the lock of a name, of any kind, for the holders of an Inspection,
@@ -31,19 +35,16 @@ type Operator struct {
 // old and new holders may both work, and only fencing tokens protect the resource.
 //
 // ForceRelease is meant for operators: a holder is stuck, or another program has left a
-// key without TTL. It is logged and counted. Such a foreign key is released as a whole. If it
+// key without TTL. It is logged and counted, with the Operator of ctx. Such a foreign key is released as a whole. If it
 // is replaced during the call, the new key is deleted too if the values are equal, or if
 // neither key is a string. If the error matches ErrUnknown, the lock may have been released: no reply arrived, or the
 // request was sent again and found nothing to release.
-func (c *Client) ForceRelease(ctx context.Context, seen Inspection, by Operator) (released int, err error) {
+func (c *Client) ForceRelease(ctx context.Context, seen Inspection) (released int, err error) {
 	const op = "force release"
-	for _, text := range []struct{ field, value string }{{"Operator.Who", by.Who}, {"Operator.Reason", by.Reason}} {
-		if rule := input.Remark(text.value); rule != "" {
-			return 0, lock.OpError(op, seen.Name, &noonlock.ConfigError{Package: "lockcore", Field: text.field, Value: input.Quote(text.value), Rule: rule})
-		}
+	who, reason, err := c.room().Operator(ctx)
+	if err == nil {
+		err = c.room().One("ForceRelease")
 	}
-	by.Who = cmp.Or(by.Who, c.Identity())
-	err = c.room().One("ForceRelease")
 	if err != nil {
 		return 0, lock.OpError(op, seen.Name, err)
 	}
@@ -58,7 +59,7 @@ func (c *Client) ForceRelease(ctx context.Context, seen Inspection, by Operator)
 	if len(now.attempts) == 0 && (now.Kind != LockForeign || seen.Kind != LockForeign) {
 		return 0, lock.OpError(op, seen.Name, ErrChanged)
 	}
-	req := c.room().Force(seen.Name, now.stored, now.attempts, by.Who+"\n"+by.Reason)
+	req := c.room().Force(seen.Name, now.stored, now.attempts, who, reason)
 	answer, repeated, err := c.room().Act(ctx, seen.Name, req, lock.AskFor, lock.AskWithin, func(any) error { return nil })
 	n, err := req.Number(answer, err)
 	if err == nil && n == 0 && repeated {
@@ -68,7 +69,7 @@ func (c *Client) ForceRelease(ctx context.Context, seen Inspection, by Operator)
 		return 0, lock.OpError(op, seen.Name, err)
 	}
 	c.room().CountForced()
-	c.room().Logger().Info("lock was force-released", "name", seen.Name, "kind", string(now.Kind), "holders", identities, "by", by.Who, "reason", by.Reason)
+	c.room().Logger().Info("lock was force-released", "name", seen.Name, "kind", string(now.Kind), "holders", identities, "by", who, "reason", reason)
 	return int(n), nil
 }
 

@@ -25,7 +25,7 @@ func (e *env) force(c *lockcore.Client, name string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	return c.ForceRelease(e.Context(), seen, lockcore.Operator{})
+	return c.ForceRelease(e.Context(), seen)
 }
 
 // forcedOut checks the cause of the end of a lease that an operator has released. On a real server, a slow machine
@@ -52,18 +52,18 @@ func (e *env) saysWho(err error, by, reason string) {
 func TestForceReleaseOfOthers(t *testing.T) {
 	onBoth(t, func(e *env) {
 		admin, a, b := e.Client("admin"), e.Client("a"), e.Client("b")
-		by := lockcore.Operator{Who: "ann@desk"}
+		ann := lockcore.WithOperator(e.Context(), lockcore.Operator{Who: "ann@desk"})
 		long := ttl(10 * time.Minute)
 
 		old := e.try(e.mutex(a, "m", long))
 		seen := e.inspect(admin, "m")
 		e.unlock(old)
-		if n, err := admin.ForceRelease(e.Context(), seen, by); n != 0 || err != nil {
+		if n, err := admin.ForceRelease(ann, seen); n != 0 || err != nil {
 			e.Errorf("a lock that was released: %d, %v", n, err)
 		}
 		for _, next := range []*lockcore.Client{a, b} {
 			lease := e.try(e.mutex(next, "m", long))
-			n, err := admin.ForceRelease(e.Context(), seen, by)
+			n, err := admin.ForceRelease(ann, seen)
 			if mustIs(e, err, lockcore.ErrChanged); n != 0 {
 				e.Errorf("%d leases of the next holder were released", n)
 			}
@@ -73,10 +73,10 @@ func TestForceReleaseOfOthers(t *testing.T) {
 		first := e.try(reads{e.rw(a, "s", "one", long)})
 		seen = e.inspect(admin, "s")
 		second := e.try(reads{e.rw(b, "s", "two", long)})
-		if n, err := admin.ForceRelease(e.Context(), seen, by); n != 1 || err != nil {
+		if n, err := admin.ForceRelease(ann, seen); n != 1 || err != nil {
 			e.Errorf("the first reader: %d, %v", n, err)
 		}
-		_, err := admin.ForceRelease(e.Context(), seen, by)
+		_, err := admin.ForceRelease(ann, seen)
 		mustIs(e, err, lockcore.ErrChanged)
 		e.unlock(second)
 		err = first.Unlock(e.Context())
@@ -87,7 +87,7 @@ func TestForceReleaseOfOthers(t *testing.T) {
 		e.try(e.reentrant(a, "x", "one", long))
 		seen = e.inspect(admin, "x")
 		e.try(e.reentrant(b, "x", "one", long))
-		if n, err := admin.ForceRelease(e.Context(), seen, by); n != 1 || err != nil || len(e.inspect(admin, "x").Holders) != 1 {
+		if n, err := admin.ForceRelease(ann, seen); n != 1 || err != nil || len(e.inspect(admin, "x").Holders) != 1 {
 			e.Errorf("an owner's lease: %d, %v", n, err)
 		}
 	})
@@ -103,7 +103,7 @@ func TestForceReleaseEndsTheLeaseFirst(t *testing.T) {
 		for _, downgrade := range []bool{false, true} {
 			lease := e.try(e.mutex(c, "orders", ttl(3*time.Second)))
 			reading := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Match: lockcoretest.Command("hget"), Count: 1})
-			if n, err := admin.ForceRelease(e.Context(), e.inspect(admin, "orders"), lockcore.Operator{Who: "ann@desk"}); n != 1 || err != nil {
+			if n, err := admin.ForceRelease(lockcore.WithOperator(e.Context(), lockcore.Operator{Who: "ann@desk"}), e.inspect(admin, "orders")); n != 1 || err != nil {
 				e.Fatal(err)
 			}
 			answered := make(chan error, 1)
@@ -221,7 +221,7 @@ func TestForcedReleases(t *testing.T) {
 			for range 2 {
 				e.try(reads{e.rw(a, "s", "one", ttl(time.Minute))})
 			}
-			n, err := admin.ForceRelease(e.Context(), e.inspect(admin, "s"), by)
+			n, err := admin.ForceRelease(lockcore.WithOperator(e.Context(), by), e.inspect(admin, "s"))
 			must(e, err)
 			if n != 2 {
 				e.Errorf("%d leases were released", n)
@@ -240,7 +240,7 @@ func TestForcedReleases(t *testing.T) {
 		}
 		for range 99 {
 			e.try(e.rw(a, "s", "one", ttl(time.Minute)))
-			_, err := admin.ForceRelease(e.Context(), e.inspect(admin, "s"), lockcore.Operator{})
+			_, err := admin.ForceRelease(e.Context(), e.inspect(admin, "s"))
 			must(e, err)
 		}
 		if got := list("s"); len(got) != 100 || got[0].By.Who != "admin" || got[99].By.Who != "bob" {
@@ -281,7 +281,7 @@ func TestForceRelease(t *testing.T) {
 		} {
 			stuck := e.try(row.holds)
 			waiter := e.queued(row.waits)
-			if n, err := admin.ForceRelease(e.Context(), e.inspect(admin, row.holds.Name()), row.by); err != nil || n != 1 {
+			if n, err := admin.ForceRelease(lockcore.WithOperator(e.Context(), row.by), e.inspect(admin, row.holds.Name())); err != nil || n != 1 {
 				e.Fatalf("ForceRelease: %d, %v", n, err)
 			}
 			next := waiter.granted()
@@ -314,7 +314,7 @@ func TestForceRelease(t *testing.T) {
 			e.Errorf("of a free name: %d, %v", n, err)
 		}
 		for _, by := range []lockcore.Operator{{Who: "a\nb"}, {Reason: strings.Repeat("x", 201)}} {
-			_, err := admin.ForceRelease(e.Context(), lockcore.Inspection{Name: "s"}, by)
+			_, err := admin.ForceRelease(lockcore.WithOperator(e.Context(), by), lockcore.Inspection{Name: "s"})
 			mustIs(e, err, noonlock.ErrConfig)
 		}
 	})

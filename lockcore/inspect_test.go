@@ -276,7 +276,7 @@ func TestForceReleaseOfATokenThatWasAhead(t *testing.T) {
 			e.Fatalf("%+v, want the token %d and no time", seen, lease.Token())
 		}
 		e.Until("the clock reaches the token", func() bool { return !e.inspect(operator, "orders").Holders[0].Since.IsZero() })
-		if n, err := operator.ForceRelease(e.Context(), seen, lockcore.Operator{}); n != 1 || err != nil {
+		if n, err := operator.ForceRelease(e.Context(), seen); n != 1 || err != nil {
 			e.Errorf("released %d leases (%v), want 1", n, err)
 		}
 	})

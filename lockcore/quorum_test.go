@@ -259,7 +259,7 @@ func TestQuorumRefusals(t *testing.T) {
 		func() error { _, err := c.ReentrantMutex("orders", "me", lockcore.LeaseConfig{}); return err },
 		func() error { _, err := c.RWMutex("orders", "me", lockcore.LeaseConfig{}); return err },
 		func() error {
-			_, err := c.ForceRelease(t.Context(), lockcore.Inspection{Name: "orders"}, lockcore.Operator{})
+			_, err := c.ForceRelease(t.Context(), lockcore.Inspection{Name: "orders"})
 			return err
 		},
 	} {

@@ -112,7 +112,7 @@ func TestFault60_DocumentedRightsAreEnough(t *testing.T) {
 	longer := seen // its end is brought forward
 	longer.Holders = slices.DeleteFunc(slices.Clone(seen.Holders), func(h lockcore.Holder) bool { return h.TTL < time.Minute })
 	for _, s := range []lockcore.Inspection{longer, seen} {
-		if _, err := forcer.ForceRelease(e.Context(), s, lockcore.Operator{}); err != nil {
+		if _, err := forcer.ForceRelease(e.Context(), s); err != nil {
 			e.Errorf("ForceRelease: %v", err)
 		}
 	}

@@ -49,13 +49,12 @@ func TestTriggerAt(t *testing.T) {
 			}
 			return nil
 		}, singleton.JobConfig{MaxAttempts: 1})
-		job, err := f.job("draw").By(lockcore.Operator{Who: "ann", Reason: "order 7"})
-		testenv.Must(t, err)
+		job, ann := f.job("draw"), lockcore.WithOperator(t.Context(), lockcore.Operator{Who: "ann", Reason: "order 7"})
 		f.Until("the job is there", func() bool { _, err := job.Status(t.Context()); return err == nil })
 		at := f.now().Add(2 * time.Second).Truncate(time.Millisecond)
 		secret := "a secret\x00\xff\n{}"
 		for range 2 {
-			testenv.Must(t, job.TriggerAt(t.Context(), "x", at, secret))
+			testenv.Must(t, job.TriggerAt(ann, "x", at, secret))
 		}
 		testenv.Must(t, job.TriggerAt(t.Context(), "z", at.Add(time.Second), ""))
 		testenv.MustIs(t, job.TriggerAt(t.Context(), "x", at, "b"), singleton.ErrConflict)
@@ -79,7 +78,7 @@ func TestTriggerAt(t *testing.T) {
 		if z := f.runs("draw")[0]; z.ID != "z" || z.Outcome != singleton.OutcomeSkipped || z.Error != "canceled" {
 			t.Errorf("the canceled one is %+v", z)
 		}
-		testenv.Must(t, job.TriggerAt(t.Context(), "x", at, secret))
+		testenv.Must(t, job.TriggerAt(ann, "x", at, secret))
 		testenv.Must(t, job.TriggerAt(t.Context(), "fails", at.Add(-time.Hour), "again"))
 		f.Until("it has failed", func() bool { return len(f.runs("draw")) == 3 })
 		mended.Store(true)

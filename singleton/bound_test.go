@@ -85,7 +85,6 @@ func everyCall(e *testenv.Env, c *lockcore.Client, ttl time.Duration, add testen
 	add("Job.TriggerAt", func(ctx context.Context) { _ = job.TriggerAt(ctx, "x", time.Now(), "") })
 	add("Job.Cancel", func(ctx context.Context) { _, _ = job.Cancel(ctx, singleton.RunID{}) })
 	add("Job.Forget", func(ctx context.Context) { _ = job.Forget(ctx) })
-	add("Job.By", func(context.Context) { _, _ = job.By(lockcore.Operator{Who: "ann@host"}) })
 	add("Job.Trigger", func(ctx context.Context) { _, _ = job.Trigger(ctx) })
 	add("Job.Trigger with 1 s", func(ctx context.Context) { _, _ = job.Trigger(ctx) })
 	add("Jobs", func(ctx context.Context) { _, _ = singleton.Jobs(ctx, c, nil) })

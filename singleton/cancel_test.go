@@ -45,10 +45,9 @@ func TestCancel(t *testing.T) {
 					return ctx.Err()
 				}, singleton.JobConfig{Retry: time.Hour})
 				r.run()
-				job, err := f.job("draw").By(lockcore.Operator{Who: "ann@host", Reason: "wrong data"})
-				testenv.Must(t, err)
+				job, ann := f.job("draw"), lockcore.WithOperator(t.Context(), lockcore.Operator{Who: "ann@host", Reason: "wrong data"})
 				f.Until("the job has a ledger", func() bool { _, err := job.Status(t.Context()); return err == nil })
-				_, err = job.Cancel(t.Context(), singleton.RunID{})
+				_, err := job.Cancel(t.Context(), singleton.RunID{})
 				testenv.MustIs(t, err, singleton.ErrNotOpen)
 				for i, when := range []string{"during the work", "in the pause"} {
 					pausing = i == 1
@@ -58,7 +57,7 @@ func TestCancel(t *testing.T) {
 					if pausing {
 						f.Until("it has failed", func() bool { return f.log.Count("attempt failed; retrying") == 1 })
 					}
-					if ticks, err := job.Cancel(t.Context(), singleton.RunID{}); err != nil || len(ticks) != 1 || !ticks[0].Tick.Equal(tick) {
+					if ticks, err := job.Cancel(ann, singleton.RunID{}); err != nil || len(ticks) != 1 || !ticks[0].Tick.Equal(tick) {
 						t.Errorf("%s: canceled %v, %v; want %v", when, ticks, err, tick)
 					}
 					if !pausing {

@@ -122,16 +122,6 @@ func (j *Job) Cancel(ctx context.Context, id RunID) (canceled []RunID, err error
 // removed. A repeated call then returns ErrNoLedger.
 func (j *Job) Forget(ctx context.Context) error { return j.ledger.Forget(ctx) }
 
-// By returns a handle on the job for an operator. Actions returns who has acted, and why, and replicas
-// log it when they notice the change. The error is a *noonlock.ConfigError.
-func (j *Job) By(by lockcore.Operator) (*Job, error) {
-	l, err := j.ledger.By(by)
-	if err != nil {
-		return nil, translate(err, "", fmt.Sprintf("job %q", j.name))
-	}
-	return &Job{name: j.name, ledger: l}, nil
-}
-
 // Watch returns a channel that has a value when the job may have changed, and when messages may
 // have been missed: an attempt began, a run ended or was released, or the job was paused, resumed
 // or triggered. If the receiver is slow, several changes cause one value. The channel is closed

@@ -77,7 +77,7 @@
 //	6.7 s                             Jobs
 //	12 s                              Job.Rerun
 //	until ctx ends + ShutdownTimeout  Runner.Run, Once.Do
-//	0 s                               Job.By, Job.Watch, Runner.Add, Runner.Update, Runner.Remove,
+//	0 s                               Job.Watch, Runner.Add, Runner.Update, Runner.Remove,
 //	                                  Runner.Check, Runner.Ready
 //
 // # Failures

@@ -161,12 +161,10 @@ func ExampleJob_Rerun() {
 	go func() { ended <- runner.Run(ctx) }()
 
 	job, err := singleton.NewJob(client, "report")
-	if err == nil {
-		job, err = job.By(lockcore.Operator{Who: "ann@host", Reason: "the disk is full"})
-	}
 	if err != nil {
 		panic(err)
 	}
+	ctx = lockcore.WithOperator(ctx, lockcore.Operator{Who: "ann@host", Reason: "the disk is full"})
 	changed := job.Watch(ctx)
 	outcome := func(want singleton.Outcome) {
 		for range changed {

@@ -177,9 +177,8 @@ func TestFault112_APauseIsLostWithTheData(t *testing.T) {
 				r.run()
 			}
 			f.recorded("draw", 3)
-			job, err := f.job("draw").By(lockcore.Operator{Who: "ann@host", Reason: "no data"})
-			testenv.Must(t, err)
-			testenv.Must(t, job.Pause(t.Context()))
+			job := f.job("draw")
+			testenv.Must(t, job.Pause(lockcore.WithOperator(t.Context(), lockcore.Operator{Who: "ann@host", Reason: "no data"})))
 			f.Pass(2 * time.Second)
 			before, err := job.Status(t.Context())
 			testenv.Must(t, err)

@@ -89,7 +89,7 @@ type Action struct {
 	// Verb is one of pause, resume, trigger, rerun and cancel.
 	Verb   string `json:"action"`
 	RunID         // of a trigger, rerun or cancel
-	By     string `json:"by"` // see Job.By
+	By     string `json:"by"` // see lockcore.Operator
 	Reason string `json:"reason,omitempty"`
 	ID     string `json:"id,omitempty"` // of TriggerAt
 }

@@ -137,16 +137,15 @@ func TestEventsAreLogged(t *testing.T) {
 				t.Errorf("%d lines with %q, want 1\n%s", n, texts, &f.log)
 			}
 		}
-		job, err := f.job("draw").By(lockcore.Operator{Who: "ann@host", Reason: "no data"})
-		testenv.Must(t, err)
+		job, ann := f.job("draw"), lockcore.WithOperator(t.Context(), lockcore.Operator{Who: "ann@host", Reason: "no data"})
 		f.Until("the job is known", func() bool { return a.runner.Ready() == nil })
-		testenv.Must(t, job.Pause(t.Context()))
+		testenv.Must(t, job.Pause(ann))
 		logged(`a: "level"=0 "msg"="job paused"`, `"job"="draw"`, `"since"="2000-01-01 `, `"by"="ann@host" "reason"="no data"`)
 		counted("pause")
-		testenv.Must(t, job.Resume(t.Context()))
+		testenv.Must(t, job.Resume(ann))
 		logged(`a: "level"=0 "msg"="job resumed"`, `"job"="draw"`, `"by"="ann@host" "reason"="no data"`)
 		counted("resume")
-		if _, err := job.Trigger(t.Context()); err != nil {
+		if _, err := job.Trigger(ann); err != nil {
 			t.Fatal(err)
 		}
 		logged(`a: "level"=0 "msg"="run begins"`, `"job"="draw"`, `"triggered"="2000-01-01 `, `"attempt"=1 "token"=`)

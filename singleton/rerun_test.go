@@ -36,10 +36,9 @@ func TestRerun(t *testing.T) {
 		}
 		failed := f.firstEnd("draw")
 		mended.Store(true)
-		job, err := f.job("draw").By(lockcore.Operator{Who: "ann@host", Reason: "the database was away"})
-		testenv.Must(t, err)
+		job, ann := f.job("draw"), lockcore.WithOperator(t.Context(), lockcore.Operator{Who: "ann@host", Reason: "the database was away"})
 		f.Until("a later tick has succeeded", func() bool { return !f.status("draw").LastSuccess.IsZero() })
-		testenv.Must(t, job.Pause(t.Context()))
+		testenv.Must(t, job.Pause(ann))
 		f.Until("no tick is open", func() bool { return len(f.status("draw").Open) == 0 })
 		// The ledger has a run before its replica has the answer, and measures it.
 		f.Until("the replicas have measured all runs", func() bool {
@@ -48,7 +47,7 @@ func TestRerun(t *testing.T) {
 		})
 		delays, _ := metric(t, reg, "noonlock_job_start_delay_seconds")
 		newest, _ := metric(t, reg, "noonlock_job_last_success_timestamp_seconds")
-		testenv.Must(t, job.Rerun(t.Context(), failed.RunID))
+		testenv.Must(t, job.Rerun(ann, failed.RunID))
 		var again singleton.HistoryEntry
 		f.Until("the tick has run again", func() bool {
 			runs := f.runs("draw")
@@ -58,7 +57,7 @@ func TestRerun(t *testing.T) {
 		if again.Outcome != singleton.OutcomeSucceeded || again.Token <= failed.Token || again.Attempt != 1 {
 			t.Errorf("the rerun is %+v after %+v", again, failed)
 		}
-		testenv.MustIs(t, job.Rerun(t.Context(), failed.RunID), singleton.ErrSucceeded)
+		testenv.MustIs(t, job.Rerun(ann, failed.RunID), singleton.ErrSucceeded)
 		testenv.MustIs(t, job.Rerun(t.Context(), singleton.RunID{Tick: failed.Tick.Add(time.Millisecond)}), singleton.ErrNoRun)
 		if n, _ := metric(t, reg, "noonlock_job_interventions_total", "name", "draw", "action", "rerun"); n != 1 {
 			t.Errorf("%v reruns are counted", n)

@@ -43,7 +43,7 @@ type PendingRun struct {
 	ID        string    `json:"id"`
 	At        time.Time `json:"at"`
 	Bytes     int       `json:"payload_bytes"` // of its payload, which nothing shows
-	By        string    `json:"by"`            // see Job.By
+	By        string    `json:"by"`            // see lockcore.Operator
 	Reason    string    `json:"reason,omitempty"`
 	Requested time.Time `json:"requested"`
 }

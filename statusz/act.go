@@ -42,14 +42,14 @@ var (
 )
 
 // do carries out an action, and returns the list that it changes. ok is false if there is no such action.
-func (p *Page) do(ctx context.Context, by lockcore.Operator, a action) (changes overview.Kind, ok bool, err error) {
+func (p *Page) do(ctx context.Context, a action) (changes overview.Kind, ok bool, err error) {
 	if a.Action == "release" {
-		return overview.Locks, true, p.release(ctx, by, a)
+		return overview.Locks, true, p.release(ctx, a)
 	}
 	if changes, ok = overview.Verbs[a.Action]; !ok {
 		return 0, false, nil
 	}
-	what := overview.Action{Verb: a.Action, Name: a.Name, To: a.To, By: by}
+	what := overview.Action{Verb: a.Action, Name: a.Name, To: a.To}
 	if a.Tick != 0 {
 		what.Run = singleton.RunOf(a.Tick)
 	}
@@ -65,7 +65,7 @@ func (p *Page) do(ctx context.Context, by lockcore.Operator, a action) (changes 
 }
 
 // release releases a lock for its holders, except those that began after the user has seen the others.
-func (p *Page) release(ctx context.Context, by lockcore.Operator, a action) error {
+func (p *Page) release(ctx context.Context, a action) error {
 	token, err := seenToken(a)
 	if err != nil {
 		return err
@@ -79,7 +79,7 @@ func (p *Page) release(ctx context.Context, by lockcore.Operator, a action) erro
 	if len(seen.Holders) == 0 {
 		return lockcore.ErrChanged
 	}
-	_, err = p.reader.client.ForceRelease(ctx, seen, by)
+	_, err = p.reader.client.ForceRelease(ctx, seen)
 	return err
 }
 
@@ -124,9 +124,9 @@ func (p *Page) act(w http.ResponseWriter, r *http.Request) {
 	if p.cfg.Operator != nil {
 		by.Who = p.cfg.Operator(r)
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), actTimeout)
+	ctx, cancel := context.WithTimeout(lockcore.WithOperator(r.Context(), by), actTimeout)
 	defer cancel()
-	changes, ok, err := p.do(ctx, by, a)
+	changes, ok, err := p.do(ctx, a)
 	if !ok {
 		refuse(http.StatusBadRequest, "the action is unknown")
 		return

@@ -1,13 +1,37 @@
 package lock
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
 	"strings"
 
+	"github.com/noonlock/noonlock"
+	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/internal/wire"
 )
+
+// An operator says who controls something, and why.
+type operator struct{ who, reason string }
+
+type operatorKey struct{}
+
+// WithOperator returns a context with an operator.
+func WithOperator(ctx context.Context, who, reason string) context.Context {
+	return context.WithValue(ctx, operatorKey{}, operator{who, reason})
+}
+
+// Operator returns the operator of a context. By default it is the identity of the Client. The error is a *noonlock.ConfigError.
+func (c *Client) Operator(ctx context.Context) (who, reason string, err error) {
+	by, _ := ctx.Value(operatorKey{}).(operator)
+	for _, text := range []struct{ field, value string }{{"Operator.Who", by.who}, {"Operator.Reason", by.reason}} {
+		if rule := input.Remark(text.value); rule != "" {
+			return "", "", &noonlock.ConfigError{Package: "lockcore", Field: text.field, Value: input.Quote(text.value), Rule: rule}
+		}
+	}
+	return cmp.Or(by.who, c.Identity()), by.reason, nil
+}
 
 // Search returns the names without the Prefix, sorted. lockcore.Client.Locks describes its times and its errors.
 func (c *Client) Search(ctx context.Context, s Search) ([]string, error) {
@@ -39,10 +63,10 @@ func (c *Client) Inspection(name string) wire.Request {
 }
 
 // Force returns the request that releases the given attempts, of a lock of a kind that lock_inspect has
-// returned. by is the operator.
-func (c *Client) Force(name, kind string, attempts []string, by string) wire.Request {
+// returned.
+func (c *Client) Force(name, kind string, attempts []string, who, reason string) wire.Request {
 	k := c.keys.lock(name)
-	return c.scripts.force.Call(wire.Keys(k.lock, k.queue, k.key("forced"), k.key("releases")), kind, strings.Join(attempts, "\n"), by, k.channels)
+	return c.scripts.force.Call(wire.Keys(k.lock, k.queue, k.key("forced"), k.key("releases")), kind, strings.Join(attempts, "\n"), who+"\n"+reason, k.channels)
 }
 
 // Releases returns the request that reads what Force has done.

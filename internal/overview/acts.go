@@ -14,15 +14,14 @@ import (
 
 // An Action is what an operator wants to be done to a job or an election.
 type Action struct {
-	Verb  string            // of Verbs
-	Name  string            // of the job or the election
-	Run   singleton.RunID   // of rerun and cancel; zero: the run that ended last, and all runs that are running
-	Token uint64            // of resign: of the leader; 0: any leader
-	ID    string            // of trigger and cancel: of a run at an instant; empty: none
-	At    time.Time         // of trigger with an ID
-	Load  string            // of trigger with an ID: the payload
-	To    string            // of resign: the candidate that leads next; empty: the first one
-	By    lockcore.Operator // an empty Who is the identity of the Client
+	Verb  string          // of Verbs
+	Name  string          // of the job or the election
+	Run   singleton.RunID // of rerun and cancel; zero: the run that ended last, and all runs that are running
+	Token uint64          // of resign: of the leader; 0: any leader
+	ID    string          // of trigger and cancel: of a run at an instant; empty: none
+	At    time.Time       // of trigger with an ID
+	Load  string          // of trigger with an ID: the payload
+	To    string          // of resign: the candidate that leads next; empty: the first one
 }
 
 // Verbs are the actions, with the kinds of things that they change.
@@ -30,15 +29,12 @@ var Verbs = map[string]Kind{
 	"pause": Jobs, "resume": Jobs, "trigger": Jobs, "rerun": Jobs, "cancel": Jobs, "resign": Elections,
 }
 
-// Do carries out an Action, and says what it has done.
+// Do carries out an Action for the lockcore.Operator of ctx, and says what it has done.
 func (a Action) Do(ctx context.Context, client *lockcore.Client) (did string, err error) {
 	if Verbs[a.Verb] == Elections {
 		return a.resign(ctx, client)
 	}
 	j, err := singleton.NewJob(client, a.Name)
-	if err == nil {
-		j, err = j.By(a.By)
-	}
 	if err != nil {
 		return "", err
 	}
@@ -78,9 +74,6 @@ func (a Action) Do(ctx context.Context, client *lockcore.Client) (did string, er
 
 func (a Action) resign(ctx context.Context, client *lockcore.Client) (did string, err error) {
 	e, err := election.NewElection(client, a.Name)
-	if err == nil {
-		e, err = e.By(a.By)
-	}
 	if err != nil {
 		return "", err
 	}

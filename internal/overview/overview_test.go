@@ -10,11 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/noonlock/noonlock"
 	"github.com/noonlock/noonlock/election"
 	"github.com/noonlock/noonlock/internal/overview"
 	"github.com/noonlock/noonlock/internal/testenv"
-	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
 )
 
@@ -122,10 +120,6 @@ func TestNothing(t *testing.T) {
 		} {
 			_, err := overview.Action{Verb: verb, Name: "none"}.Do(e.Context(), client)
 			testenv.MustIs(e, err, want)
-			_, err = overview.Action{Verb: verb, Name: "none", By: lockcore.Operator{Who: "a\nb"}}.Do(e.Context(), client)
-			if !errors.Is(err, noonlock.ErrConfig) {
-				e.Errorf("%s by nobody: %v", verb, err)
-			}
 		}
 		if len(overview.Verbs) != 6 {
 			e.Errorf("verbs %v", overview.Verbs)

@@ -98,14 +98,17 @@ func inspect(e *testenv.Env, client *lockcore.Client, name string) lockcore.Insp
 }
 
 // A script is the work of a job in a test. Each run does what the test has said for it.
-type script struct{ results chan error }
+type script struct {
+	results chan error
+	by      lockcore.Operator // who triggers runs
+}
 
 var (
 	errHang  = errors.New("the run continues until its context ends")
 	errWorse = errors.New("the address is unknown")
 )
 
-func newScript() *script { return &script{make(chan error, 100)} }
+func newScript() *script { return &script{results: make(chan error, 100)} }
 
 func (s *script) work(ctx context.Context, _ singleton.Run) error {
 	err := <-s.results
@@ -123,7 +126,7 @@ func (s *script) trigger(e *testenv.Env, j *singleton.Job, result error) {
 	before, err := j.Runs(e.Context(), 1000)
 	testenv.Must(e, err)
 	s.results <- result
-	_, err = j.Trigger(e.Context())
+	_, err = j.Trigger(lockcore.WithOperator(e.Context(), s.by))
 	testenv.Must(e, err)
 	e.Until("the run has ended", func() bool {
 		if errors.Is(result, errHang) {

@@ -80,11 +80,10 @@ func TestHostileTexts(t *testing.T) {
 	operator := e.Client("operator")
 	asking, err := election.NewElection(operator, board)
 	testenv.Must(e, err)
-	asking, err = asking.By(lockcore.Operator{Who: text("asked-by"), Reason: text("asked-reason")})
-	testenv.Must(e, err)
+	asker := lockcore.WithOperator(e.Context(), lockcore.Operator{Who: text("asked-by"), Reason: text("asked-reason")})
 	record, err := asking.Record(e.Context())
 	testenv.Must(e, err)
-	_, err = asking.TransferTo(e.Context(), record.Token, hostile("candidate"))
+	_, err = asking.TransferTo(asker, record.Token, hostile("candidate"))
 	testenv.Must(e, err)
 
 	// Jobs.
@@ -92,8 +91,8 @@ func TestHostileTexts(t *testing.T) {
 	work := newScript()
 	worker := client("worker")
 	runner(e, worker, draw, "@every 24h", singleton.JobConfig{MaxAttempts: 1}, work.work)
-	by, err := job(e, operator, draw).By(lockcore.Operator{Who: text("by"), Reason: text("reason")})
-	testenv.Must(e, err)
+	by := job(e, operator, draw)
+	work.by = lockcore.Operator{Who: text("by"), Reason: text("reason")}
 	work.trigger(e, by, errors.New(text("error")))
 	work.trigger(e, by, errHang)
 	st, err := by.Status(e.Context())

@@ -25,9 +25,8 @@ func TestPageOfAJob(t *testing.T) {
 	long := errors.New(strings.Repeat("long ", 80) + "the end")
 	work.results <- errWorse
 	work.trigger(e, draw, long)
-	by, err := draw.By(lockcore.Operator{Who: "ann", Reason: "the disk is full"})
-	testenv.Must(e, err)
-	testenv.Must(e, by.Pause(e.Context()))
+	ann := lockcore.WithOperator(e.Context(), lockcore.Operator{Who: "ann", Reason: "the disk is full"})
+	testenv.Must(e, draw.Pause(ann))
 	st, err := draw.Status(e.Context())
 	testenv.Must(e, err)
 	hold(e, e.Client("billing-1"), "invoices")

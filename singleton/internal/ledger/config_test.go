@@ -60,7 +60,7 @@ func TestLedgerRefusals(t *testing.T) {
 			e.Errorf("an error of %d bytes was kept", len(kept))
 		}
 		for _, by := range []lockcore.Operator{{Who: "a\nb"}, {Reason: "\xff"}, {Reason: string(make([]byte, 201))}} {
-			if _, err := l.By(by); err == nil {
+			if err := l.Pause(lockcore.WithOperator(e.Context(), by)); err == nil {
 				e.Errorf("%q was accepted", by)
 			}
 		}

@@ -66,19 +66,6 @@ func (e *CanceledError) Is(target error) bool { return target == ErrCanceled }
 // mostRuns is the greatest Config.KeepRuns. The handle of an operator does not know that of the job.
 const mostRuns = 1100
 
-// By returns the Ledger for an operator. The error is a *noonlock.ConfigError.
-func (l *Ledger) By(by lockcore.Operator) (*Ledger, error) {
-	for _, text := range []struct{ field, value string }{{"Operator.Who", by.Who}, {"Operator.Reason", by.Reason}} {
-		if rule := input.Remark(text.value); rule != "" {
-			return nil, refuse(text.field, rule, "%s", input.Quote(text.value))
-		}
-	}
-	other := *l
-	other.by = by
-	other.by.Who = cmp.Or(by.Who, l.by.Who)
-	return &other, nil
-}
-
 // The methods below do what those of singleton.Job with the same names do, which have the documentation.
 
 // Status returns the state of the job. Unlike Open it neither creates a ledger nor extends its lifetime.
@@ -94,15 +81,23 @@ func (l *Ledger) Pause(ctx context.Context) error { return l.pause(ctx, "pause j
 func (l *Ledger) Resume(ctx context.Context) error { return l.pause(ctx, "resume job", "0") }
 
 func (l *Ledger) pause(ctx context.Context, op, pause string) error {
-	_, _, err := l.act(ctx, l.scripts.pause.Call(wire.Keys(l.keys.job, l.keys.open, l.keys.runs, l.keys.acts, l.keys.due, l.keys.payloads),
-		pause, l.cfg.Retain.Milliseconds(), l.by.Who, l.by.Reason, l.keys.channel))
+	who, reason, err := l.lock.Client().Operator(ctx)
+	if err != nil {
+		return opError(op, l.name, err)
+	}
+	_, _, err = l.act(ctx, l.scripts.pause.Call(wire.Keys(l.keys.job, l.keys.open, l.keys.runs, l.keys.acts, l.keys.due, l.keys.payloads),
+		pause, l.cfg.Retain.Milliseconds(), who, reason, l.keys.channel))
 	return opError(op, l.name, err)
 }
 
 // Trigger opens a run that is not of the schedule. A replica claims it like the run of a dead holder.
 func (l *Ledger) Trigger(ctx context.Context) (id RunID, err error) {
+	who, reason, err := l.lock.Client().Operator(ctx)
+	if err != nil {
+		return RunID{}, opError("trigger job", l.name, err)
+	}
 	req := l.scripts.trigger.Call(wire.Keys(l.keys.job, l.keys.open, l.keys.tomb(l.lock.Client().NewID()), l.keys.acts),
-		maxOpen, tombTTL.Milliseconds(), l.by.Who, l.by.Reason, l.keys.channel)
+		maxOpen, tombTTL.Milliseconds(), who, reason, l.keys.channel)
 	runs, _, err := l.act(ctx, req)
 	if err == nil && len(runs) != 1 {
 		err = req.OddReply(runs)
@@ -117,14 +112,15 @@ func (l *Ledger) Trigger(ctx context.Context) (id RunID, err error) {
 func (l *Ledger) TriggerAt(ctx context.Context, id string, at time.Time, payload string) error {
 	const op = "trigger job"
 	at = at.Add(time.Millisecond - 1).Truncate(time.Millisecond)
-	err := cmp.Or(checkTick("at", at), checkID(id))
+	who, reason, err := l.lock.Client().Operator(ctx)
+	err = cmp.Or(err, checkTick("at", at), checkID(id))
 	if len(payload) > maxPayload {
 		err = refuse("payload", fmt.Sprint("at most ", maxPayload, " bytes"), "%d bytes", len(payload))
 	}
 	if err == nil {
 		k := l.keys
 		_, _, err = l.act(ctx, l.scripts.at.Call(wire.Keys(k.job, k.due, k.payloads, k.open, k.runs, k.acts), id, decimal(at.UnixMilli()), payload,
-			l.by.Who, l.by.Reason, maxDue, l.cfg.Retain.Milliseconds(), k.channel))
+			who, reason, maxDue, l.cfg.Retain.Milliseconds(), k.channel))
 	}
 	return opError(op, l.name, err)
 }
@@ -141,12 +137,13 @@ func checkID(id string) error {
 // the last one are found.
 func (l *Ledger) Rerun(ctx context.Context, id RunID, scheduled bool) error {
 	const op = "rerun job"
-	if err := checkTick("tick", id.Tick); err != nil {
+	who, reason, err := l.lock.Client().Operator(ctx)
+	if err = cmp.Or(err, checkTick("tick", id.Tick)); err != nil {
 		return opError(op, l.name, err)
 	}
 	k := l.keys
-	_, _, err := l.act(ctx, l.scripts.rerun.Call(wire.Keys(k.job, k.open, k.runs, k.tomb(l.lock.Client().NewID()), k.acts, k.payloads),
-		id.text(), flag(scheduled), maxOpen, tombTTL.Milliseconds(), l.by.Who, l.by.Reason, k.channel))
+	_, _, err = l.act(ctx, l.scripts.rerun.Call(wire.Keys(k.job, k.open, k.runs, k.tomb(l.lock.Client().NewID()), k.acts, k.payloads),
+		id.text(), flag(scheduled), maxOpen, tombTTL.Milliseconds(), who, reason, k.channel))
 	return opError(op, l.name, err)
 }
 
@@ -169,9 +166,13 @@ func (l *Ledger) CancelAt(ctx context.Context, id string) error {
 }
 
 func (l *Ledger) cancel(ctx context.Context, run, id string) ([]RunID, error) {
+	who, reason, err := l.lock.Client().Operator(ctx)
+	if err != nil {
+		return nil, opError("cancel run", l.name, err)
+	}
 	k := l.keys
 	ids, repeated, err := l.act(ctx, l.scripts.cancel.Call(wire.Keys(k.job, k.open, k.runs, k.acts, k.due, k.payloads),
-		run, mostRuns, l.by.Who, l.by.Reason, id, k.channel))
+		run, mostRuns, who, reason, id, k.channel))
 	if err == nil && repeated && run == "" && id == "" {
 		err = fmt.Errorf("%w: runs that have ended since the first request are missing", lockcore.ErrUnknown)
 	}

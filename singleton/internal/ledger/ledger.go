@@ -25,7 +25,6 @@ type Ledger struct {
 	name    string
 	keys    keys
 	cfg     Config
-	by      lockcore.Operator
 }
 
 // Config configures the ledger of a job. All replicas of a job should use the same. The
@@ -103,7 +102,7 @@ func newLedger(c *lockcore.Client, job string, lease *lockcore.LeaseConfig, cfg 
 	cfg.MaxAttempts = cmp.Or(cfg.MaxAttempts, DefaultAttempts)
 	cfg.KeepRuns = cmp.Or(cfg.KeepRuns, DefaultKeepRuns)
 	cfg.Retain = cmp.Or(cfg.Retain, defaultRetain)
-	return &Ledger{lock: n, scripts: s, name: job, keys: keysOf(n, job), cfg: cfg, by: lockcore.Operator{Who: n.Client().Identity()}}, nil
+	return &Ledger{lock: n, scripts: s, name: job, keys: keysOf(n, job), cfg: cfg}, nil
 }
 
 var errQuorum = &noonlock.ConfigError{

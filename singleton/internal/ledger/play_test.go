@@ -47,6 +47,7 @@ type replica struct {
 	client  *lockcore.Client
 	net     *lockcoretest.Faults
 	ledger  *ledger.Ledger
+	by      lockcore.Operator
 	state   ledger.State
 	last    time.Time // the newest tick that it has claimed or skipped since it looked
 	runs    map[ledger.RunID]*ledger.Claim
@@ -426,9 +427,7 @@ func (r *replica) becomes(options []string) {
 			p.Fatalf("there is no option %s", option)
 		}
 	}
-	var err error
-	r.ledger, err = p.jobLedger(r.client, cfg).By(by)
-	testenv.Must(p, err)
+	r.ledger, r.by = p.jobLedger(r.client, cfg), by
 }
 
 // knows sets where a new ledger begins for the replica.
@@ -439,7 +438,7 @@ func (r *replica) knows(begin time.Time) {
 // does returns the facts of a step. want are those that it should have.
 func (r *replica) does(verb string, args, want []string) (facts []string, err error) {
 	r.Helper()
-	ctx, l := r.Context(), r.ledger
+	ctx, l := lockcore.WithOperator(r.Context(), r.by), r.ledger
 	if r.state.Now.IsZero() && slices.Contains([]string{"claims", "runs", "skips", "triggers"}, verb) {
 		r.state, err = l.Open(ctx, r.state)
 		testenv.Must(r, err)

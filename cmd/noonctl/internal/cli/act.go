@@ -106,7 +106,7 @@ func (a *app) actCommands() []*cobra.Command {
 				if all {
 					return a.everyJob(ctx, c.verb)
 				}
-				action := overview.Action{Verb: c.verb, Name: args[0], To: to, ID: id, By: lockcore.Operator{Reason: a.reason}} // who: the identity of the Client
+				action := overview.Action{Verb: c.verb, Name: args[0], To: to, ID: id}
 				if when != "" || id != "" && c.verb == "trigger" || load != "" {
 					var err error
 					if action.At, err = time.Parse(time.RFC3339, when); err != nil || id == "" {
@@ -165,7 +165,7 @@ func (a *app) everyJob(ctx context.Context, verb string) error {
 		if strings.HasPrefix(name, "once/") { // the ledger of a Once
 			continue
 		}
-		action := overview.Action{Verb: verb, Name: name, By: lockcore.Operator{Reason: a.reason}}
+		action := overview.Action{Verb: verb, Name: name}
 		did, err := asked(ctx, a, func(ctx context.Context) (string, error) { return action.Do(ctx, a.client) })
 		switch {
 		case err == nil:
@@ -361,9 +361,7 @@ func (a *app) release(ctx context.Context, name string, yes bool) error {
 			return err
 		}
 	}
-	released, err := asked(ctx, a, func(ctx context.Context) (int, error) {
-		return a.client.ForceRelease(ctx, seen, lockcore.Operator{Reason: a.reason}) // who: the identity of the Client
-	})
+	released, err := asked(ctx, a, func(ctx context.Context) (int, error) { return a.client.ForceRelease(ctx, seen) })
 	switch {
 	case errors.Is(err, lockcore.ErrChanged):
 		return errors.New("the holders have changed meanwhile; nothing was released")

@@ -249,7 +249,8 @@ func (a *app) asks(work func(ctx context.Context, args []string) error) func(*co
 			return err
 		}
 		defer closeAll()
-		return work(cmd.Context(), args)
+		by := lockcore.Operator{Reason: a.reason} // who: the identity of the Client
+		return work(lockcore.WithOperator(cmd.Context(), by), args)
 	}
 }
 
