@@ -115,7 +115,7 @@ func TestFault83_WorkThatReturns(t *testing.T) {
 		b.stop()
 		<-begins
 		works <- 0
-		a.ended(len(terms) + 2)
+		_ = a.ended(len(terms) + 2)
 		began := e.Clock()
 		a.stop()
 		if took := e.Clock() - began; took > 20*time.Millisecond {

@@ -17,7 +17,6 @@ func TestRefusals(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
 		r := f.replica("a", singleton.Config{})
 		work := func(context.Context, singleton.Run) error { return nil }
-		const second = time.Second
 		once := func(name string, cfg singleton.OnceConfig) error {
 			return second1(singleton.NewOnce(r.client, name, cfg))
 		}

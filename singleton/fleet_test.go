@@ -29,12 +29,11 @@ var errBroken = errors.New("broken on purpose")
 // A fleet is the server of a test, and what the replicas on it do.
 type fleet struct {
 	*testenv.Env
-	book    book             // the runs of jobs
-	history *testenv.History // the work of Onces
-	log     testenv.Log
-	delay   time.Duration // LockDelay of the replicas
-	in      int           // the database of the replicas
-	all     map[string]*replica
+	book  book // the runs of jobs
+	log   testenv.Log
+	delay time.Duration // LockDelay of the replicas
+	in    int           // the database of the replicas
+	all   map[string]*replica
 
 	mu      sync.Mutex
 	readers map[string]*ledger.Ledger
@@ -43,7 +42,7 @@ type fleet struct {
 
 func newFleet(e *testenv.Env) *fleet {
 	e.Days = true
-	f := &fleet{Env: e, history: testenv.NewHistory(e.Clock), all: map[string]*replica{}}
+	f := &fleet{Env: e, all: map[string]*replica{}}
 	e.Cleanup(func() {
 		if e.Failed() {
 			e.Logf("the log:\n%s", &f.log)

@@ -40,7 +40,7 @@ func ExampleRunner_permits() {
 		if err != nil {
 			return err
 		}
-		defer permit.Unlock(context.WithoutCancel(ctx))
+		defer func() { _ = permit.Unlock(context.WithoutCancel(ctx)) }()
 		ctx, stop := permit.Bind(ctx) // it ends with the permit, too
 		defer stop()
 		n := now.Add(1)

@@ -157,14 +157,14 @@ func TestPlacesOfRuns(t *testing.T) {
 					testenv.Must(t, err)
 					f.Pass(time.Second)
 				}
-				got := ""
+				var got strings.Builder
 				for _, job := range []string{"first", "second"} {
 					for _, e := range f.runs(job) {
-						got += fmt.Sprint(e.Outcome, ":", e.Error)
+						fmt.Fprint(&got, e.Outcome, ":", e.Error)
 					}
-					got += " "
+					got.WriteByte(' ')
 				}
-				if strings.TrimSpace(got) != strings.TrimSpace(row.want) {
+				if got := strings.TrimSpace(got.String()); got != strings.TrimSpace(row.want) {
 					t.Errorf("the histories are %q, want %q", got, row.want)
 				}
 				for _, job := range []string{"first", "second"} {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
@@ -41,15 +40,6 @@ func receive[T any](f *fleet, from <-chan T, what string) T {
 func (f *fleet) listening(once string) int64 {
 	f.Helper()
 	return f.Subscribers("job/once/"+once, "job:0:once/"+once)
-}
-
-// begins and ends record when the work of a Once runs.
-func (f *fleet) begins(proc string, token uint64) {
-	f.history.Record(testenv.Event{Proc: proc, Name: "work", Op: testenv.Acquire, Token: token})
-}
-
-func (f *fleet) ends(proc string, token uint64) {
-	f.history.Record(testenv.Event{Proc: proc, Name: "work", Op: testenv.Release, Token: token})
 }
 
 // A replicaRun is a running call of Run.
