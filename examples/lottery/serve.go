@@ -201,7 +201,7 @@ func (r *replica) open(ctx context.Context) (database string) {
 		r.refusal.Store(&err)
 		if err.Error() != last && ctx.Err() == nil {
 			last = err.Error()
-			r.log.Info("database is not available yet; retrying", "err", last)
+			r.log.Info("database is not available yet; retrying", "err", err.Error())
 		}
 	}
 	return ""

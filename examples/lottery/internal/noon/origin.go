@@ -34,7 +34,8 @@ type Origin struct {
 var ErrOtherDatabase = errors.New("the draws are in another database")
 
 const (
-	AskEvery = 500 * time.Millisecond // between two calls of Admit by a replica
+	// AskEvery is the time between two calls of Admit by a replica.
+	AskEvery = 500 * time.Millisecond
 	// settle is longer than AskEvery and the 2 s within which a replica connects to a server that is back.
 	settle = 3 * time.Second
 	// remembered is for how long Redis keeps the mark after the last replica has started.
