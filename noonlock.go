@@ -25,3 +25,21 @@ func (e *ConfigError) Error() string {
 
 // Is reports true for ErrConfig.
 func (e *ConfigError) Is(target error) bool { return target == ErrConfig }
+
+// PanicError is the value that Run of an elector or of partitions panics with if a callback has panicked that runs on
+// a goroutine of its own: OnNewLeader, Config.Healthy, or the work of a partition. A panic of another callback reaches
+// Run's caller unchanged.
+type PanicError struct {
+	Value any    // of the panic
+	Stack []byte // of the goroutine
+}
+
+func (e *PanicError) Error() string {
+	return fmt.Sprintf("noonlock: a callback panicked: %v\n\n%s", e.Value, e.Stack)
+}
+
+// Unwrap returns the value, if it is an error.
+func (e *PanicError) Unwrap() error {
+	err, _ := e.Value.(error)
+	return err
+}

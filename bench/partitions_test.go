@@ -13,7 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/noonlock/noonlock/election"
+	"github.com/noonlock/noonlock/election/partition"
 	"github.com/noonlock/noonlock/lockcore"
 )
 
@@ -30,24 +30,24 @@ type shared struct {
 }
 
 // work is that of a replica. gone: the replica is dead, so the end of its work is not noticed.
-func (s *shared) work(who string, gone *atomic.Bool) func(context.Context, election.Partition) {
-	return func(ctx context.Context, p election.Partition) {
+func (s *shared) work(who string, gone *atomic.Bool) func(context.Context, int) {
+	return func(ctx context.Context, index int) {
 		s.mu.Lock()
-		if s.at[p.Index] != "" {
-			s.x.b.Errorf("%s leads %d beside %s", who, p.Index, s.at[p.Index])
+		if s.at[index] != "" {
+			s.x.b.Errorf("%s leads %d beside %s", who, index, s.at[index])
 		}
-		if ended, ok := s.since[p.Index]; ok {
+		if ended, ok := s.since[index]; ok {
 			s.gaps = append(s.gaps, time.Since(ended).Seconds()*1e3)
 		}
-		s.at[p.Index] = who
+		s.at[index] = who
 		s.moves++
 		s.mu.Unlock()
 		<-ctx.Done()
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		delete(s.at, p.Index)
-		if s.since[p.Index] = time.Now(); gone.Load() {
-			delete(s.since, p.Index)
+		delete(s.at, index)
+		if s.since[index] = time.Now(); gone.Load() {
+			delete(s.since, index)
 		}
 	}
 }
@@ -69,7 +69,7 @@ func (s *shared) start(who string, lease time.Duration) (stop, kill func()) {
 	}})
 	client, err := lockcore.New(rdb, lockcore.Config{Identity: who})
 	s.x.check(err)
-	ps, err := election.NewPartitions(client, "bench", s.n, s.work(who, &gone), election.PartitionsConfig{LeaseDuration: lease, ShutdownTimeout: time.Second})
+	ps, err := partition.NewRunner(client, "bench", s.n, s.work(who, &gone), partition.Config{LeaseDuration: lease, ShutdownTimeout: time.Second})
 	s.x.check(err)
 	ctx, cancel := context.WithCancel(s.x.ctx())
 	done := make(chan error, 1)

@@ -18,7 +18,7 @@ import (
 // longest one counts.
 var rooms = map[string]string{
 	"lockcore": "lockcore", "lockcore/lockcoretest": "lockcoretest",
-	"election":  "election",
+	"election": "election", "election/partition": "partition",
 	"singleton": "singleton", "singleton/schedule": "schedule", "singleton/sqlonce": "sqlonce",
 	"singleton/internal/ticks": "schedule",
 	"healthz":                  "healthz",

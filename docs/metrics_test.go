@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/noonlock/noonlock/election"
+	"github.com/noonlock/noonlock/election/partition"
 	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
@@ -70,7 +71,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 	if _, err := election.NewLeaderElector(client, "orders", callbacks, election.Config{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := election.NewPartitions(client, "orders", 1, func(context.Context, election.Partition) {}, election.PartitionsConfig{}); err != nil {
+	if _, err := partition.NewRunner(client, "orders", 1, func(context.Context, int) {}, partition.Config{}); err != nil {
 		t.Fatal(err)
 	}
 	if len(reg.rows) < 20 {

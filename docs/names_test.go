@@ -24,7 +24,7 @@ import (
 func TestNamesHaveExamples(t *testing.T) {
 	t.Parallel()
 	const module = "github.com/noonlock/noonlock/"
-	packages := []string{module + "lockcore", module + "election", module + "singleton", module + "lockcore/lockcoretest"}
+	packages := []string{module + "lockcore", module + "election", module + "election/partition", module + "singleton", module + "lockcore/lockcoretest"}
 	compiled := map[string]string{} // the files of all packages that examples import
 	cmd := exec.Command("go", "list", "-export", "-deps", "-test", "-f", "{{.ImportPath}}\t{{.Export}}", ".", "./firsthour", "../examples/leader", "../examples/quickstart")
 	cmd.Stderr = os.Stderr
@@ -60,7 +60,7 @@ func TestNamesHaveExamples(t *testing.T) {
 			used[key] = true
 		}
 	}
-	for _, pattern := range []string{"../lockcore/*example_test.go", "../election/*example_test.go", "../singleton/*example_test.go", "../lockcore/lockcoretest/*example_test.go", "../examples/*/main.go", "firsthour/main.go", "readme_test.go", "testing_test.go", "migrating_test.go"} {
+	for _, pattern := range []string{"../lockcore/*example_test.go", "../election/*example_test.go", "../election/partition/*example_test.go", "../singleton/*example_test.go", "../lockcore/lockcoretest/*example_test.go", "../examples/*/main.go", "firsthour/main.go", "readme_test.go", "testing_test.go", "migrating_test.go"} {
 		names, err := filepath.Glob(pattern)
 		testenv.Must(t, err)
 		for _, name := range names {
@@ -83,7 +83,9 @@ func TestNamesHaveExamples(t *testing.T) {
 		}
 	}
 
-	most := map[string]int{"lockcore": 56, "election": 40, "singleton": 66, "lockcoretest": 40}
+	// most is the number of names of each package; it falls when names go. Those of the packages that locks, electors
+	// and jobs need are at most 138 together.
+	most := map[string]int{"lockcore": 56, "election": 25, "partition": 11, "singleton": 49, "lockcoretest": 34}
 	fields := 0
 	for _, of := range packages {
 		p, err := load.Import(of)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/noonlock/noonlock/doctor"
 	"github.com/noonlock/noonlock/election"
+	"github.com/noonlock/noonlock/election/partition"
 	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/singleton"
@@ -19,7 +20,7 @@ func TestTableOfRights(t *testing.T) {
 	testenv.Must(t, err)
 	needs := map[string]lock.Needs{
 		doctor.UseMutex: lock.MutexNeeds(), doctor.UseOwned: lock.OwnedNeeds(), doctor.UseElection: lock.NeedsOf(election.Election{}),
-		doctor.UsePartitions: lock.NeedsOf(new(election.Partitions)), doctor.UseJob: lock.NeedsOf(singleton.Job{}),
+		doctor.UsePartitions: lock.NeedsOf(partition.Set{}), doctor.UseJob: lock.NeedsOf(singleton.Job{}),
 	}
 	row := func(use string, rules []string) string {
 		return "| " + use + " | `" + strings.Join(rules, " ") + "` |\n"

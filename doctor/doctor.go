@@ -53,7 +53,7 @@ const (
 	UseMutex      = "mutex"      // Mutex
 	UseOwned      = "rwmutex"    // ReentrantMutex, RWMutex and Semaphore
 	UseElection   = "election"   // LeaderElector
-	UsePartitions = "partitions" // Partitions
+	UsePartitions = "partitions" // package partition
 	UseJob        = "job"        // singleton.Runner and singleton.Once
 )
 

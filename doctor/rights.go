@@ -12,6 +12,7 @@ import (
 
 	"github.com/noonlock/noonlock"
 	"github.com/noonlock/noonlock/election"
+	"github.com/noonlock/noonlock/election/partition"
 	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/lockcore"
@@ -55,7 +56,7 @@ var uses = []struct {
 	{UseMutex, lock.MutexNeeds()},
 	{UseOwned, lock.OwnedNeeds()},
 	{UseElection, lock.NeedsOf(election.Election{})},
-	{UsePartitions, lock.NeedsOf(new(election.Partitions))},
+	{UsePartitions, lock.NeedsOf(partition.Set{})},
 	{UseJob, lock.NeedsOf(singleton.Job{})},
 }
 

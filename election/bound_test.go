@@ -81,13 +81,6 @@ func everyCall(e *testenv.Env, c *lockcore.Client, ttl time.Duration, add testen
 	add("Election.Resign", func(ctx context.Context) { _, _ = board.Resign(ctx, 0) })
 	add("Election.TransferTo", func(ctx context.Context) { _, _ = board.TransferTo(ctx, 0, "x") })
 	add("Elections", func(ctx context.Context) { _, _ = election.Elections(ctx, c, nil) })
-	add("Election.Partitions", func(ctx context.Context) { _, _ = board.Partitions(ctx) })
-	add("PartitionSets", func(ctx context.Context) { _, _ = election.PartitionSets(ctx, c, nil) })
-	shared, err := election.NewPartitions(c, "shared", 2, func(ctx context.Context, _ election.Partition) { <-ctx.Done() }, election.PartitionsConfig{LeaseDuration: ttl, ShutdownTimeout: testenv.BoundShutdown})
-	testenv.Must(e, err)
-	add("Partitions.Run", func(ctx context.Context) { _ = shared.Run(ctx) })
-	add("Partitions.Check", func(context.Context) { _ = shared.Check(0) })
-	add("Partitions.Ready", func(context.Context) { _ = shared.Ready() })
 	add("LeaderElector.Check", func(context.Context) { _ = transfers.Check(0) })
 	add("LeaderElector.Ready", func(context.Context) { _ = transfers.Ready() })
 }

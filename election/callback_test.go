@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/noonlock/noonlock"
 	"github.com/noonlock/noonlock/election"
 	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
@@ -140,7 +141,7 @@ func TestFault53_PanicAndGoexit(t *testing.T) {
 			if got.normal || (got.value == nil) != test.goexit || !test.goexit && !errors.Is(err, boom) {
 				t.Errorf("%s: Run ended with %+v", test.name, got)
 			}
-			var wrapped *election.PanicError
+			var wrapped *noonlock.PanicError
 			if test.newLeader != nil && !test.goexit && (!errors.As(err, &wrapped) || !strings.Contains(wrapped.Error(), "callback_test.go")) {
 				t.Errorf("%s: no stack of the callback: %v", test.name, err)
 			}

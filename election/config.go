@@ -100,7 +100,7 @@ var errNoClient = &noonlock.ConfigError{Package: "election", Field: "client", Va
 
 // complete fills in the defaults and checks the rules: client-go's, and those of
 // a lease.
-func (cfg Config) complete(client *lockcore.Client, typ string) (Config, error) {
+func (cfg Config) complete(client *lockcore.Client) (Config, error) {
 	if client == nil {
 		return cfg, errNoClient
 	}
@@ -137,7 +137,7 @@ func (cfg Config) complete(client *lockcore.Client, typ string) (Config, error) 
 		{cfg.DrainTimeout < 0, "DrainTimeout", cfg.DrainTimeout, "0 (no limit) or positive"},
 	} {
 		if r.broken {
-			return cfg, &noonlock.ConfigError{Package: "election", Field: typ + "." + r.field, Value: fmt.Sprint(r.value), Rule: r.must}
+			return cfg, &noonlock.ConfigError{Package: "election", Field: "Config." + r.field, Value: fmt.Sprint(r.value), Rule: r.must}
 		}
 	}
 	return cfg, nil

@@ -1,5 +1,5 @@
 // Package election elects one of many replicas as the leader, on Redis. It uses the terms
-// of client-go's leaderelection.
+// of client-go's leaderelection. Package partition spreads work over all replicas.
 //
 //	le, err := election.NewLeaderElector(client, "controller", election.Callbacks{
 //		OnStartedLeading: func(ctx context.Context) { work(ctx) },
@@ -82,13 +82,12 @@
 //
 //	2/3 LeaseDuration, at most 6 s    LeaderElector.TransferTo
 //	LeaseDuration                     LeaderElector.Resign
-//	6 s                               Election.Record, Election.Partitions
-//	6.7 s                             Election.Candidates, Elections, PartitionSets
+//	6 s                               Election.Record
+//	6.7 s                             Election.Candidates, Elections
 //	12 s                              Election.Resign, Election.Terms
 //	18.7 s                            Election.TransferTo
-//	until ctx ends + ShutdownTimeout  LeaderElector.Run, Partitions.Run
-//	0 s                               LeaderElector.Check, LeaderElector.Ready, Election.Watch,
-//	                                  Partitions.Check, Partitions.Ready
+//	until ctx ends + ShutdownTimeout  LeaderElector.Run
+//	0 s                               LeaderElector.Check, LeaderElector.Ready, Election.Watch
 //
 // Work that does not return when its context is done delays Run, and Resign and TransferTo of a LeaderElector.
 //
@@ -129,27 +128,6 @@
 //	                              lead before the work has returned. Then Run returns
 //	                              lockcore.ErrClosed.
 //
-// # Partitions
-//
-// NewPartitions shares n partitions among the replicas that live. Each replica settles at ⌊n/live⌋ to ⌈n/live⌉
-// of them. One lease covers all partitions of a replica, so its renewals cost the same for any n.
-//
-//   - At most one replica leads a partition at a time, under the conditions of the guarantees above. The token of a
-//     partition grows with each leader.
-//   - A partition moves in this order: its context is done, its work returns, its replica reports that at once,
-//     and another replica leads it, a few round trips later. Work that hangs delays its own partition only.
-//   - No partition moves that the balance does not need. A restart of a replica that stops cleanly moves at most
-//     2⌈n/live⌉ partitions. If many replicas start at the same time, the first ones give most of theirs back.
-//   - The partitions of a replica that died are led by others within LeaseDuration and 0.5 s.
-//   - n is stored while a replica lives. Another n is refused until all replicas have stopped.
-//
-// Not guaranteed: that a replica leads the same partitions again after a restart, and an order in time between
-// partitions. If the server loses the key of a set, or what has changed last, as in a failover to a replica that
-// lagged, the replicas notice that at their next renewal: each stops what the server does not say that it leads. Two
-// may lead a partition until then, the second one with the greater token, unless Config.LockDelay of the Client
-// prevents it. The partitions of a replica that has left may have no leader until its lease ends, if the loss
-// undid that.
-//
 // # The record
 //
 // HGETALL noonlock:{election/NAME}:leader shows the leader. LeaderRecord documents its
@@ -157,7 +135,7 @@
 //
 // # Rights
 //
-// docs/SECURITY.md lists the rights (ACL) that elections and partitions need.
+// docs/SECURITY.md lists the rights (ACL) that elections need.
 //
 // # Metrics
 //
@@ -166,6 +144,4 @@
 //	noonlock_election_time_to_lead_seconds{name}      from campaigning to leading
 //	noonlock_election_drain_overruns_total{name}      times that DrainTimeout was overrun
 //	noonlock_election_interventions_total{name,action}  requests of operators: resign, transfer
-//	noonlock_partitions_led{name}                     partitions that this process leads
-//	noonlock_partitions_total{name,event}             partitions gained, released, lost
 package election

@@ -81,7 +81,6 @@ func newElection(client *lockcore.Client, name string, cfg *lockcore.LeaseConfig
 		client: client, lock: n, scripts: s, name: name, metadata: string(encoded),
 		keys: keys{
 			lock: n.Key("lock"), fence: n.Key("fence"), leader: n.Key("leader"), terms: n.Key("terms"), channel: n.Channel("leader", name),
-			parts: n.Key("parts"), shares: n.Channel("parts", name),
 		},
 		watches: c.Shared(watchesKey{}, func() any { return &watches{all: map[string]*watch{}} }).(*watches),
 	}
@@ -155,9 +154,9 @@ func Elections(ctx context.Context, client *lockcore.Client, progress func(keys 
 	return names, nil
 }
 
-// keys are the keys and the channel of an election's record, and those of the partitions of the same name. All keys
-// belong to one name, election/<name>. docs/ARCHITECTURE.md, "Keys", describes them. lock and fence are lockcore's.
-type keys struct{ lock, fence, leader, terms, channel, parts, shares string }
+// keys are the keys and the channel of an election's record. All keys belong to one name, election/<name>.
+// docs/ARCHITECTURE.md, "Keys", describes them. lock and fence are lockcore's.
+type keys struct{ lock, fence, leader, terms, channel string }
 
 //go:embed lua/*.lua
 var luaFiles embed.FS
@@ -166,7 +165,6 @@ var luaFiles embed.FS
 type scripts struct {
 	claim, renew, vacate, look, resign *wire.Script
 	keep, view                         *wire.Script // on a quorum, with vacate
-	share                              *wire.Script // of partitions
 }
 
 // ownScripts loads the scripts once, for all Clients.
@@ -177,7 +175,7 @@ func load(files fs.FS) (*scripts, error) {
 	s := &scripts{
 		claim: l.Script("leader_claim"), renew: l.Script("leader_renew"),
 		vacate: l.Script("leader_vacate"), look: l.Script("leader_look"), resign: l.Script("leader_resign"),
-		keep: l.Script("leader_keep"), view: l.Script("leader_view"), share: l.Script("parts_share"),
+		keep: l.Script("leader_keep"), view: l.Script("leader_view"),
 	}
 	return s, l.Err()
 }

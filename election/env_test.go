@@ -285,7 +285,7 @@ func (e *env) record() map[string]string {
 func (e *env) script(name string) func([]string) bool {
 	e.Helper()
 	files := election.ScriptFiles
-	if !strings.HasPrefix(name, "leader_") && name != "parts_share" {
+	if !strings.HasPrefix(name, "leader_") {
 		files = os.DirFS("../internal/lock")
 	}
 	return testenv.Scripts{Files: files}.Match(e, name)

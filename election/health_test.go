@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/noonlock/noonlock"
 	"github.com/noonlock/noonlock/election"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
@@ -149,7 +150,7 @@ func TestFault135_TheHealthCheckPanics(t *testing.T) {
 		e.queued(1)
 		panics := func(context.Context) error { panic(errSick) }
 		now.Store(&panics)
-		got, _ := (<-value).(*election.PanicError)
+		got, _ := (<-value).(*noonlock.PanicError)
 		if !errors.Is(got, errSick) || a.le.IsLeader() {
 			t.Errorf("Run ended with %v; leader: %t", got, a.le.IsLeader())
 		}

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/noonlock/noonlock/internal/holding"
 	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/internal/retry"
 )
@@ -58,7 +59,7 @@ func (c *candidacy) Work(run context.Context, now *leadership, waited time.Durat
 	defer func() {
 		now.returned.Store(true)
 		if !normal {
-			le.log.Error(errCallback, "OnStartedLeading panicked or called runtime.Goexit; releasing leadership", "term", term.Number)
+			le.log.Error(holding.ErrCallback, "OnStartedLeading panicked or called runtime.Goexit; releasing leadership", "term", term.Number)
 		}
 	}()
 	le.callbacks.OnStartedLeading(ctx)

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/noonlock/noonlock"
 	"github.com/noonlock/noonlock/election"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
@@ -100,7 +101,7 @@ func ExampleElection() {
 }
 
 // A panic of OnNewLeader ends Run, whose caller gets it.
-func ExamplePanicError() {
+func ExampleLeaderElector_Run_panic() {
 	server, err := lockcoretest.StartRedis()
 	if err != nil {
 		panic(err)
@@ -120,7 +121,7 @@ func ExamplePanicError() {
 		panic(err)
 	}
 	defer func() {
-		if p, ok := recover().(*election.PanicError); ok {
+		if p, ok := recover().(*noonlock.PanicError); ok {
 			fmt.Println("OnNewLeader:", p.Value)
 		}
 	}()

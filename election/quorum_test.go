@@ -108,11 +108,6 @@ func TestFault90_ElectionOnAQuorum(t *testing.T) {
 			func() error { return a.le.TransferTo(e.Context(), "b") },
 			func() error { _, err := board.Resign(e.Context(), 0); return err },
 			func() error { _, err := board.Candidates(e.Context()); return err },
-			func() error { _, err := board.Partitions(e.Context()); return err },
-			func() error {
-				_, err := election.NewPartitions(e.client("sharer"), "x", 1, func(context.Context, election.Partition) {}, election.PartitionsConfig{})
-				return err
-			},
 			func() error { _, err := election.Elections(e.Context(), e.client("reader of names"), nil); return err },
 		} {
 			mustIs(e, refused(), noonlock.ErrConfig)

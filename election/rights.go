@@ -30,27 +30,3 @@ func (rights) Needs() lock.Needs {
 		},
 	}
 }
-
-type partitionNeeds = lock.Declared[partitionRights]
-
-type partitionRights struct{}
-
-// Needs returns the keys, channels and scripts of partitions.
-func (partitionRights) Needs() lock.Needs {
-	return lock.Needs{
-		Names:    lock.ElectionNames,
-		Parts:    map[string]lock.Part{"parts": {Types: []string{"zset"}}},
-		Channels: []string{"parts"},
-		Commands: []string{"HGET"}, // finds out who has released a lease by force
-		Scripts: func(quorum bool) ([]*wire.Script, error) {
-			s, err := ownScripts()
-			switch {
-			case err != nil:
-				return nil, err
-			case quorum:
-				return nil, lock.OnOne("Partitions")
-			}
-			return []*wire.Script{s.share}, nil
-		},
-	}
-}

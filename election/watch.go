@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/noonlock/noonlock/internal/holding"
 	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/internal/stopping"
 	"github.com/noonlock/noonlock/lockcore"
@@ -181,7 +182,7 @@ type observer struct {
 	calls   chan struct{} // closed when the goroutine ends; nil: none
 	ended   bool          // no more calls
 	over    chan struct{} // closed at the end of Run
-	crashed error         // see guarded
+	crashed error         // see holding.Guarded
 }
 
 // observe starts to watch the record. crash ends Run.
@@ -233,12 +234,12 @@ func (p *observer) announce(over chan struct{}) {
 
 // guard calls a function of the user, and reports whether it has returned. After a panic or Goexit, Run ends.
 func (p *observer) guard(name string, call func()) (normal bool) {
-	return guarded(call, func(why error) {
+	return holding.Guarded(call, func(why error) {
 		p.le.mu.Lock()
 		p.ended, p.crashed = true, cmp.Or(p.crashed, why)
 		p.le.mu.Unlock()
-		p.le.log.Error(errCallback, name+" panicked or called runtime.Goexit; ending Run")
-		p.crash(errCrashed)
+		p.le.log.Error(holding.ErrCallback, name+" panicked or called runtime.Goexit; ending Run")
+		p.crash(holding.ErrCallback)
 	})
 }
 
@@ -257,5 +258,5 @@ func (p *observer) end(deadline *stopping.Deadline) {
 	p.le.mu.Lock()
 	crashed := p.crashed
 	p.le.mu.Unlock()
-	continueCrash(crashed)
+	holding.Continue(crashed)
 }

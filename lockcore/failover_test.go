@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/noonlock/noonlock/election"
+	"github.com/noonlock/noonlock/election/partition"
 	"github.com/noonlock/noonlock/internal/servers"
 	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
@@ -445,18 +446,18 @@ func TestFault140_ClassD_PartitionsBehindASentinel(t *testing.T) {
 		return w.client(w.options(who), lockcore.Config{Identity: who, Logger: lockcore.Discard})
 	}
 	var mu sync.Mutex
-	led := map[election.PartitionLeader]bool{}
+	led := map[partition.Partition]bool{}
 	member := func(who string) (leave func()) {
-		ps, err := election.NewPartitions(client(who), firstName, 16, func(ctx context.Context, p election.Partition) {
+		ps, err := partition.NewRunner(client(who), firstName, 16, func(ctx context.Context, index int) {
 			at := func(leads bool) {
 				mu.Lock()
 				defer mu.Unlock()
-				led[election.PartitionLeader{Partition: p, Leader: who}] = leads
+				led[partition.Partition{Index: index, Token: lockcore.FromContext(ctx).Token(), Leader: who}] = leads
 			}
 			at(true)
 			defer at(false)
 			<-ctx.Done()
-		}, election.PartitionsConfig{LeaseDuration: 20 * time.Second})
+		}, partition.Config{LeaseDuration: 20 * time.Second})
 		must(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
@@ -468,7 +469,7 @@ func TestFault140_ClassD_PartitionsBehindASentinel(t *testing.T) {
 		t.Cleanup(leave)
 		return leave
 	}
-	reader, err := election.NewElection(client("reader"), firstName)
+	reader, err := partition.NewSet(client("reader"), firstName)
 	must(t, err)
 	// agree waits until exactly those lead that lead at the server, without one that is gone, and at least so many lead.
 	agree := func(leaders int, gone string) {
@@ -477,13 +478,13 @@ func TestFault140_ClassD_PartitionsBehindASentinel(t *testing.T) {
 			stored, err := reader.Partitions(t.Context())
 			mu.Lock()
 			defer mu.Unlock()
-			want, names := map[election.PartitionLeader]bool{}, map[string]bool{}
+			want, names := map[partition.Partition]bool{}, map[string]bool{}
 			for _, p := range stored {
 				if names[p.Leader] = true; p.Leader != gone {
 					want[p] = true
 				}
 			}
-			maps.DeleteFunc(led, func(_ election.PartitionLeader, leads bool) bool { return !leads })
+			maps.DeleteFunc(led, func(_ partition.Partition, leads bool) bool { return !leads })
 			return err == nil && len(stored) == 16 && len(names) >= leaders && maps.Equal(led, want)
 		})
 	}

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/noonlock/noonlock/election"
+	"github.com/noonlock/noonlock/election/partition"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
 )
@@ -40,7 +41,7 @@ func (k Kind) Names(ctx context.Context, client *lockcore.Client, progress func(
 	case Jobs:
 		return singleton.Jobs(ctx, client, progress)
 	case Partitions:
-		return election.PartitionSets(ctx, client, progress)
+		return partition.Sets(ctx, client, progress)
 	default:
 		return lockcore.Locks(ctx, client, progress)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/noonlock/noonlock"
 	"github.com/noonlock/noonlock/election"
+	"github.com/noonlock/noonlock/election/partition"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
 )
@@ -48,9 +49,9 @@ type Election struct {
 
 // A Set is the JSON of a set of partitions.
 type Set struct {
-	Name       string                     `json:"name"`
-	Replicas   []Share                    `json:"replicas"` // that lead, sorted
-	Partitions []election.PartitionLeader `json:"partitions"`
+	Name       string                `json:"name"`
+	Replicas   []Share               `json:"replicas"` // that lead, sorted
+	Partitions []partition.Partition `json:"partitions"`
 }
 
 // A Share is how many partitions a replica leads.
@@ -60,10 +61,10 @@ type Share struct {
 }
 
 // readSet reads a set of partitions.
-func (t *Thing) readSet(ctx context.Context, e *election.Election) (err error) {
+func (t *Thing) readSet(ctx context.Context, s *partition.Set) (err error) {
 	t.Now = time.Now()
 	t.Set = Set{Name: t.Name, Replicas: []Share{}}
-	t.Set.Partitions, err = e.Partitions(ctx)
+	t.Set.Partitions, err = s.Partitions(ctx)
 	leads := map[string]int{}
 	for _, p := range t.Set.Partitions {
 		leads[p.Leader]++
@@ -85,11 +86,11 @@ func (k Kind) Read(ctx context.Context, client *lockcore.Client, name string) (T
 		}
 		return t, t.readElection(ctx, e)
 	case Partitions:
-		e, err := election.NewElection(client, name)
+		s, err := partition.NewSet(client, name)
 		if err != nil {
 			return t, err
 		}
-		return t, t.readSet(ctx, e)
+		return t, t.readSet(ctx, s)
 	case Jobs:
 		j, err := singleton.NewJob(client, name)
 		if err != nil {

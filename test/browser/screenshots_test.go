@@ -16,6 +16,7 @@ import (
 	"github.com/chromedp/cdproto/page"
 
 	"github.com/noonlock/noonlock/election"
+	"github.com/noonlock/noonlock/election/partition"
 	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
@@ -136,7 +137,7 @@ func sample(e *testenv.Env) {
 	}
 	elector(e, clients[1], "uploads", election.Config{})
 	for _, client := range clients {
-		ps, err := election.NewPartitions(client, "tenants", 64, func(ctx context.Context, _ election.Partition) { <-ctx.Done() }, election.PartitionsConfig{})
+		ps, err := partition.NewRunner(client, "tenants", 64, func(ctx context.Context, _ int) { <-ctx.Done() }, partition.Config{})
 		testenv.Must(e, err)
 		background(e, func(ctx context.Context) { _ = ps.Run(ctx) })
 		r, err := singleton.NewRunner(client, singleton.Config{Drain: -1})

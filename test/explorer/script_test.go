@@ -18,10 +18,11 @@ import (
 // rooms are the packages whose tests detect changes of scripts, by their names in killers.txt. Their scripts
 // are in the folder lua, those of lockcore in that of internal/lock.
 var rooms = map[string]string{
-	"lockcore": "../../lockcore",
-	"ledger":   "../../singleton/internal/ledger",
-	"election": "../../election",
-	"cas":      "../../adapters/clientgo/internal/cas",
+	"lockcore":  "../../lockcore",
+	"ledger":    "../../singleton/internal/ledger",
+	"election":  "../../election",
+	"partition": "../../election/partition",
+	"cas":       "../../adapters/clientgo/internal/cas",
 }
 
 // sharedParts is the directory of the parts that scripts of all packages include.

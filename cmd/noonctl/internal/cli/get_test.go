@@ -23,6 +23,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/noonlock/noonlock/election"
+	"github.com/noonlock/noonlock/election/partition"
 	"github.com/noonlock/noonlock/internal/servers"
 	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
@@ -99,7 +100,7 @@ func TestOutput(t *testing.T) {
 	e.Until("a leads", a.IsLeader)
 	stopB := e.background(b.Run)
 	e.Until("b waits", func() bool { return e.waiters("election/board") == 1 })
-	shards, err := election.NewPartitions(e.client, "shards", 3, func(ctx context.Context, _ election.Partition) { <-ctx.Done() }, election.PartitionsConfig{})
+	shards, err := partition.NewRunner(e.client, "shards", 3, func(ctx context.Context, _ int) { <-ctx.Done() }, partition.Config{})
 	testenv.Must(t, err)
 	e.background(shards.Run)
 	e.Until("it leads all", func() bool {
@@ -431,7 +432,7 @@ func TestFault136_ReadersWriteNothing(t *testing.T) {
 				OnStartedLeading: func(ctx context.Context) { <-ctx.Done() }, OnStoppedLeading: func() {},
 			}, election.Config{})
 			testenv.Must(t, err)
-			shards, err := election.NewPartitions(c, "shards", 3, func(ctx context.Context, _ election.Partition) { <-ctx.Done() }, election.PartitionsConfig{})
+			shards, err := partition.NewRunner(c, "shards", 3, func(ctx context.Context, _ int) { <-ctx.Done() }, partition.Config{})
 			testenv.Must(t, err)
 			e.background(le.Run)
 			e.background(shards.Run)

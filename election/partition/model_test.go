@@ -1,4 +1,4 @@
-package election
+package partition
 
 import (
 	"fmt"
@@ -16,10 +16,20 @@ import (
 )
 
 const (
-	shares    = "noonlock:parts:0:board"
+	shares    = "noonlock:parts:0:shards"
 	partsTTL  = 10 * time.Second
 	liveScore = 10000
 )
+
+func key(part string) string { return "noonlock:{election/shards}:" + part }
+
+func lua() testenv.Scripts { return testenv.Scripts{Files: ScriptFiles} }
+
+// The header of the script declares its arguments, and it uses exactly those.
+func TestScriptsDeclareWhatTheyUse(t *testing.T) {
+	t.Parallel()
+	lua().CheckHeaders(t)
+}
 
 // A seat is a replica in the model of a set of partitions: what it knows by the answers that have reached it.
 type seat struct {

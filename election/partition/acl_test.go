@@ -1,4 +1,4 @@
-package election_test
+package partition_test
 
 import (
 	"slices"
@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/noonlock/noonlock/doctor"
-	"github.com/noonlock/noonlock/election"
+	"github.com/noonlock/noonlock/election/partition"
 	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
@@ -14,17 +14,17 @@ import (
 
 // Users with exactly the documented rights share partitions. Without the right to one command, a replica is not
 // ready when it starts. Its error names the right, and so does doctor.
-func TestRightsOfPartitions(t *testing.T) {
+func TestRights(t *testing.T) {
 	t.Parallel()
-	e := realEnv(t)
-	rights := testenv.Rights(t, lock.NeedsOf(new(election.Partitions)), false)
+	e := onServer(t)
+	rights := testenv.Rights(t, lock.NeedsOf(partition.Set{}), false)
 	as := func(who string, also ...string) *lockcore.Client {
 		return e.ClientWith(e.As(who, slices.Concat(rights, also)...), lockcore.Config{Identity: who})
 	}
 	b := e.board(4)
 	a := b.on(as("a"), "a")
 	b.settles("a:4")
-	must(e, doctor.CheckRights(e.Context(), as("doctor"), electionName, doctor.UsePartitions))
+	must(e, doctor.CheckRights(e.Context(), as("doctor"), setName, doctor.UsePartitions))
 	b.on(as("b"), "b")
 	b.settles("a:2 b:2")
 	must(e, a.stop())
@@ -36,7 +36,7 @@ func TestRightsOfPartitions(t *testing.T) {
 	for _, right := range slices.DeleteFunc(commands, func(right string) bool { return right == "+publish" }) {
 		command := strings.TrimPrefix(right, "+")
 		c := as("without-"+command, "-"+command)
-		err := doctor.CheckRights(e.Context(), c, electionName, doctor.UsePartitions)
+		err := doctor.CheckRights(e.Context(), c, setName, doctor.UsePartitions)
 		if err == nil || !strings.HasSuffix(err.Error(), ": "+strings.ToUpper(command)) || lockcore.IsTemporary(err) {
 			t.Errorf("doctor, without %s: %v", command, err)
 		}

@@ -1,4 +1,4 @@
-package election_test
+package partition_test
 
 import (
 	"context"
@@ -17,7 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/noonlock/noonlock"
-	"github.com/noonlock/noonlock/election"
+	"github.com/noonlock/noonlock/election/partition"
 	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
@@ -33,41 +33,44 @@ type board struct {
 
 	loose bool // the server loses data, so two may work on a partition
 
-	mu    sync.Mutex
-	at    map[int]map[string]uint64 // who works on a partition, with which token
-	token map[int]uint64
-	moves int
-	hangs map[int]chan struct{} // work of the partition returns when the channel is closed
+	mu     sync.Mutex
+	at     map[int]map[string]uint64 // who works on a partition, with which token
+	token  map[int]uint64
+	moves  int
+	causes []error               // of the contexts of work that has returned
+	hangs  map[int]chan struct{} // work of the partition returns when the channel is closed
 
-	reader func() *election.Election
+	reader func() *partition.Set
 }
 
 func (e *env) board(n int) *board {
 	return &board{
 		e: e, n: n, lease: leaseDuration, at: map[int]map[string]uint64{}, token: map[int]uint64{}, hangs: map[int]chan struct{}{},
-		reader: sync.OnceValue(func() *election.Election {
-			reader, err := election.NewElection(e.Client("reader"), electionName)
+		reader: sync.OnceValue(func() *partition.Set {
+			reader, err := partition.NewSet(e.Client("reader"), setName)
 			must(e, err)
 			return reader
 		}),
 	}
 }
 
-func (b *board) work(who string) func(ctx context.Context, p election.Partition) {
-	return func(ctx context.Context, p election.Partition) {
+func (b *board) work(who string) func(ctx context.Context, index int) {
+	return func(ctx context.Context, index int) {
 		b.mu.Lock()
-		if of := lockcore.FromContext(ctx); of == nil || of.Token() != p.Token || lockcore.FromContext(of.Context()).Token() != p.Token {
-			b.e.Errorf("%s: partition %d without its lease", who, p.Index)
+		of := lockcore.FromContext(ctx)
+		token := of.Token()
+		if of.Check() != nil || lockcore.FromContext(of.Context()).Token() != token {
+			b.e.Errorf("%s: partition %d without its lease", who, index)
 		}
-		if others := b.at[p.Index]; len(others) > 0 && !b.loose || p.Token <= b.token[p.Index] {
-			b.e.Errorf("%s leads %v beside %v, after the token %d", who, p, others, b.token[p.Index])
+		if others := b.at[index]; len(others) > 0 && !b.loose || token <= b.token[index] {
+			b.e.Errorf("%s leads %d with token %d beside %v, after the token %d", who, index, token, others, b.token[index])
 		}
-		if b.at[p.Index] == nil {
-			b.at[p.Index] = map[string]uint64{}
+		if b.at[index] == nil {
+			b.at[index] = map[string]uint64{}
 		}
-		b.at[p.Index][who], b.token[p.Index] = p.Token, p.Token
+		b.at[index][who], b.token[index] = token, token
 		b.moves++
-		hangs := b.hangs[p.Index]
+		hangs := b.hangs[index]
 		b.mu.Unlock()
 		<-ctx.Done()
 		if hangs != nil {
@@ -75,13 +78,14 @@ func (b *board) work(who string) func(ctx context.Context, p election.Partition)
 		}
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		delete(b.at[p.Index], who)
+		delete(b.at[index], who)
+		b.causes = append(b.causes, context.Cause(ctx))
 	}
 }
 
 // A sharer is a replica of a set.
 type sharer struct {
-	*election.Partitions
+	*partition.Runner
 	who        string
 	wait, stop func() error
 }
@@ -93,7 +97,7 @@ func (b *board) sharer(who string) *sharer {
 
 func (b *board) on(c *lockcore.Client, who string) *sharer {
 	b.e.Helper()
-	ps, err := election.NewPartitions(c, electionName, b.n, b.work(who), election.PartitionsConfig{LeaseDuration: b.lease})
+	ps, err := partition.NewRunner(c, setName, b.n, b.work(who), partition.Config{LeaseDuration: b.lease})
 	must(b.e, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -150,6 +154,11 @@ func TestPartitionsAreShared(t *testing.T) {
 		b.settles("a:10")
 		b.sharer("b")
 		b.settles("a:5 b:5")
+		b.mu.Lock()
+		for _, cause := range b.causes {
+			mustIs(e, cause, partition.ErrMoved)
+		}
+		b.mu.Unlock()
 		b.sharer("c")
 		b.settles("a:3 b:4 c:3")
 		must(e, a.stop())
@@ -171,7 +180,9 @@ func TestFault133_AReplicaOfPartitionsIsGone(t *testing.T) {
 		t.Run(fmt.Sprint("frozen ", frozen), func(t *testing.T) {
 			t.Parallel()
 			inBubble(t, func(e *env) {
-				c, f, clock := e.jumping("a")
+				opt, f := e.Link()
+				clock := testenv.NewClock()
+				c := e.ClientOn(clock.Now, opt, lockcore.Config{Identity: "a"})
 				b := e.board(9)
 				a := b.on(c, "a")
 				b.settles("a:9")
@@ -221,7 +232,7 @@ func TestFault133_WorkOfAPartitionHangs(t *testing.T) {
 		f.Partition()
 		b.settles("a:1 b:6")
 		e.Until("the check fails", func() bool { return a.Check(time.Second) != nil })
-		mustIs(e, a.Check(time.Second), election.ErrOverdue)
+		mustIs(e, a.Check(time.Second), partition.ErrOverdue)
 		f.Heal()
 		release()
 		must(e, <-stopped)
@@ -229,23 +240,25 @@ func TestFault133_WorkOfAPartitionHangs(t *testing.T) {
 	})
 }
 
+var errBroken = errors.New("broken on purpose")
+
 // The work of a partition panics or exits: the others end, all are given back, and Run's caller gets it.
 func TestPartitionWorkPanics(t *testing.T) {
 	t.Parallel()
-	for _, value := range []any{errStopped, nil} {
+	for _, value := range []any{errBroken, nil} {
 		t.Run(fmt.Sprint(value), func(t *testing.T) {
 			t.Parallel()
 			inBubble(t, func(e *env) {
-				lead := func(ctx context.Context, p election.Partition) {
-					if p.Index == 1 && value == nil {
+				lead := func(ctx context.Context, index int) {
+					if index == 1 && value == nil {
 						<-time.After(time.Second)
 						runtime.Goexit()
-					} else if p.Index == 1 {
+					} else if index == 1 {
 						panic(value)
 					}
 					<-ctx.Done()
 				}
-				ps, err := election.NewPartitions(e.Client("a"), electionName, 3, lead, election.PartitionsConfig{})
+				ps, err := partition.NewRunner(e.Client("a"), setName, 3, lead, partition.Config{})
 				must(e, err)
 				over := make(chan any)
 				go func() {
@@ -253,7 +266,7 @@ func TestPartitionWorkPanics(t *testing.T) {
 					e.Errorf("Run returned %v", ps.Run(context.Background()))
 				}()
 				got := <-over
-				if panics, ok := got.(*election.PanicError); value != nil && (!ok || !errors.Is(panics, errStopped)) || value == nil && got != nil {
+				if panics, ok := got.(*noonlock.PanicError); value != nil && (!ok || !errors.Is(panics, errBroken)) || value == nil && got != nil {
 					e.Errorf("Run's caller got %v", got)
 				}
 				b := e.board(3)
@@ -274,7 +287,7 @@ func TestFault134_RequestsAboutPartitionsAreLost(t *testing.T) {
 				c, f := e.Linked("a")
 				b := e.board(10)
 				for _, skip := range []int{0, 2, 4} { // a join, calls and renewals
-					f.Inject(e, lockcoretest.Fault{Kind: kind, Match: e.script("parts_share"), Skip: skip, Count: 1})
+					f.Inject(e, lockcoretest.Fault{Kind: kind, Match: testenv.Scripts{Files: partition.ScriptFiles}.Match(e, "parts_share"), Skip: skip, Count: 1})
 				}
 				a := b.on(c, "a")
 				b.settles("a:10")
@@ -290,10 +303,10 @@ func TestFault134_RequestsAboutPartitionsAreLost(t *testing.T) {
 // A user may not publish, so that no message arrives: renewals tell what is to be done.
 func TestFault134_NoMessageAboutPartitions(t *testing.T) {
 	t.Parallel()
-	e := realEnv(t)
+	e := onServer(t)
 	b := e.board(4)
 	silent := func(who string) *sharer {
-		opt := e.As(who, append(testenv.Rights(t, lock.NeedsOf(new(election.Partitions)), false), "-publish")...)
+		opt := e.As(who, append(testenv.Rights(t, lock.NeedsOf(partition.Set{}), false), "-publish")...)
 		return b.on(e.ClientWith(opt, lockcore.Config{Identity: who}), who)
 	}
 	a := silent("a")
@@ -489,7 +502,7 @@ func TestFault140_WorkOfALostPartitionHangs(t *testing.T) {
 		}
 		must(e, e.Raw.ZAdd(e.Context(), key("parts"), redis.Z{Score: 0, Member: "1"}).Err())
 		e.Pass(leaseDuration)
-		mustIs(e, a.Check(leaseDuration/2), election.ErrOverdue, lockcore.ErrLeaseLost)
+		mustIs(e, a.Check(leaseDuration/2), partition.ErrOverdue, lockcore.ErrLeaseLost)
 		b.settles("a:2")
 		close(hangs)
 		e.Pass(time.Second)
@@ -518,45 +531,49 @@ func TestFault134_AnotherNumberOfPartitions(t *testing.T) {
 	})
 }
 
-// What NewPartitions refuses, before anything is sent.
-func TestPartitionsAreRefused(t *testing.T) {
+// What NewRunner, NewSet and Sets refuse, before anything is sent.
+func TestRefusals(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
-		c, lead := e.Client("a"), func(context.Context, election.Partition) {}
-		for want, make := range map[string]func() (*election.Partitions, error){
-			"client": func() (*election.Partitions, error) {
-				return election.NewPartitions(nil, "x", 1, lead, election.PartitionsConfig{})
-			},
-			"lead": func() (*election.Partitions, error) {
-				return election.NewPartitions(c, "x", 1, nil, election.PartitionsConfig{})
-			},
-			"n": func() (*election.Partitions, error) {
-				return election.NewPartitions(c, "x", 0, lead, election.PartitionsConfig{})
-			},
-			"from 1 to 4096": func() (*election.Partitions, error) {
-				return election.NewPartitions(c, "x", 4097, lead, election.PartitionsConfig{})
-			},
-			"name": func() (*election.Partitions, error) {
-				return election.NewPartitions(c, "", 1, lead, election.PartitionsConfig{})
-			},
-			"PartitionsConfig.LeaseDuration": func() (*election.Partitions, error) {
-				return election.NewPartitions(c, "x", 1, lead, election.PartitionsConfig{LeaseDuration: 1})
-			},
+		c, lead := e.Client("a"), func(context.Context, int) {}
+		servers := []redis.UniversalClient{e.Raw, e.Raw, e.Raw}
+		several, err := lockcore.NewQuorum(servers, lockcore.QuorumConfig{})
+		must(e, err)
+		defer several.Close(e.Context())
+		made := func(c *lockcore.Client, name string, n int, lead func(context.Context, int), cfg partition.Config) error {
+			_, err := partition.NewRunner(c, name, n, lead, cfg)
+			return err
+		}
+		_, noClient := partition.NewSet(nil, "x")
+		_, ofSeveral := partition.NewSet(several, "x")
+		_, noList := partition.Sets(e.Context(), nil, nil)
+		_, listOfSeveral := partition.Sets(e.Context(), several, nil)
+		for want, err := range map[string]error{
+			"client is nil":          made(nil, "x", 1, lead, partition.Config{}),
+			"the Client of a set of": made(several, "x", 1, lead, partition.Config{}),
+			"lead":                   made(c, "x", 1, nil, partition.Config{}),
+			"n is 0":                 made(c, "x", 0, lead, partition.Config{}),
+			"from 1 to 4096":         made(c, "x", 4097, lead, partition.Config{}),
+			"name":                   made(c, "", 1, lead, partition.Config{}),
+			"Config.LeaseDuration":   made(c, "x", 1, lead, partition.Config{LeaseDuration: 1}),
+			"Config.ShutdownTimeout": made(c, "x", 1, lead, partition.Config{ShutdownTimeout: -1}),
+			"a *lockcore.Client":     noClient,
+			"of NewQuorum":           ofSeveral,
+			"must be a *lockcore":    noList,
+			"NewQuorum":              listOfSeveral,
 		} {
-			ps, err := make()
 			mustIs(e, err, noonlock.ErrConfig)
-			if ps != nil || !strings.Contains(err.Error(), want) {
+			if !strings.Contains(fmt.Sprint(err), want) {
 				e.Errorf("want an error about %s: %v", want, err)
 			}
 		}
-		testenv.MustIs(e, func() error { _, err := election.PartitionSets(e.Context(), nil, nil); return err }(), noonlock.ErrConfig)
 	})
 }
 
 // While the server is out of memory, replicas keep what they lead.
 func TestFault31_PartitionsWithoutMemory(t *testing.T) {
 	t.Parallel()
-	e := realEnv(t)
+	e := onServer(t)
 	b := e.board(4)
 	b.lease *= 4 // a slow machine must not lose a lease: without memory, nobody joins
 	b.sharer("a")

@@ -1,4 +1,4 @@
-package election
+package partition
 
 import (
 	"cmp"
@@ -13,7 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/noonlock/noonlock"
+	"github.com/noonlock/noonlock/internal/holding"
 	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/internal/registry"
 	"github.com/noonlock/noonlock/internal/retry"
@@ -35,7 +35,7 @@ import (
 // then lists all partitions of the session. Others are lost, wherever their work is.
 type session struct {
 	lock.Kind
-	ps    *Partitions
+	r     *Runner
 	lease *lock.Lease
 
 	owned   map[int]*work // by index; of the goroutine of Run
@@ -45,9 +45,10 @@ type session struct {
 
 // A work is one leadership of a partition here.
 type work struct {
-	Partition
+	index    int
+	token    uint64
 	session  *session
-	before   *work // earlier work that has not returned; guarded by Partitions.mu
+	before   *work // earlier work that has not returned; guarded by Runner.mu
 	cancel   context.CancelCauseFunc
 	stopped  atomic.Pointer[stop] // nil: neither given up nor lost
 	returned chan struct{}
@@ -56,7 +57,7 @@ type work struct {
 // A stop is the end of work whose session continues.
 type stop struct {
 	at    time.Time
-	cause error // errMoved or lockcore.ErrLeaseLost
+	cause error // ErrMoved or lockcore.ErrLeaseLost
 }
 
 func (w *work) stop(cause error) {
@@ -73,10 +74,8 @@ func (w *work) over() bool {
 	}
 }
 
-// partitionLabel is the kind of a session's lease in metrics.
-const partitionLabel = "partitions"
-
-func (s *session) Label() string { return partitionLabel }
+// Label is the kind of a session's lease in metrics.
+func (s *session) Label() string { return "partitions" }
 
 // Noticed implements lock.Noticer.
 func (s *session) Noticed(*lock.Attempt) { s.nudge() }
@@ -91,12 +90,12 @@ func (s *session) nudge() {
 func (s *session) Err() error { return s.lease.Err() }
 
 func (s *session) request(a *lock.Attempt, mode string, ttl time.Duration, returned string) wire.Request {
-	e := s.ps.election
-	keys := wire.Keys(e.keys.parts)
+	set := s.r.set
+	keys := wire.Keys(set.parts)
 	if mode != "renew" { // only with one key are leases renewed while a slot of a cluster moves
-		keys = wire.Keys(e.keys.parts, e.keys.fence, a.Tomb())
+		keys = wire.Keys(set.parts, set.fence, a.Tomb())
 	}
-	return e.scripts.share.Call(keys, a.Value(), mode, ttl.Milliseconds(), s.ps.n, s.version.Load(), returned, e.keys.shares)
+	return set.share.Call(keys, a.Value(), mode, ttl.Milliseconds(), s.r.n, s.version.Load(), returned, set.channel)
 }
 
 // Renewal implements lock.Kind.
@@ -112,22 +111,19 @@ func (s *session) Release(a *lock.Attempt, withdraw bool) wire.Request {
 
 // sharing is one Run. It implements holding.Holder.
 type sharing struct {
-	ps       *Partitions
+	*Runner
 	deadline *stopping.Deadline
 	pauses   retry.Backoff // after lost sessions
 }
 
 func (x *sharing) Prepare(ctx context.Context) error {
-	e := x.ps.election
-	return e.failed("join the partitions of", e.lock.CheckRights(ctx, lock.NeedsOf(x.ps.partitionNeeds)))
+	return x.set.failed("join", x.set.lock.CheckRights(ctx, lock.NeedsOf(x.set.needs)))
 }
 
 // Campaign joins the set.
 func (x *sharing) Campaign(ctx context.Context) (*session, error) {
-	ps := x.ps
-	s := &session{Kind: ps.election.lock.Client().Mutex(), ps: ps, owned: map[int]*work{}, wake: make(chan struct{}, 1)}
-	script := ps.election.scripts.share
-	lease, err := ps.election.lock.Hold(ctx, s, func(a *lock.Attempt) wire.Request {
+	s := &session{Kind: x.set.lock.Client().Mutex(), r: x.Runner, owned: map[int]*work{}, wake: make(chan struct{}, 1)}
+	lease, err := x.set.lock.Hold(ctx, s, func(a *lock.Attempt) wire.Request {
 		return s.request(a, "join", a.TTL(), "")
 	}, func(answer any) (token uint64, granted bool, err error) {
 		list, _ := answer.([]any)
@@ -136,16 +132,16 @@ func (x *sharing) Campaign(ctx context.Context) (*session, error) {
 			token, err = strconv.ParseUint(wire.Text(list[1]), 10, 64)
 			return token, err == nil, err
 		case len(list) == 2 && list[0] == int64(-1):
-			err = &noonlock.ConfigError{Package: "election", Field: "n", Value: strconv.Itoa(ps.n), Rule: fmt.Sprintf("%d, which the live replicas of %q share; stop them all to change it", list[1], ps.name)}
-			ps.end(err)
+			err = refusal("n", strconv.Itoa(x.n), fmt.Sprintf("%d, which the live replicas of %q share; stop them all to change it", list[1], x.set.name))
+			x.end(err)
 			return 0, false, err
 		case len(list) == 1 && list[0] == int64(-2):
 			return 0, false, lockcore.ErrNotAcquired
 		}
-		return 0, false, script.OddReply(answer)
+		return 0, false, x.set.share.OddReply(answer)
 	})
 	if err != nil {
-		return nil, ps.election.failed("join the partitions of", err)
+		return nil, x.set.failed("join", err)
 	}
 	s.lease = lease
 	s.version.Store(lease.Token())
@@ -160,9 +156,9 @@ const (
 
 // Work makes calls until the session has ended, or until it has given everything back after the end of run.
 func (x *sharing) Work(run context.Context, s *session, _ time.Duration) {
-	ps, me := x.ps, " "+strconv.FormatUint(s.lease.Token(), 10)+" "
-	ps.log.Info("sharing partitions", "session", s.lease.Token())
-	defer ps.election.lock.Watch(ps.election.keys.shares, func(sessions string) {
+	me := " " + strconv.FormatUint(s.lease.Token(), 10) + " "
+	x.log.Info("sharing partitions", "session", s.lease.Token())
+	defer x.set.lock.Watch(x.set.channel, func(sessions string) {
 		if sessions == "" || strings.Contains(sessions, me) {
 			s.nudge()
 		}
@@ -170,11 +166,11 @@ func (x *sharing) Work(run context.Context, s *session, _ time.Duration) {
 	unhook := context.AfterFunc(run, s.nudge)
 	defer unhook()
 	ended := s.lease.Context().Done()
-	failures := retry.Pauses(50*time.Millisecond, ps.cfg.RetryPeriod)
+	failures := retry.Pauses(50*time.Millisecond, x.period)
 	for idle := 0; ; idle++ {
 		leaves := run.Err() != nil
 		if s.lease.Err() != nil {
-			late := time.NewTimer(ps.cfg.RetryPeriod)
+			late := time.NewTimer(x.period)
 			defer late.Stop()
 			for !s.idle() && run.Err() == nil {
 				select {
@@ -195,7 +191,7 @@ func (x *sharing) Work(run context.Context, s *session, _ time.Duration) {
 		case s.lease.Err() != nil:
 			continue
 		default:
-			lock.Log(ps.log.V(1), err, "cannot share partitions; retrying")
+			lock.Log(x.log.V(1), err, "cannot share partitions; retrying")
 			pause = failures.NextBackOff()
 		}
 		if did {
@@ -216,22 +212,20 @@ func (x *sharing) Work(run context.Context, s *session, _ time.Duration) {
 // call reports what has returned, and gets what is this replica's share. did reports whether something has
 // changed, and next is when the lease of another replica may end.
 func (x *sharing) call(run context.Context, s *session, leaves bool) (did bool, next time.Duration, err error) {
-	ps := x.ps
 	var texts []string
 	var returned []*work
 	for _, w := range s.owned {
 		if w.over() {
 			returned = append(returned, w)
-			texts = append(texts, fmt.Sprint(w.Index, ":", w.Token))
+			texts = append(texts, fmt.Sprint(w.index, ":", w.token))
 		}
 	}
 	bound, unbind := s.lease.Bind(context.WithoutCancel(run))
 	defer unbind()
 	ctx, cancel := x.deadline.Context(bound, x.deadline.Last())
 	defer cancel()
-	e := ps.election
 	request := func(mode string) wire.Request {
-		return s.request(s.lease.Attempt(), mode, e.lock.TTL(), strings.Join(texts, " "))
+		return s.request(s.lease.Attempt(), mode, x.set.lock.TTL(), strings.Join(texts, " "))
 	}
 	r := request("leave")
 	if !leaves {
@@ -240,11 +234,11 @@ func (x *sharing) call(run context.Context, s *session, leaves bool) (did bool, 
 			return len(list) > 4
 		})
 	}
-	answer, err := e.lock.Commit(ctx, r)
+	answer, err := x.set.lock.Commit(ctx, r)
 	delay := lock.DelayOf(err)
 	if delay != nil { // what the server has lost must stop before the delay ends
 		r = request("give")
-		answer, err = e.lock.Commit(ctx, r)
+		answer, err = x.set.lock.Commit(ctx, r)
 	}
 	if err != nil {
 		return false, 0, err
@@ -271,19 +265,19 @@ func (x *sharing) call(run context.Context, s *session, leaves bool) (did bool, 
 		return false, 0, r.OddReply(answer)
 	}
 	for _, w := range returned {
-		delete(s.owned, w.Index)
-		ps.metrics.released.Inc()
+		delete(s.owned, w.index)
+		x.metrics.released.Inc()
 	}
 	lost := 0
 	for index, w := range s.owned {
-		if token, ok := listed[index]; token != w.Token && (ok || list[0] == int64(2)) {
+		if token, ok := listed[index]; token != w.token && (ok || list[0] == int64(2)) {
 			w.stop(lockcore.ErrLeaseLost)
 			delete(s.owned, index)
 			lost++
 		}
 	}
 	if lost > 0 {
-		ps.lost(lockcore.ErrLeaseLost, lost)
+		x.lost(lockcore.ErrLeaseLost, lost)
 	}
 	// The version is that of the newest grant, or newer. A partition with an older token was given back before the
 	// server lost that, and others may have led it since. It needs a new token.
@@ -291,25 +285,22 @@ func (x *sharing) call(run context.Context, s *session, leaves bool) (did bool, 
 	begun := 0
 	for index, token := range listed {
 		if s.owned[index] == nil {
-			x.begin(run, s, Partition{index, token}, token <= known)
+			x.begin(run, s, index, token, token <= known)
 			begun++
 		}
 	}
 	stopping := s.giveUp(int(surplus))
 	if did = begun+stopping+len(returned)+lost > 0; did {
-		ps.log.Info("share of partitions changed", "leads", len(s.owned), "gained", begun, "released", len(returned), "stopping", stopping)
+		x.log.Info("share of partitions changed", "leads", len(s.owned), "gained", begun, "released", len(returned), "stopping", stopping)
 	}
 	switch next = time.Duration(left)*time.Millisecond + time.Millisecond; {
 	case delay != nil:
 		next = delay.Left
 	case left < 0:
-		next = ps.cfg.LeaseDuration
+		next = x.cfg.LeaseDuration
 	}
 	return did, next, nil
 }
-
-// errMoved is the cause of the context of work whose partition another replica is to lead.
-var errMoved = errors.New("election: the partition is another replica's share")
 
 // giveUp stops the work of the newest partitions, so that so many are given back with those that stop already. It
 // returns how many it has stopped.
@@ -321,58 +312,57 @@ func (s *session) giveUp(surplus int) (stopped int) {
 		}
 	}
 	surplus -= len(s.owned) - len(at)
-	slices.SortFunc(at, func(a, b *work) int { return cmp.Compare(b.Token, a.Token) })
+	slices.SortFunc(at, func(a, b *work) int { return cmp.Compare(b.token, a.token) })
 	for ; stopped < surplus && stopped < len(at); stopped++ {
-		at[stopped].stop(errMoved)
+		at[stopped].stop(ErrMoved)
 	}
 	return stopped
 }
 
 // begin begins the work of a partition, after earlier work of it here has returned. With giveBack, it then only
 // returns the partition.
-func (x *sharing) begin(run context.Context, s *session, p Partition, giveBack bool) {
-	ps := x.ps
+func (x *sharing) begin(run context.Context, s *session, index int, token uint64, giveBack bool) {
 	chosen, stop := context.WithCancelCause(run)
-	ctx, unbind := s.lease.Part(p.Token).Bind(chosen)
-	w := &work{Partition: p, session: s, cancel: stop, returned: make(chan struct{})}
+	ctx, unbind := s.lease.Part(token).Bind(chosen)
+	w := &work{index: index, token: token, session: s, cancel: stop, returned: make(chan struct{})}
 	if giveBack {
-		w.stop(errMoved)
+		w.stop(ErrMoved)
 	}
-	ps.mu.Lock()
-	before := ps.works[p.Index]
+	x.mu.Lock()
+	before := x.works[index]
 	w.before = before
-	ps.works[p.Index] = w
-	ps.mu.Unlock()
-	s.owned[p.Index] = w
-	ps.metrics.gained.Inc()
+	x.works[index] = w
+	x.mu.Unlock()
+	s.owned[index] = w
+	x.metrics.gained.Inc()
 	go func() {
 		defer func() {
 			unbind()
 			stop(nil)
-			ps.mu.Lock()
-			if ps.works[p.Index] == w {
-				delete(ps.works, p.Index)
+			x.mu.Lock()
+			if x.works[index] == w {
+				delete(x.works, index)
 			}
-			ps.mu.Unlock()
+			x.mu.Unlock()
 			close(w.returned)
 			s.nudge()
 		}()
 		if before != nil {
 			<-before.returned
-			ps.mu.Lock()
+			x.mu.Lock()
 			w.before = nil
-			ps.mu.Unlock()
+			x.mu.Unlock()
 		}
-		guarded(func() {
-			ps.metrics.led.Inc()
-			defer ps.metrics.led.Dec()
+		holding.Guarded(func() {
+			x.metrics.led.Inc()
+			defer x.metrics.led.Dec()
 			if ctx.Err() == nil {
-				ps.lead(ctx, p)
+				x.lead(ctx, index)
 			}
 			<-ctx.Done() // lead may only have started something that stops with ctx
 		}, func(why error) {
-			ps.log.Error(errCallback, "the work of a partition panicked or called runtime.Goexit; ending Run", "partition", p.Index)
-			ps.end(why)
+			x.log.Error(holding.ErrCallback, "the work of a partition panicked or called runtime.Goexit; ending Run", "partition", index)
+			x.end(why)
 		})
 	}()
 }
@@ -396,47 +386,47 @@ func (s *session) idle() bool {
 }
 
 func (x *sharing) Released(s *session, lost, err error) {
-	switch ps := x.ps; {
+	switch {
 	case lost != nil:
-		ps.lost(lost, len(s.owned))
+		x.lost(lost, len(s.owned))
 	case err != nil:
-		lock.Log(ps.log, err, "partitions not released; others lead them when the lease ends", "led", len(s.owned))
+		lock.Log(x.log, err, "partitions not released; others lead them when the lease ends", "led", len(s.owned))
 	default:
-		ps.log.Info("no longer sharing partitions")
+		x.log.Info("no longer sharing partitions")
 	}
 }
 
 // lost logs and counts partitions that are lost.
-func (ps *Partitions) lost(cause error, n int) {
-	ps.metrics.lost.Add(float64(n))
-	ps.log.Error(cause, "partitions lost", "led", n)
+func (r *Runner) lost(cause error, n int) {
+	r.metrics.lost.Add(float64(n))
+	r.log.Error(cause, "partitions lost", "led", n)
 }
 
 // Next returns the pause after a lost session. Meanwhile, others lead the partitions whose work here hangs.
 func (x *sharing) Next(_ error, held time.Duration) (pause time.Duration, again bool) {
-	if len(x.ps.working()) > 0 {
-		return x.ps.cfg.LeaseDuration, true
+	if len(x.working()) > 0 {
+		return x.cfg.LeaseDuration, true
 	}
-	if held > x.ps.cfg.LeaseDuration {
+	if held > x.cfg.LeaseDuration {
 		x.pauses.Reset()
 	}
 	return x.pauses.NextBackOff(), true
 }
 
-// partitionMetrics are those of one set of partitions.
-type partitionMetrics struct {
+// metrics are those of one set of partitions.
+type metrics struct {
 	led                    prometheus.Gauge
 	gained, released, lost prometheus.Counter
 }
 
-func newPartitionMetrics(set *registry.Set, name string) (*partitionMetrics, error) {
+func newMetrics(set *registry.Set, name string) (*metrics, error) {
 	led := set.Gauges("noonlock_partitions_led", "Partitions that this process leads.", "name")
 	moves := set.Counters("noonlock_partitions_total",
 		"Partitions whose lead began here (gained), ended voluntarily (released), or ended involuntarily (lost).", "name", "event")
 	if err := set.Err(); err != nil {
 		return nil, err
 	}
-	return &partitionMetrics{
+	return &metrics{
 		led: led.WithLabelValues(name), gained: moves.WithLabelValues(name, "gained"),
 		released: moves.WithLabelValues(name, "released"), lost: moves.WithLabelValues(name, "lost"),
 	}, nil
