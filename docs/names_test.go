@@ -85,7 +85,7 @@ func TestNamesHaveExamples(t *testing.T) {
 
 	// most is the number of names of each package; it falls when names go. Those of the packages that locks, electors
 	// and jobs need are at most 138 together.
-	most := map[string]int{"lockcore": 56, "election": 25, "partition": 11, "singleton": 49, "lockcoretest": 34}
+	most := map[string]int{"lockcore": 57, "election": 23, "partition": 11, "singleton": 47, "lockcoretest": 34}
 	fields := 0
 	for _, of := range packages {
 		p, err := load.Import(of)

@@ -93,9 +93,6 @@ func newElection(client *lockcore.Client, name string, cfg *lockcore.LeaseConfig
 
 const maxMetadata = 4096
 
-// Name returns the name of the election.
-func (e *Election) Name() string { return e.name }
-
 // Record reads the election's record from the server: the leader, its term and its token.
 // It is the zero value if no replica has led for a week.
 func (e *Election) Record(ctx context.Context) (LeaderRecord, error) {

@@ -37,8 +37,8 @@ func TestNamesAndElection(t *testing.T) {
 			must(e, err)
 			return len(waiting) == 1 && waiting[0].Identity == "b"
 		})
-		if r, err := board.Record(e.Context()); err != nil || r.Holder != "a" || r.Left <= 0 || board.Name() != electionName {
-			e.Errorf("record of %q: %+v, %v", board.Name(), r, err)
+		if r, err := board.Record(e.Context()); err != nil || r.Holder != "a" || r.Left <= 0 {
+			e.Errorf("record %+v, %v", r, err)
 		}
 		b.stop()
 		e.queued(0) // or the lock would be granted to b, and the record remain as it is

@@ -80,7 +80,7 @@ func ExampleElection() {
 		if err != nil {
 			panic(err)
 		}
-		fmt.Println(now, "leads", board.Name(), "in term", record.Term)
+		fmt.Println(now, "leads", names[0], "in term", record.Term)
 	}
 	terms, err := board.Terms(ctx)
 	if err != nil {
