@@ -117,7 +117,7 @@ func TestHostileTexts(t *testing.T) {
 	b := newTab(e)
 	b.watchForScripts()
 	b.visit(s.URL)
-	b.until("all rows are shown", `document.querySelectorAll('.row').length === 9 && [...document.querySelectorAll('.row .body')].every((e) => e.textContent)`)
+	b.until("all rows are shown", `document.querySelectorAll('.row').length === 8 && [...document.querySelectorAll('.row .body')].every((e) => e.textContent)`)
 	b.shows("elections", board, hostile("leader"), hostile("candidate"), hostile("asked-by"))
 	b.shows("jobs", draw, "running", hostile("worker"))
 	b.shows("jobs", retried, "attempt 1")
