@@ -127,12 +127,11 @@ func ledger(w *world) {
 	}
 	two.end(syscall.SIGTERM)
 	winners := w.must("lottery winners")
-	keys := w.command(tokens, "stop all replicas of the job, delete its keys, `noonlock:{job/NAME}:*`, and start the replicas again", "NAME", "lottery")
-	all, err := w.raw.Raw.Keys(w.Context(), keys).Result()
-	testenv.Must(w, err)
-	testenv.Must(w, w.raw.Raw.Del(w.Context(), all...).Err())
-	if r := w.sh("noonctl describe job lottery"); r.code != 66 {
-		w.Errorf("the keys %s were deleted, and there still is a ledger: %s", keys, r)
+	const alone = "a job is overdue that no program has any more"
+	w.shows(alone, "`noonctl get jobs --state alone`", nil, `^lottery `)
+	w.must(w.command(tokens, "stop all replicas of the job, run `noonctl forget job NAME`, and start the replicas again", "NAME", "lottery"))
+	if r := w.sh(w.command(alone, "`noonctl forget job NAME`", "NAME", "lottery")); r.code != 66 {
+		w.Errorf("the job was forgotten, and there still is a ledger: %s", r)
 	}
 	w.replica("three").draws()
 	if now := w.must("lottery winners"); !strings.HasPrefix(now, winners) {
