@@ -112,6 +112,7 @@ func callsOfAMutex(e *testenv.Env, c *lockcore.Client, ttl time.Duration, add te
 	add("Client.Inspect", func(ctx context.Context) { _, _ = c.Inspect(ctx, "orders") })
 	add("Lease.Unlock", func(ctx context.Context) { _ = held.Unlock(ctx) })
 	add("Lease.Check", func(context.Context) { _ = held.Check() })
+	add("WithOperator", func(ctx context.Context) { _ = lockcore.WithOperator(ctx, lockcore.Operator{}) })
 	add("FromContext", func(context.Context) { _ = lockcore.FromContext(held.Context()) })
 	add("Lease.Bind", func(ctx context.Context) {
 		bound, stop := held.Bind(ctx)

@@ -101,7 +101,7 @@
 //	                          Client.Close
 //	until ctx ends + TTL, at most 10 s  Client.Do
 //	0 s                       Client.Mutex, Client.ReentrantMutex, Client.RWMutex, Client.Semaphore, Lease.Bind,
-//	                          Lease.Check, FromContext
+//	                          Lease.Check, FromContext, WithOperator
 //
 // If ctx is done when Unlock is called, it waits for one TTL, at most 10 s. On a quorum, TryLock
 // sends one more request, with the time of a try, if a majority has granted the lock.

@@ -22,18 +22,20 @@ import (
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 	"github.com/noonlock/noonlock/singleton"
+	"github.com/noonlock/noonlock/singleton/schedule"
 )
 
 const jobKeys = "noonlock:{job/job}:"
 
 // The times of the explored job. Its work takes longer than the TTL, so it needs renewals.
 const (
-	runTTL    = 2 * time.Second
-	runPeriod = 3 * time.Second
-	runWork   = 2500 * time.Millisecond
-	runWindow = 6 * time.Second // events happen to requests of this time
-	runJudged = 9 * time.Second // ticks before that must have ended
-	runEnd    = 22 * time.Second
+	runTTL      = 2 * time.Second
+	runPeriod   = 3 * time.Second
+	runSchedule = "@every 3s"
+	runWork     = 2500 * time.Millisecond
+	runWindow   = 6 * time.Second // events happen to requests of this time
+	runJudged   = 9 * time.Second // ticks before that must have ended
+	runEnd      = 22 * time.Second
 )
 
 // A runTrial is one exploration of real Runners of one job.
@@ -118,7 +120,10 @@ func (p *runPath) replay(t *testing.T) {
 	p.sent, p.active = make([]int, p.replicas), map[uint64]attemptOfRun{}
 	p.starts, p.last, p.done = map[int64]int{}, map[int64]uint64{}, map[uint64]bool{}
 	synctest.Test(t, func(t *testing.T) {
-		p.server, p.begin = lockcoretest.NewRedis(t), time.Now()
+		every, err := schedule.Parse(runSchedule, schedule.Config{Name: "job"})
+		must(t, err)
+		p.server, p.begin = lockcoretest.NewRedis(t), every.Next(time.Now())
+		time.Sleep(time.Until(p.begin)) // all ticks are whole periods later
 		p.mutate(t)
 		operator, err := lockcore.New(p.server.Client(), lockcore.Config{})
 		must(t, err)
@@ -140,7 +145,7 @@ func (p *runPath) replay(t *testing.T) {
 			if p.older && i == p.replicas-1 {
 				cfg.Revision = 1
 			}
-			must(t, runner.Add("job", "@every "+runPeriod.String(), p.work, cfg))
+			must(t, runner.Add("job", runSchedule, p.work, cfg))
 			all.Go(func() {
 				err := runner.Run(mine)
 				_ = c.Close(ctx)
