@@ -85,7 +85,14 @@ func newGate(argv []string) (*gate, error) {
 	return g, nil
 }
 
-func (g *gate) open() { _, _ = g.line.Write([]byte{1}) }
+// open opens the gate, and returns when the process has become the command, which closes its end of the line. A
+// signal before that could reach a thread that is about to end, and be lost. A process that is stopped takes longer.
+func (g *gate) open() {
+	_, _ = g.line.Write([]byte{1})
+	g.theirs.Close()
+	_ = g.line.SetReadDeadline(time.Now().Add(500 * time.Millisecond))
+	_, _ = g.line.Read(make([]byte, 1))
+}
 
 // close ends the process if the gate was not opened.
 func (g *gate) close() {
@@ -104,7 +111,7 @@ func passGate(descriptor, file string, argv []string) error {
 	if n, _ := wait.Read(make([]byte, 1)); n == 0 {
 		return &exitError{code: exitLost} // noonctl has ended, or the lease
 	}
-	wait.Close()
+	syscall.CloseOnExec(fd)
 	return notStarted(fmt.Errorf("exec %s: %w", file, syscall.Exec(file, argv, os.Environ())))
 }
 
