@@ -2,7 +2,7 @@ package lockcore
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"time"
 
 	"github.com/noonlock/noonlock/internal/lock"
@@ -25,8 +25,8 @@ type Lease struct {
 
 // FromContext returns the lease that work runs under, or a nil *Lease if ctx is not the context of such work. It is
 // for the contexts that Client.Do, electors, Runners and Onces call functions with, those of
-// Lease.Context and Lease.Bind, and those that are derived from one of them. Unlock and Downgrade refuse
-// the lease, because the caller of the work releases it.
+// Lease.Context and Lease.Bind, and those that are derived from one of them. Unlock and Downgrade return
+// ErrNotHeld, because the caller of the work releases it.
 func FromContext(ctx context.Context) *Lease {
 	if held := lock.From(ctx); held != nil {
 		return &Lease{held, true}
@@ -129,4 +129,4 @@ func (l *Lease) Unlock(ctx context.Context) error {
 	return l.held.Unlock(ctx)
 }
 
-var errLent = errors.New("lockcore: a lease of FromContext is released, and downgraded, by the caller of the work")
+var errLent = fmt.Errorf("%w by the work: the caller of the work releases and downgrades a lease of FromContext", ErrNotHeld)

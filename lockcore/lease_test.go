@@ -298,9 +298,8 @@ func TestFromContext(t *testing.T) {
 			if l == nil || l.Name() != of.Name() || l.Token() != of.Token() || l.Remaining() != of.Remaining() || l.Check() != nil {
 				e.Fatalf("%s: FromContext returns %+v", of.Name(), l)
 			}
-			if err := l.Unlock(e.Context()); err == nil || of.Check() != nil {
-				e.Errorf("%s: Unlock by the work: %v, %v", of.Name(), err, of.Check())
-			}
+			mustIs(e, l.Unlock(e.Context()), lockcore.ErrNotHeld)
+			must(e, of.Check())
 		}
 		borrowed := lockcore.FromContext(bound)
 		e.unlock(inner)
