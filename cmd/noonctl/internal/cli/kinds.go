@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/noonlock/noonlock/internal/overview"
@@ -103,16 +102,12 @@ func partitionCells(t overview.Thing) []string {
 
 func jobCells(t overview.Thing) []string {
 	st := *t.Job
-	schedule := st.Schedule
-	if revision, own := strings.CutPrefix(schedule, "revision "); own {
-		schedule = "its own, " + revision
-	}
 	last := st.Last
 	if last.Equal(st.Begun) {
 		last = time.Time{} // a new ledger has no tick
 	}
 	return []string{
-		t.State(), string(st.Outcome), relative(st.Next, st.Now), relative(last, st.Now), relative(st.LastSuccess, st.Now), strconv.Itoa(st.Replicas), schedule,
+		t.State(), string(st.Outcome), relative(st.Next, st.Now), relative(last, st.Now), relative(st.LastSuccess, st.Now), strconv.Itoa(st.Replicas), st.Schedule,
 	}
 }
 
