@@ -129,6 +129,8 @@ func TestWrongCrontabs(t *testing.T) {
 		{"poll */5 * * * * * ./poll.sh", `, line 1: the command is "* ./poll.sh"; it must follow`, ""},
 		{"poll 0 0 12 * * MON-FRI ./poll.sh", `, line 1: the command is "MON-FRI ./poll.sh"`, ""},
 		{"poll 0 3 * * * 2030 ./poll.sh", `, line 1: the command is "2030 ./poll.sh"`, ""},
+		{"poll CRON_TZ=UTC 0 0 12 * * MON-FRI ./poll.sh", `, line 1: the command is "MON-FRI ./poll.sh"`, ""},
+		{"poll CRON_TZ=Mars/North @daily true", `, line 1: schedule: CRON_TZ is "Mars/North"`, ""},
 		{"\ufeffok @daily true\nok @daily true", `, line 2: the name is "ok", as on line 1`, ""},
 		{"ok @daily true\npoll 0 24 * * * true", `, line 2: schedule: hour is "24"`, ""},
 		{"a{b @daily true", `, line 1: singleton: name is "a{b"; it must be`, ""},
@@ -160,12 +162,12 @@ func TestCrontab(t *testing.T) {
 	cmd := e.program("cron", "--file", "-", "--time-zone", "Asia/Tokyo", "--ttl", "2s", "--drain", "4s", "--max-attempts", "1")
 	cmd.Env = append(cmd.Env, "NOONLOCK_REDIS="+strings.Replace(e.url, "//", "//crontab:secret@", 1))
 	cmd.Stdin = strings.NewReader("# jobs\n\na @yearly echo \"$NOONLOCK_JOB  # $$\"; exec sleep 600\n" +
-		"\tb  1 2 3\t4 *  echo \"$NOONLOCK_JOB  # $$\"; exec sleep 600\r\n" + "c @every 24h exit 3 # %")
+		"\tb  1 2 3\t4 *  echo \"$NOONLOCK_JOB  # $$\"; exec sleep 600\r\n" + "c @never exit 3 # %\nd CRON_TZ=UTC 1 2 3 4 * true")
 	next := follow(t, cmd)
-	for _, job := range []string{"a", "b", "c"} {
+	for _, job := range []string{"a", "b", "c", "d"} {
 		e.Until("the job has a ledger", func() bool { return e.Exists("noonlock:{job/" + job + "}:job") })
 	}
-	e.says("get jobs", 0, "0 0 1 1 * in Asia/Tokyo", "1 2 3 4 * in Asia/Tokyo", "@every 24h")
+	e.says("get jobs", 0, "0 0 1 1 * in Asia/Tokyo", "1 2 3 4 * in Asia/Tokyo", "@never", "1 2 3 4 * in UTC")
 	e.must("trigger", "c")
 	if got := e.ended("c", 1); got.Outcome != singleton.OutcomeFailed || got.Error != "exit code 3" {
 		t.Errorf("%+v", got)
