@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -100,15 +101,15 @@ func TestPlacesAreGivenInOrder(t *testing.T) {
 		_, err := f.job("a").Trigger(f.Context())
 		testenv.Must(t, err)
 		f.Pass(time.Second)
-		claims := 0
+		var claims atomic.Int64
 		full.net.Inject(t, countingFault(func(cmd []string) {
 			if request("claim")(cmd) {
-				claims++
+				claims.Add(1)
 			}
 		}))
 		f.Pass(5 * time.Minute)
-		if claims > 0 {
-			t.Errorf("%d claims without a place", claims)
+		if n := claims.Load(); n > 0 {
+			t.Errorf("%d claims without a place", n)
 		}
 		f.Pass(time.Minute)
 		var order []string
