@@ -24,5 +24,5 @@ commit=$(git describe --always --dirty --abbrev=40 --exclude='*' 2>/dev/null) ||
 # An empty GOWORK selects the go.work of this clone.
 cd "$source" && env CGO_ENABLED=0 GOFLAGS= GOWORK= GOEXPERIMENT= GOFIPS140=off \
 	GOOS="${platform%/*}" GOARCH="${platform#*/}" GOAMD64=v1 GOARM64=v8.0 \
-	go build -trimpath -buildvcs=false -mod=readonly \
+	go build -tags nodemo -trimpath -buildvcs=false -mod=readonly \
 	-ldflags "-s -w -X github.com/noonlock/noonlock/internal/output.linked=$version -X github.com/noonlock/noonlock/internal/output.commit=$commit" -o "$output" .

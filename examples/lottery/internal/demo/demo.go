@@ -1,3 +1,5 @@
+//go:build !nodemo
+
 // Package demo demonstrates the lottery on a machine with nothing but Go: three replicas in one
 // process, with a Redis in the same process and a SQLite file. At the second noon the drawing replica
 // is cut off in the middle of its transaction. The fourth noon passes while no replica runs. At the

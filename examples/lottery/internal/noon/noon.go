@@ -68,12 +68,10 @@ func (d *Drawing) Draw(ctx context.Context, run singleton.Run) error {
 	return nil
 }
 
-const recordWithin = 4 * time.Second // after the drain of Run
-
 // NewRunner returns a Runner whose work, usually Drawing.Draw, draws the noons of a schedule. A draw in progress
-// may continue for drain after the end of Run's context.
+// may continue for drain after the end of Run's context. Recording it may take another 4 s.
 func NewRunner(c *lockcore.Client, lease, drain time.Duration, spec string, zone *time.Location, work func(context.Context, singleton.Run) error) (*singleton.Runner, error) {
-	runner, err := singleton.NewRunner(c, singleton.Config{TTL: lease, Drain: cmp.Or(drain, -1), ShutdownTimeout: drain + recordWithin})
+	runner, err := singleton.NewRunner(c, singleton.Config{TTL: lease, Drain: cmp.Or(drain, -1), ShutdownTimeout: drain + 4*time.Second})
 	if err != nil {
 		return nil, err
 	}
