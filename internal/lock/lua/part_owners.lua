@@ -171,7 +171,7 @@ local function serve(lock, fence, keep, queue, seen, me, ttl, now, known)
         silent[process] = true
       elseif answer == 'in' then
         local lasts = note_grant(lock, queue, seen, process, me, now)
-        granted, time = process, math.max(time or 0, lasts)
+        granted, time = process, lasts
         enter(lock, s, mode, head, next_token(fence, keep), now + lasts)
       end
     end
