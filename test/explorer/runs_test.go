@@ -29,13 +29,12 @@ const jobKeys = "noonlock:{job/job}:"
 
 // The times of the explored job. Its work takes longer than the TTL, so it needs renewals.
 const (
-	runTTL      = 2 * time.Second
-	runPeriod   = 3 * time.Second
-	runSchedule = "@every 3s"
-	runWork     = 2500 * time.Millisecond
-	runWindow   = 6 * time.Second // events happen to requests of this time
-	runJudged   = 9 * time.Second // ticks before that must have ended
-	runEnd      = 22 * time.Second
+	runTTL    = 2 * time.Second
+	runPeriod = 3 * time.Second
+	runWork   = 2500 * time.Millisecond
+	runWindow = 6 * time.Second // events happen to requests of this time
+	runJudged = 9 * time.Second // ticks before that must have ended
+	runEnd    = 22 * time.Second
 )
 
 // A runTrial is one exploration of real Runners of one job.
@@ -120,7 +119,7 @@ func (p *runPath) replay(t *testing.T) {
 	p.sent, p.active = make([]int, p.replicas), map[uint64]attemptOfRun{}
 	p.starts, p.last, p.done = map[int64]int{}, map[int64]uint64{}, map[uint64]bool{}
 	synctest.Test(t, func(t *testing.T) {
-		every, err := schedule.Parse(runSchedule, schedule.Config{Name: "job"})
+		every, err := schedule.Parse("@every "+runPeriod.String(), schedule.Config{Name: "job"})
 		must(t, err)
 		p.server, p.begin = lockcoretest.NewRedis(t), every.Next(time.Now())
 		time.Sleep(time.Until(p.begin)) // all ticks are whole periods later
@@ -145,7 +144,7 @@ func (p *runPath) replay(t *testing.T) {
 			if p.older && i == p.replicas-1 {
 				cfg.Revision = 1
 			}
-			must(t, runner.Add("job", runSchedule, p.work, cfg))
+			must(t, runner.Add("job", "@every "+runPeriod.String(), p.work, cfg))
 			all.Go(func() {
 				err := runner.Run(mine)
 				_ = c.Close(ctx)
