@@ -315,6 +315,29 @@ func TestFault18_StaleSentinelAlone(t *testing.T) {
 	})
 }
 
+// A Sentinel is stuck when all connections to Redis end. The requests that come then are over before the Sentinel has had
+// its time to answer, and none of them asks for a lease. The other Sentinels suffice all the same.
+func TestFault18_StuckSentinelAndShortRequests(t *testing.T) {
+	inCouncil(t, func(c *council) {
+		ask := func() error {
+			ctx, cancel := context.WithTimeout(c.Context(), 50*time.Millisecond)
+			defer cancel()
+			_, err := c.c.Inspect(ctx, "first")
+			return err
+		}
+		must(c, ask())
+		c.sentinels[0].Hang()
+		c.servers[before].Faults().Cut()
+		begun := time.Now()
+		for err := ask(); err != nil; err = ask() {
+			if time.Since(begun) > 2*time.Second {
+				c.Fatal(err)
+			}
+			time.Sleep(time.Millisecond) // it may fail at once
+		}
+	})
+}
+
 // Each Sentinel gets one connection, and one question a second while a lease is held. A Client that waits asks once
 // per TTL, and an idle one asks none.
 func TestSentinelsAreAskedOnOneConnection(t *testing.T) {

@@ -48,7 +48,7 @@ type sentinel struct {
 	dials  *conn.Dialer
 	turn   chan struct{} // an element while it is asked
 	pipe   *conn.Pipe    // guarded by turn; nil: none
-	silent bool          // it has not answered the last question; guarded by Sentinels.mu
+	silent bool          // it has not answered in time; guarded by Sentinels.mu
 }
 
 // A View is what one Sentinel says.
@@ -197,20 +197,24 @@ func (s *Sentinels) views(ctx context.Context) []View {
 	}
 	views, expected := make([]View, len(s.all)), make([]bool, len(s.all))
 	results := make(chan result, len(s.all))
-	left, named, unheard := 0, 0, NoAnswer(s.within)
+	left, named := 0, 0
 	s.mu.Lock()
 	for i, one := range s.all {
-		views[i] = View{Sentinel: one.addr, Err: unheard}
+		views[i] = View{Sentinel: one.addr, Err: NoAnswer(s.within)}
 		if expected[i] = !one.silent; expected[i] {
 			left++
 		}
 		if s.ctx.Err() == nil {
-			s.wg.Go(func() { results <- result{i, s.ask(one)} })
+			s.wg.Go(func() {
+				silent := time.AfterFunc(s.within, func() { results <- result{i, s.unheard(one)} })
+				if view := s.ask(one); silent.Stop() {
+					results <- result{i, view}
+				}
+			})
 		}
 	}
 	s.mu.Unlock()
-	end := time.NewTimer(s.within)
-	defer end.Stop()
+	var end <-chan time.Time
 	for range s.all {
 		select {
 		case r := <-results:
@@ -225,16 +229,13 @@ func (s *Sentinels) views(ctx context.Context) []View {
 			case 2*named > len(s.all):
 				return views
 			default: // those that were silent may answer now
-				end.Reset(s.within / 10)
+				end = time.After(s.within / 10)
 			}
-		case <-end.C:
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			for i, one := range s.all {
-				one.silent = one.silent || errors.Is(views[i].Err, unheard)
-			}
+		case <-end:
 			return views
 		case <-ctx.Done():
+			return views
+		case <-s.ctx.Done():
 			return views
 		}
 	}
@@ -247,8 +248,8 @@ func (s *Sentinels) ask(one *sentinel) View {
 	select {
 	case one.turn <- struct{}{}:
 		defer func() { <-one.turn }()
-	case <-time.After(s.within): // it is silent
-		return v
+	case <-time.After(s.within):
+		return s.unheard(one)
 	case <-s.ctx.Done():
 		return v
 	}
@@ -281,6 +282,14 @@ func (s *Sentinels) ask(one *sentinel) View {
 		v.Primary, v.Epoch = net.JoinHostPort(Text(at[0]), Text(at[1])), epoch
 	}
 	return v
+}
+
+// unheard records that a Sentinel is silent. That counts also if who wanted its answer has left.
+func (s *Sentinels) unheard(one *sentinel) View {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	one.silent = true
+	return View{Sentinel: one.addr, Err: NoAnswer(s.within)}
 }
 
 // ask sends commands. A connection that was kept may have ended meanwhile.
