@@ -139,18 +139,7 @@ func Examine(ctx context.Context, servers []*redis.UniversalOptions, cfg Config)
 	defer cancel()
 	defer func() { _ = client.Close(ctx) }() // it holds nothing
 	e := &examination{cfg: cfg, client: client, quorum: len(servers) > 1}
-	done := make(chan struct{})
-	go func() { // A Dialer of the caller may hang.
-		defer close(done)
-		topology := e.run(ctx, servers)
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		e.topology = topology
-	}()
-	select {
-	case <-done:
-	case <-ctx.Done():
-	}
+	e.run(ctx)
 	return e.report(), nil
 }
 
@@ -159,54 +148,41 @@ type examination struct {
 	cfg    Config
 	client *lockcore.Client
 	quorum bool
-
-	mu       sync.Mutex
-	topology string // empty: the examination has not ended
-	nodes    []*node
-	checks   []Check
+	nodes  []*node
+	checks []Check // of other servers, or of all together
 }
 
-// add records a check of a server, or of all together if server is empty.
-func (e *examination) add(server, check string, verdict Verdict, format string, args ...any) {
-	e.record(Check{Name: check, Server: server, Verdict: verdict, Found: fmt.Sprintf(format, args...)})
+// add records a check of all servers together.
+func (e *examination) add(check string, verdict Verdict, format string, args ...any) {
+	e.checks = append(e.checks, checkOf("", check, verdict, format, args...))
 }
 
-func (e *examination) record(c Check) {
-	c.Rule = rules[c.Name]
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.checks = append(e.checks, c)
+func checkOf(server, check string, verdict Verdict, format string, args ...any) Check {
+	return Check{Name: check, Server: server, Verdict: verdict, Found: fmt.Sprintf(format, args...)}
 }
 
-// run asks the servers, and returns their topology.
-func (e *examination) run(ctx context.Context, servers []*redis.UniversalOptions) string {
-	nodes, err := findNodes(ctx, e, servers)
-	if err != nil {
-		e.record(unconnected("", oneLine(err), err))
-		return "unknown"
+// run asks the servers.
+func (e *examination) run(ctx context.Context) {
+	if err := e.findNodes(ctx); err != nil {
+		e.checks = append(e.checks, unconnected("", err))
+		return
 	}
-	defer func() {
-		for _, n := range nodes {
-			n.rdb.Close()
-		}
-	}()
-	e.mu.Lock()
-	e.nodes = nodes
-	e.mu.Unlock()
 	var all sync.WaitGroup
-	for _, n := range nodes {
+	for _, n := range e.nodes {
 		all.Go(func() { n.examine(ctx) })
 	}
 	all.Wait()
-	e.tryRights(ctx)
 	e.compareClocks()
 	if e.quorum {
+		e.tryRights(ctx, "doctor", e.add)
 		e.compareMembers()
 	}
-	return e.describe()
 }
 
 func (e *examination) describe() string {
+	if len(e.nodes) == 0 {
+		return "unknown"
+	}
 	replicas := 0
 	for _, n := range e.nodes {
 		if n.isReplica {
@@ -234,27 +210,15 @@ func count(n int, noun string) string {
 	return fmt.Sprint(n, " ", noun)
 }
 
-// report returns what is known. The work may be unfinished.
+// report returns the checks of each node, its connection first, and then the others.
 func (e *examination) report() *Report {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	r := &Report{Verdict: OK, Topology: cmp.Or(e.topology, "unknown")}
-	r.Checks = slices.Clone(e.checks)
-	if e.topology == "" {
-		r.Checks = append(r.Checks, Check{Name: "connection", Verdict: Fail, Found: "the examination has not ended in time", Rule: rules["connection"], Unanswered: true})
+	r := &Report{Verdict: OK, Topology: e.describe()}
+	for _, n := range e.nodes {
+		r.Checks = append(append(r.Checks, n.connection), n.checks...)
 	}
-	place := func(c Check) int { // those of a server follow each other, its connection first
-		i := slices.IndexFunc(e.nodes, func(n *node) bool { return n.name == c.Server })
-		switch {
-		case i < 0:
-			return 2 * len(e.nodes)
-		case c.Name == "connection":
-			return 2 * i
-		}
-		return 2*i + 1
-	}
-	slices.SortStableFunc(r.Checks, func(a, b Check) int { return cmp.Compare(place(a), place(b)) })
-	for _, c := range r.Checks {
+	r.Checks = append(r.Checks, e.checks...)
+	for i, c := range r.Checks {
+		r.Checks[i].Rule = rules[c.Name]
 		if c.Verdict.rank() > r.Verdict.rank() {
 			r.Verdict = c.Verdict
 		}

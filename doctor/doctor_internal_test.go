@@ -57,7 +57,7 @@ func TestJudgements(t *testing.T) {
 	clock := func(rtt, offset, later time.Duration) Verdict {
 		n := of(10 * time.Second)
 		n.judgeClock([]sample{{rtt: rtt, offset: offset}, {at: 500 * ms, rtt: rtt, offset: offset}, {at: time.Second, rtt: rtt, offset: offset + later}})
-		return n.e.checks[0].Verdict
+		return n.checks[0].Verdict
 	}
 	trips := func(p50, p99 time.Duration) Verdict {
 		n := of(10 * time.Second)
@@ -67,7 +67,7 @@ func TestJudgements(t *testing.T) {
 		}
 		samples[98].rtt, samples[99].rtt = p99, p99
 		n.judgeRoundTrips(samples)
-		return n.e.checks[0].Verdict
+		return n.checks[0].Verdict
 	}
 	clocks := func(ttl, apart, rtt time.Duration) Verdict {
 		e := &examination{cfg: Config{TTL: ttl}}

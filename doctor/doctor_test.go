@@ -477,7 +477,7 @@ func TestCluster(t *testing.T) {
 	examine(t, quick, at(t, c.Primaries[0])).has("role", doctor.OK, "the only primary of a cluster")
 	c.Primaries[0].Kill()
 	c.Replicas[0].Kill()
-	examine(t, quick, cluster(c.Addrs())).has("connection", doctor.Fail, "no node of the cluster has answered")
+	examine(t, quick, cluster(c.Addrs())).has("connection", doctor.Fail, "no connection")
 }
 
 // Each primary of a cluster has a name for trials. One node alone is not a server for all names.

@@ -9,9 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/noonlock/noonlock/internal/lock"
+	"github.com/noonlock/noonlock/internal/wire"
+	"github.com/noonlock/noonlock/internal/wire/conn"
 )
 
 const (
@@ -63,19 +63,19 @@ var globbed = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`)
 // searchKeys looks for keys under the prefix that do not belong there.
 func (n *node) searchKeys(ctx context.Context) {
 	s := &search{node: n, prefix: n.e.cfg.Prefix + ":", parts: partsOf(), seen: map[string]bool{}, versions: map[string]int{}}
-	cursor, began, limit := uint64(0), time.Now(), ""
+	cursor, began, limit := "0", time.Now(), ""
 	for looked := searched; limit == ""; looked += searched {
-		var keys []string
-		missing := n.ask(ctx, "scan", func(ctx context.Context) (err error) {
-			keys, cursor, err = n.rdb.Scan(ctx, cursor, globbed.Replace(s.prefix)+"*", searched).Result()
-			return err
-		})
+		page, missing := n.ask(ctx, "scan", cursor, "match", globbed.Replace(s.prefix)+"*", "count", searched)
 		if missing != "" {
 			n.add("keys", Warn, "unknown: %s", missing)
 			n.add("schema", Warn, "unknown: %s", missing)
 			return
 		}
-		if s.read(ctx, keys); cursor == 0 || n.silence != nil {
+		answer, _ := page.([]any)
+		answer = append(answer, nil, nil)
+		keys, _ := answer[1].([]any)
+		s.read(ctx, keys)
+		if cursor = wire.Text(answer[0]); cursor == "0" || n.silence != nil {
 			break
 		}
 		const only = "; only about %d keys of the server were searched: "
@@ -90,19 +90,12 @@ func (n *node) searchKeys(ctx context.Context) {
 	s.reportSchemas()
 }
 
-// A foundKey is a key under the prefix, with what is known of it.
-type foundKey struct {
-	key, part string
-	kind      *redis.StatusCmd
-	ttl       *redis.DurationCmd
-	value     *redis.StringCmd // of a lock, or the schema of a job or a leader
-}
-
 // read reads what is needed to judge keys, and judges them.
-func (s *search) read(ctx context.Context, keys []string) {
-	pipe := s.rdb.Pipeline()
-	var all []foundKey
-	for _, key := range keys {
+func (s *search) read(ctx context.Context, keys []any) {
+	var questions []conn.Command // three of each key in known
+	var known, parts []string
+	for _, k := range keys {
+		key := wire.Text(k)
 		rest := strings.TrimPrefix(key, s.prefix)
 		if s.seen[key] || longer.MatchString(rest) {
 			continue
@@ -113,54 +106,46 @@ func (s *search) read(ctx context.Context, keys []string) {
 			s.foreign = append(s.foreign, key)
 			continue
 		}
-		k := foundKey{key: key, part: part, kind: pipe.Type(ctx, key), ttl: pipe.PTTL(ctx, key)}
+		value := []any{"type", key} // has no schema
 		switch part {
 		case "lock":
-			k.value = pipe.Get(ctx, key)
+			value = []any{"get", key}
 		case "job", "leader":
-			k.value = pipe.HGet(ctx, key, "v")
+			value = []any{"hget", key, "v"}
 		}
-		all = append(all, k)
+		questions = append(questions, conn.Command{Args: []any{"type", key}}, conn.Command{Args: []any{"pttl", key}}, conn.Command{Args: value})
+		known, parts = append(known, key), append(parts, part)
 	}
-	s.ask(ctx, "", func(ctx context.Context) error {
-		answers, err := pipe.Exec(ctx)
-		for _, a := range answers { // another error is of a key that has ended, or is of another type
-			if redis.HasErrorPrefix(a.Err(), "NOPERM") {
-				s.missing = refusal(a.Name(), a.Err())
-			}
+	answers := s.askAll(ctx, questions...)
+	for i, a := range answers { // another error is of a key that is of another type
+		if wire.HasCode(a.Err, "NOPERM") {
+			s.missing = refusal(a.Err, questions[i].Args...)
 		}
-		return err
-	})
-	for _, k := range all {
-		s.judgeKey(k)
+	}
+	for i, key := range known {
+		s.judgeKey(key, parts[i], answers[3*i].Value, answers[3*i+1].Value, answers[3*i+2].Value)
 	}
 }
 
-// noTTL is the answer of PTTL for a key that has none.
-const noTTL = -1 * time.Nanosecond
-
-// judgeKey finds out what is wrong with a key, and counts its schema.
-func (s *search) judgeKey(k foundKey) {
-	kind, of, endless := k.kind.Val(), s.parts[k.part], k.ttl.Val() == noTTL
-	known := k.value != nil && k.value.Err() == nil
-	schema := ""
-	if known {
-		schema = k.value.Val()
-	}
+// judgeKey finds out what is wrong with a key, and counts its schema. value has the schema; nil: it is unknown.
+func (s *search) judgeKey(key, part string, kind, ttl, value any) {
+	of, endless := s.parts[part], ttl == int64(-1)
+	known := of.Schema != "" && value != nil
+	schema := wire.Text(value)
 	ours := true
-	if known && k.part == "lock" {
+	if known && part == "lock" {
 		schema, _, _ = strings.Cut(schema, ":")
 		ours = strings.HasPrefix(schema, "nl")
 	}
 	switch {
-	case kind == "", kind == "none": // unknown, or it has ended meanwhile
-	case !slices.Contains(of.Types, kind), !ours && !endless:
-		s.foreign = append(s.foreign, k.key)
+	case kind == nil, kind == "none": // unknown, or it has ended meanwhile
+	case !slices.Contains(of.Types, wire.Text(kind)), !ours && !endless:
+		s.foreign = append(s.foreign, key)
 	case endless && (!ours || !of.Endless):
-		s.endless = append(s.endless, k.key)
+		s.endless = append(s.endless, key)
 	}
 	if known && ours {
-		s.versions[k.part+" "+schema]++
+		s.versions[part+" "+schema]++
 	}
 }
 

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/noonlock/noonlock/internal/wire"
 )
 
 // tryMessages sends a message to itself on a channel of each kind that the uses need. It ends with the first problem.
@@ -32,40 +32,38 @@ func (n *node) tryMessages(ctx context.Context) {
 
 // tryMessage sends a message on a channel of its own.
 func (n *node) tryMessage(ctx context.Context, kind string) (took time.Duration, problem string) {
-	publish, subscribe := n.rdb.Publish, n.rdb.Subscribe
-	channel, sharded := n.e.cfg.Prefix+":"+kind+":doctor-"+rand.Text(), ""
+	subscribe, publish, channel := "subscribe", "publish", n.e.cfg.Prefix+":"+kind+":doctor-"+rand.Text()
 	if n.sharded {
-		publish, subscribe = n.rdb.SPublish, n.rdb.SSubscribe
-		channel, sharded = n.e.cfg.Prefix+":{"+n.scratch+"}:"+kind+":doctor-"+rand.Text(), "s"
+		subscribe, publish, channel = "ssubscribe", "spublish", n.e.cfg.Prefix+":{"+n.scratch+"}:"+kind+":doctor-"+rand.Text()
 	}
-	messages := subscribe(ctx, channel)
-	defer messages.Close()
-	receive := func() (any, error) { return messages.ReceiveTimeout(ctx, n.e.cfg.Timeout) }
-	switch _, err := receive(); {
-	case isRefusal(err):
-		return 0, "SUBSCRIBE was refused: " + refusal(sharded+"subscribe", err)
+	p, err := n.connect(ctx)
+	if err != nil {
+		return 0, "no connection for messages: " + oneLine(err)
+	}
+	defer p.Drop()
+	ctx, cancel := context.WithTimeout(ctx, n.e.cfg.Timeout)
+	defer cancel()
+	defer context.AfterFunc(ctx, p.Drop)()
+	err = p.Send([]any{subscribe, channel})
+	if err == nil {
+		_, err = p.Read()
+	}
+	switch {
+	case wire.IsRefused(err):
+		return 0, "SUBSCRIBE was refused: " + refusal(err, subscribe)
 	case err != nil:
 		return 0, "SUBSCRIBE was not answered: " + oneLine(err)
 	}
-	var receivers int64
 	sent := time.Now()
-	missing := n.ask(ctx, sharded+"publish", func(ctx context.Context) (err error) {
-		receivers, err = publish(ctx, channel, "doctor").Result()
-		return err
-	})
+	receivers, missing := n.ask(ctx, publish, channel, "doctor")
 	switch {
 	case missing != "":
 		return 0, "PUBLISH was refused: " + missing
-	case receivers == 0:
+	case receivers == int64(0):
 		return 0, "a message was not counted for its receiver"
 	}
-	for {
-		answer, err := receive()
-		if err != nil {
-			return 0, "a message did not arrive within " + n.e.cfg.Timeout.String()
-		}
-		if _, arrived := answer.(*redis.Message); arrived {
-			return time.Since(sent), ""
-		}
+	if _, err := p.Read(); err != nil {
+		return 0, "a message did not arrive within " + n.e.cfg.Timeout.String()
 	}
+	return time.Since(sent), ""
 }

@@ -5,24 +5,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"net"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
-
 	"github.com/noonlock/noonlock/internal/lock"
+	"github.com/noonlock/noonlock/internal/wire"
+	"github.com/noonlock/noonlock/internal/wire/conn"
 )
 
 // A node is one server.
 type node struct {
-	e    *examination
-	name string // its address
-	rdb  *redis.Client
+	e     *examination
+	name  string // its address
+	dials *conn.Dialer
+	pipe  *conn.Pipe // nil: not connected yet
 
 	sentinel  bool   // the address comes from Sentinels
 	sharded   bool   // it is a node of a cluster
@@ -39,218 +37,148 @@ type node struct {
 	clock    *estimate
 	member   facts // see readMember; nil: unknown
 	silence  error // why it has not answered a question
+
+	connection Check
+	checks     []Check
 }
 
 // add records a check, unless the server has not answered a question.
 func (n *node) add(check string, verdict Verdict, format string, args ...any) {
 	if n.silence == nil {
-		n.e.add(n.name, check, verdict, format, args...)
+		n.checks = append(n.checks, checkOf(n.name, check, verdict, format, args...))
 	}
 }
 
-// findNodes returns all servers. It connects only to a cluster and to Sentinels. The caller closes their clients.
-func findNodes(ctx context.Context, e *examination, servers []*redis.UniversalOptions) ([]*node, error) {
-	first := servers[0]
-	switch {
-	case e.quorum: // lockcore.NewQuorum refuses others than servers
-	case first.MasterName != "":
-		return e.watchedNode(ctx, first)
-	case first.IsClusterMode || len(first.Addrs) > 1:
-		return e.clusterNodes(ctx, first.Cluster())
-	}
-	var nodes []*node
-	for _, s := range servers {
-		nodes = append(nodes, e.node(s.Simple()))
-	}
-	return nodes, nil
-}
-
-// watchedNode asks the Sentinels for the primary, and compares their answers.
-func (e *examination) watchedNode(ctx context.Context, servers *redis.UniversalOptions) ([]*node, error) {
-	views, primary, err := lock.Of(e.client).Sentinels(ctx)
+// findNodes finds all servers. It asks only a cluster and Sentinels, whose answers it compares.
+func (e *examination) findNodes(ctx context.Context) error {
+	servers, views, err := lock.Of(e.client).Servers(ctx, e.cfg.Timeout)
 	for _, v := range views {
 		named := fmt.Sprintf("names the primary %s since epoch %d", v.Primary, v.Epoch)
 		if v.Epoch < 0 {
 			named = fmt.Sprintf("names the primary %s, and does not tell the epoch (SENTINEL MASTER)", v.Primary)
 		}
+		check := checkOf(v.Sentinel, "sentinel", OK, "%s", named)
 		switch {
 		case v.Err != nil:
-			e.add(v.Sentinel, "sentinel", Warn, "names no primary: %s", oneLine(v.Err))
-		case v.Primary != primary:
-			e.add(v.Sentinel, "sentinel", Warn, "%s; the newest is %s", named, cmp.Or(primary, "unknown"))
-		default:
-			e.add(v.Sentinel, "sentinel", OK, "%s", named)
+			check = checkOf(v.Sentinel, "sentinel", Warn, "names no primary: %s", oneLine(v.Err))
+		case err != nil:
+			check = checkOf(v.Sentinel, "sentinel", Warn, "%s; the newest is unknown", named)
+		case v.Primary != servers[0].Options.Addr:
+			check = checkOf(v.Sentinel, "sentinel", Warn, "%s; the newest is %s", named, servers[0].Options.Addr)
 		}
+		e.checks = append(e.checks, check)
 	}
 	if err != nil {
-		return nil, err
+		return err
 	}
-	opt := servers.Simple()
-	opt.Addr = primary
-	n := e.node(opt)
-	n.sentinel = true
-	return []*node{n}, nil
-}
-
-// node returns the server that the options name, with a connection of its own.
-func (e *examination) node(opt *redis.Options) *node {
-	n := &node{e: e, name: opt.Addr, scratch: scratchName(0)}
-	own := *opt
-	own.MaxRetries, own.DialerRetries = -1, 1
-	own.ContextTimeoutEnabled = true
-	own.DialTimeout, own.ReadTimeout, own.WriteTimeout = e.cfg.Timeout, e.cfg.Timeout, e.cfg.Timeout
-	own.PoolSize, own.MinIdleConns, own.MaxActiveConns = 2, 0, 0
-	own.PoolTimeout = e.cfg.Timeout
-	own.Limiter, own.PushNotificationProcessor, own.ClientSideCacheConfig = nil, nil, nil
-	own.DisableIdentity = true // it needs a right
-	own.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	n.rdb = redis.NewClient(&own)
-	return n
-}
-
-// scratchName returns a name for which rights are tried.
-func scratchName(i int) string { return "doctor/" + strconv.Itoa(i) }
-
-// clusterNodes asks the cluster for its nodes. The client asks its addresses one after the other,
-// and the first ones may not answer.
-func (e *examination) clusterNodes(ctx context.Context, opt *redis.ClusterOptions) ([]*node, error) {
-	opt.Addrs = slices.Clone(opt.Addrs) // each client appends to its own
-	opt.DisableRoutingPolicies = true   // they need a right
-	opt.ContextTimeoutEnabled = true
-	opt.MaxRetries, opt.DialerRetries = -1, 1
-	each := e.cfg.Timeout / time.Duration(max(1, min(len(opt.Addrs), 3)))
-	opt.DialTimeout, opt.ReadTimeout, opt.WriteTimeout = each, each, each
-	cluster := redis.NewClusterClient(opt)
-	defer cluster.Close()
-	ctx, cancel := context.WithTimeout(ctx, e.cfg.Timeout)
-	defer cancel()
-	var nodes []*node
-	collect := func(replica bool) func(context.Context, *redis.Client) error {
-		return func(_ context.Context, r *redis.Client) error {
-			e.mu.Lock()
-			defer e.mu.Unlock()
-			n := e.node(r.Options())
-			n.sharded, n.isReplica, n.scratch = true, replica, ""
-			nodes = append(nodes, n)
-			return nil
-		}
+	sharded := slices.ContainsFunc(servers, func(s lock.Server) bool { return s.Tag != "" })
+	for _, s := range servers {
+		s.Options.DialTimeout = e.cfg.Timeout
+		e.nodes = append(e.nodes, &node{
+			e: e, name: s.Options.Addr, scratch: cmp.Or(s.Tag, "doctor"), sentinel: views != nil, sharded: sharded, isReplica: sharded && s.Tag == "",
+			dials: conn.NewDialer(conn.Options{Redis: s.Options, Check: func(map[any]any) error { return nil }}),
+		})
 	}
-	err := errors.Join(cluster.ForEachMaster(ctx, collect(false)), cluster.ForEachSlave(ctx, collect(true)))
-	if len(nodes) == 0 && err == nil {
-		err = errors.New("doctor: the cluster has no nodes")
-	}
-	if err != nil {
-		for _, n := range nodes {
-			n.rdb.Close()
-		}
-		return nil, fmt.Errorf("doctor: no node of the cluster has answered: %w", err)
-	}
-	lacking := func(n *node) bool { return !n.isReplica && n.scratch == "" } // each primary needs a name of its own
-	for i := 0; i < 10_000 && slices.ContainsFunc(nodes, lacking); i++ {
-		r, err := cluster.MasterForKey(ctx, "{"+scratchName(i)+"}")
-		if err != nil {
-			break
-		}
-		for _, n := range nodes {
-			if n.name == r.Options().Addr && lacking(n) {
-				n.scratch = scratchName(i)
-			}
-		}
-	}
-	slices.SortFunc(nodes, func(a, b *node) int { return strings.Compare(a.name, b.name) })
-	return nodes, nil
+	return nil
 }
 
 // examine asks the server, as long as it answers.
 func (n *node) examine(ctx context.Context) {
-	steps := []func(context.Context){n.ping, n.readInfo, n.readConfig, n.judge}
-	if !n.isReplica {
-		steps = append(steps, n.tryOptions, n.tryMessages, n.searchKeys, n.tryWrite)
+	defer n.dials.Close()
+	steps := []func(context.Context){n.open, n.readInfo, n.readConfig, n.judge}
+	switch {
+	case n.e.quorum:
+		steps = append(steps, n.tryMessages, n.searchKeys, n.tryWrite, n.readMember, n.observe)
+	case n.isReplica:
+		steps = append(steps, n.observe)
+	default:
+		steps = append(steps, n.tryOptions, n.tryMessages, n.searchKeys, n.tryWrite, n.observe, n.tryRights)
 	}
-	if n.e.quorum {
-		steps = append(steps, n.readMember)
-	}
-	for _, step := range append(steps, n.observe) {
+	n.connection = Check{Name: "connection", Server: n.name, Verdict: OK, Found: "the server answers"}
+	for _, step := range steps {
 		if step(ctx); n.silence != nil {
-			n.e.record(unconnected(n.name, n.why(), n.silence))
-			return
+			n.connection = unconnected(n.name, n.silence)
+			break
 		}
 	}
-	n.add("connection", OK, "the server answers")
+	if n.pipe != nil {
+		n.pipe.Drop()
+	}
 }
 
 // unconnected returns the check of a server that did not answer, or refused the user.
-func unconnected(server, found string, err error) Check {
-	return Check{Name: "connection", Server: server, Verdict: Fail, Found: found, Unanswered: !isRefusal(err)}
+func unconnected(server string, err error) Check {
+	return Check{Name: "connection", Server: server, Verdict: Fail, Found: oneLine(err), Unanswered: !wire.IsRefused(err)}
 }
 
-func (n *node) why() string {
-	if timeout, ok := errors.AsType[net.Error](n.silence); ok && timeout.Timeout() {
-		return fmt.Sprintf("no answer within %s: %s", n.e.cfg.Timeout, oneLine(n.silence))
-	}
-	return oneLine(n.silence)
-}
+// open makes the connection for all questions.
+func (n *node) open(ctx context.Context) { n.pipe, n.silence = n.connect(ctx) }
 
-// ask calls a function that asks a question. missing is not empty if there is no answer, and says why the
-// server has refused it. right is the right that it needs. After a question without an answer, no other one
-// is asked.
-func (n *node) ask(ctx context.Context, right string, question func(context.Context) error) (missing string) {
-	if n.silence != nil {
-		return "no answer"
-	}
+func (n *node) connect(ctx context.Context) (*conn.Pipe, error) {
 	ctx, cancel := context.WithTimeout(ctx, n.e.cfg.Timeout)
 	defer cancel()
-	switch err := question(ctx); {
+	p, err := n.dials.Connect(ctx)
+	if ctx.Err() != nil {
+		err = fmt.Errorf("no answer within %s: %w", n.e.cfg.Timeout, err)
+	}
+	return p, err
+}
+
+// ask asks a question. missing is not empty if there is no answer, and says why the server has refused it.
+func (n *node) ask(ctx context.Context, args ...any) (answer any, missing string) {
+	a := n.askAll(ctx, conn.Command{Args: args})[0]
+	return a.Value, refusal(a.Err, args...)
+}
+
+// askAll asks questions in one round trip. After one without an answer, no other one is asked.
+func (n *node) askAll(ctx context.Context, questions ...conn.Command) []conn.Answer {
+	ctx, cancel := context.WithTimeoutCause(ctx, n.e.cfg.Timeout, wire.NoAnswer(n.e.cfg.Timeout))
+	defer cancel()
+	if n.silence == nil {
+		defer context.AfterFunc(ctx, n.pipe.Drop)()
+		answers, err := n.pipe.Ask(questions...)
+		if err == nil {
+			return answers
+		}
+		n.silence = cmp.Or(context.Cause(ctx), err)
+	}
+	return slices.Repeat([]conn.Answer{{Err: errSilent}}, len(questions))
+}
+
+var errSilent = errors.New("no answer")
+
+// refusal says why a server has refused a command, "" if it has not.
+func refusal(err error, args ...any) string {
+	right := fmt.Sprint(args[0])
+	if right == "config" || right == "cluster" {
+		right += fmt.Sprint("|", args[1])
+	}
+	switch {
 	case err == nil:
 		return ""
-	case isRefusal(err):
-		return refusal(right, err)
-	default:
-		n.silence = err
-		return "no answer"
-	}
-}
-
-// isRefusal reports whether a server has answered with an error.
-func isRefusal(err error) bool {
-	_, ok := errors.AsType[redis.Error](err)
-	return ok
-}
-
-// refusal says why a server has refused a command. right is the right that it needs.
-func refusal(right string, err error) string {
-	switch {
-	case redis.HasErrorPrefix(err, "NOPERM") && strings.Contains(err.Error(), "permissions to access"): // a key or a channel
-		return oneLine(err)
-	case redis.HasErrorPrefix(err, "NOPERM"):
+	case wire.HasCode(err, "NOPERM") && !strings.Contains(err.Error(), "permissions to access"): // not of a key or a channel
 		return "the user lacks the right +" + right
 	case strings.HasPrefix(strings.ToLower(err.Error()), "err unknown command"):
-		command, _, _ := strings.Cut(right, "|")
-		return fmt.Sprintf("the server has no %s, or has renamed it", strings.ToUpper(command))
+		return fmt.Sprintf("the server has no %s, or has renamed it", strings.ToUpper(fmt.Sprint(args[0])))
 	}
 	return oneLine(err)
 }
 
 func (n *node) readInfo(ctx context.Context) {
-	n.infoMissing = n.ask(ctx, "info", func(ctx context.Context) error {
-		text, err := n.rdb.Info(ctx).Result()
-		if err == nil {
-			n.info = parseInfo(text)
-		}
-		return err
-	})
+	text, missing := n.ask(ctx, "info")
+	if n.infoMissing = missing; missing != "" {
+		return
+	}
+	n.info = parseInfo(text)
 	if n.info["cluster_enabled"] == "1" && !n.sharded { // a node of a cluster as a single server
-		n.info["cluster-info"] = n.ask(ctx, "cluster|info", func(ctx context.Context) error {
-			text, err := n.rdb.ClusterInfo(ctx).Result()
-			n.info["cluster_size"] = parseInfo(text)["cluster_size"]
-			return err
-		})
+		text, n.info["cluster-info"] = n.ask(ctx, "cluster", "info")
+		n.info["cluster_size"] = parseInfo(text)["cluster_size"]
 	}
 }
 
-func parseInfo(text string) map[string]string {
+func parseInfo(text any) map[string]string {
 	info := map[string]string{}
-	for line := range strings.Lines(text) {
+	for line := range strings.Lines(wire.Text(text)) {
 		if key, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
 			info[key] = value
 		}
@@ -259,28 +187,14 @@ func parseInfo(text string) map[string]string {
 }
 
 func (n *node) readConfig(ctx context.Context) {
-	n.config = map[string]string{}
-	missing := n.ask(ctx, "config|get", func(ctx context.Context) error {
-		for _, p := range parameters { // several in one command need Redis 7.0
-			values, err := n.rdb.ConfigGet(ctx, p).Result()
-			if err != nil {
-				return err
-			}
-			maps.Copy(n.config, values)
+	n.config, n.configMissing = map[string]string{}, "the server does not have it"
+	for _, p := range parameters { // several in one command need Redis 7.0
+		values, missing := n.ask(ctx, "config", "get", p)
+		n.configMissing = cmp.Or(missing, n.configMissing)
+		for _, value := range conn.Facts(values) {
+			n.config[p] = wire.Text(value)
 		}
-		return nil
-	})
-	n.configMissing = cmp.Or(missing, "the server does not have it")
-}
-
-func (n *node) ping(ctx context.Context) {
-	n.ask(ctx, "ping", func(ctx context.Context) error {
-		err := n.rdb.Ping(ctx).Err()
-		if isRefusal(err) && !redis.HasErrorPrefix(err, "NOPERM") {
-			n.silence = err // the user or the password is refused
-		}
-		return err
-	})
+	}
 }
 
 // observe measures the clock and the round trips. A drift needs two readings at least.
@@ -289,18 +203,14 @@ func (n *node) observe(ctx context.Context) {
 	var samples []sample
 	for {
 		asked := time.Since(began)
-		var answer time.Time
-		missing := n.ask(ctx, "time", func(ctx context.Context) (err error) {
-			answer, err = n.rdb.Time(ctx).Result()
-			return err
-		})
+		answer, missing := n.ask(ctx, "time")
 		answered := time.Since(began)
 		if missing != "" {
 			n.add("clock", Warn, "unknown: %s", missing)
 			return
 		}
 		middle := (asked + answered) / 2
-		samples = append(samples, sample{at: middle, rtt: answered - asked, offset: answer.Sub(began.Add(middle))})
+		samples = append(samples, sample{at: middle, rtt: answered - asked, offset: instant(answer).Sub(began.Add(middle))})
 		if answered > n.e.cfg.Observe && len(samples) > 1 {
 			break
 		}
@@ -313,6 +223,17 @@ func (n *node) observe(ctx context.Context) {
 	}
 	n.judgeClock(samples)
 	n.judgeRoundTrips(samples)
+}
+
+// instant returns the time in the answer to TIME.
+func instant(answer any) time.Time {
+	parts, _ := answer.([]any)
+	if len(parts) != 2 {
+		return time.Time{}
+	}
+	seconds, _ := strconv.ParseInt(wire.Text(parts[0]), 10, 64)
+	micros, _ := strconv.ParseInt(wire.Text(parts[1]), 10, 64)
+	return time.Unix(seconds, micros*1000)
 }
 
 // betweenSamples is the pause between two readings of a clock.

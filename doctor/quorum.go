@@ -1,12 +1,13 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/noonlock/noonlock/internal/wire"
 )
 
 // membership is judged by the facts of a member.
@@ -20,21 +21,16 @@ var membership = setting{"quorum", false, []row{
 // readMember reads what a server of a quorum has stored about itself, see quorum_join.lua. It writes nothing. The name of
 // a list is number/size/version/hash of the servers in it.
 func (n *node) readMember(ctx context.Context) {
-	var stored *redis.SliceCmd
-	var clock *redis.TimeCmd
-	missing := n.ask(ctx, "hmget", func(ctx context.Context) error {
-		pipe := n.rdb.Pipeline()
-		stored, clock = pipe.HMGet(ctx, n.e.cfg.Prefix+":quorum", "run", "list", "after", "longest"), pipe.Time(ctx)
-		_, err := pipe.Exec(ctx)
-		return err
-	})
-	if missing != "" {
+	stored, missing := n.ask(ctx, "hmget", n.e.cfg.Prefix+":quorum", "run", "list", "after", "longest")
+	clock, missing2 := n.ask(ctx, "time")
+	if missing = cmp.Or(missing, missing2); missing != "" {
 		n.add("quorum", Warn, "unknown: %s", missing)
 		return
 	}
 	n.member = facts{}
+	values, _ := stored.([]any)
 	for i, name := range []string{"joined", "list", "after", "longest"} {
-		n.member[name], _ = stored.Val()[i].(string)
+		n.member[name] = wire.Text(append(values, nil, nil, nil, nil)[i])
 	}
 	if parts := strings.Split(n.member["list"], "/"); len(parts) > 1 {
 		n.member["number"], n.member["size"] = parts[0], parts[1]
@@ -43,7 +39,7 @@ func (n *node) readMember(ctx context.Context) {
 		n.member["restarted"] = "yes"
 	}
 	if after, err := strconv.ParseInt(n.member["after"], 10, 64); err == nil {
-		if waits := time.UnixMilli(after).Sub(clock.Val()); waits > 0 {
+		if waits := time.UnixMilli(after).Sub(instant(clock)); waits > 0 {
 			n.member["waits"] = short(waits)
 		}
 	}
@@ -59,7 +55,7 @@ func (e *examination) compareMembers() {
 		}
 		run := n.info["run_id"]
 		if same := runs[run]; same != nil && run != "" {
-			e.add("", "quorum", Fail, "%s and %s are the same server", same.name, n.name)
+			e.add("quorum", Fail, "%s and %s are the same server", same.name, n.name)
 		}
 		runs[run] = n
 		if members = append(members, n); n.member["list"] != "" {
@@ -67,23 +63,23 @@ func (e *examination) compareMembers() {
 		}
 	}
 	if len(names) == 0 {
-		e.add("", "quorum", OK, "no server has been used as one of a quorum yet")
+		e.add("quorum", OK, "no server has been used as one of a quorum yet")
 		return
 	}
 	for _, n := range members {
 		verdict, found := membership.judge(n.member)
 		n.add("quorum", verdict, "%s", found)
 		if size := n.member["size"]; size != "" && size != strconv.Itoa(len(e.nodes)) {
-			e.add("", "quorum", Warn, "the list of %s has %s servers, and %d were given", n.name, size, len(e.nodes))
+			e.add("quorum", Warn, "the list of %s has %s servers, and %d were given", n.name, size, len(e.nodes))
 		}
 	}
 	switch {
 	case len(lists) > 1:
-		e.add("", "quorum", Fail, "the servers have different lists")
+		e.add("quorum", Fail, "the servers have different lists")
 	case len(names) > 1:
-		e.add("", "quorum", Warn, "the servers have different servers under one number; a client mends this, or says that it has other servers")
+		e.add("quorum", Warn, "the servers have different servers under one number; a client mends this, or says that it has other servers")
 	}
 	if len(longest) > 1 {
-		e.add("", "quorum", Warn, "the servers have different MaxTTL")
+		e.add("quorum", Warn, "the servers have different MaxTTL")
 	}
 }

@@ -5,47 +5,33 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
-	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/noonlock/noonlock"
 	"github.com/noonlock/noonlock/election"
 	"github.com/noonlock/noonlock/election/partition"
 	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/internal/lock"
+	"github.com/noonlock/noonlock/internal/wire"
+	"github.com/noonlock/noonlock/internal/wire/conn"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
 )
 
-// tryRights tries the rights for each use at each primary that has answered. A quorum is tried as
-// a whole.
-func (e *examination) tryRights(ctx context.Context) {
-	var all sync.WaitGroup
-	for _, n := range e.nodes {
-		switch {
-		case n.silence != nil || n.scratch == "":
-			continue
-		case n.isWrong:
-			n.add("rights", Warn, "unknown: the server is a replica, which refuses all scripts")
-			continue
-		}
-		server := n.name
-		if e.quorum {
-			server = ""
-		}
-		all.Go(func() {
-			for _, use := range e.cfg.Uses {
-				verdict, found := e.tryRight(ctx, n.scratch, use)
-				e.add(server, "rights", verdict, "%s: %s", use, found)
-			}
-		})
-		if e.quorum {
-			break
-		}
+// tryRights tries the rights for each use.
+func (n *node) tryRights(ctx context.Context) {
+	if n.isWrong {
+		n.add("rights", Warn, "unknown: the server is a replica, which refuses all scripts")
+	} else {
+		n.e.tryRights(ctx, n.scratch, n.add)
 	}
-	all.Wait()
+}
+
+// tryRights tries the rights for each use, on a name.
+func (e *examination) tryRights(ctx context.Context, name string, add func(check string, verdict Verdict, format string, args ...any)) {
+	for _, use := range e.cfg.Uses {
+		verdict, found := e.tryRight(ctx, name, use)
+		add("rights", verdict, "%s: %s", use, found)
+	}
 }
 
 // uses are the values of Config.Uses, with what the rooms declare.
@@ -87,7 +73,7 @@ func (e *examination) tryRight(ctx context.Context, name, use string) (Verdict, 
 	switch {
 	case err == nil:
 		return OK, "the user has all rights"
-	case lockcore.IsTemporary(err), isExhausted(err), ctx.Err() != nil:
+	case lockcore.IsTemporary(err), wire.IsExhausted(err), ctx.Err() != nil:
 		return Warn, "unknown: " + oneLine(err)
 	}
 	text := oneLine(err)
@@ -100,19 +86,11 @@ func (e *examination) tryRight(ctx context.Context, name, use string) (Verdict, 
 // tryWrite writes a key, as a grant does. All uses need the right +set. The key is one that a job
 // leaves to expire, so that no other right is needed to delete it. The search for keys is over.
 func (n *node) tryWrite(ctx context.Context) {
-	if n.scratch == "" {
-		return // a primary without slots
-	}
-	var err error
-	missing := n.ask(ctx, "set", func(ctx context.Context) error {
-		err = n.rdb.Set(ctx, n.e.cfg.Prefix+":{"+n.scratch+"}:ack", "1", time.Millisecond).Err()
-		return err
-	})
-	judged := redis.HasErrorPrefix(err, "NOPERM") || redis.HasErrorPrefix(err, "MOVED") // by other checks
-	switch {
+	answer := n.askAll(ctx, conn.Command{Args: []any{"set", n.e.cfg.Prefix + ":{" + n.scratch + "}:ack", "1", "px", 1}})[0]
+	switch missing := refusal(answer.Err, "set"); {
 	case missing == "":
 		n.add("write", OK, "the server has written a key with a TTL")
-	case judged:
+	case wire.HasCode(answer.Err, "NOPERM", "MOVED"): // other checks judge it
 		n.add("write", Warn, "unknown: %s", missing)
 	default:
 		n.add("write", Fail, "the server refuses to write: %s", missing)
@@ -122,27 +100,17 @@ func (n *node) tryWrite(ctx context.Context) {
 // tryOptions tries the rights that only some options of the Client need. A missing one is a
 // warning, because most programs do not use these options.
 func (n *node) tryOptions(ctx context.Context) {
-	if n.e.quorum {
-		return // it refuses both options
-	}
 	if n.infoMissing != "" {
 		n.add("rights", Warn, "LockDelay: %s", n.infoMissing)
 	}
 	if n.replicas == 0 && !n.sentinel {
 		return
 	}
-	missing := n.ask(ctx, "wait", func(ctx context.Context) error { return n.rdb.Wait(ctx, 0, time.Millisecond).Err() })
-	if missing != "" {
+	if _, missing := n.ask(ctx, "wait", 0, 1); missing != "" {
 		n.add("rights", Warn, "MinReplicas: %s", missing)
 	} else {
 		n.add("rights", OK, "MinReplicas: the user has the right +wait")
 	}
-}
-
-// isExhausted reports whether the server refuses all writes, because it has too little memory,
-// disk or replicas. Other checks say so.
-func isExhausted(err error) bool {
-	return redis.HasErrorPrefix(err, "OOM") || redis.HasErrorPrefix(err, "MISCONF") || redis.HasErrorPrefix(err, "NOREPLICAS")
 }
 
 // refusedCommand is the end of the error of a script that could not use a command.

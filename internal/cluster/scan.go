@@ -59,6 +59,25 @@ func (c *Cluster) Scan(ctx context.Context, scan wire.Scan) error {
 	return errors.Join(append(errs, err)...)
 }
 
+// Nodes refreshes the slot table, and returns the nodes by address: a primary with a name that it has, a replica with
+// none.
+func (c *Cluster) Nodes(ctx context.Context, within time.Duration) (map[string]string, error) {
+	servers, err := c.primaries(ctx, time.Now().Add(within))
+	if servers == nil {
+		return nil, err
+	}
+	nodes := map[string]string{}
+	for _, s := range servers {
+		nodes[s.Address()], _ = c.tag(s)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for addr := range c.replicas {
+		nodes[addr] = ""
+	}
+	return nodes, nil
+}
+
 // primaries refreshes the slot table, as nothing else shows that another primary has got slots,
 // and returns the servers of all slots. If a slot has no server, it also returns an error.
 func (c *Cluster) primaries(ctx context.Context, until time.Time) ([]*wire.Server, error) {

@@ -51,6 +51,7 @@ type Client struct {
 	roundTrip      atomic.Int64 // recent round trip of waiters, in ns; zero before the first
 	wire           wire.Wire
 	sentinels      *wire.Sentinels // see target
+	servers        []Server        // one of a cluster, without its address
 	topology       topology
 	keeper         *lease.Keeper
 	unwantedGrants chan struct{} // limits concurrent releases of grants without a waiter

@@ -59,6 +59,7 @@ func open(cfg Config, clock func() time.Duration, target target, connect func(*C
 		lockDelay:      cfg.LockDelay,
 		minReplicas:    cfg.MinReplicas,
 		sentinels:      target.sentinels,
+		servers:        []Server{{Options: target.Options}},
 
 		unwantedGrants: make(chan struct{}, 16),
 		closing:        make(chan struct{}),
@@ -100,12 +101,6 @@ func open(cfg Config, clock func() time.Duration, target target, connect func(*C
 	c.wire = connect(c, c.wireConfig())
 	c.keeper = lease.NewKeeper(lease.Config{Clock: c.clock, Renewer: renewer{c}, Expired: ErrLeaseExpired})
 	return c, nil
-}
-
-// Sentinels returns what each Sentinel says, and the address of the primary.
-func (c *Client) Sentinels(ctx context.Context) (views []wire.View, primary string, err error) {
-	views, all, err := c.sentinels.Primary(ctx)
-	return views, append(all, "")[0], err
 }
 
 // wireConfig configures the Wire of the Client.

@@ -51,7 +51,7 @@ func NewQuorum(servers []redis.UniversalClient, cfg Config, list int, longest ti
 	case cfg.TokenRetention != 0:
 		return nil, Refuse("Config.TokenRetention", "0: a server of a quorum keeps one token for all names, for ever", cfg.TokenRetention)
 	}
-	targets := make([]redis.Options, len(servers))
+	targets, all := make([]redis.Options, len(servers)), make([]Server, len(servers))
 	for i, rdb := range servers {
 		field := "servers[" + strconv.Itoa(i) + "]"
 		target, err := targetOf(field, rdb)
@@ -61,7 +61,7 @@ func NewQuorum(servers []redis.UniversalClient, cfg Config, list int, longest ti
 		if target.seeds != nil {
 			return nil, Refuse(field, "a *redis.Client: a cluster moves keys between servers, and they would count as lost", "a *redis.ClusterClient")
 		}
-		targets[i] = target.Options
+		targets[i], all[i].Options = target.Options, target.Options
 	}
 	counts, err := newServerMetrics(cfg.Registerer, targets)
 	if err != nil {
@@ -69,7 +69,7 @@ func NewQuorum(servers []redis.UniversalClient, cfg Config, list int, longest ti
 	}
 	return open(cfg, nil, target{Options: targets[0]}, func(c *Client, config wire.Config) wire.Wire {
 		m := newMembers(c, targets, counts, config, number, most)
-		c.topology = m
+		c.topology, c.servers = m, all
 		return m.wire
 	})
 }
