@@ -118,8 +118,8 @@ func (n *node) connect(ctx context.Context) (*conn.Pipe, error) {
 	ctx, cancel := context.WithTimeout(ctx, n.e.cfg.Timeout)
 	defer cancel()
 	p, err := n.dials.Connect(ctx)
-	if ctx.Err() != nil {
-		err = fmt.Errorf("no answer within %s: %w", n.e.cfg.Timeout, err)
+	if err != nil && ctx.Err() != nil {
+		err = errors.Join(wire.NoAnswer(n.e.cfg.Timeout), err)
 	}
 	return p, err
 }
@@ -142,10 +142,8 @@ func (n *node) askAll(ctx context.Context, questions ...conn.Command) []conn.Ans
 		}
 		n.silence = cmp.Or(context.Cause(ctx), err)
 	}
-	return slices.Repeat([]conn.Answer{{Err: errSilent}}, len(questions))
+	return slices.Repeat([]conn.Answer{{Err: n.silence}}, len(questions))
 }
-
-var errSilent = errors.New("no answer")
 
 // refusal says why a server has refused a command, "" if it has not.
 func refusal(err error, args ...any) string {
