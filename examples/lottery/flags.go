@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"errors"
 	"flag"
 	"fmt"
@@ -18,14 +17,13 @@ import (
 	"github.com/noonlock/noonlock/internal/certs"
 	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/internal/login"
-	"github.com/noonlock/noonlock/redisurl"
 )
 
 type settings struct {
 	redis, prefix              string
 	login                      login.Login
 	database, databasePassword string
-	redisFiles, databaseFiles  certs.Files
+	databaseFiles              certs.Files
 
 	entrants, schedule, identity, http, hosts string
 	location                                  *time.Location
@@ -49,7 +47,7 @@ func (s *settings) declare() *flag.FlagSet {
 	f.StringVar(&s.prefix, "prefix", "noonlock", "the first `part` of all keys on Redis; each installation needs its own")
 	f.StringVar(&s.database, "database", "", "the `address` of the database, sqlite:PATH or mysql://user:password@host:port/db")
 	f.StringVar(&s.databasePassword, "database-password", "", "the `password` of the database, if the URL has none")
-	for server, files := range map[string]*certs.Files{"redis": &s.redisFiles, "database": &s.databaseFiles} {
+	for server, files := range map[string]*certs.Files{"redis": &s.login.Files, "database": &s.databaseFiles} {
 		f.StringVar(&files.CA, server+"-ca", "", "PEM `file` of the certificate authorities to trust instead of the system's")
 		f.StringVar(&files.Cert, server+"-cert", "", "PEM `file` of the client certificate; reloaded for each connection")
 		f.StringVar(&files.Key, server+"-key", "", "PEM `file` of its private key")
@@ -121,22 +119,12 @@ func named(flag string, err error) error {
 }
 
 func (s *settings) redisOptions() (*redis.UniversalOptions, error) {
-	o, err := redisurl.Parse(s.redis)
-	if err != nil {
-		return nil, named("redis", err)
-	}
-	client, err := s.redisFiles.Load()
-	if err == nil {
-		err = client.Secure(o.TLSConfig)
-	}
-	return o, named("redis", cmp.Or(s.login.Add(&o.Username, &o.Password, &o.SentinelPassword, o.MasterName != ""), err))
+	o, err := s.login.Options(s.redis)
+	return o, named("redis", err)
 }
 
-func (s *settings) databaseAddress() (at store.Address, err error) {
-	client, err := s.databaseFiles.Load()
-	if err == nil {
-		at, err = store.Parse(s.database, s.databasePassword, client)
-	}
+func (s *settings) databaseAddress() (store.Address, error) {
+	at, err := store.Parse(s.database, s.databasePassword, s.databaseFiles)
 	return at, named("database", err)
 }
 

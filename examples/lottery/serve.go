@@ -26,6 +26,7 @@ import (
 	"github.com/noonlock/noonlock/healthz"
 	"github.com/noonlock/noonlock/internal/logqueue"
 	"github.com/noonlock/noonlock/internal/output"
+	"github.com/noonlock/noonlock/internal/retry"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
 	"github.com/noonlock/noonlock/statusz"
@@ -169,7 +170,7 @@ func (r *replica) run(ctx context.Context) error {
 	asking.Go(func() {
 		for ctx.Err() == nil {
 			_ = r.drawing.Admit(ctx, database) // also restores what Redis has lost
-			sleep(ctx, noon.AskEvery)
+			retry.Sleep(ctx, noon.AskEvery, nil)
 		}
 	})
 	err := r.runner.Run(ctx)
@@ -184,7 +185,7 @@ func (r *replica) run(ctx context.Context) error {
 // open connects to the database, and creates the tables. It tries until this succeeds and the database may have
 // draws, and returns its name, or nothing when ctx ends.
 func (r *replica) open(ctx context.Context) (database string) {
-	for last := ""; ctx.Err() == nil; sleep(ctx, time.Second) {
+	for last := ""; ctx.Err() == nil; retry.Sleep(ctx, time.Second, nil) {
 		st, err := store.Open(ctx, r.address, r.lease)
 		if err == nil {
 			if database, err = st.Origin(ctx, nil); err == nil {
@@ -205,11 +206,4 @@ func (r *replica) open(ctx context.Context) (database string) {
 		}
 	}
 	return ""
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	select {
-	case <-time.After(d):
-	case <-ctx.Done():
-	}
 }

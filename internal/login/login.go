@@ -1,23 +1,39 @@
-// Package login is for the programs that take the passwords of Redis apart from its URL.
+// Package login has what the programs connect to Redis with.
 package login
 
 import (
 	"cmp"
 	"errors"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/noonlock/noonlock/internal/certs"
+	"github.com/noonlock/noonlock/redisurl"
 )
 
-// A Login is the user and the passwords that are not in the URL. They are not percent-encoded.
-type Login struct{ User, Password, SentinelPassword string }
+// A Login is set apart from the URL of Redis. The user and the passwords are not percent-encoded.
+type Login struct {
+	User, Password, SentinelPassword string
+	Files                            certs.Files
+}
 
-// Add adds what is set to that of a URL, which has Sentinels or not.
-func (l Login) Add(user, password, sentinelPassword *string, sentinels bool) error {
-	switch {
-	case l.Password != "" && *password != "", l.SentinelPassword != "" && *sentinelPassword != "":
-		return errors.New("a password is in the URL, and set apart from it, too; one of the two must be left out")
-	case l.SentinelPassword != "" && !sentinels:
-		return errors.New("the URL names no Sentinels, and a password of Sentinels is set; it must begin with redis+sentinel or rediss+sentinel")
+// Options returns the options of a URL with the Login. An error about a file is a *certs.Error.
+func (l Login) Options(url string) (*redis.UniversalOptions, error) {
+	o, err := redisurl.Parse(url)
+	if err != nil {
+		return nil, err
 	}
-	*user, *password = cmp.Or(l.User, *user), cmp.Or(l.Password, *password)
-	*sentinelPassword = cmp.Or(l.SentinelPassword, *sentinelPassword)
-	return nil
+	switch {
+	case l.Password != "" && o.Password != "", l.SentinelPassword != "" && o.SentinelPassword != "":
+		return nil, errors.New("a password is in the URL, and set apart from it, too; one of the two must be left out")
+	case l.SentinelPassword != "" && o.MasterName == "":
+		return nil, errors.New("the URL names no Sentinels, and a password of Sentinels is set; it must begin with redis+sentinel or rediss+sentinel")
+	case l.Files.Set() && o.TLSConfig == nil:
+		return nil, errors.New("the URL does not use TLS; with certificates it must begin with rediss")
+	case l.Files.CA != "" && o.TLSConfig.InsecureSkipVerify:
+		return nil, errors.New("the URL has skip_verify, which disables the check of certificates; it must be absent if --redis-ca is set")
+	}
+	o.Username, o.Password = cmp.Or(l.User, o.Username), cmp.Or(l.Password, o.Password)
+	o.SentinelPassword = cmp.Or(l.SentinelPassword, o.SentinelPassword)
+	return o, l.Files.Apply(o.TLSConfig)
 }

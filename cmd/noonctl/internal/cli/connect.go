@@ -17,7 +17,6 @@ import (
 	"github.com/noonlock/noonlock/internal/certs"
 	"github.com/noonlock/noonlock/internal/login"
 	"github.com/noonlock/noonlock/lockcore"
-	"github.com/noonlock/noonlock/redisurl"
 )
 
 // The environment variables for --redis and --prefix.
@@ -147,19 +146,14 @@ func (a *app) locate() error {
 }
 
 func (a *app) parse(url string) (*redis.UniversalOptions, error) {
-	options, err := redisurl.Parse(url)
-	if err != nil {
-		return nil, usage(fmt.Errorf("--redis: %w", err))
+	from := login.Login{
+		User: a.Getenv(redisVariable + "_USERNAME"), Password: a.Getenv(redisVariable + "_PASSWORD"),
+		SentinelPassword: a.Getenv(redisVariable + "_SENTINEL_PASSWORD"), Files: a.tls,
 	}
-	apart := login.Login{User: a.Getenv(redisVariable + "_USERNAME"), Password: a.Getenv(redisVariable + "_PASSWORD"), SentinelPassword: a.Getenv(redisVariable + "_SENTINEL_PASSWORD")}
-	if err := apart.Add(&options.Username, &options.Password, &options.SentinelPassword, options.MasterName != ""); err != nil {
-		return nil, usage(fmt.Errorf("--redis: %w", err))
-	}
-	client, err := a.tls.Load()
+	options, err := from.Options(url)
 	if wrong, ok := errors.AsType[*certs.Error](err); ok {
 		return nil, usage(fmt.Errorf("--redis-%s: %w", wrong.File, err))
-	}
-	if err := client.Secure(options.TLSConfig); err != nil {
+	} else if err != nil {
 		return nil, usage(fmt.Errorf("--redis: %w", err))
 	}
 	return options, nil

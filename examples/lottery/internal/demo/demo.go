@@ -87,7 +87,7 @@ func (d *demo) play(ctx context.Context) (err error) {
 	if d.folder, err = os.MkdirTemp("", "lottery-"); err != nil {
 		return err
 	}
-	if d.database, err = store.Parse("sqlite:"+filepath.Join(d.folder, "lottery.db"), "", certs.Client{}); err != nil {
+	if d.database, err = store.Parse("sqlite:"+filepath.Join(d.folder, "lottery.db"), "", certs.Files{}); err != nil {
 		return err
 	}
 	fmt.Fprintf(d.out, `

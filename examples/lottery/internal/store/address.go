@@ -35,8 +35,8 @@ func (a Address) String() string { return a.shown }
 //
 // The password may be apart from the URL. With certificates, TLS is required, and the server is
 // checked. Errors name the rule and no part of the address, since each may be part of a password.
-func Parse(text, password string, with certs.Client) (Address, error) {
-	secure := with.Roots != nil || with.Certificate != nil
+func Parse(text, password string, with certs.Files) (Address, error) {
+	secure := with.Set()
 	if path, ok := strings.CutPrefix(text, "sqlite:"); ok {
 		if password != "" || secure {
 			return Address{}, errors.New("sqlite: is a file; a password and certificates must not be set")
@@ -81,7 +81,7 @@ func file(path string) (Address, error) {
 	}}, nil
 }
 
-func server(u *url.URL, with certs.Client) (Address, error) {
+func server(u *url.URL, with certs.Files) (Address, error) {
 	host := u.Host
 	if u.Port() == "" {
 		host += ":3306"
@@ -95,8 +95,8 @@ func server(u *url.URL, with certs.Client) (Address, error) {
 	config.InterpolateParams = true    // one round trip per statement instead of two
 	config.Logger = &mysql.NopLogger{} // the driver returns these errors, too
 	config.Timeout = cmp.Or(config.Timeout, 10*time.Second)
-	if config.TLS != nil {
-		with.Apply(config.TLS)
+	if err := with.Apply(config.TLS); err != nil {
+		return Address{}, err
 	}
 	shown := url.URL{Scheme: u.Scheme, User: url.User(u.User.Username()), Host: u.Host, Path: u.Path}
 	connector, err := mysql.NewConnector(config)

@@ -14,12 +14,11 @@ import (
 // An invalid address is refused with a rule. No error contains a part of it: each may be part of a password.
 func TestInvalidAddresses(t *testing.T) {
 	t.Parallel()
-	with, err := certs.Files{CA: servers.SelfSigned(t).Cert}.Load()
-	testenv.Must(t, err)
-	none := certs.Client{}
+	with := certs.Files{CA: servers.SelfSigned(t).Cert}
+	none := certs.Files{}
 	for _, c := range []struct {
 		address, password string
-		with              certs.Client
+		with              certs.Files
 		want              string
 	}{
 		{"", "", none, "it must be sqlite:PATH, or a URL"},
@@ -52,7 +51,7 @@ func TestPasswordsAreNotShown(t *testing.T) {
 		if !strings.Contains(address, "s3cret") {
 			password = "s3cret/@?#%" // by value it needs no encoding
 		}
-		at, err := store.Parse(address, password, certs.Client{})
+		at, err := store.Parse(address, password, certs.Files{})
 		testenv.Must(t, err)
 		_, err = store.Open(t.Context(), at, time.Second)
 		if text := at.String(); err == nil || !strings.HasSuffix(text, "://u@127.0.0.1:1/lottery") || strings.Contains(err.Error(), "s3cret") {
@@ -73,9 +72,7 @@ func TestCertificates(t *testing.T) {
 		if !ours {
 			files.CA = servers.SelfSigned(t).Cert
 		}
-		with, err := files.Load()
-		testenv.Must(t, err)
-		at, err := store.Parse(urlOf(m), "", with)
+		at, err := store.Parse(urlOf(m), "", files)
 		testenv.Must(t, err)
 		s, err := store.Open(t.Context(), at, time.Second)
 		if err == nil {

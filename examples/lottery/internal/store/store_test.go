@@ -38,7 +38,7 @@ func on(t *testing.T, test func(t *testing.T, at store.Address, exec func(statem
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			address, driver, plain := start(t)
-			at, err := store.Parse(address, "", certs.Client{})
+			at, err := store.Parse(address, "", certs.Files{})
 			testenv.Must(t, err)
 			db, err := sql.Open(driver, plain)
 			testenv.Must(t, err)
