@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/noonlock/noonlock"
 	"github.com/noonlock/noonlock/internal/input"
 )
 
@@ -61,8 +60,10 @@ func (c Config) lockTimeout() time.Duration { return c.IdleTimeout + 5*time.Seco
 const (
 	defaultIdleTimeout = 10 * time.Second
 	maxTimeout         = 24 * time.Hour
-	maxPrefix          = 40 // PostgreSQL truncates names after 63 bytes; an index is named <prefix>_markers_pkey
 )
+
+// tablePrefix limits the length because PostgreSQL truncates names after 63 bytes; an index is named <prefix>_markers_pkey.
+var tablePrefix = regexp.MustCompile(`^[a-z][a-z0-9_]{0,39}$`)
 
 // A Once runs effects exactly once on one database. Make it with New. It has no state
 // except the pool and is safe for concurrent use.
@@ -76,23 +77,17 @@ type Once struct {
 // New returns a Once. It does not connect; the tables must exist before Do (see
 // CreateTables). Close db after the last use of the Once. The error is a *noonlock.ConfigError.
 func New(db *sql.DB, d Dialect, cfg Config) (*Once, error) {
-	if db == nil {
-		return nil, &noonlock.ConfigError{Package: "sqlonce", Field: "db", Value: "nil", Rule: "a database"}
-	}
-	if d != SQLite && d != MySQL && d != PostgreSQL {
-		return nil, &noonlock.ConfigError{Package: "sqlonce", Field: "Dialect", Value: d.String(), Rule: "SQLite, MySQL or PostgreSQL"}
-	}
 	cfg.TablePrefix = cmp.Or(cfg.TablePrefix, "noonlock")
 	cfg.IdleTimeout = cmp.Or(cfg.IdleTimeout, defaultIdleTimeout)
-	if len(cfg.TablePrefix) > maxPrefix || !regexp.MustCompile(`^[a-z][a-z0-9_]*$`).MatchString(cfg.TablePrefix) {
-		return nil, &noonlock.ConfigError{
-			Package: "sqlonce",
-			Field:   "Config.TablePrefix", Value: input.Quote(cfg.TablePrefix),
-			Rule: fmt.Sprintf("1 to %d characters of a-z, 0-9 and _ that begin with a letter", maxPrefix),
-		}
-	}
-	if cfg.IdleTimeout < time.Second || cfg.IdleTimeout > maxTimeout || cfg.IdleTimeout%time.Second != 0 {
-		return nil, &noonlock.ConfigError{Package: "sqlonce", Field: "Config.IdleTimeout", Value: cfg.IdleTimeout.String(), Rule: "whole seconds from 1s to 24h"}
+	switch {
+	case db == nil:
+		return nil, refuse("db", "nil", "a database")
+	case d != SQLite && d != MySQL && d != PostgreSQL:
+		return nil, refuse("Dialect", d.String(), "SQLite, MySQL or PostgreSQL")
+	case !tablePrefix.MatchString(cfg.TablePrefix):
+		return nil, refuse("Config.TablePrefix", input.Quote(cfg.TablePrefix), "1 to 40 characters of a-z, 0-9 and _ that begin with a letter")
+	case cfg.IdleTimeout < time.Second || cfg.IdleTimeout > maxTimeout || cfg.IdleTimeout%time.Second != 0:
+		return nil, refuse("Config.IdleTimeout", cfg.IdleTimeout.String(), "whole seconds from 1s to 24h")
 	}
 	return &Once{db: db, dialect: d, config: cfg, queries: newQueries(d, cfg.TablePrefix)}, nil
 }

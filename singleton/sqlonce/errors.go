@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/noonlock/noonlock"
 )
 
 // Errors for errors.Is.
@@ -99,6 +101,10 @@ func notStored(table, what string, refusal error) error {
 		err = fmt.Errorf("%w: %w", err, refusal)
 	}
 	return err
+}
+
+func refuse(field, value, rule string) error {
+	return &noonlock.ConfigError{Package: "sqlonce", Field: field, Value: value, Rule: rule}
 }
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }

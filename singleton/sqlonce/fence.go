@@ -1,14 +1,13 @@
 package sqlonce
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
 	"math"
 	"strconv"
-
-	"github.com/noonlock/noonlock"
 )
 
 // Admit fences a write of a leader, or of the holder of any lock. If a greater token was
@@ -27,12 +26,9 @@ import (
 // Admit are separate from those of jobs.
 func (o *Once) Admit(ctx context.Context, tx *sql.Tx, name string, token uint64) error {
 	if tx == nil {
-		return &noonlock.ConfigError{Package: "sqlonce", Field: "tx", Value: "nil", Rule: "an open transaction"}
+		return refuse("tx", "nil", "an open transaction")
 	}
-	if err := validateJob("name", name); err != nil {
-		return err
-	}
-	if err := validateToken("token", token); err != nil {
+	if err := cmp.Or(validateJob("name", name), validateToken("token", token)); err != nil {
 		return err
 	}
 	seen, _, err := o.raise(ctx, tx, name, rowOfName, token, 0)
@@ -47,7 +43,7 @@ func (o *Once) Admit(ctx context.Context, tx *sql.Tx, name string, token uint64)
 
 func validateToken(field string, token uint64) error {
 	if token == 0 || token > math.MaxInt64 {
-		return &noonlock.ConfigError{Package: "sqlonce", Field: field, Value: strconv.FormatUint(token, 10), Rule: "1 to 2^63-1"}
+		return refuse(field, strconv.FormatUint(token, 10), "1 to 2^63-1")
 	}
 	return nil
 }

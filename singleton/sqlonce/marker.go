@@ -1,6 +1,7 @@
 package sqlonce
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"strconv"
@@ -9,7 +10,6 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/noonlock/noonlock"
 	"github.com/noonlock/noonlock/internal/input"
 )
 
@@ -56,24 +56,14 @@ func (m *Marker) isOf(run Marker) bool { return m.Attempt == run.Attempt && m.To
 
 // validate returns a *noonlock.ConfigError for the first invalid field.
 func (m Marker) validate() error {
-	if err := validateJob("Marker.Job", m.Job); err != nil {
-		return err
-	}
-	if err := validateInstant("Marker.Tick", m.Tick); err != nil {
-		return err
-	}
-	if err := validateToken("Marker.Token", m.Token); err != nil {
-		return err
-	}
+	err := cmp.Or(validateJob("Marker.Job", m.Job), validateInstant("Marker.Tick", m.Tick), validateToken("Marker.Token", m.Token))
 	switch {
+	case err != nil:
+		return err
 	case m.Attempt < 0 || m.Attempt > math.MaxInt32:
-		return &noonlock.ConfigError{Package: "sqlonce", Field: "Marker.Attempt", Value: strconv.Itoa(m.Attempt), Rule: "0 to 2^31-1"}
+		return refuse("Marker.Attempt", strconv.Itoa(m.Attempt), "0 to 2^31-1")
 	case len(m.Holder) > maxHolder || !plainText(m.Holder):
-		return &noonlock.ConfigError{
-			Package: "sqlonce",
-			Field:   "Marker.Holder", Value: input.Quote(m.Holder),
-			Rule: fmt.Sprintf("up to %d bytes of UTF-8 without control characters", maxHolder),
-		}
+		return refuse("Marker.Holder", input.Quote(m.Holder), fmt.Sprintf("up to %d bytes of UTF-8 without control characters", maxHolder))
 	}
 	return nil
 }
@@ -82,18 +72,14 @@ func (m Marker) validate() error {
 // and PostgreSQL accepts no NUL.
 func validateJob(field, job string) error {
 	if job == "" || len(job) > maxJob || !plainText(job) || strings.TrimSpace(job) != job {
-		return &noonlock.ConfigError{
-			Package: "sqlonce",
-			Field:   field, Value: input.Quote(job),
-			Rule: fmt.Sprintf("1 to %d bytes of UTF-8 without control characters and without space at either end", maxJob),
-		}
+		return refuse(field, input.Quote(job), fmt.Sprintf("1 to %d bytes of UTF-8 without control characters and without space at either end", maxJob))
 	}
 	return nil
 }
 
 func validateInstant(field string, t time.Time) error {
 	if t.UnixMilli() <= 0 || t.UTC().Year() > 9999 || t.Nanosecond()%int(time.Millisecond) != 0 {
-		return &noonlock.ConfigError{Package: "sqlonce", Field: field, Value: stamp(t), Rule: "whole milliseconds, after the Unix epoch and before the year 10000"}
+		return refuse(field, stamp(t), "whole milliseconds, after the Unix epoch and before the year 10000")
 	}
 	return nil
 }

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"time"
-
-	"github.com/noonlock/noonlock"
 )
 
 // Do calls fn in a transaction that also holds the marker of (m.Job, m.Tick), and commits
@@ -30,7 +28,7 @@ import (
 // ErrUnknownOutcome, ErrPruned or ErrNotStored, or is that of ctx, fn or the driver.
 func (o *Once) Do(ctx context.Context, m Marker, fn func(ctx context.Context, tx *sql.Tx) error) (applied bool, err error) {
 	if fn == nil {
-		return false, &noonlock.ConfigError{Package: "sqlonce", Field: "fn", Value: "nil", Rule: "a function"}
+		return false, refuse("fn", "nil", "a function")
 	}
 	if err := m.validate(); err != nil {
 		return false, err

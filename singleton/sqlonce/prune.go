@@ -1,12 +1,11 @@
 package sqlonce
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
 	"time"
-
-	"github.com/noonlock/noonlock"
 )
 
 // Prune deletes the job's markers, and the fences of single runs, whose Tick is older than
@@ -16,18 +15,16 @@ import (
 // must therefore be older than any tick that a replica may still run, and it must not be in
 // the future.
 func (o *Once) Prune(ctx context.Context, job string, before time.Time) (int64, error) {
-	if err := validateJob("job", job); err != nil {
-		return 0, err
+	err := cmp.Or(validateJob("job", job), validateInstant("before", before))
+	if err == nil && before.After(time.Now()) {
+		err = refuse("before", stamp(before), "in the past")
 	}
-	if err := validateInstant("before", before); err != nil {
+	if err != nil {
 		return 0, err
-	}
-	if before.After(time.Now()) {
-		return 0, &noonlock.ConfigError{Package: "sqlonce", Field: "before", Value: stamp(before), Rule: "in the past"}
 	}
 	// The floor is committed before anything is deleted: see admit.
 	floor := before.UnixMilli()
-	err := o.transact(ctx, func(tx *sql.Tx) error {
+	err = o.transact(ctx, func(tx *sql.Tx) error {
 		if _, _, err := o.raise(ctx, tx, job, rowOfJob, 0, floor); err != nil {
 			return err
 		}
