@@ -107,15 +107,13 @@ func dispatch(ctx context.Context, args, environ []string, stdout, stderr io.Wri
 		return nil
 	case err != nil:
 		return coded{err, refused}
-	}
-	switch name {
-	case "demo":
+	case name == "demo":
 		list, err := noon.ReadEntrants(bytes.NewReader(bundled))
 		if err != nil {
 			return err
 		}
 		return demo.Run(ctx, list, stdout)
-	case "serve":
+	case name == "serve":
 		return serve(ctx, s, stderr)
 	}
 	if cmd := map[string]command{"winners": winners, "verify": verify, "accept": accept}[name]; cmd != nil {

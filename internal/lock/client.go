@@ -74,8 +74,7 @@ type Client struct {
 
 	checks map[string]*grantCheck // by name, see checkLater
 
-	said  map[string]time.Duration // by name: when a line said who holds the lock
-	sized map[string]struct{}      // names of which a line said that another size is stored
+	said  map[string]time.Duration // see maySay
 	waits *readiness.Reports       // of calls of Lock
 
 	shared map[any]any // see Shared

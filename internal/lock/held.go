@@ -13,18 +13,17 @@ import (
 // hold starts the lease of an attempt that was granted.
 func (a *Attempt) hold(ctx context.Context, g grant) (*Lease, error) {
 	c := a.c
+	if k, slots := a.kind.(slotKind); slots && g.size != k.n && c.maySay("size of "+a.keys.name) {
+		c.log.Info("the stored size of a Semaphore counts; Resize changes it", "name", a.keys.name, "stored", g.size, "given", k.n)
+	}
 	c.mu.Lock()
 	if c.closed {
 		c.mu.Unlock()
 		return nil, ErrClosed
 	}
 	l := &Lease{a: a, token: g.token, slot: -1}
-	if k, slots := a.kind.(slotKind); slots {
+	if _, slots := a.kind.(slotKind); slots {
 		l.slot = g.slot
-		if _, said := c.sized[a.keys.name]; g.size != k.n && !said {
-			c.sized[a.keys.name] = struct{}{}
-			c.log.Info("the stored size of a Semaphore counts; Resize changes it", "name", a.keys.name, "stored", g.size, "given", k.n)
-		}
 	}
 	l.life = &l.granted
 	c.keeper.Begin(ctx, l.life, g.t0, &a.terms.times, holder{l})

@@ -68,7 +68,6 @@ func open(cfg Config, clock func() time.Duration, target target, connect func(*C
 		pendingTombs:   map[uint64]struct{}{},
 		checks:         map[string]*grantCheck{},
 		said:           map[string]time.Duration{},
-		sized:          map[string]struct{}{},
 		owners:         owners{},
 	}
 	c.topology = alone{c}

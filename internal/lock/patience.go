@@ -11,7 +11,7 @@ const (
 	// sayAfter is how long a call of Lock waits before a line says who holds the lock. It doubles with each line.
 	sayAfter = 3 * time.Second
 
-	// A Client says something about a name at most once in sayEvery, and about sayNames names in that time.
+	// A Client says something at most once in sayEvery, and about sayNames names in that time.
 	sayEvery, sayNames = 30 * time.Second, 10
 )
 
@@ -51,7 +51,7 @@ func (p *patience) over() bool {
 	return true
 }
 
-// maySay reports whether a line about a name, or about withdrawals ("") is due.
+// maySay reports whether a line about a name, its size, or withdrawals ("") is due.
 func (c *Client) maySay(what string) bool {
 	now := c.clock.Ticks()
 	c.mu.Lock()
