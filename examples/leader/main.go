@@ -76,9 +76,6 @@ func run(ctx context.Context) error {
 		_ = client.Close(ctx)
 	}()
 	work := worker{identity: client.Identity()}
-	if work.election, err = election.NewElection(client, *name); err != nil {
-		return err
-	}
 	work.elector, err = election.NewLeaderElector(client, *name, election.Callbacks{
 		OnStartedLeading: work.lead,
 		OnStoppedLeading: func() { slog.Info("stopped leading") },
@@ -90,7 +87,6 @@ func run(ctx context.Context) error {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /leader", work.answer)
-	mux.HandleFunc("GET /record", work.record)
 	// Liveness does not depend on Redis: a restart would not help.
 	live, liveErr := healthz.New("livez", healthz.Config{Logger: logger}, healthz.Overdue("election", work.elector.Check, 10*time.Second))
 	ready, readyErr := healthz.New("readyz", healthz.Config{Logger: logger}, healthz.Ready("standing", work.elector.Ready))
@@ -117,7 +113,6 @@ func run(ctx context.Context) error {
 // worker is the work of the leader.
 type worker struct {
 	identity string
-	election *election.Election
 	elector  *election.LeaderElector
 }
 
@@ -157,17 +152,4 @@ func (w *worker) answer(response http.ResponseWriter, request *http.Request) {
 		response.WriteHeader(http.StatusServiceUnavailable)
 	}
 	_ = json.NewEncoder(response).Encode(map[string]any{"identity": w.identity, "leader": w.elector.Leader(), "leading": leads})
-}
-
-// record answers with the leader record from Redis. Its times are those of the server's clock.
-func (w *worker) record(response http.ResponseWriter, request *http.Request) {
-	record, err := w.election.Record(request.Context())
-	if err != nil {
-		slog.Info("reading the leader record failed", "err", err.Error())
-		http.Error(response, "the leader record cannot be read; the log has the reason", http.StatusServiceUnavailable)
-		return
-	}
-	_ = json.NewEncoder(response).Encode(map[string]any{
-		"holder": record.Holder, "token": record.Token, "acquired": record.Acquired, "renewed": record.Renewed,
-	})
 }
