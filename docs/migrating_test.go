@@ -306,9 +306,7 @@ func TestRollingMigration(t *testing.T) {
 					}
 				}
 				wg.Wait()
-				if done != 100 {
-					t.Errorf("worked %d times", done)
-				}
+				testenv.Equal(t, "how often they worked", done, 100)
 			})
 		})
 	}

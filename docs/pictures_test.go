@@ -137,9 +137,7 @@ func TestImportsGoDown(t *testing.T) {
 			}
 		}
 	}
-	if seen != len(places) {
-		t.Errorf("%d of the %d packages in the picture exist", seen, len(places))
-	}
+	testenv.Equal(t, "packages of the picture that exist", seen, len(places))
 }
 
 // apart reports whether a package is not a part of the library: it is for tests, or it is

@@ -83,9 +83,7 @@ func TestCodeOfPagesIsCompiled(t *testing.T) {
 		text, err := os.ReadFile(page)
 		testenv.Must(t, err)
 		blocks := goCode.FindAllStringSubmatch(string(text), -1)
-		if len(blocks) != c.blocks {
-			t.Errorf("%s has %d blocks of Go, want %d", page, len(blocks), c.blocks)
-		}
+		testenv.Equal(t, page+": blocks of Go", len(blocks), c.blocks)
 		for _, block := range blocks {
 			body := "{\n" + regexp.MustCompile("(?m)^").ReplaceAllString(strings.TrimSuffix(block[1], "\n"), "\t") + "\n}\n"
 			if !strings.Contains(c.compiled, "\n"+block[1]) && !strings.Contains(strings.ReplaceAll(c.compiled, "\n\n", "\n\t\n"), body) {

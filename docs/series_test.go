@@ -127,9 +127,7 @@ func TestSizeOfMetrics(t *testing.T) {
 				answer := httptest.NewRecorder()
 				promhttp.HandlerFor(reg, promhttp.HandlerOpts{}).ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), "GET", "/metrics", nil))
 				page := answer.Body.String()
-				if n := strings.Count(page, "\n"); n != c.lines {
-					t.Errorf("/metrics has %d lines, METRICS.md says %d", n, c.lines)
-				}
+				testenv.Equal(t, "lines of /metrics", strings.Count(page, "\n"), c.lines)
 				if c.sum && !strings.Contains(page, fmt.Sprintf("\nnoonlock_job_runs_total{outcome=\"succeeded\"} %d\n", ran.Load())) {
 					t.Errorf("of %d runs: %s", ran.Load(), page)
 				}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/noonlock/noonlock"
 	"github.com/noonlock/noonlock/election"
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
@@ -121,9 +122,7 @@ func TestValidation(t *testing.T) {
 		// A handle has no lease, so LockDelay does not refuse it.
 		_, err := election.NewElection(e.ClientWith(e.Direct(), lockcore.Config{LockDelay: time.Second}), "board")
 		must(e, err)
-		if n := e.Raw.DBSize(e.Context()).Val(); n != 0 {
-			t.Errorf("%d keys were written", n)
-		}
+		testenv.Equal(t, "keys", e.Raw.DBSize(e.Context()).Val(), 0)
 	})
 }
 

@@ -122,9 +122,7 @@ func TestLeaderKeepToTheMillisecond(t *testing.T) {
 				}
 			}
 		}
-		if top := e.Raw.HGet(e.Context(), marker, "top").Val(); top != "17" {
-			e.Errorf("the committed token is %s", top)
-		}
+		testenv.Equal(e, "the committed token", e.Raw.HGet(e.Context(), marker, "top").Val(), "17")
 	})
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/noonlock/noonlock"
 	"github.com/noonlock/noonlock/election"
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
@@ -47,9 +48,7 @@ func TestResign(t *testing.T) {
 				}
 			}
 		}
-		if term := a.leads(3); term.Number != 7 {
-			t.Errorf("term %d, want 7", term.Number)
-		}
+		testenv.Equal(t, "the term", a.leads(3).Number, 7)
 		e.history.Require(e)
 	})
 }
@@ -77,9 +76,7 @@ func TestTransfer(t *testing.T) {
 			t.Errorf("the queue is %q, leader %v", got, all[0].le.IsLeader())
 		}
 		must(e, all[0].le.TransferTo(e.Context(), "r3"))
-		if term := all[3].leads(1); term.Number != 2 {
-			t.Errorf("term %+v", term)
-		}
+		testenv.Equal(t, "the term", all[3].leads(1).Number, 2)
 		mustIs(e, all[0].ended(1), election.ErrResigned)
 		mustIs(e, all[0].le.TransferTo(e.Context(), "r1"), election.ErrNotLeader)
 		e.Until("the others keep their order", func() bool { return strings.HasPrefix(all[0].queue(), "r1 r2 ") })
@@ -169,15 +166,11 @@ func TestOneIdentityTwice(t *testing.T) {
 			}
 			e.queued(3)
 			e.Until("one leads", func() bool { return len(leaders()) > 0 })
-			if got := a.queue(); got != "twin twin twin" {
-				t.Errorf("the queue is %q", got)
-			}
+			testenv.Equal(t, "the queue", a.queue(), "twin twin twin")
 		}
 		for _, r := range all {
 			r.leads(2)
-			if got := r.leaderNames(); got != "twin" {
-				t.Errorf("it was notified of %q", got)
-			}
+			testenv.Equal(t, "the leaders of which it was notified", r.leaderNames(), "twin")
 		}
 		e.history.Require(e)
 	})

@@ -104,9 +104,7 @@ func TestFault40_ThousandWaiters(t *testing.T) {
 			e.Errorf("%d commands for %d hand-overs, want 3 each, at most 4, and the first release", commands, waiters)
 		}
 		e.Until("all messages were received", func() bool { return grants.Load()-granted >= int64(waiters) })
-		if n := grants.Load() - granted; n != int64(waiters) {
-			e.Errorf("%d grants for %d releases", n, waiters)
-		}
+		equal(e, "grants", grants.Load()-granted, int64(waiters))
 		watch.Close()
 		listener.Wait()
 		e.Logf("%d commands, %d grants, %d notices to a new head", commands, grants.Load()-granted, heads.Load())
@@ -169,9 +167,7 @@ func TestFault66_FiveThousandLeases(t *testing.T) {
 	if n := e.connections("name=holder"); n > 4+3+1 {
 		t.Errorf("%d connections, want at most four for calls, three for renewals and the subscription", n)
 	}
-	if n := e.connections("sub=1"); n != 1 {
-		t.Errorf("%d subscribed connections, want 1", n)
-	}
+	equal(t, "subscribed connections", e.connections("sub=1"), 1)
 	for _, p := range waiting {
 		p.cancel()
 		if _, err := p.wait(); err == nil {
@@ -181,9 +177,7 @@ func TestFault66_FiveThousandLeases(t *testing.T) {
 	if err := c.Close(t.Context()); err != nil {
 		t.Errorf("Close: %v", err)
 	}
-	if n := len(e.Raw.Keys(t.Context(), "noonlock:*:lock").Val()); n != 0 {
-		t.Errorf("%d locks are left after Close", n)
-	}
+	equal(t, "locks after Close", len(e.Raw.Keys(t.Context(), "noonlock:*:lock").Val()), 0)
 	e.Until("goroutines and connections are gone", func() bool {
 		return testenv.Goroutines() <= goroutines+1 && e.connections("") <= clientsBefore
 	})
@@ -225,13 +219,9 @@ func TestRenewalsInFlight(t *testing.T) {
 		e.Pass(10*time.Second + time.Millisecond)
 		e.try(e.mutex(a, "another", ttl(6*time.Second))) // so that the keeper computes its next renewal again
 		e.Pass(time.Second / 2)                          // before the first pipeline times out
-		if n := asked.Load(); n != 1024 {
-			e.Errorf("%d renewals are under way at once, want as many as a connection takes", n)
-		}
+		equal(e, "renewals under way at once, as many as a connection takes", asked.Load(), 1024)
 		e.Pass(2 * time.Second) // the others are sent concurrently; none is sent twice in 3 s
-		if n := asked.Load(); n != leases {
-			e.Errorf("%d renewals are under way at once, want each once", n)
-		}
+		equal(e, "renewals under way at once", asked.Load(), leases)
 		held.Lift()
 		e.Pass(10 * time.Second)
 		for i := range leases {
@@ -284,9 +274,7 @@ func TestMetrics(t *testing.T) {
 		others := e.Client("b")
 		expect := func(want float64, name string, labels ...string) {
 			e.Helper()
-			if got := metric(e, reg, name, labels...); got != want {
-				e.Errorf("%s %v is %v, want %v", name, labels, got, want)
-			}
+			equal(e, fmt.Sprint(name, labels), metric(e, reg, name, labels...), want)
 		}
 		// A loss is counted after the lease's context is done.
 		counted := func(name string, labels ...string) {
@@ -395,12 +383,8 @@ func TestLapsedGrantsAreCounted(t *testing.T) {
 		e.WaitIdle()
 		late.Lift()
 		e.unlock(overtaken.granted())
-		if got := metric(e, reg, "noonlock_handover_seconds"); got != handovers+1 {
-			e.Errorf("%v hand-overs were counted, want 1", got-handovers)
-		}
-		if got := metric(e, reg, "noonlock_lapsed_grants_total"); got != 0 {
-			e.Errorf("%v grants lapsed, want none", got)
-		}
+		equal(e, "counted hand-overs", metric(e, reg, "noonlock_handover_seconds"), handovers+1)
+		equal(e, "lapsed grants", metric(e, reg, "noonlock_lapsed_grants_total"), 0)
 
 		lease = e.try(e.mutex(b, "orders", cfg))
 		waiter := e.queued(m)
@@ -425,9 +409,8 @@ func TestMetricsAreShared(t *testing.T) {
 			c := e.ClientWith(e.Direct(), lockcore.Config{Identity: identity, Registerer: reg})
 			e.unlock(e.try(e.mutex(c, "orders", ttl(time.Second))))
 		}
-		if got := metric(e, reg, "noonlock_acquires_total", "kind", "mutex", "outcome", "acquired"); got != 2 {
-			e.Errorf("two Clients acquired %v times", got)
-		}
+		equal(e, "acquisitions of two Clients",
+			metric(e, reg, "noonlock_acquires_total", "kind", "mutex", "outcome", "acquired"), 2)
 		other.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: "noonlock_leases_held", Help: "Somebody else's."}))
 		rdb := e.Connect(e.Direct())
 		defer rdb.Close()

@@ -79,10 +79,10 @@ func TestHistoriesToTheMillisecond(t *testing.T) {
 			if row.stored != "" {
 				must(e, e.Raw.Set(e.Context(), key, row.stored, 0).Err())
 			}
-			e.wants(row.name, e.run("lock_history", []string{key}, row.known, row.reached), "["+row.history+" "+row.age+"]")
-			e.wants(row.name+": the record", e.Raw.Get(e.Context(), key).Val(), row.history)
+			equal(e, row.name, e.run("lock_history", []string{key}, row.known, row.reached), "["+row.history+" "+row.age+"]")
+			equal(e, row.name+": the record", e.Raw.Get(e.Context(), key).Val(), row.history)
 			age, _, _ := strings.Cut(row.age, " ")
-			e.wants(row.name+", again", e.run("lock_history", []string{key}, row.known, 0), "["+row.history+" "+age+" 7 0]")
+			equal(e, row.name+", again", e.run("lock_history", []string{key}, row.known, 0), "["+row.history+" "+age+" 7 0]")
 		}
 		whole := info
 		for section, text := range whole {
@@ -92,7 +92,7 @@ func TestHistoriesToTheMillisecond(t *testing.T) {
 				}
 				info = map[string]string{"server": whole["server"], "replication": whole["replication"]}
 				info[section] = strings.ReplaceAll(text, line, "")
-				e.wants("without "+line, e.run("lock_history", []string{key}, "", 0), "[]")
+				equal(e, "without "+line, e.run("lock_history", []string{key}, "", 0), "[]")
 			}
 		}
 	})
@@ -172,9 +172,8 @@ func TestLockDelayIsReported(t *testing.T) {
 		if log.Count("no record of the server's history", "10s") != 1 || log.Count("restarted or promoted") < 1 {
 			e.Errorf("the log is:\n%s", &log)
 		}
-		if n := metric(e, reg, "noonlock_acquires_total", "kind", "mutex", "outcome", "delayed"); n != 5 {
-			e.Errorf("%v refused calls were counted", n)
-		}
+		equal(e, "counted refusals",
+			metric(e, reg, "noonlock_acquires_total", "kind", "mutex", "outcome", "delayed"), 5)
 		ctx, cancel := context.WithTimeout(e.Context(), time.Second)
 		defer cancel()
 		_, err := m.Lock(ctx)
@@ -201,9 +200,8 @@ func TestLockDelayAfterTheClockWasSetBack(t *testing.T) {
 		a := e.mutex(e.delayed("a", delay), "orders", ttl(3*time.Second))
 		e.refusedFor(a)
 		e.Bubble.StepClock(-time.Hour)
-		if left := e.refusedFor(e.mutex(e.delayed("b", delay), "orders", ttl(3*time.Second))); left != delay {
-			e.Errorf("a new Client waits for %v", left)
-		}
+		equal(e, "how long a new Client waits",
+			e.refusedFor(e.mutex(e.delayed("b", delay), "orders", ttl(3*time.Second))), delay)
 		e.Pass(delay)
 		e.unlock(e.try(a))
 		e.Bubble.Faults().Cut()

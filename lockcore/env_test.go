@@ -40,6 +40,11 @@ var (
 	ttl       = testenv.TTL
 )
 
+func equal[T comparable](t testing.TB, what string, got, want T) {
+	t.Helper()
+	testenv.Equal(t, what, got, want)
+}
+
 // An env is the server that a test runs on.
 type env struct {
 	*testenv.Env
@@ -228,11 +233,27 @@ func (e *env) lock(m locker) *lockcore.Lease {
 	return lease
 }
 
+// tokensGrow asserts that each lease has a greater token than the one before it.
+func tokensGrow(t testing.TB, leases ...*lockcore.Lease) {
+	t.Helper()
+	for i, l := range leases[1:] {
+		if l.Token() <= leases[i].Token() {
+			t.Errorf("token %d after %d", l.Token(), leases[i].Token())
+		}
+	}
+}
+
+// within asserts that in a bubble at most that time has passed since an instant of e.Clock.
+func (e *env) within(since, most time.Duration) {
+	e.Helper()
+	if took := e.Clock() - since; e.Bubble != nil && took > most {
+		e.Errorf("it took %v, want at most %v", took, most)
+	}
+}
+
 func (e *env) unlock(lease *lockcore.Lease) {
 	e.Helper()
-	if err := lease.Unlock(e.Context()); err != nil {
-		e.Fatalf("Unlock: %v", err)
-	}
+	must(e, lease.Unlock(e.Context()))
 }
 
 // refused asserts that another lease holds the lock, and returns the HeldError.
@@ -310,12 +331,10 @@ func (p *pending) granted() *lockcore.Lease {
 // servesInOrder releases a lock, and asserts that the waiters get it one after the other, with growing tokens.
 func (e *env) servesInOrder(held *lockcore.Lease, waiters ...*pending) {
 	e.Helper()
-	for i, w := range waiters {
+	for _, w := range waiters {
 		e.unlock(held)
 		next := w.granted()
-		if next.Token() <= held.Token() {
-			e.Errorf("waiter %d has token %d after %d", i, next.Token(), held.Token())
-		}
+		tokensGrow(e, held, next)
 		held = next
 	}
 	e.unlock(held)
@@ -335,9 +354,7 @@ func (e *env) key(name, part string) string { return "noonlock:{" + name + "}:" 
 func (e *env) queueLength(name string) int64 {
 	e.Helper()
 	n, err := e.Raw.ZCard(e.Context(), e.key(name, "queue")).Result()
-	if err != nil {
-		e.Fatal(err)
-	}
+	must(e, err)
 	return n
 }
 
@@ -371,9 +388,7 @@ func (e *env) scriptOf(name string) string {
 func (e *env) pttl(name string) time.Duration {
 	e.Helper()
 	d, err := e.Raw.PTTL(e.Context(), e.key(name, "lock")).Result()
-	if err != nil {
-		e.Fatal(err)
-	}
+	must(e, err)
 	return d
 }
 
@@ -409,9 +424,7 @@ func (e *env) ended(lease *lockcore.Lease) error {
 func (e *env) script(name string) func([]string) bool {
 	e.Helper()
 	source, err := lockcore.ScriptSource(e.scriptOf(name))
-	if err != nil {
-		e.Fatal(err)
-	}
+	must(e, err)
 	return testenv.MatchScript(source)
 }
 
@@ -419,9 +432,7 @@ func (e *env) script(name string) func([]string) bool {
 func (e *env) warm(name string) {
 	e.Helper()
 	source, err := lockcore.ScriptSource(e.scriptOf(name))
-	if err != nil {
-		e.Fatal(err)
-	}
+	must(e, err)
 	sent := wire.Naming(source)
 	for _, text := range []string{sent, wire.Sharded(sent)} {
 		must(e, e.Raw.ScriptLoad(e.Context(), text).Err())
@@ -445,9 +456,7 @@ func (e *env) calls(command string) int {
 func unreachable(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer l.Close()
 	return l.Addr().String()
 }

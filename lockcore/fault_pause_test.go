@@ -28,12 +28,8 @@ func TestFault01_HolderFrozenPastItsTTL(t *testing.T) {
 		}
 		frozen.Send("check") // waits in the pipe
 		frozen.Signal(syscall.SIGCONT)
-		if a := frozen.answer(); a.text != "ended" {
-			e.Errorf("the first look after the pause says %q", a.text)
-		}
-		if a := frozen.ask("unlock"); a.text != "not-held" {
-			e.Errorf("its Unlock says %q", a.text)
-		}
+		equal(e, "the first look after the pause", frozen.answer().text, "ended")
+		equal(e, "Unlock", frozen.ask("unlock").text, "not-held")
 		e.refused(e.mutex(e.Client("c"), "orders", ttl(time.Second)))
 		if next.Context().Err() != nil {
 			e.Error("the successor lost its lease")

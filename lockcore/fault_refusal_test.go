@@ -131,9 +131,8 @@ func refusesScripts(e *env, text, code string, lasting bool) {
 	if !lasting {
 		e.unlock(late.granted())
 	}
-	if left := fmt.Sprint(e.Raw.Keys(e.Context(), "noonlock:{vacant}:*").Val()); left != "[]" {
-		e.Errorf("the refused acquire left %s", left)
-	}
+	equal(e, "the keys that the refused acquire left",
+		fmt.Sprint(e.Raw.Keys(e.Context(), "noonlock:{vacant}:*").Val()), "[]")
 }
 
 // The server is out of memory. Acquires are refused and leave nothing half done. Renewals and releases work.
@@ -232,9 +231,7 @@ func TestFault60_RefusalsAreLoggedOnce(t *testing.T) {
 		time.Sleep(time.Minute)
 		e.unlock(lease)
 		e.unlock(waiter.granted())
-		if n := log.Count("lease lost"); n != 0 {
-			e.Errorf("%d leases lost", n)
-		}
+		equal(e, "lost leases", log.Count("lease lost"), 0)
 		if n := log.Count(`"msg"="receiver count not trusted`, `"error"="NOPERM`); n != 1 || log.Count("receiver count not trusted") != 1 {
 			e.Errorf("%d errors, want 1:\n%s", n, log)
 		}

@@ -58,9 +58,7 @@ func TestFault11_24_25_26_RequestsTakeEffectOnce(t *testing.T) {
 				e.unlock(lease)
 				mustIs(e, context.Cause(lease.Context()), lockcore.ErrReleased)
 				e.unlock(check(waiter.granted()))
-				if v := e.stored("orders"); v != "" {
-					e.Errorf("the lock is still there: %q", v)
-				}
+				equal(e, "the lock", e.stored("orders"), "")
 			})
 		})
 	}
@@ -170,9 +168,7 @@ func TestFault51_ReleaseWhileRenewing(t *testing.T) {
 			value := e.stored("orders")
 			late.Lift()
 			e.barrier()
-			if now := e.stored("orders"); now != value {
-				e.Errorf("the late renewal changed %q to %q", value, now)
-			}
+			equal(e, "the lock after the late renewal", e.stored("orders"), value)
 			if next != nil {
 				if left := e.pttl("orders"); left < 10*time.Second {
 					e.Errorf("the late renewal shortened the next one's lock to %v", left)
@@ -214,9 +210,7 @@ func TestFault39_GrantMessageLost(t *testing.T) {
 					e.unlock(next)
 				}
 				e.unlock(waiter.granted())
-				if took := e.Clock() - before; e.Bubble != nil && took > 10*time.Second {
-					e.Errorf("it took %v", took)
-				}
+				e.within(before, 10*time.Second)
 			})
 		})
 	}
@@ -258,9 +252,7 @@ func TestFault07_Blackhole(t *testing.T) {
 		// When the lock is free again, no late request acquires it.
 		mustIs(e, e.ended(next), lockcore.ErrLeaseExpired)
 		e.Pass(time.Second)
-		if v := e.stored("orders"); v != "" {
-			e.Errorf("the free lock was taken by a late request: %q", v)
-		}
+		equal(e, "the lock after a late request", e.stored("orders"), "")
 	})
 }
 

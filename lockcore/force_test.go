@@ -28,6 +28,15 @@ func (e *env) force(c *lockcore.Client, name string) (int, error) {
 	return c.ForceRelease(e.Context(), seen)
 }
 
+// forced asserts that a forced release has ended n leases.
+func (e *env) forced(n int) func(ended int, err error) {
+	return func(ended int, err error) {
+		e.Helper()
+		must(e, err)
+		equal(e, "released leases", ended, n)
+	}
+}
+
 // forcedOut checks the cause of the end of a lease that an operator has released. On a real server, a slow machine
 // may not read it in time.
 func (e *env) forcedOut(lease *lockcore.Lease, by, reason string) {
@@ -58,9 +67,7 @@ func TestForceReleaseOfOthers(t *testing.T) {
 		old := e.try(e.mutex(a, "m", long))
 		seen := e.inspect(admin, "m")
 		e.unlock(old)
-		if n, err := admin.ForceRelease(ann, seen); n != 0 || err != nil {
-			e.Errorf("a lock that was released: %d, %v", n, err)
-		}
+		e.forced(0)(admin.ForceRelease(ann, seen))
 		for _, next := range []*lockcore.Client{a, b} {
 			lease := e.try(e.mutex(next, "m", long))
 			n, err := admin.ForceRelease(ann, seen)
@@ -73,9 +80,7 @@ func TestForceReleaseOfOthers(t *testing.T) {
 		first := e.try(reads{e.rw(a, "s", "one", long)})
 		seen = e.inspect(admin, "s")
 		second := e.try(reads{e.rw(b, "s", "two", long)})
-		if n, err := admin.ForceRelease(ann, seen); n != 1 || err != nil {
-			e.Errorf("the first reader: %d, %v", n, err)
-		}
+		e.forced(1)(admin.ForceRelease(ann, seen))
 		_, err := admin.ForceRelease(ann, seen)
 		mustIs(e, err, lockcore.ErrChanged)
 		e.unlock(second)
@@ -103,9 +108,7 @@ func TestForceReleaseEndsTheLeaseFirst(t *testing.T) {
 		for _, downgrade := range []bool{false, true} {
 			lease := e.try(e.mutex(c, "orders", ttl(3*time.Second)))
 			reading := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Match: lockcoretest.Command("hget"), Count: 1})
-			if n, err := admin.ForceRelease(lockcore.WithOperator(e.Context(), lockcore.Operator{Who: "ann@desk"}), e.inspect(admin, "orders")); n != 1 || err != nil {
-				e.Fatal(err)
-			}
+			e.forced(1)(admin.ForceRelease(lockcore.WithOperator(e.Context(), lockcore.Operator{Who: "ann@desk"}), e.inspect(admin, "orders")))
 			answered := make(chan error, 1)
 			if downgrade {
 				go func() { answered <- lockcore.Downgrade(e.Context(), lease) }()
@@ -184,17 +187,13 @@ func TestForceReleaseRemarkLasts(t *testing.T) {
 	onBoth(t, func(e *env) {
 		admin, a := e.Client("admin"), e.Client("a")
 		must(e, e.Raw.Set(e.Context(), e.key("foreign", "lock"), "sesame", 0).Err())
-		if _, err := e.force(admin, "foreign"); err != nil {
-			e.Fatal(err)
-		}
+		e.forced(1)(e.force(admin, "foreign"))
 		if left := e.Raw.PTTL(e.Context(), e.key("foreign", "forced")).Val(); left > time.Second || e.Bubble != nil && left != time.Second {
 			e.Errorf("the remark about a foreign key lasts %v", left)
 		}
 		for _, lasts := range []time.Duration{time.Hour, time.Minute} {
 			e.try(e.mutex(a, "m", ttl(lasts)))
-			if _, err := e.force(admin, "m"); err != nil {
-				e.Fatal(err)
-			}
+			e.forced(1)(e.force(admin, "m"))
 			left := e.Raw.PTTL(e.Context(), e.key("m", "forced")).Val()
 			if n := e.Raw.HLen(e.Context(), e.key("m", "forced")).Val(); left > time.Hour || left < 50*time.Minute || n == 0 {
 				e.Errorf("%d remarks for %v", n, left)
@@ -223,9 +222,7 @@ func TestForcedReleases(t *testing.T) {
 			}
 			n, err := admin.ForceRelease(lockcore.WithOperator(e.Context(), by), e.inspect(admin, "s"))
 			must(e, err)
-			if n != 2 {
-				e.Errorf("%d leases were released", n)
-			}
+			equal(e, "released leases", n, 2)
 			got := list("s")
 			if got[0].By != by || got[0].Leases != 2 || got[0].At.Before(now.Truncate(time.Millisecond)) || got[0].At.After(now.Add(time.Hour)) {
 				e.Errorf("%+v by %+v", got[0], by)
@@ -281,13 +278,9 @@ func TestForceRelease(t *testing.T) {
 		} {
 			stuck := e.try(row.holds)
 			waiter := e.queued(row.waits)
-			if n, err := admin.ForceRelease(lockcore.WithOperator(e.Context(), row.by), e.inspect(admin, row.holds.Name())); err != nil || n != 1 {
-				e.Fatalf("ForceRelease: %d, %v", n, err)
-			}
+			e.forced(1)(admin.ForceRelease(lockcore.WithOperator(e.Context(), row.by), e.inspect(admin, row.holds.Name())))
 			next := waiter.granted()
-			if next.Token() <= stuck.Token() {
-				e.Errorf("token %d after %d", next.Token(), stuck.Token())
-			}
+			tokensGrow(e, stuck, next)
 			if row.holds.Name() == "w" {
 				err := lockcore.Downgrade(e.Context(), stuck)
 				mustIs(e, err, lockcore.ErrNotHeld)
@@ -310,9 +303,7 @@ func TestForceRelease(t *testing.T) {
 				return strings.Contains(lost.String(), "the lock was released by force, by admin: it is stuck")
 			})
 		}
-		if n, err := e.force(admin, "free"); err != nil || n != 0 {
-			e.Errorf("of a free name: %d, %v", n, err)
-		}
+		e.forced(0)(e.force(admin, "free"))
 		for _, by := range []lockcore.Operator{{Who: "a\nb"}, {Reason: strings.Repeat("x", 201)}} {
 			_, err := admin.ForceRelease(lockcore.WithOperator(e.Context(), by), lockcore.Inspection{Name: "s"})
 			mustIs(e, err, noonlock.ErrConfig)
@@ -329,9 +320,7 @@ func TestForceReleaseWithoutARemark(t *testing.T) {
 		e.try(e.mutex(e.Client("a"), "orders", ttl(10*time.Minute)))
 		waiter := e.queued(e.mutex(e.Client("b"), "orders", ttl(10*time.Minute)))
 		must(e, spoil())
-		if n, err := e.force(admin, "orders"); n != 1 || err != nil {
-			e.Errorf("ForceRelease: %d, %v", n, err)
-		}
+		e.forced(1)(e.force(admin, "orders"))
 		must(e, mend())
 		e.unlock(waiter.granted())
 	}
@@ -348,9 +337,7 @@ func TestForceReleaseWithoutARemark(t *testing.T) {
 			must(e, err)
 			k := e.scriptKeys("orders")
 			again := e.Raw.Eval(e.Context(), source, []string{k[0], k[2], forced, releases}, argv("lock_force", "string", living)...)
-			if n, err := again.Int64(); n != 0 || err != nil {
-				e.Errorf("a call that finds nothing: %d, %v", n, err)
-			}
+			e.forced(0)(again.Int())
 		})
 	})
 	t.Run("no right", func(t *testing.T) {
@@ -498,9 +485,7 @@ func checkForced(e *env, where string, then, now keyState, first bool, before sn
 			e.Errorf("%s: %+v became %+v", where, before, after)
 		}
 	case len(left) == 0:
-		if after.kind != "none" {
-			e.Errorf("%s: the lock is there still: %+v", where, after)
-		}
+		equal(e, where+": the lock", after.kind, "none")
 	default:
 		if !maps.Equal(left, after.until) || after.end != ends || e.Bubble == nil && after.keyEnd != ends {
 			e.Errorf("%s: %v are left until %d, want %v until %d", where, after.until, after.end, left, ends)

@@ -114,9 +114,7 @@ func TestInspectForeignKeys(t *testing.T) {
 			} else if _, err := waiter.wait(); !errors.Is(err, lockcore.ErrWrongKind) {
 				e.Errorf("%s: Lock: %v", name, err)
 			}
-			if _, err := e.force(c, name); err != nil {
-				e.Errorf("%s: %v", name, err)
-			}
+			e.forced(1)(e.force(c, name))
 			if waits {
 				e.unlock(waiter.granted())
 			} else {
@@ -174,8 +172,8 @@ func TestEntriesToTheMillisecond(t *testing.T) {
 			redis.Z{Score: end(5 * time.Millisecond), Member: "foreign"}, redis.Z{Score: writes + end(time.Second), Member: three},
 		).Err())
 		must(e.env, e.Raw.PExpire(e.Context(), k[0], minute).Err())
-		e.wants("inspected", e.run("lock_inspect", append(k[:4:4], e.key("orders", "size"))), "[ns1 60000 ["+two+" r 0 8 foreign r 5  "+three+" w 1000 9] [] "+strconv.FormatInt(e.now.UnixMicro(), 10)+" 0]")
-		e.wants("taken", e.run("lock_force", []string{k[0], k[2], e.key("orders", "forced"), e.key("orders", "releases")}, "ns1", "foreign\n"+two+"\n"+three), "2")
+		equal(e, "inspected", e.run("lock_inspect", append(k[:4:4], e.key("orders", "size"))), "[ns1 60000 ["+two+" r 0 8 foreign r 5  "+three+" w 1000 9] [] "+strconv.FormatInt(e.now.UnixMicro(), 10)+" 0]")
+		equal(e, "taken", e.run("lock_force", []string{k[0], k[2], e.key("orders", "forced"), e.key("orders", "releases")}, "ns1", "foreign\n"+two+"\n"+three), "2")
 	})
 }
 
@@ -190,12 +188,8 @@ func TestInspectWithASpoiltQueue(t *testing.T) {
 			if seen := e.inspect(c, "orders"); len(seen.Holders) != 1 || seen.Holders[0].Identity != "b" {
 				e.Errorf("%s spoilt: %+v", part, seen)
 			}
-			if n, err := e.force(c, "orders"); err != nil || n != 1 {
-				e.Errorf("%s spoilt: %d, %v", part, n, err)
-			}
-			if v := e.stored("orders"); v != "" {
-				e.Errorf("%s spoilt: the lock is %q", part, v)
-			}
+			e.forced(1)(e.force(c, "orders"))
+			equal(e, part+" spoilt: the lock", e.stored("orders"), "")
 			must(e, e.Raw.Del(e.Context(), e.key("orders", part)).Err())
 			p.cancel()
 			if lease, err := p.wait(); err == nil {
@@ -221,13 +215,9 @@ func TestForceReleasePassesTheDead(t *testing.T) {
 		p := e.goLock(e.mutex(b, "orders", cfg))
 		e.Until("it is queued", func() bool { return e.queueLength("orders") == 6 })
 		begin := e.Clock()
-		if _, err := e.force(b, "orders"); err != nil {
-			e.Fatal(err)
-		}
+		e.forced(1)(e.force(b, "orders"))
 		lease := p.granted()
-		if took := e.Clock() - begin; e.Bubble != nil && took != 0 {
-			e.Errorf("it was served after %v", took)
-		}
+		e.within(begin, 0)
 		e.unlock(lease)
 	})
 }
@@ -249,9 +239,7 @@ func TestForceReleaseTwiceTakesOnce(t *testing.T) {
 			done := make(chan error, 1)
 			go func() {
 				n, err := e.force(admin, pair[0].Name())
-				if n != 1 {
-					e.Errorf("%s: %d leases were released", pair[0].Name(), n)
-				}
+				equal(e, pair[0].Name()+": released leases", n, 1)
 				done <- err
 			}()
 			next := waiter.granted()
@@ -276,18 +264,14 @@ func TestForceReleaseOfATokenThatWasAhead(t *testing.T) {
 			e.Fatalf("%+v, want the token %d and no time", seen, lease.Token())
 		}
 		e.Until("the clock reaches the token", func() bool { return !e.inspect(operator, "orders").Holders[0].Since.IsZero() })
-		if n, err := operator.ForceRelease(e.Context(), seen); n != 1 || err != nil {
-			e.Errorf("released %d leases (%v), want 1", n, err)
-		}
+		e.forced(1)(operator.ForceRelease(e.Context(), seen))
 	})
 }
 
 func (e *env) locks(c *lockcore.Client) []string {
 	e.Helper()
 	names, err := lockcore.Locks(e.Context(), c, nil)
-	if err != nil {
-		e.Fatalf("Locks: %v", err)
-	}
+	must(e, err)
 	return names
 }
 

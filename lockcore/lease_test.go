@@ -55,9 +55,7 @@ func TestFault04_47_WhenLeasesEnd(t *testing.T) {
 				}
 				cause := e.ended(lease)
 				mustIs(e, cause, lockcore.ErrLeaseExpired)
-				if at := e.Clock(); at != deadline {
-					e.Errorf("it ended at %v, its deadline was %v", at, deadline)
-				}
+				equal(e, "the end of the lease", e.Clock(), deadline)
 				e.Bubble.Unhang()
 				e.WaitIdle() // late renewals were executed
 				if e.stored("orders") == "" || lease.Context().Err() == nil || lease.Remaining() != 0 {
@@ -192,13 +190,9 @@ func TestFault53_Do(t *testing.T) {
 			if last == before || (name == "panic") != (panicked == "at the disco") {
 				e.Errorf("%s became %v, or fn was not called", name, panicked)
 			}
-			if v := e.stored("orders"); v != "" {
-				e.Errorf("after %s the lock is %q", name, v)
-			}
+			equal(e, "the lock after "+name, e.stored("orders"), "")
 		}
-		if v := e.stored("orders"); v != "" {
-			e.Errorf("the lock is still there: %q", v)
-		}
+		equal(e, "the lock", e.stored("orders"), "")
 	})
 }
 
@@ -227,9 +221,7 @@ func TestFault52_ReleaseAfterSlowWork(t *testing.T) {
 		if cancelled < 0 || stopped != cancelled+45*time.Second {
 			e.Fatalf("cancelled at %v, stopped at %v: the fault was not injected", cancelled, stopped)
 		}
-		if e.Clock() != stopped {
-			e.Errorf("the next waiter got the lock at %v, the work stopped at %v", e.Clock(), stopped)
-		}
+		equal(e, "when the next waiter got the lock", e.Clock(), stopped)
 		e.unlock(lease)
 	})
 }

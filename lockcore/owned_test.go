@@ -16,18 +16,8 @@ import (
 func (e *env) reentrant(c *lockcore.Client, name, owner string, cfg lockcore.LeaseConfig) *lockcore.ReentrantMutex {
 	e.Helper()
 	m, err := c.ReentrantMutex(name, owner, cfg)
-	if err != nil {
-		e.Fatalf("ReentrantMutex: %v", err)
-	}
+	must(e, err)
 	return m
-}
-
-// leave releases a lease.
-func (e *env) leave(lease *lockcore.Lease) {
-	e.Helper()
-	if err := lease.Unlock(e.Context()); err != nil {
-		e.Fatalf("Unlock: %v", err)
-	}
 }
 
 // An owner acquires any number of leases, in any process, and in each under one token. The lock is free when its
@@ -48,19 +38,19 @@ func TestReentrantMutex(t *testing.T) {
 		}
 		waiter := e.queued(other)
 		late := e.try(e.reentrant(a, "orders", "worker-1", cfg)) // past the queue, or it would wait for itself
-		e.leave(one)
-		e.leave(late)
-		e.leave(far)
+		e.unlock(one)
+		e.unlock(late)
+		e.unlock(far)
 		mustIs(e, one.Unlock(e.Context()), lockcore.ErrNotHeld, lockcore.ErrReleased)
 		if waiter.over() {
 			e.Fatal("another owner came in while the first was inside")
 		}
-		e.leave(two)
+		e.unlock(two)
 		next := waiter.granted()
 		if late.Token() <= far.Token() || next.Token() <= late.Token() {
 			e.Errorf("token %d, after %d and %d", next.Token(), far.Token(), late.Token())
 		}
-		e.leave(next)
+		e.unlock(next)
 		if e.Exists(e.key("orders", "lock")) {
 			e.Error("the key is left behind")
 		}
@@ -109,9 +99,7 @@ func TestFault32_KindsExcludeEachOther(t *testing.T) {
 				before := e.Clock()
 				ask("waits")
 				lease = waiter.granted()
-				if took := e.Clock() - before; e.Bubble != nil && took > time.Second {
-					e.Errorf("%s waited %v more after a call of %s", kind, took, asked)
-				}
+				e.within(before, time.Second)
 				e.unlock(lease)
 			}
 		}
@@ -217,9 +205,7 @@ func (r reads) Lock(ctx context.Context) (*lockcore.Lease, error) { return r.RLo
 func (e *env) rw(c *lockcore.Client, name, owner string, cfg lockcore.LeaseConfig) *lockcore.RWMutex {
 	e.Helper()
 	m, err := c.RWMutex(name, owner, cfg)
-	if err != nil {
-		e.Fatalf("RWMutex: %v", err)
-	}
+	must(e, err)
 	return m
 }
 
@@ -234,9 +220,7 @@ func TestWriterThatReadsKeepsItsToken(t *testing.T) {
 			leases = append(leases, e.try(reads{x}), e.try(x))
 		}
 		for i, l := range leases {
-			if l.Token() != first.Token() {
-				e.Errorf("lease %d has token %d, want %d", i, l.Token(), first.Token())
-			}
+			equal(e, fmt.Sprintf("the token of lease %d", i), l.Token(), first.Token())
 			e.unlock(l)
 		}
 	})
@@ -277,9 +261,7 @@ func TestRWMutexOrderOfArrival(t *testing.T) {
 		before := e.Clock()
 		w2.cancel() // the readers behind it are served at once
 		last := r3.granted()
-		if took := e.Clock() - before; e.Bubble != nil && took != 0 {
-			e.Errorf("the last reader was let in after %v", took)
-		}
+		e.within(before, 0)
 		e.unlock(readers[1])
 		e.unlock(last)
 	})
@@ -379,7 +361,7 @@ func TestFault27_DowngradeReplyLost(t *testing.T) {
 			e.Errorf("%d requests and %d replies were lost, want one each", lost.Fired(), swallowed.Fired())
 		}
 		e.unlock(e.try(reads{e.rw(e.Client("b"), "orders", "b", cfg)}))
-		e.leave(lease)
+		e.unlock(lease)
 	})
 }
 
@@ -460,9 +442,7 @@ func TestRWMutexTable(t *testing.T) {
 		held := []*lockcore.Lease{first.granted(), read.granted(), behind.granted()}
 		_, err := write.wait()
 		mustIs(e, err, lockcore.ErrUpgrade, lockcore.ErrNotAcquired)
-		if took := e.Clock() - before; e.Bubble != nil && took != 0 {
-			e.Errorf("it took %v", took)
-		}
+		e.within(before, 0)
 		for _, lease := range held {
 			e.unlock(lease)
 		}

@@ -136,9 +136,7 @@ func TestFault18_PlannedFailover(t *testing.T) {
 	must(t, holder.Context().Err())
 	w.subscribed(channels)
 	w.servesInOrder(holder, waiters...)
-	if n := metric(w, reg, "noonlock_handover_seconds"); n != 3 {
-		t.Errorf("%v of 3 waiters were served by a message", n)
-	}
+	equal(t, "waiters that were served by a message", metric(w, reg, "noonlock_handover_seconds"), 3)
 }
 
 // A planned failover of a cluster, there and back, while clients use a lock. The old primary becomes a replica

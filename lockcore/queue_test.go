@@ -44,9 +44,7 @@ func TestQueueIsServedInOrderOfArrival(t *testing.T) {
 		before := e.Clock()
 		e.unlock(first)
 		wg.Wait()
-		if took := e.Clock() - before; e.Bubble != nil && took != 0 {
-			e.Errorf("%d hand-overs took %v of virtual time", waiters, took)
-		}
+		e.within(before, 0)
 		if !slices.IsSorted(order) || len(order) != waiters {
 			e.Errorf("served in order %v", order)
 		}
@@ -73,9 +71,7 @@ func TestDeadWaiterIsPassedOver(t *testing.T) {
 		before := e.Clock()
 		e.unlock(lease)
 		next := waiter.granted()
-		if took := e.Clock() - before; e.Bubble != nil && took != 0 {
-			e.Errorf("dead waiters delayed the hand-over by %v", took)
-		}
+		e.within(before, 0)
 		e.unlock(next)
 	})
 }
@@ -142,9 +138,7 @@ func TestCallOfAnAttemptThatHasLeft(t *testing.T) {
 			looks.Store(0)
 			must(e, e.Raw.Publish(e.Context(), e.Channel("orders", "ch:"+b.Process()), "l "+e.key(name, "lock")+" "+left).Err())
 			e.Pass(time.Second)
-			if n := looks.Load(); n != want {
-				e.Errorf("a call for %s: %d looks, want %d", name, n, want)
-			}
+			equal(e, "looks after a call for "+name, looks.Load(), want)
 		}
 	})
 }
@@ -198,9 +192,7 @@ func TestTryDoesNotPassAQueueOfManyDead(t *testing.T) {
 		}
 		must(e, e.Raw.ZAdd(e.Context(), e.key("orders", "queue"), dead...).Err())
 		must(e, e.Raw.Del(e.Context(), e.key("orders", "lock")).Err())
-		if held := e.refused(e.mutex(e.Client("c"), "orders", cfg)); held.Holder != "b" {
-			e.Errorf("held by %q, want the waiter behind the dead ones", held.Holder)
-		}
+		equal(e, "the holder", e.refused(e.mutex(e.Client("c"), "orders", cfg)).Holder, "b")
 		e.unlock(living.granted())
 	})
 }
@@ -312,9 +304,7 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 		before := e.Clock()
 		e.unlock(lease)
 		lease = next.granted()
-		if took := e.Clock() - before; e.Bubble != nil && took != 0 {
-			e.Errorf("the abandoned places cost %v", took)
-		}
+		e.within(before, 0)
 		if e.Bubble != nil {
 			e.Pass(30 * time.Second) // c has looked
 			cut := f.Partition()

@@ -53,9 +53,7 @@ func TestQuorumChangesItsList(t *testing.T) {
 			if lease == nil {
 				return
 			}
-			if lease.Token() <= last.Token() {
-				e.Errorf("%s: token %d after %d", next.name, lease.Token(), last.Token())
-			}
+			tokensGrow(e, last, lease)
 			_, err := e.mutex(old, "other").TryLock(e.Context())
 			mustIs(e, err, lockcore.ErrNoQuorum)
 			for _, i := range next.of {
@@ -174,9 +172,7 @@ func TestFault136_AServerThatNoClientKnows(t *testing.T) {
 		l := e.lock(e.mutex(c, "orders"))
 		time.Sleep(2 * e.maxTTL)
 		must(e, context.Cause(l.Context()))
-		if list := e.list(2); list != "" {
-			e.Errorf("the server has the list %q", list)
-		}
+		equal(e, "the list of the server", e.list(2), "")
 		if n := log.Count("server of the quorum is not used"); n != 1 {
 			e.Errorf("%d errors were logged:\n%s", n, &log)
 		}

@@ -167,9 +167,7 @@ func TestQuorumLeaveUnderACL(t *testing.T) {
 	if !e.Exists(quorumTombKey) || e.Exists(quorumLockKey) {
 		t.Error("the lock is not released, or there is no tombstone")
 	}
-	if term := e.Raw.HGet(e.Context(), record, "term").Val(); term != "0" {
-		t.Errorf("the term is %q", term)
-	}
+	equal(t, "the term", e.Raw.HGet(e.Context(), record, "term").Val(), "0")
 }
 
 func TestQuorumLeaveToTheMillisecond(t *testing.T) {

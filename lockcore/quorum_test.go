@@ -186,9 +186,7 @@ func TestQuorumLocks(t *testing.T) {
 		}
 		e.unlock(first)
 		second := <-got
-		if second.Token() <= first.Token() {
-			e.Errorf("token %d after %d", second.Token(), first.Token())
-		}
+		tokensGrow(e, first, second)
 		e.unlock(second)
 	})
 }
@@ -442,9 +440,8 @@ func TestQuorumServersAreShown(t *testing.T) {
 					e.Errorf("server %d: %v requests %s", i, n, outcome)
 				}
 			}
-			if up := metric(e, reg, "noonlock_quorum_server_up", "server", options[i].Addr); up != row.up {
-				e.Errorf("server %d: up is %v", i, up)
-			}
+			equal(e, fmt.Sprintf("server %d: up", i),
+				metric(e, reg, "noonlock_quorum_server_up", "server", options[i].Addr), row.up)
 		}
 		for i, says := range []string{"does not answer", "is a member of the quorum"} {
 			if n := log.Count(says, options[i].Addr); n != 1 {

@@ -120,9 +120,7 @@ func TestFault88_GrantIsNotReplicated(t *testing.T) {
 		for _, kind := range kinds {
 			n += metric(e, reg, "noonlock_acquires_total", "kind", kind, "outcome", "not_replicated")
 		}
-		if n != 4 {
-			t.Errorf("%v acquires were not replicated, want 4", n)
-		}
+		equal(t, "acquisitions that were not replicated", n, 4)
 
 		replica.Resume()
 		e.Until("the replica answers", e.answers)
@@ -164,9 +162,7 @@ func TestFault88_RenewalIsNotReplicated(t *testing.T) {
 		must(e, plain.Context().Err())
 		mustIs(e, lease.Unlock(e.Context()), lockcore.ErrNotHeld, lockcore.ErrNotReplicated)
 		e.Until("the lock is given back", func() bool { return e.stored("orders") == "" })
-		if n := metric(e, reg, "noonlock_lease_losses_total", "cause", "not_replicated"); n != 1 {
-			t.Errorf("%v leases lost", n)
-		}
+		equal(t, "lost leases", metric(e, reg, "noonlock_lease_losses_total", "cause", "not_replicated"), 1)
 		if n := metric(e, reg, "noonlock_renewals_total", "outcome", "not_replicated"); n < 2 {
 			t.Errorf("%v renewals not replicated", n)
 		}

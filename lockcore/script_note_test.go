@@ -52,9 +52,8 @@ func TestRequestsConfirmGrants(t *testing.T) {
 				default:
 					want += note(row.granted, "", e.ms(time.Second))
 				}
-				if got := e.Raw.HGet(e.Context(), k[3], "!").Val(); got != want {
-					e.Errorf("%s: of the notes %q are left %q, want %q", row.name, notes.before, got, want)
-				}
+				equal(e, fmt.Sprintf("%s: the notes %q become", row.name, notes.before),
+					e.Raw.HGet(e.Context(), k[3], "!").Val(), want)
 				if want == "" && e.Raw.HExists(e.Context(), k[3], "!").Val() {
 					e.Errorf("%s: the field of the notes is left without a note", row.name)
 				}
@@ -76,7 +75,7 @@ func TestNotesToTheMillisecond(t *testing.T) {
 			e.fillQueue("orders", living, -minute, minute, unknown, -minute/2, minute)
 			must(e.env, e.Raw.HSet(e.Context(), k[3], "!", "ALIVE "+e.ms(till)+"\n").Err())
 			e.run("mutex_acquire", k, "nl1:OTHER.1.u/tries", 60000, "try", keep.Milliseconds())
-			e.wants("the queue, "+till.String()+" before that", e.members("orders"), queue)
+			equal(e, "the queue, "+till.String()+" before that", e.members("orders"), queue)
 		}
 	})
 }
@@ -144,9 +143,9 @@ func TestWhoseTokenIsKept(t *testing.T) {
 			if isNew := token > last; row.keeps == -2 && !isNew || row.keeps > -2 && token != want {
 				e.Errorf("%s: token %d, the last is %d", row.name, token, last)
 			}
-			e.wants(row.name+": stored", e.storedOwned("orders").tokens[mine], strconv.FormatInt(token, 10))
+			equal(e, row.name+": stored", e.storedOwned("orders").tokens[mine], strconv.FormatInt(token, 10))
 			if row.extends != "-" {
-				e.wants(row.name+": again", e.run("owned_acquire", k, mine, 60000, "try", keep.Milliseconds(), ""), answer)
+				equal(e, row.name+": again", e.run("owned_acquire", k, mine, 60000, "try", keep.Milliseconds(), ""), answer)
 			}
 		}
 	})
@@ -321,7 +320,7 @@ func TestMessagesAndNotes(t *testing.T) {
 						}
 						answer = fmt.Sprintf("[1 %d]", check)
 					}
-					e.wants(where, e.run(family+"_leave", k, mine, 0, keep.Milliseconds(), row.last), answer)
+					equal(e, where, e.run(family+"_leave", k, mine, 0, keep.Milliseconds(), row.last), answer)
 				} else {
 					must(e.env, e.Raw.Del(e.Context(), k[0]).Err())
 					e.run(family+"_acquire", k, caller, 60000, "look", keep.Milliseconds())
@@ -329,7 +328,7 @@ func TestMessagesAndNotes(t *testing.T) {
 				got := e.messages(ear, "noonlock:ch:P")
 				slices.Sort(got)
 				slices.Sort(want)
-				e.wants(where+": messages", fmt.Sprint(got), fmt.Sprint(want))
+				equal(e, where+": messages", fmt.Sprint(got), fmt.Sprint(want))
 				if granted {
 					until := grant
 					if strings.HasPrefix(row.notes, "A 1,") { // it keeps the earlier time
@@ -339,9 +338,9 @@ func TestMessagesAndNotes(t *testing.T) {
 					if family == "owned" {
 						grant -= time.Millisecond // it ends at a whole one
 					}
-					e.wants(where+": the lock", e.left(k[0]), grant.String())
+					equal(e, where+": the lock", e.left(k[0]), grant.String())
 				}
-				e.wants(where+": notes", e.Raw.HGet(e.Context(), k[3], "!").Val(), strings.Join(kept, ""))
+				equal(e, where+": notes", e.Raw.HGet(e.Context(), k[3], "!").Val(), strings.Join(kept, ""))
 			}
 		}
 	})

@@ -61,13 +61,6 @@ func (e *timed) run(script string, keys []string, args ...any) string {
 	return fmt.Sprint(answer)
 }
 
-func (e *timed) wants(what, got, want string) {
-	e.Helper()
-	if got != want {
-		e.Errorf("%s: %s, want %s", what, got, want)
-	}
-}
-
 // fillQueue fills the queue, as `attempt, place, alive until` with times from now; no `until`: nothing is known of
 // it.
 func (e *timed) fillQueue(name string, of ...any) {
@@ -100,10 +93,10 @@ func TestTokensToTheMicrosecond(t *testing.T) {
 		k := e.scriptKeys("orders")
 		grant := func(token int64, kept time.Duration) {
 			e.Helper()
-			e.wants("token", e.run("mutex_acquire", k, me, 60000, "try", keep.Milliseconds()), fmt.Sprintf("[1 %d]", token))
-			e.wants("counter", e.Raw.Get(e.Context(), k[1]).Val(), strconv.FormatInt(token, 10))
-			e.wants("the counter's TTL", e.left(k[1]), kept.String())
-			e.wants("release", e.run("mutex_leave", k, me, 0, keep.Milliseconds()), "1")
+			equal(e, "token", e.run("mutex_acquire", k, me, 60000, "try", keep.Milliseconds()), fmt.Sprintf("[1 %d]", token))
+			equal(e, "counter", e.Raw.Get(e.Context(), k[1]).Val(), strconv.FormatInt(token, 10))
+			equal(e, "the counter's TTL", e.left(k[1]), kept.String())
+			equal(e, "release", e.run("mutex_leave", k, me, 0, keep.Milliseconds()), "1")
 		}
 		for i := range int64(3) {
 			grant(e.now.UnixMicro()+i, keep)
@@ -121,7 +114,7 @@ func TestTokensToTheMicrosecond(t *testing.T) {
 		grant(longer+1, (keep + time.Duration(longer-e.now.UnixMicro())*time.Microsecond).Truncate(time.Millisecond))
 		must(e.env, e.Raw.Set(e.Context(), k[1], ahead+1, 0).Err())
 		e.run("mutex_acquire", k, me, 60000, "try") // as scripts of jobs do, which name no keep
-		e.wants("the counter's TTL by default", e.left(k[1]), (week + minute).String())
+		equal(e, "the counter's TTL by default", e.left(k[1]), (week + minute).String())
 	})
 }
 
@@ -143,14 +136,14 @@ func TestPlacesToTheMillisecond(t *testing.T) {
 			{"it has an old place", []any{living, -minute, minute}, "1000", "1000"},
 		} {
 			e.fillQueue("orders", row.queue...)
-			e.wants(row.name, e.run("mutex_acquire", k, me, 2000, row.mode, keep.Milliseconds()), fmt.Sprintf("[2 60000 %s %s]", row.place, stranger))
-			e.wants(row.name+", alive until", e.Raw.HGet(e.Context(), k[3], me).Val(), e.ms(6600*time.Millisecond))
-			e.wants(row.name+", the queue's TTL", e.left(k[2]), "13.2s")
-			e.wants(row.name+", the TTL of what is known of it", e.left(k[3]), "13.2s")
+			equal(e, row.name, e.run("mutex_acquire", k, me, 2000, row.mode, keep.Milliseconds()), fmt.Sprintf("[2 60000 %s %s]", row.place, stranger))
+			equal(e, row.name+", alive until", e.Raw.HGet(e.Context(), k[3], me).Val(), e.ms(6600*time.Millisecond))
+			equal(e, row.name+", the queue's TTL", e.left(k[2]), "13.2s")
+			equal(e, row.name+", the TTL of what is known of it", e.left(k[3]), "13.2s")
 		}
 		e.fillQueue("orders")
 		e.run("mutex_acquire", k, me, 500, "join", keep.Milliseconds())
-		e.wants("a TTL below a second, alive until", e.Raw.HGet(e.Context(), k[3], me).Val(), e.ms(3300*time.Millisecond))
+		equal(e, "a TTL below a second, alive until", e.Raw.HGet(e.Context(), k[3], me).Val(), e.ms(3300*time.Millisecond))
 		for _, row := range []struct {
 			script, mode string
 			until        time.Duration
@@ -169,7 +162,7 @@ func TestPlacesToTheMillisecond(t *testing.T) {
 				e.establish("orders", heldBy("ns1:OTHER.9.t.w/other id"))
 			}
 			e.run(row.script, k, of, 500, row.mode, keep.Milliseconds())
-			e.wants(row.script+", "+row.mode+": alive until", e.Raw.HGet(e.Context(), k[3], of).Val(), e.ms(row.until))
+			equal(e, row.script+", "+row.mode+": alive until", e.Raw.HGet(e.Context(), k[3], of).Val(), e.ms(row.until))
 		}
 		must(e.env, e.Raw.Set(e.Context(), k[0], stranger, minute).Err())
 		e.fillQueue("orders", me, -minute, minute)
@@ -184,13 +177,13 @@ func TestPlacesToTheMillisecond(t *testing.T) {
 			must(e.env, e.Raw.PExpire(e.Context(), k[2], row.left).Err())
 			must(e.env, e.Raw.PExpire(e.Context(), k[3], row.left).Err())
 			e.run("mutex_acquire", k, me, 2000, "look", keep.Milliseconds())
-			e.wants(row.name+", the queue's TTL after a look", e.left(k[2]), row.wanted.String())
-			e.wants(row.name+", that of what is known of it", e.left(k[3]), row.wanted.String())
+			equal(e, row.name+", the queue's TTL after a look", e.left(k[2]), row.wanted.String())
+			equal(e, row.name+", that of what is known of it", e.left(k[3]), row.wanted.String())
 		}
 		must(e.env, e.Raw.Del(e.Context(), k[2]).Err())
 		e.run("mutex_acquire", k, me, 2000, "join", keep.Milliseconds())
-		e.wants("the TTL of a new queue", e.left(k[2]), minute.String())
-		e.wants("the TTL of what was known of an old one", e.left(k[3]), minute.String())
+		equal(e, "the TTL of a new queue", e.left(k[2]), minute.String())
+		equal(e, "the TTL of what was known of an old one", e.left(k[3]), minute.String())
 	})
 }
 
@@ -218,7 +211,7 @@ func TestTimersOfTheFirstWaiters(t *testing.T) {
 			const me = "nl1:M.me.u/id"
 			e.fillQueue("orders", append(queue, me, time.Duration(0), minute)...)
 			code := map[bool]string{true: "2", false: "3"}[near]
-			e.wants("behind "+before, e.run("mutex_acquire", k, me, 60000, "look", keep.Milliseconds()), fmt.Sprintf("[%s 60000 %s %s]", code, e.ms(0), stranger))
+			equal(e, "behind "+before, e.run("mutex_acquire", k, me, 60000, "look", keep.Milliseconds()), fmt.Sprintf("[%s 60000 %s %s]", code, e.ms(0), stranger))
 		}
 	})
 }
@@ -250,19 +243,19 @@ func TestRecordOfAnElectionIsTakenBack(t *testing.T) {
 				must(e.env, e.Raw.HSet(e.Context(), record, "v", 1, "by", hash(by), "holder", "pod-1", "token", 17, "term", 7, "acquired", 5, "metadata", `{"a":"b"}`).Err())
 				for range 2 {
 					must(e.env, release(source))
-					e.wants(script+" by "+by, fmt.Sprint(e.Raw.HGetAll(e.Context(), record).Val()), want)
+					equal(e, script+" by "+by, fmt.Sprint(e.Raw.HGetAll(e.Context(), record).Val()), want)
 				}
 				if by == me {
 					m, err := heard.ReceiveMessage(e.Context())
 					must(e.env, err)
-					e.wants(script+": the message", m.Payload, "")
+					equal(e, script+": the message", m.Payload, "")
 				}
 			}
 			must(e.env, e.Raw.Set(e.Context(), record, "spoilt", 0).Err())
 			must(e.env, release(source))
 			must(e.env, e.Raw.Del(e.Context(), record).Err())
 			must(e.env, release(source))
-			e.wants(script+" without a record", strconv.FormatBool(e.Exists(record)), "false")
+			equal(e, script+" without a record", strconv.FormatBool(e.Exists(record)), "false")
 		}
 	})
 }
@@ -284,9 +277,7 @@ func TestTokenOfASpoiltCounter(t *testing.T) {
 			e.Pass(time.Millisecond)
 			must(e, e.Raw.Set(e.Context(), e.key("orders", "fence"), spoilt, 0).Err())
 			next := e.try(m)
-			if next.Token() <= lease.Token() {
-				e.Errorf("%q: token %d after %d", spoilt, next.Token(), lease.Token())
-			}
+			tokensGrow(e, lease, next)
 			if e.Raw.PTTL(e.Context(), e.key("orders", "fence")).Val() <= 0 {
 				e.Errorf("%q: the counter has no TTL", spoilt)
 			}
@@ -402,18 +393,18 @@ func TestHoldsToTheMillisecond(t *testing.T) {
 			}
 			held := e.run(family+"_acquire", k, mine, 60000, "try", keep.Milliseconds())
 			lasts("acquired")
-			e.wants("renewal", e.run(family+"_renew", k[:1], mine, 60000), "1")
+			equal(e, "renewal", e.run(family+"_renew", k[:1], mine, 60000), "1")
 			lasts("renewed")
-			e.wants("acquired again", e.run(family+"_acquire", k, mine, 60000, "look", keep.Milliseconds()), held)
+			equal(e, "acquired again", e.run(family+"_acquire", k, mine, 60000, "look", keep.Milliseconds()), held)
 			lasts("acquired again")
-			e.wants("the counter's TTL", e.left(k[1]), (keep - 3*time.Second).String())
+			equal(e, "the counter's TTL", e.left(k[1]), (keep - 3*time.Second).String())
 		}
 		e.now = time.Now()
 		e.establish("orders", heldBy(me))
 		for before, after := range map[time.Duration]time.Duration{keep + time.Millisecond: keep + time.Millisecond, keep - time.Millisecond: keep} {
 			must(e.env, e.Raw.PExpire(e.Context(), k[1], before).Err())
-			e.wants("renewal", e.run("mutex_renew", k[:2], me, 60000, keep.Milliseconds()), "1")
-			e.wants(fmt.Sprintf("the counter's TTL, that was %v", before), e.left(k[1]), after.String())
+			equal(e, "renewal", e.run("mutex_renew", k[:2], me, 60000, keep.Milliseconds()), "1")
+			equal(e, fmt.Sprintf("the counter's TTL, that was %v", before), e.left(k[1]), after.String())
 		}
 	})
 }
@@ -496,7 +487,7 @@ func TestLapsesToTheMillisecond(t *testing.T) {
 				must(e.env, e.Raw.Set(e.Context(), k[1], "17", 0).Err())
 				e.fillQueue("orders", living, -minute, until, unknown, -minute/2, minute)
 				answer := e.run(row.script, row.keys, row.args...)
-				e.wants(fmt.Sprint(row.script, ", alive until ", until), answer+" "+e.members("orders"), map[bool]string{true: row.lives, false: row.lapses}[alive])
+				equal(e, fmt.Sprint(row.script, ", alive until ", until), answer+" "+e.members("orders"), map[bool]string{true: row.lives, false: row.lapses}[alive])
 			}
 		}
 	})
@@ -509,9 +500,9 @@ func TestGrantsToTheMillisecond(t *testing.T) {
 		k := e.scriptKeys("orders")
 		e.establish("orders", keyState{holder: me, unused: true})
 		e.fillQueue("orders", unknown, -minute, minute)
-		e.wants("release", e.run("mutex_leave", k, me, 0, keep.Milliseconds()), "[1 1000]")
+		equal(e, "release", e.run("mutex_leave", k, me, 0, keep.Milliseconds()), "[1 1000]")
 		got := fmt.Sprint(e.Raw.Get(e.Context(), k[0]).Val(), " ", e.left(k[0]), ", ", e.Raw.Get(e.Context(), k[1]).Val(), " ", e.left(k[1]))
-		e.wants("the holder and the counter of tokens", got, fmt.Sprint(unknown, " 1s, ", e.now.UnixMicro(), " ", keep))
+		equal(e, "the holder and the counter of tokens", got, fmt.Sprint(unknown, " 1s, ", e.now.UnixMicro(), " ", keep))
 	})
 }
 
@@ -542,7 +533,7 @@ func TestReleaseBeforeTheEndOfALock(t *testing.T) {
 			e.establish("orders", keyState{entries: []ownedEntry{entryOf(mine, minute), entryOf(reader, lasts)}})
 			e.fillQueue("orders", writer, -time.Second, minute)
 			e.run("owned_leave", k, mine, 0, keep.Milliseconds())
-			e.wants("the other reader's entry lasts "+lasts.String()+": messages", fmt.Sprint(e.messages(ear, "noonlock:ch:OTHER")), messages)
+			equal(e, "the other reader's entry lasts "+lasts.String()+": messages", fmt.Sprint(e.messages(ear, "noonlock:ch:OTHER")), messages)
 		}
 	})
 }
@@ -557,10 +548,8 @@ func TestEntriesOfWaiters(t *testing.T) {
 		e.establish("orders", keyState{entries: []ownedEntry{entryOf(waiter, time.Second), entryOf(other, minute)}})
 		e.fillQueue("orders", waiter, -time.Second, minute)
 		e.run("owned_leave", k, other, 0, keep.Milliseconds())
-		e.wants("the queue after a grant", e.members("orders"), "[]")
-		if n := e.storedOwned("orders").counts["me"]; n != 1 {
-			e.Errorf("the owner has %d entries", n)
-		}
+		equal(e, "the queue after a grant", e.members("orders"), "[]")
+		equal(e, "the entries of the owner", e.storedOwned("orders").counts["me"], 1)
 	})
 }
 
@@ -590,7 +579,7 @@ func TestScriptsBeforeManyDead(t *testing.T) {
 					queue = append(queue, fmt.Sprintf(form, "DEAD", i), -minute, nil)
 				}
 				e.fillQueue("orders", queue...)
-				e.wants(fmt.Sprint(family, row.script, ", ", row.dead, " dead waiters"), e.run(family+row.script, k, row.args...), row.want)
+				equal(e, fmt.Sprint(family, row.script, ", ", row.dead, " dead waiters"), e.run(family+row.script, k, row.args...), row.want)
 			}
 		}
 	})
@@ -622,9 +611,8 @@ func TestSweepsOfManyEnded(t *testing.T) {
 			if answer := e.run("owned_acquire", k, mine, 60000, "try", keep.Milliseconds()); !strings.HasPrefix(answer, row.answer) {
 				e.Errorf("%+v: answered %s", row, answer)
 			}
-			if n := e.Raw.ZCount(e.Context(), k[0], "0", e.ms(-time.Millisecond)).Val(); n != int64(row.left) {
-				e.Errorf("%+v: %d are left", row, n)
-			}
+			equal(e, fmt.Sprintf("%+v: entries that are left", row),
+				e.Raw.ZCount(e.Context(), k[0], "0", e.ms(-time.Millisecond)).Val(), int64(row.left))
 		}
 	})
 }
@@ -658,8 +646,8 @@ func TestForceNotifiesTheFirst(t *testing.T) {
 				}
 			}
 			e.fillQueue("orders", queue...)
-			e.wants("force", e.run("lock_force", []string{k[0], k[2], e.key("orders", "forced"), e.key("orders", "releases")}, "string", living), "1")
-			e.wants(fmt.Sprintf("called of %+v", row), fmt.Sprint(e.messages(ear, "noonlock:ch:P")), fmt.Sprint(want))
+			equal(e, "force", e.run("lock_force", []string{k[0], k[2], e.key("orders", "forced"), e.key("orders", "releases")}, "string", living), "1")
+			equal(e, fmt.Sprintf("called of %+v", row), fmt.Sprint(e.messages(ear, "noonlock:ch:P")), fmt.Sprint(want))
 		}
 	})
 }

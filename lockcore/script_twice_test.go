@@ -771,7 +771,7 @@ func TestPromotionsToTheMillisecond(t *testing.T) {
 			}
 			before := e.Raw.ZRangeWithScores(e.Context(), k[2], 0, -1).Val()
 			for run := range 2 {
-				e.wants(row.name, e.run("lock_promote", []string{k[0], k[2], k[3]}, me, "living"), row.answer)
+				equal(e, row.name, e.run("lock_promote", []string{k[0], k[2], k[3]}, me, "living"), row.answer)
 				after := e.Raw.ZRangeWithScores(e.Context(), k[2], 0, -1).Val()
 				if len(after) != len(before) || after[0].Member != row.first || row.place != 0 && int64(after[0].Score) != row.place || row.place == 0 && !slices.Equal(before, after) {
 					e.Errorf("%s: the queue %v became %v", row.name, before, after)
@@ -780,7 +780,7 @@ func TestPromotionsToTheMillisecond(t *testing.T) {
 				if row.notified && run == 0 {
 					want = append(want, "noonlock:ch:ALIVE h noonlock:{orders}:lock 60000 "+living)
 				}
-				e.wants(row.name+": messages", fmt.Sprint(e.messages(heard, "noonlock:ch:ALIVE")), fmt.Sprint(want))
+				equal(e, row.name+": messages", fmt.Sprint(e.messages(heard, "noonlock:ch:ALIVE")), fmt.Sprint(want))
 			}
 		}
 	})

@@ -64,9 +64,7 @@ func TestSemaphore(t *testing.T) {
 		must(e, held[0].Check())
 		must(e, held[2].Check())
 		e.unlock(held[0])
-		if l := second.granted(); l.Slot() != 0 {
-			e.Errorf("the second waiter has slot %d", l.Slot())
-		}
+		equal(e, "the slot of the second waiter", second.granted().Slot(), 0)
 		seen, err := e.Client("other").Inspect(e.Context(), "gpus")
 		must(e, err)
 		var taken []int
@@ -91,9 +89,7 @@ func TestFault127_AHolderOfASlotDies(t *testing.T) {
 		waiter := e.queued(alive)
 		link.Partition()
 		next := waiter.granted()
-		if next.Slot() != 0 {
-			e.Errorf("slot %d", next.Slot())
-		}
+		equal(e, "the slot", next.Slot(), 0)
 		must(e, l.Check())
 	})
 }
@@ -122,9 +118,7 @@ func TestFault127_AnotherSize(t *testing.T) {
 		}
 		e.unlock(third)
 		l = waiters[2].granted()
-		if l.Slot() != 0 {
-			e.Errorf("slot %d of one", l.Slot())
-		}
+		equal(e, "the slot of one", l.Slot(), 0)
 	})
 }
 
@@ -138,18 +132,14 @@ func TestFault128_ClassD_TheSizeIsLost(t *testing.T) {
 		for _, size := range []string{"", "0", "-1", "1.5", "sesame", "99999"} {
 			must(e, e.Raw.Set(e.Context(), e.key("gpus", "size"), size, time.Hour).Err())
 			e.refused(s)
-			if size := e.Raw.Get(e.Context(), e.key("gpus", "size")).Val(); size != "1" {
-				e.Errorf("size %q", size)
-			}
+			equal(e, "the size", e.Raw.Get(e.Context(), e.key("gpus", "size")).Val(), "1")
 		}
 		waiter := e.queued(s)
 		must(e, e.Raw.Del(e.Context(), e.key("gpus", "size")).Err())
 		e.unlock(l)
 		released := e.Clock()
 		l = waiter.granted()
-		if took := e.Clock() - released; took > 100*time.Millisecond {
-			e.Errorf("the waiter was served after %v", took)
-		}
+		e.within(released, 100*time.Millisecond)
 		must(e, e.Raw.Del(e.Context(), e.key("gpus", "size")).Err())
 		if next := e.try(other); next.Slot() != 1 || l.Check() != nil {
 			e.Errorf("slot %d beside slot 0: %v", next.Slot(), l.Check())
@@ -184,9 +174,7 @@ func TestFault68_FrozenWaitersOfASemaphore(t *testing.T) {
 		e.Pass(500 * time.Millisecond)
 		e.unlock(second)
 		next.granted()
-		if took := e.Clock() - released; took > 1050*time.Millisecond {
-			e.Errorf("the one that is alive was served after %v", took)
-		}
+		e.within(released, 1050*time.Millisecond)
 	})
 }
 
@@ -247,9 +235,7 @@ func TestManySlots(t *testing.T) {
 	}
 	must(e, e.Raw.ConfigResetStat(e.Context()).Err())
 	for i, want := range []int64{3, 700, 999} {
-		if slot := slotOf(2000 + i); slot != want {
-			e.Errorf("slot %v, want %d", slot, want)
-		}
+		equal[any](e, "the slot", slotOf(2000+i), want)
 	}
 	if n := e.allCalls()["zcount"]; n > 3*12 {
 		e.Errorf("%d counts for three slots", n)

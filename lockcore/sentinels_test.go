@@ -301,17 +301,13 @@ func TestFault18_StaleSentinelAlone(t *testing.T) {
 		}
 		c.sentinels[1].Hang()
 		c.sentinels[2].Hang()
-		if at := c.at("second"); at != after {
-			c.Errorf("while it is connected, the lock is at %s", at)
-		}
+		equal(c, "where the lock is while it is connected", c.at("second"), after)
 		c.servers[after].Faults().Cut()
 		if at := c.at("third"); !strings.Contains(at, "only epoch 1, with the primary "+before+"; epoch 2 was seen before") {
 			c.Errorf("the lock is at %s", at)
 		}
 		c.sentinels[2].Unhang()
-		if at := c.at("fourth"); at != after {
-			c.Errorf("the lock is at %s", at)
-		}
+		equal(c, "where the lock is", c.at("fourth"), after)
 	})
 }
 

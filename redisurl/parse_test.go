@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/noonlock/noonlock"
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/redisurl"
 )
 
@@ -70,9 +71,7 @@ func TestAgreesWithGoRedis(t *testing.T) {
 		"redis://h?max_active_conns=7&conn_max_idle_time=8h&conn_max_lifetime=-9s&read_timeout=&protocol=&client_name=&dial_timeout=",
 	} {
 		theirs, err := redis.ParseURL(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, err)
 		ours, err := redisurl.Parse(text)
 		if err != nil {
 			t.Errorf("%s: %v", text, err)
@@ -92,9 +91,7 @@ func TestSchemeDecidesClient(t *testing.T) {
 		"redis://h": false, "unix:///s": false, "redis+sentinel://a,b?master=m": false, "redis+cluster://a": true, "redis+cluster://a,b": true,
 	} {
 		o, err := redisurl.Parse(url)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, err)
 		rdb := redis.NewUniversalClient(o)
 		if _, is := rdb.(*redis.ClusterClient); is != cluster {
 			t.Errorf("%s makes a %T", url, rdb)
@@ -186,9 +183,7 @@ func FuzzSecrets(f *testing.F) {
 func TestDialsSockets(t *testing.T) {
 	t.Parallel()
 	o, err := redisurl.Parse("unix:///no/such/socket")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	o.MaxRetries, o.DialerRetries = -1, 1

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock/internal/servers"
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/redisurl"
 )
@@ -43,21 +44,16 @@ func TestSchemesReachTheirServers(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			o, err := redisurl.Parse(url)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Must(t, err)
 			if o.TLSConfig != nil {
 				o.TLSConfig.RootCAs = own.Pool
 			}
 			client, err := lockcore.NewFromOptions(o, lockcore.Config{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Must(t, err)
 			defer client.Close(context.WithoutCancel(ctx))
 			for _, name := range []string{"a", "b", "c", "d"} { // of several slots
-				if err := client.Do(ctx, name, lockcore.LeaseConfig{}, func(context.Context) error { return nil }); err != nil {
-					t.Fatal(err)
-				}
+				err := client.Do(ctx, name, lockcore.LeaseConfig{}, func(context.Context) error { return nil })
+				testenv.Must(t, err)
 			}
 		})
 	}

@@ -44,9 +44,7 @@ func TestRefused(t *testing.T) {
 		}
 		l, err := clientgo.NewLock(c, strings.Repeat("n", 191), clientgo.Config{})
 		must(e, err)
-		if l.Identity() != "client" {
-			e.Errorf("identity %q, want the client's", l.Identity())
-		}
+		testenv.Equal(e, "the identity", l.Identity(), "client")
 		for _, seconds := range []int{-1, 0, 31536001} {
 			err := l.Create(e.Context(), ler("a", seconds))
 			if !errors.Is(err, noonlock.ErrConfig) || !strings.Contains(err.Error(), "at least 1s") {
@@ -73,9 +71,7 @@ func TestEvents(t *testing.T) {
 		heard.IncludeObject = true
 		e.lockOn(c, clientgo.Config{Identity: "100%d", EventRecorder: heard}).RecordEvent("became %s leader")
 		const want = "Normal LeaderElection 100%d became %s leader involvedObject{kind=Lease,apiVersion=coordination.k8s.io/v1}"
-		if got := <-heard.Events; got != want {
-			e.Errorf("event %q, want %q", got, want)
-		}
+		testenv.Equal(e, "the event", <-heard.Events, want)
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
 	"github.com/noonlock/noonlock/adapters/clientgo"
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
@@ -50,12 +51,8 @@ func TestElectorReleasesNothingOfAnothers(t *testing.T) {
 			Kind: lockcoretest.DelayReply, Match: lockcoretest.Command("get"), Delay: time.Second / 4,
 		})
 		a.stop()
-		if n := reads.Fired(); n != 1 {
-			e.Errorf("%d reads, want 1", n)
-		}
-		if holder := e.holder(e.lock("c")); holder != "thief" {
-			e.Errorf("holder %q", holder)
-		}
+		testenv.Equal(e, "reads", reads.Fired(), 1)
+		testenv.Equal(e, "the holder", e.holder(e.lock("c")), "thief")
 	})
 }
 

@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/noonlock/noonlock/adapters/clientgo"
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
@@ -29,9 +30,7 @@ func TestRecordLost(t *testing.T) {
 		mustNotFound(e, b)
 		must(e, b.Create(e.Context(), ler("b", 15)))
 		mustConflict(e, a.Create(e.Context(), ler("a", 15)))
-		if holder := e.holder(a); holder != "b" {
-			e.Errorf("holder %q", holder)
-		}
+		testenv.Equal(e, "the holder", e.holder(a), "b")
 		must(e, e.Raw.Set(e.Context(), recordKey, "nr1 A.1 {", 0).Err())
 		if _, _, err := a.Get(e.Context()); err == nil || apierrors.IsNotFound(err) {
 			e.Errorf("a record that is no spec of a Lease: %v", err)
@@ -71,9 +70,7 @@ func TestLateWrite(t *testing.T) {
 			return !strings.Contains(e.Raw.Get(e.Context(), recordKey).Val(), strings.Fields(before)[0])
 		})
 		must(e, a.Update(e.Context(), ler("", 1)))
-		if holder := e.holder(a); holder != "" {
-			e.Errorf("holder %q", holder)
-		}
+		testenv.Equal(e, "the holder", e.holder(a), "")
 	})
 }
 

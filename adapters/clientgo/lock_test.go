@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
 	"github.com/noonlock/noonlock/adapters/clientgo"
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
@@ -61,9 +62,7 @@ func TestRecordRoundTrip(t *testing.T) {
 					e.Errorf("times %v, %v", ler.AcquireTime, ler.RenewTime)
 				}
 				ler.AcquireTime, ler.RenewTime = written.AcquireTime, written.RenewTime
-				if *ler != written {
-					e.Errorf("read %+v, want %+v", *ler, written)
-				}
+				testenv.Equal(e, "the record", *ler, written)
 				raws = append(raws, raw)
 			}
 			must(e, a.Update(e.Context(), written)) // the same values again
@@ -102,14 +101,10 @@ func TestNamesakes(t *testing.T) {
 			}
 			must(e, first.Update(e.Context(), ler("web-0", 15)))
 		}
-		if holder := e.holder(e.lock("web-1")); holder != "web-0" {
-			e.Errorf("a third reads %q", holder)
-		}
+		testenv.Equal(e, "the holder that a third one reads", e.holder(e.lock("web-1")), "web-0")
 		// A write whose reply was lost still belongs to its writer.
 		e.lose(lockcoretest.SwallowReply, f, func(ctx context.Context) error { return first.Update(ctx, ler("web-0", 15)) })
-		if mine := e.holder(first); mine != "web-0" {
-			e.Errorf("first reads %q", mine)
-		}
+		testenv.Equal(e, "the holder that the first one reads", e.holder(first), "web-0")
 		// Another candidate takes the record after the elector has waited long enough.
 		e.get(second)
 		must(e, second.Update(e.Context(), ler("web-0", 15)))
@@ -148,8 +143,6 @@ func TestRelease(t *testing.T) {
 		must(e, b.Update(e.Context(), ler("b", 15)))
 		e.get(a) // as the elector does before it releases
 		mustNotRelease(e, a.Update(e.Context(), release))
-		if holder := e.holder(a); holder != "b" {
-			e.Errorf("holder %q", holder)
-		}
+		testenv.Equal(e, "the holder", e.holder(a), "b")
 	})
 }

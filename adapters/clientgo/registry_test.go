@@ -7,6 +7,7 @@ import (
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/noonlock/noonlock/election"
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 )
 
@@ -42,8 +43,6 @@ func TestElectorOnControllerRuntimesRegistry(t *testing.T) {
 		e.Until("it leads", func() bool { return status("one") == 1 })
 		cancel()
 		must(e, <-ended)
-		if got := status("one"); got != 0 {
-			e.Errorf("in the end the status is %v", got)
-		}
+		testenv.Equal(e, "the status in the end", status("one"), 0)
 	})
 }

@@ -162,13 +162,9 @@ func TestPartitionsAreShared(t *testing.T) {
 		b.sharer("c")
 		b.settles("a:3 b:4 c:3")
 		must(e, a.stop())
-		if moves := b.settles("b:5 c:5"); moves != 3 {
-			e.Errorf("%d moves after a replica has left, want 3", moves)
-		}
+		testenv.Equal(e, "moves after a replica has left", b.settles("b:5 c:5"), 3)
 		b.sharer("d")
-		if moves := b.settles("b:3 c:4 d:3"); moves != 3 {
-			e.Errorf("%d moves after a replica has joined, want 3", moves)
-		}
+		testenv.Equal(e, "moves after a replica has joined", b.settles("b:3 c:4 d:3"), 3)
 	})
 }
 
@@ -476,9 +472,7 @@ func TestFault140_ClassD_AMemberLeavesBeforeAFailover(t *testing.T) {
 			must(e, e.Bubble.Restart())
 			e.Pass(leaseDuration / 2)
 			b.settles("b:4 c:4")
-			if differs := b.differs("a"); differs != "" {
-				t.Errorf("during the delay: %s", differs)
-			}
+			testenv.Equal(t, "differences during the delay", b.differs("a"), "")
 			b.settles("b:6 c:6")
 		})
 	})
@@ -582,8 +576,6 @@ func TestFault31_PartitionsWithoutMemory(t *testing.T) {
 	must(e, e.Raw.ConfigSet(e.Context(), "maxmemory", "1").Err())
 	began := time.Now()
 	e.Until("their leases would have ended", func() bool { return time.Since(began) > 2*b.lease })
-	if moves := b.settles("a:2 b:2"); moves != 0 {
-		e.Errorf("%d moves", moves)
-	}
+	testenv.Equal(e, "moves", b.settles("a:2 b:2"), 0)
 	must(e, e.Raw.ConfigSet(e.Context(), "maxmemory", "0").Err())
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock/internal/servers"
+	"github.com/noonlock/noonlock/internal/testenv"
 )
 
 // mainVariable makes this test binary run the program.
@@ -180,16 +181,12 @@ func TestStoppedLeader(t *testing.T) {
 	end := a.await("work stopped")
 	a.await("stopped leading")
 	a.await("stopped")
-	if code := a.ends(); code != 0 {
-		t.Errorf("exit code %d", code)
-	}
+	testenv.Equal(t, "the exit code", a.ends(), 0)
 	if begin := b.await("work started"); begin.Time.Before(end.Time) || begin.Token <= end.Token {
 		t.Errorf("b began at %v with token %d, a ended at %v with token %d", begin.Time, begin.Token, end.Time, end.Token)
 	}
 	b.signal(syscall.SIGINT)
 	b.await("finishing work while still leading")
 	b.signal(syscall.SIGINT)
-	if code := b.ends(); code != 1 {
-		t.Errorf("exit code %d after two signals", code)
-	}
+	testenv.Equal(t, "the exit code after two signals", b.ends(), 1)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/noonlock/noonlock/internal/cluster"
 	"github.com/noonlock/noonlock/internal/servers"
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
@@ -57,9 +58,7 @@ func TestFault21_NoScriptRunsOnASlotThatMoves(t *testing.T) {
 		}
 		return err
 	}
-	if err := send("first"); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, send("first"))
 	from, to := redis.NewClient(&redis.Options{Addr: c.Primaries[0].Addr()}), redis.NewClient(&redis.Options{Addr: c.Primaries[1].Addr()})
 	defer from.Close()
 	defer to.Close()
@@ -84,15 +83,11 @@ func TestFault21_NoScriptRunsOnASlotThatMoves(t *testing.T) {
 	}
 	do(to, "cluster", "setslot", slot, "node", target)
 	do(from, "cluster", "setslot", slot, "node", target)
-	if got := rdb.Get(t.Context(), key).Val(); got != "first" {
-		t.Errorf("the key is %q", got)
-	}
+	testenv.Equal(t, "the key", rdb.Get(t.Context(), key).Val(), "first")
 	if err := send("third"); err != nil {
 		t.Errorf("after the move: %v", err)
 	}
-	if got := rdb.Get(t.Context(), key).Val(); got != "third" {
-		t.Errorf("the key is %q after the move", got)
-	}
+	testenv.Equal(t, "the key after the move", rdb.Get(t.Context(), key).Val(), "third")
 }
 
 // A replica tells where the primaries are, but gets no other request. An address that never

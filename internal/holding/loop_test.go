@@ -310,9 +310,7 @@ func TestLoopReleaseUnanswered(t *testing.T) {
 			if err := b.loop.Run(b.ctx); err != nil {
 				b.Errorf("Run: %v", err)
 			}
-			if took := time.Since(b.began) - c.drains; took != c.takes {
-				b.Errorf("%+v: it took %v", c, took)
-			}
+			testenv.Equal(b, fmt.Sprintf("%+v: the time", c), time.Since(b.began)-c.drains, c.takes)
 		})
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock/internal/lease"
+	"github.com/noonlock/noonlock/internal/testenv"
 )
 
 var (
@@ -194,9 +195,7 @@ func TestManyLeasesEndEarlier(t *testing.T) {
 				}
 				<-all[leases-1].Context().Done()
 				synctest.Wait()
-				if early := all[0].Remaining(); early != 0 {
-					t.Errorf("%v remain after the end", early)
-				}
+				testenv.Equal(t, "the time that remains after the end", all[0].Remaining(), 0)
 				if early := once.Valid - c.Now(); early != want {
 					t.Errorf("the leases ended %v before their time, want %v", early, want)
 				}
@@ -276,9 +275,7 @@ func TestLateAnswerDoesNotReviveALease(t *testing.T) {
 		time.Sleep(time.Second)
 		l.Extend(c.Now())
 		l.Extend(t0)
-		if l.Remaining() != once.Valid {
-			t.Errorf("%v remain", l.Remaining())
-		}
+		testenv.Equal(t, "the time that remains", l.Remaining(), once.Valid)
 		time.Sleep(once.Valid + time.Second)
 		l.Extend(c.Now())
 		if l.Err() == nil || l.Remaining() != 0 {
@@ -298,9 +295,7 @@ func TestServerReportsLoss(t *testing.T) {
 			t.Errorf("after %v: %v, %d", time.Since(s.begun), l.Err(), len(h))
 		}
 		time.Sleep(time.Minute)
-		if s.count() != 1 {
-			t.Errorf("%d renewals of a lease that has ended", s.count())
-		}
+		testenv.Equal(t, "renewals of a lease that has ended", s.count(), 1)
 	})
 }
 
@@ -326,9 +321,7 @@ func TestNothingDelaysAnEnd(t *testing.T) {
 		}
 		wg.Wait()
 		for _, late := range ends {
-			if late != 0 {
-				t.Errorf("a context was done %v late", late)
-			}
+			testenv.Equal(t, "how late a context was done", late, 0)
 		}
 		for range 50 {
 			if cause := <-blocked; !errors.Is(cause, errExpired) {

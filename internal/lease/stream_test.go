@@ -3,11 +3,13 @@ package lease_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/noonlock/noonlock/internal/lease"
+	"github.com/noonlock/noonlock/internal/testenv"
 )
 
 // other adds a second server to a network, and returns it.
@@ -246,9 +248,7 @@ func TestRenewMoved(t *testing.T) {
 			t.Helper()
 			synctest.Wait()
 			for i, l := range leases {
-				if got := l.Remaining(); got != want[i] {
-					t.Errorf("lease %d has %v left, want %v", i, got, want[i])
-				}
+				testenv.Equal(t, fmt.Sprintf("lease %d has left", i), l.Remaining(), want[i])
 			}
 		}
 		time.Sleep(10 * time.Second)
@@ -277,9 +277,7 @@ func TestRenewMoved(t *testing.T) {
 		before := c.Now()
 		move(third)
 		<-copied.Context().Done()
-		if took := c.Now() - before; took != long.Unconfirmed {
-			t.Errorf("the lease ended after %v", took)
-		}
+		testenv.Equal(t, "the time until the lease ended", c.Now()-before, long.Unconfirmed)
 		if third.count() < 3 {
 			t.Errorf("%d tries", third.count())
 		}

@@ -81,9 +81,7 @@ func TestQueue_LogLines(t *testing.T) {
 			` "level"=1 "msg"="three"`,
 			`jobs "msg"="five" "error"=null "job"="noon" "every"="1m30s" "tick"=7`,
 		}, "\n")
-		if b.text() != want {
-			t.Errorf("got\n%s\nwant\n%s", b.text(), want)
-		}
+		testenv.Equal(t, "the text", b.text(), want)
 	})
 }
 
@@ -106,15 +104,11 @@ func TestQueue_BlockedLogger(t *testing.T) {
 		}
 		start := time.Now()
 		q.Flush(t.Context())
-		if took := time.Since(start); took != time.Second {
-			t.Errorf("Flush took %s, want a second", took)
-		}
+		testenv.Equal(t, "the time of Flush", time.Since(start), time.Second)
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
 		q.Flush(ctx)
-		if took := time.Since(start); took != 1050*time.Millisecond {
-			t.Errorf("Flush took %s although its context ended", took-time.Second)
-		}
+		testenv.Equal(t, "the time of Flush, whose context ended", time.Since(start), 1050*time.Millisecond)
 		close(free)
 		q.Flush(t.Context())
 		text := b.text()
@@ -126,9 +120,7 @@ func TestQueue_BlockedLogger(t *testing.T) {
 		if !strings.Contains(text, fmt.Sprintf(`"log lines dropped" "lines"=%d`, missing)) {
 			t.Error("no line reports the dropped lines")
 		}
-		if n := dropped(t, reg); n != float64(missing) {
-			t.Errorf("%g lines are counted as dropped, want %d", n, missing)
-		}
+		testenv.Equal(t, "dropped lines", dropped(t, reg), float64(missing))
 		if !strings.Contains(text, `"delayed"="1.05s"`) {
 			t.Error("delayed lines carry no delay")
 		}
@@ -190,9 +182,7 @@ func TestQueue_LoggerThatPanics(t *testing.T) {
 				t.Errorf("%s is missing:\n%s", want, text)
 			}
 		}
-		if n := dropped(t, reg); n != 2 {
-			t.Errorf("%g lines are counted as dropped, want 2", n)
-		}
+		testenv.Equal(t, "dropped lines", dropped(t, reg), 2)
 	})
 }
 
@@ -238,8 +228,6 @@ func TestWithoutALogger(t *testing.T) {
 		log.Info("lease acquired")
 		log.Error(errors.New("no answer"), "lease lost", "token", 7)
 		q.Flush(t.Context())
-		if out.String() != c.want {
-			t.Errorf("%s: slog has %q, want %q", name, out.String(), c.want)
-		}
+		testenv.Equal(t, name+": slog has", out.String(), c.want)
 	}
 }

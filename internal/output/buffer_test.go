@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock/internal/output"
+	"github.com/noonlock/noonlock/internal/testenv"
 )
 
 var notice = regexp.MustCompile(`\n\[(\d+) bytes of output were dropped here: nothing took them in time\]\n`)
@@ -24,9 +25,7 @@ func reported(t *testing.T, text string) (n int, rest string) {
 	t.Helper()
 	for _, found := range notice.FindAllStringSubmatch(text, -1) {
 		one, err := strconv.Atoi(found[1])
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, err)
 		n += one
 	}
 	return n, notice.ReplaceAllString(text, "")
@@ -68,9 +67,7 @@ func TestBuffer_NobodyReads(t *testing.T) {
 		var text bytes.Buffer
 		var reading sync.WaitGroup
 		reading.Go(func() { _, _ = io.Copy(&text, read) })
-		if waited := flush(t, b); waited != 0 {
-			t.Errorf("Flush waited for %s", waited)
-		}
+		testenv.Equal(t, "the time of Flush", flush(t, b), 0)
 		fmt.Fprintln(b, "later")
 		flush(t, b)
 		write.Close()
@@ -113,9 +110,7 @@ func TestBuffer_Patient(t *testing.T) {
 		for range 10 {
 			_, _ = b.Patient().Write(chunk)
 		}
-		if b.Dropped() != 1<<20 {
-			t.Errorf("%d bytes were dropped while somebody read", b.Dropped()-1<<20)
-		}
+		testenv.Equal(t, "bytes dropped while somebody read", b.Dropped(), 1<<20)
 		b.Flush(t.Context())
 		write.Close()
 		reading.Wait()
@@ -132,9 +127,7 @@ func TestBuffer_FullDisk(t *testing.T) {
 		b := output.NewBuffer(d)
 		for range 3 {
 			fmt.Fprintln(b, "lost")
-			if waited := flush(t, b); waited != 0 {
-				t.Errorf("Flush waited for %s", waited)
-			}
+			testenv.Equal(t, "the time of Flush", flush(t, b), 0)
 		}
 		d.full = false
 		fmt.Fprintln(b, "kept")

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/noonlock/noonlock/internal/quorum"
+	"github.com/noonlock/noonlock/internal/testenv"
 )
 
 // vote reads a vote: g<token> of a server of its own, h<holder>, or another letter.
@@ -347,9 +348,7 @@ func TestKnown(t *testing.T) {
 		for _, id := range quorum.Next(states(c.servers...), 2, 10, known).Known {
 			ids = append(ids, cmp.Or(id, "-"))
 		}
-		if got := strings.Join(ids, ""); got != c.want {
-			t.Errorf("%q, known %s: %s, want %s", c.servers, c.known, got, c.want)
-		}
+		testenv.Equal(t, fmt.Sprintf("%q, known %s", c.servers, c.known), strings.Join(ids, ""), c.want)
 	}
 }
 
@@ -364,13 +363,9 @@ func TestList(t *testing.T) {
 	if l.Name() == other.Name() {
 		t.Errorf("lists with other servers have the name %s", l.Name())
 	}
-	if got := (quorum.List{}).Name(); got != "" {
-		t.Errorf("no list has the name %q", got)
-	}
+	testenv.Equal(t, "the name of no list", (quorum.List{}).Name(), "")
 	for _, name := range []string{"", "1/3", "1/3/1"} {
-		if got := quorum.ReadList(name, "a b c"); got.Number != 0 {
-			t.Errorf("%q is %+v", name, got)
-		}
+		testenv.Equal(t, name+": the number", quorum.ReadList(name, "a b c").Number, 0)
 	}
 }
 

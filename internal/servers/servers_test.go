@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock/internal/servers"
+	"github.com/noonlock/noonlock/internal/testenv"
 )
 
 // deadline ends waits that would otherwise never end. No test measures a duration
@@ -58,17 +59,11 @@ func TestServersDieWithAKilledTestProcess(t *testing.T) {
 	child.Env = append(os.Environ(), "NOONLOCK_SERVERS_CHILD=1")
 	child.Stderr = os.Stderr
 	stdin, err := child.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	defer stdin.Close()
 	stdout, err := child.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := child.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
+	testenv.Must(t, child.Start())
 	var pids [2]int
 	var dirs [2]string
 	var port int
@@ -86,9 +81,7 @@ func TestServersDieWithAKilledTestProcess(t *testing.T) {
 	if !alive(pids[0]) || !alive(pids[1]) || !listens(postmaster) {
 		t.Fatal("not all of the child's servers ran before the kill")
 	}
-	if err := child.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, child.Process.Kill())
 	if err := child.Wait(); err == nil {
 		t.Fatal("the child ended by itself")
 	}

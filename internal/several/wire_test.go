@@ -3,6 +3,7 @@ package several_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/noonlock/noonlock/internal/several"
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/internal/wire"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
@@ -47,9 +49,7 @@ func connect(t *testing.T, faults *lockcoretest.Faults, servers ...*lockcoretest
 		}
 		rdb := redis.NewClient(opt)
 		targets[i] = *rdb.Options()
-		if err := rdb.Close(); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, rdb.Close())
 	}
 	began := time.Now()
 	return several.New(targets, wire.Config{
@@ -97,9 +97,7 @@ func TestOwedHasItsFullTime(t *testing.T) {
 			t.Fatal("the release was answered at once")
 		}
 		time.Sleep(10 * time.Second)
-		if n := slow.Fired(); n != 2 {
-			t.Errorf("the release was sent %d times", n)
-		}
+		testenv.Equal(t, "how often the release was sent", slow.Fired(), 2)
 	})
 }
 
@@ -119,18 +117,15 @@ func TestEndOfAnAttempt(t *testing.T) {
 			t.Fatalf("the request: %v", err)
 		}
 		lost.Lift()
-		if err := servers[2].Start(); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, servers[2].Start())
 		time.Sleep(100 * time.Millisecond) // the next request is a trial
 		end := several.Leaving(several.Counted(wire.Command("set", "end", "plain"), all, trail), wire.Command("set", "end", "late"), time.Second, time.Second)
 		if _, err := w.Send(t.Context(), "", end, time.Second); !errors.Is(err, several.ErrUnreached) {
 			t.Errorf("the end: %v", err)
 		}
 		for i, want := range []string{"late", "plain", ""} {
-			if got := servers[i].Client().Get(t.Context(), "end").Val(); got != want {
-				t.Errorf("server %d got %q, want %q", i, got, want)
-			}
+			testenv.Equal(t, fmt.Sprintf("the end of server %d", i),
+				servers[i].Client().Get(t.Context(), "end").Val(), want)
 		}
 		if _, err := w.Send(t.Context(), "", several.Counted(wire.Command("incr", "lock"), majority, trail), time.Second); !errors.Is(err, wire.ErrNoQuorum) {
 			t.Errorf("a request after the end: %v", err)
@@ -154,16 +149,10 @@ func TestEndWaitsForEarlierRequests(t *testing.T) {
 		short, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
 		w.Drain(short)
-		if took := time.Since(began); took != 100*time.Millisecond {
-			t.Errorf("Drain returned after %v, and its context ended after 100 ms", took)
-		}
+		testenv.Equal(t, "the time of Drain, whose context ended after 100 ms", time.Since(began), 100*time.Millisecond)
 		w.Drain(t.Context())
-		if took := time.Since(began); took != 500*time.Millisecond {
-			t.Errorf("Drain returned after %v", took)
-		}
-		if got := servers[0].Client().Get(t.Context(), "end").Val(); got != "plain" {
-			t.Errorf("the slow server got %q", got)
-		}
+		testenv.Equal(t, "the time of Drain", time.Since(began), 500*time.Millisecond)
+		testenv.Equal(t, "the end of the slow server", servers[0].Client().Get(t.Context(), "end").Val(), "plain")
 	})
 }
 
@@ -180,9 +169,7 @@ func TestStampOfSeveralServers(t *testing.T) {
 		if _, err := w.Send(t.Context(), "", several.Counted(wire.Command("ping"), all, nil).Stamped(&stamp), time.Second); err != nil {
 			t.Fatal(err)
 		}
-		if stamp.At() != time.Second {
-			t.Errorf("it was sent after %v", stamp.At())
-		}
+		testenv.Equal(t, "the time until it was sent", stamp.At(), time.Second)
 	})
 }
 
@@ -194,9 +181,8 @@ func TestEach(t *testing.T) {
 		for rest, answered := range map[time.Duration]bool{100 * time.Millisecond: false, time.Second: true} {
 			began := time.Now()
 			got := w.Each(t.Context(), echo, 3*time.Second, rest)
-			if took := time.Since(began); took != min(rest, 500*time.Millisecond) {
-				t.Errorf("with a rest of %v, it took %v", rest, took)
-			}
+			testenv.Equal(t, fmt.Sprintf("the time with a rest of %v", rest),
+				time.Since(began), min(rest, 500*time.Millisecond))
 			if got[1].Value != "1" || got[2].Value != "2" || answered != (got[0].Value == "0") || answered == errors.Is(got[0].Err, wire.ErrUnknown) {
 				t.Errorf("with a rest of %v: %v", rest, got)
 			}

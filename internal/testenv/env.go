@@ -450,6 +450,14 @@ func Must(t testing.TB, err error) {
 	}
 }
 
+// Equal asserts that a value is the wanted one.
+func Equal[T comparable](t testing.TB, what string, got, want T) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s: %v, want %v", what, got, want)
+	}
+}
+
 // MustIs asserts that err is each of the targets.
 func MustIs(t testing.TB, err error, is ...error) {
 	t.Helper()

@@ -11,6 +11,7 @@ import (
 	"testing/fstest"
 	"time"
 
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/internal/wire"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
@@ -25,9 +26,7 @@ func echoes(t *testing.T) map[string]echo {
 		"lua/refuse.lua": {Data: []byte("return redis.call('GET', ARGV[1], 'too many')\n")},
 	})
 	script, refuse := scripts.Script("echo"), scripts.Script("refuse")
-	if err := scripts.Err(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, scripts.Err())
 	text := func(i int) string { return fmt.Sprint("value ", i) }
 	return map[string]echo{
 		"script": func(i int) (wire.Request, string) { return script.Call(nil, text(i)), text(i) },

@@ -18,6 +18,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/auth"
 
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/internal/wire"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
@@ -388,9 +389,7 @@ func TestFault18_RefusalsThatCostAConnection(t *testing.T) {
 				}
 				e.redis.Server().SetError("")
 				pings(t, e.Renewals(""))
-				if n := e.dials.Load() - 1; n != want {
-					t.Errorf("%d new connections, want %d", n, want)
-				}
+				testenv.Equal(t, "new connections", e.dials.Load()-1, want)
 			})
 		})
 	}
@@ -402,9 +401,7 @@ func TestFault45_CallersThatLeave(t *testing.T) {
 	onRoad(t, func(t *testing.T, r *road, opt *redis.Options) {
 		w := connect(t, opt, func() {}, func() {})
 		defer w.Close()
-		if err := ping(t, w, time.Second); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, ping(t, w, time.Second))
 		r.redis.Hang()
 		ctx, leave := context.WithCancel(t.Context()) // go-redis ignores it: it has no deadline
 		time.AfterFunc(100*time.Millisecond, leave)
@@ -455,9 +452,7 @@ func TestFault69_LateConnectionIsUsed(t *testing.T) {
 		begun := time.Now()
 		after := func(at time.Duration) {
 			t.Helper()
-			if took := time.Since(begun); took != at {
-				t.Errorf("answered after %v, want %v", took, at)
-			}
+			testenv.Equal(t, "the time of the answer", time.Since(begun), at)
 		}
 		if err := batch(t, s, 100*time.Millisecond, wire.Command("ping"))[0].Err; wire.OutcomeOf(err) != wire.Unsent {
 			t.Errorf("without a connection: %v", err)
@@ -614,9 +609,7 @@ func TestOldConnectionIsMadeAgainInTime(t *testing.T) {
 		opt.ConnMaxIdleTime = time.Second
 		w := connect(t, opt, func() {}, func() {})
 		defer w.Close()
-		if err := ping(t, w, time.Second); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, ping(t, w, time.Second))
 		time.Sleep(2 * time.Second)
 		r.redis.Hang()
 		defer r.redis.Unhang()

@@ -6,6 +6,7 @@ import (
 	"testing/fstest"
 	"time"
 
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
@@ -34,9 +35,7 @@ func TestFault30_BatchesAfterScriptFlush(t *testing.T) {
 	inBubble(t, func(t *testing.T, e *env) {
 		scripts := wire.NewLoader(fstest.MapFS{"lua/echo.lua": {Data: []byte("return ARGV[1]\n")}})
 		echo := scripts.Script("echo")
-		if err := scripts.Err(); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, scripts.Err())
 		for n := range int64(3) {
 			answers := batch(t, e.Renewals("any"), time.Second,
 				echo.Call(wire.Keys("k"), "first"), wire.Command("set", "k", "v"), wire.Command("hget", "k", "f"),
@@ -46,15 +45,11 @@ func TestFault30_BatchesAfterScriptFlush(t *testing.T) {
 					t.Errorf("answer %d is %v, %v; want %v", i, a.Value, a.Err, want)
 				}
 			}
-			if err := e.raw.ScriptFlush(t.Context()).Err(); err != nil {
-				t.Fatal(err)
-			}
+			testenv.Must(t, e.raw.ScriptFlush(t.Context()).Err())
 			if value, err := e.Send(t.Context(), "any", echo.Call(wire.Keys("k"), "alone"), time.Second); err != nil || value != "alone" {
 				t.Errorf("a call after SCRIPT FLUSH: %v, %v", value, err)
 			}
-			if err := e.raw.ScriptFlush(t.Context()).Err(); err != nil {
-				t.Fatal(err)
-			}
+			testenv.Must(t, e.raw.ScriptFlush(t.Context()).Err())
 		}
 		if e.Renewals("any") != e.Renewals("another") {
 			t.Error("two names of one server have two streams")

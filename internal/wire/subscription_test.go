@@ -12,6 +12,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2/server"
 
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/internal/wire"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
@@ -20,9 +21,7 @@ import (
 func (e *env) publish(t *testing.T, to string) (receivers int64) {
 	t.Helper()
 	n, err := e.raw.Publish(t.Context(), to, "m").Result()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	synctest.Wait()
 	return n
 }
@@ -142,9 +141,7 @@ func TestDeafSubscriptionIsNotTrusted(t *testing.T) {
 		state(t, s, true, true)
 		dials = e.dials.Load()
 		time.Sleep(10 * time.Minute)
-		if n := e.dials.Load() - dials; n != 0 {
-			t.Errorf("%d more connections", n)
-		}
+		testenv.Equal(t, "more connections", e.dials.Load()-dials, 0)
 	})
 }
 
@@ -170,9 +167,7 @@ func TestSubscriptionLeavesAReplica(t *testing.T) {
 			e.redis.Server().SetError("")
 			time.Sleep(5 * time.Second)
 			state(t, s, true, true)
-			if n := e.missed.Load() - missed; n != 1 {
-				t.Errorf("%d new subscriptions, want 1", n)
-			}
+			testenv.Equal(t, "new subscriptions", e.missed.Load()-missed, 1)
 		}
 	})
 }
@@ -209,9 +204,7 @@ func TestReplacedConnectionIsATest(t *testing.T) {
 			time.Sleep(time.Minute) // a test waits for a connection, too
 		}
 		useAll()
-		if n := tests.Load(); n != 0 {
-			t.Errorf("%d tests after the first connections", n)
-		}
+		testenv.Equal(t, "tests after the first connections", tests.Load(), 0)
 		e.faults.Inject(t, lockcoretest.Fault{Kind: lockcoretest.ResetBefore, Count: 1, Match: func(cmd []string) bool { return strings.EqualFold(cmd[0], "echo") }})
 		if err := send("echo", "x"); !errors.Is(err, wire.ErrUnknown) {
 			t.Errorf("on a connection that was reset: %v", err)

@@ -88,9 +88,7 @@ func TestFaultsOfOneRequest(t *testing.T) {
 				if !tt.err(err) || n != tt.n || time.Since(begin) != tt.after {
 					t.Errorf("INCR answered %d, %v after %v", n, err, time.Since(begin))
 				}
-				if got := value(r, "n"); got != tt.executed {
-					t.Errorf("n is %q, want %q", got, tt.executed)
-				}
+				testenv.Equal(t, "n", value(r, "n"), tt.executed)
 				// The fault is used up, and a new connection works.
 				if err := c.Set(t.Context(), "n", "0", 0).Err(); err != nil {
 					t.Error(err)
@@ -98,9 +96,7 @@ func TestFaultsOfOneRequest(t *testing.T) {
 				if n, err := c.Incr(t.Context(), "n").Result(); n != 1 || err != nil {
 					t.Errorf("the next INCR answered %d, %v", n, err)
 				}
-				if rule.Fired() != 1 {
-					t.Errorf("injected %d times, want 1", rule.Fired())
-				}
+				testenv.Equal(t, "injections", rule.Fired(), 1)
 			})
 		})
 	}
@@ -237,34 +233,22 @@ func TestFaultsOfMessages(t *testing.T) {
 			publish("a")
 			publish("b")
 			publish("c")
-			if m := arrived(got); m != "a,c" {
-				t.Errorf("arrived %q, want a,c", m)
-			}
+			testenv.Equal(t, "the messages that arrived", arrived(got), "a,c")
 			late := f.Inject(t, lockcoretest.Fault{Kind: lockcoretest.DelayMessage, Match: lockcoretest.Channel("ch"), Count: 1})
 			publish("d")
 			publish("e")
-			if m := arrived(got); m != "" {
-				t.Errorf("arrived %q before Lift", m)
-			}
+			testenv.Equal(t, "the messages that arrived before Lift", arrived(got), "")
 			late.Lift()
-			if m := arrived(got); m != "d,e" {
-				t.Errorf("arrived %q, want d,e", m)
-			}
+			testenv.Equal(t, "the messages that arrived", arrived(got), "d,e")
 			testenv.Must(t, c.Ping(t.Context()).Err())
-			if n := f.CutSubscriptions(); n != 1 {
-				t.Errorf("%d subscriptions were cut, want 1", n)
-			}
-			if m := arrived(got); m != "subscribed again" {
-				t.Errorf("arrived %q, want the new subscription", m)
-			}
+			testenv.Equal(t, "subscriptions that were cut", f.CutSubscriptions(), 1)
+			testenv.Equal(t, "the messages that arrived", arrived(got), "subscribed again")
 			hits := c.PoolStats().Hits
 			if err := c.Ping(t.Context()).Err(); err != nil || c.PoolStats().Hits != hits+1 {
 				t.Errorf("the other connection was cut: %v", err)
 			}
 			publish("f")
-			if m := arrived(got); m != "f" {
-				t.Errorf("arrived %q, want f", m)
-			}
+			testenv.Equal(t, "the messages that arrived", arrived(got), "f")
 		})
 	}
 }
@@ -305,9 +289,7 @@ func TestPartition(t *testing.T) {
 		if n, err := cut.Get(t.Context(), "n").Int(); n != 1 || err != nil {
 			t.Errorf("n is %d, %v, want 1: the data in transit is lost", n, err)
 		}
-		if m := arrived(got); m != "subscribed again" {
-			t.Errorf("arrived %q, want the new subscription", m)
-		}
+		testenv.Equal(t, "the messages that arrived", arrived(got), "subscribed again")
 	})
 }
 

@@ -2,6 +2,7 @@ package lockcoretest_test
 
 import (
 	"errors"
+	"fmt"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -54,13 +55,9 @@ func TestRedisFollowsTheBubble(t *testing.T) {
 		set(t, c, "k", "v", 10*time.Second)
 		before, first := c.Time(t.Context()).Val(), seconds()
 		time.Sleep(10*time.Second - time.Millisecond)
-		if got := get(t, c, "k"); got != "v" {
-			t.Errorf("1 ms before it expires the key is %q", got)
-		}
+		testenv.Equal(t, "the key 1 ms before it expires", get(t, c, "k"), "v")
 		time.Sleep(time.Millisecond)
-		if got := get(t, c, "k"); got != "" {
-			t.Errorf("when it expires the key is %q", got)
-		}
+		testenv.Equal(t, "the key when it expires", get(t, c, "k"), "")
 		if got := c.Time(t.Context()).Val().Sub(before); got != 10*time.Second || seconds()-first != 10 {
 			t.Errorf("TIME moved by %v, and by %d s in a script, want 10s", got, seconds()-first)
 		}
@@ -80,12 +77,8 @@ func TestStepClock(t *testing.T) {
 				time.Sleep(time.Second)
 				r.StepClock(step)
 				time.Sleep(4 * time.Second)
-				if got := max(0, c.PTTL(t.Context(), "k").Val()); got != left {
-					t.Errorf("%v left, want %v", got, left)
-				}
-				if got := c.Time(t.Context()).Val().Sub(start); got != step+5*time.Second {
-					t.Errorf("TIME moved by %v", got)
-				}
+				testenv.Equal(t, "the time left", max(0, c.PTTL(t.Context(), "k").Val()), left)
+				testenv.Equal(t, "the step of TIME", c.Time(t.Context()).Val().Sub(start), step+5*time.Second)
 				r.StepClock(-step)
 				time.Sleep(2 * time.Second)
 				if got, ttl := c.Time(t.Context()).Val().Sub(start), r.Server().TTL("k"); got != 7*time.Second || left > 0 && ttl != 3*time.Second {
@@ -128,9 +121,7 @@ func TestRestart(t *testing.T) {
 			if empty {
 				want = -2
 			}
-			if got := c.PTTL(t.Context(), "k").Val(); got != want {
-				t.Errorf("empty %v: PTTL %v, want %v", empty, got, want)
-			}
+			testenv.Equal(t, fmt.Sprintf("empty %v: PTTL", empty), c.PTTL(t.Context(), "k").Val(), want)
 			if err := script.EvalSha(t.Context(), c, []string{"k"}).Err(); !redis.HasErrorPrefix(err, "NOSCRIPT") {
 				t.Errorf("scripts outlived the server: %v", err)
 			}
@@ -154,8 +145,6 @@ func TestHang(t *testing.T) {
 		}
 		r.Unhang()
 		synctest.Wait()
-		if got := get(t, c, "n"); got != "1" {
-			t.Errorf("n = %s after Unhang, want 1", got)
-		}
+		testenv.Equal(t, "n after Unhang", get(t, c, "n"), "1")
 	})
 }

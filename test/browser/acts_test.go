@@ -200,19 +200,15 @@ func TestActionsOfOthersAreRefused(t *testing.T) {
 
 	b.visit(readOnly.URL)
 	b.shows("jobs", "draw", "next tick")
-	if n := eval[int](b, `document.querySelectorAll('.acts button').length`); n != 0 {
-		e.Errorf("the read-only page has %d buttons", n)
-	}
-	if code := eval[int](b, post, "act", "same-origin", full); code != http.StatusForbidden {
-		e.Errorf("the read-only page answers %d", code)
-	}
+	testenv.Equal(e, "buttons of the read-only page",
+		eval[int](b, `document.querySelectorAll('.acts button').length`), 0)
+	testenv.Equal(e, "the answer of the read-only page",
+		eval[int](b, post, "act", "same-origin", full), http.StatusForbidden)
 
 	for _, site := range []string{other.URL, strings.Replace(other.URL, "127.0.0.1", "localhost", 1)} {
 		b.visit(site)
 		for mode, headers := range map[string]map[string]string{"cors": full, "no-cors": {"Content-Type": "text/plain"}} { // with a preflight, and without
-			if code := eval[int](b, post, acting.URL+"/act", mode, headers); code != 0 {
-				e.Errorf("%s, from %s: %d", mode, site, code)
-			}
+			testenv.Equal(e, mode+", from "+site, eval[int](b, post, acting.URL+"/act", mode, headers), 0)
 		}
 		b.visit(site)
 		eval[bool](b, `(() => {
@@ -230,9 +226,8 @@ func TestActionsOfOthersAreRefused(t *testing.T) {
 	}
 
 	b.visit(acting.URL)
-	if code := eval[int](b, post, "act", "same-origin", full); code != http.StatusOK {
-		e.Errorf("the same request from the page itself: %d", code)
-	}
+	testenv.Equal(e, "the answer to the same request from the page itself",
+		eval[int](b, post, "act", "same-origin", full), http.StatusOK)
 	if st, err := draw.Status(e.Context()); err != nil || !st.Paused {
 		e.Errorf("after the request of the page itself: %+v, %v", st, err)
 	}

@@ -44,9 +44,7 @@ func TestPageOfAJob(t *testing.T) {
 	b.click(`document.querySelector('.strip .f')`)
 	b.until("the whole error is shown", `document.querySelector('#dialog p').textContent.includes('error: '+%s)`, long.Error())
 	b.click(answer, "Close")
-	if got := eval[string](b, `document.querySelector('#jobs .name a').href`); got != s.URL+"/?job=draw" {
-		e.Errorf("the link is %s", got)
-	}
+	testenv.Equal(e, "the link", eval[string](b, `document.querySelector('#jobs .name a').href`), s.URL+"/?job=draw")
 	b.follow(`document.querySelector('#jobs .name a')`)
 	text := `document.getElementById('main').innerText`
 	for _, want := range []string{
@@ -55,9 +53,8 @@ func TestPageOfAJob(t *testing.T) {
 	} {
 		b.until("the page has "+want, text+`.includes(%s)`, want)
 	}
-	if got := eval[string](b, `document.title + ' ' + location.search + ' ' + document.getElementById('all').href`); got != "draw · the title ?job=draw "+s.URL+"/" {
-		e.Errorf("title, query and link: %s", got)
-	}
+	testenv.Equal(e, "title, query and link",
+		eval[string](b, `document.title + ' ' + location.search + ' ' + document.getElementById('all').href`), "draw · the title ?job=draw "+s.URL+"/")
 	if eval[bool](b, text+`.includes('invoices') || document.getElementById('filter').checkVisibility()`) {
 		e.Error("the page of a job shows other things")
 	}

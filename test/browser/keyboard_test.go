@@ -140,9 +140,7 @@ func TestKeyboard(t *testing.T) {
 	eval[bool](b, `(() => { (`+act+`).focus(); return true; })()`, "locks", "invoices", "Release")
 	hold(e, e.Client("billing-2"), "a-new-lock")
 	b.shows("locks", "a-new-lock", "billing-2")
-	if got := eval[string](b, focused); got != "Release invoices" {
-		e.Errorf("after a new row, the focus is at %q", got)
-	}
+	testenv.Equal(e, "the focus after a new row", eval[string](b, focused), "Release invoices")
 }
 
 // Every control has a name and a role, headings are in order, and changes of the state are announced.
@@ -199,18 +197,14 @@ func TestAccessibility(t *testing.T) {
 	if got := eval[[]string](b, `[...document.querySelectorAll('h1, h2, h3, h4, h5, h6')].map((e) => e.tagName + ' ' + e.textContent)`); !slices.Equal(got, []string{"H1 the title", "H2 Elections", "H2 Jobs", "H2 Locks", "H2 Partitions"}) {
 		e.Errorf("the headings are %q", got)
 	}
-	if got := eval[string](b, `document.documentElement.lang`); got != "en" {
-		e.Errorf("the language is %q", got)
-	}
+	testenv.Equal(e, "the language", eval[string](b, `document.documentElement.lang`), "en")
 
 	// The pages of a long list. At the end of the list, the focus stays.
 	next := `[...document.querySelectorAll('#locks .head button')][1]`
 	eval[bool](b, `(() => { (`+next+`).focus(); return true; })()`)
 	b.press(kb.Enter)
 	b.shows("locks", "lock-25", "another program")
-	if got := eval[string](b, focused); got != "Next page of locks" {
-		e.Errorf("at the last page, the focus is at %q", got)
-	}
+	testenv.Equal(e, "the focus at the last page", eval[string](b, focused), "Next page of locks")
 	b.press(kb.Enter)
 	b.shiftTab()
 	b.until("the other button has the focus", focused+` === 'Previous page of locks'`)

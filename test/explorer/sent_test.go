@@ -9,6 +9,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2/server"
 
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
@@ -56,7 +57,5 @@ func TestScriptsAreThoseThatLockcoreSends(t *testing.T) {
 
 func must(tb testing.TB, err error) {
 	tb.Helper()
-	if err != nil {
-		tb.Fatal(err)
-	}
+	testenv.Must(tb, err)
 }

@@ -128,9 +128,7 @@ func lostData(w *world) {
 	holder.metric(`noonlock_lease_losses_total\{cause="lost"\} 0`)
 	w.redis.Restart(w) // it stores nothing
 	const row = "Redis lost its data"
-	if code := holder.wait(); code != 76 {
-		w.Errorf("the holder has exited with %d", code)
-	}
+	testenv.Equal(w, "the exit code of the holder", holder.wait(), 76)
 	leader.logs(`leadership lost[^\n]*\n(?:.*\n)*.*leadership acquired`)
 	job.metric(w.take(w, row, "`noonlock_job_ledger_losses_total`, and the log")[0] + `\{name="feed"\} [1-9]`)
 	job.logs(`level=ERROR msg="ledger lost or set back; restored`)

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/noonlock/noonlock/internal/testenv"
 )
 
 // A page is docs/OPERATIONS.md.
@@ -36,9 +38,7 @@ var (
 func readPage(t *testing.T) *page {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/OPERATIONS.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	p := &page{places: map[string]*place{}, series: map[string]bool{}}
 	section, fenced := "", false
 	for line := range strings.Lines(goCode.ReplaceAllString(string(text), "")) {

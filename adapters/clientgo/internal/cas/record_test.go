@@ -37,9 +37,7 @@ func (e *env) holds(r *cas.Record, want string) cas.State {
 	e.Helper()
 	state, err := r.Get(e.Context())
 	must(e, err)
-	if string(state.Value) != want {
-		e.Errorf("the record says %q, want %q", state.Value, want)
-	}
+	testenv.Equal(e, "the record", string(state.Value), want)
 	return state
 }
 
@@ -90,9 +88,7 @@ func TestRecordPutTwiceInEveryState(t *testing.T) {
 					if redis.HasErrorPrefix(err, "WRONGTYPE") {
 						stored = "WRONGTYPE"
 					}
-					if stored != now {
-						t.Errorf("%s, run %d: now %q, want %q", where, n+1, stored, now)
-					}
+					testenv.Equal(t, fmt.Sprintf("%s, run %d: the record", where, n+1), stored, now)
 				}
 				if now == written && e.Raw.PTTL(e.Context(), key).Val() <= 0 {
 					t.Errorf("%s: without TTL", where)
@@ -179,9 +175,8 @@ func TestRecordOutcomeUnknown(t *testing.T) {
 				v = e.unknown(f, r, kind, v, "unknown")
 			}
 			v = e.put(r, v, fmt.Sprint("round ", round))
-			if state := e.holds(other, fmt.Sprint("round ", round)); state.Version.String() != v.String() {
-				e.Errorf("round %d: version %v, want %v", round, state.Version, v)
-			}
+			testenv.Equal(e, fmt.Sprintf("round %d: the version", round),
+				e.holds(other, fmt.Sprint("round ", round)).Version.String(), v.String())
 		}
 		for _, kind := range []string{swallow, drop} {
 			v = e.unknown(f, r, kind, v, "unknown")

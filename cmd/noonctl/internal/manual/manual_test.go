@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/noonlock/noonlock/cmd/noonctl/internal/cli"
+	"github.com/noonlock/noonlock/internal/testenv"
 )
 
 var update = flag.Bool("update", false, "write docs/NOONCTL.md")
@@ -25,14 +26,10 @@ func TestTheManualIsCurrent(t *testing.T) {
 	t.Parallel()
 	const file = "../../../../docs/NOONCTL.md"
 	if *update {
-		if err := os.WriteFile(file, []byte(page()), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, os.WriteFile(file, []byte(page()), 0o644))
 	}
 	committed, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	if string(committed) != page() {
 		t.Error(`docs/NOONCTL.md is out of date; run "go test ./cmd/noonctl/internal/manual -update"`)
 	}

@@ -163,9 +163,7 @@ func TestSet(t *testing.T) {
 	l.Set(true)
 	a.has(l, "yes")
 	l.Close()
-	if len(a.patches) != 4 {
-		t.Errorf("the patches are %q", a.patches)
-	}
+	testenv.Equal(t, "the patches", len(a.patches), 4)
 	if said := a.log(); strings.Contains(said, "secret") || strings.Count(said, "label of the pod changed") != 4 {
 		t.Errorf("the log:\n%s", said)
 	}
