@@ -22,11 +22,7 @@ const (
 func TestPage(t *testing.T) {
 	t.Parallel()
 	p := readPage(t)
-	bin := t.TempDir()
-	build := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", bin, "../../cmd/noonctl", "../../examples/lottery")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	bin := build(t, "../../cmd/noonctl", "../../examples/lottery")
 	persistent := []string{"appendonly yes", "appendfsync always"}
 	all := []struct {
 		name  string
@@ -70,6 +66,17 @@ func TestPage(t *testing.T) {
 	if int(passed.Load()) == len(all) {
 		p.requireAll(t)
 	}
+}
+
+// build builds programs, and returns their folder.
+func build(t *testing.T, folders ...string) (bin string) {
+	t.Helper()
+	bin = t.TempDir()
+	args := append([]string{"build", "-buildvcs=false", "-o", bin}, folders...)
+	if out, err := exec.CommandContext(t.Context(), "go", args...).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return bin
 }
 
 // elsewhere has what cannot run here. test/kube runs the chart, "helm test" and "helm rollback" on a

@@ -226,7 +226,7 @@ func (p *program) logs(pattern string) (groups []string) {
 // url returns the URL of the HTTP server of the program.
 func (p *program) url() string {
 	p.w.Helper()
-	return "http://" + p.logs(`(?:"listening","address":"|HTTP requests" addr=)([^"\s]+)`)[1]
+	return "http://" + p.logs(`(?:"listening","address":"|"campaigning",.*"address":"|HTTP requests" addr=)([^"\s]+)`)[1]
 }
 
 // answers waits until a path is answered with a status and a match of the pattern.

@@ -1,0 +1,107 @@
+//go:build linux
+
+package operations
+
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/noonlock/noonlock/internal/servers"
+	"github.com/noonlock/noonlock/internal/testenv"
+)
+
+// leaders starts a leader and a candidate of examples/leader, on a Redis that requires a password.
+func leaders(w *world, flags string) (a, b *program) {
+	w.Helper()
+	w.cli(w.redis, "ACL SETUSER app on >hunter2 ~* &* +@all")
+	w.env = append(w.env, "REDIS_URL=redis://app:hunter2@"+w.redis.Addr())
+	start := func(identity string) *program {
+		return w.start("leader --json --http 127.0.0.1:0 --identity " + identity + " " + flags)
+	}
+	a = start("a")
+	a.logs(`"msg":"work started"`)
+	b = start("b")
+	b.logs(`"msg":"new leader","leader":"a"`)
+	w.Cleanup(func() {
+		for line := range strings.Lines(a.String() + b.String()) {
+			if !json.Valid([]byte(line)) || strings.Contains(line, "hunter2") { // a panic, or the password
+				w.Errorf("a replica has logged %s", line)
+			}
+		}
+	})
+	return a, b
+}
+
+// killedLeader has a leader that is killed. The candidate leads when the lease has expired, and a probe that waits is
+// answered then.
+func killedLeader(w *world) {
+	a, b := leaders(w, "--lease 1s")
+	first := a.logs(`"msg":"working","token":(\d+)`)[1]
+	a.answers("/leader", http.StatusOK, `"leader":"a","leading":true`)
+	b.answers("/leader", http.StatusServiceUnavailable, `"leader":"a","leading":false`)
+	a.end(syscall.SIGKILL)
+	b.answers("/leader?wait=30s", http.StatusOK, `"leader":"b","leading":true`)
+	if second := b.logs(`"msg":"work started","token":(\d+)`)[1]; second <= first {
+		w.Errorf("token %s after %s", second, first)
+	}
+	b.answers("/metrics", http.StatusOK, `^leader_election_master_status\{name="demo"\} 1`)
+}
+
+// stoppedLeader has a leader that receives a signal. It finishes its work, and then the candidate leads immediately. The
+// lease is too long to expire during the test. A second signal does not wait for the work.
+func stoppedLeader(w *world) {
+	a, b := leaders(w, "--lease 1h --finish 200ms")
+	testenv.Equal(w, "the exit code", a.end(syscall.SIGTERM), 0)
+	logged := func(p *program, pattern string) (at time.Time, token string) {
+		w.Helper()
+		found := p.logs(`"time":"([^"]+)",.*` + pattern + `,"token":(\d+)`)
+		at, err := time.Parse(time.RFC3339Nano, found[1])
+		testenv.Must(w, err)
+		return at, found[2]
+	}
+	ended, before := logged(a, `"msg":"finishing work while still leading"(?:.*\n)*.*"msg":"work stopped"`)
+	a.logs(`"msg":"work stopped"(?:.*\n)*.*"msg":"stopped leading"(?:.*\n)*.*"msg":"stopped"`)
+	began, token := logged(b, `"msg":"work started"`)
+	if began.Before(ended) || token <= before {
+		w.Errorf("b began at %v with token %s, a ended at %v with token %s", began, token, ended, before)
+	}
+	b.signal(syscall.SIGINT)
+	b.logs(`"msg":"finishing work while still leading"`)
+	testenv.Equal(w, "the exit code after two signals", b.end(syscall.SIGINT), 1)
+}
+
+// quickstart has a replica of examples/quickstart, which runs its job, answers its probes and counts the run.
+func quickstart(w *world) {
+	addr := "127.0.0.1:" + strconv.Itoa(servers.Port(w))
+	p := w.start("quickstart", "REDIS_URL=redis://"+w.redis.Addr(), "HTTP_ADDR="+addr)
+	p.logs("hello from one replica")
+	for path, pattern := range map[string]string{
+		"/livez":         "ok",
+		"/livez/runner":  "^ok$",
+		"/readyz":        "ok",
+		"/readyz/runner": "^ok$",
+		"/metrics":       `outcome="succeeded"} [1-9]`,
+	} {
+		answers(w, "http://"+addr+path, http.StatusOK, pattern)
+	}
+	testenv.Equal(w, "the exit code", p.end(syscall.SIGTERM), 0)
+}
+
+// The small examples work.
+func TestExamples(t *testing.T) {
+	t.Parallel()
+	bin := build(t, "../../examples/leader", "../../examples/quickstart")
+	for name, test := range map[string]func(w *world){
+		"a leader is killed": killedLeader, "a leader is stopped": stoppedLeader, "quickstart": quickstart,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(newWorld(t, nil, bin))
+		})
+	}
+}
