@@ -213,16 +213,11 @@ func (f *follower) act(ctx, work context.Context) (again bool, pause time.Durati
 	case p.skip != nil && f.known != entire: // the reason depends on when the last run ended
 		f.known = outdated
 		return true, 0, nil
+	case p.skip != nil:
+		return f.skip(ctx, *p.skip)
 	case !p.run.IsZero():
 		next := f.j.schedule.Next(later(now, p.run))
-		return f.claim(ctx, work, ledger.RunID{Tick: p.run}, ledger.ClaimConfig{Skipped: p.skip, Until: p.until, Next: next})
-	case p.skip != nil:
-		sent := time.Now()
-		err := f.j.ledger.Skip(ctx, f.state, *p.skip)
-		if err == nil {
-			f.skipped(p.skip)
-		}
-		return f.refused(ledger.RunID{Tick: p.skip.Last}, sent, err)
+		return f.claim(ctx, work, ledger.RunID{Tick: p.run}, ledger.ClaimConfig{Until: p.until, Next: next})
 	case !p.next.IsZero():
 		f.due(p.next)
 		pause = min(pause, p.next.Sub(now)+f.r.clock.slack())

@@ -25,7 +25,6 @@ func (f *follower) claim(ctx, work context.Context, id ledger.RunID, cfg ledger.
 	// Start is a whole millisecond, so the server's clock showed up to one more.
 	const half = time.Millisecond / 2
 	f.r.observe(run.Start.Add(half), sent.Add(-half), time.Now().Add(half))
-	f.skipped(cfg.Skipped)
 	key, at := logged(id)
 	log := f.log.WithValues(key, at)
 	f.started(run, log)
@@ -57,8 +56,6 @@ func (f *follower) refused(id ledger.RunID, sent time.Time, err error) (again bo
 	f.known = outdated
 	var refused *ledger.ClaimError
 	switch {
-	case err == nil:
-		return true, 0, nil
 	case !errors.As(err, &refused):
 		return false, 0, err
 	case f.state.Refused(refused, time.Since(f.looked)):
@@ -110,12 +107,16 @@ func (f *follower) started(run *ledger.Claim, log logr.Logger) {
 	}
 }
 
-// skipped logs and counts the ticks that this replica has recorded as skipped; nil: none.
-func (f *follower) skipped(s *ledger.Skip) {
-	if s != nil {
-		f.log.Info("ticks skipped", "first", s.First, "last", s.Last, "count", s.Count, "reason", s.Reason)
-		f.j.metrics.skips.WithLabelValues(f.j.metrics.sum, s.Reason).Add(float64(s.Count))
+// skip records ticks that do not run. They precede the tick that runs, if one does.
+func (f *follower) skip(ctx context.Context, s ledger.Skip) (again bool, pause time.Duration, err error) {
+	sent := time.Now()
+	if err := f.j.ledger.Skip(ctx, f.state, s); err != nil {
+		return f.refused(ledger.RunID{Tick: s.Last}, sent, err)
 	}
+	f.log.Info("ticks skipped", "first", s.First, "last", s.Last, "count", s.Count, "reason", s.Reason)
+	f.j.metrics.skips.WithLabelValues(f.j.metrics.sum, s.Reason).Add(float64(s.Count))
+	f.state.Last, f.state.Fresh = s.Last, false
+	return true, 0, nil
 }
 
 // measure measures the delay of a first attempt.

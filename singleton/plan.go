@@ -18,7 +18,7 @@ const (
 type plan struct {
 	run   time.Time    // claim this tick now; zero: none
 	until time.Time    // but not after this; zero: no limit
-	skip  *ledger.Skip // earlier ticks that will not run, for one reason
+	skip  *ledger.Skip // earlier ticks that will not run, for one reason; recorded first
 	next  time.Time    // when the next tick is due; zero: none, or not known yet
 }
 
@@ -119,16 +119,12 @@ func (j *job) most() int {
 // reason returns the reason that is recorded if a tick is skipped.
 func (j *job) reason(tick, now time.Time, view *ledger.State) string {
 	switch {
-	case within(tick, view.Halted, view.Resumed):
+	case view.NewestPause.Contains(tick):
 		return skipPaused
-	case !j.cfg.AllowOverlap && within(tick, view.Held, view.Freed):
+	case !j.cfg.AllowOverlap && view.NewestRun.Contains(tick):
 		return skipOverlap
 	case j.cfg.StartingDeadline > 0 && now.Sub(tick) > j.cfg.StartingDeadline:
 		return skipDeadline
 	}
 	return skipMissed
 }
-
-// within reports whether at is in [begin, end]. A zero begin is an unknown time, long ago. A
-// zero end means that there is no such span.
-func within(at, begin, end time.Time) bool { return !at.After(end) && !at.Before(begin) }

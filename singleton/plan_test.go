@@ -106,20 +106,19 @@ func TestPlanOfMixedStretches(t *testing.T) {
 		if random.IntN(100) == 0 {
 			missed = mostTicks - 2*kept + random.IntN(4*kept)
 		}
-		span := func() (from, to time.Time) {
+		span := func() ledger.Span {
 			a, b := random.IntN(missed+2), random.IntN(missed+2)
-			from, to = at(float64(min(a, b))), at(float64(max(a, b)))
+			from, to := at(float64(min(a, b))), at(float64(max(a, b)))
 			switch random.IntN(5) {
 			case 0:
-				return time.Time{}, to
+				return ledger.Span{End: to}
 			case 1:
-				return time.Time{}, time.Time{}
+				return ledger.Span{}
 			}
-			return from, to
+			return ledger.Span{Begin: from, End: to}
 		}
 		view := ledger.State{Last: at(0)}
-		view.Halted, view.Resumed = span()
-		view.Held, view.Freed = span()
+		view.NewestPause, view.NewestRun = span(), span()
 		j := &job{name: "j", cfg: JobConfig{CatchUp: []CatchUp{CatchUpLatest, CatchUpAll}[random.IntN(2)]}}
 		if random.IntN(2) == 0 {
 			j.cfg.AllowOverlap = true
@@ -144,9 +143,9 @@ func TestPlanOfMixedStretches(t *testing.T) {
 		for n := 1; n < run; n++ {
 			tick, reason := at(float64(n)), "missed"
 			switch {
-			case !view.Resumed.IsZero() && tick.Compare(view.Halted) >= 0 && tick.Compare(view.Resumed) <= 0:
+			case tick.Compare(view.NewestPause.Begin) >= 0 && tick.Compare(view.NewestPause.End) <= 0:
 				reason = "paused"
-			case !j.cfg.AllowOverlap && !view.Freed.IsZero() && tick.Compare(view.Held) >= 0 && tick.Compare(view.Freed) <= 0:
+			case !j.cfg.AllowOverlap && tick.Compare(view.NewestRun.Begin) >= 0 && tick.Compare(view.NewestRun.End) <= 0:
 				reason = "overlap"
 			case j.cfg.StartingDeadline > 0 && tick.Add(j.cfg.StartingDeadline).Before(now):
 				reason = "deadline"
@@ -184,7 +183,7 @@ func TestPlanOfMixedStretches(t *testing.T) {
 				break
 			}
 		}
-		about := fmt.Sprintf("%d ticks, paused %v to %v, held %v to %v, %+v", missed, view.Halted, view.Resumed, view.Held, view.Freed, j.cfg)
+		about := fmt.Sprintf("%d ticks, paused %v, held %v, %+v", missed, view.NewestPause, view.NewestRun, j.cfg)
 		if !slices.Equal(got, want) {
 			t.Fatalf("%s: skipped %v, want %v", about, got, want)
 		}

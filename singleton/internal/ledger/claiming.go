@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"strconv"
 	"time"
 
 	"github.com/noonlock/noonlock/internal/lock"
@@ -21,10 +20,6 @@ type Skip struct {
 
 // ClaimConfig has the optional parameters of a claim.
 type ClaimConfig struct {
-	// Skipped are the due ticks between the last one of the ledger and the claimed one. They
-	// are recorded together with the claim.
-	Skipped *Skip
-
 	// Until is the latest time, by the server's clock, at which the first attempt may
 	// begin. Another replica may still take over a run that began in time. Zero: no limit.
 	Until time.Time
@@ -34,8 +29,8 @@ type ClaimConfig struct {
 }
 
 // Claim claims a run for this process. known is the state of the ledger that
-// the caller has read. The ticks between known.Last and this one must be in cfg.Skipped, so
-// the claim is refused if the last tick of the ledger has changed since. Of all replicas that
+// the caller has read. No tick is due between known.Last and this one, so the claim is refused
+// if the last tick of the ledger has changed since. Of all replicas that
 // claim a tick, one is granted the Claim; for the others the error is a *ClaimError.
 //
 // If the error matches lockcore.ErrUnknown, the tick may have been claimed. It is then
@@ -70,16 +65,10 @@ func checkTick(field string, tick time.Time) error {
 
 // claim returns the request of a claim.
 func (l *Ledger) claim(a *lock.Attempt, id RunID, known State, cfg ClaimConfig) wire.Request {
-	k, ledger := l.keys, known.id
-	var skipped [4]string // first, last, count, reason
-	if s := cfg.Skipped; s != nil {
-		ledger = "" // a refusal does not say what is known of the skipped ticks
-		skipped = [...]string{millis(s.First), millis(s.Last), strconv.Itoa(s.Count), s.Reason}
-	}
+	k := l.keys
 	return l.scripts.claim.Call(wire.Keys(k.job, k.open, k.runs, k.fence, k.tomb(a.ID()), k.payloads),
 		a.Value(), id.text(), a.TTL().Milliseconds(), decimal(known.Last.UnixMilli()), l.cfg.MaxAttempts, flag(l.cfg.AllowOverlap),
-		l.cfg.KeepRuns, ledger, l.lock.Client().Identity(), skipped[0], skipped[1], skipped[2], skipped[3],
-		millis(cfg.Until), l.cfg.Definition, k.channel, k.begins, millis(cfg.Next))
+		l.cfg.KeepRuns, known.id, l.lock.Client().Identity(), millis(cfg.Until), l.cfg.Definition, k.channel, k.begins, millis(cfg.Next))
 }
 
 // read reads the reply to a claim.

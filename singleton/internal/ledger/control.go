@@ -70,7 +70,7 @@ const mostRuns = 1100
 
 // Status returns the state of the job. Unlike Open it neither creates a ledger nor extends its lifetime.
 func (l *Ledger) Status(ctx context.Context) (State, error) {
-	state, err := l.state(ctx, l.scripts.status.Call(wire.Keys(l.keys.job, l.keys.open, l.keys.due, l.keys.payloads)))
+	state, err := l.state(ctx, l.scripts.status.Call(wire.Keys(l.keys.job, l.keys.open, l.keys.runs, l.keys.due, l.keys.payloads)))
 	return state, opError("job status", l.name, err)
 }
 

@@ -196,7 +196,7 @@ func (p *play) attempts(all []singleton.Attempt) (texts []string) {
 func (p *play) fields(text string) (all []string) {
 	for key, value := range jobFields(text) {
 		switch n, _ := strconv.ParseInt(value, 10, 64); key {
-		case "start", "til", "held", "seen", "end", "tick":
+		case "start", "til", "seen", "end", "tick":
 			if n > 0 {
 				value = p.at(time.UnixMilli(n))
 			}
@@ -367,11 +367,19 @@ func (p *play) facts(st ledger.State) []string {
 		members = append(members, word(m.Def, m.Identity)+"@"+p.at(time.UnixMilli(ms)))
 	}
 	slices.Sort(members)
-	return append(runs, strings.Fields(fmt.Sprintf("last=%s ok=%s next=%s freed=%s held=%s since=%s resumed=%s halted=%s begun=%s "+
+	return append(runs, strings.Fields(fmt.Sprintf("last=%s ok=%s next=%s ran=%s since=%s halted=%s begun=%s "+
 		"paused=%v fresh=%v acts=%v lost=%v replicas=%d others=%d acting=%s outcome=%s rescheduled=%s schedule=%s settling=%v by=%s open=%s count=%d members=%s soon=%s coming=%d sizes=%s pending=%s",
-		p.at(st.Last), p.at(st.LastSuccess), p.at(st.Next), p.at(st.Freed), p.at(st.Held), p.at(st.PausedSince), p.at(st.Resumed), p.at(st.Halted), p.at(st.Begun),
+		p.at(st.Last), p.at(st.LastSuccess), p.at(st.Next), p.span(st.NewestRun), p.at(st.PausedSince), p.span(st.NewestPause), p.at(st.Begun),
 		st.Paused, st.Fresh, !st.Superseded, st.Lost, st.Replicas, st.Others, st.Acting, st.Outcome, p.at(st.Rescheduled), st.Spec, st.Settling, word(st.By.Who, st.By.Reason),
 		strings.Join(open, ","), len(open), strings.Join(members, ","), p.at(st.Soon), st.Coming.Count, strings.Join(sizes, ","), strings.Join(pending, ",")))...)
+}
+
+// span returns a span as text; "-": there is none.
+func (p *play) span(s ledger.Span) string {
+	if s.End.IsZero() {
+		return "-"
+	}
+	return p.at(s.Begin) + "-" + p.at(s.End)
 }
 
 func (p *play) replica(name string) *replica {
@@ -558,7 +566,7 @@ func (r *replica) runsOn(verb string, id ledger.RunID, args []string) (facts []s
 		outcome, reason = args[0], r.expand(strings.Join(args[1:], ""))
 	}
 	switch verb {
-	case "claims": // RUN [after TICK] [until TICK] [next TICK] [skipping TICKS:REASON]
+	case "claims": // RUN [after TICK] [until TICK] [next TICK]
 		return r.claims(id, args)
 	case "runs": // claims and completes
 		if facts, err = r.claims(id, nil); err == nil {
@@ -614,10 +622,6 @@ func (r *replica) claims(id ledger.RunID, args []string) (facts []string, err er
 			cfg.Until = r.id(args[i+1]).Tick
 		case "next":
 			cfg.Next = r.id(args[i+1]).Tick
-		case "skipping":
-			ticks, reason, _ := strings.Cut(args[i+1], ":")
-			skip := r.skip(ticks, reason)
-			cfg.Skipped = &skip
 		}
 	}
 	run, err := r.ledger.Claim(r.Context(), id, r.after(args), cfg)

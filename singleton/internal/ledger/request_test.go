@@ -14,7 +14,6 @@ type jobRequest struct {
 
 	most    int    // of a claim
 	overlap bool   // of a claim
-	skip    bool   // of a claim
 	stale   bool   // of a claim or skip: the caller's view is old
 	foreign bool   // of a claim: the caller has looked at another ledger
 	def     string // of a claim or skip
@@ -60,12 +59,7 @@ func claimRequest(r jobRequest) jobRequest {
 		case r.inTime:
 			until = strconv.FormatInt(b.now+60_000, 10)
 		}
-		skipped := []any{"", "", "", ""}
-		if r.skip {
-			skipped = []any{b.tick - 400, b.tick - 300, 2, "missed"}
-		}
-		args := []any{jobMe, b.tick, 60_000, last, r.most, overlap, 10, id, "me"}
-		return append(append(args, skipped...), until, r.def)
+		return []any{jobMe, b.tick, 60_000, last, r.most, overlap, 10, id, "me", until, r.def}
 	}
 	return r
 }
@@ -132,7 +126,6 @@ func jobRequests() []jobRequest {
 	return []jobRequest{
 		claimRequest(jobRequest{name: "claim", most: 2}),
 		claimRequest(jobRequest{name: "claim at most once", most: 1}),
-		claimRequest(jobRequest{name: "claim with a skip", most: 2, skip: true}),
 		claimRequest(jobRequest{name: "claim overlapping", most: 2, overlap: true}),
 		claimRequest(jobRequest{name: "claim on an old view", most: 2, stale: true}),
 		claimRequest(jobRequest{name: "claim after a look at another ledger", most: 2, foreign: true}),
@@ -166,7 +159,7 @@ func jobRequests() []jobRequest {
 		openRequest("open and know more", jobOpening{knows: true, ahead: 100, sure: true, over: true}),
 		openRequest("open and guess more", jobOpening{knows: true, ahead: 100}),
 		{name: "leave", script: "job_leave", keys: []string{"job"}, args: fixed("r9")},
-		{name: "status", script: "job_status", keys: []string{"job", "open", "due", "payloads"}, args: fixed()},
+		{name: "status", script: "job_status", keys: []string{"job", "open", "runs", "due", "payloads"}, args: fixed()},
 		{name: "pause", script: "job_pause", keys: []string{"job", "open", "runs", "acts", "due", "payloads"}, args: fixed("1", jobRetain.Milliseconds(), "ann", "why")},
 		{name: "resume", script: "job_pause", keys: []string{"job", "open", "runs", "acts", "due", "payloads"}, args: fixed("0", jobRetain.Milliseconds(), "ann", "why")},
 		{name: "trigger", script: "job_trigger", keys: []string{"job", "open", "tomb:1", "acts"}, args: fixed(100, 300_000, "ann", "why")},

@@ -95,7 +95,7 @@ func (b *jobBench) keys(parts ...string) []string {
 
 func jobRecord(run string, attempt int, til int64) string {
 	text, _ := json.Marshal(map[string]string{
-		"run": run, "holder": "h", "attempt": strconv.Itoa(attempt), "token": "5", "start": "1", "held": "1", "seen": "1", "til": strconv.FormatInt(til, 10), "later": "kept",
+		"run": run, "holder": "h", "attempt": strconv.Itoa(attempt), "token": "5", "start": "1", "seen": "1", "til": strconv.FormatInt(til, 10), "later": "kept",
 	})
 	return string(text)
 }
@@ -209,10 +209,8 @@ func (b *jobBench) picture() jobPicture {
 	if s.job["id"] != "7" && s.job["id"] != "" {
 		s.job["id"] = "another"
 	}
-	for _, field := range []string{"freed", "resumed", "paused"} {
-		if at := s.job[field]; at != "" && at != strconv.FormatInt(b.now-10, 10) {
-			s.job[field] = "at some time"
-		}
+	if at := s.job["paused"]; at != "" && at != strconv.FormatInt(b.now-10, 10) {
+		s.job["paused"] = "at some time"
 	}
 	for tick, text := range open.Val() {
 		record := jobFields(text)
@@ -220,7 +218,6 @@ func (b *jobBench) picture() jobPicture {
 		if record["start"] != "1" {
 			record["start"] = "later"
 		}
-		delete(record, "held")
 		delete(record, "seen")
 		s.open[tick] = fmt.Sprint(record)
 	}
@@ -233,6 +230,7 @@ func (b *jobBench) picture() jobPicture {
 	for _, text := range acts.Val() {
 		act := jobFields(text)
 		delete(act, "at")
+		delete(act, "since")
 		s.acts = append(s.acts, fmt.Sprint(act))
 	}
 	s.due = due.Val()

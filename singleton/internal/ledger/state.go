@@ -13,18 +13,22 @@ import (
 	"github.com/noonlock/noonlock/lockcore"
 )
 
+// A Span is the time from Begin to End, both of which belong to it. It is zero if there is none.
+type Span struct{ Begin, End time.Time }
+
+// Contains reports whether an instant is in the span.
+func (s Span) Contains(at time.Time) bool { return !at.Before(s.Begin) && !at.After(s.End) }
+
 // A State is the state of a job, by the server's clock.
 type State struct {
 	Now         time.Time // the server's
 	Last        time.Time // the newest tick that is accounted for: run, being run, or skipped
 	LastSuccess time.Time // the newest tick that succeeded; zero: none
 	Next        time.Time // when the next tick is due, as last reported by a replica; zero: none
-	Freed       time.Time // when the newest ended run ended; zero: none has
-	Held        time.Time // since when runs had been held then, with no gap of a TTL; zero: unknown
+	NewestRun   Span      // of the history
 	Paused      bool
 	PausedSince time.Time
-	Resumed     time.Time         // when it was resumed last; zero: never
-	Halted      time.Time         // since when it had been paused then; zero: unknown
+	NewestPause Span              // of those that are over
 	By          lockcore.Operator // who has paused or resumed it last; empty: unknown
 	// Settling is how long claims must wait, because the ledger was lost and restored: other
 	// replicas may know more, such as a pause, and look at once. A job that is new waits for nobody.
@@ -185,35 +189,24 @@ func settling(id string, begun, now time.Time) time.Duration {
 	return max(0, settle-age)
 }
 
-// controlled reads the newest pause or resume. A release that stored none may have changed the job
-// since.
+// controlled reads the newest pause or resume; empty: there was none.
 func (st *State) controlled(text string) error {
-	at, what := st.Resumed, ActionResume
-	if st.Paused {
-		at, what = st.PausedSince, ActionPause
-	}
-	if at.IsZero() {
+	if text == "" {
 		return nil
 	}
-	want := Act{At: decimal(at.UnixMilli()), What: what}
-	if text != "" {
-		var stored Act
-		if err := json.Unmarshal([]byte(text), &stored); err != nil {
-			return err
-		}
-		if stored.At == want.At && stored.What == want.What {
-			st.By, st.control = lockcore.Operator{Who: stored.Who, Reason: stored.Why}, text
-			return nil
-		}
+	var stored Act
+	err := json.Unmarshal([]byte(text), &stored)
+	var d Decoder
+	if stored.What == ActionResume {
+		st.NewestPause = Span{d.Time(stored.Since), d.Time(stored.At)}
 	}
-	made, err := json.Marshal(want)
-	st.control = string(made)
-	return err
+	st.By, st.control = lockcore.Operator{Who: stored.Who, Reason: stored.Why}, text
+	return errors.Join(err, d.Err)
 }
 
 // state runs a script that replies with the state that part_state.lua makes.
 func (l *Ledger) state(ctx context.Context, r wire.Request) (st State, err error) {
-	const head = 25
+	const head = 23
 	answer, err := l.ask(ctx, r)
 	if err != nil {
 		return st, err
@@ -234,21 +227,21 @@ func (l *Ledger) state(ctx context.Context, r wire.Request) (st State, err error
 	st = State{
 		Now: time.UnixMicro(number(1)).UTC(), Last: instant(2), LastSuccess: instant(3),
 		Paused: text(4) != "", PausedSince: instant(4), Begun: instant(5), Fresh: text(2) == text(5),
-		Freed: instant(6), Resumed: instant(7), Next: instant(8),
-		Replicas: int(number(9)), Superseded: text(10) == "", Rescheduled: instant(11), Held: instant(12), Halted: instant(13),
-		id: text(14), Spec: text(15), Others: int(number(16)), Again: time.Duration(number(17)) * time.Millisecond,
-		Outcome: text(19), Acting: text(20), Soon: instant(22), TTL: time.Duration(d.Int(text(24))) * time.Millisecond,
+		NewestRun: Span{instant(6), instant(7)}, Next: instant(8),
+		Replicas: int(number(9)), Superseded: text(10) == "", Rescheduled: instant(11),
+		id: text(12), Spec: text(13), Others: int(number(14)), Again: time.Duration(number(15)) * time.Millisecond,
+		Outcome: text(17), Acting: text(18), Soon: instant(20), TTL: time.Duration(d.Int(text(22))) * time.Millisecond,
 	}
 	// The ledger is ahead of a clock that was set back. No message says when that is set right.
 	if ahead := st.Last.After(st.Now); (ahead || st.Others > 0) && (st.Again == 0 || st.Again > lookSoon) {
 		st.Again = lookSoon
 	}
 	st.Settling = settling(st.id, st.Begun, st.Now)
-	err = st.controlled(text(18))
-	if members := text(21); members != "" {
+	err = st.controlled(text(16))
+	if members := text(19); members != "" {
 		err = errors.Join(err, json.Unmarshal([]byte(members), &st.Members))
 	}
-	if coming := text(23); coming != "" {
+	if coming := text(21); coming != "" {
 		err = errors.Join(err, json.Unmarshal([]byte(coming), &st.Coming))
 	}
 	for i := head; i < len(answer); i += 2 {

@@ -34,6 +34,8 @@ type (
 		Who  string `json:"who"`
 		Why  string `json:"why"`
 		ID   string `json:"id,omitempty"` // of TriggerAt
+
+		Since string `json:"since,omitempty"` // of a resume: when the pause began
 	}
 
 	// Coming are the runs that wait for their instants: their number, and the first hundred.

@@ -9,22 +9,18 @@
 -- ARGV[1] me      this run: a unique id of the attempt
 -- ARGV[2] tick    ms, the tick or trigger of the run: see part_job
 -- ARGV[3] ttl     ms, the lease ends after that without a renewal
--- ARGV[4] known   ms, the newest accounted tick as the caller knows it: all due
---                 ticks between it and this one are those skipped
+-- ARGV[4] known   ms, the newest accounted tick as the caller knows it: no tick is due
+--                 between it and this one
 -- ARGV[5] most    attempts at a tick
 -- ARGV[6] overlap '1' if runs of several ticks may be under way at once
 -- ARGV[7] keep    ended runs to keep
--- ARGV[8] ledger  its id in the caller's state; '' if the caller looks after a refusal
+-- ARGV[8] ledger  its id in the caller's state
 -- ARGV[9] holder  the identity that is shown
--- ARGV[10] first  ms, the first tick skipped in between; '' if none is
--- ARGV[11] newest ms, the last one
--- ARGV[12] count  how many
--- ARGV[13] reason why, one word
--- ARGV[14] until  ms, the latest start of a first attempt; '' for no limit
--- ARGV[15] def    the fingerprint of the caller's definition; '' if it has none
--- ARGV[16] channel  the channel of the job
--- ARGV[17] begins the channel of the beginnings of attempts
--- ARGV[18] next   ms, when the tick after this one is due; '' if unknown
+-- ARGV[10] until  ms, the latest start of a first attempt; '' for no limit
+-- ARGV[11] def    the fingerprint of the caller's definition; '' if it has none
+-- ARGV[12] channel  the channel of the job
+-- ARGV[13] begins the channel of the beginnings of attempts
+-- ARGV[14] next   ms, when the tick after this one is due; '' if unknown
 --
 -- Returns {1, token, attempt, last success or '', unsure or '', asked or '', payload or '', start}   claimed;
 --                             asked: JSON of what, who, why, id; start: when (ms)
@@ -51,7 +47,7 @@
 -- and its lease is extended.
 local job, open, runs, fence, tomb, payloads = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local me, tick, ttl, known, most = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])
-local overlap, keep, ledger, holder, first = ARGV[6], ARGV[7], ARGV[8], ARGV[9], ARGV[10]
+local overlap, keep, ledger, holder, def, channel = ARGV[6], ARGV[7], ARGV[8], ARGV[9], ARGV[11], ARGV[12]
 
 --@include clock
 --@include token
@@ -89,7 +85,7 @@ if record and record.run == me then
   redis.call('HSET', open, tick, cjson.encode(record))
   return granted(record.token, tonumber(record.attempt), record.unsure, record.start)
 end
-if ARGV[15] ~= '' and acting ~= ARGV[15] then
+if def ~= '' and acting ~= def then
   return {13}
 end
 if not record then
@@ -129,7 +125,6 @@ if left > 0 then
 end
 redis.call('LLEN', runs) -- a key of another type fails here, and not when the run has ended
 local attempt, unsure = 1, nil
-local began, gap = begin_of(hold), math.min(ttl, 1000) -- of the hold before this one, which ended when `freed`
 if record then
   attempt, unsure = tonumber(record.attempt) + 1, record.unsure
   if record.run ~= '' then
@@ -137,47 +132,35 @@ if record then
     tried(record, held_until(record), 'its holder died')
   end
   if record.cancel or attempt > most then
-    end_run(job, open, runs, keep, ARGV[16], tick, record, 'unknown',
+    end_run(job, open, runs, keep, channel, tick, record, 'unknown',
       (record.cancel and 'canceled; ' or '') .. 'its holder died or released it', held_until(record))
     return {9}
   end
   if asked and asked.id and not known_as then
-    record.held = record.held or record.start
-    end_run(job, open, runs, keep, ARGV[16], tick, record, 'unknown', 'the server lost its payload', now)
+    end_run(job, open, runs, keep, channel, tick, record, 'unknown', 'the server lost its payload', now)
     return {9}
-  end
-  if record.held then
-    began, freed, gap = record.held, held_until(record), ttl
   end
 elseif last ~= known then
   return {8, last}
-elseif ARGV[14] ~= '' and now > tonumber(ARGV[14]) then
+elseif ARGV[10] ~= '' and now > tonumber(ARGV[10]) then
   return {12}
 end
 
--- A claim within the gap continues the hold: a dead holder is waited for during its TTL, and other runs follow at once.
 local start = whole(now)
-local held = start
-if began ~= '' and now - tonumber(freed) <= gap then
-  held = began
-end
 local token = next_token(fence)
 redis.call('HSET', open, tick, cjson.encode({
   run = me, holder = holder, attempt = whole(attempt), token = token,
-  start = start, til = whole(now + ttl), ttl = ARGV[3], unsure = unsure, held = held, seen = start,
+  start = start, til = whole(now + ttl), ttl = ARGV[3], unsure = unsure, seen = start,
   tries = record and record.tries, asked = asked,
 }))
 local set = {'open:' .. tick, tick}
 if newer(tick, last) then
   set[3], set[4] = 'last', tick
 end
-if ARGV[18] ~= '' then
-  set[#set + 1], set[#set + 2] = 'next', ARGV[18]
+if ARGV[14] ~= '' then
+  set[#set + 1], set[#set + 2] = 'next', ARGV[14]
 end
 redis.call('HSET', job, unpack(set))
 follow(job, open)
-if not record and first ~= '' then
-  skip(job, runs, keep, last, first, ARGV[11], ARGV[12], ARGV[13])
-end
-announce(ARGV[17], 'begins ' .. tick)
+announce(ARGV[13], 'begins ' .. tick)
 return granted(token, attempt, unsure, start)

@@ -95,7 +95,7 @@ for _, field in ipairs(redis.call('HKEYS', job)) do
   local tick = string.match(field, '^open:(%-?%d+)$')
   if tick and redis.call('HEXISTS', open, tick) == 0 then
     redis.call('HSET', open, tick, cjson.encode({
-      attempt = '1', start = whole(now), til = '0', held = whole(now), seen = whole(now),
+      attempt = '1', start = whole(now), til = '0', seen = whole(now),
       tries = {{attempt = '1', error = 'the server lost its record'}},
     }))
     id = nil
@@ -173,13 +173,6 @@ stay(job, retain, due, open, runs, payloads, restored and deeds or nil)
 if g.mine == '1' and next_tick ~= '' then
   redis.call('HSET', job, 'next', next_tick)
 end
-local text = redis.pcall('LRANGE', runs, 0, 0)[1] -- an ACL that forbids it stops nothing
-if text and string.find(text, '"rescheduled"', 1, true) then
-  local entry = cjson.decode(text)
-  if entry.last == redis.call('HGET', job, 'last') then
-    g.changed = entry.tick
-  end
-end
 g.same, g.others = count(live, acts)
 local ripe = redis.call('ZRANGE', due, 0, whole(now), 'BYSCORE', 'LIMIT', 0, ROOM)
 if #ripe > 0 and redis.call('HEXISTS', job, 'paused') == 0 then
@@ -194,4 +187,4 @@ if #ripe > 0 and redis.call('HEXISTS', job, 'paused') == 0 then
   end
 end
 g.soon = coming(due, 1)[2]
-return state(job, open, us, g)
+return state(job, open, runs, us, g)

@@ -31,7 +31,7 @@ redis.call('ZCOUNT', due, 0, 0) -- a key of another type fails here, and not hal
 -- If the clock was set back, the newest pause or resume still has the greatest time.
 local at = whole(math.max((server_time()), controlled(job)))
 if (ARGV[1] == '1') == not paused then
-  obey(job, acted(acts, at, paused and 'resume' or 'pause', nil, ARGV[3], ARGV[4]))
+  obey(job, acted(acts, at, paused and 'resume' or 'pause', nil, ARGV[3], ARGV[4], paused or nil))
 end
 stay(job, retain or ARGV[2], due, open, runs, acts, payloads)
 announce(ARGV[5], 'paused ' .. ARGV[1])

@@ -19,6 +19,9 @@
 --         {13} another definition acts
 --         or the reply of part_ledger: after {10}, open it first
 --
+-- If the newest entry of the history has the ticks up to `last`, skipped for the same reason, it is extended. An entry
+-- of a run has no `last`. A damaged entry is not changed.
+--
 -- Twice is safe: the second time the ticks are accounted for.
 local job, runs = KEYS[1], KEYS[2]
 local first, newest, count, reason = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
@@ -46,6 +49,12 @@ if tonumber(newest) > now then
 end
 redis.call('LLEN', runs) -- a key of another type fails here, and not half-way
 redis.call('HSET', job, 'last', newest)
-skip(job, runs, ARGV[6], last, first, newest, count, reason)
+local _, before = pcall(cjson.decode, redis.call('LRANGE', runs, 0, 0)[1] or '{}')
+if type(before) == 'table' and before.error == reason and before.last == last then
+  redis.call('LTRIM', runs, 1, -1)
+  first = before.tick
+  count = whole(tonumber(count) + tonumber(before.count))
+end
+log(job, runs, ARGV[6], {tick = first, last = newest, count = count, outcome = 'skipped', error = reason})
 announce(ARGV[8], 'ended ' .. newest)
 return {1}

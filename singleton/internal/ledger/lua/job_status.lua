@@ -2,14 +2,15 @@
 --
 -- KEYS[1] job     hash, the job's state
 -- KEYS[2] open    hash, tick -> run that has not ended
--- KEYS[3] due     sorted set, id -> instant
--- KEYS[4] payloads  hash, id -> payload
+-- KEYS[3] runs    list, ended runs
+-- KEYS[4] due     sorted set, id -> instant
+-- KEYS[5] payloads  hash, id -> payload
 --
 -- Returns the reply of part_state, with the definitions, or that of part_ledger.
 --
 -- Twice is safe: it shortens runs to their TTL, and replicas to their lapse, if the clock was set
 -- back. Otherwise it only reads.
-local job, open, due, payloads = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local job, open, runs, due, payloads = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 
 --@include clock
 --@include job
@@ -20,10 +21,10 @@ local job, open, due, payloads = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 --@include ledger
 
 redis.call('HLEN', open) -- a key of another type fails here, and not half-way
-local ids, runs = coming(due, 100), {}
+local ids, at = coming(due, 100), {}
 for i = 1, #ids, 2 do
   local header = called(payloads, ids[i]) or {}
-  runs[#runs + 1] = {id = ids[i], due = whole(tonumber(ids[i + 1])), who = header.who, why = header.why, at = header.at, size = header.size}
+  at[#at + 1] = {id = ids[i], due = whole(tonumber(ids[i + 1])), who = header.who, why = header.why, at = header.at, size = header.size}
 end
 local now, us = server_time()
 local live = replicas(job, now)
@@ -32,7 +33,7 @@ local members = {}
 for _, r in pairs(live) do
   members[#members + 1] = {def = r.def, identity = r.identity, since = whole(r.since)}
 end
-return state(job, open, us, {
+return state(job, open, runs, us, {
   same = same, others = others, mine = '1', members = #members > 0 and cjson.encode(members),
-  coming = #runs > 0 and cjson.encode({count = redis.call('ZCOUNT', due, 0, '+inf'), runs = runs}),
+  coming = #at > 0 and cjson.encode({count = redis.call('ZCOUNT', due, 0, '+inf'), runs = at}),
 })

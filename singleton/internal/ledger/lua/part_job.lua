@@ -1,10 +1,8 @@
 -- The ledger of a job.
 --   job   hash:  v: the schema; last: the newest tick that is accounted for; born: the
 --                first value of `last`, if no replica knew a better one; ok: the newest
---                tick that succeeded; freed: when the last run ended; hold: 'begin end' of
---                the time until then for which runs were held without a gap; next: the
---                next tick; paused, resumed: when; halt: 'begin end' of the last pause;
---                control: the entry of the newest pause or resume in `acts`;
+--                tick that succeeded; next: the next tick; paused: since when; control: the
+--                entry of the newest pause or resume in `acts`;
 --                retain: how long (ms) the ledger is kept after its last use; trig: the
 --                newest trigger; id: of this ledger, and a new one if it was created again
 --                or repaired after a loss; open:<tick> for each open run, as `open`
@@ -14,14 +12,13 @@
 --                have taken effect and no success was recorded, because its holder died
 --                during the work or did not know; seen: when its holder sent its last
 --                request; til: when its hold ends, unless it is renewed; ttl: how long (ms) a
---                renewal holds it; held: since when runs are held without a gap; tries: the
---                attempts that have ended, oldest
+--                renewal holds it; tries: the attempts that have ended, oldest
 --                first: attempt, holder, token, start, end, error. Of more than TRIES, the
 --                first and the newest; asked: what an operator has requested, trigger or
 --                rerun, with who, why, at (ms) and, of job_at, id; cancel: who has canceled it, why and at (ms)
 --   runs  list:  ended runs, newest first, as JSON
 --   acts  list:  what operators have done, newest first, as JSON: at (ms), what, who, why and
---                the tick. Each script that changes something for an operator adds an entry
+--                the tick and, of a resume, since when the job was paused. Each script that changes something for an operator adds an entry
 --                with the change, and none when it is repeated. The newest ACTS are kept
 -- A tick at or before `last` that is not open has ended. A triggered run has no scheduled
 -- instant. In place of the tick, it has the negative of the instant (ms) of the trigger: no tick
@@ -95,11 +92,6 @@ end
 -- abandoned, that is the time of the holder's last request.
 local function held_until(record)
   return math.max(tonumber(record.til), tonumber(record.seen))
-end
-
--- begin_of returns the begin of a span of time; '' if there is none.
-local function begin_of(span)
-  return string.match(span or '', '^(%d+) ') or ''
 end
 
 -- end_of returns when the present attempt of a record ended, whose work took so long (ms): this request may be late.
@@ -181,7 +173,7 @@ local function end_run(job, open, runs, keep, channel, tick, record, outcome, re
   local v, last, ok = unpack(redis.call('HMGET', job, 'v', 'last', 'ok'))
   redis.call('HDEL', open, tick)
   redis.call('HDEL', job, 'open:' .. tick)
-  local set = {'v', v or SCHEMA, 'freed', ended, 'hold', record.held .. ' ' .. ended, 'outcome', outcome}
+  local set = {'v', v or SCHEMA, 'outcome', outcome}
   if newer(tick, last) then
     set[#set + 1], set[#set + 2] = 'last', tick
   end
@@ -196,19 +188,6 @@ local function end_run(job, open, runs, keep, channel, tick, record, outcome, re
   announce(channel, 'ended ' .. tick .. ' ' .. outcome)
 end
 
--- skip records ticks that are not run. They follow `last`. If the newest entry has the
--- ticks up to there, skipped for the same reason, it is extended. An entry of a run has no
--- `last`. A damaged entry is not changed.
-local function skip(job, runs, keep, last, first, newest, count, reason)
-  local _, before = pcall(cjson.decode, redis.call('LRANGE', runs, 0, 0)[1] or '{}')
-  if type(before) == 'table' and before.error == reason and before.last == last then
-    redis.call('LTRIM', runs, 1, -1)
-    first = before.tick
-    count = whole(tonumber(count) + tonumber(before.count))
-  end
-  log(job, runs, keep, {tick = first, last = newest, count = count, outcome = 'skipped', error = reason})
-end
-
 -- listed adds an entry to what operators have done.
 local function listed(acts, entry)
   redis.call('LPUSH', acts, entry)
@@ -217,26 +196,25 @@ end
 
 -- acted adds what an operator has done, and returns the entry. It is the first write of a change,
 -- so a damaged list fails here, and not half-way. The caller gives the list the TTL of the job.
-local function acted(acts, at, what, tick, who, why)
-  local entry = cjson.encode({at = at, what = what, tick = tick, who = who, why = why})
+local function acted(acts, at, what, tick, who, why, since)
+  local entry = cjson.encode({at = at, what = what, tick = tick, who = who, why = why, since = since})
   listed(acts, entry)
   return entry
 end
 
 -- controlled returns when the job was paused or resumed last; 0: never.
 local function controlled(job)
-  local paused, resumed = unpack(redis.call('HMGET', job, 'paused', 'resumed'))
-  return math.max(tonumber(paused or 0), tonumber(resumed or 0))
+  local entry = redis.call('HGET', job, 'control')
+  return entry and tonumber(cjson.decode(entry).at) or 0
 end
 
 -- obey pauses or resumes the job, as an entry of `acts` says.
 local function obey(job, entry)
   local control = cjson.decode(entry)
+  redis.call('HSET', job, 'control', entry)
   if control.what == 'pause' then
-    redis.call('HSET', job, 'paused', control.at, 'control', entry)
+    redis.call('HSET', job, 'paused', control.at)
   else
-    redis.call('HSET', job, 'resumed', control.at, 'control', entry,
-      'halt', (redis.call('HGET', job, 'paused') or '') .. ' ' .. control.at)
     redis.call('HDEL', job, 'paused')
   end
 end
