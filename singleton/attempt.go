@@ -44,12 +44,10 @@ var (
 //	   │    ──failed, and the last one─────► recorded  │
 //	   │    ──failed, and canceled─────────► recorded  │
 //	   │                                               └──not answered──► unrecorded
-//	   ├──failed, the lease has ended──► lost
-//	   ├──failed, ctx has ended────────► stopped
-//	   └──failed───────────────────────► failing: still held
+//	   ├──failed, ctx or the lease has ended──► released: any replica may claim it
+//	   └──failed──────────────────────────────► released: any replica may claim it after a pause
 //
-// After lost, stopped and unrecorded another replica may claim the run at once. A run is
-// Unsure after an attempt that may have taken effect.
+// A run is Unsure after an attempt that may have taken effect.
 type execution struct {
 	run     *ledger.Claim
 	stop    *stopping.Deadline
@@ -57,6 +55,7 @@ type execution struct {
 	timeout time.Duration // of an attempt; 0: none
 	work    func(ctx context.Context) error
 	last    func(err error) bool // reports whether no attempt follows this failure
+	pause   time.Duration        // before the attempt that follows
 
 	took    time.Duration // the latest attempt
 	outcome Outcome       // of the latest attempt, as recorded
@@ -67,9 +66,7 @@ type ending int
 
 const (
 	ended      ending = iota // its outcome is recorded
-	failing                  // it failed, and another attempt may follow here
-	lost                     // its lease had ended
-	stopped                  // it failed after the end of ctx
+	released                 // another attempt may follow
 	superseded               // its outcome is not accepted: another replica has taken over
 	unrecorded               // its outcome may not be recorded
 )
@@ -95,16 +92,18 @@ func (x *execution) attempt(ctx, work context.Context) (end ending, err error) {
 	case cause != nil:
 		x.log.Error(withCause(err, cause), "run lost; another replica takes over", "attempt", x.run.Attempt, "took", x.took)
 		x.run.Unsure = true // if leave fails, the next holder sets this itself
-		x.leave(ctx, true)
-		return lost, err
+		x.leave(ctx, true, 0)
+		return released, err
 	case x.last(err) || x.run.Canceled() != nil:
 		return x.record(ctx, OutcomeFailed, err)
 	case ctx.Err() != nil:
 		x.log.Info("run left to another replica", "attempt", x.run.Attempt, "err", err, "took", x.took)
-		x.leave(ctx, true)
-		return stopped, err
+		x.leave(ctx, true, 0)
+		return released, err
 	}
-	return failing, err
+	x.log.Info("attempt failed; another one follows", "attempt", x.run.Attempt, "err", err, "pause", x.pause)
+	x.leave(ctx, true, x.pause)
+	return released, err
 }
 
 // do does the work once and waits until it has returned. The error says why the context
@@ -157,7 +156,7 @@ func (x *execution) record(ctx context.Context, outcome Outcome, failure error) 
 		x.run.Unsure = x.run.Unsure || failure == nil
 		err = errors.Join(fmt.Errorf("singleton: outcome %s not recorded: %w", outcome, err), failure)
 		x.run.Fail(err.Error())
-		x.leave(ctx, true)
+		x.leave(ctx, true, x.pause)
 		return unrecorded, err
 	case failure != nil:
 		log.Error(failure, "run ended")
@@ -167,12 +166,12 @@ func (x *execution) record(ctx context.Context, outcome Outcome, failure error) 
 	return ended, failure
 }
 
-// leave releases a run that has not ended, so that another replica can claim it at once. If
+// leave releases a run that has not ended, so that a replica can claim it after a pause. If
 // begun is true, the attempt counts. It has failed unless the run is Unsure.
-func (x *execution) leave(ctx context.Context, begun bool) {
+func (x *execution) leave(ctx context.Context, begun bool, pause time.Duration) {
 	trying, stop := x.stop.Context(ctx, 0)
 	defer stop()
-	if err := x.run.Abandon(trying, begun); err != nil && !errors.Is(err, lockcore.ErrNotHeld) {
+	if err := x.run.Abandon(trying, begun, pause); err != nil && !errors.Is(err, lockcore.ErrNotHeld) {
 		lock.Log(x.log, err, "failed to hand over run; its lease will expire", "attempt", x.run.Attempt)
 	}
 }
@@ -222,15 +221,13 @@ const maxRetryPause = time.Minute
 // A jobRun is the execution of a claimed tick.
 type jobRun struct {
 	execution
-	r      *Runner
-	j      *job
-	place  *place // nil in pauses
-	others bool   // other replicas could run the tick
+	j     *job
+	place *place
 }
 
-func (r *Runner) jobRun(j *job, run *ledger.Claim, p *place, others bool, stop *stopping.Deadline, log logr.Logger) *jobRun {
-	return &jobRun{r: r, j: j, place: p, others: others, execution: execution{
-		run: run, stop: stop, log: log, timeout: j.cfg.Timeout,
+func (r *Runner) jobRun(j *job, run *ledger.Claim, p *place, stop *stopping.Deadline, log logr.Logger) *jobRun {
+	return &jobRun{j: j, place: p, execution: execution{
+		run: run, stop: stop, log: log, timeout: j.cfg.Timeout, pause: j.retryPause(run.Attempt),
 		last: func(err error) bool { return run.Attempt >= j.cfg.MaxAttempts || permanent(err) },
 		work: func(ctx context.Context) error {
 			defer r.work.begin(j.name, ctx)()
@@ -251,93 +248,40 @@ func (r *Runner) jobRun(j *job, run *ledger.Claim, p *place, others bool, stop *
 	}}
 }
 
-// handOverAfter is the number of failed attempts on one replica after which another one makes the next.
-const handOverAfter = 2
-
-// do makes as many attempts as the job allows, and reports whether the run has ended. ctx
-// ends when the Runner shuts down, and work ends when the drain is over.
+// do makes the attempt, and reports whether the run has ended. ctx ends when the Runner shuts down, and work ends when the
+// drain is over.
 func (x *jobRun) do(ctx, work context.Context) (over bool) {
 	defer x.run.OnCancel(func(cause error) {
 		by, _ := errors.AsType[*ledger.CanceledError](cause)
 		x.log.Info("run canceled", "by", by.By, "reason", by.Reason)
 		x.j.metrics.count(x.j.metrics.acts, ledger.ActionCancel)
 	})()
-	defer x.vacate()
-	after := min(handOverAfter, x.j.cfg.MaxAttempts-1)
-	for begun, failed := false, 0; ; begun = true {
-		if cause := x.run.Err(); cause != nil {
-			x.log.Error(cause, "run lost before the attempt began; another replica takes over", "attempt", x.run.Attempt)
-		}
-		if x.run.Err() != nil || ctx.Err() != nil {
-			x.leave(ctx, begun)
-			return false
-		}
-		switch end, err := x.attempt(ctx, work); end {
-		case ended:
-			x.j.ready.Settle(time.Time{})
-			x.j.metrics.count(x.j.metrics.runs, string(x.outcome))
-			if err == nil && !x.run.Triggered && x.run.Tick.After(x.run.LastSuccess) {
-				x.j.metrics.instant(x.j.metrics.lastSuccess, x.run.Tick)
-			}
-			return true
-		case failing:
-			failed++
-			x.vacate()
-			pause, handOver := x.j.retryPause(x.run.Attempt), x.others && failed >= after
-			if handOver {
-				x.log.Info("attempt failed; handing over to another replica", "attempt", x.run.Attempt, "err", err, "pause", pause)
-			} else {
-				x.log.Info("attempt failed; retrying", "attempt", x.run.Attempt, "err", err, "pause", pause)
-			}
-			if x.pause(ctx, pause) && (handOver || x.seat(ctx) && !x.next(ctx)) {
-				if handOver {
-					x.leave(ctx, true)
-				}
-				return false
-			}
-		case unrecorded:
-			if !lockcore.IsTemporary(err) {
-				x.j.ready.Doubt(x.run.Tick, fmt.Errorf("singleton: the outcome of the run %s was not recorded: %w", x.run.RunID.Name(), err))
-			}
-			x.log.Error(err, "run ended, but its outcome was not recorded", "attempt", x.run.Attempt, "outcome", x.outcome, "took", x.took)
-			return false
-		case lost, stopped, superseded:
-			return false
-		}
+	defer x.place.leave()
+	switch cause := x.run.Err(); {
+	case cause != nil:
+		x.log.Error(cause, "run lost before the attempt began; another replica takes over", "attempt", x.run.Attempt)
+		x.leave(ctx, false, x.pause)
+		return false
+	case ctx.Err() != nil:
+		x.leave(ctx, false, 0)
+		return false
 	}
-}
-
-// vacate gives the place of the run back.
-func (x *jobRun) vacate() {
-	x.place.leave()
-	x.place = nil
-}
-
-// pause waits before the next attempt. It returns false if ctx or the lease has ended, or the run
-// is canceled.
-func (x *jobRun) pause(ctx context.Context, pause time.Duration) bool {
-	until := time.Now().Add(pause)
-	recording, done := context.WithTimeout(ctx, pause)
-	defer done()
-	if err := x.run.Record(recording); err != nil {
-		x.log.V(1).Info("failed to record the failure of the attempt; it is recorded with the next attempt", "err", err)
+	end, err := x.attempt(ctx, work)
+	switch end {
+	case ended:
+		x.j.ready.Settle(time.Time{})
+		x.j.metrics.count(x.j.metrics.runs, string(x.outcome))
+		if err == nil && !x.run.Triggered && x.run.Tick.After(x.run.LastSuccess) {
+			x.j.metrics.instant(x.j.metrics.lastSuccess, x.run.Tick)
+		}
+	case unrecorded:
+		if !lockcore.IsTemporary(err) {
+			x.j.ready.Doubt(x.run.Tick, fmt.Errorf("singleton: the outcome of the run %s was not recorded: %w", x.run.RunID.Name(), err))
+		}
+		x.log.Error(err, "run ended, but its outcome was not recorded", "attempt", x.run.Attempt, "outcome", x.outcome, "took", x.took)
+	case released, superseded:
 	}
-	waiting, stop := context.WithCancel(ctx)
-	defer stop()
-	defer x.run.OnCancel(func(error) { stop() })()
-	return retry.Sleep(waiting, time.Until(until), x.run.Context().Done())
-}
-
-// next counts the next attempt before it begins: if its holder dies, the attempt may have
-// taken effect.
-func (x *jobRun) next(ctx context.Context) bool {
-	err := x.run.Retry(ctx)
-	if errors.Is(err, ledger.ErrSuperseded) {
-		x.log.Error(err, "run lost; another replica has taken over", "attempt", x.run.Attempt)
-	} else if err != nil {
-		x.leave(ctx, true)
-	}
-	return err == nil
+	return end == ended
 }
 
 // retryPause returns the pause after a failed attempt.

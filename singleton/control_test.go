@@ -131,7 +131,7 @@ func TestFault125_OpenRunsContinueWhileTheJobIsPaused(t *testing.T) {
 		first := f.begun("draw", 1)[0]
 		testenv.Must(t, f.job("draw").Pause(t.Context()))
 		begun := f.begun("draw", 4)
-		if begun[1].replica != first.replica || begun[2].replica == first.replica {
+		if begun[1].replica == first.replica || begun[2].replica == begun[1].replica {
 			t.Errorf("the attempts are of %s, %s and %s", first.replica, begun[1].replica, begun[2].replica)
 		}
 		died := time.Now()

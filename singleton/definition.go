@@ -47,7 +47,7 @@ func (cfg JobConfig) complete() (JobConfig, error) {
 	cfg.MaxAttempts = cmp.Or(cfg.MaxAttempts, ledger.DefaultAttempts)
 	for _, r := range []rule{
 		{cfg.Timeout < 0, "Timeout", cfg.Timeout, "0 (none) or positive"},
-		{cfg.Retry < time.Millisecond || cfg.Retry > 24*time.Hour, "Retry", cfg.Retry, "0 (1s) or from 1ms to 24h"},
+		{cfg.Retry < 100*time.Millisecond || cfg.Retry > 24*time.Hour, "Retry", cfg.Retry, "0 (1s) or from 100ms to 24h"},
 		{cfg.MaxAttempts < 0, "MaxAttempts", cfg.MaxAttempts, "0 (5) or positive"},
 		{cfg.CatchUp < CatchUpLatest || cfg.CatchUp > CatchUpAll, "CatchUp", int(cfg.CatchUp), "CatchUpLatest or CatchUpAll"},
 		{cfg.StartingDeadline < 0, "StartingDeadline", cfg.StartingDeadline, "0 (no limit) or positive"},

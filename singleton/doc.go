@@ -88,9 +88,9 @@
 //	a completion's reply is lost It is sent again and recorded once.
 //	the holder is paused         Its context is done at its first use after the pause. Its
 //	                             completion is refused if another attempt has ended.
-//	the work fails, panics, or   The same replica tries again after Retry, then after twice
-//	exceeds its Timeout          that. After two attempts, another replica does. After
-//	                             MaxAttempts, the tick is recorded as failed.
+//	the work fails, panics, or   The run is released, and any replica makes the next attempt after
+//	exceeds its Timeout          Retry, then after twice that. After MaxAttempts, the tick is
+//	                             recorded as failed.
 //	the lease is lost            The context is done with the cause. Another replica may claim
 //	                             the tick.
 //	the run cannot be recorded   Recording is retried. If the lease ends first, another replica

@@ -10,13 +10,12 @@ import (
 	"github.com/noonlock/noonlock/singleton"
 )
 
-// One replica of three cannot do the work, and gets its share of the ticks. It hands a
-// tick over after two attempts, and before the last one, so every tick succeeds on another replica.
-// Mutants: all attempts are its own; it claims again what it has handed over.
+// One replica of three cannot do the work, and gets its share of the ticks. Another one makes the next attempt.
+// Mutant: the replica that has failed does not step back.
 func TestFault116_ABrokenReplica(t *testing.T) {
-	for _, c := range []struct{ most, want int }{{3, 2}, {2, 1}, {5, 2}} {
+	for _, most := range []int{2, 3} {
 		inBubble(t, func(t *testing.T, f *fleet) {
-			cfg := singleton.JobConfig{MaxAttempts: c.most}
+			cfg := singleton.JobConfig{MaxAttempts: most}
 			f.start("abc", "@every 1m", func(_ context.Context, run singleton.Run) error {
 				if run.Holder == "b" {
 					return errBroken
@@ -27,21 +26,21 @@ func TestFault116_ABrokenReplica(t *testing.T) {
 			began := 0
 			for _, r := range f.ended("draw") {
 				last := r.Attempts[len(r.Attempts)-1]
-				if r.Outcome != singleton.OutcomeSucceeded || len(r.Attempts) != 1 && len(r.Attempts) != c.want+1 || last.Holder == "b" {
-					t.Errorf("%+v: the record is %+v", c, r)
+				if r.Outcome != singleton.OutcomeSucceeded || len(r.Attempts) > 2 || last.Holder == "b" {
+					t.Errorf("of %d attempts, the record is %+v", most, r)
 				}
 				if r.Attempts[0].Holder == "b" {
 					began++
 				}
-				if pause := 800 * time.Millisecond << (c.want - 1); len(r.Attempts) > 1 && last.Start.Sub(r.Attempts[c.want-1].End) < pause {
-					t.Errorf("%+v: the next replica began without the pause: %+v", c, r.Attempts)
+				if len(r.Attempts) > 1 && last.Start.Sub(r.Attempts[0].End) < 800*time.Millisecond {
+					t.Errorf("the next replica began without the pause: %+v", r.Attempts)
 				}
 			}
 			if began == 0 {
-				t.Errorf("%+v: the broken replica has claimed no tick of 30", c)
+				t.Error("the broken replica has claimed no tick of 30")
 			}
-			if n := f.log.Count("b: ", "handing over to another replica"); n != began {
-				t.Errorf("%+v: logged %d times, want %d", c, n, began)
+			if n := f.log.Count("b: ", "attempt failed; another one follows"); n != began {
+				t.Errorf("logged %d times, want %d", n, began)
 			}
 		})
 	}
@@ -56,8 +55,8 @@ func TestFault116_NoOtherReplica(t *testing.T) {
 		if took := r.End.Sub(r.Attempts[0].Start); r.Outcome != singleton.OutcomeFailed || len(r.Attempts) != 4 || took < 6*time.Second || took > 9*time.Second {
 			t.Errorf("after %v the record is %+v", took, r)
 		}
-		for _, a := range r.Attempts {
-			if a.Holder != r.Holder || a.Token != r.Token {
+		for i, a := range r.Attempts {
+			if a.Holder != r.Holder || i > 0 && a.Token <= r.Attempts[i-1].Token {
 				t.Errorf("the attempts are %+v", r.Attempts)
 			}
 		}
@@ -116,8 +115,7 @@ func TestFault124_AReplicaThatWaitsForARetry(t *testing.T) {
 	}
 }
 
-// A replica has lost its lease, and nobody takes the run over: until its retry is due, the replica runs what
-// may go before it, and later work follows.
+// Until the next attempt at a run is due, the replica runs what may go before it, and later work follows.
 // Mutants: nothing else is claimed; later work is claimed all the time; the retry comes early or never.
 func TestFault124_OtherWorkBeforeARetry(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
@@ -130,12 +128,10 @@ func TestFault124_OtherWorkBeforeARetry(t *testing.T) {
 		}))
 		r.add("draw", "@every 1m", func(ctx context.Context, _ singleton.Run) error {
 			switch len(f.book.all()) {
-			case 2:
-				defer r.net.Heal()
-				r.net.Partition()
-				fallthrough
 			case 1:
 				<-ctx.Done()
+				return errBroken
+			case 2:
 				return errBroken
 			}
 			return nil

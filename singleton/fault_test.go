@@ -188,7 +188,7 @@ func TestFault72_AnOutageIsNoWork(t *testing.T) {
 		"within the TTL": {time.Minute, nil, singleton.JobConfig{}, "missed"},
 		"over the TTL":   {2 * time.Second, nil, singleton.JobConfig{}, "missed"},
 		"failed":         {time.Minute, errBroken, singleton.JobConfig{MaxAttempts: 1}, "missed"},
-		"after attempts": {time.Minute, errBroken, singleton.JobConfig{Retry: time.Millisecond}, "overlap"},
+		"after attempts": {time.Minute, errBroken, singleton.JobConfig{Retry: 100 * time.Millisecond}, "overlap"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

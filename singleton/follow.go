@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -37,7 +35,6 @@ type follower struct {
 	owed   time.Time // the first due tick that does not run, see lookAhead; zero: none
 
 	mine map[int64]*ledger.Claim // by their keys, what this replica runs now
-	away map[int64]absence       // by their keys, the runs that it has left
 
 	seat  *place // requested for the next claim; nil: none waits for a place
 	waits bool   // the last claim does
@@ -65,24 +62,13 @@ type change struct {
 	succeeded bool
 }
 
-// An absence is from a run that this replica has left, and does not claim before a time, so that another
-// replica can. A run with another token has been claimed since, and that replica may have died.
-type absence struct {
-	token uint64
-	until time.Time
-}
-
-func (a absence) from(open ledger.OpenRun) bool {
-	return a.token == open.Token && time.Now().Before(a.until)
-}
-
 // newFollower returns a follower for follow. end ends the context of that.
 func (r *Runner) newFollower(j *job, end context.CancelCauseFunc) *follower {
 	log := r.log.WithValues("job", j.name)
 	reports := lock.Of(r.client).Reports("jobs", "ledger unavailable; ticks are delayed", "ledger available again")
 	return &follower{
 		loop: newLoop(j.ready, log, reports, true),
-		r:    r, j: j, end: end, mine: map[int64]*ledger.Claim{}, away: map[int64]absence{},
+		r:    r, j: j, end: end, mine: map[int64]*ledger.Claim{},
 	}
 }
 
@@ -106,15 +92,8 @@ func (f *follower) follow(ctx context.Context) {
 	})
 }
 
-// lookAfter returns how long the state is used after it was read. No message says that another replica has
-// claimed a run. If it is read once per TTL, the end of that lease is noticed in time.
-func (f *follower) lookAfter() time.Duration {
-	after := min(cmp.Or(f.state.Again, lookEvery), lookEvery)
-	for _, absent := range f.away {
-		after = min(after, f.r.cfg.TTL, absent.until.Sub(f.looked))
-	}
-	return after
-}
+// lookAfter returns how long the state is used after it was read.
+func (f *follower) lookAfter() time.Duration { return min(cmp.Or(f.state.Again, lookEvery), lookEvery) }
 
 // step acts until nothing is left to do now, and returns the pause before the next check.
 func (f *follower) step(ctx, work context.Context) (pause time.Duration, err error) {
@@ -184,6 +163,9 @@ func (f *follower) act(ctx, work context.Context) (again bool, pause time.Durati
 	settling := f.state.Settling - time.Since(f.looked)
 	for _, open := range f.state.Open {
 		left := open.Left - time.Since(f.looked)
+		if open.Holder == f.r.client.Identity() && f.state.Replicas > 1 {
+			left += stepBack
+		}
 		switch {
 		case f.mine[open.Key()] != nil:
 		case left > 0:
@@ -193,8 +175,6 @@ func (f *follower) act(ctx, work context.Context) (again bool, pause time.Durati
 			f.known = outdated
 			return true, 0, nil
 		case blocked && forbidden:
-		case f.away[open.Key()].from(open):
-			blocked = true
 		case settling > 0 && !open.Triggered && open.Asked == nil:
 			blocked, pause = true, min(pause, settling)
 		default:
@@ -224,6 +204,9 @@ func (f *follower) act(ctx, work context.Context) (again bool, pause time.Durati
 	}
 	return false, pause, nil
 }
+
+// stepBack is how long the replica that has made an attempt leaves the next one to others: the fault may be its own.
+const stepBack = 100 * time.Millisecond
 
 // fewTriggers is half of the open triggers with which the server opens no more runs at their instants (part_due.lua).
 const fewTriggers = 25
@@ -259,7 +242,7 @@ func (f *follower) catchUp() {
 		}
 		explained := c.end != nil
 		if c.run != nil {
-			f.returned(c.run.run, explained)
+			delete(f.mine, c.run.run.Key())
 		}
 		switch {
 		case !explained:
@@ -277,23 +260,4 @@ func (f *follower) catchUp() {
 	if len(noticed) > 0 {
 		f.show(time.Time{})
 	}
-}
-
-// returned removes a run from those on this replica. If it has not ended, this replica leaves it to another one for the
-// pause of a retry. Otherwise, it would claim it again at once and use up all attempts.
-func (f *follower) returned(run *ledger.Claim, over bool) {
-	delete(f.mine, run.Key())
-	if !over {
-		f.away[run.Key()] = absence{run.Token(), time.Now().Add(f.j.retryPause(run.Attempt))}
-	}
-}
-
-// compare compares what this replica runs and has left with a new state: runs may be canceled, and absences over.
-func (f *follower) compare() {
-	for _, open := range f.state.Open {
-		if run := f.mine[open.Key()]; run != nil {
-			run.Cancel(open)
-		}
-	}
-	maps.DeleteFunc(f.away, func(_ int64, a absence) bool { return !slices.ContainsFunc(f.state.Open, a.from) })
 }

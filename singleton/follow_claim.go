@@ -39,7 +39,7 @@ func (f *follower) claim(ctx, work context.Context, id ledger.RunID, cfg ledger.
 	if run.Attempt == 1 && run.Asked == nil {
 		f.measure(id.Tick)
 	}
-	x := f.r.jobRun(f.j, run, place, f.state.Replicas > 1, f.stop, log)
+	x := f.r.jobRun(f.j, run, place, f.stop, log)
 	f.wg.Go(func() {
 		c := change{run: x}
 		if x.do(ctx, work) {
@@ -96,12 +96,12 @@ func (f *follower) holder(id ledger.RunID) string {
 
 // started counts a request or a takeover.
 func (f *follower) started(run *ledger.Claim, log logr.Logger) {
-	if run.Attempt > 1 {
-		log.Info("run taken over", "from", f.holder(run.RunID), "attempt", run.Attempt)
+	if run.Dead != "" {
+		log.Info("run taken over", "from", run.Dead, "attempt", run.Attempt)
 		f.j.metrics.count(f.j.metrics.takeovers)
 		return
 	}
-	if asked := run.Asked; asked != nil {
+	if asked := run.Asked; asked != nil && run.Attempt == 1 {
 		log.Info("run requested", "action", asked.What, "by", asked.Who, "reason", asked.Why)
 		f.j.metrics.count(f.j.metrics.acts, asked.What)
 	}

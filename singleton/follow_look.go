@@ -40,7 +40,11 @@ func (f *follower) look(ctx context.Context) error {
 	f.r.observe(state.Now, sent, f.looked)
 	f.report(state)
 	f.state = state
-	f.compare()
+	for _, open := range state.Open {
+		if run := f.mine[open.Key()]; run != nil {
+			run.Cancel(open)
+		}
+	}
 	f.show(f.state.LastSuccess)
 	if !ok {
 		return f.look(ctx) // with the next tick, now that the time of the server is known

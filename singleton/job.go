@@ -62,9 +62,9 @@ type JobConfig struct {
 	Timeout time.Duration
 
 	// Retry is the pause after a failed attempt (an error, a panic, a timeout) before the
-	// next one. It doubles each time, up to a minute. From 1 ms to 24 h. Default
-	// one second. After two failed attempts on one replica, and before the last one, another replica makes
-	// the next attempt, if one is known, as the fault may be local.
+	// next one. It doubles each time, up to a minute. From 100 ms to 24 h. Default
+	// one second. Nobody holds the run meanwhile. Then any replica may claim it. The one that has failed waits for
+	// another 100 ms if it knows others, as the fault may be its own.
 	Retry time.Duration
 
 	// MaxAttempts is the number of attempts at a tick, over all replicas. Default 5. With 1

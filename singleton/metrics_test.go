@@ -92,7 +92,7 @@ func TestMetrics(t *testing.T) {
 			counts(outcomes[outcome], "runs_total", "outcome", outcome)
 		}
 		counts(skipped, "skipped_ticks_total", "reason", "overlap")
-		counts(2, "takeovers_total") // one after a failure, one after a death
+		counts(1, "takeovers_total") // after a death
 		counts(len(f.book.all()), "attempt_duration_seconds")
 		counts(int(newest.Unix()), "last_success_timestamp_seconds")
 		// The tick after the long run waited for it, half a minute.

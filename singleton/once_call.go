@@ -5,7 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/noonlock/noonlock/internal/retry"
 	"github.com/noonlock/noonlock/internal/stopping"
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
 )
@@ -62,8 +61,12 @@ func (c *onceCall) step(ctx context.Context) (pause time.Duration, over bool, er
 		return c.claim(ctx, ledger.RunID{Tick: state.Last.Add(time.Millisecond)}, state)
 	}
 	c.joined = open.RunID
-	if open.Left > 0 {
-		return c.await(open.Left, "holder", open.Holder, "attempt", open.Attempt), false, nil
+	left := open.Left
+	if open.Holder == c.o.identity {
+		left += onceStepBack
+	}
+	if left > 0 {
+		return c.await(left, "holder", open.Holder, "attempt", open.Attempt), false, nil
 	}
 	return c.claim(ctx, open.RunID, state)
 }
@@ -116,7 +119,7 @@ func (c *onceCall) claim(ctx context.Context, id ledger.RunID, known ledger.Stat
 	return pause, false, nil
 }
 
-// onceStepBack is how long a replica that has lost a run leaves it to the others.
+// onceStepBack is how long a replica that has left a run leaves it to the others.
 const onceStepBack = 500 * time.Millisecond
 
 // execute does the work of a claimed run. It returns over without an error after a recorded
@@ -138,9 +141,7 @@ func (c *onceCall) execute(ctx context.Context, run *ledger.Claim) (over bool, e
 		}
 	case unrecorded:
 		return true, err
-	case lost:
-		retry.Sleep(ctx, onceStepBack, nil) // another replica should claim it: this one could not keep it
-	case failing, stopped, superseded:
+	case released, superseded:
 	}
 	if ctx.Err() != nil {
 		return false, err // the reason for which the work stopped

@@ -1,7 +1,6 @@
 package singleton
 
 import (
-	"context"
 	"slices"
 	"sync"
 )
@@ -87,24 +86,5 @@ func (f *follower) unseat() {
 	if !f.waits {
 		f.seat.leave()
 		f.seat = nil
-	}
-}
-
-// seat waits for a place before another attempt. It returns false if ctx or the lease of the run has ended, or the run
-// is canceled.
-func (x *jobRun) seat(ctx context.Context) bool {
-	bound, stop := x.run.Bind(ctx)
-	defer stop()
-	waiting, cancel := context.WithCancel(bound)
-	defer cancel()
-	defer x.run.OnCancel(func(error) { cancel() })()
-	p := x.r.places.request(func() {})
-	select {
-	case <-p.given:
-		x.place = p
-		return true
-	case <-waiting.Done():
-		p.leave()
-		return false
 	}
 }

@@ -141,7 +141,7 @@ func TestPlacesOfRuns(t *testing.T) {
 		},
 		"a retry waits for the place, and is canceled": {
 			first: func(context.Context, singleton.Run) error { return errBroken }, second: hang(1), cancel: true,
-			want: "failed:singleton: canceled by reader ",
+			want: "failed:canceled; broken on purpose ",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

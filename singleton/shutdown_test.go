@@ -60,10 +60,9 @@ func TestFault52_WorkThatIsSlowToStop(t *testing.T) {
 	})
 }
 
-// A shutdown in the pause before a retry releases the tick to another replica at once. If
-// the last attempt has been made, the stopping replica records the tick.
-// Mutants: the pause is waited for; the attempt after it counts although it never began; a
-// last attempt is left to be recorded as unknown.
+// A replica that stops in the pause before the next attempt stops at once, and another one makes that attempt when the pause
+// is over. If the last attempt has been made, the stopping replica records the tick.
+// Mutants: the pause is waited for; a last attempt is left to be recorded as unknown.
 func TestShutdownBetweenAttempts(t *testing.T) {
 	for _, most := range []int{1, 2} {
 		inBubble(t, func(t *testing.T, f *fleet) {
@@ -91,8 +90,8 @@ func TestShutdownBetweenAttempts(t *testing.T) {
 			case most == 2 && (record.Outcome != singleton.OutcomeSucceeded || record.Holder == first.replica || record.Attempt != 2):
 				t.Errorf("record is %+v, want the other's success", record)
 			}
-			if time.Since(stopped) > 2*time.Second {
-				t.Errorf("the next took %v", time.Since(stopped))
+			if took := time.Since(stopped); most == 1 && took > 2*time.Second || took > time.Minute {
+				t.Errorf("the next took %v", took)
 			}
 		})
 	}

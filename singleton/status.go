@@ -69,8 +69,8 @@ type OpenRun struct {
 	Holder  string    `json:"holder,omitempty"`
 	Token   uint64    `json:"token,omitempty"`
 	Since   time.Time `json:"since"` // when the attempt began, or the run was triggered
-	// Running is true while the lease of the run is valid. If it is false, another replica
-	// may take over.
+	// Running is true while the lease of the run is valid. If it is false, any replica may make
+	// the next attempt, after the pause if the last one has failed.
 	Running bool `json:"running"`
 	// Attempts are the attempts that have ended, oldest first.
 	Attempts []Attempt `json:"attempts,omitempty"`
@@ -95,7 +95,7 @@ func (j *Job) Status(ctx context.Context) (Status, error) {
 	for _, run := range state.Open {
 		st.Open = append(st.Open, OpenRun{
 			RunID: RunID(run.RunID), Attempt: run.Attempt, Holder: run.Holder, Token: run.Token,
-			Since: run.Start, Running: run.Left > 0, Attempts: attempts(&d, run.Tries),
+			Since: run.Start, Running: run.Running, Attempts: attempts(&d, run.Tries),
 			Request: actOn(&d, RunID(run.RunID), run.Asked), Canceled: actOn(&d, RunID(run.RunID), run.Canceled),
 		})
 	}

@@ -21,7 +21,7 @@ func TestPageOfAJob(t *testing.T) {
 	t.Parallel()
 	e := testenv.OnServer(t)
 	work := newScript()
-	draw := runner(e, e.Client("worker-1"), "draw", "@every 24h", singleton.JobConfig{MaxAttempts: 2, Retry: time.Millisecond}, work.work)
+	draw := runner(e, e.Client("worker-1"), "draw", "@every 24h", singleton.JobConfig{MaxAttempts: 2, Retry: 100 * time.Millisecond}, work.work)
 	long := errors.New(strings.Repeat("long ", 80) + "the end")
 	work.results <- errWorse
 	work.trigger(e, draw, long)

@@ -175,7 +175,7 @@ func (p *runPath) replay(t *testing.T) {
 
 // jobScripts are the scripts that the Runners send.
 var jobScripts = []string{
-	"job_open", "job_status", "job_claim", "job_renew", "job_retry", "job_complete", "job_abandon", "job_skip", "job_pause", "job_leave",
+	"job_open", "job_status", "job_claim", "job_renew", "job_complete", "job_abandon", "job_skip", "job_pause", "job_leave",
 }
 
 // mutate makes the server run the mutants in place of the scripts.
@@ -452,7 +452,7 @@ func TestRunsNeedTheirRules(t *testing.T) {
 		{"a tick that has ended is refused", "job_claim", "if tonumber(tick) <= tonumber(last) then", "if not redis then"},
 		{"attempts are counted", "job_claim", "tonumber(record.attempt) + 1", "1"},
 		{"a renewal extends the lease", "job_renew", "record.til =", "record.never ="},
-		{"a tick that is abandoned is free", "job_abandon", "record.run, record.til = '', '0'", ""},
+		{"a tick that is abandoned is free", "job_abandon", "record.run, record.seen, record.til, record.ttl = '', whole(ended), whole(now + tonumber(wait)), wait", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

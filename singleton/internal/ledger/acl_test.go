@@ -99,15 +99,13 @@ func TestFault60_ACLOfTheLedger(t *testing.T) {
 				if granted[tick]++; granted[tick] > 1 && run.Attempt == 1 {
 					e.Errorf("tick %v was granted again", tick)
 				}
-				err = run.Retry(ctx)
-				note(err)
 				if n == 0 {
 					e.Pass(120 * time.Millisecond) // a renewal
 				}
 				if n%2 == 0 {
 					note(run.Complete(ctx, ledger.OutcomeSucceeded, ""))
 				} else {
-					note(run.Abandon(ctx, true))
+					note(run.Abandon(ctx, true, 0))
 				}
 			}
 			before := st

@@ -26,6 +26,8 @@ type Claim struct {
 	RunID
 	Attempt int       // 1, or more if the run was taken over
 	Start   time.Time // when it was claimed, by the server's clock
+	// Dead is the holder that has died in the attempt before this one; empty: none has.
+	Dead string
 	// LastSuccess is the newest tick that succeeded; zero: none.
 	LastSuccess time.Time
 	// Unsure means that an earlier attempt may have taken effect: its holder died, or did
@@ -36,7 +38,7 @@ type Claim struct {
 	Asked   *Act
 	Payload string // of TriggerAt; it is never logged
 
-	// of the present attempt: see Fail and Returned
+	// of the attempt: see Fail and Returned
 	failure string
 	began   time.Duration // by Elapsed
 	took    string        // ms; empty: the work has not returned
@@ -58,10 +60,17 @@ type runLease struct {
 	ledger *Ledger
 	tick   string       // as stored
 	work   atomic.Int32 // the progress of the work
-	ended  atomic.Pointer[struct{ reason, took string }]
+	ended  atomic.Pointer[ended]
 
 	canceled context.Context // ends with a *CanceledError
 	cancel   context.CancelCauseFunc
+}
+
+// ended is how the attempt ended, for Release.
+type ended struct {
+	reason string
+	took   string        // ms; empty: until now
+	wait   time.Duration // before the next attempt
 }
 
 // Noticed implements lock.Noticer: the run is canceled. If the server does not say by whom, the
@@ -127,7 +136,7 @@ func (k *runLease) Renewal(a *lock.Attempt) wire.Request {
 func (k *runLease) Release(a *lock.Attempt, _ bool) wire.Request {
 	keys, ended := k.ledger.keys, k.ended.Load()
 	return k.ledger.scripts.abandon.Call(wire.Keys(keys.job, keys.open, keys.tomb(a.ID())),
-		a.Value(), k.tick, k.work.Load(), a.TombTTL().Milliseconds(), ended.reason, ended.took, keys.channel)
+		a.Value(), k.tick, k.work.Load(), a.TombTTL().Milliseconds(), ended.reason, ended.took, ended.wait.Milliseconds(), keys.channel)
 }
 
 // reasonClosed is recorded for an attempt whose lease ends without Complete and Abandon.
@@ -192,7 +201,7 @@ func (r *Claim) Recorded(outcome string) string {
 	return outcome
 }
 
-// Returned ends the present attempt, and returns how long its work took. The methods below store that instead of
+// Returned ends the attempt, and returns how long its work took. Complete and Abandon store that instead of
 // the time at which the server executes their request, which may be much later.
 func (r *Claim) Returned() time.Duration {
 	took := r.ledger.lock.Client().Elapsed() - r.began
@@ -200,47 +209,15 @@ func (r *Claim) Returned() time.Duration {
 	return took
 }
 
-// Fail sets the error of the present attempt. Record, Retry or Abandon stores it.
+// Fail sets the error of the attempt. Abandon stores it.
 func (r *Claim) Fail(reason string) { r.failure = clip(reason) }
 
-// Record stores the error of Fail. It is for pauses before Retry, which stores it too, so the
-// request is sent once and its error may be ignored.
-func (r *Claim) Record(ctx context.Context) error {
-	req := r.retry("0")
-	answer, err := r.ledger.lock.Once(ctx, req)
-	_, err = req.Number(answer, err)
-	return opError("record", r.ledger.name, err)
-}
-
-// retry returns the request that stores the error of Fail and, if begin is "1", counts the
-// next attempt.
-func (r *Claim) retry(begin string) wire.Request {
-	l := r.ledger
-	return l.scripts.retry.Call(wire.Keys(l.keys.job, l.keys.open),
-		r.Value(), r.text(), r.Attempt, r.failure, r.took, begin, l.keys.begins)
-}
-
-// Retry counts another attempt of this run on this holder, after a temporary failure. It
-// increments Attempt and keeps the token. The caller counts the attempts. The errors are ErrSuperseded
-// and those of Complete.
-func (r *Claim) Retry(ctx context.Context) error {
-	n, err := r.ledger.persist(ctx, r.retry("1"))
-	if err == nil && n == 0 {
-		err = ErrSuperseded
-	}
-	if err == nil {
-		r.Attempt++
-		r.failure, r.took, r.began = "", "", r.ledger.lock.Client().Elapsed()
-	}
-	return opError("retry", r.ledger.name, err)
-}
-
-// Abandon releases the run, so that another replica can claim the tick at once. began means
+// Abandon releases the run, so that any replica can claim the tick after wait. began means
 // that the work had begun, so this counts as an attempt. That attempt has failed, or may
 // have taken effect if Unsure is set. It may also have taken effect if the Claim ends with
 // Unlock or Client.Close. Abandon stores the error of Fail, and returns like Unlock.
-func (r *Claim) Abandon(ctx context.Context, began bool) error {
-	r.run.ended.Store(&struct{ reason, took string }{cmp.Or(r.failure, reasonClosed), r.took})
+func (r *Claim) Abandon(ctx context.Context, began bool, wait time.Duration) error {
+	r.run.ended.Store(&ended{cmp.Or(r.failure, reasonClosed), r.took, wait})
 	switch {
 	case !began:
 		r.run.work.Store(workNotBegun)
@@ -252,14 +229,8 @@ func (r *Claim) Abandon(ctx context.Context, began bool) error {
 	return r.Unlock(ctx)
 }
 
-// persist sends a script that returns a number until there is a reply or ctx ends.
-func (l *Ledger) persist(ctx context.Context, r wire.Request) (int64, error) {
-	answer, err := l.lock.Persist(ctx, r)
-	return r.Number(answer, err)
-}
-
-// commit is persist for a request whose effect must survive a failover. The answer 0 means
-// that there was no effect, so it needs no replicas.
+// commit sends a script that returns a number until there is a reply or ctx ends. Its effect must survive a failover. The
+// answer 0 means that there was none, so it needs no replicas.
 func (l *Ledger) commit(ctx context.Context, r wire.Request) (int64, error) {
 	answer, err := l.lock.Commit(ctx, r)
 	if answer == any(int64(0)) && errors.Is(err, lockcore.ErrNotReplicated) {

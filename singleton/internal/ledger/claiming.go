@@ -43,7 +43,7 @@ func (l *Ledger) Claim(ctx context.Context, id RunID, known State, cfg ClaimConf
 	id.Tick = id.Tick.UTC()
 	c := &Claim{ledger: l, RunID: id}
 	k := &runLease{Kind: l.lock.Client().Mutex(), ledger: l, tick: id.text()}
-	k.ended.Store(&struct{ reason, took string }{reason: reasonClosed})
+	k.ended.Store(&ended{reason: reasonClosed})
 	k.canceled, k.cancel = context.WithCancelCause(context.Background())
 	lease, err := l.lock.Hold(ctx, k,
 		func(a *lock.Attempt) wire.Request { return l.claim(a, id, known, cfg) },
@@ -74,14 +74,14 @@ func (l *Ledger) claim(a *lock.Attempt, id RunID, known State, cfg ClaimConfig) 
 // read reads the reply to a claim.
 func (c *Claim) read(answer any) (token uint64, granted bool, err error) {
 	list, _ := answer.([]any)
-	if len(list) != 8 || list[0] != int64(1) {
+	if len(list) != 9 || list[0] != int64(1) {
 		return 0, false, c.ledger.refusal(c.ledger.scripts.claim, c.RunID, list)
 	}
 	var d Decoder
 	token = d.Token(wire.Text(list[1]))
 	attempt, _ := list[2].(int64)
 	c.Attempt, c.LastSuccess, c.Unsure, c.Asked = int(attempt), d.Time(wire.Text(list[3])), wire.Text(list[4]) != "", nil
-	c.Payload, c.Start = wire.Text(list[6]), d.Time(wire.Text(list[7]))
+	c.Payload, c.Start, c.Dead = wire.Text(list[6]), d.Time(wire.Text(list[7])), wire.Text(list[8])
 	if asked := wire.Text(list[5]); asked != "" {
 		err = json.Unmarshal([]byte(asked), &c.Asked)
 	}

@@ -77,7 +77,8 @@ func (v jobVerdict) claim() {
 		v.granted(list, record)
 		return
 	case "9":
-		v.entry("tick:"+v.tick, "outcome:unknown", "attempt:"+strconv.Itoa(v.s.attempt), "error:its holder died", "holder:h")
+		outcome, reason := v.givenUp()
+		v.entry("tick:"+v.tick, outcome, "attempt:"+strconv.Itoa(v.s.attempt), "error:"+reason, "holder:h")
 		if open || len(list) != 1 {
 			v.complain("not ended as unknown")
 		}
@@ -124,12 +125,12 @@ func (v jobVerdict) known(last any, open int) {
 func (v jobVerdict) granted(list []any, record string) {
 	v.Helper()
 	_, succeeded := list[3].(string)
-	unsure := ""
+	unsure, dead := "", ""
 	if v.s.tick == "dead" {
-		unsure = "1"
+		unsure, dead = "1", "h"
 	}
-	if len(list) != 8 || !succeeded || list[3] != v.before.job["ok"] || list[4] != unsure || list[5] != "" || list[6] != "" {
-		v.complain("want the last success, and unsure %q", unsure)
+	if len(list) != 9 || !succeeded || list[3] != v.before.job["ok"] || list[4] != unsure || list[5] != "" || list[6] != "" || list[8] != dead {
+		v.complain("want the last success, unsure %q, and %q as dead", unsure, dead)
 	}
 	if !strings.Contains(record, "til:true") {
 		v.complain("not held")

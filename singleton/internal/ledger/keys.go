@@ -47,7 +47,7 @@ func (Rights) Needs() lock.Needs {
 			case quorum:
 				return nil, errQuorum
 			}
-			return []*wire.Script{s.open, s.leave, s.claim, s.renew, s.complete, s.abandon, s.retry, s.skipped, s.trigger, s.at}, nil
+			return []*wire.Script{s.open, s.leave, s.claim, s.renew, s.complete, s.abandon, s.skipped, s.trigger, s.at}, nil
 		},
 	}
 }

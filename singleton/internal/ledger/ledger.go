@@ -159,7 +159,7 @@ func (l *Ledger) Leave(ctx context.Context, state State) error {
 		return nil
 	}
 	s := l.scripts.leave
-	_, err := l.persist(ctx, s.Call(wire.Keys(l.keys.job), state.replica, l.keys.channel))
+	_, err := l.lock.Persist(ctx, s.Call(wire.Keys(l.keys.job), state.replica, l.keys.channel))
 	return opError(op, l.name, err)
 }
 

@@ -358,7 +358,7 @@ func (p *play) facts(st ledger.State) []string {
 		by, canceled := act(run.Canceled)
 		open = append(open, name)
 		for fact := range strings.FieldsSeq(fmt.Sprintf("attempt=%d holder=%s held=%v left=%v over=%v requested=%s asked=%s by=%s canceled=%s",
-			run.Attempt, p.holder(run.Holder, run.Token), run.Left > 0, run.Left, run.Over, requested, asked, by, canceled)) {
+			run.Attempt, p.holder(run.Holder, run.Token), run.Running, run.Left, run.Over, requested, asked, by, canceled)) {
 			runs = append(runs, name+"."+fact)
 		}
 	}
@@ -575,12 +575,16 @@ func (r *replica) runsOn(verb string, id ledger.RunID, args []string) (facts []s
 		return facts, err
 	case "completes":
 		return nil, run.Complete(ctx, outcome, reason)
-	case "retries":
-		return nil, run.Retry(ctx)
-	case "abandons":
-		return nil, run.Abandon(ctx, true)
+	case "retries": // abandons and claims
+		if err := run.Abandon(ctx, true, 0); err != nil {
+			return nil, err
+		}
+		return r.claims(id, nil)
+	case "abandons": // RUN [WAIT]
+		wait, _ := time.ParseDuration(strings.Join(args, ""))
+		return nil, run.Abandon(ctx, true, wait)
 	case "withdraws": // before the work began
-		return nil, run.Abandon(ctx, false)
+		return nil, run.Abandon(ctx, false, 0)
 	case "unlocks":
 		return nil, run.Unlock(ctx)
 	case "returns":
@@ -588,8 +592,6 @@ func (r *replica) runsOn(verb string, id ledger.RunID, args []string) (facts []s
 	case "fails": // returns with a reason; it is not recorded yet
 		run.Returned()
 		run.Fail(args[0])
-	case "records":
-		return nil, run.Record(ctx)
 	case "doubts": // whether it had its effect
 		run.Unsure = true
 	case "notices": // that it is canceled, or that its lease has ended

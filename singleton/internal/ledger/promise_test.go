@@ -39,7 +39,7 @@ func (b *jobBench) check(where string, r jobRequest, s jobState, before, after j
 		v.claim()
 	case "job_complete":
 		v.complete()
-	case "job_abandon", "job_renew", "job_retry":
+	case "job_abandon", "job_renew":
 		v.hold()
 	case "job_skip":
 		v.skip()
@@ -211,7 +211,14 @@ func (v jobVerdict) hold() {
 		attempt--
 		fallthrough
 	case "abandon", "abandon, in doubt":
-		want = fmt.Sprintf("attempt:%d holder:h later:kept run: start:1 til:false token:5%s", attempt, doubt)
+		wait := "ttl:0"
+		if v.r.name == "abandon" {
+			wait = "til:true token:5 ttl:5000"
+		}
+		want = fmt.Sprintf("attempt:%d holder:h later:kept run: start:1 ", attempt)
+		if mine && !strings.HasSuffix(record, wait+doubt) {
+			v.complain("want %s", wait+doubt)
+		}
 		tomb := v.s.tomb
 		if mine || tomb == "" {
 			tomb = "abandoned"
@@ -221,14 +228,6 @@ func (v jobVerdict) hold() {
 		}
 	case "renew":
 		want = fmt.Sprintf("attempt:%d holder:h later:kept run:%s start:1 til:true token:5", attempt, jobMe)
-	case "record":
-		want = fmt.Sprintf("attempt:%d holder:h later:kept run:%s start:1 til:%v token:5", attempt, jobMe, v.s.tick == "mine")
-	case "retry":
-		start := "1"
-		if attempt == 1 {
-			attempt, start = 2, "later"
-		}
-		want = fmt.Sprintf("attempt:%d holder:h later:kept run:%s start:%s til:%v token:5", attempt, jobMe, start, v.s.tick == "mine")
 	}
 	if mine && !strings.Contains(record, want) {
 		v.complain("want %s", want)
@@ -290,6 +289,14 @@ func (v jobVerdict) acted(what, tick string) {
 	}
 }
 
+// givenUp returns how a run ends that no attempt follows.
+func (v jobVerdict) givenUp() (outcome, reason string) {
+	if v.s.tick == "abandoned" {
+		return "outcome:failed", "boom"
+	}
+	return "outcome:unknown", "its holder died"
+}
+
 func (v jobVerdict) cancel() {
 	v.Helper()
 	all := v.r.name != "cancel"
@@ -319,7 +326,8 @@ func (v jobVerdict) cancel() {
 		}
 	case !all:
 		v.acted("cancel", v.tick)
-		v.entry("tick:"+v.tick, "outcome:unknown", "canceled", "attempt:"+strconv.Itoa(v.s.attempt))
+		outcome, reason := v.givenUp()
+		v.entry("tick:"+v.tick, outcome, "error:canceled; "+reason, "attempt:"+strconv.Itoa(v.s.attempt))
 		if open {
 			v.complain("not ended")
 		}

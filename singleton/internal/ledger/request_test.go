@@ -108,8 +108,6 @@ func withChannels(script string, args []any) []any {
 	switch script {
 	case "job_renew", "job_status":
 		return args
-	case "job_retry":
-		return append(args, begins)
 	case "job_claim":
 		return append(args, channel, begins, "66")
 	}
@@ -134,12 +132,10 @@ func jobRequests() []jobRequest {
 		claimRequest(jobRequest{name: "claim in time", most: 2, inTime: true}),
 		{name: "complete", script: "job_complete", keys: []string{"job", "open", "runs", "payloads"}, args: of("succeeded", "", 10, "5", "")},
 		{name: "fail", script: "job_complete", keys: []string{"job", "open", "runs", "payloads"}, args: of("failed", "boom", 10, "5", "")},
-		{name: "abandon", script: "job_abandon", keys: []string{"job", "open", "tomb:1"}, args: of("1", 300_000, "boom", "")},
-		{name: "abandon, not begun", script: "job_abandon", keys: []string{"job", "open", "tomb:1"}, args: of("0", 300_000, "boom", "")},
-		{name: "abandon, in doubt", script: "job_abandon", keys: []string{"job", "open", "tomb:1"}, args: of("2", 300_000, "boom", "")},
+		{name: "abandon", script: "job_abandon", keys: []string{"job", "open", "tomb:1"}, args: of("1", 300_000, "boom", "", 5_000)},
+		{name: "abandon, not begun", script: "job_abandon", keys: []string{"job", "open", "tomb:1"}, args: of("0", 300_000, "boom", "", 0)},
+		{name: "abandon, in doubt", script: "job_abandon", keys: []string{"job", "open", "tomb:1"}, args: of("2", 300_000, "boom", "", 0)},
 		{name: "renew", script: "job_renew", keys: []string{"open"}, args: of(60_000)},
-		{name: "retry", script: "job_retry", keys: []string{"job", "open"}, args: of("1", "boom", 3, "1")},
-		{name: "record", script: "job_retry", keys: []string{"job", "open"}, args: of("1", "boom", 3, "0")},
 		skipRequest(jobRequest{name: "skip", def: "d"}),
 		skipRequest(jobRequest{name: "skip of no definition"}),
 		skipRequest(jobRequest{name: "skip on an old view", stale: true}),

@@ -94,9 +94,13 @@ func (b *jobBench) keys(parts ...string) []string {
 }
 
 func jobRecord(run string, attempt int, til int64) string {
-	text, _ := json.Marshal(map[string]string{
+	fields := map[string]any{
 		"run": run, "holder": "h", "attempt": strconv.Itoa(attempt), "token": "5", "start": "1", "seen": "1", "til": strconv.FormatInt(til, 10), "later": "kept",
-	})
+	}
+	if run == "" {
+		fields["tries"] = []any{map[string]string{"attempt": strconv.Itoa(attempt), "error": "boom"}}
+	}
+	text, _ := json.Marshal(fields)
 	return string(text)
 }
 

@@ -15,7 +15,7 @@ var luaFiles embed.FS
 type scripts struct {
 	open, leave, status, pause, trigger, at, rerun, cancel *wire.Script
 	forget                                                 *wire.Script
-	claim, renew, complete, abandon, retry, skipped        *wire.Script
+	claim, renew, complete, abandon, skipped               *wire.Script
 }
 
 // ownScripts are loaded once, for all Clients.
@@ -28,8 +28,7 @@ func load(files fs.FS) (*scripts, error) {
 		pause: l.Script("job_pause"), trigger: l.Script("job_trigger"), at: l.Script("job_at"), rerun: l.Script("job_rerun"), cancel: l.Script("job_cancel"),
 		forget: l.Script("job_forget"),
 		claim:  l.Script("job_claim"), renew: l.Script("job_renew"), complete: l.Script("job_complete"),
-		abandon: l.Script("job_abandon"), retry: l.Script("job_retry"),
-		skipped: l.Script("job_skip"),
+		abandon: l.Script("job_abandon"), skipped: l.Script("job_skip"),
 	}
 	return s, l.Err()
 }

@@ -70,16 +70,16 @@ type State struct {
 	control string        // the newest pause or resume, as stored
 }
 
-// An OpenRun is a run that has not ended. It is running if Left is positive. Otherwise
-// another replica may take it over or, if Attempt is 0, start it.
+// An OpenRun is a run that has not ended.
 type OpenRun struct {
 	RunID
 	Attempt int
 	Holder  string
 	Token   uint64
-	Start   time.Time // of the attempt
-	Left    time.Duration
-	Over    bool // a message says that it has ended, but no answer of the server yet
+	Start   time.Time     // of the attempt
+	Running bool          // an attempt is under way
+	Left    time.Duration // until a replica may claim it
+	Over    bool          // a message says that it has ended, but no answer of the server yet
 
 	Tries    []Try // the attempts that have ended, oldest first
 	Asked    *Act  // nil: the run is scheduled
@@ -258,6 +258,7 @@ func (l *Ledger) state(ctx context.Context, r wire.Request) (st State, err error
 
 func readOpen(tick, record string, now time.Time) (OpenRun, error) {
 	var e struct {
+		Run                                string
 		Holder, Attempt, Token, Start, Til string
 
 		Tries         []Try
@@ -270,7 +271,7 @@ func readOpen(tick, record string, now time.Time) (OpenRun, error) {
 	var d Decoder
 	open := OpenRun{
 		RunID: d.RunID(tick), Attempt: d.Int(e.Attempt), Holder: e.Holder, Token: d.Token(e.Token), Start: d.Time(e.Start),
-		Left: d.Time(e.Til).Sub(now), Tries: e.Tries, Asked: e.Asked, Canceled: e.Cancel,
+		Left: d.Time(e.Til).Sub(now), Running: e.Run != "" && d.Time(e.Til).After(now), Tries: e.Tries, Asked: e.Asked, Canceled: e.Cancel,
 	}
 	return open, errors.Join(err, d.Err)
 }

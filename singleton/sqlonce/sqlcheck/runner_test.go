@@ -74,7 +74,7 @@ func TestFault82_TheTickIsRecordedAsUnknown(t *testing.T) {
 			return errors.Join(n.write(ctx, tx, run), errors.New("no luck"))
 		})
 		return err
-	}, singleton.JobConfig{MaxAttempts: 5, Retry: time.Millisecond})
+	}, singleton.JobConfig{MaxAttempts: 5, Retry: 100 * time.Millisecond})
 	if len(runs) == 0 || runs[0].Outcome != singleton.OutcomeUnknown || calls.Load() != 1 {
 		t.Errorf("recorded as %+v after %d calls; want unknown after one", runs, calls.Load())
 	}

@@ -181,6 +181,7 @@ func eachDay(t *testing.T, all map[string]rulefmt.Rule, seriesOf, alertOf func(n
 	const (
 		errors    = `noonlock_script_errors_total{` + target + `,script="job_open",reason="unsent"}`
 		held      = `noonlock_leases_held{` + target + `,kind="run"}`
+		tried     = `noonlock_job_attempt_duration_seconds_count{` + noons + `}`
 		offset    = `noonlock_job_clock_offset_seconds{` + target + `}`
 		succeeded = `noonlock_job_runs_total{` + noons + `,outcome="succeeded"}`
 		drawn     = `noonlock_job_last_success_timestamp_seconds{` + noons + `}`
@@ -214,7 +215,8 @@ func eachDay(t *testing.T, all map[string]rulefmt.Rule, seriesOf, alertOf func(n
 		{"LotteryCannotClaim", "no pod is ready", map[string]string{ready: "3x20 0x40"}},
 		{"", "no pod was ready for a while", map[string]string{ready: "3x35 0x5 3x20"}},
 
-		{"LotteryNoonUnfinished", "the database is away at noon", map[string]string{held: "0x20 1x40", succeeded: "5x60"}},
+		{"LotteryNoonUnfinished", "the database hangs at noon", map[string]string{held: "0x20 1x40", succeeded: "5x60"}},
+		{"LotteryNoonUnfinished", "the database is away at noon", map[string]string{tried: "9x20 10+1x40", held: "0x60", succeeded: "5x60"}},
 		{"", "noons that take long", map[string]string{held: "1x60", succeeded: "1x9 2x9 3x9 4x9 5x9 6x9"}},
 
 		{"LotteryNoonMissed", "missed", map[string]string{`noonlock_job_skipped_ticks_total{` + noons + `,reason="missed"}`: "0x30 1x30"}},

@@ -1,4 +1,4 @@
--- job_abandon: release a run so that another replica can claim it at once.
+-- job_abandon: release a run, so that any replica can make the next attempt.
 --
 -- KEYS[1] job     hash, the job's state
 -- KEYS[2] open    hash, tick -> run that has not ended
@@ -10,9 +10,12 @@
 -- ARGV[4] keep    ms, TTL of the tombstone
 -- ARGV[5] error   of the attempt
 -- ARGV[6] took    ms, how long the work took; '' for until now
--- ARGV[7] channel the channel of the job
+-- ARGV[7] wait    ms, before which nobody may claim it, unless it is canceled
+-- ARGV[8] channel the channel of the job
 --
--- Returns 1 released and open for others, 0 not held by this run.
+-- Returns 1 released, 0 not held by this run.
+--
+-- If the request is lost, the run is that of a dead holder when its lease ends.
 --
 -- Twice is safe: the second time this run does not hold it.
 local job, open, tomb = KEYS[1], KEYS[2], KEYS[3]
@@ -27,16 +30,18 @@ if not record or record.run ~= me then
   redis.call('SET', tomb, 'abandoned', 'PX', ARGV[4], 'NX')
   return 0
 end
+local ended = end_of(record, ARGV[6], now)
 if ARGV[3] == '0' then
   record.attempt = whole(tonumber(record.attempt) - 1)
 else
-  tried(record, end_of(record, ARGV[6], now), ARGV[5])
+  tried(record, ended, ARGV[5])
 end
 if ARGV[3] == '2' then
   record.unsure = '1'
 end
-record.run, record.til = '', '0'
+local wait = record.cancel and '0' or ARGV[7]
+record.run, record.seen, record.til, record.ttl = '', whole(ended), whole(now + tonumber(wait)), wait
 redis.call('HSET', open, tick, cjson.encode(record))
 redis.call('SET', tomb, 'abandoned', 'PX', ARGV[4])
-announce(ARGV[7], 'open ' .. tick)
+announce(ARGV[8], 'open ' .. tick)
 return 1

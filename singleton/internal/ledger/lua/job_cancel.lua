@@ -6,7 +6,7 @@
 -- KEYS[4] acts    list, what operators have done
 -- KEYS[5] due     sorted set, id -> instant
 -- KEYS[6] payloads  hash, id -> payload
--- ARGV[1] tick    ms, the tick or trigger; '' for all runs that are held
+-- ARGV[1] tick    ms, the tick or trigger; '' for all runs that are held, or wait for their next attempt
 -- ARGV[2] keep    ended runs to keep
 -- ARGV[3] who     the operator
 -- ARGV[4] why     the reason; may be empty
@@ -20,7 +20,7 @@
 --	held ──cancel──► held, canceled ──the work returns──► recorded by the holder
 --	                       └──holder dies or abandons──► unknown, by the next claim
 --	not held, attempt 0 ──cancel──► skipped
---	not held, attempt 1 or more ──cancel──► unknown
+--	not held, attempt 1 or more ──cancel──► failed, or unknown if an attempt may have taken effect
 --
 -- The holder learns it by message, and at the latest in the answer to its next renewal. A
 -- caller that dies has sent the request or has not.
@@ -49,8 +49,8 @@ local records, list = read_all(open, now)
 for i = 1, #list, 2 do
   local tick = list[i]
   local record = records[tick]
-  local held = left_of(record, now) > 0
-  if tick == wanted or wanted == '' and held then
+  local held = is_held(record, now)
+  if tick == wanted or wanted == '' and left_of(record, now) > 0 then
     answer[#answer + 1] = tick
     if not record.cancel then
       acted(acts, whole(now), 'cancel', tick, ARGV[3], ARGV[4])
@@ -67,7 +67,8 @@ for i = 1, #list, 2 do
       announce(ARGV[6], 'ended ' .. tick)
     else
       tried(record, held_until(record), 'its holder died')
-      end_run(job, open, runs, ARGV[2], ARGV[6], tick, record, 'unknown', 'canceled; its holder died or released it', held_until(record))
+      local outcome, reason = given_up(record)
+      end_run(job, open, runs, ARGV[2], ARGV[6], tick, record, outcome, 'canceled; ' .. reason, held_until(record))
     end
   end
 end

@@ -22,17 +22,18 @@
 -- ARGV[13] begins the channel of the beginnings of attempts
 -- ARGV[14] next   ms, when the tick after this one is due; '' if unknown
 --
--- Returns {1, token, attempt, last success or '', unsure or '', asked or '', payload or '', start}   claimed;
---                             asked: JSON of what, who, why, id; start: when (ms)
---         {2, left ms, tick, holder, attempt, last}   that tick is being run
+-- Returns {1, token, attempt, last success or '', unsure or '', asked or '', payload or '', start, dead}   claimed;
+--                             asked: JSON of what, who, why, id; start: when (ms); dead: the holder that has
+--                             died, '' if none has
+--         {2, left ms, tick, holder, attempt, last}   that tick is being run, or the next attempt at it must wait
 --         {3, last, last success or ''}   ended or skipped
 --         {4, µs}             not due for this long, by the server's clock
 --         {5}                 abandoned before this request arrived
 --         {6}                 paused; open runs are not affected
 --         {7, tick}           an earlier tick is open: claim that first
 --         {8, last}           the caller's state is old; last is the newest
---         {9}                 recorded now as unknown: its holder died or released it,
---                             and no attempt is left, or it was canceled, or its payload was lost
+--         {9}                 recorded now: its holder died or released it, and no attempt is left, or it was
+--                             canceled, or its payload was lost
 --         {12}                too late: `until` is over
 --         {13}                another definition acts
 --         or the reply of part_ledger: after {10}, open it first
@@ -76,14 +77,14 @@ if asked and asked.id then
 end
 
 -- granted returns the reply to a claim.
-local function granted(token, attempt, unsure, start)
-  return {1, token, attempt, ok or '', unsure or '', asked and cjson.encode(asked) or '', payload or '', start}
+local function granted(token, attempt, unsure, start, dead)
+  return {1, token, attempt, ok or '', unsure or '', asked and cjson.encode(asked) or '', payload or '', start, dead}
 end
 
 if record and record.run == me then
   record.til = whole(now + ttl)
   redis.call('HSET', open, tick, cjson.encode(record))
-  return granted(record.token, tonumber(record.attempt), record.unsure, record.start)
+  return granted(record.token, tonumber(record.attempt), record.unsure, record.start, '')
 end
 if def ~= '' and acting ~= def then
   return {13}
@@ -105,9 +106,8 @@ if overlap ~= '1' then
   local oldest
   for other, held in pairs(records) do
     if other ~= tick then
-      local left = left_of(held, now)
-      if left > 0 then
-        return busy(other, held, left)
+      if is_held(held, now) then
+        return busy(other, held, left_of(held, now))
       end
       if not oldest or instant(other) < instant(oldest) then
         oldest = other
@@ -124,16 +124,16 @@ if left > 0 then
   return busy(tick, record, left)
 end
 redis.call('LLEN', runs) -- a key of another type fails here, and not when the run has ended
-local attempt, unsure = 1, nil
+local attempt, unsure, dead = 1, nil, ''
 if record then
   attempt, unsure = tonumber(record.attempt) + 1, record.unsure
   if record.run ~= '' then
-    unsure = '1' -- its holder died during the work, which may have taken effect
+    unsure, dead = '1', record.holder or '' -- it died during the work, which may have taken effect
     tried(record, held_until(record), 'its holder died')
   end
   if record.cancel or attempt > most then
-    end_run(job, open, runs, keep, channel, tick, record, 'unknown',
-      (record.cancel and 'canceled; ' or '') .. 'its holder died or released it', held_until(record))
+    local outcome, reason = given_up(record)
+    end_run(job, open, runs, keep, channel, tick, record, outcome, (record.cancel and 'canceled; ' or '') .. reason, held_until(record))
     return {9}
   end
   if asked and asked.id and not known_as then
@@ -163,4 +163,4 @@ end
 redis.call('HSET', job, unpack(set))
 follow(job, open)
 announce(ARGV[13], 'begins ' .. tick)
-return granted(token, attempt, unsure, start)
+return granted(token, attempt, unsure, start, dead)

@@ -33,7 +33,7 @@ local function add(identity)
   end
 end
 for _, record in pairs((read_all(open, now))) do
-  if left_of(record, now) > 0 then
+  if is_held(record, now) then
     add(record.holder)
   end
 end

@@ -49,7 +49,7 @@ if tonumber(newest) > now then
 end
 redis.call('LLEN', runs) -- a key of another type fails here, and not half-way
 redis.call('HSET', job, 'last', newest)
-local _, before = pcall(cjson.decode, redis.call('LRANGE', runs, 0, 0)[1] or '{}')
+local _, before = pcall(cjson.decode, redis.call('LRANGE', runs, 0, 0)[1])
 if type(before) == 'table' and before.error == reason and before.last == last then
   redis.call('LTRIM', runs, 1, -1)
   first = before.tick

@@ -11,8 +11,8 @@
 --   open  hash:  tick -> record of a run that has not ended. unsure: '1' if an attempt may
 --                have taken effect and no success was recorded, because its holder died
 --                during the work or did not know; seen: when its holder sent its last
---                request; til: when its hold ends, unless it is renewed; ttl: how long (ms) a
---                renewal holds it; tries: the attempts that have ended, oldest
+--                request; run: the attempt that holds it; '' if none does; til: when its hold ends, unless it is
+--                renewed, or before when nobody may claim it; ttl: how long (ms) that is from now at most; tries: the attempts that have ended, oldest
 --                first: attempt, holder, token, start, end, error. Of more than TRIES, the
 --                first and the newest; asked: what an operator has requested, trigger or
 --                rerun, with who, why, at (ms) and, of job_at, id; cancel: who has canceled it, why and at (ms)
@@ -55,13 +55,19 @@ local function too_new(v)
   return tonumber(v) > SCHEMA + 1
 end
 
--- left_of returns for how many ms a run is still held. If it is 0 or less, the holder is dead.
+-- left_of returns for how many ms nobody may claim a run. If it is 0 or less, its holder is dead, or there is none.
 local function left_of(record, now)
   return tonumber(record.til) - now
 end
 
+-- is_held reports whether an attempt at a run is under way.
+local function is_held(record, now)
+  return record.run ~= '' and left_of(record, now) > 0
+end
+
 -- decode returns a record and its text. If the clock was set back, a run is held for at most its
--- TTL from now. Otherwise a dead holder would keep it until the clock has caught up.
+-- TTL from now, and the next attempt waits for at most its pause. Otherwise it would be kept until the clock has
+-- caught up.
 local function decode(open, tick, text, now)
   local record = cjson.decode(text)
   if record.ttl and left_of(record, now) > tonumber(record.ttl) then
@@ -88,10 +94,9 @@ local function read_all(open, now)
   return records, list
 end
 
--- held_until returns when the hold on a run ended that is no longer held. If it was
--- abandoned, that is the time of the holder's last request.
+-- held_until returns when the hold on a run ended that is no longer held.
 local function held_until(record)
-  return math.max(tonumber(record.til), tonumber(record.seen))
+  return record.run == '' and tonumber(record.seen) or math.max(tonumber(record.til), tonumber(record.seen))
 end
 
 -- end_of returns when the present attempt of a record ended, whose work took so long (ms): this request may be late.
@@ -116,6 +121,14 @@ local function tried(record, ended, reason)
     ['end'] = whole(ended), error = reason,
   }
   record.tries = tries
+end
+
+-- given_up returns how a run ends that no attempt follows, and the reason.
+local function given_up(record)
+  if record.run == '' and record.unsure ~= '1' then
+    return 'failed', record.tries[#record.tries].error
+  end
+  return 'unknown', 'its holder died or released it'
 end
 
 -- newer reports whether a tick is newer than another one, if there is one.

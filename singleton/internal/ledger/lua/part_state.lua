@@ -17,10 +17,10 @@ local RECENT = 4
 local function state(job, open, runs, us, g)
   local f = redis.call('HMGET', job, 'last', 'ok', 'paused', 'born', 'next', 'id', 'spec', 'control', 'outcome', 'def', 'ttl')
   local changed, run = '', {}
-  for i, text in ipairs(redis.pcall('LRANGE', runs, 0, RECENT - 1)) do -- an ACL that forbids it stops nothing
+  for _, text in ipairs(redis.pcall('LRANGE', runs, 0, RECENT - 1)) do -- an ACL that forbids it stops nothing
     local _, entry = pcall(cjson.decode, text)
     local is_valid = type(entry) == 'table' -- or it is damaged
-    if is_valid and i == 1 and entry.error == 'rescheduled' and entry.last == f[1] then
+    if is_valid and entry.error == 'rescheduled' and entry.last == f[1] then
       changed = entry.tick
     end
     if is_valid and not entry.last then
