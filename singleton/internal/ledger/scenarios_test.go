@@ -391,7 +391,8 @@ func TestLosses(t *testing.T) {
 			pass 1ms; redis hset job last @1; a looks => lost=true last=2; a looks => lost=false`},
 		{"a lost run is restored", true, `
 			a claims 1; a looks; pass 1s; redis del open; a looks => open=1 lost=true
-			record 1 => attempt=1 seen=61 start=61 til=0`},
+			record 1 => attempt=1 seen=61 start=61 til=0
+			pass 1s; one is attempts=1; one claims 1 => recorded; a asks => ran=61-61`},
 		{"only the runs end that had ended", true, `
 			a is overlap
 			a claims 1; a claims 1.001; redis copy open saved; a completes 1; a looks => open=1.001
