@@ -15,6 +15,7 @@ import (
 
 	"github.com/redis/go-redis/v9/logging"
 
+	"github.com/noonlock/noonlock/internal/overview"
 	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/statusz"
@@ -27,25 +28,33 @@ func TestMain(m *testing.M) {
 
 // A row is what a browser received about a thing, of any kind.
 type row struct {
-	Name       string
-	Gone       bool
-	Error      string
-	Leader     string
-	Term       uint64     `json:",string"`
-	Token      uint64     `json:",string"`
-	Candidates []struct{} // of which the tests only need the number
-	Holders    []struct {
-		Token uint64 `json:",string"`
+	Name  string
+	Gone  bool
+	Error string
+	Token uint64 `json:",string"`
+	Lines []overview.Cell
+	Lists []overview.List
+	Runs  []struct {
+		Class string `json:"c"`
 	}
-	Waiters     []struct{}
-	MoreWaiters int    `json:"more_waiters"`
-	Newest      uint64 `json:",string"`
-	Paused      bool
-	Replicas    int
-	Open        []struct{}
-	Ended       []struct {
-		Outcome string `json:"o"`
+}
+
+// text returns the text of a cell; empty: the cell is not shown.
+func (r row) text(label string) string {
+	for _, c := range r.Lines {
+		if c.Label == label {
+			return c.Text
+		}
 	}
+	return ""
+}
+
+// listed returns how many rows the first list has.
+func (r row) listed() int {
+	if len(r.Lists) == 0 {
+		return 0
+	}
+	return len(r.Lists[0].Rows)
 }
 
 type section struct {

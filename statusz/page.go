@@ -30,9 +30,6 @@ type Page struct {
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// mostRuns is how many entries of the history the page of a job has.
-const mostRuns = 100
-
 // files are the parts of the page that do not change, with their types.
 var files = map[string]string{
 	"page.html": "text/html; charset=utf-8",
@@ -100,11 +97,15 @@ func (p *Page) read(w http.ResponseWriter, r *http.Request, part string) {
 	var err error
 	switch part {
 	case "job":
-		found, err = overview.Job(ctx, p.reader.client, name, mostRuns)
+		var d overview.Details
+		d, err = overview.Job(ctx, p.reader.client, name, overview.MostActs)
+		found = d.Describe()
 	case "terms":
 		var e *election.Election
 		if e, err = election.NewElection(p.reader.client, name); err == nil {
-			found, err = e.Terms(ctx)
+			var all []election.LeaderRecord
+			all, err = e.Terms(ctx)
+			found = overview.Terms(all)
 		}
 	default:
 		found, err = p.reader.fit(parseView(query), query.Get("act"))

@@ -1,6 +1,6 @@
 // Package overview is what noonctl and the status page have in common: the kinds of things, how each kind
-// is listed, read and changed, and in which order its list is shown. It knows only the public API of the
-// packages that it imports.
+// is listed, read, described and changed, and in which order its list is shown. Both show the labels and texts of its
+// Cells, and only lay them out. It knows only the public API of the packages that it imports.
 package overview
 
 import (

@@ -103,8 +103,8 @@ func TestNothing(t *testing.T) {
 		for k, state := range map[overview.Kind]string{overview.Elections: "no leader", overview.Locks: "free"} {
 			seen, err := k.Read(e.Context(), client, "none")
 			testenv.Must(e, err)
-			if seen.Exists() || seen.State() != state {
-				e.Errorf("%s: %s, exists %t", k, seen.State(), seen.Exists())
+			if got := seen.Row()[0].Text; seen.Exists() || got != state {
+				e.Errorf("%s: %s, exists %t", k, got, seen.Exists())
 			}
 		}
 		seen, err := overview.Jobs.Read(e.Context(), client, "none")

@@ -170,30 +170,26 @@ func (t Thing) Data() any {
 	}
 }
 
-// State says what the thing is doing.
-func (t Thing) State() string {
+// state says what the thing is doing.
+func (t Thing) state() Cell {
+	none := 0 // partitions without a leader
+	if shares := t.Set.Replicas; len(shares) > 0 && shares[0].Identity == "" {
+		none = shares[0].Leads
+	}
 	switch {
-	case t.Kind == Elections && t.Election.Leader == "":
-		return "no leader"
-	case t.Kind == Elections:
-		return "led"
 	case t.Kind == Jobs:
 		return jobState(*t.Job)
-	case t.Kind == Partitions && t.Set.Replicas[0].Identity == "":
-		return fmt.Sprintf("%d without a leader", t.Set.Replicas[0].Leads)
-	case t.Kind == Partitions:
-		return "led"
-	case t.Lock.Kind == lockcore.LockForeign && t.Lock.NoTTL:
-		return `another program wrote this key; it never expires, and waiters may wait for ever; see "noonctl release"`
-	case t.Lock.Kind == lockcore.LockForeign:
-		return "another program wrote this key"
-	case t.Lock.Kind == lockcore.LockFree:
-		return "free"
+	case none > 0:
+		return cell("state", fmt.Sprintf("%d without a leader", none), "chip bad")
+	case t.Kind == Elections && t.Election.Leader == "":
+		return cell("state", "no leader", "chip bad")
+	case t.Kind == Locks:
+		return cell("state", either(t.Lock.Kind == lockcore.LockFree, "free", "held"), "chip")
 	}
-	return "held"
+	return cell("state", "led", "chip")
 }
 
-func jobState(st singleton.Status) string {
+func jobState(st singleton.Status) Cell {
 	running, canceled := 0, false
 	for _, open := range st.Open {
 		if open.Running {
@@ -202,25 +198,19 @@ func jobState(st singleton.Status) string {
 		}
 	}
 	var states []string
+	class := "chip"
 	switch {
 	case running == 1:
-		states = append(states, "running")
+		states, class = append(states, "running"), "chip run"
 	case running > 1:
-		states = append(states, fmt.Sprintf("running (%d)", running))
+		states, class = append(states, fmt.Sprintf("running (%d)", running)), "chip run"
 	case len(st.Open) > 0:
 		states = append(states, fmt.Sprintf("open (%d)", len(st.Open)))
 	}
-	if canceled {
-		states = append(states, "canceled")
+	for i, is := range []bool{canceled, st.Paused, st.Replicas == 0} {
+		if is {
+			states, class = append(states, []string{"canceled", "paused", "no replicas"}[i]), "chip warn"
+		}
 	}
-	if st.Paused {
-		states = append(states, "paused")
-	}
-	if st.Replicas == 0 {
-		states = append(states, "no replicas")
-	}
-	if states == nil {
-		return "idle"
-	}
-	return strings.Join(states, ", ")
+	return cell("state", cmp.Or(strings.Join(states, ", "), "idle"), class)
 }

@@ -25,23 +25,21 @@
   // ---- Times. The server's clock is this one plus skew.
   let skew = 0;
   const clock = () => Date.now() + skew;
+  // span and instant return the texts of overview.Span and Instant.
   const span = (ms) => {
-    const s = ms / 1000;
-    if (s < 1) return Math.round(ms) + ' ms';
-    return s < 10 ? s.toFixed(1) + ' s' : rough(s);
+    if (ms < 1000) return Math.round(ms) + 'ms';
+    return ms < 10000 ? Math.round(ms / 100) / 10 + 's' : rough(ms / 1000);
   };
   const rough = (seconds) => { // whole seconds, for what changes while it is shown
     const s = Math.max(0, Math.floor(seconds)), m = Math.floor(s / 60), h = Math.floor(m / 60);
-    if (s < 120) return s + ' s';
-    if (m < 60) return m + ' min ' + (s % 60) + ' s';
-    return h < 48 ? h + ' h ' + (m % 60) + ' min' : Math.floor(h / 24) + ' days';
+    if (!m) return s + 's';
+    if (!h) return m + 'm' + (s % 60 ? s % 60 + 's' : '');
+    return h < 48 ? h + 'h' + (m % 60 ? m % 60 + 'm' : '') : Math.floor(h / 24) + 'd' + h % 24 + 'h';
   };
-  const age = (at) => rough((clock() - at) / 1000);
-  const left = (at) => rough(Math.ceil((at - clock()) / 1000));
-  const due = (at) => at <= clock();
+  const relative = (at) => (at > clock() ? 'in ' + rough(Math.ceil((at - clock()) / 1000)) : rough((clock() - at) / 1000) + ' ago');
   const instant = (at) => {
     const d = new Date(at);
-    return isNaN(d) ? '' : d.toISOString().replace('T', ' ').replace(/\.000Z|Z$/, '') + ' UTC';
+    return isNaN(d) ? '' : d.toISOString().replace(/\.?0*Z$/, 'Z');
   };
   const word = (n, one, many) => n + ' ' + (n === 1 ? one : many);
   // live is a text that changes with time.
@@ -51,8 +49,6 @@
     e.live();
     return e;
   };
-  const at = (e, ms) => { e.title = instant(ms); return e; };
-
   // ---- The URLs of pages of jobs can be shared, also by mail, so they have no password.
   const view = new URLSearchParams(location.search);
   const only = view.get('job'); // the page of one job
@@ -64,110 +60,46 @@
 
   // ---- Rows. A row is made once and then changed, so that the focus stays.
   const row = (name, kind) => {
-    const r = { name, data: null, body: make('div', 'body'), acts: make('div', 'acts') };
+    const r = { name, kind, data: null, body: make('div', 'body'), acts: make('div', 'acts') };
     r.root = make('li', 'row', make('div', '', make('div', 'name', kind === 'jobs' && !only ? linkTo(name) : name), r.acts), r.body);
     addActs(r, kind);
     return r;
   };
-  const queue = (title, all, more, text) => {
-    if (!all.length) return null;
-    const list = make('ol', 'queue', make('li', '', title));
-    all.forEach((one, i) => list.append(text(one, i + 1)));
-    if (more) list.append(make('li', '', 'and ' + more + ' more'));
-    return list;
-  };
-
-  const lease = (ends) => {
-    const e = live('quiet number', () => (due(ends) ? 'lease has ended' : left(ends) + ' left'));
-    e.title = 'The lease ends then unless it is renewed.';
+  // cell returns the element of an overview.Cell. A name and a state have no label.
+  const cell = (c) => {
+    const value = c.at ? live('', () => relative(c.at)) : c.t;
+    const e = make('span', (c.c || '') + ' number', !/^(who|chip)/.test(c.c) && make('span', 'quiet', c.l + ' '), value);
+    if (c.at) e.title = instant(c.at);
     return e;
   };
-  const showElection = (r, e) => {
-    const parts = [];
-    const first = make('div', 'line');
-    if (e.leader) {
-      first.append(make('span', 'who', e.leader),
-        at(live('quiet', () => 'leading for ' + age(e.acquired)), e.acquired),
-        make('span', 'quiet', 'term ' + e.term), make('span', 'quiet number', 'token ' + e.token));
-      const fillOf = make('i'), bar = make('div', 'bar ticks', fillOf);
-      bar.setAttribute('aria-hidden', 'true'); // the text says the same
-      bar.live = () => {
-        const part = Math.min(1, Math.max(0, (e.ends - clock()) / e.lease_ms));
-        fillOf.style.transform = 'scaleX(' + part.toFixed(3) + ')';
-        bar.classList.toggle('low', part < 1 / 3);
-      };
-      parts.push(first, make('div', 'lease', bar, lease(e.ends)));
-    } else {
-      first.append(make('span', 'none', 'no leader'));
-      if (e.last_leader) first.append(make('span', 'quiet', 'last leader ' + e.last_leader));
-      if (e.released) first.append(at(live('quiet', () => 'resigned ' + age(e.released) + ' ago'), e.released));
-      if (e.term) first.append(make('span', 'quiet', 'term ' + e.term));
-      parts.push(first);
+  const line = (cells) => make('div', 'line', ...cells.filter((c) => c.t || c.at).map(cell));
+  // bar returns the part of a lease that is left.
+  const bar = (c) => {
+    const part = make('i'), e = make('div', 'bar ticks', part);
+    e.setAttribute('aria-hidden', 'true'); // the text says the same
+    e.live = () => {
+      const left = Math.min(1, Math.max(0, (c.at - clock()) / c.of));
+      part.style.transform = 'scaleX(' + left.toFixed(3) + ')';
+      e.classList.toggle('low', left < 1 / 3);
+    };
+    return e;
+  };
+  const list = (l) => make('ol', 'queue', make('li', '', l.title + ':'), ...l.rows.map((one) => make('li', '', line(one.cells))),
+    l.more && make('li', '', 'and ' + l.more + ' more'));
+  const showRow = (r, d) => {
+    if (!r.line) {
+      r.line = make('div');
+      r.lists = make('div');
+      if (r.kind === 'jobs') makeStrip(r);
+      fill(r.body, r.line, r.strip, r.lists);
     }
-    if (e.asked) parts.push(make('div', 'quiet', 'The leader was asked to ' + (e.asked.to ? 'transfer to ' + e.asked.to : 'resign') + ', by ' + by(e.asked)));
-    const about = Object.entries(e.metadata || {});
-    if (about.length) parts.push(make('div', 'line quiet', ...about.map(([k, v]) => make('span', '', k + '=' + v))));
-    parts.push(queue('Candidates:', e.candidates, e.more_candidates, (c, i) =>
-      at(make('li', '', i + '. ' + c.identity + (c.promoted ? ' (promoted)' : '')), c.since)));
-    fill(r.body, ...parts);
+    fill(r.line, line(d.lines), ...d.lines.filter((c) => c.of).map(bar));
+    fill(r.lists, ...(only ? [] : d.lists || []).map(list));
+    if (r.strip) r.restrip(d.runs || []);
   };
 
-  const owner = (x) => (x.owner ? ' for ' + x.owner : '');
-  const showLock = (r, l) => {
-    const parts = [];
-    for (const h of l.holders) {
-      parts.push(make('div', 'line', make('span', 'who', (h.identity || 'another program') + owner(h)),
-        l.kind === 'readwrite' && make('span', 'quiet', h.reads ? 'reads' : 'writes'),
-        l.kind === 'semaphore' && make('span', 'quiet', 'slot ' + h.slot + ' of ' + l.slots),
-        h.since && at(live('quiet', () => 'holding for ' + age(h.since)), h.since),
-        h.token && make('span', 'quiet number', 'token ' + h.token),
-        h.ends && lease(h.ends)));
-    }
-    if (l.more_holders) parts.push(make('div', 'quiet', 'and ' + word(l.more_holders, 'more holder', 'more holders')));
-    if (!l.holders.length) {
-      parts.push(make('div', 'quiet', l.kind === 'foreign' ? 'another program wrote this key' : 'free'));
-    }
-    if (l.no_ttl) parts.push(make('div', 'error', 'The key has no TTL, so waiters may wait for ever.'));
-    parts.push(queue('Queue:', l.waiters, l.more_waiters, (w, i) =>
-      at(make('li', '', i + '. ' + w.identity + owner(w) + (w.reads ? ' (reads)' : '') + (w.alive ? '' : ' (does not answer)')), w.since)));
-    fill(r.body, ...parts);
-  };
-
-  const showPartitions = (r, s) => {
-    fill(r.body, make('div', 'line', ...s.replicas.map((x) =>
-      make('span', x.identity ? 'who' : 'none', (x.identity || 'no leader') + ': ' + word(x.leads, 'partition', 'partitions'))),
-    s.more_replicas && make('span', 'quiet', 'and ' + word(s.more_replicas, 'more replica', 'more replicas'))));
-  };
-
-  const outcomes = { s: 'succeeded', f: 'failed', u: 'unknown', k: 'skipped', r: 'running', w: 'waits for a replica' };
-  // squares returns what the squares of a job show, oldest first.
-  const squares = (j) => {
-    const all = j.ended.map((e) => ({
-      id: 'e' + e.k + '.' + (e.s || 0) + '.' + (e.l || 0), tick: e.k, triggered: Math.max(0, -e.k), last: e.l, count: e.c, attempt: e.a,
-      type: e.o, holder: e.h, start: e.s, took: e.d, error: e.e, ended: true,
-    })).reverse();
-    for (const o of j.open || []) {
-      all.push({
-        id: 'o' + o.tick + '.' + o.attempt, tick: o.triggered ? -o.tick : o.tick, triggered: o.triggered && o.tick, attempt: o.attempt, type: o.running ? 'r' : 'w', holder: o.holder,
-        start: o.attempt ? o.since : 0, error: o.attempts?.at(-1).error,
-        by: [o.request && o.request.action + ' by ' + by(o.request), o.canceled && 'canceled by ' + by(o.canceled)].filter(Boolean).join(', '),
-      });
-    }
-    return all.slice(-60);
-  };
-  const several = (e) => e.last && e.count !== 1; // skipped ticks, or a change of the schedule, which has no count
-  const tickName = (q) => (q.triggered ? 'triggered ' + instant(q.triggered) : instant(q.tick));
-  const describe = (q) => {
-    const lines = [tickName(q) + ': ' + outcomes[q.type]];
-    if (several(q)) lines[0] = (q.count ? word(q.count, 'tick', 'ticks') : 'ticks') + ' from ' + instant(q.tick) + ' to ' + instant(q.last) + ': ' + outcomes[q.type];
-    if (q.attempt) lines.push('attempt ' + q.attempt + (q.holder ? ' on ' + q.holder : ''));
-    if (q.start && q.ended) lines.push('took ' + span(q.took || 0));
-    else if (q.start) lines.push('for ' + age(q.start));
-    if (q.error) lines.push((q.type === 'k' ? 'reason: ' : 'error: ') + q.error);
-    if (q.by) lines.push(q.by);
-    return lines.join('\n');
-  };
-
+  // idOf tells runs apart. A run may run again, and while it is open, its text changes.
+  const idOf = (q) => (q.verb === 'cancel' ? String(q.k) : q.k + q.t);
   let strips = 0;
   // The strip is one stop of the Tab key. The arrow keys move between its squares.
   const makeStrip = (r) => {
@@ -180,12 +112,12 @@
     r.chosen = '';
     const show = (i) => {
       if (i < 0 || i >= r.squares.length) return;
-      r.chosen = r.squares[i].id;
+      r.chosen = idOf(r.squares[i]);
       [...strip.children].forEach((e, n) => e.classList.toggle('on', n === i));
       strip.setAttribute('aria-activedescendant', strip.children[i].id);
       tip(strip.children[i], r.squares[i]);
     };
-    const current = () => r.squares.findIndex((q) => q.id === r.chosen);
+    const current = () => r.squares.findIndex((q) => idOf(q) === r.chosen);
     const last = () => r.squares.length - 1;
     strip.addEventListener('focus', () => { if (strip.matches(':focus-visible')) show(current() < 0 ? last() : current()); });
     strip.addEventListener('blur', () => { // the choice stays, for the return from a dialog
@@ -205,61 +137,36 @@
     strip.addEventListener('click', (event) => { const i = index(event); if (i >= 0) details(r, r.squares[i]); });
     r.strip = strip;
     r.restrip = (all) => {
-      const same = all.length === r.squares.length && all.every((q, i) => q.id === r.squares[i].id && q.type === r.squares[i].type);
+      const same = all.length === r.squares.length && all.every((q, i) => idOf(q) === idOf(r.squares[i]) && q.c === r.squares[i].c);
       const chosen = current(), tippedAt = [...strip.children].indexOf(tipped?.over);
-      const tippedId = tippedAt < 0 ? '' : r.squares[tippedAt].id;
+      const tippedId = tippedAt < 0 ? '' : idOf(r.squares[tippedAt]);
       r.squares = all;
       if (!same) {
         strip.replaceChildren(...all.map((q, i) => {
-          const e = make('li', q.type);
+          const e = make('li', q.c);
           e.id = strip.id + '.' + i;
           e.setAttribute('role', 'option');
           return e;
         }));
       }
-      all.forEach((q, i) => strip.children[i].setAttribute('aria-label', describe(q)));
+      all.forEach((q, i) => strip.children[i].setAttribute('aria-label', q.t));
       // The square of a run that has ended replaces that of the open run.
-      const place = (id, before) => { const i = all.findIndex((q) => q.id === id); return i < 0 ? Math.min(before, last()) : i; };
+      const place = (id, before) => { const i = all.findIndex((q) => idOf(q) === id); return i < 0 ? Math.min(before, last()) : i; };
       if (tippedAt >= 0 && last() < 0) hideTip();
       else if (tippedAt >= 0) { const i = place(tippedId, tippedAt); tip(strip.children[i], all[i]); }
       if (chosen < 0 || last() < 0) return;
       const i = place(r.chosen, chosen);
-      r.chosen = all[i].id;
+      r.chosen = idOf(all[i]);
       strip.setAttribute('aria-activedescendant', strip.children[i].id);
       strip.children[i].classList.toggle('on', document.activeElement === strip && strip.matches(':focus-visible'));
     };
   };
 
-  const showJob = (r, j) => {
-    if (!r.strip) {
-      r.first = make('div', 'line');
-      r.second = make('div', 'columns quiet');
-      makeStrip(r);
-      fill(r.body, r.first, r.strip, r.second);
-    }
-    const runs = (j.open || []).filter((o) => o.running);
-    const waits = (j.open || []).length - runs.length;
-    fill(r.first,
-      j.paused && at(make('span', 'chip warn', 'paused'), j.paused_since),
-      !j.replicas && make('span', 'chip warn', 'no replicas'),
-      runs.length && make('span', 'chip run', runs.length > 1 ? 'running (' + runs.length + ')' : 'running'),
-      runs.length && live('who', () => runs[0].holder + ', attempt ' + runs[0].attempt + ', for ' + age(runs[0].since)),
-      runs.some((o) => o.canceled) && make('span', 'chip warn', 'canceled'),
-      waits && make('span', 'quiet', word(waits, 'run waits', 'runs wait') + ' for a replica'),
-      j.next && !j.paused && at(live('number', () => (due(j.next) ? 'next tick is due' : 'next tick in ' + left(j.next))), j.next),
-      j.last_success ? at(live('quiet', () => 'last success ' + age(j.last_success) + ' ago'), j.last_success) : make('span', 'quiet', 'no success yet'));
-    fill(r.second, make('span', ['failed', 'unknown'].includes(j.outcome) ? 'error' : '', j.outcome ? 'last run ' + j.outcome : 'no run yet'),
-      make('span', '', j.schedule ? 'schedule ' + j.schedule : ''), make('span', '', word(j.replicas, 'replica', 'replicas')),
-      j.coming && make('span', '', word(j.coming, 'run', 'runs') + ' at an instant'),
-      j.definitions > 1 && make('span', '', j.definitions + ' definitions'), j.more_open && make('span', '', word(j.more_open, 'more open run', 'more open runs')));
-    r.restrip(squares(j));
-  };
-
   const lists = {
-    elections: { title: 'Elections', show: showElection, none: 'No election had a leader within the last week.' },
-    jobs: { title: 'Jobs', show: showJob, none: 'No job has a history.' },
-    locks: { title: 'Locks', show: showLock, none: 'No lock is held or waited for.' },
-    partitions: { title: 'Partitions', show: showPartitions, none: 'No replicas share partitions.' },
+    elections: { title: 'Elections', none: 'No election had a leader within the last week.' },
+    jobs: { title: 'Jobs', none: 'No job has a history.' },
+    locks: { title: 'Locks', none: 'No lock is held or waited for.' },
+    partitions: { title: 'Partitions', none: 'No replicas share partitions.' },
   };
 
   // ---- The details of a square, by mouse, tap and keyboard.
@@ -267,7 +174,7 @@
   const tip = (over, q) => {
     tipped = { over, q };
     const t = $('tip');
-    put(t, describe(q));
+    put(t, q.t);
     t.hidden = false;
     const box = over.getBoundingClientRect();
     t.style.left = Math.max(8, Math.min(box.left, innerWidth - t.offsetWidth - 8)) + 'px';
@@ -314,14 +221,11 @@
   };
   $('dialog').addEventListener('close', () => { if (document.activeElement === document.body) focusRow(opener); });
   // offer returns the button of what can be done to a run.
-  const offer = (r, q) => {
-    if (!acting || q.type === 's' || several(q)) return null;
-    return q.ended ? button('Run again…', () => confirm('rerun', r(), q)) : button('Cancel this run…', () => confirm('cancel', r(), q));
-  };
+  const offer = (r, q, text) => acting && q.verb && button(acts[q.verb].label + '…', () => confirm(q.verb, r(), { k: q.k, t: text }));
   const details = (r, q) => {
-    const text = make('p', '', describe(q));
-    openDialog(r, 'Job ' + r.name, text, make('div', 'buttons', offer(() => r, q), closeButton()));
-    if (q.error?.endsWith('…')) whole(r.name, q).then((error) => put(text, describe({ ...q, error })), (failure) => text.append('\n(not the whole error: ' + failure.message + ')'));
+    const text = make('p', '', q.t);
+    openDialog(r, 'Job ' + r.name, text, make('div', 'buttons', offer(() => r, q, q.t), closeButton()));
+    if (q.t.endsWith('…')) whole(r.name, q).then((error) => put(text, q.t.replace(/\nerror [^]*/, '\nerror ' + error)), (failure) => text.append('\n(not the whole error: ' + failure.message + ')'));
   };
 
   // ---- All about one job.
@@ -333,32 +237,17 @@
   const readJob = (name) => read('job', { name });
   // whole returns the whole error of a square.
   const whole = async (name, q) => {
-    const j = await readJob(name);
-    const same = (run) => keyOf(run) === q.tick;
-    const run = q.ended ? j.runs.find((e) => same(e) && (Date.parse(e.start) || 0) === (q.start || 0)) : j.status.open.find(same);
+    const same = (run) => run.k === q.k && run.c === q.c && run.cells.every((c) => ['error', 'token', 'since'].includes(c.l) || !c.t || q.t.includes(c.t));
+    const run = (await readJob(name)).lists.flatMap((l) => l.rows || []).find(same);
     if (!run) throw new Error('the run has changed');
-    return q.ended ? run.error : run.attempts.at(-1).error;
+    return run.cells.at(-1).t;
   };
-  const keyOf = (run) => (run.triggered ? -1 : 1) * Date.parse(run.tick);
-  const when = (text) => (Date.parse(text) > 0 ? instant(Date.parse(text)) : '');
-  const between = (start, end) => { const ms = Date.parse(end) - Date.parse(start); return ms >= 0 ? 'took ' + span(ms) : ''; };
-  const by = (act) => act.by + (act.reason ? ': ' + act.reason : '');
-  const outcomeOf = (name) => Object.keys(outcomes).find((letter) => outcomes[letter] === name);
-  const runItem = (type, run, ...texts) => {
-    const item = make('li', 'run', make('div', 'line', make('span', 'who', make('span', 'strip', make('li', type)), (run.triggered ? 'triggered ' : '') + when(run.tick) + ': ' + outcomes[type]),
-      ...[run.attempt && 'attempt ' + run.attempt, run.holder && 'on ' + run.holder, ...texts].filter(Boolean).map((text) => make('span', 'quiet', text))));
-    const all = run.attempts || [];
-    const told = all.length === 1 && all[0].error === run.error; // by the run itself
-    if (run.error) item.append(make('div', type === 'k' ? 'quiet' : 'error', run.error));
-    const start = Date.parse(run.start) || 0, b = offer(() => lists.jobs.rows.get(only), {
-      ...run, type, tick: keyOf(run), triggered: run.triggered && Date.parse(run.tick), last: Date.parse(run.last) || 0, start, took: Date.parse(run.end) - start, ended: !!run.outcome,
-    });
-    b?.setAttribute('aria-label', b.textContent.slice(0, -1) + ', ' + when(run.tick));
-    if (b) item.append(make('div', 'acts', b));
-    if (!told) for (const a of all) {
-      item.append(make('div', 'quiet', 'attempt ' + a.number + (a.holder ? ' on ' + a.holder : '') + ', ' + when(a.start) + (between(a.start, a.end) && ', ' + between(a.start, a.end)) + ': ' + (a.error || 'succeeded')));
-    }
-    return item;
+  const item = (row) => {
+    const b = row.k && offer(() => lists.jobs.rows.get(only), row, row.cells[0].t);
+    b?.setAttribute?.('aria-label', b.textContent.slice(0, -1) + ', ' + row.cells[0].t);
+    const e = make('li', 'run', line(row.cells), b && make('div', 'acts', b));
+    if (row.k) e.firstChild.prepend(make('span', 'strip', make('li', row.c)));
+    return e;
   };
   // plot returns bars for times, the oldest run first; null: there are none. CSS sets their colors.
   const plot = (title, runs, time) => {
@@ -368,57 +257,34 @@
       e.append(...children);
       return e;
     };
-    const all = runs.map((e, i) => ({ e, ms: time(e, i, runs) })).filter((one) => one.ms >= 0).reverse();
+    const all = runs.filter((e) => e[time] >= 0).map((e) => ({ e, ms: e[time] })).reverse();
     if (!all.length) return null;
     const most = Math.max(...all.map((one) => one.ms)), text = title + ', at most ' + span(most);
     return make('div', 'plot', make('div', 'quiet', text), svg('svg', { viewBox: '0 0 ' + 6 * all.length + ' 40', width: 6 * all.length, height: 40, preserveAspectRatio: 'none', role: 'img', 'aria-label': text },
       ...all.map(({ e, ms }, i) => {
         const height = Math.max(1, 40 * ms / (most || 1));
-        return svg('rect', { x: 6 * i, y: 40 - height, width: 5, height, class: outcomeOf(e.outcome) }, svg('title', {}, when(e.tick) + ': ' + span(ms)));
+        return svg('rect', { x: 6 * i, y: 40 - height, width: 5, height, class: e.c }, svg('title', {}, e.cells[0].t + ': ' + span(ms)));
       })));
   };
-  const took = (e) => (e.start ? Date.parse(e.end) - Date.parse(e.start) : -1);
-  // late returns how late a run began. A run of which there is an older one was requested by an operator.
-  const late = (e, i, all) => (e.start && !all.slice(i + 1).some((o) => keyOf(o) === keyOf(e)) ? Math.max(0, Date.parse(e.attempts?.[0]?.start || e.start) - Date.parse(e.tick)) : -1);
   const about = make('div');
-  const part = (title, ...items) => (items.length ? make('section', '', make('div', 'head', make('h2', '', title)), make('ul', 'rows', ...items)) : null);
+  const part = (title, ...rows) => make('section', '', make('div', 'head', make('h2', '', title)), make('ul', 'rows', ...rows));
   const showAbout = (j) => {
-    const st = j.status, facts = make('dl', 'facts rows');
-    const fact = (title, text) => { if (text) facts.append(make('dt', '', title), make('dd', '', text)); };
-    const pause = j.acts.find((a) => a.action === 'pause' && a.at === st.paused_since);
-    if (st.paused) fact('Paused', 'since ' + when(st.paused_since) + (pause ? ', by ' + by(pause) : ''));
-    fact('Schedule', st.schedule);
-    fact('Next tick', st.paused ? '' : when(st.next));
-    fact('Last tick', when(st.last));
-    fact('Last success', when(st.last_success));
-    fact('History since', when(st.begun));
-    const plots = [plot('How long runs took', j.runs, took), plot('How late they began', j.runs, late)].filter(Boolean);
+    const runs = j.lists.at(-1).rows || [];
+    const plots = [plot('How long runs took', runs, 'took'), plot('How late they began', runs, 'late')].filter(Boolean);
     const focused = about.contains(document.activeElement) && document.activeElement.ariaLabel;
-    fill(about, make('section', '', facts), plots.length && make('section', '', make('div', 'plots rows', ...plots)),
-      part('Open runs', ...st.open.map((o) => runItem(o.running ? 'r' : 'w', o, o.attempt && 'since ' + when(o.since), o.request && o.request.action + ' by ' + by(o.request),
-        o.canceled && 'canceled ' + when(o.canceled.at) + ' by ' + by(o.canceled)))),
-      part('At an instant', ...(st.pending || []).map((p) => make('li', 'run', make('div', 'line', make('span', 'who', when(p.at) + ': ' + p.id),
-        make('span', 'quiet', word(p.payload_bytes, 'byte', 'bytes') + ', by ' + p.by))))),
-      part('Replicas', ...(st.definitions.length ? st.definitions.map((d) => make('li', 'run',
-        make('div', 'line', make('span', 'who', 'definition ' + d.id + (d.acts ? ' runs the job' : ' waits'))),
-        ...d.replicas.map((one) => make('div', 'line', make('span', '', one.identity), make('span', 'quiet', 'since ' + when(one.since)))))) : [make('li', 'run', 'no replica follows the job')])),
-      part('Acts of operators', ...j.acts.map((a) => make('li', 'run', make('div', 'line', make('span', 'who', when(a.at) + ': ' + a.action),
-        make('span', 'quiet', 'by ' + by(a)), when(a.tick) && make('span', 'quiet', (a.triggered ? 'triggered ' : 'tick ') + when(a.tick)))))),
-      part('Runs', ...j.runs.map((e) => runItem(outcomeOf(e.outcome), e, between(e.start, e.end), several(e) && (e.count ? word(e.count, 'tick', 'ticks') : 'ticks') + ' to ' + when(e.last)))),
-      j.more && make('p', 'quiet', 'These are the newest ' + j.runs.length + '. "noonctl history ' + only + '" shows all.'));
+    fill(about, plots.length && make('section', '', make('div', 'plots rows', ...plots)), ...j.lists.filter((l) => l.rows).map((l) => part(l.title, ...l.rows.map(item))));
     if (focused) [...about.querySelectorAll('button')].find((b) => b.ariaLabel === focused)?.focus();
   };
 
   // ---- The terms of an election.
-  const terms = async (r) => {
-    const list = make('ul', '', 'reading');
-    openDialog(r, 'Election ' + r.name + ': terms of the last week', list, make('div', 'buttons', closeButton()));
+  const showTerms = async (r) => {
+    const terms = make('ul', '', 'reading');
+    openDialog(r, 'Election ' + r.name + ': terms of the last week', terms, make('div', 'buttons', closeButton()));
     try {
       const all = await read('terms', { name: r.name });
-      fill(list, ...all.map((t) => make('li', 'line', make('span', 'who', t.Holder), make('span', 'quiet', 'term ' + t.Term), make('span', 'quiet number', 'token ' + t.Token),
-        make('span', 'quiet', 'from ' + when(t.Acquired) + (when(t.Released) && ', for ' + span(Date.parse(t.Released) - Date.parse(t.Acquired)))))), !all.length && make('li', 'quiet', 'none'));
+      fill(terms, ...(all.rows || []).map((t) => make('li', '', line(t.cells))), !all.rows && make('li', 'quiet', 'none'));
     } catch (failure) {
-      fill(list, make('li', 'error', failure.message));
+      fill(terms, make('li', 'error', failure.message));
     }
   };
   let reading = false, readAgain = false, shown = '', broken = '';
@@ -428,7 +294,7 @@
     for (reading = true; readAgain;) {
       readAgain = false;
       try {
-        const j = await readJob(only), text = JSON.stringify({ ...j, status: { ...j.status, now: 0 } });
+        const j = await readJob(only), text = JSON.stringify(j);
         lists.jobs.ul.hidden = false;
         if (text !== shown) showAbout(j);
         shown = text;
@@ -446,21 +312,21 @@
   // ---- Actions. Each needs a confirmation.
   let acting = false;
   const acts = {
-    pause: { kind: 'jobs', label: 'Pause', reason: true, what: 'Replicas start no run of this job until it is resumed. Runs that have begun continue.', fits: (d) => !d.paused },
-    resume: { kind: 'jobs', label: 'Resume', reason: true, what: 'Replicas run the job again. Ticks that were due meanwhile run or are skipped as the job is configured.', fits: (d) => d.paused },
+    pause: { kind: 'jobs', label: 'Pause', reason: true, what: 'Replicas start no run of this job until it is resumed. Runs that have begun continue.' },
+    resume: { kind: 'jobs', label: 'Resume', reason: true, what: 'Replicas run the job again. Ticks that were due meanwhile run or are skipped as the job is configured.' },
     trigger: { kind: 'jobs', label: 'Trigger', reason: true, what: 'A replica runs the job once more, now or after the current run. It is a run of its own, in addition to the schedule.' },
-    cancel: { kind: 'jobs', label: 'Cancel', reason: true, what: 'The context of the run ends. The run is recorded, and not attempted again.', all: 'All runs of this job that are running are canceled.', fits: (d) => (d.open || []).some((o) => o.running) },
+    cancel: { kind: 'jobs', label: 'Cancel', reason: true, what: 'The context of the run ends. The run is recorded, and not attempted again.', all: 'All runs of this job that are running are canceled.' },
     rerun: { label: 'Run again', reason: true, each: 'The last run of each of these jobs has failed or is unknown. It runs again.', what: 'A replica runs the tick again under the same name. Effects that do not use a marker or an idempotency key may happen twice.' },
-    resign: { kind: 'elections', label: 'Resign', reason: true, what: 'The leader is asked to resign. The first candidate leads when its work has ended.', fits: (d) => d.leader, token: (d) => d.token },
-    release: { kind: 'locks', label: 'Release', type: true, reason: true, what: 'The lock is taken away from its holders, except those that begin after now. Their work does not end at once, so until their next renewal two of them may work. Stop the process of the holder instead if you can.', fits: (d) => d.holders && (d.holders.length || d.no_ttl), token: (d) => d.newest },
+    resign: { kind: 'elections', label: 'Resign', reason: true, what: 'The leader is asked to resign. The first candidate leads when its work has ended.', token: true },
+    release: { kind: 'locks', label: 'Release', type: true, reason: true, what: 'The lock is taken away from its holders, except those that begin after now. Their work does not end at once, so until their next renewal two of them may work. Stop the process of the holder instead if you can.', token: true },
   };
   const addActs = (r, kind) => {
     r.buttons = Object.entries(acting ? acts : {}).filter(([, a]) => a.kind === kind).map(([name, a]) => {
       const b = button(a.label, () => confirm(name, r));
-      b.fits = a.fits;
+      b.verb = name;
       return b;
     });
-    if (kind === 'elections') r.buttons.push(button('Terms', () => terms(r)));
+    if (kind === 'elections') r.buttons.push(button('Terms', () => showTerms(r)));
     for (const b of r.buttons) {
       b.setAttribute('aria-label', b.textContent + ' ' + r.name);
       b.hidden = true;
@@ -485,13 +351,12 @@
   };
   // confirm asks for an action on a row, on one run of it, or on all jobs that are given.
   const confirm = (name, r, q, all) => {
-    const a = acts[name], token = a.token ? a.token(r.data) : ''; // as shown now
+    const a = acts[name], token = a.token ? r.data.token : ''; // as shown now
     const parts = [make('p', '', a.what)];
-    if (q) parts.unshift(make('p', '', describe(q)));
+    if (q) parts.unshift(make('p', '', q.t));
     else if (all) parts.unshift(a.each && make('p', '', a.each));
     else if (a.all) parts.unshift(make('p', '', a.all));
-    else if (a.kind === 'locks') parts.unshift(make('p', '', r.data.holders.map((h) => 'held by ' + (h.identity || 'another program') + owner(h)).join('\n')));
-    else if (a.kind === 'elections') parts.unshift(make('p', '', 'leader ' + r.data.leader));
+    else if (a.token) parts.unshift(line(r.data.lines), ...(r.data.lists || []).map(list));
     const go = button(a.label, () => send()), error = make('p', 'error');
     error.setAttribute('role', 'alert');
     const field = (label, tag = 'input', ...children) => {
@@ -502,8 +367,8 @@
       parts.push(make('label', 'field', label, input));
       return input;
     };
-    const names = [...new Set((r.data?.candidates || []).map((c) => c.identity))];
-    const to = name === 'resign' && names.length && field('Next leader', 'select', ...['', ...names].map((value) => Object.assign(make('option', '', value || 'the first candidate'), { value })));
+    const names = name === 'resign' && r.data.lists ? [...new Set(r.data.lists[0].rows.map((one) => one.cells[0].t))] : [];
+    const to = names.length && field('Next leader', 'select', ...['', ...names].map((value) => Object.assign(make('option', '', value || 'the first candidate'), { value })));
     const reason = a.reason && field('Reason, for logs and the history (optional)');
     if (a.type) {
       const typed = field('Type the name of the lock');
@@ -518,7 +383,7 @@
       const failed = [];
       for (const [i, one] of (all || [r.name]).entries()) {
         if (all) put(error, i + ' of ' + all.length + ' done');
-        const why = await post(name, { name: one, tick: q ? q.tick : 0, token, to: to ? to.value : '', reason: reason ? reason.value : '' });
+        const why = await post(name, { name: one, tick: q ? q.k : 0, token, to: to ? to.value : '', reason: reason ? reason.value : '' });
         if (why) failed.push(all ? one + ': ' + why : why);
       }
       sending = false;
@@ -623,11 +488,11 @@
     r.root.classList.toggle('gone', !!data.gone);
     const focused = document.activeElement;
     const had = r.root.contains(focused);
-    for (const b of r.buttons || []) b.hidden = !!(data.error || data.gone || (b.fits && !b.fits(data)));
+    for (const b of r.buttons || []) b.hidden = !!(data.error || data.gone || (b.verb && !data.verbs?.includes(b.verb)));
     if (data.error || data.gone) {
-      r.strip = null;
+      r.line = r.strip = null;
       fill(r.body, make('div', data.error ? 'error' : 'quiet', data.error || 'ended'));
-    } else l.show(r, data);
+    } else showRow(r, data);
     if (had ? focused.hidden || !focused.isConnected : unfocused === r && focused === document.body) focusRow(r);
   };
 

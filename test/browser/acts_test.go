@@ -91,7 +91,7 @@ func TestActions(t *testing.T) {
 	b.click(`document.querySelector('#dialog input')`)
 	b.press("late ", "night")
 	confirm("Trigger")
-	b.shows("jobs", "draw", "running", "worker-1, attempt 1")
+	b.shows("jobs", "draw", "running", "attempt 1", "holder worker-1")
 	if open := status().Open; len(open) != 1 || open[0].Request == nil || open[0].Request.By != "ann" || open[0].Request.Reason != "late night" {
 		e.Errorf("open runs %+v", open)
 	}
@@ -102,7 +102,7 @@ func TestActions(t *testing.T) {
 		e.Errorf("after a cancelation: %+v", r)
 	}
 
-	b.shows("elections", "board", "web-1\n", "1. web-2", "2. web-3")
+	b.shows("elections", "board", "web-1\nsince", "web-2\nsince", "web-3\nsince")
 	choose("elections", "board", "Resign")
 	eval[bool](b, `(() => { document.querySelector('#dialog select').value = 'web-3'; return true; })()`)
 	confirm("Resign")
@@ -110,9 +110,9 @@ func TestActions(t *testing.T) {
 	if first.IsLeader() {
 		e.Error("two replicas lead")
 	}
-	b.shows("elections", "board", "web-3\n", "1. web-2")
+	b.shows("elections", "board", "web-3\nsince", "web-2\nsince")
 	choose("elections", "board", "Terms")
-	b.until("the terms are shown", `/^web-3\s*term 2.*from .*web-1\s*term 1.*, for /s.test([...document.querySelectorAll('#dialog li')].map((e) => e.innerText).join())`)
+	b.until("the terms are shown", `/^web-3\s*term 2.*from .*web-1\s*term 1.*for /s.test([...document.querySelectorAll('#dialog li')].map((e) => e.innerText).join())`)
 	confirm("Close")
 
 	choose("locks", "invoices", "Release")

@@ -106,5 +106,5 @@ func TestSaysWhyItIsRefused(t *testing.T) {
 	b.until("the page is live", state+` === 'live'`)
 	full.Store(true)
 	s.CloseClientConnections()
-	b.until("the page says since when", `/^Out of date since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC\. The server of this page says: too many browsers/.test(`+state+`)`)
+	b.until("the page says since when", `/^Out of date since \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ\. The server of this page says: too many browsers/.test(`+state+`)`)
 }

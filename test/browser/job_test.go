@@ -41,15 +41,15 @@ func TestPageOfAJob(t *testing.T) {
 	b := newTab(e)
 	b.visit(strings.Replace(s.URL, "http://", "http://user:sesame@", 1))
 	b.shows("jobs", "draw", "paused")
-	b.click(`document.querySelector('.strip .f')`)
-	b.until("the whole error is shown", `document.querySelector('#dialog p').textContent.includes('error: '+%s)`, long.Error())
+	b.click(`document.querySelector('.strip .failed')`)
+	b.until("the whole error is shown", `document.querySelector('#dialog p').textContent.includes('\nerror '+%s)`, long.Error())
 	b.click(answer, "Close")
 	testenv.Equal(e, "the link", eval[string](b, `document.querySelector('#jobs .name a').href`), s.URL+"/?job=draw")
 	b.follow(`document.querySelector('#jobs .name a')`)
 	text := `document.getElementById('main').innerText`
 	for _, want := range []string{
-		"@every 24h0m0s", "since " + instant(st.PausedSince) + ", by ann: the disk is full", "Replicas", "definition " + st.Definitions[0].ID + " runs the job", st.Definitions[0].Replicas[0].Identity,
-		long.Error(), "attempt 1 on worker-1, ", errWorse.Error(), "Acts of operators", ": pause", "by ann: the disk is full", ": trigger",
+		"@every 24h0m0s", "paused", "Replicas and their definitions", st.Definitions[0].ID, st.Definitions[0].Replicas[0].Identity,
+		long.Error(), "Attempts that failed", errWorse.Error(), "Acts of operators", "\npause\n", "by ann: the disk is full", "\ntrigger\n",
 	} {
 		b.until("the page has "+want, text+`.includes(%s)`, want)
 	}
@@ -59,7 +59,7 @@ func TestPageOfAJob(t *testing.T) {
 		e.Error("the page of a job shows other things")
 	}
 	testenv.Must(e, draw.Resume(e.Context()))
-	b.until("the act is shown", text+`.includes(': resume') && !`+text+`.includes('Paused')`)
+	b.until("the act is shown", text+`.includes('\nresume\n') && !`+text+`.includes('paused since')`)
 
 	b.visit(s.URL + "/?job=none")
 	b.until("the job is unknown", text+`.includes('there is no job "none": no replica has ever run it, or its history has expired')`)

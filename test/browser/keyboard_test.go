@@ -65,7 +65,7 @@ func TestKeyboard(t *testing.T) {
 			return got[1] == strconv.Itoa(index) && !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(got[0], text) })
 		})
 	}
-	at(2, "succeeded", "attempt 1 on worker-1")
+	at(2, "succeeded", "attempt 1", "holder worker-1")
 	b.press(kb.ArrowLeft)
 	at(1, "failed", errWorse.Error())
 	b.press(kb.ArrowLeft, kb.ArrowLeft)
@@ -92,7 +92,7 @@ func TestKeyboard(t *testing.T) {
 	at(4, "running")
 	_, err := draw.Cancel(e.Context(), singleton.RunID{})
 	testenv.Must(e, err)
-	b.until("the end is shown", `(`+row+`).querySelectorAll('.strip .f').length === 2`, "jobs", "draw")
+	b.until("the end is shown", `(`+row+`).querySelectorAll('.strip .failed').length === 2`, "jobs", "draw")
 	at(4, "failed")
 	b.press(kb.ArrowLeft)
 	at(3, "succeeded")

@@ -33,7 +33,7 @@ func TestSaysWhenItIsStale(t *testing.T) {
 	b.visit(s.URL)
 	b.shows("locks", "invoices", "billing-1")
 	s.close()
-	b.until("the page is stale", `document.body.classList.contains('stale') && /^Out of date. There is no connection .* since [0-9-]+ [0-9:]+ UTC\.$/.test(document.getElementById('state').textContent)`)
+	b.until("the page is stale", `document.body.classList.contains('stale') && /^Out of date. There is no connection .* since [0-9-]+T[0-9:]+Z\.$/.test(document.getElementById('state').textContent)`)
 	b.shows("locks", "invoices", "billing-1")
 	hold(e, e.Client("billing-2"), "prices")
 
@@ -81,7 +81,7 @@ func TestSaysWhenRedisIsAway(t *testing.T) {
 		b.until("the page is live", `document.getElementById('state').textContent === 'live'`)
 		b.shows("locks", "invoices", "billing-1")
 		c.begin()
-		b.until("the page says since when", `/^Out of date since [0-9-]+ [0-9:]+ UTC\. /.test(document.getElementById('state').textContent) && document.getElementById('state').textContent.includes(%s)`, c.said)
+		b.until("the page says since when", `/^Out of date since [0-9-]+T[0-9:]+Z\. /.test(document.getElementById('state').textContent) && document.getElementById('state').textContent.includes(%s)`, c.said)
 		c.end()
 	}
 	b.until("the page is live", `document.getElementById('state').textContent === 'live'`)

@@ -33,7 +33,7 @@ type shot struct {
 }
 
 var shots = []shot{
-	{name: "page", width: 1000, height: 1055, scale: 1.2, tip: true},
+	{name: "page", width: 1000, height: 1050, scale: 1.1, tip: true},
 	{name: "page-phone", width: 390, height: 780, scale: 1.5},
 }
 
@@ -75,22 +75,22 @@ func TestScreenshots(t *testing.T) {
 	sample(e)
 	b := newTab(e)
 	b.visit(serve(e, statusz.Config{}).URL)
-	b.shows("elections", "controller", "leading for", "Candidates:")
+	b.shows("elections", "controller", "since", "Candidates, the next leader first:")
 	b.shows("jobs", "report", "running")
-	b.shows("jobs", "billing", "3 replicas")
-	b.shows("jobs", "lottery", "3 replicas")
-	b.shows("locks", "invoices", "Queue:")
-	b.shows("partitions", "tenants", "22 partitions", "21 partitions")
+	b.shows("jobs", "billing", "replicas 3")
+	b.shows("jobs", "lottery", "replicas 3")
+	b.shows("locks", "invoices", "Waiters, the next one first:")
+	b.shows("partitions", "tenants", "leads 22", "leads 21")
 	b.until("all squares are shown, and jobs are in order", `document.querySelectorAll('.strip li').length > 60 && document.getElementById('state').textContent === 'live'`)
 	for _, s := range shots {
 		for _, scheme := range schemes {
 			b.scheme(scheme)
 			call(b, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: s.width, Height: s.height, DeviceScaleFactor: s.scale})
-			eval[bool](b, `(() => { scrollTo(0, 0); return true; })()`)
+			eval[bool](b, `new Promise((done) => { scrollTo(0, 0); requestAnimationFrame(() => requestAnimationFrame(() => done(true))); })`)
 			e.Until("the details are shown beside their square", func() bool {
 				b.point(`document.getElementById('title')`)
 				if s.tip {
-					b.point(`document.querySelectorAll('.strip .f')[1]`)
+					b.point(`document.querySelectorAll('.strip .failed')[1]`)
 				}
 				return eval[bool](b, `!document.getElementById('tip').hidden`) == s.tip
 			})

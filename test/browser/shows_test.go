@@ -1,21 +1,22 @@
 package browser_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/noonlock/noonlock/election"
+	"github.com/noonlock/noonlock/election/partition"
+	"github.com/noonlock/noonlock/internal/overview"
 	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
 	"github.com/noonlock/noonlock/statusz"
 )
 
-// The page shows what Record, Candidates, Inspect, Status and Runs return.
+// The page shows what overview tells of each thing, and a square for each run.
 func TestShowsWhatRedisHolds(t *testing.T) {
 	t.Parallel()
 	e := testenv.OnServer(t)
@@ -39,85 +40,67 @@ func TestShowsWhatRedisHolds(t *testing.T) {
 	testenv.Must(e, err)
 	testenv.Must(e, e.Raw.Set(e.Context(), "noonlock:{foreign}:lock", "x", 0).Err())
 
+	shards, err := partition.NewRunner(e.Client("worker-1"), "shards", 2, func(ctx context.Context, _ int) { <-ctx.Done() }, partition.Config{})
+	testenv.Must(e, err)
+	background(e, func(ctx context.Context) { _ = shards.Run(ctx) })
+	e.Until("all partitions are led", func() bool {
+		seen, err := overview.Partitions.Read(e.Context(), client, "shards")
+		testenv.Must(e, err)
+		return seen.Exists() && seen.Row()[0].Text == "led"
+	})
+
 	b := newTab(e)
 	b.visit(serveAs(e, client, statusz.Config{Title: "the title"}).URL)
 	b.until("the page is live", `document.getElementById('state').textContent === 'live' && document.title === 'the title'`)
 
-	handle, err := election.NewElection(client, "board")
-	testenv.Must(e, err)
-	record, err := handle.Record(e.Context())
-	testenv.Must(e, err)
-	b.shows("elections", "board", record.Holder, "term "+strconv.FormatUint(record.Term, 10), "token "+strconv.FormatUint(record.Token, 10),
-		"leading for", "left", "zone=north", "2. ")
-	waiting, err := handle.Candidates(e.Context())
-	testenv.Must(e, err)
-	b.sameList("elections", "board", "Candidates:", len(waiting), func(i int) string { return waiting[i].Identity })
-
-	seen := inspect(e, client, "invoices")
-	b.shows("locks", "invoices", seen.Holders[0].Identity, "holding for ", "token "+strconv.FormatUint(seen.Holders[0].Token, 10), "left", "2. ")
-	b.sameList("locks", "invoices", "Queue:", len(seen.Waiters), func(i int) string { return seen.Waiters[i].Identity })
-	b.shows("locks", "prices", "reader-1 for nightly", "reads", "token "+strconv.FormatUint(inspect(e, client, "prices").Holders[0].Token, 10))
-	b.shows("locks", "foreign", "another program", "no TTL")
-
-	for name, j := range map[string]*singleton.Job{"draw": draw, "still": still} {
-		st, err := j.Status(e.Context())
-		testenv.Must(e, err)
-		b.shows("jobs", name, "schedule "+st.Schedule, "1 replica")
-		if text := b.text("jobs", name); strings.Contains(text, "paused") != st.Paused || strings.Contains(text, "next tick in") == st.Paused {
-			e.Errorf("Status %+v, shown: %q", st, text)
-		}
-		if next := eval[string](b, `[...(`+row+`).querySelectorAll('.number')].map((e) => e.title).join()`, "jobs", name); !st.Paused && next != instant(st.Next) {
-			e.Errorf("the next tick of %s is %q, Status %s", name, next, instant(st.Next))
-		}
-		b.sameSquares(name, j, st)
-	}
-	b.shows("jobs", "draw", "running", "worker-1, attempt 1, for")
-}
-
-// instant is how the page shows an instant.
-func instant(at time.Time) string {
-	return strings.Replace(at.UTC().Format("2006-01-02 15:04:05.000"), ".000", "", 1) + " UTC"
-}
-
-// sameList asserts that a row shows a list in order.
-func (b *tab) sameList(kind, name, title string, n int, want func(i int) string) {
-	b.Helper()
-	got := eval[[]string](b, `[...(`+row+`).querySelectorAll('.queue li')].map((e) => e.textContent)`, kind, name)
-	all := []string{title}
-	for i := range n {
-		all = append(all, fmt.Sprintf("%d. %s", i+1, want(i)))
-	}
-	if !slices.Equal(got, all) {
-		b.Errorf("%s %s shows %q, want %q", kind, name, got, all)
-	}
-}
-
-// sameSquares asserts that the squares of a job show its ended and open runs, oldest first.
-func (b *tab) sameSquares(name string, j *singleton.Job, st singleton.Status) {
-	b.Helper()
-	runs, err := j.Runs(b.Context(), 60)
-	testenv.Must(b, err)
-	slices.Reverse(runs)
-	var want [][]string
-	for _, r := range runs {
-		texts := []string{"triggered " + instant(r.Tick) + ": " + string(r.Outcome), fmt.Sprintf("attempt %d on %s", r.Attempt, r.Holder), "took "}
-		if r.Error != "" {
-			texts = append(texts, "error: "+r.Error)
-		}
-		want = append(want, texts)
-	}
-	for _, o := range st.Open {
-		want = append(want, []string{"triggered " + instant(o.Tick) + ": running", fmt.Sprintf("attempt %d on %s", o.Attempt, o.Holder), "for "})
-	}
-	got := eval[[]string](b, `[...(`+row+`).querySelectorAll('.strip li')].map((e) => e.getAttribute('aria-label'))`, "jobs", name)
-	if len(got) != len(want) {
-		b.Fatalf("%s has %d squares, want %d: %q", name, len(got), len(want), got)
-	}
-	for i, texts := range want {
-		for _, text := range texts {
-			if !strings.Contains(got[i], text) {
-				b.Errorf("square %d of %s is %q, want %q", i, name, got[i], text)
+	for kind, names := range map[overview.Kind][]string{
+		overview.Elections: {"board"}, overview.Locks: {"invoices", "prices", "foreign"}, overview.Jobs: {"draw", "still"}, overview.Partitions: {"shards"},
+	} {
+		for _, name := range names {
+			thing, err := kind.Read(e.Context(), client, name)
+			testenv.Must(e, err)
+			all := thing.Describe()
+			texts := textsOf(all.Lines)
+			if kind == overview.Partitions {
+				all.Lists = all.Lists[:1]
 			}
+			for _, l := range all.Lists {
+				for _, row := range l.Rows {
+					texts = append(append(texts, l.Title+":"), textsOf(row.Cells)...)
+				}
+			}
+			b.shows(kind.String(), name, texts...)
 		}
 	}
+	runs, err := draw.Runs(e.Context(), 60)
+	testenv.Must(e, err)
+	st, err := draw.Status(e.Context())
+	testenv.Must(e, err)
+	slices.Reverse(runs) // the oldest first
+	rows := append(overview.Runs(runs).Rows, overview.OpenRuns(st.Open).Rows...)
+	squares := eval[[]string](b, `[...(`+row+`).querySelectorAll('.strip li')].map((e) => e.className + '\n' + e.getAttribute('aria-label'))`, "jobs", "draw")
+	if len(squares) != len(rows) {
+		e.Fatalf("%d squares, want %d: %q", len(squares), len(rows), squares)
+	}
+	for i, r := range rows {
+		tick, attempt := r.Cells[0].Text+": "+r.Class, "\nholder worker-1"
+		if !strings.HasPrefix(squares[i], r.Class+"\n"+tick) || !strings.Contains(squares[i], attempt) {
+			e.Errorf("square %d is %q, want %q and %q", i, squares[i], tick, attempt)
+		}
+	}
+}
+
+// textsOf returns what the page shows of cells, without times that are counted.
+func textsOf(cells []overview.Cell) (texts []string) {
+	for _, c := range cells {
+		switch {
+		case c.At > 0:
+			texts = append(texts, c.Label)
+		case c.Text == "" || c.Class == "who" || strings.HasPrefix(c.Class, "chip"):
+			texts = append(texts, c.Text)
+		default:
+			texts = append(texts, c.Label+" "+c.Text)
+		}
+	}
+	return texts
 }

@@ -38,8 +38,8 @@ func failedRuns(w *world) {
 	} {
 		name := []string{"NAME", job}
 		found := w.shows(row.where, "`noonctl describe job NAME` shows the error of each attempt", name,
-			`^  (\S+Z) +2 .* `+row.outcome+` .*\n(?:.*\n)*Newest runs: Attempts that failed:\n(?:.*\n)*?  `+
-				`(\S+Z) +1 .* no (?:answer|host)\n  (\S+Z) +2 .* no (?:answer|host)$`)
+			`^Attempts that failed:\n(?:.*\n)*?  (\S+Z) +1 .* no (?:answer|host)\n  (\S+Z) +2 .* no (?:answer|host)\n`+
+				`(?:.*\n)*?  (\S+Z) +`+row.outcome+` +2 `)
 		tick := found[1]
 		if found[2] != tick || found[3] != tick {
 			w.Errorf("%s: the errors are of %v", job, found[1:])
@@ -57,7 +57,7 @@ func skippedTicks(w *world) {
 	w.cron("copy", "sleep 1000", "--max-attempts 1")
 	const row = "a run hangs, or must not continue"
 	name := []string{"NAME", "copy"}
-	hangs := w.shows(row, "`noonctl describe job NAME` shows the holder and since when it runs", name, `^  (\S+Z) +1 +copy-1 +\d+ +\S+Z +yes`)[1]
+	hangs := w.shows(row, "`noonctl describe job NAME` shows the holder and since when it runs", name, `^  (\S+Z) +running +1 +copy-1 +\d+ +\S+Z$`)[1]
 	w.raw.Pass(2 * time.Second) // two more ticks are due
 	w.write("copy", "exit 0")
 	w.must(w.command(row, "`noonctl cancel NAME`: its context ends", name...))
@@ -78,7 +78,7 @@ func lateRuns(w *world) {
 	deadline := w.take(w, row, "`StartingDeadline` (`--starting-deadline`) skips ticks that are too late")[1]
 	testenv.Must(w, os.WriteFile(filepath.Join(w.dir, "crontab"), []byte("long @every 1s sleep 1000\nshort @every 1s true\n"), 0o600))
 	w.start("noonctl cron --file crontab --identity one " + limit + " 1 " + deadline + " 2s")
-	w.shows(row, "`noonctl describe job NAME` shows the runs that are open", []string{"NAME", "long"}, ` one .* yes$`)
+	w.shows(row, "`noonctl describe job NAME` shows the runs that are open", []string{"NAME", "long"}, `^  \S+Z +running +1 +one `)
 	w.prints("noonctl get job short", 0, `^short `)
 }
 

@@ -21,7 +21,7 @@ func locks(w *world) {
 	holder.metric(`noonlock_leases_held\{kind="mutex"\} 1`)
 	waiter := w.start("noonctl run --lock orders --identity waiter -- sh -c 'echo the waiter works; sleep 1000'")
 	name := []string{"NAME", "orders"}
-	w.shows("a lock is not released", "`noonctl describe lock NAME` shows the holder and the waiters", name, `^Holders:\n.*\n  holder `, `^Waiters.*\n.*\n  waiter `)
+	w.shows("a lock is not released", "`noonctl describe lock NAME` shows the holder and the waiters", name, `^Holder: +holder$`, `^Waiters.*\n.*\n  waiter `)
 	w.prints(w.take(w, symptoms, listNames)[0], 0, `^orders +mutex +holder `)
 	holder.freeze()
 	w.must(typed("orders", w.command("a lock is not released", "if that is impossible, `noonctl release NAME`", name...)))
@@ -39,7 +39,7 @@ func slots(w *world) {
 	const row = "nobody gets a slot of a semaphore"
 	w.start("noonctl run --lock gpus -n 1 --identity one -- sleep 1000")
 	name := []string{"NAME", "gpus", "N", "2"}
-	w.shows(row, "`noonctl describe lock NAME` shows the holders, and how many slots there are", name, `^Slots: +1$`, `^Holders:\n.*\n  one `)
+	w.shows(row, "`noonctl describe lock NAME` shows the holders, and how many slots there are", name, `^Kind: +semaphore 1/1$`, `^Holder: +one `)
 	two := w.start("noonctl run --lock gpus -n 1 -- sh -c 'echo two works; sleep 1000'")
 	two.logs(`waiting for a lock`)
 	w.must(w.command(row, "`noonctl resize NAME -n N`: the stored number counts", name...))

@@ -52,11 +52,11 @@ func database(w *world) {
 	w.lottery(fmt.Sprintf("mysql://%s:%s@%s:%d/%s", db.User, db.Password, db.Host, db.Port, db.Database))
 	one := w.replica("one")
 	one.draws()
-	w.shows("LotteryNoClaimant", describeLottery+"the replicas of the job", nil, `^Definitions of the job: Replicas:\n.*\n  \S+ +one `)
+	w.shows("LotteryNoClaimant", describeLottery+"the replicas of the job", nil, `^Replicas and their definitions:\n.*\n  one `)
 
 	server.Stop()
-	const attempts = `^.*: Attempts that failed:\n.*\n(?:.*\n)*?  (\S+Z) +1 +one .*dial tcp.*refused`
-	tick := w.shows("LotteryNoonUnfinished", describeLottery+"the holder, and the error of each attempt", nil, `^  \S+Z +[1-9]\d* +one `, attempts)[1]
+	const attempts = `^Attempts that failed:\n.*\n(?:.*\n)*?  (\S+Z) +1 +one .*dial tcp.*refused`
+	tick := w.shows("LotteryNoonUnfinished", describeLottery+"the holder, and the error of each attempt", nil, `^  \S+Z +\S.* +[1-9]\d* +one `, attempts)[1]
 	w.shows("LotteryStale", describeLottery+"the last success, failed attempts, and whether the job is paused", nil, `^Last success: +\S+Z`, attempts)
 	w.take(w, "LotteryNeverDrew", "`noonctl describe job lottery`, as for LotteryStale")
 	one.answers(w.take(w, "LotteryNoonUnfinished", "`/readyz/database`")[0], http.StatusInternalServerError, `dial tcp.*refused`)
@@ -71,11 +71,11 @@ func database(w *world) {
 
 	server.Stop()
 	const open = "noonctl describe job lottery"
-	tick = w.prints(open, 0, `^  (\S+Z) +[1-9]\d* +two `, `^.*: Attempts that failed:\n.*\n  (\S+Z) +1 +two .*(?:refused|invalid connection)`)[1]
+	tick = w.prints(open, 0, `^  (\S+Z) +\S.* +[1-9]\d* +two `, `^Attempts that failed:\n.*\n  (\S+Z) +1 +two .*(?:refused|invalid connection)`)[1]
 	w.must("noonctl cancel lottery --tick " + tick)
 	const failed = "LotteryRunsFail"
 	w.shows(failed, "`noonctl history lottery` shows the outcome and the error", nil, `^  `+tick+` .* (?:failed|unknown) .*canceled`)
-	w.prints(open, 0, `^.*: Attempts that failed:\n.*\n(?:.*\n)*?  `+tick+` +1 +two .*(?:refused|invalid connection)`)
+	w.prints(open, 0, `^Attempts that failed:\n.*\n(?:.*\n)*?  `+tick+` +1 +two .*(?:refused|invalid connection)`)
 	server.Restart(w)
 	w.prints(w.command(failed, "`lottery verify` compares them with the database"), 1, `^(?:failed|unknown) +`+strings.NewReplacer("T", " ", "Z", "").Replace(tick))
 	w.must(w.command(failed, "remove the cause, then `noonctl rerun lottery --tick TICK`: its draw happens once", "TICK", tick))
@@ -92,7 +92,7 @@ func database(w *world) {
 	w.cli(w.redis, w.command(tokens, "`SET 'noonlock:{NAME}:fence' SEEN`", "NAME", "job/lottery", "SEEN", seen))
 	two.draws()
 	order("UPDATE noonlock_fences SET token = 9007199254740991 WHERE job = 'lottery'")
-	w.prints(open, 0, `^.*: Attempts that failed:\n.*\n  \S+Z +1 +two .*9007199254740991`)
+	w.prints(open, 0, `^Attempts that failed:\n.*\n  \S+Z +1 +two .*9007199254740991`)
 	two.end(syscall.SIGTERM)
 	order(w.command(tokens, "Stop all replicas and lower that token: `UPDATE noonlock_fences SET token = 0 WHERE job = 'NAME'`", "NAME", "lottery"))
 	w.replica("three").draws()
@@ -109,7 +109,7 @@ func ledger(w *world) {
 	const missed = "LotteryNoonMissed"
 	w.shows(missed, "`noonctl history lottery` shows them with their reasons", nil, `^  \S+Z .*skipped .*rescheduled`)
 	w.shows("A new version of the program", "`noonctl describe job NAME` shows each definition and its replicas",
-		[]string{"NAME", "lottery"}, `^Definitions of the job:\n.*\n  [0-9a-f]{8} +yes$`, `^Definitions of the job: Replicas:\n.*\n  [0-9a-f]{8} +two `)
+		[]string{"NAME", "lottery"}, `^Replicas and their definitions:\n.*\n  two +[0-9a-f]{8} +runs the job `)
 	verify := w.command(missed, "`lottery verify` compares them with the database")
 	rerun := w.take(w, missed, "`noonctl rerun lottery --tick TICK` does")[0]
 	skipped := time.Now().Add(-time.Hour).Truncate(2 * time.Second).UTC()

@@ -85,7 +85,7 @@ func ignored(w *world) {
 	defer server.Close()
 	check := w.take(w, "a replica is not alive", "`/livez?verbose`, and the log of the replica: work continues after its context has ended, because its lease or its drain is over or after `noonctl cancel`")
 	path := server.URL + check[0]
-	w.prints("noonctl describe job copy", 0, ` worker-1 .* yes`)
+	w.prints("noonctl describe job copy", 0, ` running .* worker-1 `)
 	answers(w, path, http.StatusOK, `\[\+\]work ok`)
 	w.must(check[1] + " copy")
 	answers(w, path, http.StatusInternalServerError, `\[-\]work failed`)

@@ -199,7 +199,7 @@ func (a *app) remark(ctx context.Context, k kind, action overview.Action) {
 	if k.Kind != overview.Jobs || action.Verb == "trigger" && action.ID != "" {
 		return
 	}
-	d, err := a.details(ctx, action.Name, 1)
+	d, err := a.details(ctx, action.Name, overview.MostActs)
 	if err != nil {
 		return // the action was carried out, and perhaps the user may not read
 	}
@@ -209,10 +209,10 @@ func (a *app) remark(ctx context.Context, k kind, action overview.Action) {
 	last, before := "", ""
 	for _, act := range slices.Backward(d.Acts) {
 		if act.Verb == action.Verb {
-			last, before = byAndWhy(act), ", by "+byAndWhy(act)
+			last, before = overview.By(act.By, act.Reason), ", by "+overview.By(act.By, act.Reason)
 		}
 	}
-	if own := byAndWhy(singleton.Action{By: a.client.Identity(), Reason: a.reason}); a.reason != "" && last != own {
+	if own := overview.By(a.client.Identity(), a.reason); a.reason != "" && last != own {
 		fmt.Fprintf(a.errs, "noonctl: this %s changed nothing, and its reason is not recorded; the former one stays%s\n", action.Verb, shown(before))
 	}
 }
@@ -353,7 +353,7 @@ func (a *app) release(ctx context.Context, name string, yes bool) error {
 		return unknown(lockKind, name)
 	}
 	if !yes {
-		err := a.show(overview.Thing{Kind: overview.Locks, Name: name, Lock: seen, Now: seen.Now}, nil)
+		err := a.show(name, seen.Now, overview.Thing{Kind: overview.Locks, Lock: seen, Now: seen.Now}.Describe())
 		if err == nil {
 			err = a.confirm(ctx, name)
 		}
@@ -374,7 +374,7 @@ func (a *app) release(ctx context.Context, name string, yes bool) error {
 	default:
 		var names []string
 		for _, h := range seen.Holders {
-			names = append(names, orForeign(h.Identity))
+			names = append(names, overview.HolderName(h.Identity))
 		}
 		fmt.Fprintf(a.out, "lock %s released; it was held by %s\n", shown(name), shown(strings.Join(names, ", ")))
 	}

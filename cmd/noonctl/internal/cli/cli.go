@@ -22,6 +22,7 @@ import (
 
 	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/internal/output"
+	"github.com/noonlock/noonlock/internal/overview"
 	"github.com/noonlock/noonlock/lockcore"
 )
 
@@ -304,7 +305,8 @@ func (a *app) versionCommand() *cobra.Command {
 			if encoded, err := a.encode(built); encoded {
 				return err
 			}
-			return a.walk(time.Time{}, built)
+			lines := []overview.Cell{{Label: "version", Text: built.Version}, {Label: "commit", Text: built.Commit}, {Label: "go", Text: built.Go}}
+			return a.show("", time.Time{}, overview.Description{Lines: lines})
 		},
 	}
 	a.outputFlag(cmd, asTable, asJSON, asYAML)

@@ -216,7 +216,7 @@ func (c *ticking) attempt(ctx context.Context, run singleton.Run, argv []string)
 	apart := *c.app
 	apart.Stdin, apart.Stdout, apart.Stderr = nil, c.copied.Patient(), io.MultiWriter(&end, c.errs.Patient())
 	child, err := apart.start(argv, []string{
-		"NOONLOCK_JOB=" + run.Job, "NOONLOCK_TICK=" + instant(run.Tick), "NOONLOCK_TRIGGERED=" + strconv.FormatBool(run.Triggered),
+		"NOONLOCK_JOB=" + run.Job, "NOONLOCK_TICK=" + singleton.RunID{Tick: run.Tick}.Name(), "NOONLOCK_TRIGGERED=" + strconv.FormatBool(run.Triggered),
 		"NOONLOCK_ATTEMPT=" + strconv.Itoa(run.Attempt),
 		"NOONLOCK_TOKEN=" + strconv.FormatUint(run.Token, 10), "NOONLOCK_KEY=" + run.Key(),
 		"NOONLOCK_ID=" + run.ID, "NOONLOCK_PAYLOAD=" + run.Payload,

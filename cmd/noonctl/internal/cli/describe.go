@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -32,51 +33,56 @@ const newest = 10
 
 func (a *app) describe(ctx context.Context, k kind, name string) error {
 	if k.Kind == overview.Jobs {
-		return a.describeJob(ctx, name)
+		d, err := a.details(ctx, name, newest)
+		if err != nil {
+			return err
+		}
+		return a.show(name, d.Status.Now, d.Describe())
 	}
 	t, err := asked(ctx, a, func(ctx context.Context) (overview.Thing, error) { return k.Read(ctx, a.client, name) })
 	var releases []lockcore.ForcedRelease
 	if err == nil && k.Kind == overview.Locks && t.Lock.Servers == nil { // any, also that of an election
 		releases, err = a.releases(ctx, name)
 	}
+	all := t.Describe()
+	all.Lists = append(all.Lists, overview.Releases(releases))
 	if !t.Exists() && len(releases) == 0 {
-		return errors.Join(a.walk(t.Now, serversOf(t)), cmp.Or(err, unknown(k, name)))
+		return errors.Join(a.show("", t.Now, overview.Description{Lists: all.Lists}), cmp.Or(err, unknown(k, name)))
 	}
-	return errors.Join(a.show(t, releases), err)
+	return errors.Join(a.show(name, t.Now, all), err)
 }
 
-// serversOf returns what describe prints about the servers of a quorum.
-func serversOf(t overview.Thing) map[string]any {
-	type row struct {
-		Server string `json:"server"`
-		State  string `json:"state"`
-		List   int    `json:"list,omitempty"`
-		Waits  int64  `json:"waits_ms,omitempty"`
-		Holder string `json:"holder,omitempty"` // or a try to acquire the lock
-	}
-	var rows []row
-	for _, v := range t.Lock.Servers {
-		r := row{Server: v.Address, State: "member", List: v.List, Waits: v.Waits.Milliseconds()}
-		switch {
-		case v.Err != nil:
-			r.State = sentence(v.Err)
-		case !v.Member || v.Waits > 0:
-			r.State = "grants nothing yet"
+// show prints what is known of a thing: a line for each fact, and a table for each list.
+func (a *app) show(name string, now time.Time, d overview.Description) error {
+	lines := &table{titles: []string{"", ""}}
+	for _, c := range append([]overview.Cell{{Label: "name", Text: name}}, d.Lines...) {
+		text := c.String()
+		if c.At > 0 {
+			text += " (" + c.Relative(now) + ")"
 		}
-		for _, h := range v.Holders {
-			r.Holder = orForeign(h.Identity)
+		if text != "" {
+			lines.add(strings.ToUpper(c.Label[:1])+c.Label[1:]+":", text)
 		}
-		rows = append(rows, r)
 	}
-	return map[string]any{"servers": rows}
-}
-
-func (a *app) show(t overview.Thing, releases []lockcore.ForcedRelease) error {
-	t.Lock.Holders = slices.Clone(t.Lock.Holders) // the caller's stay as they are
-	for i, h := range t.Lock.Holders {
-		t.Lock.Holders[i].Identity = orForeign(h.Identity)
+	lines.write(a.out, "", a.columns(), false)
+	for _, l := range d.Lists {
+		if len(l.Rows) == 0 {
+			continue
+		}
+		t := &table{rows: make([][]string, len(l.Rows))}
+		for i, title := range l.Rows[0].Cells {
+			if !slices.ContainsFunc(l.Rows, func(r overview.Row) bool { return r.Cells[i].String() != "" }) {
+				continue
+			}
+			t.titles = append(t.titles, strings.ToUpper(title.Label))
+			for j, row := range l.Rows {
+				t.rows[j] = append(t.rows[j], shownCell(row.Cells[i].String()))
+			}
+		}
+		fmt.Fprintf(a.out, "%s:\n", l.Title)
+		t.write(a.out, "  ", a.columns(), true)
 	}
-	return a.walk(t.Now, t.Data(), map[string]string{"state": t.State()}, serversOf(t), map[string]any{"releases": releases})
+	return a.out.Err()
 }
 
 // releases returns the releases by force of a lock, none if the user may not read them.
@@ -88,47 +94,12 @@ func (a *app) releases(ctx context.Context, name string) ([]lockcore.ForcedRelea
 	return all, err
 }
 
-type jobData struct {
-	singleton.Status
-	State    string                   `json:"state"`
-	PausedBy string                   `json:"paused_by,omitempty"`
-	Runs     []singleton.HistoryEntry `json:"newest_runs"`
-	Acts     []singleton.Action       `json:"acts"`
-}
-
-func (a *app) details(ctx context.Context, name string, mostRuns int) (overview.Details, error) {
+func (a *app) details(ctx context.Context, name string, most int) (overview.Details, error) {
 	d, err := asked(ctx, a, func(ctx context.Context) (overview.Details, error) {
-		return overview.Job(ctx, a.client, name, mostRuns)
+		return overview.Job(ctx, a.client, name, most)
 	})
 	if errors.Is(err, singleton.ErrNoLedger) {
 		err = unknown(jobKind, name)
 	}
 	return d, err
-}
-
-func byAndWhy(act singleton.Action) string { return strings.TrimSuffix(act.By+": "+act.Reason, ": ") }
-
-func (a *app) describeJob(ctx context.Context, name string) error {
-	d, err := a.details(ctx, name, newest)
-	if err != nil {
-		return err
-	}
-	data := jobData{
-		Status: d.Status, State: overview.Thing{Kind: overview.Jobs, Job: &d.Status}.State(),
-		Runs: d.Runs, Acts: d.Acts[:min(newest, len(d.Acts))],
-	}
-	if data.Last.Equal(data.Begun) {
-		data.Last = time.Time{} // a new ledger has no tick
-	}
-	for _, act := range d.Acts {
-		if data.Paused && act.Verb == "pause" && act.At.Equal(data.PausedSince) {
-			data.PausedBy = byAndWhy(act)
-		}
-	}
-	for i, run := range data.Runs { // their own errors say the same as their last attempts
-		data.Runs[i].Attempts = slices.DeleteFunc(run.Attempts, func(at singleton.Attempt) bool {
-			return at.Error == "" || at.Error == run.Error && len(run.Attempts) == 1
-		})
-	}
-	return a.walk(data.Now, data)
 }

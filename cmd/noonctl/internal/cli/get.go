@@ -71,11 +71,16 @@ func (g *getting) run(ctx context.Context, names []string) error {
 			marks[t.Name] = overview.MarkOf(*t.Job)
 		}
 	}
-	data, printed, table := []any{}, []string(nil), &table{titles: g.titles}
+	data, printed, table := []any{}, []string(nil), &table{}
 	for _, name := range overview.Choose(all, marks, g.state, g.sort) {
 		t := things[name]
 		data, printed = append(data, t.Data()), append(printed, t.Name)
-		table.add(append([]string{t.Name}, g.cells(t)...)...)
+		titles, texts := []string{"NAME"}, []string{t.Name}
+		for _, c := range t.Row() {
+			titles, texts = append(titles, strings.ToUpper(c.Label)), append(texts, c.Relative(t.Now))
+		}
+		table.titles = titles
+		table.add(texts...)
 	}
 	var value any = data
 	if len(names) == 1 && len(data) == 1 {
@@ -113,15 +118,11 @@ func (a *app) getAll(ctx context.Context, names []string) error {
 		for _, t := range found {
 			name := k.Singular() + "/" + t.Name
 			data[k.String()], printed = append(data[k.String()], t.Data()), append(printed, name)
-			holder, since := "", ""
-			switch cells := k.cells(t); k.Kind {
-			case overview.Elections:
-				holder, since = cells[0], cells[1]
-			case overview.Jobs, overview.Partitions:
-			default:
-				holder, since = cells[1], cells[2]
+			texts := map[string]string{}
+			for _, c := range t.Row() {
+				texts[c.Label] = c.Relative(t.Now)
 			}
-			table.add(name, t.State(), holder, since)
+			table.add(name, texts["state"], texts["holder"]+texts["leader"], texts["since"])
 		}
 	}
 	if failures != nil && printed == nil {

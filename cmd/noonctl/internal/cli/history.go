@@ -5,11 +5,11 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/noonlock/noonlock/internal/overview"
 	"github.com/noonlock/noonlock/singleton"
 )
 
@@ -58,7 +58,7 @@ func (a *app) history(ctx context.Context, name, since string, limit int) error 
 	from := begin(d.Status.Now)
 	data := historyData{ // skipped ticks have no end
 		Runs: slices.DeleteFunc(d.Runs, func(e singleton.HistoryEntry) bool { return cmp.Or(e.End, e.Last, e.Tick).Before(from) }),
-		Acts: slices.DeleteFunc(d.Acts[:min(limit, len(d.Acts))], func(act singleton.Action) bool { return act.At.Before(from) }),
+		Acts: slices.DeleteFunc(d.Acts, func(act singleton.Action) bool { return act.At.Before(from) }),
 	}
 	if encoded, err := a.encode(data); encoded {
 		return err
@@ -67,10 +67,7 @@ func (a *app) history(ctx context.Context, name, since string, limit int) error 
 		fmt.Fprintf(a.errs, "The history of the job %s has no such entry.\n", shown(name))
 		return nil
 	}
-	for i := range data.Runs {
-		data.Runs[i].Attempts = nil // as JSON and describe show
-	}
-	return a.walk(d.Status.Now, data)
+	return a.show("", d.Status.Now, overview.Description{Lists: []overview.List{overview.Runs(data.Runs), overview.Acts(data.Acts)}})
 }
 
 // parseMoment parses the value of a flag such as --since. It returns what gives the instant, by the
@@ -90,6 +87,3 @@ type historyData struct {
 	Runs []singleton.HistoryEntry `json:"runs"` // newest first
 	Acts []singleton.Action       `json:"acts"` // newest first
 }
-
-// oneLine returns the text of an error for a table. Joined errors have one line each.
-func oneLine(text string) string { return strings.ReplaceAll(text, "\n", "; ") }

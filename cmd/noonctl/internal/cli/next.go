@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/noonlock/noonlock/internal/input"
+	"github.com/noonlock/noonlock/singleton"
 	"github.com/noonlock/noonlock/singleton/schedule"
 )
 
@@ -35,7 +36,7 @@ and H/n each nth one from a first value, that follows from the name of the job. 
 				return usage(err)
 			}
 			for tick := s.Next(time.Now()); count > 0 && !tick.IsZero(); count-- {
-				fmt.Fprintf(a.out, "%s   %s\n", tick.In(at).Format("Mon 2006-01-02 15:04:05 -07:00"), instant(tick))
+				fmt.Fprintf(a.out, "%s   %s\n", tick.In(at).Format("Mon 2006-01-02 15:04:05 -07:00"), singleton.RunID{Tick: tick}.Name())
 				tick = s.Next(tick)
 			}
 			return nil

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
-	"time"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
@@ -59,13 +59,13 @@ type table struct {
 
 func (t *table) add(cells ...string) {
 	for i, cell := range cells {
-		cells[i] = shown(cell)
-		if cell == "" {
-			cells[i] = "-"
-		}
+		cells[i] = shownCell(cell)
 	}
 	t.rows = append(t.rows, cells)
 }
+
+// shownCell returns a text for people in one line. Joined errors have one line each.
+func shownCell(text string) string { return shown(cmp.Or(strings.ReplaceAll(text, "\n", "; "), "-")) }
 
 // write prints the table. If it is wider than the terminal, it prints one line for each cell
 // instead, so that nothing is cut off. columns is the width of the terminal, 0 means no limit.
@@ -85,8 +85,12 @@ func (t *table) write(w io.Writer, indent string, columns int, titled bool) {
 		for _, row := range t.rows {
 			fmt.Fprintf(w, "%s%s\n", indent, row[0])
 			for i, cell := range row[1:] {
+				label := ""
+				if title := t.titles[i+1]; title != "" {
+					label = strings.ToLower(title) + ": "
+				}
 				if cell != "-" {
-					fmt.Fprintf(w, "%s  %s: %s\n", indent, strings.ToLower(t.titles[i+1]), cell)
+					fmt.Fprintf(w, "%s  %s%s\n", indent, label, cell)
 				}
 			}
 		}
@@ -138,48 +142,4 @@ func block(n *yaml.Node) {
 	for _, child := range n.Content {
 		block(child)
 	}
-}
-
-// span returns a duration with the precision that a reader needs.
-func span(d time.Duration) string {
-	switch {
-	case d < 10*time.Second:
-		return d.Round(100 * time.Millisecond).String()
-	case d < time.Hour:
-		return trimmed(d.Round(time.Second).String())
-	case d < 48*time.Hour:
-		return trimmed(d.Round(time.Minute).String())
-	}
-	return fmt.Sprintf("%dd%dh", int(d.Hours())/24, int(d.Hours())%24)
-}
-
-// trimmed removes units that are 0 from the end.
-func trimmed(s string) string {
-	if strings.HasSuffix(s, "m0s") {
-		s = strings.TrimSuffix(s, "0s")
-	}
-	if strings.HasSuffix(s, "h0m") {
-		s = strings.TrimSuffix(s, "0m")
-	}
-	return s
-}
-
-// relative returns an instant relative to now.
-func relative(t, now time.Time) string {
-	switch d := t.Sub(now); {
-	case t.IsZero():
-		return ""
-	case d > 0:
-		return "in " + span(d)
-	default:
-		return span(-d) + " ago"
-	}
-}
-
-// instant returns an instant in UTC, with milliseconds only if there are some.
-func instant(t time.Time) string {
-	if t.IsZero() {
-		return ""
-	}
-	return t.UTC().Format("2006-01-02T15:04:05.999Z07:00")
 }

@@ -22,7 +22,7 @@ func TestResign(t *testing.T) {
 	e.says("resign board --to x", 66, "election board has no candidate x; it has b, c")
 	e.says("resign board --reason "+strings.Repeat("x", 201), 64, "--reason is", "200 bytes")
 	e.says("resign board --to c --reason drained", 0, "=election board: a was asked to transfer to c\n")
-	e.says("describe election board", 0, ", reason drained, to c\n")
+	e.says("describe election board", 0, "to transfer to c, by ", ": drained\n")
 	close(drains)
 	e.Until("c leads", c.IsLeader)
 	e.Until("a waits", func() bool { return e.waiters("election/board") == 2 })

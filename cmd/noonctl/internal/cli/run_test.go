@@ -214,7 +214,7 @@ func TestRunAfterForceRelease(t *testing.T) {
 		t.Errorf("release of a foreign key: %q", out)
 	}
 	// Who has released a lock is shown, also when nobody holds it any more.
-	for name, want := range map[string]string{"orders": "   1\n", "foreign": ", reason nobody knows it   1\n"} {
+	for name, want := range map[string]string{"orders": "   1\n", "foreign": ": nobody knows it   1\n"} {
 		if out := e.must("describe", "lock", name); !strings.Contains(out, "Released by force, the last one first:\n") || !strings.Contains(out, "@") || !strings.HasSuffix(out, want) {
 			t.Errorf("describe: %q", out)
 		}
