@@ -23,8 +23,7 @@ var (
 // testdata/faults.txt lists all these tests, so that none can be lost unnoticed.
 func TestFaultsAreTested(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("FAULTS.md")
-	testenv.Must(t, err)
+	text := testenv.Call(os.ReadFile("FAULTS.md")).Must(t)
 	told := map[int]bool{}
 	for _, row := range faultRow.FindAllStringSubmatch(string(text), -1) {
 		first, _ := strconv.Atoi(row[1])
@@ -41,7 +40,7 @@ func TestFaultsAreTested(t *testing.T) {
 		t.Fatalf("only %d faults were read from FAULTS.md", len(told))
 	}
 	tested, found := map[int]bool{}, map[string]bool{}
-	err = filepath.WalkDir("..", func(path string, entry fs.DirEntry, err error) error {
+	err := filepath.WalkDir("..", func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() || !strings.HasSuffix(path, "_test.go") {
 			return err
 		}
@@ -62,8 +61,7 @@ func TestFaultsAreTested(t *testing.T) {
 			t.Errorf("fault %d: in FAULTS.md %v, with a test %v", n, told[n], tested[n])
 		}
 	}
-	list, err := os.ReadFile("testdata/faults.txt")
-	testenv.Must(t, err)
+	list := testenv.Call(os.ReadFile("testdata/faults.txt")).Must(t)
 	listed := strings.Split(strings.TrimSpace(string(list)), "\n")
 	for _, name := range listed {
 		if !found[name] {

@@ -58,8 +58,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 	reg := &recorder{Registerer: prometheus.NewRegistry()}
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	defer rdb.Close()
-	client, err := lockcore.New(rdb, lockcore.Config{Registerer: reg})
-	testenv.Must(t, err)
+	client := testenv.Call(lockcore.New(rdb, lockcore.Config{Registerer: reg})).Must(t)
 	defer client.Close(t.Context())
 	several, err := lockcore.NewQuorum([]redis.UniversalClient{rdb, rdb, rdb}, lockcore.QuorumConfig{Config: lockcore.Config{Registerer: reg}})
 	testenv.Must(t, err)
@@ -77,8 +76,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 	if len(reg.rows) < 20 {
 		t.Fatalf("%d metrics were registered", len(reg.rows))
 	}
-	text, err := os.ReadFile("METRICS.md")
-	testenv.Must(t, err)
+	text := testenv.Call(os.ReadFile("METRICS.md")).Must(t)
 	var documented []string
 	for line := range strings.Lines(string(text)) {
 		if strings.HasPrefix(line, "| `") {

@@ -116,12 +116,9 @@ func report(context.Context, time.Time, string) error { return nil }
 func newClient(t *testing.T, r *lockcoretest.Redis) *lockcore.Client {
 	t.Helper()
 	rdb := redis.NewClient(r.Options())
-	c, err := lockcore.New(rdb, lockcore.Config{})
-	testenv.Must(t, err)
+	c := testenv.Call(lockcore.New(rdb, lockcore.Config{})).Must(t)
 	t.Cleanup(func() {
-		if err := c.Close(context.Background()); err != nil {
-			t.Error(err)
-		}
+		testenv.Must(t, c.Close(context.Background()))
 		rdb.Close()
 	})
 	return c
@@ -135,8 +132,7 @@ func TestMigratingCodeIsCompiled(t *testing.T) {
 	t.Parallel()
 	files := map[string]string{}
 	for _, name := range []string{"MIGRATING.md", "../bench/migrating_test.go", "../bench/go.mod"} {
-		text, err := os.ReadFile(name)
-		testenv.Must(t, err)
+		text := testenv.Call(os.ReadFile(name)).Must(t)
 		files[filepath.Base(name)] = string(text)
 	}
 	guide := files["MIGRATING.md"]
@@ -214,8 +210,7 @@ func TestSharedKey(t *testing.T) {
 				r := lockcoretest.NewRedis(t)
 				rdb := r.Client()
 				client := newClient(t, r)
-				m, err := client.Mutex("orders", lockcore.LeaseConfig{})
-				testenv.Must(t, err)
+				m := testenv.Call(client.Mutex("orders", lockcore.LeaseConfig{})).Must(t)
 				if !take(t, rdb, key, "theirs", 3*time.Second) {
 					t.Fatal("the lock is not free")
 				}
@@ -223,8 +218,7 @@ func TestSharedKey(t *testing.T) {
 					t.Errorf("while they hold it: %v", err)
 				}
 				begin := time.Now()
-				lease, err := m.Lock(t.Context())
-				testenv.Must(t, err)
+				lease := testenv.Call(m.Lock(t.Context())).Must(t)
 				if took := time.Since(begin); took < 3*time.Second-time.Millisecond {
 					t.Errorf("after %v it was ours, and they held it for 3 s", took)
 				}
@@ -235,9 +229,7 @@ func TestSharedKey(t *testing.T) {
 				if take(t, rdb, key, "theirs", time.Second) {
 					t.Error("they took what is renewed")
 				}
-				if err := lease.Unlock(t.Context()); err != nil {
-					t.Error(err)
-				}
+				testenv.Must(t, lease.Unlock(t.Context()))
 				if !take(t, rdb, key, "theirs", time.Second) || !drop(t, rdb, key, "theirs") {
 					t.Error("they cannot take and drop it")
 				}
@@ -298,9 +290,7 @@ func TestRollingMigration(t *testing.T) {
 								case "new":
 									err = client.Do(t.Context(), "charge", lockcore.LeaseConfig{}, work)
 								}
-								if err != nil {
-									t.Error(err)
-								}
+								testenv.Must(t, err)
 							}
 						})
 					}

@@ -28,8 +28,7 @@ func TestNamesHaveExamples(t *testing.T) {
 	compiled := map[string]string{} // the files of all packages that examples import
 	cmd := exec.Command("go", "list", "-export", "-deps", "-test", "-f", "{{.ImportPath}}\t{{.Export}}", ".", "./firsthour", "../examples/leader", "../examples/quickstart")
 	cmd.Stderr = os.Stderr
-	list, err := cmd.Output()
-	testenv.Must(t, err)
+	list := testenv.Call(cmd.Output()).Must(t)
 	for line := range strings.Lines(string(list)) {
 		path, file, _ := strings.Cut(strings.TrimSpace(line), "\t")
 		compiled[path] = file
@@ -61,14 +60,11 @@ func TestNamesHaveExamples(t *testing.T) {
 		}
 	}
 	for _, pattern := range []string{"../lockcore/*example_test.go", "../election/*example_test.go", "../election/partition/*example_test.go", "../singleton/*example_test.go", "../lockcore/lockcoretest/*example_test.go", "../examples/*/main.go", "firsthour/main.go", "readme_test.go", "testing_test.go", "migrating_test.go"} {
-		names, err := filepath.Glob(pattern)
-		testenv.Must(t, err)
+		names := testenv.Call(filepath.Glob(pattern)).Must(t)
 		for _, name := range names {
-			text, err := os.ReadFile(name)
-			testenv.Must(t, err)
+			text := testenv.Call(os.ReadFile(name)).Must(t)
 			text, _, _ = bytes.Cut(text, []byte("// End of the code of")) // then come tests
-			file, err := parser.ParseFile(files, name, text, parser.SkipObjectResolution)
-			testenv.Must(t, err)
+			file := testenv.Call(parser.ParseFile(files, name, text, parser.SkipObjectResolution)).Must(t)
 			info := types.Info{Uses: map[*ast.Ident]types.Object{}, Types: map[ast.Expr]types.TypeAndValue{}}
 			cfg := types.Config{Importer: load, Error: func(error) {}} // of what other files declare, for example
 			_, _ = cfg.Check(name, files, []*ast.File{file}, &info)
@@ -88,8 +84,7 @@ func TestNamesHaveExamples(t *testing.T) {
 	most := map[string]int{"lockcore": 57, "election": 23, "partition": 11, "singleton": 47, "lockcoretest": 34}
 	fields := 0
 	for _, of := range packages {
-		p, err := load.Import(of)
-		testenv.Must(t, err)
+		p := testenv.Call(load.Import(of)).Must(t)
 		found := 0
 		check := func(name, key string) {
 			if found++; !used[key] && !slices.Contains([]string{"Error", "Is", "Unwrap", "MarshalJSON"}, name[strings.IndexByte(name, '.')+1:]) {
@@ -121,8 +116,7 @@ func TestNamesHaveExamples(t *testing.T) {
 		if found < most[p.Name()]/2 || found > most[p.Name()] {
 			t.Errorf("%s has %d names, want at most %d", p.Name(), found, most[p.Name()])
 		}
-		text, err := exec.Command("go", "doc", "-all", of).CombinedOutput()
-		testenv.Must(t, err)
+		text := testenv.Call(exec.Command("go", "doc", "-all", of).CombinedOutput()).Must(t)
 		text = regexp.MustCompile(` = \w+\.Err`).ReplaceAll(text, nil) // where the documentation of an error is complete
 		if word := regexp.MustCompile(`\b(lock|wire|ledger|ticks|several)\.[A-Z]\w*|internal/\w+`).Find(text); word != nil {
 			t.Errorf("the documentation of %s has a word of an internal package: %s", p.Name(), word)

@@ -51,12 +51,10 @@ func (silent) Printf(context.Context, string, ...any) {}
 // The alerts and the dashboard of the chart use metrics that exist, as METRICS.md has them.
 func TestAlertsUseDocumentedMetrics(t *testing.T) {
 	t.Parallel()
-	metrics, err := os.ReadFile("METRICS.md")
-	testenv.Must(t, err)
+	metrics := testenv.Call(os.ReadFile("METRICS.md")).Must(t)
 	asked := map[string]bool{}
 	for _, file := range []string{"noonctl/templates/rules.yaml", "noonctl/templates/_noonlock.tpl", "lottery/templates/rules.yaml", "lottery/files/dashboard.json"} {
-		text, err := os.ReadFile("../charts/" + file)
-		testenv.Must(t, err)
+		text := testenv.Call(os.ReadFile("../charts/" + file)).Must(t)
 		for _, name := range regexp.MustCompile(`\b(?:noonlock|leader)_[a-z_]+`).FindAllString(string(text), -1) {
 			name = strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(name, "_bucket"), "_sum"), "_count")
 			if asked[name] = true; !strings.Contains(string(metrics), "| `"+name+"` |") {

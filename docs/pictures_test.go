@@ -23,8 +23,7 @@ type element struct {
 // elements returns those of a picture in docs, and fails if it is not well-formed.
 func elements(t *testing.T, file string) (all []*element) {
 	t.Helper()
-	f, err := os.Open(file)
-	testenv.Must(t, err)
+	f := testenv.Call(os.Open(file)).Must(t)
 	defer f.Close()
 	for d := xml.NewDecoder(f); ; {
 		token, err := d.Token()
@@ -116,8 +115,7 @@ func TestImportsGoDown(t *testing.T) {
 		cmd := exec.Command("go", "list", "-f", `{{.ImportPath}} {{join .Imports " "}}`, "./...")
 		cmd.Dir = folder
 		cmd.Stderr = os.Stderr
-		out, err := cmd.Output()
-		testenv.Must(t, err)
+		out := testenv.Call(cmd.Output()).Must(t)
 		for line := range strings.Lines(string(out)) {
 			fields := strings.Fields(line)
 			from := strings.TrimPrefix(fields[0], module)

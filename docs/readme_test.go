@@ -80,8 +80,7 @@ func TestCodeOfPagesIsCompiled(t *testing.T) {
 		"OPERATIONS.md": {operationsTest, 1, 100},
 		"TESTING.md":    {testingFile, 2, 100},
 	} {
-		text, err := os.ReadFile(page)
-		testenv.Must(t, err)
+		text := testenv.Call(os.ReadFile(page)).Must(t)
 		blocks := goCode.FindAllStringSubmatch(string(text), -1)
 		testenv.Equal(t, page+": blocks of Go", len(blocks), c.blocks)
 		for _, block := range blocks {
@@ -99,12 +98,10 @@ func TestCodeOfPagesIsCompiled(t *testing.T) {
 // Links in the documentation lead to files of this repository, and to headings in them.
 func TestLinks(t *testing.T) {
 	t.Parallel()
-	pages, err := filepath.Glob("*.md")
-	testenv.Must(t, err)
+	pages := testenv.Call(filepath.Glob("*.md")).Must(t)
 	for _, page := range append(pages, "../README.md", "../CONTRIBUTING.md", "../SECURITY.md", "../CHANGELOG.md", "../adapters/clientgo/README.md",
 		"../charts/lottery/README.md", "../charts/noonctl/README.md", "../examples/leader/README.md", "../examples/lottery/README.md", "../examples/sidecar/README.md") {
-		text, err := os.ReadFile(page)
-		testenv.Must(t, err)
+		text := testenv.Call(os.ReadFile(page)).Must(t)
 		for _, link := range linkTarget.FindAllStringSubmatch(string(text), -1) {
 			if link[1] == "" {
 				link[1] = link[2]
@@ -135,8 +132,7 @@ var (
 // anchors returns the anchors of the headings of a page, as GitHub makes them.
 func anchors(t *testing.T, page string) (all []string) {
 	t.Helper()
-	text, err := os.ReadFile(page)
-	testenv.Must(t, err)
+	text := testenv.Call(os.ReadFile(page)).Must(t)
 	for _, h := range heading.FindAllStringSubmatch(string(text), -1) {
 		all = append(all, strings.ReplaceAll(notAnchor.ReplaceAllString(strings.ToLower(h[1]), ""), " ", "-"))
 	}
@@ -146,10 +142,8 @@ func anchors(t *testing.T, page string) (all []string) {
 // Each target of the Makefile is described for contributors.
 func TestTargetsAreDescribed(t *testing.T) {
 	t.Parallel()
-	makefile, err := os.ReadFile("../Makefile")
-	testenv.Must(t, err)
-	page, err := os.ReadFile("../CONTRIBUTING.md")
-	testenv.Must(t, err)
+	makefile := testenv.Call(os.ReadFile("../Makefile")).Must(t)
+	page := testenv.Call(os.ReadFile("../CONTRIBUTING.md")).Must(t)
 	targets := regexp.MustCompile(`(?m)^([a-z-]+):`).FindAllStringSubmatch(string(makefile), -1)
 	if len(targets) < 10 {
 		t.Errorf("the Makefile has %d targets", len(targets))

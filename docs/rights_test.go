@@ -16,8 +16,7 @@ import (
 // The table of rights is made from what the rooms declare.
 func TestTableOfRights(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("SECURITY.md")
-	testenv.Must(t, err)
+	text := testenv.Call(os.ReadFile("SECURITY.md")).Must(t)
 	needs := map[string]lock.Needs{
 		doctor.UseMutex: lock.MutexNeeds(), doctor.UseOwned: lock.OwnedNeeds(), doctor.UseElection: lock.NeedsOf(election.Election{}),
 		doctor.UsePartitions: lock.NeedsOf(partition.Set{}), doctor.UseJob: lock.NeedsOf(singleton.Job{}),

@@ -59,8 +59,7 @@ func TestSeriesOfTheKindsInUse(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				redis, reg := lockcoretest.NewRedis(t), prometheus.NewRegistry()
-				client, err := lockcore.New(redis.Client(), lockcore.Config{Registerer: reg})
-				testenv.Must(t, err)
+				client := testenv.Call(lockcore.New(redis.Client(), lockcore.Config{Registerer: reg})).Must(t)
 				defer func() { testenv.Must(t, client.Close(context.WithoutCancel(t.Context()))) }()
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute+30*time.Second) // between two ticks
 				defer cancel()
@@ -96,8 +95,7 @@ func TestSeriesOfTheKindsInUse(t *testing.T) {
 // size does not depend on the number of jobs.
 func TestSizeOfMetrics(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("METRICS.md")
-	testenv.Must(t, err)
+	text := testenv.Call(os.ReadFile("METRICS.md")).Must(t)
 	documented := regexp.MustCompile(`1,000 jobs has ([\d,]+) lines, and with .lockcore.Config.SumMetrics., for any number of jobs, (\d+)\.`).FindSubmatch(text)
 	if documented == nil {
 		t.Fatal("METRICS.md does not have the sizes")
@@ -114,8 +112,7 @@ func TestSizeOfMetrics(t *testing.T) {
 				client, err := lockcore.New(redis.Client(), lockcore.Config{Registerer: reg, SumMetrics: c.sum})
 				testenv.Must(t, err)
 				defer func() { testenv.Must(t, client.Close(context.WithoutCancel(t.Context()))) }()
-				r, err := singleton.NewRunner(client, singleton.Config{})
-				testenv.Must(t, err)
+				r := testenv.Call(singleton.NewRunner(client, singleton.Config{})).Must(t)
 				var ran atomic.Int64
 				work := func(context.Context, singleton.Run) error { ran.Add(1); return nil }
 				for i := range c.jobs {
@@ -142,8 +139,7 @@ func TestSizeOfMetrics(t *testing.T) {
 // series returns the names of all series, with the values of their labels.
 func series(t *testing.T, reg *prometheus.Registry) (all []string) {
 	t.Helper()
-	families, err := reg.Gather()
-	testenv.Must(t, err)
+	families := testenv.Call(reg.Gather()).Must(t)
 	for _, family := range families {
 		for _, m := range family.GetMetric() {
 			name := family.GetName()

@@ -24,8 +24,7 @@ func calm() election.Config {
 // operator returns a handle on the election, and the context of ann@host.
 func (e *env) operator() (board *election.Election, ann context.Context) {
 	e.Helper()
-	board, err := election.NewElection(e.Client("operator"), electionName)
-	must(e, err)
+	board = testenv.Call(election.NewElection(e.Client("operator"), electionName)).Must(e)
 	return board, lockcore.WithOperator(e.Context(), lockcore.Operator{Who: "ann@host", Reason: "rollout"})
 }
 
@@ -56,8 +55,7 @@ func TestOperatorResigns(t *testing.T) {
 				e.queueUp(a, b, c)
 				board, ann := e.operator()
 				begin := e.Clock()
-				r, err := board.Resign(ann, 0)
-				must(e, err)
+				r := testenv.Call(board.Resign(ann, 0)).Must(e)
 				if r.Holder != "a" || r.Token != a.leads(1).Token {
 					e.Errorf("asked is %+v", r)
 				}
@@ -69,7 +67,7 @@ func TestOperatorResigns(t *testing.T) {
 				if !errors.Is(cause, election.ErrResigned) || cause.Error() != "election: resigned, asked by ann@host: rollout" {
 					e.Errorf("the cause is %v", cause)
 				}
-				r, err = board.Resign(ann, r.Token) // while it drains
+				r, err := board.Resign(ann, r.Token) // while it drains
 				if err != nil || r.Asked == nil || r.Asked.By != "ann@host" || r.Asked.Reason != "rollout" {
 					e.Errorf("asked again: %+v, %v", r.Asked, err)
 				}
@@ -81,8 +79,7 @@ func TestOperatorResigns(t *testing.T) {
 				_, err = board.TransferTo(ann, 0, "x")
 				mustIs(e, err, election.ErrNoCandidate)
 				e.queued(2)
-				r, err = board.TransferTo(ann, second.Token, "a")
-				must(e, err)
+				r = testenv.Call(board.TransferTo(ann, second.Token, "a")).Must(e)
 				a.leads(2)
 				mustIs(e, b.ended(1), election.ErrResigned)
 				if r.Holder != "b" {
@@ -141,11 +138,10 @@ func TestFault26_OperatorLosesTheReply(t *testing.T) {
 	inBubble(t, func(e *env) {
 		client, net := e.Linked("operator")
 		net.Inject(e, lockcoretest.Fault{Kind: lockcoretest.SwallowReply, Match: e.script("leader_resign"), Count: 1})
-		board, err := election.NewElection(client, electionName)
-		must(e, err)
+		board := testenv.Call(election.NewElection(client, electionName)).Must(e)
 		a, b := e.replica(e.Client("a"), calm()), e.replica(e.Client("b"), calm())
 		e.queueUp(a, b)
-		_, err = board.Resign(e.Context(), 0)
+		_, err := board.Resign(e.Context(), 0)
 		mustIs(e, err, election.ErrTermOver)
 		mustIs(e, err, lockcore.ErrUnknown)
 		mustIs(e, a.ended(1), election.ErrResigned)

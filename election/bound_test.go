@@ -26,8 +26,7 @@ func TestFault69_FirstCallsToAQuorumReturnInTime(t *testing.T) {
 		add("LeaderElector.Run", func(ctx context.Context) { _ = le.Run(ctx) })
 		add("LeaderElector.Resign", func(ctx context.Context) { _ = le.Resign(ctx) })
 		add("LeaderElector.Ready", func(context.Context) { _ = le.Ready() })
-		board, err := election.NewElection(c, "vacant")
-		testenv.Must(e, err)
+		board := testenv.Call(election.NewElection(c, "vacant")).Must(e)
 		add("Election.Record", func(ctx context.Context) { _, _ = board.Record(ctx) })
 		add("Election.Watch", func(ctx context.Context) { board.Watch(ctx) })
 	})
@@ -41,8 +40,7 @@ func everyCall(e *testenv.Env, c *lockcore.Client, ttl time.Duration, add testen
 	}
 	cfg := election.Config{LeaseDuration: ttl, ShutdownTimeout: testenv.BoundShutdown}
 	elector := func(name string) *election.LeaderElector {
-		le, err := election.NewLeaderElector(c, name, callbacks, cfg)
-		testenv.Must(e, err)
+		le := testenv.Call(election.NewLeaderElector(c, name, callbacks, cfg)).Must(e)
 		return le
 	}
 	// leading returns an elector that leads, and a function that ends its Run.
@@ -72,8 +70,7 @@ func everyCall(e *testenv.Env, c *lockcore.Client, ttl time.Duration, add testen
 	add("LeaderElector.Resign", func(ctx context.Context) { _ = resigns.Resign(ctx) })
 	add("LeaderElector.TransferTo", func(ctx context.Context) { _ = transfers.TransferTo(ctx, "x") })
 	add("LeaderElector.TransferTo with 1 s", func(ctx context.Context) { _ = transfers.TransferTo(ctx, "x") })
-	board, err := election.NewElection(c, "transfers")
-	testenv.Must(e, err)
+	board := testenv.Call(election.NewElection(c, "transfers")).Must(e)
 	add("Election.Record", func(ctx context.Context) { _, _ = board.Record(ctx) })
 	add("Election.Candidates", func(ctx context.Context) { _, _ = board.Candidates(ctx) })
 	add("Election.Terms", func(ctx context.Context) { _, _ = board.Terms(ctx) })

@@ -25,8 +25,7 @@ func TestAcquire(t *testing.T) {
 			t.Error("it leads before it runs")
 		}
 		record := func() election.LeaderRecord {
-			r, err := a.le.Election().Record(e.Context())
-			must(e, err)
+			r := testenv.Call(a.le.Election().Record(e.Context())).Must(e)
 			return r
 		}
 		term := a.run().leads(1)
@@ -136,8 +135,7 @@ func TestDefaults(t *testing.T) {
 		a.run().leads(1)
 		e.Pass(time.Minute) // in step
 		renewed := func() int64 {
-			n, err := strconv.ParseInt(e.record()["renewed"], 10, 64)
-			must(e, err)
+			n := testenv.Call(strconv.ParseInt(e.record()["renewed"], 10, 64)).Must(e)
 			return n
 		}
 		before := renewed()

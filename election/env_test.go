@@ -244,8 +244,7 @@ func (r *replica) never() {
 func (e *env) queued(n int64) {
 	e.Helper()
 	e.Until(fmt.Sprintf("%d are queued", n), func() bool {
-		have, err := e.Raw.ZCard(e.Context(), key("queue")).Result()
-		must(e, err)
+		have := testenv.Call(e.Raw.ZCard(e.Context(), key("queue")).Result()).Must(e)
 		return have == n
 	})
 }
@@ -276,8 +275,7 @@ func key(part string) string { return "noonlock:{election/" + electionName + "}:
 
 func (e *env) record() map[string]string {
 	e.Helper()
-	fields, err := e.Raw.HGetAll(e.Context(), key("leader")).Result()
-	must(e, err)
+	fields := testenv.Call(e.Raw.HGetAll(e.Context(), key("leader")).Result()).Must(e)
 	return fields
 }
 

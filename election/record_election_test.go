@@ -15,8 +15,7 @@ func key(part string) string { return "noonlock:{election/board}:" + part }
 
 func handle(e *testenv.Env, c *lockcore.Client, ttl time.Duration, metadata map[string]string) *Election {
 	e.Helper()
-	el, err := newElection(c, "board", new(testenv.TTL(ttl)), metadata)
-	testenv.Must(e, err)
+	el := testenv.Call(newElection(c, "board", new(testenv.TTL(ttl)), metadata)).Must(e)
 	return el
 }
 
@@ -24,8 +23,7 @@ func campaign(e *testenv.Env, el *Election) *leadership {
 	e.Helper()
 	ctx, cancel := context.WithTimeout(e.Context(), testenv.Patience)
 	defer cancel()
-	l, err := el.campaign(ctx)
-	testenv.Must(e, err)
+	l := testenv.Call(el.campaign(ctx)).Must(e)
 	return l
 }
 
@@ -39,8 +37,7 @@ func TestElectionForLongerThanAWeek(t *testing.T) {
 		first := campaign(e, a)
 		for day := range 16 {
 			e.Pass(12 * time.Hour)
-			r, err := b.Record(e.Context())
-			testenv.Must(e, err)
+			r := testenv.Call(b.Record(e.Context())).Must(e)
 			if r.Holder != "a" || r.Left <= 0 || r.Left > time.Hour || first.lease.Remaining() <= 0 {
 				t.Fatalf("after %d half days the record is %+v", day+1, r)
 			}

@@ -221,14 +221,12 @@ func TestQuorumReadsDoNotGoBack(t *testing.T) {
 		testenv.Must(e, first.release(e.Context()))
 		e.servers[2].Stop()
 		l := campaign(e.Env, a)
-		r, err := reader.Record(e.Context())
-		testenv.Must(e, err)
+		r := testenv.Call(reader.Record(e.Context())).Must(e)
 		if r.Term != 2 || r.Holder != "a" || r.Token != l.lease.Token() {
 			e.Errorf("the record is %+v", r)
 		}
 		testenv.Must(e, l.release(e.Context()))
-		r, err = reader.Record(e.Context())
-		testenv.Must(e, err)
+		r = testenv.Call(reader.Record(e.Context())).Must(e)
 		if r.Term != 2 || r.Holder != "" || r.Released.IsZero() || r.Left != 0 {
 			e.Errorf("after the end, the record is %+v", r)
 		}
@@ -241,8 +239,7 @@ func TestQuorumReadsDoNotGoBack(t *testing.T) {
 			return err == nil && e.raw(0).HGet(e.Context(), marker, "list").Val() != "" && e.raw(2).HGet(e.Context(), marker, "list").Val() != ""
 		})
 		e.servers[1].Stop()
-		got, err := reader.Record(e.Context())
-		testenv.Must(e, err)
+		got := testenv.Call(reader.Record(e.Context())).Must(e)
 		if got.Term != 2 || got.Token != r.Token || got.Released.IsZero() {
 			e.Errorf("the record went back to %+v", got)
 		}
@@ -297,8 +294,7 @@ func TestQuorumRecordIsTakenBack(t *testing.T) {
 				testenv.Must(e, l.withdraw(e.Context()))
 			}
 			e.Pass(time.Second) // the rest of the release, at all servers
-			r, err := reader.Record(e.Context())
-			testenv.Must(e, err)
+			r := testenv.Call(reader.Record(e.Context())).Must(e)
 			if r.Holder != "" || r.Term != led {
 				e.Fatalf("trial %d: after %d terms, the record is %+v", i, led, r)
 			}

@@ -62,8 +62,7 @@ func TestTransfer(t *testing.T) {
 			all = append(all, e.replica(e.Client(fmt.Sprint("r", i)), e.quick()))
 		}
 		e.queueUp(all...)
-		last, err := e.Raw.ZRange(e.Context(), key("queue"), -1, -1).Result()
-		must(e, err)
+		last := testenv.Call(e.Raw.ZRange(e.Context(), key("queue"), -1, -1).Result()).Must(e)
 		must(e, e.Raw.HSet(e.Context(), key("seen"), last[0], 1).Err())
 		for identity, refusal := range map[string]error{"absent": election.ErrNoCandidate, "r0": election.ErrNoCandidate, "r4": election.ErrNoCandidate, "\n": noonlock.ErrConfig} {
 			err := all[0].le.TransferTo(e.Context(), identity)

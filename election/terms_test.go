@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock/election"
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
@@ -216,9 +217,7 @@ func TestFault77_83_CallbacksThatHang(t *testing.T) {
 				c.event(&process{e, le, net, clock.Advance, cancel, leave})
 				if c.grace != 0 {
 					e.Pass(lease - 10*time.Millisecond)
-					if err := le.Check(0); err != nil {
-						e.Errorf("before its time is over: %v", err)
-					}
+					testenv.Must(e, le.Check(0))
 				}
 				e.Pass(20 * time.Millisecond)
 				must(e, le.Check(2*time.Hour))

@@ -26,8 +26,7 @@ func ill(context.Context) error { return errors.New("the reason, with a secret")
 
 func handler(tb testing.TB, cfg healthz.Config, checkers ...healthz.Checker) http.Handler {
 	tb.Helper()
-	h, err := healthz.New("livez", cfg, checkers...)
-	testenv.Must(tb, err)
+	h := testenv.Call(healthz.New("livez", cfg, checkers...)).Must(tb)
 	return h
 }
 

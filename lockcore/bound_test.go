@@ -24,8 +24,7 @@ func TestFault69_EveryCallToAQuorumReturnsInTime(t *testing.T) {
 func TestFault69_FirstCallsToAQuorumReturnInTime(t *testing.T) {
 	testenv.FirstCallsAreBounded(t, func(e *testenv.Env, c *lockcore.Client, ttl time.Duration, add testenv.AddCall) {
 		cfg := lockcore.LeaseConfig{TTL: ttl}
-		m, err := c.Mutex("orders", cfg)
-		testenv.Must(e, err)
+		m := call(c.Mutex("orders", cfg)).Must(e)
 		add("Mutex.TryLock", func(ctx context.Context) { release(m.TryLock(ctx)) })
 		add("Mutex.Lock", func(ctx context.Context) { release(m.Lock(ctx)) })
 		add("Client.Do", func(ctx context.Context) {
@@ -41,9 +40,8 @@ func TestFault69_FirstCallsToAQuorumReturnInTime(t *testing.T) {
 func TestFault69_DialsThatNeverReturnAreFew(t *testing.T) {
 	testenv.DialsAreFew(t, func(e *testenv.Env, c *lockcore.Client, ttl time.Duration, add testenv.AddCall) {
 		for _, name := range []string{"a", "b", "c"} { // in a cluster, they have different servers
-			m, err := c.Mutex(name, lockcore.LeaseConfig{TTL: ttl})
-			must(e, err)
-			_, err = m.Lock(e.Context())
+			m := call(c.Mutex(name, lockcore.LeaseConfig{TTL: ttl})).Must(e)
+			_, err := m.Lock(e.Context())
 			must(e, err)
 			add(name, func(ctx context.Context) {
 				for began := e.Clock(); e.Clock() < began+2*time.Minute; time.Sleep(time.Second) {
@@ -66,14 +64,10 @@ func release(l *lockcore.Lease, err error) {
 func everyCall(e *testenv.Env, c *lockcore.Client, ttl time.Duration, add testenv.AddCall) {
 	callsOfAMutex(e, c, ttl, add)
 	cfg := lockcore.LeaseConfig{TTL: ttl}
-	re, err := c.ReentrantMutex("re", "owner", cfg)
-	testenv.Must(e, err)
-	rw, err := c.RWMutex("rw", "owner", cfg)
-	testenv.Must(e, err)
-	writes, err := rw.TryLock(e.Context())
-	testenv.Must(e, err)
-	wrote, err := rw.TryLock(e.Context())
-	testenv.Must(e, err)
+	re := call(c.ReentrantMutex("re", "owner", cfg)).Must(e)
+	rw := call(c.RWMutex("rw", "owner", cfg)).Must(e)
+	writes := call(rw.TryLock(e.Context())).Must(e)
+	wrote := call(rw.TryLock(e.Context())).Must(e)
 	queued, err := c.Mutex("orders", cfg) // which callsOfAMutex holds
 	testenv.Must(e, err)
 	add("Mutex.Lock in the queue", func(ctx context.Context) { release(queued.Lock(ctx)) })
@@ -84,8 +78,7 @@ func everyCall(e *testenv.Env, c *lockcore.Client, ttl time.Duration, add testen
 	add("RWMutex.RLock", func(ctx context.Context) { release(rw.RLock(ctx)) })
 	add("RWMutex.Lock", func(ctx context.Context) { release(rw.Lock(ctx)) })
 	add("RWMutex.Downgrade", func(ctx context.Context) { _ = rw.Downgrade(ctx, writes) })
-	sem, err := c.Semaphore("sem", 1, cfg)
-	testenv.Must(e, err)
+	sem := call(c.Semaphore("sem", 1, cfg)).Must(e)
 	add("Semaphore.TryAcquire", func(ctx context.Context) { release(sem.TryAcquire(ctx)) })
 	add("Semaphore.Acquire", func(ctx context.Context) { release(sem.Acquire(ctx)) })
 	add("Semaphore.Resize", func(ctx context.Context) { _ = sem.Resize(ctx, 1) })
@@ -96,13 +89,11 @@ func everyCall(e *testenv.Env, c *lockcore.Client, ttl time.Duration, add testen
 func callsOfAMutex(e *testenv.Env, c *lockcore.Client, ttl time.Duration, add testenv.AddCall) {
 	cfg := lockcore.LeaseConfig{TTL: ttl}
 	mutex := func(name string) *lockcore.Mutex {
-		m, err := c.Mutex(name, cfg)
-		testenv.Must(e, err)
+		m := call(c.Mutex(name, cfg)).Must(e)
 		return m
 	}
 	m, vacant := mutex("orders"), mutex("vacant")
-	held, err := m.TryLock(e.Context())
-	testenv.Must(e, err)
+	held := call(m.TryLock(e.Context())).Must(e)
 	add("Mutex.TryLock", func(ctx context.Context) { release(m.TryLock(ctx)) })
 	add("Mutex.TryLock of a vacant lock", func(ctx context.Context) { release(vacant.TryLock(ctx)) })
 	add("Mutex.Lock", func(ctx context.Context) { release(m.Lock(ctx)) })

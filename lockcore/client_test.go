@@ -29,8 +29,7 @@ func TestNewRefuses(t *testing.T) {
 	defer nowhere.Close()
 	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": "127.0.0.1:1"}, HeartbeatFrequency: time.Hour})
 	defer ring.Close()
-	pipeliner, err := good.AutoPipeline()
-	must(t, err)
+	pipeliner := call(good.AutoPipeline()).Must(t)
 	defer pipeliner.Close()
 	var none *redis.Client
 	var noCluster *redis.ClusterClient
@@ -83,9 +82,7 @@ func TestClose(t *testing.T) {
 		waiter := e.queued(e.mutex(c, "wanted", ttl(20*time.Second)))
 		behind := e.queued(e.mutex(other, "held", ttl(20*time.Second)))
 
-		if err := c.Close(e.Context()); err != nil {
-			e.Fatalf("Close: %v", err)
-		}
+		must(e, c.Close(e.Context()))
 		for _, l := range []*lockcore.Lease{held, plain} {
 			mustIs(e, context.Cause(l.Context()), lockcore.ErrClosed)
 			if l.Context().Err() == nil || l.Remaining() != 0 {

@@ -52,8 +52,7 @@ func (s *sharded) clusterClient(identity string, seeds ...string) *lockcore.Clie
 // slot returns the slot of a lock's keys, as the cluster computes it.
 func (s *sharded) slot(name string) int {
 	s.Helper()
-	n, err := s.raw.ClusterKeySlot(s.Context(), s.key(name, "lock")).Result()
-	must(s, err)
+	n := call(s.raw.ClusterKeySlot(s.Context(), s.key(name, "lock")).Result()).Must(s)
 	return int(n)
 }
 
@@ -161,8 +160,7 @@ func (s *sharded) connections(node *servers.RedisServer) map[string]int {
 	s.Helper()
 	rdb := redis.NewClient(testenv.Options(node.Addr()))
 	defer rdb.Close()
-	list, err := rdb.ClientList(s.Context()).Result()
-	must(s, err)
+	list := call(rdb.ClientList(s.Context()).Result()).Must(s)
 	all := map[string]int{}
 	for line := range strings.Lines(list) {
 		_, rest, _ := strings.Cut(line, " name=")
@@ -178,8 +176,7 @@ func (s *sharded) say(node *servers.RedisServer, args ...any) string {
 	s.Helper()
 	rdb := redis.NewClient(testenv.Options(node.Addr()))
 	defer rdb.Close()
-	text, err := rdb.Do(s.Context(), args...).Text()
-	must(s, err)
+	text := call(rdb.Do(s.Context(), args...).Text()).Must(s)
 	return text
 }
 
@@ -459,8 +456,7 @@ type proxy struct {
 
 func (e *env) proxy(to string) *proxy {
 	e.Helper()
-	l, err := new(net.ListenConfig).Listen(e.Context(), "tcp", "127.0.0.1:0")
-	must(e, err)
+	l := call(new(net.ListenConfig).Listen(e.Context(), "tcp", "127.0.0.1:0")).Must(e)
 	p := &proxy{addr: l.Addr().String()}
 	p.to.Store(to)
 	var all sync.WaitGroup

@@ -164,8 +164,7 @@ func TestFault61_CertificatesAreReplaced(t *testing.T) {
 	e, addr, now := tlsEnv(t, time.Hour, "tls-auth-clients yes")
 	later := e.certificate(time.Hour)
 	both := now.Pool.Clone()
-	text, err := os.ReadFile(later.Cert)
-	must(t, err)
+	text := call(os.ReadFile(later.Cert)).Must(t)
 	both.AppendCertsFromPEM(text)
 	load := func(c *servers.Certificate) *tls.Certificate {
 		pair := c.Load(t)
@@ -184,8 +183,7 @@ func TestFault61_CertificatesAreReplaced(t *testing.T) {
 
 	old := load(now)
 	for from, to := range map[string]string{later.Cert: now.Cert, later.Key: now.Key} {
-		text, err := os.ReadFile(from)
-		must(t, err)
+		text := call(os.ReadFile(from)).Must(t)
 		must(t, os.WriteFile(to, text, 0o600))
 	}
 	must(t, e.Raw.ConfigSet(t.Context(), "tls-cert-file", now.Cert).Err()) // reads all files again
@@ -248,8 +246,7 @@ func TestFault61_NoConnectionEver(t *testing.T) {
 func never(t *testing.T, e *env, opt *redis.Options, says string) {
 	t.Helper()
 	c := e.ClientWith(opt, lockcore.Config{})
-	m, err := c.Mutex("orders", ttl(time.Hour))
-	must(e, err)
+	m := call(c.Mutex("orders", ttl(time.Hour))).Must(e)
 	_, tried := m.TryLock(t.Context())
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()

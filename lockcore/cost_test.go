@@ -148,8 +148,7 @@ func TestCostOfScripts(t *testing.T) {
 	e := realEnv(t)
 	ear := e.hears("noonlock:ch:ALIVE", "noonlock:ch:OTHER")
 	for _, row := range append(mutexCosts(), ownedCosts()...) {
-		source, err := lockcore.ScriptSource(row.script)
-		must(e, err)
+		source := call(lockcore.ScriptSource(row.script)).Must(e)
 		sha := e.Raw.ScriptLoad(e.Context(), source).Val()
 		keys := e.scriptKeys("orders")
 		if strings.HasPrefix(fmt.Sprint(row.args...), "np1:") {
@@ -160,8 +159,7 @@ func TestCostOfScripts(t *testing.T) {
 			row.meddle(e)
 		}
 		must(e, e.Raw.ConfigResetStat(e.Context()).Err())
-		answer, err := e.Raw.EvalSha(e.Context(), sha, keys, argv(row.script, row.args...)...).Result()
-		must(e, err)
+		answer := call(e.Raw.EvalSha(e.Context(), sha, keys, argv(row.script, row.args...)...).Result()).Must(e)
 		calls := e.allCalls()
 		sends := calls["publish"]
 		total := 0
@@ -174,8 +172,7 @@ func TestCostOfScripts(t *testing.T) {
 		for i, m := range messages {
 			messages[i] = minutes(strings.TrimPrefix(strings.Replace(m, " noonlock:{orders}:lock ", " orders ", 1), "noonlock:ch:"))
 		}
-		queue, err := e.Raw.ZRange(e.Context(), e.key("orders", "queue"), 0, -1).Result()
-		must(e, err)
+		queue := call(e.Raw.ZRange(e.Context(), e.key("orders", "queue"), 0, -1).Result()).Must(e)
 		if got := plain(answer); got != row.answer {
 			e.Errorf("%s: answers %s (%v), want %s", row.name, got, answer, row.answer)
 		}
@@ -241,8 +238,7 @@ func (e *env) messages(heard *redis.PubSub, channel string) (all []string) {
 	const end = "that is all"
 	must(e, e.Raw.Publish(e.Context(), channel, end).Err())
 	for {
-		m, err := heard.ReceiveMessage(e.Context())
-		must(e, err)
+		m := call(heard.ReceiveMessage(e.Context())).Must(e)
 		if m.Payload == end {
 			return all
 		}
@@ -256,8 +252,7 @@ var administration = []string{"config", "config|resetstat", "info"}
 // allCalls returns how often the real server has executed each command.
 func (e *env) allCalls() map[string]int {
 	e.Helper()
-	text, err := e.Raw.Info(e.Context(), "commandstats").Result()
-	must(e, err)
+	text := call(e.Raw.Info(e.Context(), "commandstats").Result()).Must(e)
 	calls := map[string]int{}
 	for _, m := range regexp.MustCompile(`(?m)^cmdstat_([^:]+):calls=(\d+)`).FindAllStringSubmatch(text, -1) {
 		var n int

@@ -174,9 +174,7 @@ func TestFault66_FiveThousandLeases(t *testing.T) {
 			t.Error("a waiter got a held lock")
 		}
 	}
-	if err := c.Close(t.Context()); err != nil {
-		t.Errorf("Close: %v", err)
-	}
+	must(t, c.Close(t.Context()))
 	equal(t, "locks after Close", len(e.Raw.Keys(t.Context(), "noonlock:*:lock").Val()), 0)
 	e.Until("goroutines and connections are gone", func() bool {
 		return testenv.Goroutines() <= goroutines+1 && e.connections("") <= clientsBefore
@@ -186,8 +184,7 @@ func TestFault66_FiveThousandLeases(t *testing.T) {
 // connections counts the lines of CLIENT LIST that contain a field.
 func (e *env) connections(field string) int {
 	e.Helper()
-	list, err := e.Raw.ClientList(e.Context()).Result()
-	must(e, err)
+	list := call(e.Raw.ClientList(e.Context()).Result()).Must(e)
 	n := 0
 	for line := range strings.Lines(list) {
 		if field == "" || slices.Contains(strings.Fields(line), field) {
@@ -235,8 +232,7 @@ func TestRenewalsInFlight(t *testing.T) {
 // metric reads one series: the value of a counter or gauge, or a histogram's number of observations.
 func metric(t testing.TB, reg *prometheus.Registry, name string, labels ...string) float64 {
 	t.Helper()
-	families, err := reg.Gather()
-	must(t, err)
+	families := call(reg.Gather()).Must(t)
 	for _, family := range families {
 		if family.GetName() != name {
 			continue

@@ -24,9 +24,6 @@ func TestMain(m *testing.M) {
 	if role := os.Getenv(roleVariable); role != "" {
 		os.Exit(playRole(role))
 	}
-	if addresses := os.Getenv(quorumVariable); addresses != "" {
-		os.Exit(playQuorum(addresses))
-	}
 	os.Exit(testenv.Run(m, lockcore.ScriptFiles(), lockcore.UseScripts))
 }
 
@@ -39,6 +36,8 @@ var (
 	mustNotBe = testenv.MustNotBe
 	ttl       = testenv.TTL
 )
+
+func call[T any](value T, err error) testenv.Result[T] { return testenv.Call(value, err) }
 
 func equal[T comparable](t testing.TB, what string, got, want T) {
 	t.Helper()
@@ -216,9 +215,7 @@ func (e *env) try(m locker) *lockcore.Lease {
 	if lockcore.IsTemporary(err) && e.Real != nil {
 		return e.lock(m)
 	}
-	if err != nil {
-		e.Fatalf("TryLock: %v", err)
-	}
+	must(e, err)
 	return lease
 }
 
@@ -226,10 +223,7 @@ func (e *env) lock(m locker) *lockcore.Lease {
 	e.Helper()
 	ctx, cancel := context.WithTimeout(e.Context(), patience)
 	defer cancel()
-	lease, err := m.Lock(ctx)
-	if err != nil {
-		e.Fatalf("Lock: %v", err)
-	}
+	lease := call(m.Lock(ctx)).Must(e)
 	return lease
 }
 
@@ -353,8 +347,7 @@ func (e *env) key(name, part string) string { return "noonlock:{" + name + "}:" 
 
 func (e *env) queueLength(name string) int64 {
 	e.Helper()
-	n, err := e.Raw.ZCard(e.Context(), e.key(name, "queue")).Result()
-	must(e, err)
+	n := call(e.Raw.ZCard(e.Context(), e.key(name, "queue")).Result()).Must(e)
 	return n
 }
 
@@ -387,8 +380,7 @@ func (e *env) scriptOf(name string) string {
 
 func (e *env) pttl(name string) time.Duration {
 	e.Helper()
-	d, err := e.Raw.PTTL(e.Context(), e.key(name, "lock")).Result()
-	must(e, err)
+	d := call(e.Raw.PTTL(e.Context(), e.key(name, "lock")).Result()).Must(e)
 	return d
 }
 
@@ -423,16 +415,14 @@ func (e *env) ended(lease *lockcore.Lease) error {
 // script matches one of lockcore's scripts in faults.
 func (e *env) script(name string) func([]string) bool {
 	e.Helper()
-	source, err := lockcore.ScriptSource(e.scriptOf(name))
-	must(e, err)
+	source := call(lockcore.ScriptSource(e.scriptOf(name))).Must(e)
 	return testenv.MatchScript(source)
 }
 
 // warm loads all scripts of a lock, so that faults of requests hit an EVALSHA that runs.
 func (e *env) warm(name string) {
 	e.Helper()
-	source, err := lockcore.ScriptSource(e.scriptOf(name))
-	must(e, err)
+	source := call(lockcore.ScriptSource(e.scriptOf(name))).Must(e)
 	sent := wire.Naming(source)
 	for _, text := range []string{sent, wire.Sharded(sent)} {
 		must(e, e.Raw.ScriptLoad(e.Context(), text).Err())
@@ -455,8 +445,7 @@ func (e *env) calls(command string) int {
 // unreachable is an address without a listener.
 func unreachable(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	l := call(net.Listen("tcp", "127.0.0.1:0")).Must(t)
 	defer l.Close()
 	return l.Addr().String()
 }

@@ -60,8 +60,7 @@ func (e *env) send(rdb *redis.Client, commands ...string) {
 // clientOf returns a Client of the servers of rdb. Both are closed at the end of the test.
 func (e *env) clientOf(rdb redis.UniversalClient, cfg lockcore.Config) *lockcore.Client {
 	e.Helper()
-	c, err := lockcore.New(rdb, cfg)
-	must(e, err)
+	c := call(lockcore.New(rdb, cfg)).Must(e)
 	e.Cleanup(func() {
 		_ = c.Close(e.Context())
 		rdb.Close()
@@ -274,8 +273,7 @@ func (w *watched) options(name string) *redis.UniversalOptions {
 // client returns a Client with these options. It is closed at the end of the test.
 func (w *watched) client(opt *redis.UniversalOptions, cfg lockcore.Config) *lockcore.Client {
 	w.Helper()
-	c, err := lockcore.NewFromOptions(opt, cfg)
-	must(w, err)
+	c := call(lockcore.NewFromOptions(opt, cfg)).Must(w)
 	w.Cleanup(func() { _ = c.Close(w.Context()) })
 	return c
 }
@@ -366,8 +364,7 @@ func TestFault18_PlannedFailoverWithEverything(t *testing.T) {
 		}, election.Config{LeaseDuration: 6 * time.Second})
 		must(w, err)
 		all.Go(func() { must(w, e.Run(ctx)) })
-		r, err := singleton.NewRunner(c, singleton.Config{})
-		must(w, err)
+		r := call(singleton.NewRunner(c, singleton.Config{})).Must(w)
 		must(w, r.Add("often", "@every 1s", func(_ context.Context, run singleton.Run) error {
 			mu.Lock()
 			defer mu.Unlock()
@@ -463,8 +460,7 @@ func TestFault140_ClassD_PartitionsBehindASentinel(t *testing.T) {
 		t.Cleanup(leave)
 		return leave
 	}
-	reader, err := partition.NewSet(client("reader"), firstName)
-	must(t, err)
+	reader := call(partition.NewSet(client("reader"), firstName)).Must(t)
 	// agree waits until exactly those lead that lead at the server, without one that is gone, and at least so many lead.
 	agree := func(leaders int, gone string) {
 		t.Helper()

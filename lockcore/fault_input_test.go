@@ -21,12 +21,9 @@ import (
 func idle(t *testing.T) *lockcore.Client {
 	t.Helper()
 	rdb := redis.NewClient(&redis.Options{Addr: unreachable(t)})
-	c, err := lockcore.New(rdb, lockcore.Config{})
-	must(t, err)
+	c := call(lockcore.New(rdb, lockcore.Config{})).Must(t)
 	t.Cleanup(func() {
-		if err := c.Close(context.Background()); err != nil {
-			t.Errorf("Close: %v", err)
-		}
+		must(t, c.Close(context.Background()))
 		rdb.Close()
 	})
 	return c

@@ -31,9 +31,7 @@ func TestFault01_HolderFrozenPastItsTTL(t *testing.T) {
 		equal(e, "the first look after the pause", frozen.answer().text, "ended")
 		equal(e, "Unlock", frozen.ask("unlock").text, "not-held")
 		e.refused(e.mutex(e.Client("c"), "orders", ttl(time.Second)))
-		if next.Context().Err() != nil {
-			e.Error("the successor lost its lease")
-		}
+		must(e, next.Context().Err())
 		e.unlock(next)
 	})
 }

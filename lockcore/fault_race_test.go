@@ -77,9 +77,7 @@ func TestFault50_CancelsRaceAcquires(t *testing.T) {
 			e.Error("cancels and acquires did not race")
 		}
 		for _, c := range clients {
-			if err := c.Close(context.Background()); err != nil {
-				e.Errorf("Close: %v", err)
-			}
+			must(e, c.Close(context.Background()))
 		}
 		if tombs := e.tombs("one") + e.tombs("two"); int64(tombs) > unanswered.Load() {
 			e.Errorf("%d tombstones after %d cancels, of which %d had a request on its way", tombs, cancelled.Load(), unanswered.Load())

@@ -113,8 +113,7 @@ func TestFault13_AcquireArrivesAfterItsRelease(t *testing.T) {
 // tombs counts the tombstones of a name.
 func (e *env) tombs(name string) int {
 	e.Helper()
-	keys, err := e.Raw.Keys(e.Context(), e.key(name, "tomb:*")).Result()
-	must(e, err)
+	keys := call(e.Raw.Keys(e.Context(), e.key(name, "tomb:*")).Result()).Must(e)
 	return len(keys)
 }
 

@@ -173,9 +173,7 @@ func TestFault63_StuckLoggerStopsNothing(t *testing.T) {
 			e.unlock(lease)
 		}
 		equal(e, "the time", time.Since(began), 0)
-		if err := c.Close(e.Context()); err != nil {
-			e.Errorf("Close: %v", err)
-		}
+		must(e, c.Close(e.Context()))
 		if took := time.Since(began); took > time.Second {
 			e.Errorf("Close took %s for a logger that takes no line", took)
 		}

@@ -137,8 +137,7 @@ func TestFault26_OperatorsLoseTheReply(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
 		admin, f := e.Linked("admin")
-		gpus, err := admin.Semaphore("gpus", 1, ttl(time.Minute))
-		must(e, err)
+		gpus := call(admin.Semaphore("gpus", 1, ttl(time.Minute))).Must(e)
 		must(e, gpus.Resize(e.Context(), 2))
 		for _, c := range []struct {
 			name, script string
@@ -207,21 +206,18 @@ func TestForcedReleases(t *testing.T) {
 	onBoth(t, func(e *env) {
 		admin, a := e.Client("admin"), e.Client("a")
 		list := func(name string) []lockcore.ForcedRelease {
-			all, err := admin.ForcedReleases(e.Context(), name)
-			must(e, err)
+			all := call(admin.ForcedReleases(e.Context(), name)).Must(e)
 			return all
 		}
 		if got := list("s"); len(got) > 0 {
 			e.Errorf("before the first one: %+v", got)
 		}
-		now, err := e.Raw.Time(e.Context()).Result()
-		must(e, err)
+		now := call(e.Raw.Time(e.Context()).Result()).Must(e)
 		for _, by := range []lockcore.Operator{{Who: "ann@desk", Reason: "it is stuck"}, {Who: "bob"}} {
 			for range 2 {
 				e.try(reads{e.rw(a, "s", "one", ttl(time.Minute))})
 			}
-			n, err := admin.ForceRelease(lockcore.WithOperator(e.Context(), by), e.inspect(admin, "s"))
-			must(e, err)
+			n := call(admin.ForceRelease(lockcore.WithOperator(e.Context(), by), e.inspect(admin, "s"))).Must(e)
 			equal(e, "released leases", n, 2)
 			got := list("s")
 			if got[0].By != by || got[0].Leases != 2 || got[0].At.Before(now.Truncate(time.Millisecond)) || got[0].At.After(now.Add(time.Hour)) {
@@ -333,8 +329,7 @@ func TestForceReleaseWithoutARemark(t *testing.T) {
 			}, nothing)
 			// The second call looks for the remark.
 			must(e, e.Raw.RPush(e.Context(), forced, "spoilt").Err())
-			source, err := lockcore.ScriptSource("lock_force")
-			must(e, err)
+			source := call(lockcore.ScriptSource("lock_force")).Must(e)
 			k := e.scriptKeys("orders")
 			again := e.Raw.Eval(e.Context(), source, []string{k[0], k[2], forced, releases}, argv("lock_force", "string", living)...)
 			e.forced(0)(again.Int())

@@ -92,8 +92,7 @@ func TestFault137_CallersThatWaitForLittle(t *testing.T) {
 					for i := range 3 {
 						client := e.ClientWith(opt, lockcore.Config{Identity: fmt.Sprint("client-", i)})
 						e.subscribes(client, "another")
-						s, err := client.Semaphore("orders", places, ttl(10*time.Second))
-						must(e, err)
+						s := call(client.Semaphore("orders", places, ttl(10*time.Second))).Must(e)
 						acquire = append(acquire, s.Acquire)
 						if kind == "mutex" {
 							acquire[i] = e.mutex(client, "orders", ttl(10*time.Second)).Lock

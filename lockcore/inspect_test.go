@@ -20,10 +20,7 @@ import (
 
 func (e *env) inspect(c *lockcore.Client, name string) lockcore.Inspection {
 	e.Helper()
-	seen, err := c.Inspect(e.Context(), name)
-	if err != nil {
-		e.Fatalf("Inspect: %v", err)
-	}
+	seen := call(c.Inspect(e.Context(), name)).Must(e)
 	return seen
 }
 
@@ -245,9 +242,7 @@ func TestForceReleaseTwiceTakesOnce(t *testing.T) {
 			next := waiter.granted()
 			must(e, <-done)
 			lockcoretest.MustFire(e, swallow)
-			if err := next.Unlock(e.Context()); err != nil {
-				e.Errorf("the next one: %v", err)
-			}
+			must(e, next.Unlock(e.Context()))
 		}
 	})
 }
@@ -270,8 +265,7 @@ func TestForceReleaseOfATokenThatWasAhead(t *testing.T) {
 
 func (e *env) locks(c *lockcore.Client) []string {
 	e.Helper()
-	names, err := lockcore.Locks(e.Context(), c, nil)
-	must(e, err)
+	names := call(lockcore.Locks(e.Context(), c, nil)).Must(e)
 	return names
 }
 
@@ -371,8 +365,7 @@ func TestLocksAmongManyKeys(t *testing.T) {
 	if !slices.IsSorted(progress) || len(progress) < n/1000 || progress[len(progress)-1] < n {
 		e.Errorf("progress %d calls, the last with %d keys", len(progress), progress[len(progress)-1])
 	}
-	slow, err := e.Raw.(*redis.Client).SlowLogGet(e.Context(), -1).Result()
-	must(e, err)
+	slow := call(e.Raw.(*redis.Client).SlowLogGet(e.Context(), -1).Result()).Must(e)
 	scans := 0
 	for _, entry := range slow {
 		if entry.Args[0] == "scan" {

@@ -82,8 +82,7 @@ func TestBind(t *testing.T) {
 			context.Canceled:     func(_ *lockcore.Lease, _ context.CancelCauseFunc, stop func()) { stop() },
 		} {
 			ctx, cancel := context.WithCancel(context.WithValue(e.Context(), key{}, "value"))
-			lease, err := m.Lock(ctx)
-			must(e, err)
+			lease := call(m.Lock(ctx)).Must(e)
 			cancel()
 			if lease.Context().Err() != nil || lease.Context().Value(key{}) != "value" {
 				e.Errorf("err %v, value %v", lease.Context().Err(), lease.Context().Value(key{}))
@@ -311,8 +310,7 @@ func TestNoLease(t *testing.T) {
 		}
 		bound, stop := l.Bind(e.Context())
 		defer stop()
-		rw, err := e.Client("a").RWMutex("orders", "a", ttl(3*time.Second))
-		must(e, err)
+		rw := call(e.Client("a").RWMutex("orders", "a", ttl(3*time.Second))).Must(e)
 		for _, err := range []error{
 			l.Check(), l.Unlock(e.Context()), context.Cause(l.Context()), context.Cause(bound), rw.Downgrade(e.Context(), l),
 		} {

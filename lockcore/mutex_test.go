@@ -55,8 +55,7 @@ func TestNamesUsedOnceLeaveNothingBehind(t *testing.T) {
 		e.Until("the quitter has left", func() bool { return e.queueLength("once") == 1 })
 		e.unlock(lease)
 		e.unlock(waiter.granted())
-		keys, err := e.Raw.Keys(e.Context(), "*").Result()
-		must(e, err)
+		keys := call(e.Raw.Keys(e.Context(), "*").Result()).Must(e)
 		if len(keys) == 0 {
 			e.Fatal("no key at all: this test proves nothing")
 		}
@@ -95,14 +94,11 @@ func TestPrefixesKeepClientsApart(t *testing.T) {
 // The table of docs/PITFALLS.md names tests that exist.
 func TestPitfallsNameTestsThatExist(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile(filepath.Join("..", "docs", "PITFALLS.md"))
-	must(t, err)
+	text := call(os.ReadFile(filepath.Join("..", "docs", "PITFALLS.md"))).Must(t)
 	exist := map[string]bool{}
-	files, err := filepath.Glob("*_test.go")
-	must(t, err)
+	files := call(filepath.Glob("*_test.go")).Must(t)
 	for _, file := range files {
-		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
-		must(t, err)
+		parsed := call(parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)).Must(t)
 		for _, d := range parsed.Decls {
 			if f, ok := d.(*ast.FuncDecl); ok && f.Recv == nil {
 				exist[f.Name.Name] = true
@@ -241,8 +237,7 @@ func TestForeignHolder(t *testing.T) {
 		const compareAndDelete = `if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0`
 		key := e.key("orders", "lock")
 		release := func() int {
-			n, err := e.Raw.Eval(e.Context(), compareAndDelete, []string{key}, "somebody").Int()
-			must(e, err)
+			n := call(e.Raw.Eval(e.Context(), compareAndDelete, []string{key}, "somebody").Int()).Must(e)
 			return n
 		}
 		for _, lasts := range []time.Duration{1500 * time.Millisecond, 30 * time.Second} {

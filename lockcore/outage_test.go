@@ -65,8 +65,7 @@ func TestFault72_LockDuringAnOutage(t *testing.T) {
 					defer cancel()
 					_, err := m.Lock(patient)
 					mustIs(e, err, context.DeadlineExceeded)
-					lease, err := m.Lock(e.Context())
-					must(e, err)
+					lease := call(m.Lock(e.Context())).Must(e)
 					e.unlock(lease)
 				})
 			})
@@ -149,8 +148,7 @@ func inTheDistance(t *testing.T, roundTrip, ofQuorum time.Duration, test func(e 
 				open, end := e.Topology(where, d.dial)
 				d.roundTrip.Store(int64(far.roundTrip))
 				d.dials.Store(0)
-				c, err := open(lockcore.Config{})
-				testenv.Must(e, err)
+				c := call(open(lockcore.Config{})).Must(e)
 				e.Cleanup(func() {
 					_ = c.Close(context.Background())
 					end()
@@ -222,12 +220,10 @@ func TestFault105_RoundTripIsAPartOfTheTTL(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%v of %v", lasts.roundTrip, lasts.ttl), func(t *testing.T) {
 			inTheDistance(t, lasts.roundTrip, lasts.ttl/5-time.Millisecond, func(e *testenv.Env, c *lockcore.Client, d *distance) {
-				m, err := c.Mutex("orders", ttl(lasts.ttl))
-				must(e, err)
+				m := call(c.Mutex("orders", ttl(lasts.ttl))).Must(e)
 				ctx, cancel := context.WithTimeout(e.Context(), time.Minute)
 				defer cancel()
-				l, err := m.Lock(ctx)
-				must(e, err)
+				l := call(m.Lock(ctx)).Must(e)
 				left := l.Remaining()
 				if left < lasts.ttl-3*lasts.roundTrip {
 					e.Errorf("the lease is valid for another %v: the wait for the connection counts", left)
@@ -251,9 +247,8 @@ func TestFault105_RoundTripIsAPartOfTheTTL(t *testing.T) {
 // goes on.
 func TestFault105_RoundTripIsTooLong(t *testing.T) {
 	inTheDistance(t, 200*time.Millisecond, 200*time.Millisecond*2/3, func(e *testenv.Env, c *lockcore.Client, d *distance) {
-		m, err := c.Mutex("short", ttl(300*time.Millisecond))
-		must(e, err)
-		_, err = m.TryLock(e.Context())
+		m := call(c.Mutex("short", ttl(300*time.Millisecond))).Must(e)
+		_, err := m.TryLock(e.Context())
 		if err == nil || !strings.Contains(err.Error(), "no answer within") && !strings.Contains(err.Error(), "answered in time") {
 			e.Errorf("TryLock: %v", err)
 		}
@@ -265,10 +260,8 @@ func TestFault105_RoundTripIsTooLong(t *testing.T) {
 			e.Errorf("%d dials in 12 s", n)
 		}
 
-		long, err := c.Mutex("orders", ttl(3*time.Second))
-		must(e, err)
-		l, err := long.Lock(e.Context())
-		must(e, err)
+		long := call(c.Mutex("orders", ttl(3*time.Second))).Must(e)
+		l := call(long.Lock(e.Context())).Must(e)
 		ctx, cancel = context.WithTimeout(e.Context(), 30*time.Second)
 		defer cancel()
 		_, err = m.Lock(ctx)
@@ -287,8 +280,7 @@ func TestFault103_MixedTTLs(t *testing.T) {
 			var all sync.WaitGroup
 			until := e.Clock() + 100*time.Millisecond
 			for i := range 30 {
-				m, err := c.Mutex(fmt.Sprint("lock", i), ttl(ttls[i%len(ttls)]))
-				must(e, err)
+				m := call(c.Mutex(fmt.Sprint("lock", i), ttl(ttls[i%len(ttls)]))).Must(e)
 				all.Go(func() {
 					for e.Clock() < until {
 						l, err := m.TryLock(e.Context())

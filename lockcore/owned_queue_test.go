@@ -17,10 +17,8 @@ import (
 // run calls a script once by its source.
 func (e *env) run(script string, keys []string, args ...any) any {
 	e.Helper()
-	source, err := lockcore.ScriptSource(script)
-	must(e, err)
-	answer, err := e.Raw.Eval(e.Context(), source, keys, argv(script, args...)...).Result()
-	must(e, err)
+	source := call(lockcore.ScriptSource(script)).Must(e)
+	answer := call(e.Raw.Eval(e.Context(), source, keys, argv(script, args...)...).Result()).Must(e)
 	return answer
 }
 
@@ -81,8 +79,7 @@ func TestManyEndedEntries(t *testing.T) {
 		c := e.Client("a")
 		cfg := ttl(10 * time.Minute)
 		keys := e.scriptKeys("orders")
-		source, err := lockcore.ScriptSource("owned_acquire")
-		must(e, err)
+		source := call(lockcore.ScriptSource("owned_acquire")).Must(e)
 		for _, owner := range []string{"gone-1", "me"} {
 			e.unlock(e.try(reads{e.rw(c, "orders", "kept", cfg)}))
 			kept := e.try(reads{e.rw(c, "orders", "kept", cfg)})
@@ -201,8 +198,7 @@ func TestFault65_ManyEntries(t *testing.T) {
 	const few, many, rounds, repeats = 10, 2000, 20, 10
 	sha := map[string]string{}
 	for _, script := range []string{"owned_acquire", "owned_renew", "owned_leave"} {
-		source, err := lockcore.ScriptSource(script)
-		must(e, err)
+		source := call(lockcore.ScriptSource(script)).Must(e)
 		sha[script] = e.Raw.ScriptLoad(e.Context(), source).Val()
 	}
 	for what, entry := range map[string]string{
@@ -254,8 +250,7 @@ func TestFault65_ManyEntries(t *testing.T) {
 						commands[entries] += n
 					}
 				}
-				calls, err := e.Raw.SlowLogGet(e.Context(), 10000).Result()
-				must(e, err)
+				calls := call(e.Raw.SlowLogGet(e.Context(), 10000).Result()).Must(e)
 				// Some servers also list the commands that scripts call.
 				calls = slices.DeleteFunc(calls, func(call redis.SlowLog) bool { return call.Args[0] != "evalsha" })
 				if len(calls) != rounds*len(requests) {

@@ -15,8 +15,7 @@ import (
 
 func (e *env) reentrant(c *lockcore.Client, name, owner string, cfg lockcore.LeaseConfig) *lockcore.ReentrantMutex {
 	e.Helper()
-	m, err := c.ReentrantMutex(name, owner, cfg)
-	must(e, err)
+	m := call(c.ReentrantMutex(name, owner, cfg)).Must(e)
 	return m
 }
 
@@ -204,8 +203,7 @@ func (r reads) Lock(ctx context.Context) (*lockcore.Lease, error) { return r.RLo
 
 func (e *env) rw(c *lockcore.Client, name, owner string, cfg lockcore.LeaseConfig) *lockcore.RWMutex {
 	e.Helper()
-	m, err := c.RWMutex(name, owner, cfg)
-	must(e, err)
+	m := call(c.RWMutex(name, owner, cfg)).Must(e)
 	return m
 }
 

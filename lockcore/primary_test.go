@@ -23,8 +23,7 @@ func (c *council) replicates(name string) {
 	c.Helper()
 	from, to := c.servers[before].Client(), c.servers[after].Client()
 	for _, part := range []string{"lock", "fence"} {
-		value, err := from.Get(c.Context(), c.key(name, part)).Result()
-		must(c, err)
+		value := call(from.Get(c.Context(), c.key(name, part)).Result()).Must(c)
 		must(c, to.Set(c.Context(), c.key(name, part), value, from.PTTL(c.Context(), c.key(name, part)).Val()).Err())
 	}
 }

@@ -148,10 +148,8 @@ func (e *env) startProcess(variables ...string) *roleProcess {
 	cmd := exec.Command(os.Args[0]) //nolint:gosec,noctx // the test's own binary; it is killed below
 	cmd.Env = append(os.Environ(), variables...)
 	cmd.Stderr = cmp.Or(e.stderr, os.Stderr)
-	stdin, err := cmd.StdinPipe()
-	must(e, err)
-	stdout, err := cmd.StdoutPipe()
-	must(e, err)
+	stdin := call(cmd.StdinPipe()).Must(e)
+	stdout := call(cmd.StdoutPipe()).Must(e)
 	must(e, cmd.Start())
 	a := &roleProcess{t: e.T, Cmd: cmd, Stdin: stdin, Lines: make(chan string, 64)}
 	go func() {

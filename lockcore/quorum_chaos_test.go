@@ -1,14 +1,9 @@
 package lockcore_test
 
 import (
-	"bufio"
-	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"math/rand/v2"
-	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -22,121 +17,37 @@ import (
 	"github.com/noonlock/noonlock/lockcore"
 )
 
-// quorumVariable makes this test binary a process that acquires and releases one lock of a quorum, again and again,
-// until its standard input ends. It has the addresses of the servers. For each lease, the process writes the token,
-// and when it began and ended to count on it.
-const quorumVariable = "LOCKCORE_TEST_QUORUM"
-
 const chaosTTL = 500 * time.Millisecond
 
-func playQuorum(addresses string) int {
-	var all []redis.UniversalClient
-	for addr := range strings.SplitSeq(addresses, ",") {
-		all = append(all, redis.NewClient(&redis.Options{Addr: addr}))
+// Eight Clients hand a lock on, while a random minority of five servers is killed, frozen or
+// flushed at any time. No two hold it at the same time, and the tokens increase.
+//
+//nolint:paralleltest // it loads the machine so much that other tests would be late
+func TestQuorumChaos(t *testing.T) {
+	e := &quorumEnv{env: &env{Env: &testenv.Env{T: t}}, maxTTL: chaosTTL}
+	for range 5 {
+		e.real = append(e.real, servers.Redis(t))
 	}
-	c, err := lockcore.NewQuorum(all, lockcore.QuorumConfig{MaxTTL: chaosTTL})
-	if err != nil {
-		fmt.Println("error", err)
-		return 1
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	go func() {
-		_, _ = bufio.NewReader(os.Stdin).ReadString(0)
-		cancel()
-	}()
-	m, err := c.Mutex("chaos", lockcore.LeaseConfig{TTL: chaosTTL})
-	if err != nil {
-		fmt.Println("error", err)
-		return 1
-	}
-	for ctx.Err() == nil {
-		lease, err := m.Lock(ctx)
-		if err != nil {
-			continue
-		}
+	u := &use{e: e.env, name: "chaos", hold: func(_ context.Context, lease *lockcore.Lease) {
 		began := time.Now()
 		for n := rand.IntN(50); n == 0 && lease.Context().Err() == nil && time.Since(began) < chaosTTL; {
 			time.Sleep(time.Millisecond) // a lease that is renewed
 		}
-		ended := time.Now()
-		if lease.Remaining() > 0 {
-			fmt.Println("hold", lease.Token(), began.UnixNano(), ended.UnixNano())
-		} else {
-			fmt.Println("lost", lease.Token(), began.UnixNano(), context.Cause(lease.Context()))
+	}, failed: func(string, error) {}} // a release may be unknown, and a lease lost with it
+	ctx, cancel := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	for i := range 8 {
+		cfg := lockcore.Config{Identity: fmt.Sprint("client-", i), Logger: lockcore.Discard}
+		m := e.mutex(e.clientWith(lockcore.QuorumConfig{Config: cfg}), u.name)
+		all.Go(func() { u.repeat(ctx, m) })
+	}
+	want, faults := testenv.Size(300, 3000), map[string]int{}
+	for begin := time.Now(); u.count() < want && !t.Failed(); {
+		if time.Since(begin) > patience+time.Duration(want)*50*time.Millisecond {
+			t.Errorf("%d leases, want %d", u.count(), want)
 		}
-		_ = lease.Unlock(context.WithoutCancel(ctx))
-	}
-	closing, stop := context.WithTimeout(context.Background(), time.Second)
-	defer stop()
-	_ = c.Close(closing)
-	return 0
-}
-
-// chaosCycles is how many leases TestQuorumChaos waits for.
-func chaosCycles(t *testing.T) int {
-	t.Helper()
-	if text := os.Getenv("NOONLOCK_QUORUM_CYCLES"); text != "" {
-		n, err := strconv.Atoi(text)
-		must(t, err)
-		return n
-	}
-	return 300
-}
-
-// Eight processes hand a lock on, while a random minority of five servers is killed, frozen or
-// flushed at any time. No two hold it at the same time, the tokens increase, and nobody waits
-// longer than a TTL and a second after the end of a lease.
-//
-//nolint:paralleltest // its processes load the machine so much that other tests would be late
-func TestQuorumChaos(t *testing.T) {
-	var all []*servers.RedisServer
-	var addresses []string
-	for range 5 {
-		s := servers.Redis(t)
-		all, addresses = append(all, s), append(addresses, s.Addr())
-	}
-	type hold struct {
-		token        uint64
-		began, ended int64
-	}
-	var mu sync.Mutex
-	var holds []hold
-	lost := 0
-	var processes sync.WaitGroup
-	var inputs []io.Closer
-	e := &env{Env: &testenv.Env{T: t}}
-	for range 8 {
-		p := e.startProcess(quorumVariable + "=" + strings.Join(addresses, ","))
-		inputs = append(inputs, p.Stdin)
-		processes.Go(func() {
-			for line := range p.Lines {
-				var h hold
-				_, err := fmt.Sscanf(line, "hold %d %d %d", &h.token, &h.began, &h.ended)
-				mu.Lock()
-				switch {
-				case err == nil:
-					holds = append(holds, h)
-				case strings.HasPrefix(line, "lost"):
-					lost++
-				default:
-					t.Error(line)
-				}
-				mu.Unlock()
-			}
-			must(t, p.Cmd.Wait())
-		})
-	}
-	count := func() int {
-		mu.Lock()
-		defer mu.Unlock()
-		return len(holds)
-	}
-	want := chaosCycles(t)
-	faults := map[string]int{}
-	deadline := time.Now().Add(patience + time.Duration(want)*50*time.Millisecond)
-	for count() < want && time.Now().Before(deadline) && !t.Failed() {
 		for _, i := range rand.Perm(5)[:1+rand.IntN(2)] {
-			s := all[i]
+			s := e.real[i]
 			switch rand.IntN(4) {
 			case 0:
 				faults["killed"]++
@@ -153,39 +64,17 @@ func TestQuorumChaos(t *testing.T) {
 				s.Resume()
 			case 3:
 				faults["flushed"]++
-				rdb := redis.NewClient(&redis.Options{Addr: s.Addr()})
-				must(t, rdb.FlushAll(t.Context()).Err())
-				_ = rdb.Close()
+				e.admin(s, "flushall")
 			}
 		}
-		for _, s := range all {
+		for _, s := range e.real {
 			chaosGrants(t, s)
 		}
 		time.Sleep(rand.N(chaosTTL / 2))
 	}
-	for _, end := range inputs {
-		must(t, end.Close())
-	}
-	processes.Wait()
-	if len(holds) < want {
-		t.Fatalf("%d leases, want %d", len(holds), want)
-	}
-	slices.SortFunc(holds, func(a, b hold) int { return cmp.Compare(a.began, b.began) })
-	longest := time.Duration(0)
-	for i, h := range holds[1:] {
-		before := holds[i]
-		if h.began < before.ended {
-			t.Errorf("leases %d and %d overlap by %v", before.token, h.token, time.Duration(before.ended-h.began))
-		}
-		if h.token <= before.token {
-			t.Errorf("token %d after %d", h.token, before.token)
-		}
-		longest = max(longest, time.Duration(h.began-before.ended))
-	}
-	if longest > chaosTTL+time.Second {
-		t.Errorf("the lock was free for %v", longest)
-	}
-	servers.Count(t, "%d leases of a quorum of 5 by 8 processes, with %v servers; %d leases were lost; free for at most %v", len(holds), faults, lost, longest.Round(time.Millisecond))
+	cancel()
+	all.Wait()
+	servers.Count(t, "%d leases of a quorum of 5 by 8 Clients, with %v servers; %d leases were lost", u.count(), faults, u.lost)
 }
 
 // chaosGrants waits until a server grants locks: another loss of data would otherwise concern more than a minority.

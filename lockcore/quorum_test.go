@@ -109,8 +109,7 @@ func (e *quorumEnv) clientOf(options []*redis.Options, cfg lockcore.QuorumConfig
 	for _, opt := range options {
 		all = append(all, redis.NewClient(opt))
 	}
-	c, err := lockcore.NewQuorum(all, cfg)
-	must(e, err)
+	c := call(lockcore.NewQuorum(all, cfg)).Must(e)
 	e.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
@@ -124,8 +123,7 @@ func (e *quorumEnv) clientOf(options []*redis.Options, cfg lockcore.QuorumConfig
 
 func (e *quorumEnv) mutex(c *lockcore.Client, name string) *lockcore.Mutex {
 	e.Helper()
-	m, err := c.Mutex(name, lockcore.LeaseConfig{TTL: e.maxTTL})
-	must(e, err)
+	m := call(c.Mutex(name, lockcore.LeaseConfig{TTL: e.maxTTL})).Must(e)
 	return m
 }
 
@@ -158,26 +156,20 @@ func (e *quorumEnv) restart(i int) {
 func TestQuorumLocks(t *testing.T) {
 	onQuorum(t, 5, func(e *quorumEnv) {
 		a, b := e.mutex(e.client("a"), "orders"), e.mutex(e.client("b"), "orders")
-		first, err := a.TryLock(e.Context())
-		must(e, err)
-		_, err = b.TryLock(e.Context())
+		first := call(a.TryLock(e.Context())).Must(e)
+		_, err := b.TryLock(e.Context())
 		var held *lockcore.HeldError
 		if !errors.As(err, &held) || held.Holder != "a" || held.TTL <= 0 || held.TTL > e.maxTTL {
 			e.Fatalf("%v, want a HeldError that names a", err)
 		}
 		e.crash(1)
 		e.crash(4)
-		if first.Context().Err() != nil {
-			e.Fatal(context.Cause(first.Context()))
-		}
+		must(e, first.Context().Err())
 		_, err = b.TryLock(e.Context())
 		mustIs(e, err, lockcore.ErrNotAcquired)
 		got := make(chan *lockcore.Lease)
 		go func() {
-			l, err := b.Lock(e.Context())
-			if err != nil {
-				e.Error(err)
-			}
+			l := call(b.Lock(e.Context())).Must(e)
 			got <- l
 		}()
 		time.Sleep(e.maxTTL + 100*time.Millisecond)
@@ -249,8 +241,7 @@ func TestQuorumRefusals(t *testing.T) {
 		refused(n, lockcore.QuorumConfig{})
 	}
 	refused(3, lockcore.QuorumConfig{Config: lockcore.Config{MinReplicas: 1}})
-	c, err := lockcore.NewQuorum(one(3), lockcore.QuorumConfig{})
-	must(t, err)
+	c := call(lockcore.NewQuorum(one(3), lockcore.QuorumConfig{})).Must(t)
 	defer func() { must(t, c.Close(t.Context())) }()
 	for _, refusal := range []func() error{
 		func() error { _, err := c.Mutex("orders", lockcore.LeaseConfig{TTL: 16 * time.Second}); return err },
@@ -354,8 +345,7 @@ func TestFault35_ClockSteppedOnABareMajority(t *testing.T) {
 		cut := e.options()
 		cut[2].Dialer = func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("cut off") }
 		holder := e.clientOf(cut, lockcore.QuorumConfig{Config: lockcore.Config{Identity: "holder"}, MaxTTL: e.maxTTL})
-		m, err := holder.Mutex("orders", lockcore.LeaseConfig{TTL: e.maxTTL, NoRenewal: true})
-		must(e, err)
+		m := call(holder.Mutex("orders", lockcore.LeaseConfig{TTL: e.maxTTL, NoRenewal: true})).Must(e)
 		l := e.lock(m)
 		time.Sleep(time.Second)
 		step := func(by time.Duration, want int) {
@@ -394,8 +384,7 @@ func TestQuorumServersAreShown(t *testing.T) {
 		synctest.Wait() // a majority grants, and the others a little later
 		inspect := func(kind lockcore.LockKind, holders int) []lockcore.ServerView {
 			e.Helper()
-			seen, err := c.Inspect(e.Context(), "orders")
-			must(e, err)
+			seen := call(c.Inspect(e.Context(), "orders")).Must(e)
 			if seen.Kind != kind || len(seen.Holders) != holders || len(seen.Servers) != 5 {
 				e.Errorf("%+v, want %v and %d holders", seen, kind, holders)
 			}

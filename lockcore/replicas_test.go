@@ -26,8 +26,7 @@ func replicatedEnv(t *testing.T) (*env, *servers.RedisServer) {
 // answers reports whether the replica acknowledges a write.
 func (e *env) answers() bool {
 	must(e, e.Raw.Set(e.Context(), "probe", 1, time.Minute).Err())
-	n, err := e.Raw.Do(e.Context(), "wait", 1, 1000).Int()
-	must(e, err)
+	n := call(e.Raw.Do(e.Context(), "wait", 1, 1000).Int()).Must(e)
 	return n == 1
 }
 

@@ -21,8 +21,7 @@ import (
 // documented returns the rights that docs/SECURITY.md lists after a text.
 func documented(t testing.TB, text string) (rules []string) {
 	t.Helper()
-	all, err := os.ReadFile("../docs/SECURITY.md")
-	must(t, err)
+	all := call(os.ReadFile("../docs/SECURITY.md")).Must(t)
 	_, after, found := strings.Cut(string(all), text)
 	list := strings.SplitN(after, "`", 3)
 	if !found || len(list) < 3 {
@@ -129,8 +128,7 @@ func TestFault60_DocumentedRightsAreEnough(t *testing.T) {
 	e.unlock(kept)
 	opt := e.As("setup", append(slices.Clone(rights), "-hello", "-auth", "+select")...)
 	opt.DB, opt.ClientName, opt.Protocol = 3, "replica", 2
-	m, err := e.ClientWith(opt, lockcore.Config{}).Mutex("m", cfg)
-	must(e, err)
+	m := call(e.ClientWith(opt, lockcore.Config{}).Mutex("m", cfg)).Must(e)
 	e.unlock(e.try(m))
 	m, err = e.ClientWith(e.As("delayed", append(slices.Clone(rights), documented(t, "LockDelay needs")...)...), lockcore.Config{LockDelay: 3 * time.Second}).Mutex("m", cfg)
 	must(e, err)
@@ -217,8 +215,7 @@ func TestOwnedLockWithoutRights(t *testing.T) {
 	t.Parallel()
 	e := realEnv(t)
 	const mine = "ns1:ALIVE.1.t.w/me id"
-	source, err := lockcore.ScriptSource("owned_acquire")
-	must(e, err)
+	source := call(lockcore.ScriptSource("owned_acquire")).Must(e)
 	for _, right := range []string{"-pexpireat", "-zmscore"} {
 		user := redis.NewClient(e.As("user"+right, "~*", "&*", "+@all", right))
 		defer user.Close()

@@ -270,8 +270,7 @@ func TestMessagesAndNotes(t *testing.T) {
 					for text := range strings.SplitSeq(text, ",") {
 						if process, ms, found := strings.Cut(text, " "); found {
 							digits, called := strings.CutPrefix(ms, "-")
-							later, err := time.ParseDuration(digits + "ms")
-							must(e.env, err)
+							later := call(time.ParseDuration(digits + "ms")).Must(e.env)
 							fmt.Fprintf(&lines, "P%s %s%s\n", process, map[bool]string{true: "-"}[called], e.ms(later))
 						}
 					}

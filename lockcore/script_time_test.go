@@ -49,8 +49,7 @@ func (e *env) hears(channels ...string) *redis.PubSub {
 
 func (e *timed) run(script string, keys []string, args ...any) string {
 	e.Helper()
-	source, err := lockcore.ScriptSource(script)
-	must(e.env, err)
+	source := call(lockcore.ScriptSource(script)).Must(e.env)
 	answer, err := e.Raw.Eval(e.Context(), source, keys, argv(script, args...)...).Result()
 	if err != nil {
 		return err.Error()
@@ -233,8 +232,7 @@ func TestRecordOfAnElectionIsTakenBack(t *testing.T) {
 			},
 		}
 		for script, release := range releases {
-			source, err := lockcore.ScriptSource(script)
-			must(e.env, err)
+			source := call(lockcore.ScriptSource(script)).Must(e.env)
 			for by, want := range map[string]string{
 				me:      "map[acquired:5 holder: metadata:{} released:" + e.ms(0) + " term:6 token:17 v:1]",
 				"other": "map[acquired:5 by:" + hash("other") + " holder:pod-1 metadata:{\"a\":\"b\"} term:7 token:17 v:1]",
@@ -246,8 +244,7 @@ func TestRecordOfAnElectionIsTakenBack(t *testing.T) {
 					equal(e, script+" by "+by, fmt.Sprint(e.Raw.HGetAll(e.Context(), record).Val()), want)
 				}
 				if by == me {
-					m, err := heard.ReceiveMessage(e.Context())
-					must(e.env, err)
+					m := call(heard.ReceiveMessage(e.Context())).Must(e.env)
 					equal(e, script+": the message", m.Payload, "")
 				}
 			}
@@ -291,8 +288,7 @@ func TestTokenOfASpoiltCounter(t *testing.T) {
 func TestRightsAreTried(t *testing.T) {
 	onBoth(t, func(e *env) {
 		never, fence := e.key("orders", "never"), e.key("orders", "fence")
-		source, err := lockcore.ScriptSource("lock_rights")
-		must(e, err)
+		source := call(lockcore.ScriptSource("lock_rights")).Must(e)
 		for _, key := range []string{never, fence} {
 			must(e, e.Raw.Del(e.Context(), never, fence).Err())
 			must(e, e.Raw.RPush(e.Context(), key, "spoilt").Err())
@@ -319,8 +315,7 @@ func TestServerThatStoodStillInAScript(t *testing.T) {
 	e := realEnv(t)
 	const stop = 5 * time.Second // the script's clock is that far behind the clock of PEXPIREAT
 	late := func(script string) string {
-		source, err := lockcore.ScriptSource(script)
-		must(e, err)
+		source := call(lockcore.ScriptSource(script)).Must(e)
 		for _, clock := range []string{
 			"local now = server_ms()\n",
 			"local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)\n",
@@ -363,8 +358,7 @@ func TestServerThatStoodStillInAScript(t *testing.T) {
 		// The key still exists, as at the start of the script.
 		must(e, e.Raw.ZRem(e.Context(), lock, "n:keeps", "t:"+keeps, keeps).Err())
 		keys := e.slotKeys("orders")[:map[string]int{"owned_acquire": 6, "owned_leave": 6, "owned_renew": 1, "owned_downgrade": 4}[c.script]]
-		answer, err := e.Raw.Eval(e.Context(), late(c.script), keys, argv(c.script, c.args...)...).Result()
-		must(e, err)
+		answer := call(e.Raw.Eval(e.Context(), late(c.script), keys, argv(c.script, c.args...)...).Result()).Must(e)
 		if list, ok := answer.([]any); ok && len(list) == 4 && list[2] != int64(-1) {
 			e.Errorf("%s: answers %v, and there is no entry", c.name, answer)
 		}

@@ -234,8 +234,7 @@ const firstToken = 1700000000000000
 func (e *env) establish(name string, s keyState) {
 	e.Helper()
 	k := e.scriptKeys(name)
-	now, err := e.Raw.Time(e.Context()).Result()
-	must(e, err)
+	now := call(e.Raw.Time(e.Context()).Result()).Must(e)
 	var entries []storedEntry
 	tokens := map[string]int64{}
 	end := int64(0)
@@ -245,7 +244,7 @@ func (e *env) establish(name string, s keyState) {
 		entries = append(entries, storedEntry{x.attempt, x.mode, until})
 		end = max(end, until)
 	}
-	_, err = e.Raw.Pipelined(e.Context(), func(p redis.Pipeliner) error {
+	_, err := e.Raw.Pipelined(e.Context(), func(p redis.Pipeliner) error {
 		p.Del(e.Context(), e.slotKeys(name)...)
 		switch {
 		case s.other == "hash":
@@ -430,8 +429,7 @@ func runTwice(e *env, mine string, states []keyState) {
 		renew,
 		last,
 	} {
-		source, err := lockcore.ScriptSource(r.script)
-		must(e, err)
+		source := call(lockcore.ScriptSource(r.script)).Must(e)
 		sha := e.Raw.ScriptLoad(e.Context(), source).Val()
 		for i := n % step; i < len(states); i += step {
 			state := states[i]
@@ -811,8 +809,7 @@ type storedEntry struct {
 
 func (e *env) storedOwned(name string) storedOwned {
 	e.Helper()
-	all, err := e.Raw.ZRangeWithScores(e.Context(), e.key(name, "lock"), 0, -1).Result()
-	must(e, err)
+	all := call(e.Raw.ZRangeWithScores(e.Context(), e.key(name, "lock"), 0, -1).Result()).Must(e)
 	return readOwned(all)
 }
 

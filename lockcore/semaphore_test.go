@@ -30,8 +30,7 @@ func (s slots) Lock(ctx context.Context) (*lockcore.Lease, error) { return s.Acq
 
 func (e *env) semaphore(c *lockcore.Client, n int, cfg lockcore.LeaseConfig) slots {
 	e.Helper()
-	s, err := c.Semaphore("gpus", n, cfg)
-	must(e, err)
+	s := call(c.Semaphore("gpus", n, cfg)).Must(e)
 	return slots{s, "gpus"}
 }
 
@@ -65,8 +64,7 @@ func TestSemaphore(t *testing.T) {
 		must(e, held[2].Check())
 		e.unlock(held[0])
 		equal(e, "the slot of the second waiter", second.granted().Slot(), 0)
-		seen, err := e.Client("other").Inspect(e.Context(), "gpus")
-		must(e, err)
+		seen := call(e.Client("other").Inspect(e.Context(), "gpus")).Must(e)
 		var taken []int
 		for _, h := range seen.Holders {
 			taken = append(taken, *h.Slot)
@@ -186,10 +184,8 @@ func TestManySlots(t *testing.T) {
 	k := e.slotKeys("orders")
 	attempt := func(n int) string { return slotAttempt("ALIVE", strconv.Itoa(n), "id") }
 	run := func(script string, keys []string, args ...any) any {
-		source, err := lockcore.ScriptSource(script)
-		must(e, err)
-		answer, err := e.Raw.Eval(e.Context(), source, keys, args...).Result()
-		must(e, err)
+		source := call(lockcore.ScriptSource(script)).Must(e)
+		answer := call(e.Raw.Eval(e.Context(), source, keys, args...).Result()).Must(e)
 		return answer
 	}
 	slotOf := func(n int) any {
@@ -251,11 +247,10 @@ func TestSemaphoreRefuses(t *testing.T) {
 				e.Errorf("%d slots: %v", n, err)
 			}
 		}
-		m, err := c.Mutex("gpus", ttl(10*time.Second))
-		must(e, err)
+		m := call(c.Mutex("gpus", ttl(10*time.Second))).Must(e)
 		held := e.try(m)
 		s := e.semaphore(c, 2, ttl(10*time.Second))
-		_, err = s.TryAcquire(e.Context())
+		_, err := s.TryAcquire(e.Context())
 		mustIs(e, err, lockcore.ErrWrongKind)
 		mustIs(e, s.Resize(e.Context(), 2), lockcore.ErrWrongKind)
 		waiter := e.queued(m)
@@ -267,8 +262,7 @@ func TestSemaphoreRefuses(t *testing.T) {
 		_ = held.Unlock(e.Context())
 		e.unlock(waiter.granted())
 		l := e.try(s)
-		rw, err := c.RWMutex("gpus", "me", ttl(10*time.Second))
-		must(e, err)
+		rw := call(c.RWMutex("gpus", "me", ttl(10*time.Second))).Must(e)
 		for _, try := range []func(context.Context) (*lockcore.Lease, error){m.TryLock, rw.TryLock, rw.TryRLock} {
 			_, err := try(e.Context())
 			mustIs(e, err, lockcore.ErrWrongKind)

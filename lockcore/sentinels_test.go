@@ -406,8 +406,7 @@ func TestFault64_NothingIsWritten(t *testing.T) {
 			if got := a.ask("try other 2000"); got.text != "error" {
 				t.Errorf("a lock was acquired without a server: %+v", got)
 			}
-			written, err := os.ReadFile(e.stderr.Name())
-			must(t, err)
+			written := call(os.ReadFile(e.stderr.Name())).Must(t)
 			if len(written) > 0 {
 				t.Errorf("standard error: %.500s", written)
 			}

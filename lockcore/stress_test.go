@@ -185,8 +185,7 @@ func (s *stress) work(ctx context.Context, c *lockcore.Client, proc string, name
 func (s *stress) side(c *lockcore.Client, cfg lockcore.LeaseConfig, event *testenv.Event, r *rand.Rand) locker {
 	s.Helper()
 	if s.kind == "semaphore" {
-		m, err := c.Semaphore(event.Name, 3, cfg)
-		must(s, err)
+		m := call(c.Semaphore(event.Name, 3, cfg)).Must(s)
 		return slots{m, event.Name}
 	}
 	if s.kind != "write" {

@@ -70,8 +70,7 @@ func TestAgreesWithGoRedis(t *testing.T) {
 		"redis://h?min_retry_backoff=1ms&max_retry_backoff=-1&pool_size=3&pool_timeout=4s&min_idle_conns=5&max_idle_conns=6",
 		"redis://h?max_active_conns=7&conn_max_idle_time=8h&conn_max_lifetime=-9s&read_timeout=&protocol=&client_name=&dial_timeout=",
 	} {
-		theirs, err := redis.ParseURL(text)
-		testenv.Must(t, err)
+		theirs := testenv.Call(redis.ParseURL(text)).Must(t)
 		ours, err := redisurl.Parse(text)
 		if err != nil {
 			t.Errorf("%s: %v", text, err)
@@ -90,8 +89,7 @@ func TestSchemeDecidesClient(t *testing.T) {
 	for url, cluster := range map[string]bool{
 		"redis://h": false, "unix:///s": false, "redis+sentinel://a,b?master=m": false, "redis+cluster://a": true, "redis+cluster://a,b": true,
 	} {
-		o, err := redisurl.Parse(url)
-		testenv.Must(t, err)
+		o := testenv.Call(redisurl.Parse(url)).Must(t)
 		rdb := redis.NewUniversalClient(o)
 		if _, is := rdb.(*redis.ClusterClient); is != cluster {
 			t.Errorf("%s makes a %T", url, rdb)
@@ -182,8 +180,7 @@ func FuzzSecrets(f *testing.F) {
 // A client of a socket dials it.
 func TestDialsSockets(t *testing.T) {
 	t.Parallel()
-	o, err := redisurl.Parse("unix:///no/such/socket")
-	testenv.Must(t, err)
+	o := testenv.Call(redisurl.Parse("unix:///no/such/socket")).Must(t)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	o.MaxRetries, o.DialerRetries = -1, 1

@@ -43,13 +43,11 @@ func TestSchemesReachTheirServers(t *testing.T) {
 			t.Parallel()
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			o, err := redisurl.Parse(url)
-			testenv.Must(t, err)
+			o := testenv.Call(redisurl.Parse(url)).Must(t)
 			if o.TLSConfig != nil {
 				o.TLSConfig.RootCAs = own.Pool
 			}
-			client, err := lockcore.NewFromOptions(o, lockcore.Config{})
-			testenv.Must(t, err)
+			client := testenv.Call(lockcore.NewFromOptions(o, lockcore.Config{})).Must(t)
 			defer client.Close(context.WithoutCancel(ctx))
 			for _, name := range []string{"a", "b", "c", "d"} { // of several slots
 				err := client.Do(ctx, name, lockcore.LeaseConfig{}, func(context.Context) error { return nil })

@@ -68,9 +68,7 @@ func benchClient(b *testing.B, addr string) *lockcore.Client {
 	c, err := lockcore.New(rdb, lockcore.Config{})
 	must(b, err)
 	b.Cleanup(func() {
-		if err := c.Close(context.Background()); err != nil {
-			b.Error(err)
-		}
+		testenv.Must(b, c.Close(context.Background()))
 		rdb.Close()
 	})
 	return c

@@ -147,9 +147,7 @@ func TestBindAndALateGet(t *testing.T) {
 		defer stop()
 		late.Lift()
 		<-done
-		if ctx.Err() != nil {
-			e.Errorf("an old answer ended it: %v", context.Cause(ctx))
-		}
+		testenv.Must(e, ctx.Err())
 	})
 }
 

@@ -13,8 +13,7 @@ import (
 // Every call returns within its documented bound, whatever the network does.
 func TestFault69_EveryCallReturnsInTime(t *testing.T) {
 	testenv.EveryCallIsBounded(t, false, func(e *testenv.Env, c *lockcore.Client, ttl time.Duration, add testenv.AddCall) {
-		set, err := partition.NewSet(c, setName)
-		must(e, err)
+		set := testenv.Call(partition.NewSet(c, setName)).Must(e)
 		add("Set.Partitions", func(ctx context.Context) { _, _ = set.Partitions(ctx) })
 		add("Sets", func(ctx context.Context) { _, _ = partition.Sets(ctx, c, nil) })
 		r, err := partition.NewRunner(c, setName, 2, func(ctx context.Context, _ int) { <-ctx.Done() }, partition.Config{LeaseDuration: ttl, ShutdownTimeout: testenv.BoundShutdown})

@@ -47,8 +47,7 @@ func (e *env) board(n int) *board {
 	return &board{
 		e: e, n: n, lease: leaseDuration, at: map[int]map[string]uint64{}, token: map[int]uint64{}, hangs: map[int]chan struct{}{},
 		reader: sync.OnceValue(func() *partition.Set {
-			reader, err := partition.NewSet(e.Client("reader"), setName)
-			must(e, err)
+			reader := testenv.Call(partition.NewSet(e.Client("reader"), setName)).Must(e)
 			return reader
 		}),
 	}
@@ -254,8 +253,7 @@ func TestPartitionWorkPanics(t *testing.T) {
 					}
 					<-ctx.Done()
 				}
-				ps, err := partition.NewRunner(e.Client("a"), setName, 3, lead, partition.Config{})
-				must(e, err)
+				ps := testenv.Call(partition.NewRunner(e.Client("a"), setName, 3, lead, partition.Config{})).Must(e)
 				over := make(chan any)
 				go func() {
 					defer func() { over <- recover() }()
@@ -531,8 +529,7 @@ func TestRefusals(t *testing.T) {
 	inBubble(t, func(e *env) {
 		c, lead := e.Client("a"), func(context.Context, int) {}
 		servers := []redis.UniversalClient{e.Raw, e.Raw, e.Raw}
-		several, err := lockcore.NewQuorum(servers, lockcore.QuorumConfig{})
-		must(e, err)
+		several := testenv.Call(lockcore.NewQuorum(servers, lockcore.QuorumConfig{})).Must(e)
 		defer several.Close(e.Context())
 		made := func(c *lockcore.Client, name string, n int, lead func(context.Context, int), cfg partition.Config) error {
 			_, err := partition.NewRunner(c, name, n, lead, cfg)

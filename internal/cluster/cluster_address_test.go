@@ -17,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/noonlock/noonlock/internal/wire"
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
@@ -203,9 +204,7 @@ func TestFault138_AnAddressOfTheClusterMoves(t *testing.T) {
 			t.Run(name+"/"+what, func(t *testing.T) {
 				inPair(t, func(t *testing.T, p *pair) {
 					p.move(says, false)
-					if err := use(t.Context(), p); err != nil {
-						t.Error(err)
-					}
+					testenv.Must(t, use(t.Context(), p))
 					for other, use := range uses {
 						if err := use(t.Context(), p); err != nil {
 							t.Errorf("then %s: %v", other, err)

@@ -47,9 +47,7 @@ func TestFault21_NoScriptRunsOnASlotThatMoves(t *testing.T) {
 	w := connectCluster(t, func(wire.Request, error) {}, c.Addrs()...)
 	loader := wire.NewLoader(fstest.MapFS{"lua/again.lua": {Data: []byte("redis.call('DEL', KEYS[1])\nredis.call('SET', KEYS[1], ARGV[1])\nreturn 1\n")}})
 	again := loader.Script("again")
-	if loader.Err() != nil {
-		t.Fatal(loader.Err())
-	}
+	testenv.Must(t, loader.Err())
 	const name, key, slot = "orders", "p:{orders}:key", 105
 	send := func(value string) error {
 		answer, err := w.Send(t.Context(), name, again.Call(wire.Keys(key), value), 10*time.Second)
@@ -84,9 +82,7 @@ func TestFault21_NoScriptRunsOnASlotThatMoves(t *testing.T) {
 	do(to, "cluster", "setslot", slot, "node", target)
 	do(from, "cluster", "setslot", slot, "node", target)
 	testenv.Equal(t, "the key", rdb.Get(t.Context(), key).Val(), "first")
-	if err := send("third"); err != nil {
-		t.Errorf("after the move: %v", err)
-	}
+	testenv.Must(t, send("third"))
 	testenv.Equal(t, "the key after the move", rdb.Get(t.Context(), key).Val(), "third")
 }
 

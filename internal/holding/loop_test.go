@@ -154,9 +154,7 @@ func TestLoop(t *testing.T) {
 		}
 		b.pauses = []time.Duration{5 * time.Second}
 		b.wantReady("before Run", false)
-		if err := b.loop.Run(b.ctx); err != nil {
-			b.Errorf("Run: %v", err)
-		}
+		testenv.Must(b, b.loop.Run(b.ctx))
 		b.wantReady("after Run", false)
 		b.wantCalls(
 			"0s campaign", "1s work 1 after 1s", "1m1s release 1", "1m1s released 1: away, <nil>", "1m1s next: away, held 1m0s",
@@ -188,9 +186,7 @@ func TestLoopCampaignFails(t *testing.T) {
 			b.wantReady("a request failed", false)
 			return nil
 		}
-		if err := b.loop.Run(b.ctx); err != nil {
-			b.Errorf("Run: %v", err)
-		}
+		testenv.Must(b, b.loop.Run(b.ctx))
 		b.wantCalls(
 			"0s campaign", "1s campaign", "2s campaign", "3s campaign",
 			"7s work 1 after 7s", "7s release 1", "7s released 1: <nil>, <nil>", "7s next: <nil>, held 0s",
@@ -220,9 +216,7 @@ func TestLoopPrepares(t *testing.T) {
 		}
 		b.pauses = []time.Duration{time.Minute, time.Minute}
 		time.AfterFunc(retryIn/2, func() { b.wantReady("not prepared", false) })
-		if err := b.loop.Run(b.ctx); err != nil {
-			b.Errorf("Run: %v", err)
-		}
+		testenv.Must(b, b.loop.Run(b.ctx))
 		b.calls = slices.DeleteFunc(b.calls, func(call string) bool { return strings.Contains(call, "release") || strings.Contains(call, "next") })
 		b.wantCalls(
 			"0s prepare", "1s prepare", "1s campaign", "1s work 1 after 1s",
@@ -255,9 +249,7 @@ func TestLoopEnds(t *testing.T) {
 	}
 	inBubble(t, func(b *bench) {
 		b.cancel()
-		if err := b.loop.Run(b.ctx); err != nil {
-			b.Errorf("Run: %v", err)
-		}
+		testenv.Must(b, b.loop.Run(b.ctx))
 		b.wantCalls()
 	})
 }
@@ -268,9 +260,7 @@ func TestLoopGrantedTooLate(t *testing.T) {
 	inBubble(t, func(b *bench) {
 		b.campaign = func(context.Context) error { b.cancel(); return nil }
 		b.release = func(context.Context) error { return errAway }
-		if err := b.loop.Run(b.ctx); err != nil {
-			b.Errorf("Run: %v", err)
-		}
+		testenv.Must(b, b.loop.Run(b.ctx))
 		b.wantCalls("0s campaign", "0s release 1")
 		if b.log.Count("failed to release lease") != 1 {
 			b.Errorf("logged:\n%s", b.log.String())
@@ -301,15 +291,11 @@ func TestLoopReleaseUnanswered(t *testing.T) {
 				time.Sleep(c.drains)
 			}
 			b.release = func(ctx context.Context) error {
-				if ctx.Err() != nil {
-					b.Error("the release has no time")
-				}
+				testenv.Must(b, ctx.Err())
 				<-ctx.Done()
 				return errAway
 			}
-			if err := b.loop.Run(b.ctx); err != nil {
-				b.Errorf("Run: %v", err)
-			}
+			testenv.Must(b, b.loop.Run(b.ctx))
 			testenv.Equal(b, fmt.Sprintf("%+v: the time", c), time.Since(b.began)-c.drains, c.takes)
 		})
 	}
@@ -351,8 +337,6 @@ func TestLoopSilence(t *testing.T) {
 			b.wantReady("with a new one", true)
 			return nil
 		}
-		if err := b.loop.Run(b.ctx); err != nil {
-			b.Errorf("Run: %v", err)
-		}
+		testenv.Must(b, b.loop.Run(b.ctx))
 	})
 }

@@ -61,9 +61,7 @@ func TestDeadStreamDelaysNoOther(t *testing.T) {
 				}
 				n.first.mu.Unlock()
 				for _, l := range live {
-					if l.Err() != nil {
-						t.Errorf("a lease of the live server ended: %v", l.Err())
-					}
+					testenv.Must(t, l.Err())
 					l.End(errLost)
 				}
 				time.Sleep(10 * time.Second)
@@ -100,9 +98,7 @@ func TestLeaseMovesBetweenStreams(t *testing.T) {
 					before, received := from.count(), to.count()
 					time.Sleep(2003 * time.Millisecond)
 					synctest.Wait()
-					if l.Err() != nil {
-						t.Fatalf("move %d: the lease ended after %v: %v", i, time.Since(second.begun), l.Err())
-					}
+					testenv.Must(t, l.Err())
 					if to.count() == received {
 						t.Errorf("move %d: the new server received no renewal", i)
 					}
@@ -216,9 +212,7 @@ func TestLongLeaseDoesNotDelayAShortOne(t *testing.T) {
 		short := begin(t, k, c.Now(), &lease.Times{Valid: 97 * time.Millisecond, Renew: 33 * time.Millisecond, Retry: 2 * time.Millisecond, Try: 50 * time.Millisecond}, make(holder, 1))
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
-		if short.Err() != nil {
-			t.Errorf("the short lease ended after %v: %v", 5*time.Second-short.Overdue(), short.Err())
-		}
+		testenv.Must(t, short.Err())
 		for _, l := range []*lease.Lease{l, another, short} {
 			l.End(errLost)
 		}

@@ -11,8 +11,7 @@ import (
 // Every command is tried, and leaves neither a key nor a change behind.
 func TestCommandsAreHarmless(t *testing.T) {
 	testenv.OnBoth(t, func(e *testenv.Env) {
-		source, err := lock.RightsSource(lock.LuaFiles)
-		testenv.Must(e, err)
+		source := testenv.Call(lock.RightsSource(lock.LuaFiles)).Must(e)
 		const never, fence = "noonlock:{orders}:never", "noonlock:{orders}:fence"
 		testenv.Must(e, e.Raw.Set(e.Context(), fence, "5", time.Hour).Err())
 		for command, calls := range lock.Harmless {

@@ -49,15 +49,13 @@ func (b *recorder) text() string {
 
 func queue(t *testing.T, to logr.Logger, reg prometheus.Registerer) *logqueue.Queue {
 	t.Helper()
-	q, err := logqueue.New(to, reg)
-	testenv.Must(t, err)
+	q := testenv.Call(logqueue.New(to, reg)).Must(t)
 	return q
 }
 
 func dropped(t *testing.T, reg prometheus.Gatherer) float64 {
 	t.Helper()
-	families, err := reg.Gather()
-	testenv.Must(t, err)
+	families := testenv.Call(reg.Gather()).Must(t)
 	return families[0].GetMetric()[0].GetCounter().GetValue() // the only one
 }
 
@@ -147,8 +145,7 @@ func TestQueue_SlowLogger(t *testing.T) {
 		written := strings.Count(b.text(), `"msg"="fact"`)
 		reported := 0
 		for _, found := range regexp.MustCompile(`"log lines dropped" "lines"=(\d+)`).FindAllStringSubmatch(b.text(), -1) {
-			n, err := strconv.Atoi(found[1])
-			testenv.Must(t, err)
+			n := testenv.Call(strconv.Atoi(found[1])).Must(t)
 			reported += n
 		}
 		if written+reported != lines || float64(reported) != dropped(t, reg) {

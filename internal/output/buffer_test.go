@@ -24,8 +24,7 @@ var notice = regexp.MustCompile(`\n\[(\d+) bytes of output were dropped here: no
 func reported(t *testing.T, text string) (n int, rest string) {
 	t.Helper()
 	for _, found := range notice.FindAllStringSubmatch(text, -1) {
-		one, err := strconv.Atoi(found[1])
-		testenv.Must(t, err)
+		one := testenv.Call(strconv.Atoi(found[1])).Must(t)
 		n += one
 	}
 	return n, notice.ReplaceAllString(text, "")

@@ -9,6 +9,7 @@ import (
 	"github.com/go-logr/logr"
 
 	"github.com/noonlock/noonlock/internal/readiness"
+	"github.com/noonlock/noonlock/internal/testenv"
 )
 
 // A State whose Run has ended is not ready from the moment end returns, whether its
@@ -20,9 +21,7 @@ func TestRunEnds(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		end := s.Run(ctx)
 		s.Works(1 << 62)
-		if err := s.Err(); err != nil {
-			t.Fatalf("while it runs: %v", err)
-		}
+		testenv.Must(t, s.Err())
 		if i%2 == 0 {
 			cancel()
 		}
@@ -91,7 +90,5 @@ func TestHindered(t *testing.T) {
 	end()
 	defer s.Run(t.Context())()
 	s.Works(time.Hour)
-	if err := s.Err(); err != nil {
-		t.Errorf("the next Run: %v", err)
-	}
+	testenv.Must(t, s.Err())
 }

@@ -32,9 +32,7 @@ func TestSharedSeries(t *testing.T) {
 		runs_total{job="a",outcome="failed"} 2
 		runs_total{job="b",outcome="succeeded"} 0
 	`
-	if err := testutil.GatherAndCompare(reg, strings.NewReader(want)); err != nil {
-		t.Error(err)
-	}
+	testenv.Must(t, testutil.GatherAndCompare(reg, strings.NewReader(want)))
 }
 
 // A sum has the counts of all names, the number of gauges that are 1, and the earliest time. What counts does not change.
@@ -75,9 +73,7 @@ func TestSums(t *testing.T) {
 		up{server="a"} 1
 	`
 	for range 2 {
-		if err := testutil.GatherAndCompare(reg, strings.NewReader(want)); err != nil {
-			t.Error(err)
-		}
+		testenv.Must(t, testutil.GatherAndCompare(reg, strings.NewReader(want)))
 	}
 	set = &registry.Set{Registerer: reg}
 	if set.Times("next", "Next.", "name"); set.Err() == nil {

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/noonlock/noonlock/internal/testenv"
 )
 
 // library is the module that all others require.
@@ -20,9 +22,7 @@ func nextVersion(t *testing.T, modules []module) string {
 	var mod struct {
 		Require []struct{ Path, Version string }
 	}
-	if err := json.Unmarshal([]byte(goCommand(t, modules[1].dir, nil, "mod", "edit", "-json")), &mod); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, json.Unmarshal([]byte(goCommand(t, modules[1].dir, nil, "mod", "edit", "-json")), &mod))
 	for _, r := range mod.Require {
 		if r.Path == library {
 			return r.Version

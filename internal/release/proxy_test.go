@@ -10,6 +10,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/noonlock/noonlock/internal/testenv"
 )
 
 // A module is one that a release tags.
@@ -41,34 +43,20 @@ func published(t *testing.T) []module {
 func publish(t *testing.T, proxy string, m module, version string) {
 	t.Helper()
 	folder := filepath.Join(proxy, filepath.FromSlash(m.path), "@v")
-	if err := os.MkdirAll(folder, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	goMod, err := os.ReadFile(filepath.Join(m.dir, "go.mod"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, os.MkdirAll(folder, 0o755))
+	goMod := testenv.Call(os.ReadFile(filepath.Join(m.dir, "go.mod"))).Must(t)
 	for name, text := range map[string]string{
 		"list":            version + "\n",
 		version + ".info": `{"Version":"` + version + `","Time":"2026-01-01T00:00:00Z"}`,
 		version + ".mod":  string(goMod),
 	} {
-		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, os.WriteFile(filepath.Join(folder, name), []byte(text), 0o644))
 	}
-	file, err := os.Create(filepath.Join(folder, version+".zip"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := testenv.Call(os.Create(filepath.Join(folder, version+".zip"))).Must(t)
 	defer file.Close()
 	archive := zip.NewWriter(file)
-	if err := addModule(archive, m, version); err != nil {
-		t.Fatal(err)
-	}
-	if err := archive.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, addModule(archive, m, version))
+	testenv.Must(t, archive.Close())
 }
 
 // addModule adds the module's files to the archive. It skips nested modules and the files

@@ -450,6 +450,22 @@ func Must(t testing.TB, err error) {
 	}
 }
 
+// A Result is what a call that may fail has returned.
+type Result[T any] struct {
+	value T
+	err   error
+}
+
+// Call returns the result of a call, as in Call(os.ReadFile(name)).Must(t).
+func Call[T any](value T, err error) Result[T] { return Result[T]{value, err} }
+
+// Must returns the value. It ends the test if there is an error.
+func (r Result[T]) Must(t testing.TB) T {
+	t.Helper()
+	Must(t, r.err)
+	return r.value
+}
+
 // Equal asserts that a value is the wanted one.
 func Equal[T comparable](t testing.TB, what string, got, want T) {
 	t.Helper()

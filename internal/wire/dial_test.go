@@ -164,9 +164,7 @@ func TestFault69_DialsThatHangAreFew(t *testing.T) {
 				if dialing, open, _ := r.counts(); dialing > 0 || open > 1 {
 					t.Errorf("%d dials, %d connections after the dials returned", dialing, open)
 				}
-				if err := ping(t, w, 100*time.Millisecond); err != nil {
-					t.Errorf("afterwards: %v", err)
-				}
+				testenv.Must(t, ping(t, w, 100*time.Millisecond))
 			})
 		})
 	}
@@ -254,9 +252,7 @@ func TestFault69_EveryDialHasADeadline(t *testing.T) {
 						t.Errorf("%d dials in 20 s, with up to %v; want %v", r.dials, r.longest, want)
 					}
 					r.mu.Unlock()
-					if err := batch(t, w.Renewals(""), 2*time.Second, wire.Command("ping"))[0].Err; err != nil {
-						t.Error(err)
-					}
+					testenv.Must(t, batch(t, w.Renewals(""), 2*time.Second, wire.Command("ping"))[0].Err)
 				})
 			})
 		}
@@ -300,9 +296,7 @@ func TestFault69_DialerThatBreaksItsContract(t *testing.T) {
 					}
 				}
 				mended.Store(true)
-				if err := ping(t, w, time.Second); err != nil {
-					t.Error(err)
-				}
+				testenv.Must(t, ping(t, w, time.Second))
 			})
 		})
 	}
@@ -744,9 +738,7 @@ func TestFault18_70_TurnedAway(t *testing.T) {
 					t.Errorf("%d connections are left", open)
 				}
 				r.redis.Server().Server().SetPreHook(nil)
-				if err := ping(t, w, time.Second); err != nil {
-					t.Error(err)
-				}
+				testenv.Must(t, ping(t, w, time.Second))
 			})
 		})
 	}

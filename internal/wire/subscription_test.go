@@ -20,8 +20,7 @@ import (
 // publish publishes a message and waits until it was handled.
 func (e *env) publish(t *testing.T, to string) (receivers int64) {
 	t.Helper()
-	n, err := e.raw.Publish(t.Context(), to, "m").Result()
-	testenv.Must(t, err)
+	n := testenv.Call(e.raw.Publish(t.Context(), to, "m").Result()).Must(t)
 	synctest.Wait()
 	return n
 }
@@ -194,9 +193,7 @@ func TestReplacedConnectionIsATest(t *testing.T) {
 			var all sync.WaitGroup
 			for range 4 {
 				all.Go(func() {
-					if err := send("blpop", "none", 1); err != nil {
-						t.Errorf("BLPOP: %v", err)
-					}
+					testenv.Must(t, send("blpop", "none", 1))
 				})
 				synctest.Wait() // so that each request uses a connection of its own
 			}

@@ -90,9 +90,7 @@ func TestFaultsOfOneRequest(t *testing.T) {
 				}
 				testenv.Equal(t, "n", value(r, "n"), tt.executed)
 				// The fault is used up, and a new connection works.
-				if err := c.Set(t.Context(), "n", "0", 0).Err(); err != nil {
-					t.Error(err)
-				}
+				testenv.Must(t, c.Set(t.Context(), "n", "0", 0).Err())
 				if n, err := c.Incr(t.Context(), "n").Result(); n != 1 || err != nil {
 					t.Errorf("the next INCR answered %d, %v", n, err)
 				}
@@ -123,8 +121,7 @@ func TestFaultsInPipeline(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := lockcoretest.NewRedis(t)
 				r.Faults().Inject(t, lockcoretest.Fault{Kind: tt.kind, Match: lockcoretest.Command("INCRBY", "n", "10")})
-				conn, err := r.Options().Dialer(t.Context(), "tcp", "")
-				testenv.Must(t, err)
+				conn := testenv.Call(r.Options().Dialer(t.Context(), "tcp", "")).Must(t)
 				defer func() { _ = conn.Close() }()
 				testenv.Must(t, conn.SetDeadline(time.Now().Add(time.Second)))
 				all := request("INCRBY", "n", "1") + request("INCRBY", "n", "10") + request("INCRBY", "n", "100")

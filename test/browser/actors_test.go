@@ -32,12 +32,10 @@ func elector(e *testenv.Env, client *lockcore.Client, name string, cfg election.
 		OnStartedLeading: func(ctx context.Context) { <-ctx.Done() }, OnStoppedLeading: func() {},
 	}, cfg)
 	testenv.Must(e, err)
-	board, err := election.NewElection(client, name)
-	testenv.Must(e, err)
+	board := testenv.Call(election.NewElection(client, name)).Must(e)
 	background(e, func(ctx context.Context) { _ = le.Run(ctx) })
 	e.Until(client.Identity()+" takes part", func() bool {
-		waiting, err := board.Candidates(e.Context())
-		testenv.Must(e, err)
+		waiting := testenv.Call(board.Candidates(e.Context())).Must(e)
 		for _, c := range waiting {
 			if c.Identity == client.Identity() {
 				return true
@@ -51,8 +49,7 @@ func elector(e *testenv.Env, client *lockcore.Client, name string, cfg election.
 // runner runs a job, and waits until it has a ledger.
 func runner(e *testenv.Env, client *lockcore.Client, name string, when string, cfg singleton.JobConfig, work func(context.Context, singleton.Run) error) *singleton.Job {
 	e.Helper()
-	r, err := singleton.NewRunner(client, singleton.Config{Drain: -1})
-	testenv.Must(e, err)
+	r := testenv.Call(singleton.NewRunner(client, singleton.Config{Drain: -1})).Must(e)
 	testenv.Must(e, r.Add(name, when, work, cfg))
 	background(e, func(ctx context.Context) { _ = r.Run(ctx) })
 	return job(e, client, name)
@@ -61,8 +58,7 @@ func runner(e *testenv.Env, client *lockcore.Client, name string, when string, c
 // job returns a job that has a ledger, or will have one soon.
 func job(e *testenv.Env, client *lockcore.Client, name string) *singleton.Job {
 	e.Helper()
-	j, err := singleton.NewJob(client, name)
-	testenv.Must(e, err)
+	j := testenv.Call(singleton.NewJob(client, name)).Must(e)
 	e.Until("the job has a ledger", func() bool {
 		_, err := j.Status(e.Context())
 		return err == nil
@@ -73,18 +69,15 @@ func job(e *testenv.Env, client *lockcore.Client, name string) *singleton.Job {
 // hold holds a mutex until the end of the test.
 func hold(e *testenv.Env, client *lockcore.Client, name string) *lockcore.Lease {
 	e.Helper()
-	m, err := client.Mutex(name, testenv.TTL(time.Minute))
-	testenv.Must(e, err)
-	l, err := m.TryLock(e.Context())
-	testenv.Must(e, err)
+	m := testenv.Call(client.Mutex(name, testenv.TTL(time.Minute))).Must(e)
+	l := testenv.Call(m.TryLock(e.Context())).Must(e)
 	return l
 }
 
 // wait waits for a mutex until the end of the test.
 func wait(e *testenv.Env, client *lockcore.Client, name string) {
 	e.Helper()
-	m, err := client.Mutex(name, testenv.TTL(time.Minute))
-	testenv.Must(e, err)
+	m := testenv.Call(client.Mutex(name, testenv.TTL(time.Minute))).Must(e)
 	before := len(inspect(e, client, name).Waiters)
 	background(e, func(ctx context.Context) { _, _ = m.Lock(ctx) })
 	e.Until(client.Identity()+" waits", func() bool { return len(inspect(e, client, name).Waiters) > before })
@@ -92,8 +85,7 @@ func wait(e *testenv.Env, client *lockcore.Client, name string) {
 
 func inspect(e *testenv.Env, client *lockcore.Client, name string) lockcore.Inspection {
 	e.Helper()
-	seen, err := client.Inspect(e.Context(), name)
-	testenv.Must(e, err)
+	seen := testenv.Call(client.Inspect(e.Context(), name)).Must(e)
 	return seen
 }
 
@@ -123,19 +115,16 @@ func (s *script) work(ctx context.Context, _ singleton.Run) error {
 // errHang.
 func (s *script) trigger(e *testenv.Env, j *singleton.Job, result error) {
 	e.Helper()
-	before, err := j.Runs(e.Context(), 1000)
-	testenv.Must(e, err)
+	before := testenv.Call(j.Runs(e.Context(), 1000)).Must(e)
 	s.results <- result
-	_, err = j.Trigger(lockcore.WithOperator(e.Context(), s.by))
+	_, err := j.Trigger(lockcore.WithOperator(e.Context(), s.by))
 	testenv.Must(e, err)
 	e.Until("the run has ended", func() bool {
 		if errors.Is(result, errHang) {
-			st, err := j.Status(e.Context())
-			testenv.Must(e, err)
+			st := testenv.Call(j.Status(e.Context())).Must(e)
 			return len(st.Open) == 1 && st.Open[0].Running
 		}
-		runs, err := j.Runs(e.Context(), 1000)
-		testenv.Must(e, err)
+		runs := testenv.Call(j.Runs(e.Context(), 1000)).Must(e)
 		return len(runs) > len(before)
 	})
 }

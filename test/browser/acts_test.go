@@ -39,14 +39,12 @@ func TestActions(t *testing.T) {
 	b.visit(s.URL)
 	status := func() singleton.Status {
 		e.Helper()
-		st, err := draw.Status(e.Context())
-		testenv.Must(e, err)
+		st := testenv.Call(draw.Status(e.Context())).Must(e)
 		return st
 	}
 	runs := func() []singleton.HistoryEntry {
 		e.Helper()
-		all, err := draw.Runs(e.Context(), 100)
-		testenv.Must(e, err)
+		all := testenv.Call(draw.Runs(e.Context(), 100)).Must(e)
 		return all
 	}
 	// choose clicks on a button of a row, and on the button of the dialog.

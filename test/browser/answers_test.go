@@ -15,8 +15,7 @@ import (
 // behind serves the page behind a handler, as a proxy does.
 func behind(e *testenv.Env, cfg statusz.Config, proxy func(w http.ResponseWriter, r *http.Request, page http.Handler)) *httptest.Server {
 	e.Helper()
-	page, err := statusz.Handler(e.Client("page"), cfg)
-	testenv.Must(e, err)
+	page := testenv.Call(statusz.Handler(e.Client("page"), cfg)).Must(e)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { proxy(w, r, page) }))
 	e.Cleanup(func() { page.Close(); server.CloseClientConnections(); server.Close() })
 	return server
@@ -75,10 +74,8 @@ func TestPasswordInURL(t *testing.T) {
 	b.press("late ", "night")
 	b.click(answer, "Pause")
 	b.until("the action is done", dialogClosed)
-	st, err := draw.Status(e.Context())
-	testenv.Must(e, err)
-	acts, err := draw.Actions(e.Context(), 1)
-	testenv.Must(e, err)
+	st := testenv.Call(draw.Status(e.Context())).Must(e)
+	acts := testenv.Call(draw.Actions(e.Context(), 1)).Must(e)
 	if !st.Paused || len(acts) != 1 || acts[0].Reason != "late night" {
 		e.Errorf("Status %+v, Acts %+v", st, acts)
 	}

@@ -137,8 +137,7 @@ func (b *tab) sent(part string) (all []string) {
 // call calls a function of the browser's protocol.
 func call[P, R any](b *tab, command cdp.Command[P, R], params P) R {
 	b.Helper()
-	result, err := chromedp.Call(b.ctx, command, params)
-	testenv.Must(b, err)
+	result := testenv.Call(chromedp.Call(b.ctx, command, params)).Must(b)
 	return result
 }
 
@@ -156,8 +155,7 @@ func tryEval[T any](b *tab, expression string, args ...any) (T, error) {
 	b.Helper()
 	var quoted []any
 	for _, arg := range args {
-		text, err := json.Marshal(arg)
-		testenv.Must(b, err)
+		text := testenv.Call(json.Marshal(arg)).Must(b)
 		quoted = append(quoted, string(text))
 	}
 	return chromedp.Run(b.ctx, chromedp.Evaluate[T](fmt.Sprintf(expression, quoted...), chromedp.EvalAwaitPromise))
@@ -272,8 +270,7 @@ func serveAs(e *testenv.Env, client *lockcore.Client, cfg statusz.Config) *site 
 // serveAt serves the page at a listener; nil is a new one.
 func serveAt(e *testenv.Env, at net.Listener, client *lockcore.Client, cfg statusz.Config) *site {
 	e.Helper()
-	page, err := statusz.Handler(client, cfg)
-	testenv.Must(e, err)
+	page := testenv.Call(statusz.Handler(client, cfg)).Must(e)
 	s := &site{httptest.NewUnstartedServer(page), page}
 	if at != nil {
 		s.Listener.Close()

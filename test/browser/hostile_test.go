@@ -78,11 +78,9 @@ func TestHostileTexts(t *testing.T) {
 	e.Until("the leader leads", le.IsLeader)
 	elector(e, client("candidate"), board, election.Config{})
 	operator := e.Client("operator")
-	asking, err := election.NewElection(operator, board)
-	testenv.Must(e, err)
+	asking := testenv.Call(election.NewElection(operator, board)).Must(e)
 	asker := lockcore.WithOperator(e.Context(), lockcore.Operator{Who: text("asked-by"), Reason: text("asked-reason")})
-	record, err := asking.Record(e.Context())
-	testenv.Must(e, err)
+	record := testenv.Call(asking.Record(e.Context())).Must(e)
 	_, err = asking.TransferTo(asker, record.Token, hostile("candidate"))
 	testenv.Must(e, err)
 
@@ -95,8 +93,7 @@ func TestHostileTexts(t *testing.T) {
 	work.by = lockcore.Operator{Who: text("by"), Reason: text("reason")}
 	work.trigger(e, by, errors.New(text("error")))
 	work.trigger(e, by, errHang)
-	st, err := by.Status(e.Context())
-	testenv.Must(e, err)
+	st := testenv.Call(by.Status(e.Context())).Must(e)
 	retried := text("retried-job")
 	tries := make(chan struct{}, 1)
 	runner(e, worker, retried, "@every 24h", singleton.JobConfig{Retry: time.Minute}, func(context.Context, singleton.Run) error {

@@ -27,8 +27,7 @@ func TestPageOfAJob(t *testing.T) {
 	work.trigger(e, draw, long)
 	ann := lockcore.WithOperator(e.Context(), lockcore.Operator{Who: "ann", Reason: "the disk is full"})
 	testenv.Must(e, draw.Pause(ann))
-	st, err := draw.Status(e.Context())
-	testenv.Must(e, err)
+	st := testenv.Call(draw.Status(e.Context())).Must(e)
 	hold(e, e.Client("billing-1"), "invoices")
 	s := behind(e, statusz.Config{AllowActions: true, Title: "the title"}, func(w http.ResponseWriter, r *http.Request, page http.Handler) {
 		if _, password, _ := r.BasicAuth(); password != "sesame" {

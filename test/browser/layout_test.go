@@ -123,8 +123,7 @@ const illegible = `(() => {
 func TestThousandJobs(t *testing.T) {
 	t.Parallel()
 	e := testenv.OnServer(t)
-	r, err := singleton.NewRunner(e.Client("worker-1"), singleton.Config{})
-	testenv.Must(e, err)
+	r := testenv.Call(singleton.NewRunner(e.Client("worker-1"), singleton.Config{})).Must(e)
 	work := newScript()
 	name := func(i int) string { return fmt.Sprintf("job-%04d-%s", i, strings.Repeat("x", 40)) }
 	for i := range 1000 {

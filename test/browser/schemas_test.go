@@ -13,8 +13,7 @@ func TestPatternsOfCharts(t *testing.T) {
 	t.Parallel()
 	b := newTab(testenv.OnServer(t))
 	for _, chart := range []string{"lottery", "noonctl"} {
-		text, err := os.ReadFile("../../charts/" + chart + "/values.schema.json")
-		testenv.Must(t, err)
+		text := testenv.Call(os.ReadFile("../../charts/" + chart + "/values.schema.json")).Must(t)
 		errs := eval[[]string](b, `(() => {
 			const errs = [];
 			const compile = (pattern) => {

@@ -47,8 +47,7 @@ func (s shot) file(scheme string) string { return s.name + "-" + scheme + ".png"
 // check asserts that the content of a file is the screenshot.
 func (s shot) check(t *testing.T, name string, content []byte) {
 	t.Helper()
-	picture, err := png.DecodeConfig(bytes.NewReader(content))
-	testenv.Must(t, err)
+	picture := testenv.Call(png.DecodeConfig(bytes.NewReader(content))).Must(t)
 	if float64(picture.Width) != float64(s.width)*s.scale || picture.Height != int(float64(s.height)*s.scale) {
 		t.Errorf(`%s has %d x %d pixels; run "make screenshots"`, name, picture.Width, picture.Height)
 	}
@@ -64,8 +63,7 @@ func TestScreenshots(t *testing.T) {
 	if folder == "" {
 		for _, s := range shots {
 			for _, scheme := range schemes {
-				content, err := os.ReadFile(filepath.Join("..", "..", "docs", s.file(scheme)))
-				testenv.Must(t, err)
+				content := testenv.Call(os.ReadFile(filepath.Join("..", "..", "docs", s.file(scheme)))).Must(t)
 				s.check(t, "docs/"+s.file(scheme), content)
 			}
 		}
@@ -140,8 +138,7 @@ func sample(e *testenv.Env) {
 		ps, err := partition.NewRunner(client, "tenants", 64, func(ctx context.Context, _ int) { <-ctx.Done() }, partition.Config{})
 		testenv.Must(e, err)
 		background(e, func(ctx context.Context) { _ = ps.Run(ctx) })
-		r, err := singleton.NewRunner(client, singleton.Config{Drain: -1})
-		testenv.Must(e, err)
+		r := testenv.Call(singleton.NewRunner(client, singleton.Config{Drain: -1})).Must(e)
 		for _, j := range sampleJobs {
 			testenv.Must(e, r.Add(j.name, j.when, func(ctx context.Context, run singleton.Run) error {
 				if run.Triggered {
@@ -158,8 +155,7 @@ func sample(e *testenv.Env) {
 	hold(e, clients[0], "invoices")
 	wait(e, clients[2], "invoices")
 	wait(e, clients[1], "invoices")
-	rw, err := clients[1].RWMutex("prices", "import", lockcore.LeaseConfig{})
-	testenv.Must(e, err)
+	rw := testenv.Call(clients[1].RWMutex("prices", "import", lockcore.LeaseConfig{})).Must(e)
 	_, err = rw.TryRLock(e.Context())
 	testenv.Must(e, err)
 }
@@ -182,8 +178,7 @@ func past(e *testenv.Env, until time.Time) {
 			ctx, cancel := context.WithTimeout(t.Context(), length)
 			client, err := lockcore.New(server.Client(), lockcore.Config{Identity: fmt.Sprintf("web-%d", i+1)})
 			testenv.Must(t, err)
-			r, err := singleton.NewRunner(client, singleton.Config{Drain: -1})
-			testenv.Must(t, err)
+			r := testenv.Call(singleton.NewRunner(client, singleton.Config{Drain: -1})).Must(t)
 			for _, j := range sampleJobs {
 				testenv.Must(t, r.Add(j.name, j.when, func(_ context.Context, run singleton.Run) error {
 					if run.Attempt == 1 {
@@ -199,8 +194,7 @@ func past(e *testenv.Env, until time.Time) {
 			time.Sleep(40 * time.Minute * time.Duration(1-i))
 		}
 		raw, ctx := server.Client(), t.Context()
-		keys, err := raw.Keys(ctx, "*").Result()
-		testenv.Must(t, err)
+		keys := testenv.Call(raw.Keys(ctx, "*").Result()).Must(t)
 		for _, key := range keys {
 			c := copied{key: key, ttl: raw.PTTL(ctx, key).Val()}
 			switch kind := raw.Type(ctx, key).Val(); kind {

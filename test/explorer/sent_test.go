@@ -30,16 +30,11 @@ func TestScriptsAreThoseThatLockcoreSends(t *testing.T) {
 			return false
 		})
 		ctx, cfg := t.Context(), lockcore.LeaseConfig{TTL: time.Second}
-		c, err := lockcore.New(r.Client(), lockcore.Config{})
-		must(t, err)
-		m, err := c.Mutex("mutex", cfg)
-		must(t, err)
-		first, err := m.TryLock(ctx)
-		must(t, err)
-		rw, err := c.RWMutex("rw", "owner", cfg)
-		must(t, err)
-		second, err := rw.TryLock(ctx)
-		must(t, err)
+		c := testenv.Call(lockcore.New(r.Client(), lockcore.Config{})).Must(t)
+		m := testenv.Call(c.Mutex("mutex", cfg)).Must(t)
+		first := testenv.Call(m.TryLock(ctx)).Must(t)
+		rw := testenv.Call(c.RWMutex("rw", "owner", cfg)).Must(t)
+		second := testenv.Call(rw.TryLock(ctx)).Must(t)
 		must(t, rw.Downgrade(ctx, second))
 		time.Sleep(time.Second) // both are renewed
 		must(t, first.Unlock(ctx))

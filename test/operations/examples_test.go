@@ -60,8 +60,7 @@ func stoppedLeader(w *world) {
 	logged := func(p *program, pattern string) (at time.Time, token string) {
 		w.Helper()
 		found := p.logs(`"time":"([^"]+)",.*` + pattern + `,"token":(\d+)`)
-		at, err := time.Parse(time.RFC3339Nano, found[1])
-		testenv.Must(w, err)
+		at = testenv.Call(time.Parse(time.RFC3339Nano, found[1])).Must(w)
 		return at, found[2]
 	}
 	ended, before := logged(a, `"msg":"finishing work while still leading"(?:.*\n)*.*"msg":"work stopped"`)

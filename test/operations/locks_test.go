@@ -84,8 +84,7 @@ func (w *world) cli(s *servers.RedisServer, command string) any {
 	for word := range strings.FieldsSeq(strings.ReplaceAll(command, "'", "")) {
 		args = append(args, word)
 	}
-	answer, err := rdb.Do(w.Context(), args...).Result()
-	testenv.Must(w, err)
+	answer := testenv.Call(rdb.Do(w.Context(), args...).Result()).Must(w)
 	return answer
 }
 
@@ -95,8 +94,7 @@ func delay(w *world) {
 	log := &testenv.Log{}
 	open := func() *lockcore.Mutex {
 		client := w.raw.ClientWith(w.raw.Direct(), lockcore.Config{LockDelay: time.Second, Logger: log.Logger()})
-		m, err := client.Mutex("orders", testenv.TTL(time.Second))
-		testenv.Must(w, err)
+		m := testenv.Call(client.Mutex("orders", testenv.TTL(time.Second))).Must(w)
 		return m
 	}
 	lock := func(m *lockcore.Mutex) {

@@ -23,8 +23,7 @@ func (w *world) lottery(database string) {
 	if database == "" {
 		database = "sqlite:" + filepath.Join(w.dir, "draws.db")
 	}
-	entrants, err := filepath.Abs("../../examples/lottery/entrants.csv")
-	testenv.Must(w, err)
+	entrants := testenv.Call(filepath.Abs("../../examples/lottery/entrants.csv")).Must(w)
 	w.env = append(
 		w.env, "LOTTERY_REDIS=redis://"+w.redis.Addr(), "LOTTERY_DATABASE="+database, "LOTTERY_ENTRANTS="+entrants,
 		"LOTTERY_SCHEDULE=@every 1s", "LOTTERY_LEASE=1s", "LOTTERY_DRAIN=100ms", "LOTTERY_HTTP=127.0.0.1:0", "LOTTERY_STATUSZ=true",

@@ -37,8 +37,7 @@ var (
 
 func readPage(t *testing.T) *page {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/OPERATIONS.md")
-	testenv.Must(t, err)
+	text := testenv.Call(os.ReadFile("../../docs/OPERATIONS.md")).Must(t)
 	p := &page{places: map[string]*place{}, series: map[string]bool{}}
 	section, fenced := "", false
 	for line := range strings.Lines(goCode.ReplaceAllString(string(text), "")) {

@@ -64,8 +64,7 @@ func probes(w *world) {
 
 // ignored has a run whose work ignores that an operator has canceled it.
 func ignored(w *world) {
-	r, err := singleton.NewRunner(w.raw.Client("worker-1"), singleton.Config{})
-	testenv.Must(w, err)
+	r := testenv.Call(singleton.NewRunner(w.raw.Client("worker-1"), singleton.Config{})).Must(w)
 	goOn := make(chan struct{})
 	testenv.Must(w, r.Add("copy", "@every 1s", func(context.Context, singleton.Run) error {
 		<-goOn

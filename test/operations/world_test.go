@@ -249,13 +249,10 @@ func answers(w *world, url string, status int, pattern string) (body string) {
 
 func get(w *world, url string) (code int, body string) {
 	w.Helper()
-	request, err := http.NewRequestWithContext(w.Context(), http.MethodGet, url, nil)
-	testenv.Must(w, err)
-	response, err := http.DefaultClient.Do(request)
-	testenv.Must(w, err)
+	request := testenv.Call(http.NewRequestWithContext(w.Context(), http.MethodGet, url, nil)).Must(w)
+	response := testenv.Call(http.DefaultClient.Do(request)).Must(w)
 	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	testenv.Must(w, err)
+	text := testenv.Call(io.ReadAll(response.Body)).Must(w)
 	return response.StatusCode, string(text)
 }
 
