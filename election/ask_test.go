@@ -74,10 +74,8 @@ func TestOperatorResigns(t *testing.T) {
 				b.never()
 				close(drained)
 				second := b.leads(1)
-				_, err = board.Resign(ann, r.Token)
-				mustIs(e, err, election.ErrTermOver)
-				_, err = board.TransferTo(ann, 0, "x")
-				mustIs(e, err, election.ErrNoCandidate)
+				testenv.Call(board.Resign(ann, r.Token)).MustFail(e, election.ErrTermOver)
+				testenv.Call(board.TransferTo(ann, 0, "x")).MustFail(e, election.ErrNoCandidate)
 				e.queued(2)
 				r = testenv.Call(board.TransferTo(ann, second.Token, "a")).Must(e)
 				a.leads(2)
@@ -94,7 +92,7 @@ func TestOperatorResigns(t *testing.T) {
 					return log.Count("resigning at the request of an operator", `"by"="ann@host" "reason"="rollout" "to"="b"`) == 1
 				})
 				for _, action := range []string{"resign", "transfer"} {
-					if n := value(e, reg, "noonlock_election_interventions_total", action); n < 1 || n > 2 {
+					if n := value(e, reg, "noonlock_election_interventions_total", "action", action); n < 1 || n > 2 {
 						e.Errorf("%s is counted %v times", action, n)
 					}
 				}
@@ -196,19 +194,16 @@ func TestOperatorIsRefused(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
 		board, ann := e.operator()
-		_, err := board.Resign(ann, 0)
-		mustIs(e, err, election.ErrNoLeader)
-		_, err = board.TransferTo(ann, 0, "a")
+		testenv.Call(board.Resign(ann, 0)).MustFail(e, election.ErrNoLeader)
+		_, err := board.TransferTo(ann, 0, "a")
 		mustIs(e, err, election.ErrNoLeader)
 		a := e.replica(e.Client("a"), calm())
 		a.run().leads(1)
 		for _, by := range []lockcore.Operator{{Who: "a\nb"}, {Reason: strings.Repeat("x", 201)}, {Who: "\xff"}} {
-			_, err := board.Resign(lockcore.WithOperator(e.Context(), by), 0)
-			mustIs(e, err, noonlock.ErrConfig)
+			testenv.Call(board.Resign(lockcore.WithOperator(e.Context(), by), 0)).MustFail(e, noonlock.ErrConfig)
 		}
 		a.stop()
-		_, err = board.Resign(ann, 0)
-		mustIs(e, err, election.ErrNoLeader)
+		testenv.Call(board.Resign(ann, 0)).MustFail(e, election.ErrNoLeader)
 	})
 }
 

@@ -40,8 +40,7 @@ func everyCall(e *testenv.Env, c *lockcore.Client, ttl time.Duration, add testen
 	}
 	cfg := election.Config{LeaseDuration: ttl, ShutdownTimeout: testenv.BoundShutdown}
 	elector := func(name string) *election.LeaderElector {
-		le := testenv.Call(election.NewLeaderElector(c, name, callbacks, cfg)).Must(e)
-		return le
+		return testenv.Call(election.NewLeaderElector(c, name, callbacks, cfg)).Must(e)
 	}
 	// leading returns an elector that leads, and a function that ends its Run.
 	leading := func(name string) (le *election.LeaderElector, stop func(context.Context)) {

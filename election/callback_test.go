@@ -61,7 +61,7 @@ func TestDrainTimeout(t *testing.T) {
 		mustIs(e, <-resigned, lockcore.ErrNotHeld, election.ErrDrainOverrun)
 		e.queued(1)
 		testenv.Must(t, a.le.Check(0))
-		testenv.Equal(t, "counted overruns", value(t, reg, "noonlock_election_drain_overruns_total", ""), 1)
+		testenv.Equal(t, "counted overruns", value(t, reg, "noonlock_election_drain_overruns_total"), 1)
 	})
 }
 
@@ -154,33 +154,14 @@ func TestFault53_PanicAndGoexit(t *testing.T) {
 	})
 }
 
-// value returns one metric of the election; label is that of "event" or "action".
-func value(t testing.TB, reg prometheus.Gatherer, name, label string) float64 {
+// value returns one metric of the election, -1 if there is none.
+func value(t testing.TB, reg prometheus.Gatherer, name string, labels ...string) float64 {
 	t.Helper()
-	families := testenv.Call(reg.Gather()).Must(t)
-	for _, f := range families {
-		if f.GetName() != name {
-			continue
-		}
-		for _, m := range f.GetMetric() {
-			labels := map[string]string{}
-			for _, l := range m.GetLabel() {
-				labels[l.GetName()] = l.GetValue()
-			}
-			if labels["name"] != electionName || labels["event"]+labels["action"] != label {
-				continue
-			}
-			switch {
-			case m.GetGauge() != nil:
-				return m.GetGauge().GetValue()
-			case m.GetCounter() != nil:
-				return m.GetCounter().GetValue()
-			default:
-				return float64(m.GetHistogram().GetSampleCount())
-			}
-		}
+	value, found := testenv.Series(t, reg, name, append(labels, "name", electionName)...)
+	if !found {
+		return -1
 	}
-	return -1
+	return value
 }
 
 // The metrics, on a registry that all electors share.
@@ -206,11 +187,11 @@ func TestMetrics(t *testing.T) {
 			e.Until("the metrics are as they should", func() bool {
 				got = nil
 				for _, reg := range []*prometheus.Registry{ours, theirs} {
-					got = append(got, value(t, reg, "leader_election_master_status", ""),
-						value(t, reg, "noonlock_election_transitions_total", "gained"),
-						value(t, reg, "noonlock_election_transitions_total", "released"),
-						value(t, reg, "noonlock_election_transitions_total", "lost"),
-						value(t, reg, "noonlock_election_time_to_lead_seconds", ""))
+					got = append(got, value(t, reg, "leader_election_master_status"),
+						value(t, reg, "noonlock_election_transitions_total", "event", "gained"),
+						value(t, reg, "noonlock_election_transitions_total", "event", "released"),
+						value(t, reg, "noonlock_election_transitions_total", "event", "lost"),
+						value(t, reg, "noonlock_election_time_to_lead_seconds"))
 				}
 				for i := range want {
 					if got[i] != want[i] {
@@ -229,7 +210,7 @@ func TestMetrics(t *testing.T) {
 		see(0, 1, 1, 0, 1, 1, 1, 0, 0, 1)
 		must(e, e.Raw.Del(e.Context(), key("lock")).Err())
 		e.Until("the status falls with the lease, and not with the work", func() bool {
-			return value(t, theirs, "leader_election_master_status", "") == 0 && b.leading().Err() != nil
+			return value(t, theirs, "leader_election_master_status") == 0 && b.leading().Err() != nil
 		})
 		close(hold)
 		a.leads(2)

@@ -25,8 +25,7 @@ func TestAcquire(t *testing.T) {
 			t.Error("it leads before it runs")
 		}
 		record := func() election.LeaderRecord {
-			r := testenv.Call(a.le.Election().Record(e.Context())).Must(e)
-			return r
+			return testenv.Call(a.le.Election().Record(e.Context())).Must(e)
 		}
 		term := a.run().leads(1)
 		if !a.le.IsLeader() || term.Number != 1 || term.Token == 0 || term.Since.IsZero() {
@@ -135,8 +134,7 @@ func TestDefaults(t *testing.T) {
 		a.run().leads(1)
 		e.Pass(time.Minute) // in step
 		renewed := func() int64 {
-			n := testenv.Call(strconv.ParseInt(e.record()["renewed"], 10, 64)).Must(e)
-			return n
+			return testenv.Call(strconv.ParseInt(e.record()["renewed"], 10, 64)).Must(e)
 		}
 		before := renewed()
 		e.Until("it renews", func() bool { return renewed() != before })

@@ -275,8 +275,7 @@ func key(part string) string { return "noonlock:{election/" + electionName + "}:
 
 func (e *env) record() map[string]string {
 	e.Helper()
-	fields := testenv.Call(e.Raw.HGetAll(e.Context(), key("leader")).Result()).Must(e)
-	return fields
+	return testenv.Call(e.Raw.HGetAll(e.Context(), key("leader")).Result()).Must(e)
 }
 
 // script matches requests that run a script of elections, or of locks.

@@ -30,8 +30,7 @@ func TestRecordCannotBeWritten(t *testing.T) {
 			for i := range most {
 				testenv.Must(e, spoil.do(i))
 			}
-			_, err := a.campaign(e.Context())
-			testenv.MustIs(e, err, spoil.what, lockcore.ErrNotAcquired)
+			testenv.Call(a.campaign(e.Context())).MustFail(e, spoil.what, lockcore.ErrNotAcquired)
 			if errors.Is(spoil.what, ErrNewerSchema) {
 				testenv.MustIs(e, a.prepare(e.Context()), ErrNewerSchema)
 			}
@@ -59,8 +58,7 @@ func TestRecordIsSpoilt(t *testing.T) {
 			testenv.Must(e, e.raw(i).Set(e.Context(), key("terms"), "x", 0).Err())
 		}
 		a := e.election("a")
-		_, err := a.Record(e.Context())
-		testenv.MustIs(e, err, errSpoilt)
+		testenv.Call(a.Record(e.Context())).MustFail(e, errSpoilt)
 		testenv.Must(e, a.prepare(e.Context()))
 		l := campaign(e.Env, a)
 		if r, err := a.Record(e.Context()); err != nil || r.Holder != "a" || r.Token != l.lease.Token() || r.Term != 1 {

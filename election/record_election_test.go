@@ -15,16 +15,14 @@ func key(part string) string { return "noonlock:{election/board}:" + part }
 
 func handle(e *testenv.Env, c *lockcore.Client, ttl time.Duration, metadata map[string]string) *Election {
 	e.Helper()
-	el := testenv.Call(newElection(c, "board", new(testenv.TTL(ttl)), metadata)).Must(e)
-	return el
+	return testenv.Call(newElection(c, "board", new(testenv.TTL(ttl)), metadata)).Must(e)
 }
 
 func campaign(e *testenv.Env, el *Election) *leadership {
 	e.Helper()
 	ctx, cancel := context.WithTimeout(e.Context(), testenv.Patience)
 	defer cancel()
-	l := testenv.Call(el.campaign(ctx)).Must(e)
-	return l
+	return testenv.Call(el.campaign(ctx)).Must(e)
 }
 
 // A leader of more than a week keeps leading, although the counter of tokens is gone, which

@@ -26,8 +26,7 @@ func ill(context.Context) error { return errors.New("the reason, with a secret")
 
 func handler(tb testing.TB, cfg healthz.Config, checkers ...healthz.Checker) http.Handler {
 	tb.Helper()
-	h := testenv.Call(healthz.New("livez", cfg, checkers...)).Must(tb)
-	return h
+	return testenv.Call(healthz.New("livez", cfg, checkers...)).Must(tb)
 }
 
 func get(h http.Handler, method, target string) (int, string) {

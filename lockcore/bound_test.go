@@ -89,8 +89,7 @@ func everyCall(e *testenv.Env, c *lockcore.Client, ttl time.Duration, add testen
 func callsOfAMutex(e *testenv.Env, c *lockcore.Client, ttl time.Duration, add testenv.AddCall) {
 	cfg := lockcore.LeaseConfig{TTL: ttl}
 	mutex := func(name string) *lockcore.Mutex {
-		m := call(c.Mutex(name, cfg)).Must(e)
-		return m
+		return call(c.Mutex(name, cfg)).Must(e)
 	}
 	m, vacant := mutex("orders"), mutex("vacant")
 	held := call(m.TryLock(e.Context())).Must(e)

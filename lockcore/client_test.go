@@ -90,8 +90,7 @@ func TestClose(t *testing.T) {
 			}
 			mustIs(e, l.Unlock(e.Context()), lockcore.ErrNotHeld, lockcore.ErrClosed)
 		}
-		_, err := waiter.wait()
-		mustIs(e, err, lockcore.ErrClosed)
+		call(waiter.wait()).MustFail(e, lockcore.ErrClosed)
 		if e.stored("plain") != "" || e.queueLength("wanted") != 0 {
 			e.Error("something was not given back")
 		}
@@ -99,10 +98,8 @@ func TestClose(t *testing.T) {
 
 		mustIs(e, c.Close(e.Context()), lockcore.ErrClosed)
 		m := e.mutex(c, "held", lockcore.LeaseConfig{})
-		_, err = m.TryLock(e.Context())
-		mustIs(e, err, lockcore.ErrClosed)
-		_, err = m.Lock(e.Context())
-		mustIs(e, err, lockcore.ErrClosed)
+		call(m.TryLock(e.Context())).MustFail(e, lockcore.ErrClosed)
+		call(m.Lock(e.Context())).MustFail(e, lockcore.ErrClosed)
 		mustIs(e, c.Do(e.Context(), "held", lockcore.LeaseConfig{}, func(context.Context) error { return nil }), lockcore.ErrClosed)
 	})
 }

@@ -176,8 +176,7 @@ func (s *sharded) say(node *servers.RedisServer, args ...any) string {
 	s.Helper()
 	rdb := redis.NewClient(testenv.Options(node.Addr()))
 	defer rdb.Close()
-	text := call(rdb.Do(s.Context(), args...).Text()).Must(s)
-	return text
+	return call(rdb.Do(s.Context(), args...).Text()).Must(s)
 }
 
 // Owner returns the one of these nodes that serves a slot, as the nodes themselves say.

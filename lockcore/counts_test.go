@@ -229,32 +229,11 @@ func TestRenewalsInFlight(t *testing.T) {
 	})
 }
 
-// metric reads one series: the value of a counter or gauge, or a histogram's number of observations.
+// metric reads one series, 0 if there is none.
 func metric(t testing.TB, reg *prometheus.Registry, name string, labels ...string) float64 {
 	t.Helper()
-	families := call(reg.Gather()).Must(t)
-	for _, family := range families {
-		if family.GetName() != name {
-			continue
-		}
-	series:
-		for _, m := range family.GetMetric() {
-			have := map[string]string{}
-			for _, l := range m.GetLabel() {
-				have[l.GetName()] = l.GetValue()
-			}
-			for i := 0; i < len(labels); i += 2 {
-				if have[labels[i]] != labels[i+1] {
-					continue series
-				}
-			}
-			if h := m.GetHistogram(); h != nil {
-				return float64(h.GetSampleCount())
-			}
-			return m.GetCounter().GetValue() + m.GetGauge().GetValue()
-		}
-	}
-	return 0
+	value, _ := testenv.Series(t, reg, name, labels...)
+	return value
 }
 
 // Each metric of lockcore in docs/METRICS.md is counted when its event happens, with the labels of each kind.
@@ -305,19 +284,16 @@ func TestMetrics(t *testing.T) {
 			taken = e.try(e.another(m))
 			waiter = e.queued(m)
 			waiter.cancel()
-			_, err := waiter.wait()
-			mustIs(e, err, context.Canceled)
+			call(waiter.wait()).MustFail(e, context.Canceled)
 			expect(1, "noonlock_acquires_total", "kind", kind, "outcome", "ended")
 			e.unlock(taken)
 		}
 		both := e.rw(others, "both", "other", cfg)
 		read := e.try(reads{both})
 		mine := e.try(reads{e.rw(c, "both", "me", cfg)})
-		_, err := e.rw(c, "both", "me", cfg).TryLock(e.Context())
-		mustIs(e, err, lockcore.ErrUpgrade)
+		call(e.rw(c, "both", "me", cfg).TryLock(e.Context())).MustFail(e, lockcore.ErrUpgrade)
 		expect(1, "noonlock_acquires_total", "kind", "write", "outcome", "upgrade")
-		_, err = e.mutex(c, "both", cfg).TryLock(e.Context())
-		mustIs(e, err, lockcore.ErrWrongKind)
+		call(e.mutex(c, "both", cfg).TryLock(e.Context())).MustFail(e, lockcore.ErrWrongKind)
 		expect(1, "noonlock_acquires_total", "kind", "mutex", "outcome", "wrong_kind")
 		e.unlock(read)
 		e.unlock(mine)
@@ -387,8 +363,7 @@ func TestLapsedGrantsAreCounted(t *testing.T) {
 		next := e.queued(e.mutex(b, "orders", cfg))
 		held := faults.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Match: e.script("mutex_leave")})
 		waiter.cancel()
-		_, err := waiter.wait()
-		mustIs(e, err, context.Canceled)
+		call(waiter.wait()).MustFail(e, context.Canceled)
 		e.Until("its leaving is on its way", func() bool { return held.Fired() > 0 })
 		e.unlock(lease) // grants to a waiter that has left
 		e.Until("the grant is counted as lapsed", func() bool { return metric(e, reg, "noonlock_lapsed_grants_total") > 0 })

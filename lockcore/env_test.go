@@ -223,8 +223,7 @@ func (e *env) lock(m locker) *lockcore.Lease {
 	e.Helper()
 	ctx, cancel := context.WithTimeout(e.Context(), patience)
 	defer cancel()
-	lease := call(m.Lock(ctx)).Must(e)
-	return lease
+	return call(m.Lock(ctx)).Must(e)
 }
 
 // tokensGrow asserts that each lease has a greater token than the one before it.
@@ -347,8 +346,7 @@ func (e *env) key(name, part string) string { return "noonlock:{" + name + "}:" 
 
 func (e *env) queueLength(name string) int64 {
 	e.Helper()
-	n := call(e.Raw.ZCard(e.Context(), e.key(name, "queue")).Result()).Must(e)
-	return n
+	return call(e.Raw.ZCard(e.Context(), e.key(name, "queue")).Result()).Must(e)
 }
 
 // stored returns the value of the lock's key, "" if it is free.
@@ -380,8 +378,7 @@ func (e *env) scriptOf(name string) string {
 
 func (e *env) pttl(name string) time.Duration {
 	e.Helper()
-	d := call(e.Raw.PTTL(e.Context(), e.key(name, "lock")).Result()).Must(e)
-	return d
+	return call(e.Raw.PTTL(e.Context(), e.key(name, "lock")).Result()).Must(e)
 }
 
 // expireTime returns the instant (ms) at which a key expires. Redis 6.2 reports only the remaining time, so

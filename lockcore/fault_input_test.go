@@ -72,10 +72,8 @@ func TestFault46_Names(t *testing.T) {
 		}
 		refusal(t, err, "name", bad.rule)
 		if !strings.HasSuffix(bad.rule, "/") { // operators may look at the locks of jobs and elections
-			_, err = c.Inspect(t.Context(), bad.name)
-			mustIs(t, err, noonlock.ErrConfig)
-			_, err = c.ForceRelease(t.Context(), lockcore.Inspection{Name: bad.name})
-			mustIs(t, err, noonlock.ErrConfig)
+			call(c.Inspect(t.Context(), bad.name)).MustFail(t, noonlock.ErrConfig)
+			call(c.ForceRelease(t.Context(), lockcore.Inspection{Name: bad.name})).MustFail(t, noonlock.ErrConfig)
 		}
 		refusal(t, c.Do(t.Context(), bad.name, lockcore.LeaseConfig{}, func(context.Context) error { return nil }), "name", bad.rule)
 	}

@@ -96,8 +96,7 @@ func TestFault13_AcquireArrivesAfterItsRelease(t *testing.T) {
 					mustIs(e, e.ended(lease), lockcore.ErrLeaseLost)
 				default:
 					p.cancel()
-					_, err := p.wait()
-					mustIs(e, err, context.Canceled, lockcore.ErrUnknown)
+					call(p.wait()).MustFail(e, context.Canceled, lockcore.ErrUnknown)
 				}
 				e.Until("the server has its tombstone", func() bool { return e.tombs("orders") > tombs })
 				late.Lift()
@@ -286,8 +285,7 @@ func TestFault09_LatencyNearTheTTL(t *testing.T) {
 		// Valid for 30 ms, although the TTL would allow more.
 		m := e.mutex(a, "orders", lockcore.LeaseConfig{TTL: 300 * time.Millisecond, ValidFor: 30 * time.Millisecond, RenewInterval: 10 * time.Millisecond})
 		rule := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayReply, Delay: 40 * time.Millisecond, Match: e.script("mutex_acquire")})
-		_, err := m.TryLock(e.Context())
-		mustIs(e, err, lockcore.ErrNotAcquired, lockcore.ErrLeaseExpired)
+		call(m.TryLock(e.Context())).MustFail(e, lockcore.ErrNotAcquired, lockcore.ErrLeaseExpired)
 		e.WaitIdle()
 		if e.stored("orders") != "" {
 			e.Error("the lock was not given back")

@@ -81,10 +81,9 @@ func TestForceReleaseOfOthers(t *testing.T) {
 		seen = e.inspect(admin, "s")
 		second := e.try(reads{e.rw(b, "s", "two", long)})
 		e.forced(1)(admin.ForceRelease(ann, seen))
-		_, err := admin.ForceRelease(ann, seen)
-		mustIs(e, err, lockcore.ErrChanged)
+		call(admin.ForceRelease(ann, seen)).MustFail(e, lockcore.ErrChanged)
 		e.unlock(second)
-		err = first.Unlock(e.Context())
+		err := first.Unlock(e.Context())
 		mustIs(e, err, lockcore.ErrNotHeld, lockcore.ErrLeaseLost)
 		e.saysWho(err, "ann@desk", "")
 
@@ -206,8 +205,7 @@ func TestForcedReleases(t *testing.T) {
 	onBoth(t, func(e *env) {
 		admin, a := e.Client("admin"), e.Client("a")
 		list := func(name string) []lockcore.ForcedRelease {
-			all := call(admin.ForcedReleases(e.Context(), name)).Must(e)
-			return all
+			return call(admin.ForcedReleases(e.Context(), name)).Must(e)
 		}
 		if got := list("s"); len(got) > 0 {
 			e.Errorf("before the first one: %+v", got)

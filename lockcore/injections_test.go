@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -20,9 +19,6 @@ import (
 	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 )
-
-// injectionsVariable is how often TestInjections injects each fault; the default is 3.
-const injectionsVariable = "NOONLOCK_INJECTIONS"
 
 // A deployment is where TestInjections runs.
 type deployment struct {
@@ -81,16 +77,9 @@ func (d *deployment) injections() []injection {
 		}},
 		{"15 the primary restarts empty", true, func(d *deployment, p *servers.RedisServer) {
 			p.Kill()
-			must(d, os.RemoveAll(aofOf(p)))
-			d.restart(p)
-		}},
-		{"16 the primary restarts with an old snapshot", true, func(d *deployment, p *servers.RedisServer) {
-			data, old := aofOf(p), filepath.Join(d.TempDir(), "old")
-			must(d, copyAOF(old, data))
-			time.Sleep(lasts)
-			p.Kill()
-			must(d, os.RemoveAll(data))
-			must(d, copyAOF(data, old))
+			for _, data := range []string{"appendonlydir", "appendonly.aof"} { // since Redis 7, and before
+				must(d, os.RemoveAll(filepath.Join(p.Dir(), data)))
+			}
 			d.restart(p)
 		}},
 		{"17 the primary is killed", true, func(d *deployment, p *servers.RedisServer) {
@@ -121,26 +110,6 @@ func (d *deployment) injections() []injection {
 			p.Resume()
 		}},
 	}
-}
-
-// aofOf returns where a server with "appendonly yes" has its data: a folder, or a file before Redis 7.
-func aofOf(p *servers.RedisServer) string {
-	folder := filepath.Join(p.Dir(), "appendonlydir")
-	if _, err := os.Stat(folder); err != nil {
-		return filepath.Join(p.Dir(), "appendonly.aof")
-	}
-	return folder
-}
-
-func copyAOF(to, from string) error {
-	if info, err := os.Stat(from); err != nil || info.IsDir() {
-		return os.CopyFS(to, os.DirFS(from))
-	}
-	data, err := os.ReadFile(from)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(to, data, 0o600)
 }
 
 // restart starts a primary again, and waits until its replicas are linked: the next fault must not meet a server
@@ -182,13 +151,6 @@ func (d *deployment) linked() {
 func TestInjections(t *testing.T) {
 	testenv.OnlyNightly(t)
 	t.Parallel()
-	count := 3
-	if text := os.Getenv(injectionsVariable); text != "" {
-		var err error
-		if count, err = strconv.Atoi(text); err != nil {
-			t.Fatalf("%s: %v", injectionsVariable, err)
-		}
-	}
 	t.Run("sentinel", func(t *testing.T) {
 		t.Parallel()
 		w := sentinelEnv(t, injectedConf...)
@@ -211,7 +173,7 @@ func TestInjections(t *testing.T) {
 			}
 			d.linked()
 		}
-		d.injectAll(count)
+		d.injectAll()
 	})
 	t.Run("cluster", func(t *testing.T) {
 		t.Parallel()
@@ -243,11 +205,12 @@ func TestInjections(t *testing.T) {
 			s.Move(slot, p, away).Finish()
 			s.Move(slot, away, p).Finish()
 		}
-		d.injectAll(count)
+		d.injectAll()
 	})
 }
 
-func (d *deployment) injectAll(count int) {
+// injectAll injects each fault three times.
+func (d *deployment) injectAll() {
 	d.Helper()
 	ctx, cancel := context.WithCancel(d.Context())
 	var all sync.WaitGroup
@@ -283,7 +246,7 @@ func (d *deployment) injectAll(count int) {
 	injected := 0
 	for _, fault := range d.injections() {
 		began := time.Now()
-		for range count {
+		for range 3 {
 			injected++
 			for _, u := range uses {
 				u.expect(fault)
@@ -291,7 +254,7 @@ func (d *deployment) injectAll(count int) {
 			fault.inject(d, d.primary)
 			used()
 		}
-		d.Logf("%s: %d times in %v", fault.name, count, time.Since(began).Truncate(time.Second))
+		d.Logf("%s: three times in %v", fault.name, time.Since(began).Truncate(time.Second))
 	}
 	for _, u := range uses {
 		d.Logf("%s: %d injections, %d leases, %d lost and reported", u.name, injected, u.count(), u.lost)

@@ -20,8 +20,7 @@ import (
 
 func (e *env) inspect(c *lockcore.Client, name string) lockcore.Inspection {
 	e.Helper()
-	seen := call(c.Inspect(e.Context(), name)).Must(e)
-	return seen
+	return call(c.Inspect(e.Context(), name)).Must(e)
 }
 
 // Each kind is reported as what it is, with its holders and its queue in order, and without the secret part of a
@@ -263,10 +262,11 @@ func TestForceReleaseOfATokenThatWasAhead(t *testing.T) {
 	})
 }
 
-func (e *env) locks(c *lockcore.Client) []string {
+// lists asserts that Locks returns these names.
+func (e *env) lists(c *lockcore.Client, want ...string) {
 	e.Helper()
 	names := call(lockcore.Locks(e.Context(), c, nil)).Must(e)
-	return names
+	equal(e, "locks", strings.Join(names, " "), strings.Join(want, " "))
 }
 
 // Locks lists every lock that is held or has waiters, and what other programs left at the key of a lock. It lists
@@ -274,9 +274,7 @@ func (e *env) locks(c *lockcore.Client) []string {
 func TestLocks(t *testing.T) {
 	onBoth(t, func(e *env) {
 		c, b := e.Client("a"), e.Client("b")
-		if names := e.locks(c); len(names) != 0 {
-			e.Errorf("an empty server has the locks %q", names)
-		}
+		e.lists(c)
 		cfg := ttl(20 * time.Second)
 		want := []string{"m", "rw", "x", "a:b", "lock", "a*[b]?\\", "räksmörgås", "雪"}
 		for _, name := range want {
@@ -303,9 +301,7 @@ func TestLocks(t *testing.T) {
 			must(e, e.Raw.Set(e.Context(), key, "sesame", 0).Err())
 		}
 		slices.Sort(want)
-		if names := e.locks(b); !slices.Equal(names, want) {
-			e.Errorf("locks %q, want %q", names, want)
-		}
+		e.lists(b, want...)
 		for _, name := range want {
 			if seen := e.inspect(b, name); seen.Kind == lockcore.LockFree && seen.Waiters == nil {
 				e.Errorf("%s is listed, and Inspect returns %+v", name, seen)
@@ -317,9 +313,7 @@ func TestLocks(t *testing.T) {
 			for _, other := range []string{"ab", "a", "axb"} {
 				must(e, e.Raw.Set(e.Context(), other+":{wrong}:lock", 1, 0).Err())
 			}
-			if names := e.locks(c); !slices.Equal(names, []string{"orders"}) {
-				e.Errorf("prefix %q: locks %q", prefix, names)
-			}
+			e.lists(c, "orders")
 		}
 	})
 }
@@ -446,8 +440,6 @@ func TestLocksInACluster(t *testing.T) {
 			t.Error("Locks returned")
 		}()
 	}
-	if names := s.locks(b); !slices.Equal(names, want) {
-		s.Errorf("locks %q, want %q", names, want)
-	}
+	s.lists(b, want...)
 	must(t, b.Close(t.Context()))
 }

@@ -237,8 +237,7 @@ func TestForeignHolder(t *testing.T) {
 		const compareAndDelete = `if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0`
 		key := e.key("orders", "lock")
 		release := func() int {
-			n := call(e.Raw.Eval(e.Context(), compareAndDelete, []string{key}, "somebody").Int()).Must(e)
-			return n
+			return call(e.Raw.Eval(e.Context(), compareAndDelete, []string{key}, "somebody").Int()).Must(e)
 		}
 		for _, lasts := range []time.Duration{1500 * time.Millisecond, 30 * time.Second} {
 			if ok, err := e.Raw.SetNX(e.Context(), key, "somebody", lasts).Result(); !ok || err != nil {

@@ -18,8 +18,7 @@ import (
 func (e *env) run(script string, keys []string, args ...any) any {
 	e.Helper()
 	source := call(lockcore.ScriptSource(script)).Must(e)
-	answer := call(e.Raw.Eval(e.Context(), source, keys, argv(script, args...)...).Result()).Must(e)
-	return answer
+	return call(e.Raw.Eval(e.Context(), source, keys, argv(script, args...)...).Result()).Must(e)
 }
 
 // An owner writes in one process and reads in another. If the writing process dies, queued readers wait for its TTL

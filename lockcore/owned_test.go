@@ -15,8 +15,7 @@ import (
 
 func (e *env) reentrant(c *lockcore.Client, name, owner string, cfg lockcore.LeaseConfig) *lockcore.ReentrantMutex {
 	e.Helper()
-	m := call(c.ReentrantMutex(name, owner, cfg)).Must(e)
-	return m
+	return call(c.ReentrantMutex(name, owner, cfg)).Must(e)
 }
 
 // An owner acquires any number of leases, in any process, and in each under one token. The lock is free when its
@@ -118,8 +117,7 @@ func TestFault32_DeadWaiterOfAnotherKind(t *testing.T) {
 			e.unlock(e.try(m))
 			queue("u")
 			for range 2 {
-				_, err := m.TryLock(e.Context())
-				mustIs(e, err, lockcore.ErrWrongKind)
+				call(m.TryLock(e.Context())).MustFail(e, lockcore.ErrWrongKind)
 				e.Pass(400 * time.Millisecond)
 			}
 			if notes := e.Raw.HGet(e.Context(), e.key(m.Name(), "seen"), "!").Val(); strings.Count(notes, "\n") != 1 {
@@ -203,8 +201,7 @@ func (r reads) Lock(ctx context.Context) (*lockcore.Lease, error) { return r.RLo
 
 func (e *env) rw(c *lockcore.Client, name, owner string, cfg lockcore.LeaseConfig) *lockcore.RWMutex {
 	e.Helper()
-	m := call(c.RWMutex(name, owner, cfg)).Must(e)
-	return m
+	return call(c.RWMutex(name, owner, cfg)).Must(e)
 }
 
 // Who writes and reads keeps the token for each lease that follows.
@@ -438,8 +435,7 @@ func TestRWMutexTable(t *testing.T) {
 		before := e.Clock()
 		e.unlock(holder)
 		held := []*lockcore.Lease{first.granted(), read.granted(), behind.granted()}
-		_, err := write.wait()
-		mustIs(e, err, lockcore.ErrUpgrade, lockcore.ErrNotAcquired)
+		call(write.wait()).MustFail(e, lockcore.ErrUpgrade, lockcore.ErrNotAcquired)
 		e.within(before, 0)
 		for _, lease := range held {
 			e.unlock(lease)

@@ -89,8 +89,7 @@ func TestFault18_GrantOfTheFormerPrimaryIsChecked(t *testing.T) {
 					time.Sleep(2 * time.Second)
 					c.servers[before].Unhang()
 				}
-				_, err := attempt.wait()
-				mustIs(c, err, lockcore.ErrNotAcquired)
+				call(attempt.wait()).MustFail(c, lockcore.ErrNotAcquired)
 				must(c, holder.Context().Err())
 			})
 		})

@@ -297,10 +297,8 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 		e.Until("it is queued", func() bool { return e.queueLength("orders") == 3 })
 		cancel(boss)
 		mustIs(e, <-result, lockcore.ErrNotAcquired, context.Canceled, boss)
-		_, err := m.Lock(ctx)
-		mustIs(e, err, boss)
-		_, err = m.TryLock(ctx)
-		mustIs(e, err, boss)
+		call(m.Lock(ctx)).MustFail(e, boss)
+		call(m.TryLock(ctx)).MustFail(e, boss)
 		before := e.Clock()
 		e.unlock(lease)
 		lease = next.granted()
@@ -312,7 +310,7 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 			lockcoretest.MustFire(e, cut)
 		}
 		last.cancel()
-		_, err = last.wait()
+		_, err := last.wait()
 		if held, ok := errors.AsType[*lockcore.HeldError](err); e.Bubble != nil && (!ok || held.Holder != "b" || held.TTL != 0) {
 			e.Errorf("error %v (%+v)", err, held)
 		}

@@ -54,8 +54,7 @@ func TestQuorumChangesItsList(t *testing.T) {
 				return
 			}
 			tokensGrow(e, last, lease)
-			_, err := e.mutex(old, "other").TryLock(e.Context())
-			mustIs(e, err, lockcore.ErrNoQuorum)
+			call(e.mutex(old, "other").TryLock(e.Context())).MustFail(e, lockcore.ErrNoQuorum)
 			for _, i := range next.of {
 				view := e.view(c, i, next.of)
 				if !view.Member || view.List != next.list {
@@ -117,8 +116,7 @@ func TestFault118_136_OtherServersUnderOneNumber(t *testing.T) {
 				}
 				next := e.clientOfSome(1, c.next)
 				if !c.tooMany {
-					_, err := e.mutex(next, "orders").TryLock(e.Context())
-					mustIs(e, err, lockcore.ErrNotAcquired)
+					call(e.mutex(next, "orders").TryLock(e.Context())).MustFail(e, lockcore.ErrNotAcquired)
 					time.Sleep(2 * e.maxTTL)
 					must(e, context.Cause(held.Context()))
 					e.unlock(held)
@@ -307,8 +305,7 @@ func (e *quorumEnv) refuses(c *lockcore.Client, reason string) {
 	m := e.mutex(c, "refused")
 	var err error
 	for range 20 {
-		_, err = m.TryLock(e.Context())
-		mustIs(e, err, lockcore.ErrNoQuorum)
+		call(m.TryLock(e.Context())).MustFail(e, lockcore.ErrNoQuorum)
 		if err != nil && !lockcore.IsTemporary(err) && strings.Contains(err.Error(), reason) {
 			return
 		}

@@ -123,8 +123,7 @@ func (e *quorumEnv) clientOf(options []*redis.Options, cfg lockcore.QuorumConfig
 
 func (e *quorumEnv) mutex(c *lockcore.Client, name string) *lockcore.Mutex {
 	e.Helper()
-	m := call(c.Mutex(name, lockcore.LeaseConfig{TTL: e.maxTTL})).Must(e)
-	return m
+	return call(c.Mutex(name, lockcore.LeaseConfig{TTL: e.maxTTL})).Must(e)
 }
 
 // raw returns a client of one server.
@@ -165,8 +164,7 @@ func TestQuorumLocks(t *testing.T) {
 		e.crash(1)
 		e.crash(4)
 		must(e, first.Context().Err())
-		_, err = b.TryLock(e.Context())
-		mustIs(e, err, lockcore.ErrNotAcquired)
+		call(b.TryLock(e.Context())).MustFail(e, lockcore.ErrNotAcquired)
 		got := make(chan *lockcore.Lease)
 		go func() {
 			l := call(b.Lock(e.Context())).Must(e)
@@ -213,8 +211,7 @@ func TestQuorumWaitEndsWithItsContext(t *testing.T) {
 		began := time.Now()
 		m := e.mutex(e.client("b"), "orders")
 		for range 2 {
-			_, err := m.Lock(ctx)
-			mustIs(e, err, context.Canceled, cause)
+			call(m.Lock(ctx)).MustFail(e, context.Canceled, cause)
 		}
 		if took := time.Since(began); took > time.Second {
 			e.Errorf("the wait lasted %v", took)
@@ -234,8 +231,7 @@ func TestQuorumRefusals(t *testing.T) {
 		return all
 	}
 	refused := func(n int, cfg lockcore.QuorumConfig) {
-		_, err := lockcore.NewQuorum(one(n), cfg)
-		mustIs(t, err, noonlock.ErrConfig)
+		call(lockcore.NewQuorum(one(n), cfg)).MustFail(t, noonlock.ErrConfig)
 	}
 	for _, n := range []int{0, 1, 2, 4, 11} {
 		refused(n, lockcore.QuorumConfig{})
@@ -326,8 +322,7 @@ func TestFault32_WrongTypeOnAQuorum(t *testing.T) {
 				must(e, e.raw(i).Del(e.Context(), key).Err())
 				must(e, e.raw(i).SAdd(e.Context(), key, "stranger").Err())
 			}
-			_, err := m.Lock(e.Context())
-			mustIs(e, err, lockcore.ErrWrongKind)
+			call(m.Lock(e.Context())).MustFail(e, lockcore.ErrWrongKind)
 		}
 	})
 }

@@ -113,8 +113,7 @@ func TestFault88_GrantIsNotReplicated(t *testing.T) {
 		if took := time.Since(began); took > time.Second {
 			t.Errorf("a lock of a Client without MinReplicas took %v", took)
 		}
-		_, err = waiting.wait()
-		mustIs(e, err, lockcore.ErrNotReplicated)
+		call(waiting.wait()).MustFail(e, lockcore.ErrNotReplicated)
 		n := 0.0
 		for _, kind := range kinds {
 			n += metric(e, reg, "noonlock_acquires_total", "kind", kind, "outcome", "not_replicated")

@@ -185,8 +185,7 @@ func TestManySlots(t *testing.T) {
 	attempt := func(n int) string { return slotAttempt("ALIVE", strconv.Itoa(n), "id") }
 	run := func(script string, keys []string, args ...any) any {
 		source := call(lockcore.ScriptSource(script)).Must(e)
-		answer := call(e.Raw.Eval(e.Context(), source, keys, args...).Result()).Must(e)
-		return answer
+		return call(e.Raw.Eval(e.Context(), source, keys, args...).Result()).Must(e)
 	}
 	slotOf := func(n int) any {
 		answer, _ := run("owned_acquire", k, attempt(n), 60000, 604800000, "join noonlock:ch:", "", 1).([]any)
@@ -264,8 +263,7 @@ func TestSemaphoreRefuses(t *testing.T) {
 		l := e.try(s)
 		rw := call(c.RWMutex("gpus", "me", ttl(10*time.Second))).Must(e)
 		for _, try := range []func(context.Context) (*lockcore.Lease, error){m.TryLock, rw.TryLock, rw.TryRLock} {
-			_, err := try(e.Context())
-			mustIs(e, err, lockcore.ErrWrongKind)
+			call(try(e.Context())).MustFail(e, lockcore.ErrWrongKind)
 		}
 		must(e, l.Check())
 	})
@@ -294,8 +292,7 @@ func TestSizeOfASemaphoreIsKept(t *testing.T) {
 		p := e.queued(s)
 		keeps("a wait")
 		p.cancel()
-		_, err := p.wait()
-		mustIs(e, err, context.Canceled)
+		call(p.wait()).MustFail(e, context.Canceled)
 		e.unlock(other)
 		e.Pass(4 * time.Hour)
 		keeps("4 h with renewals")

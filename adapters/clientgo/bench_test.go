@@ -65,8 +65,7 @@ func BenchmarkHandOver(b *testing.B) {
 func benchClient(b *testing.B, addr string) *lockcore.Client {
 	b.Helper()
 	rdb := redis.NewClient(testenv.Options(addr))
-	c, err := lockcore.New(rdb, lockcore.Config{})
-	must(b, err)
+	c := testenv.Call(lockcore.New(rdb, lockcore.Config{})).Must(b)
 	b.Cleanup(func() {
 		testenv.Must(b, c.Close(context.Background()))
 		rdb.Close()

@@ -42,8 +42,7 @@ func TestRefused(t *testing.T) {
 		if _, err := clientgo.NewLock(nil, "x", clientgo.Config{}); !errors.Is(err, noonlock.ErrConfig) {
 			e.Errorf("a nil client: %v", err)
 		}
-		l, err := clientgo.NewLock(c, strings.Repeat("n", 191), clientgo.Config{})
-		must(e, err)
+		l := testenv.Call(clientgo.NewLock(c, strings.Repeat("n", 191), clientgo.Config{})).Must(e)
 		testenv.Equal(e, "the identity", l.Identity(), "client")
 		for _, seconds := range []int{-1, 0, 31536001} {
 			err := l.Create(e.Context(), ler("a", seconds))
@@ -81,8 +80,7 @@ func TestRights(t *testing.T) {
 	t.Parallel()
 	e := realEnv(t)
 	const rights = "~noonlock:{clientgo/* -@all +evalsha +eval +get +set"
-	text, err := os.ReadFile("doc.go")
-	must(t, err)
+	text := testenv.Call(os.ReadFile("doc.go")).Must(t)
 	if !strings.Contains(strings.Join(strings.Fields(strings.ReplaceAll(string(text), "//", "")), " "), rights) {
 		t.Errorf("the package comment does not have %q", rights)
 	}

@@ -83,8 +83,7 @@ func TestMultiLock(t *testing.T) {
 	inBubble(t, func(e *env) {
 		c := e.client(e.Direct())
 		lock := func(name, identity string) *clientgo.Lock {
-			l, err := clientgo.NewLock(c, name, clientgo.Config{Identity: identity})
-			must(e, err)
+			l := testenv.Call(clientgo.NewLock(c, name, clientgo.Config{Identity: identity})).Must(e)
 			return l
 		}
 		both := &resourcelock.MultiLock{Primary: lock("old", "b"), Secondary: lock("new", "b")} //nolint:staticcheck // it is deprecated with the locks that were no Leases, and still holds any two

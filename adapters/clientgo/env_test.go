@@ -74,8 +74,7 @@ func (e *env) lock(identity string) *clientgo.Lock {
 
 func (e *env) lockOn(c *lockcore.Client, cfg clientgo.Config) *clientgo.Lock {
 	e.Helper()
-	l, err := clientgo.NewLock(c, lockName, cfg)
-	must(e, err)
+	l := testenv.Call(clientgo.NewLock(c, lockName, cfg)).Must(e)
 	return l
 }
 

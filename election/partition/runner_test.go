@@ -47,8 +47,7 @@ func (e *env) board(n int) *board {
 	return &board{
 		e: e, n: n, lease: leaseDuration, at: map[int]map[string]uint64{}, token: map[int]uint64{}, hangs: map[int]chan struct{}{},
 		reader: sync.OnceValue(func() *partition.Set {
-			reader := testenv.Call(partition.NewSet(e.Client("reader"), setName)).Must(e)
-			return reader
+			return testenv.Call(partition.NewSet(e.Client("reader"), setName)).Must(e)
 		}),
 	}
 }

@@ -49,8 +49,7 @@ func (b *recorder) text() string {
 
 func queue(t *testing.T, to logr.Logger, reg prometheus.Registerer) *logqueue.Queue {
 	t.Helper()
-	q := testenv.Call(logqueue.New(to, reg)).Must(t)
-	return q
+	return testenv.Call(logqueue.New(to, reg)).Must(t)
 }
 
 func dropped(t *testing.T, reg prometheus.Gatherer) float64 {

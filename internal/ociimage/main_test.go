@@ -32,17 +32,13 @@ func program(t *testing.T, content string, mode fs.FileMode, when time.Time) str
 	folder := t.TempDir()
 	write(t, filepath.Join(folder, "lottery"), content, mode)
 	write(t, filepath.Join(folder, "etc", "lottery", "list"), "x", mode&0o666)
-	if err := os.Chtimes(filepath.Join(folder, "lottery"), when, when); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Chtimes(filepath.Join(folder, "lottery"), when, when))
 	return folder
 }
 
 func write(t *testing.T, file, content string, mode fs.FileMode) {
 	t.Helper()
-	if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, []byte(content), mode), os.Chmod(file, mode)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, []byte(content), mode), os.Chmod(file, mode)))
 }
 
 func imageOf(t *testing.T, platforms ...string) (archive []byte, printed string) {
@@ -53,13 +49,9 @@ func imageOf(t *testing.T, platforms ...string) (archive []byte, printed string)
 		"--output", output, "--name", "noonlock.local/lottery:dev", "--entrypoint", "/lottery",
 		"--label", "org.opencontainers.image.version=dev", "--label", "a=b=c",
 	}, platforms...), &out)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	archive, err = os.ReadFile(output)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return archive, strings.ReplaceAll(out.String(), output, "FILE")
 }
 
@@ -86,13 +78,9 @@ func files(t *testing.T, r io.Reader) (map[string][]byte, map[string]*tar.Header
 		if errors.Is(err, io.EOF) {
 			return contents, headers
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		content, err := io.ReadAll(archive)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		contents[h.Name], headers[h.Name] = content, h
 	}
 }
@@ -112,9 +100,7 @@ func decode[T any](t *testing.T, content []byte) T {
 	var v T
 	decoder := json.NewDecoder(bytes.NewReader(content))
 	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&v); err != nil {
-		t.Fatal(err)
-	}
+	must(t, decoder.Decode(&v))
 	return v
 }
 
@@ -158,13 +144,9 @@ func TestLayout(t *testing.T) {
 			t.Errorf("the labels are %v, and annotations %v", config.Config.Labels, manifest.Annotations)
 		}
 		unpacked, err := gzip.NewReader(bytes.NewReader(blob(t, contents, manifest.Layers[0])))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		layer, err := io.ReadAll(unpacked)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if digest.FromBytes(layer) != config.RootFS.DiffIDs[0] {
 			t.Error("the layer does not match the configuration")
 		}
@@ -195,9 +177,7 @@ func TestPublishedDigest(t *testing.T) {
 		t.Skip("needs skopeo, which is not installed (Debian package skopeo)")
 	}
 	script, err := os.ReadFile("../../scripts/release.sh")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	command := regexp.MustCompile(`echo "skopeo (copy .*) oci-archive:`).FindSubmatch(script)
 	if command == nil {
 		t.Fatal("scripts/release.sh does not call skopeo copy")
@@ -213,9 +193,7 @@ func TestPublishedDigest(t *testing.T) {
 		t.Fatalf("skopeo %q: %v: %s", args, err, said)
 	}
 	resp, err := http.Head(there.URL + "/v2/lottery/manifests/dev")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer resp.Body.Close()
 	if got := resp.Header.Get("Docker-Content-Digest"); got == "" || !strings.Contains(printed, got) {
 		t.Errorf("the published digest is %q; want that of %s", got, printed)
@@ -226,9 +204,7 @@ func TestRefused(t *testing.T) {
 	t.Parallel()
 	folder := program(t, "amd", 0o755, time.Now())
 	linked := program(t, "amd", 0o755, time.Now())
-	if err := os.Symlink("lottery", filepath.Join(linked, "link")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Symlink("lottery", filepath.Join(linked, "link")))
 	good := map[string]string{"--output": filepath.Join(t.TempDir(), "x.tar"), "--name": "noonlock.local/lottery:dev", "--entrypoint": "/lottery", "--label": "a=b"}
 	for want, c := range map[string]struct{ flag, value, platform string }{
 		"--name is \"lottery\"":         {"--name", "lottery", "linux/amd64=" + folder},
@@ -261,5 +237,12 @@ func TestRefused(t *testing.T) {
 	args := []string{"--output", "x", "--name", good["--name"], "--entrypoint", "/lottery", "linux/amd64=" + folder, "linux/amd64=" + folder}
 	if err := run(args, io.Discard); err == nil || !strings.Contains(err.Error(), "file exists") {
 		t.Errorf("a platform twice: %v", err)
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -466,6 +466,12 @@ func (r Result[T]) Must(t testing.TB) T {
 	return r.value
 }
 
+// MustFail asserts that the error is each of the targets.
+func (r Result[T]) MustFail(t testing.TB, is ...error) {
+	t.Helper()
+	MustIs(t, r.err, is...)
+}
+
 // Equal asserts that a value is the wanted one.
 func Equal[T comparable](t testing.TB, what string, got, want T) {
 	t.Helper()

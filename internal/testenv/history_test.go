@@ -2,9 +2,7 @@ package testenv
 
 import (
 	"strings"
-	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 )
 
@@ -173,33 +171,3 @@ type verdict struct {
 
 func (v *verdict) Helper()      {}
 func (v *verdict) Error(...any) { v.failed = true }
-
-func TestHistoryRecordsFromManyGoroutines(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		clock := NewClock()
-		h := NewHistory(clock.Now)
-		var lock sync.Mutex
-		var token uint64
-		var wg sync.WaitGroup
-		for _, proc := range []string{"a", "b", "c"} {
-			wg.Go(func() {
-				for range 20 {
-					lock.Lock()
-					token++
-					e := Event{Proc: proc, Name: "n", Token: token}
-					for _, e.Op = range []Op{Acquire, Renew, Release} {
-						h.Record(e)
-					}
-					lock.Unlock()
-					time.Sleep(time.Second)
-				}
-			})
-		}
-		wg.Wait()
-		h.Require(t)
-		events := h.Events()
-		if len(events) != 3*20*3 || events[len(events)-1].At != 19*time.Second {
-			t.Errorf("%d events, the last %v", len(events), events[len(events)-1])
-		}
-	})
-}

@@ -48,8 +48,7 @@ func TestRedisFollowsTheBubble(t *testing.T) {
 		c := lockcoretest.NewRedis(t).Client()
 		script := redis.NewScript(`return redis.call('TIME')[1]`)
 		seconds := func() int64 {
-			n := testenv.Call(script.Run(t.Context(), c, nil).Int64()).Must(t)
-			return n
+			return testenv.Call(script.Run(t.Context(), c, nil).Int64()).Must(t)
 		}
 		set(t, c, "k", "v", 10*time.Second)
 		before, first := c.Time(t.Context()).Val(), seconds()

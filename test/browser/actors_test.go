@@ -70,8 +70,7 @@ func job(e *testenv.Env, client *lockcore.Client, name string) *singleton.Job {
 func hold(e *testenv.Env, client *lockcore.Client, name string) *lockcore.Lease {
 	e.Helper()
 	m := testenv.Call(client.Mutex(name, testenv.TTL(time.Minute))).Must(e)
-	l := testenv.Call(m.TryLock(e.Context())).Must(e)
-	return l
+	return testenv.Call(m.TryLock(e.Context())).Must(e)
 }
 
 // wait waits for a mutex until the end of the test.
@@ -85,8 +84,7 @@ func wait(e *testenv.Env, client *lockcore.Client, name string) {
 
 func inspect(e *testenv.Env, client *lockcore.Client, name string) lockcore.Inspection {
 	e.Helper()
-	seen := testenv.Call(client.Inspect(e.Context(), name)).Must(e)
-	return seen
+	return testenv.Call(client.Inspect(e.Context(), name)).Must(e)
 }
 
 // A script is the work of a job in a test. Each run does what the test has said for it.

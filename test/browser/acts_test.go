@@ -39,13 +39,11 @@ func TestActions(t *testing.T) {
 	b.visit(s.URL)
 	status := func() singleton.Status {
 		e.Helper()
-		st := testenv.Call(draw.Status(e.Context())).Must(e)
-		return st
+		return testenv.Call(draw.Status(e.Context())).Must(e)
 	}
 	runs := func() []singleton.HistoryEntry {
 		e.Helper()
-		all := testenv.Call(draw.Runs(e.Context(), 100)).Must(e)
-		return all
+		return testenv.Call(draw.Runs(e.Context(), 100)).Must(e)
 	}
 	// choose clicks on a button of a row, and on the button of the dialog.
 	choose := func(kind, name, text string) {

@@ -137,8 +137,7 @@ func (b *tab) sent(part string) (all []string) {
 // call calls a function of the browser's protocol.
 func call[P, R any](b *tab, command cdp.Command[P, R], params P) R {
 	b.Helper()
-	result := testenv.Call(chromedp.Call(b.ctx, command, params)).Must(b)
-	return result
+	return testenv.Call(chromedp.Call(b.ctx, command, params)).Must(b)
 }
 
 // eval returns the value of an expression in the page, which may be a promise.

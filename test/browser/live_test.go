@@ -24,8 +24,7 @@ func TestSaysWhenItIsStale(t *testing.T) {
 	addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(servers.Port(e)))
 	listen := func() net.Listener {
 		e.Helper()
-		l := testenv.Call(new(net.ListenConfig).Listen(e.Context(), "tcp", addr)).Must(e)
-		return l
+		return testenv.Call(new(net.ListenConfig).Listen(e.Context(), "tcp", addr)).Must(e)
 	}
 	s := serveAt(e, listen(), client, statusz.Config{})
 	b := newTab(e)

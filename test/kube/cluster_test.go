@@ -27,6 +27,13 @@ type cluster struct {
 	namespace string
 }
 
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // restricted is the label of a namespace that allows only pods of the restricted Pod Security
 // Standard.
 const restricted = "pod-security.kubernetes.io/enforce=restricted"
@@ -83,12 +90,8 @@ func (c *cluster) stream(read func(out io.Reader), args ...string) {
 	c.Helper()
 	cmd := exec.Command("kubectl", append([]string{"-n", c.namespace}, args...)...)
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		c.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		c.Fatal(err)
-	}
+	check(c, err)
+	check(c, cmd.Start())
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -167,9 +170,7 @@ func (c *cluster) pods(selector string) []pod {
 	var list struct {
 		Items []pod `json:"items"`
 	}
-	if err := json.Unmarshal([]byte(c.kubectl("get", "pods", "-l", selector, "-o", "json")), &list); err != nil {
-		c.Fatal(err)
-	}
+	check(c, json.Unmarshal([]byte(c.kubectl("get", "pods", "-l", selector, "-o", "json")), &list))
 	var there []pod
 	for _, p := range list.Items {
 		if p.Metadata.DeletionTimestamp == nil {

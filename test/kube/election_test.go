@@ -28,9 +28,7 @@ func TestElection(t *testing.T) {
 	c.redis("redis")
 	c.kubectl("create", "secret", "generic", "leader-redis", "--from-literal=url=redis://redis:6379/0")
 	manifest, err := os.ReadFile("../../examples/leader/kubernetes.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	c.apply(strings.Replace(string(manifest), "noonlock.local/leader:dev", "noonlock.local/leader:kube-test", 1))
 	c.routed()
 }
@@ -93,9 +91,7 @@ func (c *cluster) answer(answers *follower, last string) (leader string, gap tim
 	for {
 		line := c.line(answers, "answer")
 		at, err := time.Parse(time.RFC3339Nano, fmt.Sprint(line["time"]))
-		if err != nil {
-			c.Fatal(err)
-		}
+		check(c, err)
 		leads := line["code"] == float64(http.StatusOK)
 		if leads && line["identity"] != last {
 			if since.IsZero() {

@@ -18,9 +18,7 @@ func TestFirstTry(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, "noonlock-try", restricted)
 	older := t.TempDir()
-	if err := os.CopyFS(older, os.DirFS(chart)); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.CopyFS(older, os.DirFS(chart)))
 	for file, value := range map[string]string{"values.yaml": "revisionHistoryLimit: 10\n", "values.schema.json": `"revisionHistoryLimit",`} {
 		file = filepath.Join(older, file)
 		text, err := os.ReadFile(file)
@@ -69,17 +67,13 @@ func TestNarrow(t *testing.T) {
 	c := newCluster(t, "noonlock-narrow", restricted)
 	c.kubectl("create", "quota", "full", "--hard=pods=4") // three replicas and Redis
 	parent := t.TempDir()
-	if err := os.CopyFS(filepath.Join(parent, "charts/lottery"), os.DirFS(chart)); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.CopyFS(filepath.Join(parent, "charts/lottery"), os.DirFS(chart)))
 	for name, text := range map[string]string{
 		"Chart.yaml": "apiVersion: v2\nname: parent\nversion: 1.0.0\ndependencies:\n  - {name: lottery, version: 0.1.0, condition: lottery.enabled}\n",
 		"values.yaml": "lottery:\n  enabled: true\n  firstTry: true\n" +
 			"  podSecurityContext: {runAsUser: 1000680000, runAsGroup: 0, fsGroup: null, fsGroupChangePolicy: null}\n",
 	} {
-		if err := os.WriteFile(filepath.Join(parent, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.WriteFile(filepath.Join(parent, name), []byte(text), 0o600))
 	}
 	var args []string
 	for _, arg := range append(each1s(), bundled()...) {

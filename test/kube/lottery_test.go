@@ -85,9 +85,7 @@ func (l *lottery) metric(series string) (greatest float64) {
 		for line := range strings.Lines(page) {
 			if rest, ok := strings.CutPrefix(line, series+" "); ok {
 				value, err := strconv.ParseFloat(strings.TrimSpace(rest), 64)
-				if err != nil {
-					l.Fatal(err)
-				}
+				check(l, err)
 				greatest = max(greatest, value)
 			}
 		}
@@ -367,12 +365,8 @@ func (c *cluster) follow(pod string) *follower {
 	c.Helper()
 	f := &follower{cmd: exec.Command("kubectl", "-n", c.namespace, "logs", "-f", pod), lines: make(chan map[string]any, 10_000)}
 	out, err := f.cmd.StdoutPipe()
-	if err != nil {
-		c.Fatal(err)
-	}
-	if err := f.cmd.Start(); err != nil {
-		c.Fatal(err)
-	}
+	check(c, err)
+	check(c, f.cmd.Start())
 	go func() {
 		defer close(f.lines)
 		for decoder := json.NewDecoder(out); ; {

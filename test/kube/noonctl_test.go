@@ -108,9 +108,7 @@ terminationGracePeriodSeconds: 20
 	newest := func() (tick time.Time) {
 		c.Helper()
 		var history struct{ Runs []struct{ Tick time.Time } }
-		if err := json.Unmarshal([]byte(noonctl("history", "ticks", "--limit", "1", "-o", "json")), &history); err != nil {
-			c.Fatal(err)
-		}
+		check(c, json.Unmarshal([]byte(noonctl("history", "ticks", "--limit", "1", "-o", "json")), &history))
 		for _, run := range history.Runs {
 			tick = run.Tick
 		}
@@ -134,9 +132,7 @@ terminationGracePeriodSeconds: 20
 			Outcome string
 		}
 	}
-	if err := json.Unmarshal([]byte(noonctl("history", "ticks", "--limit", "100", "-o", "json")), &history); err != nil {
-		t.Fatal(err)
-	}
+	check(t, json.Unmarshal([]byte(noonctl("history", "ticks", "--limit", "100", "-o", "json")), &history))
 	for i, run := range history.Runs {
 		if run.Outcome != "succeeded" || i > 0 && history.Runs[i-1].Tick.Sub(run.Tick) != 2*time.Second {
 			t.Errorf("entry %d: %+v", i, history.Runs)

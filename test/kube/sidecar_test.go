@@ -36,9 +36,7 @@ func TestSidecar(t *testing.T) {
 	c.redis("redis")
 	c.kubectl("create", "secret", "generic", "site-redis", "--from-literal=url=redis://redis:6379/0")
 	manifest, err := os.ReadFile("../../examples/sidecar/kubernetes.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	c.apply(strings.NewReplacer("noonlock.local/noonctl:dev", "noonlock.local/noonctl:kube-test", "docker.io/library/busybox:1.36", busyboxImage).Replace(string(manifest)))
 	w := c.watchSites()
 	w.moves(5, time.Second, func(leader string) time.Time {
@@ -48,9 +46,7 @@ func TestSidecar(t *testing.T) {
 	w.moves(2, lease+2*time.Second, func(leader string) time.Time {
 		said := c.hand("kill", leader, "/noonctl")
 		at, err := time.Parse(time.RFC3339Nano, strings.TrimSpace(said[strings.LastIndex(said, " ")+1:]))
-		if err != nil {
-			c.Fatal(err)
-		}
+		check(c, err)
 		removed := w.until("the label to be removed from "+leader, func(time.Time) bool { return !w.labeled(leader) })
 		c.Logf("noonctl of %s was killed; its next process removed the label after %s", leader, removed.Sub(at))
 		if p := w.pods[leader]; p.Metadata.DeletionTimestamp != nil || p.Status.Phase != "Running" || p.restarts() != 0 {

@@ -23,9 +23,7 @@ func lent(t *testing.T, port int) (host string, lentPort int) {
 		t.Skip("KUBE_HOST_ADDRESS is not set; it must be an address of this machine that pods reach, where the databases of this test listen")
 	}
 	listener, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	t.Cleanup(func() { listener.Close() })
 	go func() {
 		for {

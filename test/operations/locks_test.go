@@ -84,8 +84,7 @@ func (w *world) cli(s *servers.RedisServer, command string) any {
 	for word := range strings.FieldsSeq(strings.ReplaceAll(command, "'", "")) {
 		args = append(args, word)
 	}
-	answer := testenv.Call(rdb.Do(w.Context(), args...).Result()).Must(w)
-	return answer
+	return testenv.Call(rdb.Do(w.Context(), args...).Result()).Must(w)
 }
 
 // delay begins a lock delay by hand.
@@ -94,8 +93,7 @@ func delay(w *world) {
 	log := &testenv.Log{}
 	open := func() *lockcore.Mutex {
 		client := w.raw.ClientWith(w.raw.Direct(), lockcore.Config{LockDelay: time.Second, Logger: log.Logger()})
-		m := testenv.Call(client.Mutex("orders", testenv.TTL(time.Second))).Must(w)
-		return m
+		return testenv.Call(client.Mutex("orders", testenv.TTL(time.Second))).Must(w)
 	}
 	lock := func(m *lockcore.Mutex) {
 		lease, err := m.Lock(w.Context()) // waits while grants are delayed

@@ -19,24 +19,21 @@ import (
 
 func (e *env) record(c *lockcore.Client, timeout time.Duration) *cas.Record {
 	e.Helper()
-	r, err := cas.New(c, "board", timeout)
-	must(e, err)
+	r := testenv.Call(cas.New(c, "board", timeout)).Must(e)
 	return r
 }
 
 // put writes the record, which must succeed.
 func (e *env) put(r *cas.Record, seen cas.Version, value string) cas.Version {
 	e.Helper()
-	v, err := r.Put(e.Context(), seen, []byte(value), time.Hour)
-	must(e, err)
+	v := testenv.Call(r.Put(e.Context(), seen, []byte(value), time.Hour)).Must(e)
 	return v
 }
 
 // holds asserts the content of the record.
 func (e *env) holds(r *cas.Record, want string) cas.State {
 	e.Helper()
-	state, err := r.Get(e.Context())
-	must(e, err)
+	state := testenv.Call(r.Get(e.Context())).Must(e)
 	testenv.Equal(e, "the record", string(state.Value), want)
 	return state
 }
@@ -225,8 +222,7 @@ func TestRecordManyOutcomesUnknown(t *testing.T) {
 // read reads the record.
 func (e *env) read(r *cas.Record) cas.State {
 	e.Helper()
-	state, err := r.Get(e.Context())
-	must(e, err)
+	state := testenv.Call(r.Get(e.Context())).Must(e)
 	return state
 }
 

@@ -28,8 +28,7 @@ func TestTheManualIsCurrent(t *testing.T) {
 	if *update {
 		testenv.Must(t, os.WriteFile(file, []byte(page()), 0o644))
 	}
-	committed, err := os.ReadFile(file)
-	testenv.Must(t, err)
+	committed := testenv.Call(os.ReadFile(file)).Must(t)
 	if string(committed) != page() {
 		t.Error(`docs/NOONCTL.md is out of date; run "go test ./cmd/noonctl/internal/manual -update"`)
 	}

@@ -112,15 +112,13 @@ func (a *api) label() *podlabel.Label {
 		defer a.mu.Unlock()
 		a.said.WriteString(line + "\n")
 	}, funcr.Options{})
-	l, err := podlabel.New(a.Context(), "leader=yes", a.getenv, a.account, log)
-	testenv.Must(a, err)
+	l := testenv.Call(podlabel.New(a.Context(), "leader=yes", a.getenv, a.account, log)).Must(a)
 	a.Cleanup(l.Close)
 	return l
 }
 
 func (a *api) getenv(name string) string {
-	u, err := url.Parse(a.server.URL)
-	testenv.Must(a, err)
+	u := testenv.Call(url.Parse(a.server.URL)).Must(a)
 	return map[string]string{
 		"KUBERNETES_SERVICE_HOST": u.Hostname(), "KUBERNETES_SERVICE_PORT": u.Port(), "HOSTNAME": "site-1",
 	}[name]
