@@ -131,8 +131,7 @@ func TestFault18_OneShardBehindOneAddress(t *testing.T) {
 	}
 	c := e.ClientWith(opt, lockcore.Config{})
 	holder := e.try(e.mutex(c, "orders", ttl(20*time.Second)))
-	waiter := e.goLock(e.mutex(c, "orders", ttl(20*time.Second)))
-	e.Until("the waiter is queued", func() bool { return e.queueLength("orders") == 1 })
+	waiter := e.queued(e.mutex(c, "orders", ttl(20*time.Second)))
 	replica := e.Connect(testenv.Options(next.Addr()))
 	t.Cleanup(func() { replica.Close() })
 	must(t, replica.Do(t.Context(), "cluster", "failover").Err())

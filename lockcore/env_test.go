@@ -333,6 +333,15 @@ func (e *env) servesInOrder(held *lockcore.Lease, waiters ...*pending) {
 	e.unlock(held)
 }
 
+// quits ends the wait, and returns its error.
+func (p *pending) quits() error {
+	p.e.Helper()
+	p.cancel()
+	_, err := p.wait()
+	mustIs(p.e, err, context.Canceled)
+	return err
+}
+
 func (p *pending) over() bool {
 	select {
 	case <-p.done:

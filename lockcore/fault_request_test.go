@@ -2,7 +2,6 @@ package lockcore_test
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -120,11 +119,7 @@ func (e *env) tombs(name string) int {
 // m.
 func (e *env) subscribed(m locker) {
 	e.Helper()
-	p := e.queued(m)
-	p.cancel()
-	if _, err := p.wait(); !errors.Is(err, context.Canceled) {
-		e.Fatalf("Lock: %v", err)
-	}
+	_ = e.queued(m).quits()
 	e.Until("it has left the queue", func() bool { return e.queueLength(m.Name()) == 0 })
 }
 

@@ -238,8 +238,7 @@ func TestFault73_DeafSubscription(t *testing.T) {
 			holder := e.try(e.mutex(b, "other", cfg))
 			waiter := e.queued(e.mutex(a, "other", cfg))
 			value := e.Raw.ZRange(e.Context(), e.key("other", "queue"), 0, -1).Val()[0]
-			waiter.cancel()
-			_, _ = waiter.wait()
+			_ = waiter.quits()
 			e.WaitIdle()
 			e.unlock(holder)
 			equal(e, when+": a waiter is trusted", strings.Contains(value, ".t"), want)

@@ -208,8 +208,7 @@ func TestForceReleasePassesTheDead(t *testing.T) {
 			must(e, e.Raw.ZAdd(e.Context(), e.key("orders", "queue"), redis.Z{Score: float64(i), Member: id}).Err())
 			must(e, e.Raw.HSet(e.Context(), e.key("orders", "seen"), id, e.Raw.Time(e.Context()).Val().Add(time.Hour).UnixMilli()).Err())
 		}
-		p := e.goLock(e.mutex(b, "orders", cfg))
-		e.Until("it is queued", func() bool { return e.queueLength("orders") == 6 })
+		p := e.queued(e.mutex(b, "orders", cfg))
 		begin := e.Clock()
 		e.forced(1)(e.force(b, "orders"))
 		lease := p.granted()

@@ -47,11 +47,7 @@ func TestNamesUsedOnceLeaveNothingBehind(t *testing.T) {
 		a, b := e.Client("a"), e.Client("b")
 		lease := e.try(e.mutex(a, "once", ttl(5*time.Second)))
 		waiter := e.queued(e.mutex(b, "once", ttl(5*time.Second)))
-		quitter := e.queued(e.mutex(b, "once", ttl(5*time.Second)))
-		quitter.cancel()
-		if _, err := quitter.wait(); err == nil {
-			e.Fatal("the quitter got the lock")
-		}
+		_ = e.queued(e.mutex(b, "once", ttl(5*time.Second))).quits()
 		e.Until("the quitter has left", func() bool { return e.queueLength("once") == 1 })
 		e.unlock(lease)
 		e.unlock(waiter.granted())
@@ -246,10 +242,7 @@ func TestForeignHolder(t *testing.T) {
 			if held := e.refused(m); held.Holder != "" || held.TTL <= 0 || !strings.Contains(held.Error(), "another program") {
 				e.Errorf("the error names %+v: %v", held, held)
 			}
-			quitter := e.queued(m)
-			quitter.cancel()
-			_, err := quitter.wait()
-			if mustIs(e, err, context.Canceled); strings.Contains(err.Error(), "somebody") {
+			if err := e.queued(m).quits(); strings.Contains(err.Error(), "somebody") {
 				e.Errorf("a foreign value is shown: %v", err)
 			}
 			e.Until("it has left", func() bool { return e.queueLength("orders") == 0 })

@@ -52,10 +52,7 @@ func TestManyDeadWaitersBeforeAReader(t *testing.T) {
 		c := e.Client("a")
 		cfg := ttl(10 * time.Minute)
 		e.try(reads{e.rw(c, "orders", "holder", cfg)})
-		writer := e.queued(e.rw(c, "orders", "writer", cfg)) // so that c subscribes
-		writer.cancel()
-		_, _ = writer.wait()
-		e.Until("it has left", func() bool { return e.queueLength("orders") == 0 })
+		e.subscribed(e.rw(c, "orders", "writer", cfg))
 		later := time.Now().Add(time.Hour).UnixMilli()
 		_, err := e.Raw.Pipelined(e.Context(), func(p redis.Pipeliner) error {
 			for i := range 2500 {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -297,27 +296,6 @@ func TestLoopReleaseUnanswered(t *testing.T) {
 			}
 			testenv.Must(b, b.loop.Run(b.ctx))
 			testenv.Equal(b, fmt.Sprintf("%+v: the time", c), time.Since(b.began)-c.drains, c.takes)
-		})
-	}
-}
-
-// However the work ends, the lease is released before the panic or Goexit continues.
-func TestLoopWorkDoesNotReturn(t *testing.T) {
-	t.Parallel()
-	for name, end := range map[string]func(){"panic": func() { panic("at the disco") }, "Goexit": runtime.Goexit} {
-		inBubble(t, func(b *bench) {
-			b.work = func(context.Context, *lease) { end() }
-			over := make(chan any, 1)
-			go func() {
-				defer func() { over <- recover() }()
-				_ = b.loop.Run(b.ctx)
-				b.Error("Run returned")
-			}()
-			if p := <-over; (p != nil) != (name == "panic") {
-				b.Errorf("%s: recovered %v", name, p)
-			}
-			b.wantCalls("0s campaign", "0s work 1 after 0s", "0s release 1", "0s released 1: <nil>, <nil>")
-			b.wantReady("after Run", false)
 		})
 	}
 }
