@@ -208,9 +208,7 @@ func TestFault60_RefusalsAreLoggedOnce(t *testing.T) {
 			if n := log.Count("renewal failed") - before; n < lines {
 				e.Errorf("%s: %d renewals failed, want at least %d", with, n, lines)
 			}
-			if n := log.Count(`"msg"="renewal failed" "error"=`); n != errors {
-				e.Errorf("%s: %d errors, want %d:\n%s", with, n, errors, log)
-			}
+			log.Lines(e, errors, `"msg"="renewal failed" "error"=`)
 			if faults.CutSubscriptions() == 0 {
 				e.Fatal("there is no subscription")
 			}
@@ -223,9 +221,7 @@ func TestFault60_RefusalsAreLoggedOnce(t *testing.T) {
 			}
 		}
 		refused(noRights, 4, 2)
-		if n := log.Count("failed to withdraw"); n != 1 {
-			e.Errorf("%d lines:\n%s", n, log)
-		}
+		log.Lines(e, 1, "failed to withdraw")
 		refused(noRights, 4, 4)
 		refused("LOADING Redis is loading the dataset in memory", 2, 4)
 		time.Sleep(time.Minute)
@@ -269,9 +265,7 @@ func TestFault76_OneShardOfACluster(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		must(e, here.Context().Err())
-		if n := log.Count(`"msg"="renewal failed" "error"="MOVED`); n != 1 {
-			e.Errorf("%d errors, want 1:\n%s", n, log)
-		}
+		log.Lines(e, 1, `"msg"="renewal failed" "error"="MOVED`)
 		e.Bubble.Server().Server().SetPreHook(nil)
 	})
 }

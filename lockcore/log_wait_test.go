@@ -37,9 +37,7 @@ func TestWaitsSayWhy(t *testing.T) {
 				}
 				outage.End()
 				e.Pass(5 * time.Second)
-				if log.Count("the server answers again", `"locks"=`, `"after"=`) != 1 {
-					e.Errorf("after the outage:\n%s", log)
-				}
+				log.Lines(e, 1, "the server answers again", `"locks"=`, `"after"=`)
 			})
 		})
 	}

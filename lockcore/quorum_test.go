@@ -348,9 +348,7 @@ func TestFault35_ClockSteppedOnABareMajority(t *testing.T) {
 			e.bubbles[1].StepClock(by)
 			e.unlock(e.lock(orders))
 			synctest.Wait() // another goroutine writes the log
-			if n := log.Count("the clock of a server of the quorum was stepped"); n != want {
-				e.Errorf("%d steps were logged, want %d:\n%s", n, want, &log)
-			}
+			log.Lines(e, want, "the clock of a server of the quorum was stepped")
 		}
 		step(time.Minute, 1)
 		if l.Context().Err() == nil {
@@ -428,9 +426,7 @@ func TestQuorumServersAreShown(t *testing.T) {
 				metric(e, reg, "noonlock_quorum_server_up", "server", options[i].Addr), row.up)
 		}
 		for i, says := range []string{"does not answer", "is a member of the quorum"} {
-			if n := log.Count(says, options[i].Addr); n != 1 {
-				e.Errorf("%d lines say that server %d %s:\n%s", n, i, says, log)
-			}
+			log.Lines(e, 1, says, options[i].Addr)
 		}
 		e.crash(2)
 		inspect(lockcore.LockFree, 0)

@@ -190,9 +190,8 @@ func TestLoopCampaignFails(t *testing.T) {
 			"0s campaign", "1s campaign", "2s campaign", "3s campaign",
 			"7s work 1 after 7s", "7s release 1", "7s released 1: <nil>, <nil>", "7s next: <nil>, held 0s",
 		)
-		if b.log.Count("cannot campaign") != 2 || b.log.Count("answers again") != 2 {
-			b.Errorf("logged:\n%s", b.log.String())
-		}
+		b.log.Lines(b, 2, "cannot campaign")
+		b.log.Lines(b, 2, "answers again")
 	})
 }
 
@@ -222,9 +221,7 @@ func TestLoopPrepares(t *testing.T) {
 			"1m1s campaign", "1m1s work 2 after 0s",
 			"2m1s campaign", "2m2s prepare", "2m3s prepare", "2m3s campaign", "2m3s work 3 after 2s",
 		)
-		if b.log.Count("cannot campaign") != 2 {
-			b.Errorf("logged:\n%s", b.log.String())
-		}
+		b.log.Lines(b, 2, "cannot campaign")
 	})
 }
 
@@ -261,9 +258,7 @@ func TestLoopGrantedTooLate(t *testing.T) {
 		b.release = func(context.Context) error { return errAway }
 		testenv.Must(b, b.loop.Run(b.ctx))
 		b.wantCalls("0s campaign", "0s release 1")
-		if b.log.Count("failed to release lease") != 1 {
-			b.Errorf("logged:\n%s", b.log.String())
-		}
+		b.log.Lines(b, 1, "failed to release lease")
 	})
 }
 

@@ -42,13 +42,9 @@ func TestReports(t *testing.T) {
 				time.Sleep(2 * time.Second)
 				total := len(test.want)
 				for _, line := range test.want {
-					if log.Count(line) != 1 {
-						t.Errorf("no line %s", line)
-					}
+					log.Lines(t, 1, line)
 				}
-				if log.Count("") != total {
-					t.Errorf("want %d lines:\n%s", total, log.String())
-				}
+				log.Lines(t, total, "")
 			})
 		})
 	}
@@ -58,8 +54,7 @@ func TestReports(t *testing.T) {
 		for _, text := range []string{"a: no answer", "refused", "a: no answer"} {
 			w.Failed(all, log.Info("w: "), errors.New(text), text != "refused")
 		}
-		if log.Count("w: ", refused) != 1 || log.Count("w: ", "no answer") != 1 {
-			t.Errorf("kinds that alternate:\n%s", log.String())
-		}
+		log.Lines(t, 1, "w: ", refused)
+		log.Lines(t, 1, "w: ", "no answer")
 	})
 }

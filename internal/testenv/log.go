@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"testing"
 
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
@@ -37,6 +38,14 @@ func (s *Log) Count(texts ...string) (n int) {
 		}
 	}
 	return n
+}
+
+// Lines asserts that so many lines contain all of these texts.
+func (s *Log) Lines(t testing.TB, want int, texts ...string) {
+	t.Helper()
+	if n := s.Count(texts...); n != want {
+		t.Errorf("%d lines have %q, want %d:\n%s", n, texts, want, s)
+	}
 }
 
 func (s *Log) add(line string) {
