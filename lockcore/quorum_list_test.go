@@ -303,8 +303,9 @@ func (e *quorumEnv) refuses(c *lockcore.Client, reason string) {
 	m := e.mutex(c, "refused")
 	var err error
 	for range 20 {
-		call(m.TryLock(e.Context())).MustFail(e, lockcore.ErrNoQuorum)
-		if err != nil && !lockcore.IsTemporary(err) && strings.Contains(err.Error(), reason) {
+		_, err = m.TryLock(e.Context())
+		mustIs(e, err, lockcore.ErrNoQuorum)
+		if !lockcore.IsTemporary(err) && strings.Contains(err.Error(), reason) {
 			return
 		}
 		time.Sleep(200 * time.Millisecond)

@@ -24,6 +24,7 @@ func TestQuorumNeedsItsRules(t *testing.T) {
 		{flaw: firstProposal, quorumTrial: quorumTrial{2, 1, 0, 8}},
 		{flaw: lateStart, quorumTrial: quorumTrial{2, 0, 0, 8}},
 		{flaw: oneReader, quorumTrial: quorumTrial{1, 0, 1, 14}},
+		{flaw: strangerAdmits, quorumTrial: quorumTrial{1, 0, 0, 2}},
 		{name: "the token is committed", file: "part_extend", old: "redis.call('HSET', marker, 'top', token)", new: "", quorumTrial: quorumTrial{1, 0, 0, 8}},
 		{name: "the run counts, not only the data", file: "part_member", old: "m[1] ~= run", new: "not m[1]", quorumTrial: quorumTrial{1, 0, 1, 14}},
 		{name: "a server waits after its return", file: "part_member", old: "clock < tonumber(m[3]) * 1000", new: "false", quorumTrial: quorumTrial{2, 0, 1, 10}},

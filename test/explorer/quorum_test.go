@@ -44,12 +44,13 @@ const (
 	firstProposal         // the token is that of any server, not the greatest
 	lateStart             // the validity counts from the confirmation
 	oneReader             // the greatest token is read from one member
+	strangerAdmits        // a client lets a server in whose place it does not know
 	flaws
 )
 
 var flawNames = [flaws]string{
 	"none", "a minority grants", "a minority confirms", "the token is any proposal", "the validity counts from the confirmation",
-	"one member knows the last token",
+	"one member knows the last token", "a client lets in a server whose place it does not know",
 }
 
 const (
@@ -390,6 +391,7 @@ func (m *quorumModel) steps(s quorumWorld, worker int, emitted func(step, quorum
 	}
 	m.serverSteps(s, worker, emit)
 	m.wardenSteps(s, worker, emit)
+	m.strangerSteps(s, worker, emit)
 }
 
 // pass lets a second pass.
@@ -641,6 +643,47 @@ func (m *quorumModel) wardenSteps(s quorumWorld, worker int, emit func(step, quo
 // heard are the ids that the servers had when a client that has heard all of them did so. With three servers, none
 // of them gets into a list, as two must answer, and a third one is let in.
 var heard = []string{"a", "b", "c"}
+
+// strangerSteps emits the whole examinations of clients that have heard no member yet. One has the right servers, and
+// the others an empty one in the place of each of them. They let nobody in who is not in the list.
+func (m *quorumModel) strangerSteps(s quorumWorld, worker int, emit func(step, quorumWorld, string)) {
+	known := make([]string, quorumServers)
+	if m.flaw == strangerAdmits {
+		known = heard
+	}
+	ids := m.freshIDs(s)
+	for place := range quorumServers + 1 {
+		to, states := s, make([]quorum.State, quorumServers)
+		members := map[string]bool{}
+		for i := range states {
+			if i == place {
+				states[i] = quorum.State{Known: true, Run: "other", Return: "other"}
+				continue
+			}
+			states[i] = m.call(&to, i, quorumRequest{op: quorumState, id: ids[i]}, worker).state
+			states[i].Run = fmt.Sprint(i, states[i].Run)
+			for _, id := range states[i].List.Servers {
+				members[id] = true
+			}
+		}
+		p := quorum.Next(states, 1, quorumTTL*1000, known)
+		what, broken := "a client that knows no server examines all", ""
+		for _, id := range p.List.Servers {
+			if !members[id] {
+				broken = fmt.Sprintf("a client that knows no server lets in %q: %+v", id, p)
+			}
+		}
+		if broken != "" {
+			emit(step{what, uint8(place), 0}, s, broken)
+			return
+		}
+		if p.List.Number > 0 && len(p.First)+len(p.Then) > 0 && !slices.Contains(append(slices.Clone(p.First), p.Then...), place) {
+			m.letIn(to, states, p, m.listID(p.List), worker, func(next quorumWorld, broken string) {
+				emit(step{what, uint8(place), 0}, next, broken)
+			})
+		}
+	}
+}
 
 // letIn emits the requests of a plan: all arrive, or some are late. It ends as quorumTopology.admit does.
 func (m *quorumModel) letIn(s quorumWorld, states []quorum.State, p quorum.Plan, list uint8, worker int, emit func(quorumWorld, string)) {
