@@ -32,7 +32,8 @@ func (t Thing) Row() []Cell {
 		if st.Paused {
 			st.Next = time.Time{} // no tick runs
 		}
-		return append(row, outcome, cell("next tick", st.Next), cell("last success", st.LastSuccess), cell("schedule", st.Schedule),
+		return append(row, outcome, cell("next tick", st.Next), cell("last success", st.LastSuccess),
+			cell("schedule", st.Schedule),
 			cell("replicas", st.Replicas))
 	case Partitions:
 		replicas, led := t.Set.shares()
@@ -84,10 +85,12 @@ func (t Thing) Describe() Description {
 			metadata = append(metadata, key+"="+e.Metadata[key])
 		}
 		return Description{
-			append(row[:len(row)-1], cell("term", e.Term), cell("token", e.Token), cell("last leader", e.Last), cell("resigned", e.Released),
+			append(row[:len(row)-1], cell("term", e.Term), cell("token", e.Token), cell("last leader", e.Last),
+				cell("resigned", e.Released),
 				cell("asked", asked), cell("metadata", strings.Join(metadata, ", "))),
 			[]List{listOf("Candidates, the next leader first", e.Candidates, func(c election.Candidate) []Cell {
-				return []Cell{cell("candidate", c.Identity, "who"), cell("since", c.Since), cell("promoted", c.Promoted)}
+				return []Cell{cell("candidate", c.Identity, "who"), cell("since", c.Since),
+					cell("promoted", c.Promoted)}
 			})},
 		}
 	case Jobs:
@@ -101,7 +104,8 @@ func (t Thing) Describe() Description {
 				return []Cell{cell("replica", cmp.Or(s.Identity, "no leader"), "who"), cell("leads", s.Leads)}
 			}),
 			listOf("Partitions", t.Set.Partitions, func(p partition.Partition) []Cell {
-				return []Cell{cell("partition", strconv.Itoa(p.Index)), cell("leader", p.Leader, "who"), cell("token", p.Token)}
+				return []Cell{cell("partition", strconv.Itoa(p.Index)), cell("leader", p.Leader, "who"),
+					cell("token", p.Token)}
 			}),
 		}}
 	default:
@@ -113,7 +117,8 @@ func (t Thing) Describe() Description {
 		return Description{append(row[:len(row)-1], cell("token", t.Token()), cell("note", note, "error")), []List{
 			listOf("Holders", holders, func(h lockcore.Holder) []Cell {
 				name := person(HolderName(h.Identity), h.Owner, h.Reads, h.Slot)
-				return []Cell{cell("holder", name, "who"), cell("token", h.Token), cell("since", h.Since), t.ends(h.TTL)}
+				return []Cell{cell("holder", name, "who"), cell("token", h.Token),
+					cell("since", h.Since), t.ends(h.TTL)}
 			}),
 			listOf("Waiters, the next one first", t.Lock.Waiters, func(w lockcore.Waiter) []Cell {
 				return []Cell{
@@ -182,7 +187,8 @@ func serverCells(v lockcore.ServerView) []Cell {
 		holder = HolderName(h.Identity)
 	}
 	return []Cell{
-		cell("server", v.Address, "who"), cell("state", state), cell("list", v.List), cell("waits", v.Waits), cell("holder", holder),
+		cell("server", v.Address, "who"), cell("state", state), cell("list", v.List), cell("waits", v.Waits),
+		cell("holder", holder),
 	}
 }
 
@@ -216,7 +222,8 @@ func Terms(all []election.LeaderRecord) List {
 	return listOf("Terms of the last week", all, func(r election.LeaderRecord) []Cell {
 		lasted := max(0, r.Released.Sub(r.Acquired)) // 0: it has not ended
 		return []Cell{
-			cell("leader", r.Holder, "who"), cell("term", r.Term), cell("token", r.Token), cell("from", Instant(r.Acquired)), cell("for", lasted),
+			cell("leader", r.Holder, "who"), cell("term", r.Term), cell("token", r.Token),
+			cell("from", Instant(r.Acquired)), cell("for", lasted),
 		}
 	})
 }

@@ -56,13 +56,15 @@ func (d Details) Describe() Description {
 		st.Last = time.Time{} // a new ledger has no tick
 	}
 	all := Thing{Kind: Jobs, Job: &st}.Describe()
-	all.Lines = append(all.Lines, cell("paused by", d.PausedBy), cell("last tick", st.Last), cell("history since", st.Begun))
+	all.Lines = append(all.Lines, cell("paused by", d.PausedBy), cell("last tick", st.Last),
+		cell("history since", st.Begun))
 	replicas, failed := List{Title: "Replicas and their definitions"}, List{Title: "Attempts that failed"}
 	for _, def := range st.Definitions { // several during a rollout
 		state := either(def.Acts, "runs the job", "waits")
 		for _, r := range def.Replicas {
 			replicas.Rows = append(replicas.Rows, Row{Cells: []Cell{
-				cell("replica", r.Identity, "who"), cell("definition", def.ID), cell("state", state), cell("since", r.Since),
+				cell("replica", r.Identity, "who"), cell("definition", def.ID), cell("state", state),
+				cell("since", r.Since),
 			}})
 		}
 	}
@@ -70,8 +72,10 @@ func (d Details) Describe() Description {
 		for _, a := range attempts {
 			if a.Error != "" && (len(attempts) > 1 || a.Error != told) {
 				failed.Rows = append(failed.Rows, Row{Cells: []Cell{
-					cell("tick", run.Name(), "who"), cell("attempt", a.Number), cell("holder", a.Holder), cell("token", a.Token),
-					cell("start", Instant(a.Start)), cell("took", took(a.Start, a.End)), cell("error", a.Error, "error"),
+					cell("tick", run.Name(), "who"), cell("attempt", a.Number), cell("holder", a.Holder),
+					cell("token", a.Token),
+					cell("start", Instant(a.Start)), cell("took", took(a.Start, a.End)),
+					cell("error", a.Error, "error"),
 				}})
 			}
 		}
@@ -84,7 +88,8 @@ func (d Details) Describe() Description {
 	}
 	waiting := listOf("Waiting for their instants", st.Pending, func(p singleton.PendingRun) []Cell {
 		return []Cell{
-			cell("id", p.ID, "who"), cell("at", Instant(p.At)), cell("payload bytes", p.Bytes), cell("by", By(p.By, p.Reason)),
+			cell("id", p.ID, "who"), cell("at", Instant(p.At)), cell("payload bytes", p.Bytes),
+			cell("by", By(p.By, p.Reason)),
 			cell("requested", Instant(p.Requested)),
 		}
 	})
@@ -104,7 +109,8 @@ func Acts(all []singleton.Action) List {
 			run = a.Name()
 		}
 		return []Cell{
-			cell("at", Instant(a.At), "who"), cell("action", a.Verb, "who"), cell("tick", run), cell("id", a.ID), cell("by", By(a.By, a.Reason)),
+			cell("at", Instant(a.At), "who"), cell("action", a.Verb, "who"), cell("tick", run),
+			cell("id", a.ID), cell("by", By(a.By, a.Reason)),
 		}
 	})
 }
@@ -121,8 +127,10 @@ func OpenRuns(all []singleton.OpenRun) List {
 			last = o.Attempts[n-1]
 		}
 		l.Rows = append(l.Rows, Row{Key: o.Key(), Class: class, Verb: "cancel", Cells: []Cell{
-			cell("tick", o.Name(), "who"), cell("state", state, "who"), cell("attempt", o.Attempt), cell("holder", o.Holder),
-			cell("token", o.Token), cell("since", o.Since), cell("requested", asked(o.Request)), cell("canceled", asked(o.Canceled)),
+			cell("tick", o.Name(), "who"), cell("state", state, "who"), cell("attempt", o.Attempt),
+			cell("holder", o.Holder),
+			cell("token", o.Token), cell("since", o.Since), cell("requested", asked(o.Request)),
+			cell("canceled", asked(o.Canceled)),
 			cell("error", last.Error, "error"),
 		}})
 	}
@@ -164,7 +172,8 @@ func Runs(all []singleton.HistoryEntry) List {
 			}
 		}
 		row.Cells = []Cell{
-			cell("tick", e.Name(), "who"), cell("outcome", string(e.Outcome), "who"), cell("to", Instant(e.Last)), cell("ticks", e.Count),
+			cell("tick", e.Name(), "who"), cell("outcome", string(e.Outcome), "who"),
+			cell("to", Instant(e.Last)), cell("ticks", e.Count),
 			cell("id", e.ID), cell("attempt", e.Attempt), cell("holder", e.Holder), cell("token", e.Token),
 			cell("start", Instant(e.Start)), cell("took", took(e.Start, e.End)), cell("error", e.Error, class),
 		}
