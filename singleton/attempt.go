@@ -156,6 +156,9 @@ func (x *execution) record(ctx context.Context, outcome Outcome, failure error) 
 		x.run.Unsure = x.run.Unsure || failure == nil
 		err = errors.Join(fmt.Errorf("singleton: outcome %s not recorded: %w", outcome, err), failure)
 		x.run.Fail(err.Error())
+		if x.last(err) || ctx.Err() != nil {
+			x.pause = 0
+		}
 		x.leave(ctx, true, x.pause)
 		return unrecorded, err
 	case failure != nil:
@@ -172,7 +175,7 @@ func (x *execution) leave(ctx context.Context, begun bool, pause time.Duration) 
 	trying, stop := x.stop.Context(ctx, 0)
 	defer stop()
 	if err := x.run.Abandon(trying, begun, pause); err != nil && !errors.Is(err, lockcore.ErrNotHeld) {
-		lock.Log(x.log, err, "failed to hand over run; its lease will expire", "attempt", x.run.Attempt)
+		lock.Log(x.log, err, "failed to release run; its lease will expire", "attempt", x.run.Attempt)
 	}
 }
 
@@ -257,12 +260,10 @@ func (x *jobRun) do(ctx, work context.Context) (over bool) {
 		x.j.metrics.count(x.j.metrics.acts, ledger.ActionCancel)
 	})()
 	defer x.place.leave()
-	switch cause := x.run.Err(); {
-	case cause != nil:
+	if cause := x.run.Err(); cause != nil {
 		x.log.Error(cause, "run lost before the attempt began; another replica takes over", "attempt", x.run.Attempt)
-		x.leave(ctx, false, x.pause)
-		return false
-	case ctx.Err() != nil:
+	}
+	if x.run.Err() != nil || ctx.Err() != nil {
 		x.leave(ctx, false, 0)
 		return false
 	}

@@ -91,13 +91,13 @@ func (j *Job) Rerun(ctx context.Context, id RunID) error {
 	return j.ledger.Rerun(ctx, ledger.RunID(id), err == nil && !id.Triggered && s.Next(id.Tick.Add(-time.Millisecond)).Equal(id.Tick))
 }
 
-// Cancel ends a run or, if id is zero, all runs of the job that are running, and returns which. The
-// context of the work ends with ErrCanceled as its cause: at once by a
+// Cancel ends a run or, if id is zero, all runs of the job that have begun, and returns which. The context of the work ends with ErrCanceled as its cause: at once by a
 // message, and at the latest when the lease is renewed next, by default within a third of the TTL.
 // The run is recorded as what the work then returns, with the cause, and is not attempted again:
 // as succeeded if the error is nil, otherwise as failed, or as unknown. If its replica dies first, it
-// is recorded as unknown. A run that waits for a replica ends at once, as skipped with the reason
-// canceled if it had not begun, otherwise as unknown. Rerun runs the tick again.
+// is recorded as unknown. A run that nobody holds ends soon: as skipped with the reason
+// canceled if it had not begun, as unknown if an attempt may have taken effect, otherwise as failed. Rerun runs
+// the tick again.
 //
 // The errors are ErrNotOpen, ErrNoLedger and ErrNewerSchema. If the error matches
 // lockcore.ErrUnknown, also together with one of the others, the run may have been canceled. Of all runs,
@@ -152,7 +152,7 @@ var (
 	ErrSucceeded = ledger.ErrSucceeded
 
 	// ErrNotOpen is returned by Cancel if the tick is neither running nor open for replicas, or, without a
-	// tick, if nothing is running.
+	// tick, if none has begun.
 	ErrNotOpen = ledger.ErrNotOpen
 
 	// ErrCanceled is matched by the cause of a run's context that ended because of Cancel or CancelAt. The text

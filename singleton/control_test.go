@@ -114,7 +114,7 @@ func TestPauseAndResume(t *testing.T) {
 	})
 }
 
-// A run that has begun continues while the job is paused: it is handed over, and taken over after the death
+// A run that has begun continues while the job is paused: it is released after a failure, and taken over after the death
 // of its holder. No new tick begins.
 // Mutants: an open run waits for the end of the pause; a new tick does not.
 func TestFault125_OpenRunsContinueWhileTheJobIsPaused(t *testing.T) {

@@ -234,8 +234,8 @@ func (f *fleet) key(job, part string) string { return "noonlock:{job/" + job + "
 func request(name string) func([]string) bool {
 	shapes := map[string]string{
 		"open": "job open runs acts due payloads", "claim": "job open runs fence tomb payloads", "complete": "job open runs payloads",
-		"at":      "job due payloads open runs acts",
-		"abandon": "job open tomb", "trigger": "job open tomb acts", "skip": "job runs", "renew": "open 3", "retry": "job open 7",
+		"at":    "job due payloads open runs acts",
+		"renew": "open 3",
 	}
 	return func(cmd []string) bool {
 		if cmd[0] != "EVALSHA" && cmd[0] != "EVAL" {

@@ -15,7 +15,7 @@ import (
 
 // A follower runs the ticks of one job on this replica. Its steps:
 //
-//	check the ledger -> claim the runs of dead holders -> plan the due ticks
+//	check the ledger -> claim the open runs that nobody holds -> plan the due ticks
 //	  -> claim or skip -> start the run
 //
 // Between two steps its loop waits for the next tick, the end of another replica's lease, a
@@ -142,7 +142,7 @@ func (f *follower) leave(ctx context.Context) {
 	}
 }
 
-// act does one thing: it claims a dead holder's run, or claims or skips due ticks. again
+// act does one thing: it claims an open run that nobody holds, or claims or skips due ticks. again
 // reports whether there may be more to do at once; if not, pause is the time until then.
 func (f *follower) act(ctx, work context.Context) (again bool, pause time.Duration, err error) {
 	pause = lookEvery

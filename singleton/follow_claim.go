@@ -65,6 +65,9 @@ func (f *follower) refused(id ledger.RunID, sent time.Time, err error) (again bo
 	switch refused.Status {
 	case ledger.ClaimBusy:
 		// A message announces the end of the run; if its holder dies, the lease ends.
+		if f.j.cfg.AllowOverlap {
+			return true, 0, nil // other work need not wait for it
+		}
 		return false, min(lookEvery, refused.Left+2*time.Millisecond), nil
 	case ledger.ClaimEarly:
 		f.known = present
@@ -74,8 +77,8 @@ func (f *follower) refused(id ledger.RunID, sent time.Time, err error) (again bo
 		return false, lookEvery, nil
 	case ledger.ClaimRecorded:
 		key, at := logged(id)
-		f.log.Error(errHolderDied, "tick abandoned", key, at, "outcome", ledger.OutcomeUnknown, "holder", f.holder(id))
-		f.j.metrics.count(f.j.metrics.runs, ledger.OutcomeUnknown)
+		f.log.Error(errHolderDied, "tick abandoned", key, at, "outcome", refused.Outcome, "holder", f.holder(id))
+		f.j.metrics.count(f.j.metrics.runs, refused.Outcome)
 		return true, 0, nil
 	default:
 	}

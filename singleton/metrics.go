@@ -55,7 +55,7 @@ func newMetrics(set *registry.Set) (*metrics, error) {
 		skips: set.Counters("noonlock_job_skipped_ticks_total",
 			"Ticks that this replica recorded as skipped, by reason: missed, overlap, deadline, paused.", "name", "reason"),
 		takeovers: set.Counters("noonlock_job_takeovers_total",
-			"Runs that this replica took over from a replica that died or abandoned them.", "name"),
+			"Runs that this replica took over from a replica that died.", "name"),
 		losses: set.Counters("noonlock_job_ledger_losses_total",
 			"How often this replica found that a ledger had lost data since its last check.", "name"),
 		conflicts: set.Counters("noonlock_job_definition_conflicts_total",

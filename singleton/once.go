@@ -26,7 +26,7 @@ type OnceConfig struct {
 
 	// MaxAttempts is the number of attempts at one run, over all replicas: further attempts
 	// follow if a replica dies or shuts down during the run. If none is left, the run is
-	// recorded as unknown, and every Do that waits for it returns that. Default 5.
+	// recorded as unknown, or as failed if each attempt has failed, and every Do that waits for it returns that. Default 5.
 	MaxAttempts int
 
 	// Remember is how long a success is kept after the last Do that found it. After that

@@ -119,7 +119,7 @@ func (c *onceCall) claim(ctx context.Context, id ledger.RunID, known ledger.Stat
 	return pause, false, nil
 }
 
-// onceStepBack is how long a replica that has left a run leaves it to the others.
+// onceStepBack is how long a replica waits before it claims a run again that it has released.
 const onceStepBack = 500 * time.Millisecond
 
 // execute does the work of a claimed run. It returns over without an error after a recorded

@@ -14,7 +14,7 @@
 //	elections   the leader, its term and token, the time left of its lease, the candidates in
 //	            order, the newest 100 terms of a week
 //	jobs        the next tick, the last 60 entries of the history, the last outcome, open runs,
-//	            whether the job is paused, its schedule and the definition in use
+//	            whether the job is paused, its schedule
 //	locks       the holders, their tokens, and the queue
 //	partitions  how many each replica leads
 //
@@ -26,7 +26,7 @@
 // than 500 KB, whatever the number of jobs.
 //
 // A job has its own page, at ?job=NAME: its schedule, its pause with author and reason, how long runs took and how
-// late they began, the newest 100 runs with all attempts and whole errors, the acts of operators, and how many replicas follow it.
+// late they began, the newest 100 runs, the attempts that failed with whole errors, the acts of operators, and its replicas with their definitions.
 // All times are UTC.
 //
 // # Timing

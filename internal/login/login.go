@@ -1,8 +1,9 @@
-// Package login has what the programs connect to Redis with.
+// Package login makes the options of the programs for Redis from a URL, passwords and certificates.
 package login
 
 import (
 	"cmp"
+	"crypto/tls"
 	"errors"
 
 	"github.com/redis/go-redis/v9"
@@ -11,7 +12,7 @@ import (
 	"github.com/noonlock/noonlock/redisurl"
 )
 
-// A Login is set apart from the URL of Redis. The user and the passwords are not percent-encoded.
+// A Login has the user, the passwords and the files that are not in the URL. They are not percent-encoded.
 type Login struct {
 	User, Password, SentinelPassword string
 	Files                            certs.Files
@@ -21,6 +22,9 @@ type Login struct {
 func (l Login) Options(url string) (*redis.UniversalOptions, error) {
 	o, err := redisurl.Parse(url)
 	if err != nil {
+		return nil, err
+	}
+	if err := l.Files.Apply(cmp.Or(o.TLSConfig, &tls.Config{MinVersion: tls.VersionTLS12})); err != nil {
 		return nil, err
 	}
 	switch {
@@ -35,5 +39,5 @@ func (l Login) Options(url string) (*redis.UniversalOptions, error) {
 	}
 	o.Username, o.Password = cmp.Or(l.User, o.Username), cmp.Or(l.Password, o.Password)
 	o.SentinelPassword = cmp.Or(l.SentinelPassword, o.SentinelPassword)
-	return o, l.Files.Apply(o.TLSConfig)
+	return o, nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/noonlock/noonlock/election"
 	"github.com/noonlock/noonlock/election/partition"
 	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/singleton"
 )
 
 // Row returns what a list of things of the kind tells about the thing.
@@ -151,7 +152,7 @@ func (t Thing) Verbs() []string {
 		return nil
 	}
 	verbs := []string{"trigger", either(t.Job.Paused, "resume", "pause")}
-	if MarkOf(*t.Job).Running {
+	if slices.ContainsFunc(t.Job.Open, func(o singleton.OpenRun) bool { return o.Attempt > 0 }) {
 		verbs = append(verbs, "cancel")
 	}
 	return verbs

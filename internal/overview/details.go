@@ -125,6 +125,9 @@ func OpenRuns(all []singleton.OpenRun) List {
 		}
 		if n := len(o.Attempts); n > 0 {
 			last = o.Attempts[n-1]
+			if !o.Running {
+				state = "waits for its next attempt"
+			}
 		}
 		l.Rows = append(l.Rows, Row{Key: o.Key(), Class: class, Verb: "cancel", Cells: []Cell{
 			cell("tick", o.Name(), "who"), cell("state", state, "who"), cell("attempt", o.Attempt),

@@ -23,10 +23,11 @@ type Mark struct {
 // MarkOf returns the Mark of a job.
 func MarkOf(st singleton.Status) Mark {
 	running := slices.ContainsFunc(st.Open, func(o singleton.OpenRun) bool { return o.Running })
+	waits := slices.ContainsFunc(st.Open, func(o singleton.OpenRun) bool { return len(o.Attempts) > 0 })
 	return Mark{
 		Next: st.Next, Failing: st.Outcome == singleton.OutcomeFailed || st.Outcome == singleton.OutcomeUnknown,
-		// During a run, the next tick may wait for its end.
-		Overdue: !st.Paused && !running && !st.Next.IsZero() && st.Now.Sub(st.Next) > st.TTL+grace,
+		// During a run, and the pauses between its attempts, the next tick may wait for its end.
+		Overdue: !st.Paused && !running && !waits && !st.Next.IsZero() && st.Now.Sub(st.Next) > st.TTL+grace,
 		Running: running,
 		Paused:  st.Paused, Alone: st.Replicas == 0,
 	}

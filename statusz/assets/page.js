@@ -315,7 +315,7 @@
     pause: { kind: 'jobs', label: 'Pause', reason: true, what: 'Replicas start no run of this job until it is resumed. Runs that have begun continue.' },
     resume: { kind: 'jobs', label: 'Resume', reason: true, what: 'Replicas run the job again. Ticks that were due meanwhile run or are skipped as the job is configured.' },
     trigger: { kind: 'jobs', label: 'Trigger', reason: true, what: 'A replica runs the job once more, now or after the current run. It is a run of its own, in addition to the schedule.' },
-    cancel: { kind: 'jobs', label: 'Cancel', reason: true, what: 'The context of the run ends. The run is recorded, and not attempted again.', all: 'All runs of this job that are running are canceled.' },
+    cancel: { kind: 'jobs', label: 'Cancel', reason: true, what: 'The context of the run ends. The run is recorded, and not attempted again.', all: 'All runs of this job that have begun are canceled.' },
     rerun: { label: 'Run again', reason: true, each: 'The last run of each of these jobs has failed or is unknown. It runs again.', what: 'A replica runs the tick again under the same name. Effects that do not use a marker or an idempotency key may happen twice.' },
     resign: { kind: 'elections', label: 'Resign', reason: true, what: 'The leader is asked to resign. The first candidate leads when its work has ended.', token: true },
     release: { kind: 'locks', label: 'Release', type: true, reason: true, what: 'The lock is taken away from its holders, except those that begin after now. Their work does not end at once, so until their next renewal two of them may work. Stop the process of the holder instead if you can.', token: true },

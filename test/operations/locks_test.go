@@ -22,7 +22,7 @@ func locks(w *world) {
 	waiter := w.start("noonctl run --lock orders --identity waiter -- sh -c 'echo the waiter works; sleep 1000'")
 	name := []string{"NAME", "orders"}
 	w.shows("a lock is not released", "`noonctl describe lock NAME` shows the holder and the waiters", name, `^Holder: +holder$`, `^Waiters.*\n.*\n  waiter `)
-	w.prints(w.take(w, symptoms, listNames)[0], 0, `^orders +mutex +holder `)
+	w.prints(w.take(w, symptoms, listNames)[0], 0, `^orders +held +mutex +holder `)
 	holder.freeze()
 	w.must(typed("orders", w.command("a lock is not released", "if that is impossible, `noonctl release NAME`", name...)))
 	waiter.logs(`the waiter works`)

@@ -20,8 +20,8 @@ type ClaimStatus int
 
 // The reasons for which a tick was not claimed.
 const (
-	// ClaimBusy: Holder runs Open. Its lease ends in Left unless it is renewed. If Attempt is 0,
-	// no tick is claimed for that time, because another definition takes over.
+	// ClaimBusy: Holder runs Open, and its lease ends in Left unless it is renewed, or has released Open, whose
+	// next attempt must wait for Left.
 	ClaimBusy ClaimStatus = iota + 2
 	// ClaimDone: the tick has ended or was skipped.
 	ClaimDone
@@ -36,8 +36,8 @@ const (
 	// ClaimStale: the newest tick that was claimed or skipped is Last. The claim contains
 	// another one.
 	ClaimStale
-	// ClaimRecorded: the holder died or abandoned the tick, and no attempt is left. It is
-	// now recorded as OutcomeUnknown.
+	// ClaimRecorded: the holder died or released the run, and no attempt is left, or it was canceled. It is
+	// now recorded with Outcome.
 	ClaimRecorded
 	// ClaimNoLedger: the ledger does not exist; call Open.
 	ClaimNoLedger
@@ -61,13 +61,14 @@ type ClaimError struct {
 	// caller need not call Open: see State.Refused.
 	Last        time.Time
 	LastSuccess time.Time // ClaimDone
+	Outcome     string    // ClaimRecorded
 }
 
 var whyNot = map[ClaimStatus]string{
 	ClaimDone:       "it has ended",
 	claimAbandoned:  "the claim was abandoned before its request arrived",
 	ClaimPaused:     "the job is paused",
-	ClaimRecorded:   "its holder died and no attempt is left; it is recorded as " + OutcomeUnknown,
+	ClaimRecorded:   "its holder died or released it, and no attempt is left; it is recorded now",
 	ClaimNoLedger:   "the job has no ledger",
 	ClaimLate:       "its starting deadline has passed",
 	ClaimSuperseded: "another definition of the job is active",
@@ -76,10 +77,8 @@ var whyNot = map[ClaimStatus]string{
 func (e *ClaimError) Error() string {
 	why := whyNot[e.Status]
 	switch {
-	case e.Status == ClaimBusy && e.Attempt == 0:
-		why = "another definition of the job takes over"
 	case e.Status == ClaimBusy:
-		why = fmt.Sprintf("%s runs %s, attempt %d", e.Holder, e.Open.Name(), e.Attempt)
+		why = fmt.Sprintf("%s has made attempt %d at %s, which is running or must wait for the next one", e.Holder, e.Attempt, e.Open.Name())
 	case e.Status == ClaimEarly:
 		why = fmt.Sprintf("it is due in %s on the server's clock", e.Left)
 	case e.Status == ClaimEarlier:

@@ -93,7 +93,7 @@ func (c *Claim) read(answer any) (token uint64, granted bool, err error) {
 
 // refusal returns the error for a claim or skip that was refused.
 func (l *Ledger) refusal(s *wire.Script, id RunID, answer []any) error {
-	parts := map[ClaimStatus]int{ClaimBusy: 6, ClaimDone: 3, ClaimEarly: 2, ClaimEarlier: 2, ClaimStale: 2} // of others, 1
+	parts := map[ClaimStatus]int{ClaimBusy: 6, ClaimDone: 3, ClaimEarly: 2, ClaimEarlier: 2, ClaimStale: 2, ClaimRecorded: 2} // of others, 1
 	e := &ClaimError{Job: l.name, RunID: id}
 	if len(answer) > 0 {
 		code, _ := answer[0].(int64)
@@ -120,6 +120,8 @@ func (l *Ledger) refusal(s *wire.Script, id RunID, answer []any) error {
 		e.Open = d.RunID(text(1))
 	case ClaimStale:
 		e.Last = d.Time(text(1))
+	case ClaimRecorded:
+		e.Outcome = text(1)
 	case claimNewer:
 		return ErrNewerSchema
 	default:
@@ -138,14 +140,17 @@ func (l *Ledger) Skip(ctx context.Context, known State, skipped Skip) error {
 		return opError(op, l.name, err)
 	}
 	s := l.scripts.skipped
-	answer, err := l.ask(ctx, s.Call(wire.Keys(l.keys.job, l.keys.runs),
-		millis(skipped.First), millis(skipped.Last), skipped.Count, skipped.Reason,
-		decimal(known.Last.UnixMilli()), l.cfg.KeepRuns, l.cfg.Definition, l.keys.channel))
-	if err != nil {
-		return opError(op, l.name, err)
+	req := s.Call(wire.Keys(l.keys.job, l.keys.runs), millis(skipped.First), millis(skipped.Last), skipped.Count, skipped.Reason,
+		decimal(known.Last.UnixMilli()), l.cfg.KeepRuns, l.cfg.Definition, l.keys.channel)
+	_, repeated, err := l.lock.Act(ctx, req, func(answer any) error {
+		list, _ := answer.([]any)
+		if len(list) > 0 && list[0] == int64(1) {
+			return nil
+		}
+		return l.refusal(s, RunID{Tick: skipped.Last}, list)
+	})
+	if refused, ok := errors.AsType[*ClaimError](err); ok && repeated && refused.Status == ClaimDone {
+		err = nil // by the request whose reply was lost, or by another replica with the same plan
 	}
-	if answer[0] == int64(1) {
-		return nil
-	}
-	return opError(op, l.name, l.refusal(s, RunID{Tick: skipped.Last}, answer))
+	return opError(op, l.name, err)
 }

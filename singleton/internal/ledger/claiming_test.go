@@ -79,8 +79,8 @@ func (v jobVerdict) claim() {
 	case "9":
 		outcome, reason := v.givenUp()
 		v.entry("tick:"+v.tick, outcome, "attempt:"+strconv.Itoa(v.s.attempt), "error:"+reason, "holder:h")
-		if open || len(list) != 1 {
-			v.complain("not ended as unknown")
+		if open || len(list) != 2 || list[1] != strings.TrimPrefix(outcome, "outcome:") {
+			v.complain("not ended, or another outcome in the answer")
 		}
 		return
 	case "2":
@@ -150,7 +150,7 @@ func (v jobVerdict) granted(list []any, record string) {
 	if list[2] != attempt || token < v.now*1000 || v.after.fence != fmt.Sprint(list[1]) || start < v.now {
 		v.complain("want attempt %d and a token and a start of the present", attempt)
 	}
-	if !strings.Contains(record, fmt.Sprintf("attempt:%d holder:me", attempt)) || v.after.job["last"] != v.tick {
+	if !strings.Contains(record, fmt.Sprintf("attempt:%d ", attempt)) || !strings.Contains(record, " holder:me ") || v.after.job["last"] != v.tick {
 		v.complain("the claim is not in the ledger")
 	}
 	if len(v.after.runs) != len(v.before.runs) {

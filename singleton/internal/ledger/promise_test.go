@@ -69,6 +69,9 @@ func (b *jobBench) check(where string, r jobRequest, s jobState, before, after j
 	}
 }
 
+// cancelAll is the name of a request.
+const cancelAll = "cancel all that have begun"
+
 // whole contains the guarantees of every script.
 func (v jobVerdict) whole() {
 	v.Helper()
@@ -76,7 +79,7 @@ func (v jobVerdict) whole() {
 		v.complain("a field of a newer version was dropped")
 	}
 	for other, record := range v.before.open {
-		if other != v.tick && v.after.open[other] != record && !v.r.open.over {
+		if other != v.tick && v.after.open[other] != record && !v.r.open.over && v.r.name != cancelAll {
 			v.complain("another tick was touched")
 		}
 	}
@@ -299,12 +302,12 @@ func (v jobVerdict) givenUp() (outcome, reason string) {
 
 func (v jobVerdict) cancel() {
 	v.Helper()
-	all := v.r.name != "cancel"
+	all := v.r.name == cancelAll
 	held := v.s.tick == "mine" || v.s.tick == "live"
 	want := map[string]string{"none": "10", "newer": "11"}[v.s.ledger]
 	switch {
 	case want != "":
-	case held || all && v.s.earlier == "live" || !all && v.s.hasRecord():
+	case all && v.s.earlier != "" || v.s.hasRecord():
 		want = "1"
 	default:
 		want = "17"
@@ -315,16 +318,15 @@ func (v jobVerdict) cancel() {
 	switch _, open := v.after.open[v.tick]; {
 	case v.code != "1":
 		v.unchanged()
+	case all && v.s.earlier != "":
 	case held:
 		same := v.after
 		same.acts = v.before.acts
 		if !v.before.same(same) {
 			v.complain("more than the act was changed")
 		}
-		if !all || v.s.earlier != "live" {
-			v.acted("cancel", v.tick)
-		}
-	case !all:
+		v.acted("cancel", v.tick)
+	default:
 		v.acted("cancel", v.tick)
 		outcome, reason := v.givenUp()
 		v.entry("tick:"+v.tick, outcome, "error:canceled; "+reason, "attempt:"+strconv.Itoa(v.s.attempt))

@@ -163,7 +163,7 @@ func jobRequests() []jobRequest {
 		{name: "cancel", script: "job_cancel", keys: []string{"job", "open", "runs", "acts", "due", "payloads"}, args: func(b *jobBench, _ jobState) []any {
 			return []any{b.tick, 10, "ann", "why", ""}
 		}},
-		{name: "cancel what is held", script: "job_cancel", keys: []string{"job", "open", "runs", "acts", "due", "payloads"}, args: fixed("", 10, "ann", "why", "")},
+		{name: cancelAll, script: "job_cancel", keys: []string{"job", "open", "runs", "acts", "due", "payloads"}, args: fixed("", 10, "ann", "why", "")},
 		{name: "at an instant", script: "job_at", keys: []string{"job", "due", "payloads", "open", "runs", "acts"}, args: func(b *jobBench, _ jobState) []any {
 			return []any{"x", b.now + 60_000, "payload", "ann", "why", 10, jobRetain.Milliseconds()}
 		}},

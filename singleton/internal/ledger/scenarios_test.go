@@ -31,6 +31,7 @@ func TestRuns(t *testing.T) {
 			a skips 4-12 missed after 3 => stale; a skips 4-7200 missed after 9 => early
 			history => 7:succeeded 8-9*2:skipped:overlap 5-6*2:skipped:overlap 1-4*4:skipped:missed`},
 		{"skips up to now", true, `a skips 1-60 missed`},
+		{"a skip whose reply is lost", true, `a looks; a loses job_skip 1; a skips 1-3 missed; history => 1-3*3:skipped:missed`},
 		{"history is bounded", false, `
 			a is keeps=3
 			a runs 1; a runs 2; a runs 3; history => 3:succeeded 2:succeeded 1:succeeded
@@ -103,15 +104,16 @@ func TestRuns(t *testing.T) {
 		{"pauses between attempts", true, `
 			a is attempts=3; one is attempts=1; all is overlap
 			a claims 2; pass 100ms; a fails 2 boom; a abandons 2 5s; a abandons 2 5s => not-held
-			record 2 => attempt=1 holder=a run= seen=60.1 start=60 til=65.1 token=a/1 ttl=5000
+			record 2 => attempt=1 holder=a run= seen=60 start=60 til=65.1 token=a/1 ttl=5000
 			b looks => open=2 2.held=false 2.left=5s; b claims 2 => busy left=5s; b claims 3 => earlier open=2; all runs 4
 			redis lpush runs {"tick":"@1","outcome":"failed"}; b reruns 1; b runs 1 => attempt=1 asked=rerun:b
 			clock -1h; b claims 2 => busy left=5s; pass 4999ms; b claims 2 => busy left=1ms
 			pass 1ms; b claims 2 => attempt=2 unsure=false; b fails 2 bang; b abandons 2 1s; pass 1s; one claims 2 => recorded
 			clock 1h; history 1 => 2:failed:bang
-			b looks; b claims 5; b doubts 5; b fails 5 boom; b abandons 5; o cancels all => not-open; o cancels 5 => canceled=5
+			b looks; b claims 5; b doubts 5; b fails 5 boom; b abandons 5; o cancels all => canceled=5
 			history 1 => 5:unknown:canceled_its_holder_died_or_released_it
-			b looks; b claims 6; b fails 6 boom; b abandons 6 1h; o cancels all => canceled=6; history 1 => 6:failed:canceled_boom`},
+			b looks; b claims 6; b fails 6 boom; b abandons 6 1h; o cancels all => canceled=6; pass 1s; b claims 6 => recorded
+			history 1 => 6:failed:canceled_boom; b asks => ran=66.1-66.1`},
 		// A failure is unknown if a holder died before. The replies to the claims are lost.
 		{"failures after a crash", true, `
 			dead is ttl=2s dead; b is ttl=6s
@@ -324,10 +326,11 @@ func TestOperators(t *testing.T) {
 			110x redis lpush runs {"tick":"1","outcome":"succeeded"}
 			a claims 1; o cancels 1; a abandons 1 1h; a claims 1 => recorded
 			history 1 => 1:failed:canceled_its_holder_released_the_run_without_an_outcome
-			a looks; a claims 2; a abandons 2; o cancels all => not-open; o cancels 2 => canceled=2; a looks => open=
-			history 1 => 2:failed:canceled_its_holder_released_the_run_without_an_outcome
+			a looks; a claims 2; o cancels 2; a withdraws 2; a claims 2 => recorded; history 1 => 2:failed:canceled_its_holder_released_it
+			a looks; a claims 3; a abandons 3; o cancels all => canceled=3; a looks => open=
+			history 1 => 3:failed:canceled_its_holder_released_the_run_without_an_outcome
 			a triggers x; o cancels x => canceled=x; a looks => open=; history 1 => x-60*1:skipped:canceled
-			redis llen runs => 113; a reruns x`},
+			redis llen runs => 114; a reruns x`},
 		{"cancel after its holder died", true, `
 			dead is ttl=2s dead
 			dead claims 1; pass 2100ms; o cancels 1

@@ -59,16 +59,17 @@ the history, is refused. If Redis did not answer, repeat the command: it tells w
 	tick:    "the tick or the triggered run, as shown by history (required)",
 }, {
 	verb: "cancel", flags: " [--tick INSTANT | --id ID]", short: "Stop a run of a job",
-	long: `cancel ends the contexts of the runs that are running now, or with --tick the run of one tick. Their
+	long: `cancel ends the runs that have begun, or with --tick the run of one tick. Their
 replicas notice it at once by a message, and at the latest when they renew the lease of the run. A command of
 "noonctl cron" gets SIGTERM. The run is recorded as what its work then returns, and not attempted again.
 
 If its replica dies before that, the run is held for at most its TTL from the first request. Then another
-replica, or a second cancel with --tick, records it as unknown. With --tick, a run that waits for a replica
-ends at once: as skipped if it had not begun, otherwise as unknown. "noonctl rerun" runs the tick again. With --id,
+replica, or a second cancel with --tick, records it as unknown. A run that nobody holds
+ends soon: as skipped if it had not begun, as unknown if an attempt may have taken effect, otherwise as failed.
+"noonctl rerun" runs the tick again. With --id,
 the run is that of "noonctl trigger --at", also before its instant.`,
 	example: `  noonctl cancel draw --reason "wrong input"`,
-	tick:    "the tick or the triggered run, as shown by describe job (default: all that are running)",
+	tick:    "the tick or the triggered run, as shown by describe job (default: all that have begun)",
 }, {
 	verb: "resign", flags: " [--to IDENTITY]", short: "Ask the leader of an election to resign",
 	long: `resign asks the present leader to resign, and does not wait until it has. The context of its work ends;

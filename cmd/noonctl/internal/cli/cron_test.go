@@ -135,7 +135,7 @@ func TestWrongCrontabs(t *testing.T) {
 		{"ok @daily true\npoll 0 24 * * * true", `, line 2: schedule: hour is "24"`, ""},
 		{"a{b @daily true", `, line 1: singleton: name is "a{b"; it must be`, ""},
 		{"poll @daily true\nother @daily true\npoll @hourly true\n", `, line 3: the name is "poll", as on line 1; each job must`, ""},
-		{"poll @daily true", `noonctl: --retry is 1µs; it must be 0 (1s) or from 1ms to 24h`, "--retry=1us"},
+		{"poll @daily true", `noonctl: --retry is 1µs; it must be 0 (1s) or from 100ms to 24h`, "--retry=1us"},
 		{"poll @dayly true", `noonctl: --time-zone is "Nowhere"`, "--time-zone=Nowhere"},
 	} {
 		file := filepath.Join(t.TempDir(), fmt.Sprint("crontab-", i))

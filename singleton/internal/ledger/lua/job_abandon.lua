@@ -10,7 +10,7 @@
 -- ARGV[4] keep    ms, TTL of the tombstone
 -- ARGV[5] error   of the attempt
 -- ARGV[6] took    ms, how long the work took; '' for until now
--- ARGV[7] wait    ms, before which nobody may claim it, unless it is canceled
+-- ARGV[7] wait    ms, for which nobody may claim it from now on, unless it is canceled
 -- ARGV[8] channel the channel of the job
 --
 -- Returns 1 released, 0 not held by this run.
@@ -30,17 +30,16 @@ if not record or record.run ~= me then
   redis.call('SET', tomb, 'abandoned', 'PX', ARGV[4], 'NX')
   return 0
 end
-local ended = end_of(record, ARGV[6], now)
 if ARGV[3] == '0' then
   record.attempt = whole(tonumber(record.attempt) - 1)
 else
-  tried(record, ended, ARGV[5])
+  tried(record, end_of(record, ARGV[6], now), ARGV[5])
 end
 if ARGV[3] == '2' then
   record.unsure = '1'
 end
 local wait = record.cancel and '0' or ARGV[7]
-record.run, record.seen, record.til, record.ttl = '', whole(ended), whole(now + tonumber(wait)), wait
+record.run, record.til, record.ttl = '', whole(now + tonumber(wait)), wait
 redis.call('HSET', open, tick, cjson.encode(record))
 redis.call('SET', tomb, 'abandoned', 'PX', ARGV[4])
 announce(ARGV[8], 'open ' .. tick)

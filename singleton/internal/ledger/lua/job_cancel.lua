@@ -6,7 +6,7 @@
 -- KEYS[4] acts    list, what operators have done
 -- KEYS[5] due     sorted set, id -> instant
 -- KEYS[6] payloads  hash, id -> payload
--- ARGV[1] tick    ms, the tick or trigger; '' for all runs that are held, or wait for their next attempt
+-- ARGV[1] tick    ms, the tick or trigger; '' for all runs that have begun
 -- ARGV[2] keep    ended runs to keep
 -- ARGV[3] who     the operator
 -- ARGV[4] why     the reason; may be empty
@@ -18,7 +18,8 @@
 --         or the reply of part_ledger
 --
 --	held ──cancel──► held, canceled ──the work returns──► recorded by the holder
---	                       └──holder dies or abandons──► unknown, by the next claim
+--	                       └──holder dies, or releases it──► as below, by the next claim
+--	waiting for its next attempt ──cancel──► open, canceled ──► as above
 --	not held, attempt 0 ──cancel──► skipped
 --	not held, attempt 1 or more ──cancel──► failed, or unknown if an attempt may have taken effect
 --
@@ -50,14 +51,17 @@ for i = 1, #list, 2 do
   local tick = list[i]
   local record = records[tick]
   local held = is_held(record, now)
-  if tick == wanted or wanted == '' and left_of(record, now) > 0 then
+  if tick == wanted or wanted == '' and (held or record.attempt ~= '0') then
     answer[#answer + 1] = tick
     if not record.cancel then
       acted(acts, whole(now), 'cancel', tick, ARGV[3], ARGV[4])
       follow(job, acts)
     end
-    if held then
+    if left_of(record, now) > 0 then
       record.cancel = record.cancel or {who = ARGV[3], why = ARGV[4], at = whole(now)}
+      if not held then
+        record.til = whole(now)
+      end
       redis.call('HSET', open, tick, cjson.encode(record))
       announce(ARGV[6], 'cancel ' .. tick)
     elseif record.attempt == '0' then

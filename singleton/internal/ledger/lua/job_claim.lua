@@ -32,7 +32,7 @@
 --         {6}                 paused; open runs are not affected
 --         {7, tick}           an earlier tick is open: claim that first
 --         {8, last}           the caller's state is old; last is the newest
---         {9}                 recorded now: its holder died or released it, and no attempt is left, or it was
+--         {9, outcome}        recorded now: its holder died or released it, and no attempt is left, or it was
 --                             canceled, or its payload was lost
 --         {12}                too late: `until` is over
 --         {13}                another definition acts
@@ -84,7 +84,7 @@ end
 if record and record.run == me then
   record.til = whole(now + ttl)
   redis.call('HSET', open, tick, cjson.encode(record))
-  return granted(record.token, tonumber(record.attempt), record.unsure, record.start, '')
+  return granted(record.token, tonumber(record.attempt), record.unsure, record.start, record.dead or '')
 end
 if def ~= '' and acting ~= def then
   return {13}
@@ -134,11 +134,11 @@ if record then
   if record.cancel or attempt > most then
     local outcome, reason = given_up(record)
     end_run(job, open, runs, keep, channel, tick, record, outcome, (record.cancel and 'canceled; ' or '') .. reason, held_until(record))
-    return {9}
+    return {9, outcome}
   end
   if asked and asked.id and not known_as then
     end_run(job, open, runs, keep, channel, tick, record, 'unknown', 'the server lost its payload', now)
-    return {9}
+    return {9, 'unknown'}
   end
 elseif last ~= known then
   return {8, last}
@@ -150,7 +150,7 @@ local start = whole(now)
 local token = next_token(fence)
 redis.call('HSET', open, tick, cjson.encode({
   run = me, holder = holder, attempt = whole(attempt), token = token,
-  start = start, til = whole(now + ttl), ttl = ARGV[3], unsure = unsure, seen = start,
+  start = start, til = whole(now + ttl), ttl = ARGV[3], unsure = unsure, seen = start, dead = dead ~= '' and dead or nil,
   tries = record and record.tries, asked = asked,
 }))
 local set = {'open:' .. tick, tick}

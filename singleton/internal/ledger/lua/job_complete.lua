@@ -27,7 +27,7 @@ local me, tick, outcome, token = ARGV[1], ARGV[2], ARGV[3], ARGV[6]
 --@include due
 
 -- recorded returns 1 for the entry of the end of this run. A takeover has another token.
--- Another replica can only have recorded this token as 'unknown', which is also true.
+-- Another replica can only have recorded this token as 'unknown' or 'failed', which is also true.
 local function recorded(text)
   if string.find(text, token, 1, true) then
     local entry = cjson.decode(text)

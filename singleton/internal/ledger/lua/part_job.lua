@@ -11,15 +11,17 @@
 --   open  hash:  tick -> record of a run that has not ended. unsure: '1' if an attempt may
 --                have taken effect and no success was recorded, because its holder died
 --                during the work or did not know; seen: when its holder sent its last
---                request; run: the attempt that holds it; '' if none does; til: when its hold ends, unless it is
---                renewed, or before when nobody may claim it; ttl: how long (ms) that is from now at most; tries: the attempts that have ended, oldest
---                first: attempt, holder, token, start, end, error. Of more than TRIES, the
---                first and the newest; asked: what an operator has requested, trigger or
+--                request; run: the attempt that holds it; '' if none does; til: when its hold
+--                ends unless it is renewed, or when a released run may be claimed; ttl: the
+--                greatest time (ms) until then; dead: the holder before it, if that has died;
+--                tries: the attempts that have ended, oldest first: attempt, holder, token,
+--                start, end, error. Of more than TRIES, the first and the newest; asked: what an operator has requested, trigger or
 --                rerun, with who, why, at (ms) and, of job_at, id; cancel: who has canceled it, why and at (ms)
 --   runs  list:  ended runs, newest first, as JSON
 --   acts  list:  what operators have done, newest first, as JSON: at (ms), what, who, why and
---                the tick and, of a resume, since when the job was paused. Each script that changes something for an operator adds an entry
---                with the change, and none when it is repeated. The newest ACTS are kept
+--                the tick and, of a resume, since when the job was paused. Each script that
+--                changes something for an operator adds an entry with the change, and none
+--                when it is repeated. The newest ACTS are kept
 -- A tick at or before `last` that is not open has ended. A triggered run has no scheduled
 -- instant. In place of the tick, it has the negative of the instant (ms) of the trigger: no tick
 -- has it, and it is less than `last` and `ok`. Of several triggers in one millisecond, each has its
@@ -94,9 +96,10 @@ local function read_all(open, now)
   return records, list
 end
 
--- held_until returns when the hold on a run ended that is no longer held.
+-- held_until returns when the hold on a run ended that is no longer held, or the pause before its next attempt. A
+-- record that was lost has no end, but was seen.
 local function held_until(record)
-  return record.run == '' and tonumber(record.seen) or math.max(tonumber(record.til), tonumber(record.seen))
+  return math.max(tonumber(record.til), tonumber(record.seen))
 end
 
 -- end_of returns when the present attempt of a record ended, whose work took so long (ms): this request may be late.
@@ -123,10 +126,11 @@ local function tried(record, ended, reason)
   record.tries = tries
 end
 
--- given_up returns how a run ends that no attempt follows, and the reason.
+-- given_up returns the outcome and the reason of a run that gets no further attempt.
 local function given_up(record)
   if record.run == '' and record.unsure ~= '1' then
-    return 'failed', record.tries[#record.tries].error
+    local tries = record.tries or {} -- it has none if it was released before its work began
+    return 'failed', #tries > 0 and tries[#tries].error or 'its holder released it'
   end
   return 'unknown', 'its holder died or released it'
 end

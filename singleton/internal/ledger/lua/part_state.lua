@@ -1,4 +1,4 @@
--- RECENT is how many entries of the history are read for the newest run. The others are of skipped ticks.
+-- RECENT is how many entries of the history are searched for the newest run. Those of skipped ticks may precede it.
 local RECENT = 4
 
 -- state returns the state of a job:
