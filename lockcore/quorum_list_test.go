@@ -305,7 +305,7 @@ func (e *quorumEnv) refuses(c *lockcore.Client, reason string) {
 	for range 20 {
 		_, err = m.TryLock(e.Context())
 		mustIs(e, err, lockcore.ErrNoQuorum)
-		if !lockcore.IsTemporary(err) && strings.Contains(err.Error(), reason) {
+		if err != nil && !lockcore.IsTemporary(err) && strings.Contains(err.Error(), reason) {
 			return
 		}
 		time.Sleep(200 * time.Millisecond)

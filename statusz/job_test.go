@@ -40,7 +40,7 @@ func TestPageOfAJob(t *testing.T) {
 		w := get(page, http.MethodGet, "/statusz/job?name="+url.QueryEscape(name))
 		var about overview.Description
 		testenv.Must(e, json.Unmarshal(w.Body.Bytes(), &about))
-		if w.Code != http.StatusOK || w.Header().Get("Content-Type") != "application/json" || !strings.Contains(w.Body.String(), long) || about.Lines[0].Text != "paused" {
+		if w.Code != http.StatusOK || w.Header().Get("Content-Type") != "application/json" || !strings.Contains(w.Body.String(), long) || !strings.Contains(w.Body.String(), ": the disk is full") || about.Lines[0].Text != "paused" {
 			e.Errorf("%d: %+v", w.Code, about)
 		}
 		for query, want := range map[string]struct {

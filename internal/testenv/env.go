@@ -466,9 +466,12 @@ func (r Result[T]) Must(t testing.TB) T {
 	return r.value
 }
 
-// MustFail asserts that the error is each of the targets.
+// MustFail asserts that there is an error, and that it matches each of the targets.
 func (r Result[T]) MustFail(t testing.TB, is ...error) {
 	t.Helper()
+	if r.err == nil {
+		t.Error("there is no error")
+	}
 	MustIs(t, r.err, is...)
 }
 
