@@ -114,5 +114,6 @@ func (e *examination) compareClocks() {
 	if apart-within > most {
 		verdict = Warn
 	}
-	e.add("clock", verdict, "the clocks of the servers differ by %s (± %s); at most %s for a TTL of %s", short(apart), short(within), most, e.cfg.TTL)
+	e.add("clock", verdict, "the clocks of the servers differ by %s (± %s); at most %s for a TTL of %s",
+		short(apart), short(within), most, e.cfg.TTL)
 }

@@ -113,7 +113,8 @@ func (s *search) read(ctx context.Context, keys []any) {
 		case "job", "leader":
 			value = []any{"hget", key, "v"}
 		}
-		questions = append(questions, conn.Command{Args: []any{"type", key}}, conn.Command{Args: []any{"pttl", key}}, conn.Command{Args: value})
+		questions = append(questions, conn.Command{Args: []any{"type", key}},
+			conn.Command{Args: []any{"pttl", key}}, conn.Command{Args: value})
 		known, parts = append(known, key), append(parts, part)
 	}
 	answers := s.askAll(ctx, questions...)

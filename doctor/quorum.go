@@ -77,7 +77,8 @@ func (e *examination) compareMembers() {
 	case len(lists) > 1:
 		e.add("quorum", Fail, "the servers have different lists")
 	case len(names) > 1:
-		e.add("quorum", Warn, "the servers have different servers under one number; a client mends this, or says that it has other servers")
+		e.add("quorum", Warn, "the servers have different servers under one number; "+
+			"a client mends this, or says that it has other servers")
 	}
 	if len(longest) > 1 {
 		e.add("quorum", Warn, "the servers have different MaxTTL")
