@@ -95,7 +95,7 @@ func (j *Job) Rerun(ctx context.Context, id RunID) error {
 // message, and at the latest when the lease is renewed next, by default within a third of the TTL.
 // The run is recorded as what the work then returns, with the cause, and is not attempted again:
 // as succeeded if the error is nil, otherwise as failed, or as unknown. If its replica dies first, it
-// is recorded as unknown. A run that nobody holds ends soon: as skipped with the reason
+// is recorded as unknown. A run that nobody holds ends at once: as skipped with the reason
 // canceled if it had not begun, as unknown if an attempt may have taken effect, otherwise as failed. Rerun runs
 // the tick again.
 //

@@ -112,8 +112,8 @@ func TestRuns(t *testing.T) {
 			clock 1h; history 1 => 2:failed:bang
 			b looks; b claims 5; b doubts 5; b fails 5 boom; b abandons 5; o cancels all => canceled=5
 			history 1 => 5:unknown:canceled_its_holder_died_or_released_it
-			b looks; b claims 6; b fails 6 boom; b abandons 6 1h; o cancels all => canceled=6; pass 1s; b claims 6 => recorded
-			history 1 => 6:failed:canceled_boom; b asks => ran=66.1-66.1`},
+			b looks; b claims 6; b fails 6 boom; b abandons 6 1h; o cancels all => canceled=6
+			pass 1s; history 1 => 6:failed:canceled_boom; b asks => ran=66.1-66.1`},
 		// A failure is unknown if a holder died before. The replies to the claims are lost.
 		{"failures after a crash", true, `
 			dead is ttl=2s dead; b is ttl=6s

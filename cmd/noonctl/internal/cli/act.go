@@ -65,7 +65,7 @@ replicas notice it at once by a message, and at the latest when they renew the l
 
 If its replica dies before that, the run is held for at most its TTL from the first request. Then another
 replica, or a second cancel with --tick, records it as unknown. A run that nobody holds
-ends soon: as skipped if it had not begun, as unknown if an attempt may have taken effect, otherwise as failed.
+ends at once: as skipped if it had not begun, as unknown if an attempt may have taken effect, otherwise as failed.
 "noonctl rerun" runs the tick again. With --id,
 the run is that of "noonctl trigger --at", also before its instant.`,
 	example: `  noonctl cancel draw --reason "wrong input"`,

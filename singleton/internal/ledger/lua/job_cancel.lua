@@ -19,7 +19,6 @@
 --
 --	held ──cancel──► held, canceled ──the work returns──► recorded by the holder
 --	                       └──holder dies, or releases it──► as below, by the next claim
---	waiting for its next attempt ──cancel──► open, canceled ──► as above
 --	not held, attempt 0 ──cancel──► skipped
 --	not held, attempt 1 or more ──cancel──► failed, or unknown if an attempt may have taken effect
 --
@@ -57,11 +56,8 @@ for i = 1, #list, 2 do
       acted(acts, whole(now), 'cancel', tick, ARGV[3], ARGV[4])
       follow(job, acts)
     end
-    if left_of(record, now) > 0 then
+    if held then
       record.cancel = record.cancel or {who = ARGV[3], why = ARGV[4], at = whole(now)}
-      if not held then
-        record.til = whole(now)
-      end
       redis.call('HSET', open, tick, cjson.encode(record))
       announce(ARGV[6], 'cancel ' .. tick)
     elseif record.attempt == '0' then
@@ -72,7 +68,7 @@ for i = 1, #list, 2 do
     else
       tried(record, held_until(record), 'its holder died')
       local outcome, reason = given_up(record)
-      end_run(job, open, runs, ARGV[2], ARGV[6], tick, record, outcome, 'canceled; ' .. reason, held_until(record))
+      end_run(job, open, runs, ARGV[2], ARGV[6], tick, record, outcome, 'canceled; ' .. reason, math.min(now, held_until(record)))
     end
   end
 end
