@@ -157,14 +157,14 @@ func ExampleJob_Rerun() {
 	if err != nil {
 		panic(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	go func() { ended <- runner.Run(ctx) }()
+	running, cancel := context.WithCancel(context.Background())
+	go func() { ended <- runner.Run(running) }()
 
 	job, err := singleton.NewJob(client, "report")
 	if err != nil {
 		panic(err)
 	}
-	ctx = lockcore.WithOperator(ctx, lockcore.Operator{Who: "ann@host", Reason: "the disk is full"})
+	ctx := lockcore.WithOperator(running, lockcore.Operator{Who: "ann@host", Reason: "the disk is full"})
 	changed := job.Watch(ctx)
 	outcome := func(want singleton.Outcome) {
 		for range changed {
