@@ -112,7 +112,7 @@ func Instant(t time.Time) string {
 
 // Span returns a duration with the precision that a reader needs.
 func Span(d time.Duration) string {
-	text := ""
+	var text string
 	switch {
 	case d < time.Second:
 		return d.Round(time.Millisecond).String()

@@ -90,8 +90,10 @@ func (t Thing) Describe() Description {
 				cell("resigned", e.Released),
 				cell("asked", asked), cell("metadata", strings.Join(metadata, ", "))),
 			[]List{listOf("Candidates, the next leader first", e.Candidates, func(c election.Candidate) []Cell {
-				return []Cell{cell("candidate", c.Identity, "who"), cell("since", c.Since),
-					cell("promoted", c.Promoted)}
+				return []Cell{
+					cell("candidate", c.Identity, "who"), cell("since", c.Since),
+					cell("promoted", c.Promoted),
+				}
 			})},
 		}
 	case Jobs:

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -202,5 +203,5 @@ func number(n *int64) string {
 	if n == nil {
 		return ""
 	}
-	return fmt.Sprint(*n)
+	return strconv.FormatInt(*n, 10)
 }

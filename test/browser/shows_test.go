@@ -77,7 +77,7 @@ func TestShowsWhatRedisHolds(t *testing.T) {
 	st, err := draw.Status(e.Context())
 	testenv.Must(e, err)
 	slices.Reverse(runs) // the oldest first
-	rows := append(overview.Runs(runs).Rows, overview.OpenRuns(st.Open).Rows...)
+	rows := slices.Concat(overview.Runs(runs).Rows, overview.OpenRuns(st.Open).Rows)
 	squares := eval[[]string](b, `[...(`+row+`).querySelectorAll('.strip li')].map((e) => e.className + '\n' + e.getAttribute('aria-label'))`, "jobs", "draw")
 	if len(squares) != len(rows) {
 		e.Fatalf("%d squares, want %d: %q", len(squares), len(rows), squares)

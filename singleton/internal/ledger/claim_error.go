@@ -76,15 +76,16 @@ var whyNot = map[ClaimStatus]string{
 
 func (e *ClaimError) Error() string {
 	why := whyNot[e.Status]
-	switch {
-	case e.Status == ClaimBusy:
+	switch e.Status {
+	case ClaimBusy:
 		why = fmt.Sprintf("%s has made attempt %d at %s, which is running or must wait for the next one", e.Holder, e.Attempt, e.Open.Name())
-	case e.Status == ClaimEarly:
+	case ClaimEarly:
 		why = fmt.Sprintf("it is due in %s on the server's clock", e.Left)
-	case e.Status == ClaimEarlier:
+	case ClaimEarlier:
 		why = e.Open.Name() + " is open and comes first"
-	case e.Status == ClaimStale:
+	case ClaimStale:
 		why = "the newest tick that was claimed or skipped is now " + e.Last.Format(time.RFC3339Nano)
+	default:
 	}
 	return fmt.Sprintf("singleton: job %q, run %s: not claimed: %s", e.Job, e.Name(), why)
 }
