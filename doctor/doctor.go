@@ -174,7 +174,15 @@ func (e *examination) run(ctx context.Context) {
 	all.Wait()
 	e.compareClocks()
 	if e.quorum {
-		e.tryRights(ctx, "doctor", e.add)
+		connected := 0
+		for _, n := range e.nodes {
+			if n.pipe != nil {
+				connected++
+			}
+		}
+		if 2*connected > len(e.nodes) {
+			e.tryRights(ctx, "doctor", e.add)
+		}
 		e.compareMembers()
 	}
 }

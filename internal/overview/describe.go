@@ -107,8 +107,10 @@ func (t Thing) Describe() Description {
 				return []Cell{cell("replica", cmp.Or(s.Identity, "no leader"), "who"), cell("leads", s.Leads)}
 			}),
 			listOf("Partitions", t.Set.Partitions, func(p partition.Partition) []Cell {
-				return []Cell{cell("partition", strconv.Itoa(p.Index)), cell("leader", p.Leader, "who"),
-					cell("token", p.Token)}
+				return []Cell{
+					cell("partition", strconv.Itoa(p.Index)), cell("leader", p.Leader, "who"),
+					cell("token", p.Token),
+				}
 			}),
 		}}
 	default:
