@@ -122,8 +122,10 @@ func (t Thing) Describe() Description {
 		return Description{append(row[:len(row)-1], cell("token", t.Token()), cell("note", note, "error")), []List{
 			listOf("Holders", holders, func(h lockcore.Holder) []Cell {
 				name := person(HolderName(h.Identity), h.Owner, h.Reads, h.Slot)
-				return []Cell{cell("holder", name, "who"), cell("token", h.Token),
-					cell("since", h.Since), t.ends(h.TTL)}
+				return []Cell{
+					cell("holder", name, "who"), cell("token", h.Token),
+					cell("since", h.Since), t.ends(h.TTL),
+				}
 			}),
 			listOf("Waiters, the next one first", t.Lock.Waiters, func(w lockcore.Waiter) []Cell {
 				return []Cell{
