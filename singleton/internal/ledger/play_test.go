@@ -644,7 +644,8 @@ func (r *replica) claims(id ledger.RunID, args []string) (facts []string, err er
 	if run.Asked != nil {
 		asked = word(run.Asked.What, run.Asked.Who, run.Asked.Why)
 	}
-	return strings.Fields(fmt.Sprintf("attempt=%d unsure=%v valid=%v ok=%s asked=%s payload=%s", run.Attempt, run.Unsure, run.Remaining(), r.at(run.LastSuccess), asked, word(run.Payload))), nil
+	return strings.Fields(fmt.Sprintf("attempt=%d unsure=%v dead=%s valid=%v ok=%s asked=%s payload=%s",
+		run.Attempt, run.Unsure, run.Dead, run.Remaining(), r.at(run.LastSuccess), asked, word(run.Payload))), nil
 }
 
 // watches records the messages about the job: "change", "begin", or the end of a run.

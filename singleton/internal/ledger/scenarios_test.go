@@ -121,7 +121,7 @@ func TestRuns(t *testing.T) {
 			b loses job_claim 1; b claims 1 => attempt=2 unsure=false; b retries 1; b abandons 1; b claims 1 => unsure=false
 			2x b completes 1 failed boom
 			dead claims 2; pass 2100ms
-			b loses job_claim 1; b claims 2 => attempt=2 unsure=true
+			b loses job_claim 1; b claims 2 => attempt=2 unsure=true dead=dead
 			2x b completes 2 failed boom
 			dead claims 3; pass 2100ms
 			b claims 3 => unsure=true; b retries 3; b completes 3 failed boom
@@ -329,7 +329,7 @@ func TestOperators(t *testing.T) {
 			a looks; a claims 2; o cancels 2; a withdraws 2; a claims 2 => recorded; history 1 => 2:failed:canceled_its_holder_released_it
 			a looks; a claims 3; a abandons 3; o cancels all => canceled=3; a looks => open=
 			history 1 => 3:failed:canceled_its_holder_released_the_run_without_an_outcome
-			a triggers x; o cancels x => canceled=x; a looks => open=; history 1 => x-60*1:skipped:canceled
+			a triggers x; o cancels all => not-open; o cancels x => canceled=x; a looks => open=; history 1 => x-60*1:skipped:canceled
 			redis llen runs => 114; a reruns x`},
 		{"cancel after its holder died", true, `
 			dead is ttl=2s dead

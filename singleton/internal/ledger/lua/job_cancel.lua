@@ -50,7 +50,7 @@ for i = 1, #list, 2 do
   local tick = list[i]
   local record = records[tick]
   local held = is_held(record, now)
-  if tick == wanted or wanted == '' and (held or record.attempt ~= '0') then
+  if tick == wanted or wanted == '' and record.attempt ~= '0' then
     answer[#answer + 1] = tick
     if not record.cancel then
       acted(acts, whole(now), 'cancel', tick, ARGV[3], ARGV[4])
