@@ -128,7 +128,7 @@ func (s *search) read(ctx context.Context, keys []any) {
 	}
 }
 
-// judgeKey finds out what is wrong with a key, and counts its schema. value has the schema; nil: it is unknown.
+// judgeKey finds out what is wrong with a key, and counts its schema, which is in value unless that is nil.
 func (s *search) judgeKey(key, part string, kind, ttl, value any) {
 	of, endless := s.parts[part], ttl == int64(-1)
 	known := of.Schema != "" && value != nil

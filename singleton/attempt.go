@@ -156,10 +156,11 @@ func (x *execution) record(ctx context.Context, outcome Outcome, failure error) 
 		x.run.Unsure = x.run.Unsure || failure == nil
 		err = errors.Join(fmt.Errorf("singleton: outcome %s not recorded: %w", outcome, err), failure)
 		x.run.Fail(err.Error())
+		pause := x.pause
 		if x.last(err) || ctx.Err() != nil {
-			x.pause = 0
+			pause = 0
 		}
-		x.leave(ctx, true, x.pause)
+		x.leave(ctx, true, pause)
 		return unrecorded, err
 	case failure != nil:
 		log.Error(failure, "run ended")

@@ -91,7 +91,8 @@ func (j *Job) Rerun(ctx context.Context, id RunID) error {
 	return j.ledger.Rerun(ctx, ledger.RunID(id), err == nil && !id.Triggered && s.Next(id.Tick.Add(-time.Millisecond)).Equal(id.Tick))
 }
 
-// Cancel ends a run or, if id is zero, all runs of the job that have begun, and returns which. The context of the work ends with ErrCanceled as its cause: at once by a
+// Cancel ends a run or, if id is zero, all runs of the job that have begun, and returns which. The
+// context of the work ends with ErrCanceled as its cause: at once by a
 // message, and at the latest when the lease is renewed next, by default within a third of the TTL.
 // The run is recorded as what the work then returns, with the cause, and is not attempted again:
 // as succeeded if the error is nil, otherwise as failed, or as unknown. If its replica dies first, it

@@ -63,8 +63,8 @@ type JobConfig struct {
 
 	// Retry is the pause after a failed attempt (an error, a panic, a timeout) before the
 	// next one. It doubles each time, up to a minute. From 100 ms to 24 h. Default
-	// one second. Nobody holds the run meanwhile. Then any replica may claim it. The one that has failed waits for
-	// another 100 ms if it knows others, as the fault may be its own.
+	// one second. Nobody holds the run in the pause. After it, any replica may claim the run. The replica that has
+	// failed claims it 100 ms later if it knows others, as the fault may be its own.
 	Retry time.Duration
 
 	// MaxAttempts is the number of attempts at a tick, over all replicas. Default 5. With 1

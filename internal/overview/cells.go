@@ -57,7 +57,7 @@ func cell(label string, value any, class ...string) Cell {
 		if v > 0 {
 			c.Text = Span(v)
 		}
-	case time.Time: // of which time is counted
+	case time.Time: // shown relative to now
 		c.At = max(0, v.UnixMilli())
 	}
 	return c

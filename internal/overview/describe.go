@@ -138,7 +138,7 @@ func (t Thing) Describe() Description {
 	}
 }
 
-// Token returns the fencing token of the leader, or the greatest one of the holders; 0: there is none.
+// Token returns the fencing token of the leader, or the greatest of the holders' tokens, or 0.
 func (t Thing) Token() uint64 {
 	newest := t.Election.Token
 	for _, h := range t.Lock.Holders {
@@ -199,7 +199,7 @@ func serverCells(v lockcore.ServerView) []Cell {
 	}
 }
 
-// shares returns how many replicas lead, and how many partitions each one does, such as "41, 20-21 each".
+// shares returns how many replicas lead, and how many partitions each one leads, such as "41, 20-21 each".
 func (s Set) shares() (replicas int, led string) {
 	all := slices.DeleteFunc(slices.Clone(s.Replicas), func(s Share) bool { return s.Identity == "" })
 	if len(all) == 0 {

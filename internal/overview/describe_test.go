@@ -45,7 +45,7 @@ func lines(d overview.Description) (all []string) {
 	return all
 }
 
-// What noonctl and the page tell about things of each kind: in a list, and alone.
+// Things of each kind are shown in a list, and alone, with these texts.
 func TestDescribe(t *testing.T) {
 	t.Parallel()
 	slot := 1

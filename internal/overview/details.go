@@ -140,7 +140,7 @@ func OpenRuns(all []singleton.OpenRun) List {
 	return l
 }
 
-// asked returns what an operator wants for a run; nil: nothing.
+// asked returns the text of what an operator has asked for. act may be nil.
 func asked(act *singleton.Action) string {
 	if act == nil {
 		return ""
