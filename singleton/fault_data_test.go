@@ -24,10 +24,9 @@ func (f *fleet) snapshot(job string) (restore func()) {
 	f.Helper()
 	ctx := f.Context()
 	state, err1 := f.Raw.HGetAll(ctx, f.key(job, "job")).Result()
-	open, err2 := f.Raw.HGetAll(ctx, f.key(job, "open")).Result()
-	runs, err3 := f.Raw.LRange(ctx, f.key(job, "runs"), 0, -1).Result()
-	fence, err4 := f.Raw.Get(ctx, f.key(job, "fence")).Result()
-	for _, err := range []error{err1, err2, err3, err4} {
+	runs, err2 := f.Raw.LRange(ctx, f.key(job, "runs"), 0, -1).Result()
+	fence, err3 := f.Raw.Get(ctx, f.key(job, "fence")).Result()
+	for _, err := range []error{err1, err2, err3} {
 		testenv.Must(f, err)
 	}
 	return func() {
@@ -35,9 +34,6 @@ func (f *fleet) snapshot(job string) (restore func()) {
 		pipe := f.Raw.TxPipeline()
 		pipe.FlushAll(ctx)
 		pipe.HSet(ctx, f.key(job, "job"), state)
-		if len(open) > 0 {
-			pipe.HSet(ctx, f.key(job, "open"), open)
-		}
 		for _, entry := range runs {
 			pipe.RPush(ctx, f.key(job, "runs"), entry)
 		}
@@ -223,7 +219,7 @@ func TestFault112_APauseIsLostWithTheData(t *testing.T) {
 func TestFault126_ClassD_AKeyIsLostAtEachStep(t *testing.T) {
 	t.Parallel()
 	for _, cfg := range []singleton.JobConfig{{}, {AllowOverlap: true}, {MaxAttempts: 1}} {
-		for _, key := range []string{"job", "open", "runs", "fence", "acts", "defs"} {
+		for _, key := range []string{"job", "runs", "fence", "acts"} {
 			for lost := range 6 {
 				inBubble(t, func(t *testing.T, f *fleet) {
 					var mu sync.Mutex

@@ -233,9 +233,9 @@ func (f *fleet) key(job, part string) string { return "noonlock:{job/" + job + "
 // must know the script, so a fault of requests hits a run of it.
 func request(name string) func([]string) bool {
 	shapes := map[string]string{
-		"open": "job open runs acts due payloads", "claim": "job open runs fence tomb payloads", "complete": "job open runs payloads",
-		"at":    "job due payloads open runs acts",
-		"renew": "open 3",
+		"open": "job runs acts due payloads", "claim": "job runs fence tomb payloads", "complete": "job runs payloads",
+		"at":    "job due payloads runs acts",
+		"renew": "job 3",
 	}
 	return func(cmd []string) bool {
 		if cmd[0] != "EVALSHA" && cmd[0] != "EVAL" {
@@ -255,7 +255,7 @@ func request(name string) func([]string) bool {
 			part, _, _ = strings.Cut(part, ":")
 			parts = append(parts, part)
 		}
-		if last := parts[len(parts)-1]; last == "open" {
+		if last := parts[len(parts)-1]; last == "job" {
 			parts = append(parts, strconv.Itoa(len(cmd)-4-n)) // without the id of the request
 		}
 		return strings.Join(parts, " ") == shapes[name]

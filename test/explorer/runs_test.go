@@ -318,7 +318,7 @@ func (p *runPath) ledger() {
 		p.breaks("the newest accounted tick went back to %s", last)
 	}
 	p.accounted = number(cmp.Or(last, "0"))
-	open, _ := db.HKeys(jobKeys + "open")
+	open := strings.Fields(db.HGet(jobKeys+"job", "open"))
 	for tick := p.begin.Add(runPeriod).UnixMilli(); tick <= p.accounted; tick += runPeriod.Milliseconds() {
 		n := ended[tick]
 		if slices.Contains(open, strconv.FormatInt(tick, 10)) {
@@ -330,7 +330,7 @@ func (p *runPath) ledger() {
 	}
 	for _, tick := range open {
 		var e entry
-		_ = json.Unmarshal([]byte(db.HGet(jobKeys+"open", tick)), &e)
+		_ = json.Unmarshal([]byte(db.HGet(jobKeys+"job", "open:"+tick)), &e)
 		attempt, err := strconv.Atoi(e.Attempt)
 		if err != nil || attempt < 0 || attempt > p.cfg.MaxAttempts || number(tick) > p.accounted || number(cmp.Or(e.Til, "0")) > time.Now().Add(runTTL).UnixMilli() {
 			p.breaks("the tick %s of %d is open as %+v", tick, p.accounted, e)

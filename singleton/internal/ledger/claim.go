@@ -91,7 +91,7 @@ func (k *runLease) Noticed(a *lock.Attempt) {
 
 // look reads whether the run is canceled.
 func (k *runLease) look(ctx context.Context, me string) error {
-	req := wire.Command("hget", k.ledger.keys.open, k.tick)
+	req := wire.Command("hget", k.ledger.keys.job, "open:"+k.tick)
 	answer, err := k.ledger.lock.Ask(ctx, req)
 	if err != nil || answer == nil {
 		return err
@@ -129,13 +129,13 @@ func (r *Claim) OnCancel(f func(cause error)) (stop func() bool) {
 func (k *runLease) Label() string { return label }
 
 func (k *runLease) Renewal(a *lock.Attempt) wire.Request {
-	return k.ledger.scripts.renew.Call(wire.Keys(k.ledger.keys.open), a.Value(), k.tick, a.TTL().Milliseconds())
+	return k.ledger.scripts.renew.Call(wire.Keys(k.ledger.keys.job), a.Value(), k.tick, a.TTL().Milliseconds())
 }
 
 // Release abandons the run. If its work had begun, that counts as an attempt.
 func (k *runLease) Release(a *lock.Attempt, _ bool) wire.Request {
 	keys, ended := k.ledger.keys, k.ended.Load()
-	return k.ledger.scripts.abandon.Call(wire.Keys(keys.job, keys.open, keys.tomb(a.ID())),
+	return k.ledger.scripts.abandon.Call(wire.Keys(keys.job, keys.tomb(a.ID())),
 		a.Value(), k.tick, k.work.Load(), a.TombTTL().Milliseconds(), ended.reason, ended.took, ended.wait.Milliseconds(), keys.channel)
 }
 
@@ -157,7 +157,7 @@ func (r *Claim) Complete(ctx context.Context, outcome, reason string) error {
 	const op = "complete"
 	l := r.ledger
 	s := l.scripts.complete
-	req := s.Call(wire.Keys(l.keys.job, l.keys.open, l.keys.runs, l.keys.payloads),
+	req := s.Call(wire.Keys(l.keys.job, l.keys.runs, l.keys.payloads),
 		r.Value(), r.text(), r.Recorded(outcome), clip(reason), l.cfg.KeepRuns, strconv.FormatUint(r.Token(), 10), r.took, l.keys.channel)
 	n, err := l.commit(ctx, req)
 	if errors.Is(err, lockcore.ErrNotReplicated) {

@@ -66,7 +66,7 @@ func checkTick(field string, tick time.Time) error {
 // claim returns the request of a claim.
 func (l *Ledger) claim(a *lock.Attempt, id RunID, known State, cfg ClaimConfig) wire.Request {
 	k := l.keys
-	return l.scripts.claim.Call(wire.Keys(k.job, k.open, k.runs, k.fence, k.tomb(a.ID()), k.payloads),
+	return l.scripts.claim.Call(wire.Keys(k.job, k.runs, k.fence, k.tomb(a.ID()), k.payloads),
 		a.Value(), id.text(), a.TTL().Milliseconds(), decimal(known.Last.UnixMilli()), l.cfg.MaxAttempts, flag(l.cfg.AllowOverlap),
 		l.cfg.KeepRuns, known.id, l.lock.Client().Identity(), millis(cfg.Until), l.cfg.Definition, k.channel, k.begins, millis(cfg.Next))
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 )
 
 // claimOf returns the expected answer of a claim.
@@ -156,9 +155,8 @@ func (v jobVerdict) granted(list []any, record string) {
 	if len(v.after.runs) != len(v.before.runs) {
 		v.complain("something is in the history")
 	}
-	// A real server's clock goes on between the commands of a script.
-	if ttl := v.after.ttl["job"] - v.after.ttl["open"]; ttl.Abs() > time.Second || v.after.job["next"] != "66" {
-		v.complain("want the TTL of the job, and the next tick")
+	if v.after.job["next"] != "66" {
+		v.complain("want the next tick")
 	}
 }
 

@@ -70,7 +70,7 @@ const mostRuns = 1100
 
 // Status returns the state of the job. Unlike Open it neither creates a ledger nor extends its lifetime.
 func (l *Ledger) Status(ctx context.Context) (State, error) {
-	state, err := l.state(ctx, l.scripts.status.Call(wire.Keys(l.keys.job, l.keys.open, l.keys.runs, l.keys.due, l.keys.payloads)))
+	state, err := l.state(ctx, l.scripts.status.Call(wire.Keys(l.keys.job, l.keys.runs, l.keys.due, l.keys.payloads)))
 	return state, opError("job status", l.name, err)
 }
 
@@ -85,7 +85,7 @@ func (l *Ledger) pause(ctx context.Context, op, pause string) error {
 	if err != nil {
 		return opError(op, l.name, err)
 	}
-	_, _, err = l.act(ctx, l.scripts.pause.Call(wire.Keys(l.keys.job, l.keys.open, l.keys.runs, l.keys.acts, l.keys.due, l.keys.payloads),
+	_, _, err = l.act(ctx, l.scripts.pause.Call(wire.Keys(l.keys.job, l.keys.runs, l.keys.acts, l.keys.due, l.keys.payloads),
 		pause, l.cfg.Retain.Milliseconds(), who, reason, l.keys.channel))
 	return opError(op, l.name, err)
 }
@@ -96,7 +96,7 @@ func (l *Ledger) Trigger(ctx context.Context) (id RunID, err error) {
 	if err != nil {
 		return RunID{}, opError("trigger job", l.name, err)
 	}
-	req := l.scripts.trigger.Call(wire.Keys(l.keys.job, l.keys.open, l.keys.tomb(l.lock.Client().NewID()), l.keys.acts),
+	req := l.scripts.trigger.Call(wire.Keys(l.keys.job, l.keys.tomb(l.lock.Client().NewID()), l.keys.acts),
 		maxOpen, tombTTL.Milliseconds(), who, reason, l.keys.channel)
 	runs, _, err := l.act(ctx, req)
 	if err == nil && len(runs) != 1 {
@@ -119,7 +119,7 @@ func (l *Ledger) TriggerAt(ctx context.Context, id string, at time.Time, payload
 	}
 	if err == nil {
 		k := l.keys
-		_, _, err = l.act(ctx, l.scripts.at.Call(wire.Keys(k.job, k.due, k.payloads, k.open, k.runs, k.acts), id, decimal(at.UnixMilli()), payload,
+		_, _, err = l.act(ctx, l.scripts.at.Call(wire.Keys(k.job, k.due, k.payloads, k.runs, k.acts), id, decimal(at.UnixMilli()), payload,
 			who, reason, maxDue, l.cfg.Retain.Milliseconds(), k.channel))
 	}
 	return opError(op, l.name, err)
@@ -142,7 +142,7 @@ func (l *Ledger) Rerun(ctx context.Context, id RunID, scheduled bool) error {
 		return opError(op, l.name, err)
 	}
 	k := l.keys
-	_, _, err = l.act(ctx, l.scripts.rerun.Call(wire.Keys(k.job, k.open, k.runs, k.tomb(l.lock.Client().NewID()), k.acts, k.payloads),
+	_, _, err = l.act(ctx, l.scripts.rerun.Call(wire.Keys(k.job, k.runs, k.tomb(l.lock.Client().NewID()), k.acts, k.payloads),
 		id.text(), flag(scheduled), maxOpen, tombTTL.Milliseconds(), who, reason, k.channel))
 	return opError(op, l.name, err)
 }
@@ -171,7 +171,7 @@ func (l *Ledger) cancel(ctx context.Context, run, id string) ([]RunID, error) {
 		return nil, opError("cancel run", l.name, err)
 	}
 	k := l.keys
-	ids, repeated, err := l.act(ctx, l.scripts.cancel.Call(wire.Keys(k.job, k.open, k.runs, k.acts, k.due, k.payloads),
+	ids, repeated, err := l.act(ctx, l.scripts.cancel.Call(wire.Keys(k.job, k.runs, k.acts, k.due, k.payloads),
 		run, mostRuns, who, reason, id, k.channel))
 	if err == nil && repeated && run == "" && id == "" {
 		err = fmt.Errorf("%w: runs that have ended since the first request are missing", lockcore.ErrUnknown)
@@ -182,7 +182,7 @@ func (l *Ledger) cancel(ctx context.Context, run, id string) ([]RunID, error) {
 // Forget removes the ledger, unless a replica runs the job.
 func (l *Ledger) Forget(ctx context.Context) error {
 	k := l.keys
-	_, repeated, err := l.act(ctx, l.scripts.forget.Call(wire.Keys(k.job, k.open, k.runs, k.acts, k.due, k.payloads), k.channel))
+	_, repeated, err := l.act(ctx, l.scripts.forget.Call(wire.Keys(k.job, k.runs, k.acts, k.due, k.payloads), k.channel))
 	if repeated && errors.Is(err, ErrNoLedger) { // an earlier request, whose reply was lost, has removed it
 		err = nil
 	}

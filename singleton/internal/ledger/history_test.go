@@ -22,7 +22,8 @@ func TestHistoryIsReadInPages(t *testing.T) {
 		base := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 		for _, size := range []int{100, 101, 250} {
 			for _, at := range []int{0, 1, 99, 100, 101, 199, 200, 249} {
-				testenv.Must(e, e.Raw.Del(e.Context(), e.key("job/draw", "runs"), e.key("job/draw", "open")).Err())
+				testenv.Must(e, e.Raw.Del(e.Context(), e.key("job/draw", "runs"), e.key("job/draw", "job")).Err())
+				e.opened(l)
 				for i := range size {
 					tick := base.Add(time.Duration(i) * time.Second).UnixMilli()
 					testenv.Must(e, e.Raw.RPush(e.Context(), e.key("job/draw", "runs"), fmt.Sprintf(`{"tick":"%d","outcome":"failed"}`, tick)).Err())

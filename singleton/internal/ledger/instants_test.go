@@ -40,7 +40,7 @@ func TestInstants(t *testing.T) {
 			a looks; o plans x 60.5; pass 1s; a watches; b looks => open=x; a hears => change
 			o plans y 1; a hears => change; redis hdel payloads y; b looks; a hears => -946684801060:false`},
 		{"beside a tick", true, `
-			a is overlap; a looks; pass 1s; a claims 61; o plans x 1; b looks => open=x,61`},
+			a is overlap; a looks; pass 1s; a claims 61; o plans x 1; b looks => open=61,x`},
 		{"what waits", true, `
 			o is because=order; a looks; pass 1s; o plans x 70 pp; pass 1s; o plans y 80; o asks => pending=x@70:o@host:order:61:2,y@80:o@host:order:62:0`},
 		{"a payload is lost", true, `

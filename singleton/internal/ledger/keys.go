@@ -8,7 +8,7 @@ import (
 // keys are the keys and channels of a job. All keys belong to one name, job/<job>.
 // docs/ARCHITECTURE.md, "Keys", describes them. Names have no braces, so no channel is that of another job.
 type keys struct {
-	job, open, runs, acts, fence, due, payloads string
+	job, runs, acts, fence, due, payloads string
 	channel, begins                             string
 	key                                         func(part string) string
 }
@@ -16,7 +16,7 @@ type keys struct {
 func keysOf(n *lock.Name, job string) keys {
 	channel := n.Channel("job", job)
 	return keys{
-		job: n.Key("job"), open: n.Key("open"), runs: n.Key("runs"), acts: n.Key("acts"), fence: n.Key("fence"),
+		job: n.Key("job"), runs: n.Key("runs"), acts: n.Key("acts"), fence: n.Key("fence"),
 		due: n.Key("due"), payloads: n.Key("payloads"),
 		channel: channel, begins: channel + "{begins}", key: n.Key,
 	}
@@ -33,7 +33,6 @@ func (Rights) Needs() lock.Needs {
 		Names: lock.JobNames,
 		Parts: map[string]lock.Part{
 			"job":  {Types: []string{"hash"}, Endless: true, Schema: "1"}, // endless while paused
-			"open": {Types: []string{"hash"}, Endless: true},
 			"runs": {Types: []string{"list"}, Endless: true},
 			"acts": {Types: []string{"list"}, Endless: true},
 			"due":  {Types: []string{"zset"}, Endless: true}, "payloads": {Types: []string{"hash"}, Endless: true},

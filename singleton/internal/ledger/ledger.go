@@ -137,7 +137,7 @@ func (l *Ledger) Open(ctx context.Context, before State) (State, error) {
 		}
 	}
 	age := (l.lock.Client().Elapsed() - before.started).Milliseconds()
-	state, err := l.state(ctx, l.scripts.open.Call(wire.Keys(k.job, k.open, k.runs, k.acts, k.due, k.payloads),
+	state, err := l.state(ctx, l.scripts.open.Call(wire.Keys(k.job, k.runs, k.acts, k.due, k.payloads),
 		after, sure, ended, l.cfg.KeepRuns, l.cfg.Retain.Milliseconds(), me, l.cfg.Definition, age, l.lock.Client().Identity(),
 		millis(before.Next), l.cfg.Schedule, before.control, before.said, l.lock.TTL().Milliseconds(), k.channel))
 	if err != nil {

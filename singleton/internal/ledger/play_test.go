@@ -172,7 +172,7 @@ func (p *play) look(words []string) (result []string, known bool) {
 	case "attempts": // those of the newest entry
 		result = p.attempts(p.runs(1)[0].Attempts)
 	case "record": // of an open run, as it is stored
-		result = p.fields(p.Raw.HGet(p.Context(), p.key("job/draw", "open"), strconv.FormatInt(p.id(words[1]).Key(), 10)).Val())
+		result = p.fields(p.Raw.HGet(p.Context(), p.key("job/draw", "job"), "open:"+strconv.FormatInt(p.id(words[1]).Key(), 10)).Val())
 	case "entry": // the newest one of the history
 		result = p.fields(p.Raw.LIndex(p.Context(), p.key("job/draw", "runs"), 0).Val())
 	case "tries": // those of the first open run
@@ -218,7 +218,7 @@ func (p *play) redis(words []string) (result []string) {
 	var args []any
 	for _, text := range words {
 		switch text {
-		case "job", "open", "runs", "acts", "fence", "saved", "due", "payloads":
+		case "job", "runs", "acts", "fence", "saved", "due", "payloads":
 			text = p.key("job/draw", text)
 		case "''":
 			text = ""

@@ -95,7 +95,7 @@ func (v jobVerdict) whole() {
 	_, paused := v.after.job["paused"]
 	for part, ttl := range v.after.ttl {
 		exists := ttl != -2
-		kept := part == "job" || part == "open" || part == "runs"
+		kept := part == "job" || part == "runs"
 		if exists && ttl < 0 && (!kept || !paused && v.s.ledger != "newer") {
 			v.complain("the key %s has no TTL", part)
 		}
@@ -111,7 +111,7 @@ func (v jobVerdict) retained() {
 	if _, paused := v.after.job["paused"]; paused {
 		return
 	}
-	for _, part := range []string{"job", "open", "runs"} {
+	for _, part := range []string{"job", "runs"} {
 		if ttl := v.after.ttl[part]; ttl != -2 && (ttl < jobRetain-time.Minute || ttl > jobRetain) {
 			v.complain("the key %s lives for %v", part, ttl)
 		}
@@ -357,7 +357,7 @@ func (v jobVerdict) rerun() {
 		v.unchanged()
 		return
 	}
-	if record := v.after.open[v.tick]; !strings.Contains(record, "attempt:0") || !strings.Contains(record, "til:false") || v.after.tomb != v.tick || v.after.job["open:"+v.tick] != v.tick {
+	if record := v.after.open[v.tick]; !strings.Contains(record, "attempt:0") || !strings.Contains(record, "til:false") || v.after.tomb != v.tick {
 		v.complain("want it open")
 	}
 	v.acted("rerun", v.tick)

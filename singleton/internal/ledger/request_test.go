@@ -40,7 +40,7 @@ type jobOpening struct {
 const jobRetain = 2 * time.Hour
 
 func claimRequest(r jobRequest) jobRequest {
-	r.script, r.keys = "job_claim", []string{"job", "open", "runs", "fence", "tomb:1", "payloads"}
+	r.script, r.keys = "job_claim", []string{"job", "runs", "fence", "tomb:1", "payloads"}
 	r.args = func(b *jobBench, _ jobState) []any {
 		last := b.tick - 500
 		if r.stale {
@@ -80,7 +80,7 @@ func skipRequest(r jobRequest) jobRequest {
 }
 
 func openRequest(name string, o jobOpening) jobRequest {
-	r := jobRequest{name: name, script: "job_open", keys: []string{"job", "open", "runs", "acts", "due", "payloads"}, open: o}
+	r := jobRequest{name: name, script: "job_open", keys: []string{"job", "runs", "acts", "due", "payloads"}, open: o}
 	r.args = func(b *jobBench, _ jobState) []any {
 		after, sure, ended := "", "", ""
 		if o.knows {
@@ -130,12 +130,12 @@ func jobRequests() []jobRequest {
 		claimRequest(jobRequest{name: "claim of a definition", most: 3, def: "d"}),
 		claimRequest(jobRequest{name: "claim too late", most: 2, late: true}),
 		claimRequest(jobRequest{name: "claim in time", most: 2, inTime: true}),
-		{name: "complete", script: "job_complete", keys: []string{"job", "open", "runs", "payloads"}, args: of("succeeded", "", 10, "5", "")},
-		{name: "fail", script: "job_complete", keys: []string{"job", "open", "runs", "payloads"}, args: of("failed", "boom", 10, "5", "")},
-		{name: "abandon", script: "job_abandon", keys: []string{"job", "open", "tomb:1"}, args: of("1", 300_000, "boom", "", 5_000)},
-		{name: "abandon, not begun", script: "job_abandon", keys: []string{"job", "open", "tomb:1"}, args: of("0", 300_000, "boom", "", 0)},
-		{name: "abandon, in doubt", script: "job_abandon", keys: []string{"job", "open", "tomb:1"}, args: of("2", 300_000, "boom", "", 0)},
-		{name: "renew", script: "job_renew", keys: []string{"open"}, args: of(60_000)},
+		{name: "complete", script: "job_complete", keys: []string{"job", "runs", "payloads"}, args: of("succeeded", "", 10, "5", "")},
+		{name: "fail", script: "job_complete", keys: []string{"job", "runs", "payloads"}, args: of("failed", "boom", 10, "5", "")},
+		{name: "abandon", script: "job_abandon", keys: []string{"job", "tomb:1"}, args: of("1", 300_000, "boom", "", 5_000)},
+		{name: "abandon, not begun", script: "job_abandon", keys: []string{"job", "tomb:1"}, args: of("0", 300_000, "boom", "", 0)},
+		{name: "abandon, in doubt", script: "job_abandon", keys: []string{"job", "tomb:1"}, args: of("2", 300_000, "boom", "", 0)},
+		{name: "renew", script: "job_renew", keys: []string{"job"}, args: of(60_000)},
 		skipRequest(jobRequest{name: "skip", def: "d"}),
 		skipRequest(jobRequest{name: "skip of no definition"}),
 		skipRequest(jobRequest{name: "skip on an old view", stale: true}),
@@ -155,22 +155,22 @@ func jobRequests() []jobRequest {
 		openRequest("open and know more", jobOpening{knows: true, ahead: 100, sure: true, over: true}),
 		openRequest("open and guess more", jobOpening{knows: true, ahead: 100}),
 		{name: "leave", script: "job_leave", keys: []string{"job"}, args: fixed("r9")},
-		{name: "status", script: "job_status", keys: []string{"job", "open", "runs", "due", "payloads"}, args: fixed()},
-		{name: "pause", script: "job_pause", keys: []string{"job", "open", "runs", "acts", "due", "payloads"}, args: fixed("1", jobRetain.Milliseconds(), "ann", "why")},
-		{name: "resume", script: "job_pause", keys: []string{"job", "open", "runs", "acts", "due", "payloads"}, args: fixed("0", jobRetain.Milliseconds(), "ann", "why")},
-		{name: "trigger", script: "job_trigger", keys: []string{"job", "open", "tomb:1", "acts"}, args: fixed(100, 300_000, "ann", "why")},
-		{name: "trigger where none may wait", script: "job_trigger", keys: []string{"job", "open", "tomb:1", "acts"}, args: fixed(0, 300_000, "ann", "why")},
-		{name: "cancel", script: "job_cancel", keys: []string{"job", "open", "runs", "acts", "due", "payloads"}, args: func(b *jobBench, _ jobState) []any {
+		{name: "status", script: "job_status", keys: []string{"job", "runs", "due", "payloads"}, args: fixed()},
+		{name: "pause", script: "job_pause", keys: []string{"job", "runs", "acts", "due", "payloads"}, args: fixed("1", jobRetain.Milliseconds(), "ann", "why")},
+		{name: "resume", script: "job_pause", keys: []string{"job", "runs", "acts", "due", "payloads"}, args: fixed("0", jobRetain.Milliseconds(), "ann", "why")},
+		{name: "trigger", script: "job_trigger", keys: []string{"job", "tomb:1", "acts"}, args: fixed(100, 300_000, "ann", "why")},
+		{name: "trigger where none may wait", script: "job_trigger", keys: []string{"job", "tomb:1", "acts"}, args: fixed(0, 300_000, "ann", "why")},
+		{name: "cancel", script: "job_cancel", keys: []string{"job", "runs", "acts", "due", "payloads"}, args: func(b *jobBench, _ jobState) []any {
 			return []any{b.tick, 10, "ann", "why", ""}
 		}},
-		{name: cancelAll, script: "job_cancel", keys: []string{"job", "open", "runs", "acts", "due", "payloads"}, args: fixed("", 10, "ann", "why", "")},
-		{name: "at an instant", script: "job_at", keys: []string{"job", "due", "payloads", "open", "runs", "acts"}, args: func(b *jobBench, _ jobState) []any {
+		{name: cancelAll, script: "job_cancel", keys: []string{"job", "runs", "acts", "due", "payloads"}, args: fixed("", 10, "ann", "why", "")},
+		{name: "at an instant", script: "job_at", keys: []string{"job", "due", "payloads", "runs", "acts"}, args: func(b *jobBench, _ jobState) []any {
 			return []any{"x", b.now + 60_000, "payload", "ann", "why", 10, jobRetain.Milliseconds()}
 		}},
-		{name: "at a past instant", script: "job_at", keys: []string{"job", "due", "payloads", "open", "runs", "acts"}, args: fixed("x", 1, "", "ann", "", 10, jobRetain.Milliseconds())},
-		{name: "at an instant, where none may wait", script: "job_at", keys: []string{"job", "due", "payloads", "open", "runs", "acts"}, args: fixed("x", 1, "", "ann", "", 0, jobRetain.Milliseconds())},
-		{name: "forget", script: "job_forget", keys: []string{"job", "open", "runs", "acts", "due", "payloads"}, args: fixed()},
-		{name: "rerun", script: "job_rerun", keys: []string{"job", "open", "runs", "tomb:1", "acts", "payloads"}, args: func(b *jobBench, _ jobState) []any {
+		{name: "at a past instant", script: "job_at", keys: []string{"job", "due", "payloads", "runs", "acts"}, args: fixed("x", 1, "", "ann", "", 10, jobRetain.Milliseconds())},
+		{name: "at an instant, where none may wait", script: "job_at", keys: []string{"job", "due", "payloads", "runs", "acts"}, args: fixed("x", 1, "", "ann", "", 0, jobRetain.Milliseconds())},
+		{name: "forget", script: "job_forget", keys: []string{"job", "runs", "acts", "due", "payloads"}, args: fixed()},
+		{name: "rerun", script: "job_rerun", keys: []string{"job", "runs", "tomb:1", "acts", "payloads"}, args: func(b *jobBench, _ jobState) []any {
 			return []any{b.tick, "0", 100, 300_000, "ann", "why"}
 		}},
 	}

@@ -72,10 +72,6 @@ func TestRuns(t *testing.T) {
 			pass 1s
 			a claims 1 until 60; a completes 1`},
 		// The ledger was set back behind the runs.
-		{"ends account for ticks", false, `
-			a is overlap
-			a claims 1; a claims 2; redis hset job last @0
-			a completes 2; a completes 1; a asks => last=2 ok=2`},
 		{"triggers are no ticks", false, `
 			a triggers x; a claims x; a asks => last=0 ok=-
 			a completes x; a asks => last=0 ok=-
@@ -167,7 +163,7 @@ func TestRuns(t *testing.T) {
 		{"completions of two ticks", false, `
 			a is overlap
 			a claims 1; a claims 2; a completes 1 failed $2
-			redis del open; a completes 2 failed => superseded; a completes 1 failed $2`},
+			redis hdel job open open:@2; a completes 2 failed => superseded; a completes 1 failed $2`},
 		{"damaged history", false, `
 			a runs 1; redis lpush runs nonsense; a completes 1
 			redis lpush runs nonsense; a looks; a skips 2 missed; redis llen runs => 4
@@ -183,7 +179,7 @@ func TestRuns(t *testing.T) {
 			a pauses => newer-schema; a resumes => newer-schema; a triggers x => newer-schema
 			a cancels 1 => newer-schema; a reruns 1 scheduled => newer-schema`},
 		{"records", true, `
-			a looks; redis pexpire job 3600000; a triggers x; redis pttl open => 3600000
+			a triggers x
 			record x => attempt=0 holder= run= start=60 til=0 token=
 			r is ttl=3s; r claims 1
 			record 1 => attempt=1 holder=r run=* seen=60 start=60 til=63 token=r/1 ttl=3000
@@ -294,8 +290,8 @@ func TestOperators(t *testing.T) {
 			o pauses => no-ledger; o resumes => no-ledger; keys * =>
 			a is retains=12000h
 			a claims 1; o resumes; a looks => halted=-
-			o pauses; a looks => paused=true; redis pttl job => -1; redis pttl open => -1
-			o resumes; ttl job => 12000h0m0s; ttl open => 12000h0m0s; a looks => paused=false !halted=-
+			o pauses; a looks => paused=true; redis pttl job => -1
+			o resumes; ttl job => 12000h0m0s; a looks => paused=false !halted=-
 			a completes 1; ttl runs => 12000h0m0s`},
 		// A job is forgotten when no replica runs it. Its tokens stay greater, and no earlier tick runs.
 		{"forget", true, `
@@ -374,9 +370,9 @@ func TestLosses(t *testing.T) {
 	playAll(t, []scenario{
 		// A replica that repairs the ledger notifies the others.
 		{"repairs are announced", false, `
-			a claims 1; redis copy open saved; a completes 1; a looks
+			a claims 1; redis copy job saved; a completes 1; a looks
 			w watches
-			redis copy saved open; a looks => open=; w hears => 1:false
+			redis copy saved job replace; a looks => open=; w hears => 1:false
 			flush; w knows nothing; w looks; w hears => change
 			a looks => last=1; w hears => change`},
 		{"a ledger is repaired once", true, `
@@ -392,19 +388,15 @@ func TestLosses(t *testing.T) {
 			a runs 1; b looks; a runs 2; b looks => last=2 lost=false
 			a looks => lost=false; n knows 5; n looks => last=2; a looks => lost=false last=2
 			pass 1ms; redis hset job last @1; a looks => lost=true last=2; a looks => lost=false`},
-		{"a lost run is restored", true, `
-			a claims 1; a looks; pass 1s; redis del open; a looks => open=1 lost=true
-			record 1 => attempt=1 seen=61 start=61 til=0
-			pass 1s; one is attempts=1; one claims 1 => recorded; a asks => ran=61-61`},
 		{"only the runs end that had ended", true, `
 			a is overlap
-			a claims 1; a claims 1.001; redis copy open saved; a completes 1; a looks => open=1.001
-			redis copy saved open replace; a looks => open=1.001
+			a claims 1; a claims 1.001; redis copy job saved; a completes 1; a looks => open=1.001
+			redis copy saved job replace; a looks => open=1.001
 			history 1 => 1:unknown:it_had_ended_before_the_server_lost_data`},
-		// The server has evicted the state of a job, and not its runs.
+		// The server has evicted the state of a job, and nothing else. Its run is attempted again.
 		{"ledger without its job", false, `
-			a claims 1; redis del job; a completes 1; history => 1:succeeded; a asks => last=1 ok=1 open=
-			a looks; a runs 2; redis hget job v => 1`},
+			a claims 1; a looks; redis del job; a completes 1 => superseded; a looks => last=0.999 open=
+			a claims 1 => attempt=1; a completes 1; history => 1:succeeded`},
 	})
 }
 
@@ -507,30 +499,8 @@ func TestFault36_ClassD_EndsOfRunsToTheMillisecond(t *testing.T) {
 		clock -1h; a asks => 1.left=2s; pass 1ms; a asks => 1.left=1.999s
 		anew; h claims 1; clock -1h; a claims 1 => busy left=2s; clock 1h; a asks => 1.held=false
 		anew; h claims 1; clock -1h; a cancels 1; clock 1h; a asks => 1.held=false
-		anew; h claims 1; redis hset open @1 {"run":"r","holder":"h","attempt":"1","token":"5","start":"1","til":"@3660"}
+		anew; h claims 1; redis hset job open @1 open:@1 {"run":"r","holder":"h","attempt":"1","token":"5","start":"1","til":"@3660"}
 		a asks => 1.left=1h0m0s; a claims 1 => busy left=1h0m0s; a cancels 1; a asks => 1.left=1h0m0s`))
-}
-
-// The server has evicted the open runs of a job, and nothing else. The tick of a dead holder is neither
-// forgotten nor taken for ended, and a live holder notices the loss.
-func TestFault22_ClassD_OpenRunsAreEvicted(t *testing.T) {
-	t.Run("three attempts", func(t *testing.T) {
-		onBoth(t, plays(`
-			a is attempts=3 ttl=3s; dead is attempts=3 ttl=3s dead
-			a runs 1; a looks; dead claims 2; pass 3100ms; a triggers x
-			redis del open; a looks => open=2,x 2.held=false lost=true; ttl open => 720h0m0s
-			a looks => lost=false open=2,x
-			a claims 2 => attempt=2 unsure=true; a looks => open=2,x 2.held=true 2.attempt=2 lost=false
-			redis del open; a looks; a notices 2 => held=false; a completes 2 => superseded
-			a runs 2; a looks => open=x; a pauses; a runs x`))
-	})
-	t.Run("one attempt", func(t *testing.T) {
-		onBoth(t, plays(`
-			a is attempts=1 ttl=3s; dead is attempts=1 ttl=3s dead
-			a runs 1; a looks; dead claims 2; pass 3100ms; a triggers x
-			redis del open; a looks => open=2,x 2.held=false lost=true
-			a claims 2 => recorded; history 1 => 2:unknown:its_holder_died_or_released_it; attempts => 1::---:the_server_lost_its_record`))
-	})
 }
 
 // The server has evicted all keys of a job except its state. The same definition acts.
@@ -538,15 +508,8 @@ func TestFault22_ClassD_WhatIsBesideTheJobIsEvicted(t *testing.T) {
 	onBoth(t, plays(`
 		one is def=1; two is def=2; three is def=3
 		one looks => acts=true; one runs 1; two looks => acts=false
-		redis del open runs acts fence
+		redis del runs acts fence
 		two looks => acts=false; three looks => acts=false; one looks => acts=true`))
-}
-
-// Until a lost record of an open run is restored, no replica takes that run for ended.
-func TestFault22_ClassD_RefusalsAfterOpenRunsAreEvicted(t *testing.T) {
-	onBoth(t, plays(`
-		b looks; a claims 1; redis del open
-		b claims 1 => done; b learns 0s => all=false; b looks => open=1`))
 }
 
 // A server that has too few replicas refuses a claim without an effect: it needs no tombstone.
@@ -573,7 +536,7 @@ func TestFault31_NoMemoryForTheLedger(t *testing.T) {
 	plays(`
 		a claims 1; redis config set maxmemory 1
 		a completes 1; a claims 2 => OOM
-		redis config set maxmemory 0; redis hlen open => 0; a runs 2`)(realEnv(t, "maxmemory-policy noeviction"))
+		redis config set maxmemory 0; a looks => open=; a runs 2`)(realEnv(t, "maxmemory-policy noeviction"))
 }
 
 // A message may be forged, or come from another database. The ledger ends no run for it.

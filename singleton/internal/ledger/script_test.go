@@ -117,9 +117,14 @@ func (b *jobBench) establish(s jobState) {
 	last := b.last
 	ctx := b.Context()
 	_, err = b.Raw.Pipelined(ctx, func(p redis.Pipeliner) error {
-		p.Del(ctx, b.keys("job", "open", "runs", "acts", "fence", "tomb:1", "due", "payloads")...)
+		p.Del(ctx, b.keys("job", "runs", "acts", "fence", "tomb:1", "due", "payloads")...)
 		p.Set(ctx, b.part("fence"), "1000000000000000", time.Hour)
 		til := b.now + 60_000
+		ticks := ""
+		open := func(tick int64, record string) {
+			ticks += fmt.Sprint(" ", tick)
+			p.HSet(ctx, b.part("job"), "open", ticks, fmt.Sprint("open:", tick), record)
+		}
 		switch s.ledger {
 		case "none":
 		case "newer":
@@ -146,24 +151,24 @@ func (b *jobBench) establish(s jobState) {
 		}
 		switch s.tick {
 		case "mine":
-			p.HSet(ctx, b.part("open"), b.tick, jobRecord(jobMe, s.attempt, til))
+			open(b.tick, jobRecord(jobMe, s.attempt, til))
 		case "mine dead":
-			p.HSet(ctx, b.part("open"), b.tick, jobRecord(jobMe, s.attempt, b.now-10))
+			open(b.tick, jobRecord(jobMe, s.attempt, b.now-10))
 		case "live":
-			p.HSet(ctx, b.part("open"), b.tick, jobRecord(jobOther, s.attempt, til))
+			open(b.tick, jobRecord(jobOther, s.attempt, til))
 		case "dead":
-			p.HSet(ctx, b.part("open"), b.tick, jobRecord(jobOther, s.attempt, b.now)) // since now
+			open(b.tick, jobRecord(jobOther, s.attempt, b.now)) // since now
 		case "abandoned":
-			p.HSet(ctx, b.part("open"), b.tick, jobRecord("", s.attempt, 0))
+			open(b.tick, jobRecord("", s.attempt, 0))
 		}
 		switch s.earlier {
 		case "live":
-			p.HSet(ctx, b.part("open"), b.tick-800, jobRecord(jobOther, 1, til))
+			open(b.tick-800, jobRecord(jobOther, 1, til))
 		case "dead":
-			p.HSet(ctx, b.part("open"), b.tick-800, jobRecord(jobOther, 1, b.now))
+			open(b.tick-800, jobRecord(jobOther, 1, b.now))
 		}
 		if !s.paused {
-			for _, part := range []string{"job", "open", "runs"} {
+			for _, part := range []string{"job", "runs"} {
 				p.PExpire(ctx, b.part(part), time.Hour)
 			}
 		}
@@ -190,15 +195,15 @@ type jobPicture struct {
 func (b *jobBench) picture() jobPicture {
 	b.Helper()
 	ctx := b.Context()
-	var job, open *redis.MapStringStringCmd
+	var job *redis.MapStringStringCmd
 	var runs, acts, due *redis.StringSliceCmd
 	var fence, tomb *redis.StringCmd
 	ttls := map[string]*redis.DurationCmd{}
 	_, _ = b.Raw.Pipelined(ctx, func(p redis.Pipeliner) error {
-		job, open, runs = p.HGetAll(ctx, b.part("job")), p.HGetAll(ctx, b.part("open")), p.LRange(ctx, b.part("runs"), 0, -1)
+		job, runs = p.HGetAll(ctx, b.part("job")), p.LRange(ctx, b.part("runs"), 0, -1)
 		acts, due = p.LRange(ctx, b.part("acts"), 0, -1), p.ZRange(ctx, b.part("due"), 0, -1)
 		fence, tomb = p.Get(ctx, b.part("fence")), p.Get(ctx, b.part("tomb:1"))
-		for _, part := range []string{"job", "open", "runs", "fence", "tomb:1"} {
+		for _, part := range []string{"job", "runs", "fence", "tomb:1"} {
 			ttls[part] = p.PTTL(ctx, b.part(part))
 		}
 		return nil
@@ -216,14 +221,18 @@ func (b *jobBench) picture() jobPicture {
 	if at := s.job["paused"]; at != "" && at != strconv.FormatInt(b.now-10, 10) {
 		s.job["paused"] = "at some time"
 	}
-	for tick, text := range open.Val() {
-		record := jobFields(text)
+	for _, tick := range strings.Fields(s.job["open"]) {
+		record := jobFields(s.job["open:"+tick])
+		delete(s.job, "open:"+tick)
 		record["til"] = strconv.FormatBool(record["til"] > strconv.FormatInt(b.now, 10))
 		if record["start"] != "1" {
 			record["start"] = "later"
 		}
 		delete(record, "seen")
 		s.open[tick] = fmt.Sprint(record)
+	}
+	if s.job["open"] == "" {
+		delete(s.job, "open")
 	}
 	for _, text := range runs.Val() {
 		entry := jobFields(text)

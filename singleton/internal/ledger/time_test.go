@@ -32,7 +32,7 @@ func (j *timedJob) run(script string, keys []string, args ...any) string {
 // stands writes the job again: its newest accounted tick is a second ago.
 func (j *timedJob) stands(fields ...any) {
 	j.Helper()
-	testenv.Must(j, j.Raw.Del(j.Context(), j.keys("job", "open", "runs", "acts", "fence", "tomb:1", "due", "payloads")...).Err())
+	testenv.Must(j, j.Raw.Del(j.Context(), j.keys("job", "runs", "acts", "fence", "tomb:1", "due", "payloads")...).Err())
 	testenv.Must(j, j.Raw.HSet(j.Context(), j.keys("job")[0], append([]any{"v", "1", "id", "7", "last", j.MS(-time.Second)}, fields...)...).Err())
 }
 
@@ -51,7 +51,7 @@ func (j *timedJob) field(name string) string {
 // definition acted before. It returns which definition acts and fields of the answer after their names.
 func (j *timedJob) opens(me, def string, age time.Duration, spec, waited string) string {
 	j.Helper()
-	answer := j.run("job_open", j.keys("job", "open", "runs", "acts", "due", "payloads"),
+	answer := j.run("job_open", j.keys("job", "runs", "acts", "due", "payloads"),
 		"", "", "", 10, 3600000, me, def, age.Milliseconds(), me, "", spec, "", waited, 2000)
 	f := strings.Split(strings.Trim(answer, "[]"), " ")
 	if len(f) < 23 {
@@ -64,8 +64,8 @@ func (j *timedJob) opens(me, def string, age time.Duration, spec, waited string)
 func TestStatusToTheMillisecond(t *testing.T) {
 	jobToTheMillisecond(t, func(j *timedJob) {
 		us := strconv.FormatInt(j.Now.UnixMicro(), 10)
-		status := func() string { return j.run("job_status", j.keys("job", "open", "runs", "due", "payloads")) }
-		testenv.Must(j, j.Raw.Del(j.Context(), j.keys("job", "open")...).Err())
+		status := func() string { return j.run("job_status", j.keys("job", "runs", "due", "payloads")) }
+		testenv.Must(j, j.Raw.Del(j.Context(), j.keys("job")...).Err())
 		j.Wants("no ledger", status(), "[10]")
 		j.stands("v", "3")
 		j.Wants("a newer schema", status(), "[11]")
@@ -73,7 +73,7 @@ func TestStatusToTheMillisecond(t *testing.T) {
 		last := j.MS(-time.Second)
 		j.Wants("little is known", status(), "[1 "+us+" "+last+"       0 1  7  0 0       ]")
 		j.stands("born", "b", "ok", "o", "paused", "p", "next", "n", "spec", "s", "control", "c", "outcome", "failed", "def", "x", "ttl", "60")
-		testenv.Must(j, j.Raw.HSet(j.Context(), j.keys("open")[0], "t", "{}").Err())
+		testenv.Must(j, j.Raw.HSet(j.Context(), j.keys("job")[0], "open", " t", "open:t", "{}").Err())
 		j.Wants("most is known", status(), "[1 "+us+" "+last+" o p b   n 0 1  7 s 0 0 c failed x    60 t {}]")
 		j.lives("a", "x", -time.Hour, -time.Hour)
 		member := func(name, def string, since time.Duration) string {
@@ -202,7 +202,7 @@ func TestLapsedReplicasToTheMillisecond(t *testing.T) {
 				if script == "job_open" {
 					j.Wants(row.till.String(), j.opens("b", "d2", 0, "s", ""), row.want)
 				} else {
-					j.run("job_status", j.keys("job", "open", "runs", "due", "payloads"))
+					j.run("job_status", j.keys("job", "runs", "due", "payloads"))
 				}
 				becomes := record(row.becomes)
 				if row.becomes == 0 {

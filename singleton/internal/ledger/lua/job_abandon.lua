@@ -1,8 +1,7 @@
 -- job_abandon: release a run, so that any replica can make the next attempt.
 --
 -- KEYS[1] job     hash, the job's state
--- KEYS[2] open    hash, tick -> run that has not ended
--- KEYS[3] tomb    string, refuses requests of this run that are under way
+-- KEYS[2] tomb    string, refuses requests of this run that are under way
 -- ARGV[1] me      this run
 -- ARGV[2] tick    ms, the tick or trigger of the run: see part_job
 -- ARGV[3] work    '0' had not begun: the attempt does not count; '1' has failed;
@@ -18,14 +17,14 @@
 -- If the request is lost, the run is that of a dead holder when its lease ends.
 --
 -- Twice is safe: the second time this run does not hold it.
-local job, open, tomb = KEYS[1], KEYS[2], KEYS[3]
+local job, tomb = KEYS[1], KEYS[2]
 local me, tick = ARGV[1], ARGV[2]
 
 --@include clock
 --@include job
 
 local now = server_time()
-local record = read(open, tick, now)
+local record = read(job, tick, now)
 if not record or record.run ~= me then
   redis.call('SET', tomb, 'abandoned', 'PX', ARGV[4], 'NX')
   return 0
@@ -40,7 +39,7 @@ if ARGV[3] == '2' then
 end
 local wait = record.cancel and '0' or ARGV[7]
 record.run, record.til, record.ttl = '', whole(now + tonumber(wait)), wait
-redis.call('HSET', open, tick, cjson.encode(record))
+write(job, tick, record)
 redis.call('SET', tomb, 'abandoned', 'PX', ARGV[4])
 announce(ARGV[8], 'open ' .. tick)
 return 1

@@ -3,9 +3,8 @@
 -- KEYS[1] job      hash, the job's state
 -- KEYS[2] due      sorted set, id -> instant
 -- KEYS[3] payloads hash, id -> payload
--- KEYS[4] open     hash, tick -> run that has not ended
--- KEYS[5] runs     list, ended runs
--- KEYS[6] acts     list, what operators have done
+-- KEYS[4] runs     list, ended runs
+-- KEYS[5] acts     list, what operators have done
 -- ARGV[1] id       of the run
 -- ARGV[2] at       ms, the instant
 -- ARGV[3] payload  of the run
@@ -25,7 +24,7 @@
 -- all others is lost, replicas learn of it at their next check.
 --
 -- Twice is safe: the id is known.
-local job, due, payloads, open, runs, acts = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local job, due, payloads, runs, acts = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local name, at, sum = ARGV[1], ARGV[2], redis.sha1hex(ARGV[3])
 
 --@include clock
@@ -44,7 +43,7 @@ end
 local now = server_time()
 redis.call('ZADD', due, at, name)
 call(payloads, name, {who = ARGV[4], why = ARGV[5], at = whole(now), due = at, size = #ARGV[3], sum = sum}, ARGV[3])
-stay(job, retain or ARGV[7], due, open, runs, acts, payloads)
+stay(job, retain or ARGV[7], due, runs, acts, payloads)
 if coming(due, 1)[1] == name then
   announce(ARGV[8], 'at ' .. at)
 end

@@ -1,11 +1,10 @@
 -- job_cancel: end the runs of a job on behalf of an operator.
 --
 -- KEYS[1] job     hash, the job's state
--- KEYS[2] open    hash, tick -> run that has not ended
--- KEYS[3] runs    list, ended runs
--- KEYS[4] acts    list, what operators have done
--- KEYS[5] due     sorted set, id -> instant
--- KEYS[6] payloads  hash, id -> payload
+-- KEYS[2] runs    list, ended runs
+-- KEYS[3] acts    list, what operators have done
+-- KEYS[4] due     sorted set, id -> instant
+-- KEYS[5] payloads  hash, id -> payload
 -- ARGV[1] tick    ms, the tick or trigger; '' for all runs that have begun
 -- ARGV[2] keep    ended runs to keep
 -- ARGV[3] who     the operator
@@ -26,7 +25,7 @@
 -- caller that dies has sent the request or has not.
 --
 -- Twice is safe: a canceled run keeps who canceled it first. One that has ended is not open.
-local job, open, runs, acts, due, payloads = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local job, runs, acts, due, payloads = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local wanted = ARGV[1]
 
 --@include clock
@@ -41,11 +40,12 @@ if ARGV[5] ~= '' then
   if not header then
     return {17}
   end
-  wanted = header.tick or raise(job, open, runs, ARGV[2], ARGV[6], due, payloads, ARGV[5], '1')
+  wanted = header.tick or raise(job, runs, ARGV[2], ARGV[6], due, payloads, ARGV[5], '1')
+  open = redis.call('HGET', job, 'open')
 end
 local now = server_time()
 local answer = {1}
-local records, list = read_all(open, now)
+local records, list = read_all(job, open, now)
 for i = 1, #list, 2 do
   local tick = list[i]
   local record = records[tick]
@@ -58,17 +58,16 @@ for i = 1, #list, 2 do
     end
     if held then
       record.cancel = record.cancel or {who = ARGV[3], why = ARGV[4], at = whole(now)}
-      redis.call('HSET', open, tick, cjson.encode(record))
+      write(job, tick, record)
       announce(ARGV[6], 'cancel ' .. tick)
     elseif record.attempt == '0' then
-      redis.call('HDEL', open, tick)
-      redis.call('HDEL', job, 'open:' .. tick)
+      drop(job, tick)
       log(job, runs, ARGV[2], {tick = tick, last = tick, count = '1', outcome = 'skipped', error = 'canceled', id = id_of(record)})
       announce(ARGV[6], 'ended ' .. tick)
     else
       tried(record, held_until(record), 'its holder died')
       local outcome, reason = given_up(record)
-      end_run(job, open, runs, ARGV[2], ARGV[6], tick, record, outcome, 'canceled; ' .. reason, math.min(now, held_until(record)))
+      end_run(job, runs, ARGV[2], ARGV[6], tick, record, outcome, 'canceled; ' .. reason, math.min(now, held_until(record)))
     end
   end
 end

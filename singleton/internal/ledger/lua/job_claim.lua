@@ -1,11 +1,10 @@
 -- job_claim: claim the run of a tick, new or of a dead holder.
 --
 -- KEYS[1] job     hash, the job's state
--- KEYS[2] open    hash, tick -> run that has not ended
--- KEYS[3] runs    list, ended runs
--- KEYS[4] fence   string, the counter of fencing tokens
--- KEYS[5] tomb    string, exists if this run was abandoned or has ended
--- KEYS[6] payloads  hash, id -> payload
+-- KEYS[2] runs    list, ended runs
+-- KEYS[3] fence   string, the counter of fencing tokens
+-- KEYS[4] tomb    string, exists if this run was abandoned or has ended
+-- KEYS[5] payloads  hash, id -> payload
 -- ARGV[1] me      this run: a unique id of the attempt
 -- ARGV[2] tick    ms, the tick or trigger of the run: see part_job
 -- ARGV[3] ttl     ms, the lease ends after that without a renewal
@@ -40,13 +39,12 @@
 --
 -- The `last` of {2} and {3} is the newest accounted tick if this is the ledger that the caller knows, no
 -- other run is open than the one of {2}, and no operator has requested that. Then the caller need not
--- look. Otherwise it is ''. If `open` was evicted, the tick has not ended. After {2}, the message about
--- the end of the run is a hint. If it is lost, or the holder dies, the caller claims the tick again
--- when the lease ends.
+-- look. Otherwise it is ''. After {2}, the message about the end of the run is a hint. If it is lost, or the
+-- holder dies, the caller claims the tick again when the lease ends.
 --
 -- Twice is safe: a run that holds the tick gets the same reply, token and attempt,
 -- and its lease is extended.
-local job, open, runs, fence, tomb, payloads = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local job, runs, fence, tomb, payloads = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local me, tick, ttl, known, most = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])
 local overlap, keep, ledger, holder, def, channel = ARGV[6], ARGV[7], ARGV[8], ARGV[9], ARGV[11], ARGV[12]
 
@@ -61,7 +59,7 @@ end
 --@include ledger
 
 local now, us = server_time()
-local records, list = read_all(open, now)
+local records, list = read_all(job, open, now)
 local record = records[tick]
 
 -- busy refuses the claim, because a run is held.
@@ -83,7 +81,7 @@ end
 
 if record and record.run == me then
   record.til = whole(now + ttl)
-  redis.call('HSET', open, tick, cjson.encode(record))
+  write(job, tick, record)
   return granted(record.token, tonumber(record.attempt), record.unsure, record.start, record.dead or '')
 end
 if def ~= '' and acting ~= def then
@@ -91,8 +89,7 @@ if def ~= '' and acting ~= def then
 end
 if not record then
   if tonumber(tick) <= tonumber(last) then
-    local ended = #list == 0 and ledger == id and redis.call('HEXISTS', job, 'open:' .. tick) == 0
-    return {3, ended and last or '', ok or ''}
+    return {3, #list == 0 and ledger == id and last or '', ok or ''}
   end
   if tonumber(tick) > now then
     return {4, tonumber(tick) * 1000 - us}
@@ -133,11 +130,11 @@ if record then
   end
   if record.cancel or attempt > most then
     local outcome, reason = given_up(record)
-    end_run(job, open, runs, keep, channel, tick, record, outcome, (record.cancel and 'canceled; ' or '') .. reason, held_until(record))
+    end_run(job, runs, keep, channel, tick, record, outcome, (record.cancel and 'canceled; ' or '') .. reason, held_until(record))
     return {9, outcome}
   end
   if asked and asked.id and not known_as then
-    end_run(job, open, runs, keep, channel, tick, record, 'unknown', 'the server lost its payload', now)
+    end_run(job, runs, keep, channel, tick, record, 'unknown', 'the server lost its payload', now)
     return {9, 'unknown'}
   end
 elseif last ~= known then
@@ -148,19 +145,17 @@ end
 
 local start = whole(now)
 local token = next_token(fence)
-redis.call('HSET', open, tick, cjson.encode({
+local set = {'open:' .. tick, cjson.encode({
   run = me, holder = holder, attempt = whole(attempt), token = token,
   start = start, til = whole(now + ttl), ttl = ARGV[3], unsure = unsure, seen = start, dead = dead ~= '' and dead or nil,
   tries = record and record.tries, asked = asked,
-}))
-local set = {'open:' .. tick, tick}
-if newer(tick, last) then
-  set[3], set[4] = 'last', tick
+})}
+if not record then
+  set[3], set[4], set[5], set[6] = 'open', (open or '') .. ' ' .. tick, 'last', tick
 end
 if ARGV[14] ~= '' then
   set[#set + 1], set[#set + 2] = 'next', ARGV[14]
 end
 redis.call('HSET', job, unpack(set))
-follow(job, open)
 announce(ARGV[13], 'begins ' .. tick)
 return granted(token, attempt, unsure, start, dead)

@@ -1,9 +1,8 @@
 -- job_complete: record the outcome of a run, unless another has taken it over.
 --
 -- KEYS[1] job     hash, the job's state
--- KEYS[2] open    hash, tick -> run that has not ended
--- KEYS[3] runs    list, ended runs
--- KEYS[4] payloads  hash, id -> payload
+-- KEYS[2] runs    list, ended runs
+-- KEYS[3] payloads  hash, id -> payload
 -- ARGV[1] me      this run
 -- ARGV[2] tick    ms, the tick or trigger of the run: see part_job
 -- ARGV[3] outcome 'succeeded', 'failed', or 'unknown' after a doubtful attempt
@@ -19,7 +18,7 @@
 -- Twice is safe: the history has the end of this run, as far as it goes back. No
 -- tombstone is needed, as a claim that arrives later finds the tick accounted for.
 -- A run whose lease has expired may still be completed if none has taken it over.
-local job, open, runs = KEYS[1], KEYS[2], KEYS[3]
+local job, runs = KEYS[1], KEYS[2]
 local me, tick, outcome, token = ARGV[1], ARGV[2], ARGV[3], ARGV[6]
 
 --@include clock
@@ -38,17 +37,17 @@ local function recorded(text)
 end
 
 local now = server_time()
-local record = read(open, tick, now)
+local record = read(job, tick, now)
 if not record or record.run ~= me then
   return find(runs, recorded) or 0
 end
 redis.call('LLEN', runs) -- a key of another type fails here, and not half-way
 local id, header = id_of(record)
 if outcome == 'succeeded' and id then
-  header = called(KEYS[4], id)
+  header = called(KEYS[3], id)
 end
-end_run(job, open, runs, ARGV[5], ARGV[8], tick, record, outcome, ARGV[4], end_of(record, ARGV[7], now))
+end_run(job, runs, ARGV[5], ARGV[8], tick, record, outcome, ARGV[4], end_of(record, ARGV[7], now))
 if header then
-  call(KEYS[4], id, header, '') -- the run cannot be rerun, and the id stays known
+  call(KEYS[3], id, header, '') -- the run cannot be rerun, and the id stays known
 end
 return 1

@@ -1,11 +1,10 @@
 -- job_forget: remove the ledger of a job that no replica runs.
 --
 -- KEYS[1] job     hash, the job's state
--- KEYS[2] open    hash, tick -> run that has not ended
--- KEYS[3] runs    list, ended runs
--- KEYS[4] acts    list, what operators have done
--- KEYS[5] due     sorted set, id -> instant
--- KEYS[6] payloads  hash, id -> payload
+-- KEYS[2] runs    list, ended runs
+-- KEYS[3] acts    list, what operators have done
+-- KEYS[4] due     sorted set, id -> instant
+-- KEYS[5] payloads  hash, id -> payload
 -- ARGV[1] channel the channel of the job
 --
 -- Returns {1}  removed
@@ -16,7 +15,7 @@
 -- claim is refused, and job_open begins a new one.
 --
 -- Twice is safe: the second time there is no ledger.
-local job, open, runs, acts, due, payloads = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local job, runs, acts, due, payloads = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 
 --@include clock
 --@include job
@@ -32,7 +31,7 @@ local function add(identity)
     busy[#busy + 1] = identity
   end
 end
-for _, record in pairs((read_all(open, now))) do
+for _, record in pairs((read_all(job, open, now))) do
   if is_held(record, now) then
     add(record.holder)
   end
@@ -44,7 +43,7 @@ if #busy > 1 then
   return busy
 end
 announce(ARGV[1], 'forgotten')
-for _, key in ipairs({job, open, runs, acts, due, payloads}) do
+for _, key in ipairs({job, runs, acts, due, payloads}) do
   redis.call('PEXPIRE', key, 0)
 end
 return {1}

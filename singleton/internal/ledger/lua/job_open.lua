@@ -1,11 +1,10 @@
 -- job_open: create the ledger of a job if there is none, keep it alive, return its state.
 --
 -- KEYS[1] job     hash, the job's state
--- KEYS[2] open    hash, tick -> run that has not ended
--- KEYS[3] runs    list, ended runs
--- KEYS[4] acts    list, what operators have done
--- KEYS[5] due     sorted set, id -> instant
--- KEYS[6] payloads  hash, id -> payload
+-- KEYS[2] runs    list, ended runs
+-- KEYS[3] acts    list, what operators have done
+-- KEYS[4] due     sorted set, id -> instant
+-- KEYS[5] payloads  hash, id -> payload
 -- ARGV[1] after   ms, a lost ledger begins after this tick; '' for now
 -- ARGV[2] sure    '1' if the caller knows that no tick up to `after` may be claimed
 --                 again
@@ -33,8 +32,7 @@
 -- not used since, begins where the caller says, so that ticks that were open at the loss
 -- are not forgotten. The newest pause or resume that a replica knows is carried out again, unless
 -- the ledger has a newer one. A new ledger is announced, so that all replicas look and say what
--- they know. If `open` alone was evicted, its runs are opened again, as if their
--- holders had died in the first attempt.
+-- they know.
 --
 -- part_definitions says which definition acts. It takes over in a request of one of its replicas:
 --
@@ -53,7 +51,7 @@
 --
 -- Twice is safe: the caller's knowledge does not change, and the second time the definition
 -- already acts.
-local job, open, runs, deeds, due, payloads = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local job, runs, deeds, due, payloads = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local after, sure, ended, keep, retain = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local me, def, age, next_tick = ARGV[6], ARGV[7], tonumber(ARGV[8]), ARGV[10]
 local spec, control, ttl, channel = ARGV[11], ARGV[12], ARGV[14], ARGV[15]
@@ -64,12 +62,11 @@ local spec, control, ttl, channel = ARGV[11], ARGV[12], ARGV[14], ARGV[15]
 --@include state
 --@include due
 
-local v, last, born, acts, id = unpack(redis.call('HMGET', job, 'v', 'last', 'born', 'def', 'id'))
+local v, last, born, acts, id, open = unpack(redis.call('HMGET', job, 'v', 'last', 'born', 'def', 'id', 'open'))
 if v and too_new(v) then
   return {11}
 end
 redis.call('LLEN', runs) -- a key of another type fails here, and not half-way
-redis.call('HLEN', open)
 redis.call('LLEN', deeds)
 redis.call('ZCOUNT', due, 0, 0)
 local now, us = server_time()
@@ -91,16 +88,6 @@ elseif after ~= '' then
   end
 end
 redis.call('HSET', job, 'v', whole(math.max(tonumber(v or 0), SCHEMA)), 'retain', retain)
-for _, field in ipairs(redis.call('HKEYS', job)) do
-  local tick = string.match(field, '^open:(%-?%d+)$')
-  if tick and redis.call('HEXISTS', open, tick) == 0 then
-    redis.call('HSET', open, tick, cjson.encode({
-      attempt = '1', start = whole(now), til = '0', seen = whole(now),
-      tries = {{attempt = '1', error = 'the server lost its record'}},
-    }))
-    id = nil
-  end
-end
 local restored = control ~= '' and tonumber(cjson.decode(control).at) > controlled(job)
 if restored then
   obey(job, control)
@@ -118,12 +105,12 @@ if not id then
   redis.call('HSET', job, 'id', whole(us))
 end
 if ended ~= '' then
-  local records, list = read_all(open, now)
+  local records, list = read_all(job, open, now)
   for i = 1, #list, 2 do
     local tick = list[i]
     local record = records[tick]
     if tonumber(tick) <= tonumber(ended) and not requested(tick, record) then
-      end_run(job, open, runs, keep, channel, tick, record, 'unknown', 'it had ended before the server lost data', now)
+      end_run(job, runs, keep, channel, tick, record, 'unknown', 'it had ended before the server lost data', now)
     end
   end
 end
@@ -169,7 +156,7 @@ if me ~= '' then
   mine.till = now + (others > 0 and LAPSE_BESIDE or LAPSE)
   redis.call('HSET', job, 'live:' .. me, live_line(mine))
 end
-stay(job, retain, due, open, runs, payloads, restored and deeds or nil)
+stay(job, retain, due, runs, payloads, restored and deeds or nil)
 if g.mine == '1' and next_tick ~= '' then
   redis.call('HSET', job, 'next', next_tick)
 end
@@ -177,14 +164,14 @@ g.same, g.others = count(live, acts)
 local ripe = redis.call('ZRANGE', due, 0, whole(now), 'BYSCORE', 'LIMIT', 0, ROOM)
 if #ripe > 0 and redis.call('HEXISTS', job, 'paused') == 0 then
   local room = ROOM
-  for _, tick in ipairs(redis.call('HKEYS', open)) do
+  for _, tick in ipairs(ticks_of(redis.call('HGET', job, 'open'))) do
     if triggered(tick) then
       room = room - 1
     end
   end
   for i = 1, math.min(#ripe, room) do
-    raise(job, open, runs, keep, channel, due, payloads, ripe[i])
+    raise(job, runs, keep, channel, due, payloads, ripe[i])
   end
 end
 g.soon = coming(due, 1)[2]
-return state(job, open, runs, us, g)
+return state(job, runs, us, g)

@@ -1,6 +1,6 @@
 -- job_renew: extend the lease of a run.
 --
--- KEYS[1] open    hash, tick -> run that has not ended
+-- KEYS[1] job     hash, the job's state
 -- ARGV[1] me      this run
 -- ARGV[2] tick    ms, the tick or trigger of the run: see part_job
 -- ARGV[3] ttl     ms
@@ -9,7 +9,7 @@
 -- over or ended.
 --
 -- Twice is safe: it only moves the end of the lease, and creates nothing.
-local text = redis.call('HGET', KEYS[1], ARGV[2])
+local text = redis.call('HGET', KEYS[1], 'open:' .. ARGV[2])
 local record = text and cjson.decode(text)
 if not record or record.run ~= ARGV[1] then
   return 0
@@ -18,5 +18,5 @@ local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 record.seen = string.format('%.0f', now)
 record.til = string.format('%.0f', now + tonumber(ARGV[3]))
-redis.call('HSET', KEYS[1], ARGV[2], cjson.encode(record))
+redis.call('HSET', KEYS[1], 'open:' .. ARGV[2], cjson.encode(record))
 return record.cancel and 2 or 1

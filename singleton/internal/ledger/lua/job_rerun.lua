@@ -1,11 +1,10 @@
 -- job_rerun: open a tick again that has ended without success.
 --
 -- KEYS[1] job     hash, the job's state
--- KEYS[2] open    hash, tick -> run that has not ended
--- KEYS[3] runs    list, ended runs
--- KEYS[4] tomb    string, exists if this request was executed
--- KEYS[5] acts    list, what operators have done
--- KEYS[6] payloads  hash, id -> payload
+-- KEYS[2] runs    list, ended runs
+-- KEYS[3] tomb    string, exists if this request was executed
+-- KEYS[4] acts    list, what operators have done
+-- KEYS[5] payloads  hash, id -> payload
 -- ARGV[1] tick    ms, the tick or trigger
 -- ARGV[2] sure    '1' if the caller knows that the tick is one of the schedule
 -- ARGV[3] most    open runs at most
@@ -31,7 +30,7 @@
 -- sent the request or has not. A dead holder of the run is replaced as any other.
 --
 -- Twice is safe: the tombstone says that it is done.
-local job, open, runs, tomb, acts = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local job, runs, tomb, acts = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local tick, sure, name = ARGV[1], ARGV[2]
 
 --@include clock
@@ -57,19 +56,19 @@ if redis.call('EXISTS', tomb) == 1 then
 end
 --@include ledger
 
-if redis.call('HEXISTS', open, tick) == 1 then
+if redis.call('HEXISTS', job, 'open:' .. tick) == 1 then
   return {14}
 end
 local outcome = find(runs, ended_as)
-if not outcome or name and redis.call('HEXISTS', KEYS[6], name) == 0 then
+if not outcome or name and redis.call('HEXISTS', KEYS[5], name) == 0 then
   return {16}
 end
 if outcome == 'succeeded' then
   return {15}
 end
-if redis.call('HLEN', open) >= tonumber(ARGV[3]) then
+if #ticks_of(open) >= tonumber(ARGV[3]) then
   return {2}
 end
-request(job, open, acts, tomb, ARGV[4], tick, 'rerun', ARGV[5], ARGV[6], outcome == 'unknown', name)
+request(job, acts, tomb, ARGV[4], tick, 'rerun', ARGV[5], ARGV[6], outcome == 'unknown', name)
 announce(ARGV[7], 'open ' .. tick)
 return {1}

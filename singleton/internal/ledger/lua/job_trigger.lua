@@ -1,9 +1,8 @@
 -- job_trigger: add a run of a job, now, in addition to its schedule.
 --
 -- KEYS[1] job     hash, the job's state
--- KEYS[2] open    hash, tick -> run that has not ended
--- KEYS[3] tomb    string, the reply to this request
--- KEYS[4] acts    list, what operators have done
+-- KEYS[2] tomb    string, the reply to this request
+-- KEYS[3] acts    list, what operators have done
 -- ARGV[1] most    open triggers at most
 -- ARGV[2] keep    ms, TTL of the tombstone
 -- ARGV[3] who     the operator
@@ -18,7 +17,7 @@
 -- completed and taken over like any other.
 --
 -- Twice is safe: the tombstone has the reply.
-local job, open, tomb, acts = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local job, tomb, acts = KEYS[1], KEYS[2], KEYS[3]
 
 --@include clock
 --@include job
@@ -30,7 +29,7 @@ end
 --@include ledger
 
 local count = 0
-for _, tick in ipairs(redis.call('HKEYS', open)) do
+for _, tick in ipairs(ticks_of(open)) do
   if triggered(tick) then
     count = count + 1
   end
@@ -40,7 +39,7 @@ if count >= tonumber(ARGV[1]) then
 end
 local now = server_time()
 local tick = whole(math.min(-now, tonumber(newest_trigger or 0) - 1))
-request(job, open, acts, tomb, ARGV[2], tick, 'trigger', ARGV[3], ARGV[4])
+request(job, acts, tomb, ARGV[2], tick, 'trigger', ARGV[3], ARGV[4])
 redis.call('HSET', job, 'trig', tick)
 announce(ARGV[5], 'open ' .. tick)
 return {1, tick}

@@ -31,7 +31,7 @@ local function coming(due, n)
 end
 
 -- raise opens the run of an id, and returns its tick. Without its payload, it is recorded as skipped.
-local function raise(job, open, runs, keep, channel, due, payloads, id, no)
+local function raise(job, runs, keep, channel, due, payloads, id, no)
   local now = server_time()
   local tick = whole(math.min(-now, tonumber(redis.call('HGET', job, 'trig') or 0) - 1))
   local header, payload = called(payloads, id)
@@ -45,12 +45,12 @@ local function raise(job, open, runs, keep, channel, due, payloads, id, no)
   header.tick, header.no = tick, no
   call(payloads, id, header, payload)
   redis.call('ZADD', due, -now, id)
-  opened(job, open, tick, {what = 'trigger', who = header.who, why = header.why, at = header.at, id = id})
+  opened(job, tick, {what = 'trigger', who = header.who, why = header.why, at = header.at, id = id})
   announce(channel, 'open ' .. tick)
   if redis.call('ZCOUNT', due, '-inf', '(0') > KNOWN then
     for _, old in ipairs(redis.call('ZRANGE', due, '(0', '(' .. whole(REMEMBER - now), 'BYSCORE', 'REV', 'LIMIT', 0, ROOM * 2)) do
       local of = called(payloads, old)
-      if not of or redis.call('HEXISTS', open, of.tick) == 0 then
+      if not of or redis.call('HEXISTS', job, 'open:' .. of.tick) == 0 then
         redis.call('ZREM', due, old)
         redis.call('HDEL', payloads, old)
       end

@@ -5,23 +5,27 @@
 --                entry of the newest pause or resume in `acts`;
 --                retain: how long (ms) the ledger is kept after its last use; trig: the
 --                newest trigger; id: of this ledger, and a new one if it was created again
---                or repaired after a loss; open:<tick> for each open run, as `open`
---                may be lost alone; outcome: of the run that ended last; and the fields of
---                part_definitions
---   open  hash:  tick -> record of a run that has not ended. unsure: '1' if an attempt may
---                have taken effect and no success was recorded, because its holder died
---                during the work or did not know; seen: when its holder sent its last
---                request; run: the attempt that holds it; '' if none does; til: when its hold
---                ends unless it is renewed, or when a released run may be claimed; ttl: the
---                greatest time (ms) until then; dead: the holder before it, if that has died;
---                tries: the attempts that have ended, oldest first: attempt, holder, token,
---                start, end, error. Of more than TRIES, the first and the newest; asked: what an operator has requested, trigger or
---                rerun, with who, why, at (ms) and, of job_at, id; cancel: who has canceled it, why and at (ms)
+--                or repaired after a loss; outcome: of the run that ended last; open: the ticks of the
+--                runs that have not ended, each after a space; open:<tick>: the record of each; and the
+--                fields of part_definitions
 --   runs  list:  ended runs, newest first, as JSON
 --   acts  list:  what operators have done, newest first, as JSON: at (ms), what, who, why and
 --                the tick and, of a resume, since when the job was paused. Each script that
 --                changes something for an operator adds an entry with the change, and none
 --                when it is repeated. The newest ACTS are kept
+-- The record of an open run has in JSON
+--   run, holder, attempt, token, start: the attempt that holds it; run is '' if none does
+--   til     when its hold ends unless it is renewed, or when a released run may be claimed
+--   ttl     the greatest time (ms) until then
+--   seen    when its holder sent its last request
+--   dead    the holder before it, if that has died
+--   unsure  '1' if an attempt may have taken effect and no success was recorded, because its
+--           holder died during the work or did not know
+--   tries   the attempts that have ended, oldest first: attempt, holder, token, start, end,
+--           error. Of more than TRIES, the first and the newest
+--   asked   what an operator has requested, trigger or rerun, with who, why, at (ms) and, of job_at, id
+--   cancel  who has canceled it, why and at (ms)
+--
 -- A tick at or before `last` that is not open has ended. A triggered run has no scheduled
 -- instant. In place of the tick, it has the negative of the instant (ms) of the trigger: no tick
 -- has it, and it is less than `last` and `ok`. Of several triggers in one millisecond, each has its
@@ -70,30 +74,66 @@ end
 -- decode returns a record and its text. If the clock was set back, a run is held for at most its
 -- TTL from now, and the next attempt waits for at most its pause. Otherwise it would be kept until the clock has
 -- caught up.
-local function decode(open, tick, text, now)
+local function decode(job, tick, text, now)
   local record = cjson.decode(text)
   if record.ttl and left_of(record, now) > tonumber(record.ttl) then
     record.til, record.seen = whole(now + tonumber(record.ttl)), whole(now)
     text = cjson.encode(record)
-    redis.call('HSET', open, tick, text)
+    redis.call('HSET', job, 'open:' .. tick, text)
   end
   return record, text
 end
 
 -- read returns the record of a run.
-local function read(open, tick, now)
-  local text = redis.call('HGET', open, tick)
-  return text and decode(open, tick, text, now)
+local function read(job, tick, now)
+  local text = redis.call('HGET', job, 'open:' .. tick)
+  return text and decode(job, tick, text, now)
 end
 
--- read_all returns the records of all open runs by their ticks, and in the order of the server
+-- ticks_of returns the ticks in the field `open`.
+local function ticks_of(open)
+  local ticks = {}
+  for tick in string.gmatch(open or '', '%S+') do
+    ticks[#ticks + 1] = tick
+  end
+  return ticks
+end
+
+-- read_all returns the records of the runs in the field `open` by their ticks, and in the order in which they were opened
 -- tick, text, tick, text, …
-local function read_all(open, now)
-  local list, records = redis.call('HGETALL', open), {}
-  for i = 1, #list, 2 do
-    records[list[i]], list[i + 1] = decode(open, list[i], list[i + 1], now)
+local function read_all(job, open, now)
+  local records, list, fields = {}, {}, {}
+  local ticks = ticks_of(open)
+  for i, tick in ipairs(ticks) do
+    fields[i] = 'open:' .. tick
+  end
+  for i, text in ipairs(#ticks > 0 and redis.call('HMGET', job, unpack(fields)) or {}) do
+    local tick = ticks[i]
+    list[2 * i - 1] = tick
+    records[tick], list[2 * i] = decode(job, tick, text, now)
   end
   return records, list
+end
+
+-- write stores the record of an open run.
+local function write(job, tick, record)
+  redis.call('HSET', job, 'open:' .. tick, cjson.encode(record))
+end
+
+-- add opens a run.
+local function add(job, tick, record)
+  redis.call('HSET', job, 'open', (redis.call('HGET', job, 'open') or '') .. ' ' .. tick)
+  write(job, tick, record)
+end
+
+-- drop removes a run that has ended.
+local function drop(job, tick)
+  local left = ''
+  for _, other in ipairs(ticks_of(redis.call('HGET', job, 'open'))) do
+    left = other == tick and left or left .. ' ' .. other
+  end
+  redis.call('HDEL', job, 'open:' .. tick) -- the first write, as it also works without free memory
+  redis.call('HSET', job, 'open', left)
 end
 
 -- held_until returns when the hold on a run ended that is no longer held, or the pause before its next attempt. A
@@ -133,11 +173,6 @@ local function given_up(record)
     return 'failed', #tries > 0 and tries[#tries].error or 'its holder released it'
   end
   return 'unknown', 'its holder died or released it'
-end
-
--- newer reports whether a tick is newer than another one, if there is one.
-local function newer(tick, than)
-  return tonumber(tick) > tonumber(than or 0)
 end
 
 -- follow gives a key the TTL of the job.
@@ -183,21 +218,14 @@ local function id_of(record)
   return record.asked and record.asked.id
 end
 
--- end_run ends the run of a tick, which was held until `ended`, records and announces it. If the job was
--- evicted, it gets a schema again, as each ledger has one.
-local function end_run(job, open, runs, keep, channel, tick, record, outcome, reason, ended)
+-- end_run ends the run of a tick, which was held until `ended`, records and announces it.
+local function end_run(job, runs, keep, channel, tick, record, outcome, reason, ended)
   ended = whole(ended)
-  local v, last, ok = unpack(redis.call('HMGET', job, 'v', 'last', 'ok'))
-  redis.call('HDEL', open, tick)
-  redis.call('HDEL', job, 'open:' .. tick)
-  local set = {'v', v or SCHEMA, 'outcome', outcome}
-  if newer(tick, last) then
-    set[#set + 1], set[#set + 2] = 'last', tick
+  drop(job, tick)
+  redis.call('HSET', job, 'outcome', outcome)
+  if outcome == 'succeeded' and tonumber(tick) > tonumber(redis.call('HGET', job, 'ok') or 0) then
+    redis.call('HSET', job, 'ok', tick)
   end
-  if outcome == 'succeeded' and newer(tick, ok) then
-    set[#set + 1], set[#set + 2] = 'ok', tick
-  end
-  redis.call('HSET', job, unpack(set))
   log(job, runs, keep, {
     tick = tick, attempt = record.attempt, holder = record.holder, token = record.token,
     start = record.start, ['end'] = ended, outcome = outcome, error = reason, tries = record.tries, id = id_of(record),
@@ -237,22 +265,20 @@ local function obey(job, entry)
 end
 
 -- opened opens the run of a tick that was asked for, like a run that was released before it began.
-local function opened(job, open, tick, asked, unsure)
-  redis.call('HSET', job, 'open:' .. tick, tick)
-  redis.call('HSET', open, tick, cjson.encode({
+local function opened(job, tick, asked, unsure)
+  add(job, tick, {
     run = '', holder = '', attempt = '0', token = '0', start = whole((server_time())), til = '0',
     asked = asked, unsure = unsure and '1' or nil,
-  }))
-  follow(job, open)
+  })
 end
 
 -- request opens the run of a tick that an operator has requested. The tombstone says for `keep` ms that it is done.
-local function request(job, open, acts, tomb, keep, tick, what, who, why, unsure, id)
+local function request(job, acts, tomb, keep, tick, what, who, why, unsure, id)
   local now = whole((server_time()))
   acted(acts, now, what, tick, who, why)
   follow(job, acts)
   redis.call('SET', tomb, tick, 'PX', keep)
-  opened(job, open, tick, {what = what, who = who, why = why, at = now, id = id}, unsure)
+  opened(job, tick, {what = what, who = who, why = why, at = now, id = id}, unsure)
 end
 
 -- requested reports whether an operator has requested a run.

@@ -14,8 +14,8 @@ local RECENT = 4
 -- that ended last; def: the acting definition; members: the live replicas as JSON, only in the reply of job_status; soon: the first instant of a
 -- run that waits for one; coming: those runs as JSON, only in the reply of job_status; ttl: of a lease on a run
 -- (ms), as the replicas of the acting definition have it. The pairs are the open runs.
-local function state(job, open, runs, us, g)
-  local f = redis.call('HMGET', job, 'last', 'ok', 'paused', 'born', 'next', 'id', 'spec', 'control', 'outcome', 'def', 'ttl')
+local function state(job, runs, us, g)
+  local f = redis.call('HMGET', job, 'last', 'ok', 'paused', 'born', 'next', 'id', 'spec', 'control', 'outcome', 'def', 'ttl', 'open')
   local changed, run = '', {}
   for _, text in ipairs(redis.pcall('LRANGE', runs, 0, RECENT - 1)) do -- an ACL that forbids it stops nothing
     local _, entry = pcall(cjson.decode, text)
@@ -33,7 +33,7 @@ local function state(job, open, runs, us, g)
     f[5] or '', g.same, g.mine, changed, f[6] or '', f[7] or '', g.others, g.wait or 0, f[8] or '', f[9] or '',
     f[10] or '', g.members or '', g.soon or '', g.coming or '', f[11] or '',
   }
-  local _, list = read_all(open, math.floor(us / 1000))
+  local _, list = read_all(job, f[12], math.floor(us / 1000))
   for _, text in ipairs(list) do
     answer[#answer + 1] = text
   end
