@@ -54,7 +54,7 @@ const (
 	UseOwned      = "rwmutex"    // ReentrantMutex, RWMutex and Semaphore
 	UseElection   = "election"   // LeaderElector
 	UsePartitions = "partitions" // package partition
-	UseJob        = "job"        // singleton.Runner and singleton.Once
+	UseJob        = "job"        // singleton.Runner
 )
 
 // Config configures Examine. Its zero value has working defaults.

@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/noonlock/noonlock"
 	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
@@ -54,51 +52,57 @@ func TestTriggerAt(t *testing.T) {
 		at := f.now().Add(2 * time.Second).Truncate(time.Millisecond)
 		secret := "a secret\x00\xff\n{}"
 		for range 2 {
-			testenv.Must(t, job.TriggerAt(ann, "x", at, secret))
+			testenv.Must(t, second1(job.TriggerAt(ann, "x", at, secret)))
 		}
-		testenv.Must(t, job.TriggerAt(t.Context(), "z", at.Add(time.Second), ""))
-		testenv.MustIs(t, job.TriggerAt(t.Context(), "x", at, "b"), singleton.ErrConflict)
-		testenv.MustIs(t, job.TriggerAt(t.Context(), "x", at.Add(1), secret), singleton.ErrConflict)
+		testenv.Must(t, second1(job.TriggerAt(t.Context(), "z", at.Add(time.Second), "")))
+		testenv.MustIs(t, second1(job.TriggerAt(t.Context(), "x", at, "b")), singleton.ErrConflict)
+		testenv.MustIs(t, second1(job.TriggerAt(t.Context(), "x", at.Add(1), secret)), singleton.ErrConflict)
 		st := f.status("draw")
-		if len(st.Pending) != 2 || st.Coming != 2 || len(st.Open) != 0 {
+		if len(st.Open) != 2 {
 			t.Fatalf("the status is %+v", st)
 		}
-		if p := st.Pending[0]; p.ID != "x" || !p.At.Equal(at) || p.Bytes != len(secret) || p.By != "ann" || p.Reason != "order 7" || p.Requested.IsZero() {
-			t.Errorf("pending is %+v", p)
+		if o := st.Open[0]; o.Request.ID != "x" || o.NotBefore.Sub(at).Abs() > time.Millisecond || o.Attempt != 0 || o.Request.By != "ann" || o.Request.Reason != "order 7" {
+			t.Errorf("the run that waits is %+v", o)
 		}
+		_, err := job.Result(t.Context(), "x")
+		testenv.MustIs(t, err, singleton.ErrNotEnded)
 		testenv.Must(t, job.CancelAt(t.Context(), "z"))
-		testenv.MustIs(t, job.TriggerAt(t.Context(), "z", at.Add(time.Second), ""), singleton.ErrCanceled)
+		testenv.Must(t, second1(job.TriggerAt(t.Context(), "z", at.Add(time.Second), "")))
 		testenv.MustIs(t, job.CancelAt(t.Context(), "z"), singleton.ErrNotOpen)
 		testenv.MustIs(t, job.CancelAt(t.Context(), "unknown"), singleton.ErrNotOpen)
 		f.Until("it has run", func() bool { return len(f.runs("draw")) == 2 })
 		x := f.runs("draw")[1]
-		if x.ID != "x" || x.Tick.Before(at) || x.Tick.After(at.Add(time.Second)) || x.Outcome != singleton.OutcomeSucceeded {
+		if x.ID != "x" || x.Start.Before(at) || x.Start.After(at.Add(time.Second)) || x.Outcome != singleton.OutcomeSucceeded {
 			t.Errorf("the run is %+v, want it at %v", x, at)
 		}
 		if z := f.runs("draw")[0]; z.ID != "z" || z.Outcome != singleton.OutcomeSkipped || z.Error != "canceled" {
 			t.Errorf("the canceled one is %+v", z)
 		}
-		testenv.Must(t, job.TriggerAt(ann, "x", at, secret))
-		testenv.Must(t, job.TriggerAt(t.Context(), "fails", at.Add(-time.Hour), "again"))
+		testenv.Must(t, second1(job.TriggerAt(ann, "x", at, secret)))
+		testenv.Must(t, second1(job.TriggerAt(t.Context(), "fails", at.Add(-time.Hour), "again")))
 		f.Until("it has failed", func() bool { return len(f.runs("draw")) == 3 })
 		mended.Store(true)
-		testenv.Must(t, job.Rerun(t.Context(), f.runs("draw")[2].RunID))
+		failed, err := job.Result(t.Context(), "fails")
+		testenv.Must(t, err)
+		testenv.Must(t, job.Rerun(t.Context(), failed.RunID))
 		f.Until("it has run again", func() bool { return len(f.runs("draw")) == 4 })
 		if got := fmt.Sprintf("%q", f.ids()); got != fmt.Sprintf("%q", map[string][]string{"x": {secret}, "fails": {"again", "again"}}) {
 			t.Errorf("runs began as %s", got)
 		}
+		_, err = job.Result(t.Context(), "unknown")
+		testenv.MustIs(t, err, singleton.ErrNoRun)
 		acts, err := job.Actions(t.Context(), 10)
 		testenv.Must(t, err)
 		all, err := json.Marshal([]any{f.runs("draw"), acts, f.status("draw")})
 		testenv.Must(t, err)
-		for _, text := range []string{string(all), f.log.String(), fmt.Sprint(f.Raw.HGet(t.Context(), f.key("draw", "payloads"), "x"))} {
+		for _, text := range []string{string(all), f.log.String(), fmt.Sprint(f.Raw.HGetAll(t.Context(), f.key("draw", "payloads")), f.Raw.LRange(t.Context(), f.key("draw", "runs"), 0, -1))} {
 			if strings.Contains(text, "a secret") {
 				t.Errorf("a payload is shown, or kept after success: %s", text)
 			}
 		}
 		for _, bad := range []error{
-			job.TriggerAt(t.Context(), "", at, ""), job.TriggerAt(t.Context(), "a b", at, ""), job.TriggerAt(t.Context(), "a", time.Time{}, ""),
-			job.TriggerAt(t.Context(), "a", at, strings.Repeat("x", 4097)), job.CancelAt(t.Context(), ""),
+			second1(job.TriggerAt(t.Context(), "", at, "")), second1(job.TriggerAt(t.Context(), "a b", at, "")), second1(job.TriggerAt(t.Context(), "a", time.Time{}, "")),
+			second1(job.TriggerAt(t.Context(), "a", at, strings.Repeat("x", 4097))), job.CancelAt(t.Context(), ""),
 		} {
 			testenv.MustIs(t, bad, noonlock.ErrConfig)
 		}
@@ -126,9 +130,9 @@ func TestFault132_OnceAtAnInstant(t *testing.T) {
 				t.Errorf("%s: %s", when, got)
 			}
 		}
-		lost := net.Inject(t, lockcoretest.Fault{Kind: lockcoretest.SwallowReply, Count: 1, Match: request("at")})
+		lost := net.Inject(t, lockcoretest.Fault{Kind: lockcoretest.SwallowReply, Count: 1, Match: request("trigger")})
 		begin := f.now()
-		testenv.Must(t, job.TriggerAt(t.Context(), "reply", begin.Add(time.Minute), ""))
+		testenv.Must(t, second1(job.TriggerAt(t.Context(), "reply", begin.Add(time.Minute), "")))
 		lockcoretest.MustFire(f, lost)
 
 		f.Bubble.StepClock(-time.Hour)
@@ -138,12 +142,12 @@ func TestFault132_OnceAtAnInstant(t *testing.T) {
 		f.Pass(time.Minute)
 		ran("when it has", "reply:[]")
 		f.Bubble.StepClock(-time.Hour)
-		testenv.Must(t, job.TriggerAt(t.Context(), "reply", begin.Add(time.Minute), ""))
-		testenv.Must(t, job.TriggerAt(t.Context(), "back", begin.Add(-2*time.Hour), ""))
+		testenv.Must(t, second1(job.TriggerAt(t.Context(), "reply", begin.Add(time.Minute), "")))
+		testenv.Must(t, second1(job.TriggerAt(t.Context(), "back", begin.Add(-2*time.Hour), "")))
 		f.Pass(time.Minute)
 		ran("after the clock was set back", "back:[] reply:[]")
 
-		testenv.Must(t, job.TriggerAt(t.Context(), "death", f.now().Add(time.Minute), "p"))
+		testenv.Must(t, second1(job.TriggerAt(t.Context(), "death", f.now().Add(time.Minute), "p")))
 		f.Pass(2 * time.Minute)
 		ran("after a death", "back:[] death:[p p] reply:[]")
 		for _, r := range f.all { // they hear of nothing
@@ -151,20 +155,20 @@ func TestFault132_OnceAtAnInstant(t *testing.T) {
 				r.net.Inject(t, lockcoretest.Fault{Kind: lockcoretest.DropMessage})
 			}
 		}
-		testenv.Must(t, job.TriggerAt(t.Context(), "unheard", f.now(), ""))
+		testenv.Must(t, second1(job.TriggerAt(t.Context(), "unheard", f.now(), "")))
 		f.Pass(31 * time.Second)
 		ran("after a lost message", "back:[] death:[p p] reply:[] unheard:[]")
-		testenv.Must(t, job.TriggerAt(t.Context(), "late", f.now().Add(time.Minute), ""))
+		testenv.Must(t, second1(job.TriggerAt(t.Context(), "late", f.now().Add(time.Minute), "")))
 		f.Pass(61 * time.Second)
 		ran("after another one", "back:[] death:[p p] late:[] reply:[] unheard:[]")
 
 		testenv.Must(t, job.Pause(t.Context()))
-		testenv.Must(t, job.TriggerAt(t.Context(), "without", f.now(), ""))
+		testenv.Must(t, second1(job.TriggerAt(t.Context(), "without", f.now(), "it")))
 		testenv.Must(t, f.Raw.Del(t.Context(), f.key("draw", "payloads")).Err())
 		testenv.Must(t, job.Resume(t.Context()))
 		f.Pass(time.Minute)
 		ran("after its payload was lost", "back:[] death:[p p] late:[] reply:[] unheard:[]")
-		if runs := f.runs("draw"); runs[len(runs)-1].ID != "without" || runs[len(runs)-1].Error != "payload lost" {
+		if runs := f.runs("draw"); runs[len(runs)-1].ID != "without" || runs[len(runs)-1].Error != "the server lost its payload" {
 			t.Errorf("the history is %+v", runs)
 		}
 	})
@@ -174,16 +178,17 @@ func TestFault132_OnceAtAnInstant(t *testing.T) {
 // all run, and an operator's trigger is not refused meanwhile. The number that may wait is bounded.
 func TestManyInstants(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
-		const many = 300
+		const many = 99
 		f.start("ab", never, nil, singleton.JobConfig{KeepRuns: 2})
 		f.Pass(10 * time.Second)
 		job := f.job("draw")
 		noon := f.now().Add(time.Hour)
 		for i := range many {
-			testenv.Must(t, job.TriggerAt(t.Context(), fmt.Sprint("noon-", i), noon, strconv.Itoa(i)))
+			testenv.Must(t, second1(job.TriggerAt(t.Context(), fmt.Sprint("noon-", i), noon, strconv.Itoa(i))))
 		}
-		testenv.Must(t, job.TriggerAt(t.Context(), "year", f.now().Add(400*24*time.Hour), ""))
-		for _, part := range []string{"job", "due", "payloads", "runs"} {
+		testenv.Must(t, second1(job.TriggerAt(t.Context(), "year", f.now().Add(400*24*time.Hour), "")))
+		testenv.MustIs(t, second1(job.TriggerAt(t.Context(), "one-more", noon, "")), singleton.ErrTriggers)
+		for _, part := range []string{"job", "payloads", "runs"} {
 			if left := f.PTTL(f.key("draw", part)); f.Exists(f.key("draw", part)) && left < 429*24*time.Hour {
 				t.Errorf("%s is kept for %s", part, left)
 			}
@@ -207,17 +212,32 @@ func TestManyInstants(t *testing.T) {
 		for _, e := range f.book.all() {
 			runs[e.run.RunID] = true
 		}
-		if ids := f.ids(); len(ids) != many+1 || len(runs) != many+1 || len(f.book.all()) != many+1 || f.status("draw").Coming != 1 {
-			t.Errorf("%d ids and %d runs of %d, and %d wait", len(ids), len(runs), len(f.book.all()), f.status("draw").Coming)
+		if ids := f.ids(); len(ids) != many+1 || len(runs) != many+1 || len(f.book.all()) != many+1 {
+			t.Errorf("%d ids and %d runs of %d", len(ids), len(runs), len(f.book.all()))
 		}
-		var full []redis.Z
-		for i := range 9999 {
-			full = append(full, redis.Z{Score: float64(noon.Add(9999 * time.Hour).UnixMilli()), Member: fmt.Sprint("full-", i)})
+	})
+}
+
+// A run that was requested for an instant and lost is requested again: its key and its marker are the same.
+func TestKeyOfAnID(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fleet) {
+		f.start("a", never, nil, singleton.JobConfig{})
+		f.Pass(time.Second)
+		request := func(id string) singleton.Run {
+			t.Helper()
+			n := len(f.book.all())
+			testenv.Must(t, second1(f.job("draw").TriggerAt(t.Context(), id, f.now(), "")))
+			f.Pass(time.Second)
+			return f.begun("draw", n+1)[n].run
 		}
-		testenv.Must(t, f.Raw.ZAdd(t.Context(), f.key("draw", "due"), full...).Err())
-		testenv.MustIs(t, job.TriggerAt(t.Context(), "one-more", noon.Add(time.Hour*9999), ""), singleton.ErrTriggers)
-		if err := job.TriggerAt(t.Context(), "noon-1", noon, "1"); err != nil {
-			t.Errorf("a known id: %v", err)
+		first := request("x")
+		testenv.Must(t, f.Raw.FlushAll(t.Context()).Err())
+		f.Pass(time.Minute)
+		if again := request("x"); again.Key() != first.Key() || again.RunID == first.RunID || again.Marker().ID != "x" {
+			t.Errorf("the key of the lost run is %s, then %s", first.Key(), again.Key())
+		}
+		if other := request("y"); other.Key() == first.Key() {
+			t.Errorf("two ids have the key %s", other.Key())
 		}
 	})
 }

@@ -51,10 +51,10 @@ func everyCall(e *testenv.Env, c *lockcore.Client, ttl time.Duration, add testen
 	}
 	once := func(name string) (do func(context.Context) error, _ <-chan struct{}) {
 		began := make(chan struct{}, 100)
-		o, err := singleton.NewOnce(c, name, singleton.OnceConfig{TTL: ttl, ShutdownTimeout: testenv.BoundShutdown})
+		o, err := singleton.NewRunner(c, singleton.Config{TTL: ttl, Drain: -1, ShutdownTimeout: testenv.BoundShutdown})
 		testenv.Must(e, err)
 		return func(ctx context.Context) error {
-			return o.Do(ctx, func(ctx context.Context) error {
+			return o.Once(ctx, name, func(ctx context.Context) error {
 				began <- struct{}{}
 				<-ctx.Done()
 				return ctx.Err()
@@ -67,11 +67,11 @@ func everyCall(e *testenv.Env, c *lockcore.Client, ttl time.Duration, add testen
 	add("Runner.Run without a run", func(ctx context.Context) { _ = idle.Run(ctx) })
 
 	do, began := once("migration")
-	add("Once.Do during its work", begun(e, "the work", do, began))
+	add("Runner.Once during its work", begun(e, "the work", do, began))
 	again, _ := once("migration")
-	add("Once.Do while it waits", func(ctx context.Context) { _ = again(ctx) })
+	add("Runner.Once while it waits", func(ctx context.Context) { _ = again(ctx) })
 	first, _ := once("vacant")
-	add("Once.Do of vacant work", func(ctx context.Context) { _ = first(ctx) })
+	add("Runner.Once of vacant work", func(ctx context.Context) { _ = first(ctx) })
 
 	job, err := singleton.NewJob(c, "draw")
 	testenv.Must(e, err)
@@ -82,7 +82,8 @@ func everyCall(e *testenv.Env, c *lockcore.Client, ttl time.Duration, add testen
 	add("Job.Rerun", func(ctx context.Context) { _ = job.Rerun(ctx, singleton.RunOf(60_000)) })
 	add("Job.Actions", func(ctx context.Context) { _, _ = job.Actions(ctx, 10) })
 	add("Job.CancelAt", func(ctx context.Context) { _ = job.CancelAt(ctx, "x") })
-	add("Job.TriggerAt", func(ctx context.Context) { _ = job.TriggerAt(ctx, "x", time.Now(), "") })
+	add("Job.Result", func(ctx context.Context) { _, _ = job.Result(ctx, "x") })
+	add("Job.TriggerAt", func(ctx context.Context) { _, _ = job.TriggerAt(ctx, "x", time.Now(), "") })
 	add("Job.Cancel", func(ctx context.Context) { _, _ = job.Cancel(ctx, singleton.RunID{}) })
 	add("Job.Forget", func(ctx context.Context) { _ = job.Forget(ctx) })
 	add("Job.Trigger", func(ctx context.Context) { _, _ = job.Trigger(ctx) })

@@ -119,7 +119,7 @@ func TestFault26_OperatorsLoseTheReply(t *testing.T) {
 			return nil, j.Resume(ctx)
 		}, true, 0, singleton.ErrNoLedger},
 		{"TriggerAt", func(ctx context.Context, j *singleton.Job, _ singleton.RunID) ([]singleton.RunID, error) {
-			return nil, j.TriggerAt(ctx, "new", time.Now(), "")
+			return nil, second1(j.TriggerAt(ctx, "new", time.Now(), ""))
 		}, true, 0, singleton.ErrNoLedger},
 	} {
 		inBubble(t, func(t *testing.T, f *fleet) {
@@ -136,9 +136,9 @@ func TestFault26_OperatorsLoseTheReply(t *testing.T) {
 			testenv.Must(t, err)
 			f.Until("the job is there", func() bool { _, err := job.Status(t.Context()); return err == nil })
 			if c.left > 0 {
-				testenv.Must(t, job.TriggerAt(t.Context(), "slow", f.now(), ""))
+				testenv.Must(t, second1(job.TriggerAt(t.Context(), "slow", f.now(), "")))
 			}
-			testenv.Must(t, job.TriggerAt(t.Context(), "later", f.now().Add(time.Hour), ""))
+			testenv.Must(t, second1(job.TriggerAt(t.Context(), "later", f.now().Add(time.Hour), "")))
 			_, err = job.Trigger(t.Context())
 			testenv.Must(t, err)
 			running := f.begun("draw", c.left+1)[c.left].run.RunID

@@ -12,19 +12,13 @@ import (
 	"github.com/noonlock/noonlock/singleton"
 )
 
-// What a Runner or a Once refuses, with the field, before any request.
+// What a Runner refuses, with the field, before any request.
 func TestRefusals(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
 		r := f.replica("a", singleton.Config{})
 		work := func(context.Context, singleton.Run) error { return nil }
-		once := func(name string, cfg singleton.OnceConfig) error {
-			return second1(singleton.NewOnce(r.client, name, cfg))
-		}
 		if r.runner.Ready() == nil {
 			t.Error("ready before it has run")
-		}
-		if err := once(strings.Repeat("n", 195), singleton.OnceConfig{}); err != nil {
-			t.Errorf("the longest name: %v", err)
 		}
 		for what, c := range map[string]struct {
 			err   error
@@ -57,14 +51,9 @@ func TestRefusals(t *testing.T) {
 			"Update":             {err: r.runner.Update("a", "@daily", work, singleton.JobConfig{}), field: "name"},
 			"Remove":             {err: r.runner.Remove("a"), field: "name"},
 
-			"NewOnce, no client":         {err: second1(singleton.NewOnce(nil, "x", singleton.OnceConfig{})), field: "client"},
-			"a long name of a Once":      {err: once(strings.Repeat("n", 196), singleton.OnceConfig{}), field: "name"},
-			"a Once's name with a brace": {err: once("a{b", singleton.OnceConfig{}), field: "name"},
-			"OnceConfig.TTL":             {err: once("x", singleton.OnceConfig{TTL: 25 * time.Hour}), field: "OnceConfig.TTL"},
-			"OnceConfig.MaxAttempts":     {err: once("x", singleton.OnceConfig{MaxAttempts: -1}), field: "OnceConfig.MaxAttempts"},
-			"Remember":                   {err: once("x", singleton.OnceConfig{Remember: time.Hour}), field: "OnceConfig.Remember"},
-			"a Once's ShutdownTimeout":   {err: once("x", singleton.OnceConfig{ShutdownTimeout: -1}), field: "OnceConfig.ShutdownTimeout"},
-			"a Once without work":        {err: f.once(r.client, singleton.OnceConfig{}).Do(t.Context(), nil), field: "work"},
+			"a long name of a Once":         {err: r.runner.Once(t.Context(), strings.Repeat("n", 196), mustNotRun(t)), field: "name"},
+			"a name of a Once with a brace": {err: r.runner.Once(t.Context(), "a{b", mustNotRun(t)), field: "name"},
+			"a Once without work":           {err: r.runner.Once(t.Context(), "x", nil), field: "work"},
 		} {
 			var refused *noonlock.ConfigError
 			switch {

@@ -49,26 +49,48 @@ func (j *Job) Trigger(ctx context.Context) (RunID, error) {
 	return RunID(id), err
 }
 
-// TriggerAt requests one run of the job at an instant, with a payload of up to 4 KiB, which the work gets in Run. The
-// instant is one of the server's clock and is rounded up to a millisecond; one that is over means now. The run is
-// then triggered: see Trigger. Its RunID is the time at which it was opened, which is later if the
-// job is paused, or if fifty triggered runs are open. Replicas find it within 30 s if a message is lost. Until then it
-// belongs to the job: neither CatchUp nor KeepRuns nor a new definition affects it, and the ledger is kept at least
-// until then. If the server loses its data, it is lost. Replicas of an older release run it without ID and Payload.
+// TriggerAt requests one run of the job that does not begin before an instant, with a payload of up to 4 KiB, which the work
+// gets in Run. The instant is one of the server's clock and is rounded up to a millisecond; one that is over means now. The
+// run is then claimed like that of Trigger, and in a paused job after the pause. Replicas find it within 30 s if a message is
+// lost. Neither CatchUp nor KeepRuns nor a new definition affects it, and the ledger is kept at least until its instant. If
+// the server loses its data, it is lost.
 //
 // The id identifies the run: 1 to 200 bytes, as a lock's name. A repeated call with the same id, instant and payload
-// has no effect, also after the run. So repeat it if the error matches lockcore.ErrUnknown. An id is known until 10,000
-// later ones were opened, and for at least five minutes after its own was.
+// has no effect, and returns the same RunID, also after the run. So repeat it if the error matches lockcore.ErrUnknown. An id is known
+// until a day after its instant. Run.Key and Run.Marker are made of it.
 //
-// The errors are ErrConflict, ErrCanceled if CancelAt has removed the run, ErrTriggers while 10,000 runs wait,
-// ErrNoLedger, ErrNewerSchema and a *noonlock.ConfigError. The payload is in no log, metric and history. It is
-// dropped when the run has succeeded.
-func (j *Job) TriggerAt(ctx context.Context, id string, at time.Time, payload string) error {
-	return j.ledger.TriggerAt(ctx, id, at, payload)
+// The errors are ErrConflict, ErrTriggers while a hundred runs of TriggerAt are open, ErrNoLedger, ErrNewerSchema and a
+// *noonlock.ConfigError. The payload is in no log, metric and history. It is dropped when the run has succeeded.
+func (j *Job) TriggerAt(ctx context.Context, id string, at time.Time, payload string) (RunID, error) {
+	run, err := j.ledger.TriggerAt(ctx, id, at, payload)
+	return RunID(run), err
 }
 
-// CancelAt cancels the run of TriggerAt with the id: one that waits for its instant ends as skipped with the reason
-// canceled, and one that has begun as with Cancel. The errors are those of Cancel.
+// Result returns how the run of TriggerAt with that id ended last. The errors are ErrNotEnded, ErrNoRun if neither the open
+// runs nor the history have it, ErrNoLedger and ErrNewerSchema.
+func (j *Job) Result(ctx context.Context, id string) (HistoryEntry, error) {
+	state, err := j.ledger.Status(ctx)
+	if err != nil {
+		return HistoryEntry{}, err
+	}
+	for _, run := range state.Open {
+		if run.Asked != nil && run.Asked.ID == id {
+			return HistoryEntry{}, fmt.Errorf("%w: id %q of job %q", ErrNotEnded, id, j.name)
+		}
+	}
+	runs, err := j.Runs(ctx, ledger.MostRuns)
+	if err != nil {
+		return HistoryEntry{}, err
+	}
+	for _, e := range runs {
+		if e.ID == id {
+			return e, nil
+		}
+	}
+	return HistoryEntry{}, fmt.Errorf("%w: id %q of job %q", ErrNoRun, id, j.name)
+}
+
+// CancelAt cancels the run of TriggerAt with the id, as Cancel does.
 func (j *Job) CancelAt(ctx context.Context, id string) error { return j.ledger.CancelAt(ctx, id) }
 
 // Rerun runs a tick or a triggered run again that ended as failed or unknown, or was skipped. Any
@@ -111,8 +133,8 @@ func (j *Job) Cancel(ctx context.Context, id RunID) (canceled []RunID, err error
 	return canceled, err
 }
 
-// Forget removes the ledger of a job that no replica runs any more: its state, its history, its actions, and the runs that
-// wait for their instants. Otherwise the ledger expires after 30 days or more, or never if the job is paused. The counter of
+// Forget removes the ledger of a job that no replica runs any more: its state, its history, its actions, and its open runs.
+// Otherwise the ledger expires after 30 days or more, or never if the job is paused. The counter of
 // fencing tokens is kept for its week, so that a job that gets the name again has greater tokens. A replica that adds the job
 // later begins a new ledger, and no earlier tick runs.
 //
@@ -142,11 +164,11 @@ var (
 	// has removed it.
 	ErrNoLedger = ledger.ErrNoLedger
 
-	// ErrTriggers is returned by Trigger while a hundred triggered runs are open, by Rerun while a hundred runs are
-	// open, and by TriggerAt while 10,000 runs wait.
+	// ErrTriggers is returned by Trigger and by TriggerAt while a hundred runs of that call are open, and by Rerun while a
+	// hundred runs are open.
 	ErrTriggers = ledger.ErrTriggers
 
-	// ErrNotEnded is returned by Rerun if the tick is running, or is open for replicas.
+	// ErrNotEnded is returned by Rerun and Result if the run has not ended.
 	ErrNotEnded = ledger.ErrNotEnded
 
 	// ErrSucceeded is returned by Rerun if the tick has succeeded.
@@ -157,10 +179,10 @@ var (
 	ErrNotOpen = ledger.ErrNotOpen
 
 	// ErrCanceled is matched by the cause of a run's context that ended because of Cancel or CancelAt. The text
-	// says who did it, and why. TriggerAt returns it if CancelAt has canceled the id before its instant.
+	// says who did it, and why.
 	ErrCanceled = ledger.ErrCanceled
 
-	// ErrNoRun is returned by Rerun if the history does not have the tick.
+	// ErrNoRun is returned by Rerun and Result if the history does not have the run.
 	ErrNoRun = ledger.ErrNoRun
 
 	// ErrConflict is returned by TriggerAt if the id belongs to a run with another instant or payload.

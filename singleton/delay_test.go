@@ -59,9 +59,9 @@ func TestLockDelayOfJobs(t *testing.T) {
 		if err := r.runner.Ready(); err != nil || len(f.book.all()) > 0 {
 			t.Errorf("during the delay, %d runs have begun, and Ready is %v", len(f.book.all()), err)
 		}
-		testenv.Must(t, f.once(r.client, singleton.OnceConfig{}).Do(t.Context(), func(context.Context) error { return nil }))
+		testenv.Must(t, f.once(r.client).Once(t.Context(), "migrate-7", func(context.Context) error { return nil }))
 		if f.Clock() < 15*time.Second {
-			t.Errorf("Do returned after %v", f.Clock())
+			t.Errorf("Once returned after %v", f.Clock())
 		}
 		f.recorded("draw", 4)
 		f.ranOnce("draw")

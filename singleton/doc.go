@@ -1,5 +1,5 @@
 // Package singleton runs work on one of many equal replicas: jobs on a schedule ([Runner]), and tasks
-// that one replica does at start-up while the others wait ([Once]).
+// that one replica does at start-up while the others wait ([Runner.Once]).
 //
 //	r, err := singleton.NewRunner(client, singleton.Config{})
 //	err = r.Add("lottery", "0 12 * * *", draw, singleton.JobConfig{TimeZone: shanghai})
@@ -69,14 +69,14 @@
 // # Bounds
 //
 // If the server does not answer, a call returns an error within this time, which includes dialing. A call other
-// than Run and Do returns earlier if ctx ends. Work that does not return when its context is done delays them.
+// than Run and Once returns earlier if ctx ends. Work that does not return when its context is done delays them.
 //
 //	6 s                               Job.Status, Job.Runs, Job.Actions, Job.Pause, Job.Resume,
 //	                                  Job.Trigger, Job.TriggerAt, Job.Cancel,
 //	                                  Job.CancelAt, Job.Forget
 //	6.7 s                             Jobs
-//	12 s                              Job.Rerun
-//	until ctx ends + ShutdownTimeout  Runner.Run, Once.Do
+//	12 s                              Job.Rerun, Job.Result
+//	until ctx ends + ShutdownTimeout  Runner.Run, Runner.Once
 //	0 s                               Job.Watch, Runner.Add, Runner.Update, Runner.Remove,
 //	                                  Runner.Check, Runner.Ready
 //
@@ -118,7 +118,7 @@
 //
 // The keys of a job's ledger begin with the Client's Prefix and "{job/NAME}". A ledger is
 // kept while replicas run the job, then for at least 30 days plus twice the job's interval,
-// and without limit while the job is paused. The ledger of a Once has the name
+// and without limit while the job is paused. The ledger of Once has the name
 // "job/once/NAME".
 //
 // docs/SECURITY.md lists the rights (ACL) that jobs need. Without subscribe or publish, replicas notice

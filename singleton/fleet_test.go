@@ -233,9 +233,9 @@ func (f *fleet) key(job, part string) string { return "noonlock:{job/" + job + "
 // must know the script, so a fault of requests hits a run of it.
 func request(name string) func([]string) bool {
 	shapes := map[string]string{
-		"open": "job runs acts due payloads", "claim": "job runs fence tomb payloads", "complete": "job runs payloads",
-		"at":    "job due payloads runs acts",
-		"renew": "job 3",
+		"open": "job runs acts payloads", "claim": "job runs fence tomb payloads", "complete": "job runs payloads",
+		"trigger": "job tomb runs acts payloads",
+		"renew":   "job 3",
 	}
 	return func(cmd []string) bool {
 		if cmd[0] != "EVALSHA" && cmd[0] != "EVAL" {

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -30,6 +32,7 @@ type follower struct {
 
 	state  ledger.State
 	looked time.Time // when it was read
+	heard  time.Time // when a run of another replica ended, or was found to be held
 	known  knowledge // of what has changed since then
 	beside time.Time // since when there are replicas of other definitions; of an error about that
 	owed   time.Time // the first due tick that does not run, see lookAhead; zero: none
@@ -38,6 +41,9 @@ type follower struct {
 
 	seat  *place // requested for the next claim; nil: none waits for a place
 	waits bool   // the last claim does
+
+	once *onceCall // nil for a job of a Runner
+	over bool      // that call is
 
 	wg      sync.WaitGroup // of the runs of this replica
 	mu      sync.Mutex
@@ -72,8 +78,8 @@ func (r *Runner) newFollower(j *job, end context.CancelCauseFunc) *follower {
 	}
 }
 
-// follow runs one job on this replica until ctx ends and its runs have returned.
-func (f *follower) follow(ctx context.Context) {
+// follow runs one job on this replica until ctx ends or a call of Once is over, and its runs have returned.
+func (f *follower) follow(ctx context.Context) error {
 	defer f.end(nil)
 	defer f.forget()
 	var done func()
@@ -86,9 +92,9 @@ func (f *follower) follow(ctx context.Context) {
 	defer func() { f.waits = false; f.unseat() }()
 	defer f.j.ledger.Watch(func(end *ledger.RunID, succeeded bool) { f.notice(change{end: end, succeeded: succeeded}) })()
 	defer f.j.ready.Run(ctx)() // after the end of ctx it claims nothing, so it is not ready
-	_ = f.run(ctx, func() (pause time.Duration, _ bool, err error) {
+	return f.run(ctx, func() (pause time.Duration, over bool, err error) {
 		pause, err = f.step(ctx, work)
-		return pause, false, err
+		return pause, f.over || ctx.Err() != nil, err
 	})
 }
 
@@ -150,26 +156,30 @@ func (f *follower) act(ctx, work context.Context) (again bool, pause time.Durati
 	if f.state.Superseded || forbidden && len(f.mine) > 0 {
 		return false, pause, nil
 	}
-	if soon := f.state.Soon; !soon.IsZero() && !f.state.Paused { // a look opens the runs that are due
-		left := soon.Sub(f.state.Now) - time.Since(f.looked)
-		if left <= 0 && f.triggered() <= fewTriggers {
-			f.known = outdated
-			return true, 0, nil
+	if f.once != nil {
+		asked := len(f.state.Open) == 0 && !f.once.asked
+		if f.over, err = f.once.step(ctx, f.j.ledger, f.state); f.over || err != nil {
+			return false, 0, err
 		}
-		if left > 0 {
-			pause = min(pause, left)
+		if asked {
+			f.once.asked, f.known = true, outdated
+			return true, 0, nil
 		}
 	}
 	settling := f.state.Settling - time.Since(f.looked)
+	var free []ledger.RunID
 	for _, open := range f.state.Open {
 		left := open.Left - time.Since(f.looked)
-		if open.Holder == f.r.client.Identity() && f.state.Replicas > 1 {
-			left += stepBack
-		}
 		switch {
-		case f.mine[open.Key()] != nil:
+		case open.Holder == f.r.client.Identity() && f.state.Replicas > 1:
+			left += stepBack
+		case open.Asked != nil && open.Attempt == 0 && forbidden:
+			left = max(left, stepBack-time.Since(f.heard))
+		}
+		switch begins := open.Begins(); {
+		case f.mine[open.Key()] != nil, begins && f.state.Paused:
 		case left > 0:
-			blocked = blocked || !open.Over
+			blocked = blocked || !open.Over && !begins
 			pause = min(pause, left+2*time.Millisecond)
 		case open.Over: // as a message says, which may be forged
 			f.known = outdated
@@ -177,11 +187,16 @@ func (f *follower) act(ctx, work context.Context) (again bool, pause time.Durati
 		case blocked && forbidden:
 		case settling > 0 && !open.Triggered && open.Asked == nil:
 			blocked, pause = true, min(pause, settling)
-		default:
+		case forbidden:
 			return f.claim(ctx, work, open.RunID, ledger.ClaimConfig{})
+		default:
+			free = append(free, open.RunID)
 		}
 	}
-	if f.state.Paused || blocked && forbidden {
+	if len(free) > 0 { // any, so that replicas seldom claim the same one
+		return f.claim(ctx, work, free[rand.IntN(len(free))], ledger.ClaimConfig{})
+	}
+	if f.state.Paused || blocked && forbidden || f.once != nil {
 		return false, pause, nil
 	}
 	if settling > 0 {
@@ -196,8 +211,7 @@ func (f *follower) act(ctx, work context.Context) (again bool, pause time.Durati
 	case p.skip != nil:
 		return f.skip(ctx, *p.skip)
 	case !p.run.IsZero():
-		next := f.j.schedule.Next(later(now, p.run))
-		return f.claim(ctx, work, ledger.RunID{Tick: p.run}, ledger.ClaimConfig{Until: p.until, Next: next})
+		return f.claim(ctx, work, ledger.RunID{Tick: p.run}, ledger.ClaimConfig{Until: p.until})
 	case !p.next.IsZero():
 		f.due(p.next)
 		pause = min(pause, p.next.Sub(now)+f.r.clock.slack())
@@ -205,20 +219,13 @@ func (f *follower) act(ctx, work context.Context) (again bool, pause time.Durati
 	return false, pause, nil
 }
 
-// stepBack is how long the replica that has made an attempt leaves the next one to others: the fault may be its own.
+// stepBack is how long the replica that has made an attempt leaves the next one to others, as the fault may be its own,
+// and how long the others leave a request to the replica whose run has ended, as one claim is enough.
 const stepBack = 100 * time.Millisecond
 
-// fewTriggers is half of the open triggers with which the server opens no more runs at their instants (part_due.lua).
-const fewTriggers = 25
-
-// triggered returns the number of open triggers.
-func (f *follower) triggered() (n int) {
-	for _, open := range f.state.Open {
-		if open.Triggered && !open.Over {
-			n++
-		}
-	}
-	return n
+// isOpen reports whether a run is open in the state.
+func (f *follower) isOpen(id ledger.RunID) bool {
+	return slices.ContainsFunc(f.state.Open, func(open ledger.OpenRun) bool { return open.RunID == id })
 }
 
 // notice records a change, and causes a step.
@@ -249,6 +256,9 @@ func (f *follower) catchUp() {
 		case c.run != nil:
 			f.state.Recorded(*c.end, c.succeeded)
 		default:
+			if f.mine[c.end.Key()] == nil && f.isOpen(*c.end) { // its own ends are also announced
+				f.heard = time.Now()
+			}
 			explained = f.state.Ended(*c.end, c.succeeded)
 		}
 		if explained {

@@ -64,6 +64,7 @@ func (f *follower) refused(id ledger.RunID, sent time.Time, err error) (again bo
 	}
 	switch refused.Status {
 	case ledger.ClaimBusy:
+		f.heard = time.Now()
 		// A message announces the end of the run; if its holder dies, the lease ends.
 		if f.j.cfg.AllowOverlap {
 			return true, 0, nil // other work need not wait for it

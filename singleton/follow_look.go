@@ -22,16 +22,11 @@ const rolloutWithin = 10 * time.Minute
 // look reads the ledger. The request contains the former state. If the ledger was lost, a new
 // one begins after the last tick in this state that has ended.
 func (f *follower) look(ctx context.Context) error {
-	before := f.state
-	now, ok := f.r.clock.now()
-	if ok {
-		before.Next = f.j.schedule.Next(later(now, before.Last))
-	}
 	// An aborted request may arrive after leave, and would register this replica again.
 	opening, done := f.stop.Finish(ctx)
 	defer done()
 	sent := time.Now()
-	state, err := f.j.ledger.Open(opening, before)
+	state, err := f.j.ledger.Open(opening, f.state)
 	if err != nil {
 		f.state = state // the replica may have been registered
 		return err
@@ -46,11 +41,8 @@ func (f *follower) look(ctx context.Context) error {
 		}
 	}
 	f.show(f.state.LastSuccess)
-	if !ok {
-		return f.look(ctx) // with the next tick, now that the time of the server is known
-	}
 	f.lookAhead()
-	f.due(before.Next)
+	f.due(f.j.schedule.Next(later(state.Now, state.Last)))
 	return nil
 }
 

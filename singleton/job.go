@@ -135,10 +135,15 @@ type Run struct {
 }
 
 // Key returns an idempotency key: the same for all attempts at a run, and different for
-// every other run.
-func (r Run) Key() string { return r.Job + "@" + strconv.FormatInt(r.RunID.Key(), 10) }
+// every other run. That of a run of TriggerAt is made of its ID, so it stays if the run is lost and requested again.
+func (r Run) Key() string {
+	if r.ID != "" {
+		return r.Job + "@id/" + r.ID
+	}
+	return r.Job + "@" + strconv.FormatInt(r.RunID.Key(), 10)
+}
 
 // Marker returns the marker of the run for Once.Do of package sqlonce.
 func (r Run) Marker() sqlonce.Marker {
-	return sqlonce.Marker{Job: r.Job, Tick: r.Tick, Triggered: r.Triggered, Attempt: r.Attempt, Token: r.Token, Holder: r.Holder, Overlap: r.Overlap}
+	return sqlonce.Marker{Job: r.Job, Tick: r.Tick, Triggered: r.Triggered, ID: r.ID, Attempt: r.Attempt, Token: r.Token, Holder: r.Holder, Overlap: r.Overlap}
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // Three replicas start at once. One migrates the database, and all continue afterwards.
-func ExampleOnce() {
+func ExampleRunner_Once() {
 	server, err := lockcoretest.StartRedis() // in production: the Redis you run
 	if err != nil {
 		panic(err)
@@ -27,13 +27,13 @@ func ExampleOnce() {
 			panic(err)
 		}
 		defer func() { _ = client.Close(ctx) }()
-		// The version is part of the name: a new version is a new task.
-		migration, err := singleton.NewOnce(client, "migrate-2026-05-01", singleton.OnceConfig{})
+		runner, err := singleton.NewRunner(client, singleton.Config{})
 		if err != nil {
 			panic(err)
 		}
 		replicas.Go(func() {
-			results <- migration.Do(ctx, func(context.Context) error {
+			// The version is part of the name: a new version is a new task.
+			results <- runner.Once(ctx, "migrate-2026-05-01", func(context.Context) error {
 				fmt.Println("migrating")
 				return nil
 			})

@@ -17,25 +17,26 @@ import (
 	"github.com/noonlock/noonlock/singleton"
 )
 
-func (f *fleet) once(c *lockcore.Client, cfg singleton.OnceConfig) *singleton.Once {
+// once returns a Runner without jobs.
+func (f *fleet) once(c *lockcore.Client) *singleton.Runner {
 	f.Helper()
-	o, err := singleton.NewOnce(c, "migrate-7", cfg)
+	r, err := singleton.NewRunner(c, singleton.Config{Drain: -1})
 	testenv.Must(f, err)
-	return o
+	return r
 }
 
 type onceWork = func(context.Context) error
 
-// do starts a Do.
-func (f *fleet) do(o *singleton.Once, work onceWork) *replicaRun {
+// do starts a Once.
+func (f *fleet) do(r *singleton.Runner, work onceWork) *replicaRun {
 	f.Helper()
-	return f.run(func(ctx context.Context) error { return o.Do(ctx, work) })
+	return f.run(func(ctx context.Context) error { return r.Once(ctx, "migrate-7", work) })
 }
 
-// waiting returns when that many clients wait for the outcome.
-func (f *fleet) waiting(n int64) {
+// listen returns when that many clients run the work or wait for its outcome.
+func (f *fleet) listen(n int64) {
 	f.Helper()
-	f.Until(fmt.Sprintf("%d wait", n), func() bool { return f.listening("migrate-7") == n })
+	f.Until(fmt.Sprintf("%d listen", n), func() bool { return f.listening("migrate-7") == n })
 }
 
 // A failure is what the text of an ErrOnceFailed says.
@@ -79,10 +80,10 @@ func TestOnceRunsOnOneOfFifty(t *testing.T) {
 				}
 				var all []*replicaRun
 				for i := range replicas {
-					all = append(all, f.do(f.once(f.Client(fmt.Sprintf("replica-%d", i)), singleton.OnceConfig{}), work))
+					all = append(all, f.do(f.once(f.Client(fmt.Sprintf("replica-%d", i))), work))
 				}
 				token := receive(f, runs, "the run")
-				f.waiting(replicas - 1)
+				f.listen(replicas)
 				close(leave)
 				ran := 0
 				for _, r := range all {
@@ -98,11 +99,15 @@ func TestOnceRunsOnOneOfFifty(t *testing.T) {
 						t.Errorf("failure %+v, want the runner's", failed)
 					}
 				}
-				if n := len(runs) + 1; n != 1 || result != nil && ran != 1 {
-					t.Errorf("%d runs, and %d replicas have the work's own error, want 1", n, ran)
+				// On a real server, a call may begin after the failure, which it then does not share.
+				if n := len(runs) + 1; n != 1 && (result == nil || f.Bubble != nil) || result != nil && ran != n {
+					t.Errorf("%d runs, and %d replicas have the work's own error", n, ran)
+				}
+				for len(runs) > 0 {
+					token = <-runs
 				}
 				f.Until("there is no subscriber left", func() bool { return f.listening("migrate-7") == 0 })
-				testenv.Must(t, f.once(f.Client("later"), singleton.OnceConfig{}).Do(t.Context(), func(ctx context.Context) error {
+				testenv.Must(t, f.once(f.Client("later")).Once(t.Context(), "migrate-7", func(ctx context.Context) error {
 					runs <- lockcore.FromContext(ctx).Token()
 					return nil
 				}))
@@ -120,7 +125,7 @@ func TestOnceWaitersDoNotPoll(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
 		const waiters, minutes = 20, 2
 		leave, started := make(chan struct{}), make(chan struct{})
-		f.do(f.once(f.Client("runner"), singleton.OnceConfig{}), func(context.Context) error {
+		f.do(f.once(f.Client("runner")), func(context.Context) error {
 			close(started)
 			<-leave
 			return nil
@@ -132,12 +137,12 @@ func TestOnceWaitersDoNotPoll(t *testing.T) {
 		var all []*replicaRun
 		for i := range waiters {
 			c := f.ClientWith(f.Bubble.OptionsVia(faults), lockcore.Config{Identity: strconv.Itoa(i)})
-			all = append(all, f.do(f.once(c, singleton.OnceConfig{}), mustNotRun(t)))
+			all = append(all, f.do(f.once(c), mustNotRun(t)))
 		}
 		c, deaf := f.Linked("deaf")
 		deaf.Inject(t, lockcoretest.Fault{Kind: lockcoretest.DropMessage, Match: lockcoretest.Channel("noonlock:job:0:once/migrate-7")})
-		late := f.do(f.once(c, singleton.OnceConfig{}), mustNotRun(t))
-		f.waiting(waiters + 1)
+		late := f.do(f.once(c), mustNotRun(t))
+		f.listen(waiters + 2)
 		time.Sleep(minutes * time.Minute)
 		// A look is due when the hold would end, at least 2/3 of its TTL later.
 		if most := waiters * (minutes*60/6 + 4); looks.Fired() > most {
@@ -171,7 +176,7 @@ func mustNotRun(t *testing.T) onceWork {
 func TestOnceWaiterIsCancelled(t *testing.T) {
 	onBoth(t, func(t *testing.T, f *fleet) {
 		started := make(chan struct{})
-		runner := f.do(f.once(f.Client("a"), singleton.OnceConfig{}), func(ctx context.Context) error {
+		runner := f.do(f.once(f.Client("a")), func(ctx context.Context) error {
 			close(started)
 			<-ctx.Done()
 			return ctx.Err()
@@ -179,26 +184,26 @@ func TestOnceWaiterIsCancelled(t *testing.T) {
 		receive(f, started, "the run")
 		why := errors.New("the pod is drained")
 		ctx, cancel := context.WithCancelCause(t.Context())
-		o := f.once(f.Client("b"), singleton.OnceConfig{})
-		waiter := f.run(func(context.Context) error { return o.Do(ctx, mustNotRun(t)) })
-		f.waiting(1)
+		o := f.once(f.Client("b"))
+		waiter := f.run(func(context.Context) error { return o.Once(ctx, "migrate-7", mustNotRun(t)) })
+		f.listen(2)
 		cancel(why)
 		if err := waiter.result(); !errors.Is(err, context.Canceled) || !errors.Is(err, why) {
 			t.Errorf("Do: %v, want canceled and its cause", err)
 		}
-		f.waiting(0)
-		if err := o.Do(ctx, mustNotRun(t)); !errors.Is(err, context.Canceled) {
+		f.listen(1)
+		if err := o.Once(ctx, "migrate-7", mustNotRun(t)); !errors.Is(err, context.Canceled) {
 			t.Errorf("Do with a context that is over: %v", err)
 		}
 		runner.end()
 	})
 }
 
-// A success is kept for Remember after the last call.
+// A success is kept for a year after the last call.
 func TestOnceRemembers(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, f *fleet) {
-		const remember = 720 * time.Hour
+		const remember = 365 * 24 * time.Hour
 		var count atomic.Int64
 		for i, c := range []struct {
 			after time.Duration
@@ -206,7 +211,7 @@ func TestOnceRemembers(t *testing.T) {
 		}{{0, 1}, {remember - time.Minute, 1}, {remember - time.Minute, 1}, {remember + time.Minute, 2}} {
 			time.Sleep(c.after)
 			client := f.Client(strconv.Itoa(i))
-			if err := f.once(client, singleton.OnceConfig{Remember: remember}).Do(t.Context(), func(context.Context) error {
+			if err := f.once(client).Once(t.Context(), "migrate-7", func(context.Context) error {
 				count.Add(1)
 				return nil
 			}); err != nil {

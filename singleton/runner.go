@@ -269,7 +269,7 @@ func (r *Runner) Run(ctx context.Context) error {
 		of, end := context.WithCancelCause(ctx)
 		f := r.newFollower(j, end)
 		j.follower = f
-		wg.Go(func() { f.follow(of) })
+		wg.Go(func() { _ = f.follow(of) })
 	}
 	for _, j := range r.jobs {
 		r.begin(j)

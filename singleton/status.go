@@ -9,6 +9,7 @@ import (
 
 	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
+	"github.com/noonlock/noonlock/singleton/internal/ticks"
 )
 
 // Status is the state of a job, by the server's clock. Later versions may add fields to its
@@ -16,7 +17,7 @@ import (
 type Status struct {
 	Job         string    `json:"job"`
 	Now         time.Time `json:"now"`
-	Next        time.Time `json:"next,omitzero"`         // when the next tick is due, as last reported by a replica
+	Next        time.Time `json:"next,omitzero"`         // when the next tick is due: in the past if no replica runs it
 	Last        time.Time `json:"last"`                  // the newest tick that ran, is running, or was skipped
 	LastSuccess time.Time `json:"last_success,omitzero"` // the newest tick that succeeded
 	// Begun is when the ledger was created: no tick up to then ran or was skipped. It is
@@ -32,20 +33,7 @@ type Status struct {
 	// Definitions are those that have live replicas. There are several during a rollout. The first one
 	// acts, unless it has no replica any more. See JobConfig.Revision.
 	Definitions []Definition `json:"definitions"`
-	Open        []OpenRun    `json:"open"` // runs that have not ended
-	// Coming is the number of runs of TriggerAt that wait for their instants, and Pending the first hundred of them.
-	Coming  int          `json:"coming,omitempty"`
-	Pending []PendingRun `json:"pending,omitempty"`
-}
-
-// A PendingRun is a run of TriggerAt that waits for its instant.
-type PendingRun struct {
-	ID        string    `json:"id"`
-	At        time.Time `json:"at"`
-	Bytes     int       `json:"payload_bytes"` // of its payload, which nothing shows
-	By        string    `json:"by"`            // see lockcore.Operator
-	Reason    string    `json:"reason,omitempty"`
-	Requested time.Time `json:"requested"`
+	Open        []OpenRun    `json:"open"` // runs that have not ended, in the order in which they are due
 }
 
 // A Definition is what replicas have in common that run a job in the same way: the schedule and the
@@ -70,8 +58,10 @@ type OpenRun struct {
 	Token   uint64    `json:"token,omitempty"`
 	Since   time.Time `json:"since"` // when the attempt began, or the run was triggered
 	// Running is true while the lease of the run is valid. If it is false, any replica may make
-	// the next attempt, after the pause if the last one has failed.
+	// the next attempt, but not before NotBefore.
 	Running bool `json:"running"`
+	// NotBefore is the instant of a run of TriggerAt, or the end of the pause after a failed attempt. Zero: it is over.
+	NotBefore time.Time `json:"not_before,omitzero"`
 	// Attempts are the attempts that have ended, oldest first.
 	Attempts []Attempt `json:"attempts,omitempty"`
 	// Request is not nil if an operator has requested the run.
@@ -88,22 +78,35 @@ func (j *Job) Status(ctx context.Context) (Status, error) {
 	}
 	var d ledger.Decoder
 	st := Status{
-		Job: j.name, Now: state.Now, Next: state.Next, Last: state.Last, LastSuccess: state.LastSuccess, Begun: state.Begun,
+		Job: j.name, Now: state.Now, Next: j.next(state), Last: state.Last, LastSuccess: state.LastSuccess, Begun: state.Begun,
 		Paused: state.Paused, PausedSince: state.PausedSince, Schedule: state.Spec, Outcome: Outcome(state.Outcome),
 		Replicas: state.Replicas, TTL: state.TTL, Definitions: definitions(&d, state), Open: []OpenRun{},
 	}
 	for _, run := range state.Open {
+		var notBefore time.Time
+		if !run.Running && run.Left > 0 {
+			notBefore = state.Now.Add(run.Left)
+		}
 		st.Open = append(st.Open, OpenRun{
 			RunID: RunID(run.RunID), Attempt: run.Attempt, Holder: run.Holder, Token: run.Token,
-			Since: run.Start, Running: run.Running, Attempts: attempts(&d, run.Tries),
+			Since: run.Start, Running: run.Running, NotBefore: notBefore, Attempts: attempts(&d, run.Tries),
 			Request: actOn(&d, RunID(run.RunID), run.Asked), Canceled: actOn(&d, RunID(run.RunID), run.Canceled),
 		})
 	}
-	st.Coming = state.Coming.Count
-	for _, run := range state.Coming.Runs {
-		st.Pending = append(st.Pending, PendingRun{run.ID, d.Time(run.Due), run.Size, run.Who, run.Why, d.Time(run.At)})
-	}
 	return st, input.Operation("singleton", "job status", j.name, d.Err)
+}
+
+// next returns the tick after the newest one that is accounted for. While the job is paused or a run is open, it is one
+// that is not due yet.
+func (j *Job) next(state ledger.State) time.Time {
+	s, err := ticks.Read(state.Spec, j.name)
+	if err != nil {
+		return time.Time{}
+	}
+	if state.Paused || slices.ContainsFunc(state.Open, func(run ledger.OpenRun) bool { return !run.Begins() }) {
+		return s.Next(later(state.Now, state.Last)).UTC()
+	}
+	return s.Next(state.Last).UTC()
 }
 
 // definitions returns the definitions of the live replicas: the one that acts, and then the newest first.

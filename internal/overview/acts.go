@@ -45,7 +45,8 @@ func (a Action) Do(ctx context.Context, client *lockcore.Client) (did string, er
 		return "resumed", j.Resume(ctx)
 	case "trigger":
 		if a.ID != "" {
-			return "triggered: " + a.ID + " at " + singleton.RunID{Tick: a.At}.Name(), j.TriggerAt(ctx, a.ID, a.At, a.Load)
+			_, err := j.TriggerAt(ctx, a.ID, a.At, a.Load)
+			return "triggered: " + a.ID + " at " + singleton.RunID{Tick: a.At}.Name(), err
 		}
 		run, err := j.Trigger(ctx)
 		return "triggered: " + run.Name(), err

@@ -98,7 +98,7 @@ func (t Thing) Describe() Description {
 		}
 	case Jobs:
 		return Description{
-			append(row, cell("paused since", t.Job.PausedSince), cell("runs at an instant", t.Job.Coming)),
+			append(row, cell("paused since", t.Job.PausedSince)),
 			[]List{OpenRuns(t.Job.Open)},
 		}
 	case Partitions:

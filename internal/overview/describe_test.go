@@ -121,9 +121,9 @@ func TestDescribe(t *testing.T) {
 			},
 		},
 		{
-			overview.Thing{Kind: overview.Jobs, Job: &singleton.Status{Paused: true, PausedSince: ago(7), Next: now, Outcome: singleton.OutcomeFailed, LastSuccess: ago(400000), Coming: 2}},
+			overview.Thing{Kind: overview.Jobs, Job: &singleton.Status{Paused: true, PausedSince: ago(7), Next: now, Outcome: singleton.OutcomeFailed, LastSuccess: ago(400000)}},
 			"state paused, no replicas | outcome failed | last success 4d15h ago",
-			[]string{"state paused, no replicas | outcome failed | last success 4d15h ago | paused since 7s ago | runs at an instant 2"},
+			[]string{"state paused, no replicas | outcome failed | last success 4d15h ago | paused since 7s ago"},
 		},
 	} {
 		c.thing.Now = now
@@ -151,8 +151,8 @@ func TestDescribeAJob(t *testing.T) {
 			Open: []singleton.OpenRun{
 				{RunID: ann.RunID, Attempt: 2, Holder: "a", Token: 5, Since: ago(10), Running: true, Attempts: []singleton.Attempt{attempt(1, "worse")}, Request: ann},
 				{RunID: tick(5), Since: ago(5)},
+				{RunID: tick(1), Since: ago(1), NotBefore: now.Add(time.Hour), Request: &singleton.Action{Verb: "trigger", By: "ann", ID: "order-7"}},
 			},
-			Pending:     []singleton.PendingRun{{ID: "order-7", At: now.Add(time.Hour), Bytes: 10, By: "ann", Requested: ago(1)}},
 			Definitions: []singleton.Definition{{ID: "d1", Acts: true, Replicas: []singleton.Replica{{Identity: "a", Since: ago(9)}}}},
 		},
 		Runs: []singleton.HistoryEntry{
@@ -168,7 +168,7 @@ func TestDescribeAJob(t *testing.T) {
 		"state running | next tick in 1m | schedule @every 1m | replicas 1 | last tick 1m ago | history since 10m ago",
 		"Runs that have not ended: tick trigger/2026-01-02T03:03:45Z | state running | attempt 2 | holder a | token 5 | since 10s ago | requested trigger by ann: a test | error worse",
 		"Runs that have not ended: tick 2026-01-02T03:04:00Z | state waits for a replica | since 5s ago",
-		"Waiting for their instants: id order-7 | at 2026-01-02T04:04:05Z | payload bytes 10 | by ann | requested 2026-01-02T03:04:04Z",
+		"Runs that have not ended: tick 2026-01-02T03:04:04Z | state waits for its instant | since 1s ago | not before in 1h | requested trigger order-7 by ann",
 		"Replicas and their definitions: replica a | definition d1 | state runs the job | since 9s ago",
 		"Acts of operators: at 2026-01-02T03:03:45Z | action trigger | tick trigger/2026-01-02T03:03:45Z | by ann: a test",
 		"Attempts that failed: tick trigger/2026-01-02T03:03:45Z | attempt 1 | holder a | start 2026-01-02T03:02:26Z | took 1s | error worse",
@@ -190,7 +190,7 @@ func TestDescribeAJob(t *testing.T) {
 			}
 		}
 	}
-	if want := []string{"running cancel /", "waiting cancel /", "succeeded  1000/", "failed rerun 2000/1000", "skipped  /", "unknown rerun /"}; !slices.Equal(rows, want) {
+	if want := []string{"running cancel /", "waiting cancel /", "waiting cancel /", "succeeded  1000/", "failed rerun 2000/1000", "skipped  /", "unknown rerun /"}; !slices.Equal(rows, want) {
 		t.Errorf("runs %q, want %q", rows, want)
 	}
 	if got := (overview.Thing{Kind: overview.Jobs, Job: &d.Status}).Verbs(); !slices.Equal(got, []string{"trigger", "pause", "cancel"}) {

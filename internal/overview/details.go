@@ -86,18 +86,11 @@ func (d Details) Describe() Description {
 	for _, r := range d.Runs {
 		note(r.RunID, r.Attempts, r.Error)
 	}
-	waiting := listOf("Waiting for their instants", st.Pending, func(p singleton.PendingRun) []Cell {
-		return []Cell{
-			cell("id", p.ID, "who"), cell("at", Instant(p.At)), cell("payload bytes", p.Bytes),
-			cell("by", By(p.By, p.Reason)),
-			cell("requested", Instant(p.Requested)),
-		}
-	})
 	runs := Runs(d.Runs)
 	if d.More {
 		runs.Title = fmt.Sprintf(`The newest %d runs ("noonctl history" shows all)`, len(d.Runs))
 	}
-	all.Lists = append(all.Lists, waiting, replicas, Acts(d.Acts), failed, runs)
+	all.Lists = append(all.Lists, replicas, Acts(d.Acts), failed, runs)
 	return all
 }
 
@@ -120,8 +113,11 @@ func OpenRuns(all []singleton.OpenRun) List {
 	l := List{Title: "Runs that have not ended"}
 	for _, o := range all {
 		class, state, last := "waiting", "waits for a replica", singleton.Attempt{}
-		if o.Running {
+		switch {
+		case o.Running:
 			class, state = "running", "running"
+		case !o.NotBefore.IsZero():
+			state = "waits for its instant"
 		}
 		if n := len(o.Attempts); n > 0 {
 			last = o.Attempts[n-1]
@@ -132,7 +128,7 @@ func OpenRuns(all []singleton.OpenRun) List {
 		l.Rows = append(l.Rows, Row{Key: o.Key(), Class: class, Verb: "cancel", Cells: []Cell{
 			cell("tick", o.Name(), "who"), cell("state", state, "who"), cell("attempt", o.Attempt),
 			cell("holder", o.Holder),
-			cell("token", o.Token), cell("since", o.Since), cell("requested", asked(o.Request)),
+			cell("token", o.Token), cell("since", o.Since), cell("not before", o.NotBefore), cell("requested", asked(o.Request)),
 			cell("canceled", asked(o.Canceled)),
 			cell("error", last.Error, "error"),
 		}})
@@ -145,7 +141,11 @@ func asked(act *singleton.Action) string {
 	if act == nil {
 		return ""
 	}
-	return act.Verb + " by " + By(act.By, act.Reason)
+	verb := act.Verb
+	if act.ID != "" {
+		verb += " " + act.ID
+	}
+	return verb + " by " + By(act.By, act.Reason)
 }
 
 // took returns how long a run or an attempt took, 0 if that is unknown.

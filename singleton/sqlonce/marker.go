@@ -2,6 +2,8 @@ package sqlonce
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
 	"fmt"
 	"math"
 	"strconv"
@@ -24,6 +26,9 @@ type Marker struct {
 	// Triggered means that the run has no scheduled instant; set it to singleton.Run.Triggered. Tick is
 	// then when it was requested. Such a run is another one than that of an equal tick.
 	Triggered bool
+	// ID is that of a run of TriggerAt; set it to singleton.Run.ID. The tables then have a number made of it as the
+	// tick, so Tick and Triggered do not matter, and Prune keeps them.
+	ID string
 	// Attempt is stored for readers of the table. 0 to 2^31-1.
 	Attempt int
 	// Token is the fencing token of the attempt, 1 to 2^63-1. A later attempt has a greater one.
@@ -43,8 +48,13 @@ const (
 	maxHolder = 255
 )
 
-// key returns what the tables have as the tick. That of a triggered run is negative.
+// key returns what the tables have as the tick. That of a triggered run is negative, and that of an ID less than that of
+// every instant.
 func (m Marker) key() int64 {
+	if m.ID != "" {
+		sum := sha256.Sum256([]byte(m.ID))
+		return math.MinInt64 + int64(binary.BigEndian.Uint64(sum[:])>>2)
+	}
 	if m.Triggered {
 		return -m.Tick.UnixMilli()
 	}

@@ -156,7 +156,7 @@ func (o *Once) admit(ctx context.Context, s *session, m Marker) (prior *Marker, 
 		}
 	}
 	switch {
-	case m.Tick.UnixMilli() < keptFrom:
+	case m.ID == "" && m.Tick.UnixMilli() < keptFrom:
 		return nil, o.describe(m, "kept from "+stamp(time.UnixMilli(keptFrom)), ErrPruned)
 	case found == nil:
 		return nil, o.describe(m, "inserting the marker", notStored(o.queries.markersTable, "the row is not there", refusal))

@@ -23,9 +23,6 @@ type ClaimConfig struct {
 	// Until is the latest time, by the server's clock, at which the first attempt may
 	// begin. Another replica may still take over a run that began in time. Zero: no limit.
 	Until time.Time
-
-	// Next is the tick after the claimed one, which Status then returns. Zero: unknown.
-	Next time.Time
 }
 
 // Claim claims a run for this process. known is the state of the ledger that
@@ -68,7 +65,7 @@ func (l *Ledger) claim(a *lock.Attempt, id RunID, known State, cfg ClaimConfig) 
 	k := l.keys
 	return l.scripts.claim.Call(wire.Keys(k.job, k.runs, k.fence, k.tomb(a.ID()), k.payloads),
 		a.Value(), id.text(), a.TTL().Milliseconds(), decimal(known.Last.UnixMilli()), l.cfg.MaxAttempts, flag(l.cfg.AllowOverlap),
-		l.cfg.KeepRuns, known.id, l.lock.Client().Identity(), millis(cfg.Until), l.cfg.Definition, k.channel, k.begins, millis(cfg.Next))
+		l.cfg.KeepRuns, known.id, l.lock.Client().Identity(), millis(cfg.Until), l.cfg.Definition, k.channel, k.begins)
 }
 
 // read reads the reply to a claim.

@@ -155,9 +155,6 @@ func (v jobVerdict) granted(list []any, record string) {
 	if len(v.after.runs) != len(v.before.runs) {
 		v.complain("something is in the history")
 	}
-	if v.after.job["next"] != "66" {
-		v.complain("want the next tick")
-	}
 }
 
 func (v jobVerdict) skip() {

@@ -28,12 +28,14 @@ var (
 	ErrRunning     = errors.New("singleton: already running")
 )
 
-// maxOpen limits the open triggers of a job for a Trigger, and its open runs for a Rerun.
-const maxOpen = 100
-
 const (
-	maxPayload = 4096   // bytes of the payload of a run at an instant
-	maxDue     = 10_000 // the runs of a job that wait for their instants
+	// maxOpen limits the open runs of Trigger, those of TriggerAt, and for a Rerun all open runs.
+	maxOpen = 100
+
+	maxPayload = 4096 // bytes
+
+	// idTTL is how long the id of a TriggerAt is known after its instant.
+	idTTL = 24 * time.Hour
 )
 
 // The values of Act.What. The first two are requests of a run.
@@ -63,14 +65,14 @@ func (e *CanceledError) Error() string {
 // Is reports true for ErrCanceled.
 func (e *CanceledError) Is(target error) bool { return target == ErrCanceled }
 
-// mostRuns is the greatest Config.KeepRuns. The handle of an operator does not know that of the job.
-const mostRuns = 1100
+// MostRuns is the greatest Config.KeepRuns. The handle of an operator does not know that of the job.
+const MostRuns = 1100
 
 // The methods below do what those of singleton.Job with the same names do, which have the documentation.
 
 // Status returns the state of the job. Unlike Open it neither creates a ledger nor extends its lifetime.
 func (l *Ledger) Status(ctx context.Context) (State, error) {
-	state, err := l.state(ctx, l.scripts.status.Call(wire.Keys(l.keys.job, l.keys.runs, l.keys.due, l.keys.payloads)))
+	state, err := l.state(ctx, l.scripts.status.Call(wire.Keys(l.keys.job, l.keys.runs)))
 	return state, opError("job status", l.name, err)
 }
 
@@ -85,44 +87,45 @@ func (l *Ledger) pause(ctx context.Context, op, pause string) error {
 	if err != nil {
 		return opError(op, l.name, err)
 	}
-	_, _, err = l.act(ctx, l.scripts.pause.Call(wire.Keys(l.keys.job, l.keys.runs, l.keys.acts, l.keys.due, l.keys.payloads),
-		pause, l.cfg.Retain.Milliseconds(), who, reason, l.keys.channel))
+	_, _, err = l.act(ctx, l.scripts.pause.Call(wire.Keys(l.keys.job, l.keys.runs, l.keys.acts, l.keys.payloads),
+		pause, who, reason, l.keys.channel))
 	return opError(op, l.name, err)
 }
 
 // Trigger opens a run that is not of the schedule. A replica claims it like the run of a dead holder.
-func (l *Ledger) Trigger(ctx context.Context) (id RunID, err error) {
-	who, reason, err := l.lock.Client().Operator(ctx)
+func (l *Ledger) Trigger(ctx context.Context) (RunID, error) {
+	return l.trigger(ctx, "", time.UnixMilli(0), "", l.keys.tomb(l.lock.Client().NewID()), tombTTL)
+}
+
+// TriggerAt opens a run that nobody may claim before an instant.
+func (l *Ledger) TriggerAt(ctx context.Context, id string, at time.Time, payload string) (RunID, error) {
+	at = at.Add(time.Millisecond - 1).Truncate(time.Millisecond)
+	err := cmp.Or(checkTick("at", at), checkID(id))
+	if len(payload) > maxPayload {
+		err = refuse("payload", fmt.Sprint("at most ", maxPayload, " bytes"), "%d bytes", len(payload))
+	}
 	if err != nil {
 		return RunID{}, opError("trigger job", l.name, err)
 	}
-	req := l.scripts.trigger.Call(wire.Keys(l.keys.job, l.keys.tomb(l.lock.Client().NewID()), l.keys.acts),
-		maxOpen, tombTTL.Milliseconds(), who, reason, l.keys.channel)
+	return l.trigger(ctx, id, at, payload, l.keys.tomb("id:"+id), idTTL)
+}
+
+func (l *Ledger) trigger(ctx context.Context, id string, at time.Time, payload, tomb string, known time.Duration) (RunID, error) {
+	const op = "trigger job"
+	who, reason, err := l.lock.Client().Operator(ctx)
+	if err != nil {
+		return RunID{}, opError(op, l.name, err)
+	}
+	req := l.scripts.trigger.Call(wire.Keys(l.keys.job, tomb, l.keys.runs, l.keys.acts, l.keys.payloads),
+		id, decimal(at.UnixMilli()), payload, maxOpen, known.Milliseconds(), who, reason, l.keys.channel)
 	runs, _, err := l.act(ctx, req)
 	if err == nil && len(runs) != 1 {
 		err = req.OddReply(runs)
 	}
 	if err != nil {
-		return RunID{}, opError("trigger job", l.name, err)
+		return RunID{}, opError(op, l.name, err)
 	}
 	return runs[0], nil
-}
-
-// TriggerAt adds a run that is opened at an instant.
-func (l *Ledger) TriggerAt(ctx context.Context, id string, at time.Time, payload string) error {
-	const op = "trigger job"
-	at = at.Add(time.Millisecond - 1).Truncate(time.Millisecond)
-	who, reason, err := l.lock.Client().Operator(ctx)
-	err = cmp.Or(err, checkTick("at", at), checkID(id))
-	if len(payload) > maxPayload {
-		err = refuse("payload", fmt.Sprint("at most ", maxPayload, " bytes"), "%d bytes", len(payload))
-	}
-	if err == nil {
-		k := l.keys
-		_, _, err = l.act(ctx, l.scripts.at.Call(wire.Keys(k.job, k.due, k.payloads, k.runs, k.acts), id, decimal(at.UnixMilli()), payload,
-			who, reason, maxDue, l.cfg.Retain.Milliseconds(), k.channel))
-	}
-	return opError(op, l.name, err)
 }
 
 func checkID(id string) error {
@@ -171,8 +174,8 @@ func (l *Ledger) cancel(ctx context.Context, run, id string) ([]RunID, error) {
 		return nil, opError("cancel run", l.name, err)
 	}
 	k := l.keys
-	ids, repeated, err := l.act(ctx, l.scripts.cancel.Call(wire.Keys(k.job, k.runs, k.acts, k.due, k.payloads),
-		run, mostRuns, who, reason, id, k.channel))
+	ids, repeated, err := l.act(ctx, l.scripts.cancel.Call(wire.Keys(k.job, k.runs, k.acts, k.payloads),
+		run, MostRuns, who, reason, id, k.channel))
 	if err == nil && repeated && run == "" && id == "" {
 		err = fmt.Errorf("%w: runs that have ended since the first request are missing", lockcore.ErrUnknown)
 	}
@@ -182,7 +185,7 @@ func (l *Ledger) cancel(ctx context.Context, run, id string) ([]RunID, error) {
 // Forget removes the ledger, unless a replica runs the job.
 func (l *Ledger) Forget(ctx context.Context) error {
 	k := l.keys
-	_, repeated, err := l.act(ctx, l.scripts.forget.Call(wire.Keys(k.job, k.runs, k.acts, k.due, k.payloads), k.channel))
+	_, repeated, err := l.act(ctx, l.scripts.forget.Call(wire.Keys(k.job, k.runs, k.acts, k.payloads), k.channel))
 	if repeated && errors.Is(err, ErrNoLedger) { // an earlier request, whose reply was lost, has removed it
 		err = nil
 	}

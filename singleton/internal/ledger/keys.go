@@ -8,17 +8,17 @@ import (
 // keys are the keys and channels of a job. All keys belong to one name, job/<job>.
 // docs/ARCHITECTURE.md, "Keys", describes them. Names have no braces, so no channel is that of another job.
 type keys struct {
-	job, runs, acts, fence, due, payloads string
-	channel, begins                             string
-	key                                         func(part string) string
+	job, runs, acts, fence, payloads string
+	channel, begins                  string
+	key                              func(part string) string
 }
 
 func keysOf(n *lock.Name, job string) keys {
 	channel := n.Channel("job", job)
 	return keys{
 		job: n.Key("job"), runs: n.Key("runs"), acts: n.Key("acts"), fence: n.Key("fence"),
-		due: n.Key("due"), payloads: n.Key("payloads"),
-		channel: channel, begins: channel + "{begins}", key: n.Key,
+		payloads: n.Key("payloads"),
+		channel:  channel, begins: channel + "{begins}", key: n.Key,
 	}
 }
 
@@ -32,10 +32,10 @@ func (Rights) Needs() lock.Needs {
 	return lock.Needs{
 		Names: lock.JobNames,
 		Parts: map[string]lock.Part{
-			"job":  {Types: []string{"hash"}, Endless: true, Schema: "1"}, // endless while paused
-			"runs": {Types: []string{"list"}, Endless: true},
-			"acts": {Types: []string{"list"}, Endless: true},
-			"due":  {Types: []string{"zset"}, Endless: true}, "payloads": {Types: []string{"hash"}, Endless: true},
+			"job":      {Types: []string{"hash"}, Endless: true, Schema: "1"}, // endless while paused
+			"runs":     {Types: []string{"list"}, Endless: true},
+			"acts":     {Types: []string{"list"}, Endless: true},
+			"payloads": {Types: []string{"hash"}, Endless: true},
 		},
 		Channels: []string{"job"},
 		Scripts: func(quorum bool) ([]*wire.Script, error) {
@@ -46,7 +46,7 @@ func (Rights) Needs() lock.Needs {
 			case quorum:
 				return nil, errQuorum
 			}
-			return []*wire.Script{s.open, s.leave, s.claim, s.renew, s.complete, s.abandon, s.skipped, s.trigger, s.at}, nil
+			return []*wire.Script{s.open, s.leave, s.claim, s.renew, s.complete, s.abandon, s.skipped, s.trigger}, nil
 		},
 	}
 }

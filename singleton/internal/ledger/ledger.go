@@ -113,8 +113,7 @@ var errQuorum = &noonlock.ConfigError{
 
 // Open creates the ledger of the job if there is none, extends its lifetime, and returns
 // its state. before is the last state that the caller got. In the first call, before is where
-// a new ledger begins: the zero value means the server's present time. Set before.Next to the
-// next tick, which Status then returns.
+// a new ledger begins: the zero value means the server's present time.
 //
 // A replica must call Open at least every 30 s, or after State.Again if that is shorter,
 // otherwise other replicas consider it dead. On error Open returns a state that must be
@@ -137,9 +136,9 @@ func (l *Ledger) Open(ctx context.Context, before State) (State, error) {
 		}
 	}
 	age := (l.lock.Client().Elapsed() - before.started).Milliseconds()
-	state, err := l.state(ctx, l.scripts.open.Call(wire.Keys(k.job, k.runs, k.acts, k.due, k.payloads),
+	state, err := l.state(ctx, l.scripts.open.Call(wire.Keys(k.job, k.runs, k.acts, k.payloads),
 		after, sure, ended, l.cfg.KeepRuns, l.cfg.Retain.Milliseconds(), me, l.cfg.Definition, age, l.lock.Client().Identity(),
-		millis(before.Next), l.cfg.Schedule, before.control, before.said, l.lock.TTL().Milliseconds(), k.channel))
+		l.cfg.Schedule, before.control, before.said, l.lock.TTL().Milliseconds(), k.channel))
 	if err != nil {
 		return before, opError(op, l.name, err)
 	}

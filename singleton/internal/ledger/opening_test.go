@@ -46,14 +46,10 @@ func (v jobVerdict) open() {
 	v.begin(t.rescheduled)
 	v.ended()
 	v.definition(t)
-	next := v.before.job["next"]
-	if v.r.open.next != "" && !t.superseded {
-		next = v.r.open.next
+	if v.after.job["v"] != "1" || v.after.job["retain"] != strconv.FormatInt(jobRetain.Milliseconds(), 10) {
+		v.complain("want the schema, and how long it is to live")
 	}
-	if v.after.job["next"] != next || v.after.job["v"] != "1" || v.after.job["retain"] != strconv.FormatInt(jobRetain.Milliseconds(), 10) {
-		v.complain("want the schema, how long it is to live, and %q next", next)
-	}
-	if mine := v.answer.([]any)[10]; (mine == "") != t.superseded {
+	if mine := v.answer.([]any)[9]; (mine == "") != t.superseded {
 		v.complain("want superseded %v", t.superseded)
 	}
 	v.state(t.rescheduled)
@@ -162,7 +158,7 @@ func (v jobVerdict) definition(t takeover) {
 func (v jobVerdict) state(rescheduled bool) {
 	v.Helper()
 	list := v.answer.([]any)
-	if len(list) != 23+2*len(v.after.open) {
+	if len(list) != 20+2*len(v.after.open) {
 		v.complain("the answer is incomplete")
 		return
 	}
@@ -172,8 +168,8 @@ func (v jobVerdict) state(rescheduled bool) {
 		changed = strconv.FormatInt(v.last+1, 10)
 	}
 	for i, want := range map[int]string{
-		2: job["last"], 3: job["ok"], 5: job["born"], 8: job["next"], 11: changed,
-		13: job["spec"], 16: job["control"], 17: job["outcome"], 18: job["def"], 22: job["ttl"],
+		2: job["last"], 3: job["ok"], 5: job["born"], 10: changed,
+		12: job["spec"], 15: job["control"], 16: job["outcome"], 17: job["def"], 19: job["ttl"],
 	} {
 		if list[i] != want {
 			v.complain("answer %d is not %q", i, want)
@@ -186,7 +182,7 @@ func (v jobVerdict) state(rescheduled bool) {
 	if now < v.now*1000 {
 		v.complain("not the time, or the replicas")
 	}
-	for i := 23; i < len(list); i += 2 {
+	for i := 20; i < len(list); i += 2 {
 		if _, ok := v.after.open[list[i].(string)]; !ok {
 			v.complain("tick %v is not open", list[i])
 		}

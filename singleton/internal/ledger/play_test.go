@@ -196,7 +196,7 @@ func (p *play) attempts(all []singleton.Attempt) (texts []string) {
 func (p *play) fields(text string) (all []string) {
 	for key, value := range jobFields(text) {
 		switch n, _ := strconv.ParseInt(value, 10, 64); key {
-		case "start", "til", "seen", "end", "tick":
+		case "start", "til", "end", "tick":
 			if n > 0 {
 				value = p.at(time.UnixMilli(n))
 			}
@@ -218,7 +218,7 @@ func (p *play) redis(words []string) (result []string) {
 	var args []any
 	for _, text := range words {
 		switch text {
-		case "job", "runs", "acts", "fence", "saved", "due", "payloads":
+		case "job", "runs", "acts", "fence", "saved", "payloads":
 			text = p.key("job/draw", text)
 		case "''":
 			text = ""
@@ -336,17 +336,8 @@ func (p *play) reason(err error) []string {
 
 // facts returns the state of the job.
 func (p *play) facts(st ledger.State) []string {
-	var open, runs, members, sizes, pending []string
-	for _, run := range st.Coming.Runs {
-		sizes = append(sizes, strconv.Itoa(run.Size))
-		due, _ := strconv.ParseInt(run.Due, 10, 64)
-		at, _ := strconv.ParseInt(run.At, 10, 64)
-		pending = append(pending, fmt.Sprint(run.ID, "@", p.at(time.UnixMilli(due)), ":", word(run.Who, run.Why), ":", p.at(time.UnixMilli(at)), ":", run.Size))
-	}
+	var open, runs, members []string
 	for _, run := range st.Open {
-		if run.Asked != nil && run.Asked.ID != "" {
-			p.triggers[run.Asked.ID] = run.RunID
-		}
 		name, act := p.run(run.RunID), func(a *ledger.Act) (text, at string) {
 			if a == nil {
 				return "", ""
@@ -357,8 +348,8 @@ func (p *play) facts(st ledger.State) []string {
 		requested, asked := act(run.Asked)
 		by, canceled := act(run.Canceled)
 		open = append(open, name)
-		for fact := range strings.FieldsSeq(fmt.Sprintf("attempt=%d holder=%s held=%v left=%v over=%v requested=%s asked=%s by=%s canceled=%s",
-			run.Attempt, p.holder(run.Holder, run.Token), run.Running, run.Left, run.Over, requested, asked, by, canceled)) {
+		for fact := range strings.FieldsSeq(fmt.Sprintf("attempt=%d holder=%s held=%v left=%v due=%s over=%v requested=%s asked=%s by=%s canceled=%s",
+			run.Attempt, p.holder(run.Holder, run.Token), run.Running, run.Left, p.at(run.Due), run.Over, requested, asked, by, canceled)) {
 			runs = append(runs, name+"."+fact)
 		}
 	}
@@ -367,11 +358,11 @@ func (p *play) facts(st ledger.State) []string {
 		members = append(members, word(m.Def, m.Identity)+"@"+p.at(time.UnixMilli(ms)))
 	}
 	slices.Sort(members)
-	return append(runs, strings.Fields(fmt.Sprintf("last=%s ok=%s next=%s ran=%s since=%s halted=%s begun=%s "+
-		"paused=%v fresh=%v acts=%v lost=%v replicas=%d others=%d acting=%s outcome=%s rescheduled=%s schedule=%s settling=%v by=%s open=%s count=%d members=%s soon=%s coming=%d sizes=%s pending=%s",
-		p.at(st.Last), p.at(st.LastSuccess), p.at(st.Next), p.span(st.NewestRun), p.at(st.PausedSince), p.span(st.NewestPause), p.at(st.Begun),
+	return append(runs, strings.Fields(fmt.Sprintf("last=%s ok=%s ran=%s since=%s halted=%s begun=%s "+
+		"paused=%v fresh=%v acts=%v lost=%v replicas=%d others=%d acting=%s outcome=%s rescheduled=%s schedule=%s settling=%v by=%s open=%s count=%d members=%s",
+		p.at(st.Last), p.at(st.LastSuccess), p.span(st.NewestRun), p.at(st.PausedSince), p.span(st.NewestPause), p.at(st.Begun),
 		st.Paused, st.Fresh, !st.Superseded, st.Lost, st.Replicas, st.Others, st.Acting, st.Outcome, p.at(st.Rescheduled), st.Spec, st.Settling, word(st.By.Who, st.By.Reason),
-		strings.Join(open, ","), len(open), strings.Join(members, ","), p.at(st.Soon), st.Coming.Count, strings.Join(sizes, ","), strings.Join(pending, ",")))...)
+		strings.Join(open, ","), len(open), strings.Join(members, ",")))...)
 }
 
 // span returns a span as text; "-": there is none.
@@ -487,7 +478,11 @@ func (r *replica) does(verb string, args, want []string) (facts []string, err er
 	case "triggers":
 		r.triggers[args[0]], err = l.Trigger(ctx)
 	case "plans": // ID INSTANT [PAYLOAD]
-		return nil, l.TriggerAt(ctx, args[0], r.id(args[1]).Tick, strings.Join(args[2:], " "))
+		id, err := l.TriggerAt(ctx, args[0], r.id(args[1]).Tick, strings.Join(args[2:], " "))
+		if err == nil {
+			r.triggers[args[0]] = id
+		}
+		return nil, err
 	case "cancels-id":
 		return nil, l.CancelAt(ctx, args[0])
 	case "cancels": // RUN or "all"
@@ -566,7 +561,7 @@ func (r *replica) runsOn(verb string, id ledger.RunID, args []string) (facts []s
 		outcome, reason = args[0], r.expand(strings.Join(args[1:], ""))
 	}
 	switch verb {
-	case "claims": // RUN [after TICK] [until TICK] [next TICK]
+	case "claims": // RUN [after TICK] [until TICK]
 		return r.claims(id, args)
 	case "runs": // claims and completes
 		if facts, err = r.claims(id, nil); err == nil {
@@ -619,11 +614,8 @@ func (r *replica) claims(id ledger.RunID, args []string) (facts []string, err er
 	r.Helper()
 	var cfg ledger.ClaimConfig
 	for i := 0; i+1 < len(args); i += 2 {
-		switch args[i] {
-		case "until":
+		if args[i] == "until" {
 			cfg.Until = r.id(args[i+1]).Tick
-		case "next":
-			cfg.Next = r.id(args[i+1]).Tick
 		}
 	}
 	run, err := r.ledger.Claim(r.Context(), id, r.after(args), cfg)

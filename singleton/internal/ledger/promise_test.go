@@ -166,7 +166,7 @@ func (v jobVerdict) forget() {
 			v.complain("the key %s is left, or missing", part)
 		}
 	}
-	if len(v.after.acts)+len(v.after.due) > 0 || v.after.fence != v.before.fence {
+	if len(v.after.acts)+len(v.after.payloads) > 0 || v.after.fence != v.before.fence {
 		v.complain("want the counter alone")
 	}
 }
@@ -365,30 +365,32 @@ func (v jobVerdict) rerun() {
 
 func (v jobVerdict) trigger() {
 	v.Helper()
-	list := v.answer.([]any)
-	if v.s.tomb != "" {
-		if v.code != "1" || list[1] != v.s.tomb {
-			v.complain("want the answer of the tombstone")
-		}
-		v.unchanged()
-		return
-	}
-	if v.s.ledger == "used" && v.r.name != "trigger" {
+	if none := v.r.name == "trigger where none may wait"; none && v.s.ledger == "used" {
 		if v.code != "2" {
 			v.complain("want 2")
 		}
 		v.unchanged()
 		return
-	}
-	if v.r.name != "trigger" || !v.controls() {
+	} else if none || !v.controls() {
 		return
 	}
-	tick := fmt.Sprint(list[1])
-	if n, _ := strconv.ParseInt(tick, 10, 64); n > -v.now || v.after.tomb != tick || v.after.job["trig"] != tick {
+	tick := fmt.Sprint(v.answer.([]any)[1])
+	if n, _ := strconv.ParseInt(tick, 10, 64); n > -v.now || !strings.HasPrefix(v.after.tomb, tick+" ") || v.after.job["trig"] != tick {
 		v.complain("want a trigger of now, and that remembered")
 	}
-	if record := v.after.open[tick]; !strings.Contains(record, "attempt:0") || !strings.Contains(record, "til:false") {
+	waits := v.r.name == "trigger at an instant"
+	if record := v.after.open[tick]; !strings.Contains(record, "attempt:0") || !strings.Contains(record, fmt.Sprint("til:", waits)) {
 		v.complain("want it open")
 	}
-	v.acted("trigger", tick)
+	if payload := v.after.payloads[tick]; (payload != "") != waits {
+		v.complain("its payload is %q", payload)
+	}
+	if v.r.name == "trigger" {
+		v.acted("trigger", tick)
+	} else {
+		v.acted("", "")
+	}
+	if !waits {
+		v.retained()
+	}
 }

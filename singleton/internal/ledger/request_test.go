@@ -27,7 +27,6 @@ type jobRequest struct {
 type jobOpening struct {
 	me, def string
 	age     int64 // ms
-	next    string
 	knows   bool
 	ahead   int64 // its newest accounted tick is later than the ledger's by that many ms
 	sure    bool
@@ -80,7 +79,7 @@ func skipRequest(r jobRequest) jobRequest {
 }
 
 func openRequest(name string, o jobOpening) jobRequest {
-	r := jobRequest{name: name, script: "job_open", keys: []string{"job", "runs", "acts", "due", "payloads"}, open: o}
+	r := jobRequest{name: name, script: "job_open", keys: []string{"job", "runs", "acts", "payloads"}, open: o}
 	r.args = func(b *jobBench, _ jobState) []any {
 		after, sure, ended := "", "", ""
 		if o.knows {
@@ -96,7 +95,19 @@ func openRequest(name string, o jobOpening) jobRequest {
 		if o.waited {
 			said = "waits"
 		}
-		return []any{after, sure, ended, 10, jobRetain.Milliseconds(), o.me, o.def, o.age, "shown as", o.next, o.spec, "", said, 2000}
+		return []any{after, sure, ended, 10, jobRetain.Milliseconds(), o.me, o.def, o.age, "shown as", o.spec, "", said, 2000}
+	}
+	return r
+}
+
+func triggerRequest(name, id string, in time.Duration, payload string, most int) jobRequest {
+	r := jobRequest{name: name, script: "job_trigger", keys: []string{"job", "tomb:1", "runs", "acts", "payloads"}}
+	r.args = func(b *jobBench, _ jobState) []any {
+		at := int64(0)
+		if id != "" {
+			at = b.now + in.Milliseconds()
+		}
+		return []any{id, at, payload, most, 300_000, "ann", "why"}
 	}
 	return r
 }
@@ -109,7 +120,7 @@ func withChannels(script string, args []any) []any {
 	case "job_renew", "job_status":
 		return args
 	case "job_claim":
-		return append(args, channel, begins, "66")
+		return append(args, channel, begins)
 	}
 	return append(args, channel)
 }
@@ -141,13 +152,13 @@ func jobRequests() []jobRequest {
 		skipRequest(jobRequest{name: "skip on an old view", stale: true}),
 		skipRequest(jobRequest{name: "skip ahead", ahead: true}),
 		openRequest("open", jobOpening{}),
-		openRequest("open and start", jobOpening{me: "r1", def: "other", spec: "s", next: "77"}),
-		openRequest("open and start alike", jobOpening{me: "r1", def: "d", spec: "s", next: "77"}),
+		openRequest("open and start", jobOpening{me: "r1", def: "other", spec: "s"}),
+		openRequest("open and start alike", jobOpening{me: "r1", def: "d", spec: "s"}),
 		openRequest("open and start alike by another text", jobOpening{me: "r1", def: "d", spec: "t"}),
-		openRequest("open after an absence", jobOpening{me: "r1", def: "other", age: 20_000, spec: "s", next: "77"}),
+		openRequest("open after an absence", jobOpening{me: "r1", def: "other", age: 20_000, spec: "s"}),
 		openRequest("open after an absence, and have waited", jobOpening{me: "r1", def: "other", age: 20_000, spec: "s", waited: true}),
-		openRequest("open after another start", jobOpening{me: "r9", def: "d", age: 20_000, spec: "s", next: "77"}),
-		openRequest("open by another schedule", jobOpening{me: "r1", def: "other", spec: "t", next: "77"}),
+		openRequest("open after another start", jobOpening{me: "r9", def: "d", age: 20_000, spec: "s"}),
+		openRequest("open by another schedule", jobOpening{me: "r1", def: "other", spec: "t"}),
 		openRequest("open by another schedule, and have waited", jobOpening{me: "r1", def: "other", spec: "t", waited: true}),
 		openRequest("open by another schedule, and know less", jobOpening{me: "r1", def: "other", spec: "t", knows: true, ahead: -100, sure: true}),
 		openRequest("open and know less", jobOpening{knows: true, ahead: -100, sure: true, over: true}),
@@ -155,21 +166,18 @@ func jobRequests() []jobRequest {
 		openRequest("open and know more", jobOpening{knows: true, ahead: 100, sure: true, over: true}),
 		openRequest("open and guess more", jobOpening{knows: true, ahead: 100}),
 		{name: "leave", script: "job_leave", keys: []string{"job"}, args: fixed("r9")},
-		{name: "status", script: "job_status", keys: []string{"job", "runs", "due", "payloads"}, args: fixed()},
-		{name: "pause", script: "job_pause", keys: []string{"job", "runs", "acts", "due", "payloads"}, args: fixed("1", jobRetain.Milliseconds(), "ann", "why")},
-		{name: "resume", script: "job_pause", keys: []string{"job", "runs", "acts", "due", "payloads"}, args: fixed("0", jobRetain.Milliseconds(), "ann", "why")},
-		{name: "trigger", script: "job_trigger", keys: []string{"job", "tomb:1", "acts"}, args: fixed(100, 300_000, "ann", "why")},
-		{name: "trigger where none may wait", script: "job_trigger", keys: []string{"job", "tomb:1", "acts"}, args: fixed(0, 300_000, "ann", "why")},
-		{name: "cancel", script: "job_cancel", keys: []string{"job", "runs", "acts", "due", "payloads"}, args: func(b *jobBench, _ jobState) []any {
+		{name: "status", script: "job_status", keys: []string{"job", "runs"}, args: fixed()},
+		{name: "pause", script: "job_pause", keys: []string{"job", "runs", "acts", "payloads"}, args: fixed("1", "ann", "why")},
+		{name: "resume", script: "job_pause", keys: []string{"job", "runs", "acts", "payloads"}, args: fixed("0", "ann", "why")},
+		triggerRequest("trigger", "", 0, "", 100),
+		triggerRequest("trigger where none may wait", "", 0, "", 0),
+		triggerRequest("trigger at an instant", "x", time.Minute, "payload", 100),
+		triggerRequest("trigger at a past instant", "x", -time.Minute, "", 100),
+		{name: "cancel", script: "job_cancel", keys: []string{"job", "runs", "acts", "payloads"}, args: func(b *jobBench, _ jobState) []any {
 			return []any{b.tick, 10, "ann", "why", ""}
 		}},
-		{name: cancelAll, script: "job_cancel", keys: []string{"job", "runs", "acts", "due", "payloads"}, args: fixed("", 10, "ann", "why", "")},
-		{name: "at an instant", script: "job_at", keys: []string{"job", "due", "payloads", "runs", "acts"}, args: func(b *jobBench, _ jobState) []any {
-			return []any{"x", b.now + 60_000, "payload", "ann", "why", 10, jobRetain.Milliseconds()}
-		}},
-		{name: "at a past instant", script: "job_at", keys: []string{"job", "due", "payloads", "runs", "acts"}, args: fixed("x", 1, "", "ann", "", 10, jobRetain.Milliseconds())},
-		{name: "at an instant, where none may wait", script: "job_at", keys: []string{"job", "due", "payloads", "runs", "acts"}, args: fixed("x", 1, "", "ann", "", 0, jobRetain.Milliseconds())},
-		{name: "forget", script: "job_forget", keys: []string{"job", "runs", "acts", "due", "payloads"}, args: fixed()},
+		{name: cancelAll, script: "job_cancel", keys: []string{"job", "runs", "acts", "payloads"}, args: fixed("", 10, "ann", "why", "")},
+		{name: "forget", script: "job_forget", keys: []string{"job", "runs", "acts", "payloads"}, args: fixed()},
 		{name: "rerun", script: "job_rerun", keys: []string{"job", "runs", "tomb:1", "acts", "payloads"}, args: func(b *jobBench, _ jobState) []any {
 			return []any{b.tick, "0", 100, 300_000, "ann", "why"}
 		}},

@@ -100,7 +100,7 @@ func TestRuns(t *testing.T) {
 		{"pauses between attempts", true, `
 			a is attempts=3; one is attempts=1; all is overlap
 			a claims 2; pass 100ms; a fails 2 boom; a abandons 2 5s; a abandons 2 5s => not-held
-			record 2 => attempt=1 holder=a run= seen=60 start=60 til=65.1 token=a/1 ttl=5000
+			record 2 => attempt=1 holder=a run= start=60 til=65.1 token=a/1 ttl=5000
 			b looks => open=2 2.held=false 2.left=5s; b claims 2 => busy left=5s; b claims 3 => earlier open=2; all runs 4
 			redis lpush runs {"tick":"@1","outcome":"failed"}; b reruns 1; b runs 1 => attempt=1 asked=rerun:b
 			clock -1h; b claims 2 => busy left=5s; pass 4999ms; b claims 2 => busy left=1ms
@@ -182,15 +182,15 @@ func TestRuns(t *testing.T) {
 			a triggers x
 			record x => attempt=0 holder= run= start=60 til=0 token=
 			r is ttl=3s; r claims 1
-			record 1 => attempt=1 holder=r run=* seen=60 start=60 til=63 token=r/1 ttl=3000
-			pass 1s; record 1 => attempt=1 holder=r run=* seen=61 start=60 til=64 token=r/1 ttl=3000
+			record 1 => attempt=1 holder=r run=* start=60 til=63 token=r/1 ttl=3000
+			pass 1s; record 1 => attempt=1 holder=r run=* start=60 til=64 token=r/1 ttl=3000
 			r completes 1 failed boom
 			entry => attempt=1 end=61 error=boom holder=r outcome=failed start=60 tick=1 token=r/1
 			a reruns 1; record 1 => attempt=0 holder= run= start=61 til=0 token=
 			a claims 1; a doubts 1; a completes 1 failed boom
 			a reruns 1; record 1 => attempt=0 holder= run= start=61 til=0 token= unsure=1
 			anew; pass 700ms; r claims 1; pass 1s
-			record 1 => attempt=1 holder=r run=* seen=61.7 start=60.7 til=64.7 token=r/3 ttl=3000`},
+			record 1 => attempt=1 holder=r run=* start=60.7 til=64.7 token=r/3 ttl=3000`},
 		// A run ends when its work has returned, unless the clock was set back.
 		{"ends of work", true, `
 			a claims 1; pass 300ms; a returns 1; pass 700ms; a completes 1; a asks => ran=60-60.3 outcome=succeeded
@@ -232,14 +232,14 @@ func TestRuns(t *testing.T) {
 		// A refusal tells a replica the state of the job if nothing else has changed.
 		{"refusals", false, `
 			a is overlap; b is overlap
-			b looks; a claims 1 next 3601; a asks => next=3601
+			b looks; a claims 1
 			b claims 1 => busy; b learns 1m => all=true last=1 fresh=false open=1 1.attempt=1
 			a completes 1; b claims 1 => done; b learns 0s => all=true last=1 open= ok=1
-			b claims 2; a asks => next=3601; a looks
+			b claims 2; a looks
 			a claims 3; b claims 1 => done; b learns 0s => all=false; a completes 3 failed boom
 			a looks; a claims 4; b claims 2 => busy; b learns 0s => all=false; a completes 4 failed boom
 			b completes 2
-			ann reruns 4; a looks; a claims 4; b looks; b claims 4 => busy; b learns 0s => all=false
+			ann reruns 4; a looks; a claims 4; b looks; b claims 4 => busy; b learns 0s => all=true
 			a completes 4; c knows 4; c claims 1 after 4 => done; c learns 0s => all=false`},
 		// It lasts from the begin of its first attempt. Entries of skipped ticks are passed over, but not many.
 		{"the newest run", true, `
@@ -297,8 +297,9 @@ func TestOperators(t *testing.T) {
 		{"forget", true, `
 			o forgets => no-ledger; a is def=d ttl=1m; late is def=d; a looks; a pauses; a plans x 400
 			o forgets => running; a resumes; a runs 1; a claims 2; a leaves; o forgets => running; a completes 2
-			watch watches; o forgets; watch hears => change; keys * => noonlock:{job/draw}:fence
+			watch watches; o forgets; watch hears => change; keys * => noonlock:{job/draw}:fence noonlock:{job/draw}:tomb:id:x
 			o forgets => no-ledger; late knows nothing; late looks => fresh=true acts=true !last=0; history =>; late claims 2 => done
+			a plans x 400; late looks => x.due=400; o cancels-id x
 			pass 89s; o forgets => running; pass 1s; o loses job_forget 1; o forgets; o forgets => no-ledger`},
 		// A replica that was cut off is not one of the live ones. When it returns, it restores what it knows.
 		{"forget beside a replica that returns", true, `

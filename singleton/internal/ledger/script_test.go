@@ -95,7 +95,7 @@ func (b *jobBench) keys(parts ...string) []string {
 
 func jobRecord(run string, attempt int, til int64) string {
 	fields := map[string]any{
-		"run": run, "holder": "h", "attempt": strconv.Itoa(attempt), "token": "5", "start": "1", "seen": "1", "til": strconv.FormatInt(til, 10), "later": "kept",
+		"run": run, "holder": "h", "attempt": strconv.Itoa(attempt), "token": "5", "start": "1", "til": strconv.FormatInt(til, 10), "later": "kept",
 	}
 	if run == "" {
 		fields["tries"] = []any{map[string]string{"attempt": strconv.Itoa(attempt), "error": "boom"}}
@@ -117,7 +117,7 @@ func (b *jobBench) establish(s jobState) {
 	last := b.last
 	ctx := b.Context()
 	_, err = b.Raw.Pipelined(ctx, func(p redis.Pipeliner) error {
-		p.Del(ctx, b.keys("job", "runs", "acts", "fence", "tomb:1", "due", "payloads")...)
+		p.Del(ctx, b.keys("job", "runs", "acts", "fence", "tomb:1", "payloads")...)
 		p.Set(ctx, b.part("fence"), "1000000000000000", time.Hour)
 		til := b.now + 60_000
 		ticks := ""
@@ -130,11 +130,11 @@ func (b *jobBench) establish(s jobState) {
 		case "newer":
 			p.HSet(ctx, b.part("job"), "v", "3", "last", last)
 		case "fresh":
-			p.HSet(ctx, b.part("job"), "v", "1", "last", last, "born", last, "def", s.def(), "id", "7")
+			p.HSet(ctx, b.part("job"), "v", "1", "last", last, "born", last, "def", s.def(), "id", "7", "made", "5", "retain", jobRetain.Milliseconds())
 		case "used":
-			p.HSet(ctx, b.part("job"), "v", "1", "last", last, "def", s.def(), "id", "7", "later", "kept")
+			p.HSet(ctx, b.part("job"), "v", "1", "last", last, "def", s.def(), "id", "7", "made", "5", "retain", jobRetain.Milliseconds(), "later", "kept")
 			if s.gen == "2" {
-				p.HSet(ctx, b.part("job"), "ok", b.tick-5000, "next", "55")
+				p.HSet(ctx, b.part("job"), "ok", b.tick-5000)
 			}
 			b.note(p, s.noted)
 			p.LPush(ctx, b.part("runs"), `{"tick":"1","outcome":"succeeded"}`)
@@ -187,7 +187,7 @@ type jobPicture struct {
 	acts      []string
 	fence     string
 	live      []string
-	due       []string
+	payloads  map[string]string
 	tomb      string
 	ttl       map[string]time.Duration
 }
@@ -195,13 +195,13 @@ type jobPicture struct {
 func (b *jobBench) picture() jobPicture {
 	b.Helper()
 	ctx := b.Context()
-	var job *redis.MapStringStringCmd
-	var runs, acts, due *redis.StringSliceCmd
+	var job, payloads *redis.MapStringStringCmd
+	var runs, acts *redis.StringSliceCmd
 	var fence, tomb *redis.StringCmd
 	ttls := map[string]*redis.DurationCmd{}
 	_, _ = b.Raw.Pipelined(ctx, func(p redis.Pipeliner) error {
 		job, runs = p.HGetAll(ctx, b.part("job")), p.LRange(ctx, b.part("runs"), 0, -1)
-		acts, due = p.LRange(ctx, b.part("acts"), 0, -1), p.ZRange(ctx, b.part("due"), 0, -1)
+		acts, payloads = p.LRange(ctx, b.part("acts"), 0, -1), p.HGetAll(ctx, b.part("payloads"))
 		fence, tomb = p.Get(ctx, b.part("fence")), p.Get(ctx, b.part("tomb:1"))
 		for _, part := range []string{"job", "runs", "fence", "tomb:1"} {
 			ttls[part] = p.PTTL(ctx, b.part(part))
@@ -228,7 +228,6 @@ func (b *jobBench) picture() jobPicture {
 		if record["start"] != "1" {
 			record["start"] = "later"
 		}
-		delete(record, "seen")
 		s.open[tick] = fmt.Sprint(record)
 	}
 	if s.job["open"] == "" {
@@ -246,7 +245,7 @@ func (b *jobBench) picture() jobPicture {
 		delete(act, "since")
 		s.acts = append(s.acts, fmt.Sprint(act))
 	}
-	s.due = due.Val()
+	s.payloads = payloads.Val()
 	slices.Sort(s.live)
 	for part, ttl := range ttls {
 		s.ttl[part] = ttl.Val()
@@ -265,7 +264,7 @@ func jobFields(text string) map[string]string {
 
 func (s jobPicture) same(o jobPicture) bool {
 	return maps.Equal(s.job, o.job) && maps.Equal(s.open, o.open) && slices.Equal(s.runs, o.runs) &&
-		s.fence == o.fence && slices.Equal(s.live, o.live) && slices.Equal(s.due, o.due) && s.tomb == o.tomb && slices.Equal(s.acts, o.acts)
+		s.fence == o.fence && slices.Equal(s.live, o.live) && maps.Equal(s.payloads, o.payloads) && s.tomb == o.tomb && slices.Equal(s.acts, o.acts)
 }
 
 // Every script of the ledger runs twice in every state of a job: the state stays, and the

@@ -13,9 +13,9 @@ var luaFiles embed.FS
 
 // scripts are all scripts that change a ledger.
 type scripts struct {
-	open, leave, status, pause, trigger, at, rerun, cancel *wire.Script
-	forget                                                 *wire.Script
-	claim, renew, complete, abandon, skipped               *wire.Script
+	open, leave, status, pause, trigger, rerun, cancel *wire.Script
+	forget                                             *wire.Script
+	claim, renew, complete, abandon, skipped           *wire.Script
 }
 
 // ownScripts are loaded once, for all Clients.
@@ -25,7 +25,7 @@ func load(files fs.FS) (*scripts, error) {
 	l := wire.NewLoader(files)
 	s := &scripts{
 		open: l.Script("job_open"), leave: l.Script("job_leave"), status: l.Script("job_status"),
-		pause: l.Script("job_pause"), trigger: l.Script("job_trigger"), at: l.Script("job_at"), rerun: l.Script("job_rerun"), cancel: l.Script("job_cancel"),
+		pause: l.Script("job_pause"), trigger: l.Script("job_trigger"), rerun: l.Script("job_rerun"), cancel: l.Script("job_cancel"),
 		forget: l.Script("job_forget"),
 		claim:  l.Script("job_claim"), renew: l.Script("job_renew"), complete: l.Script("job_complete"),
 		abandon: l.Script("job_abandon"), skipped: l.Script("job_skip"),

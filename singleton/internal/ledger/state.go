@@ -24,7 +24,6 @@ type State struct {
 	Now         time.Time // the server's
 	Last        time.Time // the newest tick that is accounted for: run, being run, or skipped
 	LastSuccess time.Time // the newest tick that succeeded; zero: none
-	Next        time.Time // when the next tick is due, as last reported by a replica; zero: none
 	NewestRun   Span      // of the history
 	Paused      bool
 	PausedSince time.Time
@@ -45,7 +44,7 @@ type State struct {
 	Acting     string    // the acting definition
 	Members    []Member  // all live replicas; only from Status
 	Outcome    string    // of the run that ended last; empty: unknown
-	Open       []OpenRun // runs that have not ended, oldest first
+	Open       []OpenRun // runs that have not ended, in the order in which they are due
 	// Lost: the ledger was lost or set back since the caller's last request, and was created again or
 	// restored since.
 	Lost bool
@@ -58,9 +57,6 @@ type State struct {
 	// Rescheduled is not zero if the schedule has changed, and nothing was accounted for since: from
 	// that instant up to Last, no tick runs.
 	Rescheduled time.Time
-	// Soon is the first instant of a run that waits for one; zero: none does.
-	Soon   time.Time
-	Coming Coming // those runs; only from Status
 
 	replica string        // the id of the caller
 	def     string        // its definition
@@ -73,6 +69,7 @@ type State struct {
 // An OpenRun is a run that has not ended.
 type OpenRun struct {
 	RunID
+	Due     time.Time // its tick, or the instant for which it was requested
 	Attempt int
 	Holder  string
 	Token   uint64
@@ -112,6 +109,10 @@ func (l *Ledger) remembered(st State) (after, sure, ended string) {
 // could. The refusal must explain all that has changed: the claimed tick may be the newest one
 // now, and may have ended. Otherwise a message or the server's data was lost, and Open says more.
 func (st *State) Refused(e *ClaimError, age time.Duration) bool {
+	if i := slices.IndexFunc(st.Open, func(run OpenRun) bool { return run.RunID == e.Open }); e.Status == ClaimBusy && e.Last.IsZero() && i >= 0 {
+		st.Open[i].Attempt, st.Open[i].Holder, st.Open[i].Left = e.Attempt, e.Holder, e.Left+age
+		return true
+	}
 	about := e.RunID
 	var open []OpenRun
 	if e.Status == ClaimBusy {
@@ -206,7 +207,7 @@ func (st *State) controlled(text string) error {
 
 // state runs a script that replies with the state that part_state.lua makes.
 func (l *Ledger) state(ctx context.Context, r wire.Request) (st State, err error) {
-	const head = 23
+	const head = 20
 	answer, err := l.ask(ctx, r)
 	if err != nil {
 		return st, err
@@ -227,22 +228,19 @@ func (l *Ledger) state(ctx context.Context, r wire.Request) (st State, err error
 	st = State{
 		Now: time.UnixMicro(number(1)).UTC(), Last: instant(2), LastSuccess: instant(3),
 		Paused: text(4) != "", PausedSince: instant(4), Begun: instant(5), Fresh: text(2) == text(5),
-		NewestRun: Span{instant(6), instant(7)}, Next: instant(8),
-		Replicas: int(number(9)), Superseded: text(10) == "", Rescheduled: instant(11),
-		id: text(12), Spec: text(13), Others: int(number(14)), Again: time.Duration(number(15)) * time.Millisecond,
-		Outcome: text(17), Acting: text(18), Soon: instant(20), TTL: time.Duration(d.Int(text(22))) * time.Millisecond,
+		NewestRun: Span{instant(6), instant(7)},
+		Replicas:  int(number(8)), Superseded: text(9) == "", Rescheduled: instant(10),
+		id: text(11), Spec: text(12), Others: int(number(13)), Again: time.Duration(number(14)) * time.Millisecond,
+		Outcome: text(16), Acting: text(17), TTL: time.Duration(d.Int(text(19))) * time.Millisecond,
 	}
 	// The ledger is ahead of a clock that was set back. No message says when that is set right.
 	if ahead := st.Last.After(st.Now); (ahead || st.Others > 0) && (st.Again == 0 || st.Again > lookSoon) {
 		st.Again = lookSoon
 	}
 	st.Settling = settling(st.id, st.Begun, st.Now)
-	err = st.controlled(text(16))
-	if members := text(19); members != "" {
+	err = st.controlled(text(15))
+	if members := text(18); members != "" {
 		err = errors.Join(err, json.Unmarshal([]byte(members), &st.Members))
-	}
-	if coming := text(21); coming != "" {
-		err = errors.Join(err, json.Unmarshal([]byte(coming), &st.Coming))
 	}
 	for i := head; i < len(answer); i += 2 {
 		open, wrong := readOpen(text(i), text(i+1), st.Now)
@@ -252,9 +250,12 @@ func (l *Ledger) state(ctx context.Context, r wire.Request) (st State, err error
 	if errors.Join(err, d.Err) != nil {
 		return st, r.OddReply(answer)
 	}
-	slices.SortFunc(st.Open, func(a, b OpenRun) int { return a.Tick.Compare(b.Tick) })
+	slices.SortStableFunc(st.Open, func(a, b OpenRun) int { return a.Due.Compare(b.Due) })
 	return st, nil
 }
+
+// Begins reports whether no attempt at a run that was requested for an instant has been made.
+func (r OpenRun) Begins() bool { return r.Attempt == 0 && r.Asked != nil && r.Asked.Due != "" }
 
 func readOpen(tick, record string, now time.Time) (OpenRun, error) {
 	var e struct {
@@ -272,6 +273,10 @@ func readOpen(tick, record string, now time.Time) (OpenRun, error) {
 	open := OpenRun{
 		RunID: d.RunID(tick), Attempt: d.Int(e.Attempt), Holder: e.Holder, Token: d.Token(e.Token), Start: d.Time(e.Start),
 		Left: d.Time(e.Til).Sub(now), Running: e.Run != "" && d.Time(e.Til).After(now), Tries: e.Tries, Asked: e.Asked, Canceled: e.Cancel,
+	}
+	open.Due = open.Tick
+	if e.Asked != nil && e.Asked.Due != "" {
+		open.Due = d.Time(e.Asked.Due)
 	}
 	return open, errors.Join(err, d.Err)
 }

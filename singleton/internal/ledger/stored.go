@@ -33,19 +33,10 @@ type (
 		Tick string `json:"tick,omitempty"`
 		Who  string `json:"who"`
 		Why  string `json:"why"`
-		ID   string `json:"id,omitempty"` // of TriggerAt
+		ID   string `json:"id,omitempty"`  // of TriggerAt
+		Due  string `json:"due,omitempty"` // its instant
 
 		Since string `json:"since,omitempty"` // of a resume: when the pause began
-	}
-
-	// Coming are the runs that wait for their instants: their number, and the first hundred.
-	Coming struct {
-		Count int
-		Runs  []struct {
-			ID, Due, Who, Why, At string
-
-			Size int
-		}
 	}
 
 	// A Member is a live replica, and its definition, Def.

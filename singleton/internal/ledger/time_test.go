@@ -32,7 +32,7 @@ func (j *timedJob) run(script string, keys []string, args ...any) string {
 // stands writes the job again: its newest accounted tick is a second ago.
 func (j *timedJob) stands(fields ...any) {
 	j.Helper()
-	testenv.Must(j, j.Raw.Del(j.Context(), j.keys("job", "runs", "acts", "fence", "tomb:1", "due", "payloads")...).Err())
+	testenv.Must(j, j.Raw.Del(j.Context(), j.keys("job", "runs", "acts", "fence", "tomb:1", "payloads")...).Err())
 	testenv.Must(j, j.Raw.HSet(j.Context(), j.keys("job")[0], append([]any{"v", "1", "id", "7", "last", j.MS(-time.Second)}, fields...)...).Err())
 }
 
@@ -51,42 +51,42 @@ func (j *timedJob) field(name string) string {
 // definition acted before. It returns which definition acts and fields of the answer after their names.
 func (j *timedJob) opens(me, def string, age time.Duration, spec, waited string) string {
 	j.Helper()
-	answer := j.run("job_open", j.keys("job", "runs", "acts", "due", "payloads"),
-		"", "", "", 10, 3600000, me, def, age.Milliseconds(), me, "", spec, "", waited, 2000)
+	answer := j.run("job_open", j.keys("job", "runs", "acts", "payloads"),
+		"", "", "", 10, 3600000, me, def, age.Milliseconds(), me, spec, "", waited, 2000)
 	f := strings.Split(strings.Trim(answer, "[]"), " ")
-	if len(f) < 23 {
+	if len(f) < 20 {
 		j.Fatalf("job_open answers %s", answer)
 	}
-	return fmt.Sprintf("%s acts, mine %s, changed %s, others %s, wait %s", f[18], f[10], f[11], f[14], f[15])
+	return fmt.Sprintf("%s acts, mine %s, changed %s, others %s, wait %s", f[17], f[9], f[10], f[13], f[14])
 }
 
 // The complete content of a job's status.
 func TestStatusToTheMillisecond(t *testing.T) {
 	jobToTheMillisecond(t, func(j *timedJob) {
 		us := strconv.FormatInt(j.Now.UnixMicro(), 10)
-		status := func() string { return j.run("job_status", j.keys("job", "runs", "due", "payloads")) }
+		status := func() string { return j.run("job_status", j.keys("job", "runs")) }
 		testenv.Must(j, j.Raw.Del(j.Context(), j.keys("job")...).Err())
 		j.Wants("no ledger", status(), "[10]")
 		j.stands("v", "3")
 		j.Wants("a newer schema", status(), "[11]")
 		j.stands()
 		last := j.MS(-time.Second)
-		j.Wants("little is known", status(), "[1 "+us+" "+last+"       0 1  7  0 0       ]")
-		j.stands("born", "b", "ok", "o", "paused", "p", "next", "n", "spec", "s", "control", "c", "outcome", "failed", "def", "x", "ttl", "60")
+		j.Wants("little is known", status(), "[1 "+us+" "+last+"      0 1  7  0 0     ]")
+		j.stands("born", "b", "ok", "o", "paused", "p", "spec", "s", "control", "c", "outcome", "failed", "def", "x", "ttl", "60")
 		testenv.Must(j, j.Raw.HSet(j.Context(), j.keys("job")[0], "open", " t", "open:t", "{}").Err())
-		j.Wants("most is known", status(), "[1 "+us+" "+last+" o p b   n 0 1  7 s 0 0 c failed x    60 t {}]")
+		j.Wants("most is known", status(), "[1 "+us+" "+last+" o p b   0 1  7 s 0 0 c failed x  60 t {}]")
 		j.lives("a", "x", -time.Hour, -time.Hour)
 		member := func(name, def string, since time.Duration) string {
 			return fmt.Sprintf(`{"def":%q,"identity":%q,"since":%q}`, def, name, j.MS(since))
 		}
 		fields := func(text string) string { return fmt.Sprint(jobMembers(j, text)) }
-		j.Wants("a replica", fields(strings.Split(status(), " ")[19]), fields("["+member("a", "x", -time.Hour)+"]"))
+		j.Wants("a replica", fields(strings.Split(status(), " ")[18]), fields("["+member("a", "x", -time.Hour)+"]"))
 		j.lives("b", "y", -time.Second, -time.Second)
 		answer := strings.Split(status(), " ")
-		j.Wants("how many replicas there are", answer[9]+" "+answer[14], "1 1")
-		j.Wants("replicas", fields(answer[19]), fields("["+member("a", "x", -time.Hour)+","+member("b", "y", -time.Second)+"]"))
+		j.Wants("how many replicas there are", answer[8]+" "+answer[13], "1 1")
+		j.Wants("replicas", fields(answer[18]), fields("["+member("a", "x", -time.Hour)+","+member("b", "y", -time.Second)+"]"))
 		testenv.Must(j, j.Raw.HDel(j.Context(), j.keys("job")[0], "id", "live:a", "live:b").Err())
-		j.Wants("it has no id", status(), "[1 "+us+" "+last+" o p b   n 0 1   s 0 0 c failed x    60 t {}]")
+		j.Wants("it has no id", status(), "[1 "+us+" "+last+" o p b   0 1   s 0 0 c failed x  60 t {}]")
 	})
 }
 
@@ -202,7 +202,7 @@ func TestLapsedReplicasToTheMillisecond(t *testing.T) {
 				if script == "job_open" {
 					j.Wants(row.till.String(), j.opens("b", "d2", 0, "s", ""), row.want)
 				} else {
-					j.run("job_status", j.keys("job", "runs", "due", "payloads"))
+					j.run("job_status", j.keys("job", "runs"))
 				}
 				becomes := record(row.becomes)
 				if row.becomes == 0 {

@@ -600,8 +600,8 @@ func TestTriggerAtAnInstant(t *testing.T) {
 	e.says("trigger draw --at "+at+" --id order-7 --payload @"+file+" --reason Christmas", 0, "job draw triggered: order-7 at "+at+"\n")
 	e.says("trigger draw --at "+at+" --id order-7 --payload @"+file, 0, "job draw triggered: order-7 at "+at+"\n")
 	e.says("trigger draw --at "+at+" --id order-7 --payload secret", 1, "the id has another instant or payload", "!secret")
-	e.says("describe job draw", 0, "order-7", "2099-01-02", "Christmas", "10", "!secret")
-	e.says("get job draw -o json", 0, `"payload_bytes": 10`, "!secret")
+	e.says("describe job draw", 0, "order-7", "waits for its instant", "not before", "Christmas", "!secret")
+	e.says("get job draw -o json", 0, `"not_before": "2099-01-02`, "!secret")
 	e.says("cancel draw --id order-7", 0, "job draw canceled: order-7")
 	e.says("cancel draw --id order-7", 66, "no run of the id order-7 waits or is open")
 	e.says("history draw", 0, "canceled", "!secret")
@@ -618,9 +618,9 @@ func TestPauseAll(t *testing.T) {
 	nothing := func(context.Context, singleton.Run) error { return nil }
 	e.runs("draw", "@daily", nothing, singleton.JobConfig{})
 	e.runs("report", "@daily", nothing, singleton.JobConfig{})
-	once, err := singleton.NewOnce(e.client, "x", singleton.OnceConfig{})
+	runner, err := singleton.NewRunner(e.client, singleton.Config{})
 	testenv.Must(t, err)
-	testenv.Must(t, once.Do(t.Context(), func(context.Context) error { return nil }))
+	testenv.Must(t, runner.Once(t.Context(), "x", func(context.Context) error { return nil }))
 	for range 2 {
 		e.says("pause --all --reason holidays", 0, "job draw paused\njob report paused\n", "!once")
 	}

@@ -3,13 +3,12 @@
 -- KEYS[1] job     hash, the job's state
 -- KEYS[2] runs    list, ended runs
 -- KEYS[3] acts    list, what operators have done
--- KEYS[4] due     sorted set, id -> instant
--- KEYS[5] payloads  hash, id -> payload
+-- KEYS[4] payloads  hash, tick -> payload of an open run
 -- ARGV[1] tick    ms, the tick or trigger; '' for all runs that have begun
 -- ARGV[2] keep    ended runs to keep
 -- ARGV[3] who     the operator
 -- ARGV[4] why     the reason; may be empty
--- ARGV[5] id      of a run that was added for an instant, in place of the tick; '' for the tick
+-- ARGV[5] id      of a run that was requested for an instant, in place of the tick; '' for the tick
 -- ARGV[6] channel the channel of the job
 --
 -- Returns {1, tick, tick, …} these are canceled
@@ -25,24 +24,16 @@
 -- caller that dies has sent the request or has not.
 --
 -- Twice is safe: a canceled run keeps who canceled it first. One that has ended is not open.
-local job, runs, acts, due, payloads = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local wanted = ARGV[1]
+local job, runs, acts, payloads = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local wanted, name = ARGV[1], ARGV[5]
 
 --@include clock
 --@include job
---@include due
 
 --@include ledger
 
 redis.call('LLEN', runs) -- a key of another type fails here, and not half-way
-if ARGV[5] ~= '' then
-  local header = called(payloads, ARGV[5])
-  if not header then
-    return {17}
-  end
-  wanted = header.tick or raise(job, runs, ARGV[2], ARGV[6], due, payloads, ARGV[5], '1')
-  open = redis.call('HGET', job, 'open')
-end
+redis.call('HEXISTS', payloads, '')
 local now = server_time()
 local answer = {1}
 local records, list = read_all(job, open, now)
@@ -50,7 +41,11 @@ for i = 1, #list, 2 do
   local tick = list[i]
   local record = records[tick]
   local held = is_held(record, now)
-  if tick == wanted or wanted == '' and record.attempt ~= '0' then
+  local is_it = tick == wanted or wanted == '' and record.attempt ~= '0'
+  if name ~= '' then
+    is_it = record.asked and record.asked.id == name
+  end
+  if is_it then
     answer[#answer + 1] = tick
     if not record.cancel then
       acted(acts, whole(now), 'cancel', tick, ARGV[3], ARGV[4])
@@ -61,13 +56,11 @@ for i = 1, #list, 2 do
       write(job, tick, record)
       announce(ARGV[6], 'cancel ' .. tick)
     elseif record.attempt == '0' then
-      drop(job, tick)
-      log(job, runs, ARGV[2], {tick = tick, last = tick, count = '1', outcome = 'skipped', error = 'canceled', id = id_of(record)})
-      announce(ARGV[6], 'ended ' .. tick)
+      end_run(job, runs, ARGV[2], payloads, ARGV[6], tick, record, 'skipped', 'canceled')
     else
-      tried(record, held_until(record), 'its holder died')
+      tried(record, record.til, 'its holder died')
       local outcome, reason = given_up(record)
-      end_run(job, runs, ARGV[2], ARGV[6], tick, record, outcome, 'canceled; ' .. reason, math.min(now, held_until(record)))
+      end_run(job, runs, ARGV[2], payloads, ARGV[6], tick, record, outcome, 'canceled; ' .. reason, math.min(now, tonumber(record.til)))
     end
   end
 end

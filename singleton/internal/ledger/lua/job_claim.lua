@@ -4,7 +4,7 @@
 -- KEYS[2] runs    list, ended runs
 -- KEYS[3] fence   string, the counter of fencing tokens
 -- KEYS[4] tomb    string, exists if this run was abandoned or has ended
--- KEYS[5] payloads  hash, id -> payload
+-- KEYS[5] payloads  hash, tick -> payload of an open run
 -- ARGV[1] me      this run: a unique id of the attempt
 -- ARGV[2] tick    ms, the tick or trigger of the run: see part_job
 -- ARGV[3] ttl     ms, the lease ends after that without a renewal
@@ -19,7 +19,6 @@
 -- ARGV[11] def    the fingerprint of the caller's definition; '' if it has none
 -- ARGV[12] channel  the channel of the job
 -- ARGV[13] begins the channel of the beginnings of attempts
--- ARGV[14] next   ms, when the tick after this one is due; '' if unknown
 --
 -- Returns {1, token, attempt, last success or '', unsure or '', asked or '', payload or '', start, dead}   claimed;
 --                             asked: JSON of what, who, why, id; start: when (ms); dead: the holder that has
@@ -28,7 +27,7 @@
 --         {3, last, last success or ''}   ended or skipped
 --         {4, µs}             not due for this long, by the server's clock
 --         {5}                 abandoned before this request arrived
---         {6}                 paused; open runs are not affected
+--         {6}                 paused: that tick is new, or a run at an instant that has not begun
 --         {7, tick}           an earlier tick is open: claim that first
 --         {8, last}           the caller's state is old; last is the newest
 --         {9, outcome}        recorded now: its holder died or released it, and no attempt is left, or it was
@@ -51,7 +50,6 @@ local overlap, keep, ledger, holder, def, channel = ARGV[6], ARGV[7], ARGV[8], A
 --@include clock
 --@include token
 --@include job
---@include due
 
 if redis.call('EXISTS', tomb) == 1 then
   return {5}
@@ -69,10 +67,7 @@ local function busy(held_tick, held, left)
 end
 
 local asked = record and record.asked
-local known_as, payload
-if asked and asked.id then
-  known_as, payload = called(payloads, asked.id)
-end
+local payload = asked and asked.size and redis.call('HGET', payloads, tick)
 
 -- granted returns the reply to a claim.
 local function granted(token, attempt, unsure, start, dead)
@@ -94,9 +89,9 @@ if not record then
   if tonumber(tick) > now then
     return {4, tonumber(tick) * 1000 - us}
   end
-  if paused then
-    return {6}
-  end
+end
+if paused and (not record or begins(record)) then
+  return {6}
 end
 
 if overlap ~= '1' then
@@ -106,12 +101,12 @@ if overlap ~= '1' then
       if is_held(held, now) then
         return busy(other, held, left_of(held, now))
       end
-      if not oldest or instant(other) < instant(oldest) then
+      if not (paused and begins(held)) and (not oldest or instant(other, held) < instant(oldest, records[oldest])) then
         oldest = other
       end
     end
   end
-  if oldest and instant(oldest) < instant(tick) then
+  if oldest and instant(oldest, records[oldest]) < instant(tick, record) then
     return {7, oldest}
   end
 end
@@ -126,15 +121,15 @@ if record then
   attempt, unsure = tonumber(record.attempt) + 1, record.unsure
   if record.run ~= '' then
     unsure, dead = '1', record.holder or '' -- it died during the work, which may have taken effect
-    tried(record, held_until(record), 'its holder died')
+    tried(record, record.til, 'its holder died')
   end
   if record.cancel or attempt > most then
     local outcome, reason = given_up(record)
-    end_run(job, runs, keep, channel, tick, record, outcome, (record.cancel and 'canceled; ' or '') .. reason, held_until(record))
+    end_run(job, runs, keep, payloads, channel, tick, record, outcome, (record.cancel and 'canceled; ' or '') .. reason, record.til)
     return {9, outcome}
   end
-  if asked and asked.id and not known_as then
-    end_run(job, runs, keep, channel, tick, record, 'unknown', 'the server lost its payload', now)
+  if asked and asked.size and not payload then
+    end_run(job, runs, keep, payloads, channel, tick, record, 'unknown', 'the server lost its payload', now)
     return {9, 'unknown'}
   end
 elseif last ~= known then
@@ -147,14 +142,11 @@ local start = whole(now)
 local token = next_token(fence)
 local set = {'open:' .. tick, cjson.encode({
   run = me, holder = holder, attempt = whole(attempt), token = token,
-  start = start, til = whole(now + ttl), ttl = ARGV[3], unsure = unsure, seen = start, dead = dead ~= '' and dead or nil,
+  start = start, til = whole(now + ttl), ttl = ARGV[3], unsure = unsure, dead = dead ~= '' and dead or nil,
   tries = record and record.tries, asked = asked,
 })}
 if not record then
   set[3], set[4], set[5], set[6] = 'open', (open or '') .. ' ' .. tick, 'last', tick
-end
-if ARGV[14] ~= '' then
-  set[#set + 1], set[#set + 2] = 'next', ARGV[14]
 end
 redis.call('HSET', job, unpack(set))
 announce(ARGV[13], 'begins ' .. tick)

@@ -2,7 +2,7 @@
 --
 -- KEYS[1] job     hash, the job's state
 -- KEYS[2] runs    list, ended runs
--- KEYS[3] payloads  hash, id -> payload
+-- KEYS[3] payloads  hash, tick -> payload of an open run
 -- ARGV[1] me      this run
 -- ARGV[2] tick    ms, the tick or trigger of the run: see part_job
 -- ARGV[3] outcome 'succeeded', 'failed', or 'unknown' after a doubtful attempt
@@ -23,7 +23,6 @@ local me, tick, outcome, token = ARGV[1], ARGV[2], ARGV[3], ARGV[6]
 
 --@include clock
 --@include job
---@include due
 
 -- recorded returns 1 for the entry of the end of this run. A takeover has another token.
 -- Another replica can only have recorded this token as 'unknown' or 'failed', which is also true.
@@ -42,12 +41,5 @@ if not record or record.run ~= me then
   return find(runs, recorded) or 0
 end
 redis.call('LLEN', runs) -- a key of another type fails here, and not half-way
-local id, header = id_of(record)
-if outcome == 'succeeded' and id then
-  header = called(KEYS[3], id)
-end
-end_run(job, runs, ARGV[5], ARGV[8], tick, record, outcome, ARGV[4], end_of(record, ARGV[7], now))
-if header then
-  call(KEYS[3], id, header, '') -- the run cannot be rerun, and the id stays known
-end
+end_run(job, runs, ARGV[5], KEYS[3], ARGV[8], tick, record, outcome, ARGV[4], end_of(record, ARGV[7], now))
 return 1

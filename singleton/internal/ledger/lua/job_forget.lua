@@ -3,8 +3,7 @@
 -- KEYS[1] job     hash, the job's state
 -- KEYS[2] runs    list, ended runs
 -- KEYS[3] acts    list, what operators have done
--- KEYS[4] due     sorted set, id -> instant
--- KEYS[5] payloads  hash, id -> payload
+-- KEYS[4] payloads  hash, tick -> payload of an open run
 -- ARGV[1] channel the channel of the job
 --
 -- Returns {1}  removed
@@ -15,7 +14,7 @@
 -- claim is refused, and job_open begins a new one.
 --
 -- Twice is safe: the second time there is no ledger.
-local job, runs, acts, due, payloads = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local job, runs, acts, payloads = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 
 --@include clock
 --@include job
@@ -43,7 +42,7 @@ if #busy > 1 then
   return busy
 end
 announce(ARGV[1], 'forgotten')
-for _, key in ipairs({job, runs, acts, due, payloads}) do
+for _, key in ipairs({job, runs, acts, payloads}) do
   redis.call('PEXPIRE', key, 0)
 end
 return {1}

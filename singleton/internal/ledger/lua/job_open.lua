@@ -3,8 +3,7 @@
 -- KEYS[1] job     hash, the job's state
 -- KEYS[2] runs    list, ended runs
 -- KEYS[3] acts    list, what operators have done
--- KEYS[4] due     sorted set, id -> instant
--- KEYS[5] payloads  hash, id -> payload
+-- KEYS[4] payloads  hash, tick -> payload of an open run
 -- ARGV[1] after   ms, a lost ledger begins after this tick; '' for now
 -- ARGV[2] sure    '1' if the caller knows that no tick up to `after` may be claimed
 --                 again
@@ -16,12 +15,11 @@
 -- ARGV[7] def     the fingerprint of the job's definition in the caller
 -- ARGV[8] age     ms, how long ago the replica started with this definition
 -- ARGV[9] identity  the name of the replica that is shown
--- ARGV[10] next   ms, when the next tick is due as the caller computes it; '' if unknown
--- ARGV[11] spec   the text of the schedule in the caller
--- ARGV[12] control  the newest pause or resume that the caller knows, as in `acts`; '' for none
--- ARGV[13] before what the last reply said: 'acts', or 'waits' if another definition acted; '' if there was none
--- ARGV[14] ttl    ms, the TTL of a lease on a run in the caller
--- ARGV[15] channel  the channel of the job
+-- ARGV[10] spec   the text of the schedule in the caller
+-- ARGV[11] control  the newest pause or resume that the caller knows, as in `acts`; '' for none
+-- ARGV[12] before what the last reply said: 'acts', or 'waits' if another definition acted; '' if there was none
+-- ARGV[13] ttl    ms, the TTL of a lease on a run in the caller
+-- ARGV[14] channel  the channel of the job
 --
 -- Returns the reply of part_state; {11} if the schema is too new for this version.
 --
@@ -47,20 +45,17 @@
 -- until now. No tick of that time runs: those of the former schedule are over, and those of the
 -- new one begin then.
 --
--- Runs whose instant has come are opened, unless the job is paused.
---
 -- Twice is safe: the caller's knowledge does not change, and the second time the definition
 -- already acts.
-local job, runs, deeds, due, payloads = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local job, runs, deeds, payloads = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local after, sure, ended, keep, retain = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-local me, def, age, next_tick = ARGV[6], ARGV[7], tonumber(ARGV[8]), ARGV[10]
-local spec, control, ttl, channel = ARGV[11], ARGV[12], ARGV[14], ARGV[15]
+local me, def, age = ARGV[6], ARGV[7], tonumber(ARGV[8])
+local spec, control, ttl, channel = ARGV[10], ARGV[11], ARGV[13], ARGV[14]
 
 --@include clock
 --@include job
 --@include definitions
 --@include state
---@include due
 
 local v, last, born, acts, id, open = unpack(redis.call('HMGET', job, 'v', 'last', 'born', 'def', 'id', 'open'))
 if v and too_new(v) then
@@ -68,7 +63,6 @@ if v and too_new(v) then
 end
 redis.call('LLEN', runs) -- a key of another type fails here, and not half-way
 redis.call('LLEN', deeds)
-redis.call('ZCOUNT', due, 0, 0)
 local now, us = server_time()
 if not last then
   last = after
@@ -76,7 +70,7 @@ if not last then
     last = whole(now)
     redis.call('HSET', job, 'born', last)
   end
-  redis.call('HSET', job, 'last', last)
+  redis.call('HSET', job, 'last', last, 'made', whole(us))
   announce(channel, 'begun ' .. last)
 elseif after ~= '' then
   local ahead = tonumber(after) - tonumber(last)
@@ -104,13 +98,13 @@ end
 if not id then
   redis.call('HSET', job, 'id', whole(us))
 end
+local records, list = read_all(job, open, now)
 if ended ~= '' then
-  local records, list = read_all(job, open, now)
   for i = 1, #list, 2 do
     local tick = list[i]
     local record = records[tick]
     if tonumber(tick) <= tonumber(ended) and not requested(tick, record) then
-      end_run(job, runs, keep, channel, tick, record, 'unknown', 'it had ended before the server lost data', now)
+      end_run(job, runs, keep, payloads, channel, tick, record, 'unknown', 'it had ended before the server lost data', now)
     end
   end
 end
@@ -138,10 +132,10 @@ if me ~= '' then
   if before and before.def ~= def then
     before = nil -- with another definition, it is a new replica
   end
-  local mine = {from = before and before.from or ARGV[13] == 'acts' and now - age or now, since = now - age, def = def, identity = ARGV[9]}
+  local mine = {from = before and before.from or ARGV[12] == 'acts' and now - age or now, since = now - age, def = def, identity = ARGV[9]}
   live[me] = mine
   local to, free = chosen(live, acts, now)
-  if to == def and def ~= acts and (waiting(mine, now) <= 0 or free and ARGV[13] == '') then
+  if to == def and def ~= acts and (waiting(mine, now) <= 0 or free and ARGV[12] == '') then
     take()
   end
   local _, others = count(live, def)
@@ -156,22 +150,6 @@ if me ~= '' then
   mine.till = now + (others > 0 and LAPSE_BESIDE or LAPSE)
   redis.call('HSET', job, 'live:' .. me, live_line(mine))
 end
-stay(job, retain, due, runs, payloads, restored and deeds or nil)
-if g.mine == '1' and next_tick ~= '' then
-  redis.call('HSET', job, 'next', next_tick)
-end
+stay(job, retain, records, runs, payloads, restored and deeds or nil)
 g.same, g.others = count(live, acts)
-local ripe = redis.call('ZRANGE', due, 0, whole(now), 'BYSCORE', 'LIMIT', 0, ROOM)
-if #ripe > 0 and redis.call('HEXISTS', job, 'paused') == 0 then
-  local room = ROOM
-  for _, tick in ipairs(ticks_of(redis.call('HGET', job, 'open'))) do
-    if triggered(tick) then
-      room = room - 1
-    end
-  end
-  for i = 1, math.min(#ripe, room) do
-    raise(job, runs, keep, channel, due, payloads, ripe[i])
-  end
-end
-g.soon = coming(due, 1)[2]
 return state(job, runs, us, g)

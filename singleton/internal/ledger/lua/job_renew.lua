@@ -16,7 +16,6 @@ if not record or record.run ~= ARGV[1] then
 end
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
-record.seen = string.format('%.0f', now)
 record.til = string.format('%.0f', now + tonumber(ARGV[3]))
 redis.call('HSET', KEYS[1], 'open:' .. ARGV[2], cjson.encode(record))
 return record.cancel and 2 or 1

@@ -4,7 +4,7 @@
 -- KEYS[2] runs    list, ended runs
 -- KEYS[3] tomb    string, exists if this request was executed
 -- KEYS[4] acts    list, what operators have done
--- KEYS[5] payloads  hash, id -> payload
+-- KEYS[5] payloads  hash, tick -> payload of an open run
 -- ARGV[1] tick    ms, the tick or trigger
 -- ARGV[2] sure    '1' if the caller knows that the tick is one of the schedule
 -- ARGV[3] most    open runs at most
@@ -17,7 +17,7 @@
 --         {2} the limit is reached
 --         {14} it is open: it has not ended
 --         {15} it has succeeded
---         {16} the history does not have it, or its payload was dropped
+--         {16} the history does not have it, or its payload was lost
 --         or the reply of part_ledger
 --
 --	failed, unknown, skipped ──rerun──► open, not held ──claim──► as any run
@@ -30,23 +30,22 @@
 -- sent the request or has not. A dead holder of the run is replaced as any other.
 --
 -- Twice is safe: the tombstone says that it is done.
-local job, runs, tomb, acts = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local tick, sure, name = ARGV[1], ARGV[2]
+local job, runs, tomb, acts, payloads = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local tick, sure = ARGV[1], ARGV[2]
 
 --@include clock
 --@include job
 
--- ended_as returns the outcome in an entry of the tick. Most entries are not decoded. Of the time before a
+-- entry_of returns an entry that is of the tick. Most entries are not decoded. Of the time before a
 -- change of the schedule, the caller is not sure.
-local function ended_as(text)
+local function entry_of(text)
   if string.find(text, tick, 1, true) or string.find(text, '"last"', 1, true) then
     local entry = cjson.decode(text)
     local is_change = entry.last and not entry.count
     sure = not is_change and sure
     if not is_change and (entry.tick == tick or entry.last == tick
       or sure == '1' and entry.last and tonumber(entry.tick) < tonumber(tick) and tonumber(tick) < tonumber(entry.last)) then
-      name = entry.id
-      return entry.outcome
+      return entry
     end
   end
 end
@@ -59,16 +58,21 @@ end
 if redis.call('HEXISTS', job, 'open:' .. tick) == 1 then
   return {14}
 end
-local outcome = find(runs, ended_as)
-if not outcome or name and redis.call('HEXISTS', KEYS[5], name) == 0 then
+local entry = find(runs, entry_of)
+if not entry or entry.size and not entry.payload then
   return {16}
 end
-if outcome == 'succeeded' then
+if entry.outcome == 'succeeded' then
   return {15}
 end
 if #ticks_of(open) >= tonumber(ARGV[3]) then
   return {2}
 end
-request(job, acts, tomb, ARGV[4], tick, 'rerun', ARGV[5], ARGV[6], outcome == 'unknown', name)
+redis.call('HEXISTS', payloads, tick) -- a key of another type fails here, and not half-way
+local now = whole((server_time()))
+acted(acts, now, 'rerun', tick, ARGV[5], ARGV[6])
+follow(job, acts)
+local asked = {what = 'rerun', who = ARGV[5], why = ARGV[6], at = now, id = entry.id}
+opened(job, open, tick, asked, '0', payloads, entry.payload or '', tomb, tick, ARGV[4], entry.outcome == 'unknown')
 announce(ARGV[7], 'open ' .. tick)
 return {1}

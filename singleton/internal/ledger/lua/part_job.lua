@@ -1,13 +1,14 @@
 -- The ledger of a job.
 --   job   hash:  v: the schema; last: the newest tick that is accounted for; born: the
 --                first value of `last`, if no replica knew a better one; ok: the newest
---                tick that succeeded; next: the next tick; paused: since when; control: the
+--                tick that succeeded; paused: since when; control: the
 --                entry of the newest pause or resume in `acts`;
 --                retain: how long (ms) the ledger is kept after its last use; trig: the
---                newest trigger; id: of this ledger, and a new one if it was created again
+--                newest trigger; made: when the ledger was created (µs); id: of this ledger, and a new one if it was created again
 --                or repaired after a loss; outcome: of the run that ended last; open: the ticks of the
 --                runs that have not ended, each after a space; open:<tick>: the record of each; and the
 --                fields of part_definitions
+--   payloads  hash: tick -> payload of an open run. When the run ends without success, its entry in `runs` gets it
 --   runs  list:  ended runs, newest first, as JSON
 --   acts  list:  what operators have done, newest first, as JSON: at (ms), what, who, why and
 --                the tick and, of a resume, since when the job was paused. Each script that
@@ -17,13 +18,13 @@
 --   run, holder, attempt, token, start: the attempt that holds it; run is '' if none does
 --   til     when its hold ends unless it is renewed, or when a released run may be claimed
 --   ttl     the greatest time (ms) until then
---   seen    when its holder sent its last request
 --   dead    the holder before it, if that has died
 --   unsure  '1' if an attempt may have taken effect and no success was recorded, because its
 --           holder died during the work or did not know
 --   tries   the attempts that have ended, oldest first: attempt, holder, token, start, end,
 --           error. Of more than TRIES, the first and the newest
---   asked   what an operator has requested, trigger or rerun, with who, why, at (ms) and, of job_at, id
+--   asked   what an operator has requested, trigger or rerun, with who, why, at (ms), id, due: its instant (ms)
+--           if it has an id, and size: of its payload
 --   cancel  who has canceled it, why and at (ms)
 --
 -- A tick at or before `last` that is not open has ended. A triggered run has no scheduled
@@ -44,16 +45,16 @@ local function server_time()
 end
 
 local function whole(number)
-  return string.format('%.0f', number)
+  return string.format('%.0f', tonumber(number))
 end
 
 local function triggered(tick)
   return tonumber(tick) < 0
 end
 
--- instant returns when a tick or a trigger is due.
-local function instant(tick)
-  return math.abs(tonumber(tick))
+-- instant returns when a run is due.
+local function instant(tick, record)
+  return tonumber(record and record.asked and record.asked.due) or math.abs(tonumber(tick))
 end
 
 -- This version can still work with a ledger of the next schema. Each ledger has a schema.
@@ -64,6 +65,11 @@ end
 -- left_of returns for how many ms nobody may claim a run. If it is 0 or less, its holder is dead, or there is none.
 local function left_of(record, now)
   return tonumber(record.til) - now
+end
+
+-- begins reports whether no attempt at a run that was requested for an instant has been made.
+local function begins(record)
+  return record.attempt == '0' and record.asked and record.asked.due
 end
 
 -- is_held reports whether an attempt at a run is under way.
@@ -77,7 +83,7 @@ end
 local function decode(job, tick, text, now)
   local record = cjson.decode(text)
   if record.ttl and left_of(record, now) > tonumber(record.ttl) then
-    record.til, record.seen = whole(now + tonumber(record.ttl)), whole(now)
+    record.til = whole(now + tonumber(record.ttl))
     text = cjson.encode(record)
     redis.call('HSET', job, 'open:' .. tick, text)
   end
@@ -118,28 +124,6 @@ end
 -- write stores the record of an open run.
 local function write(job, tick, record)
   redis.call('HSET', job, 'open:' .. tick, cjson.encode(record))
-end
-
--- add opens a run.
-local function add(job, tick, record)
-  redis.call('HSET', job, 'open', (redis.call('HGET', job, 'open') or '') .. ' ' .. tick)
-  write(job, tick, record)
-end
-
--- drop removes a run that has ended.
-local function drop(job, tick)
-  local left = ''
-  for _, other in ipairs(ticks_of(redis.call('HGET', job, 'open'))) do
-    left = other == tick and left or left .. ' ' .. other
-  end
-  redis.call('HDEL', job, 'open:' .. tick) -- the first write, as it also works without free memory
-  redis.call('HSET', job, 'open', left)
-end
-
--- held_until returns when the hold on a run ended that is no longer held, or the pause before its next attempt. A
--- record that was lost has no end, but was seen.
-local function held_until(record)
-  return math.max(tonumber(record.til), tonumber(record.seen))
 end
 
 -- end_of returns when the present attempt of a record ended, whose work took so long (ms): this request may be late.
@@ -187,10 +171,12 @@ end
 
 -- log adds an entry to the history, and drops the oldest ones above the limit.
 local function log(job, runs, keep, entry)
-  if redis.call('LPUSH', runs, cjson.encode(entry)) == 1 then
+  local length = redis.call('LPUSH', runs, cjson.encode(entry))
+  if length == 1 then
     follow(job, runs)
+  elseif length > tonumber(keep) then
+    redis.call('LTRIM', runs, 0, tonumber(keep) - 1)
   end
-  redis.call('LTRIM', runs, 0, tonumber(keep) - 1)
 end
 
 -- find returns the first result of a function for the entries of the history, newest first. It
@@ -213,23 +199,34 @@ local function announce(channel, what)
   redis.pcall('PUBLISH', channel, what)
 end
 
--- id_of returns the id of a run that was added for an instant; nil: it was not.
-local function id_of(record)
-  return record.asked and record.asked.id
-end
-
--- end_run ends the run of a tick, which was held until `ended`, records and announces it.
-local function end_run(job, runs, keep, channel, tick, record, outcome, reason, ended)
-  ended = whole(ended)
-  drop(job, tick)
-  redis.call('HSET', job, 'outcome', outcome)
-  if outcome == 'succeeded' and tonumber(tick) > tonumber(redis.call('HGET', job, 'ok') or 0) then
-    redis.call('HSET', job, 'ok', tick)
+-- end_run ends the run of a tick, which was held until `ended`, records and announces it. A run that was skipped has not
+-- begun.
+local function end_run(job, runs, keep, payloads, channel, tick, record, outcome, reason, ended)
+  local open, ok = unpack(redis.call('HMGET', job, 'open', 'ok'))
+  local set = {'open', ''}
+  for _, other in ipairs(ticks_of(open)) do
+    set[2] = other == tick and set[2] or set[2] .. ' ' .. other
   end
-  log(job, runs, keep, {
-    tick = tick, attempt = record.attempt, holder = record.holder, token = record.token,
-    start = record.start, ['end'] = ended, outcome = outcome, error = reason, tries = record.tries, id = id_of(record),
-  })
+  local asked = record.asked or {}
+  local entry = {tick = tick, outcome = outcome, error = reason, id = asked.id}
+  if outcome == 'skipped' then
+    entry.last, entry.count = tick, '1'
+  else
+    entry.attempt, entry.holder, entry.token = record.attempt, record.holder, record.token
+    entry.start, entry['end'], entry.tries = record.start, whole(ended), record.tries
+    set[3], set[4] = 'outcome', outcome
+  end
+  if outcome ~= 'succeeded' then
+    entry.size, entry.payload = asked.size, asked.size and redis.call('HGET', payloads, tick) or nil
+  elseif tonumber(tick) > tonumber(ok or 0) then
+    set[5], set[6] = 'ok', tick
+  end
+  redis.call('HDEL', job, 'open:' .. tick) -- the first write, as it also works without free memory
+  redis.call('HSET', job, unpack(set))
+  if asked.size then
+    redis.call('HDEL', payloads, tick)
+  end
+  log(job, runs, keep, entry)
   announce(channel, 'ended ' .. tick .. ' ' .. outcome)
 end
 
@@ -264,21 +261,18 @@ local function obey(job, entry)
   end
 end
 
--- opened opens the run of a tick that was asked for, like a run that was released before it began.
-local function opened(job, tick, asked, unsure)
-  add(job, tick, {
-    run = '', holder = '', attempt = '0', token = '0', start = whole((server_time())), til = '0',
+-- opened opens the run of a tick that an operator has requested, like a run that was released before it began. Nobody
+-- may claim it before `til`. The tombstone keeps for `keep` ms that it is done.
+local function opened(job, open, tick, asked, til, payloads, payload, tomb, done, keep, unsure)
+  if payload ~= '' then
+    asked.size = #payload
+    redis.call('HSET', payloads, tick, payload)
+  end
+  redis.call('SET', tomb, done, 'PX', whole(keep))
+  redis.call('HSET', job, 'open', (open or '') .. ' ' .. tick, 'open:' .. tick, cjson.encode({
+    run = '', holder = '', attempt = '0', token = '0', start = asked.at, til = til,
     asked = asked, unsure = unsure and '1' or nil,
-  })
-end
-
--- request opens the run of a tick that an operator has requested. The tombstone says for `keep` ms that it is done.
-local function request(job, acts, tomb, keep, tick, what, who, why, unsure, id)
-  local now = whole((server_time()))
-  acted(acts, now, what, tick, who, why)
-  follow(job, acts)
-  redis.call('SET', tomb, tick, 'PX', keep)
-  opened(job, tick, {what = what, who = who, why = why, at = now, id = id}, unsure)
+  }))
 end
 
 -- requested reports whether an operator has requested a run.
@@ -286,17 +280,19 @@ local function requested(tick, record)
   return triggered(tick) or record and record.asked
 end
 
--- stay keeps a job's keys for `retain` ms from now, or from the last instant in `due` if that is later, and without
+-- stay keeps a job's keys for `retain` ms from now, or from the last instant of an open run if that is later, and without
 -- a TTL while it is paused.
-local function stay(job, retain, due, ...)
+local function stay(job, retain, records, ...)
   local paused = redis.call('HEXISTS', job, 'paused') == 1
-  local ahead = tonumber(redis.call('ZRANGE', due, -1, -1, 'WITHSCORES')[2] or 0) - server_time()
-  retain = whole(tonumber(retain) + math.max(0, ahead))
-  for _, key in ipairs({job, due, ...}) do
+  local now, ahead = server_time(), 0
+  for _, record in pairs(records) do
+    ahead = math.max(ahead, begins(record) and left_of(record, now) or 0)
+  end
+  for _, key in ipairs({job, ...}) do
     if paused then
       redis.call('PERSIST', key)
     else
-      redis.call('PEXPIRE', key, retain)
+      redis.call('PEXPIRE', key, whole(tonumber(retain) + ahead))
     end
   end
 end
