@@ -73,12 +73,11 @@ func (cfg JobConfig) entries() int {
 }
 
 // fingerprint identifies the definition of a job. spec is the text of its schedule.
-// Every process computes the same.
+// Every process computes the same. Replicas that differ in their limits of an attempt or of its begin share a job.
 func fingerprint(spec string, cfg JobConfig) string {
 	h := sha256.New()
 	fmt.Fprintf(h, "schedule %s\n", spec)
-	fmt.Fprintf(h, "timeout %d retry %d attempts %d catchup %d deadline %d overlap %t revision %d\n",
-		cfg.Timeout, cfg.Retry, cfg.MaxAttempts, cfg.CatchUp, cfg.StartingDeadline, cfg.AllowOverlap, cfg.Revision)
+	fmt.Fprintf(h, "catchup %d overlap %t revision %d\n", cfg.CatchUp, cfg.AllowOverlap, cfg.Revision)
 	return hex.EncodeToString(h.Sum(nil)[:16])
 }
 

@@ -16,75 +16,89 @@ import (
 	"github.com/noonlock/noonlock/singleton/schedule"
 )
 
-// A new version crashes again and again: at start, when its probe kills it, or in its first run. If it
-// crashes at start, the old one runs each tick. Otherwise the new one acts while it lives, and no tick
-// is late for long.
-// Mutants: a start is enough to take over; the old version waits for the dead one.
-func TestFault79_AVersionThatCrashesAgainAndAgain(t *testing.T) {
-	const over = 20 * time.Minute
-	for name, c := range map[string]struct {
-		lives                time.Duration
-		backOff, inRun, acts bool
-	}{
-		"at start":         {2 * time.Second, true, false, false},
-		"by its probe":     {90 * time.Second, false, false, true},
-		"in its first run": {30 * time.Minute, true, true, true},
-	} {
-		t.Run(name, func(t *testing.T) {
+// costs asserts that each tick since then succeeded once, and returns the greatest lateness of the attempt that did. It
+// shows the figures of a deploy.
+func (f *fleet) costs(spec string, from time.Time) (latest time.Duration) {
+	f.Helper()
+	f.Pass(time.Minute)
+	to := time.Now().Add(-20 * time.Second)
+	runs, begun, n, lost := f.ended("draw"), f.ticks("draw"), 0, 0
+	for at := parsed(f, spec).Next(from); !at.After(to); at = parsed(f, spec).Next(at) {
+		n++
+		if r := runs[at.UnixMilli()]; r.Outcome != singleton.OutcomeSucceeded {
+			lost++
+			f.Errorf("the tick of %v is recorded as %+v", at, r)
+			continue
+		}
+		entries := begun[at.UnixMilli()]
+		latest = max(latest, entries[len(entries)-1].begin.Sub(at))
+	}
+	f.Logf("%d ticks, %d lost, at most %v late", n, lost, latest.Round(10*time.Millisecond))
+	f.proven("draw", parsed(f, spec))
+	f.alone("draw")
+	return latest
+}
+
+// A new version ran well once beside three healthy replicas of the old one, and then dies soon after each start, or its
+// work kills its process. No tick is lost, and each is late by at most the lapse of a replica and a look, or by the TTL
+// and a look. A version that dies within 5 s is given no tick.
+// Mutants: a start is enough to act; a version that ran well once acts as long as it restarts; a death is not charged.
+func TestFault79_146_AVersionThatDiesAgainAndAgain(t *testing.T) {
+	over := time.Duration(testenv.Size(10, 30)) * time.Minute
+	cfg := singleton.Config{TTL: 10 * time.Second}
+	poison := func(r *replica) func(context.Context, singleton.Run) error {
+		return func(ctx context.Context, _ singleton.Run) error {
+			r.die()
+			<-ctx.Done()
+			return ctx.Err()
+		}
+	}
+	type row struct {
+		lives, away time.Duration
+		well, kills bool // it ran well once; its work kills it
+	}
+	rows := []row{{2 * time.Second, 10 * time.Second, false, false}, {time.Hour, time.Second, true, true}, {time.Hour, 14 * time.Second, true, true}}
+	for _, lives := range []time.Duration{500 * time.Millisecond, 2 * time.Second, 6 * time.Second, 15 * time.Second} {
+		for _, away := range []time.Duration{500 * time.Millisecond, 5 * time.Second, 30 * time.Second} {
+			rows = append(rows, row{lives, away, true, false})
+		}
+	}
+	for _, c := range rows {
+		t.Run(fmt.Sprintf("lives %v, away %v, ran well %v, by its work %v", c.lives, c.away, c.well, c.kills), func(t *testing.T) {
+			t.Parallel()
 			inBubble(t, func(t *testing.T, f *fleet) {
-				f.start("ab", "* * * * *", nil, singleton.JobConfig{}, singleton.Config{TTL: 10 * time.Second})
+				f.start("abc", "* * * * *", sleep(time.Second), singleton.JobConfig{}, cfg)
 				f.recorded("draw", 2)
 				begin := time.Now()
-				for n := range 1000 {
-					if time.Since(begin) > over {
-						break
+				for n := 0; time.Since(begin) < over; n++ {
+					r, lives, work := f.replica(fmt.Sprintf("new-%d", n), cfg), c.lives, sleep(time.Second)
+					switch {
+					case n == 0 && c.well:
+						lives = 3 * time.Minute
+					case c.kills:
+						work = poison(r)
 					}
-					r := f.replica(fmt.Sprintf("bad-%d", n), singleton.Config{TTL: 10 * time.Second})
-					r.add("draw", "* * * * *", func(ctx context.Context, _ singleton.Run) error {
-						if c.inRun {
-							r.die()
-							<-ctx.Done()
-						}
-						return ctx.Err()
-					}, singleton.JobConfig{Revision: 2})
+					r.add("draw", "* * * * *", work, singleton.JobConfig{Revision: 2})
 					r.run()
-					for born := time.Now(); !r.dead.Load() && time.Since(born) < c.lives; {
-						f.Pass(time.Second)
+					for born := time.Now(); !r.dead.Load() && time.Since(born) < lives; {
+						f.Pass(500 * time.Millisecond)
 					}
 					r.die()
 					r.stop()
-					pause := time.Second
-					if c.backOff {
-						pause = min(10*time.Second<<min(n, 5), 5*time.Minute)
-					}
-					f.Pass(pause)
+					f.Pass(c.away)
 				}
-				f.Pass(40 * time.Second)
-				tried := 0
-				for tick, entries := range f.ticks("draw") {
-					at := time.UnixMilli(tick)
-					if at.Before(begin) {
-						continue
-					}
-					last := entries[len(entries)-1]
-					if late := last.begin.Sub(at); late > 40*time.Second {
-						t.Errorf("the tick of %v is run %v late, by %s", at, late, last.replica)
-					}
-					if strings.HasPrefix(entries[0].replica, "bad") {
-						tried++
+				most := 20 * time.Second
+				if c.kills {
+					most = 15 * time.Second
+				}
+				if late := f.costs("* * * * *", begin); late > most {
+					t.Errorf("a tick is %v late", late)
+				}
+				for _, e := range f.book.all() {
+					if !c.well && strings.HasPrefix(e.replica, "new") {
+						t.Errorf("%s runs %v", e.replica, e.run.Tick)
 					}
 				}
-				runs := f.ended("draw")
-				for at := begin.Truncate(time.Minute).Add(time.Minute); at.Before(begin.Add(over)); at = at.Add(time.Minute) {
-					if r := runs[at.UnixMilli()]; r.Outcome != singleton.OutcomeSucceeded {
-						t.Errorf("the tick of %v is recorded as %+v", at, r)
-					}
-				}
-				if (tried > 0) != c.acts {
-					t.Errorf("the version that crashes was given %d ticks", tried)
-				}
-				f.proven("draw", parsed(t, "* * * * *"))
-				f.alone("draw")
 			})
 		})
 	}
@@ -188,6 +202,101 @@ func (f *fleet) versioned(name, schedule string, cfg singleton.JobConfig) *repli
 	return r
 }
 
+// A schedule changes, and a tick is due at the change that both texts have. CatchUp decides whether it runs, as for all
+// later ones of the new schedule. The ticks before it are in the entry of the change.
+// Mutants: the tick is skipped; the former schedule is not read; a tick of one schedule only is due.
+func TestFault147_ATickThatBothSchedulesHave(t *testing.T) {
+	for name, c := range map[string]struct {
+		former, next string
+		takes        time.Duration // a draw
+		stops        bool          // the old replica
+	}{
+		"after a full stop":    {"0 * * * *", "*/20 * * * *", 0, true},
+		"while a run is long":  {"* * * * *", "*/20 * * * *", 65 * time.Second, false},
+		"by another time zone": {"0 * * * *", "CRON_TZ=Asia/Kolkata */30 * * * *", 0, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, f *fleet) {
+				a := f.replica("old", singleton.Config{TTL: 10 * time.Second})
+				a.add("draw", c.former, sleep(c.takes), singleton.JobConfig{})
+				a.run()
+				f.recorded("draw", 1)
+				due := time.Now().Truncate(time.Hour).Add(time.Hour)
+				f.Pass(time.Until(due) - 3*time.Second)
+				if c.stops {
+					a.stop()
+				}
+				f.versioned("new", c.next, singleton.JobConfig{})
+				f.Pass(2 * time.Minute)
+				i := slices.IndexFunc(f.runs("draw"), func(r singleton.HistoryEntry) bool { return r.Error == "rescheduled" })
+				if i < 0 || !f.runs("draw")[i].Last.Equal(due.Add(-time.Millisecond)) {
+					t.Errorf("the history is %+v", f.runs("draw"))
+				}
+				begun := f.ticks("draw")[due.UnixMilli()]
+				if len(begun) != 1 || begun[0].replica != "new" || f.ended("draw")[due.UnixMilli()].Outcome != singleton.OutcomeSucceeded {
+					t.Errorf("the tick of both was run as %+v", begun)
+				}
+			})
+		})
+	}
+}
+
+// What a deploy costs whose replicas stop and start.
+func TestWhatADeployCosts(t *testing.T) {
+	cfg := singleton.JobConfig{CatchUp: singleton.CatchUpAll, KeepRuns: 1000}
+	for name, c := range map[string]struct {
+		spec     string
+		old, new int // replicas
+		deploy   func(f *fleet, version func(revision, replicas int))
+		late     time.Duration
+	}{
+		"two versions for days": {"@every 10m", 1, 1, func(f *fleet, _ func(int, int)) {
+			f.Pass(time.Duration(testenv.Size(2, 48)) * time.Hour)
+		}, 10 * time.Millisecond},
+		"all stop or die, and start 2 s later": {"@every 1s", 3, 2, func(f *fleet, version func(int, int)) {
+			f.each(func(r *replica) {
+				if strings.HasPrefix(r.name, "2") {
+					r.die()
+				}
+				r.stop()
+			})
+			f.Pass(2 * time.Second)
+			version(1, 3)
+			version(2, 2)
+		}, 3 * time.Second},
+		"the only replica stops, and the new version starts": {"@every 1s", 1, 0, func(f *fleet, version func(int, int)) {
+			f.each((*replica).stop)
+			version(2, 1)
+		}, 6 * time.Second},
+		"the only replica gets the new version": {"@every 1s", 1, 0, func(f *fleet, _ func(int, int)) {
+			later := cfg
+			later.Revision = 2
+			testenv.Must(f, f.all["1-0"].runner.Update("draw", "@every 1s", f.all["1-0"].noted(nil), later))
+		}, 10 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(t *testing.T, f *fleet) {
+				version := func(revision, replicas int) {
+					cfg := cfg
+					cfg.Revision = revision
+					for range replicas {
+						f.versioned(fmt.Sprintf("%d-%d", revision, len(f.all)), c.spec, cfg)
+					}
+				}
+				version(1, c.old)
+				begin := f.recorded("draw", 2)[0].Tick
+				f.Pass(6 * time.Second)
+				version(2, c.new)
+				c.deploy(f, version)
+				if late := f.costs(c.spec, begin); late > c.late {
+					t.Errorf("a tick is %v late", late)
+				}
+			})
+		})
+	}
+}
+
 // A new version is rolled out and rolled back. The version whose oldest replica started last claims
 // when it has lived for some seconds; the others stop and log that. When the newest replicas are
 // gone, the remaining ones continue at once. No tick is run twice, and none is missed.
@@ -195,7 +304,7 @@ func (f *fleet) versioned(name, schedule string, cfg singleton.JobConfig) *repli
 func TestRollingDeploy(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
 		version := func(name string, revision int) *replica {
-			return f.versioned(name, "@every 1s", singleton.JobConfig{Revision: revision})
+			return f.versioned(name, "@every 1s", singleton.JobConfig{Revision: revision, CatchUp: singleton.CatchUpAll, KeepRuns: 1000})
 		}
 		runs := func(when, name string) entry {
 			t.Helper()
@@ -209,7 +318,7 @@ func TestRollingDeploy(t *testing.T) {
 			return entries[0]
 		}
 		a1, a2 := version("old-1", 1), version("old-2", 1)
-		f.begun("draw", 3)
+		begin := f.begun("draw", 3)[0].run.Tick
 		b1 := version("new-1", 2)
 		f.Pass(6 * time.Second)
 		runs("after the new version has started", "new-1")
@@ -235,53 +344,39 @@ func TestRollingDeploy(t *testing.T) {
 		f.Pass(6 * time.Second)
 		runs("after the rollback", "old-3")
 		f.ranOnce("draw")
-		f.proven("draw", parsed(t, "@every 1s"))
+		f.costs("@every 1s", begin)
 	})
 }
 
 // The replicas of the old schedule claim a tick every 100 ms, and a round trip of the replica with the
 // new schedule takes longer. The new schedule takes over in time, and each due tick of the old one
-// has run or is recorded. A replica that starts and dies again does not stop the ticks for long.
-// Mutants: no tick waits; the ticks wait for each look of a replica that never takes over.
+// has run or is recorded.
+// Mutants: the ledger must stand still while the new replica looks.
 func TestANewScheduleBesideFastClaims(t *testing.T) {
-	for _, dies := range []bool{false, true} {
-		inBubble(t, func(t *testing.T, f *fleet) {
-			for _, name := range []string{"a", "b"} {
-				f.versioned(name, "@every 100ms", singleton.JobConfig{CatchUp: singleton.CatchUpAll})
-			}
-			f.begun("draw", 100)
-			c := f.replica("c", singleton.Config{})
-			slow := c.net.Inject(t, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Delay: 120 * time.Millisecond})
-			c.add("draw", "@every 1m", nil, singleton.JobConfig{})
-			c.run()
-			if dies {
-				f.Pass(5100 * time.Millisecond)
-				c.die()
-				n := len(f.book.all())
-				f.Pass(20 * time.Second)
-				if now := len(f.book.all()); now < n+150 {
-					t.Errorf("%d ticks of the old schedule in 20 s", now-n)
-				}
-				return
-			}
-			f.Pass(10 * time.Second)
-			job := f.job("draw")
-			st, err := job.Status(t.Context())
-			if err != nil || st.Replicas != 1 {
-				t.Errorf("after 10 s the status is %+v, %v", st, err)
-			}
-			f.Pass(2 * time.Minute)
-			entries := f.book.all()
-			if last := entries[len(entries)-1]; last.replica != "c" {
-				t.Errorf("the last run is %+v", last)
-			}
-			lockcoretest.MustFire(t, slow)
-		})
-	}
+	inBubble(t, func(t *testing.T, f *fleet) {
+		for _, name := range []string{"a", "b"} {
+			f.versioned(name, "@every 100ms", singleton.JobConfig{CatchUp: singleton.CatchUpAll})
+		}
+		f.begun("draw", 100)
+		c := f.replica("c", singleton.Config{})
+		slow := c.net.Inject(t, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Delay: 120 * time.Millisecond})
+		c.add("draw", "@every 1m", nil, singleton.JobConfig{})
+		c.run()
+		f.Pass(10 * time.Second)
+		if st := f.status("draw"); st.Replicas != 1 {
+			t.Errorf("after 10 s the status is %+v", st)
+		}
+		f.Pass(2 * time.Minute)
+		entries := f.book.all()
+		if last := entries[len(entries)-1]; last.replica != "c" {
+			t.Errorf("the last run is %+v", last)
+		}
+		lockcoretest.MustFire(t, slow)
+	})
 }
 
 // Two programs use one prefix and one job name. If any part of their definitions differs,
-// both log and count that. If none does, they are replicas of one job: one of them runs each
+// both log and count that. If none does, whatever limits they have, they are replicas of one job: one of them runs each
 // tick, which cannot be noticed. A Revision for each program distinguishes them.
 // Mutants: only the one that claims nothing does; it is logged at each look.
 func TestFault78_TwoProgramsWithOneJob(t *testing.T) {
@@ -290,7 +385,7 @@ func TestFault78_TwoProgramsWithOneJob(t *testing.T) {
 		conflicts int
 	}{
 		{singleton.JobConfig{Revision: 2}, 3},
-		{singleton.JobConfig{KeepRuns: 7}, 0},
+		{singleton.JobConfig{KeepRuns: 7, MaxAttempts: 2, Retry: time.Minute, Timeout: time.Minute, StartingDeadline: time.Hour}, 0},
 	} {
 		inBubble(t, func(t *testing.T, f *fleet) {
 			regs := map[string]*prometheus.Registry{}
@@ -313,6 +408,9 @@ func TestFault78_TwoProgramsWithOneJob(t *testing.T) {
 						t.Errorf("%+v: %s counts %v conflicts, want %d", c.cfg, name, n, step.want)
 					}
 				}
+			}
+			if st := f.status("draw"); (st.Replicas == 2) != (c.conflicts == 0) {
+				t.Errorf("%+v: the status is %+v", c.cfg, st)
 			}
 			f.ranOnce("draw")
 		})

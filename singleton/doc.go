@@ -62,9 +62,9 @@
 //	cost of a tick  One claim per replica, and one completion.
 //	between ticks   One check every 30 s, so a lost message delays nothing for longer.
 //	deploy          The newer definition takes over when one of its replicas has run for
-//	                5 s, or at once if no other replica can run the job. If the replicas of
-//	                the newer one stop, the older one takes over at once. If they die, it
-//	                takes 15 to 20 s.
+//	                5 s, also after all replicas were stopped. If the replicas of the newer
+//	                one stop, the older one takes over at once. If they die, it takes up to
+//	                20 s, or during a run at most the TTL and 5 s.
 //
 // # Bounds
 //

@@ -184,6 +184,15 @@ func (r *replica) die() *lockcoretest.Rule {
 	return cut
 }
 
+// each does something with all replicas at once.
+func (f *fleet) each(does func(r *replica)) {
+	var all sync.WaitGroup
+	for _, r := range f.all {
+		all.Go(func() { does(r) })
+	}
+	all.Wait()
+}
+
 // begun waits until n attempts of a job have begun, and returns them.
 func (f *fleet) begun(job string, n int) []entry {
 	f.Helper()

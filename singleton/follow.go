@@ -30,12 +30,12 @@ type follower struct {
 	end  context.CancelCauseFunc
 	stop *stopping.Deadline
 
-	state  ledger.State
-	looked time.Time // when it was read
-	heard  time.Time // when a run of another replica ended, or was found to be held
-	known  knowledge // of what has changed since then
-	beside time.Time // since when there are replicas of other definitions; of an error about that
-	owed   time.Time // the first due tick that does not run, see lookAhead; zero: none
+	state         ledger.State
+	looked        time.Time // when it was read
+	heard         time.Time // when a run of another replica ended, or was found to be held
+	known         knowledge // of what has changed since then
+	conflictSince time.Time // start of the current mix of definitions, or its last error
+	owed          time.Time // the first due tick that does not run, see lookAhead; zero: none
 
 	mine map[int64]*ledger.Claim // by their keys, what this replica runs now
 

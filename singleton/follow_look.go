@@ -22,11 +22,15 @@ const rolloutWithin = 10 * time.Minute
 // look reads the ledger. The request contains the former state. If the ledger was lost, a new
 // one begins after the last tick in this state that has ended.
 func (f *follower) look(ctx context.Context) error {
+	before := f.state
+	if now, ok := f.r.clock.now(); ok {
+		before.Shared = f.j.shared(before, now.Add(lookEvery))
+	}
 	// An aborted request may arrive after leave, and would register this replica again.
 	opening, done := f.stop.Finish(ctx)
 	defer done()
 	sent := time.Now()
-	state, err := f.j.ledger.Open(opening, f.state)
+	state, err := f.j.ledger.Open(opening, before)
 	if err != nil {
 		f.state = state // the replica may have been registered
 		return err
@@ -119,11 +123,11 @@ func (f *follower) report(state ledger.State) {
 	}
 	switch {
 	case state.Others == 0:
-		f.beside = time.Time{}
-	case f.beside.IsZero():
-		f.beside = time.Now()
-	case time.Since(f.beside) >= rolloutWithin:
-		f.beside = time.Now()
+		f.conflictSince = time.Time{}
+	case f.conflictSince.IsZero():
+		f.conflictSince = time.Now()
+	case time.Since(f.conflictSince) >= rolloutWithin:
+		f.conflictSince = time.Now()
 		log.Error(errTwoDefinitions, "job has two definitions: unfinished rollout, or another program that uses its name",
 			"others", state.Others)
 		f.j.metrics.count(f.j.metrics.conflicts)

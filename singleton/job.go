@@ -47,7 +47,7 @@ const (
 
 const catchUpMost = 100
 
-// JobConfig configures a job. All replicas must use the same. With the zero value, each tick
+// JobConfig configures a job. All replicas should use the same: see Revision. With the zero value, each tick
 // has up to five attempts, and ticks do not overlap. After an outage, only the newest missed
 // tick runs.
 type JobConfig struct {
@@ -95,23 +95,24 @@ type JobConfig struct {
 	// caught up do not push out the entry about the skipped ticks.
 	KeepRuns int
 
-	// Revision is the version of the work. It is part of the job's definition. So are the schedule and all fields
-	// above, except KeepRuns. The work is not: change Revision together with it if older
-	// replicas must not run the job any more. Default 0.
+	// Revision is the version of the work. It is part of the job's definition. So are the schedule, CatchUp and
+	// AllowOverlap. Of the other fields, each replica uses its own. The work is not part of it: change Revision
+	// together with it if older replicas must not run the job any more. Default 0.
 	//
 	// Replicas with different definitions do not run the job at the same time. A new definition takes
-	// over when one of its replicas has run for 5 s, or at once if no replica of another one is left:
-	// see docs/OPERATIONS.md, "A new version of the program". Status shows all definitions with their
-	// replicas.
+	// over when one of its replicas has been in contact with the server for 5 s, also after all replicas were stopped.
+	// If a replica dies during a run, the replicas of its definition begin these 5 s again, and another definition
+	// that is ready runs the job. See docs/OPERATIONS.md, "A new version of the program". Status shows all definitions
+	// with their replicas.
 	//
 	// Two programs with the same prefix, job name and definition count as replicas of one job:
 	// each tick runs in one of them.
 	//
 	// The ledger keeps the text of the schedule: the expression with its zone, or the interval.
 	//
-	// If the text changes, the ticks of the new schedule begin when the new definition takes over. No
-	// tick that was due before runs any more. The history has one entry for them, with the reason
-	// "rescheduled". If only other settings differ, missed ticks are caught up with the new settings.
+	// If the text changes, the ticks of the new schedule begin when the new definition takes over, or with the first
+	// tick that is due then and that both schedules have. No tick that was due before runs any more. The history has one
+	// entry for them, with the reason "rescheduled". Later ones, and all if the text is the same, are caught up.
 	Revision int
 }
 

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
+	"github.com/noonlock/noonlock/singleton/internal/ticks"
 )
 
 // The reasons for skipped ticks, as recorded in the ledger.
@@ -127,4 +128,22 @@ func (j *job) reason(tick, now time.Time, view *ledger.State) string {
 		return skipDeadline
 	}
 	return skipMissed
+}
+
+// shared returns the first tick after the newest accounted one that this schedule and the one in the ledger have; zero:
+// there is none until then. It is still due when this schedule takes over.
+func (j *job) shared(view ledger.State, until time.Time) time.Time {
+	former, err := ticks.Read(view.Spec, j.name)
+	if err != nil || view.Spec == j.schedule.String() {
+		return time.Time{}
+	}
+	at := j.schedule.Next(view.Last)
+	for n := 0; n < mostTicks && !at.IsZero() && at.Before(until); n++ {
+		other := former.Next(at.Add(-time.Millisecond))
+		if other.IsZero() || other.Equal(at) {
+			return other
+		}
+		at = j.schedule.Next(other.Add(-time.Millisecond))
+	}
+	return time.Time{}
 }

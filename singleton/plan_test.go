@@ -250,7 +250,7 @@ func TestFingerprint(t *testing.T) {
 		testenv.Must(t, err)
 		return fingerprint(s.String(), cfg)
 	}
-	const golden = "acf6b9755928c173b44d1cd9978105ac"
+	const golden = "c2cab8c9a5095af4e2e2b9d89cd2330d"
 	if got := of(noon, JobConfig{}); got != golden {
 		t.Errorf("fingerprint is %s, and was %s: replicas of different versions would not share a job", got, golden)
 	}
@@ -259,11 +259,7 @@ func TestFingerprint(t *testing.T) {
 		"plain":    of(noon, JobConfig{}),
 		"interval": of(seconds(time.Minute), JobConfig{}),
 		"another":  of(seconds(time.Hour), JobConfig{}),
-		"retry":    of(noon, JobConfig{Retry: time.Minute}),
-		"timeout":  of(noon, JobConfig{Timeout: time.Minute}),
-		"attempts": of(noon, JobConfig{MaxAttempts: 2}),
 		"catch up": of(noon, JobConfig{CatchUp: CatchUpAll}),
-		"deadline": of(noon, JobConfig{StartingDeadline: time.Hour}),
 		"overlap":  of(noon, JobConfig{AllowOverlap: true}),
 		"revision": of(noon, JobConfig{Revision: 2}),
 	} {
@@ -272,7 +268,7 @@ func TestFingerprint(t *testing.T) {
 		}
 		seen[f] = name
 	}
-	if a, b := of(noon, JobConfig{}), of(noon, JobConfig{KeepRuns: 5, MaxAttempts: 5, Retry: time.Second}); a != b {
-		t.Error("what is the default, or only about the history, makes another fingerprint")
+	if of(noon, JobConfig{KeepRuns: 5, MaxAttempts: 2, Retry: time.Minute, Timeout: time.Minute, StartingDeadline: time.Hour}) != golden {
+		t.Error("the history, or the limits of an attempt, make another fingerprint")
 	}
 }

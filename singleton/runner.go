@@ -151,9 +151,9 @@ func (r *Runner) Add(name, spec string, work func(ctx context.Context, run Run) 
 }
 
 // Update replaces the schedule, the work and the JobConfig of a job that was added. An attempt that has
-// begun continues. The next attempt has the definition that acts then, as the next tick has. If other replicas have the
-// former one, the rule of JobConfig.Revision says when the new one takes over, as if this replica had started now. Without such replicas, it does
-// so at once. The arguments and the error are those of Add.
+// begun continues. The next attempt has the definition that acts then, as the next tick has. The new definition takes
+// over by the rule of JobConfig.Revision, with the 5 s of this replica: at once if it has run for longer. The arguments
+// and the error are those of Add.
 func (r *Runner) Update(name, spec string, work func(ctx context.Context, run Run) error, cfg JobConfig) error {
 	return r.put(name, spec, work, cfg, true)
 }

@@ -43,7 +43,7 @@ type Config struct {
 
 	// Schedule is the text of the schedule of the Definition. When a definition takes over from
 	// one with another Schedule, an entry of the history has the time since the newest
-	// accounted tick, see State.Rescheduled, and the ticks of the new schedule begin then.
+	// accounted tick, see State.Rescheduled, up to now or to State.Shared, and the ticks of the new schedule begin then.
 	// Open runs are kept.
 	Schedule string
 
@@ -113,7 +113,8 @@ var errQuorum = &noonlock.ConfigError{
 
 // Open creates the ledger of the job if there is none, extends its lifetime, and returns
 // its state. before is the last state that the caller got. In the first call, before is where
-// a new ledger begins: the zero value means the server's present time.
+// a new ledger begins: the zero value means the server's present time. Set before.Shared if the schedule of the caller
+// differs from before.Spec.
 //
 // A replica must call Open at least every 30 s, or after State.Again if that is shorter,
 // otherwise other replicas consider it dead. On error Open returns a state that must be
@@ -121,9 +122,9 @@ var errQuorum = &noonlock.ConfigError{
 func (l *Ledger) Open(ctx context.Context, before State) (State, error) {
 	const op = "open ledger"
 	k := l.keys
-	if before.replica == "" || before.def != l.cfg.Definition { // with another definition, it is a new replica in the old one's place
+	if before.replica == "" || before.def != l.cfg.Definition {
 		before.replica, before.started = cmp.Or(before.replica, l.lock.Client().NewID()), l.lock.Client().Elapsed()
-		before.def, before.said = l.cfg.Definition, ""
+		before.def = l.cfg.Definition
 	}
 	me := ""
 	if l.cfg.Definition != "" {
@@ -138,14 +139,11 @@ func (l *Ledger) Open(ctx context.Context, before State) (State, error) {
 	age := (l.lock.Client().Elapsed() - before.started).Milliseconds()
 	state, err := l.state(ctx, l.scripts.open.Call(wire.Keys(k.job, k.runs, k.acts, k.payloads),
 		after, sure, ended, l.cfg.KeepRuns, l.cfg.Retain.Milliseconds(), me, l.cfg.Definition, age, l.lock.Client().Identity(),
-		l.cfg.Schedule, before.control, before.said, l.lock.TTL().Milliseconds(), k.channel))
+		l.cfg.Schedule, before.control, millis(before.Last)+" "+before.Spec, l.lock.TTL().Milliseconds(), millis(before.Shared), k.channel))
 	if err != nil {
 		return before, opError(op, l.name, err)
 	}
-	state.replica, state.started, state.def, state.said = before.replica, before.started, before.def, "acts"
-	if state.Superseded {
-		state.said = "waits"
-	}
+	state.replica, state.started, state.def = before.replica, before.started, before.def
 	state.Lost = before.id != "" && state.id != before.id
 	return state, nil
 }

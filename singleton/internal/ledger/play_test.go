@@ -359,10 +359,10 @@ func (p *play) facts(st ledger.State) []string {
 	}
 	slices.Sort(members)
 	return append(runs, strings.Fields(fmt.Sprintf("last=%s ok=%s ran=%s since=%s halted=%s begun=%s "+
-		"paused=%v fresh=%v acts=%v lost=%v replicas=%d others=%d acting=%s outcome=%s rescheduled=%s schedule=%s settling=%v by=%s open=%s count=%d members=%s",
+		"paused=%v fresh=%v acts=%v lost=%v replicas=%d others=%d acting=%s outcome=%s rescheduled=%s schedule=%s settling=%v by=%s open=%s count=%d members=%s again=%v",
 		p.at(st.Last), p.at(st.LastSuccess), p.span(st.NewestRun), p.at(st.PausedSince), p.span(st.NewestPause), p.at(st.Begun),
 		st.Paused, st.Fresh, !st.Superseded, st.Lost, st.Replicas, st.Others, st.Acting, st.Outcome, p.at(st.Rescheduled), st.Spec, st.Settling, word(st.By.Who, st.By.Reason),
-		strings.Join(open, ","), len(open), strings.Join(members, ",")))...)
+		strings.Join(open, ","), len(open), strings.Join(members, ","), st.Again))...)
 }
 
 // span returns a span as text; "-": there is none.
@@ -453,7 +453,10 @@ func (r *replica) does(verb string, args, want []string) (facts []string, err er
 		} else {
 			r.knows(r.id(args[0]).Tick)
 		}
-	case "looks":
+	case "looks": // [shared TICK]
+		if len(args) > 0 {
+			r.state.Shared = r.id(args[1]).Tick
+		}
 		r.state, err = l.Open(ctx, r.state)
 		r.last = time.Time{}
 		return r.facts(r.state), err

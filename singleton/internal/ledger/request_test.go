@@ -32,7 +32,7 @@ type jobOpening struct {
 	sure    bool
 	over    bool // it knows that the runs before the tick have ended
 	spec    string
-	waited  bool // another definition acted before
+	read    bool // it has read the newest accounted tick and the schedule s
 }
 
 // jobRetain is longer than the remaining time of the keys of a jobState.
@@ -91,11 +91,11 @@ func openRequest(name string, o jobOpening) jobRequest {
 		if o.over {
 			ended = strconv.FormatInt(b.tick-800, 10)
 		}
-		said := ""
-		if o.waited {
-			said = "waits"
+		read := ""
+		if o.read {
+			read = strconv.FormatInt(b.last, 10) + " s"
 		}
-		return []any{after, sure, ended, 10, jobRetain.Milliseconds(), o.me, o.def, o.age, "shown as", o.spec, "", said, 2000}
+		return []any{after, sure, ended, 10, jobRetain.Milliseconds(), o.me, o.def, o.age, "shown as", o.spec, "", read, 2000, ""}
 	}
 	return r
 }
@@ -155,11 +155,8 @@ func jobRequests() []jobRequest {
 		openRequest("open and start", jobOpening{me: "r1", def: "other", spec: "s"}),
 		openRequest("open and start alike", jobOpening{me: "r1", def: "d", spec: "s"}),
 		openRequest("open and start alike by another text", jobOpening{me: "r1", def: "d", spec: "t"}),
-		openRequest("open after an absence", jobOpening{me: "r1", def: "other", age: 20_000, spec: "s"}),
-		openRequest("open after an absence, and have waited", jobOpening{me: "r1", def: "other", age: 20_000, spec: "s", waited: true}),
 		openRequest("open after another start", jobOpening{me: "r9", def: "d", age: 20_000, spec: "s"}),
-		openRequest("open by another schedule", jobOpening{me: "r1", def: "other", spec: "t"}),
-		openRequest("open by another schedule, and have waited", jobOpening{me: "r1", def: "other", spec: "t", waited: true}),
+		openRequest("open alike by another text that was read", jobOpening{me: "r1", def: "d", spec: "t", read: true}),
 		openRequest("open by another schedule, and know less", jobOpening{me: "r1", def: "other", spec: "t", knows: true, ahead: -100, sure: true}),
 		openRequest("open and know less", jobOpening{knows: true, ahead: -100, sure: true, over: true}),
 		openRequest("open and know the same", jobOpening{knows: true, sure: true}),

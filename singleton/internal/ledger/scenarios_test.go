@@ -413,28 +413,62 @@ func TestDefinitions(t *testing.T) {
 			3x again looks => acts=false; one looks => acts=false; two looks => acts=true; pass 5s
 			two runs 1; two leaves
 			one looks => acts=true; again looks => acts=true; one looks => replicas=2 others=0`},
-		// All replicas were away. The first one that is back waits for those of the definition that acted.
-		{"a replica that was away", true, `
+		// All replicas were away. Until one of them is proven again, the definition stays.
+		{"replicas that were away", true, `
 			one is def=1; two is def=2
 			one looks => acts=true; pass 1m; two looks => acts=false; pass 5s; two looks => acts=true; one looks => acts=false
-			2x pass 2m; one looks => acts=false; pass 1s; two looks => acts=true; pass 4s; one looks => acts=false; two looks => acts=true
-			2x pass 5s; one looks => acts=false
-			pass 4999ms; one looks => acts=false; pass 1ms; one looks => acts=true`},
+			pass 4m; one looks => acts=false acting=2; pass 1s; two looks => acts=true; pass 4s; one looks => acts=true
+			pass 1s; two looks => acts=true; one looks => acts=false`},
 		{"a start whose answers are lost counts once", true, `
 			old is def=1; new is def=2
 			a looks; old loses job_open 0
 			3x old looks => unknown
 			old heals; new looks => acts=false; old looks => acts=true replicas=1 others=1`},
-		// Beside replicas of the former definition, it waits as if it had started now. Alone, it acts at once.
+		// It keeps its first request.
 		{"a replica gets another definition", true, `
 			one is def=1; alike is def=1; one looks => acts=true; pass 1m; alike looks => acts=true; alike watches
-			one becomes def=2; one looks => acts=false; one looks => acts=false replicas=1 others=1; alike hears => change
-			pass 4979ms; one looks => acts=false; pass 1ms; alike looks => acts=true; one looks => acts=true; alike looks => acts=false
-			alike becomes def=2; alike looks => acts=true replicas=2 others=0; pass 1m
+			one becomes def=2; one looks => acts=true replicas=1 others=1; alike hears => change change; alike looks => acts=false
+			alike becomes def=2; alike looks => acts=true replicas=2 others=0; pass 10s
 			one becomes def=2 keeps=5; one looks => acts=true replicas=2 others=0; alike leaves
 			one loses job_open 1; one becomes def=3; one looks => acts=true; one looks => acts=true replicas=1 others=0
-			new is def=4; new looks => acts=false; pass 5s; new looks => acts=true
-			one becomes def=5; one looks => acts=false; new leaves; pass 5s; one looks => acts=true`},
+			new is def=4; new looks => acts=false; pass 4s; new becomes def=5; new looks => acts=false; pass 999ms
+			new looks => acts=false; pass 1ms; new looks => acts=true; one looks => acts=false
+			one becomes def=6; one looks => acts=true; one leaves; new looks => acts=true`},
+		// A death makes its definition new, once, if another one is proven, which acts at once.
+		{"a holder dies", true, `
+			old is def=1 ttl=2s; new is def=2 ttl=2s dead; more is def=2 ttl=2s; old watches
+			old looks; pass 1m; old looks => acts=true; new looks => acts=false; pass 5s; new looks => acts=true; old looks => acts=false
+			more looks => acts=true; old hears => change change change change change
+			new claims 1; pass 1999ms; old looks => acts=false acting=2; more claims 1 => busy; pass 1ms
+			new claims 1 => acts-no-more; more looks => acts=false acting=1; new claims 1 => acts-no-more
+			old looks => acts=true 1.attempt=1; old claims 1 => attempt=2 unsure=true dead=new; old completes 1
+			pass 4999ms; new looks => acts=false; more looks => acts=false; old hears => begin change begin 1:true
+			old looks; pass 1ms; new looks => acts=true; old looks => acts=false
+			new claims 2; pass 1999ms; old looks => acts=false; pass 1ms; old looks => acts=true; old looks => acts=true
+			pass 5s; more looks => acts=true; old looks => acts=false; more claims 2 => attempt=2
+			more abandons 2; old looks => acts=false; more looks => acts=true; more runs 2 => attempt=3
+			new claims 3; pass 2s; new loses job_claim 1; new claims 3 => acts-no-more; more looks => acts=false; old looks => acts=true`},
+		{"a holder dies beside replicas that are new", true, `
+			one is def=1 ttl=2s dead; two is def=2; none is ttl=2s dead
+			one looks; pass 1m; one claims 1; two looks => acts=false; pass 3s; two looks => acts=false
+			one claims 1 => attempt=2; pass 2s; two looks => acts=true; two claims 1 => attempt=3; two completes 1
+			one looks => acts=false; one leaves; two leaves
+			none claims 2; one looks => acts=false; pass 5s; one looks => acts=true; two looks; pass 5s; two looks => acts=true
+			one looks => acts=false; two claims 2 => attempt=2; two completes 2
+			two is def=2 ttl=2s dead; two looks => acts=true; pass 6s; two looks; pass 10s; two looks; one looks => acts=false
+			two claims 3; pass 2s; one looks => acts=false; two claims 3 => attempt=2; two completes 3; pass 3s; two looks; one looks => acts=false acting=2`},
+		// A claim without a definition charges a death as well.
+		{"a holder dies, and no definition claims", true, `
+			one is def=1; two is def=2 ttl=2s dead; two looks; one looks; pass 5s; one looks => acts=true
+			redis hset job def 2; two claims 1; pass 2s; none claims 1 => attempt=2; none asks => acting=1`},
+		// Each run ends, although its work kills its process under both definitions.
+		{"deadly work", true, `
+			one is def=1 ttl=1s dead; two is def=2 ttl=1s dead; one looks; two looks; pass 5s; one looks; two looks => acts=true
+			two claims 1; pass 1s; one looks => acts=true; one claims 1 => attempt=2
+			pass 5s; two looks => acts=true; one looks => acts=false; two claims 1 => attempt=3
+			pass 5s; one looks => acts=true; one claims 1 => attempt=4; pass 5s; two looks => acts=true; two claims 1 => attempt=5
+			pass 5s; one looks => acts=true; two looks => acts=false; one claims 1 => recorded
+			history => 1:unknown:its_holder_died_or_released_it`},
 		{"announcements", true, `
 			one is def=1; alike is def=1; two is def=2
 			one looks; one watches
@@ -446,31 +480,36 @@ func TestDefinitions(t *testing.T) {
 			one asks => acting=2 replicas=1 members=1:alike@61.02,1:one@60,2:two@121.04
 			two leaves; one hears => change
 			two leaves; one hears =>`},
-		// The one that acted acts again after a loss, whichever comes back first, and another one if it does not.
+		// After a loss, the one that asks first acts, until another one is proven.
 		{"loss", true, `
 			x is def=3; y is def=1; z is def=2
-			x looks => acts=true; pass 10s; x looks => acts=true
-			y looks => acts=false; pass 10s; y looks => acts=true
+			x looks => acts=true; pass 10s; x looks; y looks => acts=false; pass 10s; y looks => acts=true
 			z looks => acts=false; pass 10s; z looks => acts=true; x looks => acts=false; y looks => acts=false
-			flush; x looks => acts=false; y looks => acts=false; z looks => acts=true
-			flush; z looks => acts=true; y looks => acts=false; x looks => acts=false
-			flush; y looks => acts=false; x looks => acts=false; z looks => acts=true
-			flush; y looks => acts=false; x looks => acts=false; pass 4999ms; y looks => acts=false
-			pass 1ms; x looks => acts=false; y looks => acts=true`},
+			flush; x looks => acts=true; y looks => acts=false; pass 1s; z looks => acts=false
+			pass 4s; y looks => acts=true; x looks => acts=false; z looks => acts=false; pass 1s; z looks => acts=true
+			flush; z looks => acts=true; pass 5s; y looks => acts=false; x looks => acts=false; pass 5s; x looks => acts=true`},
 		// With another schedule, one entry has the time up to now, or up to the ledger if the clock was set back.
-		// No tick of that time runs again, nor one that was between skipped ones.
+		// No tick of that time runs again, nor one that was between skipped ones. A shared tick is due.
 		{"another schedule", true, `
 			one is def=1 schedule=s1; two is def=2 schedule=s2; same is def=3 schedule=s1
 			one runs 59; one leaves
 			redis rpush runs {"tick":"@55","last":"@57","count":"3","outcome":"skipped","error":"missed"}
-			same looks => acts=true rescheduled=- last=59 schedule=s1; same reruns 56 scheduled; same runs 56; same leaves
-			two looks => acts=true rescheduled=59.001 last=60 schedule=s2; two looks => rescheduled=59.001
-			history => 59.001-60:skipped:rescheduled 56:succeeded 59:succeeded 55-57*3:skipped:missed
-			two reruns 59.001 scheduled => no-run; two reruns 60 scheduled => no-run; two reruns 55.5 scheduled => no-run
-			redis hset job last @60.001; two looks => rescheduled=-
-			pass 1s; two runs 61; two looks => rescheduled=-
-			anew; one runs 60; one leaves; two looks => rescheduled=60.001 last=60.001
-			anew; one runs 60; one leaves; clock -1h; two looks => rescheduled=60.001 last=60.001`},
+			same looks; pass 5s; same looks => acts=true rescheduled=- last=59 schedule=s1; same reruns 56 scheduled; same runs 56; same leaves
+			two looks => acts=false; pass 5s
+			two looks => acts=true rescheduled=59.001 last=70 schedule=s2; two looks => rescheduled=59.001
+			history => 59.001-70:skipped:rescheduled 56:succeeded 59:succeeded 55-57*3:skipped:missed
+			two reruns 59.001 scheduled => no-run; two reruns 70 scheduled => no-run; two reruns 55.5 scheduled => no-run
+			redis hset job last @70.001; two looks => rescheduled=-
+			pass 1s; two runs 71; two looks => rescheduled=-
+			anew; one runs 60; one leaves; two looks => acts=false; pass 5s; clock -1h; two looks => acts=false; pass 4999ms
+			two looks => acts=false; pass 1ms; two looks => acts=true rescheduled=60.001 last=60.001
+			anew; one runs 58; one leaves; two looks; pass 5s; two looks shared 60 => acts=true rescheduled=58.001 last=59.999; two runs 60
+			anew; one runs 58; one leaves; two looks; pass 5s; two looks shared 66 => acts=true rescheduled=58.001 last=65
+			anew; one runs 58; one leaves; two looks; pass 5s; two looks shared 58.001 => acts=true last=58 schedule=s2; history 1 => 58:succeeded
+			anew; one runs 58; one leaves; two looks; pass 5s; redis hset job last @59
+			two looks shared 60 => acts=false acting=2 last=59 schedule=s1 again=1ms; two looks shared 60 => acts=true rescheduled=59.001 last=59.999
+			anew; one runs 58; one leaves; two looks; pass 5s; redis hset job spec s0
+			two looks shared 60 => acts=false acting=2 last=58 schedule=s0; two looks => acts=true rescheduled=58.001 last=65`},
 		{"dead replicas are forgotten", true, `
 			a is def=d; b is def=d; c is def=d
 			b looks; c looks; a looks => replicas=3
@@ -479,13 +518,13 @@ func TestDefinitions(t *testing.T) {
 	})
 }
 
-// The server's clock is set back by an hour. Lapses are as long as otherwise, and no replica waits for longer.
+// The server's clock is set back by an hour. Lapses are as long as otherwise, and a replica that is new waits again.
 func TestFault36_ClassD_DefinitionsAfterTheClockWasSetBack(t *testing.T) {
 	inBubble(t, plays(`
 		one is def=1; two is def=2
-		one looks => acts=true; pass 1m; two looks => acts=false
-		clock -1h; two looks => acts=false; one looks => acts=true
-		two looks => acts=true; one looks => acts=false # how long two has waited is not known
+		one looks => acts=true; pass 1m; two looks => acts=false; pass 4s
+		clock -1h; two looks => acts=false; one looks => acts=true; pass 4999ms; two looks => acts=false
+		pass 1ms; two looks => acts=true; one looks => acts=false
 		clock -1h; one looks => acts=false # and two dies; its record of 15 s is now one of 90 s
 		17x pass 5s; one looks => acts=false
 		pass 5s; one looks => acts=true`))

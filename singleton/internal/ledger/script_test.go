@@ -141,9 +141,9 @@ func (b *jobBench) establish(s jobState) {
 			if s.tick == "ended" {
 				p.LPush(ctx, b.part("runs"), fmt.Sprintf(`{"tick":"%d","outcome":"failed"}`, b.tick))
 			}
-			p.HSet(ctx, b.part("job"), "live:dead", fmt.Sprintf("%d 1 1 x dead", b.now))
+			p.HSet(ctx, b.part("job"), "live:dead", fmt.Sprintf("%d 1 1 1 x dead", b.now))
 			if s.gen == "2" {
-				p.HSet(ctx, b.part("job"), "live:r9", fmt.Sprintf("%d 1 1 d nine", til))
+				p.HSet(ctx, b.part("job"), "live:r9", fmt.Sprintf("%d 1 1 1 d nine", til))
 			}
 		}
 		if s.paused {

@@ -57,10 +57,11 @@ type State struct {
 	// Rescheduled is not zero if the schedule has changed, and nothing was accounted for since: from
 	// that instant up to Last, no tick runs.
 	Rescheduled time.Time
+	// Shared is the first tick after Last that Spec and the caller's schedule have; zero: none is due. For Open.
+	Shared time.Time
 
 	replica string        // the id of the caller
 	def     string        // its definition
-	said    string        // whether that acts, as the latest answer said: see job_open.lua
 	started time.Duration // when it sent its first request with that definition, by Elapsed
 	id      string        // of the ledger
 	control string        // the newest pause or resume, as stored

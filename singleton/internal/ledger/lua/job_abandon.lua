@@ -39,6 +39,7 @@ if ARGV[3] == '2' then
 end
 local wait = record.cancel and '0' or ARGV[7]
 record.run, record.til, record.ttl = '', whole(now + tonumber(wait)), wait
+record.def = nil
 write(job, tick, record)
 redis.call('SET', tomb, 'abandoned', 'PX', ARGV[4])
 announce(ARGV[8], 'open ' .. tick)

@@ -41,6 +41,8 @@
 -- look. Otherwise it is ''. After {2}, the message about the end of the run is a hint. If it is lost, or the
 -- holder dies, the caller claims the tick again when the lease ends.
 --
+-- The replicas are read only if the holder has died: its death may make another definition act.
+--
 -- Twice is safe: a run that holds the tick gets the same reply, token and attempt,
 -- and its lease is extended.
 local job, runs, fence, tomb, payloads = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
@@ -50,6 +52,7 @@ local overlap, keep, ledger, holder, def, channel = ARGV[6], ARGV[7], ARGV[8], A
 --@include clock
 --@include token
 --@include job
+--@include definitions
 
 if redis.call('EXISTS', tomb) == 1 then
   return {5}
@@ -116,6 +119,12 @@ if left > 0 then
   return busy(tick, record, left)
 end
 redis.call('LLEN', runs) -- a key of another type fails here, and not when the run has ended
+if record and record.def then
+  local live = replicas(job, now)
+  if charge(job, tick, record, live, now) and elect(job, channel, live, acting) ~= def and def ~= '' then
+    return {13}
+  end
+end
 local attempt, unsure, dead = 1, nil, ''
 if record then
   attempt, unsure = tonumber(record.attempt) + 1, record.unsure
@@ -143,7 +152,7 @@ local token = next_token(fence)
 local set = {'open:' .. tick, cjson.encode({
   run = me, holder = holder, attempt = whole(attempt), token = token,
   start = start, til = whole(now + ttl), ttl = ARGV[3], unsure = unsure, dead = dead ~= '' and dead or nil,
-  tries = record and record.tries, asked = asked,
+  tries = record and record.tries, asked = asked, def = def ~= '' and def or nil,
 })}
 if not record then
   set[3], set[4], set[5], set[6] = 'open', (open or '') .. ' ' .. tick, 'last', tick

@@ -17,9 +17,10 @@
 -- ARGV[9] identity  the name of the replica that is shown
 -- ARGV[10] spec   the text of the schedule in the caller
 -- ARGV[11] control  the newest pause or resume that the caller knows, as in `acts`; '' for none
--- ARGV[12] before what the last reply said: 'acts', or 'waits' if another definition acted; '' if there was none
+-- ARGV[12] read   the newest accounted tick and the text of the schedule, as the caller read them
 -- ARGV[13] ttl    ms, the TTL of a lease on a run in the caller
--- ARGV[14] channel  the channel of the job
+-- ARGV[14] shared  ms, the first tick after that which the schedule that was read and the caller's have; '' for none
+-- ARGV[15] channel  the channel of the job
 --
 -- Returns the reply of part_state; {11} if the schema is too new for this version.
 --
@@ -32,25 +33,18 @@
 -- the ledger has a newer one. A new ledger is announced, so that all replicas look and say what
 -- they know.
 --
--- part_definitions says which definition acts. It takes over in a request of one of its replicas:
+-- part_definitions says which definition acts. Each look of a replica finds out, and also whether a holder has died.
+-- Where none acts, the one of the caller does.
 --
---	acting ──another one is chosen, and one of its replicas asks──► not acting
---
--- A lost reply or message delays that to the next request of a replica, and a dead replica to its
--- lapse. The replica that asks must have waited. If it is new, and the one that acts has no replicas, it
--- need not. A replica that was told to wait waits even then, as the others may have been away like
--- itself. One that acted before an outage has waited.
---
--- If the schedule changes, one entry of the history has the time from the newest accounted tick
--- until now. No tick of that time runs: those of the former schedule are over, and those of the
--- new one begin then.
+-- If the schedule changes, one entry of the history has the time from the newest accounted tick until now, or until a
+-- shared tick. No tick of that time runs. A caller that has read something else looks again at once.
 --
 -- Twice is safe: the caller's knowledge does not change, and the second time the definition
--- already acts.
+-- already acts, and a death was charged.
 local job, runs, deeds, payloads = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local after, sure, ended, keep, retain = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local me, def, age = ARGV[6], ARGV[7], tonumber(ARGV[8])
-local spec, control, ttl, channel = ARGV[10], ARGV[11], ARGV[13], ARGV[14]
+local spec, control, ttl, shared, channel = ARGV[10], ARGV[11], ARGV[13], tonumber(ARGV[14]), ARGV[15]
 
 --@include clock
 --@include job
@@ -105,6 +99,7 @@ if ended ~= '' then
     local record = records[tick]
     if tonumber(tick) <= tonumber(ended) and not requested(tick, record) then
       end_run(job, runs, keep, payloads, channel, tick, record, 'unknown', 'it had ended before the server lost data', now)
+      records[tick] = nil
     end
   end
 end
@@ -112,43 +107,38 @@ end
 local live = replicas(job, now)
 local g = {mine = '1'}
 
--- take makes the caller's definition the one that acts.
-local function take()
-  local former, accounted = unpack(redis.call('HMGET', job, 'spec', 'last'))
-  if former and former ~= spec then
-    local upto = whole(math.max(now, tonumber(accounted) + 1))
-    log(job, runs, keep, {
-      tick = whole(tonumber(accounted) + 1), last = upto, outcome = 'skipped', error = 'rescheduled',
-    })
-    redis.call('HSET', job, 'last', upto)
-  end
-  redis.call('HSET', job, 'def', def)
-  acts = def
-  announce(channel, 'definition')
-end
-
 if me ~= '' then
   local before = live[me]
-  if before and before.def ~= def then
-    before = nil -- with another definition, it is a new replica
-  end
-  local mine = {from = before and before.from or ARGV[12] == 'acts' and now - age or now, since = now - age, def = def, identity = ARGV[9]}
+  local mine = {seen = now, since = now - age, def = def, identity = ARGV[9]}
+  mine.first = math.min(before and before.first or now, now)
   live[me] = mine
-  local to, free = chosen(live, acts, now)
-  if to == def and def ~= acts and (waiting(mine, now) <= 0 or free and ARGV[12] == '') then
-    take()
-  end
   local _, others = count(live, def)
-  if def == acts then
-    redis.call('HSET', job, 'spec', spec, 'ttl', ttl)
+  mine.till = now + (others > 0 and LAPSE_IN_ROLLOUT or LAPSE)
+  put(job, me, mine)
+  if others > 0 then
+    if not before or before.def ~= def then
+      announce(channel, 'definition')
+    end
+    for tick, record in pairs(records) do
+      charge(job, tick, record, live, now)
+    end
+  end
+  acts = elect(job, channel, live, acts, def)
+  local former, accounted = unpack(redis.call('HMGET', job, 'spec', 'last'))
+  local is_new = former and former ~= spec
+  if def ~= acts then
+    g.mine, g.wait = '', math.max(mine.first + PROBATION - now, 0)
+  elseif is_new and ARGV[12] ~= accounted .. ' ' .. former then
+    g.mine, g.wait = '', 1
   else
-    g.mine, g.wait = '', math.max(waiting(mine, now), 0)
+    local upto = math.min(math.max(now, accounted + 1), (shared or math.huge) - 1)
+    if is_new and upto > tonumber(accounted) then
+      local first, newest = whole(accounted + 1), whole(upto)
+      log(job, runs, keep, {tick = first, last = newest, outcome = 'skipped', error = 'rescheduled'})
+      redis.call('HSET', job, 'last', newest)
+    end
+    redis.call('HSET', job, 'spec', spec, 'ttl', ttl)
   end
-  if not before and others > 0 then
-    announce(channel, 'definition')
-  end
-  mine.till = now + (others > 0 and LAPSE_BESIDE or LAPSE)
-  redis.call('HSET', job, 'live:' .. me, live_line(mine))
 end
 stay(job, retain, records, runs, payloads, restored and deeds or nil)
 g.same, g.others = count(live, acts)

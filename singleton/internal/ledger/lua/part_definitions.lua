@@ -1,21 +1,19 @@
 -- The replicas of a job and their definitions. Only replicas of the acting definition claim ticks.
 --   job   hash:  def: the acting definition; spec: the text of its schedule; ttl: of a lease on a run (ms), in its
 --                replicas;
---                live:<replica>: 'till from since def identity', that is alive until (ms), asked
---                first at (ms), started at (ms), its definition and the name that is shown. It is
---                a field of this hash, because without it a definition with live replicas would
---                lose the job
+--                live:<replica>: 'till first seen since def identity', that is alive until, its first and its newest
+--                request, since when it has its definition (ms), the definition and the name that is shown
 --
--- Which definition acts is one rule. Of the definitions with a replica that asked first at least WAIT
--- ago, the one acts whose oldest replica started last. If there is none, the acting one stays
--- while it has replicas.
-local WAIT = 5000            -- ms
-local LAPSE = 90000          -- ms without a request after which a replica is dead
-local LAPSE_BESIDE = 15000   -- the same, beside replicas of another definition
+-- A definition is proven while one of its replicas was heard for PROBATION, from its first to its newest request. Of
+-- the proven ones, the one acts whose oldest replica got it last. If there is none, the acting one stays.
+local PROBATION = 5000           -- ms
+local LAPSE = 90000              -- ms without a request after which a replica is dead
+local LAPSE_IN_ROLLOUT = 15000   -- the same, beside replicas of another definition
 
--- live_line returns the stored text of a replica.
-local function live_line(r)
-  return string.format('%.0f %.0f %.0f %s %s', r.till, r.from, r.since, r.def, r.identity)
+-- put stores a replica.
+local function put(job, id, r)
+  local text = string.format('%.0f %.0f %.0f %.0f %s %s', r.till, r.first, r.seen, r.since, r.def, r.identity)
+  redis.call('HSET', job, 'live:' .. id, text)
 end
 
 -- replicas returns the live replicas, and forgets the dead. If the clock was set back, a replica is
@@ -26,14 +24,15 @@ local function replicas(job, now)
   for i = 1, #fields, 2 do
     local id = string.match(fields[i], '^live:(.*)$')
     if id then
-      local till, from, since, def, identity = string.match(fields[i + 1], '^(%d+) (%d+) (%d+) (%S+) (.*)$')
-      local r = {till = tonumber(till or 0), from = tonumber(from), since = tonumber(since), def = def, identity = identity}
+      local text, r = fields[i + 1], {}
+      r.till, r.first, r.seen, r.since, r.def, r.identity = string.match(text, '^(%d+) (%d+) (%d+) (%d+) (%S+) (.*)$')
+      r.till, r.first, r.seen, r.since = tonumber(r.till or 0), tonumber(r.first), tonumber(r.seen), tonumber(r.since)
       if r.till <= now then
         redis.call('HDEL', job, fields[i])
       else
         if r.till > now + LAPSE then
           r.till = now + LAPSE
-          redis.call('HSET', job, fields[i], live_line(r))
+          put(job, id, r)
         end
         live[id] = r
       end
@@ -42,46 +41,57 @@ local function replicas(job, now)
   return live
 end
 
--- waiting returns for how long (ms) a replica is new; 0 or less: it is not. If the clock was set back
--- since it asked first, that time is unknown, and it is not new.
-local function waiting(r, now)
-  return r.from > now and 0 or r.from + WAIT - now
+-- newest returns the proven definition whose oldest replica got it last, without one; nil: there is none.
+local function newest(live, without)
+  local oldest, proven, found = {}, {}, nil -- by definition
+  for _, r in pairs(live) do
+    oldest[r.def] = math.min(oldest[r.def] or r.since, r.since)
+    proven[r.def] = proven[r.def] or r.seen - r.first >= PROBATION
+  end
+  for def, since in pairs(oldest) do
+    local is_newer = not found or since > oldest[found] or since == oldest[found] and def > found
+    if proven[def] and def ~= without and is_newer then
+      found = def
+    end
+  end
+  return found
 end
 
--- chosen returns the definition that should act, or, while none has waited, the one that will. It also
--- returns whether the acting one has no replica.
-local function chosen(live, acts, now)
-  local oldest, waited = {}, {} -- by definition
-  for _, r in pairs(live) do
-    if not oldest[r.def] or r.since < oldest[r.def] then
-      oldest[r.def] = r.since
-    end
-    waited[r.def] = waited[r.def] or waiting(r, now) <= 0
+-- elect makes the definition act that should, and returns it. candidate acts if none did before.
+local function elect(job, channel, live, acts, candidate)
+  local elected = newest(live) or acts or candidate
+  if elected ~= acts then
+    redis.call('HSET', job, 'def', elected)
+    announce(channel, 'definition')
   end
-  local newest, ready
-  for def, since in pairs(oldest) do
-    local function later(than)
-      return not than or since > oldest[than] or since == oldest[than] and def > than
-    end
-    if later(newest) then
-      newest = def
-    end
-    if waited[def] and later(ready) then
-      ready = def
+  return elected
+end
+
+-- charge makes the definition of a dead holder new, if another one is proven, and returns whether it did. A death is
+-- charged once.
+local function charge(job, tick, record, live, now)
+  if not record.def or left_of(record, now) > 0 or not newest(live, record.def) then
+    return false
+  end
+  for id, r in pairs(live) do
+    if r.def == record.def then
+      r.first = now
+      put(job, id, r)
     end
   end
-  return ready or newest, not oldest[acts]
+  record.def = nil
+  write(job, tick, record)
+  return true
 end
 
 -- count returns how many replicas have a definition, and how many have another one.
 local function count(live, def)
-  local same, others = 0, 0
+  local same, all = 0, 0
   for _, r in pairs(live) do
+    all = all + 1
     if r.def == def then
       same = same + 1
-    else
-      others = others + 1
     end
   end
-  return same, others
+  return same, all - same
 end

@@ -19,6 +19,7 @@
 --   til     when its hold ends unless it is renewed, or when a released run may be claimed
 --   ttl     the greatest time (ms) until then
 --   dead    the holder before it, if that has died
+--   def     the definition of the holder, until its death is charged to it: see part_definitions
 --   unsure  '1' if an attempt may have taken effect and no success was recorded, because its
 --           holder died during the work or did not know
 --   tries   the attempts that have ended, oldest first: attempt, holder, token, start, end,
