@@ -37,8 +37,7 @@ var (
 	errExited = errors.New("singleton: the work called runtime.Goexit")
 )
 
-// An execution runs the work of a claimed run on this replica, for a Runner or a Once.
-// Each attempt ends in one of these ways:
+// A jobRun is an attempt at a claimed run on this replica. It ends in one of these ways:
 //
 //	attempt ──nil──────────────────────────► recorded: ended ──not accepted──► superseded
 //	   │    ──failed, and the last one─────► recorded  │
@@ -48,18 +47,20 @@ var (
 //	   └──failed──────────────────────────────► released: any replica may claim it after a pause
 //
 // A run is Unsure after an attempt that may have taken effect.
-type execution struct {
-	run     *ledger.Claim
-	stop    *stopping.Deadline
-	log     logr.Logger
-	timeout time.Duration // of an attempt; 0: none
-	work    func(ctx context.Context) error
-	last    func(err error) bool // reports whether no attempt follows this failure
-	pause   time.Duration        // before the attempt that follows
+type jobRun struct {
+	r     *Runner
+	j     *job
+	run   *ledger.Claim
+	place *place
+	stop  *stopping.Deadline
+	log   logr.Logger
 
-	took    time.Duration // the latest attempt
-	outcome Outcome       // of the latest attempt, as recorded
+	took    time.Duration
+	outcome Outcome // as recorded
 }
+
+// last reports whether no attempt follows this failure.
+func (x *jobRun) last(err error) bool { return x.run.Attempt >= x.j.cfg.MaxAttempts || permanent(err) }
 
 // An ending is how an attempt ended.
 type ending int
@@ -75,13 +76,12 @@ const (
 // renewed until then, whatever the context of the work. ctx ends when this replica is to
 // stop; work is the parent of the work's context. err is the error of the work. If the
 // outcome was not recorded, it is joined with the reason.
-func (x *execution) attempt(ctx, work context.Context) (end ending, err error) {
-	x.took = 0
+func (x *jobRun) attempt(ctx, work context.Context) (end ending, err error) {
 	if cause := x.run.Canceled(); cause != nil {
 		return x.record(ctx, OutcomeFailed, cause)
 	}
 	x.log.Info("run begins", "attempt", x.run.Attempt, "token", x.run.Token())
-	err = x.do(work)
+	err = x.perform(work)
 	x.took = x.run.Returned()
 	x.run.Unsure = x.run.Unsure || outcomeUnknown(err)
 	if err == nil {
@@ -101,17 +101,18 @@ func (x *execution) attempt(ctx, work context.Context) (end ending, err error) {
 		x.leave(ctx, true, 0)
 		return released, err
 	}
-	x.log.Info("attempt failed; another one follows", "attempt", x.run.Attempt, "err", err, "pause", x.pause)
-	x.leave(ctx, true, x.pause)
+	pause := x.j.retryPause(x.run.Attempt)
+	x.log.Info("attempt failed; another one follows", "attempt", x.run.Attempt, "err", err, "pause", pause)
+	x.leave(ctx, true, pause)
 	return released, err
 }
 
-// do does the work once and waits until it has returned. The error says why the context
+// perform does the work once and waits until it has returned. The error says why the context
 // had ended, if it had.
-func (x *execution) do(parent context.Context) error {
-	if x.timeout > 0 {
+func (x *jobRun) perform(parent context.Context) error {
+	if timeout := x.j.cfg.Timeout; timeout > 0 {
 		var cancel context.CancelFunc
-		parent, cancel = context.WithTimeoutCause(parent, x.timeout, ErrTimeout)
+		parent, cancel = context.WithTimeoutCause(parent, timeout, ErrTimeout)
 		defer cancel()
 	}
 	parent, cancel := context.WithCancelCause(parent)
@@ -120,7 +121,21 @@ func (x *execution) do(parent context.Context) error {
 	// Bind comes last: only the lease's context compares with the clock when Err is called.
 	ctx, stop := x.run.Bind(parent)
 	defer stop()
-	err := protect(x.log, func() error { return x.work(ctx) })
+	run := Run{
+		RunID: RunID(x.run.RunID), Job: x.j.name, Attempt: x.run.Attempt, Token: x.run.Token(),
+		Overlap: x.j.cfg.AllowOverlap, Holder: x.r.client.Identity(), LastSuccess: x.run.LastSuccess, Payload: x.run.Payload,
+	}
+	if x.run.Asked != nil {
+		run.ID = x.run.Asked.ID
+	}
+	elapsed := lock.Of(x.r.client).Elapsed
+	err := protect(x.log, func() error {
+		defer x.r.work.begin(x.j.name, ctx)()
+		defer func(began time.Duration) {
+			x.j.metrics.duration.WithLabelValues(x.j.metrics.sum).Observe((elapsed() - began).Seconds())
+		}(elapsed())
+		return x.j.work(ctx, run)
+	})
 	if err != nil && ctx.Err() != nil {
 		return withCause(err, context.Cause(ctx))
 	}
@@ -138,7 +153,7 @@ func withCause(err, cause error) error {
 // record records the outcome of the run. If the server does not answer, it retries until
 // ctx has ended and the deadline for stopping has passed. The lease may expire meanwhile,
 // and another replica may run the tick again.
-func (x *execution) record(ctx context.Context, outcome Outcome, failure error) (ending, error) {
+func (x *jobRun) record(ctx context.Context, outcome Outcome, failure error) (ending, error) {
 	x.outcome = Outcome(x.run.Recorded(string(outcome)))
 	log := x.log.WithValues("attempt", x.run.Attempt, "outcome", x.outcome, "took", x.took)
 	reason := ""
@@ -156,7 +171,7 @@ func (x *execution) record(ctx context.Context, outcome Outcome, failure error) 
 		x.run.Unsure = x.run.Unsure || failure == nil
 		err = errors.Join(fmt.Errorf("singleton: outcome %s not recorded: %w", outcome, err), failure)
 		x.run.Fail(err.Error())
-		pause := x.pause
+		pause := x.j.retryPause(x.run.Attempt)
 		if x.last(err) || ctx.Err() != nil {
 			pause = 0
 		}
@@ -172,7 +187,7 @@ func (x *execution) record(ctx context.Context, outcome Outcome, failure error) 
 
 // leave releases a run that has not ended, so that a replica can claim it after a pause. If
 // begun is true, the attempt counts. It has failed unless the run is Unsure.
-func (x *execution) leave(ctx context.Context, begun bool, pause time.Duration) {
+func (x *jobRun) leave(ctx context.Context, begun bool, pause time.Duration) {
 	trying, stop := x.stop.Context(ctx, 0)
 	defer stop()
 	if err := x.run.Abandon(trying, begun, pause); err != nil && !errors.Is(err, lockcore.ErrNotHeld) {
@@ -221,36 +236,6 @@ func panicked(value any) error {
 
 // maxRetryPause is the longest pause between attempts, unless JobConfig.Retry is longer.
 const maxRetryPause = time.Minute
-
-// A jobRun is the execution of a claimed tick.
-type jobRun struct {
-	execution
-	j     *job
-	place *place
-}
-
-func (r *Runner) jobRun(j *job, run *ledger.Claim, p *place, stop *stopping.Deadline, log logr.Logger) *jobRun {
-	return &jobRun{j: j, place: p, execution: execution{
-		run: run, stop: stop, log: log, timeout: j.cfg.Timeout, pause: j.retryPause(run.Attempt),
-		last: func(err error) bool { return run.Attempt >= j.cfg.MaxAttempts || permanent(err) },
-		work: func(ctx context.Context) error {
-			defer r.work.begin(j.name, ctx)()
-			elapsed := lock.Of(r.client).Elapsed
-			defer func(began time.Duration) {
-				j.metrics.duration.WithLabelValues(j.metrics.sum).Observe((elapsed() - began).Seconds())
-			}(elapsed())
-			id := ""
-			if run.Asked != nil {
-				id = run.Asked.ID
-			}
-			return j.work(ctx, Run{
-				RunID: RunID(run.RunID), Job: j.name, Attempt: run.Attempt, Token: run.Token(),
-				Overlap: j.cfg.AllowOverlap, Holder: r.client.Identity(), LastSuccess: run.LastSuccess,
-				ID: id, Payload: run.Payload,
-			})
-		},
-	}}
-}
 
 // do makes the attempt, and reports whether the run has ended. ctx ends when the Runner shuts down, and work ends when the
 // drain is over.

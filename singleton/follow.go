@@ -188,13 +188,13 @@ func (f *follower) act(ctx, work context.Context) (again bool, pause time.Durati
 		case settling > 0 && !open.Triggered && open.Asked == nil:
 			blocked, pause = true, min(pause, settling)
 		case forbidden:
-			return f.claim(ctx, work, open.RunID, ledger.ClaimConfig{})
+			return f.claim(ctx, work, open.RunID, time.Time{})
 		default:
 			free = append(free, open.RunID)
 		}
 	}
 	if len(free) > 0 { // any, so that replicas seldom claim the same one
-		return f.claim(ctx, work, free[rand.IntN(len(free))], ledger.ClaimConfig{})
+		return f.claim(ctx, work, free[rand.IntN(len(free))], time.Time{})
 	}
 	if f.state.Paused || blocked && forbidden || f.once != nil {
 		return false, pause, nil
@@ -211,7 +211,7 @@ func (f *follower) act(ctx, work context.Context) (again bool, pause time.Durati
 	case p.skip != nil:
 		return f.skip(ctx, *p.skip)
 	case !p.run.IsZero():
-		return f.claim(ctx, work, ledger.RunID{Tick: p.run}, ledger.ClaimConfig{Until: p.until})
+		return f.claim(ctx, work, ledger.RunID{Tick: p.run}, p.until)
 	case !p.next.IsZero():
 		f.due(p.next)
 		pause = min(pause, p.next.Sub(now)+f.r.clock.slack())

@@ -11,13 +11,13 @@ import (
 )
 
 // claim claims a run and starts it.
-func (f *follower) claim(ctx, work context.Context, id ledger.RunID, cfg ledger.ClaimConfig) (again bool, pause time.Duration, err error) {
+func (f *follower) claim(ctx, work context.Context, id ledger.RunID, until time.Time) (again bool, pause time.Duration, err error) {
 	place := f.place()
 	if place == nil {
 		return false, lookEvery, nil
 	}
 	sent := time.Now()
-	run, err := f.j.ledger.Claim(ctx, id, f.state, cfg)
+	run, err := f.j.ledger.Claim(ctx, id, f.state, until)
 	if err != nil {
 		place.leave()
 		return f.refused(id, sent, err)
@@ -39,7 +39,7 @@ func (f *follower) claim(ctx, work context.Context, id ledger.RunID, cfg ledger.
 	if run.Attempt == 1 && run.Asked == nil {
 		f.measure(id.Tick)
 	}
-	x := f.r.jobRun(f.j, run, place, f.stop, log)
+	x := &jobRun{r: f.r, j: f.j, run: run, place: place, stop: f.stop, log: log}
 	f.wg.Go(func() {
 		c := change{run: x}
 		if x.do(ctx, work) {

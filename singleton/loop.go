@@ -14,7 +14,7 @@ import (
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
 )
 
-// A loop takes the steps of a Runner's job or of a Once's Do, one after the other:
+// A loop takes the steps of a follower, one after the other:
 //
 //	   ┌──────────── message, or the pause is over ◄────────────┐
 //	   ▼                                                        │

@@ -94,7 +94,7 @@ func TestFault60_ACLOfTheLedger(t *testing.T) {
 			if note(l.Skip(ctx, st, skip)) {
 				st.Last = skip.Last
 			}
-			run, err := l.Claim(ctx, ledger.RunID{Tick: tick}, st, ledger.ClaimConfig{})
+			run, err := l.Claim(ctx, ledger.RunID{Tick: tick}, st, time.Time{})
 			if note(err) {
 				if granted[tick]++; granted[tick] > 1 && run.Attempt == 1 {
 					e.Errorf("tick %v was granted again", tick)

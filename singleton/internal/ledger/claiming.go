@@ -18,21 +18,16 @@ type Skip struct {
 	Reason      string
 }
 
-// ClaimConfig has the optional parameters of a claim.
-type ClaimConfig struct {
-	// Until is the latest time, by the server's clock, at which the first attempt may
-	// begin. Another replica may still take over a run that began in time. Zero: no limit.
-	Until time.Time
-}
-
 // Claim claims a run for this process. known is the state of the ledger that
 // the caller has read. No tick is due between known.Last and this one, so the claim is refused
 // if the last tick of the ledger has changed since. Of all replicas that
 // claim a tick, one is granted the Claim; for the others the error is a *ClaimError.
+// until is the latest time, by the server's clock, at which the first attempt may begin. Another replica may still take over a
+// run that began in time. Zero: no limit.
 //
 // If the error matches lockcore.ErrUnknown, the tick may have been claimed. It is then
 // released in the background, and counts as no attempt.
-func (l *Ledger) Claim(ctx context.Context, id RunID, known State, cfg ClaimConfig) (*Claim, error) {
+func (l *Ledger) Claim(ctx context.Context, id RunID, known State, until time.Time) (*Claim, error) {
 	const op = "claim"
 	if err := checkTick("tick", id.Tick); err != nil {
 		return nil, opError(op, l.name, err)
@@ -43,7 +38,7 @@ func (l *Ledger) Claim(ctx context.Context, id RunID, known State, cfg ClaimConf
 	k.ended.Store(&ended{reason: reasonClosed})
 	k.canceled, k.cancel = context.WithCancelCause(context.Background())
 	lease, err := l.lock.Hold(ctx, k,
-		func(a *lock.Attempt) wire.Request { return l.claim(a, id, known, cfg) },
+		func(a *lock.Attempt) wire.Request { return l.claim(a, id, known, until) },
 		func(answer any) (token uint64, granted bool, err error) { return c.read(answer) })
 	if err != nil {
 		return nil, opError(op, l.name, err)
@@ -61,11 +56,11 @@ func checkTick(field string, tick time.Time) error {
 }
 
 // claim returns the request of a claim.
-func (l *Ledger) claim(a *lock.Attempt, id RunID, known State, cfg ClaimConfig) wire.Request {
+func (l *Ledger) claim(a *lock.Attempt, id RunID, known State, until time.Time) wire.Request {
 	k := l.keys
 	return l.scripts.claim.Call(wire.Keys(k.job, k.runs, k.fence, k.tomb(a.ID()), k.payloads),
 		a.Value(), id.text(), a.TTL().Milliseconds(), decimal(known.Last.UnixMilli()), l.cfg.MaxAttempts, flag(l.cfg.AllowOverlap),
-		l.cfg.KeepRuns, known.id, l.lock.Client().Identity(), millis(cfg.Until), l.cfg.Definition, k.channel, k.begins)
+		l.cfg.KeepRuns, known.id, l.lock.Client().Identity(), millis(until), l.cfg.Definition, k.channel, k.begins)
 }
 
 // read reads the reply to a claim.

@@ -37,7 +37,7 @@ func TestLedgerRefusals(t *testing.T) {
 		st := e.opened(l)
 		good := st.Last.Add(time.Second)
 		claim := func(tick time.Time) error {
-			_, err := l.Claim(e.Context(), ledger.RunID{Tick: tick}, st, ledger.ClaimConfig{})
+			_, err := l.Claim(e.Context(), ledger.RunID{Tick: tick}, st, time.Time{})
 			return err
 		}
 		for what, err := range map[string]error{
@@ -53,7 +53,7 @@ func TestLedgerRefusals(t *testing.T) {
 				e.Errorf("%s was not refused", what)
 			}
 		}
-		run, err := l.Claim(e.Context(), ledger.RunID{Tick: good}, st, ledger.ClaimConfig{})
+		run, err := l.Claim(e.Context(), ledger.RunID{Tick: good}, st, time.Time{})
 		testenv.Must(e, err)
 		testenv.Must(e, run.Complete(e.Context(), ledger.OutcomeFailed, strings.Repeat("é", 1000)+"\xff"))
 		if kept := e.runs(1)[0].Error; len(kept) > 510 || !strings.HasPrefix(kept, "éé") {

@@ -615,13 +615,13 @@ func (r *replica) expand(text string) string {
 
 func (r *replica) claims(id ledger.RunID, args []string) (facts []string, err error) {
 	r.Helper()
-	var cfg ledger.ClaimConfig
+	var until time.Time
 	for i := 0; i+1 < len(args); i += 2 {
 		if args[i] == "until" {
-			cfg.Until = r.id(args[i+1]).Tick
+			until = r.id(args[i+1]).Tick
 		}
 	}
-	run, err := r.ledger.Claim(r.Context(), id, r.after(args), cfg)
+	run, err := r.ledger.Claim(r.Context(), id, r.after(args), until)
 	if err != nil {
 		r.refused, _ = errors.AsType[*ledger.ClaimError](err)
 		return nil, err

@@ -34,7 +34,7 @@ func TestFault88_CompletionIsNotReplicated(t *testing.T) {
 			claims := func() (run *ledger.Claim) {
 				e.Until("the replica is in sync", func() bool {
 					var err error
-					run, err = l.Claim(e.Context(), tick, st, ledger.ClaimConfig{})
+					run, err = l.Claim(e.Context(), tick, st, time.Time{})
 					return err == nil
 				})
 				return run
@@ -70,7 +70,7 @@ func TestFault88_CompletionIsNotReplicated(t *testing.T) {
 					t.Errorf("Complete took %v", took)
 				}
 				st.Last, tick = tick.Tick, ledger.RunID{Tick: tick.Tick.Add(time.Millisecond)}
-				_, err = l.Claim(e.Context(), tick, st, ledger.ClaimConfig{})
+				_, err = l.Claim(e.Context(), tick, st, time.Time{})
 				testenv.MustIs(e, err, lockcore.ErrNotReplicated)
 				replica.Resume()
 				if next := claims(); next.Attempt != 1 || next.Unsure {
