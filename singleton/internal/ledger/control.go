@@ -156,7 +156,7 @@ func (l *Ledger) Cancel(ctx context.Context, id RunID) ([]RunID, error) {
 	if !id.Tick.IsZero() {
 		of = id.text()
 	}
-	return l.cancel(ctx, of, "")
+	return l.cancel(ctx, of)
 }
 
 // CancelAt ends the run of that id.
@@ -164,19 +164,19 @@ func (l *Ledger) CancelAt(ctx context.Context, id string) error {
 	if err := checkID(id); err != nil {
 		return opError("cancel run", l.name, err)
 	}
-	_, err := l.cancel(ctx, "", id)
+	_, err := l.cancel(ctx, "id:"+id)
 	return err
 }
 
-func (l *Ledger) cancel(ctx context.Context, run, id string) ([]RunID, error) {
+func (l *Ledger) cancel(ctx context.Context, run string) ([]RunID, error) {
 	who, reason, err := l.lock.Client().Operator(ctx)
 	if err != nil {
 		return nil, opError("cancel run", l.name, err)
 	}
 	k := l.keys
 	ids, repeated, err := l.act(ctx, l.scripts.cancel.Call(wire.Keys(k.job, k.runs, k.acts, k.payloads),
-		run, MostRuns, who, reason, id, k.channel))
-	if err == nil && repeated && run == "" && id == "" {
+		run, MostRuns, who, reason, k.channel))
+	if err == nil && repeated && run == "" {
 		err = fmt.Errorf("%w: runs that have ended since the first request are missing", lockcore.ErrUnknown)
 	}
 	return ids, opError("cancel run", l.name, err)

@@ -56,6 +56,9 @@ func (e *env) script(name string) func([]string) bool {
 // for the end of a lease sets a shorter one.
 func (e *env) jobLedger(c *lockcore.Client, cfg ledger.Config) *ledger.Ledger {
 	e.Helper()
+	if cfg.Definition == "" {
+		cfg.Definition, cfg.Schedule = "d", "s"
+	}
 	if cfg.Lease.TTL == 0 {
 		cfg.Lease.TTL = 10 * time.Second
 	}

@@ -38,7 +38,7 @@ type Config struct {
 	// Definition identifies the definition of the job, so that replicas with different
 	// schedules or settings are distinguished during a rollout. One definition acts at
 	// a time; replicas of others claim nothing. part_definitions.lua has the rule. Up to 200 bytes
-	// without spaces. Default: none, and the Ledger claims beside all definitions.
+	// without spaces.
 	Definition string
 
 	// Schedule is the text of the schedule of the Definition. When a definition takes over from
@@ -126,19 +126,15 @@ func (l *Ledger) Open(ctx context.Context, before State) (State, error) {
 		before.replica, before.started = cmp.Or(before.replica, l.lock.Client().NewID()), l.lock.Client().Elapsed()
 		before.def = l.cfg.Definition
 	}
-	me := ""
-	if l.cfg.Definition != "" {
-		me = before.replica
-	}
 	after, sure, ended := l.remembered(before)
-	if before.Now.IsZero() && me != "" { // it could not run a tick that is due later
+	if before.Now.IsZero() { // it could not run a tick that is due later
 		if err := l.lock.CheckRights(ctx, Rights{}.Needs()); err != nil {
 			return before, opError(op, l.name, err)
 		}
 	}
 	age := (l.lock.Client().Elapsed() - before.started).Milliseconds()
 	state, err := l.state(ctx, l.scripts.open.Call(wire.Keys(k.job, k.runs, k.acts, k.payloads),
-		after, sure, ended, l.cfg.KeepRuns, l.cfg.Retain.Milliseconds(), me, l.cfg.Definition, age, l.lock.Client().Identity(),
+		after, sure, ended, l.cfg.KeepRuns, l.cfg.Retain.Milliseconds(), before.replica, l.cfg.Definition, age, l.lock.Client().Identity(),
 		l.cfg.Schedule, before.control, millis(before.Last)+" "+before.Spec, l.lock.TTL().Milliseconds(), millis(before.Shared), k.channel))
 	if err != nil {
 		return before, opError(op, l.name, err)
@@ -152,7 +148,7 @@ func (l *Ledger) Open(ctx context.Context, before State) (State, error) {
 // definition then take over without waiting until it counts as dead.
 func (l *Ledger) Leave(ctx context.Context, state State) error {
 	const op = "leave ledger"
-	if state.replica == "" || l.cfg.Definition == "" {
+	if state.replica == "" {
 		return nil
 	}
 	s := l.scripts.leave

@@ -65,9 +65,6 @@ type takeover struct {
 // first time.
 func (v jobVerdict) takeover() (t takeover) {
 	o, acts := v.r.open, v.before.job["def"]
-	if o.me == "" {
-		return t
-	}
 	isNew := v.s.noted.spec != "" && o.spec != v.s.noted.spec
 	t.takes = acts == ""
 	t.superseded = !t.takes && (o.def != acts || isNew && !o.read)

@@ -1,6 +1,7 @@
 package ledger_test
 
 import (
+	"cmp"
 	"strconv"
 	"time"
 )
@@ -40,12 +41,12 @@ const jobRetain = 2 * time.Hour
 
 func claimRequest(r jobRequest) jobRequest {
 	r.script, r.keys = "job_claim", []string{"job", "runs", "fence", "tomb:1", "payloads"}
-	r.args = func(b *jobBench, _ jobState) []any {
+	r.args = func(b *jobBench, s jobState) []any {
 		last := b.tick - 500
 		if r.stale {
 			last--
 		}
-		overlap, until, id := "0", "", "7"
+		overlap, until, id, def := "0", "", "7", cmp.Or(r.def, s.def())
 		if r.foreign {
 			id = "8"
 		}
@@ -58,14 +59,14 @@ func claimRequest(r jobRequest) jobRequest {
 		case r.inTime:
 			until = strconv.FormatInt(b.now+60_000, 10)
 		}
-		return []any{jobMe, b.tick, 60_000, last, r.most, overlap, 10, id, "me", until, r.def}
+		return []any{jobMe, b.tick, 60_000, last, r.most, overlap, 10, id, "me", until, def}
 	}
 	return r
 }
 
 func skipRequest(r jobRequest) jobRequest {
 	r.script, r.keys = "job_skip", []string{"job", "runs"}
-	r.args = func(b *jobBench, _ jobState) []any {
+	r.args = func(b *jobBench, s jobState) []any {
 		newest, last := b.tick, b.last
 		if r.ahead {
 			newest += 60_000
@@ -73,12 +74,13 @@ func skipRequest(r jobRequest) jobRequest {
 		if r.stale {
 			last--
 		}
-		return []any{b.tick - 400, newest, 2, "missed", last, 10, r.def}
+		return []any{b.tick - 400, newest, 2, "missed", last, 10, cmp.Or(r.def, s.def())}
 	}
 	return r
 }
 
 func openRequest(name string, o jobOpening) jobRequest {
+	o.me, o.def, o.spec = cmp.Or(o.me, "r9"), cmp.Or(o.def, "d"), cmp.Or(o.spec, "s")
 	r := jobRequest{name: name, script: "job_open", keys: []string{"job", "runs", "acts", "payloads"}, open: o}
 	r.args = func(b *jobBench, _ jobState) []any {
 		after, sure, ended := "", "", ""
@@ -148,7 +150,7 @@ func jobRequests() []jobRequest {
 		{name: "abandon, in doubt", script: "job_abandon", keys: []string{"job", "tomb:1"}, args: of("2", 300_000, "boom", "", 0)},
 		{name: "renew", script: "job_renew", keys: []string{"job"}, args: of(60_000)},
 		skipRequest(jobRequest{name: "skip", def: "d"}),
-		skipRequest(jobRequest{name: "skip of no definition"}),
+		skipRequest(jobRequest{name: "skip of the definition that acts"}),
 		skipRequest(jobRequest{name: "skip on an old view", stale: true}),
 		skipRequest(jobRequest{name: "skip ahead", ahead: true}),
 		openRequest("open", jobOpening{}),
@@ -171,9 +173,9 @@ func jobRequests() []jobRequest {
 		triggerRequest("trigger at an instant", "x", time.Minute, "payload", 100),
 		triggerRequest("trigger at a past instant", "x", -time.Minute, "", 100),
 		{name: "cancel", script: "job_cancel", keys: []string{"job", "runs", "acts", "payloads"}, args: func(b *jobBench, _ jobState) []any {
-			return []any{b.tick, 10, "ann", "why", ""}
+			return []any{b.tick, 10, "ann", "why"}
 		}},
-		{name: cancelAll, script: "job_cancel", keys: []string{"job", "runs", "acts", "payloads"}, args: fixed("", 10, "ann", "why", "")},
+		{name: cancelAll, script: "job_cancel", keys: []string{"job", "runs", "acts", "payloads"}, args: fixed("", 10, "ann", "why")},
 		{name: "forget", script: "job_forget", keys: []string{"job", "runs", "acts", "payloads"}, args: fixed()},
 		{name: "rerun", script: "job_rerun", keys: []string{"job", "runs", "tomb:1", "acts", "payloads"}, args: func(b *jobBench, _ jobState) []any {
 			return []any{b.tick, "0", 100, 300_000, "ann", "why"}

@@ -182,15 +182,15 @@ func TestRuns(t *testing.T) {
 			a triggers x
 			record x => attempt=0 holder= run= start=60 til=0 token=
 			r is ttl=3s; r claims 1
-			record 1 => attempt=1 holder=r run=* start=60 til=63 token=r/1 ttl=3000
-			pass 1s; record 1 => attempt=1 holder=r run=* start=60 til=64 token=r/1 ttl=3000
+			record 1 => attempt=1 def=d holder=r run=* start=60 til=63 token=r/1 ttl=3000
+			pass 1s; record 1 => attempt=1 def=d holder=r run=* start=60 til=64 token=r/1 ttl=3000
 			r completes 1 failed boom
 			entry => attempt=1 end=61 error=boom holder=r outcome=failed start=60 tick=1 token=r/1
 			a reruns 1; record 1 => attempt=0 holder= run= start=61 til=0 token=
 			a claims 1; a doubts 1; a completes 1 failed boom
 			a reruns 1; record 1 => attempt=0 holder= run= start=61 til=0 token= unsure=1
 			anew; pass 700ms; r claims 1; pass 1s
-			record 1 => attempt=1 holder=r run=* start=60.7 til=64.7 token=r/3 ttl=3000`},
+			record 1 => attempt=1 def=d holder=r run=* start=60.7 til=64.7 token=r/3 ttl=3000`},
 		// A run ends when its work has returned, unless the clock was set back.
 		{"ends of work", true, `
 			a claims 1; pass 300ms; a returns 1; pass 700ms; a completes 1; a asks => ran=60-60.3 outcome=succeeded
@@ -421,7 +421,7 @@ func TestDefinitions(t *testing.T) {
 			pass 1s; two looks => acts=true; one looks => acts=false`},
 		{"a start whose answers are lost counts once", true, `
 			old is def=1; new is def=2
-			a looks; old loses job_open 0
+			old loses job_open 0
 			3x old looks => unknown
 			old heals; new looks => acts=false; old looks => acts=true replicas=1 others=1`},
 		// It keeps its first request.
@@ -438,7 +438,7 @@ func TestDefinitions(t *testing.T) {
 		{"a holder dies", true, `
 			old is def=1 ttl=2s; new is def=2 ttl=2s dead; more is def=2 ttl=2s; old watches
 			old looks; pass 1m; old looks => acts=true; new looks => acts=false; pass 5s; new looks => acts=true; old looks => acts=false
-			more looks => acts=true; old hears => change change change change change
+			more looks => acts=true; old hears => change change change change
 			new claims 1; pass 1999ms; old looks => acts=false acting=2; more claims 1 => busy; pass 1ms
 			new claims 1 => acts-no-more; more looks => acts=false acting=1; new claims 1 => acts-no-more
 			old looks => acts=true 1.attempt=1; old claims 1 => attempt=2 unsure=true dead=new; old completes 1
@@ -449,7 +449,7 @@ func TestDefinitions(t *testing.T) {
 			more abandons 2; old looks => acts=false; more looks => acts=true; more runs 2 => attempt=3
 			new claims 3; pass 2s; new loses job_claim 1; new claims 3 => acts-no-more; more looks => acts=false; old looks => acts=true`},
 		{"a holder dies beside replicas that are new", true, `
-			one is def=1 ttl=2s dead; two is def=2; none is ttl=2s dead
+			one is def=1 ttl=2s dead; two is def=2; none is def=2 ttl=2s dead
 			one looks; pass 1m; one claims 1; two looks => acts=false; pass 3s; two looks => acts=false
 			one claims 1 => attempt=2; pass 2s; two looks => acts=true; two claims 1 => attempt=3; two completes 1
 			one looks => acts=false; one leaves; two leaves
@@ -457,10 +457,6 @@ func TestDefinitions(t *testing.T) {
 			one looks => acts=false; two claims 2 => attempt=2; two completes 2
 			two is def=2 ttl=2s dead; two looks => acts=true; pass 6s; two looks; pass 10s; two looks; one looks => acts=false
 			two claims 3; pass 2s; one looks => acts=false; two claims 3 => attempt=2; two completes 3; pass 3s; two looks; one looks => acts=false acting=2`},
-		// A claim without a definition charges a death as well.
-		{"a holder dies, and no definition claims", true, `
-			one is def=1; two is def=2 ttl=2s dead; two looks; one looks; pass 5s; one looks => acts=true
-			redis hset job def 2; two claims 1; pass 2s; none claims 1 => attempt=2; none asks => acting=1`},
 		// Each run ends, although its work kills its process under both definitions.
 		{"deadly work", true, `
 			one is def=1 ttl=1s dead; two is def=2 ttl=1s dead; one looks; two looks; pass 5s; one looks; two looks => acts=true

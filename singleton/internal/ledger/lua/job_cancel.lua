@@ -4,12 +4,12 @@
 -- KEYS[2] runs    list, ended runs
 -- KEYS[3] acts    list, what operators have done
 -- KEYS[4] payloads  hash, tick -> payload of an open run
--- ARGV[1] tick    ms, the tick or trigger; '' for all runs that have begun
+-- ARGV[1] run     ms, the tick or trigger; 'id:' and the id of one that was requested for an instant; '' for all runs that
+--                 have begun
 -- ARGV[2] keep    ended runs to keep
 -- ARGV[3] who     the operator
 -- ARGV[4] why     the reason; may be empty
--- ARGV[5] id      of a run that was requested for an instant, in place of the tick; '' for the tick
--- ARGV[6] channel the channel of the job
+-- ARGV[5] channel the channel of the job
 --
 -- Returns {1, tick, tick, …} these are canceled
 --         {17} no such run is open
@@ -25,7 +25,7 @@
 --
 -- Twice is safe: a canceled run keeps who canceled it first. One that has ended is not open.
 local job, runs, acts, payloads = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local wanted, name = ARGV[1], ARGV[5]
+local wanted, channel = ARGV[1], ARGV[5]
 
 --@include clock
 --@include job
@@ -41,11 +41,8 @@ for i = 1, #list, 2 do
   local tick = list[i]
   local record = records[tick]
   local held = is_held(record, now)
-  local is_it = tick == wanted or wanted == '' and record.attempt ~= '0'
-  if name ~= '' then
-    is_it = record.asked and record.asked.id == name
-  end
-  if is_it then
+  local id = record.asked and record.asked.id
+  if wanted == tick or wanted == '' and record.attempt ~= '0' or id and wanted == 'id:' .. id then
     answer[#answer + 1] = tick
     if not record.cancel then
       acted(acts, whole(now), 'cancel', tick, ARGV[3], ARGV[4])
@@ -54,13 +51,13 @@ for i = 1, #list, 2 do
     if held then
       record.cancel = record.cancel or {who = ARGV[3], why = ARGV[4], at = whole(now)}
       write(job, tick, record)
-      announce(ARGV[6], 'cancel ' .. tick)
+      announce(channel, 'cancel ' .. tick)
     elseif record.attempt == '0' then
-      end_run(job, runs, ARGV[2], payloads, ARGV[6], tick, record, 'skipped', 'canceled')
+      end_run(job, runs, ARGV[2], payloads, channel, tick, record, 'skipped', 'canceled')
     else
       tried(record, record.til, 'its holder died')
       local outcome, reason = given_up(record)
-      end_run(job, runs, ARGV[2], payloads, ARGV[6], tick, record, outcome, 'canceled; ' .. reason, math.min(now, tonumber(record.til)))
+      end_run(job, runs, ARGV[2], payloads, channel, tick, record, outcome, 'canceled; ' .. reason, math.min(now, tonumber(record.til)))
     end
   end
 end

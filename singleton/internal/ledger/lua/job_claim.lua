@@ -16,7 +16,7 @@
 -- ARGV[8] ledger  its id in the caller's state
 -- ARGV[9] holder  the identity that is shown
 -- ARGV[10] until  ms, the latest start of a first attempt; '' for no limit
--- ARGV[11] def    the fingerprint of the caller's definition; '' if it has none
+-- ARGV[11] def    the fingerprint of the caller's definition
 -- ARGV[12] channel  the channel of the job
 -- ARGV[13] begins the channel of the beginnings of attempts
 --
@@ -82,7 +82,7 @@ if record and record.run == me then
   write(job, tick, record)
   return granted(record.token, tonumber(record.attempt), record.unsure, record.start, record.dead or '')
 end
-if def ~= '' and acting ~= def then
+if acting ~= def then
   return {13}
 end
 if not record then
@@ -121,7 +121,7 @@ end
 redis.call('LLEN', runs) -- a key of another type fails here, and not when the run has ended
 if record and record.def then
   local live = replicas(job, now)
-  if charge(job, tick, record, live, now) and elect(job, channel, live, acting) ~= def and def ~= '' then
+  if charge(job, tick, record, live, now) and elect(job, channel, live, acting) ~= def then
     return {13}
   end
 end
@@ -152,7 +152,7 @@ local token = next_token(fence)
 local set = {'open:' .. tick, cjson.encode({
   run = me, holder = holder, attempt = whole(attempt), token = token,
   start = start, til = whole(now + ttl), ttl = ARGV[3], unsure = unsure, dead = dead ~= '' and dead or nil,
-  tries = record and record.tries, asked = asked, def = def ~= '' and def or nil,
+  tries = record and record.tries, asked = asked, def = def,
 })}
 if not record then
   set[3], set[4], set[5], set[6] = 'open', (open or '') .. ' ' .. tick, 'last', tick

@@ -11,7 +11,7 @@
 --                 reruns; '' for none
 -- ARGV[4] keep    ended runs to keep
 -- ARGV[5] retain  ms, how long the ledger is kept without being used
--- ARGV[6] me      this replica; '' if it runs no ticks by a definition
+-- ARGV[6] me      this replica
 -- ARGV[7] def     the fingerprint of the job's definition in the caller
 -- ARGV[8] age     ms, how long ago the replica started with this definition
 -- ARGV[9] identity  the name of the replica that is shown
@@ -107,38 +107,36 @@ end
 local live = replicas(job, now)
 local g = {mine = '1'}
 
-if me ~= '' then
-  local before = live[me]
-  local mine = {seen = now, since = now - age, def = def, identity = ARGV[9]}
-  mine.first = math.min(before and before.first or now, now)
-  live[me] = mine
-  local _, others = count(live, def)
-  mine.till = now + (others > 0 and LAPSE_IN_ROLLOUT or LAPSE)
-  put(job, me, mine)
-  if others > 0 then
-    if not before or before.def ~= def then
-      announce(channel, 'definition')
-    end
-    for tick, record in pairs(records) do
-      charge(job, tick, record, live, now)
-    end
+local before = live[me]
+local mine = {seen = now, since = now - age, def = def, identity = ARGV[9]}
+mine.first = math.min(before and before.first or now, now)
+live[me] = mine
+local _, others = count(live, def)
+mine.till = now + (others > 0 and LAPSE_IN_ROLLOUT or LAPSE)
+put(job, me, mine)
+if others > 0 then
+  if not before or before.def ~= def then
+    announce(channel, 'definition')
   end
-  acts = elect(job, channel, live, acts, def)
-  local former, accounted = unpack(redis.call('HMGET', job, 'spec', 'last'))
-  local is_new = former and former ~= spec
-  if def ~= acts then
-    g.mine, g.wait = '', math.max(mine.first + PROBATION - now, 0)
-  elseif is_new and ARGV[12] ~= accounted .. ' ' .. former then
-    g.mine, g.wait = '', 1
-  else
-    local upto = math.min(math.max(now, accounted + 1), (shared or math.huge) - 1)
-    if is_new and upto > tonumber(accounted) then
-      local first, newest = whole(accounted + 1), whole(upto)
-      log(job, runs, keep, {tick = first, last = newest, outcome = 'skipped', error = 'rescheduled'})
-      redis.call('HSET', job, 'last', newest)
-    end
-    redis.call('HSET', job, 'spec', spec, 'ttl', ttl)
+  for tick, record in pairs(records) do
+    charge(job, tick, record, live, now)
   end
+end
+acts = elect(job, channel, live, acts, def)
+local former, accounted = unpack(redis.call('HMGET', job, 'spec', 'last'))
+local is_new = former and former ~= spec
+if def ~= acts then
+  g.mine, g.wait = '', math.max(mine.first + PROBATION - now, 0)
+elseif is_new and ARGV[12] ~= accounted .. ' ' .. former then
+  g.mine, g.wait = '', 1
+else
+  local upto = math.min(math.max(now, accounted + 1), (shared or math.huge) - 1)
+  if is_new and upto > tonumber(accounted) then
+    local first, newest = whole(accounted + 1), whole(upto)
+    log(job, runs, keep, {tick = first, last = newest, outcome = 'skipped', error = 'rescheduled'})
+    redis.call('HSET', job, 'last', newest)
+  end
+  redis.call('HSET', job, 'spec', spec, 'ttl', ttl)
 end
 stay(job, retain, records, runs, payloads, restored and deeds or nil)
 g.same, g.others = count(live, acts)

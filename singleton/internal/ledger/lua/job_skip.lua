@@ -8,7 +8,7 @@
 -- ARGV[4] reason  why, one word
 -- ARGV[5] last    ms, the newest accounted tick as the caller knows it
 -- ARGV[6] keep    ended runs to keep
--- ARGV[7] def     the fingerprint of the caller's definition; '' if it has none
+-- ARGV[7] def     the fingerprint of the caller's definition
 -- ARGV[8] channel the channel of the job
 --
 -- Returns {1} recorded
@@ -31,7 +31,7 @@ local first, newest, count, reason = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
 --@include ledger
 
-if ARGV[7] ~= '' and acting ~= ARGV[7] then
+if acting ~= ARGV[7] then
   return {13}
 end
 if tonumber(newest) <= tonumber(last) then

@@ -62,7 +62,9 @@ local function elect(job, channel, live, acts, candidate)
   local elected = newest(live) or acts or candidate
   if elected ~= acts then
     redis.call('HSET', job, 'def', elected)
-    announce(channel, 'definition')
+    if acts then
+      announce(channel, 'definition')
+    end
   end
   return elected
 end
