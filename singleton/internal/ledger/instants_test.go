@@ -27,14 +27,15 @@ func TestInstants(t *testing.T) {
 			history => x:succeeded x:failed:boom x:failed:boom y:succeeded`},
 		{"how long an id is known", true, `
 			a looks; o plans x 70; ttl tomb:id:x => 24h0m0s
-			o cancels-id x; pass 24h; pass 9999ms; o plans x 70; a looks => open=; pass 1ms; o plans x 70; a looks => open=x`},
+			o cancels-id x; pass 24h; pass 9999ms; o plans x 70; a looks => open=; pass 1ms; o plans x 70; a looks => open=x
+			o plans y 1; o cancels-id y; pass 24h; o plans y 1; a looks => open=y,x`},
 		{"a past instant", true, `
 			a looks; o plans x 1; pass 1ms; o plans y 1; a looks => open=x,y; a cancels-id y
 			entry => count=1 error=canceled id=y last=-946684800001 outcome=skipped tick=-946684800001
 			o plans y 1; a looks => open=x; a claims x; a cancels-id x; a looks => x.canceled=cancel:a@60.001`},
 		// Replicas look at an instant that is later than their next check.
 		{"announcements of instants", true, `
-			a looks; a watches; o plans x 94.999; a hears => change; o plans y 95.1; a hears =>; o plans x 94.999; a hears =>`},
+			a looks; a watches; o plans x 94.999; a hears => change; o plans y 95.04; a hears =>; o plans x 94.999; a hears =>`},
 		{"the order is that of the instants", true, `
 			a looks; pass 1s; o plans x 61.5; o plans y 61; b looks => open=y,x
 			a claims 61; a completes 61; a claims y; a completes y # a tick does not wait for a later instant
@@ -47,6 +48,15 @@ func TestInstants(t *testing.T) {
 		{"a payload is lost", true, `
 			a is ttl=1m; a looks; o plans x 60 p; redis del payloads; a claims x => recorded
 			history => x:unknown:the_server_lost_its_payload; a reruns x => no-run; a looks => open=`},
+		// Nothing is half done if the key has another type.
+		{"payloads are spoilt", true, `
+			a looks; o plans x 60 p; redis copy payloads saved; redis set payloads spoilt
+			o cancels-id x => WRONGTYPE; redis exists acts => 0
+			redis copy saved payloads replace; a claims x => payload=p
+			redis set payloads spoilt; a completes x => WRONGTYPE; a looks => open=x
+			redis copy saved payloads replace; a completes x failed boom; redis hlen payloads => 0
+			redis set payloads spoilt; o reruns x => WRONGTYPE; a looks => open=; redis exists acts => 0
+			redis del payloads; o reruns x; a claims x => payload=p`},
 		{"a payload is lost after an attempt", true, `
 			a is ttl=10s dead; b is ttl=10s dead; a looks; o plans x 60 p; a claims x => payload=p; pass 20s
 			b looks; b claims x => attempt=2 payload=p; redis del payloads; pass 20s; a looks; a claims x => recorded
@@ -54,8 +64,8 @@ func TestInstants(t *testing.T) {
 		{"canceled before", true, `
 			o is because=error; a looks; o plans x 70 p; o cancels-id x; redis exists payloads => 0
 			history => x-60*1:skipped:canceled; acts => cancel:x:o@host:error@60; a looks => open= outcome=
-			o plans x 70 p; a looks => open=; o cancels-id x => not-open; o cancels-id z => not-open
-			o reruns x; a claims x => payload=p`},
+			o plans x 70 p; a looks => open=; o cancels-id x => not-open; a claims 1; o cancels-id z => not-open; a completes 1
+			o reruns x; a claims x => payload=p; a cancels-id x; a looks => x.canceled=cancel:a@60`},
 		{"paused", true, `
 			a looks; o pauses; o plans x 61 p; redis pttl job => -1; redis pttl payloads => -1; pass 2s; a claims x => paused
 			o triggers y; a runs y; o resumes; redis pttl payloads => 2592000000; a claims x; a abandons x 1s

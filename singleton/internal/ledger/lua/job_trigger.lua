@@ -53,7 +53,6 @@ if count >= tonumber(ARGV[4]) then
   return {2}
 end
 tick = whole(math.min(-now, tonumber(newest_trigger or 0) - 1))
-redis.call('HEXISTS', payloads, tick) -- a key of another type fails here, and not half-way
 local asked = {what = 'trigger', who = who, why = why, at = whole(now)}
 if name == '' then
   acted(acts, asked.at, 'trigger', tick, who, why)

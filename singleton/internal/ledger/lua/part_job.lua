@@ -217,8 +217,9 @@ local function end_run(job, runs, keep, payloads, channel, tick, record, outcome
     entry.start, entry['end'], entry.tries = record.start, whole(ended), record.tries
     set[3], set[4] = 'outcome', outcome
   end
+  local payload = asked.size and redis.call('HGET', payloads, tick) or nil -- a key of another type fails here
   if outcome ~= 'succeeded' then
-    entry.size, entry.payload = asked.size, asked.size and redis.call('HGET', payloads, tick) or nil
+    entry.size, entry.payload = asked.size, payload
   elseif tonumber(tick) > tonumber(ok or 0) then
     set[5], set[6] = 'ok', tick
   end
