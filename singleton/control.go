@@ -60,7 +60,8 @@ func (j *Job) Trigger(ctx context.Context) (RunID, error) {
 // until a day after its instant. Run.Key and Run.Marker are made of it.
 //
 // The errors are ErrConflict, ErrTriggers while a hundred runs of TriggerAt are open, ErrNoLedger, ErrNewerSchema and a
-// *noonlock.ConfigError. The payload is in no log, metric and history. It is dropped when the run has succeeded.
+// *noonlock.ConfigError. No log, no metric and no method of Job has the payload. The server drops it when the run has
+// succeeded, and otherwise keeps it with the entry of the history, for Rerun.
 func (j *Job) TriggerAt(ctx context.Context, id string, at time.Time, payload string) (RunID, error) {
 	run, err := j.ledger.TriggerAt(ctx, id, at, payload)
 	return RunID(run), err

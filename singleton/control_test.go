@@ -254,3 +254,25 @@ func TestForget(t *testing.T) {
 		}
 	})
 }
+
+// All replicas died in the middle of a run: the next tick is in the past, also after an operator's request.
+func TestNextTickOfADeadFleet(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fleet) {
+		r := f.replica("a", singleton.Config{})
+		r.add("draw", "@every 1m", func(ctx context.Context, _ singleton.Run) error {
+			r.die()
+			<-ctx.Done()
+			return ctx.Err()
+		}, singleton.JobConfig{})
+		r.run()
+		f.begun("draw", 1)
+		if st := f.status("draw"); !st.Next.After(st.Now) {
+			t.Errorf("during a run, the next tick is %v, now %v", st.Next, st.Now)
+		}
+		f.Pass(time.Hour)
+		testenv.Must(t, second1(f.job("draw").Trigger(t.Context())))
+		if st := f.status("draw"); !st.Next.Equal(st.Last.Add(time.Minute)) {
+			t.Errorf("the next tick is %v, after %v", st.Next, st.Last)
+		}
+	})
+}

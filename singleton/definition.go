@@ -85,6 +85,9 @@ func fingerprint(spec string, cfg JobConfig) string {
 // longest interval of the schedule by far: without the ledger a tick could run twice.
 func retention(s ticks.Schedule) time.Duration {
 	const most = 50 * 365 * 24 * time.Hour
+	if s.Next(time.Now()).IsZero() {
+		return 365 * 24 * time.Hour // it is only triggered
+	}
 	return min(2*min(longestInterval(s, time.Now()), most/2), most) + 30*24*time.Hour
 }
 

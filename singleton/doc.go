@@ -117,8 +117,8 @@
 // # Keys and rights
 //
 // The keys of a job's ledger begin with the Client's Prefix and "{job/NAME}". A ledger is
-// kept while replicas run the job, then for at least 30 days plus twice the job's interval,
-// and without limit while the job is paused. The ledger of Once has the name
+// kept while replicas run the job, then for at least 30 days plus twice the job's interval, or
+// for a year if it has no schedule, and without limit while the job is paused. The ledger of Once has the name
 // "job/once/NAME".
 //
 // docs/SECURITY.md lists the rights (ACL) that jobs need. Without subscribe or publish, replicas notice

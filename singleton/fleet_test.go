@@ -243,8 +243,8 @@ func (f *fleet) key(job, part string) string { return "noonlock:{job/" + job + "
 func request(name string) func([]string) bool {
 	shapes := map[string]string{
 		"open": "job runs acts payloads", "claim": "job runs fence tomb payloads", "complete": "job runs payloads",
-		"trigger": "job tomb runs acts payloads",
-		"renew":   "job 3",
+		"trigger": "job tomb runs acts payloads", "rerun": "job runs tomb acts payloads",
+		"renew": "job 3",
 	}
 	return func(cmd []string) bool {
 		if cmd[0] != "EVALSHA" && cmd[0] != "EVAL" {

@@ -94,7 +94,7 @@ func (f *follower) follow(ctx context.Context) error {
 	defer f.j.ready.Run(ctx)() // after the end of ctx it claims nothing, so it is not ready
 	return f.run(ctx, func() (pause time.Duration, over bool, err error) {
 		pause, err = f.step(ctx, work)
-		return pause, f.over || ctx.Err() != nil, err
+		return pause, f.over, err
 	})
 }
 
@@ -170,17 +170,18 @@ func (f *follower) act(ctx, work context.Context) (again bool, pause time.Durati
 	var free []ledger.RunID
 	for _, open := range f.state.Open {
 		left := open.Left - time.Since(f.looked)
+		waits := open.Begins() && left > 0
 		switch {
 		case open.Holder == f.r.client.Identity() && f.state.Replicas > 1:
 			left += stepBack
 		case open.Asked != nil && open.Attempt == 0 && forbidden:
 			left = max(left, stepBack-time.Since(f.heard))
 		}
-		switch begins := open.Begins(); {
-		case f.mine[open.Key()] != nil, begins && f.state.Paused:
+		switch {
+		case f.mine[open.Key()] != nil, open.Begins() && f.state.Paused:
 		case left > 0:
-			blocked = blocked || !open.Over && !begins
-			pause = min(pause, left+2*time.Millisecond)
+			blocked = blocked || !open.Over && !waits
+			pause = min(pause, min(left, lookEvery)+2*time.Millisecond)
 		case open.Over: // as a message says, which may be forged
 			f.known = outdated
 			return true, 0, nil

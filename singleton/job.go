@@ -8,18 +8,9 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock"
-	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/singleton/schedule"
 	"github.com/noonlock/noonlock/singleton/sqlonce"
 )
-
-// checkName returns an error for a name that, after the prefix, breaks the rules of a job's name.
-func checkName(name, prefix string) error {
-	if rule := input.Fault(name, 200-len(prefix), true); rule != "" {
-		return &noonlock.ConfigError{Package: "singleton", Field: "name", Value: input.Quote(name), Rule: rule}
-	}
-	return nil
-}
 
 // translate returns an error of lockcore as an error of this package. A *noonlock.ConfigError names the
 // field of the type config. Other errors begin with about.

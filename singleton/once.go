@@ -10,18 +10,11 @@ import (
 	"github.com/noonlock/noonlock"
 	"github.com/noonlock/noonlock/internal/readiness"
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
-	"github.com/noonlock/noonlock/singleton/internal/ticks"
 )
 
 const (
-	// onceNames keeps the ledgers of Once apart from those of jobs.
-	onceNames = "once/"
-
-	// onceKept is how long a success is kept after the last Once that found it.
-	onceKept = 365 * 24 * time.Hour
-
-	// onceEntries is the number of failures that are kept for the calls that wait for one.
-	onceEntries = 20
+	onceNames   = "once/" // the prefix of the names of its jobs
+	onceEntries = 20      // the failures that are kept for the calls that wait for one
 )
 
 // ErrOnceFailed means that the run which Once did, or waited for, has failed. Once joins it with the error of the work, on
@@ -73,47 +66,34 @@ func (r *Runner) Once(ctx context.Context, name string, work func(ctx context.Co
 	if work == nil {
 		return &noonlock.ConfigError{Package: "singleton", Field: "work", Value: "nil", Rule: "a function"}
 	}
-	if err := checkName(name, onceNames); err != nil {
-		return err
-	}
-	never, err := ticks.Parse("@never", ticks.Config{})
-	if err != nil {
-		return err
-	}
-	l, err := ledger.New(r.client, onceNames+name, ledger.Config{
-		Lease: r.lease(), KeepRuns: onceEntries, Retain: onceKept, Definition: "once", Schedule: never.String(),
-	})
-	if err != nil {
-		return translate(err, "Config", "once")
-	}
 	c := &onceCall{}
-	j := &job{
-		name: onceNames + name, schedule: never, ledger: l, ready: new(readiness.State), metrics: r.metrics.job(onceNames + name),
-		cfg: JobConfig{MaxAttempts: ledger.DefaultAttempts, Retry: time.Second},
-		work: func(working context.Context, run Run) error {
-			c.token, c.err = run.Token, protect(r.log, func() error { return work(working) })
-			if c.err != nil && ctx.Err() == nil {
-				return lastError{c.err}
-			}
-			return c.err
-		},
+	j, err := r.define(onceNames+name, "@never", func(working context.Context, run Run) error {
+		c.token, c.err = run.Token, protect(r.log, func() error { return work(working) })
+		if c.err != nil && ctx.Err() == nil {
+			return lastError{c.err}
+		}
+		return c.err
+	}, JobConfig{KeepRuns: onceEntries})
+	if err != nil {
+		return err
 	}
+	j.ready, j.metrics = new(readiness.State), r.metrics.job(j.name)
 	following, end := context.WithCancelCause(ctx)
 	f := r.newFollower(j, end)
 	f.once, f.patient = c, false
-	switch err := f.follow(following); {
+	err = f.follow(following)
+	switch {
 	case c.failed != nil:
-		return &onceError{name, *c.failed, c.causeOf(*c.failed)}
-	case err == nil:
+		return &onceError{name, *c.failed, c.err}
+	case f.over:
 		return nil
-	default:
-		for _, why := range []error{ctx.Err(), context.Cause(ctx), c.err} {
-			if why != nil && !errors.Is(err, why) {
-				err = errors.Join(why, err)
-			}
-		}
-		return fmt.Errorf("singleton: once %q: %w", name, err)
 	}
+	for _, why := range []error{ctx.Err(), context.Cause(ctx), c.err} {
+		if why != nil && !errors.Is(err, why) {
+			err = errors.Join(why, err)
+		}
+	}
+	return fmt.Errorf("singleton: once %q: %w", name, err)
 }
 
 // A lastError is that of work that is not attempted again.
@@ -151,10 +131,12 @@ func (c *onceCall) step(ctx context.Context, l *ledger.Ledger, st ledger.State) 
 		}
 	}
 	switch {
-	case len(runs) > 0 && runs[0].Outcome == OutcomeSucceeded:
+	case len(runs) > 0 && runs[0].Outcome == OutcomeSucceeded, st.Outcome == string(OutcomeSucceeded):
 		return true, nil
 	case c.joined && since > 0:
-		c.failed = &runs[since-1]
+		if c.failed = &runs[since-1]; c.failed.Token != c.token { // it ended elsewhere
+			c.err = nil
+		}
 		return true, nil
 	case !c.joined && len(runs) > 0:
 		c.before = fmt.Sprint(runs[0])
@@ -166,18 +148,12 @@ func (c *onceCall) step(ctx context.Context, l *ledger.Ledger, st ledger.State) 
 	if len(runs) > 0 {
 		err = l.Rerun(ctx, ledger.RunID(runs[0].RunID), true)
 	} else {
-		_, err = l.TriggerAt(ctx, "once", time.UnixMilli(1), "") // now, in all replicas
+		_, err = l.TriggerAt(ctx, "once/"+st.Outcome, time.UnixMilli(1), "") // now, in all replicas
 	}
-	if errors.Is(err, ErrNotEnded) {
-		err = nil
+	for _, changed := range []error{ErrNotEnded, ErrSucceeded, ErrNoRun} { // since it was read
+		if errors.Is(err, changed) {
+			err = nil
+		}
 	}
 	return false, err
-}
-
-// causeOf returns the error of the work if the run ended here.
-func (c *onceCall) causeOf(e HistoryEntry) error {
-	if e.Token == c.token {
-		return c.err
-	}
-	return nil
 }

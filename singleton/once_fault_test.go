@@ -11,6 +11,7 @@ import (
 
 	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 	"github.com/noonlock/noonlock/singleton"
 )
 
@@ -89,5 +90,69 @@ func TestOnceSuccessThatCannotBeRecorded(t *testing.T) {
 		}).result(); err != nil || count.Load() != 1 {
 			t.Errorf("a later Do: %v after %d runs", err, count.Load())
 		}
+	})
+}
+
+// Once tells a success only from an answer of the server: not if its context ends while a request is under way.
+func TestOnceEndsDuringARequest(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, f *fleet) {
+		c, net := f.Linked("a")
+		ctx, cancel := context.WithCancel(t.Context())
+		run := f.run(func(context.Context) error {
+			return f.once(c).Once(ctx, "migrate-7", func(ctx context.Context) error {
+				<-ctx.Done()
+				return ctx.Err()
+			})
+		})
+		f.Pass(time.Second)
+		net.Inject(t, lockcoretest.Fault{Kind: lockcoretest.DelayReply, Delay: 500 * time.Millisecond, Match: lockcoretest.Command("EVALSHA")})
+		time.Sleep(29100 * time.Millisecond) // a look is under way
+		cancel()
+		testenv.MustIs(t, run.result(), context.Canceled)
+	})
+}
+
+// The history of a Once is evicted, and nothing else: a success is still known, and a failure is tried again.
+func TestFault22_ClassD_OnceWithoutItsHistory(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, f *fleet) {
+		for _, result := range []error{errBroken, nil, nil} {
+			began := f.Clock()
+			err := f.do(f.once(f.Client("a")), func(context.Context) error { return result }).result()
+			if !errors.Is(err, result) || f.Clock()-began > time.Second {
+				t.Errorf("the result is %v after %v, want %v", err, f.Clock()-began, result)
+			}
+			testenv.Must(t, f.Raw.Del(t.Context(), f.key("once/migrate-7", "runs")).Err())
+		}
+	})
+}
+
+// The run succeeds after a call has read that it failed, and before it runs it again.
+func TestOnceSucceedsMeanwhile(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, f *fleet) {
+		done := func(context.Context) error { return nil }
+		onceFailure(t, f.do(f.once(f.Client("a")), func(context.Context) error { return errBroken }).result())
+		c, net := f.Linked("late")
+		net.Inject(t, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Delay: time.Second, Match: request("rerun")})
+		late := f.do(f.once(c), mustNotRun(t))
+		f.Pass(100 * time.Millisecond)
+		testenv.Must(t, f.do(f.once(f.Client("b")), done).result())
+		testenv.Must(t, late.result())
+	})
+}
+
+// Work may call Once, whose run needs no place.
+func TestOnceDuringARun(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, f *fleet) {
+		r := f.replica("a", singleton.Config{MaxConcurrentRuns: 1})
+		r.add("draw", "@every 1s", func(ctx context.Context, _ singleton.Run) error {
+			return r.runner.Once(ctx, "migrate-7", func(context.Context) error { return nil })
+		}, singleton.JobConfig{})
+		r.run()
+		f.recorded("draw", 2)
+		f.ranOnce("draw")
 	})
 }

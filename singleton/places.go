@@ -70,8 +70,12 @@ func (p *place) leave() {
 
 // place returns a place for a claim, or nil if that has to wait. The loop is then woken.
 func (f *follower) place() *place {
+	places := f.r.places
+	if f.once != nil { // its caller may have a place itself
+		places = nil
+	}
 	if f.seat == nil {
-		f.seat = f.r.places.request(f.wake)
+		f.seat = places.request(f.wake)
 	}
 	p := f.seat
 	if f.waits = !p.isGiven(); f.waits {

@@ -184,6 +184,9 @@ func errNoSuchJob(name string) error {
 
 // put adds a job, or replaces the one of its name.
 func (r *Runner) put(name, spec string, work func(ctx context.Context, run Run) error, cfg JobConfig, replace bool) error {
+	if strings.HasPrefix(name, onceNames) {
+		return &noonlock.ConfigError{Package: "singleton", Field: "name", Value: input.Quote(name), Rule: "without the prefix " + onceNames + ", which is for Once"}
+	}
 	j, err := r.define(name, spec, work, cfg)
 	if err != nil {
 		return err
@@ -215,9 +218,6 @@ func (r *Runner) put(name, spec string, work func(ctx context.Context, run Run) 
 func (r *Runner) define(name, spec string, work func(ctx context.Context, run Run) error, cfg JobConfig) (*job, error) {
 	if work == nil {
 		return nil, &noonlock.ConfigError{Package: "singleton", Field: "work", Value: "nil", Rule: "a function"}
-	}
-	if strings.HasPrefix(name, onceNames) {
-		return nil, &noonlock.ConfigError{Package: "singleton", Field: "name", Value: input.Quote(name), Rule: "without the prefix " + onceNames + ", which is for Once"}
 	}
 	cfg, err := cfg.complete()
 	if err != nil {

@@ -96,14 +96,14 @@ func (j *Job) Status(ctx context.Context) (Status, error) {
 	return st, input.Operation("singleton", "job status", j.name, d.Err)
 }
 
-// next returns the tick after the newest one that is accounted for. While the job is paused or a run is open, it is one
-// that is not due yet.
+// next returns the tick after the newest one that is accounted for. While the job is paused, a run is held or its next
+// attempt must wait, it is one that is not due yet.
 func (j *Job) next(state ledger.State) time.Time {
 	s, err := ticks.Read(state.Spec, j.name)
 	if err != nil {
 		return time.Time{}
 	}
-	if state.Paused || slices.ContainsFunc(state.Open, func(run ledger.OpenRun) bool { return !run.Begins() }) {
+	if state.Paused || slices.ContainsFunc(state.Open, func(run ledger.OpenRun) bool { return run.Left > 0 && !run.Begins() }) {
 		return s.Next(later(state.Now, state.Last)).UTC()
 	}
 	return s.Next(state.Last).UTC()

@@ -23,7 +23,7 @@ type Mark struct {
 // MarkOf returns the Mark of a job.
 func MarkOf(st singleton.Status) Mark {
 	running := slices.ContainsFunc(st.Open, func(o singleton.OpenRun) bool { return o.Running })
-	waits := slices.ContainsFunc(st.Open, func(o singleton.OpenRun) bool { return len(o.Attempts) > 0 })
+	waits := slices.ContainsFunc(st.Open, func(o singleton.OpenRun) bool { return len(o.Attempts) > 0 && !o.NotBefore.IsZero() })
 	return Mark{
 		Next: st.Next, Failing: st.Outcome == singleton.OutcomeFailed || st.Outcome == singleton.OutcomeUnknown,
 		// During a run, and the pauses between its attempts, the next tick may wait for its end.

@@ -27,7 +27,7 @@ type Marker struct {
 	// then when it was requested. Such a run is another one than that of an equal tick.
 	Triggered bool
 	// ID is that of a run of TriggerAt; set it to singleton.Run.ID. The tables then have a number made of it as the
-	// tick, so Tick and Triggered do not matter, and Prune keeps them.
+	// tick, and Prune keeps them.
 	ID string
 	// Attempt is stored for readers of the table. 0 to 2^31-1.
 	Attempt int

@@ -64,30 +64,8 @@ type ClaimError struct {
 	Outcome     string    // ClaimRecorded
 }
 
-var whyNot = map[ClaimStatus]string{
-	ClaimDone:       "it has ended",
-	claimAbandoned:  "the claim was abandoned before its request arrived",
-	ClaimPaused:     "the job is paused",
-	ClaimRecorded:   "its holder died or released it, and no attempt is left; it is recorded now",
-	ClaimNoLedger:   "the job has no ledger",
-	ClaimLate:       "its starting deadline has passed",
-	ClaimSuperseded: "another definition of the job is active",
-}
-
 func (e *ClaimError) Error() string {
-	why := whyNot[e.Status]
-	switch e.Status {
-	case ClaimBusy:
-		why = fmt.Sprintf("%s has made attempt %d at %s, which is running or must wait for the next one", e.Holder, e.Attempt, e.Open.Name())
-	case ClaimEarly:
-		why = fmt.Sprintf("it is due in %s on the server's clock", e.Left)
-	case ClaimEarlier:
-		why = e.Open.Name() + " is open and comes first"
-	case ClaimStale:
-		why = "the newest tick that was claimed or skipped is now " + e.Last.Format(time.RFC3339Nano)
-	default:
-	}
-	return fmt.Sprintf("singleton: job %q, run %s: not claimed: %s", e.Job, e.Name(), why)
+	return fmt.Sprintf("singleton: job %q, run %s: not claimed: %d", e.Job, e.Name(), e.Status)
 }
 
 // Is reports true for ErrNotClaimed.

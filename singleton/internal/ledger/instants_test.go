@@ -2,6 +2,8 @@ package ledger_test
 
 import (
 	"fmt"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -22,13 +24,15 @@ func TestInstants(t *testing.T) {
 			entry => attempt=1 end=60.5 error= holder=a id=y outcome=succeeded start=60.5 tick=-946684800002 token=a/1
 			o plans y 60.5 q; a looks => count=2; o reruns y => succeeded
 			pass 9500ms; a claims x => payload=p; a completes x failed boom; redis hlen payloads => 0
-			o reruns x; a looks => x.attempt=0 x.due=60
+			o reruns x; a looks => x.attempt=0 x.due=60; ttl payloads => 720h0m0s
 			a claims x => payload=p; a completes x failed boom; o reruns x; a claims x => payload=p; a completes x; o reruns x => succeeded
 			history => x:succeeded x:failed:boom x:failed:boom y:succeeded`},
 		{"how long an id is known", true, `
 			a looks; o plans x 70; ttl tomb:id:x => 24h0m0s
 			o cancels-id x; pass 24h; pass 9999ms; o plans x 70; a looks => open=; pass 1ms; o plans x 70; a looks => open=x
 			o plans y 1; o cancels-id y; pass 24h; o plans y 1; a looks => open=y,x`},
+		{"an id is known while its run is open", true, `
+			a looks; o pauses; o plans x 61 p; pass 25h; o plans x 61 p; o plans x 61 q => conflict; o plans x 62 p => conflict; a looks => open=x`},
 		{"a past instant", true, `
 			a looks; o plans x 1; pass 1ms; o plans y 1; a looks => open=x,y; a cancels-id y
 			entry => count=1 error=canceled id=y last=-946684800001 outcome=skipped tick=-946684800001
@@ -79,10 +83,12 @@ func TestInstants(t *testing.T) {
 	})
 }
 
-// A hundred runs of TriggerAt may be open, beside those of Trigger.
+// A hundred runs of TriggerAt may be open, beside those of Trigger and Rerun.
 func TestInstantsAreBounded(t *testing.T) {
 	inBubble(t, func(e *env) {
 		l := e.jobLedger(e.Client("a"), ledger.Config{})
+		failed, other := ledger.RunID{Tick: time.UnixMilli(1000).UTC()}, ledger.RunID{Tick: time.UnixMilli(2000).UTC()}
+		testenv.Must(e, e.Raw.LPush(e.Context(), e.key(jobName, "runs"), `{"tick":"1000","outcome":"failed"}`, `{"tick":"2000","outcome":"failed"}`).Err())
 		e.opened(l)
 		plan := func(i int) error {
 			_, err := l.TriggerAt(e.Context(), fmt.Sprint("at-", i), time.Now().Add(time.Hour), "")
@@ -90,13 +96,45 @@ func TestInstantsAreBounded(t *testing.T) {
 		}
 		for i := range 100 {
 			testenv.Must(e, plan(i))
-			_, err := l.Trigger(e.Context())
-			testenv.Must(e, err)
 		}
 		testenv.MustIs(e, plan(100), ledger.ErrTriggers)
-		_, err := l.Trigger(e.Context())
+		testenv.Must(e, l.Rerun(e.Context(), failed, false))
+		var err error
+		for range 99 {
+			_, err = l.Trigger(e.Context())
+			testenv.Must(e, err)
+		}
+		testenv.MustIs(e, l.Rerun(e.Context(), other, false), ledger.ErrTriggers)
+		_, err = l.Trigger(e.Context())
+		testenv.Must(e, err)
+		_, err = l.Trigger(e.Context())
 		testenv.MustIs(e, err, ledger.ErrTriggers)
 		testenv.Must(e, l.CancelAt(e.Context(), "at-50"))
 		testenv.Must(e, plan(100))
 	})
+}
+
+// A job may have more open runs than the arguments that a Lua function takes.
+func TestManyOpenRuns(t *testing.T) {
+	t.Parallel()
+	e := realEnv(t)
+	l := e.jobLedger(e.Client("a"), ledger.Config{AllowOverlap: true})
+	st := e.opened(l)
+	var ticks strings.Builder
+	fields := []any{"open", ""}
+	for i := range 9000 {
+		tick := strconv.FormatInt(st.Last.Add(-time.Duration(i)*time.Second).UnixMilli(), 10)
+		ticks.WriteString(" " + tick)
+		fields = append(fields, "open:"+tick, jobRecord("", 1, 0))
+	}
+	fields[1] = ticks.String()
+	testenv.Must(e, e.Raw.HSet(e.Context(), e.key(jobName, "job"), fields...).Err())
+	st, err := l.Open(e.Context(), ledger.State{})
+	testenv.Must(e, err)
+	if len(st.Open) != 9000 {
+		e.Errorf("%d runs are open", len(st.Open))
+	}
+	run, err := l.Claim(e.Context(), st.Open[8999].RunID, st, time.Time{})
+	testenv.Must(e, err)
+	testenv.Must(e, run.Complete(e.Context(), ledger.OutcomeSucceeded, ""))
 }

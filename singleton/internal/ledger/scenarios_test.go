@@ -262,6 +262,11 @@ func TestRuns(t *testing.T) {
 // Operators pause, resume, cancel, trigger and run again.
 func TestOperators(t *testing.T) {
 	playAll(t, []scenario{
+		// A rerun may have taken effect before it began, and still may after it was canceled.
+		{"cancel of a rerun of an unknown outcome", true, `
+			one is attempts=1 ttl=2s dead; one claims 1; pass 2s; one claims 1 => recorded; one reruns 1; one cancels 1
+			history 1 => 1:unknown:canceled_its_holder_died_or_released_it; attempts =>
+			one reruns 1; one runs 1 failed boom; history 1 => 1:unknown:boom`},
 		// Acts that change nothing are not recorded. The acts live as long as the job.
 		{"acts", true, `
 			a is ttl=1m; ann is because=bug

@@ -87,8 +87,8 @@ func Acts[T any](ctx context.Context, l *Ledger, n int, decode func(*Decoder, Ac
 	return list(ctx, l, "acts", l.keys.acts, n, decode)
 }
 
-// onePage is how many entries are read at once. The answer is at most a few megabytes.
-const onePage = 1000
+// onePage is how many entries are read at once. Each may have a few kilobytes of errors and payload.
+const onePage = 100
 
 func list[S, T any](ctx context.Context, l *Ledger, op, key string, n int, decode func(*Decoder, S) T) ([]T, error) {
 	if n < 1 {

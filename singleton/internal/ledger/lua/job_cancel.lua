@@ -52,10 +52,12 @@ for i = 1, #list, 2 do
       record.cancel = record.cancel or {who = ARGV[3], why = ARGV[4], at = whole(now)}
       write(job, tick, record)
       announce(channel, 'cancel ' .. tick)
-    elseif record.attempt == '0' then
+    elseif record.attempt == '0' and record.unsure ~= '1' then
       end_run(job, runs, ARGV[2], payloads, channel, tick, record, 'skipped', 'canceled')
     else
-      tried(record, record.til, 'its holder died')
+      if record.attempt ~= '0' then
+        tried(record, record.til, 'its holder died')
+      end
       local outcome, reason = given_up(record)
       end_run(job, runs, ARGV[2], payloads, channel, tick, record, outcome, 'canceled; ' .. reason, math.min(now, tonumber(record.til)))
     end

@@ -65,6 +65,7 @@ if not last then
     redis.call('HSET', job, 'born', last)
   end
   redis.call('HSET', job, 'last', last, 'made', whole(us))
+  redis.call('PEXPIRE', payloads, 0) -- those of a lost job
   announce(channel, 'begun ' .. last)
 elseif after ~= '' then
   local ahead = tonumber(after) - tonumber(last)
@@ -109,6 +110,9 @@ local g = {mine = '1'}
 
 local before = live[me]
 local mine = {seen = now, since = now - age, def = def, identity = ARGV[9]}
+if before and before.def == def then
+  mine.since = math.min(before.since, mine.since) -- a late request does not make it younger
+end
 mine.first = math.min(before and before.first or now, now)
 live[me] = mine
 local _, others = count(live, def)

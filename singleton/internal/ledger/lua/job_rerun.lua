@@ -65,7 +65,11 @@ end
 if entry.outcome == 'succeeded' then
   return {15}
 end
-if #ticks_of(open) >= tonumber(ARGV[3]) then
+local count = 0
+for _, other in pairs((read_all(job, open, server_time()))) do
+  count = count + (begins(other) and 0 or 1)
+end
+if count >= tonumber(ARGV[3]) then
   return {2}
 end
 redis.call('HEXISTS', payloads, tick) -- a key of another type fails here, and not half-way

@@ -45,7 +45,10 @@ local now = server_time()
 local records = read_all(job, open, now)
 local count = 0
 for tick, record in pairs(records) do
-  if triggered(tick) and (record.asked.id ~= nil) == (name ~= '') then
+  local asked = record.asked or {}
+  if name ~= '' and asked.id == name then -- it is open for longer than its tombstone is kept
+    return ((asked.due or at) ~= at or (redis.call('HGET', payloads, tick) or '') ~= payload) and {18} or {1, tick}
+  elseif triggered(tick) and (asked.id ~= nil) == (name ~= '') then
     count = count + 1
   end
 end

@@ -6,7 +6,7 @@
 --                retain: how long (ms) the ledger is kept after its last use; trig: the
 --                newest trigger; made: when the ledger was created (µs); id: of this ledger, and a new one if it was created again
 --                or repaired after a loss; outcome: of the run that ended last; open: the ticks of the
---                runs that have not ended, each after a space; open:<tick>: the record of each; and the
+--                runs that have not ended, with spaces between; open:<tick>: the record of each; and the
 --                fields of part_definitions
 --   payloads  hash: tick -> payload of an open run. When the run ends without success, its entry in `runs` gets it
 --   runs  list:  ended runs, newest first, as JSON
@@ -114,10 +114,12 @@ local function read_all(job, open, now)
   for i, tick in ipairs(ticks) do
     fields[i] = 'open:' .. tick
   end
-  for i, text in ipairs(#ticks > 0 and redis.call('HMGET', job, unpack(fields)) or {}) do
-    local tick = ticks[i]
-    list[2 * i - 1] = tick
-    records[tick], list[2 * i] = decode(job, tick, text, now)
+  for from = 1, #ticks, 1000 do -- as unpack is limited
+    for _, text in ipairs(redis.call('HMGET', job, unpack(fields, from, math.min(from + 999, #ticks)))) do
+      local tick = ticks[#list / 2 + 1]
+      list[#list + 1] = tick
+      records[tick], list[#list + 1] = decode(job, tick, text, now)
+    end
   end
   return records, list
 end
@@ -204,10 +206,11 @@ end
 -- begun.
 local function end_run(job, runs, keep, payloads, channel, tick, record, outcome, reason, ended)
   local open, ok = unpack(redis.call('HMGET', job, 'open', 'ok'))
-  local set = {'open', ''}
+  local left = {}
   for _, other in ipairs(ticks_of(open)) do
-    set[2] = other == tick and set[2] or set[2] .. ' ' .. other
+    left[#left + 1] = other ~= tick and other or nil
   end
+  local set = {'open', table.concat(left, ' ')}
   local asked = record.asked or {}
   local entry = {tick = tick, outcome = outcome, error = reason, id = asked.id}
   if outcome == 'skipped' then
@@ -269,6 +272,7 @@ local function opened(job, open, tick, asked, til, payloads, payload, tomb, done
   if payload ~= '' then
     asked.size = #payload
     redis.call('HSET', payloads, tick, payload)
+    follow(job, payloads)
   end
   redis.call('SET', tomb, done, 'PX', whole(keep))
   redis.call('HSET', job, 'open', (open or '') .. ' ' .. tick, 'open:' .. tick, cjson.encode({
