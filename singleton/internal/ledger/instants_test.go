@@ -79,7 +79,7 @@ func TestInstants(t *testing.T) {
 			a looks; o plans x 86460 p; ttl job => 744h0m0s; ttl payloads => 744h0m0s
 			redis pexpire job 5000; a looks; ttl job => 744h0m0s
 			a runs 1; redis persist runs; redis persist acts; o pauses; o resumes; ttl runs => 744h0m0s; ttl acts => 744h0m0s
-			o cancels-id x; a looks; ttl job => 720h0m0s`},
+			o cancels-id x; a looks; ttl job => 720h0m0s; o reruns x; ttl payloads => 720h0m0s`},
 	})
 }
 

@@ -349,7 +349,7 @@ func TestOperators(t *testing.T) {
 			history => 2:succeeded 2:failed:again 2:failed:boom`},
 		{"rerun of an unknown outcome", false, `
 			a claims 1; a doubts 1; a completes 1 failed boom; a reruns 1; a runs 1 failed again => unsure=true
-			history => 1:unknown:again 1:unknown:boom`},
+			history => 1:unknown:again 1:unknown:boom; a looks; a runs 2; a reruns 1; a runs 1; a looks => ok=2`},
 		// Of ticks that were skipped together, the caller must know which are ticks.
 		{"rerun of skipped ticks", false, `
 			a is overlap

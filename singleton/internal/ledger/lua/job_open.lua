@@ -98,7 +98,7 @@ if ended ~= '' then
   for i = 1, #list, 2 do
     local tick = list[i]
     local record = records[tick]
-    if tonumber(tick) <= tonumber(ended) and not requested(tick, record) then
+    if tonumber(tick) <= tonumber(ended) and not record.asked then
       end_run(job, runs, keep, payloads, channel, tick, record, 'unknown', 'it had ended before the server lost data', now)
       records[tick] = nil
     end

@@ -75,8 +75,8 @@ end
 redis.call('HEXISTS', payloads, tick) -- a key of another type fails here, and not half-way
 local now = whole((server_time()))
 acted(acts, now, 'rerun', tick, ARGV[5], ARGV[6])
-follow(job, acts)
 local asked = {what = 'rerun', who = ARGV[5], why = ARGV[6], at = now, id = entry.id}
 opened(job, open, tick, asked, '0', payloads, entry.payload or '', tomb, tick, ARGV[4], entry.outcome == 'unknown')
+follow(job, acts)
 announce(ARGV[7], 'open ' .. tick)
 return {1}

@@ -49,10 +49,6 @@ local function whole(number)
   return string.format('%.0f', tonumber(number))
 end
 
-local function triggered(tick)
-  return tonumber(tick) < 0
-end
-
 -- instant returns when a run is due.
 local function instant(tick, record)
   return tonumber(record and record.asked and record.asked.due) or math.abs(tonumber(tick))
@@ -162,13 +158,11 @@ local function given_up(record)
   return 'unknown', 'its holder died or released it'
 end
 
--- follow gives a key the TTL of the job.
+-- follow gives a key the TTL of the job, which has none while it is paused.
 local function follow(job, key)
   local ttl = redis.call('PTTL', job)
   if ttl >= 0 then
     redis.call('PEXPIRE', key, ttl)
-  else
-    redis.call('PERSIST', key)
   end
 end
 
@@ -220,7 +214,7 @@ local function end_run(job, runs, keep, payloads, channel, tick, record, outcome
     entry.start, entry['end'], entry.tries = record.start, whole(ended), record.tries
     set[3], set[4] = 'outcome', outcome
   end
-  local payload = asked.size and redis.call('HGET', payloads, tick) or nil -- a key of another type fails here
+  local payload = asked.size and redis.call('HGET', payloads, tick) -- a key of another type fails here
   if outcome ~= 'succeeded' then
     entry.size, entry.payload = asked.size, payload
   elseif tonumber(tick) > tonumber(ok or 0) then
@@ -279,11 +273,6 @@ local function opened(job, open, tick, asked, til, payloads, payload, tomb, done
     run = '', holder = '', attempt = '0', token = '0', start = asked.at, til = til,
     asked = asked, unsure = unsure and '1' or nil,
   }))
-end
-
--- requested reports whether an operator has requested a run.
-local function requested(tick, record)
-  return triggered(tick) or record and record.asked
 end
 
 -- stay keeps a job's keys for `retain` ms from now, or from the last instant of an open run if that is later, and without
