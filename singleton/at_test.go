@@ -175,7 +175,9 @@ func TestFault132_OnceAtAnInstant(t *testing.T) {
 }
 
 // What waits survives a pause, KeepRuns and a new definition, and a year without replicas. Many at one instant
-// all run, and an operator's trigger is not refused meanwhile. The number that may wait is bounded.
+// all run, and an operator's trigger is not refused meanwhile. The number that may wait is bounded. The replicas seldom
+// claim the same run.
+// Mutant: all replicas claim each run.
 func TestManyInstants(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
 		const many = 99
@@ -201,8 +203,17 @@ func TestManyInstants(t *testing.T) {
 		for _, name := range []string{"a", "b"} {
 			f.all[name].stop()
 		}
-		f.start("cd", never, nil, singleton.JobConfig{KeepRuns: 2, Revision: 2})
+		f.start("cdef", never, nil, singleton.JobConfig{KeepRuns: 2, Revision: 2})
 		f.Pass(time.Minute)
+		var claims atomic.Int64
+		for _, name := range []string{"c", "d", "e", "f"} {
+			claim := request("claim")
+			f.all[name].net.Inject(t, countingFault(func(cmd []string) {
+				if claim(cmd) {
+					claims.Add(1)
+				}
+			}))
+		}
 		testenv.Must(t, job.Resume(t.Context()))
 		_, err := job.Trigger(t.Context())
 		testenv.Must(t, err)
@@ -211,6 +222,9 @@ func TestManyInstants(t *testing.T) {
 		runs := map[singleton.RunID]bool{}
 		for _, e := range f.book.all() {
 			runs[e.run.RunID] = true
+		}
+		if n := claims.Load(); n > many+1+4*4 {
+			t.Errorf("%d claims of %d runs by 4 replicas", n, many+1)
 		}
 		if ids := f.ids(); len(ids) != many+1 || len(runs) != many+1 || len(f.book.all()) != many+1 {
 			t.Errorf("%d ids and %d runs of %d", len(ids), len(runs), len(f.book.all()))

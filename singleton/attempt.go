@@ -237,8 +237,8 @@ func panicked(value any) error {
 // maxRetryPause is the longest pause between attempts, unless JobConfig.Retry is longer.
 const maxRetryPause = time.Minute
 
-// do makes the attempt, and reports whether the run has ended. ctx ends when the Runner shuts down, and work ends when the
-// drain is over.
+// do makes the attempt, and reports whether the run has ended. ctx ends when the Runner shuts down, and work ends
+// when the drain is over.
 func (x *jobRun) do(ctx, work context.Context) (over bool) {
 	defer x.run.OnCancel(func(cause error) {
 		by, _ := errors.AsType[*ledger.CanceledError](cause)

@@ -49,15 +49,15 @@ func (j *Job) Trigger(ctx context.Context) (RunID, error) {
 	return RunID(id), err
 }
 
-// TriggerAt requests one run of the job that does not begin before an instant, with a payload of up to 4 KiB, which the work
-// gets in Run. The instant is one of the server's clock and is rounded up to a millisecond; one that is over means now. The
-// run is then claimed like that of Trigger, and in a paused job after the pause. Replicas find it within 30 s if a message is
-// lost. Neither CatchUp nor KeepRuns nor a new definition affects it, and the ledger is kept at least until its instant. If
-// the server loses its data, it is lost.
+// TriggerAt requests one run of the job that does not begin before an instant, with a payload of up to 4 KiB, which
+// the work gets in Run. The instant is one of the server's clock and is rounded up to a millisecond; one that is over
+// means now. The run is then claimed like that of Trigger, and in a paused job after the pause. Replicas find it
+// within 30 s if a message is lost. Neither CatchUp nor KeepRuns nor a new definition affects it, and the ledger is
+// kept at least until its instant. If the server loses its data, it is lost.
 //
 // The id identifies the run: 1 to 200 bytes, as a lock's name. A repeated call with the same id, instant and payload
-// has no effect, and returns the same RunID, also after the run. So repeat it if the error matches lockcore.ErrUnknown. An id is known
-// until a day after its instant. Run.Key and Run.Marker are made of it.
+// has no effect, and returns the same RunID, also after the run. So repeat it if the error matches
+// lockcore.ErrUnknown. An id is known until a day after its instant. Run.Key and Run.Marker are made of it.
 //
 // The errors are ErrConflict, ErrTriggers while a hundred runs of TriggerAt are open, ErrNoLedger, ErrNewerSchema and a
 // *noonlock.ConfigError. No log, no metric and no method of Job has the payload. The server drops it when the run has
@@ -67,8 +67,8 @@ func (j *Job) TriggerAt(ctx context.Context, id string, at time.Time, payload st
 	return RunID(run), err
 }
 
-// Result returns how the run of TriggerAt with that id ended last. The errors are ErrNotEnded, ErrNoRun if neither the open
-// runs nor the history have it, ErrNoLedger and ErrNewerSchema.
+// Result returns how the run of TriggerAt with that id ended last. The errors are ErrNotEnded, ErrNoRun if neither
+// the open runs nor the history have it, ErrNoLedger and ErrNewerSchema.
 func (j *Job) Result(ctx context.Context, id string) (HistoryEntry, error) {
 	state, err := j.ledger.Status(ctx)
 	if err != nil {
@@ -134,16 +134,17 @@ func (j *Job) Cancel(ctx context.Context, id RunID) (canceled []RunID, err error
 	return canceled, err
 }
 
-// Forget removes the ledger of a job that no replica runs any more: its state, its history, its actions, and its open runs.
-// Otherwise the ledger expires after 30 days or more, or never if the job is paused. The counter of
-// fencing tokens is kept for its week, so that a job that gets the name again has greater tokens. A replica that adds the job
+// Forget removes the ledger of a job that no replica runs any more: its state, its history, its actions, and its open
+// runs. Otherwise the ledger expires after 30 days or more, or never if the job is paused. The counter of fencing
+// tokens is kept for its week, so that a job that gets the name again has greater tokens. A replica that adds the job
 // later begins a new ledger, and no earlier tick runs.
 //
-// While a replica runs the job or holds a run of it, the error matches ErrRunning and names these replicas. A replica that
-// has died counts for 90 s. A replica that was cut off for longer restores the ledger from what it knows when it returns.
+// While a replica runs the job or holds a run of it, the error matches ErrRunning and names these replicas. A replica
+// that has died counts for 90 s. A replica that was cut off for longer restores the ledger from what it knows when it
+// returns.
 //
-// The other errors are ErrNoLedger and ErrNewerSchema. If the error matches lockcore.ErrUnknown, the ledger may have been
-// removed. A repeated call then returns ErrNoLedger.
+// The other errors are ErrNoLedger and ErrNewerSchema. If the error matches lockcore.ErrUnknown, the ledger may have
+// been removed. A repeated call then returns ErrNoLedger.
 func (j *Job) Forget(ctx context.Context) error { return j.ledger.Forget(ctx) }
 
 // Watch returns a channel that has a value when the job may have changed, and when messages may

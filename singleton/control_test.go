@@ -114,9 +114,8 @@ func TestPauseAndResume(t *testing.T) {
 	})
 }
 
-// A run that has begun continues while the job is paused: it is released after a failure, and taken over after the death
-// of its holder. No new tick begins.
-// Mutants: an open run waits for the end of the pause; a new tick does not.
+// A run that has begun continues while the job is paused: it is released after a failure, and taken over after the
+// death of its holder. No new tick begins. Mutants: an open run waits for the end of the pause; a new tick does not.
 func TestFault125_OpenRunsContinueWhileTheJobIsPaused(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
 		all := f.start("abc", "@every 1m", func(ctx context.Context, run singleton.Run) error {
@@ -222,8 +221,8 @@ func TestJSONIsStable(t *testing.T) {
 	}
 }
 
-// A job is forgotten when no replica runs it, also one that is paused, and is then no job. A replica that starts later begins
-// anew, with greater tokens.
+// A job is forgotten when no replica runs it, also one that is paused, and is then no job. A replica that starts
+// later begins anew, with greater tokens.
 func TestForget(t *testing.T) {
 	onBoth(t, func(t *testing.T, f *fleet) {
 		all := f.start("ab", "@every 500ms", nil, singleton.JobConfig{})

@@ -15,8 +15,8 @@ import (
 	"github.com/noonlock/noonlock/singleton/schedule"
 )
 
-// A job is a definition of a job of a Runner, with the defaults of its config filled in. The last three fields are those
-// of all its definitions.
+// A job is a definition of a job of a Runner, with the defaults of its config filled in. The last three fields are
+// those of all its definitions.
 type job struct {
 	name     string
 	schedule ticks.Schedule
@@ -91,9 +91,9 @@ func retention(s ticks.Schedule) time.Duration {
 	return min(2*min(longestInterval(s, time.Now()), most/2), most) + 30*24*time.Hour
 }
 
-// longestInterval returns the longest interval of the schedule in the next nine years, which have two leap years, and of
-// a rarer schedule, that of four ticks. The result may be up to ten days too short: shorter intervals, which do not
-// affect the retention, are skipped.
+// longestInterval returns the longest interval of the schedule in the next nine years, which have two leap years, and
+// of a rarer schedule, that of four ticks. The result may be up to ten days too short: shorter intervals, which do
+// not affect the retention, are skipped.
 func longestInterval(s ticks.Schedule, now time.Time) (longest time.Duration) {
 	at := now
 	for n := 0; n < 4 || at.Sub(now) < 9*365*24*time.Hour; n++ {

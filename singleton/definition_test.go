@@ -297,10 +297,10 @@ func TestWhatADeployCosts(t *testing.T) {
 	}
 }
 
-// A new version is rolled out and rolled back. The version whose oldest replica started last claims
-// when it has lived for some seconds; the others stop and log that. When the newest replicas are
-// gone, the remaining ones continue at once. No tick is run twice, and none is missed.
-// Mutants: the older version continues; no replica continues; the lapse is waited for although the last one has deregistered.
+// A new version is rolled out and rolled back. The version whose oldest replica started last claims when it has lived
+// for some seconds; the others stop and log that. When the newest replicas are gone, the remaining ones continue at
+// once. No tick is run twice, and none is missed. Mutants: the older version continues; no replica continues; the
+// lapse is waited for although the last one has deregistered.
 func TestRollingDeploy(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
 		version := func(name string, revision int) *replica {

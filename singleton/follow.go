@@ -59,8 +59,8 @@ const (
 	entire                    // all of the state is: nothing has ended since it was read
 )
 
-// A change of the job: it has another definition here, a run of this replica has returned, a message says that a run has
-// ended, or, with none of them, anything may have changed.
+// A change of the job: it has another definition here, a run of this replica has returned, a message says that a run
+// has ended, or, with none of them, anything may have changed.
 type change struct {
 	to        *job
 	run       *jobRun

@@ -17,9 +17,10 @@ const (
 	onceEntries = 20      // the failures that are kept for the calls that wait for one
 )
 
-// ErrOnceFailed means that the run which Once did, or waited for, has failed. Once joins it with the error of the work, on
-// the replica that did it, and with ErrUnknownOutcome if an attempt may have taken effect: its replica died, could not
-// record its success, or returned ErrUnknownOutcome. The text has the replica of the last attempt, and the reason.
+// ErrOnceFailed means that the run which Once did, or waited for, has failed. Once joins it with the error of the
+// work, on the replica that did it, and with ErrUnknownOutcome if an attempt may have taken effect: its replica died,
+// could not record its success, or returned ErrUnknownOutcome. The text has the replica of the last attempt, and the
+// reason.
 var ErrOnceFailed = errors.New("singleton: once failed")
 
 // A onceError is a run that has failed.
@@ -44,24 +45,26 @@ func (e *onceError) Unwrap() []error {
 	return all
 }
 
-// Once does work that must succeed once for all replicas, such as a migration at the start of a release. One replica does
-// the work, and the others wait for its result. The success is remembered under the name for a year after the last call that
-// found it. To run new work, put its version or fingerprint into the name, which follows the rules of a lock's name and
-// has at most 195 bytes. Once may be called before Run, beside it and without it. It returns
+// Once does work that must succeed once for all replicas, such as a migration at the start of a release. One replica
+// does the work, and the others wait for its result. The success is remembered under the name for a year after the
+// last call that found it. To run new work, put its version or fingerprint into the name, which follows the rules of
+// a lock's name and has at most 195 bytes. Once may be called before Run, beside it and without it. It returns
 //
 //   - nil: the work has succeeded, here or on another replica, now or before.
-//   - ErrOnceFailed: the run that this call did or waited for has failed, for all calls that waited for it. A later call
-//     runs the work again.
+//   - ErrOnceFailed: the run that this call did or waited for has failed, for all calls that waited for it. A later
+//     call runs the work again.
 //   - another error: the outcome is not known. If ctx has ended, the error is ctx's, joined with the error of the work.
 //     Otherwise the server has refused a request, or the Client is closed.
 //
-// The run is one of the job "once/NAME", triggered by the first call. So the guarantees, the context of the work, its end
-// with ctx and the drain, and its takeover by another replica are those of a job. If its replica dies or shuts down, further
-// attempts follow, up to five. A call may therefore run work more than once, but never twice at the same time. If the server
-// loses its data, the work is done again. Effects happen exactly once if they commit in one transaction with a marker, as in
-// package sqlonce: use the job "once/NAME", and a fixed tick such as time.UnixMilli(1).
+// The run is one of the job "once/NAME", triggered by the first call. So the guarantees, the context of the work, its
+// end with ctx and the drain, and its takeover by another replica are those of a job. If its replica dies or shuts
+// down, further attempts follow, up to five. A call may therefore run work more than once, but never twice at the
+// same time. If the server loses its data, the work is done again. Effects happen exactly once if they commit in one
+// transaction with a marker, as in package sqlonce: use the job "once/NAME", and a fixed tick such as
+// time.UnixMilli(1).
 //
-// During an outage of the server Once waits until ctx ends, so give ctx a deadline. work must not call Once for its own name.
+// During an outage of the server Once waits until ctx ends, so give ctx a deadline. work must not call Once for its
+// own name.
 func (r *Runner) Once(ctx context.Context, name string, work func(ctx context.Context) error) error {
 	if work == nil {
 		return &noonlock.ConfigError{Package: "singleton", Field: "work", Value: "nil", Rule: "a function"}

@@ -146,7 +146,7 @@ func TestOnceSucceedsMeanwhile(t *testing.T) {
 // Work may call Once, whose run needs no place.
 func TestOnceDuringARun(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(_ *testing.T, f *fleet) {
 		r := f.replica("a", singleton.Config{MaxConcurrentRuns: 1})
 		r.add("draw", "@every 1s", func(ctx context.Context, _ singleton.Run) error {
 			return r.runner.Once(ctx, "migrate-7", func(context.Context) error { return nil })

@@ -26,9 +26,9 @@ func seconds(d time.Duration) ticks.Schedule {
 	return s
 }
 
-// Which due ticks are run, until when, and when the next check is due. What is skipped for which reason, TestPlanOfMixedStretches shows.
-// Mutants: the oldest instead of the latest is chosen; a count that is off by one; a limit
-// that is inclusive on the wrong side; a wrong reason.
+// Which due ticks are run, until when, and when the next check is due. What is skipped for which reason,
+// TestPlanOfMixedStretches shows. Mutants: the oldest instead of the latest is chosen; a count that is off by one; a
+// limit that is inclusive on the wrong side; a wrong reason.
 func TestPlan(t *testing.T) {
 	const s = time.Second
 	for _, c := range []struct {

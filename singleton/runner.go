@@ -136,12 +136,12 @@ func (r *Runner) lease() lockcore.LeaseConfig {
 	return lockcore.LeaseConfig{TTL: r.cfg.TTL, ValidFor: r.cfg.ValidFor}
 }
 
-// Add adds a job, before Run or while it runs. Its name follows the rules of a lock's name. Replicas that add the same name
-// share the job. A later version of the program may add it with another schedule: see
-// JobConfig.Revision. Add sends nothing; Run does that. The error is a *noonlock.ConfigError.
+// Add adds a job, before Run or while it runs. Its name follows the rules of a lock's name. Replicas that add the
+// same name share the job. A later version of the program may add it with another schedule: see JobConfig.Revision.
+// Add sends nothing; Run does that. The error is a *noonlock.ConfigError.
 //
-// spec is the schedule, such as "0 12 * * *", "CRON_TZ=Europe/Paris 0 12 * * MON-FRI", "H H * * *" or "@every 1m". A job with
-// "@never" runs only when it is triggered. schedule.Parse says what else a schedule can be.
+// spec is the schedule, such as "0 12 * * *", "CRON_TZ=Europe/Paris 0 12 * * MON-FRI", "H H * * *" or "@every 1m". A
+// job with "@never" runs only when it is triggered. schedule.Parse says what else a schedule can be.
 //
 // The context of work is done when the lease on the tick ends, when the attempt times out or is canceled, and
 // when the replica shuts down and the drain is over; context.Cause says which, and lockcore.FromContext returns the
@@ -158,9 +158,9 @@ func (r *Runner) Update(name, spec string, work func(ctx context.Context, run Ru
 	return r.put(name, spec, work, cfg, true)
 }
 
-// Remove removes a job from this Runner, which claims no more of its ticks. Other replicas continue with the job. A run that
-// has begun here has the drain to finish, as at the end of Run, and is then left to another replica. Remove does not wait for
-// that, and the name can be added again at once. The error is a *noonlock.ConfigError: there is no
+// Remove removes a job from this Runner, which claims no more of its ticks. Other replicas continue with the job. A
+// run that has begun here has the drain to finish, as at the end of Run, and is then left to another replica. Remove
+// does not wait for that, and the name can be added again at once. The error is a *noonlock.ConfigError: there is no
 // such job.
 func (r *Runner) Remove(name string) error {
 	r.mu.Lock()

@@ -48,8 +48,8 @@ const (
 	maxHolder = 255
 )
 
-// key returns what the tables have as the tick. That of a triggered run is negative, and that of an ID less than that of
-// every instant.
+// key returns what the tables have as the tick. That of a triggered run is negative, and that of an ID less than that
+// of every instant.
 func (m Marker) key() int64 {
 	if m.ID != "" {
 		sum := sha256.Sum256([]byte(m.ID))

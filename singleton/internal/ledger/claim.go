@@ -229,8 +229,8 @@ func (r *Claim) Abandon(ctx context.Context, began bool, wait time.Duration) err
 	return r.Unlock(ctx)
 }
 
-// commit sends a script that returns a number until there is a reply or ctx ends. Its effect must survive a failover. The
-// answer 0 means that there was none, so it needs no replicas.
+// commit sends a script that returns a number until there is a reply or ctx ends. Its effect must survive a failover.
+// The answer 0 means that there was none, so it needs no replicas.
 func (l *Ledger) commit(ctx context.Context, r wire.Request) (int64, error) {
 	answer, err := l.lock.Commit(ctx, r)
 	if answer == any(int64(0)) && errors.Is(err, lockcore.ErrNotReplicated) {

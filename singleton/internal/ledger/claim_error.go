@@ -27,8 +27,7 @@ const (
 	ClaimDone
 	// ClaimEarly: the tick is due in Left, by the server's clock.
 	ClaimEarly
-	// claimAbandoned: the claim was abandoned before its request arrived.
-	claimAbandoned
+	_ // the claim was abandoned before its request arrived
 	// ClaimPaused: the job is paused, and the tick is not open.
 	ClaimPaused
 	// ClaimEarlier: Open is open and comes first.

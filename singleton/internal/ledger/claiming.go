@@ -18,12 +18,11 @@ type Skip struct {
 	Reason      string
 }
 
-// Claim claims a run for this process. known is the state of the ledger that
-// the caller has read. No tick is due between known.Last and this one, so the claim is refused
-// if the last tick of the ledger has changed since. Of all replicas that
-// claim a tick, one is granted the Claim; for the others the error is a *ClaimError.
-// until is the latest time, by the server's clock, at which the first attempt may begin. Another replica may still take over a
-// run that began in time. Zero: no limit.
+// Claim claims a run for this process. known is the state of the ledger that the caller has read. No tick is due
+// between known.Last and this one, so the claim is refused if the last tick of the ledger has changed since. Of all
+// replicas that claim a tick, one is granted the Claim; for the others the error is a *ClaimError. until is the
+// latest time, by the server's clock, at which the first attempt may begin. Another replica may still take over a run
+// that began in time. Zero: no limit.
 //
 // If the error matches lockcore.ErrUnknown, the tick may have been claimed. It is then
 // released in the background, and counts as no attempt.

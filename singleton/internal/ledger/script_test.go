@@ -221,7 +221,7 @@ func (b *jobBench) picture() jobPicture {
 	if at := s.job["paused"]; at != "" && at != strconv.FormatInt(b.now-10, 10) {
 		s.job["paused"] = "at some time"
 	}
-	for _, tick := range strings.Fields(s.job["open"]) {
+	for tick := range strings.FieldsSeq(s.job["open"]) {
 		record := jobFields(s.job["open:"+tick])
 		delete(s.job, "open:"+tick)
 		record["til"] = strconv.FormatBool(record["til"] > strconv.FormatInt(b.now, 10))

@@ -102,8 +102,8 @@ local function ticks_of(open)
   return ticks
 end
 
--- read_all returns the records of the runs in the field `open` by their ticks, and in the order in which they were opened
--- tick, text, tick, text, …
+-- read_all returns the records of the runs in the field `open` by their ticks, and in the order in which they were
+-- opened tick, text, tick, text, …
 local function read_all(job, open, now)
   local records, list, fields = {}, {}, {}
   local ticks = ticks_of(open)
@@ -189,15 +189,15 @@ local function find(runs, result)
   end
 end
 
--- announce notifies those who watch a channel of a change of the job. 'ended <tick> <outcome>' is the
--- end of a run. Messages are hints, so an ACL that forbids PUBLISH stops nothing. The beginnings of attempts have a channel of their
--- own, which only observers subscribe to.
+-- announce notifies those who watch a channel of a change of the job. 'ended <tick> <outcome>' is the end of a run.
+-- Messages are hints, so an ACL that forbids PUBLISH stops nothing. The beginnings of attempts have a channel of
+-- their own, which only observers subscribe to.
 local function announce(channel, what)
   redis.pcall('PUBLISH', channel, what)
 end
 
--- end_run ends the run of a tick, which was held until `ended`, records and announces it. A run that was skipped has not
--- begun.
+-- end_run ends the run of a tick, which was held until `ended`, records and announces it. A run that was skipped has
+-- not begun.
 local function end_run(job, runs, keep, payloads, channel, tick, record, outcome, reason, ended)
   local open, ok = unpack(redis.call('HMGET', job, 'open', 'ok'))
   local left = {}
@@ -275,8 +275,8 @@ local function opened(job, open, tick, asked, til, payloads, payload, tomb, done
   }))
 end
 
--- stay keeps a job's keys for `retain` ms from now, or from the last instant of an open run if that is later, and without
--- a TTL while it is paused.
+-- stay keeps a job's keys for `retain` ms from now, or from the last instant of an open run if that is later, and
+-- without a TTL while it is paused.
 local function stay(job, retain, records, ...)
   local paused = redis.call('HEXISTS', job, 'paused') == 1
   local now, ahead = server_time(), 0

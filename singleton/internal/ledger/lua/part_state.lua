@@ -4,14 +4,14 @@ local RECENT = 4
 -- state returns the state of a job:
 --   {1, now µs, last, ok, paused, born, begun, ended, replicas, mine, changed, id, spec,
 --    others, wait, control, outcome, def, members, ttl, tick, record, tick, record, …}
--- Times after now are strings of ms, '' if there is none. born: where the ledger began, if
--- no replica knew the last tick; begun, ended: when the newest run of the history did; replicas: the number of live ones of the acting definition;
--- mine '1': the caller may claim ticks; changed: since when no tick was run because the
--- schedule changed, if nothing was accounted for since; id: of this ledger; spec: the text of the schedule; others: the number of live replicas
--- of other definitions; wait: for how many ms the caller is new, 0 if it is not, or may
--- claim ticks; control: the entry of the newest pause or resume in `acts`; outcome: of the run
--- that ended last; def: the acting definition; members: the live replicas as JSON, only in the reply of job_status; ttl: of a lease on a run
--- (ms), as the replicas of the acting definition have it. The pairs are the open runs.
+-- Times after now are strings of ms, '' if there is none. born: where the ledger began, if no replica knew the last
+-- tick; begun, ended: when the newest run of the history did; replicas: the number of live ones of the acting
+-- definition; mine '1': the caller may claim ticks; changed: since when no tick was run because the schedule changed,
+-- if nothing was accounted for since; id: of this ledger; spec: the text of the schedule; others: the number of live
+-- replicas of other definitions; wait: for how many ms the caller is new, 0 if it is not, or may claim ticks;
+-- control: the entry of the newest pause or resume in `acts`; outcome: of the run that ended last; def: the acting
+-- definition; members: the live replicas as JSON, only in the reply of job_status; ttl: of a lease on a run (ms), as
+-- the replicas of the acting definition have it. The pairs are the open runs.
 local function state(job, runs, us, g)
   local f = redis.call('HMGET', job, 'last', 'ok', 'paused', 'born', 'id', 'spec', 'control', 'outcome', 'def', 'ttl', 'open')
   local changed, run = '', {}
