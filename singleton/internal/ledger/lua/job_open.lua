@@ -113,7 +113,7 @@ local mine = {seen = now, since = now - age, def = def, identity = ARGV[9]}
 if before and before.def == def then
   mine.since = math.min(before.since, mine.since) -- a late request does not make it younger
 end
-mine.first = math.min(before and before.first or now, now)
+mine.first = before and before.first or now
 live[me] = mine
 local _, others = count(live, def)
 mine.till = now + (others > 0 and LAPSE_IN_ROLLOUT or LAPSE)

@@ -16,8 +16,8 @@ local function put(job, id, r)
   redis.call('HSET', job, 'live:' .. id, text)
 end
 
--- replicas returns the live replicas, and forgets the dead. If the clock was set back, a replica is
--- alive for at most LAPSE from now.
+-- replicas returns the live replicas, and forgets the dead. If the clock was set back, the times of a replica are set
+-- back by as much, from its newest request on.
 local function replicas(job, now)
   local live = {}
   local fields = redis.call('HGETALL', job)
@@ -27,13 +27,14 @@ local function replicas(job, now)
       local text, r = fields[i + 1], {}
       r.till, r.first, r.seen, r.since, r.def, r.identity = string.match(text, '^(%d+) (%d+) (%d+) (%d+) (%S+) (.*)$')
       r.till, r.first, r.seen, r.since = tonumber(r.till or 0), tonumber(r.first), tonumber(r.seen), tonumber(r.since)
+      local ahead = (r.seen or now) - now
+      if ahead > 0 then
+        r.till, r.first, r.seen, r.since = r.till - ahead, r.first - ahead, now, r.since - ahead
+        put(job, id, r)
+      end
       if r.till <= now then
         redis.call('HDEL', job, fields[i])
       else
-        if r.till > now + LAPSE then
-          r.till = now + LAPSE
-          put(job, id, r)
-        end
         live[id] = r
       end
     end
