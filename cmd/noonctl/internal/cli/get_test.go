@@ -600,7 +600,7 @@ func TestTriggerAtAnInstant(t *testing.T) {
 	e.says("trigger draw --at "+at+" --id order-7 --payload @"+file+" --reason Christmas", 0, "job draw triggered: order-7 at "+at+"\n")
 	e.says("trigger draw --at "+at+" --id order-7 --payload @"+file, 0, "job draw triggered: order-7 at "+at+"\n")
 	e.says("trigger draw --at "+at+" --id order-7 --payload secret", 1, "the id has another instant or payload", "!secret")
-	e.says("describe job draw", 0, "order-7", "waits for its instant", "not before", "Christmas", "!secret")
+	e.says("describe job draw", 0, "order-7", "waits for its instant", "NOT BEFORE", "Christmas", "!secret")
 	e.says("get job draw -o json", 0, `"not_before": "2099-01-02`, "!secret")
 	e.says("cancel draw --id order-7", 0, "job draw canceled: order-7")
 	e.says("cancel draw --id order-7", 66, "no run of the id order-7 waits or is open")
