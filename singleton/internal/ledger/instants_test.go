@@ -32,7 +32,8 @@ func TestInstants(t *testing.T) {
 			o cancels-id x; pass 24h; pass 9999ms; o plans x 70; a looks => open=; pass 1ms; o plans x 70; a looks => open=x
 			o plans y 1; o cancels-id y; pass 24h; o plans y 1; a looks => open=y,x`},
 		{"an id is known while its run is open", true, `
-			a looks; o pauses; o plans x 61 p; pass 25h; o plans x 61 p; o plans x 61 q => conflict; o plans x 62 p => conflict; a looks => open=x`},
+			a looks; o pauses; o plans x 61 p; o plans y 61; pass 25h; o plans x 61 p; o plans x 61 q => conflict; o plans x 62 p => conflict
+			o plans y 61; a looks => open=x,y; o cancels-id x; o reruns x; o plans x 62 p; o plans x 62 q => conflict; a looks => open=x,y`},
 		{"a past instant", true, `
 			a looks; o plans x 1; pass 1ms; o plans y 1; a looks => open=x,y; a cancels-id y
 			entry => count=1 error=canceled id=y last=-946684800001 outcome=skipped tick=-946684800001

@@ -359,11 +359,11 @@ func TestOperators(t *testing.T) {
 			a reruns 3 scheduled; a reruns 1; a reruns 5; a looks => count=3 last=5`},
 		// A rerun whose reply is lost is one rerun.
 		{"reruns are bounded", true, `
-			a runs 1 failed boom; a runs 2 failed boom
+			a runs 1 failed boom; a runs 2 failed boom; a runs 3 failed boom
 			a loses job_rerun 1; a reruns 1
 			a loses job_claim 1; a claims 1 => asked=rerun:a; a withdraws 1
-			99x b triggers x
-			a reruns 2 => triggers`},
+			98x b triggers x
+			a reruns 2; a reruns 3 => triggers`},
 		// A replica does not end a rerun that it does not know. The lost ledger continues after the newest tick.
 		{"rerun and loss", false, `
 			a runs 1 failed boom; a runs 2; a looks; b reruns 1; a looks => open=1

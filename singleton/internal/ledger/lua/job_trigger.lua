@@ -46,7 +46,7 @@ local records = read_all(job, open, now)
 local count = 0
 for tick, record in pairs(records) do
   local asked = record.asked or {}
-  if name ~= '' and asked.id == name then -- it is open for longer than its tombstone is kept
+  if asked.id == name then -- it is open for longer than its tombstone is kept
     return ((asked.due or at) ~= at or (redis.call('HGET', payloads, tick) or '') ~= payload) and {18} or {1, tick}
   elseif tonumber(tick) < 0 and (asked.id ~= nil) == (name ~= '') then
     count = count + 1
