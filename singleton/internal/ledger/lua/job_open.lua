@@ -93,15 +93,10 @@ end
 if not id then
   redis.call('HSET', job, 'id', whole(us))
 end
-local records, list = read_all(job, open, now)
-if ended ~= '' then
-  for i = 1, #list, 2 do
-    local tick = list[i]
-    local record = records[tick]
-    if tonumber(tick) <= tonumber(ended) and not record.asked then
-      end_run(job, runs, keep, payloads, channel, tick, record, 'unknown', 'it had ended before the server lost data', now)
-      records[tick] = nil
-    end
+for _, tick in ipairs(ended ~= '' and ticks_of(open) or {}) do
+  local record = tonumber(tick) <= tonumber(ended) and read(job, tick, now)
+  if record and not record.asked then
+    end_run(job, runs, keep, payloads, channel, tick, record, 'unknown', 'it had ended before the server lost data', now)
   end
 end
 
@@ -122,7 +117,7 @@ if others > 0 then
   if not before or before.def ~= def then
     announce(channel, 'definition')
   end
-  for tick, record in pairs(records) do
+  for tick, record in pairs((read_all(job, redis.call('HGET', job, 'open'), now))) do
     charge(job, tick, record, live, now)
   end
 end
@@ -142,6 +137,7 @@ else
   end
   redis.call('HSET', job, 'spec', spec, 'ttl', ttl)
 end
-stay(job, retain, records, runs, payloads, restored and deeds or nil)
 g.same, g.others = count(live, acts)
-return state(job, runs, us, g)
+local answer, records = state(job, runs, us, g)
+stay(job, retain, records, runs, payloads, restored and deeds or nil)
+return answer

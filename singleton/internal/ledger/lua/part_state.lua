@@ -1,7 +1,7 @@
 -- RECENT is how many entries of the history are searched for the newest run. Those of skipped ticks may precede it.
 local RECENT = 4
 
--- state returns the state of a job:
+-- state returns the state of a job, and the records of its open runs:
 --   {1, now µs, last, ok, paused, born, begun, ended, replicas, mine, changed, id, spec,
 --    others, wait, control, outcome, def, members, ttl, tick, record, tick, record, …}
 -- Times after now are strings of ms, '' if there is none. born: where the ledger began, if no replica knew the last
@@ -31,9 +31,9 @@ local function state(job, runs, us, g)
     g.same, g.mine, changed, f[5] or '', f[6] or '', g.others, g.wait or 0, f[7] or '', f[8] or '', f[9] or '',
     g.members or '', f[10] or '',
   }
-  local _, list = read_all(job, f[11], math.floor(us / 1000))
+  local records, list = read_all(job, f[11], math.floor(us / 1000))
   for _, text in ipairs(list) do
     answer[#answer + 1] = text
   end
-  return answer
+  return answer, records
 end
