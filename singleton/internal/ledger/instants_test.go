@@ -43,8 +43,8 @@ func TestInstants(t *testing.T) {
 			a looks; a watches; o plans x 94.999; a hears => change; o plans y 95.04; a hears =>; o plans x 94.999; a hears =>`},
 		{"the order is that of the instants", true, `
 			a looks; pass 1s; o plans x 61.5; o plans y 61; b looks => open=y,x
-			a claims 61; a completes 61; a claims y; a completes y # a tick does not wait for a later instant
-			pass 1s; a claims 62 => earlier open=x; a runs x; a runs 62`},
+			a claims 61; a completes 61 # a tick does not wait for a later instant
+			pass 1s; a claims 62 => earlier open=y; a runs y; a claims 62 => earlier open=x; a runs x; a runs 62`},
 		{"beside a tick", true, `
 			a is overlap; a looks; pass 1s; a claims 61; o plans x 1; b looks => open=x,61; a claims x`},
 		{"a retry before its instant", true, `

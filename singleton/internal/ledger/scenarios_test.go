@@ -229,6 +229,8 @@ func TestRuns(t *testing.T) {
 			dead is ttl=2s dead; b is attempts=1
 			w watches; dead claims 1; w hears => change begin
 			pass 3s; b claims 1 => recorded; w hears => 1:false`},
+		{"refusal by a rerun", false, `
+			b looks; a runs 1 failed boom; a reruns 1; a looks; a claims 1; b claims 1 => busy; b learns 0s => all=false`},
 		// A refusal tells a replica the state of the job if nothing else has changed.
 		{"refusals", false, `
 			a is overlap; b is overlap

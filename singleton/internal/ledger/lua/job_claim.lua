@@ -129,7 +129,7 @@ local attempt, unsure, dead = 1, nil, ''
 if record then
   attempt, unsure = tonumber(record.attempt) + 1, record.unsure
   if record.run ~= '' then
-    unsure, dead = '1', record.holder or '' -- it died during the work, which may have taken effect
+    unsure, dead = '1', record.holder -- it died during the work, which may have taken effect
     tried(record, record.til, 'its holder died')
   end
   if record.cancel or attempt > most then
