@@ -62,6 +62,8 @@ func TestInstants(t *testing.T) {
 			redis copy saved payloads replace; a completes x failed boom; redis hlen payloads => 0
 			redis set payloads spoilt; o reruns x => WRONGTYPE; a looks => open=; redis exists acts => 0
 			redis del payloads; o reruns x; a claims x => payload=p`},
+		{"the payloads of a lost job", true, `
+			a looks; o plans x 70 p; redis del job; a looks => open=; redis exists payloads => 0`},
 		{"a payload is lost after an attempt", true, `
 			a is ttl=10s dead; b is ttl=10s dead; a looks; o plans x 60 p; a claims x => payload=p; pass 20s
 			b looks; b claims x => attempt=2 payload=p; redis del payloads; pass 20s; a looks; a claims x => recorded

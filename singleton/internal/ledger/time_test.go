@@ -159,6 +159,16 @@ func TestWhichDefinitionActs(t *testing.T) {
 			j.Wants(row.name, j.opens("b", "d2", row.age), row.want)
 			j.Wants(row.name+": its record", j.field("live:b"), strings.Join([]string{j.MS(till), j.MS(row.first), j.MS(0), j.MS(-row.age), "d2 b"}, " "))
 		}
+		// A request that was sent again is late: the replica does not get younger. Another definition begins anew.
+		for _, row := range []struct {
+			def            string
+			since, becomes time.Duration
+		}{{"d2", -60 * sec, -60 * sec}, {"d2", -40 * sec, -50 * sec}, {"d1", -60 * sec, -50 * sec}} {
+			j.stands("def", "d1", "spec", "s")
+			j.lives("b", row.def, row.since, -60*sec, 0)
+			j.opens("b", "d2", 50*sec)
+			j.Wants("since when it has its definition", strings.Fields(j.field("live:b"))[3], j.MS(row.becomes))
+		}
 	})
 }
 
