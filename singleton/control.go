@@ -50,14 +50,15 @@ func (j *Job) Trigger(ctx context.Context) (RunID, error) {
 }
 
 // TriggerAt requests one run of the job that does not begin before an instant, with a payload of up to 4 KiB, which
-// the work gets in Run. The instant is one of the server's clock and is rounded up to a millisecond; one that is over
-// means now. The run is then claimed like that of Trigger, and in a paused job after the pause. Replicas find it
+// the work gets in Run. The instant is one of the server's clock, rounded up to a millisecond. A past instant
+// means now. From then on, the run is claimed like that of Trigger; in a paused job, after the pause. Replicas find it
 // within 30 s if a message is lost. Neither CatchUp nor KeepRuns nor a new definition affects it, and the ledger is
 // kept at least until its instant. If the server loses its data, it is lost.
 //
 // The id identifies the run: 1 to 200 bytes, as a lock's name. A repeated call with the same id, instant and payload
 // has no effect, and returns the same RunID, also after the run. So repeat it if the error matches
-// lockcore.ErrUnknown. An id is known until a day after its instant. Run.Key and Run.Marker are made of it.
+// lockcore.ErrUnknown. An id is known while its run is open, and until a day after its instant.
+// Run.Key and Run.Marker are made of it.
 //
 // The errors are ErrConflict, ErrTriggers while a hundred runs of TriggerAt are open, ErrNoLedger, ErrNewerSchema and a
 // *noonlock.ConfigError. No log, no metric and no method of Job has the payload. The server drops it when the run has

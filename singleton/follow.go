@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"time"
 
@@ -224,11 +223,6 @@ func (f *follower) act(ctx, work context.Context) (again bool, pause time.Durati
 // and how long the others leave a request to the replica whose run has ended, as one claim is enough.
 const stepBack = 100 * time.Millisecond
 
-// isOpen reports whether a run is open in the state.
-func (f *follower) isOpen(id ledger.RunID) bool {
-	return slices.ContainsFunc(f.state.Open, func(open ledger.OpenRun) bool { return open.RunID == id })
-}
-
 // notice records a change, and causes a step.
 func (f *follower) notice(c change) {
 	f.mu.Lock()
@@ -257,7 +251,7 @@ func (f *follower) catchUp() {
 		case c.run != nil:
 			f.state.Recorded(*c.end, c.succeeded)
 		default:
-			if f.mine[c.end.Key()] == nil && f.isOpen(*c.end) { // its own ends are also announced
+			if f.mine[c.end.Key()] == nil && f.state.Run(*c.end) != nil { // its own ends are also announced
 				f.heard = time.Now()
 			}
 			explained = f.state.Ended(*c.end, c.succeeded)

@@ -90,10 +90,8 @@ var errHolderDied = errors.New("singleton: the holder died or released the run, 
 
 // holder returns the replica that had a run at the latest check, if there was one.
 func (f *follower) holder(id ledger.RunID) string {
-	for _, open := range f.state.Open {
-		if open.Key() == id.Key() {
-			return open.Holder
-		}
+	if open := f.state.Run(id); open != nil {
+		return open.Holder
 	}
 	return ""
 }

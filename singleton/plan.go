@@ -133,8 +133,11 @@ func (j *job) reason(tick, now time.Time, view *ledger.State) string {
 // shared returns the first tick after the newest accounted one that this schedule and the one in the ledger have; zero:
 // there is none until then. It is still due when this schedule takes over.
 func (j *job) shared(view ledger.State, until time.Time) time.Time {
+	if view.Spec == j.schedule.String() {
+		return time.Time{}
+	}
 	former, err := ticks.Read(view.Spec, j.name)
-	if err != nil || view.Spec == j.schedule.String() {
+	if err != nil {
 		return time.Time{}
 	}
 	at := j.schedule.Next(view.Last)

@@ -267,7 +267,7 @@ func TestOperators(t *testing.T) {
 		// A rerun may have taken effect before it began, and still may after it was canceled.
 		{"cancel of a rerun of an unknown outcome", true, `
 			one is attempts=1 ttl=2s dead; one claims 1; pass 2s; one claims 1 => recorded; one reruns 1; one cancels 1
-			history 1 => 1:unknown:canceled_its_holder_died_or_released_it; attempts =>
+			history 1 => 1:unknown:canceled_its_holder_died_or_released_it; attempts =>; a asks => ran=62-62
 			one reruns 1; one runs 1 failed boom; history 1 => 1:unknown:boom`},
 		// Acts that change nothing are not recorded. The acts live as long as the job.
 		{"acts", true, `

@@ -106,12 +106,22 @@ func (l *Ledger) remembered(st State) (after, sure, ended string) {
 	return decimal(over), "1", decimal(over)
 }
 
+// Run returns the open run with that id, or nil.
+func (st *State) Run(id RunID) *OpenRun {
+	for i := range st.Open {
+		if st.Open[i].Key() == id.Key() {
+			return &st.Open[i]
+		}
+	}
+	return nil
+}
+
 // Refused brings a state of that age up to date after the refusal of a claim, and reports whether it
 // could. The refusal must explain all that has changed: the claimed tick may be the newest one
 // now, and may have ended. Otherwise a message or the server's data was lost, and Open says more.
 func (st *State) Refused(e *ClaimError, age time.Duration) bool {
-	if i := slices.IndexFunc(st.Open, func(run OpenRun) bool { return run.RunID == e.Open }); e.Status == ClaimBusy && e.Last.IsZero() && i >= 0 {
-		st.Open[i].Attempt, st.Open[i].Holder, st.Open[i].Left = e.Attempt, e.Holder, e.Left+age
+	if run := st.Run(e.Open); run != nil && e.Status == ClaimBusy && e.Last.IsZero() {
+		run.Attempt, run.Holder, run.Left = e.Attempt, e.Holder, e.Left+age
 		return true
 	}
 	about := e.RunID
@@ -120,7 +130,7 @@ func (st *State) Refused(e *ClaimError, age time.Duration) bool {
 		about = e.Open
 		open = []OpenRun{{RunID: about, Attempt: e.Attempt, Holder: e.Holder, Left: e.Left + age}}
 	}
-	known := slices.ContainsFunc(st.Open, func(run OpenRun) bool { return run.RunID == about })
+	known := st.Run(about) != nil
 	isNew := e.Last.After(st.Last) && e.Last.Equal(about.Tick)
 	switch {
 	case e.Status != ClaimBusy && e.Status != ClaimDone, !isNew && (!known || !e.Last.Equal(st.Last)),

@@ -4,8 +4,7 @@
 -- KEYS[2] runs    list, ended runs
 -- KEYS[3] acts    list, what operators have done
 -- KEYS[4] payloads  hash, tick -> payload of an open run
--- ARGV[1] run     ms, the tick or trigger; 'id:' and the id of one that was requested for an instant; '' for all runs that
---                 have begun
+-- ARGV[1] run     ms, the tick or trigger; or 'id:' and an id of TriggerAt; or '' for all runs that have begun
 -- ARGV[2] keep    ended runs to keep
 -- ARGV[3] who     the operator
 -- ARGV[4] why     the reason; may be empty
@@ -59,7 +58,8 @@ for i = 1, #list, 2 do
         tried(record, record.til, 'its holder died')
       end
       local outcome, reason = given_up(record)
-      end_run(job, runs, ARGV[2], payloads, channel, tick, record, outcome, 'canceled; ' .. reason, math.min(now, tonumber(record.til)))
+      local ended = math.max(tonumber(record.start), math.min(now, tonumber(record.til)))
+      end_run(job, runs, ARGV[2], payloads, channel, tick, record, outcome, 'canceled; ' .. reason, ended)
     end
   end
 end

@@ -78,5 +78,6 @@ acted(acts, now, 'rerun', tick, ARGV[5], ARGV[6])
 local asked = {what = 'rerun', who = ARGV[5], why = ARGV[6], at = now, id = entry.id}
 opened(job, open, tick, asked, '0', payloads, entry.payload or '', tomb, tick, ARGV[4], entry.outcome == 'unknown')
 follow(job, acts)
+follow(job, payloads)
 announce(ARGV[7], 'open ' .. tick)
 return {1}

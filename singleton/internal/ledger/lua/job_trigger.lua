@@ -5,7 +5,7 @@
 -- KEYS[3] runs     list, ended runs
 -- KEYS[4] acts     list, what operators have done
 -- KEYS[5] payloads hash, tick -> payload of an open run
--- ARGV[1] id       of the run; '' for one that is due now
+-- ARGV[1] id       of the run; '' for none: it is due now
 -- ARGV[2] at       ms, its instant; '0' for now
 -- ARGV[3] payload  of the run; may be empty
 -- ARGV[4] most     open triggers at most, with an id or without one

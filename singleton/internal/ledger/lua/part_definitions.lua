@@ -42,7 +42,7 @@ local function replicas(job, now)
   return live
 end
 
--- newest returns the proven definition whose oldest replica got it last, without one; nil: there is none.
+-- newest returns the proven definition whose oldest replica got it last, or nil. It leaves out the definition `without`.
 local function newest(live, without)
   local oldest, proven, found = {}, {}, nil -- by definition
   for _, r in pairs(live) do

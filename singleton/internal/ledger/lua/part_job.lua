@@ -266,7 +266,6 @@ local function opened(job, open, tick, asked, til, payloads, payload, tomb, done
   if payload ~= '' then
     asked.size = #payload
     redis.call('HSET', payloads, tick, payload)
-    follow(job, payloads)
   end
   redis.call('SET', tomb, done, 'PX', whole(keep))
   redis.call('HSET', job, 'open', (open or '') .. ' ' .. tick, 'open:' .. tick, cjson.encode({
