@@ -20,7 +20,7 @@ func (e *Election) Terms(ctx context.Context) ([]LeaderRecord, error) {
 	}
 	var reply any
 	if err == nil {
-		reply, err = e.lock.Ask(ctx, wire.Command("lrange", e.keys.terms, "0", "-1"))
+		reply, err = e.lock.Ask(ctx, wire.Command("lrange", e.keys.terms, "0", "-1").On(e.keys.terms))
 	}
 	rows, _ := reply.([]any)
 	all := []LeaderRecord{}

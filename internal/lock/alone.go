@@ -29,9 +29,10 @@ func (alone) confirm(_ context.Context, _ *Attempt, r acquireReply, _ time.Durat
 // lossOf waits for the server for at most 5 % of the TTL, or 100 ms if that is less.
 func (t alone) lossOf(ctx context.Context, a *Attempt) error {
 	within := min(a.terms.ttl/20, 100*time.Millisecond)
-	answer, err := t.c.wire.Send(ctx, a.keys.name, wire.Command("hget", a.keys.key("forced"), a.value), within)
-	who, why, forced := strings.Cut(wire.Text(answer), "\n")
-	if err != nil || !forced {
+	forced := a.keys.key("forced")
+	answer, err := t.c.wire.Send(ctx, a.keys.name, wire.Command("hget", forced, a.value).On(forced), within)
+	who, why, known := strings.Cut(wire.Text(answer), "\n")
+	if err != nil || !known {
 		return ErrLeaseLost
 	}
 	return &ForcedError{By: who, Reason: why}

@@ -55,10 +55,9 @@ func (n *Name) Hints(ctx context.Context, channels ...string) <-chan struct{} {
 
 // Hint sends a message on a channel of the name, in the background. If that fails, it is lost.
 func (n *Name) Hint(channel string) {
-	command := "publish"
+	r := wire.Command("publish", channel, "")
 	if n.c.keys.sharded {
-		command = "spublish"
+		r = wire.Command("spublish", channel, "").On(channel)
 	}
-	r := wire.Command(command, channel, "")
 	n.c.Background(func(ctx context.Context) { _, _ = n.Once(ctx, several.Counted(r, countAnswers(r), nil)) })
 }

@@ -71,5 +71,6 @@ func (c *Client) Force(name, kind string, attempts []string, who, reason string)
 
 // Releases returns the request that reads what Force has done.
 func (c *Client) Releases(name string) wire.Request {
-	return wire.Command("lrange", c.keys.lock(name).key("releases"), "0", "-1")
+	releases := c.keys.lock(name).key("releases")
+	return wire.Command("lrange", releases, "0", "-1").On(releases)
 }

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -11,7 +12,8 @@ import (
 // A Request is a script call, or a command, on one name. It may be sent several times.
 type Request struct {
 	conn.Command
-	script *Script // nil for a plain command, and for a script whose source is sent
+	name   string
+	script *Script // nil for Command and Keyed, and for a script whose source is sent
 	large  bool    // see Large
 
 	granted func(answer any) bool // see Granting
@@ -19,8 +21,20 @@ type Request struct {
 	Attached any // of a Wire that is made of others; this package does not use it
 }
 
-// Command returns a request that sends a plain command.
-func Command(args ...any) Request { return Request{Command: conn.Command{Args: args}} }
+// anyCommand runs the command in its arguments, so that the reply names the request.
+var anyCommand = Naming("return redis.pcall(unpack(ARGV))")
+
+// Command returns a request that sends a command. With a key, see On, it is sent to the server that has the key.
+func Command(args ...any) Request {
+	return Request{name: fmt.Sprint(args[0]), Command: conn.Command{Args: append([]any{"eval", anyCommand, 0}, args...), Named: true}}
+}
+
+// On returns a Command for a key, or a sharded channel, that is among its arguments.
+func (r Request) On(key any) Request {
+	r.Args = slices.Insert(slices.Clone(r.Args), 3, key)
+	r.Args[2] = 1
+	return r
+}
 
 // Replicated returns the request for an answer that counts only if Config.Replicas replicas have
 // acknowledged the write within the time. Otherwise, the error is ErrNotReplicated and the
@@ -69,10 +83,7 @@ func (r Request) IsScript() bool { return r.script != nil }
 
 // Name returns the name of the script or command, for metrics and errors.
 func (r Request) Name() string {
-	if r.script != nil {
-		return r.script.Name
-	}
-	return fmt.Sprint(r.Args[0])
+	return r.name
 }
 
 // OddReply returns the error for a reply that the script or command never gives.
@@ -83,8 +94,10 @@ func (r Request) OddReply(reply any) error {
 // WithSource returns a script call that sends the source each time, so that the right to do that is
 // needed, too.
 func (r Request) WithSource() Request {
-	r.Script, r.Args = false, r.withSource()
-	r.script = nil
+	if r.script != nil {
+		r.Script, r.Args = false, r.withSource()
+		r.script = nil
+	}
 	return r
 }
 

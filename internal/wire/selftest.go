@@ -101,7 +101,7 @@ func (s *Subscription) test() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	present := s.up && s.found != receiptDemoted && s.ctx.Err() == nil
-	if present && s.tests > 1 {
+	if present && s.tests > 1 && err == nil {
 		s.tests = 1
 		s.wg.Go(s.test)
 		return
@@ -183,7 +183,7 @@ func (s *Subscription) publishToSelf() (receipt, error) {
 	if channel == "" {
 		return receiptNone, nil
 	}
-	a := s.requests.Do(s.ctx, Command(s.sharded+"publish", channel, selfTest).Command, publishWithin)
+	a := s.requests.Do(s.ctx, Command(s.sharded+"publish", channel, selfTest).On(channel).Command, publishWithin)
 	ctx, cancel := context.WithTimeout(s.ctx, echoWithin)
 	defer cancel()
 	switch err := a.Err; {

@@ -27,8 +27,6 @@ func (s *stream) Send(ctx context.Context, requests []Request) []Answer {
 		}
 		requests = all
 	}
-	// The batch before is answered by now, or the server is silent.
-	s.line.Doubt(conn.LeastPatience, time.Until(until))
 	answers := make([]Answer, len(requests))
 	which := make([]int, len(requests))
 	for i := range which {

@@ -28,8 +28,8 @@ type Command struct {
 	Mark   string
 }
 
-// plain returns a command whose reply names nothing.
-func plain(args ...any) Command { return Command{Args: args} }
+// Plain returns a command whose reply names nothing.
+func Plain(args ...any) Command { return Command{Args: args} }
 
 // proof only returns its id. Nothing but the server's reply to it has that id.
 var proof = Command{Args: []any{"eval", "return {ARGV[1]}", 0}, Named: true}

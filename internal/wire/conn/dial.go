@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,38 +16,54 @@ import (
 // A Dialer makes connections: it dials and sets them up. Each time, that runs on its own goroutine, because the user's
 // Dialer, a TLS handshake, a proxy, a name server or a provider of credentials may hang and ignore its context. A
 // connection that comes too late is closed.
+//
+// Two dials are under way at most. One that began in an outage repeats its SYN only after seconds, and one over a network
+// that has become slow needs its time. So the older one is kept, and the newer one is given up for a newer one. One
+// connection is set up at a time, because a server that is silent answers on none.
 type Dialer struct {
 	opt    *Options
 	ctx    context.Context
 	cancel context.CancelFunc
 
-	running chan struct{} // an element for each dial that has not returned
-
-	mu      sync.Mutex
-	setting *dial // the one that sets up its connection; nil: none
+	mu    sync.Mutex
+	dials []*dial       // not returned, the oldest is first
+	took  time.Duration // by the last one that succeeded; 0 if there is none
 }
 
-// MaxDialTime limits a dial that honors its context, and is the default of DialTimeout.
-const MaxDialTime = 3 * time.Second
+const (
+	// MaxDialTime limits a dial that honors its context, and is the default of DialTimeout.
+	MaxDialTime = 3 * time.Second
+
+	// maxDialing limits the dials that have not returned.
+	maxDialing = 2
+
+	// returnWithin is how long a dial may take to return when its time is over.
+	returnWithin = 5 * time.Millisecond
+
+	// leastRedial is the shortest time after which a dial begins beside another one.
+	leastRedial = 50 * time.Millisecond
+)
 
 // NewDialer returns a Dialer.
 func NewDialer(o Options) *Dialer {
 	if t := o.Redis.DialTimeout; t <= 0 || t > MaxDialTime {
 		o.Redis.DialTimeout = MaxDialTime
 	}
-	d := &Dialer{opt: &o, running: make(chan struct{}, maxDialing)}
+	if o.Began.IsZero() {
+		o.Began = time.Now()
+	}
+	d := &Dialer{opt: &o}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	return d
 }
 
-// maxDialing limits the dials that have not returned. It is more than one because a dial
-// that began in an outage repeats its SYN only after seconds. A new dial sends one at once.
-const maxDialing = 3
+var (
+	// errDialsHang is the error of a dial that does not begin, and a reason why a call was not sent.
+	errDialsHang = errors.New("lockcore: earlier dials have not returned: do the Dialer and the CredentialsProvider honor their context, and with TLS, do the server and the Sentinels speak it?")
 
-// returnWithin is how long a dial that was given up may take to return, before it counts as one that hangs.
-const returnWithin = 5 * time.Millisecond
-
-var errHandshake = errors.New("lockcore: the dial has not returned, which includes the TLS handshake: do the server, and the Sentinels if there are any, speak TLS?")
+	errBeside  = errors.New("lockcore: another connection is being set up")
+	errGivenUp = errors.New("lockcore: the dial was given up for another one")
+)
 
 // The functions of the user that a dial calls.
 const (
@@ -54,177 +72,225 @@ const (
 	theStream   = "StreamingCredentialsProvider"
 )
 
-// A dial is one call of a Dialer.
+// A dial is one call of a Dialer. Dialer.mu guards its fields.
 type dial struct {
-	timer *time.Timer            // of the present step
-	calls atomic.Pointer[string] // the name of the user's function that is called, or was called last
-	began time.Time
-
-	pipe *Pipe         // it is set up; guarded by Dialer.mu
-	took time.Duration // until then
+	ctx    context.Context
+	cancel context.CancelFunc
+	began  time.Duration
+	timer  *time.Timer                                   // ends the present step
+	step   atomic.Pointer[string]                        // user's function that is called, or was called last
+	setup  bool                                          // the connection is set up
+	result func(began time.Duration, p *Pipe, err error) // nil after its call
 }
 
-// turn records that a connection is set up from now on. Only one is at a time: a server that is silent has few
-// connections. It returns false if another one is, and may succeed yet. One that takes too long is given up.
-func (d *Dialer) turn(call *dial, p *Pipe) bool {
-	d.mu.Lock()
-	if d.setsUp() {
-		d.mu.Unlock()
-		return false
-	}
-	slow := d.setting
-	call.pipe, call.took = p, time.Since(call.began)
-	d.setting = call
-	d.mu.Unlock()
-	if slow != nil {
-		slow.pipe.Drop()
-	}
-	return true
-}
-
-// busy reports whether another dial helps nothing, as the server answers on none.
-func (d *Dialer) busy() bool {
+// patience returns after which time another dial begins beside one.
+func (d *Dialer) patience() time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.setsUp()
+	return d.patienceLocked()
 }
 
-// setsUp reports whether a connection is being set up, and may succeed yet. The caller holds mu.
-func (d *Dialer) setsUp() bool {
-	s := d.setting
-	return s != nil && time.Since(s.began) < max(4*s.took, d.opt.Redis.DialTimeout/3)
+func (d *Dialer) patienceLocked() time.Duration {
+	most := d.opt.Redis.DialTimeout / 3
+	if d.took == 0 {
+		return most
+	}
+	return min(max(4*d.took, leastRedial), most)
 }
 
-// done is the opposite of turn.
-func (d *Dialer) done(call *dial) {
+// begin begins a dial, unless another one helps nothing yet. It calls result once, on another goroutine.
+func (d *Dialer) begin(result func(began time.Duration, p *Pipe, err error)) *dial {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.setting == call {
-		d.setting = nil
+	now := d.opt.Now()
+	if n := len(d.dials); n > 0 {
+		newest := d.dials[n-1]
+		switch {
+		case d.isSettingUp(), newest.underWay() && now-newest.began < d.patienceLocked():
+			return nil
+		case n == maxDialing:
+			newest.cancel() // when it has returned, its owner begins another one
+			return nil
+		}
 	}
+	c := &dial{began: now, result: result}
+	c.ctx, c.cancel = context.WithCancel(d.ctx)
+	c.timer = time.AfterFunc(time.Hour, func() {
+		d.finish(c, nil, d.late(fmt.Errorf("lockcore: the %s has not returned: %w", *c.step.Load(), os.ErrDeadlineExceeded)))
+	})
+	c.begin(theDialer, d.opt.Redis.DialTimeout)
+	d.dials = append(d.dials, c)
+	go d.run(c)
+	return c
 }
 
-var errBeside = errors.New("lockcore: another connection is being set up")
+// underWay reports whether a dial was neither given up nor has taken too long.
+func (c *dial) underWay() bool { return c.ctx.Err() == nil }
+
+// isSettingUp reports whether a connection is being set up. The caller holds mu.
+func (d *Dialer) isSettingUp() bool {
+	return slices.ContainsFunc(d.dials, func(c *dial) bool { return c.setup && c.underWay() })
+}
 
 // begin starts the time of the next step.
-func (d *dial) begin(step string, within time.Duration) {
-	d.calls.Store(&step)
-	d.timer.Reset(within)
+func (c *dial) begin(step string, within time.Duration) {
+	c.step.Store(&step)
+	c.timer.Reset(within + returnWithin)
 }
 
-// errDialsHang is the error of a dial that is not begun.
-var errDialsHang = errors.New("lockcore: earlier dials have not returned, although their time is over: do the Dialer and the CredentialsProvider honor their context?")
+// run calls the functions of the user.
+func (d *Dialer) run(c *dial) {
+	var p *Pipe
+	var err error
+	defer func() {
+		if did := recover(); did != nil {
+			err = fmt.Errorf("lockcore: the %s panicked: %v", *c.step.Load(), did)
+		}
+		d.mu.Lock()
+		d.dials = slices.DeleteFunc(d.dials, func(one *dial) bool { return one == c })
+		if err == nil {
+			d.took = max(d.opt.Now()-c.began, 1)
+		}
+		d.mu.Unlock()
+		d.finish(c, p, err)
+	}()
+	p, err = d.connectAny(c)
+}
+
+// finish ends a dial, and gives its result once. A connection of a dial that was given up is closed.
+func (d *Dialer) finish(c *dial, p *Pipe, err error) {
+	d.mu.Lock()
+	result := c.result
+	c.result = nil
+	d.mu.Unlock()
+	if c.ctx.Err() != nil {
+		if p != nil {
+			p.Drop()
+		}
+		p, err = nil, errGivenUp
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = fmt.Errorf("%v: %w", err, os.ErrDeadlineExceeded) // a context of the caller has not ended
+	}
+	c.timer.Stop()
+	c.cancel()
+	if result != nil {
+		result(c.began, p, err)
+	}
+}
 
 // Connect makes a connection that is ready for commands, until ctx ends. It returns earlier if the user's Dialer
-// takes longer than DialTimeout, or the setup longer than two of them: it sends two requests, one after the
-// other.
+// or a reply of the setup takes longer than DialTimeout.
 func (d *Dialer) Connect(ctx context.Context) (*Pipe, error) {
-	select {
-	case d.running <- struct{}{}:
-	case <-time.After(returnWithin):
-		return nil, d.late(errDialsHang)
-	}
 	type result struct {
 		pipe *Pipe
 		err  error
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(d.ctx, cancel)() //nolint:contextcheck // it ends with either
-	call := &dial{timer: time.NewTimer(time.Hour), began: time.Now()}
-	defer call.timer.Stop()
-	call.begin(theDialer, d.opt.Redis.DialTimeout)
-	ended := make(chan result)
-	go func() {
-		var r result
-		returned := false
-		defer func() { // even if a function of the user ends the goroutine
-			switch did := recover(); {
-			case did != nil:
-				r = result{err: fmt.Errorf("lockcore: the %s panicked: %v", *call.calls.Load(), did)}
-			case !returned:
-				r = result{err: fmt.Errorf("lockcore: the %s has ended its goroutine with runtime.Goexit", *call.calls.Load())}
-			}
-			<-d.running
-			select {
-			case ended <- r:
-			case <-ctx.Done(): // the caller has gone
-				if r.err == nil {
-					r.pipe.Drop()
-				}
-			}
-		}()
-		r.pipe, r.err = d.connectAny(ctx, call)
-		returned = true
-	}()
+	ended := make(chan result, 1)
+	c := d.begin(func(_ time.Duration, p *Pipe, err error) { ended <- result{p, err} })
+	if c == nil {
+		return nil, errDialsHang
+	}
 	select {
 	case r := <-ended:
 		return r.pipe, r.err
-	case <-call.timer.C:
-		return nil, d.late(fmt.Errorf("lockcore: the %s has not returned: %w", *call.calls.Load(), context.DeadlineExceeded))
 	case <-ctx.Done():
-		if d.ctx.Err() != nil {
-			return nil, net.ErrClosed
-		}
-		return nil, d.late(ctx.Err())
+	case <-d.ctx.Done():
 	}
+	c.cancel()
+	go func() {
+		if r := <-ended; r.pipe != nil { // it came just now
+			r.pipe.Drop()
+		}
+	}()
+	if d.ctx.Err() != nil {
+		return nil, net.ErrClosed
+	}
+	return nil, d.late(ctx.Err())
 }
 
 // connectAny connects to the first address of Where that works, or to that in the options.
-func (d *Dialer) connectAny(ctx context.Context, call *dial) (p *Pipe, err error) {
+func (d *Dialer) connectAny(c *dial) (p *Pipe, err error) {
 	addrs := []string{""}
 	if d.opt.Where != nil {
-		if addrs, err = d.opt.Where(ctx); err != nil {
+		if addrs, err = d.opt.Where(c.ctx); err != nil {
 			return nil, err
 		}
 	}
 	for _, addr := range addrs {
-		if p, err = d.connect(ctx, call, addr); err == nil {
+		if p, err = d.connect(c, addr); err == nil {
 			break
 		}
 	}
 	return p, err
 }
 
-func (d *Dialer) connect(ctx context.Context, call *dial, addr string) (*Pipe, error) {
-	p, err := d.dial(ctx, addr)
+func (d *Dialer) connect(c *dial, addr string) (*Pipe, error) {
+	p, err := d.call(c.ctx, addr)
 	if err != nil {
 		return nil, err
 	}
-	if ctx.Err() != nil || !d.turn(call, p) {
-		p.Drop()
-		return nil, errBeside
-	}
 	ready := false
 	defer func() { // even if a function of the user panics
-		d.done(call)
 		if !ready {
 			p.Drop()
 		}
 	}()
-	err = d.setUp(ctx, call, p)
+	if err := d.turn(c); err != nil {
+		return nil, err
+	}
+	err = d.setUp(c, p)
 	ready = err == nil
 	return p, err
 }
 
+// turn makes a dial the one that sets up its connection.
+func (d *Dialer) turn(c *dial) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.isSettingUp() {
+		return errBeside
+	}
+	c.setup = true
+	return c.ctx.Err()
+}
+
+// underWay reports whether a dial may succeed yet.
+func (d *Dialer) underWay() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.ContainsFunc(d.dials, (*dial).underWay)
+}
+
+// giveUp gives up the dials that began before a time, as they may lead to another server.
+func (d *Dialer) giveUp(before time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, c := range d.dials {
+		if c.began <= before {
+			c.cancel()
+		}
+	}
+}
+
 // late returns the error of a wait for a dial, with what may be its cause.
 func (d *Dialer) late(err error) error {
-	switch running := len(d.running); {
-	case running > 0 && d.opt.Redis.TLSConfig != nil:
-		err = errors.Join(err, errHandshake)
-	case running == maxDialing && !errors.Is(err, errDialsHang):
-		err = errors.Join(err, errDialsHang)
+	d.mu.Lock()
+	running := len(d.dials)
+	d.mu.Unlock()
+	if running == maxDialing || running > 0 && d.opt.Redis.TLSConfig != nil {
+		return errors.Join(err, errDialsHang)
 	}
 	return err
 }
 
-// dial calls the Dialer. addr is that of Where, or empty.
-func (d *Dialer) dial(ctx context.Context, addr string) (*Pipe, error) {
+// call calls the Dialer. addr is an address of Where, or empty.
+func (d *Dialer) call(ctx context.Context, addr string) (*Pipe, error) {
 	ctx, cancel := context.WithTimeout(ctx, d.opt.Redis.DialTimeout)
 	defer cancel()
 	conn, err := d.opt.Redis.Dialer(ctx, d.opt.Redis.Network, cmp.Or(addr, d.opt.Redis.Addr))
 	if err != nil {
-		return nil, err // that of go-redis also returns a nil *tls.Conn, which is not a nil net.Conn
+		return nil, err // go-redis's Dialer also returns a nil *tls.Conn, which is not a nil net.Conn
 	}
 	p := newPipe(conn, d.opt)
 	p.Addr = cmp.Or(addr, p.Addr)

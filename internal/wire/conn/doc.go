@@ -2,42 +2,39 @@
 // It knows neither names nor scripts, and does not know whether the server is one of a cluster.
 //
 //	Line    carries the calls of one purpose, over the present Pipe
-//	Pipe    is a connection that is set up: calls are written while others wait for their answers
-//	Dialer  makes connections, with the user's Dialer and providers of credentials
+//	Dialer  makes Pipes, with the user's Dialer and providers of credentials
+//	Pipe    is a connection that is set up: one goroutine writes calls, another one reads their replies
+//	call    has the states of a command on its way
 //
-// # States of a call
-//
-//	called ──► waits for a pipe ──► queued ──► written ──► answered
-//	                │                 │           │
-//	                │ its caller leaves, or no    │ its caller leaves, or the pipe ends
-//	                ▼ connection can be made      ▼
-//	            UnsentError                  ErrUnknown
-//
-// A call that is queued when its pipe ends goes to the next one. Close ends it with ErrClosed.
+// Uses go down this list. A Pipe tells its Line of silence and of its end.
 //
 // # Guarantees
 //
 //   - A call returns when it is answered, when its timeout has passed, or when its context ends. Neither the network
 //     nor the user's functions delay this.
 //   - A command is written at most once.
-//   - An answer belongs to its command. The reply to a named command repeats its id. Another reply counts once that
-//     of a later named command is right.
+//   - A value belongs to its command: the reply to a named command repeats its id.
 //   - Stamp has a time before the first byte of the command was given to the kernel.
+//   - A server that does not answer is noticed within a second, or a third of the shortest timeout, or one and a half
+//     times the usual round trip, if that is more. Then new calls use another connection.
 //
 // # Not guaranteed
 //
 //   - That a command which was written is not applied later, after its caller has left.
 //   - That commands of two connections are applied in the order of their calls.
+//   - That a refusal belongs to its command: it names nothing. If a faulty proxy delivers a refusal twice, one other
+//     call gets it. The next value does not have its id, and the connection is closed. That harms nobody: a refusal says
+//     nothing about what was written, so its caller treats the outcome as unknown.
 //
 // # Failures
 //
-//	nothing is answered for long  another connection is made, and takes the new calls. The first one is
-//	                              read until its callers have left. If the server answers on it before
-//	                              that, the calls go on there. It is ended if the new one leads to another
-//	                              address
-//	a dial or TLS handshake hangs another one begins, up to 3; the call waits no longer than its time
+//	nothing is answered for long  another connection is made, and takes the new calls. The first one answers its last
+//	                              calls, and is ended if the new one leads to another address
+//	a dial or TLS handshake hangs another one begins beside it; the call waits no longer than its time
+//	a dial fails                  the calls that waited when it began get its error. Others wait for the next one, after a
+//	                              pause of at most 0.3 s
 //	the server closes a connection what was written is unknown; what was not goes to the next one
-//	a user's function hangs or    it is abandoned, and an error names it; at most 3 calls of
+//	a user's function hangs or    it is abandoned, and an error names it; at most 2 calls of
 //	panics                        it run at a time
 //	a reply is late, or that to   its id is not that of the command. The outcome is unknown, and the
 //	another command               connection is closed

@@ -12,13 +12,17 @@ import (
 // setUp makes a new connection ready for requests: https://redis.io/docs/latest/commands/hello/. All its
 // commands but those of Ready need one round trip. A server that does not know HELLO, or may not be
 // asked, gets them again without it.
-func (d *Dialer) setUp(ctx context.Context, call *dial, p *Pipe) error {
-	user, password, err := d.credentials(ctx, call, p)
+func (d *Dialer) setUp(c *dial, p *Pipe) error {
+	ctx := c.ctx
+	user, password, err := d.credentials(c, p)
 	if err != nil {
 		return err
 	}
-	call.begin(theDialer, 2*d.opt.Redis.DialTimeout) // it made the connection
 	defer context.AfterFunc(ctx, p.Drop)()
+	ask := func(commands ...Command) ([]Answer, error) {
+		c.begin(theDialer, d.opt.Redis.DialTimeout) // it made the connection
+		return p.Ask(commands...)
+	}
 	hello := []any{"hello", d.opt.Redis.Protocol}
 	if password != "" {
 		hello = append(hello, "auth", cmp.Or(user, "default"), password)
@@ -28,9 +32,9 @@ func (d *Dialer) setUp(ctx context.Context, call *dial, p *Pipe) error {
 	}
 	var commands []Command
 	if d.opt.Redis.DB > 0 {
-		commands = append(commands, plain("select", d.opt.Redis.DB))
+		commands = append(commands, Plain("select", d.opt.Redis.DB))
 	}
-	answers, err := p.Ask(append([]Command{plain(hello...)}, commands...)...)
+	answers, err := ask(append([]Command{Plain(hello...)}, commands...)...)
 	if err != nil {
 		return reason(ctx, err)
 	}
@@ -41,18 +45,20 @@ func (d *Dialer) setUp(ctx context.Context, call *dial, p *Pipe) error {
 		switch {
 		case password == "":
 		case user == "":
-			commands = append([]Command{plain("auth", password)}, commands...)
+			commands = append([]Command{Plain("auth", password)}, commands...)
 		default:
-			commands = append([]Command{plain("auth", user, password)}, commands...)
+			commands = append([]Command{Plain("auth", user, password)}, commands...)
 		}
 		if d.opt.Redis.ClientName != "" {
-			commands = append(commands, plain("client", "setname", d.opt.Redis.ClientName))
+			commands = append(commands, Plain("client", "setname", d.opt.Redis.ClientName))
 		}
-		if answers, err = p.Ask(commands...); err != nil {
+		if answers, err = ask(commands...); err != nil {
 			return reason(ctx, err)
 		}
-	} else if err := d.opt.Check(Facts(answers[0].Value)); err != nil {
-		return err
+	} else if d.opt.Check != nil {
+		if err := d.opt.Check(Facts(answers[0].Value)); err != nil {
+			return err
+		}
 	}
 	for _, a := range answers {
 		if a.Err != nil {
@@ -62,7 +68,7 @@ func (d *Dialer) setUp(ctx context.Context, call *dial, p *Pipe) error {
 	if d.opt.Ready == nil {
 		return nil
 	}
-	return reason(ctx, d.opt.Ready(p.Ask))
+	return reason(ctx, d.opt.Ready(ask))
 }
 
 // reason returns why a request of a setup failed.
@@ -88,27 +94,27 @@ func Facts(reply any) map[any]any {
 }
 
 // credentials asks the user's provider, if there is one.
-func (d *Dialer) credentials(ctx context.Context, call *dial, p *Pipe) (user, password string, err error) {
+func (d *Dialer) credentials(c *dial, p *Pipe) (user, password string, err error) {
 	switch opt := &d.opt.Redis; {
 	case opt.StreamingCredentialsProvider != nil:
-		call.begin(theStream, opt.DialTimeout)
+		c.begin(theStream, opt.DialTimeout)
 		w := &credentialsWatch{of: p}
-		c, end, err := opt.StreamingCredentialsProvider.Subscribe(w)
+		has, end, err := opt.StreamingCredentialsProvider.Subscribe(w)
 		if err != nil {
 			return "", "", err
 		}
 		p.mu.Lock()
 		p.unwatch = end
 		p.mu.Unlock()
-		has := c.RawCredentials()
-		w.has.Store(&has)
-		user, password = c.BasicAuth()
+		raw := has.RawCredentials()
+		w.has.Store(&raw)
+		user, password = has.BasicAuth()
 		return user, password, nil
 	case opt.CredentialsProviderContext != nil:
-		call.begin(theProvider, opt.DialTimeout)
-		return opt.CredentialsProviderContext(ctx)
+		c.begin(theProvider, opt.DialTimeout)
+		return opt.CredentialsProviderContext(c.ctx)
 	case opt.CredentialsProvider != nil:
-		call.begin(theProvider, opt.DialTimeout)
+		c.begin(theProvider, opt.DialTimeout)
 		user, password = opt.CredentialsProvider()
 		return user, password, nil
 	}

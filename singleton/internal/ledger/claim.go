@@ -91,7 +91,7 @@ func (k *runLease) Noticed(a *lock.Attempt) {
 
 // look reads whether the run is canceled.
 func (k *runLease) look(ctx context.Context, me string) error {
-	req := wire.Command("hget", k.ledger.keys.job, "open:"+k.tick)
+	req := wire.Command("hget", k.ledger.keys.job, "open:"+k.tick).On(k.ledger.keys.job)
 	answer, err := k.ledger.lock.Ask(ctx, req)
 	if err != nil || answer == nil {
 		return err

@@ -98,7 +98,7 @@ func list[S, T any](ctx context.Context, l *Ledger, op, key string, n int, decod
 	var before []any // the page before
 	size := min(n, onePage)
 	for from := 0; len(all) < n; from += size {
-		page, err := l.ask(ctx, wire.Command("lrange", key, from, from+size-1).Large())
+		page, err := l.ask(ctx, wire.Command("lrange", key, from, from+size-1).On(key).Large())
 		if err != nil {
 			return nil, opError(op, l.name, err)
 		}

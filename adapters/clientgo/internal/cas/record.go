@@ -67,7 +67,7 @@ func New(c *lockcore.Client, name string, timeout time.Duration) (*Record, error
 // Get reads the record. The error is ErrNone if there is none, lockcore.ErrWrongKind if the key
 // has another type, and ErrNewerSchema if a newer release wrote it.
 func (r *Record) Get(ctx context.Context) (State, error) {
-	answer, err := r.ask(ctx, wire.Command("get", r.key))
+	answer, err := r.ask(ctx, wire.Command("get", r.key).On(r.key))
 	var state State
 	switch {
 	case err == nil && answer == nil:
