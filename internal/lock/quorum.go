@@ -205,7 +205,7 @@ func (k quorumKind) Release(a *Attempt, _ bool) wire.Request {
 		return a.c.scripts.quorumLeave.Call(k.keys(a)[:2], &a.value, tomb, channel)
 	}
 	r := call(0)
-	return several.Leaving(several.Counted(r, countLeave(r), a.trail), call(millis(a.TombTTL())), max(a.terms.ttl, 10*time.Second), a.terms.timeout())
+	return several.Leaving(several.Counted(r, countLeave(r), a.trail), call(millis(a.TombTTL())))
 }
 
 // confirm commits the token of a grant to a majority. Only then it counts.

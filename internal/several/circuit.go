@@ -74,3 +74,8 @@ func (c *circuit) leave(err error, within time.Duration) {
 		c.open, c.trying = false, false
 	}
 }
+
+// isSilence reports whether a server has not answered a request.
+func isSilence(err error) bool {
+	return err != nil && (errors.Is(err, wire.ErrUnknown) || wire.IsUnsent(err))
+}

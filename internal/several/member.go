@@ -3,11 +3,9 @@ package several
 import (
 	"context"
 	"errors"
-	"maps"
 	"slices"
 	"time"
 
-	"github.com/noonlock/noonlock/internal/retry"
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
@@ -17,22 +15,7 @@ type member struct {
 	number  int
 	server  wire.Wire
 	circuit circuit
-
-	// owed has what ends the attempts that the server may have. A goroutine sends it, and ends when there
-	// is nothing. Wire.mu guards owed.
-	owed map[*Trail]*release
 }
-
-// A release is the end of an attempt that is sent again until a time, if the server has not answered by then.
-type release struct {
-	*end
-	until    time.Time
-	answered bool // of the goroutine
-}
-
-// maxOwed limits the releases of a server that are sent again. A lock whose release is dropped expires
-// with its TTL.
-const maxOwed = 10_000
 
 // errAbsent is the error of a request to a server that did not answer lately.
 var errAbsent = errors.New("lockcore: the server did not answer, and the next trial is not due")
@@ -47,7 +30,7 @@ var ErrUnreached = errors.New("lockcore: the server got no request of this attem
 // that attempt.
 func (m *member) ask(r wire.Request, timeout time.Duration) wire.Answer {
 	t := taskOf(r)
-	if t.end == nil {
+	if t.late == nil {
 		return m.send(r, timeout)
 	}
 	reached, mayArrive := t.trail.settle(m.w.ctx, m.number, timeout)
@@ -55,13 +38,9 @@ func (m *member) ask(r wire.Request, timeout time.Duration) wire.Answer {
 	case !reached:
 		return wire.Answer{Err: wire.NotSent(ErrUnreached)}
 	case mayArrive:
-		r = t.end.late
+		r = *t.late
 	}
-	a := m.send(r, timeout)
-	if isSilence(a.Err) {
-		m.sendAgain(t)
-	}
-	return a
+	return m.send(r, timeout)
 }
 
 // send sends one request.
@@ -87,7 +66,7 @@ func (m *member) exchange(requests []wire.Request, within time.Duration, send fu
 	var sent []wire.Request
 	var at []int
 	for i, r := range requests {
-		if t := taskOf(r); t.trail != nil && t.end == nil {
+		if t := taskOf(r); t.trail != nil && t.late == nil {
 			if !t.trail.begin(m.number) {
 				answers[i].Err = wire.NotSent(errDropped)
 				continue
@@ -115,42 +94,4 @@ func (m *member) exchange(requests []wire.Request, within time.Duration, send fu
 		}
 	}
 	return answers
-}
-
-// isSilence reports whether a server has not answered a request.
-func isSilence(err error) bool {
-	return err != nil && (errors.Is(err, wire.ErrUnknown) || wire.IsUnsent(err))
-}
-
-// sendAgain sends the end of an attempt again, in the background, until the server has answered it.
-func (m *member) sendAgain(t task) {
-	m.w.mu.Lock()
-	defer m.w.mu.Unlock()
-	if m.w.closed || len(m.owed) >= maxOwed {
-		return
-	}
-	idle := len(m.owed) == 0
-	m.owed[t.trail] = &release{end: t.end, until: time.Now().Add(t.end.again)}
-	if idle {
-		m.w.wg.Go(m.resend)
-	}
-}
-
-// resend sends releases again. The first one that is not answered ends a round.
-func (m *member) resend() {
-	for m.w.ctx.Err() == nil {
-		m.w.mu.Lock()
-		maps.DeleteFunc(m.owed, func(_ *Trail, r *release) bool { return r.answered || !time.Now().Before(r.until) })
-		due := slices.Collect(maps.Values(m.owed))
-		m.w.mu.Unlock()
-		if len(due) == 0 {
-			return
-		}
-		for _, r := range due {
-			if r.answered = !isSilence(m.send(r.late, r.each).Err); !r.answered {
-				break
-			}
-		}
-		retry.Sleep(m.w.ctx, 50*time.Millisecond, nil)
-	}
 }

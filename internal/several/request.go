@@ -1,10 +1,6 @@
 package several
 
-import (
-	"time"
-
-	"github.com/noonlock/noonlock/internal/wire"
-)
+import "github.com/noonlock/noonlock/internal/wire"
 
 // A Count makes one answer of those of several servers. answers has those that arrived, by
 // server; servers that have not answered are missing. If more answers are needed, decided is
@@ -13,15 +9,9 @@ type Count func(answers map[int]wire.Answer, n int) (one wire.Answer, decided bo
 
 // A task is what this package attaches to a request.
 type task struct {
-	count Count  // nil: the request is for one server
-	trail *Trail // of its attempt; nil: none
-	end   *end   // the request ends its attempt; nil: it does not
-}
-
-// An end is what Leaving adds.
-type end struct {
-	late        wire.Request
-	again, each time.Duration
+	count Count         // nil: the request is for one server
+	trail *Trail        // of its attempt; nil: none
+	late  *wire.Request // of Leaving; nil: the request does not end its attempt
 }
 
 // taskOf returns the task of a request, an empty one if it has none.
@@ -39,14 +29,12 @@ func Counted(r wire.Request, count Count, trail *Trail) wire.Request {
 	return r
 }
 
-// Leaving returns a Counted request as one that ends its attempt. At a server with an earlier request of the
-// attempt that was not answered, and may still arrive, late is sent instead. If a server does
-// not answer, late is sent again, in the background, for so long. Each of these tries has the time
-// each, as the timeout of Send may be the little that was left to its caller.
-func Leaving(r, late wire.Request, again, each time.Duration) wire.Request {
+// Leaving returns a Counted request as one that ends its attempt. A server gets late instead if an earlier
+// request of the attempt was not answered there, and may still arrive.
+func Leaving(r, late wire.Request) wire.Request {
 	t := taskOf(r)
-	t.end = &end{again: again, each: each}
-	late.Attached, r.Attached = &t, &t
-	t.end.late = late
+	late.Attached = &task{count: t.count}
+	t.late = &late
+	r.Attached = &t
 	return r
 }

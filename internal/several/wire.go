@@ -11,6 +11,7 @@ import (
 
 	"github.com/noonlock/noonlock/internal/retry"
 	"github.com/noonlock/noonlock/internal/wire"
+	"github.com/noonlock/noonlock/internal/wire/conn"
 )
 
 // A Wire is the wire.Wire of several independent servers. Its requests are Counted.
@@ -53,7 +54,7 @@ func New(servers []redis.Options, cfg wire.Config, watch Watchers) *Wire {
 	for i, opt := range servers {
 		own := cfg
 		own.Logger = cfg.Logger.WithValues("server", opt.Addr)
-		m := &member{w: w, number: i, server: wire.NewServer(opt, wire.Node{}, own), owed: map[*Trail]*release{}}
+		m := &member{w: w, number: i, server: wire.NewServer(opt, wire.Node{}, own)}
 		m.circuit.health = func(err error) { watch.Health(i, err) }
 		m.circuit.pauses = retry.Growing(50*time.Millisecond, time.Second, 2, 0.5)
 		w.members = append(w.members, m)
@@ -72,38 +73,35 @@ func (w *Wire) Send(ctx context.Context, _ string, r wire.Request, timeout time.
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	if t.end != nil {
+	if t.late != nil {
 		t.trail.close()
 	}
-	one := w.gather(ctx, []Count{t.count}, t.end != nil,
-		func(m *member) []wire.Answer { return []wire.Answer{m.ask(r, timeout)} },
-		func() error { return errors.Join(ctx.Err(), wire.ErrUnknown) })[0]
+	one := w.gather(ctx, []Count{t.count}, t.late != nil,
+		func(m *member) []wire.Answer { return []wire.Answer{m.ask(r, timeout)} })[0]
 	return one.Value, one.Err
 }
 
 // Each sends a request to each server, and returns their answers. When a majority has answered, the
 // others have only the time rest. It does not wait longer than until ctx ends.
 func (w *Wire) Each(ctx context.Context, r func(server int) wire.Request, timeout, rest time.Duration) []wire.Answer {
-	bounded, cancel := context.WithCancel(ctx)
-	defer cancel()
-	hurry := sync.OnceFunc(func() { time.AfterFunc(rest, cancel) })
+	bounded, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	var arrived map[int]wire.Answer
 	count := func(answers map[int]wire.Answer, n int) (wire.Answer, bool) {
 		arrived = answers
-		failed := 0
+		answered := 0
 		for _, a := range answers {
-			if a.Err != nil {
-				failed++
+			if a.Err == nil {
+				answered++
 			}
 		}
-		if len(answers)-failed > n/2 {
-			hurry()
+		if answered > n/2 {
+			time.AfterFunc(rest, func() { cancel(wire.NoAnswer(rest)) })
 		}
 		return wire.Answer{}, len(answers) == n
 	}
 	missing := w.gather(bounded, []Count{count}, false,
-		func(m *member) []wire.Answer { return []wire.Answer{m.ask(r(m.number), timeout)} },
-		func() error { return errors.Join(ctx.Err(), wire.ErrUnknown, wire.NoAnswer(rest)) })[0]
+		func(m *member) []wire.Answer { return []wire.Answer{m.ask(r(m.number), timeout)} })[0]
 	all := slices.Repeat([]wire.Answer{missing}, len(w.members))
 	for from, a := range arrived {
 		all[from] = a
@@ -119,8 +117,8 @@ func (w *Wire) Ask(server int, r wire.Request, timeout time.Duration) (any, erro
 
 // gather asks all servers at once, each in its own goroutine. ends says that this ends attempts. The answers
 // of a server are those to several requests, and each of them has a Count. gather returns when all have
-// decided, or when ctx ends. The error of the others is then that of late.
-func (w *Wire) gather(ctx context.Context, counts []Count, ends bool, ask func(m *member) []wire.Answer, late func() error) []wire.Answer {
+// decided, or when ctx ends.
+func (w *Wire) gather(ctx context.Context, counts []Count, ends bool, ask func(m *member) []wire.Answer) []wire.Answer {
 	n := len(w.members)
 	type result struct {
 		from    int
@@ -146,9 +144,13 @@ func (w *Wire) gather(ctx context.Context, counts []Count, ends bool, ask func(m
 				}
 			}
 		case <-ctx.Done():
+			why := context.Cause(ctx)
+			if _, late := errors.AsType[*conn.NoAnswerError](why); !late {
+				why = ctx.Err() // the cause may be any error of the caller
+			}
 			for i := range ones {
 				if !decided[i] {
-					ones[i] = wire.Answer{Err: late()}
+					ones[i] = wire.Answer{Err: errors.Join(wire.ErrUnknown, why)}
 				}
 			}
 			return ones
@@ -221,7 +223,7 @@ func (s *stream) Send(ctx context.Context, requests []wire.Request) []wire.Answe
 		defer cancel()
 		return m.renew(bounded, requests)
 	}
-	return s.w.gather(ctx, counts, false, ask, func() error { return errors.Join(wire.ErrUnknown, context.Cause(ctx)) })
+	return s.w.gather(ctx, counts, false, ask)
 }
 
 // Messages returns the messages of all servers.
@@ -272,8 +274,7 @@ func (m messages) Watch(channel string, nudge func(message string)) (stop func()
 // Scan is refused: each server has other keys.
 func (w *Wire) Scan(context.Context, wire.Scan) error { return errNotCounted }
 
-// Close ends all requests. It also drops the releases that some servers have not received yet: the locks
-// there expire.
+// Close ends all requests, also those that end attempts: see Drain.
 func (w *Wire) Close() {
 	w.mu.Lock()
 	w.closed = true

@@ -32,12 +32,6 @@ func all(answers map[int]wire.Answer, n int) (wire.Answer, bool) {
 	return answers[n-1], len(answers) == n
 }
 
-// first is the Count that takes the answer of the first server.
-func first(answers map[int]wire.Answer, _ int) (wire.Answer, bool) {
-	a, answered := answers[0]
-	return a, answered
-}
-
 // connect returns the Wire of servers in a bubble. The network of the first one has the faults.
 func connect(t *testing.T, faults *lockcoretest.Faults, servers ...*lockcoretest.Redis) *several.Wire {
 	t.Helper()
@@ -79,28 +73,6 @@ func inBubble(t *testing.T, test func(t *testing.T, w *several.Wire, faults *loc
 	})
 }
 
-// Little time is left to the caller that ends an attempt, less than a server needs to answer. What
-// the server must then get has its full time, so that one try is enough.
-func TestOwedHasItsFullTime(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		faults := lockcoretest.NewFaults()
-		w := connect(t, faults, lockcoretest.NewRedis(t))
-		defer w.Close()
-		trail := several.NewTrail()
-		if _, err := w.Send(t.Context(), "", several.Counted(wire.Command("set", "lock", "mine"), first, trail), time.Second); err != nil {
-			t.Fatal(err)
-		}
-		slow := faults.Inject(t, lockcoretest.Fault{Kind: lockcoretest.DelayReply, Delay: 100 * time.Millisecond, Match: lockcoretest.Command("DEL")})
-		release := wire.Command("del", "lock")
-		if _, err := w.Send(t.Context(), "", several.Leaving(several.Counted(release, first, trail), release, 10*time.Second, time.Second), 10*time.Millisecond); err == nil {
-			t.Fatal("the release was answered at once")
-		}
-		time.Sleep(10 * time.Second)
-		testenv.Equal(t, "how often the release was sent", slow.Fired(), 2)
-	})
-}
-
 // The end of an attempt goes to each server that may have got a request of it. Where one was not answered,
 // it is the form that is for late requests. Where nothing was sent, nothing is.
 func TestEndOfAnAttempt(t *testing.T) {
@@ -119,7 +91,7 @@ func TestEndOfAnAttempt(t *testing.T) {
 		lost.Lift()
 		testenv.Must(t, servers[2].Start())
 		time.Sleep(100 * time.Millisecond) // the next request is a trial
-		end := several.Leaving(several.Counted(wire.Command("set", "end", "plain"), all, trail), wire.Command("set", "end", "late"), time.Second, time.Second)
+		end := several.Leaving(several.Counted(wire.Command("set", "end", "plain"), all, trail), wire.Command("set", "end", "late"))
 		if _, err := w.Send(t.Context(), "", end, time.Second); !errors.Is(err, several.ErrUnreached) {
 			t.Errorf("the end: %v", err)
 		}
@@ -133,6 +105,23 @@ func TestEndOfAnAttempt(t *testing.T) {
 	})
 }
 
+// A server that does not answer the end of an attempt does not get it again.
+func TestEndIsSentOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *several.Wire, faults *lockcoretest.Faults, _ []*lockcoretest.Redis) {
+		trail := several.NewTrail()
+		if _, err := w.Send(t.Context(), "", several.Counted(wire.Command("incr", "lock"), all, trail), time.Second); err != nil {
+			t.Fatal(err)
+		}
+		lost := faults.Inject(t, lockcoretest.Fault{Kind: lockcoretest.DropRequest, Match: lockcoretest.Command("DEL")})
+		end := several.Leaving(several.Counted(wire.Command("del", "lock"), majority, trail), wire.Command("del", "lock"))
+		if _, err := w.Send(t.Context(), "", end, time.Second); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Second)
+		testenv.Equal(t, "how often the server got the end", lost.Fired(), 1)
+	})
+}
+
 // The end waits for an earlier request that is still in flight, and Drain for the end.
 func TestEndWaitsForEarlierRequests(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *several.Wire, faults *lockcoretest.Faults, servers []*lockcoretest.Redis) {
@@ -142,7 +131,7 @@ func TestEndWaitsForEarlierRequests(t *testing.T) {
 		if _, err := w.Send(t.Context(), "", several.Counted(wire.Command("incr", "lock"), majority, trail), time.Second); err != nil {
 			t.Fatal(err)
 		}
-		end := several.Leaving(several.Counted(wire.Command("set", "end", "plain"), majority, trail), wire.Command("set", "end", "late"), time.Second, time.Second)
+		end := several.Leaving(several.Counted(wire.Command("set", "end", "plain"), majority, trail), wire.Command("set", "end", "late"))
 		if _, err := w.Send(t.Context(), "", end, time.Second); err != nil || time.Since(began) > 0 {
 			t.Errorf("the end: %v after %v", err, time.Since(began))
 		}
