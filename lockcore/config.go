@@ -69,9 +69,7 @@ type Config struct {
 	// completion of a run before it counts (WAIT). So a lease survives the loss of the primary if one of these
 	// replicas is promoted: see docs/SAFETY.md. A grant that too few replicas acknowledge in
 	// time is given back, with ErrNotReplicated. A renewal that too few acknowledge does not
-	// extend the lease, and is retried until the lease ends. In a cluster, the slot of a name may
-	// move to another primary. If the replicas there do not acknowledge a renewal, the lease ends
-	// within a third of TTL, at most 3 s. A request waits for the replicas for at most a sixth
+	// extend the lease, and is retried until the lease ends. A request waits for the replicas for at most a sixth
 	// of TTL, but at least 25 ms and at most 1.5 s. Other
 	// requests of the Client may wait behind it. Default 0: the primary alone decides.
 	MinReplicas int

@@ -45,10 +45,10 @@ type Cluster struct {
 	stop context.CancelFunc
 	wg   sync.WaitGroup
 
-	namesMu sync.Mutex       // guards the uses of names; no holder blocks
-	uses    map[any]*nameUse // the subscription of this process to a name has the name as its key
+	namesMu sync.Mutex // guards the uses of names; no holder blocks
+	uses    map[*nameUse]struct{}
 
-	surveyors map[string]*conn.Dialer // by address; only a refresh uses them
+	surveyors map[string]*conn.Dialer // of the last survey, by address; only a refresh uses them
 
 	mu         sync.Mutex
 	closed     bool
@@ -57,7 +57,7 @@ type Cluster struct {
 	owners     [slots]*wire.Server
 	denials    map[denial]time.Duration
 	dirty      bool         // a slot has moved since the last refresh
-	relocated  map[int]bool // slots that have moved since the last call of Config.Relocated; true: their keys were copied
+	relocated  map[int]bool // slots that have moved since the last call of Config.Relocated
 	refreshing bool
 	again      bool // a refresh was wanted during the last one
 	pause      retry.Backoff
@@ -91,17 +91,13 @@ var ErrFormerServer = errors.New("lockcore: the name has moved to another server
 
 var errNoServer = errors.New("lockcore: the server of the name is not known")
 
-// ErrCopied says that a renewal failed, and that its key was copied to another server, whose
-// replicas may lack it.
-var ErrCopied = errors.New("lockcore: the name is moving to another server")
-
 // New returns the Wire of the cluster of these seeds, addresses of some nodes. The options are those of each node. Each
 // channel of the Config has the hash tag of its name. Failed is not called for the answer MOVED.
 func New(opt redis.Options, seeds []string, cfg wire.Config) *Cluster {
 	c := &Cluster{
 		cfg: cfg, opt: opt, seeds: seeds,
-		nodes: map[string]*wire.Server{}, uses: map[any]*nameUse{},
-		surveyors: map[string]*conn.Dialer{}, denials: map[denial]time.Duration{},
+		nodes: map[string]*wire.Server{}, uses: map[*nameUse]struct{}{},
+		denials: map[denial]time.Duration{}, relocated: map[int]bool{},
 		pause: retry.Pauses(100*time.Millisecond, time.Second), refreshed: make(chan struct{}),
 	}
 	c.ctx, c.stop = context.WithCancel(context.Background())
@@ -353,9 +349,7 @@ func (c *Cluster) followSlots(ctx context.Context, from *wire.Server, requests [
 			asking = append(asking, r)
 		}
 		for n, a := range s.Renewals("").Send(ctx, asking) {
-			if a.Err != nil {
-				a.Err = fmt.Errorf("%w: %w", ErrCopied, wire.Redirected(a.Err))
-			}
+			a.Err = wire.Redirected(a.Err)
 			answers[which[n]] = a
 		}
 	}
@@ -436,22 +430,22 @@ func (c *Cluster) survey() (*view, error) {
 	return newest, nil
 }
 
-// prepareSurvey makes a Dialer for each node to ask. Those of former surveys are used again,
-// as their dials may not have returned: a node that cannot be reached costs a few dials, however
-// long that lasts.
+// prepareSurvey makes a Dialer for each node to ask. A node that was asked last time keeps its own, whose
+// dials may not have returned: as long as that lasts, the node costs a few dials.
 func (c *Cluster) prepareSurvey(asked []string) {
-	for addr, s := range c.surveyors {
-		if !slices.Contains(asked, addr) && !c.knows(addr) {
-			s.Close()
-			delete(c.surveyors, addr)
-		}
-	}
+	former := c.surveyors
+	c.surveyors = map[string]*conn.Dialer{}
 	for _, addr := range asked {
-		if c.surveyors[addr] == nil {
+		d := former[addr]
+		if delete(former, addr); d == nil {
 			opt := c.opt
 			opt.Addr = addr
-			c.surveyors[addr] = conn.NewDialer(conn.Options{Redis: opt, Check: checkNode})
+			d = conn.NewDialer(conn.Options{Redis: opt, Check: checkNode})
 		}
+		c.surveyors[addr] = d
+	}
+	for _, s := range former {
+		s.Close()
 	}
 }
 
@@ -489,7 +483,9 @@ func checkNode(hello map[any]any) error {
 func (c *Cluster) someNodes() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	all := c.addresses()
+	all := slices.Concat(c.seeds, slices.Collect(maps.Keys(c.replicas)), slices.Collect(maps.Keys(c.nodes)))
+	slices.Sort(all)
+	all = slices.Compact(all)
 	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	rank := func(addr string) int {
 		if slices.Contains(c.seeds, addr) {
@@ -499,19 +495,6 @@ func (c *Cluster) someNodes() []string {
 	}
 	slices.SortStableFunc(all, func(a, b string) int { return rank(a) - rank(b) })
 	return all[:min(len(all), maxAsked)]
-}
-
-// addresses returns those of all known nodes, sorted. The caller holds mu.
-func (c *Cluster) addresses() []string {
-	all := slices.Concat(c.seeds, slices.Collect(maps.Keys(c.replicas)), slices.Collect(maps.Keys(c.nodes)))
-	slices.Sort(all)
-	return slices.Compact(all)
-}
-
-func (c *Cluster) knows(addr string) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return slices.Contains(c.addresses(), addr)
 }
 
 // install makes a view the table. It returns the pause before the next refresh.
@@ -571,10 +554,7 @@ func (c *Cluster) change(slot int, s *wire.Server) {
 	}
 	c.owners[slot], c.dirty = s, true
 	if former != nil {
-		if c.relocated == nil {
-			c.relocated = map[int]bool{}
-		}
-		c.relocated[slot] = c.relocated[slot] || c.replicas[s.Address()] != former.Address()
+		c.relocated[slot] = true
 	}
 }
 
@@ -582,13 +562,10 @@ func (c *Cluster) change(slot int, s *wire.Server) {
 func (c *Cluster) report() {
 	c.mu.Lock()
 	changed := c.relocated
-	c.relocated = nil // changed is read without mu
+	c.relocated = map[int]bool{} // changed is read without mu
 	c.mu.Unlock()
 	if len(changed) > 0 {
-		c.cfg.Relocated(func(name string) (moved, copied bool) {
-			copied, moved = changed[slotOf(name)]
-			return moved, copied
-		})
+		c.cfg.Relocated(func(name string) bool { return changed[slotOf(name)] })
 	}
 }
 

@@ -138,6 +138,12 @@ func (p *pair) answer(addr string, c *server.Peer, cmd string, args []string) bo
 	case cmd == "SSUBSCRIBE":
 		p.ears[args[0]] = c
 		push(c, "ssubscribe", args[0], 1)
+	case cmd == "SUNSUBSCRIBE":
+		p.mu.Unlock()
+		time.Sleep(endsWithin)
+		p.mu.Lock()
+		delete(p.ears, args[0])
+		push(c, "sunsubscribe", args[0], 0)
 	case cmd == "SPUBLISH":
 		if ear := p.ears[args[0]]; ear != nil && p.old[ear] == p.old[c] {
 			push(ear, "smessage", args[0], args[1])
@@ -175,7 +181,10 @@ var uses = map[string]func(ctx context.Context, p *pair) error{
 	},
 }
 
-const within = 500 * time.Millisecond
+const (
+	within     = 500 * time.Millisecond
+	endsWithin = 10 * time.Millisecond // the end of a subscription
+)
 
 func (p *pair) send(ctx context.Context, r wire.Request) error {
 	retry := wire.NewRetry(within, within, nil)
@@ -261,4 +270,34 @@ func TestFault138_ANodeAlwaysNamesItself(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A process is subscribed to a name while it waits for messages about it. If it waits again before the end of the last
+// wait is confirmed, that is no sign that the slot has moved.
+func TestSubscriptionToAName(t *testing.T) {
+	inPair(t, func(t *testing.T, p *pair) {
+		subscribed := func(when string, want bool) {
+			t.Helper()
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			testenv.Equal(t, "whether it is subscribed "+when, p.ears["{a}:to this process"] != nil, want)
+		}
+		m := p.Messages("a")
+		one, two := m.Start(t.Context()), m.Start(t.Context())
+		one()
+		time.Sleep(within)
+		subscribed("for the second waiter", true)
+		p.move(nil, false)
+		two()
+		time.Sleep(endsWithin / 2)
+		three := m.Start(t.Context())
+		time.Sleep(within)
+		subscribed("for the third waiter", true)
+		if _, dials := p.counts(); dials > 0 || !m.Up() {
+			t.Errorf("%d dials, and messages arrive: %v", dials, m.Up())
+		}
+		three()
+		time.Sleep(within)
+		subscribed("without a waiter", false)
+	})
 }

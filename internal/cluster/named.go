@@ -25,12 +25,8 @@ func (n named) Up() bool {
 
 func (n named) Trusted() bool { return n.Up() && n.server().Subscription().Trusted() }
 
-// lingers is how long a process stays subscribed to a name after its last waiter. Within this
-// time, the next waiter needs no new subscription, and the process notices a late grant.
-const lingers = 30 * time.Second
-
 func (n named) Start(ctx context.Context) (stop func()) {
-	stop = n.use(n.name, lingers, func(m *wire.Subscription, moved bool) func() { return m.ListenTo(n.channel(), moved) })
+	stop = n.use(func(m *wire.Subscription, moved bool) func() { return m.ListenTo(n.channel(), moved) })
 	ctx, cancel := context.WithTimeout(ctx, wire.SubscribeWithin)
 	defer cancel()
 	for {
@@ -60,7 +56,7 @@ func (n named) Retest(ctx context.Context) bool {
 // Watch watches a channel at the server of the name. After the name has moved, it watches the
 // channel at the new server.
 func (n named) Watch(channel string, nudge func(message string)) (stop func()) {
-	return n.use(&nudge, 0, func(m *wire.Subscription, _ bool) func() { return m.Watch(channel, nudge) })
+	return n.use(func(m *wire.Subscription, _ bool) func() { return m.Watch(channel, nudge) })
 }
 
 // A nameUse is a use of the messages about a name. When the name's slot moves, it continues at
@@ -70,48 +66,22 @@ type nameUse struct {
 	attach func(m *wire.Subscription, moved bool) (stop func())
 	at     *wire.Server // nil: none yet
 	stop   func()
-
-	users  int
-	linger *time.Timer // calls end some time after a user has left; nil: none has, or it does not linger
 }
 
-// use begins the use with a key, or shares it. It ends when it has had no user for as long as it lingers.
-func (n named) use(key any, linger time.Duration, attach func(*wire.Subscription, bool) (stop func())) (stop func()) {
+// use begins a use, until stop is called.
+func (n named) use(attach func(m *wire.Subscription, moved bool) (stop func())) (stop func()) {
 	c := n.c
 	c.namesMu.Lock()
 	defer c.namesMu.Unlock()
-	u := c.uses[key]
-	if u == nil {
-		u = &nameUse{slot: slotOf(n.name), attach: attach, stop: func() {}}
-		c.uses[key] = u
-		if u.move(n.server()); u.at == nil {
-			c.refresh() // attaches it when the server is known
-		}
+	u := &nameUse{slot: slotOf(n.name), attach: attach, stop: func() {}}
+	c.uses[u] = struct{}{}
+	if u.move(n.server()); u.at == nil {
+		c.refresh() // attaches it when the server is known
 	}
-	u.users++
 	return func() {
 		c.namesMu.Lock()
 		defer c.namesMu.Unlock()
-		u.users--
-		switch {
-		case linger == 0:
-			c.end(key, u)
-		case u.linger == nil:
-			u.linger = time.AfterFunc(linger, func() {
-				c.namesMu.Lock()
-				defer c.namesMu.Unlock()
-				c.end(key, u)
-			})
-		default:
-			u.linger.Reset(linger)
-		}
-	}
-}
-
-// end ends a use that has no user. The caller holds namesMu.
-func (c *Cluster) end(key any, u *nameUse) {
-	if u.users == 0 && c.uses[key] == u {
-		delete(c.uses, key)
+		delete(c.uses, u)
 		u.stop()
 	}
 }
@@ -129,7 +99,7 @@ func (u *nameUse) move(s *wire.Server) {
 func (c *Cluster) reattach() {
 	c.namesMu.Lock()
 	defer c.namesMu.Unlock()
-	for _, u := range c.uses {
+	for u := range c.uses {
 		u.move(c.owner(u.slot))
 	}
 }

@@ -25,8 +25,7 @@
 //	a renewal fails or is late    another one is sent when half of the remaining time is over
 //	a server is dead              only the leases of its Stream are affected
 //	a name moves to another       the renewals of its leases use the Stream of the new server, at
-//	server                        once after RenewMoved. Shorten ends a lease soon that this server
-//	                              does not confirm
+//	server                        once after RenewMoved
 //	all connections hang          leases are renewed again and again, with a growing pause
 //	the server has no such lease  the Renewer ends the lease
 //	the process is paused         Err and Remaining read the clock at the first call

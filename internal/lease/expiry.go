@@ -33,7 +33,7 @@ func (x *expiry) close() {
 	x.wg.Wait()
 }
 
-// add schedules the end of a lease, again if it was shortened.
+// add schedules the end of a lease.
 func (x *expiry) add(l *Lease) {
 	x.first.Do(func() { x.wg.Go(x.run) })
 	x.mu.Lock()
@@ -42,7 +42,6 @@ func (x *expiry) add(l *Lease) {
 		return
 	}
 	before := x.early()
-	x.ends.remove(l)
 	x.ends.add(l, l.until())
 	if l.expires.at < x.wakeAt || x.early() > before {
 		x.wakeAt = min(x.wakeAt, l.expires.at)

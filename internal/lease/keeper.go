@@ -62,12 +62,11 @@ func (k *Keeper) Close() {
 // RenewAll renews all leases at once, because another server has become the primary. It may
 // lack a lease, or its last renewal.
 func (k *Keeper) RenewAll() {
-	k.renewals.renewNow(func(*Lease) (moved, copied bool) { return true, false })
+	k.RenewMoved(func(*Lease) bool { return true })
 }
 
-// RenewMoved renews the leases at once that have moved to another server. Those whose keys were
-// only copied there are shortened, see Lease.Shorten. how must not block.
-func (k *Keeper) RenewMoved(how func(*Lease) (moved, copied bool)) { k.renewals.renewNow(how) }
+// RenewMoved renews the leases at once that have moved to another server. moved must not block.
+func (k *Keeper) RenewMoved(moved func(*Lease) bool) { k.renewals.renewNow(moved) }
 
 // lost completes the end of leases whose time is over.
 func (k *Keeper) lost(leases []*Lease) {

@@ -21,10 +21,9 @@ type Lease struct {
 	ctx        leaseContext
 	ending     ending
 
-	mu     sync.Mutex
-	bound  map[*boundContext]struct{} // contexts that end with the lease
-	ended  bool                       // the lease has ended; so do contexts that are bound later
-	unsure time.Duration              // a renewal that was sent earlier does not count; see Shorten
+	mu    sync.Mutex
+	bound map[*boundContext]struct{} // contexts that end with the lease
+	ended bool                       // the lease has ended; so do contexts that are bound later
 
 	expires place // in expiry
 
@@ -103,34 +102,15 @@ func (l *Lease) Over(now time.Duration) error {
 }
 
 // Extend records a renewal that was sent at t0. A renewal that is answered after the
-// lease's end does not revive the lease. Extend returns false if another renewal is needed,
-// because this one was sent before the time of Shorten.
-func (l *Lease) Extend(t0 time.Duration) bool {
+// lease's end does not revive the lease.
+func (l *Lease) Extend(t0 time.Duration) {
 	if l.Err() != nil {
-		return true
+		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if t0 < l.unsure {
-		return false
-	}
 	l.expiresAs.Store(nil)
 	l.validUntil.Store(int64(max(l.until(), t0+l.times.Valid)))
-	return true
-}
-
-// Shorten ends the lease at since + Times.Unconfirmed, unless a renewal that is sent at since or
-// later is answered before: its keys were copied to a server whose replicas may lack them.
-func (l *Lease) Shorten(since time.Duration) {
-	if l.times.Unconfirmed == 0 {
-		return
-	}
-	end := max(l.k.clock.Ticks(), since+l.times.Unconfirmed)
-	l.mu.Lock()
-	l.unsure = max(l.unsure, since)
-	l.validUntil.Store(int64(min(l.until(), end)))
-	l.mu.Unlock()
-	l.k.expiry.add(l)
 }
 
 // ExpireAs makes cause the cause if the lease expires before the next Extend: a renewal

@@ -76,18 +76,14 @@ func (r *renewals) next(l *Lease, t0 time.Duration) time.Duration {
 
 // renewNow makes all leases due now that have moved to another server. So are leases whose
 // grants or renewals it has not answered.
-func (r *renewals) renewNow(how func(*Lease) (moved, copied bool)) {
+func (r *renewals) renewNow(moved func(*Lease) bool) {
 	now := r.clock.Ticks()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.since = now
 	for _, g := range r.groups {
 		for _, l := range slices.Clone(g.due.leases) {
-			moved, copied := how(l)
-			if copied {
-				l.Shorten(now)
-			}
-			if moved {
+			if moved(l) {
 				g.move(l, now)
 			}
 		}

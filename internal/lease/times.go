@@ -15,10 +15,6 @@ type Times struct {
 
 	// Try is the longest time to wait for an answer to a request.
 	Try time.Duration
-
-	// Unconfirmed is how long the lease stays valid after its keys were copied to another
-	// server, until a renewal is answered there; 0: Valid.
-	Unconfirmed time.Duration
 }
 
 // Margin covers the drift between this machine's clock and the server's over one TTL.

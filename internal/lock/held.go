@@ -193,9 +193,6 @@ func (r renewer) Late(by time.Duration) { r.c.metrics.lateness.Observe(by.Second
 // must be tried again.
 func (l *Lease) renewed(t0 time.Duration, req wire.Request, r wire.Answer) bool {
 	counts := l.a.c.metrics
-	if errors.Is(r.Err, cluster.ErrCopied) {
-		l.life.Shorten(t0)
-	}
 	if errors.Is(r.Err, ErrNotReplicated) {
 		if r.Value != int64(0) { // the server's end of the lease needs no replica
 			counts.short.Inc()
@@ -221,7 +218,7 @@ func (l *Lease) renewed(t0 time.Duration, req wire.Request, r wire.Answer) bool 
 		if l.a.extendsCounter(t0) { // then the renewal was made later, and does so, too
 			l.a.keptAt.Store(int64(t0))
 		}
-		return l.life.Extend(t0)
+		l.life.Extend(t0)
 	case int64(0):
 		counts.lost.Inc()
 		l.Lose()

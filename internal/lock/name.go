@@ -64,9 +64,6 @@ func (c *Client) terms(cfg LeaseConfig, keep time.Duration) (*leaseTerms, error)
 		return nil, err
 	}
 	t.cfg, t.keep, t.keepText = cfg, keep, decimal(keep)
-	if c.minReplicas > 0 {
-		t.times.Unconfirmed = t.timeout()
-	}
 	c.lastTerms.Store(t)
 	return t, nil
 }

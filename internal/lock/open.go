@@ -117,10 +117,8 @@ func (c *Client) wireConfig() wire.Config {
 			c.keeper.RenewAll()
 			c.wakeAll()
 		},
-		Relocated: func(how func(name string) (moved, copied bool)) {
-			c.keeper.RenewMoved(func(l *lease.Lease) (moved, copied bool) {
-				return how(l.Holder().(holder).a.keys.name)
-			})
+		Relocated: func(moved func(name string) bool) {
+			c.keeper.RenewMoved(func(l *lease.Lease) bool { return moved(l.Holder().(holder).a.keys.name) })
 		},
 		Missed:  c.wakeAll,
 		Silence: c.silence,

@@ -30,7 +30,7 @@ func (s *Subscription) Watch(name string, nudge func(message string)) (stop func
 // ListenTo receives the messages to this process on a channel. missed: some may have been
 // missed before.
 func (s *Subscription) ListenTo(name string, missed bool) (stop func()) {
-	s.change(name, func(ch *channel) { ch.listeners, ch.missed = ch.listeners+1, missed })
+	s.change(name, func(ch *channel) { ch.listeners, ch.missed = ch.listeners+1, ch.missed || missed })
 	return func() { s.change(name, func(ch *channel) { ch.listeners-- }) }
 }
 
@@ -48,11 +48,14 @@ func (s *Subscription) change(name string, change func(*channel)) {
 		ch = &channel{watches: map[*func(string)]struct{}{}}
 		s.channels[name] = ch
 	}
+	used := ch.used()
 	change(ch)
 	if !ch.used() && s.pipe == nil {
 		delete(s.channels, name)
 	}
-	s.announce()
+	if ch.used() != used {
+		s.announce()
+	}
 }
 
 // unsent returns the commands that the server needs, and records that they were sent on a connection. It also
@@ -110,9 +113,11 @@ func (s *Subscription) receive(value any) (text string, own bool) {
 	switch Text(message[0]) {
 	case "subscribe", "ssubscribe":
 		s.confirmed(ch)
-	case "sunsubscribe": // also sent when the slot has moved
-		ch.confirmed = nil
-		s.failed()
+	case "sunsubscribe":
+		if ch.confirmed == s.pipe { // the slot has moved. Otherwise, this is the end of the last use
+			ch.confirmed = nil
+			s.failed()
+		}
 	case "message", "smessage":
 		for nudge := range ch.watches {
 			(*nudge)(text)

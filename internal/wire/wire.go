@@ -88,9 +88,9 @@ type Config struct {
 	// Moved is called when all names have moved to another primary, which may lack what the old
 	// one has granted lately.
 	Moved func()
-	// Relocated is called when names have moved between the servers of a cluster. how reports
-	// whether a name has, and whether its keys were copied: its server was no replica of the former one.
-	Relocated func(how func(name string) (moved, copied bool))
+	// Relocated is called when names have moved between the servers of a cluster. moved reports
+	// whether a name has.
+	Relocated func(moved func(name string) bool)
 	// Missed is called when messages may have been missed.
 	Missed func()
 	// Silence is how long a subscription may be silent before it is pinged.
