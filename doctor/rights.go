@@ -73,7 +73,7 @@ func (e *examination) tryRight(ctx context.Context, name, use string) (Verdict, 
 	switch {
 	case err == nil:
 		return OK, "the user has all rights"
-	case lockcore.IsTemporary(err), wire.IsExhausted(err), ctx.Err() != nil:
+	case lockcore.IsTemporary(err), wire.MayRetryLater(err), ctx.Err() != nil:
 		return Warn, "unknown: " + oneLine(err)
 	}
 	text := oneLine(err)

@@ -111,4 +111,4 @@ func (e *HeldError) Is(target error) bool { return target == ErrNotAcquired }
 //
 // IsTemporary may also be true for a call that failed because its own context ended.
 // Check the context first.
-func IsTemporary(err error) bool { return wire.IsTemporary(err) }
+func IsTemporary(err error) bool { return wire.VerdictOf(err).Temporary }

@@ -411,7 +411,7 @@ func (c *Cluster) survey() (*view, error) {
 		select {
 		case r := <-results:
 			switch {
-			case r.err != nil && (failure == nil || wire.IsPermanent(r.err)):
+			case r.err != nil && (failure == nil || wire.VerdictOf(r.err).Operator):
 				failure = r.err
 			case r.err != nil:
 			case r.view.newerThan(newest):

@@ -73,7 +73,7 @@ func TestFault21_NoScriptRunsOnASlotThatMoves(t *testing.T) {
 	do(from, "cluster", "setslot", slot, "migrating", target)
 	for _, where := range []string{"at the source", "at the target"} {
 		err := send("second")
-		if err == nil || !wire.MayRetry(err) || wire.MayBeApplied(err) || wire.NeedsOperator(err) {
+		if v := wire.VerdictOf(err); !v.Retry || v.MayBeApplied || v.Operator {
 			t.Errorf("%s: %v; want a refusal that is worth another try", where, err)
 		}
 		host, port, _ := net.SplitHostPort(c.Primaries[1].Addr())
@@ -104,7 +104,7 @@ func TestClusterIsFoundByAnyNode(t *testing.T) {
 	}
 	// A plain server is no cluster. The error says so.
 	w := connectCluster(t, func(wire.Request, error) {}, servers.Redis(t).Addr())
-	if _, err := w.Send(t.Context(), "orders", wire.Command("ping"), 10*time.Second); err == nil || !strings.Contains(err.Error(), "cluster support disabled") || wire.IsTemporary(err) {
-		t.Errorf("a server that is no cluster: %v, temporary: %v", err, wire.IsTemporary(err))
+	if _, err := w.Send(t.Context(), "orders", wire.Command("ping"), 10*time.Second); err == nil || !strings.Contains(err.Error(), "cluster support disabled") || wire.VerdictOf(err).Temporary {
+		t.Errorf("a server that is no cluster: %v, temporary: %v", err, wire.VerdictOf(err).Temporary)
 	}
 }

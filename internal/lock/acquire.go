@@ -169,7 +169,7 @@ func (a *Attempt) noteFailure(err error) {
 	if errors.Is(err, ErrUnknown) {
 		a.unanswered.Store(true)
 	}
-	if wire.MayBeApplied(err) {
+	if wire.VerdictOf(err).MayBeApplied {
 		a.mayBeStored.Store(true)
 	}
 }

@@ -100,7 +100,7 @@ func ended(ctx context.Context) error {
 }
 
 // IsTemporary is lockcore.IsTemporary.
-func IsTemporary(err error) bool { return wire.IsTemporary(err) }
+func IsTemporary(err error) bool { return wire.VerdictOf(err).Temporary }
 
 // Log writes a failure: at logr's error level if it needs an operator, otherwise as
 // information.

@@ -235,7 +235,7 @@ func (l *Lease) renewed(t0 time.Duration, req wire.Request, r wire.Answer) bool 
 func (l *Lease) logFailure(err error) {
 	log := l.a.c.log.V(1)
 	about := []any{"name", l.a.keys.name, "token", l.token, "remaining", l.Remaining().String()}
-	if wire.NeedsOperator(err) && l.refused.Swap(true) {
+	if wire.VerdictOf(err).Operator && l.refused.Swap(true) {
 		log.Info("renewal failed again", append(about, "err", err)...)
 		return
 	}

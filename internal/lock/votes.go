@@ -87,7 +87,7 @@ func countRights(r wire.Request) several.Count {
 	return func(answers map[int]wire.Answer, n int) (wire.Answer, bool) {
 		fine := 0
 		for _, a := range answers {
-			if a.Err != nil && wire.IsRefused(a.Err) && !wire.IsTransient(a.Err) {
+			if wire.IsRefused(a.Err) && wire.VerdictOf(a.Err).Operator {
 				return a, true
 			}
 			if a.Err == nil {

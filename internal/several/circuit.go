@@ -77,5 +77,6 @@ func (c *circuit) leave(err error, within time.Duration) {
 
 // isSilence reports whether a server has not answered a request.
 func isSilence(err error) bool {
-	return err != nil && (errors.Is(err, wire.ErrUnknown) || wire.IsUnsent(err))
+	outcome := wire.OutcomeOf(err)
+	return outcome == wire.Unknown || outcome == wire.Unsent
 }

@@ -15,9 +15,6 @@ import (
 	"github.com/noonlock/noonlock/internal/wire/conn"
 )
 
-// This file interprets the answer to a request. OutcomeOf says whether the request was
-// applied. MayRetry and MayRetryLater say whether another try may help.
-
 // An Outcome says whether a request was applied.
 type Outcome int
 
@@ -25,31 +22,92 @@ type Outcome int
 const (
 	Applied      Outcome = iota
 	Unreplicated         // applied, and too few replicas have acknowledged it
-	Refused              // by the server; a script may have written before that, see MayBeApplied
+	Refused              // by the server; a script may have written before that
 	Moved                // surely not applied: the name is at another server
 	Unsent               // surely not applied: there was no connection, or its setup was refused
 	Ended                // surely not applied: the caller or Close ended it before it was sent, or see DelayError
 	Unknown              // sent and not answered
 )
 
-// OutcomeOf returns the outcome of a request with this error.
-func OutcomeOf(err error) Outcome {
-	switch {
-	case err == nil:
-		return Applied
-	case errors.Is(err, ErrUnknown), noQuorum(err) != nil:
-		return Unknown
-	case errors.Is(err, ErrNotReplicated):
-		return Unreplicated
-	case IsUnsent(err):
-		return Unsent
-	case HasCode(err, "MOVED", "ASK"):
-		return Moved
-	case IsRefused(err):
-		return Refused
-	}
-	return Ended
+// A Verdict interprets the error of a request. Its zero value is that of success.
+type Verdict struct {
+	Outcome      Outcome
+	MayBeApplied bool // The failed request may have changed something: a script is not rolled back.
+	Retry        bool // The same request may soon succeed.
+	Later        bool // The same, or when the server has enough memory, disk space or replicas.
+	Temporary    bool // A later call may succeed without an operator.
+	Operator     bool // An operator must change something, or the reply was unexpected.
 }
+
+// VerdictOf returns the verdict on a request with this error. Examples of what needs an operator are a missing
+// permission, an untrusted certificate, full memory, and one shard of a cluster in place of a single server.
+func VerdictOf(err error) (v Verdict) {
+	if err == nil {
+		return v
+	}
+	few, refused := noQuorum(err), IsRefused(err)
+	_, redirected := errors.AsType[*movedError](err)
+	_, unsent := errors.AsType[*conn.UnsentError](err)
+	// The server has done nothing: it refuses for now, or the first write of a script or none.
+	passes := redirected || HasCode(err, "LOADING", "BUSY", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "max number of clients")
+	exhausted := HasCode(err, "OOM", "MISCONF", "NOREPLICAS")
+	lasting := errors.Is(err, ErrNoHistory) || isUntrusted(err)
+	if refused {
+		lasting = !passes && !exhausted // the password, the rights, the number of the database
+	}
+	switch {
+	case few != nil:
+		v = Verdict{Outcome: Unknown, MayBeApplied: true, Retry: !few.Permanent, Operator: few.Permanent}
+	case errors.Is(err, ErrUnknown):
+		v = Verdict{Outcome: Unknown, MayBeApplied: true, Retry: !unsent || !lasting}
+	case errors.Is(err, ErrNotReplicated):
+		// The replicas may be back soon. The server refuses WAIT if the user may not use it, and also if
+		// the server is demoted meanwhile.
+		v = Verdict{Outcome: Unreplicated, MayBeApplied: true, Retry: passes, Operator: refused && !passes && !HasCode(err, "UNBLOCKED")}
+	case unsent:
+		v = Verdict{Outcome: Unsent, Retry: !lasting, Operator: lasting}
+	case HasCode(err, "MOVED", "ASK"):
+		v = Verdict{Outcome: Moved, Retry: passes, Operator: !passes}
+	case refused:
+		v = Verdict{Outcome: Refused, MayBeApplied: lasting, Retry: passes, Operator: !passes}
+	default:
+		v = Verdict{Outcome: Ended}
+	}
+	v.Later = v.Retry || exhausted
+	v.Temporary = !errors.Is(err, ErrClosed) && (v.Retry || v.Outcome == Unreplicated && !v.Operator || errors.Is(err, ErrDelayed))
+	if _, odd := errors.AsType[*ReplyError](err); odd {
+		v.Operator = true
+	}
+	return v
+}
+
+// isUntrusted reports whether TLS fails until an operator changes something.
+func isUntrusted(err error) bool {
+	var (
+		verification *tls.CertificateVerificationError
+		authority    x509.UnknownAuthorityError
+		host         x509.HostnameError
+		invalid      x509.CertificateInvalidError
+		plain        tls.RecordHeaderError
+		alert        *net.OpError
+	)
+	switch {
+	case errors.As(err, &verification), errors.As(err, &authority), errors.As(err, &host), errors.As(err, &invalid), errors.As(err, &plain):
+		return true
+	case errors.As(err, &alert) && (alert.Op == "remote error" || alert.Op == "local error"):
+		return !strings.Contains(alert.Error(), "internal error") // a TLS alert
+	}
+	return false
+}
+
+// OutcomeOf returns the outcome of a request with this error.
+func OutcomeOf(err error) Outcome { return VerdictOf(err).Outcome }
+
+// MayRetry is Verdict.Retry, for a Retry.
+func MayRetry(err error) bool { return VerdictOf(err).Retry }
+
+// MayRetryLater is Verdict.Later, for a Retry.
+func MayRetryLater(err error) bool { return VerdictOf(err).Later }
 
 // Errors of package conn, which callers compare.
 var (
@@ -101,25 +159,10 @@ func Redirected(err error) error {
 	return err
 }
 
-// NeedsOperator reports whether a request fails until an operator changes something. Examples are a
-// missing permission, an untrusted certificate, full memory, an unexpected reply, and one shard of a
-// cluster in place of a single server. The request was not applied, or its reply was unexpected.
-// readiness.State uses IsTemporary, too.
-func NeedsOperator(err error) bool {
-	if _, odd := errors.AsType[*ReplyError](err); odd {
-		return true
-	}
-	if few := noQuorum(err); few != nil {
-		return few.Permanent
-	}
-	outcome := OutcomeOf(err)
-	return (outcome == Unreplicated || outcome == Refused || outcome == Moved || outcome == Unsent) && !IsTemporary(err)
-}
-
 // Log writes a failure: at logr's error level if it needs an operator, otherwise as
 // information.
 func Log(log logr.Logger, err error, message string, keysAndValues ...any) {
-	if NeedsOperator(err) {
+	if VerdictOf(err).Operator {
 		log.Error(err, message, keysAndValues...)
 		return
 	}
@@ -132,91 +175,5 @@ func IsRefused(err error) bool {
 	return errors.As(err, &refused)
 }
 
-// IsUnsent reports whether nothing was sent.
-func IsUnsent(err error) bool {
-	_, is := errors.AsType[*conn.UnsentError](err)
-	return is
-}
-
-// IsTransient reports whether the server refuses only for now, for example while it loads
-// its data, and has done nothing.
-func IsTransient(err error) bool {
-	if _, redirected := errors.AsType[*movedError](err); redirected {
-		return true
-	}
-	return HasCode(err, "LOADING", "BUSY", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "max number of clients")
-}
-
-// IsExhausted reports whether the server has too little memory, disk or replicas, and has done
-// nothing: it refuses the first write of a script or none. The duration is unknown.
-func IsExhausted(err error) bool { return HasCode(err, "OOM", "MISCONF", "NOREPLICAS") }
-
 // HasCode reports whether the server refused with one of these codes.
 func HasCode(err error, codes ...string) bool { return conn.HasCode(err, codes...) }
-
-// MayBeApplied reports whether the failed request may have changed something. A script
-// that fails after a write is not rolled back.
-func MayBeApplied(err error) bool {
-	switch OutcomeOf(err) {
-	case Unknown, Unreplicated:
-		return true
-	case Refused:
-		return !IsTransient(err) && !IsExhausted(err)
-	default:
-		return false
-	}
-}
-
-// MayRetry reports whether sending the same request again may help.
-func MayRetry(err error) bool {
-	if few := noQuorum(err); few != nil {
-		return !few.Permanent
-	}
-	return !IsPermanent(err) && (errors.Is(err, ErrUnknown) || IsUnsent(err) || IsTransient(err))
-}
-
-// IsPermanent reports whether no connection can be made before an operator changes
-// something.
-func IsPermanent(err error) bool {
-	if few := noQuorum(err); few != nil {
-		return few.Permanent
-	}
-	if !IsUnsent(err) {
-		return false
-	}
-	var (
-		verification *tls.CertificateVerificationError
-		authority    x509.UnknownAuthorityError
-		host         x509.HostnameError
-		invalid      x509.CertificateInvalidError
-		plain        tls.RecordHeaderError
-		alert        *net.OpError
-	)
-	switch {
-	case errors.Is(err, ErrNoHistory):
-		return true
-	case IsRefused(err):
-		return !IsTransient(err) && !IsExhausted(err) // the password, the rights, the number of the database
-	case errors.As(err, &verification), errors.As(err, &authority), errors.As(err, &host), errors.As(err, &invalid), errors.As(err, &plain):
-		return true
-	case errors.As(err, &alert) && (alert.Op == "remote error" || alert.Op == "local error"):
-		return !strings.Contains(alert.Error(), "internal error") // a TLS alert
-	}
-	return false
-}
-
-// MayRetryLater reports whether sending the same request again may help a caller that
-// can wait until the server has enough memory, disk space or replicas.
-func MayRetryLater(err error) bool { return MayRetry(err) || IsExhausted(err) }
-
-// IsTemporary reports whether a later call may succeed without an operator's help.
-func IsTemporary(err error) bool {
-	if errors.Is(err, ErrClosed) {
-		return false
-	}
-	// The replicas may be back soon. The server refuses WAIT if the user may not use it, and also if
-	// the server is demoted meanwhile.
-	_, delayed := errors.AsType[*DelayError](err)
-	replicas := errors.Is(err, ErrNotReplicated) && (!IsRefused(err) || HasCode(err, "UNBLOCKED"))
-	return MayRetry(err) || replicas || delayed
-}

@@ -695,7 +695,7 @@ func TestFault18_DemotedWhileReplicasAreAwaited(t *testing.T) {
 		w := wire.NewServer(*rdb.Options(), wire.Node{}, cfg)
 		defer w.Close()
 		answer, err := w.Send(t.Context(), "", script.WithSource().Replicated(100*time.Millisecond).Marked("mark"), time.Second)
-		if !errors.Is(err, wire.ErrNotReplicated) || wire.OutcomeOf(err) != wire.Unreplicated || !wire.IsTemporary(err) {
+		if !errors.Is(err, wire.ErrNotReplicated) || wire.OutcomeOf(err) != wire.Unreplicated || !wire.VerdictOf(err).Temporary {
 			t.Errorf("the request: %v, %v", answer, err)
 		}
 	})
@@ -773,7 +773,7 @@ func TestFault70_OneLoginADial(t *testing.T) {
 				w := connect(t, opt, func() {}, func() {})
 				defer w.Close()
 				for range 10 {
-					if err := ping(t, w, time.Second); !wire.IsPermanent(err) {
+					if err := ping(t, w, time.Second); !wire.VerdictOf(err).Operator {
 						t.Errorf("PING = %v", err)
 					}
 				}

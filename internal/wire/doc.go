@@ -44,6 +44,6 @@
 //	                              called, because messages may have been missed
 //	the subscription is up but    a self-test fails: the count of receivers is not
 //	delivers nothing              trusted, and the connection is replaced
-//	a certificate, password or    MayRetry and IsTemporary are false
+//	a certificate, password or    Verdict.Retry and Verdict.Temporary are false
 //	right is wrong or missing
 package wire

@@ -66,7 +66,7 @@ func (r *Retry) Do(ctx context.Context, worthIt func(error) bool, try func() err
 // error of Do.
 func (r *Retry) pause(ctx context.Context, err error) error {
 	var late interface{ Timeout() bool }
-	if (r.cut || ctx.Err() != nil) && r.why != nil && IsUnsent(err) && errors.As(err, &late) && late.Timeout() {
+	if (r.cut || ctx.Err() != nil) && r.why != nil && OutcomeOf(err) == Unsent && errors.As(err, &late) && late.Timeout() {
 		err = r.why // more useful than the error of a try that had only a moment
 		if ctx.Err() != nil {
 			err = errors.Join(ctx.Err(), err)

@@ -49,7 +49,7 @@ func (s *Server) refuseShard(ctx context.Context, scan Scan) error {
 		return nil
 	}
 	answer, _, err := s.ask(ctx, scan, Command("cluster", "info"))
-	if err != nil && (!IsRefused(err) || IsUnsent(err) || MayRetry(err)) {
+	if v := VerdictOf(err); err != nil && (v.Outcome != Refused || v.Retry) {
 		return err
 	}
 	for line := range strings.Lines(Text(answer)) {

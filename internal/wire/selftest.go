@@ -187,7 +187,7 @@ func (s *Subscription) publishToSelf() (receipt, error) {
 	ctx, cancel := context.WithTimeout(s.ctx, echoWithin)
 	defer cancel()
 	switch err := a.Err; {
-	case IsRefused(err) && !IsTransient(err) && !IsExhausted(err) && !HasCode(err, "MOVED"): // which is about this channel
+	case IsRefused(err) && !MayRetryLater(err) && !HasCode(err, "MOVED"): // which is about this channel
 		return receiptRefused, err
 	case err != nil:
 		return receiptUnknown, err

@@ -171,11 +171,11 @@ func noPrimary(views []View) error {
 	var last error
 	for _, v := range views {
 		all = append(all, fmt.Sprintf("%s: %v", v.Sentinel, v.Err))
-		if last == nil || IsPermanent(NotSent(last)) {
+		if last == nil || VerdictOf(NotSent(last)).Operator {
 			last = v.Err
 		}
 	}
-	if !IsPermanent(NotSent(last)) {
+	if !VerdictOf(NotSent(last)).Operator {
 		last = nil
 	}
 	return &noSentinelError{strings.Join(all, "; "), last}
