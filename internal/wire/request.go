@@ -21,8 +21,12 @@ type Request struct {
 	Attached any // of a Wire that is made of others; this package does not use it
 }
 
-// anyCommand runs the command in its arguments, so that the reply names the request.
-var anyCommand = Naming("return redis.pcall(unpack(ARGV))")
+// anyCommand runs the command in its arguments, so that the reply names the request. A refusal names the command.
+var anyCommand = Naming(`local a = redis.pcall(unpack(ARGV))
+if type(a) == 'table' and a.err then
+  a.err = a.err .. ' (' .. ARGV[1] .. ')'
+end
+return a`)
 
 // Command returns a request that sends a command. With a key, see On, it is sent to the server that has the key.
 func Command(args ...any) Request {

@@ -91,11 +91,10 @@ func (d *Dialer) patience() time.Duration {
 }
 
 func (d *Dialer) patienceLocked() time.Duration {
-	most := d.opt.Redis.DialTimeout / 3
 	if d.took == 0 {
-		return most
+		return d.opt.Redis.DialTimeout
 	}
-	return min(max(4*d.took, leastRedial), most)
+	return min(max(4*d.took, leastRedial), d.opt.Redis.DialTimeout/3)
 }
 
 // begin begins a dial, unless another one helps nothing yet. It calls result once, on another goroutine.

@@ -223,8 +223,10 @@ func (l *Line) connected(began time.Duration, p *Pipe, err error) {
 	case errors.Is(err, errGivenUp):
 		l.nextDial = 0
 		l.dialIfWanted()
-		fallthrough
+		l.mu.Unlock()
+		return
 	case err != nil && l.dials.underWay(): // another one may succeed
+		l.failure = err
 		l.mu.Unlock()
 		return
 	case err != nil:
