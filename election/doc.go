@@ -70,10 +70,7 @@
 //	                 end leadership. The old connections need not work after it, if new ones
 //	                 can be made.
 //	candidate        One check per 1.1 LeaseDurations, in case a message was lost.
-//	Client           One subscription, which is pinged after 10 s of silence. While a
-//	                 candidate queues, the ping comes after 60 times the shortest
-//	                 LeaseDuration, if that is longer. TCP probes a silent connection every
-//	                 10 s.
+//	Client           One subscription, which is pinged every 10 s.
 //
 // # Bounds
 //

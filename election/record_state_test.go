@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	me       = "nl1:ALIVE.1.t/me"
-	living   = "nl1:ALIVE.2.t/living"
+	me       = "nl1:ALIVE.1/me"
+	living   = "nl1:ALIVE.2/living"
 	stranger = "a foreign client"
 
 	leaderToken   = "1700000000000000"

@@ -34,8 +34,8 @@ func (le *LeaderElector) Resign(ctx context.Context) error {
 // candidate to the head of the queue and then resigns like Resign. If no candidate has the
 // identity, the error is ErrNoCandidate, and this replica remains the leader. While the work
 // drains, no other candidate passes the chosen one, not even one that rejoins at an older
-// place. Only a later TransferTo puts another candidate first. If no message reaches the
-// candidate at the release, the next one leads. If the server does not answer, TransferTo does not resign.
+// place. Only a later TransferTo puts another candidate first. If the candidate does not
+// answer within a second of the release, the next one leads. If the server does not answer, TransferTo does not resign.
 func (le *LeaderElector) TransferTo(ctx context.Context, identity string) error {
 	now, err := le.mine()
 	if err == nil {

@@ -68,7 +68,7 @@ func TestFault07_52_TermsEnd(t *testing.T) {
 			r.other.Partition()
 			r.other.Cut()
 			return r.a.le.TransferTo(r.Context(), "b")
-		}, cause: election.ErrResigned, next: "c"},
+		}, cause: election.ErrResigned, within: time.Second, next: "c"},
 		"a candidate is stopped before": {end: func(r *reign) error {
 			r.b.stop()
 			return r.resign()

@@ -42,8 +42,8 @@ type watch struct {
 const (
 	// leaderLooks is the number of lease durations after which a record is read without
 	// a message. A candidate that is alone on its Client checks the queue once per 1.1 lease
-	// durations. These checks, these reads and the pings (silentTTLs) together must be less
-	// than one command per lease duration.
+	// durations. These checks and these reads together must be less than one command per lease
+	// duration.
 	leaderLooks = 60
 
 	// leaderMoment is the shortest time between a message and the read.

@@ -74,11 +74,11 @@
 //	               ends them up to 20 ms earlier (LeaseConfig.ValidFor). With a TTL below
 //	               2 s, they survive an outage that is shorter by as much.
 //	dead holder    The next waiter gets the lock one TTL and one round trip after the holder's
-//	               last renewal. Only the TTL of the dead holder's lease counts, for
+//	               last renewal, or a second later if other waiters of that process are ahead. Only the TTL of the dead holder's lease counts, for
 //	               readers and writers.
-//	dead waiter    It does not delay others when its connection is closed. A frozen process
-//	               delays the queue by one second: it does not confirm its grant, and then all
-//	               its waiters are skipped. Up to 32 more frozen processes cost 0.25 s together.
+//	dead waiter    A dead or frozen process delays the queue by one second, once: it does not
+//	               confirm a grant, and then all its waiters are skipped until it sends a
+//	               request. Up to 32 more such processes cost 0.25 s together.
 //	many leases    Acquire, renew and release of a ReentrantMutex or RWMutex cost the same
 //	               however many leases exist.
 //
@@ -121,10 +121,12 @@
 //	to write                   wait for each other. Otherwise it is granted.
 //	a downgrade gets no reply  It is sent again. If the error is ErrUnknown, do not write.
 //	a key has another type     ErrWrongKind. A renewal uses only the key of the lock: ErrLeaseLost.
-//	a waiting writer dies      If its connection is closed, the next reader passes it at once.
-//	                           Otherwise it does so after the writer has missed three checks.
+//	a waiting writer dies      The next reader passes it after the writer has missed three checks,
+//	                           or has not confirmed a grant.
 //	a message is lost          Each waiter checks once per 1.1 TTL, at least 1.1 s apart.
 //	the subscription breaks    All waiters check when it is back.
+//	a live process is taken    Its next request ends that. The first of its waiters that finds its
+//	for dead                   place lost makes the others check. All join again at their old places.
 //	scripts are flushed        They are sent again with their source.
 //	the server is busy,        The request is sent again. Nothing was applied.
 //	loading or read-only

@@ -134,7 +134,7 @@ func TestFault62_NoSecretsInLogsAndErrors(t *testing.T) {
 	e.unlock(waiter.granted())
 
 	// A value of this library in a reply that the script never returns, and keys of another type.
-	e.Raw.Set(t.Context(), e.key("odd", "lock"), "nl1:"+a.Process()+".1.t", time.Minute)
+	e.Raw.Set(t.Context(), e.key("odd", "lock"), "nl1:"+a.Process()+".1", time.Minute)
 	e.Raw.SAdd(t.Context(), e.key("kind", "lock"), "nl1:"+a.Process())
 	e.Raw.SAdd(t.Context(), e.key("kind2", "fence"), "x")
 	for _, name := range []string{"odd", "kind", "kind2"} {

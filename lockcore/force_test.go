@@ -351,10 +351,10 @@ func TestForceReleaseWithoutARemark(t *testing.T) {
 // heldStates are the states of a held lock.
 func heldStates() map[string]keyState {
 	const (
-		one, same = "ns1:ALIVE.1.t.r/one a", "ns1:ALIVE.2.t.r/one b"
-		two       = "ns1:ALIVE.3.t.r/two c"
-		once      = "ns1:ALIVE.1.t.w/one a"
-		again     = "ns1:ALIVE.2.t.w/one b"
+		one, same = "ns1:ALIVE.1.r/one a", "ns1:ALIVE.2.r/one b"
+		two       = "ns1:ALIVE.3.r/two c"
+		once      = "ns1:ALIVE.1.w/one a"
+		again     = "ns1:ALIVE.2.w/one b"
 		minute    = time.Minute
 	)
 	of := func(entries ...ownedEntry) keyState { return keyState{entries: entries} }
@@ -372,7 +372,7 @@ func heldStates() map[string]keyState {
 		"a reader twice":             of(entryOf(one, time.Hour), entryOf(same, minute)),
 		"two readers":                of(entryOf(one, time.Hour), entryOf(same, minute), entryOf(two, minute/2)),
 		"the second reader":          of(entryOf(two, minute/2)),
-		"a writer":                   of(entryOf("ns1:ALIVE.4.t.w/three d", minute)),
+		"a writer":                   of(entryOf("ns1:ALIVE.4.w/three d", minute)),
 	}
 }
 
@@ -402,7 +402,7 @@ func TestForceInEveryState(t *testing.T) {
 		heard := e.hears("noonlock:ch:ALIVE")
 		k := e.scriptKeys("orders")
 		forced, releases := e.key("orders", "forced"), e.key("orders", "releases")
-		queue := []string{living, "ns1:ALIVE.5.t.w/five e", "ns1:ALIVE.6.t.r/six f", "nl1:ALIVE.7.t/seven"}
+		queue := []string{living, "ns1:ALIVE.5.w/five e", "ns1:ALIVE.6.r/six f", "nl1:ALIVE.7/seven"}
 		establish := func(s keyState) {
 			must(e, e.Raw.Del(e.Context(), forced, releases).Err())
 			s.queue = queue

@@ -56,7 +56,7 @@ func TestManyDeadWaitersBeforeAReader(t *testing.T) {
 		later := time.Now().Add(time.Hour).UnixMilli()
 		_, err := e.Raw.Pipelined(e.Context(), func(p redis.Pipeliner) error {
 			for i := range 2500 {
-				id := fmt.Sprintf("ns1:DEADDEADDEAD.%d.t.r/dead dead", i)
+				id := fmt.Sprintf("ns1:DEADDEADDEAD.%d.r/dead dead", i)
 				p.ZAdd(e.Context(), e.key("orders", "queue"), redis.Z{Score: float64(i), Member: id})
 				p.HSet(e.Context(), e.key("orders", "seen"), id, later)
 			}
@@ -81,7 +81,7 @@ func TestManyEndedEntries(t *testing.T) {
 			kept := e.try(reads{e.rw(c, "orders", "kept", cfg)})
 			_, err := e.Raw.Pipelined(e.Context(), func(p redis.Pipeliner) error {
 				for i := range 1200 {
-					p.Eval(e.Context(), source, keys, argv("owned_acquire", fmt.Sprintf("ns1:GONE.%d.u.r/gone-%d id", i, i%20), 500, "try", 3600000, 0)...)
+					p.Eval(e.Context(), source, keys, argv("owned_acquire", fmt.Sprintf("ns1:GONE.%d.r/gone-%d id", i, i%20), 500, "try", 3600000, 0)...)
 				}
 				return nil
 			})
@@ -198,7 +198,7 @@ func TestFault65_ManyEntries(t *testing.T) {
 		sha[script] = e.Raw.ScriptLoad(e.Context(), source).Val()
 	}
 	for what, entry := range map[string]string{
-		"writes": "ns1:ALIVE.%d.u.w/me id", "reads": "ns1:ALIVE.%d.u.r/me id", "waits for readers": "ns1:ALIVE.%d.u.r/reader-%[1]d id",
+		"writes": "ns1:ALIVE.%d.w/me id", "reads": "ns1:ALIVE.%d.r/me id", "waits for readers": "ns1:ALIVE.%d.r/reader-%[1]d id",
 	} {
 		run := func(key string, from, to int, verbs ...string) {
 			k := e.scriptKeys(key)
@@ -207,7 +207,7 @@ func TestFault65_ManyEntries(t *testing.T) {
 					for _, verb := range verbs {
 						mine, keys := fmt.Sprintf(entry, i), k
 						if what == "waits for readers" && from == 0 {
-							mine = fmt.Sprintf("ns1:OTHER.%d.u.w/writer id", i)
+							mine = fmt.Sprintf("ns1:OTHER.%d.w/writer id", i)
 						}
 						args, script := []any{mine, 600000 + i, verb}, "owned_acquire"
 						switch verb {

@@ -102,18 +102,12 @@ func TestFault32_KindsExcludeEachOther(t *testing.T) {
 	})
 }
 
-// A dead waiter keeps a free name for its kind no longer than a grant that it does not confirm, and not at all if
-// its connection is closed.
+// A dead waiter keeps a free name for its kind no longer than a grant that it does not confirm.
 func TestFault32_DeadWaiterOfAnotherKind(t *testing.T) {
 	inBubble(t, func(e *env) {
 		c, cfg := e.Client("a"), ttl(10*time.Second)
-		for dead, m := range map[string]locker{"ns1:DEAD.1.%s.w/owner id": e.mutex(c, "one", cfg), "nl1:DEAD.1.%s/id": e.reentrant(c, "two", "me", cfg)} {
-			queue := func(trusted string) {
-				(&timed{env: e, now: time.Now()}).fillQueue(m.Name(), fmt.Sprintf(dead, trusted), time.Duration(0), time.Minute)
-			}
-			queue("t")
-			e.unlock(e.try(m))
-			queue("u")
+		for dead, m := range map[string]locker{"ns1:DEAD.1.w/owner id": e.mutex(c, "one", cfg), "nl1:DEAD.1/id": e.reentrant(c, "two", "me", cfg)} {
+			(&timed{env: e, now: time.Now()}).fillQueue(m.Name(), dead, time.Duration(0), time.Minute)
 			for range 2 {
 				call(m.TryLock(e.Context())).MustFail(e, lockcore.ErrWrongKind)
 				e.Pass(400 * time.Millisecond)

@@ -209,7 +209,7 @@ func TestFault60_RightsThatAreMissing(t *testing.T) {
 func TestOwnedLockWithoutRights(t *testing.T) {
 	t.Parallel()
 	e := realEnv(t)
-	const mine = "ns1:ALIVE.1.t.w/me id"
+	const mine = "ns1:ALIVE.1.w/me id"
 	source := call(lockcore.ScriptSource("owned_acquire")).Must(e)
 	for _, right := range []string{"-pexpireat", "-zmscore"} {
 		user := redis.NewClient(e.As("user"+right, "~*", "&*", "+@all", right))

@@ -157,8 +157,8 @@ func TestPlacesToTheMillisecond(t *testing.T) {
 		} {
 			of := me
 			if row.script == "owned_acquire" {
-				of = "ns1:ALIVE.1.t.w/me id"
-				e.establish("orders", heldBy("ns1:OTHER.9.t.w/other id"))
+				of = "ns1:ALIVE.1.w/me id"
+				e.establish("orders", heldBy("ns1:OTHER.9.w/other id"))
 			}
 			e.run(row.script, k, of, 500, row.mode, keep.Milliseconds())
 			equal(e, row.script+", "+row.mode+": alive until", e.Raw.HGet(e.Context(), k[3], of).Val(), e.ms(row.until))
@@ -201,13 +201,13 @@ func TestTimersOfTheFirstWaiters(t *testing.T) {
 		} {
 			var queue []any
 			for i, process := range before {
-				attempt := fmt.Sprintf("nl1:%c.%d.u/id", process, i)
+				attempt := fmt.Sprintf("nl1:%c.%d/id", process, i)
 				if process == '?' {
 					attempt = fmt.Sprint(nonsense, i)
 				}
 				queue = append(queue, attempt, -minute+time.Duration(i)*time.Millisecond, minute)
 			}
-			const me = "nl1:M.me.u/id"
+			const me = "nl1:M.me/id"
 			e.fillQueue("orders", append(queue, me, time.Duration(0), minute)...)
 			code := map[bool]string{true: "2", false: "3"}[near]
 			equal(e, "behind "+before, e.run("mutex_acquire", k, me, 60000, "look", keep.Milliseconds()), fmt.Sprintf("[%s 60000 %s %s]", code, e.ms(0), stranger))
@@ -219,7 +219,7 @@ func TestTimersOfTheFirstWaiters(t *testing.T) {
 func TestRecordOfAnElectionIsTakenBack(t *testing.T) {
 	toTheMillisecond(t, func(e *timed) {
 		heard := e.hears("noonlock:leader:board")
-		const me, news = "nl1:ALIVE.1.t/me", "noonlock:leader:board"
+		const me, news = "nl1:ALIVE.1/me", "noonlock:leader:board"
 		keys := e.scriptKeys("orders")
 		record := e.key("orders", "leader")
 		hash := func(text string) string { return fmt.Sprintf("%x", sha1.Sum([]byte(text))) } //nolint:gosec // as in the script
@@ -328,14 +328,14 @@ func TestServerThatStoodStillInAScript(t *testing.T) {
 		return source
 	}
 	const (
-		mine    = "ns1:ALIVE.1.t.r/me id"
-		sibling = "ns1:ALIVE.2.t.r/me id"
-		writer  = "ns1:ALIVE.2.t.w/me id"
-		other   = "ns1:OTHER.3.t.r/other id"
+		mine    = "ns1:ALIVE.1.r/me id"
+		sibling = "ns1:ALIVE.2.r/me id"
+		writer  = "ns1:ALIVE.2.w/me id"
+		other   = "ns1:OTHER.3.r/other id"
 	)
 	slot, another := slotAttempt("ALIVE", "1", "id"), slotAttempt("OTHER", "3", "id")
 	ended, short, long := -time.Second, stop-time.Second, time.Minute // short: over when the script writes
-	const keeps = "ns1:OTHER.9.t.r/keeps id"
+	const keeps = "ns1:OTHER.9.r/keeps id"
 	for _, c := range []struct {
 		name, script string
 		args         []any
@@ -376,7 +376,7 @@ func TestServerThatStoodStillInAScript(t *testing.T) {
 func TestHoldsToTheMillisecond(t *testing.T) {
 	toTheMillisecond(t, func(e *timed) {
 		k := e.scriptKeys("orders")
-		for family, mine := range map[string]string{"mutex": me, "owned": "ns1:ALIVE.1.t.w/me id"} {
+		for family, mine := range map[string]string{"mutex": me, "owned": "ns1:ALIVE.1.w/me id"} {
 			must(e.env, e.Raw.Del(e.Context(), k...).Err())
 			lasts := func(what string) {
 				e.Helper()
@@ -408,14 +408,14 @@ func TestHoldsToTheMillisecond(t *testing.T) {
 func TestEndsOfOwnedEntriesToTheMillisecond(t *testing.T) {
 	toTheMillisecond(t, func(e *timed) {
 		const (
-			mine, sibling, reader = "ns1:ALIVE.1.t.w/me id", "ns1:ALIVE.2.t.w/me id", "ns1:ALIVE.3.t.r/me id"
-			you, yours            = "ns1:ALIVE.1.t.w/you id", "ns1:ALIVE.4.t.r/you id"
+			mine, sibling, reader = "ns1:ALIVE.1.w/me id", "ns1:ALIVE.2.w/me id", "ns1:ALIVE.3.r/me id"
+			you, yours            = "ns1:ALIVE.1.w/you id", "ns1:ALIVE.4.r/you id"
 			ended                 = -time.Millisecond
 		)
 		k := e.scriptKeys("orders")
 		stands := func(entries ...ownedEntry) {
 			e.Helper()
-			const keeps = "ns1:ALIVE.9.t.r/keeps id" // the key
+			const keeps = "ns1:ALIVE.9.r/keeps id" // the key
 			e.establish("orders", keyState{entries: append(entries, entryOf(keeps, time.Hour))})
 			must(e.env, e.Raw.ZRem(e.Context(), k[0], keeps, "n:keeps", "t:"+keeps).Err())
 		}
@@ -516,7 +516,7 @@ func TestGrantsWithoutPublish(t *testing.T) {
 // before. The message says when.
 func TestReleaseBeforeTheEndOfALock(t *testing.T) {
 	toTheMillisecond(t, func(e *timed) {
-		const mine, reader, writer = "ns1:ALIVE.1.t.r/me id", "ns1:ALIVE.2.t.r/other id", "ns1:OTHER.3.t.w/you id"
+		const mine, reader, writer = "ns1:ALIVE.1.r/me id", "ns1:ALIVE.2.r/other id", "ns1:OTHER.3.w/you id"
 		k := e.scriptKeys("orders")
 		ear := e.hears("noonlock:ch:OTHER")
 		for lasts, messages := range map[time.Duration]string{
@@ -536,7 +536,7 @@ func TestReleaseBeforeTheEndOfALock(t *testing.T) {
 // counts it once. Otherwise its owner would have one entry more than it can leave.
 func TestEntriesOfWaiters(t *testing.T) {
 	toTheMillisecond(t, func(e *timed) {
-		const waiter, other = "ns1:ALIVE.1.t.r/me id", "ns1:ALIVE.2.t.r/other id"
+		const waiter, other = "ns1:ALIVE.1.r/me id", "ns1:ALIVE.2.r/other id"
 		k := e.scriptKeys("orders")
 		e.hears("noonlock:ch:ALIVE")
 		e.establish("orders", keyState{entries: []ownedEntry{entryOf(waiter, time.Second), entryOf(other, minute)}})
@@ -552,7 +552,7 @@ func TestEntriesOfWaiters(t *testing.T) {
 func TestScriptsBeforeManyDead(t *testing.T) {
 	toTheMillisecond(t, func(e *timed) {
 		k := e.scriptKeys("orders")
-		for family, form := range map[string]string{"mutex": "nl1:%s.%d.u/id", "owned": "ns1:%s.%d.u.w/owner id"} {
+		for family, form := range map[string]string{"mutex": "nl1:%s.%d/id", "owned": "ns1:%s.%d.w/owner id"} {
 			mine := fmt.Sprintf(form, "ALIVE", 1)
 			for _, row := range []struct {
 				held   bool
@@ -584,7 +584,7 @@ func TestScriptsBeforeManyDead(t *testing.T) {
 // that has ended is not, even if there are more of those than one script removes.
 func TestSweepsOfManyEnded(t *testing.T) {
 	toTheMillisecond(t, func(e *timed) {
-		const mine, stays = "ns1:ALIVE.1.t.r/me id", "ns1:OTHER.1.t.r/stays id"
+		const mine, stays = "ns1:ALIVE.1.r/me id", "ns1:OTHER.1.r/stays id"
 		for _, row := range []struct {
 			ended, left int
 			entries     []ownedEntry
@@ -598,7 +598,7 @@ func TestSweepsOfManyEnded(t *testing.T) {
 			e.establish("orders", keyState{entries: append(row.entries, entryOf(stays, minute))})
 			members := []redis.Z{{Score: float64(countScore + row.ended), Member: "n:gone"}}
 			for i := range row.ended {
-				members = append(members, redis.Z{Score: float64(e.now.UnixMilli() - 2), Member: fmt.Sprintf("ns1:GONE.%d.u.r/gone id", i)})
+				members = append(members, redis.Z{Score: float64(e.now.UnixMilli() - 2), Member: fmt.Sprintf("ns1:GONE.%d.r/gone id", i)})
 			}
 			k := e.scriptKeys("orders")
 			must(e.env, e.Raw.ZAdd(e.Context(), k[0], members...).Err())
@@ -611,28 +611,28 @@ func TestSweepsOfManyEnded(t *testing.T) {
 	})
 }
 
-// After a forced release, the first waiter of each process is called, of at most 32 processes that a message
-// reaches, among the first 1000 waiters.
+// After a forced release, the first waiter of each process is called, of at most 32 processes
+// among the first 1000 waiters.
 func TestForceNotifiesTheFirst(t *testing.T) {
 	toTheMillisecond(t, func(e *timed) {
 		k := e.scriptKeys("orders")
 		ear := e.hears("noonlock:ch:P*")
 		for _, row := range []struct {
-			dead, each, processes int // waiters of a process without a subscription, then some of each process
-			messages              int
-		}{{0, 1, 1, 1}, {5, 3, 2, 2}, {0, 1, 33, 32}, {100, 1, 33, 32}, {999, 1, 1, 1}, {1000, 1, 1, 0}, {998, 2, 2, 1}} {
+			ahead, each, processes int // waiters of one process, then some of each process
+			messages               int
+		}{{0, 1, 1, 1}, {5, 3, 2, 2}, {0, 1, 33, 32}, {100, 1, 33, 31}, {999, 1, 1, 1}, {1000, 1, 1, 0}, {998, 2, 2, 1}} {
 			e.establish("orders", keyState{holder: living})
 			var queue []any
-			if row.dead < 100 {
+			if row.ahead < 100 {
 				queue = append(queue, nonsense, -minute, minute) // it is passed over
 			}
-			for i := range row.dead {
-				queue = append(queue, fmt.Sprintf("nl1:DEAD%d.1.t/id", i), -minute, minute)
+			for i := range row.ahead {
+				queue = append(queue, fmt.Sprintf("nl1:AHEAD.%d/id", i), -minute, minute)
 			}
 			want := []string{}
 			for i := range row.processes {
 				for n := range row.each {
-					attempt := fmt.Sprintf("nl1:P%d.%d.t/id", 10+i, n)
+					attempt := fmt.Sprintf("nl1:P%d.%d/id", 10+i, n)
 					queue = append(queue, attempt, time.Duration(i)*time.Millisecond, minute)
 					if n == 0 && i < row.messages {
 						want = append(want, fmt.Sprintf("noonlock:ch:P%d l noonlock:{orders}:lock %s", 10+i, attempt))

@@ -17,12 +17,12 @@ import (
 )
 
 const (
-	me       = "nl1:ALIVE.1.t/me"
-	living   = "nl1:ALIVE.2.t/living"
-	deaf     = "nl1:DEAD.1.t/deaf"     // known to have no subscription
-	unknown  = "nl1:NOBODY.1.u/maybe"  // not known to have no subscription
-	lapsed   = "nl1:ALIVE.3.t/lapsed"  // without a recent sign of life
-	rival    = "ns1:ALIVE.4.t.w/o id"  // of another kind of lock
+	me       = "nl1:ALIVE.1/me"
+	living   = "nl1:ALIVE.2/living"
+	passed   = "nl1:DEAD.1/passed"     // of a process that did not confirm a grant
+	unknown  = "nl1:NOBODY.1/maybe"    // of a process that was not granted anything yet
+	lapsed   = "nl1:ALIVE.3/lapsed"    // without a recent sign of life
+	rival    = "ns1:ALIVE.4.w/o id"    // of another kind of lock
 	nonsense = "someone else entirely" // not of this library
 	stranger = "a foreign client"
 )
@@ -56,7 +56,7 @@ type keyState struct {
 
 // slotAttempt returns an attempt of a Semaphore.
 func slotAttempt(process, number, identity string) string {
-	return "np1:" + process + "." + number + ".t.p/- " + identity
+	return "np1:" + process + "." + number + ".p/- " + identity
 }
 
 // heldBy returns the state in which an attempt of any kind holds the lock for a minute.
@@ -69,16 +69,16 @@ func heldBy(attempt string, queue ...string) keyState {
 
 // mutexStates are the states in which an attempt of a mutex may find a name.
 func mutexStates() []keyState {
-	return combine(me, []keyState{{}, {holder: me}, {holder: "nl1:ALIVE.9.t/holder"}, {holder: stranger}, {other: "hash"}}, [][]string{
+	return combine(me, []keyState{{}, {holder: me}, {holder: "nl1:ALIVE.9/holder"}, {holder: stranger}, {other: "hash"}}, [][]string{
 		nil,
 		{me},
 		{living},
 		{living, me},
 		{me, living},
-		{deaf, lapsed, me},
-		{deaf, lapsed, nonsense},
+		{passed, lapsed, me},
+		{passed, lapsed, nonsense},
 		{lapsed, unknown, living, me},
-		{me, deaf, rival, living},
+		{me, passed, rival, living},
 		{lapsed, rival},
 	})
 }
@@ -86,7 +86,7 @@ func mutexStates() []keyState {
 // ownedStates are the states in which an attempt of owner `me` may find a name.
 func ownedStates(mine string) []keyState {
 	attempt := func(process, number, mode, owner string) string {
-		return "ns1:" + process + "." + number + ".t." + mode + "/" + owner + " id"
+		return "ns1:" + process + "." + number + "." + mode + "/" + owner + " id"
 	}
 	minute := time.Minute
 	entry := func(a string) ownedEntry { return entryOf(a, minute) }
@@ -123,16 +123,16 @@ func ownedStates(mine string) []keyState {
 		locks = append(locks, keyState{entries: entries})
 	}
 	living, alive := attempt("ALIVE", "4", "w", "living"), attempt("ALIVE", "5", "r", "alive")
-	deafToo, late := attempt("DEAD", "1", "w", "deaf"), "ns1:ALIVE.6.t.w/lapsed lapsed"
+	passedToo, late := attempt("DEAD", "1", "w", "passed"), "ns1:ALIVE.6.w/lapsed lapsed"
 	return combine(mine, locks, [][]string{
 		nil,
 		{mine},
 		{living, alive},
 		{living, mine},
 		{mine, living},
-		{deafToo, late, mine, nonsense, lapsed, deaf},
+		{passedToo, late, mine, nonsense, lapsed, passed},
 		{late, me},
-		{deafToo, late, living, alive},
+		{passedToo, late, living, alive},
 		{alive, mine, living},
 	})
 }
@@ -160,16 +160,16 @@ func slotStates(mine string) []keyState {
 		locks = append(locks, keyState{entries: entries})
 	}
 	living, alive := slotAttempt("ALIVE", "4", "living"), slotAttempt("ALIVE", "5", "alive")
-	deafToo, late := slotAttempt("DEAD", "1", "deaf"), slotAttempt("ALIVE", "6", "lapsed")
+	passedToo, late := slotAttempt("DEAD", "1", "passed"), slotAttempt("ALIVE", "6", "lapsed")
 	return combine(mine, locks, [][]string{
 		nil,
 		{mine},
 		{living, alive},
 		{living, mine},
 		{mine, living},
-		{deafToo, late, mine, nonsense, lapsed, deaf},
+		{passedToo, late, mine, nonsense, lapsed, passed},
 		{late, me},
-		{deafToo, late, living, alive},
+		{passedToo, late, living, alive},
 	})
 }
 
@@ -268,6 +268,9 @@ func (e *env) establish(name string, s keyState) {
 				until = now.Add(-time.Minute)
 			}
 			p.HSet(e.Context(), k[3], id, until.UnixMilli())
+			if strings.Contains(id, "DEAD") {
+				p.HSet(e.Context(), k[3], "!", "DEAD -17\n")
+			}
 		}
 		if s.queue != nil {
 			// The queue ends no earlier than the time of its last entry, not even by a
@@ -386,8 +389,8 @@ func TestScriptsTwiceInEveryState(t *testing.T) {
 		states []keyState
 	}{
 		"mutex": {me, mutexStates()},
-		"write": {"ns1:ALIVE.1.t.w/me id", ownedStates("ns1:ALIVE.1.t.w/me id")},
-		"read":  {"ns1:ALIVE.1.t.r/me id", ownedStates("ns1:ALIVE.1.t.r/me id")},
+		"write": {"ns1:ALIVE.1.w/me id", ownedStates("ns1:ALIVE.1.w/me id")},
+		"read":  {"ns1:ALIVE.1.r/me id", ownedStates("ns1:ALIVE.1.r/me id")},
 		"slot":  {slotAttempt("ALIVE", "1", "id"), slotStates(slotAttempt("ALIVE", "1", "id"))},
 	} {
 		t.Run(kind, func(t *testing.T) {
@@ -584,7 +587,7 @@ func checkRun(e *env, where, mine string, r scriptRun, state keyState, before, a
 		}
 		granted = true
 		if strings.Contains(attempt, "DEAD") || strings.HasSuffix(attempt, "lapsed") || attempt[:4] != mine[:4] {
-			complain("granted to a process without a subscription, or of another kind")
+			complain("granted to a dead process, or of another kind")
 		}
 		if after.until[attempt] > after.now+1500 {
 			complain("an unconfirmed grant of more than a second")
@@ -754,13 +757,13 @@ func TestPromotionsToTheMillisecond(t *testing.T) {
 			{name: "a free lock", queue: line(mine...), answer: "-1", first: unknown},
 			{name: "it does not wait", holder: me, queue: line(), answer: "0", first: unknown},
 			{name: "nothing is known of it", holder: me, queue: line(living, -behind, nil), answer: "0", first: unknown},
-			{name: "it is of another kind", holder: me, queue: line("ns1:ALIVE.4.t.w/living", -behind, minute), answer: "0", first: unknown},
+			{name: "it is of another kind", holder: me, queue: line("ns1:ALIVE.4.w/living", -behind, minute), answer: "0", first: unknown},
 			{name: "it is the head", holder: me, queue: mine, answer: "1", place: now, first: living},
 			{name: "it was moved before", holder: me, queue: mine, moved: 5, answer: "1", place: -5, first: living},
 			{name: "it is not the head", holder: me, queue: line(mine...), answer: "1", place: now, first: living, notified: true},
 			{name: "it is behind one that was moved", holder: me, queue: line(mine...), moved: 5, answer: "1", place: now, first: living, notified: true},
 			{name: "that was moved later", holder: me, queue: line(mine...), moved: ahead, answer: "1", place: -ahead - 1, first: living, notified: true},
-			{name: "the first one has lapsed", holder: me, queue: line(append([]any{"nl1:ALIVE.9.t/living", -2 * behind, -behind}, mine...)...), answer: "1", place: now, first: living, notified: true},
+			{name: "the first one has lapsed", holder: me, queue: line(append([]any{"nl1:ALIVE.9/living", -2 * behind, -behind}, mine...)...), answer: "1", place: now, first: living, notified: true},
 		} {
 			e.establish("orders", keyState{holder: row.holder})
 			e.fillQueue("orders", row.queue...)

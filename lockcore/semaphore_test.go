@@ -218,7 +218,7 @@ func TestManySlots(t *testing.T) {
 	}
 	var dead []redis.Z
 	for i := range 1001 {
-		dead = append(dead, redis.Z{Score: float64(i), Member: fmt.Sprintf("np1:DEAD.%d.u.p/- id", i)})
+		dead = append(dead, redis.Z{Score: float64(i), Member: fmt.Sprintf("np1:DEAD.%d.p/- id", i)})
 	}
 	must(e, e.Raw.ZAdd(e.Context(), k[2], dead...).Err())
 	if again := fmt.Sprint(run("owned_resize", append(k[:4:4], k[5]), 1001, 604800000, "noonlock:ch:")); again != "[1000 0]" {

@@ -277,7 +277,7 @@ func (m *partsModel) check(where string) {
 func (m *partsModel) join() *seat {
 	m.Helper()
 	m.begun++
-	s := &seat{me: fmt.Sprintf("nl1:P%d.1.u/replica-%d", m.begun, m.begun), owned: map[string]string{}, back: map[string]string{}}
+	s := &seat{me: fmt.Sprintf("nl1:P%d.1/replica-%d", m.begun, m.begun), owned: map[string]string{}, back: map[string]string{}}
 	answer := m.send(s, "join")
 	if len(answer) != 2 || answer[0] != int64(1) {
 		m.Fatalf("join: %v", answer)

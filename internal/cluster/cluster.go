@@ -524,7 +524,7 @@ func (c *Cluster) install(found *view, err error) (pause time.Duration) {
 	c.report()
 	if changed {
 		c.reattach()
-		c.cfg.Missed()
+		c.cfg.Missed("")
 	}
 	for _, s := range present {
 		s.Subscription().SubscribeAgain()

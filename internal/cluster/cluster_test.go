@@ -29,9 +29,8 @@ func connectClusterOf(t *testing.T, opt *redis.Options, failed func(wire.Request
 	defer rdb.Close()
 	w := cluster.New(*rdb.Options(), seeds, wire.Config{
 		Channel: func(name string) string { return "{" + name + "}:to this process" }, Sharded: true,
-		Now: func() time.Duration { return 0 }, Failed: failed, Message: func(string) {}, Missed: func() {},
+		Now: func() time.Duration { return 0 }, Failed: failed, Message: func(string) {}, Missed: func(string) {},
 		Relocated: func(func(string) bool) {},
-		Silence:   func() time.Duration { return time.Minute },
 	})
 	t.Cleanup(w.Close)
 	return w

@@ -23,10 +23,8 @@ func (n named) Up() bool {
 	return s != nil && s.Subscription().Receives(n.channel())
 }
 
-func (n named) Trusted() bool { return n.Up() && n.server().Subscription().Trusted() }
-
 func (n named) Start(ctx context.Context) (stop func()) {
-	stop = n.use(func(m *wire.Subscription, moved bool) func() { return m.ListenTo(n.channel(), moved) })
+	stop = n.use(func(m *wire.Subscription) func() { return m.ListenTo(n.channel(), n.name) })
 	ctx, cancel := context.WithTimeout(ctx, wire.SubscribeWithin)
 	defer cancel()
 	for {
@@ -42,34 +40,23 @@ func (n named) Start(ctx context.Context) (stop func()) {
 	}
 }
 
-func (n named) Suspect(since time.Duration) {
-	if s := n.server(); s != nil {
-		s.Subscription().Suspect(since)
-	}
-}
-
-func (n named) Retest(ctx context.Context) bool {
-	s := n.server()
-	return s != nil && s.Subscription().Retest(ctx) && n.Up()
-}
-
 // Watch watches a channel at the server of the name. After the name has moved, it watches the
 // channel at the new server.
 func (n named) Watch(channel string, nudge func(message string)) (stop func()) {
-	return n.use(func(m *wire.Subscription, _ bool) func() { return m.Watch(channel, nudge) })
+	return n.use(func(m *wire.Subscription) func() { return m.Watch(channel, nudge) })
 }
 
 // A nameUse is a use of the messages about a name. When the name's slot moves, it continues at
 // the new server. Its fields are guarded by cluster.namesMu.
 type nameUse struct {
 	slot   int
-	attach func(m *wire.Subscription, moved bool) (stop func())
+	attach func(m *wire.Subscription) (stop func())
 	at     *wire.Server // nil: none yet
 	stop   func()
 }
 
 // use begins a use, until stop is called.
-func (n named) use(attach func(m *wire.Subscription, moved bool) (stop func())) (stop func()) {
+func (n named) use(attach func(m *wire.Subscription) (stop func())) (stop func()) {
 	c := n.c
 	c.namesMu.Lock()
 	defer c.namesMu.Unlock()
@@ -91,8 +78,7 @@ func (u *nameUse) move(s *wire.Server) {
 		return
 	}
 	u.stop()
-	moved := u.at != nil
-	u.at, u.stop = s, u.attach(s.Subscription(), moved)
+	u.at, u.stop = s, u.attach(s.Subscription())
 }
 
 // reattach moves all uses to the present servers of their slots.

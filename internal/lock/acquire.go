@@ -17,9 +17,8 @@ func (n *Name) begin(ctx context.Context, k Kind, waits bool) (*Attempt, error) 
 		return nil, ended(ctx)
 	}
 	c := n.c
-	number, trusted := c.attempts.Add(1), waits && c.wire.Messages(n.keys.name).Trusted()
-	a := n.attempt(k, number, k.stored(c.process, number, trusted, c.identity))
-	a.trusted = trusted
+	number := c.attempts.Add(1)
+	a := n.attempt(k, number, k.stored(c.process, number, c.identity))
 	if waits {
 		a.wake = make(chan struct{}, 1)
 	}

@@ -90,22 +90,21 @@ func TestReadValue(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		number   uint64
-		trusted  bool
 		identity string
 	}{
-		{1, true, "host-1"},
-		{1<<64 - 1, false, "with / slashes . dots : and spaces"},
-		{36, true, "nl1:X.1.t/forged"},
+		{1, "host-1"},
+		{1<<64 - 1, "with / slashes . dots : and spaces"},
+		{36, "nl1:X.1/forged"},
 	} {
 		for _, want := range []Value{{}, {mode: ModeWrite, Owner: "me"}, {mode: ModeRead, Owner: "a/b.c:d"}} {
 			want.Identity, want.process, want.number = c.identity, "PROCESS", c.number
-			value := kindOf(want).stored("PROCESS", c.number, c.trusted, c.identity)
+			value := kindOf(want).stored("PROCESS", c.number, c.identity)
 			if v, ok := ReadValue(value); !ok || v != want {
 				t.Errorf("%q was read as %+v, %v", value, v, ok)
 			}
 		}
 	}
-	for _, bad := range []string{"", "nl1:", "nl1:a", "nl1:a.b", "nl1:a.b.c", "nl1:a.1.t.x/i", "nl1:a.!.t/i", "nl2:a.1.t/i", "a foreign client", "ns1:a.1.t/me i", "ns1:a.1.t.r/i", "nl1:a.1.t.r/me i", "nl1:a.zzzzzzzzzzzzzz.t/i"} {
+	for _, bad := range []string{"", "nl1:", "nl1:a", "nl1:a.b", "nl1:a.b.c", "nl1:a.1.x/i", "nl1:a.!/i", "nl2:a.1/i", "a foreign client", "ns1:a.1/me i", "ns1:a.1.r/i", "nl1:a.1.r/me i", "nl1:a.zzzzzzzzzzzzzz/i"} {
 		if v, ok := ReadValue(bad); ok || v.Identity != "" {
 			t.Errorf("%q was taken for one of ours and shows %q", bad, v.Identity)
 		}
@@ -113,9 +112,9 @@ func TestReadValue(t *testing.T) {
 }
 
 func FuzzReadValue(f *testing.F) {
-	f.Add("nl1:PROCESS.1.t/identity")
+	f.Add("nl1:PROCESS.1/identity")
 	f.Add("nl1:../")
-	f.Add("ns1:PROCESS.1.t.r/owner identity")
+	f.Add("ns1:PROCESS.1.r/owner identity")
 	f.Fuzz(func(t *testing.T, value string) {
 		p, ok := ReadValue(value)
 		if !ok {
@@ -159,7 +158,7 @@ func TestFault34_OddReplies(t *testing.T) {
 	}
 	for _, good := range []any{
 		"1700000000000000",
-		[]any{int64(2), int64(500), "1", "nl1:P.1.t/a"},
+		[]any{int64(2), int64(500), "1", "nl1:P.1/a"},
 		[]any{int64(3), int64(-1), "1", ""},
 		[]any{int64(4), int64(-2), ""},
 		[]any{int64(5)},
@@ -178,7 +177,7 @@ func TestFault123_TheEarliestEndCounts(t *testing.T) {
 	a := &Attempt{wake: make(chan struct{}, 1)}
 	c := &Client{process: "p", waiting: map[uint64]*Attempt{1: a}}
 	for _, left := range []string{"2000", "1000", "3600000"} {
-		c.receive("h noonlock:{orders}:lock " + left + " nl1:p.1.t/b")
+		c.receive("h noonlock:{orders}:lock " + left + " nl1:p.1/b")
 	}
 	if end := time.Duration(a.endsIn.Load()); end != time.Second {
 		t.Errorf("the waiter looks after %v, want 1s", end)

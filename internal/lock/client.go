@@ -102,8 +102,6 @@ type Attempt struct {
 
 	servedUntil time.Duration // requested end of its place in the queue; zero if unlimited
 
-	trusted bool // the value says that PUBLISH counts this process as a receiver
-
 	token uint64         // of a grant of a quorum, which renewals commit
 	trail *several.Trail // of its requests to the servers of a quorum
 
@@ -127,6 +125,7 @@ type Attempt struct {
 	// unless it is renewed; 0 means no message.
 	wake        chan struct{}
 	look        atomic.Bool
+	wokenAt     atomic.Int64 // time of the last look of all waiters of its name
 	endsIn      atomic.Int64
 	warnedNoTTL bool
 }
@@ -163,7 +162,7 @@ type Kind interface {
 	Release(a *Attempt, withdraw bool) wire.Request
 
 	// stored returns the value that the server stores for an attempt.
-	stored(process string, number uint64, trusted bool, identity string) string
+	stored(process string, number uint64, identity string) string
 }
 
 // A Noticer is a Kind whose renewals may also be answered with 2: the hold is extended, and

@@ -12,8 +12,8 @@ type mutexKind struct{}
 
 func (mutexKind) Label() string { return kindMutex }
 
-func (mutexKind) stored(process string, number uint64, trusted bool, identity string) string {
-	return attemptValue(process, number, trusted, identity)
+func (mutexKind) stored(process string, number uint64, identity string) string {
+	return attemptValue(process, number, identity)
 }
 
 func (mutexKind) Acquire(a *Attempt, mode string) wire.Request {
@@ -62,8 +62,8 @@ func (k ownedKind) Label() string {
 	return kindWrite
 }
 
-func (k ownedKind) stored(process string, number uint64, trusted bool, identity string) string {
-	return ownedValue(k.mode, k.owner, process, number, trusted, identity)
+func (k ownedKind) stored(process string, number uint64, identity string) string {
+	return ownedValue(k.mode, k.owner, process, number, identity)
 }
 
 func (ownedKind) Acquire(a *Attempt, mode string) wire.Request {
@@ -94,8 +94,8 @@ func Slots(n int) Kind { return slotKind{n} }
 
 func (slotKind) Label() string { return kindSemaphore }
 
-func (slotKind) stored(process string, number uint64, trusted bool, identity string) string {
-	return slotValue(process, number, trusted, identity)
+func (slotKind) stored(process string, number uint64, identity string) string {
+	return slotValue(process, number, identity)
 }
 
 func (k slotKind) Acquire(a *Attempt, mode string) wire.Request {
@@ -129,7 +129,7 @@ func (n *Name) Resize(ctx context.Context, size int) error {
 			return err
 		}
 		number := n.c.attempts.Add(1) // the release of an attempt that never asked only serves the queue
-		n.attempt(slotKind{}, number, slotValue(n.c.process, number, false, n.c.identity)).checkLater(time.Duration(in) * time.Millisecond)
+		n.attempt(slotKind{}, number, slotValue(n.c.process, number, n.c.identity)).checkLater(time.Duration(in) * time.Millisecond)
 		answer = list[0]
 	}
 	before, err := r.Number(answer, err)

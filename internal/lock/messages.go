@@ -52,6 +52,7 @@ func (c *Client) handleGrant(name, value string) {
 	default:
 		c.metrics.lapsed.Inc()
 		c.withdrawUnwanted(name, value, p, unanswered)
+		c.wakeAll(name) // if the grant has lapsed, they have lost their places
 	}
 }
 
@@ -73,33 +74,44 @@ func (c *Client) handleHead(value string, left time.Duration) {
 	}
 }
 
-// handleCall handles the message that asks whether this process is frozen. One of its attempts
-// looks: the named one if it still waits, otherwise another one of that lock.
+// handleCall handles the message that asks whether this process is frozen. The named attempt looks. If it has left,
+// all others of that lock do.
 func (c *Client) handleCall(name, value string) {
 	p, ok := ReadValue(value)
 	if !ok || p.process != c.process {
 		return
 	}
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if a := c.waiting[p.number]; a != nil {
+	a := c.waiting[p.number]
+	c.mu.Unlock()
+	if a != nil {
 		a.lookNow()
-		return
+	} else {
+		c.wakeAll(name)
 	}
+}
+
+// wakeAll makes every waiter of a name look, or with "" every waiter. It is called when messages may have been
+// missed, or places in the queue may be lost.
+func (c *Client) wakeAll(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := int64(c.clock.Now())
 	for _, a := range c.waiting {
-		if a.keys.name == name && a.wake != nil {
+		if name == "" || a.keys.name == name {
+			a.wokenAt.Store(now)
 			a.lookNow()
-			return
 		}
 	}
 }
 
-// wakeAll makes every waiter look. It is called when messages may have been missed.
-func (c *Client) wakeAll() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, a := range c.waiting {
-		a.lookNow()
+// rejoins is called before an attempt joins the queue again that has lost its place, as a request shows that was sent at
+// t0. The server may have taken this process for dead, or has lost the queue. So the other waiters of the name may have
+// lost their places, too. They look, unless they were woken since t0.
+func (a *Attempt) rejoins(t0 time.Duration) {
+	if time.Duration(a.wokenAt.Load()) <= t0 {
+		a.c.wakeAll(a.keys.name)
+		a.look.Store(false) // its next request follows
 	}
 }
 
@@ -115,29 +127,4 @@ func (a *Attempt) nudge() {
 	case a.wake <- struct{}{}:
 	default:
 	}
-}
-
-const (
-	// A silent subscription is pinged after minSilence. While calls wait, it is pinged
-	// after silentTTLs times the shortest TTL, if that is longer. Each waiter already looks
-	// once per 1.1 TTL, and an idle waiter must not cost more than one command per TTL. TCP keepalive finds
-	// a dead connection sooner. If only keepalive still works, waiters miss messages and
-	// acquire a lock at their next look. The first such waiter starts a self-test.
-	minSilence = 10 * time.Second
-	silentTTLs = 60
-)
-
-// silence returns how long the subscription may be silent before it is pinged. TCP
-// keepalive finds a broken network sooner. The ping finds a server or proxy that keeps the
-// connection open and does nothing else.
-func (c *Client) silence() time.Duration {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	shortest := time.Duration(0)
-	for _, a := range c.waiting {
-		if a.wake != nil && (shortest == 0 || a.terms.ttl < shortest) {
-			shortest = a.terms.ttl
-		}
-	}
-	return max(minSilence, silentTTLs*shortest)
 }

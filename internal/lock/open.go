@@ -115,13 +115,12 @@ func (c *Client) wireConfig() wire.Config {
 		Holds:    c.holds,
 		Moved: func() {
 			c.keeper.RenewAll()
-			c.wakeAll()
+			c.wakeAll("")
 		},
 		Relocated: func(moved func(name string) bool) {
 			c.keeper.RenewMoved(func(l *lease.Lease) bool { return moved(l.Holder().(holder).a.keys.name) })
 		},
-		Missed:  c.wakeAll,
-		Silence: c.silence,
+		Missed: c.wakeAll,
 	}
 	if c.lockDelay > 0 {
 		cfg.History = c.history

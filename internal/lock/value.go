@@ -18,28 +18,20 @@ const (
 )
 
 // attemptValue returns the text that the server stores for an attempt: the process, the
-// attempt's number, whether PUBLISH's count of receivers is reliable for the process, and
-// the identity. Only the identity may be shown.
-func attemptValue(process string, number uint64, trusted bool, identity string) string {
-	return attemptText("nl1:", process, number, flag(trusted)+"/"+identity)
+// attempt's number and the identity. Only the identity may be shown.
+func attemptValue(process string, number uint64, identity string) string {
+	return attemptText("nl1:", process, number, "/"+identity)
 }
 
 // ownedValue returns an attemptValue with the mode and the owner. The space after the
 // owner is unambiguous, as an owner contains none.
-func ownedValue(mode, owner, process string, number uint64, trusted bool, identity string) string {
-	return attemptText(OwnedTag+":", process, number, flag(trusted)+"."+mode+"/"+owner+" "+identity)
+func ownedValue(mode, owner, process string, number uint64, identity string) string {
+	return attemptText(OwnedTag+":", process, number, "."+mode+"/"+owner+" "+identity)
 }
 
 // slotValue returns an ownedValue of a Semaphore, whose entries have one owner.
-func slotValue(process string, number uint64, trusted bool, identity string) string {
-	return attemptText(SemaphoreTag+":", process, number, flag(trusted)+".p/- "+identity)
-}
-
-func flag(trusted bool) string {
-	if trusted {
-		return ".t"
-	}
-	return ".u"
+func slotValue(process string, number uint64, identity string) string {
+	return attemptText(SemaphoreTag+":", process, number, ".p/- "+identity)
 }
 
 // A Value is the content of a stored value.
@@ -63,16 +55,16 @@ func ReadValue(value string) (v Value, ok bool) {
 	switch {
 	case !found:
 		return Value{}, false
-	case tag == "nl1" && len(parts) == 3:
+	case tag == "nl1" && len(parts) == 2:
 		v.Identity = identity
-	case tag == SemaphoreTag && len(parts) == 4:
+	case tag == SemaphoreTag && len(parts) == 3:
 		v.slots, v.Identity = true, strings.TrimPrefix(identity, "- ")
-	case tag == OwnedTag && len(parts) == 4:
+	case tag == OwnedTag && len(parts) == 3:
 		owner, shown, found := strings.Cut(identity, " ")
 		if !found {
 			return Value{}, false
 		}
-		v.mode, v.Owner, v.Identity = parts[3], owner, shown
+		v.mode, v.Owner, v.Identity = parts[2], owner, shown
 	default:
 		return Value{}, false
 	}

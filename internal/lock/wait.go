@@ -82,7 +82,7 @@ func (alone) wait(ctx context.Context, p *patience, k Kind) (lease *Lease, last 
 	waiting.Inc()
 	defer waiting.Dec()
 	r, err := a.retryAcquire(ctx, modeJoin, 0)
-	for waited := false; ; waited = true {
+	for {
 		if delayed := DelayOf(err); delayed != nil {
 			if err := a.pause(ctx, delayed); err != nil {
 				return nil, last, err
@@ -104,10 +104,7 @@ func (alone) wait(ctx context.Context, p *patience, k Kind) (lease *Lease, last 
 		switch heard := time.Duration(a.grantedAt.Load()); {
 		case err != nil:
 			return nil, last, err
-		case heard == 0:
-			if lease != nil && waited {
-				messages.Suspect(n.terms.ttl) // the grant's message may have been missed
-			}
+		case heard == 0: // no message about a grant has arrived
 		case lease != nil:
 			n.c.metrics.handover.Observe((n.c.clock.Now() - heard).Seconds())
 		case heard > r.t0:
@@ -133,17 +130,7 @@ func (alone) wait(ctx context.Context, p *patience, k Kind) (lease *Lease, last 
 			mode = modeJoin
 		case answerNotQueued:
 			mode = modeJoin
-			if a.trusted && !messages.Retest(ctx) {
-				// The server did not count this process as a receiver, and would skip the
-				// attempt again. A new attempt, which is not trusted, takes the same place.
-				next, err := n.begin(ctx, k, true)
-				if err != nil {
-					return nil, last, err
-				}
-				next.place = a.place
-				a.abandon()
-				a = next
-			}
+			a.rejoins(r.t0)
 		}
 		// A grant that counts only with replicas, or after a delay, is often withdrawn.
 		if early, ok := k.(Early); ok && a.grantedAt.Load() != 0 && n.c.minReplicas == 0 && n.c.lockDelay == 0 {
@@ -172,7 +159,7 @@ func (a *Attempt) await(ctx context.Context, r acquireReply, p *patience) error 
 		return nil
 	}
 	refresh := a.terms.refresh()
-	if messages := a.c.wire.Messages(a.keys.name); !messages.Up() && !messages.Trusted() {
+	if !a.c.wire.Messages(a.keys.name).Up() {
 		refresh = min(refresh, time.Second/2) // no messages arrive
 	}
 	refresh = refresh*9/10 + rand.N(refresh/5) //nolint:gosec // jitter

@@ -237,12 +237,6 @@ func (messages) Start(context.Context) (stop func()) { return func() {} }
 
 func (messages) Up() bool { return false }
 
-func (messages) Trusted() bool { return false }
-
-func (messages) Suspect(time.Duration) {}
-
-func (messages) Retest(context.Context) bool { return false }
-
 // Watch calls nudge, without the text, when a message has arrived from a majority of the servers since the last
 // call. Each server sends one when a lock is free there.
 func (m messages) Watch(channel string, nudge func(message string)) (stop func()) {

@@ -51,8 +51,7 @@ func connect(t *testing.T, faults *lockcoretest.Faults, servers ...*lockcoretest
 		Now:     func() time.Duration { return time.Since(began) },
 		Failed:  func(wire.Request, error) {},
 		Message: func(string) {},
-		Missed:  func() {},
-		Silence: func() time.Duration { return 10 * time.Second },
+		Missed:  func(string) {},
 	}, several.Watchers{
 		Health:   func(int, error) {},
 		Answered: func(int, any, time.Duration) {},

@@ -40,10 +40,11 @@
 //	the server may have lost data with Config.History, a new connection finds that before its first
 //	                              request. Requests that may grant a lease are not sent for a time
 //	a connection is replaced      the subscription is tested: it may be at another server
-//	the subscription fails        it is made again after growing pauses; Config.Missed is
-//	                              called, because messages may have been missed
-//	the subscription is up but    a self-test fails: the count of receivers is not
-//	delivers nothing              trusted, and the connection is replaced
+//	the subscription fails        it is made again after growing pauses; Config.Missed is called for
+//	                              each channel, because messages may have been missed
+//	the subscription is up but    a self-test fails, and the connection is replaced
+//	delivers nothing
+//	the subscription is silent    it is pinged every 10 s, and replaced if nothing arrives for 5 s more
 //	a certificate, password or    Verdict.Retry and Verdict.Temporary are false
 //	right is wrong or missing
 package wire

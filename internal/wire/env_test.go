@@ -63,7 +63,6 @@ func config(message, missed func()) wire.Config {
 		Now:     func() time.Duration { return time.Since(began) },
 		Failed:  func(wire.Request, error) {},
 		Message: func(string) { message() },
-		Missed:  missed,
-		Silence: func() time.Duration { return 10 * time.Second },
+		Missed:  func(string) { missed() },
 	}
 }

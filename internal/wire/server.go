@@ -85,7 +85,7 @@ func NewServer(opt redis.Options, node Node, cfg Config) *Server {
 	s.large = conn.NewLine(o)
 	s.idle = time.AfterFunc(largeIdle, func() { s.large.Abandon(s.large.Now()) })
 	s.idle.Stop() // until it is used
-	o.Replaced = func() { s.messages.retestNow() }
+	o.Replaced = func() { s.messages.doubt() }
 	s.calls = conn.NewLine(o)
 	s.renewals.line.Borrow(s.calls)
 	o.Ready = nil
@@ -175,6 +175,7 @@ func (s *Server) refused(sent time.Duration, err error) {
 	switch {
 	case s.isReplica(err):
 		s.abandon(sent)
+		s.messages.demoted()
 	case s.isCutOff(err):
 		s.Replace(sent)
 	case s.node.Refused != nil:

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"net"
 	"sync"
 	"time"
 
@@ -13,9 +12,9 @@ import (
 )
 
 const (
-	// pongWithin is the time for the first confirmation on a connection, and for the answer to a
-	// ping. After that, the connection is replaced.
-	pongWithin = 5 * time.Second
+	// A connection is pinged every pingEvery, and replaced if nothing arrives for pongWithin more. The first
+	// confirmation must arrive within pongWithin.
+	pingEvery, pongWithin = 10 * time.Second, 5 * time.Second
 
 	// SubscribeWithin is how long a waiter waits for the first subscription, before it joins
 	// the queue without one.
@@ -47,44 +46,29 @@ type Subscription struct {
 	lost     bool                // the loss of the subscription was logged
 
 	// The present connection.
-	pipe    *conn.Pipe              // nil: none
-	fail    context.CancelCauseFunc // closes it
-	up      bool                    // the server has confirmed a channel on it
-	quiet   *time.Timer             // calls silent when nothing has arrived for pongWithin
-	silence time.Duration           // until it did so last
-	ping    bool                    // a ping is to be sent
-	pinged  bool                    // nothing has arrived since one was wanted
+	pipe *conn.Pipe              // nil: none
+	fail context.CancelCauseFunc // closes it
+	up   bool                    // the server has confirmed a channel on it
 
-	// The self-tests of the connection, see selftest.go.
-	tests    int           // that were asked for since the present one began; 0: none is under way
-	tested   time.Duration // when the last one ended, by Config.Now; 0: never
-	echoed   bool          // the message of the present one has arrived
-	found    receipt       // by the last one on the present connection
-	logged   []receipt     // since the count was proved
-	pauses   retry.Backoff // after failures since then
-	replaced time.Time     // when a connection was last replaced on purpose
-	next     *time.Timer   // of what follows a failed test, see act
+	// The self-tests, see selftest.go.
+	doubts      int           // number of replaced connections for requests
+	echoed      bool          // the message of the present test has arrived
+	failedTest  bool          // the last test failed
+	pauses      retry.Backoff // pauses after failed tests
+	demotedPipe *conn.Pipe    // connection that a demotion replaces
+	replaced    time.Time     // time of the last replacement on purpose
 }
 
 // failed is called when the table of slots may be out of date; nil at one server.
 func newSubscription(o conn.Options, requests *conn.Line, failed func(), cfg Config) *Subscription {
-	dial := o.Redis.Dialer
-	o.Redis.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		c, err := dial(ctx, network, addr)
-		if err == nil {
-			probe(c)
-		}
-		return c, err
-	}
 	s := &Subscription{
 		cfg: cfg, dials: conn.NewDialer(o), requests: requests, refused: o.Refused, failed: failed,
-		changed: make(chan struct{}), channels: map[string]*channel{}, pauses: retry.Doubling(retestAfter, longestRetest),
+		changed: make(chan struct{}), channels: map[string]*channel{}, pauses: retry.Doubling(firstPause, longestPause),
 	}
 	if failed == nil {
 		s.failed = func() {}
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
-	s.quiet, s.next = time.AfterFunc(time.Hour, s.silent), time.AfterFunc(time.Hour, s.act) // each use resets them
 	if cfg.Sharded {
 		s.sharded = "s"
 	} else {
@@ -93,24 +77,11 @@ func newSubscription(o conn.Options, requests *conn.Line, failed func(), cfg Con
 	return s
 }
 
-// probe makes TCP detect within half a minute that the other side is gone, although nothing
-// is sent. This costs the server no command.
-func probe(c net.Conn) {
-	if wrapped, ok := c.(interface{ NetConn() net.Conn }); ok { // of TLS
-		c = wrapped.NetConn()
-	}
-	if tcp, ok := c.(*net.TCPConn); ok {
-		_ = tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3})
-	}
-}
-
 // close ends the subscription and waits for its goroutines.
 func (s *Subscription) close() {
 	s.mu.Lock()
 	s.cancel()
 	s.dials.Close()
-	s.next.Stop()
-	s.quiet.Stop()
 	s.mu.Unlock()
 	s.wg.Wait()
 }
@@ -125,13 +96,13 @@ func (s *Subscription) is(f func() bool) bool {
 	return f()
 }
 
-// Start makes the first connection and waits until it was tested or failed, for at most
+// Start makes the first connection and waits until messages arrive or it has failed, for at most
 // SubscribeWithin.
 func (s *Subscription) Start(ctx context.Context) (stop func()) {
 	s.change(s.cfg.Channel(""), func(*channel) {})
 	ctx, cancel := context.WithTimeout(ctx, SubscribeWithin)
 	defer cancel()
-	s.await(ctx, func() bool { return s.lost || s.tested > 0 })
+	s.await(ctx, func() bool { return s.lost || s.up })
 	return func() {}
 }
 
@@ -165,7 +136,7 @@ func (s *Subscription) run() {
 		err := s.listen()
 		s.mu.Lock()
 		began, logged := s.up, s.lost
-		s.pipe, s.up, s.found, s.lost = nil, false, receiptNone, true
+		s.pipe, s.up, s.lost = nil, false, true
 		s.announce()
 		s.mu.Unlock()
 		s.unsent(nil)
@@ -194,12 +165,15 @@ func (s *Subscription) listen() error {
 	defer fail(nil)
 	defer context.AfterFunc(ctx, p.Drop)()
 	s.mu.Lock()
-	s.pipe, s.fail, s.silence, s.ping, s.pinged = p, fail, 0, false, false
-	s.quiet.Reset(pongWithin)
+	s.pipe, s.fail = p, fail
 	s.mu.Unlock()
 	s.wg.Go(func() { fail(s.transmit(ctx, p)) })
+	s.wg.Go(func() { s.test(ctx, p) })
+	quiet := time.AfterFunc(pongWithin, func() { fail(NoAnswer(pongWithin)) })
+	defer quiet.Stop()
 	for {
 		value, err := p.Read()
+		quiet.Reset(pingEvery + pongWithin)
 		refused, ok := errors.AsType[*conn.Refusal](err)
 		switch {
 		case ok && s.cfg.Sharded && HasCode(refused, "MOVED", "CLUSTERDOWN"):
@@ -217,8 +191,10 @@ func (s *Subscription) listen() error {
 	}
 }
 
-// transmit sends what the server needs until the connection ends.
+// transmit sends what the server needs, and pings, until the connection ends.
 func (s *Subscription) transmit(ctx context.Context, p *conn.Pipe) error {
+	ping := time.NewTicker(pingEvery)
+	defer ping.Stop()
 	for {
 		commands, changed := s.unsent(p)
 		if len(commands) > 0 {
@@ -228,26 +204,12 @@ func (s *Subscription) transmit(ctx context.Context, p *conn.Pipe) error {
 		}
 		select {
 		case <-changed:
+		case <-ping.C:
+			if err := p.Send([]any{"ping"}); err != nil {
+				return err
+			}
 		case <-ctx.Done():
 			return nil
 		}
 	}
-}
-
-// silent is called when nothing has arrived for pongWithin. After a silence, it causes a ping. It closes a
-// connection that does not answer, or confirms no channel. It does not write itself, as a write may hang.
-func (s *Subscription) silent() {
-	longest := s.cfg.Silence()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch s.silence += pongWithin; {
-	case s.pipe == nil:
-		return
-	case s.pinged, !s.up && len(s.channels) > 0:
-		s.fail(NoAnswer(pongWithin))
-	case s.silence >= longest:
-		s.ping, s.pinged = true, true
-		s.announce()
-	}
-	s.quiet.Reset(pongWithin)
 }

@@ -25,16 +25,14 @@ func (e *env) publish(t *testing.T, to string) (receivers int64) {
 	return n
 }
 
-// state asserts whether the subscription is up and trusted.
-func state(t *testing.T, s wire.Messages, up, trusted bool) {
+// state asserts whether the subscription is up.
+func state(t *testing.T, s wire.Messages, up bool) {
 	t.Helper()
 	synctest.Wait()
-	if s.Up() != up || s.Trusted() != trusted {
-		t.Errorf("up %v, trusted %v; want %v, %v", s.Up(), s.Trusted(), up, trusted)
-	}
+	testenv.Equal(t, "up", s.Up(), up)
 }
 
-// Start connects, and returns after the self-test, or in its time if no connection is made. Then messages arrive.
+// Start connects, and returns when messages arrive, or in its time if no connection is made.
 func TestSubscriptionStart(t *testing.T) {
 	for _, away := range []bool{false, true} {
 		t.Run(fmt.Sprint("away ", away), func(t *testing.T) {
@@ -48,15 +46,15 @@ func TestSubscriptionStart(t *testing.T) {
 				if took := time.Since(begun); took > 2*time.Second {
 					t.Errorf("Start took %v", took)
 				}
-				state(t, s, !away, !away)
+				state(t, s, !away)
 				e.faults.Heal()
 				time.Sleep(10 * time.Second)
-				state(t, s, true, true)
+				state(t, s, true)
 				if n := e.publish(t, channel); n != 1 || e.messages.Load() != 1 || e.missed.Load() != 1 {
 					t.Errorf("%d receivers, %d messages, Missed was called %d times", n, e.messages.Load(), e.missed.Load())
 				}
 				e.Close()
-				state(t, s, false, false)
+				state(t, s, false)
 			})
 		})
 	}
@@ -105,12 +103,12 @@ func TestSubscriptionIsRestored(t *testing.T) {
 		refused := e.faults.Inject(t, lockcoretest.Fault{Kind: lockcoretest.RefuseDial})
 		e.faults.CutSubscriptions()
 		time.Sleep(time.Second)
-		state(t, s, false, false)
+		state(t, s, false)
 		refused.Lift()
 		calls.Store(0)
 		missed := e.missed.Load()
 		time.Sleep(5 * time.Second)
-		state(t, s, true, true)
+		state(t, s, true)
 		if e.missed.Load() == missed || calls.Swap(0) == 0 {
 			t.Error("missed messages were not reported")
 		}
@@ -120,9 +118,8 @@ func TestSubscriptionIsRestored(t *testing.T) {
 	})
 }
 
-// If a subscription carries no messages, the count of receivers is not trusted. The
-// connection is replaced until a self-test succeeds.
-func TestDeafSubscriptionIsNotTrusted(t *testing.T) {
+// If a subscription carries no messages, its connection is replaced until a self-test succeeds.
+func TestDeafSubscriptionIsReplaced(t *testing.T) {
 	inBubble(t, func(t *testing.T, e *env) {
 		s := e.Messages("")
 		deaf := e.faults.Inject(t, lockcoretest.Fault{Kind: lockcoretest.DropMessage})
@@ -132,15 +129,37 @@ func TestDeafSubscriptionIsNotTrusted(t *testing.T) {
 		if n := e.dials.Load() - dials; n < 2 || n > 10 {
 			t.Errorf("%d connections in a minute", n)
 		}
-		if s.Trusted() {
-			t.Error("trusted, although no message arrives")
-		}
 		deaf.Lift()
 		time.Sleep(3 * time.Minute)
-		state(t, s, true, true)
+		state(t, s, true)
 		dials = e.dials.Load()
 		time.Sleep(10 * time.Minute)
 		testenv.Equal(t, "more connections", e.dials.Load()-dials, 0)
+	})
+}
+
+// A subscription costs a PING every 10 s. If nothing arrives for 5 s more, its connection is replaced.
+func TestSilentSubscriptionIsReplaced(t *testing.T) {
+	inBubble(t, func(t *testing.T, e *env) {
+		isPing := lockcoretest.Command("PING")
+		var pings atomic.Int64
+		_, err := e.faults.Add(lockcoretest.Fault{Kind: lockcoretest.DropRequest, Match: func(cmd []string) bool {
+			if isPing(cmd) {
+				pings.Add(1)
+			}
+			return false
+		}})
+		testenv.Must(t, err)
+		e.Messages("").Start(t.Context())
+		time.Sleep(10*time.Minute + time.Second)
+		testenv.Equal(t, "pings in 10 minutes", pings.Load(), 60)
+		testenv.Equal(t, "subscriptions", e.missed.Load(), 1)
+		lost := e.faults.Inject(t, lockcoretest.Fault{Kind: lockcoretest.SwallowReply, Match: isPing, Count: 1})
+		time.Sleep(13 * time.Second)
+		testenv.Equal(t, "subscriptions 4 s after a lost answer", e.missed.Load(), 1)
+		time.Sleep(2 * time.Second)
+		testenv.Equal(t, "subscriptions 6 s after it", e.missed.Load(), 2)
+		lockcoretest.MustFire(t, lost)
 	})
 }
 
@@ -150,7 +169,7 @@ func TestSubscriptionLeavesAReplica(t *testing.T) {
 	inBubble(t, func(t *testing.T, e *env) {
 		s := e.Messages("")
 		s.Start(t.Context())
-		state(t, s, true, true)
+		state(t, s, true)
 		for _, send := range map[string]func() error{
 			"Send": func() error {
 				_, err := e.Send(t.Context(), "", wire.Command("set", "k", "v"), time.Second)
@@ -165,19 +184,19 @@ func TestSubscriptionLeavesAReplica(t *testing.T) {
 			}
 			e.redis.Server().SetError("")
 			time.Sleep(5 * time.Second)
-			state(t, s, true, true)
+			state(t, s, true)
 			testenv.Equal(t, "new subscriptions", e.missed.Load()-missed, 1)
 		}
 	})
 }
 
-// A new connection for requests may lead to another server than the subscription, so the count of
-// receivers is tested again. The first connections need no such test.
+// A new connection for requests may lead to another server than the subscription, so the subscription is tested
+// again. The first connections need no such test.
 func TestReplacedConnectionIsATest(t *testing.T) {
 	inBubble(t, func(t *testing.T, e *env) {
 		s := e.Messages("")
 		s.Start(t.Context())
-		state(t, s, true, true)
+		state(t, s, true)
 		var tests atomic.Int64
 		e.redis.Server().Server().SetPreHook(func(_ *server.Peer, cmd string, _ ...string) bool {
 			if cmd == "PUBLISH" {

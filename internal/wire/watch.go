@@ -9,12 +9,12 @@ import (
 // A channel carries messages to this process, or to the functions of its watches. Subscription.mu guards
 // its fields.
 type channel struct {
-	listeners int // of messages to this process
+	listeners int    // of messages to this process
+	about     string // name of these messages; "" for all names
 	watches   map[*func(message string)]struct{}
 
 	sent      *conn.Pipe // the connection on which its command was sent last; nil: none
 	confirmed *conn.Pipe // the one on which the server has confirmed it
-	missed    bool       // messages may have been missed before that
 }
 
 func (ch *channel) used() bool { return ch.listeners > 0 || len(ch.watches) > 0 }
@@ -27,11 +27,10 @@ func (s *Subscription) Watch(name string, nudge func(message string)) (stop func
 	return func() { s.change(name, func(ch *channel) { delete(ch.watches, &nudge) }) }
 }
 
-// ListenTo receives the messages to this process on a channel. missed: some may have been
-// missed before.
-func (s *Subscription) ListenTo(name string, missed bool) (stop func()) {
-	s.change(name, func(ch *channel) { ch.listeners, ch.missed = ch.listeners+1, ch.missed || missed })
-	return func() { s.change(name, func(ch *channel) { ch.listeners-- }) }
+// ListenTo receives the messages to this process on the channel of a name.
+func (s *Subscription) ListenTo(channelName, about string) (stop func()) {
+	s.change(channelName, func(ch *channel) { ch.listeners, ch.about = ch.listeners+1, about })
+	return func() { s.change(channelName, func(ch *channel) { ch.listeners-- }) }
 }
 
 // change changes the use of a channel. If a connection may have it, transmit removes it when it is not used.
@@ -79,10 +78,7 @@ func (s *Subscription) unsent(on *conn.Pipe) (commands [][]any, changed <-chan s
 			ch.sent = on
 		}
 	}
-	if s.ping {
-		commands = append(commands, []any{"ping"})
-	}
-	s.resend, s.ping = false, false
+	s.resend = false
 	return commands, s.changed
 }
 
@@ -100,8 +96,6 @@ func (s *Subscription) SubscribeAgain() {
 func (s *Subscription) receive(value any) (text string, own bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.silence, s.pinged = 0, false
-	s.quiet.Reset(pongWithin)
 	message, _ := value.([]any)
 	if len(message) < 3 { // the answer to a ping
 		return "", false
@@ -131,41 +125,43 @@ func (s *Subscription) receive(value any) (text string, own bool) {
 	return "", false
 }
 
-// confirmed records that the server has confirmed a channel. Messages may have been missed before the first
-// one on a connection, so it causes checks. At one server, the channel of this process is the first. The
-// caller holds mu.
+// confirmed records that the server has confirmed a channel. Messages may have been missed before that, so each
+// confirmation causes checks. The caller holds mu.
 func (s *Subscription) confirmed(ch *channel) {
 	ch.confirmed = s.pipe
 	for nudge := range ch.watches {
 		(*nudge)("")
 	}
 	own := ch.listeners > 0
-	first := !s.up && (own || s.cfg.Sharded)
-	if first {
-		s.up, ch.missed = true, true
-		if s.lost {
+	if own {
+		s.cfg.Missed(ch.about) // before Start returns, so that no new waiter looks in vain
+	}
+	if own || s.cfg.Sharded {
+		if s.up = true; s.lost {
 			s.lost = false
 			s.cfg.Logger.Info("subscription restored")
 		}
 	}
-	if ch.missed {
-		ch.missed = false
-		s.wg.Go(s.cfg.Missed)
-	}
-	if first || own && s.found != receiptProved {
-		s.startTest()
-	}
 	s.announce()
 }
 
-// receives reports whether messages to this process arrive on a channel now, and the count of receivers was
-// tested. The caller holds mu.
-func (s *Subscription) receives(name string) bool {
-	ch := s.channels[name]
-	return s.up && s.tests == 0 && ch != nil && ch.confirmed == s.pipe
+// ownChannel returns a channel on which messages to this process arrive; "" if there is none. The caller holds mu.
+func (s *Subscription) ownChannel() string {
+	for name, ch := range s.channels {
+		if ch.listeners > 0 && s.receives(name) {
+			return name
+		}
+	}
+	return ""
 }
 
-// Receives reports whether messages to this process arrive on a channel now.
+// receives reports whether messages arrive on a channel now. The caller holds mu.
+func (s *Subscription) receives(name string) bool {
+	ch := s.channels[name]
+	return s.up && ch != nil && ch.confirmed == s.pipe
+}
+
+// Receives reports whether messages arrive on a channel now.
 func (s *Subscription) Receives(name string) bool {
 	return s.is(func() bool { return s.receives(name) })
 }

@@ -7,12 +7,34 @@ import (
 	"github.com/noonlock/noonlock/internal/wire/conn"
 )
 
+// Messages may have been missed before each confirmation of a channel, also before those that follow the first one on
+// a connection.
+// Caught mutant: only the first confirmation causes checks.
+func TestEachConfirmationCausesChecks(t *testing.T) {
+	t.Parallel()
+	var missed []string
+	s := &Subscription{
+		channels: map[string]*channel{}, changed: make(chan struct{}), started: true, pipe: &conn.Pipe{},
+		cfg: Config{Sharded: true, Missed: func(name string) { missed = append(missed, name) }},
+	}
+	s.ListenTo("channel 1", "one")
+	s.ListenTo("channel 2", "two")
+	watched := 0
+	s.Watch("channel 3", func(string) { watched++ })
+	for _, name := range []string{"1", "2", "3", "1"} {
+		s.receive([]any{"ssubscribe", "channel " + name, int64(1)})
+	}
+	if fmt.Sprint(missed) != "[one two one]" || watched != 1 {
+		t.Errorf("checks of %q and %d of the watch", missed, watched)
+	}
+}
+
 // A subscription that is not confirmed is sent again. If it is no longer wanted by then, it is
 // ended, since the server may confirm it yet.
 func TestUnconfirmedSubscriptionIsEnded(t *testing.T) {
 	t.Parallel()
 	s := &Subscription{channels: map[string]*channel{}, changed: make(chan struct{}), started: true, pipe: &conn.Pipe{}}
-	stop := s.ListenTo("a", false)
+	stop := s.ListenTo("a", "")
 	sends := func(want string) {
 		t.Helper()
 		if got, _ := s.unsent(s.pipe); fmt.Sprint(got) != want {

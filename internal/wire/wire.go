@@ -43,13 +43,6 @@ type Messages interface {
 	Start(ctx context.Context) (stop func())
 	// Up reports whether messages arrive now.
 	Up() bool
-	// Trusted reports whether PUBLISH's count of receivers is correct for this process.
-	Trusted() bool
-	// Suspect tests the subscription because a message may have been missed, unless the last
-	// test ended within since.
-	Suspect(since time.Duration)
-	// Retest tests the subscription and reports whether it is Trusted.
-	Retest(ctx context.Context) bool
 	// Watch calls nudge after a message arrived on a channel, and whenever messages may have
 	// been missed. It starts the messages. nudge must not block or use the Messages.
 	Watch(channel string, nudge func(message string)) (stop func())
@@ -91,10 +84,8 @@ type Config struct {
 	// Relocated is called when names have moved between the servers of a cluster. moved reports
 	// whether a name has.
 	Relocated func(moved func(name string) bool)
-	// Missed is called when messages may have been missed.
-	Missed func()
-	// Silence is how long a subscription may be silent before it is pinged.
-	Silence func() time.Duration
+	// Missed is called when messages about a name may have been missed, "" for all names. It must not use the Wire.
+	Missed func(name string)
 }
 
 // A History is what is known about the data of a server, which may have lost some.

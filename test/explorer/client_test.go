@@ -95,7 +95,7 @@ func (m *lockModel) tell(s step) string {
 	case counterLost:
 		return s.what
 	}
-	return fmt.Sprintf("%c %s (%s; processes without a subscription: %03b)", 'A'+s.who, s.what, lineOps[s.detail&15], s.detail>>4)
+	return fmt.Sprintf("%c %s (%s)", 'A'+s.who, s.what, lineOps[s.detail])
 }
 
 func (m *lockModel) show(s lockState) string {
@@ -123,15 +123,7 @@ func (m *lockModel) call(s *lockState, worker int, c lineCall) outcome {
 	out := m.atlas.run(runKey{s.world, int32(sc.id), c.code()}, func(w world) (world, outcome) {
 		keys, argv := m.request(w, c)
 		server := m.servers[worker]
-		server.receivers = func(channel string) int {
-			switch {
-			case m.hearing == forbidden:
-				return -1
-			case m.hearing == uncounted || c.deaf&(1<<(channel[len(channel)-1]-'A')) != 0:
-				return 0
-			}
-			return 1
-		}
+		server.mute = m.mute
 		after, reply, published, err := server.run(sc, w, base, keys, argv)
 		if err != nil {
 			return w, outcome{broken: "the script failed: " + err.Error()}
@@ -140,36 +132,6 @@ func (m *lockModel) call(s *lockState, worker int, c lineCall) outcome {
 	})
 	s.world = out.world
 	return out
-}
-
-// each runs a script once for each possible result of publishing its grants. A live process may
-// have no subscription at the moment, which is a fault. The server may or may not have noticed
-// the end of a dead process.
-func (m *lockModel) each(s lockState, worker int, c lineCall, then func(s lockState, out outcome, deaf uint8)) {
-	var try func(deaf, cost uint8)
-	try = func(deaf, cost uint8) {
-		c.deaf = deaf
-		to := s
-		to.faults += cost
-		out := m.call(&to, worker, c)
-		then(to, out, deaf)
-		if m.hearing != counted || out.broken != "" {
-			return
-		}
-		for p := range m.processes {
-			bit := uint8(1) << p
-			if out.told&bit == 0 || deaf&bit != 0 {
-				continue
-			}
-			switch {
-			case s.c[p].phase == dead:
-				try(deaf|bit, cost)
-			case s.faults+cost < m.faults:
-				try(deaf|bit, cost+1)
-			}
-		}
-	}
-	try(0, 0)
 }
 
 // referenced reports whether an attempt occurs anywhere outside of the server.
@@ -305,15 +267,14 @@ func (m *lockModel) steps(s lockState, worker int, emit func(step, lockState, st
 		}
 		// run sends a request that arrives immediately. If lost is set, its answer is lost.
 		ask := func(from lockState, what string, op lineOp, answer func(*lockState, *lockClient, int8) (bool, string)) {
-			m.each(from, worker, lineCall{op: op, attempt: attemptOf(p, int(from.c[p].slot))}, func(to lockState, out outcome, deaf uint8) {
-				ok, broken := true, out.broken
-				if broken == "" {
-					ok, broken = answer(&to, &to.c[p], out.code)
-				}
-				if ok {
-					emitted(step{what, who, uint8(op) | deaf<<4}, to, broken)
-				}
-			})
+			out := m.call(&from, worker, lineCall{op, attemptOf(p, int(from.c[p].slot))})
+			ok, broken := true, out.broken
+			if broken == "" {
+				ok, broken = answer(&from, &from.c[p], out.code)
+			}
+			if ok {
+				emitted(step{what, who, uint8(op)}, from, broken)
+			}
 		}
 		// request emits all possible outcomes of an acquire.
 		request := func(op lineOp, begin func(c *lockClient)) {
@@ -429,9 +390,8 @@ func (m *lockModel) steps(s lockState, worker int, emit func(step, lockState, st
 		}
 		from := s
 		from.late[i] = lateRequest{}
-		m.each(from, worker, lineCall{op: l.op, attempt: l.attempt}, func(to lockState, out outcome, _ uint8) {
-			emitted(step{"had sent a request that arrives now", uint8(l.attempt.process()), uint8(l.op)}, to, out.broken)
-		})
+		out := m.call(&from, worker, lineCall{l.op, l.attempt})
+		emitted(step{"had sent a request that arrives now", uint8(l.attempt.process()), uint8(l.op)}, from, out.broken)
 	}
 	if m.loses && m.atlas.fact(s.world).fence && s.faults < m.faults {
 		to := s
@@ -527,16 +487,15 @@ func (m *lockModel) behind(s lockState, p, worker int, emit func(step, lockState
 	c, who := s.c[p], uint8(p)
 	a := attemptOf(p, int(c.backSlot))
 	leave := func(from lockState, what string, done bool) {
-		m.each(from, worker, lineCall{op: c.back, attempt: a}, func(to lockState, out outcome, deaf uint8) {
-			if done {
-				if c.back == opWithdraw {
-					to.c[p].tombless &^= 1 << c.backSlot
-				}
-				to.c[p].back, to.c[p].backSlot = opNone, 0
+		out := m.call(&from, worker, lineCall{c.back, a})
+		if done {
+			if c.back == opWithdraw {
+				from.c[p].tombless &^= 1 << c.backSlot
 			}
-			to.c[p].backTrans = nowhere
-			emit(step{what, who, uint8(c.back) | deaf<<4}, to, out.broken)
-		})
+			from.c[p].back, from.c[p].backSlot = opNone, 0
+		}
+		from.c[p].backTrans = nowhere
+		emit(step{what, who, uint8(c.back)}, from, out.broken)
 	}
 	switch {
 	case c.back == opNone:

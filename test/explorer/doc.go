@@ -18,12 +18,9 @@
 //   - a request is slow: its sender stops waiting, and it arrives at any later time, even after
 //     the sender's death
 //   - an answer is slow, so little or no validity of the lease is left
-//   - PUBLISH does not reach a live process
 //   - a renewal or a release is lost
 //   - the background release of an attempt stops
 //   - the server loses the counter of tokens
-//
-// The server may or may not have noticed that a dead process no longer listens.
 //
 // The search is breadth first and visits each state once, so a broken promise is shown with a
 // minimal number of steps. The depths are in explorer_test.go. All states within them are

@@ -58,11 +58,11 @@ func newServers(tb testing.TB, n int) []*redisServer {
 var (
 	apart    = [3]int{1, 2, 3}
 	reentry  = [3]int{1, 1, 2} // A and B have the same owner
-	mutexes  = rules{mutex{}, counted}
-	rwLocks  = rules{owned{true, apart}, counted}
-	rwOwners = rules{owned{true, reentry}, counted}
-	writers  = rules{owned{false, reentry}, counted}
-	twoSlots = rules{semaphore{}, counted}
+	mutexes  = rules{mutex{}, false}
+	rwLocks  = rules{owned{true, apart}, false}
+	rwOwners = rules{owned{true, reentry}, false}
+	writers  = rules{owned{false, reentry}, false}
+	twoSlots = rules{semaphore{}, false}
 )
 
 func TestLocks(t *testing.T) {
@@ -74,15 +74,13 @@ func TestLocks(t *testing.T) {
 	}{
 		{"Mutex, 2 processes", trial{mutexes, 2, 2, 1, false, 7}},
 		{"Mutex, 3 processes", trial{mutexes, 3, 1, 1, false, 6}},
-		{"Mutex, 2 processes, PUBLISH does not count", trial{rules{mutex{}, uncounted}, 2, 2, 1, false, 6}},
-		{"Mutex, 2 processes, PUBLISH is forbidden", trial{rules{mutex{}, forbidden}, 2, 1, 1, false, 6}},
+		{"Mutex, 2 processes, PUBLISH is forbidden", trial{rules{mutex{}, true}, 2, 1, 1, false, 6}},
 		{"Mutex, 2 processes, the counter of tokens is lost", trial{mutexes, 2, 2, 1, true, 6}},
 		{"RWMutex, 2 processes", trial{rwLocks, 2, 2, 1, false, 6}},
 		{"RWMutex, 3 processes", trial{rwLocks, 3, 1, 1, false, 5}},
 		{"RWMutex, 3 processes, 2 of one owner", trial{rwOwners, 3, 1, 1, false, 5}},
 		{"ReentrantMutex, 3 processes, 2 of one owner", trial{writers, 3, 1, 1, false, 6}},
 		{"Semaphore, 3 processes", trial{twoSlots, 3, 1, 1, false, 6}},
-		{"Semaphore, 3 processes, PUBLISH does not count", trial{rules{semaphore{}, uncounted}, 3, 1, 1, false, 5}},
 		{"Semaphore, 3 processes, the counter of tokens and the size are lost", trial{twoSlots, 3, 1, 1, true, 5}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -90,8 +90,7 @@ func newHunt(t *testing.T, l *library) *hunt {
 		"mutexes",
 		trial{mutexes, 2, 1, 1, false, 5},
 		trial{mutexes, 3, 0, 1, false, 5},
-		trial{rules{mutex{}, uncounted}, 2, 1, 1, false, 5},
-		trial{rules{mutex{}, forbidden}, 2, 0, 1, false, 5},
+		trial{rules{mutex{}, true}, 2, 0, 1, false, 5},
 		trial{mutexes, 2, 2, 1, true, 4},
 		trial{mutexes, 2, 2, 1, false, 7},
 	)

@@ -11,15 +11,8 @@ type mutex struct{}
 
 func (mutex) scripts() []string { return []string{"mutex_acquire", "mutex_renew", "mutex_leave"} }
 
-func (mutex) value(a attemptID, h hearing) string {
-	return fmt.Sprintf("nl1:%c.%d.%s/x", 'A'+a.process(), a.slot()+1, h.flag())
-}
-
-func (h hearing) flag() string {
-	if h == uncounted {
-		return "u"
-	}
-	return "t"
+func (mutex) value(a attemptID) string {
+	return fmt.Sprintf("nl1:%c.%d/x", 'A'+a.process(), a.slot()+1)
 }
 
 func (mutex) owner(a attemptID) int { return int(a) }
@@ -28,7 +21,7 @@ func (mutex) reads(attemptID) bool { return false }
 
 func (mutex) numbers(*key, func(meaning, string) string) {}
 
-func (k mutex) holders(w world, h hearing) []holder {
+func (k mutex) holders(w world) []holder {
 	lock, ok := w.get(keyPrefix + "lock")
 	if !ok {
 		return nil
@@ -40,7 +33,7 @@ func (k mutex) holders(w world, h hearing) []holder {
 		token = fence.pairs[0].value
 	}
 	for a := range attempts {
-		if lock.pairs[0].value == k.value(a, h) {
+		if lock.pairs[0].value == k.value(a) {
 			return []holder{{a, lock.ttl, false, token, ""}}
 		}
 	}
@@ -64,8 +57,8 @@ func (k owned) mode(a attemptID) string {
 	return "w"
 }
 
-func (k owned) value(a attemptID, h hearing) string {
-	return fmt.Sprintf("ns1:%c.%d.%s.%s/o%d x", 'A'+a.process(), a.slot()+1, h.flag(), k.mode(a), k.owner(a))
+func (k owned) value(a attemptID) string {
+	return fmt.Sprintf("ns1:%c.%d.%s/o%d x", 'A'+a.process(), a.slot()+1, k.mode(a), k.owner(a))
 }
 
 func (k owned) owner(a attemptID) int { return k.owners[a.process()] }
@@ -105,7 +98,7 @@ func (owned) numbers(k *key, visit func(meaning, string) string) {
 	}
 }
 
-func (k owned) holders(w world, _ hearing) []holder {
+func (k owned) holders(w world) []holder {
 	var all []holder
 	lock, _ := w.get(keyPrefix + "lock")
 	for _, p := range lock.pairs {
@@ -130,8 +123,8 @@ const semaphoreSize = 2
 
 func (semaphore) scripts() []string { return []string{"owned_acquire", "owned_renew", "owned_leave"} }
 
-func (semaphore) value(a attemptID, h hearing) string {
-	return fmt.Sprintf("np1:%c.%d.%s.p/- x", 'A'+a.process(), a.slot()+1, h.flag())
+func (semaphore) value(a attemptID) string {
+	return fmt.Sprintf("np1:%c.%d.p/- x", 'A'+a.process(), a.slot()+1)
 }
 
 func (semaphore) owner(a attemptID) int { return int(a) }

@@ -217,7 +217,7 @@ func (m *quorumModel) call(s *quorumWorld, server int, r quorumRequest, worker i
 }
 
 func (m *quorumModel) execute(w world, r quorumRequest, worker int) (reply quorumReply) {
-	me := fmt.Sprintf("nl1:%c.%d.u/x", 'A'+r.attempt/attemptsEach, r.attempt%attemptsEach)
+	me := fmt.Sprintf("nl1:%c.%d/x", 'A'+r.attempt/attemptsEach, r.attempt%attemptsEach)
 	tomb, top := fmt.Sprintf("tomb%d", r.attempt), strconv.FormatInt(firstToken+int64(r.token), 10)
 	ttl, id := strconv.Itoa(quorumTTL*1000), fmt.Sprintf("r%d", r.id)
 	m.mu.Lock()

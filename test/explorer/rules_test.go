@@ -47,26 +47,14 @@ func attemptOf(process, slot int) attemptID { return attemptID(process*slots + s
 
 func (a attemptID) String() string { return fmt.Sprintf("%c%d", 'A'+a.process(), a.slot()+1) }
 
-// hearing is the behavior of PUBLISH.
-type hearing uint8
-
-const (
-	// counted: PUBLISH returns the number of receivers, and attempts say that it is reliable.
-	counted hearing = iota
-	// uncounted: PUBLISH returns 0, as on a cluster, and attempts say that it is not reliable.
-	uncounted
-	// forbidden: PUBLISH returns an error, since the ACL was changed.
-	forbidden
-)
-
 // A lockKind has the differences between the kinds of lock.
 type lockKind interface {
 	// scripts are acquire, renew, leave and, if there is one, downgrade.
 	scripts() []string
 	// value is what the server stores for an attempt.
-	value(a attemptID, h hearing) string
+	value(a attemptID) string
 	// holders returns the holders of the lock, without expired ones.
-	holders(w world, h hearing) []holder
+	holders(w world) []holder
 	// owner returns the owner of an attempt. Attempts of one owner can hold the lock together.
 	owner(a attemptID) int
 	// reads reports whether an attempt is a reader.
@@ -100,8 +88,8 @@ func together(k lockKind, a attemptID, aReads bool, b attemptID, bReads bool) bo
 //	           sent nothing since
 //	~withdrawn    aborted attempts whose abort has arrived at the server
 type rules struct {
-	kind    lockKind
-	hearing hearing
+	kind lockKind
+	mute bool // PUBLISH is refused
 }
 
 func (r rules) lasting(name string) bool {
@@ -152,14 +140,14 @@ func (r rules) tidy(w world) world {
 	return w
 }
 
-func (r rules) value(a attemptID) string { return r.kind.value(a, r.hearing) }
+func (r rules) value(a attemptID) string { return r.kind.value(a) }
 
 func (r rules) tomb(a attemptID) string {
 	return fmt.Sprintf("%stomb:%c.%d", keyPrefix, 'A'+a.process(), a.slot()+1)
 }
 
 func (r rules) derive(w world) facts {
-	f := facts{holders: r.kind.holders(w, r.hearing)}
+	f := facts{holders: r.kind.holders(w)}
 	for a := range attempts {
 		if r.present(w, a) {
 			f.present |= 1 << a
@@ -217,7 +205,6 @@ func (w world) withOrder(order []string) world {
 type lineCall struct {
 	op      lineOp
 	attempt attemptID
-	deaf    uint8 // processes without a subscription
 }
 
 type lineOp uint8
@@ -237,7 +224,7 @@ const (
 var lineOps = [...]string{"", "try", "join", "join at its old place", "look", "renew", "leave", "leave for good", "downgrade"}
 
 func (c lineCall) code() uint32 {
-	return uint32(c.op) | uint32(c.attempt)<<8 | uint32(c.deaf)<<16
+	return uint32(c.op) | uint32(c.attempt)<<8
 }
 
 func (c lineCall) acquires() bool { return c.op >= opTry && c.op <= opLook }

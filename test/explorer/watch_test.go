@@ -46,15 +46,11 @@ func (r rules) watch(before world, c lineCall, after []key, reply any, published
 	}
 	v.out.code = int8(code)
 	for _, m := range published {
-		bit := uint8(1) << (m.channel[len(m.channel)-1] - 'A')
-		if _, isMutex := r.kind.(mutex); !isMutex || !strings.HasPrefix(m.text, "h ") {
-			v.out.told |= bit
-		}
-		if strings.HasPrefix(m.text, "l ") && (r.hearing != counted || c.deaf&bit == 0) {
+		if strings.HasPrefix(m.text, "l ") {
 			v.called = append(v.called, m.channel[len(m.channel)-1:])
 		}
 	}
-	v.was, v.is = r.kind.holders(before, r.hearing), r.kind.holders(v.w, r.hearing)
+	v.was, v.is = r.kind.holders(before), r.kind.holders(v.w)
 	v.confirms()
 	v.keys()
 	v.hold()
@@ -302,11 +298,6 @@ func (v *verdict) heard(name string) bool {
 	return v.w.value("~heard", name) != "" && (until == "" || number(until) > base)
 }
 
-// reachable: as far as the server can know, the attempt's process has a subscription.
-func (v *verdict) reachable(name string) bool {
-	return v.call.deaf&(1<<(name[0]-'A')) == 0 || v.hearing != counted
-}
-
 // arrival: live attempts are served in order of arrival, and no attempt waits while it could be
 // granted the lock.
 func (v *verdict) arrival() {
@@ -330,7 +321,7 @@ func (v *verdict) arrival() {
 			// An attempt that left the queue and is back at its old place may share the place with
 			// another attempt, if both have the same millisecond.
 			tied := v.w.value("~place", a) == v.w.value("~place", name) && v.w.value("~back", a)+v.w.value("~back", name) != ""
-			if v.heard(a) && (v.reachable(a) || a == v.me) && !holds && !leaving && !refused && !tied {
+			if v.heard(a) && !holds && !leaving && !refused && !tied {
 				v.broken("%s was served before %s, which came earlier and is alive", name, a)
 			}
 		}
@@ -364,7 +355,7 @@ func (v *verdict) arrival() {
 		if v.w.value("~heard", a) == "" || v.inQueue(a) {
 			continue
 		}
-		if _, holds := find(v.is, parseAttemptID(a)); !holds && v.heard(a) && v.reachable(a) && !v.upgrades(parseAttemptID(a)) {
+		if _, holds := find(v.is, parseAttemptID(a)); !holds && v.heard(a) && !v.upgrades(parseAttemptID(a)) {
 			v.broken("%s has lost its place in the queue although it is alive", a)
 		}
 		v.w = v.w.set("~heard", a, "")

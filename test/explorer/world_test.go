@@ -225,7 +225,6 @@ type shiftKey struct {
 type outcome struct {
 	world  worldID
 	code   int8
-	told   uint8  // processes that were sent a message whose receivers count
 	broken string // the promise that the script broke, or ""
 }
 

@@ -28,7 +28,7 @@ local now = server_ms()
 local list = redis.call('ZRANGE', queue, 0, -1, 'WITHSCORES')
 for i = 1, #list, 2 do
   local attempt = list[i]
-  if string.match(attempt, '^nl1:%w+%.%w+%.%a/(.*)$') == identity
+  if string.match(attempt, '^nl1:%w+%.%w+/(.*)$') == identity
     and tonumber(redis.call('HGET', seen, attempt) or 0) > now then
     local first = tonumber(list[2])
     if i > 1 or first > 0 then

@@ -1,13 +1,11 @@
 -- advance grants a free mutex to the first waiter that is alive. Call it only while the lock is free. It
 -- returns the token if that is `me`, {7} if that waiter is of another kind, which is notified to look, and nil
 -- otherwise, and then in how many ms the caller should check the lock again: when a grant ends that it has
--- made, 0 if there are more waiters to skip, nil if there is nothing to check. A waiter that has lapsed or that
--- no message reaches is dropped, and joins again if it is alive. So are all waiters of a process that did not
--- confirm a grant or answer a call. One call passes 1000 waiters at most, some milliseconds; the next look
--- continues. The PUBLISH comes before the writes that depend on its reply, as a script is not rolled back.
+-- made, 0 if there are more waiters to skip, nil if there is nothing to check. A waiter that has lapsed is dropped,
+-- and joins again if it is alive. So are all waiters of a process that did not confirm a grant or answer a call.
+-- One call passes 1000 waiters at most, some milliseconds; the next look continues.
 -- head, behind: the first two of the queue, if the caller knows them.
 local function advance(lock, fence, keep, queue, seen, me, ttl, now, head, behind)
-  local silent = {}
   for _ = 1, 1000 do
     if not head then
       head, behind = unpack(redis.call('ZRANGE', queue, 0, 1))
@@ -23,23 +21,21 @@ local function advance(lock, fence, keep, queue, seen, me, ttl, now, head, behin
       return token
     end
     local process = process_of(head)
-    if process and not silent[process] and alive(seen, head, process, now) then
+    if process and alive(seen, head, process, now) then
       if string.sub(head, 1, 4) ~= 'nl1:' then
-        if yield(lock, queue, seen, head, process, me, now) then
-          return {7}
-        end
-      elseif notify(lock, head, 'g', '') ~= 0 then
-        local time = note_grant(lock, queue, seen, process, me, now)
-        drop(queue, seen, head)
-        next_token(fence, keep)
-        redis.call('SET', lock, head, 'PX', time)
-        notify_head(lock, behind, time)
-        if behind then
-          notify_other(lock, queue, seen, process, process_of(behind), time, now)
-        end
-        return nil, time
+        yield(lock, queue, seen, head, process, me, now)
+        return {7}
       end
-      silent[process] = true
+      notify(lock, head, 'g', '')
+      local time = note_grant(lock, queue, seen, process, me, now)
+      drop(queue, seen, head)
+      next_token(fence, keep)
+      redis.call('SET', lock, head, 'PX', time)
+      notify_head(lock, behind, time)
+      if behind then
+        notify_other(lock, queue, seen, process, process_of(behind), time, now)
+      end
+      return nil, time
     end
     drop(queue, seen, head)
     head = nil

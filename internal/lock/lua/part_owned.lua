@@ -14,7 +14,7 @@
 -- the last entry. That time is read from the scores. PTTL and TIME read the clock one after
 -- the other, so their sum would be too early.
 --
--- An attempt is `<tag>:<process>.<number>.<t|u>.<mode w|r|p>/<owner> <identity>`. All
+-- An attempt is `<tag>:<process>.<number>.<mode w|r|p>/<owner> <identity>`. All
 -- scores are integers below 2^53, which doubles represent exactly. A script sets `tag`, the kind of its
 -- attempt, and for a Semaphore `size`.
 local WRITES, COUNT, SLOT = 2251799813685248, 4503599627370496, 6755399441055744 -- 2^51, 2^52, 2^52 + 2^51
@@ -30,7 +30,7 @@ end
 
 -- parts_of returns the mode and the owner; nil for an attempt of another kind of lock.
 local function parts_of(attempt)
-  return string.match(attempt, '^' .. tag .. ':%w+%.%w+%.%a%.([wrp])/([^ ]+) ')
+  return string.match(attempt, '^' .. tag .. ':%w+%.%w+%.([wrp])/([^ ]+) ')
 end
 
 local function whole(number)

@@ -129,16 +129,13 @@ end
 -- head. It returns the token if `me` was served; the time (ms) at which the head's wait ends if no lease is
 -- renewed, 0 if the queue is empty, or -1 if there is more to do, as one call skips at most 1000 waiters; the
 -- code that refuses `me`, if any; and for how long (ms) at most others were granted the lock, nil if none was. A waiter
--- that has lapsed or that no message reaches is removed, and joins again if it is alive. So are all waiters of
--- a process that did not confirm a grant or answer a call. A reader that wants to write beside others is
--- removed, too: it is notified to look, and is then refused. A waiter for a mutex keeps a free lock, and is
--- notified to look. Otherwise it is removed. The PUBLISH comes before the writes that depend on its reply, as a
--- script is not rolled back.
--- known: the head that already has a timer. Another head is notified. So is a known head that writes when a
--- reader joins behind it, as a dead one would delay readers.
+-- that has lapsed is removed, and joins again if it is alive. So are all waiters of a process that did not
+-- confirm a grant or answer a call. A reader that wants to write beside others is removed, too: it is notified
+-- to look, and is then refused. A waiter for a mutex keeps a free lock, and is notified to look. Otherwise it is
+-- removed.
+-- known: the head that already has a timer. Another head is notified.
 local function serve(lock, fence, keep, queue, seen, me, ttl, now, known)
-  local silent, token, refused, granted, time = {}, nil, nil, nil, nil
-  local asked = parts_of(me or '')
+  local token, refused, granted, time
   for _ = 1, 1000 do
     local head = redis.call('ZRANGE', queue, 0, 0)[1]
     if not head then
@@ -146,8 +143,9 @@ local function serve(lock, fence, keep, queue, seen, me, ttl, now, known)
     end
     local mode, owner = parts_of(head)
     local process = process_of(head)
-    local gone = head ~= me and (not process or silent[process] or not alive(seen, head, process, now))
-    if not gone and not mode and redis.call('EXISTS', lock) == 0 and yield(lock, queue, seen, head, process, me, now) then
+    local gone = head ~= me and (not process or not alive(seen, head, process, now))
+    if not gone and not mode and redis.call('EXISTS', lock) == 0 then
+      yield(lock, queue, seen, head, process, me, now)
       return nil, now, 7
     end
     if not gone and mode then
@@ -157,22 +155,22 @@ local function serve(lock, fence, keep, queue, seen, me, ttl, now, known)
         if granted then
           notify_other(lock, queue, seen, granted, process, math.max(what, now + time) - now + 1, now)
         end
-        if head == me or head == known and not (asked == 'r' and mode == 'w')
-          or notify(lock, head, 'h', whole(what - now + 1) .. ' ') ~= 0 then
-          return token, what, refused, time
+        if head ~= me and head ~= known then
+          notify(lock, head, 'h', whole(what - now + 1) .. ' ')
         end
-        silent[process] = true
+        return token, what, refused, time
       elseif head == me and answer == 'in' then
         token = next_token(fence, keep)
         enter(lock, s, mode, me, token, now + tonumber(ttl))
       elseif head == me then
         refused = 8
-      elseif notify(lock, head, 'g', '') == 0 then
-        silent[process] = true
-      elseif answer == 'in' then
-        local lasts = note_grant(lock, queue, seen, process, me, now)
-        granted, time = process, lasts
-        enter(lock, s, mode, head, next_token(fence, keep), now + lasts)
+      else
+        notify(lock, head, 'g', '')
+        if answer == 'in' then
+          local lasts = note_grant(lock, queue, seen, process, me, now)
+          granted, time = process, lasts
+          enter(lock, s, mode, head, next_token(fence, keep), now + lasts)
+        end
       end
     end
     drop(queue, seen, head)

@@ -2,10 +2,9 @@
 -- each one counts as alive. The field `!` of `seen` has notes, one a line: `<process> <until>` for the last
 -- processes that were granted the lock and have sent no request since. If <until> (ms) has passed, the process
 -- is frozen or dead, with all its waiters. `<process> -<until>` is the same for a process that was called, and
--- for a lapsed grant after which processes were called. An attempt begins `n<kind>1:<process>.<number>.<t|u>`.
--- Its process listens on the channel `channels` .. process. A script that publishes sets `channels`. `t`: the
--- count of receivers that PUBLISH returns is reliable. The kind is `l` (mutex), `s` (with owners) or `p` (Semaphore).
--- All kinds share one queue. The name is of the kind that holds the lock, or of that of the first waiter that is
+-- for a lapsed grant after which processes were called. An attempt begins `n<kind>1:<process>.<number>`.
+-- Its process listens on the channel `channels` .. process. A script that publishes sets `channels`. Messages are
+-- hints: whether one arrives decides nothing. The kind is `l` (mutex), `s` (with owners) or `p` (Semaphore). All kinds share one queue. The name is of the kind that holds the lock, or of that of the first waiter that is
 -- alive. Attempts of other kinds are refused, waiters at their next look.
 
 -- How long (ms) a grant lasts that the waiter does not confirm, and within what time (ms) a
@@ -19,21 +18,15 @@ local function lapse_of(ttl)
 end
 
 local function process_of(attempt)
-  return string.match(attempt, '^n%a1:(%w+)%.%w+%.(%a)')
+  return string.match(attempt, '^n%a1:(%w+)%.%w+')
 end
 
--- notify publishes to the process of an attempt. It returns the number of receivers, or nil if that is unknown.
--- pcall: the script must continue if an ACL forbids PUBLISH. That error is not 0 either.
+-- notify publishes to the process of an attempt. pcall: the script must continue if an ACL forbids PUBLISH.
 local function notify(lock, attempt, kind, rest)
-  local process, counts = process_of(attempt)
-  if not process then
-    return 0
+  local process = process_of(attempt)
+  if process then
+    redis.pcall('PUBLISH', channels .. process, kind .. ' ' .. lock .. ' ' .. rest .. attempt)
   end
-  local receivers = redis.pcall('PUBLISH', channels .. process, kind .. ' ' .. lock .. ' ' .. rest .. attempt)
-  if counts ~= 't' then
-    return nil
-  end
-  return receivers
 end
 
 -- notes_of returns the field `!`. One call of a script reads it once.
@@ -68,21 +61,20 @@ local function clear_note(seen, attempt)
 end
 
 -- notify_processes notifies the first waiter of each process, except for those in `known`, until 32 processes
--- were reached, and returns these. It considers the first 1000 waiters, and of those only the ones before `me`.
+-- were notified, and returns these. It considers the first 1000 waiters, and of those only the ones before `me`.
 local function notify_processes(lock, queue, kind, rest, known, me)
-  local reached = {}
+  local notified = {}
   for _, attempt in ipairs(redis.pcall('ZRANGE', queue, 0, 999)) do
     local process = process_of(attempt)
-    if attempt == me or #reached == 32 then
+    if attempt == me or #notified == 32 then
       break
     elseif process and not known[process] then
       known[process] = true
-      if notify(lock, attempt, kind, rest) ~= 0 then
-        reached[#reached + 1] = process
-      end
+      notify(lock, attempt, kind, rest)
+      notified[#notified + 1] = process
     end
   end
-  return reached
+  return notified
 end
 
 -- note_grant notes the time by which a process must confirm a grant. It returns for how long (ms) the
@@ -126,18 +118,15 @@ local function drop(queue, seen, attempt)
 end
 
 -- yield refuses `me`, as the head is of another kind, and calls its process, which must send a request
--- within GRANT. It returns false if no message reaches that.
+-- within GRANT.
 local function yield(lock, queue, seen, head, process, me, now)
-  if notify(lock, head, 'l', '') == 0 then
-    return false
-  end
+  notify(lock, head, 'l', '')
   local notes = notes_of(seen)
   if not string.find(notes, process .. ' ', 1, true) then
     noted = notes .. note(process, '-', now + GRANT)
     redis.call('HSET', seen, '!', noted)
   end
   drop(queue, seen, me or '')
-  return true
 end
 
 -- notify_head tells the first waiter, if there is one, that it is the head, and in how many ms the lock

@@ -72,8 +72,8 @@ func jobStates() []jobState {
 }
 
 const (
-	jobMe    = "nl1:ALIVE.1.u/me"
-	jobOther = "nl1:OTHER.1.u/other"
+	jobMe    = "nl1:ALIVE.1/me"
+	jobOther = "nl1:OTHER.1/other"
 	jobName  = "job/draw"
 )
 
