@@ -106,7 +106,7 @@ func TestForceReleaseEndsTheLeaseFirst(t *testing.T) {
 		c, f := e.Linked("holder")
 		for _, downgrade := range []bool{false, true} {
 			lease := e.try(e.mutex(c, "orders", ttl(3*time.Second)))
-			reading := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Match: lockcoretest.Command("hget"), Count: 1})
+			reading := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Match: testenv.Command("hget"), Count: 1})
 			e.forced(1)(admin.ForceRelease(lockcore.WithOperator(e.Context(), lockcore.Operator{Who: "ann@desk"}), e.inspect(admin, "orders")))
 			answered := make(chan error, 1)
 			if downgrade {

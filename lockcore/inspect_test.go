@@ -14,6 +14,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
@@ -399,7 +400,7 @@ func TestLocksDuringAFailover(t *testing.T) {
 		}
 		return new(net.Dialer).DialContext(ctx, network, addr)
 	})
-	scan := lockcoretest.Command("SCAN")
+	scan := testenv.Command("scan")
 	scans := 0
 	cut := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.ResetBefore, Count: 1, Match: func(cmd []string) bool {
 		if !failed.Load() && scan(cmd) {

@@ -135,7 +135,7 @@ func TestBindAndALateGet(t *testing.T) {
 		lock, f := e.linked("a")
 		must(e, e.lock("thief").Create(e.Context(), ler("thief", 15)))
 		e.get(lock)
-		late := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayReply, Match: lockcoretest.Command("get"), Count: 1})
+		late := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayReply, Match: testenv.Command("get"), Count: 1})
 		done := make(chan struct{})
 		go func() {
 			defer close(done)

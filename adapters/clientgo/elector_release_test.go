@@ -48,7 +48,7 @@ func TestElectorReleasesNothingOfAnothers(t *testing.T) {
 		must(e, thief.Update(e.Context(), ler("thief", 15)))
 		// Each read takes a while, so that a loop of reads ends.
 		reads := f.Inject(e, lockcoretest.Fault{
-			Kind: lockcoretest.DelayReply, Match: lockcoretest.Command("get"), Delay: time.Second / 4,
+			Kind: lockcoretest.DelayReply, Match: testenv.Command("get"), Delay: time.Second / 4,
 		})
 		a.stop()
 		testenv.Equal(e, "reads", reads.Fired(), 1)

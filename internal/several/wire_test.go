@@ -80,7 +80,7 @@ func TestEndOfAnAttempt(t *testing.T) {
 			t.Fatal(err)
 		}
 		trail := several.NewTrail()
-		lost := faults.Inject(t, lockcoretest.Fault{Kind: lockcoretest.DropRequest, Match: lockcoretest.Command("INCR")})
+		lost := faults.Inject(t, lockcoretest.Fault{Kind: lockcoretest.DropRequest, Match: testenv.Command("INCR")})
 		servers[2].Stop()
 		synctest.Wait() // the Wire notices it. Otherwise the next request may be sent, and lost
 		_, err := w.Send(t.Context(), "", several.Counted(wire.Command("incr", "lock"), majority, trail), time.Second)
@@ -111,7 +111,7 @@ func TestEndIsSentOnce(t *testing.T) {
 		if _, err := w.Send(t.Context(), "", several.Counted(wire.Command("incr", "lock"), all, trail), time.Second); err != nil {
 			t.Fatal(err)
 		}
-		lost := faults.Inject(t, lockcoretest.Fault{Kind: lockcoretest.DropRequest, Match: lockcoretest.Command("DEL")})
+		lost := faults.Inject(t, lockcoretest.Fault{Kind: lockcoretest.DropRequest, Match: testenv.Command("DEL")})
 		end := several.Leaving(several.Counted(wire.Command("del", "lock"), majority, trail), wire.Command("del", "lock"))
 		if _, err := w.Send(t.Context(), "", end, time.Second); err != nil {
 			t.Fatal(err)
@@ -125,7 +125,7 @@ func TestEndIsSentOnce(t *testing.T) {
 func TestEndWaitsForEarlierRequests(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *several.Wire, faults *lockcoretest.Faults, servers []*lockcoretest.Redis) {
 		trail := several.NewTrail()
-		faults.Inject(t, lockcoretest.Fault{Kind: lockcoretest.DelayReply, Delay: 500 * time.Millisecond, Match: lockcoretest.Command("INCR")})
+		faults.Inject(t, lockcoretest.Fault{Kind: lockcoretest.DelayReply, Delay: 500 * time.Millisecond, Match: testenv.Command("INCR")})
 		began := time.Now()
 		if _, err := w.Send(t.Context(), "", several.Counted(wire.Command("incr", "lock"), majority, trail), time.Second); err != nil {
 			t.Fatal(err)
@@ -164,7 +164,7 @@ func TestStampOfSeveralServers(t *testing.T) {
 // Each waits for a server that is slower than a majority for only so long. After Close, it returns at once.
 func TestEach(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *several.Wire, faults *lockcoretest.Faults, _ []*lockcoretest.Redis) {
-		slow := faults.Inject(t, lockcoretest.Fault{Kind: lockcoretest.DelayReply, Delay: 500 * time.Millisecond, Match: lockcoretest.Command("ECHO")})
+		slow := faults.Inject(t, lockcoretest.Fault{Kind: lockcoretest.DelayReply, Delay: 500 * time.Millisecond, Match: testenv.Command("ECHO")})
 		echo := func(server int) wire.Request { return wire.Command("echo", server) }
 		for rest, answered := range map[time.Duration]bool{100 * time.Millisecond: false, time.Second: true} {
 			began := time.Now()

@@ -214,3 +214,10 @@ func (e *Timed) Wants(what, got, want string) {
 		e.Errorf("%s: %s, want %s", what, got, want)
 	}
 }
+
+// Command matches requests of wire.Command.
+func Command(name string) func(cmd []string) bool {
+	return func(cmd []string) bool {
+		return strings.EqualFold(cmd[0], "eval") && slices.ContainsFunc(cmd[3:], func(arg string) bool { return strings.EqualFold(arg, name) })
+	}
+}

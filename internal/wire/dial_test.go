@@ -142,7 +142,7 @@ func TestFault69_DialsThatHangAreFew(t *testing.T) {
 				defer w.Close()
 				free := r.block()
 				var err error
-				for range 20 {
+				for range 40 {
 					if err = ping(t, w, 100*time.Millisecond); err == nil {
 						t.Fatal("a request without a connection was answered")
 					}
@@ -152,7 +152,7 @@ func TestFault69_DialsThatHangAreFew(t *testing.T) {
 				}
 				time.Sleep(late)
 				if late > 0 { // the setups have ended, their dials have not
-					for range 20 {
+					for range 40 {
 						err = ping(t, w, 100*time.Millisecond)
 					}
 					if dialing, _, _ := r.counts(); dialing != 2 || !strings.Contains(err.Error(), "earlier dials have not returned") {

@@ -61,6 +61,7 @@ var (
 	// errDialsHang is the error of a dial that does not begin, and a reason why a call was not sent.
 	errDialsHang = errors.New("lockcore: earlier dials have not returned: do the Dialer and the CredentialsProvider honor their context, and with TLS, do the server and the Sentinels speak it?")
 
+	errEnded   = errors.New("lockcore: a function of the user has ended its goroutine")
 	errBeside  = errors.New("lockcore: another connection is being set up")
 	errGivenUp = errors.New("lockcore: the dial was given up for another one")
 )
@@ -140,7 +141,7 @@ func (c *dial) begin(step string, within time.Duration) {
 // run calls the functions of the user.
 func (d *Dialer) run(c *dial) {
 	var p *Pipe
-	var err error
+	err := errEnded
 	defer func() {
 		if did := recover(); did != nil {
 			err = fmt.Errorf("lockcore: the %s panicked: %v", *c.step.Load(), did)
