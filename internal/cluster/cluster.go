@@ -48,7 +48,7 @@ type Cluster struct {
 	namesMu sync.Mutex // guards the uses of names; no holder blocks
 	uses    map[*nameUse]struct{}
 
-	surveyors map[string]*conn.Dialer // of the last survey, by address; only a refresh uses them
+	surveyors map[string]*conn.Line // of the last survey, by address; only a refresh uses them
 
 	mu         sync.Mutex
 	closed     bool
@@ -434,13 +434,13 @@ func (c *Cluster) survey() (*view, error) {
 // dials may not have returned: as long as that lasts, the node costs a few dials.
 func (c *Cluster) prepareSurvey(asked []string) {
 	former := c.surveyors
-	c.surveyors = map[string]*conn.Dialer{}
+	c.surveyors = map[string]*conn.Line{}
 	for _, addr := range asked {
 		d := former[addr]
 		if delete(former, addr); d == nil {
 			opt := c.opt
 			opt.Addr = addr
-			d = conn.NewDialer(conn.Options{Redis: opt, Check: checkNode})
+			d = conn.NewLine(conn.Options{Redis: opt, Check: checkNode})
 		}
 		c.surveyors[addr] = d
 	}
@@ -451,21 +451,9 @@ func (c *Cluster) prepareSurvey(asked []string) {
 
 // view asks one node, on a connection of its own. A replica answers, too.
 func (c *Cluster) view(ctx context.Context, addr string) (*view, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, viewWithin, wire.NoAnswer(viewWithin))
-	defer cancel()
-	p, err := c.surveyors[addr].Connect(ctx)
-	if err != nil {
-		return nil, wire.NotSent(err)
-	}
-	defer p.Drop()
-	defer context.AfterFunc(ctx, p.Drop)()
-	answers, err := p.Ask(askSlots.Command, askInfo.Command)
-	switch {
-	case ctx.Err() != nil:
-		return nil, errors.Join(wire.ErrUnknown, context.Cause(ctx))
-	case err != nil:
-		return nil, errors.Join(wire.ErrUnknown, err)
-	}
+	l := c.surveyors[addr]
+	answers := l.All(ctx, []conn.Command{askSlots.Command, askInfo.Command}, viewWithin)
+	l.Abandon(l.Now())
 	return readView(addr, answers[0], answers[1])
 }
 

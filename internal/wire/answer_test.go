@@ -30,7 +30,7 @@ func echoes(t *testing.T) map[string]echo {
 	text := func(i int) string { return fmt.Sprint("value ", i) }
 	return map[string]echo{
 		"script": func(i int) (wire.Request, string) { return script.Call(nil, text(i)), text(i) },
-				"refused": func(i int) (wire.Request, string) { // each second one
+		"refused": func(i int) (wire.Request, string) { // each second one
 			if i%2 == 1 {
 				return script.Call(nil, text(i)), text(i)
 			}

@@ -45,10 +45,8 @@ type Sentinels struct {
 // A sentinel is one of them.
 type sentinel struct {
 	addr   string
-	dials  *conn.Dialer
-	turn   chan struct{} // an element while it is asked
-	pipe   *conn.Pipe    // guarded by turn; nil: none
-	silent bool          // it has not answered in time; guarded by Sentinels.mu
+	line   *conn.Line
+	silent bool // it has not answered in time; guarded by Sentinels.mu
 }
 
 // A View is what one Sentinel says.
@@ -59,12 +57,8 @@ type View struct {
 	Err      error // it has named none
 }
 
-const (
-	// sentinelWithin is how long an answer is waited for. A dial of the primary follows.
-	sentinelWithin = time.Second
-	// keepSilent is how long a connection is kept on which there is no answer.
-	keepSilent = 2 * sentinelWithin
-)
+// sentinelWithin is how long an answer is waited for. A dial of the primary follows.
+const sentinelWithin = time.Second
 
 // NewSentinels returns the Sentinels at these addresses, which watch the primary of that name. They get the
 // user and password in opt.
@@ -76,7 +70,7 @@ func NewSentinels(opt redis.Options, addrs []string, master string) *Sentinels {
 	opt.DB = 0
 	for _, addr := range addrs {
 		opt.Addr = addr
-		s.all = append(s.all, &sentinel{addr: addr, dials: conn.NewDialer(conn.Options{Redis: opt, Check: func(map[any]any) error { return nil }}), turn: make(chan struct{}, 1)})
+		s.all = append(s.all, &sentinel{addr: addr, line: conn.NewLine(conn.Options{Redis: opt})})
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	return s
@@ -99,12 +93,9 @@ func (s *Sentinels) Close() {
 	s.stop()
 	s.mu.Unlock()
 	for _, one := range s.all {
-		one.dials.Close()
+		one.line.Close()
 	}
 	s.wg.Wait()
-	for _, one := range s.all {
-		one.drop()
-	}
 }
 
 // primary returns the addresses of Primary.
@@ -205,12 +196,7 @@ func (s *Sentinels) views(ctx context.Context) []View {
 			left++
 		}
 		if s.ctx.Err() == nil {
-			s.wg.Go(func() {
-				silent := time.AfterFunc(s.within, func() { results <- result{i, s.unheard(one)} })
-				if view := s.ask(one); silent.Stop() {
-					results <- result{i, view}
-				}
-			})
+			s.wg.Go(func() { results <- result{i, s.ask(one)} })
 		}
 	}
 	s.mu.Unlock()
@@ -244,28 +230,21 @@ func (s *Sentinels) views(ctx context.Context) []View {
 
 // ask asks one Sentinel.
 func (s *Sentinels) ask(one *sentinel) View {
-	v := View{Sentinel: one.addr, Err: NoAnswer(s.within)}
-	select {
-	case one.turn <- struct{}{}:
-		defer func() { <-one.turn }()
-	case <-time.After(s.within):
-		return s.unheard(one)
-	case <-s.ctx.Done():
-		return v
-	}
-	answers, err := one.ask(s.ctx, conn.Command{Args: []any{"sentinel", "get-master-addr-by-name", s.master}}, conn.Command{Args: []any{"sentinel", "master", s.master}})
-	var late interface{ Timeout() bool }
-	if errors.As(err, &late) && late.Timeout() {
-		return v
-	}
+	answers := one.line.All(s.ctx, []conn.Command{
+		conn.Plain("sentinel", "get-master-addr-by-name", s.master), conn.Plain("sentinel", "master", s.master),
+	}, s.within)
+	v := View{Sentinel: one.addr, Err: answers[0].Err}
+	late, silent := errors.AsType[*conn.NoAnswerError](v.Err)
 	s.mu.Lock()
-	one.silent = false
+	one.silent = silent
 	s.mu.Unlock()
-	v.Err = err
+	unsent, is := errors.AsType[*conn.UnsentError](v.Err)
 	switch {
-	case err != nil:
-	case answers[0].Err != nil:
-		v.Err = answers[0].Err
+	case silent:
+		v.Err = late
+	case is:
+		v.Err = unsent.Err
+	case v.Err != nil:
 	case answers[0].Value == nil:
 		v.Err = &conn.Refusal{Text: "the Sentinels know no primary of the name in MasterName"}
 	default:
@@ -282,44 +261,4 @@ func (s *Sentinels) ask(one *sentinel) View {
 		v.Primary, v.Epoch = net.JoinHostPort(Text(at[0]), Text(at[1])), epoch
 	}
 	return v
-}
-
-// unheard records that a Sentinel is silent. That counts also if who wanted its answer has left.
-func (s *Sentinels) unheard(one *sentinel) View {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	one.silent = true
-	return View{Sentinel: one.addr, Err: NoAnswer(s.within)}
-}
-
-// ask sends commands. A connection that was kept may have ended meanwhile.
-func (o *sentinel) ask(ctx context.Context, commands ...conn.Command) (answers []conn.Answer, err error) {
-	for kept := o.pipe != nil; ; kept = false {
-		if o.pipe == nil {
-			if o.pipe, err = o.dials.Connect(ctx); err != nil {
-				return nil, err
-			}
-		}
-		late, cancel := context.WithTimeout(ctx, keepSilent)
-		end := context.AfterFunc(late, o.pipe.Drop)
-		answers, err = o.pipe.Ask(commands...)
-		inTime := end()
-		cancel()
-		if inTime && err == nil {
-			return answers, nil
-		}
-		if o.drop(); !inTime {
-			return nil, context.DeadlineExceeded
-		}
-		if !kept {
-			return nil, err
-		}
-	}
-}
-
-func (o *sentinel) drop() {
-	if o.pipe != nil {
-		o.pipe.Drop()
-		o.pipe = nil
-	}
 }

@@ -52,6 +52,9 @@ func NewDialer(o Options) *Dialer {
 	if o.Began.IsZero() {
 		o.Began = time.Now()
 	}
+	if o.Ticks == nil {
+		o.Ticks = o.Now
+	}
 	d := &Dialer{opt: &o}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	return d
@@ -59,7 +62,7 @@ func NewDialer(o Options) *Dialer {
 
 var (
 	// errDialsHang is the error of a dial that does not begin, and a reason why a call was not sent.
-	errDialsHang = errors.New("lockcore: earlier dials have not returned: do the Dialer and the CredentialsProvider honor their context, and with TLS, do the server and the Sentinels speak it?")
+	errDialsHang = errors.New("lockcore: earlier dials have not returned: do the Dialer and the CredentialsProvider honor their context, and with TLS: do the server and the Sentinels speak TLS?")
 
 	errEnded   = errors.New("lockcore: a function of the user has ended its goroutine")
 	errBeside  = errors.New("lockcore: another connection is being set up")

@@ -51,7 +51,7 @@ type Options struct {
 
 	Replicas int                  // must acknowledge a command that has Within
 	Began    time.Time            // of Now; the default is the time of the first use
-	Ticks    func() time.Duration // of a Stamp
+	Ticks    func() time.Duration // of a Stamp; the default is Now
 	Refusal  func() error         // why a command that Grants must not be sent now; may be nil
 
 	Refused  func(sent time.Duration, err error) // called with each error of a command that was sent; may be nil
