@@ -140,9 +140,6 @@ func (s *Server) Send(ctx context.Context, _ string, r Request, timeout time.Dur
 	}
 	if err := a.Err; OutcomeOf(err) != Applied && OutcomeOf(err) != Ended {
 		s.cfg.Failed(r, err)
-		if s.mayBeDemoted(err) {
-			s.messages.demoted()
-		}
 	}
 	return a.Value, a.Err
 }
@@ -159,9 +156,6 @@ func (s *Server) isReplica(err error) bool {
 func (s *Server) isCutOff(err error) bool {
 	return !s.cfg.Sharded && (HasCode(err, "NOREPLICAS") || errors.Is(err, ErrNotReplicated))
 }
-
-// mayBeDemoted reports whether the server may no longer be the primary.
-func (s *Server) mayBeDemoted(err error) bool { return s.isReplica(err) || s.isCutOff(err) }
 
 // The first and the longest pause between two replacements by Replace.
 const (
@@ -225,9 +219,6 @@ func (s *Server) abandon(before time.Duration) {
 func (s *Server) renewed(ctx context.Context, requests []Request, answers []Answer) {
 	if s.node.Renewed != nil {
 		s.node.Renewed(ctx, requests, answers)
-	}
-	if slices.ContainsFunc(answers, func(a Answer) bool { return s.mayBeDemoted(a.Err) }) {
-		s.messages.demoted()
 	}
 }
 
