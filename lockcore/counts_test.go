@@ -357,6 +357,7 @@ func TestLapsedGrantsAreCounted(t *testing.T) {
 		lease = e.try(e.mutex(b, "orders", cfg))
 		waiter := e.queued(m)
 		next := e.queued(e.mutex(b, "orders", cfg))
+		last := e.queued(m) // in a cluster, its process would otherwise be no longer subscribed
 		held := faults.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Match: e.script("mutex_leave")})
 		_ = waiter.quits()
 		e.Until("its leaving is on its way", func() bool { return held.Fired() > 0 })
@@ -364,6 +365,7 @@ func TestLapsedGrantsAreCounted(t *testing.T) {
 		e.Until("the grant is counted as lapsed", func() bool { return metric(e, reg, "noonlock_lapsed_grants_total") > 0 })
 		held.Lift()
 		e.unlock(next.granted())
+		e.unlock(last.granted())
 	})
 }
 
