@@ -18,6 +18,7 @@ import (
 
 	"github.com/noonlock/noonlock"
 	"github.com/noonlock/noonlock/adapters/clientgo/internal/cas"
+	"github.com/noonlock/noonlock/internal/wire"
 	"github.com/noonlock/noonlock/lockcore"
 )
 
@@ -168,7 +169,7 @@ func (l *Lock) write(ctx context.Context, verb string, s sight, ler resourcelock
 	case errors.Is(err, cas.ErrConflict):
 		l.end(lockcore.ErrLeaseLost)
 		return apierrors.NewConflict(resource, l.name, err)
-	case errors.Is(err, lockcore.ErrUnknown):
+	case wire.MayBeApplied(err):
 		l.last = sight{version: version, own: s.own}
 	}
 	return fmt.Errorf("clientgo: %s %q: %w", verb, l.name, err)

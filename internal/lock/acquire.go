@@ -165,10 +165,8 @@ func shortOf(answer any, err error) (_ any, short, _ error) {
 
 // noteFailure records that a request for the attempt was not answered or was refused.
 func (a *Attempt) noteFailure(err error) {
-	if errors.Is(err, ErrUnknown) {
+	if wire.MayBeApplied(err) {
 		a.unanswered.Store(true)
-	}
-	if wire.VerdictOf(err).MayBeApplied {
 		a.mayBeStored.Store(true)
 	}
 }

@@ -2,7 +2,6 @@ package lock
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -321,7 +320,7 @@ func (c *Client) Act(ctx context.Context, name string, req wire.Request, each, w
 	retry := c.newRetry(each, within)
 	err = retry.Do(ctx, wire.MayRetry, func() error {
 		if answer, err = c.wire.Send(ctx, name, req, retry.Timeout()); err != nil {
-			repeated = repeated || errors.Is(err, ErrUnknown)
+			repeated = repeated || wire.MayBeApplied(err)
 			return err
 		}
 		return refusal(answer)

@@ -153,7 +153,7 @@ func (l *Lease) release(ctx context.Context) error {
 	}
 	done := make(chan error, 1)
 	if !a.c.Background(func(bg context.Context) {
-		done <- l.retryRelease(bg, a.terms.ttl-time.Since(began), errors.Is(err, ErrUnknown))
+		done <- l.retryRelease(bg, a.terms.ttl-time.Since(began), wire.MayBeApplied(err))
 	}) {
 		return OpError("unlock", a.keys.name, ErrClosed)
 	}
@@ -182,7 +182,7 @@ func (l *Lease) retryRelease(ctx context.Context, within time.Duration, unanswer
 	n := int64(0)
 	err := retry.Do(ctx, wire.MayRetryLater, func() (err error) {
 		n, err = a.leave(ctx, retry.Timeout())
-		unanswered = unanswered || errors.Is(err, ErrUnknown)
+		unanswered = unanswered || wire.MayBeApplied(err)
 		return err
 	})
 	switch {

@@ -2,7 +2,6 @@ package several
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
 
@@ -49,7 +48,7 @@ func (t *Trail) done(server int, err error) {
 	s := &t.servers[server]
 	s.pending--
 	s.reached = s.reached || wire.OutcomeOf(err) != wire.Unsent
-	s.lost = s.lost || errors.Is(err, wire.ErrUnknown)
+	s.lost = s.lost || wire.MayBeApplied(err)
 	t.changed.Broadcast()
 }
 

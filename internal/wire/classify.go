@@ -22,8 +22,8 @@ type Outcome int
 const (
 	Applied      Outcome = iota
 	Unreplicated         // applied, and too few replicas have acknowledged it
-	Refused              // by the server; a script may have written before that
-	Moved                // surely not applied: the name is at another server
+	Refused              // by the server
+	Moved                // the name is at another server
 	Unsent               // surely not applied: there was no connection, or its setup was refused
 	Ended                // surely not applied: the caller or Close ended it before it was sent, or see DelayError
 	Unknown              // sent and not answered
@@ -32,7 +32,7 @@ const (
 // A Verdict interprets the error of a request. Its zero value is that of success.
 type Verdict struct {
 	Outcome      Outcome
-	MayBeApplied bool // The failed request may have changed something: a script is not rolled back.
+	MayBeApplied bool // The failed request may have changed something. A refusal may be that of another one, and a script is not rolled back.
 	Retry        bool // The same request may soon succeed.
 	Later        bool // The same, or when the server has enough memory, disk space or replicas.
 	Temporary    bool // A later call may succeed without an operator.
@@ -67,9 +67,9 @@ func VerdictOf(err error) (v Verdict) {
 	case unsent:
 		v = Verdict{Outcome: Unsent, Retry: !lasting, Operator: lasting}
 	case HasCode(err, "MOVED", "ASK"):
-		v = Verdict{Outcome: Moved, Retry: passes, Operator: !passes}
+		v = Verdict{Outcome: Moved, MayBeApplied: true, Retry: passes, Operator: !passes}
 	case refused:
-		v = Verdict{Outcome: Refused, MayBeApplied: lasting, Retry: passes, Operator: !passes}
+		v = Verdict{Outcome: Refused, MayBeApplied: true, Retry: passes, Operator: !passes}
 	default:
 		v = Verdict{Outcome: Ended}
 	}
@@ -102,6 +102,9 @@ func isUntrusted(err error) bool {
 
 // OutcomeOf returns the outcome of a request with this error.
 func OutcomeOf(err error) Outcome { return VerdictOf(err).Outcome }
+
+// MayBeApplied is Verdict.MayBeApplied.
+func MayBeApplied(err error) bool { return VerdictOf(err).MayBeApplied }
 
 // MayRetry is Verdict.Retry, for a Retry.
 func MayRetry(err error) bool { return VerdictOf(err).Retry }

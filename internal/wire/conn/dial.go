@@ -65,8 +65,7 @@ var (
 	errDialsHang = errors.New("lockcore: earlier dials have not returned: do the Dialer and the CredentialsProvider honor their context, and with TLS: do the server and the Sentinels speak TLS?")
 
 	errEnded   = errors.New("lockcore: a function of the user has ended its goroutine")
-	errBeside  = errors.New("lockcore: another connection is being set up")
-	errGivenUp = errors.New("lockcore: the dial was given up for another one")
+	errGivenUp = errors.New("lockcore: another connection is being made")
 )
 
 // The functions of the user that a dial calls.
@@ -251,8 +250,8 @@ func (d *Dialer) connect(c *dial, addr string) (*Pipe, error) {
 func (d *Dialer) turn(c *dial) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.isSettingUp() {
-		return errBeside
+	if !c.setup && d.isSettingUp() {
+		return errGivenUp
 	}
 	c.setup = true
 	return c.ctx.Err()

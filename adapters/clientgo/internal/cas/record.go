@@ -120,7 +120,7 @@ func (r *Record) Put(ctx context.Context, seen Version, value []byte, keep time.
 			err = r.put.OddReply(answer)
 		}
 	}
-	if errors.Is(err, lockcore.ErrUnknown) {
+	if wire.MayBeApplied(err) {
 		seen = seen.or(me)
 	}
 	return seen, err
