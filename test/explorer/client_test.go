@@ -390,7 +390,7 @@ func (m *lockModel) steps(s lockState, worker int, emit func(step, lockState, st
 		}
 		from := s
 		from.late[i] = lateRequest{}
-		out := m.call(&from, worker, lineCall{l.op, l.attempt})
+		out := m.call(&from, worker, lineCall(l))
 		emitted(step{"had sent a request that arrives now", uint8(l.attempt.process()), uint8(l.op)}, from, out.broken)
 	}
 	if m.loses && m.atlas.fact(s.world).fence && s.faults < m.faults {
