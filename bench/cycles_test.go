@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-var beside = []library{raw, noonlock, redisLock, redSync, rueidisLock, blpop, etcdMutex}
+var beside = []library{raw, noonlock, pipelined, redisLock, redSync, rueidisLock, blpop, etcdMutex}
 
 // uncontended: one goroutine locks and unlocks one name.
 func uncontended(x *bench) {

@@ -71,6 +71,7 @@ var (
 	raw         = library{name: "raw go-redis", open: onRedis(rawLock)}
 	blpop       = library{name: "BLPOP", open: onRedis(popAndPush)}
 	noonlock    = library{"noonlock", onNoonlock(0, mutex), oneRedis, "noonlock:{%s}:lock"}
+	pipelined   = library{name: "our scripts, go-redis's autopipeline", open: autoPipeline}
 	oneOf8      = library{name: "noonlock, a Semaphore of 8", open: onNoonlock(0, slot)}
 	elector     = library{"noonlock, elector", onNoonlock(0, campaign), oneRedis, "noonlock:{election/%s}:lock"}
 	redisLock   = library{"redislock", onRedis(obtain), oneRedis, "%s"}

@@ -125,3 +125,16 @@ func (q *queue) until(at time.Duration) (calls []*call) {
 func (q *queue) wanted() bool {
 	return slices.ContainsFunc(q.calls, func(c *call) bool { return !c.hasLeft() })
 }
+
+// leastRedial is the shortest time between two dials.
+const leastRedial = 5 * time.Millisecond
+
+// hurry returns how long the calls can wait between two dials: a lease with a TTL of 200 ms has other needs than one
+// with 10 s.
+func (q *queue) hurry() time.Duration {
+	shortest := MaxDialTime
+	for _, c := range q.calls {
+		shortest = min(shortest, c.timeout)
+	}
+	return max(shortest/16, leastRedial)
+}

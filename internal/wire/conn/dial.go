@@ -39,9 +39,6 @@ const (
 
 	// returnWithin is how long a dial may take to return when its time is over.
 	returnWithin = 5 * time.Millisecond
-
-	// leastRedial is the shortest time after which a dial begins beside another one.
-	leastRedial = 50 * time.Millisecond
 )
 
 // NewDialer returns a Dialer.
@@ -172,7 +169,7 @@ func (d *Dialer) finish(c *dial, p *Pipe, err error) {
 		p, err = nil, errGivenUp
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
-		err = fmt.Errorf("%v: %w", err, os.ErrDeadlineExceeded) // a context of the caller has not ended
+		err = fmt.Errorf("lockcore: dial: %v: %w", err, os.ErrDeadlineExceeded) // a context of the caller has not ended
 	}
 	c.timer.Stop()
 	c.cancel()

@@ -8,8 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/noonlock/noonlock/internal/retry"
 )
 
@@ -36,30 +34,6 @@ type Line struct {
 	had      bool          // there was a Pipe
 	closed   bool
 }
-
-// Options are what a Line needs. A Dialer uses Redis, Where, Check and Ready only.
-type Options struct {
-	Redis redis.Options // those of a redis.Client
-
-	// Where returns the addresses to connect to, one after the other until one is ready. If it is nil, the address in
-	// Redis is used, and a connection leads to its remote address.
-	Where func(ctx context.Context) ([]string, error)
-
-	// Check judges the answer to HELLO. Ready is the last step of a setup, and sends commands with ask. Both may be nil.
-	Check func(hello map[any]any) error
-	Ready func(ask func(...Command) ([]Answer, error)) error
-
-	Replicas int                  // must acknowledge a command that has Within
-	Began    time.Time            // of Now; the default is the time of the first use
-	Ticks    func() time.Duration // of a Stamp; the default is Now
-	Refusal  func() error         // why a command that Grants must not be sent now; may be nil
-
-	Refused  func(sent time.Duration, err error) // called with each error of a command that was sent; may be nil
-	Replaced func()                              // called when a Pipe has replaced an earlier one; may be nil
-}
-
-// Now is the time of a Line and its Pipes.
-func (o *Options) Now() time.Duration { return time.Since(o.Began) }
 
 // NewLine returns a Line without a connection.
 func NewLine(o Options) *Line {
@@ -186,16 +160,17 @@ func (l *Line) Prepare() {
 
 // dial begins a dial, unless it is too early. The caller holds mu.
 func (l *Line) dial() {
-	now := l.Now()
-	if l.closed || now < l.nextDial {
+	if l.closed || l.Now() < l.nextDial {
 		return // redial does it
 	}
-	patience := l.dials.patience()
-	if l.dials.begin(l.connected) == nil {
-		patience = leastRedial
-	}
-	l.nextDial = now + patience
-	l.redial.Reset(patience)
+	l.dials.begin(l.connected)
+	l.pause(min(l.dials.patience(), l.waiting.hurry()))
+}
+
+// pause delays the next dial. The caller holds mu.
+func (l *Line) pause(d time.Duration) {
+	l.nextDial = l.Now() + d
+	l.redial.Reset(d)
 }
 
 // dialAgain is called at nextDial.
@@ -230,9 +205,8 @@ func (l *Line) connected(began time.Duration, p *Pipe, err error) {
 		l.mu.Unlock()
 		return
 	case err != nil:
-		pause := l.pauses.NextBackOff()
-		l.nextDial, l.failure = l.Now()+pause, err
-		l.redial.Reset(pause)
+		l.pause(min(l.pauses.NextBackOff(), l.waiting.hurry()))
+		l.failure = err
 		waiting := l.waiting.until(began)
 		l.mu.Unlock()
 		if len(waiting) > 0 && !l.lender.lend(waiting) {

@@ -86,11 +86,11 @@ func (p *Pipe) checkSilence() {
 	p.mu.Unlock()
 }
 
-// lastCaller returns the time when no caller waits any more. The caller holds mu.
+// lastCaller returns the time when no caller waits any more: each has left by itself then. The caller holds mu.
 func (p *Pipe) lastCaller() (until time.Duration) {
 	wait := func(c *call) {
 		if c != nil && !c.hasLeft() {
-			until = max(until, c.until)
+			until = max(until, c.until+returnWithin)
 		}
 	}
 	for _, s := range p.written {
