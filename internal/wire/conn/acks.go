@@ -104,6 +104,7 @@ func (a *acks) take(r reply, want int, now time.Duration, last bool) (final []re
 		}
 		clear(a.pending[len(kept):])
 		a.pending, a.err = kept, nil
+	default:
 	}
 	return final
 }

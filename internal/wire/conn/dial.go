@@ -169,7 +169,7 @@ func (d *Dialer) finish(c *dial, p *Pipe, err error) {
 		p, err = nil, errGivenUp
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
-		err = fmt.Errorf("lockcore: dial: %v: %w", err, os.ErrDeadlineExceeded) // a context of the caller has not ended
+		err = fmt.Errorf("lockcore: dial: %s: %w", err.Error(), os.ErrDeadlineExceeded) // a context of the caller has not ended
 	}
 	c.timer.Stop()
 	c.cancel()

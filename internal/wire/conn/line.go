@@ -260,12 +260,11 @@ var errSilent = errors.New("lockcore: the server was silent on two connections")
 
 // silent is called when the server does not answer on a Pipe.
 func (l *Line) silent(p *Pipe) {
-	l.mu.Lock()
-	if l.present.Load() == p {
-		l.dial()
-	}
-	l.mu.Unlock()
+	present := l.present.Load() == p
 	l.retire(p)
+	if present {
+		l.Prepare()
+	}
 }
 
 // ended is called when a Pipe has ended.
