@@ -25,8 +25,8 @@ var errDeaf = errors.New("lockcore: a message of the process to itself did not a
 
 // test tests a connection: the process publishes a message to itself. There is a test when the connection has its
 // first channel for messages to this process, and after each replacement of the connection for requests, which may
-// lead to another server. If the message does not arrive, the connection is replaced. If PUBLISH is refused, the
-// connection is not tested again. Another failed test is repeated. The first failure is logged.
+// lead to another server. If the message does not arrive, the connection is replaced. If PUBLISH is refused for good, the
+// next replacement causes the next test. Another failed test is repeated. The first failure is logged.
 func (s *Subscription) test(ctx context.Context, p *conn.Pipe) {
 	for tested := -1; ; {
 		channel := ""
@@ -55,8 +55,6 @@ func (s *Subscription) test(ctx context.Context, p *conn.Pipe) {
 		case MayRetry(err):
 			retry.Sleep(ctx, pause, nil) // in full, as the refusal of a replica replaces the connection for requests
 			tested = -1
-		case err != nil:
-			return
 		}
 	}
 }

@@ -19,7 +19,6 @@ type call struct {
 	command Command
 	timeout time.Duration
 	until   time.Duration // end of timeout, by Line.Now
-	sent    time.Duration // time before the write, by Line.Now
 	state   atomic.Int32
 	answer  Answer
 	done    chan struct{} // receives a value after answer is set
@@ -36,8 +35,7 @@ const (
 func newCall() any { return &call{done: make(chan struct{}, 1), timer: time.NewTimer(time.Hour)} }
 
 // write records that the call is about to be written. It returns false if the caller has left.
-func (c *call) write(now, ticks time.Duration) bool {
-	c.sent = now
+func (c *call) write(ticks time.Duration) bool {
 	if !c.state.CompareAndSwap(callQueued, callWritten) {
 		return false
 	}
@@ -131,10 +129,11 @@ const leastRedial = 5 * time.Millisecond
 
 // hurry returns how long the calls can wait between two dials: a lease with a TTL of 200 ms has other needs than one
 // with 10 s.
-func (q *queue) hurry() time.Duration {
-	shortest := MaxDialTime
+func (q *queue) hurry() (longest time.Duration) {
 	for _, c := range q.calls {
-		shortest = min(shortest, c.timeout)
+		if !c.hasLeft() && (longest == 0 || c.timeout/32 < longest) {
+			longest = c.timeout / 32
+		}
 	}
-	return max(shortest/16, leastRedial)
+	return max(longest, leastRedial)
 }

@@ -87,14 +87,10 @@ type dial struct {
 func (d *Dialer) patience() time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.patienceLocked()
-}
-
-func (d *Dialer) patienceLocked() time.Duration {
 	if d.took == 0 {
 		return d.opt.Redis.DialTimeout
 	}
-	return min(max(4*d.took, leastRedial), d.opt.Redis.DialTimeout/3)
+	return min(4*d.took, d.opt.Redis.DialTimeout/3)
 }
 
 // begin begins a dial, unless another one helps nothing yet. It calls result once, on another goroutine.
@@ -103,12 +99,11 @@ func (d *Dialer) begin(result func(began time.Duration, p *Pipe, err error)) *di
 	defer d.mu.Unlock()
 	now := d.opt.Now()
 	if n := len(d.dials); n > 0 {
-		newest := d.dials[n-1]
 		switch {
-		case d.isSettingUp(), newest.underWay() && now-newest.began < d.patienceLocked():
+		case d.isSettingUp():
 			return nil
 		case n == maxDialing:
-			newest.cancel() // when it has returned, its owner begins another one
+			d.dials[n-1].cancel() // when it has returned, its owner begins another one
 			return nil
 		}
 	}
@@ -162,7 +157,7 @@ func (d *Dialer) finish(c *dial, p *Pipe, err error) {
 	result := c.result
 	c.result = nil
 	d.mu.Unlock()
-	if c.ctx.Err() != nil {
+	if c.ctx.Err() != nil || result == nil {
 		if p != nil {
 			p.Drop()
 		}
@@ -225,6 +220,7 @@ func (d *Dialer) connectAny(c *dial) (p *Pipe, err error) {
 }
 
 func (d *Dialer) connect(c *dial, addr string) (*Pipe, error) {
+	c.begin(theDialer, d.opt.Redis.DialTimeout)
 	p, err := d.call(c.ctx, addr)
 	if err != nil {
 		return nil, err

@@ -31,6 +31,8 @@ type Line struct {
 	redial   *time.Timer   // at nextDial
 	pauses   retry.Backoff // after failed dials
 	failure  error         // of the last dial; nil if it succeeded
+	failed   time.Duration // time of failure
+	stale    time.Duration // dials that began until then lead to a former server
 	had      bool          // there was a Pipe
 	closed   bool
 }
@@ -103,9 +105,11 @@ func (l *Line) await(ctx context.Context, c *call) Answer {
 // unsent returns the reason why a call was not sent in its time.
 func (l *Line) unsent(late error) error {
 	l.mu.Lock()
-	failure := l.failure
-	l.mu.Unlock()
-	return l.dials.late(errors.Join(late, failure))
+	defer l.mu.Unlock()
+	if l.Now()-l.failed < MaxDialTime {
+		late = errors.Join(late, l.failure)
+	}
+	return l.dials.late(late)
 }
 
 // submit gives calls to the Pipe. Without one, they wait, or use that of the lender.
@@ -163,14 +167,26 @@ func (l *Line) dial() {
 	if l.closed || l.Now() < l.nextDial {
 		return // redial does it
 	}
-	l.dials.begin(l.connected)
-	l.pause(min(l.dials.patience(), l.waiting.hurry()))
+	least := time.Duration(0)
+	if l.dials.begin(l.connected) != nil {
+		least = l.dials.patience()
+	}
+	l.pause(least)
 }
 
-// pause delays the next dial. The caller holds mu.
-func (l *Line) pause(d time.Duration) {
+// pause delays the next dial, longer each time. The caller holds mu.
+func (l *Line) pause(least time.Duration) {
+	d := max(least, min(l.pauses.NextBackOff(), l.waiting.hurry()))
 	l.nextDial = l.Now() + d
 	l.redial.Reset(d)
+}
+
+// dialSoon lets the next dial begin at once, if the server has answered on a Pipe. The caller holds mu.
+func (l *Line) dialSoon(p *Pipe) {
+	if p.answered.Load() {
+		l.pauses.Reset()
+		l.nextDial = 0
+	}
 }
 
 // dialAgain is called at nextDial.
@@ -191,7 +207,7 @@ func (l *Line) dialIfWanted() {
 func (l *Line) connected(began time.Duration, p *Pipe, err error) {
 	l.mu.Lock()
 	switch {
-	case err == nil && (l.closed || l.present.Load() != nil):
+	case err == nil && (l.closed || l.present.Load() != nil || began < l.stale): // if it is stale, dialAgain makes another
 		l.mu.Unlock()
 		p.Drop()
 		return
@@ -201,12 +217,12 @@ func (l *Line) connected(began time.Duration, p *Pipe, err error) {
 		l.mu.Unlock()
 		return
 	case err != nil && l.dials.underWay(): // another one may succeed
-		l.failure = err
+		l.failure, l.failed = err, l.Now()
 		l.mu.Unlock()
 		return
 	case err != nil:
-		l.pause(min(l.pauses.NextBackOff(), l.waiting.hurry()))
-		l.failure = err
+		l.pause(0)
+		l.failure, l.failed = err, l.Now()
 		waiting := l.waiting.until(began)
 		l.mu.Unlock()
 		if len(waiting) > 0 && !l.lender.lend(waiting) {
@@ -214,8 +230,8 @@ func (l *Line) connected(began time.Duration, p *Pipe, err error) {
 		}
 		return
 	}
-	l.pauses.Reset()
-	l.nextDial, l.failure = 0, nil
+	l.failure = nil
+	l.pause(0)
 	p.use(l)
 	l.present.Store(p)
 	former, waiting := l.former, l.waiting.take()
@@ -249,6 +265,7 @@ func (l *Line) retire(p *Pipe) {
 	if l.present.CompareAndSwap(p, nil) {
 		older, l.former = l.former, p
 	}
+	l.dialSoon(p)
 	l.mu.Unlock()
 	if older != nil {
 		older.end(errSilent)
@@ -274,6 +291,7 @@ func (l *Line) ended(p *Pipe, queue []*call) {
 	if l.former == p {
 		l.former = nil
 	}
+	l.dialSoon(p)
 	l.mu.Unlock()
 	l.submit(queue...)
 }
@@ -281,10 +299,19 @@ func (l *Line) ended(p *Pipe, queue []*call) {
 // Abandon takes the connection out of use if it was made before that time: its server is no longer the right one, or
 // it is not needed.
 func (l *Line) Abandon(before time.Duration) {
-	l.dials.giveUp(before)
+	l.giveUp(before)
 	if p := l.present.Load(); p != nil && p.made <= before {
 		l.retire(p)
 	}
+}
+
+// giveUp gives up the dials that began before a time, as they may lead to another server. One of them may have just
+// ended.
+func (l *Line) giveUp(before time.Duration) {
+	l.mu.Lock()
+	l.stale = max(l.stale, before)
+	l.mu.Unlock()
+	l.dials.giveUp(before)
 }
 
 // Strays reports whether a connection does not lead to an address.
@@ -314,7 +341,7 @@ func (l *Line) pipes() (all []*Pipe) {
 
 // Follow ends the connections that do not lead to an address. Late answers of another server do not count.
 func (l *Line) Follow(to string) {
-	l.dials.giveUp(l.Now())
+	l.giveUp(l.Now())
 	for _, p := range l.away(to) {
 		p.end(errMoved)
 	}

@@ -23,11 +23,12 @@ type Pipe struct {
 	reader  *reader
 	opt     *Options
 	Addr    string        // address of the server
-	expires time.Time     // end of ConnMaxLifetime; zero if there is none
+	expires time.Duration // end of ConnMaxLifetime, by Options.Now; 0 if there is none
 	made    time.Duration // time of use, by Options.Now
 	owner   owner         // nil during the setup
 
 	outdated atomic.Bool   // the credentials have changed
+	answered atomic.Bool   // the server has answered a call
 	lastRead atomic.Int64  // time of the last bytes, by Options.Now
 	wake     chan struct{} // wakes the writer
 
@@ -46,7 +47,8 @@ type Pipe struct {
 	next uint64 // id of the next command
 
 	// Only the reader uses these.
-	view    []slot  // copy of written, without those in arrived
+	view    []slot  // copy of written, from the first one that had not arrived then
+	viewed  int     // slots of view that have arrived
 	arrived []reply // not delivered yet
 	final   []reply // for calls, during a delivery
 }
@@ -95,12 +97,6 @@ const (
 func newPipe(conn net.Conn, opt *Options) *Pipe {
 	p := &Pipe{conn: conn, opt: opt, Addr: remoteAddr(conn), next: rand.Uint64() >> 16, wake: make(chan struct{}, 1)}
 	p.reader = newReader(source{p})
-	if life := opt.Redis.ConnMaxLifetime; life > 0 {
-		if jitter := int64(min(opt.Redis.ConnMaxLifetimeJitter, life)); jitter > 0 {
-			life += time.Duration(rand.Int64N(2*jitter) - jitter)
-		}
-		p.expires = time.Now().Add(life)
-	}
 	return p
 }
 
@@ -157,6 +153,12 @@ func (p *Pipe) append(b []byte, c Command) []byte {
 // use begins to serve an owner.
 func (p *Pipe) use(by owner) {
 	p.owner, p.made = by, p.opt.Now()
+	if life := p.opt.Redis.ConnMaxLifetime; life > 0 {
+		if jitter := int64(min(p.opt.Redis.ConnMaxLifetimeJitter, life)); jitter > 0 {
+			life += time.Duration(rand.Int64N(2*jitter) - jitter)
+		}
+		p.expires = p.made + life
+	}
 	p.lastRead.Store(int64(p.made))
 	p.timer = time.AfterFunc(time.Hour, p.checkSilence)
 	go p.read()
@@ -178,7 +180,7 @@ func (p *Pipe) submit(calls ...*call) bool {
 // isOld reports whether the user's options want another connection. The caller holds mu.
 func (p *Pipe) isOld() bool {
 	idle := p.opt.Redis.ConnMaxIdleTime
-	return p.outdated.Load() || !p.expires.IsZero() && !time.Now().Before(p.expires) ||
+	return p.outdated.Load() || p.expires > 0 && p.opt.Now() >= p.expires ||
 		idle > 0 && len(p.written) == 0 && p.opt.Now()-time.Duration(p.lastRead.Load()) >= idle
 }
 
@@ -216,10 +218,8 @@ func (p *Pipe) write() {
 			continue // all callers have left
 		}
 		if _, err := p.conn.Write(p.out); err != nil {
-			// The server may have said why, or have answered before it closed the connection.
-			if p.conn.SetReadDeadline(time.Now().Add(returnWithin)) != nil {
-				p.end(err)
-			}
+			// The server may have answered before it closed the connection.
+			time.AfterFunc(returnWithin, func() { p.end(err) })
 			return
 		}
 	}
@@ -233,6 +233,7 @@ func (p *Pipe) encode() {
 	p.out = p.out[:0]
 	now, ticks := p.opt.Now(), p.opt.Ticks()
 	var batch []*call // those that need replicas
+	patience := mostPatience
 	n := 0
 	for ; n < len(p.queue.calls) && len(p.written) < maxWritten && len(p.out) < keptBuffer; n++ {
 		c := p.queue.calls[n]
@@ -242,14 +243,14 @@ func (p *Pipe) encode() {
 				continue
 			}
 		}
-		if !c.write(now, ticks) {
+		if !c.write(ticks) {
 			continue
 		}
 		if c.command.Asking {
 			p.add(slot{kind: slotAsking, sent: now}, Plain("asking"))
 		}
 		p.add(slot{call: c, named: c.command.Named, sent: now}, c.command)
-		p.expect(c)
+		patience = min(patience, patienceOf(c))
 		if c.command.Within > 0 && p.opt.Replicas > 0 {
 			batch = append(batch, c)
 		}
@@ -260,6 +261,7 @@ func (p *Pipe) encode() {
 			p.add(slot{kind: own.kind, named: own.Named, sent: now}, own.Command)
 		}
 	}
+	p.watch(patience)
 }
 
 // add appends a command and its slot. The caller holds mu.
@@ -281,7 +283,7 @@ func (p *Pipe) drain() []*call {
 	calls, empty := p.queue.take(), p.isEmpty()
 	if p.err == nil && !p.draining {
 		p.draining = true
-		p.timer.Reset(p.lastCaller() - p.opt.Now())
+		p.timer.Reset(min(p.lastCaller()-p.opt.Now(), mostPatience))
 	}
 	p.mu.Unlock()
 	if empty {
@@ -315,14 +317,17 @@ func (p *Pipe) end(why error) {
 	p.Drop()
 }
 
-// Drop closes the network connection. It does not wait for a read in progress.
+// Drop closes the network connection, and does not wait for that: its Close may be the user's, and so is unwatch.
 func (p *Pipe) Drop() {
 	p.mu.Lock()
 	unwatch := p.unwatch
 	p.unwatch = nil
 	p.mu.Unlock()
-	if unwatch != nil {
-		go func() { _ = unwatch() }() // the function is the user's
-	}
-	_ = p.conn.Close()
+	go func() {
+		_ = p.conn.Close()
+		if unwatch != nil {
+			defer func() { _ = recover() }()
+			_ = unwatch()
+		}
+	}()
 }

@@ -30,23 +30,23 @@ func (p *Pipe) read() {
 
 // readReply reads the reply of the next slot.
 func (p *Pipe) readReply() error {
-	if len(p.view) == 0 {
+	if p.viewed == len(p.view) {
 		if _, err := p.reader.Peek(1); err != nil { // until then, there may be no slot
 			return err
 		}
 		p.mu.Lock()
-		p.view = append(p.view[:0], p.written[min(len(p.arrived), len(p.written)):]...)
+		p.view, p.viewed = append(p.view[:0], p.written[min(len(p.arrived), len(p.written)):]...), 0
 		p.mu.Unlock()
-		if len(p.view) == 0 {
+		if p.viewed == len(p.view) {
 			return errOtherAnswer
 		}
 	}
-	s := p.view[0]
+	s := p.view[p.viewed]
 	a, err := readAnswer(p.reader, s.named, s.id)
 	if err != nil {
 		return err
 	}
-	p.view = p.view[1:]
+	p.viewed++
 	p.arrived = append(p.arrived, reply{s, a})
 	return nil
 }
@@ -75,6 +75,7 @@ func (p *Pipe) deliver() {
 		}
 	}
 	over := p.draining && p.isEmpty()
+	p.answered.Store(true)
 	p.wakeWriter()
 	p.mu.Unlock()
 	for _, r := range p.final {

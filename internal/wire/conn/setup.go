@@ -108,6 +108,9 @@ func (d *Dialer) credentials(c *dial, p *Pipe) (user, password string, err error
 		p.mu.Unlock()
 		raw := has.RawCredentials()
 		w.has.Store(&raw)
+		if newest := w.newest.Load(); newest != nil && *newest != raw {
+			p.outdated.Store(true)
+		}
 		user, password = has.BasicAuth()
 		return user, password, nil
 	case opt.CredentialsProviderContext != nil:
@@ -123,13 +126,15 @@ func (d *Dialer) credentials(c *dial, p *Pipe) (user, password string, err error
 
 // A credentialsWatch learns of new credentials. The pipe is then outdated, and the next request makes another.
 type credentialsWatch struct {
-	of  *Pipe
-	has atomic.Pointer[string] // the credentials of the pipe; nil before they are known
+	of          *Pipe
+	has, newest atomic.Pointer[string] // credentials of the pipe, and the last new ones; nil before they are known
 }
 
 // OnNext is called with new credentials.
 func (w *credentialsWatch) OnNext(c auth.Credentials) {
-	if has := w.has.Load(); has != nil && c.RawCredentials() != *has {
+	raw := c.RawCredentials()
+	w.newest.Store(&raw)
+	if has := w.has.Load(); has != nil && raw != *has {
 		w.of.outdated.Store(true)
 	}
 }

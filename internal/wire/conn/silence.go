@@ -20,17 +20,26 @@ const (
 
 func patienceOf(c *call) time.Duration { return min(max(c.timeout/3, leastPatience), mostPatience) }
 
-// expect makes the timer run for a call that is written. The caller holds mu.
-func (p *Pipe) expect(c *call) {
-	if patience := patienceOf(c); !p.watching || patience < p.patience {
+// watch makes the timer run for calls with that patience. The caller holds mu.
+func (p *Pipe) watch(patience time.Duration) {
+	if len(p.written) > 0 && (!p.watching || patience < p.patience) {
 		p.watching, p.patience = true, patience
-		p.timer.Reset(p.allowed())
+		p.timer.Reset(p.silentIn())
 	}
+}
+
+// silentIn returns in how long the server is silent, unless something arrives. The caller holds mu.
+func (p *Pipe) silentIn() time.Duration {
+	return max(p.written[0].sent, time.Duration(p.lastRead.Load())) + p.allowed() - p.opt.Now()
 }
 
 // allowed returns how long a reply may take. The server answers nothing during WAIT. The caller holds mu.
 func (p *Pipe) allowed() time.Duration {
-	return max(p.patience, p.usual+p.usual/2) + p.acks.waiting()
+	allowed := max(p.patience, p.usual+p.usual/2)
+	if len(p.written) > 0 && p.written[0].kind == slotWait {
+		allowed += p.acks.times[0]
+	}
+	return allowed
 }
 
 // measure takes a round trip as a sample, one at a time: an outage delays many replies, and is one sample. A quick reply
@@ -40,26 +49,25 @@ func (p *Pipe) measure(s slot, now time.Duration) {
 		return
 	}
 	p.sample = 0
-	trip, before := now-s.sent, p.allowed()
+	trip := now - s.sent
 	if trip >= p.usual {
 		p.usual += (trip - p.usual) / 8
 		return
 	}
-	p.usual = trip
-	if p.watching && p.allowed() < before {
-		p.timer.Reset(p.allowed())
+	if p.usual+p.usual/2 > p.patience {
+		p.watching = false // the timer may run for too long
 	}
+	p.usual = trip
 }
 
 // checkSilence is called by the timer.
 func (p *Pipe) checkSilence() {
 	p.mu.Lock()
-	now := p.opt.Now()
 	switch {
 	case p.err != nil:
 	case p.draining:
-		if left := p.lastCaller() - now; left > 0 {
-			p.timer.Reset(left)
+		if left := p.lastCaller() - p.opt.Now(); left > 0 {
+			p.timer.Reset(min(left, mostPatience)) // callers may leave earlier
 			break
 		}
 		p.mu.Unlock()
@@ -74,7 +82,7 @@ func (p *Pipe) checkSilence() {
 				p.patience = min(p.patience, patienceOf(s.call))
 			}
 		}
-		if left := max(p.written[0].sent, time.Duration(p.lastRead.Load())) + p.allowed() - now; left > 0 {
+		if left := p.silentIn(); left > 0 {
 			p.timer.Reset(left)
 			break
 		}
