@@ -38,14 +38,6 @@ func (a *acks) mayWrite() bool {
 // wantsWait reports whether calls need another WAIT.
 func (a *acks) wantsWait() bool { return len(a.pending) > 0 && len(a.times) == 0 }
 
-// waiting returns how long the server may answer nothing.
-func (a *acks) waiting() (sum time.Duration) {
-	for _, t := range a.times {
-		sum += t
-	}
-	return sum
-}
-
 // An ownCommand is a command of the Pipe itself.
 type ownCommand struct {
 	kind slotKind
