@@ -99,7 +99,7 @@ func (r Request) OddReply(reply any) error {
 // needed, too.
 func (r Request) WithSource() Request {
 	if r.script != nil {
-		r.Script, r.Args = false, r.withSource()
+		r.Args = r.withSource()
 		r.script = nil
 	}
 	return r

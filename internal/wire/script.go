@@ -135,7 +135,7 @@ func (s *Script) Call(keys []any, argv ...any) Request {
 	args := make([]any, 0, 3+len(keys)+len(argv))
 	args = append(args, "evalsha", s.sha, len(keys))
 	args = append(args, keys...)
-	return Request{name: s.Name, script: s, Command: conn.Command{Args: append(args, argv...), Named: true, Script: true}}
+	return Request{name: s.Name, script: s, Command: conn.Command{Args: append(args, argv...), Named: true}}
 }
 
 // OddReply returns the error for a reply that the script never gives.

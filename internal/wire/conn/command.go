@@ -16,7 +16,6 @@ import (
 type Command struct {
 	Args   []any // texts, pointers to texts, and numbers
 	Named  bool  // one more argument is sent, the id of the command, which the reply repeats: see appendNamed
-	Script bool  // it may be refused with NOSCRIPT, and is then sent again with its source
 	Asking bool  // ASKING is sent before it
 	Grants bool  // it is not sent while Options.Refusal returns an error
 	Stamp  *Stamp

@@ -97,17 +97,14 @@ func (d *Dialer) patience() time.Duration {
 func (d *Dialer) begin(result func(began time.Duration, p *Pipe, err error)) *dial {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	now := d.opt.Now()
-	if n := len(d.dials); n > 0 {
-		switch {
-		case d.isSettingUp():
-			return nil
-		case n == maxDialing:
-			d.dials[n-1].cancel() // when it has returned, its owner begins another one
-			return nil
-		}
+	switch {
+	case d.isSettingUp():
+		return nil
+	case len(d.dials) == maxDialing:
+		d.dials[maxDialing-1].cancel() // when it has returned, its owner begins another one
+		return nil
 	}
-	c := &dial{began: now, result: result}
+	c := &dial{began: d.opt.Now(), result: result}
 	c.ctx, c.cancel = context.WithCancel(d.ctx)
 	c.timer = time.AfterFunc(time.Hour, func() {
 		d.finish(c, nil, d.late(fmt.Errorf("lockcore: the %s has not returned: %w", *c.step.Load(), os.ErrDeadlineExceeded)))

@@ -83,14 +83,14 @@ func (l *Line) newCall(command Command, timeout time.Duration) *call {
 
 // await returns the answer to a call.
 func (l *Line) await(ctx context.Context, c *call) Answer {
+	answered := false
 	select {
 	case <-c.done:
+		answered = true
 	case <-c.timer.C:
-		if a, left := c.leave(ctx, l.unsent); left {
-			return a
-		}
-		<-c.done
 	case <-ctx.Done():
+	}
+	if !answered {
 		if a, left := c.leave(ctx, l.unsent); left {
 			return a
 		}
@@ -189,15 +189,10 @@ func (l *Line) dialSoon(p *Pipe) {
 	}
 }
 
-// dialAgain is called at nextDial.
+// dialAgain begins a dial if a caller waits. It is called at nextDial.
 func (l *Line) dialAgain() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.dialIfWanted()
-}
-
-// dialIfWanted begins a dial if a caller waits. The caller holds mu.
-func (l *Line) dialIfWanted() {
 	if l.present.Load() == nil && l.waiting.wanted() {
 		l.dial()
 	}
@@ -213,17 +208,16 @@ func (l *Line) connected(began time.Duration, p *Pipe, err error) {
 		return
 	case errors.Is(err, errGivenUp):
 		l.nextDial = 0
-		l.dialIfWanted()
 		l.mu.Unlock()
-		return
-	case err != nil && l.dials.underWay(): // another one may succeed
-		l.failure, l.failed = err, l.Now()
-		l.mu.Unlock()
+		l.dialAgain()
 		return
 	case err != nil:
-		l.pause(0)
 		l.failure, l.failed = err, l.Now()
-		waiting := l.waiting.until(began)
+		var waiting []*call
+		if !l.dials.underWay() { // another one may succeed
+			l.pause(0)
+			waiting = l.waiting.until(began)
+		}
 		l.mu.Unlock()
 		if len(waiting) > 0 && !l.lender.lend(waiting) {
 			fail(waiting, &UnsentError{err})
