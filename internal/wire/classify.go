@@ -45,15 +45,15 @@ func VerdictOf(err error) (v Verdict) {
 	if err == nil {
 		return v
 	}
-	few, refused := noQuorum(err), IsRefused(err)
-	_, redirected := errors.AsType[*movedError](err)
-	_, unsent := errors.AsType[*conn.UnsentError](err)
-	// The server has done nothing: it refuses for now, or the first write of a script or none.
-	passes := redirected || HasCode(err, "LOADING", "BUSY", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "max number of clients")
-	exhausted := HasCode(err, "OOM", "MISCONF", "NOREPLICAS")
-	lasting := errors.Is(err, ErrNoHistory) || isUntrusted(err)
+	few, refused, unsent := noQuorum(err), IsRefused(err), is[*conn.UnsentError](err)
+	var passes, exhausted, lasting bool
 	if refused {
+		// The server has done nothing: it refuses for now, or the first write of a script or none.
+		passes = is[*movedError](err) || HasCode(err, "LOADING", "BUSY", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "max number of clients")
+		exhausted = HasCode(err, "OOM", "MISCONF", "NOREPLICAS")
 		lasting = !passes && !exhausted // the password, the rights, the number of the database
+	} else if unsent {
+		lasting = errors.Is(err, ErrNoHistory) || isUntrusted(err)
 	}
 	switch {
 	case few != nil:
@@ -66,7 +66,7 @@ func VerdictOf(err error) (v Verdict) {
 		v = Verdict{Outcome: Unreplicated, MayBeApplied: true, Retry: passes, Operator: refused && !passes && !HasCode(err, "UNBLOCKED")}
 	case unsent:
 		v = Verdict{Outcome: Unsent, Retry: !lasting, Operator: lasting}
-	case HasCode(err, "MOVED", "ASK"):
+	case refused && HasCode(err, "MOVED", "ASK"):
 		v = Verdict{Outcome: Moved, MayBeApplied: true, Retry: passes, Operator: !passes}
 	case refused:
 		v = Verdict{Outcome: Refused, MayBeApplied: true, Retry: passes, Operator: !passes}
@@ -75,29 +75,22 @@ func VerdictOf(err error) (v Verdict) {
 	}
 	v.Later = v.Retry || exhausted
 	v.Temporary = !errors.Is(err, ErrClosed) && (v.Retry || v.Outcome == Unreplicated && !v.Operator || errors.Is(err, ErrDelayed))
-	if _, odd := errors.AsType[*ReplyError](err); odd {
-		v.Operator = true
-	}
+	v.Operator = v.Operator || is[*ReplyError](err)
 	return v
 }
 
 // isUntrusted reports whether TLS fails until an operator changes something.
 func isUntrusted(err error) bool {
-	var (
-		verification *tls.CertificateVerificationError
-		authority    x509.UnknownAuthorityError
-		host         x509.HostnameError
-		invalid      x509.CertificateInvalidError
-		plain        tls.RecordHeaderError
-		alert        *net.OpError
-	)
-	switch {
-	case errors.As(err, &verification), errors.As(err, &authority), errors.As(err, &host), errors.As(err, &invalid), errors.As(err, &plain):
-		return true
-	case errors.As(err, &alert) && (alert.Op == "remote error" || alert.Op == "local error"):
+	if alert, ok := errors.AsType[*net.OpError](err); ok && (alert.Op == "remote error" || alert.Op == "local error") {
 		return !strings.Contains(alert.Error(), "internal error") // a TLS alert
 	}
-	return false
+	return is[*tls.CertificateVerificationError](err) || is[x509.UnknownAuthorityError](err) || is[x509.HostnameError](err) ||
+		is[x509.CertificateInvalidError](err) || is[tls.RecordHeaderError](err)
+}
+
+func is[E error](err error) bool {
+	_, ok := errors.AsType[E](err)
+	return ok
 }
 
 // OutcomeOf returns the outcome of a request with this error.
@@ -173,10 +166,7 @@ func Log(log logr.Logger, err error, message string, keysAndValues ...any) {
 }
 
 // IsRefused reports whether the server answered with an error.
-func IsRefused(err error) bool {
-	var refused redis.Error
-	return errors.As(err, &refused)
-}
+func IsRefused(err error) bool { return is[redis.Error](err) }
 
 // HasCode reports whether the server refused with one of these codes.
 func HasCode(err error, codes ...string) bool { return conn.HasCode(err, codes...) }

@@ -138,8 +138,8 @@ func (s *Server) Send(ctx context.Context, _ string, r Request, timeout time.Dur
 			s.lookout.watch()
 		}
 	}
-	if err := a.Err; OutcomeOf(err) != Applied && OutcomeOf(err) != Ended {
-		s.cfg.Failed(r, err)
+	if outcome := OutcomeOf(a.Err); outcome != Applied && outcome != Ended {
+		s.cfg.Failed(r, a.Err)
 	}
 	return a.Value, a.Err
 }

@@ -99,9 +99,12 @@ func (e *Refusal) Error() string { return e.Text }
 // RedisError makes it a redis.Error, like the original.
 func (e *Refusal) RedisError() {}
 
-// HasCode reports whether the server refused with one of these codes.
+// HasCode reports whether the server refused with one of these codes. Some servers put ERR before each code.
 func HasCode(err error, codes ...string) bool {
-	return err != nil && slices.ContainsFunc(codes, func(code string) bool { return redis.HasErrorPrefix(err, code) })
+	refused, ok := errors.AsType[redis.Error](err)
+	return ok && slices.ContainsFunc(codes, func(code string) bool {
+		return strings.HasPrefix(strings.TrimPrefix(refused.Error(), "ERR "), code)
+	})
 }
 
 // scriptPlace matches the position in a script that the server puts before an error. Redis 6.2
@@ -118,8 +121,8 @@ var errorCode = regexp.MustCompile(`^[A-Z]{2,} `)
 // 6.2 wraps the refusal of a command in a script. A server that requires a password may report the length of the
 // request instead.
 func PlainRefusal(err error) error {
-	var refused redis.Error
-	if !errors.As(err, &refused) {
+	refused, ok := errors.AsType[redis.Error](err)
+	if !ok {
 		return err
 	}
 	said := refused.Error()

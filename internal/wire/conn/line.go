@@ -104,6 +104,9 @@ func (l *Line) await(ctx context.Context, c *call) Answer {
 
 // unsent returns the reason why a call was not sent in its time.
 func (l *Line) unsent(late error) error {
+	if l.present.Load() != nil {
+		return late // no dial has delayed it
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.Now()-l.failed < MaxDialTime {
