@@ -62,7 +62,7 @@ func of(rdb redis.UniversalClient) *redis.UniversalOptions {
 		return &redis.UniversalOptions{Addrs: c.Options().Addrs, IsClusterMode: true}
 	case *redis.Client:
 		o := c.Options()
-		return &redis.UniversalOptions{Addrs: []string{o.Addr}, Dialer: o.Dialer, Protocol: o.Protocol, Username: o.Username, Password: o.Password}
+		return &redis.UniversalOptions{Addrs: []string{o.Addr}, Dialer: o.Dialer, Username: o.Username, Password: o.Password}
 	}
 	panic("not a server")
 }

@@ -76,7 +76,7 @@ func (e *examination) findNodes(ctx context.Context) error {
 		s.Options.DialTimeout = e.cfg.Timeout
 		e.nodes = append(e.nodes, &node{
 			e: e, name: s.Options.Addr, scratch: cmp.Or(s.Tag, "doctor"), sentinel: views != nil, sharded: sharded, isReplica: sharded && s.Tag == "",
-			dials: conn.NewDialer(conn.Options{Redis: s.Options, Check: func(map[any]any) error { return nil }}),
+			dials: conn.NewDialer(conn.Options{Redis: s.Options}),
 		})
 	}
 	return nil

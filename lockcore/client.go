@@ -33,11 +33,11 @@ func opened(c *lock.Client, err error) (*Client, error) {
 // options of rdb, but not its hooks, and does not use rdb afterwards.
 //
 // The Client connects at its first use, with connections of its own, so that an exhausted pool of the application does
-// not stop renewals. Of the options, it uses addresses, credentials, TLS, Dialer, DialTimeout, Protocol, ClientName,
-// DB, ConnMaxIdleTime and ConnMaxLifetime. Options that would change what a Client does are refused: OnConnect,
+// not stop renewals. Of the options, it uses addresses, credentials, TLS, Dialer, DialTimeout, ClientName, DB,
+// ConnMaxIdleTime and ConnMaxLifetime. Options that would change what a Client does are refused: OnConnect,
 // Limiter, NewClient and ClusterSlots, and those that read from replicas. A Client ignores those for pools, buffers,
 // retries, read and write timeouts, pipelines, client-side caches, routing policies, push and maintenance
-// notifications, and CLIENT SETINFO.
+// notifications, and CLIENT SETINFO. It speaks RESP 2, whatever Protocol is.
 //
 // The error is a *noonlock.ConfigError, or wraps an error of Config.Registerer.
 func New(rdb redis.UniversalClient, cfg Config) (*Client, error) {

@@ -122,7 +122,7 @@ func TestFault60_DocumentedRightsAreEnough(t *testing.T) {
 	e.lists(as("lister", documented(t, "Locks, and")...), "kept")
 	e.unlock(kept)
 	opt := e.As("setup", append(slices.Clone(rights), "-hello", "-auth", "+select")...)
-	opt.DB, opt.ClientName, opt.Protocol = 3, "replica", 2
+	opt.DB, opt.ClientName = 3, "replica"
 	m := call(e.ClientWith(opt, lockcore.Config{}).Mutex("m", cfg)).Must(e)
 	e.unlock(e.try(m))
 	m, err = e.ClientWith(e.As("delayed", append(slices.Clone(rights), documented(t, "LockDelay needs")...)...), lockcore.Config{LockDelay: 3 * time.Second}).Mutex("m", cfg)

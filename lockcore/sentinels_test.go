@@ -76,7 +76,7 @@ func inCouncil(t *testing.T, test func(c *council)) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
 		c := &council{env: e, servers: map[string]*lockcoretest.Redis{before: e.Bubble, after: lockcoretest.NewRedis(e.T)}}
-		opts := &redis.UniversalOptions{MasterName: "noon", Protocol: 2}
+		opts := &redis.UniversalOptions{MasterName: "noon"}
 		for i := range c.sentinels {
 			s := &fakeSentinel{Redis: lockcoretest.NewRedis(e.T)}
 			c.sentinels[i] = s

@@ -58,7 +58,7 @@ func TestFault18_AnswerOfAFormerPrimaryOfTheSlot(t *testing.T) {
 		}
 		opt := former.Options()
 		w := connectClusterOf(t, &redis.Options{
-			Addr: opt.Addr, Protocol: opt.Protocol,
+			Addr: opt.Addr,
 			Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
 				return nodes[addr].Options().Dialer(ctx, network, addr)
 			},

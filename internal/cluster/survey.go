@@ -119,7 +119,7 @@ func (c *Cluster) view(ctx context.Context, addr string) (*view, error) {
 }
 
 // checkNode reads the answer to HELLO of a node, which may be a replica.
-func checkNode(hello map[any]any) error {
+func checkNode(hello map[string]any) error {
 	major, _, _ := strings.Cut(wire.Text(hello["version"]), ".")
 	if n, err := strconv.Atoi(major); err == nil && n < 7 {
 		return &conn.Refusal{Text: fmt.Sprintf("ERR the node has version %v; a cluster needs Redis 7.0 or later, for sharded messages", hello["version"])}

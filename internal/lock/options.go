@@ -120,7 +120,7 @@ func fault(field string, options any, addrs ...string) error {
 func nodesOf(c *redis.ClusterOptions) target {
 	// This client makes no connection. It completes the options.
 	node := redis.NewClient(&redis.Options{
-		Addr: c.Addrs[0], ClientName: c.ClientName, Dialer: c.Dialer, Protocol: c.Protocol,
+		Addr: c.Addrs[0], ClientName: c.ClientName, Dialer: c.Dialer,
 		Username: c.Username, Password: c.Password,
 		CredentialsProvider: c.CredentialsProvider, CredentialsProviderContext: c.CredentialsProviderContext,
 		StreamingCredentialsProvider: c.StreamingCredentialsProvider,

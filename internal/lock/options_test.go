@@ -16,7 +16,7 @@ var (
 	whereTo = []string{"Network", "Addr", "Addrs", "MasterName", "SentinelAddrs", "SentinelUsername", "SentinelPassword", "IsClusterMode"}
 
 	usedOptions = []string{
-		"ClientName", "Dialer", "Protocol", "Username", "Password", "CredentialsProvider", "CredentialsProviderContext",
+		"ClientName", "Dialer", "Username", "Password", "CredentialsProvider", "CredentialsProviderContext",
 		"StreamingCredentialsProvider", "DB", "DialTimeout", "TLSConfig", "ConnMaxIdleTime", "ConnMaxLifetime", "ConnMaxLifetimeJitter",
 	}
 	refusedOptions = []string{"OnConnect", "Limiter", "NewClient", "ClusterSlots", "ReadOnly", "RouteByLatency", "RouteRandomly"}
@@ -24,6 +24,7 @@ var (
 	// ignoredOptions do not change what a connection of a Client does.
 	ignoredOptions = []string{
 		"ReplicaOnly", // NewFromOptions refuses ReadOnly; no other client shows it
+		"Protocol",    // connections speak RESP 2
 		"NodeAddress", "MaxRedirects", "RouteByLatencyTolerance", "UseDisconnectedReplicas", "MaxRetries", "MinRetryBackoff", "MaxRetryBackoff",
 		"DialerRetries", "DialerRetryTimeout", "DialerRetryBackoff", "ReadTimeout", "WriteTimeout", "ContextTimeoutEnabled",
 		"ReadBufferSize", "WriteBufferSize", "PipelineReadBufferSize", "PipelineWriteBufferSize", "PipelinePoolSize", "AutoPipelineOptions",

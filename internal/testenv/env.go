@@ -139,7 +139,7 @@ func (e *Env) start() *Env {
 // universal returns options for a client of the topology: those of Direct or Link with other names, rights or dialers.
 func (e *Env) universal(opt *redis.Options) *redis.UniversalOptions {
 	all := &redis.UniversalOptions{
-		ClientName: opt.ClientName, Dialer: opt.Dialer, Protocol: opt.Protocol,
+		ClientName: opt.ClientName, Dialer: opt.Dialer,
 		Username: opt.Username, Password: opt.Password, CredentialsProvider: opt.CredentialsProvider,
 		CredentialsProviderContext: opt.CredentialsProviderContext, StreamingCredentialsProvider: opt.StreamingCredentialsProvider,
 		MaxRetries: opt.MaxRetries, DialTimeout: opt.DialTimeout, ReadTimeout: opt.ReadTimeout, WriteTimeout: opt.WriteTimeout,

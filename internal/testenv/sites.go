@@ -185,7 +185,7 @@ func (s *site) sentinel(ofSentinel, ofPrimary bool) client {
 	return client{
 		func(cfg lockcore.Config) (*lockcore.Client, error) {
 			return lockcore.NewFromOptions(&redis.UniversalOptions{
-				Addrs: []string{sentinel.addr}, MasterName: "noon", Dialer: opt.Dialer, DialTimeout: opt.DialTimeout, Protocol: opt.Protocol,
+				Addrs: []string{sentinel.addr}, MasterName: "noon", Dialer: opt.Dialer, DialTimeout: opt.DialTimeout,
 			}, quiet(cfg))
 		},
 		func() {},
@@ -202,7 +202,7 @@ func (s *site) cluster(faulty ...int) client {
 	}
 	opt := s.options(all[0])
 	return clientOf(redis.NewClusterClient(&redis.ClusterOptions{
-		Addrs: []string{all[0].addr, all[1].addr}, Dialer: opt.Dialer, DialTimeout: opt.DialTimeout, Protocol: opt.Protocol,
+		Addrs: []string{all[0].addr, all[1].addr}, Dialer: opt.Dialer, DialTimeout: opt.DialTimeout,
 	}))
 }
 

@@ -49,7 +49,7 @@ func VerdictOf(err error) (v Verdict) {
 	var passes, exhausted, lasting bool
 	if refused {
 		// The server has done nothing: it refuses for now, or the first write of a script or none.
-		passes = is[*movedError](err) || HasCode(err, "LOADING", "BUSY", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "max number of clients")
+		passes = is[*movedError](err) || HasCode(err, "NOSCRIPT", "LOADING", "BUSY", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "max number of clients")
 		exhausted = HasCode(err, "OOM", "MISCONF", "NOREPLICAS")
 		lasting = !passes && !exhausted // the password, the rights, the number of the database
 	} else if unsent {

@@ -718,8 +718,7 @@ func TestFault18_70_TurnedAway(t *testing.T) {
 					case cmd != "HELLO":
 						return false
 					case row.answer == "role replica":
-						c.Resp3 = true
-						c.WriteMapLen(1)
+						c.WriteLen(2)
 						c.WriteBulk("role")
 						c.WriteBulk("replica")
 					default:

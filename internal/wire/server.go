@@ -15,7 +15,7 @@ import (
 
 // checkPrimary reads the answer to HELLO. A replica refuses every script, and its data may be old. After a failover,
 // a Sentinel or a name server may still return its address.
-func checkPrimary(hello map[any]any) error {
+func checkPrimary(hello map[string]any) error {
 	if hello["role"] == "replica" {
 		return &conn.Refusal{Text: "READONLY the server is a replica"}
 	}
@@ -31,7 +31,7 @@ type Server struct {
 	messages *Subscription
 	lookout  *lookout    // nil unless Sentinels name the primary
 	whole    atomic.Bool // it is known to have all names, see refuseShard
-	missing  sync.Map    // scripts that the server does not know, and for whose source there was no time
+	sent     sync.Map    // scripts whose source was sent
 
 	calls    *conn.Line
 	renewals *stream
@@ -94,9 +94,8 @@ func NewServer(opt redis.Options, node Node, cfg Config) *Server {
 	return s
 }
 
-// Send sends a request. A script that the server does not know is sent again with its source. After the
-// answer MOVED, the connection is replaced. If the next one is answered MOVED, too, the server was not
-// demoted: it does not have the name's slot.
+// Send sends a request. After the answer MOVED, the connection is replaced. If the next one is answered MOVED, too, the
+// server was not demoted: it does not have the name's slot.
 func (s *Server) Send(ctx context.Context, _ string, r Request, timeout time.Duration) (any, error) {
 	confirms, primary := r.Grants && s.lookout != nil, 0
 	if confirms {
@@ -109,27 +108,15 @@ func (s *Server) Send(ctx context.Context, _ string, r Request, timeout time.Dur
 		defer s.idle.Reset(largeIdle)
 	}
 	until := l.Now() + timeout
-	if _, missing := s.missing.LoadAndDelete(r.script); missing {
-		r = r.WithSource()
-	}
-	a := l.Do(ctx, r.Command, timeout)
+	var a Answer
 	for moved := false; ; {
-		left := until - l.Now()
-		switch {
-		case left <= 0 && r.script != nil && HasCode(a.Err, "NOSCRIPT"):
-			s.missing.Store(r.script, true)
-			a = Answer{Err: errors.Join(ErrUnknown, NoAnswer(timeout))}
-		case left <= 0:
-		case r.script != nil && HasCode(a.Err, "NOSCRIPT"):
-			r = r.WithSource()
-			a = l.Do(ctx, r.Command, left)
-			continue
-		case !s.cfg.Sharded && HasCode(a.Err, "MOVED") && !moved:
-			moved = true
-			a = l.Do(ctx, r.Command, left)
-			continue
+		command, brings := s.command(r)
+		a = l.Do(ctx, command, until-l.Now())
+		lacks := s.lacks(r, brings, a.Err)
+		if l.Now() >= until || !lacks && (moved || s.cfg.Sharded || !HasCode(a.Err, "MOVED")) {
+			break
 		}
-		break
+		moved = moved || !lacks
 	}
 	if confirms && a.Err == nil && r.granted(a.Value) {
 		if err := s.lookout.confirm(ctx, primary, (until-l.Now())/2); err != nil {
@@ -142,6 +129,28 @@ func (s *Server) Send(ctx context.Context, _ string, r Request, timeout time.Dur
 		s.cfg.Failed(r, a.Err)
 	}
 	return a.Value, a.Err
+}
+
+// command returns the command of a request. The first call of a script brings its source, so that no lease waits for
+// another round trip.
+func (s *Server) command(r Request) (c conn.Command, brings bool) {
+	if r.script == nil {
+		return r.Command, false
+	}
+	if _, sent := s.sent.LoadOrStore(r.script, true); !sent {
+		r.Args, brings = r.withSource(), true
+	}
+	return r.Command, brings
+}
+
+// lacks reports whether the server has refused a request because it does not know the script. The next call brings the
+// source again.
+func (s *Server) lacks(r Request, brought bool, err error) bool {
+	lacks := r.script != nil && HasCode(err, "NOSCRIPT")
+	if lacks || brought && err != nil {
+		s.sent.Delete(r.script)
+	}
+	return lacks
 }
 
 // isReplica reports whether the server may have refused because it is a replica. A replica of a

@@ -90,9 +90,8 @@ func (s *Subscription) SubscribeAgain() {
 	s.announce()
 }
 
-// receive takes what the server has sent. A message is a list or, with RESP3, is pushed. own: its text is one to
-// this process. Any client may forge one, so it only makes a caller check, or release a grant that this process
-// does not want.
+// receive takes what the server has sent. own: the text is a message to this process. Any client may forge one, so it
+// only makes a caller check, or release a grant that this process does not want.
 func (s *Subscription) receive(value any) (text string, own bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

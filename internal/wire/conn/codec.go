@@ -10,9 +10,8 @@ import (
 	"strconv"
 )
 
-// This file writes commands and reads replies in RESP, the protocol of Redis, in versions 2 and 3:
-// https://redis.io/docs/latest/develop/reference/protocol-spec/. Types of version 3 that no answer to this library has
-// are errors, such as big numbers.
+// This file writes commands and reads replies in version 2 of RESP, which each server and proxy speaks:
+// https://redis.io/docs/latest/develop/reference/protocol-spec/.
 
 // The limits of a reply. Histories and keys are read in pages. The list of more than 100,000 waiters would be larger.
 const (
@@ -98,24 +97,12 @@ func (e *protocolError) Error() string { return "lockcore: the server broke the 
 // errOtherAnswer says that a reply does not name the command.
 var errOtherAnswer = &protocolError{"a reply that is not that to this request"}
 
-// readAnswer reads the reply to a command, and skips pushed messages before it. After an error, the connection cannot be
-// used. A refusal of the server is an Answer.
+// readAnswer reads the reply to a command. After an error, the connection cannot be used. A refusal of the server is an
+// Answer.
 //
 // Texts are of type string, and numbers of type int64. A null is nil. An error in an array is an element.
 func readAnswer(r *reader, named bool, id uint64) (a Answer, err error) {
-	for {
-		kind, err := r.Peek(1)
-		if err != nil {
-			return a, err
-		}
-		r.left = maxReply
-		if kind[0] != '>' {
-			break
-		}
-		if _, err := readValue(r, 0); err != nil {
-			return a, err
-		}
-	}
+	r.left = maxReply
 	if named {
 		a.Value, err = readNamed(r, id)
 	} else {
@@ -207,16 +194,14 @@ func readValue(r *reader, depth int) (any, error) {
 		return string(text), nil
 	case '-':
 		return nil, &Refusal{string(text)}
-	case '_':
-		return nil, nil // the null of version 3
 	case ':':
 		if n, err := strconv.ParseInt(string(text), 10, 64); err == nil {
 			return n, nil
 		}
-	case '$', '=':
-		return readBulk(r, kind, text)
-	case '*', '~', '>', '%':
-		return readAggregate(r, kind, text, depth)
+	case '$':
+		return readBulk(r, text)
+	case '*':
+		return readList(r, text, depth)
 	}
 	return nil, &protocolError{fmt.Sprintf("a line of %d bytes that begins with %q", len(line), kind)} // not its text, which may be secret
 }
@@ -244,19 +229,15 @@ func readLine(r *reader) ([]byte, error) {
 }
 
 // readBulk reads a text of a length that is given before it.
-func readBulk(r *reader, kind byte, length []byte) (any, error) {
+func readBulk(r *reader, length []byte) (any, error) {
 	n, err := strconv.Atoi(string(length))
 	switch {
-	case err == nil && n == -1 && kind == '$':
-		return nil, nil // the null of version 2
-	case err != nil || n < 0 || kind == '=' && n < 4:
+	case err == nil && n == -1:
+		return nil, nil
+	case err != nil || n < 0:
 		return nil, &protocolError{fmt.Sprintf("a text of %.20q bytes", length)}
 	}
-	text, err := readText(r, n)
-	if err == nil && kind == '=' {
-		return text[4:], nil // after the format, such as txt:
-	}
-	return text, err
+	return readText(r, n)
 }
 
 // readText reads n bytes and the end of the line after them. It does not allocate more than has arrived,
@@ -292,17 +273,14 @@ func readText(r *reader, n int) (string, error) {
 	return b.String(), nil
 }
 
-// readAggregate reads the elements of an array, a set, a map or a pushed message.
-func readAggregate(r *reader, kind byte, length []byte, depth int) (any, error) {
+// readList reads the elements of a list.
+func readList(r *reader, length []byte, depth int) (any, error) {
 	n, err := strconv.Atoi(string(length))
 	switch {
-	case err == nil && n == -1 && kind == '*':
-		return nil, nil // the null of version 2
+	case err == nil && n == -1:
+		return nil, nil
 	case err != nil || n < 0 || n > maxReply || depth == maxDepth:
 		return nil, &protocolError{fmt.Sprintf("a list of %.20q elements, in %d others", length, depth)}
-	}
-	if kind == '%' {
-		n *= 2
 	}
 	list := make([]any, 0, min(n, 1024))
 	for len(list) < n {
@@ -315,16 +293,5 @@ func readAggregate(r *reader, kind byte, length []byte, depth int) (any, error) 
 		}
 		list = append(list, element)
 	}
-	if kind != '%' {
-		return list, nil
-	}
-	m := make(map[any]any, len(list)/2)
-	for i := 0; i < len(list); i += 2 {
-		switch list[i].(type) {
-		case []any, map[any]any: // cannot be a key
-			return nil, &protocolError{"a map with a list as a key"}
-		}
-		m[list[i]] = list[i+1]
-	}
-	return m, nil
+	return list, nil
 }

@@ -54,7 +54,7 @@ func inBubble(t *testing.T, o Options, test func(t *testing.T, s *fakeServer, l 
 	synctest.Test(t, func(t *testing.T) {
 		s := &fakeServer{t: t, answer: func(_ net.Conn, cmd []string) string { return replyTo(cmd) }}
 		began := time.Now()
-		o.Redis.Dialer, o.Redis.Protocol = s.dial, 3
+		o.Redis.Dialer = s.dial
 		o.Began, o.Ticks = began, func() time.Duration { return time.Since(began) }
 		l := NewLine(o)
 		test(t, s, l)
@@ -73,7 +73,7 @@ func echo(text string) Command { return Command{Args: []any{"echo", text}, Named
 func replyTo(cmd []string) string {
 	switch cmd[0] {
 	case "hello":
-		return "%0\r\n"
+		return "*0\r\n"
 	case "wait":
 		return ":1\r\n"
 	case "set":

@@ -16,7 +16,7 @@ type Options struct {
 	Where func(ctx context.Context) ([]string, error)
 
 	// Check judges the answer to HELLO. Ready is the last step of a setup, and sends commands with ask. Both may be nil.
-	Check func(hello map[any]any) error
+	Check func(hello map[string]any) error
 	Ready func(ask func(...Command) ([]Answer, error)) error
 
 	Replicas int                  // must acknowledge a command that has Within

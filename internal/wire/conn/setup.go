@@ -23,7 +23,7 @@ func (d *Dialer) setUp(c *dial, p *Pipe) error {
 		c.begin(theDialer, d.opt.Redis.DialTimeout) // it made the connection
 		return p.Ask(commands...)
 	}
-	hello := []any{"hello", d.opt.Redis.Protocol}
+	hello := []any{"hello", 2}
 	if password != "" {
 		hello = append(hello, "auth", cmp.Or(user, "default"), password)
 	}
@@ -79,15 +79,13 @@ func reason(ctx context.Context, err error) error {
 	return err
 }
 
-// Facts returns a reply that is a map, also with RESP2.
-func Facts(reply any) map[any]any {
-	facts := map[any]any{}
-	switch answer := reply.(type) {
-	case map[any]any:
-		facts = answer
-	case []any: // RESP2
-		for i := 0; i+1 < len(answer); i += 2 {
-			facts[answer[i]] = answer[i+1]
+// Facts returns a reply that is a list of names and values.
+func Facts(reply any) map[string]any {
+	facts := map[string]any{}
+	list, _ := reply.([]any)
+	for i := 0; i+1 < len(list); i += 2 {
+		if name, ok := list[i].(string); ok {
+			facts[name] = list[i+1]
 		}
 	}
 	return facts
