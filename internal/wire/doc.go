@@ -23,28 +23,5 @@
 //   - That a request that was abandoned is not applied later. Scripts are written for that.
 //   - That requests of different connections are applied in the order of their calls.
 //
-// # Failures
-//
-// For those of one connection, see package conn.
-//
-//	credentials change            the next call uses a new connection
-//	the server does not know a    the request is sent again, with the source of its script
-//	script
-//	the server is a replica       the connection is closed, or not made, so that the address
-//	(READONLY, HELLO, or MOVED    is looked up again; the subscription is replaced
-//	outside a cluster)
-//	the Sentinels name another    noticed by a dial per second, and before a grant counts; all connections
-//	primary                       are replaced, and Config.Moved is called
-//	the server misses replicas    at most once per second, the connections are closed, so that
-//	(NOREPLICAS)                  the address is looked up again
-//	the server may have lost data with Config.History, a new connection finds that before its first
-//	                              request. Requests that may grant a lease are not sent for a time
-//	a connection is replaced      the subscription is tested: it may be at another server
-//	the subscription fails        it is made again after growing pauses; Config.Missed is called for
-//	                              each channel, because messages may have been missed
-//	the subscription is up but    a self-test fails, and the connection is replaced
-//	delivers nothing
-//	the subscription is silent    it is pinged every 10 s, and replaced if nothing arrives for 5 s more
-//	a certificate, password or    Verdict.Retry and Verdict.Temporary are false
-//	right is wrong or missing
+// docs/ARCHITECTURE.md, "Inside a Client", says what happens after each failure.
 package wire

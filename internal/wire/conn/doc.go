@@ -26,17 +26,5 @@
 //     call gets it. The next value does not have its id, and the connection is closed. That harms nobody: a refusal says
 //     nothing about what was written, so its caller treats the outcome as unknown.
 //
-// # Failures
-//
-//	nothing is answered for long  another connection is made, and takes the new calls. The first one answers its last
-//	                              calls, and is ended if the new one leads to another address
-//	a dial or TLS handshake hangs another one begins beside it; the call waits no longer than its time
-//	a dial fails                  the calls that waited when it began get its error. Others wait for the next one, after a
-//	                              pause of at most 0.3 s
-//	the server closes a connection what was written is unknown; what was not goes to the next one
-//	a user's function hangs or    it is abandoned, and an error names it; at most 2 calls of
-//	panics                        it run at a time
-//	a reply is late, or that to   its id is not that of the command. The outcome is unknown, and the
-//	another command               connection is closed
-//	a reply has over 16 MiB       the same
+// docs/ARCHITECTURE.md, "Inside a Client", says what happens after each failure.
 package conn
