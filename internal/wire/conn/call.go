@@ -51,7 +51,22 @@ func (c *call) answered(a Answer) {
 	}
 }
 
-// leave ends the wait of the caller, for a reason. It returns false if the answer is there.
+// await waits for the answer, until ctx ends or the time is over. The caller has then left.
+func (c *call) await(ctx context.Context, unsent func(error) error) (a Answer, left bool) {
+	select {
+	case <-c.done:
+		return c.answer, false
+	case <-c.timer.C:
+	case <-ctx.Done():
+	}
+	if a, left = c.leave(ctx, unsent); !left {
+		<-c.done
+		a = c.answer
+	}
+	return a, left
+}
+
+// leave ends the wait of the caller. It returns false if the answer is there.
 func (c *call) leave(ctx context.Context, unsent func(error) error) (a Answer, left bool) {
 	why := ctx.Err()
 	late := error(&NoAnswerError{c.timeout})

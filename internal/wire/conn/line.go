@@ -83,22 +83,11 @@ func (l *Line) newCall(command Command, timeout time.Duration) *call {
 
 // await returns the answer to a call.
 func (l *Line) await(ctx context.Context, c *call) Answer {
-	answered := false
-	select {
-	case <-c.done:
-		answered = true
-	case <-c.timer.C:
-	case <-ctx.Done():
+	a, left := c.await(ctx, l.unsent)
+	if !left {
+		c.reset()
+		l.calls.Put(c)
 	}
-	if !answered {
-		if a, left := c.leave(ctx, l.unsent); left {
-			return a
-		}
-		<-c.done
-	}
-	a := c.answer
-	c.reset()
-	l.calls.Put(c)
 	return a
 }
 
