@@ -9,9 +9,9 @@ import (
 	"github.com/redis/go-redis/v9/auth"
 )
 
-// setUp makes a new connection ready for requests: https://redis.io/docs/latest/commands/hello/. All its
-// commands but those of Ready need one round trip. A server that does not know HELLO, or may not be
-// asked, gets them again without it.
+// setUp makes a new connection ready for requests. All its commands but those of Ready need one round trip. The last one
+// of them is HELLO, https://redis.io/docs/latest/commands/hello/: a server that does not know it, or may not be asked, is
+// used all the same.
 func (d *Dialer) setUp(c *dial, p *Pipe) error {
 	ctx := c.ctx
 	user, password, err := d.credentials(c, p)
@@ -23,46 +23,32 @@ func (d *Dialer) setUp(c *dial, p *Pipe) error {
 		c.begin(theDialer, d.opt.Redis.DialTimeout) // it made the connection
 		return p.Ask(commands...)
 	}
-	hello := []any{"hello", 2}
-	if password != "" {
-		hello = append(hello, "auth", cmp.Or(user, "default"), password)
-	}
-	if d.opt.Redis.ClientName != "" {
-		hello = append(hello, "setname", d.opt.Redis.ClientName)
-	}
 	var commands []Command
+	if password != "" {
+		commands = append(commands, Plain("auth", cmp.Or(user, "default"), password))
+	}
 	if d.opt.Redis.DB > 0 {
 		commands = append(commands, Plain("select", d.opt.Redis.DB))
 	}
-	answers, err := ask(append([]Command{Plain(hello...)}, commands...)...)
+	hello := []any{"hello", 2}
+	if d.opt.Redis.ClientName != "" {
+		hello = append(hello, "setname", d.opt.Redis.ClientName)
+	}
+	answers, err := ask(append(commands, Plain(hello...))...)
 	if err != nil {
 		return reason(ctx, err)
 	}
-	if refused := answers[0].Err; refused != nil {
-		if HasCode(refused, "max number of clients", "DENIED", "NOAUTH", "WRONGPASS", "invalid password") { // AUTH would fail, too
-			return refused
-		}
-		switch {
-		case password == "":
-		case user == "":
-			commands = append([]Command{Plain("auth", password)}, commands...)
-		default:
-			commands = append([]Command{Plain("auth", user, password)}, commands...)
-		}
-		if d.opt.Redis.ClientName != "" {
-			commands = append(commands, Plain("client", "setname", d.opt.Redis.ClientName))
-		}
-		if answers, err = ask(commands...); err != nil {
-			return reason(ctx, err)
-		}
-	} else if d.opt.Check != nil {
-		if err := d.opt.Check(Facts(answers[0].Value)); err != nil {
-			return err
-		}
-	}
-	for _, a := range answers {
+	for _, a := range answers[:len(commands)] {
 		if a.Err != nil {
 			return a.Err
+		}
+	}
+	switch said := answers[len(commands)]; {
+	case HasCode(said.Err, "max number of clients", "DENIED", "NOAUTH"):
+		return said.Err
+	case said.Err == nil && d.opt.Check != nil:
+		if err := d.opt.Check(Facts(said.Value)); err != nil {
+			return err
 		}
 	}
 	if d.opt.Ready == nil {
