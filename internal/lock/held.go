@@ -7,6 +7,7 @@ import (
 
 	"github.com/noonlock/noonlock/internal/cluster"
 	"github.com/noonlock/noonlock/internal/lease"
+	"github.com/noonlock/noonlock/internal/readiness"
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
@@ -26,7 +27,7 @@ func (a *Attempt) hold(ctx context.Context, g grant) (*Lease, error) {
 		l.slot = g.slot
 	}
 	l.life = &l.granted
-	c.keeper.Begin(ctx, l.life, g.t0, &a.terms.times, holder{l})
+	c.keeper.Begin(readiness.WithoutAnswers(ctx), l.life, g.t0, &a.terms.times, holder{l})
 	delete(c.waiting, a.number)
 	c.leases[a.number] = l
 	c.owners.add(l)

@@ -49,9 +49,15 @@ type nameKeys struct {
 
 func (k keyring) lock(name string) *nameKeys {
 	base := k.prefix + ":{" + name + "}:"
+	all := base + "lock" + base + "fence" + base + "queue" + base + "seen" + base + "tomb:" // one allocation
+	next := func(part string) (key string) {
+		n := len(base) + len(part)
+		key, all = all[:n], all[n:]
+		return key
+	}
 	keys := &nameKeys{
 		name: name, base: base, channels: k.channels,
-		lock: base + "lock", fence: base + "fence", queue: base + "queue", seen: base + "seen", tombs: base + "tomb:",
+		lock: next("lock"), fence: next("fence"), queue: next("queue"), seen: next("seen"), tombs: next("tomb:"),
 	}
 	if k.sharded {
 		keys.channels = k.channel(name, "ch:")

@@ -134,20 +134,41 @@ func (s *State) Err() error {
 	return s.doubt
 }
 
-type answersKey struct{}
+// An asking is the context of a caller that hears of the answers.
+type asking struct {
+	context.Context
+	answered func(err error)
+}
+
+type askingKey struct{}
+
+func (a *asking) Value(key any) any {
+	if key == (askingKey{}) {
+		return a
+	}
+	return a.Context.Value(key)
+}
 
 // WithAnswers returns a context that carries the function answered. The user of the
 // context calls it through [Answered] with the result of each request for a lock.
 func WithAnswers(ctx context.Context, answered func(err error)) context.Context {
-	return context.WithValue(ctx, answersKey{}, answered)
+	return &asking{ctx, answered}
+}
+
+// WithoutAnswers returns the context that a call of WithAnswers got, for what outlives that function.
+func WithoutAnswers(ctx context.Context) context.Context {
+	if a, ok := ctx.(*asking); ok {
+		return a.Context
+	}
+	return ctx
 }
 
 // Answers reports whether ctx is from WithAnswers.
-func Answers(ctx context.Context) bool { return ctx.Value(answersKey{}) != nil }
+func Answers(ctx context.Context) bool { return ctx.Value(askingKey{}) != nil }
 
 // Answered calls the function that WithAnswers stored in ctx, if there is one.
 func Answered(ctx context.Context, err error) {
-	if answered, ok := ctx.Value(answersKey{}).(func(error)); ok {
-		answered(err)
+	if a, ok := ctx.Value(askingKey{}).(*asking); ok {
+		a.answered(err)
 	}
 }
