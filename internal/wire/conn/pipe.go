@@ -42,7 +42,7 @@ type Pipe struct {
 	acks     acks
 	silence
 
-	// Only the writer uses these.
+	// Only the writer uses these, unless it is sleeping.
 	out  []byte
 	next uint64 // id of the next command
 

@@ -75,6 +75,9 @@ func (p *Pipe) checkSilence() {
 		return
 	case len(p.written) == 0:
 		p.watching = false
+		if p.sleeping {
+			p.out = nil // the source of a script needs more than most commands
+		}
 	default:
 		p.patience = mostPatience
 		for _, s := range p.written {
