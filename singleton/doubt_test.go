@@ -78,6 +78,7 @@ func TestAnAttemptWithoutARecordLeavesADoubt(t *testing.T) {
 		f.Pass(time.Second)
 		first.cancel()
 		f.Pass(10500 * time.Millisecond) // it no longer tries to record it
+		first.net.Cut()                  // what it has sent is lost
 		first.net.Heal()
 		if record := f.recorded("draw", 1)[0]; record.Outcome != singleton.OutcomeUnknown || record.Attempt != 2 || record.Holder == first.name {
 			t.Errorf("the record is %+v, want it unknown", record)

@@ -22,9 +22,7 @@ func (f *follower) claim(ctx, work context.Context, id ledger.RunID, until time.
 		place.leave()
 		return f.refused(id, sent, err)
 	}
-	// Start is a whole millisecond, so the server's clock showed up to one more.
-	const half = time.Millisecond / 2
-	f.r.observe(run.Start.Add(half), sent.Add(-half), time.Now().Add(half))
+	f.r.observe(run.Now, sent, time.Now())
 	key, at := logged(id)
 	log := f.log.WithValues(key, at)
 	f.started(run, log)

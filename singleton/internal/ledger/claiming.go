@@ -71,12 +71,13 @@ func (c *Claim) read(answer any) (token uint64, granted bool, err error) {
 	var d Decoder
 	token = d.Token(wire.Text(list[1]))
 	attempt, _ := list[2].(int64)
+	us, _ := list[7].(int64)
 	c.Attempt, c.LastSuccess, c.Unsure, c.Asked = int(attempt), d.Time(wire.Text(list[3])), wire.Text(list[4]) != "", nil
-	c.Payload, c.Start, c.Dead = wire.Text(list[6]), d.Time(wire.Text(list[7])), wire.Text(list[8])
+	c.Payload, c.Now, c.Dead = wire.Text(list[6]), time.UnixMicro(us), wire.Text(list[8])
 	if asked := wire.Text(list[5]); asked != "" {
 		err = json.Unmarshal([]byte(asked), &c.Asked)
 	}
-	if errors.Join(err, d.Err) != nil || token == 0 || attempt < 1 {
+	if errors.Join(err, d.Err) != nil || token == 0 || attempt < 1 || us == 0 {
 		return 0, true, c.ledger.scripts.claim.OddReply(answer)
 	}
 	return token, true, nil

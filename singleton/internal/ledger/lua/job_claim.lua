@@ -20,9 +20,9 @@
 -- ARGV[12] channel  the channel of the job
 -- ARGV[13] begins the channel of the beginnings of attempts
 --
--- Returns {1, token, attempt, last success or '', unsure or '', asked or '', payload or '', start, dead}   claimed;
---                             asked: JSON of what, who, why, id; start: when (ms); dead: the holder that has
---                             died, '' if none has
+-- Returns {1, token, attempt, last success or '', unsure or '', asked or '', payload or '', now µs, dead}   claimed;
+--                             asked: JSON of what, who, why, id; dead: the holder that has died, '' if none
+--                             has
 --         {2, left ms, tick, holder, attempt, last}   that tick is being run, or the next attempt at it must wait
 --         {3, last, last success or ''}   ended or skipped
 --         {4, µs}             not due for this long, by the server's clock
@@ -73,14 +73,14 @@ local asked = record and record.asked
 local payload = asked and asked.size and redis.call('HGET', payloads, tick)
 
 -- granted returns the reply to a claim.
-local function granted(token, attempt, unsure, start, dead)
-  return {1, token, attempt, ok or '', unsure or '', asked and cjson.encode(asked) or '', payload or '', start, dead}
+local function granted(token, attempt, unsure, dead)
+  return {1, token, attempt, ok or '', unsure or '', asked and cjson.encode(asked) or '', payload or '', us, dead}
 end
 
 if record and record.run == me then
   record.til = whole(now + ttl)
   write(job, tick, record)
-  return granted(record.token, tonumber(record.attempt), record.unsure, record.start, record.dead or '')
+  return granted(record.token, tonumber(record.attempt), record.unsure, record.dead or '')
 end
 if acting ~= def then
   return {13}
@@ -147,11 +147,10 @@ elseif ARGV[10] ~= '' and now > tonumber(ARGV[10]) then
   return {12}
 end
 
-local start = whole(now)
 local token = next_token(fence)
 local set = {'open:' .. tick, cjson.encode({
   run = me, holder = holder, attempt = whole(attempt), token = token,
-  start = start, til = whole(now + ttl), ttl = ARGV[3], unsure = unsure, dead = dead ~= '' and dead or nil,
+  start = whole(now), til = whole(now + ttl), ttl = ARGV[3], unsure = unsure, dead = dead ~= '' and dead or nil,
   tries = record and record.tries, asked = asked, def = def,
 })}
 if not record then
@@ -159,4 +158,4 @@ if not record then
 end
 redis.call('HSET', job, unpack(set))
 announce(ARGV[13], 'begins ' .. tick)
-return granted(token, attempt, unsure, start, dead)
+return granted(token, attempt, unsure, dead)
