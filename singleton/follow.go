@@ -54,6 +54,7 @@ type knowledge int
 
 const (
 	outdated knowledge = iota // the state must be read before it is used
+	old                       // the same, and nothing says that it has changed
 	present                   // Last and Open of the state are up to date
 	entire                    // all of the state is: nothing has ended since it was read
 )
@@ -98,20 +99,26 @@ func (f *follower) follow(ctx context.Context) error {
 }
 
 // lookAfter returns how long the state is used after it was read.
-func (f *follower) lookAfter() time.Duration { return min(cmp.Or(f.state.Again, lookEvery), lookEvery) }
+func (f *follower) lookAfter() time.Duration {
+	again := cmp.Or(f.state.Again, lookEvery)
+	if len(f.state.Open) > 0 {
+		again = min(again, lookEvery)
+	}
+	return again
+}
 
 // step acts until nothing is left to do now, and returns the pause before the next check.
 func (f *follower) step(ctx, work context.Context) (pause time.Duration, err error) {
 	// Without a message, the state need not be read again, because a claim with an old state
 	// is refused.
-	if time.Since(f.looked) >= f.lookAfter() {
-		f.known = outdated
+	if time.Since(f.looked) >= f.lookAfter() && f.known != outdated {
+		f.known = old
 	}
 	defer f.unseat()
 	for again := true; again && err == nil; {
 		f.waits = false
 		f.catchUp()
-		if err = ctx.Err(); err == nil && f.known == outdated {
+		if err = ctx.Err(); err == nil && f.known <= old {
 			err = f.look(ctx)
 		}
 		if err == nil {
@@ -150,7 +157,7 @@ func (f *follower) leave(ctx context.Context) {
 // act does one thing: it claims an open run that nobody holds, or claims or skips due ticks. again
 // reports whether there may be more to do at once; if not, pause is the time until then.
 func (f *follower) act(ctx, work context.Context) (again bool, pause time.Duration, err error) {
-	pause = lookEvery
+	pause = f.lookAfter()
 	forbidden, blocked := !f.j.cfg.AllowOverlap, false // by an earlier run, if runs may not overlap
 	if f.state.Superseded || forbidden && len(f.mine) > 0 {
 		return false, pause, nil

@@ -24,13 +24,21 @@ const rolloutWithin = 10 * time.Minute
 func (f *follower) look(ctx context.Context) error {
 	before := f.state
 	if now, ok := f.r.clock.now(); ok {
-		before.Shared = f.j.shared(before, now.Add(lookEvery))
+		before.Shared = f.j.shared(before, now.Add(f.lookAfter()))
 	}
 	// An aborted request may arrive after leave, and would register this replica again.
 	opening, done := f.stop.Finish(ctx)
 	defer done()
 	sent := time.Now()
-	state, err := f.j.ledger.Open(opening, before)
+	var state ledger.State
+	var err error
+	same := false
+	if f.known == old {
+		state, same, err = f.j.ledger.Look(opening, before)
+	}
+	if !same && err == nil {
+		state, err = f.j.ledger.Open(opening, before)
+	}
 	if err != nil {
 		f.state = state // the replica may have been registered
 		return err

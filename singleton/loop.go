@@ -64,15 +64,15 @@ func (l *loop) run(ctx context.Context, step func() (pause time.Duration, over b
 		case over:
 			return err
 		case isRefused:
-			l.answered()
+			l.answered(pause)
 			if again {
 				pause, nudge = l.refusals.NextBackOff(), nil // the messages may be about these claims
 			}
 		case err == nil:
-			l.answered()
+			l.answered(pause)
 		case delayed != nil && ctx.Err() == nil: // a claim; other requests are answered
-			l.answered()
 			pause = delayed.Left
+			l.answered(pause)
 		case ctx.Err() != nil || !l.patient && !lockcore.IsTemporary(err):
 			return err
 		default:
@@ -86,10 +86,10 @@ func (l *loop) run(ctx context.Context, step func() (pause time.Duration, over b
 	return ctx.Err()
 }
 
-// answered records that the server answers.
-func (l *loop) answered() {
+// answered records that the server answers. A job counts as ready for twice the time until its next request.
+func (l *loop) answered(pause time.Duration) {
 	l.pauses.Reset()
-	l.ready.Works(readyFor)
+	l.ready.Works(2 * max(lookEvery, pause))
 }
 
 // wake makes the loop take its next step now.

@@ -74,13 +74,9 @@ var ErrNotReady = errors.New("singleton: not ready")
 const (
 	defaultDrain = 20 * time.Second
 
-	// lookEvery is how often a replica reads the ledger of a job although no message has
-	// arrived. Messages can be lost.
+	// lookEvery is how often a replica reads the ledger of a job although no message has arrived: messages can be lost.
+	// It does so less often while no run is open and many replicas do.
 	lookEvery = 30 * time.Second
-
-	// readyFor is how long a job counts as ready after a successful request: twice the time
-	// until the next one.
-	readyFor = 2 * lookEvery
 
 	// defaultShutdown is the default of ShutdownTimeout, less the drain.
 	defaultShutdown = 10 * time.Second

@@ -68,6 +68,9 @@ const (
 	// lookSoon is how often replicas check that wait for something which no message announces. Beside another
 	// definition, that is a third of the time after which they count as dead (part_definitions.lua).
 	lookSoon = 5 * time.Second
+
+	// readEvery is how long Look suffices: it does not find replicas that have died.
+	readEvery = 5 * time.Minute
 )
 
 // New returns the ledger of a job, named by the rules of a lock's name. It sends nothing.
@@ -116,9 +119,8 @@ var errQuorum = &noonlock.ConfigError{
 // a new ledger begins: the zero value means the server's present time. Set before.Shared if the schedule of the caller
 // differs from before.Spec.
 //
-// A replica must call Open at least every 30 s, or after State.Again if that is shorter,
-// otherwise other replicas consider it dead. On error Open returns a state that must be
-// passed to the next Open, so that one replica is not counted twice.
+// A replica must call Open or Look after State.Again at the latest, otherwise other replicas consider it dead. On error
+// Open returns a state that must be passed to the next Open, so that one replica is not counted twice.
 func (l *Ledger) Open(ctx context.Context, before State) (State, error) {
 	const op = "open ledger"
 	k := l.keys
@@ -141,7 +143,29 @@ func (l *Ledger) Open(ctx context.Context, before State) (State, error) {
 	}
 	state.replica, state.started, state.def = before.replica, before.started, before.def
 	state.Lost = before.id != "" && state.id != before.id
+	state.of, state.read = l, l.lock.Client().Elapsed()
 	return state, nil
+}
+
+// Look returns the state that Open would return, with less work for the server. It returns false if Open must be called,
+// because something has changed, runs are open, or the state is old.
+func (l *Ledger) Look(ctx context.Context, st State) (_ State, same bool, err error) {
+	const op = "look at ledger"
+	if st.mark == "" || st.of != l || l.lock.Client().Elapsed()-st.read >= readEvery {
+		return st, false, nil
+	}
+	req := l.scripts.look.Call(wire.Keys(l.keys.job, l.keys.runs), st.replica, st.mark)
+	answer, err := l.lock.Ask(ctx, req)
+	if err != nil || answer == int64(0) {
+		return st, false, opError(op, l.name, err)
+	}
+	us, err := strconv.ParseInt(wire.Text(answer), 10, 64)
+	if err != nil {
+		return st, false, opError(op, l.name, req.OddReply(answer))
+	}
+	st.Now, st.Lost = time.UnixMicro(us).UTC(), false
+	st.Settling = settling(st.id, st.Begun, st.Now)
+	return st, true, nil
 }
 
 // Leave deregisters the replica of that state, which runs no more ticks. Replicas of another

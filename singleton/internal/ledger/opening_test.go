@@ -153,7 +153,7 @@ func (v jobVerdict) definition(t takeover) {
 func (v jobVerdict) state(rescheduled bool) {
 	v.Helper()
 	list := v.answer.([]any)
-	if len(list) != 20+2*len(v.after.open) {
+	if len(list) != 21+2*len(v.after.open) {
 		v.complain("the answer is incomplete")
 		return
 	}
@@ -177,7 +177,7 @@ func (v jobVerdict) state(rescheduled bool) {
 	if now < v.now*1000 {
 		v.complain("not the time, or the replicas")
 	}
-	for i := 20; i < len(list); i += 2 {
+	for i := 21; i < len(list); i += 2 {
 		if _, ok := v.after.open[list[i].(string)]; !ok {
 			v.complain("tick %v is not open", list[i])
 		}

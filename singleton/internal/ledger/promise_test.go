@@ -45,6 +45,10 @@ func (b *jobBench) check(where string, r jobRequest, s jobState, before, after j
 		v.skip()
 	case "job_open":
 		v.open()
+	case "job_look":
+		if same := s.ledger == "used" && s.gen == "2"; (v.code == "1") != same || !slices.Equal(after.live, before.live) {
+			v.complain("want the same state, if the replica lives")
+		}
 	case "job_leave":
 		left := s.ledger == "used" && s.gen == "2"
 		if (v.code == "1") != left || len(after.live) > 1 || slices.Contains(after.live, "r9") {

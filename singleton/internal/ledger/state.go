@@ -52,7 +52,7 @@ type State struct {
 	Spec string
 	// TTL is that of a lease on a run, in the replicas of the acting definition. Zero: unknown.
 	TTL time.Duration
-	// Again is the time until the caller must check again; zero: 30 s.
+	// Again is the time until the caller must look again.
 	Again time.Duration
 	// Rescheduled is not zero if the schedule has changed, and nothing was accounted for since: from
 	// that instant up to Last, no tick runs.
@@ -64,6 +64,9 @@ type State struct {
 	def     string        // its definition
 	started time.Duration // when it sent its first request with that definition, by Elapsed
 	id      string        // of the ledger
+	mark    string        // of the state, for Look; empty: it must be read again
+	of      *Ledger       // which has read it
+	read    time.Duration // by Elapsed
 	control string        // the newest pause or resume, as stored
 }
 
@@ -137,7 +140,7 @@ func (st *State) Refused(e *ClaimError, age time.Duration) bool {
 		slices.ContainsFunc(st.Open, func(run OpenRun) bool { return run.RunID != about && !run.Over }):
 		return false
 	}
-	st.Fresh = st.Fresh && !isNew
+	st.Fresh, st.mark = st.Fresh && !isNew, ""
 	st.Last, st.Open = e.Last, open
 	st.succeeded(e.LastSuccess)
 	return true
@@ -181,7 +184,7 @@ func (st *State) Alone(id RunID) {
 
 func (st *State) succeeded(tick time.Time) {
 	if tick.After(st.LastSuccess) {
-		st.LastSuccess = tick
+		st.LastSuccess, st.mark = tick, ""
 	}
 }
 
@@ -218,7 +221,7 @@ func (st *State) controlled(text string) error {
 
 // state runs a script that replies with the state that part_state.lua makes.
 func (l *Ledger) state(ctx context.Context, r wire.Request) (st State, err error) {
-	const head = 20
+	const head = 21
 	answer, err := l.ask(ctx, r)
 	if err != nil {
 		return st, err
@@ -260,6 +263,9 @@ func (l *Ledger) state(ctx context.Context, r wire.Request) (st State, err error
 	}
 	if errors.Join(err, d.Err) != nil {
 		return st, r.OddReply(answer)
+	}
+	if len(st.Open) == 0 && st.Others == 0 && !st.Superseded && !st.Last.After(st.Now) {
+		st.mark = text(20)
 	}
 	slices.SortStableFunc(st.Open, func(a, b OpenRun) int { return a.Due.Compare(b.Due) })
 	return st, nil

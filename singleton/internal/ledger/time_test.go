@@ -54,10 +54,49 @@ func (j *timedJob) opens(me, def string, age time.Duration) string {
 	answer := j.run("job_open", j.keys("job", "runs", "acts", "payloads"),
 		"", "", "", 10, 3600000, me, def, age.Milliseconds(), me, "s", "", "", 2000, "")
 	f := strings.Split(strings.Trim(answer, "[]"), " ")
-	if len(f) < 20 {
+	if len(f) < 21 {
 		j.Fatalf("job_open answers %s", answer)
 	}
 	return fmt.Sprintf("%s acts, mine %s, changed %s, others %s, wait %s", f[17], f[9], f[10], f[13], f[14])
+}
+
+// A look finds each change of what job_open has told, and keeps its replica alive for as long as before. The clock is not
+// behind its last request.
+func TestLookToTheMillisecond(t *testing.T) {
+	jobToTheMillisecond(t, func(j *timedJob) {
+		now := strconv.FormatInt(j.Now.UnixMicro(), 10)
+		live := fmt.Sprintf("%s %s %s %s d me", j.MS(2*time.Minute), j.MS(-time.Minute), j.MS(0), j.MS(-time.Minute))
+		begin := func() (look func() string) {
+			j.stands("born", "b", "ok", "o", "id", "7", "spec", "s", "control", "", "outcome", "failed", "def", "d", "ttl", "60")
+			testenv.Must(j, j.Raw.Del(j.Context(), j.keys("runs")[0]).Err())
+			testenv.Must(j, j.Raw.HSet(j.Context(), j.keys("job")[0], "live:me", live).Err())
+			answer := j.run("job_open", j.keys("job", "runs", "acts", "payloads"), "", "", "", 10, 3600000, "me", "d", 60000, "me", "s", "", "", 60, "")
+			mark := strings.Split(strings.Trim(answer, "[]"), " ")[20]
+			testenv.Must(j, j.Raw.HSet(j.Context(), j.keys("job")[0], "live:me", live).Err())
+			return func() string { return j.run("job_look", j.keys("job", "runs"), "me", mark) }
+		}
+		look := begin()
+		j.Wants("the same", look(), now)
+		j.Wants("the replica", j.field("live:me"), live)
+		earlier := fmt.Sprintf("%s %s %s %s d me", j.MS(time.Minute), j.MS(-time.Minute), j.MS(-time.Minute), j.MS(-time.Minute))
+		testenv.Must(j, j.Raw.HSet(j.Context(), j.keys("job")[0], "live:me", earlier).Err())
+		j.Wants("the same, a minute later", look(), now)
+		j.Wants("the replica, a minute later", j.field("live:me"), live)
+		for _, field := range []string{"v", "last", "ok", "paused", "born", "id", "spec", "control", "outcome", "def", "ttl", "open"} {
+			look := begin()
+			testenv.Must(j, j.Raw.HSet(j.Context(), j.keys("job")[0], field, "x").Err())
+			j.Wants("another "+field, look(), "0")
+		}
+		look = begin()
+		testenv.Must(j, j.Raw.LPush(j.Context(), j.keys("runs")[0], "{}").Err())
+		j.Wants("another entry", look(), "0")
+		look = begin()
+		ahead := fmt.Sprintf("%s %s %s %s d me", j.MS(2*time.Minute), j.MS(0), j.MS(time.Millisecond), j.MS(0))
+		testenv.Must(j, j.Raw.HSet(j.Context(), j.keys("job")[0], "live:me", ahead).Err())
+		j.Wants("the clock was set back", look(), "0")
+		testenv.Must(j, j.Raw.HDel(j.Context(), j.keys("job")[0], "live:me").Err())
+		j.Wants("it counts as dead", look(), "0")
+	})
 }
 
 // The complete content of a job's status.
@@ -71,10 +110,10 @@ func TestStatusToTheMillisecond(t *testing.T) {
 		j.Wants("a newer schema", status(), "[11]")
 		j.stands()
 		last := j.MS(-time.Second)
-		j.Wants("little is known", status(), "[1 "+us+" "+last+"      0 1  7  0 0     ]")
+		j.Wants("little is known", status(), "[1 "+us+" "+last+"      0 1  7  0 0      ]")
 		j.stands("born", "b", "ok", "o", "paused", "p", "spec", "s", "control", "c", "outcome", "failed", "def", "x", "ttl", "60")
 		testenv.Must(j, j.Raw.HSet(j.Context(), j.keys("job")[0], "open", " t", "open:t", "{}").Err())
-		j.Wants("most is known", status(), "[1 "+us+" "+last+" o p b   0 1  7 s 0 0 c failed x  60 t {}]")
+		j.Wants("most is known", status(), "[1 "+us+" "+last+" o p b   0 1  7 s 0 0 c failed x  60  t {}]")
 		j.lives("a", "x", -time.Hour, -time.Hour, 0)
 		member := func(name, def string, since time.Duration) string {
 			return fmt.Sprintf(`{"def":%q,"identity":%q,"since":%q}`, def, name, j.MS(since))
@@ -86,7 +125,7 @@ func TestStatusToTheMillisecond(t *testing.T) {
 		j.Wants("how many replicas there are", answer[8]+" "+answer[13], "1 1")
 		j.Wants("replicas", fields(answer[18]), fields("["+member("a", "x", -time.Hour)+","+member("b", "y", -time.Second)+"]"))
 		testenv.Must(j, j.Raw.HDel(j.Context(), j.keys("job")[0], "id", "live:a", "live:b").Err())
-		j.Wants("it has no id", status(), "[1 "+us+" "+last+" o p b   0 1   s 0 0 c failed x  60 t {}]")
+		j.Wants("it has no id", status(), "[1 "+us+" "+last+" o p b   0 1   s 0 0 c failed x  60  t {}]")
 	})
 }
 
@@ -108,7 +147,7 @@ func TestWhichDefinitionActs(t *testing.T) {
 			def                string
 			since, first, seen time.Duration
 		}
-		const d1, d2 = "d1 acts, mine , changed , others %d, wait %d", "d2 acts, mine 1, changed , others %d, wait 0"
+		const d1, d2 = "d1 acts, mine , changed , others %d, wait %d", "d2 acts, mine 1, changed , others %d, wait %d"
 		anHour := []life{{"d1", old, old, 0}}
 		for _, row := range []struct {
 			name  string
@@ -121,25 +160,25 @@ func TestWhichDefinitionActs(t *testing.T) {
 			{"it is new", "d1", anHour, 0, 0, fmt.Sprintf(d1, 1, 5000)},
 			{"it is new here, and had started before", "d1", anHour, 0, 10 * sec, fmt.Sprintf(d1, 1, 5000)},
 			{"it is new for a millisecond more", "d1", anHour, ms - 5*sec, 5 * sec, fmt.Sprintf(d1, 1, 1)},
-			{"it is proven", "d1", anHour, -5 * sec, 5 * sec, fmt.Sprintf(d2, 1)},
-			{"it is proven, and older", "d1", []life{{"d1", -60 * sec, -60 * sec, 0}}, old, 60*sec + ms, fmt.Sprintf(d1, 1, 0)},
-			{"they are as old", "d1", []life{{"d1", -60 * sec, -60 * sec, 0}}, -60 * sec, 60 * sec, fmt.Sprintf(d2, 1)},
-			{"they are as old, and the name of the other one is greater", "d3", []life{{"d3", -60 * sec, -60 * sec, 0}}, -60 * sec, 60 * sec, "d3 acts, mine , changed , others 1, wait 0"},
-			{"the other one has restarted", "d1", []life{{"d1", -sec, -sec, 0}, {"d1", old, old, 0}}, -10 * sec, 10 * sec, fmt.Sprintf(d2, 2)},
-			{"it has restarted", "d1", []life{{"d1", -60 * sec, -60 * sec, 0}, {"d2", old, old, 0}}, -30 * sec, 30 * sec, fmt.Sprintf(d1, 2, 0)},
-			{"it is new, and another of its replicas is proven, which has died", "d1", []life{{"d1", old, old, 0}, {"d2", -60 * sec, -10 * sec, -5 * sec}}, 0, 0, fmt.Sprintf(d2, 1)},
+			{"it is proven", "d1", anHour, -5 * sec, 5 * sec, fmt.Sprintf(d2, 1, 5000)},
+			{"it is proven, and older", "d1", []life{{"d1", -60 * sec, -60 * sec, 0}}, old, 60*sec + ms, fmt.Sprintf(d1, 1, 5000)},
+			{"they are as old", "d1", []life{{"d1", -60 * sec, -60 * sec, 0}}, -60 * sec, 60 * sec, fmt.Sprintf(d2, 1, 5000)},
+			{"they are as old, and the name of the other one is greater", "d3", []life{{"d3", -60 * sec, -60 * sec, 0}}, -60 * sec, 60 * sec, "d3 acts, mine , changed , others 1, wait 5000"},
+			{"the other one has restarted", "d1", []life{{"d1", -sec, -sec, 0}, {"d1", old, old, 0}}, -10 * sec, 10 * sec, fmt.Sprintf(d2, 2, 5000)},
+			{"it has restarted", "d1", []life{{"d1", -60 * sec, -60 * sec, 0}, {"d2", old, old, 0}}, -30 * sec, 30 * sec, fmt.Sprintf(d1, 2, 5000)},
+			{"it is new, and another of its replicas is proven, which has died", "d1", []life{{"d1", old, old, 0}, {"d2", -60 * sec, -10 * sec, -5 * sec}}, 0, 0, fmt.Sprintf(d2, 1, 5000)},
 			{"it is new, and another of its replicas was not heard for long enough", "d1", []life{{"d1", old, old, 0}, {"d2", -60 * sec, -10 * sec, -5*sec - ms}}, 0, 0, fmt.Sprintf(d1, 2, 5000)},
 			{"it is new, and another of its replicas has asked once", "d1", []life{{"d1", old, old, 0}, {"d2", -60 * sec, -60 * sec, -60 * sec}}, 0, 0, fmt.Sprintf(d1, 2, 5000)},
-			{"the other one is new", "d1", []life{{"d1", -sec, -sec, 0}}, -5 * sec, 5 * sec, fmt.Sprintf(d2, 1)},
+			{"the other one is new", "d1", []life{{"d1", -sec, -sec, 0}}, -5 * sec, 5 * sec, fmt.Sprintf(d2, 1, 5000)},
 			{"both are new", "d1", []life{{"d1", -4 * sec, -4 * sec, 0}}, -sec, sec, fmt.Sprintf(d1, 1, 4000)},
 			{"the one that acts has no replica", "d1", nil, 0, 60 * sec, fmt.Sprintf(d1, 1, 5000)},
 			{"the one that acts has no replica, and another one is proven", "d0", anHour, 0, 0, fmt.Sprintf(d1, 1, 5000)},
-			{"nothing acts", "", nil, 0, 0, fmt.Sprintf(d2, 0)},
-			{"nothing acts, and both are new", "", []life{{"d1", -4 * sec, -4 * sec, 0}}, 0, 60 * sec, fmt.Sprintf(d2, 1)},
+			{"nothing acts", "", nil, 0, 0, fmt.Sprintf(d2, 0, 30000)},
+			{"nothing acts, and both are new", "", []life{{"d1", -4 * sec, -4 * sec, 0}}, 0, 60 * sec, fmt.Sprintf(d2, 1, 5000)},
 			{"nothing acts, and the other one is proven", "", anHour, 0, 60 * sec, fmt.Sprintf(d1, 1, 5000)},
-			{"it acts", "d2", []life{{"d2", old, old, 0}}, 0, 0, fmt.Sprintf(d2, 0)},
+			{"it acts", "d2", []life{{"d2", old, old, 0}}, 0, 0, fmt.Sprintf(d2, 0, 30000)},
 			{"it acts, is new here, and an older one is proven", "d2", anHour, 0, 0, fmt.Sprintf(d1, 1, 5000)},
-			{"it acts, and a newer one is new", "d2", []life{{"d1", -sec, -sec, 0}}, old, time.Hour, fmt.Sprintf(d2, 1)},
+			{"it acts, and a newer one is new", "d2", []life{{"d1", -sec, -sec, 0}}, old, time.Hour, fmt.Sprintf(d2, 1, 5000)},
 		} {
 			fields := []any{"spec", "s"}
 			if row.acts != "" {

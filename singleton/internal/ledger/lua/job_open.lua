@@ -49,6 +49,7 @@ local spec, control, ttl, shared, channel = ARGV[10], ARGV[11], ARGV[13], tonumb
 --@include clock
 --@include job
 --@include definitions
+--@include mark
 --@include state
 
 local v, last, born, acts, id, open = unpack(redis.call('HMGET', job, 'v', 'last', 'born', 'def', 'id', 'open'))
@@ -101,8 +102,6 @@ for _, tick in ipairs(ended ~= '' and ticks_of(open) or {}) do
 end
 
 local live = replicas(job, now)
-local g = {mine = '1'}
-
 local before = live[me]
 local mine = {seen = now, since = now - age, def = def, identity = ARGV[9]}
 if before and before.def == def then
@@ -110,8 +109,9 @@ if before and before.def == def then
 end
 mine.first = before and before.first or now
 live[me] = mine
-local _, others = count(live, def)
-mine.till = now + (others > 0 and LAPSE_IN_ROLLOUT or LAPSE)
+local same, others = count(live, def)
+mine.till = now + lapse(same, others)
+local g = {mine = '1', wait = lapse(same, others) / 3}
 put(job, me, mine)
 if others > 0 then
   if not before or before.def ~= def then
@@ -125,7 +125,8 @@ acts = elect(job, channel, live, acts, def)
 local former, accounted = unpack(redis.call('HMGET', job, 'spec', 'last'))
 local is_new = former and former ~= spec
 if def ~= acts then
-  g.mine, g.wait = '', math.max(mine.first + PROBATION - now, 0)
+  local left = mine.first + PROBATION - now
+  g.mine, g.wait = '', left > 0 and math.min(left, g.wait) or g.wait
 elseif is_new and ARGV[12] ~= accounted .. ' ' .. former then
   g.mine, g.wait = '', 1
 else
@@ -138,6 +139,7 @@ else
   redis.call('HSET', job, 'spec', spec, 'ttl', ttl)
 end
 g.same, g.others = count(live, acts)
+g.mark = mark(job, runs)
 local answer, records = state(job, runs, us, g)
 stay(job, retain, records, runs, payloads, restored and deeds or nil)
 return answer

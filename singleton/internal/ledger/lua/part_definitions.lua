@@ -7,8 +7,13 @@
 -- A definition is proven while one of its replicas was heard for PROBATION, from its first to its newest request. Of
 -- the proven ones, the one acts whose oldest replica got it last. If there is none, the acting one stays.
 local PROBATION = 5000           -- ms
-local LAPSE = 90000              -- ms without a request after which a replica is dead
-local LAPSE_IN_ROLLOUT = 15000   -- the same, beside replicas of another definition
+
+-- lapse returns after how many ms without a request a replica is dead, beside so many of its definition, itself included,
+-- and of others. It looks in a third of that time. The more replicas look, the less often does each: a lost message is
+-- noticed by one of them.
+local function lapse(same, others)
+  return others > 0 and 15000 or math.min(math.max(90000, 30000 * same), 360000)
+end
 
 -- put stores a replica.
 local function put(job, id, r)
