@@ -60,7 +60,9 @@
 //	outage          An outage of up to 0.62 TTL does not end the lease of a run, as for any
 //	                lease of lockcore, with the same exceptions.
 //	cost of a tick  One claim per replica, and one completion.
-//	between ticks   One check every 30 s, so a lost message delays nothing for longer.
+//	between ticks   One check every 30 s of each replica, so a lost message delays nothing for
+//	                longer. If no run is open, each of n replicas checks after 30 s to
+//	                n × 10 s, at most 2 min: one of them does so every 10 s.
 //	deploy          The newer definition takes over when one of its replicas has run for
 //	                5 s, also after all replicas were stopped. If the replicas of the newer
 //	                one stop, the older one takes over at once. If they die, it takes up to

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
@@ -38,6 +39,9 @@ func (f *follower) look(ctx context.Context) error {
 	}
 	if !same && err == nil {
 		state, err = f.j.ledger.Open(opening, before)
+		if more := state.Again - lookEvery; more > 0 {
+			state.Again -= rand.N(more) // replicas that started together look one after the other
+		}
 	}
 	if err != nil {
 		f.state = state // the replica may have been registered
