@@ -49,7 +49,8 @@ func VerdictOf(err error) (v Verdict) {
 	var passes, exhausted, lasting bool
 	if refused {
 		// The server has done nothing: it refuses for now, or the first write of a script or none.
-		passes = is[*movedError](err) || HasCode(err, "NOSCRIPT", "LOADING", "BUSY", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "max number of clients")
+		passes = is[*movedError](err) ||
+			HasCode(err, "NOSCRIPT", "LOADING", "BUSY", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "max number of clients")
 		exhausted = HasCode(err, "OOM", "MISCONF", "NOREPLICAS")
 		lasting = !passes && !exhausted // the password, the rights, the number of the database
 	} else if unsent {
@@ -84,8 +85,8 @@ func isUntrusted(err error) bool {
 	if alert, ok := errors.AsType[*net.OpError](err); ok && (alert.Op == "remote error" || alert.Op == "local error") {
 		return !strings.Contains(alert.Error(), "internal error") // a TLS alert
 	}
-	return is[*tls.CertificateVerificationError](err) || is[x509.UnknownAuthorityError](err) || is[x509.HostnameError](err) ||
-		is[x509.CertificateInvalidError](err) || is[tls.RecordHeaderError](err)
+	return is[*tls.CertificateVerificationError](err) || is[x509.UnknownAuthorityError](err) ||
+		is[x509.HostnameError](err) || is[x509.CertificateInvalidError](err) || is[tls.RecordHeaderError](err)
 }
 
 func is[E error](err error) bool {

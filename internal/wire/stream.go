@@ -39,7 +39,9 @@ func (s *stream) Send(ctx context.Context, requests []Request) []Answer {
 }
 
 // send sends some of the requests. It returns those whose scripts the server does not know.
-func (s *stream) send(ctx context.Context, requests []Request, answers []Answer, which []int, timeout time.Duration) (unknown []int) {
+func (s *stream) send(
+	ctx context.Context, requests []Request, answers []Answer, which []int, timeout time.Duration,
+) (unknown []int) {
 	commands, brings := make([]conn.Command, len(which)), make([]bool, len(which))
 	for n, i := range which {
 		commands[n], brings[n] = s.server.command(requests[i])

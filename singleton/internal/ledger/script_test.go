@@ -86,11 +86,13 @@ type jobBench struct {
 
 func (b *jobBench) part(part string) string { return b.key(jobName, part) }
 
+// markFields are those of part_mark.
+var markFields = strings.Fields("v last ok paused born id spec control outcome def ttl open")
+
 // mark returns that of part_mark.
 func (b *jobBench) mark() string {
-	fields := []string{"v", "last", "ok", "paused", "born", "id", "spec", "control", "outcome", "def", "ttl", "open"}
 	var text strings.Builder
-	for _, value := range b.Raw.HMGet(b.Context(), b.part("job"), fields...).Val() {
+	for _, value := range b.Raw.HMGet(b.Context(), b.part("job"), markFields...).Val() {
 		found, _ := value.(string)
 		text.WriteString(found + "\n")
 	}

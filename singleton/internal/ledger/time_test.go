@@ -65,12 +65,14 @@ func (j *timedJob) opens(me, def string, age time.Duration) string {
 func TestLookToTheMillisecond(t *testing.T) {
 	jobToTheMillisecond(t, func(j *timedJob) {
 		now := strconv.FormatInt(j.Now.UnixMicro(), 10)
-		live := fmt.Sprintf("%s %s %s %s d me", j.MS(2*time.Minute), j.MS(-time.Minute), j.MS(0), j.MS(-time.Minute))
+		minute := j.MS(-time.Minute)
+		live := fmt.Sprintf("%s %s %s %s d me", j.MS(2*time.Minute), minute, j.MS(0), minute)
 		begin := func() (look func() string) {
 			j.stands("born", "b", "ok", "o", "id", "7", "spec", "s", "control", "", "outcome", "failed", "def", "d", "ttl", "60")
 			testenv.Must(j, j.Raw.Del(j.Context(), j.keys("runs")[0]).Err())
 			testenv.Must(j, j.Raw.HSet(j.Context(), j.keys("job")[0], "live:me", live).Err())
-			answer := j.run("job_open", j.keys("job", "runs", "acts", "payloads"), "", "", "", 10, 3600000, "me", "d", 60000, "me", "s", "", "", 60, "")
+			answer := j.run("job_open", j.keys("job", "runs", "acts", "payloads"),
+				"", "", "", 10, 3600000, "me", "d", 60000, "me", "s", "", "", 60, "")
 			mark := strings.Split(strings.Trim(answer, "[]"), " ")[20]
 			testenv.Must(j, j.Raw.HSet(j.Context(), j.keys("job")[0], "live:me", live).Err())
 			return func() string { return j.run("job_look", j.keys("job", "runs"), "me", mark) }
@@ -78,11 +80,11 @@ func TestLookToTheMillisecond(t *testing.T) {
 		look := begin()
 		j.Wants("the same", look(), now)
 		j.Wants("the replica", j.field("live:me"), live)
-		earlier := fmt.Sprintf("%s %s %s %s d me", j.MS(time.Minute), j.MS(-time.Minute), j.MS(-time.Minute), j.MS(-time.Minute))
+		earlier := fmt.Sprintf("%s %s %s %s d me", j.MS(time.Minute), minute, minute, minute)
 		testenv.Must(j, j.Raw.HSet(j.Context(), j.keys("job")[0], "live:me", earlier).Err())
 		j.Wants("the same, a minute later", look(), now)
 		j.Wants("the replica, a minute later", j.field("live:me"), live)
-		for _, field := range []string{"v", "last", "ok", "paused", "born", "id", "spec", "control", "outcome", "def", "ttl", "open"} {
+		for _, field := range markFields {
 			look := begin()
 			testenv.Must(j, j.Raw.HSet(j.Context(), j.keys("job")[0], field, "x").Err())
 			j.Wants("another "+field, look(), "0")
