@@ -3,6 +3,7 @@ package bench_test
 import (
 	"context"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -135,4 +136,65 @@ func atNoon(x *bench) {
 			}
 		}
 	}
+}
+
+// idleJobs: replicas of jobs that are due once in four years. It takes long, and is measured once.
+func idleJobs(x *bench) {
+	const begin, window = 90 * time.Second, 75 * time.Second
+	t := x.table("", "idle jobs")
+	for _, c := range []struct {
+		line           string
+		replicas, jobs int
+	}{
+		{"300 on 3 replicas", 3, 300},
+		{"1,000 on 10 replicas", 10, 1000},
+	} {
+		s := x.serve(noonlock)
+		ctx, cancel := context.WithCancel(x.ctx())
+		var wg sync.WaitGroup
+		for range c.replicas {
+			rdb := newRedis(s.addr, options{})
+			client, err := lockcore.New(rdb, lockcore.Config{})
+			x.check(err)
+			r, err := singleton.NewRunner(client, singleton.Config{})
+			x.check(err)
+			for j := range c.jobs {
+				work := func(context.Context, singleton.Run) error { return nil }
+				x.check(r.Add("job"+strconv.Itoa(j), "0 0 29 2 *", work, singleton.JobConfig{}))
+			}
+			wg.Go(func() {
+				if err := r.Run(ctx); err != nil {
+					x.b.Error(err)
+				}
+				_ = client.Close(context.Background())
+				_ = rdb.Close()
+			})
+		}
+		sleep(ctx, begin)
+		calls, took := s.scripts()
+		used := s.processor()
+		sleep(ctx, window)
+		more, after := s.scripts()
+		used = s.processor() - used
+		cancel()
+		wg.Wait()
+		t.add(c.line, "looks a second", (more-calls)/window.Seconds())
+		t.add(c.line, "server µs a look", (after-took)/(more-calls))
+		t.add(c.line, "server CPU, %", 100*used/window.Seconds())
+	}
+}
+
+// scripts returns how many calls of scripts the server has answered, and the µs that it needed.
+func (s *server) scripts() (calls, took float64) {
+	for stat := range strings.SplitSeq(s.field("commandstats", "cmdstat_evalsha"), ",") {
+		name, value, _ := strings.Cut(stat, "=")
+		n, _ := strconv.ParseFloat(value, 64)
+		switch name {
+		case "calls":
+			calls = n
+		case "usec":
+			took = n
+		}
+	}
+	return calls, took
 }

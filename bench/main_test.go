@@ -47,6 +47,7 @@ func BenchmarkRows(b *testing.B) {
 		{"partitions", partitions},
 		{"jobs", manyJobs},
 		{"noon", atNoon},
+		{"idle", idleJobs},
 		{"schedules", schedules},
 		{"changes", changes},
 		{"instants", instants},
