@@ -96,6 +96,7 @@ func (b *jobBench) mark() string {
 		found, _ := value.(string)
 		text.WriteString(found + "\n")
 	}
+	fmt.Fprintln(&text, b.Raw.HLen(b.Context(), b.part("job")).Val())
 	text.WriteString(strings.Join(b.Raw.LRange(b.Context(), b.part("runs"), 0, 0).Val(), ""))
 	return fmt.Sprintf("%x", sha1.Sum([]byte(text.String()))) //nolint:gosec // as the script
 }
