@@ -141,8 +141,8 @@ func (j *Job) Cancel(ctx context.Context, id RunID) (canceled []RunID, err error
 // later begins a new ledger, and no earlier tick runs.
 //
 // While a replica runs the job or holds a run of it, the error matches ErrRunning and names these replicas. A replica
-// that has died counts for 90 s. A replica that was cut off for longer restores the ledger from what it knows when it
-// returns.
+// that has died counts for 90 s, or 6 min if there are many. A replica that was cut off for longer restores the ledger
+// from what it knows when it returns.
 //
 // The other errors are ErrNoLedger and ErrNewerSchema. If the error matches lockcore.ErrUnknown, the ledger may have
 // been removed. A repeated call then returns ErrNoLedger.

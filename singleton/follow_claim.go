@@ -27,7 +27,7 @@ func (f *follower) claim(ctx, work context.Context, id ledger.RunID, until time.
 	log := f.log.WithValues(key, at)
 	f.started(run, log)
 	if !id.Triggered && id.Tick.After(f.state.Last) {
-		f.state.Last, f.state.Fresh = id.Tick, false
+		f.state.Account(id.Tick)
 	}
 	if !f.j.cfg.AllowOverlap && run.Asked == nil {
 		f.state.Alone(id)
@@ -115,7 +115,7 @@ func (f *follower) skip(ctx context.Context, s ledger.Skip) (again bool, pause t
 	}
 	f.log.Info("ticks skipped", "first", s.First, "last", s.Last, "count", s.Count, "reason", s.Reason)
 	f.j.metrics.skips.WithLabelValues(f.j.metrics.sum, s.Reason).Add(float64(s.Count))
-	f.state.Last, f.state.Fresh = s.Last, false
+	f.state.Account(s.Last)
 	return true, 0, nil
 }
 

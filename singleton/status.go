@@ -44,7 +44,7 @@ type Definition struct {
 	Replicas []Replica `json:"replicas"` // oldest first
 }
 
-// A Replica is a process that runs a job, and has made a request within the last 90 s.
+// A Replica is a process that runs a job, and has made a request within the last 90 s, or 6 min if there are many.
 type Replica struct {
 	Identity string    `json:"identity"`
 	Since    time.Time `json:"since"` // when it started, on the server's clock

@@ -707,6 +707,7 @@ func TestFault18_70_TurnedAway(t *testing.T) {
 	for _, row := range []struct{ answer, says string }{
 		{"ERR max number of clients reached", "ERR max number of clients reached"},
 		{"DENIED Redis is running in protected mode", "DENIED Redis is running in protected mode"},
+		{"ERR Client names cannot contain spaces, newlines or special characters.", "ERR Client names cannot contain spaces"},
 		{"NOAUTH HELLO must be called with the client already authenticated", "NOAUTH HELLO must be called with the client already authenticated"},
 		{"ERR unknown command 'HELLO'", ""},
 		{"role replica", "READONLY the server is a replica"},
@@ -715,6 +716,9 @@ func TestFault18_70_TurnedAway(t *testing.T) {
 			onRoad(t, func(t *testing.T, r *road, opt *redis.Options) {
 				r.redis.Server().Server().SetPreHook(func(c *server.Peer, cmd string, _ ...string) bool {
 					switch {
+					case cmd == "AUTH" && (strings.Contains(row.answer, "max number") || strings.HasPrefix(row.answer, "DENIED")):
+						c.WriteError(row.answer)
+						c.Close() // with HELLO unanswered
 					case cmd != "HELLO":
 						return false
 					case row.answer == "role replica":
@@ -726,6 +730,8 @@ func TestFault18_70_TurnedAway(t *testing.T) {
 					}
 					return true
 				})
+				r.redis.Server().RequireAuth("sesame")
+				opt.Password = "sesame"
 				w := connect(t, opt, func() {}, func() {})
 				defer w.Close()
 				for range 10 {

@@ -109,10 +109,10 @@ func (s *Server) Send(ctx context.Context, _ string, r Request, timeout time.Dur
 	}
 	until := l.Now() + timeout
 	var a Answer
-	for moved := false; ; {
-		command, brings := s.command(r)
+	for lacks, moved := false, false; ; {
+		command, brings := s.command(r, lacks)
 		a = l.Do(ctx, command, until-l.Now())
-		lacks := s.lacks(r, brings, a.Err)
+		lacks = s.lacks(r, brings, a.Err)
 		if l.Now() >= until || !lacks && (moved || s.cfg.Sharded || !HasCode(a.Err, "MOVED")) {
 			break
 		}
@@ -132,25 +132,24 @@ func (s *Server) Send(ctx context.Context, _ string, r Request, timeout time.Dur
 }
 
 // command returns the command of a request. The first call of a script brings its source, so that no lease waits for
-// another round trip.
-func (s *Server) command(r Request) (c conn.Command, brings bool) {
+// another round trip, and so does the repetition of one that the server lacks.
+func (s *Server) command(r Request, lacks bool) (c conn.Command, brings bool) {
 	if r.script == nil {
 		return r.Command, false
 	}
-	if _, sent := s.sent.LoadOrStore(r.script, true); !sent {
+	if _, sent := s.sent.LoadOrStore(r.script, true); !sent || lacks {
 		r.Args, brings = r.withSource(), true
 	}
 	return r.Command, brings
 }
 
-// lacks reports whether the server has refused a request because it does not know the script. The next call brings the
-// source again.
+// lacks reports whether the server has refused a request because it does not know the script.
 func (s *Server) lacks(r Request, brought bool, err error) bool {
 	lacks := r.script != nil && HasCode(err, "NOSCRIPT")
 	if lacks || brought && err != nil {
 		s.sent.Delete(r.script)
 	}
-	return lacks
+	return lacks && !brought
 }
 
 // isReplica reports whether the server may have refused because it is a replica. A replica of a

@@ -28,29 +28,31 @@ func (s *stream) Send(ctx context.Context, requests []Request) []Answer {
 	for i := range which {
 		which[i] = i
 	}
-	for range 2 { // scripts that the server does not know any more are sent again
-		which = s.send(ctx, requests, answers, which, time.Until(until))
-		if len(which) == 0 || ctx.Err() != nil {
-			break
-		}
+	lacking := s.send(ctx, requests, answers, which, time.Until(until), false)
+	if len(lacking) > 0 && ctx.Err() == nil {
+		s.send(ctx, requests, answers, lacking, time.Until(until), true)
 	}
 	s.server.renewed(ctx, requests, answers)
 	return answers
 }
 
-// send sends some of the requests. It returns those whose scripts the server does not know.
+// send sends some of the requests. It returns those whose scripts the server lacks. If again is true, it does, and the
+// first one of each script brings it.
 func (s *stream) send(
-	ctx context.Context, requests []Request, answers []Answer, which []int, timeout time.Duration,
-) (unknown []int) {
+	ctx context.Context, requests []Request, answers []Answer, which []int, timeout time.Duration, again bool,
+) (lacking []int) {
 	commands, brings := make([]conn.Command, len(which)), make([]bool, len(which))
+	brought := map[*Script]bool{}
 	for n, i := range which {
-		commands[n], brings[n] = s.server.command(requests[i])
+		script := requests[i].script
+		commands[n], brings[n] = s.server.command(requests[i], again && !brought[script])
+		brought[script] = brought[script] || brings[n]
 	}
 	for n, a := range s.line.All(ctx, commands, timeout) {
 		answers[which[n]] = a
 		if s.server.lacks(requests[which[n]], brings[n], a.Err) {
-			unknown = append(unknown, which[n])
+			lacking = append(lacking, which[n])
 		}
 	}
-	return unknown
+	return lacking
 }

@@ -100,7 +100,7 @@ func newPipe(conn net.Conn, opt *Options) *Pipe {
 	return p
 }
 
-// Ask sends commands during the setup, in one round trip.
+// Ask sends commands during the setup, in one round trip. With an error, it returns the answers before that.
 func (p *Pipe) Ask(commands ...Command) ([]Answer, error) {
 	var out []byte
 	first := p.next
@@ -113,7 +113,7 @@ func (p *Pipe) Ask(commands ...Command) ([]Answer, error) {
 	for i, c := range commands {
 		a, err := readAnswer(p.reader, c.Named, first+uint64(i))
 		if err != nil {
-			return nil, err
+			return answers[:i], err
 		}
 		answers[i] = a
 	}

@@ -35,18 +35,15 @@ func (d *Dialer) setUp(c *dial, p *Pipe) error {
 		hello = append(hello, "setname", d.opt.Redis.ClientName)
 	}
 	answers, err := ask(append(commands, Plain(hello...))...)
+	for i, a := range answers {
+		if a.Err != nil && (i < len(commands) || HasCode(a.Err, "max number of clients", "DENIED", "NOAUTH", "Client names")) {
+			return a.Err // it may close the connection then
+		}
+	}
 	if err != nil {
 		return reason(ctx, err)
 	}
-	for _, a := range answers[:len(commands)] {
-		if a.Err != nil {
-			return a.Err
-		}
-	}
-	switch said := answers[len(commands)]; {
-	case HasCode(said.Err, "max number of clients", "DENIED", "NOAUTH"):
-		return said.Err
-	case said.Err == nil && d.opt.Check != nil:
+	if said := answers[len(commands)]; said.Err == nil && d.opt.Check != nil {
 		if err := d.opt.Check(Facts(said.Value)); err != nil {
 			return err
 		}

@@ -140,8 +140,10 @@ func (st *State) Refused(e *ClaimError, age time.Duration) bool {
 		slices.ContainsFunc(st.Open, func(run OpenRun) bool { return run.RunID != about && !run.Over }):
 		return false
 	}
-	st.Fresh, st.mark = st.Fresh && !isNew, ""
-	st.Last, st.Open = e.Last, open
+	if isNew {
+		st.Account(e.Last)
+	}
+	st.Open = open
 	st.succeeded(e.LastSuccess)
 	return true
 }
@@ -175,6 +177,9 @@ func (st *State) Recorded(id RunID, succeeded bool) {
 	}
 	st.Open = slices.DeleteFunc(st.Open, func(run OpenRun) bool { return run.RunID == id })
 }
+
+// Account brings a state up to date after a claim of a tick, or after ticks up to it were skipped.
+func (st *State) Account(tick time.Time) { st.Last, st.Fresh, st.mark = tick, false, "" }
 
 // Alone brings a state up to date after a claim, which is granted without AllowOverlap only if no earlier
 // run is open.

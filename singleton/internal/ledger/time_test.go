@@ -96,8 +96,15 @@ func TestLookToTheMillisecond(t *testing.T) {
 		ahead := fmt.Sprintf("%s %s %s %s d me", j.MS(2*time.Minute), j.MS(0), j.MS(time.Millisecond), j.MS(0))
 		testenv.Must(j, j.Raw.HSet(j.Context(), j.keys("job")[0], "live:me", ahead).Err())
 		j.Wants("the clock was set back", look(), "0")
+		for _, till := range []string{"-1ms", "0s"} {
+			look = begin()
+			at, err := time.ParseDuration(till)
+			testenv.Must(j, err)
+			testenv.Must(j, j.Raw.HSet(j.Context(), j.keys("job")[0], "live:me", fmt.Sprintf("%s %s %s %s d me", j.MS(at), minute, minute, minute)).Err())
+			j.Wants("it counts as dead since "+till, look(), "0")
+		}
 		testenv.Must(j, j.Raw.HDel(j.Context(), j.keys("job")[0], "live:me").Err())
-		j.Wants("it counts as dead", look(), "0")
+		j.Wants("it was forgotten", look(), "0")
 	})
 }
 

@@ -324,8 +324,8 @@ func (a *app) forgetCommand() *cobra.Command {
 	forget := a.perKind("forget", "Remove the ledger of a job that no replica runs", "job")
 	forget.Long = `forget job removes the state and the history of a job that no replica runs any more, and its runs that wait for their
 instants. Otherwise they are kept for 30 days or more, and those of a paused job for ever. It is refused while a replica
-runs the job, for up to 90 s after that replica has died. The counter of fencing tokens is kept for its week. A replica that
-adds the job later begins a new ledger, and no earlier tick runs. The arguments may also be job/NAME.`
+runs the job, for 90 s to 6 min after that replica has died. The counter of fencing tokens is kept for its week. A
+replica that adds the job later begins a new ledger, and no earlier tick runs. The arguments may also be job/NAME.`
 	forget.AddCommand(&cobra.Command{
 		Use: "job NAME", Short: forget.Short, Long: forget.Long, Args: exactly("NAME"), ValidArgsFunction: a.completeNames(jobKind, 1),
 		RunE: a.asks(func(ctx context.Context, args []string) error {

@@ -17,7 +17,7 @@ local job, me = KEYS[1], ARGV[1]
 
 local now = server_ms()
 local till, first, seen, rest = string.match(redis.call('HGET', job, 'live:' .. me) or '', '^(%d+) (%d+) (%d+) (.*)$')
-if not till or tonumber(seen) > now or mark(job, KEYS[2]) ~= ARGV[2] then
+if not till or tonumber(till) <= now or tonumber(seen) > now or mark(job, KEYS[2]) ~= ARGV[2] then
   return 0
 end
 redis.call('HSET', job, 'live:' .. me, string.format('%.0f %s %.0f %s', now + till - seen, first, now, rest))
