@@ -8,20 +8,18 @@ import (
 
 	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/internal/wire"
-	"github.com/noonlock/noonlock/lockcore"
 )
 
 // A leadership is one term of this replica, from the campaign to the release. It is the lock.Kind
-// of its attempt: that of a mutex, whose renewals also extend the record after the claim. The package documentation
-// has its states.
+// of its attempt: that of a mutex, whose renewals also write the record when the work has begun. The package
+// documentation has its states.
 type leadership struct {
 	lock.Kind
 	e     *Election
 	lease *lock.Lease // after the grant
 
-	led     atomic.Pointer[led] // nil before the claim
-	early   chan any            // the reply to a claim that was sent before the grant was confirmed; nil: none
-	unbegun atomic.Bool         // the record may have been written, and the term has not begun
+	begun      atomic.Pointer[time.Duration] // start of the work, by lock.Client.Elapsed; nil before it
+	unrecorded atomic.Bool                   // a renewal could not write the record, which was logged
 
 	stop     context.CancelCauseFunc   // ends the work by choice; nil: the work has not begun
 	chosen   atomic.Pointer[time.Time] // when that was; nil: not yet
@@ -33,13 +31,7 @@ type leadership struct {
 	err      error // of the release; read it after released
 }
 
-// led is the term as the renewals write it into the record.
-type led struct {
-	term
-	claims bool // on a quorum: the term has not begun
-}
-
-// prepare returns an error if campaign may wait although this candidate could never lead: a
+// prepare returns an error if campaign may wait although this candidate could never lead, or not be seen: a
 // right is missing that only a leader needs, or the record cannot be written.
 func (e *Election) prepare(ctx context.Context) error {
 	err := e.lock.CheckRights(ctx, lock.NeedsOf(e.needs))
@@ -54,62 +46,23 @@ func (e *Election) prepare(ctx context.Context) error {
 	return e.failed("campaign", err)
 }
 
-// campaign waits in the queue until this candidate leads and the record is written. Its
-// errors are those of lockcore.Mutex.Lock.
+// campaign waits in the queue until this candidate has the lock. Its errors are those of lockcore.Mutex.Lock.
 func (e *Election) campaign(ctx context.Context) (*leadership, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // an early claim that nobody waits for
-	l := &leadership{Kind: e.lock.Client().Mutex(), e: e, released: make(chan struct{})}
+	l := &leadership{Kind: e.lock.Client().Recorded(e.keys.leader, e.keys.channel), e: e, released: make(chan struct{})}
 	var err error
 	if l.lease, _, err = e.lock.Lock(ctx, l); err != nil {
 		return nil, e.failed("campaign", err)
 	}
-	l.unbegun.Store(true)
-	bound, unbind := l.lease.Bind(ctx)
-	defer unbind()
-	if err = e.store.claim(bound, l); err == nil {
-		err = l.lease.Err() // the reply took too long
-	}
-	if err != nil {
-		// The lock is held and nobody leads, so release it. If there is no reply soon, the
-		// release continues in the background.
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.lock.Timeout())
-		defer cancel()
-		_ = l.lease.Unlock(ctx)
-		return nil, e.failed("campaign", lockcore.ErrNotAcquired, err)
-	}
-	l.unbegun.Store(false)
-	e.nudge() // its message may be lost
 	return l, nil
 }
 
 func (l *leadership) Err() error { return l.lease.Err() }
 
-// release releases the lock to the next candidate. If there is none, it records that nobody
-// leads. It returns like Lease.Unlock. The work of the leader must have ended.
-func (l *leadership) release(ctx context.Context) error {
-	if err := l.lease.Unlock(ctx); err != nil {
-		return err
-	}
-	// The record must not delay the handover, so it is written afterwards, with one try. If
-	// that fails, the record is out of date, as after the death of a leader.
-	e := l.e
-	if ctx.Err() != nil {
-		ctx = context.WithoutCancel(ctx) // as Unlock does
-	}
-	ctx, cancel := context.WithTimeout(ctx, e.lock.Timeout())
-	defer cancel()
-	r := e.scripts.vacate.Call(wire.Keys(e.keys.lock, e.keys.leader), l.lease.Token(), e.keys.channel)
-	if err := e.store.vacate(ctx, r); err != nil {
-		wire.Log(e.lock.Client().Logger().V(1), err, "leader record still names the leader that resigned", "election", e.name)
-	}
-	return nil
-}
-
-// withdraw is release before the work of the leader has begun: the term does not count.
-func (l *leadership) withdraw(ctx context.Context) error {
-	l.unbegun.Store(true)
-	return l.lease.Unlock(ctx)
+// begin makes the renewals write the record, and sends the first one.
+func (l *leadership) begin() {
+	now := l.e.lock.Client().Elapsed()
+	l.begun.Store(&now)
+	l.lease.RenewNow()
 }
 
 // label is the kind of an election's lease in metrics.
@@ -118,19 +71,22 @@ const label = "election"
 func (l *leadership) Label() string { return label }
 
 func (l *leadership) Renewal(a *lock.Attempt) wire.Request {
-	if now := l.led.Load(); now != nil {
-		return l.e.store.renewal(a, now)
+	begun := l.begun.Load()
+	if begun == nil {
+		return l.Kind.Renewal(a)
 	}
-	return l.Kind.Renewal(a)
+	return l.e.store.renewal(a, l.lease.Token(), (l.e.lock.Client().Elapsed() - *begun).Milliseconds())
 }
 
-func (l *leadership) Unbegun() (record, channel string) {
-	if !l.unbegun.Load() {
-		return "", ""
-	}
-	return l.e.keys.leader, l.e.keys.channel
-}
+var errUnrecorded = errors.New("election: its key has another type or a newer schema, or a right is missing")
 
-// Noticed implements lock.Noticer: the record asks the leader to resign. Watchers of the record
-// get the request.
-func (l *leadership) Noticed(*lock.Attempt) { l.e.nudge() }
+// Noticed implements lock.Noticer: the record is new or asks the leader to resign, and watchers read it, as messages
+// may be lost. Or it cannot be written.
+func (l *leadership) Noticed(_ *lock.Attempt, answer int64) {
+	if answer == 2 {
+		l.e.nudge()
+	} else if !l.unrecorded.Swap(true) {
+		log := l.e.lock.Client().Logger()
+		log.Error(errUnrecorded, "this replica leads, and the leader record cannot be written", "election", l.e.name)
+	}
+}

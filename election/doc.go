@@ -40,7 +40,7 @@
 //
 // # States
 //
-//	stopped ──Run──► campaigning ──granted, term recorded──► leading
+//	stopped ──Run──► campaigning ──granted──► leading
 //	campaigning ──ctx──► stopped
 //	leading ──ctx, Resign, TransferTo──► draining: ctx done, renewed until the work returns
 //	leading, draining ──lost, expired, DrainTimeout──► overdue: ctx done, Check fails
@@ -116,8 +116,10 @@
 //	the record is deleted         The next renewal writes it again. An operator's request is lost.
 //	the message about a request   The leader finds the request at its next renewal. If it dies
 //	to resign is lost             before that, later leaders do not resign.
-//	the record cannot be written  The campaign fails and the lock is released. A renewal extends the
-//	                              lock all the same.
+//	the record cannot be written  A candidate that finds it when it starts does not campaign. Otherwise it
+//	                              leads, and logs that once. Granted of the record names it.
+//	a candidate is frozen when    The record does not name it. The next candidate leads after 1.012 s.
+//	the lock is granted to it
 //	two replicas, one identity    They are two candidates, because each lease has its own secret.
 //	the server is unavailable     Leaders stop in time. When it is back, all replicas campaign
 //	                              again, in the same order if it kept the queue.
@@ -128,7 +130,8 @@
 // # The record
 //
 // HGETALL noonlock:{election/NAME}:leader shows the leader. LeaderRecord documents its
-// fields. The record is for information only; the lock decides.
+// fields. The record is for information only; the lock decides. The first renewal writes it, when the work begins,
+// so it names the leader about one round trip later. The release writes the end if no candidate is waiting.
 //
 // # Rights
 //

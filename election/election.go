@@ -34,12 +34,8 @@ type Election struct {
 // A store keeps the record: on one server, or on those of a quorum.
 type store interface {
 	look(ctx context.Context) (LeaderRecord, error)
-	// claim writes the record of a new term. ctx ends with the lease.
-	claim(ctx context.Context, l *leadership) error
-	// renewal returns the request that renews the lease and the record.
-	renewal(a *lock.Attempt, now *led) wire.Request
-	// vacate sends the request that ends a term in the record, once.
-	vacate(ctx context.Context, r wire.Request) error
+	// renewal returns the request that renews the lease and the record. age (ms) is the time since the work began.
+	renewal(a *lock.Attempt, token uint64, age int64) wire.Request
 }
 
 // NewElection returns a handle on the election of a name. It sends no request. The error is a
@@ -80,7 +76,7 @@ func newElection(client *lockcore.Client, name string, cfg *lockcore.LeaseConfig
 	e := &Election{
 		client: client, lock: n, scripts: s, name: name, metadata: string(encoded),
 		keys: keys{
-			lock: n.Key("lock"), fence: n.Key("fence"), leader: n.Key("leader"), terms: n.Key("terms"), channel: n.Channel("leader", name),
+			lock: n.Key("lock"), leader: n.Key("leader"), terms: n.Key("terms"), channel: n.Channel("leader", name),
 		},
 		watches: c.Shared(watchesKey{}, func() any { return &watches{all: map[string]*watch{}} }).(*watches),
 	}
@@ -93,7 +89,7 @@ func newElection(client *lockcore.Client, name string, cfg *lockcore.LeaseConfig
 
 const maxMetadata = 4096
 
-// Record reads the election's record from the server: the leader, its term and its token.
+// Record reads the election's record from the server: the leader and its token.
 // It is the zero value if no replica has led for a week.
 func (e *Election) Record(ctx context.Context) (LeaderRecord, error) {
 	r, err := e.store.look(ctx)
@@ -152,16 +148,16 @@ func Elections(ctx context.Context, client *lockcore.Client, progress func(keys 
 }
 
 // keys are the keys and the channel of an election's record. All keys belong to one name, election/<name>.
-// docs/ARCHITECTURE.md, "Keys", describes them. lock and fence are lockcore's.
-type keys struct{ lock, fence, leader, terms, channel string }
+// docs/ARCHITECTURE.md, "Keys", describes them. lock is lockcore's.
+type keys struct{ lock, leader, terms, channel string }
 
 //go:embed lua/*.lua
 var luaFiles embed.FS
 
-// scripts are the only requests that change the record.
+// scripts are the only requests that change the record, beside the releases of the lock.
 type scripts struct {
-	claim, renew, vacate, look, resign *wire.Script
-	keep, view                         *wire.Script // on a quorum, with vacate
+	renew, look, resign *wire.Script
+	keep, view          *wire.Script // on a quorum
 }
 
 // ownScripts loads the scripts once, for all Clients.
@@ -170,8 +166,7 @@ var ownScripts = sync.OnceValues(func() (*scripts, error) { return load(luaFiles
 func load(files fs.FS) (*scripts, error) {
 	l := wire.NewLoader(files)
 	s := &scripts{
-		claim: l.Script("leader_claim"), renew: l.Script("leader_renew"),
-		vacate: l.Script("leader_vacate"), look: l.Script("leader_look"), resign: l.Script("leader_resign"),
+		renew: l.Script("leader_renew"), look: l.Script("leader_look"), resign: l.Script("leader_resign"),
 		keep: l.Script("leader_keep"), view: l.Script("leader_view"),
 	}
 	return s, l.Err()

@@ -101,7 +101,7 @@ func (le *LeaderElector) Run(ctx context.Context) error {
 	loop := holding.Loop[*leadership]{
 		Holder: c, TTL: le.cfg.LeaseDuration, Retry: retry.Growing(le.cfg.RetryPeriod, le.cfg.RetryPeriod, 1, 0),
 		Ready: &le.ready, Deadline: deadline, Log: le.log, Reports: le.election.lock.Client().Campaigns(),
-		Doubt: le.cfg.LeaseDuration, // requests for the queue may succeed although the record cannot be written
+		Doubt: le.cfg.LeaseDuration, // requests of prepare may succeed although another one fails
 	}
 	if err := loop.Run(run); err != nil {
 		return le.election.failed("run", err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -73,8 +74,8 @@ type replica struct {
 	work func(ctx context.Context)
 
 	mu      sync.Mutex
-	terms   []election.Term
-	causes  []error // of the contexts, when the work was over
+	terms   []uint64 // tokens
+	causes  []error  // of the contexts, when the work was over
 	stops   int
 	leaders []string
 	ctx     context.Context // of the newest OnStartedLeading
@@ -143,8 +144,8 @@ func (r *replica) wait() {
 }
 
 func (r *replica) started(ctx context.Context) {
-	term, ok := r.le.Term()
-	if l := lockcore.FromContext(ctx); !ok || l.Token() != term.Token || l.Name() != "election/"+electionName || ctx.Err() == nil && !r.le.IsLeader() && ctx.Err() == nil {
+	l := lockcore.FromContext(ctx)
+	if l.Name() != "election/"+electionName || ctx.Err() == nil && !r.le.IsLeader() && ctx.Err() == nil {
 		r.e.Errorf("%s: OnStartedLeading without its lease, or it does not lead", r.le.Identity())
 	}
 	r.mu.Lock()
@@ -152,14 +153,14 @@ func (r *replica) started(ctx context.Context) {
 		r.e.Errorf("%s: OnStartedLeading while the last one has not returned", r.le.Identity())
 	}
 	r.working = true
-	r.terms = append(r.terms, term)
+	r.terms = append(r.terms, l.Token())
 	r.ctx = ctx
 	proc := fmt.Sprintf("%s %p", r.le.Identity(), r)
 	work := r.work
 	r.mu.Unlock()
-	r.e.history.Record(testenv.Event{Proc: proc, Name: electionName, Op: testenv.Acquire, Token: term.Token})
+	r.e.history.Record(testenv.Event{Proc: proc, Name: electionName, Op: testenv.Acquire, Token: l.Token()})
 	defer func() {
-		r.e.history.Record(testenv.Event{Proc: proc, Name: electionName, Op: testenv.Release, Token: term.Token})
+		r.e.history.Record(testenv.Event{Proc: proc, Name: electionName, Op: testenv.Release, Token: l.Token()})
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.working = false
@@ -193,12 +194,12 @@ func (r *replica) newLeader(identity string) {
 	r.leaders = append(r.leaders, identity)
 }
 
-// term returns the newest term that it has led for, and the number of its terms.
-func (r *replica) term() (election.Term, int) {
+// term returns the token of the newest term that it has led for, and the number of its terms.
+func (r *replica) term() (token uint64, n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.terms) == 0 {
-		return election.Term{}, 0
+		return 0, 0
 	}
 	return r.terms[len(r.terms)-1], len(r.terms)
 }
@@ -222,21 +223,29 @@ func (r *replica) ended(n int) error {
 	return r.causes[n-1]
 }
 
-// leads waits until it leads for the nth time.
-func (r *replica) leads(n int) election.Term {
+// leads waits until it leads for the nth time, and returns the token.
+func (r *replica) leads(n int) uint64 {
 	r.e.Helper()
 	r.e.Until(fmt.Sprintf("%s leads for the %dth time", r.le.Identity(), n), func() bool {
 		_, have := r.term()
 		return have >= n
 	})
-	term, _ := r.term()
-	return term
+	token, _ := r.term()
+	return token
+}
+
+// recorded waits until it leads for the nth time and the record says so.
+func (r *replica) recorded(n int) (token uint64) {
+	r.e.Helper()
+	token = r.leads(n)
+	r.e.Until("the record has the term", func() bool { return r.e.record()["token"] == strconv.FormatUint(token, 10) })
+	return token
 }
 
 func (r *replica) never() {
 	r.e.Helper()
-	if term, n := r.term(); n != 0 {
-		r.e.Errorf("%s has led %d times, last for %+v", r.le.Identity(), n, term)
+	if token, n := r.term(); n != 0 {
+		r.e.Errorf("%s has led %d times, last with token %d", r.le.Identity(), n, token)
 	}
 }
 
@@ -255,7 +264,7 @@ func (e *env) queueUp(replicas ...*replica) {
 	for i, r := range replicas {
 		r.run()
 		if i == 0 {
-			r.leads(1)
+			r.recorded(1)
 		} else {
 			e.queued(int64(i))
 		}

@@ -16,7 +16,8 @@ var (
 	// ErrNoCandidate is the error of both TransferTo if no candidate has the identity.
 	ErrNoCandidate = errors.New("election: no such candidate")
 
-	// ErrNoLeader is the error of Election.Resign and Election.TransferTo if no replica leads.
+	// ErrNoLeader is the error of Election.Resign and Election.TransferTo if no replica leads, or the record
+	// does not name the leader yet.
 	ErrNoLeader = errors.New("election: no replica leads")
 
 	// ErrTermOver is the error of Election.Resign and Election.TransferTo if the term with the

@@ -14,17 +14,6 @@ func UseScripts(files fs.FS) {
 	ownScripts = sync.OnceValues(func() (*scripts, error) { return load(files) })
 }
 
-// A Term is a term of a leader.
-type Term = term
-
-// Term returns the present term; ok is false if this replica does not lead.
-func (le *LeaderElector) Term() (now Term, ok bool) {
-	if l := le.current(); l != nil {
-		return l.led.Load().term, true
-	}
-	return now, false
-}
-
 // Identity returns the name of the replica.
 func (le *LeaderElector) Identity() string { return le.election.lock.Client().Identity() }
 

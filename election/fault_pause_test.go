@@ -60,15 +60,15 @@ func TestFault01_LeaderFrozen(t *testing.T) {
 	}
 }
 
-// A candidate is frozen after it has sent its claim and before it reads the reply. It does not
-// begin to lead without remaining validity.
+// A candidate is frozen after it has sent its request for the lock and before it reads the reply. It does not
+// begin to lead without remaining validity, and the record never names it.
 //
-// Caught mutant: a candidate does not check the clock after the claim.
+// Caught mutant: a candidate does not check the clock after the grant.
 func TestFault03_FrozenBeforeTheReply(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(e *env) {
 		c, f, clock := e.jumping("a")
-		late := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayReply, Match: e.script("leader_claim"), Count: 1})
+		late := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayReply, Match: e.script("mutex_acquire"), Count: 1})
 		a, b := e.replica(c, quick()), e.replica(e.Client("b"), quick())
 		a.run()
 		must(e, late.Wait(e.Context(), 1))
@@ -78,6 +78,7 @@ func TestFault03_FrozenBeforeTheReply(t *testing.T) {
 		late.Lift()
 		e.WaitIdle()
 		a.never()
+		testenv.Equal(t, "the leader in the record", e.record()["holder"], "b")
 		e.queued(1) // it has sent a new request
 		must(e, b.le.Resign(e.Context()))
 		a.leads(1)

@@ -11,13 +11,6 @@ import (
 	"github.com/noonlock/noonlock/internal/retry"
 )
 
-// A term is one leadership.
-type term struct {
-	Number uint64 // of the leaderships of the election; after a loss of the server's data it begins again
-	Token  uint64
-	Since  time.Time // on the server's clock
-}
-
 // A candidacy is one Run: what an elector does in the loop that campaigns, leads and
 // campaigns again. It implements holding.Holder.
 type candidacy struct {
@@ -34,8 +27,8 @@ func (c *candidacy) Prepare(ctx context.Context) error { return c.le.election.pr
 // Work calls OnStartedLeading on Run's goroutine, so that a panic or Goexit continues there. If the
 // callback returns early, this replica resigns.
 func (c *candidacy) Work(run context.Context, now *leadership, waited time.Duration) {
-	le, term := c.le, now.led.Load().term
-	le.log.Info("leadership acquired", "term", term.Number, "token", term.Token)
+	le, token := c.le, now.lease.Token()
+	le.log.Info("leadership acquired", "token", token)
 	le.metrics.gained.Inc()
 	le.metrics.timeToLead.Observe(waited.Seconds())
 	le.metrics.status.Inc()
@@ -53,19 +46,19 @@ func (c *candidacy) Work(run context.Context, now *leadership, waited time.Durat
 	le.mu.Lock()
 	le.leadership = now
 	le.mu.Unlock()
-	le.obey()
+	now.begin()
 
 	normal := false
 	defer func() {
 		now.returned.Store(true)
 		if !normal {
-			le.log.Error(holding.ErrCallback, "OnStartedLeading panicked or called runtime.Goexit; releasing leadership", "term", term.Number)
+			le.log.Error(holding.ErrCallback, "OnStartedLeading panicked or called runtime.Goexit; releasing leadership", "token", token)
 		}
 	}()
 	le.callbacks.OnStartedLeading(ctx)
 	normal = true
 	if c.early = ctx.Err() == nil; c.early {
-		le.log.Info("OnStartedLeading returned; resigning", "term", term.Number)
+		le.log.Info("OnStartedLeading returned; resigning", "token", token)
 		now.giveUp(errReturned)
 		<-ctx.Done() // with this cause, for what the callback has started
 	}
@@ -82,23 +75,20 @@ func (le *LeaderElector) drain(now *leadership) {
 	time.AfterFunc(le.cfg.DrainTimeout, func() { // after the end of the lease, Abort does nothing
 		if now.lease.Abort(ErrDrainOverrun) {
 			le.metrics.overruns.Inc()
-			le.log.Error(ErrDrainOverrun, "work did not stop within DrainTimeout; the lease is no longer renewed", "term", now.led.Load().Number)
+			le.log.Error(ErrDrainOverrun, "work did not stop within DrainTimeout; the lease is no longer renewed", "token", now.lease.Token())
 		}
 	})
 }
 
 // Release releases the lease. If that was lost, it deletes what may remain of it on the server.
 func (c *candidacy) Release(ctx context.Context, now *leadership) error {
-	if now.stop == nil {
-		return now.withdraw(ctx) // the grant came too late
-	}
-	return now.release(ctx)
+	return now.lease.Unlock(ctx)
 }
 
 // Released records the end of the term, and calls OnStoppedLeading.
 func (c *candidacy) Released(now *leadership, lost, err error) {
 	le := c.le
-	log, ended := le.log.WithValues("term", now.led.Load().Number), le.metrics.released
+	log, ended := le.log.WithValues("token", now.lease.Token()), le.metrics.released
 	switch {
 	case lost != nil:
 		ended = le.metrics.lost

@@ -15,10 +15,9 @@ import (
 // <prefix>:{election/<name>}:leader, to be read with HGETALL:
 //
 //	v         1, the version of this form
-//	by        hash of the leader's attempt; absent: a term that did not begin was taken back
+//	by        hash of the leader's attempt. The record counts while the lock has this attempt
 //	holder    identity of the leader; empty: it resigned and has no successor
 //	token     fencing token of its lease
-//	term      number of the leadership
 //	acquired  when it began, ms since 1970 on the server's clock
 //	renewed   its last renewal, in the same unit
 //	lease     ms, how long it leads from there unless it renews
@@ -27,13 +26,12 @@ import (
 //	asked     the token, if an operator has asked this leader to resign
 //	request   who asks it and why, a JSON object
 //
-// Scripts write the record only while the writer holds the lock, or while the lock is
-// still free after it. An operator writes only the last two fields. The record is for
+// The first renewal of a leader writes the record, when its work begins. A release that passes the lock to
+// nobody writes released. An operator writes only the last two fields. The record is for
 // information: the lock alone decides who leads.
 type LeaderRecord struct {
 	Holder   string
 	Token    uint64
-	Term     uint64
 	Acquired time.Time
 	Renewed  time.Time
 	Lease    time.Duration
@@ -47,6 +45,10 @@ type LeaderRecord struct {
 	// Left is the remaining time of the lease when the record was read. If it is not
 	// positive, the holder no longer leads.
 	Left time.Duration
+
+	// Granted is the identity that has the lock while the holder no longer leads. Its work has not begun, or the record
+	// cannot be written.
+	Granted string
 }
 
 // A ResignRequest is a request of an operator that the leader resigns.
@@ -75,8 +77,7 @@ func fieldsOf(answer []any) map[string]string {
 	return fields
 }
 
-// errSpoilt means that a field of a record cannot be read. The claim of the next term replaces the
-// record.
+// errSpoilt means that a field of a record cannot be read. The next leader replaces the record.
 var errSpoilt = errors.New("election: spoilt leader record")
 
 // readRecord reads the fields of a record that exists.
@@ -85,19 +86,18 @@ func readRecord(fields map[string]string) (LeaderRecord, error) {
 	if v, err := strconv.Atoi(cmp.Or(fields["v"], "1")); err != nil || v > 1 {
 		return r, ErrNewerSchema
 	}
-	var errs [8]error
+	var errs [7]error
 	var lease int64
 	r.Token, errs[0] = strconv.ParseUint(fields["token"], 10, 64)
-	r.Term, errs[1] = strconv.ParseUint(fields["term"], 10, 64)
-	r.Acquired, errs[2] = wire.Instant(fields["acquired"])
-	r.Renewed, errs[3] = wire.Instant(fields["renewed"])
-	lease, errs[4] = strconv.ParseInt(fields["lease"], 10, 64)
+	r.Acquired, errs[1] = wire.Instant(fields["acquired"])
+	r.Renewed, errs[2] = wire.Instant(fields["renewed"])
+	lease, errs[3] = strconv.ParseInt(fields["lease"], 10, 64)
 	r.Lease = time.Duration(lease) * time.Millisecond
-	errs[5] = json.Unmarshal([]byte(cmp.Or(fields["metadata"], "{}")), &r.Metadata)
-	r.Released, errs[6] = wire.Instant(fields["released"])
+	errs[4] = json.Unmarshal([]byte(cmp.Or(fields["metadata"], "{}")), &r.Metadata)
+	r.Released, errs[5] = wire.Instant(fields["released"])
 	if asked := fields["asked"]; asked != "" && asked == fields["token"] {
 		r.Asked = &ResignRequest{}
-		errs[7] = json.Unmarshal([]byte(fields["request"]), r.Asked)
+		errs[6] = json.Unmarshal([]byte(fields["request"]), r.Asked)
 	}
 	if err := errors.Join(errs[:]...); err != nil {
 		return r, fmt.Errorf("%w: %w", errSpoilt, err)
@@ -114,6 +114,6 @@ func (r LeaderRecord) sameLead(o LeaderRecord) bool {
 		}
 		return r.Asked.ID
 	}
-	return r.Token == o.Token && r.Holder == o.Holder && r.Term == o.Term && r.Released.IsZero() == o.Released.IsZero() &&
+	return r.Token == o.Token && r.Holder == o.Holder && r.Released.IsZero() == o.Released.IsZero() &&
 		request(r) == request(o)
 }

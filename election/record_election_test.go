@@ -25,35 +25,16 @@ func campaign(e *testenv.Env, el *Election) *leadership {
 	return testenv.Call(el.campaign(ctx)).Must(e)
 }
 
-// A leader of more than a week keeps leading, although the counter of tokens is gone, which
-// ends a week after a grant. Its successor's token is greater nevertheless.
-func TestElectionForLongerThanAWeek(t *testing.T) {
-	t.Parallel()
-	testenv.InBubble(t, func(e *testenv.Env) {
-		a := handle(e, e.Client("a"), time.Hour, nil)
-		b := handle(e, e.Client("b"), time.Hour, nil)
-		first := campaign(e, a)
-		for day := range 16 {
-			e.Pass(12 * time.Hour)
-			r := testenv.Call(b.Record(e.Context())).Must(e)
-			if r.Holder != "a" || r.Left <= 0 || r.Left > time.Hour || first.lease.Remaining() <= 0 {
-				t.Fatalf("after %d half days the record is %+v", day+1, r)
-			}
-		}
-		if n := e.Raw.Exists(e.Context(), key("fence")).Val(); n != 0 {
-			t.Error("the counter is still there")
-		}
-		testenv.Must(e, first.release(e.Context()))
-		testenv.MustIs(e, first.release(e.Context()), lockcore.ErrNotHeld)
-		testenv.MustIs(e, first.promote(e.Context(), "b"), lockcore.ErrNotHeld)
-		if r, err := b.Record(e.Context()); err != nil || r.Left != 0 {
-			t.Errorf("after it has resigned: %+v, %v", r, err)
-		}
-		second := campaign(e, b)
-		if r, err := a.Record(e.Context()); err != nil || r.Holder != "b" || r.Left <= 0 || second.lease.Token() <= first.lease.Token() {
-			t.Errorf("the record is %+v, %v; token %d after %d", r, err, second.lease.Token(), first.lease.Token())
-		}
+// lead returns a leadership whose record is written.
+func lead(e *testenv.Env, el *Election) *leadership {
+	e.Helper()
+	l := campaign(e, el)
+	l.begin()
+	e.Until("the record has the leadership", func() bool {
+		r, err := el.Record(e.Context())
+		return err == nil && r.Token == l.lease.Token() && r.Left > 0
 	})
+	return l
 }
 
 // A record is read once for each change, for any number of observers, and a flood of
@@ -73,6 +54,7 @@ func TestElectionWatchReadsOnce(t *testing.T) {
 		testenv.Must(e, err)
 		told = 0
 		leader := campaign(e, a)
+		leader.begin()
 		e.Pass(10 * time.Millisecond)
 		if told != 100 || reads.Fired() != 1 {
 			t.Errorf("%d were notified, %d reads", told, reads.Fired())
@@ -91,7 +73,7 @@ func TestElectionWatchReadsOnce(t *testing.T) {
 				e.Raw.Publish(e.Context(), "noonlock:leader:0:board", "forged")
 			}
 		}()
-		testenv.Must(e, leader.release(e.Context()))
+		testenv.Must(e, leader.lease.Unlock(e.Context()))
 		e.Pass(100 * time.Millisecond)
 		if told != 200 {
 			t.Errorf("during a flood of messages, %d were notified of the end", told-100)

@@ -9,8 +9,8 @@ import (
 )
 
 // A request concerns one term: not the one before, and not a leadership whose lock another
-// candidate holds already. The counter of tokens may be gone.
-// Mutants: the token is not compared; nor is the counter; a leader of more than a week is not asked.
+// candidate holds already, or another program. Before the record names a leader, nobody is asked.
+// Mutants: the token is not compared; nor is the attempt.
 func TestAskOfOneTerm(t *testing.T) {
 	testenv.OnBoth(t, func(e *testenv.Env) {
 		a := handle(e, e.Client("a"), time.Hour, nil)
@@ -35,14 +35,19 @@ func TestAskOfOneTerm(t *testing.T) {
 		}
 		asks("nobody has led", 1, ErrNoLeader)
 		l := campaign(e, a)
+		asks("its work has not begun", l.lease.Token(), ErrTermOver)
+		l.begin()
+		e.Until("its work has begun", func() bool { return testenv.Call(a.Record(e.Context())).Must(e).Left > 0 })
 		asks("a term before", l.lease.Token()-1, ErrTermOver)
-		testenv.Must(e, e.Raw.Incr(e.Context(), key("fence")).Err())
-		asks("another candidate has the lock", l.lease.Token(), ErrTermOver)
-		testenv.Must(e, e.Raw.Del(e.Context(), key("fence")).Err())
-		asks("after a week", l.lease.Token(), nil)
-		testenv.Must(e, l.release(e.Context()))
-		e.Pass(10 * time.Millisecond) // without the counter, the clock makes tokens greater
-		second := campaign(e, a)
+		mine := e.Raw.Get(e.Context(), key("lock")).Val()
+		for who, lock := range map[string]string{"another candidate": "nl1:X.1/b", "another program": "x"} {
+			testenv.Must(e, e.Raw.Set(e.Context(), key("lock"), lock, time.Hour).Err())
+			asks(who+" has the lock", l.lease.Token(), ErrTermOver)
+		}
+		testenv.Must(e, e.Raw.Set(e.Context(), key("lock"), mine, time.Hour).Err())
+		asks("it leads", l.lease.Token(), nil)
+		testenv.Must(e, l.lease.Unlock(e.Context()))
+		second := lead(e, a)
 		if r, err := a.Record(e.Context()); err != nil || r.Asked != nil {
 			e.Errorf("the next term is asked: %+v, %v", r.Asked, err)
 		}

@@ -2,7 +2,6 @@ package election
 
 import (
 	"cmp"
-	"crypto/sha1"
 	"fmt"
 	"maps"
 	"slices"
@@ -26,7 +25,7 @@ func TestScriptsDeclareWhatTheyUse(t *testing.T) {
 // equal to the first, the state stays, no message is repeated, and other keys are not
 // touched. Each script runs as a user with access to its own keys only.
 func TestLeaderScriptsTwiceInEveryState(t *testing.T) {
-	for _, script := range []string{"leader_claim", "leader_renew", "leader_vacate", "leader_look", "leader_resign"} {
+	for _, script := range []string{"leader_renew", "leader_look", "leader_resign"} {
 		t.Run(script, func(t *testing.T) {
 			testenv.OnOneServer(t, func(e *testenv.Env) { leaderTwice(e, script) })
 		})
@@ -75,6 +74,9 @@ func leaderTwice(e *testenv.Env, script string) {
 				if _, ok := after.record["renewed"]; ok {
 					after.record["renewed"] = middle.record["renewed"]
 				}
+				if before.record["by"] != middle.record["by"] {
+					one = "1" // 2: the record is new
+				}
 			}
 			if one != two {
 				e.Errorf("%s: answers %v, then %v", where, first, second)
@@ -111,44 +113,21 @@ func checkLeaderRun(e *testenv.Env, where string, r leaderRun, state leaderState
 	recordStays, lockStays := maps.Equal(before.record, rec) && before.kept >= after.kept, before.left >= after.left
 	var told []string
 	isMine := slices.Contains([]string{"mine", "resigned", "asked", "asked again", "asked before"}, state.record)
-	if before.record["token"] != rec["token"] || r.script == "leader_resign" && (before.record["asked"] != rec["asked"] || before.record["request"] != rec["request"]) || before.record["holder"] != rec["holder"] || before.record["released"] != rec["released"] {
+	if before.record["by"] != rec["by"] || r.script == "leader_resign" && (before.record["asked"] != rec["asked"] || before.record["request"] != rec["request"]) || before.record["holder"] != rec["holder"] || before.record["released"] != rec["released"] {
 		told = []string{"noonlock:leader:0:board " + leaderToken}
 	}
 	written := after.kept > 24*time.Hour
 
 	switch r.script {
-	case "leader_claim":
-		switch {
-		case !mine, !state.fence && r.args[2] == "":
-			if answered(0) != "0" || !recordStays {
-				complain("claimed without the lock, or without a token")
-			}
-		case state.record == "newer" || state.record == "newer's mine":
-			if answered(0) != "-1" || !recordStays {
-				complain("a newer version's record was touched")
-			}
-		case isMine:
-			if answered(0) != "7" || answered(1) != longAgo || !recordStays {
-				complain("claimed once more")
-			}
-		default:
-			want := map[string]string{"none": "1", "broken": "1", "older": "8", "older asked": "8", "greater": "8", "older's end": "8"}[state.record]
-			if answered(0) != want || rec["term"] != want || rec["token"] != leaderToken || rec["lease"] != "90000" {
-				complain("want term %s", want)
-			}
-			if rec["v"] != "1" || rec["holder"] != "me" || rec["released"]+rec["asked"]+rec["request"] != "" || !written {
-				complain("not the claim's record")
-			}
-			if !fresh("acquired") || !fresh("renewed") || answered(1) != rec["acquired"] {
-				complain("the term's begin")
-			}
-		}
 	case "leader_renew":
-		want := int64(0)
+		untouched := slices.Contains([]string{"newer", "newer's mine", "unreadable", "wrong"}, state.record)
+		want := int64(2)
 		switch {
-		case mine && (state.record == "asked" || state.record == "asked again"):
-			want = 2
-		case mine:
+		case !mine:
+			want = 0
+		case untouched:
+			want = 3
+		case isMine && state.record != "asked" && state.record != "asked again":
 			want = 1
 		}
 		if answer != want || mine && after.left <= time.Minute {
@@ -156,7 +135,7 @@ func checkLeaderRun(e *testenv.Env, where string, r leaderRun, state leaderState
 		}
 		lockStays = lockStays || mine
 		switch {
-		case !mine || slices.Contains([]string{"newer", "newer's mine", "unreadable", "wrong"}, state.record):
+		case !mine || untouched:
 			if !recordStays {
 				complain("the record was touched")
 			}
@@ -167,21 +146,9 @@ func checkLeaderRun(e *testenv.Env, where string, r leaderRun, state leaderState
 				complain("the record was not renewed, or more than that")
 			}
 		default:
-			if rec["asked"]+rec["request"] != "" || rec["holder"] != "me" || rec["term"] != "7" || rec["acquired"] != longAgo || rec["released"] != "" || !fresh("renewed") || !written {
-				complain("the record was not mended")
+			if rec["asked"]+rec["request"] != "" || rec["v"]+rec["holder"]+rec["by"]+rec["token"]+rec["lease"] != "1me"+hash(me)+leaderToken+"90000" || rec["released"] != "" || rec["acquired"] != begun(rec["renewed"]) || !fresh("renewed") || !written {
+				complain("the record was not written")
 			}
-		}
-	case "leader_vacate":
-		vacant := state.lock == "" && isMine
-		if (answer == int64(1)) != vacant {
-			complain("want %v", vacant)
-		}
-		if vacant && state.record != "resigned" {
-			if rec["holder"] != "" || !fresh("released") || after.kept <= 0 {
-				complain("not vacated")
-			}
-		} else if !recordStays {
-			complain("the record was touched")
 		}
 	case "leader_resign":
 		want, asks := int64(-2), false
@@ -190,7 +157,7 @@ func checkLeaderRun(e *testenv.Env, where string, r leaderRun, state leaderState
 			want = 0
 		case state.record == "newer" || state.record == "newer's mine":
 			want = -1
-		case isMine:
+		case isMine && mine:
 			want, asks = 1, true
 		}
 		if answer != want {
@@ -200,11 +167,16 @@ func checkLeaderRun(e *testenv.Env, where string, r leaderRun, state leaderState
 			complain("not asked, or the record was touched")
 		}
 	case "leader_look":
-		if (mine || state.lock == living) == strings.HasPrefix(answered(0), "-") {
-			complain("left of the lock")
+		leads := mine && rec["by"] == hash(me)
+		if left, err := strconv.Atoi(answered(0)); err != nil || (left > 0) != leads || left > 60000 {
+			complain("left, and it leads: %v", leads)
 		}
-		if answered(1) != cmp.Or(before.fence, "<nil>") {
-			complain("want the counter")
+		granted := map[string]string{me: "me", living: "a/living\none"}[state.lock]
+		if leads {
+			granted = ""
+		}
+		if answered(1) != granted {
+			complain("it is granted to %q", granted)
 		}
 		fields := map[string]string{}
 		for i := 2; i+1 < len(list); i += 2 {
@@ -215,8 +187,8 @@ func checkLeaderRun(e *testenv.Env, where string, r leaderRun, state leaderState
 		}
 	}
 	terms := "[]"
-	if r.script == "leader_claim" && before.record["token"] != rec["token"] {
-		terms = fmt.Sprintf("[%s %s %s %s %s]", rec["term"], rec["token"], rec["acquired"], cmp.Or(before.record["released"], "0"), rec["holder"])
+	if r.script == "leader_renew" && before.record["by"] != rec["by"] {
+		terms = fmt.Sprintf("[%s %s %s %s]", rec["token"], rec["acquired"], cmp.Or(before.record["released"], "0"), rec["holder"])
 	}
 	if after.terms != terms {
 		complain("want the terms %s", terms)
@@ -229,21 +201,33 @@ func checkLeaderRun(e *testenv.Env, where string, r leaderRun, state leaderState
 	}
 }
 
-// The record of a leader, and how long it is kept.
+// begun returns when a leadership began that has the age of leaderRuns at the given time, in ms.
+func begun(now string) string {
+	ms, _ := strconv.ParseInt(now, 10, 64)
+	return strconv.FormatInt(ms-7000, 10)
+}
+
+// The record of a leader, the list of terms, and how long they are kept. A record that was deleted is written again,
+// and its term is not listed again.
 func TestLeaderRecordToTheMillisecond(t *testing.T) {
 	lua().ToTheMillisecond(t, func(e *testenv.Timed) {
-		testenv.Must(e, e.Raw.Set(e.Context(), key("lock"), me, time.Minute).Err())
-		e.Wants("claim", e.Run("leader_claim", []string{key("lock"), key("leader"), key("fence"), key("terms")}, me, 60000, "17", "pod-1", `{"a":"b"}`, "noonlock:leader:0:board"), "[1 "+e.MS(0)+" 17]")
-		e.Wants("the record", fmt.Sprint(e.Raw.HGetAll(e.Context(), key("leader")).Val()), fmt.Sprint(map[string]string{
-			"v": "1", "by": fmt.Sprintf("%x", sha1.Sum([]byte(me))), "holder": "pod-1", "token": "17", "term": "1", "acquired": e.MS(0), "renewed": e.MS(0), "lease": "60000", "metadata": `{"a":"b"}`, //nolint:gosec // as in the script
-		}))
-		e.Wants("its TTL", e.PTTL(key("leader")).String(), (7 * 24 * time.Hour).String())
-		// The grant lapsed, and the same attempt got another one: its first term has not begun.
-		e.Wants("the same attempt", e.Run("leader_claim", []string{key("lock"), key("leader"), key("fence"), key("terms")}, me, 60000, "18", "pod-1", "{}", "noonlock:leader:0:board"), "[1 "+e.MS(0)+" 18]")
-		testenv.Must(e, e.Raw.Set(e.Context(), key("lock"), "another", time.Minute).Err())
+		renew := func(attempt, token, holder string, age int) string {
+			testenv.Must(e, e.Raw.Set(e.Context(), key("lock"), attempt, time.Minute).Err())
+			return e.Run("leader_renew", []string{key("lock"), key("leader"), key("terms")}, attempt, 60000, token, holder, `{"a":"b"}`, age, channel)
+		}
+		for range 2 {
+			e.Wants("the first renewal", renew(me, "17", "pod-1", 5), "2")
+			e.Wants("the record", fmt.Sprint(e.Raw.HGetAll(e.Context(), key("leader")).Val()), fmt.Sprint(map[string]string{
+				"v": "1", "by": hash(me), "holder": "pod-1", "token": "17", "acquired": e.MS(-5 * time.Millisecond), "renewed": e.MS(0), "lease": "60000", "metadata": `{"a":"b"}`,
+			}))
+			e.Wants("its TTL", e.PTTL(key("leader")).String(), (7 * 24 * time.Hour).String())
+			e.Wants("the terms", fmt.Sprint(e.Raw.LRange(e.Context(), key("terms"), 0, -1).Val()), fmt.Sprintf("[17 %s 0 pod-1]", e.MS(-5*time.Millisecond)))
+			testenv.Must(e, e.Raw.Del(e.Context(), key("leader")).Err())
+		}
 		testenv.Must(e, e.Raw.RPush(e.Context(), key("terms"), slices.Repeat([]any{""}, 120)...).Err())
-		e.Wants("another attempt", e.Run("leader_claim", []string{key("lock"), key("leader"), key("fence"), key("terms")}, "another", 60000, "19", "pod-2", "{}", "noonlock:leader:0:board"), "[2 "+e.MS(0)+" 19]")
-		e.Wants("the newest terms", fmt.Sprint(e.Raw.LRange(e.Context(), key("terms"), 0, 2).Val()), fmt.Sprintf("[2 19 %[1]s 0 pod-2 1 18 %[1]s 0 pod-1 1 17 %[1]s 0 pod-1]", e.MS(0)))
+		testenv.Must(e, e.Raw.HSet(e.Context(), key("leader"), "v", 1, "by", hash(me), "released", 3).Err())
+		e.Wants("another attempt", renew("another", "19", "pod 2", 0), "2")
+		e.Wants("the newest terms", fmt.Sprint(e.Raw.LRange(e.Context(), key("terms"), 0, 1).Val()), fmt.Sprintf("[19 %s 3 pod 2 17 %s 0 pod-1]", e.MS(0), e.MS(-5*time.Millisecond)))
 		e.Wants("their number and TTL", fmt.Sprint(e.Raw.LLen(e.Context(), key("terms")).Val(), e.PTTL(key("terms"))), fmt.Sprint(100, 7*24*time.Hour))
 	})
 }

@@ -1,6 +1,7 @@
 package election
 
 import (
+	"crypto/sha1"
 	"fmt"
 	"maps"
 	"time"
@@ -12,7 +13,7 @@ import (
 
 const (
 	me       = "nl1:ALIVE.1/me"
-	living   = "nl1:ALIVE.2/living"
+	living   = "nl1:ALIVE.2/a/living\none"
 	stranger = "a foreign client"
 
 	leaderToken   = "1700000000000000"
@@ -33,20 +34,24 @@ func (r leaderRun) String() string { return fmt.Sprint(r.script, " ", r.args) }
 func leaderRuns() []leaderRun {
 	keys, channel := []string{key("lock"), key("leader")}, "noonlock:leader:0:board"
 	return []leaderRun{
-		{"leader_claim", []string{key("lock"), key("leader"), key("fence"), key("terms")}, []any{me, 90000, leaderToken, "me", "{}", channel}},
-		{"leader_claim", []string{key("lock"), key("leader"), key("fence"), key("terms")}, []any{me, 90000, "", "me", "{}", channel}},
-		{"leader_renew", keys, []any{me, 90000, leaderToken, "me", "{}", 7, longAgo, channel}},
-		{"leader_vacate", keys, []any{leaderToken, channel}},
-		{"leader_look", []string{key("lock"), key("fence"), key("leader")}, nil},
-		{"leader_resign", []string{key("lock"), key("fence"), key("leader")}, []any{leaderToken, leaderRequest, channel}},
+		{"leader_renew", append(keys, key("terms")), []any{me, 90000, leaderToken, "me", "{}", 7000, channel}},
+		{"leader_look", keys, nil},
+		{"leader_resign", keys, []any{leaderToken, leaderRequest, channel}},
 	}
 }
+
+// hash returns what a record has of an attempt.
+func hash(attempt string) string { return fmt.Sprintf("%x", sha1.Sum([]byte(attempt))) } //nolint:gosec // as in the script
 
 // leaderRecords are the states of the record, by name.
 func leaderRecords() map[string]map[string]any {
 	record := func(token, holder string, more ...any) map[string]any {
+		by := "nl1:DEAD.1/" + holder
+		if token == leaderToken {
+			by = me
+		}
 		r := map[string]any{
-			"v": "1", "holder": holder, "token": token, "term": "7", "acquired": longAgo,
+			"v": "1", "by": hash(by), "holder": holder, "token": token, "acquired": longAgo,
 			"renewed": longAgo, "lease": "60000", "metadata": "{}",
 		}
 		for i := 0; i < len(more); i += 2 {
@@ -68,7 +73,8 @@ func leaderRecords() map[string]map[string]any {
 		"newer":        {"v": "2", "holder": "newer"},
 		"newer's mine": record(leaderToken, "newer", "v", "2"),
 		"unreadable":   record(leaderToken, "newer", "v", "x"),
-		"broken":       {"term": "x"},
+		"without by":   {"v": "1", "holder": "me", "token": leaderToken},
+		"broken":       {"token": "x"},
 		"wrong":        nil, // a key of another type
 	}
 }

@@ -170,7 +170,7 @@ func (e *Election) ask(ctx context.Context, token uint64, to string) error {
 	if err != nil {
 		return err
 	}
-	ask := e.scripts.resign.Call(wire.Keys(e.keys.lock, e.keys.fence, e.keys.leader),
+	ask := e.scripts.resign.Call(wire.Keys(e.keys.lock, e.keys.leader),
 		strconv.FormatUint(token, 10), string(text), e.keys.channel)
 	// The leader may have resigned before the second try. The caller must not believe that nobody was asked.
 	_, _, err = e.lock.Act(ctx, ask, func(answer any) error {
@@ -206,7 +206,7 @@ func (le *LeaderElector) obey() {
 		if now.Err() != nil {
 			return
 		}
-		obeyed, log := le.metrics.resigns, le.log.WithValues("term", now.led.Load().Number, "by", request.By, "reason", request.Reason)
+		obeyed, log := le.metrics.resigns, le.log.WithValues("token", now.lease.Token(), "by", request.By, "reason", request.Reason)
 		if request.To != "" {
 			obeyed, log = le.metrics.transfers, log.WithValues("to", request.To)
 			if err := now.promote(ctx, request.To); err != nil {

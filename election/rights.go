@@ -24,9 +24,9 @@ func (rights) Needs() lock.Needs {
 			case err != nil:
 				return nil, err
 			case quorum:
-				return append(all, s.keep, s.view, s.vacate), nil
+				return append(all, s.keep, s.view), nil
 			}
-			return append(all, s.claim, s.renew, s.vacate, s.look), nil
+			return append(all, s.renew, s.look), nil
 		},
 	}
 }

@@ -10,8 +10,9 @@ import (
 )
 
 // Terms returns the newest 100 terms of the last week, newest first. Of a LeaderRecord, each has the Holder, the
-// Token, the Term, and when it was Acquired and Released: when the leader resigned, or when the next one took
-// over. On a Client of lockcore.NewQuorum, the error is a *noonlock.ConfigError.
+// Token, and when it was Acquired and Released: when the leader resigned, or when the next one took
+// over. A term that was over within a round trip may be missing. On a Client of lockcore.NewQuorum, the error is a
+// *noonlock.ConfigError.
 func (e *Election) Terms(ctx context.Context) ([]LeaderRecord, error) {
 	err := e.one("Terms", "they are not kept on several servers")
 	var now LeaderRecord
@@ -24,22 +25,19 @@ func (e *Election) Terms(ctx context.Context) ([]LeaderRecord, error) {
 	}
 	rows, _ := reply.([]any)
 	all := []LeaderRecord{}
-	released, newer := now.Released, uint64(0)
+	released := now.Released
 	for _, row := range rows {
 		r := LeaderRecord{Released: released}
 		var begun, before int64 // ms; before is 0 if the leader of the term before did not resign
-		if _, err := fmt.Sscan(wire.Text(row), &r.Term, &r.Token, &begun, &before); err != nil {
+		if _, err := fmt.Sscan(wire.Text(row), &r.Token, &begun, &before); err != nil {
 			return nil, e.failed("terms", errSpoilt, err)
 		}
-		r.Holder = strings.SplitN(wire.Text(row), " ", 5)[4]
+		r.Holder = strings.SplitN(wire.Text(row), " ", 4)[3]
 		r.Acquired = time.UnixMilli(begun).UTC()
 		if released = r.Acquired; before > 0 {
 			released = time.UnixMilli(before).UTC()
 		}
-		if r.Term != newer { // otherwise it did not begin
-			all = append(all, r)
-		}
-		newer = r.Term
+		all = append(all, r)
 	}
 	return all, e.failed("terms", err)
 }

@@ -33,7 +33,7 @@ func ExampleElection_Watch() {
 		}
 		return r
 	}
-	fmt.Println("term", next().Term)
+	fmt.Printf("the leader is %q\n", next().Holder)
 
 	started := make(chan bool)
 	le, err := election.NewLeaderElector(client, "controller", election.Callbacks{
@@ -47,19 +47,19 @@ func ExampleElection_Watch() {
 	done := make(chan error)
 	go func() { done <- le.Run(ctx) }()
 	r := next()
-	fmt.Println("term", r.Term, "of", r.Holder)
+	fmt.Printf("the leader is %q, token %v\n", r.Holder, r.Token > 0)
 	<-started
 	cancel()
 	fmt.Println("ended:", <-done)
 	r = next()
-	fmt.Println("term", r.Term, "has ended:", !r.Released.IsZero())
+	fmt.Printf("the leader is %q, and the last one has resigned: %v\n", r.Holder, !r.Released.IsZero())
 	_ = client.Close(context.Background())
 	_, open := <-changed
 	fmt.Println("open:", open)
 	// Output:
-	// term 0
-	// term 1 of replica-a
+	// the leader is ""
+	// the leader is "replica-a", token true
 	// ended: <nil>
-	// term 1 has ended: true
+	// the leader is "", and the last one has resigned: true
 	// open: false
 }

@@ -215,45 +215,77 @@ func TestTimersOfTheFirstWaiters(t *testing.T) {
 	})
 }
 
-// A release takes back what its own attempt has written, once, and nothing else.
-func TestRecordOfAnElectionIsTakenBack(t *testing.T) {
+// A release that leaves the lock free writes the end into the record of an election, once: into any record if it held
+// the lock of one server, and otherwise only into that of its own attempt. A release without a tombstone leaves none.
+func TestReleaseEndsTheRecordOfAnElection(t *testing.T) {
 	toTheMillisecond(t, func(e *timed) {
-		heard := e.hears("noonlock:leader:board")
 		const me, news = "nl1:ALIVE.1/me", "noonlock:leader:board"
+		heard := e.Raw.Subscribe(e.Context(), news)
+		defer heard.Close()
+		call(heard.Receive(e.Context())).Must(e.env)
 		keys := e.scriptKeys("orders")
 		record := e.key("orders", "leader")
 		hash := func(text string) string { return fmt.Sprintf("%x", sha1.Sum([]byte(text))) } //nolint:gosec // as in the script
 		releases := map[string]func(source string) error{
 			"mutex_leave": func(source string) error {
-				return e.Raw.Eval(e.Context(), source, append(keys, record), me, "1000 0 noonlock:ch:", 60000, news).Err()
+				return e.Raw.Eval(e.Context(), source, append(keys, record), me, "1000 0 noonlock:ch:", 0, news).Err()
 			},
 			"quorum_leave": func(source string) error {
-				return e.Raw.Eval(e.Context(), source, []string{keys[0], keys[4], record}, me, 60000, "", news).Err()
+				return e.Raw.Eval(e.Context(), source, []string{keys[0], keys[4], record}, me, 0, "", news).Err()
 			},
 		}
 		for script, release := range releases {
 			source := call(lockcore.ScriptSource(script)).Must(e.env)
-			for by, want := range map[string]string{
-				me:      "map[acquired:5 holder: metadata:{} released:" + e.ms(0) + " term:6 token:17 v:1]",
-				"other": "map[acquired:5 by:" + hash("other") + " holder:pod-1 metadata:{\"a\":\"b\"} term:7 token:17 v:1]",
-			} {
-				must(e.env, e.Raw.Del(e.Context(), record).Err())
-				must(e.env, e.Raw.HSet(e.Context(), record, "v", 1, "by", hash(by), "holder", "pod-1", "token", 17, "term", 7, "acquired", 5, "metadata", `{"a":"b"}`).Err())
+			check := func(holder, by string, waits, ends bool, more ...any) {
+				e.Helper()
+				must(e.env, e.Raw.FlushDB(e.Context()).Err())
+				must(e.env, e.Raw.HSet(e.Context(), record, append([]any{"v", 1, "by", hash(by), "holder", "pod-1", "acquired", 5}, more...)...).Err())
+				if holder != "" {
+					must(e.env, e.Raw.Set(e.Context(), keys[0], holder, time.Minute).Err())
+				}
+				if waits {
+					must(e.env, e.Raw.ZAdd(e.Context(), keys[2], redis.Z{Score: 1, Member: "nl1:ALIVE.2/b"}).Err())
+					must(e.env, e.Raw.HSet(e.Context(), keys[3], "nl1:ALIVE.2/b", time.Now().Add(time.Minute).UnixMilli()).Err())
+				}
+				want := e.Raw.HGetAll(e.Context(), record).Val()
+				if ends {
+					want["holder"], want["released"] = "", e.ms(0)
+				}
 				for range 2 {
 					must(e.env, release(source))
-					equal(e, script+" by "+by, fmt.Sprint(e.Raw.HGetAll(e.Context(), record).Val()), want)
+					equal(e, fmt.Sprintf("%s, held by %q, record by %q, waits %v", script, holder, by, waits), fmt.Sprint(e.Raw.HGetAll(e.Context(), record).Val()), fmt.Sprint(want))
 				}
-				if by == me {
-					m := call(heard.ReceiveMessage(e.Context())).Must(e.env)
-					equal(e, script+": the message", m.Payload, "")
+				told := 0
+				if ends {
+					told = 1
 				}
+				equal(e, script+": messages", len(e.Received(heard, news)), told)
+				equal(e, script+": a tombstone", e.Exists(keys[4]), false)
 			}
-			must(e.env, e.Raw.Set(e.Context(), record, "spoilt", 0).Err())
-			must(e.env, release(source))
-			must(e.env, e.Raw.Del(e.Context(), record).Err())
-			must(e.env, release(source))
-			equal(e, script+" without a record", strconv.FormatBool(e.Exists(record)), "false")
+			alone := script == "mutex_leave"
+			check(me, me, false, true)
+			check(me, me, true, !alone)
+			check(me, "other", false, alone)
+			check("", me, false, true)
+			check("", "other", false, false)
+			check(me, me, false, false, "released", 7)
+			check(me, me, false, false, "v", 2)
+			for _, spoilt := range []string{"spoilt", ""} {
+				must(e.env, e.Raw.FlushDB(e.Context()).Err())
+				if spoilt != "" {
+					must(e.env, e.Raw.Set(e.Context(), record, spoilt, 0).Err())
+				}
+				must(e.env, e.Raw.Set(e.Context(), keys[0], me, time.Minute).Err())
+				must(e.env, release(source))
+				equal(e, script+": the lock", e.Exists(keys[0]), false)
+				equal(e, script+": the record", e.Raw.Get(e.Context(), record).Val(), spoilt)
+			}
 		}
+		must(e.env, e.Raw.Set(e.Context(), keys[0], "another", time.Minute).Err())
+		must(e.env, e.Raw.HSet(e.Context(), record, "v", 1, "by", hash(me)).Err())
+		source := call(lockcore.ScriptSource("mutex_leave")).Must(e.env)
+		must(e.env, releases["mutex_leave"](source))
+		equal(e, "the end while another holds the lock", e.Raw.HExists(e.Context(), record, "released").Val(), false)
 	})
 }
 

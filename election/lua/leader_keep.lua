@@ -10,19 +10,18 @@
 -- ARGV[4] token     of the lease
 -- ARGV[5] holder    identity to be shown
 -- ARGV[6] metadata  JSON object
--- ARGV[7] term      number of the leadership
--- ARGV[8] acquired  ms, when it began, by the clock of one server
--- ARGV[9] channel   where a new record is announced
--- ARGV[10] must     '1': it is an error if the record cannot be written
+-- ARGV[7] age       ms since the work of the leader began
+-- ARGV[8] channel   where a new record is announced
 --
--- Returns the answers of quorum_renew. With {1} and with {10}, the record is written: a
--- server that waits after a loss of data grants nothing, but it counts for readers.
+-- Returns the answers of quorum_renew, but {1, n} instead of {1}. With it and with {10}, the record is written: a
+-- server that waits after a loss of data grants nothing, but it counts for readers. n: 2 the record is new, 3 it
+-- cannot be written, or is of a newer version or a greater token: left alone; otherwise 1.
 --
 -- Twice is safe: it extends a lock that is mine. A record of a greater token stays, and so
 -- does the end of this leadership.
 local lock, tomb, marker, leader = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local me, ttl, list, token = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
-local holder, metadata, term, acquired, channel, must = ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9], ARGV[10]
+local holder, metadata, age, channel = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
 
 --@include member
 --@include extend
@@ -34,18 +33,14 @@ if answer[1] ~= 1 and answer[1] ~= 10 then
   return answer
 end
 local found = redis.pcall('HMGET', leader, 'v', 'token')
-local written = false
-if (tonumber(found[1] or 1) or 2) <= 1 then
-  local last = tonumber(found[2]) or 0
-  if last < tonumber(token) then
-    written = record(leader, channel, me, holder, token, term, acquired, server_ms(), ttl, metadata)
-  elseif last == tonumber(token) then
-    written = true
-    redis.pcall('HSET', leader, 'renewed', server_ms())
-    redis.pcall('PEXPIRE', leader, LEADER_KEPT)
-  end
+local last, wrote = tonumber(found[2]) or 0, 3
+if (tonumber(found[1] or 1) or 2) > 1 then
+  last = math.huge
 end
-if must == '1' and not written then
-  return redis.error_reply('ERR the leader record cannot be written')
+if last < tonumber(token) then
+  wrote = record(leader, channel, me, holder, token, age, ttl, metadata) and 2 or 3
+elseif last == tonumber(token) then
+  renewed(leader)
+  wrote = 1
 end
-return answer
+return answer[1] == 1 and {1, wrote} or answer

@@ -1,14 +1,16 @@
 -- leader_look: the record of an election, and whether its leader still leads.
 --
 -- KEYS[1] lock     string, the holder's attempt
--- KEYS[2] fence    string, the counter of fencing tokens
--- KEYS[3] leader   hash, the record
+-- KEYS[2] leader   hash, the record
 --
--- Returns {left ms, fence or nil, field, value, field, value, …}  left: of the
---         lock, of any holder; negative if nobody holds it. The leader of the
---         record leads while left is positive and fence is its token: a grant to
---         another moves the counter. The counter ends a week after a grant, so that
---         without one the lock is still of the last.
+-- Returns {left ms, granted, field, value, field, value, …}  left: how long the leader of the
+--         record leads; 0 or less if it does not. granted: the identity of a holder of the lock that is not in
+--         the record, '' if there is none.
 --
 -- Twice is safe: it only reads.
-return {redis.call('PTTL', KEYS[1]), redis.call('GET', KEYS[2]), unpack(redis.call('HGETALL', KEYS[3]))}
+local lock, leader = KEYS[1], KEYS[2]
+
+--@include granted
+
+local granted = granted_to(lock, leader)
+return {granted and 0 or redis.call('PTTL', lock), granted or '', unpack(redis.call('HGETALL', leader))}

@@ -1,25 +1,33 @@
--- leader_renew: extend a leadership and say so in the record.
+-- leader_renew: extend a leadership and say so in the record. The first renewal of a leadership writes the record.
 --
 -- KEYS[1] lock      string, the holder's attempt
 -- KEYS[2] leader    hash, the record
+-- KEYS[3] terms     list, the newest terms: token, its begin and the end of the one before, if that resigned
+--                   (both in server ms), and the leader
 -- ARGV[1] me        the attempt that leads
 -- ARGV[2] ttl       ms
 -- ARGV[3] token     fencing token of the lease
 -- ARGV[4] holder    identity to be shown
 -- ARGV[5] metadata  JSON object
--- ARGV[6] term      as leader_claim answered it
--- ARGV[7] acquired  ms, as leader_claim answered it
--- ARGV[8] channel   where a record that is written anew is announced
+-- ARGV[6] age       ms since the work of the leader began
+-- ARGV[7] channel   where a record that is written anew is announced
 --
--- Returns 1 extended to ttl from now, 2 the same, and the record asks me to resign, 0 not mine
--- (any more): lost.
+-- Returns 1 extended to ttl from now, 2 the same, and the record is new or asks me to resign, 3 extended, but the
+-- record cannot be written, or is of a newer version: left alone; 0 not mine (any more): lost.
+--
+--	granted ──the work begins, first renewal──► recorded ──renewals──► recorded ──► released, see mutex_leave
+--	   │                                            └──the record is deleted, or set back──► the next renewal
+--	   └──released before──► no record
+--
+-- Only the holder of the lock gets past the first line. A first renewal that is lost is followed by others, each of
+-- which writes the record if it is missing. One that arrives after the release changes nothing. A leader that dies
+-- leaves its record, which no longer counts when the lock ends.
 --
 -- Twice is safe: it only moves the end of what is mine, and never creates the
--- lock. The lock comes first, and nothing about the record can make it fail. A
--- record that was lost, or set back, is written anew.
-local lock, leader = KEYS[1], KEYS[2]
-local me, ttl, token, holder, metadata = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-local term, acquired, channel = ARGV[6], ARGV[7], ARGV[8]
+-- lock. The lock comes first, and nothing about the record can make it fail. A record of this attempt stays, with
+-- the request of an operator, and so does its term.
+local lock, leader, terms = KEYS[1], KEYS[2], KEYS[3]
+local me, ttl, token, holder, metadata, age, channel = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7]
 
 --@include clock
 --@include leader
@@ -28,14 +36,22 @@ if redis.pcall('GET', lock) ~= me then
   return 0
 end
 redis.call('PEXPIRE', lock, ttl)
-local found = redis.pcall('HMGET', leader, 'v', 'token', 'asked')
+local found = redis.pcall('HMGET', leader, 'v', 'by', 'asked', 'released')
 if found.err or (tonumber(found[1] or 1) or 2) > 1 then
-  return 1
+  return 3
 end
-if found[2] == token then
-  redis.pcall('HSET', leader, 'renewed', server_ms())
-  redis.pcall('PEXPIRE', leader, LEADER_KEPT)
+if found[2] == redis.sha1hex(me) then
+  renewed(leader)
   return found[3] == token and 2 or 1
 end
-record(leader, channel, me, holder, token, term, acquired, server_ms(), ttl, metadata)
-return 1
+local acquired = record(leader, channel, me, holder, token, age, ttl, metadata)
+if not acquired then
+  return 3
+end
+local last = redis.pcall('LRANGE', terms, 0, 0)
+if string.match(last[1] or '', '^%d+') ~= token then
+  redis.pcall('LPUSH', terms, string.format('%s %s %s %s', token, acquired, found[4] or 0, holder))
+  redis.pcall('LTRIM', terms, 0, 99)
+  redis.pcall('PEXPIRE', terms, LEADER_KEPT)
+end
+return 2

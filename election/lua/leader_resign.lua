@@ -1,8 +1,7 @@
 -- leader_resign: ask the leader of a term to resign, on behalf of an operator.
 --
 -- KEYS[1] lock     string, the holder's attempt
--- KEYS[2] fence    string, the counter of fencing tokens
--- KEYS[3] leader   hash, the record
+-- KEYS[2] leader   hash, the record
 -- ARGV[1] token    fencing token of the term that the operator means
 -- ARGV[2] request  who asks and why, JSON object with an id
 -- ARGV[3] channel  where the request is announced
@@ -10,7 +9,7 @@
 -- Returns 1 the request is in the record, 0 nobody leads, -1 the record is of a newer version:
 --         left alone, -2 the term is over, another replica leads or may lead.
 --
---	leads ──request──► leads, asked ──the leader reads it──► drains ──the work returns──► vacated
+--	leads ──request──► leads, asked ──the leader reads it──► drains ──the work returns──► released
 --	                       │    └──no such successor: the leader logs it──► leads
 --	                       └──the leader dies or loses the lock──► the next term, not asked
 --
@@ -21,10 +20,12 @@
 --
 -- Twice is safe: the same request stays. Another one replaces it; a leader that drains
 -- continues.
-local lock, fence, leader = KEYS[1], KEYS[2], KEYS[3]
+local lock, leader = KEYS[1], KEYS[2]
 local token, request, channel = ARGV[1], ARGV[2], ARGV[3]
 
+--@include clock
 --@include leader
+--@include granted
 
 if redis.call('EXISTS', lock) == 0 then
   return 0
@@ -33,7 +34,7 @@ local v, of, asked, last = unpack(redis.call('HMGET', leader, 'v', 'token', 'ask
 if tonumber(v or 1) > 1 then
   return -1
 end
-if of ~= token or (redis.call('GET', fence) or of) ~= of then
+if of ~= token or granted_to(lock, leader) then
   return -2
 end
 if asked ~= token or last ~= request then

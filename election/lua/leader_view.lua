@@ -5,19 +5,18 @@
 -- KEYS[3] marker  hash, the state of this server, see quorum_join
 -- ARGV[1] list    the name of the list of servers that the client has
 --
--- Returns {1, left ms, server ms, field, value, field, value, …}  left: of the lock, of
---                    any holder; negative if nobody holds it
+-- Returns {1, left ms, granted, field, value, field, value, …}  left, granted: see leader_look
 --         {8}, {9}   this server may have lost the record, see part_member.lua
 --
 -- Twice is safe: it only reads.
 local lock, leader, marker, list = KEYS[1], KEYS[2], KEYS[3], ARGV[1]
 
 --@include member
---@include clock
---@include leader
+--@include granted
 
 local no = refusal(marker, list, 0)
 if no and no[1] ~= 10 then
   return no
 end
-return {1, redis.call('PTTL', lock), server_ms(), unpack(redis.call('HGETALL', leader))}
+local granted = granted_to(lock, leader)
+return {1, granted and 0 or redis.call('PTTL', lock), granted or '', unpack(redis.call('HGETALL', leader))}

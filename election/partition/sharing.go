@@ -78,7 +78,7 @@ func (w *work) over() bool {
 func (s *session) Label() string { return "partitions" }
 
 // Noticed implements lock.Noticer.
-func (s *session) Noticed(*lock.Attempt) { s.nudge() }
+func (s *session) Noticed(*lock.Attempt, int64) { s.nudge() }
 
 func (s *session) nudge() {
 	select {

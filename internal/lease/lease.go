@@ -113,6 +113,9 @@ func (l *Lease) Extend(t0 time.Duration) {
 	l.validUntil.Store(int64(max(l.until(), t0+l.times.Valid)))
 }
 
+// RenewNow makes the next renewal due now.
+func (l *Lease) RenewNow() { l.k.renewals.dueNow(l) }
+
 // ExpireAs makes cause the cause if the lease expires before the next Extend: a renewal
 // failed for a known reason.
 func (l *Lease) ExpireAs(cause error) { l.expiresAs.Store(&cause) }

@@ -14,7 +14,7 @@ import (
 // A lease has these states. All of them are guarded by renewals.mu:
 //
 //	due later    in group.due. Begin adds the lease to the group of its stream; the
-//	             first renewal is due after Times.Renew
+//	             first renewal is due after Times.Renew, or after RenewNow
 //	due          step sends it. If its stream has changed, step first moves it to the group
 //	             of the new stream
 //	in a batch   pending is the batch. The lease is in group.due again, for the retry
@@ -87,6 +87,17 @@ func (r *renewals) renewNow(moved func(*Lease) bool) {
 				g.move(l, now)
 			}
 		}
+	}
+	r.wake()
+}
+
+// dueNow makes a lease due now.
+func (r *renewals) dueNow(l *Lease) {
+	now := r.clock.Ticks()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if l.renews.index > 0 {
+		l.group.move(l, now)
 	}
 	r.wake()
 }

@@ -164,28 +164,10 @@ type Kind interface {
 	stored(process string, number uint64, identity string) string
 }
 
-// A Noticer is a Kind whose renewals may also be answered with 2: the hold is extended, and
-// Noticed is called. It must not block.
-type Noticer interface{ Noticed(a *Attempt) }
-
-// An Early is a Kind that is told of a grant before it is confirmed. The message may be forged, and the
-// grant may have ended. Granted must not block.
-type Early interface {
-	Granted(ctx context.Context, a *Attempt)
-}
-
-// A Recorder is a Kind with a record that may name an attempt although its term has not begun. Unbegun
-// returns the key of the record and the channel of messages about it, and "" if nothing has to be taken
-// back by a release.
-type Recorder interface {
-	Unbegun() (record, channel string)
-}
-
-func (a *Attempt) unbegun() (record, channel string) {
-	if k, ok := a.kind.(Recorder); ok {
-		return k.Unbegun()
-	}
-	return "", ""
+// A Noticer is a Kind whose renewals may also be answered with a greater number than 1: the hold is extended,
+// and Noticed is called with the number. It must not block.
+type Noticer interface {
+	Noticed(a *Attempt, answer int64)
 }
 
 // owners has the leases of each owner in this process. The server may also have entries that nobody
@@ -211,8 +193,8 @@ type grantCheck struct {
 // A topology has what differs between a server that decides alone, also in a cluster or behind
 // Sentinels, and the servers of a quorum. New and NewQuorum choose it.
 type topology interface {
-	// kind is the kind of a mutex.
-	kind() Kind
+	// kind is the kind of a mutex here.
+	kind(k mutexKind) Kind
 	// refusal returns a *noonlock.ConfigError if there are no leases of a kind with these terms.
 	refusal(k Kind, terms *leaseTerms) error
 	// trail returns a new Trail for the requests of an attempt, or nil.
@@ -251,7 +233,13 @@ func (c *Client) Flush(ctx context.Context) { c.logQueue.Flush(ctx) }
 func (c *Client) Metrics() *registry.Set { return new(c.registry) }
 
 // Mutex returns the kind of a lock that one attempt holds at a time.
-func (c *Client) Mutex() Kind { return c.topology.kind() }
+func (c *Client) Mutex() Kind { return c.topology.kind(mutexKind{}) }
+
+// Recorded returns the kind of a mutex with a record, a hash. A release that passes the lock to nobody also writes
+// the end of the holder there, and announces it on a channel.
+func (c *Client) Recorded(record, channel string) Kind {
+	return c.topology.kind(mutexKind{record, channel})
+}
 
 // One returns a *noonlock.ConfigError if what needs one server that decides, and the Client is of a quorum.
 func (c *Client) One(what string) error {

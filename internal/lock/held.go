@@ -138,26 +138,8 @@ func (l *Lease) downgrade(ctx context.Context) (int64, error) {
 	return req.Number(answer, nil)
 }
 
-// Renew sends a renewal now, and retries it until it is answered or ctx ends. If the lease is lost, it
-// ends. It is for a lease of a quorum whose renewal must have an effect before the work begins.
-func (l *Lease) Renew(ctx context.Context) error {
-	a := l.a
-	retry := wire.NewRetry(a.terms.timeout(), 0, nil)
-	return retry.Do(ctx, wire.MayRetryLater, func() error {
-		t0 := a.c.clock.Now()
-		r := a.kind.Renewal(a)
-		n, err := r.Number(a.c.wire.Send(ctx, a.keys.name, r, retry.Timeout()))
-		switch {
-		case err != nil:
-			return err
-		case n == 0:
-			l.Lose()
-			return ErrLeaseLost
-		}
-		l.life.Extend(t0)
-		return nil
-	})
-}
+// RenewNow makes the next renewal due now, and returns at once.
+func (l *Lease) RenewNow() { l.life.RenewNow() }
 
 // A renewer sends the renewals of a Client.
 type renewer struct{ c *Client }
@@ -208,9 +190,11 @@ func (l *Lease) renewed(t0 time.Duration, req wire.Request, r wire.Answer) bool 
 		l.logFailure(r.Err)
 		return false
 	}
-	if noticer, ok := l.a.kind.(Noticer); ok && r.Value == int64(2) {
-		noticer.Noticed(l.a)
-		r.Value = int64(1)
+	if noticer, ok := l.a.kind.(Noticer); ok {
+		if n, _ := r.Value.(int64); n > 1 {
+			noticer.Noticed(l.a, n)
+			r.Value = int64(1)
+		}
 	}
 	switch r.Value {
 	case int64(1):

@@ -8,7 +8,9 @@ import (
 )
 
 // mutexKind is held by one attempt at a time.
-type mutexKind struct{}
+type mutexKind struct {
+	record, news string // see Client.Recorded; empty: it has no record
+}
 
 func (mutexKind) Label() string { return kindMutex }
 
@@ -42,8 +44,15 @@ func (a *Attempt) extendsCounter(now time.Duration) bool {
 // sizeRetention is WEEK of part_owned.lua.
 const sizeRetention = 7 * 24 * time.Hour
 
-func (mutexKind) Release(a *Attempt, withdraw bool) wire.Request {
-	return a.releaseBy(a.c.scripts.mutexLeave, withdraw)
+func (k mutexKind) Release(a *Attempt, withdraw bool) wire.Request {
+	if k.record == "" {
+		return a.releaseBy(a.c.scripts.mutexLeave, withdraw)
+	}
+	tomb := int64(0)
+	if withdraw {
+		tomb = millis(a.TombTTL())
+	}
+	return a.c.scripts.mutexLeave.Call(append(a.keys.argsWith(a.Tomb()), k.record), &a.value, a.leaveArgs(), tomb, k.news)
 }
 
 // ownedKind is held by one owner that writes, or by any number of owners that read.
@@ -150,19 +159,21 @@ func kindOf(v Value) Kind {
 	return ownedKind{v.mode, v.Owner}
 }
 
-// releaseBy returns the request of a script that releases the attempt. It includes whether the
+// leaveArgs returns what a release needs for the queue. It includes whether the
 // Client is closed, because a closed Client cannot check a grant that the script makes.
-func (a *Attempt) releaseBy(s *wire.Script, withdraw bool) wire.Request {
+func (a *Attempt) leaveArgs() string {
 	last := " 0 "
 	a.c.mu.Lock()
 	if a.c.closed {
 		last = " 1 "
 	}
 	a.c.mu.Unlock()
-	rest := a.terms.keepText + last + a.keys.channels
-	if record, news := a.unbegun(); record != "" {
-		return s.Call(append(a.keys.argsWith(a.Tomb()), record), &a.value, rest, millis(a.TombTTL()), news)
-	}
+	return a.terms.keepText + last + a.keys.channels
+}
+
+// releaseBy returns the request of a script that releases the attempt.
+func (a *Attempt) releaseBy(s *wire.Script, withdraw bool) wire.Request {
+	rest := a.leaveArgs()
 	keys := a.keys.args()
 	_, slots := a.kind.(slotKind)
 	if slots || withdraw {

@@ -84,10 +84,20 @@ func (q *Quorum) List() string { return q.m.name() }
 func (q *Quorum) Admit() { q.m.acquires.Store(true) }
 
 // Counted returns a renewal that a package above sends to all servers. Each gives an answer of
-// quorum_renew.
+// quorum_renew, but {1, n} instead of {1}. The one answer is the smallest n, see Noticer.
 func (q *Quorum) Counted(a *Attempt, r wire.Request) wire.Request {
-	return several.Counted(r, countRenewal(r), a.trail)
+	count := countRenewal(r)
+	return several.Counted(r, func(answers map[int]wire.Answer, n int) (one wire.Answer, decided bool) {
+		one, decided = count(answers, n)
+		if one.Value == int64(1) {
+			one.Value = leastNotice(answers)
+		}
+		return one, decided
+	}, a.trail)
 }
+
+// Majority returns how many servers are one.
+func (q *Quorum) Majority() int { return quorum.Majority(len(q.m.targets)) }
 
 // AskAll sends a request to all servers of a quorum, and retries it like Ask. r is called for
 // each try, because the name of the list may change. It returns the
@@ -149,7 +159,7 @@ func (q *Quorum) Short(r wire.Request, refused map[int]wire.Answer) error {
 	return shortage(r, refused, nil, len(q.m.targets))
 }
 
-func (m *members) kind() Kind { return quorumKind{of: m} }
+func (m *members) kind(k mutexKind) Kind { return quorumKind{k, m} }
 
 func (m *members) refusal(of Kind, terms *leaseTerms) error {
 	switch of.(type) {
@@ -199,8 +209,8 @@ func (k quorumKind) Release(a *Attempt, _ bool) wire.Request {
 		if a.token > 0 { // it was a lease, so others may wait
 			channel = a.Channel("free", a.keys.name)
 		}
-		if record, news := a.unbegun(); record != "" {
-			return a.c.scripts.quorumLeave.Call(append(k.keys(a)[:2], record), &a.value, tomb, channel, news)
+		if k.record != "" {
+			return a.c.scripts.quorumLeave.Call(append(k.keys(a)[:2], k.record), &a.value, tomb, channel, k.news)
 		}
 		return a.c.scripts.quorumLeave.Call(k.keys(a)[:2], &a.value, tomb, channel)
 	}
@@ -211,7 +221,7 @@ func (k quorumKind) Release(a *Attempt, _ bool) wire.Request {
 // confirm commits the token of a grant to a majority. Only then it counts.
 func (m *members) confirm(ctx context.Context, a *Attempt, r acquireReply, timeout time.Duration) (acquireReply, error) {
 	a.token = r.token
-	req := m.kind().Renewal(a)
+	req := m.kind(mutexKind{}).Renewal(a)
 	answer, err := a.c.wire.Send(ctx, a.keys.name, req, timeout)
 	n, err := req.Number(answer, err)
 	switch {

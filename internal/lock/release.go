@@ -291,8 +291,8 @@ func (l *Lease) noteLoss(cause error) {
 	c.metrics.countLoss(cause)
 	about := []any{"name", l.a.keys.name, "kind", l.a.kind.Label(), "token", l.token}
 	c.log.Error(cause, "lease lost", about...)
-	if record, _ := l.a.unbegun(); errors.Is(cause, ErrLeaseLost) && (l.a.unanswered.Load() || record != "") {
-		// An acquire in flight must not take the lock again, and the record is taken back.
+	if errors.Is(cause, ErrLeaseLost) && l.a.unanswered.Load() {
+		// An acquire in flight must not take the lock again.
 		c.Background(l.a.withdraw)
 	}
 	l.remove()

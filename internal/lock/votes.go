@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -50,6 +51,18 @@ func countRenewal(r wire.Request) several.Count {
 		votes := votesOf(answers)
 		return ruling(quorum.Renew(votes, n-len(answers), n), func() error { return shortage(r, answers, votes, n) })
 	}
+}
+
+// leastNotice returns the smallest n of the answers {1, n}.
+func leastNotice(answers map[int]wire.Answer) int64 {
+	least := int64(math.MaxInt64)
+	for _, a := range answers {
+		if list, _ := a.Value.([]any); len(list) == 2 && list[0] == int64(quorum.Granted) {
+			n, _ := list[1].(int64)
+			least = min(least, n)
+		}
+	}
+	return least
 }
 
 // ruling returns the one answer of a verdict that is about yes or no.

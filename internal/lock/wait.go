@@ -132,10 +132,6 @@ func (alone) wait(ctx context.Context, p *patience, k Kind) (lease *Lease, last 
 			mode = modeJoin
 			a.rejoins(r.t0)
 		}
-		// A grant that counts only with replicas, or after a delay, is often withdrawn.
-		if early, ok := k.(Early); ok && a.grantedAt.Load() != 0 && n.c.minReplicas == 0 && n.c.lockDelay == 0 {
-			early.Granted(ctx, a)
-		}
 		r, err = a.retryAcquire(ctx, mode, 0)
 	}
 }

@@ -86,7 +86,7 @@ func (t Thing) Describe() Description {
 			metadata = append(metadata, key+"="+e.Metadata[key])
 		}
 		return Description{
-			append(row[:len(row)-1], cell("term", e.Term), cell("token", e.Token), cell("last leader", e.Last),
+			append(row[:len(row)-1], cell("granted to", e.Granted, "who"), cell("token", e.Token), cell("last leader", e.Last),
 				cell("resigned", e.Released),
 				cell("asked", asked), cell("metadata", strings.Join(metadata, ", "))),
 			[]List{listOf("Candidates, the next leader first", e.Candidates, func(c election.Candidate) []Cell {
@@ -229,7 +229,7 @@ func Terms(all []election.LeaderRecord) List {
 	return listOf("Terms of the last week", all, func(r election.LeaderRecord) []Cell {
 		lasted := max(0, r.Released.Sub(r.Acquired)) // 0: it has not ended
 		return []Cell{
-			cell("leader", r.Holder, "who"), cell("term", r.Term), cell("token", r.Token),
+			cell("leader", r.Holder, "who"), cell("token", r.Token),
 			cell("from", Instant(r.Acquired)), cell("for", lasted),
 		}
 	})

@@ -56,21 +56,26 @@ func TestDescribe(t *testing.T) {
 	}{
 		{
 			overview.Thing{Kind: overview.Elections, Election: overview.Election{
-				Leader: "a", Term: 3, Token: 17, Acquired: ago(90), Lease: 15000, Left: 9960, Metadata: map[string]string{"zone": "north", "disk": "1"},
+				Leader: "a", Token: 17, Acquired: ago(90), Lease: 15000, Left: 9960, Metadata: map[string]string{"zone": "north", "disk": "1"},
 				Asked: &election.ResignRequest{By: "ann", Reason: "drained", To: "b"}, Candidates: []election.Candidate{{Identity: "b", Since: ago(5), Promoted: true}},
 			}},
 			"state led | leader a | since 1m30s ago | expires in 10s | candidates 1",
 			[]string{
-				"state led | leader a | since 1m30s ago | expires in 10s | term 3 | token 17 | asked to transfer to b, by ann: drained | metadata disk=1, zone=north",
+				"state led | leader a | since 1m30s ago | expires in 10s | token 17 | asked to transfer to b, by ann: drained | metadata disk=1, zone=north",
 				"Candidates, the next leader first: candidate b | since 5s ago | promoted yes",
 			},
 		},
 		{
 			overview.Thing{Kind: overview.Elections, Election: overview.Election{
-				Last: "a", Term: 3, Token: 17, Acquired: ago(90), Released: ago(2), Asked: &election.ResignRequest{By: "ann"},
+				Last: "a", Token: 17, Acquired: ago(90), Released: ago(2), Asked: &election.ResignRequest{By: "ann"},
 			}},
 			"state no leader",
-			[]string{"state no leader | term 3 | token 17 | last leader a | resigned 2s ago | asked to resign, by ann"},
+			[]string{"state no leader | token 17 | last leader a | resigned 2s ago | asked to resign, by ann"},
+		},
+		{
+			overview.Thing{Kind: overview.Elections, Election: overview.Election{Last: "a", Token: 17, Granted: "b"}},
+			"state beginning",
+			[]string{"state beginning | granted to b | token 17 | last leader a"},
 		},
 		{
 			overview.Thing{Kind: overview.Locks, Lock: lockcore.Inspection{

@@ -35,7 +35,7 @@ type Election struct {
 	Name       string                  `json:"name"`
 	Leader     string                  `json:"leader,omitempty"` // empty: nobody leads
 	Last       string                  `json:"last_leader,omitempty"`
-	Term       uint64                  `json:"term,omitempty"`
+	Granted    string                  `json:"granted,omitempty"` // has the lock and does not lead yet
 	Token      uint64                  `json:"token,omitempty"`
 	Acquired   time.Time               `json:"acquired,omitzero"`
 	Renewed    time.Time               `json:"renewed,omitzero"`
@@ -116,7 +116,7 @@ func (t *Thing) readElection(ctx context.Context, e *election.Election) error {
 	}
 	t.Now = time.Now()
 	t.Election = Election{
-		Name: t.Name, Term: r.Term, Token: r.Token, Acquired: r.Acquired, Renewed: r.Renewed, Released: r.Released,
+		Name: t.Name, Granted: r.Granted, Token: r.Token, Acquired: r.Acquired, Renewed: r.Renewed, Released: r.Released,
 		Metadata: r.Metadata, Asked: r.Asked, Candidates: []election.Candidate{}, // not null
 	}
 	if r.Left > 0 {
@@ -146,7 +146,7 @@ func (t Thing) Left() time.Duration {
 func (t Thing) Exists() bool {
 	switch t.Kind {
 	case Elections:
-		return t.Election.Term > 0 || len(t.Election.Candidates) > 0
+		return t.Election.Token > 0 || t.Election.Granted != "" || len(t.Election.Candidates) > 0
 	case Jobs:
 		return t.Job != nil
 	case Partitions:
@@ -181,6 +181,8 @@ func (t Thing) state() Cell {
 		return jobState(*t.Job)
 	case none > 0:
 		return cell("state", fmt.Sprintf("%d without a leader", none), "chip bad")
+	case t.Election.Granted != "":
+		return cell("state", "beginning", "chip")
 	case t.Kind == Elections && t.Election.Leader == "":
 		return cell("state", "no leader", "chip bad")
 	case t.Kind == Locks:

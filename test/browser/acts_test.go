@@ -108,7 +108,7 @@ func TestActions(t *testing.T) {
 	}
 	b.shows("elections", "board", "web-3\nsince", "web-2\nsince")
 	choose("elections", "board", "Terms")
-	b.until("the terms are shown", `/^web-3\s*term 2.*from .*web-1\s*term 1.*for /s.test([...document.querySelectorAll('#dialog li')].map((e) => e.innerText).join())`)
+	b.until("the terms are shown", `/^web-3\s*token .*from .*web-1\s*token .*for /s.test([...document.querySelectorAll('#dialog li')].map((e) => e.innerText).join())`)
 	confirm("Close")
 
 	choose("locks", "invoices", "Release")

@@ -6,13 +6,13 @@
 -- KEYS[4] seen    hash, attempt -> alive until (ms, server clock)
 -- KEYS[5] tomb    string, written to refuse requests of this attempt that
 --                 arrive later; absent: none can
--- KEYS[6] record  hash of an election, with KEYS[5]: what this attempt wrote there is taken back
+-- KEYS[6] record  hash of an election, with KEYS[5]: its end is written there if nobody is granted the lock
 -- ARGV[1] me      this attempt
 -- ARGV[2] rest    '<keep> <last> <channels>', in one argument, as it is only for a queue.
 --                 keep: ms, TTL of the token counter after a grant.
 --                 last: '1' if the process cannot check a grant later, as it closes its
 --                 Client, otherwise '0'. channels: the prefix of the channels of processes
--- ARGV[3] tomb    ms, TTL of the tombstone, with KEYS[5]
+-- ARGV[3] tomb    ms, TTL of the tombstone, with KEYS[5]; '0' for none
 -- ARGV[4] news    channel of messages about the record, with KEYS[6]
 --
 -- Returns 1 the lock was mine and is released, 0 it was not mine. If a waiter was granted
@@ -21,21 +21,19 @@
 --
 -- Twice is safe: the second time nothing is mine, and the next waiter is granted
 -- the lock only while it is free. The DEL comes first, so that it works while
--- the server is out of memory.
+-- the server is out of memory. The record may be that of an earlier leader, if this attempt held the lock and did
+-- not begin to lead. If it did not hold the lock, only a record of this attempt is ended: another leader may have
+-- died, and its record shows that.
 local lock, queue = KEYS[1], KEYS[3]
-local me = ARGV[1]
+local me, tomb = ARGV[1], ARGV[3] or '0'
 local released = 0
 if redis.pcall('GET', lock) == me then
   redis.call('DEL', lock)
   released = 1
 end
-if KEYS[6] then
---@include takeback
-  take_back(KEYS[6], me, ARGV[4])
-end
-if redis.call('EXISTS', queue) == 0 then -- which takes less time than the query that follows
-  if ARGV[3] then
-    redis.call('SET', KEYS[5], '1', 'PX', ARGV[3])
+if not KEYS[6] and redis.call('EXISTS', queue) == 0 then -- which takes less time than the query that follows
+  if tomb ~= '0' then
+    redis.call('SET', KEYS[5], '1', 'PX', tomb)
   end
   return released
 end
@@ -53,8 +51,8 @@ if released == 0 then -- a holder is not in the queue
   drop(queue, seen, me)
 end
 clear_note(seen, me)
-if ARGV[3] then
-  redis.call('SET', KEYS[5], '1', 'PX', ARGV[3])
+if tomb ~= '0' then
+  redis.call('SET', KEYS[5], '1', 'PX', tomb)
 end
 local now, check = server_ms(), nil
 if released == 1 then
@@ -66,5 +64,9 @@ elseif first == me then
 end
 if is_last == '1' then
   notify_all(lock, queue, seen, now)
+end
+if KEYS[6] and redis.call('EXISTS', lock) == 0 then
+--@include ended
+  end_record(KEYS[6], released == 0 and me, ARGV[4])
 end
 return check and {released, check} or released

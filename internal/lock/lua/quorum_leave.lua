@@ -2,7 +2,7 @@
 --
 -- KEYS[1] lock    string, the holder's attempt
 -- KEYS[2] tomb    string, written to refuse requests of this attempt that arrive later
--- KEYS[3] record  hash of an election: what this attempt wrote there is taken back; absent: nothing
+-- KEYS[3] record  hash of an election: its end is written there if this attempt wrote it; absent: there is none
 -- ARGV[1] me      this attempt
 -- ARGV[2] tomb    ms, TTL of the tombstone, '0' for none
 -- ARGV[3] channel of the messages to waiters, '' for none
@@ -23,8 +23,9 @@ if redis.pcall('GET', lock) == me then
   end
 end
 if KEYS[3] then
---@include takeback
-  take_back(KEYS[3], me, ARGV[4])
+--@include clock
+--@include ended
+  end_record(KEYS[3], me, ARGV[4])
 end
 if keep ~= '0' then
   redis.call('SET', tomb, '1', 'PX', keep)

@@ -75,7 +75,7 @@ type ended struct {
 
 // Noticed implements lock.Noticer: the run is canceled. If the server does not say by whom, the
 // work ends all the same.
-func (k *runLease) Noticed(a *lock.Attempt) {
+func (k *runLease) Noticed(a *lock.Attempt, _ int64) {
 	if k.canceled.Err() != nil {
 		return
 	}

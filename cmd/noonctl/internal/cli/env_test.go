@@ -180,6 +180,12 @@ func (e *env) waiters(name string) int64 {
 	return e.Raw.ZCard(e.Context(), "noonlock:{"+name+"}:queue").Val()
 }
 
+// led waits until an elector of the election "board" is in its record.
+func (e *env) led(by string) {
+	e.Helper()
+	e.Until(by+" leads", func() bool { return e.Raw.HGet(e.Context(), "noonlock:{election/board}:leader", "holder").Val() == by })
+}
+
 // runs runs a job until the end of the test.
 func (e *env) runs(job, schedule string, work func(context.Context, singleton.Run) error, cfg singleton.JobConfig) (stop func()) {
 	e.Helper()
