@@ -787,7 +787,7 @@ func TestPromotionsToTheMillisecond(t *testing.T) {
 	})
 }
 
-// The scores of a lock with owners; see part_owned.lua.
+// The scores of a lock with owners; see part_entry.lua.
 const (
 	writesScore = 1 << 51
 	countScore  = 1 << 52

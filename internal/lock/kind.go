@@ -41,7 +41,7 @@ func (a *Attempt) extendsCounter(now time.Duration) bool {
 	return last == 0 || now >= time.Duration(last)+keep/8
 }
 
-// sizeRetention is WEEK of part_owned.lua.
+// sizeRetention is WEEK of part_entry.lua.
 const sizeRetention = 7 * 24 * time.Hour
 
 func (k mutexKind) Release(a *Attempt, withdraw bool) wire.Request {

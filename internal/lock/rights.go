@@ -44,6 +44,7 @@ var harmless = map[string]string{
 	"ZMSCORE":          "ZMSCORE * m",
 	"ZRANGE":           "ZRANGE * 0 0",
 	"ZRANGEBYSCORE":    "ZRANGEBYSCORE * 0 0",
+	"ZRANK":            "ZRANK * m",
 	"ZREM":             "ZREM * m",
 	"ZREVRANGEBYSCORE": "ZREVRANGEBYSCORE * 0 0",
 	"ZSCORE":           "ZSCORE * m",

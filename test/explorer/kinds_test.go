@@ -65,7 +65,7 @@ func (k owned) owner(a attemptID) int { return k.owners[a.process()] }
 
 func (k owned) reads(a attemptID) bool { return k.readers && a.slot() == 1 }
 
-// The scores in a lock with owners, see part_owned.lua.
+// The scores in a lock with owners, see part_entry.lua.
 const (
 	ownedWrites = int64(1) << 51
 	ownedCounts = int64(1) << 52

@@ -1,6 +1,6 @@
 -- lock_force: remove the given holders from a lock of any kind.
 --
--- KEYS[1] lock    string or sorted set, see mutex_acquire and part_owned.lua
+-- KEYS[1] lock    string or sorted set, see mutex_acquire and part_entry.lua
 -- KEYS[2] queue   sorted set, attempts in order of arrival
 -- KEYS[3] forced  hash, attempt -> who has released it by force, and why
 -- KEYS[4] releases  list, the newest releases by force: server ms, leases and remark, a line each
@@ -23,8 +23,10 @@ local kind, remark, channels = ARGV[1], ARGV[3], ARGV[4]
 local KEPT, MOST = 604800000, 100 -- of releases: ms, entries
 
 --@include kind
+--@include entry
 --@include owned
 --@include clock
+--@include note
 --@include queue
 --@include owners
 
@@ -57,7 +59,7 @@ else
   tag = kind
   for attempt in string.gmatch(ARGV[2], '[^\n]+') do
     local mode, owner = parts_of(attempt)
-    local s = mode and read(lock, owner, now, attempt)
+    local s = mode and read(lock, look(lock, owner, attempt), now, attempt)
     if s and s.mine then
       taken[#taken + 1] = attempt
       remove(lock, s, attempt)

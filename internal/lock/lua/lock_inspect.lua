@@ -1,6 +1,6 @@
 -- lock_inspect: return the holders and waiters of a lock of any kind. Writes nothing.
 --
--- KEYS[1] lock    string or sorted set, see mutex_acquire and part_owned.lua
+-- KEYS[1] lock    string or sorted set, see mutex_acquire and part_entry.lua
 -- KEYS[2] fence   string, the counter of fencing tokens
 -- KEYS[3] queue   sorted set, attempts in order of arrival
 -- KEYS[4] seen    hash, attempt -> alive until (ms, server clock)
@@ -15,7 +15,7 @@
 local lock, fence, queue, seen = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 
 --@include kind
---@include owned
+--@include entry
 
 local time = redis.call('TIME')
 local us = tonumber(time[1]) * 1000000 + tonumber(time[2])

@@ -19,6 +19,7 @@ local lock, queue, seen = KEYS[1], KEYS[2], KEYS[3]
 local me, identity, channels = ARGV[1], ARGV[2], ARGV[3]
 
 --@include clock
+--@include note
 --@include queue
 
 if redis.pcall('GET', lock) ~= me then

@@ -34,38 +34,46 @@ local me, ttl, keep = ARGV[1], ARGV[2], ARGV[3]
 --@include clock
 --@include token
 
-if string.sub(ARGV[4], 1, 4) ~= 'look' and redis.call('EXISTS', lock, queue, tomb) == 0 then
+local keys = string.sub(ARGV[4], 1, 4) ~= 'look' and redis.call('EXISTS', lock, queue, tomb)
+if keys == 0 then
   local token = next_token(fence, keep)
   redis.call('SET', lock, me, 'PX', ttl)
   return token
 end
 
-local mode, remaining, channels = string.match(ARGV[4], '^(-?%w+),?(%d*) (.*)')
-
---@include queue
---@include mutex
-
-if redis.call('EXISTS', tomb) == 1 then
+local holder = redis.pcall('GET', lock)
+local lone = keys == 1 and holder -- there is neither a queue nor a tombstone
+if not lone and redis.call('EXISTS', tomb) == 1 then
   return {6}
 end
-local holder = redis.pcall('GET', lock)
 if type(holder) == 'table' then
   return {7}
 end
+
+--@include note
+
 if holder == me then
   redis.call('PEXPIRE', lock, ttl)
   clear_note(seen, me)
   return redis.call('GET', fence) or next_token(fence, keep)
 end
 
+local mode, remaining, channels = string.match(ARGV[4], '^(-?%w+),?(%d*) (.*)')
+if lone and mode == 'try' then
+  return {4, redis.call('PTTL', lock), holder}
+end
+
+--@include queue
+
 local now, served = server_ms(), false
-local first = redis.call('ZRANGE', queue, 0, 0)[1]
+local first = not lone and redis.call('ZRANGE', queue, '0', '0')[1]
 local at = enqueue(queue, seen, me, ttl, mode, now, first, tonumber(remaining))
 if not at and mode == 'look' then
   return {5}
 end
 
 if not holder then
+--@include mutex
   local answer = advance(lock, fence, keep, queue, seen, me, ttl, now)
   if redis.call('EXISTS', lock, queue) == 0 then -- all waiters were dead
     answer = next_token(fence, keep)
@@ -80,14 +88,14 @@ else
   -- With a dead head no waiter would look when the lock ends.
   local head = first
   for _ = 1, 100 do
-    if not head or alive(seen, head, process_of(head) or '', now) then
+    if not head or head == me or alive(seen, head, process_of(head) or '', now) then
       if head ~= first and head ~= me then
         notify_head(lock, head)
       end
       break
     end
     drop(queue, seen, head)
-    head = redis.call('ZRANGE', queue, 0, 0)[1]
+    head = redis.call('ZRANGE', queue, '0', '0')[1]
   end
 end
 

@@ -37,12 +37,13 @@ if not KEYS[6] and redis.call('EXISTS', queue) == 0 then -- which takes less tim
   end
   return released
 end
-local first, second = unpack(redis.call('ZRANGE', queue, 0, 1))
+local first, second = unpack(redis.call('ZRANGE', queue, '0', '1'))
 
 local keep, is_last, channels = string.match(ARGV[2], '^(%d+) (%d) (.*)$')
 
 --@include clock
 --@include token
+--@include note
 --@include queue
 --@include mutex
 

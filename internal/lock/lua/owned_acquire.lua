@@ -1,7 +1,7 @@
 -- owned_acquire: acquire a lock with owners for one of them, or a slot of a Semaphore, join the
 -- queue, or look whether the lock is free.
 --
--- KEYS[1] lock    sorted set, see part_owned.lua; absent: free
+-- KEYS[1] lock    sorted set, see part_entry.lua; absent: free
 -- KEYS[2] fence   string, the counter of fencing tokens
 -- KEYS[3] queue   sorted set, attempts in order of arrival
 -- KEYS[4] seen    hash, attempt -> alive until (ms, server clock)
@@ -47,7 +47,7 @@ local me, ttl, keep, extends = ARGV[1], ARGV[2], ARGV[3], ARGV[5]
 
 --@include clock
 --@include token
---@include owned
+--@include entry
 
 tag = string.sub(me, 1, 3)
 local mode, owner = parts_of(me)
@@ -56,23 +56,25 @@ size = stored or tonumber(ARGV[6])
 
 -- granted returns the reply to a grant, which keeps the size. It is stored after other writes, which work while the
 -- server is out of memory if the request is a repeated one.
-local function granted(token)
+local function granted(token, slot)
   if mode ~= 'p' then
     return token
   end
   redis.call('SET', KEYS[6], size, 'PX', WEEK)
-  return {9, token, tonumber(redis.call('ZSCORE', lock, 's:' .. me) or SLOT - 1) - SLOT, size}
+  return {9, token, slot or tonumber(redis.call('ZSCORE', lock, 's:' .. me) or SLOT - 1) - SLOT, size}
 end
 
 local keys = redis.call('EXISTS', lock, queue, tomb)
 if keys == 0 and string.sub(ARGV[4], 1, 4) ~= 'look' then
   local token = next_token(fence, keep)
   create(lock, owner, token, mode, server_ms() + ttl, me)
-  return granted(token)
+  return granted(token, 0)
 end
 
 local ask, remaining, channels = string.match(ARGV[4], '^(-?%w+),?(%d*) (.*)')
 
+--@include owned
+--@include note
 --@include queue
 --@include owners
 
@@ -83,7 +85,7 @@ local lone = keys == 1 and s and s.there -- there is neither a queue nor a tombs
 if not lone and redis.call('EXISTS', tomb) == 1 then
   return {6}
 end
-s = read(lock, owner, now, me)
+s = read(lock, s, now, me)
 if not s then
   return {7}
 end
@@ -117,7 +119,7 @@ end
 if ask == 'look' and not redis.call('ZSCORE', queue, me) then
   return {5}
 end
-local first = not lone and redis.call('ZRANGE', queue, 0, 0)[1]
+local first = not lone and redis.call('ZRANGE', queue, '0', '0')[1]
 local answer = verdict(lock, s, mode, now)
 local token, stop, refused, time
 if answer == 'in' and (s.count > 0 and mode ~= 'p' or not first) then
@@ -140,7 +142,7 @@ local at = enqueue(queue, seen, me, ttl, ask, now, first, tonumber(remaining))
 token, stop, refused, time = serve(lock, fence, keep, queue, seen, me, ttl, now, first)
 if not at and stop == 0 then
   -- The queue before a 'try' had dead waiters only.
-  s = read(lock, owner, now, me)
+  s = read(lock, look(lock, owner, me), now, me)
   if verdict(lock, s, mode, now) == 'in' then
     token = next_token(fence, keep)
     enter(lock, s, mode, me, token, till)
@@ -164,7 +166,7 @@ if stop >= 0 and s.swept then
     left = first_end(lock, now) - now
   end
 end
-local holder = last(lock, 0, COUNT)
+local holder = last(lock, '0', BELOW_COUNT)
 if not at then
   return {4, left, holder or ''}
 end

@@ -1,6 +1,6 @@
 -- owned_leave: remove an entry, or leave the queue, and grant the lock to the next.
 --
--- KEYS[1] lock    sorted set, see part_owned.lua
+-- KEYS[1] lock    sorted set, see part_entry.lua
 -- KEYS[2] fence   string, the counter of fencing tokens
 -- KEYS[3] queue   sorted set, attempts in order of arrival
 -- KEYS[4] seen    hash, attempt -> alive until (ms, server clock)
@@ -15,36 +15,45 @@
 --
 -- Returns 1 + n   the entry was mine and is removed; my owner has n others
 --         -n      it was not mine; my owner has n entries
--- If a waiter was granted an entry, or there is more to do, that number is in a list:
--- {number, check}. Send the request again in check ms. It finds a grant that was not
--- confirmed.
+-- If a waiter was granted an entry, or there is more to do, that number is in a list: {number, check}. Send the
+-- request again in check ms. It finds a grant that was not confirmed.
 --
 -- Twice is safe: the second time nothing is mine. Deletions come first, so that they
 -- work while the server is out of memory.
 local lock, fence, queue, seen = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local me = ARGV[1]
-local keep, is_last, channels = string.match(ARGV[2], '^(%d+) (%d) (.*)$')
 
 --@include clock
---@include token
---@include owned
---@include queue
---@include owners
+--@include entry
 
 tag = string.sub(me, 1, 3)
 local mode, owner = parts_of(me)
-size = mode == 'p' and size_of(redis.pcall('GET', KEYS[6])) or 0
 local now = server_ms()
-local s = look(lock, owner, me)
-local mine, shorter = s and s.mine and s.mine >= now, false
-if mine and s.count == 1 and redis.call('ZCARD', lock) == (mode == 'p' and 5 or 4) then
-  redis.call('DEL', lock) -- no other attempt has an entry
-  s.count = 0
-elseif s then
-  s = read(lock, owner, now, me, true)
-  shorter = mine and remove(lock, s, me)
+local score = redis.pcall('ZSCORE', lock, me)
+local mine = type(score) == 'string' and end_of(score) >= now
+local alone = mine and redis.call('ZCARD', lock) == (mode == 'p' and 5 or 4) -- no other attempt has an entry
+if alone then
+  redis.call('DEL', lock)
 end
-local first = redis.call('ZRANGE', queue, 0, 0)[1]
+if alone and not ARGV[3] and redis.call('EXISTS', queue) == 0 then
+  return 1
+end
+
+local keep, is_last, channels = string.match(ARGV[2], '^(%d+) (%d) (.*)$')
+
+--@include token
+--@include owned
+--@include note
+--@include queue
+--@include owners
+
+size = mode == 'p' and size_of(redis.pcall('GET', KEYS[6])) or 0
+local s, shorter = look(lock, owner, me), false
+if s then
+  s = read(lock, s, now, me, true)
+  shorter = s.mine and remove(lock, s, me)
+end
+local first = redis.call('ZRANGE', queue, '0', '0')[1]
 if first then
   drop(queue, seen, me)
   clear_note(seen, me)
@@ -59,10 +68,10 @@ if first and s then
   local _, stop, _, time = serve(lock, fence, keep, queue, seen, false, 0, now, known)
   check = stop < 0 and 0 or time
 elseif first == me then
-  notify_head(lock, redis.call('ZRANGE', queue, 0, 0)[1]) -- the name is in use by another kind of lock
+  notify_head(lock, redis.call('ZRANGE', queue, '0', '0')[1]) -- the name is in use by another kind of lock
 end
 if is_last == '1' then
   notify_all(lock, queue, seen, now)
 end
-local answer = mine and 1 + s.count or s and -s.count or 0
+local answer = not s and 0 or mine and 1 + s.count or -s.count
 return check and {answer, check} or answer

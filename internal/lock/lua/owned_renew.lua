@@ -1,6 +1,6 @@
 -- owned_renew: extend an entry that this attempt still has.
 --
--- KEYS[1] lock    sorted set, see part_owned.lua
+-- KEYS[1] lock    sorted set, see part_entry.lua
 -- KEYS[2] size    string, of a Semaphore; absent: it need not be extended yet
 -- ARGV[1] me      this attempt
 -- ARGV[2] ttl     ms
@@ -13,17 +13,27 @@
 local lock, me = KEYS[1], ARGV[1]
 
 --@include clock
---@include owned
+--@include entry
 
 tag = string.sub(me, 1, 3)
-local _, owner = parts_of(me)
+local mode, owner = parts_of(me)
 local now = server_ms()
-local s = look(lock, owner, me)
-if not s or not s.mine or s.mine < now then
-  return 0
+local till = now + tonumber(ARGV[2])
+local score = redis.pcall('ZSCORE', lock, me)
+local mine = type(score) == 'string' and end_of(score) or now - 1
+if mine >= now and mine <= till and redis.call('ZCARD', lock) == (mode == 'p' and 5 or 4) then
+  -- No other attempt has an entry.
+  redis.call('PEXPIREAT', lock, whole(till))
+  redis.call('ZADD', lock, 'XX', score_of(tonumber(score) >= WRITES and 'w' or 'r', till), me)
+else
+--@include owned
+  local s = look(lock, owner, me)
+  if not s or not s.mine or s.mine < now then
+    return 0
+  end
+  survey(lock, s)
+  extend(lock, s, me, till)
 end
-survey(lock, s)
-extend(lock, s, me, now + tonumber(ARGV[2]))
 if ARGV[3] and size_of(redis.pcall('GET', KEYS[2])) then
   redis.call('PEXPIRE', KEYS[2], WEEK)
 end

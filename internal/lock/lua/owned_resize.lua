@@ -1,6 +1,6 @@
 -- owned_resize: change how many leases a Semaphore may have, and serve its queue.
 --
--- KEYS[1] lock    sorted set, see part_owned.lua
+-- KEYS[1] lock    sorted set, see part_entry.lua
 -- KEYS[2] fence   string, the counter of fencing tokens
 -- KEYS[3] queue   sorted set, attempts in order of arrival
 -- KEYS[4] seen    hash, attempt -> alive until (ms, server clock)
@@ -21,7 +21,9 @@ local keep, channels = ARGV[2], ARGV[3]
 
 --@include clock
 --@include token
+--@include entry
 --@include owned
+--@include note
 --@include queue
 --@include owners
 

@@ -1,5 +1,5 @@
 -- kind_of returns the kind of a lock's key: '' (no key), 'string', a kind of
--- part_owned.lua, or 'other' (a foreign or damaged key).
+-- part_entry.lua, or 'other' (a foreign or damaged key).
 local function kind_of(lock)
   local type_of = redis.call('TYPE', lock).ok
   if type_of == 'none' then

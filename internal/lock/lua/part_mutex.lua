@@ -8,7 +8,7 @@
 local function advance(lock, fence, keep, queue, seen, me, ttl, now, head, behind)
   for _ = 1, 1000 do
     if not head then
-      head, behind = unpack(redis.call('ZRANGE', queue, 0, 1))
+      head, behind = unpack(redis.call('ZRANGE', queue, '0', '1'))
     end
     if not head then
       return nil
@@ -26,14 +26,13 @@ local function advance(lock, fence, keep, queue, seen, me, ttl, now, head, behin
         yield(lock, queue, seen, head, process, me, now)
         return {7}
       end
-      notify(lock, head, 'g', '')
+      notify(lock, process, head, 'g', '')
       local time = note_grant(lock, queue, seen, process, me, now)
       drop(queue, seen, head)
       next_token(fence, keep)
       redis.call('SET', lock, head, 'PX', time)
-      notify_head(lock, behind, time)
       if behind then
-        notify_other(lock, queue, seen, process, process_of(behind), time, now)
+        notify_other(lock, queue, seen, process, notify_head(lock, behind, time), time, now)
       end
       return nil, time
     end

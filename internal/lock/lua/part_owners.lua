@@ -3,7 +3,7 @@
 local function sweep(lock, s, now)
   local owners, all = {}, true
   for _, from in ipairs({s.reads and 0 or -1, s.writes and WRITES or -1}) do
-    local list = from >= 0 and redis.call('ZRANGEBYSCORE', lock, whole(from), '(' .. whole(from + now), 'LIMIT', 0, 1000) or {}
+    local list = from >= 0 and redis.call('ZRANGEBYSCORE', lock, whole(from), '(' .. whole(from + now), 'LIMIT', '0', '1000') or {}
     for _, attempt in ipairs(list) do
       local owner = select(2, parts_of(attempt)) or ''
       owners[owner] = (owners[owner] or 0) + 1
@@ -28,21 +28,20 @@ local function sweep(lock, s, now)
   return all, next(owners) ~= nil
 end
 
--- read is look and survey without the entries that have ended. s.swept is false if there are more of those than
--- one script removes. The counts are then too high. A lock without entries is deleted. If the owner writes,
--- nothing has to be swept: its ended entries stay until an attempt leaves.
-local function read(lock, owner, now, attempt, leaves)
-  local s = look(lock, owner, attempt)
+-- read adds a survey to what look returned for an attempt, without the entries that have ended. s.swept is false if
+-- there are more of those than one script removes. The counts are then too high. A lock without entries is deleted.
+-- If the owner writes, nothing has to be swept: its ended entries stay until an attempt leaves.
+local function read(lock, s, now, attempt, leaves)
   if not s or not s.there then
     return s
   end
   survey(lock, s)
-  if s.writer == owner and s.writes >= now and not leaves and (s.mine or now) >= now then
+  if s.writer == s.owner and s.writes >= now and not leaves and (s.mine or now) >= now then
     return s
   end
   local all, some = sweep(lock, s, now)
   if some then
-    s = look(lock, owner, attempt)
+    s = look(lock, s.owner, attempt)
     survey(lock, s)
     s.swept = all
     if s.mine and s.mine < now then
@@ -57,7 +56,7 @@ end
 
 -- first_end returns when the first entry of a Semaphore ends.
 local function first_end(lock, now)
-  return tonumber(redis.call('ZRANGEBYSCORE', lock, 0, '(' .. whole(WRITES), 'WITHSCORES', 'LIMIT', 0, 1)[2] or now)
+  return tonumber(redis.call('ZRANGEBYSCORE', lock, '0', BELOW_WRITES, 'WITHSCORES', 'LIMIT', '0', '1')[2] or now)
 end
 
 -- verdict decides whether an owner may have an entry of that mode now. It returns 'in';
@@ -74,7 +73,7 @@ local function verdict(lock, s, mode, now)
   elseif s.count > 0 then
     if mode == 'r' or s.writer then -- nobody else writes while it is inside
       return 'in'
-    elseif redis.call('ZCOUNT', lock, 0, '(' .. whole(COUNT)) > s.count then
+    elseif redis.call('ZCOUNT', lock, '0', BELOW_COUNT) > s.count then
       return 'upgrade'
     end
   elseif s.ends and mode == 'w' then
@@ -119,25 +118,24 @@ local function enter(lock, s, mode, attempt, token, till)
   end
   redis.call('PEXPIREAT', lock, whole(math.max(s.ends, till)))
   local count = s.mine and s.count or s.count + 1
-  if redis.call('ZADD', lock, whole(COUNT), tag, whole(COUNT + count), 'n:' .. s.owner, '-' .. token, 't:' .. attempt,
+  if redis.call('ZADD', lock, FROM_COUNT, tag, whole(COUNT + count), 'n:' .. s.owner, '-' .. token, 't:' .. attempt,
     score_of(mode, till), attempt, free_slot(lock, mode, attempt)) >= 4 then
     redis.call('DEL', lock)
   end
 end
 
--- serve grants the lock to the head of the queue, and to those behind it that may hold it together with the
--- head. It returns the token if `me` was served; the time (ms) at which the head's wait ends if no lease is
--- renewed, 0 if the queue is empty, or -1 if there is more to do, as one call skips at most 1000 waiters; the
--- code that refuses `me`, if any; and for how long (ms) at most others were granted the lock, nil if none was. A waiter
--- that has lapsed is removed, and joins again if it is alive. So are all waiters of a process that did not
--- confirm a grant or answer a call. A reader that wants to write beside others is removed, too: it is notified
--- to look, and is then refused. A waiter for a mutex keeps a free lock, and is notified to look. Otherwise it is
--- removed.
--- known: the head that already has a timer. Another head is notified.
+-- serve grants the lock to the head of the queue, and to those behind it that may hold it together with the head. It
+-- returns the token if `me` was served; the time (ms) at which the head's wait ends if no lease is renewed, 0 if the
+-- queue is empty, or -1 if there is more to do, as one call skips at most 1000 waiters; the code that refuses `me`,
+-- if any; and for how long (ms) at most others were granted the lock, nil if none was. A waiter that has lapsed is
+-- removed, and joins again if it is alive. So are all waiters of a process that did not confirm a grant or answer a
+-- call. A reader that wants to write beside others is removed, too: it is notified to look, and is then refused. A
+-- waiter for a mutex keeps a free lock, and is notified to look. Otherwise it is removed. known: the head that
+-- already has a timer. Another head is notified.
 local function serve(lock, fence, keep, queue, seen, me, ttl, now, known)
   local token, refused, granted, time
   for _ = 1, 1000 do
-    local head = redis.call('ZRANGE', queue, 0, 0)[1]
+    local head = redis.call('ZRANGE', queue, '0', '0')[1]
     if not head then
       return token, 0, refused, time
     end
@@ -149,14 +147,14 @@ local function serve(lock, fence, keep, queue, seen, me, ttl, now, known)
       return nil, now, 7
     end
     if not gone and mode then
-      local s = read(lock, owner, now, head)
+      local s = read(lock, look(lock, owner, head), now, head)
       local answer, what = verdict(lock, s, mode, now)
       if answer == 'wait' then
         if granted then
           notify_other(lock, queue, seen, granted, process, math.max(what, now + time) - now + 1, now)
         end
         if head ~= me and head ~= known then
-          notify(lock, head, 'h', whole(what - now + 1) .. ' ')
+          notify(lock, process, head, 'h', whole(what - now + 1) .. ' ')
         end
         return token, what, refused, time
       elseif head == me and answer == 'in' then
@@ -165,7 +163,7 @@ local function serve(lock, fence, keep, queue, seen, me, ttl, now, known)
       elseif head == me then
         refused = 8
       else
-        notify(lock, head, 'g', '')
+        notify(lock, process, head, 'g', '')
         if answer == 'in' then
           local lasts = note_grant(lock, queue, seen, process, me, now)
           granted, time = process, lasts

@@ -4,42 +4,22 @@
 -- is frozen or dead, with all its waiters. `<process> -<until>` is the same for a process that was called, and
 -- for a lapsed grant after which processes were called. An attempt begins `n<kind>1:<process>.<number>`.
 -- Its process listens on the channel `channels` .. process. A script that publishes sets `channels`. Messages are
--- hints: whether one arrives decides nothing. The kind is `l` (mutex), `s` (with owners) or `p` (Semaphore). All kinds share one queue. The name is of the kind that holds the lock, or of that of the first waiter that is
--- alive. Attempts of other kinds are refused, waiters at their next look.
+-- hints: whether one arrives decides nothing. The kind is `l` (mutex), `s` (with owners) or `p` (Semaphore). All kinds
+-- share one queue. The name is of the kind that holds the lock, or of that of the first waiter that is alive. Attempts
+-- of other kinds are refused, waiters at their next look.
 
 -- How long (ms) a grant lasts that the waiter does not confirm, and within what time (ms) a
 -- process must answer a call.
 local GRANT, CALL = 1000, 250
 
--- How long (ms) a waiter of this ttl keeps its place without a request: three times the
--- interval at which it looks.
+-- How long (ms) a waiter of this ttl keeps its place without a request: three times the interval at which it looks.
 local function lapse_of(ttl)
   return math.ceil(math.max(tonumber(ttl), 1000) * 3.3)
 end
 
-local function process_of(attempt)
-  return string.match(attempt, '^n%a1:(%w+)%.%w+')
-end
-
 -- notify publishes to the process of an attempt. pcall: the script must continue if an ACL forbids PUBLISH.
-local function notify(lock, attempt, kind, rest)
-  local process = process_of(attempt)
-  if process then
-    redis.pcall('PUBLISH', channels .. process, kind .. ' ' .. lock .. ' ' .. rest .. attempt)
-  end
-end
-
--- notes_of returns the field `!`. One call of a script reads it once.
-local noted
-local function notes_of(seen)
-  noted = noted or redis.call('HGET', seen, '!') or ''
-  return noted
-end
-
--- note returns one line of the notes. It is longer than 64 bytes: Redis keeps a hash with such a
--- value as a table, and finds the fields of 500 attempts at once.
-local function note(process, called, till)
-  return string.format('%s %s%040.0f\n', process, called, till)
+local function notify(lock, process, attempt, kind, rest)
+  redis.pcall('PUBLISH', channels .. process, kind .. ' ' .. lock .. ' ' .. rest .. attempt)
 end
 
 -- alive reports whether an attempt has sent a request lately, and its process has no
@@ -49,28 +29,39 @@ local function alive(seen, attempt, process, now)
   return (tonumber(redis.call('HGET', seen, attempt)) or 0) > now and not (till and tonumber(till) <= now)
 end
 
--- clear_note deletes the note on the process of an attempt, which has sent a request.
-local function clear_note(seen, attempt)
-  local rest, found = string.gsub(notes_of(seen), process_of(attempt) .. ' %-?%d+\n', '')
-  noted = rest
-  if rest == '' and found > 0 then
-    redis.call('HDEL', seen, '!')
-  elseif found > 0 then
-    redis.call('HSET', seen, '!', rest)
+local function drop(queue, seen, attempt)
+  redis.call('ZREM', queue, attempt)
+  redis.call('HDEL', seen, attempt)
+end
+
+-- notify_head tells the first waiter, if there is one, that it is the head, and in how many ms the lock
+-- expires: left, by default its TTL. It returns the process of that waiter. This is for speed only: each waiter
+-- looks once per TTL anyway.
+local function notify_head(lock, head, left)
+  local process = head and process_of(head)
+  if process then
+    notify(lock, process, head, 'h', (left or redis.call('PTTL', lock)) .. ' ')
   end
+  return process
+end
+
+-- note returns one line of the notes. It is longer than 64 bytes: Redis keeps a hash with such a
+-- value as a table, and finds the fields of 500 attempts at once.
+local function note(process, called, till)
+  return string.format('%s %s%040.0f\n', process, called, till)
 end
 
 -- notify_processes notifies the first waiter of each process, except for those in `known`, until 32 processes
 -- were notified, and returns these. It considers the first 1000 waiters, and of those only the ones before `me`.
 local function notify_processes(lock, queue, kind, rest, known, me)
   local notified = {}
-  for _, attempt in ipairs(redis.pcall('ZRANGE', queue, 0, 999)) do
+  for _, attempt in ipairs(redis.pcall('ZRANGE', queue, '0', '999')) do
     local process = process_of(attempt)
     if attempt == me or #notified == 32 then
       break
     elseif process and not known[process] then
       known[process] = true
-      notify(lock, attempt, kind, rest)
+      notify(lock, process, attempt, kind, rest)
       notified[#notified + 1] = process
     end
   end
@@ -112,15 +103,9 @@ local function note_grant(lock, queue, seen, process, me, now)
   return (before == '-' and till or ends) - now
 end
 
-local function drop(queue, seen, attempt)
-  redis.call('ZREM', queue, attempt)
-  redis.call('HDEL', seen, attempt)
-end
-
--- yield refuses `me`, as the head is of another kind, and calls its process, which must send a request
--- within GRANT.
+-- yield refuses `me`, as the head is of another kind, and calls its process, which must send a request within GRANT.
 local function yield(lock, queue, seen, head, process, me, now)
-  notify(lock, head, 'l', '')
+  notify(lock, process, head, 'l', '')
   local notes = notes_of(seen)
   if not string.find(notes, process .. ' ', 1, true) then
     noted = notes .. note(process, '-', now + GRANT)
@@ -129,18 +114,9 @@ local function yield(lock, queue, seen, head, process, me, now)
   drop(queue, seen, me or '')
 end
 
--- notify_head tells the first waiter, if there is one, that it is the head, and in how many ms the lock
--- expires: left, by default its TTL. This is for speed only: each waiter looks once per TTL anyway.
-local function notify_head(lock, head, left)
-  if head then
-    notify(lock, head, 'h', string.format('%.0f ', left or redis.call('PTTL', lock)))
-  end
-end
-
--- notify_other tells a waiter of another process when a grant ends, as the process of the
--- grant and that of the new head may be frozen. It considers the last waiter and the first
--- 32, so that the cost of a handover does not grow with the queue. This is for speed only:
--- the process that made the grant checks it, too, unless it has ended since.
+-- notify_other tells a waiter of another process when a grant ends, as the process of the grant and that of the new
+-- head may be frozen. It considers the last waiter and the first 32, so that the cost of a handover does not grow
+-- with the queue. This is for speed only: the process that made the grant checks it, too, unless it has ended since.
 local function notify_other(lock, queue, seen, granted, head, left, now)
   -- A plain search from where the process begins takes less time than process_of.
   local this, that = granted .. '.', (head or '') .. '.'
@@ -149,12 +125,12 @@ local function notify_other(lock, queue, seen, granted, head, left, now)
       local other = string.find(attempt, this, 5, true) ~= 5 and string.find(attempt, that, 5, true) ~= 5
       local of = other and process_of(attempt)
       if of and alive(seen, attempt, of, now) then
-        notify(lock, attempt, 'h', string.format('%.0f ', left))
+        notify(lock, of, attempt, 'h', left .. ' ')
         return true
       end
     end
   end
-  return try(-1, -1) or try(1, 31)
+  return try('-1', '-1') or try('1', '31')
 end
 
 -- notify_all tells a waiter of each process when the grants end that are not confirmed. A
@@ -171,7 +147,7 @@ local function notify_all(lock, queue, seen, now)
 end
 
 -- enqueue adds `me` to the queue, or keeps its place, and extends the time for which it counts as alive. It
--- returns the score. With mode 'look' and 'try' nothing is added, and the result is nil if `me` is not in the
+-- returns the score as a text. With mode 'look' and 'try' nothing is added, and the result is nil if `me` is not in the
 -- queue. first: the head; false or nil: there is no queue. remaining: see mutex_acquire.
 local function enqueue(queue, seen, me, ttl, mode, now, first, remaining)
   clear_note(seen, me)
@@ -180,16 +156,18 @@ local function enqueue(queue, seen, me, ttl, mode, now, first, remaining)
     at = tonumber(mode)
     if not at then
       -- Behind the last one, even if the clock was set back.
-      local last = first and redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2]
+      local last = first and redis.call('ZRANGE', queue, '-1', '-1', 'WITHSCORES')[2]
       at = last and math.max(now, tonumber(last) + 1) or now
     end
-    new = redis.call('ZADD', queue, 'NX', string.format('%.0f', at), me) == 1
+    at = string.format('%.0f', at)
+    new = redis.call('ZADD', queue, 'NX', at, me) == 1
   end
   if not new then
-    at = first and redis.call('ZSCORE', queue, me)
-  end
-  if not at then
-    return nil
+    local score = first and redis.call('ZSCORE', queue, me)
+    if not score then
+      return nil
+    end
+    at = string.format('%.0f', tonumber(score))
   end
   local lapse = lapse_of(ttl)
   redis.call('HSET', seen, me, string.format('%.0f', now + (remaining and math.min(lapse, remaining) or lapse)))
@@ -207,25 +185,23 @@ end
 -- near reports whether an attempt looks again when the lock expires. These are the first
 -- three in the queue, and the first one of each process among the first 32, as the process
 -- of the holder and others may be dead or frozen, with all their waiters.
-local function near(queue, me, at)
-  -- A look at one attempt and a plain search take less time than a list and process_of.
-  local behind = redis.call('ZRANGE', queue, 31, 31, 'WITHSCORES')[2]
-  if behind and tonumber(behind) < tonumber(at) then
-    return false
+local function near(queue, me)
+  local rank = redis.call('ZRANK', queue, me)
+  if rank < 3 or rank > 31 then
+    return rank < 3
   end
-  local mine, first = process_of(me) .. '.', true
-  for rank, attempt in ipairs(redis.call('ZRANGE', queue, 0, 31)) do
-    if attempt == me then
-      return first or rank <= 3
+  local mine = process_of(me) .. '.'
+  for _, attempt in ipairs(redis.call('ZRANGE', queue, '0', rank - 1)) do
+    if string.find(attempt, mine, 5, true) == 5 then -- which takes less time than process_of
+      return false
     end
-    first = first and string.find(attempt, mine, 5, true) ~= 5
   end
-  return false
+  return true
 end
 
 -- placed returns the reply to a waiter: {2, left, place, holder} if it is near or has just served another one,
 -- otherwise {3, left, place, holder}. left: ms, by default the TTL of the lock. holder: '' if the lock is free.
 local function placed(lock, queue, me, at, holder, left, served)
-  local code = (served or near(queue, me, at)) and 2 or 3
-  return {code, left or redis.call('PTTL', lock), string.format('%.0f', tonumber(at)), holder or ''}
+  local code = (served or near(queue, me)) and 2 or 3
+  return {code, left or redis.call('PTTL', lock), at, holder or ''}
 end
