@@ -43,6 +43,18 @@ func distinct(x *bench) {
 	}
 }
 
+// serverTime: what a cycle takes of the server. The libraries alternate, each with a server of its own.
+func serverTime(x *bench) {
+	took := x.table("Server CPU of a cycle, µs", "library; goroutines:")
+	times := x.table("× rueidislock", "library; goroutines:")
+	for _, goroutines := range []int{1, 16, 64, 256} {
+		x.cycles(goroutines, []library{rueidisLock, redisLock, noonlock}, func(name string, c, first cycles) {
+			took.add(name, strconv.Itoa(goroutines), 1e6*c.server)
+			times.add(name, strconv.Itoa(goroutines), c.server/first.server)
+		})
+	}
+}
+
 // places: one goroutine locks and unlocks, where the lock is on more than one server or has more than one holder.
 func places(x *bench) {
 	t := x.table("", "lock")

@@ -39,6 +39,8 @@ func BenchmarkRows(b *testing.B) {
 	}{
 		{"uncontended", uncontended},
 		{"distinct", distinct},
+		{"server", serverTime},
+		{"instructions", instructions},
 		{"places", places},
 		{"handover", handOvers},
 		{"takeover", takeover},
