@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/alicebob/miniredis/v2/server"
@@ -253,6 +254,7 @@ func inEveryState(t *testing.T, prepare func(c *council), states map[string]coun
 				inCouncil(t, func(c *council) {
 					prepare(c)
 					c.at("first")
+					synctest.Wait() // the first look is over
 					row.change(c)
 					time.Sleep(1100 * time.Millisecond)
 					if at := c.at("second"); !strings.Contains(at, row.running) {

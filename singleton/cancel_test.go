@@ -147,7 +147,7 @@ func TestFault26_OperatorsLoseTheReply(t *testing.T) {
 				t.Errorf("the first answer: %v", err)
 			}
 			testenv.Must(t, job.Resume(t.Context()))
-			lost := net.Inject(t, lockcoretest.Fault{Kind: lockcoretest.SwallowReply, Match: lockcoretest.Command("evalsha"), Count: 1})
+			lost := net.Inject(t, lockcoretest.Fault{Kind: lockcoretest.SwallowReply, Match: testenv.IsScript, Count: 1})
 			answered := make(chan struct{})
 			var left []singleton.RunID
 			go func() {

@@ -106,7 +106,7 @@ func TestOnceEndsDuringARequest(t *testing.T) {
 			})
 		})
 		f.Pass(time.Second)
-		net.Inject(t, lockcoretest.Fault{Kind: lockcoretest.DelayReply, Delay: 500 * time.Millisecond, Match: lockcoretest.Command("EVALSHA")})
+		net.Inject(t, lockcoretest.Fault{Kind: lockcoretest.DelayReply, Delay: 500 * time.Millisecond, Match: testenv.IsScript})
 		time.Sleep(29100 * time.Millisecond) // a look is under way
 		cancel()
 		testenv.MustIs(t, run.result(), context.Canceled)

@@ -133,7 +133,7 @@ func TestOnceWaitersDoNotPoll(t *testing.T) {
 		receive(f, started, "the run")
 		faults := lockcoretest.NewFaults()
 		// A fault that changes nothing counts the requests.
-		looks := faults.Inject(t, lockcoretest.Fault{Kind: lockcoretest.TrickleReply, Match: lockcoretest.Command("EVALSHA")})
+		looks := faults.Inject(t, lockcoretest.Fault{Kind: lockcoretest.TrickleReply, Match: testenv.IsScript})
 		var all []*replicaRun
 		for i := range waiters {
 			c := f.ClientWith(f.Bubble.OptionsVia(faults), lockcore.Config{Identity: strconv.Itoa(i)})

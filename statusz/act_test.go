@@ -207,7 +207,7 @@ func TestActionsWithoutAnswer(t *testing.T) {
 		client, network := e.Linked("page")
 		page := newPage(e, client, statusz.Config{AllowActions: true})
 		does(e, page, http.StatusOK, "ok", action{Action: "pause", Name: "draw"})
-		network.Inject(e, lockcoretest.Fault{Kind: lockcoretest.SwallowReply, Match: func(cmd []string) bool { return cmd[0] == "EVALSHA" }})
+		network.Inject(e, lockcoretest.Fault{Kind: lockcoretest.SwallowReply, Match: testenv.IsScript})
 		does(e, page, http.StatusGatewayTimeout, "lockcore: ", action{Action: "resume", Name: "draw"})
 		network.Heal()
 		network.Partition()

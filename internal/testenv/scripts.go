@@ -215,6 +215,12 @@ func (e *Timed) Wants(what, got, want string) {
 	}
 }
 
+// IsScript reports whether a request runs a script of the library. The first call of one is an EVAL, like a request of
+// wire.Command, which Command matches.
+func IsScript(cmd []string) bool {
+	return strings.EqualFold(cmd[0], "evalsha") || strings.EqualFold(cmd[0], "eval") && !strings.Contains(cmd[1], "unpack(ARGV)")
+}
+
 // Command matches requests of wire.Command.
 func Command(name string) func(cmd []string) bool {
 	return func(cmd []string) bool {

@@ -149,7 +149,9 @@ func (s *Sentinels) Primary(ctx context.Context) (views []View, addrs []string, 
 	case newest.Epoch < s.epoch && !most(newest):
 		return views, nil, fmt.Errorf("lockcore: the Sentinels that answer know only epoch %d, with the primary %s; epoch %d was seen before", newest.Epoch, newest.Primary, s.epoch)
 	}
-	s.epoch = newest.Epoch
+	if newest.Epoch >= 0 {
+		s.epoch = newest.Epoch
+	}
 	if major.Primary != "" && major.Primary != newest.Primary {
 		return views, []string{newest.Primary, major.Primary}, nil
 	}

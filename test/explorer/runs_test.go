@@ -187,8 +187,13 @@ func (p *runPath) mutate(t *testing.T) {
 		swap[sum] = mutant.sum()
 	}
 	p.server.Server().Server().SetPreHook(func(_ *server.Peer, cmd string, args ...string) bool {
-		if cmd == "EVALSHA" {
+		switch cmd {
+		case "EVALSHA":
 			args[0] = cmp.Or(swap[args[0]], args[0])
+		case "EVAL":
+			if mutant, ok := p.mutants[sumOf(args[0])]; ok {
+				args[0] = wire.Naming(mutant.source)
+			}
 		}
 		return false
 	})
@@ -197,9 +202,8 @@ func (p *runPath) mutate(t *testing.T) {
 // inject injects the events of a replica, and notes its requests.
 func (p *runPath) inject(t *testing.T, net *lockcoretest.Faults, replica int, stop func()) {
 	t.Helper()
-	isScript := func(cmd []string) bool { return cmd[0] == "EVALSHA" }
 	_, err := net.Add(lockcoretest.Fault{Kind: lockcoretest.DropRequest, Match: func(cmd []string) bool {
-		if !isScript(cmd) {
+		if !testenv.IsScript(cmd) {
 			return false
 		}
 		p.mu.Lock()
@@ -236,7 +240,7 @@ func (p *runPath) inject(t *testing.T, net *lockcoretest.Faults, replica int, st
 	must(t, err)
 	for _, e := range p.events {
 		if e.replica == replica && !slices.Contains([]string{partition, pause, shutdown}, e.what.kind) {
-			_, err := net.Add(lockcoretest.Fault{Kind: e.what.kind, Match: isScript, Skip: e.request, Count: 1, Delay: e.what.delay})
+			_, err := net.Add(lockcoretest.Fault{Kind: e.what.kind, Match: testenv.IsScript, Skip: e.request, Count: 1, Delay: e.what.delay})
 			must(t, err)
 		}
 	}

@@ -129,4 +129,7 @@ func (l *library) without(tb testing.TB, file, old, by string) []edit {
 }
 
 // sum returns the SHA1 of a script as it is sent.
-func (s script) sum() string { return fmt.Sprintf("%x", sha1.Sum([]byte(wire.Naming(s.source)))) }
+func (s script) sum() string { return sumOf(wire.Naming(s.source)) }
+
+// sumOf returns the name of a script on the server.
+func sumOf(sent string) string { return fmt.Sprintf("%x", sha1.Sum([]byte(sent))) }

@@ -24,8 +24,11 @@ func TestScriptsAreThoseThatLockcoreSends(t *testing.T) {
 		r.Server().Server().SetPreHook(func(_ *server.Peer, cmd string, args ...string) bool {
 			mu.Lock()
 			defer mu.Unlock()
-			if cmd == "EVALSHA" {
+			switch cmd {
+			case "EVALSHA":
 				sent = append(sent, args[0])
+			case "EVAL":
+				sent = append(sent, sumOf(args[0]))
 			}
 			return false
 		})

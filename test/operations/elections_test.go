@@ -37,7 +37,7 @@ func elections(w *world) {
 	b.freeze()
 	c.freeze()
 	a.end(syscall.SIGTERM)
-	w.shows("no replica leads", "`noonctl describe election NAME` shows the last leader and the candidates", board, `^State: +no leader$`, `^Last leader: +a$`, `^Candidates.*\n.*\n  b `)
+	w.shows("no replica leads", "`noonctl describe election NAME` shows the last leader, the replica that the lock is granted to, and the candidates", board, `^State: +no leader$`, `^Last leader: +a$`, `^Candidates.*\n.*\n  b `)
 	noLeader := w.take(w, "NoonctlNoLeader", "`noonctl doctor`, then `noonctl describe election NAME`")[1]
 	w.prints(fill(noLeader, board...), 0, `^State: +no leader$`)
 	b.signal(syscall.SIGCONT)

@@ -529,7 +529,7 @@ func (r *replica) does(verb string, args, want []string) (facts []string, err er
 
 func (r *replica) injures(fault lockcoretest.Fault, args []string) {
 	r.Helper()
-	fault.Match = lockcoretest.Command("EVALSHA")
+	fault.Match = testenv.IsScript
 	if args[0] != "all" {
 		fault.Match = r.script(args[0])
 	}

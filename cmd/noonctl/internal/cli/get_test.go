@@ -481,13 +481,12 @@ func statuszOf(t *testing.T, url string) *statusz.Page {
 	return page
 }
 
-// A missing right and a wrong password are named.
 // A missing right and a wrong password are named, and what noonctl asked for in place of the script's hash.
 func TestMissingRights(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	e.hold("orders")
-	for name, rules := range map[string][]string{"noscan": {"~*", "+@all", "-scan"}, "noscripts": {"~*", "+@all", "-evalsha"}, "nokeys": {"~other*", "+@all"}, "notype": {"~*", "+@all", "-type"}} {
+	for name, rules := range map[string][]string{"noscan": {"~*", "+@all", "-scan"}, "noscripts": {"~*", "+@all", "-eval"}, "nokeys": {"~other*", "+@all"}, "notype": {"~*", "+@all", "-type"}} {
 		e.As(name, rules...)
 	}
 	as := func(user, password string) string { return "redis://" + user + ":" + password + "@" + e.Real.Addr() }
@@ -496,7 +495,7 @@ func TestMissingRights(t *testing.T) {
 		args      []string
 	}{
 		{as("noscan", "secret"), "scan", []string{"get", "locks"}},
-		{as("noscripts", "secret"), "evalsha", []string{"get", "locks", "orders"}},
+		{as("noscripts", "secret"), "eval", []string{"get", "locks", "orders"}},
 		{as("nokeys", "secret"), "NOPERM", []string{"release", "orders", "--yes"}},
 		{as("notype", "secret"), `inspect "orders": NOPERM `, []string{"describe", "lock", "orders"}},
 		{as("noscan", "sesame"), "WRONGPASS", []string{"get", "jobs"}},
