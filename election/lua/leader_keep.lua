@@ -38,7 +38,9 @@ if (tonumber(found[1] or 1) or 2) > 1 then
   last = math.huge
 end
 if last < tonumber(token) then
-  wrote = record(leader, channel, me, holder, token, age, ttl, metadata) and 2 or 3
+  if record(leader, channel, me, holder, token, age, ttl, metadata) then
+    wrote = 2
+  end
 elseif last == tonumber(token) then
   renewed(leader)
   wrote = 1

@@ -91,14 +91,14 @@ var markFields = strings.Fields("v last ok paused born id spec control outcome d
 
 // mark returns that of part_mark.
 func (b *jobBench) mark() string {
-	var text strings.Builder
+	var parts []string
 	for _, value := range b.Raw.HMGet(b.Context(), b.part("job"), markFields...).Val() {
 		found, _ := value.(string)
-		text.WriteString(found + "\n")
+		parts = append(parts, found)
 	}
-	fmt.Fprintln(&text, b.Raw.HLen(b.Context(), b.part("job")).Val())
-	text.WriteString(strings.Join(b.Raw.LRange(b.Context(), b.part("runs"), 0, 0).Val(), ""))
-	return fmt.Sprintf("%x", sha1.Sum([]byte(text.String()))) //nolint:gosec // as the script
+	parts = append(parts, strconv.FormatInt(b.Raw.HLen(b.Context(), b.part("job")).Val(), 10))
+	parts = append(parts, b.Raw.LRange(b.Context(), b.part("runs"), 0, 0).Val()...)
+	return fmt.Sprintf("%x", sha1.Sum([]byte(strings.Join(parts, "\n")))) //nolint:gosec // as the script
 }
 
 func (b *jobBench) keys(parts ...string) []string {

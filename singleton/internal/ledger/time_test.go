@@ -60,6 +60,20 @@ func (j *timedJob) opens(me, def string, age time.Duration) string {
 	return fmt.Sprintf("%s acts, mine %s, changed %s, others %s, wait %s", f[17], f[9], f[10], f[13], f[14])
 }
 
+// The more replicas there are, the less often does each look, and the longer does it count as alive.
+func TestHowLongReplicasCount(t *testing.T) {
+	jobToTheMillisecond(t, func(j *timedJob) {
+		for replicas, till := range map[int]time.Duration{1: 90 * time.Second, 3: 90 * time.Second, 4: 2 * time.Minute, 11: 330 * time.Second, 12: 6 * time.Minute, 13: 6 * time.Minute} {
+			j.stands("spec", "s", "def", "d1")
+			for i := range replicas - 1 {
+				j.lives(strconv.Itoa(i), "d1", -time.Hour, -time.Hour, 0)
+			}
+			j.Wants(fmt.Sprint(replicas, " replicas"), j.opens("b", "d1", 0), fmt.Sprintf("d1 acts, mine 1, changed , others 0, wait %d", till.Milliseconds()/3))
+			j.Wants(fmt.Sprint(replicas, " replicas: the record"), j.field("live:b"), strings.Join([]string{j.MS(till), j.MS(0), j.MS(0), j.MS(0), "d1 b"}, " "))
+		}
+	})
+}
+
 // A look finds each change of what job_open has told, and keeps its replica alive for as long as before. The clock is not
 // behind its last request.
 func TestLookToTheMillisecond(t *testing.T) {
@@ -171,6 +185,7 @@ func TestWhichDefinitionActs(t *testing.T) {
 			{"it is new for a millisecond more", "d1", anHour, ms - 5*sec, 5 * sec, fmt.Sprintf(d1, 1, 1)},
 			{"it is proven", "d1", anHour, -5 * sec, 5 * sec, fmt.Sprintf(d2, 1, 5000)},
 			{"it is proven, and older", "d1", []life{{"d1", -60 * sec, -60 * sec, 0}}, old, 60*sec + ms, fmt.Sprintf(d1, 1, 5000)},
+			{"it was new until now, and is older", "d1", []life{{"d1", -60 * sec, -60 * sec, 0}}, -5 * sec, 60*sec + ms, fmt.Sprintf(d1, 1, 5000)},
 			{"they are as old", "d1", []life{{"d1", -60 * sec, -60 * sec, 0}}, -60 * sec, 60 * sec, fmt.Sprintf(d2, 1, 5000)},
 			{"they are as old, and the name of the other one is greater", "d3", []life{{"d3", -60 * sec, -60 * sec, 0}}, -60 * sec, 60 * sec, "d3 acts, mine , changed , others 1, wait 5000"},
 			{"the other one has restarted", "d1", []life{{"d1", -sec, -sec, 0}, {"d1", old, old, 0}}, -10 * sec, 10 * sec, fmt.Sprintf(d2, 2, 5000)},

@@ -126,7 +126,7 @@ local former, accounted = unpack(redis.call('HMGET', job, 'spec', 'last'))
 local is_new = former and former ~= spec
 if def ~= acts then
   local left = mine.first + PROBATION - now
-  g.mine, g.wait = '', left > 0 and math.min(left, g.wait) or g.wait
+  g.mine, g.wait = '', left > 0 and left or g.wait
 elseif is_new and ARGV[12] ~= accounted .. ' ' .. former then
   g.mine, g.wait = '', 1
 else

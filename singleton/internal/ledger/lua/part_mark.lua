@@ -7,6 +7,6 @@ local function mark(job, runs)
     f[i] = f[i] or ''
   end
   f[13] = redis.call('HLEN', job)
-  f[14] = redis.pcall('LRANGE', runs, 0, 0)[1] or '' -- an ACL that forbids it stops nothing
+  f[14] = redis.pcall('LRANGE', runs, 0, 0)[1] -- an ACL that forbids it stops nothing
   return redis.sha1hex(table.concat(f, '\n'))
 end
