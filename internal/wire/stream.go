@@ -28,31 +28,35 @@ func (s *stream) Send(ctx context.Context, requests []Request) []Answer {
 	for i := range which {
 		which[i] = i
 	}
-	lacking := s.send(ctx, requests, answers, which, time.Until(until), false)
-	if len(lacking) > 0 && ctx.Err() == nil {
-		s.send(ctx, requests, answers, lacking, time.Until(until), true)
+	refused := s.send(ctx, requests, answers, which, time.Until(until), nil)
+	if len(refused) > 0 && ctx.Err() == nil {
+		lacks := map[*Script]bool{}
+		for _, i := range refused {
+			lacks[requests[i].script] = true
+		}
+		s.send(ctx, requests, answers, refused, time.Until(until), lacks)
 	}
 	s.server.renewed(ctx, requests, answers)
 	return answers
 }
 
-// send sends some of the requests. It returns those whose scripts the server lacks. If again is true, it does, and the
-// first one of each script brings it.
+// send sends some of the requests, of which the first one of each script in lacks brings its source. It returns those
+// that were refused because the server lacks their scripts.
 func (s *stream) send(
-	ctx context.Context, requests []Request, answers []Answer, which []int, timeout time.Duration, again bool,
-) (lacking []int) {
+	ctx context.Context, requests []Request, answers []Answer, which []int, timeout time.Duration, lacks map[*Script]bool,
+) (refused []int) {
 	commands, brings := make([]conn.Command, len(which)), make([]bool, len(which))
-	brought := map[*Script]bool{}
 	for n, i := range which {
 		script := requests[i].script
-		commands[n], brings[n] = s.server.command(requests[i], again && !brought[script])
-		brought[script] = brought[script] || brings[n]
+		if commands[n], brings[n] = s.server.command(requests[i], lacks[script]); brings[n] {
+			delete(lacks, script)
+		}
 	}
 	for n, a := range s.line.All(ctx, commands, timeout) {
 		answers[which[n]] = a
 		if s.server.lacks(requests[which[n]], brings[n], a.Err) {
-			lacking = append(lacking, which[n])
+			refused = append(refused, which[n])
 		}
 	}
-	return lacking
+	return refused
 }
