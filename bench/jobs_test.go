@@ -29,30 +29,13 @@ func manyJobs(x *bench) {
 			ctx, cancel := context.WithCancel(x.ctx())
 			var mu sync.Mutex
 			var delays []float64
-			var wg sync.WaitGroup
-			for range c.replicas {
-				rdb := newRedis(s.addr, options{})
-				client, err := lockcore.New(rdb, lockcore.Config{})
-				x.check(err)
-				r, err := singleton.NewRunner(client, singleton.Config{})
-				x.check(err)
-				for j := range c.jobs {
-					x.check(r.Add("job"+strconv.Itoa(j), "@every "+c.interval.String(), func(_ context.Context, run singleton.Run) error {
-						delay := time.Since(run.Tick).Seconds() * 1e3
-						mu.Lock()
-						defer mu.Unlock()
-						delays = append(delays, delay)
-						return nil
-					}, singleton.JobConfig{}))
-				}
-				wg.Go(func() {
-					if err := r.Run(ctx); err != nil {
-						x.b.Error(err)
-					}
-					_ = client.Close(context.Background())
-					_ = rdb.Close()
-				})
-			}
+			wait := x.replicas(ctx, s, c.replicas, c.jobs, "@every "+c.interval.String(), func(_ context.Context, run singleton.Run) error {
+				delay := time.Since(run.Tick).Seconds() * 1e3
+				mu.Lock()
+				defer mu.Unlock()
+				delays = append(delays, delay)
+				return nil
+			})
 			sleep(ctx, 2*c.interval+time.Second) // every script is loaded, every job has run
 			// A window begins and ends in the middle between two ticks.
 			sleep(ctx, time.Until(time.Now().Truncate(c.interval).Add(c.interval*3/2)))
@@ -69,7 +52,7 @@ func manyJobs(x *bench) {
 			sleep(ctx, c.interval)
 			sent, _ := stop()
 			cancel()
-			wg.Wait()
+			wait()
 			t.add(c.line, "runs of a tick", float64(len(measured))/float64(c.ticks*c.jobs))
 			t.add(c.line, "delay, ms", median(measured))
 			t.add(c.line, "delay of p99, ms", quantile(measured, .99))
@@ -77,6 +60,31 @@ func manyJobs(x *bench) {
 			t.add(c.line, "CPU of a replica, %", 100*used/window.Seconds()/float64(c.replicas))
 		}
 	}
+}
+
+// replicas begins Runners that have the same jobs, until ctx ends. wait returns when they have stopped.
+func (x *bench) replicas(
+	ctx context.Context, s *server, replicas, jobs int, schedule string, work func(context.Context, singleton.Run) error,
+) (wait func()) {
+	var all sync.WaitGroup
+	for range replicas {
+		rdb := newRedis(s.addr, options{})
+		client, err := lockcore.New(rdb, lockcore.Config{})
+		x.check(err)
+		r, err := singleton.NewRunner(client, singleton.Config{})
+		x.check(err)
+		for j := range jobs {
+			x.check(r.Add("job"+strconv.Itoa(j), schedule, work, singleton.JobConfig{}))
+		}
+		all.Go(func() {
+			if err := r.Run(ctx); err != nil {
+				x.b.Error(err)
+			}
+			_ = client.Close(context.Background())
+			_ = rdb.Close()
+		})
+	}
+	return all.Wait
 }
 
 // atNoon: 3,000 jobs are due at one instant on one replica. A run takes 20 ms.
@@ -151,25 +159,8 @@ func idleJobs(x *bench) {
 	} {
 		s := x.serve(noonlock)
 		ctx, cancel := context.WithCancel(x.ctx())
-		var wg sync.WaitGroup
-		for range c.replicas {
-			rdb := newRedis(s.addr, options{})
-			client, err := lockcore.New(rdb, lockcore.Config{})
-			x.check(err)
-			r, err := singleton.NewRunner(client, singleton.Config{})
-			x.check(err)
-			for j := range c.jobs {
-				work := func(context.Context, singleton.Run) error { return nil }
-				x.check(r.Add("job"+strconv.Itoa(j), "0 0 29 2 *", work, singleton.JobConfig{}))
-			}
-			wg.Go(func() {
-				if err := r.Run(ctx); err != nil {
-					x.b.Error(err)
-				}
-				_ = client.Close(context.Background())
-				_ = rdb.Close()
-			})
-		}
+		work := func(context.Context, singleton.Run) error { return nil }
+		wait := x.replicas(ctx, s, c.replicas, c.jobs, "0 0 29 2 *", work)
 		sleep(ctx, begin)
 		calls, took := s.scripts()
 		used := s.processor()
@@ -177,7 +168,7 @@ func idleJobs(x *bench) {
 		more, after := s.scripts()
 		used = s.processor() - used
 		cancel()
-		wg.Wait()
+		wait()
 		t.add(c.line, "looks a second", (more-calls)/window.Seconds())
 		t.add(c.line, "server µs a look", (after-took)/(more-calls))
 		t.add(c.line, "server CPU, %", 100*used/window.Seconds())
