@@ -231,11 +231,7 @@ func TestFault26_ReleaseReplyLost(t *testing.T) {
 // majority, it is shown as one that has the lock.
 func TestQuorumShowsNoMinority(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(one *env) {
-		e := &quorumEnv{env: one}
-		for range 3 {
-			e.servers = append(e.servers, lockcoretest.NewRedis(e.T))
-		}
+	onQuorum(t, 3, func(e *quorumEnv) {
 		a := e.replica(e.client("a"), quick())
 		token := a.run().leads(1)
 		board := testenv.Call(election.NewElection(e.client("reader"), electionName)).Must(e)

@@ -21,6 +21,18 @@ type quorumEnv struct {
 	servers []*lockcoretest.Redis
 }
 
+// onQuorum runs a test with so many servers.
+func onQuorum(t *testing.T, servers int, test func(e *quorumEnv)) {
+	t.Helper()
+	inBubble(t, func(one *env) {
+		e := &quorumEnv{env: one}
+		for range servers {
+			e.servers = append(e.servers, lockcoretest.NewRedis(e.T))
+		}
+		test(e)
+	})
+}
+
 func (e *quorumEnv) client(identity string) *lockcore.Client {
 	e.Helper()
 	return e.clientOf(identity, e.servers...)
@@ -78,11 +90,7 @@ func (e *quorumEnv) reads() (stop func()) {
 // and hand-overs. What needs a queue is refused.
 func TestFault90_ElectionOnAQuorum(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(one *env) {
-		e := &quorumEnv{env: one}
-		for range 5 {
-			e.servers = append(e.servers, lockcoretest.NewRedis(e.T))
-		}
+	onQuorum(t, 5, func(e *quorumEnv) {
 		defer e.reads()()
 		cfg := election.Config{
 			LeaseDuration: quorumTTL, RenewDeadline: 8 * time.Second, RetryPeriod: 500 * time.Millisecond, Metadata: map[string]string{"addr": "10.0.0.7:80"},
@@ -155,11 +163,7 @@ func TestFault90_ElectionOnAQuorum(t *testing.T) {
 // A reader has another server in its list, or the servers are new. It reads with a majority, and writes nothing.
 func TestFault136_ReadersOfAQuorum(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(one *env) {
-		e := &quorumEnv{env: one}
-		for range 4 {
-			e.servers = append(e.servers, lockcoretest.NewRedis(e.T))
-		}
+	onQuorum(t, 4, func(e *quorumEnv) {
 		of, other := e.servers[:3], []*lockcoretest.Redis{e.servers[0], e.servers[1], e.servers[3]}
 		read := func(servers []*lockcoretest.Redis) (election.LeaderRecord, error) {
 			e.Helper()
@@ -196,11 +200,7 @@ func TestFault136_ReadersOfAQuorum(t *testing.T) {
 // The first record that a Client reads needs a majority only. Another server hangs.
 func TestFirstRecordBesideAServerThatHangs(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(one *env) {
-		e := &quorumEnv{env: one}
-		for range 3 {
-			e.servers = append(e.servers, lockcoretest.NewRedis(e.T))
-		}
+	onQuorum(t, 3, func(e *quorumEnv) {
 		e.replica(e.client("leader"), quick()).run().leads(1)
 		e.Until("the servers have the record", func() bool { return e.holder(0) == "leader" && e.holder(1) == "leader" })
 		e.servers[2].Hang()
