@@ -25,7 +25,7 @@ type Claim struct {
 	run    *runLease
 	RunID
 	Attempt int       // 1, or more if the run was taken over
-	Now     time.Time // that of the server, when it granted the claim
+	Now     time.Time // by the server's clock, when it granted the claim
 	// Dead is the holder that has died in the attempt before this one; empty: none has, or that is not known.
 	Dead string
 	// LastSuccess is the newest tick that succeeded; zero: none.

@@ -253,8 +253,8 @@ func (l *Ledger) state(ctx context.Context, r wire.Request) (st State, err error
 		Outcome: text(16), Acting: text(17), TTL: time.Duration(d.Int(text(19))) * time.Millisecond,
 	}
 	// The ledger is ahead of a clock that was set back. No message says when that is set right.
-	if ahead := st.Last.After(st.Now); (ahead || st.Others > 0) && (st.Again == 0 || st.Again > lookSoon) {
-		st.Again = lookSoon
+	if st.Last.After(st.Now) || st.Others > 0 {
+		st.Again = min(st.Again, lookSoon)
 	}
 	st.Settling = settling(st.id, st.Begun, st.Now)
 	err = st.controlled(text(15))

@@ -110,8 +110,9 @@ end
 mine.first = before and before.first or now
 live[me] = mine
 local same, others = count(live, def)
-mine.till = now + lapse(same, others)
-local g = {mine = '1', wait = lapse(same, others) / 3}
+local lasts = lapse(same, others)
+mine.till = now + lasts
+local g = {mine = '1', wait = lasts / 3}
 put(job, me, mine)
 if others > 0 then
   if not before or before.def ~= def then
