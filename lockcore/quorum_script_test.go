@@ -151,23 +151,27 @@ func TestQuorumGrantsToTheMillisecond(t *testing.T) {
 	})
 }
 
-// A user without the right to publish releases all the same, and ends its record.
+// A user without the right to publish releases all the same, and ends its record. One who may not write the record
+// releases, too.
 func TestQuorumLeaveUnderACL(t *testing.T) {
 	t.Parallel()
 	e := testenv.OnServer(t)
 	const record = "noonlock:{orders}:leader"
 	keys := []string{quorumLockKey, quorumTombKey, record}
-	must(t, e.Raw.Set(e.Context(), quorumLockKey, "me", time.Minute).Err())
-	must(t, e.Raw.HSet(e.Context(), record, "by", fmt.Sprintf("%x", sha1.Sum([]byte("me"))), "v", 1).Err()) //nolint:gosec // as in the script
 	leave := testenv.Scripts{Files: lockcore.ScriptFiles()}.Source(t, "quorum_leave")
-	got, err := e.Narrowed("mute", keys, "-publish").Eval(e.Context(), leave, keys, "me", "1000", "woken", "news").Result()
-	if err != nil || got != int64(1) {
-		t.Errorf("%v, %v", got, err)
+	for rule, ends := range map[string]bool{"-publish": true, "-hset": false} {
+		must(t, e.Raw.FlushDB(e.Context()).Err())
+		must(t, e.Raw.Set(e.Context(), quorumLockKey, "me", time.Minute).Err())
+		must(t, e.Raw.HSet(e.Context(), record, "by", fmt.Sprintf("%x", sha1.Sum([]byte("me"))), "v", 1).Err()) //nolint:gosec // as in the script
+		got, err := e.Narrowed("user"+rule, keys, rule).Eval(e.Context(), leave, keys, "me", "1000", "woken", "news").Result()
+		if err != nil || got != int64(1) {
+			t.Errorf("with %s: %v, %v", rule, got, err)
+		}
+		if !e.Exists(quorumTombKey) || e.Exists(quorumLockKey) {
+			t.Errorf("with %s, the lock is not released, or there is no tombstone", rule)
+		}
+		equal(t, "the end is in the record, with "+rule, e.Raw.HExists(e.Context(), record, "released").Val(), ends)
 	}
-	if !e.Exists(quorumTombKey) || e.Exists(quorumLockKey) {
-		t.Error("the lock is not released, or there is no tombstone")
-	}
-	equal(t, "the end is in the record", e.Raw.HExists(e.Context(), record, "released").Val(), true)
 }
 
 func TestQuorumLeaveToTheMillisecond(t *testing.T) {
