@@ -81,15 +81,19 @@ func (e *env) subscribes(c *lockcore.Client, name string) {
 	e.unlock(waiter.granted())
 }
 
-// The primary was just killed, and no replica is promoted. A Lock of a Client that was in use waits until its
-// context ends. Nothing was sent, so its error is not "unknown". The next Lock waits until a replica is promoted.
+// The primary was killed, and no replica is promoted. A call tells the Client that the connection has ended. After it, a
+// Lock waits until its context ends. Nothing was sent, so its error is not "unknown". The next Lock waits until a
+// replica is promoted.
 func TestFault72_LockWhileThePrimaryIsDead(t *testing.T) {
 	onReplicated(t, func(r *replicated) {
 		c := r.client(lockcore.Config{Identity: "waiter"})
 		m := r.mutex(c, firstName, ttl(3*time.Second))
 		r.subscribes(c, firstName)
 		r.primary.Kill()
-		patient, cancel := context.WithTimeout(r.Context(), time.Second) // a cluster needs two for a failover
+		hasty, cancel := context.WithTimeout(r.Context(), 200*time.Millisecond)
+		defer cancel()
+		call(r.mutex(c, firstName, ttl(3*time.Second)).TryLock(hasty)).MustFail(r, context.DeadlineExceeded)
+		patient, cancel := context.WithTimeout(r.Context(), 800*time.Millisecond) // a cluster needs two seconds for a failover
 		defer cancel()
 		_, err := m.Lock(patient)
 		mustIs(r, err, context.DeadlineExceeded, lockcore.ErrNotAcquired)
