@@ -35,14 +35,15 @@ type Script struct {
 // a text or a whole number. That costs the server half as much as a list. Lua writes a number with 14 digits,
 // so a longer one is in a list. It takes long to write one, so the most frequent one is here.
 func Naming(source string) string {
-	return "local request = table.remove(ARGV) local function answer() " + source + `
+	return "local request = ARGV[#ARGV] ARGV[#ARGV] = nil local function answer() " + source + `
 end
 local a = answer()
+if a == 1 then
+  return request .. ':1'
+end
 local kind = type(a)
 if kind == 'string' then
   return request .. '$' .. a
-elseif a == 1 then
-  return request .. ':1'
 elseif kind == 'number' and a > -1e14 and a < 1e14 and a % 1 == 0 then
   return request .. ':' .. a
 end
