@@ -65,7 +65,7 @@ local function granted(token, slot)
 end
 
 local keys = redis.call('EXISTS', lock, queue, tomb)
-if keys == 0 and string.sub(ARGV[4], 1, 4) ~= 'look' then
+if keys == 0 and (ARGV[4] < 'look' or ARGV[4] > 'try') then
   local token = next_token(fence, keep)
   create(lock, owner, token, mode, server_ms() + ttl, me)
   return granted(token, 0)

@@ -1,14 +1,9 @@
--- The clock of this server. These functions read it once in a call of a script.
+-- The clock of this server, which a call of a script reads once.
 
-local time
+local time -- the reply to TIME
 
--- clock returns it as TIME does.
-local function clock()
-  time = time or redis.call('TIME')
-  return time
-end
-
--- server_ms returns it in ms.
+-- server_ms returns the clock in ms.
 local function server_ms()
-  return clock()[1] * 1000 + math.floor(clock()[2] / 1000)
+  time = time or redis.call('TIME')
+  return time[1] * 1000 + math.floor(time[2] / 1000)
 end

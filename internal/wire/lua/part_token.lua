@@ -8,8 +8,12 @@
 -- ahead of the clock is kept until then after the clock has come to it. If it ended
 -- before, the next token would be taken from the clock, and be smaller.
 local function next_token(fence, keep)
-  local time = clock()
-  local token = time[1] .. string.sub('00000' .. time[2], -6)
+  time = time or redis.call('TIME')
+  local micros = time[2]
+  if #micros < 6 then
+    micros = string.sub('00000' .. micros, -6)
+  end
+  local token = time[1] .. micros
   keep = keep or 604800000
   local last = redis.call('SET', fence, token, 'PX', keep, 'GET')
   -- Texts of one length compare as numbers do, in less time.

@@ -21,4 +21,4 @@ if not till or tonumber(till) <= now or tonumber(seen) > now or mark(job, KEYS[2
   return 0
 end
 redis.call('HSET', job, 'live:' .. me, string.format('%.0f %s %.0f %s', now + till - seen, first, now, rest))
-return string.format('%.0f', clock()[1] * 1000000 + clock()[2])
+return string.format('%.0f', time[1] * 1000000 + time[2])

@@ -41,8 +41,7 @@ local ACTS = 100
 -- server_time returns the server's time in ms, the unit of all instants, and in µs, for
 -- callers that must return at an exact instant.
 local function server_time()
-  local us = clock()[1] * 1000000 + clock()[2]
-  return math.floor(us / 1000), us
+  return server_ms(), time[1] * 1000000 + time[2]
 end
 
 local function whole(number)

@@ -12,13 +12,12 @@
 local record = KEYS[1]
 local known, database, accept, keep = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
---@include clock
-
 local function rank(mark)
   return tonumber(string.match(mark, '^%S+') or '') or -math.huge
 end
 
-local now = clock()[1] * 1000000 + clock()[2]
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
 local stored = redis.call('GET', record)
 local mark = stored or ''
 if rank(known) > rank(mark) then
