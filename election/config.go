@@ -8,6 +8,7 @@ import (
 
 	"github.com/noonlock/noonlock"
 	"github.com/noonlock/noonlock/internal/lease"
+	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/lockcore"
 )
 
@@ -143,8 +144,8 @@ func (cfg Config) complete(client *lockcore.Client) (Config, error) {
 	return cfg, nil
 }
 
-func (cfg Config) lease() lockcore.LeaseConfig {
-	return lockcore.LeaseConfig{
+func (cfg Config) lease() *lock.LeaseConfig {
+	return &lock.LeaseConfig{
 		TTL: cfg.LeaseDuration, ValidFor: cfg.RenewDeadline, RenewInterval: cfg.RetryPeriod,
 	}
 }

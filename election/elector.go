@@ -1,7 +1,6 @@
 package election
 
 import (
-	"context"
 	"fmt"
 	"sync"
 	"time"
@@ -9,10 +8,8 @@ import (
 	"github.com/go-logr/logr"
 
 	"github.com/noonlock/noonlock"
-	"github.com/noonlock/noonlock/internal/holding"
 	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/internal/readiness"
-	"github.com/noonlock/noonlock/internal/retry"
 	"github.com/noonlock/noonlock/internal/stopping"
 	"github.com/noonlock/noonlock/lockcore"
 )
@@ -32,12 +29,12 @@ type LeaderElector struct {
 
 	checking, announcing chan struct{} // full during a call of Healthy or OnNewLeader, which may outlast its Run
 
-	mu         sync.Mutex
-	leadership *leadership // nil: this replica does not lead
-	health     *checkup    // of the latest Run
-	observed   LeaderRecord
-	announced  string    // the identity that OnNewLeader was called with last
-	stopped    time.Time // when OnStoppedLeading was called; zero: it has returned
+	mu          sync.Mutex
+	term        *term        // nil while this replica does not lead
+	health      *healthCheck // of the newest Run
+	observed    LeaderRecord
+	announced   string    // identity of the newest OnNewLeader call
+	stoppedCall time.Time // start of the OnStoppedLeading call that is running
 }
 
 // NewLeaderElector makes a LeaderElector for the election of a name: 1 to 191
@@ -53,7 +50,7 @@ func NewLeaderElector(client *lockcore.Client, name string, callbacks Callbacks,
 	case callbacks.OnStoppedLeading == nil:
 		return nil, &noonlock.ConfigError{Package: "election", Field: "Callbacks.OnStoppedLeading", Value: "nil", Rule: "a function"}
 	}
-	election, err := newElection(client, name, new(cfg.lease()), cfg.Metadata)
+	election, err := newElection(client, name, cfg.lease(), cfg.Metadata)
 	if err != nil {
 		return nil, err
 	}
@@ -69,52 +66,12 @@ func NewLeaderElector(client *lockcore.Client, name string, callbacks Callbacks,
 	}, nil
 }
 
-// Run campaigns until ctx ends. It then releases leadership as described at Callbacks and
-// Config, and returns nil. If leadership ends for another reason, Run campaigns again: at
-// once after Resign and TransferTo, and after a pause if OnStartedLeading has returned early, the
-// lease was lost or the term was shorter than RetryPeriod. The pause grows from RetryPeriod to
-// LeaseDuration, and is RetryPeriod again after a term longer than LeaseDuration. An outage of the
-// server, however long, does not end Run. A leader needs no goroutine but Run's.
-//
-// With Once, it returns after the first leadership: nil, or the reason why leadership was
-// lost. Any other error means that Run cannot continue: ErrRunning or lockcore.ErrClosed.
-//
-// If a callback panics or calls runtime.Goexit, Run releases leadership, and then the
-// panic or Goexit continues in Run's caller. Run may be called again after it has
-// returned.
-func (le *LeaderElector) Run(ctx context.Context) error {
-	leave, ok := le.gate.Enter(ctx, le.election.lock.Client().Flush)
-	if !ok {
-		return ErrRunning
-	}
-	defer leave() // after everything else
-
-	run, crash := context.WithCancelCause(ctx)
-	deadline, done := stopping.New(run, le.cfg.ShutdownTimeout, le.cfg.ShutdownTimeout/5)
-	defer done()
-	observer := le.observe(crash)
-	defer observer.end(deadline)
-	health := le.checkUp(run, observer)
-	defer health.end(deadline)
-	defer crash(nil)
-	c := &candidacy{le: le, health: health, pauses: retry.Growing(le.cfg.RetryPeriod, le.cfg.LeaseDuration, 1.5, 0.2)}
-	loop := holding.Loop[*leadership]{
-		Holder: c, TTL: le.cfg.LeaseDuration, Retry: retry.Growing(le.cfg.RetryPeriod, le.cfg.RetryPeriod, 1, 0),
-		Ready: &le.ready, Deadline: deadline, Log: le.log, Reports: le.election.lock.Client().Campaigns(),
-		Doubt: le.cfg.LeaseDuration, // requests of prepare may succeed although another one fails
-	}
-	if err := loop.Run(run); err != nil {
-		return le.election.failed("run", err)
-	}
-	return c.lost
-}
-
 // Ready returns nil if Run is running and this replica leads, or can campaign. If not, the
 // error is ErrNotReady and the reason: a read-only server answers a PING but grants no
 // leadership. It is also not ready while Config.Healthy fails. Ready sends no request. It is meant for a readiness probe.
 func (le *LeaderElector) Ready() error {
 	le.mu.Lock()
-	r, stopped, health := le.leadership, le.stopped, le.health
+	t, stopped, health := le.term, le.stoppedCall, le.health
 	le.mu.Unlock()
 	err := le.ready.Err()
 	if unhealthy := health.Err(); unhealthy != nil && le.gate.Entered() {
@@ -122,8 +79,8 @@ func (le *LeaderElector) Ready() error {
 	}
 	switch {
 	case err != nil:
-	case r != nil:
-		err = r.lease.Err() // and the work has not returned
+	case t != nil:
+		err = t.lease.Err() // and the work has not returned
 	case !stopped.IsZero() && time.Since(stopped) > le.cfg.LeaseDuration:
 		err = errStoppedHangs
 	}
@@ -133,11 +90,11 @@ func (le *LeaderElector) Ready() error {
 	return nil
 }
 
-// current returns the leadership, nil if this replica does not lead.
-func (le *LeaderElector) current() *leadership {
+// current returns the present term, nil if this replica does not lead.
+func (le *LeaderElector) current() *term {
 	le.mu.Lock()
 	defer le.mu.Unlock()
-	return le.leadership
+	return le.term
 }
 
 // Leader returns the identity of the leader that this replica observed last. It is
@@ -147,7 +104,7 @@ func (le *LeaderElector) current() *leadership {
 func (le *LeaderElector) Leader() string {
 	le.mu.Lock()
 	defer le.mu.Unlock()
-	if le.leadership != nil {
+	if le.term != nil {
 		return le.election.lock.Client().Identity()
 	}
 	return le.observed.Holder
@@ -160,8 +117,8 @@ func (le *LeaderElector) Leader() string {
 // The result may be out of date when the caller uses it. Guard work that two replicas must
 // not do at once with the fencing token.
 func (le *LeaderElector) IsLeader() bool {
-	r := le.current()
-	return r != nil && r.lease.Remaining() > 0
+	t := le.current()
+	return t != nil && t.lease.Remaining() > 0
 }
 
 // Check fails while a callback takes longer than it may: a restart of this process helps
@@ -177,19 +134,19 @@ func (le *LeaderElector) IsLeader() bool {
 //     this replica cannot campaign again.
 func (le *LeaderElector) Check(tolerance time.Duration) error {
 	le.mu.Lock()
-	r, stopped := le.leadership, le.stopped
+	t, stopped := le.term, le.stoppedCall
 	le.mu.Unlock()
 	if !stopped.IsZero() {
 		return le.overdue(time.Since(stopped), max(tolerance, le.cfg.LeaseDuration), errStoppedHangs)
 	}
-	if r == nil || r.returned.Load() {
+	if t == nil || t.returned.Load() {
 		return nil
 	}
-	if over := r.lease.Overdue(); over > 0 {
-		return le.overdue(over, tolerance, r.lease.Err())
+	if over := t.lease.Overdue(); over > 0 {
+		return le.overdue(over, tolerance, t.lease.Err())
 	}
-	at := r.chosen.Load()
-	if at == nil || !r.resigned.Load() || le.cfg.DrainTimeout > 0 {
+	at := t.stoppedAt.Load()
+	if at == nil || !t.resigned.Load() || le.cfg.DrainTimeout > 0 {
 		return nil
 	}
 	return le.overdue(time.Since(*at), max(tolerance, le.cfg.LeaseDuration), errWorkHangs)

@@ -6,142 +6,124 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/go-logr/logr"
+
+	"github.com/noonlock/noonlock/internal/holding"
 	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/internal/retry"
 	"github.com/noonlock/noonlock/internal/stopping"
 )
 
-// A checkup calls Config.Healthy during a Run, on a goroutine of its own:
+// A healthCheck calls Config.Healthy during a Run, on a goroutine of its own:
 //
 //	unchecked, failing ──nil──► passing ──an error, or no answer within RetryPeriod──► failing
 //
-// Without a check, it is passing.
-type checkup struct {
-	le *LeaderElector
+// Without Config.Healthy, it is passing.
+type healthCheck struct {
+	cfg     Config
+	log     logr.Logger
+	calling chan struct{} // full during a call, which may outlast its Run
 
-	mu     sync.Mutex
-	err    error           // nil: passing
-	passes context.Context // done: failing, or unchecked
-	fail   context.CancelCauseFunc
-	passed chan struct{} // closed when it passes next
-	over   chan struct{} // closed when there are no more calls
+	mu      sync.Mutex
+	err     error           // result of the newest call
+	passing context.Context // done unless the check is passing
+	fail    context.CancelCauseFunc
+	passed  chan struct{} // closed when the check passes next
+	over    chan struct{} // closed after the last call
 }
 
 var errUnchecked = errors.New("election: Healthy has not returned yet")
 
-// checkUp begins the calls, if there is a check, until ctx ends. A panic ends Run.
-func (le *LeaderElector) checkUp(ctx context.Context, p *observer) *checkup {
-	c := &checkup{le: le, passed: make(chan struct{}), over: make(chan struct{})}
-	c.passes, c.fail = context.WithCancelCause(context.Background())
-	le.mu.Lock()
-	le.health = c
-	le.mu.Unlock()
-	if le.cfg.Healthy == nil {
-		close(c.over)
-		return c
+// start begins the calls, which continue until ctx ends.
+func (h *healthCheck) start(ctx context.Context, crash *holding.Crash) {
+	h.passed, h.over = make(chan struct{}), make(chan struct{})
+	h.passing, h.fail = context.WithCancelCause(context.Background())
+	if h.cfg.Healthy == nil {
+		close(h.over)
+		return
 	}
-	c.err = errUnchecked
-	c.fail(c.err)
+	h.err = errUnchecked
+	h.fail(h.err)
 	go func() {
-		defer close(c.over)
+		defer close(h.over)
 		next := true
 		for next {
-			next = p.guard("Healthy", func() { c.check(ctx) }) && retry.Sleep(ctx, le.cfg.RetryPeriod, nil)
+			next = crash.Guard(h.log, "Healthy", func() { h.check(ctx) }) && retry.Sleep(ctx, h.cfg.RetryPeriod, nil)
 		}
 	}()
-	return c
 }
 
 // check calls Healthy once. The result of a call that took too long does not count.
-func (c *checkup) check(run context.Context) {
-	period := c.le.cfg.RetryPeriod
+func (h *healthCheck) check(run context.Context) {
+	period := h.cfg.RetryPeriod
 	ctx, cancel := context.WithTimeoutCause(run, period, fmt.Errorf("election: Healthy has not returned within %s", period))
 	defer cancel()
-	inTime := context.AfterFunc(ctx, func() { c.set(run, context.Cause(ctx)) })
+	inTime := context.AfterFunc(ctx, func() { h.set(run, context.Cause(ctx)) })
 	select {
-	case c.le.checking <- struct{}{}:
-		defer func() { <-c.le.checking }()
+	case h.calling <- struct{}{}:
+		defer func() { <-h.calling }()
 	case <-ctx.Done():
 		return // a call of an earlier Run has not returned
 	}
-	if err := c.le.cfg.Healthy(ctx); inTime() {
-		c.set(run, err)
+	if err := h.cfg.Healthy(ctx); inTime() {
+		h.set(run, err)
 	}
 }
 
-func (c *checkup) set(run context.Context, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	before := c.err
+func (h *healthCheck) set(run context.Context, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	before := h.err
 	if run.Err() != nil {
 		return
 	}
-	c.err = err
+	h.err = err
 	switch {
 	case err == nil && before != nil:
-		c.passes, c.fail = context.WithCancelCause(context.Background())
-		close(c.passed)
-		c.le.log.Info("health check passed; this replica may lead")
+		h.passing, h.fail = context.WithCancelCause(context.Background())
+		close(h.passed)
+		h.log.Info("health check passed; this replica may lead")
 	case err != nil && before == nil:
-		c.passed = make(chan struct{})
-		c.fail(err)
+		h.passed = make(chan struct{})
+		h.fail(err)
 		fallthrough
 	case err != nil && errors.Is(before, errUnchecked):
-		c.le.log.Error(err, "health check failed; this replica does not lead")
+		h.log.Error(err, "health check failed; this replica does not lead")
 	}
 }
 
 // wait waits until the check passes, and returns a context that is done when it fails.
-func (c *checkup) wait(ctx context.Context) (passes context.Context, err error) {
+func (h *healthCheck) wait(ctx context.Context, closing <-chan struct{}) (passing context.Context, err error) {
 	for {
-		c.mu.Lock()
-		passes, passed := c.passes, c.passed
-		c.mu.Unlock()
-		if passes.Err() == nil {
-			return passes, nil
+		h.mu.Lock()
+		passing, passed := h.passing, h.passed
+		h.mu.Unlock()
+		if passing.Err() == nil {
+			return passing, nil
 		}
 		select {
 		case <-passed:
 		case <-ctx.Done():
 			return nil, ctx.Err()
-		case <-c.le.election.lock.Client().Closing():
+		case <-closing:
 			return nil, lock.ErrClosed
 		}
 	}
 }
 
-// Err returns why the check fails; nil: it passes, or Run has not begun.
-func (c *checkup) Err() error {
-	if c == nil {
+// Err returns why the check fails, or nil. A nil check passes.
+func (h *healthCheck) Err() error {
+	if h == nil {
 		return nil
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.err
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.err
 }
 
 // end waits for a call that has not returned, until the deadline.
-func (c *checkup) end(deadline *stopping.Deadline) {
-	if !deadline.Wait(c.over) {
-		c.le.log.Error(stopping.ErrDeadline, "Run returns although Healthy has not returned")
-	}
-}
-
-// Campaign waits until the check passes, and then for leadership. If the check fails meanwhile, this replica leaves
-// the queue.
-func (c *candidacy) Campaign(ctx context.Context) (*leadership, error) {
-	for {
-		passes, err := c.health.wait(ctx)
-		if err != nil {
-			return nil, err
-		}
-		trying, stop := context.WithCancel(ctx)
-		unhook := context.AfterFunc(passes, stop)
-		l, err := c.le.election.campaign(trying)
-		unhook()
-		stop()
-		if c.passes = passes; err == nil || passes.Err() == nil || ctx.Err() != nil {
-			return l, err
-		}
+func (h *healthCheck) end(deadline *stopping.Deadline) {
+	if !deadline.Wait(h.over) {
+		h.log.Error(stopping.ErrDeadline, "Run returns although Healthy has not returned")
 	}
 }

@@ -8,9 +8,12 @@ import (
 	"github.com/noonlock/noonlock/internal/registry"
 )
 
-// metrics are those of one election.
+// leaseLabel is the kind of an election's lease in lockcore's metrics.
+const leaseLabel = "election"
+
+// metrics are the metrics of one election.
 type metrics struct {
-	status                 prometheus.Gauge // how many candidates of this process lead
+	status                 prometheus.Gauge // leaders of this process
 	gained, released, lost prometheus.Counter
 	timeToLead             prometheus.Observer
 	overruns               prometheus.Counter

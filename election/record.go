@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/noonlock/noonlock/internal/wire"
@@ -68,20 +69,28 @@ type Candidate struct {
 	Promoted bool `json:"promoted,omitempty"`
 }
 
-// fieldsOf reads an answer of HGETALL.
-func fieldsOf(answer []any) map[string]string {
-	fields := make(map[string]string, len(answer)/2)
-	for i := 0; i+1 < len(answer); i += 2 {
-		fields[wire.Text(answer[i])] = wire.Text(answer[i+1])
+// parseAnswer returns the record in an answer of leader_read: the time for which its leader still leads, the identity
+// that has been granted the lock, and the fields of the record.
+func parseAnswer(answer []any) (r LeaderRecord, err error) {
+	if len(answer) > 3 {
+		fields := map[string]string{}
+		for i := 2; i+1 < len(answer); i += 2 {
+			fields[wire.Text(answer[i])] = wire.Text(answer[i+1])
+		}
+		r, err = parseFields(fields)
 	}
-	return fields
+	if left, _ := answer[0].(int64); r.Token > 0 && r.Released.IsZero() {
+		r.Left = max(0, time.Duration(left)*time.Millisecond)
+	}
+	r.Granted = wire.Text(answer[1])
+	return r, err
 }
 
 // errSpoilt means that a field of a record cannot be read. The next leader replaces the record.
 var errSpoilt = errors.New("election: spoilt leader record")
 
-// readRecord reads the fields of a record that exists.
-func readRecord(fields map[string]string) (LeaderRecord, error) {
+// parseFields returns the record with the fields of the hash.
+func parseFields(fields map[string]string) (LeaderRecord, error) {
 	r := LeaderRecord{Holder: fields["holder"]}
 	if v, err := strconv.Atoi(cmp.Or(fields["v"], "1")); err != nil || v > 1 {
 		return r, ErrNewerSchema
@@ -105,9 +114,9 @@ func readRecord(fields map[string]string) (LeaderRecord, error) {
 	return r, nil
 }
 
-// sameLead reports whether two records describe the same state of the same term, with the same
+// sameTerm reports whether two records describe the same state of the same term, with the same
 // request. The servers of a quorum have different times of its end.
-func (r LeaderRecord) sameLead(o LeaderRecord) bool {
+func (r LeaderRecord) sameTerm(o LeaderRecord) bool {
 	request := func(r LeaderRecord) string {
 		if r.Asked == nil {
 			return ""
@@ -116,4 +125,31 @@ func (r LeaderRecord) sameLead(o LeaderRecord) bool {
 	}
 	return r.Token == o.Token && r.Holder == o.Holder && r.Released.IsZero() == o.Released.IsZero() &&
 		request(r) == request(o)
+}
+
+// olderThan reports whether another record is of a later term, of the end of the same one, or of
+// a later renewal.
+func (r LeaderRecord) olderThan(o LeaderRecord) bool {
+	return cmp.Or(cmp.Compare(r.Token, o.Token), r.Released.Compare(o.Released), r.Renewed.Compare(o.Renewed)) < 0
+}
+
+// A newestRecord is the newest record that an Election has read from a quorum. It keeps reads from going back when the
+// servers of the newest record do not answer, and another server has lost its data.
+type newestRecord struct {
+	mu     sync.Mutex
+	record LeaderRecord
+	readAt time.Duration
+}
+
+// latest returns the given record, or the stored one if that is newer. now is the time of the read.
+func (n *newestRecord) latest(r LeaderRecord, now time.Duration) LeaderRecord {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if r.Token < n.record.Token || r.Token == n.record.Token && !n.record.Released.IsZero() {
+		old := n.record
+		old.Left = max(0, old.Left-(now-n.readAt))
+		return old
+	}
+	n.record, n.readAt = r, now
+	return r
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/internal/retry"
 	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
@@ -15,10 +16,10 @@ func key(part string) string { return "noonlock:{election/board}:" + part }
 
 func handle(e *testenv.Env, c *lockcore.Client, ttl time.Duration, metadata map[string]string) *Election {
 	e.Helper()
-	return testenv.Call(newElection(c, "board", new(testenv.TTL(ttl)), metadata)).Must(e)
+	return testenv.Call(newElection(c, "board", (*lock.LeaseConfig)(new(testenv.TTL(ttl))), metadata)).Must(e)
 }
 
-func campaign(e *testenv.Env, el *Election) *leadership {
+func campaign(e *testenv.Env, el *Election) *term {
 	e.Helper()
 	ctx, cancel := context.WithTimeout(e.Context(), testenv.Patience)
 	defer cancel()
@@ -26,7 +27,7 @@ func campaign(e *testenv.Env, el *Election) *leadership {
 }
 
 // lead returns a leadership whose record is written.
-func lead(e *testenv.Env, el *Election) *leadership {
+func lead(e *testenv.Env, el *Election) *term {
 	e.Helper()
 	l := campaign(e, el)
 	l.begin()
@@ -50,7 +51,7 @@ func TestElectionWatchReadsOnce(t *testing.T) {
 			e.Cleanup(b.watch(func(LeaderRecord) { told++ }))
 		}
 		e.Pass(time.Second)
-		reads, err := f.Add(lockcoretest.Fault{Kind: lockcoretest.DelayReply, Delay: time.Nanosecond, Match: lua().Match(e, "leader_look")})
+		reads, err := f.Add(lockcoretest.Fault{Kind: lockcoretest.DelayReply, Delay: time.Nanosecond, Match: lua().Match(e, "leader_read")})
 		testenv.Must(e, err)
 		told = 0
 		leader := campaign(e, a)
@@ -66,7 +67,7 @@ func TestElectionWatchReadsOnce(t *testing.T) {
 		if told != 100 || reads.Fired() > 3 {
 			t.Errorf("after forged messages %d were notified, %d reads", told, reads.Fired())
 		}
-		slow, err := f.Add(lockcoretest.Fault{Kind: lockcoretest.DelayReply, Delay: 20 * time.Millisecond, Match: lua().Match(e, "leader_look")})
+		slow, err := f.Add(lockcoretest.Fault{Kind: lockcoretest.DelayReply, Delay: 20 * time.Millisecond, Match: lua().Match(e, "leader_read")})
 		testenv.Must(e, err)
 		go func() { // messages during each read do not delay what it has found
 			for retry.Sleep(e.Context(), time.Millisecond, nil) {

@@ -103,7 +103,7 @@ func TestLeaderKeepToTheMillisecond(t *testing.T) {
 				c.prepare()
 			}
 			for range 2 { // twice is safe
-				e.Wants(c.name, e.Run("leader_keep", []string{key("lock"), tomb, marker, key("leader")},
+				e.Wants(c.name, e.Run("leader_renew_member", []string{key("lock"), tomb, marker, key("leader")},
 					me, 50000, "2/5", "17", "pod-1", "{}", 5, channel), c.want)
 				if c.name != "of another type" {
 					e.Wants(c.name+": the state", e.state(), c.state)
@@ -121,7 +121,7 @@ func TestLeaderKeepToTheMillisecond(t *testing.T) {
 func TestLeaderViewToTheMillisecond(t *testing.T) {
 	onTimedServer(t, func(e *timedServer) {
 		view := func() string {
-			return e.Run("leader_view", []string{key("lock"), key("leader"), marker}, "2/5")
+			return e.Run("leader_read_member", []string{key("lock"), key("leader"), marker}, "2/5")
 		}
 		e.member()
 		e.Wants("nothing", view(), "[1 -2 ]")
@@ -176,7 +176,7 @@ func onTrio(t *testing.T, test func(e *trio)) {
 }
 
 // lead returns a leadership whose record is written.
-func (e *trio) lead(el *Election) *leadership { return lead(e.Env, el) }
+func (e *trio) lead(el *Election) *term { return lead(e.Env, el) }
 
 func (e *trio) raw(i int) *redis.Client { return e.servers[i].Client() }
 
@@ -255,7 +255,7 @@ func TestLeaderKeepUnderACL(t *testing.T) {
 	for i, rule := range []string{"-hset", "-pexpire"} {
 		testenv.Must(e, e.Raw.Set(e.Context(), key("lock"), me, time.Minute).Err())
 		rdb := e.Narrowed(fmt.Sprint("user", i), keys, rule)
-		got, err := rdb.Eval(e.Context(), lua().Source(t, "leader_keep"), keys, me, time.Hour.Milliseconds(), "2/5", "17", "pod-1", "{}", 5, channel).Result()
+		got, err := rdb.Eval(e.Context(), lua().Source(t, "leader_renew_member"), keys, me, time.Hour.Milliseconds(), "2/5", "17", "pod-1", "{}", 5, channel).Result()
 		if err != nil || fmt.Sprint(got) != "[1 1]" {
 			t.Errorf("with %s: %v, %v", rule, got, err)
 		}

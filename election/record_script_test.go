@@ -25,7 +25,7 @@ func TestScriptsDeclareWhatTheyUse(t *testing.T) {
 // equal to the first, the state stays, no message is repeated, and other keys are not
 // touched. Each script runs as a user with access to its own keys only.
 func TestLeaderScriptsTwiceInEveryState(t *testing.T) {
-	for _, script := range []string{"leader_renew", "leader_look", "leader_resign"} {
+	for _, script := range []string{"leader_renew", "leader_read", "leader_resign"} {
 		t.Run(script, func(t *testing.T) {
 			testenv.OnOneServer(t, func(e *testenv.Env) { leaderTwice(e, script) })
 		})
@@ -67,7 +67,7 @@ func leaderTwice(e *testenv.Env, script string) {
 			}
 			one, two := fmt.Sprint(first), fmt.Sprint(second)
 			switch script {
-			case "leader_look": // the remaining time of the lock is less
+			case "leader_read": // the remaining time of the lock is less
 				_, one, _ = strings.Cut(one, " ")
 				_, two, _ = strings.Cut(two, " ")
 			case "leader_renew":
@@ -166,7 +166,7 @@ func checkLeaderRun(e *testenv.Env, where string, r leaderRun, state leaderState
 		if asks && (rec["asked"] != leaderToken || rec["request"] != leaderRequest) || !asks && !recordStays {
 			complain("not asked, or the record was touched")
 		}
-	case "leader_look":
+	case "leader_read":
 		leads := mine && rec["by"] == hash(me)
 		if left, err := strconv.Atoi(answered(0)); err != nil || (left > 0) != leads || left > 60000 {
 			complain("left, and it leads: %v", leads)

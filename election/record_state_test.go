@@ -35,7 +35,7 @@ func leaderRuns() []leaderRun {
 	keys, channel := []string{key("lock"), key("leader")}, "noonlock:leader:0:board"
 	return []leaderRun{
 		{"leader_renew", append(keys, key("terms")), []any{me, 90000, leaderToken, "me", "{}", 7000, channel}},
-		{"leader_look", keys, nil},
+		{"leader_read", keys, nil},
 		{"leader_resign", keys, []any{leaderToken, leaderRequest, channel}},
 	}
 }

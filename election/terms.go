@@ -14,7 +14,7 @@ import (
 // over. A term that was over within a round trip may be missing. On a Client of lockcore.NewQuorum, the error is a
 // *noonlock.ConfigError.
 func (e *Election) Terms(ctx context.Context) ([]LeaderRecord, error) {
-	err := e.one("Terms", "they are not kept on several servers")
+	err := e.refuseQuorum("Terms", "they are not kept on several servers")
 	var now LeaderRecord
 	if err == nil {
 		now, err = e.Record(ctx)
@@ -30,7 +30,7 @@ func (e *Election) Terms(ctx context.Context) ([]LeaderRecord, error) {
 		r := LeaderRecord{Released: released}
 		var begun, before int64 // ms; before is 0 if the leader of the term before did not resign
 		if _, err := fmt.Sscan(wire.Text(row), &r.Token, &begun, &before); err != nil {
-			return nil, e.failed("terms", errSpoilt, err)
+			return nil, e.opError("terms", errSpoilt, err)
 		}
 		r.Holder = strings.SplitN(wire.Text(row), " ", 4)[3]
 		r.Acquired = time.UnixMilli(begun).UTC()
@@ -39,5 +39,5 @@ func (e *Election) Terms(ctx context.Context) ([]LeaderRecord, error) {
 		}
 		all = append(all, r)
 	}
-	return all, e.failed("terms", err)
+	return all, e.opError("terms", err)
 }

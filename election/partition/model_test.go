@@ -95,7 +95,7 @@ func (m *partsModel) send(s *seat, mode string) []any {
 	if told != nil {
 		m.Fatalf("%v twice: told %v", args, told)
 	}
-	if after := m.dump(); after != before || mode != "call" && mode != "leave" && mode != "quit" && fmt.Sprint(first) != fmt.Sprint(second) {
+	if after := m.dump(); after != before || mode != "sync" && mode != "leave" && mode != "quit" && fmt.Sprint(first) != fmt.Sprint(second) {
 		m.Fatalf("%v twice: %v, then %v\n%s\n%s", args, first, second, before, after)
 	}
 	if m.random.IntN(4) == 0 && mode != "join" {
@@ -292,7 +292,7 @@ func (m *partsModel) join() *seat {
 // call makes a call of a session. Its reply may be lost.
 func (m *partsModel) call(s *seat, lost bool) {
 	m.Helper()
-	mode := "call"
+	mode := "sync"
 	if s.leaves {
 		mode = "leave"
 	}
@@ -552,9 +552,9 @@ func TestPartitionsToTheMillisecond(t *testing.T) {
 		wants("a joins", "[]", 0, 0, 1, 0, 2, 0, "ma", "-"+us(0), "e"+us(0), e.MS(9*time.Second), "c"+us(0), 10000)
 		e.Wants("TTL", e.PTTL(key("parts")).Round(10*time.Millisecond).String(), "9s")
 		e.Wants("renewal", share("a", "renew", 9000, us(0), ""), "2")
-		e.Wants("a call", share("a", "call", 9000, us(0), ""), fmt.Sprintf("[1 %[1]s -1 0 0 %[1]s 1 %[1]s 2 %[1]s]", us(1)))
-		e.Wants("its repeat", share("a", "call", 9000, us(0), ""), fmt.Sprintf("[2 %[1]s -1 0 0 %[1]s 1 %[1]s 2 %[1]s]", us(1)))
-		e.Wants("the next one", share("a", "call", 9000, us(1), ""), "[1 "+us(1)+" -1 0]")
+		e.Wants("a call", share("a", "sync", 9000, us(0), ""), fmt.Sprintf("[1 %[1]s -1 0 0 %[1]s 1 %[1]s 2 %[1]s]", us(1)))
+		e.Wants("its repeat", share("a", "sync", 9000, us(0), ""), fmt.Sprintf("[2 %[1]s -1 0 0 %[1]s 1 %[1]s 2 %[1]s]", us(1)))
+		e.Wants("the next one", share("a", "sync", 9000, us(1), ""), "[1 "+us(1)+" -1 0]")
 		e.Wants("renewal of all", share("a", "renew", 9000, us(1), ""), "1")
 		e.Wants("renewal with an older version", share("a", "renew", 9000, us(0), ""), "2")
 		e.Wants("another n", e.Run("parts_share", []string{key("parts"), key("fence"), key("tomb:b")}, "b", "join", 9000, 4, 0, "", shares), "[-1 3]")
@@ -564,15 +564,15 @@ func TestPartitionsToTheMillisecond(t *testing.T) {
 			"v"+us(0), "-"+us(1), "ma", "-"+us(0), "e"+us(0), e.MS(9*time.Second), "c"+us(0), 10003,
 			"mb", "-"+us(1000000), "e"+us(1000000), e.MS(8*time.Second), "c"+us(1000000), 10000)
 		e.Wants("the TTL stays", e.PTTL(key("parts")).Round(10*time.Millisecond).String(), "8s")
-		e.Wants("a is to give back one", share("a", "call", 9000, us(1), ""), "[1 "+us(1)+" 7000 1]")
-		e.Wants("another token", share("a", "call", 9000, us(1), "2:17"), "[1 "+us(1)+" 7000 1]")
-		e.Wants("another version", share("a", "call", 9000, us(2), ""), fmt.Sprintf("[2 %[1]s 7000 1 0 %[1]s 1 %[1]s 2 %[1]s]", us(1)))
-		e.Wants("it gives it back", share("a", "call", 9000, us(1), "2:"+us(1)), "[1 "+us(1000001)+" 7000 0]")
+		e.Wants("a is to give back one", share("a", "sync", 9000, us(1), ""), "[1 "+us(1)+" 7000 1]")
+		e.Wants("another token", share("a", "sync", 9000, us(1), "2:17"), "[1 "+us(1)+" 7000 1]")
+		e.Wants("another version", share("a", "sync", 9000, us(2), ""), fmt.Sprintf("[2 %[1]s 7000 1 0 %[1]s 1 %[1]s 2 %[1]s]", us(1)))
+		e.Wants("it gives it back", share("a", "sync", 9000, us(1), "2:"+us(1)), "[1 "+us(1000001)+" 7000 0]")
 		wants("it gives it back", "["+shares+"  "+us(1000000)+" ]", 0, us(0), 1, us(0), 2, 0, "t0", "-"+us(1), "t1", "-"+us(1), "t2", "-"+us(1),
 			"v"+us(0), "-"+us(1000001), "ma", "-"+us(0), "e"+us(0), e.MS(10*time.Second), "c"+us(0), 10002,
 			"mb", "-"+us(1000000), "e"+us(1000000), e.MS(8*time.Second), "c"+us(1000000), 10000)
 		e.Wants("b only gives", share("b", "give", 7000, us(1000000), ""), "[1 "+us(1000000)+" 9000 0]")
-		e.Wants("b takes it", share("b", "call", 7000, us(1000000), ""), fmt.Sprintf("[1 %[1]s 9000 0 2 %[1]s]", us(1000002)))
+		e.Wants("b takes it", share("b", "sync", 7000, us(1000000), ""), fmt.Sprintf("[1 %[1]s 9000 0 2 %[1]s]", us(1000002)))
 		e.Wants("the TTL is that of the longest lease", e.PTTL(key("parts")).Round(10*time.Millisecond).String(), "9s")
 		e.Wants("a leaves", share("a", "leave", 9000, us(1000001), ""), "[1 "+us(1000001)+" 7000 2]")
 		e.Wants("a renewal of a leaver", share("a", "renew", 9000, us(1000001), ""), "2")
@@ -583,11 +583,11 @@ func TestPartitionsToTheMillisecond(t *testing.T) {
 		e.Pass(7 * time.Second)
 		e.Wants("at its end", share("b", "renew", 7000, us(1000002), ""), "1")
 		e.Pass(2*time.Second + time.Millisecond)
-		e.Wants("after the end of a", share("a", "call", 9000, us(1000001), ""), "[0]")
+		e.Wants("after the end of a", share("a", "sync", 9000, us(1000001), ""), "[0]")
 		e.Wants("a renewal after it", share("a", "renew", 9000, us(1000001), ""), "0")
 		wants("after the end of a", "["+shares+"  "+us(1000000)+" ]", 0, 0, 1, 0, 2, us(1000000), "t0", "-"+us(1), "t1", "-"+us(1), "t2", "-"+us(1000002),
 			"v"+us(1000000), "-"+us(1000002), "mb", "-"+us(1000000), "e"+us(1000000), e.MS(15*time.Second), "c"+us(1000000), 10001)
-		e.Wants("a look", e.Run("parts_share", []string{key("parts")}, "", "look", 0, 0, 0, "", ""), fmt.Sprint(looked(e)))
+		e.Wants("a look", e.Run("parts_share", []string{key("parts")}, "", "read", 0, 0, 0, "", ""), fmt.Sprint(looked(e)))
 		e.Wants("a quits too late", share("a", "quit", 5000, "0", ""), "0")
 		e.Wants("its tombstone", e.PTTL(key("tomb:a")).Round(10*time.Millisecond).String(), "5s")
 		e.Wants("a late join", share("a", "join", 9000, "0", ""), "[-2]")
@@ -626,27 +626,27 @@ func TestWhoIsToldOfPartitions(t *testing.T) {
 			for _, p := range partitions {
 				texts = append(texts, fmt.Sprintf("%s:%.0f", p, -e.Raw.ZScore(e.Context(), key("parts"), "t"+p).Val()))
 			}
-			share(me, "call", strings.Join(texts, " "))
+			share(me, "sync", strings.Join(texts, " "))
 		}
 		told := func(where, who string) {
 			e.Helper()
 			e.Wants(where+": told", fmt.Sprint(e.Received(heard, shares)), "["+shares+"  "+sessions[who]+" ]")
 		}
 		join("x")
-		share("x", "call", "")
+		share("x", "sync", "")
 		join("y")
 		give("x", "3", "4", "5")
-		share("y", "call", "")
+		share("y", "sync", "")
 		join("z")
 		give("x", "2")
 		give("y", "5")
-		share("z", "call", "")
+		share("z", "sync", "")
 		e.Received(heard, shares)
 		join("w")
 		told("w joins", "x")
 		give("x", "1")
 		told("x gives back", "w")
-		share("w", "call", "")
+		share("w", "sync", "")
 		share("w", "leave", "")
 		join("v")
 		e.Wants("v joins, and w leaves: told", fmt.Sprint(e.Received(heard, shares)), "[]")
@@ -661,7 +661,7 @@ func TestWhoIsToldOfPartitions(t *testing.T) {
 		e.Pass(2 * time.Second)
 		e.Wants("z quits after its end", share("z", "quit", ""), "0")
 		e.Wants("z quits after its end: told", fmt.Sprint(e.Received(heard, shares)), "["+shares+"  "+sessions["v"]+" "+sessions["u"]+" ]")
-		share("v", "call", "")
+		share("v", "sync", "")
 		e.Received(heard, shares)
 		give("w", "1")
 		e.Wants("more is free than u lacks: told", fmt.Sprint(e.Received(heard, shares)),

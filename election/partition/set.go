@@ -76,7 +76,7 @@ func refusal(field, value, rule string) error {
 // Partitions returns the partitions of the set; none if no replica lives that shares them. A replica that died is a
 // leader until its lease ends.
 func (s *Set) Partitions(ctx context.Context) ([]Partition, error) {
-	ask := s.share.Call(wire.Keys(s.parts), "", "look", 0, 0, 0, "", "").Large()
+	ask := s.share.Call(wire.Keys(s.parts), "", "read", 0, 0, 0, "", "").Large()
 	reply, err := s.lock.Ask(ctx, ask)
 	rows, _ := reply.([]any)
 	scores := map[string]int64{}

@@ -1,39 +1,77 @@
 package holding
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"runtime"
 	"runtime/debug"
+	"sync"
+
+	"github.com/go-logr/logr"
 
 	"github.com/noonlock/noonlock"
 )
 
-// ErrCallback says that a callback did not return normally. It is the cause of the context after a panic or Goexit.
+// ErrCallback is the cause of the context of a Run that ends because a callback did not return normally.
 var ErrCallback = errors.New("noonlock: a callback panicked or called runtime.Goexit")
 
-// Guarded calls a function of the user on a goroutine other than Run's, and reports whether it has returned. After a
-// panic or Goexit it calls crashed with a *noonlock.PanicError or ErrCallback.
-func Guarded(call func(), crashed func(why error)) (normal bool) {
+// A Crash ends a Run when a callback on another goroutine panics or calls runtime.Goexit.
+type Crash struct {
+	cancel context.CancelCauseFunc
+
+	mu  sync.Mutex
+	err error // the first failure
+}
+
+// NewCrash returns a Crash and the context of the Run that it ends.
+func NewCrash(ctx context.Context) (run context.Context, c *Crash) {
+	run, cancel := context.WithCancelCause(ctx)
+	return run, &Crash{cancel: cancel}
+}
+
+// Guard calls a callback and reports whether it has returned. A panic or Goexit ends the Run.
+func (c *Crash) Guard(log logr.Logger, name string, callback func()) (normal bool) {
 	defer func() {
 		if normal {
 			return
 		}
-		why := ErrCallback
+		err := ErrCallback
 		if value := recover(); value != nil { // nil after a Goexit
-			why = &noonlock.PanicError{Value: value, Stack: debug.Stack()}
+			err = &noonlock.PanicError{Value: value, Stack: debug.Stack()}
 		}
-		crashed(why)
+		log.Error(ErrCallback, name+" panicked or called runtime.Goexit; ending Run")
+		c.Fail(err, ErrCallback)
 	}()
-	call()
+	callback()
 	return true
 }
 
-// Continue lets a panic or Goexit that Guarded has stopped continue in Run's caller.
-func Continue(crashed error) {
-	switch panics, isPanic := crashed.(*noonlock.PanicError); { //nolint:errorlint // it is not wrapped
+// Fail ends the Run and records its error.
+func (c *Crash) Fail(err, cause error) {
+	c.mu.Lock()
+	c.err = cmp.Or(c.err, err)
+	c.mu.Unlock()
+	c.End(cause)
+}
+
+// End ends the context of the Run.
+func (c *Crash) End(cause error) { c.cancel(cause) }
+
+// Err returns the error of the first failure.
+func (c *Crash) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err
+}
+
+// Continue lets the panic or Goexit of a callback continue in the caller, which is Run's.
+func (c *Crash) Continue() {
+	err := c.Err()
+	switch panics, isPanic := err.(*noonlock.PanicError); { //nolint:errorlint // it is not wrapped
 	case isPanic:
 		panic(panics)
-	case errors.Is(crashed, ErrCallback):
+	case errors.Is(err, ErrCallback):
 		runtime.Goexit()
 	}
 }

@@ -4,9 +4,9 @@
 -- KEYS[2] fence     string, the counter of fencing tokens; a renewal, a quit and a look do not need it
 -- KEYS[3] tomb      string, exists if this replica's request to join was abandoned; only a join and a quit need it
 -- ARGV[1] me        the attempt of the replica
--- ARGV[2] mode      'join': begin a session; 'renew': extend it; 'call': extend it, give back and take;
+-- ARGV[2] mode      'join': begin a session; 'renew': extend it; 'sync': extend it, give back and take;
 --                   'give': extend it and only give back; 'leave': the same, as the session is to end;
---                   'quit': end it; 'look': only read
+--                   'quit': end it; 'read': only read
 -- ARGV[3] ttl       ms, of the session; of a quit, of the tombstone, or 0: no request to join may be under way
 -- ARGV[4] n         the number of partitions
 -- ARGV[5] known     the version of its partitions that the replica knows; after a join the session
@@ -49,7 +49,7 @@ local known, returned, channel = ARGV[5], ARGV[6], ARGV[7]
 --@include token
 --@include parts
 
-if mode == 'look' then
+if mode == 'read' then
   return redis.call('ZRANGE', parts, 0, -1, 'WITHSCORES')
 end
 local now = server_ms()
@@ -133,7 +133,7 @@ if mode == 'renew' then
   return (differs or take > 0 or give > 0) and 2 or 1
 end
 
-if mode ~= 'call' then
+if mode ~= 'sync' then
   take = 0
 end
 if freed or take > 0 then

@@ -1,4 +1,4 @@
--- leader_look: the record of an election, and whether its leader still leads.
+-- leader_read: the record of an election, and whether its leader still leads.
 --
 -- KEYS[1] lock     string, the holder's attempt
 -- KEYS[2] leader   hash, the record

@@ -1,4 +1,4 @@
--- leader_keep: extend a leadership at one server of a quorum, and write the record.
+-- leader_renew_member: extend a leadership at one server of a quorum, and write the record.
 --
 -- KEYS[1] lock      string, the holder's attempt; absent: free
 -- KEYS[2] tomb      string, exists if this attempt was abandoned

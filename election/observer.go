@@ -1,0 +1,81 @@
+package election
+
+import (
+	"cmp"
+
+	"github.com/noonlock/noonlock/internal/holding"
+	"github.com/noonlock/noonlock/internal/stopping"
+)
+
+// An observer watches the record during Run and calls OnNewLeader, on a goroutine that exists only
+// while there are calls to make. LeaderElector.mu guards it.
+type observer struct {
+	le      *LeaderElector
+	crash   *holding.Crash
+	unwatch func()
+
+	leader string        // the newest identity
+	calls  chan struct{} // closed when the goroutine ends, which makes it nil
+	ended  bool          // no further calls
+	over   chan struct{} // closed at the end of Run
+}
+
+// observe starts to watch the record.
+func (le *LeaderElector) observe(crash *holding.Crash) *observer {
+	o := &observer{le: le, crash: crash, leader: le.announced, over: make(chan struct{})}
+	o.unwatch = le.election.watch(o.changed)
+	return o
+}
+
+// changed takes a new record and returns at once.
+func (o *observer) changed(r LeaderRecord) {
+	le := o.le
+	le.mu.Lock()
+	le.observed = r
+	o.leader = cmp.Or(r.Holder, o.leader)
+	if le.callbacks.OnNewLeader != nil && o.calls == nil && !o.ended && o.leader != le.announced {
+		o.calls = make(chan struct{})
+		go o.announce(o.calls)
+	}
+	le.mu.Unlock()
+	le.handleRequest()
+}
+
+// announce calls OnNewLeader until there is no new leader.
+func (o *observer) announce(over chan struct{}) {
+	defer close(over)
+	le := o.le
+	select {
+	case le.announcing <- struct{}{}:
+		defer func() { <-le.announcing }()
+	case <-o.over:
+		return // a call of an earlier Run has not returned
+	}
+	for {
+		le.mu.Lock()
+		leader := o.leader
+		if o.ended || leader == le.announced {
+			o.calls = nil
+			le.mu.Unlock()
+			return
+		}
+		le.announced = leader
+		le.mu.Unlock()
+		if !o.crash.Guard(le.log, "OnNewLeader", func() { le.callbacks.OnNewLeader(leader) }) {
+			return
+		}
+	}
+}
+
+// end waits for a call that has not returned, until the deadline.
+func (o *observer) end(deadline *stopping.Deadline) {
+	o.unwatch()
+	close(o.over)
+	o.le.mu.Lock()
+	o.ended = true
+	calls := o.calls
+	o.le.mu.Unlock()
+	if calls != nil && !deadline.Wait(calls) {
+		o.le.log.Error(stopping.ErrDeadline, "Run returns although OnNewLeader has not returned")
+	}
+}

@@ -1,0 +1,201 @@
+package partition
+
+import (
+	"cmp"
+	"context"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/noonlock/noonlock/internal/holding"
+	"github.com/noonlock/noonlock/internal/lock"
+	"github.com/noonlock/noonlock/internal/retry"
+	"github.com/noonlock/noonlock/internal/stopping"
+	"github.com/noonlock/noonlock/lockcore"
+)
+
+// Run leads this replica's share of the partitions until ctx ends. Then it gives them back, each as soon as its
+// work has returned, and returns nil. If the lease is lost, Run begins again after a pause. An outage of the server
+// does not end Run, however long it is.
+//
+// The error is a *noonlock.ConfigError if replicas live that share another number of partitions,
+// ErrRunning or lockcore.ErrClosed. Run does not return before all work has.
+func (r *Runner) Run(ctx context.Context) error {
+	leave, ok := r.gate.Enter(ctx, r.set.lock.Client().Flush)
+	if !ok {
+		return ErrRunning
+	}
+	defer leave() // after everything else
+
+	deadline, done := stopping.New(ctx, r.cfg.ShutdownTimeout, r.cfg.ShutdownTimeout/5)
+	defer done()
+	run, crash := holding.NewCrash(ctx)
+	loop := holding.Loop[*session]{
+		Holder: &sharing{r, deadline, crash, retry.Growing(r.period, r.cfg.LeaseDuration, 1.5, 0.2)},
+		TTL:    r.cfg.LeaseDuration, Retry: retry.Growing(r.period, r.period, 1, 0),
+		Ready: &r.ready, Deadline: deadline, Log: r.log, Reports: r.set.lock.Client().Campaigns(),
+		Doubt: r.cfg.LeaseDuration,
+	}
+	err := loop.Run(run)
+	crash.End(lockcore.ErrClosed)
+	for _, w := range r.works.running() {
+		<-w.returned
+	}
+	crash.Continue()
+	return r.set.failed("run", cmp.Or(crash.Err(), err))
+}
+
+// sharing is one Run. It implements holding.Holder.
+type sharing struct {
+	*Runner
+	deadline *stopping.Deadline
+	crash    *holding.Crash
+	pauses   retry.Backoff // after lost sessions
+}
+
+func (x *sharing) Prepare(ctx context.Context) error {
+	return x.set.failed("join", x.set.lock.CheckRights(ctx, lock.NeedsOf(x.set.needs)))
+}
+
+// Campaign joins the set.
+func (x *sharing) Campaign(ctx context.Context) (*session, error) {
+	s := &session{Kind: x.set.lock.Client().Mutex(), set: x.set, n: x.n, owned: map[int]*work{}, wake: make(signal, 1)}
+	if err := s.join(ctx, x.crash); err != nil {
+		return nil, x.set.failed("join", err)
+	}
+	return s, nil
+}
+
+// After idleSyncs that changed nothing, idlePause is the shortest time between two calls: messages may be forged.
+const (
+	idleSyncs = 3
+	idlePause = 10 * time.Millisecond
+)
+
+// Work makes calls until the session has ended, or until it has given everything back after the end of run.
+func (x *sharing) Work(run context.Context, s *session, _ time.Duration) {
+	me := " " + strconv.FormatUint(s.lease.Token(), 10) + " "
+	x.log.Info("sharing partitions", "session", s.lease.Token())
+	defer x.set.lock.Watch(x.set.channel, func(sessions string) {
+		if sessions == "" || strings.Contains(sessions, me) {
+			s.wake.send()
+		}
+	})()
+	unhook := context.AfterFunc(run, s.wake.send)
+	defer unhook()
+	ended := s.lease.Context().Done()
+	failures := retry.Pauses(50*time.Millisecond, x.period)
+	for idle := 0; ; idle++ {
+		leaving := run.Err() != nil
+		if s.lease.Err() != nil {
+			late := time.NewTimer(x.period)
+			defer late.Stop()
+			for !s.idle() && run.Err() == nil {
+				select {
+				case <-s.wake:
+				case <-late.C:
+					return
+				}
+			}
+			return
+		}
+		if leaving && s.idle() {
+			return // a release gives everything back
+		}
+		changed, pause, err := x.sync(run, s, leaving)
+		switch {
+		case err == nil:
+			failures.Reset()
+		case s.lease.Err() != nil:
+			continue
+		default:
+			lock.Log(x.log.V(1), err, "cannot share partitions; retrying")
+			pause = failures.NextBackOff()
+		}
+		if changed {
+			idle = 0
+		} else if idle >= idleSyncs {
+			retry.Sleep(run, idlePause, ended)
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-s.wake:
+		case <-ended:
+		}
+		timer.Stop()
+	}
+}
+
+// sync reports returned work, and starts and stops work until it is this replica's share. It returns whether
+// something has changed, and the time until the lease of another replica may end.
+func (x *sharing) sync(run context.Context, s *session, leaving bool) (changed bool, next time.Duration, err error) {
+	bound, unbind := s.lease.Bind(context.WithoutCancel(run))
+	defer unbind()
+	ctx, cancel := x.deadline.Context(bound, x.deadline.Last())
+	defer cancel()
+	returned := s.returned()
+	sh, err := s.sync(ctx, leaving, returned)
+	if err != nil {
+		return false, 0, err
+	}
+	for _, w := range returned {
+		delete(s.owned, w.index)
+		x.metrics.released.Inc()
+	}
+	lost := s.dropLost(sh)
+	if lost > 0 {
+		x.lost(lockcore.ErrLeaseLost, lost)
+	}
+	// The version is that of the newest grant, or newer. A partition with an older token was given back before the
+	// server lost that, and others may have led it since. It needs a new token.
+	before := s.version.Swap(sh.version)
+	started := 0
+	for index, token := range sh.tokens {
+		if s.owned[index] == nil {
+			s.owned[index] = x.works.start(run, x.crash, s.lease, index, token, token <= before, s.wake)
+			started++
+		}
+	}
+	stopping := s.stopSurplus(sh.surplus)
+	if changed = started+stopping+len(returned)+lost > 0; changed {
+		x.log.Info("share of partitions changed", "leads", len(s.owned), "gained", started, "released", len(returned), "stopping", stopping)
+	}
+	return changed, sh.next, nil
+}
+
+// Release ends the session. Work that has not returned after the lease expired has the rest of its time to stop.
+func (x *sharing) Release(ctx context.Context, s *session) error {
+	if s.lease.Err() != nil && !s.idle() {
+		return s.lease.Err()
+	}
+	return s.lease.Unlock(ctx)
+}
+
+func (x *sharing) Released(s *session, lost, err error) {
+	switch {
+	case lost != nil:
+		x.lost(lost, len(s.owned))
+	case err != nil:
+		lock.Log(x.log, err, "partitions not released; others lead them when the lease ends", "led", len(s.owned))
+	default:
+		x.log.Info("no longer sharing partitions")
+	}
+}
+
+// lost logs and counts partitions that are lost.
+func (r *Runner) lost(cause error, n int) {
+	r.metrics.lost.Add(float64(n))
+	r.log.Error(cause, "partitions lost", "led", n)
+}
+
+// Next returns the pause after a lost session. Meanwhile, others lead the partitions whose work here hangs.
+func (x *sharing) Next(_ error, held time.Duration) (pause time.Duration, again bool) {
+	if len(x.works.running()) > 0 {
+		return x.cfg.LeaseDuration, true
+	}
+	if held > x.cfg.LeaseDuration {
+		x.pauses.Reset()
+	}
+	return x.pauses.NextBackOff(), true
+}

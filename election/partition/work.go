@@ -1,0 +1,121 @@
+package partition
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"github.com/noonlock/noonlock/internal/holding"
+	"github.com/noonlock/noonlock/internal/lock"
+)
+
+// A work is one leadership of a partition by this replica.
+type work struct {
+	index    int
+	token    uint64
+	lease    *lock.Lease // of the session
+	earlier  *work       // earlier work of the partition; guarded by works.mu
+	cancel   context.CancelCauseFunc
+	stopped  atomic.Pointer[stop]
+	returned chan struct{}
+}
+
+// A stop ends work while its session continues.
+type stop struct {
+	at    time.Time
+	cause error // ErrMoved or lockcore.ErrLeaseLost
+}
+
+func (w *work) stop(cause error) {
+	w.stopped.Store(&stop{time.Now(), cause})
+	w.cancel(cause)
+}
+
+func (w *work) hasReturned() bool {
+	select {
+	case <-w.returned:
+		return true
+	default:
+		return false
+	}
+}
+
+// A signal receives a value when a session has a reason to sync.
+type signal chan struct{}
+
+func (s signal) send() {
+	select {
+	case s <- struct{}{}:
+	default:
+	}
+}
+
+// works are the work of a Runner, in all its Runs.
+type works struct {
+	lead    func(ctx context.Context, index int)
+	log     logr.Logger
+	metrics *metrics
+
+	mu     sync.Mutex
+	newest map[int]*work // by partition, until the work has returned
+}
+
+// start starts the work of a partition, after earlier work of the partition has returned, and signals its end. Work
+// with giveBack only waits for the earlier work.
+func (ws *works) start(run context.Context, crash *holding.Crash, lease *lock.Lease, index int, token uint64, giveBack bool, wake signal) *work {
+	stopping, stop := context.WithCancelCause(run)
+	ctx, unbind := lease.Part(token).Bind(stopping)
+	w := &work{index: index, token: token, lease: lease, cancel: stop, returned: make(chan struct{})}
+	if giveBack {
+		w.stop(ErrMoved)
+	}
+	ws.mu.Lock()
+	earlier := ws.newest[index]
+	w.earlier = earlier
+	ws.newest[index] = w
+	ws.mu.Unlock()
+	ws.metrics.gained.Inc()
+	go func() {
+		defer func() {
+			unbind()
+			stop(nil)
+			ws.mu.Lock()
+			if ws.newest[index] == w {
+				delete(ws.newest, index)
+			}
+			ws.mu.Unlock()
+			close(w.returned)
+			wake.send()
+		}()
+		if earlier != nil {
+			<-earlier.returned
+			ws.mu.Lock()
+			w.earlier = nil
+			ws.mu.Unlock()
+		}
+		crash.Guard(ws.log.WithValues("partition", index), "the work of a partition", func() {
+			ws.metrics.led.Inc()
+			defer ws.metrics.led.Dec()
+			if ctx.Err() == nil {
+				ws.lead(ctx, index)
+			}
+			<-ctx.Done() // lead may only have started something that stops with ctx
+		})
+	}()
+	return w
+}
+
+// running returns the work that has not returned.
+func (ws *works) running() (all []*work) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	for _, w := range ws.newest {
+		for ; w != nil; w = w.earlier {
+			all = append(all, w)
+		}
+	}
+	return all
+}

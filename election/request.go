@@ -1,0 +1,97 @@
+package election
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/noonlock/noonlock/internal/wire"
+)
+
+// Resign asks the leader to resign, and returns its record. The leader logs the lockcore.Operator of ctx. The leader drains as after
+// LeaderElector.Resign. It notices the request at once by a message,
+// and at the latest at its next renewal, within RetryPeriod. Resign does not wait for that.
+//
+// token is the Token of the term that the caller means. A later leader is not asked. 0 means the
+// present leader. The request has no effect if the leader dies before it reads it, or if the leader
+// is already draining.
+//
+// The errors are ErrNoLeader, ErrTermOver, ErrNewerSchema, and a *noonlock.ConfigError on a Client of
+// lockcore.NewQuorum. If the error matches lockcore.ErrUnknown, also together with one of the others,
+// the leader may have been asked.
+func (e *Election) Resign(ctx context.Context, token uint64) (LeaderRecord, error) {
+	r, err := e.term(ctx, token)
+	if err == nil {
+		err = e.ask(ctx, r.Token, "")
+	}
+	return r, e.opError("ask for the resignation of the leader of", err)
+}
+
+// TransferTo asks the leader to hand leadership over to the first candidate with the identity, as
+// LeaderElector.TransferTo does. Otherwise, it is like Resign. If no candidate has the identity, the
+// error is ErrNoCandidate. If the candidate leaves before the leader notices the request, the
+// leader logs that and continues to lead.
+func (e *Election) TransferTo(ctx context.Context, token uint64, identity string) (LeaderRecord, error) {
+	r, err := e.term(ctx, token)
+	var all []Candidate
+	if err == nil {
+		all, err = e.Candidates(ctx)
+	}
+	if err == nil && !slices.ContainsFunc(all, func(c Candidate) bool { return c.Identity == identity }) {
+		err = ErrNoCandidate
+	}
+	if err == nil {
+		err = e.ask(ctx, r.Token, identity)
+	}
+	return r, e.opError(fmt.Sprintf("ask for a transfer to %q in", identity), err)
+}
+
+// term returns the record of the present leader if its token is the given one, or if that is 0.
+func (e *Election) term(ctx context.Context, token uint64) (LeaderRecord, error) {
+	err := e.refuseQuorum("Election.Resign", "on several servers, only LeaderElector.Resign in the process of the leader can do it")
+	if err != nil {
+		return LeaderRecord{}, err
+	}
+	r, err := e.Record(ctx)
+	switch {
+	case err != nil:
+	case r.Left <= 0:
+		err = ErrNoLeader
+	case token != 0 && token != r.Token:
+		err = ErrTermOver
+	}
+	return r, err
+}
+
+// ask asks the leader to resign if its lease has the token; to is the candidate that is to lead next.
+// The leader gets the request with the record, after a message or after its next renewal. The
+// errors are those of Election.Resign.
+func (e *Election) ask(ctx context.Context, token uint64, to string) error {
+	who, reason, err := e.lock.Client().Operator(ctx)
+	if err != nil {
+		return err
+	}
+	text, err := json.Marshal(ResignRequest{ID: e.lock.Client().NewID(), By: who, Reason: reason, To: to})
+	if err != nil {
+		return err
+	}
+	ask := e.scripts.resign.Call(wire.Keys(e.keys.lock, e.keys.leader),
+		strconv.FormatUint(token, 10), string(text), e.keys.channel)
+	// The leader may have resigned before the second try. The caller must not believe that nobody was asked.
+	_, _, err = e.lock.Act(ctx, ask, func(answer any) error {
+		switch n, err := ask.Number(answer, nil); {
+		case err != nil:
+			return err
+		case n == 0:
+			return ErrNoLeader
+		case n == -1:
+			return ErrNewerSchema
+		case n == -2:
+			return ErrTermOver
+		}
+		return nil
+	})
+	return err
+}

@@ -1,0 +1,118 @@
+package election
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/noonlock/noonlock/internal/lock"
+	"github.com/noonlock/noonlock/internal/wire"
+	"github.com/noonlock/noonlock/lockcore"
+)
+
+// A term is one leadership of this replica, from the campaign to the release. It is the lock.Kind
+// of its attempt: a mutex, whose renewals also write the record after the work has begun. The package
+// documentation has its states.
+type term struct {
+	lock.Kind
+	e     *Election
+	lease *lock.Lease // after the grant
+
+	begun      atomic.Pointer[time.Duration] // start of the work, by lock.Client.Elapsed
+	unrecorded atomic.Bool                   // a renewal could not write the record, which was logged
+
+	stop      context.CancelCauseFunc   // ends the work by choice
+	stoppedAt atomic.Pointer[time.Time] // call of stop, or end of Run's context
+	resigned  atomic.Bool               // the work was ended by resign
+	returned  atomic.Bool               // OnStartedLeading has returned
+	uncount   func()                    // removes this term from the metrics
+	request   string                    // the ID of the newest request of an operator; guarded by LeaderElector.mu
+	released  chan struct{}
+	err       error // of the release; read it after released
+}
+
+// prepare returns an error if campaign may wait although this candidate could never lead or not be seen: a
+// right is missing that only a leader needs, or the record cannot be written.
+func (e *Election) prepare(ctx context.Context) error {
+	err := e.lock.CheckRights(ctx, lock.NeedsOf(e.needs))
+	if q := e.lock.Client().Quorum(); q != nil {
+		q.Admit() // new servers have no record to read
+	}
+	if err == nil {
+		if _, err = e.read(ctx); errors.Is(err, errSpoilt) {
+			return nil
+		}
+	}
+	return e.opError("campaign", err)
+}
+
+// campaign waits in the queue until this candidate has the lock. Its errors are those of lockcore.Mutex.Lock.
+func (e *Election) campaign(ctx context.Context) (*term, error) {
+	t := &term{Kind: e.lock.Client().Recorded(e.keys.leader, e.keys.channel), e: e, released: make(chan struct{})}
+	var err error
+	if t.lease, _, err = e.lock.Lock(ctx, t); err != nil {
+		return nil, e.opError("campaign", err)
+	}
+	return t, nil
+}
+
+func (t *term) Err() error { return t.lease.Err() }
+
+// begin makes the renewals write the record, and sends the first one.
+func (t *term) begin() {
+	now := t.e.lock.Client().Elapsed()
+	t.begun.Store(&now)
+	t.lease.RenewNow()
+}
+
+func (t *term) Label() string { return leaseLabel }
+
+func (t *term) Renewal(a *lock.Attempt) wire.Request {
+	begun := t.begun.Load()
+	if begun == nil {
+		return t.Kind.Renewal(a)
+	}
+	return t.e.renewal(a, t.lease.Token(), (t.e.lock.Client().Elapsed() - *begun).Milliseconds())
+}
+
+var errUnrecorded = errors.New("election: its key has another type or a newer schema, or a right is missing")
+
+// Noticed implements lock.Noticer. After the answer 2, the record is new or has a request to resign, and watchers
+// read it, as messages may be lost. Otherwise, the record cannot be written.
+func (t *term) Noticed(_ *lock.Attempt, answer int64) {
+	if answer == 2 {
+		t.e.readSoon()
+	} else if !t.unrecorded.Swap(true) {
+		log := t.e.lock.Client().Logger()
+		log.Error(errUnrecorded, "this replica leads, and the leader record cannot be written", "election", t.e.name)
+	}
+}
+
+// promote moves the first candidate with the identity to the head of the queue. The error is
+// ErrNotHeld if the term has ended.
+func (t *term) promote(ctx context.Context, identity string) error {
+	if cause := t.Err(); cause != nil {
+		return errors.Join(lockcore.ErrNotHeld, cause)
+	}
+	if err := t.e.refuseQuorum("TransferTo", "the candidates on several servers have no queue. Resign lets any of them lead"); err != nil {
+		return err
+	}
+	return t.lease.Promote(ctx, identity, ErrNoCandidate)
+}
+
+// resign ends the work by choice.
+func (t *term) resign(cause error) {
+	t.resigned.Store(true)
+	t.stop(cause)
+}
+
+// wait waits for the release.
+func (t *term) wait(ctx context.Context) error {
+	select {
+	case <-t.released:
+		return t.err
+	case <-ctx.Done():
+		return errors.Join(ctx.Err(), errors.New("election: leadership is released as soon as OnStartedLeading has returned"))
+	}
+}
