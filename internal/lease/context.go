@@ -7,10 +7,7 @@ import (
 
 // leaseContext is the context of a lease. Its Err also reads the clock: after a pause of
 // the process no timer has fired yet.
-type leaseContext struct {
-	values context.Context
-	l      *Lease
-}
+type leaseContext struct{ l *Lease }
 
 type contextKey struct{}
 
@@ -23,9 +20,9 @@ func From(ctx context.Context) *Lease {
 // Context returns a context that is done when the lease ends, with Err as its cause. Its
 // Err reads the clock. Contexts derived from it do not read the clock, and end slightly
 // later. Bind returns a derived context that reads the clock and ends with the lease.
-func (l *Lease) Context() context.Context { return l.ctx }
+func (l *Lease) Context() context.Context { return leaseContext{l} }
 
-func (x leaseContext) Deadline() (time.Time, bool) { return x.values.Deadline() }
+func (x leaseContext) Deadline() (time.Time, bool) { return x.l.values.Deadline() }
 
 func (x leaseContext) Done() <-chan struct{} { return x.l.ending.ended() }
 
@@ -38,7 +35,7 @@ func (x leaseContext) Value(key any) any {
 	if key == (contextKey{}) {
 		return x.l
 	}
-	return x.l.ending.value(x.values, key)
+	return x.l.ending.value(x.l.values, key)
 }
 
 // AfterFunc is called by package context.
@@ -48,73 +45,52 @@ func (x leaseContext) AfterFunc(f func()) (stop func() bool) { return x.l.ending
 type boundContext struct {
 	context.Context // the parent
 	l               *Lease
-	ending          ending
-
-	// mirror ends with the parent. Its Err runs no code of the user's.
-	mirror context.Context
-	unbind context.CancelFunc
-	unhook func() bool
+	binding
 }
 
 // Bind returns a context that is done when parent is done or the lease ends, whichever
 // comes first. Its Err reads the clock. Call stop when the work is done.
 func (l *Lease) Bind(parent context.Context) (ctx context.Context, stop context.CancelFunc) {
 	b := &boundContext{Context: parent, l: l}
-	b.mirror, b.unbind = context.WithCancel(parent)
-	b.unhook = context.AfterFunc(b.mirror, b.parentEnded)
-	if b.mirror.Err() != nil {
-		b.parentEnded()
-	}
+	b.bind(parent)
 	l.mu.Lock()
 	if l.ended {
-		b.ending.end(context.Canceled, l.ending.cause())
+		b.end(context.Canceled, l.ending.cause())
 	} else {
-		if l.bound == nil {
-			l.bound = map[*boundContext]struct{}{}
+		if l.bindings == nil {
+			l.bindings = map[*binding]struct{}{}
 		}
-		l.bound[b] = struct{}{}
+		l.bindings[&b.binding] = struct{}{}
 	}
 	l.mu.Unlock()
 	return b, func() {
 		l.mu.Lock()
-		delete(l.bound, b)
+		delete(l.bindings, &b.binding)
 		l.mu.Unlock()
-		b.ending.end(context.Canceled, context.Canceled)
+		b.end(context.Canceled, context.Canceled)
 		b.release()
 	}
 }
 
-func (b *boundContext) parentEnded() {
-	b.ending.end(b.mirror.Err(), context.Cause(b.mirror))
-	b.ending.follow()
-}
-
-// release detaches b from its parent and ends the contexts derived from b.
-func (b *boundContext) release() {
-	b.unhook()
-	b.unbind()
-	b.ending.follow()
-}
-
-func (b *boundContext) Done() <-chan struct{} { return b.ending.ended() }
+func (b *boundContext) Done() <-chan struct{} { return b.ended() }
 
 func (b *boundContext) Err() error {
-	if b.ending.cause() == nil {
+	if b.cause() == nil {
 		if cause := b.l.Err(); cause != nil {
-			b.ending.end(context.Canceled, cause)
+			b.end(context.Canceled, cause)
 		} else if b.mirror.Err() != nil {
 			b.parentEnded()
 		}
 	}
-	return b.ending.err()
+	return b.err()
 }
 
 func (b *boundContext) Value(key any) any {
 	if key == (contextKey{}) {
 		return b.l
 	}
-	return b.ending.value(b.Context, key)
+	return b.value(b.Context, key)
 }
 
 // AfterFunc is called by package context.
-func (b *boundContext) AfterFunc(f func()) (stop func() bool) { return b.ending.afterFunc(f) }
+func (b *boundContext) AfterFunc(f func()) (stop func() bool) { return b.afterFunc(f) }

@@ -15,12 +15,12 @@ type ending struct {
 	state atomic.Pointer[endState]
 
 	closing sync.Mutex
-	done    chan struct{} // guarded by closing; nil: nobody has asked for it
+	done    chan struct{} // made by the first call of ended; guarded by closing
 
-	mu     sync.Mutex
-	final  context.Context // a context of package context, so that context.Cause finds the cause
-	hooks  context.Context // parent of the contexts and functions that follow; nil: there are none
-	unhook context.CancelFunc
+	mu      sync.Mutex
+	final   context.Context // gives context.Cause the cause
+	derived context.Context // parent of derived contexts and functions, once there are any
+	cancel  context.CancelFunc
 }
 
 type endState struct{ err, cause error }
@@ -55,8 +55,8 @@ func (e *ending) ended() <-chan struct{} {
 func (e *ending) follow() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.unhook != nil {
-		go e.unhook() // it ends at once, unless a parent of the user's type blocks
+	if e.cancel != nil {
+		go e.cancel() // it ends at once, unless a parent of the user's type blocks
 	}
 }
 
@@ -82,15 +82,15 @@ func (e *ending) err() error {
 // afterFunc implements the AfterFunc method that package context calls on foreign contexts.
 func (e *ending) afterFunc(f func()) (stop func() bool) {
 	e.mu.Lock()
-	if e.hooks == nil {
-		e.hooks, e.unhook = context.WithCancel(context.Background())
+	if e.derived == nil {
+		e.derived, e.cancel = context.WithCancel(context.Background())
 	}
-	hooks := e.hooks
+	derived := e.derived
 	if e.state.Load() != nil {
-		e.unhook()
+		e.cancel()
 	}
 	e.mu.Unlock()
-	return context.AfterFunc(hooks, f)
+	return context.AfterFunc(derived, f)
 }
 
 // value returns a value of the context. values holds its values.
@@ -108,4 +108,34 @@ func (e *ending) value(values context.Context, key any) any {
 	final := e.final
 	e.mu.Unlock()
 	return final.Value(key)
+}
+
+// A binding ends when its parent ends.
+type binding struct {
+	ending
+
+	// mirror ends with the parent. Its Err runs no code of the user's.
+	mirror context.Context
+	unbind context.CancelFunc
+	unhook func() bool
+}
+
+func (b *binding) bind(parent context.Context) {
+	b.mirror, b.unbind = context.WithCancel(parent)
+	b.unhook = context.AfterFunc(b.mirror, b.parentEnded)
+	if b.mirror.Err() != nil {
+		b.parentEnded()
+	}
+}
+
+func (b *binding) parentEnded() {
+	b.end(b.mirror.Err(), context.Cause(b.mirror))
+	b.follow()
+}
+
+// release detaches b from its parent and ends the contexts derived from b.
+func (b *binding) release() {
+	b.unhook()
+	b.unbind()
+	b.follow()
 }

@@ -9,22 +9,21 @@ import (
 // number of leases. It closes the contexts of all due leases before it does anything else,
 // and runs no code of the user's.
 type expiry struct {
-	clock *Clock
-	after func([]*Lease) // completes the end of leases; may block
-	kick  chan struct{}
-	stop  chan struct{}
-	first sync.Once // the first lease starts the goroutine
-	wg    sync.WaitGroup
+	clock    *Clock
+	cause    error // cause of the ends
+	renewals *renewals
+	kick     chan struct{}
+	stop     chan struct{}
+	first    sync.Once // the first lease starts the goroutine
+	wg       sync.WaitGroup
 
 	mu     sync.Mutex
 	ends   schedule // ordered by an instant that may be earlier than validUntil
 	wakeAt time.Duration
 }
 
-func newExpiry(clock *Clock, after func([]*Lease)) *expiry {
-	x := &expiry{clock: clock, after: after, kick: make(chan struct{}, 1), stop: make(chan struct{}), wakeAt: never}
-	x.ends.place = func(l *Lease) *place { return &l.expires }
-	return x
+func newExpiry(clock *Clock, cause error, r *renewals) *expiry {
+	return &expiry{clock: clock, cause: cause, renewals: r, kick: make(chan struct{}, 1), stop: make(chan struct{}), wakeAt: never}
 }
 
 // close stops the goroutine. All leases must have ended.
@@ -49,10 +48,24 @@ func (x *expiry) add(l *Lease) {
 	}
 }
 
-func (x *expiry) remove(l *Lease) {
+// unschedule completes the end of a lease: it removes the lease from the
+// schedules and ends derived contexts.
+func (x *expiry) unschedule(l *Lease) {
 	x.mu.Lock()
-	defer x.mu.Unlock()
 	x.ends.remove(l)
+	x.mu.Unlock()
+	x.renewals.remove(l)
+	l.follow()
+}
+
+// lost completes the end of leases whose time is over.
+func (x *expiry) lost(leases []*Lease) {
+	for _, l := range leases {
+		x.unschedule(l)
+	}
+	for _, l := range leases {
+		l.holder.Lost(l.ending.cause())
+	}
 }
 
 func (x *expiry) wake() {
@@ -104,7 +117,7 @@ func (x *expiry) step() time.Duration {
 	for batch := make([]*Lease, 0, endsAtOnce); ; {
 		batch, sleep = x.due(batch[:0], early)
 		for _, l := range batch {
-			if l.expire(early) {
+			if ticks := x.clock.Ticks(); l.expire(ticks+early, ticks, x.cause) {
 				over = append(over, l)
 			} else {
 				x.add(l) // renewed in the meantime
@@ -118,7 +131,7 @@ func (x *expiry) step() time.Duration {
 		for _, l := range over {
 			l.endBound()
 		}
-		x.wg.Go(func() { x.after(over) })
+		x.wg.Go(func() { x.lost(over) })
 	}
 	return sleep
 }

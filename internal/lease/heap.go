@@ -5,34 +5,35 @@ import (
 	"time"
 )
 
-// A place is the position of a lease in a schedule.
-type place struct {
-	at    time.Duration // when it is due
-	index int           // index in the heap plus one; 0: not scheduled
-}
-
 // A schedule is a heap of leases, ordered by due time.
 type schedule struct {
-	leases []*Lease
-	place  func(*Lease) *place
+	leases   []*Lease
+	renewals bool // the due times are those of renewals, not of ends
+}
+
+func (s *schedule) position(l *Lease) *position {
+	if s.renewals {
+		return &l.renews
+	}
+	return &l.expires
 }
 
 // add inserts a lease, which must not be in the schedule.
 func (s *schedule) add(l *Lease, at time.Duration) {
-	s.place(l).at = at
+	s.position(l).at = at
 	heap.Push(s, l)
 }
 
 // move changes the due time of a lease.
 func (s *schedule) move(l *Lease, at time.Duration) {
-	p := s.place(l)
+	p := s.position(l)
 	p.at = at
 	heap.Fix(s, p.index-1)
 }
 
 // remove removes a lease if it is in the schedule.
 func (s *schedule) remove(l *Lease) {
-	if p := s.place(l); p.index > 0 {
+	if p := s.position(l); p.index > 0 {
 		heap.Remove(s, p.index-1)
 	}
 }
@@ -42,23 +43,25 @@ func (s *schedule) first() (*Lease, time.Duration) {
 	if len(s.leases) == 0 {
 		return nil, never
 	}
-	return s.leases[0], s.place(s.leases[0]).at
+	return s.leases[0], s.position(s.leases[0]).at
 }
 
 func (s *schedule) Len() int { return len(s.leases) }
 
-func (s *schedule) Less(i, j int) bool { return s.place(s.leases[i]).at < s.place(s.leases[j]).at }
+func (s *schedule) Less(i, j int) bool {
+	return s.position(s.leases[i]).at < s.position(s.leases[j]).at
+}
 
 func (s *schedule) Swap(i, j int) {
 	s.leases[i], s.leases[j] = s.leases[j], s.leases[i]
-	s.place(s.leases[i]).index, s.place(s.leases[j]).index = i+1, j+1
+	s.position(s.leases[i]).index, s.position(s.leases[j]).index = i+1, j+1
 }
 
 // Push implements heap.Interface.
 func (s *schedule) Push(x any) {
 	l := x.(*Lease)
 	s.leases = append(s.leases, l)
-	s.place(l).index = len(s.leases)
+	s.position(l).index = len(s.leases)
 }
 
 // Pop implements heap.Interface.
@@ -67,6 +70,6 @@ func (s *schedule) Pop() any {
 	l := s.leases[last]
 	s.leases[last] = nil
 	s.leases = s.leases[:last]
-	s.place(l).index = 0
+	s.position(l).index = 0
 	return l
 }

@@ -9,7 +9,6 @@ import (
 // from the first lease on.
 type Keeper struct {
 	clock    *Clock
-	expired  error
 	expiry   *expiry
 	renewals *renewals
 }
@@ -23,34 +22,21 @@ type Config struct {
 	Expired error
 }
 
-// A Renewer sends renewals to the servers. No method except Renew may block.
-type Renewer interface {
-	// Stream returns the stream that carries the renewals of a lease at present. The
-	// Keeper calls it when the lease begins, and again before each renewal.
-	Stream(l *Lease) Stream
-
-	// Renew renews leases in one round trip on the stream. The requests are sent at t0. It
-	// calls Extend or End for each lease that was answered, unless Stream has changed for
-	// this lease: the answer of a former server does not count. done reports which leases
-	// need no other try. Renew returns when ctx ends, and ignores an answer that arrives
-	// later than within after t0.
-	Renew(ctx context.Context, stream Stream, t0, within time.Duration, leases []*Lease) (done []bool)
-
-	// Late records how long after its due time a renewal was sent.
-	Late(by time.Duration)
-}
-
-// A Stream carries renewals to one server. Leases with equal Streams share batches; a
-// Stream that does not answer does not delay the leases of another Stream. The dynamic
-// type is comparable.
-type Stream any
-
 // NewKeeper starts a Keeper.
 func NewKeeper(cfg Config) *Keeper {
-	k := &Keeper{clock: cfg.Clock, expired: cfg.Expired}
-	k.expiry = newExpiry(k.clock, k.lost)
-	k.renewals = newRenewals(k.clock, cfg.Renewer)
+	k := &Keeper{clock: cfg.Clock, renewals: newRenewals(cfg.Clock, cfg.Renewer)}
+	k.expiry = newExpiry(k.clock, cfg.Expired, k.renewals)
 	return k
+}
+
+// Begin starts a lease that was granted by a request sent at t0. l must be the zero value.
+// Its Context carries the values of ctx, but does not end with it.
+func (k *Keeper) Begin(ctx context.Context, l *Lease, t0 time.Duration, times *Times, holder Holder) {
+	l.k, l.times, l.holder, l.acquired = k, times, holder, t0
+	l.values = context.WithoutCancel(ctx)
+	l.validUntil.Store(int64(t0 + times.Valid))
+	k.expiry.add(l)
+	k.renewals.add(l)
 }
 
 // Close stops the Keeper's goroutines. All leases must have ended.
@@ -67,13 +53,3 @@ func (k *Keeper) RenewAll() {
 
 // RenewMoved renews the leases at once that have moved to another server. moved must not block.
 func (k *Keeper) RenewMoved(moved func(*Lease) bool) { k.renewals.renewNow(moved) }
-
-// lost completes the end of leases whose time is over.
-func (k *Keeper) lost(leases []*Lease) {
-	for _, l := range leases {
-		l.cleanUp()
-	}
-	for _, l := range leases {
-		l.holder.Lost(l.ending.cause())
-	}
-}

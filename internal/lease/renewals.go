@@ -7,6 +7,23 @@ import (
 	"time"
 )
 
+// A Renewer sends renewals to the servers. No method except Renew may block.
+type Renewer interface {
+	// Stream returns the stream that carries the renewals of a lease at present. The
+	// Keeper calls it when the lease begins, and again before each renewal.
+	Stream(l *Lease) Stream
+
+	// Renew renews leases in one round trip on the stream. The requests are sent at t0. It
+	// calls Extend or End for each lease that was answered, unless Stream has changed for
+	// this lease: the answer of a former server does not count. done reports which leases
+	// need no other try. Renew returns when ctx ends, and ignores an answer that arrives
+	// later than within after t0.
+	Renew(ctx context.Context, stream Stream, t0, within time.Duration, leases []*Lease) (done []bool)
+
+	// Late records how long after its due time a renewal was sent.
+	Late(by time.Duration)
+}
+
 // renewals schedules the renewals of all leases, with one goroutine and one timer. It
 // groups the leases by stream, so that a server that does not answer delays only its own
 // leases.
@@ -60,8 +77,8 @@ func (r *renewals) add(l *Lease) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.join(l, r.renewer.Stream(l), r.next(l, l.acquired))
-	if l.dueAt < r.wakeAt {
-		r.wakeAt = l.dueAt
+	if l.renews.at < r.wakeAt {
+		r.wakeAt = l.renews.at
 		r.wake()
 	}
 }
@@ -84,7 +101,7 @@ func (r *renewals) renewNow(moved func(*Lease) bool) {
 	for _, g := range r.groups {
 		for _, l := range slices.Clone(g.due.leases) {
 			if moved(l) {
-				g.move(l, now)
+				g.due.move(l, now)
 			}
 		}
 	}
@@ -97,7 +114,7 @@ func (r *renewals) dueNow(l *Lease) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if l.renews.index > 0 {
-		l.group.move(l, now)
+		l.group.due.move(l, now)
 	}
 	r.wake()
 }
@@ -106,7 +123,7 @@ func (r *renewals) dueNow(l *Lease) {
 func (r *renewals) join(l *Lease, stream Stream, at time.Duration) {
 	g := r.groups[stream]
 	if g == nil {
-		g = newGroup(r, stream)
+		g = newGroup(stream)
 		r.groups[stream] = g
 	}
 	g.add(l, at)
@@ -148,7 +165,7 @@ func (r *renewals) step() time.Duration {
 	defer r.mu.Unlock()
 	next := never
 	for stream, g := range r.groups {
-		next = min(next, g.sendDue(now))
+		next = min(next, r.sendDue(g, now))
 		if g.empty() {
 			delete(r.groups, stream)
 		}
@@ -167,4 +184,96 @@ func (r *renewals) step() time.Duration {
 		return time.Hour
 	}
 	return max(next-now, 0)
+}
+
+// sendDue sends the due renewals and returns when to call it again.
+func (r *renewals) sendDue(g *group, now time.Duration) (next time.Duration) {
+	for {
+		first, at := g.due.first()
+		switch {
+		case first == nil:
+			return never
+		case at > now:
+			return at
+		}
+		if free := g.sent + min(time.Duration(g.underway)*gap, g.shortest/10); free > now {
+			return free
+		}
+		if r.keeps(g, first, now) {
+			r.send(g, now)
+		}
+	}
+}
+
+// keeps reports whether a scheduled lease is to be renewed on this stream. Otherwise, the
+// lease leaves the group.
+func (r *renewals) keeps(g *group, l *Lease, now time.Duration) bool {
+	if l.ending.cause() != nil || l.until() <= now {
+		g.due.remove(l) // expiry ends it
+		return false
+	}
+	stream := r.renewer.Stream(l)
+	if stream == g.stream {
+		return true
+	}
+	g.due.remove(l)
+	r.join(l, stream, l.renews.at)
+	r.moved = true
+	return false
+}
+
+// send sends one batch.
+func (r *renewals) send(g *group, now time.Duration) {
+	one := &batch{sent: now}
+	longest := time.Duration(0)
+	for len(one.leases) < maxBatch {
+		l := g.next(now)
+		if l == nil {
+			break
+		}
+		if !r.keeps(g, l, now) {
+			continue
+		}
+		g.due.remove(l)
+		r.renewer.Late(max(0, now-l.renews.at))
+		l.pending = one
+		one.leases = append(one.leases, l)
+		longest = max(longest, l.until()-now, leastTry)
+	}
+	if len(one.leases) == 0 {
+		return // all of them have ended or moved
+	}
+	if len(one.leases) < maxBatch { // otherwise, others are due
+		g.sent = now
+	}
+	for _, l := range one.leases {
+		g.add(l, now+l.times.try(l.until()-now)) // the retry; an answer moves it
+	}
+	g.underway++
+	r.wg.Go(func() {
+		done := r.renewer.Renew(r.ctx, g.stream, one.sent, min(longest, maxWait), one.leases)
+		r.answered(g, one, done)
+	})
+}
+
+// answered schedules the next renewal of the leases of a batch.
+func (r *renewals) answered(g *group, one *batch, done []bool) {
+	now := r.clock.Ticks()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	g.underway--
+	for i, l := range one.leases {
+		latest := l.pending == one
+		if latest {
+			l.pending = nil
+		}
+		switch {
+		case l.renews.index == 0: // it has ended
+		case done[i] && (latest || r.next(l, one.sent) > l.renews.at):
+			l.group.due.move(l, r.next(l, one.sent))
+		case !done[i] && latest:
+			l.group.due.move(l, min(max(l.renews.at, now), now+l.times.Retry))
+		}
+	}
+	r.wake()
 }

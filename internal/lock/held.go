@@ -158,7 +158,7 @@ func (r renewer) Renew(ctx context.Context, stream lease.Stream, t0, within time
 	for i, l := range leases {
 		a := l.Holder().(holder).a
 		// An answer that takes longer than Patience causes another renewal.
-		requests[i] = a.kind.Renewal(a).Replicated(l.Patience() / 2)
+		requests[i] = a.kind.Renewal(a).Replicated(l.ResendAfter() / 2)
 	}
 	done = make([]bool, len(leases))
 	for i, answer := range stream.(wire.Renewals).Send(ctx, requests) {

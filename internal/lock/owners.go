@@ -42,7 +42,7 @@ func (a *Attempt) besides() (beside *Lease) {
 	defer c.mu.Unlock()
 	if of := c.owners[key]; of != nil {
 		for l := range of.all {
-			if l.token == of.newest && l.life.Over(now) == nil && (beside == nil || l.a.kind.Label() == kindWrite) {
+			if l.token == of.newest && l.life.ErrAt(now) == nil && (beside == nil || l.a.kind.Label() == kindWrite) {
 				beside = l
 			}
 		}
@@ -54,5 +54,5 @@ func (a *Attempt) besides() (beside *Lease) {
 // earlier one than that of the lease that it was to keep.
 func (a *Attempt) isStale(token uint64) bool {
 	l := a.beside
-	return l != nil && (token < l.token || token == l.token && l.life.Over(a.c.clock.Now()) != nil)
+	return l != nil && (token < l.token || token == l.token && l.life.ErrAt(a.c.clock.Now()) != nil)
 }
