@@ -2,81 +2,29 @@
 package docs_test
 
 import (
-	"context"
-	"database/sql"
 	_ "embed"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/redis/go-redis/v9"
-
-	"github.com/noonlock/noonlock/election"
 	"github.com/noonlock/noonlock/internal/testenv"
-	"github.com/noonlock/noonlock/lockcore"
-	"github.com/noonlock/noonlock/singleton"
-	"github.com/noonlock/noonlock/singleton/sqlonce"
 )
 
-//go:embed readme_test.go
-var thisFile string
+//go:embed readme/main.go
+var readmeProgram string
 
-// The bodies of these functions are the code of README.md.
-
-func readmeDo(ctx context.Context, rdb *redis.Client, db *sql.DB) error {
-	client, err := lockcore.New(rdb, lockcore.Config{}) // rdb is your *redis.Client
-	if err != nil {
-		return err
-	}
-	defer client.Close(context.WithoutCancel(ctx))
-	return client.Do(ctx, "reindex", lockcore.LeaseConfig{}, func(ctx context.Context) error {
-		token := lockcore.FromContext(ctx).Token()
-		return reindex(ctx, db, token) // one replica at a time; ctx ends with the lease
-	})
-}
-
-func readmeElection(ctx context.Context, client *lockcore.Client) error {
-	elector, err := election.NewLeaderElector(client, "controller", election.Callbacks{
-		OnStartedLeading: func(ctx context.Context) { control(ctx) }, // returns when ctx ends
-		OnStoppedLeading: func() {},
-	}, election.Config{})
-	if err != nil {
-		return err
-	}
-	return elector.Run(ctx)
-}
-
-func readmeJob(ctx context.Context, runner *singleton.Runner, once *sqlonce.Once) error {
-	// runner is from singleton.NewRunner(client, singleton.Config{})
-	err := runner.Add("lottery", "0 12 * * *", func(ctx context.Context, run singleton.Run) error {
-		_, err := once.Do(ctx, run.Marker(), drawTenWinners) // refuses a stale token
-		return err
-	}, singleton.JobConfig{})
-	if err != nil {
-		return err
-	}
-	return runner.Run(ctx) // on every replica
-}
-
-// They are compiled here and not run; the examples of the packages run.
-var _, _, _ = readmeDo, readmeElection, readmeJob
-
-func reindex(context.Context, *sql.DB, uint64) error { return nil }
-func control(context.Context)                        {}
-func drawTenWinners(context.Context, *sql.Tx) error  { return nil }
-
-// The code of each page is in the file that compiles it, as lines or as the body of a function. The snippets of the
-// README are short.
+// The code of each page is in the file that compiles it, as lines or as the body of a function. They are short.
 func TestCodeOfPagesIsCompiled(t *testing.T) {
 	t.Parallel()
 	for page, c := range map[string]struct {
 		compiled       string
 		blocks, length int // the number of blocks, and the most lines of one
 	}{
-		"../README.md":  {thisFile, 3, 10},
+		"../README.md":  {readmeProgram, 1, 45},
 		"OPERATIONS.md": {operationsTest, 1, 100},
 		"TESTING.md":    {testingFile, 2, 100},
 	} {
@@ -119,6 +67,25 @@ func TestLinks(t *testing.T) {
 			} else if anchor != "" && !slices.Contains(anchors(t, target), anchor) {
 				t.Errorf("%s links to %s, and there is no such heading", page, link[1])
 			}
+		}
+	}
+}
+
+// The README links to the documentation of packages and names that exist.
+func TestLinksToPackages(t *testing.T) {
+	t.Parallel()
+	text := testenv.Call(os.ReadFile("../README.md")).Must(t)
+	links := regexp.MustCompile(`https://pkg\.go\.dev/([\w./-]+)#?([\w.]*)`).FindAllStringSubmatch(string(text), -1)
+	if len(links) < 10 {
+		t.Errorf("the README has %d links to packages", len(links))
+	}
+	for _, link := range links {
+		args := []string{"doc", link[1]}
+		if link[2] != "" {
+			args = append(args, link[2])
+		}
+		if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
+			t.Errorf("%s: %v: %s", link[0], err, out)
 		}
 	}
 }

@@ -87,10 +87,11 @@ func TestPrefixesKeepClientsApart(t *testing.T) {
 	})
 }
 
-// The table of docs/PITFALLS.md names tests that exist.
-func TestPitfallsNameTestsThatExist(t *testing.T) {
+// The table of common mistakes in docs/SAFETY.md names tests that exist.
+func TestMistakesNameTestsThatExist(t *testing.T) {
 	t.Parallel()
-	text := call(os.ReadFile(filepath.Join("..", "docs", "PITFALLS.md"))).Must(t)
+	page := call(os.ReadFile(filepath.Join("..", "docs", "SAFETY.md"))).Must(t)
+	_, table, _ := strings.Cut(string(page), "\n## Common mistakes\n")
 	exist := map[string]bool{}
 	files := call(filepath.Glob("*_test.go")).Must(t)
 	for _, file := range files {
@@ -103,8 +104,8 @@ func TestPitfallsNameTestsThatExist(t *testing.T) {
 	}
 	rows := 0
 	name := regexp.MustCompile("`(Test[A-Za-z0-9_]+)`")
-	for line := range strings.Lines(string(text)) {
-		if !strings.HasPrefix(line, "| ") || strings.HasPrefix(line, "| Mistake") {
+	for line := range strings.Lines(table) {
+		if !strings.HasPrefix(line, "| ") || strings.HasPrefix(line, "| mistake") || strings.HasPrefix(line, "| ---") {
 			continue
 		}
 		rows++

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Rehearses a release as docs/RELEASING.md describes it. A maintainer prepares it in a clone, and pushes the
+# Rehearses a release as CONTRIBUTING.md describes it. A maintainer prepares it in a clone, and pushes the
 # tags with the printed commands. The forge is a bare repository, and sends the events that GitHub sends. For the event
 # that starts release.yml, its steps run in a checkout as actions/checkout makes it; only the programs
 # that publish are replaced. Skopeo copies the images to a folder instead of a registry. The files of the clone and of the workflow must not differ.
@@ -126,7 +126,7 @@ for program in lottery leader noonctl; do
 	digest=$(sha256sum "$published/$program/manifest.json")
 	[[ $said == *"sha256:${digest%% *}"* ]] || fail "the image of $program is published as ${digest%% *}, not with the digest of its archive: $said"
 done
-[[ $(git -C "$forge" tag | wc -l) == $(grep -c '^| `github.com' docs/RELEASING.md) ]] || fail "the tags are not those of docs/RELEASING.md"
+[[ $(git -C "$forge" tag | wc -l) == $(grep -c '^| `github.com' CONTRIBUTING.md) ]] || fail "the tags are not those of CONTRIBUTING.md"
 release=$scratch/job/of/another/depth/dist/$version
 diff --recursive "$clone/dist" "$release/.." || fail "two releases of the same commit differ"
 
@@ -142,7 +142,7 @@ for chart in lottery:firstTry=true noonctl:command[0]=a,elect.enabled=true,redis
 	tar --extract --gzip --directory "$scratch" --file "$package"
 	cmp LICENSE "$scratch/$name/LICENSE"
 	said+=$(cat "$scratch/$name/"{README.md,templates/NOTES.txt})
-	grep -qF "oci://ghcr.io/noonlock/charts/$name " README.md || fail "README.md does not name the chart $name"
+	grep -qF "(charts/$name/README.md)" README.md || fail "README.md does not link to the chart $name"
 	[[ $said == *"ghcr.io/noonlock/$name:$version"* && $said == *" oci://ghcr.io/noonlock/charts/$name --version ${version#v} "* ]] ||
 		fail "$package does not name the released image and chart: $said"
 	! grep -E 'noonlock\.local|make image|helm .* charts/|\]\(\.\.|:dev' <<<"$said" || fail "$package has names of a clone"

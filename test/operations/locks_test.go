@@ -3,12 +3,19 @@
 package operations
 
 import (
+	"context"
+	"errors"
+	"net/http/httptest"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/noonlock/noonlock"
+	"github.com/noonlock/noonlock/election/partition"
 	"github.com/noonlock/noonlock/internal/servers"
 	"github.com/noonlock/noonlock/internal/testenv"
 	"github.com/noonlock/noonlock/lockcore"
@@ -44,6 +51,32 @@ func slots(w *world) {
 	two.logs(`waiting for a lock`)
 	w.must(w.command(row, "`noonctl resize NAME -n N`: the stored number counts", name...))
 	two.logs(`two works`)
+}
+
+// partitions has a replica with two partitions, and another one that has three.
+func partitions(w *world) {
+	registry := prometheus.NewRegistry()
+	client := w.raw.ClientWith(w.raw.Direct(), lockcore.Config{Identity: "one", Registerer: registry})
+	share := func(ctx context.Context, n int) error {
+		r := testenv.Call(partition.NewRunner(client, "shards", n, func(ctx context.Context, _ int) { <-ctx.Done() }, partition.Config{})).Must(w)
+		return r.Run(ctx)
+	}
+	ctx, stop := context.WithCancel(w.Context())
+	ended := make(chan error)
+	go func() { ended <- share(ctx, 2) }()
+	name := []string{"NAME", "shards"}
+	w.shows("a partition has no leader", "`noonctl describe partition NAME` shows the leader and the token of each partition", name, `^  0 +one +\d`, `^  1 +one +\d`)
+	answer := httptest.NewRecorder()
+	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(answer, httptest.NewRequestWithContext(w.Context(), "GET", "/metrics", nil))
+	w.exports(answer.Body.String())
+
+	const row = "a replica is refused because it has another number of partitions"
+	w.shows(row, "`noonctl describe partition NAME` shows the number in use", name, `^Partitions: +2$`)
+	if err := share(w.Context(), 3); !errors.As(err, new(*noonlock.ConfigError)) {
+		w.Errorf("with three partitions, Run returns %v", err)
+	}
+	stop()
+	testenv.Must(w, <-ended)
 }
 
 // typed runs a command on a terminal, on which a line is typed.

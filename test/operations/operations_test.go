@@ -43,6 +43,7 @@ func TestPage(t *testing.T) {
 		{"ignored cancellation", ignored, nil},
 		{"locks", locks, nil},
 		{"slots", slots, nil},
+		{"partitions", partitions, nil},
 		{"late runs", lateRuns, nil},
 		{"lock delay", delay, nil},
 		{"token counters", counters, nil},

@@ -104,8 +104,9 @@ func settings(w *world) {
 
 // browser opens the page of noonctl.
 func browser(w *world) {
-	serve := w.take(w, symptoms, "`noonctl serve` shows them in a browser")[0]
-	allow := w.take(w, symptoms, "With `--allow-actions`, each action asks for a reason")[0]
+	const page = "The page"
+	serve := w.take(w, page, "`noonctl serve` shows all of them in a browser")[0]
+	allow := w.take(w, page, "With `--allow-actions`, the page controls them, and each action asks for a reason")[0]
 	p := w.start(serve + " --http 127.0.0.1:0 " + allow)
 	answers(w, p.logs(`serving (\S+)`)[1], http.StatusOK, `page.js`)
 	w.take(w, "NoonctlLeaseLost", "`noonctl serve` shows the newest terms of the election")
