@@ -14,14 +14,14 @@ import (
 
 // An Action is what an operator wants to be done to a job or an election.
 type Action struct {
-	Verb  string          // of Verbs
-	Name  string          // of the job or the election
-	Run   singleton.RunID // of rerun and cancel; zero: the run that ended last, and all runs that are running
-	Token uint64          // of resign: of the leader; 0: any leader
-	ID    string          // of trigger and cancel: of a run at an instant; empty: none
-	At    time.Time       // of trigger with an ID
-	Load  string          // of trigger with an ID: the payload
-	To    string          // of resign: the candidate that leads next; empty: the first one
+	Verb    string          // of Verbs
+	Name    string          // of the job or the election
+	Run     singleton.RunID // of rerun and cancel; zero: the run that ended last, and all runs that are running
+	Token   uint64          // of resign: of the leader; 0: any leader
+	ID      string          // of trigger and cancel: of a run at an instant; empty: none
+	At      time.Time       // of trigger with an ID
+	Payload string
+	To      string // of resign: the candidate that leads next; empty: the first one
 }
 
 // Verbs are the actions, with the kinds of things that they change.
@@ -45,7 +45,7 @@ func (a Action) Do(ctx context.Context, client *lockcore.Client) (did string, er
 		return "resumed", j.Resume(ctx)
 	case "trigger":
 		if a.ID != "" {
-			_, err := j.TriggerAt(ctx, a.ID, a.At, a.Load)
+			_, err := j.TriggerAt(ctx, a.ID, a.At, a.Payload)
 			return "triggered: " + a.ID + " at " + singleton.RunID{Tick: a.At}.Name(), err
 		}
 		run, err := j.Trigger(ctx)

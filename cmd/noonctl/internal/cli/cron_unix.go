@@ -16,6 +16,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/noonlock/noonlock/cmd/noonctl/internal/command"
+	"github.com/noonlock/noonlock/cmd/noonctl/internal/exit"
 	"github.com/noonlock/noonlock/healthz"
 	"github.com/noonlock/noonlock/internal/output"
 	"github.com/noonlock/noonlock/lockcore"
@@ -23,11 +25,11 @@ import (
 	"github.com/noonlock/noonlock/singleton/schedule"
 )
 
-// exitUnknownOutcome is the default exit code of a command that cannot tell whether it took effect.
-const exitUnknownOutcome = 76
+// codeUnknownOutcome is the default of --unknown-code.
+const codeUnknownOutcome = 76
 
-// A ticking is one call of cron.
-type ticking struct {
+// A cronCall is one call of cron.
+type cronCall struct {
 	*app
 	zone, catchUp, identity string
 
@@ -35,17 +37,17 @@ type ticking struct {
 	ttl, drain  time.Duration
 	killAfter   time.Duration
 	unknownCode int
-	file        string // a crontab file
-	most        int    // runs at a time
+	file        string // path of the crontab
+	maxRuns     int    // concurrent runs
 
-	stopping func() bool            // reports whether a signal has asked for the end
-	lost     atomic.Pointer[string] // a job of which then a lease has ended before its command
+	stopping context.Context        // ends with the first signal to stop
+	lost     atomic.Pointer[string] // job whose lease was lost while stopping
 }
 
 var catchUps = map[string]singleton.CatchUp{"latest": singleton.CatchUpLatest, "all": singleton.CatchUpAll}
 
 func (a *app) cronCommand() *cobra.Command {
-	c := &ticking{app: a}
+	c := &cronCall{app: a}
 	cmd := &cobra.Command{
 		Use: "cron [flags] (NAME SCHEDULE -- COMMAND [ARG...] | --file FILE)", Short: "Run commands on schedules, on one of many replicas",
 		Long: `cron is started on every replica with the same arguments, or the same file. When a tick of the schedule is due, one
@@ -93,9 +95,9 @@ group have: a run, and the next attempt at it, waits for them.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch one := cmd.ArgsLenAtDash() == 2 && len(args) > 2; {
 			case c.file != "" && len(args) > 0:
-				return usage(errors.New("noonctl cron takes --file, or a NAME, a SCHEDULE and a command, not both"))
+				return exit.Usage(errors.New("noonctl cron takes --file, or a NAME, a SCHEDULE and a command, not both"))
 			case c.file == "" && !one:
-				return usage(errors.New("noonctl cron needs a NAME, a SCHEDULE, and -- before a command, or --file"))
+				return exit.Usage(errors.New("noonctl cron needs a NAME, a SCHEDULE, and -- before a command, or --file"))
 			}
 			return nil
 		},
@@ -123,9 +125,9 @@ group have: a run, and the next attempt at it, waits for them.`,
 	flags.StringVar(&c.catchUp, "catch-up", "latest", "which missed ticks run late: latest or all")
 	_ = cmd.RegisterFlagCompletionFunc("catch-up", cobra.FixedCompletions([]string{"latest", "all"}, cobra.ShellCompDirectiveNoFileComp))
 	flags.StringVar(&c.file, "file", "", "crontab file with a name before each schedule; - is standard input")
-	flags.IntVar(&c.most, "max-concurrent-runs", 0, "number of runs at a time on this replica, of all jobs (default: without limit)")
+	flags.IntVar(&c.maxRuns, "max-concurrent-runs", 0, "number of runs at a time on this replica, of all jobs (default: without limit)")
 	flags.IntVar(&c.job.Revision, "revision", 0, "a number; change it so that older replicas do not run the job any more")
-	flags.IntVar(&c.unknownCode, "unknown-code", exitUnknownOutcome, "exit code for an unknown outcome")
+	flags.IntVar(&c.unknownCode, "unknown-code", codeUnknownOutcome, "exit code for an unknown outcome")
 	flags.DurationVar(&c.ttl, "ttl", 10*time.Second, "how long the other replicas wait if this one dies")
 	flags.DurationVar(&c.drain, "drain", 20*time.Second, "how long the command may continue after a signal to cron")
 	flags.DurationVar(&c.killAfter, "kill-after", 10*time.Second, "time from SIGTERM to SIGKILL")
@@ -134,7 +136,7 @@ group have: a run, and the next attempt at it, waits for them.`,
 	return cmd
 }
 
-func (c *ticking) run(ctx context.Context, jobs []cronJob) error {
+func (c *cronCall) run(ctx context.Context, jobs []cronJob) error {
 	var err error
 	var known bool
 	c.job.TimeZone, err = parseZone(c.zone)
@@ -143,26 +145,26 @@ func (c *ticking) run(ctx context.Context, jobs []cronJob) error {
 	case err != nil:
 		return err
 	case !known:
-		return usage(fmt.Errorf("--catch-up is %q; it must be latest or all", c.catchUp))
+		return exit.Usage(fmt.Errorf("--catch-up is %q; it must be latest or all", c.catchUp))
 	case c.job.MaxAttempts < 1:
-		return usage(fmt.Errorf("--max-attempts is %d; it must be at least 1", c.job.MaxAttempts))
-	case c.unknownCode < 1 || c.unknownCode > 255 || c.unknownCode == exitNotAcquired:
-		return usage(fmt.Errorf("--unknown-code is %d; it must be from 1 to 255, and not 75, which means that the command failed", c.unknownCode))
+		return exit.Usage(fmt.Errorf("--max-attempts is %d; it must be at least 1", c.job.MaxAttempts))
+	case c.unknownCode < 1 || c.unknownCode > 255 || c.unknownCode == exit.NotAcquired:
+		return exit.Usage(fmt.Errorf("--unknown-code is %d; it must be from 1 to 255, and not 75, which means that the command failed", c.unknownCode))
 	case c.ttl < 100*time.Millisecond:
-		return usage(fmt.Errorf("--ttl is %s; it must be at least 100ms", c.ttl))
+		return exit.Usage(fmt.Errorf("--ttl is %s; it must be at least 100ms", c.ttl))
 	case c.drain <= 0 || c.killAfter <= 0:
-		return usage(errors.New("--drain and --kill-after must be above 0"))
+		return exit.Usage(errors.New("--drain and --kill-after must be above 0"))
 	}
 	for _, j := range jobs {
 		if _, err = schedule.Parse(j.spec, schedule.Config{TimeZone: c.job.TimeZone, Name: j.name}); err != nil {
-			return j.refused(err)
+			return j.invalid(err)
 		}
 	}
-	if _, err := findCommand(jobs[0].argv); err != nil { // all of a file have the same shell
+	if _, err := command.Find(jobs[0].argv); err != nil { // all jobs of a file use the same shell
 		return err
 	}
 	log := c.logger()
-	identity := holderIdentity(c.identity)
+	identity := processIdentity(c.identity)
 	closeAll, export, err := c.connectExporting(ctx, lockcore.Config{Identity: identity, Logger: log}, log)
 	if err != nil {
 		return err
@@ -170,7 +172,7 @@ func (c *ticking) run(ctx context.Context, jobs []cronJob) error {
 	defer closeAll()
 	runner, err := singleton.NewRunner(c.client, singleton.Config{
 		TTL: c.ttl, ValidFor: c.ttl - margin(c.ttl) - c.grace(), Drain: c.drain, ShutdownTimeout: c.drain + c.killAfter + 10*time.Second,
-		MaxConcurrentRuns: c.most,
+		MaxConcurrentRuns: c.maxRuns,
 	})
 	if err != nil {
 		return err
@@ -178,26 +180,26 @@ func (c *ticking) run(ctx context.Context, jobs []cronJob) error {
 	for _, j := range jobs {
 		work := func(ctx context.Context, run singleton.Run) error { return c.attempt(ctx, run, j.argv) }
 		if err := runner.Add(j.name, j.spec, work, c.job); err != nil {
-			return j.refused(err)
+			return j.invalid(err)
 		}
 	}
 	err = export(healthz.Ready("job", runner.Ready), healthz.Overdue("job", runner.Check, c.killAfter+c.ttl))
 	if err != nil {
 		return err
 	}
-	_, asked, stop := receiveSignals(ctx)
+	_, stopping, stop := command.Signals(ctx)
 	defer stop()
-	c.stopping = func() bool { return asked.Err() != nil }
+	c.stopping = stopping
 	log.Info("noonctl begins", "version", output.Version())
-	err = runner.Run(asked)
+	err = runner.Run(stopping)
 	if job := c.lost.Load(); err == nil && job != nil {
-		return &exitError{exitLost, fmt.Errorf("the lease of a run of %q ended while the command ran", *job)}
+		return &exit.Error{Code: exit.Lost, Err: fmt.Errorf("the lease of a run of %q ended while the command ran", *job)}
 	}
 	return err
 }
 
-// grace is the time from the end of a lease to SIGKILL. The TTL ends not before that.
-func (c *ticking) grace() time.Duration { return c.ttl / 5 }
+// grace returns the time from the end of a lease to SIGKILL, which comes before the end of the TTL.
+func (c *cronCall) grace() time.Duration { return c.ttl / 5 }
 
 // An attemptError is the failure of a command.
 type attemptError struct {
@@ -205,52 +207,49 @@ type attemptError struct {
 	permanent, unknown bool
 }
 
-// Permanent says that no other attempt is made.
+// Permanent reports whether no other attempt is made.
 func (e *attemptError) Permanent() bool { return e.permanent }
 
-// OutcomeUnknown says that the command cannot tell whether it took effect.
+// OutcomeUnknown reports whether the command cannot tell if it took effect.
 func (e *attemptError) OutcomeUnknown() bool { return e.unknown }
 
-func (c *ticking) attempt(ctx context.Context, run singleton.Run, argv []string) error {
-	var end tail
-	apart := *c.app
-	apart.Stdin, apart.Stdout, apart.Stderr = nil, c.copied.Patient(), io.MultiWriter(&end, c.errs.Patient())
-	child, err := apart.start(argv, []string{
+func (c *cronCall) attempt(ctx context.Context, run singleton.Run, argv []string) error {
+	var stderr tail
+	child, err := c.processes.Prepare(argv, []string{
 		"NOONLOCK_JOB=" + run.Job, "NOONLOCK_TICK=" + singleton.RunID{Tick: run.Tick}.Name(), "NOONLOCK_TRIGGERED=" + strconv.FormatBool(run.Triggered),
 		"NOONLOCK_ATTEMPT=" + strconv.Itoa(run.Attempt),
 		"NOONLOCK_TOKEN=" + strconv.FormatUint(run.Token, 10), "NOONLOCK_KEY=" + run.Key(),
 		"NOONLOCK_ID=" + run.ID, "NOONLOCK_PAYLOAD=" + run.Payload,
-	})
+	}, command.Streams{Stdout: c.copied.Patient(), Stderr: io.MultiWriter(&stderr, c.errs.Patient())})
 	if err != nil {
-		return &attemptError{error: err, permanent: !isFull(err)}
+		return &attemptError{error: err, permanent: !command.IsFull(err)}
 	}
-	code, err := child.supervise(watch{ctx: ctx, remaining: lockcore.FromContext(ctx).Remaining, grace: c.grace(), killAfter: c.killAfter}, nil)
-	if errors.Is(err, errLost) && c.stopping() {
+	code, err := child.Supervise(command.Watch{Context: ctx, Remaining: lockcore.FromContext(ctx).Remaining, Grace: c.grace(), KillAfter: c.killAfter}, nil)
+	if errors.Is(err, command.ErrLost) && c.stopping.Err() != nil {
 		c.lost.Store(&run.Job)
 	}
 	switch {
-	case errors.Is(err, errUnguarded):
+	case errors.Is(err, command.ErrUnguarded):
 		return &attemptError{error: err, unknown: true}
-	case ctx.Err() != nil && code != exitDone:
+	case ctx.Err() != nil && code != exit.Done:
 		return fmt.Errorf("exit code %d: %w", code, context.Cause(ctx))
-	case code == exitDone:
+	case code == exit.Done:
 		return nil
 	}
 	text := fmt.Sprint("exit code ", code)
-	if said := strings.TrimSpace(string(bytes.ToValidUTF8(end, nil))); said != "" {
-		text += ": " + said
+	if printed := strings.TrimSpace(string(bytes.ToValidUTF8(stderr, nil))); printed != "" {
+		text += ": " + printed
 	}
-	return &attemptError{error: errors.New(text), permanent: code != exitNotAcquired && code != c.unknownCode, unknown: code == c.unknownCode}
+	return &attemptError{error: errors.New(text), permanent: code != exit.NotAcquired && code != c.unknownCode, unknown: code == c.unknownCode}
 }
 
-// A tail keeps the end of what is written to it.
+// A tail keeps the last maxTail bytes that are written to it.
 type tail []byte
 
-// tailed is how many bytes of standard error the ledger keeps.
-const tailed = 500
+const maxTail = 500
 
 func (t *tail) Write(p []byte) (int, error) {
 	*t = append(*t, p...)
-	*t = slices.Delete(*t, 0, max(0, len(*t)-tailed))
+	*t = slices.Delete(*t, 0, max(0, len(*t)-maxTail))
 	return len(p), nil
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/noonlock/noonlock/cmd/noonctl/internal/exit"
 	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/singleton/schedule"
 )
@@ -17,18 +18,18 @@ import (
 type cronJob struct {
 	name, spec string
 	argv       []string
-	line       string // that has it, with its file; empty: it is in the arguments
+	line       string // file and line, unless it is an argument
 }
 
-// refused returns the error for an argument, or for the line of a file.
-func (j cronJob) refused(err error) error {
+// invalid returns the error of a job.
+func (j cronJob) invalid(err error) error {
 	if j.line != "" {
 		err = fmt.Errorf("%s: %w", j.line, err)
 	}
-	return usage(err)
+	return exit.Usage(err)
 }
 
-// readCrontab returns the jobs of the file in --file. It does not read their schedules.
+// readCrontab returns the jobs of a crontab. It does not parse their schedules.
 func (a *app) readCrontab(file string) ([]cronJob, error) {
 	read := func() ([]byte, error) { return os.ReadFile(file) }
 	if file == "-" {
@@ -36,10 +37,10 @@ func (a *app) readCrontab(file string) ([]cronJob, error) {
 	}
 	text, err := read()
 	if err != nil {
-		return nil, usage(fmt.Errorf("--file: %w", err))
+		return nil, exit.Usage(fmt.Errorf("--file: %w", err))
 	}
 	var jobs []cronJob
-	lines := map[string]int{} // by name
+	lines := map[string]int{} // line of each name
 	n := 0
 	for line := range strings.Lines(strings.TrimPrefix(string(text), byteOrderMark)) {
 		n++
@@ -50,17 +51,17 @@ func (a *app) readCrontab(file string) ([]cronJob, error) {
 		j.line = fmt.Sprintf("%s, line %d", file, n)
 		switch before := lines[j.name]; {
 		case j.argv == nil:
-			return nil, usage(fmt.Errorf("%s is %s; it must be a NAME, a SCHEDULE of five fields or such as @daily, and a COMMAND", j.line, input.Quote(line)))
+			return nil, exit.Usage(fmt.Errorf("%s is %s; it must be a NAME, a SCHEDULE of five fields or such as @daily, and a COMMAND", j.line, input.Quote(line)))
 		case j.extra():
-			return nil, j.refused(fmt.Errorf("the command is %s; it must follow a SCHEDULE of five fields, which has no seconds and no years", input.Quote(j.argv[2])))
+			return nil, j.invalid(fmt.Errorf("the command is %s; it must follow a SCHEDULE of five fields, which has no seconds and no years", input.Quote(j.argv[2])))
 		case before > 0:
-			return nil, j.refused(fmt.Errorf("the name is %s, as on line %d; each job must have a name of its own", input.Quote(j.name), before))
+			return nil, j.invalid(fmt.Errorf("the name is %s, as on line %d; each job must have a name of its own", input.Quote(j.name), before))
 		}
 		lines[j.name] = n
 		jobs = append(jobs, j)
 	}
 	if jobs == nil {
-		return nil, usage(errors.New(file + " has no job; it must have a line NAME SCHEDULE COMMAND for each"))
+		return nil, exit.Usage(errors.New(file + " has no job; it must have a line NAME SCHEDULE COMMAND for each"))
 	}
 	return jobs, nil
 }
@@ -72,7 +73,7 @@ func (j cronJob) extra() bool {
 	return !strings.Contains(j.spec, "@") && (err == nil || strings.Trim(word, "0123456789*/,-") == "")
 }
 
-// parseCronJob returns the job of a line, without argv if the line is too short.
+// parseCronJob returns the job of a line. If the line is too short, the job has no argv.
 func parseCronJob(line string) (j cronJob) {
 	word := func() (first string) {
 		if end := strings.IndexAny(line, " \t"); end >= 0 {

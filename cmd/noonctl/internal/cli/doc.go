@@ -1,14 +1,10 @@
-// Package cli is the command line of noonctl.
+// Package cli is the command line of noonctl. A file uses only files above it in this list:
 //
-//	cli.go      the root command, connecting, exit codes
-//	errors.go   from an error to a sentence and an exit code
-//	kinds.go    locks, elections, jobs and partitions: how each is listed, read and shown
-//	get.go      get, and watching; describe.go, history.go and act.go the other commands on them
-//	print.go    tables, JSON, YAML
-//	run_unix.go run: a command under a lock; elect_unix.go: as the leader;
-//	            cron_unix.go: on a schedule; crontab_unix.go: on those of a file
-//	copy.go     copy-to: noonctl for another container
-//	child_*.go  the process of a command, and how it ends before its lease
+//	errors.go, tlsprobe.go, args.go, http.go   error texts, arguments, an HTTP server
+//	servers.go, app.go, client.go              flags of all commands, the Client
+//	kinds.go, read.go                          locks, elections, jobs and partitions, and how they are read
+//	all others                                 one command each
+//	verdict.go, cli.go                         exit codes, the root command
 //
-// Everything that the commands do with Redis, they do with the public API of the library.
+// The commands use only the public API of the library to talk to Redis.
 package cli

@@ -11,17 +11,19 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/noonlock/noonlock/cmd/noonctl/internal/exit"
+	"github.com/noonlock/noonlock/cmd/noonctl/internal/show"
 	"github.com/noonlock/noonlock/doctor"
 )
 
-// A consultation is one call of doctor.
-type consultation struct {
+// A doctorCall is one call of doctor.
+type doctorCall struct {
 	*app
 	cfg doctor.Config
 }
 
 func (a *app) doctorCommand() *cobra.Command {
-	d := &consultation{app: a}
+	d := &doctorCall{app: a}
 	cmd := &cobra.Command{
 		Use: "doctor", Short: "Check the settings and the state of Redis that the guarantees depend on",
 		Long: `doctor asks Redis about everything that the guarantees depend on: version, role, persistence,
@@ -48,8 +50,8 @@ the missing right. The exit code is 1 if a check fails, or 69 if a server did no
 	return cmd
 }
 
-func (d *consultation) run(ctx context.Context) error {
-	if err := d.locate(); err != nil {
+func (d *doctorCall) run(ctx context.Context) error {
+	if err := d.locate(d.command, 0); err != nil {
 		return err
 	}
 	d.cfg.Prefix, d.cfg.Timeout = d.prefix, d.timeout
@@ -71,9 +73,9 @@ func (d *consultation) run(ctx context.Context) error {
 		report.Checks[i].Found = found.Error()
 		switch {
 		case c.Verdict == doctor.Fail && !c.Unanswered:
-			failure = &exitError{code: exitFailed}
+			failure = &exit.Error{Code: exit.Failed}
 		case c.Verdict == doctor.Fail && failure == nil:
-			failure = &exitError{code: exitAway}
+			failure = &exit.Error{Code: exit.NoAnswer}
 		}
 	}
 	if err := d.print(report); err != nil {
@@ -82,20 +84,20 @@ func (d *consultation) run(ctx context.Context) error {
 	return failure
 }
 
-func (d *consultation) print(r *doctor.Report) error {
+func (d *doctorCall) print(r *doctor.Report) error {
 	if encoded, err := d.encode(r); encoded {
 		return err
 	}
-	t := &table{titles: []string{"VERDICT", "CHECK", "SERVER", "FOUND"}}
+	t := &show.Table{Titles: []string{"VERDICT", "CHECK", "SERVER", "FOUND"}}
 	var rules []string
 	for _, c := range r.Checks {
-		t.add(string(c.Verdict), c.Name, cmp.Or(c.Server, "all"), c.Found)
+		t.Add(string(c.Verdict), c.Name, cmp.Or(c.Server, "all"), c.Found)
 		if rule := c.Name + ": " + c.Rule; c.Verdict != doctor.OK && !slices.Contains(rules, rule) {
 			rules = append(rules, rule)
 		}
 	}
-	fmt.Fprintf(d.out, "%s, prefix %s: %s\n\n", shown(r.Topology), shown(d.prefix), r.Verdict)
-	t.write(d.out, "", d.columns(), true)
+	fmt.Fprintf(d.out, "%s, prefix %s: %s\n\n", show.Text(r.Topology), show.Text(d.prefix), r.Verdict)
+	t.Print(d.out, "", d.columns(), true)
 	if len(rules) > 0 {
 		fmt.Fprintf(d.out, "\n%s\n", strings.Join(rules, "\n"))
 	}

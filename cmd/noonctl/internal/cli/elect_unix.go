@@ -17,6 +17,8 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 
+	"github.com/noonlock/noonlock/cmd/noonctl/internal/command"
+	"github.com/noonlock/noonlock/cmd/noonctl/internal/exit"
 	"github.com/noonlock/noonlock/cmd/noonctl/internal/podlabel"
 	"github.com/noonlock/noonlock/election"
 	"github.com/noonlock/noonlock/healthz"
@@ -24,31 +26,31 @@ import (
 	"github.com/noonlock/noonlock/lockcore"
 )
 
-// An electing is one call of elect.
-type electing struct {
+// An electCall is one call of elect.
+type electCall struct {
 	*app
 	name, identity, http string
 	podLabel             string
 	lease                time.Duration
 	argv                 []string
 
-	signals <-chan os.Signal
-	asked   context.Context // ends with the first signal that asks for the end
-	label   *podlabel.Label // nil: none
-	elector *election.LeaderElector
-	end     context.CancelFunc // of the campaign
+	signals     <-chan os.Signal
+	stopping    context.Context // ends with the first signal to stop
+	label       *podlabel.Label // nil without --pod-label
+	elector     *election.LeaderElector
+	endCampaign context.CancelFunc
 
 	mu      sync.Mutex
-	token   uint64        // 0: this replica does not lead
-	leading chan struct{} // closed while this replica leads; replaced when it stops
-	ended   error         // of the command, when it has ended by itself or could not be started, or of its lease
+	token   uint64        // fencing token while this replica leads
+	leading chan struct{} // closed while this replica leads
+	result  error         // why this process resigned for good
 }
 
 // maxWait limits how long a request to /leader waits.
 const maxWait = 30 * time.Second
 
 func (a *app) electCommand() *cobra.Command {
-	e := &electing{app: a, leading: make(chan struct{})}
+	e := &electCall{app: a, leading: make(chan struct{})}
 	cmd := &cobra.Command{
 		Use: "elect NAME [flags] [-- COMMAND [ARG...]]", Short: "Take part in an election, and run a command while leading",
 		Long: `elect campaigns in the election. While it leads, it runs the command. If leadership is lost, the
@@ -89,7 +91,7 @@ Without a command, elect is a sidecar: it leads, and another container asks it.`
 			if dash < 0 && len(args) == 1 || dash == 1 && len(args) > 1 {
 				return nil
 			}
-			return usage(errors.New("noonctl elect needs a NAME, and -- before a command"))
+			return exit.Usage(errors.New("noonctl elect needs a NAME, and -- before a command"))
 		},
 		ValidArgsFunction: a.completeNames(electionKind, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -107,19 +109,19 @@ Without a command, elect is a sidecar: it leads, and another container asks it.`
 	return cmd
 }
 
-func (e *electing) run(ctx context.Context) error {
+func (e *electCall) run(ctx context.Context) error {
 	if len(e.argv) == 0 && e.http == "" && e.podLabel == "" {
-		return usage(errors.New("elect needs a command, --http or --pod-label"))
+		return exit.Usage(errors.New("elect needs a command, --http or --pod-label"))
 	}
 	if e.lease < 100*time.Millisecond {
-		return usage(fmt.Errorf("--lease is %s; it must be at least 100ms", e.lease))
+		return exit.Usage(fmt.Errorf("--lease is %s; it must be at least 100ms", e.lease))
 	}
 	if len(e.argv) > 0 {
-		if _, err := findCommand(e.argv); err != nil {
+		if _, err := command.Find(e.argv); err != nil {
 			return err
 		}
 	}
-	identity := holderIdentity(e.identity)
+	identity := processIdentity(e.identity)
 	log := e.logger()
 	closeAll, export, err := e.connectExporting(ctx, lockcore.Config{Identity: identity, Logger: log}, log)
 	if err != nil {
@@ -136,15 +138,15 @@ func (e *electing) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	signals, asked, stop := receiveSignals(ctx)
+	signals, stopping, stop := command.Signals(ctx)
 	defer stop()
-	campaign, end := context.WithCancel(asked)
+	campaign, end := context.WithCancel(stopping)
 	defer end()
-	e.signals, e.asked, e.end = signals, asked, end
+	e.signals, e.stopping, e.endCampaign = signals, stopping, end
 	if e.podLabel != "" {
 		e.label, err = podlabel.New(ctx, e.podLabel, e.Getenv, cmp.Or(e.ServiceAccount, podlabel.Account), log)
 		if err != nil {
-			return usage(fmt.Errorf("--pod-label: %w", err))
+			return exit.Usage(fmt.Errorf("--pod-label: %w", err))
 		}
 		defer e.label.Close()
 	}
@@ -161,14 +163,14 @@ func (e *electing) run(ctx context.Context) error {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.ended == nil && asked.Err() != nil && len(e.argv) > 0 {
-		return endedBy(asked)
+	if e.result == nil && stopping.Err() != nil && len(e.argv) > 0 {
+		return command.EndedBy(stopping)
 	}
-	return e.ended
+	return e.result
 }
 
 // lead runs the command while this replica leads.
-func (e *electing) lead(ctx context.Context) {
+func (e *electCall) lead(ctx context.Context) {
 	lease := lockcore.FromContext(ctx)
 	e.setToken(lease.Token())
 	defer e.setToken(0)
@@ -179,40 +181,40 @@ func (e *electing) lead(ctx context.Context) {
 		<-ctx.Done()
 		return
 	}
-	c, err := e.start(e.argv, []string{
+	c, err := e.processes.Prepare(e.argv, []string{
 		"NOONLOCK_ELECTION=" + e.name, "NOONLOCK_TOKEN=" + strconv.FormatUint(lease.Token(), 10),
-	})
+	}, command.Streams{Stdin: e.Stdin, Stdout: e.Stdout, Stderr: e.Stderr})
 	if err == nil {
 		var code int
-		code, err = c.supervise(watch{ctx: ctx, remaining: lease.Remaining, grace: e.grace()}, e.signals)
-		switch lost := errors.Is(err, errLost); {
-		case lost && e.asked.Err() != nil:
-			err = &exitError{exitLost, fmt.Errorf("the leadership of %q ended while the command ran", e.name)}
-		case errors.Is(err, errUnguarded):
+		code, err = c.Supervise(command.Watch{Context: ctx, Remaining: lease.Remaining, Grace: e.grace()}, e.signals)
+		switch lost := errors.Is(err, command.ErrLost); {
+		case lost && e.stopping.Err() != nil:
+			err = &exit.Error{Code: exit.Lost, Err: fmt.Errorf("the leadership of %q ended while the command ran", e.name)}
+		case errors.Is(err, command.ErrUnguarded):
 		case lost || errors.Is(context.Cause(ctx), election.ErrResigned):
 			return // Run campaigns again
 		default:
-			err = &exitError{code: code}
+			err = &exit.Error{Code: code}
 		}
 	}
 	e.mu.Lock()
-	e.ended = err
+	e.result = err
 	e.mu.Unlock()
-	e.end()
+	e.endCampaign()
 }
 
 // labelWhileLeading sets the label of the pod, and removes it as soon as leadership ends or a signal
-// asks for the end. The function that it returns waits until the label is removed.
-func (e *electing) labelWhileLeading(ctx context.Context) (removed func()) {
+// stops noonctl. removed waits until the label is removed.
+func (e *electCall) labelWhileLeading(ctx context.Context) (removed func()) {
 	e.label.Set(true)
 	remove := func() { e.label.Set(false) }
-	lost, asked := context.AfterFunc(ctx, remove), context.AfterFunc(e.asked, remove) //nolint:contextcheck // either context removes it
+	cancelLost, cancelStopping := context.AfterFunc(ctx, remove), context.AfterFunc(e.stopping, remove) //nolint:contextcheck // either context removes it
 	return func() {
-		lost()
-		asked()
+		cancelLost()
+		cancelStopping()
 		remove()
-		const most = 2 * time.Second // the next replica waits meanwhile
-		waiting, cancel := context.WithTimeout(context.WithoutCancel(ctx), most)
+		const timeout = 2 * time.Second // the next replica waits meanwhile
+		waiting, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 		defer cancel()
 		e.label.Await(waiting)
 	}
@@ -220,9 +222,9 @@ func (e *electing) labelWhileLeading(ctx context.Context) (removed func()) {
 
 // grace returns the time from the local end of a lease until another replica may lead. The
 // default of election.Config.RenewDeadline is two thirds of the lease.
-func (e *electing) grace() time.Duration { return e.lease - margin(e.lease) - e.lease*2/3 }
+func (e *electCall) grace() time.Duration { return e.lease - margin(e.lease) - e.lease*2/3 }
 
-func (e *electing) setToken(token uint64) {
+func (e *electCall) setToken(token uint64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.token = token
@@ -233,13 +235,13 @@ func (e *electing) setToken(token uint64) {
 	}
 }
 
-func (e *electing) awaitLeadership(ctx context.Context, most time.Duration) {
+func (e *electCall) awaitLeadership(ctx context.Context, timeout time.Duration) {
 	e.mu.Lock()
 	leading := e.leading
 	e.mu.Unlock()
 	select {
 	case <-leading:
-	case <-time.After(most):
+	case <-time.After(timeout):
 	case <-ctx.Done():
 	}
 }
@@ -247,13 +249,13 @@ func (e *electing) awaitLeadership(ctx context.Context, most time.Duration) {
 // leadership is the answer to GET /.
 type leadership struct {
 	Election string `json:"election"`
-	Leader   string `json:"leader,omitempty"` // empty: none is known
+	Leader   string `json:"leader,omitempty"` // if a leader is known
 	Identity string `json:"identity"`
 	Leading  bool   `json:"leading"`
 	Token    uint64 `json:"token,omitempty"`
 }
 
-func (e *electing) serve(ctx context.Context, log logr.Logger) (closeServer func(), err error) {
+func (e *electCall) serve(ctx context.Context, log logr.Logger) (closeServer func(), err error) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
 		e.mu.Lock()
@@ -281,7 +283,7 @@ func (e *electing) serve(ctx context.Context, log logr.Logger) (closeServer func
 		}
 		fmt.Fprintln(w, "this replica leads")
 	})
-	closeServer, addr, err := answer(ctx, "http", e.http, mux)
+	closeServer, addr, err := listen(ctx, "http", e.http, mux)
 	if err == nil {
 		log.Info("answering HTTP requests", "addr", addr)
 	}

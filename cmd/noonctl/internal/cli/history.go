@@ -9,6 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/noonlock/noonlock/cmd/noonctl/internal/exit"
+	"github.com/noonlock/noonlock/cmd/noonctl/internal/show"
 	"github.com/noonlock/noonlock/internal/overview"
 	"github.com/noonlock/noonlock/singleton"
 )
@@ -32,9 +34,9 @@ The outcome is succeeded, or one of
 
 Below, it shows what operators have done to the job, when and why. The newest 100 acts are kept.`,
 		Args: exactly("JOB"), ValidArgsFunction: a.completeNames(jobKind, 1),
-		RunE: a.asks(func(ctx context.Context, args []string) error {
+		RunE: a.withClient(func(ctx context.Context, args []string) error {
 			if limit < 1 || limit > longestHistory {
-				return usage(fmt.Errorf("--limit is %d; it must be from 1 to %d", limit, longestHistory))
+				return exit.Usage(fmt.Errorf("--limit is %d; it must be from 1 to %d", limit, longestHistory))
 			}
 			return a.history(ctx, args[0], since, limit)
 		}),
@@ -47,7 +49,7 @@ Below, it shows what operators have done to the job, when and why. The newest 10
 }
 
 func (a *app) history(ctx context.Context, name, since string, limit int) error {
-	begin, err := parseMoment("--since", since)
+	begin, err := parseSince(since)
 	if err != nil {
 		return err
 	}
@@ -64,26 +66,26 @@ func (a *app) history(ctx context.Context, name, since string, limit int) error 
 		return err
 	}
 	if len(data.Runs) == 0 && len(data.Acts) == 0 {
-		fmt.Fprintf(a.errs, "The history of the job %s has no such entry.\n", shown(name))
+		fmt.Fprintf(a.errs, "The history of the job %s has no such entry.\n", show.Text(name))
 		return nil
 	}
-	return a.show("", d.Status.Now, overview.Description{Lists: []overview.List{overview.Runs(data.Runs), overview.Acts(data.Acts)}})
+	return a.describe("", d.Status.Now, overview.Description{Lists: []overview.List{overview.Runs(data.Runs), overview.Acts(data.Acts)}})
 }
 
-// parseMoment parses the value of a flag such as --since. It returns what gives the instant, by the
-// present time of the server; without a value, it gives the zero Time.
-func parseMoment(flag, text string) (at func(now time.Time) time.Time, err error) {
+// parseSince parses --since. The function that it returns converts a duration to an instant, by the time of the server.
+// For an empty text, it returns the zero Time.
+func parseSince(text string) (at func(now time.Time) time.Time, err error) {
 	if ago, err := time.ParseDuration(text); err == nil && ago > 0 {
 		return func(now time.Time) time.Time { return now.Add(-ago) }, nil
 	}
 	instant, err := time.Parse(time.RFC3339, text)
 	if err != nil && text != "" {
-		return nil, usage(fmt.Errorf("%s is %q; it must be a duration such as 24h or an instant such as 2026-01-02T15:04:05Z", flag, text))
+		return nil, exit.Usage(fmt.Errorf("--since is %q; it must be a duration such as 24h or an instant such as 2026-01-02T15:04:05Z", text))
 	}
 	return func(time.Time) time.Time { return instant }, nil
 }
 
 type historyData struct {
-	Runs []singleton.HistoryEntry `json:"runs"` // newest first
-	Acts []singleton.Action       `json:"acts"` // newest first
+	Runs []singleton.HistoryEntry `json:"runs"`
+	Acts []singleton.Action       `json:"acts"`
 }

@@ -22,9 +22,11 @@ func (a *app) exports(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&a.metrics, "metrics", "", "address to serve /metrics, /livez and /readyz at, such as :9090 (default: none)")
 }
 
-// connectExporting is connect for commands with --metrics. They call export when the checks of readiness and
-// liveness can be made. Both endpoints also fail while no process can be started.
-func (a *app) connectExporting(ctx context.Context, cfg lockcore.Config, log logr.Logger) (closeAll func(), export func(ready healthz.Checker, live ...healthz.Checker) error, err error) {
+// connectExporting is connect for commands with --metrics. The command calls export when it can make its checks of
+// readiness and liveness. Both endpoints also fail while no process can be started.
+func (a *app) connectExporting(ctx context.Context, cfg lockcore.Config, log logr.Logger) (
+	closeAll func(), export func(ready healthz.Checker, live ...healthz.Checker) error, err error,
+) {
 	if a.metrics == "" {
 		closeAll, err = a.connect(ctx, cfg)
 		return closeAll, func(healthz.Checker, ...healthz.Checker) error { return nil }, err
@@ -42,7 +44,7 @@ func (a *app) connectExporting(ctx context.Context, cfg lockcore.Config, log log
 			closeClient()
 			closeServer()
 		}, func(ready healthz.Checker, live ...healthz.Checker) error {
-			start := healthz.Checker{Name: "start", Check: a.processes.check}
+			start := healthz.Checker{Name: "start", Check: a.processes.Check}
 			livez, err1 := healthz.New("livez", healthz.Config{Logger: log}, append(live, start)...)
 			readyz, err2 := healthz.New("readyz", healthz.Config{Logger: log}, ready, start)
 			if err := errors.Join(err1, err2); err != nil {
@@ -54,7 +56,7 @@ func (a *app) connectExporting(ctx context.Context, cfg lockcore.Config, log log
 				mux.Handle(path, handler)
 				mux.Handle(path+"/", handler)
 			}
-			stop, addr, err := answer(ctx, "metrics", a.metrics, mux)
+			stop, addr, err := listen(ctx, "metrics", a.metrics, mux)
 			if err != nil {
 				return err
 			}

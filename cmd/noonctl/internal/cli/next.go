@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/noonlock/noonlock/internal/input"
+	"github.com/noonlock/noonlock/cmd/noonctl/internal/exit"
 	"github.com/noonlock/noonlock/singleton"
 	"github.com/noonlock/noonlock/singleton/schedule"
 )
@@ -29,11 +29,11 @@ and H/n each nth one from a first value, that follows from the name of the job. 
 				return err
 			}
 			if count < 1 || count > 1000 {
-				return usage(fmt.Errorf("--count is %d; it must be from 1 to 1000", count))
+				return exit.Usage(fmt.Errorf("--count is %d; it must be from 1 to 1000", count))
 			}
 			s, err := schedule.Parse(args[0], schedule.Config{TimeZone: at, Name: name})
 			if err != nil {
-				return usage(err)
+				return exit.Usage(err)
 			}
 			for tick := s.Next(time.Now()); count > 0 && !tick.IsZero(); count-- {
 				fmt.Fprintf(a.out, "%s   %s\n", tick.In(at).Format("Mon 2006-01-02 15:04:05 -07:00"), singleton.RunID{Tick: tick}.Name())
@@ -47,12 +47,4 @@ and H/n each nth one from a first value, that follows from the name of the job. 
 	flags.StringVar(&name, "name", "", "name of the job, for H and @every")
 	flags.IntVar(&count, "count", 5, "number of ticks")
 	return cmd
-}
-
-func parseZone(name string) (*time.Location, error) {
-	zone, rule := input.Zone(name)
-	if rule != "" {
-		return nil, usage(fmt.Errorf("--time-zone is %q; it must be %s", name, rule))
-	}
-	return zone, nil
 }

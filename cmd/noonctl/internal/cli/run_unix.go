@@ -15,31 +15,28 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/noonlock/noonlock/cmd/noonctl/internal/command"
+	"github.com/noonlock/noonlock/cmd/noonctl/internal/exit"
 	"github.com/noonlock/noonlock/doctor"
 	"github.com/noonlock/noonlock/healthz"
 	"github.com/noonlock/noonlock/internal/lease"
 	"github.com/noonlock/noonlock/lockcore"
 )
 
-// commandCommands returns the commands that run a command of the user.
-func (a *app) commandCommands() []*cobra.Command {
-	return append(a.internalCommands(), a.runCommand(), a.electCommand(), a.cronCommand())
-}
-
-// A running is one call of run.
-type running struct {
+// A runCall is one call of run.
+type runCall struct {
 	*app
 	lock, mode string
 	ttl, wait  time.Duration
 	slots      int
-	slotsGiven bool // it is a semaphore
+	slotsGiven bool // the lock is a semaphore
 	killAfter  time.Duration
-	waitGiven  bool // otherwise it waits without limit
+	waitGiven  bool // without it, no limit
 	identity   string
 }
 
 func (a *app) runCommand() *cobra.Command {
-	r := &running{app: a}
+	r := &runCall{app: a}
 	cmd := &cobra.Command{
 		Use: "run --lock NAME [flags] -- COMMAND [ARG...]", Short: "Run a command while holding a lock",
 		Long: `run acquires the lock, runs the command, and releases the lock when the command has ended. It
@@ -72,7 +69,7 @@ check of the token protects the resource then.`,
   noonctl run --lock gpus -n 3 -- ./train.sh`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return usage(errors.New("noonctl run needs a command"))
+				return exit.Usage(errors.New("noonctl run needs a command"))
 			}
 			return nil
 		},
@@ -98,18 +95,18 @@ check of the token protects the resource then.`,
 	return cmd
 }
 
-// margin is how long before the end of a lease on the server its group is killed: the part of the TTL
-// by which the library ends each lease early, and a tenth, as a busy machine takes time to kill.
+// margin returns the time from SIGKILL until the lease ends on the server: the margin by which the library ends each
+// lease early, and a tenth of the TTL, as a busy machine takes time to kill.
 func margin(ttl time.Duration) time.Duration { return lease.Margin(ttl) + ttl/10 }
 
-// lockers returns the functions that acquire the lock at once, and with waiting.
-func (r *running) lockers() (try, lock func(ctx context.Context) (*lockcore.Lease, error), err error) {
+// lockers returns the functions that acquire the lock without and with waiting.
+func (r *runCall) lockers() (try, lock func(ctx context.Context) (*lockcore.Lease, error), err error) {
 	cfg := lockcore.LeaseConfig{TTL: r.ttl, ValidFor: r.ttl - margin(r.ttl) - r.killAfter, Wait: r.wait}
 	switch {
 	case r.slotsGiven && r.mode != "mutex":
-		return nil, nil, usage(errors.New("run takes --slots or --mode, not both"))
+		return nil, nil, exit.Usage(errors.New("run takes --slots or --mode, not both"))
 	case len(r.options) > 1 && (r.slotsGiven || r.mode != "mutex"):
-		return nil, nil, usage(errors.New("run with --slots or --mode works on one server, and several are given: a quorum has mutexes only"))
+		return nil, nil, exit.Usage(errors.New("run with --slots or --mode works on one server, and several are given: a quorum has mutexes only"))
 	case r.slotsGiven:
 		s, err := r.client.Semaphore(r.lock, r.slots, cfg)
 		if err != nil {
@@ -135,29 +132,29 @@ func (r *running) lockers() (try, lock func(ctx context.Context) (*lockcore.Leas
 		}
 		return m.TryLock, m.Lock, nil
 	}
-	return nil, nil, usage(fmt.Errorf("--mode is %q; it must be mutex, read or write", r.mode))
+	return nil, nil, exit.Usage(fmt.Errorf("--mode is %q; it must be mutex, read or write", r.mode))
 }
 
-func (r *running) run(ctx context.Context, argv []string) error {
+func (r *runCall) run(ctx context.Context, argv []string) error {
 	switch {
 	case r.lock == "":
-		return usage(errors.New("run needs --lock"))
+		return exit.Usage(errors.New("run needs --lock"))
 	case r.wait < 0:
-		return usage(fmt.Errorf("--wait is %s; it must be 0 or above", r.wait))
+		return exit.Usage(fmt.Errorf("--wait is %s; it must be 0 or above", r.wait))
 	case r.ttl < 100*time.Millisecond:
-		return usage(fmt.Errorf("--ttl is %s; it must be at least 100ms", r.ttl))
+		return exit.Usage(fmt.Errorf("--ttl is %s; it must be at least 100ms", r.ttl))
 	}
 	if r.killAfter == 0 {
 		r.killAfter = r.ttl / 5
 	}
 	if r.killAfter < 0 || r.killAfter > r.ttl/2 {
-		return usage(fmt.Errorf("--kill-after is %s; it must be at most half of --ttl", r.killAfter))
+		return exit.Usage(fmt.Errorf("--kill-after is %s; it must be at most half of --ttl", r.killAfter))
 	}
-	if _, err := findCommand(argv); err != nil {
+	if _, err := command.Find(argv); err != nil {
 		return err
 	}
-	log := r.logger() // for what it waits
-	closeAll, export, err := r.connectExporting(ctx, lockcore.Config{Identity: holderIdentity(r.identity), Logger: log}, log)
+	log := r.logger()
+	closeAll, export, err := r.connectExporting(ctx, lockcore.Config{Identity: processIdentity(r.identity), Logger: log}, log)
 	if err != nil {
 		return err
 	}
@@ -174,12 +171,12 @@ func (r *running) run(ctx context.Context, argv []string) error {
 	if err != nil {
 		return err
 	}
-	s, waiting, stop := receiveSignals(ctx)
+	signals, waiting, stop := command.Signals(ctx)
 	defer stop()
 	lease, err := r.acquire(waiting, try, lock)
 	if err != nil {
 		if waiting.Err() != nil {
-			return endedBy(waiting)
+			return command.EndedBy(waiting)
 		}
 		return err
 	}
@@ -187,30 +184,29 @@ func (r *running) run(ctx context.Context, argv []string) error {
 	if lease.Slot() >= 0 {
 		env = append(env, "NOONLOCK_SLOT="+strconv.Itoa(lease.Slot()))
 	}
-	c, err := r.start(argv, env)
+	c, err := r.processes.Prepare(argv, env, command.Streams{Stdin: r.Stdin, Stdout: r.Stdout, Stderr: r.Stderr})
 	if err != nil {
 		_ = r.unlock(ctx, lease)
 		return err
 	}
-	w := watch{ctx: lease.Context(), remaining: lease.Remaining, grace: r.killAfter}
-	code, ended := c.supervise(w, s)
-	cause := w.cause()
+	code, endErr := c.Supervise(command.Watch{Context: lease.Context(), Remaining: lease.Remaining, Grace: r.killAfter}, signals)
+	cause := context.Cause(lease.Context())
 	err = r.unlock(ctx, lease)
 	switch {
-	case errors.Is(ended, errUnguarded):
-		return ended
-	case ended != nil || errors.Is(err, lockcore.ErrNotHeld):
-		return &exitError{exitLost, fmt.Errorf("the lease of the lock %q ended while the command ran: %w", r.lock, cmp.Or(cause, err))}
+	case errors.Is(endErr, command.ErrUnguarded):
+		return endErr
+	case endErr != nil || errors.Is(err, lockcore.ErrNotHeld):
+		return &exit.Error{Code: exit.Lost, Err: fmt.Errorf("the lease of the lock %q ended while the command ran: %w", r.lock, cmp.Or(cause, err))}
 	case err != nil:
 		fmt.Fprintf(r.errs, "noonctl: %s\n", sentence(err)) // the lock expires with its TTL
 	}
-	return &exitError{code: code}
+	return &exit.Error{Code: code}
 }
 
-// acquire acquires the lock. It tries once first, so that it is known soon whether Redis answers.
-func (r *running) acquire(ctx context.Context, try, lock func(ctx context.Context) (*lockcore.Lease, error)) (*lockcore.Lease, error) {
-	lease, err := asked(ctx, r.app, try)
-	if _, away := errors.AsType[*awayError](err); err == nil || away || !errors.Is(err, lockcore.ErrNotAcquired) {
+// acquire acquires the lock. Its first try does not wait, so that an outage of Redis is soon reported.
+func (r *runCall) acquire(ctx context.Context, try, lock func(ctx context.Context) (*lockcore.Lease, error)) (*lockcore.Lease, error) {
+	lease, err := ask(ctx, r.app, try)
+	if _, timedOut := errors.AsType[*timeoutError](err); err == nil || timedOut || !errors.Is(err, lockcore.ErrNotAcquired) {
 		return lease, err
 	}
 	within := "at once"
@@ -222,18 +218,18 @@ func (r *running) acquire(ctx context.Context, try, lock func(ctx context.Contex
 		}
 	}
 	if held, ok := errors.AsType[*lockcore.HeldError](err); ok {
-		err = held // the rest says nothing more
+		err = held // the other errors add nothing
 	}
-	return nil, &exitError{exitNotAcquired, fmt.Errorf("the lock %q was not acquired %s: %w", r.lock, within, err)}
+	return nil, &exit.Error{Code: exit.NotAcquired, Err: fmt.Errorf("the lock %q was not acquired %s: %w", r.lock, within, err)}
 }
 
-func (r *running) unlock(ctx context.Context, lease *lockcore.Lease) error {
+func (r *runCall) unlock(ctx context.Context, lease *lockcore.Lease) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.timeout)
 	defer cancel()
 	return lease.Unlock(ctx)
 }
 
-// holderIdentity returns the name that others see as the holder.
-func holderIdentity(given string) string {
-	return cmp.Or(given, operator()+"/"+strconv.Itoa(os.Getpid()))
+// processIdentity returns the identity of this process as a holder.
+func processIdentity(flag string) string {
+	return cmp.Or(flag, operator()+"/"+strconv.Itoa(os.Getpid()))
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -13,28 +12,26 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
-	"time"
 	"unicode"
 
 	"github.com/spf13/cobra"
 
+	"github.com/noonlock/noonlock/cmd/noonctl/internal/exit"
+	"github.com/noonlock/noonlock/cmd/noonctl/internal/show"
 	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/statusz"
 )
 
-// byteOrderMark is what some editors put before a text.
-const byteOrderMark = "\ufeff"
-
-// A serving is one call of serve.
-type serving struct {
+// A serveCall is one call of serve.
+type serveCall struct {
 	*app
 	http, tokenFile, operatorHeader string
 	allowActions                    bool
 }
 
 func (a *app) serveCommand() *cobra.Command {
-	s := &serving{app: a}
+	s := &serveCall{app: a}
 	cmd := &cobra.Command{
 		Use: "serve", Short: "Serve a web page that shows elections, jobs and locks",
 		Long: `serve answers HTTP requests with one page. It shows the leader and the candidates of each election,
@@ -67,7 +64,7 @@ one machine, put a proxy with TLS before it, or use "kubectl port-forward" or "s
 	return cmd
 }
 
-func (s *serving) run(ctx context.Context) error {
+func (s *serveCall) run(ctx context.Context) error {
 	cfg, token, err := s.configure()
 	if err != nil {
 		return err
@@ -78,7 +75,7 @@ func (s *serving) run(ctx context.Context) error {
 	}
 	defer closeAll()
 	cfg.AllowActions = s.allowActions
-	cfg.Title = "noonlock at " + shown(s.addrs)
+	cfg.Title = "noonlock at " + show.Text(s.addrs)
 	if len(cfg.Title) > 200 {
 		cfg.Title = "noonlock"
 	}
@@ -86,7 +83,7 @@ func (s *serving) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	closeServer, addr, err := answer(ctx, "http", s.http, guarded(page, token))
+	closeServer, addr, err := listen(ctx, "http", s.http, guarded(page, token))
 	if err != nil {
 		return err
 	}
@@ -99,50 +96,29 @@ func (s *serving) run(ctx context.Context) error {
 	return nil
 }
 
-// answer answers HTTP requests at the address of a flag until closeServer is called.
-func answer(ctx context.Context, flag, at string, handler http.Handler) (closeServer func(), addr string, err error) {
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", at)
-	if err != nil {
-		if wrong, ok := errors.AsType[*net.AddrError](err); ok {
-			return nil, "", usage(fmt.Errorf("--%s is %q; it must be an address such as 127.0.0.1:9090: %s", flag, at, wrong.Err))
-		}
-		return nil, "", usage(fmt.Errorf("--%s: %w", flag, err))
-	}
-	server := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, IdleTimeout: time.Minute}
-	served := make(chan struct{})
-	go func() {
-		defer close(served)
-		_ = server.Serve(listener) // until Close
-	}()
-	return func() {
-		server.Close()
-		<-served
-	}, listener.Addr().String(), nil
-}
-
-// configure checks the flags. token is empty if no password is needed.
-func (s *serving) configure() (cfg statusz.Config, token string, err error) {
+// configure checks the flags. The token is empty if no password is needed.
+func (s *serveCall) configure() (cfg statusz.Config, token string, err error) {
 	host, _, err := net.SplitHostPort(s.http)
 	if err != nil {
-		return cfg, "", usage(fmt.Errorf("--http is %q; it must be an address such as 127.0.0.1:7475", s.http))
+		return cfg, "", exit.Usage(fmt.Errorf("--http is %q; it must be an address such as 127.0.0.1:7475", s.http))
 	}
 	if s.operatorHeader != "" {
 		noName := func(r rune) bool {
 			return r > 'z' || !unicode.IsLetter(r) && !unicode.IsDigit(r) && r != '-' && r != '_'
 		}
 		if strings.ContainsFunc(s.operatorHeader, noName) {
-			return cfg, "", usage(fmt.Errorf("--operator-header is %q; it must be the name of a header, such as X-Forwarded-User", s.operatorHeader))
+			return cfg, "", exit.Usage(fmt.Errorf("--operator-header is %q; it must be the name of a header, such as X-Forwarded-User", s.operatorHeader))
 		}
 		cfg.Operator = s.operator
 	}
 	if s.tokenFile != "" {
 		content, err := os.ReadFile(s.tokenFile)
 		if err != nil {
-			return cfg, "", usage(fmt.Errorf("--token-file: %w", err))
+			return cfg, "", exit.Usage(fmt.Errorf("--token-file: %w", err))
 		}
 		token = string(bytes.TrimSpace(bytes.TrimPrefix(content, []byte(byteOrderMark))))
 		if len(token) < 16 {
-			return cfg, "", usage(fmt.Errorf("--token-file contains %d bytes; it must contain 16 or more", len(token)))
+			return cfg, "", exit.Usage(fmt.Errorf("--token-file contains %d bytes; it must contain 16 or more", len(token)))
 		}
 	}
 	switch ip := net.ParseIP(host); {
@@ -154,24 +130,24 @@ func (s *serving) configure() (cfg statusz.Config, token string, err error) {
 			cfg.Hosts = append(cfg.Hosts, ip.String())
 		}
 	default:
-		return cfg, "", usage(fmt.Errorf("--http is %q, which other machines can reach; it needs --token-file", s.http))
+		return cfg, "", exit.Usage(fmt.Errorf("--http is %q, which other machines can reach; it needs --token-file", s.http))
 	}
 	return cfg, token, nil
 }
 
-// operator returns the name that the proxy has sent, as far as it can be an operator. If there are several
-// headers, the last one is that of the proxy.
-func (s *serving) operator(r *http.Request) (who string) {
+// operator returns the name in the header of the proxy, without characters that a name may not have. If there are
+// several headers, the proxy has added the last one.
+func (s *serveCall) operator(r *http.Request) (name string) {
 	all := r.Header.Values(s.operatorHeader)
 	if len(all) == 0 {
 		return ""
 	}
 	for _, c := range strings.TrimSpace(all[len(all)-1]) {
-		if longer := who + string(c); input.Remark(longer) == "" {
-			who = longer
+		if longer := name + string(c); input.Remark(longer) == "" {
+			name = longer
 		}
 	}
-	return who
+	return name
 }
 
 // guarded answers only requests with the token, as the password of a browser or as a bearer token.

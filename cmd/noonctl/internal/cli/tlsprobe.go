@@ -13,9 +13,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// explain replaces the error of a connection if only one side uses TLS, and adds the flag to one about an
-// unknown authority. Neither side reports that: Redis without TLS does not answer a handshake, and Redis with TLS closes the connection.
-// explain makes a connection to find out, which bypasses the Dialer.
+// explain replaces the error of a connection if only one side uses TLS: Redis without TLS does not answer a handshake,
+// and Redis with TLS closes the connection. It adds the flag to the error about an unknown authority. explain makes a
+// connection to find out, which bypasses the Dialer.
 func explain(ctx context.Context, err error, servers ...*redis.UniversalOptions) error {
 	if _, answered := errors.AsType[redis.Error](err); answered {
 		return err
@@ -35,8 +35,8 @@ func explain(ctx context.Context, err error, servers ...*redis.UniversalOptions)
 	return err
 }
 
-// probe asks a question on a connection of its own, which ends soon.
-func probe(ctx context.Context, addr string, question func(context.Context, net.Conn) bool) bool {
+// probe runs a test on a connection of its own.
+func probe(ctx context.Context, addr string, test func(context.Context, net.Conn) bool) bool {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
@@ -45,10 +45,10 @@ func probe(ctx context.Context, addr string, question func(context.Context, net.
 	}
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(time.Second))
-	return question(ctx, conn)
+	return test(ctx, conn)
 }
 
-// speaksPlain reports whether the server answers without TLS. A refusal is an answer, too.
+// speaksPlain reports whether the server answers without TLS, even with a refusal.
 func speaksPlain(_ context.Context, conn net.Conn) bool {
 	if _, err := io.WriteString(conn, "PING\r\n"); err != nil {
 		return false
@@ -64,7 +64,7 @@ func speaksTLS(ctx context.Context, conn net.Conn) bool {
 	return err == nil || ok && refused.Op == "remote error" // an alert: there was a handshake
 }
 
-// isUnknownTo returns a question: is the authority of the server's certificate unknown?
+// isUnknownTo returns a test whether the authority of the server's certificate is unknown.
 func isUnknownTo(cfg *tls.Config, addr string) func(context.Context, net.Conn) bool {
 	return func(ctx context.Context, conn net.Conn) bool {
 		if cfg = cfg.Clone(); cfg.ServerName == "" {

@@ -33,10 +33,9 @@ import (
 // Account is the folder in which Kubernetes puts the token of the pod's service account.
 const Account = "/var/run/secrets/kubernetes.io/serviceaccount"
 
-// patience limits one request.
-const patience = 5 * time.Second
+const requestTimeout = 5 * time.Second
 
-// A Label is a label of this process's pod. It is set or removed by a goroutine, which tries again
+// A Label is a label of this process's pod. A goroutine sets or removes it, and tries again
 // until the API has accepted the last call of Set. All methods can be called concurrently.
 type Label struct {
 	key, value string
@@ -46,24 +45,24 @@ type Label struct {
 	client     *http.Client
 	log        logr.Logger
 
-	changed chan struct{}      // has room for one
-	end     context.CancelFunc // of the goroutine
-	done    chan struct{}      // closed when it has ended
+	changed chan struct{}      // wakes the goroutine
+	end     context.CancelFunc // ends the goroutine
+	done    chan struct{}      // closed when the goroutine has ended
 
 	mu      sync.Mutex
-	want    bool
-	settled bool          // the pod has what is wanted
-	next    chan struct{} // closed when settled
+	want    bool          // the pod shall have the label
+	applied bool          // the API has accepted want
+	next    chan struct{} // closed when applied
 }
 
-// New returns the label of a pod, and removes it from the pod, which may have it from an earlier
-// process. The end of ctx does not end it. text is KEY=VALUE. getenv returns the environment of a container of the pod, and account
+// New returns the label text, of the form KEY=VALUE, and removes it from the pod, which may have it from an earlier
+// process. The end of ctx does not end the Label. getenv returns the environment of a container of the pod, and account
 // is the folder of the service account, normally Account.
 //
-// The pod's name is POD_NAME, or else HOSTNAME, which differs from it on the network of the host and
+// The pod's name is POD_NAME, or else HOSTNAME, which differs from the name on the network of the host and
 // if the name is longer than 63 characters.
 func New(ctx context.Context, text string, getenv func(string) string, account string, log logr.Logger) (*Label, error) {
-	if !label.MatchString(text) {
+	if !validLabel.MatchString(text) {
 		return nil, fmt.Errorf("the label is %q; it must be KEY=VALUE, with a key and a value that Kubernetes accepts", text)
 	}
 	key, value, _ := strings.Cut(text, "=")
@@ -94,8 +93,8 @@ func New(ctx context.Context, text string, getenv func(string) string, account s
 		pod: space + "/" + name,
 		url: "https://" + net.JoinHostPort(host, port) + "/api/v1/namespaces/" + url.PathEscape(space) + "/pods/" + url.PathEscape(name),
 		client: &http.Client{
-			Timeout:   patience,
-			Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}, TLSHandshakeTimeout: patience},
+			Timeout:   requestTimeout,
+			Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}, TLSHandshakeTimeout: requestTimeout},
 			// A redirect would send the token elsewhere.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
@@ -105,7 +104,7 @@ func New(ctx context.Context, text string, getenv func(string) string, account s
 	return l, nil
 }
 
-// Set sets the label, or removes it, and returns at once.
+// Set sets or removes the label in the background.
 func (l *Label) Set(on bool) {
 	l.mu.Lock()
 	if l.want == on {
@@ -113,17 +112,17 @@ func (l *Label) Set(on bool) {
 		return
 	}
 	l.want = on
-	if l.settled {
-		l.settled, l.next = false, make(chan struct{})
+	if l.applied {
+		l.applied, l.next = false, make(chan struct{})
 	}
 	l.mu.Unlock()
 	select {
 	case l.changed <- struct{}{}:
-	default: // the goroutine has not read the last change, and will read this one instead
+	default: // the goroutine has not read the last change, and will read this one
 	}
 }
 
-// Await waits until the pod has what the last call of Set wants, and reports whether it has. It
+// Await waits until the API has accepted the last call of Set, and reports whether it has. It
 // returns early if ctx ends.
 func (l *Label) Await(ctx context.Context) bool {
 	l.mu.Lock()
@@ -144,12 +143,12 @@ func (l *Label) Close() {
 	l.client.CloseIdleConnections()
 }
 
-// follow makes the pod have what is wanted. It begins with a request, since an earlier process may
+// follow applies the calls of Set. It begins with a request, since an earlier process may
 // have left the label.
 func (l *Label) follow(ctx context.Context) {
 	defer close(l.done)
 	pauses := retry.Pauses(100*time.Millisecond, 5*time.Second)
-	said := ""
+	logged := "" // last error
 	for has, known := false, false; ; {
 		want := l.wanted(has, known)
 		if known && want == has {
@@ -165,15 +164,15 @@ func (l *Label) follow(ctx context.Context) {
 		case ctx.Err() != nil:
 			return
 		case err == nil:
-			has, known, said = want, true, ""
+			has, known, logged = want, true, ""
 			pauses.Reset()
 			l.log.Info("label of the pod changed", "pod", l.pod, "label", l.key, "set", want)
 			continue
-		case err.Error() != said: // not at each try
-			said = err.Error()
+		case err.Error() != logged:
+			logged = err.Error()
 			l.log.Error(err, "the label of the pod was not changed; trying again", "pod", l.pod, "label", l.key, "set", want)
 		}
-		known = false // the API may have done it
+		known = false // the API may have applied the request
 		retry.Sleep(ctx, pauses.NextBackOff(), l.changed)
 		if ctx.Err() != nil {
 			return
@@ -181,20 +180,20 @@ func (l *Label) follow(ctx context.Context) {
 	}
 }
 
-// wanted returns what is wanted, and wakes Await if it is what the pod has.
+// wanted returns want, and wakes Await if the pod is known to agree with it.
 func (l *Label) wanted(has, known bool) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if known && l.want == has && !l.settled {
-		l.settled = true
+	if known && l.want == has && !l.applied {
+		l.applied = true
 		close(l.next)
 	}
 	return l.want
 }
 
-// patch sends one request. To set the label twice, or to remove it twice, changes nothing.
+// patch sends one request, which can be repeated.
 func (l *Label) patch(ctx context.Context, on bool) error {
-	labels := map[string]any{l.key: nil} // null removes it
+	labels := map[string]any{l.key: nil} // null removes the label
 	if on {
 		labels[l.key] = l.value
 	}
@@ -217,7 +216,7 @@ func (l *Label) patch(ctx context.Context, on bool) error {
 		return err
 	}
 	defer resp.Body.Close()
-	answer, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20)) // a whole pod, so that the connection is used again
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20)) // read to the end, so that the connection is used again
 	if resp.StatusCode == http.StatusOK {
 		return nil
 	}
@@ -228,10 +227,9 @@ func (l *Label) patch(ctx context.Context, on bool) error {
 	return fmt.Errorf("the API of Kubernetes answered %d", resp.StatusCode)
 }
 
-// label is what Kubernetes accepts as a label: a key, which may begin with a DNS name, and a value, which
-// may be empty.
+// validLabel matches a key, which may begin with a DNS name, and a value, which may be empty.
 //
 // Source: "Labels and Selectors" in the documentation of Kubernetes.
-var label = regexp.MustCompile(`^(?:[a-z0-9][-a-z0-9.]{0,252}/)?` + labelName + `=(?:` + labelName + `)?$`)
+var validLabel = regexp.MustCompile(`^(?:[a-z0-9][-a-z0-9.]{0,252}/)?` + labelName + `=(?:` + labelName + `)?$`)
 
 const labelName = `[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?`

@@ -1,6 +1,6 @@
 //go:build unix && !linux
 
-package cli
+package command
 
 import (
 	"os"
@@ -25,4 +25,4 @@ func now() time.Duration {
 func onlyZombies(int) bool { return false }
 
 // suspendTogether does nothing: a command that is suspended with Ctrl-Z keeps the terminal.
-func (c *child) suspendTogether() {}
+func suspendTogether(terminal, int) {}

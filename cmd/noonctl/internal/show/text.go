@@ -1,4 +1,6 @@
-package cli
+// Package show prints texts, tables, JSON and YAML for people. Names, identities and errors come from other
+// programs: characters that could move the cursor, reorder the line or are invisible are escaped.
+package show
 
 import (
 	"fmt"
@@ -8,18 +10,17 @@ import (
 	"unicode/utf16"
 )
 
-// shown returns a text for people. Names, identities and errors come from other programs: characters that
-// could move the cursor, reorder the line or are invisible are escaped as in Go.
-func shown(s string) string {
-	return escaped(s, func(r rune) string {
+// Text returns a text with its unprintable characters escaped as in Go.
+func Text(s string) string {
+	return escape(s, func(r rune) string {
 		quoted := strconv.QuoteRuneToASCII(r)
 		return quoted[1 : len(quoted)-1]
 	})
 }
 
-// shownJSON returns JSON with the same characters escaped as in JSON. Those between its texts stay.
-func shownJSON(s string) string {
-	return escaped(s, func(r rune) string {
+// escapeJSON returns JSON with its unprintable characters escaped as in JSON, except line ends between texts.
+func escapeJSON(s string) string {
+	return escape(s, func(r rune) string {
 		if r == '\n' {
 			return "\n"
 		}
@@ -31,12 +32,11 @@ func shownJSON(s string) string {
 	})
 }
 
-// unprintable reports whether a character is escaped.
 func unprintable(r rune) bool {
 	return r == unicode.ReplacementChar || !unicode.IsPrint(r) || unicode.Is(unicode.Other_Default_Ignorable_Code_Point, r)
 }
 
-func escaped(s string, form func(r rune) string) string {
+func escape(s string, form func(r rune) string) string {
 	if !strings.ContainsFunc(s, unprintable) { // bytes that are not UTF-8 count as U+FFFD
 		return s
 	}

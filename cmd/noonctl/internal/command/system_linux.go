@@ -1,4 +1,4 @@
-package cli
+package command
 
 import (
 	"bytes"
@@ -17,12 +17,12 @@ import (
 // protect keeps processes of the same user from reading the environment and the memory of this one, which
 // contain the URL of Redis.
 func protect() {
-	_ = os.WriteFile("/proc/self/comm", []byte(filepath.Base(os.Args[0])), 0) // of a guard, it would be exe
+	_ = os.WriteFile("/proc/self/comm", []byte(filepath.Base(os.Args[0])), 0) // the name of a guard would be exe
 	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 }
 
-// adoptOrphans makes this process the parent of what its commands leave. A program keeps this when it
-// becomes another one, so a gate must not call it.
+// adoptOrphans makes this process the parent of processes whose parent has ended. exec keeps this setting, so a gate
+// must not call adoptOrphans.
 func adoptOrphans() { _ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
 
 // executable returns the program that runs, even if its file was replaced.
@@ -35,8 +35,8 @@ func now() time.Duration {
 	return time.Duration(ts.Nano())
 }
 
-// onlyZombies reports whether all processes of a group have ended, and nobody has waited for them,
-// as their parent may have left the group.
+// onlyZombies reports whether all processes of a group have ended, and nobody has waited for them:
+// their parent may have left the group.
 func onlyZombies(group int) bool {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -64,22 +64,22 @@ func onlyZombies(group int) bool {
 	return zombies > 0
 }
 
-// suspendTogether suspends noonctl when the command is suspended at its terminal (Ctrl-Z), so
+// suspendTogether suspends noonctl when the command pid is suspended at its terminal (Ctrl-Z), so
 // that the shell continues, and continues the command when the shell continues noonctl. The
 // lease is not renewed meanwhile.
-func (c *child) suspendTogether() {
+func suspendTogether(t terminal, pid int) {
 	continued := make(chan os.Signal, 1)
 	signal.Notify(continued, syscall.SIGCONT)
 	defer signal.Stop(continued)
 	for {
-		err := unix.Waitid(unix.P_PID, c.pid, nil, unix.WSTOPPED, nil)
+		err := unix.Waitid(unix.P_PID, pid, nil, unix.WSTOPPED, nil)
 		if errors.Is(err, unix.EINTR) {
 			continue
 		}
 		if err != nil {
-			return // it has ended
+			return // the command has ended
 		}
-		c.foreground(unix.Getpgrp())
+		t.takeBack()
 		select {
 		case <-continued: // an earlier one
 		default:
@@ -91,10 +91,9 @@ func (c *child) suspendTogether() {
 		case <-continued:
 		case <-time.After(time.Second):
 		}
-		// The shell has continued noonctl, in the foreground or in the background.
-		if inForeground(c.terminal) {
-			c.foreground(c.pid)
+		if t.isOurs() { // otherwise, the shell has continued noonctl in the background
+			t.give(pid)
 		}
-		c.signal(syscall.SIGCONT)
+		_ = syscall.Kill(-pid, syscall.SIGCONT)
 	}
 }

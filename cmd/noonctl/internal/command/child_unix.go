@@ -1,0 +1,216 @@
+//go:build unix
+
+package command
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// A Child is the process of a command, in a process group of its own. It has ended when all
+// processes of its group have.
+type Child struct {
+	gate  *gate
+	guard *guard
+	pid   int // also the number of the group
+	ended <-chan syscall.WaitStatus
+
+	nextCheck time.Duration  // next call of onlyZombies
+	zombies   bool           // last result of onlyZombies
+	pipes     []*os.File     // outputs that are copied
+	copies    sync.WaitGroup // goroutines that read the pipes
+	terminal  terminal       // terminal in whose foreground the group is
+}
+
+// Streams are the input and the outputs of a command.
+type Streams struct {
+	Stdin          io.Reader
+	Stdout, Stderr io.Writer
+}
+
+// Prepare returns a command that waits for Supervise. env extends the environment of noonctl.
+func (p *Processes) Prepare(argv, env []string, streams Streams) (*Child, error) {
+	gate, err := newGate(argv)
+	if err != nil {
+		return nil, err
+	}
+	c := &Child{gate: gate, terminal: noTerminal}
+	cmd := gate.cmd
+	cmd.Env, cmd.Stdin = append(p.environment(), env...), streams.Stdin
+	if file, ok := streams.Stdin.(*os.File); ok && terminal(file.Fd()).isOurs() {
+		// Otherwise, the command could not read from the terminal.
+		c.terminal = terminal(file.Fd())
+		cmd.SysProcAttr.Foreground, cmd.SysProcAttr.Ctty = true, int(c.terminal)
+		signal.Ignore(syscall.SIGTTOU) // noonctl takes the terminal back from the background
+	}
+	out, closeOut, err1 := c.output(streams.Stdout)
+	errOut, closeErr, err2 := c.output(streams.Stderr)
+	cmd.Stdout, cmd.Stderr = out, errOut
+	err = errors.Join(err1, err2)
+	if err == nil {
+		c.ended, c.guard, err = p.startGuarded(gate)
+	}
+	closeOut()
+	closeErr()
+	if err != nil {
+		c.close()
+		if c.ended != nil {
+			<-c.ended
+		}
+		return nil, notStarted(err)
+	}
+	c.pid = cmd.Process.Pid
+	if c.terminal != noTerminal {
+		go suspendTogether(c.terminal, c.pid)
+	}
+	return c, nil
+}
+
+// output returns a file whose content goes to w. The caller calls inherited when the command has the file.
+func (c *Child) output(w io.Writer) (file *os.File, inherited func(), err error) {
+	if file, ok := w.(*os.File); ok {
+		return file, func() {}, nil
+	}
+	read, write, err := os.Pipe()
+	if err != nil {
+		return nil, func() {}, err
+	}
+	c.pipes = append(c.pipes, read)
+	c.copies.Go(func() { _, _ = io.Copy(w, read) })
+	return write, func() { write.Close() }, nil
+}
+
+// close frees the resources of the child. Processes that have left the group may keep the pipes open.
+func (c *Child) close() {
+	c.gate.close()
+	if c.guard != nil {
+		c.guard.dismiss()
+	}
+	for _, pipe := range c.pipes {
+		_ = pipe.SetReadDeadline(time.Now().Add(time.Second))
+	}
+	c.copies.Wait()
+	for _, pipe := range c.pipes {
+		pipe.Close()
+	}
+}
+
+func (c *Child) signal(sig syscall.Signal) { _ = syscall.Kill(-c.pid, sig) }
+
+// alive reports whether a process of the group has not ended.
+func (c *Child) alive() bool {
+	if errors.Is(syscall.Kill(-c.pid, 0), syscall.ESRCH) {
+		return false
+	}
+	if at := now(); at >= c.nextCheck {
+		before := c.zombies
+		c.zombies = onlyZombies(c.pid)
+		c.nextCheck = now() + 20*(now()-at) // onlyZombies reads all of /proc
+		return !before || !c.zombies        // one check may miss a process that is started meanwhile
+	}
+	return true
+}
+
+// A Watch limits how long a command may run.
+type Watch struct {
+	// Context ends when the command must end, for whatever reason.
+	Context context.Context
+	// Remaining returns how long the lease is still valid, also after the end of Context.
+	Remaining func() time.Duration
+	// Grace is the time from the end of the lease until the server may grant it to another client.
+	Grace time.Duration
+	// KillAfter is the time from SIGTERM to SIGKILL if Context ends before the lease. 0 means no limit.
+	KillAfter time.Duration
+}
+
+const checkInterval = 50 * time.Millisecond
+
+// The errors of Supervise.
+var (
+	ErrLost      = errors.New("the lease ended")
+	ErrUnguarded = errors.New("the guard of the command ended, so the command was killed")
+)
+
+// Supervise starts the command, waits until all processes of its group have ended, and returns its
+// exit code. When the Context of the Watch ends, the group gets SIGTERM. When the lease ends, before
+// or after that, the error is ErrLost: the group gets SIGTERM unless it has got it, and SIGKILL before
+// another client may get the lease. The error is ErrUnguarded if something has killed the guard.
+//
+// At any time, the guard has an order when to send SIGKILL: while the lease is valid, at the end of the grace.
+func (c *Child) Supervise(w Watch, received <-chan os.Signal) (code int, err error) {
+	defer c.close()
+	tick := time.NewTicker(checkInterval)
+	defer tick.Stop()
+	canceled, exited, unguarded := w.Context.Done(), c.ended, c.guard.ended
+	terminated, status := false, syscall.WaitStatus(0)
+	terminate := func() {
+		if !terminated {
+			c.signal(syscall.SIGTERM)
+		}
+		c.signal(syscall.SIGCONT) // a stopped process cannot end
+		terminated = true
+	}
+	end, limit := time.Duration(0), never
+	for {
+		at := now() // read before the lease, so that end is not too late
+		switch left := w.Remaining(); {
+		case err != nil:
+		case left > 0:
+			if next := at + left + w.Grace; next > end+time.Millisecond { // or the clocks were read at other instants
+				end = next
+			}
+		default:
+			err = ErrLost
+			end = min(end, at+w.Grace)
+			terminate()
+		}
+		c.guard.killAt(min(end, limit))
+		if err == nil {
+			c.gate.open() // the first time
+		}
+		c.gate.close()
+		if at >= min(end, limit) {
+			c.signal(syscall.SIGKILL) // the guard may be stopped
+		}
+		if exited == nil && !c.alive() {
+			return exitCode(status), err
+		}
+		select {
+		case status = <-exited:
+			exited = nil
+			c.terminal.takeBack()
+		case sig := <-received:
+			c.signal(sig.(syscall.Signal))
+		case <-tick.C:
+		case <-canceled:
+			canceled = nil
+			if w.Remaining() > 0 {
+				if w.KillAfter > 0 {
+					limit = at + w.KillAfter
+				}
+				// The group has got the signal that has ended the context.
+				if _, signaled := errors.AsType[signalError](context.Cause(w.Context)); !signaled {
+					terminate()
+				}
+				c.signal(syscall.SIGCONT)
+			}
+		case <-unguarded:
+			unguarded, err = nil, ErrUnguarded
+			c.signal(syscall.SIGKILL)
+		}
+	}
+}
+
+// exitCode returns the exit code of a command as a shell reports it.
+func exitCode(status syscall.WaitStatus) int {
+	if status.Signaled() {
+		return 128 + int(status.Signal())
+	}
+	return status.ExitStatus()
+}
