@@ -20,19 +20,19 @@ import (
 	"github.com/noonlock/noonlock/singleton"
 )
 
-// actionHeader must be set on an action. Scripts of other sites cannot set it without a preflight
+// actionHeader is a header that each action must have. Scripts of other sites cannot set it without a preflight
 // request, which is refused.
 const actionHeader = "Noonlock-Action"
 
 const actTimeout = 20 * time.Second
 
-// An action is what a user of the page wants to be done.
+// An action is a request of a user of the page.
 type action struct {
-	Action string `json:"action"` // of overview.Verbs, or release
-	Name   string `json:"name"`   // of the job, the election or the lock
-	Tick   int64  `json:"tick"`   // the key of a RunID, for rerun and cancel; 0: see overview.Action
-	Token  string `json:"token"`  // of the leader, or the greatest of the holders, that the user has seen
-	To     string `json:"to"`     // of resign: the candidate that leads next; empty: the first one
+	Action string `json:"action"` // one of overview.Verbs, or release
+	Name   string `json:"name"`
+	Tick   int64  `json:"tick"`  // key of overview.Action.Run
+	Token  string `json:"token"` // greatest token that the user has seen
+	To     string `json:"to"`    // see overview.Action
 	Reason string `json:"reason"`
 }
 
@@ -41,30 +41,30 @@ var (
 	errLeader = errors.New("statusz: resign needs the token of the leader")
 )
 
-// do carries out an action, and returns the list that it changes. ok is false if there is no such action.
-func (p *Page) do(ctx context.Context, a action) (changes overview.Kind, ok bool, err error) {
+// do carries out an action on a thing of a kind. ok is false for an unknown action.
+func (p *Page) do(ctx context.Context, a action) (kind overview.Kind, ok bool, err error) {
 	if a.Action == "release" {
 		return overview.Locks, true, p.release(ctx, a)
 	}
-	if changes, ok = overview.Verbs[a.Action]; !ok {
+	if kind, ok = overview.Verbs[a.Action]; !ok {
 		return 0, false, nil
 	}
-	what := overview.Action{Verb: a.Action, Name: a.Name, To: a.To}
+	todo := overview.Action{Verb: a.Action, Name: a.Name, To: a.To}
 	if a.Tick != 0 {
-		what.Run = singleton.RunOf(a.Tick)
+		todo.Run = singleton.RunOf(a.Tick)
 	}
-	if changes == overview.Elections {
-		if what.Token, err = seenToken(a); err == nil && what.Token == 0 {
-			err = errLeader // with 0, any leader is asked
+	if kind == overview.Elections {
+		if todo.Token, err = seenToken(a); err == nil && todo.Token == 0 {
+			err = errLeader // with 0, any leader would resign
 		}
 	}
 	if err == nil {
-		_, err = what.Do(ctx, p.reader.client)
+		_, err = todo.Do(ctx, p.reader.client)
 	}
-	return changes, true, err
+	return kind, true, err
 }
 
-// release releases a lock for its holders, except those that began after the user has seen the others.
+// release releases a lock for the holders that the user has seen.
 func (p *Page) release(ctx context.Context, a action) error {
 	token, err := seenToken(a)
 	if err != nil {
@@ -91,9 +91,9 @@ func seenToken(a action) (uint64, error) {
 	return token, nil
 }
 
-// act carries out an action, if the page itself has sent it.
+// act carries out an action that the page itself has sent.
 func (p *Page) act(w http.ResponseWriter, r *http.Request) {
-	refuse := func(code int, why string) { http.Error(w, "statusz: "+why, code) }
+	refuse := func(code int, reason string) { http.Error(w, "statusz: "+reason, code) }
 	switch {
 	case !p.cfg.AllowActions:
 		refuse(http.StatusForbidden, "this page is read-only")
@@ -126,12 +126,12 @@ func (p *Page) act(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithTimeout(lockcore.WithOperator(r.Context(), by), actTimeout)
 	defer cancel()
-	changes, ok, err := p.do(ctx, a)
+	kind, ok, err := p.do(ctx, a)
 	if !ok {
 		refuse(http.StatusBadRequest, "the action is unknown")
 		return
 	}
-	p.reader.touch(key{changes, a.Name})
+	p.reader.touch(key{kind, a.Name})
 	if err != nil {
 		http.Error(w, err.Error(), codeOf(err))
 		return
@@ -155,7 +155,7 @@ func codeOf(err error) int {
 		return slices.ContainsFunc(targets, func(target error) bool { return errors.Is(err, target) })
 	}
 	switch {
-	case is(lockcore.ErrUnknown, lockcore.ErrNotReplicated): // the page then says that it may have been done
+	case is(lockcore.ErrUnknown, lockcore.ErrNotReplicated): // the page says that the action may have been done
 		return http.StatusGatewayTimeout
 	case is(noonlock.ErrConfig, errToken, errLeader):
 		return http.StatusBadRequest

@@ -2,7 +2,9 @@ package statusz
 
 import (
 	"cmp"
+	"net"
 	"net/http"
+	"strings"
 
 	"github.com/noonlock/noonlock"
 	"github.com/noonlock/noonlock/internal/input"
@@ -23,14 +25,13 @@ type Config struct {
 	// can do that, so protect it. Default: the page changes nothing.
 	AllowActions bool
 
-	// Operator returns who sends a request, such as the name of an authenticated user. Replicas
-	// log it together with the reason. So does the holder of a lock that is released. Default: the
-	// identity of the Client.
+	// Operator returns the sender of a request, such as the name of an authenticated user. Replicas, and holders
+	// of released locks, log the name together with the reason. Default: the identity of the Client.
 	Operator func(*http.Request) string
 }
 
-// Handler returns the page about everything that the Client can list. It sends nothing until a
-// browser opens the page. Mount it at a path that ends with a slash. The error is a
+// Handler returns the page about everything that the Client can list. The Page sends nothing until a
+// browser opens it. Mount it at a path that ends with a slash. The error is a
 // *noonlock.ConfigError.
 func Handler(client *lockcore.Client, cfg Config) (*Page, error) {
 	if client == nil {
@@ -46,4 +47,23 @@ func Handler(client *lockcore.Client, cfg Config) (*Page, error) {
 		}
 	}
 	return &Page{cfg: cfg, reader: newReader(client)}, nil
+}
+
+// A Page is the handler of the page and of its parts. It is safe for concurrent use.
+type Page struct {
+	cfg    Config
+	reader *reader
+}
+
+// Close ends the streams of all browsers, and waits for the requests that are sent for them.
+// Later streams are refused. http.Server.Shutdown waits for streams, so call
+// RegisterOnShutdown(page.Close) before.
+func (p *Page) Close() { p.reader.close() }
+
+// hostname returns the host of a Host header, without its port, in lower case.
+func hostname(host string) string {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	return strings.ToLower(strings.TrimSuffix(strings.TrimPrefix(host, "["), "]"))
 }

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -20,17 +19,11 @@ import (
 //go:embed assets
 var assets embed.FS
 
-// A Page is the handler of the page and of its parts. It is safe for concurrent use.
-type Page struct {
-	cfg    Config
-	reader *reader
-}
-
 // policy is the Content-Security-Policy of all answers.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// files are the parts of the page that do not change, with their types.
+// files are the constant parts of the page, with their types.
 var files = map[string]string{
 	"page.html": "text/html; charset=utf-8",
 	"page.css":  "text/css; charset=utf-8",
@@ -78,12 +71,12 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.NotFound(w, r)
 		return
 	}
-	content, _ := assets.ReadFile("assets/" + part) // each of files exists
+	content, _ := assets.ReadFile("assets/" + part) // every file exists
 	header.Set("Content-Type", kind)
 	_, _ = w.Write(content)
 }
 
-// read answers with all about one job, the terms of an election, or the jobs that an action is for.
+// read answers with the details of a job, the terms of an election, or the jobs that an action would change.
 func (p *Page) read(w http.ResponseWriter, r *http.Request, part string) {
 	if fromOtherSite(r) {
 		http.Error(w, "statusz: this is only for the page itself", http.StatusForbidden)
@@ -108,7 +101,7 @@ func (p *Page) read(w http.ResponseWriter, r *http.Request, part string) {
 			found = overview.Terms(all)
 		}
 	default:
-		found, err = p.reader.fit(parseView(query), query.Get("act"))
+		found, err = p.reader.choose(parseView(query), query.Get("act"))
 	}
 	switch {
 	case errors.Is(err, singleton.ErrNoLedger):
@@ -119,17 +112,4 @@ func (p *Page) read(w http.ResponseWriter, r *http.Request, part string) {
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(found)
 	}
-}
-
-// Close ends the streams of all browsers, and waits for the requests that are sent for them.
-// Later streams are refused. http.Server.Shutdown waits for streams, so call
-// RegisterOnShutdown(page.Close) before.
-func (p *Page) Close() { p.reader.close() }
-
-// hostname returns the host of a Host header, without its port, in lower case.
-func hostname(host string) string {
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		host = name
-	}
-	return strings.ToLower(strings.TrimSuffix(strings.TrimPrefix(host, "["), "]"))
 }

@@ -12,40 +12,40 @@ import (
 )
 
 const (
-	checkInterval = time.Second     // between two checks whether the state is stale
-	quiet         = 5 * time.Second // without a change, a frame is sent after this
+	checkInterval = time.Second     // between two checks of the state
+	maxSilence    = 5 * time.Second // between two frames without a change
 	writeTimeout  = 10 * time.Second
 )
 
 // A frame is one event. Times are ms since 1970 on the server's clock.
 type frame struct {
-	Title    string                       `json:"title,omitempty"`   // in the first one
-	Actions  bool                         `json:"actions,omitempty"` // in the first one: they are allowed
+	Title    string                       `json:"title,omitempty"`   // only in the first frame
+	Actions  bool                         `json:"actions,omitempty"` // allowed; only in the first frame
 	Now      int64                        `json:"now"`
-	Live     bool                         `json:"live,omitempty"`  // everything was read the last time
-	Stale    string                       `json:"stale,omitempty"` // why what is shown may be out of date
-	Since    int64                        `json:"since,omitempty"` // when that began
+	Live     bool                         `json:"live,omitempty"`  // see state
+	Stale    string                       `json:"stale,omitempty"` // see state
+	Since    int64                        `json:"since,omitempty"` // see state
 	Sections map[string]section           `json:"sections,omitempty"`
 	Items    map[string][]json.RawMessage `json:"items,omitempty"`
 }
 
-// A stream is what one browser has received.
+// A stream is the content that one browser has received.
 type stream struct {
 	view     *view
 	lists    [overview.Kinds]*list
-	sections bool // they were sent
+	sections bool // sections were sent
 	items    map[key]*item
 	state    state
-	at       time.Time // of the last frame
+	at       time.Time // time of the last frame
 }
 
-// stream sends the state that the query asks for, and its changes, until the browser leaves.
+// stream sends the view of a query, and its changes, until the browser leaves.
 func (p *Page) stream(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	if r.Method == http.MethodHead {
 		return
 	}
-	if fromOtherSite(r) { // it could not read them, but use them up
+	if fromOtherSite(r) { // it could not read the events, but use up all streams
 		http.Error(w, "statusz: streams are only for the page itself", http.StatusForbidden)
 		return
 	}
@@ -83,7 +83,7 @@ func (p *Page) stream(w http.ResponseWriter, r *http.Request) {
 			return
 		case <-v.ended:
 			return
-		case <-v.nudged:
+		case <-v.changed:
 		case <-check.C:
 		}
 	}
@@ -94,7 +94,7 @@ func fromOtherSite(r *http.Request) bool {
 	return site == "cross-site" || site == "same-site"
 }
 
-// frame returns what a browser has not received yet. ok is false if that is nothing.
+// frame returns the changes that a browser has not received yet. ok is false without changes.
 func (r *reader) frame(s *stream, now time.Time) (f frame, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -120,7 +120,7 @@ func (r *reader) frame(s *stream, now time.Time) (f frame, ok bool) {
 	if st.stale != "" {
 		f.Since = st.since.Add(r.ahead).UnixMilli()
 	}
-	ok = !s.sections || len(f.Sections) > 0 || len(f.Items) > 0 || st != s.state || now.Sub(s.at) >= quiet
+	ok = !s.sections || len(f.Sections) > 0 || len(f.Items) > 0 || st != s.state || now.Sub(s.at) >= maxSilence
 	if ok {
 		s.sections, s.state, s.at = true, st, now
 	}

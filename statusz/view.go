@@ -3,37 +3,53 @@ package statusz
 import (
 	"cmp"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/noonlock/noonlock/internal/overview"
 )
 
+// A list is the result of a search. It does not change.
+type list struct {
+	names []string
+	err   error
+	marks map[string]overview.Mark // nil until the jobs are read
+}
+
+// A bell wakes the one goroutine that receives from it. It has room for one value.
+type bell chan struct{}
+
+func (b bell) ring() {
+	select {
+	case b <- struct{}{}:
+	default:
+	}
+}
+
 const (
-	pageSize    = 25
-	longestPart = 200 // bytes of the text that filters names, as long as the longest name
+	pageSize  = 25
+	maxFilter = 200 // bytes, as in the longest name
 )
 
 // A view is what one browser shows.
 type view struct {
-	part   string              // names contain it, in lower case
-	job    string              // the only thing that is shown, if it is not empty
-	state  string              // of states, for jobs
-	order  string              // of orders, for jobs
-	pages  [overview.Kinds]int // from 0
-	nudged bell                // the stream looks for changes
-	ended  chan struct{}       // closed by close of the reader
+	filter  string              // part of the names, in lower case
+	job     string              // name of a job that is shown alone
+	state   string              // key of overview.States
+	order   string              // key of overview.Orders
+	pages   [overview.Kinds]int // from 0
+	changed bell                // wakes the stream
+	ended   chan struct{}       // closed by reader.close
 
-	lists    [overview.Kinds]*list // of sections
+	lists    [overview.Kinds]*list // lists from which sections were made
 	sections [overview.Kinds]section
 }
 
 // parseView reads a view from the query of a URL. Invalid values count as missing.
 func parseView(query url.Values) *view {
-	v := &view{job: query.Get("job"), state: query.Get("state"), order: query.Get("sort"), nudged: make(bell, 1), ended: make(chan struct{})}
-	if part := query.Get("q"); len(part) <= longestPart {
-		v.part = strings.ToLower(part)
+	v := &view{job: query.Get("job"), state: query.Get("state"), order: query.Get("sort"), changed: make(bell, 1), ended: make(chan struct{})}
+	if filter := query.Get("q"); len(filter) <= maxFilter {
+		v.filter = strings.ToLower(filter)
 	}
 	for k := range overview.Kinds {
 		if n, err := strconv.Atoi(query.Get(k.String())); err == nil && n > 0 {
@@ -48,27 +64,26 @@ type section struct {
 	State string   `json:"state"` // "searching", "found" or "failed"
 	Error string   `json:"error,omitempty"`
 	All   int      `json:"all"`   // names of the kind
-	Fit   int      `json:"fit"`   // those that fit the filters
+	Fit   int      `json:"fit"`   // names that pass the filters
 	Page  int      `json:"page"`  // from 1
 	Pages int      `json:"pages"` // at least 1
 	Names []string `json:"names"`
 
-	Counts map[string]int `json:"counts,omitempty"` // jobs in each state, whether they fit or not
+	Counts map[string]int `json:"counts,omitempty"` // jobs in each state, unfiltered
 }
 
-// section returns the page of a list that the view shows. If the list has become shorter, it is
-// the last page.
+// section returns the page of a list that the view shows, or the last page of a list that has become shorter.
 func (v *view) section(k overview.Kind, l *list) section {
 	if v.lists[k] != l || v.sections[k].Names == nil {
-		v.lists[k], v.sections[k] = l, v.cut(k, l)
+		v.lists[k], v.sections[k] = l, v.makeSection(k, l)
 	}
 	return v.sections[k]
 }
 
-// fit returns the names that the filters of the view leave, in its order.
-func (v *view) fit(k overview.Kind, l *list) (names []string) {
+// choose returns the names that pass the filters of the view, in its order.
+func (v *view) choose(k overview.Kind, l *list) (names []string) {
 	for _, name := range l.names {
-		if strings.Contains(strings.ToLower(name), v.part) {
+		if strings.Contains(strings.ToLower(name), v.filter) {
 			names = append(names, name)
 		}
 	}
@@ -78,21 +93,7 @@ func (v *view) fit(k overview.Kind, l *list) (names []string) {
 	return names
 }
 
-// fit returns the jobs that the filters of a view leave and for which a verb can do something.
-func (r *reader) fit(v *view, verb string) ([]string, error) {
-	r.mu.Lock()
-	l := r.lists[overview.Jobs]
-	r.mu.Unlock()
-	if l == nil || l.marks == nil {
-		return nil, errUnread
-	}
-	return slices.DeleteFunc(append([]string{}, v.fit(overview.Jobs, l)...), func(name string) bool {
-		m, known := l.marks[name]
-		return !known || verb == "pause" && m.Paused || verb == "resume" && !m.Paused || verb == "rerun" && !m.Failing
-	}), nil
-}
-
-func (v *view) cut(k overview.Kind, l *list) section {
+func (v *view) makeSection(k overview.Kind, l *list) section {
 	s := section{State: "searching", Page: 1, Pages: 1, Names: []string{}}
 	if v.job != "" {
 		s.State = "found"
@@ -108,7 +109,7 @@ func (v *view) cut(k overview.Kind, l *list) section {
 	if l.err != nil {
 		s.State, s.Error = "failed", l.err.Error()
 	}
-	names := v.fit(k, l)
+	names := v.choose(k, l)
 	if k == overview.Jobs {
 		s.Counts = overview.Count(l.marks)
 		if l.marks == nil && overview.States[v.state] != nil && l.err == nil {
