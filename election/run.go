@@ -98,11 +98,8 @@ func (c *candidacy) Work(run context.Context, t *term, waited time.Duration) {
 	le.metrics.status.Inc()
 	t.uncount = sync.OnceFunc(le.metrics.status.Dec)
 	context.AfterFunc(t.lease.Context(), t.uncount) //nolint:contextcheck // the lease's own, which ends later than run
-	chosen, stop := context.WithCancelCause(run)
-	defer stop(nil)
-	t.stop = stop
-	ctx, unbind := t.lease.Bind(chosen)
-	defer unbind()
+	chosen, ctx, end := t.bind(run)
+	defer end()
 	defer context.AfterFunc(chosen, func() { le.drain(t) })()
 	defer context.AfterFunc(c.passing, func() { //nolint:contextcheck // the check does not end with run
 		t.resign(fmt.Errorf("%w: the health check failed: %w", ErrResigned, context.Cause(c.passing)))

@@ -59,6 +59,16 @@ func (e *Election) campaign(ctx context.Context) (*term, error) {
 
 func (t *term) Err() error { return t.lease.Err() }
 
+// bind returns the context of the work, and one that is done only when the work ends by choice.
+func (t *term) bind(run context.Context) (chosen, ctx context.Context, end func()) {
+	chosen, t.stop = context.WithCancelCause(run)
+	ctx, unbind := t.lease.Bind(chosen)
+	return chosen, ctx, func() {
+		unbind()
+		t.stop(nil)
+	}
+}
+
 // begin makes the renewals write the record, and sends the first one.
 func (t *term) begin() {
 	now := t.e.lock.Client().Elapsed()
