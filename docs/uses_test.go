@@ -26,7 +26,6 @@ var upward = map[string]int{
 	"healthz":                   1,
 	"internal/cluster":          5,
 	"internal/lease":            2,
-	"internal/lock":             11,
 	"internal/logqueue":         1,
 	"internal/overview":         1,
 	"internal/several":          3,

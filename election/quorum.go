@@ -24,7 +24,7 @@ import (
 func (e *Election) readQuorum(ctx context.Context, q *lock.Quorum) (newest LeaderRecord, err error) {
 	var r wire.Request
 	answers, err := e.lock.AskAll(ctx, func() wire.Request {
-		r = e.scripts.readMember.Call(wire.Keys(e.keys.lock, e.keys.leader, q.Marker()), q.List())
+		r = e.scripts.readMember.Call(wire.Keys(e.keys.lock, e.keys.leader, q.Marker), q.List())
 		return r
 	})
 	if err != nil {

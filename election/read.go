@@ -39,7 +39,7 @@ func (e *Election) read(ctx context.Context) (r LeaderRecord, err error) {
 func (e *Election) renewal(a *lock.Attempt, token uint64, age int64) wire.Request {
 	c, k := e.lock.Client(), &e.keys
 	if q := c.Quorum(); q != nil {
-		return q.Counted(a, e.scripts.renewMember.Call(wire.Keys(k.lock, a.Tomb(), q.Marker(), k.leader), a.Value(),
+		return a.CountedRenewal(e.scripts.renewMember.Call(wire.Keys(k.lock, a.Tomb(), q.Marker, k.leader), a.Value(),
 			a.TTL().Milliseconds(), q.List(), token, c.Identity(), e.metadata, age, k.channel))
 	}
 	return e.scripts.renew.Call(wire.Keys(k.lock, k.leader, k.terms), a.Value(), a.TTL().Milliseconds(),

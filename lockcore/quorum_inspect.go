@@ -33,7 +33,7 @@ func (c *Client) inspectAll(ctx context.Context, q *lock.Quorum, name string) (I
 		} else {
 			s := v.State
 			answered++
-			view.Member, view.List, view.Waits = s.Member, s.List.Number, time.Duration(s.Left)*time.Millisecond
+			view.Member, view.List, view.Waits = s.Member, s.List.Number, time.Duration(s.WaitLeft)*time.Millisecond
 			view.Kind, view.Holders = one.Kind, one.Holders
 			for n, attempt := range one.attempts {
 				holders[attempt] = append(holders[attempt], one.Holders[n])
@@ -46,7 +46,7 @@ func (c *Client) inspectAll(ctx context.Context, q *lock.Quorum, name string) (I
 		seen.Servers = append(seen.Servers, view)
 	}
 	if answered < quorum.Majority(len(views)) {
-		return seen, q.Short(request, refused)
+		return seen, q.Shortage(request, refused)
 	}
 	for _, same := range holders {
 		if len(same) < quorum.Majority(len(views)) {

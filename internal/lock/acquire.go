@@ -1,11 +1,13 @@
 package lock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strconv"
 	"time"
 
+	"github.com/noonlock/noonlock/internal/quorum/members"
 	"github.com/noonlock/noonlock/internal/readiness"
 	"github.com/noonlock/noonlock/internal/retry"
 	"github.com/noonlock/noonlock/internal/wire"
@@ -44,6 +46,12 @@ func (n *Name) tryOnce(ctx context.Context, k Kind, within time.Duration) (lease
 	return lease, reply, err
 }
 
+// aheadPause and aheadTries are for an attempt at a quorum that is ahead of others, which give way.
+const (
+	aheadPause = time.Millisecond
+	aheadTries = 20
+)
+
 // retryAcquire sends an acquire and retries it until it is answered, ctx ends, or within
 // has passed; 0: without limit. A waiter that has a place in the queue keeps it: its acquire is also
 // retried while the server lacks memory, disk space or replicas.
@@ -57,7 +65,7 @@ func (a *Attempt) retryAcquire(ctx context.Context, mode string, within time.Dur
 	err = tries.Do(ctx, retryable, func() (err error) {
 		for {
 			r, err = a.sendAcquire(ctx, mode, tries.Timeout())
-			if isAhead(err) && retry.Sleep(ctx, aheadPause, a.c.closing) && ahead < aheadTries {
+			if errors.Is(err, members.ErrAhead) && retry.Sleep(ctx, aheadPause, a.c.closing) && ahead < aheadTries {
 				ahead++
 				continue
 			}
@@ -185,7 +193,7 @@ func (a *Attempt) makeLease(ctx context.Context, r *acquireReply, err error) (le
 		return lease, nil
 	case err != nil && ctx.Err() != nil:
 		return nil, errors.Join(ended(ctx), err)
-	case DelayOf(err) != nil:
+	case DelayOf(err) != nil, errors.Is(err, members.ErrOvertaken):
 		return nil, errors.Join(ErrNotAcquired, err)
 	case err != nil:
 		return nil, err
@@ -222,6 +230,53 @@ func (a *Attempt) startLease(ctx context.Context, g grant, again func() (grant, 
 		}
 	}
 	return nil, nil
+}
+
+// Hold creates a lease that the caller's own request acquires. It retries the request
+// until it is answered, for at most two Timeouts. If the lease is already over when the
+// answer arrives, Hold sends the request again, up to twice. read decodes the answer: it
+// returns granted and a token above 0, or an error. If it returns granted and an error,
+// Hold releases the grant.
+func (n *Name) Hold(ctx context.Context, k Kind, acquire func(*Attempt) wire.Request, read func(answer any) (token uint64, granted bool, err error)) (*Lease, error) {
+	a, err := n.begin(ctx, k, false)
+	if err != nil {
+		return nil, err
+	}
+	var refusal error
+	req := n.terms.replicated(acquire(a)).Granting(func(answer any) bool {
+		_, granted, _ := read(answer)
+		return granted
+	})
+	send := func(timeout time.Duration) (g grant, err error) {
+		var stamp wire.Stamp
+		answer, err := n.c.wire.Send(ctx, n.keys.name, req.Stamped(&stamp), timeout)
+		answer, g.short, err = shortOf(answer, err)
+		g.t0 = stamp.At()
+		if err != nil {
+			a.noteFailure(err)
+			return g, err
+		}
+		var granted bool
+		if g.token, granted, refusal = read(answer); granted {
+			a.mayBeStored.Store(true)
+		}
+		return g, nil
+	}
+	var g grant
+	retry := n.c.newRetry(n.terms.timeout(), 2*n.terms.timeout())
+	err = retry.Do(ctx, wire.MayRetry, func() (err error) {
+		g, err = send(retry.Timeout())
+		return err
+	})
+	var lease *Lease
+	if err == nil {
+		lease, err = a.startLease(ctx, g, func() (grant, error) { return send(n.terms.timeout()) })
+	}
+	if lease == nil {
+		a.abandon()
+		return nil, cmp.Or(err, refusal)
+	}
+	return lease, nil
 }
 
 var (

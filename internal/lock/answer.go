@@ -1,7 +1,6 @@
 package lock
 
 import (
-	"errors"
 	"strconv"
 	"time"
 
@@ -88,18 +87,3 @@ func readAcquire(answer any) (r acquireReply, ok bool) {
 	}
 	return r, false
 }
-
-// A try for the lock of a quorum may meet others.
-const (
-	// aheadPause and aheadTries are for an attempt that has more servers than the others that try
-	// at the same time. The others give way within a round trip.
-	aheadPause = time.Millisecond
-	aheadTries = 20
-)
-
-// errAhead means that this attempt has more servers than the others, which give way.
-var errAhead = errors.New("lockcore: other clients try at the same time")
-
-func isAhead(err error) bool { return errors.Is(err, errAhead) }
-
-var errOvertaken = errors.New("lockcore: another client acquired the lock at the same time")

@@ -11,6 +11,7 @@ import (
 	"github.com/noonlock/noonlock"
 	"github.com/noonlock/noonlock/internal/lease"
 	"github.com/noonlock/noonlock/internal/logqueue"
+	"github.com/noonlock/noonlock/internal/quorum/members"
 	"github.com/noonlock/noonlock/internal/readiness"
 	"github.com/noonlock/noonlock/internal/registry"
 	"github.com/noonlock/noonlock/internal/several"
@@ -52,6 +53,7 @@ type Client struct {
 	sentinels      *wire.Sentinels // see target
 	servers        []Server        // one of a cluster, without its address
 	topology       topology
+	quorum         *members.Quorum // nil for one server
 	keeper         *lease.Keeper
 	unwantedGrants chan struct{} // limits concurrent releases of grants without a waiter
 
@@ -73,8 +75,8 @@ type Client struct {
 
 	checks map[string]*grantCheck // by name, see checkLater
 
-	said  map[string]time.Duration // see maySay
-	waits *readiness.Reports       // of calls of Lock
+	logged map[string]time.Duration // times of lines, see mayLog
+	waits  *readiness.Reports       // failures of calls of Lock
 
 	shared map[any]any // see Shared
 
@@ -193,8 +195,8 @@ type grantCheck struct {
 // A topology has what differs between a server that decides alone, also in a cluster or behind
 // Sentinels, and the servers of a quorum. New and NewQuorum choose it.
 type topology interface {
-	// kind is the kind of a mutex here.
-	kind(k mutexKind) Kind
+	// kind returns the kind of a mutex here, see Client.Recorded.
+	kind(record, channel string) Kind
 	// refusal returns a *noonlock.ConfigError if there are no leases of a kind with these terms.
 	refusal(k Kind, terms *leaseTerms) error
 	// trail returns a new Trail for the requests of an attempt, or nil.
@@ -203,10 +205,8 @@ type topology interface {
 	ready(ctx context.Context, within time.Duration) (left time.Duration, err error)
 	// confirm makes a grant valid.
 	confirm(ctx context.Context, a *Attempt, r acquireReply, timeout time.Duration) (acquireReply, error)
-	// wait acquires a lock when it is free. It also returns the last answer.
-	wait(ctx context.Context, p *patience, k Kind) (*Lease, acquireReply, error)
-	// lossOf returns why the server no longer has an attempt: ErrLeaseLost or a *ForcedError.
-	lossOf(ctx context.Context, a *Attempt) error
+	// lossReason returns why the server no longer has an attempt: ErrLeaseLost or a *ForcedError.
+	lossReason(ctx context.Context, a *Attempt) error
 }
 
 // attempt returns an attempt that the server knows under a value.
@@ -233,17 +233,23 @@ func (c *Client) Flush(ctx context.Context) { c.logQueue.Flush(ctx) }
 func (c *Client) Metrics() *registry.Set { return new(c.registry) }
 
 // Mutex returns the kind of a lock that one attempt holds at a time.
-func (c *Client) Mutex() Kind { return c.topology.kind(mutexKind{}) }
+func (c *Client) Mutex() Kind { return c.topology.kind("", "") }
 
 // Recorded returns the kind of a mutex with a record, a hash. A release that passes the lock to nobody also writes
 // the end of the holder there, and announces it on a channel.
 func (c *Client) Recorded(record, channel string) Kind {
-	return c.topology.kind(mutexKind{record, channel})
+	return c.topology.kind(record, channel)
 }
+
+// A Quorum has the servers of a Client of NewQuorum.
+type Quorum = members.Quorum
+
+// Quorum returns the servers of a quorum, nil for one server.
+func (c *Client) Quorum() *Quorum { return c.quorum }
 
 // One returns a *noonlock.ConfigError if what needs one server that decides, and the Client is of a quorum.
 func (c *Client) One(what string) error {
-	if c.Quorum() == nil {
+	if c.quorum == nil {
 		return nil
 	}
 	return OnOne(what)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 
+	"github.com/noonlock/noonlock/internal/quorum/members"
 	"github.com/noonlock/noonlock/internal/several"
 	"github.com/noonlock/noonlock/internal/wire"
 )
@@ -59,5 +60,5 @@ func (n *Name) Hint(channel string) {
 	if n.c.keys.sharded {
 		r = wire.Command("spublish", channel, "").On(channel)
 	}
-	n.c.Background(func(ctx context.Context) { _, _ = n.Once(ctx, several.Counted(r, countAnswers(r), nil)) })
+	n.c.Background(func(ctx context.Context) { _, _ = n.Once(ctx, several.Counted(r, members.CountAnswers(r), nil)) })
 }

@@ -22,6 +22,13 @@ func newKeyring(prefix string, t target) keyring {
 	return keyring{prefix, t.seeds != nil, strconv.Itoa(t.DB), prefix + ":ch:"}
 }
 
+// A Part is a kind of key, as docs/ARCHITECTURE.md describes it.
+type Part struct {
+	Types   []string // of Redis; none: the key never exists
+	Endless bool     // it may have no TTL
+	Schema  string   // the version that this release reads and writes, if the key has one
+}
+
 // parts are the parts of the keys that are built here, of locks and of servers.
 var parts = map[string]Part{
 	"lock":     {Types: []string{"string", "zset"}, Schema: "nl1"},

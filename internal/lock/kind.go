@@ -1,7 +1,6 @@
 package lock
 
 import (
-	"context"
 	"time"
 
 	"github.com/noonlock/noonlock/internal/wire"
@@ -123,31 +122,6 @@ func (slotKind) Release(a *Attempt, withdraw bool) wire.Request {
 	return a.releaseBy(a.c.scripts.ownedLeave, withdraw)
 }
 
-// Resize stores another size of a Semaphore. It returns ErrWrongKind if the name is of another kind.
-func (n *Name) Resize(ctx context.Context, size int) error {
-	r := n.c.scripts.ownedResize.Call(append(n.keys.args(), n.keys.key("size")), size, &n.terms.keepText, &n.keys.channels)
-	answer, _, err := n.Act(ctx, r, func(answer any) error {
-		if answer == any(int64(-1)) {
-			return ErrWrongKind
-		}
-		return nil
-	})
-	if list, ok := answer.([]any); ok && len(list) == 2 {
-		in, err := r.Number(list[1], err)
-		if err != nil {
-			return err
-		}
-		number := n.c.attempts.Add(1) // the release of an attempt that never asked only serves the queue
-		n.attempt(slotKind{}, number, slotValue(n.c.process, number, n.c.identity)).checkLater(time.Duration(in) * time.Millisecond)
-		answer = list[0]
-	}
-	before, err := r.Number(answer, err)
-	if err == nil {
-		n.c.log.Info("the size of a Semaphore was set", "name", n.keys.name, "size", size, "before", before)
-	}
-	return err
-}
-
 // kindOf returns the kind of a stored value.
 func kindOf(v Value) Kind {
 	switch {
@@ -186,4 +160,61 @@ func (a *Attempt) releaseBy(s *wire.Script, withdraw bool) wire.Request {
 		return s.Call(keys, &a.value, rest, millis(a.TombTTL()))
 	}
 	return s.Call(keys, &a.value, rest)
+}
+
+func ownerOfAttempt(a *Attempt) (key ownerKey, ok bool) {
+	k, ok := a.kind.(ownedKind)
+	return ownerKey{a.keys.name, k.owner}, ok
+}
+
+func (o owners) add(l *Lease) {
+	key, ok := ownerOfAttempt(l.a)
+	if !ok {
+		return
+	}
+	of := o[key]
+	if of == nil {
+		of = &ownerLeases{all: map[*Lease]struct{}{}}
+		o[key] = of
+	}
+	of.all[l] = struct{}{}
+	of.newest = max(of.newest, l.token)
+}
+
+func (o owners) remove(l *Lease) {
+	key, ok := ownerOfAttempt(l.a)
+	of := o[key]
+	if !ok || of == nil {
+		return
+	}
+	if delete(of.all, l); len(of.all) == 0 {
+		delete(o, key)
+	}
+}
+
+// besides returns a valid lease of the attempt's owner that has its newest token, or nil: one that writes
+// before one that reads, which keeps no token for a writer. It asks the
+// leases, because their time can be over before anything has noticed it. A lease with an earlier token
+// does not count, so that tokens do not go back to it.
+func (a *Attempt) besides() (beside *Lease) {
+	key, _ := ownerOfAttempt(a)
+	c := a.c
+	now := c.clock.Now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if of := c.owners[key]; of != nil {
+		for l := range of.all {
+			if l.token == of.newest && l.life.ErrAt(now) == nil && (beside == nil || l.a.kind.Label() == kindWrite) {
+				beside = l
+			}
+		}
+	}
+	return beside
+}
+
+// isStale reports whether a token that was granted is that of a lease which has ended meanwhile, or an
+// earlier one than that of the lease that it was to keep.
+func (a *Attempt) isStale(token uint64) bool {
+	l := a.beside
+	return l != nil && (token < l.token || token == l.token && l.life.ErrAt(a.c.clock.Now()) != nil)
 }

@@ -1,7 +1,6 @@
 package lock
 
 import (
-	"cmp"
 	"context"
 	"time"
 
@@ -134,51 +133,4 @@ func (n *Name) Once(ctx context.Context, r wire.Request) (any, error) {
 // have been missed. Messages can be lost. nudge must not block.
 func (n *Name) Watch(channel string, nudge func(message string)) (stop func()) {
 	return n.c.wire.Messages(n.keys.name).Watch(channel, nudge)
-}
-
-// Hold creates a lease that the caller's own request acquires. It retries the request
-// until it is answered, for at most two Timeouts. If the lease is already over when the
-// answer arrives, Hold sends the request again, up to twice. read decodes the answer: it
-// returns granted and a token above 0, or an error. If it returns granted and an error,
-// Hold releases the grant.
-func (n *Name) Hold(ctx context.Context, k Kind, acquire func(*Attempt) wire.Request, read func(answer any) (token uint64, granted bool, err error)) (*Lease, error) {
-	a, err := n.begin(ctx, k, false)
-	if err != nil {
-		return nil, err
-	}
-	var refusal error
-	req := n.terms.replicated(acquire(a)).Granting(func(answer any) bool {
-		_, granted, _ := read(answer)
-		return granted
-	})
-	send := func(timeout time.Duration) (g grant, err error) {
-		var stamp wire.Stamp
-		answer, err := n.c.wire.Send(ctx, n.keys.name, req.Stamped(&stamp), timeout)
-		answer, g.short, err = shortOf(answer, err)
-		g.t0 = stamp.At()
-		if err != nil {
-			a.noteFailure(err)
-			return g, err
-		}
-		var granted bool
-		if g.token, granted, refusal = read(answer); granted {
-			a.mayBeStored.Store(true)
-		}
-		return g, nil
-	}
-	var g grant
-	retry := n.c.newRetry(n.terms.timeout(), 2*n.terms.timeout())
-	err = retry.Do(ctx, wire.MayRetry, func() (err error) {
-		g, err = send(retry.Timeout())
-		return err
-	})
-	var lease *Lease
-	if err == nil {
-		lease, err = a.startLease(ctx, g, func() (grant, error) { return send(n.terms.timeout()) })
-	}
-	if lease == nil {
-		a.abandon()
-		return nil, cmp.Or(err, refusal)
-	}
-	return lease, nil
 }

@@ -29,7 +29,7 @@ func New(rdb redis.UniversalClient, cfg Config, clock func() time.Duration) (*Cl
 	if err != nil {
 		return nil, err
 	}
-	return open(cfg, clock, target, target.connect)
+	return newSingle(cfg, clock, target)
 }
 
 // NewFromOptions is New with options, which may also name Sentinels.
@@ -38,11 +38,20 @@ func NewFromOptions(opts *redis.UniversalOptions, cfg Config, clock func() time.
 	if err != nil {
 		return nil, err
 	}
-	return open(cfg, clock, target, target.connect)
+	return newSingle(cfg, clock, target)
 }
 
-// open returns a Client with the Wire that connect returns. target is one of its servers.
-func open(cfg Config, clock func() time.Duration, target target, connect func(*Client, wire.Config) wire.Wire) (*Client, error) {
+func newSingle(cfg Config, clock func() time.Duration, target target) (*Client, error) {
+	c, err := newClient(cfg, clock, target)
+	if err != nil {
+		return nil, err
+	}
+	c.start(singleTopology{c}, target.connect(c.wireConfig()))
+	return c, nil
+}
+
+// newClient returns a Client that start must complete. target is one of its servers.
+func newClient(cfg Config, clock func() time.Duration, target target) (*Client, error) {
 	scripts, err := OwnScripts()
 	if err != nil {
 		return nil, err
@@ -67,10 +76,9 @@ func open(cfg Config, clock func() time.Duration, target target, connect func(*C
 		leases:         map[uint64]*Lease{},
 		pendingTombs:   map[uint64]struct{}{},
 		checks:         map[string]*grantCheck{},
-		said:           map[string]time.Duration{},
+		logged:         map[string]time.Duration{},
 		owners:         owners{},
 	}
-	c.topology = alone{c}
 	err = errors.Join(CheckName("Config.Prefix", c.keys.prefix), CheckIdentity("Config.Identity", c.identity))
 	if err == nil && c.tokenRetention < time.Minute {
 		err = Refuse("Config.TokenRetention", "0 (2h) or at least 1m", cfg.TokenRetention)
@@ -97,9 +105,12 @@ func open(cfg Config, clock func() time.Duration, target target, connect func(*C
 	c.idle = sync.NewCond(&c.mu)
 	c.waits = c.Reports("locks", "lock request failed; retrying", "the server answers again")
 	c.ctx, c.cancel = context.WithCancel(context.Background())
-	c.wire = connect(c, c.wireConfig())
-	c.keeper = lease.NewKeeper(lease.Config{Clock: c.clock, Renewer: renewer{c}, Expired: ErrLeaseExpired})
 	return c, nil
+}
+
+func (c *Client) start(t topology, w wire.Wire) {
+	c.topology, c.wire = t, w
+	c.keeper = lease.NewKeeper(lease.Config{Clock: c.clock, Renewer: renewer{c}, Expired: ErrLeaseExpired})
 }
 
 // wireConfig configures the Wire of the Client.
@@ -169,8 +180,8 @@ func (c *Client) Close(ctx context.Context) error {
 	c.mu.Unlock()
 	wake()
 
-	if q := c.Quorum(); q != nil {
-		q.m.wire.Drain(ctx) // requests that undo others
+	if c.quorum != nil {
+		c.quorum.Wire().Drain(ctx) // requests that undo others
 	}
 	c.cancel()
 	c.wire.Close()

@@ -4,10 +4,13 @@ import (
 	"cmp"
 	"context"
 	"maps"
+	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/noonlock/noonlock"
+	"github.com/noonlock/noonlock/internal/cluster"
 	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/internal/wire"
 )
@@ -73,4 +76,78 @@ func (c *Client) Force(name, kind string, attempts []string, who, reason string)
 func (c *Client) Releases(name string) wire.Request {
 	releases := c.keys.lock(name).key("releases")
 	return wire.Command("lrange", releases, "0", "-1").On(releases)
+}
+
+// PlaceTime returns the time of a score in the queue. The score of an attempt that was
+// promoted is negative, see lock_promote.lua.
+func PlaceTime(at float64) time.Time { return time.UnixMilli(int64(math.Abs(at))).UTC() }
+
+// Promote moves the first waiter of an identity to the head of the queue, if the lease still holds the
+// name. The error is noWaiter if no waiter has the identity, and ErrNotHeld.
+func (l *Lease) Promote(ctx context.Context, identity string, noWaiter error) error {
+	if err := CheckIdentity("identity", identity); err != nil {
+		return err
+	}
+	keys := l.a.keys
+	r := l.a.c.scripts.promote.Call([]any{&keys.lock, &keys.queue, &keys.seen}, &l.a.value, identity, &keys.channels)
+	_, _, err := l.a.Act(ctx, r, func(answer any) error {
+		switch n, err := r.Number(answer, nil); {
+		case err != nil || n == 1:
+			return err
+		case n == 0:
+			return noWaiter
+		}
+		return ErrNotHeld
+	})
+	return err
+}
+
+// Resize stores another size of a Semaphore. It returns ErrWrongKind if the name is of another kind.
+func (n *Name) Resize(ctx context.Context, size int) error {
+	r := n.c.scripts.ownedResize.Call(append(n.keys.args(), n.keys.key("size")), size, &n.terms.keepText, &n.keys.channels)
+	answer, _, err := n.Act(ctx, r, func(answer any) error {
+		if answer == any(int64(-1)) {
+			return ErrWrongKind
+		}
+		return nil
+	})
+	if list, ok := answer.([]any); ok && len(list) == 2 {
+		in, err := r.Number(list[1], err)
+		if err != nil {
+			return err
+		}
+		number := n.c.attempts.Add(1) // the release of an attempt that never asked only serves the queue
+		n.attempt(slotKind{}, number, slotValue(n.c.process, number, n.c.identity)).checkLater(time.Duration(in) * time.Millisecond)
+		answer = list[0]
+	}
+	before, err := r.Number(answer, err)
+	if err == nil {
+		n.c.log.Info("the size of a Semaphore was set", "name", n.keys.name, "size", size, "before", before)
+	}
+	return err
+}
+
+// Servers returns all servers of the Client, and what each Sentinel says. It asks only Sentinels and a cluster.
+func (c *Client) Servers(ctx context.Context, within time.Duration) (all []Server, views []wire.View, err error) {
+	all = slices.Clone(c.servers)
+	if c.sentinels != nil {
+		var addrs []string
+		if views, addrs, err = c.sentinels.Primary(ctx); err == nil {
+			all[0].Options.Addr = addrs[0]
+		}
+		return all, views, err
+	}
+	w, ok := c.wire.(*cluster.Cluster)
+	if !ok {
+		return all, nil, nil
+	}
+	nodes, err := w.Nodes(ctx, within)
+	all = nil
+	for addr, tag := range nodes {
+		node := Server{c.servers[0].Options, tag}
+		node.Options.Addr = addr
+		all = append(all, node)
+	}
+	slices.SortFunc(all, func(a, b Server) int { return cmp.Compare(a.Options.Addr, b.Options.Addr) })
+	return all, nil, err
 }

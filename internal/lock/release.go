@@ -5,7 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/noonlock/noonlock/internal/lease"
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
@@ -51,7 +50,7 @@ func (a *Attempt) withdraw(ctx context.Context) {
 		_, err := a.leave(ctx, retry.Timeout())
 		return err
 	})
-	if err != nil && a.c.maySay("") { // without rights, each attempt of a thousand jobs fails so
+	if err != nil && a.c.mayLog("") { // without rights, each attempt of a thousand jobs fails so
 		wire.Log(a.c.log, err, "failed to withdraw an abandoned attempt; it expires with its TTL", "name", a.keys.name, "ttl", a.terms.ttl)
 	}
 }
@@ -95,22 +94,6 @@ func (a *Attempt) leave(ctx context.Context, timeout time.Duration) (int64, erro
 	return n, err
 }
 
-// sendRelease sends the release of an attempt once. If it grants the lock to a waiter, the Client
-// checks this when the grant ends.
-func (a *Attempt) sendRelease(ctx context.Context, withdraw bool, timeout time.Duration) (int64, error) {
-	req := a.kind.Release(a, withdraw)
-	answer, err := a.c.wire.Send(ctx, a.keys.name, req, timeout)
-	if list, ok := answer.([]any); ok && len(list) == 2 {
-		in, err := req.Number(list[1], err)
-		if err != nil {
-			return 0, err
-		}
-		a.checkLater(time.Duration(in) * time.Millisecond)
-		answer = list[0]
-	}
-	return req.Number(answer, err)
-}
-
 // Unlock ends the lease and releases its lock. lockcore.Lease.Unlock describes it.
 func (l *Lease) Unlock(ctx context.Context) error {
 	if l.life.Err() == nil && l.end(ErrReleased) {
@@ -143,7 +126,7 @@ func (l *Lease) release(ctx context.Context) error {
 	if err == nil {
 		l.remove()
 		if n <= 0 {
-			return OpError("unlock", a.keys.name, ErrNotHeld, a.c.topology.lossOf(first, a))
+			return OpError("unlock", a.keys.name, ErrNotHeld, a.c.topology.lossReason(first, a))
 		}
 		return nil
 	}
@@ -191,7 +174,7 @@ func (l *Lease) retryRelease(ctx context.Context, within time.Duration, unanswer
 	case n > 0 || unanswered: // then the unanswered release was applied
 		return nil
 	}
-	return OpError("unlock", a.keys.name, ErrNotHeld, a.c.topology.lossOf(ctx, a))
+	return OpError("unlock", a.keys.name, ErrNotHeld, a.c.topology.lossReason(ctx, a))
 }
 
 // releaseAll releases all leases of a Client that is closed, and sends the checks of its grants.
@@ -261,7 +244,7 @@ func (l *Lease) lose() (explain func(context.Context)) {
 		return func(context.Context) {}
 	}
 	return func(ctx context.Context) {
-		reason := l.a.c.topology.lossOf(ctx, l.a)
+		reason := l.a.c.topology.lossReason(ctx, l.a)
 		cause.reason.Store(&reason)
 		l.noteLoss(cause)
 	}
@@ -296,52 +279,4 @@ func (l *Lease) noteLoss(cause error) {
 		c.Background(l.a.withdraw)
 	}
 	l.remove()
-}
-
-// checkLater repeats a release after the given time. The reply to a release that grants the lock to
-// a waiter contains the time until the grant ends. If the waiter's process is frozen, this
-// process then grants the lock to the next waiter, because it is known to be alive. A later
-// release of the name replaces the check, because the earlier grant was confirmed or has ended. That of a
-// Semaphore is made in any case, and then again for the last release.
-func (a *Attempt) checkLater(in time.Duration) {
-	c := a.c
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
-		return
-	}
-	name := a.keys.name
-	if former := c.checks[name]; former != nil {
-		if _, slots := a.kind.(slotKind); slots {
-			former.next = c.clock.Now() + in
-			return
-		}
-		former.timer.Stop()
-	}
-	check := &grantCheck{a: a}
-	check.timer = time.AfterFunc(in+lease.Margin(in), func() {
-		c.mu.Lock()
-		current := c.checks[name] == check
-		if current {
-			delete(c.checks, name)
-		}
-		c.mu.Unlock()
-		if current {
-			if check.next > 0 {
-				a.checkLater(check.next - c.clock.Now())
-			}
-			check.release(c.newRetry(a.terms.timeout(), max(a.terms.ttl, tombTTL)))
-		}
-	})
-	c.checks[name] = check
-}
-
-// release sends the release in the background.
-func (check *grantCheck) release(retry wire.Retry) {
-	check.a.c.Background(func(ctx context.Context) {
-		_ = retry.Do(ctx, wire.MayRetryLater, func() error {
-			_, err := check.a.sendRelease(ctx, false, retry.Timeout())
-			return err
-		})
-	})
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/noonlock/noonlock/internal/quorum/members"
 	"github.com/noonlock/noonlock/internal/several"
 	"github.com/noonlock/noonlock/internal/wire"
 )
@@ -87,13 +88,6 @@ func (Declared[N]) declared() Needs {
 // NeedsOf returns the Needs of a type that embeds a Declared.
 func NeedsOf(one interface{ declared() Needs }) Needs { return one.declared() }
 
-// A Part is a kind of key, as docs/ARCHITECTURE.md describes it.
-type Part struct {
-	Types   []string // of Redis; none: the key never exists
-	Endless bool     // it may have no TTL
-	Schema  string   // the version that this release reads and writes, if the key has one
-}
-
 // MutexNeeds are those of a mutex, whose scripts other rooms use, too.
 func MutexNeeds() Needs { return Needs{Parts: parts, Scripts: MutexScripts} }
 
@@ -146,7 +140,7 @@ func (n *Name) CheckRights(ctx context.Context, needs Needs) error {
 	}
 	// As an EVAL: a server that does not know a script needs its source.
 	r := n.c.scripts.rights.Call(wire.Keys(n.keys.key("never"), n.keys.fence), calls).WithSource()
-	r = several.Counted(r, countRights(r), nil)
+	r = several.Counted(r, members.CountRights(r), nil)
 	_, err = r.Number(n.Ask(ctx, r))
 	return err
 }

@@ -32,13 +32,18 @@ func (n *Name) Lock(ctx context.Context, k Kind) (lease *Lease, held *Held, err 
 		defer stop()
 	}
 	start := n.c.clock.Ticks()
-	p := &patience{Name: n}
+	w := &waiter{Name: n}
 	if !readiness.Answers(ctx) { // candidates wait for as long as others lead
-		p.pause = sayAfter
-		ctx = readiness.WithAnswers(ctx, p.answered)
-		defer p.requests.Stop()
+		w.interval = firstLog
+		ctx = readiness.WithAnswers(ctx, w.answered)
+		defer w.requests.Stop()
 	}
-	lease, last, err := n.c.topology.wait(ctx, p, k)
+	var last acquireReply
+	if n.c.quorum == nil {
+		lease, last, err = w.queue(ctx, k)
+	} else {
+		lease, last, err = w.contend(ctx, k)
+	}
 	n.c.metrics.countAcquire(k.Label(), n.c.clock.Ticks()-start, nil, err)
 	if errors.Is(err, ErrNotAcquired) && ctx.Err() != nil && last.holder != "" {
 		held = n.heldBy(&last)
@@ -49,17 +54,10 @@ func (n *Name) Lock(ctx context.Context, k Kind) (lease *Lease, held *Held, err 
 	return lease, held, err
 }
 
-// heldBy returns the holder in r. It shows the identity and the
-// owner only, as the rest of the stored value is secret.
-func (n *Name) heldBy(r *acquireReply) *Held {
-	v, _ := ReadValue(r.holder)
-	return &Held{Name: n.keys.name, Holder: v.Identity, Owner: v.Owner, TTL: r.left}
-}
-
-// wait queues an attempt and waits until it is granted. last has the last reply
+// queue queues an attempt and waits until it is granted. last is the last reply
 // that named a holder.
-func (alone) wait(ctx context.Context, p *patience, k Kind) (lease *Lease, last acquireReply, err error) {
-	n := p.Name
+func (w *waiter) queue(ctx context.Context, k Kind) (lease *Lease, last acquireReply, err error) {
+	n := w.Name
 	messages := n.c.wire.Messages(n.keys.name)
 	if !messages.Up() {
 		// Subscribe before joining the queue. A free lock needs no subscription.
@@ -96,8 +94,8 @@ func (alone) wait(ctx context.Context, p *patience, k Kind) (lease *Lease, last 
 		}
 		if r.code >= answerHead && r.code <= answerBusy {
 			last = r
-			if p.due && err == nil {
-				p.say(r)
+			if w.due && err == nil {
+				w.logHolder(r)
 			}
 		}
 		lease, err = a.makeLease(ctx, &r, err)
@@ -121,7 +119,7 @@ func (alone) wait(ctx context.Context, p *patience, k Kind) (lease *Lease, last 
 			a.warnedNoTTL = true
 			n.c.log.Error(errNoTTL, "waiting for a lock without TTL", "name", n.keys.name)
 		}
-		if err := a.await(ctx, r, p); err != nil {
+		if err := a.await(ctx, r, w); err != nil {
 			return nil, last, err
 		}
 		mode := modeLook
@@ -150,7 +148,7 @@ func (a *Attempt) pause(ctx context.Context, delayed *wire.DelayError) error {
 }
 
 // await waits until the attempt must look again. It returns an error if the wait is over.
-func (a *Attempt) await(ctx context.Context, r acquireReply, p *patience) error {
+func (a *Attempt) await(ctx context.Context, r acquireReply, w *waiter) error {
 	if r.code == answerNotQueued {
 		return nil
 	}
@@ -175,9 +173,9 @@ func (a *Attempt) await(ctx context.Context, r acquireReply, p *patience) error 
 		select {
 		case <-timer.C:
 			return nil
-		case <-p.late():
+		case <-w.tick():
 			timer.Stop()
-			if p.over() {
+			if w.isDue() {
 				return nil
 			}
 		case <-a.wake:

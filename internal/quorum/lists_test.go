@@ -60,8 +60,8 @@ func (s *sim) state(i int) quorum.State {
 		v.returns, v.back = fmt.Sprintf("r%d", s.number), strconv.Itoa(v.run)
 	}
 	return quorum.State{
-		Known: true, Run: fmt.Sprint(i, "/", v.run), ID: v.id, Member: v.joined == v.run, List: v.list,
-		Longest: simTTL, Return: v.returns, Former: v.former,
+		Answered: true, Run: fmt.Sprint(i, "/", v.run), ID: v.id, Member: v.joined == v.run, List: v.list,
+		MaxTTL: simTTL, ReturnID: v.returns, Former: v.former,
 	}
 }
 
@@ -91,7 +91,7 @@ func (s *sim) join(r simRequest) bool {
 // send sends requests to join: each one arrives, is lost, or arrives later.
 func (s *sim) send(c *simClient, whom []int) (done []int) {
 	for _, n := range whom {
-		r := simRequest{c.servers[n], c.states[n].Return, c.states[n].List.Name(), c.plan.List, c.plan.IDs[n]}
+		r := simRequest{c.servers[n], c.states[n].ReturnID, c.states[n].List.Name(), c.plan.List, c.plan.IDs[n]}
 		switch s.IntN(6) {
 		case 0:
 		case 1:
@@ -148,8 +148,8 @@ func (s *sim) examine(c *simClient) {
 }
 
 func (s *sim) remember(c *simClient) {
-	if c.plan.Known != nil {
-		c.known = c.plan.Known
+	if c.plan.MemberIDs != nil {
+		c.known = c.plan.MemberIDs
 	}
 }
 

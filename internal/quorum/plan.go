@@ -2,59 +2,59 @@ package quorum
 
 import "slices"
 
-// A State is what one server answered to quorum_state.
+// A State is the answer of one server to quorum_state. Its zero value is that of a server that did not answer.
 type State struct {
-	Known   bool   // it answered
-	Run     string // identifies the process of the server
-	ID      string // identifies the server and its data; empty: none yet
-	Member  bool   // it has the data of this run
-	List    List
-	Former  []string // the servers of the list that it had before
-	Left    int64    // ms for which it grants nothing
-	Longest int64    // ms
-	Top     uint64
-	Return  string
+	Answered bool
+	Run      string // identifies the process of the server
+	ID       string // identifies the server and its data; empty before its admission
+	Member   bool   // whether it has the data of this run
+	List     List
+	Former   []string // ids in its previous version of the list
+	WaitLeft int64    // ms until it grants locks
+	MaxTTL   int64    // ms
+	MaxToken uint64
+	ReturnID string // random id for its next admission
 }
 
-// An Action is what a client does next.
+// An Action is the next step of a client.
 type Action int
 
 // The actions.
 const (
 	Nothing  Action = iota
 	Join            // let in the servers that lost data
-	Form            // the same, although a majority has lost its data
+	Form            // Join although a majority has lost its data
 	Raise           // make the members those of the client's list
-	Outdated        // the client's list is not the newest
-	Differs         // the client has other servers under the same number
-	Replaced        // a majority of the servers is unknown to the others
-	Double          // two servers are the same one
-	Await           // too few servers answer
-	Outside         // a server is not in the list, and this client may not let it in
+	Outdated        // report that the client's list is not the newest
+	Differs         // report that the client has other servers under the same number
+	Replaced        // report that the others do not know a majority of the servers
+	Double          // report that two servers are the same one
+	Await           // wait: too few servers answer
+	Outside         // report a server that is not in the list and must not be let in
 )
 
-// A Plan is what to do about the servers of a list.
+// A Plan is the next step for the servers of a list. Servers are given by their places in the client's list.
 type Plan struct {
 	Do    Action
-	About []int // the servers that the action is about, for logs
-	First []int // to be let in, or moved to List
-	Then  []int // to be let in when Enough of First have been
+	About []int // servers of the action, for logs
+	First []int // servers to let in, or to move to List
+	Then  []int // servers to let in after Enough of First
 
-	// What the servers must know, in the case of Join, Form and Raise.
-	List    List
-	IDs     []string // by server
-	Waits   []bool   // by server: from then on, it grants nothing for Longest
-	Longest int64    // ms
-	Top     uint64
+	// The values that Join, Form and Raise store at the servers.
+	List     List
+	IDs      []string // by server
+	Waits    []bool   // by server: whether it then grants nothing for MaxTTL
+	MaxTTL   int64    // ms
+	MaxToken uint64
 
-	Known []string // for the next plan, by server; nil: as before
+	// MemberIDs are the ids for the next plan, by server. They are nil if nothing has changed.
+	MemberIDs []string
 
 	moved  []string   // ids of the members that have List
-	others [][]string // the servers of each list that others have, or have left for List
+	others [][]string // ids of each rival of List, and of each former list
 }
 
-// Enough reports whether no other list has a majority of its servers any more, once some servers,
-// given by their places, have been moved.
+// Enough reports whether no other list has a majority of its servers any more, once some servers have been moved.
 func (p Plan) Enough(moved []int) bool {
 	ids := slices.Clone(p.moved)
 	for _, i := range moved {
@@ -63,46 +63,46 @@ func (p Plan) Enough(moved []int) bool {
 	return !slices.ContainsFunc(p.others, func(l []string) bool { return among(l, ids) < Majority(len(l)) })
 }
 
-// Confirmed returns those of whom that a client may let in: the greatest token was read by
-// states, after the number of their return was known from first.
-func Confirmed(first, states []State, whom []int) (sure []int) {
-	for _, i := range whom {
-		if first[i].Known && first[i].Return == states[i].Return {
-			sure = append(sure, i)
+// Confirmed returns the servers that a client may let in: the greatest token was read with states, after first had
+// the number of their return.
+func Confirmed(first, states []State, servers []int) (confirmed []int) {
+	for _, i := range servers {
+		if first[i].Answered && first[i].ReturnID == states[i].ReturnID {
+			confirmed = append(confirmed, i)
 		}
 	}
-	return sure
+	return confirmed
 }
 
-// Next returns the plan of a client for its servers. list is the number of its list, own its longest
-// TTL in ms. known has the ids that the servers had in a list in force when the client last heard them: Plan.Known
-// of the plans before.
+// Next returns the plan of a client for its servers. list is the number of its list, and ttl its longest TTL in ms.
+// memberIDs are the Plan.MemberIDs of the plan before: the ids under which the client last saw its servers as members
+// of a list in force.
 //
-// Once a list is in force, a server that is not in it may be the mistake of this client. So it is let in only
-// by a client that has heard a member at its place, whose data is lost then. Others leave it outside.
+// Once a list is in force, a server outside the list may be a mistake of this client. So only a client that has seen a
+// member at the place of this server lets it in, because the data of that member is lost then.
 //
-// A client with a later list first makes every member one of its list. It needs an answer of all
-// servers for that, so that no majority of the old list grants beside one of the new list. The package
-// says why that also holds for lists with one number.
-func Next(servers []State, list int, own int64, known []string) Plan {
+// A client with a later list first makes every member one of its list. This needs an answer of all
+// servers, so that no majority of the old list grants beside one of the new list. The package
+// documentation says why lists with one number do not grant beside each other either.
+func Next(servers []State, list int, ttl int64, memberIDs []string) Plan {
 	n := len(servers)
-	p := Plan{Longest: own, IDs: make([]string, n), Waits: make([]bool, n)}
+	p := Plan{MaxTTL: ttl, IDs: make([]string, n), Waits: make([]bool, n)}
 	var lost, older, short []int
 	answers, members := 0, 0
 	changes := false
 	for i, s := range servers {
-		if !s.Known {
+		if !s.Answered {
 			continue
 		}
 		answers++
-		if j := slices.IndexFunc(servers[:i], func(o State) bool { return o.Known && o.Run == s.Run }); j >= 0 {
+		if j := slices.IndexFunc(servers[:i], func(o State) bool { return o.Answered && o.Run == s.Run }); j >= 0 {
 			return Plan{Do: Double, About: []int{j, i}}
 		}
 		if l := s.List; l.Number > list || l.Number == list && l.Size != n || l.Size > n {
 			return Plan{Do: Outdated, About: []int{i}}
 		}
 		changes = changes || s.List.Number > 0 && s.List.Number < list
-		p.Longest, p.Top = max(p.Longest, s.Longest), max(p.Top, s.Top)
+		p.MaxTTL, p.MaxToken = max(p.MaxTTL, s.MaxTTL), max(p.MaxToken, s.MaxToken)
 		switch {
 		case !s.Member:
 			lost = append(lost, i)
@@ -111,7 +111,7 @@ func Next(servers []State, list int, own int64, known []string) Plan {
 		default:
 			members++
 		}
-		if s.Member && s.Longest < own {
+		if s.Member && s.MaxTTL < ttl {
 			short = append(short, i)
 		}
 	}
@@ -122,7 +122,7 @@ func Next(servers []State, list int, own int64, known []string) Plan {
 	}
 	var barred []int
 	if former.InForce() {
-		isBarred := func(i int) bool { return !former.has(p.IDs[i]) && (servers[i].Member || known[i] == "") }
+		isBarred := func(i int) bool { return !former.has(p.IDs[i]) && (servers[i].Member || memberIDs[i] == "") }
 		for _, i := range slices.Concat(lost, older) {
 			if isBarred(i) {
 				barred = append(barred, i)
@@ -139,13 +139,13 @@ func Next(servers []State, list int, own int64, known []string) Plan {
 	outside := slices.DeleteFunc(slices.Clone(lost), func(i int) bool { return former.has(p.IDs[i]) })
 	p.List = former
 	if former.Number == 0 || len(outside) > 0 {
-		if ids := complete(p.IDs, former, known); len(ids) == n {
+		if ids := complete(p.IDs, former, memberIDs); len(ids) == n {
 			p.List = List{Number: list, Size: n, Version: former.Version + 2, Servers: ids}
 			if former.Number == 0 {
 				p.List.Version = 1
 			}
 		} else {
-			p.Do = Await // nobody knows whose place is free
+			p.Do = Await // no client knows which place is free
 			lost = slices.DeleteFunc(lost, func(i int) bool { return slices.Contains(outside, i) })
 		}
 	}
@@ -158,10 +158,10 @@ func Next(servers []State, list int, own int64, known []string) Plan {
 	if p.List.Number > 0 && !p.List.InForce() && !slices.ContainsFunc(servers, func(s State) bool { return !s.Member || s.List.Name() != p.List.Name() }) {
 		p.List.Version++ // all have it
 	}
-	p.Known = slices.Clone(known)
+	p.MemberIDs = slices.Clone(memberIDs)
 	for i, id := range p.IDs {
 		if p.List.InForce() && former.has(id) {
-			p.Known[i] = id
+			p.MemberIDs[i] = id
 		}
 	}
 	seen := false
@@ -225,15 +225,15 @@ func Next(servers []State, list int, own int64, known []string) Plan {
 	return p
 }
 
-// identify gives each server its id. A server that has none, or a copy of another one's, gets the
-// number of its return.
+// identify gives each server its id. A server without an id, or with a copy of another server's id, gets the number
+// of its return.
 func identify(servers []State, ids []string) {
 	for _, member := range []bool{true, false} {
 		for i, s := range servers {
 			switch {
-			case !s.Known || s.Member != member:
+			case !s.Answered || s.Member != member:
 			case s.ID == "" || slices.Contains(ids, s.ID):
-				ids[i] = s.Return
+				ids[i] = s.ReturnID
 			default:
 				ids[i] = s.ID
 			}
@@ -242,7 +242,7 @@ func identify(servers []State, ids []string) {
 }
 
 // newest returns the latest version of the list that a server has, and the members that are not in
-// it. If versions were begun at the same time, it is one with all members.
+// it. Of versions that were begun at the same time, it prefers a version with all members.
 func newest(servers []State, list int, ids []string) (newest List, strangers []int) {
 	for _, s := range servers {
 		if s.List.Number != list || s.List.Version < newest.Version || s.List.Version == newest.Version && len(strangers) == 0 {
@@ -250,7 +250,7 @@ func newest(servers []State, list int, ids []string) (newest List, strangers []i
 		}
 		newest, strangers = s.List, nil
 		for i, m := range servers {
-			if m.Known && m.Member && m.List.Number == list && !newest.has(ids[i]) {
+			if m.Answered && m.Member && m.List.Number == list && !newest.has(ids[i]) {
 				strangers = append(strangers, i)
 			}
 		}
@@ -258,12 +258,12 @@ func newest(servers []State, list int, ids []string) (newest List, strangers []i
 	return newest, strangers
 }
 
-// complete returns all ids, sorted, with those of known for servers that do not answer. An id that is
-// not in the former list belongs to data that is lost.
-func complete(ids []string, former List, known []string) (all []string) {
+// complete returns all ids, sorted. For servers that do not answer, it takes the ids from memberIDs. An id outside the
+// former list belongs to data that is lost.
+func complete(ids []string, former List, memberIDs []string) (all []string) {
 	for i, id := range ids {
-		if id == "" && former.has(known[i]) {
-			id = known[i]
+		if id == "" && former.has(memberIDs[i]) {
+			id = memberIDs[i]
 		}
 		if id != "" && !slices.Contains(all, id) {
 			all = append(all, id)

@@ -136,7 +136,7 @@ func TestRelease(t *testing.T) {
 // lists, v1 is the version; its servers are named after a colon. Without a word, a server is empty.
 func states(texts ...string) (all []quorum.State) {
 	for i, text := range texts {
-		s := quorum.State{Known: true, Run: strconv.Itoa(i), Return: "r" + strconv.Itoa(i)}
+		s := quorum.State{Answered: true, Run: strconv.Itoa(i), ReturnID: "r" + strconv.Itoa(i)}
 		for n, word := range strings.Fields(text) {
 			name, ids, list := strings.Cut(word, ":")
 			switch {
@@ -150,9 +150,9 @@ func states(texts ...string) (all []quorum.State) {
 				s.Member = true
 				s.List = quorum.List{Size: len(texts), Servers: strings.Split(ids, "")}
 				_, _ = fmt.Sscanf(name, "%dv%d", &s.List.Number, &s.List.Version)
-				s.Longest, s.Top = int64(10*s.List.Number), uint64(4+i)
+				s.MaxTTL, s.MaxToken = int64(10*s.List.Number), uint64(4+i)
 			case strings.HasPrefix(word, "longest="):
-				_, _ = fmt.Sscanf(word, "longest=%d", &s.Longest)
+				_, _ = fmt.Sscanf(word, "longest=%d", &s.MaxTTL)
 			case strings.HasPrefix(word, "former="):
 				s.Former = strings.Split(strings.TrimPrefix(word, "former="), "")
 			case strings.HasPrefix(word, "size="):
@@ -311,8 +311,8 @@ func TestNext(t *testing.T) {
 		if p.Do != c.do || !slices.Equal(p.First, c.first) || !slices.Equal(p.Then, c.then) || list != c.list {
 			t.Errorf("%s: %v %v %v, list %s; want %v %v %v, list %s", c.name, p.Do, p.First, p.Then, list, c.do, c.first, c.then, c.list)
 		}
-		if c.longest > 0 && (p.Longest != c.longest || p.Top != c.top) {
-			t.Errorf("%s: longest %d, top %d; want %d, %d", c.name, p.Longest, p.Top, c.longest, c.top)
+		if c.longest > 0 && (p.MaxTTL != c.longest || p.MaxToken != c.top) {
+			t.Errorf("%s: longest %d, top %d; want %d, %d", c.name, p.MaxTTL, p.MaxToken, c.longest, c.top)
 		}
 		for moved := range len(p.First) + 1 {
 			if enough := moved >= c.needed; len(p.Then) > 0 && p.Enough(p.First[:moved]) != enough {
@@ -345,7 +345,7 @@ func TestKnown(t *testing.T) {
 			known[i] = strings.Trim(id, "-")
 		}
 		var ids []string
-		for _, id := range quorum.Next(states(c.servers...), 2, 10, known).Known {
+		for _, id := range quorum.Next(states(c.servers...), 2, 10, known).MemberIDs {
 			ids = append(ids, cmp.Or(id, "-"))
 		}
 		testenv.Equal(t, fmt.Sprintf("%q, known %s", c.servers, c.known), strings.Join(ids, ""), c.want)
@@ -371,7 +371,7 @@ func TestList(t *testing.T) {
 
 func TestConfirmed(t *testing.T) {
 	t.Parallel()
-	known := func(id string) quorum.State { return quorum.State{Known: true, Return: id} }
+	known := func(id string) quorum.State { return quorum.State{Answered: true, ReturnID: id} }
 	first := []quorum.State{known("a"), known("b"), {}}
 	second := []quorum.State{known("a"), known("c"), known("")}
 	if got := quorum.Confirmed(first, second, []int{0, 1, 2}); !slices.Equal(got, []int{0}) {

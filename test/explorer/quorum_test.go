@@ -275,11 +275,11 @@ func (m *quorumModel) execute(w world, r quorumRequest, worker int) (reply quoru
 // stateOf reads an answer of quorum_state, as lockcore does.
 func stateOf(answer []any) (s quorum.State) {
 	text := func(i int) string { return answer[i].(string) }
-	s = quorum.State{Known: true, Run: text(0), Member: text(1) == "member", Return: text(6), ID: text(7)}
+	s = quorum.State{Answered: true, Run: text(0), Member: text(1) == "member", ReturnID: text(6), ID: text(7)}
 	s.List, s.Former = quorum.ReadList(text(2), text(8)), strings.Fields(text(9))
-	s.Left, _ = strconv.ParseInt(text(3), 10, 64)
-	s.Longest, _ = strconv.ParseInt(text(4), 10, 64)
-	s.Top, _ = strconv.ParseUint(text(5), 10, 64)
+	s.WaitLeft, _ = strconv.ParseInt(text(3), 10, 64)
+	s.MaxTTL, _ = strconv.ParseInt(text(4), 10, 64)
+	s.MaxToken, _ = strconv.ParseUint(text(5), 10, 64)
 	return s
 }
 
@@ -599,7 +599,7 @@ func (m *quorumModel) wardenSteps(s quorumWorld, worker int, emit func(step, quo
 		if !s.warden.began {
 			to.warden.began = true
 			for i, st := range states {
-				to.warden.returns[i] = idOf(st.Return)
+				to.warden.returns[i] = idOf(st.ReturnID)
 			}
 			emit(step{"the servers are examined", 0, fateCode(fate)}, to, broken)
 			return
@@ -608,7 +608,7 @@ func (m *quorumModel) wardenSteps(s quorumWorld, worker int, emit func(step, quo
 		first := make([]quorum.State, quorumServers)
 		for i, r := range s.warden.returns {
 			if r > 0 {
-				first[i] = quorum.State{Known: true, Return: idText(r)}
+				first[i] = quorum.State{Answered: true, ReturnID: idText(r)}
 			}
 		}
 		to.warden.began, to.warden.returns = false, [quorumServers]uint8{}
@@ -657,7 +657,7 @@ func (m *quorumModel) strangerSteps(s quorumWorld, worker int, emit func(step, q
 		members := map[string]bool{}
 		for i := range states {
 			if i == place {
-				states[i] = quorum.State{Known: true, Run: "other", Return: "other"}
+				states[i] = quorum.State{Answered: true, Run: "other", ReturnID: "other"}
 				continue
 			}
 			states[i] = m.call(&to, i, quorumRequest{op: quorumState, id: ids[i]}, worker).state
@@ -700,7 +700,7 @@ func (m *quorumModel) letIn(s quorumWorld, states []quorum.State, p quorum.Plan,
 				ok = ok && late>>n == 0 // counted once
 				break
 			}
-			r := quorumRequest{op: quorumJoin, list: list, had: m.listID(states[i].List), id: idOf(states[i].Return), wait: p.Waits[i], as: idOf(p.IDs[i]), token: uint8(p.Top - uint64(firstToken))}
+			r := quorumRequest{op: quorumJoin, list: list, had: m.listID(states[i].List), id: idOf(states[i].ReturnID), wait: p.Waits[i], as: idOf(p.IDs[i]), token: uint8(p.MaxToken - uint64(firstToken))}
 			if late>>n&1 == 1 {
 				next.faults++
 				ok = ok && next.faults <= m.faults && next.add(i, r)
@@ -833,14 +833,14 @@ type quorumLate struct {
 
 // oneReaderPlan makes a plan that of a client with the flaw oneReader.
 func oneReaderPlan(p *quorum.Plan, states []quorum.State) {
-	reader := slices.IndexFunc(states, func(st quorum.State) bool { return st.Known && st.Member })
+	reader := slices.IndexFunc(states, func(st quorum.State) bool { return st.Answered && st.Member })
 	if reader < 0 {
 		return
 	}
-	*p = quorum.Plan{Do: quorum.Join, List: states[reader].List, Top: states[reader].Top, Waits: []bool{true, true, true}}
+	*p = quorum.Plan{Do: quorum.Join, List: states[reader].List, MaxToken: states[reader].MaxToken, Waits: []bool{true, true, true}}
 	for i, st := range states {
-		p.IDs = append(p.IDs, cmp.Or(st.ID, st.Return))
-		if st.Known && !st.Member {
+		p.IDs = append(p.IDs, cmp.Or(st.ID, st.ReturnID))
+		if st.Answered && !st.Member {
 			p.Then = append(p.Then, i)
 		}
 	}

@@ -1,4 +1,4 @@
-package lock
+package members
 
 import (
 	"fmt"
@@ -9,7 +9,9 @@ import (
 	"github.com/noonlock/noonlock/internal/registry"
 )
 
-// serverMetrics are the series of one server of a quorum.
+// Metrics are the series of each server.
+type Metrics []serverMetrics
+
 type serverMetrics struct {
 	requests *prometheus.CounterVec // by outcome
 	up       prometheus.Gauge
@@ -17,9 +19,9 @@ type serverMetrics struct {
 
 func (m *serverMetrics) count(outcome string) { m.requests.WithLabelValues(outcome).Inc() }
 
-// newServerMetrics returns the series of each server. They have its address as a label, so there
-// are at most nine values for each list of servers.
-func newServerMetrics(reg prometheus.Registerer, targets []redis.Options) ([]serverMetrics, error) {
+// NewMetrics returns the series of the servers. Each has the address of its server as a label, so there are at most nine values
+// for each list of servers.
+func NewMetrics(reg prometheus.Registerer, servers []redis.Options) (Metrics, error) {
 	set := &registry.Set{Registerer: reg}
 	requests := set.Counters("noonlock_quorum_requests_total",
 		"Requests to a server of a quorum, by outcome: answered, lost_data, waiting, other_list, ttl_too_long (it answered that it grants nothing, with the reason), failed (refused, or no answer), skipped (not sent, because it did not answer lately).", "server", "outcome")
@@ -27,9 +29,9 @@ func newServerMetrics(reg prometheus.Registerer, targets []redis.Options) ([]ser
 	if err := set.Err(); err != nil {
 		return nil, fmt.Errorf("lockcore: Config.Registerer: %w", err)
 	}
-	all := make([]serverMetrics, len(targets))
-	for i, t := range targets {
-		all[i] = serverMetrics{requests.MustCurryWith(prometheus.Labels{"server": t.Addr}), up.WithLabelValues(t.Addr)}
+	all := make(Metrics, len(servers))
+	for i, s := range servers {
+		all[i] = serverMetrics{requests.MustCurryWith(prometheus.Labels{"server": s.Addr}), up.WithLabelValues(s.Addr)}
 		all[i].up.Set(1)
 		for _, outcome := range []string{"answered", "failed", "skipped", "lost_data", "waiting", "other_list", "ttl_too_long"} {
 			all[i].requests.WithLabelValues(outcome)

@@ -1,12 +1,9 @@
 package lock
 
 import (
-	"cmp"
-	"context"
 	"fmt"
 	"reflect"
 	"slices"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
@@ -23,7 +20,7 @@ type target struct {
 }
 
 // connect returns the Wire of the target.
-func (t target) connect(_ *Client, cfg wire.Config) wire.Wire {
+func (t target) connect(cfg wire.Config) wire.Wire {
 	if t.seeds != nil {
 		return cluster.New(t.Options, t.seeds, cfg)
 	}
@@ -136,29 +133,4 @@ func nodesOf(c *redis.ClusterOptions) target {
 type Server struct {
 	Options redis.Options // complete
 	Tag     string        // a name that it has in a cluster; a replica has none
-}
-
-// Servers returns all servers of the Client, and what each Sentinel says. It asks only Sentinels and a cluster.
-func (c *Client) Servers(ctx context.Context, within time.Duration) (all []Server, views []wire.View, err error) {
-	all = slices.Clone(c.servers)
-	if c.sentinels != nil {
-		var addrs []string
-		if views, addrs, err = c.sentinels.Primary(ctx); err == nil {
-			all[0].Options.Addr = addrs[0]
-		}
-		return all, views, err
-	}
-	w, ok := c.wire.(*cluster.Cluster)
-	if !ok {
-		return all, nil, nil
-	}
-	nodes, err := w.Nodes(ctx, within)
-	all = nil
-	for addr, tag := range nodes {
-		node := Server{c.servers[0].Options, tag}
-		node.Options.Addr = addr
-		all = append(all, node)
-	}
-	slices.SortFunc(all, func(a, b Server) int { return cmp.Compare(a.Options.Addr, b.Options.Addr) })
-	return all, nil, err
 }

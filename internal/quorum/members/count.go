@@ -1,4 +1,4 @@
-package lock
+package members
 
 import (
 	"errors"
@@ -14,9 +14,16 @@ import (
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
-// countAcquire counts the answers to quorum_acquire. Grants of servers that it distrusts do not count. The one answer has the form of that to
-// mutex_acquire.
-func countAcquire(r wire.Request, me string, distrusts func(server int) bool) several.Count {
+var (
+	// ErrAhead means that this attempt has more servers than the others, which give way within a round trip.
+	ErrAhead = errors.New("lockcore: other clients try at the same time")
+	// ErrOvertaken means that another attempt has more servers.
+	ErrOvertaken = errors.New("lockcore: another client acquired the lock at the same time")
+)
+
+// CountAcquire counts the answers to quorum_acquire. Grants of distrusted servers do not count. The one answer has
+// the form of an answer to mutex_acquire.
+func CountAcquire(r wire.Request, me string, distrusts func(server int) bool) several.Count {
 	return func(answers map[int]wire.Answer, n int) (wire.Answer, bool) {
 		votes := votesOf(answers)
 		for i, v := range votes {
@@ -29,13 +36,13 @@ func countAcquire(r wire.Request, me string, distrusts func(server int) bool) se
 		case quorum.Yes:
 			return wire.Answer{Value: strconv.FormatUint(token, 10)}, true
 		case quorum.No:
-			return wire.Answer{Value: []any{int64(answerBusy), by.Left, by.Holder}}, true
+			return wire.Answer{Value: []any{int64(quorum.Held), by.Left, by.Holder}}, true
 		case quorum.Ahead:
-			return wire.Answer{Err: &wire.NoQuorumError{Text: "other clients try at the same time", Of: []error{errAhead}}}, true
+			return wire.Answer{Err: &wire.NoQuorumError{Text: "other clients try at the same time", Of: []error{ErrAhead}}}, true
 		case quorum.Behind:
-			return wire.Answer{Err: errors.Join(ErrNotAcquired, errOvertaken)}, true
+			return wire.Answer{Err: ErrOvertaken}, true
 		case quorum.Foreign:
-			return wire.Answer{Value: []any{int64(answerWrongKind)}}, true
+			return wire.Answer{Value: []any{int64(quorum.WrongKind)}}, true
 		case quorum.Twice:
 			return wire.Answer{Err: &wire.NoQuorumError{Permanent: true, Text: "two of the clients given to NewQuorum are for the same server, with run id " + by.Run}}, true
 		case quorum.Short:
@@ -46,14 +53,20 @@ func countAcquire(r wire.Request, me string, distrusts func(server int) bool) se
 	}
 }
 
-func countRenewal(r wire.Request) several.Count {
+// CountRenewal counts the answers to quorum_renew. The one answer is 1, or 0 if the lease is lost. If the answers are
+// {1, n} instead of {1}, it is the smallest n.
+func CountRenewal(r wire.Request) several.Count {
 	return func(answers map[int]wire.Answer, n int) (wire.Answer, bool) {
 		votes := votesOf(answers)
-		return ruling(quorum.Renew(votes, n-len(answers), n), func() error { return shortage(r, answers, votes, n) })
+		one, decided := ruling(quorum.Renew(votes, n-len(answers), n), func() error { return shortage(r, answers, votes, n) })
+		if one.Value == int64(1) {
+			one.Value = leastNotice(answers)
+		}
+		return one, decided
 	}
 }
 
-// leastNotice returns the smallest n of the answers {1, n}.
+// leastNotice returns the smallest n of the answers {1, n}, or 1 without these.
 func leastNotice(answers map[int]wire.Answer) int64 {
 	least := int64(math.MaxInt64)
 	for _, a := range answers {
@@ -61,6 +74,9 @@ func leastNotice(answers map[int]wire.Answer) int64 {
 			n, _ := list[1].(int64)
 			least = min(least, n)
 		}
+	}
+	if least == math.MaxInt64 {
+		return 1
 	}
 	return least
 }
@@ -79,7 +95,8 @@ func ruling(v quorum.Verdict, short func() error) (one wire.Answer, decided bool
 	}
 }
 
-func countLeave(r wire.Request) several.Count {
+// CountRelease counts the answers to quorum_leave. The one answer is 1, or 0 if the lease was lost.
+func CountRelease(r wire.Request) several.Count {
 	return func(answers map[int]wire.Answer, n int) (wire.Answer, bool) {
 		released, notMine := 0, 0
 		for _, a := range answers {
@@ -94,9 +111,8 @@ func countLeave(r wire.Request) several.Count {
 	}
 }
 
-// countRights counts the answers of lock_rights. A server that refuses is an error, even if a
-// majority does not.
-func countRights(r wire.Request) several.Count {
+// CountRights counts the answers to lock_rights. A server that refuses is an error, even if a majority does not.
+func CountRights(r wire.Request) several.Count {
 	return func(answers map[int]wire.Answer, n int) (wire.Answer, bool) {
 		fine := 0
 		for _, a := range answers {
@@ -117,9 +133,9 @@ func countRights(r wire.Request) several.Count {
 	}
 }
 
-// countAnswers takes the answers of a majority, of a request that neither grants nor releases. The
-// one answer is the list of them.
-func countAnswers(r wire.Request) several.Count {
+// CountAnswers counts the answers to a request that neither grants nor releases. The one answer is the list of the
+// answers of a majority.
+func CountAnswers(r wire.Request) several.Count {
 	return func(answers map[int]wire.Answer, n int) (wire.Answer, bool) {
 		var fine []any
 		rest, votes := map[int]wire.Answer{}, []quorum.Vote{}

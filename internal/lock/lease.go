@@ -14,7 +14,7 @@ import (
 // hold starts the lease of an attempt that was granted.
 func (a *Attempt) hold(ctx context.Context, g grant) (*Lease, error) {
 	c := a.c
-	if k, slots := a.kind.(slotKind); slots && g.size != k.n && c.maySay("size of "+a.keys.name) {
+	if k, slots := a.kind.(slotKind); slots && g.size != k.n && c.mayLog("size of "+a.keys.name) {
 		c.log.Info("the stored size of a Semaphore counts; Resize changes it", "name", a.keys.name, "stored", g.size, "given", k.n)
 	}
 	c.mu.Lock()
@@ -157,7 +157,7 @@ func (r renewer) Renew(ctx context.Context, stream lease.Stream, t0, within time
 	requests := make([]wire.Request, len(leases))
 	for i, l := range leases {
 		a := l.Holder().(holder).a
-		// An answer that takes longer than Patience causes another renewal.
+		// An answer that takes longer than ResendAfter causes another renewal.
 		requests[i] = a.kind.Renewal(a).Replicated(l.ResendAfter() / 2)
 	}
 	done = make([]bool, len(leases))

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/noonlock/noonlock/internal/quorum/members"
 	"github.com/noonlock/noonlock/internal/retry"
 	"github.com/noonlock/noonlock/internal/wire"
 )
@@ -22,10 +23,10 @@ const (
 	splitPause = 4 * time.Millisecond
 )
 
-// wait acquires the lock of a quorum. There is no queue: each try is a new attempt,
+// contend acquires the lock of a quorum. There is no queue: each try is a new attempt,
 // which is undone if it fails. As in a queue, a wait outlasts an outage.
-func (*members) wait(ctx context.Context, p *patience, k Kind) (lease *Lease, last acquireReply, err error) {
-	n := p.Name
+func (w *waiter) contend(ctx context.Context, k Kind) (lease *Lease, last acquireReply, err error) {
+	n := w.Name
 	lease, last, err = n.tryOnce(ctx, k, n.terms.timeout())
 	if lease != nil || err != nil && !overtaken(err) && (!wire.MayRetry(err) || ctx.Err() != nil) {
 		return lease, last, err
@@ -43,7 +44,7 @@ func (*members) wait(ctx context.Context, p *patience, k Kind) (lease *Lease, la
 	pauses, split := retry.Growing(firstPause, longestPause, 2, 1), splitPause
 	for {
 		pause := pauses.NextBackOff()
-		if errors.Is(err, errOvertaken) || isAhead(err) { // nobody holds the lock, so there may be no message
+		if errors.Is(err, members.ErrOvertaken) || errors.Is(err, members.ErrAhead) { // nobody holds the lock, so there may be no message
 			split = min(2*split, longestPause)
 			pause = rand.N(split) //nolint:gosec // jitter
 		}
@@ -65,9 +66,9 @@ func (*members) wait(ctx context.Context, p *patience, k Kind) (lease *Lease, la
 		if r.holder != "" {
 			last = r
 			select {
-			case <-p.late():
-				if p.over() {
-					p.say(r)
+			case <-w.tick():
+				if w.isDue() {
+					w.logHolder(r)
 				}
 			default:
 			}
@@ -87,5 +88,5 @@ func (*members) wait(ctx context.Context, p *patience, k Kind) (lease *Lease, la
 // data.
 func overtaken(err error) bool {
 	few, _ := errors.AsType[*wire.NoQuorumError](err)
-	return errors.Is(err, errOvertaken) || isAhead(err) || errors.Is(err, errSlowServer) || few != nil && few.Answered && !few.Permanent
+	return errors.Is(err, members.ErrOvertaken) || errors.Is(err, members.ErrAhead) || errors.Is(err, errSlowServer) || few != nil && few.Answered && !few.Permanent
 }

@@ -1,0 +1,73 @@
+package lock
+
+import (
+	"context"
+	"time"
+
+	"github.com/noonlock/noonlock/internal/lease"
+	"github.com/noonlock/noonlock/internal/wire"
+)
+
+// sendRelease sends the release of an attempt once. If it grants the lock to a waiter, the Client
+// checks this when the grant ends.
+func (a *Attempt) sendRelease(ctx context.Context, withdraw bool, timeout time.Duration) (int64, error) {
+	req := a.kind.Release(a, withdraw)
+	answer, err := a.c.wire.Send(ctx, a.keys.name, req, timeout)
+	if list, ok := answer.([]any); ok && len(list) == 2 {
+		in, err := req.Number(list[1], err)
+		if err != nil {
+			return 0, err
+		}
+		a.checkLater(time.Duration(in) * time.Millisecond)
+		answer = list[0]
+	}
+	return req.Number(answer, err)
+}
+
+// checkLater repeats a release after the given time. The reply to a release that grants the lock to
+// a waiter contains the time until the grant ends. If the waiter's process is frozen, this
+// process then grants the lock to the next waiter, because it is known to be alive. A later
+// release of the name replaces the check, because the earlier grant was confirmed or has ended. That of a
+// Semaphore is made in any case, and then again for the last release.
+func (a *Attempt) checkLater(in time.Duration) {
+	c := a.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return
+	}
+	name := a.keys.name
+	if former := c.checks[name]; former != nil {
+		if _, slots := a.kind.(slotKind); slots {
+			former.next = c.clock.Now() + in
+			return
+		}
+		former.timer.Stop()
+	}
+	check := &grantCheck{a: a}
+	check.timer = time.AfterFunc(in+lease.Margin(in), func() {
+		c.mu.Lock()
+		current := c.checks[name] == check
+		if current {
+			delete(c.checks, name)
+		}
+		c.mu.Unlock()
+		if current {
+			if check.next > 0 {
+				a.checkLater(check.next - c.clock.Now())
+			}
+			check.release(c.newRetry(a.terms.timeout(), max(a.terms.ttl, tombTTL)))
+		}
+	})
+	c.checks[name] = check
+}
+
+// release sends the release in the background.
+func (check *grantCheck) release(retry wire.Retry) {
+	check.a.c.Background(func(ctx context.Context) {
+		_ = retry.Do(ctx, wire.MayRetryLater, func() error {
+			_, err := check.a.sendRelease(ctx, false, retry.Timeout())
+			return err
+		})
+	})
+}

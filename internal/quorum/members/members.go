@@ -1,0 +1,188 @@
+package members
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/noonlock/noonlock/internal/quorum"
+	"github.com/noonlock/noonlock/internal/several"
+	"github.com/noonlock/noonlock/internal/wire"
+)
+
+// A Quorum has the servers of a client.
+type Quorum struct {
+	Marker string // key of a server's state
+
+	examiner examiner
+	clocks   clocks
+	now      func() time.Duration // elapsed time
+	started  sync.Once
+}
+
+// New returns a Quorum. It sends nothing before the first request.
+func New(cfg Config, config wire.Config) *Quorum {
+	n := len(cfg.Servers)
+	q := &Quorum{
+		Marker: cfg.Marker,
+		examiner: examiner{
+			Config: cfg, log: config.Logger, reporter: reporter{log: config.Logger, servers: cfg.Servers},
+			first: make(chan struct{}), runs: make([]string, n), ids: make([]string, n),
+		},
+		clocks: clocks{maxTTL: cfg.MaxTTL, servers: make([]serverClock, n)},
+		now:    config.Now,
+	}
+	q.examiner.list.Store(new(string))
+	q.examiner.wire = several.New(cfg.Servers, config, several.Watchers{Health: q.health, Answered: q.answered, Failed: q.failed})
+	return q
+}
+
+// Wire returns the Wire of the servers.
+func (q *Quorum) Wire() *several.Wire { return q.examiner.wire }
+
+// List returns the name of the list of servers that the client has. It may change, and is empty until it is known.
+func (q *Quorum) List() string { return *q.examiner.list.Load() }
+
+// Admit lets servers in from now on, because the client is going to acquire locks.
+func (q *Quorum) Admit() { q.examiner.acquires.Store(true) }
+
+// Distrusts reports whether grants of a server do not count, because its clock was stepped.
+func (q *Quorum) Distrusts(server int) bool { return q.clocks.distrusts(server, q.now()) }
+
+// Majority returns how many servers are a majority.
+func (q *Quorum) Majority() int { return quorum.Majority(len(q.examiner.Servers)) }
+
+// MaxTTL returns the longest TTL of a lease.
+func (q *Quorum) MaxTTL() time.Duration { return q.examiner.MaxTTL }
+
+func (q *Quorum) failed(server int, skipped bool) {
+	if skipped {
+		q.examiner.Metrics[server].count("skipped")
+	} else {
+		q.examiner.Metrics[server].count("failed")
+	}
+}
+
+func (q *Quorum) health(server int, err error) {
+	e := &q.examiner
+	if err != nil {
+		e.Metrics[server].up.Set(0)
+		wire.Log(e.log, err, "server of the quorum does not answer", "server", e.Servers[server].Addr)
+		return
+	}
+	e.Metrics[server].up.Set(1)
+	e.log.Info("server of the quorum answers again", "server", e.Servers[server].Addr)
+}
+
+func (q *Quorum) answered(server int, value any, began time.Duration) {
+	list, _ := value.([]any)
+	code := int64(0)
+	if len(list) > 0 {
+		code, _ = list[0].(int64)
+	}
+	e := &q.examiner
+	counts := &e.Metrics[server]
+	switch code {
+	case quorum.Lost:
+		counts.count("lost_data")
+	case quorum.OtherList:
+		counts.count("other_list")
+	case quorum.Waiting:
+		counts.count("waiting")
+		return
+	case quorum.TooLong:
+		counts.count("ttl_too_long")
+	default:
+		counts.count("answered")
+		if code == quorum.Granted && !e.wasMember(server) {
+			e.start() // its id is needed if it loses its data
+		}
+		if code == quorum.Granted && len(list) == 4 { // of an acquire
+			e.recordRun(server, wire.Text(list[2]))
+			if clock, err := strconv.ParseInt(wire.Text(list[3]), 10, 64); err == nil {
+				q.readClock(server, clock, began)
+			}
+		}
+		return
+	}
+	e.start()
+}
+
+func (q *Quorum) readClock(server int, clock int64, began time.Duration) {
+	if step := q.clocks.read(server, clock, began, q.now()); step > 0 {
+		q.examiner.log.Error(errStepped, "the clock of a server of the quorum was stepped; its grants do not count for MaxTTL",
+			"server", q.examiner.Servers[server].Addr, "by", step.Round(time.Millisecond).String())
+	}
+}
+
+// Ready waits for the first examination, for at most within. The examination finds out whether two servers are the
+// same one.
+func (q *Quorum) Ready(ctx context.Context, within time.Duration) (left time.Duration, err error) {
+	e := &q.examiner
+	q.started.Do(e.start)
+	until := time.Now().Add(within)
+	timer := time.NewTimer(within)
+	defer timer.Stop()
+	select {
+	case <-e.first:
+	case <-timer.C:
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	case <-e.Closing:
+		return 0, wire.ErrClosed
+	}
+	if left = time.Until(until); left <= 0 {
+		return 0, &wire.NoQuorumError{Text: "no majority of the servers has answered in time", Of: []error{wire.NotSent(wire.NoAnswer(within))}}
+	}
+	e.mu.Lock()
+	err = cmp.Or(e.duplicate, e.refused)
+	e.mu.Unlock()
+	if err != nil {
+		e.start() // it may have been mended
+	}
+	return left, err
+}
+
+// A View is the answer of one server to a request, and its state.
+type View struct {
+	Address string
+	Answer  wire.Answer
+	State   quorum.State
+}
+
+var errNoState = errors.New("lockcore: the server did not answer about its state")
+
+// Views sends a request to each server once.
+func (q *Quorum) Views(ctx context.Context, r wire.Request, within time.Duration) ([]View, error) {
+	e := &q.examiner
+	done := make(chan []View, 1)
+	if !e.Background(func(ctx context.Context) {
+		views := make([]View, len(e.Servers))
+		for i, a := range e.wire.Each(ctx, func(int) wire.Request { return r }, within, within) {
+			views[i] = View{Address: e.Servers[i].Addr, Answer: a}
+		}
+		for i, s := range e.states(ctx, false, stragglerTimeout) {
+			views[i].State = s
+			if views[i].Answer.Err == nil && !s.Answered {
+				views[i].Answer.Err = errNoState
+			}
+		}
+		done <- views
+	}) {
+		return nil, wire.ErrClosed
+	}
+	select {
+	case views := <-done:
+		return views, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// Shortage returns the error for too few answers. refused has the servers that refused.
+func (q *Quorum) Shortage(r wire.Request, refused map[int]wire.Answer) error {
+	return shortage(r, refused, nil, len(q.examiner.Servers))
+}
