@@ -144,7 +144,7 @@ race)
 	# four kinds of locks. Fewer tests run at a time, as they compute all the time.
 	flags+=(-race '-gcflags=github.com/yuin/gopher-lua/...=-race=false' -p 2 -parallel 4)
 	flags+=(-skip 'Scripts|TestManyEndedEntries|TestRealOutages|/^(redis|reentrant|write)$|//^redis$')
-	packages=(./lockcore/... ./election/... ./singleton ./singleton/internal/ledger ./statusz ./healthz ./internal/...)
+	packages=(./lockcore/... ./election/... ./singleton ./singleton/internal/{ledger,plan,replica} ./statusz ./healthz ./internal/...)
 	budget=600
 	;;
 topologies)

@@ -48,11 +48,11 @@ func ExampleJob_TriggerAt() {
 	}
 	at := time.Now().Add(time.Hour)
 	for range 2 { // the second one has no effect: the id is known
-		if _, err := job.TriggerAt(ctx, "order-7", time.Now().Truncate(time.Hour), "ann@example.com"); err != nil {
+		if _, err := job.TriggerAt(context.Background(), "order-7", time.Now().Truncate(time.Hour), "ann@example.com"); err != nil {
 			fmt.Println(err)
 		}
 	}
-	_, _ = job.TriggerAt(ctx, "order-8", at, "bob@example.com")
+	_, _ = job.TriggerAt(context.Background(), "order-8", at, "bob@example.com")
 	fmt.Println(<-done, job.CancelAt(context.Background(), "order-8"))
 	result, err := job.Result(context.Background(), "order-7")
 	fmt.Println(result.Outcome, err)

@@ -1,7 +1,6 @@
 package singleton
 
 import (
-	"context"
 	"time"
 
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
@@ -58,12 +57,6 @@ type Attempt struct {
 	Error  string    `json:"error,omitempty"` // up to 500 bytes; empty: the attempt succeeded
 }
 
-// Runs returns the newest n entries of the history, newest first. JobConfig.KeepRuns limits
-// how many are kept.
-func (j *Job) Runs(ctx context.Context, n int) ([]HistoryEntry, error) {
-	return ledger.Runs(ctx, j.ledger, n, entryOf)
-}
-
 func entryOf(d *ledger.Decoder, r ledger.Run) HistoryEntry {
 	e := HistoryEntry{
 		RunID: RunID(d.RunID(r.Tick)), Last: d.RunID(r.Last).Tick, Count: d.Int(r.Count), Attempt: d.Int(r.Attempt), Holder: r.Holder,
@@ -92,13 +85,6 @@ type Action struct {
 	By     string `json:"by"` // see lockcore.Operator
 	Reason string `json:"reason,omitempty"`
 	ID     string `json:"id,omitempty"` // of TriggerAt
-}
-
-// Actions returns the newest n actions of operators, newest first. The newest hundred are kept. Counted from
-// the last one, they are kept for as long as a ledger without replicas, and without limit while
-// the job is paused. A call that changed nothing, such as Pause of a paused job, is not listed.
-func (j *Job) Actions(ctx context.Context, n int) ([]Action, error) {
-	return ledger.Acts(ctx, j.ledger, n, actOf)
 }
 
 func actOf(d *ledger.Decoder, a ledger.Act) Action { return *actOn(d, RunID(d.RunID(a.Tick)), &a) }

@@ -1,141 +1,180 @@
 package singleton
 
 import (
-	"errors"
+	"context"
 	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
-	"github.com/noonlock/noonlock"
-	"github.com/noonlock/noonlock/singleton/schedule"
-	"github.com/noonlock/noonlock/singleton/sqlonce"
+	"github.com/noonlock/noonlock/internal/lock"
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/singleton/internal/ledger"
+	"github.com/noonlock/noonlock/singleton/internal/ticks"
 )
 
-// translate returns an error of lockcore as an error of this package. A *noonlock.ConfigError names the
-// field of the type config. Other errors begin with about.
-func translate(err error, config, about string) error {
-	refused, ok := errors.AsType[*noonlock.ConfigError](err)
-	if !ok {
-		return fmt.Errorf("singleton: %s: %w", about, err)
+// A Job is a handle on a job, in any process, whether or not it runs the job. It has no
+// state and is safe for concurrent use.
+type Job struct {
+	needs  //nolint:unused // lock.NeedsOf uses it, in doctor
+	name   string
+	ledger *ledger.Ledger
+}
+
+type needs = lock.Declared[ledger.Rights] //nolint:unused // as above
+
+// NewJob returns a handle on the job of that name. It sends no request. The methods return
+// ErrNoLedger if the job has no ledger. The error is a *noonlock.ConfigError.
+func NewJob(client *lockcore.Client, name string) (*Job, error) {
+	l, err := ledger.Handle(client, name)
+	if err != nil {
+		return nil, translate(err, "", fmt.Sprintf("job %q", name))
 	}
-	field := refused.Field
-	if of, found := strings.CutPrefix(field, "LeaseConfig."); found {
-		field = config + "." + of
+	return &Job{name: name, ledger: l}, nil
+}
+
+// Status returns the state of the job.
+func (j *Job) Status(ctx context.Context) (Status, error) {
+	state, err := j.ledger.Status(ctx)
+	if err != nil {
+		return Status{}, err
 	}
-	return &noonlock.ConfigError{Package: "singleton", Field: field, Value: refused.Value, Rule: refused.Rule}
+	return statusOf(j.name, state)
 }
 
-// CatchUp selects which missed ticks run late. The others are recorded as skipped.
-type CatchUp int
-
-const (
-	// CatchUpLatest runs the newest missed tick.
-	CatchUpLatest CatchUp = iota
-	// CatchUpAll runs up to the newest hundred missed ticks, oldest first.
-	CatchUpAll
-)
-
-const catchUpMost = 100
-
-// JobConfig configures a job. All replicas should use the same: see Revision. With the zero value, each tick
-// has up to five attempts, and ticks do not overlap. After an outage, only the newest missed
-// tick runs.
-type JobConfig struct {
-	// TimeZone is the zone of the schedule, unless that begins with CRON_TZ=. Default UTC. See schedule.Config.
-	TimeZone *time.Location
-
-	// Gap selects what happens to a tick at a time that the clocks skip. Default schedule.GapRun.
-	Gap schedule.GapPolicy
-
-	// Timeout limits the duration of an attempt: its context then ends with ErrTimeout.
-	// Default 0: no limit.
-	Timeout time.Duration
-
-	// Retry is the pause after a failed attempt (an error, a panic, a timeout) before the
-	// next one. It doubles each time, up to a minute. From 100 ms to 24 h. Default
-	// one second. Nobody holds the run in the pause. After it, any replica may claim the run. The replica that has
-	// failed claims it 100 ms later if it knows others, as the fault may be its own.
-	Retry time.Duration
-
-	// MaxAttempts is the number of attempts at a tick, over all replicas. Default 5. With 1
-	// a tick runs at most once: if its holder dies, no other replica runs it.
-	//
-	// After the last attempt the tick is recorded as failed if every attempt returned an
-	// error. It is recorded as unknown if one attempt may have taken effect: its holder
-	// died, its success could not be recorded, or its error was ErrUnknownOutcome.
-	MaxAttempts int
-
-	// CatchUp selects which missed ticks run late. Default CatchUpLatest. With a StartingDeadline, none
-	// runs later than that.
-	CatchUp CatchUp
-
-	// StartingDeadline is how late the first attempt at a tick may begin. Later, the tick
-	// is recorded as skipped. Another replica may still take over a run that began in time.
-	// Default 0: no limit.
-	StartingDeadline time.Duration
-
-	// AllowOverlap lets a tick run at once, on any replica, although an earlier one is still running. The later
-	// tick has the greater token and may take effect first. So a resource must compare only tokens of one tick;
-	// Run.Marker passes that on to sqlonce. By default, a tick waits until the earlier run has ended. If
-	// several ticks wait, CatchUp selects which of them run.
-	AllowOverlap bool
-
-	// KeepRuns is the number of entries in the history: ended runs, and skipped ticks. Default 100,
-	// at most 1,000. With CatchUpAll, the history has a hundred more, so that the runs that are
-	// caught up do not push out the entry about the skipped ticks.
-	KeepRuns int
-
-	// Revision is the version of the work. It is part of the job's definition. So are the schedule, CatchUp and
-	// AllowOverlap. Of the other fields, each replica uses its own. The work is not part of it: change Revision
-	// together with it if older replicas must not run the job any more. Default 0.
-	//
-	// Replicas with different definitions do not run the job at the same time. A new definition takes
-	// over when one of its replicas has been in contact with the server for 5 s, also after all replicas were stopped.
-	// If a replica dies during a run, the replicas of its definition begin these 5 s again, and another definition
-	// that is ready runs the job. See docs/OPERATIONS.md, "A new version of the program". Status shows all definitions
-	// with their replicas.
-	//
-	// Two programs with the same prefix, job name and definition count as replicas of one job:
-	// each tick runs in one of them.
-	//
-	// The ledger keeps the text of the schedule: the expression with its zone, or the interval.
-	//
-	// If the text changes, the ticks of the new schedule begin when the new definition takes over, or with the first
-	// tick that is due then and that both schedules have. No tick that was due before runs any more. The history has one
-	// entry for them, with the reason "rescheduled". Later ones, and all if the text is the same, are caught up.
-	Revision int
+// Runs returns the newest n entries of the history, newest first. JobConfig.KeepRuns limits
+// how many are kept.
+func (j *Job) Runs(ctx context.Context, n int) ([]HistoryEntry, error) {
+	return ledger.Runs(ctx, j.ledger, n, entryOf)
 }
 
-// A Run describes one attempt at a tick to the work.
-type Run struct {
-	RunID
-	Job     string
-	Attempt int // 1, or more if an earlier attempt failed or its holder died
-	// Token is the fencing token of the attempt's lease. It is greater than the token of
-	// every earlier holder of the job. Pass it to the resource.
-	Token uint64
-	// Overlap is JobConfig.AllowOverlap: other ticks of the job may run at the same time,
-	// so compare Token only with tokens of this tick.
-	Overlap bool
-	// Holder is the name of this replica in the ledger.
-	Holder string
-	// LastSuccess is the newest tick that succeeded. Zero: none.
-	LastSuccess time.Time
-	// ID and Payload are those of TriggerAt, empty for other runs.
-	ID, Payload string
+// Actions returns the newest n actions of operators, newest first. The newest hundred are kept. Counted from
+// the last one, they are kept for as long as a ledger without replicas, and without limit while
+// the job is paused. A call that changed nothing, such as Pause of a paused job, is not listed.
+func (j *Job) Actions(ctx context.Context, n int) ([]Action, error) {
+	return ledger.Acts(ctx, j.ledger, n, actOf)
 }
 
-// Key returns an idempotency key: the same for all attempts at a run, and different for
-// every other run. That of a run of TriggerAt is made of its ID, so it stays if the run is lost and requested again.
-func (r Run) Key() string {
-	if r.ID != "" {
-		return r.Job + "@id/" + r.ID
+// Pause stops all replicas from claiming new ticks, at once and until Resume. Current runs continue with
+// all their attempts, also on other replicas and after the death of their replica; Cancel ends them. The
+// job can be triggered. The ledger of a paused job does not expire. If the server loses it, the replicas
+// that know of the pause restore it.
+func (j *Job) Pause(ctx context.Context) error { return j.ledger.Pause(ctx) }
+
+// Resume ends a Pause. CatchUp selects which of the ticks that were due meanwhile run. The
+// others are recorded as skipped.
+func (j *Job) Resume(ctx context.Context) error { return j.ledger.Resume(ctx) }
+
+// Trigger requests one more run of the job. A replica runs it at once if AllowOverlap allows
+// that, otherwise after the current run. If the error matches lockcore.ErrUnknown, the run may have
+// been triggered.
+func (j *Job) Trigger(ctx context.Context) (RunID, error) {
+	id, err := j.ledger.Trigger(ctx)
+	return RunID(id), err
+}
+
+// TriggerAt requests one run of the job that does not begin before an instant, with a payload of up to 4 KiB, which
+// the work gets in Run. The instant is one of the server's clock, rounded up to a millisecond. A past instant
+// means now. From then on, the run is claimed like that of Trigger; in a paused job, after the pause. If a message is
+// lost, replicas find the run within 30 s, or 2 min if there are many. Neither CatchUp nor KeepRuns nor a new definition
+// affects it, and the ledger is kept at least until its instant. If the server loses its data, it is lost.
+//
+// The id identifies the run: 1 to 200 bytes, as a lock's name. A repeated call with the same id, instant and payload
+// has no effect, and returns the same RunID, also after the run. So repeat it if the error matches
+// lockcore.ErrUnknown. An id is known while its run is open, and until a day after its instant.
+// Run.Key and Run.Marker are made of it.
+//
+// The errors are ErrConflict, ErrTriggers while a hundred runs of TriggerAt are open, ErrNoLedger, ErrNewerSchema and a
+// *noonlock.ConfigError. No log, no metric and no method of Job has the payload. The server drops it when the run has
+// succeeded, and otherwise keeps it with the entry of the history, for Rerun.
+func (j *Job) TriggerAt(ctx context.Context, id string, at time.Time, payload string) (RunID, error) {
+	run, err := j.ledger.TriggerAt(ctx, id, at, payload)
+	return RunID(run), err
+}
+
+// Result returns how the run of TriggerAt with that id ended last. The errors are ErrNotEnded, ErrNoRun if neither
+// the open runs nor the history have it, ErrNoLedger and ErrNewerSchema.
+func (j *Job) Result(ctx context.Context, id string) (HistoryEntry, error) {
+	state, err := j.ledger.Status(ctx)
+	if err != nil {
+		return HistoryEntry{}, err
 	}
-	return r.Job + "@" + strconv.FormatInt(r.RunID.Key(), 10)
+	for _, run := range state.Open {
+		if run.Asked != nil && run.Asked.ID == id {
+			return HistoryEntry{}, fmt.Errorf("%w: id %q of job %q", ErrNotEnded, id, j.name)
+		}
+	}
+	runs, err := j.Runs(ctx, ledger.MostRuns)
+	if err != nil {
+		return HistoryEntry{}, err
+	}
+	for _, e := range runs {
+		if e.ID == id {
+			return e, nil
+		}
+	}
+	return HistoryEntry{}, fmt.Errorf("%w: id %q of job %q", ErrNoRun, id, j.name)
 }
 
-// Marker returns the marker of the run for Once.Do of package sqlonce.
-func (r Run) Marker() sqlonce.Marker {
-	return sqlonce.Marker{Job: r.Job, Tick: r.Tick, Triggered: r.Triggered, ID: r.ID, Attempt: r.Attempt, Token: r.Token, Holder: r.Holder, Overlap: r.Overlap}
+// CancelAt cancels the run of TriggerAt with the id, as Cancel does.
+func (j *Job) CancelAt(ctx context.Context, id string) error { return j.ledger.CancelAt(ctx, id) }
+
+// Rerun runs a tick or a triggered run again that ended as failed or unknown, or was skipped. Any
+// replica may claim it, at once if AllowOverlap allows that, otherwise after the current run, and also while the job is
+// paused. The run has the same RunID and a greater token, and its attempts count from 1.
+// So an effect that commits with its marker (package sqlonce) still happens once. The history
+// keeps the former entry, and the newest entry of a tick counts. Of ticks that were skipped together,
+// only the first and the last one can be run again if the present schedule does not have the others,
+// and none that a change of the schedule skipped.
+//
+// The errors are ErrNotEnded, ErrSucceeded, ErrNoRun, ErrTriggers while a hundred runs are open,
+// ErrNoLedger and ErrNewerSchema. If the error matches lockcore.ErrUnknown, also together with one of the others, the
+// tick may run again. A repeated call then returns ErrNotEnded or ErrSucceeded if it does or did.
+func (j *Job) Rerun(ctx context.Context, id RunID) error {
+	state, err := j.Status(ctx)
+	if err != nil {
+		return err
+	}
+	s, err := ticks.Read(state.Schedule, j.name)
+	return j.ledger.Rerun(ctx, ledger.RunID(id), err == nil && !id.Triggered && s.Next(id.Tick.Add(-time.Millisecond)).Equal(id.Tick))
 }
+
+// Cancel ends a run or, if id is zero, all runs of the job that have begun, and returns which. The
+// context of the work ends with ErrCanceled as its cause: at once by a
+// message, and at the latest when the lease is renewed next, by default within a third of the TTL.
+// The run is recorded as what the work then returns, with the cause, and is not attempted again:
+// as succeeded if the error is nil, otherwise as failed, or as unknown. If its replica dies first, it
+// is recorded as unknown. A run that nobody holds ends at once: as skipped with the reason
+// canceled if it had not begun, as unknown if an attempt may have taken effect, otherwise as failed. Rerun runs
+// the tick again.
+//
+// The errors are ErrNotOpen, ErrNoLedger and ErrNewerSchema. If the error matches
+// lockcore.ErrUnknown, also together with one of the others, the run may have been canceled. Of all runs,
+// those that have ended meanwhile are then missing in canceled.
+func (j *Job) Cancel(ctx context.Context, id RunID) (canceled []RunID, err error) {
+	ids, err := j.ledger.Cancel(ctx, ledger.RunID(id))
+	for _, id := range ids {
+		canceled = append(canceled, RunID(id))
+	}
+	return canceled, err
+}
+
+// Forget removes the ledger of a job that no replica runs any more: its state, its history, its actions, and its open
+// runs. Otherwise the ledger expires after 30 days or more, or never if the job is paused. The counter of fencing
+// tokens is kept for its week, so that a job that gets the name again has greater tokens. A replica that adds the job
+// later begins a new ledger, and no earlier tick runs.
+//
+// While a replica runs the job or holds a run of it, the error matches ErrRunning and names these replicas. A replica
+// that has died counts for 90 s, or 6 min if there are many. A replica that was cut off for longer restores the ledger
+// from what it knows when it returns.
+//
+// The other errors are ErrNoLedger and ErrNewerSchema. If the error matches lockcore.ErrUnknown, the ledger may have
+// been removed. A repeated call then returns ErrNoLedger.
+func (j *Job) Forget(ctx context.Context) error { return j.ledger.Forget(ctx) }
+
+// Watch returns a channel that has a value when the job may have changed, and when messages may
+// have been missed: an attempt began, a run ended or was released, or the job was paused, resumed
+// or triggered. If the receiver is slow, several changes cause one value. The channel is closed
+// when ctx ends or the Client is closed.
+//
+// Messages announce changes, and can be lost. The death of the replica that runs a tick causes no
+// value until another replica takes over.
+func (j *Job) Watch(ctx context.Context) <-chan struct{} { return j.ledger.Changes(ctx) }

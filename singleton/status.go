@@ -2,13 +2,13 @@ package singleton
 
 import (
 	"cmp"
-	"context"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
+	"github.com/noonlock/noonlock/singleton/internal/plan"
 	"github.com/noonlock/noonlock/singleton/internal/ticks"
 )
 
@@ -70,15 +70,11 @@ type OpenRun struct {
 	Canceled *Action `json:"canceled,omitempty"`
 }
 
-// Status returns the state of the job.
-func (j *Job) Status(ctx context.Context) (Status, error) {
-	state, err := j.ledger.Status(ctx)
-	if err != nil {
-		return Status{}, err
-	}
+// statusOf returns the Status of a job.
+func statusOf(job string, state ledger.State) (Status, error) {
 	var d ledger.Decoder
 	st := Status{
-		Job: j.name, Now: state.Now, Next: j.next(state), Last: state.Last, LastSuccess: state.LastSuccess, Begun: state.Begun,
+		Job: job, Now: state.Now, Next: nextTick(job, state), Last: state.Last, LastSuccess: state.LastSuccess, Begun: state.Begun,
 		Paused: state.Paused, PausedSince: state.PausedSince, Schedule: state.Spec, Outcome: Outcome(state.Outcome),
 		Replicas: state.Replicas, TTL: state.TTL, Definitions: definitions(&d, state), Open: []OpenRun{},
 	}
@@ -93,18 +89,18 @@ func (j *Job) Status(ctx context.Context) (Status, error) {
 			Request: actOn(&d, RunID(run.RunID), run.Asked), Canceled: actOn(&d, RunID(run.RunID), run.Canceled),
 		})
 	}
-	return st, input.Operation("singleton", "job status", j.name, d.Err)
+	return st, input.Operation("singleton", "job status", job, d.Err)
 }
 
-// next returns the tick after the newest one that is accounted for. While the job is paused, a run is held or its next
-// attempt must wait, it is one that is not due yet.
-func (j *Job) next(state ledger.State) time.Time {
-	s, err := ticks.Read(state.Spec, j.name)
+// nextTick returns the tick after the newest one that is accounted for. While the job is paused, a run is held or its
+// next attempt must wait, it returns one that is not due yet.
+func nextTick(job string, state ledger.State) time.Time {
+	s, err := ticks.Read(state.Spec, job)
 	if err != nil {
 		return time.Time{}
 	}
 	if state.Paused || slices.ContainsFunc(state.Open, func(run ledger.OpenRun) bool { return run.Left > 0 && !run.Begins() }) {
-		return s.Next(later(state.Now, state.Last)).UTC()
+		return s.Next(plan.Later(state.Now, state.Last)).UTC()
 	}
 	return s.Next(state.Last).UTC()
 }

@@ -1,4 +1,4 @@
-package singleton
+package replica
 
 import (
 	"context"
@@ -27,7 +27,7 @@ func TestFault126_RefusalsInARow(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			defer cancel()
-			l, steps := newLoop(&readiness.State{}, logr.Discard(), new(readiness.Reports), true), 0
+			l, steps := newLoop(newNudge(), &readiness.State{}, logr.Discard(), new(readiness.Reports), true), 0
 			go func() {
 				for retry.Sleep(ctx, time.Millisecond, nil) {
 					l.wake()
@@ -59,7 +59,7 @@ func TestFault123_MessagesDuringAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		l, begun := newLoop(&readiness.State{}, logr.Discard(), new(readiness.Reports), true), time.Now()
+		l, begun := newLoop(newNudge(), &readiness.State{}, logr.Discard(), new(readiness.Reports), true), time.Now()
 		go func() {
 			for range 90 {
 				time.Sleep(time.Millisecond)

@@ -1,4 +1,4 @@
-package singleton
+package replica
 
 import (
 	"sync"
@@ -7,27 +7,26 @@ import (
 
 // A serverClock computes the server's time from the monotonic clock of this process, so
 // that a wrong wall clock does not move a tick. It uses the sample with the shortest round
-// trip, for a limited time. It drops that sample when another one contradicts it: then the
+// trip for a limited time, or until another sample contradicts that one: then the
 // server's clock was set, or this machine was suspended, which stops the monotonic clock.
 type serverClock struct {
 	mu     sync.Mutex
-	base   time.Time     // the server's time at at
-	at     time.Time     // local, with its monotonic reading
-	spread time.Duration // the largest possible error of base
+	base   time.Time     // server's time at the local time at
+	at     time.Time     // local, with a monotonic reading
+	spread time.Duration // largest possible error of base
 }
 
 const (
-	// trustFor is how long a sample is used before one with a longer round trip replaces
-	// it.
+	// trustFor is how long a sample is used before a sample with a longer round trip replaces it.
 	trustFor = time.Minute
 
-	// grain is the difference that two samples may have beyond their round trips. It is
-	// also the longest wait of a replica after a tick, so that it does not claim too early.
+	// grain is the difference that two samples may have beyond their round trips, and the longest wait of a replica after
+	// a tick, which keeps a claim from being early.
 	grain = time.Millisecond
 )
 
 // observe adds a sample: the server's clock showed now between sent and received. stepped
-// is the difference to the previous samples if this one contradicts them, otherwise zero.
+// is the difference to the previous samples if this sample contradicts them, otherwise zero.
 func (c *serverClock) observe(now, sent, received time.Time) (stepped time.Duration) {
 	spread := received.Sub(sent) / 2
 	at := sent.Add(spread)

@@ -1,4 +1,4 @@
-package singleton
+package replica
 
 import (
 	"context"
@@ -14,42 +14,59 @@ import (
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
 )
 
+// readEvery is how often a replica reads the ledger of a job although no message has arrived: messages can be lost.
+// It reads less often while no run is open and many replicas read.
+const readEvery = 30 * time.Second
+
 // A loop takes the steps of a follower, one after the other:
 //
 //	   ┌──────────── message, or the pause is over ◄────────────┐
 //	   ▼                                                        │
 //	step ──answered──► pause of the step ───────────────────────┤
-//	   ├──refused────► no pause, but if the step before was refused
-//	   │               in the same way, one that grows ───────────┤
+//	   ├──refused────► no pause, or a growing pause if the step before
+//	   │               was refused in the same way ───────────────┤
 //	   └──failed─────► pause that grows with each failure ──────┘
 //
-// It returns when ctx ends, or when a step returns over.
+// It returns when ctx ends, or when a step returns done.
 type loop struct {
-	ready    *readiness.State // of the latest step
+	nudge
+	ready    *readiness.State
 	log      logr.Logger
 	reports  *readiness.Reports // of failures
-	patient  bool               // retry failures that are not temporary, too
-	nudge    chan struct{}      // receives a value for each message
+	patient  bool               // whether lasting failures are retried, too
 	pauses   retry.Backoff      // after failures
-	refused  *ledger.ClaimError // of the latest step, if it was refused
-	refusals retry.Backoff      // the pauses after refusals that have changed nothing
+	refused  *ledger.ClaimError // refusal of the latest step
+	refusals retry.Backoff      // pauses after equal refusals
 }
 
-func newLoop(ready *readiness.State, log logr.Logger, reports *readiness.Reports, patient bool) *loop {
+// A nudge wakes a loop.
+type nudge chan struct{}
+
+func newNudge() nudge { return make(nudge, 1) }
+
+// wake makes the loop take its next step now.
+func (n nudge) wake() {
+	select {
+	case n <- struct{}{}:
+	default:
+	}
+}
+
+func newLoop(n nudge, ready *readiness.State, log logr.Logger, reports *readiness.Reports, patient bool) *loop {
 	return &loop{
-		ready: ready, log: log, reports: reports, patient: patient,
-		nudge: make(chan struct{}, 1), pauses: retry.Pauses(50*time.Millisecond, 2*time.Second),
+		nudge: n, ready: ready, log: log, reports: reports, patient: patient,
+		pauses:   retry.Pauses(50*time.Millisecond, 2*time.Second),
 		refusals: retry.Pauses(50*time.Millisecond, 300*time.Millisecond),
 	}
 }
 
-// run takes steps. A step returns the pause before the next one. If it returns over, run
-// returns its error. An error without over is a failed request, and run continues. A *ledger.ClaimError
-// is a refusal that the state of the step does not explain. The next step reads the ledger. If it is refused
+// run takes steps. A step returns the pause before the next step. If it returns done, run
+// returns its error. An error without done is a failed request, and run continues. A *ledger.ClaimError
+// is a refusal that the state of the step does not explain, and the next step reads the ledger. If that step is refused
 // in the same way, the ledger is not what it should be, and nothing may change soon.
-func (l *loop) run(ctx context.Context, step func() (pause time.Duration, over bool, err error)) error {
+func (l *loop) run(ctx context.Context, step func() (pause time.Duration, done bool, err error)) error {
 	for ctx.Err() == nil {
-		pause, over, err := step()
+		pause, done, err := step()
 		nudge := l.nudge
 		delayed := lock.DelayOf(err)
 		if errors.Is(err, lockcore.ErrNotReplicated) {
@@ -61,7 +78,7 @@ func (l *loop) run(ctx context.Context, step func() (pause time.Duration, over b
 			l.refusals.Reset()
 		}
 		switch {
-		case over:
+		case done:
 			return err
 		case isRefused:
 			l.answered(pause)
@@ -89,13 +106,5 @@ func (l *loop) run(ctx context.Context, step func() (pause time.Duration, over b
 // answered records that the server answers. A job counts as ready for twice the time until its next request.
 func (l *loop) answered(pause time.Duration) {
 	l.pauses.Reset()
-	l.ready.Works(2 * max(lookEvery, pause))
-}
-
-// wake makes the loop take its next step now.
-func (l *loop) wake() {
-	select {
-	case l.nudge <- struct{}{}:
-	default:
-	}
+	l.ready.Works(2 * max(readEvery, pause))
 }

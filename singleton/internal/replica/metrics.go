@@ -1,4 +1,4 @@
-package singleton
+package replica
 
 import (
 	"fmt"
@@ -8,10 +8,11 @@ import (
 
 	"github.com/noonlock/noonlock/internal/registry"
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
+	"github.com/noonlock/noonlock/singleton/internal/plan"
 )
 
-// metrics are the collectors of a Runner. The label name is the name of a job. outcome, reason and action
-// are words of this package, so the number of series is bounded by the code.
+// metrics are the collectors of a Replica. The label name is the name of a job. outcome, reason and action
+// are constants, so the number of series is bounded by the code.
 type metrics struct {
 	runs        *prometheus.CounterVec
 	duration    *prometheus.HistogramVec
@@ -25,14 +26,13 @@ type metrics struct {
 	losses      *prometheus.CounterVec
 	conflicts   *prometheus.CounterVec
 	changes     *prometheus.CounterVec
-	acts        *prometheus.CounterVec
+	actions     *prometheus.CounterVec
 	offset      prometheus.Gauge
 
-	onlySums bool // only the sums over all jobs are shown
+	onlySums bool // whether counters have no name of a job
 }
 
-// newMetrics makes the collectors and registers them. Collectors that another Runner has
-// registered are shared.
+// newMetrics makes the collectors and registers them. Several Runners share the collectors of one Registerer.
 func newMetrics(set *registry.Set) (*metrics, error) {
 	m := &metrics{
 		onlySums: set.Sum,
@@ -62,7 +62,7 @@ func newMetrics(set *registry.Set) (*metrics, error) {
 			"How often this replica found that replicas with another definition of the job had run at the same time for ten minutes.", "name"),
 		changes: set.Counters("noonlock_job_schedule_changes_total",
 			"Changes of the schedule that this replica noticed. No tick that was due before runs any more.", "name"),
-		acts: set.Counters("noonlock_job_interventions_total",
+		actions: set.Counters("noonlock_job_interventions_total",
 			"Requests of operators that this replica carried out: trigger, rerun, cancel, pause, resume. Every replica carries out a pause and its end.", "name", "action"),
 		offset: set.Gauges("noonlock_job_clock_offset_seconds",
 			"How far the wall clock of this machine is ahead of the server's.").WithLabelValues(),
@@ -73,13 +73,13 @@ func newMetrics(set *registry.Set) (*metrics, error) {
 	return m, nil
 }
 
-// words are the second labels of the counters; nil: they have one label.
+// words returns the values of the second label of each counter, or nil if it has one label.
 func (m *metrics) words() map[*prometheus.CounterVec][]string {
 	return map[*prometheus.CounterVec][]string{
 		m.takeovers: nil, m.losses: nil, m.conflicts: nil, m.changes: nil,
-		m.runs:  {ledger.OutcomeSucceeded, ledger.OutcomeFailed, ledger.OutcomeUnknown},
-		m.skips: {skipMissed, skipOverlap, skipDeadline, skipPaused},
-		m.acts:  {ledger.RequestTrigger, ledger.RequestRerun, ledger.ActionCancel, ledger.ActionPause, ledger.ActionResume},
+		m.runs:    {ledger.OutcomeSucceeded, ledger.OutcomeFailed, ledger.OutcomeUnknown},
+		m.skips:   {plan.SkipMissed, plan.SkipOverlap, plan.SkipDeadline, plan.SkipPaused},
+		m.actions: {ledger.RequestTrigger, ledger.RequestRerun, ledger.ActionCancel, ledger.ActionPause, ledger.ActionResume},
 	}
 }
 
@@ -87,8 +87,8 @@ func (m *metrics) words() map[*prometheus.CounterVec][]string {
 type jobMetrics struct {
 	*metrics
 	name string
-	// sum is the name in counters and histograms. It is empty for all jobs if only the sums are shown. So a sum does not
-	// decrease when a job is removed.
+	// sum is the name in counters and histograms: empty with onlySums, so that a sum does not decrease when a job is
+	// removed.
 	sum string
 }
 
@@ -112,7 +112,7 @@ func (m *metrics) job(name string) *jobMetrics {
 	return j
 }
 
-// forget ends the series of a job that was removed.
+// forget deletes the series of a job that was removed.
 func (j *jobMetrics) forget() {
 	for _, gauge := range []*prometheus.GaugeVec{j.lastSuccess, j.next, j.paused, j.superseded} {
 		gauge.DeleteLabelValues(j.name)
@@ -139,11 +139,11 @@ func (j *jobMetrics) count(counter *prometheus.CounterVec, word ...string) {
 func (j *jobMetrics) show(state *ledger.State) {
 	j.paused.WithLabelValues(j.name).Set(oneIf(state.Paused))
 	j.superseded.WithLabelValues(j.name).Set(oneIf(state.Superseded))
-	j.instant(j.lastSuccess, state.LastSuccess)
+	j.showTime(j.lastSuccess, state.LastSuccess)
 }
 
-// instant sets a gauge of a time. It has no series until the time is known.
-func (j *jobMetrics) instant(gauge *prometheus.GaugeVec, at time.Time) {
+// showTime sets a gauge to a time. The gauge has no series until the time is known.
+func (j *jobMetrics) showTime(gauge *prometheus.GaugeVec, at time.Time) {
 	if !at.IsZero() {
 		gauge.WithLabelValues(j.name).Set(float64(at.UnixMilli()) / 1000)
 	}

@@ -1,4 +1,4 @@
-package singleton
+package plan
 
 import (
 	"fmt"
@@ -33,7 +33,7 @@ func TestPlan(t *testing.T) {
 	const s = time.Second
 	for _, c := range []struct {
 		name      string
-		cfg       JobConfig
+		policy    Policy
 		last, now float64
 		run       float64 // 0: none
 		until     float64 // 0: whenever
@@ -44,39 +44,39 @@ func TestPlan(t *testing.T) {
 	}{
 		{name: "nothing is due", last: 10, now: 14.9, next: 15},
 		{name: "one is due", last: 10, now: 15, run: 15, next: 20},
-		{name: "latest of three", last: 10, now: 26, run: 25, skip: [2]float64{15, 20}, count: 2, reason: skipMissed, next: 30},
-		{name: "a deadline in between", cfg: JobConfig{StartingDeadline: 11 * s}, last: 10, now: 46, skip: [2]float64{15, 30}, count: 4, reason: skipDeadline, next: 50},
-		{name: "and within it", cfg: JobConfig{StartingDeadline: 11 * s}, last: 30, now: 46, run: 45, until: 56, skip: [2]float64{35, 40}, count: 2, reason: skipMissed, next: 50},
+		{name: "latest of three", last: 10, now: 26, run: 25, skip: [2]float64{15, 20}, count: 2, reason: SkipMissed, next: 30},
+		{name: "a deadline in between", policy: Policy{StartingDeadline: 11 * s}, last: 10, now: 46, skip: [2]float64{15, 30}, count: 4, reason: SkipDeadline, next: 50},
+		{name: "and within it", policy: Policy{StartingDeadline: 11 * s}, last: 30, now: 46, run: 45, until: 56, skip: [2]float64{35, 40}, count: 2, reason: SkipMissed, next: 50},
 		{
-			name: "all but too many", cfg: JobConfig{CatchUp: CatchUpAll}, last: 0, now: 5 * 103,
-			run: 5 * 4, skip: [2]float64{5, 15}, count: 3, reason: skipMissed, next: 5 * 104,
+			name: "all but too many", policy: Policy{CatchUpAll: true}, last: 0, now: 5 * 103,
+			run: 5 * 4, skip: [2]float64{5, 15}, count: 3, reason: SkipMissed, next: 5 * 104,
 		},
-		{name: "all within the deadline", cfg: JobConfig{CatchUp: CatchUpAll, StartingDeadline: 6 * s}, last: 10, now: 26, run: 20, until: 26, skip: [2]float64{15, 15}, count: 1, reason: skipDeadline, next: 30},
-		{name: "latest at the deadline", cfg: JobConfig{StartingDeadline: 2 * s}, last: 10, now: 17, run: 15, until: 17, next: 20},
-		{name: "latest after the deadline", cfg: JobConfig{StartingDeadline: 2 * s}, last: 10, now: 17.001, skip: [2]float64{15, 15}, count: 1, reason: skipDeadline, next: 20},
+		{name: "all within the deadline", policy: Policy{CatchUpAll: true, StartingDeadline: 6 * s}, last: 10, now: 26, run: 20, until: 26, skip: [2]float64{15, 15}, count: 1, reason: SkipDeadline, next: 30},
+		{name: "latest at the deadline", policy: Policy{StartingDeadline: 2 * s}, last: 10, now: 17, run: 15, until: 17, next: 20},
+		{name: "latest after the deadline", policy: Policy{StartingDeadline: 2 * s}, last: 10, now: 17.001, skip: [2]float64{15, 15}, count: 1, reason: SkipDeadline, next: 20},
 		{name: "clock set back", last: 100, now: 20, next: 105},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			j := &job{name: "j", schedule: seconds(5 * s), cfg: c.cfg}
+			c.policy.Schedule = seconds(5 * s)
 			if c.last == 0 {
 				c.last = 0.001
 			}
-			p := j.plan(ledger.State{Last: at(c.last)}, at(c.now))
+			p := c.policy.Plan(&ledger.State{Last: at(c.last)}, at(c.now))
 			want := func(what string, got time.Time, seconds float64) {
 				t.Helper()
 				if seconds == 0 && !got.IsZero() || seconds != 0 && !got.Equal(at(seconds)) {
 					t.Errorf("%s is %v, want second %v", what, got, seconds)
 				}
 			}
-			want("run", p.run, c.run)
-			want("until", p.until, c.until)
-			want("next", p.next, c.next)
+			want("run", p.Run, c.run)
+			want("until", p.Until, c.until)
+			want("next", p.Next, c.next)
 			var skip *ledger.Skip
 			if c.count > 0 {
 				skip = &ledger.Skip{First: at(c.skip[0]), Last: at(c.skip[1]), Count: c.count, Reason: c.reason}
 			}
-			if !reflect.DeepEqual(p.skip, skip) {
-				t.Errorf("skip is %+v, want %+v", p.skip, skip)
+			if !reflect.DeepEqual(p.Skip, skip) {
+				t.Errorf("skip is %+v, want %+v", p.Skip, skip)
 			}
 		})
 	}
@@ -117,17 +117,14 @@ func TestPlanOfMixedStretches(t *testing.T) {
 			}
 			return ledger.Span{Begin: from, End: to}
 		}
-		view := ledger.State{Last: at(0)}
-		view.NewestPause, view.NewestRun = span(), span()
-		j := &job{name: "j", cfg: JobConfig{CatchUp: []CatchUp{CatchUpLatest, CatchUpAll}[random.IntN(2)]}}
+		state := ledger.State{Last: at(0)}
+		state.NewestPause, state.NewestRun = span(), span()
+		policy := Policy{CatchUpAll: random.IntN(2) == 0, AllowOverlap: random.IntN(2) == 0}
 		if random.IntN(2) == 0 {
-			j.cfg.AllowOverlap = true
-		}
-		if random.IntN(2) == 0 {
-			j.cfg.StartingDeadline = time.Duration(1+random.IntN(missed)) * time.Second
+			policy.StartingDeadline = time.Duration(1+random.IntN(missed)) * time.Second
 		}
 		asked := 0
-		j.schedule = countingSchedule{seconds(time.Second), &asked}
+		policy.Schedule = countingSchedule{seconds(time.Second), &asked}
 		now := at(float64(missed) + 0.5)
 
 		// Computed tick by tick.
@@ -136,18 +133,18 @@ func TestPlanOfMixedStretches(t *testing.T) {
 			reason      string
 		}
 		var want []stretch
-		run := max(1, missed-j.most()+1)
-		for limit := j.cfg.StartingDeadline; limit > 0 && run <= missed && now.Sub(at(float64(run))) > limit; {
+		run := max(1, missed-policy.most()+1)
+		for limit := policy.StartingDeadline; limit > 0 && run <= missed && now.Sub(at(float64(run))) > limit; {
 			run++
 		}
 		for n := 1; n < run; n++ {
 			tick, reason := at(float64(n)), "missed"
 			switch {
-			case tick.Compare(view.NewestPause.Begin) >= 0 && tick.Compare(view.NewestPause.End) <= 0:
+			case tick.Compare(state.NewestPause.Begin) >= 0 && tick.Compare(state.NewestPause.End) <= 0:
 				reason = "paused"
-			case !j.cfg.AllowOverlap && tick.Compare(view.NewestRun.Begin) >= 0 && tick.Compare(view.NewestRun.End) <= 0:
+			case !policy.AllowOverlap && tick.Compare(state.NewestRun.Begin) >= 0 && tick.Compare(state.NewestRun.End) <= 0:
 				reason = "overlap"
-			case j.cfg.StartingDeadline > 0 && tick.Add(j.cfg.StartingDeadline).Before(now):
+			case policy.StartingDeadline > 0 && tick.Add(policy.StartingDeadline).Before(now):
 				reason = "deadline"
 			}
 			if len(want) > 0 && want[len(want)-1].reason == reason {
@@ -161,34 +158,34 @@ func TestPlanOfMixedStretches(t *testing.T) {
 		}
 
 		var got []stretch
-		var p plan
+		var p Plan
 		plans := 0
 		for {
 			plans++
-			p = j.plan(view, now)
-			if p.skip == nil {
+			p = policy.Plan(&state, now)
+			if p.Skip == nil {
 				break
 			}
-			first, last := int(p.skip.First.Sub(at(0))/time.Second), int(p.skip.Last.Sub(at(0))/time.Second)
-			if p.skip.Count != last-first+1 {
-				t.Fatalf("a skip of %+v", p.skip)
+			first, last := int(p.Skip.First.Sub(at(0))/time.Second), int(p.Skip.Last.Sub(at(0))/time.Second)
+			if p.Skip.Count != last-first+1 {
+				t.Fatalf("a skip of %+v", p.Skip)
 			}
-			if len(got) > 0 && got[len(got)-1].reason == p.skip.Reason && got[len(got)-1].last == first-1 {
+			if len(got) > 0 && got[len(got)-1].reason == p.Skip.Reason && got[len(got)-1].last == first-1 {
 				got[len(got)-1].last = last // as the ledger does
 			} else {
-				got = append(got, stretch{first, last, p.skip.Reason})
+				got = append(got, stretch{first, last, p.Skip.Reason})
 			}
-			view.Last = p.skip.Last
-			if !p.run.IsZero() || plans > 20 {
+			state.Last = p.Skip.Last
+			if !p.Run.IsZero() || plans > 20 {
 				break
 			}
 		}
-		about := fmt.Sprintf("%d ticks, paused %v, held %v, %+v", missed, view.NewestPause, view.NewestRun, j.cfg)
+		about := fmt.Sprintf("%d ticks, paused %v, held %v, %+v", missed, state.NewestPause, state.NewestRun, policy)
 		if !slices.Equal(got, want) {
 			t.Fatalf("%s: skipped %v, want %v", about, got, want)
 		}
-		if p.run.IsZero() != (run > missed) || !p.run.IsZero() && !p.run.Equal(at(float64(run))) {
-			t.Fatalf("%s: run %v, want that of second %d of %d", about, p.run, run, missed)
+		if p.Run.IsZero() != (run > missed) || !p.Run.IsZero() && !p.Run.Equal(at(float64(run))) {
+			t.Fatalf("%s: run %v, want that of second %d of %d", about, p.Run, run, missed)
 		}
 		if most := missed + plans*(kept+2); asked > most {
 			t.Fatalf("%s: %d ticks looked at in %d plans, want at most %d", about, asked, plans, most)
@@ -215,12 +212,12 @@ func TestFault87_RetentionIsBeyondTheLongestInterval(t *testing.T) {
 	} {
 		s, err := ticks.Parse(spec, ticks.Config{})
 		testenv.Must(t, err)
-		r := retention(s)
+		r := Retention(s)
 		if r < least+30*day-20*day || r > least+60*day || r > 100*365*day {
 			t.Errorf("retention of %s is %v, want %v and a month", spec, r, least)
 		}
 	}
-	if r := retention(rare{}); r != (50*365+30)*day {
+	if r := Retention(rare{}); r != (50*365+30)*day {
 		t.Errorf("retention of a schedule with thousands of years between its ticks is %v", r)
 	}
 }
@@ -237,38 +234,4 @@ func (rare) Next(t time.Time) time.Time {
 		}
 	}
 	return time.Time{}
-}
-
-// The same definition has the same fingerprint in every version. A definition with another
-// meaning has another one.
-func TestFingerprint(t *testing.T) {
-	noon, err := ticks.Parse("0 12 * * *", ticks.Config{})
-	testenv.Must(t, err)
-	of := func(s ticks.Schedule, cfg JobConfig) string {
-		t.Helper()
-		cfg, err := cfg.complete()
-		testenv.Must(t, err)
-		return fingerprint(s.String(), cfg)
-	}
-	const golden = "c2cab8c9a5095af4e2e2b9d89cd2330d"
-	if got := of(noon, JobConfig{}); got != golden {
-		t.Errorf("fingerprint is %s, and was %s: replicas of different versions would not share a job", got, golden)
-	}
-	seen := map[string]string{}
-	for name, f := range map[string]string{
-		"plain":    of(noon, JobConfig{}),
-		"interval": of(seconds(time.Minute), JobConfig{}),
-		"another":  of(seconds(time.Hour), JobConfig{}),
-		"catch up": of(noon, JobConfig{CatchUp: CatchUpAll}),
-		"overlap":  of(noon, JobConfig{AllowOverlap: true}),
-		"revision": of(noon, JobConfig{Revision: 2}),
-	} {
-		if other, twice := seen[f]; twice {
-			t.Errorf("%s and %s have one fingerprint", name, other)
-		}
-		seen[f] = name
-	}
-	if of(noon, JobConfig{KeepRuns: 5, MaxAttempts: 2, Retry: time.Minute, Timeout: time.Minute, StartingDeadline: time.Hour}) != golden {
-		t.Error("the history, or the limits of an attempt, make another fingerprint")
-	}
 }

@@ -1,0 +1,138 @@
+package singleton
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"time"
+
+	"github.com/noonlock/noonlock"
+	"github.com/noonlock/noonlock/singleton/internal/ledger"
+	"github.com/noonlock/noonlock/singleton/internal/plan"
+	"github.com/noonlock/noonlock/singleton/schedule"
+)
+
+// CatchUp selects which missed ticks run late. The others are recorded as skipped.
+type CatchUp int
+
+const (
+	// CatchUpLatest runs the newest missed tick.
+	CatchUpLatest CatchUp = iota
+	// CatchUpAll runs up to the newest hundred missed ticks, oldest first.
+	CatchUpAll
+)
+
+// JobConfig configures a job. All replicas should use the same: see Revision. With the zero value, each tick
+// has up to five attempts, and ticks do not overlap. After an outage, only the newest missed
+// tick runs.
+type JobConfig struct {
+	// TimeZone is the zone of the schedule, unless that begins with CRON_TZ=. Default UTC. See schedule.Config.
+	TimeZone *time.Location
+
+	// Gap selects what happens to a tick at a time that the clocks skip. Default schedule.GapRun.
+	Gap schedule.GapPolicy
+
+	// Timeout limits the duration of an attempt: its context then ends with ErrTimeout.
+	// Default 0: no limit.
+	Timeout time.Duration
+
+	// Retry is the pause after a failed attempt (an error, a panic, a timeout) before the
+	// next one. It doubles each time, up to a minute. From 100 ms to 24 h. Default
+	// one second. Nobody holds the run in the pause. After it, any replica may claim the run. The replica that has
+	// failed claims it 100 ms later if it knows others, as the fault may be its own.
+	Retry time.Duration
+
+	// MaxAttempts is the number of attempts at a tick, over all replicas. Default 5. With 1
+	// a tick runs at most once: if its holder dies, no other replica runs it.
+	//
+	// After the last attempt the tick is recorded as failed if every attempt returned an
+	// error. It is recorded as unknown if one attempt may have taken effect: its holder
+	// died, its success could not be recorded, or its error was ErrUnknownOutcome.
+	MaxAttempts int
+
+	// CatchUp selects which missed ticks run late. Default CatchUpLatest. With a StartingDeadline, none
+	// runs later than that.
+	CatchUp CatchUp
+
+	// StartingDeadline is how late the first attempt at a tick may begin. Later, the tick
+	// is recorded as skipped. Another replica may still take over a run that began in time.
+	// Default 0: no limit.
+	StartingDeadline time.Duration
+
+	// AllowOverlap lets a tick run at once, on any replica, although an earlier one is still running. The later
+	// tick has the greater token and may take effect first. So a resource must compare only tokens of one tick;
+	// Run.Marker passes that on to sqlonce. By default, a tick waits until the earlier run has ended. If
+	// several ticks wait, CatchUp selects which of them run.
+	AllowOverlap bool
+
+	// KeepRuns is the number of entries in the history: ended runs, and skipped ticks. Default 100,
+	// at most 1,000. With CatchUpAll, the history has a hundred more, so that the runs that are
+	// caught up do not push out the entry about the skipped ticks.
+	KeepRuns int
+
+	// Revision is the version of the work. It is part of the job's definition. So are the schedule, CatchUp and
+	// AllowOverlap. Of the other fields, each replica uses its own. The work is not part of it: change Revision
+	// together with it if older replicas must not run the job any more. Default 0.
+	//
+	// Replicas with different definitions do not run the job at the same time. A new definition takes
+	// over when one of its replicas has been in contact with the server for 5 s, also after all replicas were stopped.
+	// If a replica dies during a run, the replicas of its definition begin these 5 s again, and another definition
+	// that is ready runs the job. See docs/OPERATIONS.md, "A new version of the program". Status shows all definitions
+	// with their replicas.
+	//
+	// Two programs with the same prefix, job name and definition count as replicas of one job:
+	// each tick runs in one of them.
+	//
+	// The ledger keeps the text of the schedule: the expression with its zone, or the interval.
+	//
+	// If the text changes, the ticks of the new schedule begin when the new definition takes over, or with the first
+	// tick that is due then and that both schedules have. No tick that was due before runs any more. The history has one
+	// entry for them, with the reason "rescheduled". Later ones, and all if the text is the same, are caught up.
+	Revision int
+}
+
+func (cfg JobConfig) complete() (JobConfig, error) {
+	type rule struct {
+		broken bool
+		field  string
+		value  any
+		must   string
+	}
+	cfg.Retry = cmp.Or(cfg.Retry, time.Second)
+	cfg.MaxAttempts = cmp.Or(cfg.MaxAttempts, ledger.DefaultAttempts)
+	for _, r := range []rule{
+		{cfg.Timeout < 0, "Timeout", cfg.Timeout, "0 (none) or positive"},
+		{cfg.Retry < 100*time.Millisecond || cfg.Retry > 24*time.Hour, "Retry", cfg.Retry, "0 (1s) or from 100ms to 24h"},
+		{cfg.MaxAttempts < 0, "MaxAttempts", cfg.MaxAttempts, "0 (5) or positive"},
+		{cfg.CatchUp < CatchUpLatest || cfg.CatchUp > CatchUpAll, "CatchUp", int(cfg.CatchUp), "CatchUpLatest or CatchUpAll"},
+		{cfg.StartingDeadline < 0, "StartingDeadline", cfg.StartingDeadline, "0 (no limit) or positive"},
+		{cfg.KeepRuns < 0 || cfg.KeepRuns > 1000, "KeepRuns", cfg.KeepRuns, "0 (100) or up to 1000"},
+		{cfg.Gap != schedule.GapRun && cfg.Gap != schedule.GapSkip, "Gap", cfg.Gap, "schedule.GapRun or schedule.GapSkip"},
+		{cfg.Revision < 0, "Revision", cfg.Revision, "0 (none) or positive"},
+	} {
+		if r.broken {
+			return cfg, &noonlock.ConfigError{Package: "singleton", Field: "JobConfig." + r.field, Value: fmt.Sprint(r.value), Rule: r.must}
+		}
+	}
+	return cfg, nil
+}
+
+// entries returns the size of the history. After an outage, the runs that are caught up must not push
+// out the entry that says which ticks were skipped.
+func (cfg JobConfig) entries() int {
+	keep := cmp.Or(cfg.KeepRuns, ledger.DefaultKeepRuns)
+	if cfg.CatchUp == CatchUpAll {
+		keep += plan.MostCatchUp
+	}
+	return keep
+}
+
+// fingerprint identifies the definition of a job. spec is the text of its schedule.
+// Every process computes the same. Replicas that differ in their limits of an attempt or of its begin share a job.
+func fingerprint(spec string, cfg JobConfig) string {
+	h := sha256.New()
+	fmt.Fprintf(h, "schedule %s\n", spec)
+	fmt.Fprintf(h, "catchup %d overlap %t revision %d\n", cfg.CatchUp, cfg.AllowOverlap, cfg.Revision)
+	return hex.EncodeToString(h.Sum(nil)[:16])
+}

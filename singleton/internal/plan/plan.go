@@ -1,0 +1,163 @@
+// Package plan decides which due ticks of a job run and which are skipped.
+package plan
+
+import (
+	"time"
+
+	"github.com/noonlock/noonlock/singleton/internal/ledger"
+	"github.com/noonlock/noonlock/singleton/internal/ticks"
+)
+
+// The reasons for skipped ticks, as recorded in the ledger.
+const (
+	SkipMissed   = "missed"   // CatchUp runs another tick
+	SkipOverlap  = "overlap"  // due during an earlier run
+	SkipDeadline = "deadline" // StartingDeadline was over
+	SkipPaused   = "paused"   // due while the job was paused
+)
+
+// A Policy is the part of a job's definition that selects ticks. Its fields are those of singleton.JobConfig.
+type Policy struct {
+	Schedule         ticks.Schedule
+	CatchUpAll       bool
+	StartingDeadline time.Duration
+	AllowOverlap     bool
+}
+
+// A Plan is the next step for the ticks of a job.
+type Plan struct {
+	Run   time.Time    // tick to claim now; zero if there is none
+	Until time.Time    // latest begin of Run; zero without a limit
+	Skip  *ledger.Skip // earlier ticks that do not run, recorded first
+	Next  time.Time    // next tick that is not due; zero if unknown
+}
+
+const (
+	// MostCatchUp limits the missed ticks that CatchUpAll runs.
+	MostCatchUp = 100
+
+	// mostTicks limits the ticks of one plan; the next plan continues.
+	mostTicks = 100_000
+
+	// kept is the number of due ticks that a plan keeps: those that may run, and the one
+	// before them.
+	kept = MostCatchUp + 1
+)
+
+// dueTicks are the ticks that are due. It keeps the newest individually, and the oldest as one Skip as long as the
+// reason to skip them is the same.
+type dueTicks struct {
+	count  int
+	newest []time.Time
+	first  ledger.Skip // oldest ticks, all with one reason
+	mixed  bool        // whether later ticks have another reason
+}
+
+// add adds a tick with the reason that is recorded if it is skipped.
+func (d *dueTicks) add(tick time.Time, reason string) {
+	if d.count == 0 {
+		d.first = ledger.Skip{First: tick, Reason: reason}
+	}
+	d.mixed = d.mixed || reason != d.first.Reason
+	if !d.mixed {
+		d.first.Last = tick
+		d.first.Count++
+	}
+	d.count++
+	if len(d.newest) == 2*kept {
+		d.newest = d.newest[:copy(d.newest, d.newest[kept:])]
+	}
+	d.newest = append(d.newest, tick)
+}
+
+// skipped returns one Skip for all but the newest n ticks, or nil if there are no others.
+// If they have several reasons, it covers only the first, and all is false.
+func (d *dueTicks) skipped(n int) (skip *ledger.Skip, all bool) {
+	s := d.first
+	switch others := d.count - n; {
+	case others == 0:
+		return nil, true
+	case s.Count < others:
+		return &s, false
+	default:
+		s.Last, s.Count = d.newest[len(d.newest)-n-1], others
+		return &s, true
+	}
+}
+
+// Plan decides which due tick runs and which are skipped. If ticks are skipped for several
+// reasons, it returns those with the first reason; the next plan continues after they are recorded.
+// Replicas with the same state decide the same.
+func (p *Policy) Plan(state *ledger.State, now time.Time) Plan {
+	var due dueTicks
+	var plan Plan
+	for tick := p.Schedule.Next(state.Last).UTC(); !tick.IsZero(); {
+		if tick.After(now) {
+			plan.Next = tick
+			break
+		}
+		due.add(tick, p.reason(tick, now, state))
+		if due.count == mostTicks || due.mixed && due.count-due.first.Count == kept {
+			// More ticks than CatchUp allows: skip those first, then plan again.
+			plan.Skip, _ = due.skipped(kept)
+			return plan
+		}
+		tick = p.Schedule.Next(tick).UTC()
+	}
+	limit := p.StartingDeadline
+	n := min(p.most(), len(due.newest))
+	for n > 0 && limit > 0 && now.Sub(due.newest[len(due.newest)-n]) > limit {
+		n--
+	}
+	var all bool
+	plan.Skip, all = due.skipped(n)
+	if n > 0 && all {
+		plan.Run = due.newest[len(due.newest)-n]
+		if limit > 0 {
+			plan.Until = plan.Run.Add(limit)
+		}
+	}
+	return plan
+}
+
+// most returns how many of the newest due ticks may run.
+func (p *Policy) most() int {
+	if p.CatchUpAll {
+		return MostCatchUp
+	}
+	return 1
+}
+
+// reason returns the reason that is recorded if a tick is skipped.
+func (p *Policy) reason(tick, now time.Time, state *ledger.State) string {
+	switch {
+	case state.NewestPause.Contains(tick):
+		return SkipPaused
+	case !p.AllowOverlap && state.NewestRun.Contains(tick):
+		return SkipOverlap
+	case p.StartingDeadline > 0 && now.Sub(tick) > p.StartingDeadline:
+		return SkipDeadline
+	}
+	return SkipMissed
+}
+
+// Shared returns the first tick after the newest accounted one that both this schedule and the ledger's have. It is
+// still due when this schedule takes over. The zero time means that there is none before until.
+func (p *Policy) Shared(job string, state *ledger.State, until time.Time) time.Time {
+	if state.Spec == p.Schedule.String() {
+		return time.Time{}
+	}
+	former, err := ticks.Read(state.Spec, job)
+	if err != nil {
+		return time.Time{}
+	}
+	at := p.Schedule.Next(state.Last)
+	for n := 0; n < mostTicks && !at.IsZero() && at.Before(until); n++ {
+		other := former.Next(at.Add(-time.Millisecond))
+		if other.IsZero() || other.Equal(at) {
+			return other
+		}
+		at = p.Schedule.Next(other.Add(-time.Millisecond))
+	}
+	return time.Time{}
+}

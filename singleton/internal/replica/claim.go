@@ -1,0 +1,182 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"github.com/noonlock/noonlock/internal/lock"
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/singleton/internal/attempt"
+	"github.com/noonlock/noonlock/singleton/internal/ledger"
+	"github.com/noonlock/noonlock/singleton/internal/slots"
+)
+
+// grantedSlot returns a slot for a claim, or nil if the claim must wait. A grant then wakes the loop.
+func (f *follower) grantedSlot() *slots.Slot {
+	if f.slot == nil {
+		all := f.r.slots
+		if f.once != nil { // its caller may have a slot itself
+			all = nil
+		}
+		f.slot = all.Request(f.wake)
+	}
+	if f.queued = !f.slot.Granted(); f.queued {
+		return nil
+	}
+	granted := f.slot
+	f.slot = nil
+	return granted
+}
+
+// releaseSlot cancels the request for a slot if the last step does not wait for it.
+func (f *follower) releaseSlot() {
+	if !f.queued {
+		f.slot.Release()
+		f.slot = nil
+	}
+}
+
+// logged returns the key and value that identify a run in a log line.
+func logged(id ledger.RunID) (key string, at time.Time) {
+	if id.Triggered {
+		return "triggered", id.Tick
+	}
+	return "tick", id.Tick
+}
+
+// claim claims a run and starts it.
+func (f *follower) claim(ctx, work context.Context, id ledger.RunID, until time.Time) (again bool, pause time.Duration, err error) {
+	slot := f.grantedSlot()
+	if slot == nil {
+		return false, readEvery, nil
+	}
+	sent := time.Now()
+	run, err := f.def.Ledger.Claim(ctx, id, f.state, until)
+	if err != nil {
+		slot.Release()
+		return f.refused(id, sent, err)
+	}
+	f.r.observe(run.Now, sent, time.Now())
+	key, at := logged(id)
+	log := f.log.WithValues(key, at)
+	f.countStart(run, log)
+	if !id.Triggered && id.Tick.After(f.state.Last) {
+		f.state.Account(id.Tick)
+	}
+	if !f.def.AllowOverlap && run.Asked == nil {
+		f.state.Alone(id)
+	}
+	f.state.Open = append(f.state.Open, ledger.OpenRun{RunID: id, Attempt: run.Attempt, Token: run.Token(), Left: run.Remaining(), Asked: run.Asked})
+	f.running[run.Key()] = run
+	def := f.def
+	f.wg.Go(func() {
+		e := event{returned: run}
+		if result := f.attempt(ctx, work, def, run, log); result.Ending == attempt.Ended {
+			e.end, e.succeeded = &run.RunID, result.Outcome == ledger.OutcomeSucceeded
+		}
+		slot.Release()
+		f.job.post(e)
+	})
+	return true, 0, nil
+}
+
+// attempt makes an attempt at a claimed run, and shows its result.
+func (f *follower) attempt(ctx, work context.Context, def Definition, run *ledger.Claim, log logr.Logger) attempt.Result {
+	m := f.job.metrics
+	defer run.OnCancel(func(cause error) {
+		by, _ := errors.AsType[*ledger.CanceledError](cause)
+		log.Info("run canceled", "by", by.By, "reason", by.Reason)
+		m.count(m.actions, ledger.ActionCancel)
+	})()
+	do := func(ctx context.Context) error {
+		defer f.r.Underway.Begin(def.Name, ctx)()
+		elapsed := lock.Of(f.r.client).Elapsed
+		defer func(began time.Duration) {
+			m.duration.WithLabelValues(m.sum).Observe((elapsed() - began).Seconds())
+		}(elapsed())
+		return def.Work(ctx, run)
+	}
+	result := (&attempt.Attempt{Limits: def.Limits, Claim: run, Work: do, Deadline: f.stop, Log: log}).Do(ctx, work)
+	switch err := result.Err; {
+	case result.Ending == attempt.Ended:
+		f.ready.Settle(time.Time{})
+		m.count(m.runs, result.Outcome)
+		if err == nil && !run.Triggered && run.Tick.After(run.LastSuccess) {
+			m.showTime(m.lastSuccess, run.Tick)
+		}
+	case result.Ending == attempt.Unrecorded && !lockcore.IsTemporary(err):
+		f.ready.Doubt(run.Tick, fmt.Errorf("singleton: the outcome of the run %s was not recorded: %w", run.RunID.Name(), err))
+	}
+	return result
+}
+
+// refused handles the refusal of a claim or a skip. It returns the refusal if the state does
+// not explain it, and otherwise whether the next step follows at once, or after which pause.
+func (f *follower) refused(id ledger.RunID, sent time.Time, err error) (again bool, pause time.Duration, _ error) {
+	f.freshness = stale
+	var refused *ledger.ClaimError
+	switch {
+	case !errors.As(err, &refused):
+		return false, 0, err
+	case f.state.Refused(refused, time.Since(f.readAt)):
+		f.freshness, err = partial, nil
+		f.show(refused.LastSuccess)
+	}
+	switch refused.Status {
+	case ledger.ClaimBusy:
+		f.peerRan = time.Now()
+		// A message announces the end of the run; if its holder dies, the lease ends.
+		if f.def.AllowOverlap {
+			return true, 0, nil // other work need not wait for it
+		}
+		return false, min(readEvery, refused.Left+2*time.Millisecond), nil
+	case ledger.ClaimEarly:
+		f.freshness = partial
+		f.r.observe(id.Tick.Add(-refused.Left), sent, time.Now())
+		return false, min(readEvery, refused.Left), nil
+	case ledger.ClaimPaused:
+		return false, readEvery, nil
+	case ledger.ClaimRecorded:
+		key, at := logged(id)
+		f.log.Error(errHolderDied, "tick abandoned", key, at, "outcome", refused.Outcome, "holder", f.holder(id))
+		f.job.metrics.count(f.job.metrics.runs, refused.Outcome)
+		return true, 0, nil
+	default:
+	}
+	return err == nil, 0, err
+}
+
+var errHolderDied = errors.New("singleton: the holder died or released the run, and no attempt is left")
+
+// countStart counts a takeover or a request, and measures the delay of a first attempt.
+func (f *follower) countStart(run *ledger.Claim, log logr.Logger) {
+	m, asked := f.job.metrics, run.Asked
+	switch {
+	case run.Dead != "":
+		log.Info("run taken over", "from", run.Dead, "attempt", run.Attempt)
+		m.count(m.takeovers)
+	case asked != nil && run.Attempt == 1:
+		log.Info("run requested", "action", asked.What, "by", asked.Who, "reason", asked.Why)
+		m.count(m.actions, asked.What)
+	}
+	if run.Attempt == 1 && asked == nil {
+		now, _ := f.r.clock.now()
+		m.delay.WithLabelValues(m.sum).Observe(max(0, now.Sub(run.Tick)).Seconds())
+	}
+}
+
+// skip records ticks that do not run. They precede the tick that runs, if one does.
+func (f *follower) skip(ctx context.Context, s ledger.Skip) (again bool, pause time.Duration, err error) {
+	sent := time.Now()
+	if err := f.def.Ledger.Skip(ctx, f.state, s); err != nil {
+		return f.refused(ledger.RunID{Tick: s.Last}, sent, err)
+	}
+	f.log.Info("ticks skipped", "first", s.First, "last", s.Last, "count", s.Count, "reason", s.Reason)
+	f.job.metrics.skips.WithLabelValues(f.job.metrics.sum, s.Reason).Add(float64(s.Count))
+	f.state.Account(s.Last)
+	return true, 0, nil
+}

@@ -1,0 +1,86 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/noonlock/noonlock/singleton/internal/ledger"
+)
+
+// OnceEntries is the size of the history of a Once: the failures that are kept for the calls that wait for one.
+const OnceEntries = 20
+
+// A lastError is the error of work that is not attempted again.
+type lastError struct{ error }
+
+func (e lastError) Unwrap() error   { return e.error }
+func (e lastError) Permanent() bool { return true }
+
+// A once is one call of Once. All its runs have one id, and each failure is an entry of the history:
+//
+//	nothing is open                             -> trigger the run, or rerun the newest failure
+//	the run is open                             -> the follower claims it, or waits
+//	a run has succeeded                         -> done
+//	another run has failed since the call began -> failed
+type once struct {
+	joined    bool
+	before    string // newest entry of the history when the call joined
+	requested bool   // whether the call has requested a run
+
+	token  uint64 // of the newest attempt here
+	err    error  // of the newest attempt here
+	done   bool
+	failed *ledger.Run
+}
+
+type onceRun struct {
+	id ledger.RunID
+	ledger.Run
+}
+
+// step ends the call when the work has succeeded, or when the run that the call waits for has failed.
+func (c *once) step(ctx context.Context, l *ledger.Ledger, state ledger.State) error {
+	runs, err := ledger.Runs(ctx, l, OnceEntries, func(d *ledger.Decoder, r ledger.Run) onceRun { return onceRun{d.RunID(r.Tick), r} })
+	if err != nil {
+		return err
+	}
+	since := len(runs)
+	if c.joined {
+		if i := slices.IndexFunc(runs, func(r onceRun) bool { return fmt.Sprint(r) == c.before }); i >= 0 {
+			since = i
+		}
+	}
+	switch {
+	case len(runs) > 0 && runs[0].Outcome == ledger.OutcomeSucceeded, state.Outcome == ledger.OutcomeSucceeded:
+		c.done = true
+		return nil
+	case c.joined && since > 0:
+		c.done, c.failed = true, &runs[since-1].Run
+		if c.failed.Token != strconv.FormatUint(c.token, 10) { // it ended elsewhere
+			c.err = nil
+		}
+		return nil
+	case !c.joined && len(runs) > 0:
+		c.before = fmt.Sprint(runs[0])
+	}
+	c.joined = true
+	if len(state.Open) > 0 {
+		return nil
+	}
+	if len(runs) > 0 {
+		err = l.Rerun(ctx, runs[0].id, true)
+	} else {
+		_, err = l.TriggerAt(ctx, "once/"+state.Outcome, time.UnixMilli(1), "") // now, in all replicas
+	}
+	for _, changed := range []error{ledger.ErrNotEnded, ledger.ErrSucceeded, ledger.ErrNoRun} { // since it was read
+		if errors.Is(err, changed) {
+			err = nil
+		}
+	}
+	c.requested = c.requested || err == nil
+	return err
+}

@@ -1,0 +1,80 @@
+// Package slots limits the runs that a replica has at a time.
+package slots
+
+import (
+	"slices"
+	"sync"
+)
+
+// Slots are the runs that a replica may have at a time. They are granted in the order of the requests.
+type Slots struct {
+	mu    sync.Mutex
+	free  int
+	queue []*Slot // requests that wait
+}
+
+// New returns n slots; nil, which has no limit, if n is 0.
+func New(n int) *Slots {
+	if n == 0 {
+		return nil
+	}
+	return &Slots{free: n}
+}
+
+// A Slot is the right to one run, or a request for that right. A nil Slot is neither.
+type Slot struct {
+	slots   *Slots        // nil if there is no limit
+	granted chan struct{} // closed by the grant
+	wake    func()        // called by a grant that had to wait
+}
+
+// Request requests a slot.
+func (s *Slots) Request(wake func()) *Slot {
+	slot := &Slot{slots: s, granted: make(chan struct{}), wake: wake}
+	if s == nil {
+		close(slot.granted)
+		return slot
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.free > 0 {
+		s.free--
+		close(slot.granted)
+	} else {
+		s.queue = append(s.queue, slot)
+	}
+	return slot
+}
+
+// Granted reports whether the request was granted.
+func (s *Slot) Granted() bool {
+	select {
+	case <-s.granted:
+		return true
+	default:
+		return false
+	}
+}
+
+// Release grants the slot to the oldest request, or cancels a request.
+func (s *Slot) Release() {
+	if s == nil || s.slots == nil {
+		return
+	}
+	all := s.slots
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	if !s.Granted() {
+		i := slices.Index(all.queue, s)
+		all.queue = slices.Delete(all.queue, i, i+1)
+		return
+	}
+	if len(all.queue) == 0 {
+		all.free++
+		return
+	}
+	next := all.queue[0]
+	all.queue = all.queue[1:]
+	close(next.granted)
+	next.wake()
+}
