@@ -116,17 +116,17 @@ func (x *bench) paths(s *server) (paths []path) {
 	none := func(int) []command { return nil }
 	for _, k := range []struct {
 		name, scripts, value string
-		size                 []string // the key
-		more                 []any    // arguments of an acquire
+		size                 []string                        // the key
+		args                 func(ttl, keep, rest any) []any // of an acquire, after the value
 	}{
-		{"mutex", "mutex", "nl1:%s/host-1", nil, nil},
-		{"RWMutex, write", "owned", "ns1:%s.w/- host-1", nil, []any{""}},
-		{"Semaphore of 1", "owned", "np1:%s.p/- host-1", []string{"size"}, []any{"", 1}},
+		{"mutex", "mutex", "nl1:%s/host-1", nil, func(ttl, keep, rest any) []any { return []any{ttl, rest, keep} }},
+		{"RWMutex, write", "owned", "ns1:%s.w/- host-1", nil, func(ttl, keep, rest any) []any { return []any{ttl, keep, rest, ""} }},
+		{"Semaphore of 1", "owned", "np1:%s.p/- host-1", []string{"size"}, func(ttl, keep, rest any) []any { return []any{ttl, keep, rest, "", 1} }},
 	} {
 		acquires, leaves, renews := load("../internal/lock", k.scripts+"_acquire"), load("../internal/lock", k.scripts+"_leave"), load("../internal/lock", k.scripts+"_renew")
 		acquire := func(mode, process string, n int) func(int) command {
 			parts := append([]string{"lock", "fence", "queue", "seen", "tomb:" + id(process, n)}, k.size...)
-			args := append([]any{fmt.Sprintf(k.value, id(process, n)), ttl, keep, mode + " " + channels}, k.more...)
+			args := append([]any{fmt.Sprintf(k.value, id(process, n))}, k.args(ttl, keep, mode+" "+channels)...)
 			return func(i int) command { return acquires(keys(i, parts...), args...) }
 		}
 		release := func(i int) command {

@@ -46,6 +46,7 @@ func mutexCosts() []cost {
 	leave := []any{me, 0}
 	return []cost{
 		{name: "a free lock", script: "mutex_acquire", args: acquire("try"), state: free(), answer: "[1 T]", calls: 4},
+		{name: "a free lock, for a caller that waits", script: "mutex_acquire", args: acquire("join"), state: free(), answer: "[1 T]", calls: 4},
 		{name: "a lock that is held", script: "mutex_acquire", args: acquire("join"), state: held(), answer: "[2 1m P " + living + "]", queue: []string{me}, calls: 10},
 		{name: "a try for a lock that is held", script: "mutex_acquire", args: acquire("try"), state: held(), answer: "[4 1m " + living + "]", calls: 3},
 		{name: "a lock for which others wait", script: "mutex_acquire", args: acquire("join"), state: held(neighbour, minuteAfter), answer: "[2 1m P " + living + "]", queue: []string{neighbour, minuteAfter, me}, calls: 13},
@@ -92,6 +93,7 @@ func ownedCosts() []cost {
 	const minute, hour = time.Minute, time.Hour
 	return []cost{
 		{name: "a free lock", script: "owned_acquire", args: acquire(mine, "try"), state: state(nil), answer: "[1 T]", owners: []string{"me"}, calls: 5},
+		{name: "a free lock, for a caller that waits", script: "owned_acquire", args: acquire(mine, "join"), state: state(nil), answer: "[1 T]", owners: []string{"me"}, calls: 5},
 		{name: "a free lock, by a client that believes that it waits", script: "owned_acquire", args: acquire(mine, "look"), state: state(nil), answer: "[5]"},
 		{name: "a free lock, behind a queue of dead waiters", script: "owned_acquire", args: acquire(mine, "try"), state: state(nil, passed, passedToo), answer: "[1 T]", owners: []string{"me"}},
 		{name: "a free lock, behind a queue of its owner", script: "owned_acquire", args: acquire(reads, "try"), state: state(nil, siblingReads), answer: "[1 T]", messages: []string{"ALIVE g orders " + siblingReads}, sends: 1, calls: 28},

@@ -100,7 +100,7 @@ func TestTokensToTheMicrosecond(t *testing.T) {
 		for i := range int64(3) {
 			grant(e.now.UnixMicro()+i, keep)
 		}
-		e.Pass(time.Second)
+		e.Pass(time.Second - time.Duration(e.now.Nanosecond()) + 42*time.Microsecond) // TIME has no zeros before 42
 		e.now = time.Now()
 		grant(e.now.UnixMicro(), keep)
 		ahead := e.now.Add(minute).UnixMicro()
@@ -110,10 +110,53 @@ func TestTokensToTheMicrosecond(t *testing.T) {
 		grant(e.now.UnixMicro(), keep)
 		longer := int64(1000000000000000) // greater, although its text is less
 		must(e.env, e.Raw.Set(e.Context(), k[1], longer, 0).Err())
-		grant(longer+1, (keep + time.Duration(longer-e.now.UnixMicro())*time.Microsecond).Truncate(time.Millisecond))
+		grant(longer+1, (keep + time.Duration(longer-e.now.UnixMicro())*time.Microsecond).Round(time.Millisecond))
 		must(e.env, e.Raw.Set(e.Context(), k[1], ahead+1, 0).Err())
 		e.run("mutex_acquire", k, me, 60000, "try") // as scripts of jobs do, which name no keep
 		equal(e, "the counter's TTL by default", e.left(k[1]), (week + minute).String())
+	})
+}
+
+// A grant without a TTL of the counter leaves the TTL as it is. A counter that was lost gets one.
+func TestTokensOfACounterThatKeepsItsTTL(t *testing.T) {
+	toTheMillisecond(t, func(e *timed) {
+		k := e.scriptKeys("orders")
+		grant := func(token int64, kept time.Duration) {
+			e.Helper()
+			equal(e, "token", e.run("mutex_acquire", k, me, 60000, "try", false), fmt.Sprintf("[1 %d]", token))
+			equal(e, "counter", e.Raw.Get(e.Context(), k[1]).Val(), strconv.FormatInt(token, 10))
+			equal(e, "the counter's TTL", e.left(k[1]), kept.String())
+			equal(e, "release", e.run("mutex_leave", k, me, 0, keep.Milliseconds()), "1")
+		}
+		grant(e.now.UnixMicro()+1, week) // one more than the counter that the script has written
+		must(e.env, e.Raw.Set(e.Context(), k[1], e.now.UnixMicro()-1, minute).Err())
+		grant(e.now.UnixMicro(), minute)
+		grant(e.now.UnixMicro()+1, minute)
+		ahead := e.now.Add(minute).UnixMicro()
+		must(e.env, e.Raw.Set(e.Context(), k[1], ahead, keep).Err())
+		grant(ahead+1, keep)
+	})
+}
+
+// The first grant of a handle sets the TTL of the counter, and then the first one after each second.
+func TestWhenAGrantSetsTheTTLOfTheCounter(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(e *env) {
+		const ms, short, long = time.Millisecond, time.Minute, 2*time.Hour + time.Second
+		m, counter := e.mutex(e.Client("a"), "orders", ttl(5*time.Second)), e.key("orders", "fence")
+		e.Pass(ms) // the clock of the Client is not 0
+		lease := e.try(m)
+		for _, row := range []struct {
+			after, left time.Duration
+		}{{0, short}, {999 * ms, short - 999*ms}, {ms, long}, {999 * ms, short - 999*ms}, {ms, long}} {
+			e.unlock(lease)
+			must(e, e.Raw.PExpire(e.Context(), counter, short).Err())
+			e.Pass(row.after)
+			next := e.try(m)
+			tokensGrow(e, lease, next)
+			lease = next
+			equal(e, "the counter's TTL", e.Raw.PTTL(e.Context(), counter).Val(), row.left)
+		}
 	})
 }
 
@@ -303,7 +346,7 @@ func TestTokenOfASpoiltCounter(t *testing.T) {
 		for _, spoilt := range []string{"1", "a text"} {
 			lease := e.try(m)
 			e.unlock(lease)
-			e.Pass(time.Millisecond)
+			e.Pass(time.Second) // until a grant sets the TTL
 			must(e, e.Raw.Set(e.Context(), e.key("orders", "fence"), spoilt, 0).Err())
 			next := e.try(m)
 			tokensGrow(e, lease, next)

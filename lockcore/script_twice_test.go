@@ -204,7 +204,7 @@ func (e *env) slotKeys(name string) []string { return append(e.scriptKeys(name),
 
 // argv returns the arguments of a script. It adds the defaults of those that are left out, and the prefix of the
 // channels. The arguments are for acquire: me, ttl, mode, keep, extends; for leave: me, the TTL of the tombstone or
-// 0, keep, last. A Semaphore has two slots.
+// 0, keep, last. A Semaphore has two slots. keep is false if the counter of a mutex keeps its TTL.
 func argv(script string, args ...any) []any {
 	const keep, extends, channels = 604800000, "", "noonlock:ch:"
 	all, ok := map[string][]any{
@@ -218,7 +218,15 @@ func argv(script string, args ...any) []any {
 	all = slices.Concat(args, all[len(args):])
 	switch _, what, _ := strings.Cut(script, "_"); what {
 	case "acquire":
-		return append([]any{all[0], all[1], all[3], fmt.Sprintf("%v %s", all[2], channels)}, all[4:]...)
+		rest := fmt.Sprintf("%v %s", all[2], channels)
+		if script == "mutex_acquire" {
+			packed := []any{all[0], all[1], rest, all[3]}
+			if all[3] == false {
+				packed = packed[:3]
+			}
+			return packed
+		}
+		return append([]any{all[0], all[1], all[3], rest}, all[4:]...)
 	case "leave":
 		packed := []any{all[0], fmt.Sprintf("%v %v %s", all[2], all[3], channels)}
 		if fmt.Sprint(all[1]) != "0" {

@@ -87,8 +87,8 @@ func (a *Attempt) sendAcquire(ctx context.Context, mode string, timeout time.Dur
 		return acquireReply{}, err
 	}
 	req := a.terms.replicated(a.kind.Acquire(a, a.limited(ctx, mode))).Granting(isGrant)
-	stamp := &a.stamp
-	if a.sent.Swap(true) {
+	stamp, again := &a.stamp, a.sent.Swap(true)
+	if again {
 		stamp = new(wire.Stamp) // an earlier request of the attempt may still use the other
 	}
 	answer, err := a.c.wire.Send(ctx, a.keys.name, req.Stamped(stamp), left)
@@ -117,6 +117,9 @@ func (a *Attempt) sendAcquire(ctx context.Context, mode string, timeout time.Dur
 		a.c.noteRoundTrip(a.c.clock.Now() - r.t0)
 	}
 	if r.code == answerHeld {
+		if a.setsCounter && !again { // a repeated acquire may be answered with an earlier grant
+			a.counterSet.Store(int64(r.t0))
+		}
 		return a.c.topology.confirm(ctx, a, r, timeout)
 	}
 	return r, nil

@@ -89,6 +89,8 @@ type Name struct {
 	c     *Client
 	keys  *nameKeys
 	terms *leaseTerms
+
+	counterSet atomic.Int64 // when the last acquire that set the TTL of the counter of tokens was sent; 0: none
 }
 
 // An Attempt is one try to acquire a lock, from its first request to its last. Its number
@@ -108,6 +110,8 @@ type Attempt struct {
 
 	stamp wire.Stamp  // of the first acquire
 	sent  atomic.Bool // it is in use
+
+	setsCounter bool // the last acquire sets the TTL of the counter of tokens
 
 	beside *Lease // of the same owner, whose token the last acquire asked for; nil: it asked for none
 

@@ -17,9 +17,20 @@ func (mutexKind) stored(process string, number uint64, identity string) string {
 	return attemptValue(process, number, identity)
 }
 
+// Acquire sets the TTL of the counter of tokens, unless a grant of the name has set it just before.
 func (mutexKind) Acquire(a *Attempt, mode string) wire.Request {
-	return a.c.scripts.mutexAcquire.Call(a.keys.argsWith(a.Tomb()), &a.value, &a.terms.ttlText, &a.terms.keepText, mode+" "+a.keys.channels)
+	keys, rest := a.keys.argsWith(a.Tomb()), mode+" "+a.keys.channels
+	set := a.counterSet.Load()
+	a.setsCounter = set == 0 || a.c.clock.Now() >= time.Duration(set)+counterPause
+	if !a.setsCounter {
+		return a.c.scripts.mutexAcquire.Call(keys, &a.value, &a.terms.ttlText, rest)
+	}
+	return a.c.scripts.mutexAcquire.Call(keys, &a.value, &a.terms.ttlText, rest, &a.terms.keepText)
 }
+
+// counterPause is how long the grants of a name leave the TTL of the counter of tokens as it is. It is short, as
+// another client may set a shorter TTL.
+const counterPause = time.Second
 
 // Renewal extends the counter of tokens, too, at first and then after each eighth of the time for which
 // that is kept.

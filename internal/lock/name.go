@@ -62,7 +62,7 @@ func (c *Client) terms(cfg LeaseConfig, keep time.Duration) (*leaseTerms, error)
 	if err != nil {
 		return nil, err
 	}
-	t.cfg, t.keep, t.keepText = cfg, keep, decimal(keep)
+	t.cfg, t.keep, t.keepText = cfg, keep, decimal(keep+counterPause)
 	c.lastTerms.Store(t)
 	return t, nil
 }

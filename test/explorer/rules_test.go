@@ -261,9 +261,9 @@ func (r rules) request(w world, c lineCall) (keys, argv []string) {
 	if c.op == opRejoin {
 		mode = w.value("~place", c.attempt.String())
 	}
-	argv = []string{me, ttl, keep, mode + " " + channels}
-	if _, isMutex := r.kind.(mutex); !isMutex {
-		argv = append(argv, "", strconv.Itoa(semaphoreSize))
+	mode += " " + channels
+	if _, isMutex := r.kind.(mutex); isMutex {
+		return all, []string{me, ttl, mode, keep}
 	}
-	return all, argv
+	return all, []string{me, ttl, keep, mode, "", strconv.Itoa(semaphoreSize)}
 }

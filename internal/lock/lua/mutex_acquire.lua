@@ -7,12 +7,12 @@
 -- KEYS[5] tomb    string, exists if this attempt was abandoned
 -- ARGV[1] me      this attempt
 -- ARGV[2] ttl     ms, of the lock when held by me
--- ARGV[3] keep    ms, TTL of the token counter after a grant
--- ARGV[4] rest    '<mode>[,<remaining>] <channels>', in one argument, as a free lock needs neither.
+-- ARGV[3] rest    '<mode>[,<remaining>] <channels>', in one argument, as a free lock needs neither.
 --                 mode: 'try' never queues; 'look' never queues anew; 'join' queues;
 --                 a number queues at that score, after the queue was lost.
 --                 remaining: how long (ms) a grant still reaches the caller in time; absent: no limit
 --                 channels: the prefix of the channels of processes
+-- ARGV[4] keep    ms, TTL of the token counter after a grant; absent: the counter keeps its TTL
 --
 -- Returns token                 held by me for ttl from now
 --         {2, left ms, place, holder}  near the head: look when the lock ends.
@@ -29,13 +29,13 @@
 -- full ttl. Without that, the lease of a client whose first reply was lost would
 -- outlive the lock. An attempt in the queue keeps its place, or joins again to get {7} again.
 local lock, fence, queue, seen, tomb = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local me, ttl, keep = ARGV[1], ARGV[2], ARGV[3]
+local me, ttl, keep = ARGV[1], ARGV[2], ARGV[4] or false
 
 --@include clock
 --@include token
 
 -- Any mode but 'look'. A comparison of texts takes less time than string.sub.
-local keys = (ARGV[4] < 'look' or ARGV[4] > 'try') and redis.call('EXISTS', lock, queue, tomb)
+local keys = (ARGV[3] < 'look' or ARGV[3] > 'try') and redis.call('EXISTS', lock, queue, tomb)
 if keys == 0 then
   local token = next_token(fence, keep)
   redis.call('SET', lock, me, 'PX', ttl)
@@ -59,7 +59,7 @@ if holder == me then
   return redis.call('GET', fence) or next_token(fence, keep)
 end
 
-local mode, remaining, channels = string.match(ARGV[4], '^(-?%w+),?(%d*) (.*)')
+local mode, remaining, channels = string.match(ARGV[3], '^(-?%w+),?(%d*) (.*)')
 if lone and mode == 'try' then
   return {4, redis.call('PTTL', lock), holder}
 end
