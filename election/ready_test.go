@@ -105,7 +105,7 @@ func TestFault77_NotReadyLongBeforeItLeads(t *testing.T) {
 	}
 	var all []*candidate
 	lua := "../internal/lock/lua/"
-	for _, command := range append(testenv.Commands(t, lua+"mutex_*.lua", lua+"part_mutex.lua", lua+"part_queue.lua", "../internal/wire/lua/part_token.lua",
+	for _, command := range append(testenv.Commands(t, lua+"mutex_*.lua", lua+"part_mutex.lua", lua+"part_queue.lua", lua+"part_place.lua", "../internal/wire/lua/part_token.lua",
 		"lua/leader_[lr]*.lua", "lua/part_leader.lua"), "eval") {
 		says := strings.ToUpper(command)
 		if command == "eval" {

@@ -61,13 +61,13 @@ func TestTermsAreSafe(t *testing.T) {
 // A waiter looks at least twice before it loses its place in the queue.
 func TestWaitersLookBeforeTheyLapse(t *testing.T) {
 	t.Parallel()
-	part, err := os.ReadFile("lua/part_queue.lua")
+	part, err := os.ReadFile("lua/part_place.lua")
 	if err != nil {
 		t.Fatal(err)
 	}
 	m := regexp.MustCompile(`math\.max\(tonumber\(ttl\), 1000\) \* ([\d.]+)`).FindSubmatch(part)
 	if m == nil {
-		t.Fatal("lapse_of is not what it was: adapt this test")
+		t.Fatal("the lapse is not what it was: adapt this test")
 	}
 	factor, err := strconv.ParseFloat(string(m[1]), 64)
 	if err != nil {

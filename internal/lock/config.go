@@ -106,7 +106,7 @@ func (t *leaseTerms) timeout() time.Duration {
 func (t *leaseTerms) replicated(r wire.Request) wire.Request { return r.Replicated(t.timeout() / 2) }
 
 // refresh returns the interval at which a waiter checks without a message. The queue drops
-// a waiter that has not checked for three intervals (lapse_of in part_queue.lua).
+// a waiter that has not checked for three intervals (part_place.lua).
 func (t *leaseTerms) refresh() time.Duration { return max(t.ttl, time.Second) * 11 / 10 }
 
 // CheckName checks the name of a lock or an owner.

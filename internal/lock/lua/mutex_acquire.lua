@@ -65,6 +65,7 @@ if lone and mode == 'try' then
 end
 
 --@include queue
+--@include place
 
 local now, served = server_ms(), false
 local first = not lone and redis.call('ZRANGE', queue, '0', '0')[1]

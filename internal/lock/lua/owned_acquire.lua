@@ -76,6 +76,7 @@ local ask, remaining, channels = string.match(ARGV[4], '^(-?%w+),?(%d*) (.*)')
 --@include owned
 --@include note
 --@include queue
+--@include place
 --@include owners
 
 local now = server_ms()
