@@ -31,7 +31,7 @@ local mode, owner = parts_of(me)
 local now = server_ms()
 local score = redis.pcall('ZSCORE', lock, me)
 local mine = type(score) == 'string' and end_of(score) >= now
-local alone = mine and redis.call('ZCARD', lock) == (mode == 'p' and 5 or 4) -- no other attempt has an entry
+local alone = mine and has_one(lock, mode)
 if alone then
   redis.call('DEL', lock)
 end

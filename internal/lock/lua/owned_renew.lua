@@ -21,8 +21,7 @@ local now = server_ms()
 local till = now + tonumber(ARGV[2])
 local score = redis.pcall('ZSCORE', lock, me)
 local mine = type(score) == 'string' and end_of(score) or now - 1
-if mine >= now and mine <= till and redis.call('ZCARD', lock) == (mode == 'p' and 5 or 4) then
-  -- No other attempt has an entry.
+if mine >= now and mine <= till and has_one(lock, mode) then
   redis.call('PEXPIREAT', lock, whole(till))
   redis.call('ZADD', lock, 'XX', score_of(tonumber(score) >= WRITES and 'w' or 'r', till), me)
 else

@@ -51,6 +51,11 @@ local function score_of(mode, till)
   return whole(mode == 'w' and WRITES + till or till)
 end
 
+-- has_one reports whether a lock has only the entry of that mode.
+local function has_one(lock, mode)
+  return redis.call('ZCARD', lock) == (mode == 'p' and 5 or 4)
+end
+
 -- create writes the first entry of a free lock. A script is not rolled back, and no key may
 -- stay without a TTL if an ACL forbids PEXPIREAT.
 local function create(lock, owner, token, mode, till, attempt)
