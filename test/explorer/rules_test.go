@@ -26,7 +26,7 @@ func ttlTicks(process int) uint8 { return [...]uint8{2, 1, 2}[process] }
 func ttlMillis(process int) int64 { return int64(ttlTicks(process)) * 1000 }
 
 // lapse returns how long a waiter of a process keeps its place without a refresh: slightly more
-// than three refreshes (leaseTerms.refresh, lapse_of in Lua).
+// than three refreshes (leaseTerms.refresh, part_place.lua).
 func lapse(process int) int64 { return ttlMillis(process) * 33 / 10 }
 
 // An attemptID is one of the two attempts of a process. Its name is reused when nothing of the
