@@ -89,7 +89,7 @@ var elsewhere = map[string][]string{
 	alerts:                      {"which a pod has: `kubectl exec POD -- /lottery verify`"},
 	"LotteryLeaseLost":          {"OOM kills (`kubectl describe pod`)"},
 	"A new version of noonlock": {"`helm rollback` is a rolling update too"},
-	"Kubernetes tests":          {"`scripts/kube-test.sh` tests the charts on any cluster, and `scripts/kube-ci.sh` on its own"},
+	"Kubernetes tests":          {"`scripts/kube-test.sh` tests the charts on any cluster"},
 	"Redis versions":            {"Test other servers with `NOONLOCK_REDIS_SERVER=PATH make test`"},
 }
 
