@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"cmp"
+	"context"
 	"math"
 	"slices"
 	"time"
@@ -13,14 +14,7 @@ import (
 type sample struct {
 	at     time.Duration // halfway between request and answer
 	rtt    time.Duration
-	offset time.Duration // how far the server's clock was ahead of ours
-}
-
-// An estimate is what samples say about a clock. The errors are bounds: a reading is exact to half
-// of its round trip.
-type estimate struct {
-	offset, offsetError time.Duration
-	drift, driftError   float64 // how much faster the server's clock is, as a fraction
+	offset time.Duration // server's clock, compared with ours
 }
 
 // estimateClock compares the fastest samples at the beginning and at the end.
@@ -39,16 +33,46 @@ func estimateClock(samples []sample) (e estimate) {
 }
 
 const (
-	// farOff is the difference from the server's clock from which ticks are noticeably early or
-	// late.
-	farOff = time.Second
+	sampleInterval = 10 * time.Millisecond
 
-	// A clock that drifts by 1 % uses up the margin of a lease. Clocks drift by less than 0.01 %,
+	// maxOffset is the difference from the server's clock above which ticks are noticeably early or
+	// late.
+	maxOffset = time.Second
+
+	// driftFails is a drift that uses up the margin of a lease. Clocks drift by less than 0.01 %,
 	// and are slewed by 0.05 %.
 	driftWarns, driftFails = 0.002, 0.01
 )
 
-// judgeClock judges the clock of the server against ours. It is unknown which one is wrong.
+// observe measures the clock and the round trips. A drift needs two samples at least.
+func (n *node) observe(ctx context.Context) {
+	began := time.Now()
+	var samples []sample
+	for {
+		sent := time.Since(began)
+		answer, missing := n.ask(ctx, "time")
+		answered := time.Since(began)
+		if missing != "" {
+			n.add("clock", Warn, "unknown: %s", missing)
+			return
+		}
+		middle := (sent + answered) / 2
+		samples = append(samples, sample{at: middle, rtt: answered - sent, offset: instant(answer).Sub(began.Add(middle))})
+		if answered > n.cfg.Observe && len(samples) > 1 {
+			break
+		}
+		select {
+		case <-time.After(sampleInterval):
+		case <-ctx.Done():
+			n.silence = ctx.Err()
+			return
+		}
+	}
+	n.judgeClock(samples)
+	n.judgeRoundTrips(samples)
+}
+
+// judgeClock compares the clock of the server with ours. Either clock may be wrong.
 func (n *node) judgeClock(samples []sample) {
 	e := estimateClock(samples)
 	n.clock = &e
@@ -57,7 +81,7 @@ func (n *node) judgeClock(samples []sample) {
 	switch {
 	case certain > driftFails:
 		verdict = Fail
-	case certain > driftWarns, e.offset.Abs()-e.offsetError > farOff:
+	case certain > driftWarns, e.offset.Abs()-e.offsetError > maxOffset:
 		verdict = Warn
 	}
 	relation := "ahead of"
@@ -68,16 +92,6 @@ func (n *node) judgeClock(samples []sample) {
 		short(e.offset.Abs()), relation, short(e.offsetError), 100*e.drift, 100*e.driftError)
 }
 
-// short returns a duration with the precision that a reader needs.
-func short(d time.Duration) string {
-	for unit := time.Second; unit >= time.Microsecond; unit /= 1000 {
-		if d >= unit {
-			return d.Round(unit / 100).String()
-		}
-	}
-	return d.String()
-}
-
 // judgeRoundTrips compares the round trips with the TTL. A request times out after a third of it,
 // and a renewal is sent again after a 48th.
 func (n *node) judgeRoundTrips(samples []sample) {
@@ -86,7 +100,7 @@ func (n *node) judgeRoundTrips(samples []sample) {
 		all = append(all, s.rtt)
 	}
 	slices.Sort(all)
-	p50, p99, ttl := all[(len(all)-1)/2], all[(len(all)*99-1)/100], n.e.cfg.TTL
+	p50, p99, ttl := all[(len(all)-1)/2], all[(len(all)*99-1)/100], n.cfg.TTL
 	verdict := OK
 	switch {
 	case p50 > ttl/3:
@@ -97,23 +111,24 @@ func (n *node) judgeRoundTrips(samples []sample) {
 	n.add("round trip", verdict, "p50 %s, p99 %s of %s; leases have a TTL of %s", short(p50), short(p99), count(len(all), "request"), ttl)
 }
 
-func (e *examination) compareClocks() {
+// compareClocks returns the check of the differences between the clocks of servers.
+func compareClocks(nodes []*node, ttl time.Duration) []Check {
 	var known []*node
-	for _, n := range e.nodes {
+	for _, n := range nodes {
 		if n.clock != nil {
 			known = append(known, n)
 		}
 	}
 	if len(known) < 2 {
-		return
+		return nil
 	}
 	byOffset := func(a, b *node) int { return cmp.Compare(a.clock.offset, b.clock.offset) }
 	first, last := slices.MinFunc(known, byOffset), slices.MaxFunc(known, byOffset)
-	apart, within := last.clock.offset-first.clock.offset, first.clock.offsetError+last.clock.offsetError
-	verdict, most := OK, lease.Margin(e.cfg.TTL)
-	if apart-within > most {
+	difference, errorBound := last.clock.offset-first.clock.offset, first.clock.offsetError+last.clock.offsetError
+	verdict, most := OK, lease.Margin(ttl)
+	if difference-errorBound > most {
 		verdict = Warn
 	}
-	e.add("clock", verdict, "the clocks of the servers differ by %s (± %s); at most %s for a TTL of %s",
-		short(apart), short(within), most, e.cfg.TTL)
+	return []Check{checkOf("", "clock", verdict, "the clocks of the servers differ by %s (± %s); at most %s for a TTL of %s",
+		short(difference), short(errorBound), most, ttl)}
 }

@@ -5,114 +5,16 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/noonlock/noonlock"
-	"github.com/noonlock/noonlock/internal/input"
+	"github.com/noonlock/noonlock/internal/lock"
+	"github.com/noonlock/noonlock/internal/wire/conn"
 	"github.com/noonlock/noonlock/lockcore"
 )
 
-// A Verdict is the result of a check.
-type Verdict string
-
-// The verdicts, from the best to the worst.
-const (
-	OK   Verdict = "ok"
-	Warn Verdict = "warn" // a guarantee is weaker, or the question was refused
-	Fail Verdict = "fail" // locks, elections or jobs do not work, or lose their guarantees
-)
-
-func (v Verdict) rank() int { return slices.Index([]Verdict{OK, Warn, Fail}, v) }
-
-// A Check is one question and its answer.
-type Check struct {
-	Name    string  `json:"check"`
-	Server  string  `json:"server,omitempty"` // empty: all servers together
-	Verdict Verdict `json:"verdict"`
-	Found   string  `json:"found"`
-	Rule    string  `json:"rule"` // what docs/OPERATIONS.md says about it
-
-	// Unanswered is true if the check failed because a server did not answer. Whether
-	// anything is wrong with its settings or its state is not known then.
-	Unanswered bool `json:"unanswered,omitempty"`
-}
-
-// A Report has the answers of all servers.
-type Report struct {
-	Verdict  Verdict `json:"verdict"` // the worst one
-	Topology string  `json:"topology"`
-	Checks   []Check `json:"checks"`
-}
-
-// The values of Config.Uses.
-const (
-	UseMutex      = "mutex"      // Mutex
-	UseOwned      = "rwmutex"    // ReentrantMutex, RWMutex and Semaphore
-	UseElection   = "election"   // LeaderElector
-	UsePartitions = "partitions" // package partition
-	UseJob        = "job"        // singleton.Runner
-)
-
-// Config configures Examine. Its zero value has working defaults.
-type Config struct {
-	// Prefix is lockcore.Config.Prefix of the programs. Default "noonlock".
-	Prefix string
-
-	// TTL is the shortest TTL of the leases on the server. Latencies and differences between
-	// clocks are compared with it. From 100 ms to 24 h. Default 10 s.
-	TTL time.Duration
-
-	// Uses is what the user of the servers must have the rights for, of the values of Uses.
-	// Default: all of them. On a quorum, mutexes and elections.
-	Uses []string
-
-	// Observe is how long clocks and round trips are measured. From 100 ms to 1 h. Default 3 s.
-	Observe time.Duration
-
-	// Timeout is how long the answer to one question may take, and about how long keys are searched.
-	// From 10 ms to 1 min. Default 3 s.
-	Timeout time.Duration
-}
-
-// withDefaults returns the complete configuration for so many servers.
-func (c Config) withDefaults(servers int) (Config, error) {
-	c.Prefix = cmp.Or(c.Prefix, "noonlock")
-	if servers == 0 {
-		return c, &noonlock.ConfigError{Package: "doctor", Field: "servers", Value: "empty", Rule: "the options of one server at least"}
-	}
-	for _, of := range []struct {
-		field                 string
-		value                 *time.Duration
-		fallback, least, most time.Duration
-	}{
-		{"Config.TTL", &c.TTL, 10 * time.Second, 100 * time.Millisecond, 24 * time.Hour},
-		{"Config.Observe", &c.Observe, 3 * time.Second, 100 * time.Millisecond, time.Hour},
-		{"Config.Timeout", &c.Timeout, 3 * time.Second, 10 * time.Millisecond, time.Minute},
-	} {
-		if *of.value = cmp.Or(*of.value, of.fallback); *of.value < of.least || *of.value > of.most {
-			return c, &noonlock.ConfigError{Package: "doctor", Field: of.field, Value: of.value.String(), Rule: fmt.Sprintf("0 (%s) or from %s to %s", of.fallback, of.least, of.most)}
-		}
-	}
-	uses, all := Uses(), "of "+strings.Join(Uses(), ", ")
-	if servers > 1 {
-		uses, all = []string{UseMutex, UseElection}, "mutex or election for several servers, which serve nothing else"
-	}
-	if len(c.Uses) == 0 {
-		c.Uses = uses
-	}
-	for _, use := range c.Uses {
-		if !slices.Contains(uses, use) {
-			return c, &noonlock.ConfigError{Package: "doctor", Field: "Config.Uses", Value: input.Quote(use), Rule: all}
-		}
-	}
-	return c, nil
-}
-
-// Examine asks the servers, and returns what it has found. Problems of the servers are part of the
+// Examine asks the servers, and returns a Report. Problems of the servers are part of the
 // Report. The error is a *noonlock.ConfigError, or one of lockcore.NewFromOptions or lockcore.NewQuorum; nothing was
 // sent then. No element may be nil.
 func Examine(ctx context.Context, servers []*redis.UniversalOptions, cfg Config) (*Report, error) {
@@ -126,7 +28,7 @@ func Examine(ctx context.Context, servers []*redis.UniversalOptions, cfg Config)
 	} else {
 		var all []redis.UniversalClient
 		for _, o := range servers {
-			rdb := redis.NewUniversalClient(o) // it makes no connection
+			rdb := redis.NewUniversalClient(o) // without a connection
 			defer rdb.Close()
 			all = append(all, rdb)
 		}
@@ -137,7 +39,7 @@ func Examine(ctx context.Context, servers []*redis.UniversalOptions, cfg Config)
 	}
 	ctx, cancel := context.WithTimeout(ctx, cfg.Observe+4*cfg.Timeout)
 	defer cancel()
-	defer func() { _ = client.Close(ctx) }() // it holds nothing
+	defer func() { _ = client.Close(ctx) }() // the client holds nothing
 	e := &examination{cfg: cfg, client: client, quorum: len(servers) > 1}
 	e.run(ctx)
 	return e.report(), nil
@@ -149,19 +51,67 @@ type examination struct {
 	client *lockcore.Client
 	quorum bool
 	nodes  []*node
-	checks []Check // of other servers, or of all together
+	checks []Check // checks of Sentinels, or of all servers together
 }
 
-// add records a check of all servers together.
-func (e *examination) add(check string, verdict Verdict, format string, args ...any) {
-	e.checks = append(e.checks, checkOf("", check, verdict, format, args...))
+// findNodes finds all servers. It asks only a cluster and Sentinels, and compares the answers of the Sentinels.
+func (e *examination) findNodes(ctx context.Context) error {
+	servers, views, err := lock.Of(e.client).Servers(ctx, e.cfg.Timeout)
+	for _, v := range views {
+		named := fmt.Sprintf("names the primary %s since epoch %d", v.Primary, v.Epoch)
+		if v.Epoch < 0 {
+			named = fmt.Sprintf("names the primary %s, and does not tell the epoch (SENTINEL MASTER)", v.Primary)
+		}
+		check := checkOf(v.Sentinel, "sentinel", OK, "%s", named)
+		switch {
+		case v.Err != nil:
+			check = checkOf(v.Sentinel, "sentinel", Warn, "names no primary: %s", oneLine(v.Err))
+		case err != nil:
+			check = checkOf(v.Sentinel, "sentinel", Warn, "%s; the newest is unknown", named)
+		case v.Primary != servers[0].Options.Addr:
+			check = checkOf(v.Sentinel, "sentinel", Warn, "%s; the newest is %s", named, servers[0].Options.Addr)
+		}
+		e.checks = append(e.checks, check)
+	}
+	if err != nil {
+		return err
+	}
+	sharded := slices.ContainsFunc(servers, func(s lock.Server) bool { return s.Tag != "" })
+	for _, s := range servers {
+		s.Options.DialTimeout = e.cfg.Timeout
+		e.nodes = append(e.nodes, &node{
+			cfg: e.cfg, quorum: e.quorum, client: e.client, name: s.Options.Addr, scratch: cmp.Or(s.Tag, "doctor"),
+			sentinel: views != nil, sharded: sharded, isReplica: sharded && s.Tag == "",
+			dialer: conn.NewDialer(conn.Options{Redis: s.Options}),
+		})
+	}
+	return nil
 }
 
-func checkOf(server, check string, verdict Verdict, format string, args ...any) Check {
-	return Check{Name: check, Server: server, Verdict: verdict, Found: fmt.Sprintf(format, args...)}
+// examine asks a server until it does not answer.
+func examine(ctx context.Context, n *node) {
+	defer n.dialer.Close()
+	steps := []func(context.Context){n.open, n.readInfo, n.readConfig, n.judge}
+	switch {
+	case n.quorum:
+		steps = append(steps, n.tryMessages, n.searchKeys, n.tryWrite, n.readMember, n.observe)
+	case n.isReplica:
+		steps = append(steps, n.observe)
+	default:
+		steps = append(steps, n.tryOptions, n.tryMessages, n.searchKeys, n.tryWrite, n.observe, n.tryRights)
+	}
+	n.connection = Check{Name: "connection", Server: n.name, Verdict: OK, Found: "the server answers"}
+	for _, step := range steps {
+		if step(ctx); n.silence != nil {
+			n.connection = unconnected(n.name, n.silence)
+			break
+		}
+	}
+	if n.pipe != nil {
+		n.pipe.Drop()
+	}
 }
 
-// run asks the servers.
 func (e *examination) run(ctx context.Context) {
 	if err := e.findNodes(ctx); err != nil {
 		e.checks = append(e.checks, unconnected("", err))
@@ -169,10 +119,10 @@ func (e *examination) run(ctx context.Context) {
 	}
 	var all sync.WaitGroup
 	for _, n := range e.nodes {
-		all.Go(func() { n.examine(ctx) })
+		all.Go(func() { examine(ctx, n) })
 	}
 	all.Wait()
-	e.compareClocks()
+	e.checks = append(e.checks, compareClocks(e.nodes, e.cfg.TTL)...)
 	if e.quorum {
 		connected := 0
 		for _, n := range e.nodes {
@@ -181,13 +131,16 @@ func (e *examination) run(ctx context.Context) {
 			}
 		}
 		if 2*connected > len(e.nodes) {
-			e.tryRights(ctx, "doctor", e.add)
+			for _, use := range e.cfg.Uses {
+				verdict, found := tryRight(ctx, e.client, e.cfg.Timeout, "doctor", use)
+				e.checks = append(e.checks, checkOf("", "rights", verdict, "%s: %s", use, found))
+			}
 		}
-		e.compareMembers()
+		e.checks = append(e.checks, compareMembers(e.nodes)...)
 	}
 }
 
-func (e *examination) describe() string {
+func (e *examination) topology() string {
 	if len(e.nodes) == 0 {
 		return "unknown"
 	}
@@ -211,16 +164,9 @@ func (e *examination) describe() string {
 	return "one server"
 }
 
-func count(n int, noun string) string {
-	if n != 1 {
-		noun += "s"
-	}
-	return fmt.Sprint(n, " ", noun)
-}
-
-// report returns the checks of each node, its connection first, and then the others.
+// report returns the checks of each node, its connection first, and then the checks of the examination.
 func (e *examination) report() *Report {
-	r := &Report{Verdict: OK, Topology: e.describe()}
+	r := &Report{Verdict: OK, Topology: e.topology()}
 	for _, n := range e.nodes {
 		r.Checks = append(append(r.Checks, n.connection), n.checks...)
 	}
@@ -233,5 +179,3 @@ func (e *examination) report() *Report {
 	}
 	return r
 }
-
-func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }

@@ -48,7 +48,7 @@ func TestEstimateClock(t *testing.T) {
 }
 
 // of returns a server for which nothing was asked.
-func of(ttl time.Duration) *node { return &node{e: &examination{cfg: Config{TTL: ttl}}} }
+func of(ttl time.Duration) *node { return &node{cfg: Config{TTL: ttl}} }
 
 // A judgement counts only what is certain.
 func TestJudgements(t *testing.T) {
@@ -70,15 +70,13 @@ func TestJudgements(t *testing.T) {
 		return n.checks[0].Verdict
 	}
 	clocks := func(ttl, apart, rtt time.Duration) Verdict {
-		e := &examination{cfg: Config{TTL: ttl}}
+		var nodes []*node
 		for _, offset := range []time.Duration{0, apart / 2, apart} {
-			e.nodes = append(e.nodes, &node{clock: &estimate{offset: offset, offsetError: rtt / 2}})
+			nodes = append(nodes, &node{clock: &estimate{offset: offset, offsetError: rtt / 2}})
 		}
-		e.compareClocks()
-		return e.checks[0].Verdict
+		return compareClocks(nodes, ttl)[0].Verdict
 	}
 	judged := func(check string, n node) Verdict {
-		n.e = &examination{}
 		verdict, _ := settings[slices.IndexFunc(settings, func(s setting) bool { return s.check == check })].judge(n.facts())
 		return verdict
 	}

@@ -15,14 +15,14 @@ import (
 )
 
 const (
-	searched  = 1000   // keys that the server looks at for one request
-	mostKeys  = 10_000 // of the prefix, that are read
-	mostShown = 3      // names of keys in a report
+	pageSize = 1000   // keys of the server in a page of SCAN
+	maxKeys  = 10_000 // keys of the prefix
+	maxShown = 3      // keys in a report
 )
 
-// partsOf returns the kinds of keys, <prefix>:{<name>}:<part>, as the rooms declare them.
+// partsOf returns the kinds of keys, <prefix>:{<name>}:<part>, that the packages declare.
 func partsOf() map[string]lock.Part {
-	all := map[string]lock.Part{"record": {Types: []string{"string"}}} // of adapters/clientgo, another module
+	all := map[string]lock.Part{"record": {Types: []string{"string"}}} // a key of adapters/clientgo, another module
 	for _, u := range uses {
 		maps.Copy(all, u.needs.Parts)
 	}
@@ -31,9 +31,10 @@ func partsOf() map[string]lock.Part {
 
 var keyOfName = regexp.MustCompile(`^\{[^{}]+\}:([a-z]+)(:.+)?$`)
 
-// longer matches what follows the prefix in a key of a longer prefix, such as noonlock:payments.
-var longer = regexp.MustCompile(`^[^{}]+:(\{[^{}]+\}:[a-z]+|history$|quorum$)`)
+// longerPrefix matches the rest of a key that has a longer prefix, such as noonlock:payments.
+var longerPrefix = regexp.MustCompile(`^[^{}]+:(\{[^{}]+\}:[a-z]+|history$|quorum$)`)
 
+// partOf returns the kind of a key by its rest after the prefix.
 func partOf(parts map[string]lock.Part, rest string) (name string, ok bool) {
 	if rest == "history" || rest == "quorum" {
 		return rest, true
@@ -46,26 +47,26 @@ func partOf(parts map[string]lock.Part, rest string) (name string, ok bool) {
 	return m[1], ok
 }
 
-// A search is what is known of the keys under the prefix.
+// A search collects the keys under the prefix.
 type search struct {
 	*node
 	prefix           string
 	parts            map[string]lock.Part
 	seen             map[string]bool // SCAN may return a key twice
 	foreign, endless []string
-	versions         map[string]int // by kind of key and schema
+	versions         map[string]int // number of keys by "part schema"
 	missing          string         // why types and TTLs are unknown
 }
 
-// globbed makes a text match itself in a glob pattern.
-var globbed = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`)
+// globQuote quotes a text for a glob pattern.
+var globQuote = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`)
 
-// searchKeys looks for keys under the prefix that do not belong there.
+// searchKeys searches for keys under the prefix that do not belong there.
 func (n *node) searchKeys(ctx context.Context) {
-	s := &search{node: n, prefix: n.e.cfg.Prefix + ":", parts: partsOf(), seen: map[string]bool{}, versions: map[string]int{}}
+	s := &search{node: n, prefix: n.cfg.Prefix + ":", parts: partsOf(), seen: map[string]bool{}, versions: map[string]int{}}
 	cursor, began, limit := "0", time.Now(), ""
-	for looked := searched; limit == ""; looked += searched {
-		page, missing := n.ask(ctx, "scan", cursor, "match", globbed.Replace(s.prefix)+"*", "count", searched)
+	for searched := pageSize; limit == ""; searched += pageSize {
+		page, missing := n.ask(ctx, "scan", cursor, "match", globQuote.Replace(s.prefix)+"*", "count", pageSize)
 		if missing != "" {
 			n.add("keys", Warn, "unknown: %s", missing)
 			n.add("schema", Warn, "unknown: %s", missing)
@@ -80,24 +81,24 @@ func (n *node) searchKeys(ctx context.Context) {
 		}
 		const only = "; only about %d keys of the server were searched: "
 		switch {
-		case len(s.seen) >= mostKeys:
-			limit = fmt.Sprintf(only+"they have more than %d keys of the prefix", looked, mostKeys)
-		case time.Since(began) > n.e.cfg.Timeout:
-			limit = fmt.Sprintf(only+"the search ended after %s", looked, n.e.cfg.Timeout)
+		case len(s.seen) >= maxKeys:
+			limit = fmt.Sprintf(only+"they have more than %d keys of the prefix", searched, maxKeys)
+		case time.Since(began) > n.cfg.Timeout:
+			limit = fmt.Sprintf(only+"the search ended after %s", searched, n.cfg.Timeout)
 		}
 	}
 	s.reportKeys(limit)
 	s.reportSchemas()
 }
 
-// read reads what is needed to judge keys, and judges them.
+// read reads and judges keys.
 func (s *search) read(ctx context.Context, keys []any) {
-	var questions []conn.Command // three of each key in known
-	var known, parts []string
+	var questions []conn.Command // three for each key in ours
+	var ours, parts []string
 	for _, k := range keys {
 		key := wire.Text(k)
 		rest := strings.TrimPrefix(key, s.prefix)
-		if s.seen[key] || longer.MatchString(rest) {
+		if s.seen[key] || longerPrefix.MatchString(rest) {
 			continue
 		}
 		s.seen[key] = true
@@ -106,7 +107,7 @@ func (s *search) read(ctx context.Context, keys []any) {
 			s.foreign = append(s.foreign, key)
 			continue
 		}
-		value := []any{"type", key} // has no schema
+		value := []any{"type", key} // the part has no schema
 		switch part {
 		case "lock":
 			value = []any{"get", key}
@@ -115,23 +116,23 @@ func (s *search) read(ctx context.Context, keys []any) {
 		}
 		questions = append(questions, conn.Command{Args: []any{"type", key}},
 			conn.Command{Args: []any{"pttl", key}}, conn.Command{Args: value})
-		known, parts = append(known, key), append(parts, part)
+		ours, parts = append(ours, key), append(parts, part)
 	}
 	answers := s.askAll(ctx, questions...)
-	for i, a := range answers { // another error is of a key that is of another type
+	for i, a := range answers { // other errors come from keys of another type
 		if wire.HasCode(a.Err, "NOPERM") {
 			s.missing = refusal(a.Err, questions[i].Args...)
 		}
 	}
-	for i, key := range known {
+	for i, key := range ours {
 		s.judgeKey(key, parts[i], answers[3*i].Value, answers[3*i+1].Value, answers[3*i+2].Value)
 	}
 }
 
-// judgeKey finds out what is wrong with a key, and counts its schema, which is in value unless that is nil.
+// judgeKey files a foreign or an endless key, and counts the schema, which is in value unless value is nil.
 func (s *search) judgeKey(key, part string, kind, ttl, value any) {
-	of, endless := s.parts[part], ttl == int64(-1)
-	known := of.Schema != "" && value != nil
+	declared, endless := s.parts[part], ttl == int64(-1)
+	known := declared.Schema != "" && value != nil
 	schema := wire.Text(value)
 	ours := true
 	if known && part == "lock" {
@@ -139,10 +140,10 @@ func (s *search) judgeKey(key, part string, kind, ttl, value any) {
 		ours = strings.HasPrefix(schema, "nl")
 	}
 	switch {
-	case kind == nil, kind == "none": // unknown, or it has ended meanwhile
-	case !slices.Contains(of.Types, wire.Text(kind)), !ours && !endless:
+	case kind == nil, kind == "none": // unknown, or the key has expired
+	case !slices.Contains(declared.Types, wire.Text(kind)), !ours && !endless:
 		s.foreign = append(s.foreign, key)
-	case endless && (!ours || !of.Endless):
+	case endless && (!ours || !declared.Endless):
 		s.endless = append(s.endless, key)
 	}
 	if known && ours {
@@ -152,28 +153,28 @@ func (s *search) judgeKey(key, part string, kind, ttl, value any) {
 
 func (s *search) reportKeys(limit string) {
 	found, verdict := count(len(s.seen), "key")+" under the prefix", OK
-	for _, of := range []struct {
-		keys []string
-		what string
+	for _, group := range []struct {
+		keys        []string
+		description string
 	}{{s.foreign, " of other programs: "}, {s.endless, " without a TTL: "}} {
-		if len(of.keys) > 0 {
-			slices.Sort(of.keys)
-			found, verdict = found+"; "+count(len(of.keys), "key")+of.what+shown(of.keys), Warn
+		if len(group.keys) > 0 {
+			slices.Sort(group.keys)
+			found, verdict = found+"; "+count(len(group.keys), "key")+group.description+listKeys(group.keys), Warn
 		}
 	}
 	if s.missing != "" {
 		found, verdict = found+"; their types and TTLs are unknown: "+s.missing, Warn
 	}
-	if slices.ContainsFunc(s.endless, func(key string) bool { return strings.HasSuffix(key, "}:lock") }) { // it is never free
+	if slices.ContainsFunc(s.endless, func(key string) bool { return strings.HasSuffix(key, "}:lock") }) { // the lock is never free
 		verdict = Fail
 	}
 	s.add("keys", verdict, "%s%s", found, limit)
 }
 
-func shown(keys []string) string {
-	some := fmt.Sprintf("%q", keys[:min(mostShown, len(keys))])
+func listKeys(keys []string) string {
+	some := fmt.Sprintf("%q", keys[:min(maxShown, len(keys))])
 	some = some[1 : len(some)-1]
-	if more := len(keys) - mostShown; more > 0 {
+	if more := len(keys) - maxShown; more > 0 {
 		some += fmt.Sprintf(" and %d more", more)
 	}
 	return some
@@ -186,14 +187,14 @@ func (s *search) reportSchemas() {
 	}
 	verdict, texts := OK, []string{}
 	for _, schema := range slices.Sorted(maps.Keys(s.versions)) {
-		of, version, _ := strings.Cut(schema, " ")
-		if version != s.parts[of].Schema {
+		part, version, _ := strings.Cut(schema, " ")
+		if version != s.parts[part].Schema {
 			verdict = Warn
 		}
 		if version == "" {
 			version = "without a version"
 		}
-		texts = append(texts, fmt.Sprintf("%s %s (%d)", of, version, s.versions[schema]))
+		texts = append(texts, fmt.Sprintf("%s %s (%d)", part, version, s.versions[schema]))
 	}
 	if len(texts) == 0 {
 		texts = append(texts, "no data yet")

@@ -9,11 +9,11 @@ import (
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
-// tryMessages sends a message to itself on a channel of each kind that the uses need. It ends with the first problem.
+// tryMessages sends a message to itself on a channel of each kind that the uses need, until the first problem.
 func (n *node) tryMessages(ctx context.Context) {
 	kinds := []string{"ch"}
 	for _, u := range uses {
-		if slices.Contains(n.e.cfg.Uses, u.name) {
+		if slices.Contains(n.cfg.Uses, u.name) {
 			kinds = append(kinds, u.needs.Channels...)
 		}
 	}
@@ -32,16 +32,16 @@ func (n *node) tryMessages(ctx context.Context) {
 
 // tryMessage sends a message on a channel of its own.
 func (n *node) tryMessage(ctx context.Context, kind string) (took time.Duration, problem string) {
-	subscribe, publish, channel := "subscribe", "publish", n.e.cfg.Prefix+":"+kind+":doctor-"+rand.Text()
+	subscribe, publish, channel := "subscribe", "publish", n.cfg.Prefix+":"+kind+":doctor-"+rand.Text()
 	if n.sharded {
-		subscribe, publish, channel = "ssubscribe", "spublish", n.e.cfg.Prefix+":{"+n.scratch+"}:"+kind+":doctor-"+rand.Text()
+		subscribe, publish, channel = "ssubscribe", "spublish", n.cfg.Prefix+":{"+n.scratch+"}:"+kind+":doctor-"+rand.Text()
 	}
 	p, err := n.connect(ctx)
 	if err != nil {
 		return 0, "no connection for messages: " + oneLine(err)
 	}
 	defer p.Drop()
-	ctx, cancel := context.WithTimeout(ctx, n.e.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, n.cfg.Timeout)
 	defer cancel()
 	defer context.AfterFunc(ctx, p.Drop)()
 	err = p.Send([]any{subscribe, channel})
@@ -63,7 +63,7 @@ func (n *node) tryMessage(ctx context.Context, kind string) (took time.Duration,
 		return 0, "a message was not counted for its receiver"
 	}
 	if _, err := p.Read(); err != nil {
-		return 0, "a message did not arrive within " + n.e.cfg.Timeout.String()
+		return 0, "a message did not arrive within " + n.cfg.Timeout.String()
 	}
 	return time.Since(sent), ""
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
-// membership is judged by the facts of a member.
 var membership = setting{"quorum", false, []row{
 	{"!list", Warn, "the server has no data of the quorum; it grants nothing until a client has let it in, and then for MaxTTL"},
 	{"restarted", Warn, "the server has restarted; it grants nothing until a client has let it in, and then for MaxTTL"},
@@ -18,16 +17,16 @@ var membership = setting{"quorum", false, []row{
 	{"", OK, "list {number} of {size} servers, MaxTTL {longest} ms"},
 }}
 
-// readMember reads what a server of a quorum has stored about itself, see quorum_join.lua. It writes nothing. The name of
-// a list is number/size/version/hash of the servers in it.
+// readMember reads the membership that a server of a quorum has stored, see quorum_join.lua. The name of
+// a list is number/size/version/hash of its servers.
 func (n *node) readMember(ctx context.Context) {
-	stored, missing := n.ask(ctx, "hmget", n.e.cfg.Prefix+":quorum", "run", "list", "after", "longest")
+	stored, missing := n.ask(ctx, "hmget", n.cfg.Prefix+":quorum", "run", "list", "after", "longest")
 	clock, missing2 := n.ask(ctx, "time")
 	if missing = cmp.Or(missing, missing2); missing != "" {
 		n.add("quorum", Warn, "unknown: %s", missing)
 		return
 	}
-	n.member = facts{}
+	n.member = map[string]string{}
 	values, _ := stored.([]any)
 	for i, name := range []string{"joined", "list", "after", "longest"} {
 		n.member[name] = wire.Text(append(values, nil, nil, nil, nil)[i])
@@ -45,17 +44,21 @@ func (n *node) readMember(ctx context.Context) {
 	}
 }
 
-func (e *examination) compareMembers() {
-	var members []*node // of a quorum that was used
+// compareMembers checks that the servers are members of one quorum. It returns the checks of all servers together.
+func compareMembers(nodes []*node) (checks []Check) {
+	add := func(verdict Verdict, format string, args ...any) {
+		checks = append(checks, checkOf("", "quorum", verdict, format, args...))
+	}
+	var members []*node
 	runs := map[string]*node{}
 	lists, names, longest := map[string]bool{}, map[string]bool{}, map[string]bool{}
-	for _, n := range e.nodes {
+	for _, n := range nodes {
 		if n.member == nil {
 			continue
 		}
 		run := n.info["run_id"]
 		if same := runs[run]; same != nil && run != "" {
-			e.add("quorum", Fail, "%s and %s are the same server", same.name, n.name)
+			add(Fail, "%s and %s are the same server", same.name, n.name)
 		}
 		runs[run] = n
 		if members = append(members, n); n.member["list"] != "" {
@@ -63,24 +66,25 @@ func (e *examination) compareMembers() {
 		}
 	}
 	if len(names) == 0 {
-		e.add("quorum", OK, "no server has been used as one of a quorum yet")
-		return
+		add(OK, "no server has been used as one of a quorum yet")
+		return checks
 	}
 	for _, n := range members {
 		verdict, found := membership.judge(n.member)
 		n.add("quorum", verdict, "%s", found)
-		if size := n.member["size"]; size != "" && size != strconv.Itoa(len(e.nodes)) {
-			e.add("quorum", Warn, "the list of %s has %s servers, and %d were given", n.name, size, len(e.nodes))
+		if size := n.member["size"]; size != "" && size != strconv.Itoa(len(nodes)) {
+			add(Warn, "the list of %s has %s servers, and %d were given", n.name, size, len(nodes))
 		}
 	}
 	switch {
 	case len(lists) > 1:
-		e.add("quorum", Fail, "the servers have different lists")
+		add(Fail, "the servers have different lists")
 	case len(names) > 1:
-		e.add("quorum", Warn, "the servers have different servers under one number; "+
+		add(Warn, "the servers have different servers under one number; "+
 			"a client mends this, or says that it has other servers")
 	}
 	if len(longest) > 1 {
-		e.add("quorum", Warn, "the servers have different MaxTTL")
+		add(Warn, "the servers have different MaxTTL")
 	}
+	return checks
 }

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -9,6 +10,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/noonlock/noonlock/internal/wire"
+	"github.com/noonlock/noonlock/internal/wire/conn"
 )
 
 // rules has the rule of each check, as docs/OPERATIONS.md gives it.
@@ -33,21 +37,20 @@ var rules = map[string]string{
 	"quorum":       "The servers of a quorum must be different servers, and all clients must have the same `List` and `MaxTTL`. A server that restarts grants nothing for `MaxTTL`.",
 }
 
-// A setting is a check of what a server says about itself. Its first row that holds is the answer.
+// A setting is a check of the facts of a server. Its first row that holds is the answer.
 type setting struct {
 	check string
-	info  bool // it needs INFO
+	info  bool // the check needs INFO
 	rows  []row
 }
 
-// A row is one of the answers.
+// A row is a possible answer.
 type row struct {
-	when    string // see facts.hold
+	when    string // terms of facts.hold
 	verdict Verdict
-	found   string // with the values of {facts}
+	found   string // {name} stands for the fact
 }
 
-// settings are judged by the facts of a server.
 var settings = []setting{
 	{"version", true, []row{
 		{"dragonfly_version", Warn, "Dragonfly, which is not tested; it says that it is Redis {redis_version}"},
@@ -121,12 +124,23 @@ var settings = []setting{
 
 const coverage = "cluster-require-full-coverage {cluster-require-full-coverage}, cluster-allow-pubsubshard-when-down {cluster-allow-pubsubshard-when-down}"
 
-// parameters are those of CONFIG that settings judge.
+// parameters are the parameters of CONFIG that settings judge.
 var parameters = []string{
 	"appendfsync", "save", "timeout", "min-replicas-to-write", "cluster-require-full-coverage", "cluster-allow-pubsubshard-when-down",
 }
 
-// judge returns the answer, with an empty verdict if the setting does not concern the server.
+func (n *node) readConfig(ctx context.Context) {
+	n.config, n.configMissing = map[string]string{}, "the server does not have it"
+	for _, p := range parameters { // several in one command need Redis 7.0
+		values, missing := n.ask(ctx, "config", "get", p)
+		n.configMissing = cmp.Or(missing, n.configMissing)
+		for _, value := range conn.Facts(values) {
+			n.config[p] = wire.Text(value)
+		}
+	}
+}
+
+// judge returns the answer. The verdict is empty if the setting does not concern the server.
 func (s setting) judge(f facts) (verdict Verdict, found string) {
 	r := s.rows[slices.IndexFunc(s.rows, func(r row) bool { return f.hold(r.when) })]
 	return r.verdict, placeholder.ReplaceAllStringFunc(r.found, func(name string) string { return f[strings.Trim(name, "{}")] })
@@ -134,10 +148,10 @@ func (s setting) judge(f facts) (verdict Verdict, found string) {
 
 var placeholder = regexp.MustCompile(`\{[^{}]+\}`)
 
-// facts are the fields of INFO, the parameters of CONFIG and what follows from them.
+// facts are the fields of INFO, the parameters of CONFIG and conclusions from them.
 type facts map[string]string
 
-// hold reports whether all terms hold: a=b, a!=b, a (it is not empty), !a (it is empty) and ?a (it is unknown).
+// hold reports whether all terms hold: a=b, a!=b, a (is not empty), !a (is empty) and ?a (is unknown).
 func (f facts) hold(terms string) bool {
 	return !slices.ContainsFunc(strings.Fields(terms), func(text string) bool {
 		m := term.FindStringSubmatch(text)
@@ -158,7 +172,6 @@ func (f facts) hold(terms string) bool {
 
 var term = regexp.MustCompile(`^([!?]?)([^=!]+)(?:(!?=)(.*))?$`)
 
-// judge judges the settings.
 func (n *node) judge(context.Context) {
 	f := n.facts()
 	for _, s := range settings {
@@ -170,7 +183,7 @@ func (n *node) judge(context.Context) {
 	}
 }
 
-// facts returns what is known about the server, and keeps what other checks need.
+// facts returns the facts of the server. It sets replicas and isWrong.
 func (n *node) facts() facts {
 	f := facts{"config": n.configMissing, "server": "Redis", "version": n.info["redis_version"], "snapshot": "no snapshot yet", "is": "primary"}
 	maps.Copy(f, n.info)
@@ -222,7 +235,7 @@ func (n *node) facts() facts {
 	f["in-time"], f["connected"], f["replicas"] = count(int(good), "replica"), count(n.replicas, "replica"), strconv.Itoa(n.replicas)
 	flag("too-few", good < max(1, number("min-replicas-to-write")))
 	late, followers := lagOf(n.info)
-	if n.e.quorum {
+	if n.quorum {
 		followers += "; they must not be servers of the quorum"
 	}
 	f["followers"] = followers
@@ -238,11 +251,11 @@ func lagOf(info map[string]string) (late bool, found string) {
 	written, _ := strconv.ParseInt(info["master_repl_offset"], 10, 64)
 	var all []string
 	for i := 0; info["slave"+strconv.Itoa(i)] != ""; i++ {
-		of := parseInfo(strings.NewReplacer(",", "\n", "=", ":").Replace(info["slave"+strconv.Itoa(i)]))
-		at, _ := strconv.ParseInt(of["offset"], 10, 64)
-		lag, _ := strconv.Atoi(of["lag"])
-		late = late || of["state"] != "online" || lag > lateReplica
-		all = append(all, fmt.Sprintf("%s:%s %s, last acknowledgement %d s ago, %d bytes behind", of["ip"], of["port"], of["state"], lag, max(0, written-at)))
+		replica := parseInfo(strings.NewReplacer(",", "\n", "=", ":").Replace(info["slave"+strconv.Itoa(i)]))
+		at, _ := strconv.ParseInt(replica["offset"], 10, 64)
+		lag, _ := strconv.Atoi(replica["lag"])
+		late = late || replica["state"] != "online" || lag > lateReplica
+		all = append(all, fmt.Sprintf("%s:%s %s, last acknowledgement %d s ago, %d bytes behind", replica["ip"], replica["port"], replica["state"], lag, max(0, written-at)))
 	}
 	slices.Sort(all)
 	return late, strings.Join(all, "; ")
