@@ -18,17 +18,9 @@ import (
 	"github.com/noonlock/noonlock/internal/logqueue"
 )
 
-// A Checker is a check, and the name under which it is reported and excluded: lower-case letters,
-// digits and dashes. Check returns the reason if the checked thing is not healthy. Several requests
-// share one call, so it never runs twice at the same time.
-type Checker struct {
-	Name  string
-	Check func(ctx context.Context) error
-}
-
 // Config configures a Handler. Its zero value is valid.
 type Config struct {
-	// Timeout is how long a check may take before it counts as failed. The default is
+	// Timeout is the time after which a check counts as failed. The default is
 	// 900 ms, which is below the default probe timeout of Kubernetes, one second.
 	Timeout time.Duration
 
@@ -36,16 +28,16 @@ type Config struct {
 	Logger logr.Logger
 }
 
-// A Handler serves the results of one set of checks: /NAME for all of them, /NAME/CHECK
-// for one. It is safe for concurrent use.
+// A Handler serves the results of a set of checks: /NAME for all checks, /NAME/CHECK
+// for a single check. It is safe for concurrent use.
 type Handler struct {
 	name   string
 	cfg    Config
 	probes []*probe
 }
 
-// mostLogged limits what a log line of at most 1 KB has of the reasons, in bytes.
-const mostLogged = 800
+// maxReasons limits the bytes of the reasons in a log line of at most 1 KB.
+const maxReasons = 800
 
 // New returns the handler of /name: "livez", "readyz" or "healthz". It adds the check ping, which
 // always succeeds. Mount it at "/"+name and "/"+name+"/". An error is a *noonlock.ConfigError.
@@ -73,7 +65,7 @@ func New(name string, cfg Config, checkers ...Checker) (*Handler, error) {
 	return h, nil
 }
 
-// probe returns the check of a name, nil if there is none.
+// probe returns the probe of a name, or nil.
 func (h *Handler) probe(name string) *probe {
 	for _, p := range h.probes {
 		if p.Name == name {
@@ -98,7 +90,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.NotFound(w, r)
 		return
 	}
-	// The answer has the reason of a failure, since only an operator requests a check by name.
+	// The response has the reason of a failure, since only an operator requests a check by name.
 	if err := p.run(r.Context(), h.cfg.Timeout); err != nil {
 		http.Error(w, fmt.Sprintf("internal server error: %v", err), http.StatusInternalServerError)
 		return
@@ -132,8 +124,8 @@ func (h *Handler) serveAll(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case failed != nil:
 		failure := strings.Join(failed, "; ")
-		if len(failure) > mostLogged {
-			failure = strings.ToValidUTF8(failure[:mostLogged], "") + "…"
+		if len(failure) > maxReasons {
+			failure = strings.ToValidUTF8(failure[:maxReasons], "") + "…"
 		}
 		h.cfg.Logger.Info("health check failed", "endpoint", h.name, "checks", len(failed), "err", failure)
 		http.Error(w, fmt.Sprintf("%s%s check failed", lines.String(), h.name), http.StatusInternalServerError)

@@ -10,8 +10,8 @@ import (
 	"unicode/utf8"
 )
 
-// Fault returns the rule that s breaks, or "": s must be 1 to longest bytes of UTF-8
-// without control characters. A name must not contain spaces or braces either.
+// Fault returns the rule that s breaks, or "". s must be 1 to longest bytes of UTF-8
+// without control characters, and as a name without spaces and braces.
 func Fault(s string, longest int, name bool) string {
 	isBad := func(r rune) bool {
 		return unicode.IsControl(r) || name && (unicode.IsSpace(r) || r == '{' || r == '}')
@@ -29,7 +29,7 @@ func Fault(s string, longest int, name bool) string {
 // longestRemark limits the bytes of a remark.
 const longestRemark = 200
 
-// Remark returns the rule that the name or the reason of an operator breaks, or "". It may be empty.
+// Remark returns the rule that the name or the reason of an operator breaks, or "". A remark may be empty.
 func Remark(s string) string {
 	if len(s) > longestRemark || !utf8.ValidString(s) || strings.ContainsFunc(s, unicode.IsControl) {
 		return fmt.Sprintf("up to %d bytes of UTF-8 without control characters", longestRemark)

@@ -2,8 +2,8 @@ package input
 
 import "time"
 
-// Zone returns the time zone of a name, or the rule that the name breaks. Local is refused, because
-// it is another zone on each machine.
+// Zone returns the time zone of a name, or the rule that the name breaks. Local breaks it, because
+// each machine has another one.
 func Zone(name string) (loc *time.Location, rule string) { return zone(name, time.LoadLocation) }
 
 func zone(name string, load func(string) (*time.Location, error)) (loc *time.Location, rule string) {

@@ -16,21 +16,16 @@ import (
 )
 
 const (
-	// capacity is how many lines the queue holds. The last part of it is reserved for
+	// capacity is the number of lines that the queue holds. Its last part is reserved for
 	// lines of higher priority; see room.
 	capacity = 10_000
 
-	// flushWithin bounds Flush.
-	flushWithin = time.Second
-
-	// delayShown is the delay from which a line carries a "delayed" value. The logger
-	// adds the time of writing, not the time of the call.
-	delayShown = 100 * time.Millisecond
+	flushTimeout = time.Second
 )
 
 // A Queue holds lines for one logger. Its goroutine runs only while lines are queued.
 type Queue struct {
-	root    *node // nil: the logger discards
+	root    *node // nil if the logger discards
 	dropped prometheus.Counter
 
 	mu      sync.Mutex
@@ -38,22 +33,11 @@ type Queue struct {
 	writing bool
 	missed  int           // dropped lines that are not yet reported
 	since   int           // lines taken since the last report
-	idle    chan struct{} // closed when the queue is empty; nil: no Flush waits
+	idle    chan struct{} // closed when empty, for Flush
 }
 
-// A line is one call of a logger.
-type line struct {
-	from   *node
-	level  int // below 0: an error
-	err    error
-	text   string
-	values []any
-	at     time.Time
-	notice bool // it reports dropped lines
-}
-
-// New returns a Queue for a logger. Errors go to slog if the logger is the zero value, and nothing does if it
-// is Discard. New registers the counter of dropped lines with reg, or
+// New returns a Queue for a logger. The zero value writes errors to slog, and Discard writes nothing. New registers
+// the counter of dropped lines with reg, or
 // shares the counter that another Queue has registered. A nil reg disables the counter.
 func New(to logr.Logger, reg prometheus.Registerer) (*Queue, error) {
 	set := &registry.Set{Registerer: reg}
@@ -92,11 +76,11 @@ func (q *Queue) Flush(ctx context.Context) {
 	}
 	idle := q.idle
 	q.mu.Unlock()
-	retry.Sleep(ctx, flushWithin, idle)
+	retry.Sleep(ctx, flushTimeout, idle)
 }
 
-// room returns how many lines may be queued before a line of this level is dropped. Errors
-// may fill the whole queue, debug lines only a quarter of it.
+// room returns the length of the queue at which lines of a level are dropped. Errors
+// may fill the whole queue, debug lines only a quarter.
 func room(level int) int {
 	switch {
 	case level < 0:
@@ -121,12 +105,12 @@ func (q *Queue) put(l line) {
 	q.writing = true
 	q.mu.Unlock()
 	if start {
-		go q.write() // Flush waits for it, as long as the Logger may take
+		go q.write() // Flush waits for it
 	}
 }
 
-// next returns the next line to write. It returns false if the queue is empty; then the
-// goroutine ends. Dropped lines are reported when the queue is empty, and after each
+// next returns the next line to write, or false if the queue is empty and the
+// goroutine must end. Dropped lines are reported when the queue is empty, and after each
 // capacity lines: a logger that is too slow for all lines never empties the queue.
 func (q *Queue) next() (line, bool) {
 	q.mu.Lock()
@@ -176,4 +160,32 @@ func (q *Queue) write() {
 		}
 		l.write()
 	}
+}
+
+// queued is the sink of a Queue's loggers. It never calls the user's sink.
+type queued struct {
+	q    *Queue
+	from *node
+}
+
+func (queued) Init(logr.RuntimeInfo) {}
+
+// Enabled always returns true. The user's sink decides when the line is written, since it
+// may block.
+func (queued) Enabled(int) bool { return true }
+
+func (s queued) Info(level int, msg string, values ...any) {
+	s.q.put(line{from: s.from, level: level, text: msg, values: values})
+}
+
+func (s queued) Error(err error, msg string, values ...any) {
+	s.q.put(line{from: s.from, level: -1, err: err, text: msg, values: values})
+}
+
+func (s queued) WithValues(values ...any) logr.LogSink {
+	return queued{s.q, &node{parent: s.from, values: values}}
+}
+
+func (s queued) WithName(name string) logr.LogSink {
+	return queued{s.q, &node{parent: s.from, name: name}}
 }

@@ -9,34 +9,6 @@ import (
 	"github.com/go-logr/logr"
 )
 
-// queued is the sink of a Queue's loggers. It never calls the user's sink.
-type queued struct {
-	q    *Queue
-	from *node
-}
-
-func (queued) Init(logr.RuntimeInfo) {}
-
-// Enabled always returns true. The user's sink decides when the line is written, since its
-// answer may take long.
-func (queued) Enabled(int) bool { return true }
-
-func (s queued) Info(level int, msg string, values ...any) {
-	s.q.put(line{from: s.from, level: level, text: msg, values: values})
-}
-
-func (s queued) Error(err error, msg string, values ...any) {
-	s.q.put(line{from: s.from, level: -1, err: err, text: msg, values: values})
-}
-
-func (s queued) WithValues(values ...any) logr.LogSink {
-	return queued{s.q, &node{parent: s.from, values: values}}
-}
-
-func (s queued) WithName(name string) logr.LogSink {
-	return queued{s.q, &node{parent: s.from, name: name}}
-}
-
 // A fallback is the sink without a logger. It writes errors, and nothing else, to the default logger of
 // package slog at the time of the line.
 type fallback struct {
@@ -63,13 +35,28 @@ func (f *fallback) WithValues(values ...any) logr.LogSink {
 
 func (f *fallback) WithName(string) logr.LogSink { return f }
 
+// A line is one call of a logger.
+type line struct {
+	from   *node
+	level  int // below 0 for an error
+	err    error
+	text   string
+	values []any
+	at     time.Time
+	notice bool // reports dropped lines
+}
+
+// delayShown is the delay from which a line carries a "delayed" value. The logger
+// adds the time of writing, not the time of the call.
+const delayShown = 100 * time.Millisecond
+
 // A node is a logger derived from another one by values or a name. The user's sink is
 // derived in the same way, once, when the first line is written.
 type node struct {
 	parent *node
 	name   string
 	values []any
-	sink   logr.LogSink // belongs to the goroutine that writes
+	sink   logr.LogSink // used only by the writing goroutine
 }
 
 func (n *node) derive() logr.LogSink {

@@ -10,26 +10,26 @@ import (
 )
 
 const (
-	// capacity is the size, in bytes, from which a Buffer drops what is written to it.
+	// capacity is the size in bytes from which a Buffer drops output.
 	capacity = 1 << 20
 
-	// patience is how long a stream may take nothing before a Patient writer drops, too.
-	patience = time.Second
+	// stallTimeout is the time without progress of the stream after which a Waiting writer drops, too.
+	stallTimeout = time.Second
 
-	// pieceSize is the size limit, in bytes, of one write to the stream. Pipes keep such a write in one piece, and the
-	// progress of a slow reader is seen after each.
+	// pieceSize limits the bytes of one write to the stream. Pipes do not split a write of this size, and the Buffer
+	// notices the progress of a slow reader after each.
 	pieceSize = 4096
 )
 
 // A Buffer writes to a stream in a goroutine of its own, so that its users do not wait for a stream that nobody
-// reads. It drops what does not fit and what the stream refuses, and writes the number of dropped bytes to the
-// stream when this takes something again.
+// reads. It drops output that does not fit or that the stream refuses, and writes the number of dropped bytes to the
+// stream when the stream accepts a write again.
 type Buffer struct {
 	stream io.Writer
 
 	mu       sync.Mutex
 	pieces   []piece
-	size     int           // of the pieces in bytes
+	size     int           // bytes of the pieces
 	missed   int           // dropped bytes that no piece reports
 	dropped  int           // all dropped bytes
 	writing  bool          // the goroutine runs
@@ -38,10 +38,10 @@ type Buffer struct {
 	written  chan struct{} // closed and replaced after each write
 }
 
-// A piece is part of what was written, or a notice.
+// A piece is part of a write, or a notice.
 type piece struct {
 	text    []byte
-	reports int // dropped bytes that a notice reports; zero for text
+	reports int // dropped bytes, in a notice
 }
 
 // NewBuffer returns an empty Buffer for a stream.
@@ -49,7 +49,7 @@ func NewBuffer(stream io.Writer) *Buffer {
 	return &Buffer{stream: stream, written: make(chan struct{})}
 }
 
-// Write keeps p until the stream takes it, or drops it. It never waits, and returns no error.
+// Write queues or drops p. It never waits, and returns no error.
 func (b *Buffer) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -64,24 +64,24 @@ func (b *Buffer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Patient returns a writer for what a program may print faster than somebody reads. It waits while the Buffer is
-// full and the stream still takes something, so that a slow reader loses nothing.
-func (b *Buffer) Patient() io.Writer { return patient{b} }
+// Waiting returns a writer for output that may be faster than its reader. The writer waits while the Buffer is
+// full and the stream makes progress, so that a slow reader loses nothing.
+func (b *Buffer) Waiting() io.Writer { return waiting{b} }
 
-type patient struct{ *Buffer }
+type waiting struct{ *Buffer }
 
-func (w patient) Write(p []byte) (int, error) {
+func (w waiting) Write(p []byte) (int, error) {
 	for w.awaitWrite(context.Background(), func() time.Duration {
 		if w.size < capacity {
 			return 0
 		}
-		return patience - time.Since(w.progress)
+		return stallTimeout - time.Since(w.progress)
 	}) {
 	}
 	return w.Buffer.Write(p)
 }
 
-// Flush waits until the stream has taken everything, or ctx ends.
+// Flush waits until the Buffer is empty, or ctx ends.
 func (b *Buffer) Flush(ctx context.Context) {
 	const long = time.Hour
 	for b.awaitWrite(ctx, func() time.Duration {
@@ -93,11 +93,11 @@ func (b *Buffer) Flush(ctx context.Context) {
 	}
 }
 
-// awaitWrite waits for the next write to the stream, but not longer than most returns. It returns false if that is
-// nothing, or if ctx has ended.
-func (b *Buffer) awaitWrite(ctx context.Context, most func() time.Duration) bool {
+// awaitWrite waits for the next write to the stream, at most for the result of timeout. It returns false if the result
+// is not positive, or if ctx has ended.
+func (b *Buffer) awaitWrite(ctx context.Context, timeout func() time.Duration) bool {
 	b.mu.Lock()
-	wait, written := most(), b.written
+	wait, written := timeout(), b.written
 	b.mu.Unlock()
 	if wait <= 0 || ctx.Err() != nil {
 		return false
@@ -124,7 +124,7 @@ func (b *Buffer) drop(n int) {
 	b.dropped += n
 }
 
-// report adds a notice of the dropped bytes that no notice reports.
+// report adds a notice of the missed bytes.
 func (b *Buffer) report() {
 	if n := b.missed; n > 0 {
 		b.missed = 0
@@ -137,11 +137,10 @@ func (b *Buffer) add(p piece) {
 	b.size += len(p.text)
 	if !b.writing {
 		b.writing, b.progress = true, time.Now()
-		go b.write() // Flush waits for it, as long as its caller wants
+		go b.write() // Flush waits for it
 	}
 }
 
-// write writes pieces until there are none.
 func (b *Buffer) write() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

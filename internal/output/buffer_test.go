@@ -40,7 +40,7 @@ func flush(t *testing.T, b *output.Buffer) time.Duration {
 	return time.Since(start)
 }
 
-// Nobody waits for a stream that takes nothing, except a Patient writer, once and for a second. What does not fit is
+// Nobody waits for a stream that takes nothing, except a Waiting writer, once and for a second. What does not fit is
 // dropped, and the notice stands at its place.
 func TestBuffer_NobodyReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -57,11 +57,11 @@ func TestBuffer_NobodyReads(t *testing.T) {
 			t.Errorf("a write waited, or Flush did for %s", waited)
 		}
 		for range 3 {
-			n, _ := fmt.Fprintln(b.Patient(), "after a second")
+			n, _ := fmt.Fprintln(b.Waiting(), "after a second")
 			sent += n
 		}
 		if waited := time.Since(start) - time.Second; waited != 0 {
-			t.Errorf("a Patient writer waited for %s although the stream has taken nothing for a second", waited)
+			t.Errorf("a Waiting writer waited for %s although the stream has taken nothing for a second", waited)
 		}
 		var text bytes.Buffer
 		var reading sync.WaitGroup
@@ -81,16 +81,16 @@ func TestBuffer_NobodyReads(t *testing.T) {
 	})
 }
 
-// A Patient writer waits for a second when the stream begins to take nothing, and loses nothing while somebody reads
+// A Waiting writer waits for a second when the stream begins to take nothing, and loses nothing while somebody reads
 // slowly.
-func TestBuffer_Patient(t *testing.T) {
+func TestBuffer_Waiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		read, write := io.Pipe()
 		b := output.NewBuffer(write)
 		chunk := bytes.Repeat([]byte("x"), 32<<10)
 		start := time.Now()
 		for range 64 {
-			_, _ = b.Patient().Write(chunk)
+			_, _ = b.Waiting().Write(chunk)
 		}
 		if waited := time.Since(start); waited != time.Second || b.Dropped() != 1<<20 {
 			t.Errorf("it waited for %s and dropped %d bytes", waited, b.Dropped())
@@ -107,7 +107,7 @@ func TestBuffer_Patient(t *testing.T) {
 		})
 		time.Sleep(time.Minute)
 		for range 10 {
-			_, _ = b.Patient().Write(chunk)
+			_, _ = b.Waiting().Write(chunk)
 		}
 		testenv.Equal(t, "bytes dropped while somebody read", b.Dropped(), 1<<20)
 		b.Flush(t.Context())

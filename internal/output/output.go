@@ -1,4 +1,4 @@
-// Package output notices that the output of a program was lost, for example because the disk is full. It also has
+// Package output reports lost output of a program, for example because the disk is full. It also has
 // the version that programs print.
 package output
 
@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// A Writer writes to a stream until a write fails, and then nothing more. Code that prints need not
-// check each error: the program asks for Err at its end.
+// A Writer writes to a stream until a write fails. Code that prints need not
+// check each error: the program calls Err at its end.
 type Writer struct {
 	stream io.Writer
 

@@ -6,18 +6,18 @@ import (
 	"runtime/debug"
 )
 
-// linked and commit are the version and the commit of a program that scripts/program.sh has built.
+// linked and commit are the version and the commit that scripts/program.sh has set.
 var linked, commit string
 
-// A Build says what a program was built from.
+// A Build is the origin of a program.
 type Build struct {
 	Version string `json:"version"`
-	Commit  string `json:"commit,omitempty"` // with -dirty, if the files had changed
+	Commit  string `json:"commit,omitempty"` // with -dirty for changed files
 	Go      string `json:"go"`
 }
 
-// Built returns the Build of this program. Without scripts/program.sh, the version is that of the main
-// module: (devel) if it was built in a clone.
+// Built returns the Build of this program. Without scripts/program.sh, Version is the version of the main
+// module, which is (devel) in a clone.
 func Built() Build {
 	b := Build{Version: cmp.Or(linked, "unknown"), Commit: commit, Go: runtime.Version()}
 	info, ok := debug.ReadBuildInfo()
@@ -36,7 +36,7 @@ func Built() Build {
 	return b
 }
 
-// Version returns the version of the program and that of Go.
+// Version returns the versions of the program and of Go.
 func Version() string {
 	b := Built()
 	return b.Version + " " + b.Go

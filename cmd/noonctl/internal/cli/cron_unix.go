@@ -220,7 +220,7 @@ func (c *cronCall) attempt(ctx context.Context, run singleton.Run, argv []string
 		"NOONLOCK_ATTEMPT=" + strconv.Itoa(run.Attempt),
 		"NOONLOCK_TOKEN=" + strconv.FormatUint(run.Token, 10), "NOONLOCK_KEY=" + run.Key(),
 		"NOONLOCK_ID=" + run.ID, "NOONLOCK_PAYLOAD=" + run.Payload,
-	}, command.Streams{Stdout: c.copied.Patient(), Stderr: io.MultiWriter(&stderr, c.errs.Patient())})
+	}, command.Streams{Stdout: c.copied.Waiting(), Stderr: io.MultiWriter(&stderr, c.errs.Waiting())})
 	if err != nil {
 		return &attemptError{error: err, permanent: !command.IsFull(err)}
 	}
