@@ -91,7 +91,7 @@ func (p *Page) read(w http.ResponseWriter, r *http.Request, part string) {
 	switch part {
 	case "job":
 		var d overview.Details
-		d, err = overview.Job(ctx, p.reader.client, name, overview.MostActs)
+		d, err = overview.Job(ctx, p.reader.client, name, overview.MaxActs)
 		found = d.Describe()
 	case "terms":
 		var e *election.Election

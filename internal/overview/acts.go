@@ -12,24 +12,25 @@ import (
 	"github.com/noonlock/noonlock/singleton"
 )
 
-// An Action is what an operator wants to be done to a job or an election.
+// An Action is a change of a job or an election that an operator requests.
 type Action struct {
-	Verb    string          // of Verbs
-	Name    string          // of the job or the election
-	Run     singleton.RunID // of rerun and cancel; zero: the run that ended last, and all runs that are running
-	Token   uint64          // of resign: of the leader; 0: any leader
-	ID      string          // of trigger and cancel: of a run at an instant; empty: none
-	At      time.Time       // of trigger with an ID
-	Payload string
-	To      string // of resign: the candidate that leads next; empty: the first one
+	Verb string // one of Verbs
+	Name string
+
+	Run     singleton.RunID // rerun and cancel; zero for the last ended run, and all running runs
+	ID      string          // trigger and cancel: ID of a run at an instant
+	At      time.Time       // trigger with an ID
+	Payload string          // trigger with an ID
+	Token   uint64          // resign: token of the leader; 0 for any leader
+	To      string          // resign: next leader, instead of the first candidate
 }
 
-// Verbs are the actions, with the kinds of things that they change.
+// Verbs are the actions, each with the kind that it changes.
 var Verbs = map[string]Kind{
 	"pause": Jobs, "resume": Jobs, "trigger": Jobs, "rerun": Jobs, "cancel": Jobs, "resign": Elections,
 }
 
-// Do carries out an Action for the lockcore.Operator of ctx, and says what it has done.
+// Do carries out an Action for the lockcore.Operator of ctx. did describes the change.
 func (a Action) Do(ctx context.Context, client *lockcore.Client) (did string, err error) {
 	if Verbs[a.Verb] == Elections {
 		return a.resign(ctx, client)

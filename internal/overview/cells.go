@@ -7,24 +7,24 @@ import (
 	"time"
 )
 
-// A Cell is one fact about a thing: its label, and a text or an instant. Without both, it does not apply.
+// A Cell is one fact about a thing: a label, and a text or an instant. A Cell without both does not apply.
 type Cell struct {
 	Label string `json:"l"`
 	Text  string `json:"t,omitempty"`
 	At    int64  `json:"at,omitempty"` // ms since 1970, by the server's clock
 	Of    int64  `json:"of,omitempty"` // length in ms of the lease that ends At
-	Class string `json:"c,omitempty"`  // style on the page, which shows states and names without labels
+	Class string `json:"c,omitempty"`  // style on the page
 }
 
 // A Row is an element of a List. All rows of a List have the same labels.
 type Row struct {
 	Cells []Cell `json:"cells"`
 
-	// Of runs only.
-	Key   int64  `json:"k,omitempty"`    // of its RunID
+	// The other fields are set for runs.
+	Key   int64  `json:"k,omitempty"`    // singleton.RunID.Key
 	Class string `json:"c,omitempty"`    // outcome, running or waiting
-	Verb  string `json:"verb,omitempty"` // rerun or cancel; empty: neither
-	Took  *int64 `json:"took,omitempty"` // ms
+	Verb  string `json:"verb,omitempty"` // rerun or cancel, if possible
+	Took  *int64 `json:"took,omitempty"` // duration in ms
 	Late  *int64 `json:"late,omitempty"` // ms from the tick to the first attempt
 }
 
@@ -32,16 +32,16 @@ type Row struct {
 type List struct {
 	Title string `json:"title"`
 	Rows  []Row  `json:"rows"`
-	More  int    `json:"more,omitempty"` // rows that were left out
+	More  int    `json:"more,omitempty"` // number of omitted rows
 }
 
-// A Description is what noonctl and the page tell about a thing.
+// A Description is the content of noonctl describe, and of the page of a job.
 type Description struct {
 	Lines []Cell `json:"lines"`
 	Lists []List `json:"lists"`
 }
 
-// cell returns a Cell. It does not apply if the value is zero.
+// cell returns a Cell, which does not apply if the value is zero.
 func cell(label string, value any, class ...string) Cell {
 	c := Cell{Label: label, Class: strings.Join(class, " ")}
 	switch v := value.(type) {
@@ -63,15 +63,15 @@ func cell(label string, value any, class ...string) Cell {
 	return c
 }
 
-func either(is bool, yes, no string) string {
-	if is {
+func either(condition bool, yes, no string) string {
+	if condition {
 		return yes
 	}
 	return no
 }
 
-// listOf returns a List with the cells of each one.
-func listOf[T any](title string, all []T, cells func(one T) []Cell) List {
+// listOf returns a List with a row for each element.
+func listOf[T any](title string, all []T, cells func(T) []Cell) List {
 	l := List{Title: title}
 	for _, one := range all {
 		l.Rows = append(l.Rows, Row{Cells: cells(one)})
@@ -87,7 +87,7 @@ func (c Cell) String() string {
 	return c.Text
 }
 
-// Relative returns the text, or how long before or after now the instant is.
+// Relative returns the text, or the distance of the instant from now.
 func (c Cell) Relative(now time.Time) string {
 	switch d := time.UnixMilli(c.At).Sub(now); {
 	case c.At == 0:
@@ -99,10 +99,10 @@ func (c Cell) Relative(now time.Time) string {
 	}
 }
 
-// By returns an operator with the reason.
-func By(who, reason string) string { return strings.TrimSuffix(who+": "+reason, ": ") }
+// By returns the name of an operator with the reason.
+func By(name, reason string) string { return strings.TrimSuffix(name+": "+reason, ": ") }
 
-// Instant returns an instant in UTC, with milliseconds only if there are some; empty: it is zero.
+// Instant returns an instant in UTC, with milliseconds unless they are zero. The zero Time gives "".
 func Instant(t time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -110,7 +110,7 @@ func Instant(t time.Time) string {
 	return t.UTC().Format("2006-01-02T15:04:05.999Z07:00")
 }
 
-// Span returns a duration with the precision that a reader needs.
+// Span returns a rounded duration.
 func Span(d time.Duration) string {
 	var text string
 	switch {

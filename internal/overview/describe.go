@@ -15,7 +15,7 @@ import (
 	"github.com/noonlock/noonlock/singleton"
 )
 
-// Row returns what a list of things of the kind tells about the thing.
+// Row returns the cells of the thing in a list of its kind.
 func (t Thing) Row() []Cell {
 	row := []Cell{t.state()}
 	switch t.Kind {
@@ -24,27 +24,26 @@ func (t Thing) Row() []Cell {
 		if e.Leader != "" {
 			since = cell("since", e.Acquired)
 		}
-		expires := t.ends(t.Left())
+		expires := t.expires(t.Left())
 		expires.Of = e.Lease
 		return append(row, cell("leader", e.Leader, "who"), since, expires, cell("candidates", len(e.Candidates)))
 	case Jobs:
 		st := *t.Job
 		outcome := cell("outcome", string(st.Outcome), either(MarkOf(st).Failing, "error", ""))
 		if st.Paused {
-			st.Next = time.Time{} // no tick runs
+			st.Next = time.Time{} // a paused job runs no tick
 		}
 		return append(row, outcome, cell("next tick", st.Next), cell("last success", st.LastSuccess),
-			cell("schedule", st.Schedule),
-			cell("replicas", st.Replicas))
+			cell("schedule", st.Schedule), cell("replicas", st.Replicas))
 	case Partitions:
 		replicas, led := t.Set.shares()
 		return append(row, cell("partitions", len(t.Set.Partitions)), cell("replicas", replicas), cell("led", led))
 	default:
 		kind, holder, first := string(t.Lock.Kind), "", lockcore.Holder{}
-		expires := t.ends(t.Left())
+		expires := t.expires(t.Left())
 		if len(t.Lock.Holders) > 0 {
 			first = t.Lock.Holders[0]
-			holder = person(HolderName(first.Identity), first.Owner, first.Reads, first.Slot)
+			holder = describeClient(HolderName(first.Identity), first.Owner, first.Reads, first.Slot)
 		}
 		if more := len(t.Lock.Holders) - 1; more > 0 {
 			holder += fmt.Sprintf(" +%d", more)
@@ -60,26 +59,26 @@ func (t Thing) Row() []Cell {
 	}
 }
 
-// ends returns the end of a lease. The time of the answer and the TTL in it are rounded, and a lease that is not
-// renewed must seem to end at the same instant.
-func (t Thing) ends(left time.Duration) Cell {
+// expires returns the end of a lease. Now and the TTL are rounded to ms, and the end of a lease that is not
+// renewed must not move.
+func (t Thing) expires(left time.Duration) Cell {
 	if left <= 0 {
 		return cell("expires", "")
 	}
 	return cell("expires", t.Now.Add(left).Round(100*time.Millisecond))
 }
 
-// Describe returns all that is known of the thing. Of a job, Details has more.
+// Describe returns the Description of the thing. Of a job, Details has more.
 func (t Thing) Describe() Description {
-	row := t.Row() // of elections and locks, it ends with the length of a list
+	row := t.Row() // for elections and locks, its last cell counts a list
 	switch t.Kind {
 	case Elections:
 		e := t.Election
-		asked, metadata := "", []string{}
+		request, metadata := "", []string{}
 		if e.Asked != nil {
-			asked = "to resign, by " + By(e.Asked.By, e.Asked.Reason)
+			request = "to resign, by " + By(e.Asked.By, e.Asked.Reason)
 			if e.Asked.To != "" {
-				asked = "to transfer to " + e.Asked.To + strings.TrimPrefix(asked, "to resign")
+				request = "to transfer to " + e.Asked.To + strings.TrimPrefix(request, "to resign")
 			}
 		}
 		for _, key := range slices.Sorted(maps.Keys(e.Metadata)) {
@@ -88,7 +87,7 @@ func (t Thing) Describe() Description {
 		return Description{
 			append(row[:len(row)-1], cell("granted to", e.Granted, "who"), cell("token", e.Token), cell("last leader", e.Last),
 				cell("resigned", e.Released),
-				cell("asked", asked), cell("metadata", strings.Join(metadata, ", "))),
+				cell("asked", request), cell("metadata", strings.Join(metadata, ", "))),
 			[]List{listOf("Candidates, the next leader first", e.Candidates, func(c election.Candidate) []Cell {
 				return []Cell{
 					cell("candidate", c.Identity, "who"), cell("since", c.Since),
@@ -117,19 +116,19 @@ func (t Thing) Describe() Description {
 		note := either(t.Lock.NoTTL, `the key has no TTL, so waiters may wait for ever; see "noonctl release"`, "")
 		holders := t.Lock.Holders
 		if len(holders) == 1 {
-			holders = nil // the lines have it
+			holders = nil // the lines have the holder
 		}
 		return Description{append(row[:len(row)-1], cell("token", t.Token()), cell("note", note, "error")), []List{
 			listOf("Holders", holders, func(h lockcore.Holder) []Cell {
-				name := person(HolderName(h.Identity), h.Owner, h.Reads, h.Slot)
+				name := describeClient(HolderName(h.Identity), h.Owner, h.Reads, h.Slot)
 				return []Cell{
 					cell("holder", name, "who"), cell("token", h.Token),
-					cell("since", h.Since), t.ends(h.TTL),
+					cell("since", h.Since), t.expires(h.TTL),
 				}
 			}),
 			listOf("Waiters, the next one first", t.Lock.Waiters, func(w lockcore.Waiter) []Cell {
 				return []Cell{
-					cell("waiter", person(w.Identity, w.Owner, w.Reads, nil), "who"), cell("since", w.Since),
+					cell("waiter", describeClient(w.Identity, w.Owner, w.Reads, nil), "who"), cell("since", w.Since),
 					cell("state", either(w.Alive, "", "does not answer"), "error"),
 				}
 			}),
@@ -147,7 +146,7 @@ func (t Thing) Token() uint64 {
 	return newest
 }
 
-// Verbs returns the actions that can do something now.
+// Verbs returns the actions that the state of the thing allows.
 func (t Thing) Verbs() []string {
 	switch {
 	case t.Election.Leader != "":
@@ -164,11 +163,11 @@ func (t Thing) Verbs() []string {
 	return verbs
 }
 
-// HolderName returns the name of the holder of a lock.
+// HolderName returns the identity of the holder of a lock, or another text for a foreign lock.
 func HolderName(identity string) string { return cmp.Or(identity, "another program") }
 
-// person returns a holder or a waiter in one text.
-func person(name, owner string, reads bool, slot *int) string {
+// describeClient returns a holder or a waiter in one text.
+func describeClient(name, owner string, reads bool, slot *int) string {
 	if owner != "" {
 		name += " for " + owner
 	}
@@ -199,7 +198,7 @@ func serverCells(v lockcore.ServerView) []Cell {
 	}
 }
 
-// shares returns how many replicas lead, and how many partitions each one leads, such as "41, 20-21 each".
+// shares returns the number of replicas that lead, and a text such as "41, 20-21 each" about their partitions.
 func (s Set) shares() (replicas int, led string) {
 	all := slices.DeleteFunc(slices.Clone(s.Replicas), func(s Share) bool { return s.Identity == "" })
 	if len(all) == 0 {
@@ -217,7 +216,7 @@ func (s Set) shares() (replicas int, led string) {
 	return len(all), led
 }
 
-// Releases returns the List of what ForceRelease has done to a lock.
+// Releases returns the List of the forced releases of a lock.
 func Releases(all []lockcore.ForcedRelease) List {
 	return listOf("Released by force, the last one first", all, func(r lockcore.ForcedRelease) []Cell {
 		return []Cell{cell("at", Instant(r.At)), cell("by", By(r.By.Who, r.By.Reason)), cell("leases", r.Leases)}
@@ -227,7 +226,7 @@ func Releases(all []lockcore.ForcedRelease) List {
 // Terms returns the List of the terms of an election.
 func Terms(all []election.LeaderRecord) List {
 	return listOf("Terms of the last week", all, func(r election.LeaderRecord) []Cell {
-		lasted := max(0, r.Released.Sub(r.Acquired)) // 0: it has not ended
+		lasted := max(0, r.Released.Sub(r.Acquired)) // 0 for a term that has not ended
 		return []Cell{
 			cell("leader", r.Holder, "who"), cell("token", r.Token),
 			cell("from", Instant(r.Acquired)), cell("for", lasted),

@@ -9,15 +9,15 @@ import (
 	"github.com/noonlock/noonlock/singleton"
 )
 
-// grace is how long after the TTL of a job, in which its replicas notice that one has died, a tick that is due counts
-// as overdue.
-const grace = 5 * time.Second
+// overdueAfter is the time from the end of a job's TTL until a due tick counts as overdue. During the TTL, its replicas
+// may wait for a dead one.
+const overdueAfter = 5 * time.Second
 
-// A Mark is what jobs are filtered and sorted by.
+// A Mark has the properties by which jobs are filtered and sorted.
 type Mark struct {
 	Next                              time.Time
 	Failing, Overdue, Running, Paused bool
-	Alone                             bool // it has no replicas
+	Alone                             bool // no replica runs the job
 }
 
 // MarkOf returns the Mark of a job.
@@ -27,13 +27,13 @@ func MarkOf(st singleton.Status) Mark {
 	return Mark{
 		Next: st.Next, Failing: st.Outcome == singleton.OutcomeFailed || st.Outcome == singleton.OutcomeUnknown,
 		// During a run, and the pauses between its attempts, the next tick may wait for its end.
-		Overdue: !st.Paused && !running && !waits && !st.Next.IsZero() && st.Now.Sub(st.Next) > st.TTL+grace,
+		Overdue: !st.Paused && !running && !waits && !st.Next.IsZero() && st.Now.Sub(st.Next) > st.TTL+overdueAfter,
 		Running: running,
 		Paused:  st.Paused, Alone: st.Replicas == 0,
 	}
 }
 
-// States are the filters.
+// States are the filters of jobs.
 var States = map[string]func(Mark) bool{
 	"failing": func(m Mark) bool { return m.Failing },
 	"overdue": func(m Mark) bool { return m.Overdue },
@@ -42,24 +42,24 @@ var States = map[string]func(Mark) bool{
 	"paused":  func(m Mark) bool { return m.Paused },
 }
 
-// Orders are the orders. Jobs that are equal are in the order of their names.
+// Orders are the orders of jobs. Equal jobs are in the order of their names.
 var Orders = map[string]func(a, b Mark) int{
 	"name":      func(Mark, Mark) int { return 0 },
 	"attention": func(a, b Mark) int { return cmp.Compare(urgency(a), urgency(b)) },
 	"next": func(a, b Mark) int {
 		if a.Next.IsZero() || b.Next.IsZero() {
-			return b.Next.Compare(a.Next) // an unknown one is the last
+			return b.Next.Compare(a.Next) // an unknown tick is the last
 		}
 		return a.Next.Compare(b.Next)
 	},
 }
 
-// urgency is less for a job that needs attention more.
+// urgency returns a rank: the first job needs attention most.
 func urgency(m Mark) int {
 	return slices.Index([]bool{m.Failing, m.Overdue, m.Running, m.Alone, true}, true)
 }
 
-// Count returns how many jobs are in each state.
+// Count returns the number of jobs in each state.
 func Count(marks map[string]Mark) map[string]int {
 	counts := map[string]int{}
 	for _, m := range marks {
@@ -72,13 +72,13 @@ func Count(marks map[string]Mark) map[string]int {
 	return counts
 }
 
-// Choose returns the names of jobs that are in the state, in the order. An empty or unknown one chooses
-// all, and does not reorder them. Jobs without a Mark are in no state.
+// Choose returns the names of the jobs in a state, in an order. An empty or unknown state chooses all jobs, and an empty
+// or unknown order keeps theirs. Jobs without a Mark are in no state.
 func Choose(names []string, marks map[string]Mark, state, order string) []string {
 	if fits := States[state]; fits != nil {
 		names = slices.DeleteFunc(slices.Clone(names), func(name string) bool {
-			m, known := marks[name]
-			return !known || !fits(m)
+			m, ok := marks[name]
+			return !ok || !fits(m)
 		})
 	}
 	if compare := Orders[order]; compare != nil {

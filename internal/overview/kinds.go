@@ -1,6 +1,6 @@
-// Package overview is what noonctl and the status page have in common: the kinds of things, how each kind
-// is listed, read, described and changed, and in which order its list is shown. Both show the labels and texts of its
-// Cells, and only lay them out. It knows only the public API of the packages that it imports.
+// Package overview lists, reads, describes, sorts and changes locks, elections, jobs and partitions for noonctl and the
+// status page. Both lay out its Cells, and add no labels and texts. It uses only the public API of the packages that it
+// imports.
 package overview
 
 import (
@@ -22,7 +22,7 @@ const (
 	Jobs
 	Locks
 	Partitions
-	Kinds // how many there are
+	Kinds // number of kinds
 )
 
 // String returns the plural, such as "locks".
@@ -33,7 +33,8 @@ func (k Kind) String() string {
 // Singular returns the singular, such as "lock".
 func (k Kind) Singular() string { return k.String()[:len(k.String())-1] }
 
-// Names returns the names of all things of the kind, sorted. progress is that of lockcore.Locks. It may return names together with an error.
+// Names returns the sorted names of all things of the kind. It may return names together with an error. For progress,
+// see lockcore.Locks.
 func (k Kind) Names(ctx context.Context, client *lockcore.Client, progress func(keys int)) ([]string, error) {
 	switch k {
 	case Elections:
@@ -47,8 +48,8 @@ func (k Kind) Names(ctx context.Context, client *lockcore.Client, progress func(
 	}
 }
 
-// Watch returns a function that reports whether the thing may have changed since the last call, until ctx ends. It
-// never does for a lock, and for a name that Read refuses. The death of a holder is no change: see Thing.Left.
+// Watch returns a function that reports whether the thing may have changed since the last call, until ctx ends. A lock,
+// and a name that Read refuses, never change. The death of a holder is no change: see Thing.Left.
 func (k Kind) Watch(ctx context.Context, client *lockcore.Client, name string) (changed func() bool) {
 	switch k {
 	case Elections:
@@ -76,15 +77,15 @@ func arrived[T any](from <-chan T) func() bool {
 	}
 }
 
-// Each calls f for all things, for up to atOnce at the same time. After an error it calls f no more, the
-// contexts of the other calls end, and it returns this error.
-func Each[T any](ctx context.Context, atOnce int, all []T, f func(ctx context.Context, i int, one T) error) error {
+// Each calls f for all elements, with up to limit calls at the same time. After an error, it calls f no more, ends the
+// contexts of the other calls, and returns the error.
+func Each[T any](ctx context.Context, limit int, all []T, f func(ctx context.Context, i int, one T) error) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	var once sync.Once
 	var failure error
 	var calls sync.WaitGroup
-	slots := make(chan struct{}, atOnce)
+	slots := make(chan struct{}, limit)
 	for i, one := range all {
 		if slots <- struct{}{}; ctx.Err() != nil {
 			break
@@ -99,7 +100,7 @@ func Each[T any](ctx context.Context, atOnce int, all []T, f func(ctx context.Co
 	}
 	calls.Wait()
 	if failure == nil {
-		return context.Cause(ctx) // the caller's has ended
+		return context.Cause(ctx) // the caller's context has ended
 	}
 	return failure
 }

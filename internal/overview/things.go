@@ -17,46 +17,49 @@ import (
 	"github.com/noonlock/noonlock/singleton"
 )
 
-// A Thing is what Redis knows about a name.
+// A Thing is the state of a name in Redis.
 type Thing struct {
 	Kind Kind
 	Name string
-	Now  time.Time // of the server; of an election without a leader and on several servers, of this machine
 
-	// Of these, only that of the kind is set.
+	// Now is the time of the server. For sets, elections without a leader, and locks of a quorum, it is the time of
+	// this machine.
+	Now time.Time
+
+	// Only the field of the kind is set.
 	Election Election
 	Set      Set
-	Job      *singleton.Status // nil: it has no ledger
+	Job      *singleton.Status // nil without a ledger
 	Lock     lockcore.Inspection
 }
 
 // An Election is the JSON of an election.
 type Election struct {
 	Name       string                  `json:"name"`
-	Leader     string                  `json:"leader,omitempty"` // empty: nobody leads
+	Leader     string                  `json:"leader,omitempty"`
 	Last       string                  `json:"last_leader,omitempty"`
-	Granted    string                  `json:"granted,omitempty"` // has the lock and does not lead yet
+	Granted    string                  `json:"granted,omitempty"` // holder that does not lead yet
 	Token      uint64                  `json:"token,omitempty"`
 	Acquired   time.Time               `json:"acquired,omitzero"`
 	Renewed    time.Time               `json:"renewed,omitzero"`
 	Released   time.Time               `json:"released,omitzero"`
-	Lease      int64                   `json:"lease_ms,omitempty"` // its whole length
+	Lease      int64                   `json:"lease_ms,omitempty"` // whole length
 	Left       int64                   `json:"left_ms,omitempty"`
 	Metadata   map[string]string       `json:"metadata,omitempty"`
-	Asked      *election.ResignRequest `json:"asked,omitempty"` // the leader was asked to resign
+	Asked      *election.ResignRequest `json:"asked,omitempty"`
 	Candidates []election.Candidate    `json:"candidates"`
 }
 
 // A Set is the JSON of a set of partitions.
 type Set struct {
 	Name       string                `json:"name"`
-	Replicas   []Share               `json:"replicas"` // that lead, sorted
+	Replicas   []Share               `json:"replicas"` // replicas that lead, sorted
 	Partitions []partition.Partition `json:"partitions"`
 }
 
-// A Share is how many partitions a replica leads.
+// A Share is the number of partitions that a replica leads.
 type Share struct {
-	Identity string `json:"identity"` // empty: none does
+	Identity string `json:"identity"` // empty for partitions without a leader
 	Leads    int    `json:"leads"`
 }
 
@@ -75,7 +78,7 @@ func (t *Thing) readSet(ctx context.Context, s *partition.Set) (err error) {
 	return err
 }
 
-// Read reads the thing of a name. It need not exist.
+// Read reads the thing of a name, which need not exist.
 func (k Kind) Read(ctx context.Context, client *lockcore.Client, name string) (Thing, error) {
 	t := Thing{Kind: k, Name: name}
 	switch k {
@@ -133,7 +136,7 @@ func (t *Thing) readElection(ctx context.Context, e *election.Election) error {
 	return err
 }
 
-// Left returns how long the lease of the leader or the holder lasts unless it is renewed; 0: there is none.
+// Left returns the time until the lease of the leader or the holder ends unless it is renewed. Without a lease, it is 0.
 func (t Thing) Left() time.Duration {
 	left := time.Duration(t.Election.Left) * time.Millisecond
 	for _, h := range t.Lock.Holders {
@@ -156,7 +159,7 @@ func (t Thing) Exists() bool {
 	}
 }
 
-// Data returns what is known of the thing, for JSON.
+// Data returns the value for the JSON of the thing.
 func (t Thing) Data() any {
 	switch t.Kind {
 	case Elections:
@@ -170,7 +173,6 @@ func (t Thing) Data() any {
 	}
 }
 
-// state says what the thing is doing.
 func (t Thing) state() Cell {
 	none := 0 // partitions without a leader
 	if shares := t.Set.Replicas; len(shares) > 0 && shares[0].Identity == "" {

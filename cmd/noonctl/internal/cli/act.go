@@ -159,7 +159,7 @@ func (c *actCall) readPayload() (string, error) {
 
 // remark warns the operator if no replica can run the job, or if the job was in the wanted state before.
 func (a *app) remark(ctx context.Context, action overview.Action) {
-	d, err := a.details(ctx, action.Name, overview.MostActs)
+	d, err := a.details(ctx, action.Name, overview.MaxActs)
 	if err != nil {
 		return // the action was carried out; perhaps the user may not read
 	}
