@@ -21,8 +21,8 @@ const (
 )
 
 // partsOf returns the kinds of keys, <prefix>:{<name>}:<part>, that the packages declare.
-func partsOf() map[string]lock.Part {
-	all := map[string]lock.Part{"record": {Types: []string{"string"}}} // a key of adapters/clientgo, another module
+func partsOf() map[string]lock.KeyPart {
+	all := map[string]lock.KeyPart{"record": {Types: []string{"string"}}} // a key of adapters/clientgo, another module
 	for _, u := range uses {
 		maps.Copy(all, u.needs.Parts)
 	}
@@ -35,7 +35,7 @@ var keyOfName = regexp.MustCompile(`^\{[^{}]+\}:([a-z]+)(:.+)?$`)
 var longerPrefix = regexp.MustCompile(`^[^{}]+:(\{[^{}]+\}:[a-z]+|history$|quorum$)`)
 
 // partOf returns the kind of a key by its rest after the prefix.
-func partOf(parts map[string]lock.Part, rest string) (name string, ok bool) {
+func partOf(parts map[string]lock.KeyPart, rest string) (name string, ok bool) {
 	if rest == "history" || rest == "quorum" {
 		return rest, true
 	}
@@ -51,7 +51,7 @@ func partOf(parts map[string]lock.Part, rest string) (name string, ok bool) {
 type search struct {
 	*node
 	prefix           string
-	parts            map[string]lock.Part
+	parts            map[string]lock.KeyPart
 	seen             map[string]bool // SCAN may return a key twice
 	foreign, endless []string
 	versions         map[string]int // number of keys by "part schema"

@@ -43,7 +43,7 @@ type rights struct{}
 func (rights) Needs() lock.Needs {
 	return lock.Needs{
 		Names:    lock.ElectionNames,
-		Parts:    map[string]lock.Part{"leader": {Types: []string{"hash"}, Schema: "1"}, "terms": {Types: []string{"list"}}},
+		Parts:    map[string]lock.KeyPart{"leader": {Types: []string{"hash"}, Schema: "1"}, "terms": {Types: []string{"list"}}},
 		Channels: []string{"leader"},
 		Scripts: func(quorum bool) ([]*wire.Script, error) {
 			all, err := lock.MutexScripts(quorum)

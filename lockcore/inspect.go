@@ -211,7 +211,7 @@ func (seen *inspected) readWaiters(rows []any) bool {
 		if err != nil {
 			return false
 		}
-		w := Waiter{Since: lock.PlaceTime(at), Promoted: at < 0, Alive: wire.Text(rows[2]) == "1"}
+		w := Waiter{Since: lock.QueueTime(at), Promoted: at < 0, Alive: wire.Text(rows[2]) == "1"}
 		if p, ours := lock.ReadValue(wire.Text(rows[0])); ours {
 			w.Identity, w.Owner = p.Identity, p.Owner
 			w.Reads = p.Reads()

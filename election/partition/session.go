@@ -127,7 +127,7 @@ func (s *session) sync(ctx context.Context, leaving bool, returned []*work) (sh 
 	}
 	list, _ := answer.([]any)
 	if len(list) == 1 && list[0] == int64(0) {
-		s.lease.Lose()
+		s.lease.EndAsLost()
 		return sh, lockcore.ErrLeaseLost
 	}
 	if len(list) < 4 || len(list)%2 == 1 {

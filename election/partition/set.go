@@ -130,7 +130,7 @@ type rights struct{}
 func (rights) Needs() lock.Needs {
 	return lock.Needs{
 		Names:    lock.ElectionNames,
-		Parts:    map[string]lock.Part{"parts": {Types: []string{"zset"}}},
+		Parts:    map[string]lock.KeyPart{"parts": {Types: []string{"zset"}}},
 		Channels: []string{"parts"},
 		Commands: []string{"HGET"}, // finds out who has released a lease by force
 		Scripts: func(quorum bool) ([]*wire.Script, error) {

@@ -71,7 +71,7 @@ func newWorks(lead func(ctx context.Context, index int), log logr.Logger, m *met
 // with giveBack only waits for the earlier work.
 func (ws *works) start(run context.Context, crash *holding.Crash, lease *lock.Lease, index int, token uint64, giveBack bool, wake signal) *work {
 	stopping, stop := context.WithCancelCause(run)
-	ctx, unbind := lease.Part(token).Bind(stopping)
+	ctx, unbind := lease.ForPartition(token).Bind(stopping)
 	w := &work{index: index, token: token, lease: lease, cancel: stop, returned: make(chan struct{})}
 	if giveBack {
 		w.stop(ErrMoved)

@@ -52,12 +52,12 @@ const (
 	aheadTries = 20
 )
 
-// retryAcquire sends an acquire and retries it until it is answered, ctx ends, or within
-// has passed; 0: without limit. A waiter that has a place in the queue keeps it: its acquire is also
-// retried while the server lacks memory, disk space or replicas.
+// retryAcquire sends an acquire and retries it until it is answered, ctx ends, or within has passed, if that is not
+// zero. A waiter in the queue stays there: its acquire is also retried while the server lacks memory, disk space or
+// replicas.
 func (a *Attempt) retryAcquire(ctx context.Context, mode string, within time.Duration) (r acquireReply, err error) {
 	retryable := wire.MayRetry
-	if a.place != "" {
+	if a.score != "" {
 		retryable = wire.MayRetryLater
 	}
 	tries := a.c.newRetry(a.terms.timeout(), within)
@@ -79,27 +79,27 @@ func (a *Attempt) retryAcquire(ctx context.Context, mode string, within time.Dur
 
 // sendAcquire sends one acquire.
 func (a *Attempt) sendAcquire(ctx context.Context, mode string, timeout time.Duration) (acquireReply, error) {
-	if mode == modeJoin && a.place != "" {
-		mode = a.place
+	if mode == modeJoin && a.score != "" {
+		mode = a.score
 	}
 	left, err := a.c.topology.ready(ctx, timeout)
 	if err != nil {
 		return acquireReply{}, err
 	}
 	req := a.terms.replicated(a.kind.Acquire(a, a.limited(ctx, mode))).Granting(isGrant)
-	stamp, again := &a.stamp, a.sent.Swap(true)
+	stamp, again := &a.stamp, a.requested.Swap(true)
 	if again {
 		stamp = new(wire.Stamp) // an earlier request of the attempt may still use the other
 	}
 	answer, err := a.c.wire.Send(ctx, a.keys.name, req.Stamped(stamp), left)
-	answer, short, err := shortOf(answer, err)
+	answer, unreplicated, err := takeUnreplicated(answer, err)
 	if DelayOf(err) == nil { // during a delay, a candidate is as ready as one that waits
 		readiness.Answered(ctx, err)
 	} else {
 		readiness.Answered(ctx, nil)
 	}
 	if err != nil {
-		a.noteFailure(err)
+		a.recordFailure(err)
 		return acquireReply{}, err
 	}
 	r, ok := readAcquire(answer)
@@ -110,11 +110,11 @@ func (a *Attempt) sendAcquire(ctx context.Context, mode string, timeout time.Dur
 		return acquireReply{}, req.OddReply(answer)
 	}
 	if r.code == answerHead || r.code == answerQueued {
-		a.place = r.place
+		a.score = r.score
 	}
-	r.t0, r.short = stamp.At(), short
+	r.t0, r.unreplicated = stamp.At(), unreplicated
 	if a.wake != nil {
-		a.c.noteRoundTrip(a.c.clock.Now() - r.t0)
+		a.c.recordRoundTrip(a.c.clock.Now() - r.t0)
 	}
 	if r.code == answerHeld {
 		if a.setsCounter && !again { // a repeated acquire may be answered with an earlier grant
@@ -125,7 +125,7 @@ func (a *Attempt) sendAcquire(ctx context.Context, mode string, timeout time.Dur
 	return r, nil
 }
 
-// limited adds to a mode for how long the queue may serve the attempt, if its caller leaves before its place lapses.
+// limited adds to a mode for how long the queue may serve the attempt, if its caller leaves before its entry lapses.
 func (a *Attempt) limited(ctx context.Context, mode string) string {
 	a.servedUntil = 0
 	if mode == modeTry {
@@ -136,15 +136,15 @@ func (a *Attempt) limited(ctx context.Context, mode string) string {
 		return mode
 	}
 	a.servedUntil = a.c.clock.Now() + left
-	if left <= 0 && mode != modeLook {
+	if left <= 0 && mode != modeCheck {
 		return modeTry
 	}
 	return mode + "," + strconv.FormatInt(max(0, left.Milliseconds()), 10)
 }
 
-// servable returns for how long a grant still reaches the caller before its deadline. ok is false if that is longer
-// than a place in the queue lasts. The message about a grant, the look that confirms it, and the reply take one and
-// a half round trips. One more is for the way of this request and for networks that vary.
+// servable returns for how long a grant still reaches the caller before its deadline. ok is false if an entry in the
+// queue lapses earlier. The message about a grant, the check that confirms the grant, and the reply take one and a half
+// round trips. One more is for this request and for networks that vary.
 func (a *Attempt) servable(ctx context.Context) (left time.Duration, ok bool) {
 	deadline, ok := ctx.Deadline()
 	if !ok {
@@ -154,9 +154,9 @@ func (a *Attempt) servable(ctx context.Context) (left time.Duration, ok bool) {
 	return left, left < 3*a.terms.refresh()
 }
 
-// noteRoundTrip records how long a request has taken. A shorter time counts at once and a longer one by an eighth, so
-// that a request that was slow once does not shorten the waits of others.
-func (c *Client) noteRoundTrip(took time.Duration) {
+// recordRoundTrip records the time of a request. A shorter time counts at once and a longer time by an eighth, so
+// that one slow request does not shorten the waits of others.
+func (c *Client) recordRoundTrip(took time.Duration) {
 	before := c.roundTrip.Load()
 	if now := int64(took); now < before || before == 0 {
 		c.roundTrip.Store(now)
@@ -165,17 +165,17 @@ func (c *Client) noteRoundTrip(took time.Duration) {
 	}
 }
 
-// shortOf takes ErrNotReplicated out of the result of a request that may grant a lease. Only a
+// takeUnreplicated takes ErrNotReplicated out of the result of a request that may grant a lease. Only a
 // grant needs the replicas. If the server refuses to ask them, no grant can follow.
-func shortOf(answer any, err error) (_ any, short, _ error) {
+func takeUnreplicated(answer any, err error) (_ any, unreplicated, _ error) {
 	if answer != nil && errors.Is(err, ErrNotReplicated) && !wire.IsRefused(err) {
 		return answer, err, nil
 	}
 	return answer, nil, err
 }
 
-// noteFailure records that a request for the attempt was not answered or was refused.
-func (a *Attempt) noteFailure(err error) {
+// recordFailure records that a request for the attempt was not answered or was refused.
+func (a *Attempt) recordFailure(err error) {
 	if wire.MayBeApplied(err) {
 		a.unanswered.Store(true)
 		a.mayBeStored.Store(true)
@@ -183,7 +183,7 @@ func (a *Attempt) noteFailure(err error) {
 }
 
 // makeLease returns the lease if the reply r is a grant. It returns neither a lease nor an
-// error if the attempt has to wait. It then leaves the last reply in r.
+// error if the attempt has to wait. The last reply is then in r.
 func (a *Attempt) makeLease(ctx context.Context, r *acquireReply, err error) (lease *Lease, _ error) {
 	if err == nil {
 		lease, err = a.startLease(ctx, r.grant, func() (_ grant, err error) {
@@ -212,14 +212,14 @@ func (a *Attempt) makeLease(ctx context.Context, r *acquireReply, err error) (le
 }
 
 // startLease returns the lease of a grant. While a grant is in flight, its validity may end,
-// or the lease whose token it has. In these cases, startLease calls again, which
-// sends another request and so extends the hold. The third such grant is an error, and
-// so is one that too few replicas have. If the attempt is not granted, startLease returns
+// or its token may become stale. In these cases, startLease calls again, which
+// sends another request and so extends the grant. The third of these grants is an error, and
+// so is a grant that too few replicas have. If the attempt is not granted, startLease returns
 // neither a lease nor an error.
 func (a *Attempt) startLease(ctx context.Context, g grant, again func() (grant, error)) (*Lease, error) {
 	for tries := 1; g.token > 0; tries++ {
-		if g.short != nil {
-			return nil, errors.Join(ErrNotAcquired, g.short)
+		if g.unreplicated != nil {
+			return nil, errors.Join(ErrNotAcquired, g.unreplicated)
 		}
 		if a.c.clock.Now() < g.t0+a.terms.times.Valid && !a.isStale(g.token) {
 			return a.hold(ctx, g)
@@ -236,10 +236,9 @@ func (a *Attempt) startLease(ctx context.Context, g grant, again func() (grant, 
 }
 
 // Hold creates a lease that the caller's own request acquires. It retries the request
-// until it is answered, for at most two Timeouts. If the lease is already over when the
-// answer arrives, Hold sends the request again, up to twice. read decodes the answer: it
-// returns granted and a token above 0, or an error. If it returns granted and an error,
-// Hold releases the grant.
+// until an answer arrives, for at most two Timeouts. If the lease is already over then, Hold sends
+// the request again, up to twice. read decodes the answer: it returns granted and a token above 0, or
+// an error. If it returns granted and an error, Hold releases the grant.
 func (n *Name) Hold(ctx context.Context, k Kind, acquire func(*Attempt) wire.Request, read func(answer any) (token uint64, granted bool, err error)) (*Lease, error) {
 	a, err := n.begin(ctx, k, false)
 	if err != nil {
@@ -253,10 +252,10 @@ func (n *Name) Hold(ctx context.Context, k Kind, acquire func(*Attempt) wire.Req
 	send := func(timeout time.Duration) (g grant, err error) {
 		var stamp wire.Stamp
 		answer, err := n.c.wire.Send(ctx, n.keys.name, req.Stamped(&stamp), timeout)
-		answer, g.short, err = shortOf(answer, err)
+		answer, g.unreplicated, err = takeUnreplicated(answer, err)
 		g.t0 = stamp.At()
 		if err != nil {
-			a.noteFailure(err)
+			a.recordFailure(err)
 			return g, err
 		}
 		var granted bool

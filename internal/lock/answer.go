@@ -7,12 +7,12 @@ import (
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
-// The modes of mutex_acquire and owned_acquire. An attempt that joins again sends its place
+// The modes of mutex_acquire and owned_acquire. An attempt that joins again sends its score in the queue
 // as the mode.
 const (
-	modeTry  = "try"  // do not queue
-	modeJoin = "join" // queue
-	modeLook = "look" // check an attempt that is in the queue
+	modeTry   = "try"  // do not queue
+	modeJoin  = "join" // queue
+	modeCheck = "look" // check an attempt that is in the queue
 )
 
 // The answers of mutex_acquire and owned_acquire. A grant is answered with its token, not with a number.
@@ -30,20 +30,21 @@ const (
 
 // A grant is an answer of the server that grants a lease.
 type grant struct {
-	token uint64        // 0: not granted
-	slot  int           // of a Semaphore; -1: its entry has ended
-	size  int           // how many slots it has; 0: it is of another kind
-	t0    time.Duration // just before the request was sent
-	short error         // ErrNotReplicated; nil: enough replicas have the grant
+	token uint64        // zero without a grant
+	slot  int           // slot of a Semaphore, -1 if its entry has ended
+	size  int           // number of a Semaphore's slots
+	t0    time.Duration // time just before the request was sent
+
+	unreplicated error // ErrNotReplicated if too few replicas have the grant
 }
 
 // An acquireReply is an answer of mutex_acquire or owned_acquire.
 type acquireReply struct {
 	grant  // held
 	code   int64
-	left   time.Duration // head, queued, busy; negative: no TTL
-	place  string        // head, queued
-	holder string        // head, queued, busy; empty: none
+	left   time.Duration // head, queued, busy: remaining TTL, negative without one
+	score  string        // head, queued
+	holder string        // head, queued, busy: value of the holder
 }
 
 // unswept is the value of left for a free lock with a queue. One call removes only a limited
@@ -79,7 +80,7 @@ func readAcquire(answer any) (r acquireReply, ok bool) {
 		left, isInt := list[1].(int64)
 		r.left, r.holder = time.Duration(left)*time.Millisecond, wire.Text(list[len(list)-1])
 		if code != answerBusy {
-			r.place = wire.Text(list[2])
+			r.score = wire.Text(list[2])
 		}
 		return r, isInt
 	case code >= answerNotQueued && code <= answerUpgrade && len(list) == 1:

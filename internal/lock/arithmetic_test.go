@@ -179,7 +179,7 @@ func TestFault123_TheEarliestEndCounts(t *testing.T) {
 	for _, left := range []string{"2000", "1000", "3600000"} {
 		c.receive("h noonlock:{orders}:lock " + left + " nl1:p.1/b")
 	}
-	if end := time.Duration(a.endsIn.Load()); end != time.Second {
+	if end := time.Duration(a.lockEndsIn.Load()); end != time.Second {
 		t.Errorf("the waiter looks after %v, want 1s", end)
 	}
 }

@@ -18,19 +18,18 @@ import (
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
-// An Access is what a lockcore.Client embeds, so that the packages of this module get its Client: see Of.
+// An Access is embedded in a lockcore.Client, so that the packages of this module get its Client: see Of.
 type Access struct{ client *Client }
 
 func (a *Access) access() **Client { return &a.client }
 
-// Attach makes a new *lockcore.Client that of a Client.
+// Attach sets the Client of a new *lockcore.Client.
 func Attach(to interface{ access() **Client }, c *Client) { *to.access() = c }
 
 // Of returns the Client of a *lockcore.Client, which must not be nil.
 func Of(c interface{ access() **Client }) *Client { return *c.access() }
 
-// A Client has what its names share: the connections, the leases and the background tasks. It is safe for
-// concurrent use.
+// A Client has the connections, leases and background tasks of its names. It is safe for concurrent use.
 type Client struct {
 	keys     keyring
 	scripts  *Scripts
@@ -38,26 +37,26 @@ type Client struct {
 	logQueue *logqueue.Queue
 	log      logr.Logger // writes to logQueue
 
-	registry registry.Set // without metrics
+	registry registry.Set // configuration of Metrics
 	metrics  *metrics
 	identity string
-	process  string // secret: with it, other clients could forge this Client's requests
+	process  string // secret that prevents forged requests
 
 	tokenRetention, lockDelay time.Duration
 	minReplicas               int
 	lastTerms                 atomic.Pointer[leaseTerms] // see terms
 
 	attempts       atomic.Uint64
-	roundTrip      atomic.Int64 // recent round trip of waiters, in ns; zero before the first
+	roundTrip      atomic.Int64 // recent round trip of waiters, in ns
 	wire           wire.Wire
-	sentinels      *wire.Sentinels // see target
-	servers        []Server        // one of a cluster, without its address
+	sentinels      *wire.Sentinels // nil without Sentinels
+	servers        []Server        // of a cluster, one without an address
 	topology       topology
 	quorum         *members.Quorum // nil for one server
 	keeper         *lease.Keeper
 	unwantedGrants chan struct{} // limits concurrent releases of grants without a waiter
 
-	ctx     context.Context // of background tasks; Close cancels it
+	ctx     context.Context // context of background tasks; Close cancels it
 	cancel  context.CancelFunc
 	closing chan struct{}
 
@@ -69,11 +68,11 @@ type Client struct {
 	waiting     map[uint64]*Attempt
 	leases      map[uint64]*Lease
 
-	// pendingTombs has the abandoned attempts that need a tombstone, because an acquire was
-	// not answered, until it is known that the tombstone was written.
+	// pendingTombs has the abandoned attempts with an acquire that was not answered, until their tombstone is
+	// written.
 	pendingTombs map[uint64]struct{}
 
-	checks map[string]*grantCheck // by name, see checkLater
+	checks map[string]*grantCheck // by name
 
 	logged map[string]time.Duration // times of lines, see mayLog
 	waits  *readiness.Reports       // failures of calls of Lock
@@ -94,61 +93,54 @@ type Name struct {
 }
 
 // An Attempt is one try to acquire a lock, from its first request to its last. Its number
-// is never used again. So the server can tell a late request from a new one, and a
+// is never used again. So the server distinguishes a late request from a new one, and a
 // repeated request is harmless. An attempt that is not granted must be abandoned.
 type Attempt struct {
 	*Name
 	kind   Kind
 	number uint64
 	value  string
-	place  string // its last score in the queue, for joining again
+	score  string // last score in the queue, for joining again
 
-	servedUntil time.Duration // requested end of its place in the queue; zero if unlimited
+	servedUntil time.Duration // requested end of its entry in the queue; zero if unlimited
 
-	token uint64         // of a grant of a quorum, which renewals commit
-	trail *several.Trail // of its requests to the servers of a quorum
+	token uint64         // token of a quorum's grant, which renewals commit
+	trail *several.Trail // servers of a quorum with requests of the attempt
 
-	stamp wire.Stamp  // of the first acquire
-	sent  atomic.Bool // it is in use
+	stamp     wire.Stamp  // time of the first acquire
+	requested atomic.Bool // whether an acquire was sent
 
-	setsCounter bool // the last acquire sets the TTL of the counter of tokens
+	setsCounter bool // whether the last acquire sets the TTL of the token counter
 
-	beside *Lease // of the same owner, whose token the last acquire asked for; nil: it asked for none
+	ownerLease *Lease // lease of the same owner whose token the last acquire asked for
 
-	// unanswered: an acquire was not answered and may still arrive. mayBeStored: the server
-	// may have stored the attempt, so it has to be withdrawn.
-	unanswered, mayBeStored atomic.Bool
+	unanswered  atomic.Bool // whether an acquire may still arrive
+	mayBeStored atomic.Bool // whether the attempt has to be withdrawn
 
-	// grantedAt is the time at which a grant message for the attempt arrived, plus one;
-	// 0 means none.
-	grantedAt atomic.Int64
+	notifiedAt        atomic.Int64 // arrival of a grant message, plus 1 ns
+	counterExtendedAt atomic.Int64 // time of the last renewal that extended the token counter
 
-	keptAt atomic.Int64 // when the last renewal that has extended the counter of tokens was sent; 0: none
-
-	// wake wakes the waiter after look or endsIn was set. look: send a look now. endsIn:
-	// the attempt is the head of the queue, and the lock ends in that many nanoseconds
-	// unless it is renewed; 0 means no message.
-	wake        chan struct{}
-	look        atomic.Bool
-	wokenAt     atomic.Int64 // time of the last look of all waiters of its name
-	endsIn      atomic.Int64
-	warnedNoTTL bool
+	wake         chan struct{} // wakes the waiter after a change of checkDue or lockEndsIn
+	checkDue     atomic.Bool   // whether the waiter must send a check now
+	allCheckedAt atomic.Int64  // time of the last check by all waiters of the name
+	lockEndsIn   atomic.Int64  // remaining TTL that a message told the head of the queue, in ns
+	warnedNoTTL  bool
 }
 
 // A Lease is an attempt that was granted, until its lock is released or has expired.
 type Lease struct {
 	a     *Attempt
 	token uint64
-	slot  int          // of a Semaphore; -1: it is of another kind
-	life  *lease.Lease // that of the Lease that was granted, also of a part
+	slot  int          // slot of a Semaphore, otherwise -1
+	life  *lease.Lease // &granted, of a partition that of the whole lease
 
-	granted lease.Lease
-	part    bool // see Part
+	granted      lease.Lease
+	forPartition bool
 
-	refused atomic.Bool // the last renewals were refused, which was logged
+	refusalLogged atomic.Bool // whether the refusal of the last renewals was logged
 
 	mu       sync.Mutex
-	unlocked bool // Unlock was called after the end
+	unlocked bool // whether Unlock was called after the end
 }
 
 // A Kind defines what the server stores for an attempt, and the requests that acquire, renew and
@@ -156,28 +148,27 @@ type Lease struct {
 type Kind interface {
 	// Label names the kind in metrics and logs.
 	Label() string
-	// Acquire returns a request that acquires the lock. Its answer is one of mutex_acquire.
+	// Acquire returns a request that acquires the lock. It is answered like mutex_acquire.
 	Acquire(a *Attempt, mode string) wire.Request
-	// Renewal returns the request that extends a hold to its TTL from now. Its answer is
-	// 1, or 0 if the hold is lost.
+	// Renewal returns the request that extends a lease to its TTL from now. Its answer is
+	// 1, or 0 if the lease is lost.
 	Renewal(a *Attempt) wire.Request
 	// Release returns the request that releases an attempt, or removes it from the queue. Its answer
-	// is greater than 0 if the attempt held the lock. With withdraw, requests of the attempt that
-	// arrive later fail.
+	// is greater than 0 if the attempt held the lock. With withdraw, later requests of the attempt fail.
 	Release(a *Attempt, withdraw bool) wire.Request
 
-	// stored returns the value that the server stores for an attempt.
+	// stored returns the value of an attempt at the server.
 	stored(process string, number uint64, identity string) string
 }
 
-// A Noticer is a Kind whose renewals may also be answered with a greater number than 1: the hold is extended,
+// A Noticer is a Kind whose renewals may also be answered with a greater number than 1. The lease is then extended,
 // and Noticed is called with the number. It must not block.
 type Noticer interface {
 	Noticed(a *Attempt, answer int64)
 }
 
-// owners has the leases of each owner in this process. The server may also have entries that nobody
-// holds any more: a failover may have lost a release, and the entry of an acquire that was executed late
+// owners has the leases of each owner in this process. The server may also have entries without a lease:
+// a failover may have lost a release, and the entry of an acquire that was executed late
 // outlives its lease. So a new lease keeps a token only if its request names a lease that is valid
 // here. Client.mu guards owners.
 type owners map[ownerKey]*ownerLeases
@@ -185,27 +176,27 @@ type owners map[ownerKey]*ownerLeases
 type ownerKey struct{ name, owner string }
 
 type ownerLeases struct {
-	all    map[*Lease]struct{} // until their end is recorded
-	newest uint64              // the greatest token that one of them or of their predecessors has
+	all    map[*Lease]struct{} // leases whose end is not recorded
+	newest uint64              // greatest token of all and of their predecessors
 }
 
-// A grantCheck repeats a release that granted the lock to a waiter, when the grant ends.
+// A grantCheck repeats a release that granted the lock to a waiter, at the end of the grant.
 type grantCheck struct {
 	a     *Attempt
 	timer *time.Timer
-	next  time.Duration // when another check follows; 0: none. Client.mu guards it
+	next  time.Duration // time of another check, guarded by Client.mu
 }
 
-// A topology has what differs between a server that decides alone, also in a cluster or behind
-// Sentinels, and the servers of a quorum. New and NewQuorum choose it.
+// A topology has the differences between one deciding server, also in a cluster or behind Sentinels, and the servers
+// of a quorum.
 type topology interface {
 	// kind returns the kind of a mutex here, see Client.Recorded.
 	kind(record, channel string) Kind
-	// refusal returns a *noonlock.ConfigError if there are no leases of a kind with these terms.
+	// refusal returns a *noonlock.ConfigError if the topology has no leases of a kind with these terms.
 	refusal(k Kind, terms *leaseTerms) error
-	// trail returns a new Trail for the requests of an attempt, or nil.
+	// trail returns a new Trail of an attempt, nil without a quorum.
 	trail() *several.Trail
-	// ready waits until a request can be answered. It returns what is left of the time within.
+	// ready waits until a request can be answered. It returns the rest of the time within.
 	ready(ctx context.Context, within time.Duration) (left time.Duration, err error)
 	// confirm makes a grant valid.
 	confirm(ctx context.Context, a *Attempt, r acquireReply, timeout time.Duration) (acquireReply, error)
@@ -213,18 +204,18 @@ type topology interface {
 	lossReason(ctx context.Context, a *Attempt) error
 }
 
-// attempt returns an attempt that the server knows under a value.
+// attempt returns an attempt with its value at the server.
 func (n *Name) attempt(k Kind, number uint64, value string) *Attempt {
 	return &Attempt{Name: n, kind: k, number: number, value: value, trail: n.c.topology.trail()}
 }
 
-// Identity returns the name of the Client's leases for people.
+// Identity returns the holder of the Client's leases, as people read it.
 func (c *Client) Identity() string { return c.identity }
 
 // Elapsed returns the time since the Client was created, by the clock of its leases.
 func (c *Client) Elapsed() time.Duration { return c.clock.Now() }
 
-// Logger returns the logger of the Client. A call of it does not block.
+// Logger returns the logger of the Client. Its calls do not block.
 func (c *Client) Logger() logr.Logger { return c.log }
 
 // Closing returns a channel that is closed when Close is called.
@@ -251,7 +242,7 @@ type Quorum = members.Quorum
 // Quorum returns the servers of a quorum, nil for one server.
 func (c *Client) Quorum() *Quorum { return c.quorum }
 
-// One returns a *noonlock.ConfigError if what needs one server that decides, and the Client is of a quorum.
+// One returns a *noonlock.ConfigError if the Client is of a quorum, and something needs one deciding server.
 func (c *Client) One(what string) error {
 	if c.quorum == nil {
 		return nil
@@ -259,7 +250,7 @@ func (c *Client) One(what string) error {
 	return OnOne(what)
 }
 
-// OnOne returns the error of what needs one server that decides.
+// OnOne returns the error of something that needs one deciding server.
 func OnOne(what string) error {
 	return &noonlock.ConfigError{Package: "lockcore", Field: "the Client of " + what, Value: "of NewQuorum", Rule: "of New: the servers of a quorum have different views; use New with one of them"}
 }
@@ -288,7 +279,7 @@ func (c *Client) Shared(key any, create func() any) any {
 	return c.shared[key]
 }
 
-// Reports returns what workers of this Client share that log failures together.
+// Reports returns the shared log of failures of some workers of this Client.
 func (c *Client) Reports(workers, message, again string) *readiness.Reports {
 	return c.Shared("reports of "+workers, func() any {
 		return &readiness.Reports{Log: c.log, Workers: workers, Message: message, Again: again}
@@ -311,9 +302,9 @@ func (c *Client) Ask(ctx context.Context, name string, req wire.Request, each, w
 	return retry.Send(ctx, c.wire, name, req, wire.MayRetry)
 }
 
-// Act is Ask for a request that changes something. refusal returns the error of an answer that refuses it. If an
-// earlier try was not answered, that may have been carried out: the error is then joined with ErrUnknown, and repeated
-// is true.
+// Act is Ask for a request that changes something. refusal returns the error of an answer that refuses the request.
+// repeated is true if an earlier try was not answered and may have been applied. An error is then joined with
+// ErrUnknown.
 func (c *Client) Act(ctx context.Context, name string, req wire.Request, each, within time.Duration, refusal func(answer any) error) (answer any, repeated bool, err error) {
 	retry := c.newRetry(each, within)
 	err = retry.Do(ctx, wire.MayRetry, func() error {

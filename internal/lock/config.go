@@ -54,7 +54,7 @@ const (
 	tombTTL = 5 * time.Minute
 )
 
-// leaseTerms is a LeaseConfig with its defaults filled in. It is not changed: Names share it.
+// leaseTerms is a LeaseConfig with its defaults filled in. Names share it, and do not change it.
 type leaseTerms struct {
 	cfg  LeaseConfig
 	keep time.Duration // TTL of the token counter after a grant
@@ -62,7 +62,7 @@ type leaseTerms struct {
 	ttl   time.Duration
 	times lease.Times
 
-	// ttl and keep in ms, as requests have them.
+	// ttl and keep in ms, for requests.
 	ttlText, keepText string
 }
 

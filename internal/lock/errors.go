@@ -57,16 +57,16 @@ func (e *ForcedError) Error() string {
 // Is reports true for ErrForced and ErrLeaseLost.
 func (e *ForcedError) Is(target error) bool { return target == ErrForced || target == ErrLeaseLost }
 
-// A loss is the cause of a lease that the server no longer has. The reason is read after the lease has
+// A lossCause ends a lease that the server no longer has. The reason is read after the lease has
 // ended. Until then it is ErrLeaseLost.
-type loss struct{ reason atomic.Pointer[error] }
+type lossCause struct{ reason atomic.Pointer[error] }
 
-func (l *loss) Error() string { return l.Unwrap().Error() }
+func (l *lossCause) Error() string { return l.Unwrap().Error() }
 
-// GoString is what %#v prints, which would otherwise read the reason while it is written.
-func (l *loss) GoString() string { return strconv.Quote(l.Error()) }
+// GoString formats the error for %#v, which would otherwise read the reason while it is written.
+func (l *lossCause) GoString() string { return strconv.Quote(l.Error()) }
 
-func (l *loss) Unwrap() error {
+func (l *lossCause) Unwrap() error {
 	if reason := l.reason.Load(); reason != nil {
 		return *reason
 	}
@@ -84,8 +84,7 @@ func Refuse(field, rule string, value any) *noonlock.ConfigError {
 	return &noonlock.ConfigError{Package: "lockcore", Field: field, Value: fmt.Sprint(value), Rule: rule}
 }
 
-// OpError wraps errors with the operation and the name of the lock. It returns nil if there
-// is none.
+// OpError wraps errors with the operation and the name of the lock. Without an error, it returns nil.
 func OpError(op, name string, errs ...error) error {
 	return input.Operation("lockcore", op, name, errs...)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
-// Feed returns a channel with the latest value that watch tells and nobody has received. tell returns at
+// Feed returns a channel with the latest value from watch, unless it was received. tell returns at
 // once. The channel is closed when ctx ends or the Client is closed.
 func Feed[T any](ctx context.Context, c *Client, watch func(tell func(T)) (stop func())) <-chan T {
 	values, mu := make(chan T, 1), sync.Mutex{}
@@ -38,8 +38,7 @@ func Feed[T any](ctx context.Context, c *Client, watch func(tell func(T)) (stop 
 	return values
 }
 
-// Hints returns the Feed of the messages on channels of the name, and of the moments when some may have been
-// missed.
+// Hints returns a Feed with a value for each message on channels of the name, and when messages may have been missed.
 func (n *Name) Hints(ctx context.Context, channels ...string) <-chan struct{} {
 	return Feed(ctx, n.c, func(tell func(struct{})) (stop func()) {
 		var stops []func()
@@ -54,7 +53,7 @@ func (n *Name) Hints(ctx context.Context, channels ...string) <-chan struct{} {
 	})
 }
 
-// Hint sends a message on a channel of the name, in the background. If that fails, it is lost.
+// Hint sends a message on a channel of the name, in the background and without retries.
 func (n *Name) Hint(channel string) {
 	r := wire.Command("publish", channel, "")
 	if n.c.keys.sharded {

@@ -24,11 +24,10 @@ func (a *Attempt) sendRelease(ctx context.Context, withdraw bool, timeout time.D
 	return req.Number(answer, err)
 }
 
-// checkLater repeats a release after the given time. The reply to a release that grants the lock to
-// a waiter contains the time until the grant ends. If the waiter's process is frozen, this
-// process then grants the lock to the next waiter, because it is known to be alive. A later
-// release of the name replaces the check, because the earlier grant was confirmed or has ended. That of a
-// Semaphore is made in any case, and then again for the last release.
+// checkLater repeats a release after the given time, in which a grant to a waiter ends unless it is confirmed. If the
+// waiter's process is frozen, this process then grants the lock to the next waiter. A later
+// release of the name replaces the check, because the earlier grant was confirmed or has ended. The check of a
+// Semaphore is not replaced, and is repeated for the last release.
 func (a *Attempt) checkLater(in time.Duration) {
 	c := a.c
 	c.mu.Lock()

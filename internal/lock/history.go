@@ -8,27 +8,26 @@ import (
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
-// A history is what a Client with Config.LockDelay knows about the data of a server.
+// A history has the newest facts about the data of a server, for a Client with Config.LockDelay.
 //
-// Each connection for requests checks it when it is set up, before its first request. A
-// restart and a failover end all connections to the old server, so no request is sent to
-// the new one before a check.
+// Each connection for requests checks the history before its first request. A restart and a failover end all
+// connections to the old server, so no request is sent to the new server before a check.
 type history struct {
 	c    *Client
 	addr string
 	tag  func() (string, bool)
 
-	mu      sync.Mutex
-	known   string        // what was seen last
-	reached int64         // the greatest replication offset in it
-	until   time.Duration // the end of the delay
+	mu     sync.Mutex
+	seen   string        // identifier of the newest history
+	offset int64         // greatest replication offset in the history
+	until  time.Duration // end of the delay
 }
 
 func (c *Client) history(server string, tag func() (string, bool)) wire.History {
 	return &history{c: c, addr: server, tag: tag}
 }
 
-// reasons are the last values of the answer to lock_history.
+// reasons are the texts for the last number in the answer to lock_history.
 var reasons = []string{
 	"another client has seen a new history",
 	"there is no record of the server's history",
@@ -43,7 +42,7 @@ func (h *history) Check(ask func(wire.Request) (any, error)) error {
 		return errors.New("lockcore: the node serves no slot")
 	}
 	h.mu.Lock()
-	r := h.c.scripts.history.Call(wire.Keys(h.c.keys.history(tag)), h.known, h.reached)
+	r := h.c.scripts.history.Call(wire.Keys(h.c.keys.history(tag)), h.seen, h.offset)
 	h.mu.Unlock()
 	answer, err := ask(r)
 	if wire.HasCode(err, "ASK", "TRYAGAIN") {
@@ -71,15 +70,15 @@ func (h *history) Check(ask func(wire.Request) (any, error)) error {
 	return nil
 }
 
-// see records a history that is known on the server since age. If it was seen before, its
+// see records a history that the server has had for an age. If it was seen before, its
 // delay stays as it is, even if the server's clock was set meanwhile.
-func (h *history) see(known string, offset int64, age time.Duration, reason string) {
+func (h *history) see(id string, offset int64, age time.Duration, reason string) {
 	h.mu.Lock()
-	same := h.known == known
+	same := h.seen == id
 	if !same {
-		h.known, h.reached = known, 0
+		h.seen, h.offset = id, 0
 	}
-	h.reached = max(h.reached, offset)
+	h.offset = max(h.offset, offset)
 	h.mu.Unlock()
 	if !same && age < h.c.lockDelay {
 		h.delay(reason, h.c.lockDelay-age)
@@ -95,7 +94,7 @@ func (h *history) delay(reason string, left time.Duration) {
 	h.c.log.Info("grants delayed, because the server may have lost data", "server", h.addr, "delay", left.String(), "reason", reason)
 }
 
-// Refusal returns why nothing may be granted now, or nil.
+// Refusal returns a *wire.DelayError during a delay, and otherwise nil.
 func (h *history) Refusal() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -13,24 +13,24 @@ import (
 // the keys and channels of their own records.
 type keyring struct {
 	prefix   string
-	sharded  bool   // as in a cluster
-	database string // its number: channels are not of one database
-	channels string // the prefix of the channels of processes, unless sharded
+	sharded  bool   // whether channels are in the slots of names
+	database string // number of the database, because channels are shared by all
+	channels string // prefix of the channels of processes, unless sharded
 }
 
 func newKeyring(prefix string, t target) keyring {
 	return keyring{prefix, t.seeds != nil, strconv.Itoa(t.DB), prefix + ":ch:"}
 }
 
-// A Part is a kind of key, as docs/ARCHITECTURE.md describes it.
-type Part struct {
-	Types   []string // of Redis; none: the key never exists
-	Endless bool     // it may have no TTL
-	Schema  string   // the version that this release reads and writes, if the key has one
+// A KeyPart is the kind of the keys with one part, as docs/ARCHITECTURE.md describes it.
+type KeyPart struct {
+	Types   []string // types in Redis, empty if the key never exists
+	Endless bool     // whether the key may have no TTL
+	Schema  string   // version that this release reads and writes, if any
 }
 
-// parts are the parts of the keys that are built here, of locks and of servers.
-var parts = map[string]Part{
+// parts are the parts of the keys of locks and of servers.
+var parts = map[string]KeyPart{
 	"lock":     {Types: []string{"string", "zset"}, Schema: "nl1"},
 	"fence":    {Types: []string{"string"}},
 	"queue":    {Types: []string{"zset"}},
@@ -41,17 +41,17 @@ var parts = map[string]Part{
 	"tomb":     {Types: []string{"string"}},
 	"ack":      {Types: []string{"string"}},
 	"never":    {},
-	"history":  {Types: []string{"string"}, Endless: true}, // of a server
+	"history":  {Types: []string{"string"}, Endless: true}, // one key for each server
 	"quorum":   {Types: []string{"hash"}, Endless: true},
 }
 
 // nameKeys are the keys of one lock.
 type nameKeys struct {
 	name                     string
-	base                     string // the prefix of its keys
+	base                     string // prefix of all keys
 	lock, fence, queue, seen string
-	tombs                    string // the prefix of those of tombstones
-	channels                 string // the prefix of the channels of processes
+	tombs                    string // prefix of the keys of tombstones
+	channels                 string // prefix of the channels of processes
 }
 
 func (k keyring) lock(name string) *nameKeys {
@@ -75,7 +75,7 @@ func (k keyring) lock(name string) *nameKeys {
 // args returns the keys of a lock as arguments of a script.
 func (k *nameKeys) args() []any { return []any{&k.lock, &k.fence, &k.queue, &k.seen} }
 
-// argsWith returns them with the key of an attempt's tombstone.
+// argsWith returns args and the key of an attempt's tombstone.
 func (k *nameKeys) argsWith(tomb string) []any {
 	return []any{&k.lock, &k.fence, &k.queue, &k.seen, tomb}
 }
@@ -120,13 +120,13 @@ func (k keyring) nameOf(lock string) (name string, ok bool) {
 
 // A Search selects names by their keys on the servers.
 type Search struct {
-	Prefix string   // of the names
-	Parts  []string // a name is found if it has a key of one of these parts
-	// Progress is called with how many keys have been looked at, about. It may be nil.
+	Prefix string   // prefix of the names
+	Parts  []string // parts of which a found name has a key
+	// Progress is called with the approximate number of keys read so far. It may be nil.
 	Progress func(keys int)
 }
 
-// pattern returns a glob pattern that matches the keys of a Search, and others of these names.
+// pattern returns a glob pattern that matches the keys of a Search, and perhaps others of the same names.
 func (k keyring) pattern(s Search) string {
 	part := "*"
 	if len(s.Parts) == 1 {
@@ -138,8 +138,7 @@ func (k keyring) pattern(s Search) string {
 // globbed makes a text match itself in a glob pattern.
 var globbed = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`)
 
-// split returns the name and the part of a key that is built here or by the packages above.
-// A name has no braces.
+// split returns the name and the part of a key of this module. A name has no braces.
 func (k keyring) split(key string) (name, part string, ok bool) {
 	rest, ok := strings.CutPrefix(key, k.prefix+":{")
 	if !ok {

@@ -8,7 +8,7 @@ import (
 
 // mutexKind is held by one attempt at a time.
 type mutexKind struct {
-	record, news string // see Client.Recorded; empty: it has no record
+	record, news string // see Client.Recorded; empty without a record
 }
 
 func (mutexKind) Label() string { return kindMutex }
@@ -28,12 +28,11 @@ func (mutexKind) Acquire(a *Attempt, mode string) wire.Request {
 	return a.c.scripts.mutexAcquire.Call(keys, &a.value, &a.terms.ttlText, rest, &a.terms.keepText)
 }
 
-// counterPause is how long the grants of a name leave the TTL of the counter of tokens as it is. It is short, as
-// another client may set a shorter TTL.
+// counterPause is the time for which grants of a name keep the TTL of the token counter. It is short, as another client
+// may set a shorter TTL.
 const counterPause = time.Second
 
-// Renewal extends the counter of tokens, too, at first and then after each eighth of the time for which
-// that is kept.
+// Renewal extends the TTL of the token counter, too, at first and then after each eighth of that TTL.
 func (mutexKind) Renewal(a *Attempt) wire.Request {
 	if !a.extendsCounter(a.c.clock.Now()) {
 		return a.c.scripts.mutexRenew.Call([]any{&a.keys.lock}, &a.value, &a.terms.ttlText)
@@ -41,13 +40,13 @@ func (mutexKind) Renewal(a *Attempt) wire.Request {
 	return a.c.scripts.mutexRenew.Call([]any{&a.keys.lock, &a.keys.fence}, &a.value, &a.terms.ttlText, &a.terms.keepText)
 }
 
-// extendsCounter reports whether a renewal at that time extends the counter of tokens, or the size of a Semaphore.
+// extendsCounter reports whether a renewal at a time extends the TTL of the token counter, or of a Semaphore's size.
 func (a *Attempt) extendsCounter(now time.Duration) bool {
 	keep := a.terms.keep
 	if _, slots := a.kind.(slotKind); slots {
 		keep = min(keep, sizeRetention)
 	}
-	last := a.keptAt.Load()
+	last := a.counterExtendedAt.Load()
 	return last == 0 || now >= time.Duration(last)+keep/8
 }
 
@@ -86,10 +85,10 @@ func (k ownedKind) stored(process string, number uint64, identity string) string
 }
 
 func (ownedKind) Acquire(a *Attempt, mode string) wire.Request {
-	extends := "" // the attempt itself, if an earlier request of it was applied
-	if l := a.besides(); l != nil {
-		a.beside, extends = l, l.a.value
-	} else if a.beside != nil {
+	extends := "" // the attempt itself if an earlier request was applied
+	if l := a.validOwnerLease(); l != nil {
+		a.ownerLease, extends = l, l.a.value
+	} else if a.ownerLease != nil {
 		extends = "-" // it may have the token of a lease that has ended
 	}
 	return a.c.scripts.ownedAcquire.Call(a.keys.argsWith(a.Tomb()), &a.value, &a.terms.ttlText, &a.terms.keepText, mode+" "+a.keys.channels, extends)
@@ -105,10 +104,10 @@ func (ownedKind) Release(a *Attempt, withdraw bool) wire.Request {
 
 // slotKind is held by up to n attempts, each in a slot of its own.
 type slotKind struct {
-	n int // the size where none is stored
+	n int // size if none is stored
 }
 
-// Slots returns the kind of a Semaphore, whose size is n where none is stored.
+// Slots returns the kind of a Semaphore, whose size is n if none is stored.
 func Slots(n int) Kind { return slotKind{n} }
 
 func (slotKind) Label() string { return kindSemaphore }
@@ -121,7 +120,7 @@ func (k slotKind) Acquire(a *Attempt, mode string) wire.Request {
 	return a.c.scripts.ownedAcquire.Call(append(a.keys.argsWith(a.Tomb()), a.keys.key("size")), &a.value, &a.terms.ttlText, &a.terms.keepText, mode+" "+a.keys.channels, "", k.n)
 }
 
-// Renewal extends the size, too, as that of a mutex does its counter of tokens.
+// Renewal extends the TTL of the size, too, like mutexKind.Renewal the TTL of the token counter.
 func (slotKind) Renewal(a *Attempt) wire.Request {
 	if !a.extendsCounter(a.c.clock.Now()) {
 		return a.c.scripts.ownedRenew.Call([]any{&a.keys.lock}, &a.value, &a.terms.ttlText)
@@ -144,7 +143,7 @@ func kindOf(v Value) Kind {
 	return ownedKind{v.mode, v.Owner}
 }
 
-// leaveArgs returns what a release needs for the queue. It includes whether the
+// leaveArgs returns the argument of a release about the queue. It includes whether the
 // Client is closed, because a closed Client cannot check a grant that the script makes.
 func (a *Attempt) leaveArgs() string {
 	last := " 0 "
@@ -173,59 +172,58 @@ func (a *Attempt) releaseBy(s *wire.Script, withdraw bool) wire.Request {
 	return s.Call(keys, &a.value, rest)
 }
 
-func ownerOfAttempt(a *Attempt) (key ownerKey, ok bool) {
+// ownerOf returns the owner of an attempt. ok is false for a kind without owners.
+func ownerOf(a *Attempt) (key ownerKey, ok bool) {
 	k, ok := a.kind.(ownedKind)
 	return ownerKey{a.keys.name, k.owner}, ok
 }
 
 func (o owners) add(l *Lease) {
-	key, ok := ownerOfAttempt(l.a)
+	key, ok := ownerOf(l.a)
 	if !ok {
 		return
 	}
-	of := o[key]
-	if of == nil {
-		of = &ownerLeases{all: map[*Lease]struct{}{}}
-		o[key] = of
+	leases := o[key]
+	if leases == nil {
+		leases = &ownerLeases{all: map[*Lease]struct{}{}}
+		o[key] = leases
 	}
-	of.all[l] = struct{}{}
-	of.newest = max(of.newest, l.token)
+	leases.all[l] = struct{}{}
+	leases.newest = max(leases.newest, l.token)
 }
 
 func (o owners) remove(l *Lease) {
-	key, ok := ownerOfAttempt(l.a)
-	of := o[key]
-	if !ok || of == nil {
+	key, ok := ownerOf(l.a)
+	leases := o[key]
+	if !ok || leases == nil {
 		return
 	}
-	if delete(of.all, l); len(of.all) == 0 {
+	if delete(leases.all, l); len(leases.all) == 0 {
 		delete(o, key)
 	}
 }
 
-// besides returns a valid lease of the attempt's owner that has its newest token, or nil: one that writes
-// before one that reads, which keeps no token for a writer. It asks the
-// leases, because their time can be over before anything has noticed it. A lease with an earlier token
-// does not count, so that tokens do not go back to it.
-func (a *Attempt) besides() (beside *Lease) {
-	key, _ := ownerOfAttempt(a)
+// validOwnerLease returns a valid lease of the attempt's owner with the owner's newest token, or nil. It prefers a
+// write lease, because a read lease keeps no token for a writer. It reads the clock, because the time of a lease can
+// be over before its timer has run. A lease with an earlier token does not count, so that tokens do not go back.
+func (a *Attempt) validOwnerLease() (valid *Lease) {
+	key, _ := ownerOf(a)
 	c := a.c
 	now := c.clock.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if of := c.owners[key]; of != nil {
-		for l := range of.all {
-			if l.token == of.newest && l.life.ErrAt(now) == nil && (beside == nil || l.a.kind.Label() == kindWrite) {
-				beside = l
+	if leases := c.owners[key]; leases != nil {
+		for l := range leases.all {
+			if l.token == leases.newest && l.life.ErrAt(now) == nil && (valid == nil || l.a.kind.Label() == kindWrite) {
+				valid = l
 			}
 		}
 	}
-	return beside
+	return valid
 }
 
-// isStale reports whether a token that was granted is that of a lease which has ended meanwhile, or an
-// earlier one than that of the lease that it was to keep.
+// isStale reports whether a granted token is older than the token of ownerLease, or equal after that lease has ended.
 func (a *Attempt) isStale(token uint64) bool {
-	l := a.beside
+	l := a.ownerLease
 	return l != nil && (token < l.token || token == l.token && l.life.ErrAt(a.c.clock.Now()) != nil)
 }

@@ -36,32 +36,32 @@ func (a *Attempt) hold(ctx context.Context, g grant) (*Lease, error) {
 	return l, nil
 }
 
-// From returns the lease that the work of a context runs under, nil if there is none.
+// From returns the lease of the work with a context, nil without one.
 func From(ctx context.Context) *Lease {
 	l := lease.From(ctx)
 	if l == nil {
 		return nil
 	}
-	if part, _ := ctx.Value(partKey{}).(*Lease); part != nil && part.life == l {
-		return part
+	if partition, _ := ctx.Value(partitionKey{}).(*Lease); partition != nil && partition.life == l {
+		return partition
 	}
 	return l.Holder().(holder).Lease
 }
 
-type partKey struct{}
+type partitionKey struct{}
 
-// Part returns the lease of a part of what the lease is for, which has its own token and the same end. From returns
-// it for the contexts of its Context and Bind.
-func (l *Lease) Part(token uint64) *Lease {
-	return &Lease{a: l.a, token: token, slot: -1, life: l.life, part: true}
+// ForPartition returns the lease of a partition, with a token of its own and the same end. From returns it for the
+// contexts of its Context and Bind.
+func (l *Lease) ForPartition(token uint64) *Lease {
+	return &Lease{a: l.a, token: token, slot: -1, life: l.life, forPartition: true}
 }
 
-// of returns the context of a part of the lease, if it is one.
-func (l *Lease) of(ctx context.Context) context.Context {
-	if !l.part {
+// withPartition returns a context from which From returns the lease, if it is for a partition.
+func (l *Lease) withPartition(ctx context.Context) context.Context {
+	if !l.forPartition {
 		return ctx
 	}
-	return context.WithValue(ctx, partKey{}, l)
+	return context.WithValue(ctx, partitionKey{}, l)
 }
 
 // Attempt returns the attempt of the lease.
@@ -73,21 +73,21 @@ func (l *Lease) Name() string { return l.a.keys.name }
 // Token returns the fencing token.
 func (l *Lease) Token() uint64 { return l.token }
 
-// Slot returns the slot of a Semaphore that the lease has, or -1.
+// Slot returns the slot of a Semaphore, or -1.
 func (l *Lease) Slot() int { return l.slot }
 
 // Remaining returns how long the lease stays valid without another renewal.
 func (l *Lease) Remaining() time.Duration { return l.life.Remaining() }
 
 // Context returns a context that is done when the lease ends.
-func (l *Lease) Context() context.Context { return l.of(l.life.Context()) }
+func (l *Lease) Context() context.Context { return l.withPartition(l.life.Context()) }
 
 // Bind returns a context that is done when parent is done or the lease ends.
 func (l *Lease) Bind(parent context.Context) (ctx context.Context, stop context.CancelFunc) {
-	return l.life.Bind(l.of(parent))
+	return l.life.Bind(l.withPartition(parent))
 }
 
-// Value returns what the server stores for the lease; secret.
+// Value returns the secret value of the lease at the server.
 func (l *Lease) Value() string { return l.a.value }
 
 // Err returns nil while the lease is valid, and then the cause of its end.
@@ -96,7 +96,7 @@ func (l *Lease) Err() error { return l.life.Err() }
 // Overdue returns the time since the lease ended, 0 while it is valid.
 func (l *Lease) Overdue() time.Duration { return l.life.Overdue() }
 
-// Of reports whether it is a lease of a lock, with the same Client.
+// Of reports whether the lease is for a lock, with the same Client and kind.
 func (l *Lease) Of(n *Name, k Kind) bool {
 	return l.a.c == n.c && l.a.keys.name == n.keys.name && l.a.kind == k
 }
@@ -119,7 +119,7 @@ func (l *Lease) Downgrade(ctx context.Context) error {
 	case err != nil:
 		return OpError(op, l.Name(), err)
 	case n == 0:
-		l.lose()(ctx)
+		l.endAsLost()(ctx)
 		return OpError(op, l.Name(), ErrNotHeld, l.life.Cause())
 	}
 	return nil
@@ -144,7 +144,7 @@ func (l *Lease) RenewNow() { l.life.RenewNow() }
 // A renewer sends the renewals of a Client.
 type renewer struct{ c *Client }
 
-// Stream returns the stream of the server that the lease's name is at.
+// Stream returns the stream of the server with the lease's name.
 func (r renewer) Stream(l *lease.Lease) lease.Stream {
 	a := l.Holder().(holder).a
 	return r.c.wire.Renewals(a.keys.name)
@@ -177,8 +177,8 @@ func (r renewer) Late(by time.Duration) { r.c.metrics.lateness.Observe(by.Second
 func (l *Lease) renewed(t0 time.Duration, req wire.Request, r wire.Answer) bool {
 	counts := l.a.c.metrics
 	if errors.Is(r.Err, ErrNotReplicated) {
-		if r.Value != int64(0) { // the server's end of the lease needs no replica
-			counts.short.Inc()
+		if r.Value != int64(0) { // a lost lease needs no replica
+			counts.unreplicated.Inc()
 			l.life.ExpireAs(errors.Join(ErrLeaseExpired, r.Err))
 			l.logFailure(r.Err)
 			return false
@@ -186,7 +186,7 @@ func (l *Lease) renewed(t0 time.Duration, req wire.Request, r wire.Answer) bool 
 		r.Err = nil
 	}
 	if r.Err != nil {
-		counts.missed.Inc()
+		counts.failed.Inc()
 		l.logFailure(r.Err)
 		return false
 	}
@@ -199,28 +199,28 @@ func (l *Lease) renewed(t0 time.Duration, req wire.Request, r wire.Answer) bool 
 	switch r.Value {
 	case int64(1):
 		counts.renewed.Inc()
-		l.refused.Store(false)
-		if l.a.extendsCounter(t0) { // then the renewal was made later, and does so, too
-			l.a.keptAt.Store(int64(t0))
+		l.refusalLogged.Store(false)
+		if l.a.extendsCounter(t0) { // the renewal was made later, so it extends the counter, too
+			l.a.counterExtendedAt.Store(int64(t0))
 		}
 		l.life.Extend(t0)
 	case int64(0):
 		counts.lost.Inc()
-		l.Lose()
+		l.EndAsLost()
 	default:
-		counts.missed.Inc()
+		counts.failed.Inc()
 		l.logFailure(req.OddReply(r.Value))
 		return false
 	}
 	return true
 }
 
-// logFailure logs a renewal that failed. If an operator is needed, it logs an error, but only
+// logFailure logs a renewal that failed. If an operator must act, it logs an error, but only
 // once until a renewal is answered: a lease is renewed several times per TTL.
 func (l *Lease) logFailure(err error) {
 	log := l.a.c.log.V(1)
 	about := []any{"name", l.a.keys.name, "token", l.token, "remaining", l.Remaining().String()}
-	if wire.VerdictOf(err).Operator && l.refused.Swap(true) {
+	if wire.VerdictOf(err).Operator && l.refusalLogged.Swap(true) {
 		log.Info("renewal failed again", append(about, "err", err)...)
 		return
 	}

@@ -7,7 +7,7 @@ import (
 )
 
 // receive handles one message to this process. Messages may be forged. So a message only
-// makes an attempt look, or withdraws an attempt that this process does not wait for.
+// makes an attempt send a check, or withdraws an attempt without a waiting call.
 func (c *Client) receive(payload string) {
 	kind, rest, _ := strings.Cut(payload, " ")
 	switch kind {
@@ -47,12 +47,12 @@ func (c *Client) handleGrant(name, value string) {
 	switch {
 	case held:
 	case a != nil:
-		a.grantedAt.CompareAndSwap(0, int64(c.clock.Now())+1)
-		a.lookNow()
+		a.notifiedAt.CompareAndSwap(0, int64(c.clock.Now())+1)
+		a.checkNow()
 	default:
 		c.metrics.lapsed.Inc()
 		c.withdrawUnwanted(name, value, p, unanswered)
-		c.wakeAll(name) // if the grant has lapsed, they have lost their places
+		c.wakeAll(name) // if the grant has lapsed, they are not in the queue any more
 	}
 }
 
@@ -67,15 +67,15 @@ func (c *Client) handleHead(value string, left time.Duration) {
 	a := c.waiting[p.number]
 	c.mu.Unlock()
 	if a != nil && a.wake != nil {
-		if before := a.endsIn.Swap(int64(left)); before > 0 && before < int64(left) {
-			a.endsIn.Store(before) // it may be forged, and must not delay the look
+		if before := a.lockEndsIn.Swap(int64(left)); before > 0 && before < int64(left) {
+			a.lockEndsIn.Store(before) // the message may be forged, and must not delay the check
 		}
 		a.nudge()
 	}
 }
 
-// handleCall handles the message that asks whether this process is frozen. The named attempt looks. If it has left,
-// all others of that lock do.
+// handleCall handles the message that asks whether this process is frozen. The named attempt sends a check. If it has
+// left, all other attempts at the lock send one.
 func (c *Client) handleCall(name, value string) {
 	p, ok := ReadValue(value)
 	if !ok || p.process != c.process {
@@ -85,39 +85,38 @@ func (c *Client) handleCall(name, value string) {
 	a := c.waiting[p.number]
 	c.mu.Unlock()
 	if a != nil {
-		a.lookNow()
+		a.checkNow()
 	} else {
 		c.wakeAll(name)
 	}
 }
 
-// wakeAll makes every waiter of a name look, or with "" every waiter. It is called when messages may have been
-// missed, or places in the queue may be lost.
+// wakeAll makes every waiter of a name send a check, or with "" every waiter. It is called when messages may have been
+// missed, or entries in the queue may be lost.
 func (c *Client) wakeAll(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := int64(c.clock.Now())
 	for _, a := range c.waiting {
 		if name == "" || a.keys.name == name {
-			a.wokenAt.Store(now)
-			a.lookNow()
+			a.allCheckedAt.Store(now)
+			a.checkNow()
 		}
 	}
 }
 
-// rejoins is called before an attempt joins the queue again that has lost its place, as a request shows that was sent at
-// t0. The server may have taken this process for dead, or has lost the queue. So the other waiters of the name may have
-// lost their places, too. They look, unless they were woken since t0.
-func (a *Attempt) rejoins(t0 time.Duration) {
-	if time.Duration(a.wokenAt.Load()) <= t0 {
+// wakeOthers makes the other waiters of the name send a check, unless they were woken since t0. An answer to a request
+// from t0 has shown that the attempt is not in the queue: the server took this process for dead, or lost the queue.
+func (a *Attempt) wakeOthers(t0 time.Duration) {
+	if time.Duration(a.allCheckedAt.Load()) <= t0 {
 		a.c.wakeAll(a.keys.name)
-		a.look.Store(false) // its next request follows
+		a.checkDue.Store(false) // its next request follows
 	}
 }
 
-func (a *Attempt) lookNow() {
+func (a *Attempt) checkNow() {
 	if a.wake != nil {
-		a.look.Store(true)
+		a.checkDue.Store(true)
 		a.nudge()
 	}
 }

@@ -31,14 +31,13 @@ type metrics struct {
 
 	kinds sync.Map // label to *kindMetrics
 
-	renewed, missed, lost, short prometheus.Counter // of renewals
+	renewed, failed, lost, unreplicated prometheus.Counter // outcomes of renewals
 }
 
-// kindMetrics are the series of one kind of lease, because a search by labels costs each lease time.
-// They exist from the first lock of the kind on, see metrics.kind.
+// kindMetrics are the series of one kind of lease. They save each lease the search by labels.
 type kindMetrics struct {
 	held  prometheus.Gauge
-	queue func() *queueMetrics // creates them at its first call; not every kind queues
+	queue func() *queueMetrics // created at the first call, as not every kind queues
 }
 
 // queueMetrics are the further series of a kind whose attempts queue.
@@ -91,7 +90,7 @@ func newMetrics(set *registry.Set) (*metrics, error) {
 		return nil, fmt.Errorf("lockcore: Config.Registerer: %w", err)
 	}
 	// These series exist before the first event.
-	m.renewed, m.missed, m.lost, m.short = m.renewals.WithLabelValues("renewed"), m.renewals.WithLabelValues("failed"), m.renewals.WithLabelValues("lost"), m.renewals.WithLabelValues("not_replicated")
+	m.renewed, m.failed, m.lost, m.unreplicated = m.renewals.WithLabelValues("renewed"), m.renewals.WithLabelValues("failed"), m.renewals.WithLabelValues("lost"), m.renewals.WithLabelValues("not_replicated")
 	for _, cause := range []string{"lost", "forced", "expired", "not_replicated"} {
 		m.losses.WithLabelValues(cause)
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
-// Name returns a name whose leases have a configuration; nil: it has no leases, and no limit of the Client
+// Name returns a name whose leases have a configuration. With nil, it has no leases, and no limit of the Client
 // applies. The error is a *noonlock.ConfigError.
 func (c *Client) Name(name string, cfg *LeaseConfig) (*Name, error) {
 	// The packages above accept names of 200 bytes and add prefixes of up to 10 bytes.
@@ -49,8 +49,7 @@ func (c *Client) name(name string, cfg LeaseConfig, k Kind, keep time.Duration) 
 	return &Name{c: c, keys: c.keys.lock(name), terms: terms}, nil
 }
 
-// terms checks the configuration of a lease. Names with the configuration that was last used share
-// the result.
+// terms checks the configuration of a lease. Names with the last used configuration share the result.
 func (c *Client) terms(cfg LeaseConfig, keep time.Duration) (*leaseTerms, error) {
 	if last := c.lastTerms.Load(); last != nil && last.cfg == cfg && last.keep == keep {
 		return last, nil
@@ -91,7 +90,7 @@ func (n *Name) Timeout() time.Duration { return n.terms.timeout() }
 // ID returns the identifier of the attempt, as from NewID.
 func (a *Attempt) ID() string { return attemptText("", a.c.process, a.number, "") }
 
-// Value returns what the server stores for the attempt; secret.
+// Value returns the secret value of the attempt at the server.
 func (a *Attempt) Value() string { return a.value }
 
 // Tomb returns the key that exists if the attempt was abandoned.
@@ -105,7 +104,7 @@ func (n *Name) Ask(ctx context.Context, r wire.Request) (any, error) {
 	return n.c.Ask(ctx, n.keys.name, r, n.terms.timeout(), 2*n.terms.timeout())
 }
 
-// Act is Client.Act for as long as Ask.
+// Act is Client.Act for at most two Timeouts.
 func (n *Name) Act(ctx context.Context, r wire.Request, refusal func(answer any) error) (answer any, repeated bool, err error) {
 	return n.c.Act(ctx, n.keys.name, r, n.terms.timeout(), 2*n.terms.timeout(), refusal)
 }
@@ -118,8 +117,8 @@ func (n *Name) Persist(ctx context.Context, r wire.Request) (any, error) {
 }
 
 // Commit is Persist for a request whose effect must survive a failover. If too few
-// replicas have acknowledged it in time, it returns the answer and ErrNotReplicated. A
-// request that is sent again is acknowledged even if it writes nothing.
+// replicas have acknowledged the request in time, Commit returns the answer and ErrNotReplicated. A
+// repeated request is acknowledged even if it writes nothing.
 func (n *Name) Commit(ctx context.Context, r wire.Request) (any, error) {
 	return n.Persist(ctx, n.terms.replicated(r).Marked(n.keys.key("ack")))
 }
@@ -129,7 +128,7 @@ func (n *Name) Once(ctx context.Context, r wire.Request) (any, error) {
 	return n.c.wire.Send(ctx, n.keys.name, r, n.terms.timeout())
 }
 
-// Watch calls nudge when a message arrives on a channel, and with an empty one when messages may
+// Watch calls nudge when a message arrives on a channel, and with an empty message when others may
 // have been missed. Messages can be lost. nudge must not block.
 func (n *Name) Watch(channel string, nudge func(message string)) (stop func()) {
 	return n.c.wire.Messages(n.keys.name).Watch(channel, nudge)

@@ -23,7 +23,7 @@ import (
 // New returns a Client for the server or cluster that the options of rdb name. It sends nothing. The
 // error is a *noonlock.ConfigError, or wraps an error of Config.Registerer.
 //
-// clock is what a test measures elapsed time with, as lease.NewClock describes it; nil: the system's clock.
+// A test gives a clock of elapsed time, see lease.NewClock. The default is the system's clock.
 func New(rdb redis.UniversalClient, cfg Config, clock func() time.Duration) (*Client, error) {
 	target, err := targetOf("rdb", rdb)
 	if err != nil {
@@ -113,7 +113,7 @@ func (c *Client) start(t topology, w wire.Wire) {
 	c.keeper = lease.NewKeeper(lease.Config{Clock: c.clock, Renewer: renewer{c}, Expired: ErrLeaseExpired})
 }
 
-// wireConfig configures the Wire of the Client.
+// wireConfig returns the configuration of the Wire.
 func (c *Client) wireConfig() wire.Config {
 	cfg := wire.Config{
 		Replicas: c.minReplicas,
@@ -139,7 +139,7 @@ func (c *Client) wireConfig() wire.Config {
 	return cfg
 }
 
-// holds reports whether a lease is held, or released.
+// holds reports whether a lease is held or is being released.
 func (c *Client) holds() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

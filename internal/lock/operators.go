@@ -15,7 +15,7 @@ import (
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
-// An operator says who controls something, and why.
+// An operator is the author of a change, and the reason.
 type operator struct{ who, reason string }
 
 type operatorKey struct{}
@@ -65,25 +65,23 @@ func (c *Client) Inspection(name string) wire.Request {
 	return c.scripts.inspect.Call(wire.Keys(k.lock, k.fence, k.queue, k.seen, k.key("size"))).Large()
 }
 
-// Force returns the request that releases the given attempts, of a lock of a kind that lock_inspect has
-// returned.
+// Force returns the request that releases attempts at a lock. kind is the kind that lock_inspect has returned.
 func (c *Client) Force(name, kind string, attempts []string, who, reason string) wire.Request {
 	k := c.keys.lock(name)
 	return c.scripts.force.Call(wire.Keys(k.lock, k.queue, k.key("forced"), k.key("releases")), kind, strings.Join(attempts, "\n"), who+"\n"+reason, k.channels)
 }
 
-// Releases returns the request that reads what Force has done.
+// Releases returns the request that reads the forced releases.
 func (c *Client) Releases(name string) wire.Request {
 	releases := c.keys.lock(name).key("releases")
 	return wire.Command("lrange", releases, "0", "-1").On(releases)
 }
 
-// PlaceTime returns the time of a score in the queue. The score of an attempt that was
-// promoted is negative, see lock_promote.lua.
-func PlaceTime(at float64) time.Time { return time.UnixMilli(int64(math.Abs(at))).UTC() }
+// QueueTime returns the time of a score in the queue. The score of a promoted attempt is negative, see lock_promote.lua.
+func QueueTime(at float64) time.Time { return time.UnixMilli(int64(math.Abs(at))).UTC() }
 
-// Promote moves the first waiter of an identity to the head of the queue, if the lease still holds the
-// name. The error is noWaiter if no waiter has the identity, and ErrNotHeld.
+// Promote moves the first waiter of an identity to the head of the queue. The error is noWaiter if no waiter has the
+// identity, and ErrNotHeld if the lease does not hold the name.
 func (l *Lease) Promote(ctx context.Context, identity string, noWaiter error) error {
 	if err := CheckIdentity("identity", identity); err != nil {
 		return err
@@ -116,7 +114,7 @@ func (n *Name) Resize(ctx context.Context, size int) error {
 		if err != nil {
 			return err
 		}
-		number := n.c.attempts.Add(1) // the release of an attempt that never asked only serves the queue
+		number := n.c.attempts.Add(1) // the release of an attempt without an acquire only serves the queue
 		n.attempt(slotKind{}, number, slotValue(n.c.process, number, n.c.identity)).checkLater(time.Duration(in) * time.Millisecond)
 		answer = list[0]
 	}
@@ -127,7 +125,7 @@ func (n *Name) Resize(ctx context.Context, size int) error {
 	return err
 }
 
-// Servers returns all servers of the Client, and what each Sentinel says. It asks only Sentinels and a cluster.
+// Servers returns all servers of the Client, and the answer of each Sentinel. It asks only Sentinels and a cluster.
 func (c *Client) Servers(ctx context.Context, within time.Duration) (all []Server, views []wire.View, err error) {
 	all = slices.Clone(c.servers)
 	if c.sentinels != nil {

@@ -76,18 +76,17 @@ func (a *Attempt) CountedRenewal(r wire.Request) wire.Request {
 	return several.Counted(r, members.CountRenewal(r), a.trail)
 }
 
-// AskAll sends a request to all servers of a quorum, and retries it like Ask. r is called for
-// each try, because the name of the list may change. It returns the
-// answers that have arrived when a majority has answered. Answers of servers that grant
-// nothing, see part_member.lua, do not count.
-func (n *Name) AskAll(ctx context.Context, r func() wire.Request) (all []any, err error) {
+// AskAll sends a request to all servers of a quorum, and retries it like Ask. newRequest is called for
+// each try, because the name of the list may change. AskAll returns the answers that have arrived when a majority
+// has answered. Answers of servers that grant nothing do not count.
+func (n *Name) AskAll(ctx context.Context, newRequest func() wire.Request) (all []any, err error) {
 	retry := n.c.newRetry(n.terms.timeout(), 2*n.terms.timeout())
 	err = retry.Do(ctx, wire.MayRetry, func() error {
 		left, err := n.c.topology.ready(ctx, retry.Timeout())
 		if err != nil {
 			return err
 		}
-		r := r()
+		r := newRequest()
 		answer, err := n.c.wire.Send(ctx, n.keys.name, several.Counted(r, members.CountAnswers(r), nil), left)
 		all, _ = answer.([]any)
 		return err
@@ -127,7 +126,7 @@ func (t quorumTopology) ready(ctx context.Context, within time.Duration) (left t
 // lossReason has no ForcedError, as a quorum has no ForceRelease.
 func (quorumTopology) lossReason(context.Context, *Attempt) error { return ErrLeaseLost }
 
-// quorumKind is a mutex on several servers. Its scripts run on each of them, and the answers
+// quorumKind is a mutex on several servers. Its scripts run on each server, and the answers
 // are counted.
 type quorumKind struct {
 	mutexKind
@@ -154,7 +153,7 @@ func (k quorumKind) Renewal(a *Attempt) wire.Request {
 func (k quorumKind) Release(a *Attempt, _ bool) wire.Request {
 	call := func(tomb int64) wire.Request {
 		channel := ""
-		if a.token > 0 { // it was a lease, so others may wait
+		if a.token > 0 { // after a lease, others may wait
 			channel = a.Channel("free", a.keys.name)
 		}
 		if k.record != "" {
@@ -166,7 +165,7 @@ func (k quorumKind) Release(a *Attempt, _ bool) wire.Request {
 	return several.Leaving(several.Counted(r, members.CountRelease(r), a.trail), call(millis(a.TombTTL())))
 }
 
-// confirm commits the token of a grant to a majority. Only then it counts.
+// confirm commits the token of a grant to a majority. Only then the grant counts.
 func (t quorumTopology) confirm(ctx context.Context, a *Attempt, r acquireReply, timeout time.Duration) (acquireReply, error) {
 	a.token = r.token
 	req := t.kind("", "").Renewal(a)
@@ -174,7 +173,7 @@ func (t quorumTopology) confirm(ctx context.Context, a *Attempt, r acquireReply,
 	n, err := req.Number(answer, err)
 	switch {
 	case err != nil:
-		a.noteFailure(err)
+		a.recordFailure(err)
 		return acquireReply{}, err
 	case n != 1:
 		return acquireReply{}, members.ErrOvertaken

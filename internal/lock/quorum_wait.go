@@ -12,14 +12,14 @@ import (
 )
 
 const (
-	// firstPause and longestPause are the means of the random pauses between two tries of a
-	// waiter. A pause is between 0 and twice its mean.
+	// firstPause and longestPause are means of the random pauses between two tries. A pause is between 0 and twice
+	// its mean.
 	firstPause   = 10 * time.Millisecond
 	longestPause = 250 * time.Millisecond
 
-	// splitPause limits the random pause after a message. All waiters receive it at the same
-	// time. Without a pause, each of them could get a minority of the servers. It doubles each
-	// time that this happens.
+	// splitPause limits the random pause after a message. All waiters receive the message at the same
+	// time. Without a pause, each of them could get a minority of the servers. The limit doubles after each of
+	// these splits.
 	splitPause = 4 * time.Millisecond
 )
 
@@ -44,7 +44,7 @@ func (w *waiter) contend(ctx context.Context, k Kind) (lease *Lease, last acquir
 	pauses, split := retry.Growing(firstPause, longestPause, 2, 1), splitPause
 	for {
 		pause := pauses.NextBackOff()
-		if errors.Is(err, members.ErrOvertaken) || errors.Is(err, members.ErrAhead) { // nobody holds the lock, so there may be no message
+		if errors.Is(err, members.ErrOvertaken) || errors.Is(err, members.ErrAhead) { // without a holder, there may be no message
 			split = min(2*split, longestPause)
 			pause = rand.N(split) //nolint:gosec // jitter
 		}
@@ -58,7 +58,7 @@ func (w *waiter) contend(ctx context.Context, k Kind) (lease *Lease, last acquir
 		case <-n.c.closing:
 		}
 		timer.Stop()
-		if ctx.Err() != nil { // whose cause may be the error of another try
+		if ctx.Err() != nil { // its cause may be the error of another try
 			return nil, last, ended(ctx)
 		}
 		var r acquireReply

@@ -8,7 +8,7 @@ import (
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
-// This file has everything that gives a lock back. An attempt ends in one of these ways:
+// An attempt ends in one of these ways:
 //
 //	state    event                              here                        at the server
 //	waiting  not granted, or the caller left    abandon                     withdraw, if it may have stored the attempt
@@ -16,19 +16,18 @@ import (
 //	held     Unlock                             end with ErrReleased        release, then retryRelease in the background
 //	         Close                              end with ErrClosed          retryRelease in the background
 //	         its time is over                   Lost with ErrLeaseExpired   nothing: the work has the rest of the TTL to stop
-//	         the server no longer has it        Lose                        withdraw, if an acquire is in flight
+//	         the server no longer has it        EndAsLost                   withdraw, if an acquire is in flight
 //	         a script above has released it     Finish                      nothing
 //	         Abort                              end with ErrLeaseExpired    nothing
 //	expired  Unlock                             ErrNotHeld                  withdraw: the work has stopped
 //	ended    Unlock                             ErrNotHeld                  nothing
 //
-// At the server, there is one request, that of sendRelease. withdraw, release and retryRelease send it until
-// it is answered. It is safe when repeated. Its tombstone makes an acquire fail that arrives later. If it
-// grants the lock to a waiter, a grantCheck repeats it when that grant ends. If this process dies, the
+// The server gets one request, from sendRelease. withdraw, release and retryRelease send the request until it is
+// answered. Repeating it is safe. Its tombstone makes an acquire fail that arrives later. If it
+// grants the lock to a waiter, a grantCheck repeats it at the end of that grant. If this process dies, the
 // lock expires with its TTL.
 
-// abandon ends an attempt that got no lease. If the server may have stored something for
-// it, a background task withdraws that.
+// abandon ends an attempt that got no lease. If the server may have stored the attempt, a background task withdraws it.
 func (a *Attempt) abandon() {
 	c := a.c
 	if a.mayBeStored.Load() {
@@ -42,8 +41,8 @@ func (a *Attempt) abandon() {
 	c.idle.Broadcast()
 }
 
-// withdraw removes an attempt from the server: its place in the queue and its lock. It
-// retries until it is answered, or until a lock that it leaves behind has expired.
+// withdraw removes an attempt from the server: its entry in the queue and its lock. It
+// retries until an answer arrives, or until the lock has expired.
 func (a *Attempt) withdraw(ctx context.Context) {
 	retry := wire.NewRetry(a.terms.timeout(), max(a.terms.ttl, 10*time.Second), nil)
 	err := retry.Do(ctx, wire.MayRetryLater, func() error {
@@ -55,14 +54,14 @@ func (a *Attempt) withdraw(ctx context.Context) {
 	}
 }
 
-// withdrawUnwanted withdraws an attempt of this process that no call waits for: its withdrawal was lost.
+// withdrawUnwanted withdraws an attempt of this process without a waiting call: its withdrawal was lost.
 func (c *Client) withdrawUnwanted(name, value string, v Value, unanswered bool) {
 	select {
 	case c.unwantedGrants <- struct{}{}:
 	default:
 		return // too many at once: the grant expires
 	}
-	// The name may be a job's or a user's. The longer of the two retentions is safe.
+	// The name may belong to a job or a user. The longer of the two retentions is safe.
 	terms := &leaseTerms{ttl: defaultTTL, ttlText: decimal(defaultTTL), keepText: decimal(max(c.tokenRetention, ledgerRetention))}
 	n := &Name{c: c, keys: c.keys.lock(name), terms: terms}
 	a := n.attempt(kindOf(v), v.number, value)
@@ -76,8 +75,7 @@ func (c *Client) withdrawUnwanted(name, value string, v Value, unanswered bool) 
 }
 
 // leave releases the attempt, or removes it from the queue. The result is greater than 0
-// if it held the lock. If an acquire of the attempt may still arrive, the script also
-// writes a tombstone.
+// if the attempt held the lock. If an acquire may still arrive, the script also writes a tombstone.
 func (a *Attempt) leave(ctx context.Context, timeout time.Duration) (int64, error) {
 	withdraw := a.unanswered.Load()
 	if withdraw {
@@ -157,7 +155,7 @@ func (l *Lease) Detached() time.Duration { return l.a.terms.detached() }
 var errReleasing = errors.New("lockcore: the release continues in the background; the lock expires with its TTL at the latest")
 
 // retryRelease sends the release until it is answered or within has passed, when the lock
-// has expired. unanswered: an earlier release of the lease had no answer.
+// has expired. unanswered is true if an earlier release of the lease had no answer.
 func (l *Lease) retryRelease(ctx context.Context, within time.Duration, unanswered bool) error {
 	defer l.remove()
 	a := l.a
@@ -171,7 +169,7 @@ func (l *Lease) retryRelease(ctx context.Context, within time.Duration, unanswer
 	switch {
 	case err != nil:
 		return OpError("unlock", a.keys.name, err, errors.New("lockcore: the release was not answered; the lock expires with its TTL"))
-	case n > 0 || unanswered: // then the unanswered release was applied
+	case n > 0 || unanswered: // the unanswered release was applied
 		return nil
 	}
 	return OpError("unlock", a.keys.name, ErrNotHeld, a.c.topology.lossReason(ctx, a))
@@ -205,11 +203,11 @@ func (l *Lease) end(cause error) bool {
 	if !l.life.End(cause) {
 		return false
 	}
-	l.notHeld()
+	l.countEnd()
 	return true
 }
 
-func (l *Lease) notHeld() { l.a.c.metrics.kind(l.a.kind.Label()).held.Dec() }
+func (l *Lease) countEnd() { l.a.c.metrics.kind(l.a.kind.Label()).held.Dec() }
 
 // remove removes a lease from the Client.
 func (l *Lease) remove() {
@@ -226,27 +224,27 @@ type holder struct{ *Lease }
 
 // Lost is called when the validity of the lease has ended.
 func (h holder) Lost(cause error) {
-	h.notHeld()
-	h.noteLoss(cause)
+	h.countEnd()
+	h.recordLoss(cause)
 }
 
-// Lose ends the lease after the server has answered that it is no longer held.
-func (l *Lease) Lose() {
-	if explain := l.lose(); !l.a.c.Background(explain) {
+// EndAsLost ends the lease after the server has answered that it is no longer held.
+func (l *Lease) EndAsLost() {
+	if explain := l.endAsLost(); !l.a.c.Background(explain) {
 		explain(l.a.c.ctx)
 	}
 }
 
-// lose ends the lease at once. The result reads the reason, and records the loss.
-func (l *Lease) lose() (explain func(context.Context)) {
-	cause := new(loss)
+// endAsLost ends the lease at once. explain reads the reason, and records the loss.
+func (l *Lease) endAsLost() (explain func(context.Context)) {
+	cause := new(lossCause)
 	if !l.end(cause) {
 		return func(context.Context) {}
 	}
 	return func(ctx context.Context) {
 		reason := l.a.c.topology.lossReason(ctx, l.a)
 		cause.reason.Store(&reason)
-		l.noteLoss(cause)
+		l.recordLoss(cause)
 	}
 }
 
@@ -267,9 +265,9 @@ func (l *Lease) Finish() {
 	}
 }
 
-// noteLoss logs and counts a lease that ended without Unlock or Close. It does not release
-// the lock of a lease that expired here: the work has the rest of the server's TTL to stop.
-func (l *Lease) noteLoss(cause error) {
+// recordLoss logs and counts a lease that ended without Unlock or Close. It does not release an expired lease: the work
+// has the rest of the server's TTL to stop.
+func (l *Lease) recordLoss(cause error) {
 	c := l.a.c
 	c.metrics.countLoss(cause)
 	about := []any{"name", l.a.keys.name, "kind", l.a.kind.Label(), "token", l.token}

@@ -12,9 +12,9 @@ import (
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
-// harmless has, for each command of a script that CheckRights may get, calls that leave nothing
-// behind. They use the key *, which does not exist, and the counter of tokens, fence. A call that
-// writes follows the call that deletes its result: if the user may not delete, nothing is written.
+// harmless has, for each command that CheckRights may try, calls that leave nothing behind. They use the key *, which
+// does not exist, and the counter of tokens, fence. A call that writes follows the call that deletes its result: if the
+// user may not delete, nothing is written.
 var harmless = map[string]string{
 	"DEL":              "DEL *",
 	"EXISTS":           "EXISTS *",
@@ -51,7 +51,7 @@ var harmless = map[string]string{
 	"ZSCORE":           "ZSCORE * m",
 }
 
-// trials returns the calls that try each command of the scripts, and others.
+// trials returns the calls that try each command of the scripts, and further commands.
 func trials(scripts []*wire.Script, commands []string) (calls string, err error) {
 	for _, s := range scripts {
 		commands = slices.Concat(commands, s.Commands())
@@ -67,17 +67,18 @@ func trials(scripts []*wire.Script, commands []string) (calls string, err error)
 	return strings.Join(slices.Sorted(maps.Keys(all)), "\n"), nil
 }
 
-// Needs are what a room needs of Redis, which it declares once. The check at the start of a program, package doctor and
-// the table of docs/SECURITY.md are made from them. All rooms need the channels of processes, ch.
+// Needs are the keys, channels and commands that a package needs. Each package declares them once, for the check at
+// the start of a program, package doctor and the table of docs/SECURITY.md. All packages need the channels of
+// processes, ch.
 type Needs struct {
-	Names    string          // the prefix of its names
-	Parts    map[string]Part // the keys of a name
-	Channels []string        // kinds of its other channels
-	Commands []string        // those outside of scripts, in capital letters
+	Names    string             // the prefix of its names
+	Parts    map[string]KeyPart // keys of a name
+	Channels []string           // kinds of its other channels
+	Commands []string           // commands outside of scripts, in capital letters
 	Scripts  func(quorum bool) ([]*wire.Script, error)
 }
 
-// A Declared is what a type of users embeds so that its Needs, which N declares, are no part of its API.
+// A Declared is embedded in a type of the API, so that its Needs, which N declares, are no part of the API.
 type Declared[N interface{ Needs() Needs }] struct{}
 
 func (Declared[N]) declared() Needs {
@@ -88,7 +89,7 @@ func (Declared[N]) declared() Needs {
 // NeedsOf returns the Needs of a type that embeds a Declared.
 func NeedsOf(one interface{ declared() Needs }) Needs { return one.declared() }
 
-// MutexNeeds are those of a mutex, whose scripts other rooms use, too.
+// MutexNeeds returns the Needs of a mutex, whose scripts other packages use, too.
 func MutexNeeds() Needs { return Needs{Parts: parts, Scripts: MutexScripts} }
 
 // MutexScripts returns the scripts that acquire, renew and release the leases of a mutex.
@@ -103,7 +104,7 @@ func MutexScripts(quorum bool) ([]*wire.Script, error) {
 	return []*wire.Script{s.mutexAcquire, s.mutexRenew, s.mutexLeave}, nil
 }
 
-// OwnedNeeds are those of a lock with owners, and of a Semaphore.
+// OwnedNeeds returns the Needs of a lock with owners, and of a Semaphore.
 func OwnedNeeds() Needs {
 	return Needs{Parts: parts, Scripts: func(quorum bool) ([]*wire.Script, error) {
 		s, err := OwnScripts()
@@ -117,7 +118,7 @@ func OwnedNeeds() Needs {
 	}}
 }
 
-// CheckRights is Name.CheckRights for a name of the room.
+// CheckRights is Name.CheckRights for a name of the package.
 func (c *Client) CheckRights(ctx context.Context, name string, needs Needs) error {
 	n, err := c.Name(needs.Names+name, nil)
 	if err != nil {
@@ -126,9 +127,8 @@ func (c *Client) CheckRights(ctx context.Context, name string, needs Needs) erro
 	return OpError("check rights", name, n.CheckRights(ctx, needs))
 }
 
-// CheckRights tries each command of a room, without an effect, and whether the
-// name's token counter can be read. A missing right is otherwise found only when a
-// script needs it. It does not try PUBLISH, which scripts can do without.
+// CheckRights tries each command of a package, without an effect, and reads the name's token counter. Otherwise, a
+// missing right is found only when a script needs the right. PUBLISH is not tried: scripts can do without it.
 func (n *Name) CheckRights(ctx context.Context, needs Needs) error {
 	scripts, err := needs.Scripts(n.c.Quorum() != nil)
 	if err != nil {

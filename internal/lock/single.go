@@ -31,9 +31,9 @@ func (t singleTopology) lossReason(ctx context.Context, a *Attempt) error {
 	within := min(a.terms.ttl/20, 100*time.Millisecond)
 	forced := a.keys.key("forced")
 	answer, err := t.c.wire.Send(ctx, a.keys.name, wire.Command("hget", forced, a.value).On(forced), within)
-	who, why, known := strings.Cut(wire.Text(answer), "\n")
-	if err != nil || !known {
+	by, reason, found := strings.Cut(wire.Text(answer), "\n")
+	if err != nil || !found {
 		return ErrLeaseLost
 	}
-	return &ForcedError{By: who, Reason: why}
+	return &ForcedError{By: by, Reason: reason}
 }

@@ -12,11 +12,11 @@ import (
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
-// A target is where a Client connects to.
+// A target has the options and addresses of a Client's servers.
 type target struct {
 	redis.Options
-	seeds     []string        // addresses of nodes of a cluster, each of which has the options; nil: one server
-	sentinels *wire.Sentinels // nil: there are none
+	seeds     []string        // addresses of a cluster's nodes; nil for one server
+	sentinels *wire.Sentinels // nil without Sentinels
 }
 
 // connect returns the Wire of the target.
@@ -96,7 +96,7 @@ func fault(field string, options any, addrs ...string) error {
 	for _, not := range [][2]string{
 		{"RouteByLatency", primary},
 		{"RouteRandomly", primary},
-		{"ReadOnly", primary}, // which either of them sets in a ClusterClient
+		{"ReadOnly", primary}, // set by either of these in a ClusterClient
 		{"ClusterSlots", "nil, because a Client asks the cluster; use NewFromOptions for Sentinel"},
 		{"NewClient", "nil, because a Client makes its own connections to the nodes"},
 		{"OnConnect", "nil, because what it sends could change what the connections of a Client do"},
@@ -115,7 +115,7 @@ func fault(field string, options any, addrs ...string) error {
 
 // nodesOf returns the target of a cluster.
 func nodesOf(c *redis.ClusterOptions) target {
-	// This client makes no connection. It completes the options.
+	// This client only completes the options. It makes no connection.
 	node := redis.NewClient(&redis.Options{
 		Addr: c.Addrs[0], ClientName: c.ClientName, Dialer: c.Dialer,
 		Username: c.Username, Password: c.Password,
@@ -129,8 +129,8 @@ func nodesOf(c *redis.ClusterOptions) target {
 	return target{Options: *node.Options(), seeds: slices.Clone(c.Addrs)}
 }
 
-// A Server is a server of a Client, or a replica of one in a cluster.
+// A Server is a server of a Client, or a replica in a cluster.
 type Server struct {
 	Options redis.Options // complete
-	Tag     string        // a name that it has in a cluster; a replica has none
+	Tag     string        // a name in a slot of a cluster's primary
 }

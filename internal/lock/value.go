@@ -11,13 +11,13 @@ const (
 	SemaphoreTag = "np1"
 )
 
-// How an owner holds a lock.
+// The modes in which an owner holds a lock.
 const (
 	ModeRead  = "r"
 	ModeWrite = "w"
 )
 
-// attemptValue returns the text that the server stores for an attempt: the process, the
+// attemptValue returns the value of an attempt at the server: the process, the
 // attempt's number and the identity. Only the identity may be shown.
 func attemptValue(process string, number uint64, identity string) string {
 	return attemptText("nl1:", process, number, "/"+identity)
@@ -39,7 +39,7 @@ type Value struct {
 	Identity string
 	Owner    string // "" for a mutex and a Semaphore
 	mode     string // ModeRead or ModeWrite; "" for a mutex and a Semaphore
-	slots    bool   // of a Semaphore
+	slots    bool   // whether it is of a Semaphore
 	process  string
 	number   uint64
 }

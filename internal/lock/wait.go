@@ -33,7 +33,7 @@ func (n *Name) Lock(ctx context.Context, k Kind) (lease *Lease, held *Held, err 
 	}
 	start := n.c.clock.Ticks()
 	w := &waiter{Name: n}
-	if !readiness.Answers(ctx) { // candidates wait for as long as others lead
+	if !readiness.Answers(ctx) { // candidates wait without a log while others lead
 		w.interval = firstLog
 		ctx = readiness.WithAnswers(ctx, w.answered)
 		defer w.requests.Stop()
@@ -86,8 +86,8 @@ func (w *waiter) queue(ctx context.Context, k Kind) (lease *Lease, last acquireR
 				return nil, last, err
 			}
 			mode := modeJoin
-			if a.place != "" {
-				mode = modeLook
+			if a.score != "" {
+				mode = modeCheck
 			}
 			r, err = a.retryAcquire(ctx, mode, 0)
 			continue
@@ -99,7 +99,7 @@ func (w *waiter) queue(ctx context.Context, k Kind) (lease *Lease, last acquireR
 			}
 		}
 		lease, err = a.makeLease(ctx, &r, err)
-		switch heard := time.Duration(a.grantedAt.Load()); {
+		switch heard := time.Duration(a.notifiedAt.Load()); {
 		case err != nil:
 			return nil, last, err
 		case heard == 0: // no message about a grant has arrived
@@ -109,7 +109,7 @@ func (w *waiter) queue(ctx context.Context, k Kind) (lease *Lease, last acquireR
 			// The server may have made the grant after this reply, and its message arrived
 			// first. The next reply decides.
 		default:
-			a.grantedAt.Store(0)
+			a.notifiedAt.Store(0)
 			n.c.metrics.lapsed.Inc()
 		}
 		if lease != nil {
@@ -122,13 +122,13 @@ func (w *waiter) queue(ctx context.Context, k Kind) (lease *Lease, last acquireR
 		if err := a.await(ctx, r, w); err != nil {
 			return nil, last, err
 		}
-		mode := modeLook
+		mode := modeCheck
 		switch r.code {
 		case answerBusy:
 			mode = modeJoin
 		case answerNotQueued:
 			mode = modeJoin
-			a.rejoins(r.t0)
+			a.wakeOthers(r.t0)
 		}
 		r, err = a.retryAcquire(ctx, mode, 0)
 	}
@@ -147,7 +147,7 @@ func (a *Attempt) pause(ctx context.Context, delayed *wire.DelayError) error {
 	return ErrClosed
 }
 
-// await waits until the attempt must look again. It returns an error if the wait is over.
+// await waits until the attempt must send a check. It returns an error if the wait is over.
 func (a *Attempt) await(ctx context.Context, r acquireReply, w *waiter) error {
 	if r.code == answerNotQueued {
 		return nil
@@ -180,10 +180,10 @@ func (a *Attempt) await(ctx context.Context, r acquireReply, w *waiter) error {
 			}
 		case <-a.wake:
 			timer.Stop()
-			if a.look.Swap(false) {
+			if a.checkDue.Swap(false) {
 				return nil
 			}
-			if left := a.endsIn.Swap(0); left > 0 {
+			if left := a.lockEndsIn.Swap(0); left > 0 {
 				next = min(next, a.c.clock.Now()+time.Duration(left)+2*time.Millisecond)
 			}
 		case <-ctx.Done():

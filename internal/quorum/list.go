@@ -8,17 +8,16 @@ import (
 )
 
 // A List is a list of servers. The user numbers it. It has a version for each change of its servers
-// that the user did not number: a server that lost its data is another one when it returns. An odd
-// version is announced: no lock is granted with it. When all servers have it, the next one is in force.
+// that the user did not number: a server that lost its data returns as another server. An odd
+// version is announced: no lock is granted with it. When all servers have it, the next version is in force.
 type List struct {
-	Number  int // 0: none
+	Number  int // zero without a list
 	Size    int
 	Version int
-	Servers []string // their ids, sorted
+	Servers []string // sorted ids
 }
 
-// Name returns the text that clients and servers compare: a server grants nothing to a client whose
-// list has another name.
+// Name returns the text that clients and servers compare: a server grants nothing to a client with another name.
 func (l List) Name() string {
 	if l.Number == 0 {
 		return ""
@@ -35,7 +34,7 @@ func (l List) InForce() bool { return l.Version > 0 && l.Version%2 == 0 }
 // Text returns the ids as one text.
 func (l List) Text() string { return strings.Join(l.Servers, " ") }
 
-// ReadList returns the list of a name and of a text of ids. The number is 0 if it is none.
+// ReadList returns the list of a name and of a text of ids. Its number is 0 if the name is of no list.
 func ReadList(name, ids string) (l List) {
 	numbers := strings.Split(name, "/")
 	if len(numbers) != 4 {

@@ -2,29 +2,29 @@ package quorum
 
 // A Vote is the answer of one server. The codes are those of the scripts.
 type Vote struct {
-	From   int // the server
+	From   int // index of the server
 	Code   int64
-	Token  uint64 // Granted: its proposal
-	Run    string // Granted: identifies the server
-	Left   int64  // Held: ms; Waiting: ms
-	Holder string // Held: the value of the lock
+	Token  uint64 // Granted: proposed token
+	Run    string // Granted: run id of the server
+	Left   int64  // Held and Waiting: ms
+	Holder string // Held: value of the lock
 }
 
 // The codes of a Vote.
 const (
 	Failed    = 0 // the server did not answer
 	Granted   = 1
-	Held      = 4 // by another
+	Held      = 4 // another attempt has the lock
 	Abandoned = 6
 	WrongKind = 7
 	Lost      = 8 // the server may have lost data
 	OtherList = 9
 	Waiting   = 10 // the server grants nothing for a while
-	TooLong   = 11 // the TTL
-	Stepped   = 12 // the server has granted, and its clock was stepped: the grant does not count
+	TooLong   = 11 // the TTL is above the server's limit
+	Stepped   = 12 // a grant that does not count, because the server's clock was stepped
 )
 
-// Released is the code of a server that had the lock, and NotMine of one that did not.
+// Released is the code of a server that had the lock, and NotMine of a server that did not.
 const (
 	NotMine  = 0
 	Released = 1
@@ -40,22 +40,22 @@ type Verdict int
 const (
 	Undecided Verdict = iota
 	Yes               // a majority granted
-	No                // another holds a majority
-	Ahead             // several try, and this attempt has the most servers: try again
-	Behind            // several try, and another has more: give way
-	Foreign           // keys of another kind are at too many servers
+	No                // another attempt has a majority
+	Ahead             // this attempt has the most servers of several: try again
+	Behind            // another attempt has more servers: give way
+	Foreign           // too many servers have keys of another kind
 	Short             // too few servers can grant
 	Twice             // two of the votes are from one server
 )
 
-// Acquire counts the votes of an acquire. pending is how many of n servers have not answered.
-// If the verdict is Yes, token is the one to commit. If it is No, by is a vote of the holder.
+// Acquire counts the votes of an acquire. pending of n servers have not answered.
+// If the verdict is Yes, token is the token to commit. If it is No, by is a vote of the holder.
 //
-// If several clients try at the same time, each may get a minority. Then only the one with the
-// most servers keeps them and tries again, so that one of them succeeds. me is the value of this
-// attempt, which decides between equals.
+// If several attempts run at the same time, each may get a minority. Then only the attempt with the
+// most servers keeps them and tries again, so that one attempt succeeds. me is the value of this
+// attempt, and decides between equals.
 func Acquire(votes []Vote, pending, n int, me string) (v Verdict, token uint64, by Vote) {
-	granted, free := 0, pending // free: may still grant
+	granted, free := 0, pending // free servers may still grant
 	for i, a := range votes {
 		if a.Code != Granted {
 			continue
@@ -81,7 +81,7 @@ func Acquire(votes []Vote, pending, n int, me string) (v Verdict, token uint64, 
 	case best >= Majority(n):
 		return No, 0, by
 	case free+held >= Majority(n) && pending > 0:
-		return Undecided, 0, by // who has the most servers is not known yet
+		return Undecided, 0, by // which attempt has the most servers is not known yet
 	case free+held >= Majority(n) && (granted > best || granted == best && me < by.Holder):
 		return Ahead, 0, by
 	case free+held >= Majority(n):
@@ -94,8 +94,8 @@ func Acquire(votes []Vote, pending, n int, me string) (v Verdict, token uint64, 
 	return Short, 0, by
 }
 
-// holder returns how many servers are held by others, how many of them by one, and a vote of that
-// one, with its longest time.
+// holder returns how many servers other attempts hold, the most that one of them holds, and a vote for this attempt
+// with its longest time.
 func holder(votes []Vote) (held, best int, most Vote) {
 	for _, a := range votes {
 		if a.Code != Held {
@@ -148,8 +148,8 @@ func Renew(votes []Vote, pending, n int) Verdict {
 	return Short
 }
 
-// Release counts the answers to a release: how many servers had the lock, and how many did
-// not. The verdict is No if the lease was lost.
+// Release counts the answers to a release: released servers had the lock, and notMine did not. The verdict is No if the
+// lease was lost.
 func Release(released, notMine, pending, n int) Verdict {
 	switch {
 	case released >= Majority(n):

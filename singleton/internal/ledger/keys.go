@@ -31,7 +31,7 @@ type Rights struct{}
 func (Rights) Needs() lock.Needs {
 	return lock.Needs{
 		Names: lock.JobNames,
-		Parts: map[string]lock.Part{
+		Parts: map[string]lock.KeyPart{
 			"job":      {Types: []string{"hash"}, Endless: true, Schema: "1"}, // endless while paused
 			"runs":     {Types: []string{"list"}, Endless: true},
 			"acts":     {Types: []string{"list"}, Endless: true},
