@@ -31,7 +31,6 @@ var upward = map[string]int{
 	"internal/several":           3,
 	"internal/wire":              7,
 	"internal/wire/conn":         7,
-	"lockcore":                   1,
 	"singleton":                  14,
 	"singleton/internal/ledger":  8,
 	"singleton/internal/replica": 1,

@@ -26,16 +26,16 @@ type Config struct {
 	// UTF-8 without control characters. Default: the host name and a random suffix.
 	Identity string
 
-	// Logger receives events that an operator should see, such as lost leases, of the Client and of all electors,
-	// Runners and Onces that use it. With its zero value, which logr.Discard returns, too, errors go to the
-	// default logger of package slog, and other lines are dropped. Discard drops all.
+	// Logger receives events for operators, for example lost leases, of the Client and of all electors,
+	// Runners and Onces that use it. With its zero value, like logr.Discard(), errors go to the
+	// default logger of package slog, and other lines are dropped. Discard drops all lines.
 	// Successful acquisitions and renewals are not logged. A separate goroutine calls the
 	// Logger, so a Logger that blocks delays no lock. Up to 10,000 lines are queued, and
 	// further lines are dropped and counted. Close waits up to 1 s for the queue.
 	Logger logr.Logger
 
-	// Registerer registers the metrics of docs/METRICS.md, also of all that uses the Client. Clients with the same Registerer
-	// share them. Default: no metrics.
+	// Registerer registers the metrics of docs/METRICS.md, also of all users of the Client. Clients with the same
+	// Registerer share them. Default: no metrics.
 	Registerer prometheus.Registerer
 
 	// SumMetrics makes one series of all jobs and of all elections: docs/METRICS.md has sizes, and the meaning
@@ -55,11 +55,11 @@ type Config struct {
 	// same time. Leases that the server still has are renewed. Lock waits, and TryLock returns
 	// ErrDelayed. Elections, claims of jobs and Onces wait, too.
 	//
-	// Set it to the longest TTL that any program uses on the server, and to the same value in all
+	// Set LockDelay to the longest TTL that any program uses on the server, and to the same value in all
 	// Clients. The Client refuses leases with a longer TTL. Each restart and each failover counts as a loss, because
-	// no client can know that nothing was lost: see docs/SAFETY.md. So does a server without a
-	// record of its history, which includes the first use of a server. The record is the key
-	// <Prefix>:history. Clients that start after the loss read it, so they wait, too.
+	// no client can know that nothing was lost: see docs/SAFETY.md. A server without a
+	// record of its history counts as a loss, too, also at the first use of a server. The record is the key
+	// <Prefix>:history. Clients that start after the loss read the record, so they wait, too.
 	//
 	// Each new connection for requests needs one more round trip. The server must report its run
 	// id and replication id (INFO). Whole milliseconds from 100 ms to 24 h. Default 0: no delay.
@@ -84,7 +84,7 @@ type LeaseConfig struct {
 	TTL time.Duration
 
 	// RenewInterval is the time between renewals. From 10 ms to TTL/2. Default TTL/3. A renewal that
-	// failed is retried after a sixteenth of it, and one that is not answered after at most half of
+	// failed is retried after a sixteenth of RenewInterval, and an unanswered renewal after at most half of
 	// the remaining validity.
 	RenewInterval time.Duration
 
@@ -99,7 +99,7 @@ type LeaseConfig struct {
 	// NoRenewal disables renewals: the lease ends ValidFor after its acquisition.
 	NoRenewal bool
 
-	// Wait is how long Lock waits for the lock at most. It limits Client.Do, too, where the deadline of ctx
-	// would also end the work. The error is that of a ctx that has ended. Default 0: until ctx ends.
+	// Wait is the longest time for which Lock waits for the lock. It also limits the wait of Client.Do, where the
+	// deadline of ctx would end the work, too. After it, the error is as at the end of ctx. Default 0: until ctx ends.
 	Wait time.Duration
 }

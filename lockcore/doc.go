@@ -15,8 +15,8 @@
 //	Semaphore       up to n leases at a time, each in a slot of its own; n is the number stored with the name
 //
 // An owner is a text that the caller chooses, because Go has no thread identity. A ReentrantMutex is the write
-// side of an RWMutex; a Mutex and a Semaphore share no name with them. A name has the kind of its holder, or without one the kind
-// of the first waiter that is alive. Calls of the other kind fail with [ErrWrongKind], waiters at their next check.
+// side of an RWMutex; a Mutex and a Semaphore share no name with them. A name has the kind of its holder, or while it is
+// free the kind of the first live waiter. Calls of another kind fail with [ErrWrongKind], waiters at their next check.
 //
 // # Guarantees
 //
@@ -28,14 +28,14 @@
 //   - The context of a lease is done before the server may grant the lock to another
 //     client: after a hung server, a paused process, a lost reply, or a failed renewal.
 //   - Each lease has a fencing token greater than the tokens of all earlier leases of the
-//     name. An owner that acquires again while it holds the lock in the same Client keeps its token,
-//     with two exceptions: a reader that becomes a writer gets a new one, and so does a writer after
-//     the owner has acquired the lock in another Client.
+//     name. An owner that acquires again while it holds the lock in the same Client keeps its token.
+//     It gets a new token when a reader becomes a writer, and when it has meanwhile acquired the lock
+//     in another Client.
 //   - Waiters are served in order of arrival and are notified by messages. A reader does
 //     not pass a waiting writer. Adjacent readers are granted together. An owner that holds
 //     the lock passes the queue, because it would otherwise wait for itself.
 //   - A request may be lost, delayed or repeated without harm. Each acquire has its own
-//     id, so a repeated one counts once.
+//     id, so a repeated acquire counts once.
 //
 // NewQuorum holds a Mutex or an election on a majority of several servers. Its documentation lists the
 // guarantees, which differ from these.
@@ -43,7 +43,7 @@
 // # Not guaranteed
 //
 //   - Work that ignores its context does not stop. If two writers at a time can do harm, the
-//     resource must refuse a token smaller than the greatest one it has seen.
+//     resource must refuse a token smaller than the greatest that it has seen.
 //   - A lock does not survive the loss of the server's data: a failover to a replica that
 //     lagged, an eviction, a restart without persistence. Two leases may then be valid until
 //     the first one's next renewal, which reports the loss. The second lease has the
@@ -55,7 +55,7 @@
 //   - Two callers with the same owner do not exclude each other: one may acquire while the
 //     other writes.
 //   - Tokens do not order reads: an owner keeps its token while it has a read lease in the same Client, although
-//     readers that came later have greater ones.
+//     later readers have greater tokens.
 //
 // # Timing
 //
@@ -74,8 +74,8 @@
 //	               ends them up to 20 ms earlier (LeaseConfig.ValidFor). With a TTL below
 //	               2 s, they survive an outage that is shorter by as much.
 //	dead holder    The next waiter gets the lock one TTL and one round trip after the holder's
-//	               last renewal, or a second later if other waiters of that process are ahead. Only the TTL of the dead holder's lease counts, for
-//	               readers and writers.
+//	               last renewal, or a second later if other waiters of that process are ahead.
+//	               Only the TTL of the dead holder's lease counts, for readers and writers.
 //	dead waiter    A dead or frozen process delays the queue by one second, once: it does not
 //	               confirm a grant, and then all its waiters are skipped until it sends a
 //	               request. Up to 32 more such processes cost 0.25 s together.

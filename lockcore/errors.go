@@ -29,16 +29,15 @@ var (
 	// another lease.
 	ErrLeaseLost = lock.ErrLeaseLost
 
-	// ErrForced is joined with ErrLeaseLost if ForceRelease has released the lock. The text says who did it, and
-	// why. That is read after the context has ended, for at most 100 ms. Until then, errors.Is does not find it.
+	// ErrForced is joined with ErrLeaseLost if ForceRelease has released the lock. The text has the Operator, which is
+	// read after the context has ended, for at most 100 ms. Until then, errors.Is does not find ErrForced.
 	ErrForced = lock.ErrForced
 
 	// ErrDelayed means that Config.LockDelay forbids grants for now, because the server may have lost data.
-	// Nothing was sent. It is joined with ErrNotAcquired. The text says for how long.
+	// Nothing was sent. ErrDelayed is joined with ErrNotAcquired. The text has the remaining time.
 	ErrDelayed = wire.ErrDelayed
 
-	// ErrChanged is returned by ForceRelease if the lock is held, and not by one of the
-	// holders in the given Inspection.
+	// ErrChanged is returned by ForceRelease if the lock is held, but by none of the holders in the Inspection.
 	ErrChanged = errors.New("lockcore: the lock has other holders than those of the Inspection")
 
 	// ErrLeaseExpired is the cause of a lease's context if no renewal was answered in time,
@@ -77,12 +76,12 @@ var (
 // reports the holder at the time of the call. Lock reports the holder at its last request, which may be a little
 // more than one TTL old.
 type HeldError struct {
-	Name string // of the lock
+	Name string // name of the lock
 	// Holder is the identity of the holder. It is empty if another program wrote the key. If several owners read,
 	// it is the holder of the lease that ends last.
 	Holder string
-	Owner  string        // of a ReentrantMutex or RWMutex
-	TTL    time.Duration // until the lock expires unless it is renewed; negative if another program wrote a key without a TTL
+	Owner  string        // owner of a ReentrantMutex or RWMutex
+	TTL    time.Duration // time until the lock expires; negative for a foreign key without a TTL
 }
 
 func (e *HeldError) Error() string {

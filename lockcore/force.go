@@ -11,7 +11,7 @@ import (
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
-// An Operator says who controls something, such as user@host, and why. Each is at most 200
+// An Operator is the author of a change, such as user@host, and the reason. Each is at most 200
 // bytes of UTF-8 without control characters. The default of Who is the identity of the Client.
 type Operator struct {
 	Who    string `json:"who"`
@@ -19,7 +19,7 @@ type Operator struct {
 }
 
 // WithOperator returns a context for the calls of an operator: Client.ForceRelease, the methods of a singleton.Job, and
-// Resign and TransferTo of an election.Election. What they do is logged and stored with who did it, and why. They
+// Resign and TransferTo of an election.Election. They log and store the Operator with each change, and
 // return a *noonlock.ConfigError for an Operator that breaks its rule.
 func WithOperator(ctx context.Context, by Operator) context.Context {
 	return lock.WithOperator(ctx, by.Who, by.Reason)
@@ -27,16 +27,16 @@ func WithOperator(ctx context.Context, by Operator) context.Context {
 
 // ForceRelease releases the lock of a name, of any kind, for the holders of an Inspection,
 // and returns how many leases it has released. Waiters are notified and served in order.
-// A lease that began after the Inspection is not released: if the lock is held, and by none
-// of those holders, the error is ErrChanged. A holder is recognized by its token.
+// A lease that began after the Inspection is not released: if the lock has only other holders, the error is
+// ErrChanged. A holder is recognized by its token.
 //
 // The leases of the old holders end at their next renewal. The cause matches ErrForced, whose
 // text has the operator, and the holder logs it. Until then, normally for up to RenewInterval,
 // old and new holders may both work, and only fencing tokens protect the resource.
 //
 // ForceRelease is meant for operators: a holder is stuck, or another program has left a
-// key without TTL. It is logged and counted, with the Operator of ctx. Such a foreign key is released as a whole. If it
-// is replaced during the call, the new key is deleted too if the values are equal, or if
+// key without TTL. The call is logged and counted, with the Operator of ctx. A key of another program is deleted as a
+// whole. If it is replaced during the call, the new key is deleted too if the values are equal, or if
 // neither key is a string. If the error matches ErrUnknown, the lock may have been released: no reply arrived, or the
 // request was sent again and found nothing to release.
 func (c *Client) ForceRelease(ctx context.Context, seen Inspection) (released int, err error) {
@@ -63,7 +63,7 @@ func (c *Client) ForceRelease(ctx context.Context, seen Inspection) (released in
 	answer, repeated, err := c.room().Act(ctx, seen.Name, req, lock.AskFor, lock.AskWithin, func(any) error { return nil })
 	n, err := req.Number(answer, err)
 	if err == nil && n == 0 && repeated {
-		err = ErrUnknown // the first try may have released them, and nothing says so any more
+		err = ErrUnknown // the first try may have released them
 	}
 	if err != nil || n == 0 {
 		return 0, lock.OpError(op, seen.Name, err)
@@ -77,10 +77,10 @@ func (c *Client) ForceRelease(ctx context.Context, seen Inspection) (released in
 type ForcedRelease struct {
 	At     time.Time `json:"at"` // by the server's clock
 	By     Operator  `json:"by"`
-	Leases int       `json:"leases"` // that were released
+	Leases int       `json:"leases"` // number of released leases
 }
 
-// ForcedReleases returns what ForceRelease has done to the lock of a name, newest first. The server
+// ForcedReleases returns the forced releases of the lock of a name, newest first. The server
 // keeps the newest 100, for a week after the last one. On a quorum, the error is a *noonlock.ConfigError.
 func (c *Client) ForcedReleases(ctx context.Context, name string) ([]ForcedRelease, error) {
 	const op = "list forced releases of"
@@ -131,10 +131,10 @@ func (seen *inspected) only(before Inspection) (identities []string) {
 }
 
 // same reports whether two Holders are one lease, or leases of one owner with one token. Since
-// follows from the token and the time of the Inspection.
+// depends on the token and the time of the Inspection.
 func (h Holder) same(other Holder) bool {
 	h.TTL, other.TTL = 0, 0
 	h.Since, other.Since = time.Time{}, time.Time{}
-	h.Slot, other.Slot = nil, nil // the token is of one slot
+	h.Slot, other.Slot = nil, nil // a token has one slot
 	return h == other
 }

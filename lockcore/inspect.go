@@ -2,122 +2,25 @@ package lockcore
 
 import (
 	"context"
-	"encoding/json"
-	"strconv"
 	"time"
 
 	"github.com/noonlock/noonlock/internal/lock"
+	"github.com/noonlock/noonlock/internal/quorum"
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
-// A LockKind is the kind of lock that a name is used for.
-type LockKind string
-
-// The kinds of an Inspection.
-const (
-	LockFree      LockKind = "free"
-	LockMutex     LockKind = "mutex"     // a Mutex, or the lock of an election
-	LockReadWrite LockKind = "readwrite" // an RWMutex or a ReentrantMutex
-	LockSemaphore LockKind = "semaphore"
-	LockForeign   LockKind = "foreign" // a key that this library did not write
-)
-
-// An Inspection describes the lock of a name at one moment. It may be out of date when
-// Inspect returns. Use it for diagnosis, not for decisions in a program.
-type Inspection struct {
-	Name    string    `json:"name"`
-	Kind    LockKind  `json:"kind"`
-	Holders []Holder  `json:"holders"`
-	Waiters []Waiter  `json:"waiters"`         // in order of arrival
-	Now     time.Time `json:"now,omitzero"`    // of the server; zero on a quorum
-	Slots   int       `json:"slots,omitempty"` // of a Semaphore: its size, also while it is free
-
-	// NoTTL is true if the key of the lock has no TTL. Only another program writes such a
-	// key. Waiters may wait for ever; see ForceRelease.
-	NoTTL bool `json:"no_ttl,omitempty"`
-
-	// Servers are the servers of a quorum, in the order of NewQuorum; nil for one server. Holders
-	// then has the lease that a majority of the answers names, with the shortest TTL of them.
-	Servers []ServerView `json:"-"`
-}
-
-// A ServerView is what one server of a quorum answered to Inspect.
-type ServerView struct {
-	Address string
-	Err     error // it did not answer; the other fields are zero
-
-	// Member: it has its data. If not, it grants nothing until a Client has let it in.
-	Member bool
-	// List is the number of its list of servers; 0: none.
-	List int
-	// Waits is how long it grants nothing after a loss of data.
-	Waits time.Duration
-	// Kind and Holders are as in an Inspection. A holder may be a try to acquire the lock.
-	Kind    LockKind
-	Holders []Holder
-}
-
-// A Holder is one lease of a name.
-type Holder struct {
-	Identity string `json:"identity,omitempty"` // empty if another program wrote the key
-	Owner    string `json:"owner,omitempty"`    // of a ReentrantMutex or RWMutex
-	Reads    bool   `json:"reads,omitempty"`    // whether it is a read lease of an RWMutex
-	Slot     *int   `json:"slot,omitempty"`     // of a Semaphore; otherwise nil
-	Token    uint64 `json:"token,omitempty"`    // 0 if another program wrote the key, or the token is not stored
-	// Since is when the lock was granted, by the server's clock. Of an owner, it is when it got the
-	// first of its present leases. It is read from the token, and zero if that is ahead of the clock.
-	Since time.Time     `json:"since,omitzero"`
-	TTL   time.Duration `json:"-"` // negative if the key has no TTL; in JSON it is ttl_ms
-}
-
-// MarshalJSON implements json.Marshaler.
-func (h Holder) MarshalJSON() ([]byte, error) {
-	type fields Holder
-	return json.Marshal(struct {
-		fields
-		TTL int64 `json:"ttl_ms,omitempty"`
-	}{fields(h), max(0, h.TTL.Milliseconds())})
-}
-
-// A Waiter is one attempt in the queue.
-type Waiter struct {
-	Identity string `json:"identity,omitempty"`
-	Owner    string `json:"owner,omitempty"` // of a ReentrantMutex or RWMutex
-	Reads    bool   `json:"reads,omitempty"` // whether it waits to read an RWMutex
-	// Since is when it joined the queue, by the server's clock, or when it was promoted.
-	Since time.Time `json:"since,omitzero"`
-	// Promoted: Election.TransferTo moved it past the candidates that had joined before it.
-	Promoted bool `json:"promoted,omitempty"`
-	// Alive is false if the waiter has missed its last three checks. Such a waiter
-	// is passed over.
-	Alive bool `json:"alive"`
-}
-
-// Inspect returns the holders and waiters of the lock of a name, of any kind. It writes
-// nothing. It also accepts the names election/NAME, which elections use. The ACL rights that it needs are listed in the package documentation.
+// Inspect returns the holders and waiters of the lock of a name, of any kind, also of election/NAME. It writes
+// nothing, except on a quorum: a server that has lost its data stores a random number for its return.
 //
-// On a quorum, it asks each server once. If a majority does not answer, the error
-// is ErrNoQuorum, and the Inspection has Servers. Inspect writes nothing, with one exception: a server
-// that has lost its data stores a random number, which the quorum needs to let it in again.
+// On a quorum, Inspect asks each server once. If a majority does not answer, the error
+// is ErrNoQuorum, and the Inspection has Servers.
 func (c *Client) Inspect(ctx context.Context, name string) (Inspection, error) {
 	if q := c.room().Quorum(); q != nil {
-		seen, err := c.inspectAll(ctx, q, name)
+		seen, err := c.inspectQuorum(ctx, q, name)
 		return seen, lock.OpError("inspect", name, err)
 	}
 	seen, err := c.inspect(ctx, name)
 	return seen.Inspection, lock.OpError("inspect", name, err)
-}
-
-// newInspection returns that of a free lock. In JSON, its lists are empty, not null.
-func newInspection(name string) Inspection {
-	return Inspection{Name: name, Kind: LockFree, Holders: []Holder{}, Waiters: []Waiter{}}
-}
-
-// An inspected is an Inspection with the stored values, which are secret.
-type inspected struct {
-	Inspection
-	stored   string   // the kind as lock_inspect returns it
-	attempts []string // of the holders
 }
 
 func (c *Client) inspect(ctx context.Context, name string) (inspected, error) {
@@ -138,85 +41,54 @@ func (c *Client) ask(ctx context.Context, name string, req wire.Request) (any, e
 	return c.room().Ask(ctx, name, req, lock.AskFor, lock.AskWithin)
 }
 
-// read reads the answer of lock_inspect.
-func (seen *inspected) read(req wire.Request, answer any) error {
-	list, _ := answer.([]any)
-	if len(list) != 6 {
-		return req.OddReply(answer)
+// inspectQuorum asks all servers about a lock. It returns the views of the servers also with an error.
+func (c *Client) inspectQuorum(ctx context.Context, q *lock.Quorum, name string) (Inspection, error) {
+	seen := newInspection(name)
+	if err := lock.CheckName("name", name); err != nil {
+		return seen, err
 	}
-	left, ok1 := list[1].(int64)
-	holders, ok2 := list[2].([]any)
-	line, ok3 := list[3].([]any)
-	us, ok4 := list[4].(int64)
-	size, _ := list[5].(int64)
-	seen.stored, seen.Now = wire.Text(list[0]), time.UnixMicro(us).UTC()
-	if !ok1 || !ok2 || !ok3 || !ok4 || !seen.readHolders(holders) || !seen.readWaiters(line) {
-		return req.OddReply(answer)
+	request := c.room().Inspection(name)
+	views, err := q.Views(ctx, request, lock.AskFor)
+	if err != nil {
+		return seen, err
 	}
-	seen.Kind = lockKindOf(seen.stored, seen.attempts)
-	if seen.Kind == LockSemaphore || seen.Kind == LockFree {
-		seen.Slots = int(size)
-	}
-	seen.NoTTL = seen.stored != "" && left == -1
-	return nil
-}
-
-func lockKindOf(stored string, attempts []string) LockKind {
-	switch stored {
-	case "":
-		return LockFree
-	case lock.OwnedTag:
-		return LockReadWrite
-	case lock.SemaphoreTag:
-		return LockSemaphore
-	case "string":
-		if len(attempts) == 1 {
-			if _, ours := lock.ReadValue(attempts[0]); ours {
-				return LockMutex
+	answered, holders := 0, map[string][]Holder{}
+	refused := map[int]wire.Answer{}
+	for i, v := range views {
+		view := ServerView{Address: v.Address, Err: v.Answer.Err}
+		one := inspected{}
+		if view.Err == nil {
+			view.Err = one.read(request, v.Answer.Value)
+		}
+		if view.Err != nil {
+			refused[i] = wire.Answer{Err: view.Err}
+		} else {
+			s := v.State
+			answered++
+			view.Member, view.List, view.Waits = s.Member, s.List.Number, time.Duration(s.WaitLeft)*time.Millisecond
+			view.Kind, view.Holders = one.Kind, one.Holders
+			for n, attempt := range one.attempts {
+				holders[attempt] = append(holders[attempt], one.Holders[n])
+			}
+			seen.NoTTL = seen.NoTTL || one.NoTTL
+			if one.Kind == LockForeign {
+				seen.Kind = LockForeign
 			}
 		}
+		seen.Servers = append(seen.Servers, view)
 	}
-	return LockForeign
-}
-
-func (seen *inspected) readHolders(rows []any) bool {
-	for ; len(rows) >= 4; rows = rows[4:] {
-		attempt := wire.Text(rows[0])
-		left, err := strconv.ParseInt(wire.Text(rows[2]), 10, 64)
-		if err != nil {
-			return false
-		}
-		h := Holder{Reads: wire.Text(rows[1]) == lock.ModeRead, TTL: time.Duration(left) * time.Millisecond}
-		if slot, err := strconv.Atoi(wire.Text(rows[1])); err == nil {
-			h.Slot = &slot
-		}
-		if p, ours := lock.ReadValue(attempt); ours {
-			h.Identity, h.Owner = p.Identity, p.Owner
-			h.Token, _ = strconv.ParseUint(wire.Text(rows[3]), 10, 64) // 0: the token is not stored
-			// A token is the time of the grant in µs, unless the counter was ahead: see part_token.lua.
-			// Several grants in one µs make it ahead by some.
-			if at := time.UnixMicro(int64(h.Token)).UTC(); h.Token > 0 && at.Before(seen.Now.Add(time.Millisecond)) {
-				h.Since = at
-			}
-		}
-		seen.Holders = append(seen.Holders, h)
-		seen.attempts = append(seen.attempts, attempt)
+	if answered < quorum.Majority(len(views)) {
+		return seen, q.Shortage(request, refused)
 	}
-	return len(rows) == 0
-}
-
-func (seen *inspected) readWaiters(rows []any) bool {
-	for ; len(rows) >= 3; rows = rows[3:] {
-		at, err := strconv.ParseFloat(wire.Text(rows[1]), 64)
-		if err != nil {
-			return false
+	for _, same := range holders {
+		if len(same) < quorum.Majority(len(views)) {
+			continue
 		}
-		w := Waiter{Since: lock.QueueTime(at), Promoted: at < 0, Alive: wire.Text(rows[2]) == "1"}
-		if p, ours := lock.ReadValue(wire.Text(rows[0])); ours {
-			w.Identity, w.Owner = p.Identity, p.Owner
-			w.Reads = p.Reads()
+		h := same[0]
+		for _, o := range same {
+			h.TTL = min(h.TTL, o.TTL)
 		}
-		seen.Waiters = append(seen.Waiters, w)
+		seen.Kind, seen.Holders = LockMutex, []Holder{h}
 	}
-	return len(rows) == 0
+	return seen, nil
 }

@@ -11,22 +11,21 @@ import (
 // A Lease is one acquisition of a lock. The holder may act until Context is done. A Lease
 // is safe for concurrent use.
 //
-// A lease is valid until t0 + ValidFor, by default t0 + TTL - margin. t0 is the time of the
-// local clock just before the request is sent that grants or renews the lease. No method asks
+// A lease is valid until t0 + ValidFor, by default t0 + TTL - margin. t0 is the local time
+// just before the client sends the request that grants or renews the lease. No method asks
 // the server whether the lease is still held, because the answer would be old when it
 // arrives. Work that uses none of Context, Check and Remaining does not stop in time. Only a
 // resource that checks the Token can then refuse it.
 //
-// A nil *Lease is one that is not held: its Token is 0, its contexts are done, and Check and Unlock return ErrNotHeld.
+// A nil *Lease is not held: its Token is 0, its contexts are done, and Check and Unlock return ErrNotHeld.
 type Lease struct {
 	held *lock.Lease
-	lent bool // by FromContext
+	lent bool // whether it is from FromContext
 }
 
-// FromContext returns the lease that work runs under, or a nil *Lease if ctx is not the context of such work. It is
-// for the contexts that Client.Do, electors, Runners and Onces call functions with, those of
-// Lease.Context and Lease.Bind, and those that are derived from one of them. Unlock and Downgrade return
-// ErrNotHeld, because the caller of the work releases it.
+// FromContext returns the lease of the work with ctx, or a nil *Lease without one. Client.Do, electors, Runners and
+// Onces call functions with these contexts. Lease.Context, Lease.Bind and derived contexts have the lease, too. Its
+// Unlock and Downgrade return ErrNotHeld, because the caller of the work releases the lease.
 func FromContext(ctx context.Context) *Lease {
 	if held := lock.From(ctx); held != nil {
 		return &Lease{held, true}
@@ -45,7 +44,7 @@ func (l *Lease) Token() uint64 {
 	return l.held.Token()
 }
 
-// Slot returns the slot of a Semaphore that the lease has, from 0, or -1 for a lease of another lock.
+// Slot returns the slot of a Semaphore, from 0, or -1 for a lease of another lock.
 func (l *Lease) Slot() int {
 	if l == nil {
 		return -1
@@ -53,8 +52,8 @@ func (l *Lease) Slot() int {
 	return l.held.Slot()
 }
 
-// Name returns the name of the lock. That of an election is election/<name>, and that of a job or a Once is
-// job/<name> or job/once/<name>.
+// Name returns the name of the lock: election/<name> for an election, job/<name> for a job, and job/once/<name> for a
+// Once.
 func (l *Lease) Name() string {
 	if l == nil {
 		return ""
@@ -72,7 +71,7 @@ func (l *Lease) Remaining() time.Duration {
 	return l.held.Remaining()
 }
 
-// Check returns nil while the lease is valid, and then why it has ended, as the cause of Context.
+// Check returns nil while the lease is valid, and then the cause of its end, like the cause of Context.
 // It reads the clock, and sends no request. Call it before a step that a second holder must not do.
 func (l *Lease) Check() error {
 	if l == nil {
@@ -87,7 +86,7 @@ func (l *Lease) Check() error {
 //
 // Its Err method reads the clock. So it reports the end even if the process was paused and
 // no timer has run yet. Contexts derived from it do not read the clock, and are done
-// shortly after it. Use Bind for a derived context that does.
+// shortly after it. Use Bind for a derived context that reads the clock.
 func (l *Lease) Context() context.Context {
 	if l == nil {
 		ctx, _ := l.Bind(context.Background())
@@ -97,7 +96,7 @@ func (l *Lease) Context() context.Context {
 }
 
 // Bind returns a context that is done when parent is done or the lease ends, whichever
-// comes first. Its Err method reads the clock, as that of Context does. Call stop when the
+// comes first. Its Err method reads the clock, too. Call stop when the
 // work is done, to free the resources of the context.
 func (l *Lease) Bind(parent context.Context) (ctx context.Context, stop context.CancelFunc) {
 	if l == nil {

@@ -12,7 +12,7 @@ import (
 // processes, are the same lock.
 type Mutex struct {
 	name *lock.Name
-	kind lock.Kind // of a mutex, or of one side of a lock with owners
+	kind lock.Kind // a mutex, a Semaphore, or one side of a lock with owners
 }
 
 // Mutex returns the lock of a name: 1 to 200 bytes of UTF-8 without control characters,
@@ -44,8 +44,8 @@ func (m *Mutex) tryLock(ctx context.Context, op string) (*Lease, error) {
 
 // Lock acquires the lock. If the lock is not free, Lock queues and waits until ctx ends.
 // The error is then ErrNotAcquired joined with the error of ctx, and with a *HeldError if
-// the holder is known. Waiters are served in order of arrival. One whose ctx has a deadline is passed over when a grant
-// would no longer arrive before that, which is up to three round trips earlier.
+// the holder is known. Waiters are served in order of arrival. The queue passes over a waiter up to three round trips
+// before the deadline of its ctx, because a grant would arrive too late.
 //
 // A waiter sends one request per 1.1 TTL, or per 1.1 s if TTL is less than 1 s. The first three
 // waiters, and the first waiter of each process among the first 32, send one per TTL.
@@ -53,7 +53,7 @@ func (m *Mutex) tryLock(ctx context.Context, op string) (*Lease, error) {
 // Lock also waits while no server can be reached, or while the server refuses only for now, as it
 // does while it loads its data, in a failover, or because of Config.LockDelay. Give ctx a deadline,
 // or set LeaseConfig.Wait.
-// Lock returns other errors at once, such as a wrong password. In the queue, it keeps its place while
+// Lock returns other errors at once, for example a wrong password. In the queue, it waits while
 // the server lacks memory or replicas.
 func (m *Mutex) Lock(ctx context.Context) (*Lease, error) { return m.lock(ctx, "lock") }
 
@@ -61,7 +61,7 @@ func (m *Mutex) lock(ctx context.Context, op string) (*Lease, error) {
 	return m.leaseOf(op)(m.name.Lock(ctx, m.kind))
 }
 
-// leaseOf turns the result of an operation into that of this package.
+// leaseOf returns a function that turns the result of an operation into types of this package.
 func (m *Mutex) leaseOf(op string) func(*lock.Lease, *lock.Held, error) (*Lease, error) {
 	return func(held *lock.Lease, other *lock.Held, err error) (*Lease, error) {
 		if held != nil {

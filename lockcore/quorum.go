@@ -23,13 +23,13 @@ type QuorumConfig struct {
 	// List is the number of the list of servers. Increase it when the list changes, by less than half
 	// of the servers at a time. When the first Client with a later list acquires a lock, Clients with an earlier list
 	// lose their leases and acquire no more: see docs/OPERATIONS.md. Under one number, a Client uses only
-	// the servers of the list that came first, and a server that has lost its data is let in by a Client that has
-	// seen it as a member. From 1. Default 1.
+	// the servers of the first list, and only a Client that has seen a server as a member lets it in after a loss of
+	// data. From 1. Default 1.
 	List int
 
 	// MaxTTL is the longest TTL of any lease on these servers. A server that restarts or loses
-	// its data grants nothing for so long, because leases that it has lost may be valid until
-	// then. The same holds for all servers at their first start. It can be increased. Whole
+	// its data grants nothing for MaxTTL, because lost leases may be valid until
+	// then. The same holds for all servers at their first start. MaxTTL can be increased. Whole
 	// milliseconds from 100 ms to 24 h. Default 15 s.
 	MaxTTL time.Duration
 }

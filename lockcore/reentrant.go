@@ -15,11 +15,11 @@ import (
 // affected. An owner that holds the lock acquires it again without queueing. Other owners
 // are served in order of arrival after its last lease has ended.
 //
-// A lease has the token of the owner's newest lease in the same Client, if that is valid when Lock is
+// A lease has the token of the owner's newest lease in the same Client, if that lease is valid when Lock is
 // called. Otherwise it has a greater token than all earlier leases, even if the owner holds the lock in another
-// process. A resource that has seen it refuses the earlier ones.
+// process. A resource that has seen the new token refuses the earlier leases.
 //
-// It is the write side of an RWMutex, for those who have no readers. If an RWMutex of the same name
+// A ReentrantMutex is the write side of an RWMutex, for programs without readers. If an RWMutex of the same name
 // is used, too, the owner may also read, and Lock may return ErrUpgrade.
 //
 // A ReentrantMutex has no state of its own and is safe for concurrent use.

@@ -10,7 +10,7 @@ import (
 // holds for writing. As with ReentrantMutex, the owner is a text that the caller chooses,
 // and each acquisition returns a Lease of its own.
 //
-// What an owner gets depends on what it holds:
+// The result depends on the leases that the owner holds:
 //
 //	        holds nothing           reads                       writes
 //	RLock   waits for the writer    at once                     at once
@@ -31,8 +31,8 @@ type RWMutex struct{ read, write *Mutex }
 // without control characters, spaces and braces. Names must not begin with job/ or
 // election/. RWMutex sends nothing. The error is a *noonlock.ConfigError.
 //
-// A reader that dies delays writers for its TTL, and a writer that dies all other owners. For leases of writers with
-// another TTL, make another RWMutex of the same name.
+// A reader that dies delays writers for its TTL, and a writer that dies delays all other owners. For another TTL of
+// writers, make another RWMutex of the same name.
 func (c *Client) RWMutex(name, owner string, cfg LeaseConfig) (*RWMutex, error) {
 	read, err := c.ownedLock(name, lock.ModeRead, owner, cfg)
 	if err != nil {
@@ -86,7 +86,7 @@ func (rw *RWMutex) Lock(ctx context.Context) (*Lease, error) {
 // If the server does not answer, Downgrade retries until ctx or the lease ends. If the error is ErrUnknown or
 // ErrWrongKind, the downgrade may have been applied, or may be applied later: do
 // not write any more. The lease is still held, unless the error is ErrNotHeld. For any other
-// lease, also one of another owner or Client, the error is ErrNotWriter.
+// lease, also of another owner or Client, the error is ErrNotWriter.
 func (rw *RWMutex) Downgrade(ctx context.Context, lease *Lease) error {
 	switch {
 	case lease == nil:

@@ -8,19 +8,19 @@ import (
 )
 
 // A Semaphore is a named lock that at most n leases hold at a time. Waiters are served in order of
-// arrival. A holder that dies frees its place when its TTL has passed.
+// arrival. A holder that dies frees its slot when its TTL has passed.
 //
 // Each lease has a slot, from 0 to n-1, which no other lease has at the same time. Its token is greater
-// than those of all earlier leases of that slot, and of the name. A resource must compare a token with those of its
+// than the tokens of all earlier leases of the name. A resource must compare a token with the tokens of its
 // slot only: a check by name would refuse all leases but the newest one.
 //
 // The size n is stored with the name: the first grant stores it, and it is forgotten a week after the last grant or
-// renewal. Replicas that give another n, as during a rollout, use the stored one, and log that once. Resize changes it.
+// renewal. Replicas that give another n, as during a rollout, use the stored size, and log that once. Resize changes it.
 //
 // A Semaphore has no state of its own and is safe for concurrent use.
 type Semaphore struct{ slots *Mutex }
 
-// maxSlots bounds what one script has to look at.
+// maxSlots bounds the work of one script.
 const maxSlots = 1000
 
 // Semaphore returns the semaphore of a name with n slots, 1 to 1000, unless another size is stored. The rules for
@@ -55,10 +55,10 @@ func (s *Semaphore) Acquire(ctx context.Context) (*Lease, error) {
 	return s.slots.lock(ctx, "acquire a slot of")
 }
 
-// Resize stores another size, 1 to 1000, for all replicas. With a greater one, waiters are served at once. With a
-// smaller one, no lease ends: nothing is granted until fewer than n are held. If the error matches
+// Resize stores another size, 1 to 1000, for all replicas. With a greater size, waiters are served at once. With a
+// smaller size, no lease ends: nothing is granted until fewer than n are held. If the error matches
 // ErrUnknown, also together with ErrWrongKind, the request may still arrive, and then also undo a later Resize;
-// repeat the call. ErrWrongKind: the name is of another kind of lock.
+// repeat the call. ErrWrongKind means that the name is of another kind of lock.
 func (s *Semaphore) Resize(ctx context.Context, n int) error {
 	err := checkSize(n)
 	if err == nil {
