@@ -1,5 +1,5 @@
 // Package schedule reads the texts that say when a job is due: a cron expression in a time zone, or an
-// interval. singleton.Runner.Add takes such a text; [Parse] is for programs that need its ticks.
+// interval. singleton.Runner.Add takes these texts; [Parse] is for programs that need the ticks.
 //
 // A schedule is calendar arithmetic. It uses no clock and no server, so replicas that never
 // communicate compute the same ticks.

@@ -11,17 +11,16 @@ import (
 	"time"
 )
 
-// Check reports whether Do could do its work now. It executes the statements of Do for a
-// tick of now, and then fn, in a transaction that it always rolls back, so nothing of it is
-// ever visible. It fails if the tick is not found again, or if a smaller token is accepted.
-// fn may be nil. Otherwise it writes rows like those of the work, through tx only.
+// Check returns an error if Do could not do its work now. It executes the statements of Do for the present
+// instant, and then fn, in a transaction that it always rolls back. It fails if the marker is not found again, or if a
+// smaller token is accepted. fn may be nil. Otherwise fn writes rows like those of the work, through tx only.
 //
 // Use it for readiness: a ping also succeeds on a server that is read-only, without the
 // tables or rights, or with tables that do not store the rows (ErrNotStored). Call it at a
 // bounded rate, as it writes and rolls back a few rows.
 //
-// Check does not retry after a conflict with another transaction. The error then matches
-// ErrConflict. It is that of fn, of ctx or of the driver.
+// Check does not retry after a conflict with another transaction: the error then matches
+// ErrConflict. Other errors come from fn, ctx or the driver.
 func (o *Once) Check(ctx context.Context, fn func(ctx context.Context, tx *sql.Tx) error) error {
 	err := o.check(ctx, fn)
 	switch {
@@ -39,8 +38,8 @@ func (o *Once) check(ctx context.Context, fn func(ctx context.Context, tx *sql.T
 		return err
 	}
 	defer func() { s.undo(ctx, err) }()
-	// The name is new each time, so that no other transaction waits for these rows. The tick is one of now, because
-	// tables may be partitioned by it.
+	// The name is new each time, so that no other transaction waits for these rows. The tick is now, because
+	// tables may be partitioned by tick.
 	m := Marker{Job: "noonlock-check-" + strings.ToLower(rand.Text()), Tick: time.Now().Truncate(time.Millisecond), Token: 1}
 	if _, err := o.admit(ctx, s, m); err != nil {
 		return err
@@ -49,10 +48,10 @@ func (o *Once) check(ctx context.Context, fn func(ctx context.Context, tx *sql.T
 	second := m
 	second.Token++
 	if prior, err := o.admit(ctx, s, second); err != nil || prior == nil {
-		return cmp.Or(err, o.describe(m, "finding the marker", notStored(o.queries.markersTable, "of another run it has both rows", nil)))
+		return cmp.Or(err, m.fail("finding the marker", notStored(o.queries.markersTable, "of another run it has both rows", nil)))
 	}
 	if _, err := o.admit(ctx, s, m); !errors.Is(err, ErrStaleToken) {
-		return cmp.Or(err, o.describe(m, "refusing a smaller token", notStored(o.queries.fencesTable, "the row is not there", nil)))
+		return cmp.Or(err, m.fail("refusing a smaller token", notStored(o.queries.fencesTable, "the row is not there", nil)))
 	}
 	if fn == nil {
 		return nil

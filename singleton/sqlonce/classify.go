@@ -12,19 +12,16 @@ import (
 	"github.com/noonlock/noonlock/internal/retry"
 )
 
-// A class is what an error of the database means for the transaction.
+// A class says what an error of the database means for the transaction.
 type class int
 
 const (
-	// unclear: the transaction may have been committed. A broken connection, an error without a code.
-	unclear class = iota
-	// conflict: not committed because of another transaction. Another try may succeed.
-	conflict
-	// undone: not committed, as the server has confirmed.
-	undone
+	unclear  class = iota // may be committed: a broken connection, an error without a code
+	conflict              // not committed because of another transaction
+	undone                // not committed, as the server has confirmed
 )
 
-// classify classifies an error of a driver by the code of the server. codeOf finds it without importing the drivers.
+// classify classifies an error of a driver by the code of the server.
 func (d Dialect) classify(err error) class {
 	if err == nil {
 		return unclear
@@ -58,8 +55,8 @@ func (d Dialect) classify(err error) class {
 	return unclear
 }
 
-// isGone reports whether err, of RELEASE SAVEPOINT or ROLLBACK TO SAVEPOINT, means that the savepoint does not exist.
-// Something has then ended its transaction.
+// isGone reports whether err, of RELEASE SAVEPOINT or ROLLBACK TO SAVEPOINT, means that the savepoint does not exist,
+// because something has ended its transaction.
 func (d Dialect) isGone(err error) bool {
 	if errors.Is(err, sql.ErrTxDone) {
 		return true
@@ -69,7 +66,7 @@ func (d Dialect) isGone(err error) bool {
 	case PostgreSQL:
 		return state == "3B001" || state == "25P01" // no such savepoint, no transaction
 	case MySQL:
-		return number == 1305 // it does not exist
+		return number == 1305 // no such savepoint
 	case SQLite:
 		return number&0xff == 1 // the general error
 	default:
@@ -77,16 +74,15 @@ func (d Dialect) isGone(err error) bool {
 	}
 }
 
-// isDuplicate reports whether the error is that of an INSERT whose key exists. It can only be MySQL's: the other
-// dialects report no row instead.
+// isDuplicate reports whether an INSERT failed because its key exists. Only MySQL fails: other dialects insert no row.
 func (d Dialect) isDuplicate(err error) bool {
 	_, number := codeOf(err)
 	return d == MySQL && number == 1062
 }
 
-// untouched reports whether another try may succeed after an error before COMMIT. A connection may have died in the pool.
+// untouched reports whether another try may succeed after an error before COMMIT.
 func (o *Once) untouched(err error) bool {
-	return o.dialect.classify(err) == conflict || errors.Is(err, driver.ErrBadConn)
+	return o.dialect.classify(err) == conflict || errors.Is(err, driver.ErrBadConn) // closed in the pool
 }
 
 // tries limits the transactions of one call.

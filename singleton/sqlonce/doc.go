@@ -76,7 +76,7 @@
 // database/sql sets no deadline for COMMIT and ROLLBACK. If their reply never arrives, Do
 // returns as in the table above and leaves the transaction to a goroutine. The goroutine holds
 // a connection of the pool until the driver returns an error: after the read timeout of its
-// DSN, or after that of TCP, which may take 15 minutes. If that happens in each run, goroutines
+// DSN, or after the timeout of TCP, which may take 15 minutes. If that happens in each run, goroutines
 // and connections accumulate. Set a read timeout a little above the lock timeout, and
 // db.SetMaxOpenConns, to limit both.
 //
@@ -99,7 +99,7 @@
 //	noonlock_markers  job, tick, attempt, token, holder, applied_at   PRIMARY KEY (job, tick)
 //
 // tick, kept_from and applied_at are milliseconds since the Unix epoch. tick of a triggered run is
-// negative, and its amount is when the run was requested. In fences, tick is 0 in the row of a
+// the negative instant of the request. In fences, tick is 0 in the row of a
 // whole job, and -2^63 in the row of a name given to Admit. kept_from of a job is the instant up to
 // which Prune has deleted markers. Text is compared byte by byte.
 //
@@ -108,9 +108,8 @@
 //
 // Do reads each marker that it has inserted, in one more round trip to the database. A
 // trigger, a rule or a missing key can keep a marker out of the table, or allow a second
-// one, although the INSERT succeeds. That no row was inserted is not taken for an earlier
-// success either: only a marker that was read is. Do does not see that a marker is deleted
-// later, for example by a deferred trigger.
+// one, although the INSERT succeeds. Nor does an INSERT without a row prove an earlier success: only a marker that was
+// read does. Do does not see that a marker is deleted later, for example by a deferred trigger.
 //
 // Do takes a connection from the pool and sets its time limits. It restores them before it
 // returns the connection, or closes it if that fails. On PostgreSQL, transactions run at READ

@@ -42,15 +42,15 @@ var (
 	// was not called. Calls fail until the table is corrected.
 	ErrNotStored = errors.New("sqlonce: row not stored")
 
-	// ErrConflict means that another transaction is in the way, for example one that holds
-	// SQLite's only write lock. Another call may succeed. Check returns it; Do tries again.
+	// ErrConflict means that another transaction is in the way: on SQLite, it may hold the only write lock. Another call
+	// may succeed. Check returns ErrConflict; Do tries again.
 	ErrConflict = errors.New("sqlonce: conflict with another transaction")
 )
 
 // StaleTokenError is the refusal of a token. It matches ErrStaleToken.
 type StaleTokenError struct {
-	Job         string    // or the name given to Admit
-	Tick        time.Time // zero if the error is from Admit
+	Job         string    // job, or the name given to Admit
+	Tick        time.Time // zero after Admit
 	Given, Seen uint64
 }
 
@@ -93,7 +93,7 @@ func (e *unknownOutcomeError) Permanent() bool { return errors.Is(e.Err, ErrTran
 // Unwrap returns the reason.
 func (e *unknownOutcomeError) Unwrap() error { return e.Err }
 
-// notStored returns the error for a row that is not as it was written. refusal may be nil.
+// notStored returns the error for a row that is not as it was written. refusal is the error of the INSERT, if any.
 func notStored(table, what string, refusal error) error {
 	err := fmt.Errorf("%w: table %s: after the INSERT %s; look at the triggers, rules, policies, partitions and keys of the table",
 		ErrNotStored, table, what)
@@ -109,7 +109,7 @@ func refuse(field, value, rule string) error {
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
-// ended returns why ctx is done, with its cause if that differs; nil if it is not done. It
+// ended returns the error and the cause of ctx, or nil if ctx is not done. It
 // calls Err because the context of a lease compares with the clock there: after a
 // suspension of the process no timer may have fired yet.
 func ended(ctx context.Context) error {

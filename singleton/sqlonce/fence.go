@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"strconv"
 )
 
 // Admit fences a write of a leader, or of the holder of any lock. If a greater token was
@@ -41,16 +40,9 @@ func (o *Once) Admit(ctx context.Context, tx *sql.Tx, name string, token uint64)
 	return nil
 }
 
-func validateToken(field string, token uint64) error {
-	if token == 0 || token > math.MaxInt64 {
-		return refuse(field, strconv.FormatUint(token, 10), "1 to 2^63-1")
-	}
-	return nil
-}
-
-// Values of tick in the table of fences, in rows that do not belong to a run.
+// The values of tick in rows of the fences that belong to no run.
 const (
-	rowOfName int64 = math.MinInt64 // a name given to Admit
+	rowOfName int64 = math.MinInt64 // of a name given to Admit
 	rowOfJob  int64 = 0
 )
 
@@ -62,12 +54,12 @@ func (m Marker) fenceRow() int64 {
 	return rowOfJob
 }
 
-// admitRun stores the token of the run and refuses it if it is smaller than one that was
-// seen. keptFrom is the kept_from of the row; in the row of one tick it has no meaning.
+// admitRun stores the token of the run, and refuses a token that is smaller than the greatest one seen. keptFrom is the
+// row's kept_from, which has no meaning in the row of one tick.
 func (o *Once) admitRun(ctx context.Context, tx *sql.Tx, m Marker) (keptFrom int64, err error) {
 	seen, keptFrom, err := o.raise(ctx, tx, m.Job, m.fenceRow(), m.Token, 0)
 	if err != nil {
-		return 0, o.describe(m, "storing the token", err)
+		return 0, m.fail("storing the token", err)
 	}
 	if m.Token < seen {
 		return keptFrom, &StaleTokenError{Job: m.Job, Tick: m.Tick, Given: m.Token, Seen: seen}
@@ -75,10 +67,10 @@ func (o *Once) admitRun(ctx context.Context, tx *sql.Tx, m Marker) (keptFrom int
 	return keptFrom, nil
 }
 
-// raise locks a row of the fences, and stores token and floor there where they are greater. seen and keptFrom are those
-// of the row afterwards. seen is never smaller than token.
+// raise locks a row of the fences, and stores token and floor there where they are greater. It returns the token and
+// the kept_from of the row afterwards.
 func (o *Once) raise(ctx context.Context, tx *sql.Tx, name string, row int64, token uint64, floor int64) (seen uint64, keptFrom int64, err error) {
-	t := int64(token) // at most 2^63-1: see validateToken
+	t := int64(token) // validateToken keeps it below 2^63
 	var answer *sql.Row
 	if o.dialect == MySQL {
 		if _, err := tx.ExecContext(ctx, o.queries.admit, name, row, t, floor, t, floor); err != nil {
@@ -99,7 +91,7 @@ func (o *Once) raise(ctx context.Context, tx *sql.Tx, name string, row int64, to
 	return uint64(greatest), keptFrom, err
 }
 
-// floor returns kept_from of the job, 0 if it has never been pruned.
+// floor returns kept_from of the job, or 0 if Prune was never called.
 func (o *Once) floor(ctx context.Context, tx *sql.Tx, job string) (keptFrom int64, err error) {
 	err = tx.QueryRowContext(ctx, o.queries.floor, job).Scan(&keptFrom)
 	if errors.Is(err, sql.ErrNoRows) {

@@ -24,10 +24,10 @@ type Marker struct {
 	// Tick is the scheduled instant, in whole milliseconds, after the Unix epoch and before the year 10000.
 	Tick time.Time
 	// Triggered means that the run has no scheduled instant; set it to singleton.Run.Triggered. Tick is
-	// then when it was requested. Such a run is another one than that of an equal tick.
+	// then the instant of the request. The run differs from the scheduled run of an equal Tick.
 	Triggered bool
-	// ID is that of a run of TriggerAt; set it to singleton.Run.ID. The tables then have a number made of it as the
-	// tick, and Prune keeps them.
+	// ID is the id of a run of TriggerAt; set it to singleton.Run.ID. The tables then have a hash of ID as the
+	// tick, and Prune keeps these rows.
 	ID string
 	// Attempt is stored for readers of the table. 0 to 2^31-1.
 	Attempt int
@@ -48,8 +48,7 @@ const (
 	maxHolder = 255
 )
 
-// key returns what the tables have as the tick. That of a triggered run is negative, and that of an ID less than that
-// of every instant.
+// key returns the value of tick in the tables: negative for a triggered run, and for an ID less than for any instant.
 func (m Marker) key() int64 {
 	if m.ID != "" {
 		sum := sha256.Sum256([]byte(m.ID))
@@ -61,8 +60,13 @@ func (m Marker) key() int64 {
 	return m.Tick.UnixMilli()
 }
 
-// isOf reports whether m has the attempt and the token of run.
+// isOf reports whether m is the marker of run's attempt.
 func (m *Marker) isOf(run Marker) bool { return m.Attempt == run.Attempt && m.Token == run.Token }
+
+// fail adds the marker to an error of an operation.
+func (m Marker) fail(operation string, err error) error {
+	return fmt.Errorf("sqlonce: job %q, tick %s: %s: %w", m.Job, stamp(m.Tick), operation, err)
+}
 
 // validate returns a *noonlock.ConfigError for the first invalid field.
 func (m Marker) validate() error {
@@ -90,6 +94,13 @@ func validateJob(field, job string) error {
 func validateInstant(field string, t time.Time) error {
 	if t.UnixMilli() <= 0 || t.UTC().Year() > 9999 || t.Nanosecond()%int(time.Millisecond) != 0 {
 		return refuse(field, stamp(t), "whole milliseconds, after the Unix epoch and before the year 10000")
+	}
+	return nil
+}
+
+func validateToken(field string, token uint64) error {
+	if token == 0 || token > math.MaxInt64 {
+		return refuse(field, strconv.FormatUint(token, 10), "1 to 2^63-1")
 	}
 	return nil
 }

@@ -1,234 +1,36 @@
 package sqlonce
 
 import (
-	"context"
+	"cmp"
 	"database/sql"
-	"errors"
-	"fmt"
 	"time"
+
+	"github.com/noonlock/noonlock/internal/input"
 )
 
-// Do calls fn in a transaction that also holds the marker of (m.Job, m.Tick), and commits
-// both.
-//
-// applied is true if this call committed them. It is false, with a nil error, if the tick
-// was applied before, which means that Do has read its marker. That is a success too, and fn
-// was not called. With an error applied is always false.
-//
-// fn must write only through tx, and must neither commit nor roll back
-// (ErrTransactionEnded). If fn returns an error, Do rolls back and returns that error. If
-// the database rolls back in favor of another transaction (deadlock, serialization, busy,
-// lock timeout), Do tries again, up to five times. So a call may take five lock timeouts (see Config.IdleTimeout).
-// On SQLite, it retries until one of them has passed. If fn panics or calls
-// runtime.Goexit, Do rolls back, and the panic or exit continues; if fn has also ended the
-// transaction, Do panics with that error.
-//
-// fn receives ctx. After ctx is done, nothing is committed. When fn has returned, Do then
-// returns the error and the cause of ctx. The error is a *StaleTokenError or a *noonlock.ConfigError, matches
-// ErrUnknownOutcome, ErrPruned or ErrNotStored, or is that of ctx, fn or the driver.
-func (o *Once) Do(ctx context.Context, m Marker, fn func(ctx context.Context, tx *sql.Tx) error) (applied bool, err error) {
-	if fn == nil {
-		return false, refuse("fn", "nil", "a function")
-	}
-	if err := m.validate(); err != nil {
-		return false, err
-	}
-	called := false // in an earlier try
-	err = o.persist(ctx, func() (again bool, err error) {
-		applied, again, err = o.attempt(ctx, m, called, func(ctx context.Context, tx *sql.Tx) error {
-			called = true
-			return fn(ctx, tx)
-		})
-		return again, err
-	})
-	return applied, err
+// A Once runs effects exactly once on one database. Make it with New. It has no state
+// except the pool and is safe for concurrent use.
+type Once struct {
+	db      *sql.DB
+	dialect Dialect
+	config  Config
+	queries queries
 }
 
-// attempt runs one transaction. again means that it left nothing behind and may be
-// repeated. repeated means that an earlier try called fn and returned again.
-func (o *Once) attempt(ctx context.Context, m Marker, repeated bool, fn func(context.Context, *sql.Tx) error) (applied, again bool, err error) {
-	s, err := o.open(ctx)
-	if err != nil {
-		return false, o.untouched(err), o.describe(m, "beginning", withReason(ctx, err))
-	}
-	prior, err := o.admit(ctx, s, m)
-	if err != nil {
-		s.undo(ctx, err)
-		return false, o.untouched(err), withReason(ctx, err)
-	}
-	if prior != nil {
-		if repeated && prior.isOf(m) {
-			// The earlier tries were rolled back, so fn must have committed this marker.
-			s.abandon(ctx, s.tx.Rollback)
-			return false, false, endedUnder(m, ErrTransactionEnded)
-		}
-		// The tick was applied before, so the result is the same even if this commit fails.
-		s.abandon(ctx, s.tx.Commit)
-		return false, false, nil
-	}
-
-	returned := false
-	defer func() {
-		if returned {
-			return
-		}
-		// fn panicked or called Goexit. A panic keeps its value unless fn has ended the transaction, which only
-		// a new panic can report.
-		_, err := s.end(ctx, s.keepFence(ctx))
-		if !errors.Is(err, ErrTransactionEnded) {
-			return
-		}
-		if p := recover(); p != nil {
-			panic(endedUnder(m, fmt.Errorf("%w; fn panicked: %v", err, p)))
-		}
-		panic(endedUnder(m, fmt.Errorf("%w; fn called runtime.Goexit", err)))
-	}()
-	err = fn(ctx, s.tx)
-	returned = true
-	if err != nil {
-		return o.undo(ctx, s, m, err)
-	}
-	return o.conclude(ctx, s, m)
-}
-
-// undo rolls back after fn or the commit has failed.
-func (o *Once) undo(ctx context.Context, s *session, m Marker, failure error) (applied, again bool, err error) {
-	finish := s.keepFence(ctx)
-	if o.dialect.classify(failure) == conflict && ctx.Err() == nil {
-		again, finish = true, s.rollBack(ctx)
-		if o.dialect == MySQL {
-			// After a deadlock MySQL has rolled back the whole transaction, including the savepoint.
-			finish = s.tx.Rollback
-		}
-	}
-	if _, err := s.end(ctx, finish); errors.Is(err, ErrTransactionEnded) {
-		return false, false, endedUnder(m, errors.Join(err, failure))
-	}
-	return false, again, failure
-}
-
-// endedUnder returns the error for a transaction that fn has ended.
-func endedUnder(m Marker, reason error) error {
-	return &unknownOutcomeError{m.Job, m.Tick, reason}
-}
-
-// admit stores the token, refuses a stale token or a pruned tick, and inserts the marker. prior is the marker that the
-// tick has already; nothing was inserted then.
-func (o *Once) admit(ctx context.Context, s *session, m Marker) (prior *Marker, err error) {
-	tx := s.tx
-	keptFrom, err := o.admitRun(ctx, tx, m)
-	if err != nil {
-		return nil, err
-	}
-	if o.dialect == SQLite {
-		// With the write lock held, a longer wait for other locks is better than another call of fn.
-		if err := s.setBusyTimeout(ctx, o.config.lockTimeout()); err != nil {
-			return nil, o.describe(m, "setting the lock timeout", err)
-		}
-	}
-	if _, err := tx.ExecContext(ctx, "SAVEPOINT "+s.savepoint); err != nil {
-		return nil, o.describe(m, "setting the savepoint", err)
-	}
-	inserted, refusal := o.insert(ctx, tx, m)
-	if refusal != nil && !o.dialect.isDuplicate(refusal) {
-		return nil, o.describe(m, "inserting the marker", refusal)
-	}
-	if !inserted {
-		// A trigger may have inserted the row itself. It is undone, so that only a marker of an earlier transaction counts.
-		if _, err := tx.ExecContext(ctx, "ROLLBACK TO SAVEPOINT "+s.savepoint); err != nil {
-			return nil, o.describe(m, "inserting the marker", err)
-		}
-	}
-	// The database's report of the INSERT proves nothing in either case: triggers, rules and partitions may keep a row
-	// out, and may change, move or delete an inserted one.
-	found, err := o.marker(ctx, tx, m)
-	if err != nil {
-		return nil, o.describe(m, "reading the marker", err)
-	}
-	if found != nil && !inserted {
-		return found, nil
-	}
-	if m.Overlap {
-		// Prune raises the floor before it deletes. If the old marker is deleted, the floor is therefore visible
-		// here.
-		if keptFrom, err = o.floor(ctx, tx, m.Job); err != nil {
-			return nil, o.describe(m, "reading the floor", err)
-		}
-	}
+// New returns a Once. It does not connect; the tables must exist before Do (see
+// CreateTables). Close db after the last use of the Once. The error is a *noonlock.ConfigError.
+func New(db *sql.DB, d Dialect, cfg Config) (*Once, error) {
+	cfg.TablePrefix = cmp.Or(cfg.TablePrefix, "noonlock")
+	cfg.IdleTimeout = cmp.Or(cfg.IdleTimeout, defaultIdleTimeout)
 	switch {
-	case m.ID == "" && m.Tick.UnixMilli() < keptFrom:
-		return nil, o.describe(m, "kept from "+stamp(time.UnixMilli(keptFrom)), ErrPruned)
-	case found == nil:
-		return nil, o.describe(m, "inserting the marker", notStored(o.queries.markersTable, "the row is not there", refusal))
-	case !found.isOf(m):
-		return nil, o.describe(m, "inserting the marker", notStored(o.queries.markersTable,
-			fmt.Sprintf("the row has attempt %d and token %d", found.Attempt, found.Token), nil))
+	case db == nil:
+		return nil, refuse("db", "nil", "a database")
+	case d != SQLite && d != MySQL && d != PostgreSQL:
+		return nil, refuse("Dialect", d.String(), "SQLite, MySQL or PostgreSQL")
+	case !tablePrefix.MatchString(cfg.TablePrefix):
+		return nil, refuse("Config.TablePrefix", input.Quote(cfg.TablePrefix), "1 to 40 characters of a-z, 0-9 and _ that begin with a letter")
+	case cfg.IdleTimeout < time.Second || cfg.IdleTimeout > maxTimeout || cfg.IdleTimeout%time.Second != 0:
+		return nil, refuse("Config.IdleTimeout", cfg.IdleTimeout.String(), "whole seconds from 1s to 24h")
 	}
-	return nil, nil
-}
-
-// insert inserts the marker before fn runs: if fn ends the transaction, its rows are committed with the marker. The
-// primary key also keeps two runs of a tick apart that use different fence rows.
-func (o *Once) insert(ctx context.Context, tx *sql.Tx, m Marker) (inserted bool, err error) {
-	result, err := tx.ExecContext(ctx, o.queries.mark,
-		m.Job, m.key(), m.Attempt, int64(m.Token), m.Holder, time.Now().UnixMilli())
-	if err != nil {
-		return false, err
-	}
-	n, err := result.RowsAffected()
-	return n > 0, err
-}
-
-// marker returns attempt and token of the tick's marker, nil if there is none.
-func (o *Once) marker(ctx context.Context, tx *sql.Tx, m Marker) (*Marker, error) {
-	found := Marker{Job: m.Job, Tick: m.Tick, Triggered: m.Triggered}
-	var token int64
-	err := tx.QueryRowContext(ctx, o.queries.marker, m.Job, m.key()).Scan(&found.Attempt, &token)
-	switch {
-	case errors.Is(err, sql.ErrNoRows):
-		return nil, nil //nolint:nilnil // no marker is no failure
-	case err != nil:
-		return nil, err
-	}
-	found.Token = uint64(token)
-	return &found, nil
-}
-
-// conclude commits if fn has not ended the transaction and ctx is not done.
-func (o *Once) conclude(ctx context.Context, s *session, m Marker) (applied, again bool, err error) {
-	if err := ended(ctx); err != nil {
-		return o.undo(ctx, s, m, o.describe(m, "not committed", err))
-	}
-	if _, err := s.tx.ExecContext(ctx, "RELEASE SAVEPOINT "+s.savepoint); err != nil {
-		if o.dialect.isGone(err) {
-			err = fmt.Errorf("%w: %w", ErrTransactionEnded, err)
-			s.undo(ctx, err)
-			return false, false, endedUnder(m, err)
-		}
-		return o.undo(ctx, s, m, o.describe(m, "not committed", withReason(ctx, err)))
-	}
-	// A process that is suspended after this check is stopped by the time limits of the database.
-	if err := ended(ctx); err != nil {
-		s.abandon(ctx, s.tx.Rollback)
-		return false, false, o.describe(m, "not committed", err)
-	}
-	answered, err := s.end(ctx, s.tx.Commit)
-	if !answered {
-		return false, false, &unknownOutcomeError{m.Job, m.Tick, errors.Join(errors.New("sqlonce: no reply to COMMIT"), ended(ctx))}
-	}
-	if err == nil {
-		return true, false, nil
-	}
-	switch o.dialect.classify(err) {
-	case conflict:
-		return false, true, o.describe(m, "not committed", err)
-	case undone:
-		return false, false, o.describe(m, "not committed", err)
-	case unclear:
-	}
-	return false, false, &unknownOutcomeError{m.Job, m.Tick, err}
-}
-
-func (o *Once) describe(m Marker, what string, err error) error {
-	return fmt.Errorf("sqlonce: job %q, tick %s: %s: %w", m.Job, stamp(m.Tick), what, err)
+	return &Once{db: db, dialect: d, config: cfg, queries: newQueries(d, cfg.TablePrefix)}, nil
 }

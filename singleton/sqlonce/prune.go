@@ -12,7 +12,7 @@ import (
 // before, and returns the number of deleted markers. The fence of the whole job is kept.
 //
 // From then on Do refuses older ticks with ErrPruned, and this cannot be undone. before
-// must therefore be older than any tick that a replica may still run, and it must not be in
+// must therefore be older than any tick that a replica may still run, and not in
 // the future.
 func (o *Once) Prune(ctx context.Context, job string, before time.Time) (int64, error) {
 	err := cmp.Or(validateJob("job", job), validateInstant("before", before))

@@ -8,18 +8,17 @@ import (
 // queries are the statements of a dialect. No other file contains names of tables.
 type queries struct {
 	schema []string
-	// The names of the tables.
+
 	fencesTable, markersTable string
-	// admit raises token and kept_from of (job, tick, token, kept_from) and locks the row. It returns both, except on
-	// MySQL: there they are passed twice, and fence returns them.
+
+	// admit takes (job, tick, token, kept_from), raises token and kept_from, and locks the row. It returns both, except on
+	// MySQL: there it takes both twice, and fence returns them.
 	admit, fence string
-	// mark inserts a marker (job, tick, attempt, token, holder, applied_at). If the tick has one, it inserts no row, or
-	// fails on MySQL.
-	mark string
-	// marker reads attempt and token of the marker of (job, tick).
-	marker string
-	// floor reads kept_from of a job.
-	floor string
+	// mark inserts a marker (job, tick, attempt, token, holder, applied_at). If the tick has a marker, mark inserts no
+	// row, or fails on MySQL.
+	mark   string
+	marker string // reads attempt and token of (job, tick)
+	floor  string // reads kept_from of a job
 	// pruneMarkers and pruneFences take (job, floor, -floor): they delete older ticks, and triggered runs of that age.
 	pruneMarkers, pruneFences string
 }
@@ -42,7 +41,7 @@ func newQueries(d Dialect, prefix string) queries {
 	case SQLite:
 		greatest = "MAX"
 	case PostgreSQL:
-		// Compared by bytes, whatever the collation of the database: faster, and the same order everywhere.
+		// Comparing bytes is faster, and gives the same order with each collation of the database.
 		text = `TEXT COLLATE "C"`
 	case MySQL:
 		// Case and accents matter. Spaces at the end do not, so validateJob refuses them.
@@ -51,10 +50,10 @@ func newQueries(d Dialect, prefix string) queries {
 		// replacement.
 		q.admit = "INSERT INTO {fences} (job, tick, token, kept_from) VALUES (?, ?, ?, ?) " +
 			"ON DUPLICATE KEY UPDATE token = GREATEST(token, ?), kept_from = GREATEST(kept_from, ?)"
-		// FOR UPDATE although the row is locked already: a plain SELECT would create the snapshot that fn reads.
+		// A plain SELECT, without FOR UPDATE, would create the snapshot that fn reads.
 		q.fence = "SELECT token, kept_from FROM {fences} WHERE job = ? AND tick = ? FOR UPDATE"
-		// Not ON DUPLICATE KEY UPDATE: with the driver's option clientFoundRows it counts an existing row. Not INSERT
-		// IGNORE: it also ignores that no partition takes the row, that a constraint refuses it, or that a value is cut.
+		// ON DUPLICATE KEY UPDATE would count an existing row with the driver's option clientFoundRows. INSERT IGNORE would
+		// also ignore that no partition takes the row, that a constraint refuses it, or that a value is cut.
 		q.mark = "INSERT INTO {markers} (job, tick, attempt, token, holder, applied_at) VALUES (?, ?, ?, ?, ?, ?)"
 		// The lock finds a row that was committed after the snapshot of the transaction, and creates no snapshot.
 		q.marker += " LOCK IN SHARE MODE"

@@ -24,15 +24,12 @@ type session struct {
 	once *Once
 	conn *sql.Conn
 	tx   *sql.Tx
-	// savepoint is set after the fence and before fn runs. A rollback to it undoes fn and
-	// keeps the fence. If it still exists at the end, nothing has ended the transaction.
-	// Its name is random: if fn used the same name, it would prove nothing, and a rollback
-	// to it would undo the marker.
+	// savepoint is the name of the savepoint after the fence and before fn. A rollback to the savepoint undoes fn and
+	// keeps the fence. If the savepoint still exists at the end, nothing has ended the transaction. The name is random:
+	// with a savepoint of this name, fn would make the proof void, and a rollback would undo the marker.
 	savepoint string
-	// restore is the statement that restores the settings of the connection; empty: none.
-	restore string
-	// cancel ends the context of the transaction.
-	cancel context.CancelFunc
+	restore   string             // statement that restores the connection's settings
+	cancel    context.CancelFunc // ends the context of the transaction
 }
 
 // open begins a transaction. Its context is detached from ctx: otherwise database/sql would
@@ -102,12 +99,12 @@ func (s *session) limit(ctx context.Context) error {
 	}
 }
 
-// busySlice is how long SQLite waits for its write lock at a time. It ignores the context meanwhile, so persist waits for
-// the rest of the lock timeout.
+// busySlice is how long SQLite waits for its write lock at a time. SQLite ignores the context meanwhile, so persist
+// waits for the rest of the lock timeout.
 const busySlice = 100 * time.Millisecond
 
 func (s *session) setBusyTimeout(ctx context.Context, d time.Duration) error {
-	var now int64 // the statement returns a row
+	var now int64 // the row that the statement returns
 	return s.conn.QueryRowContext(ctx, "PRAGMA busy_timeout = "+strconv.FormatInt(d.Milliseconds(), 10)).Scan(&now)
 }
 
@@ -122,8 +119,8 @@ func (s *session) limitLocally(ctx context.Context) error {
 }
 
 // end runs finish, which commits or rolls back, and returns the connection to the pool. answered reports whether finish
-// returned, and err is its error. After ctx is done end waits for grace only; its goroutine then ends with the driver's
-// call.
+// returned, and err is the error of finish. After ctx is done, end waits for grace only, and its goroutine ends with the
+// driver's call.
 func (s *session) end(ctx context.Context, finish func() error) (answered bool, err error) {
 	finished, closed := make(chan error, 1), make(chan struct{})
 	go func() {
@@ -144,17 +141,17 @@ func (s *session) end(ctx context.Context, finish func() error) (answered bool, 
 	// A driver that observes the context of a transaction closes the connection now.
 	s.cancel()
 	select {
-	case err := <-finished: // only restore is still running
+	case err := <-finished: // giveBack is still running
 		return true, err
 	default:
 		return false, nil
 	}
 }
 
-// abandon is end for a result that is known already, which finish does not change.
+// abandon ends the transaction when finish cannot change the result.
 func (s *session) abandon(ctx context.Context, finish func() error) { _, _ = s.end(ctx, finish) }
 
-// giveBack restores the settings of the connection and returns it to the pool, or closes it.
+// giveBack restores the settings of the connection and returns it to the pool, or closes it if it is not sound.
 func (s *session) giveBack(ctx context.Context, sound bool) {
 	if sound && s.restore != "" {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
@@ -177,8 +174,8 @@ func (s *session) discard() {
 	s.conn.Close()
 }
 
-// keepFence returns a finish that rolls back to the savepoint and commits the fence. If that is not possible, it rolls
-// back everything. Its error is ErrTransactionEnded if the savepoint does not exist.
+// keepFence returns a finish that rolls back to the savepoint and commits the fence, or rolls back everything if the
+// savepoint cannot be reached. The error is ErrTransactionEnded if the savepoint does not exist.
 func (s *session) keepFence(ctx context.Context) func() error {
 	return func() error {
 		if err := s.toSavepoint(ctx); err != nil {
@@ -188,8 +185,8 @@ func (s *session) keepFence(ctx context.Context) func() error {
 	}
 }
 
-// undo rolls back after err. It closes the connection after ErrTransactionEnded, as fn may have left it in any state,
-// and after ErrNotStored: PostgreSQL applies a rule in prepared statements even after the rule was dropped.
+// undo rolls back after err. It closes the connection after ErrTransactionEnded, as fn may have left any state, and
+// after ErrNotStored: PostgreSQL applies a rule in prepared statements even after the rule was dropped.
 func (s *session) undo(ctx context.Context, err error) {
 	s.abandon(ctx, func() error {
 		failed := s.tx.Rollback()
@@ -200,7 +197,7 @@ func (s *session) undo(ctx context.Context, err error) {
 	})
 }
 
-// rollBack returns a finish that rolls back everything. Its error is ErrTransactionEnded if the savepoint did not exist.
+// rollBack returns a finish that rolls back everything. The error is ErrTransactionEnded without the savepoint.
 func (s *session) rollBack(ctx context.Context) func() error {
 	return func() error { return errors.Join(s.toSavepoint(ctx), s.tx.Rollback()) }
 }

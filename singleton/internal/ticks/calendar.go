@@ -11,17 +11,15 @@ type cronCalendar struct {
 	minute, hour, dom, month, dow uint64
 
 	domRules, dowRules []dayRule // further days of the two fields
-
-	// eitherDay: a day must be in dom or in dow. Otherwise it must be in both.
-	eitherDay bool
+	eitherDay          bool      // whether dom or dow suffices
 }
 
-// lastCronYear is the last year that is searched. It is the year after the last tick, because the wall clock may be
+// lastCronYear is the last year that is searched: the year after the last tick, because the wall clock may be
 // ahead of UTC.
 const lastCronYear = 10000
 
-// next returns the first matching wall time at or after wall; false if there is none up to lastCronYear.
-// It advances a month at a time with the bit sets, so a rare date costs no more than a near one.
+// next returns the first matching wall time at or after wall, or false if there is none up to lastCronYear.
+// It advances a month at a time with the bit sets, so a rare date is cheap, too.
 func (c *cronCalendar) next(wall int64) (int64, bool) {
 	from := time.Unix(wall+floorMod(-wall, 60), 0).UTC()
 	year, month, day := from.Date()
@@ -67,7 +65,7 @@ func (c *cronCalendar) days(year int, month time.Month) uint64 {
 	first := time.Date(year, month, 1, 0, 0, 0, 0, time.UTC).Weekday()
 	length := time.Date(year, month+1, 0, 0, 0, 0, 0, time.UTC).Day()
 
-	// The days of the week from the first of the month on, repeated for five weeks.
+	// byWeekday has the days of the week from the 1st on, repeated for five weeks.
 	week := (c.dow>>first | c.dow<<(7-first)) & 0x7f
 	byWeekday := (week | week<<7 | week<<14 | week<<21 | week<<28) << 1
 
@@ -85,15 +83,15 @@ func (c *cronCalendar) days(year int, month time.Month) uint64 {
 	return days & (1<<(length+1) - 1) &^ 1
 }
 
-// A dayRule returns a day of a month, 0 if that has none. first is the day of the week of its first day.
+// A dayRule returns a day of a month, or 0 if the month does not have the day. first is the weekday of the 1st.
 type dayRule func(first time.Weekday, length int) int
 
 func lastDay(_ time.Weekday, length int) int { return length }
 
-// nthWeekday returns the rule for the nth of a day of the week; 0: the last one.
+// nthWeekday returns the rule for the nth day of the week of; 0 means the last.
 func nthWeekday(of, nth int) dayRule {
 	return func(first time.Weekday, length int) int {
-		day := 1 + (of-int(first)+7)%7 // the first one
+		day := 1 + (of-int(first)+7)%7 // the first in the month
 		if nth == 0 {
 			return day + (length-day)/7*7
 		}

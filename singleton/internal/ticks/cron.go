@@ -10,8 +10,8 @@ type cronSchedule struct {
 	calendar cronCalendar
 	loc      *time.Location
 	skipGaps bool
-	wildHour bool   // the hour field starts with "*"
-	fields   string // as written, for String
+	wildHour bool   // whether the hour field starts with "*"
+	fields   string // for String
 }
 
 func parseCron(spec string, fields []string, cfg Config) (Schedule, error) {
@@ -76,7 +76,7 @@ func (s *cronSchedule) nextShown(t int64) (int64, bool) {
 // a time of the calendar or one later than it.
 //
 // It iterates over the periods of constant offset. least is the earliest wall-clock time that the clock has not reached
-// yet. It never decreases, so a time that the clock shows twice counts once.
+// yet. As least never decreases, a time that the clock shows twice counts once.
 func (s *cronSchedule) nextReached(t int64) (int64, bool) {
 	search := wallSearch{calendar: &s.calendar}
 	least := int64(-farAway)
@@ -93,7 +93,7 @@ func (s *cronSchedule) nextReached(t int64) (int64, bool) {
 		}
 		wall, ok := search.next(least)
 		if ok && wall < from+offset && s.skipGaps {
-			// The clock skipped this time. The time that it shows now is not skipped.
+			// The clock skipped this time, and continues with the time at from.
 			least = from + offset
 			wall, ok = search.next(least)
 		}
@@ -110,7 +110,7 @@ func (s *cronSchedule) nextReached(t int64) (int64, bool) {
 	}
 }
 
-// String describes the schedule: its fields, its location and, if it skips ticks in gaps, that.
+// String implements Schedule.
 func (s *cronSchedule) String() string {
 	text := s.fields + " in " + zoneText(s.loc)
 	if s.skipGaps {
@@ -119,12 +119,11 @@ func (s *cronSchedule) String() string {
 	return text
 }
 
-// wallSearch caches the last result of a calendar. A rare date may be many clock changes away; without the cache it
-// would be searched again for each of them.
+// wallSearch caches the last result of a calendar, as a rare date may be many clock changes away.
 type wallSearch struct {
 	calendar   *cronCalendar
 	from, wall int64
-	found      bool // wall is the result for each time in [from, wall]
+	found      bool // whether wall is the result for [from, wall]
 }
 
 // next returns calendar.next(wall).

@@ -16,10 +16,10 @@ const cronFieldCount = 5
 type cronField struct {
 	name     string
 	min, max int
-	names    []string // of the values from min on; nil if there are none
-	spread   int      // the greatest value of H
+	names    []string // of the values from min on
+	spread   int      // greatest value of H
 
-	// rule returns the rule of an item with L, W or #, nil if it has none. A nil rule: there are no such items.
+	// rule parses an item with L, W or #. It returns nil for other items, and is nil for fields without these items.
 	rule func(f *cronField, item string) dayRule
 }
 
@@ -61,7 +61,7 @@ func parseCronFields(fields []string) (cronCalendar, error) {
 	}, nil
 }
 
-// ruleOfDates is the rule of days of a month.
+// ruleOfDates parses L, LW or 15W.
 func (f *cronField) ruleOfDates(item string) dayRule {
 	switch item {
 	case "L":
@@ -77,7 +77,7 @@ func (f *cronField) ruleOfDates(item string) dayRule {
 	return nil
 }
 
-// ruleOfWeekdays is the rule of days of a week.
+// ruleOfWeekdays parses FRI#2 or FRIL.
 func (f *cronField) ruleOfWeekdays(item string) dayRule {
 	of, nth, numbered := strings.Cut(item, "#")
 	number, ok := digits(nth)
@@ -93,7 +93,7 @@ func (f *cronField) ruleOfWeekdays(item string) dayRule {
 	return nthWeekday(n%7, number)
 }
 
-// spread replaces H in the fields. pick chooses one of the first n values of a field.
+// spread replaces H in the fields by the value that pick chooses from the first n.
 func spread(fields []string, pick func(f *cronField, n int) int) (values []string, err error) {
 	for i, f := range cronFields() {
 		step, found := strings.CutPrefix(fields[i], "H")
@@ -122,7 +122,8 @@ func spread(fields []string, pick func(f *cronField, n int) int) (values []strin
 	return values, nil
 }
 
-// pickBy picks by a name, for each field independently. Other releases must pick the same: schedule.Parse documents it.
+// pickBy returns a function that picks by a name, for each field independently. All releases must pick the same, as
+// schedule.Parse documents.
 func pickBy(name string) func(f *cronField, n int) int {
 	if name == "" {
 		return nil
@@ -132,13 +133,13 @@ func pickBy(name string) func(f *cronField, n int) int {
 	}
 }
 
-// hashOf returns a number that follows from the name of a job and is independent for each purpose.
+// hashOf returns a hash of the name of a job, independent for each purpose.
 func hashOf(purpose, name string) uint64 {
 	sum := sha256.Sum256([]byte(purpose + " " + name))
 	return binary.BigEndian.Uint64(sum[:])
 }
 
-// parse returns the set of values of one item of a list, or the rule that the item breaks.
+// parse returns the set of values of an item of a list, or the rule that the item breaks.
 func (f *cronField) parse(item string) (set uint64, rule string) {
 	values, step, stepped := strings.Cut(item, "/")
 	low, high, ranged := strings.Cut(values, "-")

@@ -14,8 +14,8 @@ const farAway = math.MaxInt64 / 4
 
 const secondsPerDay = 24 * 60 * 60
 
-// zoneAt returns the offset from UTC in loc at the instant sec (all in Unix seconds),
-// and an end such that the offset is constant in [sec, end). The offset after end may be the same.
+// zoneAt returns the offset from UTC in loc at the instant sec, and an end up to which the offset is constant, all in
+// seconds. The offset after end may be the same.
 func zoneAt(loc *time.Location, sec int64) (offset, end int64) {
 	t := time.Unix(sec, 0).In(loc)
 	_, seconds := t.Zone()

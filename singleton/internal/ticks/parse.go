@@ -1,0 +1,112 @@
+package ticks
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/noonlock/noonlock/internal/input"
+)
+
+// maxSpecLength limits the length of a spec before it is parsed. A spec that lists every minute is shorter.
+const maxSpecLength = 1024
+
+// Parse is schedule.Parse.
+func Parse(spec string, cfg Config) (Schedule, error) {
+	if len(spec) > maxSpecLength {
+		return nil, refuse("spec", spec, fmt.Sprintf("at most %d bytes long", maxSpecLength))
+	}
+	fields := strings.Fields(spec)
+	if len(fields) == 0 {
+		return nil, refuse("spec", spec, `five fields such as "0 12 * * *", or a descriptor such as @daily`)
+	}
+	if name, found := strings.CutPrefix(fields[0], "CRON_TZ="); found {
+		var rule string
+		if cfg.TimeZone, rule = input.Zone(name); rule != "" {
+			return nil, refuse("CRON_TZ", name, rule)
+		}
+		if fields = fields[1:]; len(fields) == 0 {
+			return nil, refuse("spec", spec, `a schedule after CRON_TZ, such as "CRON_TZ=Europe/Paris 0 12 * * *"`)
+		}
+	}
+	first := fields[0]
+	switch {
+	case strings.HasPrefix(first, "TZ="):
+		return nil, refuse("spec", spec, "with CRON_TZ= instead of TZ=")
+	case first == "@every":
+		return parseEvery(spec, fields[1:], cfg.Name)
+	case first == "@never" && len(fields) == 1:
+		return never{}, nil
+	case strings.HasPrefix(first, "@"):
+		expression, ok := descriptorFields(first)
+		if !ok || len(fields) > 1 {
+			return nil, refuse("spec", spec,
+				"one of @yearly, @annually, @monthly, @weekly, @daily, @midnight, @hourly, @never, or @every with a duration")
+		}
+		fields = strings.Fields(expression)
+	}
+	if len(fields) != cronFieldCount {
+		return nil, refuse("spec", spec, fmt.Sprintf(
+			"the five fields minute, hour, day of month, month, day of week, not %d; seconds and years are not supported (use @every for short intervals)", len(fields)))
+	}
+	values, err := spread(fields, pickBy(cfg.Name))
+	if err != nil {
+		return nil, err
+	}
+	s, err := parseCron(spec, values, cfg)
+	// The name must not decide whether the text is accepted.
+	for m := 0; err == nil && m < 12 && strings.HasPrefix(fields[3], "H"); m++ {
+		values, _ = spread(fields, func(_ *cronField, n int) int { return m % n })
+		if _, none := parseCron(spec, values, cfg); none != nil {
+			return nil, refuse("spec", spec, "an expression with a date that exists, whichever month H is")
+		}
+	}
+	return s, err
+}
+
+// Read parses the String of the schedule of a job.
+func Read(text, name string) (Schedule, error) {
+	fields, zone, ok := strings.Cut(text, " in ")
+	if !ok {
+		return Parse(text, Config{Name: name})
+	}
+	cfg := Config{}
+	zone, cfg.SkipGaps = strings.CutSuffix(zone, gapSkip)
+	for _, offset := range []string{inMinutes, inSeconds} {
+		if at, err := time.Parse(offset, zone); err == nil {
+			_, east := at.Zone()
+			cfg.TimeZone = time.FixedZone(zone, east)
+			return Parse(fields, cfg)
+		}
+	}
+	var rule string
+	if cfg.TimeZone, rule = input.Zone(zone); rule != "" {
+		return nil, refuse("the time zone of the schedule", zone, rule)
+	}
+	return Parse(fields, cfg)
+}
+
+// descriptorFields returns the cron expression that a descriptor stands for.
+func descriptorFields(descriptor string) (string, bool) {
+	switch descriptor {
+	case "@yearly", "@annually":
+		return "0 0 1 1 *", true
+	case "@monthly":
+		return "0 0 1 * *", true
+	case "@weekly":
+		return "0 0 * * 0", true
+	case "@daily", "@midnight":
+		return "0 0 * * *", true
+	case "@hourly":
+		return "0 * * * *", true
+	default:
+		return "", false
+	}
+}
+
+// never is a schedule without ticks.
+type never struct{}
+
+func (never) Next(time.Time) time.Time { return time.Time{} }
+
+func (never) String() string { return "@never" }
