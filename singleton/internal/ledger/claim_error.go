@@ -1,18 +1,8 @@
 package ledger
 
 import (
-	"errors"
 	"fmt"
 	"time"
-)
-
-var (
-	// ErrNotClaimed matches every *ClaimError.
-	ErrNotClaimed = errors.New("singleton: not claimed")
-
-	// ErrSuperseded is returned by Complete if another replica has claimed the tick, or has
-	// recorded its end.
-	ErrSuperseded = errors.New("singleton: run superseded")
 )
 
 // ClaimStatus is the reason for which a tick was not claimed.

@@ -131,7 +131,7 @@ func (l *Ledger) Skip(ctx context.Context, known State, skipped Skip) error {
 	if err := errors.Join(checkTick("Skip.First", skipped.First), checkTick("Skip.Last", skipped.Last)); err != nil {
 		return opError(op, l.name, err)
 	}
-	s := l.scripts.skipped
+	s := l.scripts.skip
 	req := s.Call(wire.Keys(l.keys.job, l.keys.runs), millis(skipped.First), millis(skipped.Last), skipped.Count, skipped.Reason,
 		decimal(known.Last.UnixMilli()), l.cfg.KeepRuns, l.cfg.Definition, l.keys.channel)
 	_, repeated, err := l.lock.Act(ctx, req, func(answer any) error {

@@ -46,7 +46,7 @@ func (Rights) Needs() lock.Needs {
 			case quorum:
 				return nil, errQuorum
 			}
-			return []*wire.Script{s.open, s.leave, s.claim, s.renew, s.complete, s.abandon, s.skipped, s.trigger}, nil
+			return []*wire.Script{s.open, s.leave, s.claim, s.renew, s.complete, s.abandon, s.skip, s.trigger}, nil
 		},
 	}
 }

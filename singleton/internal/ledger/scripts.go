@@ -3,7 +3,9 @@ package ledger
 import (
 	"embed"
 	"io/fs"
+	"strconv"
 	"sync"
+	"time"
 
 	"github.com/noonlock/noonlock/internal/wire"
 )
@@ -11,14 +13,14 @@ import (
 //go:embed lua/*.lua
 var luaFiles embed.FS
 
-// scripts are all scripts that change a ledger.
+// scripts are the scripts of a ledger.
 type scripts struct {
-	open, look, leave, status, pause, trigger, rerun, cancel *wire.Script
-	forget                                                   *wire.Script
-	claim, renew, complete, abandon, skipped                 *wire.Script
+	open, look, leave, status             *wire.Script
+	pause, trigger, rerun, cancel, forget *wire.Script
+	claim, renew, complete, abandon, skip *wire.Script
 }
 
-// ownScripts are loaded once, for all Clients.
+// ownScripts loads the scripts once for all Clients.
 var ownScripts = sync.OnceValues(func() (*scripts, error) { return load(luaFiles) })
 
 func load(files fs.FS) (*scripts, error) {
@@ -28,7 +30,25 @@ func load(files fs.FS) (*scripts, error) {
 		pause: l.Script("job_pause"), trigger: l.Script("job_trigger"), rerun: l.Script("job_rerun"), cancel: l.Script("job_cancel"),
 		forget: l.Script("job_forget"),
 		claim:  l.Script("job_claim"), renew: l.Script("job_renew"), complete: l.Script("job_complete"),
-		abandon: l.Script("job_abandon"), skipped: l.Script("job_skip"),
+		abandon: l.Script("job_abandon"), skip: l.Script("job_skip"),
 	}
 	return s, l.Err()
+}
+
+func decimal(n int64) string { return strconv.FormatInt(n, 10) }
+
+// millis returns a time as the scripts expect it, or nothing for the zero time.
+func millis(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return decimal(t.UnixMilli())
+}
+
+// flag returns a condition as the scripts expect it.
+func flag(yes bool) string {
+	if yes {
+		return "1"
+	}
+	return "0"
 }

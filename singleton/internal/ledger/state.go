@@ -1,15 +1,12 @@
 package ledger
 
 import (
-	"cmp"
-	"context"
 	"encoding/json"
 	"errors"
 	"slices"
 	"strconv"
 	"time"
 
-	"github.com/noonlock/noonlock/internal/wire"
 	"github.com/noonlock/noonlock/lockcore"
 )
 
@@ -85,28 +82,6 @@ type OpenRun struct {
 	Tries    []Try // the attempts that have ended, oldest first
 	Asked    *Act  // nil: the run is scheduled
 	Canceled *Act  // nil: it is not canceled
-}
-
-// remembered returns the arguments of job_open that restore a ledger which was lost or set
-// back.
-func (l *Ledger) remembered(st State) (after, sure, ended string) {
-	if st.Last.IsZero() {
-		return "", "", ""
-	}
-	last := st.Last.UnixMilli()
-	if st.Fresh {
-		return decimal(last), "", "" // only where the ledger begins
-	}
-	over := last
-	for _, open := range st.Open {
-		if open.Asked == nil && !open.Triggered { // otherwise the ticks after a rerun would run again
-			over = min(over, open.Tick.UnixMilli()-1)
-		}
-	}
-	if l.cfg.MaxAttempts == 1 {
-		return decimal(last), "1", decimal(over) // open runs are not run again
-	}
-	return decimal(over), "1", decimal(over)
 }
 
 // Run returns the open run with that id, or nil.
@@ -222,58 +197,6 @@ func (st *State) controlled(text string) error {
 	}
 	st.By, st.control = lockcore.Operator{Who: stored.Who, Reason: stored.Why}, text
 	return errors.Join(err, d.Err)
-}
-
-// state runs a script that replies with the state that part_state.lua makes.
-func (l *Ledger) state(ctx context.Context, r wire.Request) (st State, err error) {
-	const head = 21
-	answer, err := l.ask(ctx, r)
-	if err != nil {
-		return st, err
-	}
-	if code, _ := answer[0].(int64); code != 1 || len(answer) < head || (len(answer)-head)%2 != 0 {
-		if len(answer) > 1 {
-			code = 0
-		}
-		return st, cmp.Or(refusals[code], r.OddReply(answer))
-	}
-	var d Decoder
-	number := func(i int) int64 {
-		n, _ := answer[i].(int64)
-		return n
-	}
-	text := func(i int) string { return wire.Text(answer[i]) }
-	instant := func(i int) time.Time { return d.Time(text(i)) }
-	st = State{
-		Now: time.UnixMicro(number(1)).UTC(), Last: instant(2), LastSuccess: instant(3),
-		Paused: text(4) != "", PausedSince: instant(4), Begun: instant(5), Fresh: text(2) == text(5),
-		NewestRun: Span{instant(6), instant(7)},
-		Replicas:  int(number(8)), Superseded: text(9) == "", Rescheduled: instant(10),
-		id: text(11), Spec: text(12), Others: int(number(13)), Again: time.Duration(number(14)) * time.Millisecond,
-		Outcome: text(16), Acting: text(17), TTL: time.Duration(d.Int(text(19))) * time.Millisecond,
-	}
-	// The ledger is ahead of a clock that was set back. No message says when that is set right.
-	if st.Last.After(st.Now) || st.Others > 0 {
-		st.Again = min(st.Again, lookSoon)
-	}
-	st.Settling = settling(st.id, st.Begun, st.Now)
-	err = st.controlled(text(15))
-	if members := text(18); members != "" {
-		err = errors.Join(err, json.Unmarshal([]byte(members), &st.Members))
-	}
-	for i := head; i < len(answer); i += 2 {
-		open, wrong := readOpen(text(i), text(i+1), st.Now)
-		err = errors.Join(err, wrong)
-		st.Open = append(st.Open, open)
-	}
-	if errors.Join(err, d.Err) != nil {
-		return st, r.OddReply(answer)
-	}
-	if len(st.Open) == 0 && st.Others == 0 && !st.Superseded && !st.Last.After(st.Now) {
-		st.mark = text(20)
-	}
-	slices.SortStableFunc(st.Open, func(a, b OpenRun) int { return a.Due.Compare(b.Due) })
-	return st, nil
 }
 
 // Begins reports whether no attempt at a run that was requested for an instant has been made.

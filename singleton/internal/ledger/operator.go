@@ -14,20 +14,6 @@ import (
 	"github.com/noonlock/noonlock/lockcore"
 )
 
-// The errors of package singleton with the same names.
-var (
-	ErrNewerSchema = errors.New("singleton: stored data has a newer schema than this version supports")
-	ErrNoLedger    = errors.New("singleton: job has no ledger")
-	ErrTriggers    = errors.New("singleton: too many open triggers")
-	ErrNotEnded    = errors.New("singleton: the tick has not ended")
-	ErrSucceeded   = errors.New("singleton: the tick has succeeded")
-	ErrNoRun       = errors.New("singleton: the history does not have the tick")
-	ErrNotOpen     = errors.New("singleton: no such run is open")
-	ErrCanceled    = errors.New("singleton: canceled by an operator")
-	ErrConflict    = errors.New("singleton: the id has another instant or payload")
-	ErrRunning     = errors.New("singleton: already running")
-)
-
 const (
 	// maxOpen limits the open runs of Trigger, those of TriggerAt, and for a Rerun all open runs.
 	maxOpen = 100
@@ -38,43 +24,10 @@ const (
 	idTTL = 24 * time.Hour
 )
 
-// The values of Act.What. The first two are requests of a run.
-const (
-	RequestTrigger = "trigger"
-	RequestRerun   = "rerun"
-	ActionCancel   = "cancel"
-	ActionPause    = "pause"
-	ActionResume   = "resume"
-)
-
-// A CanceledError is the cause of the end of a run that an operator has canceled. It matches
-// ErrCanceled.
-type CanceledError struct {
-	By     string // empty: not known, because the server did not answer in time
-	Reason string // may be empty
-}
-
-func (e *CanceledError) Error() string {
-	text := "singleton: canceled by " + cmp.Or(e.By, "an operator")
-	if e.Reason != "" {
-		text += ": " + e.Reason
-	}
-	return text
-}
-
-// Is reports true for ErrCanceled.
-func (e *CanceledError) Is(target error) bool { return target == ErrCanceled }
-
 // MostRuns is the greatest Config.KeepRuns. The handle of an operator does not know that of the job.
 const MostRuns = 1100
 
 // The methods below do what those of singleton.Job with the same names do, which have the documentation.
-
-// Status returns the state of the job. Unlike Open it neither creates a ledger nor extends its lifetime.
-func (l *Ledger) Status(ctx context.Context) (State, error) {
-	state, err := l.state(ctx, l.scripts.status.Call(wire.Keys(l.keys.job, l.keys.runs)))
-	return state, opError("job status", l.name, err)
-}
 
 // Pause stops all replicas from claiming new ticks, until Resume.
 func (l *Ledger) Pause(ctx context.Context) error { return l.pause(ctx, "pause job", "1") }
@@ -224,10 +177,4 @@ func texts(list []any) (all []string) {
 	}
 	slices.Sort(all)
 	return all
-}
-
-// refusals are the codes with which the scripts of operators refuse. 10 and 11 are those of all scripts.
-var refusals = map[int64]error{
-	2: ErrTriggers, 10: ErrNoLedger, 11: ErrNewerSchema, 14: ErrNotEnded, 15: ErrSucceeded, 16: ErrNoRun, 17: ErrNotOpen,
-	18: ErrConflict, 19: ErrCanceled,
 }
