@@ -160,12 +160,12 @@ func (x *bench) paths(s *server) (paths []path) {
 			path{k.name + ": release, 1 waiter", held(1), release},
 			path{k.name + ": release, 10 waiters", held(10), release})
 	}
-	claims := load("../singleton/internal/ledger", "job_claim")
-	const tick = 1700000060000
+	claims, completes := load("../singleton/internal/ledger", "job_claim"), load("../singleton/internal/ledger", "job_complete")
+	const tick, channel = 1700000060000, "noonlock:ch:job:report"
 	claim := func(process string) func(int) command {
 		return func(i int) command {
-			return claims(keys(i, "job", "runs", "fence", "tomb:"+id(process, 0), "payloads"), id(process, 0), tick, ttl, tick-60000, 3, "", 100,
-				"ledger", "host-1", "", "definition", "noonlock:ch:job:report", "noonlock:ch:begins:report")
+			return claims(keys(i, "job", "runs", "fence", "tomb:"+id(process, 0), "payloads"), id(process, 0), tick, "definition", "ledger",
+				fmt.Sprint("0 ", ttl, " ", tick-60000, " 3 100  ", channel, " host-1"))
 		}
 	}
 	ledger := func(last int, open string) func(int) []command {
@@ -174,8 +174,12 @@ func (x *bench) paths(s *server) (paths []path) {
 		}
 	}
 	due := ledger(tick-60000, "")
+	held := func(i int) []command { return append(due(i), claim("A")(i)) }
 	return append(paths,
 		path{"job: claim of a tick", due, claim("A")},
-		path{"job: claim, held by another", func(i int) []command { return append(due(i), claim("A")(i)) }, claim("B")},
-		path{"job: claim, ended", ledger(tick, ""), claim("B")})
+		path{"job: claim, held by another", held, claim("B")},
+		path{"job: claim, ended", ledger(tick, ""), claim("B")},
+		path{"job: completion", held, func(i int) command {
+			return completes(keys(i, "job", "runs", "payloads"), id("A", 0), tick, "succeeded", "", 100, "1", 20, channel)
+		}})
 }

@@ -452,8 +452,8 @@ func TestRuns(t *testing.T) {
 func TestRunsNeedTheirRules(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, file, old, new string }{
-		{"a tick that is held is refused", "job_claim", "local left = record and left_of(record, now) or 0", "local left = 0"},
-		{"a tick that has ended is refused", "job_claim", "if tonumber(tick) <= tonumber(last) then", "if not redis then"},
+		{"a tick that is held is refused", "job_claim", "local left = held and left_of(held, now) or 0", "local left = 0"},
+		{"a tick that has ended is refused", "job_claim", "and tonumber(tick) <= tonumber(last) then", "and not redis then"},
 		{"attempts are counted", "job_claim", "tonumber(record.attempt) + 1", "1"},
 		{"a renewal extends the lease", "job_renew", "record.til =", "record.never ="},
 		{"a tick that is abandoned is free", "job_abandon", "record.run, record.til, record.ttl = '', whole(now + tonumber(wait)), wait", ""},

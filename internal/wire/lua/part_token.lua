@@ -20,7 +20,7 @@ local function next_token(fence, keep)
     last = redis.call('SET', fence, token, 'KEEPTTL', 'GET')
   end
   if not last then
-    keep = keep or 604800000
+    keep = keep or '604800000'
     last = redis.call('SET', fence, token, 'PX', keep, 'GET')
   end
   -- Texts of one length compare as numbers do, in less time.

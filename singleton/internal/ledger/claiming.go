@@ -5,6 +5,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/noonlock/noonlock/internal/lock"
@@ -57,9 +59,12 @@ func checkTick(field string, tick time.Time) error {
 // claim returns the request of a claim.
 func (l *Ledger) claim(a *lock.Attempt, id RunID, known State, until time.Time) wire.Request {
 	k := l.keys
+	rest := strings.Join([]string{
+		flag(l.cfg.AllowOverlap), decimal(a.TTL().Milliseconds()), decimal(known.Last.UnixMilli()), strconv.Itoa(l.cfg.MaxAttempts),
+		strconv.Itoa(l.cfg.KeepRuns), millis(until), k.channel, l.lock.Client().Identity(),
+	}, " ")
 	return l.scripts.claim.Call(wire.Keys(k.job, k.runs, k.fence, k.tomb(a.ID()), k.payloads),
-		a.Value(), id.text(), a.TTL().Milliseconds(), decimal(known.Last.UnixMilli()), l.cfg.MaxAttempts, flag(l.cfg.AllowOverlap),
-		l.cfg.KeepRuns, known.id, l.lock.Client().Identity(), millis(until), l.cfg.Definition, k.channel, k.begins)
+		a.Value(), id.text(), l.cfg.Definition, known.id, rest)
 }
 
 // read reads the reply to a claim.
@@ -70,14 +75,13 @@ func (c *Claim) read(answer any) (token uint64, granted bool, err error) {
 	}
 	var d Decoder
 	token = d.Token(wire.Text(list[1]))
-	attempt, _ := list[2].(int64)
 	us, _ := list[7].(int64)
-	c.Attempt, c.LastSuccess, c.Unsure, c.Asked = int(attempt), d.Time(wire.Text(list[3])), wire.Text(list[4]) != "", nil
+	c.Attempt, c.LastSuccess, c.Unsure, c.Asked = d.Int(wire.Text(list[2])), d.Time(wire.Text(list[3])), wire.Text(list[4]) != "", nil
 	c.Payload, c.Now, c.Dead = wire.Text(list[6]), time.UnixMicro(us), wire.Text(list[8])
 	if asked := wire.Text(list[5]); asked != "" {
 		err = json.Unmarshal([]byte(asked), &c.Asked)
 	}
-	if errors.Join(err, d.Err) != nil || token == 0 || attempt < 1 || us == 0 {
+	if errors.Join(err, d.Err) != nil || token == 0 || c.Attempt < 1 || us == 0 {
 		return 0, true, c.ledger.scripts.claim.OddReply(answer)
 	}
 	return token, true, nil
@@ -103,7 +107,7 @@ func (l *Ledger) refusal(s *wire.Script, id RunID, answer []any) error {
 	switch e.Status {
 	case ClaimBusy:
 		e.Left, e.Open, e.Holder = time.Duration(number(1))*time.Millisecond, d.RunID(text(2)), text(3)
-		e.Attempt, e.Last = int(number(4)), d.Time(text(5))
+		e.Attempt, e.Last = d.Int(text(4)), d.Time(text(5))
 	case ClaimDone:
 		e.Last, e.LastSuccess = d.Time(text(1)), d.Time(text(2))
 	case ClaimEarly:

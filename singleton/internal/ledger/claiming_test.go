@@ -9,12 +9,12 @@ import (
 // claimOf returns the expected answer of a claim.
 func claimOf(r jobRequest, s jobState) string {
 	switch {
-	case s.tomb != "":
-		return "5"
 	case s.ledger == "none":
 		return "10"
 	case s.ledger == "newer":
 		return "11"
+	case s.isMine() && s.tomb != "":
+		return "5"
 	case s.isMine():
 		return "1"
 	case r.def != "" && r.def != s.def():
@@ -29,6 +29,8 @@ func claimOf(r jobRequest, s jobState) string {
 		return "7"
 	case s.tick == "live":
 		return "2"
+	case s.tomb != "":
+		return "5"
 	case s.hasRecord() && s.attempt >= r.most:
 		return "9"
 	case s.hasRecord():
@@ -135,18 +137,18 @@ func (v jobVerdict) granted(list []any, record string) {
 		v.complain("not held")
 	}
 	if v.s.isMine() {
-		if list[1] != "5" || list[2] != int64(v.s.attempt) {
+		if list[1] != "5" || list[2] != strconv.Itoa(v.s.attempt) {
 			v.complain("another token or attempt than before")
 		}
 		return
 	}
-	attempt := int64(1)
+	attempt := 1
 	if v.s.hasRecord() {
-		attempt = int64(v.s.attempt) + 1
+		attempt = v.s.attempt + 1
 	}
 	token, _ := strconv.ParseInt(fmt.Sprint(list[1]), 10, 64)
 	start, _ := strconv.ParseInt(fmt.Sprint(list[7]), 10, 64)
-	if list[2] != attempt || token < v.now*1000 || v.after.fence != fmt.Sprint(list[1]) || start < v.now {
+	if list[2] != strconv.Itoa(attempt) || token < v.now*1000 || v.after.fence != fmt.Sprint(list[1]) || start < v.now {
 		v.complain("want attempt %d and a token and a start of the present", attempt)
 	}
 	if !strings.Contains(record, fmt.Sprintf("attempt:%d ", attempt)) || !strings.Contains(record, " holder:me ") || v.after.job["last"] != v.tick {

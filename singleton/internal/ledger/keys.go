@@ -9,7 +9,7 @@ import (
 // docs/ARCHITECTURE.md, "Keys", describes them. Names have no braces, so no channel is that of another job.
 type keys struct {
 	job, runs, acts, fence, payloads string
-	channel, begins                  string
+	channel, begins                  string // job_claim.lua makes begins of channel, too
 	key                              func(part string) string
 }
 

@@ -2,6 +2,7 @@ package ledger_test
 
 import (
 	"cmp"
+	"fmt"
 	"strconv"
 	"time"
 )
@@ -36,6 +37,8 @@ type jobOpening struct {
 	read    bool // it has read the newest accounted tick and the schedule s
 }
 
+const jobChannel = "noonlock:job:0:draw"
+
 // jobRetain is longer than the remaining time of the keys of a jobState.
 const jobRetain = 2 * time.Hour
 
@@ -59,7 +62,7 @@ func claimRequest(r jobRequest) jobRequest {
 		case r.inTime:
 			until = strconv.FormatInt(b.now+60_000, 10)
 		}
-		return []any{jobMe, b.tick, 60_000, last, r.most, overlap, 10, id, "me", until, def}
+		return []any{jobMe, b.tick, def, id, fmt.Sprint(overlap, " 60000 ", last, " ", r.most, " 10 ", until, " ", jobChannel, " me")}
 	}
 	return r
 }
@@ -114,17 +117,14 @@ func triggerRequest(name, id string, in time.Duration, payload string, most int)
 	return r
 }
 
-// withChannels returns the arguments of a script with those that end them: the channels to
-// which it publishes.
-func withChannels(script string, args []any) []any {
-	const channel, begins = "noonlock:job:0:draw", "noonlock:job:0:draw{begins}"
+// withChannel returns the arguments of a script with the one that ends them, unless it publishes nothing or has the
+// channel in another one.
+func withChannel(script string, args []any) []any {
 	switch script {
-	case "job_renew", "job_status":
+	case "job_claim", "job_renew", "job_status":
 		return args
-	case "job_claim":
-		return append(args, channel, begins)
 	}
-	return append(args, channel)
+	return append(args, jobChannel)
 }
 
 func jobRequests() []jobRequest {

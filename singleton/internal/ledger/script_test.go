@@ -332,7 +332,7 @@ func (b *jobBench) twice(sha string, r jobRequest, state jobState) string {
 	b.Helper()
 	b.establish(state)
 	before := b.picture()
-	keys, args := b.keys(r.keys...), withChannels(r.script, r.args(b, state))
+	keys, args := b.keys(r.keys...), withChannel(r.script, r.args(b, state))
 	first, err1 := b.Raw.EvalSha(b.Context(), sha, keys, args...).Result()
 	middle := b.picture()
 	second, err2 := b.Raw.EvalSha(b.Context(), sha, keys, args...).Result()

@@ -31,7 +31,7 @@ func TestJobScriptsOnSpoiltKeys(t *testing.T) {
 			for _, state := range states {
 				for _, part := range r.keys {
 					b.establish(state)
-					args := withChannels(r.script, r.args(b, state))
+					args := withChannel(r.script, r.args(b, state))
 					_, err := e.Raw.Pipelined(e.Context(), func(p redis.Pipeliner) error {
 						p.Del(e.Context(), b.part(part))
 						if part == "fence" || part == "tomb:1" {

@@ -26,7 +26,7 @@ func (j *timedJob) keys(parts ...string) []string {
 
 func (j *timedJob) run(script string, keys []string, args ...any) string {
 	j.Helper()
-	return j.Run(script, keys, withChannels(script, args)...)
+	return j.Run(script, keys, withChannel(script, args)...)
 }
 
 // stands writes the job again: its newest accounted tick is a second ago.

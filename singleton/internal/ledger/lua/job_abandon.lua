@@ -3,7 +3,7 @@
 -- KEYS[1] job     hash, the job's state
 -- KEYS[2] tomb    string, refuses requests of this run that are under way
 -- ARGV[1] me      this run
--- ARGV[2] tick    ms, the tick or trigger of the run: see part_job
+-- ARGV[2] tick    ms, the tick or trigger of the run: see part_record
 -- ARGV[3] work    '0' had not begun: the attempt does not count; '1' has failed;
 --                 '2' may have taken effect
 -- ARGV[4] keep    ms, TTL of the tombstone
@@ -21,6 +21,8 @@ local job, tomb = KEYS[1], KEYS[2]
 local me, tick = ARGV[1], ARGV[2]
 
 --@include clock
+--@include record
+--@include end
 --@include job
 
 local now = server_time()

@@ -27,6 +27,8 @@ local job, runs, acts, payloads = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local wanted, channel = ARGV[1], ARGV[5]
 
 --@include clock
+--@include record
+--@include end
 --@include job
 
 --@include ledger

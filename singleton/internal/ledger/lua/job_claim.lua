@@ -6,19 +6,19 @@
 -- KEYS[4] tomb    string, exists if this run was abandoned or has ended
 -- KEYS[5] payloads  hash, tick -> payload of an open run
 -- ARGV[1] me      this run: a unique id of the attempt
--- ARGV[2] tick    ms, the tick or trigger of the run: see part_job
--- ARGV[3] ttl     ms, the lease ends after that without a renewal
--- ARGV[4] known   ms, the newest accounted tick as the caller knows it: no tick is due
---                 between it and this one
--- ARGV[5] most    attempts at a tick
--- ARGV[6] overlap '1' if runs of several ticks may be under way at once
--- ARGV[7] keep    ended runs to keep
--- ARGV[8] ledger  its id in the caller's state
--- ARGV[9] holder  the identity that is shown
--- ARGV[10] until  ms, the latest start of a first attempt; '' for no limit
--- ARGV[11] def    the fingerprint of the caller's definition
--- ARGV[12] channel  the channel of the job
--- ARGV[13] begins the channel of the beginnings of attempts
+-- ARGV[2] tick    ms, the tick or trigger of the run: see part_record
+-- ARGV[3] def     the fingerprint of the caller's definition
+-- ARGV[4] ledger  its id in the caller's state
+-- ARGV[5] rest    '<overlap> <ttl> <known> <most> <keep> <latest> <channel> <holder>', in one argument, as most refusals
+--                 need none of them.
+--                 overlap: '1' if runs of several ticks may be under way at once, otherwise '0'
+--                 ttl: ms, the lease ends after that without a renewal
+--                 known: ms, the newest accounted tick as the caller knows it: no tick is due between it and this one
+--                 most: attempts at a tick
+--                 keep: ended runs to keep
+--                 latest: ms, the latest start of a first attempt; empty: no limit
+--                 channel: of the job; with {begins} at its end, that of the beginnings of attempts
+--                 holder: the identity that is shown
 --
 -- Returns {1, token, attempt, last success or '', unsure or '', asked or '', payload or '', now µs, dead}   claimed;
 --                             asked: JSON of what, who, why, id; dead: the holder that has died, '' if none
@@ -32,7 +32,7 @@
 --         {8, last}           the caller's state is old; last is the newest
 --         {9, outcome}        recorded now: its holder died or released it, and no attempt is left, or it was
 --                             canceled, or its payload was lost
---         {12}                too late: `until` is over
+--         {12}                too late: `latest` is over
 --         {13}                another definition acts
 --         or the reply of part_ledger: after {10}, open it first
 --
@@ -41,35 +41,81 @@
 -- look. Otherwise it is ''. After {2}, the message about the end of the run is a hint. If it is lost, or the
 -- holder dies, the caller claims the tick again when the lease ends.
 --
+-- Most claims are refused, as each replica claims each tick, and one wins. So a refusal is returned before anything is
+-- read that it does not need. The tombstone is read before the first write.
+--
 -- The replicas are read only if the holder has died: its death may make another definition act.
 --
 -- Twice is safe: a run that holds the tick gets the same reply, token and attempt,
 -- and its lease is extended.
 local job, runs, fence, tomb, payloads = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local me, tick, ttl, known, most = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])
-local overlap, keep, ledger, holder, def, channel = ARGV[6], ARGV[7], ARGV[8], ARGV[9], ARGV[11], ARGV[12]
+local me, tick, def, ledger = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
 --@include clock
---@include token
---@include job
---@include definitions
+--@include record
 
+local v, last, ok, paused, acting, id, open, text = unpack(redis.call('HMGET', job,
+  'v', 'last', 'ok', 'paused', 'def', 'id', 'open', 'open:' .. tick))
+if not last then
+  return {10}
+end
+if too_new(v) then
+  return {11}
+end
+local is_empty = (open or '') == '' -- no run is open
+if not text and acting == def and tonumber(tick) <= tonumber(last) then
+  return {3, is_empty and ledger == id and last or '', ok or ''}
+end
+
+local now, us = server_time()
+local record
+if text then
+  record = decode(job, tick, text, now)
+end
+local asked = record and record.asked
+local is_mine = record and record.run == me
+if not is_mine then
+  if acting ~= def then
+    return {13}
+  end
+  if not record and tonumber(tick) > now then
+    return {4, tonumber(tick) * 1000 - us}
+  end
+  if paused and (not record or begins(record)) then
+    return {6}
+  end
+  local at, held = tick, record
+  local is_only = is_empty or open == ' ' .. tick
+  if not is_only and string.sub(ARGV[5], 1, 1) ~= '1' then
+--@include end
+--@include job
+    local records, list = read_all(job, open, now)
+    local oldest
+    for other, run in pairs(records) do
+      if other ~= tick then
+        if is_held(run, now) then
+          at, held = other, run
+        elseif not (paused and begins(run)) and (not oldest or instant(other, run) < instant(oldest, records[oldest])) then
+          oldest = other
+        end
+      end
+    end
+    if at == tick and oldest and instant(oldest, records[oldest]) < instant(tick, record) then
+      return {7, oldest}
+    end
+    is_only = #list == 2
+  end
+  local left = held and left_of(held, now) or 0
+  if left > 0 then
+    return {2, left, at, held.holder, held.attempt, is_only and not held.asked and ledger == id and last or ''}
+  end
+end
 if redis.call('EXISTS', tomb) == 1 then
   return {5}
 end
---@include ledger
 
-local now, us = server_time()
-local records, list = read_all(job, open, now)
-local record = records[tick]
-
--- busy refuses the claim, because a run is held.
-local function busy(held_tick, held, left)
-  local sole = #list == 2 and not held.asked and ledger == id
-  return {2, left, held_tick, held.holder, tonumber(held.attempt), sole and last or ''}
-end
-
-local asked = record and record.asked
+local ttl, known, most, keep, latest, channel, holder = string.match(ARGV[5], '^%d (%d+) (%S+) (%d+) (%d+) (%d*) (%S+) (.*)$')
+local till = whole(now + ttl)
 local payload = asked and asked.size and redis.call('HGET', payloads, tick)
 
 -- granted returns the reply to a claim.
@@ -77,62 +123,29 @@ local function granted(token, attempt, unsure, dead)
   return {1, token, attempt, ok or '', unsure or '', asked and cjson.encode(asked) or '', payload or '', us, dead}
 end
 
-if record and record.run == me then
-  record.til = whole(now + ttl)
-  write(job, tick, record)
-  return granted(record.token, tonumber(record.attempt), record.unsure, record.dead or '')
-end
-if acting ~= def then
-  return {13}
-end
-if not record then
-  if tonumber(tick) <= tonumber(last) then
-    return {3, #list == 0 and ledger == id and last or '', ok or ''}
-  end
-  if tonumber(tick) > now then
-    return {4, tonumber(tick) * 1000 - us}
-  end
-end
-if paused and (not record or begins(record)) then
-  return {6}
-end
-
-if overlap ~= '1' then
-  local oldest
-  for other, held in pairs(records) do
-    if other ~= tick then
-      if is_held(held, now) then
-        return busy(other, held, left_of(held, now))
-      end
-      if not (paused and begins(held)) and (not oldest or instant(other, held) < instant(oldest, records[oldest])) then
-        oldest = other
-      end
-    end
-  end
-  if oldest and instant(oldest, records[oldest]) < instant(tick, record) then
-    return {7, oldest}
-  end
-end
-
-local left = record and left_of(record, now) or 0
-if left > 0 then
-  return busy(tick, record, left)
+if is_mine then
+  record.til = till
+  redis.call('HSET', job, 'open:' .. tick, cjson.encode(record))
+  return granted(record.token, record.attempt, record.unsure, record.dead or '')
 end
 redis.call('LLEN', runs) -- a key of another type fails here, and not when the run has ended
-if record and record.def then
-  local live = replicas(job, now)
-  if charge(job, tick, record, live, now) and elect(job, channel, live, acting) ~= def then
-    return {13}
-  end
-end
-local attempt, unsure, dead = 1, nil, ''
+local attempt, unsure, dead = '1', nil, ''
 if record then
-  attempt, unsure = tonumber(record.attempt) + 1, record.unsure
+--@include end
+--@include job
+--@include definitions
+  if record.def then
+    local live = replicas(job, now)
+    if charge(job, tick, record, live, now) and elect(job, channel, live, acting) ~= def then
+      return {13}
+    end
+  end
+  attempt, unsure = whole(tonumber(record.attempt) + 1), record.unsure
   if record.run ~= '' then
     unsure, dead = '1', record.holder -- it died during the work, which may have taken effect
     tried(record, record.til, 'its holder died')
   end
-  if record.cancel or attempt > most then
+  if record.cancel or tonumber(attempt) > tonumber(most) then
     local outcome, reason = given_up(record)
     end_run(job, runs, keep, payloads, channel, tick, record, outcome, (record.cancel and 'canceled; ' or '') .. reason, record.til)
     return {9, outcome}
@@ -143,19 +156,21 @@ if record then
   end
 elseif last ~= known then
   return {8, last}
-elseif ARGV[10] ~= '' and now > tonumber(ARGV[10]) then
+elseif latest ~= '' and now > tonumber(latest) then
   return {12}
 end
 
+--@include token
+
 local token = next_token(fence)
-local set = {'open:' .. tick, cjson.encode({
-  run = me, holder = holder, attempt = whole(attempt), token = token,
-  start = whole(now), til = whole(now + ttl), ttl = ARGV[3], unsure = unsure, dead = dead ~= '' and dead or nil,
-  tries = record and record.tries, asked = asked, def = def,
-})}
-if not record then
-  set[3], set[4], set[5], set[6] = 'open', (open or '') .. ' ' .. tick, 'last', tick
+local run = cjson.encode({
+  run = me, holder = holder, attempt = attempt, token = token, start = whole(now), til = till, ttl = ttl,
+  unsure = unsure, dead = dead ~= '' and dead or nil, tries = record and record.tries, asked = asked, def = def,
+})
+if record then
+  redis.call('HSET', job, 'open:' .. tick, run)
+else
+  redis.call('HSET', job, 'open:' .. tick, run, 'open', (open or '') .. ' ' .. tick, 'last', tick)
 end
-redis.call('HSET', job, unpack(set))
-announce(ARGV[13], 'begins ' .. tick)
+redis.pcall('PUBLISH', channel .. '{begins}', 'begins ' .. tick) -- a hint: see announce
 return granted(token, attempt, unsure, dead)

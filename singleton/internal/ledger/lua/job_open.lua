@@ -47,6 +47,8 @@ local me, def, age = ARGV[6], ARGV[7], tonumber(ARGV[8])
 local spec, control, ttl, shared, channel = ARGV[10], ARGV[11], ARGV[13], tonumber(ARGV[14]), ARGV[15]
 
 --@include clock
+--@include record
+--@include end
 --@include job
 --@include definitions
 --@include mark

@@ -20,6 +20,8 @@
 local job, runs, acts, payloads = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 
 --@include clock
+--@include record
+--@include end
 --@include job
 
 --@include ledger

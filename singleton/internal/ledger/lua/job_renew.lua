@@ -2,7 +2,7 @@
 --
 -- KEYS[1] job     hash, the job's state
 -- ARGV[1] me      this run
--- ARGV[2] tick    ms, the tick or trigger of the run: see part_job
+-- ARGV[2] tick    ms, the tick or trigger of the run: see part_record
 -- ARGV[3] ttl     ms
 --
 -- Returns 1 held for ttl from now, 2 the same, and the run is canceled, 0 no longer held: taken

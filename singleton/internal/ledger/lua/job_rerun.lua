@@ -34,6 +34,8 @@ local job, runs, tomb, acts, payloads = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS
 local tick, sure = ARGV[1], ARGV[2]
 
 --@include clock
+--@include record
+--@include end
 --@include job
 
 -- entry_of returns an entry that is of the tick. Most entries are not decoded. Of the time before a

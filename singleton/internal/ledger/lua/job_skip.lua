@@ -27,6 +27,8 @@ local job, runs = KEYS[1], KEYS[2]
 local first, newest, count, reason = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
 --@include clock
+--@include record
+--@include end
 --@include job
 
 --@include ledger

@@ -10,6 +10,8 @@
 local job, runs = KEYS[1], KEYS[2]
 
 --@include clock
+--@include record
+--@include end
 --@include job
 --@include definitions
 --@include state

@@ -32,6 +32,8 @@ local job, tomb, runs, acts, payloads = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS
 local name, at, payload, who, why = ARGV[1], ARGV[2], ARGV[3], ARGV[6], ARGV[7]
 
 --@include clock
+--@include record
+--@include end
 --@include job
 
 --@include ledger

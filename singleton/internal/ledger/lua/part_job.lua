@@ -1,43 +1,8 @@
--- The ledger of a job.
---   job   hash:  v: the schema; last: the newest tick that is accounted for; born: the
---                first value of `last`, if no replica knew a better one; ok: the newest
---                tick that succeeded; paused: since when; control: the
---                entry of the newest pause or resume in `acts`;
---                retain: how long (ms) the ledger is kept after its last use; trig: the
---                newest trigger; made: when the ledger was created (µs); id: of this ledger, and a new one if it was created again
---                or repaired after a loss; outcome: of the run that ended last; open: the ticks of the
---                runs that have not ended, with spaces between; open:<tick>: the record of each; and the
---                fields of part_definitions
---   payloads  hash: tick -> payload of an open run. When the run ends without success, its entry in `runs` gets it
---   runs  list:  ended runs, newest first, as JSON
---   acts  list:  what operators have done, newest first, as JSON: at (ms), what, who, why and
---                the tick and, of a resume, since when the job was paused. Each script that
---                changes something for an operator adds an entry with the change, and none
---                when it is repeated. The newest ACTS are kept
--- The record of an open run has in JSON
---   run, holder, attempt, token, start: the attempt that holds it; run is '' if none does
---   til     when its hold ends unless it is renewed, or when a released run may be claimed
---   ttl     the greatest time (ms) until then
---   dead    the holder before it, if that has died
---   def     the definition of the holder, until its death is charged to it: see part_definitions
---   unsure  '1' if an attempt may have taken effect and no success was recorded, because its
---           holder died during the work or did not know
---   tries   the attempts that have ended, oldest first: attempt, holder, token, start, end,
---           error. Of more than TRIES, the first and the newest
---   asked   what an operator has requested, trigger or rerun, with who, why, at (ms), id, due: its instant (ms)
---           if it has an id, and size: of its payload
---   cancel  who has canceled it, why and at (ms)
---
--- A tick at or before `last` that is not open has ended. A triggered run has no scheduled
--- instant. In place of the tick, it has the negative of the instant (ms) of the trigger: no tick
--- has it, and it is less than `last` and `ok`. Of several triggers in one millisecond, each has its
--- own.
--- Numbers are decimal strings, because cjson rounds to 14 digits. Unknown fields are kept,
--- because a newer version has written them.
-local SCHEMA = 1
+-- The open runs of a job, and what operators do with it. It needs part_record and part_end.
 local TRIES = 10
 local ACTS = 100
 
+<<<<<<< HEAD
 -- server_time returns the server's time in ms, the unit of all instants, and in µs, for
 -- callers that must return at an exact instant.
 local function server_time()
@@ -48,42 +13,16 @@ local function whole(number)
   return string.format('%.0f', tonumber(number))
 end
 
+=======
+>>>>>>> c682dfff (ledger: a claim that is refused reads less, and defines less)
 -- instant returns when a run is due.
 local function instant(tick, record)
   return tonumber(record and record.asked and record.asked.due) or math.abs(tonumber(tick))
 end
 
--- This version can still work with a ledger of the next schema. Each ledger has a schema.
-local function too_new(v)
-  return tonumber(v) > SCHEMA + 1
-end
-
--- left_of returns for how many ms nobody may claim a run. If it is 0 or less, its holder is dead, or there is none.
-local function left_of(record, now)
-  return tonumber(record.til) - now
-end
-
--- begins reports whether no attempt at a run that was requested for an instant has been made.
-local function begins(record)
-  return record.attempt == '0' and record.asked and record.asked.due
-end
-
 -- is_held reports whether an attempt at a run is under way.
 local function is_held(record, now)
   return record.run ~= '' and left_of(record, now) > 0
-end
-
--- decode returns a record and its text. If the clock was set back, a run is held for at most its
--- TTL from now, and the next attempt waits for at most its pause. Otherwise it would be kept until the clock has
--- caught up.
-local function decode(job, tick, text, now)
-  local record = cjson.decode(text)
-  if record.ttl and left_of(record, now) > tonumber(record.ttl) then
-    record.til = whole(now + tonumber(record.ttl))
-    text = cjson.encode(record)
-    redis.call('HSET', job, 'open:' .. tick, text)
-  end
-  return record, text
 end
 
 -- read returns the record of a run.
@@ -124,13 +63,6 @@ local function write(job, tick, record)
   redis.call('HSET', job, 'open:' .. tick, cjson.encode(record))
 end
 
--- end_of returns when the present attempt of a record ended, whose work took so long (ms): this request may be late.
--- took: '' for until now. If the clock was set, it is neither before the start nor later than now.
-local function end_of(record, took, now)
-  local start = tonumber(record.start)
-  return math.max(start, math.min(now, start + (tonumber(took) or now)))
-end
-
 -- tried adds the attempt of a record to those that have ended, unless it is there already.
 local function tried(record, ended, reason)
   local tries = record.tries or {}
@@ -157,24 +89,6 @@ local function given_up(record)
   return 'unknown', 'its holder died or released it'
 end
 
--- follow gives a key the TTL of the job, which has none while it is paused.
-local function follow(job, key)
-  local ttl = redis.call('PTTL', job)
-  if ttl >= 0 then
-    redis.call('PEXPIRE', key, ttl)
-  end
-end
-
--- log adds an entry to the history, and drops the oldest ones above the limit.
-local function log(job, runs, keep, entry)
-  local length = redis.call('LPUSH', runs, cjson.encode(entry))
-  if length == 1 then
-    follow(job, runs)
-  elseif length > tonumber(keep) then
-    redis.call('LTRIM', runs, 0, tonumber(keep) - 1)
-  end
-end
-
 -- find returns the first result of a function for the entries of the history, newest first. It
 -- reads a hundred at a time, as all of them can be megabytes.
 local function find(runs, result)
@@ -186,46 +100,6 @@ local function find(runs, result)
       end
     end
   end
-end
-
--- announce notifies those who watch a channel of a change of the job. 'ended <tick> <outcome>' is the end of a run.
--- Messages are hints, so an ACL that forbids PUBLISH stops nothing. The beginnings of attempts have a channel of
--- their own, which only observers subscribe to.
-local function announce(channel, what)
-  redis.pcall('PUBLISH', channel, what)
-end
-
--- end_run ends the run of a tick, which was held until `ended`, records and announces it. A run that was skipped has
--- not begun.
-local function end_run(job, runs, keep, payloads, channel, tick, record, outcome, reason, ended)
-  local open, ok = unpack(redis.call('HMGET', job, 'open', 'ok'))
-  local left = {}
-  for _, other in ipairs(ticks_of(open)) do
-    left[#left + 1] = other ~= tick and other or nil
-  end
-  local set = {'open', table.concat(left, ' ')}
-  local asked = record.asked or {}
-  local entry = {tick = tick, outcome = outcome, error = reason, id = asked.id}
-  if outcome == 'skipped' then
-    entry.last, entry.count = tick, '1'
-  else
-    entry.attempt, entry.holder, entry.token = record.attempt, record.holder, record.token
-    entry.start, entry['end'], entry.tries = record.start, whole(ended), record.tries
-    set[3], set[4] = 'outcome', outcome
-  end
-  local payload = asked.size and redis.call('HGET', payloads, tick) -- a key of another type fails here
-  if outcome ~= 'succeeded' then
-    entry.size, entry.payload = asked.size, payload
-  elseif tonumber(tick) > tonumber(ok or 0) then
-    set[5], set[6] = 'ok', tick
-  end
-  redis.call('HDEL', job, 'open:' .. tick) -- the first write, as it also works without free memory
-  redis.call('HSET', job, unpack(set))
-  if asked.size then
-    redis.call('HDEL', payloads, tick)
-  end
-  log(job, runs, keep, entry)
-  announce(channel, 'ended ' .. tick .. ' ' .. outcome)
 end
 
 -- listed adds an entry to what operators have done.
