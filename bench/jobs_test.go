@@ -11,55 +11,70 @@ import (
 	"github.com/noonlock/noonlock/singleton"
 )
 
+// A burst is a number of jobs on some replicas that are all due at one instant, again and again.
+type burst struct {
+	line           string
+	replicas, jobs int
+	interval       time.Duration
+	ticks          int
+}
+
 // manyJobs: replicas of one job that is due often, and of a thousand jobs that are due at one
-// instant. The delay is from a tick on the server's clock, here also this machine's, to the work.
+// instant.
 func manyJobs(x *bench) {
 	t := x.table("", "jobs")
 	for range *repetitions {
-		for _, c := range []struct {
-			line           string
-			replicas, jobs int
-			interval       time.Duration
-			ticks          int
-		}{
+		for _, c := range []burst{
 			{"1 on 3 replicas, every 100 ms", 3, 1, 100 * time.Millisecond, 200},
 			{"1,000 on 5 replicas, every 10 s", 5, 1000, 10 * time.Second, 2},
 		} {
-			s := x.serve(noonlock)
-			ctx, cancel := context.WithCancel(x.ctx())
-			var mu sync.Mutex
-			var delays []float64
-			wait := x.replicas(ctx, s, c.replicas, c.jobs, "@every "+c.interval.String(), func(_ context.Context, run singleton.Run) error {
-				delay := time.Since(run.Tick).Seconds() * 1e3
-				mu.Lock()
-				defer mu.Unlock()
-				delays = append(delays, delay)
-				return nil
-			})
-			sleep(ctx, 2*c.interval+time.Second) // every script is loaded, every job has run
-			// A window begins and ends in the middle between two ticks.
-			sleep(ctx, time.Until(time.Now().Truncate(c.interval).Add(c.interval*3/2)))
-			mu.Lock()
-			delays = nil
-			mu.Unlock()
-			used, window := x.processor(), time.Duration(c.ticks)*c.interval
-			sleep(ctx, window)
-			used = x.processor() - used
-			mu.Lock()
-			measured := delays
-			mu.Unlock()
-			stop := s.count() // which takes time
-			sleep(ctx, c.interval)
-			sent, _ := stop()
-			cancel()
-			wait()
-			t.add(c.line, "runs of a tick", float64(len(measured))/float64(c.ticks*c.jobs))
-			t.add(c.line, "delay, ms", median(measured))
-			t.add(c.line, "delay of p99, ms", quantile(measured, .99))
-			t.add(c.line, "commands of a tick", sent/float64(c.jobs))
-			t.add(c.line, "CPU of a replica, %", 100*used/window.Seconds()/float64(c.replicas))
+			x.burst(t, c)
 		}
 	}
+}
+
+// bursts: few and very many jobs that are due at one instant. They take long, and are measured once.
+func bursts(x *bench) {
+	t := x.table("", "jobs at one instant")
+	x.burst(t, burst{"100 on 5 replicas, every 10 s", 5, 100, 10 * time.Second, 3})
+	x.burst(t, burst{"5,000 on 5 replicas, every 20 s", 5, 5000, 20 * time.Second, 2})
+}
+
+// burst measures the delay from a tick on the server's clock, here also this machine's, to the work.
+func (x *bench) burst(t *table, c burst) {
+	s := x.serve(noonlock)
+	ctx, cancel := context.WithCancel(x.ctx())
+	var mu sync.Mutex
+	var delays []float64
+	wait := x.replicas(ctx, s, c.replicas, c.jobs, "@every "+c.interval.String(), func(_ context.Context, run singleton.Run) error {
+		delay := time.Since(run.Tick).Seconds() * 1e3
+		mu.Lock()
+		defer mu.Unlock()
+		delays = append(delays, delay)
+		return nil
+	})
+	sleep(ctx, 2*c.interval+time.Second) // every script is loaded, every job has run
+	// A window begins and ends in the middle between two ticks.
+	sleep(ctx, time.Until(time.Now().Truncate(c.interval).Add(c.interval*3/2)))
+	mu.Lock()
+	delays = nil
+	mu.Unlock()
+	used, window := x.processor(), time.Duration(c.ticks)*c.interval
+	sleep(ctx, window)
+	used = x.processor() - used
+	mu.Lock()
+	measured := delays
+	mu.Unlock()
+	stop := s.count() // which takes time
+	sleep(ctx, c.interval)
+	sent, _ := stop()
+	cancel()
+	wait()
+	t.add(c.line, "runs of a tick", float64(len(measured))/float64(c.ticks*c.jobs))
+	t.add(c.line, "delay, ms", median(measured))
+	t.add(c.line, "delay of p99, ms", quantile(measured, .99))
+	t.add(c.line, "commands of a tick", sent/float64(c.jobs))
+	t.add(c.line, "CPU of a replica, %", 100*used/window.Seconds()/float64(c.replicas))
 }
 
 // replicas begins Runners that have the same jobs, until ctx ends. wait returns when they have stopped.

@@ -48,6 +48,7 @@ func BenchmarkRows(b *testing.B) {
 		{"election", elections},
 		{"partitions", partitions},
 		{"jobs", manyJobs},
+		{"bursts", bursts},
 		{"noon", atNoon},
 		{"idle", idleJobs},
 		{"schedules", schedules},
