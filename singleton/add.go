@@ -33,8 +33,8 @@ func (r *Runner) Add(name, spec string, work func(ctx context.Context, run Run) 
 }
 
 // Update replaces the schedule, the work and the JobConfig of a job that was added. An attempt that has
-// begun continues. The next attempt has the definition that acts then, as the next tick has. The new definition takes
-// over by the rule of JobConfig.Revision, with the 5 s of this replica: at once if it has run for longer. The arguments
+// begun continues. The next attempt and the next tick have the definition that is active then. The new definition takes
+// over by the rule of JobConfig.Revision: at once if this replica has run for 5 s. The arguments
 // and the error are those of Add.
 func (r *Runner) Update(name, spec string, work func(ctx context.Context, run Run) error, cfg JobConfig) error {
 	return r.put(name, spec, work, cfg, true)
@@ -42,8 +42,8 @@ func (r *Runner) Update(name, spec string, work func(ctx context.Context, run Ru
 
 // Remove removes a job from this Runner, which claims no more of its ticks. Other replicas continue with the job. A
 // run that has begun here has the drain to finish, as at the end of Run, and is then left to another replica. Remove
-// does not wait for that, and the name can be added again at once. The error is a *noonlock.ConfigError: there is no
-// such job.
+// does not wait for the run, and the name can be added again at once. If the job does not exist, the error is a
+// *noonlock.ConfigError.
 func (r *Runner) Remove(name string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -64,7 +64,7 @@ func errNoSuchJob(name string) error {
 	return &noonlock.ConfigError{Package: "singleton", Field: "name", Value: input.Quote(name), Rule: "that of a job of the runner"}
 }
 
-// put adds a job, or replaces the one of its name.
+// put adds a job, or replaces its definition.
 func (r *Runner) put(name, spec string, work func(ctx context.Context, run Run) error, cfg JobConfig, replace bool) error {
 	if strings.HasPrefix(name, oncePrefix) {
 		return &noonlock.ConfigError{Package: "singleton", Field: "name", Value: input.Quote(name), Rule: "without the prefix " + oncePrefix + ", which is for Once"}

@@ -27,7 +27,7 @@ const (
 // has up to five attempts, and ticks do not overlap. After an outage, only the newest missed
 // tick runs.
 type JobConfig struct {
-	// TimeZone is the zone of the schedule, unless that begins with CRON_TZ=. Default UTC. See schedule.Config.
+	// TimeZone is the zone of a schedule without CRON_TZ=. Default UTC. See schedule.Config.
 	TimeZone *time.Location
 
 	// Gap selects what happens to a tick at a time that the clocks skip. Default schedule.GapRun.
@@ -51,8 +51,8 @@ type JobConfig struct {
 	// died, its success could not be recorded, or its error was ErrUnknownOutcome.
 	MaxAttempts int
 
-	// CatchUp selects which missed ticks run late. Default CatchUpLatest. With a StartingDeadline, none
-	// runs later than that.
+	// CatchUp selects which missed ticks run late. Default CatchUpLatest. No tick runs later than
+	// StartingDeadline allows.
 	CatchUp CatchUp
 
 	// StartingDeadline is how late the first attempt at a tick may begin. Later, the tick
@@ -60,7 +60,7 @@ type JobConfig struct {
 	// Default 0: no limit.
 	StartingDeadline time.Duration
 
-	// AllowOverlap lets a tick run at once, on any replica, although an earlier one is still running. The later
+	// AllowOverlap lets a tick run at once, on any replica, although an earlier tick is still running. The later
 	// tick has the greater token and may take effect first. So a resource must compare only tokens of one tick;
 	// Run.Marker passes that on to sqlonce. By default, a tick waits until the earlier run has ended. If
 	// several ticks wait, CatchUp selects which of them run.
@@ -71,9 +71,9 @@ type JobConfig struct {
 	// caught up do not push out the entry about the skipped ticks.
 	KeepRuns int
 
-	// Revision is the version of the work. It is part of the job's definition. So are the schedule, CatchUp and
-	// AllowOverlap. Of the other fields, each replica uses its own. The work is not part of it: change Revision
-	// together with it if older replicas must not run the job any more. Default 0.
+	// Revision is the version of the work. The definition of a job consists of Revision, the schedule, CatchUp and
+	// AllowOverlap. Of the other fields, each replica uses its own. The work is not part of the definition: change
+	// Revision together with the work if older replicas must not run the job any more. Default 0.
 	//
 	// Replicas with different definitions do not run the job at the same time. A new definition takes
 	// over when one of its replicas has been in contact with the server for 5 s, also after all replicas were stopped.
@@ -128,8 +128,8 @@ func (cfg JobConfig) entries() int {
 	return keep
 }
 
-// fingerprint identifies the definition of a job. spec is the text of its schedule.
-// Every process computes the same. Replicas that differ in their limits of an attempt or of its begin share a job.
+// fingerprint identifies the definition of a job, also in other processes. spec is the text of its schedule.
+// Replicas with different limits of attempts or of their begin share a job.
 func fingerprint(spec string, cfg JobConfig) string {
 	h := sha256.New()
 	fmt.Fprintf(h, "schedule %s\n", spec)

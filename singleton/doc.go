@@ -105,7 +105,7 @@
 //	                             as skipped in one entry. Ticks due in a pause or during a run
 //	                             have entries of their own.
 //	a run exceeds its interval   The next tick waits. Of several, the newest one runs.
-//	all places are taken         The run waits and claims nothing, so another replica with a free place
+//	all slots are taken          The run waits and claims nothing, so another replica with a free slot
 //	                             runs the tick. See Config.MaxConcurrentRuns.
 //	daylight saving time         See schedule.Parse.
 //	a replica's clock is wrong   A metric shows it. Ticks follow the server's clock.

@@ -10,20 +10,21 @@ import (
 // skipped for one reason. Later versions may add fields to its JSON.
 type HistoryEntry struct {
 	RunID             // of skipped ticks, the first
-	Last    time.Time `json:"last,omitzero"`   // the last skipped tick
-	Count   int       `json:"count,omitempty"` // the number of skipped ticks
+	Last    time.Time `json:"last,omitzero"`   // last skipped tick
+	Count   int       `json:"count,omitempty"` // number of skipped ticks
 	Attempt int       `json:"attempt,omitempty"`
 	Holder  string    `json:"holder,omitempty"`
 	Token   uint64    `json:"token,omitempty"`
 	Start   time.Time `json:"start,omitzero"` // of the last attempt
-	End     time.Time `json:"end,omitzero"`   // of its work, although an outage may have delayed the record
+	End     time.Time `json:"end,omitzero"`   // of the work; an outage may delay its record
 	Outcome Outcome   `json:"outcome"`
 	// Error is the error of the work or, for skipped ticks, the reason:
 	//
-	//   - paused: the ticks were due while the job was paused. If there were several pauses between two checks of the ledger, only the last one is known.
-	//   - overlap: they were due during a run, of which also only the last one is known. Not used with AllowOverlap.
+	//   - paused: the ticks were due while the job was paused, as far as is known: of several pauses between two reads of
+	//     the ledger, only the last
+	//   - overlap: the ticks were due during a run, also only the last. Not used with AllowOverlap
 	//   - deadline: StartingDeadline was over
-	//   - rescheduled: another schedule replaced that of the job. No tick of either ran from Tick to Last, and Count is 0.
+	//   - rescheduled: the job got another schedule. No tick of either ran from Tick to Last, and Count is 0
 	//   - missed: no replica ran them in time
 	//   - canceled: Cancel ended the run before it began
 	Error string `json:"error,omitempty"`
@@ -32,7 +33,7 @@ type HistoryEntry struct {
 	Attempts []Attempt `json:"attempts,omitempty"`
 }
 
-// An Outcome is how a run ended, or that a tick was skipped.
+// An Outcome says how a run ended, or that a tick was skipped.
 type Outcome string
 
 // The outcomes.
@@ -46,15 +47,15 @@ const (
 	OutcomeSkipped Outcome = "skipped"
 )
 
-// An Attempt is an attempt at a tick that has ended. The first attempt at a tick and the newest
-// ten are kept. The times are those of the server's clock.
+// An Attempt is an ended attempt at a tick. The first attempt and the newest
+// ten are kept. The times are on the server's clock.
 type Attempt struct {
 	Number int       `json:"number"`
 	Holder string    `json:"holder,omitempty"`
 	Token  uint64    `json:"token,omitempty"`
 	Start  time.Time `json:"start,omitzero"`
-	End    time.Time `json:"end,omitzero"`    // if its holder died, the end of its lease
-	Error  string    `json:"error,omitempty"` // up to 500 bytes; empty: the attempt succeeded
+	End    time.Time `json:"end,omitzero"`    // of the lease, if the holder died
+	Error  string    `json:"error,omitempty"` // up to 500 bytes; empty after a success
 }
 
 func entryOf(d *ledger.Decoder, r ledger.Run) HistoryEntry {
@@ -76,15 +77,14 @@ func attempts(d *ledger.Decoder, tries []ledger.Try) (all []Attempt) {
 	return all
 }
 
-// An Action is what an operator has done to a job.
+// An Action is an action of an operator on a job.
 type Action struct {
-	At time.Time `json:"at"` // on the server's clock
-	// Verb is one of pause, resume, trigger, rerun and cancel.
-	Verb   string `json:"action"`
-	RunID         // of a trigger, rerun or cancel
-	By     string `json:"by"` // see lockcore.Operator
-	Reason string `json:"reason,omitempty"`
-	ID     string `json:"id,omitempty"` // of TriggerAt
+	At     time.Time `json:"at"`     // on the server's clock
+	Verb   string    `json:"action"` // pause, resume, trigger, rerun or cancel
+	RunID            // of a trigger, rerun or cancel
+	By     string    `json:"by"` // see lockcore.Operator
+	Reason string    `json:"reason,omitempty"`
+	ID     string    `json:"id,omitempty"` // of TriggerAt
 }
 
 func actOf(d *ledger.Decoder, a ledger.Act) Action { return *actOn(d, RunID(d.RunID(a.Tick)), &a) }

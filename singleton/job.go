@@ -73,7 +73,7 @@ func (j *Job) Trigger(ctx context.Context) (RunID, error) {
 
 // TriggerAt requests one run of the job that does not begin before an instant, with a payload of up to 4 KiB, which
 // the work gets in Run. The instant is one of the server's clock, rounded up to a millisecond. A past instant
-// means now. From then on, the run is claimed like that of Trigger; in a paused job, after the pause. If a message is
+// means now. From then on, the run is claimed like one of Trigger; in a paused job, after the pause. If a message is
 // lost, replicas find the run within 30 s, or 2 min if there are many. Neither CatchUp nor KeepRuns nor a new definition
 // affects it, and the ledger is kept at least until its instant. If the server loses its data, it is lost.
 //

@@ -18,7 +18,7 @@ type RunID struct {
 }
 
 // Key returns a number that no other run of the job has: of a tick, the milliseconds since 1970. The
-// number of a triggered run is negative, so no tick has it, and each one is less than every tick.
+// number of a triggered run is negative, and so less than the number of each tick.
 func (r RunID) Key() int64 { return ledger.RunID(r).Key() }
 
 // Name returns the text that ParseRunID reads: an instant such as 2026-01-02T15:04:05Z, with the
@@ -44,11 +44,9 @@ type Run struct {
 	Token uint64
 	// Overlap is JobConfig.AllowOverlap: other ticks of the job may run at the same time,
 	// so compare Token only with tokens of this tick.
-	Overlap bool
-	// Holder is the name of this replica in the ledger.
-	Holder string
-	// LastSuccess is the newest tick that succeeded. Zero: none.
-	LastSuccess time.Time
+	Overlap     bool
+	Holder      string    // name of this replica in the ledger
+	LastSuccess time.Time // newest tick that succeeded, if any
 	// ID and Payload are the arguments of TriggerAt, empty for other runs.
 	ID, Payload string
 }

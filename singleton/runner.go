@@ -19,8 +19,8 @@ import (
 	"github.com/noonlock/noonlock/singleton/internal/replica"
 )
 
-// Config configures a Runner. Its zero value is usable. The identity of a replica is that of its Client, as are the
-// Logger and the metrics.
+// Config configures a Runner. Its zero value is usable. The identity of a replica, the Logger and the metrics are those
+// of the Client.
 type Config struct {
 	// TTL of the lease on a tick. If a replica dies during a run, the others wait for at
 	// most one TTL before one of them takes over. Default 10 s; 100 ms to 24 h.
@@ -28,7 +28,7 @@ type Config struct {
 
 	// ValidFor is how long the lease on a tick is valid here after its last renewal was sent. A smaller
 	// value leaves the work more time to stop before another replica may start: see
-	// lockcore.LeaseConfig. Default and maximum: as there.
+	// lockcore.LeaseConfig, also for the default and the maximum.
 	ValidFor time.Duration
 
 	// Drain is how long a run may continue after Run's context has ended, before its own
@@ -38,14 +38,14 @@ type Config struct {
 	// ShutdownTimeout is how long Run may take to return after its context has ended,
 	// whether or not the server answers, if the work returns when its context is done. It
 	// covers the drain, and recording or releasing the runs. Run waits for work that takes
-	// longer. It then has up to three fifths of (ShutdownTimeout - Drain) to record or release
-	// the runs. It must be more than Drain. Default: 10 s more than Drain.
+	// longer, and then has up to three fifths of (ShutdownTimeout - Drain) to record or release
+	// the runs. ShutdownTimeout must be more than Drain. Default: 10 s more than Drain.
 	ShutdownTimeout time.Duration
 
-	// MaxConcurrentRuns limits how many runs of all jobs there are at a time on this replica. Further ones, also those
-	// of dead replicas, wait in order, and claim nothing meanwhile, so that other replicas can. The ticks of their jobs
-	// that follow are no overlap; StartingDeadline and CatchUp count for them. A pause between attempts needs no place.
-	// 0: no limit.
+	// MaxConcurrentRuns limits the runs of all jobs at a time on this replica. Further runs, also those of dead
+	// replicas, wait in order, and other replicas can claim them meanwhile. The ticks of their jobs
+	// that follow are no overlap; StartingDeadline and CatchUp count for them. A pause between attempts needs no slot.
+	// Default 0: no limit.
 	MaxConcurrentRuns int
 }
 

@@ -17,57 +17,53 @@ import (
 type Status struct {
 	Job         string    `json:"job"`
 	Now         time.Time `json:"now"`
-	Next        time.Time `json:"next,omitzero"`         // when the next tick is due: in the past if no replica runs it
-	Last        time.Time `json:"last"`                  // the newest tick that ran, is running, or was skipped
-	LastSuccess time.Time `json:"last_success,omitzero"` // the newest tick that succeeded
+	Next        time.Time `json:"next,omitzero"`         // next due tick: in the past if no replica runs it
+	Last        time.Time `json:"last"`                  // newest tick that ran, is running, or was skipped
+	LastSuccess time.Time `json:"last_success,omitzero"` // newest tick that succeeded
 	// Begun is when the ledger was created: no tick up to then ran or was skipped. It is
 	// unknown if the ledger has lost data since.
 	Begun       time.Time `json:"begun,omitzero"`
 	Paused      bool      `json:"paused"`
 	PausedSince time.Time `json:"paused_since,omitzero"`
-	Schedule    string    `json:"schedule,omitempty"` // its text
-	Outcome     Outcome   `json:"outcome,omitempty"`  // of the run that ended last, see HistoryEntry; empty: none is known
-	Replicas    int       `json:"replicas"`           // live replicas that would run the job
-	// TTL is Config.TTL of these replicas. A tick that is due for 5 s more is overdue. Zero: unknown.
+	Schedule    string    `json:"schedule,omitempty"`
+	Outcome     Outcome   `json:"outcome,omitempty"` // of the run that ended last
+	Replicas    int       `json:"replicas"`          // live replicas that would run the job
+	// TTL is Config.TTL of these replicas, or zero if unknown. A tick that is due for 5 s more is overdue.
 	TTL time.Duration `json:"-"`
-	// Definitions are those that have live replicas. There are several during a rollout. The first one
+	// Definitions are the definitions with live replicas: several during a rollout. The first
 	// acts, unless it has no replica any more. See JobConfig.Revision.
 	Definitions []Definition `json:"definitions"`
-	Open        []OpenRun    `json:"open"` // runs that have not ended, in the order in which they are due
+	Open        []OpenRun    `json:"open"` // in the order in which they are due
 }
 
-// A Definition is what replicas have in common that run a job in the same way: the schedule and the
-// JobConfig.
+// A Definition is a way to run a job, and the replicas that have it. See JobConfig.Revision.
 type Definition struct {
-	ID       string    `json:"id"` // of its schedule and settings; the same in all replicas
-	Acts     bool      `json:"acts"`
+	ID       string    `json:"id"`       // the same in all replicas
+	Acts     bool      `json:"acts"`     // whether its replicas run the ticks
 	Replicas []Replica `json:"replicas"` // oldest first
 }
 
 // A Replica is a process that runs a job, and has made a request within the last 90 s, or 6 min if there are many.
 type Replica struct {
 	Identity string    `json:"identity"`
-	Since    time.Time `json:"since"` // when it started, on the server's clock
+	Since    time.Time `json:"since"` // start of the replica
 }
 
 // An OpenRun is a run that has not ended.
 type OpenRun struct {
 	RunID
-	Attempt int       `json:"attempt"` // 0: not started yet
+	Attempt int       `json:"attempt"` // 0 before the first
 	Holder  string    `json:"holder,omitempty"`
 	Token   uint64    `json:"token,omitempty"`
-	Since   time.Time `json:"since"` // when the attempt began, or the run was triggered
+	Since   time.Time `json:"since"` // begin of the attempt, or of the request
 	// Running is true while the lease of the run is valid. If it is false, any replica may make
 	// the next attempt, but not before NotBefore.
 	Running bool `json:"running"`
-	// NotBefore is the instant of a run of TriggerAt, or the end of the pause after a failed attempt. Zero: it is over.
+	// NotBefore is the instant of TriggerAt, or the end of the pause after a failed attempt, if it is in the future.
 	NotBefore time.Time `json:"not_before,omitzero"`
-	// Attempts are the attempts that have ended, oldest first.
-	Attempts []Attempt `json:"attempts,omitempty"`
-	// Request is not nil if an operator has requested the run.
-	Request *Action `json:"request,omitempty"`
-	// Canceled is not nil if an operator has canceled the run. Its work has not returned yet.
-	Canceled *Action `json:"canceled,omitempty"`
+	Attempts  []Attempt `json:"attempts,omitempty"` // ended attempts, oldest first
+	Request   *Action   `json:"request,omitempty"`  // by an operator, if any
+	Canceled  *Action   `json:"canceled,omitempty"` // by an operator, until the work returns
 }
 
 // statusOf returns the Status of a job.
@@ -93,7 +89,7 @@ func statusOf(job string, state ledger.State) (Status, error) {
 }
 
 // nextTick returns the tick after the newest one that is accounted for. While the job is paused, a run is held or its
-// next attempt must wait, it returns one that is not due yet.
+// next attempt must wait, it returns the next tick that is not due yet.
 func nextTick(job string, state ledger.State) time.Time {
 	s, err := ticks.Read(state.Spec, job)
 	if err != nil {
@@ -105,14 +101,14 @@ func nextTick(job string, state ledger.State) time.Time {
 	return s.Next(state.Last).UTC()
 }
 
-// definitions returns the definitions of the live replicas: the one that acts, and then the newest first.
+// definitions returns the definitions of the live replicas: the active definition, and then the newest first.
 func definitions(d *ledger.Decoder, state ledger.State) []Definition {
 	all := []Definition{}
 	for _, m := range state.Members {
 		i := slices.IndexFunc(all, func(def Definition) bool { return def.ID == m.Def })
 		if i < 0 {
 			i = len(all)
-			all = append(all, Definition{ID: m.Def, Acts: m.Def == state.Acting})
+			all = append(all, Definition{ID: m.Def, Acts: m.Def == state.Active})
 		}
 		def := &all[i]
 		def.Replicas = append(def.Replicas, Replica{m.Identity, d.Time(m.Since)})

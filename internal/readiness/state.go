@@ -12,19 +12,19 @@ import (
 	"github.com/go-logr/logr"
 )
 
-// A State contains the result of the latest request. It may also contain a doubt about the
-// work, or what hinders it; successful requests end neither. Its zero value is the state of a
-// worker that does not run. It is safe for concurrent use.
+// A State contains the result of the latest request. Its errors Unrecorded and Blocked outlast
+// successful requests. Its zero value is the state of a worker that does not run. It is safe for concurrent use.
 type State struct {
 	mu      sync.Mutex
 	running bool
 	err     error
 	until   time.Time // when the latest success is too old
 	reports *Reports  // which have the failure, if there is a kind
-	kind    string    // of the latest failure; empty: the worker does not fail
-	doubt   error     // nil: none
-	doubted time.Time // the time of the work that the doubt is about
-	hinders error     // see Hindered
+	kind    string    // of the latest failure, if the worker fails
+
+	unrecorded   error
+	unrecordedAt time.Time // of the work
+	blocked      error
 }
 
 // forever is large, but far from overflow when it is added to the current time.
@@ -60,7 +60,7 @@ func (s *State) set(running bool, err error, until time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.leave(false)
-	s.running, s.err, s.until, s.hinders = running, err, until, nil
+	s.running, s.err, s.until, s.blocked = running, err, until, nil
 }
 
 // leave ends the failure that is reported, if there is one.
@@ -88,30 +88,29 @@ func (s *State) Failed(to *Reports, log logr.Logger, err error, temporary bool) 
 	s.err, s.reports, s.kind = err, to, to.fails(s.kind, log, err, temporary)
 }
 
-// Doubt records a failure of the work of that time, which lasts until Settle. It replaces an
-// earlier one.
-func (s *State) Doubt(at time.Time, err error) {
+// Unrecorded sets the error with which the outcome of the work of that time was not recorded, until Recorded.
+func (s *State) Unrecorded(at time.Time, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.doubt, s.doubted = err, at
+	s.unrecorded, s.unrecordedAt = err, at
 }
 
-// Settle ends a doubt about work of that time or earlier; with the zero time, any doubt.
-func (s *State) Settle(upTo time.Time) {
+// Recorded ends the error of Unrecorded for work up to that time, or, with the zero time, for all work.
+func (s *State) Recorded(upTo time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if upTo.IsZero() || !upTo.Before(s.doubted) {
-		s.doubt = nil
+	if upTo.IsZero() || !upTo.Before(s.unrecordedAt) {
+		s.unrecorded = nil
 	}
 }
 
-// Hindered records why the worker cannot do its work, although its requests succeed; nil: it
-// can. It reports whether that has changed.
-func (s *State) Hindered(err error) (changed bool) {
+// Blocked sets the error that keeps the worker from its work although its requests succeed, or ends it with nil. It
+// reports whether that changes the state.
+func (s *State) Blocked(err error) (changed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	changed = (err == nil) != (s.hinders == nil)
-	s.hinders = err
+	changed = (err == nil) != (s.blocked == nil)
+	s.blocked = err
 	return changed
 }
 
@@ -128,10 +127,10 @@ func (s *State) Err() error {
 	if old := time.Since(s.until); old > 0 {
 		return fmt.Errorf("noonlock: no answer from the server for %s longer than expected", old.Truncate(time.Millisecond))
 	}
-	if s.hinders != nil {
-		return s.hinders
+	if s.blocked != nil {
+		return s.blocked
 	}
-	return s.doubt
+	return s.unrecorded
 }
 
 // An asking is the context of a caller that hears of the answers.

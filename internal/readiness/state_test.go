@@ -33,9 +33,9 @@ func TestRunEnds(t *testing.T) {
 	}
 }
 
-// A doubt about the work lasts although requests succeed, until work of that time or a later
-// one is settled. A failed request is reported first.
-func TestDoubt(t *testing.T) {
+// Unrecorded work keeps the error although requests succeed, until work of that time or later is recorded. A failed
+// request is reported first.
+func TestUnrecorded(t *testing.T) {
 	t.Parallel()
 	var s readiness.State
 	defer s.Run(t.Context())()
@@ -48,45 +48,44 @@ func TestDoubt(t *testing.T) {
 		}
 	}
 	want("at first", nil)
-	s.Doubt(at, refused)
-	want("in doubt", refused)
+	s.Unrecorded(at, refused)
+	want("unrecorded", refused)
 	s.Works(time.Hour)
 	want("after a request", refused)
 	s.Failed(new(readiness.Reports), logr.Discard(), failed, true)
 	want("after a failure", failed)
 	s.Works(time.Hour)
-	s.Settle(at.Add(-1))
-	want("earlier work was settled", refused)
-	s.Settle(at)
-	want("this work was settled", nil)
-	for _, settles := range []time.Time{at.Add(time.Hour), {}} {
-		s.Doubt(at, refused)
-		s.Settle(settles)
-		want("later work was settled", nil)
+	s.Recorded(at.Add(-1))
+	want("earlier work was recorded", refused)
+	s.Recorded(at)
+	want("this work was recorded", nil)
+	for _, upTo := range []time.Time{at.Add(time.Hour), {}} {
+		s.Unrecorded(at, refused)
+		s.Recorded(upTo)
+		want("later work was recorded", nil)
 	}
 }
 
-// What hinders the work lasts although requests succeed, until it is taken back. A later Run
-// begins without it.
-func TestHindered(t *testing.T) {
+// Blocked work keeps the error although requests succeed, until Blocked(nil). A later Run begins without the error.
+func TestBlocked(t *testing.T) {
 	t.Parallel()
 	var s readiness.State
 	ahead := errors.New("ahead")
 	end := s.Run(t.Context())
-	if s.Hindered(nil) {
+	if s.Blocked(nil) {
 		t.Error("nothing has changed")
 	}
-	if !s.Hindered(ahead) || s.Hindered(ahead) {
+	if !s.Blocked(ahead) || s.Blocked(ahead) {
 		t.Error("changed once")
 	}
 	s.Works(time.Hour)
 	if err := s.Err(); !errors.Is(err, ahead) {
-		t.Errorf("hindered: %v", err)
+		t.Errorf("blocked: %v", err)
 	}
-	if !s.Hindered(nil) || s.Err() != nil {
+	if !s.Blocked(nil) || s.Err() != nil {
 		t.Errorf("afterwards: %v", s.Err())
 	}
-	s.Hindered(ahead)
+	s.Blocked(ahead)
 	end()
 	defer s.Run(t.Context())()
 	s.Works(time.Hour)

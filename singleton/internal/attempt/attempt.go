@@ -1,4 +1,4 @@
-// Package attempt makes one attempt at a claimed run: it does the work under the lease, and records or releases the run.
+// Package attempt makes an attempt at a claimed run: it does the work under the lease, and records or releases the run.
 package attempt
 
 import (

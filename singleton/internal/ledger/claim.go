@@ -25,23 +25,20 @@ type Claim struct {
 	run    *runLease
 	RunID
 	Attempt int       // 1, or more if the run was taken over
-	Now     time.Time // by the server's clock, when it granted the claim
-	// Dead is the holder that has died in the attempt before this one; empty: none has, or that is not known.
-	Dead string
-	// LastSuccess is the newest tick that succeeded; zero: none.
-	LastSuccess time.Time
-	// Unsure means that an earlier attempt may have taken effect: its holder died, or did
-	// not know the outcome. A failure is then recorded as OutcomeUnknown. Set it if an
-	// attempt of this Claim ends like that. Abandon stores it for the next holder.
-	Unsure bool
-	// Asked is the request of an operator that has opened the run; nil: it is scheduled.
-	Asked   *Act
-	Payload string // of TriggerAt; it is never logged
+	Now     time.Time // server's time of the grant
+	// Dead is the holder that died in the attempt before, if any.
+	Dead        string
+	LastSuccess time.Time // newest tick that succeeded
+	// Unsure means that an attempt may have taken effect: its holder died, or did
+	// not know the outcome. A failure is then recorded as OutcomeUnknown. Set Unsure if this
+	// attempt ends so. Abandon stores it for the next holder.
+	Unsure  bool
+	Asked   *Act   // request that opened the run; nil for a scheduled run
+	Payload string // of TriggerAt; never logged
 
-	// of the attempt: see Fail and Returned
-	failure string
+	failure string        // see Fail
 	began   time.Duration // by Elapsed
-	took    string        // ms; empty: the work has not returned
+	took    string        // ms of the work, once it has returned
 }
 
 // label is the kind of the lease in metrics.
@@ -59,38 +56,37 @@ type runLease struct {
 	lock.Kind
 	ledger *Ledger
 	tick   string       // as stored
-	work   atomic.Int32 // the progress of the work
+	work   atomic.Int32 // progress of the work
 	ended  atomic.Pointer[ended]
 
 	canceled context.Context // ends with a *CanceledError
 	cancel   context.CancelCauseFunc
 }
 
-// ended is how the attempt ended, for Release.
+// ended says how the attempt ended, for Release.
 type ended struct {
 	reason string
-	took   string        // ms; empty: until now
+	took   string        // ms; empty means until now
 	wait   time.Duration // before the next attempt
 }
 
-// Noticed implements lock.Noticer: the run is canceled. If the server does not say by whom, the
-// work ends all the same.
+// Noticed implements lock.Noticer: the run is canceled. The work ends even if the server does not name the operator.
 func (k *runLease) Noticed(a *lock.Attempt, _ int64) {
 	if k.canceled.Err() != nil {
 		return
 	}
-	look := func(ctx context.Context) {
-		if err := k.look(ctx, a.Value()); err != nil {
+	read := func(ctx context.Context) {
+		if err := k.readCancel(ctx, a.Value()); err != nil {
 			k.cancel(&CanceledError{})
 		}
 	}
-	if !k.ledger.lock.Client().Background(look) {
+	if !k.ledger.lock.Client().Background(read) {
 		k.cancel(&CanceledError{})
 	}
 }
 
-// look reads whether the run is canceled.
-func (k *runLease) look(ctx context.Context, me string) error {
+// readCancel reads whether the run is canceled.
+func (k *runLease) readCancel(ctx context.Context, me string) error {
 	req := wire.Command("hget", k.ledger.keys.job, "open:"+k.tick).On(k.ledger.keys.job)
 	answer, err := k.ledger.lock.Ask(ctx, req)
 	if err != nil || answer == nil {
@@ -109,7 +105,7 @@ func (k *runLease) look(ctx context.Context, me string) error {
 	return nil
 }
 
-// Cancel cancels the work if the run is canceled in a state of its ledger. The answer to a renewal says that as well.
+// Cancel cancels the work if the run is canceled in a state of its ledger. The answer to a renewal has the same effect.
 func (r *Claim) Cancel(open OpenRun) {
 	if open.RunID == r.RunID && open.Token == r.Token() && open.Canceled != nil {
 		r.run.cancel(open.Canceled.cause())
@@ -120,8 +116,8 @@ func (r *Claim) Cancel(open OpenRun) {
 // remains.
 func (r *Claim) Canceled() error { return context.Cause(r.run.canceled) }
 
-// OnCancel calls f with the result of Canceled, on a goroutine of its own, when that is not nil.
-// stop is that of context.AfterFunc.
+// OnCancel calls f with the result of Canceled, on a goroutine of its own, when the run is canceled.
+// stop works like that of context.AfterFunc.
 func (r *Claim) OnCancel(f func(cause error)) (stop func() bool) {
 	return context.AfterFunc(r.run.canceled, func() { f(r.Canceled()) })
 }
@@ -132,7 +128,7 @@ func (k *runLease) Renewal(a *lock.Attempt) wire.Request {
 	return k.ledger.scripts.renew.Call(wire.Keys(k.ledger.keys.job), a.Value(), k.tick, a.TTL().Milliseconds())
 }
 
-// Release abandons the run. If its work had begun, that counts as an attempt.
+// Release abandons the run, which counts as an attempt if its work had begun.
 func (k *runLease) Release(a *lock.Attempt, _ bool) wire.Request {
 	keys, ended := k.ledger.keys, k.ended.Load()
 	return k.ledger.scripts.abandon.Call(wire.Keys(keys.job, keys.tomb(a.ID())),
@@ -192,8 +188,7 @@ func (r *Claim) replicate(ctx context.Context, req wire.Request, err error) (n i
 	return n, err
 }
 
-// Recorded returns the outcome that Complete records: OutcomeUnknown for a failure of a run
-// that is Unsure.
+// Recorded returns the outcome that Complete records: OutcomeUnknown for a failure of an Unsure run.
 func (r *Claim) Recorded(outcome string) string {
 	if r.Unsure && outcome == OutcomeFailed {
 		return OutcomeUnknown
@@ -201,7 +196,7 @@ func (r *Claim) Recorded(outcome string) string {
 	return outcome
 }
 
-// Returned ends the attempt, and returns how long its work took. Complete and Abandon store that instead of
+// Returned returns how long the work took. Complete and Abandon store that instead of
 // the time at which the server executes their request, which may be much later.
 func (r *Claim) Returned() time.Duration {
 	took := r.ledger.lock.Client().Elapsed() - r.began
@@ -212,10 +207,9 @@ func (r *Claim) Returned() time.Duration {
 // Fail sets the error of the attempt. Abandon stores it.
 func (r *Claim) Fail(reason string) { r.failure = clip(reason) }
 
-// Abandon releases the run, so that any replica can claim the tick after wait. began means
-// that the work had begun, so this counts as an attempt. That attempt has failed, or may
-// have taken effect if Unsure is set. It may also have taken effect if the Claim ends with
-// Unlock or Client.Close. Abandon stores the error of Fail, and returns like Unlock.
+// Abandon releases the run, so that any replica can claim it after wait. began means
+// that the work had begun, so that the attempt counts: as failed, or as perhaps effective if Unsure is set, or if the
+// Claim ends with Unlock or Client.Close. Abandon stores the error of Fail, and returns like Unlock.
 func (r *Claim) Abandon(ctx context.Context, began bool, wait time.Duration) error {
 	r.run.ended.Store(&ended{cmp.Or(r.failure, reasonClosed), r.took, wait})
 	switch {
@@ -229,8 +223,8 @@ func (r *Claim) Abandon(ctx context.Context, began bool, wait time.Duration) err
 	return r.Unlock(ctx)
 }
 
-// commit sends a script that returns a number until there is a reply or ctx ends. Its effect must survive a failover.
-// The answer 0 means that there was none, so it needs no replicas.
+// commit sends a script until there is a reply or ctx ends. The effect of the script must survive a failover. The answer
+// 0 means that the script had no effect and needs no replicas.
 func (l *Ledger) commit(ctx context.Context, r wire.Request) (int64, error) {
 	answer, err := l.lock.Commit(ctx, r)
 	if answer == any(int64(0)) && errors.Is(err, lockcore.ErrNotReplicated) {

@@ -5,25 +5,24 @@ import (
 	"time"
 )
 
-// ClaimStatus is the reason for which a tick was not claimed.
+// ClaimStatus is the reason to refuse a claim.
 type ClaimStatus int
 
-// The reasons for which a tick was not claimed.
+// The reasons to refuse a claim.
 const (
 	// ClaimBusy: Holder runs Open, and its lease ends in Left unless it is renewed, or has released Open, whose
 	// next attempt must wait for Left.
 	ClaimBusy ClaimStatus = iota + 2
 	// ClaimDone: the tick has ended or was skipped.
 	ClaimDone
-	// ClaimEarly: the tick is due in Left, by the server's clock.
+	// ClaimEarly: the tick is due in Left.
 	ClaimEarly
 	_ // the claim was abandoned before its request arrived
 	// ClaimPaused: the job is paused, and the tick is not open.
 	ClaimPaused
 	// ClaimEarlier: Open is open and comes first.
 	ClaimEarlier
-	// ClaimStale: the newest tick that was claimed or skipped is Last. The claim contains
-	// another one.
+	// ClaimStale: Last differs from the newest tick that the claim names.
 	ClaimStale
 	// ClaimRecorded: the holder died or released the run, and no attempt is left, or it was canceled. It is
 	// now recorded with Outcome.
@@ -47,7 +46,7 @@ type ClaimError struct {
 	Holder  string        // ClaimBusy
 	Attempt int           // ClaimBusy
 	// Last is the newest tick that was claimed or skipped: ClaimStale; ClaimBusy and ClaimDone, if the
-	// caller need not call Open: see State.Refused.
+	// caller need not call Open: see State.ApplyRefusal.
 	Last        time.Time
 	LastSuccess time.Time // ClaimDone
 	Outcome     string    // ClaimRecorded

@@ -16,6 +16,6 @@
 //	                              claimed the tick since: ErrSuperseded
 //	the server loses its data     Open starts a ledger after the last tick of the caller's State,
 //	                              and restores the newest pause or resume that it has
-//	a message is lost             replicas claim the tick again when its lease should end, and look after State.Again
+//	a message is lost             replicas claim the tick again when its lease should end, and read after State.Again
 //	a newer version wrote it      every call fails with ErrNewerSchema
 package ledger

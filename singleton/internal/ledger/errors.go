@@ -51,11 +51,10 @@ func refuse(field, rule, format string, value any) error {
 	return &noonlock.ConfigError{Package: "singleton", Field: field, Value: fmt.Sprintf(format, value), Rule: rule}
 }
 
-// A CanceledError is the cause of the end of a run that an operator has canceled. It matches
-// ErrCanceled.
+// A CanceledError is the cause with which the context of a canceled run ends. It matches ErrCanceled.
 type CanceledError struct {
-	By     string // empty: not known, because the server did not answer in time
-	Reason string // may be empty
+	By     string // empty if the server did not answer in time
+	Reason string
 }
 
 func (e *CanceledError) Error() string {

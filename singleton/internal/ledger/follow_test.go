@@ -54,7 +54,7 @@ func TestRefusalsThatExplainAll(t *testing.T) {
 				want.Open = []ledger.OpenRun{{RunID: refused.Open, Left: time.Minute + time.Second}}
 			}
 		}
-		if ok := st.Refused(refused, time.Minute); ok != row.explains || !reflect.DeepEqual(st, want) {
+		if ok := st.ApplyRefusal(refused, time.Minute); ok != row.explains || !reflect.DeepEqual(st, want) {
 			t.Errorf("%s: explains all: %v, the state is %+v, want %+v", row.what, ok, st, want)
 		}
 	}
@@ -90,9 +90,9 @@ func TestMessagesKeepAStateUpToDate(t *testing.T) {
 		for _, id := range row.open {
 			st.Open = append(st.Open, ledger.OpenRun{RunID: id})
 		}
-		ok, over := st.Ended(row.end, row.succeeded), 0
+		ok, over := st.ApplyMessage(row.end, row.succeeded), 0
 		for _, run := range st.Open {
-			if run.Over {
+			if run.EndAnnounced {
 				over++
 			}
 		}
@@ -101,19 +101,19 @@ func TestMessagesKeepAStateUpToDate(t *testing.T) {
 		}
 	}
 	st := ledger.State{Last: tick(5).Tick, Open: []ledger.OpenRun{{RunID: tick(5)}}}
-	if !st.Ended(tick(5), false) || !st.Ended(tick(6), false) {
+	if !st.ApplyMessage(tick(5), false) || !st.ApplyMessage(tick(6), false) {
 		t.Error("a run that is said to be over makes a state old")
 	}
-	st.Open = append(st.Open, ledger.OpenRun{RunID: tick(4), Over: true})
-	st.Alone(tick(5))
+	st.Open = append(st.Open, ledger.OpenRun{RunID: tick(4), EndAnnounced: true})
+	st.ApplyExclusive(tick(5))
 	if len(st.Open) != 1 || st.Open[0].RunID != tick(5) { // a claim of tick 5 says nothing about later runs
 		t.Errorf("after a claim that is granted alone, the state is %+v", st)
 	}
-	st.Alone(tick(4))
+	st.ApplyExclusive(tick(4))
 	if len(st.Open) != 1 {
 		t.Errorf("after a claim of an earlier run, the state is %+v", st)
 	}
-	st.Recorded(tick(5), true)
+	st.ApplyEnd(tick(5), true)
 	if len(st.Open) != 0 || st.LastSuccess != tick(5).Tick {
 		t.Errorf("after its own record, the state is %+v", st)
 	}

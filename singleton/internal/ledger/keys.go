@@ -6,7 +6,7 @@ import (
 )
 
 // keys are the keys and channels of a job. All keys belong to one name, job/<job>.
-// docs/ARCHITECTURE.md, "Keys", describes them. Names have no braces, so no channel is that of another job.
+// docs/ARCHITECTURE.md, "Keys", describes them. Names have no braces, so each channel belongs to one job.
 type keys struct {
 	job, runs, acts, fence, payloads string
 	channel, begins                  string // job_claim.lua makes begins of channel, too

@@ -15,7 +15,7 @@ import (
 // A Ledger records which ticks of a job have run, on which replica, and how they ended.
 // Replicas claim ticks there, so that one of them runs each tick.
 //
-// It is a handle without state and safe for concurrent use.
+// A Ledger has no state and is safe for concurrent use.
 type Ledger struct {
 	lock    *lock.Name
 	scripts *scripts
@@ -28,20 +28,19 @@ type Ledger struct {
 // caller has checked all fields except Lease.
 type Config struct {
 	Lease        lockcore.LeaseConfig // on a tick
-	MaxAttempts  int                  // as of a singleton.JobConfig
-	AllowOverlap bool                 // as there
-	KeepRuns     int                  // the number of ended runs in the history; default 100, at most 1,100
+	MaxAttempts  int                  // of the singleton.JobConfig
+	AllowOverlap bool                 // of the singleton.JobConfig
+	KeepRuns     int                  // ended runs in the history; default 100, at most MostRuns
 
 	// Definition identifies the definition of the job, so that replicas with different
-	// schedules or settings are distinguished during a rollout. One definition acts at
+	// schedules or settings are distinguished during a rollout. One definition is active at
 	// a time; replicas of others claim nothing. part_definitions.lua has the rule. Up to 200 bytes
 	// without spaces.
 	Definition string
 
-	// Schedule is the text of the schedule of the Definition. When a definition takes over from
-	// one with another Schedule, an entry of the history has the time since the newest
-	// accounted tick, see State.Rescheduled, up to now or to State.Shared, and the ticks of the new schedule begin then.
-	// Open runs are kept.
+	// Schedule is the text of the schedule of the Definition. When another Schedule becomes active, an entry of the
+	// history has the time since the newest accounted tick, see State.Rescheduled, up to now or to State.Shared, and the
+	// ticks of the new schedule begin then. Open runs are kept.
 	Schedule string
 
 	// Retain is how long the ledger is kept after its last use. It must exceed the job's
@@ -59,7 +58,7 @@ const (
 
 	defaultRetain = 30 * 24 * time.Hour
 
-	// tombTTL outlives any request that is still under way.
+	// tombTTL is how long a tomb is kept: longer than any request can be under way.
 	tombTTL = 5 * time.Minute
 )
 

@@ -14,21 +14,21 @@ import (
 )
 
 const (
-	// lookSoon is how often replicas check that wait for something which no message announces. Beside another
-	// definition, that is a third of the time after which they count as dead (part_definitions.lua).
-	lookSoon = 5 * time.Second
+	// readSoon is how often replicas read the ledger while they wait for something that no message announces. In a
+	// rollout, they count as dead after three times as long (part_definitions.lua).
+	readSoon = 5 * time.Second
 
-	// readEvery is how long Look suffices: it does not find replicas that have died.
-	readEvery = 5 * time.Minute
+	// openEvery is how often Refresh does not suffice, as it does not find replicas that have died.
+	openEvery = 5 * time.Minute
 )
 
 // Open creates the ledger of the job if there is none, extends its lifetime, and returns
-// its state. before is the last state that the caller got. In the first call, before is where
+// its state. before is the last state that the caller got. In the first call, before.Last is where
 // a new ledger begins: the zero value means the server's present time. Set before.Shared if the schedule of the caller
 // differs from before.Spec.
 //
-// A replica must call Open or Look after State.Again at the latest, otherwise other replicas consider it dead. On error
-// Open returns a state that must be passed to the next Open, so that one replica is not counted twice.
+// A replica must call Open or Refresh after State.Again at the latest, otherwise other replicas consider it dead. On
+// error, Open returns a state that must be passed to the next Open, so that one replica is not counted twice.
 func (l *Ledger) Open(ctx context.Context, before State) (State, error) {
 	const op = "open ledger"
 	k := l.keys
@@ -36,7 +36,7 @@ func (l *Ledger) Open(ctx context.Context, before State) (State, error) {
 		before.replica, before.started = cmp.Or(before.replica, l.lock.Client().NewID()), l.lock.Client().Elapsed()
 		before.def = l.cfg.Definition
 	}
-	after, sure, ended := l.remembered(before)
+	restoreFrom, certain, endedUpTo := l.remembered(before)
 	if before.Now.IsZero() { // it could not run a tick that is due later
 		if err := l.lock.CheckRights(ctx, Rights{}.Needs()); err != nil {
 			return before, opError(op, l.name, err)
@@ -44,22 +44,22 @@ func (l *Ledger) Open(ctx context.Context, before State) (State, error) {
 	}
 	age := (l.lock.Client().Elapsed() - before.started).Milliseconds()
 	state, err := l.state(ctx, l.scripts.open.Call(wire.Keys(k.job, k.runs, k.acts, k.payloads),
-		after, sure, ended, l.cfg.KeepRuns, l.cfg.Retain.Milliseconds(), before.replica, l.cfg.Definition, age, l.lock.Client().Identity(),
+		restoreFrom, certain, endedUpTo, l.cfg.KeepRuns, l.cfg.Retain.Milliseconds(), before.replica, l.cfg.Definition, age, l.lock.Client().Identity(),
 		l.cfg.Schedule, before.control, millis(before.Last)+" "+before.Spec, l.lock.TTL().Milliseconds(), millis(before.Shared), k.channel))
 	if err != nil {
 		return before, opError(op, l.name, err)
 	}
 	state.replica, state.started, state.def = before.replica, before.started, before.def
 	state.Lost = before.id != "" && state.id != before.id
-	state.of, state.read = l, l.lock.Client().Elapsed()
+	state.ledger, state.readAt = l, l.lock.Client().Elapsed()
 	return state, nil
 }
 
-// Look returns the state that Open would return, with less work for the server. It returns false if Open must be called,
-// because something has changed, runs are open, or the state is old.
-func (l *Ledger) Look(ctx context.Context, st State) (_ State, same bool, err error) {
-	const op = "look at ledger"
-	if st.mark == "" || st.of != l || l.lock.Client().Elapsed()-st.read >= readEvery {
+// Refresh returns the state that Open would return, with less work for the server. It returns false if the caller must
+// call Open, because something has changed, runs are open, or the state is old.
+func (l *Ledger) Refresh(ctx context.Context, st State) (_ State, same bool, err error) {
+	const op = "read ledger"
+	if st.mark == "" || st.ledger != l || l.lock.Client().Elapsed()-st.readAt >= openEvery {
 		return st, false, nil
 	}
 	req := l.scripts.look.Call(wire.Keys(l.keys.job, l.keys.runs), st.replica, st.mark)
@@ -76,8 +76,8 @@ func (l *Ledger) Look(ctx context.Context, st State) (_ State, same bool, err er
 	return st, true, nil
 }
 
-// Leave deregisters the replica of that state, which runs no more ticks. Replicas of another
-// definition then take over without waiting until it counts as dead.
+// Leave deregisters the caller, which runs no more ticks. Replicas of another
+// definition then take over without waiting until the caller counts as dead.
 func (l *Ledger) Leave(ctx context.Context, state State) error {
 	const op = "leave ledger"
 	if state.replica == "" {
@@ -89,9 +89,8 @@ func (l *Ledger) Leave(ctx context.Context, state State) error {
 }
 
 // Watch calls nudge when the job may have changed: a run ended or became open, or messages
-// may have been lost. If the message says that a run has ended, and nothing else has changed, end
-// names that run; otherwise it is nil. nudge must not block. Messages can be lost, so the caller
-// must also check periodically.
+// may have been lost. If only a run has ended, end names that run; otherwise end is nil. nudge must not block. Messages
+// can be lost, so the caller must also read periodically.
 func (l *Ledger) Watch(nudge func(end *RunID, succeeded bool)) (stop func()) {
 	return l.lock.Watch(l.keys.channel, func(message string) {
 		rest, isEnd := strings.CutPrefix(message, "ended ")
@@ -105,22 +104,21 @@ func (l *Ledger) Watch(nudge func(end *RunID, succeeded bool)) (stop func()) {
 	})
 }
 
-// Changes has a value for what causes a nudge of Watch, and for the beginnings of attempts. Those have
-// their own channel, because replicas that wait for a tick need not check each. It is closed when ctx ends
-// or the Client is closed.
+// Changes returns a channel with a value for each nudge of Watch and for each begin of an attempt. The messages about
+// attempts have a channel of their own, because replicas that wait for a tick need not read each. The returned channel
+// is closed when ctx ends or the Client is closed.
 func (l *Ledger) Changes(ctx context.Context) <-chan struct{} {
 	return l.lock.Hints(ctx, l.keys.channel, l.keys.begins)
 }
 
-// Status returns the state of the job. Unlike Open it neither creates a ledger nor extends its lifetime.
+// Status returns the state of the job. It neither creates a ledger nor extends its lifetime.
 func (l *Ledger) Status(ctx context.Context) (State, error) {
 	state, err := l.state(ctx, l.scripts.status.Call(wire.Keys(l.keys.job, l.keys.runs)))
 	return state, opError("job status", l.name, err)
 }
 
-// remembered returns the arguments of job_open that restore a ledger which was lost or set
-// back.
-func (l *Ledger) remembered(st State) (after, sure, ended string) {
+// remembered returns the arguments of job_open that restore a lost ledger.
+func (l *Ledger) remembered(st State) (restoreFrom, certain, endedUpTo string) {
 	if st.Last.IsZero() {
 		return "", "", ""
 	}
@@ -128,19 +126,19 @@ func (l *Ledger) remembered(st State) (after, sure, ended string) {
 	if st.Fresh {
 		return decimal(last), "", "" // only where the ledger begins
 	}
-	over := last
+	ended := last
 	for _, open := range st.Open {
 		if open.Asked == nil && !open.Triggered { // otherwise the ticks after a rerun would run again
-			over = min(over, open.Tick.UnixMilli()-1)
+			ended = min(ended, open.Tick.UnixMilli()-1)
 		}
 	}
 	if l.cfg.MaxAttempts == 1 {
-		return decimal(last), "1", decimal(over) // open runs are not run again
+		return decimal(last), "1", decimal(ended) // open runs are not run again
 	}
-	return decimal(over), "1", decimal(over)
+	return decimal(ended), "1", decimal(ended)
 }
 
-// state runs a script that replies with the state that part_state.lua makes.
+// state runs a script that replies with the state of part_state.lua.
 func (l *Ledger) state(ctx context.Context, r wire.Request) (st State, err error) {
 	const head = 21
 	answer, err := l.ask(ctx, r)
@@ -166,14 +164,14 @@ func (l *Ledger) state(ctx context.Context, r wire.Request) (st State, err error
 		NewestRun: Span{instant(6), instant(7)},
 		Replicas:  int(number(8)), Superseded: text(9) == "", Rescheduled: instant(10),
 		id: text(11), Spec: text(12), Others: int(number(13)), Again: time.Duration(number(14)) * time.Millisecond,
-		Outcome: text(16), Acting: text(17), TTL: time.Duration(d.Int(text(19))) * time.Millisecond,
+		Outcome: text(16), Active: text(17), TTL: time.Duration(d.Int(text(19))) * time.Millisecond,
 	}
-	// The ledger is ahead of a clock that was set back. No message says when that is set right.
+	// No message says when a clock that was set back is set right, or when replicas of other definitions die.
 	if st.Last.After(st.Now) || st.Others > 0 {
-		st.Again = min(st.Again, lookSoon)
+		st.Again = min(st.Again, readSoon)
 	}
 	st.Settling = settling(st.id, st.Begun, st.Now)
-	err = st.controlled(text(15))
+	err = st.readControl(text(15))
 	if members := text(18); members != "" {
 		err = errors.Join(err, json.Unmarshal([]byte(members), &st.Members))
 	}

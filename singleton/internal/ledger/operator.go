@@ -15,19 +15,19 @@ import (
 )
 
 const (
-	// maxOpen limits the open runs of Trigger, those of TriggerAt, and for a Rerun all open runs.
+	// maxOpen limits the open runs of Trigger, the open runs of TriggerAt, and for a Rerun all open runs.
 	maxOpen = 100
 
 	maxPayload = 4096 // bytes
 
-	// idTTL is how long the id of a TriggerAt is known after its instant.
+	// idTTL is how long an id is known after the instant of TriggerAt.
 	idTTL = 24 * time.Hour
 )
 
-// MostRuns is the greatest Config.KeepRuns. The handle of an operator does not know that of the job.
+// MostRuns is the greatest Config.KeepRuns.
 const MostRuns = 1100
 
-// The methods below do what those of singleton.Job with the same names do, which have the documentation.
+// The methods below are documented at singleton.Job.
 
 // Pause stops all replicas from claiming new ticks, until Resume.
 func (l *Ledger) Pause(ctx context.Context) error { return l.pause(ctx, "pause job", "1") }
@@ -88,9 +88,9 @@ func checkID(id string) error {
 	return nil
 }
 
-// Rerun opens a run again that has ended, for a claim like that of a dead holder's run. scheduled says that
-// the tick is one of the schedule; without it, of several ticks that were skipped together only the first and
-// the last one are found.
+// Rerun opens an ended run again, which is then claimed like the run of a dead holder. scheduled says that
+// the tick is in the schedule; without scheduled, only the first and the last of the ticks that were skipped together
+// are found.
 func (l *Ledger) Rerun(ctx context.Context, id RunID, scheduled bool) error {
 	const op = "rerun job"
 	who, reason, err := l.lock.Client().Operator(ctx)
@@ -145,7 +145,7 @@ func (l *Ledger) Forget(ctx context.Context) error {
 	return opError("forget job", l.name, err)
 }
 
-// act runs a script of an operator, and returns the runs that it names. repeated is that of lock.Client.Act.
+// act runs a script of an operator, and returns the runs that its reply names. repeated is as of lock.Client.Act.
 func (l *Ledger) act(ctx context.Context, r wire.Request) (runs []RunID, repeated bool, err error) {
 	answer, repeated, err := l.lock.Act(ctx, r, func(answer any) error {
 		list, _ := answer.([]any)

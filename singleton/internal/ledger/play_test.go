@@ -349,7 +349,7 @@ func (p *play) facts(st ledger.State) []string {
 		by, canceled := act(run.Canceled)
 		open = append(open, name)
 		for fact := range strings.FieldsSeq(fmt.Sprintf("attempt=%d holder=%s held=%v left=%v due=%s over=%v requested=%s asked=%s by=%s canceled=%s",
-			run.Attempt, p.holder(run.Holder, run.Token), run.Running, run.Left, p.at(run.Due), run.Over, requested, asked, by, canceled)) {
+			run.Attempt, p.holder(run.Holder, run.Token), run.Running, run.Left, p.at(run.Due), run.EndAnnounced, requested, asked, by, canceled)) {
 			runs = append(runs, name+"."+fact)
 		}
 	}
@@ -361,7 +361,7 @@ func (p *play) facts(st ledger.State) []string {
 	return append(runs, strings.Fields(fmt.Sprintf("last=%s ok=%s ran=%s since=%s halted=%s begun=%s "+
 		"paused=%v fresh=%v acts=%v lost=%v replicas=%d others=%d acting=%s outcome=%s rescheduled=%s schedule=%s settling=%v by=%s open=%s count=%d members=%s again=%v",
 		p.at(st.Last), p.at(st.LastSuccess), p.span(st.NewestRun), p.at(st.PausedSince), p.span(st.NewestPause), p.at(st.Begun),
-		st.Paused, st.Fresh, !st.Superseded, st.Lost, st.Replicas, st.Others, st.Acting, st.Outcome, p.at(st.Rescheduled), st.Spec, st.Settling, word(st.By.Who, st.By.Reason),
+		st.Paused, st.Fresh, !st.Superseded, st.Lost, st.Replicas, st.Others, st.Active, st.Outcome, p.at(st.Rescheduled), st.Spec, st.Settling, word(st.By.Who, st.By.Reason),
 		strings.Join(open, ","), len(open), strings.Join(members, ","), st.Again))...)
 }
 
@@ -501,10 +501,10 @@ func (r *replica) does(verb string, args, want []string) (facts []string, err er
 	case "reruns": // RUN [scheduled]
 		return nil, l.Rerun(ctx, r.id(args[0]), len(args) > 1)
 	case "learns": // from the newest refusal, of a state of this age
-		all := r.state.Refused(r.refused, r.duration(args[0]))
+		all := r.state.ApplyRefusal(r.refused, r.duration(args[0]))
 		return append(r.facts(r.state), fmt.Sprint("all=", all)), nil
 	case "hears-of": // the end of a run
-		all := r.state.Ended(r.id(args[0]), true)
+		all := r.state.ApplyMessage(r.id(args[0]), true)
 		return append(r.facts(r.state), fmt.Sprint("all=", all)), nil
 	case "watches":
 		r.watches()

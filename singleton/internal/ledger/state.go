@@ -10,7 +10,7 @@ import (
 	"github.com/noonlock/noonlock/lockcore"
 )
 
-// A Span is the time from Begin to End, both of which belong to it. It is zero if there is none.
+// A Span is the time from Begin to End, including both.
 type Span struct{ Begin, End time.Time }
 
 // Contains reports whether an instant is in the span.
@@ -18,70 +18,60 @@ func (s Span) Contains(at time.Time) bool { return !at.Before(s.Begin) && !at.Af
 
 // A State is the state of a job, by the server's clock.
 type State struct {
-	Now         time.Time // the server's
-	Last        time.Time // the newest tick that is accounted for: run, being run, or skipped
-	LastSuccess time.Time // the newest tick that succeeded; zero: none
+	Now         time.Time
+	Last        time.Time // newest tick that runs, ran, or was skipped
+	LastSuccess time.Time // newest tick that succeeded
 	NewestRun   Span      // of the history
 	Paused      bool
 	PausedSince time.Time
-	NewestPause Span              // of those that are over
-	By          lockcore.Operator // who has paused or resumed it last; empty: unknown
-	// Settling is how long claims must wait, because the ledger was lost and restored: other
-	// replicas may know more, such as a pause, and look at once. A job that is new waits for nobody.
+	NewestPause Span              // newest pause that has ended
+	By          lockcore.Operator // of the newest pause or resume
+	// Settling is how long claims must wait after the ledger was restored: other replicas may know more, like a pause,
+	// and read at once. It is zero for a new job.
 	Settling time.Duration
-	// Begun is when the ledger was created: no tick up to then was claimed or skipped.
-	// Zero: unknown, because the ledger has lost data since.
-	Begun time.Time
-	// Fresh: nothing was claimed or skipped yet, and Last is when the ledger was created.
-	Fresh bool
-	// Superseded: the caller may not claim ticks, see Config.Definition.
-	Superseded bool
-	Replicas   int       // known replicas of the acting definition
-	Others     int       // of other definitions
-	Acting     string    // the acting definition
-	Members    []Member  // all live replicas; only from Status
-	Outcome    string    // of the run that ended last; empty: unknown
-	Open       []OpenRun // runs that have not ended, in the order in which they are due
-	// Lost: the ledger was lost or set back since the caller's last request, and was created again or
-	// restored since.
-	Lost bool
-	// Spec is the schedule of the acting definition, Config.Schedule.
-	Spec string
-	// TTL is that of a lease on a run, in the replicas of the acting definition. Zero: unknown.
-	TTL time.Duration
-	// Again is the time until the caller must look again.
-	Again time.Duration
-	// Rescheduled is not zero if the schedule has changed, and nothing was accounted for since: from
-	// that instant up to Last, no tick runs.
-	Rescheduled time.Time
-	// Shared is the first tick after Last that Spec and the caller's schedule have; zero: none is due. For Open.
-	Shared time.Time
+	// Begun is when the ledger was created: no tick up to then was claimed or skipped. It is zero if the ledger has lost
+	// data since.
+	Begun       time.Time
+	Fresh       bool          // whether nothing was claimed or skipped since Begun
+	Superseded  bool          // whether another definition is active
+	Active      string        // active definition
+	Replicas    int           // known replicas of Active
+	Others      int           // known replicas of other definitions
+	Members     []Member      // live replicas; only from Status
+	Outcome     string        // of the run that ended last
+	Open        []OpenRun     // in the order in which they are due
+	Lost        bool          // whether the ledger lost data since the last request
+	Spec        string        // Config.Schedule of Active
+	TTL         time.Duration // of a lease on a run, in replicas of Active
+	Again       time.Duration // until the next read is due
+	Rescheduled time.Time     // change of the schedule; up to Last, no tick runs
+	Shared      time.Time     // first tick after Last in Spec and in Config.Schedule; for Open
 
-	replica string        // the id of the caller
-	def     string        // its definition
-	started time.Duration // when it sent its first request with that definition, by Elapsed
+	replica string        // id of the caller
+	def     string        // definition of the caller
+	started time.Duration // first request of the caller with def, by Elapsed
 	id      string        // of the ledger
-	mark    string        // of the state, for Look; empty: it must be read again
-	of      *Ledger       // which has read it
-	read    time.Duration // by Elapsed
-	control string        // the newest pause or resume, as stored
+	mark    string        // for Refresh; empty if Open must be called
+	ledger  *Ledger       // reader of the state
+	readAt  time.Duration // by Elapsed
+	control string        // newest pause or resume, as stored
 }
 
 // An OpenRun is a run that has not ended.
 type OpenRun struct {
 	RunID
-	Due     time.Time // its tick, or the instant for which it was requested
-	Attempt int
-	Holder  string
-	Token   uint64
-	Start   time.Time     // of the attempt
-	Running bool          // an attempt is under way
-	Left    time.Duration // until a replica may claim it
-	Over    bool          // a message says that it has ended, but no answer of the server yet
+	Due          time.Time // tick, or the instant of TriggerAt
+	Attempt      int
+	Holder       string
+	Token        uint64
+	Start        time.Time     // of the attempt
+	Running      bool          // whether an attempt is under way
+	Left         time.Duration // until a replica may claim the run
+	EndAnnounced bool          // by a message, which may be forged
 
-	Tries    []Try // the attempts that have ended, oldest first
-	Asked    *Act  // nil: the run is scheduled
-	Canceled *Act  // nil: it is not canceled
+	Tries    []Try // ended attempts, oldest first
+	Asked    *Act  // request that opened the run; nil for a scheduled run
+	Canceled *Act
 }
 
 // Run returns the open run with that id, or nil.
@@ -94,10 +84,10 @@ func (st *State) Run(id RunID) *OpenRun {
 	return nil
 }
 
-// Refused brings a state of that age up to date after the refusal of a claim, and reports whether it
-// could. The refusal must explain all that has changed: the claimed tick may be the newest one
-// now, and may have ended. Otherwise a message or the server's data was lost, and Open says more.
-func (st *State) Refused(e *ClaimError, age time.Duration) bool {
+// ApplyRefusal brings a state of that age up to date after the refusal of a claim, and reports whether it
+// could. The refusal must explain all that has changed: the claimed tick may now be the newest tick,
+// and may have ended. Otherwise a message or the server's data was lost, and Open says more.
+func (st *State) ApplyRefusal(e *ClaimError, age time.Duration) bool {
 	if run := st.Run(e.Open); run != nil && e.Status == ClaimBusy && e.Last.IsZero() {
 		run.Attempt, run.Holder, run.Left = e.Attempt, e.Holder, e.Left+age
 		return true
@@ -112,7 +102,7 @@ func (st *State) Refused(e *ClaimError, age time.Duration) bool {
 	isNew := e.Last.After(st.Last) && e.Last.Equal(about.Tick)
 	switch {
 	case e.Status != ClaimBusy && e.Status != ClaimDone, !isNew && (!known || !e.Last.Equal(st.Last)),
-		slices.ContainsFunc(st.Open, func(run OpenRun) bool { return run.RunID != about && !run.Over }):
+		slices.ContainsFunc(st.Open, func(run OpenRun) bool { return run.RunID != about && !run.EndAnnounced }):
 		return false
 	}
 	if isNew {
@@ -123,43 +113,42 @@ func (st *State) Refused(e *ClaimError, age time.Duration) bool {
 	return true
 }
 
-// Ended brings a state up to date after a message that a run has ended, and reports whether it could.
-// Messages can be forged, late or repeated. So the run only delays no other one. It stays open, for the end
-// of its lease and for a restored ledger, until an answer says that it has ended. LastSuccess is
+// ApplyMessage brings a state up to date after a message that a run has ended, and reports whether it could.
+// Messages can be forged, late or repeated. So the run only delays no other run. It stays open, for the end
+// of its lease and for a restored ledger, until an answer confirms its end. LastSuccess is
 // for display, and the next Open corrects it. The end of a later tick says nothing about the runs that
 // are open here. If none is, the next claim says the rest.
-func (st *State) Ended(id RunID, succeeded bool) bool {
+func (st *State) ApplyMessage(id RunID, succeeded bool) bool {
 	if succeeded && !id.Triggered && !id.Tick.After(st.Last) {
 		st.succeeded(id.Tick)
 	}
 	open := 0
 	for i := range st.Open {
 		if st.Open[i].RunID == id {
-			st.Open[i].Over = true
+			st.Open[i].EndAnnounced = true
 			return true
 		}
-		if !st.Open[i].Over {
+		if !st.Open[i].EndAnnounced {
 			open++
 		}
 	}
 	return open == 0 || id.Triggered || !id.Tick.After(st.Last)
 }
 
-// Recorded brings a state up to date after this replica has recorded the end of a run.
-func (st *State) Recorded(id RunID, succeeded bool) {
+// ApplyEnd brings a state up to date after this replica has recorded the end of a run.
+func (st *State) ApplyEnd(id RunID, succeeded bool) {
 	if succeeded && !id.Triggered {
 		st.succeeded(id.Tick)
 	}
 	st.Open = slices.DeleteFunc(st.Open, func(run OpenRun) bool { return run.RunID == id })
 }
 
-// Account brings a state up to date after a claim of a tick, or after ticks up to it were skipped.
+// Account brings a state up to date after the claim of a tick, or after ticks up to tick were skipped.
 func (st *State) Account(tick time.Time) { st.Last, st.Fresh, st.mark = tick, false, "" }
 
-// Alone brings a state up to date after a claim, which is granted without AllowOverlap only if no earlier
-// run is open.
-func (st *State) Alone(id RunID) {
-	st.Open = slices.DeleteFunc(st.Open, func(run OpenRun) bool { return run.Over && run.Tick.Before(id.Tick) })
+// ApplyExclusive brings a state up to date after a claim without AllowOverlap: no earlier run was open then.
+func (st *State) ApplyExclusive(id RunID) {
+	st.Open = slices.DeleteFunc(st.Open, func(run OpenRun) bool { return run.EndAnnounced && run.Tick.Before(id.Tick) })
 }
 
 func (st *State) succeeded(tick time.Time) {
@@ -168,13 +157,12 @@ func (st *State) succeeded(tick time.Time) {
 	}
 }
 
-// settle is the time in which the other replicas look at a restored ledger. After a restart of the
+// settle is the time in which the other replicas read a restored ledger. After a restart of the
 // server, they connect again within 2 s, the longest pause between two attempts.
 const settle = 3 * time.Second
 
-// settling returns for how long a ledger is settling. Its id is the time in µs at which it was created
-// or repaired, which is in the future if the clock was set back since. If it has not been repaired since it
-// began, there is nothing to know.
+// settling returns State.Settling. The id of a ledger is the time in µs at which it was created or restored: in the
+// future if the clock was set back since.
 func settling(id string, begun, now time.Time) time.Duration {
 	us, _ := strconv.ParseInt(id, 10, 64)
 	age := now.Sub(time.UnixMicro(us))
@@ -184,8 +172,8 @@ func settling(id string, begun, now time.Time) time.Duration {
 	return max(0, settle-age)
 }
 
-// controlled reads the newest pause or resume; empty: there was none.
-func (st *State) controlled(text string) error {
+// readControl reads the newest pause or resume.
+func (st *State) readControl(text string) error {
 	if text == "" {
 		return nil
 	}
@@ -199,7 +187,7 @@ func (st *State) controlled(text string) error {
 	return errors.Join(err, d.Err)
 }
 
-// Begins reports whether no attempt at a run that was requested for an instant has been made.
+// Begins reports whether the run is one of TriggerAt without an attempt.
 func (r OpenRun) Begins() bool { return r.Attempt == 0 && r.Asked != nil && r.Asked.Due != "" }
 
 func readOpen(tick, record string, now time.Time) (OpenRun, error) {

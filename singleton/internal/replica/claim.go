@@ -68,7 +68,7 @@ func (f *follower) claim(ctx, work context.Context, id ledger.RunID, until time.
 		f.state.Account(id.Tick)
 	}
 	if !f.def.AllowOverlap && run.Asked == nil {
-		f.state.Alone(id)
+		f.state.ApplyExclusive(id)
 	}
 	f.state.Open = append(f.state.Open, ledger.OpenRun{RunID: id, Attempt: run.Attempt, Token: run.Token(), Left: run.Remaining(), Asked: run.Asked})
 	f.running[run.Key()] = run
@@ -103,13 +103,13 @@ func (f *follower) attempt(ctx, work context.Context, def Definition, run *ledge
 	result := (&attempt.Attempt{Limits: def.Limits, Claim: run, Work: do, Deadline: f.stop, Log: log}).Do(ctx, work)
 	switch err := result.Err; {
 	case result.Ending == attempt.Ended:
-		f.ready.Settle(time.Time{})
+		f.ready.Recorded(time.Time{})
 		m.count(m.runs, result.Outcome)
 		if err == nil && !run.Triggered && run.Tick.After(run.LastSuccess) {
 			m.showTime(m.lastSuccess, run.Tick)
 		}
 	case result.Ending == attempt.Unrecorded && !lockcore.IsTemporary(err):
-		f.ready.Doubt(run.Tick, fmt.Errorf("singleton: the outcome of the run %s was not recorded: %w", run.RunID.Name(), err))
+		f.ready.Unrecorded(run.Tick, fmt.Errorf("singleton: the outcome of the run %s was not recorded: %w", run.RunID.Name(), err))
 	}
 	return result
 }
@@ -122,7 +122,7 @@ func (f *follower) refused(id ledger.RunID, sent time.Time, err error) (again bo
 	switch {
 	case !errors.As(err, &refused):
 		return false, 0, err
-	case f.state.Refused(refused, time.Since(f.readAt)):
+	case f.state.ApplyRefusal(refused, time.Since(f.readAt)):
 		f.freshness, err = partial, nil
 		f.show(refused.LastSuccess)
 	}

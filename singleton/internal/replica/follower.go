@@ -85,12 +85,12 @@ func (f *follower) applyEvents() {
 		switch {
 		case !explained:
 		case e.returned != nil:
-			f.state.Recorded(*e.end, e.succeeded)
+			f.state.ApplyEnd(*e.end, e.succeeded)
 		default:
 			if f.running[e.end.Key()] == nil && f.state.Run(*e.end) != nil { // its own ends are also announced
 				f.peerRan = time.Now()
 			}
-			explained = f.state.Ended(*e.end, e.succeeded)
+			explained = f.state.ApplyMessage(*e.end, e.succeeded)
 		}
 		if explained {
 			f.freshness = min(f.freshness, partial)
@@ -106,7 +106,7 @@ func (f *follower) applyEvents() {
 // show shows the state. succeeded is the newest tick whose success an answer of the ledger reports, or zero.
 func (f *follower) show(succeeded time.Time) {
 	if !succeeded.IsZero() {
-		f.ready.Settle(succeeded) // another replica could record one since
+		f.ready.Recorded(succeeded) // another replica could record one since
 	}
 	f.job.metrics.show(&f.state)
 }

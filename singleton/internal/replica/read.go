@@ -36,7 +36,7 @@ func (f *follower) read(ctx context.Context) error {
 	var err error
 	same := false
 	if f.freshness == expired {
-		state, same, err = f.def.Ledger.Look(opening, before)
+		state, same, err = f.def.Ledger.Refresh(opening, before)
 	}
 	if !same && err == nil {
 		state, err = f.def.Ledger.Open(opening, before)
@@ -70,13 +70,13 @@ func (f *follower) checkAhead() {
 	first := f.def.Schedule.Next(f.state.Now).UTC()
 	if first.IsZero() || !first.Before(f.state.Last) {
 		f.overdueTick = time.Time{}
-		if f.ready.Hindered(nil) {
+		if f.ready.Blocked(nil) {
 			f.log.Info("server's clock has reached the ledger; ticks run again")
 		}
 		return
 	}
 	err := fmt.Errorf("%w: no tick runs before %s", errLedgerAhead, f.state.Last.UTC().Format(time.RFC3339))
-	if f.ready.Hindered(err) {
+	if f.ready.Blocked(err) {
 		f.overdueTick = first
 		f.log.Error(errLedgerAhead, "no tick runs until the server's clock has reached the ledger", "last", f.state.Last, "now", f.state.Now)
 	}

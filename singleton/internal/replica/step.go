@@ -67,9 +67,9 @@ func (f *follower) act(ctx, work context.Context) (again bool, pause time.Durati
 		switch {
 		case f.running[open.Key()] != nil, open.Begins() && f.state.Paused:
 		case left > 0:
-			blocked = blocked || !open.Over && !waits
+			blocked = blocked || !open.EndAnnounced && !waits
 			pause = min(pause, min(left, readEvery)+2*time.Millisecond)
-		case open.Over: // as a message says, which may be forged
+		case open.EndAnnounced: // as a message says, which may be forged
 			f.freshness = stale
 			return true, 0, nil
 		case blocked && exclusive:
