@@ -81,7 +81,6 @@ func (c Config) withDefaults(servers int) (Config, error) {
 	return c, nil
 }
 
-// uses are the values of Config.Uses, with the needs that the packages declare.
 var uses = []struct {
 	name  string
 	needs lock.Needs

@@ -91,7 +91,6 @@ func (n *node) searchKeys(ctx context.Context) {
 	s.reportSchemas()
 }
 
-// read reads and judges keys.
 func (s *search) read(ctx context.Context, keys []any) {
 	var questions []conn.Command // three for each key in ours
 	var ours, parts []string

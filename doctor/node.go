@@ -58,7 +58,6 @@ func (n *node) add(check string, verdict Verdict, format string, args ...any) {
 	}
 }
 
-// open makes the connection for all questions.
 func (n *node) open(ctx context.Context) { n.pipe, n.silence = n.connect(ctx) }
 
 func (n *node) connect(ctx context.Context) (*conn.Pipe, error) {
@@ -131,7 +130,6 @@ func parseInfo(text any) map[string]string {
 	return info
 }
 
-// instant returns the time in the answer to TIME.
 func instant(answer any) time.Time {
 	parts, _ := answer.([]any)
 	if len(parts) != 2 {

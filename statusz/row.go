@@ -27,7 +27,6 @@ type square struct {
 	Text  string `json:"t"`
 }
 
-// rowOf returns the row of a thing that exists, without its runs.
 func rowOf(t overview.Thing) row {
 	all := t.Describe()
 	r := row{Verbs: t.Verbs(), Token: strconv.FormatUint(t.Token(), 10), Lines: brief(all.Lines)}

@@ -106,7 +106,6 @@ func plain(values []any) []any {
 	return out
 }
 
-// oneLine joins the lines of an error's text.
 func oneLine(err error) error {
 	if err == nil {
 		return nil
@@ -118,7 +117,6 @@ func oneLine(err error) error {
 	return joined{err, strings.ReplaceAll(text, "\n", "; ")}
 }
 
-// joined is an error whose text is on one line.
 type joined struct {
 	error
 	text string

@@ -166,7 +166,6 @@ func (t Thing) Verbs() []string {
 // HolderName returns the identity of the holder of a lock, or another text for a foreign lock.
 func HolderName(identity string) string { return cmp.Or(identity, "another program") }
 
-// describeClient returns a holder or a waiter in one text.
 func describeClient(name, owner string, reads bool, slot *int) string {
 	if owner != "" {
 		name += " for " + owner
@@ -180,7 +179,6 @@ func describeClient(name, owner string, reads bool, slot *int) string {
 	return name
 }
 
-// serverCells returns the cells of a server of a quorum.
 func serverCells(v lockcore.ServerView) []Cell {
 	state, holder := "member", ""
 	switch {

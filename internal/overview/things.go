@@ -63,7 +63,6 @@ type Share struct {
 	Leads    int    `json:"leads"`
 }
 
-// readSet reads a set of partitions.
 func (t *Thing) readSet(ctx context.Context, s *partition.Set) (err error) {
 	t.Now = time.Now()
 	t.Set = Set{Name: t.Name, Replicas: []Share{}}

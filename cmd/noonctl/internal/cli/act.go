@@ -97,7 +97,6 @@ func (c *actCall) run(ctx context.Context, args []string) error {
 	return nil
 }
 
-// action returns the action that the flags describe.
 func (c *actCall) action(name string) (action overview.Action, err error) {
 	action = overview.Action{Verb: c.verb, Name: name, To: c.to, ID: c.id}
 	if c.at != "" || c.id != "" && c.verb == "trigger" || c.payload != "" {
@@ -140,7 +139,6 @@ func (c *actCall) everyJob(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// readPayload returns the payload that --payload names. It is not shown.
 func (c *actCall) readPayload() (string, error) {
 	source := c.Stdin
 	if name, isFile := strings.CutPrefix(c.payload, "@"); isFile {
@@ -177,7 +175,6 @@ func (a *app) remark(ctx context.Context, action overview.Action) {
 	}
 }
 
-// refusal returns the error for an action that was not carried out.
 func (a *app) refusal(ctx context.Context, k kind, action overview.Action, err error) error {
 	missing := func(format string, args ...any) error {
 		return &exit.Error{Code: exit.Missing, Err: fmt.Errorf(format, args...)}
@@ -217,4 +214,28 @@ func (a *app) refusal(ctx context.Context, k kind, action overview.Action, err e
 		candidates = append(candidates, show.Text(c.Identity))
 	}
 	return missing("election %s has no candidate %s; it has %s", name, show.Text(action.To), cmp.Or(strings.Join(candidates, ", "), "none"))
+}
+
+func (a *app) forgetCommand() *cobra.Command {
+	forget := a.perKind("forget", "Remove the ledger of a job that no replica runs", "job")
+	forget.Long = `forget job removes the state and the history of a job that no replica runs any more, and its runs that wait for their
+instants. Otherwise they are kept for 30 days or more, and those of a paused job for ever. It is refused while a replica
+runs the job, for 90 s to 6 min after that replica has died. The counter of fencing tokens is kept for its week. A
+replica that adds the job later begins a new ledger, and no earlier tick runs. The arguments may also be job/NAME.`
+	forget.AddCommand(&cobra.Command{
+		Use: "job NAME", Short: forget.Short, Long: forget.Long, Args: exactly("NAME"), ValidArgsFunction: a.completeNames(jobKind, 1),
+		RunE: a.withClient(func(ctx context.Context, args []string) error {
+			j, err := singleton.NewJob(a.client, args[0])
+			if err != nil {
+				return err
+			}
+			_, err = ask(ctx, a, func(ctx context.Context) (any, error) { return nil, j.Forget(ctx) })
+			if err != nil {
+				return a.refusal(ctx, jobKind, overview.Action{Name: args[0]}, err)
+			}
+			fmt.Fprintf(a.out, "job %s forgotten\n", show.Text(args[0]))
+			return nil
+		}),
+	})
+	return forget
 }

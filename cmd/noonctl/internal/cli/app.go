@@ -54,6 +54,7 @@ type app struct {
 	reason      string // --reason
 	output      string // --output
 	noHeaders   bool   // --no-headers
+	identity    string // --identity
 	metrics     string // --metrics
 	minReplicas int    // --min-replicas
 }
@@ -62,7 +63,6 @@ func newApp(p Process) *app {
 	return &app{Process: p, out: output.To(p.Stdout), errs: output.NewBuffer(p.Stderr), copied: output.NewBuffer(p.Stdout)}
 }
 
-// logger returns the Logger of a command that logs.
 func (a *app) logger() logr.Logger { return logr.FromSlogHandler(slog.NewTextHandler(a.errs, nil)) }
 
 // begin records the command, and checks the flags that several commands have.
@@ -82,12 +82,6 @@ func (a *app) begin(cmd *cobra.Command) error {
 	return nil
 }
 
-// replicasFlag adds the flag --min-replicas to a command.
-func (a *app) replicasFlag(flags *pflag.FlagSet) {
-	flags.IntVar(&a.minReplicas, "min-replicas", 0, "number of replicas that must acknowledge each grant, renewal and completion")
-}
-
-// The values of --output.
 const (
 	asTable = "table"
 	asJSON  = "json"
@@ -95,16 +89,13 @@ const (
 	asName  = "name"
 )
 
-// formatsOf is the annotation of --output with its values.
 const formatsOf = "formats"
 
-// withReason adds the flag --reason to a command.
 func (a *app) withReason(cmd *cobra.Command) *cobra.Command {
 	cmd.Flags().StringVar(&a.reason, "reason", "", "why; it is logged and recorded together with user@host")
 	return cmd
 }
 
-// outputFlag adds the flag --output, for one of the formats, to a command.
 func (a *app) outputFlag(cmd *cobra.Command, formats ...string) {
 	last := len(formats) - 1
 	cmd.Flags().StringVarP(&a.output, "output", "o", asTable, strings.Join(formats[:last], ", ")+" or "+formats[last])
@@ -112,7 +103,6 @@ func (a *app) outputFlag(cmd *cobra.Command, formats ...string) {
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// encode prints a value if --output is an encoding.
 func (a *app) encode(v any) (encoded bool, err error) {
 	switch a.output {
 	case asJSON:
@@ -125,7 +115,6 @@ func (a *app) encode(v any) (encoded bool, err error) {
 	return true, errors.Join(err, a.out.Err())
 }
 
-// describe prints what is known of a thing.
 func (a *app) describe(name string, now time.Time, d overview.Description) error {
 	show.Description(a.out, name, now, d, a.columns())
 	return a.out.Err()
@@ -139,4 +128,16 @@ func (a *app) columns() int {
 	}
 	columns, _, _ := term.GetSize(int(file.Fd()))
 	return max(0, columns)
+}
+
+// byteOrderMark is what some editors put before a text.
+const byteOrderMark = "\ufeff"
+
+func exactly(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) != len(names) {
+			return exit.Usage(fmt.Errorf("%s needs %s", cmd.CommandPath(), strings.Join(names, " and ")))
+		}
+		return nil
+	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/noonlock/noonlock/cmd/noonctl/internal/command"
 	"github.com/noonlock/noonlock/cmd/noonctl/internal/exit"
 	"github.com/noonlock/noonlock/internal/output"
+	"github.com/noonlock/noonlock/internal/overview"
 )
 
 // Main is Run for a process that does nothing else.
@@ -141,4 +142,20 @@ func refuseRepeats(cmd *cobra.Command) {
 	for _, c := range cmd.Commands() {
 		refuseRepeats(c)
 	}
+}
+
+func (a *app) versionCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "version", Short: "Show the version of noonctl, its commit and that of Go", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			built := output.Built()
+			if encoded, err := a.encode(built); encoded {
+				return err
+			}
+			lines := []overview.Cell{{Label: "version", Text: built.Version}, {Label: "commit", Text: built.Commit}, {Label: "go", Text: built.Go}}
+			return a.describe("", time.Time{}, overview.Description{Lines: lines})
+		},
+	}
+	a.outputFlag(cmd, asTable, asJSON, asYAML)
+	return cmd
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/noonlock/noonlock/lockcore"
 )
 
-// operator returns user@host, the default identity.
 func operator() string {
 	host, _ := os.Hostname()
 	name := "unknown"

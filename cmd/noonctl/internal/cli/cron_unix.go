@@ -28,10 +28,9 @@ import (
 // codeUnknownOutcome is the default of --unknown-code.
 const codeUnknownOutcome = 76
 
-// A cronCall is one call of cron.
 type cronCall struct {
 	*app
-	zone, catchUp, identity string
+	zone, catchUp string
 
 	job         singleton.JobConfig
 	ttl, drain  time.Duration
@@ -114,7 +113,7 @@ group have: a run, and the next attempt at it, waits for them.`,
 		},
 	}
 	flags := cmd.Flags()
-	a.exports(cmd)
+	a.replicaFlags(cmd, "name of this replica in the history")
 	flags.StringVar(&c.zone, "time-zone", "UTC", "time zone of the schedule, such as Europe/Paris")
 	flags.DurationVar(&c.job.Timeout, "run-timeout", 0, "how long one attempt may take (default: without limit)")
 	flags.IntVar(&c.job.MaxAttempts, "max-attempts", 5, "number of attempts at a tick, over all replicas")
@@ -131,8 +130,6 @@ group have: a run, and the next attempt at it, waits for them.`,
 	flags.DurationVar(&c.ttl, "ttl", 10*time.Second, "how long the other replicas wait if this one dies")
 	flags.DurationVar(&c.drain, "drain", 20*time.Second, "how long the command may continue after a signal to cron")
 	flags.DurationVar(&c.killAfter, "kill-after", 10*time.Second, "time from SIGTERM to SIGKILL")
-	flags.StringVar(&c.identity, "identity", "", "name of this replica in the history (default: user@host/PID)")
-	c.replicasFlag(flags)
 	return cmd
 }
 
@@ -163,9 +160,7 @@ func (c *cronCall) run(ctx context.Context, jobs []cronJob) error {
 	if _, err := command.Find(jobs[0].argv); err != nil { // all jobs of a file use the same shell
 		return err
 	}
-	log := c.logger()
-	identity := processIdentity(c.identity)
-	closeAll, export, err := c.connectExporting(ctx, lockcore.Config{Identity: identity, Logger: log}, log)
+	closeAll, export, err := c.connectReplica(ctx)
 	if err != nil {
 		return err
 	}
@@ -190,7 +185,7 @@ func (c *cronCall) run(ctx context.Context, jobs []cronJob) error {
 	_, stopping, stop := command.Signals(ctx)
 	defer stop()
 	c.stopping = stopping
-	log.Info("noonctl begins", "version", output.Version())
+	c.logger().Info("noonctl begins", "version", output.Version())
 	err = runner.Run(stopping)
 	if job := c.lost.Load(); err == nil && job != nil {
 		return &exit.Error{Code: exit.Lost, Err: fmt.Errorf("the lease of a run of %q ended while the command ran", *job)}
@@ -201,7 +196,6 @@ func (c *cronCall) run(ctx context.Context, jobs []cronJob) error {
 // grace returns the time from the end of a lease to SIGKILL, which comes before the end of the TTL.
 func (c *cronCall) grace() time.Duration { return c.ttl / 5 }
 
-// An attemptError is the failure of a command.
 type attemptError struct {
 	error
 	permanent, unknown bool

@@ -14,14 +14,12 @@ import (
 	"github.com/noonlock/noonlock/singleton/schedule"
 )
 
-// A cronJob is a job of cron.
 type cronJob struct {
 	name, spec string
 	argv       []string
 	line       string // file and line, unless it is an argument
 }
 
-// invalid returns the error of a job.
 func (j cronJob) invalid(err error) error {
 	if j.line != "" {
 		err = fmt.Errorf("%s: %w", j.line, err)
@@ -66,14 +64,12 @@ func (a *app) readCrontab(file string) ([]cronJob, error) {
 	return jobs, nil
 }
 
-// extra reports whether the command begins with a sixth field of the schedule.
 func (j cronJob) extra() bool {
 	word := strings.Fields(j.argv[2])[0]
 	_, err := schedule.Parse("* * * * "+word, schedule.Config{Name: j.name})
 	return !strings.Contains(j.spec, "@") && (err == nil || strings.Trim(word, "0123456789*/,-") == "")
 }
 
-// parseCronJob returns the job of a line. If the line is too short, the job has no argv.
 func parseCronJob(line string) (j cronJob) {
 	word := func() (first string) {
 		if end := strings.IndexAny(line, " \t"); end >= 0 {

@@ -23,7 +23,6 @@ func (a *app) describeCommand() *cobra.Command {
 	return describe
 }
 
-// newest is the number of runs and of acts of operators that describe job shows.
 const newest = 10
 
 func (a *app) describeThing(ctx context.Context, k kind, name string) error {

@@ -16,7 +16,6 @@ import (
 	"github.com/noonlock/noonlock/doctor"
 )
 
-// A doctorCall is one call of doctor.
 type doctorCall struct {
 	*app
 	cfg doctor.Config

@@ -26,11 +26,9 @@ import (
 	"github.com/noonlock/noonlock/lockcore"
 )
 
-// An electCall is one call of elect.
 type electCall struct {
 	*app
-	name, identity, http string
-	podLabel             string
+	name, http, podLabel string
 	lease                time.Duration
 	argv                 []string
 
@@ -46,7 +44,6 @@ type electCall struct {
 	result  error         // why this process resigned for good
 }
 
-// maxWait limits how long a request to /leader waits.
 const maxWait = 30 * time.Second
 
 func (a *app) electCommand() *cobra.Command {
@@ -100,12 +97,10 @@ Without a command, elect is a sidecar: it leads, and another container asks it.`
 		},
 	}
 	flags := cmd.Flags()
-	a.exports(cmd)
+	a.replicaFlags(cmd, "name of this replica that others see")
 	flags.StringVar(&e.http, "http", "", "address to answer HTTP requests at, such as 127.0.0.1:4040")
 	flags.DurationVar(&e.lease, "lease", 15*time.Second, "how long the other replicas wait if this one dies")
-	flags.StringVar(&e.identity, "identity", "", "name of this replica that others see (default: user@host/PID)")
 	flags.StringVar(&e.podLabel, "pod-label", "", "label KEY=VALUE that this pod has while it leads")
-	e.replicasFlag(flags)
 	return cmd
 }
 
@@ -121,9 +116,8 @@ func (e *electCall) run(ctx context.Context) error {
 			return err
 		}
 	}
-	identity := processIdentity(e.identity)
 	log := e.logger()
-	closeAll, export, err := e.connectExporting(ctx, lockcore.Config{Identity: identity, Logger: log}, log)
+	closeAll, export, err := e.connectReplica(ctx)
 	if err != nil {
 		return err
 	}
@@ -169,7 +163,6 @@ func (e *electCall) run(ctx context.Context) error {
 	return e.result
 }
 
-// lead runs the command while this replica leads.
 func (e *electCall) lead(ctx context.Context) {
 	lease := lockcore.FromContext(ctx)
 	e.setToken(lease.Token())
@@ -246,7 +239,6 @@ func (e *electCall) awaitLeadership(ctx context.Context, timeout time.Duration) 
 	}
 }
 
-// leadership is the answer to GET /.
 type leadership struct {
 	Election string `json:"election"`
 	Leader   string `json:"leader,omitempty"` // if a leader is known

@@ -14,7 +14,6 @@ import (
 	"github.com/noonlock/noonlock/internal/overview"
 )
 
-// A getCall is one call of get.
 type getCall struct {
 	*app
 	kind
@@ -85,7 +84,6 @@ func (g *getCall) run(ctx context.Context, names []string) error {
 	return errors.Join(printErr, err)
 }
 
-// getAll shows things of all kinds, or the things with the names KIND/NAME.
 func (a *app) getAll(ctx context.Context, names []string) error {
 	data, printed, table := map[string][]any{}, []string(nil), &show.Table{Titles: []string{"NAME", "STATE", "HOLDER", "SINCE"}}
 	namesOf := map[overview.Kind][]string{}

@@ -12,7 +12,6 @@ import (
 	"github.com/noonlock/noonlock/internal/overview"
 )
 
-// A kind is a kind of things.
 type kind struct {
 	overview.Kind
 	list, one string // summaries of get and describe

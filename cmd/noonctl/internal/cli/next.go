@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/noonlock/noonlock/cmd/noonctl/internal/exit"
+	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/singleton"
 	"github.com/noonlock/noonlock/singleton/schedule"
 )
@@ -47,4 +48,12 @@ and H/n each nth one from a first value, that follows from the name of the job. 
 	flags.StringVar(&name, "name", "", "name of the job, for H and @every")
 	flags.IntVar(&count, "count", 5, "number of ticks")
 	return cmd
+}
+
+func parseZone(name string) (*time.Location, error) {
+	zone, rule := input.Zone(name)
+	if rule != "" {
+		return nil, exit.Usage(fmt.Errorf("--time-zone is %q; it must be %s", name, rule))
+	}
+	return zone, nil
 }

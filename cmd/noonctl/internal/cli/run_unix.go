@@ -8,7 +8,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -23,7 +22,6 @@ import (
 	"github.com/noonlock/noonlock/lockcore"
 )
 
-// A runCall is one call of run.
 type runCall struct {
 	*app
 	lock, mode string
@@ -32,7 +30,6 @@ type runCall struct {
 	slotsGiven bool // the lock is a semaphore
 	killAfter  time.Duration
 	waitGiven  bool // without it, no limit
-	identity   string
 }
 
 func (a *app) runCommand() *cobra.Command {
@@ -80,7 +77,7 @@ check of the token protects the resource then.`,
 		},
 	}
 	flags := cmd.Flags()
-	a.exports(cmd)
+	a.replicaFlags(cmd, "name of the holder that others see")
 	flags.SetInterspersed(false)
 	flags.StringVar(&r.lock, "lock", "", "name of the lock (required)")
 	flags.StringVar(&r.mode, "mode", "mutex", "mutex, read or write; read and write are the two sides of a read-write lock")
@@ -88,8 +85,6 @@ check of the token protects the resource then.`,
 	flags.DurationVar(&r.wait, "wait", 0, "how long to wait for the lock; 0s does not wait (default: without limit)")
 	flags.DurationVar(&r.ttl, "ttl", 10*time.Second, "TTL of the lease: how long others wait if this machine dies")
 	flags.DurationVar(&r.killAfter, "kill-after", 0, "time from SIGTERM to SIGKILL when the lease has ended (default: a fifth of --ttl)")
-	flags.StringVar(&r.identity, "identity", "", "name of the holder that others see (default: user@host/PID)")
-	r.replicasFlag(flags)
 	_ = cmd.RegisterFlagCompletionFunc("lock", a.completeNames(lockKind, -1))
 	_ = cmd.RegisterFlagCompletionFunc("mode", cobra.FixedCompletions([]string{"mutex", "read", "write"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
@@ -153,8 +148,7 @@ func (r *runCall) run(ctx context.Context, argv []string) error {
 	if _, err := command.Find(argv); err != nil {
 		return err
 	}
-	log := r.logger()
-	closeAll, export, err := r.connectExporting(ctx, lockcore.Config{Identity: processIdentity(r.identity), Logger: log}, log)
+	closeAll, export, err := r.connectReplica(ctx)
 	if err != nil {
 		return err
 	}
@@ -190,7 +184,7 @@ func (r *runCall) run(ctx context.Context, argv []string) error {
 		return err
 	}
 	code, endErr := c.Supervise(command.Watch{Context: lease.Context(), Remaining: lease.Remaining, Grace: r.killAfter}, signals)
-	cause := context.Cause(lease.Context())
+	cause := context.Cause(lease.Context()) //nolint:contextcheck // the context of the lease
 	err = r.unlock(ctx, lease)
 	switch {
 	case errors.Is(endErr, command.ErrUnguarded):
@@ -227,9 +221,4 @@ func (r *runCall) unlock(ctx context.Context, lease *lockcore.Lease) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.timeout)
 	defer cancel()
 	return lease.Unlock(ctx)
-}
-
-// processIdentity returns the identity of this process as a holder.
-func processIdentity(flag string) string {
-	return cmp.Or(flag, operator()+"/"+strconv.Itoa(os.Getpid()))
 }

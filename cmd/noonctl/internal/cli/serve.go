@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -12,6 +13,7 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	"time"
 	"unicode"
 
 	"github.com/spf13/cobra"
@@ -23,7 +25,6 @@ import (
 	"github.com/noonlock/noonlock/statusz"
 )
 
-// A serveCall is one call of serve.
 type serveCall struct {
 	*app
 	http, tokenFile, operatorHeader string
@@ -169,4 +170,25 @@ func guarded(next http.Handler, token string) http.Handler {
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// listen answers HTTP requests at the address of a flag until closeServer is called.
+func listen(ctx context.Context, flag, at string, handler http.Handler) (closeServer func(), addr string, err error) {
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", at)
+	if err != nil {
+		if wrong, ok := errors.AsType[*net.AddrError](err); ok {
+			return nil, "", exit.Usage(fmt.Errorf("--%s is %q; it must be an address such as 127.0.0.1:9090: %s", flag, at, wrong.Err))
+		}
+		return nil, "", exit.Usage(fmt.Errorf("--%s: %w", flag, err))
+	}
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, IdleTimeout: time.Minute}
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		_ = server.Serve(listener) // until Close
+	}()
+	return func() {
+		server.Close()
+		<-served
+	}, listener.Addr().String(), nil
 }

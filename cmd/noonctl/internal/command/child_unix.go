@@ -43,7 +43,7 @@ func (p *Processes) Prepare(argv, env []string, streams Streams) (*Child, error)
 	c := &Child{gate: gate, terminal: noTerminal}
 	cmd := gate.cmd
 	cmd.Env, cmd.Stdin = append(p.environment(), env...), streams.Stdin
-	if file, ok := streams.Stdin.(*os.File); ok && terminal(file.Fd()).isOurs() {
+	if file, ok := streams.Stdin.(*os.File); ok && terminal(file.Fd()).inForeground() {
 		// Otherwise, the command could not read from the terminal.
 		c.terminal = terminal(file.Fd())
 		cmd.SysProcAttr.Foreground, cmd.SysProcAttr.Ctty = true, int(c.terminal)
@@ -184,7 +184,7 @@ func (c *Child) Supervise(w Watch, received <-chan os.Signal) (code int, err err
 		select {
 		case status = <-exited:
 			exited = nil
-			c.terminal.takeBack()
+			c.terminal.takeForeground()
 		case sig := <-received:
 			c.signal(sig.(syscall.Signal))
 		case <-tick.C:
@@ -207,7 +207,6 @@ func (c *Child) Supervise(w Watch, received <-chan os.Signal) (code int, err err
 	}
 }
 
-// exitCode returns the exit code of a command as a shell reports it.
 func exitCode(status syscall.WaitStatus) int {
 	if status.Signaled() {
 		return 128 + int(status.Signal())

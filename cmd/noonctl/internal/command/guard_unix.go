@@ -51,7 +51,6 @@ func Find(argv []string) (file string, err error) {
 	return file, nil
 }
 
-// newGate returns a gate that is not started.
 func newGate(argv []string) (*gate, error) {
 	file, err := Find(argv)
 	if err != nil {

@@ -80,7 +80,6 @@ func (p *Processes) start(cmd *exec.Cmd, file *os.File) (<-chan syscall.WaitStat
 	return ended, nil
 }
 
-// environment returns what a process inherits.
 func (p *Processes) environment() []string {
 	return slices.DeleteFunc(os.Environ(), func(pair string) bool { return strings.HasPrefix(pair, p.secrets) })
 }

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"syscall"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/noonlock/noonlock/cmd/noonctl/internal/exit"
 )
 
@@ -55,3 +57,21 @@ func EndedBy(ctx context.Context) error {
 	}
 	return ctx.Err()
 }
+
+// A terminal is the descriptor of the terminal that a command shares with noonctl, or noTerminal.
+type terminal int
+
+const noTerminal terminal = -1
+
+func (t terminal) inForeground() bool {
+	group, err := unix.IoctlGetInt(int(t), unix.TIOCGPGRP)
+	return err == nil && group == unix.Getpgrp()
+}
+
+func (t terminal) setForeground(group int) {
+	if t != noTerminal {
+		_ = unix.IoctlSetPointerInt(int(t), unix.TIOCSPGRP, group)
+	}
+}
+
+func (t terminal) takeForeground() { t.setForeground(unix.Getpgrp()) }

@@ -79,7 +79,7 @@ func suspendTogether(t terminal, pid int) {
 		if err != nil {
 			return // the command has ended
 		}
-		t.takeBack()
+		t.takeForeground()
 		select {
 		case <-continued: // an earlier one
 		default:
@@ -91,8 +91,8 @@ func suspendTogether(t terminal, pid int) {
 		case <-continued:
 		case <-time.After(time.Second):
 		}
-		if t.isOurs() { // otherwise, the shell has continued noonctl in the background
-			t.give(pid)
+		if t.inForeground() { // otherwise, the shell has continued noonctl in the background
+			t.setForeground(pid)
 		}
 		_ = syscall.Kill(-pid, syscall.SIGCONT)
 	}

@@ -3,11 +3,13 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
+	"os"
+	"strconv"
 
-	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -17,16 +19,21 @@ import (
 	"github.com/noonlock/noonlock/lockcore"
 )
 
-// exports adds the flag --metrics to a command.
-func (a *app) exports(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&a.metrics, "metrics", "", "address to serve /metrics, /livez and /readyz at, such as :9090 (default: none)")
+// replicaFlags adds the flags of a command that runs a command of the user. identity is the usage of --identity.
+func (a *app) replicaFlags(cmd *cobra.Command, identity string) {
+	flags := cmd.Flags()
+	flags.StringVar(&a.identity, "identity", "", identity+" (default: user@host/PID)")
+	flags.StringVar(&a.metrics, "metrics", "", "address to serve /metrics, /livez and /readyz at, such as :9090 (default: none)")
+	flags.IntVar(&a.minReplicas, "min-replicas", 0, "number of replicas that must acknowledge each grant, renewal and completion")
 }
 
-// connectExporting is connect for commands with --metrics. The command calls export when it can make its checks of
+// connectReplica connects as this replica. The command calls export when it can make its checks of
 // readiness and liveness. Both endpoints also fail while no process can be started.
-func (a *app) connectExporting(ctx context.Context, cfg lockcore.Config, log logr.Logger) (
+func (a *app) connectReplica(ctx context.Context) (
 	closeAll func(), export func(ready healthz.Checker, live ...healthz.Checker) error, err error,
 ) {
+	log := a.logger()
+	cfg := lockcore.Config{Identity: cmp.Or(a.identity, operator()+"/"+strconv.Itoa(os.Getpid())), Logger: log}
 	if a.metrics == "" {
 		closeAll, err = a.connect(ctx, cfg)
 		return closeAll, func(healthz.Checker, ...healthz.Checker) error { return nil }, err
