@@ -10,15 +10,15 @@ import (
 const never = time.Duration(math.MaxInt64)
 
 // A Clock counts elapsed time for leases. It is Go's monotonic clock plus the time that a
-// second clock has gained on it. The second clock is the system's, which continues while
-// the machine is suspended, or that of a test. A second clock can end leases early, but cannot
+// second clock has gained on it. The second clock is a test's, or the system's, which continues while
+// the machine is suspended. A second clock can end leases early, but cannot
 // extend them, even if it stops.
 type Clock struct {
 	start  time.Time
-	second func() time.Duration // nil: none
+	second func() time.Duration // reads the second clock, if there is one
 	origin time.Duration        // reading of the second clock at start
 	gained atomic.Int64
-	jumps  chan struct{} // gets a value after the second clock has gained more than jump at once
+	jumps  chan struct{} // gets a value after a gain of more than jump
 }
 
 // jump is the smallest gain for which leases may end earlier than their timer.

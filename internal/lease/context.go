@@ -11,7 +11,7 @@ type leaseContext struct{ l *Lease }
 
 type contextKey struct{}
 
-// From returns the lease of a context that Context or Bind has returned, or that is derived from one; nil: none.
+// From returns the lease of a context from Context or Bind, or of a context derived from it, or nil.
 func From(ctx context.Context) *Lease {
 	l, _ := ctx.Value(contextKey{}).(*Lease)
 	return l

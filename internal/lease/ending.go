@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 )
 
-// An ending makes a context done. It ends in constant time and runs no code of the user's:
+// An ending makes a context done, in constant time, and runs no code of the user's:
 // derived contexts and functions of context.AfterFunc follow on other goroutines.
 //
 // Package context ends all children of a context before it returns. So leases that end at
@@ -60,7 +60,7 @@ func (e *ending) follow() {
 	}
 }
 
-// cause returns nil before the end, and then the cause.
+// cause returns the cause of the end, nil before the end.
 func (e *ending) cause() error {
 	if s := e.state.Load(); s != nil {
 		return s.cause
@@ -93,7 +93,7 @@ func (e *ending) afterFunc(f func()) (stop func() bool) {
 	return context.AfterFunc(derived, f)
 }
 
-// value returns a value of the context. values holds its values.
+// value returns a value of the context whose values are in values.
 func (e *ending) value(values context.Context, key any) any {
 	s := e.state.Load()
 	if s == nil {

@@ -5,36 +5,22 @@ import (
 	"time"
 )
 
-// An expiry ends leases whose time is over. It needs one goroutine and one timer for any
-// number of leases. It closes the contexts of all due leases before it does anything else,
+// An expiry ends leases whose time is over. It closes the contexts of all due leases before it does anything else,
 // and runs no code of the user's.
 type expiry struct {
 	clock    *Clock
 	cause    error // cause of the ends
 	renewals *renewals
-	kick     chan struct{}
-	stop     chan struct{}
-	first    sync.Once // the first lease starts the goroutine
-	wg       sync.WaitGroup
+	loop
 
 	mu     sync.Mutex
-	ends   schedule // ordered by an instant that may be earlier than validUntil
+	ends   schedule // ordered by validUntil, or an earlier instant
 	wakeAt time.Duration
-}
-
-func newExpiry(clock *Clock, cause error, r *renewals) *expiry {
-	return &expiry{clock: clock, cause: cause, renewals: r, kick: make(chan struct{}, 1), stop: make(chan struct{}), wakeAt: never}
-}
-
-// close stops the goroutine. All leases must have ended.
-func (x *expiry) close() {
-	close(x.stop)
-	x.wg.Wait()
 }
 
 // add schedules the end of a lease.
 func (x *expiry) add(l *Lease) {
-	x.first.Do(func() { x.wg.Go(x.run) })
+	x.first.Do(func() { x.start(x.step, x.clock.jumps) }) // timers stand still during a jump
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if l.ending.cause() != nil {
@@ -68,41 +54,19 @@ func (x *expiry) lost(leases []*Lease) {
 	}
 }
 
-func (x *expiry) wake() {
-	select {
-	case x.kick <- struct{}{}:
-	default:
-	}
-}
-
-func (x *expiry) run() {
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
-	for {
-		timer.Reset(x.step())
-		select {
-		case <-timer.C:
-		case <-x.kick:
-		case <-x.clock.jumps: // timers stood still meanwhile
-		case <-x.stop:
-			return
-		}
-	}
-}
-
-// endsAtOnce is how many leases are taken from the heap at a time. A caller that acquires
-// or releases waits for the heap no longer than this takes.
+// endsAtOnce is the number of leases that are taken from the heap at a time. A caller that acquires
+// or releases waits for the heap no longer than that takes.
 const endsAtOnce = 256
 
-// endCost is the time that the end of one lease may take on a busy machine, mostly to wake the
-// goroutine that waits for it. maxEarly limits early.
+// endCost is the time that the end of one lease may take on a busy machine, mostly to wake a waiting
+// goroutine. maxEarly limits early.
 const (
 	endCost  = 2 * time.Microsecond
 	maxEarly = 20 * time.Millisecond
 )
 
 // early returns how long before their time leases end, so that even the last context is done
-// in time if all leases end at one instant. It grows in steps, from 256 leases on.
+// in time if all leases end at one instant. The result grows in steps, from 256 leases on.
 func (x *expiry) early() time.Duration {
 	return min(maxEarly, time.Duration(x.ends.Len()/endsAtOnce*endsAtOnce)*endCost)
 }
@@ -136,8 +100,8 @@ func (x *expiry) step() time.Duration {
 	return sleep
 }
 
-// due removes leases from the heap that are due in early at most. If none are left, it also
-// returns how long to sleep.
+// due removes leases that are due within early from the heap. It returns how long to sleep if no due leases
+// are left.
 func (x *expiry) due(batch []*Lease, early time.Duration) ([]*Lease, time.Duration) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 // A schedule is a heap of leases, ordered by due time.
 type schedule struct {
 	leases   []*Lease
-	renewals bool // the due times are those of renewals, not of ends
+	renewals bool // ordered by the next renewal instead of the end
 }
 
 func (s *schedule) position(l *Lease) *position {
@@ -38,7 +38,7 @@ func (s *schedule) remove(l *Lease) {
 	}
 }
 
-// first returns the lease with the earliest due time, and that time; nil if there is none.
+// first returns the lease with the earliest due time, or nil, and the time.
 func (s *schedule) first() (*Lease, time.Duration) {
 	if len(s.leases) == 0 {
 		return nil, never
@@ -57,14 +57,12 @@ func (s *schedule) Swap(i, j int) {
 	s.position(s.leases[i]).index, s.position(s.leases[j]).index = i+1, j+1
 }
 
-// Push implements heap.Interface.
 func (s *schedule) Push(x any) {
 	l := x.(*Lease)
 	s.leases = append(s.leases, l)
 	s.position(l).index = len(s.leases)
 }
 
-// Pop implements heap.Interface.
 func (s *schedule) Pop() any {
 	last := len(s.leases) - 1
 	l := s.leases[last]

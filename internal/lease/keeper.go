@@ -24,9 +24,9 @@ type Config struct {
 
 // NewKeeper starts a Keeper.
 func NewKeeper(cfg Config) *Keeper {
-	k := &Keeper{clock: cfg.Clock, renewals: newRenewals(cfg.Clock, cfg.Renewer)}
-	k.expiry = newExpiry(k.clock, cfg.Expired, k.renewals)
-	return k
+	r := &renewals{clock: cfg.Clock, renewer: cfg.Renewer, loop: newLoop(), groups: map[Stream]*group{}, wakeAt: never}
+	x := &expiry{clock: cfg.Clock, cause: cfg.Expired, renewals: r, loop: newLoop(), wakeAt: never}
+	return &Keeper{clock: cfg.Clock, expiry: x, renewals: r}
 }
 
 // Begin starts a lease that was granted by a request sent at t0. l must be the zero value.

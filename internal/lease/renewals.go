@@ -24,8 +24,7 @@ type Renewer interface {
 	Late(by time.Duration)
 }
 
-// renewals schedules the renewals of all leases, with one goroutine and one timer. It
-// groups the leases by stream, so that a server that does not answer delays only its own
+// renewals schedules the renewals of all leases. It groups the leases by stream, so that a server that does not answer delays only its own
 // leases.
 //
 // A lease has these states. All of them are guarded by renewals.mu:
@@ -39,41 +38,26 @@ type Renewer interface {
 //	answered     due after Times.Renew from the batch's t0
 //	failed       due after Times.Retry, unless a newer batch contains the lease
 //	late         due although pending is set. step sends the lease in another batch
-//	over         it leaves its group. expiry ends it
+//	ended        it leaves its group. expiry ends it
 //
 // The answer of a batch is applied to its leases even if they are in another group by then.
 type renewals struct {
 	clock   *Clock
 	renewer Renewer
-	kick    chan struct{}
-	ctx     context.Context // of the goroutines
-	stop    context.CancelFunc
-	first   sync.Once // the first lease starts the goroutine
-	wg      sync.WaitGroup
+	loop
 
 	mu     sync.Mutex
-	groups map[Stream]*group // those with leases or batches
+	groups map[Stream]*group // with leases or batches
 	moved  bool              // step has moved a lease to another group
-	since  time.Duration     // requests that were sent before went to another primary
+	since  time.Duration     // earlier requests went to another primary
 	wakeAt time.Duration
-}
-
-func newRenewals(clock *Clock, renewer Renewer) *renewals {
-	r := &renewals{clock: clock, renewer: renewer, kick: make(chan struct{}, 1), groups: map[Stream]*group{}, wakeAt: never}
-	r.ctx, r.stop = context.WithCancel(context.Background())
-	return r
-}
-
-func (r *renewals) close() {
-	r.stop()
-	r.wg.Wait()
 }
 
 func (r *renewals) add(l *Lease) {
 	if l.times.Renew == 0 {
 		return
 	}
-	r.first.Do(func() { r.wg.Go(r.run) })
+	r.first.Do(func() { r.start(r.step, nil) })
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.join(l, r.renewer.Stream(l), r.next(l, l.acquired))
@@ -91,8 +75,8 @@ func (r *renewals) next(l *Lease, t0 time.Duration) time.Duration {
 	return t0 + l.times.Renew
 }
 
-// renewNow makes all leases due now that have moved to another server. So are leases whose
-// grants or renewals it has not answered.
+// renewNow makes all leases due now that have moved to another server, and leases with an unanswered
+// grant or renewal when it is answered.
 func (r *renewals) renewNow(moved func(*Lease) bool) {
 	now := r.clock.Ticks()
 	r.mu.Lock()
@@ -108,7 +92,6 @@ func (r *renewals) renewNow(moved func(*Lease) bool) {
 	r.wake()
 }
 
-// dueNow makes a lease due now.
 func (r *renewals) dueNow(l *Lease) {
 	now := r.clock.Ticks()
 	r.mu.Lock()
@@ -123,7 +106,7 @@ func (r *renewals) dueNow(l *Lease) {
 func (r *renewals) join(l *Lease, stream Stream, at time.Duration) {
 	g := r.groups[stream]
 	if g == nil {
-		g = newGroup(stream)
+		g = &group{stream: stream, due: schedule{renewals: true}, shortest: never}
 		r.groups[stream] = g
 	}
 	g.add(l, at)
@@ -134,27 +117,6 @@ func (r *renewals) remove(l *Lease) {
 	defer r.mu.Unlock()
 	if l.group != nil {
 		l.group.due.remove(l)
-	}
-}
-
-func (r *renewals) wake() {
-	select {
-	case r.kick <- struct{}{}:
-	default:
-	}
-}
-
-func (r *renewals) run() {
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
-	for {
-		timer.Reset(r.step())
-		select {
-		case <-timer.C:
-		case <-r.kick:
-		case <-r.ctx.Done():
-			return
-		}
 	}
 }
 
@@ -205,8 +167,7 @@ func (r *renewals) sendDue(g *group, now time.Duration) (next time.Duration) {
 	}
 }
 
-// keeps reports whether a scheduled lease is to be renewed on this stream. Otherwise, the
-// lease leaves the group.
+// keeps reports whether a scheduled lease stays in the group. Otherwise, it removes the lease.
 func (r *renewals) keeps(g *group, l *Lease, now time.Duration) bool {
 	if l.ending.cause() != nil || l.until() <= now {
 		g.due.remove(l) // expiry ends it

@@ -23,9 +23,8 @@ func Margin(ttl time.Duration) time.Duration { return ttl/100 + 2*time.Milliseco
 // leastTry is the shortest time that a renewal waits for its answer.
 const leastTry = 10 * time.Millisecond
 
-// try returns how long a renewal with so much validity left may stay unanswered before
-// another one is sent. It is half of the remaining validity, so that time is left for
-// further tries.
+// try returns how long a renewal may stay unanswered before another one is sent: half of the remaining validity, so
+// that time is left for further tries.
 func (t *Times) try(left time.Duration) time.Duration {
 	return max(leastTry, min(t.Try, left/2))
 }
