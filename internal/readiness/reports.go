@@ -9,99 +9,99 @@ import (
 	"github.com/go-logr/logr"
 )
 
-// Reports logs failures that many workers notice at about the same time, such as an outage of the server: each kind
+// Reports logs failures that many workers notice at about the same time, for example an outage of the server: each kind
 // once, with the number of workers, and once more when the last of them has recovered.
 type Reports struct {
 	Log     logr.Logger
-	Workers string // what they are, the key of their number
-	Message string // what is logged with a failure
-	Again   string // and after it
+	Workers string // plural noun, the log key of their number
+	Message string // log message of a failure
+	Again   string // log message of the recovery
 
 	mu      sync.Mutex
-	failing map[string]*report // by kind
+	reports map[string]*report // by kind
 }
 
-// A report is of one kind of failure, from the first worker that has it to the last one.
+// A report describes one kind of failure, until no worker has it.
 type report struct {
-	log             logr.Logger // of the only worker, or of all
-	err             error       // the first one
-	temporary       bool
-	since           time.Time
-	timer           *time.Timer
-	now, most       int // workers that fail, and the most at a time
-	said, recovered bool
+	log               logr.Logger // of the only worker, or of all
+	err               error       // the first one
+	temporary         bool
+	since             time.Time
+	timer             *time.Timer
+	failing, most     int // failing workers, and their maximum
+	logged, recovered bool
 }
 
-// reportAfter is how long a report waits for more workers.
+// reportAfter is the time that a report waits for more workers.
 const reportAfter = time.Second
 
-// fails records a failure of a worker whose failure before it was of the kind was, and returns its kind. Of several
-// failures of a kind in a row, the first one counts.
-func (of *Reports) fails(was string, log logr.Logger, err error, temporary bool) (kind string) {
+// add records a failure of a worker, and returns its kind. before is the kind of the worker's previous failure: of
+// several failures of a kind in a row, only the first one counts.
+func (rs *Reports) add(before string, log logr.Logger, err error, temporary bool) (kind string) {
 	kind = "temporary"
 	if !temporary {
 		kind = kindOf(err)
 	}
-	if kind == was {
+	if kind == before {
 		return kind
 	}
-	of.mu.Lock()
-	defer of.mu.Unlock()
-	if r := of.failing[was]; r != nil {
-		of.say(r) // also if it was short: two kinds may alternate
-		of.leave(was, false)
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	if r := rs.reports[before]; r != nil {
+		rs.write(r) // also if it was short: two kinds may alternate
+		rs.remove(before, false)
 	}
-	r := of.failing[kind]
+	r := rs.reports[kind]
 	if r == nil {
 		r = &report{log: log, err: err, temporary: temporary, since: time.Now()}
 		r.timer = time.AfterFunc(reportAfter, func() {
-			of.mu.Lock()
-			defer of.mu.Unlock()
-			if r.now > 0 {
-				of.say(r)
+			rs.mu.Lock()
+			defer rs.mu.Unlock()
+			if r.failing > 0 {
+				rs.write(r)
 			}
 		})
-		if of.failing == nil {
-			of.failing = map[string]*report{}
+		if rs.reports == nil {
+			rs.reports = map[string]*report{}
 		}
-		of.failing[kind] = r
+		rs.reports[kind] = r
 	}
-	if r.now++; r.now > 1 {
-		r.log = of.Log
+	if r.failing++; r.failing > 1 {
+		r.log = rs.Log
 	}
-	r.most = max(r.most, r.now)
+	r.most = max(r.most, r.failing)
 	return kind
 }
 
-// leave records that a worker has a kind of failure no longer.
-func (of *Reports) leave(kind string, recovered bool) {
-	r := of.failing[kind]
+// remove records that a worker no longer has a kind of failure.
+func (rs *Reports) remove(kind string, recovered bool) {
+	r := rs.reports[kind]
 	r.recovered = r.recovered || recovered
-	if r.now--; r.now > 0 {
+	if r.failing--; r.failing > 0 {
 		return
 	}
-	delete(of.failing, kind)
+	delete(rs.reports, kind)
 	r.timer.Stop()
 	if r.recovered {
-		of.say(r)
-		r.log.Info(of.Again, of.Workers, r.most, "after", time.Since(r.since).Round(time.Millisecond))
+		rs.write(r)
+		r.log.Info(rs.Again, rs.Workers, r.most, "after", time.Since(r.since).Round(time.Millisecond))
 	}
 }
 
-// say logs a failure once.
-func (of *Reports) say(r *report) {
+// write logs a failure once.
+func (rs *Reports) write(r *report) {
 	switch {
-	case r.said:
+	case r.logged:
 	case r.temporary:
-		r.log.Info(of.Message, of.Workers, r.most, "err", r.err)
+		r.log.Info(rs.Message, rs.Workers, r.most, "err", r.err)
 	default:
-		r.log.Error(r.err, of.Message, of.Workers, r.most)
+		r.log.Error(r.err, rs.Message, rs.Workers, r.most)
 	}
-	r.said = true
+	r.logged = true
 }
 
-// kindOf returns the kind of a lasting failure. Several calls return the same error, and addresses differ between
-// tries. So it contains neither the name of the call nor digits.
+// kindOf returns the text of a lasting failure without the name of the call, which differs between workers, and
+// without digits, as addresses differ between tries.
 func kindOf(err error) string {
 	text := err.Error()
 	if at := strings.LastIndex(text, `": `); at >= 0 {

@@ -18,9 +18,9 @@ type State struct {
 	mu      sync.Mutex
 	running bool
 	err     error
-	until   time.Time // when the latest success is too old
-	reports *Reports  // which have the failure, if there is a kind
-	kind    string    // of the latest failure, if the worker fails
+	until   time.Time // end of the newest success
+	reports *Reports  // of the newest failure
+	kind    string    // of the reported failure, or empty
 
 	unrecorded   error
 	unrecordedAt time.Time // of the work
@@ -59,16 +59,16 @@ func (s *State) Stop() { s.set(false, nil, time.Time{}) }
 func (s *State) set(running bool, err error, until time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.leave(false)
+	s.endReport(false)
 	s.running, s.err, s.until, s.blocked = running, err, until, nil
 }
 
-// leave ends the failure that is reported, if there is one.
-func (s *State) leave(recovered bool) {
+// endReport ends the report of a failure, if there is one.
+func (s *State) endReport(recovered bool) {
 	if s.kind != "" {
 		s.reports.mu.Lock()
 		defer s.reports.mu.Unlock()
-		s.reports.leave(s.kind, recovered)
+		s.reports.remove(s.kind, recovered)
 		s.kind = ""
 	}
 }
@@ -77,15 +77,15 @@ func (s *State) leave(recovered bool) {
 func (s *State) Works(valid time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.leave(true)
+	s.endReport(true)
 	s.err, s.until = nil, time.Now().Add(min(valid, forever))
 }
 
-// Failed records a failure, which is valid until the next result, and reports it. log is that of the worker.
+// Failed records a failure, which is valid until the next result, and reports it. log is the worker's.
 func (s *State) Failed(to *Reports, log logr.Logger, err error, temporary bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.err, s.reports, s.kind = err, to, to.fails(s.kind, log, err, temporary)
+	s.err, s.reports, s.kind = err, to, to.add(s.kind, log, err, temporary)
 }
 
 // Unrecorded sets the error with which the outcome of the work of that time was not recorded, until Recorded.
@@ -133,16 +133,16 @@ func (s *State) Err() error {
 	return s.unrecorded
 }
 
-// An asking is the context of a caller that hears of the answers.
-type asking struct {
+// An observed is a context with a function that is called with the result of each request.
+type observed struct {
 	context.Context
 	answered func(err error)
 }
 
-type askingKey struct{}
+type observedKey struct{}
 
-func (a *asking) Value(key any) any {
-	if key == (askingKey{}) {
+func (a *observed) Value(key any) any {
+	if key == (observedKey{}) {
 		return a
 	}
 	return a.Context.Value(key)
@@ -151,23 +151,23 @@ func (a *asking) Value(key any) any {
 // WithAnswers returns a context that carries the function answered. The user of the
 // context calls it through [Answered] with the result of each request for a lock.
 func WithAnswers(ctx context.Context, answered func(err error)) context.Context {
-	return &asking{ctx, answered}
+	return &observed{ctx, answered}
 }
 
-// WithoutAnswers returns the context that a call of WithAnswers got, for what outlives that function.
+// WithoutAnswers returns the context that WithAnswers got, for users that outlive the function.
 func WithoutAnswers(ctx context.Context) context.Context {
-	if a, ok := ctx.(*asking); ok {
+	if a, ok := ctx.(*observed); ok {
 		return a.Context
 	}
 	return ctx
 }
 
 // Answers reports whether ctx is from WithAnswers.
-func Answers(ctx context.Context) bool { return ctx.Value(askingKey{}) != nil }
+func Answers(ctx context.Context) bool { return ctx.Value(observedKey{}) != nil }
 
 // Answered calls the function that WithAnswers stored in ctx, if there is one.
 func Answered(ctx context.Context, err error) {
-	if a, ok := ctx.Value(askingKey{}).(*asking); ok {
+	if a, ok := ctx.Value(observedKey{}).(*observed); ok {
 		a.answered(err)
 	}
 }
