@@ -1,12 +1,12 @@
 package clientgo
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
-	"sync"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -18,6 +18,9 @@ import (
 
 	"github.com/noonlock/noonlock"
 	"github.com/noonlock/noonlock/adapters/clientgo/internal/cas"
+	"github.com/noonlock/noonlock/internal/input"
+	"github.com/noonlock/noonlock/internal/lease"
+	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/internal/wire"
 	"github.com/noonlock/noonlock/lockcore"
 )
@@ -32,31 +35,55 @@ type Lock struct {
 	identity string
 	record   *cas.Record
 	recorder resourcelock.EventRecorder
-	elapsed  func() time.Duration // the Client's clock
 
-	mu   sync.Mutex
-	last sight
-
-	until time.Duration // the end of the Lock's own leadership
-	ended error         // why it is over; nil: it may not be
-	bound map[*boundContext]struct{}
-	timer *time.Timer // of check
+	leadership
+	last revision // newest known one; guarded by mu
 }
 
-// A sight is the last version of the record that the Lock knows.
-type sight struct {
-	version cas.Version // zero: there was none, or it was not read yet
-	own     bool        // written by this Lock
+// NewLock returns the lock of a name: 1 to 191 bytes of UTF-8 without control characters,
+// spaces and braces, such as "namespace/name". All candidates of an election use the same
+// name, each with its own Lock. NewLock sends nothing. An error is a *noonlock.ConfigError.
+//
+// The client must stay open while the lock is used. Closing the client does not release the
+// lock.
+func NewLock(client *lockcore.Client, name string, cfg Config) (*Lock, error) {
+	if client == nil {
+		return nil, &noonlock.ConfigError{Package: "clientgo", Field: "client", Value: "nil", Rule: "a *lockcore.Client"}
+	}
+	if rule := input.Fault(name, 200-len(cas.Names), true); rule != "" {
+		return nil, &noonlock.ConfigError{Package: "clientgo", Field: "name", Value: input.Quote(name), Rule: rule}
+	}
+	identity := cmp.Or(cfg.Identity, client.Identity())
+	if rule := input.Fault(identity, 200, false); rule != "" {
+		return nil, &noonlock.ConfigError{Package: "clientgo", Field: "Config.Identity", Value: input.Quote(identity), Rule: rule}
+	}
+	timeout := cmp.Or(cfg.RequestTimeout, defaultTimeout)
+	if timeout < minTimeout || timeout > maxTimeout {
+		return nil, &noonlock.ConfigError{Package: "clientgo", Field: "Config.RequestTimeout", Value: cfg.RequestTimeout.String(), Rule: "0 (400ms) or from 10ms to 1m"}
+	}
+	record, err := cas.New(client, name, timeout)
+	if err != nil {
+		return nil, err
+	}
+	l := &Lock{name: name, identity: identity, record: record, recorder: cfg.EventRecorder}
+	l.init(lock.Of(client).Elapsed)
+	return l, nil
 }
 
-func (l *Lock) sight() sight {
+// A revision is a version of the record, zero without a record.
+type revision struct {
+	version cas.Version
+	own     bool // written by this Lock
+}
+
+func (l *Lock) revision() revision {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.last
 }
 
-// see records what a Get has found that began at a sight, unless a write has changed the version since.
-func (l *Lock) see(before, now sight) {
+// found records the revision that a Get has found, unless a write has changed the version since before.
+func (l *Lock) found(before, now revision) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.last.version != before.version {
@@ -78,10 +105,10 @@ func (l *Lock) see(before, now sight) {
 // identity, so that the elector does not take the record for its own.
 func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	l.check()
-	before := l.sight()
+	before := l.revision()
 	state, err := l.record.Get(ctx)
 	if errors.Is(err, cas.ErrNone) {
-		l.see(before, sight{})
+		l.found(before, revision{})
 		return nil, nil, apierrors.NewNotFound(resource, l.name)
 	}
 	if err != nil {
@@ -91,7 +118,7 @@ func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 	if err := json.Unmarshal(state.Value, &spec); err != nil {
 		return nil, nil, fmt.Errorf("clientgo: get %q: the record is not a Lease's spec: %w", l.name, err)
 	}
-	l.see(before, sight{version: state.Version, own: state.Own})
+	l.found(before, revision{version: state.Version, own: state.Own})
 	ler := resourcelock.LeaseSpecToLeaderElectionRecord(&spec)
 	if ler.HolderIdentity == l.identity && !state.Own {
 		ler.HolderIdentity += namesake
@@ -107,11 +134,11 @@ var resource = schema.GroupResource{Group: "noonlock", Resource: "records"}
 // Create writes the first record. The error is a Conflict if there is a record, unless it is
 // this Lock's own, from a Create whose outcome was unknown.
 func (l *Lock) Create(ctx context.Context, ler resourcelock.LeaderElectionRecord) error {
-	s := l.sight()
-	if !s.version.Includes(cas.Version{}) {
-		s = sight{}
+	r := l.revision()
+	if !r.version.Includes(cas.Version{}) {
+		r = revision{}
 	}
-	return l.write(ctx, "create", s, ler)
+	return l.write(ctx, "create", r, ler)
 }
 
 // Update writes the record if this Lock has read or written its version last. Otherwise the
@@ -129,17 +156,17 @@ func (l *Lock) Update(ctx context.Context, ler resourcelock.LeaderElectionRecord
 		l.end(lockcore.ErrReleased) // before the write, since others may lead after it
 		l.mu.Unlock()
 	}
-	s := l.sight()
-	if s.version == (cas.Version{}) {
+	r := l.revision()
+	if r.version == (cas.Version{}) {
 		return ErrNotRead
 	}
-	if ler.HolderIdentity == "" && !s.own {
+	if ler.HolderIdentity == "" && !r.own {
 		return fmt.Errorf("clientgo: release %q: %w", l.name, lockcore.ErrNotHeld)
 	}
-	return l.write(ctx, "update", s, ler)
+	return l.write(ctx, "update", r, ler)
 }
 
-func (l *Lock) write(ctx context.Context, verb string, s sight, ler resourcelock.LeaderElectionRecord) error {
+func (l *Lock) write(ctx context.Context, verb string, r revision, ler resourcelock.LeaderElectionRecord) error {
 	if ler.LeaseDurationSeconds < 1 || ler.LeaseDurationSeconds > maxLease {
 		return &noonlock.ConfigError{
 			Package: "clientgo",
@@ -154,23 +181,24 @@ func (l *Lock) write(ctx context.Context, verb string, s sight, ler resourcelock
 	if len(value) > maxRecord {
 		return &noonlock.ConfigError{Package: "clientgo", Field: "LeaderElectionRecord", Value: strconv.Itoa(len(value)) + " bytes", Rule: "at most 65536 bytes as JSON"}
 	}
+	ttl := time.Duration(ler.LeaseDurationSeconds) * time.Second
 	l.check()
 	t0 := l.elapsed()
-	version, err := l.record.Put(ctx, s.version, value, time.Duration(ler.LeaseDurationSeconds)*time.Second+retain)
+	version, err := l.record.Put(ctx, r.version, value, ttl+retain)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
 	case err == nil:
-		l.last = sight{version: version, own: true}
+		l.last = revision{version: version, own: true}
 		if ler.HolderIdentity != "" {
-			l.ended, l.until = nil, t0+validFor(ler.LeaseDurationSeconds)
+			l.ended, l.until = nil, t0+ttl-lease.Margin(ttl)
 		}
 		return nil
 	case errors.Is(err, cas.ErrConflict):
 		l.end(lockcore.ErrLeaseLost)
 		return apierrors.NewConflict(resource, l.name, err)
 	case wire.MayBeApplied(err):
-		l.last = sight{version: version, own: s.own}
+		l.last = revision{version: version, own: r.own}
 	}
 	return fmt.Errorf("clientgo: %s %q: %w", verb, l.name, err)
 }
@@ -192,3 +220,53 @@ func (l *Lock) Identity() string { return l.identity }
 
 // Describe returns the name of the lock for the elector's logs.
 func (l *Lock) Describe() string { return "redis/" + l.name }
+
+// Bind returns a context that is done when parent is done or when the leadership ends,
+// whichever comes first. The leadership ends LeaseDuration, less a margin of 1 % and 2 ms,
+// after the last successful write of the record was sent. Other candidates may lead only after
+// that. It ends earlier if another candidate has written the record or the record was
+// lost, and before a release is sent.
+//
+// The Err of the context reads the clock, so it is correct even if the process was paused
+// and no timer has fired yet. In contrast, client-go's own context lasts until the elector
+// has failed to renew for RenewDeadline. Contexts derived from the bound one do not read the
+// clock; they end slightly later.
+//
+// The cause of the context (context.Cause) is lockcore.ErrLeaseExpired,
+// lockcore.ErrLeaseLost or lockcore.ErrReleased, or lockcore.ErrNotHeld if this Lock has
+// not written the record yet.
+//
+// Timers stop while a machine is suspended. The first request of the elector after that
+// corrects the timer of the context, which is done at once if the leadership is over by then. If
+// that request renews the record, a new leadership begins.
+//
+// Call Bind in OnStartedLeading, and stop when the work is done. The end of the work does
+// not stop the elector, which may renew the record again. So end the elector's own context
+// with the work:
+//
+//	OnStartedLeading: func(lead context.Context) {
+//		defer cancel() // cancels the context of LeaderElector.Run
+//		ctx, stop := lock.Bind(lead)
+//		defer stop()
+//		work(ctx)
+//	},
+func (l *Lock) Bind(parent context.Context) (ctx context.Context, stop context.CancelFunc) {
+	inner, cancel := context.WithCancelCause(parent)
+	b := &boundContext{Context: inner, leadership: &l.leadership, cancel: cancel}
+	now := l.elapsed()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.expire(now)
+	if l.ended != nil {
+		cancel(l.ended)
+	} else {
+		l.bound[b] = struct{}{}
+		l.timer.Reset(l.until - now)
+	}
+	return b, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(l.bound, b)
+		cancel(context.Canceled)
+	}
+}
