@@ -6,15 +6,14 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/noonlock/noonlock"
 	"github.com/noonlock/noonlock/internal/lease"
 	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/lockcore"
 )
 
 // Callbacks are the functions that a LeaderElector calls. OnStartedLeading and
-// OnStoppedLeading run on Run's goroutine, one after the other; OnNewLeader runs on
-// another one.
+// OnStoppedLeading run on Run's goroutine, one after the other. OnNewLeader runs on
+// another goroutine.
 type Callbacks struct {
 	// OnStartedLeading is called when this replica leads. Its context is done when
 	// leadership ends; context.Cause returns the reason, and lockcore.FromContext the lease
@@ -23,7 +22,7 @@ type Callbacks struct {
 	// unless the lease is lost or DrainTimeout is over. Required.
 	OnStartedLeading func(ctx context.Context)
 
-	// OnStoppedLeading is called once after each OnStartedLeading, when that has
+	// OnStoppedLeading is called once after each OnStartedLeading has
 	// returned and leadership is released. Another replica may lead by then.
 	// Required.
 	OnStoppedLeading func()
@@ -37,8 +36,7 @@ type Callbacks struct {
 }
 
 // Config configures a LeaderElector. Its zero value is a working default. All replicas
-// should use the same durations. The identity of a replica, which the others see, is that of its Client, as are
-// the Logger and the metrics.
+// should use the same durations. The identity of a replica, the Logger and the metrics come from its Client.
 type Config struct {
 	// LeaseDuration is how long the other replicas wait for a leader that died, counted
 	// from its last renewal. Default 15 s; from 100 ms to 24 h, in whole
@@ -53,14 +51,14 @@ type Config struct {
 	RenewDeadline time.Duration
 
 	// RetryPeriod is the time between two renewals. A failed renewal is retried after a sixteenth of
-	// it, and one that is not answered after half of the time left until RenewDeadline, but
+	// RetryPeriod, and an unanswered renewal after half of the time left until RenewDeadline, but
 	// not before 10 ms have passed. RetryPeriod must be less than RenewDeadline/1.2 and at
 	// most LeaseDuration/2. It does not delay candidates, because they do not poll. Default
 	// two fifteenths of LeaseDuration: 2 s.
 	RetryPeriod time.Duration
 
-	// DrainTimeout is how long OnStartedLeading may take to return when its
-	// context was ended by choice: by Run's context, Resign or TransferTo. The
+	// DrainTimeout is how long OnStartedLeading may take to return after its
+	// context was ended by Run's context, Resign or TransferTo. The
 	// lease is renewed until the callback has returned or DrainTimeout is over. Then
 	// renewal ends, Check fails, and another replica leads within LeaseDuration. From then
 	// on, only the token distinguishes the writes of the two. Default 0: no limit. Then two
@@ -95,12 +93,12 @@ type Config struct {
 const (
 	defaultLease    = 15 * time.Second
 	defaultShutdown = 10 * time.Second
+	maxMetadata     = 4096 // bytes
 )
 
-var errNoClient = &noonlock.ConfigError{Package: "election", Field: "client", Value: "nil", Rule: "a *lockcore.Client"}
+var errNoClient = refusal("client", "nil", "a *lockcore.Client")
 
-// complete fills in the defaults and checks the rules: client-go's, and those of
-// a lease.
+// complete fills in the defaults and checks the rules of client-go and of leases.
 func (cfg Config) complete(client *lockcore.Client) (Config, error) {
 	if client == nil {
 		return cfg, errNoClient
@@ -138,7 +136,7 @@ func (cfg Config) complete(client *lockcore.Client) (Config, error) {
 		{cfg.DrainTimeout < 0, "DrainTimeout", cfg.DrainTimeout, "0 (no limit) or positive"},
 	} {
 		if r.broken {
-			return cfg, &noonlock.ConfigError{Package: "election", Field: "Config." + r.field, Value: fmt.Sprint(r.value), Rule: r.must}
+			return cfg, refusal("Config."+r.field, fmt.Sprint(r.value), r.must)
 		}
 	}
 	return cfg, nil

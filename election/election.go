@@ -32,19 +32,19 @@ func NewElection(client *lockcore.Client, name string) (*Election, error) {
 	return newElection(client, name, nil, nil)
 }
 
-// newElection returns an election. Candidates have leases. All should use the same durations.
+// newElection returns an Election with the lease and the metadata of a candidate.
 func newElection(client *lockcore.Client, name string, cfg *lock.LeaseConfig, metadata map[string]string) (*Election, error) {
 	if client == nil {
 		return nil, errNoClient
 	}
 	if rule := input.Fault(name, 200-len(lock.ElectionNames), true); rule != "" {
-		return nil, &noonlock.ConfigError{Package: "election", Field: "name", Value: input.Quote(name), Rule: rule}
+		return nil, refusal("name", input.Quote(name), rule)
 	}
 	c := lock.Of(client)
 	n, err := c.Name(lock.ElectionNames+name, cfg)
 	if refused, ok := errors.AsType[*noonlock.ConfigError](err); ok {
 		field := strings.NewReplacer("LeaseConfig.TTL", "Config.LeaseDuration", "LeaseConfig.", "Config.").Replace(refused.Field)
-		return nil, &noonlock.ConfigError{Package: "election", Field: field, Value: refused.Value, Rule: refused.Rule}
+		return nil, refusal(field, refused.Value, refused.Rule)
 	}
 	var s *scripts
 	if err == nil {
@@ -58,7 +58,7 @@ func newElection(client *lockcore.Client, name string, cfg *lock.LeaseConfig, me
 		return nil, fmt.Errorf("election: %w", err)
 	}
 	if len(encoded) > maxMetadata {
-		return nil, &noonlock.ConfigError{Package: "election", Field: "Config.Metadata", Value: fmt.Sprint(len(encoded), " bytes"), Rule: "at most 4096 bytes as JSON"}
+		return nil, refusal("Config.Metadata", fmt.Sprint(len(encoded), " bytes"), "at most 4096 bytes as JSON")
 	}
 	c.Expect(leaseLabel)
 	return &Election{
@@ -69,9 +69,7 @@ func newElection(client *lockcore.Client, name string, cfg *lock.LeaseConfig, me
 	}, nil
 }
 
-const maxMetadata = 4096
-
-// Candidates returns the candidates, next leader first, without the leader. One that died
+// Candidates returns the candidates, next leader first, without the leader. A dead candidate
 // is listed for up to 3.3 LeaseDurations, or 3.3 s if that is longer. On a Client of lockcore.NewQuorum,
 // which has no queue, the error is a *noonlock.ConfigError.
 func (e *Election) Candidates(ctx context.Context) ([]Candidate, error) {
@@ -97,7 +95,7 @@ func (e *Election) refuseQuorum(call, rule string) error {
 	if e.lock.Client().Quorum() == nil {
 		return nil
 	}
-	return &noonlock.ConfigError{Package: "election", Field: "the Client of " + call, Value: "of NewQuorum", Rule: "of New: " + rule}
+	return refusal("the Client of "+call, "of NewQuorum", "of New: "+rule)
 }
 
 // opError returns the errors with the operation and the name of the election, or nil.
@@ -106,7 +104,7 @@ func (e *Election) opError(op string, errs ...error) error {
 }
 
 // Elections returns the names of the elections that have a leader or had one within the last week,
-// sorted. progress, the cost and the limits are those of lockcore.Locks.
+// sorted. progress, the cost and the limits are as for lockcore.Locks.
 func Elections(ctx context.Context, client *lockcore.Client, progress func(keys int)) ([]string, error) {
 	if client == nil {
 		return nil, errNoClient

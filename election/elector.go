@@ -7,7 +7,6 @@ import (
 
 	"github.com/go-logr/logr"
 
-	"github.com/noonlock/noonlock"
 	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/internal/readiness"
 	"github.com/noonlock/noonlock/internal/stopping"
@@ -46,9 +45,9 @@ func NewLeaderElector(client *lockcore.Client, name string, callbacks Callbacks,
 	case err != nil:
 		return nil, err
 	case callbacks.OnStartedLeading == nil:
-		return nil, &noonlock.ConfigError{Package: "election", Field: "Callbacks.OnStartedLeading", Value: "nil", Rule: "a function"}
+		return nil, refusal("Callbacks.OnStartedLeading", "nil", "a function")
 	case callbacks.OnStoppedLeading == nil:
-		return nil, &noonlock.ConfigError{Package: "election", Field: "Callbacks.OnStoppedLeading", Value: "nil", Rule: "a function"}
+		return nil, refusal("Callbacks.OnStoppedLeading", "nil", "a function")
 	}
 	election, err := newElection(client, name, cfg.lease(), cfg.Metadata)
 	if err != nil {
@@ -90,7 +89,6 @@ func (le *LeaderElector) Ready() error {
 	return nil
 }
 
-// current returns the present term, nil if this replica does not lead.
 func (le *LeaderElector) current() *term {
 	le.mu.Lock()
 	defer le.mu.Unlock()

@@ -3,7 +3,13 @@ package election
 import (
 	"errors"
 	"fmt"
+
+	"github.com/noonlock/noonlock"
 )
+
+func refusal(field, value, rule string) error {
+	return &noonlock.ConfigError{Package: "election", Field: field, Value: value, Rule: rule}
+}
 
 // Errors for errors.Is.
 var (
@@ -25,7 +31,7 @@ var (
 	ErrTermOver = errors.New("election: the term is over")
 
 	// ErrResigned is the cause of a leader's context after OnStartedLeading has returned, and after
-	// Resign or TransferTo. After those of an Election, the text says who asked for it, and why.
+	// Resign or TransferTo. After a request to an Election, the text has the operator and the reason.
 	ErrResigned = errors.New("election: resigned")
 
 	// ErrDrainOverrun is joined with lockcore.ErrLeaseExpired in the errors of Resign
@@ -44,7 +50,7 @@ var (
 	ErrOverdue = errors.New("election: a callback has not returned in time")
 )
 
-// Why a callback is overdue although its lease has not ended.
+// Causes of ErrOverdue while the lease has not ended.
 var (
 	errWorkHangs    = errors.New("election: OnStartedLeading has not returned, so no other replica can lead")
 	errStoppedHangs = errors.New("election: OnStoppedLeading has not returned, so this replica cannot campaign")

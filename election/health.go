@@ -25,7 +25,7 @@ type healthCheck struct {
 	calling chan struct{} // full during a call, which may outlast its Run
 
 	mu      sync.Mutex
-	err     error           // result of the newest call
+	err     error           // of the newest call
 	passing context.Context // done unless the check is passing
 	fail    context.CancelCauseFunc
 	passed  chan struct{} // closed when the check passes next
@@ -111,7 +111,7 @@ func (h *healthCheck) wait(ctx context.Context, closing <-chan struct{}) (passin
 	}
 }
 
-// Err returns why the check fails, or nil. A nil check passes.
+// Err returns why the check fails, or nil. A nil healthCheck passes.
 func (h *healthCheck) Err() error {
 	if h == nil {
 		return nil

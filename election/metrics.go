@@ -11,7 +11,6 @@ import (
 // leaseLabel is the kind of an election's lease in lockcore's metrics.
 const leaseLabel = "election"
 
-// metrics are the metrics of one election.
 type metrics struct {
 	status                 prometheus.Gauge // leaders of this process
 	gained, released, lost prometheus.Counter
@@ -20,8 +19,7 @@ type metrics struct {
 	resigns, transfers     prometheus.Counter // requests of operators
 }
 
-// newMetrics registers the metrics. It takes those that another elector has
-// registered before.
+// newMetrics returns the metrics, which it registers unless another elector has registered them before.
 func newMetrics(set *registry.Set, name string) (*metrics, error) {
 	// Dashboards and alerts use this name of client-go. controller-runtime's registry already
 	// contains a metric of this name. The help text and the label are the same as there, so

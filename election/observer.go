@@ -14,9 +14,9 @@ type observer struct {
 	crash   *holding.Crash
 	unwatch func()
 
-	leader string        // the newest identity
-	calls  chan struct{} // closed when the goroutine ends, which makes it nil
-	ended  bool          // no further calls
+	leader string        // newest identity
+	calls  chan struct{} // closed when the goroutine ends, nil without a goroutine
+	ended  bool          // no further calls begin
 	over   chan struct{} // closed at the end of Run
 }
 

@@ -2,6 +2,10 @@ package election
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
 
 	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/internal/wire"
@@ -34,6 +38,60 @@ func (e *Election) read(ctx context.Context) (r LeaderRecord, err error) {
 	return parseAnswer(answer)
 }
 
+// readQuorum returns the newest record of a majority of the servers. Each server has a copy of the record, and the
+// token says which copy is newer.
+//
+//	renewal  Each renewal writes the record to the servers with an older one or none. The first one is sent when the
+//	         work begins.
+//	read     Each majority has a server with the record of the last leader whose first renewal was answered, unless
+//	         that server has lost data.
+//	end      The release writes the end to the servers. A reader that gets the answer of one of them sees it.
+//
+// A server that has lost data does not count for readers before it is let in again. While it
+// waits, the renewals of the leader write the record there. The lock is granted to an identity if a majority has
+// the same holder.
+func (e *Election) readQuorum(ctx context.Context, q *lock.Quorum) (newest LeaderRecord, err error) {
+	var r wire.Request
+	answers, err := e.lock.AskAll(ctx, func() wire.Request {
+		r = e.scripts.readMember.Call(wire.Keys(e.keys.lock, e.keys.leader, q.Marker), q.List())
+		return r
+	})
+	if err != nil {
+		return newest, err
+	}
+	var spoilt error
+	granted, grants := "", map[string]int{}
+	for _, a := range answers {
+		list, _ := a.([]any)
+		if len(list) < 3 {
+			return newest, r.OddReply(a)
+		}
+		one, err := parseAnswer(list[1:])
+		if grants[one.Granted]++; grants[one.Granted] >= q.Majority() {
+			granted = one.Granted
+		}
+		switch {
+		case errors.Is(err, ErrNewerSchema):
+			return newest, err
+		case err != nil:
+			spoilt = err
+		case newest.olderThan(one):
+			one.Left = max(one.Left, newest.leftOf(one))
+			newest = one
+		default:
+			newest.Left = max(newest.Left, one.leftOf(newest))
+		}
+	}
+	if newest.Token == 0 && spoilt != nil {
+		return newest, spoilt
+	}
+	newest = e.newest.latest(newest, e.lock.Client().Elapsed())
+	if newest.Granted = granted; granted != "" {
+		newest.Left = 0
+	}
+	return newest, nil
+}
+
 // renewal returns the request that renews the lease and the record at a server. age is the time since the work
 // began, in ms.
 func (e *Election) renewal(a *lock.Attempt, token uint64, age int64) wire.Request {
@@ -44,4 +102,36 @@ func (e *Election) renewal(a *lock.Attempt, token uint64, age int64) wire.Reques
 	}
 	return e.scripts.renew.Call(wire.Keys(k.lock, k.leader, k.terms), a.Value(), a.TTL().Milliseconds(),
 		token, c.Identity(), e.metadata, age, k.channel)
+}
+
+// Terms returns the newest 100 terms of the last week, newest first. Each has a Holder, a Token, and the times Acquired
+// and Released. Released is when the leader resigned, or when the next one took over. A term that was over within a
+// round trip may be missing. On a Client of lockcore.NewQuorum, the error is a *noonlock.ConfigError.
+func (e *Election) Terms(ctx context.Context) ([]LeaderRecord, error) {
+	err := e.refuseQuorum("Terms", "they are not kept on several servers")
+	var now LeaderRecord
+	if err == nil {
+		now, err = e.Record(ctx)
+	}
+	var reply any
+	if err == nil {
+		reply, err = e.lock.Ask(ctx, wire.Command("lrange", e.keys.terms, "0", "-1").On(e.keys.terms))
+	}
+	rows, _ := reply.([]any)
+	all := []LeaderRecord{}
+	released := now.Released
+	for _, row := range rows {
+		r := LeaderRecord{Released: released}
+		var begun, before int64 // ms; before is the resignation of the leader before, or 0
+		if _, err := fmt.Sscan(wire.Text(row), &r.Token, &begun, &before); err != nil {
+			return nil, e.opError("terms", errSpoilt, err)
+		}
+		r.Holder = strings.SplitN(wire.Text(row), " ", 4)[3]
+		r.Acquired = time.UnixMilli(begun).UTC()
+		if released = r.Acquired; before > 0 {
+			released = time.UnixMilli(before).UTC()
+		}
+		all = append(all, r)
+	}
+	return all, e.opError("terms", err)
 }

@@ -17,18 +17,18 @@ import (
 //
 //	v         1, the version of this form
 //	by        hash of the leader's attempt. The record counts while the lock has this attempt
-//	holder    identity of the leader; empty: it resigned and has no successor
+//	holder    identity of the leader; empty after a resignation without a successor
 //	token     fencing token of its lease
-//	acquired  when it began, ms since 1970 on the server's clock
+//	acquired  beginning of its work, ms since 1970 on the server's clock
 //	renewed   its last renewal, in the same unit
-//	lease     ms, how long it leads from there unless it renews
+//	lease     duration of its lease after renewed, ms
 //	metadata  Config.Metadata of the leader, a JSON object of strings
-//	released  when it resigned, ms; absent while it leads
-//	asked     the token, if an operator has asked this leader to resign
-//	request   who asks it and why, a JSON object
+//	released  its resignation, ms; absent while it leads
+//	asked     its token, after a request to resign
+//	request   the operator and the reason, a JSON object
 //
-// The first renewal of a leader writes the record, when its work begins. A release that passes the lock to
-// nobody writes released. An operator writes only the last two fields. The record is for
+// The first renewal of a leader writes the record, when its work begins. A release writes released if no candidate is
+// waiting. An operator writes only the last two fields. The record is for
 // information: the lock alone decides who leads.
 type LeaderRecord struct {
 	Holder   string
@@ -37,10 +37,9 @@ type LeaderRecord struct {
 	Renewed  time.Time
 	Lease    time.Duration
 	Metadata map[string]string
-	Released time.Time // zero: it has not resigned
+	Released time.Time // zero before the resignation
 
-	// Asked is the newest request of an operator to this leader, see Election.Resign. It is nil if
-	// there is none.
+	// Asked is the newest request of an operator to this leader, or nil, see Election.Resign.
 	Asked *ResignRequest
 
 	// Left is the remaining time of the lease when the record was read. If it is not
@@ -54,18 +53,18 @@ type LeaderRecord struct {
 
 // A ResignRequest is a request of an operator that the leader resigns.
 type ResignRequest struct {
-	ID     string `json:"id"`               // differs for each request
-	By     string `json:"by"`               // the operator, such as user@host
+	ID     string `json:"id"`               // unique
+	By     string `json:"by"`               // operator, for example user@host
 	Reason string `json:"reason,omitempty"` // may be empty
-	To     string `json:"to,omitempty"`     // the candidate that is to lead next; empty after Election.Resign
+	To     string `json:"to,omitempty"`     // candidate of Election.TransferTo
 }
 
 // A Candidate is a replica that waits to lead.
 type Candidate struct {
 	Identity string `json:"identity"`
-	// Since is when it joined the queue, on the server's clock, or when it was promoted.
+	// Since is when the candidate joined the queue or was promoted, on the server's clock.
 	Since time.Time `json:"since"`
-	// Promoted: TransferTo moved it past the candidates that had joined before it.
+	// Promoted is true after TransferTo moved the candidate to the head of the queue.
 	Promoted bool `json:"promoted,omitempty"`
 }
 
@@ -127,10 +126,18 @@ func (r LeaderRecord) sameTerm(o LeaderRecord) bool {
 		request(r) == request(o)
 }
 
-// olderThan reports whether another record is of a later term, of the end of the same one, or of
+// olderThan reports whether another record has a later term, the end of the same term, or
 // a later renewal.
 func (r LeaderRecord) olderThan(o LeaderRecord) bool {
 	return cmp.Or(cmp.Compare(r.Token, o.Token), r.Released.Compare(o.Released), r.Renewed.Compare(o.Renewed)) < 0
+}
+
+// leftOf returns Left if the other record describes the same leadership.
+func (r LeaderRecord) leftOf(o LeaderRecord) time.Duration {
+	if r.Token != o.Token || !o.Released.IsZero() {
+		return 0
+	}
+	return r.Left
 }
 
 // A newestRecord is the newest record that an Election has read from a quorum. It keeps reads from going back when the

@@ -10,13 +10,12 @@ import (
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
-// Resign asks the leader to resign, and returns its record. The leader logs the lockcore.Operator of ctx. The leader drains as after
-// LeaderElector.Resign. It notices the request at once by a message,
-// and at the latest at its next renewal, within RetryPeriod. Resign does not wait for that.
+// Resign asks the leader to resign, and returns its record. The leader logs the lockcore.Operator of ctx, and drains as
+// after LeaderElector.Resign. A message brings the request at once, and the next renewal at the latest, within
+// RetryPeriod. Resign does not wait for that.
 //
-// token is the Token of the term that the caller means. A later leader is not asked. 0 means the
-// present leader. The request has no effect if the leader dies before it reads it, or if the leader
-// is already draining.
+// token is the Token of the term that is to end; 0 means the present one. A later leader is not asked. The request has
+// no effect if the leader dies before it reads the request, or is already draining.
 //
 // The errors are ErrNoLeader, ErrTermOver, ErrNewerSchema, and a *noonlock.ConfigError on a Client of
 // lockcore.NewQuorum. If the error matches lockcore.ErrUnknown, also together with one of the others,
@@ -29,9 +28,9 @@ func (e *Election) Resign(ctx context.Context, token uint64) (LeaderRecord, erro
 	return r, e.opError("ask for the resignation of the leader of", err)
 }
 
-// TransferTo asks the leader to hand leadership over to the first candidate with the identity, as
-// LeaderElector.TransferTo does. Otherwise, it is like Resign. If no candidate has the identity, the
-// error is ErrNoCandidate. If the candidate leaves before the leader notices the request, the
+// TransferTo is like Resign, but asks the leader to hand leadership over to the first candidate with the identity, as
+// LeaderElector.TransferTo does. If no candidate has the identity, the
+// error is ErrNoCandidate. If the candidate leaves before the leader reads the request, the
 // leader logs that and continues to lead.
 func (e *Election) TransferTo(ctx context.Context, token uint64, identity string) (LeaderRecord, error) {
 	r, err := e.term(ctx, token)
@@ -48,7 +47,7 @@ func (e *Election) TransferTo(ctx context.Context, token uint64, identity string
 	return r, e.opError(fmt.Sprintf("ask for a transfer to %q in", identity), err)
 }
 
-// term returns the record of the present leader if its token is the given one, or if that is 0.
+// term returns the record of the present leader if token is 0 or its token.
 func (e *Election) term(ctx context.Context, token uint64) (LeaderRecord, error) {
 	err := e.refuseQuorum("Election.Resign", "on several servers, only LeaderElector.Resign in the process of the leader can do it")
 	if err != nil {
@@ -65,23 +64,22 @@ func (e *Election) term(ctx context.Context, token uint64) (LeaderRecord, error)
 	return r, err
 }
 
-// ask asks the leader to resign if its lease has the token; to is the candidate that is to lead next.
-// The leader gets the request with the record, after a message or after its next renewal. The
-// errors are those of Election.Resign.
+// ask stores a request to the leader with the token. to is the next leader, or empty. The leader reads the
+// request with the record, after a message or after its next renewal.
 func (e *Election) ask(ctx context.Context, token uint64, to string) error {
-	who, reason, err := e.lock.Client().Operator(ctx)
+	by, reason, err := e.lock.Client().Operator(ctx)
 	if err != nil {
 		return err
 	}
-	text, err := json.Marshal(ResignRequest{ID: e.lock.Client().NewID(), By: who, Reason: reason, To: to})
+	text, err := json.Marshal(ResignRequest{ID: e.lock.Client().NewID(), By: by, Reason: reason, To: to})
 	if err != nil {
 		return err
 	}
-	ask := e.scripts.resign.Call(wire.Keys(e.keys.lock, e.keys.leader),
+	request := e.scripts.resign.Call(wire.Keys(e.keys.lock, e.keys.leader),
 		strconv.FormatUint(token, 10), string(text), e.keys.channel)
 	// The leader may have resigned before the second try. The caller must not believe that nobody was asked.
-	_, _, err = e.lock.Act(ctx, ask, func(answer any) error {
-		switch n, err := ask.Number(answer, nil); {
+	_, _, err = e.lock.Act(ctx, request, func(answer any) error {
+		switch n, err := request.Number(answer, nil); {
 		case err != nil:
 			return err
 		case n == 0:

@@ -29,8 +29,8 @@ func (le *LeaderElector) Resign(ctx context.Context) error {
 // TransferTo hands leadership over to the first candidate with the identity. It moves this
 // candidate to the head of the queue and then resigns like Resign. If no candidate has the
 // identity, the error is ErrNoCandidate, and this replica remains the leader. While the work
-// drains, no other candidate passes the chosen one, not even one that rejoins at an older
-// place. Only a later TransferTo puts another candidate first. If the candidate does not
+// drains, no other candidate passes the chosen one, not even a candidate that rejoins with an older
+// position. Only a later TransferTo puts another candidate first. If the chosen candidate does not
 // answer within a second of the release, the next one leads. If the server does not answer, TransferTo does not resign.
 func (le *LeaderElector) TransferTo(ctx context.Context, identity string) error {
 	t, err := le.leading()
@@ -44,7 +44,7 @@ func (le *LeaderElector) TransferTo(ctx context.Context, identity string) error 
 	return le.election.opError(fmt.Sprintf("transfer to %q in", identity), err)
 }
 
-// leading returns the present term, or why this replica does not lead.
+// leading returns the present term, or an error if this replica does not lead.
 func (le *LeaderElector) leading() (*term, error) {
 	t := le.current()
 	if t == nil {
@@ -56,8 +56,7 @@ func (le *LeaderElector) leading() (*term, error) {
 	return t, nil
 }
 
-// A requested is the cause of a leader's context that ended because of Election.Resign or
-// Election.TransferTo.
+// A requested is the cause of a leader's context after Election.Resign or Election.TransferTo.
 type requested struct{ ResignRequest }
 
 func (e *requested) Error() string {
@@ -68,11 +67,10 @@ func (e *requested) Error() string {
 	return text
 }
 
-// Is reports true for ErrResigned.
 func (e *requested) Is(target error) bool { return target == ErrResigned }
 
-// handleRequest carries out the request of an operator to the present term, if the observed record has a new one,
-// in the background. A request that fails is not retried: the operator may repeat it.
+// handleRequest carries out an operator's new request in the observed record, in the background, if it is addressed to
+// the present term. A failed request is not retried: the operator may repeat it.
 func (le *LeaderElector) handleRequest() {
 	le.mu.Lock()
 	t, request := le.term, le.observed.Asked

@@ -44,12 +44,11 @@ func (le *LeaderElector) Run(ctx context.Context) error {
 	le.health = health
 	le.mu.Unlock()
 	defer health.end(deadline)
-	defer crash.End(nil)
+	defer crash.Cancel(nil)
 	c := &candidacy{le: le, health: health, pauses: retry.Growing(le.cfg.RetryPeriod, le.cfg.LeaseDuration, 1.5, 0.2)}
 	loop := holding.Loop[*term]{
-		Holder: c, TTL: le.cfg.LeaseDuration, Retry: retry.Growing(le.cfg.RetryPeriod, le.cfg.RetryPeriod, 1, 0),
+		Holder: c, TTL: le.cfg.LeaseDuration, Retry: le.cfg.RetryPeriod,
 		Ready: &le.ready, Deadline: deadline, Log: le.log, Reports: le.election.lock.Client().Campaigns(),
-		Doubt: le.cfg.LeaseDuration, // requests of prepare may succeed although another one fails
 	}
 	if err := loop.Run(run); err != nil {
 		return le.election.opError("run", err)
@@ -121,19 +120,18 @@ func (c *candidacy) Work(run context.Context, t *term, waited time.Duration) {
 	if c.early = ctx.Err() == nil; c.early {
 		le.log.Info("OnStartedLeading returned; resigning", "token", token)
 		t.resign(errReturned)
-		<-ctx.Done() // with this cause, for what the callback has started
+		<-ctx.Done() // work that the callback has started gets this cause
 	}
 }
 
-// drain begins when leadership is ended by choice. The timer need not be stopped: after the
-// release, Abort has no effect.
+// drain limits the time that the work may take after a term was ended by choice.
 func (le *LeaderElector) drain(t *term) {
 	at := time.Now()
 	t.stoppedAt.Store(&at)
 	if le.cfg.DrainTimeout == 0 {
 		return
 	}
-	time.AfterFunc(le.cfg.DrainTimeout, func() { // after the end of the lease, Abort does nothing
+	time.AfterFunc(le.cfg.DrainTimeout, func() { // after the end of the lease, Abort has no effect
 		if t.lease.Abort(ErrDrainOverrun) {
 			le.metrics.overruns.Inc()
 			le.log.Error(ErrDrainOverrun, "work did not stop within DrainTimeout; the lease is no longer renewed", "token", t.lease.Token())
@@ -141,12 +139,12 @@ func (le *LeaderElector) drain(t *term) {
 	})
 }
 
-// Release releases the lease. If that was lost, it deletes what may remain of it on the server.
+// Release releases the lease. A lost lease may have left something at the server, which Release deletes.
 func (c *candidacy) Release(ctx context.Context, t *term) error {
 	return t.lease.Unlock(ctx)
 }
 
-// Released records the end of the term, and calls OnStoppedLeading.
+// Released logs and counts the end of the term, and calls OnStoppedLeading.
 func (c *candidacy) Released(t *term, lost, err error) {
 	le := c.le
 	log, ended := le.log.WithValues("token", t.lease.Token()), le.metrics.released
@@ -163,7 +161,7 @@ func (c *candidacy) Released(t *term, lost, err error) {
 	le.mu.Lock()
 	le.term = nil
 	if le.observed.Token <= t.lease.Token() {
-		le.observed.Holder = "" // what was read before the release
+		le.observed.Holder = "" // the record was read before the release
 	}
 	le.mu.Unlock()
 	t.err = err
@@ -172,7 +170,7 @@ func (c *candidacy) Released(t *term, lost, err error) {
 	le.stoppedLeading()
 }
 
-// stoppedLeading calls OnStoppedLeading, and notes that for Check.
+// stoppedLeading calls OnStoppedLeading, and records the call for Check.
 func (le *LeaderElector) stoppedLeading() {
 	mark := func(at time.Time) {
 		le.mu.Lock()
@@ -184,7 +182,7 @@ func (le *LeaderElector) stoppedLeading() {
 	le.callbacks.OnStoppedLeading()
 }
 
-// Next returns no pause after a term that was long enough and ended by choice, before its work had returned.
+// Next returns no pause after a term that was long enough and was ended by choice before its work returned.
 func (c *candidacy) Next(lost error, held time.Duration) (pause time.Duration, again bool) {
 	cfg := c.le.cfg
 	if cfg.Once {
@@ -196,7 +194,7 @@ func (c *candidacy) Next(lost error, held time.Duration) (pause time.Duration, a
 		c.pauses.Reset()
 	}
 	if chosen && c.le.election.lock.Client().Quorum() != nil {
-		return cfg.RetryPeriod, true // there is no queue; otherwise this replica would be the first to try
+		return cfg.RetryPeriod, true // without a queue, this replica would be the first to try
 	}
 	if chosen {
 		return 0, true

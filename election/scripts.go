@@ -10,8 +10,7 @@ import (
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
-// keys are the keys and the channel of an election's record. All keys belong to one name, election/<name>.
-// docs/ARCHITECTURE.md, "Keys", describes them. lock is lockcore's.
+// keys are the keys and the channel of an election. docs/ARCHITECTURE.md, "Keys", describes them. lock is lockcore's.
 type keys struct{ lock, leader, terms, channel string }
 
 //go:embed lua/*.lua
@@ -39,7 +38,6 @@ type needs = lock.Declared[rights]
 
 type rights struct{}
 
-// Needs returns the keys, channels and scripts of elections.
 func (rights) Needs() lock.Needs {
 	return lock.Needs{
 		Names:    lock.ElectionNames,

@@ -11,25 +11,24 @@ import (
 	"github.com/noonlock/noonlock/lockcore"
 )
 
-// A term is one leadership of this replica, from the campaign to the release. It is the lock.Kind
-// of its attempt: a mutex, whose renewals also write the record after the work has begun. The package
-// documentation has its states.
+// A term is one leadership of this replica, from the campaign to the release. The package
+// documentation has its states. It is a lock.Kind: a mutex whose renewals also write the record.
 type term struct {
 	lock.Kind
 	e     *Election
 	lease *lock.Lease // after the grant
 
 	begun      atomic.Pointer[time.Duration] // start of the work, by lock.Client.Elapsed
-	unrecorded atomic.Bool                   // a renewal could not write the record, which was logged
+	unrecorded atomic.Bool                   // a failure to write the record was logged
 
 	stop      context.CancelCauseFunc   // ends the work by choice
 	stoppedAt atomic.Pointer[time.Time] // call of stop, or end of Run's context
-	resigned  atomic.Bool               // the work was ended by resign
+	resigned  atomic.Bool               // resign was called
 	returned  atomic.Bool               // OnStartedLeading has returned
 	uncount   func()                    // removes this term from the metrics
-	request   string                    // the ID of the newest request of an operator; guarded by LeaderElector.mu
+	request   string                    // ID of the operator's newest request; guarded by LeaderElector.mu
 	released  chan struct{}
-	err       error // of the release; read it after released
+	err       error // of the release; valid after released
 }
 
 // prepare returns an error if campaign may wait although this candidate could never lead or not be seen: a
@@ -47,7 +46,7 @@ func (e *Election) prepare(ctx context.Context) error {
 	return e.opError("campaign", err)
 }
 
-// campaign waits in the queue until this candidate has the lock. Its errors are those of lockcore.Mutex.Lock.
+// campaign waits in the queue until this candidate has the lock. It returns the errors of lockcore.Mutex.Lock.
 func (e *Election) campaign(ctx context.Context) (*term, error) {
 	t := &term{Kind: e.lock.Client().Recorded(e.keys.leader, e.keys.channel), e: e, released: make(chan struct{})}
 	var err error
@@ -59,7 +58,7 @@ func (e *Election) campaign(ctx context.Context) (*term, error) {
 
 func (t *term) Err() error { return t.lease.Err() }
 
-// bind returns the context of the work, and one that is done only when the work ends by choice.
+// bind returns the context of the work, and chosen, which is done only when the work ends by choice.
 func (t *term) bind(run context.Context) (chosen, ctx context.Context, end func()) {
 	chosen, t.stop = context.WithCancelCause(run)
 	ctx, unbind := t.lease.Bind(chosen)

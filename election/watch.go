@@ -14,14 +14,14 @@ import (
 // watches are the watched elections of a Client, by name. The record of an election is read once for each
 // change, however many electors watch it.
 type watches struct {
-	mu  sync.Mutex
-	all map[string]*watch
+	mu     sync.Mutex
+	byName map[string]*watch
 }
 
 type watchesKey struct{}
 
 func (e *Election) watches() *watches {
-	return e.lock.Client().Shared(watchesKey{}, func() any { return &watches{all: map[string]*watch{}} }).(*watches)
+	return e.lock.Client().Shared(watchesKey{}, func() any { return &watches{byName: map[string]*watch{}} }).(*watches)
 }
 
 // A watch is one watched election; watches.mu guards it. A message is a hint that causes a read,
@@ -71,13 +71,13 @@ func (e *Election) Watch(ctx context.Context) <-chan struct{} {
 // quickly on each other may cause only one call. watcher must return at once, and must not
 // call stop.
 func (e *Election) watch(watcher func(LeaderRecord)) (stop func()) {
-	all := e.watches()
-	all.mu.Lock()
-	w := all.all[e.name]
+	ws := e.watches()
+	ws.mu.Lock()
+	w := ws.byName[e.name]
 	isNew := w == nil
 	if isNew {
-		w = &watch{e: e, mu: &all.mu, ttl: e.lock.TTL(), watchers: map[*func(LeaderRecord)]struct{}{}}
-		all.all[e.name] = w
+		w = &watch{e: e, mu: &ws.mu, ttl: e.lock.TTL(), watchers: map[*func(LeaderRecord)]struct{}{}}
+		ws.byName[e.name] = w
 		w.timer = time.AfterFunc(w.pause(), func() { e.lock.Client().Background(w.read) })
 	}
 	if ttl := e.lock.TTL(); ttl < w.ttl {
@@ -89,24 +89,24 @@ func (e *Election) watch(watcher func(LeaderRecord)) (stop func()) {
 	if w.last != nil {
 		watcher(*w.last)
 	}
-	all.mu.Unlock()
+	ws.mu.Unlock()
 	if isNew {
 		// Not while mu is held: Watch may send a request.
 		unsubscribe := e.lock.Watch(e.keys.channel, func(string) { e.readSoon() })
-		all.mu.Lock()
+		ws.mu.Lock()
 		w.unsubscribe = unsubscribe
 		w.timer.Reset(0) // there may be no message
-		all.mu.Unlock()
+		ws.mu.Unlock()
 	}
 	return func() {
-		all.mu.Lock()
+		ws.mu.Lock()
 		delete(w.watchers, &watcher)
-		last := len(w.watchers) == 0 && all.all[e.name] == w
+		last := len(w.watchers) == 0 && ws.byName[e.name] == w
 		if last {
-			delete(all.all, e.name)
+			delete(ws.byName, e.name)
 			w.timer.Stop()
 		}
-		all.mu.Unlock()
+		ws.mu.Unlock()
 		if last {
 			w.unsubscribe()
 		}
@@ -117,10 +117,10 @@ func (e *Election) watch(watcher func(LeaderRecord)) (stop func()) {
 // receive a message at the same time, and their reads must not delay each other or the new leader.
 // Messages within the delay cause one read.
 func (e *Election) readSoon() {
-	all := e.watches()
-	all.mu.Lock()
-	defer all.mu.Unlock()
-	switch w := all.all[e.name]; {
+	ws := e.watches()
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	switch w := ws.byName[e.name]; {
 	case w == nil || w.scheduled:
 	case w.reading:
 		w.readAgain = true
@@ -139,7 +139,6 @@ func (w *watch) pause() time.Duration {
 	return d*9/10 + rand.N(d/5) //nolint:gosec // jitter
 }
 
-// read reads the record and calls the watchers.
 func (w *watch) read(ctx context.Context) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -1,11 +1,11 @@
--- leader_read: the record of an election, and whether its leader still leads.
+-- leader_read: read the record of an election, and whether its leader still leads.
 --
 -- KEYS[1] lock     string, the holder's attempt
 -- KEYS[2] leader   hash, the record
 --
--- Returns {left ms, granted, field, value, field, value, …}  left: how long the leader of the
---         record leads; 0 or less if it does not. granted: the identity of a holder of the lock that is not in
---         the record, '' if there is none.
+-- Returns {left ms, granted, field, value, field, value, …}  left: remaining time of the leader in the
+--         record; 0 or less after its end. granted: identity of a holder of the lock that is not in
+--         the record, or ''.
 --
 -- Twice is safe: it only reads.
 local lock, leader = KEYS[1], KEYS[2]

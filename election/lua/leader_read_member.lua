@@ -1,9 +1,9 @@
--- leader_read_member: the record of an election at one server of a quorum.
+-- leader_read_member: read the record of an election at one server of a quorum.
 --
 -- KEYS[1] lock    string, the holder's attempt
 -- KEYS[2] leader  hash, the record
 -- KEYS[3] marker  hash, the state of this server, see quorum_join
--- ARGV[1] list    the name of the list of servers that the client has
+-- ARGV[1] list    the name of the client's list of servers
 --
 -- Returns {1, left ms, granted, field, value, field, value, …}  left, granted: see leader_read
 --         {8}, {9}   this server may have lost the record, see part_member.lua

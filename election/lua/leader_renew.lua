@@ -1,30 +1,30 @@
--- leader_renew: extend a leadership and say so in the record. The first renewal of a leadership writes the record.
+-- leader_renew: extend a leadership and renew its record. The first renewal writes the record.
 --
 -- KEYS[1] lock      string, the holder's attempt
 -- KEYS[2] leader    hash, the record
--- KEYS[3] terms     list, the newest terms: token, its begin and the end of the one before, if that resigned
---                   (both in server ms), and the leader
+-- KEYS[3] terms     list, the newest terms: token, begin, end of the term before if its leader resigned
+--                   (both in server ms), leader
 -- ARGV[1] me        the attempt that leads
 -- ARGV[2] ttl       ms
 -- ARGV[3] token     fencing token of the lease
 -- ARGV[4] holder    identity to be shown
 -- ARGV[5] metadata  JSON object
 -- ARGV[6] age       ms since the work of the leader began
--- ARGV[7] channel   where a record that is written anew is announced
+-- ARGV[7] channel   announces a new record
 --
--- Returns 1 extended to ttl from now, 2 the same, and the record is new or asks me to resign, 3 extended, but the
--- record cannot be written, or is of a newer version: left alone; 0 not mine (any more): lost.
+-- Returns 1 if the lock was extended to ttl from now; 2 the same, and the record is new or has a request to resign;
+-- 3 the same, but the record has a newer version, which stays, or cannot be written; 0 if the lock was lost.
 --
 --	granted ──the work begins, first renewal──► recorded ──renewals──► recorded ──► released, see mutex_leave
 --	   │                                            └──the record is deleted, or set back──► the next renewal
 --	   └──released before──► no record
 --
--- Only the holder of the lock gets past the first line. A first renewal that is lost is followed by others, each of
--- which writes the record if it is missing. One that arrives after the release changes nothing. A leader that dies
+-- Only the holder of the lock gets past the first line. If the first renewal is lost, the next one writes the record.
+-- A renewal that arrives after the release changes nothing. A leader that dies
 -- leaves its record, which no longer counts when the lock ends.
 --
--- Twice is safe: it only moves the end of what is mine, and never creates the
--- lock. The lock comes first, and nothing about the record can make it fail. A record of this attempt stays, with
+-- Twice is safe: it only moves the end of the holder's lock, and never creates the
+-- lock. The lock comes first, and no failure to write the record affects it. A record of this attempt stays, with
 -- the request of an operator, and so does its term.
 local lock, leader, terms = KEYS[1], KEYS[2], KEYS[3]
 local me, ttl, token, holder, metadata, age, channel = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7]

@@ -6,18 +6,18 @@
 -- KEYS[4] leader    hash, the record
 -- ARGV[1] me        the attempt that leads
 -- ARGV[2] ttl       ms
--- ARGV[3] list      the name of the list of servers that the client has
+-- ARGV[3] list      the name of the client's list of servers
 -- ARGV[4] token     of the lease
 -- ARGV[5] holder    identity to be shown
 -- ARGV[6] metadata  JSON object
 -- ARGV[7] age       ms since the work of the leader began
--- ARGV[8] channel   where a new record is announced
+-- ARGV[8] channel   announces a new record
 --
--- Returns the answers of quorum_renew, but {1, n} instead of {1}. With it and with {10}, the record is written: a
--- server that waits after a loss of data grants nothing, but it counts for readers. n: 2 the record is new, 3 it
--- cannot be written, or is of a newer version or a greater token: left alone; otherwise 1.
+-- Returns the answers of quorum_renew, but {1, n} instead of {1}. With {1, n} and {10}, the record is written: a
+-- server that waits after a loss of data grants nothing, but it counts for readers. n is 1 if the record was renewed,
+-- 2 if it is new, 3 if it has a newer version or a greater token, which stays, or cannot be written.
 --
--- Twice is safe: it extends a lock that is mine. A record of a greater token stays, and so
+-- Twice is safe: only the holder extends its lock. A record with a greater token stays, and so
 -- does the end of this leadership.
 local lock, tomb, marker, leader = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local me, ttl, list, token = ARGV[1], ARGV[2], ARGV[3], ARGV[4]

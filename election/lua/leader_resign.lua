@@ -3,20 +3,20 @@
 -- KEYS[1] lock     string, the holder's attempt
 -- KEYS[2] leader   hash, the record
 -- ARGV[1] token    fencing token of the term that the operator means
--- ARGV[2] request  who asks and why, JSON object with an id
--- ARGV[3] channel  where the request is announced
+-- ARGV[2] request  JSON object with an id, the operator and the reason
+-- ARGV[3] channel  announces the request
 --
--- Returns 1 the request is in the record, 0 nobody leads, -1 the record is of a newer version:
---         left alone, -2 the term is over, another replica leads or may lead.
+-- Returns 1 if the request is in the record, 0 if nobody leads, -1 if the record has a newer version and
+--         stays, -2 if the term is over, as another replica leads or may lead.
 --
 --	leads ──request──► leads, asked ──the leader reads it──► drains ──the work returns──► released
 --	                       │    └──no such successor: the leader logs it──► leads
 --	                       └──the leader dies or loses the lock──► the next term, not asked
 --
--- The operator writes the request, only the leader acts on it. It reads the record after the
--- message; if that is lost, its next renewal is answered with 2 instead of 1. If the leader
--- dies, its lock expires as usual, and the request concerns no later term. If the operator
--- dies, the request was sent or was not. If the record is lost, the request is lost with it.
+-- The operator writes the request, only the leader acts on it. The leader reads the record after the
+-- message; if the message is lost, its next renewal is answered with 2 instead of 1. If the leader
+-- dies, its lock expires as usual, and the request concerns no later term. If the record is lost, the request is
+-- lost with it.
 --
 -- Twice is safe: the same request stays. Another one replaces it; a leader that drains
 -- continues.

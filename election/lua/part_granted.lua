@@ -1,5 +1,5 @@
--- granted_to(lock, leader): nil if the holder of the lock has written the record: it leads, or nobody holds the lock.
--- Otherwise, its identity, '' for another program's. An attempt is secret, its identity is not.
+-- granted_to returns the identity of a holder of the lock that has not written the record, '' for another program's
+-- value, and nil if the holder has written it or nobody holds the lock. An attempt is secret, its identity is not.
 local function granted_to(lock, leader)
   local holder = redis.pcall('GET', lock)
   if type(holder) == 'table' then

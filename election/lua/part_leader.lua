@@ -1,35 +1,34 @@
--- The record of an election, `leader`: a hash, written only by the holder of the
--- lock, or by the release of the last one. Only `asked` and `request` are
--- written by others, see leader_resign.lua. It counts while `by` is the SHA-1 of the lock's value: otherwise
--- its leader no longer leads, and a holder of the lock has not begun to.
+-- The record of an election, `leader`, is a hash. Only the holder of the lock and the release of the last holder
+-- write it, except `asked` and `request`, see leader_resign.lua. The record counts while `by` is the SHA-1 of the
+-- lock's value: otherwise its leader no longer leads, and a holder of the lock has not begun to.
 --
 --   v         1, the version of this form
 --   by        SHA-1 of the attempt of the leader, which is secret
---   holder    identity of the leader; empty: it has resigned, and there is no next leader
+--   holder    identity of the leader; empty after a resignation without a next leader
 --   token     fencing token of its lease
---   acquired  ms, server clock, when it began to lead
---   renewed   ms, server clock, its last renewal
---   lease     ms, how long it leads from `renewed` unless it renews
---   metadata  what the leader says of itself, a JSON object of strings
---   released  ms, server clock, when it resigned; absent while it leads
---   asked     token of the leader that an operator has asked to resign, or absent
---   request   who asks it to, and why, a JSON object
+--   acquired  ms, server clock, beginning of the work
+--   renewed   ms, server clock, last renewal
+--   lease     ms, duration of the lease after `renewed`
+--   metadata  Config.Metadata of the leader, a JSON object of strings
+--   released  ms, server clock, resignation of the leader; absent while it leads
+--   asked     token of the leader to which `request` is addressed
+--   request   request to resign, a JSON object with the operator and the reason
 local LEADER_KEPT = 604800000 -- a week
 
--- announce notifies watchers that the leader changed. A hint, so that an ACL
+-- announce notifies watchers that the leader changed. The message is a hint, so an ACL
 -- that forbids it stops nothing.
-local function announce(channel, what)
-  redis.pcall('PUBLISH', channel, what)
+local function announce(channel, token)
+  redis.pcall('PUBLISH', channel, token)
 end
 
--- renewed writes down the last renewal of a leadership that the record has.
+-- renewed stores the time of a renewal in the record of the leadership.
 local function renewed(leader)
   redis.pcall('HSET', leader, 'renewed', server_ms())
   redis.pcall('PEXPIRE', leader, LEADER_KEPT)
 end
 
--- record writes down a leadership as a whole. age: ms since it began. pcall: a renewal must not fail for
--- the record's sake. Returns when it began, nil if it was not written.
+-- record writes the whole record of a leadership that began age ms ago, and returns the time of its beginning, or
+-- nil if the write failed. It uses pcall, because a renewal must not fail with the record.
 local function record(leader, channel, by, holder, token, age, lease, metadata)
   local now = server_ms()
   local acquired = string.format('%.0f', now - age)

@@ -6,7 +6,6 @@ import (
 	"github.com/noonlock/noonlock/internal/registry"
 )
 
-// metrics are the metrics of one set of partitions.
 type metrics struct {
 	led                    prometheus.Gauge
 	gained, released, lost prometheus.Counter

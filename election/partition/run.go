@@ -18,8 +18,8 @@ import (
 // work has returned, and returns nil. If the lease is lost, Run begins again after a pause. An outage of the server
 // does not end Run, however long it is.
 //
-// The error is a *noonlock.ConfigError if replicas live that share another number of partitions,
-// ErrRunning or lockcore.ErrClosed. Run does not return before all work has.
+// The error is ErrRunning, lockcore.ErrClosed, or a *noonlock.ConfigError if live replicas share another number of
+// partitions. Run does not return before all work has returned.
 func (r *Runner) Run(ctx context.Context) error {
 	leave, ok := r.gate.Enter(ctx, r.set.lock.Client().Flush)
 	if !ok {
@@ -32,20 +32,19 @@ func (r *Runner) Run(ctx context.Context) error {
 	run, crash := holding.NewCrash(ctx)
 	loop := holding.Loop[*session]{
 		Holder: &sharing{r, deadline, crash, retry.Growing(r.period, r.cfg.LeaseDuration, 1.5, 0.2)},
-		TTL:    r.cfg.LeaseDuration, Retry: retry.Growing(r.period, r.period, 1, 0),
+		TTL:    r.cfg.LeaseDuration, Retry: r.period,
 		Ready: &r.ready, Deadline: deadline, Log: r.log, Reports: r.set.lock.Client().Campaigns(),
-		Doubt: r.cfg.LeaseDuration,
 	}
 	err := loop.Run(run)
-	crash.End(lockcore.ErrClosed)
+	crash.Cancel(lockcore.ErrClosed)
 	for _, w := range r.works.running() {
 		<-w.returned
 	}
 	crash.Continue()
-	return r.set.failed("run", cmp.Or(crash.Err(), err))
+	return r.set.opError("run", cmp.Or(crash.Err(), err))
 }
 
-// sharing is one Run. It implements holding.Holder.
+// A sharing is one Run of a Runner. It implements holding.Holder.
 type sharing struct {
 	*Runner
 	deadline *stopping.Deadline
@@ -54,25 +53,25 @@ type sharing struct {
 }
 
 func (x *sharing) Prepare(ctx context.Context) error {
-	return x.set.failed("join", x.set.lock.CheckRights(ctx, lock.NeedsOf(x.set.needs)))
+	return x.set.opError("join", x.set.lock.CheckRights(ctx, lock.NeedsOf(x.set.needs)))
 }
 
 // Campaign joins the set.
 func (x *sharing) Campaign(ctx context.Context) (*session, error) {
 	s := &session{Kind: x.set.lock.Client().Mutex(), set: x.set, n: x.n, owned: map[int]*work{}, wake: make(signal, 1)}
 	if err := s.join(ctx, x.crash); err != nil {
-		return nil, x.set.failed("join", err)
+		return nil, x.set.opError("join", err)
 	}
 	return s, nil
 }
 
-// After idleSyncs that changed nothing, idlePause is the shortest time between two calls: messages may be forged.
+// idlePause is the shortest time between two syncs after idleSyncs without a change: messages may be forged.
 const (
 	idleSyncs = 3
 	idlePause = 10 * time.Millisecond
 )
 
-// Work makes calls until the session has ended, or until it has given everything back after the end of run.
+// Work syncs until the session has ended, or has given back all partitions after the end of run.
 func (x *sharing) Work(run context.Context, s *session, _ time.Duration) {
 	me := " " + strconv.FormatUint(s.lease.Token(), 10) + " "
 	x.log.Info("sharing partitions", "session", s.lease.Token())
@@ -88,19 +87,19 @@ func (x *sharing) Work(run context.Context, s *session, _ time.Duration) {
 	for idle := 0; ; idle++ {
 		leaving := run.Err() != nil
 		if s.lease.Err() != nil {
-			late := time.NewTimer(x.period)
-			defer late.Stop()
+			grace := time.NewTimer(x.period) // for work to return
+			defer grace.Stop()
 			for !s.idle() && run.Err() == nil {
 				select {
 				case <-s.wake:
-				case <-late.C:
+				case <-grace.C:
 					return
 				}
 			}
 			return
 		}
 		if leaving && s.idle() {
-			return // a release gives everything back
+			return // the release gives back all partitions
 		}
 		changed, pause, err := x.sync(run, s, leaving)
 		switch {
@@ -127,8 +126,8 @@ func (x *sharing) Work(run context.Context, s *session, _ time.Duration) {
 	}
 }
 
-// sync reports returned work, and starts and stops work until it is this replica's share. It returns whether
-// something has changed, and the time until the lease of another replica may end.
+// sync reports returned work, and starts and stops work according to this replica's share. It reports whether
+// something has changed, and returns the time until the lease of another replica may end.
 func (x *sharing) sync(run context.Context, s *session, leaving bool) (changed bool, next time.Duration, err error) {
 	bound, unbind := s.lease.Bind(context.WithoutCancel(run))
 	defer unbind()
@@ -145,10 +144,10 @@ func (x *sharing) sync(run context.Context, s *session, leaving bool) (changed b
 	}
 	lost := s.dropLost(sh)
 	if lost > 0 {
-		x.lost(lockcore.ErrLeaseLost, lost)
+		x.recordLoss(lockcore.ErrLeaseLost, lost)
 	}
-	// The version is that of the newest grant, or newer. A partition with an older token was given back before the
-	// server lost that, and others may have led it since. It needs a new token.
+	// The version is at least the token of the newest grant. A partition with an older token was given back before the
+	// server lost that change, and others may have led it since. It needs a new token.
 	before := s.version.Swap(sh.version)
 	started := 0
 	for index, token := range sh.tokens {
@@ -164,7 +163,7 @@ func (x *sharing) sync(run context.Context, s *session, leaving bool) (changed b
 	return changed, sh.next, nil
 }
 
-// Release ends the session. Work that has not returned after the lease expired has the rest of its time to stop.
+// Release ends the session. After the loss of the lease, it leaves running work the rest of its time to stop.
 func (x *sharing) Release(ctx context.Context, s *session) error {
 	if s.lease.Err() != nil && !s.idle() {
 		return s.lease.Err()
@@ -175,7 +174,7 @@ func (x *sharing) Release(ctx context.Context, s *session) error {
 func (x *sharing) Released(s *session, lost, err error) {
 	switch {
 	case lost != nil:
-		x.lost(lost, len(s.owned))
+		x.recordLoss(lost, len(s.owned))
 	case err != nil:
 		lock.Log(x.log, err, "partitions not released; others lead them when the lease ends", "led", len(s.owned))
 	default:
@@ -183,13 +182,13 @@ func (x *sharing) Released(s *session, lost, err error) {
 	}
 }
 
-// lost logs and counts partitions that are lost.
-func (r *Runner) lost(cause error, n int) {
-	r.metrics.lost.Add(float64(n))
-	r.log.Error(cause, "partitions lost", "led", n)
+// recordLoss logs and counts lost partitions.
+func (x *sharing) recordLoss(cause error, n int) {
+	x.metrics.lost.Add(float64(n))
+	x.log.Error(cause, "partitions lost", "led", n)
 }
 
-// Next returns the pause after a lost session. Meanwhile, others lead the partitions whose work here hangs.
+// Next returns the pause after a lost session. While work of this replica hangs, others lead its partitions.
 func (x *sharing) Next(_ error, held time.Duration) (pause time.Duration, again bool) {
 	if len(x.works.running()) > 0 {
 		return x.cfg.LeaseDuration, true

@@ -16,7 +16,7 @@ import (
 	"github.com/noonlock/noonlock/lockcore"
 )
 
-// Config configures a Runner. All replicas should use the same.
+// Config configures a Runner. All replicas should use the same values.
 type Config struct {
 	// LeaseDuration is how long the partitions of a replica that died have no leader, counted from its last
 	// renewal. One lease covers all partitions of a replica. It is renewed every two fifteenths of LeaseDuration.
@@ -29,8 +29,8 @@ type Config struct {
 	ShutdownTimeout time.Duration
 }
 
-// most limits the size of a set: the first request creates it as a whole.
-const most = 4096
+// maxPartitions limits the size of a set: the first request creates all of it.
+const maxPartitions = 4096
 
 // A Runner leads a share of the partitions of a set, on behalf of one replica. It is safe for concurrent use.
 type Runner struct {
@@ -52,8 +52,8 @@ type Runner struct {
 //
 // lead is called for each partition that this replica leads, with its index from 0 to n-1, on a goroutine of its own.
 // Its context is done when this replica must stop leading the partition. context.Cause returns the reason, and
-// lockcore.FromContext a lease with the token of the partition. The token is greater than those of all earlier leaders
-// of this partition. A resource must not compare it with the tokens of other partitions.
+// lockcore.FromContext a lease with the token of the partition. The token is greater than the tokens of all earlier
+// leaders of this partition. A resource must not compare it with the tokens of other partitions.
 //
 // Another replica leads the partition only after lead has returned, unless the lease is lost. If lead returns early,
 // this replica remains the leader until the context is done. A panic of lead stops this replica, and continues as an
@@ -67,8 +67,8 @@ func NewRunner(client *lockcore.Client, name string, n int, lead func(ctx contex
 	case err != nil:
 	case lead == nil:
 		err = refusal("lead", "nil", "a function")
-	case n < 1 || n > most:
-		err = refusal("n", strconv.Itoa(n), fmt.Sprint("from 1 to ", most))
+	case n < 1 || n > maxPartitions:
+		err = refusal("n", strconv.Itoa(n), fmt.Sprint("from 1 to ", maxPartitions))
 	case cfg.ShutdownTimeout < 0:
 		err = refusal("Config.ShutdownTimeout", cfg.ShutdownTimeout.String(), "0 (10s) or positive")
 	}
@@ -96,9 +96,9 @@ func (r *Runner) Ready() error {
 	return nil
 }
 
-// Check fails while the work of a partition has not returned although its context was done longer than tolerance
-// ago, and LeaseDuration longer if the server still has it, so that nobody else leads. The error is ErrOverdue.
-// After the end of Run's context, only the first counts. It is meant for a liveness probe, and sends no request.
+// Check fails while the work of a partition has not returned, although the lease was lost longer than tolerance ago, or
+// the partition was to move longer than tolerance and LeaseDuration ago, so that nobody else can lead it. The error is
+// ErrOverdue. Check is meant for a liveness probe, and sends no request.
 func (r *Runner) Check(tolerance time.Duration) error {
 	for _, w := range r.works.running() {
 		over, cause := w.lease.Overdue(), w.lease.Err()

@@ -39,10 +39,8 @@ type session struct {
 	wake    signal
 }
 
-// Label is the kind of a session's lease in metrics.
 func (s *session) Label() string { return "partitions" }
 
-// Noticed implements lock.Noticer.
 func (s *session) Noticed(*lock.Attempt, int64) { s.wake.send() }
 
 func (s *session) Err() error { return s.lease.Err() }
@@ -55,10 +53,8 @@ func (s *session) request(a *lock.Attempt, mode string, ttl time.Duration, retur
 	return s.set.share.Call(keys, a.Value(), mode, ttl.Milliseconds(), s.n, s.version.Load(), returned, s.set.channel)
 }
 
-// Renewal implements lock.Kind.
 func (s *session) Renewal(a *lock.Attempt) wire.Request { return s.request(a, "renew", a.TTL(), "") }
 
-// Release implements lock.Kind.
 func (s *session) Release(a *lock.Attempt, withdraw bool) wire.Request {
 	if withdraw {
 		return s.request(a, "quit", a.TombTTL(), "")

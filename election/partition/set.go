@@ -17,31 +17,30 @@ import (
 	"github.com/noonlock/noonlock/lockcore"
 )
 
-// A Set is a handle on a set of partitions, in any process, whether or not it leads some of them. It is safe for
-// concurrent use.
+// A Set is a handle on a set of partitions, in any process, whether or not the process leads some of them. It is safe
+// for concurrent use.
 type Set struct {
 	needs
 	name  string
 	lock  *lock.Name
 	share *wire.Script
 
-	// The keys belong to the name of an election. docs/ARCHITECTURE.md, "Keys", describes them. fence is lockcore's.
+	// docs/ARCHITECTURE.md, "Keys", describes the keys. fence is lockcore's.
 	parts, fence string
 	channel      string
 }
 
-// A Partition is a partition, as the server knows it.
+// A Partition is the state of a partition at the server.
 type Partition struct {
 	Index  int    `json:"index"`            // from 0
-	Token  uint64 `json:"token,omitempty"`  // of its newest leader; 0 if it never had one
-	Leader string `json:"leader,omitempty"` // identity of its replica; empty: there is none
+	Token  uint64 `json:"token,omitempty"`  // of its newest leader; 0 before the first one
+	Leader string `json:"leader,omitempty"` // identity of the leader, or empty
 }
 
 // NewSet returns a handle on the set of a name. It sends no request. The error is a *noonlock.ConfigError, also on a
 // Client of lockcore.NewQuorum.
 func NewSet(client *lockcore.Client, name string) (*Set, error) { return newSet(client, name, nil) }
 
-// newSet returns a set. Replicas that share it have leases.
 func newSet(client *lockcore.Client, name string, cfg *lock.LeaseConfig) (*Set, error) {
 	if client == nil {
 		return nil, errNoClient
@@ -73,11 +72,11 @@ func refusal(field, value, rule string) error {
 	return &noonlock.ConfigError{Package: "partition", Field: field, Value: value, Rule: rule}
 }
 
-// Partitions returns the partitions of the set; none if no replica lives that shares them. A replica that died is a
+// Partitions returns the partitions of the set, and none if no live replica shares them. A dead replica is a
 // leader until its lease ends.
 func (s *Set) Partitions(ctx context.Context) ([]Partition, error) {
-	ask := s.share.Call(wire.Keys(s.parts), "", "read", 0, 0, 0, "", "").Large()
-	reply, err := s.lock.Ask(ctx, ask)
+	request := s.share.Call(wire.Keys(s.parts), "", "read", 0, 0, 0, "", "").Large()
+	reply, err := s.lock.Ask(ctx, request)
 	rows, _ := reply.([]any)
 	scores := map[string]int64{}
 	leaders := map[int64]string{} // by session
@@ -86,7 +85,7 @@ func (s *Set) Partitions(ctx context.Context) ([]Partition, error) {
 		member := wire.Text(rows[i])
 		value, err := strconv.ParseFloat(wire.Text(rows[i+1]), 64)
 		if err != nil {
-			return nil, s.failed("read", ask.OddReply(reply))
+			return nil, s.opError("read", request.OddReply(reply))
 		}
 		scores[member] = int64(value)
 		if attempt, ok := strings.CutPrefix(member, "m"); ok {
@@ -101,16 +100,16 @@ func (s *Set) Partitions(ctx context.Context) ([]Partition, error) {
 		p := strconv.Itoa(i)
 		all[i] = Partition{i, uint64(-scores["t"+p]), leaders[scores[p]]} //nolint:gosec // not negative
 	}
-	return all, s.failed("read", err)
+	return all, s.opError("read", err)
 }
 
-// failed wraps errors with the operation and the name of the set. It returns nil if there is none.
-func (s *Set) failed(op string, errs ...error) error {
+// opError returns the errors with the operation and the name of the set, or nil.
+func (s *Set) opError(op string, errs ...error) error {
 	return input.Operation("partition", op, s.name, errs...)
 }
 
-// Sets returns the names of the sets of partitions that replicas share, sorted. progress, the cost and
-// the limits are those of lockcore.Locks.
+// Sets returns the names of the sets that live replicas share, sorted. progress, the cost and
+// the limits are as for lockcore.Locks.
 func Sets(ctx context.Context, client *lockcore.Client, progress func(keys int)) ([]string, error) {
 	if client == nil {
 		return nil, errNoClient
@@ -126,13 +125,12 @@ type needs = lock.Declared[rights]
 
 type rights struct{}
 
-// Needs returns the keys, channels and scripts of partitions.
 func (rights) Needs() lock.Needs {
 	return lock.Needs{
 		Names:    lock.ElectionNames,
 		Parts:    map[string]lock.KeyPart{"parts": {Types: []string{"zset"}}},
 		Channels: []string{"parts"},
-		Commands: []string{"HGET"}, // finds out who has released a lease by force
+		Commands: []string{"HGET"}, // reads the operator of a forced release
 		Scripts: func(quorum bool) ([]*wire.Script, error) {
 			if quorum {
 				return nil, lock.OnOne("a set of partitions")

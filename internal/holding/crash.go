@@ -18,7 +18,7 @@ var ErrCallback = errors.New("noonlock: a callback panicked or called runtime.Go
 
 // A Crash ends a Run when a callback on another goroutine panics or calls runtime.Goexit.
 type Crash struct {
-	cancel context.CancelCauseFunc
+	Cancel context.CancelCauseFunc // ends the context of the Run
 
 	mu  sync.Mutex
 	err error // the first failure
@@ -27,7 +27,7 @@ type Crash struct {
 // NewCrash returns a Crash and the context of the Run that it ends.
 func NewCrash(ctx context.Context) (run context.Context, c *Crash) {
 	run, cancel := context.WithCancelCause(ctx)
-	return run, &Crash{cancel: cancel}
+	return run, &Crash{Cancel: cancel}
 }
 
 // Guard calls a callback and reports whether it has returned. A panic or Goexit ends the Run.
@@ -52,11 +52,8 @@ func (c *Crash) Fail(err, cause error) {
 	c.mu.Lock()
 	c.err = cmp.Or(c.err, err)
 	c.mu.Unlock()
-	c.End(cause)
+	c.Cancel(cause)
 }
-
-// End ends the context of the Run.
-func (c *Crash) End(cause error) { c.cancel(cause) }
 
 // Err returns the error of the first failure.
 func (c *Crash) Err() error {

@@ -26,9 +26,9 @@ import (
 	"github.com/noonlock/noonlock/internal/stopping"
 )
 
-// A Lease is what the loop needs of an *lock.Lease.
+// A Lease ends once.
 type Lease interface {
-	// Err returns why the lease has ended, nil while it is valid.
+	// Err returns the cause of the end, nil while the lease is valid.
 	Err() error
 }
 
@@ -36,8 +36,8 @@ type Lease interface {
 // the other, on its own goroutine.
 type Holder[L Lease] interface {
 	// Prepare checks that nothing prevents this replica from holding the lease. A campaign
-	// cannot find that out while another replica holds it. Run calls Prepare before the first
-	// campaign, and again after one that failed.
+	// cannot find that out while another replica holds the lease. Run calls Prepare before the first
+	// campaign, and again after a failed campaign.
 	Prepare(ctx context.Context) error
 	// Campaign waits for the lease.
 	Campaign(ctx context.Context) (L, error)
@@ -47,11 +47,11 @@ type Holder[L Lease] interface {
 	// Release releases the lease and waits for the reply until ctx ends. It is called even
 	// if the lease has ended.
 	Release(ctx context.Context, lease L) error
-	// Released is called after Release, which returned err; also after a panic or a
-	// runtime.Goexit of Work, before that continues. lost is why the lease had ended
-	// before the release, or nil.
+	// Released is called after Release, which returned err, and also after a panic or
+	// Goexit of Work, before the panic continues. lost is the cause if the lease had ended
+	// before the release.
 	Released(lease L, lost, err error)
-	// Next returns the pause before the next campaign, and whether there is one. held is
+	// Next returns whether to campaign again, and the pause before that. held is
 	// the time from the beginning of Work to the end of Released.
 	Next(lost error, held time.Duration) (pause time.Duration, again bool)
 }
@@ -61,28 +61,23 @@ type Holder[L Lease] interface {
 type Loop[L Lease] struct {
 	Holder   Holder[L]
 	TTL      time.Duration      // of the lease
-	Retry    retry.Backoff      // pauses after campaigns that failed
-	Ready    *readiness.State   // ready while the lease is held, or can be waited for
+	Retry    time.Duration      // pause after a failed campaign
+	Ready    *readiness.State   // ready while holding or waiting for the lease
 	Deadline *stopping.Deadline // for releases after the end of Run's context
 	Log      logr.Logger
 	Reports  *readiness.Reports // of failed campaigns
 
-	// Doubt is a time after each failed campaign. During it, the reply to a request does not
-	// make the loop ready again: a server may accept requests to queue and still refuse the
-	// lease.
-	Doubt time.Duration
-
-	failed time.Time // when a campaign failed last
+	failedAt time.Time // end of the newest failed campaign
 }
 
-// releaseWithin is how long a loop waits for the answer to a release, at most.
+// releaseWithin limits how long a loop waits for the answer to a release.
 const releaseWithin = 5 * time.Second
 
 // Run campaigns and works until ctx ends or Next returns false; then it returns nil. The error
 // is lockcore.ErrClosed if the Client was closed.
 func (l *Loop[L]) Run(ctx context.Context) error {
 	defer l.Ready.Run(ctx)()
-	asking := readiness.WithAnswers(ctx, func(err error) {
+	observed := readiness.WithAnswers(ctx, func(err error) {
 		if ctx.Err() == nil {
 			l.answered(err)
 		}
@@ -92,10 +87,10 @@ func (l *Loop[L]) Run(ctx context.Context) error {
 		var lease L
 		var err error
 		if !prepared {
-			err = l.Holder.Prepare(asking)
+			err = l.Holder.Prepare(observed)
 		}
 		if err == nil {
-			lease, err = l.Holder.Campaign(asking)
+			lease, err = l.Holder.Campaign(observed)
 		}
 		prepared = err == nil
 		switch {
@@ -109,17 +104,16 @@ func (l *Loop[L]) Run(ctx context.Context) error {
 		case errors.Is(err, lock.ErrClosed):
 			return err
 		case err != nil:
-			l.failed = time.Now()
+			l.failedAt = time.Now()
 			l.answered(err)
-			retry.Sleep(ctx, l.Retry.NextBackOff(), nil)
+			retry.Sleep(ctx, l.Retry, nil)
 			continue
 		}
-		l.Retry.Reset()
 		l.Ready.Works(math.MaxInt64) // while the lease is held
 		held := time.Now()
 		lost := l.hold(ctx, lease, held.Sub(began))
 		pause, again := l.Holder.Next(lost, time.Since(held))
-		l.Ready.Works(pause + l.patience())
+		l.Ready.Works(pause + l.staleAfter())
 		if !again {
 			return nil
 		}
@@ -129,8 +123,8 @@ func (l *Loop[L]) Run(ctx context.Context) error {
 	return nil
 }
 
-// hold does the work under the lease. It releases the lease even if the work panics, and
-// returns why the lease had ended before.
+// hold does the work under the lease, and releases the lease even if the work panics. It
+// returns the cause if the lease had ended before the release.
 func (l *Loop[L]) hold(ctx context.Context, lease L, waited time.Duration) (lost error) {
 	defer func() {
 		lost = lease.Err()
@@ -148,16 +142,16 @@ func (l *Loop[L]) release(ctx context.Context, lease L) error {
 	return l.Holder.Release(trying, lease)
 }
 
-// answered updates the readiness after a request of a campaign, or a campaign.
+// answered updates the readiness after a campaign, or a request of it.
 func (l *Loop[L]) answered(err error) {
 	switch {
 	case err != nil:
 		l.Ready.Failed(l.Reports, l.Log, err, lock.IsTemporary(err))
-	case time.Since(l.failed) >= l.Doubt:
-		l.Ready.Works(l.patience())
+	case time.Since(l.failedAt) >= l.TTL: // a server may accept requests to queue and still refuse the lease
+		l.Ready.Works(l.staleAfter())
 	}
 }
 
-// patience is how long a campaign may be without a reply: it sends a request once in 1.1
+// staleAfter returns how long a campaign counts as working after a reply. It sends a request once in 1.1
 // TTLs.
-func (l *Loop[L]) patience() time.Duration { return 4 * max(l.TTL, time.Second) }
+func (l *Loop[L]) staleAfter() time.Duration { return 4 * max(l.TTL, time.Second) }

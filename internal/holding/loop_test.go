@@ -13,7 +13,6 @@ import (
 	"github.com/noonlock/noonlock/internal/holding"
 	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/internal/readiness"
-	"github.com/noonlock/noonlock/internal/retry"
 	"github.com/noonlock/noonlock/internal/stopping"
 	"github.com/noonlock/noonlock/internal/testenv"
 )
@@ -117,7 +116,7 @@ func inBubble(t *testing.T, test func(b *bench)) {
 		deadline, done := stopping.New(b.ctx, shutdown, shutdown/5)
 		defer done()
 		b.loop = holding.Loop[*lease]{
-			Holder: b.holder, TTL: ttl, Retry: retry.Growing(retryIn, retryIn, 1, 0), Ready: &b.ready, Deadline: deadline,
+			Holder: b.holder, TTL: ttl, Retry: retryIn, Ready: &b.ready, Deadline: deadline,
 			Log: b.log.Info(""), Reports: &readiness.Reports{Log: b.log.Info(""), Workers: "campaigns", Message: "cannot campaign", Again: "answers again"},
 		}
 		test(b)
@@ -167,7 +166,6 @@ func TestLoop(t *testing.T) {
 func TestLoopCampaignFails(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(b *bench) {
-		b.loop.Doubt = ttl
 		failures := 3
 		b.campaign = func(ctx context.Context) error {
 			if failures--; failures >= 0 {

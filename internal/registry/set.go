@@ -12,11 +12,11 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// A Set creates metrics and registers them. If an equal metric is registered, the Set
-// returns that one.
+// A Set creates metrics and registers them. If an equal metric is registered already, the Set
+// returns it.
 type Set struct {
-	Registerer prometheus.Registerer // nil: none is registered
-	Sum        bool                  // series show sums over the label name, without it
+	Registerer prometheus.Registerer // registers nothing if nil
+	Sum        bool                  // replaces the label name by sums over it
 
 	errs []error
 }
@@ -50,10 +50,10 @@ type vec[V prometheus.Collector] struct {
 	of   V
 	desc *prometheus.Desc
 	sum  bool
-	join func(a, b float64) float64 // two gauges
+	join func(a, b float64) float64 // joins the values of two gauges
 }
 
-// add registers a vector, and returns it or the equal one that is registered.
+// add registers a vector, and returns it or an equal vector that is registered already.
 func add[V prometheus.Collector](s *Set, of V, join func(a, b float64) float64, name, help string, labels []string) V {
 	sum := s.Sum && len(labels) > 0 && labels[0] == "name"
 	if sum {
@@ -72,10 +72,8 @@ func add[V prometheus.Collector](s *Set, of V, join func(a, b float64) float64, 
 	return of
 }
 
-// Describe implements prometheus.Collector.
 func (v *vec[V]) Describe(ch chan<- *prometheus.Desc) { ch <- v.desc }
 
-// Collect implements prometheus.Collector.
 func (v *vec[V]) Collect(ch chan<- prometheus.Metric) {
 	found := make(chan prometheus.Metric)
 	go func() { v.of.Collect(found); close(found) }()
@@ -97,10 +95,8 @@ type sum struct {
 	of   *dto.Metric
 }
 
-// Desc implements prometheus.Metric.
 func (s sum) Desc() *prometheus.Desc { return s.desc }
 
-// Write implements prometheus.Metric.
 func (s sum) Write(m *dto.Metric) error {
 	m.Label, m.Counter, m.Gauge, m.Histogram = s.of.Label, s.of.Counter, s.of.Gauge, s.of.Histogram
 	return nil
@@ -111,7 +107,7 @@ func (v *vec[V]) summed(all []prometheus.Metric) (sums []prometheus.Metric) {
 	first := map[string]*dto.Metric{} // by their labels
 	for _, m := range all {
 		one := &dto.Metric{}
-		_ = m.Write(one) // those of a vector do not fail
+		_ = m.Write(one) // the metrics of a vector do not fail
 		one.Label = slices.DeleteFunc(slices.Clone(one.Label), func(l *dto.LabelPair) bool { return l.GetName() == "name" })
 		key := fmt.Sprint(one.Label)
 		switch of := first[key]; {
@@ -133,7 +129,7 @@ func (v *vec[V]) summed(all []prometheus.Metric) (sums []prometheus.Metric) {
 	return sums
 }
 
-// isNilPointer reports whether the Registerer is a nil pointer, which is not nil.
+// isNilPointer reports whether the Registerer is a nil pointer in an interface, which is not nil.
 func (s *Set) isNilPointer() bool {
 	v := reflect.ValueOf(s.Registerer)
 	return v.Kind() == reflect.Pointer && v.IsNil()

@@ -22,7 +22,7 @@ type Deadline struct {
 	last   time.Duration
 
 	mu    sync.Mutex
-	ended time.Time // when the end of ctx was seen
+	ended time.Time // end of ctx, zero before it
 }
 
 // New returns the deadline that lies within after the end of ctx. A step that begins
@@ -44,7 +44,7 @@ func (d *Deadline) end() time.Time {
 	return d.ended
 }
 
-// left returns the time that remains after the end of ctx, and at least the last try.
+// left returns the time that remains for a step, which is never less than the last try.
 func (d *Deadline) left(reserve time.Duration) time.Duration {
 	return max(d.last, time.Until(d.end().Add(d.within-reserve)))
 }

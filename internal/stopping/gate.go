@@ -8,7 +8,7 @@ import (
 // A Gate lets one Run of a worker enter at a time. Its zero value is open.
 type Gate struct{ entered atomic.Bool }
 
-// Enter reports whether no other Run is inside. Call leave when Run returns: it writes the
+// Enter reports whether Run may enter. Call leave when Run returns: it writes the
 // last log lines with flush, even after the end of ctx, and opens the gate.
 func (g *Gate) Enter(ctx context.Context, flush func(context.Context)) (leave func(), ok bool) {
 	if !g.entered.CompareAndSwap(false, true) {

@@ -1,12 +1,12 @@
--- A set of partitions, `parts`: one sorted set, so that it is lost as a whole or not at all. What a score says:
+-- A set of partitions, `parts`, is one sorted set, so that the server loses all of it or nothing. The scores:
 --
---   <partition>  0: free; otherwise the session of its owner
---   t<partition> minus the newest fencing token of the partition; absent: it never had an owner
---   m<attempt>   minus the session of the attempt of a replica, which is secret
---   e<session>   ms, server clock, the end of the session's lease
---   c<session>   LIVE + the number of its partitions: the session takes part in the sharing
---   d<session>   LEAVING + the number of its partitions: it gives back all
---   v<session>   minus the version of its partitions, the token of their last change; absent: none since its join
+--   <partition>  session of the owner, 0 for a free partition
+--   t<partition> minus the newest fencing token of the partition; absent if it never had an owner
+--   m<attempt>   minus the session of a replica's attempt, which is secret
+--   e<session>   ms, server clock, end of the session's lease
+--   c<session>   LIVE + number of partitions of a live session
+--   d<session>   LEAVING + number of partitions of a leaving session, which gives back all
+--   v<session>   minus the version of the session's partitions: the token of their last change; absent before a change
 --
 -- A session is the fencing token of its join, and has 15 or 16 digits. The ranges of the scores do not overlap
 -- while the clock of the server is between 1974 and 5138. There are at most 4096 partitions.
@@ -29,8 +29,8 @@ local function between(parts, least, most)
   return redis.call('ZRANGEBYSCORE', parts, least, most, 'WITHSCORES')
 end
 
--- forget ends a session. Its partitions are free. The first write needs no memory.
-local function forget(parts, session)
+-- end_session ends a session and frees its partitions. The first write needs no memory.
+local function end_session(parts, session)
   local attempt = redis.call('ZRANGEBYSCORE', parts, '-' .. session, '-' .. session)[1]
   redis.call('ZREM', parts, attempt, 'e' .. session, 'c' .. session, 'd' .. session, 'v' .. session)
   for _, p in ipairs(redis.call('ZRANGEBYSCORE', parts, session, session)) do
@@ -42,7 +42,7 @@ end
 local function expire(parts, now)
   local over = redis.call('ZRANGEBYSCORE', parts, ENDS, '(' .. whole(now))
   for _, e in ipairs(over) do
-    forget(parts, string.sub(e, 2))
+    end_session(parts, string.sub(e, 2))
   end
   return #over > 0
 end
@@ -54,9 +54,11 @@ local function next_end(parts, session, now)
   return ends[i] and ends[i + 1] - now or -1
 end
 
--- balance returns what the sessions that take part lack and have: least and most, the shares that they settle
--- at; free, the partitions without an owner; lacking, how many are lacked by sessions with less than least, and
--- these sessions; excess, by how many others have more than most, and these.
+-- balance returns the balance of the live sessions:
+--   least, most  bounds of a share
+--   free         partitions without an owner
+--   low, lacking sessions with less than least, and the partitions that they lack
+--   high, excess sessions with more than most, and the partitions above most
 local function balance(parts, n)
   local b = {live = count(parts, LIVE, LEAVING - 1), free = count(parts, 0, 0), lacking = 0, low = {}, excess = 0, high = {}}
   b.least, b.most = math.floor(n / b.live), math.ceil(n / b.live)
@@ -73,9 +75,9 @@ local function balance(parts, n)
   return b
 end
 
--- room returns how many free partitions a session takes that takes part and has so many: up to least, and one more
--- if enough remain for those that have less.
-local function room(b, owned)
+-- quota returns how many free partitions a live session takes: up to least, and one more
+-- if enough remain for the sessions with less.
+local function quota(b, owned)
   local lacks = math.max(0, b.least - owned)
   local take = math.min(b.free, lacks)
   if owned < b.most and b.free - take > b.lacking - lacks then
@@ -84,10 +86,10 @@ local function room(b, owned)
   return take
 end
 
--- asked returns the sessions, as c<session>, that give back one of most partitions, because others lack more than
--- is free, is to be given back anyway, or is owned by sessions that leave. They are the oldest that have as many:
--- until they have done it, no other one is asked.
-local function asked(parts, b)
+-- donors returns the members c<session> of the sessions with most partitions that must give one back, because others
+-- lack more partitions than are free, above most, or owned by leaving sessions. The oldest sessions are chosen, so
+-- the choice stays the same until they have given theirs back.
+local function donors(parts, b)
   local short = b.lacking - b.free - b.excess
   local leaving = between(parts, LEAVING, ENDS - 1)
   for i = 2, #leaving, 2 do
@@ -98,10 +100,10 @@ local function asked(parts, b)
   return {unpack(all, 1, short)}
 end
 
--- surplus returns how many of its partitions a session that takes part is to give back.
+-- surplus returns how many partitions a live session must give back.
 local function surplus(parts, b, session, owned)
   local more = math.max(0, owned - b.most)
-  for _, c in ipairs(asked(parts, b)) do
+  for _, c in ipairs(donors(parts, b)) do
     if c == 'c' .. session then
       more = more + 1
     end
@@ -109,13 +111,13 @@ local function surplus(parts, b, session, owned)
   return more
 end
 
--- tell publishes which other sessions should call, if something changed: those that may take or are to give back.
-local function tell(parts, channel, session, n, changed)
+-- notify publishes which other sessions should sync after a change: those that may take or must give back.
+local function notify(parts, channel, session, n, changed)
   if not changed or count(parts, LIVE, LEAVING - 1) == 0 then
     return
   end
   local b = balance(parts, n)
-  local lists, text = {b.high, asked(parts, b)}, ' '
+  local lists, text = {b.high, donors(parts, b)}, ' '
   if b.free > 0 then
     table.insert(lists, b.low)
   end

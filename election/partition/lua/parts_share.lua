@@ -1,46 +1,46 @@
 -- parts_share: share the partitions of a set among the replicas that live. The only script that changes the set.
 --
 -- KEYS[1] parts     sorted set, the set as a whole, see part_parts.lua
--- KEYS[2] fence     string, the counter of fencing tokens; a renewal, a quit and a look do not need it
--- KEYS[3] tomb      string, exists if this replica's request to join was abandoned; only a join and a quit need it
+-- KEYS[2] fence     string, the counter of fencing tokens; a renewal, a quit and a read do not need it
+-- KEYS[3] tomb      string, exists if the request to join was abandoned; only a join and a quit need it
 -- ARGV[1] me        the attempt of the replica
 -- ARGV[2] mode      'join': begin a session; 'renew': extend it; 'sync': extend it, give back and take;
---                   'give': extend it and only give back; 'leave': the same, as the session is to end;
+--                   'give': extend it and give back; 'leave': the same before the end of the session;
 --                   'quit': end it; 'read': only read
--- ARGV[3] ttl       ms, of the session; of a quit, of the tombstone, or 0: no request to join may be under way
--- ARGV[4] n         the number of partitions
--- ARGV[5] known     the version of its partitions that the replica knows; after a join the session
--- ARGV[6] returned  of a call, give or leave: partitions whose work has ended, as 'partition:token partition:token'
--- ARGV[7] channel   where sessions are told to call
+-- ARGV[3] ttl       ms, of the session; of a quit, ms of the tombstone, 0 if no request to join may be under way
+-- ARGV[4] n         number of partitions
+-- ARGV[5] known     version that the replica knows of its partitions; after a join the session
+-- ARGV[6] returned  of a sync, give or leave: partitions whose work has ended, as 'partition:token partition:token'
+-- ARGV[7] channel   channel with the sessions that should sync
 --
 -- Returns {1, session}                    of a join
 --         {1, version, left ms, surplus, partition, token, partition, token, …}
---                                         of a call, give or leave. left: until the lease of another session may
---                                         end, -1: there is none. surplus: how many partitions to give back. The
---                                         partitions are those that it got now
+--                                         of a sync, give or leave. left: time until the lease of another session
+--                                         may end, -1 without another session. surplus: partitions to give back.
+--                                         The session got the listed partitions now
 --         {2, version, left ms, surplus, partition, token, …}
---                                         the same, but the partitions are all that it owns: it knew another version
---         1, 2                            of a renewal; 2: a call has something to do
---         1, 0                            of a quit; 0: there was no such session
---         {0}, 0                          there is no such session (any more): lost
---         {-1, n}                         of a join: sessions live that share another number of partitions
---         {-2}                            of a join that was abandoned
---         {member, score, member, score, …}  of a look
+--                                         the same with all partitions of a session that knew another version
+--         1, 2                            of a renewal; 2 asks for a sync
+--         1, 0                            of a quit; 0 if the session has ended before
+--         {0}, 0                          the session has ended
+--         {-1, n}                         of a join: live sessions share another number of partitions
+--         {-2}                            of an abandoned join
+--         {member, score, member, score, …}  of a read
 --
---	(none) ──join──► takes part ──leave──► leaving ──quit──► (none)
---	                     └──────── its lease ends ─────────────▲
---	free ──call──► owned ──returned with its token; the session of the owner has ended──► free
+--	(none) ──join──► live ──leave──► leaving ──quit──► (none)
+--	                   └────── the lease ends ───────────▲
+--	free ──sync──► owned ──returned with its token, or the owner's session ends──► free
 --
--- Only a call of a session that takes part makes it an owner. Nothing is taken from a session that lives: it is
--- told how many to give back, and does so when their work has ended. Messages are hints: a renewal is answered
--- with 2 without them, and each replica calls when the lease of another one may end.
+-- Only the sync of a live session makes it an owner. A session loses no partition while it lives: the answer has the
+-- number of partitions to give back, which the session does when their work has ended. Messages are hints: without
+-- them, a renewal is answered with 2, and each replica syncs when the lease of another one may end.
 --
--- A version is a token that no other change has. So equal versions mean equal partitions, also after a failover to a
--- replica that lagged: the server is right, and the replica stops what it does not own there.
+-- A version is a token that no other change has. So equal versions mean equal partitions, even after a failover to a
+-- server that lagged: the server is right, and the replica stops the work of all other partitions.
 --
--- Twice is safe: a repeated join finds its session. A partition that is returned names its token, so a late repeat
--- does not return what the session has got since. If the reply to a call was lost, its repeat finds another version
--- than the replica knows, and lists all. A quit leaves a tombstone for a late join.
+-- Twice is safe: a repeated join finds its session. A returned partition has its token, so a late repeat
+-- does not return a partition that the session got again. If the reply to a sync was lost, its repeat finds another
+-- version than the replica knows, and lists all partitions. A quit leaves a tombstone for a late join.
 local parts, fence, tomb = KEYS[1], KEYS[2], KEYS[3]
 local me, mode, ttl, n = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local known, returned, channel = ARGV[5], ARGV[6], ARGV[7]
@@ -55,8 +55,8 @@ end
 local now = server_ms()
 local lost = mode == 'renew' and 0 or {0}
 
--- The end of the key comes first, because it needs no memory, and from the same clock as that of the session. If the
--- server stood still meanwhile, the key is gone.
+-- The end of the key comes first, because it needs no memory. The end of the session has the same clock. If the
+-- server stood still meanwhile, the key has expired.
 local session = score(parts, 'm' .. me)
 session = session and whole(-session)
 if session and mode ~= 'quit' and score(parts, 'e' .. session) >= now then
@@ -70,12 +70,12 @@ local changed = expire(parts, now)
 if mode == 'quit' then
   local had = score(parts, 'm' .. me)
   if had then
-    forget(parts, session)
+    end_session(parts, session)
   end
   if ttl > 0 then
     redis.call('SET', tomb, '1', 'PX', ttl)
   end
-  tell(parts, channel, nil, n, changed or had)
+  notify(parts, channel, nil, n, changed or had)
   return had and 1 or 0
 end
 
@@ -97,12 +97,12 @@ if mode == 'join' then
     session = next_token(fence)
     redis.call('ZADD', parts, '-' .. session, 'm' .. me, LIVE, 'c' .. session, whole(now + ttl), 'e' .. session)
     redis.call('PEXPIREAT', parts, whole(now + math.max(ttl, redis.call('PTTL', parts) + 1)))
-    tell(parts, channel, session, n, true)
+    notify(parts, channel, session, n, true)
   end
   return {1, session}
 end
 if not score(parts, 'm' .. me) then
-  tell(parts, channel, nil, n, changed)
+  notify(parts, channel, nil, n, changed)
   return lost
 end
 
@@ -126,10 +126,10 @@ if leaves then
 else
   redis.call('ZADD', parts, LIVE + owned, 'c' .. session)
   local b = balance(parts, n)
-  take, give = room(b, owned), surplus(parts, b, session, owned)
+  take, give = quota(b, owned), surplus(parts, b, session, owned)
 end
 if mode == 'renew' then
-  tell(parts, channel, session, n, changed)
+  notify(parts, channel, session, n, changed)
   return (differs or take > 0 or give > 0) and 2 or 1
 end
 
@@ -155,5 +155,5 @@ for _, p in ipairs(listed) do
   table.insert(reply, p)
   table.insert(reply, whole(-score(parts, 't' .. p)))
 end
-tell(parts, channel, session, n, changed)
+notify(parts, channel, session, n, changed)
 return reply
