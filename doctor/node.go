@@ -22,7 +22,7 @@ type node struct {
 	client *lockcore.Client
 	name   string // address
 	dialer *conn.Dialer
-	pipe   *conn.Pipe // nil until open
+	pipe   *conn.Conn // nil until open
 
 	sentinel  bool   // the address comes from Sentinels
 	sharded   bool   // the server is a node of a cluster
@@ -60,7 +60,7 @@ func (n *node) add(check string, verdict Verdict, format string, args ...any) {
 
 func (n *node) open(ctx context.Context) { n.pipe, n.silence = n.connect(ctx) }
 
-func (n *node) connect(ctx context.Context) (*conn.Pipe, error) {
+func (n *node) connect(ctx context.Context) (*conn.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, n.cfg.Timeout)
 	defer cancel()
 	p, err := n.dialer.Connect(ctx)

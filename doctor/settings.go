@@ -134,7 +134,7 @@ func (n *node) readConfig(ctx context.Context) {
 	for _, p := range parameters { // several in one command need Redis 7.0
 		values, missing := n.ask(ctx, "config", "get", p)
 		n.configMissing = cmp.Or(missing, n.configMissing)
-		for _, value := range conn.Facts(values) {
+		for _, value := range conn.Pairs(values) {
 			n.config[p] = wire.Text(value)
 		}
 	}

@@ -9,9 +9,8 @@
 //
 //   - With every scheme, user and password are for the Redis servers. They may be absent.
 //     Without a user, the password is that of the user default.
-//   - Hosts are separated by commas. An IPv6 address is in brackets. The default port is
-//     6379, and 26379 for Sentinels. If there are several Sentinels or nodes, name at least
-//     two, because the first connection needs one that answers.
+//   - Hosts are separated by commas. An IPv6 address is in brackets. The default port is 6379, and 26379 for Sentinels.
+//     If there are several Sentinels or nodes, name at least two, because the first connection needs one that answers.
 //   - The path is the number of the database. A cluster has only database 0.
 //   - master is the name under which the Sentinels watch the primary.
 //   - sentinel_username and sentinel_password are for the Sentinels, if these need a

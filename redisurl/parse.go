@@ -11,8 +11,8 @@ import (
 	"github.com/noonlock/noonlock"
 )
 
-// Parse returns the options for lockcore.NewFromOptions, or redis.NewUniversalClient. The error is a *noonlock.ConfigError and
-// contains no user and no password.
+// Parse returns the options for lockcore.NewFromOptions, or redis.NewUniversalClient. The error is a
+// *noonlock.ConfigError and contains no user and no password.
 func Parse(text string) (*redis.UniversalOptions, error) {
 	const encoded = "percent-encoded where it has special characters: %40 for @, %2F for /, %3F for ?, %23 for #, %25 for %"
 	scheme, rest, _ := strings.Cut(text, "://")
@@ -55,11 +55,11 @@ func Parse(text string) (*redis.UniversalOptions, error) {
 	}
 	one, err := redis.ParseURL(u.String())
 	if err != nil {
-		why := "refused by go-redis"
+		value := "refused by go-redis"
 		if len(user) > 0 && !strings.Contains(rest, "sentinel_") { // otherwise, it may quote a secret that is not encoded
-			why += " (" + err.Error() + ")"
+			value += " (" + err.Error() + ")"
 		}
-		return nil, refuse("the URL", why, "a URL as in the documentation of redisurl")
+		return nil, refuse("the URL", value, "a URL as in the documentation of redisurl")
 	}
 	if err := credentials(o, user); err != nil {
 		return nil, err

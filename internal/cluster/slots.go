@@ -38,12 +38,12 @@ func tagOf(slot int) string {
 	}
 }
 
-// A view is what one node knows of its cluster.
+// A view is the state of a cluster as one node reports it.
 type view struct {
-	epoch     uint64 // it grows with each failover and each slot that moves
+	epoch     uint64 // grows with each failover and moved slot
 	ok        bool   // the node reaches most primaries
 	primaries []slotRange
-	replicas  map[string]string // addresses, and those of their primaries
+	replicas  map[string]string // primaries of replicas, both as addresses
 }
 
 // A slotRange is a range of slots and the address of their primary.
@@ -52,16 +52,9 @@ type slotRange struct {
 	addr        string
 }
 
-// newerThan reports whether to prefer a view to another one. A node that is cut off from the
-// others keeps its old epoch.
+// newerThan reports whether to prefer a view to another one. A node that is cut off keeps its old epoch.
 func (v *view) newerThan(other *view) bool {
-	switch {
-	case other == nil:
-		return true
-	case v.epoch != other.epoch:
-		return v.epoch > other.epoch
-	}
-	return v.ok && !other.ok
+	return other == nil || v.epoch > other.epoch || v.epoch == other.epoch && v.ok && !other.ok
 }
 
 var (
@@ -117,9 +110,9 @@ func readView(asked string, table, info wire.Answer) (*view, error) {
 	return v, nil
 }
 
-// nodeAddr returns the address of a node in the answer of the node at asked. The address may
-// be empty: a node may not know its own, and some managed services have one address for all
-// nodes. A cluster on another machine may report loopback addresses.
+// nodeAddr returns the address of a node in the answer of the node at asked. A node may not know its own host, and some
+// managed services have one address for all nodes. Then the host is empty, and asked has it. A cluster on another machine
+// may report loopback addresses.
 func nodeAddr(asked string, node any) (string, error) {
 	fields, _ := node.([]any)
 	if len(fields) < 2 {

@@ -12,42 +12,54 @@ import (
 	"github.com/noonlock/noonlock/internal/wire/conn"
 )
 
+// Watchers are observers of the servers. They must not block.
+type Watchers struct {
+	// Health is called with an error when a server stops answering, and with nil when it answers again.
+	Health func(server int, err error)
+	// Answered is called with each answer to a Counted request, and the time by Config.Now at which the request began.
+	Answered func(server int, value any, began time.Duration)
+	// Failed is called for each request that a server has not answered or has refused. skipped means that the request
+	// was not sent, because the server did not answer lately.
+	Failed func(server int, skipped bool)
+}
+
 // A circuit keeps requests from a server that does not answer.
 //
 //	closed ──no answer──► open ──pause is over, one request──► trying ──answer──► closed
 //	                       ▲                                     │
 //	                       └───────── no answer: longer pause ───┘
 //
-// A server that is far away does not answer a request with little time, and answers others. So an
-// open circuit lets a request through that has half as much time again as all that were not answered
-// since the last trial: a lock with a short TTL does not end the leases of others.
+// A server that is far away answers only requests with a long timeout. So an open circuit lets a request through whose
+// timeout is one and a half times that of all unanswered requests since the last trial: a lock with a short TTL does
+// not end the leases of others.
 type circuit struct {
-	health func(err error) // called when the server stops to answer, and with nil when it answers again
+	server int
+	watch  Watchers
 	pauses retry.Backoff
 
-	mu     sync.Mutex
-	open   bool
-	trying bool
-	until  time.Time     // of the pause
-	deaf   time.Duration // the server does not answer within this time
+	mu       sync.Mutex
+	open     bool
+	trying   bool
+	pauseEnd time.Time
+	silentIn time.Duration // longest timeout of the unanswered requests since the last trial
 }
 
-// enter reports whether a request that has so much time may be sent. leave must follow.
-func (c *circuit) enter(within time.Duration) bool {
+// enter reports whether a request with a timeout may be sent. leave must follow.
+func (c *circuit) enter(timeout time.Duration) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case !c.open, within-within/3 > c.deaf:
+	case !c.open, timeout-timeout/3 > c.silentIn:
 		return true
-	case c.trying || time.Now().Before(c.until):
+	case c.trying || time.Now().Before(c.pauseEnd):
 		return false
 	}
 	c.trying = true
 	return true
 }
 
-// leave records the end of a request that had so much time.
-func (c *circuit) leave(err error, within time.Duration) {
+// leave records the end of a request with a timeout.
+func (c *circuit) leave(err error, timeout time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
@@ -55,20 +67,20 @@ func (c *circuit) leave(err error, within time.Duration) {
 		c.trying = false
 	case isSilence(err):
 		if !c.open {
-			c.health(err)
+			c.watch.Health(c.server, err)
 		}
 		if !c.open || c.trying {
-			c.until = time.Now().Add(c.pauses.NextBackOff())
-			c.deaf = 0
+			c.pauseEnd = time.Now().Add(c.pauses.NextBackOff())
+			c.silentIn = 0
 		}
 		if _, late := errors.AsType[*conn.NoAnswerError](err); !late {
-			within = math.MaxInt64 // more time would not have helped
+			timeout = math.MaxInt64 // more time would not have helped
 		}
-		c.deaf = max(c.deaf, within)
+		c.silentIn = max(c.silentIn, timeout)
 		c.open, c.trying = true, false
 	default:
 		if c.open {
-			c.health(nil)
+			c.watch.Health(c.server, nil)
 			c.pauses.Reset()
 		}
 		c.open, c.trying = false, false

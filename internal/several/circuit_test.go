@@ -15,7 +15,7 @@ import (
 func TestCircuitOfADistantServer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := circuit{health: func(error) {}, pauses: retry.Growing(100*time.Millisecond, 100*time.Millisecond, 1, 0)}
+		c := circuit{watch: Watchers{Health: func(int, error) {}}, pauses: retry.Growing(100*time.Millisecond, 100*time.Millisecond, 1, 0)}
 		silent := func(within time.Duration) { c.leave(wire.NotSent(wire.NoAnswer(within)), within) }
 		enters := func(when string, within time.Duration, want bool) {
 			t.Helper()

@@ -2,19 +2,17 @@ package several
 
 import "github.com/noonlock/noonlock/internal/wire"
 
-// A Count makes one answer of those of several servers. answers has those that arrived, by
-// server; servers that have not answered are missing. If more answers are needed, decided is
-// false. It is called again after each answer, and decides when none is pending.
-type Count func(answers map[int]wire.Answer, n int) (one wire.Answer, decided bool)
+// A Count makes one answer of the answers of n servers, which it gets by server. It is called after each answer.
+// decided is false if more answers are needed, and true when none is pending.
+type Count func(answers map[int]wire.Answer, n int) (answer wire.Answer, decided bool)
 
-// A task is what this package attaches to a request.
+// A task is the data that this package attaches to a request.
 type task struct {
-	count Count         // nil: the request is for one server
-	trail *Trail        // of its attempt; nil: none
-	late  *wire.Request // of Leaving; nil: the request does not end its attempt
+	count Count         // nil for a request to one server
+	trail *Trail        // requests of the same attempt; optional
+	late  *wire.Request // argument of Leaving; nil in other requests
 }
 
-// taskOf returns the task of a request, an empty one if it has none.
 func taskOf(r wire.Request) task {
 	if t, ok := r.Attached.(*task); ok {
 		return *t
@@ -22,15 +20,14 @@ func taskOf(r wire.Request) task {
 	return task{}
 }
 
-// Counted returns a request for several servers. trail is that of its attempt; nil: none. If the request
-// is Stamped, the Stamp is that of the first server.
+// Counted returns a request for several servers. trail is optional. A Stamp gets the time of the first server.
 func Counted(r wire.Request, count Count, trail *Trail) wire.Request {
-	r.First, r.Attached = true, &task{count: count, trail: trail}
+	r.KeepStamp, r.Attached = true, &task{count: count, trail: trail}
 	return r
 }
 
-// Leaving returns a Counted request as one that ends its attempt. A server gets late instead if an earlier
-// request of the attempt was not answered there, and may still arrive.
+// Leaving returns a Counted request that ends its attempt. A server gets late in its place if an earlier request of the
+// attempt was not answered there and may still arrive.
 func Leaving(r, late wire.Request) wire.Request {
 	t := taskOf(r)
 	late.Attached = &task{count: t.count}

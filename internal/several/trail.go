@@ -8,19 +8,22 @@ import (
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
-// A Trail knows which servers may still get a request of an attempt.
+// MaxServers is the greatest number of servers.
+const MaxServers = 9
+
+// A Trail records which servers may still get a request of an attempt.
 type Trail struct {
 	mu      sync.Mutex
-	closed  bool // the attempt has ended
-	servers [MaxServers]footprint
-	changed sync.Cond // a request has ended
+	closed  bool // end of the attempt
+	servers [MaxServers]serverTrail
+	changed sync.Cond // change of pending
 }
 
-// A footprint is the part of a Trail that is at one server.
-type footprint struct {
-	pending int  // requests that have not ended
-	reached bool // the server may have got a request
-	lost    bool // a request was not answered
+// A serverTrail is the part of a Trail at one server.
+type serverTrail struct {
+	pending   int  // requests in flight
+	reached   bool // the server may have got a request
+	mayArrive bool // an unanswered request may still arrive
 }
 
 // NewTrail returns the Trail of a new attempt.
@@ -30,8 +33,8 @@ func NewTrail() *Trail {
 	return t
 }
 
-// begin is called before a request that does not end the attempt. It returns false if the
-// request must not be sent any more. Otherwise, done must follow.
+// begin is called before a request that does not end the attempt. It returns false if the attempt has ended. Otherwise,
+// done must follow.
 func (t *Trail) begin(server int) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -41,36 +44,48 @@ func (t *Trail) begin(server int) bool {
 	return !t.closed
 }
 
-// done records the result of a request.
 func (t *Trail) done(server int, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s := &t.servers[server]
 	s.pending--
 	s.reached = s.reached || wire.OutcomeOf(err) != wire.Unsent
-	s.lost = s.lost || wire.MayBeApplied(err)
+	s.mayArrive = s.mayArrive || wire.MayBeApplied(err)
 	t.changed.Broadcast()
 }
 
-// close prevents further requests of the attempt, except for those that end it.
+// close prevents further requests of the attempt, except for the request that ends it.
 func (t *Trail) close() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.closed = true
 }
 
-// settle waits until the requests to a server have ended, for at most a timeout. reached reports
-// whether the server may have got one, and mayArrive whether one may still arrive there.
-func (t *Trail) settle(ctx context.Context, server int, timeout time.Duration) (reached, mayArrive bool) {
+// await waits until the requests to a server have ended, for at most a timeout. reached reports whether the server may
+// have got a request, and mayArrive whether a request may still arrive there.
+func (t *Trail) await(ctx context.Context, server int, timeout time.Duration) (reached, mayArrive bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s := &t.servers[server]
-	settled := func() bool { return s.pending == 0 || s.lost }
-	if !settled() {
+	decided := func() bool { return s.pending == 0 || s.mayArrive }
+	if !decided() {
 		bounded, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
-		await(bounded, &t.changed, settled)
+		await(bounded, &t.changed, decided)
 	}
 	pending := s.pending > 0
-	return s.reached || pending, s.lost || pending
+	return s.reached || pending, s.mayArrive || pending
+}
+
+// await waits for a condition until ctx ends. The caller holds the lock of changed.
+func await(ctx context.Context, changed *sync.Cond, condition func() bool) {
+	stop := context.AfterFunc(ctx, func() {
+		changed.L.Lock()
+		defer changed.L.Unlock()
+		changed.Broadcast()
+	})
+	defer stop()
+	for !condition() && ctx.Err() == nil {
+		changed.Wait()
+	}
 }

@@ -21,34 +21,34 @@ type Outcome int
 // The outcomes.
 const (
 	Applied      Outcome = iota
-	Unreplicated         // applied, and too few replicas have acknowledged it
-	Refused              // by the server
-	Moved                // the name is at another server
-	Unsent               // surely not applied: there was no connection, or its setup was refused
-	Ended                // surely not applied: the caller or Close ended it before it was sent, or see DelayError
+	Unreplicated         // applied, but acknowledged by too few replicas
+	Refused              // refused by the server
+	Moved                // refused, because the name is at another server
+	Unsent               // not applied, without a connection that was set up
+	Ended                // not applied, ended by the caller, Close or a DelayError
 	Unknown              // sent and not answered
 )
 
-// A Verdict interprets the error of a request. Its zero value is that of success.
+// A Verdict interprets the error of a request. The zero value means success.
 type Verdict struct {
 	Outcome      Outcome
-	MayBeApplied bool // The failed request may have changed something. A refusal may be that of another one, and a script is not rolled back.
-	Retry        bool // The same request may soon succeed.
-	Later        bool // The same, or when the server has enough memory, disk space or replicas.
+	MayBeApplied bool // The failed request may have changed something: a script is not rolled back.
+	Retry        bool // The request may soon succeed.
+	Later        bool // The request may succeed soon, or with more memory, disk space or replicas.
 	Temporary    bool // A later call may succeed without an operator.
 	Operator     bool // An operator must change something, or the reply was unexpected.
 }
 
-// VerdictOf returns the verdict on a request with this error. Examples of what needs an operator are a missing
+// VerdictOf returns the verdict on a request with this error. An operator must act, for example, on a missing
 // permission, an untrusted certificate, full memory, and one shard of a cluster in place of a single server.
 func VerdictOf(err error) (v Verdict) {
 	if err == nil {
 		return v
 	}
 	few, refused, unsent := noQuorum(err), IsRefused(err), is[*conn.UnsentError](err)
-	var passes, exhausted, lasting bool
+	var passes, exhausted, lasting bool // kinds of causes
 	if refused {
-		// The server has done nothing: it refuses for now, or the first write of a script or none.
+		// The server has done nothing: it refuses every request for now, or the first write of a script.
 		passes = is[*movedError](err) ||
 			HasCode(err, "NOSCRIPT", "LOADING", "BUSY", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "max number of clients")
 		exhausted = HasCode(err, "OOM", "MISCONF", "NOREPLICAS")
@@ -62,8 +62,8 @@ func VerdictOf(err error) (v Verdict) {
 	case errors.Is(err, ErrUnknown):
 		v = Verdict{Outcome: Unknown, MayBeApplied: true, Retry: !unsent || !lasting}
 	case errors.Is(err, ErrNotReplicated):
-		// The replicas may be back soon. The server refuses WAIT if the user may not use it, and also if
-		// the server is demoted meanwhile.
+		// The replicas may be back soon. The server refuses WAIT to a user without the right, and when it is demoted
+		// meanwhile.
 		v = Verdict{Outcome: Unreplicated, MayBeApplied: true, Retry: passes, Operator: refused && !passes && !HasCode(err, "UNBLOCKED")}
 	case unsent:
 		v = Verdict{Outcome: Unsent, Retry: !lasting, Operator: lasting}
@@ -106,7 +106,7 @@ func MayRetry(err error) bool { return VerdictOf(err).Retry }
 // MayRetryLater is Verdict.Later, for a Retry.
 func MayRetryLater(err error) bool { return VerdictOf(err).Later }
 
-// Errors of package conn, which callers compare.
+// These errors of package conn are returned to callers.
 var (
 	ErrUnknown       = conn.ErrUnknown
 	ErrClosed        = conn.ErrClosed
@@ -114,20 +114,19 @@ var (
 	ErrWrongKind     = conn.ErrWrongKind
 )
 
-// NotSent is the error of a request that was not sent for this reason.
-func NotSent(why error) error { return &conn.UnsentError{Err: why} }
+// NotSent returns the error of a request that was not sent for a reason.
+func NotSent(reason error) error { return &conn.UnsentError{Err: reason} }
 
-// NoAnswer is the cause of a context that ends when a request was not answered in time.
+// NoAnswer returns the cause of a context that ends when a request was not answered in time.
 func NoAnswer(within time.Duration) error { return &conn.NoAnswerError{Within: within} }
 
-// ErrNoHistory says that a server does not report what a History needs.
+// ErrNoHistory says that a server does not report the ids that a History needs.
 var ErrNoHistory = errors.New("lockcore: Config.LockDelay needs a server that reports its run id and its replication id (INFO)")
 
-// DelayError says that a request that may grant a lease was not sent, because the server may
-// have lost data a short time ago.
+// A DelayError says that a request for a grant was not sent, because the server may have lost data a short time ago.
 type DelayError struct {
 	Delay time.Duration // Config.LockDelay
-	Left  time.Duration // until the server grants leases again
+	Left  time.Duration // time until the next grant
 }
 
 func (e *DelayError) Error() string {
@@ -140,15 +139,36 @@ var ErrDelayed = errors.New("lockcore: grants are delayed")
 // Is reports true for ErrDelayed.
 func (e *DelayError) Is(target error) bool { return target == ErrDelayed }
 
-// movedError is the redirection of a node of a cluster. The next try goes to the named node.
+// ErrNoQuorum says that too few servers have applied a request.
+var ErrNoQuorum = errors.New("lockcore: no quorum")
+
+// A NoQuorumError is ErrNoQuorum with the reasons.
+type NoQuorumError struct {
+	Text      string // reason without a prefix
+	Of        []error
+	Permanent bool // an operator must change something
+	Answered  bool // a majority has answered and refuses for now
+}
+
+func (e *NoQuorumError) Error() string { return "lockcore: no quorum: " + e.Text }
+
+// Unwrap returns ErrNoQuorum and the errors of the servers.
+func (e *NoQuorumError) Unwrap() []error { return append([]error{ErrNoQuorum}, e.Of...) }
+
+func noQuorum(err error) *NoQuorumError {
+	e, _ := errors.AsType[*NoQuorumError](err)
+	return e
+}
+
+// A movedError is the redirection of a node of a cluster. The next try goes to the named node.
 type movedError struct{ err error }
 
 func (e *movedError) Error() string { return fmt.Sprintf("lockcore: the name is moving: %v", e.err) }
 
 func (e *movedError) Unwrap() error { return e.err }
 
-// Redirected marks an error that is a redirection. In a cluster, a redirection ends without
-// an operator. Elsewhere, it is a wrong configuration.
+// Redirected marks an error that is a redirection. In a cluster, a redirection ends without an operator. Elsewhere, the
+// configuration is wrong.
 func Redirected(err error) error {
 	if HasCode(err, "MOVED", "ASK") {
 		return &movedError{err}
@@ -156,8 +176,7 @@ func Redirected(err error) error {
 	return err
 }
 
-// Log writes a failure: at logr's error level if it needs an operator, otherwise as
-// information.
+// Log logs a failure: at logr's error level if an operator must act, otherwise as information.
 func Log(log logr.Logger, err error, message string, keysAndValues ...any) {
 	if VerdictOf(err).Operator {
 		log.Error(err, message, keysAndValues...)

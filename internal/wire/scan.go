@@ -6,32 +6,18 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 )
 
-// A Scan searches the keys of all servers.
-type Scan struct {
-	Match string // a glob pattern of Redis
-
-	Each   time.Duration // the timeout of one request
-	Within time.Duration // of one request and its repetitions
-
-	// Found is called with the keys of each batch, and with how many keys the server has looked
-	// at for it, about. A key may be found several times. It is called on the goroutine of Scan.
-	Found func(keys []string, searched int)
-}
-
 const (
-	// scanned is how many keys a server looks at for one request. On a server with a million
-	// keys of other programs, that takes less than a millisecond, so other requests need not
-	// wait for it.
-	scanned = 1000
+	// scanBatch is how many keys a server searches for one request. With a million keys of other programs, that takes
+	// less than a millisecond, so it hardly delays other requests.
+	scanBatch = 1000
 
 	// maxRescans limits how often the scan of one server begins again.
 	maxRescans = 3
 )
 
-// ask sends a request until it is answered. failure has the errors before that.
+// ask sends a request until it is answered. failure contains the errors of the earlier tries.
 func (s *Server) ask(ctx context.Context, scan Scan, request Request) (answer any, failure, err error) {
 	retry := NewRetry(scan.Each, scan.Within, nil)
 	err = retry.Do(ctx, MayRetry, func() (err error) {
@@ -42,8 +28,8 @@ func (s *Server) ask(ctx context.Context, scan Scan, request Request) (answer an
 	return answer, failure, err
 }
 
-// refuseShard returns an error if the server has only some names of a cluster, whose other names
-// would be absent from a list. A server may refuse to say so, and is then taken to have all names.
+// refuseShard returns an error if the server has only some names of a cluster: a list would lack the others. A server
+// that refuses the question counts as one with all names.
 func (s *Server) refuseShard(ctx context.Context, scan Scan) error {
 	if s.cfg.Sharded || s.whole.Load() {
 		return nil
@@ -70,12 +56,12 @@ func (s *Server) Scan(ctx context.Context, scan Scan) error {
 	}
 	cursor, rescans := "0", 0
 	for {
-		request := Command("scan", cursor, "match", scan.Match, "count", scanned).Large()
+		request := Command("scan", cursor, "match", scan.Match, "count", scanBatch).Large()
 		answer, failure, err := s.ask(ctx, scan, request)
 		if err != nil {
 			return err
 		}
-		// After a failure another server may answer, for which the cursor has no meaning.
+		// After a failure, another server may answer, and the cursor is invalid there.
 		if failure != nil && cursor != "0" {
 			if rescans++; rescans > maxRescans {
 				return failure
@@ -95,7 +81,7 @@ func (s *Server) Scan(ctx context.Context, scan Scan) error {
 		for i, key := range rows {
 			keys[i] = Text(key)
 		}
-		scan.Found(keys, scanned)
+		scan.Found(keys, scanBatch)
 		if cursor == "0" {
 			return nil
 		}

@@ -17,55 +17,56 @@ import (
 )
 
 // Sentinels name the primary: https://redis.io/docs/latest/develop/reference/sentinel-clients/. All are asked at once,
-// each on one connection, which is kept. So one that does not answer stops nothing, and one that was cut off does not
-// mislead: each failover has a greater epoch than the one before, and the newest answer counts. Without the epochs, a
-// majority of the answers counts.
+// each on one connection, which is kept. So a silent Sentinel stops nothing. Each failover has a greater epoch than the
+// one before, and the newest answer counts. So a Sentinel that was cut off does not mislead. Without epochs, a majority
+// of the answers counts.
 //
 // # Failures
 //
-//	one is silent              it is waited for once. Then the others suffice until it answers again
-//	one names an old primary   its epoch is smaller than that of another one, or than one that was seen before
+//	a Sentinel is silent       one question waits for it. Then the others suffice until it answers again
+//	it names an old primary    another Sentinel has a greater epoch, or an earlier answer had
 //	all have a smaller epoch   they were set up again: a majority of them counts
-//	the newest one is wrong    its primary is a replica, or cannot be reached: that of a majority is tried next
-//	one does not tell epochs   a majority of those that answer counts: one of them may name an old primary. A majority
-//	                           of all counts if an epoch was seen before
+//	the newest answer is       its primary is a replica, or cannot be reached: the primary that a majority names is tried
+//	wrong                      next
+//	an answer has no epoch     a majority of the answers counts, as some may be old. After an answer with an epoch, a
+//	                           majority of all Sentinels counts
 //	some refuse                the others suffice
 type Sentinels struct {
-	master string
-	all    []*sentinel
-	within time.Duration // of one question
-	ctx    context.Context
-	stop   context.CancelFunc
-	wg     sync.WaitGroup
+	master  string
+	all     []*sentinel
+	timeout time.Duration // timeout of one question
+	ctx     context.Context
+	stop    context.CancelFunc
+	wg      sync.WaitGroup
 
 	mu    sync.Mutex
-	epoch int64 // of the view that counted last, -1 at first
+	epoch int64 // epoch of the last result; -1 before it
 }
 
-// A sentinel is one of them.
+// A sentinel is a member of Sentinels.
 type sentinel struct {
 	addr   string
 	line   *conn.Line
-	silent bool // it has not answered in time; guarded by Sentinels.mu
+	silent bool // the last question timed out; Sentinels.mu guards it
 }
 
-// A View is what one Sentinel says.
+// A View is the answer of one Sentinel.
 type View struct {
 	Sentinel string
 	Primary  string
-	Epoch    int64 // of the failover that made it the primary; -1: not known
-	Err      error // it has named none
+	Epoch    int64 // epoch of Primary; -1 if it is unknown
+	Err      error // reason why Primary is empty
 }
 
-// sentinelWithin is how long an answer is waited for. A dial of the primary follows.
-const sentinelWithin = time.Second
+// maxSentinelTimeout limits one question. A dial of the primary follows.
+const maxSentinelTimeout = time.Second
 
-// NewSentinels returns the Sentinels at these addresses, which watch the primary of that name. They get the
-// user and password in opt.
+// NewSentinels returns the Sentinels at these addresses, which watch the primary of a name. They get the user and
+// password in opt.
 func NewSentinels(opt redis.Options, addrs []string, master string) *Sentinels {
-	s := &Sentinels{master: master, within: sentinelWithin, epoch: -1}
+	s := &Sentinels{master: master, timeout: maxSentinelTimeout, epoch: -1}
 	if t := opt.DialTimeout / 2; t > 0 {
-		s.within = min(t, sentinelWithin)
+		s.timeout = min(t, maxSentinelTimeout)
 	}
 	opt.DB = 0
 	for _, addr := range addrs {
@@ -76,12 +77,15 @@ func NewSentinels(opt redis.Options, addrs []string, master string) *Sentinels {
 	return s
 }
 
-// where returns primary, nil if there are no Sentinels.
+// where returns a function that finds the addresses of Primary, or nil without Sentinels.
 func (s *Sentinels) where() func(context.Context) ([]string, error) {
 	if s == nil {
 		return nil
 	}
-	return s.primary
+	return func(ctx context.Context) ([]string, error) {
+		_, addrs, err := s.Primary(ctx)
+		return addrs, err
+	}
 }
 
 // Close ends the connections. s may be nil.
@@ -98,14 +102,8 @@ func (s *Sentinels) Close() {
 	s.wg.Wait()
 }
 
-// primary returns the addresses of Primary.
-func (s *Sentinels) primary(ctx context.Context) ([]string, error) {
-	_, addrs, err := s.Primary(ctx)
-	return addrs, err
-}
-
-// Primary asks all Sentinels. It returns what each says, and the address of the primary, followed by that which a
-// majority names, if it is another one.
+// Primary asks all Sentinels. It returns all views and the address of the primary. If a majority names another address,
+// it follows as the second one.
 func (s *Sentinels) Primary(ctx context.Context) (views []View, addrs []string, err error) {
 	views = s.views(ctx)
 	if s.ctx.Err() != nil {
@@ -158,7 +156,7 @@ func (s *Sentinels) Primary(ctx context.Context) (views []View, addrs []string, 
 	return views, []string{newest.Primary}, nil
 }
 
-// noPrimary returns why no Sentinel has named a primary. It is permanent only if it is so for all of them.
+// noPrimary returns the error if no Sentinel has named a primary. It is permanent if the error of each Sentinel is.
 func noPrimary(views []View) error {
 	var all []string
 	var last error
@@ -176,13 +174,13 @@ func noPrimary(views []View) error {
 
 type noSentinelError struct {
 	all       string
-	permanent error // nil: it is not
+	permanent error // optional cause
 }
 
 func (e *noSentinelError) Error() string { return "lockcore: no Sentinel names a primary: " + e.all }
 func (e *noSentinelError) Unwrap() error { return e.permanent }
 
-// views asks all Sentinels. It returns when those have answered that did so last time, and one at least.
+// views asks all Sentinels. It waits for the Sentinels that were not silent last time, and for at least one answer.
 func (s *Sentinels) views(ctx context.Context) []View {
 	type result struct {
 		i    int
@@ -193,7 +191,7 @@ func (s *Sentinels) views(ctx context.Context) []View {
 	left, named := 0, 0
 	s.mu.Lock()
 	for i, one := range s.all {
-		views[i] = View{Sentinel: one.addr, Err: NoAnswer(s.within)}
+		views[i] = View{Sentinel: one.addr, Err: NoAnswer(s.timeout)}
 		if expected[i] = !one.silent; expected[i] {
 			left++
 		}
@@ -216,8 +214,8 @@ func (s *Sentinels) views(ctx context.Context) []View {
 			case left > 0 || named == 0:
 			case 2*named > len(s.all):
 				return views
-			default: // those that were silent may answer now
-				end = time.After(s.within / 10)
+			default: // a silent Sentinel may answer again
+				end = time.After(s.timeout / 10)
 			}
 		case <-end:
 			return views
@@ -234,7 +232,7 @@ func (s *Sentinels) views(ctx context.Context) []View {
 func (s *Sentinels) ask(one *sentinel) View {
 	answers := one.line.All(s.ctx, []conn.Command{
 		conn.Plain("sentinel", "get-master-addr-by-name", s.master), conn.Plain("sentinel", "master", s.master),
-	}, s.within)
+	}, s.timeout)
 	v := View{Sentinel: one.addr, Err: answers[0].Err}
 	late, silent := errors.AsType[*conn.NoAnswerError](v.Err)
 	s.mu.Lock()
@@ -256,7 +254,7 @@ func (s *Sentinels) ask(one *sentinel) View {
 			break
 		}
 		// An emulation may lack SENTINEL MASTER, and a user the right to it.
-		epoch, err := strconv.ParseInt(Text(conn.Facts(answers[1].Value)["config-epoch"]), 10, 64)
+		epoch, err := strconv.ParseInt(Text(conn.Pairs(answers[1].Value)["config-epoch"]), 10, 64)
 		if err != nil {
 			epoch = -1
 		}

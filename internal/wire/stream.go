@@ -2,21 +2,48 @@ package wire
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/noonlock/noonlock/internal/wire/conn"
 )
 
-// A stream sends batches of renewals, on a connection that Send does not use.
+// sources records the scripts whose source was sent to a server.
+type sources struct{ sent sync.Map }
+
+// command returns the command of a request. The first call of a script has its source, so that no lease waits for
+// another round trip. So does the repetition of a call whose script the server lacks.
+func (s *sources) command(r Request, lacking bool) (c conn.Command, hasSource bool) {
+	if r.script == nil {
+		return r.Command, false
+	}
+	if _, sent := s.sent.LoadOrStore(r.script, true); !sent || lacking {
+		r.Args, hasSource = r.withSource(), true
+	}
+	return r.Command, hasSource
+}
+
+// lacks reports whether the server has refused a request because it lacks the script.
+func (s *sources) lacks(r Request, hadSource bool, err error) bool {
+	lacks := r.script != nil && HasCode(err, "NOSCRIPT")
+	if lacks || hadSource && err != nil {
+		s.sent.Delete(r.script)
+	}
+	return lacks && !hadSource
+}
+
+// A stream sends batches of renewals on a connection that Server.Send does not use.
 type stream struct {
-	server *Server
-	line   *conn.Line
+	line    *conn.Line
+	sources *sources
+	sharded bool
+	node    Node
 }
 
 // Send sends a batch and waits for its answers until ctx ends, which has a deadline.
 func (s *stream) Send(ctx context.Context, requests []Request) []Answer {
-	until, _ := ctx.Deadline()
-	if s.server.cfg.Sharded {
+	deadline, _ := ctx.Deadline()
+	if s.sharded {
 		all := make([]Request, len(requests))
 		for i, r := range requests {
 			all[i] = r.WithShardedMessages()
@@ -24,38 +51,38 @@ func (s *stream) Send(ctx context.Context, requests []Request) []Answer {
 		requests = all
 	}
 	answers := make([]Answer, len(requests))
-	which := make([]int, len(requests))
-	for i := range which {
-		which[i] = i
+	indexes := make([]int, len(requests))
+	for i := range indexes {
+		indexes[i] = i
 	}
-	refused := s.send(ctx, requests, answers, which, time.Until(until), nil)
+	refused := s.send(ctx, requests, answers, indexes, time.Until(deadline), nil)
 	if len(refused) > 0 && ctx.Err() == nil {
-		lacks := map[*Script]bool{}
+		lacking := map[*Script]bool{}
 		for _, i := range refused {
-			lacks[requests[i].script] = true
+			lacking[requests[i].script] = true
 		}
-		s.send(ctx, requests, answers, refused, time.Until(until), lacks)
+		s.send(ctx, requests, answers, refused, time.Until(deadline), lacking)
 	}
-	s.server.renewed(ctx, requests, answers)
+	s.node.Renewed(ctx, requests, answers)
 	return answers
 }
 
-// send sends some of the requests, of which the first one of each script in lacks brings its source. It returns those
-// that were refused because the server lacks their scripts.
+// send sends the requests with these indexes. The first request of each lacking script has the source. send returns the
+// indexes of the requests that were refused because the server lacks their scripts.
 func (s *stream) send(
-	ctx context.Context, requests []Request, answers []Answer, which []int, timeout time.Duration, lacks map[*Script]bool,
+	ctx context.Context, requests []Request, answers []Answer, indexes []int, timeout time.Duration, lacking map[*Script]bool,
 ) (refused []int) {
-	commands, brings := make([]conn.Command, len(which)), make([]bool, len(which))
-	for n, i := range which {
+	commands, hasSource := make([]conn.Command, len(indexes)), make([]bool, len(indexes))
+	for n, i := range indexes {
 		script := requests[i].script
-		if commands[n], brings[n] = s.server.command(requests[i], lacks[script]); brings[n] {
-			delete(lacks, script)
+		if commands[n], hasSource[n] = s.sources.command(requests[i], lacking[script]); hasSource[n] {
+			delete(lacking, script)
 		}
 	}
 	for n, a := range s.line.All(ctx, commands, timeout) {
-		answers[which[n]] = a
-		if s.server.lacks(requests[which[n]], brings[n], a.Err) {
-			refused = append(refused, which[n])
+		answers[indexes[n]] = a
+		if s.sources.lacks(requests[indexes[n]], hasSource[n], a.Err) {
+			refused = append(refused, indexes[n])
 		}
 	}
 	return refused

@@ -12,72 +12,42 @@ import (
 )
 
 const (
-	// A connection is pinged every pingEvery, and replaced if nothing arrives for pongWithin more. The first
-	// confirmation must arrive within pongWithin.
-	pingEvery, pongWithin = 10 * time.Second, 5 * time.Second
+	// pingEvery is the interval of pings. A connection is replaced if nothing arrives for pongTimeout more. The first
+	// confirmation must arrive within pongTimeout.
+	pingEvery, pongTimeout = 10 * time.Second, 5 * time.Second
 
-	// SubscribeWithin is how long a waiter waits for the first subscription, before it joins
-	// the queue without one.
-	SubscribeWithin = 2 * time.Second
+	// SubscribeTimeout limits the wait of a waiter for the first subscription. Then it joins the queue without one.
+	SubscribeTimeout = 2 * time.Second
 )
 
-// A Subscription is the one connection on which messages of a server arrive. The connection
-// is made at the first use and again after each failure, until close.
+// A Subscription is the one connection on which messages of a server arrive. It is made at the first use, and again
+// after each failure, until close.
 //
-// At one server, it has one channel for the messages to this process. In a cluster, it has
-// one channel for each name that has waiters, in the slot of the name (sharded pub/sub). A
-// plain message would go to all nodes of the cluster.
+// At one server, it has one channel for the messages to this process. In a cluster, it has one channel for each name
+// with waiters, in the slot of the name (sharded pub/sub). A plain message would go to all nodes of the cluster.
 type Subscription struct {
-	cfg      Config
-	dials    *conn.Dialer
-	requests *conn.Line // of self-tests
-	cancel   context.CancelFunc
-	ctx      context.Context
-	wg       sync.WaitGroup
-	refused  func(sent time.Duration, err error) // see conn.Options
-	failed   func()                              // called when the table of slots may be out of date
-	sharded  string                              // what the commands of sharded messages begin with; empty at one server
+	*channels
+	test   *selfTest
+	node   Node
+	dials  *conn.Dialer
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
 
-	mu       sync.Mutex
-	changed  chan struct{}       // closed and replaced at each change that a goroutine may wait for
-	channels map[string]*channel // those that are used, and those whose end is to be sent
-	resend   bool                // those that are not confirmed are to be sent again
-	started  bool                // run was called
-	lost     bool                // the loss of the subscription was logged
-
-	// The present connection.
-	pipe *conn.Pipe              // nil: none
-	fail context.CancelCauseFunc // closes it
-	up   bool                    // the server has confirmed a channel on it
-
-	// The self-tests, see selftest.go.
-	doubts      int           // number of replaced connections for requests
-	echoed      bool          // the message of the present test has arrived
-	failedTest  bool          // the last test failed
-	pauses      retry.Backoff // pauses after failed tests
-	demotedPipe *conn.Pipe    // connection that a demotion replaces
-	replaced    time.Time     // time of the last replacement on purpose
+	// channels.mu guards these.
+	started    bool                    // run was called
+	fail       context.CancelCauseFunc // closes the current connection
+	demotedAt  *conn.Conn              // connection that a demotion replaces
+	replacedAt time.Time               // last replacement on purpose
 }
 
-// failed is called when the table of slots may be out of date; nil at one server.
-func newSubscription(o conn.Options, requests *conn.Line, failed func(), cfg Config) *Subscription {
-	s := &Subscription{
-		cfg: cfg, dials: conn.NewDialer(o), requests: requests, refused: o.Refused, failed: failed,
-		changed: make(chan struct{}), channels: map[string]*channel{}, pauses: retry.Doubling(firstPause, longestPause),
-	}
-	if failed == nil {
-		s.failed = func() {}
-	}
-	s.ctx, s.cancel = context.WithCancel(context.Background())
-	if cfg.Sharded {
-		s.sharded = "s"
-	} else {
-		s.channels[cfg.Channel("")] = &channel{listeners: 1, watches: map[*func(string)]struct{}{}}
-	}
+func newSubscription(o conn.Options, requests *conn.Line, node Node, cfg Config) *Subscription {
+	s := &Subscription{node: node, dials: conn.NewDialer(o)}
+	ctx, cancel := context.WithCancel(context.Background())
+	s.channels, s.cancel = newChannels(ctx, node.Failed, cfg), cancel
+	s.test = &selfTest{channels: s.channels, requests: requests, pauses: retry.Doubling(firstPause, longestPause)}
 	return s
 }
 
-// close ends the subscription and waits for its goroutines.
 func (s *Subscription) close() {
 	s.mu.Lock()
 	s.cancel()
@@ -86,99 +56,95 @@ func (s *Subscription) close() {
 	s.wg.Wait()
 }
 
-// Up reports whether messages arrive now.
-func (s *Subscription) Up() bool { return s.is(func() bool { return s.up }) }
-
-// is returns the result of f, which it calls under mu.
-func (s *Subscription) is(f func() bool) bool {
+// start makes the first connection.
+func (s *Subscription) start() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return f()
+	if !s.started && s.ctx.Err() == nil {
+		s.started = true
+		s.wg.Go(s.run)
+	}
 }
 
-// Start makes the first connection and waits until messages arrive or it has failed, for at most
-// SubscribeWithin.
+// Start starts the subscription. It waits, for at most SubscribeTimeout, until messages arrive or the connection has
+// failed.
 func (s *Subscription) Start(ctx context.Context) (stop func()) {
-	s.change(s.cfg.Channel(""), func(*channel) {})
-	ctx, cancel := context.WithTimeout(ctx, SubscribeWithin)
+	s.start()
+	ctx, cancel := context.WithTimeout(ctx, SubscribeTimeout)
 	defer cancel()
 	s.await(ctx, func() bool { return s.lost || s.up })
 	return func() {}
 }
 
-// announce wakes the goroutines that wait for a change. The caller holds mu.
-func (s *Subscription) announce() {
-	close(s.changed)
-	s.changed = make(chan struct{})
+// Watch starts the subscription and calls nudge with each message on a channel. It also calls nudge with an empty
+// message after each confirmation of the channel, as messages may have been missed before. nudge is called under mu: it
+// must not block or use the Subscription.
+func (s *Subscription) Watch(name string, nudge func(message string)) (stop func()) {
+	s.start()
+	s.change(name, func(ch *channel) { ch.watches[&nudge] = struct{}{} })
+	return func() { s.change(name, func(ch *channel) { delete(ch.watches, &nudge) }) }
 }
 
-// await waits until is returns true, which is called under mu, or until ctx ends or the subscription is
-// closed. It returns the last result.
-func (s *Subscription) await(ctx context.Context, is func() bool) bool {
-	for {
-		s.mu.Lock()
-		ok, changed := is(), s.changed
-		s.mu.Unlock()
-		if ok || ctx.Err() != nil || s.ctx.Err() != nil {
-			return ok
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-		case <-s.ctx.Done():
-		}
-	}
+// ListenTo starts the subscription and receives the messages to this process on the channel of a name.
+func (s *Subscription) ListenTo(channelName, about string) (stop func()) {
+	s.start()
+	s.change(channelName, func(ch *channel) { ch.listeners, ch.about = ch.listeners+1, about })
+	return func() { s.change(channelName, func(ch *channel) { ch.listeners-- }) }
 }
 
 func (s *Subscription) run() {
-	wait := retry.Pauses(20*time.Millisecond, 2*time.Second)
-	for s.await(s.ctx, func() bool { return len(s.channels) > 0 }) {
+	pauses := retry.Pauses(20*time.Millisecond, 2*time.Second)
+	for s.await(s.ctx, func() bool { return len(s.byName) > 0 }) {
 		err := s.listen()
 		s.mu.Lock()
-		began, logged := s.up, s.lost
-		s.pipe, s.up, s.lost = nil, false, true
+		worked, logged := s.up, s.lost
+		s.current, s.up, s.lost = nil, false, true
 		s.announce()
 		s.mu.Unlock()
 		s.unsent(nil)
 		if s.ctx.Err() != nil {
 			return
 		}
-		s.failed()
+		s.node.Failed()
 		if !logged {
 			Log(s.cfg.Logger, err, "subscription lost; handovers are slower until it is back")
 		}
-		if began {
-			wait.Reset()
+		if worked {
+			pauses.Reset()
 		}
-		retry.Sleep(s.ctx, wait.NextBackOff(), nil)
+		retry.Sleep(s.ctx, pauses.NextBackOff(), nil)
 	}
 }
 
 // listen makes one connection and receives on it until it fails.
 func (s *Subscription) listen() error {
-	p, err := s.dials.Connect(s.ctx)
+	c, err := s.dials.Connect(s.ctx)
 	if err != nil {
 		return err
 	}
-	defer p.Drop()
+	defer c.Drop()
 	ctx, fail := context.WithCancelCause(s.ctx)
 	defer fail(nil)
-	defer context.AfterFunc(ctx, p.Drop)()
+	defer context.AfterFunc(ctx, c.Drop)()
 	s.mu.Lock()
-	s.pipe, s.fail = p, fail
+	s.current, s.fail = c, fail
 	s.mu.Unlock()
-	s.wg.Go(func() { fail(s.transmit(ctx, p)) })
-	s.wg.Go(func() { s.test(ctx, p) })
-	quiet := time.AfterFunc(pongWithin, func() { fail(NoAnswer(pongWithin)) })
-	defer quiet.Stop()
+	s.wg.Go(func() { fail(s.transmit(ctx, c)) })
+	s.wg.Go(func() {
+		if pause, silent := s.test.run(ctx); silent {
+			s.replace(c, pause)
+		}
+	})
+	silence := time.AfterFunc(pongTimeout, func() { fail(NoAnswer(pongTimeout)) })
+	defer silence.Stop()
 	for {
-		value, err := p.Read()
-		quiet.Reset(pingEvery + pongWithin)
+		value, err := c.Read()
+		silence.Reset(pingEvery + pongTimeout)
 		refused, ok := errors.AsType[*conn.Refusal](err)
 		switch {
 		case ok && s.cfg.Sharded && HasCode(refused, "MOVED", "CLUSTERDOWN"):
-			s.refused(s.requests.Now(), refused) // one channel is at another node; the others stay
-			s.failed()
+			s.node.Refused(s.test.requests.Now(), refused) // one channel is at another node; the others stay
+			s.node.Failed()
 		case ok:
 			return conn.PlainRefusal(refused)
 		case err != nil:
@@ -191,25 +157,60 @@ func (s *Subscription) listen() error {
 	}
 }
 
-// transmit sends what the server needs, and pings, until the connection ends.
-func (s *Subscription) transmit(ctx context.Context, p *conn.Pipe) error {
+// transmit sends commands and pings until the connection ends.
+func (s *Subscription) transmit(ctx context.Context, c *conn.Conn) error {
 	ping := time.NewTicker(pingEvery)
 	defer ping.Stop()
 	for {
-		commands, changed := s.unsent(p)
+		commands, changed := s.unsent(c)
 		if len(commands) > 0 {
-			if err := p.Send(commands...); err != nil {
+			if err := c.Send(commands...); err != nil {
 				return err // the next connection sends them again
 			}
 		}
 		select {
 		case <-changed:
 		case <-ping.C:
-			if err := p.Send([]any{"ping"}); err != nil {
+			if err := c.Send([]any{"ping"}); err != nil {
 				return err
 			}
 		case <-ctx.Done():
 			return nil
 		}
 	}
+}
+
+// demoted is called when the server has refused a request as a replica does, or when another server is the primary. A
+// demotion is not reported on the subscription. The requests may use the new primary from now on and cause no other
+// refusal, so the replacement may be delayed, but is never omitted.
+func (s *Subscription) demoted() {
+	s.mu.Lock()
+	c := s.current
+	known := s.demotedAt == c
+	s.demotedAt = c
+	s.mu.Unlock()
+	if c != nil && !known {
+		s.replace(c, firstPause)
+	}
+}
+
+// replace replaces a connection, a pause after the last replacement at the earliest.
+func (s *Subscription) replace(c *conn.Conn, pause time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	time.AfterFunc(time.Until(s.replacedAt.Add(pause)), func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.current == c {
+			s.replacedAt = time.Now()
+			s.fail(errReplaced) // run makes another one
+		}
+	})
+}
+
+var errReplaced = errors.New("lockcore: another connection is made, as messages may not arrive")
+
+// isElsewhere reports whether the subscription is at a server with another address.
+func (s *Subscription) isElsewhere(addr string) bool {
+	return s.locked(func() bool { return s.current != nil && s.current.Addr != addr })
 }

@@ -8,70 +8,71 @@ import (
 	"time"
 )
 
-// An acks has the calls that were applied, and that replicas must acknowledge. Behind the calls of each write, WAIT is
-// sent. It covers all earlier writes of the connection, and delays what is behind it:
+// An acks contains the applied calls that replicas must acknowledge. After the calls of each write, a WAIT is sent,
+// which covers all earlier writes of the connection and delays all later commands:
 //
-//   - Several may be under way. Each one has half the time of the one before.
-//   - When one counts too few replicas, the calls whose time is not over wait for the next one. Until one counts enough,
-//     one is under way.
+//   - Several WAITs may be in flight. Each one has half the time of the one before.
+//   - After a WAIT with too few replicas, the calls that have time left wait for the next one. Until one has enough, only
+//     one is in flight.
 //
-// The count is a reply that names nothing. It counts when the reply to the command behind it names that. Pipe.mu guards an acks.
+// The reply to WAIT contains no id. It counts when the reply to the proof after it has arrived. pipe.mu guards an acks.
 type acks struct {
-	pending []reply
-	times   []time.Duration // of each WAIT under way
-	short   bool            // the last one counted too few replicas
-	count   int64           // counted by the last one
-	err     error           // refusal of the last one, or of its mark
+	pending  []reply
+	timeouts []time.Duration // timeouts of the WAITs in flight
+	tooFew   bool            // result of the last WAIT
+	count    int64           // replicas of the last WAIT
+	err      error           // refusal of the last WAIT, or of its MarkKey
 }
 
-// maxWaits limits the WAITs that are under way.
+// maxWaits limits the WAITs in flight.
 const maxWaits = 6
 
-// markTTL (ms) is how long the key of Command.Mark exists.
+// markTTL (ms) is the TTL of a MarkKey.
 const markTTL = 1000
 
 // mayWrite reports whether another write can wait for replicas.
 func (a *acks) mayWrite() bool {
-	return len(a.times) == 0 || !a.short && len(a.times) < maxWaits
+	return len(a.timeouts) == 0 || !a.tooFew && len(a.timeouts) < maxWaits
 }
 
-// wantsWait reports whether calls need another WAIT.
-func (a *acks) wantsWait() bool { return len(a.pending) > 0 && len(a.times) == 0 }
+// needsWait reports whether calls need another WAIT.
+func (a *acks) needsWait() bool { return len(a.pending) > 0 && len(a.timeouts) == 0 }
 
-// An ownCommand is a command of the Pipe itself.
-type ownCommand struct {
+// A waitCommand is one of the commands that acks adds to a write.
+type waitCommand struct {
 	kind slotKind
 	Command
 }
 
-// commands returns what follows the calls of a write.
-func (a *acks) commands(batch []*call, want int, now time.Duration) (list []ownCommand) {
-	within, mark := time.Duration(math.MaxInt64), ""
+// commands returns the commands after the calls of a write.
+func (a *acks) commands(batch []*call, replicas int, now time.Duration) (list []waitCommand) {
+	timeout, mark := time.Duration(math.MaxInt64), ""
 	for _, c := range batch {
-		within = min(within, c.command.Within, (c.until-now)/2) // the rest is for the round trip
-		mark = cmp.Or(mark, c.command.Mark)                     // one write moves the replication offset past all others
+		timeout = min(timeout, c.command.ReplicaTimeout, (c.deadline-now)/2) // the rest is for the round trip
+		mark = cmp.Or(mark, c.command.MarkKey)                               // one write moves the replication offset past all others
 	}
-	if len(a.times) == 0 {
+	if len(a.timeouts) == 0 {
 		for _, r := range a.pending {
-			within = min(within, r.sent+r.call.command.Within-now)
+			timeout = min(timeout, r.sent+r.call.command.ReplicaTimeout-now)
 		}
 	}
-	within = max(within>>len(a.times), time.Millisecond) // 0 would be for ever
-	a.times = append(a.times, within)
+	timeout = max(timeout>>len(a.timeouts), time.Millisecond) // WAIT with 0 waits for ever
+	a.timeouts = append(a.timeouts, timeout)
 	if mark != "" {
-		list = append(list, ownCommand{slotMark, Plain("set", mark, "", "px", markTTL)})
+		list = append(list, waitCommand{slotMark, Plain("set", mark, "", "px", markTTL)})
 	}
-	return append(list, ownCommand{slotWait, Plain("wait", want, within.Milliseconds())}, ownCommand{slotProof, proof})
+	return append(list, waitCommand{slotWait, Plain("wait", replicas, timeout.Milliseconds())}, waitCommand{slotProof, proof})
 }
 
-// take takes a reply to a command of its own, and returns the answers that are final. last says that no further WAIT is
-// sent. A refusal needs no proof: a server that is demoted meanwhile refuses WAIT, and closes the connection.
-func (a *acks) take(r reply, want int, now time.Duration, last bool) (final []reply) {
+// receive handles a reply to a command of the pipe itself and returns the calls that are decided. last means that no
+// further WAIT is sent. A refusal needs no proof: a server that is demoted meanwhile refuses WAIT and closes the
+// connection.
+func (a *acks) receive(r reply, replicas int, now time.Duration, last bool) (decided []reply) {
 	if r.Err != nil && r.kind != slotAsking {
 		a.err = r.Err
-		for _, one := range a.pending {
-			one.Err = errors.Join(ErrNotReplicated, a.err)
-			final = append(final, one)
+		for _, p := range a.pending {
+			p.Err = errors.Join(ErrNotReplicated, a.err)
+			decided = append(decided, p)
 		}
 		a.pending = nil
 	}
@@ -79,29 +80,29 @@ func (a *acks) take(r reply, want int, now time.Duration, last bool) (final []re
 	case slotWait:
 		a.count, _ = r.Value.(int64)
 	case slotProof:
-		last = last || now-r.sent < a.times[0]/2 // the server does not wait at all
-		a.times = a.times[1:]
-		a.short = a.err != nil || a.count < int64(want)
+		last = last || now-r.sent < a.timeouts[0]/2 // the server does not wait at all
+		a.timeouts = a.timeouts[1:]
+		a.tooFew = a.err != nil || a.count < int64(replicas)
 		kept := a.pending[:0]
-		for _, one := range a.pending {
-			switch left := one.sent + one.call.command.Within - now; {
-			case !a.short:
+		for _, p := range a.pending {
+			switch left := p.sent + p.call.command.ReplicaTimeout - now; {
+			case !a.tooFew:
 			case last || left < time.Millisecond:
-				one.Err = &notReplicatedError{want, a.count}
+				p.Err = &notReplicatedError{replicas, a.count}
 			default:
-				kept = append(kept, one)
+				kept = append(kept, p)
 				continue
 			}
-			final = append(final, one)
+			decided = append(decided, p)
 		}
 		clear(a.pending[len(kept):])
 		a.pending, a.err = kept, nil
 	default:
 	}
-	return final
+	return decided
 }
 
-// notReplicatedError is ErrNotReplicated with the numbers.
+// A notReplicatedError is ErrNotReplicated with the numbers of replicas.
 type notReplicatedError struct {
 	want int
 	have int64

@@ -8,147 +8,168 @@ import (
 	"time"
 )
 
-// A call is a command on its way. Its state changes in this file only:
+// A call is one command of a caller. Only this file changes its state:
 //
-//	queued ──write──► written ──answered──► answered
-//	   │  └───────────answered─────────────────▲
-//	   └──leave──► left ◄──leave── written
+//	queued ──markWritten──► written ──complete──► completed
+//	   │  └───────────────complete───────────────────▲
+//	   └──abandon──► abandoned ◄──abandon── written
 //
-// A call that is answered goes back to its Line. A call that was left does not, as its pipe may still have it.
+// A completed call returns to the pool of its Line. An abandoned one does not, because its pipe may still refer to it.
 type call struct {
-	command Command
-	timeout time.Duration
-	until   time.Duration // end of timeout, by Line.Now
-	state   atomic.Int32
-	answer  Answer
-	done    chan struct{} // receives a value after answer is set
-	timer   *time.Timer   // of the caller
+	command  Command
+	timeout  time.Duration
+	deadline time.Duration // end of timeout, by Options.Now
+	state    atomic.Int32
+	answer   Answer
+	done     chan struct{} // signal that answer is set
+	timer    *time.Timer   // timer of the caller
 }
 
 const (
 	callQueued = iota
 	callWritten
-	callAnswered
-	callLeft // by its caller
+	callCompleted
+	callAbandoned
 )
 
 func newCall() any { return &call{done: make(chan struct{}, 1), timer: time.NewTimer(time.Hour)} }
 
-// write records that the call is about to be written. It returns false if the caller has left.
-func (c *call) write(ticks time.Duration) bool {
+// markWritten records that the call is about to be written. It returns false after the caller has abandoned the call.
+func (c *call) markWritten(stamp time.Duration) bool {
 	if !c.state.CompareAndSwap(callQueued, callWritten) {
 		return false
 	}
-	c.command.stampAt(ticks)
+	c.command.stampAt(stamp)
 	return true
 }
 
-// answered gives the answer to the caller, unless the caller has left. Nothing else may use the call afterwards.
-func (c *call) answered(a Answer) {
-	if c.state.CompareAndSwap(callWritten, callAnswered) || c.state.CompareAndSwap(callQueued, callAnswered) {
+// complete passes the answer to the caller, unless the call is abandoned. Only the caller may use the call afterwards.
+func (c *call) complete(a Answer) {
+	if c.state.CompareAndSwap(callWritten, callCompleted) || c.state.CompareAndSwap(callQueued, callCompleted) {
 		c.answer = a
 		c.done <- struct{}{}
 	}
 }
 
-// await waits for the answer, until ctx ends or the time is over. The caller has then left.
-func (c *call) await(ctx context.Context, unsent func(error) error) (a Answer, left bool) {
+func failAll(calls []*call, err error) {
+	for _, c := range calls {
+		c.complete(Answer{Err: err})
+	}
+}
+
+// await waits for the answer. It abandons the call when ctx ends, or after the timeout. unsent adds to the error of a
+// call that was never written.
+func (c *call) await(ctx context.Context, unsent func(error) error) (a Answer, abandoned bool) {
 	select {
 	case <-c.done:
 		return c.answer, false
 	case <-c.timer.C:
 	case <-ctx.Done():
 	}
-	if a, left = c.leave(ctx, unsent); !left {
+	if a, abandoned = c.abandon(ctx, unsent); !abandoned {
 		<-c.done
 		a = c.answer
 	}
-	return a, left
+	return a, abandoned
 }
 
-// leave ends the wait of the caller. It returns false if the answer is there.
-func (c *call) leave(ctx context.Context, unsent func(error) error) (a Answer, left bool) {
-	why := ctx.Err()
+// abandon ends the wait of the caller. It returns false if the call is completed.
+func (c *call) abandon(ctx context.Context, unsent func(error) error) (a Answer, abandoned bool) {
+	ended := ctx.Err()
 	late := error(&NoAnswerError{c.timeout})
-	if why != nil {
-		if late = context.Cause(ctx); errors.Is(why, context.DeadlineExceeded) && late != why { //nolint:errorlint // the same error
-			why = nil // the cause says it
+	if ended != nil {
+		if late = context.Cause(ctx); errors.Is(ended, context.DeadlineExceeded) && late != ended { //nolint:errorlint // the same error
+			ended = nil // the cause contains it
 		}
 	}
-	if c.state.CompareAndSwap(callQueued, callLeft) {
-		return Answer{Err: errors.Join(why, &UnsentError{unsent(late)})}, true
+	if c.state.CompareAndSwap(callQueued, callAbandoned) {
+		return Answer{Err: errors.Join(ended, &UnsentError{unsent(late)})}, true
 	}
-	if c.state.CompareAndSwap(callWritten, callLeft) {
-		return Answer{Err: errors.Join(why, ErrUnknown, late)}, true
+	if c.state.CompareAndSwap(callWritten, callAbandoned) {
+		return Answer{Err: errors.Join(ended, ErrUnknown, late)}, true
 	}
 	return Answer{}, false
 }
 
-// reset makes a call usable again that was answered.
 func (c *call) reset() {
 	c.timer.Stop()
 	c.command, c.answer = Command{}, Answer{}
 	c.state.Store(callQueued)
 }
 
-func (c *call) hasLeft() bool { return c.state.Load() == callLeft }
+func (c *call) isAbandoned() bool { return c.state.Load() == callAbandoned }
 
-// A queue has calls in their order. It forgets calls that were left before it doubles.
+// A slot is an expected reply.
+type slot struct {
+	call  *call // nil for a command of the pipe itself
+	kind  slotKind
+	named bool
+	id    uint64
+	sent  time.Duration
+}
+
+type slotKind uint8
+
+const (
+	slotCall slotKind = iota
+	slotAsking
+	slotMark
+	slotWait
+	slotProof
+)
+
+// A reply is the answer in a slot.
+type reply struct {
+	slot
+	Answer
+}
+
+// A queue contains calls in their order. It drops abandoned calls before it doubles.
 type queue struct {
 	calls []*call
 	limit int
 }
 
-// leastQueue is the length from which a queue looks for calls that were left.
-const leastQueue = 1024
+// minQueue is the length from which a queue drops abandoned calls.
+const minQueue = 1024
 
 func (q *queue) add(calls ...*call) {
-	if len(q.calls) >= max(q.limit, leastQueue) {
-		q.calls = slices.DeleteFunc(q.calls, (*call).hasLeft)
+	if len(q.calls) >= max(q.limit, minQueue) {
+		q.calls = slices.DeleteFunc(q.calls, (*call).isAbandoned)
 		q.limit = 2 * len(q.calls)
 	}
 	q.calls = append(q.calls, calls...)
 }
 
-// take returns all calls, and leaves the queue empty.
-func (q *queue) take() []*call {
+func (q *queue) takeAll() []*call {
 	calls := q.calls
 	q.calls = nil
 	return calls
 }
 
-// fail answers calls with an error.
-func fail(calls []*call, err error) {
-	for _, c := range calls {
-		c.answered(Answer{Err: err})
-	}
-}
-
-// until returns the calls that came until a time, and keeps the others.
-func (q *queue) until(at time.Duration) (calls []*call) {
-	n := slices.IndexFunc(q.calls, func(c *call) bool { return c.until-c.timeout > at })
+// takeUntil returns the calls that began until a time and keeps the later ones.
+func (q *queue) takeUntil(end time.Duration) (calls []*call) {
+	n := slices.IndexFunc(q.calls, func(c *call) bool { return c.deadline-c.timeout > end })
 	if n < 0 {
-		return q.take()
+		return q.takeAll()
 	}
 	calls, q.calls = slices.Clone(q.calls[:n]), slices.Delete(q.calls, 0, n)
 	return calls
 }
 
-// wanted reports whether a caller waits.
-func (q *queue) wanted() bool {
-	return slices.ContainsFunc(q.calls, func(c *call) bool { return !c.hasLeft() })
+func (q *queue) hasCaller() bool {
+	return slices.ContainsFunc(q.calls, func(c *call) bool { return !c.isAbandoned() })
 }
 
-// leastRedial is the shortest time between two dials.
-const leastRedial = 5 * time.Millisecond
+const minRedialPause = 5 * time.Millisecond
 
-// hurry returns how long the calls can wait between two dials: a lease with a TTL of 200 ms has other needs than one
-// with 10 s.
-func (q *queue) hurry() (longest time.Duration) {
+// redialPause returns the longest acceptable pause between two dials: a call of a lease with a TTL of 200 ms needs a
+// connection sooner than a call of a lease with 10 s.
+func (q *queue) redialPause() (pause time.Duration) {
 	for _, c := range q.calls {
-		if !c.hasLeft() && (longest == 0 || c.timeout/32 < longest) {
-			longest = c.timeout / 32
+		if !c.isAbandoned() && (pause == 0 || c.timeout/32 < pause) {
+			pause = c.timeout / 32
 		}
 	}
-	return max(longest, leastRedial)
+	return max(pause, minRedialPause)
 }

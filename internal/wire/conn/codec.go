@@ -10,38 +10,40 @@ import (
 	"strconv"
 )
 
-// This file writes commands and reads replies in version 2 of RESP, which each server and proxy speaks:
+// This file writes commands and reads replies in version 2 of RESP, which every server and proxy supports:
 // https://redis.io/docs/latest/develop/reference/protocol-spec/.
 
-// The limits of a reply. Histories and keys are read in pages. The list of more than 100,000 waiters would be larger.
 const (
-	maxReply   = 16 << 20
-	maxDepth   = 32
-	keptBuffer = 64 << 10 // larger buffers are not kept
+	// maxReply and maxDepth limit a reply. Histories and keys are read in pages. A list of more than 100,000 waiters
+	// would be larger.
+	maxReply = 16 << 20
+	maxDepth = 32
+
+	readBuffer = 4 << 10
+	keptBuffer = 64 << 10 // size limit of a buffer that is kept
 )
 
 // A reader reads replies.
 type reader struct {
 	*bufio.Reader
-	left int // bytes that the present reply may still have
+	left int // bytes that the current reply may still have
 }
 
-func newReader(r io.Reader) *reader { return &reader{bufio.NewReaderSize(r, readSize), 0} }
+func newReader(r io.Reader) *reader { return &reader{bufio.NewReaderSize(r, readBuffer), 0} }
 
-// take counts bytes of the present reply.
-func (r *reader) take(n int) error {
+// count counts bytes of the current reply.
+func (r *reader) count(n int) error {
 	if r.left -= n; r.left < 0 {
 		return &protocolError{fmt.Sprintf("a reply of more than %d bytes", maxReply)}
 	}
 	return nil
 }
 
-// appendCommand appends a command. Its arguments are texts, pointers to texts, and numbers.
 func appendCommand(b []byte, args []any) []byte {
 	return appendArgs(appendHeader(b, '*', len(args)), args)
 }
 
-// appendNamed appends a call of a script, whose last argument is the id of the request: see Naming.
+// appendNamed appends a command with its id as the last argument.
 func appendNamed(b []byte, args []any, id uint64) []byte {
 	b = appendArgs(appendHeader(b, '*', len(args)+1), args)
 	return appendInt(b, int64(id))
@@ -89,18 +91,17 @@ func appendInt(b []byte, n int64) []byte {
 	return appendText(b, strconv.AppendInt(digits[:0], n, 10))
 }
 
-// A protocolError says that the server sent something that is not RESP, or more than a reply can have.
+// A protocolError reports bytes that are not RESP, or a reply that is too large.
 type protocolError struct{ text string }
 
 func (e *protocolError) Error() string { return "lockcore: the server broke the protocol: " + e.text }
 
-// errOtherAnswer says that a reply does not name the command.
-var errOtherAnswer = &protocolError{"a reply that is not that to this request"}
+var errWrongReply = &protocolError{"a reply to another request"}
 
-// readAnswer reads the reply to a command. After an error, the connection cannot be used. A refusal of the server is an
+// readAnswer reads the reply to a command. An error makes the connection unusable. A refusal of the server is an
 // Answer.
 //
-// Texts are of type string, and numbers of type int64. A null is nil. An error in an array is an element.
+// A value is a string, an int64, nil, or a list of values and refusals.
 func readAnswer(r *reader, named bool, id uint64) (a Answer, err error) {
 	r.left = maxReply
 	if named {
@@ -114,8 +115,8 @@ func readAnswer(r *reader, named bool, id uint64) (a Answer, err error) {
 	return a, err
 }
 
-// readNamed reads the reply to a command that is named: a text with the id, a kind and the answer, or a list of the id
-// and the answer. A script that failed has no other reply than its error, which names nothing.
+// readNamed reads the reply to a named command: a string of the id, a type and the answer, or a list of the id and the
+// answer. The error of a script that failed contains no id.
 func readNamed(r *reader, id uint64) (any, error) {
 	line, err := readLine(r)
 	if err != nil {
@@ -129,36 +130,36 @@ func readNamed(r *reader, id uint64) (any, error) {
 		want := strconv.AppendUint(text[:0], id, 10)
 		n, err := strconv.Atoi(string(line[1:]))
 		if err != nil || n <= len(want) {
-			return nil, errOtherAnswer
+			return nil, errWrongReply
 		}
 		switch got, err := r.Peek(len(want) + 1); {
 		case err != nil:
 			return nil, err
 		case !bytes.HasPrefix(got, want):
-			return nil, errOtherAnswer
+			return nil, errWrongReply
 		}
 		return readNamedText(r, n, len(want))
 	case '*':
 		want := appendInt(text[:0], int64(id))
 		nothing, both := string(line[1:]) == "1", string(line[1:]) == "2" // Redis ends a list at the first nil
 		if !nothing && !both {
-			return nil, errOtherAnswer
+			return nil, errWrongReply
 		}
 		switch got, err := r.Peek(len(want)); {
 		case err != nil:
 			return nil, err
 		case !bytes.Equal(got, want):
-			return nil, errOtherAnswer
+			return nil, errWrongReply
 		}
 		if _, err := r.Discard(len(want)); err != nil || nothing {
 			return nil, err
 		}
 		return readValue(r, 0)
 	}
-	return nil, errOtherAnswer
+	return nil, errWrongReply
 }
 
-// readNamedText reads a text of n bytes, the first of which are the id: a kind and the answer follow.
+// readNamedText reads a string of n bytes: an id, whose length is given, a type and the answer.
 func readNamedText(r *reader, n, id int) (any, error) {
 	kind, err := r.Peek(id + 1)
 	if err != nil {
@@ -166,7 +167,7 @@ func readNamedText(r *reader, n, id int) (any, error) {
 	}
 	number := kind[id] == ':'
 	if !number && kind[id] != '$' {
-		return nil, errOtherAnswer
+		return nil, errWrongReply
 	}
 	if _, err := r.Discard(id + 1); err != nil {
 		return nil, err
@@ -177,12 +178,11 @@ func readNamedText(r *reader, n, id int) (any, error) {
 	}
 	whole, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
-		return nil, errOtherAnswer
+		return nil, errWrongReply
 	}
 	return whole, nil
 }
 
-// readValue reads a value.
 func readValue(r *reader, depth int) (any, error) {
 	line, err := readLine(r)
 	if err != nil {
@@ -225,10 +225,9 @@ func readLine(r *reader) ([]byte, error) {
 	case len(line) < 3 || line[len(line)-2] != '\r':
 		return nil, &protocolError{fmt.Sprintf("a line of %d bytes without its end", len(line))}
 	}
-	return line[:len(line)-2], r.take(len(line))
+	return line[:len(line)-2], r.count(len(line))
 }
 
-// readBulk reads a text of a length that is given before it.
 func readBulk(r *reader, length []byte) (any, error) {
 	n, err := strconv.Atoi(string(length))
 	switch {
@@ -240,10 +239,10 @@ func readBulk(r *reader, length []byte) (any, error) {
 	return readText(r, n)
 }
 
-// readText reads n bytes and the end of the line after them. It does not allocate more than has arrived,
-// beyond what fits into the buffer.
+// readText reads n bytes and the line end after them. A text that does not fit into the buffer is allocated while it
+// arrives, so a wrong length costs no memory.
 func readText(r *reader, n int) (string, error) {
-	if err := r.take(n); err != nil {
+	if err := r.count(n); err != nil {
 		return "", err
 	}
 	if n+2 <= r.Size() {
@@ -273,7 +272,6 @@ func readText(r *reader, n int) (string, error) {
 	return b.String(), nil
 }
 
-// readList reads the elements of a list.
 func readList(r *reader, length []byte, depth int) (any, error) {
 	n, err := strconv.Atoi(string(length))
 	switch {

@@ -12,25 +12,26 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A Command is what a Line sends. It may be sent several times, but only by its caller.
+// A Command is sent by a Line. The caller may send it several times, one after the other.
 type Command struct {
-	Args   []any // texts, pointers to texts, and numbers
-	Named  bool  // one more argument is sent, the id of the command, which the reply repeats: see appendNamed
-	Asking bool  // ASKING is sent before it
-	Grants bool  // it is not sent while Options.Refusal returns an error
-	Stamp  *Stamp
-	First  bool // the Stamp keeps the first time
+	Args      []any // strings, pointers to strings, and numbers
+	Named     bool  // The reply repeats the id of the command, which is sent as the last argument.
+	Asking    bool  // ASKING is sent before it.
+	Grants    bool  // It is not sent while Options.Refusal returns an error.
+	Stamp     *Stamp
+	KeepStamp bool // A later try leaves the Stamp as it is.
 
-	// Within is how long replicas may take to acknowledge the write; 0: they are not needed. Mark is a key that is
-	// written, too, for a script that may write nothing: a server asks replicas only for writes of the connection.
-	Within time.Duration
-	Mark   string
+	// ReplicaTimeout limits the wait for replicas that acknowledge the write; 0 means that none is needed. A script
+	// that may write nothing has a MarkKey, which is written, too: a server asks replicas only for writes of the
+	// connection.
+	ReplicaTimeout time.Duration
+	MarkKey        string
 }
 
-// Plain returns a command whose reply names nothing.
+// Plain returns a command whose reply contains no id.
 func Plain(args ...any) Command { return Command{Args: args} }
 
-// proof only returns its id. Nothing but the server's reply to it has that id.
+// proof only returns its id. No other reply contains that id.
 var proof = Command{Args: []any{"eval", "return {ARGV[1]}", 0}, Named: true}
 
 // An Answer is the result of a command.
@@ -39,24 +40,23 @@ type Answer struct {
 	Err   error
 }
 
-// A Stamp is the time, by Options.Ticks, just before a command was sent.
+// A Stamp is the time, by Options.Clock, just before a command was sent.
 type Stamp struct{ at atomic.Int64 }
 
 // At returns the time of a command that was answered.
 func (s *Stamp) At() time.Duration { return time.Duration(s.at.Load()) }
 
-// stampAt notes the time.
 func (c *Command) stampAt(now time.Duration) {
 	switch {
 	case c.Stamp == nil:
-	case c.First:
+	case c.KeepStamp:
 		c.Stamp.at.CompareAndSwap(0, int64(max(now, 1)))
 	default:
 		c.Stamp.at.Store(int64(now))
 	}
 }
 
-// Errors that callers compare. They begin with the name of the package that returns them to users.
+// These errors begin with the name of the package that returns them to users.
 var (
 	// ErrUnknown says that a command was sent and not answered.
 	ErrUnknown = errors.New("lockcore: outcome unknown")
@@ -75,7 +75,7 @@ var (
 type UnsentError struct{ Err error }
 
 func (e *UnsentError) Error() string {
-	if errors.Is(e.Err, redis.Nil) { // an answer of a Sentinel, which go-redis calls unreachable
+	if errors.Is(e.Err, redis.Nil) { // the answer nil of a Sentinel, which go-redis reports as an unreachable one
 		return "lockcore: no connection: the Sentinels know no primary of the name in MasterName"
 	}
 	return fmt.Sprintf("lockcore: no connection: %v", e.Err)
@@ -91,12 +91,12 @@ func (e *NoAnswerError) Error() string { return fmt.Sprintf("lockcore: no answer
 // Timeout reports true, as for a net.Error.
 func (e *NoAnswerError) Timeout() bool { return true }
 
-// A Refusal is a server's refusal without the text that the server put around it.
+// A Refusal is the server's error without the text around it, see PlainRefusal.
 type Refusal struct{ Text string } //nolint:errname // an answer of the server, not a failure
 
 func (e *Refusal) Error() string { return e.Text }
 
-// RedisError makes it a redis.Error, like the original.
+// RedisError makes a Refusal a redis.Error.
 func (e *Refusal) RedisError() {}
 
 // HasCode reports whether the server refused with one of these codes. Some servers put ERR before each code.
@@ -107,8 +107,8 @@ func HasCode(err error, codes ...string) bool {
 	})
 }
 
-// scriptPlace matches the position in a script that the server puts before an error. Redis 6.2
-// does this for each error, later versions only if the script itself raises the error again. miniredis adds a trace.
+// scriptPlace matches the position in a script that the server puts before an error. Redis 6.2 does this for each
+// error, later versions do it for an error that the script raises again. miniredis adds a trace.
 var scriptPlace = regexp.MustCompile(`^(?:ERR )?(?:Error (?:running|compiling) script \(.*?\): )?(?:(?:@?user_script)?: ?\d+: )+-?`)
 
 // scriptHash matches the script and the line that Redis 7 puts after the refusal of a command in a script.
@@ -125,17 +125,17 @@ func PlainRefusal(err error) error {
 	if !ok {
 		return err
 	}
-	said := refused.Error()
-	inner := scriptHash.ReplaceAllString(strings.TrimSpace(said[len(scriptPlace.FindString(said)):]), "")
+	text := refused.Error()
+	inner := scriptHash.ReplaceAllString(strings.TrimSpace(text[len(scriptPlace.FindString(text)):]), "")
 	switch {
-	case strings.HasPrefix(said, "ERR Protocol error: unauthenticated "):
-		return &Refusal{"NOAUTH the server requires a password, and none was given: " + strings.TrimPrefix(said, "ERR ")}
+	case strings.HasPrefix(text, "ERR Protocol error: unauthenticated "):
+		return &Refusal{"NOAUTH the server requires a password, and none was given: " + strings.TrimPrefix(text, "ERR ")}
 	case strings.HasPrefix(strings.TrimPrefix(inner, "ERR "), "The user executing the script can't "), // Redis 7.0
 		strings.HasPrefix(strings.TrimPrefix(inner, "ERR "), "ACL failure in script: "): // Redis 7.2, Valkey
 		return &Refusal{"NOPERM " + strings.TrimPrefix(inner, "ERR ")}
 	case strings.HasPrefix(inner, "WRONGTYPE "):
 		return errors.Join(ErrWrongKind, &Refusal{inner})
-	case inner != said && errorCode.MatchString(inner):
+	case inner != text && errorCode.MatchString(inner):
 		return &Refusal{inner}
 	}
 	return err

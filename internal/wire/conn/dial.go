@@ -1,7 +1,6 @@
 package conn
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,36 +8,30 @@ import (
 	"os"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
-// A Dialer makes connections: it dials and sets them up. Each time, that runs on its own goroutine, because the user's
-// Dialer, a TLS handshake, a proxy, a name server or a provider of credentials may hang and ignore its context. A
-// connection that comes too late is closed.
+// A Dialer makes connections. Each attempt runs on its own goroutine, because the user's Dialer, a TLS handshake, a
+// proxy, a name server or a provider of credentials may hang and ignore its context. A late connection is closed.
 //
-// Two dials are under way at most. One that began in an outage repeats its SYN only after seconds, and one over a network
-// that has become slow needs its time. So the older one is kept, and the newer one is given up for a newer one. One
-// connection is set up at a time, because a server that is silent answers on none.
+// At most two attempts run. A dial begun during an outage repeats its SYN only after seconds, so a newer dial may be
+// faster. On a slow network, the older one is. So the older attempt is kept, and the newer one is canceled for a still
+// newer one. One connection is set up at a time, because a silent server answers on none.
 type Dialer struct {
 	opt    *Options
 	ctx    context.Context
 	cancel context.CancelFunc
 
-	mu    sync.Mutex
-	dials []*dial       // not returned, the oldest is first
-	took  time.Duration // by the last one that succeeded; 0 if there is none
+	mu           sync.Mutex
+	attempts     []*attempt    // attempts that have not returned, the oldest first
+	lastDuration time.Duration // duration of the last success; 0 before it
 }
 
 const (
 	// MaxDialTime limits a dial that honors its context, and is the default of DialTimeout.
 	MaxDialTime = 3 * time.Second
 
-	// maxDialing limits the dials that have not returned.
-	maxDialing = 2
-
-	// returnWithin is how long a dial may take to return when its time is over.
-	returnWithin = 5 * time.Millisecond
+	maxAttempts = 2
 )
 
 // NewDialer returns a Dialer.
@@ -49,8 +42,8 @@ func NewDialer(o Options) *Dialer {
 	if o.Began.IsZero() {
 		o.Began = time.Now()
 	}
-	if o.Ticks == nil {
-		o.Ticks = o.Now
+	if o.Clock == nil {
+		o.Clock = o.Now
 	}
 	d := &Dialer{opt: &o}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
@@ -58,236 +51,188 @@ func NewDialer(o Options) *Dialer {
 }
 
 var (
-	// errDialsHang is the error of a dial that does not begin, and a reason why a call was not sent.
 	errDialsHang = errors.New("lockcore: earlier dials have not returned: do the Dialer and the CredentialsProvider honor their context, and with TLS: do the server and the Sentinels speak TLS?")
-
-	errEnded   = errors.New("lockcore: a function of the user has ended its goroutine")
-	errGivenUp = errors.New("lockcore: another connection is being made")
+	errGoexit    = errors.New("lockcore: a function of the user has ended its goroutine")
+	errCanceled  = errors.New("lockcore: another connection is being made")
 )
 
-// The functions of the user that a dial calls.
-const (
-	theDialer   = "Dialer"
-	theProvider = "CredentialsProvider"
-	theStream   = "StreamingCredentialsProvider"
-)
-
-// A dial is one call of a Dialer. Dialer.mu guards its fields.
-type dial struct {
-	ctx    context.Context
-	cancel context.CancelFunc
-	began  time.Duration
-	timer  *time.Timer                                   // ends the present step
-	step   atomic.Pointer[string]                        // user's function that is called, or was called last
-	setup  bool                                          // the connection is set up
-	result func(began time.Duration, p *Pipe, err error) // nil after its call
-}
-
-// patience returns after which time another dial begins beside one.
-func (d *Dialer) patience() time.Duration {
+// redialAfter returns how long an attempt runs before another one begins beside it.
+func (d *Dialer) redialAfter() time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.took == 0 {
+	if d.lastDuration == 0 {
 		return d.opt.Redis.DialTimeout
 	}
-	return min(4*d.took, d.opt.Redis.DialTimeout/3)
+	return min(4*d.lastDuration, d.opt.Redis.DialTimeout/3)
 }
 
-// begin begins a dial, unless another one helps nothing yet. It calls result once, on another goroutine.
-func (d *Dialer) begin(result func(began time.Duration, p *Pipe, err error)) *dial {
+// start begins an attempt. It returns nil if another attempt would not help yet.
+func (d *Dialer) start() *attempt {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	switch {
 	case d.isSettingUp():
 		return nil
-	case len(d.dials) == maxDialing:
-		d.dials[maxDialing-1].cancel() // when it has returned, its owner begins another one
+	case len(d.attempts) == maxAttempts:
+		d.attempts[maxAttempts-1].cancel() // its owner begins another one after its return
 		return nil
 	}
-	c := &dial{began: d.opt.Now(), result: result}
-	c.ctx, c.cancel = context.WithCancel(d.ctx)
-	c.timer = time.AfterFunc(time.Hour, func() {
-		d.finish(c, nil, d.late(fmt.Errorf("lockcore: the %s has not returned: %w", *c.step.Load(), os.ErrDeadlineExceeded)))
+	a := &attempt{opt: d.opt, began: d.opt.Now(), result: make(chan dialResult, 1)}
+	a.ctx, a.cancel = context.WithCancel(d.ctx)
+	a.timer = time.AfterFunc(time.Hour, func() {
+		d.finish(a, nil, d.withHint(fmt.Errorf("lockcore: the %s has not returned: %w", *a.step.Load(), os.ErrDeadlineExceeded)))
 	})
-	c.begin(theDialer, d.opt.Redis.DialTimeout)
-	d.dials = append(d.dials, c)
-	go d.run(c)
-	return c
+	a.startStep(dialerStep)
+	d.attempts = append(d.attempts, a)
+	go d.run(a)
+	return a
 }
-
-// underWay reports whether a dial was neither given up nor has taken too long.
-func (c *dial) underWay() bool { return c.ctx.Err() == nil }
 
 // isSettingUp reports whether a connection is being set up. The caller holds mu.
 func (d *Dialer) isSettingUp() bool {
-	return slices.ContainsFunc(d.dials, func(c *dial) bool { return c.setup && c.underWay() })
-}
-
-// begin starts the time of the next step.
-func (c *dial) begin(step string, within time.Duration) {
-	c.step.Store(&step)
-	c.timer.Reset(within + returnWithin)
+	return slices.ContainsFunc(d.attempts, func(a *attempt) bool { return a.settingUp && a.isRunning() })
 }
 
 // run calls the functions of the user.
-func (d *Dialer) run(c *dial) {
-	var p *Pipe
-	err := errEnded
+func (d *Dialer) run(a *attempt) {
+	var c *Conn
+	err := errGoexit
 	defer func() {
-		if did := recover(); did != nil {
-			err = fmt.Errorf("lockcore: the %s panicked: %v", *c.step.Load(), did)
+		if panicked := recover(); panicked != nil {
+			err = fmt.Errorf("lockcore: the %s panicked: %v", *a.step.Load(), panicked)
 		}
 		d.mu.Lock()
-		d.dials = slices.DeleteFunc(d.dials, func(one *dial) bool { return one == c })
+		d.attempts = slices.DeleteFunc(d.attempts, func(other *attempt) bool { return other == a })
 		if err == nil {
-			d.took = max(d.opt.Now()-c.began, 1)
+			d.lastDuration = max(d.opt.Now()-a.began, 1)
 		}
 		d.mu.Unlock()
-		d.finish(c, p, err)
+		d.finish(a, c, err)
 	}()
-	p, err = d.connectAny(c)
+	c, err = d.connectAny(a)
 }
 
-// finish ends a dial, and gives its result once. A connection of a dial that was given up is closed.
-func (d *Dialer) finish(c *dial, p *Pipe, err error) {
+// finish ends an attempt and sends its first result. It closes a connection that is canceled or late.
+func (d *Dialer) finish(a *attempt, c *Conn, err error) {
 	d.mu.Lock()
-	result := c.result
-	c.result = nil
+	finished := a.finished
+	a.finished = true
 	d.mu.Unlock()
-	if c.ctx.Err() != nil || result == nil {
-		if p != nil {
-			p.Drop()
+	if a.ctx.Err() != nil || finished {
+		if c != nil {
+			c.Drop()
 		}
-		p, err = nil, errGivenUp
+		c, err = nil, errCanceled
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = fmt.Errorf("lockcore: dial: %s: %w", err.Error(), os.ErrDeadlineExceeded) // a context of the caller has not ended
 	}
-	c.timer.Stop()
-	c.cancel()
-	if result != nil {
-		result(c.began, p, err)
+	a.timer.Stop()
+	a.cancel()
+	if !finished {
+		a.result <- dialResult{c, err}
 	}
 }
 
 // Connect makes a connection that is ready for commands, until ctx ends. It returns earlier if the user's Dialer
 // or a reply of the setup takes longer than DialTimeout.
-func (d *Dialer) Connect(ctx context.Context) (*Pipe, error) {
-	type result struct {
-		pipe *Pipe
-		err  error
-	}
-	ended := make(chan result, 1)
-	c := d.begin(func(_ time.Duration, p *Pipe, err error) { ended <- result{p, err} })
-	if c == nil {
+func (d *Dialer) Connect(ctx context.Context) (*Conn, error) {
+	a := d.start()
+	if a == nil {
 		return nil, errDialsHang
 	}
 	select {
-	case r := <-ended:
-		return r.pipe, r.err
+	case r := <-a.result:
+		return r.conn, r.err
 	case <-ctx.Done():
 	case <-d.ctx.Done():
 	}
-	c.cancel()
+	a.cancel()
 	go func() {
-		if r := <-ended; r.pipe != nil { // it came just now
-			r.pipe.Drop()
+		if r := <-a.result; r.conn != nil { // finished at the same moment
+			r.conn.Drop()
 		}
 	}()
 	if d.ctx.Err() != nil {
 		return nil, net.ErrClosed
 	}
-	return nil, d.late(ctx.Err())
+	return nil, d.withHint(ctx.Err())
 }
 
-// connectAny connects to the first address of Where that works, or to that in the options.
-func (d *Dialer) connectAny(c *dial) (p *Pipe, err error) {
+// connectAny connects to the first address that works.
+func (d *Dialer) connectAny(a *attempt) (c *Conn, err error) {
 	addrs := []string{""}
 	if d.opt.Where != nil {
-		if addrs, err = d.opt.Where(c.ctx); err != nil {
+		if addrs, err = d.opt.Where(a.ctx); err != nil {
 			return nil, err
 		}
 	}
 	for _, addr := range addrs {
-		if p, err = d.connect(c, addr); err == nil {
+		if c, err = d.connect(a, addr); err == nil {
 			break
 		}
 	}
-	return p, err
+	return c, err
 }
 
-func (d *Dialer) connect(c *dial, addr string) (*Pipe, error) {
-	c.begin(theDialer, d.opt.Redis.DialTimeout)
-	p, err := d.call(c.ctx, addr)
+func (d *Dialer) connect(a *attempt, addr string) (*Conn, error) {
+	c, err := a.dial(addr)
 	if err != nil {
 		return nil, err
 	}
 	ready := false
 	defer func() { // even if a function of the user panics
 		if !ready {
-			p.Drop()
+			c.Drop()
 		}
 	}()
-	if err := d.turn(c); err != nil {
+	if err := d.claimSetup(a); err != nil {
 		return nil, err
 	}
-	err = d.setUp(c, p)
+	err = a.setUp(c)
 	ready = err == nil
-	return p, err
+	return c, err
 }
 
-// turn makes a dial the one that sets up its connection.
-func (d *Dialer) turn(c *dial) error {
+// claimSetup claims the right to set up a connection.
+func (d *Dialer) claimSetup(a *attempt) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if !c.setup && d.isSettingUp() {
-		return errGivenUp
+	if !a.settingUp && d.isSettingUp() {
+		return errCanceled
 	}
-	c.setup = true
-	return c.ctx.Err()
+	a.settingUp = true
+	return a.ctx.Err()
 }
 
-// underWay reports whether a dial may succeed yet.
-func (d *Dialer) underWay() bool {
+// isRunning reports whether an attempt may still succeed.
+func (d *Dialer) isRunning() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return slices.ContainsFunc(d.dials, (*dial).underWay)
+	return slices.ContainsFunc(d.attempts, (*attempt).isRunning)
 }
 
-// giveUp gives up the dials that began before a time, as they may lead to another server.
-func (d *Dialer) giveUp(before time.Duration) {
+// cancelUntil cancels the attempts that began until a time.
+func (d *Dialer) cancelUntil(end time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, c := range d.dials {
-		if c.began <= before {
-			c.cancel()
+	for _, a := range d.attempts {
+		if a.began <= end {
+			a.cancel()
 		}
 	}
 }
 
-// late returns the error of a wait for a dial, with what may be its cause.
-func (d *Dialer) late(err error) error {
+// withHint adds the likely cause to the error of a wait for an attempt.
+func (d *Dialer) withHint(err error) error {
 	d.mu.Lock()
-	running := len(d.dials)
+	running := len(d.attempts)
 	d.mu.Unlock()
-	if running == maxDialing || running > 0 && d.opt.Redis.TLSConfig != nil {
+	if running == maxAttempts || running > 0 && d.opt.Redis.TLSConfig != nil {
 		return errors.Join(err, errDialsHang)
 	}
 	return err
 }
 
-// call calls the Dialer. addr is an address of Where, or empty.
-func (d *Dialer) call(ctx context.Context, addr string) (*Pipe, error) {
-	ctx, cancel := context.WithTimeout(ctx, d.opt.Redis.DialTimeout)
-	defer cancel()
-	conn, err := d.opt.Redis.Dialer(ctx, d.opt.Redis.Network, cmp.Or(addr, d.opt.Redis.Addr))
-	if err != nil {
-		return nil, err // go-redis's Dialer also returns a nil *tls.Conn, which is not a nil net.Conn
-	}
-	p := newPipe(conn, d.opt)
-	p.Addr = cmp.Or(addr, p.Addr)
-	return p, nil
-}
-
-// Close ends all dials and makes later ones fail.
+// Close cancels all attempts and makes later ones fail.
 func (d *Dialer) Close() { d.cancel() }

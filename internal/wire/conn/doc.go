@@ -1,12 +1,13 @@
 // Package conn sends commands over one connection to Redis, and makes the next connection after a failure.
-// It knows neither names nor scripts, and does not know whether the server is one of a cluster.
+// It has no notion of names, scripts or clusters.
 //
-//	Line    carries the calls of one purpose, over the present Pipe
-//	Dialer  makes Pipes, with the user's Dialer and providers of credentials
-//	Pipe    is a connection that is set up: one goroutine writes calls, another one reads their replies
-//	call    has the states of a command on its way
+//	Line    carries the calls of one purpose over its current pipe
+//	pipe    carries the calls of many callers: one goroutine writes them, another one reads the replies
+//	Dialer  makes Conns, with the user's Dialer and providers of credentials
+//	Conn    is a connection that is set up, for one goroutine at a time
+//	call    is one command of a caller
 //
-// Uses go down this list. A Pipe tells its Line of silence and of its end.
+// Uses go down this list, except that a pipe reports its silence and its end to its Line.
 //
 // # Guarantees
 //
@@ -14,17 +15,17 @@
 //     nor the user's functions delay this.
 //   - A command is written at most once.
 //   - A value belongs to its command: the reply to a named command repeats its id.
-//   - Stamp has a time before the first byte of the command was given to the kernel.
-//   - A server that does not answer is noticed within a second, or a third of the shortest timeout, or one and a half
-//     times the usual round trip, if that is more. Then new calls use another connection.
+//   - A Stamp is a time before the kernel gets the first byte of the command.
+//   - A silent server is noticed within a third of the shortest timeout, at most a second, but not before one and a half
+//     round trips. Then new calls use another connection.
 //
 // # Not guaranteed
 //
-//   - That a command which was written is not applied later, after its caller has left.
+//   - That a written command is not applied later, after its caller has abandoned the call.
 //   - That commands of two connections are applied in the order of their calls.
-//   - That a refusal belongs to its command: it names nothing. If a faulty proxy delivers a refusal twice, one other
-//     call gets it. The next value does not have its id, and the connection is closed. That harms nobody: a refusal says
-//     nothing about what was written, so its caller treats the outcome as unknown.
+//   - That a refusal belongs to its command: it contains no id. If a faulty proxy delivers a refusal twice, another call
+//     gets the second one. The next value has a wrong id, which closes the connection. This is harmless: after a refusal,
+//     a caller treats the outcome as unknown.
 //
 // docs/ARCHITECTURE.md, "Inside a Client", says what happens after each failure.
 package conn

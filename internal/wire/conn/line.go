@@ -11,30 +11,30 @@ import (
 	"github.com/noonlock/noonlock/internal/retry"
 )
 
-// A Line carries the calls of one purpose to a server, over one Pipe at a time. A Pipe is made when it is needed, and
-// when the present one is silent, has ended, or is to be replaced. Calls wait for it. The former one answers its last
-// calls, unless the new one leads to another address.
+// A Line carries the calls of one purpose to a server, over one pipe at a time. It makes a pipe when a call needs one,
+// and when the current one is silent or has ended. Calls wait for it. The former pipe answers its last calls, unless
+// the new one leads to another address.
 //
-// No lock of a Pipe is taken while mu is held.
+// mu is not held while a mutex of a pipe is locked.
 type Line struct {
-	*Options // of the dials
+	*Options
 	dials    *Dialer
-	borrower *Line // whose calls use the Pipe of this Line while it has none; nil if there is none
-	lender   *Line // the opposite
-	present  atomic.Pointer[Pipe]
-	calls    sync.Pool // of calls that were answered
+	borrower *Line // optional Line that may use the pipe of this one while it has none
+	lender   *Line // opposite of borrower
+	current  atomic.Pointer[pipe]
+	calls    sync.Pool // completed calls
 
-	mu       sync.Mutex
-	former   *Pipe // answers its last calls; nil if there is none
-	waiting  queue // calls that wait for a Pipe
-	nextDial time.Duration
-	redial   *time.Timer   // at nextDial
-	pauses   retry.Backoff // after failed dials
-	failure  error         // of the last dial; nil if it succeeded
-	failed   time.Duration // time of failure
-	stale    time.Duration // dials that began until then lead to a former server
-	had      bool          // there was a Pipe
-	closed   bool
+	mu         sync.Mutex
+	former     *pipe // pipe that answers its last calls, or nil
+	waiting    queue // calls that wait for a pipe
+	nextDial   time.Duration
+	redial     *time.Timer   // timer of nextDial
+	pauses     retry.Backoff // pauses after failed dials
+	failure    error         // error of the last dial; nil after a success
+	failedAt   time.Duration // time of failure
+	staleUntil time.Duration // Dials that began until then lead to a former server.
+	connected  bool          // there was a pipe
+	closed     bool
 }
 
 // NewLine returns a Line without a connection.
@@ -42,14 +42,14 @@ func NewLine(o Options) *Line {
 	l := &Line{dials: NewDialer(o), pauses: retry.Pauses(10*time.Millisecond, 180*time.Millisecond)}
 	l.Options = l.dials.opt
 	l.calls.New = newCall
-	l.redial = time.AfterFunc(time.Hour, l.dialAgain)
+	l.redial = time.AfterFunc(time.Hour, l.dialForCallers)
 	return l
 }
 
-// Borrow makes the calls of l use another Line while l has no connection on which the server answers.
-func (l *Line) Borrow(from *Line) { l.lender, from.borrower = from, l }
+// Borrow lets the calls of l use the connection of a lender while l has none.
+func (l *Line) Borrow(lender *Line) { l.lender, lender.borrower = lender, l }
 
-// Do sends one command and waits for its answer, until ctx ends or for the timeout.
+// Do sends one command and waits for its answer, until ctx ends or the timeout has passed.
 func (l *Line) Do(ctx context.Context, command Command, timeout time.Duration) Answer {
 	if err := ctx.Err(); err != nil {
 		return Answer{Err: err}
@@ -59,7 +59,7 @@ func (l *Line) Do(ctx context.Context, command Command, timeout time.Duration) A
 	return l.await(ctx, c)
 }
 
-// All sends commands one behind the other, and waits for their answers.
+// All sends commands in their order and waits for their answers.
 func (l *Line) All(ctx context.Context, commands []Command, timeout time.Duration) []Answer {
 	calls := make([]*call, len(commands))
 	for i, command := range commands {
@@ -77,37 +77,36 @@ func (l *Line) newCall(command Command, timeout time.Duration) *call {
 	c := l.calls.Get().(*call)
 	c.command, c.timeout = command, timeout
 	c.timer.Reset(timeout)
-	c.until = l.Now() + timeout
+	c.deadline = l.Now() + timeout
 	return c
 }
 
-// await returns the answer to a call.
 func (l *Line) await(ctx context.Context, c *call) Answer {
-	a, left := c.await(ctx, l.unsent)
-	if !left {
+	a, abandoned := c.await(ctx, l.unsent)
+	if !abandoned {
 		c.reset()
 		l.calls.Put(c)
 	}
 	return a
 }
 
-// unsent returns the reason why a call was not sent in its time.
+// unsent returns the reason why a call was not sent in time.
 func (l *Line) unsent(late error) error {
-	if l.present.Load() != nil {
+	if l.current.Load() != nil {
 		return late // no dial has delayed it
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.Now()-l.failed < MaxDialTime {
+	if l.Now()-l.failedAt < MaxDialTime {
 		late = errors.Join(late, l.failure)
 	}
-	return l.dials.late(late)
+	return l.dials.withHint(late)
 }
 
-// submit gives calls to the Pipe. Without one, they wait, or use that of the lender.
+// submit passes calls to the current pipe. Without one, the calls wait or use the lender's.
 func (l *Line) submit(calls ...*call) {
 	for len(calls) > 0 {
-		p := l.present.Load()
+		p := l.current.Load()
 		switch {
 		case p == nil && l.wait(calls), p != nil && p.submit(calls...):
 			return
@@ -117,17 +116,17 @@ func (l *Line) submit(calls ...*call) {
 	}
 }
 
-// wait makes calls wait for a Pipe. It returns false if there is one by now.
+// wait makes calls wait for a pipe. It returns false if there is one now.
 func (l *Line) wait(calls []*call) bool {
 	lent := l.lender.lend(calls)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
 	case l.closed && !lent:
-		fail(calls, ErrClosed)
+		failAll(calls, ErrClosed)
 	case lent:
 		l.dial()
-	case l.present.Load() != nil:
+	case l.current.Load() != nil:
 		return false
 	default:
 		l.waiting.add(calls...)
@@ -136,12 +135,12 @@ func (l *Line) wait(calls []*call) bool {
 	return true
 }
 
-// lend gives the calls of the borrower to the Pipe. It returns false if there is none. l may be nil.
+// lend passes the calls of the borrower to the current pipe. It returns false without one. l may be nil.
 func (l *Line) lend(calls []*call) bool {
 	if l == nil {
 		return false
 	}
-	p := l.present.Load()
+	p := l.current.Load()
 	return p != nil && p.submit(calls...)
 }
 
@@ -149,7 +148,7 @@ func (l *Line) lend(calls []*call) bool {
 func (l *Line) Prepare() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.present.Load() == nil {
+	if l.current.Load() == nil {
 		l.dial()
 	}
 }
@@ -157,74 +156,76 @@ func (l *Line) Prepare() {
 // dial begins a dial, unless it is too early. The caller holds mu.
 func (l *Line) dial() {
 	if l.closed || l.Now() < l.nextDial {
-		return // redial does it
+		return // dialForCallers does it later
 	}
-	least := time.Duration(0)
-	if l.dials.begin(l.connected) != nil {
-		least = l.dials.patience()
+	shortest := time.Duration(0)
+	if a := l.dials.start(); a != nil {
+		go func() { l.finishDial(a.began, <-a.result) }()
+		shortest = l.dials.redialAfter()
 	}
-	l.pause(least)
+	l.pause(shortest)
 }
 
 // pause delays the next dial, longer each time. The caller holds mu.
-func (l *Line) pause(least time.Duration) {
-	d := max(least, min(l.pauses.NextBackOff(), l.waiting.hurry()))
+func (l *Line) pause(shortest time.Duration) {
+	d := max(shortest, min(l.pauses.NextBackOff(), l.waiting.redialPause()))
 	l.nextDial = l.Now() + d
 	l.redial.Reset(d)
 }
 
-// dialSoon lets the next dial begin at once, if the server has answered on a Pipe. The caller holds mu.
-func (l *Line) dialSoon(p *Pipe) {
+// resetPause ends the pause before the next dial if the server has answered on a pipe. The caller holds mu.
+func (l *Line) resetPause(p *pipe) {
 	if p.answered.Load() {
 		l.pauses.Reset()
 		l.nextDial = 0
 	}
 }
 
-// dialAgain begins a dial if a caller waits. It is called at nextDial.
-func (l *Line) dialAgain() {
+// dialForCallers begins a dial if a caller waits. It is called at nextDial.
+func (l *Line) dialForCallers() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.present.Load() == nil && l.waiting.wanted() {
+	if l.current.Load() == nil && l.waiting.hasCaller() {
 		l.dial()
 	}
 }
 
-// connected takes the result of a dial. A failed one is that of the calls that waited when it began.
-func (l *Line) connected(began time.Duration, p *Pipe, err error) {
+// finishDial handles the result of a dial. A failure completes the calls that waited when the dial began.
+func (l *Line) finishDial(began time.Duration, r dialResult) {
 	l.mu.Lock()
 	switch {
-	case err == nil && (l.closed || l.present.Load() != nil || began < l.stale): // if it is stale, dialAgain makes another
+	case r.err == nil && (l.closed || l.current.Load() != nil || began < l.staleUntil): // dialForCallers replaces a stale one
 		l.mu.Unlock()
-		p.Drop()
+		r.conn.Drop()
 		return
-	case errors.Is(err, errGivenUp):
+	case errors.Is(r.err, errCanceled):
 		l.nextDial = 0
 		l.mu.Unlock()
-		l.dialAgain()
+		l.dialForCallers()
 		return
-	case err != nil:
-		l.failure, l.failed = err, l.Now()
+	case r.err != nil:
+		l.failure, l.failedAt = r.err, l.Now()
 		var waiting []*call
-		if !l.dials.underWay() { // another one may succeed
+		if !l.dials.isRunning() { // another attempt may succeed
 			l.pause(0)
-			waiting = l.waiting.until(began)
+			waiting = l.waiting.takeUntil(began)
 		}
 		l.mu.Unlock()
 		if len(waiting) > 0 && !l.lender.lend(waiting) {
-			fail(waiting, &UnsentError{err})
+			failAll(waiting, &UnsentError{r.err})
 		}
 		return
 	}
 	l.failure = nil
 	l.pause(0)
-	p.use(l)
-	l.present.Store(p)
-	former, waiting := l.former, l.waiting.take()
-	replaced := l.had && l.Replaced != nil
-	l.had = true
+	p := newPipe(r.conn, l)
+	p.serve()
+	l.current.Store(p)
+	former, waiting := l.former, l.waiting.takeAll()
+	replaced := l.connected && l.Replaced != nil
+	l.connected = true
 	l.mu.Unlock()
-	l.dials.giveUp(l.Now())
+	l.dials.cancelUntil(l.Now())
 	if replaced {
 		l.Replaced()
 	}
@@ -234,24 +235,23 @@ func (l *Line) connected(began time.Duration, p *Pipe, err error) {
 	}
 }
 
-// takeWaiting returns the calls that wait for a Pipe. l may be nil.
+// takeWaiting removes the calls that wait for a pipe and returns them. l may be nil.
 func (l *Line) takeWaiting() []*call {
 	if l == nil {
 		return nil
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.waiting.take()
+	return l.waiting.takeAll()
 }
 
-// retire takes a Pipe out of use.
-func (l *Line) retire(p *Pipe) {
+func (l *Line) retire(p *pipe) {
 	l.mu.Lock()
-	var older *Pipe
-	if l.present.CompareAndSwap(p, nil) {
+	var older *pipe
+	if l.current.CompareAndSwap(p, nil) {
 		older, l.former = l.former, p
 	}
-	l.dialSoon(p)
+	l.resetPause(p)
 	l.mu.Unlock()
 	if older != nil {
 		older.end(errSilent)
@@ -261,90 +261,81 @@ func (l *Line) retire(p *Pipe) {
 
 var errSilent = errors.New("lockcore: the server was silent on two connections")
 
-// silent is called when the server does not answer on a Pipe.
-func (l *Line) silent(p *Pipe) {
-	present := l.present.Load() == p
+// silent is called when the server does not answer on a pipe.
+func (l *Line) silent(p *pipe) {
+	current := l.current.Load() == p
 	l.retire(p)
-	if present {
+	if current {
 		l.Prepare()
 	}
 }
 
-// ended is called when a Pipe has ended.
-func (l *Line) ended(p *Pipe, queue []*call) {
+// ended is called when a pipe has ended. The queue contains the calls that are not written.
+func (l *Line) ended(p *pipe, queue []*call) {
 	l.mu.Lock()
-	l.present.CompareAndSwap(p, nil)
+	l.current.CompareAndSwap(p, nil)
 	if l.former == p {
 		l.former = nil
 	}
-	l.dialSoon(p)
+	l.resetPause(p)
 	l.mu.Unlock()
 	l.submit(queue...)
 }
 
-// Abandon takes the connection out of use if it was made before that time: its server is no longer the right one, or
-// it is not needed.
-func (l *Line) Abandon(before time.Duration) {
-	l.giveUp(before)
-	if p := l.present.Load(); p != nil && p.made <= before {
+// Retire takes a connection out of use that was made until a time. The next call makes another one.
+func (l *Line) Retire(end time.Duration) {
+	l.cancelDials(end)
+	if p := l.current.Load(); p != nil && p.made <= end {
 		l.retire(p)
 	}
 }
 
-// giveUp gives up the dials that began before a time, as they may lead to another server. One of them may have just
+// cancelDials cancels the dials that began until a time, as they may lead to another server. One of them may have just
 // ended.
-func (l *Line) giveUp(before time.Duration) {
+func (l *Line) cancelDials(end time.Duration) {
 	l.mu.Lock()
-	l.stale = max(l.stale, before)
+	l.staleUntil = max(l.staleUntil, end)
 	l.mu.Unlock()
-	l.dials.giveUp(before)
+	l.dials.cancelUntil(end)
 }
 
-// Strays reports whether a connection does not lead to an address.
-func (l *Line) Strays(from string) bool { return len(l.away(from)) > 0 }
+// IsElsewhere reports whether a connection does not lead to an address.
+func (l *Line) IsElsewhere(addr string) bool { return len(l.pipesExcept(addr)) > 0 }
 
-// away returns the Pipes that do not lead to an address.
-func (l *Line) away(from string) (away []*Pipe) {
-	for _, p := range l.pipes() {
-		if p.Addr != from {
-			away = append(away, p)
-		}
-	}
-	return away
-}
-
-// pipes returns the Pipes that have not ended.
-func (l *Line) pipes() (all []*Pipe) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, p := range []*Pipe{l.present.Load(), l.former} {
-		if p != nil {
-			all = append(all, p)
-		}
-	}
-	return all
-}
-
-// Follow ends the connections that do not lead to an address. Late answers of another server do not count.
-func (l *Line) Follow(to string) {
-	l.giveUp(l.Now())
-	for _, p := range l.away(to) {
+// MoveTo ends the connections that do not lead to an address. Late answers of another server do not count.
+func (l *Line) MoveTo(addr string) {
+	l.cancelDials(l.Now())
+	for _, p := range l.pipesExcept(addr) {
 		p.end(errMoved)
 	}
 }
 
+// pipesExcept returns the pipes that lead elsewhere and have not ended.
+func (l *Line) pipesExcept(addr string) (pipes []*pipe) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, p := range []*pipe{l.current.Load(), l.former} {
+		if p != nil && p.Addr != addr {
+			pipes = append(pipes, p)
+		}
+	}
+	return pipes
+}
+
 var errMoved = errors.New("lockcore: the primary is another server")
 
-// Close ends the connections and the dials. Calls end with ErrClosed, or are unknown.
+// Close ends the connections and the dials. A call ends with ErrClosed, or its outcome is unknown.
 func (l *Line) Close() {
 	l.mu.Lock()
 	l.closed = true
-	waiting := l.waiting.take()
+	waiting, pipes := l.waiting.takeAll(), []*pipe{l.current.Load(), l.former}
 	l.redial.Stop()
 	l.mu.Unlock()
 	l.dials.Close()
-	fail(waiting, ErrClosed)
-	for _, p := range l.pipes() {
-		p.end(net.ErrClosed)
+	failAll(waiting, ErrClosed)
+	for _, p := range pipes {
+		if p != nil {
+			p.end(net.ErrClosed)
+		}
 	}
 }

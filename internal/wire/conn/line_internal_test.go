@@ -55,7 +55,7 @@ func inBubble(t *testing.T, o Options, test func(t *testing.T, s *fakeServer, l 
 		s := &fakeServer{t: t, answer: func(_ net.Conn, cmd []string) string { return replyTo(cmd) }}
 		began := time.Now()
 		o.Redis.Dialer = s.dial
-		o.Began, o.Ticks = began, func() time.Duration { return time.Since(began) }
+		o.Began, o.Clock = began, func() time.Duration { return time.Since(began) }
 		l := NewLine(o)
 		test(t, s, l)
 		l.Close()
@@ -247,7 +247,7 @@ func TestReplicasAreAwaited(t *testing.T) {
 	t.Parallel()
 	replicated := func(l *Line, within, timeout time.Duration) error {
 		c := echo("text")
-		c.Within, c.Mark = within, "mark"
+		c.ReplicaTimeout, c.MarkKey = within, "mark"
 		return l.Do(context.Background(), c, timeout).Err
 	}
 	t.Run("short and long times", func(t *testing.T) {

@@ -3,156 +3,53 @@ package conn
 import (
 	"errors"
 	"math/rand/v2"
-	"net"
-	"runtime"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 )
 
-// A Pipe is a connection that is set up. One goroutine writes what is queued, in the order of the calls. Another one
-// reads, from the first reply to the end, and answers the calls in the same order. The answer to a call that was left is
-// thrown away. One reading of the clock stamps the calls of a write.
+// A pipe is a connection that carries the calls of many callers. One goroutine writes the queued calls in their order.
+// The other one reads the replies and completes the calls in the same order. The answer to an abandoned call is
+// dropped.
 //
-// A timer ends silence. It starts with the oldest write without a reply, and again with each byte that arrives. The
-// owner then uses another Pipe for new calls. This one ends when all its replies are there, or when the time of its last
-// caller is over.
-type Pipe struct {
-	conn    net.Conn
-	reader  *reader
+// A timer notices silence. It starts with the oldest write without a reply, and again with each byte that arrives. When
+// it fires, the Line uses another pipe for new calls. The silent one ends after its last reply or last caller's deadline.
+type pipe struct {
+	*Conn
 	opt     *Options
-	Addr    string        // address of the server
-	expires time.Duration // end of ConnMaxLifetime, by Options.Now; 0 if there is none
-	made    time.Duration // time of use, by Options.Now
-	owner   owner         // nil during the setup
+	line    *Line
+	made    time.Duration // start, by Options.Now
+	expires time.Duration // end of ConnMaxLifetime, by Options.Now; 0 without one
 
-	outdated atomic.Bool   // the credentials have changed
 	answered atomic.Bool   // the server has answered a call
 	lastRead atomic.Int64  // time of the last bytes, by Options.Now
 	wake     chan struct{} // wakes the writer
 
 	mu       sync.Mutex
-	unwatch  func() error // ends the watch of the credentials; nil if there is none
-	queue    queue        // calls to write
-	written  []slot       // expected replies, in their order
-	sleeping bool         // the writer waits for wake
-	draining bool         // no new calls
-	err      error        // reason of the end; nil before it
+	queue    queue  // calls to write
+	written  []slot // expected replies, in their order
+	sleeping bool   // state of the writer: it waits for wake
+	draining bool   // no new calls are accepted
+	err      error  // cause of the end; nil before it
 	acks     acks
-	silence
+	silence  silence
 
-	// Only the writer uses these, unless it is sleeping.
-	out  []byte
-	next uint64 // id of the next command
+	out []byte // bytes of a write; only the writer uses it, unless it is sleeping
 
 	// Only the reader uses these.
-	view    []slot  // copy of written, from the first one that had not arrived then
-	viewed  int     // slots of view that have arrived
-	arrived []reply // not delivered yet
-	final   []reply // for calls, during a delivery
+	expected []slot  // copy of the first slots of written
+	read     int     // replies to expected that were read
+	arrived  []reply // replies to deliver
+	decided  []reply // answers to calls, during a delivery
 }
 
-// errRetired is the reason of the end of a Pipe that was replaced.
-var errRetired = errors.New("lockcore: the connection was replaced")
+var errDrained = errors.New("lockcore: the connection was replaced")
 
-// An owner is told of a Pipe's silence, and of its end with the calls that it has not written.
-type owner interface {
-	silent(p *Pipe)
-	ended(p *Pipe, queue []*call)
-}
+// maxWritten limits the expected replies of a pipe, those to abandoned calls included.
+const maxWritten = 1024
 
-// A slot is an expected reply.
-type slot struct {
-	call  *call // nil for a command of our own
-	kind  slotKind
-	named bool
-	id    uint64
-	sent  time.Duration
-}
-
-type slotKind uint8
-
-const (
-	slotCall   slotKind = iota
-	slotAsking          // the reply to ASKING is thrown away
-	slotMark            // see acks
-	slotWait
-	slotProof
-)
-
-// A reply is an answer in its slot.
-type reply struct {
-	slot
-	Answer
-}
-
-const (
-	readSize = 4 << 10
-
-	// maxWritten limits the expected replies of a Pipe. Those to calls that were left count.
-	maxWritten = 1024
-)
-
-func newPipe(conn net.Conn, opt *Options) *Pipe {
-	p := &Pipe{conn: conn, opt: opt, Addr: remoteAddr(conn), next: rand.Uint64() >> 16, wake: make(chan struct{}, 1)}
-	p.reader = newReader(source{p})
-	return p
-}
-
-// Ask sends commands during the setup, in one round trip. With an error, it returns the answers before that.
-func (p *Pipe) Ask(commands ...Command) ([]Answer, error) {
-	var out []byte
-	first := p.next
-	for _, c := range commands {
-		out = p.append(out, c)
-	}
-	began := time.Now()
-	_, _ = p.conn.Write(out) // the read fails, too, and may know the reason
-	answers := make([]Answer, len(commands))
-	for i, c := range commands {
-		a, err := readAnswer(p.reader, c.Named, first+uint64(i))
-		if err != nil {
-			return answers[:i], err
-		}
-		answers[i] = a
-	}
-	p.usual = time.Since(began)
-	return answers, nil
-}
-
-// Send writes commands whose replies Read returns. The Pipe must serve no Line.
-func (p *Pipe) Send(commands ...[]any) error {
-	var out []byte
-	for _, args := range commands {
-		out = appendCommand(out, args)
-	}
-	_, err := p.conn.Write(out)
-	return err
-}
-
-// Read returns the next reply or message. The Pipe must serve no Line. A *Refusal leaves the connection usable.
-func (p *Pipe) Read() (any, error) {
-	if _, err := p.reader.Peek(1); err != nil {
-		return nil, err
-	}
-	p.reader.left = maxReply
-	return readValue(p.reader, 0)
-}
-
-// append appends a command with the id next.
-func (p *Pipe) append(b []byte, c Command) []byte {
-	id := p.next
-	p.next++
-	if c.Named {
-		return appendNamed(b, c.Args, id)
-	}
-	return appendCommand(b, c.Args)
-}
-
-// use begins to serve an owner.
-func (p *Pipe) use(by owner) {
-	p.owner, p.made = by, p.opt.Now()
+func newPipe(c *Conn, l *Line) *pipe {
+	p := &pipe{Conn: c, opt: l.Options, line: l, made: l.Now(), wake: make(chan struct{}, 1)}
 	if life := p.opt.Redis.ConnMaxLifetime; life > 0 {
 		if jitter := int64(min(p.opt.Redis.ConnMaxLifetimeJitter, life)); jitter > 0 {
 			life += time.Duration(rand.Int64N(2*jitter) - jitter)
@@ -160,13 +57,13 @@ func (p *Pipe) use(by owner) {
 		p.expires = p.made + life
 	}
 	p.lastRead.Store(int64(p.made))
-	p.timer = time.AfterFunc(time.Hour, p.checkSilence)
-	go p.read()
-	go p.write()
+	p.silence.roundTrip = c.roundTrip
+	p.silence.timer = time.AfterFunc(time.Hour, p.checkSilence)
+	return p
 }
 
-// submit queues calls. It returns false if the Pipe takes no new calls.
-func (p *Pipe) submit(calls ...*call) bool {
+// submit queues calls. It returns false if the pipe accepts no new calls.
+func (p *pipe) submit(calls ...*call) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.err != nil || p.draining || p.isOld() {
@@ -177,15 +74,15 @@ func (p *Pipe) submit(calls ...*call) bool {
 	return true
 }
 
-// isOld reports whether the user's options want another connection. The caller holds mu.
-func (p *Pipe) isOld() bool {
+// isOld reports whether the user's options ask for another connection. The caller holds mu.
+func (p *pipe) isOld() bool {
 	idle := p.opt.Redis.ConnMaxIdleTime
 	return p.outdated.Load() || p.expires > 0 && p.opt.Now() >= p.expires ||
 		idle > 0 && len(p.written) == 0 && p.opt.Now()-time.Duration(p.lastRead.Load()) >= idle
 }
 
-// wakeWriter wakes the writer, if it has something to do. The caller holds mu.
-func (p *Pipe) wakeWriter() {
+// wakeWriter wakes the writer if it has something to do. The caller holds mu.
+func (p *pipe) wakeWriter() {
 	if p.sleeping && (p.err != nil || p.mayWrite()) {
 		p.sleeping = false
 		p.wake <- struct{}{}
@@ -193,115 +90,109 @@ func (p *Pipe) wakeWriter() {
 }
 
 // mayWrite reports whether there is something to write now. The caller holds mu.
-func (p *Pipe) mayWrite() bool {
-	return len(p.queue.calls) > 0 && len(p.written) < maxWritten && p.acks.mayWrite() || p.acks.wantsWait()
-}
-
-// write writes what is queued, until the Pipe ends.
-func (p *Pipe) write() {
-	for {
-		runtime.Gosched() // callers that were just answered queue their next calls
-		p.mu.Lock()
-		switch {
-		case p.err != nil:
-			p.mu.Unlock()
-			return
-		case !p.mayWrite():
-			p.sleeping = true
-			p.mu.Unlock()
-			<-p.wake
-			continue
-		}
-		p.encode()
-		p.mu.Unlock()
-		if len(p.out) == 0 {
-			continue // all callers have left
-		}
-		if _, err := p.conn.Write(p.out); err != nil {
-			// The server may have answered before it closed the connection.
-			time.AfterFunc(returnWithin, func() { p.end(err) })
-			return
-		}
-	}
-}
-
-// encode makes the bytes of the next write, and a slot for each reply to it. The caller holds mu.
-func (p *Pipe) encode() {
-	if cap(p.out) > keptBuffer {
-		p.out = nil
-	}
-	p.out = p.out[:0]
-	now, ticks := p.opt.Now(), p.opt.Ticks()
-	var batch []*call // those that need replicas
-	patience := mostPatience
-	n := 0
-	for ; n < len(p.queue.calls) && len(p.written) < maxWritten && len(p.out) < keptBuffer; n++ {
-		c := p.queue.calls[n]
-		if c.command.Grants && p.opt.Refusal != nil {
-			if err := p.opt.Refusal(); err != nil {
-				c.answered(Answer{Err: err})
-				continue
-			}
-		}
-		if !c.write(ticks) {
-			continue
-		}
-		if c.command.Asking {
-			p.add(slot{kind: slotAsking, sent: now}, Plain("asking"))
-		}
-		p.add(slot{call: c, named: c.command.Named, sent: now}, c.command)
-		patience = min(patience, patienceOf(c))
-		if c.command.Within > 0 && p.opt.Replicas > 0 {
-			batch = append(batch, c)
-		}
-	}
-	p.queue.calls = slices.Delete(p.queue.calls, 0, n)
-	if len(batch) > 0 || p.acks.wantsWait() {
-		for _, own := range p.acks.commands(batch, p.opt.Replicas, now) {
-			p.add(slot{kind: own.kind, named: own.Named, sent: now}, own.Command)
-		}
-	}
-	p.watch(patience)
-}
-
-// add appends a command and its slot. The caller holds mu.
-func (p *Pipe) add(s slot, c Command) {
-	s.id = p.next
-	p.out = p.append(p.out, c)
-	p.written = append(p.written, s)
-	if p.sample == 0 && len(p.acks.times) == 0 {
-		p.sample = s.id
-	}
+func (p *pipe) mayWrite() bool {
+	return len(p.queue.calls) > 0 && len(p.written) < maxWritten && p.acks.mayWrite() || p.acks.needsWait()
 }
 
 // isEmpty reports whether no reply is expected. The caller holds mu.
-func (p *Pipe) isEmpty() bool { return len(p.written) == 0 && len(p.acks.pending) == 0 }
+func (p *pipe) isEmpty() bool { return len(p.written) == 0 && len(p.acks.pending) == 0 }
 
-// drain makes the Pipe take no new calls, and end when it has no callers. It returns the calls that are not written.
-func (p *Pipe) drain() []*call {
+// limitSilence starts the timer, or shortens it to a limit. The caller holds mu.
+func (p *pipe) limitSilence(limit time.Duration) {
+	if s := &p.silence; len(p.written) > 0 && (!s.running || limit < s.limit) {
+		s.running, s.limit = true, limit
+		s.timer.Reset(p.untilSilent())
+	}
+}
+
+// untilSilent returns the time until the server counts as silent. It answers nothing during a WAIT. The caller holds
+// mu.
+func (p *pipe) untilSilent() time.Duration {
+	allowed := p.silence.allowed()
+	if p.written[0].kind == slotWait {
+		allowed += p.acks.timeouts[0]
+	}
+	return max(p.written[0].sent, time.Duration(p.lastRead.Load())) + allowed - p.opt.Now()
+}
+
+// checkSilence is called by the timer.
+func (p *pipe) checkSilence() {
 	p.mu.Lock()
-	calls, empty := p.queue.take(), p.isEmpty()
+	switch s := &p.silence; {
+	case p.err != nil:
+	case p.draining:
+		if left := p.lastDeadline() - p.opt.Now(); left > 0 {
+			s.timer.Reset(min(left, maxSilence)) // callers may abandon their calls earlier
+			break
+		}
+		p.mu.Unlock()
+		p.end(errDrained)
+		return
+	case len(p.written) == 0:
+		s.running = false
+		if p.sleeping {
+			p.out = nil // the source of a script needs more than most commands
+		}
+	default:
+		s.limit = maxSilence
+		for _, w := range p.written {
+			if w.call != nil {
+				s.limit = min(s.limit, silenceLimit(w.call.timeout))
+			}
+		}
+		if left := p.untilSilent(); left > 0 {
+			s.timer.Reset(left)
+			break
+		}
+		s.running = false
+		p.mu.Unlock()
+		p.line.silent(p)
+		return
+	}
+	p.mu.Unlock()
+}
+
+// lastDeadline returns the time when every caller has abandoned its call. The caller holds mu.
+func (p *pipe) lastDeadline() (last time.Duration) {
+	add := func(c *call) {
+		if c != nil && !c.isAbandoned() {
+			last = max(last, c.deadline+grace)
+		}
+	}
+	for _, s := range p.written {
+		add(s.call)
+	}
+	for _, r := range p.acks.pending {
+		add(r.call)
+	}
+	return last
+}
+
+// drain makes the pipe accept no new calls, and end without callers. It returns the calls that are not written.
+func (p *pipe) drain() []*call {
+	p.mu.Lock()
+	calls, empty := p.queue.takeAll(), p.isEmpty()
 	if p.err == nil && !p.draining {
 		p.draining = true
-		p.timer.Reset(min(p.lastCaller()-p.opt.Now(), mostPatience))
+		p.silence.timer.Reset(min(p.lastDeadline()-p.opt.Now(), maxSilence))
 	}
 	p.mu.Unlock()
 	if empty {
-		p.end(errRetired)
+		p.end(errDrained)
 	}
 	return calls
 }
 
-// end ends the Pipe. The outcome of what is written is unknown. The calls that are not written go to the owner.
-func (p *Pipe) end(why error) {
+// end ends the pipe. The outcome of written calls is unknown. The others go to the Line.
+func (p *pipe) end(cause error) {
 	p.mu.Lock()
 	if p.err != nil {
 		p.mu.Unlock()
 		return
 	}
-	p.err = why
-	p.timer.Stop()
-	written, pending, queue := p.written, p.acks.pending, p.queue.take()
+	p.err = cause
+	p.silence.timer.Stop()
+	written, pending, queue := p.written, p.acks.pending, p.queue.takeAll()
 	p.written, p.acks.pending = nil, nil
 	p.wakeWriter()
 	p.mu.Unlock()
@@ -310,24 +201,17 @@ func (p *Pipe) end(why error) {
 	}
 	for _, s := range written {
 		if s.call != nil {
-			p.give(reply{s, Answer{Err: errors.Join(ErrUnknown, why)}})
+			p.complete(reply{s, Answer{Err: errors.Join(ErrUnknown, cause)}})
 		}
 	}
-	p.owner.ended(p, queue)
+	p.line.ended(p, queue)
 	p.Drop()
 }
 
-// Drop closes the network connection, and does not wait for that: its Close may be the user's, and so is unwatch.
-func (p *Pipe) Drop() {
-	p.mu.Lock()
-	unwatch := p.unwatch
-	p.unwatch = nil
-	p.mu.Unlock()
-	go func() {
-		_ = p.conn.Close()
-		if unwatch != nil {
-			defer func() { _ = recover() }()
-			_ = unwatch()
-		}
-	}()
+// complete completes a call. An error also goes to Options.Refused.
+func (p *pipe) complete(r reply) {
+	if r.Err != nil && p.opt.Refused != nil {
+		p.opt.Refused(r.sent, r.Err)
+	}
+	r.call.complete(r.Answer)
 }

@@ -7,16 +7,21 @@ import (
 	"github.com/noonlock/noonlock/internal/wire/conn"
 )
 
+// subscribed returns a Subscription with a connection and no goroutines.
+func subscribed(t *testing.T, cfg Config) *Subscription {
+	t.Helper()
+	s := &Subscription{channels: newChannels(t.Context(), func() {}, cfg), started: true}
+	s.current = &conn.Conn{}
+	return s
+}
+
 // Messages may have been missed before each confirmation of a channel, also before those that follow the first one on
 // a connection.
 // Caught mutant: only the first confirmation causes checks.
 func TestEachConfirmationCausesChecks(t *testing.T) {
 	t.Parallel()
 	var missed []string
-	s := &Subscription{
-		channels: map[string]*channel{}, changed: make(chan struct{}), started: true, pipe: &conn.Pipe{},
-		cfg: Config{Sharded: true, Missed: func(name string) { missed = append(missed, name) }},
-	}
+	s := subscribed(t, Config{Sharded: true, Missed: func(name string) { missed = append(missed, name) }})
 	s.ListenTo("channel 1", "one")
 	s.ListenTo("channel 2", "two")
 	watched := 0
@@ -33,18 +38,18 @@ func TestEachConfirmationCausesChecks(t *testing.T) {
 // ended, since the server may confirm it yet.
 func TestUnconfirmedSubscriptionIsEnded(t *testing.T) {
 	t.Parallel()
-	s := &Subscription{channels: map[string]*channel{}, changed: make(chan struct{}), started: true, pipe: &conn.Pipe{}}
+	s := subscribed(t, Config{Sharded: true})
 	stop := s.ListenTo("a", "")
 	sends := func(want string) {
 		t.Helper()
-		if got, _ := s.unsent(s.pipe); fmt.Sprint(got) != want {
+		if got, _ := s.unsent(s.current); fmt.Sprint(got) != want {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}
-	sends("[[subscribe a]]")
+	sends("[[ssubscribe a]]")
 	s.SubscribeAgain()
-	sends("[[subscribe a]]")
+	sends("[[ssubscribe a]]")
 	s.SubscribeAgain()
 	stop()
-	sends("[[unsubscribe a]]")
+	sends("[[sunsubscribe a]]")
 }

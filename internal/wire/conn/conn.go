@@ -1,0 +1,100 @@
+package conn
+
+import (
+	"math/rand/v2"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// A Conn is a connection to a server. It sends the commands of one goroutine at a time. A Line shares it among callers.
+type Conn struct {
+	Addr string // address of the server
+
+	conn      net.Conn
+	reader    *reader
+	next      uint64        // id of the next command
+	roundTrip time.Duration // round trip of the last Ask
+	outdated  atomic.Bool   // change of the credentials
+
+	mu      sync.Mutex
+	unwatch func() error // optional end of the watch of credentials
+}
+
+func newConn(conn net.Conn) *Conn {
+	c := &Conn{conn: conn, reader: newReader(conn), next: rand.Uint64() >> 16}
+	if addr := conn.RemoteAddr(); addr != nil { // the connection may be the user's
+		c.Addr = addr.String()
+	}
+	return c
+}
+
+// Ask sends commands in one round trip. With an error, it returns the answers before it. Bytes after the last reply are
+// an error.
+func (c *Conn) Ask(commands ...Command) ([]Answer, error) {
+	var out []byte
+	first := c.next
+	for _, command := range commands {
+		out = c.append(out, command)
+	}
+	began := time.Now()
+	_, _ = c.conn.Write(out) // the read fails, too, and may know the reason
+	answers := make([]Answer, len(commands))
+	for i, command := range commands {
+		a, err := readAnswer(c.reader, command.Named, first+uint64(i))
+		if err != nil {
+			return answers[:i], err
+		}
+		answers[i] = a
+	}
+	if c.reader.Buffered() > 0 {
+		return answers, errWrongReply
+	}
+	c.roundTrip = time.Since(began)
+	return answers, nil
+}
+
+// Send writes commands whose replies Read returns.
+func (c *Conn) Send(commands ...[]any) error {
+	var out []byte
+	for _, args := range commands {
+		out = appendCommand(out, args)
+	}
+	_, err := c.conn.Write(out)
+	return err
+}
+
+// Read returns the next reply or message. A *Refusal leaves the connection usable.
+func (c *Conn) Read() (any, error) {
+	if _, err := c.reader.Peek(1); err != nil {
+		return nil, err
+	}
+	c.reader.left = maxReply
+	return readValue(c.reader, 0)
+}
+
+// append encodes a command with the next id.
+func (c *Conn) append(b []byte, command Command) []byte {
+	id := c.next
+	c.next++
+	if command.Named {
+		return appendNamed(b, command.Args, id)
+	}
+	return appendCommand(b, command.Args)
+}
+
+// Drop closes the connection in the background, because Close and unwatch may be the user's and may block.
+func (c *Conn) Drop() {
+	c.mu.Lock()
+	unwatch := c.unwatch
+	c.unwatch = nil
+	c.mu.Unlock()
+	go func() {
+		_ = c.conn.Close()
+		if unwatch != nil {
+			defer func() { _ = recover() }()
+			_ = unwatch()
+		}
+	}()
+}
