@@ -8,7 +8,6 @@ import (
 
 	"github.com/go-logr/logr"
 
-	"github.com/noonlock/noonlock"
 	"github.com/noonlock/noonlock/internal/lease"
 	"github.com/noonlock/noonlock/internal/logqueue"
 	"github.com/noonlock/noonlock/internal/quorum/members"
@@ -252,7 +251,7 @@ func (c *Client) One(what string) error {
 
 // OnOne returns the error of something that needs one deciding server.
 func OnOne(what string) error {
-	return &noonlock.ConfigError{Package: "lockcore", Field: "the Client of " + what, Value: "of NewQuorum", Rule: "of New: the servers of a quorum have different views; use New with one of them"}
+	return Refuse("the Client of "+what, "of New: the servers of a quorum have different views; use New with one of them", "of NewQuorum")
 }
 
 // CountForced counts a lock that was released by force.

@@ -10,7 +10,6 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/noonlock/noonlock"
 	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/internal/lease"
 	"github.com/noonlock/noonlock/internal/wire"
@@ -53,6 +52,10 @@ const (
 	// tombTTL is longer than a request can be in flight.
 	tombTTL = 5 * time.Minute
 )
+
+// counterPause is the time for which grants of a name keep the TTL of the token counter. It is short, as another client
+// may set a shorter TTL.
+const counterPause = time.Second
 
 // leaseTerms is a LeaseConfig with its defaults filled in. Names share it, and do not change it.
 type leaseTerms struct {
@@ -110,9 +113,14 @@ func (t *leaseTerms) replicated(r wire.Request) wire.Request { return r.Replicat
 func (t *leaseTerms) refresh() time.Duration { return max(t.ttl, time.Second) * 11 / 10 }
 
 // CheckName checks the name of a lock or an owner.
-func CheckName(field, name string) error {
-	if rule := input.Fault(name, 200, true); rule != "" {
-		return &noonlock.ConfigError{Package: "lockcore", Field: field, Value: input.Quote(name), Rule: rule}
+func CheckName(field, name string) error { return checkText(field, name, 200, true) }
+
+// CheckIdentity checks a name for people.
+func CheckIdentity(field, identity string) error { return checkText(field, identity, 200, false) }
+
+func checkText(field, text string, longest int, name bool) error {
+	if rule := input.Fault(text, longest, name); rule != "" {
+		return Refuse(field, rule, input.Quote(text))
 	}
 	return nil
 }
@@ -127,14 +135,6 @@ const (
 // IsReserved reports whether jobs or elections use the name.
 func IsReserved(name string) bool {
 	return strings.HasPrefix(name, JobNames) || strings.HasPrefix(name, ElectionNames)
-}
-
-// CheckIdentity checks a name for people.
-func CheckIdentity(field, identity string) error {
-	if rule := input.Fault(identity, 200, false); rule != "" {
-		return &noonlock.ConfigError{Package: "lockcore", Field: field, Value: input.Quote(identity), Rule: rule}
-	}
-	return nil
 }
 
 func millis(d time.Duration) int64 {

@@ -28,10 +28,6 @@ func (mutexKind) Acquire(a *Attempt, mode string) wire.Request {
 	return a.c.scripts.mutexAcquire.Call(keys, &a.value, &a.terms.ttlText, rest, &a.terms.keepText)
 }
 
-// counterPause is the time for which grants of a name keep the TTL of the token counter. It is short, as another client
-// may set a shorter TTL.
-const counterPause = time.Second
-
 // Renewal extends the TTL of the token counter, too, at first and then after each eighth of that TTL.
 func (mutexKind) Renewal(a *Attempt) wire.Request {
 	if !a.extendsCounter(a.c.clock.Now()) {

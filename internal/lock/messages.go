@@ -59,14 +59,7 @@ func (c *Client) handleGrant(name, value string) {
 // handleHead handles the message that an attempt of this Client is the head of its queue,
 // and that the lock expires after left unless it is renewed.
 func (c *Client) handleHead(value string, left time.Duration) {
-	p, ok := ReadValue(value)
-	if !ok || p.process != c.process || left <= 0 {
-		return
-	}
-	c.mu.Lock()
-	a := c.waiting[p.number]
-	c.mu.Unlock()
-	if a != nil && a.wake != nil {
+	if a, ok := c.waitingFor(value); ok && left > 0 && a != nil && a.wake != nil {
 		if before := a.lockEndsIn.Swap(int64(left)); before > 0 && before < int64(left) {
 			a.lockEndsIn.Store(before) // the message may be forged, and must not delay the check
 		}
@@ -77,18 +70,24 @@ func (c *Client) handleHead(value string, left time.Duration) {
 // handleCall handles the message that asks whether this process is frozen. The named attempt sends a check. If it has
 // left, all other attempts at the lock send one.
 func (c *Client) handleCall(name, value string) {
-	p, ok := ReadValue(value)
-	if !ok || p.process != c.process {
-		return
-	}
-	c.mu.Lock()
-	a := c.waiting[p.number]
-	c.mu.Unlock()
-	if a != nil {
+	switch a, ok := c.waitingFor(value); {
+	case !ok:
+	case a != nil:
 		a.checkNow()
-	} else {
+	default:
 		c.wakeAll(name)
 	}
+}
+
+// waitingFor returns the waiting attempt with a value, or nil. ok is false for a value of another process.
+func (c *Client) waitingFor(value string) (a *Attempt, ok bool) {
+	v, ok := ReadValue(value)
+	if !ok || v.process != c.process {
+		return nil, false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.waiting[v.number], true
 }
 
 // wakeAll makes every waiter of a name send a check, or with "" every waiter. It is called when messages may have been

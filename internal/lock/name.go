@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/noonlock/noonlock"
 	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/internal/wire"
 )
@@ -13,8 +12,8 @@ import (
 // applies. The error is a *noonlock.ConfigError.
 func (c *Client) Name(name string, cfg *LeaseConfig) (*Name, error) {
 	// The packages above accept names of 200 bytes and add prefixes of up to 10 bytes.
-	if rule := input.Fault(name, 210, true); rule != "" {
-		return nil, &noonlock.ConfigError{Package: "lockcore", Field: "name", Value: input.Quote(name), Rule: rule}
+	if err := checkText("name", name, 210, true); err != nil {
+		return nil, err
 	}
 	if cfg == nil {
 		terms, err := LeaseConfig{}.terms()
@@ -26,7 +25,7 @@ func (c *Client) Name(name string, cfg *LeaseConfig) (*Name, error) {
 // UserName returns a name for locks of users, which must not block a job or an election.
 func (c *Client) UserName(name string, k Kind, cfg LeaseConfig) (*Name, error) {
 	if IsReserved(name) {
-		return nil, &noonlock.ConfigError{Package: "lockcore", Field: "name", Value: input.Quote(name), Rule: "a name without the prefixes " + JobNames + " and " + ElectionNames + ", which jobs and elections use"}
+		return nil, Refuse("name", "a name without the prefixes "+JobNames+" and "+ElectionNames+", which jobs and elections use", input.Quote(name))
 	}
 	if err := CheckName("name", name); err != nil {
 		return nil, err

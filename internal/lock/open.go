@@ -26,28 +26,23 @@ import (
 // A test gives a clock of elapsed time, see lease.NewClock. The default is the system's clock.
 func New(rdb redis.UniversalClient, cfg Config, clock func() time.Duration) (*Client, error) {
 	target, err := targetOf("rdb", rdb)
-	if err != nil {
-		return nil, err
-	}
-	return newSingle(cfg, clock, target)
+	return newSingle(cfg, clock, target, err)
 }
 
 // NewFromOptions is New with options, which may also name Sentinels.
 func NewFromOptions(opts *redis.UniversalOptions, cfg Config, clock func() time.Duration) (*Client, error) {
 	target, err := targetOfOptions(opts)
-	if err != nil {
-		return nil, err
-	}
-	return newSingle(cfg, clock, target)
+	return newSingle(cfg, clock, target, err)
 }
 
-func newSingle(cfg Config, clock func() time.Duration, target target) (*Client, error) {
-	c, err := newClient(cfg, clock, target)
-	if err != nil {
-		return nil, err
+func newSingle(cfg Config, clock func() time.Duration, target target, err error) (c *Client, _ error) {
+	if err == nil {
+		c, err = newClient(cfg, clock, target)
 	}
-	c.start(singleTopology{c}, target.connect(c.wireConfig()))
-	return c, nil
+	if err == nil {
+		c.start(singleTopology{c}, target.connect(c.wireConfig()))
+	}
+	return c, err
 }
 
 // newClient returns a Client that start must complete. target is one of its servers.
@@ -181,7 +176,7 @@ func (c *Client) Close(ctx context.Context) error {
 	wake()
 
 	if c.quorum != nil {
-		c.quorum.Wire().Drain(ctx) // requests that undo others
+		c.quorum.Wire.Drain(ctx) // requests that undo others
 	}
 	c.cancel()
 	c.wire.Close()

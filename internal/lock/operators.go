@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/noonlock/noonlock"
 	"github.com/noonlock/noonlock/internal/cluster"
 	"github.com/noonlock/noonlock/internal/input"
 	"github.com/noonlock/noonlock/internal/wire"
@@ -30,7 +29,7 @@ func (c *Client) Operator(ctx context.Context) (who, reason string, err error) {
 	by, _ := ctx.Value(operatorKey{}).(operator)
 	for _, text := range []struct{ field, value string }{{"Operator.Who", by.who}, {"Operator.Reason", by.reason}} {
 		if rule := input.Remark(text.value); rule != "" {
-			return "", "", &noonlock.ConfigError{Package: "lockcore", Field: text.field, Value: input.Quote(text.value), Rule: rule}
+			return "", "", Refuse(text.field, rule, input.Quote(text.value))
 		}
 	}
 	return cmp.Or(by.who, c.Identity()), by.reason, nil

@@ -9,7 +9,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/noonlock/noonlock"
 	"github.com/noonlock/noonlock/internal/quorum/members"
 	"github.com/noonlock/noonlock/internal/several"
 	"github.com/noonlock/noonlock/internal/wire"
@@ -66,7 +65,7 @@ func NewQuorum(servers []redis.UniversalClient, cfg Config, list int, longest ti
 		Background: c.Background, Closing: c.closing,
 	}, c.wireConfig())
 	c.servers = all
-	c.start(quorumTopology{c.quorum}, c.quorum.Wire())
+	c.start(quorumTopology{c.quorum}, c.quorum.Wire)
 	return c, nil
 }
 
@@ -104,12 +103,12 @@ func (t quorumTopology) kind(record, channel string) Kind {
 func (t quorumTopology) refusal(of Kind, terms *leaseTerms) error {
 	switch of.(type) {
 	case slotKind:
-		return &noonlock.ConfigError{Package: "lockcore", Field: "the Client of a Semaphore", Value: "of NewQuorum", Rule: "of New: a majority of the servers does not bound the number of leases"}
+		return Refuse("the Client of a Semaphore", "of New: a majority of the servers does not bound the number of leases", "of NewQuorum")
 	case ownedKind:
-		return &noonlock.ConfigError{Package: "lockcore", Field: "the Client of a lock with owners", Value: "of NewQuorum", Rule: "of New: entries of owners cannot be counted across servers"}
+		return Refuse("the Client of a lock with owners", "of New: entries of owners cannot be counted across servers", "of NewQuorum")
 	}
-	if longest := t.MaxTTL(); terms.ttl > longest {
-		return Refuse("LeaseConfig.TTL", "at most QuorumConfig.MaxTTL ("+longest.String()+")", terms.ttl)
+	if terms.ttl > t.MaxTTL {
+		return Refuse("LeaseConfig.TTL", "at most QuorumConfig.MaxTTL ("+t.MaxTTL.String()+")", terms.ttl)
 	}
 	return nil
 }

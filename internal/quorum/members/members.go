@@ -16,6 +16,8 @@ import (
 // A Quorum has the servers of a client.
 type Quorum struct {
 	Marker string // key of a server's state
+	MaxTTL time.Duration
+	Wire   *several.Wire
 
 	examiner examiner
 	clocks   clocks
@@ -27,7 +29,7 @@ type Quorum struct {
 func New(cfg Config, config wire.Config) *Quorum {
 	n := len(cfg.Servers)
 	q := &Quorum{
-		Marker: cfg.Marker,
+		Marker: cfg.Marker, MaxTTL: cfg.MaxTTL,
 		examiner: examiner{
 			Config: cfg, log: config.Logger, reporter: reporter{log: config.Logger, servers: cfg.Servers},
 			first: make(chan struct{}), runs: make([]string, n), ids: make([]string, n),
@@ -36,12 +38,10 @@ func New(cfg Config, config wire.Config) *Quorum {
 		now:    config.Now,
 	}
 	q.examiner.list.Store(new(string))
-	q.examiner.wire = several.New(cfg.Servers, config, several.Watchers{Health: q.health, Answered: q.answered, Failed: q.failed})
+	q.Wire = several.New(cfg.Servers, config, several.Watchers{Health: q.health, Answered: q.answered, Failed: q.failed})
+	q.examiner.wire = q.Wire
 	return q
 }
-
-// Wire returns the Wire of the servers.
-func (q *Quorum) Wire() *several.Wire { return q.examiner.wire }
 
 // List returns the name of the list of servers that the client has. It may change, and is empty until it is known.
 func (q *Quorum) List() string { return *q.examiner.list.Load() }
@@ -55,15 +55,12 @@ func (q *Quorum) Distrusts(server int) bool { return q.clocks.distrusts(server, 
 // Majority returns how many servers are a majority.
 func (q *Quorum) Majority() int { return quorum.Majority(len(q.examiner.Servers)) }
 
-// MaxTTL returns the longest TTL of a lease.
-func (q *Quorum) MaxTTL() time.Duration { return q.examiner.MaxTTL }
-
 func (q *Quorum) failed(server int, skipped bool) {
+	outcome := "failed"
 	if skipped {
-		q.examiner.Metrics[server].count("skipped")
-	} else {
-		q.examiner.Metrics[server].count("failed")
+		outcome = "skipped"
 	}
+	q.examiner.Metrics[server].count(outcome)
 }
 
 func (q *Quorum) health(server int, err error) {
@@ -77,44 +74,33 @@ func (q *Quorum) health(server int, err error) {
 	e.log.Info("server of the quorum answers again", "server", e.Servers[server].Addr)
 }
 
+// refusalOutcomes are the outcomes of answers that grant nothing, by code.
+var refusalOutcomes = map[int64]string{
+	quorum.Lost: "lost_data", quorum.OtherList: "other_list", quorum.Waiting: "waiting", quorum.TooLong: "ttl_too_long",
+}
+
 func (q *Quorum) answered(server int, value any, began time.Duration) {
 	list, _ := value.([]any)
 	code := int64(0)
 	if len(list) > 0 {
 		code, _ = list[0].(int64)
 	}
-	e := &q.examiner
-	counts := &e.Metrics[server]
-	switch code {
-	case quorum.Lost:
-		counts.count("lost_data")
-	case quorum.OtherList:
-		counts.count("other_list")
-	case quorum.Waiting:
-		counts.count("waiting")
-		return
-	case quorum.TooLong:
-		counts.count("ttl_too_long")
-	default:
-		counts.count("answered")
-		if code == quorum.Granted && !e.wasMember(server) {
-			e.start() // its id is needed if it loses its data
-		}
-		if code == quorum.Granted && len(list) == 4 { // of an acquire
-			e.recordRun(server, wire.Text(list[2]))
-			if clock, err := strconv.ParseInt(wire.Text(list[3]), 10, 64); err == nil {
-				q.readClock(server, clock, began)
-			}
-		}
+	e, refusal := &q.examiner, refusalOutcomes[code]
+	e.Metrics[server].count(cmp.Or(refusal, "answered"))
+	if refusal != "" && code != quorum.Waiting || code == quorum.Granted && !e.wasMember(server) {
+		e.start() // the id of a new member is needed if it loses its data
+	}
+	if code != quorum.Granted || len(list) != 4 {
+		return // not a grant of a lock
+	}
+	e.recordRun(server, wire.Text(list[2]))
+	clock, err := strconv.ParseInt(wire.Text(list[3]), 10, 64)
+	if err != nil {
 		return
 	}
-	e.start()
-}
-
-func (q *Quorum) readClock(server int, clock int64, began time.Duration) {
 	if step := q.clocks.read(server, clock, began, q.now()); step > 0 {
-		q.examiner.log.Error(errStepped, "the clock of a server of the quorum was stepped; its grants do not count for MaxTTL",
-			"server", q.examiner.Servers[server].Addr, "by", step.Round(time.Millisecond).String())
+		e.log.Error(errStepped, "the clock of a server of the quorum was stepped; its grants do not count for MaxTTL",
+			"server", e.Servers[server].Addr, "by", step.Round(time.Millisecond).String())
 	}
 }
 
