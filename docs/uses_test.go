@@ -19,20 +19,15 @@ import (
 
 // upward has the number of upward uses that a package may have: of pairs of files of which the lower uses the upper.
 var upward = map[string]int{
-	"cmd/noonctl/internal/cli":   21,
-	"doctor":                     11,
-	"examples/lottery":           1,
-	"healthz":                    1,
-	"internal/lease":             2,
-	"internal/logqueue":          1,
-	"internal/overview":          1,
-	"internal/wire/conn":         1,
-	"singleton":                  14,
-	"singleton/internal/ledger":  8,
-	"singleton/internal/replica": 1,
-	"singleton/internal/ticks":   3,
-	"singleton/sqlonce":          4,
-	"statusz":                    5,
+	"cmd/noonctl/internal/cli": 21,
+	"doctor":                   11,
+	"examples/lottery":         1,
+	"healthz":                  1,
+	"internal/lease":           2,
+	"internal/logqueue":        1,
+	"internal/overview":        1,
+	"internal/wire/conn":       1,
+	"statusz":                  5,
 }
 
 // The files of a package have an order in which a file uses only files below it, with the exceptions in upward.

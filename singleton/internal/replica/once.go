@@ -8,6 +8,9 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/go-logr/logr"
+
+	"github.com/noonlock/noonlock/singleton/internal/attempt"
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
 )
 
@@ -40,6 +43,19 @@ type once struct {
 type onceRun struct {
 	id ledger.RunID
 	ledger.Run
+}
+
+// observed returns the definition with work whose result the call notes. An error is final unless ctx has ended.
+func (c *once) observed(ctx context.Context, log logr.Logger, def Definition) Definition {
+	work := def.Work
+	def.Work = func(working context.Context, run *ledger.Claim) error {
+		c.token, c.err = run.Token(), attempt.Protect(log, func() error { return work(working, run) })
+		if c.err != nil && ctx.Err() == nil {
+			return lastError{c.err}
+		}
+		return c.err
+	}
+	return def
 }
 
 // step ends the call when the work has succeeded, or when the run that the call waits for has failed.

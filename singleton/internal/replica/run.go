@@ -9,7 +9,6 @@ import (
 	"github.com/noonlock/noonlock/internal/retry"
 	"github.com/noonlock/noonlock/internal/stopping"
 	"github.com/noonlock/noonlock/lockcore"
-	"github.com/noonlock/noonlock/singleton/internal/attempt"
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
 )
 
@@ -26,15 +25,7 @@ func (j *Job) Run(ctx context.Context) { _ = j.newFollower().follow(ctx) }
 // and the error of the work, if that was done here.
 func (r *Replica) Once(ctx context.Context, def Definition) (failed *ledger.Run, err error) {
 	c := &once{}
-	work := def.Work
-	def.Work = func(working context.Context, run *ledger.Claim) error {
-		c.token, c.err = run.Token(), attempt.Protect(r.log, func() error { return work(working, run) })
-		if c.err != nil && ctx.Err() == nil {
-			return lastError{c.err}
-		}
-		return c.err
-	}
-	j := r.NewJob(def)
+	j := r.NewJob(c.observed(ctx, r.log, def))
 	defer j.Forget()
 	f := j.newFollower()
 	f.once, f.patient = c, false
