@@ -2,19 +2,6 @@
 local TRIES = 10
 local ACTS = 100
 
-<<<<<<< HEAD
--- server_time returns the server's time in ms, the unit of all instants, and in µs, for
--- callers that must return at an exact instant.
-local function server_time()
-  return server_ms(), time[1] * 1000000 + time[2]
-end
-
-local function whole(number)
-  return string.format('%.0f', tonumber(number))
-end
-
-=======
->>>>>>> c682dfff (ledger: a claim that is refused reads less, and defines less)
 -- instant returns when a run is due.
 local function instant(tick, record)
   return tonumber(record and record.asked and record.asked.due) or math.abs(tonumber(tick))
