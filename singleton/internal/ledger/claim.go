@@ -63,6 +63,13 @@ type runLease struct {
 	cancel   context.CancelCauseFunc
 }
 
+func (l *Ledger) newRunLease(id RunID) *runLease {
+	k := &runLease{Kind: l.lock.Client().Mutex(), ledger: l, tick: id.text()}
+	k.ended.Store(&ended{reason: reasonClosed})
+	k.canceled, k.cancel = context.WithCancelCause(context.Background())
+	return k
+}
+
 // ended says how the attempt ended, for Release.
 type ended struct {
 	reason string

@@ -35,9 +35,7 @@ func (l *Ledger) Claim(ctx context.Context, id RunID, known State, until time.Ti
 	}
 	id.Tick = id.Tick.UTC()
 	c := &Claim{ledger: l, RunID: id}
-	k := &runLease{Kind: l.lock.Client().Mutex(), ledger: l, tick: id.text()}
-	k.ended.Store(&ended{reason: reasonClosed})
-	k.canceled, k.cancel = context.WithCancelCause(context.Background())
+	k := l.newRunLease(id)
 	lease, err := l.lock.Hold(ctx, k,
 		func(a *lock.Attempt) wire.Request { return l.claim(a, id, known, until) },
 		func(answer any) (token uint64, granted bool, err error) { return c.read(answer) })
