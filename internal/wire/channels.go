@@ -42,8 +42,8 @@ type channels struct {
 	up      bool       // current has a confirmed channel
 }
 
-func newChannels(ctx context.Context, failed func(), cfg Config) *channels {
-	s := &channels{cfg: cfg, ctx: ctx, failed: failed, byName: map[string]*channel{}, changed: make(chan struct{})}
+func newChannels(failed func(), cfg Config) *channels {
+	s := &channels{cfg: cfg, failed: failed, byName: map[string]*channel{}, changed: make(chan struct{})}
 	if cfg.Sharded {
 		s.prefix = "s"
 	} else {

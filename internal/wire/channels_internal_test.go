@@ -10,8 +10,8 @@ import (
 // subscribed returns a Subscription with a connection and no goroutines.
 func subscribed(t *testing.T, cfg Config) *Subscription {
 	t.Helper()
-	s := &Subscription{channels: newChannels(t.Context(), func() {}, cfg), started: true}
-	s.current = &conn.Conn{}
+	s := &Subscription{channels: newChannels(func() {}, cfg), started: true}
+	s.ctx, s.current = t.Context(), &conn.Conn{}
 	return s
 }
 

@@ -41,9 +41,8 @@ type Subscription struct {
 }
 
 func newSubscription(o conn.Options, requests *conn.Line, node Node, cfg Config) *Subscription {
-	s := &Subscription{node: node, dials: conn.NewDialer(o)}
-	ctx, cancel := context.WithCancel(context.Background())
-	s.channels, s.cancel = newChannels(ctx, node.Failed, cfg), cancel
+	s := &Subscription{channels: newChannels(node.Failed, cfg), node: node, dials: conn.NewDialer(o)}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.test = &selfTest{channels: s.channels, requests: requests, pauses: retry.Doubling(firstPause, longestPause)}
 	return s
 }

@@ -47,9 +47,9 @@ func (a *attempt) startStep(step string) {
 }
 
 // dial calls the Dialer. An empty address means the one in the options.
-func (a *attempt) dial(addr string) (*Conn, error) {
+func (a *attempt) dial(ctx context.Context, addr string) (*Conn, error) {
 	a.startStep(dialerStep)
-	ctx, cancel := context.WithTimeout(a.ctx, a.opt.Redis.DialTimeout)
+	ctx, cancel := context.WithTimeout(ctx, a.opt.Redis.DialTimeout)
 	defer cancel()
 	network, err := a.opt.Redis.Dialer(ctx, a.opt.Redis.Network, cmp.Or(addr, a.opt.Redis.Addr))
 	if err != nil {

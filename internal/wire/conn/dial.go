@@ -176,7 +176,7 @@ func (d *Dialer) connectAny(a *attempt) (c *Conn, err error) {
 }
 
 func (d *Dialer) connect(a *attempt, addr string) (*Conn, error) {
-	c, err := a.dial(addr)
+	c, err := a.dial(a.ctx, addr)
 	if err != nil {
 		return nil, err
 	}
