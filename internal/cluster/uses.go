@@ -6,13 +6,13 @@ import (
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
-// uses are the uses of the messages about names.
+// uses are the callers of Start and Watch for all names.
 type uses struct {
-	mu  sync.Mutex // its holder does not block
+	mu  sync.Mutex // Its holder does not block.
 	all map[*use]struct{}
 }
 
-// A use continues at the new server when its slot moves.
+// A use is one caller of Start or Watch. It continues at the new server when its slot moves.
 type use struct {
 	slot   int
 	attach func(s *wire.Subscription) (stop func())

@@ -119,7 +119,6 @@ func Pairs(reply any) map[string]any {
 	return pairs
 }
 
-// credentials asks the user's provider, if there is one.
 func (a *attempt) credentials(c *Conn) (user, password string, err error) {
 	switch opt := &a.opt.Redis; {
 	case opt.StreamingCredentialsProvider != nil:

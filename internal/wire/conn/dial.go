@@ -159,7 +159,6 @@ func (d *Dialer) Connect(ctx context.Context) (*Conn, error) {
 	return nil, d.withHint(ctx.Err())
 }
 
-// connectAny connects to the first address that works.
 func (d *Dialer) connectAny(a *attempt) (c *Conn, err error) {
 	addrs := []string{""}
 	if d.opt.Where != nil {

@@ -115,7 +115,6 @@ func (p *pipe) untilSilent() time.Duration {
 	return max(p.written[0].sent, time.Duration(p.lastRead.Load())) + allowed - p.opt.Now()
 }
 
-// checkSilence is called by the timer.
 func (p *pipe) checkSilence() {
 	p.mu.Lock()
 	switch s := &p.silence; {
