@@ -30,6 +30,7 @@ func (r *Runner) Run(ctx context.Context) error {
 	deadline, done := stopping.New(ctx, r.cfg.ShutdownTimeout, r.cfg.ShutdownTimeout/5)
 	defer done()
 	run, crash := holding.NewCrash(ctx)
+	defer crash.Cancel(nil)
 	loop := holding.Loop[*session]{
 		Holder: &sharing{r, deadline, crash, retry.Growing(r.period, r.cfg.LeaseDuration, 1.5, 0.2)},
 		TTL:    r.cfg.LeaseDuration, Retry: r.period,

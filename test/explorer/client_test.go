@@ -57,7 +57,7 @@ const (
 	answered         // the answer is in transit
 )
 
-// A lockClient is one process: an attempt (acquire.go) or its lease (held.go), and one
+// A lockClient is one process: an attempt (acquire.go) or its lease (lease.go), and one
 // background task that releases an attempt (Attempt.withdraw).
 type lockClient struct {
 	phase       phase

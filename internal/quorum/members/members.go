@@ -164,6 +164,9 @@ func (q *Quorum) Views(ctx context.Context, r wire.Request, within time.Duration
 	case views := <-done:
 		return views, nil
 	case <-ctx.Done():
+		if err := context.Cause(ctx); !errors.Is(ctx.Err(), err) {
+			return nil, errors.Join(ctx.Err(), err)
+		}
 		return nil, ctx.Err()
 	}
 }
