@@ -45,14 +45,6 @@ type run struct {
 	probed     time.Time      // last read of a failed thing
 }
 
-// stop ends a run, if there is one, and waits until it has ended.
-func (r *run) stop() {
-	if r != nil {
-		r.cancel()
-		r.done.Wait()
-	}
-}
-
 // update changes the cache, unless another run has begun. If the change may be visible, update wakes the streams.
 func (r *run) update(change func() (visible bool)) {
 	r.mu.Lock()

@@ -45,6 +45,14 @@ func (r *reader) join(ctx context.Context, v *view) error {
 	return nil
 }
 
+// stop ends a run, if there is one, and waits until it has ended.
+func (r *run) stop() {
+	if r != nil {
+		r.cancel()
+		r.done.Wait()
+	}
+}
+
 // leave removes a view. After the last one, it stops the run.
 func (r *reader) leave(v *view) {
 	r.mu.Lock()
