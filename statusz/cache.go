@@ -40,8 +40,6 @@ type item struct{ json []byte }
 // A cache is what was read for the views.
 type cache struct {
 	client *lockcore.Client
-	poll   bell // wakes the poller
-	search bell // wakes the searcher
 
 	mu         sync.Mutex
 	views      map[*view]struct{}
@@ -57,33 +55,13 @@ type cache struct {
 }
 
 func newCache(client *lockcore.Client) *cache {
-	return &cache{client: client, poll: make(bell, 1), search: make(bell, 1), views: map[*view]struct{}{}, touched: map[key]bool{}}
+	return &cache{client: client, views: map[*view]struct{}{}, touched: map[key]bool{}}
 }
 
 // clear forgets what earlier runs have read. The caller has locked c.mu.
 func (c *cache) clear() {
 	c.generation++
 	c.items, c.failed, c.polled, c.searched = map[key]*item{}, map[key]failure{}, time.Time{}, time.Time{}
-}
-
-// note records the result of a read. If the read before had failed, all failed things are read at once. The caller has
-// locked c.mu.
-func (c *cache) note(k key, err error, began time.Time) {
-	before := c.failed[k]
-	if err != nil {
-		c.failed[k] = failure{err, cmp.Or(before.since, began)}
-		return
-	}
-	if delete(c.failed, k); before.err == nil {
-		return
-	}
-	c.retry = true
-	c.poll.ring()
-	for k := range c.failed {
-		if k.name == "" {
-			c.search.ring()
-		}
-	}
 }
 
 // A state says whether a view is up to date. At first, it may be neither live nor stale.

@@ -2,6 +2,7 @@ package statusz
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"slices"
@@ -39,6 +40,8 @@ type thing struct {
 type run struct {
 	*cache
 	generation int
+	poll       bell // wakes the poller
+	search     bell // wakes the searcher
 	cancel     context.CancelFunc
 	done       sync.WaitGroup
 	things     map[key]*thing // the poller's
@@ -54,6 +57,26 @@ func (r *run) update(change func() (visible bool)) {
 	}
 	for v := range r.views {
 		v.changed.ring()
+	}
+}
+
+// note records the result of a read. If the read before had failed, all failed things are read at once. The caller has
+// locked r.mu.
+func (r *run) note(k key, err error, began time.Time) {
+	before := r.failed[k]
+	if err != nil {
+		r.failed[k] = failure{err, cmp.Or(before.since, began)}
+		return
+	}
+	if delete(r.failed, k); before.err == nil {
+		return
+	}
+	r.retry = true
+	r.poll.ring()
+	for k := range r.failed {
+		if k.name == "" {
+			r.search.ring()
+		}
 	}
 }
 

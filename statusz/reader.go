@@ -37,11 +37,14 @@ func (r *reader) join(ctx context.Context, v *view) error {
 	if r.run == nil {
 		r.clear()
 		ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-		r.run = &run{cache: r.cache, generation: r.generation, cancel: cancel, things: map[key]*thing{}}
-		r.run.done.Go(func() { r.run.searchAll(ctx) })
-		r.run.done.Go(func() { r.run.pollAll(ctx) })
+		run := &run{
+			cache: r.cache, generation: r.generation, poll: make(bell, 1), search: make(bell, 1), cancel: cancel, things: map[key]*thing{},
+		}
+		run.done.Go(func() { run.searchAll(ctx) })
+		run.done.Go(func() { run.pollAll(ctx) })
+		r.run = run
 	}
-	r.poll.ring()
+	r.run.poll.ring()
 	return nil
 }
 
@@ -85,6 +88,6 @@ func (r *reader) touch(k key) {
 	defer r.mu.Unlock()
 	if r.run != nil {
 		r.touched[k] = true
-		r.poll.ring()
+		r.run.poll.ring()
 	}
 }

@@ -96,7 +96,7 @@ func (r *Runner) Ready() error {
 	return nil
 }
 
-// Check fails while the work of a partition has not returned, although the lease was lost longer than tolerance ago, or
+// Check fails while the work of a partition has not returned, although the lease or the partition was lost longer than tolerance ago, or
 // the partition was to move longer than tolerance and LeaseDuration ago, so that nobody else can lead it. The error is
 // ErrOverdue. Check is meant for a liveness probe, and sends no request.
 func (r *Runner) Check(tolerance time.Duration) error {

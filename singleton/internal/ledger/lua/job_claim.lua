@@ -42,7 +42,7 @@
 -- holder dies, the caller claims the tick again when the lease ends.
 --
 -- Most claims are refused, as each replica claims each tick, and one wins. So a refusal is returned before anything is
--- read that it does not need. The tombstone is read before the first write.
+-- read that it does not need. The tombstone is read before a run is granted.
 --
 -- The replicas are read only if the holder has died: its death may make another definition act.
 --
@@ -114,7 +114,7 @@ if redis.call('EXISTS', tomb) == 1 then
   return {5}
 end
 
-local ttl, known, most, keep, latest, channel, holder = string.match(ARGV[5], '^%d (%d+) (%S+) (%d+) (%d+) (%d*) (%S+) (.*)$')
+local ttl, known, most, keep, latest, channel, holder = string.match(ARGV[5], '^%d (%d+) ([^ ]+) (%d+) (%d+) (%d*) ([^ ]+) (.*)$')
 local till = whole(now + ttl)
 local payload = asked and asked.size and redis.call('HGET', payloads, tick)
 
