@@ -17,7 +17,7 @@ import (
 	"github.com/noonlock/noonlock/internal/testenv"
 )
 
-// upward has the number of upward uses that a package may have: of pairs of files of which the lower uses the upper.
+// upward has the number of upward uses in a package: of pairs of files of which the lower uses the upper.
 var upward = map[string]int{
 	"adapters/clientgo":  1,
 	"examples/lottery":   1,
@@ -47,8 +47,8 @@ func TestUsesGoDown(t *testing.T) {
 			}
 			files := strings.Fields(p[4])
 			order, up := ordered(files, usesOf(t, p[0], p[3], files, exports))
-			if len(up) > upward[path] {
-				t.Errorf("%s has %d upward uses, want at most %d: %s; the files from the top: %s",
+			if len(up) != upward[path] {
+				t.Errorf("%s has %d upward uses, want %d: %s; the files from the top: %s",
 					path, len(up), upward[path], strings.Join(up, ", "), strings.Join(order, " "))
 			}
 		}
