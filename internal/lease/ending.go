@@ -121,9 +121,10 @@ type binding struct {
 }
 
 func (b *binding) bind(parent context.Context) {
-	b.mirror, b.unbind = context.WithCancel(parent)
-	b.unhook = context.AfterFunc(b.mirror, b.parentEnded)
-	if b.mirror.Err() != nil {
+	mirror, unbind := context.WithCancel(parent)
+	b.mirror, b.unbind = mirror, unbind
+	b.unhook = context.AfterFunc(mirror, b.parentEnded)
+	if mirror.Err() != nil {
 		b.parentEnded()
 	}
 }

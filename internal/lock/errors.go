@@ -57,16 +57,16 @@ func (e *ForcedError) Error() string {
 // Is reports true for ErrForced and ErrLeaseLost.
 func (e *ForcedError) Is(target error) bool { return target == ErrForced || target == ErrLeaseLost }
 
-// A lossCause ends a lease that the server no longer has. The reason is read after the lease has
+// A lossError is why a lease ended that the server no longer has. The reason is read after the lease has
 // ended. Until then it is ErrLeaseLost.
-type lossCause struct{ reason atomic.Pointer[error] }
+type lossError struct{ reason atomic.Pointer[error] }
 
-func (l *lossCause) Error() string { return l.Unwrap().Error() }
+func (l *lossError) Error() string { return l.Unwrap().Error() }
 
 // GoString formats the error for %#v, which would otherwise read the reason while it is written.
-func (l *lossCause) GoString() string { return strconv.Quote(l.Error()) }
+func (l *lossError) GoString() string { return strconv.Quote(l.Error()) }
 
-func (l *lossCause) Unwrap() error {
+func (l *lossError) Unwrap() error {
 	if reason := l.reason.Load(); reason != nil {
 		return *reason
 	}

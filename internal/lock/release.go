@@ -237,7 +237,7 @@ func (l *Lease) EndAsLost() {
 
 // endAsLost ends the lease at once. explain reads the reason, and records the loss.
 func (l *Lease) endAsLost() (explain func(context.Context)) {
-	cause := new(lossCause)
+	cause := new(lossError)
 	if !l.end(cause) {
 		return func(context.Context) {}
 	}
