@@ -37,7 +37,7 @@ end
 local function end_run(job, runs, keep, payloads, channel, tick, record, outcome, reason, ended)
   local open, ok = unpack(redis.call('HMGET', job, 'open', 'ok'))
   local left = {}
-  for other in string.gmatch(open or '', '%S+') do
+  for other in string.gmatch(open, '%S+') do
     left[#left + 1] = other ~= tick and ' ' .. other or nil
   end
   local set = {'open', table.concat(left)}
