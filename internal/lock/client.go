@@ -88,7 +88,7 @@ type Name struct {
 	keys  *nameKeys
 	terms *leaseTerms
 
-	counterSet atomic.Int64 // when the last acquire that set the TTL of the counter of tokens was sent; 0: none
+	counterSet atomic.Int64 // start of the last acquire that set the token counter's TTL, zero before it
 }
 
 // An Attempt is one try to acquire a lock, from its first request to its last. Its number
