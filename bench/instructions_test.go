@@ -2,6 +2,7 @@ package bench_test
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -9,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
@@ -96,8 +98,8 @@ func (s *server) send(commands []command) {
 // paths loads the scripts, and returns what is counted.
 func (x *bench) paths(s *server) (paths []path) {
 	const ttl, keep, channels = 30000, 7200000, "noonlock:ch:"
-	load := func(folder, name string) func(keys []any, args ...any) command {
-		l := wire.NewLoader(os.DirFS(folder))
+	load := func(files fs.FS, name string) func(keys []any, args ...any) command {
+		l := wire.NewLoader(files)
 		script := l.Script(name)
 		x.check(l.Err())
 		sha, err := s.rdb.ScriptLoad(x.ctx(), wire.Naming(script.Source())).Result()
@@ -123,7 +125,7 @@ func (x *bench) paths(s *server) (paths []path) {
 		{"RWMutex, write", "owned", "ns1:%s.w/- host-1", nil, func(ttl, keep, rest any) []any { return []any{ttl, keep, rest, ""} }},
 		{"Semaphore of 1", "owned", "np1:%s.p/- host-1", []string{"size"}, func(ttl, keep, rest any) []any { return []any{ttl, keep, rest, "", 1} }},
 	} {
-		acquires, leaves, renews := load("../internal/lock", k.scripts+"_acquire"), load("../internal/lock", k.scripts+"_leave"), load("../internal/lock", k.scripts+"_renew")
+		acquires, leaves, renews := load(lock.LuaFiles, k.scripts+"_acquire"), load(lock.LuaFiles, k.scripts+"_leave"), load(lock.LuaFiles, k.scripts+"_renew")
 		acquire := func(mode, process string, n int) func(int) command {
 			parts := append([]string{"lock", "fence", "queue", "seen", "tomb:" + id(process, n)}, k.size...)
 			args := append([]any{fmt.Sprintf(k.value, id(process, n))}, k.args(ttl, keep, mode+" "+channels)...)
@@ -160,7 +162,7 @@ func (x *bench) paths(s *server) (paths []path) {
 			path{k.name + ": release, 1 waiter", held(1), release},
 			path{k.name + ": release, 10 waiters", held(10), release})
 	}
-	claims, completes := load("../singleton/internal/ledger", "job_claim"), load("../singleton/internal/ledger", "job_complete")
+	claims, completes := load(os.DirFS("../singleton/internal/ledger"), "job_claim"), load(os.DirFS("../singleton/internal/ledger"), "job_complete")
 	const tick, channel = 1700000060000, "noonlock:ch:job:report"
 	claim := func(process string) func(int) command {
 		return func(i int) command {

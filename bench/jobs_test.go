@@ -11,34 +11,32 @@ import (
 	"github.com/noonlock/noonlock/singleton"
 )
 
-// A burst is a number of jobs on some replicas that are all due at one instant, again and again.
+// A burst is a number of jobs on some replicas, and what of their ticks is measured.
 type burst struct {
-	line           string
+	line, schedule string
 	replicas, jobs int
-	interval       time.Duration
+	interval       time.Duration // of the schedule
 	ticks          int
 }
 
-// manyJobs: replicas of one job that is due often, and of a thousand jobs that are due at one
-// instant.
+// manyJobs: replicas of one job that is due often.
 func manyJobs(x *bench) {
 	t := x.table("", "jobs")
 	for range *repetitions {
-		for _, c := range []burst{
-			{"1 on 3 replicas, every 100 ms", 3, 1, 100 * time.Millisecond, 200},
-			{"1,000 on 5 replicas, every 10 s", 5, 1000, 10 * time.Second, 2},
-		} {
-			x.burst(t, c)
-		}
+		x.burst(t, burst{"1 on 3 replicas, every 100 ms", "@every 100ms", 3, 1, 100 * time.Millisecond, 200})
 	}
 }
 
-// bursts: few and very many jobs that are due at one instant. They take long, and are measured once.
+// bursts: jobs that are all due at one instant. They take long, and are measured once.
 func bursts(x *bench) {
 	t := x.table("", "jobs at one instant")
-	x.burst(t, burst{"100 on 5 replicas, every 10 s", 5, 100, 10 * time.Second, 3})
-	x.burst(t, burst{"5,000 on 5 replicas, every 20 s", 5, 5000, 20 * time.Second, 2})
+	for _, jobs := range []int{100, 1000, 5000} {
+		x.burst(t, burst{figure(float64(jobs)) + " on 5 replicas", everyMinute, 5, jobs, time.Minute, 1})
+	}
 }
+
+// The instants of @every depend on the name of the job; those of everyMinute are the same for all jobs.
+const everyMinute = "* * * * *"
 
 // burst measures the delay from a tick on the server's clock, here also this machine's, to the work.
 func (x *bench) burst(t *table, c burst) {
@@ -46,15 +44,15 @@ func (x *bench) burst(t *table, c burst) {
 	ctx, cancel := context.WithCancel(x.ctx())
 	var mu sync.Mutex
 	var delays []float64
-	wait := x.replicas(ctx, s, c.replicas, c.jobs, "@every "+c.interval.String(), func(_ context.Context, run singleton.Run) error {
+	wait := x.replicas(ctx, s, c.replicas, c.jobs, c.schedule, func(_ context.Context, run singleton.Run) error {
 		delay := time.Since(run.Tick).Seconds() * 1e3
 		mu.Lock()
 		defer mu.Unlock()
 		delays = append(delays, delay)
 		return nil
 	})
-	sleep(ctx, 2*c.interval+time.Second) // every script is loaded, every job has run
-	// A window begins and ends in the middle between two ticks.
+	sleep(ctx, time.Second)
+	// A window begins and ends in the middle between two ticks. At least one is before it: then every script is loaded.
 	sleep(ctx, time.Until(time.Now().Truncate(c.interval).Add(c.interval*3/2)))
 	mu.Lock()
 	delays = nil
@@ -104,7 +102,7 @@ func (x *bench) replicas(
 
 // atNoon: 3,000 jobs are due at one instant on one replica. A run takes 20 ms.
 func atNoon(x *bench) {
-	const jobs, interval, takes = 3000, 30 * time.Second, 20 * time.Millisecond
+	const jobs, takes = 3000, 20 * time.Millisecond
 	t := x.table("", "3,000 jobs")
 	for range *repetitions {
 		for _, c := range []struct {
@@ -125,7 +123,7 @@ func atNoon(x *bench) {
 			now, most, ran := 0, 0, map[time.Time]int{}
 			all := make(chan time.Time, 10)
 			for j := range jobs {
-				x.check(r.Add("job"+strconv.Itoa(j), "@every "+interval.String(), func(ctx context.Context, run singleton.Run) error {
+				x.check(r.Add("job"+strconv.Itoa(j), everyMinute, func(ctx context.Context, run singleton.Run) error {
 					mu.Lock()
 					now++
 					most = max(most, now)

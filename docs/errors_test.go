@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/internal/testing/testenv"
 )
 
 // rooms are the packages whose users see the errors of a folder and of those below it: the
@@ -33,8 +33,8 @@ var rooms = map[string]string{
 	"internal/readiness": "noonlock", "internal/registry": "noonlock", "internal/retry": "noonlock",
 	"internal/stopping": "noonlock",
 	// Programs, and parts of tests.
-	"adapters/clientgo/example": "", "internal/certs": "", "internal/login": "", "internal/overview": "", "internal/output": "",
-	"internal/ociimage": "", "internal/release": "", "internal/servers": "", "internal/testenv": "",
+	"adapters/clientgo/example": "", "internal/console/certs": "", "internal/console/login": "", "internal/console/overview": "", "internal/console/output": "",
+	"internal/build/ociimage": "", "internal/build/release": "", "internal/testing/servers": "", "internal/testing/testenv": "",
 }
 
 // roomOf returns the package whose users see the errors of a folder.

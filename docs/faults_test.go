@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/internal/testing/testenv"
 )
 
 var (

@@ -16,7 +16,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/internal/testing/testenv"
 )
 
 // Each exported type, function and method has an example, or a program of the documentation uses it. They and the fields

@@ -14,7 +14,7 @@ import (
 	"github.com/go-logr/logr/funcr"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/internal/testing/testenv"
 )
 
 //go:embed operations_test.go

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/internal/testing/testenv"
 )
 
 // An element is one of a picture's.
@@ -143,7 +143,7 @@ func TestImportsGoDown(t *testing.T) {
 func apart(path string) bool {
 	for _, prefix := range []string{
 		"docs", "test/", "examples/internal/", "examples/lottery/", "adapters/clientgo/example", "cmd/noonctl/internal/", "lockcore/lockcoretest",
-		"internal/release", "internal/servers", "internal/testenv",
+		"internal/build/release", "internal/testing/servers", "internal/testing/testenv",
 	} {
 		if strings.HasPrefix(path, prefix) {
 			return true

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/internal/testing/testenv"
 )
 
 // upward has the number of upward uses in a package: of pairs of files of which the lower uses the upper.

@@ -19,8 +19,8 @@ import (
 	"github.com/noonlock/noonlock"
 	"github.com/noonlock/noonlock/doctor"
 	"github.com/noonlock/noonlock/election"
-	"github.com/noonlock/noonlock/internal/servers"
-	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/internal/testing/servers"
+	"github.com/noonlock/noonlock/internal/testing/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
 )

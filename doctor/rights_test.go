@@ -7,7 +7,7 @@ import (
 
 	"github.com/noonlock/noonlock"
 	"github.com/noonlock/noonlock/doctor"
-	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/internal/testing/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 )
 

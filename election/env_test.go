@@ -12,7 +12,8 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock/election"
-	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/internal/lock"
+	"github.com/noonlock/noonlock/internal/testing/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 )
 
@@ -292,7 +293,7 @@ func (e *env) script(name string) func([]string) bool {
 	e.Helper()
 	files := election.ScriptFiles
 	if !strings.HasPrefix(name, "leader_") {
-		files = os.DirFS("../internal/lock")
+		files = lock.LuaFiles
 	}
 	return testenv.Scripts{Files: files}.Match(e, name)
 }

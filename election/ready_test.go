@@ -9,7 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/noonlock/noonlock/election"
-	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/internal/testing/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 )
 
@@ -104,7 +104,7 @@ func TestFault77_NotReadyLongBeforeItLeads(t *testing.T) {
 		}
 	}
 	var all []*candidate
-	lua := "../internal/lock/lua/"
+	lua := "../lockcore/lua/"
 	for _, command := range append(testenv.Commands(t, lua+"mutex_*.lua", lua+"part_mutex.lua", lua+"part_queue.lua", lua+"part_place.lua", "../internal/wire/lua/part_token.lua",
 		"lua/leader_[lr]*.lua", "lua/part_leader.lua"), "eval") {
 		says := strings.ToUpper(command)

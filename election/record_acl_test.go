@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/internal/testing/testenv"
 )
 
 // Whatever an ACL forbids in an election's scripts, a renewal extends the lock, and

@@ -17,7 +17,7 @@ import (
 
 	"github.com/noonlock/noonlock"
 	"github.com/noonlock/noonlock/healthz"
-	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/internal/testing/testenv"
 )
 
 func well(context.Context) error { return nil }

@@ -53,6 +53,6 @@ fi
 
 mkdir -p "$(dirname "$output")"
 output=$(cd "$(dirname "$output")" && pwd)/$(basename "$output")
-(cd internal/ociimage && env CGO_ENABLED=0 GOFLAGS= GOWORK= go run -trimpath -buildvcs=false . \
+(cd internal/build/ociimage && env CGO_ENABLED=0 GOFLAGS= GOWORK= go run -trimpath -buildvcs=false . \
 	--output "$output" --name "$name" --entrypoint "/$program" "${labels[@]}" "${folders[@]}")
 echo "  built with   $(go env GOVERSION)"

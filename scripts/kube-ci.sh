@@ -117,7 +117,7 @@ pack() {
 
 # load IMAGE ENTRYPOINT: builds the image and loads it into the node.
 load() {
-	(cd internal/ociimage && go run -buildvcs=false . --output "$scratch/$1.tar" --name "noonlock.local/$1:kube-ci" \
+	(cd internal/build/ociimage && go run -buildvcs=false . --output "$scratch/$1.tar" --name "noonlock.local/$1:kube-ci" \
 		--entrypoint "$2" "linux/$(go env GOARCH)=$scratch/$1")
 	ctr -a "$CTRD_SOCK" -n k8s.io images import "$scratch/$1.tar"
 }

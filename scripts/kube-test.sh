@@ -60,7 +60,7 @@ for program in lottery leader noonctl; do
 done
 mkdir "$scratch/hand"
 (cd test/kube && CGO_ENABLED=0 GOOS=linux go build -trimpath -buildvcs=false -o "$scratch/hand/hand" ./hand)
-(cd internal/ociimage && go run -buildvcs=false . --output "$scratch/hand.tar" --name noonlock.local/hand:kube-test \
+(cd internal/build/ociimage && go run -buildvcs=false . --output "$scratch/hand.tar" --name noonlock.local/hand:kube-test \
 	--entrypoint /hand "linux/$architecture=$scratch/hand")
 for program in lottery leader noonctl hand; do
 	"${load[@]}" "$scratch/$program.tar"

@@ -25,4 +25,4 @@ commit=$(git describe --always --dirty --abbrev=40 --exclude='*' 2>/dev/null) ||
 cd "$source" && env CGO_ENABLED=0 GOFLAGS= GOWORK= GOEXPERIMENT= GOFIPS140=off \
 	GOOS="${platform%/*}" GOARCH="${platform#*/}" GOAMD64=v1 GOARM64=v8.0 \
 	go build -tags nodemo -trimpath -buildvcs=false -mod=readonly \
-	-ldflags "-s -w -X github.com/noonlock/noonlock/internal/output.linked=$version -X github.com/noonlock/noonlock/internal/output.commit=$commit" -o "$output" .
+	-ldflags "-s -w -X github.com/noonlock/noonlock/internal/console/output.linked=$version -X github.com/noonlock/noonlock/internal/console/output.commit=$commit" -o "$output" .

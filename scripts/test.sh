@@ -33,7 +33,7 @@ remove_policy=:
 trap '$remove_policy; rm -rf "$scratch"' EXIT
 trap 'exit 130' INT TERM HUP
 
-# internal/servers searches the same folders in addition to PATH.
+# internal/testing/servers searches the same folders in addition to PATH.
 has() {
 	PATH="$PATH:/usr/sbin:/usr/local/sbin:/usr/libexec" command -v "$1" >/dev/null
 }

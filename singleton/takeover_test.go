@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock/internal/retry"
-	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/internal/testing/testenv"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 	"github.com/noonlock/noonlock/singleton"
 )

@@ -15,7 +15,7 @@ import (
 
 	"github.com/noonlock/noonlock"
 	"github.com/noonlock/noonlock/election"
-	"github.com/noonlock/noonlock/internal/overview"
+	"github.com/noonlock/noonlock/internal/console/overview"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
 )

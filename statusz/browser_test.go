@@ -15,8 +15,8 @@ import (
 
 	"github.com/redis/go-redis/v9/logging"
 
-	"github.com/noonlock/noonlock/internal/overview"
-	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/internal/console/overview"
+	"github.com/noonlock/noonlock/internal/testing/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/statusz"
 )

@@ -11,8 +11,8 @@ import (
 	"strings"
 
 	"github.com/noonlock/noonlock/election"
+	"github.com/noonlock/noonlock/internal/console/overview"
 	"github.com/noonlock/noonlock/internal/input"
-	"github.com/noonlock/noonlock/internal/overview"
 	"github.com/noonlock/noonlock/singleton"
 )
 

@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"strconv"
 
-	"github.com/noonlock/noonlock/internal/overview"
+	"github.com/noonlock/noonlock/internal/console/overview"
 )
 
 // A row is a thing in a list of the page.

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/noonlock/noonlock/internal/overview"
+	"github.com/noonlock/noonlock/internal/console/overview"
 	"github.com/noonlock/noonlock/lockcore"
 )
 

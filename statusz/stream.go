@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/noonlock/noonlock/internal/overview"
+	"github.com/noonlock/noonlock/internal/console/overview"
 )
 
 const (

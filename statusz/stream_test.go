@@ -14,7 +14,7 @@ import (
 	"github.com/alicebob/miniredis/v2/server"
 
 	"github.com/noonlock/noonlock/election"
-	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/internal/testing/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 	"github.com/noonlock/noonlock/singleton"

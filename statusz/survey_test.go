@@ -11,13 +11,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/internal/testing/testenv"
 	"github.com/noonlock/noonlock/singleton"
 	"github.com/noonlock/noonlock/statusz"
 )
 
 // Jobs are filtered by their state and sorted, all of them and not only those of one page. The number of
-// jobs that fail is shown with every filter. All states and orders are those of internal/overview.
+// jobs that fail is shown with every filter. All states and orders are those of internal/console/overview.
 func TestFilterAndSortJobs(t *testing.T) {
 	testenv.InBubble(t, func(e *testenv.Env) {
 		client := e.Client("worker")

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/noonlock/noonlock/internal/overview"
+	"github.com/noonlock/noonlock/internal/console/overview"
 )
 
 // A list is the result of a search. It does not change.

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock/adapters/clientgo"
-	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/internal/testing/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )

@@ -12,7 +12,7 @@ import (
 
 	"github.com/noonlock/noonlock"
 	"github.com/noonlock/noonlock/adapters/clientgo"
-	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/internal/testing/testenv"
 )
 
 func TestRefused(t *testing.T) {

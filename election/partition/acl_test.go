@@ -8,7 +8,7 @@ import (
 	"github.com/noonlock/noonlock/doctor"
 	"github.com/noonlock/noonlock/election/partition"
 	"github.com/noonlock/noonlock/internal/lock"
-	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/internal/testing/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 )
 

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock/election/partition"
-	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/internal/testing/testenv"
 )
 
 func TestMain(m *testing.M) {

@@ -19,7 +19,7 @@ import (
 	"github.com/noonlock/noonlock"
 	"github.com/noonlock/noonlock/election/partition"
 	"github.com/noonlock/noonlock/internal/lock"
-	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/internal/testing/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )

@@ -14,9 +14,9 @@ import (
 
 	"github.com/noonlock/noonlock/examples/lottery/internal/noon"
 	"github.com/noonlock/noonlock/examples/lottery/internal/store"
-	"github.com/noonlock/noonlock/internal/certs"
+	"github.com/noonlock/noonlock/internal/console/certs"
+	"github.com/noonlock/noonlock/internal/console/login"
 	"github.com/noonlock/noonlock/internal/input"
-	"github.com/noonlock/noonlock/internal/login"
 )
 
 type settings struct {

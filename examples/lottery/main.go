@@ -22,7 +22,7 @@ import (
 	"github.com/noonlock/noonlock/examples/lottery/internal/demo"
 	"github.com/noonlock/noonlock/examples/lottery/internal/noon"
 	"github.com/noonlock/noonlock/examples/lottery/internal/store"
-	"github.com/noonlock/noonlock/internal/output"
+	"github.com/noonlock/noonlock/internal/console/output"
 	"github.com/noonlock/noonlock/lockcore"
 )
 

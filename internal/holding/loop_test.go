@@ -14,7 +14,7 @@ import (
 	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/internal/readiness"
 	"github.com/noonlock/noonlock/internal/stopping"
-	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/internal/testing/testenv"
 )
 
 type lease struct {

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock/internal/lease"
-	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/internal/testing/testenv"
 )
 
 var (

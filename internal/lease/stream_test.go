@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock/internal/lease"
-	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/internal/testing/testenv"
 )
 
 // other adds a second server to a network, and returns it.

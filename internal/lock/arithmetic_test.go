@@ -1,7 +1,7 @@
 package lock
 
 import (
-	"os"
+	"io/fs"
 	"regexp"
 	"strconv"
 	"strings"
@@ -61,7 +61,7 @@ func TestTermsAreSafe(t *testing.T) {
 // A waiter looks at least twice before it loses its place in the queue.
 func TestWaitersLookBeforeTheyLapse(t *testing.T) {
 	t.Parallel()
-	part, err := os.ReadFile("lua/part_place.lua")
+	part, err := fs.ReadFile(LuaFiles, "lua/part_place.lua")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock/internal/lock"
-	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/internal/testing/testenv"
 )
 
 // Every command is tried, and leaves neither a key nor a change behind.

@@ -4,9 +4,11 @@ import (
 	"embed"
 	"fmt"
 	"io/fs"
+	"strings"
 	"sync"
 
 	"github.com/noonlock/noonlock/internal/wire"
+	"github.com/noonlock/noonlock/lockcore/lua"
 )
 
 // Scripts are the scripts of lockcore. They make all changes on the server. ForcedReleases and
@@ -21,10 +23,31 @@ type Scripts struct {
 	quorumAcquire, quorumRenew, quorumLeave, quorumState, quorumJoin *wire.Script
 }
 
-// LuaFiles are the files of the scripts.
-//
 //go:embed lua/*.lua
-var LuaFiles embed.FS
+var ownFiles embed.FS
+
+// LuaFiles contains the files of lockcore/lua, and of the folder lua of this package, in its folder lua.
+var LuaFiles fs.FS = allFiles{}
+
+type allFiles struct{}
+
+// Open opens a file of either package.
+func (allFiles) Open(name string) (fs.File, error) {
+	if f, err := ownFiles.Open(name); err == nil {
+		return f, nil
+	}
+	return lua.Files.Open(strings.TrimPrefix(name, "lua/"))
+}
+
+// ReadDir lists the files of both packages.
+func (allFiles) ReadDir(name string) ([]fs.DirEntry, error) {
+	own, err := ownFiles.ReadDir(name)
+	if err != nil {
+		return nil, err
+	}
+	entries, err := lua.Files.ReadDir(".")
+	return append(own, entries...), err
+}
 
 // OwnScripts returns the scripts, which are loaded once, for all Clients. Tests of the scripts replace it.
 var OwnScripts = sync.OnceValues(func() (*Scripts, error) { return LoadScripts(LuaFiles) })

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/noonlock/noonlock/internal/quorum"
-	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/internal/testing/testenv"
 )
 
 // vote reads a vote: g<token> of a server of its own, h<holder>, or another letter.

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock/internal/readiness"
-	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/internal/testing/testenv"
 )
 
 // Workers log a failure together, each kind once. What is short is logged with its end, and what another kind replaces

@@ -7,7 +7,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/noonlock/noonlock/internal/servers"
+	"github.com/noonlock/noonlock/internal/testing/servers"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 

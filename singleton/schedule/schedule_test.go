@@ -11,7 +11,7 @@ import (
 	_ "time/tzdata" // for machines that have no time zone data
 
 	"github.com/noonlock/noonlock"
-	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/internal/testing/testenv"
 	"github.com/noonlock/noonlock/singleton/schedule"
 )
 

@@ -12,7 +12,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/internal/testing/testenv"
 	"github.com/noonlock/noonlock/singleton/sqlonce"
 )
 

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock"
-	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/internal/testing/testenv"
 	"github.com/noonlock/noonlock/singleton/sqlonce"
 )
 

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/noonlock/noonlock/election"
-	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/internal/testing/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
 	"github.com/noonlock/noonlock/statusz"

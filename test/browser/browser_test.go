@@ -23,8 +23,8 @@ import (
 	"github.com/chromedp/chromedp/kb"
 	"github.com/redis/go-redis/v9/logging"
 
-	"github.com/noonlock/noonlock/internal/servers"
-	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/internal/testing/servers"
+	"github.com/noonlock/noonlock/internal/testing/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/statusz"
 )

@@ -14,7 +14,7 @@ import (
 	"github.com/chromedp/cdproto/page"
 
 	"github.com/noonlock/noonlock/election"
-	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/internal/testing/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
 	"github.com/noonlock/noonlock/statusz"

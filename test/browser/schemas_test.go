@@ -4,7 +4,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/internal/testing/testenv"
 )
 
 // Helm compiles the patterns in the schemas of the charts as expressions of Go. Editors and other validators compile

@@ -9,8 +9,8 @@ import (
 
 	"github.com/noonlock/noonlock/election"
 	"github.com/noonlock/noonlock/election/partition"
-	"github.com/noonlock/noonlock/internal/overview"
-	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/internal/console/overview"
+	"github.com/noonlock/noonlock/internal/testing/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
 	"github.com/noonlock/noonlock/statusz"

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/noonlock/noonlock/internal/servers"
+	"github.com/noonlock/noonlock/internal/testing/servers"
 )
 
 // deep reports whether the explorations have their full depth: with the hunt for mutants, which make

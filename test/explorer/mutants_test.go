@@ -14,7 +14,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/noonlock/noonlock/internal/servers"
+	"github.com/noonlock/noonlock/internal/testing/servers"
 )
 
 // mutantsOf returns the mutants of each file.

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock/internal/quorum"
-	"github.com/noonlock/noonlock/internal/servers"
+	"github.com/noonlock/noonlock/internal/testing/servers"
 )
 
 // quorumModel models two clients of a Mutex on three servers, with the real scripts and the real

@@ -52,12 +52,9 @@ func newLibrary(tb testing.TB) *library {
 	l := &library{files: map[string]string{}, rooms: map[string][]string{}, ids: map[string]int{}}
 	all := slices.Sorted(maps.Keys(rooms))
 	l.read(tb, sharedParts, all)
+	l.read(tb, "../../internal/lock", []string{"lockcore"})
 	for _, room := range all {
-		folder := rooms[room]
-		if room == "lockcore" {
-			folder = "../../internal/lock"
-		}
-		l.read(tb, folder, []string{room})
+		l.read(tb, rooms[room], []string{room})
 	}
 	return l
 }

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/noonlock/noonlock/internal/servers"
+	"github.com/noonlock/noonlock/internal/testing/servers"
 )
 
 // A suite is the tests of the packages, each compiled once, to run with a mutant.

@@ -2,7 +2,7 @@
 
 package kube
 
-import "github.com/noonlock/noonlock/internal/servers"
+import "github.com/noonlock/noonlock/internal/testing/servers"
 
 // knows creates the ConfigMap roots with an authority, and the Secret client with a certificate
 // of it. The chart uses both.

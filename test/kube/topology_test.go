@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/noonlock/noonlock/internal/servers"
+	"github.com/noonlock/noonlock/internal/testing/servers"
 )
 
 // lent makes a port of this machine's loopback interface available to pods, and returns its address.

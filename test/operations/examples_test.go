@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/noonlock/noonlock/internal/servers"
-	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/internal/testing/servers"
+	"github.com/noonlock/noonlock/internal/testing/testenv"
 )
 
 // leaders starts a leader and a candidate of examples/leader, on a Redis that requires a password.

@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/internal/testing/testenv"
 )
 
 // cron starts a job that runs each second what its file says.

@@ -16,8 +16,8 @@ import (
 
 	"github.com/noonlock/noonlock"
 	"github.com/noonlock/noonlock/election/partition"
-	"github.com/noonlock/noonlock/internal/servers"
-	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/internal/testing/servers"
+	"github.com/noonlock/noonlock/internal/testing/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 )
 

@@ -11,8 +11,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/noonlock/noonlock/internal/servers"
-	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/internal/testing/servers"
+	"github.com/noonlock/noonlock/internal/testing/testenv"
 )
 
 const describeLottery = "`noonctl describe job lottery` shows "

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/internal/testing/testenv"
 )
 
 // A page is docs/OPERATIONS.md.

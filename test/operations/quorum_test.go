@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/noonlock/noonlock/internal/servers"
+	"github.com/noonlock/noonlock/internal/testing/servers"
 )
 
 const quorumSection = "Servers of a quorum"

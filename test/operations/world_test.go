@@ -22,8 +22,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/noonlock/noonlock/internal/servers"
-	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/internal/testing/servers"
+	"github.com/noonlock/noonlock/internal/testing/testenv"
 )
 
 // A world is a Redis with the programs that use it, and an operator.

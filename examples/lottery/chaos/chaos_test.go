@@ -26,8 +26,8 @@ import (
 
 	_ "github.com/go-sql-driver/mysql"
 
-	"github.com/noonlock/noonlock/internal/servers"
-	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/internal/testing/servers"
+	"github.com/noonlock/noonlock/internal/testing/testenv"
 )
 
 const (

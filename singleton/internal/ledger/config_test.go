@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock"
-	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/internal/testing/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
 )

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/internal/testing/testenv"
 )
 
 // A timedJob is a job whose keys are written, and whose scripts are run, to the millisecond.

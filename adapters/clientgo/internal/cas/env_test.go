@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/noonlock/noonlock/adapters/clientgo/internal/cas"
-	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/internal/testing/testenv"
 	"github.com/noonlock/noonlock/internal/wire"
 )
 

@@ -20,9 +20,9 @@ import (
 	"github.com/noonlock/noonlock/cmd/noonctl/internal/command"
 	"github.com/noonlock/noonlock/cmd/noonctl/internal/exit"
 	"github.com/noonlock/noonlock/cmd/noonctl/internal/show"
+	"github.com/noonlock/noonlock/internal/console/output"
+	"github.com/noonlock/noonlock/internal/console/overview"
 	"github.com/noonlock/noonlock/internal/input"
-	"github.com/noonlock/noonlock/internal/output"
-	"github.com/noonlock/noonlock/internal/overview"
 	"github.com/noonlock/noonlock/lockcore"
 )
 

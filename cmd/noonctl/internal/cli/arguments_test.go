@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/noonlock/noonlock/cmd/noonctl/internal/cli"
-	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/internal/testing/testenv"
 )
 
 // Wrong arguments are refused before anything is sent, in one line that names what is wrong, and without a password.

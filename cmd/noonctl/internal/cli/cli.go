@@ -11,8 +11,8 @@ import (
 
 	"github.com/noonlock/noonlock/cmd/noonctl/internal/command"
 	"github.com/noonlock/noonlock/cmd/noonctl/internal/exit"
-	"github.com/noonlock/noonlock/internal/output"
-	"github.com/noonlock/noonlock/internal/overview"
+	"github.com/noonlock/noonlock/internal/console/output"
+	"github.com/noonlock/noonlock/internal/console/overview"
 )
 
 // Main is Run for a process that does nothing else.

@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/internal/testing/testenv"
 )
 
 // setFile writes to a file of the kernel, which exists.

@@ -19,7 +19,7 @@ import (
 	"github.com/noonlock/noonlock/cmd/noonctl/internal/command"
 	"github.com/noonlock/noonlock/cmd/noonctl/internal/exit"
 	"github.com/noonlock/noonlock/healthz"
-	"github.com/noonlock/noonlock/internal/output"
+	"github.com/noonlock/noonlock/internal/console/output"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
 	"github.com/noonlock/noonlock/singleton/schedule"

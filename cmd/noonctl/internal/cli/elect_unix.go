@@ -22,7 +22,7 @@ import (
 	"github.com/noonlock/noonlock/cmd/noonctl/internal/podlabel"
 	"github.com/noonlock/noonlock/election"
 	"github.com/noonlock/noonlock/healthz"
-	"github.com/noonlock/noonlock/internal/output"
+	"github.com/noonlock/noonlock/internal/console/output"
 	"github.com/noonlock/noonlock/lockcore"
 )
 

@@ -17,7 +17,7 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/noonlock/noonlock/cmd/noonctl/internal/cli"
-	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/internal/testing/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
 )

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/internal/testing/testenv"
 )
 
 // follow starts a process, which is killed at the end of the test, and returns a function that

@@ -11,7 +11,7 @@ import (
 
 	"github.com/noonlock/noonlock/cmd/noonctl/internal/exit"
 	"github.com/noonlock/noonlock/cmd/noonctl/internal/show"
-	"github.com/noonlock/noonlock/internal/overview"
+	"github.com/noonlock/noonlock/internal/console/overview"
 )
 
 type getCall struct {

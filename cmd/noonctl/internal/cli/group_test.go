@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/internal/testing/testenv"
 )
 
 // A site is a noonctl whose command writes lines to a file: the token and attempt that it has.

@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/internal/testing/testenv"
 )
 
 // guardOf returns the guard of a noonctl.

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/noonlock/noonlock/cmd/noonctl/internal/cli"
-	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/internal/testing/testenv"
 	"github.com/noonlock/noonlock/singleton"
 )
 

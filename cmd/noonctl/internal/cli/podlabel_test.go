@@ -16,7 +16,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/internal/testing/testenv"
 )
 
 // The pods of a Kubernetes that records the label "leader" of each.

@@ -19,7 +19,7 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock/internal/lock"
-	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/internal/testing/testenv"
 )
 
 // exits runs a process and returns its exit code and what it printed.

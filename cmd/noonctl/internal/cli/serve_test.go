@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/internal/testing/testenv"
 )
 
 // serve starts "noonctl serve" and returns the URL that it prints, and a function that ends it and

@@ -12,8 +12,8 @@ import (
 
 	"github.com/noonlock/noonlock/cmd/noonctl/internal/exit"
 	"github.com/noonlock/noonlock/cmd/noonctl/internal/show"
-	"github.com/noonlock/noonlock/internal/certs"
-	"github.com/noonlock/noonlock/internal/login"
+	"github.com/noonlock/noonlock/internal/console/certs"
+	"github.com/noonlock/noonlock/internal/console/login"
 )
 
 // The environment variables for --redis and --prefix.

@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/internal/testing/testenv"
 )
 
 // unread returns files that take no output, and the other ends of pipes.

@@ -17,7 +17,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/noonlock/noonlock/cmd/noonctl/internal/cli"
-	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/internal/testing/testenv"
 )
 
 var update = flag.Bool("update", false, "write docs/NOONCTL.md")

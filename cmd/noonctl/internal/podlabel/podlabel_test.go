@@ -20,7 +20,7 @@ import (
 	"github.com/go-logr/logr/funcr"
 
 	"github.com/noonlock/noonlock/cmd/noonctl/internal/podlabel"
-	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/internal/testing/testenv"
 )
 
 // An api answers like the API of Kubernetes, for one pod.

@@ -10,7 +10,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/noonlock/noonlock/internal/overview"
+	"github.com/noonlock/noonlock/internal/console/overview"
 )
 
 // A Table is printed in columns that are as wide as their widest cell.

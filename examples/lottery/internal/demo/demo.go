@@ -21,7 +21,7 @@ import (
 
 	"github.com/noonlock/noonlock/examples/lottery/internal/noon"
 	"github.com/noonlock/noonlock/examples/lottery/internal/store"
-	"github.com/noonlock/noonlock/internal/certs"
+	"github.com/noonlock/noonlock/internal/console/certs"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 	"github.com/noonlock/noonlock/singleton"

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock/examples/lottery/internal/noon"
-	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/internal/testing/testenv"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 

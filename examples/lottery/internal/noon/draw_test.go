@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/noonlock/noonlock/examples/lottery/internal/noon"
-	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/internal/testing/testenv"
 )
 
 // Each ordered pair of five is drawn about as often as each other one.

@@ -9,8 +9,8 @@ import (
 
 	"github.com/noonlock/noonlock/examples/lottery/internal/noon"
 	"github.com/noonlock/noonlock/examples/lottery/internal/store"
-	"github.com/noonlock/noonlock/internal/certs"
-	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/internal/console/certs"
+	"github.com/noonlock/noonlock/internal/testing/testenv"
 	"github.com/noonlock/noonlock/singleton"
 	"github.com/noonlock/noonlock/singleton/sqlonce"
 )

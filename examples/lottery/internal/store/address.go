@@ -14,7 +14,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 	_ "modernc.org/sqlite" // registers the driver "sqlite"
 
-	"github.com/noonlock/noonlock/internal/certs"
+	"github.com/noonlock/noonlock/internal/console/certs"
 	"github.com/noonlock/noonlock/singleton/sqlonce"
 )
 

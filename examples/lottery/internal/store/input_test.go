@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock/examples/lottery/internal/store"
-	"github.com/noonlock/noonlock/internal/certs"
-	"github.com/noonlock/noonlock/internal/servers"
-	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/internal/console/certs"
+	"github.com/noonlock/noonlock/internal/testing/servers"
+	"github.com/noonlock/noonlock/internal/testing/testenv"
 )
 
 // An invalid address is refused with a rule. No error contains a part of it: each may be part of a password.

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock/election"
-	"github.com/noonlock/noonlock/internal/overview"
-	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/internal/console/overview"
+	"github.com/noonlock/noonlock/internal/testing/testenv"
 	"github.com/noonlock/noonlock/singleton"
 )
 

@@ -11,7 +11,7 @@ import (
 
 	"github.com/noonlock/noonlock/election"
 	"github.com/noonlock/noonlock/election/partition"
-	"github.com/noonlock/noonlock/internal/overview"
+	"github.com/noonlock/noonlock/internal/console/overview"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
 )

@@ -151,7 +151,7 @@ func build(root, folder, entrypoint string, platform *v1.Platform, labels map[st
 	if err != nil {
 		return nil, err
 	}
-	img, err = mutate.Append(img, mutate.Addendum{Layer: layer, History: v1.History{Created: created, CreatedBy: "internal/ociimage"}})
+	img, err = mutate.Append(img, mutate.Addendum{Layer: layer, History: v1.History{Created: created, CreatedBy: "internal/build/ociimage"}})
 	if err != nil {
 		return nil, err
 	}

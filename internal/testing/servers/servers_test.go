@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/noonlock/noonlock/internal/servers"
-	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/internal/testing/servers"
+	"github.com/noonlock/noonlock/internal/testing/testenv"
 )
 
 // deadline ends waits that would otherwise never end. No test measures a duration

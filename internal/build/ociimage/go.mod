@@ -1,4 +1,4 @@
-module github.com/noonlock/noonlock/internal/ociimage
+module github.com/noonlock/noonlock/internal/build/ociimage
 
 go 1.26.0
 

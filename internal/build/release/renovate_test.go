@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/internal/testing/testenv"
 )
 
 // Renovate finds each version that is not in a go.mod or a workflow, as its patterns say: the Go of go.work,
@@ -17,12 +17,12 @@ func TestRenovateFindsVersions(t *testing.T) {
 	var config struct {
 		CustomManagers []struct{ ManagerFilePatterns, MatchStrings []string }
 	}
-	text := testenv.Call(os.ReadFile("../../.github/renovate.json")).Must(t)
+	text := testenv.Call(os.ReadFile("../../../.github/renovate.json")).Must(t)
 	testenv.Must(t, json.Unmarshal(text, &config))
 	for file, version := range map[string]string{
 		"go.work": `\ntoolchain go`, "scripts/chart-tool.sh": `version=v\d`, "scripts/golangci-lint.sh": `version=v\d`,
 	} {
-		text := testenv.Call(os.ReadFile("../../" + file)).Must(t)
+		text := testenv.Call(os.ReadFile("../../../" + file)).Must(t)
 		found := 0
 		for _, manager := range config.CustomManagers {
 			for _, pattern := range manager.MatchStrings {

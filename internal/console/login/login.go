@@ -8,7 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/noonlock/noonlock/internal/certs"
+	"github.com/noonlock/noonlock/internal/console/certs"
 	"github.com/noonlock/noonlock/redisurl"
 )
 

@@ -36,7 +36,7 @@ func goroutinesOfLibrary() (stacks []string) {
 			continue
 		}
 		pkg, _, _ := strings.Cut(by[1], ".")
-		if !strings.HasSuffix(pkg, "_test") && !strings.HasSuffix(pkg, "internal/testenv") && !strings.HasSuffix(pkg, "lockcoretest") {
+		if !strings.HasSuffix(pkg, "_test") && !strings.HasSuffix(pkg, "internal/testing/testenv") && !strings.HasSuffix(pkg, "lockcoretest") {
 			stacks = append(stacks, g)
 		}
 	}

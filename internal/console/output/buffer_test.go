@@ -14,8 +14,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/noonlock/noonlock/internal/output"
-	"github.com/noonlock/noonlock/internal/testenv"
+	"github.com/noonlock/noonlock/internal/console/output"
+	"github.com/noonlock/noonlock/internal/testing/testenv"
 )
 
 var notice = regexp.MustCompile(`\n\[(\d+) bytes of output were dropped here: nothing took them in time\]\n`)

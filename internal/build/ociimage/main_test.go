@@ -176,7 +176,7 @@ func TestPublishedDigest(t *testing.T) {
 		}
 		t.Skip("needs skopeo, which is not installed (Debian package skopeo)")
 	}
-	script, err := os.ReadFile("../../scripts/release.sh")
+	script, err := os.ReadFile("../../../scripts/release.sh")
 	must(t, err)
 	command := regexp.MustCompile(`echo "skopeo (copy .*) oci-archive:`).FindSubmatch(script)
 	if command == nil {

@@ -21,7 +21,7 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/noonlock/noonlock/internal/lock"
-	"github.com/noonlock/noonlock/internal/servers"
+	"github.com/noonlock/noonlock/internal/testing/servers"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
