@@ -19,6 +19,12 @@ formatted() {
 	[[ -z $unformatted ]] || { echo "not formatted, see make fmt: $unformatted"; return 1; }
 }
 
+# sentences: comments have none of the words after which readers go back to see what they stand for.
+sentences() {
+	! git grep -nP '(//|--).*\b(that of|those of|one that|ones that|such(?! as)|whoever|besides|likewise)\b|(//|--).*(; nil:|0: none)|(//|--) Who ' \
+		-- '*.go' '*.lua' ':!*_test.go' ':!bench' ':!test' ':!tools'
+}
+
 # in_module FOLDER COMMAND...
 in_module() {
 	(cd "$1" && shift && "$@")
@@ -58,6 +64,7 @@ if ((${#folders[@]} == 0)); then
 fi
 
 check formatted
+check sentences
 check bash scripts/golangci-lint.sh config verify
 check bash scripts/golangci-lint.sh run "${folders[@]/%//...}"
 for folder in "${folders[@]}"; do
