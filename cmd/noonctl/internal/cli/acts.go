@@ -44,9 +44,8 @@ replicas notice it at once by a message, and at the latest when they renew the l
 "noonctl cron" gets SIGTERM. The run is recorded as what its work then returns, and not attempted again.
 
 If its replica dies before that, the run is held for at most its TTL from the first request. Then another
-replica, or a second cancel with --tick, records it as unknown. A run that nobody holds
-ends at once: as skipped if it had not begun, as unknown if an attempt may have taken effect, otherwise as failed.
-"noonctl rerun" runs the tick again. With --id,
+replica, or a second cancel with --tick, records it as unknown. A run that nobody holds ends at once: as
+skipped if it had not begun, as unknown if an attempt may have taken effect, otherwise as failed. With --id,
 the run is that of "noonctl trigger --at", also before its instant.`,
 	example:   `  noonctl cancel draw --reason "wrong input"`,
 	tickUsage: "the tick or the triggered run, as shown by describe job (default: all that have begun)",

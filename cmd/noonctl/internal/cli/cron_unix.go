@@ -78,16 +78,15 @@ Its exit code is the outcome:
          is tried again, and if no attempt succeeds, the tick is recorded as unknown
     any other code, or a signal: failed, and not tried again
 
-The history contains the end of its standard error. cron copies both outputs of the command to its own. If nobody has read them
-for a second, or they cannot be written, it drops what the command prints, and prints how many bytes it has dropped as
-soon as somebody reads again. So a log that is stuck delays no run.
+The history contains the end of its standard error. cron copies both outputs of the command to its own. If
+nobody has read them for a second, or they cannot be written, it drops what the command prints, and prints how
+many bytes it has dropped as soon as somebody reads again.
 
-If the lease of the run ends, the process group of the command gets SIGTERM, and SIGKILL after a fifth
-of --ttl. noonctl ends the lease that much earlier than its TTL, so the command has ended when another replica
-may start. At --run-timeout, it gets SIGTERM, and SIGKILL after --kill-after. On HUP, INT, QUIT or TERM,
-cron claims no further tick. A command that still runs after --drain gets SIGTERM. If the lease
-ends meanwhile, the exit code is 76. As with run, the command has ended when all processes of its
-group have: a run, and the next attempt at it, waits for them.`,
+If the lease of the run ends, the process group of the command gets SIGTERM, and SIGKILL after a fifth of
+--ttl. noonctl ends the lease that much earlier than its TTL, so the command has ended when another replica
+may start. At --run-timeout, it gets SIGTERM, and SIGKILL after --kill-after. On HUP, INT, QUIT or TERM, cron
+claims no further tick. A command that still runs after --drain gets SIGTERM. As with run, the command has
+ended when all processes of its group have.`,
 		Example: `  noonctl cron --file /etc/noonctl/crontab --max-concurrent-runs 10
   noonctl cron backup "0 3 * * *" --time-zone Europe/Paris --run-timeout 1h -- ./backup.sh
   noonctl cron poll "@every 30s" --max-attempts 1 -- curl --fail https://example.com/poll`,

@@ -60,9 +60,8 @@ The command has these environment variables:
     NOONLOCK_ELECTION   the name of the election
     NOONLOCK_TOKEN      the fencing token of the leadership, greater than that of every earlier one
 
-On HUP, INT, QUIT or TERM, elect passes the signal on to the command, waits until it has ended,
-and then resigns, so that the next replica leads at once. It waits without limit and keeps
-the lease meanwhile. If the lease ends nevertheless, the exit code is 76.
+On HUP, INT, QUIT or TERM, elect passes the signal on to the command, waits until it has ended, and then
+resigns, so that the next replica leads at once. It waits without limit and keeps the lease meanwhile.
 
 With --http, elect answers
 

@@ -17,10 +17,10 @@ func (a *app) nextCommand() *cobra.Command {
 	var count int
 	cmd := &cobra.Command{
 		Use: "next SCHEDULE [flags]", Short: "Show the next ticks of a schedule",
-		Long: `next shows the ticks that a schedule has from now on, by the clock of this machine, in its time zone and in UTC. It
-does not connect to Redis. The schedule is one of "noonctl cron", with L, W, # and H: L is the last day of the month,
-15W the workday nearest to the 15th, LW the last workday, FRI#2 the second Friday, and FRIL the last one. H is a value,
-and H/n each nth one from a first value, that follows from the name of the job. So does the phase of @every.`,
+		Long: `next shows the ticks that a schedule has from now on, by the clock of this machine, in its time zone and in
+UTC. It does not connect to Redis. In a schedule, L is the last day of the month, 15W the workday nearest to
+the 15th, LW the last workday, FRI#2 the second Friday, and FRIL the last one. H is a value, and H/n each nth
+one from a first value, that follows from the name of the job. So does the phase of @every.`,
 		Example: `  noonctl next "0 12 L * *" --time-zone Europe/Paris
   noonctl next "H H * * *" --name backup --count 1`,
 		Args: exactly("SCHEDULE"),

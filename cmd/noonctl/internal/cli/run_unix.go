@@ -36,25 +36,23 @@ func (a *app) runCommand() *cobra.Command {
 	r := &runCall{app: a}
 	cmd := &cobra.Command{
 		Use: "run --lock NAME [flags] -- COMMAND [ARG...]", Short: "Run a command while holding a lock",
-		Long: `run acquires the lock, runs the command, and releases the lock when the command has ended. It
-waits in the queue of the lock until it is free, without polling. If the lock was not acquired, the exit code is 75.
+		Long: `run acquires the lock, runs the command, and releases the lock when the command has ended. It waits in the
+queue of the lock until it is free, without polling.
 
 The command has these environment variables:
 
     NOONLOCK_LOCK    the name of the lock
-    NOONLOCK_TOKEN   the fencing token of the lease, greater than that of every earlier one. A
-                     resource that refuses smaller tokens than it has seen is safe even from a
-                     command that was stopped too late
+    NOONLOCK_TOKEN   the fencing token of the lease, greater than that of every earlier one
     NOONLOCK_SLOT    with -n, the slot of the semaphore, from 0. The token fences this slot
 
 Standard input, output and errors are those of run. The command has a process group of its own, to
 which run passes on the signals HUP, INT, QUIT, TERM, USR1, USR2 and WINCH. run holds the lock until
 all processes of the group have ended, including those that the command leaves behind.
 
-If the lease ends before that, because Redis did not answer in time or somebody has released the
-lock, the group gets SIGTERM, and after --kill-after SIGKILL. noonctl ends the lease --kill-after
-earlier than its TTL, so the group has ended when Redis grants the lock to another client. The exit code is then 76.
-A second process of noonctl, command-guard, sends SIGKILL in time even if run is killed or frozen.
+If the lease ends before that, because Redis did not answer in time or somebody has released the lock, the
+group gets SIGTERM, and after --kill-after SIGKILL. noonctl ends the lease --kill-after earlier than its TTL,
+so the group has ended when Redis grants the lock to another client. A second process of noonctl,
+command-guard, sends SIGKILL in time even if run is killed or frozen.
 
 Not guaranteed: run does not wait for processes that run as another user or leave the group, nor end them.
 setsid, "set -m" in a shell, and timeout within a script without its option --foreground make a group

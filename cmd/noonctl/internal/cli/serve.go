@@ -35,18 +35,15 @@ func (a *app) serveCommand() *cobra.Command {
 	s := &serveCall{app: a}
 	cmd := &cobra.Command{
 		Use: "serve", Short: "Serve a web page that shows elections, jobs and locks",
-		Long: `serve answers HTTP requests with one page. It shows the leader and the candidates of each election,
-the next tick, the history and the open runs of each job, and the holders and waiters of locks. The page
-follows changes, and says when it is out of date.
+		Long: `serve shows elections, jobs and locks on one page, which follows changes and says when it is out of date.
 
-With --allow-actions, users of the page can pause, resume and trigger jobs, run ticks again, cancel
-runs, make leaders resign, and release locks. The page asks for confirmation and for a reason. Replicas
-log both user@host of serve, as the operator, and the reason; serve logs a release. Without the flag, the page changes nothing.
-With --operator-header, the operator is the user that a proxy names in this header. serve trusts it, so all requests
-must come through the proxy, and the proxy must replace the header. Other clients could send any name.
+With --allow-actions, users of the page can pause, resume and trigger jobs, run ticks again, cancel runs, make
+leaders resign, and release locks. The page asks for confirmation and for a reason. Replicas log both
+user@host of serve, as the operator, and the reason; serve logs a release. With --operator-header, the
+operator is the user that a proxy names in this header. serve trusts it, so all requests must come through the
+proxy, and the proxy must replace the header.
 
-Nothing is read from Redis while no browser shows the page. In Go, package statusz serves the same
-page.
+Nothing is read from Redis while no browser shows the page.
 
 Without --token-file, the address must be a loopback address, only names of this machine are accepted as
 the host of a URL, and every user of this machine can open the page. With it, browsers ask for a
