@@ -1,11 +1,12 @@
-// Package input checks names and texts that users pass to this module, and quotes invalid ones
-// for errors.
+// Package input checks names and texts that users pass to this module, and makes errors about them.
 package input
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 )
@@ -26,7 +27,6 @@ func Fault(s string, longest int, name bool) string {
 	return rule
 }
 
-// longestRemark limits the bytes of a remark.
 const longestRemark = 200
 
 // Remark returns the rule that the name or the reason of an operator breaks, or "". A remark may be empty.
@@ -49,3 +49,38 @@ func Quote(s string) string {
 	}
 	return fmt.Sprintf("%s… (%d bytes)", strconv.Quote(s[:cut]), len(s))
 }
+
+// Operation wraps the errors of an operation of a package on a lock, a job or an election. Without errors, it returns
+// nil.
+func Operation(pkg, op, name string, errs ...error) error {
+	err := errors.Join(errs...)
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %s %q: %w", pkg, op, name, err)
+}
+
+// Zone returns the time zone of a name, or the rule that the name breaks. Local is refused, because
+// it differs between machines.
+func Zone(name string) (loc *time.Location, rule string) { return zone(name, time.LoadLocation) }
+
+func zone(name string, load func(string) (*time.Location, error)) (loc *time.Location, rule string) {
+	switch name {
+	case "Local": // not time.Local.String(), which is UTC where /etc/localtime is missing
+		return nil, "a time zone that is the same on each machine, such as Europe/Paris or UTC"
+	case "":
+		return nil, zoneRule
+	}
+	loc, err := load(name)
+	if err == nil {
+		return loc, ""
+	}
+	for _, known := range []string{"Etc/UTC", "Europe/Paris"} {
+		if _, err := load(known); err == nil {
+			return nil, zoneRule
+		}
+	}
+	return nil, "UTC, because the time zone data is missing here; install tzdata, or import time/tzdata in the program"
+}
+
+const zoneRule = "a name in the time zone data (IANA), such as Europe/Paris or UTC"

@@ -32,7 +32,6 @@ type report struct {
 	logged, recovered bool
 }
 
-// reportAfter is the time that a report waits for more workers.
 const reportAfter = time.Second
 
 // add records a failure of a worker, and returns its kind. before is the kind of the worker's previous failure: of
@@ -88,7 +87,6 @@ func (rs *Reports) remove(kind string, recovered bool) {
 	}
 }
 
-// write logs a failure once.
 func (rs *Reports) write(r *report) {
 	switch {
 	case r.logged:

@@ -63,7 +63,6 @@ func (s *State) set(running bool, err error, until time.Time) {
 	s.running, s.err, s.until, s.blocked = running, err, until, nil
 }
 
-// endReport ends the report of a failure, if there is one.
 func (s *State) endReport(recovered bool) {
 	if s.kind != "" {
 		s.reports.mu.Lock()
@@ -133,41 +132,33 @@ func (s *State) Err() error {
 	return s.unrecorded
 }
 
-// An observed is a context with a function that is called with the result of each request.
-type observed struct {
-	context.Context
-	answered func(err error)
-}
-
-type observedKey struct{}
-
-func (a *observed) Value(key any) any {
-	if key == (observedKey{}) {
-		return a
-	}
-	return a.Context.Value(key)
-}
+type answeredKey struct{}
 
 // WithAnswers returns a context that carries the function answered. The user of the
 // context calls it through [Answered] with the result of each request for a lock.
 func WithAnswers(ctx context.Context, answered func(err error)) context.Context {
-	return &observed{ctx, answered}
+	return context.WithValue(ctx, answeredKey{}, answered)
 }
 
-// WithoutAnswers returns the context that WithAnswers got, for users that outlive the function.
+// WithoutAnswers returns a context that does not call the function of WithAnswers, for users that outlive the function.
 func WithoutAnswers(ctx context.Context) context.Context {
-	if a, ok := ctx.(*observed); ok {
-		return a.Context
+	if Answers(ctx) {
+		return WithAnswers(ctx, nil)
 	}
 	return ctx
 }
 
-// Answers reports whether ctx is from WithAnswers.
-func Answers(ctx context.Context) bool { return ctx.Value(observedKey{}) != nil }
+// Answers reports whether Answered calls a function.
+func Answers(ctx context.Context) bool { return answeredOf(ctx) != nil }
 
 // Answered calls the function that WithAnswers stored in ctx, if there is one.
 func Answered(ctx context.Context, err error) {
-	if a, ok := ctx.Value(observedKey{}).(*observed); ok {
-		a.answered(err)
+	if answered := answeredOf(ctx); answered != nil {
+		answered(err)
 	}
+}
+
+func answeredOf(ctx context.Context) func(err error) {
+	answered, _ := ctx.Value(answeredKey{}).(func(err error))
+	return answered
 }

@@ -89,7 +89,6 @@ func (v *vec[V]) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// A sum is one series for all names.
 type sum struct {
 	desc *prometheus.Desc
 	of   *dto.Metric
