@@ -3,9 +3,9 @@ package lockcore
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/noonlock/noonlock/internal/lock"
+	"github.com/noonlock/noonlock/internal/stopping"
 )
 
 // Do acquires the mutex of a name, as Mutex.Lock does, and runs fn. The context of fn is done
@@ -32,25 +32,11 @@ func (c *Client) Do(ctx context.Context, name string, cfg LeaseConfig, fn func(c
 	work, stop := lease.Bind(ctx)
 	defer func() {
 		stop()
-		leaving, cancel := longer(ctx, lease.held.Detached())
+		deadline, done := stopping.New(ctx, lease.held.Detached(), 0)
+		defer done()
+		leaving, cancel := deadline.Context(ctx, 0)
 		defer cancel()
 		err = errors.Join(err, lease.Unlock(leaving))
 	}()
 	return fn(work)
-}
-
-// longer returns a context that ends some time after ctx.
-func longer(ctx context.Context, by time.Duration) (late context.Context, cancel context.CancelFunc) {
-	late, end := context.WithCancel(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(ctx, func() {
-		select {
-		case <-time.After(by):
-			end()
-		case <-late.Done():
-		}
-	})
-	return late, func() {
-		stop()
-		end()
-	}
 }

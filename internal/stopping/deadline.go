@@ -1,4 +1,4 @@
-// Package stopping provides one shared deadline for the steps that follow the end of a
+// Package stopping begins and ends the Runs of workers. One shared deadline limits the steps that follow the end of a
 // context: draining work, recording outcomes, releasing leases.
 package stopping
 
@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/noonlock/noonlock/internal/retry"
@@ -34,7 +35,6 @@ func New(ctx context.Context, within, last time.Duration) (d *Deadline, stop fun
 	return d, func() { unhook() }
 }
 
-// end returns when ctx ended.
 func (d *Deadline) end() time.Time {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -44,17 +44,12 @@ func (d *Deadline) end() time.Time {
 	return d.ended
 }
 
-// left returns the time that remains for a step, which is never less than the last try.
-func (d *Deadline) left(reserve time.Duration) time.Duration {
-	return max(d.last, time.Until(d.end().Add(d.within-reserve)))
-}
-
 // Context returns a context for one step. It carries the values of ctx but does not end
 // with it: it ends reserve before the deadline, and never before the last try is over.
 func (d *Deadline) Context(ctx context.Context, reserve time.Duration) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	unhook := context.AfterFunc(d.ctx, func() {
-		if retry.Sleep(ctx, d.left(reserve), nil) {
+		if retry.Sleep(ctx, max(d.last, time.Until(d.end().Add(d.within-reserve))), nil) {
 			cancel(ErrDeadline)
 		}
 	})
@@ -84,3 +79,21 @@ func (d *Deadline) Wait(done <-chan struct{}) bool {
 		return false
 	}
 }
+
+// A Gate lets one Run of a worker enter at a time. Its zero value is open.
+type Gate struct{ entered atomic.Bool }
+
+// Enter reports whether Run may enter. Call leave when Run returns: it writes the
+// last log lines with flush, even after the end of ctx, and opens the gate.
+func (g *Gate) Enter(ctx context.Context, flush func(context.Context)) (leave func(), ok bool) {
+	if !g.entered.CompareAndSwap(false, true) {
+		return nil, false
+	}
+	return func() {
+		flush(context.WithoutCancel(ctx))
+		g.entered.Store(false)
+	}, true
+}
+
+// Entered reports whether a Run is inside.
+func (g *Gate) Entered() bool { return g.entered.Load() }
