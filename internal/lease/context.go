@@ -7,7 +7,10 @@ import (
 
 // leaseContext is the context of a lease. Its Err also reads the clock: after a pause of
 // the process no timer has fired yet.
-type leaseContext struct{ l *Lease }
+type leaseContext struct {
+	*ending
+	l *Lease
+}
 
 type contextKey struct{}
 
@@ -20,59 +23,74 @@ func From(ctx context.Context) *Lease {
 // Context returns a context that is done when the lease ends, with Err as its cause. Its
 // Err reads the clock. Contexts derived from it do not read the clock, and end slightly
 // later. Bind returns a derived context that reads the clock and ends with the lease.
-func (l *Lease) Context() context.Context { return leaseContext{l} }
+func (l *Lease) Context() context.Context { return leaseContext{&l.ending, l} }
 
 func (x leaseContext) Deadline() (time.Time, bool) { return x.l.values.Deadline() }
 
-func (x leaseContext) Done() <-chan struct{} { return x.l.ending.ended() }
-
 func (x leaseContext) Err() error {
 	_ = x.l.Err()
-	return x.l.ending.err()
+	return x.err()
 }
 
 func (x leaseContext) Value(key any) any {
 	if key == (contextKey{}) {
 		return x.l
 	}
-	return x.l.ending.value(x.l.values, key)
+	return x.value(x.l.values, key)
 }
-
-// AfterFunc is called by package context.
-func (x leaseContext) AfterFunc(f func()) (stop func() bool) { return x.l.ending.afterFunc(f) }
 
 // A boundContext is done when its parent is or when the lease ends.
 type boundContext struct {
-	context.Context // the parent
-	l               *Lease
-	binding
+	ending
+	l *Lease
+
+	// mirror has the values of the parent and ends with it. Its Err runs no code of the user's.
+	mirror context.Context
+	unbind context.CancelFunc
+	unhook func() bool
 }
 
 // Bind returns a context that is done when parent is done or the lease ends, whichever
 // comes first. Its Err reads the clock. Call stop when the work is done.
 func (l *Lease) Bind(parent context.Context) (ctx context.Context, stop context.CancelFunc) {
-	b := &boundContext{Context: parent, l: l}
-	b.bind(parent)
+	b := &boundContext{l: l}
+	b.mirror, b.unbind = context.WithCancel(parent)
+	b.unhook = context.AfterFunc(b.mirror, b.parentEnded)
+	if b.mirror.Err() != nil {
+		b.parentEnded()
+	}
 	l.mu.Lock()
 	if l.ended {
 		b.end(context.Canceled, l.ending.cause())
 	} else {
 		if l.bindings == nil {
-			l.bindings = map[*binding]struct{}{}
+			l.bindings = map[*ending]func(){}
 		}
-		l.bindings[&b.binding] = struct{}{}
+		l.bindings[&b.ending] = b.release
 	}
 	l.mu.Unlock()
 	return b, func() {
 		l.mu.Lock()
-		delete(l.bindings, &b.binding)
+		delete(l.bindings, &b.ending)
 		l.mu.Unlock()
 		b.end(context.Canceled, context.Canceled)
 		b.release()
 	}
 }
 
-func (b *boundContext) Done() <-chan struct{} { return b.ended() }
+func (b *boundContext) parentEnded() {
+	b.end(b.mirror.Err(), context.Cause(b.mirror))
+	b.follow()
+}
+
+// release detaches b from its parent and ends the contexts derived from b.
+func (b *boundContext) release() {
+	b.unhook()
+	b.unbind()
+	b.follow()
+}
+
+func (b *boundContext) Deadline() (time.Time, bool) { return b.mirror.Deadline() }
 
 func (b *boundContext) Err() error {
 	if b.cause() == nil {
@@ -89,8 +107,5 @@ func (b *boundContext) Value(key any) any {
 	if key == (contextKey{}) {
 		return b.l
 	}
-	return b.value(b.Context, key)
+	return b.value(b.mirror, key)
 }
-
-// AfterFunc is called by package context.
-func (b *boundContext) AfterFunc(f func()) (stop func() bool) { return b.afterFunc(f) }

@@ -27,10 +27,10 @@
 //	a name moves to another       the renewals of its leases use the Stream of the new server, at
 //	server                        once after RenewMoved
 //	all connections hang          leases are renewed again and again, with a growing pause
-//	the server has no such lease  the Renewer ends the lease
+//	the server lacks the lease    the Renewer ends the lease
 //	the process is paused         Err and Remaining read the clock at the first call
 //	the machine is suspended      CLOCK_BOOTTIME continues, so leases end in time;
-//	                              without such a clock they end late
+//	                              on a system without it, they end late
 //
 // # What is not guaranteed
 //

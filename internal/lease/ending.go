@@ -15,7 +15,7 @@ type ending struct {
 	state atomic.Pointer[endState]
 
 	closing sync.Mutex
-	done    chan struct{} // made by the first call of ended; guarded by closing
+	done    chan struct{} // made by the first call of Done; guarded by closing
 
 	mu      sync.Mutex
 	final   context.Context // gives context.Cause the cause
@@ -38,8 +38,8 @@ func (e *ending) end(err, cause error) bool {
 	return true
 }
 
-// ended returns the channel that end closes.
-func (e *ending) ended() <-chan struct{} {
+// Done returns the channel that end closes.
+func (e *ending) Done() <-chan struct{} {
 	e.closing.Lock()
 	defer e.closing.Unlock()
 	if e.done == nil {
@@ -79,8 +79,8 @@ func (e *ending) err() error {
 	return s.err
 }
 
-// afterFunc implements the AfterFunc method that package context calls on foreign contexts.
-func (e *ending) afterFunc(f func()) (stop func() bool) {
+// AfterFunc is called by package context.
+func (e *ending) AfterFunc(f func()) (stop func() bool) {
 	e.mu.Lock()
 	if e.derived == nil {
 		e.derived, e.cancel = context.WithCancel(context.Background())
@@ -108,35 +108,4 @@ func (e *ending) value(values context.Context, key any) any {
 	final := e.final
 	e.mu.Unlock()
 	return final.Value(key)
-}
-
-// A binding ends when its parent ends.
-type binding struct {
-	ending
-
-	// mirror ends with the parent. Its Err runs no code of the user's.
-	mirror context.Context
-	unbind context.CancelFunc
-	unhook func() bool
-}
-
-func (b *binding) bind(parent context.Context) {
-	mirror, unbind := context.WithCancel(parent)
-	b.mirror, b.unbind = mirror, unbind
-	b.unhook = context.AfterFunc(mirror, b.parentEnded)
-	if mirror.Err() != nil {
-		b.parentEnded()
-	}
-}
-
-func (b *binding) parentEnded() {
-	b.end(b.mirror.Err(), context.Cause(b.mirror))
-	b.follow()
-}
-
-// release detaches b from its parent and ends the contexts derived from b.
-func (b *binding) release() {
-	b.unhook()
-	b.unbind()
-	b.follow()
 }

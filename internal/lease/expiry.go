@@ -18,7 +18,6 @@ type expiry struct {
 	wakeAt time.Duration
 }
 
-// add schedules the end of a lease.
 func (x *expiry) add(l *Lease) {
 	x.first.Do(func() { x.start(x.step, x.clock.jumps) }) // timers stand still during a jump
 	x.mu.Lock()

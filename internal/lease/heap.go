@@ -24,14 +24,12 @@ func (s *schedule) add(l *Lease, at time.Duration) {
 	heap.Push(s, l)
 }
 
-// move changes the due time of a lease.
 func (s *schedule) move(l *Lease, at time.Duration) {
 	p := s.position(l)
 	p.at = at
 	heap.Fix(s, p.index-1)
 }
 
-// remove removes a lease if it is in the schedule.
 func (s *schedule) remove(l *Lease) {
 	if p := s.position(l); p.index > 0 {
 		heap.Remove(s, p.index-1)

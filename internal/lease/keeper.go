@@ -13,20 +13,11 @@ type Keeper struct {
 	renewals *renewals
 }
 
-// Config configures a Keeper. All fields are required.
-type Config struct {
-	Clock   *Clock
-	Renewer Renewer
-
-	// Expired is the cause of the end of a lease whose time is over.
-	Expired error
-}
-
-// NewKeeper starts a Keeper.
-func NewKeeper(cfg Config) *Keeper {
-	r := &renewals{clock: cfg.Clock, renewer: cfg.Renewer, loop: newLoop(), groups: map[Stream]*group{}, wakeAt: never}
-	x := &expiry{clock: cfg.Clock, cause: cfg.Expired, renewals: r, loop: newLoop(), wakeAt: never}
-	return &Keeper{clock: cfg.Clock, expiry: x, renewals: r}
+// NewKeeper returns a Keeper. expired is the cause of the end of a lease whose time is over.
+func NewKeeper(clock *Clock, renewer Renewer, expired error) *Keeper {
+	r := &renewals{clock: clock, renewer: renewer, loop: newLoop(), groups: map[Stream]*group{}, wakeAt: never}
+	x := &expiry{clock: clock, cause: expired, renewals: r, loop: newLoop(), wakeAt: never}
+	return &Keeper{clock: clock, expiry: x, renewals: r}
 }
 
 // Begin starts a lease that was granted by a request sent at t0. l must be the zero value.
@@ -45,11 +36,6 @@ func (k *Keeper) Close() {
 	k.expiry.close()
 }
 
-// RenewAll renews all leases at once, because another server has become the primary. It may
-// lack a lease, or its last renewal.
-func (k *Keeper) RenewAll() {
-	k.RenewMoved(func(*Lease) bool { return true })
-}
-
-// RenewMoved renews the leases at once that have moved to another server. moved must not block.
-func (k *Keeper) RenewMoved(moved func(*Lease) bool) { k.renewals.renewNow(moved) }
+// RenewMoved renews the leases at once that have moved to another server, which may lack a lease or its last renewal.
+// moved must not block.
+func (k *Keeper) RenewMoved(moved func(*Lease) bool) { k.renewals.renewMoved(moved) }

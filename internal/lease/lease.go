@@ -22,8 +22,8 @@ type Lease struct {
 	ending     ending
 
 	mu       sync.Mutex
-	bindings map[*binding]struct{} // contexts that end with the lease
-	ended    bool                  // contexts that are bound later end at once
+	bindings map[*ending]func() // contexts that end with the lease, with their release
+	ended    bool               // contexts that are bound later end at once
 
 	expires position // in the schedule of ends
 
@@ -43,7 +43,7 @@ type Holder interface {
 // A position is the position of a lease in a schedule.
 type position struct {
 	at    time.Duration // due time
-	index int           // index in the heap plus one; 0 outside the heap
+	index int           // index in the heap plus one, or 0 outside the heap
 }
 
 // A batch renews leases in one round trip.
@@ -99,9 +99,36 @@ func (l *Lease) follow() {
 	l.mu.Unlock()
 	if len(bindings) > 0 {
 		go func() { // a parent may be a type of the user's, which can block
-			for b := range bindings {
-				b.release()
+			for _, release := range bindings {
+				release()
 			}
 		}()
 	}
+}
+
+// Times are the timings of a lease.
+type Times struct {
+	// Valid is how long a grant or a renewal is valid, counted from before its request is sent.
+	Valid time.Duration
+
+	// Renew is the interval between renewals. With 0, the lease is not renewed.
+	Renew time.Duration
+
+	// Retry is the pause after a failed renewal.
+	Retry time.Duration
+
+	// Try is the longest time to wait for an answer to a request.
+	Try time.Duration
+}
+
+// Margin covers the drift between this machine's clock and the server's over one TTL.
+func Margin(ttl time.Duration) time.Duration { return ttl/100 + 2*time.Millisecond }
+
+// leastTry is the shortest time that a renewal waits for its answer.
+const leastTry = 10 * time.Millisecond
+
+// try returns how long a renewal may stay unanswered before another one is sent: half of the remaining validity, so
+// that time is left for further tries.
+func (t *Times) try(left time.Duration) time.Duration {
+	return max(leastTry, min(t.Try, left/2))
 }

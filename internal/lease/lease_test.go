@@ -135,7 +135,7 @@ func inNetwork(t *testing.T, clock func() time.Duration, test func(t *testing.T,
 	synctest.Test(t, func(t *testing.T) {
 		n := &network{first: &server{begun: time.Now()}, moved: map[lease.Holder]*server{}}
 		c := lease.NewClock(clock)
-		k := lease.NewKeeper(lease.Config{Clock: c, Renewer: n, Expired: errExpired})
+		k := lease.NewKeeper(c, n, errExpired)
 		defer k.Close()
 		test(t, k, c, n)
 	})

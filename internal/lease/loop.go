@@ -38,7 +38,6 @@ func (l *loop) start(step func() time.Duration, jumps <-chan struct{}) {
 	})
 }
 
-// wake ends the sleep.
 func (l *loop) wake() {
 	select {
 	case l.kick <- struct{}{}:

@@ -120,8 +120,8 @@ func TestLeaseMovesBetweenStreams(t *testing.T) {
 	}
 }
 
-// After a call of RenewAll, each lease is renewed at once. So is one whose grant or renewal was under
-// way during the call, and one that began before it and is added later.
+// If all leases have moved, each is renewed at once. So is one whose grant or renewal was under
+// way during the call of RenewMoved, and one that began before it and is added later.
 func TestRenewAll(t *testing.T) {
 	inNetwork(t, nil, func(t *testing.T, k *lease.Keeper, c *lease.Clock, n *network) {
 		renewed := func(what string, want int) {
@@ -142,7 +142,7 @@ func TestRenewAll(t *testing.T) {
 		time.Sleep(100 * time.Millisecond)
 		granted := c.Now()
 		time.Sleep(100 * time.Millisecond)
-		k.RenewAll()
+		k.RenewMoved(func(*lease.Lease) bool { return true })
 		renewed("one waits", 1)
 		late := begin(t, k, granted, &times, make(holder, 1))
 		renewed("one was granted before", 1)
@@ -151,7 +151,7 @@ func TestRenewAll(t *testing.T) {
 		n.first.set(func(context.Context, sent) (bool, bool) { time.Sleep(200 * time.Millisecond); return true, true })
 		time.Sleep(time.Second)
 		renewed("the renewals are under way", 2)
-		k.RenewAll()
+		k.RenewMoved(func(*lease.Lease) bool { return true })
 		n.first.set(nil)
 		time.Sleep(300 * time.Millisecond)
 		renewed("they were answered", 2)

@@ -77,7 +77,6 @@ func (a *Attempt) retryAcquire(ctx context.Context, mode string, within time.Dur
 	return r, err
 }
 
-// sendAcquire sends one acquire.
 func (a *Attempt) sendAcquire(ctx context.Context, mode string, timeout time.Duration) (acquireReply, error) {
 	if mode == modeJoin && a.score != "" {
 		mode = a.score

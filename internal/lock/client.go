@@ -73,7 +73,7 @@ type Client struct {
 
 	checks map[string]*grantCheck // by name
 
-	logged map[string]time.Duration // times of lines, see mayLog
+	logged map[string]time.Duration // times of logged lines, see mayLog
 	waits  *readiness.Reports       // failures of calls of Lock
 
 	shared map[any]any // see Shared
@@ -101,7 +101,7 @@ type Attempt struct {
 	value  string
 	score  string // last score in the queue, for joining again
 
-	servedUntil time.Duration // requested end of its entry in the queue; zero if unlimited
+	servedUntil time.Duration // requested end of its entry in the queue, zero if unlimited
 
 	token uint64         // token of a quorum's grant, which renewals commit
 	trail *several.Trail // servers of a quorum with requests of the attempt
@@ -131,7 +131,7 @@ type Lease struct {
 	a     *Attempt
 	token uint64
 	slot  int          // slot of a Semaphore, otherwise -1
-	life  *lease.Lease // &granted, of a partition that of the whole lease
+	life  *lease.Lease // &granted; for a partition, &granted of the whole lease
 
 	granted      lease.Lease
 	forPartition bool
@@ -235,25 +235,6 @@ func (c *Client) Recorded(record, channel string) Kind {
 	return c.topology.kind(record, channel)
 }
 
-// A Quorum has the servers of a Client of NewQuorum.
-type Quorum = members.Quorum
-
-// Quorum returns the servers of a quorum, nil for one server.
-func (c *Client) Quorum() *Quorum { return c.quorum }
-
-// One returns a *noonlock.ConfigError if the Client is of a quorum, and something needs one deciding server.
-func (c *Client) One(what string) error {
-	if c.quorum == nil {
-		return nil
-	}
-	return OnOne(what)
-}
-
-// OnOne returns the error of something that needs one deciding server.
-func OnOne(what string) error {
-	return Refuse("the Client of "+what, "of New: the servers of a quorum have different views; use New with one of them", "of NewQuorum")
-}
-
 // CountForced counts a lock that was released by force.
 func (c *Client) CountForced() { c.metrics.forced.Inc() }
 
@@ -293,27 +274,6 @@ func (c *Client) Campaigns() *readiness.Reports {
 // newRetry returns a Retry that Close ends.
 func (c *Client) newRetry(each, within time.Duration) wire.Retry {
 	return wire.NewRetry(each, within, c.closing)
-}
-
-// Ask sends a request about a name and retries it until it is answered, ctx ends, or within has passed.
-func (c *Client) Ask(ctx context.Context, name string, req wire.Request, each, within time.Duration) (any, error) {
-	retry := c.newRetry(each, within)
-	return retry.Send(ctx, c.wire, name, req, wire.MayRetry)
-}
-
-// Act is Ask for a request that changes something. refusal returns the error of an answer that refuses the request.
-// repeated is true if an earlier try was not answered and may have been applied. An error is then joined with
-// ErrUnknown.
-func (c *Client) Act(ctx context.Context, name string, req wire.Request, each, within time.Duration, refusal func(answer any) error) (answer any, repeated bool, err error) {
-	retry := c.newRetry(each, within)
-	err = retry.Do(ctx, wire.MayRetry, func() error {
-		if answer, err = c.wire.Send(ctx, name, req, retry.Timeout()); err != nil {
-			repeated = repeated || wire.MayBeApplied(err)
-			return err
-		}
-		return refusal(answer)
-	})
-	return answer, repeated, err
 }
 
 // Background runs a task that Close waits for. It returns false, and does not run the

@@ -40,11 +40,7 @@ const (
 	minTTL = 100 * time.Millisecond
 	maxTTL = 24 * time.Hour
 
-	defaultPrefix = "noonlock"
-	defaultTTL    = 10 * time.Second
-
-	defaultTokenRetention = 2 * time.Hour
-	defaultMaxTTL         = 15 * time.Second // of a quorum
+	defaultTTL = 10 * time.Second
 
 	// ledgerRetention is the TokenRetention of the names of jobs and elections.
 	ledgerRetention = 7 * 24 * time.Hour

@@ -57,7 +57,7 @@ func (e *ForcedError) Error() string {
 // Is reports true for ErrForced and ErrLeaseLost.
 func (e *ForcedError) Is(target error) bool { return target == ErrForced || target == ErrLeaseLost }
 
-// A lossError is why a lease ended that the server no longer has. The reason is read after the lease has
+// A lossError is the cause of a lease that the server no longer has. The reason is read after the lease has
 // ended. Until then it is ErrLeaseLost.
 type lossError struct{ reason atomic.Pointer[error] }
 

@@ -8,11 +8,16 @@ import (
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
-// sendRelease sends the release of an attempt once. If it grants the lock to a waiter, the Client
-// checks this when the grant ends.
+// sendRelease sends the release of an attempt once.
 func (a *Attempt) sendRelease(ctx context.Context, withdraw bool, timeout time.Duration) (int64, error) {
 	req := a.kind.Release(a, withdraw)
 	answer, err := a.c.wire.Send(ctx, a.keys.name, req, timeout)
+	return a.readServed(req, answer, err)
+}
+
+// readServed reads the answer of a script that serves the queue: a number, in a list if the script has granted the lock
+// to a waiter. The Client checks that grant when it ends.
+func (a *Attempt) readServed(req wire.Request, answer any, err error) (int64, error) {
 	if list, ok := answer.([]any); ok && len(list) == 2 {
 		in, err := req.Number(list[1], err)
 		if err != nil {
@@ -61,7 +66,6 @@ func (a *Attempt) checkLater(in time.Duration) {
 	c.checks[name] = check
 }
 
-// release sends the release in the background.
 func (check *grantCheck) release(retry wire.Retry) {
 	check.a.c.Background(func(ctx context.Context) {
 		_ = retry.Do(ctx, wire.MayRetryLater, func() error {

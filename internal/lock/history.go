@@ -35,7 +35,6 @@ var reasons = []string{
 	"the server has lost its latest writes",
 }
 
-// Check reads the history on a connection that is being set up.
 func (h *history) Check(ask func(wire.Request) (any, error)) error {
 	tag, ok := h.tag()
 	if !ok {

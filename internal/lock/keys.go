@@ -18,10 +18,6 @@ type keyring struct {
 	channels string // prefix of the channels of processes, unless sharded
 }
 
-func newKeyring(prefix string, t target) keyring {
-	return keyring{prefix, t.seeds != nil, strconv.Itoa(t.DB), prefix + ":ch:"}
-}
-
 // A KeyPart is the kind of the keys with one part, as docs/ARCHITECTURE.md describes it.
 type KeyPart struct {
 	Types   []string // types in Redis, empty if the key never exists
@@ -29,7 +25,6 @@ type KeyPart struct {
 	Schema  string   // version that this release reads and writes, if any
 }
 
-// parts are the parts of the keys of locks and of servers.
 var parts = map[string]KeyPart{
 	"lock":     {Types: []string{"string", "zset"}, Schema: "nl1"},
 	"fence":    {Types: []string{"string"}},
@@ -45,7 +40,6 @@ var parts = map[string]KeyPart{
 	"quorum":   {Types: []string{"hash"}, Endless: true},
 }
 
-// nameKeys are the keys of one lock.
 type nameKeys struct {
 	name                     string
 	base                     string // prefix of all keys
@@ -80,7 +74,6 @@ func (k *nameKeys) argsWith(tomb string) []any {
 	return []any{&k.lock, &k.fence, &k.queue, &k.seen, tomb}
 }
 
-// key returns the key of a part of the name.
 func (k *nameKeys) key(part string) string { return k.base + part }
 
 // history returns the key of the history of a server's data.
@@ -103,7 +96,7 @@ func (k keyring) channel(name, rest string) string {
 	return k.prefix + ":" + rest
 }
 
-// attemptText returns the identifier of an attempt between two texts.
+// attemptText returns the identifier of an attempt, between two other texts.
 func attemptText(before, process string, number uint64, after string) string {
 	var digits [13]byte
 	return before + process + "." + string(strconv.AppendUint(digits[:0], number, 36)) + after
@@ -146,4 +139,75 @@ func (k keyring) split(key string) (name, part string, ok bool) {
 	}
 	name, part, ok = strings.Cut(rest, "}:")
 	return name, part, ok && input.Fault(name, 210, true) == ""
+}
+
+// The tags of the values of locks with owners and of Semaphores.
+const (
+	OwnedTag     = "ns1"
+	SemaphoreTag = "np1"
+)
+
+// The modes in which an owner holds a lock.
+const (
+	ModeRead  = "r"
+	ModeWrite = "w"
+)
+
+// attemptValue returns the value of an attempt at the server: the process, the
+// attempt's number and the identity. Only the identity may be shown.
+func attemptValue(process string, number uint64, identity string) string {
+	return attemptText("nl1:", process, number, "/"+identity)
+}
+
+// ownedValue returns an attemptValue with the mode and the owner. The space after the
+// owner is unambiguous, as an owner contains none.
+func ownedValue(mode, owner, process string, number uint64, identity string) string {
+	return attemptText(OwnedTag+":", process, number, "."+mode+"/"+owner+" "+identity)
+}
+
+// slotValue returns an ownedValue of a Semaphore, whose entries have one owner.
+func slotValue(process string, number uint64, identity string) string {
+	return attemptText(SemaphoreTag+":", process, number, ".p/- "+identity)
+}
+
+// A Value is the content of a stored value.
+type Value struct {
+	Identity string
+	Owner    string // "" for a mutex and a Semaphore
+	mode     string // ModeRead or ModeWrite; "" for a mutex and a Semaphore
+	slots    bool   // whether it is of a Semaphore
+	process  string
+	number   uint64
+}
+
+// Reads reports whether the attempt is for reading.
+func (v Value) Reads() bool { return v.mode == ModeRead }
+
+// ReadValue parses a stored value. ok is false for a text that this library has not written.
+func ReadValue(value string) (v Value, ok bool) {
+	tag, body, _ := strings.Cut(value, ":")
+	head, identity, found := strings.Cut(body, "/")
+	parts := strings.Split(head, ".")
+	switch {
+	case !found:
+		return Value{}, false
+	case tag == "nl1" && len(parts) == 2:
+		v.Identity = identity
+	case tag == SemaphoreTag && len(parts) == 3:
+		v.slots, v.Identity = true, strings.TrimPrefix(identity, "- ")
+	case tag == OwnedTag && len(parts) == 3:
+		owner, shown, found := strings.Cut(identity, " ")
+		if !found {
+			return Value{}, false
+		}
+		v.mode, v.Owner, v.Identity = parts[2], owner, shown
+	default:
+		return Value{}, false
+	}
+	number, err := strconv.ParseUint(parts[1], 36, 64)
+	if err != nil {
+		return Value{}, false
+	}
+	v.process, v.number = parts[0], number
+	return v, true
 }

@@ -11,7 +11,7 @@ type mutexKind struct {
 	record, news string // see Client.Recorded; empty without a record
 }
 
-func (mutexKind) Label() string { return kindMutex }
+func (mutexKind) Label() string { return "mutex" }
 
 func (mutexKind) stored(process string, number uint64, identity string) string {
 	return attemptValue(process, number, identity)
@@ -71,9 +71,9 @@ func Owned(mode, owner string) Kind { return ownedKind{mode, owner} }
 
 func (k ownedKind) Label() string {
 	if k.mode == ModeRead {
-		return kindRead
+		return "read"
 	}
-	return kindWrite
+	return "write"
 }
 
 func (k ownedKind) stored(process string, number uint64, identity string) string {
@@ -106,7 +106,7 @@ type slotKind struct {
 // Slots returns the kind of a Semaphore, whose size is n if none is stored.
 func Slots(n int) Kind { return slotKind{n} }
 
-func (slotKind) Label() string { return kindSemaphore }
+func (slotKind) Label() string { return "semaphore" }
 
 func (slotKind) stored(process string, number uint64, identity string) string {
 	return slotValue(process, number, identity)
@@ -210,7 +210,7 @@ func (a *Attempt) validOwnerLease() (valid *Lease) {
 	defer c.mu.Unlock()
 	if leases := c.owners[key]; leases != nil {
 		for l := range leases.all {
-			if l.token == leases.newest && l.life.ErrAt(now) == nil && (valid == nil || l.a.kind.Label() == kindWrite) {
+			if l.token == leases.newest && l.life.ErrAt(now) == nil && (valid == nil || l.a.kind.(ownedKind).mode == ModeWrite) {
 				valid = l
 			}
 		}

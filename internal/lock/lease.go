@@ -14,17 +14,17 @@ import (
 // hold starts the lease of an attempt that was granted.
 func (a *Attempt) hold(ctx context.Context, g grant) (*Lease, error) {
 	c := a.c
-	if k, slots := a.kind.(slotKind); slots && g.size != k.n && c.mayLog("size of "+a.keys.name) {
-		c.log.Info("the stored size of a Semaphore counts; Resize changes it", "name", a.keys.name, "stored", g.size, "given", k.n)
+	l := &Lease{a: a, token: g.token, slot: -1}
+	if k, slots := a.kind.(slotKind); slots {
+		l.slot = g.slot
+		if g.size != k.n && c.mayLog("size of "+a.keys.name) {
+			c.log.Info("the stored size of a Semaphore counts; Resize changes it", "name", a.keys.name, "stored", g.size, "given", k.n)
+		}
 	}
 	c.mu.Lock()
 	if c.closed {
 		c.mu.Unlock()
 		return nil, ErrClosed
-	}
-	l := &Lease{a: a, token: g.token, slot: -1}
-	if _, slots := a.kind.(slotKind); slots {
-		l.slot = g.slot
 	}
 	l.life = &l.granted
 	c.keeper.Begin(readiness.WithoutAnswers(ctx), l.life, g.t0, &a.terms.times, holder{l})

@@ -47,14 +47,6 @@ type queueMetrics struct {
 	waiting  prometheus.Gauge
 }
 
-// The kinds of this package, as labels.
-const (
-	kindMutex     = "mutex"
-	kindRead      = "read"
-	kindWrite     = "write"
-	kindSemaphore = "semaphore"
-)
-
 // newMetrics creates the collectors and registers them. Collectors that another Client has registered are shared.
 func newMetrics(set *registry.Set) (*metrics, error) {
 	m := &metrics{
@@ -112,7 +104,6 @@ func (m *metrics) kind(name string) *kindMetrics {
 	return k.(*kindMetrics)
 }
 
-// countAcquire counts the outcome of one call that acquires a lock.
 func (m *metrics) countAcquire(kind string, took time.Duration, held *Held, err error) {
 	if err == nil {
 		q := m.kind(kind).queue()
@@ -143,7 +134,6 @@ func outcomeOf(held *Held, err error) string {
 	return "error"
 }
 
-// countLoss counts a lease that ended without Unlock or Close.
 func (m *metrics) countLoss(cause error) {
 	_, forced := errors.AsType[*ForcedError](cause)
 	label := "lost"
@@ -158,7 +148,6 @@ func (m *metrics) countLoss(cause error) {
 	m.losses.WithLabelValues(label).Inc()
 }
 
-// countFailure counts a script call that failed.
 func (m *metrics) countFailure(req wire.Request, err error) {
 	if !req.IsScript() {
 		return

@@ -2,9 +2,12 @@ package lock
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/noonlock/noonlock/internal/input"
+	"github.com/noonlock/noonlock/internal/quorum/members"
+	"github.com/noonlock/noonlock/internal/several"
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
@@ -119,7 +122,8 @@ func (n *Name) Persist(ctx context.Context, r wire.Request) (any, error) {
 // replicas have acknowledged the request in time, Commit returns the answer and ErrNotReplicated. A
 // repeated request is acknowledged even if it writes nothing.
 func (n *Name) Commit(ctx context.Context, r wire.Request) (any, error) {
-	return n.Persist(ctx, n.terms.replicated(r).Marked(n.keys.key("ack")))
+	r.MarkKey = n.keys.key("ack")
+	return n.Persist(ctx, n.terms.replicated(r))
 }
 
 // Once sends a request without retries.
@@ -131,4 +135,78 @@ func (n *Name) Once(ctx context.Context, r wire.Request) (any, error) {
 // have been missed. Messages can be lost. nudge must not block.
 func (n *Name) Watch(channel string, nudge func(message string)) (stop func()) {
 	return n.c.wire.Messages(n.keys.name).Watch(channel, nudge)
+}
+
+// Ask sends a request about a name and retries it until it is answered, ctx ends, or within has passed.
+func (c *Client) Ask(ctx context.Context, name string, req wire.Request, each, within time.Duration) (any, error) {
+	retry := c.newRetry(each, within)
+	return retry.Send(ctx, c.wire, name, req, wire.MayRetry)
+}
+
+// Act is Ask for a request that changes something. refusal returns the error of an answer that refuses the request.
+// repeated is true if an earlier try was not answered and may have been applied. An error is then joined with
+// ErrUnknown.
+func (c *Client) Act(ctx context.Context, name string, req wire.Request, each, within time.Duration, refusal func(answer any) error) (answer any, repeated bool, err error) {
+	retry := c.newRetry(each, within)
+	err = retry.Do(ctx, wire.MayRetry, func() error {
+		if answer, err = c.wire.Send(ctx, name, req, retry.Timeout()); err != nil {
+			repeated = repeated || wire.MayBeApplied(err)
+			return err
+		}
+		return refusal(answer)
+	})
+	return answer, repeated, err
+}
+
+// Feed returns a channel with the latest value from watch, unless it was received. tell returns at
+// once. The channel is closed when ctx ends or the Client is closed.
+func Feed[T any](ctx context.Context, c *Client, watch func(tell func(T)) (stop func())) <-chan T {
+	values, mu := make(chan T, 1), sync.Mutex{}
+	ctx, cancel := context.WithCancel(ctx)
+	stop := watch(func(value T) {
+		mu.Lock()
+		defer mu.Unlock()
+		if ctx.Err() != nil {
+			return // values may be closed
+		}
+		select {
+		case <-values:
+		default:
+		}
+		values <- value
+	})
+	closed := context.AfterFunc(c.ctx, cancel) //nolint:contextcheck // the Client's own
+	context.AfterFunc(ctx, func() {
+		closed()
+		cancel()
+		stop()
+		mu.Lock()
+		defer mu.Unlock()
+		close(values)
+	})
+	return values
+}
+
+// Hints returns a Feed with a value for each message on channels of the name, and when messages may have been missed.
+func (n *Name) Hints(ctx context.Context, channels ...string) <-chan struct{} {
+	return Feed(ctx, n.c, func(tell func(struct{})) (stop func()) {
+		var stops []func()
+		for _, channel := range channels {
+			stops = append(stops, n.Watch(channel, func(string) { tell(struct{}{}) }))
+		}
+		return func() {
+			for _, stop := range stops {
+				stop()
+			}
+		}
+	})
+}
+
+// Hint sends a message on a channel of the name, in the background and without retries.
+func (n *Name) Hint(channel string) {
+	r := wire.Command("publish", channel, "")
+	if n.c.keys.sharded {
+		r = wire.Command("spublish", channel, "").On(channel)
+	}
+	n.c.Background(func(ctx context.Context) { _, _ = n.Once(ctx, several.Counted(r, members.CountAnswers(r), nil)) })
 }

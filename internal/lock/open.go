@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"github.com/noonlock/noonlock/internal/lease"
 	"github.com/noonlock/noonlock/internal/logqueue"
 	"github.com/noonlock/noonlock/internal/registry"
+	"github.com/noonlock/noonlock/internal/several"
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
@@ -51,15 +53,16 @@ func newClient(cfg Config, clock func() time.Duration, target target) (*Client, 
 	if err != nil {
 		return nil, err
 	}
+	prefix := cmp.Or(cfg.Prefix, "noonlock")
 	c := &Client{
-		keys:    newKeyring(cmp.Or(cfg.Prefix, defaultPrefix), target),
+		keys:    keyring{prefix, target.seeds != nil, strconv.Itoa(target.DB), prefix + ":ch:"},
 		scripts: scripts,
 
 		registry: registry.Set{Registerer: cfg.Registerer, Sum: cfg.SumMetrics},
 		identity: cmp.Or(cfg.Identity, defaultIdentity()),
 		process:  rand.Text(),
 
-		tokenRetention: cmp.Or(cfg.TokenRetention, defaultTokenRetention),
+		tokenRetention: cmp.Or(cfg.TokenRetention, 2*time.Hour),
 		lockDelay:      cfg.LockDelay,
 		minReplicas:    cfg.MinReplicas,
 		sentinels:      target.sentinels,
@@ -74,26 +77,22 @@ func newClient(cfg Config, clock func() time.Duration, target target) (*Client, 
 		logged:         map[string]time.Duration{},
 		owners:         owners{},
 	}
-	err = errors.Join(CheckName("Config.Prefix", c.keys.prefix), CheckIdentity("Config.Identity", c.identity))
-	if err == nil && c.tokenRetention < time.Minute {
-		err = Refuse("Config.TokenRetention", "0 (2h) or at least 1m", cfg.TokenRetention)
-	}
-	if d := c.lockDelay; err == nil && d != 0 && (d < minTTL || d > maxTTL || d%time.Millisecond != 0) {
-		err = Refuse("Config.LockDelay", "0 (no delay) or whole milliseconds from 100ms to 24h", d)
-	}
-	if err == nil && c.minReplicas < 0 {
-		err = Refuse("Config.MinReplicas", "0 or positive", c.minReplicas)
-	}
-	if err == nil {
-		c.metrics, err = newMetrics(c.Metrics())
-	}
-	if err == nil {
-		if c.logQueue, err = logqueue.New(cfg.Logger, cfg.Registerer); err != nil {
-			err = fmt.Errorf("lockcore: Config.Registerer: %w", err)
-		}
-	}
-	if err != nil {
+	err = errors.Join(CheckName("Config.Prefix", prefix), CheckIdentity("Config.Identity", c.identity))
+	switch d := c.lockDelay; {
+	case err != nil:
 		return nil, err
+	case c.tokenRetention < time.Minute:
+		return nil, Refuse("Config.TokenRetention", "0 (2h) or at least 1m", cfg.TokenRetention)
+	case d != 0 && (d < minTTL || d > maxTTL || d%time.Millisecond != 0):
+		return nil, Refuse("Config.LockDelay", "0 (no delay) or whole milliseconds from 100ms to 24h", d)
+	case c.minReplicas < 0:
+		return nil, Refuse("Config.MinReplicas", "0 or positive", c.minReplicas)
+	}
+	if c.metrics, err = newMetrics(c.Metrics()); err != nil {
+		return nil, err
+	}
+	if c.logQueue, err = logqueue.New(cfg.Logger, cfg.Registerer); err != nil {
+		return nil, fmt.Errorf("lockcore: Config.Registerer: %w", err)
 	}
 	c.log = c.logQueue.Logger()
 	c.clock = lease.NewClock(clock)
@@ -105,10 +104,9 @@ func newClient(cfg Config, clock func() time.Duration, target target) (*Client, 
 
 func (c *Client) start(t topology, w wire.Wire) {
 	c.topology, c.wire = t, w
-	c.keeper = lease.NewKeeper(lease.Config{Clock: c.clock, Renewer: renewer{c}, Expired: ErrLeaseExpired})
+	c.keeper = lease.NewKeeper(c.clock, renewer{c}, ErrLeaseExpired)
 }
 
-// wireConfig returns the configuration of the Wire.
 func (c *Client) wireConfig() wire.Config {
 	cfg := wire.Config{
 		Replicas: c.minReplicas,
@@ -120,7 +118,7 @@ func (c *Client) wireConfig() wire.Config {
 		Message:  c.receive,
 		Holds:    c.holds,
 		Moved: func() {
-			c.keeper.RenewAll()
+			c.keeper.RenewMoved(func(*lease.Lease) bool { return true })
 			c.wakeAll("")
 		},
 		Relocated: func(moved func(name string) bool) {
@@ -134,7 +132,6 @@ func (c *Client) wireConfig() wire.Config {
 	return cfg
 }
 
-// holds reports whether a lease is held or is being released.
 func (c *Client) holds() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -191,4 +188,33 @@ func (c *Client) Close(ctx context.Context) error {
 		return errors.Join(ctx.Err(), errors.New("lockcore: close: not all locks were released; the rest expire with their TTL"))
 	}
 	return nil
+}
+
+// singleTopology is the topology of New: one server decides about a name.
+type singleTopology struct{ c *Client }
+
+func (singleTopology) kind(record, channel string) Kind { return mutexKind{record, channel} }
+
+func (singleTopology) refusal(Kind, *leaseTerms) error { return nil }
+
+func (singleTopology) trail() *several.Trail { return nil }
+
+func (singleTopology) ready(_ context.Context, within time.Duration) (time.Duration, error) {
+	return within, nil
+}
+
+func (singleTopology) confirm(_ context.Context, _ *Attempt, r acquireReply, _ time.Duration) (acquireReply, error) {
+	return r, nil
+}
+
+// lossReason waits for the server for at most 5 % of the TTL, or 100 ms if that is less.
+func (t singleTopology) lossReason(ctx context.Context, a *Attempt) error {
+	within := min(a.terms.ttl/20, 100*time.Millisecond)
+	forced := a.keys.key("forced")
+	answer, err := t.c.wire.Send(ctx, a.keys.name, wire.Command("hget", forced, a.value).On(forced), within)
+	by, reason, found := strings.Cut(wire.Text(answer), "\n")
+	if err != nil || !found {
+		return ErrLeaseLost
+	}
+	return &ForcedError{By: by, Reason: reason}
 }

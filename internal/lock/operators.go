@@ -24,7 +24,8 @@ func WithOperator(ctx context.Context, who, reason string) context.Context {
 	return context.WithValue(ctx, operatorKey{}, operator{who, reason})
 }
 
-// Operator returns the operator of a context. By default it is the identity of the Client. The error is a *noonlock.ConfigError.
+// Operator returns the operator of a context. By default it is the identity of the Client. The error is a
+// *noonlock.ConfigError.
 func (c *Client) Operator(ctx context.Context) (who, reason string, err error) {
 	by, _ := ctx.Value(operatorKey{}).(operator)
 	for _, text := range []struct{ field, value string }{{"Operator.Who", by.who}, {"Operator.Reason", by.reason}} {
@@ -108,16 +109,8 @@ func (n *Name) Resize(ctx context.Context, size int) error {
 		}
 		return nil
 	})
-	if list, ok := answer.([]any); ok && len(list) == 2 {
-		in, err := r.Number(list[1], err)
-		if err != nil {
-			return err
-		}
-		number := n.c.attempts.Add(1) // the release of an attempt without an acquire only serves the queue
-		n.attempt(slotKind{}, number, slotValue(n.c.process, number, n.c.identity)).checkLater(time.Duration(in) * time.Millisecond)
-		answer = list[0]
-	}
-	before, err := r.Number(answer, err)
+	number := n.c.attempts.Add(1) // the release of an attempt without an acquire only serves the queue
+	before, err := n.attempt(slotKind{}, number, slotValue(n.c.process, number, n.c.identity)).readServed(r, answer, err)
 	if err == nil {
 		n.c.log.Info("the size of a Semaphore was set", "name", n.keys.name, "size", size, "before", before)
 	}

@@ -4,29 +4,25 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"math/rand/v2"
 	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/noonlock/noonlock/internal/quorum/members"
+	"github.com/noonlock/noonlock/internal/retry"
 	"github.com/noonlock/noonlock/internal/several"
 	"github.com/noonlock/noonlock/internal/wire"
-)
-
-// The limits of the number of servers in a quorum.
-const (
-	minServers = 3
-	maxServers = several.MaxServers
 )
 
 // NewQuorum returns a Client for several independent servers. list is the number of the list of servers,
 // and longest the longest TTL of any lease on them.
 func NewQuorum(servers []redis.UniversalClient, cfg Config, list int, longest time.Duration) (*Client, error) {
-	if n := len(servers); n < minServers || n > maxServers || n%2 == 0 {
+	if n := len(servers); n < 3 || n > several.MaxServers || n%2 == 0 {
 		return nil, Refuse("servers", "3, 5, 7 or 9 clients", strconv.Itoa(n)+" clients")
 	}
-	number, most := cmp.Or(list, 1), cmp.Or(longest, defaultMaxTTL)
+	number, most := cmp.Or(list, 1), cmp.Or(longest, 15*time.Second)
 	switch {
 	case number < 1:
 		return nil, Refuse("QuorumConfig.List", "0 (1) or positive", list)
@@ -132,7 +128,6 @@ type quorumKind struct {
 	quorum *members.Quorum
 }
 
-// keys returns the lock, the tombstone and the marker.
 func (k quorumKind) keys(a *Attempt) []any {
 	return []any{&a.keys.lock, a.Tomb(), &k.quorum.Marker}
 }
@@ -178,4 +173,103 @@ func (t quorumTopology) confirm(ctx context.Context, a *Attempt, r acquireReply,
 		return acquireReply{}, members.ErrOvertaken
 	}
 	return r, nil
+}
+
+const (
+	// firstPause and longestPause are means of the random pauses between two tries. A pause is between 0 and twice
+	// its mean.
+	firstPause   = 10 * time.Millisecond
+	longestPause = 250 * time.Millisecond
+
+	// splitPause limits the random pause after a message. All waiters receive the message at the same
+	// time. Without a pause, each of them could get a minority of the servers. The limit doubles after each of
+	// these splits.
+	splitPause = 4 * time.Millisecond
+)
+
+// contend acquires the lock of a quorum. There is no queue: each try is a new attempt,
+// which is undone if it fails. As in a queue, a wait outlasts an outage.
+func (w *waiter) contend(ctx context.Context, k Kind) (lease *Lease, last acquireReply, err error) {
+	n := w.Name
+	lease, last, err = n.tryOnce(ctx, k, n.terms.timeout())
+	if lease != nil || err != nil && !overtaken(err) && (!wire.MayRetry(err) || ctx.Err() != nil) {
+		return lease, last, err
+	}
+	waiting := n.c.metrics.kind(k.Label()).queue().waiting
+	waiting.Inc()
+	defer waiting.Dec()
+	freed := make(chan struct{}, 1)
+	defer n.c.wire.Messages(n.keys.name).Watch(n.Channel("free", n.keys.name), func(string) {
+		select {
+		case freed <- struct{}{}:
+		default:
+		}
+	})()
+	pauses, split := retry.Growing(firstPause, longestPause, 2, 1), splitPause
+	for {
+		pause := pauses.NextBackOff()
+		if errors.Is(err, members.ErrOvertaken) || errors.Is(err, members.ErrAhead) { // without a holder, there may be no message
+			split = min(2*split, longestPause)
+			pause = rand.N(split) //nolint:gosec // jitter
+		}
+		timer, due := time.NewTimer(pause), time.Now().Add(pause)
+		select {
+		case <-timer.C:
+		case <-freed: // the message may be forged, and must not delay the try
+			pauses.Reset()
+			retry.Sleep(ctx, min(rand.N(split), time.Until(due)), n.c.closing) //nolint:gosec // jitter
+		case <-ctx.Done():
+		case <-n.c.closing:
+		}
+		timer.Stop()
+		if ctx.Err() != nil { // its cause may be the error of another try
+			return nil, last, ended(ctx)
+		}
+		var r acquireReply
+		lease, r, err = n.tryOnce(ctx, k, n.terms.timeout())
+		if r.holder != "" {
+			last = r
+			select {
+			case <-w.tick():
+				if w.isDue() {
+					w.logHolder(r)
+				}
+			default:
+			}
+		}
+		switch {
+		case lease != nil:
+			return lease, last, nil
+		case err == nil, overtaken(err), wire.MayRetryLater(err) && ctx.Err() == nil:
+		default:
+			return nil, last, err
+		}
+	}
+}
+
+// overtaken reports whether a try failed because others tried at the same time, because its
+// validity was over before the majority had answered, or because the servers wait after a loss of
+// data.
+func overtaken(err error) bool {
+	few, _ := errors.AsType[*wire.NoQuorumError](err)
+	return errors.Is(err, members.ErrOvertaken) || errors.Is(err, members.ErrAhead) || errors.Is(err, errSlowServer) || few != nil && few.Answered && !few.Permanent
+}
+
+// A Quorum has the servers of a Client of NewQuorum.
+type Quorum = members.Quorum
+
+// Quorum returns the servers of a quorum, nil for one server.
+func (c *Client) Quorum() *Quorum { return c.quorum }
+
+// One returns a *noonlock.ConfigError if the Client is of a quorum, and something needs one deciding server.
+func (c *Client) One(what string) error {
+	if c.quorum == nil {
+		return nil
+	}
+	return OnOne(what)
+}
+
+// OnOne returns the error of something that needs one deciding server.
+func OnOne(what string) error {
+	return Refuse("the Client of "+what, "of New: the servers of a quorum have different views; use New with one of them", "of NewQuorum")
 }

@@ -109,14 +109,13 @@ func (l *Lease) Unlock(ctx context.Context) error {
 	return OpError("unlock", l.a.keys.name, ErrNotHeld, cause)
 }
 
-// release releases a lease that Unlock has just ended.
 func (l *Lease) release(ctx context.Context) error {
 	a := l.a
 	first := ctx
 	if ctx.Err() != nil {
 		// Release the lock even if the caller's context is done.
 		var cancel context.CancelFunc
-		first, cancel = context.WithTimeout(context.WithoutCancel(ctx), a.terms.detached())
+		first, cancel = context.WithTimeout(context.WithoutCancel(ctx), l.Detached())
 		defer cancel()
 	}
 	began := time.Now()
@@ -146,11 +145,8 @@ func (l *Lease) release(ctx context.Context) error {
 	}
 }
 
-// detached returns how long a release waits for the answer if its context is done.
-func (t *leaseTerms) detached() time.Duration { return min(t.ttl, 10*time.Second) }
-
 // Detached returns how long Unlock waits for the answer if its context is done.
-func (l *Lease) Detached() time.Duration { return l.a.terms.detached() }
+func (l *Lease) Detached() time.Duration { return min(l.a.terms.ttl, 10*time.Second) }
 
 var errReleasing = errors.New("lockcore: the release continues in the background; the lock expires with its TTL at the latest")
 
@@ -209,7 +205,6 @@ func (l *Lease) end(cause error) bool {
 
 func (l *Lease) countEnd() { l.a.c.metrics.kind(l.a.kind.Label()).held.Dec() }
 
-// remove removes a lease from the Client.
 func (l *Lease) remove() {
 	c := l.a.c
 	c.mu.Lock()

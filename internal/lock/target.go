@@ -15,7 +15,7 @@ import (
 // A target has the options and addresses of a Client's servers.
 type target struct {
 	redis.Options
-	seeds     []string        // addresses of a cluster's nodes; nil for one server
+	seeds     []string        // addresses of a cluster's nodes, nil for one server
 	sentinels *wire.Sentinels // nil without Sentinels
 }
 
@@ -28,10 +28,8 @@ func (t target) connect(cfg wire.Config) wire.Wire {
 	return wire.NewServer(t.Options, wire.Node{}, cfg)
 }
 
-// failoverAddr is the Addr in the options of a failover client of go-redis.
-const failoverAddr = "FailoverClient"
-
-// targetOf returns the target of a client. It does not use the client itself. The error is a *noonlock.ConfigError about the field.
+// targetOf returns the target of a client. It does not use the client itself. The error is a *noonlock.ConfigError about
+// the field.
 func targetOf(field string, rdb redis.UniversalClient) (target, error) {
 	value, rule := fmt.Sprintf("a %T", rdb), "a *redis.Client, such as redis.NewClient makes, or a *redis.ClusterClient"
 	if v := reflect.ValueOf(rdb); v.Kind() == reflect.Pointer && (v.IsNil() || v.Elem().IsZero()) {
@@ -41,7 +39,7 @@ func targetOf(field string, rdb redis.UniversalClient) (target, error) {
 	case nil:
 		value = "nil"
 	case *redis.Client:
-		if r.Options().Addr == failoverAddr {
+		if r.Options().Addr == "FailoverClient" { // as redis.NewFailoverClient sets it
 			return target{}, Refuse(field, "a client of a server or a cluster; for Sentinels, use NewFromOptions, which asks all of them", "of redis.NewFailoverClient, which hides its Sentinels")
 		}
 		return target{Options: *r.Options()}, fault(field+".Options()", r.Options(), r.Options().Addr)
@@ -81,10 +79,10 @@ func targetOfOptions(opts *redis.UniversalOptions) (target, error) {
 		t.DB, t.seeds = opts.DB, nil
 	}
 	if sentinels {
-		theirs := t.Options
-		theirs.Username, theirs.Password = opts.SentinelUsername, opts.SentinelPassword
-		theirs.CredentialsProvider, theirs.CredentialsProviderContext, theirs.StreamingCredentialsProvider = nil, nil, nil
-		t.Addr, t.sentinels = opts.MasterName, wire.NewSentinels(theirs, opts.Addrs, opts.MasterName)
+		options := t.Options
+		options.Username, options.Password = opts.SentinelUsername, opts.SentinelPassword
+		options.CredentialsProvider, options.CredentialsProviderContext, options.StreamingCredentialsProvider = nil, nil, nil
+		t.Addr, t.sentinels = opts.MasterName, wire.NewSentinels(options, opts.Addrs, opts.MasterName)
 	}
 	return t, nil
 }

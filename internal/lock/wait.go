@@ -99,13 +99,13 @@ func (w *waiter) queue(ctx context.Context, k Kind) (lease *Lease, last acquireR
 			}
 		}
 		lease, err = a.makeLease(ctx, &r, err)
-		switch heard := time.Duration(a.notifiedAt.Load()); {
+		switch notified := time.Duration(a.notifiedAt.Load()); {
 		case err != nil:
 			return nil, last, err
-		case heard == 0: // no message about a grant has arrived
+		case notified == 0: // no message about a grant has arrived
 		case lease != nil:
-			n.c.metrics.handover.Observe((n.c.clock.Now() - heard).Seconds())
-		case heard > r.t0:
+			n.c.metrics.handover.Observe((n.c.clock.Now() - notified).Seconds())
+		case notified > r.t0:
 			// The server may have made the grant after this reply, and its message arrived
 			// first. The next reply decides.
 		default:

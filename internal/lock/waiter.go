@@ -19,12 +19,11 @@ const (
 type waiter struct {
 	*Name
 	requests readiness.State
-	interval time.Duration // time until the next line; zero without lines
+	interval time.Duration // time until the next line, zero without lines
 	timer    <-chan time.Time
 	due      bool // whether the next answer is to be logged
 }
 
-// answered reports failures of requests.
 func (w *waiter) answered(err error) {
 	if err != nil {
 		w.requests.Failed(w.c.waits, w.c.log.WithValues("name", w.keys.name), err, IsTemporary(err))

@@ -7,7 +7,6 @@ import (
 	"github.com/noonlock/noonlock/internal/wire/conn"
 )
 
-// testMessage is the message of a self-test.
 const testMessage = "s"
 
 // A channel carries messages to this process, or to its watches.
@@ -193,7 +192,7 @@ func (s *channels) ownChannel() string {
 	return ""
 }
 
-// receives is Receives for a caller that holds mu.
+// receives is Receives for callers that hold mu.
 func (s *channels) receives(name string) bool {
 	ch := s.byName[name]
 	return s.up && ch != nil && ch.confirmed == s.current
@@ -207,7 +206,6 @@ func (s *channels) Receives(name string) bool {
 // Up reports whether messages arrive now.
 func (s *channels) Up() bool { return s.locked(func() bool { return s.up }) }
 
-// locked calls condition under mu.
 func (s *channels) locked(condition func() bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -45,7 +45,8 @@ func VerdictOf(err error) (v Verdict) {
 	if err == nil {
 		return v
 	}
-	few, refused, unsent := noQuorum(err), IsRefused(err), is[*conn.UnsentError](err)
+	few, _ := errors.AsType[*NoQuorumError](err)
+	refused, unsent := IsRefused(err), is[*conn.UnsentError](err)
 	var passes, exhausted, lasting bool // kinds of causes
 	if refused {
 		// The server has done nothing: it refuses every request for now, or the first write of a script.
@@ -154,11 +155,6 @@ func (e *NoQuorumError) Error() string { return "lockcore: no quorum: " + e.Text
 
 // Unwrap returns ErrNoQuorum and the errors of the servers.
 func (e *NoQuorumError) Unwrap() []error { return append([]error{ErrNoQuorum}, e.Of...) }
-
-func noQuorum(err error) *NoQuorumError {
-	e, _ := errors.AsType[*NoQuorumError](err)
-	return e
-}
 
 // A movedError is the redirection of a node of a cluster. The next try goes to the named node.
 type movedError struct{ err error }

@@ -8,7 +8,6 @@ import (
 	"github.com/noonlock/noonlock/internal/wire/conn"
 )
 
-// connections are all connections of a Server.
 type connections struct {
 	cfg      Config
 	calls    *conn.Line

@@ -694,7 +694,9 @@ func TestFault18_DemotedWhileReplicasAreAwaited(t *testing.T) {
 		cfg.Replicas = 1
 		w := wire.NewServer(*rdb.Options(), wire.Node{}, cfg)
 		defer w.Close()
-		answer, err := w.Send(t.Context(), "", script.WithSource().Replicated(100*time.Millisecond).Marked("mark"), time.Second)
+		r := script.WithSource().Replicated(100 * time.Millisecond)
+		r.MarkKey = "mark"
+		answer, err := w.Send(t.Context(), "", r, time.Second)
 		if !errors.Is(err, wire.ErrNotReplicated) || wire.OutcomeOf(err) != wire.Unreplicated || !wire.VerdictOf(err).Temporary {
 			t.Errorf("the request: %v, %v", answer, err)
 		}

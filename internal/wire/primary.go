@@ -25,13 +25,12 @@ type primaryWatch struct {
 	mu        sync.Mutex
 	running   bool          // a goroutine checks once a second
 	granted   bool          // a lease was granted since the last call of Config.Holds
-	checking  chan struct{} // closed at the end of the current check; nil without one
+	checking  chan struct{} // closed at the end of the current check, nil without a check
 	checkedAt time.Duration // beginning of the last ended check
-	primary   string        // address from the last check; empty before it
+	primary   string        // address from the last check, empty before the first
 	moves     int           // number of moves to another primary
 }
 
-// checkEvery is the interval of checks.
 const checkEvery = time.Second
 
 // newPrimaryWatch returns nil if the address of the server does not come from Sentinels.

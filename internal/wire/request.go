@@ -3,6 +3,7 @@ package wire
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/noonlock/noonlock/internal/wire/conn"
@@ -46,13 +47,6 @@ func (r Request) Replicated(timeout time.Duration) Request {
 	return r
 }
 
-// Marked returns the request for a script that writes nothing if an earlier request has done its work. A server asks
-// replicas only for the writes of the connection, so the key is written with the request.
-func (r Request) Marked(key string) Request {
-	r.MarkKey = key
-	return r
-}
-
 // Granting returns the request for a grant of a lease. granted reports whether the answer is a grant. While
 // Config.History forbids grants, the request is not sent, and the error is a *DelayError. With Sentinels, a grant
 // counts only if they name the same primary.
@@ -86,6 +80,11 @@ func (s *Script) Call(keys []any, argv ...any) Request {
 	return Request{name: s.Name, script: s, Command: conn.Command{Args: append(args, argv...), Named: true}}
 }
 
+// OddReply returns the error for a reply that the script never gives.
+func (s *Script) OddReply(reply any) error {
+	return &ReplyError{Script: s.Name, Reply: shape(reply)}
+}
+
 // InCluster returns the request for a cluster. Its script has one more key, which never exists. While a slot moves,
 // some of its keys are at another node, and a node refuses a script if one of several keys is missing (TRYAGAIN, or ASK
 // and then TRYAGAIN). So no script runs on a slot that moves. Otherwise it could see some of its keys only, or fail
@@ -100,7 +99,7 @@ func (r Request) InCluster() Request {
 		first = *key
 	}
 	r.Args[2] = n + 1
-	r.Args = slices.Insert(r.Args, 3+n, any(Text(first)+neverKey))
+	r.Args = slices.Insert(r.Args, 3+n, any(Text(first)+":never"))
 	return r
 }
 
@@ -114,9 +113,6 @@ func (r Request) WithShardedMessages() Request {
 	r.script = r.script.sharded
 	return r
 }
-
-// neverKey is the end of the key that never exists.
-const neverKey = ":never"
 
 // IsScript reports whether the request runs a script.
 func (r Request) IsScript() bool { return r.script != nil }
@@ -132,17 +128,11 @@ func (r Request) OddReply(reply any) error {
 // WithSource returns a script call that sends the source each time. The user needs the right to EVAL, too.
 func (r Request) WithSource() Request {
 	if r.script != nil {
-		r.Args = r.withSource()
+		r.Args = slices.Clone(r.Args)
+		r.Args[0], r.Args[1] = "eval", r.script.sent
 		r.script = nil
 	}
 	return r
-}
-
-// withSource returns the arguments with the source of the script in place of the SHA. r.Args is not changed.
-func (r Request) withSource() []any {
-	args := append([]any(nil), r.Args...)
-	args[0], args[1] = "eval", r.script.sent
-	return args
 }
 
 // An Answer is the result of a request. OutcomeOf interprets its error.
@@ -158,4 +148,45 @@ func (r Request) Number(value any, err error) (int64, error) {
 		return 0, r.OddReply(value)
 	}
 	return n, nil
+}
+
+// A ReplyError reports a reply that a script never gives. The cause is an unexpected key or server.
+type ReplyError struct {
+	Script string
+	Reply  string
+}
+
+func (e *ReplyError) Error() string {
+	return fmt.Sprintf("lockcore: unexpected reply to %s: %s", e.Script, e.Reply)
+}
+
+// shape describes a reply without its text, which may contain a secret.
+func shape(reply any) string {
+	switch r := reply.(type) {
+	case nil:
+		return "nothing"
+	case int64:
+		return strconv.FormatInt(r, 10)
+	case string:
+		return fmt.Sprintf("a string of %d bytes", len(r))
+	case []any:
+		return fmt.Sprintf("a list of %d", len(r))
+	default:
+		return fmt.Sprintf("a %T", reply)
+	}
+}
+
+// Text returns a reply that is a string, and "" for other replies.
+func Text(reply any) string {
+	s, _ := reply.(string)
+	return s
+}
+
+// Instant parses the Unix milliseconds in a reply. "" is the zero time.
+func Instant(text string) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	ms, err := strconv.ParseInt(text, 10, 64)
+	return time.UnixMilli(ms).UTC(), err
 }

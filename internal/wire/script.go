@@ -129,8 +129,3 @@ func Keys(keys ...string) []any {
 	}
 	return args
 }
-
-// OddReply returns the error for a reply that the script never gives.
-func (s *Script) OddReply(reply any) error {
-	return &ReplyError{Script: s.Name, Reply: shape(reply)}
-}

@@ -53,8 +53,8 @@ func TestInCluster(t *testing.T) {
 	if want := []any{"evalsha", s.sharded.sha, 3, "p:{n}:a", "p:{n}:b", "p:{n}:a:never", "v", 1}; !reflect.DeepEqual(p.Args, want) {
 		t.Errorf("in a cluster: %v, want %v", p.Args, want)
 	}
-	if want := []any{"eval", Naming("return redis.pcall('SPUBLISH', 1)"), 3, "p:{n}:a", "p:{n}:b", "p:{n}:a:never", "v", 1}; !reflect.DeepEqual(p.withSource(), want) {
-		t.Errorf("with source: %v, want %v", p.withSource(), want)
+	if want := []any{"eval", Naming("return redis.pcall('SPUBLISH', 1)"), 3, "p:{n}:a", "p:{n}:b", "p:{n}:a:never", "v", 1}; !reflect.DeepEqual(p.WithSource().Args, want) {
+		t.Errorf("with source: %v, want %v", p.WithSource().Args, want)
 	}
 	if s.sha == s.sharded.sha || r.Args[1] != s.sha {
 		t.Errorf("the request has the digest %v; the script %s and %s", r.Args[1], s.sha, s.sharded.sha)

@@ -40,10 +40,9 @@ type Sentinels struct {
 	wg      sync.WaitGroup
 
 	mu    sync.Mutex
-	epoch int64 // epoch of the last result; -1 before it
+	epoch int64 // epoch of the last result, -1 before it
 }
 
-// A sentinel is a member of Sentinels.
 type sentinel struct {
 	addr   string
 	line   *conn.Line
@@ -54,7 +53,7 @@ type sentinel struct {
 type View struct {
 	Sentinel string
 	Primary  string
-	Epoch    int64 // epoch of Primary; -1 if it is unknown
+	Epoch    int64 // epoch of Primary, -1 if it is unknown
 	Err      error // reason why Primary is empty
 }
 
@@ -228,7 +227,6 @@ func (s *Sentinels) views(ctx context.Context) []View {
 	return views
 }
 
-// ask asks one Sentinel.
 func (s *Sentinels) ask(one *sentinel) View {
 	answers := one.line.All(s.ctx, []conn.Command{
 		conn.Plain("sentinel", "get-master-addr-by-name", s.master), conn.Plain("sentinel", "master", s.master),

@@ -11,8 +11,8 @@ import (
 	"github.com/noonlock/noonlock/internal/wire/conn"
 )
 
-// A Server is the Wire of one Redis server, which has all names or those of a Node. With Sentinel it is the current
-// primary.
+// A Server is the Wire of one Redis server. The server has all names, or the names of a Node. With Sentinel it is the
+// current primary.
 type Server struct {
 	*connections
 	addr    string
@@ -102,27 +102,17 @@ func (s *Server) Send(ctx context.Context, _ string, r Request, timeout time.Dur
 	return a.Value, a.Err
 }
 
-// isReplica reports whether the server may have refused because it is a replica. A replica of a cluster answers MOVED,
-// and so does a primary without the slot. If there is no slot table, only a new connection tells them apart, see
-// checkPrimary.
-func (s *Server) isReplica(err error) bool {
-	return HasCode(err, "READONLY") || !s.cfg.Sharded && HasCode(err, "MOVED")
-}
-
-// isCutOff reports whether the server misses replicas. Another server may have been promoted then. A cluster asks other
-// nodes, see cluster.assess.
-func (s *Server) isCutOff(err error) bool {
-	return !s.cfg.Sharded && (HasCode(err, "NOREPLICAS") || errors.Is(err, ErrNotReplicated))
-}
-
 // refused is called with each error of a request, and the time when it was sent. If the server is not the primary any
-// more, the connections of that time are replaced: the address may lead to the new one.
+// more, the connections of that time are replaced, because the address may lead to the new primary.
 func (s *Server) refused(sent time.Duration, err error) {
 	switch {
-	case s.isReplica(err):
+	case HasCode(err, "READONLY"), !s.cfg.Sharded && HasCode(err, "MOVED"):
+		// The server may be a replica. A replica of a cluster answers MOVED, and so does a primary without the slot. If
+		// there is no slot table, only a new connection tells them apart, see checkPrimary.
 		s.retire(sent)
 		s.messages.demoted()
-	case s.isCutOff(err):
+	case !s.cfg.Sharded && (HasCode(err, "NOREPLICAS") || errors.Is(err, ErrNotReplicated)):
+		// Another server may have been promoted. A cluster asks other nodes, see cluster.assess.
 		s.Replace(sent)
 	default:
 		s.node.Refused(sent, err)

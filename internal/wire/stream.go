@@ -18,7 +18,7 @@ func (s *sources) command(r Request, lacking bool) (c conn.Command, hasSource bo
 		return r.Command, false
 	}
 	if _, sent := s.sent.LoadOrStore(r.script, true); !sent || lacking {
-		r.Args, hasSource = r.withSource(), true
+		r, hasSource = r.WithSource(), true
 	}
 	return r.Command, hasSource
 }

@@ -12,7 +12,7 @@
 --
 -- Its new score is the negative time of the move (ms). Other scores are positive times,
 -- so a waiter that has lapsed and joins again at its old score cannot pass it. A later
--- move passes an earlier one. A head that was not moved before gets such a score, too.
+-- move passes an earlier one. A head that was not moved before gets a negative score, too.
 --
 -- Twice is safe: a head that was moved keeps its score.
 local lock, queue, seen = KEYS[1], KEYS[2], KEYS[3]

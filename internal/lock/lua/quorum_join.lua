@@ -6,7 +6,7 @@
 --                 id       the id of the server; it is new after a loss of data
 --                 list     the name of the list that it belongs to: number/size/version/hash
 --                 servers  the ids of the servers in that list
---                 former   those of the list that it belonged to before
+--                 former   the ids of the servers in the list that it belonged to before
 --                 after    ms, server clock: it grants nothing before
 --                 longest  ms, the longest TTL of any lock
 --                 top      the greatest token that was committed, for any name

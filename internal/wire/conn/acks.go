@@ -24,11 +24,9 @@ type acks struct {
 	err      error           // refusal of the last WAIT, or of its MarkKey
 }
 
-// maxWaits limits the WAITs in flight.
-const maxWaits = 6
+const maxWaits = 6 // in flight
 
-// markTTL (ms) is the TTL of a MarkKey.
-const markTTL = 1000
+const markTTL = 1000 // in ms, of a MarkKey
 
 // mayWrite reports whether another write can wait for replicas.
 func (a *acks) mayWrite() bool {

@@ -16,7 +16,7 @@ type attempt struct {
 	cancel    context.CancelFunc
 	began     time.Duration
 	timer     *time.Timer            // deadline of the current step
-	step      atomic.Pointer[string] // user's function that was called last
+	step      atomic.Pointer[string] // option with the user's function that was called last
 	settingUp bool
 	finished  bool
 	result    chan dialResult // receives one result
@@ -27,20 +27,13 @@ type dialResult struct {
 	err  error
 }
 
-// These functions of the user are called in a step.
-const (
-	dialerStep    = "Dialer"
-	providerStep  = "CredentialsProvider"
-	streamingStep = "StreamingCredentialsProvider"
-)
-
 // grace is added to the deadline of a function or a caller that should end by itself.
 const grace = 5 * time.Millisecond
 
 // isRunning reports whether the attempt is neither canceled nor late.
 func (a *attempt) isRunning() bool { return a.ctx.Err() == nil }
 
-// startStep starts the time limit of the next step.
+// startStep starts the time limit of a call of the user's function in an option.
 func (a *attempt) startStep(step string) {
 	a.step.Store(&step)
 	a.timer.Reset(a.opt.Redis.DialTimeout + grace)
@@ -48,7 +41,7 @@ func (a *attempt) startStep(step string) {
 
 // dial calls the Dialer. An empty address means the one in the options.
 func (a *attempt) dial(ctx context.Context, addr string) (*Conn, error) {
-	a.startStep(dialerStep)
+	a.startStep("Dialer")
 	ctx, cancel := context.WithTimeout(ctx, a.opt.Redis.DialTimeout)
 	defer cancel()
 	network, err := a.opt.Redis.Dialer(ctx, a.opt.Redis.Network, cmp.Or(addr, a.opt.Redis.Addr))
@@ -69,7 +62,7 @@ func (a *attempt) setUp(c *Conn) error {
 	}
 	defer context.AfterFunc(a.ctx, c.Drop)()
 	ask := func(commands ...Command) ([]Answer, error) {
-		a.startStep(dialerStep) // the Dialer made the connection
+		a.startStep("Dialer") // the Dialer made the connection
 		return c.Ask(commands...)
 	}
 	opt := &a.opt.Redis
@@ -122,7 +115,7 @@ func Pairs(reply any) map[string]any {
 func (a *attempt) credentials(c *Conn) (user, password string, err error) {
 	switch opt := &a.opt.Redis; {
 	case opt.StreamingCredentialsProvider != nil:
-		a.startStep(streamingStep)
+		a.startStep("StreamingCredentialsProvider")
 		w := &credentialsWatch{conn: c}
 		first, unwatch, err := opt.StreamingCredentialsProvider.Subscribe(w)
 		if err != nil {
@@ -139,10 +132,10 @@ func (a *attempt) credentials(c *Conn) (user, password string, err error) {
 		user, password = first.BasicAuth()
 		return user, password, nil
 	case opt.CredentialsProviderContext != nil:
-		a.startStep(providerStep)
+		a.startStep("CredentialsProvider")
 		return opt.CredentialsProviderContext(a.ctx)
 	case opt.CredentialsProvider != nil:
-		a.startStep(providerStep)
+		a.startStep("CredentialsProvider")
 		user, password = opt.CredentialsProvider()
 		return user, password, nil
 	}

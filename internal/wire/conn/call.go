@@ -99,7 +99,6 @@ func (c *call) reset() {
 
 func (c *call) isAbandoned() bool { return c.state.Load() == callAbandoned }
 
-// A slot is an expected reply.
 type slot struct {
 	call  *call // nil for a command of the pipe itself
 	kind  slotKind
@@ -118,7 +117,6 @@ const (
 	slotProof
 )
 
-// A reply is the answer in a slot.
 type reply struct {
 	slot
 	Answer

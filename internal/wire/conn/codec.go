@@ -23,7 +23,6 @@ const (
 	keptBuffer = 64 << 10 // size limit of a buffer that is kept
 )
 
-// A reader reads replies.
 type reader struct {
 	*bufio.Reader
 	left int // bytes that the current reply may still have
@@ -31,7 +30,6 @@ type reader struct {
 
 func newReader(r io.Reader) *reader { return &reader{bufio.NewReaderSize(r, readBuffer), 0} }
 
-// count counts bytes of the current reply.
 func (r *reader) count(n int) error {
 	if r.left -= n; r.left < 0 {
 		return &protocolError{fmt.Sprintf("a reply of more than %d bytes", maxReply)}
@@ -41,12 +39,6 @@ func (r *reader) count(n int) error {
 
 func appendCommand(b []byte, args []any) []byte {
 	return appendArgs(appendHeader(b, '*', len(args)), args)
-}
-
-// appendNamed appends a command with its id as the last argument.
-func appendNamed(b []byte, args []any, id uint64) []byte {
-	b = appendArgs(appendHeader(b, '*', len(args)+1), args)
-	return appendInt(b, int64(id))
 }
 
 func appendArgs(b []byte, args []any) []byte {

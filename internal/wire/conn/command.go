@@ -21,7 +21,7 @@ type Command struct {
 	Stamp     *Stamp
 	KeepStamp bool // A later try leaves the Stamp as it is.
 
-	// ReplicaTimeout limits the wait for replicas that acknowledge the write; 0 means that none is needed. A script
+	// ReplicaTimeout limits the wait for replicas that acknowledge the write. With 0, no replica is needed. A script
 	// that may write nothing has a MarkKey, which is written, too: a server asks replicas only for writes of the
 	// connection.
 	ReplicaTimeout time.Duration
@@ -64,7 +64,7 @@ var (
 	// ErrClosed says that the connections were closed.
 	ErrClosed = errors.New("lockcore: client closed")
 
-	// ErrWrongKind says that a key has another type. Locks of another kind are also such keys.
+	// ErrWrongKind says that a key has another type, for example because it belongs to a lock of another kind.
 	ErrWrongKind = errors.New("lockcore: name is in use by another kind of lock, or by another program")
 
 	// ErrNotReplicated says that a command was applied, and that too few replicas acknowledged it in time.
@@ -74,12 +74,7 @@ var (
 // An UnsentError is the reason why a command was never sent.
 type UnsentError struct{ Err error }
 
-func (e *UnsentError) Error() string {
-	if errors.Is(e.Err, redis.Nil) { // the answer nil of a Sentinel, which go-redis reports as an unreachable one
-		return "lockcore: no connection: the Sentinels know no primary of the name in MasterName"
-	}
-	return fmt.Sprintf("lockcore: no connection: %v", e.Err)
-}
+func (e *UnsentError) Error() string { return fmt.Sprintf("lockcore: no connection: %v", e.Err) }
 
 func (e *UnsentError) Unwrap() error { return e.Err }
 
@@ -114,7 +109,6 @@ var scriptPlace = regexp.MustCompile(`^(?:ERR )?(?:Error (?:running|compiling) s
 // scriptHash matches the script and the line that Redis 7 puts after the refusal of a command in a script.
 var scriptHash = regexp.MustCompile(` script: [0-9a-f]+, on @user_script:\d+\.$`)
 
-// errorCode matches the code at the beginning of a refusal.
 var errorCode = regexp.MustCompile(`^[A-Z]{2,} `)
 
 // PlainRefusal returns the error with the relevant code at the beginning, and without the place in a script. Redis

@@ -74,14 +74,14 @@ func (c *Conn) Read() (any, error) {
 	return readValue(c.reader, 0)
 }
 
-// append encodes a command with the next id.
+// append encodes a command. The last argument of a named command is its id, which each command has.
 func (c *Conn) append(b []byte, command Command) []byte {
 	id := c.next
 	c.next++
-	if command.Named {
-		return appendNamed(b, command.Args, id)
+	if !command.Named {
+		return appendCommand(b, command.Args)
 	}
-	return appendCommand(b, command.Args)
+	return appendInt(appendArgs(appendHeader(b, '*', len(command.Args)+1), command.Args), int64(id))
 }
 
 // Drop closes the connection in the background, because Close and unwatch may be the user's and may block.

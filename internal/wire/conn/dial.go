@@ -24,7 +24,7 @@ type Dialer struct {
 
 	mu           sync.Mutex
 	attempts     []*attempt    // attempts that have not returned, the oldest first
-	lastDuration time.Duration // duration of the last success; 0 before it
+	lastDuration time.Duration // duration of the last success, 0 before the first
 }
 
 const (
@@ -82,7 +82,7 @@ func (d *Dialer) start() *attempt {
 	a.timer = time.AfterFunc(time.Hour, func() {
 		d.finish(a, nil, d.withHint(fmt.Errorf("lockcore: the %s has not returned: %w", *a.step.Load(), os.ErrDeadlineExceeded)))
 	})
-	a.startStep(dialerStep)
+	a.startStep("Dialer")
 	d.attempts = append(d.attempts, a)
 	go d.run(a)
 	return a
@@ -93,7 +93,6 @@ func (d *Dialer) isSettingUp() bool {
 	return slices.ContainsFunc(d.attempts, func(a *attempt) bool { return a.settingUp && a.isRunning() })
 }
 
-// run calls the functions of the user.
 func (d *Dialer) run(a *attempt) {
 	var c *Conn
 	err := errGoexit

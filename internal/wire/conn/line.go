@@ -30,7 +30,7 @@ type Line struct {
 	nextDial   time.Duration
 	redial     *time.Timer   // timer of nextDial
 	pauses     retry.Backoff // pauses after failed dials
-	failure    error         // error of the last dial; nil after a success
+	failure    error         // error of the last dial, nil after a success
 	failedAt   time.Duration // time of failure
 	staleUntil time.Duration // Dials that began until then lead to a former server.
 	connected  bool          // there was a pipe

@@ -19,7 +19,7 @@ type pipe struct {
 	opt     *Options
 	line    *Line
 	made    time.Duration // start, by Options.Now
-	expires time.Duration // end of ConnMaxLifetime, by Options.Now; 0 without one
+	expires time.Duration // end of ConnMaxLifetime by Options.Now, or 0
 
 	answered atomic.Bool   // the server has answered a call
 	lastRead atomic.Int64  // time of the last bytes, by Options.Now
@@ -30,7 +30,7 @@ type pipe struct {
 	written  []slot // expected replies, in their order
 	sleeping bool   // state of the writer: it waits for wake
 	draining bool   // no new calls are accepted
-	err      error  // cause of the end; nil before it
+	err      error  // cause of the end, nil before the end
 	acks     acks
 	silence  silence
 
@@ -45,7 +45,7 @@ type pipe struct {
 
 var errDrained = errors.New("lockcore: the connection was replaced")
 
-// maxWritten limits the expected replies of a pipe, those to abandoned calls included.
+// maxWritten limits the expected replies of a pipe, including the replies to abandoned calls.
 const maxWritten = 1024
 
 func newPipe(c *Conn, l *Line) *pipe {
@@ -213,4 +213,44 @@ func (p *pipe) complete(r reply) {
 		p.opt.Refused(r.sent, r.Err)
 	}
 	r.call.complete(r.Answer)
+}
+
+// A silence measures round trips and how long the server may send nothing. pipe.mu guards it.
+type silence struct {
+	timer     *time.Timer
+	running   bool          // state of timer
+	limit     time.Duration // shortest limit of the written calls
+	roundTrip time.Duration // moving average
+	sample    uint64        // id of the measured command, or 0
+}
+
+// minSilence and maxSilence bound the time without a reply after which another connection is made. That time is a third
+// of the shortest timeout among the written calls, but at least one and a half round trips.
+const (
+	minSilence = 10 * time.Millisecond
+	maxSilence = time.Second
+)
+
+func silenceLimit(timeout time.Duration) time.Duration {
+	return min(max(timeout/3, minSilence), maxSilence)
+}
+
+// allowed returns how long a reply may take.
+func (s *silence) allowed() time.Duration { return max(s.limit, s.roundTrip+s.roundTrip/2) }
+
+// measure uses one round trip at a time as a sample, because an outage delays many replies at once. A shorter one
+// counts in full: the network is fast. A longer one may be the end of an outage, and counts for an eighth.
+func (s *silence) measure(id uint64, trip time.Duration) {
+	if id != s.sample {
+		return
+	}
+	s.sample = 0
+	if trip >= s.roundTrip {
+		s.roundTrip += (trip - s.roundTrip) / 8
+		return
+	}
+	if s.roundTrip+s.roundTrip/2 > s.limit {
+		s.running = false // the timer may run for too long
+	}
+	s.roundTrip = trip
 }
