@@ -84,7 +84,6 @@ func (c *Cluster) Close() {
 	c.surveyor.close()
 }
 
-// owner returns the server of a slot, or nil.
 func (c *Cluster) owner(slot int) *wire.Server {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -194,4 +193,50 @@ func (c *Cluster) disputed(ok bool) map[*wire.Server]time.Duration {
 		}
 	}
 	return disputed
+}
+
+// uses are the callers of Start and Watch for all names.
+type uses struct {
+	mu  sync.Mutex // Its holder does not block.
+	all map[*use]struct{}
+}
+
+// A use is one caller of Start or Watch. It continues at the new server when its slot moves.
+type use struct {
+	slot   int
+	attach func(s *wire.Subscription) (stop func())
+	server *wire.Server // nil until the server is known
+	stop   func()
+}
+
+// use begins a use at the current server of a slot. known reports whether there is one.
+func (c *Cluster) use(slot int, attach func(s *wire.Subscription) (stop func())) (stop func(), known bool) {
+	c.uses.mu.Lock()
+	defer c.uses.mu.Unlock()
+	one := &use{slot: slot, attach: attach, stop: func() {}}
+	c.uses.all[one] = struct{}{}
+	one.move(c.owner(slot))
+	return func() {
+		c.uses.mu.Lock()
+		defer c.uses.mu.Unlock()
+		delete(c.uses.all, one)
+		one.stop()
+	}, one.server != nil
+}
+
+func (u *use) move(to *wire.Server) {
+	if to == nil || to == u.server {
+		return
+	}
+	u.stop()
+	u.server, u.stop = to, u.attach(to.Subscription())
+}
+
+// move moves all uses to the current servers of their slots.
+func (u *uses) move(owner func(slot int) *wire.Server) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for one := range u.all {
+		one.move(owner(one.slot))
+	}
 }

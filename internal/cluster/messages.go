@@ -49,7 +49,7 @@ func (m messages) Watch(channel string, nudge func(message string)) (stop func()
 
 // use begins a use of the messages, until stop is called.
 func (m messages) use(attach func(s *wire.Subscription) (stop func())) (stop func()) {
-	stop, known := m.c.uses.begin(slotOf(m.name), m.c.owner, attach)
+	stop, known := m.c.use(slotOf(m.name), attach)
 	if !known {
 		m.c.refresh() // attaches the use when the server is known
 	}

@@ -12,8 +12,7 @@ import (
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
-// maxAsked limits the nodes that a refresh asks.
-const maxAsked = 8
+const maxAsked = 8 // nodes in a refresh
 
 // refresh starts a refresh of the slot table. During a refresh and the pause after it, the next refresh starts after
 // the pause.
@@ -45,8 +44,8 @@ func (c *Cluster) run() {
 	}
 }
 
-// surveyed returns the addresses to ask, in random order: first the user's, which are right even if all nodes have
-// moved, and then those of primaries and replicas.
+// surveyed returns the addresses to ask, in random order: first the user's addresses, which are right even if all nodes
+// have moved, and then the addresses of primaries and replicas.
 func (c *Cluster) surveyed() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

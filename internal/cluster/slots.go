@@ -10,7 +10,6 @@ import (
 	"github.com/noonlock/noonlock/internal/wire/conn"
 )
 
-// slots is the number of hash slots of a Redis Cluster.
 const slots = 16384
 
 // slotOf returns the slot of all keys whose hash tag is a name.
@@ -46,7 +45,6 @@ type view struct {
 	replicas  map[string]string // primaries of replicas, both as addresses
 }
 
-// A slotRange is a range of slots and the address of their primary.
 type slotRange struct {
 	first, last int
 	addr        string

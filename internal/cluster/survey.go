@@ -27,7 +27,6 @@ type surveyor struct {
 	lines map[string]*conn.Line // lines of the last survey, by address
 }
 
-// survey asks nodes and returns the newest view.
 func (s *surveyor) survey(ctx context.Context, asked []string) (*view, error) {
 	type result struct {
 		view *view

@@ -2,11 +2,11 @@ package quorum
 
 import "slices"
 
-// A State is the answer of one server to quorum_state. Its zero value is that of a server that did not answer.
+// A State is the answer of one server to quorum_state. It is zero if the server did not answer.
 type State struct {
 	Answered bool
 	Run      string // identifies the process of the server
-	ID       string // identifies the server and its data; empty before its admission
+	ID       string // identifies the server and its data, empty before its admission
 	Member   bool   // whether it has the data of this run
 	List     List
 	Former   []string // ids in its previous version of the list
@@ -24,7 +24,7 @@ const (
 	Nothing  Action = iota
 	Join            // let in the servers that lost data
 	Form            // Join although a majority has lost its data
-	Raise           // make the members those of the client's list
+	Raise           // make the client's list the list of all members
 	Outdated        // report that the client's list is not the newest
 	Differs         // report that the client has other servers under the same number
 	Replaced        // report that the others do not know a majority of the servers

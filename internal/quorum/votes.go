@@ -1,6 +1,6 @@
 package quorum
 
-// A Vote is the answer of one server. The codes are those of the scripts.
+// A Vote is the answer of one server, with a code of the scripts.
 type Vote struct {
 	From   int // index of the server
 	Code   int64
@@ -117,7 +117,7 @@ func holder(votes []Vote) (held, best int, most Vote) {
 	return held, best, most
 }
 
-// longest returns the longer of two PTTLs; -1 is no end.
+// longest returns the longer of two PTTLs. The longest is -1, a key without a TTL.
 func longest(a, b int64) int64 {
 	if a == -1 || b == -1 {
 		return -1

@@ -29,9 +29,9 @@ type Watchers struct {
 //	                       ▲                                     │
 //	                       └───────── no answer: longer pause ───┘
 //
-// A server that is far away answers only requests with a long timeout. So an open circuit lets a request through whose
-// timeout is one and a half times that of all unanswered requests since the last trial: a lock with a short TTL does
-// not end the leases of others.
+// A server that is far away answers only requests with a long timeout. So an open circuit lets a request through if its
+// timeout is one and a half times the longest timeout of the unanswered requests since the last trial: a lock with a
+// short TTL does not end the leases of others.
 type circuit struct {
 	server int
 	watch  Watchers
@@ -65,7 +65,7 @@ func (c *circuit) leave(err error, timeout time.Duration) {
 	switch {
 	case errors.Is(err, wire.ErrClosed), errors.Is(err, context.Canceled):
 		c.trying = false
-	case isSilence(err):
+	case wire.OutcomeOf(err) == wire.Unknown, wire.OutcomeOf(err) == wire.Unsent:
 		if !c.open {
 			c.watch.Health(c.server, err)
 		}
@@ -85,10 +85,4 @@ func (c *circuit) leave(err error, timeout time.Duration) {
 		}
 		c.open, c.trying = false, false
 	}
-}
-
-// isSilence reports whether a server has not answered a request.
-func isSilence(err error) bool {
-	outcome := wire.OutcomeOf(err)
-	return outcome == wire.Unknown || outcome == wire.Unsent
 }

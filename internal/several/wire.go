@@ -16,7 +16,6 @@ import (
 // A Wire is the wire.Wire of several independent servers. Its requests are Counted.
 type Wire struct {
 	members []*member
-	stream  *stream
 	ctx     context.Context // context of the goroutines
 	stop    context.CancelFunc
 	wg      sync.WaitGroup
@@ -32,7 +31,6 @@ func New(servers []redis.Options, cfg wire.Config, watch Watchers) *Wire {
 	w := &Wire{}
 	w.ctx, w.stop = context.WithCancel(context.Background())
 	w.ended.L = &w.mu
-	w.stream = &stream{w}
 	for i, opt := range servers {
 		own := cfg
 		own.Logger = cfg.Logger.WithValues("server", opt.Addr)
@@ -171,13 +169,13 @@ func (w *Wire) Drain(ctx context.Context) {
 }
 
 // Renewals returns the stream of all names.
-func (w *Wire) Renewals(string) wire.Renewals { return w.stream }
+func (w *Wire) Renewals(string) wire.Renewals { return stream{w} }
 
 // A stream sends batches of renewals to all servers.
 type stream struct{ w *Wire }
 
 // Send sends a batch to all servers. It returns when every request is decided.
-func (s *stream) Send(ctx context.Context, requests []wire.Request) []wire.Answer {
+func (s stream) Send(ctx context.Context, requests []wire.Request) []wire.Answer {
 	counts := make([]Count, len(requests))
 	for i, r := range requests {
 		counts[i] = taskOf(r).count

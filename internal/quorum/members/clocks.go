@@ -17,23 +17,19 @@ type clocks struct {
 // clock at some time during a request, so there is an uncertainty.
 type serverClock struct {
 	min, max       time.Duration
-	readAt         time.Duration // time of the last reading; zero before it
+	readAt         time.Duration // time of the last reading, zero before the first
 	distrustsUntil time.Duration // end of the time in which grants do not count
 }
 
-// slack is how far a clock may gain on this one within a time without a step: it runs at another rate, by less
-// than a thousandth.
-func slack(since time.Duration) time.Duration { return 50*time.Millisecond + since/1000 }
-
 // read records a server's clock, in µs, from the answer to a request that was sent and answered at these times. It
-// returns by how much the clock was stepped forward since the last reading; 0 without a step.
+// returns by how much the clock was stepped forward since the last reading, or 0.
 func (c *clocks) read(server int, clock int64, sent, now time.Duration) (step time.Duration) {
 	at := time.Duration(clock) * time.Microsecond
 	lowest, highest := at-now, at-sent
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := &c.servers[server]
-	slack := slack(now - s.readAt)
+	slack := 50*time.Millisecond + (now-s.readAt)/1000 // without a step, the rates differ by less than a thousandth
 	step = lowest - s.max
 	if s.readAt == 0 || step <= slack {
 		step = 0

@@ -197,7 +197,6 @@ func voteOf(from int, a wire.Answer) quorum.Vote {
 	return v
 }
 
-// votesFor describes the servers that have answered with a code.
 var votesFor = map[int64]string{
 	quorum.Granted:   "granted",
 	quorum.Held:      "held by others",

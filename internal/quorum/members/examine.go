@@ -228,7 +228,6 @@ func (e *examiner) states(ctx context.Context, admits bool, straggler time.Durat
 	return states
 }
 
-// readState reads the answer of quorum_state.
 func readState(answer any) (s quorum.State) {
 	list, _ := answer.([]any)
 	if len(list) != 10 {

@@ -2,12 +2,15 @@ package members
 
 import (
 	"errors"
+	"fmt"
 	"sync"
 
 	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/noonlock/noonlock/internal/quorum"
+	"github.com/noonlock/noonlock/internal/registry"
 )
 
 var (
@@ -20,7 +23,7 @@ var (
 	errFormed   = errors.New("lockcore: a majority of the servers has no data of this run: tokens may repeat if a clock is behind")
 )
 
-// refusals are the errors of a client whose servers are not those of the quorum.
+// refusals are the errors of a client with other servers than the quorum.
 var refusals = map[quorum.Action]error{quorum.Outdated: errOutdated, quorum.Differs: errDiffers, quorum.Replaced: errReplaced}
 
 // A reporter logs what an examination has found, once.
@@ -62,4 +65,35 @@ func (r *reporter) report(p quorum.Plan, states []quorum.State) {
 	case p.Do == quorum.Await:
 		r.log.Info("too few servers of the quorum answer to let the others in")
 	}
+}
+
+// Metrics are the series of each server.
+type Metrics []serverMetrics
+
+type serverMetrics struct {
+	requests *prometheus.CounterVec // by outcome
+	up       prometheus.Gauge
+}
+
+func (m *serverMetrics) count(outcome string) { m.requests.WithLabelValues(outcome).Inc() }
+
+// NewMetrics returns the series of the servers. Each has the address of its server as a label, so there are at most
+// nine values for each list of servers.
+func NewMetrics(reg prometheus.Registerer, servers []redis.Options) (Metrics, error) {
+	set := &registry.Set{Registerer: reg}
+	requests := set.Counters("noonlock_quorum_requests_total",
+		"Requests to a server of a quorum, by outcome: answered, lost_data, waiting, other_list, ttl_too_long (it answered that it grants nothing, with the reason), failed (refused, or no answer), skipped (not sent, because it did not answer lately).", "server", "outcome")
+	up := set.Gauges("noonlock_quorum_server_up", "Whether a server of a quorum answers: 0 from a request without an answer to the next answer.", "server")
+	if err := set.Err(); err != nil {
+		return nil, fmt.Errorf("lockcore: Config.Registerer: %w", err)
+	}
+	all := make(Metrics, len(servers))
+	for i, s := range servers {
+		all[i] = serverMetrics{requests.MustCurryWith(prometheus.Labels{"server": s.Addr}), up.WithLabelValues(s.Addr)}
+		all[i].up.Set(1)
+		for _, outcome := range []string{"answered", "failed", "skipped", "lost_data", "waiting", "other_list", "ttl_too_long"} {
+			all[i].requests.WithLabelValues(outcome)
+		}
+	}
+	return all, nil
 }
