@@ -27,7 +27,7 @@ type Certificate struct {
 	key    *ecdsa.PrivateKey
 }
 
-// SelfSigned returns a certificate that is its own authority, and that of others.
+// SelfSigned returns a certificate that is its own authority, and may sign others.
 func SelfSigned(t testing.TB, hosts ...string) *Certificate {
 	t.Helper()
 	return SelfSignedUntil(t, time.Hour, hosts...)

@@ -20,7 +20,6 @@ type RedisCluster struct {
 	tb testing.TB
 }
 
-// slots is the number of hash slots of a cluster.
 const slots = 16384
 
 // Cluster starts a Redis Cluster and returns when all nodes agree that it is complete. opts

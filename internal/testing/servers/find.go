@@ -1,6 +1,8 @@
 package servers
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -58,4 +60,45 @@ func missing(tb testing.TB, program, debianPackage string) {
 		tb.Fatalf("%s, and NOONLOCK_REQUIRE_SERVERS=1 allows no skip", reason)
 	}
 	tb.Skip(reason)
+}
+
+// folder makes a temporary directory. The directory is removed when remove is called or
+// when this process ends, even if it is killed: a shell waits for the end of its standard
+// input, which the kernel closes. The shell retries for a while, since a server that is
+// ending may still write to the directory.
+func folder(name string) (dir string, remove func(), err error) {
+	// Not t.TempDir, since other users cannot access it and postgres may have to run as
+	// one. A shared server also outlives the test.
+	dir, err = os.MkdirTemp("", "noonlock-"+name+"-")
+	if err != nil {
+		return "", nil, err
+	}
+	sweeper := exec.Command("sh", "-c", `cat >/dev/null
+		n=0
+		until rm -rf -- "$1" 2>/dev/null; do
+			n=$((n + 1))
+			[ "$n" -lt 100 ] || exit 1
+			sleep 0.1
+		done`, "sh", dir)
+	sweeper.SysProcAttr = attributes(nil, 0)
+	stdin, err := sweeper.StdinPipe()
+	if err != nil {
+		return "", nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	if err := sweeper.Start(); err != nil {
+		return "", nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	return dir, func() {
+		stdin.Close()
+		_ = sweeper.Wait() // a directory that cannot be removed does not fail the test
+	}, nil
+}
+
+// run runs a program to its end. If it fails, its output is part of the error.
+func run(cmd *exec.Cmd) error {
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%s: %w: %s", filepath.Base(cmd.Path), err, bytes.TrimSpace(out))
+	}
+	return nil
 }

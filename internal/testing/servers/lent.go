@@ -91,7 +91,7 @@ func (p *pool[T]) lend(tb testing.TB, start func() T, primaries func(T) []*Redis
 func reset(s *RedisServer) bool {
 	rdb := client(s.Addr())
 	defer rdb.Close()
-	ctx := context.Background() // that of the test is over
+	ctx := context.Background() // the context of the test is over
 	stats, err := rdb.Info(ctx, "commandstats").Result()
 	for _, command := range []string{"config|set", "replicaof", "client|pause", "debug", "script|kill"} {
 		if err != nil || strings.Contains(stats, "cmdstat_"+command+":") {

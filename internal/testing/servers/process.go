@@ -1,7 +1,6 @@
 package servers
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -32,8 +31,8 @@ type process struct {
 	dir         string
 	port        int
 	argv        func(port int) []string
-	ready       func(port int) error // one try; nil if the server answers
-	credential  *syscall.Credential  // nil: the user of the test process
+	ready       func(port int) error // one try
+	credential  *syscall.Credential  // nil for the user of the test process
 	stopSignal  syscall.Signal       // starts an orderly shutdown that does not wait for clients
 	deathSignal syscall.Signal       // ends it immediately; the kernel sends it when the test process dies
 
@@ -204,7 +203,6 @@ func (p *process) logTail() string {
 	return string(text[max(0, len(text)-2000):])
 }
 
-// endWith ends a dedicated server at the end of its test.
 func (p *process) endWith(tb testing.TB) {
 	tb.Helper()
 	p.tb = tb
@@ -216,38 +214,6 @@ func (p *process) endWith(tb testing.TB) {
 		p.removeFolder()
 		p.freePort()
 	})
-}
-
-// folder makes a temporary directory. The directory is removed when remove is called or
-// when this process ends, even if it is killed: a shell waits for the end of its standard
-// input, which the kernel closes. The shell retries for a while, since a server that is
-// ending may still write to the directory.
-func folder(name string) (dir string, remove func(), err error) {
-	// Not t.TempDir, since other users cannot access it and postgres may have to run as
-	// one. A shared server also outlives the test.
-	dir, err = os.MkdirTemp("", "noonlock-"+name+"-")
-	if err != nil {
-		return "", nil, err
-	}
-	sweeper := exec.Command("sh", "-c", `cat >/dev/null
-		n=0
-		until rm -rf -- "$1" 2>/dev/null; do
-			n=$((n + 1))
-			[ "$n" -lt 100 ] || exit 1
-			sleep 0.1
-		done`, "sh", dir)
-	sweeper.SysProcAttr = attributes(nil, 0)
-	stdin, err := sweeper.StdinPipe()
-	if err != nil {
-		return "", nil, errors.Join(err, os.RemoveAll(dir))
-	}
-	if err := sweeper.Start(); err != nil {
-		return "", nil, errors.Join(err, os.RemoveAll(dir))
-	}
-	return dir, func() {
-		stdin.Close()
-		_ = sweeper.Wait() // a directory that cannot be removed does not fail the test
-	}, nil
 }
 
 // poll waits for condition, and reports whether it was met in time.
@@ -309,13 +275,4 @@ func Port(tb testing.TB) int {
 
 func loopback(port int) string {
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
-}
-
-// run runs a program to its end. If it fails, its output is part of the error.
-func run(cmd *exec.Cmd) error {
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("%s: %w: %s", filepath.Base(cmd.Path), err, bytes.TrimSpace(out))
-	}
-	return nil
 }

@@ -56,7 +56,6 @@ func (s *SQLServer) Database(tb testing.TB) SQL {
 	return SQL{Host: "127.0.0.1", Port: s.port, User: name, Password: password, Database: name}
 }
 
-// order executes statements as the administrator.
 func (s *SQLServer) order(port int, statements ...string) error {
 	client := exec.Command(s.programs[2], s.engine.client(port, statements)...)
 	// Not an argument, since every user of the machine can read arguments.
@@ -176,7 +175,7 @@ var mariaDB = &engine{
 			return err
 		}
 		// A separate directory for temporary tables is required: a server that starts removes
-		// those of other servers in its directory.
+		// the tables of other servers in its directory.
 		shared := []string{"--no-defaults", "--datadir=" + filepath.Join(s.dir, "data"), "--tmpdir=" + temp, "--innodb-log-file-size=16M"}
 		if os.Geteuid() == 0 {
 			shared = append(shared, "--user=root") // mariadbd runs as root only if this is explicit

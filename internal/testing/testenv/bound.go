@@ -27,21 +27,18 @@ import (
 // A network is a fault of the network between a client and its server.
 type network struct {
 	name string
-	// dial replaces the Dialer; nil: the Dialer still works.
+	// dial replaces the Dialer, unless it is nil.
 	dial func(ctx context.Context, over <-chan struct{}) (net.Conn, error)
-	// begin applies the fault to existing connections; nil: they are cut.
-	begin func(e *Env, n *node)
-	// everywhere: it is tried on all topologies also by day.
-	everywhere bool
+	// begin applies the fault to existing connections. If it is nil, they are cut.
+	begin      func(e *Env, n *node)
+	everywhere bool // tried on all topologies also by day
 }
-
-var errDialEnded = errors.New("the dial has ended")
 
 func networks() []network {
 	return []network{
 		{name: "dials ignore their context", everywhere: true, dial: func(_ context.Context, over <-chan struct{}) (net.Conn, error) {
 			<-over
-			return nil, errDialEnded
+			return nil, errors.New("the dial has ended")
 		}},
 		{name: "connections are refused", dial: func(context.Context, <-chan struct{}) (net.Conn, error) {
 			return nil, &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
@@ -172,7 +169,7 @@ func documentedBounds(t *testing.T) bounds {
 }
 
 type boundedCall struct {
-	of, name string // of: the method or function
+	of, name string // method or function, and its call
 	call     func(ctx context.Context)
 }
 

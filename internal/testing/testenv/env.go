@@ -4,11 +4,7 @@
 package testenv
 
 import (
-	"cmp"
-	"context"
-	"errors"
 	"fmt"
-	"net"
 	"os"
 	"strings"
 	"sync"
@@ -18,11 +14,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
 
-	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/internal/testing/servers"
-	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
@@ -74,8 +67,8 @@ type Env struct {
 	Days   bool // Until waits for up to a day of a bubble's time, and checks less and less often
 	probes atomic.Int64
 
-	cluster  *servers.RedisCluster // nil: another topology
-	sentinel *servers.Watched      // nil: another topology
+	cluster  *servers.RedisCluster // nil in another topology
+	sentinel *servers.Watched      // nil in another topology
 }
 
 // onTopologies reports whether tests of OnBoth run on the other topologies.
@@ -136,32 +129,6 @@ func (e *Env) start() *Env {
 	return e
 }
 
-// universal returns options for a client of the topology: those of Direct or Link with other names, rights or dialers.
-func (e *Env) universal(opt *redis.Options) *redis.UniversalOptions {
-	all := &redis.UniversalOptions{
-		ClientName: opt.ClientName, Dialer: opt.Dialer,
-		Username: opt.Username, Password: opt.Password, CredentialsProvider: opt.CredentialsProvider,
-		CredentialsProviderContext: opt.CredentialsProviderContext, StreamingCredentialsProvider: opt.StreamingCredentialsProvider,
-		MaxRetries: opt.MaxRetries, DialTimeout: opt.DialTimeout, ReadTimeout: opt.ReadTimeout, WriteTimeout: opt.WriteTimeout,
-		PoolSize: opt.PoolSize, DisableIdentity: opt.DisableIdentity, MaintNotificationsConfig: opt.MaintNotificationsConfig,
-	}
-	switch {
-	case e.cluster != nil:
-		all.Addrs, all.IsClusterMode = e.cluster.Addrs(), true
-	case e.sentinel != nil:
-		all.Addrs, all.MasterName = []string{e.sentinel.Sentinel.Addr()}, servers.WatchedName
-	}
-	return all
-}
-
-// Connect returns a client of go-redis with these options, see universal.
-func (e *Env) Connect(opt *redis.Options) redis.UniversalClient {
-	if e.cluster == nil && e.sentinel == nil {
-		return redis.NewClient(opt)
-	}
-	return redis.NewUniversalClient(e.universal(opt))
-}
-
 // InBubble runs a test in a bubble.
 func InBubble(t *testing.T, test func(e *Env)) {
 	t.Helper()
@@ -177,14 +144,6 @@ func OnServer(t *testing.T, conf ...string) *Env {
 	t.Helper()
 	here(t)
 	return (&Env{T: t, Real: servers.Redis(t, conf...)}).start()
-}
-
-// Options returns options for a client of the server at addr.
-func Options(addr string) *redis.Options {
-	return &redis.Options{
-		Addr:                     addr,
-		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-	}
 }
 
 // Errorf is T.Errorf. When a test runs against a mutant of a script, the first error ends
@@ -211,116 +170,6 @@ func (e *Env) endMutant() {
 
 // Clock is the clock of the bubble or of the machine, for clients and histories.
 func (e *Env) Clock() time.Duration { return time.Since(e.Start) }
-
-// Direct returns options for a client without faults.
-func (e *Env) Direct() *redis.Options {
-	switch {
-	case e.Bubble != nil:
-		return e.Bubble.Options()
-	case e.cluster != nil:
-		return Options(e.cluster.Primaries[0].Addr())
-	case e.sentinel != nil:
-		return Options(e.sentinel.Primary.Addr())
-	}
-	return Options(e.Real.Addr())
-}
-
-// Link returns options for a client with a separate network, and that network.
-func (e *Env) Link() (*redis.Options, *lockcoretest.Faults) {
-	e.Helper()
-	if e.Bubble != nil {
-		f := lockcoretest.NewFaults()
-		return e.Bubble.OptionsVia(f), f
-	}
-	f := lockcoretest.NewFaults()
-	e.Cleanup(f.Close)
-	opt := e.Direct()
-	faulty := f.Dialer(nil)
-	opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		if e.sentinel != nil && addr == e.sentinel.Sentinel.Addr() { // which is reached on another network
-			return new(net.Dialer).DialContext(ctx, network, addr)
-		}
-		return faulty(ctx, network, addr)
-	}
-	return opt, f
-}
-
-// Client returns a lockcore client with an identity. It is closed at the end of the test.
-func (e *Env) Client(identity string) *lockcore.Client {
-	e.Helper()
-	return e.ClientWith(e.Direct(), lockcore.Config{Identity: identity})
-}
-
-// Linked is Client with a separate network, which it also returns.
-func (e *Env) Linked(identity string) (*lockcore.Client, *lockcoretest.Faults) {
-	e.Helper()
-	opt, f := e.Link()
-	return e.ClientWith(opt, lockcore.Config{Identity: identity}), f
-}
-
-// ClientWith returns a lockcore client. It is closed at the end of the test.
-func (e *Env) ClientWith(opt *redis.Options, cfg lockcore.Config) *lockcore.Client {
-	return e.ClientOn(nil, opt, cfg)
-}
-
-// quiet logs nothing by default.
-func quiet(cfg lockcore.Config) lockcore.Config {
-	cfg.Logger = cmp.Or(cfg.Logger, lockcore.Discard)
-	return cfg
-}
-
-// ClientOn is ClientWith, with leases that use a clock of the test.
-func (e *Env) ClientOn(clock func() time.Duration, opt *redis.Options, cfg lockcore.Config) *lockcore.Client {
-	e.Helper()
-	var made *lock.Client
-	var err error
-	if e.sentinel != nil {
-		made, err = lock.NewFromOptions(e.universal(opt), lock.Config(quiet(cfg)), clock)
-	} else {
-		rdb := e.Connect(opt)
-		e.Cleanup(func() { rdb.Close() })
-		made, err = lock.New(rdb, lock.Config(quiet(cfg)), clock)
-	}
-	Must(e, err)
-	c := new(lockcore.Client)
-	lock.Attach(c, made)
-	e.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		if err := c.Close(ctx); err != nil && !errors.Is(err, lockcore.ErrClosed) && !errors.Is(err, context.DeadlineExceeded) {
-			e.Errorf("Close: %v", err)
-		}
-	})
-	return c
-}
-
-// TTL returns a LeaseConfig with that TTL.
-func TTL(d time.Duration) lockcore.LeaseConfig { return lockcore.LeaseConfig{TTL: d} }
-
-// As creates a user with ACL rules, and returns options for a client of that user.
-func (e *Env) As(user string, rules ...string) *redis.Options {
-	e.Helper()
-	Must(e, e.Raw.ACLSetUser(e.Context(), user, append([]string{"reset", "on", ">secret"}, rules...)...).Err())
-	opt := e.Direct()
-	opt.Username, opt.Password = user, "secret"
-	return opt
-}
-
-// Narrowed returns a client that may access only these keys, with additional ACL rules. In
-// a bubble it returns Raw.
-func (e *Env) Narrowed(user string, keys []string, rules ...string) redis.UniversalClient {
-	e.Helper()
-	if e.Bubble != nil {
-		return e.Raw
-	}
-	all := []string{"+@all", "allchannels"}
-	for _, k := range keys {
-		all = append(all, "~"+k)
-	}
-	c := e.Connect(e.As(user, append(all, rules...)...))
-	e.Cleanup(func() { c.Close() })
-	return c
-}
 
 // Channel returns the full name of a channel for messages about a name.
 func (e *Env) Channel(name, channel string) string {
@@ -440,65 +289,4 @@ func (e *Env) Pass(d time.Duration) {
 	probe := fmt.Sprintf("probe:%d", e.probes.Add(1))
 	Must(e, e.Raw.Set(e.Context(), probe, 1, d).Err())
 	e.Until("time has passed", func() bool { return !e.Exists(probe) })
-}
-
-// Must ends the test if err is not nil.
-func Must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// A Result is what a call that may fail has returned.
-type Result[T any] struct {
-	value T
-	err   error
-}
-
-// Call returns the result of a call, as in Call(os.ReadFile(name)).Must(t).
-func Call[T any](value T, err error) Result[T] { return Result[T]{value, err} }
-
-// Must returns the value. It ends the test if there is an error.
-func (r Result[T]) Must(t testing.TB) T {
-	t.Helper()
-	Must(t, r.err)
-	return r.value
-}
-
-// MustFail asserts that there is an error, and that it matches each of the targets.
-func (r Result[T]) MustFail(t testing.TB, is ...error) {
-	t.Helper()
-	if r.err == nil {
-		t.Error("there is no error")
-	}
-	MustIs(t, r.err, is...)
-}
-
-// Equal asserts that a value is the wanted one.
-func Equal[T comparable](t testing.TB, what string, got, want T) {
-	t.Helper()
-	if got != want {
-		t.Errorf("%s: %v, want %v", what, got, want)
-	}
-}
-
-// MustIs asserts that err is each of the targets.
-func MustIs(t testing.TB, err error, is ...error) {
-	t.Helper()
-	for _, target := range is {
-		if !errors.Is(err, target) {
-			t.Errorf("error is %v, want %v in its chain", err, target)
-		}
-	}
-}
-
-// MustNotBe asserts that err is none of the targets.
-func MustNotBe(t testing.TB, err error, not ...error) {
-	t.Helper()
-	for _, target := range not {
-		if errors.Is(err, target) {
-			t.Errorf("error is %v, want no %v in its chain", err, target)
-		}
-	}
 }

@@ -98,8 +98,8 @@ type hold struct {
 // Check returns what a correct lock does not allow:
 //
 //   - two holds of a name at the same time, unless both are shared or have the same owner
-//   - a token that is not greater than those of all earlier holds of that name, or equal to that of
-//     another hold. If two readers overlap, the one that was granted first may be recorded last; and a
+//   - a token that is not greater than the tokens of all earlier holds of that name, or a token of two
+//     holds. If two readers overlap, the reader that was granted first may be recorded last; and a
 //     reading owner keeps its token. So the tokens of holds that overlap, of one owner, and of readers
 //     with owners are not compared.
 //

@@ -42,8 +42,8 @@ func Run(m *testing.M, files fs.FS, use func(fs.FS)) (code int) {
 }
 
 // edited returns the scripts with one file changed: text is {"File","Text"} as JSON. test/explorer makes
-// such changes, and expects a test to fail. To change a part that several packages share, it adds a copy of
-// it to the scripts of this package.
+// these changes, and expects a test to fail. To change a part that several packages share, it adds a copy of
+// the part to the scripts of this package.
 func edited(files fs.FS, text string) fs.FS {
 	var m struct{ File, Text string }
 	all := fstest.MapFS{}
@@ -60,7 +60,6 @@ func edited(files fs.FS, text string) fs.FS {
 	return all
 }
 
-// names returns the files of scripts and their parts.
 func names(files fs.FS) []string {
 	all, _ := fs.Glob(files, "lua/*.lua") // the pattern is valid
 	return all
@@ -210,13 +209,11 @@ func (e *Timed) Run(script string, keys []string, args ...any) string {
 // Wants asserts that got equals want.
 func (e *Timed) Wants(what, got, want string) {
 	e.Helper()
-	if got != want {
-		e.Errorf("%s: %s, want %s", what, got, want)
-	}
+	Equal(e, what, got, want)
 }
 
-// IsScript reports whether a request runs a script of the library. The first call of one is an EVAL, like a request of
-// wire.Command, which Command matches.
+// IsScript reports whether a request runs a script of the library. The first call of a script is an EVAL, like a request
+// of wire.Command, which Command matches.
 func IsScript(cmd []string) bool {
 	return strings.EqualFold(cmd[0], "evalsha") || strings.EqualFold(cmd[0], "eval") && !strings.Contains(cmd[1], "unpack(ARGV)")
 }

@@ -24,9 +24,9 @@ type site struct {
 	over    chan struct{} // closed when the dials of the network may end
 	nodes   []*node
 
-	via       Via   // all dials; nil: they are direct
+	via       Via   // optional, makes all connections
 	avoidable bool  // all names may be on servers without the fault
-	cut       *node // its connections break in any case; nil: none do
+	cut       *node // optional node whose connections break in any case
 
 	mu     sync.Mutex
 	broken bool
@@ -56,7 +56,7 @@ type client struct {
 	end  func() // closes the clients of go-redis
 }
 
-// topologies are those with all functions.
+// topologies are the topologies with all functions.
 func topologies() []topology {
 	return []topology{
 		{"one server", func(s *site) client { return clientOf(redis.NewClient(s.options(s.node(s.Bubble)))) }},
@@ -101,7 +101,6 @@ func clientOf(rdb redis.UniversalClient) client {
 	}
 }
 
-// node adds a server.
 func (s *site) node(r *lockcoretest.Redis) *node {
 	n := &node{Redis: r, faults: lockcoretest.NewFaults(), addr: fmt.Sprintf("127.0.0.1:%d", len(s.nodes)+1)}
 	n.options = r.OptionsVia(n.faults)
@@ -140,7 +139,6 @@ func (s *site) options(n *node) *redis.Options {
 	return opt
 }
 
-// breaks applies the network's fault.
 func (s *site) breaks() {
 	s.mu.Lock()
 	s.broken = true
@@ -192,7 +190,7 @@ func (s *site) sentinel(ofSentinel, ofPrimary bool) client {
 	}
 }
 
-// cluster is a cluster of two primaries. Those with these indexes have the fault.
+// cluster is a cluster of two primaries. faulty has the indexes of the primaries with the fault.
 func (s *site) cluster(faulty ...int) client {
 	all := []*node{s.node(s.Bubble), s.node(lockcoretest.NewRedis(s.T))}
 	s.avoidable = len(faulty) < len(all)
