@@ -78,7 +78,7 @@
 //	               Only the TTL of the dead holder's lease counts, for readers and writers.
 //	dead waiter    A dead or frozen process delays the queue by one second, once: it does not
 //	               confirm a grant, and then all its waiters are skipped until it sends a
-//	               request. Up to 32 more such processes cost 0.25 s together.
+//	               request. Up to 32 more of these processes cost 0.25 s together.
 //	many leases    Acquire, renew and release of a ReentrantMutex or RWMutex cost the same
 //	               however many leases exist.
 //
@@ -117,7 +117,7 @@
 //	the lock was removed       The next renewal ends the context with ErrLeaseLost, or with
 //	                           ErrForced after ForceRelease.
 //	the server restarts empty  As above. Waiters queue again in their old order.
-//	an owner that reads wants  ErrUpgrade if others read too, because two such owners would
+//	an owner that reads wants  ErrUpgrade if others read too, because two of these owners would
 //	to write                   wait for each other. Otherwise it is granted.
 //	a downgrade gets no reply  It is sent again. If the error is ErrUnknown, do not write.
 //	a key has another type     ErrWrongKind. A renewal uses only the key of the lock: ErrLeaseLost.

@@ -59,7 +59,7 @@ var (
 	ErrWrongKind = lock.ErrWrongKind
 
 	// ErrUpgrade means that an owner with a read lease of an RWMutex called Lock or TryLock
-	// while other owners read. Two such owners would wait for each other for ever. Release the
+	// while other owners read. Two of these owners would wait for each other for ever. Release the
 	// read lease first. This error is joined with ErrNotAcquired.
 	ErrUpgrade = lock.ErrUpgrade
 

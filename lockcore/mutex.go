@@ -22,7 +22,6 @@ func (c *Client) Mutex(name string, cfg LeaseConfig) (*Mutex, error) {
 	return c.lock(name, c.room().Mutex(), cfg)
 }
 
-// lock returns a lock of a kind.
 func (c *Client) lock(name string, k lock.Kind, cfg LeaseConfig) (*Mutex, error) {
 	n, err := c.room().UserName(name, k, lock.LeaseConfig(cfg))
 	if err != nil {

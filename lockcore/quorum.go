@@ -70,7 +70,7 @@ type QuorumConfig struct {
 // # Not guaranteed
 //
 // If a majority restarts with old data at once, leases are still exclusive, as all of these servers wait
-// for MaxTTL. Tokens then grow only if no server's clock is behind those of the others. This is
+// for MaxTTL. Tokens then grow only if no server's clock is behind the clocks of the others. This is
 // logged as an error. If a majority loses all data, and others do not, nothing is granted before an
 // operator has acted: see docs/OPERATIONS.md. Clients with different servers under one number that share
 // none with data have separate quorums, and may hold the same lock. The loss of single keys, by

@@ -25,9 +25,8 @@ import (
 // A ReentrantMutex has no state of its own and is safe for concurrent use.
 type ReentrantMutex struct{ mutex *Mutex }
 
-// ReentrantMutex returns the lock of a name for an owner. Both are 1 to 200 bytes of UTF-8
-// without control characters, spaces and braces. Names must not begin with job/ or
-// election/. ReentrantMutex sends nothing. The error is a *noonlock.ConfigError.
+// ReentrantMutex returns the lock of a name for an owner. Both follow the rules for names of Client.Mutex, but an owner may
+// also begin with job/ or election/. ReentrantMutex sends nothing. The error is a *noonlock.ConfigError.
 func (c *Client) ReentrantMutex(name, owner string, cfg LeaseConfig) (*ReentrantMutex, error) {
 	entry, err := c.ownedLock(name, lock.ModeWrite, owner, cfg)
 	if err != nil {
@@ -37,13 +36,13 @@ func (c *Client) ReentrantMutex(name, owner string, cfg LeaseConfig) (*Reentrant
 }
 
 // TryLock acquires the lock if the owner holds it, or if it is free and the queue is
-// empty. Its errors are those of Mutex.TryLock.
+// empty. Its errors are the errors of Mutex.TryLock.
 func (m *ReentrantMutex) TryLock(ctx context.Context) (*Lease, error) {
 	return m.mutex.tryLock(ctx, "try reentrant lock")
 }
 
 // Lock acquires the lock, at once if the owner holds it. Otherwise it queues and waits
-// until ctx ends. Its errors are those of Mutex.Lock.
+// until ctx ends. Its errors are the errors of Mutex.Lock.
 func (m *ReentrantMutex) Lock(ctx context.Context) (*Lease, error) {
 	return m.mutex.lock(ctx, "reentrant lock")
 }

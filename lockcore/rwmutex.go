@@ -21,15 +21,14 @@ import (
 // Waiters are served in order of arrival. Adjacent readers in the queue are granted
 // together. A reader does not pass a waiting writer, so neither side starves.
 //
-// Tokens are those of ReentrantMutex, with one exception: an owner that
+// Tokens follow the rules of ReentrantMutex, with one exception: an owner that
 // starts to write while it reads gets a new token. Its earlier leases keep their token.
 //
 // An RWMutex has no state of its own and is safe for concurrent use.
 type RWMutex struct{ read, write *Mutex }
 
-// RWMutex returns the lock of a name for an owner. Both are 1 to 200 bytes of UTF-8
-// without control characters, spaces and braces. Names must not begin with job/ or
-// election/. RWMutex sends nothing. The error is a *noonlock.ConfigError.
+// RWMutex returns the lock of a name for an owner. Both follow the rules for names of Client.Mutex, but an owner may
+// also begin with job/ or election/. RWMutex sends nothing. The error is a *noonlock.ConfigError.
 //
 // A reader that dies delays writers for its TTL, and a writer that dies delays all other owners. For another TTL of
 // writers, make another RWMutex of the same name.
@@ -53,26 +52,25 @@ func (c *Client) ownedLock(name, mode, owner string, cfg LeaseConfig) (*Mutex, e
 	return c.lock(name, lock.Owned(mode, owner), cfg)
 }
 
-// TryRLock acquires the lock for reading if it need not wait. Its errors are those of
-// Mutex.TryLock.
+// TryRLock acquires the lock for reading if it need not wait. Its errors are the errors of Mutex.TryLock.
 func (rw *RWMutex) TryRLock(ctx context.Context) (*Lease, error) {
 	return rw.read.tryLock(ctx, "try read lock")
 }
 
 // RLock acquires the lock for reading. If necessary it queues and waits until ctx ends.
-// Its errors are those of Mutex.Lock.
+// Its errors are the errors of Mutex.Lock.
 func (rw *RWMutex) RLock(ctx context.Context) (*Lease, error) {
 	return rw.read.lock(ctx, "read lock")
 }
 
-// TryLock acquires the lock for writing if it need not wait. Its errors are those of
+// TryLock acquires the lock for writing if it need not wait. Its errors are the errors of
 // Mutex.TryLock, and ErrUpgrade if the owner reads and other owners read too.
 func (rw *RWMutex) TryLock(ctx context.Context) (*Lease, error) {
 	return rw.write.tryLock(ctx, "try write lock")
 }
 
 // Lock acquires the lock for writing. If necessary it queues and waits until ctx ends.
-// Its errors are those of Mutex.Lock, and ErrUpgrade if the owner reads and other owners
+// Its errors are the errors of Mutex.Lock, and ErrUpgrade if the owner reads and other owners
 // read too.
 func (rw *RWMutex) Lock(ctx context.Context) (*Lease, error) {
 	return rw.write.lock(ctx, "write lock")

@@ -23,9 +23,9 @@ type Semaphore struct{ slots *Mutex }
 // maxSlots bounds the work of one script.
 const maxSlots = 1000
 
-// Semaphore returns the semaphore of a name with n slots, 1 to 1000, unless another size is stored. The rules for
-// names are those of Client.Mutex, and a name is of one kind. Semaphore sends nothing. The error is a
-// *noonlock.ConfigError, also for a Client of a quorum: a majority of the servers does not bound the number of leases.
+// Semaphore returns the semaphore of a name with n slots, 1 to 1000, unless another size is stored. The name follows the
+// rules of Client.Mutex, and is of one kind. Semaphore sends nothing. The error is a *noonlock.ConfigError, also for a
+// Client of a quorum: a majority of the servers does not bound the number of leases.
 func (c *Client) Semaphore(name string, n int, cfg LeaseConfig) (*Semaphore, error) {
 	if err := checkSize(n); err != nil {
 		return nil, err
@@ -44,12 +44,12 @@ func checkSize(n int) error {
 	return nil
 }
 
-// TryAcquire acquires a slot if one is free and the queue is empty. Its errors are those of Mutex.TryLock.
+// TryAcquire acquires a slot if one is free and the queue is empty. Its errors are the errors of Mutex.TryLock.
 func (s *Semaphore) TryAcquire(ctx context.Context) (*Lease, error) {
 	return s.slots.tryLock(ctx, "try to acquire a slot of")
 }
 
-// Acquire acquires a slot. If none is free, Acquire queues and waits until ctx ends. Its errors are those of
+// Acquire acquires a slot. If none is free, Acquire queues and waits until ctx ends. Its errors are the errors of
 // Mutex.Lock. Lease.Unlock gives the slot back.
 func (s *Semaphore) Acquire(ctx context.Context) (*Lease, error) {
 	return s.slots.lock(ctx, "acquire a slot of")

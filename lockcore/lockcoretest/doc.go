@@ -16,7 +16,7 @@
 //
 // Outside a bubble, [Redis] runs in real time. [Faults] work between a client and any
 // server ([Faults.Dialer]). A fault test proves nothing if the fault was not injected:
-// [Faults.Inject] and [MustFire] fail such a test.
+// [Faults.Inject] and [MustFire] then fail the test.
 //
 // # Faults
 //
@@ -77,7 +77,7 @@
 //   - A connection that has subscribed takes no other commands, RESP3 or not.
 //   - A connection in memory has no socket, so go-redis cannot detect that an idle
 //     connection is closed before it reuses it. After a restart or a cut, the first
-//     command on each idle connection fails; over TCP, most such connections are
+//     command on each idle connection fails; over TCP, most of these connections are
 //     replaced. Commands that are not retried fail visibly.
 //   - Messages to a channel and to a pattern on one connection may arrive in another
 //     order.

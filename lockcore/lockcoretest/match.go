@@ -26,7 +26,13 @@ func Script(source string) func(cmd []string) bool {
 	sum := sha1.Sum([]byte(source))
 	sha := hex.EncodeToString(sum[:])
 	return func(cmd []string) bool {
-		return byText(cmd) && cmd[1] == source || bySum(cmd) && strings.EqualFold(cmd[1], sha)
+		switch {
+		case len(cmd) < 2:
+			return false
+		case cmd[0] == "EVAL", cmd[0] == "EVAL_RO":
+			return cmd[1] == source
+		}
+		return (cmd[0] == "EVALSHA" || cmd[0] == "EVALSHA_RO") && strings.EqualFold(cmd[1], sha)
 	}
 }
 
@@ -39,12 +45,4 @@ func Channel(name string) func(cmd []string) bool {
 		}
 		return len(cmd) > at && cmd[at] == name
 	}
-}
-
-func byText(cmd []string) bool {
-	return len(cmd) > 1 && (cmd[0] == "EVAL" || cmd[0] == "EVAL_RO")
-}
-
-func bySum(cmd []string) bool {
-	return len(cmd) > 1 && (cmd[0] == "EVALSHA" || cmd[0] == "EVALSHA_RO")
 }

@@ -183,7 +183,6 @@ func (r *Redis) Server() *miniredis.Miniredis {
 	return r.mini
 }
 
-// dial connects to the server without faults.
 func (r *Redis) dial(_ context.Context, network, _ string) (net.Conn, error) {
 	client, srv := newPipe()
 	srv.ready = r.setClock
@@ -244,7 +243,7 @@ func (r *Redis) Stop() {
 }
 
 // Start starts a stopped server again. It keeps its data, with TTLs that have continued to
-// run, as after a durable restart. To lose them, call FlushAll of [Redis.Server] before. Scripts, and the hooks and
+// run, as after a durable restart. To lose its data, call FlushAll of [Redis.Server] before. Scripts, and the hooks and
 // errors set through [Redis.Server], are lost.
 func (r *Redis) Start() error {
 	r.mu.Lock()
@@ -292,8 +291,7 @@ func (r *Redis) StepClock(d time.Duration) {
 	r.mini.Keys()
 }
 
-// setClock updates the clock of a server after StepClock. miniredis can only set a clock
-// to a fixed time.
+// setClock updates a clock after StepClock, because miniredis can only set a clock to a fixed time.
 func (r *Redis) setClock() {
 	r.clock.Lock()
 	defer r.clock.Unlock()

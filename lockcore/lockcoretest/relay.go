@@ -115,7 +115,7 @@ func (r *relay) up() {
 	}
 }
 
-// request forwards one request and applies its faults. After it, the server gets nothing more if mute.
+// request forwards one request and applies its faults. If mute is true, the server gets nothing more.
 func (r *relay) request(raw []byte, cmd []string) (mute, alive bool) {
 	times := 1
 	var onReply []*Rule

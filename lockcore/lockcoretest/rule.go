@@ -196,7 +196,7 @@ func (r *Rule) fire() {
 	r.changed = make(chan struct{})
 }
 
-// MustFire fails the test for each rule that was never injected, since such a test proves
+// MustFire fails the test for each rule that was never injected, since the test then proves
 // nothing. It logs how often the others were injected.
 func MustFire(tb testing.TB, rules ...*Rule) {
 	tb.Helper()

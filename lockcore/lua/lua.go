@@ -3,7 +3,8 @@
 //
 // Each file mutex_*.lua and owned_*.lua is one request. Its header lists the keys, the arguments, the answers, and why
 // running it twice is safe. A line "--@include x" stands for the file part_x.lua of this package or of internal/wire.
-// internal/lock sends the scripts. It also has those of operators and of quorums, which include parts of this package.
+// internal/lock sends the scripts. It also has the scripts of operators and of quorums, which include parts of this
+// package.
 package lua
 
 import "embed"

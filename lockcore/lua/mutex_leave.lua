@@ -21,7 +21,7 @@
 --
 -- Twice is safe: the second time nothing is mine, and the next waiter is granted
 -- the lock only while it is free. The DEL comes first, so that it works while
--- the server is out of memory. The record may be that of an earlier leader, if this attempt held the lock and did
+-- the server is out of memory. The record may describe an earlier leader, if this attempt held the lock and did
 -- not begin to lead. If it did not hold the lock, only a record of this attempt is ended: another leader may have
 -- died, and its record shows that.
 local lock, queue = KEYS[1], KEYS[3]

@@ -15,9 +15,9 @@
 --                 a number queues at that score, after the queue was lost.
 --                 remaining: how long (ms) a grant still reaches the caller in time; absent: no limit
 --                 channels: the prefix of the channels of processes
--- ARGV[5] extends whose token I keep: that of an attempt of my owner with a valid lease, unless
---                 it reads and I write; with '', that of my own entry; with '-', none. To
---                 write, I keep it only if no later one was given. Otherwise I get a new
+-- ARGV[5] extends the attempt whose token I keep: an attempt of my owner with a valid lease, unless
+--                 it reads and I write; '' for my own entry; '-' for no attempt. To write, I keep
+--                 the token only if no later token was given. Otherwise I get a new
 --                 token. So an entry that nobody holds any more gives its token to nobody
 -- ARGV[6] size    of a Semaphore, where none is stored
 --

@@ -9,7 +9,7 @@
 -- ARGV[2] keep    ms, TTL of the token counter after a grant
 -- ARGV[3] channels  the prefix of the channels of processes
 --
--- Returns before  the size before; 0: none was stored. As a list {before, check} if waiters were
+-- Returns before  the size before, or 0 if none was stored. It is a list {before, check} if waiters were
 --                 granted entries, or there is more to do: serve the queue again in check ms
 --         -1      the name is of another kind of lock; nothing was changed
 --

@@ -3,8 +3,8 @@
 --
 --   <attempt>   the entry of an attempt. Its score is its end (ms, server clock), plus
 --               WRITES if it writes. An entry ends without a request.
---   n:<owner>   COUNT plus the number of the owner's entries, including ended ones that
---               were not swept yet
+--   n:<owner>   COUNT plus the number of the owner's entries, including entries that have ended
+--               and were not swept yet
 --   t:<attempt> the token of the entry, negative
 --   ns1         COUNT: the kind of lock; np1 for a Semaphore
 --   s:<attempt> of a Semaphore: SLOT plus the number of the entry's slot

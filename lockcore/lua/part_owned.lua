@@ -1,6 +1,6 @@
 -- The state of a lock with owners: see part_entry.lua.
 
--- last returns the entry that ends last of those with scores in a range, and its end.
+-- last returns the entry that ends last, among the entries with scores in a range, and its end.
 local function last(lock, from, below)
   local got = redis.call('ZREVRANGEBYSCORE', lock, below, from, 'WITHSCORES', 'LIMIT', '0', '1')
   return got[1], got[2] and end_of(got[2])
@@ -27,8 +27,8 @@ local function look(lock, owner, attempt)
   return s
 end
 
--- survey adds the end of the last entry (s.ends; nil: there is none), of the last one that
--- writes (s.writes) and that reads (s.reads), and the owner that writes (s.writer).
+-- survey adds the end of the last entry (s.ends), of the last entry that writes (s.writes) and that reads
+-- (s.reads), and the owner that writes (s.writer). They are nil without an entry.
 local function survey(lock, s)
   local attempt
   attempt, s.writes = last(lock, FROM_WRITES, BELOW_COUNT)

@@ -61,7 +61,7 @@ end
 
 -- verdict decides whether an owner may have an entry of that mode now. It returns 'in';
 -- 'wait', with the time (ms) at which the wait ends if no lease is renewed; or 'upgrade': the
--- owner reads and so do others. Two such owners would wait for each other.
+-- owner reads and so do others. Two of these owners would wait for each other.
 local function verdict(lock, s, mode, now)
   if not s.swept then
     return 'wait', now

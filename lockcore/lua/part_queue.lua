@@ -5,7 +5,7 @@
 -- for a lapsed grant after which processes were called. An attempt begins `n<kind>1:<process>.<number>`.
 -- Its process listens on the channel `channels` .. process. A script that publishes sets `channels`. Messages are
 -- hints: whether one arrives decides nothing. The kind is `l` (mutex), `s` (with owners) or `p` (Semaphore). All kinds
--- share one queue. The name is of the kind that holds the lock, or of that of the first waiter that is alive. Attempts
+-- share one queue. A name has the kind of its holder, or the kind of the first waiter that is alive. Attempts
 -- of other kinds are refused, waiters at their next look.
 
 -- How long (ms) a grant lasts that the waiter does not confirm, and within what time (ms) a
@@ -40,14 +40,14 @@ local function notify_head(lock, head, left)
   return process
 end
 
--- note returns one line of the notes. It is longer than 64 bytes: Redis keeps a hash with such a
--- value as a table, and finds the fields of 500 attempts at once.
+-- note returns one line of the notes. It is longer than 64 bytes: Redis keeps a hash with a value of this
+-- length as a table, and finds the fields of 500 attempts at once.
 local function note(process, called, till)
   return string.format('%s %s%040.0f\n', process, called, till)
 end
 
 -- notify_processes notifies the first waiter of each process, except for those in `known`, until 32 processes
--- were notified, and returns these. It considers the first 1000 waiters, and of those only the ones before `me`.
+-- were notified, and returns these. It considers the first 1000 waiters before `me`.
 local function notify_processes(lock, queue, kind, rest, known, me)
   local notified = {}
   for _, attempt in ipairs(redis.pcall('ZRANGE', queue, '0', '999')) do
@@ -66,7 +66,7 @@ end
 -- note_grant notes the time by which a process must confirm a grant. It returns for how long (ms) the
 -- grant lasts. After another grant has lapsed, more processes may be frozen. They must not
 -- cost one grant each. So all processes ahead of `me` are called once: each must send a request within CALL, and no
--- grant to one that was called lasts longer than that. An earlier grant that the process must still confirm keeps its
+-- grant to a called process lasts longer than CALL. An earlier grant that the process must still confirm keeps its
 -- time, or a frozen process would get one slot of a Semaphore after the other.
 -- Call it before the field of the attempt is deleted, so that `seen` exists and has a TTL.
 local function note_grant(lock, queue, seen, process, me, now)
@@ -109,7 +109,7 @@ local function yield(lock, queue, seen, head, process, me, now)
   drop(queue, seen, me or '')
 end
 
--- notify_other tells a waiter of another process when a grant ends, as the process of the grant and that of the new
+-- notify_other tells a waiter of another process when a grant ends, as the processes of the grant and of the new
 -- head may be frozen. It considers the last waiter and the first 32, so that the cost of a handover does not grow
 -- with the queue. This is for speed only: the process that made the grant checks it, too, unless it has ended since.
 local function notify_other(lock, queue, seen, granted, head, left, now)
