@@ -103,7 +103,6 @@ type inspected struct {
 	attempts []string // values of the holders
 }
 
-// read reads the answer of lock_inspect.
 func (seen *inspected) read(req wire.Request, answer any) error {
 	list, _ := answer.([]any)
 	if len(list) != 6 {

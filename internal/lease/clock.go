@@ -53,9 +53,6 @@ func (k *Clock) Now() time.Duration {
 	return ticks + time.Duration(k.gained.Load())
 }
 
-// reached reports whether the elapsed time is at least at.
-func (k *Clock) reached(at time.Duration) bool { return k.Ticks() >= at || k.Now() >= at }
-
 // gain records by how much the second clock is ahead of Go's. The caller has read the second
 // clock first, so a goroutine that was paused in between records too little, not too much.
 func (k *Clock) gain(ahead time.Duration) {

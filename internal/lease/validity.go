@@ -25,7 +25,7 @@ func (l *Lease) Err() error {
 	if cause := l.ending.cause(); cause != nil {
 		return cause
 	}
-	if k := l.k; k.clock.reached(l.until()) {
+	if k, until := l.k, l.until(); k.clock.Ticks() >= until || k.clock.Now() >= until {
 		if ticks := k.clock.Ticks(); l.expire(ticks, ticks, k.expiry.cause) {
 			l.endBound()
 			k.expiry.lost([]*Lease{l})

@@ -193,8 +193,6 @@ type topology interface {
 	kind(record, channel string) Kind
 	// refusal returns a *noonlock.ConfigError if the topology has no leases of a kind with these terms.
 	refusal(k Kind, terms *leaseTerms) error
-	// trail returns a new Trail of an attempt, nil without a quorum.
-	trail() *several.Trail
 	// ready waits until a request can be answered. It returns the rest of the time within.
 	ready(ctx context.Context, within time.Duration) (left time.Duration, err error)
 	// confirm makes a grant valid.
@@ -205,7 +203,11 @@ type topology interface {
 
 // attempt returns an attempt with its value at the server.
 func (n *Name) attempt(k Kind, number uint64, value string) *Attempt {
-	return &Attempt{Name: n, kind: k, number: number, value: value, trail: n.c.topology.trail()}
+	a := &Attempt{Name: n, kind: k, number: number, value: value}
+	if n.c.quorum != nil {
+		a.trail = several.NewTrail()
+	}
+	return a
 }
 
 // Identity returns the holder of the Client's leases, as people read it.

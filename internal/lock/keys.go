@@ -76,7 +76,6 @@ func (k *nameKeys) argsWith(tomb string) []any {
 
 func (k *nameKeys) key(part string) string { return k.base + part }
 
-// history returns the key of the history of a server's data.
 func (k keyring) history(tag string) string {
 	if tag == "" {
 		return k.prefix + ":history"

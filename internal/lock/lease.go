@@ -144,13 +144,11 @@ func (l *Lease) RenewNow() { l.life.RenewNow() }
 // A renewer sends the renewals of a Client.
 type renewer struct{ c *Client }
 
-// Stream returns the stream of the server with the lease's name.
 func (r renewer) Stream(l *lease.Lease) lease.Stream {
 	a := l.Holder().(holder).a
 	return r.c.wire.Renewals(a.keys.name)
 }
 
-// Renew renews leases in one batch and counts the answers.
 func (r renewer) Renew(ctx context.Context, stream lease.Stream, t0, within time.Duration, leases []*lease.Lease) (done []bool) {
 	ctx, cancel := context.WithTimeoutCause(ctx, within, wire.NoAnswer(within))
 	defer cancel()

@@ -18,7 +18,6 @@ import (
 	"github.com/noonlock/noonlock/internal/lease"
 	"github.com/noonlock/noonlock/internal/logqueue"
 	"github.com/noonlock/noonlock/internal/registry"
-	"github.com/noonlock/noonlock/internal/several"
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
@@ -196,8 +195,6 @@ type singleTopology struct{ c *Client }
 func (singleTopology) kind(record, channel string) Kind { return mutexKind{record, channel} }
 
 func (singleTopology) refusal(Kind, *leaseTerms) error { return nil }
-
-func (singleTopology) trail() *several.Trail { return nil }
 
 func (singleTopology) ready(_ context.Context, within time.Duration) (time.Duration, error) {
 	return within, nil

@@ -14,7 +14,6 @@ import (
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
-// An operator is the author of a change, and the reason.
 type operator struct{ who, reason string }
 
 type operatorKey struct{}

@@ -109,8 +109,6 @@ func (t quorumTopology) refusal(of Kind, terms *leaseTerms) error {
 	return nil
 }
 
-func (quorumTopology) trail() *several.Trail { return several.NewTrail() }
-
 func (t quorumTopology) ready(ctx context.Context, within time.Duration) (left time.Duration, err error) {
 	if left, err = t.Ready(ctx, within); err != nil && errors.Is(err, ctx.Err()) {
 		err = ended(ctx)

@@ -19,7 +19,6 @@ type target struct {
 	sentinels *wire.Sentinels // nil without Sentinels
 }
 
-// connect returns the Wire of the target.
 func (t target) connect(cfg wire.Config) wire.Wire {
 	if t.seeds != nil {
 		return cluster.New(t.Options, t.seeds, cfg)
@@ -111,7 +110,6 @@ func fault(field string, options any, addrs ...string) error {
 	return nil
 }
 
-// nodesOf returns the target of a cluster.
 func nodesOf(c *redis.ClusterOptions) target {
 	// This client only completes the options. It makes no connection.
 	node := redis.NewClient(&redis.Options{

@@ -70,7 +70,6 @@ func (c *Client) mayLog(subject string) bool {
 	return true
 }
 
-// logHolder logs the holder that a new answer of the server names.
 func (w *waiter) logHolder(r acquireReply) {
 	w.due = false
 	held := w.heldBy(&r)

@@ -6,25 +6,14 @@ import (
 	"slices"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
-	"github.com/noonlock/noonlock/internal/retry"
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
-// A member is one server of a Wire.
 type member struct {
 	ctx     context.Context // context of the Wire
 	now     func() time.Duration
 	server  wire.Wire
 	circuit circuit
-}
-
-func newMember(ctx context.Context, number int, opt redis.Options, cfg wire.Config, watch Watchers) *member {
-	return &member{
-		ctx: ctx, now: cfg.Now, server: wire.NewServer(opt, wire.Node{}, cfg),
-		circuit: circuit{server: number, watch: watch, pauses: retry.Growing(50*time.Millisecond, time.Second, 2, 0.5)},
-	}
 }
 
 var (

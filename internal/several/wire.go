@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/noonlock/noonlock/internal/retry"
 	"github.com/noonlock/noonlock/internal/wire"
 	"github.com/noonlock/noonlock/internal/wire/conn"
 )
@@ -34,7 +35,10 @@ func New(servers []redis.Options, cfg wire.Config, watch Watchers) *Wire {
 	for i, opt := range servers {
 		own := cfg
 		own.Logger = cfg.Logger.WithValues("server", opt.Addr)
-		w.members = append(w.members, newMember(w.ctx, i, opt, own, watch))
+		w.members = append(w.members, &member{
+			ctx: w.ctx, now: cfg.Now, server: wire.NewServer(opt, wire.Node{}, own),
+			circuit: circuit{server: i, watch: watch, pauses: retry.Growing(50*time.Millisecond, time.Second, 2, 0.5)},
+		})
 	}
 	return w
 }
@@ -171,7 +175,6 @@ func (w *Wire) Drain(ctx context.Context) {
 // Renewals returns the stream of all names.
 func (w *Wire) Renewals(string) wire.Renewals { return stream{w} }
 
-// A stream sends batches of renewals to all servers.
 type stream struct{ w *Wire }
 
 // Send sends a batch to all servers. It returns when every request is decided.

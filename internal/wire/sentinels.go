@@ -76,17 +76,6 @@ func NewSentinels(opt redis.Options, addrs []string, master string) *Sentinels {
 	return s
 }
 
-// where returns a function that finds the addresses of Primary, or nil without Sentinels.
-func (s *Sentinels) where() func(context.Context) ([]string, error) {
-	if s == nil {
-		return nil
-	}
-	return func(ctx context.Context) ([]string, error) {
-		_, addrs, err := s.Primary(ctx)
-		return addrs, err
-	}
-}
-
 // Close ends the connections. s may be nil.
 func (s *Sentinels) Close() {
 	if s == nil {

@@ -36,7 +36,13 @@ func checkPrimary(hello map[string]any) error {
 func NewServer(opt redis.Options, node Node, cfg Config) *Server {
 	s := &Server{connections: &connections{cfg: cfg}, addr: opt.Addr, node: node.orWhole()}
 	o := conn.Options{
-		Redis: opt, Where: cfg.Sentinels.where(), Check: checkPrimary, Replicas: cfg.Replicas, Began: time.Now(), Clock: cfg.Now, Refused: s.refused,
+		Redis: opt, Check: checkPrimary, Replicas: cfg.Replicas, Began: time.Now(), Clock: cfg.Now, Refused: s.refused,
+	}
+	if cfg.Sentinels != nil {
+		o.Where = func(ctx context.Context) ([]string, error) {
+			_, addrs, err := cfg.Sentinels.Primary(ctx)
+			return addrs, err
+		}
 	}
 	s.renewals = conn.NewLine(o)
 	s.stream = &stream{line: s.renewals, sources: &s.sources, sharded: cfg.Sharded, node: s.node}

@@ -3,6 +3,7 @@ package lockcoretest
 import (
 	"context"
 	"errors"
+	"maps"
 	"net"
 	"slices"
 	"sync"
@@ -10,7 +11,6 @@ import (
 	"testing"
 )
 
-// errFaultsClosed is the error of a dial after Close.
 var errFaultsClosed = errors.New("lockcoretest: the Faults are closed")
 
 // Faults is a network between clients and a Redis server into which a test injects faults.
@@ -184,10 +184,7 @@ func (f *Faults) CutSubscriptions() int { return f.reset(true) }
 
 func (f *Faults) reset(subscribed bool) int {
 	f.mu.Lock()
-	var relays []*relay
-	for r := range f.relays {
-		relays = append(relays, r)
-	}
+	relays := slices.Collect(maps.Keys(f.relays))
 	f.mu.Unlock()
 	n := 0
 	for _, r := range relays {

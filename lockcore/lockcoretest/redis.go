@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -231,10 +233,7 @@ func (r *Redis) Stop() {
 		return
 	}
 	r.down = true
-	conns := make([]*memConn, 0, len(r.conns))
-	for c := range r.conns {
-		conns = append(conns, c)
-	}
+	conns := slices.Collect(maps.Keys(r.conns))
 	r.mu.Unlock()
 	for _, c := range conns {
 		_ = c.Close()

@@ -3,6 +3,7 @@ package members
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -40,7 +41,9 @@ type examiner struct {
 	log  logr.Logger
 	wire *several.Wire
 
-	reporter reporter
+	// The running examination uses these.
+	reported    quorum.Action // last reported action
+	seenMembers bool          // whether a server was a member
 
 	first    chan struct{}          // closed after the first examination
 	list     atomic.Pointer[string] // name of the list
@@ -127,7 +130,7 @@ func (e *examiner) examine(ctx context.Context, admits bool, straggler time.Dura
 		e.setDuplicate(p.About[0], p.About[1])
 	}
 	if admits || !change && p.Do != quorum.Await {
-		e.reporter.report(p, first)
+		e.report(p, first)
 	}
 	name := p.List.Name()
 	if p.List.InForce() && (admits || slices.ContainsFunc(first, func(s quorum.State) bool { return s.List.Name() == name })) {
@@ -244,3 +247,46 @@ func readState(answer any) (s quorum.State) {
 	s.Answered = s.Run != ""
 	return s
 }
+
+// report logs what an examination has found, once.
+func (e *examiner) report(p quorum.Plan, states []quorum.State) {
+	repeated := e.reported == p.Do
+	e.reported = p.Do
+	restarted := e.seenMembers
+	for _, s := range states {
+		restarted = restarted || s.List.Number > 0
+		e.seenMembers = e.seenMembers || s.Member
+	}
+	addrs := make([]string, 0, len(p.About))
+	for _, i := range p.About {
+		addrs = append(addrs, e.Servers[i].Addr)
+	}
+	switch {
+	case p.Do == quorum.Form && restarted:
+		e.log.Error(errFormed, "quorum lost its data; nothing is granted for MaxTTL", "servers", addrs)
+	case repeated:
+	case p.Do == quorum.Form:
+		e.log.Info("no server of the quorum has data: first start, or all data was lost; nothing is granted for MaxTTL", "servers", addrs)
+	case refusals[p.Do] != nil:
+		e.log.Error(refusals[p.Do], "this process has other servers than the quorum", "servers", addrs)
+	case p.Do == quorum.Outside:
+		e.log.Error(errOutside, "server of the quorum is not used", "servers", addrs)
+	case p.Do == quorum.Double:
+		e.log.Error(errDouble, "quorum with one server twice", "servers", addrs)
+	case p.Do == quorum.Await:
+		e.log.Info("too few servers of the quorum answer to let the others in")
+	}
+}
+
+var (
+	errOutdated = errors.New("lockcore: a server has a later list, or one with another number of servers: QuorumConfig.List and the servers must be the same everywhere")
+	errDiffers  = errors.New("lockcore: other clients have other servers under the same QuorumConfig.List, or a server belongs to another quorum: give all clients the same servers, and increase List by one")
+	errReplaced = errors.New("lockcore: at least half of the servers have never been in this quorum, or have lost their data: replace less than half at a time; after a loss of data, follow docs/OPERATIONS.md, \"Servers of a quorum\"")
+	errOutside  = errors.New("lockcore: a server is not in the list of the quorum, and this process has never seen a member at its address: correct the servers of this process. If the member has lost its data and no other process lets it in, increase QuorumConfig.List by one everywhere")
+	errDouble   = errors.New("lockcore: two of the clients given to NewQuorum are for the same server")
+	errStepped  = errors.New("lockcore: locks may have expired there before their time: use a time service that slews the clock")
+	errFormed   = errors.New("lockcore: a majority of the servers has no data of this run: tokens may repeat if a clock is behind")
+)
+
+// refusals are the errors of a client with other servers than the quorum.
+var refusals = map[quorum.Action]error{quorum.Outdated: errOutdated, quorum.Differs: errDiffers, quorum.Replaced: errReplaced}

@@ -5,18 +5,23 @@
 // A Quorum examines its servers before the first request, and when a server has answered that it is no member. So
 // it costs nothing while all servers are members. A client that acquires no locks lets no server in.
 //
-//	members.go ─► examine.go ─► report.go, clocks.go     count.go: one answer from the answers of all servers
+//	members.go ─► examine.go, clocks.go     count.go: one answer from the answers of all servers
 package members
 
 import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+
 	"github.com/noonlock/noonlock/internal/quorum"
+	"github.com/noonlock/noonlock/internal/registry"
 	"github.com/noonlock/noonlock/internal/several"
 	"github.com/noonlock/noonlock/internal/wire"
 )
@@ -39,8 +44,7 @@ func New(cfg Config, config wire.Config) *Quorum {
 	q := &Quorum{
 		Marker: cfg.Marker, MaxTTL: cfg.MaxTTL,
 		examiner: examiner{
-			Config: cfg, log: config.Logger, reporter: reporter{log: config.Logger, servers: cfg.Servers},
-			first: make(chan struct{}), runs: make([]string, n), ids: make([]string, n),
+			Config: cfg, log: config.Logger, first: make(chan struct{}), runs: make([]string, n), ids: make([]string, n),
 		},
 		clocks: clocks{maxTTL: cfg.MaxTTL, servers: make([]serverClock, n)},
 		now:    config.Now,
@@ -182,4 +186,35 @@ func (q *Quorum) Views(ctx context.Context, r wire.Request, within time.Duration
 // Shortage returns the error for too few answers. refused has the servers that refused.
 func (q *Quorum) Shortage(r wire.Request, refused map[int]wire.Answer) error {
 	return shortage(r, refused, nil, len(q.examiner.Servers))
+}
+
+// Metrics are the series of each server.
+type Metrics []serverMetrics
+
+type serverMetrics struct {
+	requests *prometheus.CounterVec // by outcome
+	up       prometheus.Gauge
+}
+
+func (m *serverMetrics) count(outcome string) { m.requests.WithLabelValues(outcome).Inc() }
+
+// NewMetrics returns the series of the servers. Each has the address of its server as a label, so there are at most
+// nine values for each list of servers.
+func NewMetrics(reg prometheus.Registerer, servers []redis.Options) (Metrics, error) {
+	set := &registry.Set{Registerer: reg}
+	requests := set.Counters("noonlock_quorum_requests_total",
+		"Requests to a server of a quorum, by outcome: answered, lost_data, waiting, other_list, ttl_too_long (it answered that it grants nothing, with the reason), failed (refused, or no answer), skipped (not sent, because it did not answer lately).", "server", "outcome")
+	up := set.Gauges("noonlock_quorum_server_up", "Whether a server of a quorum answers: 0 from a request without an answer to the next answer.", "server")
+	if err := set.Err(); err != nil {
+		return nil, fmt.Errorf("lockcore: Config.Registerer: %w", err)
+	}
+	all := make(Metrics, len(servers))
+	for i, s := range servers {
+		all[i] = serverMetrics{requests.MustCurryWith(prometheus.Labels{"server": s.Addr}), up.WithLabelValues(s.Addr)}
+		all[i].up.Set(1)
+		for _, outcome := range []string{"answered", "failed", "skipped", "lost_data", "waiting", "other_list", "ttl_too_long"} {
+			all[i].requests.WithLabelValues(outcome)
+		}
+	}
+	return all, nil
 }

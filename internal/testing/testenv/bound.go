@@ -118,7 +118,7 @@ func everyTopology(t *testing.T, where []topology, prepare Prepare, all bounds, 
 	}
 }
 
-// bounds are the bounds of exported methods and functions: "2/3 TTL, at most 6 s", or "until ctx ends".
+// bounds are texts, such as "2/3 TTL, at most 6 s" and "until ctx ends", by the name of a method or function.
 type bounds map[string]string
 
 var (
@@ -277,17 +277,6 @@ func everyCall(e *Env, n network, where topology, ttl time.Duration, prepare Pre
 	e.Pass(10 * time.Second)
 	s.requireNoGoroutines("the end of the test", "")
 	s.requireFewDials(len(clients))
-}
-
-// requireNoGoroutines asserts that no goroutine of the library is left, except those that wait
-// for the function of a name, if it is not empty.
-func (s *site) requireNoGoroutines(before, except string) {
-	s.Helper()
-	for _, g := range goroutinesOfLibrary() {
-		if except == "" || !strings.Contains(g, except) {
-			s.Errorf("a goroutine is left after Close, and before %s:\n%s", before, g)
-		}
-	}
 }
 
 // requireFewDials asserts that a dial has met the fault, that there were never many at a time, and that all have ended.

@@ -42,3 +42,14 @@ func goroutinesOfLibrary() (stacks []string) {
 	}
 	return stacks
 }
+
+// requireNoGoroutines asserts that no goroutine of the library is left, except those that wait
+// for the function of a name, if it is not empty.
+func (s *site) requireNoGoroutines(before, except string) {
+	s.Helper()
+	for _, g := range goroutinesOfLibrary() {
+		if except == "" || !strings.Contains(g, except) {
+			s.Errorf("a goroutine is left after Close, and before %s:\n%s", before, g)
+		}
+	}
+}

@@ -15,7 +15,6 @@ import (
 // of their only server.
 type everyPrimary struct{ *redis.ClusterClient }
 
-// each runs do for one primary after another.
 func (c everyPrimary) each(ctx context.Context, do func(*redis.Client) error) error {
 	var mu sync.Mutex
 	return c.ForEachMaster(ctx, func(_ context.Context, rdb *redis.Client) error {

@@ -259,7 +259,10 @@ func (l *Line) retire(p *pipe) {
 	l.submit(p.drain()...)
 }
 
-var errSilent = errors.New("lockcore: the server was silent on two connections")
+var (
+	errSilent = errors.New("lockcore: the server was silent on two connections")
+	errMoved  = errors.New("lockcore: the primary is another server")
+)
 
 // silent is called when the server does not answer on a pipe.
 func (l *Line) silent(p *pipe) {
@@ -281,48 +284,6 @@ func (l *Line) ended(p *pipe, queue []*call) {
 	l.mu.Unlock()
 	l.submit(queue...)
 }
-
-// Retire takes a connection out of use that was made until a time. The next call makes another one.
-func (l *Line) Retire(end time.Duration) {
-	l.cancelDials(end)
-	if p := l.current.Load(); p != nil && p.made <= end {
-		l.retire(p)
-	}
-}
-
-// cancelDials cancels the dials that began until a time, as they may lead to another server. One of them may have just
-// ended.
-func (l *Line) cancelDials(end time.Duration) {
-	l.mu.Lock()
-	l.staleUntil = max(l.staleUntil, end)
-	l.mu.Unlock()
-	l.dials.cancelUntil(end)
-}
-
-// IsElsewhere reports whether a connection does not lead to an address.
-func (l *Line) IsElsewhere(addr string) bool { return len(l.pipesExcept(addr)) > 0 }
-
-// MoveTo ends the connections that do not lead to an address. Late answers of another server do not count.
-func (l *Line) MoveTo(addr string) {
-	l.cancelDials(l.Now())
-	for _, p := range l.pipesExcept(addr) {
-		p.end(errMoved)
-	}
-}
-
-// pipesExcept returns the pipes that lead elsewhere and have not ended.
-func (l *Line) pipesExcept(addr string) (pipes []*pipe) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, p := range []*pipe{l.current.Load(), l.former} {
-		if p != nil && p.Addr != addr {
-			pipes = append(pipes, p)
-		}
-	}
-	return pipes
-}
-
-var errMoved = errors.New("lockcore: the primary is another server")
 
 // Close ends the connections and the dials. A call ends with ErrClosed, or its outcome is unknown.
 func (l *Line) Close() {

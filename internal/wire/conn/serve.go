@@ -6,14 +6,12 @@ import (
 	"time"
 )
 
-// serve starts the goroutines of a pipe.
 func (p *pipe) serve() {
 	p.reader.Reset(source{p})
 	go p.readAll()
 	go p.writeAll()
 }
 
-// writeAll writes the queued calls until the pipe ends.
 func (p *pipe) writeAll() {
 	for {
 		runtime.Gosched() // callers that were just answered queue their next calls
