@@ -124,7 +124,7 @@ func (a *Attempt) sendAcquire(ctx context.Context, mode string, timeout time.Dur
 	return r, nil
 }
 
-// limited adds to a mode for how long the queue may serve the attempt, if its caller leaves before its entry lapses.
+// limited adds to a mode how long the queue may serve the attempt, unless its entry lapses before its caller leaves.
 func (a *Attempt) limited(ctx context.Context, mode string) string {
 	a.servedUntil = 0
 	if mode == modeTry {

@@ -111,7 +111,7 @@ type Attempt struct {
 
 	setsCounter bool // whether the last acquire sets the TTL of the token counter
 
-	ownerLease *Lease // lease of the same owner whose token the last acquire asked for
+	ownerLease *Lease // lease whose token the last acquire asked for
 
 	unanswered  atomic.Bool // whether an acquire may still arrive
 	mayBeStored atomic.Bool // whether the attempt has to be withdrawn

@@ -23,7 +23,7 @@ func newChannel() *channel { return &channel{watches: map[*func(string)]struct{}
 
 func (ch *channel) used() bool { return ch.listeners > 0 || len(ch.watches) > 0 }
 
-// channels are the channels of a Subscription, used ones and those whose unsubscribe command is not sent.
+// channels are the channels of a Subscription. An unused channel stays until its unsubscribe command is sent.
 type channels struct {
 	cfg    Config
 	ctx    context.Context // ends all waits

@@ -15,7 +15,7 @@
 -- Twice is safe: an attempt that acquired the lock later is not among the given ones. The second
 -- call finds the remarks of the first one, and returns the same.
 -- A foreign key cannot be distinguished from a later one with the same value.
--- A waiter of each process is notified to look; the first live process serves the queue.
+-- A waiter of each process is notified to check; the first live process serves the queue.
 -- A holder reads the remark when a renewal finds no lock. So the remark lasts as long as the lock
 -- would have. It is written last, because the release must work while the server is out of memory.
 local lock, queue, forced, releases = KEYS[1], KEYS[2], KEYS[3], KEYS[4]

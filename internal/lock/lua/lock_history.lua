@@ -1,5 +1,5 @@
--- lock_history: find out since when clients know the history of this server's data, and keep
--- that for the other clients. A restart, a failover and an emptied server begin another history.
+-- lock_history: read when a client first saw the history of this server's data, or store that time
+-- for other clients. A restart, a failover and an emptied server begin another history.
 --
 -- KEYS[1] history  string: '<run id> <replication id> <since>'; since: when (ms, server clock)
 --                  a client first saw the history
@@ -10,7 +10,7 @@
 --         not; 1: there is no record of it; 2: the server is another process, or was
 --         promoted; 3: its memory is older than what the caller knows, as after the restore of
 --         a virtual machine
---         {} if the server does not report what is needed
+--         {} if the server does not report its run id and its replication id
 --
 -- A server gets a new replication id without a loss when its first replica arrives, and when
 -- it has had none for an hour. It then has no second id.

@@ -2,7 +2,7 @@
 -- data stores a random text, which quorum_join must send to make it a member again.
 --
 -- KEYS[1] marker  hash, the state of this server, see quorum_join
--- ARGV[1] return  a new random text; '' for a client that only looks: nothing is stored
+-- ARGV[1] return  a new random text; '' for a client that only reads: nothing is stored
 --
 -- Returns {run, state, list, left, longest, top, return, id, servers, former}, all texts. run
 -- identifies the process. state is 'member', or 'lost' for a server without data of this run. list

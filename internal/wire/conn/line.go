@@ -13,9 +13,7 @@ import (
 
 // A Line carries the calls of one purpose to a server, over one pipe at a time. It makes a pipe when a call needs one,
 // and when the current one is silent or has ended. Calls wait for it. The former pipe answers its last calls, unless
-// the new one leads to another address.
-//
-// mu is not held while a mutex of a pipe is locked.
+// the new one leads to another address. mu is not held while a mutex of a pipe is locked.
 type Line struct {
 	*Options
 	dials    *Dialer
@@ -264,7 +262,6 @@ var (
 	errMoved  = errors.New("lockcore: the primary is another server")
 )
 
-// silent is called when the server does not answer on a pipe.
 func (l *Line) silent(p *pipe) {
 	current := l.current.Load() == p
 	l.retire(p)

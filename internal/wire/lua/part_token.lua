@@ -1,13 +1,11 @@
--- next_token(fence, keep): the next fencing token of the name, as a decimal string.
--- A token is that clock, or one more than the last token if the clock is not ahead of
--- it: so it is greater than all that came before while the counter is kept, and, if
--- that is new, lost, or set back with the server's data, as by a failover to a replica
--- that lagged, while the clock is not set back as well.
--- keep: ms for which the counter outlives the last grant, by default a week. After that
--- only a clock that is set back by more than keep can repeat a token. false: the counter keeps its
--- TTL, which takes less time. A counter that was lost lives for a week. A counter that is
--- ahead of the clock is kept until then after the clock has come to it. If it ended
--- before, the next token would be taken from the clock, and be smaller.
+-- next_token(fence, keep) returns the next fencing token of the name, as a decimal string. A token is the server's
+-- clock (µs), or the last token plus one if the clock is not ahead of that token. So tokens grow while the counter is
+-- kept. If the counter is new, lost, or set back with the server's data (a failover to a replica that lagged), tokens
+-- grow unless the clock was set back as well.
+-- keep: ms for which the counter outlives the last grant, by default a week. After that, a token repeats only if the
+-- clock is set back by more than keep. With false, the counter keeps its TTL, which takes less time, and a lost counter
+-- lives for a week. A counter ahead of the clock outlives the time when the clock reaches it: if the counter expired
+-- earlier, the next token would be the clock, which is smaller.
 local function next_token(fence, keep)
   time = time or redis.call('TIME')
   local micros = time[2]
