@@ -87,7 +87,7 @@ func (s *State) Failed(to *Reports, log logr.Logger, err error, temporary bool) 
 	s.err, s.reports, s.kind = err, to, to.add(s.kind, log, err, temporary)
 }
 
-// Unrecorded sets the error with which the outcome of the work of that time was not recorded, until Recorded.
+// Unrecorded sets the error of recording the outcome of the work of that time. Recorded ends the error.
 func (s *State) Unrecorded(at time.Time, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

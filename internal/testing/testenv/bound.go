@@ -64,7 +64,7 @@ func networks() []network {
 // context ends after a second if the name ends with "with 1 s", or if the bound depends on that end.
 type AddCall func(name string, call func(ctx context.Context))
 
-// Prepare adds calls of a Client. The ShutdownTimeout of what they belong to is BoundShutdown.
+// Prepare adds calls of a Client, and of objects whose ShutdownTimeout is BoundShutdown.
 type Prepare = func(e *Env, c *lockcore.Client, ttl time.Duration, add AddCall)
 
 // BoundShutdown is a ShutdownTimeout.

@@ -51,11 +51,11 @@ func OnTopologies(t *testing.T) {
 	if !onTopologies() && !Nightly() {
 		t.Skip("a failover takes half a minute: .ci/run runs it")
 	}
-	onlyThere.Store(t.Name(), nil)
+	needTopologies.Store(t.Name(), nil)
 }
 
-// onlyThere has the tests that called OnTopologies.
-var onlyThere sync.Map
+// needTopologies has the tests that called OnTopologies.
+var needTopologies sync.Map
 
 // An Env is a test together with the server that it runs on.
 type Env struct {
@@ -74,12 +74,12 @@ type Env struct {
 // onTopologies reports whether tests of OnBoth run on the other topologies.
 func onTopologies() bool { return os.Getenv("NOONLOCK_TOPOLOGIES") != "" }
 
-// here skips a test that needs no other topology where the tests run on those.
+// skipOnTopologies skips a test that needs no other topology while the tests run on other topologies.
 // scripts/test-summary.awk knows the reason.
-func here(t *testing.T) {
+func skipOnTopologies(t *testing.T) {
 	t.Helper()
 	name, _, _ := strings.Cut(t.Name(), "/")
-	if _, ok := onlyThere.Load(name); onTopologies() && !ok {
+	if _, ok := needTopologies.Load(name); onTopologies() && !ok {
 		t.Skip("make test runs it")
 	}
 }
@@ -88,7 +88,7 @@ func here(t *testing.T) {
 // send scripts by themselves, and not through a Client.
 func OnOneServer(t *testing.T, test func(e *Env)) {
 	t.Helper()
-	here(t)
+	skipOnTopologies(t)
 	t.Parallel()
 	t.Run("bubble", func(t *testing.T) {
 		t.Parallel()
@@ -132,7 +132,7 @@ func (e *Env) start() *Env {
 // InBubble runs a test in a bubble.
 func InBubble(t *testing.T, test func(e *Env)) {
 	t.Helper()
-	here(t)
+	skipOnTopologies(t)
 	synctest.Test(t, func(t *testing.T) {
 		r := lockcoretest.NewRedis(t)
 		test(&Env{T: t, Bubble: r, Raw: r.Client(), Start: time.Now()})
@@ -142,7 +142,7 @@ func InBubble(t *testing.T, test func(e *Env)) {
 // OnServer starts a real server. conf holds lines of its configuration.
 func OnServer(t *testing.T, conf ...string) *Env {
 	t.Helper()
-	here(t)
+	skipOnTopologies(t)
 	return (&Env{T: t, Real: servers.Redis(t, conf...)}).start()
 }
 
