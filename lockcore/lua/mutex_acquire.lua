@@ -1,4 +1,4 @@
--- mutex_acquire: acquire the lock, join the queue, or look whether the lock is free.
+-- mutex_acquire: acquire the lock, join the queue, or check whether the lock is free.
 --
 -- KEYS[1] lock    string, the holder's attempt; absent: free
 -- KEYS[2] fence   string, the counter of fencing tokens
@@ -15,7 +15,7 @@
 -- ARGV[4] keep    ms, TTL of the token counter after a grant; absent: the counter keeps its TTL
 --
 -- Returns token                 held by me for ttl from now
---         {2, left ms, place, holder}  near the head: look when the lock ends.
+--         {2, left ms, place, holder}  near the head: check when the lock ends.
 --                               Not only the first, as it may die with the holder
 --         {3, left ms, place, holder}  in the queue
 --         {4, left ms, holder}  held by another, not in the queue (try)
@@ -87,7 +87,7 @@ if not holder then
   holder = redis.call('GET', lock)
   served = holder
 else
-  -- With a dead head no waiter would look when the lock ends.
+  -- With a dead head no waiter would check when the lock ends.
   local head = first
   for _ = 1, 100 do
     if not head or head == me or alive(seen, head, process_of(head) or '', now) then

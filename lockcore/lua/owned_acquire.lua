@@ -1,5 +1,5 @@
 -- owned_acquire: acquire a lock with owners for one of them, or a slot of a Semaphore, join the
--- queue, or look whether the lock is free.
+-- queue, or check whether the lock is free.
 --
 -- KEYS[1] lock    sorted set, see part_entry.lua; absent: free
 -- KEYS[2] fence   string, the counter of fencing tokens
@@ -24,7 +24,7 @@
 -- Returns token                 held by me for ttl from now
 --         {9, token, slot, size}  the same of a Semaphore; slot -1: the server stood still, and
 --                               the entry has ended
---         {2, left ms, place, holder}  near the head: look when the lock ends
+--         {2, left ms, place, holder}  near the head: check when the lock ends
 --         {3, left ms, place, holder}  in the queue
 --         {4, left ms, holder}  held by others, not in the queue (try)
 --         {5}                   no longer in the queue (look): join again

@@ -71,7 +71,7 @@ local function verdict(lock, s, mode, now)
     end
     return 'wait', first_end(lock, now)
   elseif s.count > 0 then
-    if mode == 'r' or s.writer then -- nobody else writes while it is inside
+    if mode == 'r' or s.writer then -- no other owner writes while this one has an entry
       return 'in'
     elseif redis.call('ZCOUNT', lock, '0', BELOW_COUNT) > s.count then
       return 'upgrade'
@@ -129,8 +129,8 @@ end
 -- queue is empty, or -1 if there is more to do, as one call skips at most 1000 waiters; the code that refuses `me`,
 -- if any; and for how long (ms) at most others were granted the lock, nil if none was. A waiter that has lapsed is
 -- removed, and joins again if it is alive. So are all waiters of a process that did not confirm a grant or answer a
--- call. A reader that wants to write beside others is removed, too: it is notified to look, and is then refused. A
--- waiter for a mutex keeps a free lock, and is notified to look. Otherwise it is removed. known: the head that
+-- call. A reader that wants to write beside others is removed, too: it is notified to check, and is then refused. A
+-- waiter for a mutex keeps a free lock, and is notified to check. Otherwise it is removed. known: the head that
 -- already has a timer. Another head is notified.
 local function serve(lock, fence, keep, queue, seen, me, ttl, now, known)
   local token, refused, granted, time

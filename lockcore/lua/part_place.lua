@@ -23,7 +23,7 @@ local function enqueue(queue, seen, me, ttl, mode, now, first, remaining)
     end
     at = string.format('%.0f', tonumber(score))
   end
-  -- How long (ms) a waiter keeps its place without a request: three times the interval at which it looks.
+  -- How long (ms) a waiter keeps its place without a request: three times the interval at which it checks.
   local lapse = math.ceil(math.max(tonumber(ttl), 1000) * 3.3)
   redis.call('HSET', seen, me, string.format('%.0f', now + (remaining and math.min(lapse, remaining) or lapse)))
   -- Both keys expire together, so `seen` has no fields of attempts that expired with the
@@ -37,7 +37,7 @@ local function enqueue(queue, seen, me, ttl, mode, now, first, remaining)
   return at
 end
 
--- near reports whether an attempt looks again when the lock expires. These are the first
+-- near reports whether an attempt checks again when the lock expires. These are the first
 -- three in the queue, and the first one of each process among the first 32, as the process
 -- of the holder and others may be dead or frozen, with all their waiters.
 local function near(queue, me)

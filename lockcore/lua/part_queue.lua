@@ -6,7 +6,7 @@
 -- Its process listens on the channel `channels` .. process. A script that publishes sets `channels`. Messages are
 -- hints: whether one arrives decides nothing. The kind is `l` (mutex), `s` (with owners) or `p` (Semaphore). All kinds
 -- share one queue. A name has the kind of its holder, or the kind of the first waiter that is alive. Attempts
--- of other kinds are refused, waiters at their next look.
+-- of other kinds are refused, waiters at their next check.
 
 -- How long (ms) a grant lasts that the waiter does not confirm, and within what time (ms) a
 -- process must answer a call.
@@ -31,7 +31,7 @@ end
 
 -- notify_head tells the first waiter, if there is one, that it is the head, and in how many ms the lock
 -- expires: left, by default its TTL. It returns the process of that waiter. This is for speed only: each waiter
--- looks once per TTL anyway.
+-- checks once per TTL anyway.
 local function notify_head(lock, head, left)
   local process = head and process_of(head)
   if process then
