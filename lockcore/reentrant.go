@@ -25,8 +25,8 @@ import (
 // A ReentrantMutex has no state of its own and is safe for concurrent use.
 type ReentrantMutex struct{ mutex *Mutex }
 
-// ReentrantMutex returns the lock of a name for an owner. Both follow the rules for names of Client.Mutex, but an owner may
-// also begin with job/ or election/. ReentrantMutex sends nothing. The error is a *noonlock.ConfigError.
+// ReentrantMutex returns the lock of a name for an owner. Both follow the rules for names of Client.Mutex, but an owner
+// may also begin with job/ or election/. ReentrantMutex sends nothing. The error is a *noonlock.ConfigError.
 func (c *Client) ReentrantMutex(name, owner string, cfg LeaseConfig) (*ReentrantMutex, error) {
 	entry, err := c.ownedLock(name, lock.ModeWrite, owner, cfg)
 	if err != nil {

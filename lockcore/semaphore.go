@@ -23,8 +23,8 @@ type Semaphore struct{ slots *Mutex }
 // maxSlots bounds the work of one script.
 const maxSlots = 1000
 
-// Semaphore returns the semaphore of a name with n slots, 1 to 1000, unless another size is stored. The name follows the
-// rules of Client.Mutex, and is of one kind. Semaphore sends nothing. The error is a *noonlock.ConfigError, also for a
+// Semaphore returns the semaphore of a name with n slots, 1 to 1000, unless another size is stored. The name follows
+// the rules of Client.Mutex, and is of one kind. Semaphore sends nothing. The error is a *noonlock.ConfigError, also for a
 // Client of a quorum: a majority of the servers does not bound the number of leases.
 func (c *Client) Semaphore(name string, n int, cfg LeaseConfig) (*Semaphore, error) {
 	if err := checkSize(n); err != nil {

@@ -17,8 +17,6 @@ const maxRedirects = 5
 // ErrFormerServer says that an answer was ignored, because the name has moved.
 var ErrFormerServer = errors.New("lockcore: the name has moved to another server")
 
-var errNoServer = errors.New("lockcore: the server of the name is not known")
-
 // Send sends a request to the server of the name. After the answer MOVED, it sends the request to the new server of the
 // name within the timeout, unless nothing has changed.
 func (c *Cluster) Send(ctx context.Context, name string, r wire.Request, timeout time.Duration) (any, error) {
@@ -89,7 +87,7 @@ type unknownServer struct{}
 func (unknownServer) Send(_ context.Context, requests []wire.Request) []wire.Answer {
 	answers := make([]wire.Answer, len(requests))
 	for i := range answers {
-		answers[i].Err = wire.NotSent(errNoServer)
+		answers[i].Err = wire.NotSent(errors.New("lockcore: the server of the name is not known"))
 	}
 	return answers
 }

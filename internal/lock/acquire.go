@@ -204,8 +204,8 @@ func (a *Attempt) makeLease(ctx context.Context, r *acquireReply, err error) (le
 	case r.code == answerUpgrade:
 		return nil, errors.Join(ErrNotAcquired, ErrUpgrade)
 	case r.code == answerWithdrawn:
-		// Only a forged message can cause a tombstone for an attempt that is not abandoned.
-		return nil, errors.Join(ErrNotAcquired, errTombstone)
+		// Only a forged message can cause this.
+		return nil, errors.Join(ErrNotAcquired, errors.New("lockcore: a tombstone for the attempt exists, although it was not abandoned"))
 	}
 	return nil, nil
 }
@@ -280,7 +280,4 @@ func (n *Name) Hold(ctx context.Context, k Kind, acquire func(*Attempt) wire.Req
 	return lease, nil
 }
 
-var (
-	errSlowServer = errors.New("lockcore: the server takes longer to answer than a lease is valid")
-	errTombstone  = errors.New("lockcore: a tombstone for the attempt exists, although it was not abandoned")
-)
+var errSlowServer = errors.New("lockcore: the server takes longer to answer than a lease is valid")

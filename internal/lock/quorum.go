@@ -56,10 +56,10 @@ func NewQuorum(servers []redis.UniversalClient, cfg Config, list int, longest ti
 		return nil, err
 	}
 	c.quorum = members.New(members.Config{
-		Servers: targets, Metrics: metrics, List: number, MaxTTL: most,
+		Servers: targets, List: number, MaxTTL: most,
 		Marker: c.keys.marker(), State: c.scripts.quorumState, Join: c.scripts.quorumJoin,
 		Background: c.Background, Closing: c.closing,
-	}, c.wireConfig())
+	}, metrics, c.wireConfig())
 	c.servers = all
 	c.start(quorumTopology{c.quorum}, c.quorum.Wire)
 	return c, nil

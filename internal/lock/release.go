@@ -141,14 +141,13 @@ func (l *Lease) release(ctx context.Context) error {
 	case err := <-done:
 		return err
 	case <-first.Done():
-		return OpError("unlock", a.keys.name, first.Err(), err, errReleasing)
+		return OpError("unlock", a.keys.name, first.Err(), err,
+			errors.New("lockcore: the release continues in the background; the lock expires with its TTL at the latest"))
 	}
 }
 
 // Detached returns how long Unlock waits for the answer if its context is done.
 func (l *Lease) Detached() time.Duration { return min(l.a.terms.ttl, 10*time.Second) }
-
-var errReleasing = errors.New("lockcore: the release continues in the background; the lock expires with its TTL at the latest")
 
 // retryRelease sends the release until it is answered or within has passed, when the lock
 // has expired. unanswered is true if an earlier release of the lease had no answer.

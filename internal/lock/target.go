@@ -27,8 +27,8 @@ func (t target) connect(cfg wire.Config) wire.Wire {
 	return wire.NewServer(t.Options, wire.Node{}, cfg)
 }
 
-// targetOf returns the target of a client. It does not use the client itself. The error is a *noonlock.ConfigError about
-// the field.
+// targetOf returns the target of a client, and does not use the client itself. The error is a *noonlock.ConfigError
+// about the field.
 func targetOf(field string, rdb redis.UniversalClient) (target, error) {
 	value, rule := fmt.Sprintf("a %T", rdb), "a *redis.Client, such as redis.NewClient makes, or a *redis.ClusterClient"
 	if v := reflect.ValueOf(rdb); v.Kind() == reflect.Pointer && (v.IsNil() || v.Elem().IsZero()) {

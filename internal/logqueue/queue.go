@@ -37,8 +37,8 @@ type Queue struct {
 }
 
 // New returns a Queue for a logger. The zero value writes errors to slog, and Discard writes nothing. New registers
-// the counter of dropped lines with reg, or
-// shares the counter that another Queue has registered. A nil reg disables the counter.
+// the counter of dropped lines with reg, or shares the counter that another Queue has registered. A nil reg disables
+// the counter.
 func New(to logr.Logger, reg prometheus.Registerer) (*Queue, error) {
 	set := &registry.Set{Registerer: reg}
 	q := &Queue{dropped: set.Counters("noonlock_log_lines_dropped_total",

@@ -30,16 +30,11 @@ type State struct {
 // forever is large, but far from overflow when it is added to the current time.
 const forever = 100 * 365 * 24 * time.Hour
 
-var (
-	errNotRunning = errors.New("noonlock: not running")
-	errNotYet     = errors.New("noonlock: no answer from the server yet")
-)
-
 // Run marks the worker as running until ctx ends or end is called. Until the first
 // request is answered, Err returns an error. When end returns, the end is recorded and
 // cannot affect a later Run. Call end once.
 func (s *State) Run(ctx context.Context) (end func()) {
-	s.set(true, errNotYet, time.Time{})
+	s.set(true, errors.New("noonlock: no answer from the server yet"), time.Time{})
 	noted := make(chan struct{})
 	unhook := context.AfterFunc(ctx, func() {
 		defer close(noted)
@@ -119,7 +114,7 @@ func (s *State) Err() error {
 	defer s.mu.Unlock()
 	switch {
 	case !s.running:
-		return errNotRunning
+		return errors.New("noonlock: not running")
 	case s.err != nil:
 		return s.err
 	}

@@ -6,6 +6,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
+	"github.com/noonlock/noonlock/internal/retry"
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
@@ -14,6 +17,13 @@ type member struct {
 	now     func() time.Duration
 	server  wire.Wire
 	circuit circuit
+}
+
+func newMember(ctx context.Context, number int, opt redis.Options, cfg wire.Config, watch Watchers) *member {
+	return &member{
+		ctx: ctx, now: cfg.Now, server: wire.NewServer(opt, wire.Node{}, cfg),
+		circuit: circuit{server: number, watch: watch, pauses: retry.Growing(50*time.Millisecond, time.Second, 2, 0.5)},
+	}
 }
 
 var (

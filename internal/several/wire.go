@@ -9,7 +9,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/noonlock/noonlock/internal/retry"
 	"github.com/noonlock/noonlock/internal/wire"
 	"github.com/noonlock/noonlock/internal/wire/conn"
 )
@@ -35,10 +34,7 @@ func New(servers []redis.Options, cfg wire.Config, watch Watchers) *Wire {
 	for i, opt := range servers {
 		own := cfg
 		own.Logger = cfg.Logger.WithValues("server", opt.Addr)
-		w.members = append(w.members, &member{
-			ctx: w.ctx, now: cfg.Now, server: wire.NewServer(opt, wire.Node{}, own),
-			circuit: circuit{server: i, watch: watch, pauses: retry.Growing(50*time.Millisecond, time.Second, 2, 0.5)},
-		})
+		w.members = append(w.members, newMember(w.ctx, i, opt, own, watch))
 	}
 	return w
 }

@@ -94,8 +94,6 @@ func (w *primaryWatch) checkAgain() bool {
 	return w.running
 }
 
-var errOtherPrimary = errors.New("lockcore: the Sentinels name another primary")
-
 // refresh begins a check unless the last one is recent. It returns the number of moves.
 func (w *primaryWatch) refresh() (moves int) {
 	w.mu.Lock()
@@ -130,7 +128,7 @@ func (w *primaryWatch) confirm(ctx context.Context, moves int, timeout time.Dura
 		w.mu.Lock()
 		if w.moves != moves {
 			w.mu.Unlock()
-			return errOtherPrimary
+			return errors.New("lockcore: the Sentinels name another primary")
 		}
 		if w.isRecent() || ctx.Err() != nil {
 			w.mu.Unlock()

@@ -202,12 +202,10 @@ func (s *Subscription) replace(c *conn.Conn, pause time.Duration) {
 		defer s.mu.Unlock()
 		if s.current == c {
 			s.replacedAt = time.Now()
-			s.fail(errReplaced) // run makes another one
+			s.fail(errors.New("lockcore: another connection is made, as messages may not arrive"))
 		}
 	})
 }
-
-var errReplaced = errors.New("lockcore: another connection is made, as messages may not arrive")
 
 // isElsewhere reports whether the subscription is at a server with another address.
 func (s *Subscription) isElsewhere(addr string) bool {

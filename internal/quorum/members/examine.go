@@ -24,7 +24,6 @@ import (
 // A Config configures a Quorum.
 type Config struct {
 	Servers     []redis.Options
-	Metrics     Metrics
 	List        int           // number of the list of servers
 	MaxTTL      time.Duration // longest TTL of a lease
 	Marker      string        // key of a server's state

@@ -34,20 +34,22 @@ type Quorum struct {
 
 	examiner examiner
 	clocks   clocks
+	metrics  Metrics
 	now      func() time.Duration // elapsed time
 	started  sync.Once
 }
 
 // New returns a Quorum. It sends nothing before the first request.
-func New(cfg Config, config wire.Config) *Quorum {
+func New(cfg Config, metrics Metrics, config wire.Config) *Quorum {
 	n := len(cfg.Servers)
 	q := &Quorum{
 		Marker: cfg.Marker, MaxTTL: cfg.MaxTTL,
 		examiner: examiner{
 			Config: cfg, log: config.Logger, first: make(chan struct{}), runs: make([]string, n), ids: make([]string, n),
 		},
-		clocks: clocks{maxTTL: cfg.MaxTTL, servers: make([]serverClock, n)},
-		now:    config.Now,
+		clocks:  clocks{maxTTL: cfg.MaxTTL, servers: make([]serverClock, n)},
+		metrics: metrics,
+		now:     config.Now,
 	}
 	q.examiner.list.Store(new(string))
 	q.Wire = several.New(cfg.Servers, config, several.Watchers{Health: q.health, Answered: q.answered, Failed: q.failed})
@@ -72,17 +74,17 @@ func (q *Quorum) failed(server int, skipped bool) {
 	if skipped {
 		outcome = "skipped"
 	}
-	q.examiner.Metrics[server].count(outcome)
+	q.metrics[server].count(outcome)
 }
 
 func (q *Quorum) health(server int, err error) {
 	e := &q.examiner
 	if err != nil {
-		e.Metrics[server].up.Set(0)
+		q.metrics[server].up.Set(0)
 		wire.Log(e.log, err, "server of the quorum does not answer", "server", e.Servers[server].Addr)
 		return
 	}
-	e.Metrics[server].up.Set(1)
+	q.metrics[server].up.Set(1)
 	e.log.Info("server of the quorum answers again", "server", e.Servers[server].Addr)
 }
 
@@ -98,7 +100,7 @@ func (q *Quorum) answered(server int, value any, began time.Duration) {
 		code, _ = list[0].(int64)
 	}
 	e, refusal := &q.examiner, refusalOutcomes[code]
-	e.Metrics[server].count(cmp.Or(refusal, "answered"))
+	q.metrics[server].count(cmp.Or(refusal, "answered"))
 	if refusal != "" && code != quorum.Waiting || code == quorum.Granted && !e.wasMember(server) {
 		e.start() // the id of a new member is needed if it loses its data
 	}
@@ -151,8 +153,6 @@ type View struct {
 	State   quorum.State
 }
 
-var errNoState = errors.New("lockcore: the server did not answer about its state")
-
 // Views sends a request to each server once.
 func (q *Quorum) Views(ctx context.Context, r wire.Request, within time.Duration) ([]View, error) {
 	e := &q.examiner
@@ -165,7 +165,7 @@ func (q *Quorum) Views(ctx context.Context, r wire.Request, within time.Duration
 		for i, s := range e.states(ctx, false, stragglerTimeout) {
 			views[i].State = s
 			if views[i].Answer.Err == nil && !s.Answered {
-				views[i].Answer.Err = errNoState
+				views[i].Answer.Err = errors.New("lockcore: the server did not answer about its state")
 			}
 		}
 		done <- views

@@ -20,8 +20,8 @@ import (
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
-// universal returns options for a client of the topology. opt is from Direct or Link, and may have other names, rights or
-// dialers.
+// universal returns options for a client of the topology. opt is from Direct or Link, and may have other names, rights
+// or dialers.
 func (e *Env) universal(opt *redis.Options) *redis.UniversalOptions {
 	all := &redis.UniversalOptions{
 		ClientName: opt.ClientName, Dialer: opt.Dialer,

@@ -212,8 +212,8 @@ func (e *Timed) Wants(what, got, want string) {
 	Equal(e, what, got, want)
 }
 
-// IsScript reports whether a request runs a script of the library. The first call of a script is an EVAL, like a request
-// of wire.Command, which Command matches.
+// IsScript reports whether a request runs a script of the library. The first call of a script is an EVAL, like a
+// request of wire.Command, which Command matches.
 func IsScript(cmd []string) bool {
 	return strings.EqualFold(cmd[0], "evalsha") || strings.EqualFold(cmd[0], "eval") && !strings.Contains(cmd[1], "unpack(ARGV)")
 }
