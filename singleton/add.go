@@ -34,8 +34,8 @@ func (r *Runner) Add(name, spec string, work func(ctx context.Context, run Run) 
 
 // Update replaces the schedule, the work and the JobConfig of a job that was added. An attempt that has
 // begun continues. The next attempt and the next tick have the definition that is active then. The new definition takes
-// over by the rule of JobConfig.Revision: at once if this replica has run for 5 s. The arguments
-// and the error are those of Add.
+// over by the rule of JobConfig.Revision: at once if this replica has run for 5 s. Arguments and
+// error are as for Add.
 func (r *Runner) Update(name, spec string, work func(ctx context.Context, run Run) error, cfg JobConfig) error {
 	return r.put(name, spec, work, cfg, true)
 }
@@ -124,8 +124,8 @@ func (r *Runner) define(name, spec string, work func(ctx context.Context, run Ru
 				RunID: RunID(c.RunID), Job: name, Attempt: c.Attempt, Token: c.Token(), Overlap: cfg.AllowOverlap,
 				Holder: r.client.Identity(), LastSuccess: c.LastSuccess, Payload: c.Payload,
 			}
-			if c.Asked != nil {
-				run.ID = c.Asked.ID
+			if c.Request != nil {
+				run.ID = c.Request.ID
 			}
 			return work(ctx, run)
 		},

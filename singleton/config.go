@@ -93,29 +93,27 @@ type JobConfig struct {
 }
 
 func (cfg JobConfig) complete() (JobConfig, error) {
-	type rule struct {
-		broken bool
-		field  string
-		value  any
-		must   string
-	}
 	cfg.Retry = cmp.Or(cfg.Retry, time.Second)
 	cfg.MaxAttempts = cmp.Or(cfg.MaxAttempts, ledger.DefaultAttempts)
-	for _, r := range []rule{
-		{cfg.Timeout < 0, "Timeout", cfg.Timeout, "0 (none) or positive"},
-		{cfg.Retry < 100*time.Millisecond || cfg.Retry > 24*time.Hour, "Retry", cfg.Retry, "0 (1s) or from 100ms to 24h"},
-		{cfg.MaxAttempts < 0, "MaxAttempts", cfg.MaxAttempts, "0 (5) or positive"},
-		{cfg.CatchUp < CatchUpLatest || cfg.CatchUp > CatchUpAll, "CatchUp", int(cfg.CatchUp), "CatchUpLatest or CatchUpAll"},
-		{cfg.StartingDeadline < 0, "StartingDeadline", cfg.StartingDeadline, "0 (no limit) or positive"},
-		{cfg.KeepRuns < 0 || cfg.KeepRuns > 1000, "KeepRuns", cfg.KeepRuns, "0 (100) or up to 1000"},
-		{cfg.Gap != schedule.GapRun && cfg.Gap != schedule.GapSkip, "Gap", cfg.Gap, "schedule.GapRun or schedule.GapSkip"},
-		{cfg.Revision < 0, "Revision", cfg.Revision, "0 (none) or positive"},
-	} {
-		if r.broken {
-			return cfg, &noonlock.ConfigError{Package: "singleton", Field: "JobConfig." + r.field, Value: fmt.Sprint(r.value), Rule: r.must}
+	check := func(valid bool, field string, value any, rule string) error {
+		if valid {
+			return nil
 		}
+		return &noonlock.ConfigError{Package: "singleton", Field: "JobConfig." + field, Value: fmt.Sprint(value), Rule: rule}
 	}
-	return cfg, nil
+	return cfg, cmp.Or(
+		check(cfg.Timeout >= 0, "Timeout", cfg.Timeout, "0 (none) or positive"),
+		check(cfg.Retry >= 100*time.Millisecond && cfg.Retry <= 24*time.Hour, "Retry", cfg.Retry,
+			"0 (1s) or from 100ms to 24h"),
+		check(cfg.MaxAttempts > 0, "MaxAttempts", cfg.MaxAttempts, "0 (5) or positive"),
+		check(cfg.CatchUp == CatchUpLatest || cfg.CatchUp == CatchUpAll, "CatchUp", int(cfg.CatchUp),
+			"CatchUpLatest or CatchUpAll"),
+		check(cfg.StartingDeadline >= 0, "StartingDeadline", cfg.StartingDeadline, "0 (no limit) or positive"),
+		check(cfg.KeepRuns >= 0 && cfg.KeepRuns <= 1000, "KeepRuns", cfg.KeepRuns, "0 (100) or up to 1000"),
+		check(cfg.Gap == schedule.GapRun || cfg.Gap == schedule.GapSkip, "Gap", cfg.Gap,
+			"schedule.GapRun or schedule.GapSkip"),
+		check(cfg.Revision >= 0, "Revision", cfg.Revision, "0 (none) or positive"),
+	)
 }
 
 // entries returns the size of the history. After an outage, the runs that are caught up must not push

@@ -62,7 +62,7 @@ func entryOf(d *ledger.Decoder, r ledger.Run) HistoryEntry {
 	e := HistoryEntry{
 		RunID: RunID(d.RunID(r.Tick)), Last: d.RunID(r.Last).Tick, Count: d.Int(r.Count), Attempt: d.Int(r.Attempt), Holder: r.Holder,
 		Token: d.Token(r.Token), Start: d.Time(r.Start), End: d.Time(r.End), Outcome: Outcome(r.Outcome), Error: r.Error, ID: r.ID,
-		Attempts: attempts(d, r.Tries),
+		Attempts: attempts(d, r.Attempts),
 	}
 	if n := len(e.Attempts); e.Attempt > 0 && (n == 0 || e.Attempts[n-1].Number < e.Attempt) {
 		e.Attempts = append(e.Attempts, Attempt{e.Attempt, e.Holder, e.Token, e.Start, e.End, e.Error})
@@ -70,9 +70,9 @@ func entryOf(d *ledger.Decoder, r ledger.Run) HistoryEntry {
 	return e
 }
 
-func attempts(d *ledger.Decoder, tries []ledger.Try) (all []Attempt) {
-	for _, t := range tries {
-		all = append(all, Attempt{d.Int(t.Attempt), t.Holder, d.Token(t.Token), d.Time(t.Start), d.Time(t.End), t.Error})
+func attempts(d *ledger.Decoder, stored []ledger.Attempt) (all []Attempt) {
+	for _, a := range stored {
+		all = append(all, Attempt{d.Int(a.Attempt), a.Holder, d.Token(a.Token), d.Time(a.Start), d.Time(a.End), a.Error})
 	}
 	return all
 }
@@ -87,11 +87,13 @@ type Action struct {
 	ID     string    `json:"id,omitempty"` // of TriggerAt
 }
 
-func actOf(d *ledger.Decoder, a ledger.Act) Action { return *actOn(d, RunID(d.RunID(a.Tick)), &a) }
+func actionOf(d *ledger.Decoder, a ledger.Action) Action {
+	return *actionOn(d, RunID(d.RunID(a.Tick)), &a)
+}
 
-func actOn(d *ledger.Decoder, run RunID, a *ledger.Act) *Action {
+func actionOn(d *ledger.Decoder, run RunID, a *ledger.Action) *Action {
 	if a == nil {
 		return nil
 	}
-	return &Action{At: d.Time(a.At), Verb: a.What, RunID: run, By: a.Who, Reason: a.Why, ID: a.ID}
+	return &Action{At: d.Time(a.At), Verb: a.Verb, RunID: run, By: a.By, Reason: a.Reason, ID: a.ID}
 }

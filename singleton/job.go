@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/noonlock/noonlock"
 	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
@@ -50,7 +51,7 @@ func (j *Job) Runs(ctx context.Context, n int) ([]HistoryEntry, error) {
 // the last one, they are kept for as long as a ledger without replicas, and without limit while
 // the job is paused. A call that changed nothing, such as Pause of a paused job, is not listed.
 func (j *Job) Actions(ctx context.Context, n int) ([]Action, error) {
-	return ledger.Acts(ctx, j.ledger, n, actOf)
+	return ledger.Actions(ctx, j.ledger, n, actionOf)
 }
 
 // Pause stops all replicas from claiming new ticks, at once and until Resume. Current runs continue with
@@ -98,7 +99,7 @@ func (j *Job) Result(ctx context.Context, id string) (HistoryEntry, error) {
 		return HistoryEntry{}, err
 	}
 	for _, run := range state.Open {
-		if run.Asked != nil && run.Asked.ID == id {
+		if run.Request != nil && run.Request.ID == id {
 			return HistoryEntry{}, fmt.Errorf("%w: id %q of job %q", ErrNotEnded, id, j.name)
 		}
 	}
@@ -178,3 +179,16 @@ func (j *Job) Forget(ctx context.Context) error { return j.ledger.Forget(ctx) }
 // Messages announce changes, and can be lost. The death of the replica that runs a tick causes no
 // value until another replica takes over.
 func (j *Job) Watch(ctx context.Context) <-chan struct{} { return j.ledger.Changes(ctx) }
+
+// Jobs returns the names of the jobs that have a ledger, sorted. A Once has one, too: the
+// name of its job begins with once/. progress, the cost and the limits are as for lockcore.Locks.
+func Jobs(ctx context.Context, client *lockcore.Client, progress func(keys int)) ([]string, error) {
+	if client == nil {
+		return nil, &noonlock.ConfigError{Package: "singleton", Field: "client", Value: "nil", Rule: "a *lockcore.Client"}
+	}
+	names, err := lock.Of(client).Search(ctx, lock.Search{Prefix: lock.JobNames, Parts: []string{"job"}, Progress: progress})
+	if err != nil {
+		return names, fmt.Errorf("singleton: list jobs: %w", err)
+	}
+	return names, nil
+}

@@ -22,7 +22,7 @@ import (
 //     Otherwise the server has refused a request, or the Client is closed.
 //
 // The run is one of the job "once/NAME", triggered by the first call. So the guarantees, the context of the work, its
-// end with ctx and the drain, and its takeover by another replica are those of a job. If its replica dies or shuts
+// end with ctx and the drain, and its takeover by another replica are as for a job. If its replica dies or shuts
 // down, further attempts follow, up to five. A call may therefore run work more than once, but never twice at the
 // same time. If the server loses its data, the work is done again. Effects happen exactly once if they commit in one
 // transaction with a marker, as in package sqlonce: use the job "once/NAME", and a fixed tick such as

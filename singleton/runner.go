@@ -42,7 +42,7 @@ type Config struct {
 	// the runs. ShutdownTimeout must be more than Drain. Default: 10 s more than Drain.
 	ShutdownTimeout time.Duration
 
-	// MaxConcurrentRuns limits the runs of all jobs at a time on this replica. Further runs, also those of dead
+	// MaxConcurrentRuns limits the runs of all jobs at a time on this replica. Further runs, also of dead
 	// replicas, wait in order, and other replicas can claim them meanwhile. The ticks of their jobs
 	// that follow are no overlap; StartingDeadline and CatchUp count for them. A pause between attempts needs no slot.
 	// Default 0: no limit.
@@ -78,9 +78,6 @@ type job struct {
 // NewRunner returns a Runner without jobs. The error is a *noonlock.ConfigError, or wraps an error of
 // the Registerer of the Client.
 func NewRunner(client *lockcore.Client, cfg Config) (*Runner, error) {
-	if client == nil {
-		return nil, &noonlock.ConfigError{Package: "singleton", Field: "client", Value: "nil", Rule: "a *lockcore.Client"}
-	}
 	cfg.TTL = cmp.Or(cfg.TTL, 10*time.Second)
 	cfg.Drain = max(0, cmp.Or(cfg.Drain, defaultDrain))
 	cfg.ShutdownTimeout = cmp.Or(cfg.ShutdownTimeout, cfg.Drain+shutdownAfterDrain)

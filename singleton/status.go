@@ -81,14 +81,14 @@ func statusOf(job string, state ledger.State) (Status, error) {
 		}
 		st.Open = append(st.Open, OpenRun{
 			RunID: RunID(run.RunID), Attempt: run.Attempt, Holder: run.Holder, Token: run.Token,
-			Since: run.Start, Running: run.Running, NotBefore: notBefore, Attempts: attempts(&d, run.Tries),
-			Request: actOn(&d, RunID(run.RunID), run.Asked), Canceled: actOn(&d, RunID(run.RunID), run.Canceled),
+			Since: run.Start, Running: run.Running, NotBefore: notBefore, Attempts: attempts(&d, run.Attempts),
+			Request: actionOn(&d, RunID(run.RunID), run.Request), Canceled: actionOn(&d, RunID(run.RunID), run.Canceled),
 		})
 	}
 	return st, input.Operation("singleton", "job status", job, d.Err)
 }
 
-// nextTick returns the tick after the newest one that is accounted for. While the job is paused, a run is held or its
+// nextTick returns the tick after the newest accounted tick. While the job is paused, a run is held or its
 // next attempt must wait, it returns the next tick that is not due yet.
 func nextTick(job string, state ledger.State) time.Time {
 	s, err := ticks.Read(state.Spec, job)

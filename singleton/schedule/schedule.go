@@ -10,6 +10,7 @@
 package schedule
 
 import (
+	"cmp"
 	"strconv"
 	"time"
 
@@ -42,14 +43,8 @@ const (
 
 // String returns "run" or "skip".
 func (p GapPolicy) String() string {
-	switch p {
-	case GapRun:
-		return "run"
-	case GapSkip:
-		return "skip"
-	default:
-		return "GapPolicy(" + strconv.Itoa(int(p)) + ")"
-	}
+	name := map[GapPolicy]string{GapRun: "run", GapSkip: "skip"}[p]
+	return cmp.Or(name, "GapPolicy("+strconv.Itoa(int(p))+")")
 }
 
 // Config configures how Parse reads a text. Its zero value means UTC and GapRun.

@@ -13,7 +13,7 @@ import (
 
 // Check returns an error if Do could not do its work now. It executes the statements of Do for the present
 // instant, and then fn, in a transaction that it always rolls back. It fails if the marker is not found again, or if a
-// smaller token is accepted. fn may be nil. Otherwise fn writes rows like those of the work, through tx only.
+// smaller token is accepted. fn may be nil. Otherwise fn writes rows as the work does, through tx only.
 //
 // Use it for readiness: a ping also succeeds on a server that is read-only, without the
 // tables or rights, or with tables that do not store the rows (ErrNotStored). Call it at a

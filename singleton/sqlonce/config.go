@@ -1,6 +1,7 @@
 package sqlonce
 
 import (
+	"cmp"
 	"regexp"
 	"strconv"
 	"time"
@@ -20,16 +21,8 @@ const (
 
 // String returns the name of the database.
 func (d Dialect) String() string {
-	switch d {
-	case SQLite:
-		return "SQLite"
-	case MySQL:
-		return "MySQL"
-	case PostgreSQL:
-		return "PostgreSQL"
-	default:
-		return "Dialect(" + strconv.Itoa(int(d)) + ")"
-	}
+	name := map[Dialect]string{SQLite: "SQLite", MySQL: "MySQL", PostgreSQL: "PostgreSQL"}[d]
+	return cmp.Or(name, "Dialect("+strconv.Itoa(int(d))+")")
 }
 
 // Config configures a Once. Its zero value is usable. All replicas of a job must use the

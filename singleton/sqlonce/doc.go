@@ -41,7 +41,7 @@
 //     ErrTransactionEnded. A singleton.Runner then records the tick as unknown and does not
 //     retry. Savepoints are allowed.
 //   - SQLite rolls back a whole transaction after some errors (disk full, I/O error,
-//     interrupt). If fn ignores such an error, its later statements are outside the
+//     interrupt). If fn ignores this error, its later statements are outside the
 //     transaction. fn must return errors.
 //
 // # Failures

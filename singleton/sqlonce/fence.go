@@ -22,7 +22,7 @@ import (
 // Admit does not end tx and sets no time limits: a holder that is suspended during the
 // transaction blocks its successor until the database ends the transaction. It does not
 // make an effect happen once. Runs of jobs use Do, which admits their tokens. The names of
-// Admit are separate from those of jobs.
+// Admit are separate from the names of jobs.
 func (o *Once) Admit(ctx context.Context, tx *sql.Tx, name string, token uint64) error {
 	if tx == nil {
 		return refuse("tx", "nil", "an open transaction")

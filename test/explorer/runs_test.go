@@ -175,7 +175,7 @@ func (p *runPath) replay(t *testing.T) {
 
 // jobScripts are the scripts that the Runners send.
 var jobScripts = []string{
-	"job_open", "job_look", "job_status", "job_claim", "job_renew", "job_complete", "job_abandon", "job_skip", "job_pause", "job_leave",
+	"job_open", "job_refresh", "job_status", "job_claim", "job_renew", "job_complete", "job_abandon", "job_skip", "job_pause", "job_leave",
 }
 
 // mutate makes the server run the mutants in place of the scripts.

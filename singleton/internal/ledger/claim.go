@@ -24,17 +24,16 @@ type Claim struct {
 	ledger *Ledger
 	run    *runLease
 	RunID
-	Attempt int       // 1, or more if the run was taken over
-	Now     time.Time // server's time of the grant
-	// Dead is the holder that died in the attempt before, if any.
-	Dead        string
+	Attempt     int       // 1, or more if the run was taken over
+	Now         time.Time // server's time of the grant
+	DeadHolder  string    // of the previous attempt, if its holder died
 	LastSuccess time.Time // newest tick that succeeded
 	// Unsure means that an attempt may have taken effect: its holder died, or did
 	// not know the outcome. A failure is then recorded as OutcomeUnknown. Set Unsure if this
 	// attempt ends so. Abandon stores it for the next holder.
 	Unsure  bool
-	Asked   *Act   // request that opened the run; nil for a scheduled run
-	Payload string // of TriggerAt; never logged
+	Request *Action // nil for a scheduled run
+	Payload string  // of TriggerAt; never logged
 
 	failure string        // see Fail
 	began   time.Duration // by Elapsed
@@ -101,7 +100,7 @@ func (k *runLease) readCancel(ctx context.Context, me string) error {
 	}
 	var record struct {
 		Run    string
-		Cancel *Act
+		Cancel *Action
 	}
 	if err := json.Unmarshal([]byte(wire.Text(answer)), &record); err != nil {
 		return req.OddReply(answer)
@@ -124,7 +123,7 @@ func (r *Claim) Cancel(open OpenRun) {
 func (r *Claim) Canceled() error { return context.Cause(r.run.canceled) }
 
 // OnCancel calls f with the result of Canceled, on a goroutine of its own, when the run is canceled.
-// stop works like that of context.AfterFunc.
+// stop works like the stop of context.AfterFunc.
 func (r *Claim) OnCancel(f func(cause error)) (stop func() bool) {
 	return context.AfterFunc(r.run.canceled, func() { f(r.Canceled()) })
 }

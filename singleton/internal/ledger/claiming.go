@@ -74,10 +74,10 @@ func (c *Claim) read(answer any) (token uint64, granted bool, err error) {
 	var d Decoder
 	token = d.Token(wire.Text(list[1]))
 	us, _ := list[7].(int64)
-	c.Attempt, c.LastSuccess, c.Unsure, c.Asked = d.Int(wire.Text(list[2])), d.Time(wire.Text(list[3])), wire.Text(list[4]) != "", nil
-	c.Payload, c.Now, c.Dead = wire.Text(list[6]), time.UnixMicro(us), wire.Text(list[8])
-	if asked := wire.Text(list[5]); asked != "" {
-		err = json.Unmarshal([]byte(asked), &c.Asked)
+	c.Attempt, c.LastSuccess, c.Unsure, c.Request = d.Int(wire.Text(list[2])), d.Time(wire.Text(list[3])), wire.Text(list[4]) != "", nil
+	c.Payload, c.Now, c.DeadHolder = wire.Text(list[6]), time.UnixMicro(us), wire.Text(list[8])
+	if request := wire.Text(list[5]); request != "" {
+		err = json.Unmarshal([]byte(request), &c.Request)
 	}
 	if errors.Join(err, d.Err) != nil || token == 0 || c.Attempt < 1 || us == 0 {
 		return 0, true, c.ledger.scripts.claim.OddReply(answer)

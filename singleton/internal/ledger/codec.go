@@ -2,43 +2,43 @@ package ledger
 
 import (
 	"cmp"
+	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/noonlock/noonlock/internal/wire"
 )
 
-// The types below are stored as JSON. Numbers and times are texts, which a
-// Decoder reads. Package singleton documents the fields at its types.
+// The types below are stored as JSON. Numbers and times are texts, which a Decoder reads. Package singleton documents
+// the fields at its types of the same names.
 type (
 	// A Run is an entry of the history.
 	Run struct {
 		Tick, Last, Count, Attempt, Holder, Token, Start, End, Outcome, Error, ID string
 
-		Tries []Try
+		Attempts []Attempt `json:"tries"`
 	}
 
-	// A Try is an attempt that has ended.
-	Try struct{ Attempt, Holder, Token, Start, End, Error string }
+	// An Attempt is an attempt that has ended.
+	Attempt struct{ Attempt, Holder, Token, Start, End, Error string }
 
-	// An Act is an action of an operator on a job, or a request for a run.
-	Act struct {
-		At   string `json:"at"`
-		What string `json:"what"` // RequestTrigger …
-		Tick string `json:"tick,omitempty"`
-		Who  string `json:"who"`
-		Why  string `json:"why"`
-		ID   string `json:"id,omitempty"`  // of TriggerAt
-		Due  string `json:"due,omitempty"` // instant of TriggerAt
+	// An Action is an action of an operator on a job, or a request for a run.
+	Action struct {
+		At, Tick, ID string
 
-		Since string `json:"since,omitempty"` // of a resume: begin of the pause
+		Verb   string `json:"what"` // RequestTrigger …
+		By     string `json:"who"`
+		Reason string `json:"why"`
+		Due    string // instant of TriggerAt
+		Since  string // of a resume: begin of the pause
 	}
 
 	// A Member is a live replica with its definition.
 	Member struct{ Def, Identity, Since string }
 )
 
-func (a *Act) cause() *CanceledError { return &CanceledError{By: a.Who, Reason: a.Why} }
+func (a *Action) cause() *CanceledError { return &CanceledError{By: a.By, Reason: a.Reason} }
 
 // The outcomes that a ledger records.
 const (
@@ -48,7 +48,7 @@ const (
 	OutcomeSkipped   = "skipped"
 )
 
-// The values of Act.What. The first two request a run.
+// The values of Action.Verb. The first two request a run.
 const (
 	RequestTrigger = "trigger"
 	RequestRerun   = "rerun"
@@ -78,4 +78,59 @@ func decoded[T any](d *Decoder, text string, read func(string) (T, error)) T {
 	value, err := read(text)
 	d.Err = cmp.Or(d.Err, err)
 	return value
+}
+
+// A RunID is a singleton.RunID, which has the documentation.
+type RunID struct {
+	Tick      time.Time
+	Triggered bool
+}
+
+// RunOf returns the RunID with that Key.
+func RunOf(key int64) RunID {
+	if key < 0 {
+		return RunID{time.UnixMilli(-key).UTC(), true}
+	}
+	return RunID{time.UnixMilli(key).UTC(), false}
+}
+
+// Key returns a number that no other run of the job has. The scripts use it as the tick.
+func (r RunID) Key() int64 {
+	if r.Triggered {
+		return -r.Tick.UnixMilli()
+	}
+	return r.Tick.UnixMilli()
+}
+
+const triggerPrefix = "trigger/"
+
+// Name returns the text that ParseRunID reads.
+func (r RunID) Name() string {
+	name := r.Tick.UTC().Format("2006-01-02T15:04:05.999Z07:00")
+	if r.Triggered {
+		return triggerPrefix + name
+	}
+	return name
+}
+
+// ParseRunID reads a Name.
+func ParseRunID(name string) (RunID, error) {
+	text, triggered := strings.CutPrefix(name, triggerPrefix)
+	tick, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return RunID{}, fmt.Errorf("singleton: the run is %q; it must be an instant such as 2026-01-02T15:04:05Z, "+
+			"or for a triggered run trigger/2026-01-02T15:04:05Z", name)
+	}
+	return RunID{tick.UTC(), triggered}, nil
+}
+
+func (r RunID) text() string { return decimal(r.Key()) }
+
+// readRunID reads a text; empty is the zero RunID.
+func readRunID(text string) (RunID, error) {
+	if text == "" {
+		return RunID{}, nil
+	}
+	key, err := strconv.ParseInt(text, 10, 64)
+	return RunOf(key), err
 }

@@ -62,7 +62,7 @@ func (l *Ledger) Refresh(ctx context.Context, st State) (_ State, same bool, err
 	if st.mark == "" || st.ledger != l || l.lock.Client().Elapsed()-st.readAt >= openEvery {
 		return st, false, nil
 	}
-	req := l.scripts.look.Call(wire.Keys(l.keys.job, l.keys.runs), st.replica, st.mark)
+	req := l.scripts.refresh.Call(wire.Keys(l.keys.job, l.keys.runs), st.replica, st.mark)
 	answer, err := l.lock.Ask(ctx, req)
 	if err != nil || answer == int64(0) {
 		return st, false, opError(op, l.name, err)
@@ -128,7 +128,7 @@ func (l *Ledger) remembered(st State) (restoreFrom, certain, endedUpTo string) {
 	}
 	ended := last
 	for _, open := range st.Open {
-		if open.Asked == nil && !open.Triggered { // otherwise the ticks after a rerun would run again
+		if open.Request == nil && !open.Triggered { // otherwise the ticks after a rerun would run again
 			ended = min(ended, open.Tick.UnixMilli()-1)
 		}
 	}

@@ -338,14 +338,14 @@ func (p *play) reason(err error) []string {
 func (p *play) facts(st ledger.State) []string {
 	var open, runs, members []string
 	for _, run := range st.Open {
-		name, act := p.run(run.RunID), func(a *ledger.Act) (text, at string) {
+		name, act := p.run(run.RunID), func(a *ledger.Action) (text, at string) {
 			if a == nil {
 				return "", ""
 			}
 			ms, _ := strconv.ParseInt(a.At, 10, 64)
-			return word(a.What, a.Who, a.Why), word(a.What, a.Who, a.Why) + "@" + p.at(time.UnixMilli(ms))
+			return word(a.Verb, a.By, a.Reason), word(a.Verb, a.By, a.Reason) + "@" + p.at(time.UnixMilli(ms))
 		}
-		requested, asked := act(run.Asked)
+		requested, asked := act(run.Request)
 		by, canceled := act(run.Canceled)
 		open = append(open, name)
 		for fact := range strings.FieldsSeq(fmt.Sprintf("attempt=%d holder=%s held=%v left=%v due=%s over=%v requested=%s asked=%s by=%s canceled=%s",
@@ -636,11 +636,11 @@ func (r *replica) claims(id ledger.RunID, args []string) (facts []string, err er
 		r.last = id.Tick
 	}
 	asked := ""
-	if run.Asked != nil {
-		asked = word(run.Asked.What, run.Asked.Who, run.Asked.Why)
+	if run.Request != nil {
+		asked = word(run.Request.Verb, run.Request.By, run.Request.Reason)
 	}
 	return strings.Fields(fmt.Sprintf("attempt=%d unsure=%v dead=%s valid=%v ok=%s asked=%s payload=%s",
-		run.Attempt, run.Unsure, run.Dead, run.Remaining(), r.at(run.LastSuccess), asked, word(run.Payload))), nil
+		run.Attempt, run.Unsure, run.DeadHolder, run.Remaining(), r.at(run.LastSuccess), asked, word(run.Payload))), nil
 }
 
 // watches records the messages about the job: "change", "begin", or the end of a run.

@@ -45,7 +45,7 @@ func (b *jobBench) check(where string, r jobRequest, s jobState, before, after j
 		v.skip()
 	case "job_open":
 		v.open()
-	case "job_look":
+	case "job_refresh":
 		if same := s.ledger == "used" && s.gen == "2"; (v.code == "1") != same || !slices.Equal(after.live, before.live) {
 			v.complain("want the same state, if the replica lives")
 		}

@@ -164,7 +164,7 @@ func jobRequests() []jobRequest {
 		openRequest("open and know the same", jobOpening{knows: true, sure: true}),
 		openRequest("open and know more", jobOpening{knows: true, ahead: 100, sure: true, over: true}),
 		openRequest("open and guess more", jobOpening{knows: true, ahead: 100}),
-		{name: "look", script: "job_look", keys: []string{"job", "runs"}, args: func(b *jobBench, _ jobState) []any {
+		{name: "refresh", script: "job_refresh", keys: []string{"job", "runs"}, args: func(b *jobBench, _ jobState) []any {
 			return []any{"r9", b.mark()}
 		}},
 		{name: "leave", script: "job_leave", keys: []string{"job"}, args: fixed("r9")},

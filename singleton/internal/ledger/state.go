@@ -69,9 +69,9 @@ type OpenRun struct {
 	Left         time.Duration // until a replica may claim the run
 	EndAnnounced bool          // by a message, which may be forged
 
-	Tries    []Try // ended attempts, oldest first
-	Asked    *Act  // request that opened the run; nil for a scheduled run
-	Canceled *Act
+	Attempts []Attempt // ended attempts, oldest first
+	Request  *Action   // nil for a scheduled run
+	Canceled *Action
 }
 
 // Run returns the open run with that id, or nil.
@@ -177,39 +177,41 @@ func (st *State) readControl(text string) error {
 	if text == "" {
 		return nil
 	}
-	var stored Act
+	var stored Action
 	err := json.Unmarshal([]byte(text), &stored)
 	var d Decoder
-	if stored.What == ActionResume {
+	if stored.Verb == ActionResume {
 		st.NewestPause = Span{d.Time(stored.Since), d.Time(stored.At)}
 	}
-	st.By, st.control = lockcore.Operator{Who: stored.Who, Reason: stored.Why}, text
+	st.By, st.control = lockcore.Operator{Who: stored.By, Reason: stored.Reason}, text
 	return errors.Join(err, d.Err)
 }
 
 // Begins reports whether the run is one of TriggerAt without an attempt.
-func (r OpenRun) Begins() bool { return r.Attempt == 0 && r.Asked != nil && r.Asked.Due != "" }
+func (r OpenRun) Begins() bool { return r.Attempt == 0 && r.Request != nil && r.Request.Due != "" }
 
 func readOpen(tick, record string, now time.Time) (OpenRun, error) {
 	var e struct {
-		Run                                string
-		Holder, Attempt, Token, Start, Til string
+		Run, Holder, Attempt, Token, Start string
 
-		Tries         []Try
-		Asked, Cancel *Act
+		Expiry   string    `json:"til"`
+		Attempts []Attempt `json:"tries"`
+		Request  *Action   `json:"asked"`
+		Cancel   *Action
 	}
 	err := json.Unmarshal([]byte(record), &e)
 	if e.Cancel != nil {
-		e.Cancel.What = ActionCancel
+		e.Cancel.Verb = ActionCancel
 	}
 	var d Decoder
 	open := OpenRun{
 		RunID: d.RunID(tick), Attempt: d.Int(e.Attempt), Holder: e.Holder, Token: d.Token(e.Token), Start: d.Time(e.Start),
-		Left: d.Time(e.Til).Sub(now), Running: e.Run != "" && d.Time(e.Til).After(now), Tries: e.Tries, Asked: e.Asked, Canceled: e.Cancel,
+		Left: d.Time(e.Expiry).Sub(now), Running: e.Run != "" && d.Time(e.Expiry).After(now),
+		Attempts: e.Attempts, Request: e.Request, Canceled: e.Cancel,
 	}
 	open.Due = open.Tick
-	if e.Asked != nil && e.Asked.Due != "" {
-		open.Due = d.Time(e.Asked.Due)
+	if e.Request != nil && e.Request.Due != "" {
+		open.Due = d.Time(e.Request.Due)
 	}
 	return open, errors.Join(err, d.Err)
 }

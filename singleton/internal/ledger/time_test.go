@@ -76,7 +76,7 @@ func TestHowLongReplicasCount(t *testing.T) {
 
 // A look finds each change of what job_open has told, and keeps its replica alive for as long as before. The clock is not
 // behind its last request.
-func TestLookToTheMillisecond(t *testing.T) {
+func TestRefreshToTheMillisecond(t *testing.T) {
 	jobToTheMillisecond(t, func(j *timedJob) {
 		now := strconv.FormatInt(j.Now.UnixMicro(), 10)
 		minute := j.MS(-time.Minute)
@@ -89,7 +89,7 @@ func TestLookToTheMillisecond(t *testing.T) {
 				"", "", "", 10, 3600000, "me", "d", 60000, "me", "s", "", "", 60, "")
 			mark := strings.Split(strings.Trim(answer, "[]"), " ")[20]
 			testenv.Must(j, j.Raw.HSet(j.Context(), j.keys("job")[0], "live:me", live).Err())
-			return func() string { return j.run("job_look", j.keys("job", "runs"), "me", mark) }
+			return func() string { return j.run("job_refresh", j.keys("job", "runs"), "me", mark) }
 		}
 		look := begin()
 		j.Wants("the same", look(), now)

@@ -16,7 +16,7 @@ const (
 	SkipPaused   = "paused"   // due while the job was paused
 )
 
-// A Policy is the part of a job's definition that selects ticks. Its fields are those of singleton.JobConfig.
+// A Policy is the part of a job's definition that selects ticks. singleton.JobConfig documents its fields.
 type Policy struct {
 	Schedule         ticks.Schedule
 	CatchUpAll       bool
@@ -141,7 +141,7 @@ func (p *Policy) reason(tick, now time.Time, state *ledger.State) string {
 	return SkipMissed
 }
 
-// Shared returns the first tick after the newest accounted one that both this schedule and the ledger's have. It is
+// Shared returns the first tick that both this schedule and the ledger's have after the newest accounted tick. It is
 // still due when this schedule takes over. The zero time means that there is none before until.
 func (p *Policy) Shared(job string, state *ledger.State, until time.Time) time.Time {
 	if state.Spec == p.Schedule.String() {
@@ -160,4 +160,38 @@ func (p *Policy) Shared(job string, state *ledger.State, until time.Time) time.T
 		at = p.Schedule.Next(other.Add(-time.Millisecond))
 	}
 	return time.Time{}
+}
+
+// Retention returns how long a ledger is kept after its last use. It must exceed the
+// longest interval of the schedule by far: without the ledger a tick could run twice.
+func Retention(s ticks.Schedule) time.Duration {
+	const most = 50 * 365 * 24 * time.Hour
+	if s.Next(time.Now()).IsZero() {
+		return 365 * 24 * time.Hour // it is only triggered
+	}
+	return min(2*min(longestInterval(s, time.Now()), most/2), most) + 30*24*time.Hour
+}
+
+// longestInterval returns the longest interval of the schedule in the next nine years, which have two leap years, or,
+// if that is longer, in the next four ticks. The result may be up to ten days too short: shorter intervals, which do
+// not affect the retention, are skipped.
+func longestInterval(s ticks.Schedule, now time.Time) (longest time.Duration) {
+	at := now
+	for n := 0; n < 4 || at.Sub(now) < 9*365*24*time.Hour; n++ {
+		next := s.Next(at)
+		if next.IsZero() {
+			break
+		}
+		longest = max(longest, next.Sub(at))
+		at = Later(next, at.Add(10*24*time.Hour))
+	}
+	return longest
+}
+
+// Later returns the later of two times.
+func Later(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
 }

@@ -67,10 +67,10 @@ func (f *follower) claim(ctx, work context.Context, id ledger.RunID, until time.
 	if !id.Triggered && id.Tick.After(f.state.Last) {
 		f.state.Account(id.Tick)
 	}
-	if !f.def.AllowOverlap && run.Asked == nil {
+	if !f.def.AllowOverlap && run.Request == nil {
 		f.state.ApplyExclusive(id)
 	}
-	f.state.Open = append(f.state.Open, ledger.OpenRun{RunID: id, Attempt: run.Attempt, Token: run.Token(), Left: run.Remaining(), Asked: run.Asked})
+	f.state.Open = append(f.state.Open, ledger.OpenRun{RunID: id, Attempt: run.Attempt, Token: run.Token(), Left: run.Remaining(), Request: run.Request})
 	f.running[run.Key()] = run
 	def := f.def
 	f.wg.Go(func() {
@@ -154,16 +154,16 @@ var errHolderDied = errors.New("singleton: the holder died or released the run, 
 
 // countStart counts a takeover or a request, and measures the delay of a first attempt.
 func (f *follower) countStart(run *ledger.Claim, log logr.Logger) {
-	m, asked := f.job.metrics, run.Asked
+	m, request := f.job.metrics, run.Request
 	switch {
-	case run.Dead != "":
-		log.Info("run taken over", "from", run.Dead, "attempt", run.Attempt)
+	case run.DeadHolder != "":
+		log.Info("run taken over", "from", run.DeadHolder, "attempt", run.Attempt)
 		m.count(m.takeovers)
-	case asked != nil && run.Attempt == 1:
-		log.Info("run requested", "action", asked.What, "by", asked.Who, "reason", asked.Why)
-		m.count(m.actions, asked.What)
+	case request != nil && run.Attempt == 1:
+		log.Info("run requested", "action", request.Verb, "by", request.By, "reason", request.Reason)
+		m.count(m.actions, request.Verb)
 	}
-	if run.Attempt == 1 && asked == nil {
+	if run.Attempt == 1 && request == nil {
 		now, _ := f.r.clock.now()
 		m.delay.WithLabelValues(m.sum).Observe(max(0, now.Sub(run.Tick)).Seconds())
 	}

@@ -61,7 +61,7 @@ func (f *follower) act(ctx, work context.Context) (again bool, pause time.Durati
 		switch {
 		case open.Holder == f.r.client.Identity() && f.state.Replicas > 1:
 			left += stepBack
-		case open.Asked != nil && open.Attempt == 0 && exclusive:
+		case open.Request != nil && open.Attempt == 0 && exclusive:
 			left = max(left, stepBack-time.Since(f.peerRan))
 		}
 		switch {
@@ -73,7 +73,7 @@ func (f *follower) act(ctx, work context.Context) (again bool, pause time.Durati
 			f.freshness = stale
 			return true, 0, nil
 		case blocked && exclusive:
-		case settling > 0 && !open.Triggered && open.Asked == nil:
+		case settling > 0 && !open.Triggered && open.Request == nil:
 			blocked, pause = true, min(pause, settling)
 		case exclusive:
 			return f.claim(ctx, work, open.RunID, time.Time{})

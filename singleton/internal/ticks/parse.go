@@ -38,8 +38,8 @@ func Parse(spec string, cfg Config) (Schedule, error) {
 	case first == "@never" && len(fields) == 1:
 		return never{}, nil
 	case strings.HasPrefix(first, "@"):
-		expression, ok := descriptorFields(first)
-		if !ok || len(fields) > 1 {
+		expression := descriptors[first]
+		if expression == "" || len(fields) > 1 {
 			return nil, refuse("spec", spec,
 				"one of @yearly, @annually, @monthly, @weekly, @daily, @midnight, @hourly, @never, or @every with a duration")
 		}
@@ -86,22 +86,10 @@ func Read(text, name string) (Schedule, error) {
 	return Parse(fields, cfg)
 }
 
-// descriptorFields returns the cron expression that a descriptor stands for.
-func descriptorFields(descriptor string) (string, bool) {
-	switch descriptor {
-	case "@yearly", "@annually":
-		return "0 0 1 1 *", true
-	case "@monthly":
-		return "0 0 1 * *", true
-	case "@weekly":
-		return "0 0 * * 0", true
-	case "@daily", "@midnight":
-		return "0 0 * * *", true
-	case "@hourly":
-		return "0 * * * *", true
-	default:
-		return "", false
-	}
+// descriptors are short names of cron expressions.
+var descriptors = map[string]string{
+	"@yearly": "0 0 1 1 *", "@annually": "0 0 1 1 *", "@monthly": "0 0 1 * *", "@weekly": "0 0 * * 0",
+	"@daily": "0 0 * * *", "@midnight": "0 0 * * *", "@hourly": "0 * * * *",
 }
 
 // never is a schedule without ticks.

@@ -14,7 +14,7 @@
 --
 -- Returns 1 released, 0 not held by this run.
 --
--- If the request is lost, the run is that of a dead holder when its lease ends.
+-- If the request is lost, the run counts as a dead holder's when its lease ends.
 --
 -- Twice is safe: the second time this run does not hold it.
 local job, tomb = KEYS[1], KEYS[2]

@@ -11,7 +11,7 @@
 -- ARGV[5] channel the channel of the job
 --
 -- Returns {1, tick, tick, …} these are canceled
---         {17} no such run is open
+--         {17} the run is not open
 --         or the reply of part_ledger
 --
 --	held ──cancel──► held, canceled ──the work returns──► recorded by the holder

@@ -17,7 +17,7 @@
 --                 most: attempts at a tick
 --                 keep: ended runs to keep
 --                 latest: ms, the latest start of a first attempt; empty: no limit
---                 channel: of the job; with {begins} at its end, that of the beginnings of attempts
+--                 channel: of the job; with {begins} at its end, the channel of the beginnings of attempts
 --                 holder: the identity that is shown
 --
 -- Returns {1, token, attempt, last success or '', unsure or '', asked or '', payload or '', now µs, dead}   claimed;

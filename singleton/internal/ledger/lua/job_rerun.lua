@@ -24,7 +24,7 @@
 --
 -- The attempts count from 1 again. A tick that ended as unknown may have taken effect, so it
 -- is unsure from the beginning. The newest entry of a tick counts. An entry of several
--- skipped ticks has only its first and last one for sure, and that of a change of the schedule none.
+-- skipped ticks has only its first and last one for sure, and an entry of a change of the schedule has none.
 --
 -- If the message is lost, replicas find the tick at their next check. A caller that dies has
 -- sent the request or has not. A dead holder of the run is replaced as any other.

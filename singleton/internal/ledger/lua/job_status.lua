@@ -3,7 +3,7 @@
 -- KEYS[1] job     hash, the job's state
 -- KEYS[2] runs    list, ended runs
 --
--- Returns the reply of part_state, with the definitions, or that of part_ledger.
+-- Returns the reply of part_state, with the definitions, or the reply of part_ledger.
 --
 -- Twice is safe: it shortens runs to their TTL, and replicas to their lapse, if the clock was set
 -- back. Otherwise it only reads.

@@ -1,5 +1,5 @@
 -- mark returns a hash of what job_open tells about a job without open runs. Of the other replicas, it has the number of
--- their fields: one that joins has a new one.
+-- their fields, as a new replica has a new field.
 local function mark(job, runs)
   local f = redis.call('HMGET', job, 'v', 'last', 'ok', 'paused', 'born', 'id', 'spec', 'control', 'outcome', 'def',
     'ttl', 'open')

@@ -1,4 +1,4 @@
--- job_look: a replica that has read the state of a job without open runs asks whether it has changed.
+-- job_refresh: a replica that has read the state of a job without open runs asks whether it has changed.
 --
 -- KEYS[1] job     hash, the job's state
 -- KEYS[2] runs    list, ended runs
