@@ -8,7 +8,6 @@ import (
 
 	"github.com/noonlock/noonlock/internal/lease"
 	"github.com/noonlock/noonlock/internal/lock"
-	"github.com/noonlock/noonlock/lockcore"
 )
 
 // Callbacks are the functions that a LeaderElector calls. OnStartedLeading and
@@ -96,50 +95,34 @@ const (
 	maxMetadata     = 4096 // bytes
 )
 
-var errNoClient = refusal("client", "nil", "a *lockcore.Client")
-
 // complete fills in the defaults and checks the rules of client-go and of leases.
-func (cfg Config) complete(client *lockcore.Client) (Config, error) {
-	if client == nil {
-		return cfg, errNoClient
-	}
+func (cfg Config) complete() (Config, error) {
 	cfg.LeaseDuration = cmp.Or(cfg.LeaseDuration, defaultLease)
 	cfg.RenewDeadline = cmp.Or(cfg.RenewDeadline, cfg.LeaseDuration*2/3)
 	cfg.RetryPeriod = cmp.Or(cfg.RetryPeriod, cfg.LeaseDuration*2/15)
 	cfg.ShutdownTimeout = cmp.Or(cfg.ShutdownTimeout, defaultShutdown)
-	margin := lease.Margin(cfg.LeaseDuration)
-	for _, r := range []struct {
-		broken bool
-		field  string
-		value  any
-		must   string
-	}{
-		{
-			cfg.LeaseDuration < 100*time.Millisecond || cfg.LeaseDuration > 24*time.Hour || cfg.LeaseDuration%time.Millisecond != 0,
-			"LeaseDuration", cfg.LeaseDuration, "0 (15s) or whole milliseconds from 100ms to 24h",
-		},
-		{cfg.RenewDeadline < 1, "RenewDeadline", cfg.RenewDeadline, "0 (two thirds of LeaseDuration) or positive"},
-		{cfg.RetryPeriod < 10*time.Millisecond, "RetryPeriod", cfg.RetryPeriod, "0 (two fifteenths of LeaseDuration) or at least 10ms"},
-		{
-			cfg.RenewDeadline >= cfg.LeaseDuration-margin, "RenewDeadline", cfg.RenewDeadline,
-			fmt.Sprintf("less than LeaseDuration minus the margin for clocks, %s", cfg.LeaseDuration-margin),
-		},
-		{
-			cfg.RetryPeriod*6/5 >= cfg.RenewDeadline, "RetryPeriod", cfg.RetryPeriod,
-			fmt.Sprintf("less than RenewDeadline/1.2, %s", cfg.RenewDeadline*5/6),
-		},
-		{
-			cfg.RetryPeriod > cfg.LeaseDuration/2, "RetryPeriod", cfg.RetryPeriod,
-			fmt.Sprintf("at most half of LeaseDuration, %s", cfg.LeaseDuration/2),
-		},
-		{cfg.ShutdownTimeout < 0, "ShutdownTimeout", cfg.ShutdownTimeout, "0 (10s) or positive"},
-		{cfg.DrainTimeout < 0, "DrainTimeout", cfg.DrainTimeout, "0 (no limit) or positive"},
-	} {
-		if r.broken {
-			return cfg, refusal("Config."+r.field, fmt.Sprint(r.value), r.must)
+	check := func(valid bool, field string, value time.Duration, rule string) error {
+		if valid {
+			return nil
 		}
+		return refusal("Config."+field, value.String(), rule)
 	}
-	return cfg, nil
+	least, most, longest := 100*time.Millisecond, cfg.LeaseDuration-lease.Margin(cfg.LeaseDuration), cfg.LeaseDuration/2
+	return cfg, cmp.Or(
+		check(cfg.LeaseDuration >= least && cfg.LeaseDuration <= 24*time.Hour && cfg.LeaseDuration%time.Millisecond == 0,
+			"LeaseDuration", cfg.LeaseDuration, "0 (15s) or whole milliseconds from 100ms to 24h"),
+		check(cfg.RenewDeadline > 0, "RenewDeadline", cfg.RenewDeadline, "0 (two thirds of LeaseDuration) or positive"),
+		check(cfg.RetryPeriod >= 10*time.Millisecond, "RetryPeriod", cfg.RetryPeriod,
+			"0 (two fifteenths of LeaseDuration) or at least 10ms"),
+		check(cfg.RenewDeadline < most, "RenewDeadline", cfg.RenewDeadline,
+			fmt.Sprintf("less than LeaseDuration minus the margin for clocks, %s", most)),
+		check(cfg.RetryPeriod*6/5 < cfg.RenewDeadline, "RetryPeriod", cfg.RetryPeriod,
+			fmt.Sprintf("less than RenewDeadline/1.2, %s", cfg.RenewDeadline*5/6)),
+		check(cfg.RetryPeriod <= longest, "RetryPeriod", cfg.RetryPeriod,
+			fmt.Sprintf("at most half of LeaseDuration, %s", longest)),
+		check(cfg.ShutdownTimeout >= 0, "ShutdownTimeout", cfg.ShutdownTimeout, "0 (10s) or positive"),
+		check(cfg.DrainTimeout >= 0, "DrainTimeout", cfg.DrainTimeout, "0 (no limit) or positive"),
+	)
 }
 
 func (cfg Config) lease() *lock.LeaseConfig {

@@ -135,13 +135,5 @@
 //
 // # Rights
 //
-// docs/SECURITY.md lists the rights (ACL) that elections need.
-//
-// # Metrics
-//
-//	leader_election_master_status{name}               1 while this process leads, else 0
-//	noonlock_election_transitions_total{name,event}   leaderships gained, released, lost
-//	noonlock_election_time_to_lead_seconds{name}      from campaigning to leading
-//	noonlock_election_drain_overruns_total{name}      times that DrainTimeout was overrun
-//	noonlock_election_interventions_total{name,action}  requests of operators: resign, transfer
+// docs/SECURITY.md lists the rights (ACL) that elections need, and docs/METRICS.md their metrics.
 package election

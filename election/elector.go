@@ -40,7 +40,7 @@ type LeaderElector struct {
 // bytes of UTF-8 without control characters, spaces and braces. Nothing is sent
 // before Run. The error is a *noonlock.ConfigError, or from the Registerer of the Client.
 func NewLeaderElector(client *lockcore.Client, name string, callbacks Callbacks, cfg Config) (*LeaderElector, error) {
-	cfg, err := cfg.complete(client)
+	cfg, err := cfg.complete()
 	switch {
 	case err != nil:
 		return nil, err

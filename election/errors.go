@@ -11,6 +11,8 @@ func refusal(field, value, rule string) error {
 	return &noonlock.ConfigError{Package: "election", Field: field, Value: value, Rule: rule}
 }
 
+var errNoClient = refusal("client", "nil", "a *lockcore.Client")
+
 // Errors for errors.Is.
 var (
 	// ErrRunning is the error of Run while another Run of the elector is running.

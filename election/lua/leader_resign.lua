@@ -10,7 +10,7 @@
 --         stays, -2 if the term is over, as another replica leads or may lead.
 --
 --	leads ──request──► leads, asked ──the leader reads it──► drains ──the work returns──► released
---	                       │    └──no such successor: the leader logs it──► leads
+--	                       │    └──no candidate of the identity: the leader logs it──► leads
 --	                       └──the leader dies or loses the lock──► the next term, not asked
 --
 -- The operator writes the request, only the leader acts on it. The leader reads the record after the

@@ -55,10 +55,5 @@
 //
 // # Rights
 //
-// docs/SECURITY.md lists the rights (ACL) that partitions need.
-//
-// # Metrics
-//
-//	noonlock_partitions_led{name}          partitions that this process leads
-//	noonlock_partitions_total{name,event}  partitions gained, released, lost
+// docs/SECURITY.md lists the rights (ACL) that partitions need, and docs/METRICS.md their metrics.
 package partition

@@ -8,9 +8,11 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/noonlock/noonlock/internal/holding"
 	"github.com/noonlock/noonlock/internal/lock"
+	"github.com/noonlock/noonlock/internal/registry"
 )
 
 // Errors for errors.Is.
@@ -82,10 +84,6 @@ type works struct {
 	newest map[int]*work // by partition, until the work has returned
 }
 
-func newWorks(lead func(ctx context.Context, index int), log logr.Logger, m *metrics) works {
-	return works{lead: lead, log: log, metrics: m, newest: map[int]*work{}}
-}
-
 // start starts the work of a partition, after earlier work of the partition has returned, and signals its end. Work
 // with giveBack only waits for the earlier work.
 func (ws *works) start(run context.Context, crash *holding.Crash, lease *lock.Lease, index int, token uint64, giveBack bool, wake signal) *work {
@@ -141,4 +139,22 @@ func (ws *works) running() (all []*work) {
 		}
 	}
 	return all
+}
+
+type metrics struct {
+	led                    prometheus.Gauge
+	gained, released, lost prometheus.Counter
+}
+
+func newMetrics(set *registry.Set, name string) (*metrics, error) {
+	led := set.Gauges("noonlock_partitions_led", "Partitions that this process leads.", "name")
+	moves := set.Counters("noonlock_partitions_total",
+		"Partitions whose lead began here (gained), ended voluntarily (released), or ended involuntarily (lost).", "name", "event")
+	if err := set.Err(); err != nil {
+		return nil, err
+	}
+	return &metrics{
+		led: led.WithLabelValues(name), gained: moves.WithLabelValues(name, "gained"),
+		released: moves.WithLabelValues(name, "released"), lost: moves.WithLabelValues(name, "lost"),
+	}, nil
 }
