@@ -7,7 +7,7 @@
 //	leaderelection.LeaderElectionConfig{Lock: lock, …}                       // client-go
 //	ctrl.Options{LeaderElection: true, LeaderElectionResourceLockInterface: lock} // controller-runtime
 //
-// Use it for programs that already have such an elector. New programs should use noonlock's
+// Use it for programs that already have client-go's elector. New programs should use noonlock's
 // package election: its candidates are notified instead of polling every few seconds, leaders
 // have fencing tokens, and a stop waits for the work.
 //
@@ -49,7 +49,7 @@
 //     LeaseDuration, and at least 10 s, the candidate waits until the old leader has stopped.
 //   - Two candidates that share one Lock count as one candidate, so both can lead. With
 //     separate Locks they are two candidates, even if they have the same identity.
-//   - A process that restarts under the identity of one that died does not lead immediately,
+//   - A process that restarts under the identity of a dead process does not lead immediately,
 //     as it would with a Lease: no candidate can know that the other process is dead. It
 //     waits for the lease like all others.
 //   - Coordinated leader election (LeaderElectionConfig.Coordinated) is not supported: it
@@ -101,5 +101,5 @@
 // # Permissions
 //
 // A user with ACLs needs the permissions ~noonlock:{clientgo/* -@all +evalsha +eval +get +set.
-// docs/SECURITY.md lists those for connections.
+// docs/SECURITY.md lists the permissions for connections.
 package clientgo

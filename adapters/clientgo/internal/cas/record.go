@@ -3,9 +3,12 @@ package cas
 import (
 	"context"
 	"crypto/rand"
+	"embed"
 	"errors"
+	"io/fs"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -129,4 +132,16 @@ func (r *Record) Put(ctx context.Context, seen Version, value []byte, keep time.
 // ask sends an idempotent script or command, and retries it until it is answered.
 func (r *Record) ask(ctx context.Context, req wire.Request) (any, error) {
 	return r.lock.Client().Ask(ctx, r.lock.Name(), req, r.timeout, 3*r.timeout)
+}
+
+//go:embed lua/*.lua
+var luaFiles embed.FS
+
+// ownScript is loaded once, for all Clients.
+var ownScript = sync.OnceValues(func() (*wire.Script, error) { return load(luaFiles) })
+
+func load(files fs.FS) (*wire.Script, error) {
+	l := wire.NewLoader(files)
+	put := l.Script("record_put")
+	return put, l.Err()
 }

@@ -98,7 +98,7 @@ var selectOrigin = map[sqlonce.Dialect]string{
 	sqlonce.MySQL:  "SELECT CONCAT_WS(' ', id, COALESCE(/*!50700 @@server_uuid, */ CONCAT(@@hostname, ':', @@port)), DATABASE()) FROM origin",
 }
 
-// Origin returns the name of the database, which a copy of it does not have. With a transaction, it is that of the
+// Origin returns the name of the database, which a copy of it does not have. With tx, it reads in the
 // transaction.
 func (s *Store) Origin(ctx context.Context, tx *sql.Tx) (name string, err error) {
 	query := s.db.QueryRowContext

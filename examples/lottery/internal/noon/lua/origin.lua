@@ -6,7 +6,7 @@
 -- ARGV[3] accept   '1': an operator says that it has the draws
 -- ARGV[4] keep     ms, TTL of the mark after it was stored
 --
--- Returns {mark, age of its claim in µs}; the age of what an operator has accepted is greater than that of any claim
+-- Returns {mark, age of its claim in µs}; a mark that an operator has accepted is older than any claim
 --
 -- Twice is safe: a mark is replaced only by a higher one.
 local record = KEYS[1]
