@@ -18,7 +18,7 @@
 //
 // # Not guaranteed
 //
-//   - The answers are those of one moment and of one client. Another client may have another
+//   - The answers hold for one moment and one client. Another client may have another
 //     network, another clock and another user.
 //   - The replicas behind Sentinel, or of a single primary, are not asked. Their primary says how
 //     far behind they are. In a cluster, all nodes are asked.

@@ -17,7 +17,7 @@ type Checker struct {
 
 // Overdue fails when work continues for longer than tolerance after it had to stop:
 // because its lease has ended, so that another replica may do the same work, or because
-// its drain is over. Use it for liveness, since a restart ends such work.
+// its drain is over. Use it for liveness, since a restart ends the work.
 //
 // check is the Check of an election.LeaderElector (it reports what client-go's
 // LeaderHealthzAdaptor reports) or a singleton.Runner.

@@ -8,16 +8,16 @@
 // With rediss instead of redis, all connections use TLS, including those to the Sentinels.
 //
 //   - With every scheme, user and password are for the Redis servers. They may be absent.
-//     Without a user, the password is that of the user default.
+//     Without a user, the password is for the user default.
 //   - Hosts are separated by commas. An IPv6 address is in brackets. The default port is 6379, and 26379 for Sentinels.
-//     If there are several Sentinels or nodes, name at least two, because the first connection needs one that answers.
+//     If there are several Sentinels or nodes, name at least two, because one of them must answer the first connection.
 //   - The path is the number of the database. A cluster has only database 0.
 //   - master is the name under which the Sentinels watch the primary.
 //   - sentinel_username and sentinel_password are for the Sentinels, if these need a
 //     password. The user and password before the @ are never sent to a Sentinel.
 //
-// The following parameters have the names and values of go-redis. A duration is a text such
-// as 500ms, or a number of seconds. An empty value selects the default:
+// The following parameters have the names and values of go-redis. A duration is a text
+// such as 500ms, or a number of seconds. An empty value selects the default:
 //
 //	client_name protocol db
 //	dial_timeout read_timeout write_timeout

@@ -62,7 +62,7 @@
 // and for a reason. A leader or a holder that began after the page has shown the others is left alone.
 //
 // One question pauses, resumes or reruns all jobs that match the filter. It has their number. The page then sends
-// one action after the other, and names the jobs for which it failed. A rerun is that of the run that ended last.
+// one action after the other, and names the jobs for which it failed. A rerun runs the newest ended run again.
 //
 // If an action fails, the page says whether it was not done or may have been done. The latter means
 // that Redis or the server of the page has not answered (504 Gateway Timeout).
@@ -83,9 +83,8 @@
 //
 // # Rights
 //
-// The Client needs the rights that package singleton lists for a Job, those that lockcore lists for
-// Client.Inspect and Locks, and those of the elections. To release locks, it also needs those
-// of ForceRelease.
+// The Client needs the rights for a singleton.Job, for Client.Inspect and Locks of lockcore, and for elections. To
+// release locks, it also needs the rights for ForceRelease. docs/SECURITY.md lists all of them.
 //
 // # Not guaranteed
 //

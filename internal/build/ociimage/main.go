@@ -5,12 +5,12 @@
 //		linux/amd64=build/amd64 linux/arm64=build/arm64
 //
 // The output is an OCI image layout in a tar file: an index with one manifest per platform. Each
-// platform has one layer, with the files of its directory, those of etc, /tmp, and the certificates
+// platform has one layer, with the files of its directory, the files of etc, /tmp, and the certificates
 // of public authorities. Labels are in the configuration of each platform, where container tools show
 // them, and are annotations of the manifests and the index, where registries read them.
 //
 // The same files produce the same bytes. Times are 1970, owners are root, and names are sorted. The
-// certificates are Mozilla's in the version that go.mod pins, not those of the machine. Compression is
+// certificates are Mozilla's in the version that go.mod pins, not the machine's. Compression is
 // Go's, so another version of Go may produce another digest.
 //
 // Ociimage is a separate module, so users of the library do not get its dependencies.
