@@ -20,13 +20,6 @@ type observer struct {
 	over   chan struct{} // closed at the end of Run
 }
 
-// observe starts to watch the record.
-func (le *LeaderElector) observe(crash *holding.Crash) *observer {
-	o := &observer{le: le, crash: crash, leader: le.announced, over: make(chan struct{})}
-	o.unwatch = le.election.watch(o.changed)
-	return o
-}
-
 // changed takes a new record and returns at once.
 func (o *observer) changed(r LeaderRecord) {
 	le := o.le

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/noonlock/noonlock/internal/lock"
 )
@@ -56,19 +57,6 @@ func (le *LeaderElector) leading() (*term, error) {
 	return t, nil
 }
 
-// A requested is the cause of a leader's context after Election.Resign or Election.TransferTo.
-type requested struct{ ResignRequest }
-
-func (e *requested) Error() string {
-	text := "election: resigned, asked by " + e.By
-	if e.Reason != "" {
-		text += ": " + e.Reason
-	}
-	return text
-}
-
-func (e *requested) Is(target error) bool { return target == ErrResigned }
-
 // handleRequest carries out an operator's new request in the observed record, in the background, if it is addressed to
 // the present term. A failed request is not retried: the operator may repeat it.
 func (le *LeaderElector) handleRequest() {
@@ -96,6 +84,6 @@ func (le *LeaderElector) handleRequest() {
 		}
 		log.Info("resigning at the request of an operator")
 		handled.Inc()
-		t.resign(&requested{*request})
+		t.resign(fmt.Errorf("%w, asked by %s", ErrResigned, strings.TrimSuffix(request.By+": "+request.Reason, ": ")))
 	})
 }

@@ -36,7 +36,8 @@ func (le *LeaderElector) Run(ctx context.Context) error {
 	deadline, done := stopping.New(run, le.cfg.ShutdownTimeout, le.cfg.ShutdownTimeout/5)
 	defer done()
 	defer crash.Continue()
-	observer := le.observe(crash)
+	observer := &observer{le: le, crash: crash, leader: le.announced, over: make(chan struct{})}
+	observer.unwatch = le.election.watch(observer.changed)
 	defer observer.end(deadline)
 	health := &healthCheck{cfg: le.cfg, log: le.log, calling: le.checking}
 	health.start(run, crash)

@@ -1,6 +1,7 @@
 package singleton
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -106,9 +107,13 @@ func (r *Runner) define(name, spec string, work func(ctx context.Context, run Ru
 	if err != nil {
 		return def, fmt.Errorf("singleton: job %q: %w", name, err)
 	}
+	keep := cmp.Or(cfg.KeepRuns, ledger.DefaultKeepRuns)
+	if cfg.CatchUp == CatchUpAll {
+		keep += plan.MostCatchUp // the runs that are caught up must not push out the entry of the skipped ticks
+	}
 	l, err := ledger.New(r.client, name, ledger.Config{
 		Lease: r.lease(), MaxAttempts: cfg.MaxAttempts, AllowOverlap: cfg.AllowOverlap,
-		KeepRuns: cfg.entries(), Retain: plan.Retention(s), Definition: fingerprint(s.String(), cfg), Schedule: s.String(),
+		KeepRuns: keep, Retain: plan.Retention(s), Definition: fingerprint(s.String(), cfg), Schedule: s.String(),
 	})
 	if err != nil {
 		return def, translate(err, "Config", fmt.Sprintf("job %q", name))

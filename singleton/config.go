@@ -9,7 +9,6 @@ import (
 
 	"github.com/noonlock/noonlock"
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
-	"github.com/noonlock/noonlock/singleton/internal/plan"
 	"github.com/noonlock/noonlock/singleton/schedule"
 )
 
@@ -114,16 +113,6 @@ func (cfg JobConfig) complete() (JobConfig, error) {
 			"schedule.GapRun or schedule.GapSkip"),
 		check(cfg.Revision >= 0, "Revision", cfg.Revision, "0 (none) or positive"),
 	)
-}
-
-// entries returns the size of the history. After an outage, the runs that are caught up must not push
-// out the entry that says which ticks were skipped.
-func (cfg JobConfig) entries() int {
-	keep := cmp.Or(cfg.KeepRuns, ledger.DefaultKeepRuns)
-	if cfg.CatchUp == CatchUpAll {
-		keep += plan.MostCatchUp
-	}
-	return keep
 }
 
 // fingerprint identifies the definition of a job, also in other processes. spec is the text of its schedule.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock/internal/console/overview"
+	"github.com/noonlock/noonlock/internal/retry"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton"
 )
@@ -40,8 +41,8 @@ type thing struct {
 type run struct {
 	*cache
 	generation int
-	poll       bell // wakes the poller
-	search     bell // wakes the searcher
+	poll       retry.Signal // wakes the poller
+	search     retry.Signal // wakes the searcher
 	cancel     context.CancelFunc
 	done       sync.WaitGroup
 	things     map[key]*thing // the poller's
@@ -56,7 +57,7 @@ func (r *run) update(change func() (visible bool)) {
 		return
 	}
 	for v := range r.views {
-		v.changed.ring()
+		v.changed.Send()
 	}
 }
 
@@ -72,10 +73,10 @@ func (r *run) note(k key, err error, began time.Time) {
 		return
 	}
 	r.retry = true
-	r.poll.ring()
+	r.poll.Send()
 	for k := range r.failed {
 		if k.name == "" {
-			r.search.ring()
+			r.search.Send()
 		}
 	}
 }

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 
-	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/internal/retry"
 )
 
 var (
@@ -21,8 +21,6 @@ type reader struct {
 	closed bool
 }
 
-func newReader(client *lockcore.Client) *reader { return &reader{cache: newCache(client)} }
-
 // join adds a view, and starts a run if the view is the first one.
 func (r *reader) join(ctx context.Context, v *view) error {
 	r.mu.Lock()
@@ -38,13 +36,13 @@ func (r *reader) join(ctx context.Context, v *view) error {
 		r.clear()
 		ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 		run := &run{
-			cache: r.cache, generation: r.generation, poll: make(bell, 1), search: make(bell, 1), cancel: cancel, things: map[key]*thing{},
+			cache: r.cache, generation: r.generation, poll: retry.NewSignal(), search: retry.NewSignal(), cancel: cancel, things: map[key]*thing{},
 		}
 		run.done.Go(func() { run.searchAll(ctx) })
 		run.done.Go(func() { run.pollAll(ctx) })
 		r.run = run
 	}
-	r.run.poll.ring()
+	r.run.poll.Send()
 	return nil
 }
 
@@ -88,6 +86,6 @@ func (r *reader) touch(k key) {
 	defer r.mu.Unlock()
 	if r.run != nil {
 		r.touched[k] = true
-		r.run.poll.ring()
+		r.run.poll.Send()
 	}
 }

@@ -84,7 +84,7 @@ func (r *run) searchNames(ctx context.Context, k overview.Kind) (busy time.Durat
 		}
 		return true
 	})
-	r.poll.ring()
+	r.poll.Send()
 	return busy, err
 }
 
@@ -127,6 +127,6 @@ func (r *run) readMarks(ctx context.Context) (took time.Duration, err error) {
 		}
 		return true
 	})
-	r.poll.ring()
+	r.poll.Send()
 	return time.Since(began), err
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/noonlock/noonlock/internal/console/overview"
+	"github.com/noonlock/noonlock/internal/retry"
 )
 
 // A list is the result of a search. It does not change.
@@ -14,16 +15,6 @@ type list struct {
 	names []string
 	err   error
 	marks map[string]overview.Mark // nil until the jobs are read
-}
-
-// A bell wakes the one goroutine that receives from it. It has room for one value.
-type bell chan struct{}
-
-func (b bell) ring() {
-	select {
-	case b <- struct{}{}:
-	default:
-	}
 }
 
 const (
@@ -38,7 +29,7 @@ type view struct {
 	state   string              // key of overview.States
 	order   string              // key of overview.Orders
 	pages   [overview.Kinds]int // from 0
-	changed bell                // wakes the stream
+	changed retry.Signal        // wakes the stream
 	ended   chan struct{}       // closed by reader.close
 
 	lists    [overview.Kinds]*list // lists from which sections were made
@@ -47,7 +38,7 @@ type view struct {
 
 // parseView reads a view from the query of a URL. Invalid values count as missing.
 func parseView(query url.Values) *view {
-	v := &view{job: query.Get("job"), state: query.Get("state"), order: query.Get("sort"), changed: make(bell, 1), ended: make(chan struct{})}
+	v := &view{job: query.Get("job"), state: query.Get("state"), order: query.Get("sort"), changed: retry.NewSignal(), ended: make(chan struct{})}
 	if filter := query.Get("q"); len(filter) <= maxFilter {
 		v.filter = strings.ToLower(filter)
 	}

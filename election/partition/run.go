@@ -59,7 +59,7 @@ func (x *sharing) Prepare(ctx context.Context) error {
 
 // Campaign joins the set.
 func (x *sharing) Campaign(ctx context.Context) (*session, error) {
-	s := &session{Kind: x.set.lock.Client().Mutex(), set: x.set, n: x.n, owned: map[int]*work{}, wake: make(signal, 1)}
+	s := &session{Kind: x.set.lock.Client().Mutex(), set: x.set, n: x.n, owned: map[int]*work{}, wake: retry.NewSignal()}
 	if err := s.join(ctx, x.crash); err != nil {
 		return nil, x.set.opError("join", err)
 	}
@@ -78,10 +78,10 @@ func (x *sharing) Work(run context.Context, s *session, _ time.Duration) {
 	x.log.Info("sharing partitions", "session", s.lease.Token())
 	defer x.set.lock.Watch(x.set.channel, func(sessions string) {
 		if sessions == "" || strings.Contains(sessions, me) {
-			s.wake.send()
+			s.wake.Send()
 		}
 	})()
-	unhook := context.AfterFunc(run, s.wake.send)
+	unhook := context.AfterFunc(run, s.wake.Send)
 	defer unhook()
 	ended := s.lease.Context().Done()
 	failures := retry.Pauses(50*time.Millisecond, x.period)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/noonlock/noonlock/internal/holding"
 	"github.com/noonlock/noonlock/internal/lock"
+	"github.com/noonlock/noonlock/internal/retry"
 	"github.com/noonlock/noonlock/internal/wire"
 	"github.com/noonlock/noonlock/lockcore"
 )
@@ -36,12 +37,12 @@ type session struct {
 
 	owned   map[int]*work // by index; used by the goroutine of Run
 	version atomic.Uint64 // of owned, at the server
-	wake    signal
+	wake    retry.Signal  // there is a reason to sync
 }
 
 func (s *session) Label() string { return "partitions" }
 
-func (s *session) Noticed(*lock.Attempt, int64) { s.wake.send() }
+func (s *session) Noticed(*lock.Attempt, int64) { s.wake.Send() }
 
 func (s *session) Err() error { return s.lease.Err() }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/noonlock/noonlock/internal/holding"
 	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/internal/registry"
+	"github.com/noonlock/noonlock/internal/retry"
 )
 
 // Errors for errors.Is.
@@ -64,16 +65,6 @@ func (w *work) hasReturned() bool {
 	}
 }
 
-// A signal receives a value when a session has a reason to sync.
-type signal chan struct{}
-
-func (s signal) send() {
-	select {
-	case s <- struct{}{}:
-	default:
-	}
-}
-
 // works are the work of a Runner, in all its Runs.
 type works struct {
 	lead    func(ctx context.Context, index int)
@@ -86,7 +77,7 @@ type works struct {
 
 // start starts the work of a partition, after earlier work of the partition has returned, and signals its end. Work
 // with giveBack only waits for the earlier work.
-func (ws *works) start(run context.Context, crash *holding.Crash, lease *lock.Lease, index int, token uint64, giveBack bool, wake signal) *work {
+func (ws *works) start(run context.Context, crash *holding.Crash, lease *lock.Lease, index int, token uint64, giveBack bool, wake retry.Signal) *work {
 	stopping, stop := context.WithCancelCause(run)
 	ctx, unbind := lease.ForPartition(token).Bind(stopping)
 	w := &work{index: index, token: token, lease: lease, cancel: stop, returned: make(chan struct{})}
@@ -109,7 +100,7 @@ func (ws *works) start(run context.Context, crash *holding.Crash, lease *lock.Le
 			}
 			ws.mu.Unlock()
 			close(w.returned)
-			wake.send()
+			wake.Send()
 		}()
 		if earlier != nil {
 			<-earlier.returned

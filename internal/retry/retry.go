@@ -23,6 +23,20 @@ func Sleep(ctx context.Context, d time.Duration, stop <-chan struct{}) bool {
 	return false
 }
 
+// A Signal wakes the goroutine that receives from it, and may stop its Sleep. It has room for one value.
+type Signal chan struct{}
+
+// NewSignal returns a Signal without a value.
+func NewSignal() Signal { return make(Signal, 1) }
+
+// Send wakes the receiver, at once or when it receives next.
+func (s Signal) Send() {
+	select {
+	case s <- struct{}{}:
+	default:
+	}
+}
+
 // A Backoff returns the pauses between tries, and starts again after Reset.
 type Backoff = backoff.BackOff
 

@@ -19,7 +19,6 @@ const (
 	PostgreSQL
 )
 
-// String returns the name of the database.
 func (d Dialect) String() string {
 	name := map[Dialect]string{SQLite: "SQLite", MySQL: "MySQL", PostgreSQL: "PostgreSQL"}[d]
 	return cmp.Or(name, "Dialect("+strconv.Itoa(int(d))+")")

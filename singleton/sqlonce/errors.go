@@ -54,7 +54,6 @@ type StaleTokenError struct {
 	Given, Seen uint64
 }
 
-// Error names job, tick and both tokens.
 func (e *StaleTokenError) Error() string {
 	if e.Tick.IsZero() {
 		return fmt.Sprintf("sqlonce: %q: token %d is stale, token %d was seen", e.Job, e.Given, e.Seen)
@@ -70,7 +69,7 @@ func (e *StaleTokenError) Is(target error) bool { return target == ErrStaleToken
 type unknownOutcomeError struct {
 	Job  string
 	Tick time.Time
-	Err  error // the reason
+	Err  error // reason
 }
 
 func (e *unknownOutcomeError) Error() string {
@@ -90,7 +89,6 @@ func (e *unknownOutcomeError) OutcomeUnknown() bool { return true }
 // made.
 func (e *unknownOutcomeError) Permanent() bool { return errors.Is(e.Err, ErrTransactionEnded) }
 
-// Unwrap returns the reason.
 func (e *unknownOutcomeError) Unwrap() error { return e.Err }
 
 // notStored returns the error for a row that is not as it was written. refusal is the error of the INSERT, if any.

@@ -188,8 +188,6 @@ var (
 	ErrUnknownOutcome = errors.New("singleton: outcome unknown")
 )
 
-var errExited = errors.New("singleton: the work called runtime.Goexit")
-
 // withCause joins an error with a cause that it does not name itself.
 func withCause(err, cause error) error {
 	if errors.Is(err, cause) {
@@ -216,23 +214,18 @@ func permanent(err error) bool {
 func Protect(log logr.Logger, work func() error) error {
 	result := make(chan error, 1)
 	go func() {
-		err := errExited
+		err := errors.New("singleton: the work called runtime.Goexit")
 		defer func() { result <- err }()
 		defer func() {
 			if p := recover(); p != nil {
-				err = panicked(p)
+				err = fmt.Errorf("%w: %v", ErrPanic, p)
+				if cause, ok := p.(error); ok {
+					err = fmt.Errorf("%w: %w", ErrPanic, cause) // cause may have a method OutcomeUnknown
+				}
 				log.Error(err, "the work panicked", "stack", string(debug.Stack()))
 			}
 		}()
 		err = work()
 	}()
 	return <-result
-}
-
-// panicked returns the error for work that panicked with a value.
-func panicked(value any) error {
-	if cause, ok := value.(error); ok {
-		return fmt.Errorf("%w: %w", ErrPanic, cause) // cause may have a method OutcomeUnknown
-	}
-	return fmt.Errorf("%w: %v", ErrPanic, value)
 }

@@ -22,7 +22,7 @@ func (f *follower) grantedSlot() *slots.Slot {
 		if f.once != nil { // its caller may have a slot itself
 			all = nil
 		}
-		f.slot = all.Request(f.wake)
+		f.slot = all.Request(f.wake.Send)
 	}
 	if f.queued = !f.slot.Granted(); f.queued {
 		return nil

@@ -48,7 +48,7 @@ func (j *Job) newFollower() *follower {
 	_, def := j.news()
 	log := j.replica.log.WithValues("job", def.Name)
 	return &follower{
-		loop: newLoop(j.nudge, &j.Ready, log, j.replica.reports, true),
+		loop: newLoop(j.wake, &j.Ready, log, j.replica.reports, true),
 		r:    j.replica, job: j, def: def, running: map[int64]*ledger.Claim{},
 	}
 }

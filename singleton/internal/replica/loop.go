@@ -29,7 +29,7 @@ const readEvery = 30 * time.Second
 //
 // It returns when ctx ends, or when a step returns done.
 type loop struct {
-	nudge
+	wake     retry.Signal // takes the next step now
 	ready    *readiness.State
 	log      logr.Logger
 	reports  *readiness.Reports // of failures
@@ -39,22 +39,9 @@ type loop struct {
 	refusals retry.Backoff      // pauses after equal refusals
 }
 
-// A nudge wakes a loop.
-type nudge chan struct{}
-
-func newNudge() nudge { return make(nudge, 1) }
-
-// wake makes the loop take its next step now.
-func (n nudge) wake() {
-	select {
-	case n <- struct{}{}:
-	default:
-	}
-}
-
-func newLoop(n nudge, ready *readiness.State, log logr.Logger, reports *readiness.Reports, patient bool) *loop {
+func newLoop(wake retry.Signal, ready *readiness.State, log logr.Logger, reports *readiness.Reports, patient bool) *loop {
 	return &loop{
-		nudge: n, ready: ready, log: log, reports: reports, patient: patient,
+		wake: wake, ready: ready, log: log, reports: reports, patient: patient,
 		pauses:   retry.Pauses(50*time.Millisecond, 2*time.Second),
 		refusals: retry.Pauses(50*time.Millisecond, 300*time.Millisecond),
 	}
@@ -67,10 +54,10 @@ func newLoop(n nudge, ready *readiness.State, log logr.Logger, reports *readines
 func (l *loop) run(ctx context.Context, step func() (pause time.Duration, done bool, err error)) error {
 	for ctx.Err() == nil {
 		pause, done, err := step()
-		nudge := l.nudge
+		wake := l.wake
 		delayed := lock.DelayOf(err)
 		if errors.Is(err, lockcore.ErrNotReplicated) {
-			nudge = nil // the claim was given back, and the message about that is no reason to claim again
+			wake = nil // the claim was given back, and the message about that is no reason to claim again
 		}
 		refused, isRefused := errors.AsType[*ledger.ClaimError](err)
 		again := isRefused && l.refused != nil && *refused == *l.refused
@@ -83,7 +70,7 @@ func (l *loop) run(ctx context.Context, step func() (pause time.Duration, done b
 		case isRefused:
 			l.answered(pause)
 			if again {
-				pause, nudge = l.refusals.NextBackOff(), nil // the messages may be about these claims
+				pause, wake = l.refusals.NextBackOff(), nil // the messages may be about these claims
 			}
 		case err == nil:
 			l.answered(pause)
@@ -96,7 +83,7 @@ func (l *loop) run(ctx context.Context, step func() (pause time.Duration, done b
 			l.ready.Failed(l.reports, l.log, err, lockcore.IsTemporary(err))
 			pause = l.pauses.NextBackOff()
 		}
-		if !retry.Sleep(ctx, pause, nudge) {
+		if !retry.Sleep(ctx, pause, wake) {
 			l.pauses.Reset() // messages may be forged, and must not make the next pause longer
 		}
 	}

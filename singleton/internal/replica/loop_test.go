@@ -27,10 +27,10 @@ func TestFault126_RefusalsInARow(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			defer cancel()
-			l, steps := newLoop(newNudge(), &readiness.State{}, logr.Discard(), new(readiness.Reports), true), 0
+			l, steps := newLoop(retry.NewSignal(), &readiness.State{}, logr.Discard(), new(readiness.Reports), true), 0
 			go func() {
 				for retry.Sleep(ctx, time.Millisecond, nil) {
-					l.wake()
+					l.wake.Send()
 				}
 			}()
 			_ = l.run(ctx, func() (time.Duration, bool, error) {
@@ -59,11 +59,11 @@ func TestFault123_MessagesDuringAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		l, begun := newLoop(newNudge(), &readiness.State{}, logr.Discard(), new(readiness.Reports), true), time.Now()
+		l, begun := newLoop(retry.NewSignal(), &readiness.State{}, logr.Discard(), new(readiness.Reports), true), time.Now()
 		go func() {
 			for range 90 {
 				time.Sleep(time.Millisecond)
-				l.wake()
+				l.wake.Send()
 			}
 		}()
 		_ = l.run(ctx, func() (time.Duration, bool, error) {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/noonlock/noonlock/internal/lock"
 	"github.com/noonlock/noonlock/internal/readiness"
+	"github.com/noonlock/noonlock/internal/retry"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/singleton/internal/attempt"
 	"github.com/noonlock/noonlock/singleton/internal/ledger"
@@ -87,8 +88,8 @@ type Definition struct {
 
 // A Job is a job on this replica, with one definition at a time.
 type Job struct {
-	nudge
 	Ready   readiness.State
+	wake    retry.Signal // causes a step
 	replica *Replica
 	metrics *jobMetrics
 
@@ -107,7 +108,7 @@ type event struct {
 
 // NewJob returns a job that does not run yet.
 func (r *Replica) NewJob(d Definition) *Job {
-	return &Job{nudge: newNudge(), replica: r, metrics: r.metrics.job(d.Name), definition: d}
+	return &Job{wake: retry.NewSignal(), replica: r, metrics: r.metrics.job(d.Name), definition: d}
 }
 
 // Update replaces the definition.
@@ -126,7 +127,7 @@ func (j *Job) post(e event) {
 	j.mu.Lock()
 	j.events = append(j.events, e)
 	j.mu.Unlock()
-	j.wake()
+	j.wake.Send()
 }
 
 // news returns the events since the last call, and the present definition.
