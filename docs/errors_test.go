@@ -33,7 +33,7 @@ var rooms = map[string]string{
 	"internal/readiness": "noonlock", "internal/registry": "noonlock", "internal/retry": "noonlock",
 	"internal/stopping": "noonlock",
 	// Programs, and parts of tests.
-	"adapters/clientgo/example": "", "internal/console/certs": "", "internal/console/login": "", "internal/console/overview": "", "internal/console/output": "",
+	"adapters/clientgo/example": "", "internal/console/login": "", "internal/console/overview": "", "internal/console/output": "",
 	"internal/build/ociimage": "", "internal/build/release": "", "internal/testing/servers": "", "internal/testing/testenv": "",
 }
 

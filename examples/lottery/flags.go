@@ -14,7 +14,6 @@ import (
 
 	"github.com/noonlock/noonlock/examples/lottery/internal/noon"
 	"github.com/noonlock/noonlock/examples/lottery/internal/store"
-	"github.com/noonlock/noonlock/internal/console/certs"
 	"github.com/noonlock/noonlock/internal/console/login"
 	"github.com/noonlock/noonlock/internal/input"
 )
@@ -23,7 +22,7 @@ type settings struct {
 	redis, prefix              string
 	login                      login.Login
 	database, databasePassword string
-	databaseFiles              certs.Files
+	databaseFiles              login.Files
 
 	entrants, schedule, identity, http, hosts string
 	location                                  *time.Location
@@ -47,7 +46,7 @@ func (s *settings) declare() *flag.FlagSet {
 	f.StringVar(&s.prefix, "prefix", "noonlock", "the first `part` of all keys on Redis; each installation needs its own")
 	f.StringVar(&s.database, "database", "", "the `address` of the database, sqlite:PATH or mysql://user:password@host:port/db")
 	f.StringVar(&s.databasePassword, "database-password", "", "the `password` of the database, if the URL has none")
-	for server, files := range map[string]*certs.Files{"redis": &s.login.Files, "database": &s.databaseFiles} {
+	for server, files := range map[string]*login.Files{"redis": &s.login.Files, "database": &s.databaseFiles} {
 		f.StringVar(&files.CA, server+"-ca", "", "PEM `file` of the certificate authorities to trust instead of the system's")
 		f.StringVar(&files.Cert, server+"-cert", "", "PEM `file` of the client certificate; reloaded for each connection")
 		f.StringVar(&files.Key, server+"-key", "", "PEM `file` of its private key")
@@ -112,7 +111,7 @@ func named(flag string, err error) error {
 	if err == nil {
 		return nil
 	}
-	if wrong, ok := errors.AsType[*certs.Error](err); ok {
+	if wrong, ok := errors.AsType[*login.FileError](err); ok {
 		flag += "-" + wrong.File
 	}
 	return fmt.Errorf("--%s or %s: %w", flag, variable(flag), err)

@@ -105,6 +105,3 @@ func (c clock) Start(ctx context.Context) error {
 		}
 	}
 }
-
-// NeedLeaderElection returns true, so only the leader runs the clock.
-func (c clock) NeedLeaderElection() bool { return true }

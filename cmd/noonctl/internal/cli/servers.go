@@ -12,7 +12,6 @@ import (
 
 	"github.com/noonlock/noonlock/cmd/noonctl/internal/exit"
 	"github.com/noonlock/noonlock/cmd/noonctl/internal/show"
-	"github.com/noonlock/noonlock/internal/console/certs"
 	"github.com/noonlock/noonlock/internal/console/login"
 )
 
@@ -28,7 +27,7 @@ type servers struct {
 	urls    []string
 	list    int           // lockcore.QuorumConfig.List
 	maxTTL  time.Duration // lockcore.QuorumConfig.MaxTTL
-	tls     certs.Files
+	tls     login.Files
 	prefix  string
 	timeout time.Duration
 
@@ -121,7 +120,7 @@ func (s *servers) parse(url string) (*redis.UniversalOptions, error) {
 		SentinelPassword: s.getenv(redisVariable + "_SENTINEL_PASSWORD"), Files: s.tls,
 	}
 	options, err := from.Options(url)
-	if wrong, ok := errors.AsType[*certs.Error](err); ok {
+	if wrong, ok := errors.AsType[*login.FileError](err); ok {
 		return nil, exit.Usage(fmt.Errorf("--redis-%s: %w", wrong.File, err))
 	} else if err != nil {
 		return nil, exit.Usage(fmt.Errorf("--redis: %w", err))

@@ -45,7 +45,7 @@ type Label struct {
 	client     *http.Client
 	log        logr.Logger
 
-	changed chan struct{}      // wakes the goroutine
+	changed retry.Signal       // wakes the goroutine
 	end     context.CancelFunc // ends the goroutine
 	done    chan struct{}      // closed when the goroutine has ended
 
@@ -98,7 +98,7 @@ func New(ctx context.Context, text string, getenv func(string) string, account s
 			// A redirect would send the token elsewhere.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
-		changed: make(chan struct{}, 1), end: end, done: make(chan struct{}), next: make(chan struct{}),
+		changed: retry.NewSignal(), end: end, done: make(chan struct{}), next: make(chan struct{}),
 	}
 	go l.follow(running)
 	return l, nil
@@ -116,10 +116,7 @@ func (l *Label) Set(on bool) {
 		l.applied, l.next = false, make(chan struct{})
 	}
 	l.mu.Unlock()
-	select {
-	case l.changed <- struct{}{}:
-	default: // the goroutine has not read the last change, and will read this one
-	}
+	l.changed.Send()
 }
 
 // Await waits until the API has accepted the last call of Set, and reports whether it has. It

@@ -21,7 +21,7 @@ import (
 
 	"github.com/noonlock/noonlock/examples/lottery/internal/noon"
 	"github.com/noonlock/noonlock/examples/lottery/internal/store"
-	"github.com/noonlock/noonlock/internal/console/certs"
+	"github.com/noonlock/noonlock/internal/console/login"
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 	"github.com/noonlock/noonlock/singleton"
@@ -87,7 +87,7 @@ func (d *demo) play(ctx context.Context) (err error) {
 	if d.folder, err = os.MkdirTemp("", "lottery-"); err != nil {
 		return err
 	}
-	if d.database, err = store.Parse("sqlite:"+filepath.Join(d.folder, "lottery.db"), "", certs.Files{}); err != nil {
+	if d.database, err = store.Parse("sqlite:"+filepath.Join(d.folder, "lottery.db"), "", login.Files{}); err != nil {
 		return err
 	}
 	fmt.Fprintf(d.out, `

@@ -9,7 +9,7 @@ import (
 
 	"github.com/noonlock/noonlock/examples/lottery/internal/noon"
 	"github.com/noonlock/noonlock/examples/lottery/internal/store"
-	"github.com/noonlock/noonlock/internal/console/certs"
+	"github.com/noonlock/noonlock/internal/console/login"
 	"github.com/noonlock/noonlock/internal/testing/testenv"
 	"github.com/noonlock/noonlock/singleton"
 	"github.com/noonlock/noonlock/singleton/sqlonce"
@@ -24,7 +24,7 @@ func runOf(day, attempt int, token uint64) singleton.Run {
 // A noon is drawn once, whoever draws it again. A draw that fails before its commit leaves nothing.
 func TestDraw(t *testing.T) {
 	t.Parallel()
-	address, err := store.Parse("sqlite:"+filepath.Join(t.TempDir(), "lottery.db"), "", certs.Files{})
+	address, err := store.Parse("sqlite:"+filepath.Join(t.TempDir(), "lottery.db"), "", login.Files{})
 	testenv.Must(t, err)
 	list := noon.Entrants{"a": true, "b": true, "c": true, "d": true, "x": false}
 	st, err := store.Open(t.Context(), address, time.Second)

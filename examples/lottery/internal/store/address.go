@@ -14,7 +14,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 	_ "modernc.org/sqlite" // registers the driver "sqlite"
 
-	"github.com/noonlock/noonlock/internal/console/certs"
+	"github.com/noonlock/noonlock/internal/console/login"
 	"github.com/noonlock/noonlock/singleton/sqlonce"
 )
 
@@ -35,7 +35,7 @@ func (a Address) String() string { return a.shown }
 //
 // The password may be apart from the URL. With certificates, TLS is required, and the server is
 // checked. Errors name the rule and no part of the address, since each may be part of a password.
-func Parse(text, password string, with certs.Files) (Address, error) {
+func Parse(text, password string, with login.Files) (Address, error) {
 	secure := with.Set()
 	if path, ok := strings.CutPrefix(text, "sqlite:"); ok {
 		if password != "" || secure {
@@ -81,7 +81,7 @@ func file(path string) (Address, error) {
 	}}, nil
 }
 
-func server(u *url.URL, with certs.Files) (Address, error) {
+func server(u *url.URL, with login.Files) (Address, error) {
 	host := u.Host
 	if u.Port() == "" {
 		host += ":3306"

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock/examples/lottery/internal/store"
-	"github.com/noonlock/noonlock/internal/console/certs"
+	"github.com/noonlock/noonlock/internal/console/login"
 	"github.com/noonlock/noonlock/internal/testing/servers"
 	"github.com/noonlock/noonlock/internal/testing/testenv"
 )
@@ -14,11 +14,11 @@ import (
 // An invalid address is refused with a rule. No error contains a part of it: each may be part of a password.
 func TestInvalidAddresses(t *testing.T) {
 	t.Parallel()
-	with := certs.Files{CA: servers.SelfSigned(t).Cert}
-	none := certs.Files{}
+	with := login.Files{CA: servers.SelfSigned(t).Cert}
+	none := login.Files{}
 	for _, c := range []struct {
 		address, password string
-		with              certs.Files
+		with              login.Files
 		want              string
 	}{
 		{"", "", none, "it must be sqlite:PATH, or a URL"},
@@ -51,7 +51,7 @@ func TestPasswordsAreNotShown(t *testing.T) {
 		if !strings.Contains(address, "s3cret") {
 			password = "s3cret/@?#%" // by value it needs no encoding
 		}
-		at, err := store.Parse(address, password, certs.Files{})
+		at, err := store.Parse(address, password, login.Files{})
 		testenv.Must(t, err)
 		_, err = store.Open(t.Context(), at, time.Second)
 		if text := at.String(); err == nil || !strings.HasSuffix(text, "://u@127.0.0.1:1/lottery") || strings.Contains(err.Error(), "s3cret") {
@@ -68,7 +68,7 @@ func TestCertificates(t *testing.T) {
 	m := mariaDB.Database(t)
 	mariaDB.Administer(t, "ALTER USER "+m.User+"@'%' REQUIRE X509")
 	for _, ours := range []bool{true, false} {
-		files := certs.Files{CA: own.Cert, Cert: own.Cert, Key: own.Key}
+		files := login.Files{CA: own.Cert, Cert: own.Cert, Key: own.Key}
 		if !ours {
 			files.CA = servers.SelfSigned(t).Cert
 		}

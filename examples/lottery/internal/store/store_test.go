@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/noonlock/noonlock/examples/lottery/internal/store"
-	"github.com/noonlock/noonlock/internal/console/certs"
+	"github.com/noonlock/noonlock/internal/console/login"
 	"github.com/noonlock/noonlock/internal/testing/servers"
 	"github.com/noonlock/noonlock/internal/testing/testenv"
 	"github.com/noonlock/noonlock/singleton"
@@ -38,7 +38,7 @@ func on(t *testing.T, test func(t *testing.T, at store.Address, exec func(statem
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			address, driver, plain := start(t)
-			at, err := store.Parse(address, "", certs.Files{})
+			at, err := store.Parse(address, "", login.Files{})
 			testenv.Must(t, err)
 			db, err := sql.Open(driver, plain)
 			testenv.Must(t, err)
