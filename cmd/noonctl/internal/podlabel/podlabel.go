@@ -49,10 +49,14 @@ type Label struct {
 	end     context.CancelFunc // ends the goroutine
 	done    chan struct{}      // closed when the goroutine has ended
 
-	mu      sync.Mutex
-	want    bool          // the pod shall have the label
-	applied bool          // the API has accepted want
-	next    chan struct{} // closed when applied
+	mu     sync.Mutex
+	newest change // by the last call of Set
+}
+
+// A change sets or removes the label.
+type change struct {
+	on      bool
+	applied chan struct{} // closed when the API has accepted it
 }
 
 // New returns the label text, of the form KEY=VALUE, and removes it from the pod, which may have it from an earlier
@@ -98,7 +102,7 @@ func New(ctx context.Context, text string, getenv func(string) string, account s
 			// A redirect would send the token elsewhere.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
-		changed: retry.NewSignal(), end: end, done: make(chan struct{}), next: make(chan struct{}),
+		changed: retry.NewSignal(), end: end, done: make(chan struct{}), newest: change{applied: make(chan struct{})},
 	}
 	go l.follow(running)
 	return l, nil
@@ -107,26 +111,18 @@ func New(ctx context.Context, text string, getenv func(string) string, account s
 // Set sets or removes the label in the background.
 func (l *Label) Set(on bool) {
 	l.mu.Lock()
-	if l.want == on {
-		l.mu.Unlock()
-		return
+	defer l.mu.Unlock()
+	if l.newest.on != on {
+		l.newest = change{on, make(chan struct{})}
+		l.changed.Send()
 	}
-	l.want = on
-	if l.applied {
-		l.applied, l.next = false, make(chan struct{})
-	}
-	l.mu.Unlock()
-	l.changed.Send()
 }
 
 // Await waits until the API has accepted the last call of Set, and reports whether it has. It
 // returns early if ctx ends.
 func (l *Label) Await(ctx context.Context) bool {
-	l.mu.Lock()
-	next := l.next
-	l.mu.Unlock()
 	select {
-	case <-next:
+	case <-l.last().applied:
 		return true
 	case <-ctx.Done():
 		return false
@@ -146,46 +142,37 @@ func (l *Label) follow(ctx context.Context) {
 	defer close(l.done)
 	pauses := retry.Pauses(100*time.Millisecond, 5*time.Second)
 	logged := "" // last error
-	for has, known := false, false; ; {
-		want := l.wanted(has, known)
-		if known && want == has {
+	for done := (change{}); ctx.Err() == nil; {
+		c := l.last()
+		if c == done {
 			select {
 			case <-l.changed:
-				continue
 			case <-ctx.Done():
-				return
 			}
+			continue
 		}
-		err := l.patch(ctx, want)
+		err := l.patch(ctx, c.on)
 		switch {
 		case ctx.Err() != nil:
 			return
 		case err == nil:
-			has, known, logged = want, true, ""
+			close(c.applied)
+			done, logged = c, ""
 			pauses.Reset()
-			l.log.Info("label of the pod changed", "pod", l.pod, "label", l.key, "set", want)
+			l.log.Info("label of the pod changed", "pod", l.pod, "label", l.key, "set", c.on)
 			continue
 		case err.Error() != logged:
 			logged = err.Error()
-			l.log.Error(err, "the label of the pod was not changed; trying again", "pod", l.pod, "label", l.key, "set", want)
+			l.log.Error(err, "the label of the pod was not changed; trying again", "pod", l.pod, "label", l.key, "set", c.on)
 		}
-		known = false // the API may have applied the request
 		retry.Sleep(ctx, pauses.NextBackOff(), l.changed)
-		if ctx.Err() != nil {
-			return
-		}
 	}
 }
 
-// wanted returns want, and wakes Await if the pod is known to agree with it.
-func (l *Label) wanted(has, known bool) bool {
+func (l *Label) last() change {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if known && l.want == has && !l.applied {
-		l.applied = true
-		close(l.next)
-	}
-	return l.want
+	return l.newest
 }
 
 // patch sends one request, which can be repeated.
