@@ -45,7 +45,6 @@ func Examine(ctx context.Context, servers []*redis.UniversalOptions, cfg Config)
 	return e.report(), nil
 }
 
-// An examination is one call of Examine.
 type examination struct {
 	cfg    Config
 	client *lockcore.Client

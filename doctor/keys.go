@@ -58,7 +58,6 @@ type search struct {
 	missing          string         // why types and TTLs are unknown
 }
 
-// globQuote quotes a text for a glob pattern.
 var globQuote = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`)
 
 // searchKeys searches for keys under the prefix that do not belong there.

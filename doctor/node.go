@@ -15,7 +15,6 @@ import (
 	"github.com/noonlock/noonlock/lockcore"
 )
 
-// A node is one server.
 type node struct {
 	cfg    Config
 	quorum bool

@@ -44,7 +44,6 @@ type setting struct {
 	rows  []row
 }
 
-// A row is a possible answer.
 type row struct {
 	when    string // terms of facts.hold
 	verdict Verdict
@@ -246,7 +245,6 @@ func (n *node) facts() facts {
 // lateReplica is the silence after which a replica counts as late, as in min-replicas-max-lag.
 const lateReplica = 10 // seconds
 
-// lagOf describes the replicas in the INFO of a primary.
 func lagOf(info map[string]string) (late bool, found string) {
 	written, _ := strconv.ParseInt(info["master_repl_offset"], 10, 64)
 	var all []string

@@ -130,8 +130,8 @@
 // # The record
 //
 // HGETALL noonlock:{election/NAME}:leader shows the leader. LeaderRecord documents its
-// fields. The record is for information only; the lock decides. The first renewal writes it, when the work begins,
-// so it names the leader about one round trip later. The release writes the end if no candidate is waiting.
+// fields. The record is for information only; the lock decides. It names the leader about one round trip after the
+// work has begun.
 //
 // # Rights
 //

@@ -88,7 +88,6 @@ func parseAnswer(answer []any) (r LeaderRecord, err error) {
 // errSpoilt means that a field of a record cannot be read. The next leader replaces the record.
 var errSpoilt = errors.New("election: spoilt leader record")
 
-// parseFields returns the record with the fields of the hash.
 func parseFields(fields map[string]string) (LeaderRecord, error) {
 	r := LeaderRecord{Holder: fields["holder"]}
 	if v, err := strconv.Atoi(cmp.Or(fields["v"], "1")); err != nil || v > 1 {

@@ -110,13 +110,11 @@ func (t *term) promote(ctx context.Context, identity string) error {
 	return t.lease.Promote(ctx, identity, ErrNoCandidate)
 }
 
-// resign ends the work by choice.
 func (t *term) resign(cause error) {
 	t.resigned.Store(true)
 	t.stop(cause)
 }
 
-// wait waits for the release.
 func (t *term) wait(ctx context.Context) error {
 	select {
 	case <-t.released:

@@ -65,7 +65,6 @@ func New(name string, cfg Config, checkers ...Checker) (*Handler, error) {
 	return h, nil
 }
 
-// probe returns the probe of a name, or nil.
 func (h *Handler) probe(name string) *probe {
 	for _, p := range h.probes {
 		if p.Name == name {

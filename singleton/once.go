@@ -49,7 +49,6 @@ func (r *Runner) Once(ctx context.Context, name string, work func(ctx context.Co
 	return nil
 }
 
-// A onceError is a run that has failed.
 type onceError struct {
 	name  string
 	run   *ledger.Run

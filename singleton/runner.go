@@ -69,7 +69,6 @@ type Runner struct {
 	start func(name string, j *job) // starts a job; nil unless Run runs
 }
 
-// A job is a job of a Runner.
 type job struct {
 	*replica.Job
 	stop context.CancelCauseFunc // nil unless Run runs

@@ -66,7 +66,6 @@ type OpenRun struct {
 	Canceled  *Action   `json:"canceled,omitempty"` // by an operator, until the work returns
 }
 
-// statusOf returns the Status of a job.
 func statusOf(job string, state ledger.State) (Status, error) {
 	var d ledger.Decoder
 	st := Status{

@@ -50,7 +50,6 @@ func parseView(query url.Values) *view {
 	return v
 }
 
-// A section is a page of a list.
 type section struct {
 	State string   `json:"state"` // "searching", "found" or "failed"
 	Error string   `json:"error,omitempty"`

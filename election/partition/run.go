@@ -183,7 +183,6 @@ func (x *sharing) Released(s *session, lost, err error) {
 	}
 }
 
-// recordLoss logs and counts lost partitions.
 func (x *sharing) recordLoss(cause error, n int) {
 	x.metrics.lost.Add(float64(n))
 	x.log.Error(cause, "partitions lost", "led", n)

@@ -88,7 +88,6 @@ func (s *session) join(ctx context.Context, crash *holding.Crash) (err error) {
 	return err
 }
 
-// A share is the answer to a sync.
 type share struct {
 	version uint64
 	tokens  map[int]uint64 // of new partitions, by index

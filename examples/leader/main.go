@@ -110,7 +110,6 @@ func run(ctx context.Context) error {
 	return nil
 }
 
-// worker is the work of the leader.
 type worker struct {
 	identity string
 	elector  *election.LeaderElector

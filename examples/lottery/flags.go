@@ -144,7 +144,6 @@ func (s *settings) list() (noon.Entrants, error) {
 	return list, nil
 }
 
-// span sets the range.
 func (s *settings) span() (err error) {
 	instant := func(name, text string) time.Time {
 		if ago, err := time.ParseDuration(text); err == nil && ago >= 0 {

@@ -21,7 +21,6 @@ const (
 	undone                // not committed, as the server has confirmed
 )
 
-// classify classifies an error of a driver by the code of the server.
 func (d Dialect) classify(err error) class {
 	if err == nil {
 		return unclear
@@ -64,9 +63,9 @@ func (d Dialect) isGone(err error) bool {
 	state, number := codeOf(err)
 	switch d {
 	case PostgreSQL:
-		return state == "3B001" || state == "25P01" // no such savepoint, no transaction
+		return state == "3B001" || state == "25P01" // unknown savepoint, no transaction
 	case MySQL:
-		return number == 1305 // no such savepoint
+		return number == 1305 // unknown savepoint
 	case SQLite:
 		return number&0xff == 1 // the general error
 	default:

@@ -63,12 +63,10 @@ func (m Marker) key() int64 {
 // isOf reports whether m is the marker of run's attempt.
 func (m *Marker) isOf(run Marker) bool { return m.Attempt == run.Attempt && m.Token == run.Token }
 
-// fail adds the marker to an error of an operation.
 func (m Marker) fail(operation string, err error) error {
 	return fmt.Errorf("sqlonce: job %q, tick %s: %s: %w", m.Job, stamp(m.Tick), operation, err)
 }
 
-// validate returns a *noonlock.ConfigError for the first invalid field.
 func (m Marker) validate() error {
 	err := cmp.Or(validateJob("Marker.Job", m.Job), validateInstant("Marker.Tick", m.Tick), validateToken("Marker.Token", m.Token))
 	switch {

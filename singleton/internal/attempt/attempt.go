@@ -119,13 +119,11 @@ func (a *Attempt) perform(parent context.Context) error {
 	return err
 }
 
-// last reports whether no attempt follows this failure.
 func (a *Attempt) last(err error) bool { return a.Claim.Attempt >= a.MaxAttempts || permanent(err) }
 
 // maxPause is the longest pause between attempts, unless JobConfig.Retry is longer.
 const maxPause = time.Minute
 
-// pause returns the pause after a failed attempt.
 func (a *Attempt) pause() time.Duration {
 	pauses := retry.Doubling(a.Retry, max(maxPause, a.Retry))
 	for range a.Claim.Attempt - 1 {

@@ -54,7 +54,6 @@ func checkTick(field string, tick time.Time) error {
 	return nil
 }
 
-// claim returns the request of a claim.
 func (l *Ledger) claim(a *lock.Attempt, id RunID, known State, until time.Time) wire.Request {
 	k := l.keys
 	rest := strings.Join([]string{
@@ -65,7 +64,6 @@ func (l *Ledger) claim(a *lock.Attempt, id RunID, known State, until time.Time) 
 		a.Value(), id.text(), l.cfg.Definition, known.id, rest)
 }
 
-// read reads the reply to a claim.
 func (c *Claim) read(answer any) (token uint64, granted bool, err error) {
 	list, _ := answer.([]any)
 	if len(list) != 9 || list[0] != int64(1) {
@@ -85,7 +83,6 @@ func (c *Claim) read(answer any) (token uint64, granted bool, err error) {
 	return token, true, nil
 }
 
-// refusal returns the error for a claim or skip that was refused.
 func (l *Ledger) refusal(s *wire.Script, id RunID, answer []any) error {
 	parts := map[ClaimStatus]int{ClaimBusy: 6, ClaimDone: 3, ClaimEarly: 2, ClaimEarlier: 2, ClaimStale: 2, ClaimRecorded: 2} // of others, 1
 	e := &ClaimError{Job: l.name, RunID: id}

@@ -43,7 +43,6 @@ var errQuorum = &noonlock.ConfigError{
 	Rule: "a Client of New: the ledger of a job is kept on one server",
 }
 
-// opError adds the operation and the job to errors.
 func opError(op, name string, errs ...error) error {
 	return input.Operation("singleton", op, name, errs...)
 }

@@ -60,7 +60,6 @@ func (Rights) Needs() lock.Needs {
 //go:embed lua/*.lua
 var luaFiles embed.FS
 
-// scripts are the scripts of a ledger.
 type scripts struct {
 	open, refresh, leave, status          *wire.Script
 	pause, trigger, rerun, cancel, forget *wire.Script
@@ -92,7 +91,6 @@ func millis(t time.Time) string {
 	return decimal(t.UnixMilli())
 }
 
-// flag returns a condition as the scripts expect it.
 func flag(yes bool) string {
 	if yes {
 		return "1"

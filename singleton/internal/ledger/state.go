@@ -172,7 +172,6 @@ func settling(id string, begun, now time.Time) time.Duration {
 	return max(0, settle-age)
 }
 
-// readControl reads the newest pause or resume.
 func (st *State) readControl(text string) error {
 	if text == "" {
 		return nil

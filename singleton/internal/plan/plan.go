@@ -128,7 +128,6 @@ func (p *Policy) most() int {
 	return 1
 }
 
-// reason returns the reason that is recorded if a tick is skipped.
 func (p *Policy) reason(tick, now time.Time, state *ledger.State) string {
 	switch {
 	case state.NewestPause.Contains(tick):

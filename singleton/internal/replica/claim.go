@@ -48,7 +48,6 @@ func logged(id ledger.RunID) (key string, at time.Time) {
 	return "tick", id.Tick
 }
 
-// claim claims a run and starts it.
 func (f *follower) claim(ctx, work context.Context, id ledger.RunID, until time.Time) (again bool, pause time.Duration, err error) {
 	slot := f.grantedSlot()
 	if slot == nil {

@@ -43,7 +43,6 @@ const (
 	complete                  // nothing has changed since the state was read
 )
 
-// newFollower returns a follower with the present definition of a job.
 func (j *Job) newFollower() *follower {
 	_, def := j.news()
 	log := j.replica.log.WithValues("job", def.Name)

@@ -83,7 +83,6 @@ func (m *metrics) words() map[*prometheus.CounterVec][]string {
 	}
 }
 
-// jobMetrics are the series of one job.
 type jobMetrics struct {
 	*metrics
 	name string
@@ -130,7 +129,6 @@ func (j *jobMetrics) forget() {
 	}
 }
 
-// count adds one to a counter of the job.
 func (j *jobMetrics) count(counter *prometheus.CounterVec, word ...string) {
 	counter.WithLabelValues(append([]string{j.sum}, word...)...).Inc()
 }

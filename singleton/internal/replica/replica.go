@@ -122,7 +122,6 @@ func (j *Job) Update(d Definition) {
 // Forget deletes the metrics of the job.
 func (j *Job) Forget() { j.metrics.forget() }
 
-// post adds an event, and causes a step.
 func (j *Job) post(e event) {
 	j.mu.Lock()
 	j.events = append(j.events, e)

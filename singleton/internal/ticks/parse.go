@@ -92,7 +92,6 @@ var descriptors = map[string]string{
 	"@daily": "0 0 * * *", "@midnight": "0 0 * * *", "@hourly": "0 * * * *",
 }
 
-// never is a schedule without ticks.
 type never struct{}
 
 func (never) Next(time.Time) time.Time { return time.Time{} }

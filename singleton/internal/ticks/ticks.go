@@ -30,7 +30,6 @@ type Config struct {
 	Name     string
 }
 
-// refuse returns the error for a text that breaks a rule.
 func refuse(field, value, rule string) *noonlock.ConfigError {
 	return &noonlock.ConfigError{Package: "schedule", Field: field, Value: input.Quote(value), Rule: rule}
 }

@@ -8,6 +8,4 @@
 //
 // On the server a record is the string <prefix>:{<name>}:record, which GET reads as
 // "nr1 <version> <value>". The keys of a lock with the same name are separate.
-//
-// A user needs the permissions ~<prefix>:* -@all +evalsha +eval +get +set.
 package cas

@@ -21,7 +21,6 @@ import (
 	"github.com/noonlock/noonlock/singleton"
 )
 
-// An actCall is one call of a command that changes a job or an election.
 type actCall struct {
 	*app
 	act

@@ -21,7 +21,6 @@ const (
 	prefixVariable = "NOONLOCK_PREFIX"
 )
 
-// servers are the servers that the flags of all commands name.
 type servers struct {
 	getenv  func(string) string
 	urls    []string

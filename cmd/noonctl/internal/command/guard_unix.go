@@ -37,7 +37,6 @@ const (
 	GuardName = "command-guard" // also the process name, so that pkill noonctl spares it
 )
 
-// A gate is a process that becomes a command when it is opened.
 type gate struct {
 	cmd          *exec.Cmd
 	theirs, line *os.File
@@ -107,7 +106,6 @@ func notStarted(err error) error {
 	return &exit.Error{Code: exit.NotRunnable, Err: err}
 }
 
-// A guard is the process that kills the group.
 type guard struct {
 	process *os.Process
 	orders  *os.File // our end of its input

@@ -14,7 +14,6 @@ func adoptOrphans() {}
 
 func executable() (string, error) { return os.Executable() }
 
-// now reads a clock that all processes share.
 func now() time.Duration {
 	var ts unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) // every one of these systems has this clock

@@ -39,7 +39,6 @@ const (
 	lease      = time.Second
 )
 
-// A demo is one run of the demo. mu protects all fields from out on.
 type demo struct {
 	folder   string // of the database
 	database store.Address
@@ -47,12 +46,12 @@ type demo struct {
 	redis    *lockcoretest.Redis
 	replicas []*replica
 
-	mu      sync.Mutex
+	mu      sync.Mutex // guards the fields below
 	out     io.Writer
 	until   int                // noon after which the replicas stop
 	end     context.CancelFunc // stops the replicas
 	first   time.Time          // noon 1
-	cut     *replica           // the one that was cut off
+	cut     *replica           // replica that was cut off
 	stale   singleton.Run      // its run
 	lateErr error              // result of its late write
 	back    time.Time          // time of the restart
