@@ -25,7 +25,7 @@ type needs = lock.Declared[ledger.Rights] //nolint:unused // as above
 // NewJob returns a handle on the job of that name. It sends no request. The methods return
 // ErrNoLedger if the job has no ledger. The error is a *noonlock.ConfigError.
 func NewJob(client *lockcore.Client, name string) (*Job, error) {
-	l, err := ledger.Handle(client, name)
+	l, err := ledger.New(client, name, ledger.Config{})
 	if err != nil {
 		return nil, translate(err, "", fmt.Sprintf("job %q", name))
 	}

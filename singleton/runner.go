@@ -97,8 +97,8 @@ func NewRunner(client *lockcore.Client, cfg Config) (*Runner, error) {
 	return r, err
 }
 
-func (r *Runner) lease() lockcore.LeaseConfig {
-	return lockcore.LeaseConfig{TTL: r.cfg.TTL, ValidFor: r.cfg.ValidFor}
+func (r *Runner) lease() *lockcore.LeaseConfig {
+	return &lockcore.LeaseConfig{TTL: r.cfg.TTL, ValidFor: r.cfg.ValidFor}
 }
 
 // Run runs the jobs until ctx ends, and waits if there is none. It then stops claiming ticks and gives the current runs

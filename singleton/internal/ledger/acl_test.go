@@ -78,7 +78,7 @@ func TestFault60_ACLOfTheLedger(t *testing.T) {
 			return err == nil
 		}
 		c := e.ClientWith(opt, lockcore.Config{})
-		l := e.jobLedger(c, ledger.Config{Definition: "d", Lease: lockcore.LeaseConfig{TTL: 5 * time.Second, RenewInterval: 100 * time.Millisecond}, KeepRuns: 10})
+		l := e.jobLedger(c, ledger.Config{Definition: "d", Lease: &lockcore.LeaseConfig{TTL: 5 * time.Second, RenewInterval: 100 * time.Millisecond}, KeepRuns: 10})
 		now := time.Now()
 		st, err := l.Open(ctx, ledger.State{Last: now.Truncate(time.Second).Add(-time.Minute), Fresh: true})
 		note(err)

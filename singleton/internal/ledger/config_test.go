@@ -25,7 +25,7 @@ func TestLedgerRefusals(t *testing.T) {
 			{"a b", ledger.Config{}, "name"},
 			{"a{b", ledger.Config{}, "name"},
 			{strings.Repeat("x", 201), ledger.Config{}, "name"},
-			{"draw", ledger.Config{Lease: testenv.TTL(time.Millisecond)}, "LeaseConfig.TTL"},
+			{"draw", ledger.Config{Lease: new(testenv.TTL(time.Millisecond))}, "LeaseConfig.TTL"},
 		} {
 			_, err := ledger.New(c, c2.name, c2.cfg)
 			var refused *noonlock.ConfigError

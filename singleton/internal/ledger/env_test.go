@@ -1,6 +1,7 @@
 package ledger_test
 
 import (
+	"cmp"
 	"os"
 	"testing"
 	"time"
@@ -59,9 +60,7 @@ func (e *env) jobLedger(c *lockcore.Client, cfg ledger.Config) *ledger.Ledger {
 	if cfg.Definition == "" {
 		cfg.Definition, cfg.Schedule = "d", "s"
 	}
-	if cfg.Lease.TTL == 0 {
-		cfg.Lease.TTL = 10 * time.Second
-	}
+	cfg.Lease = cmp.Or(cfg.Lease, new(testenv.TTL(10*time.Second)))
 	l, err := ledger.New(c, "draw", cfg)
 	testenv.Must(e, err)
 	return l

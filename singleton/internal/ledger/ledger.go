@@ -31,10 +31,10 @@ type Ledger struct {
 // Config configures the ledger of a job. All replicas of a job should use the same. The
 // caller has checked all fields except Lease.
 type Config struct {
-	Lease        lockcore.LeaseConfig // on a tick
-	MaxAttempts  int                  // of the singleton.JobConfig
-	AllowOverlap bool                 // of the singleton.JobConfig
-	KeepRuns     int                  // ended runs in the history; default 100, at most MostRuns
+	Lease        *lockcore.LeaseConfig // on a tick; nil for a caller that claims nothing
+	MaxAttempts  int                   // of the singleton.JobConfig
+	AllowOverlap bool                  // of the singleton.JobConfig
+	KeepRuns     int                   // ended runs in the history; default 100, at most MostRuns
 
 	// Definition identifies the definition of the job, so that replicas with different
 	// schedules or settings are distinguished during a rollout. One definition is active at
@@ -69,15 +69,6 @@ const (
 // New returns the ledger of a job, named by the rules of a lock's name. It sends nothing.
 // The error is a *noonlock.ConfigError.
 func New(c *lockcore.Client, job string, cfg Config) (*Ledger, error) {
-	return newLedger(c, job, &cfg.Lease, cfg)
-}
-
-// Handle returns the ledger of a job for a caller that claims nothing, as New does.
-func Handle(c *lockcore.Client, job string) (*Ledger, error) {
-	return newLedger(c, job, nil, Config{})
-}
-
-func newLedger(c *lockcore.Client, job string, lease *lockcore.LeaseConfig, cfg Config) (*Ledger, error) {
 	if c == nil {
 		return nil, refuse("client", "a *lockcore.Client", "%s", "nil")
 	}
@@ -87,7 +78,7 @@ func newLedger(c *lockcore.Client, job string, lease *lockcore.LeaseConfig, cfg 
 	if lock.Of(c).Quorum() != nil {
 		return nil, errQuorum
 	}
-	n, err := lock.Of(c).Name(lock.JobNames+job, (*lock.LeaseConfig)(lease))
+	n, err := lock.Of(c).Name(lock.JobNames+job, (*lock.LeaseConfig)(cfg.Lease))
 	if err != nil {
 		return nil, err
 	}

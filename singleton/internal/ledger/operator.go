@@ -36,13 +36,9 @@ func (l *Ledger) Pause(ctx context.Context) error { return l.pause(ctx, "pause j
 func (l *Ledger) Resume(ctx context.Context) error { return l.pause(ctx, "resume job", "0") }
 
 func (l *Ledger) pause(ctx context.Context, op, pause string) error {
-	who, reason, err := l.lock.Client().Operator(ctx)
-	if err != nil {
-		return opError(op, l.name, err)
-	}
-	_, _, err = l.act(ctx, l.scripts.pause.Call(wire.Keys(l.keys.job, l.keys.runs, l.keys.acts, l.keys.payloads),
-		pause, who, reason, l.keys.channel))
-	return opError(op, l.name, err)
+	k := l.keys
+	_, _, err := l.operate(ctx, op, l.scripts.pause, wire.Keys(k.job, k.runs, k.acts, k.payloads), pause)
+	return err
 }
 
 // Trigger opens a run that is not of the schedule. A replica claims it like the run of a dead holder.
@@ -65,18 +61,14 @@ func (l *Ledger) TriggerAt(ctx context.Context, id string, at time.Time, payload
 
 func (l *Ledger) trigger(ctx context.Context, id string, at time.Time, payload, tomb string, known time.Duration) (RunID, error) {
 	const op = "trigger job"
-	who, reason, err := l.lock.Client().Operator(ctx)
-	if err != nil {
-		return RunID{}, opError(op, l.name, err)
-	}
-	req := l.scripts.trigger.Call(wire.Keys(l.keys.job, tomb, l.keys.runs, l.keys.acts, l.keys.payloads),
-		id, decimal(at.UnixMilli()), payload, maxOpen, known.Milliseconds(), who, reason, l.keys.channel)
-	runs, _, err := l.act(ctx, req)
+	k, s := l.keys, l.scripts.trigger
+	runs, _, err := l.operate(ctx, op, s, wire.Keys(k.job, tomb, k.runs, k.acts, k.payloads),
+		id, decimal(at.UnixMilli()), payload, maxOpen, known.Milliseconds())
 	if err == nil && len(runs) != 1 {
-		err = req.OddReply(runs)
+		err = opError(op, l.name, s.OddReply(runs))
 	}
 	if err != nil {
-		return RunID{}, opError(op, l.name, err)
+		return RunID{}, err
 	}
 	return runs[0], nil
 }
@@ -93,14 +85,13 @@ func checkID(id string) error {
 // are found.
 func (l *Ledger) Rerun(ctx context.Context, id RunID, scheduled bool) error {
 	const op = "rerun job"
-	who, reason, err := l.lock.Client().Operator(ctx)
-	if err = cmp.Or(err, checkTick("tick", id.Tick)); err != nil {
+	if err := checkTick("tick", id.Tick); err != nil {
 		return opError(op, l.name, err)
 	}
 	k := l.keys
-	_, _, err = l.act(ctx, l.scripts.rerun.Call(wire.Keys(k.job, k.runs, k.tomb(l.lock.Client().NewID()), k.acts, k.payloads),
-		id.text(), flag(scheduled), maxOpen, tombTTL.Milliseconds(), who, reason, k.channel))
-	return opError(op, l.name, err)
+	keys := wire.Keys(k.job, k.runs, k.tomb(l.lock.Client().NewID()), k.acts, k.payloads)
+	_, _, err := l.operate(ctx, op, l.scripts.rerun, keys, id.text(), flag(scheduled), maxOpen, tombTTL.Milliseconds())
+	return err
 }
 
 // Cancel ends a run or, if id is zero, all runs that are held, and returns which.
@@ -122,17 +113,14 @@ func (l *Ledger) CancelAt(ctx context.Context, id string) error {
 }
 
 func (l *Ledger) cancel(ctx context.Context, run string) ([]RunID, error) {
-	who, reason, err := l.lock.Client().Operator(ctx)
-	if err != nil {
-		return nil, opError("cancel run", l.name, err)
-	}
+	const op = "cancel run"
 	k := l.keys
-	ids, repeated, err := l.act(ctx, l.scripts.cancel.Call(wire.Keys(k.job, k.runs, k.acts, k.payloads),
-		run, MostRuns, who, reason, k.channel))
+	ids, repeated, err := l.operate(ctx, op, l.scripts.cancel, wire.Keys(k.job, k.runs, k.acts, k.payloads), run, MostRuns)
 	if err == nil && repeated && run == "" {
 		err = fmt.Errorf("%w: runs that have ended since the first request are missing", lockcore.ErrUnknown)
+		err = opError(op, l.name, err)
 	}
-	return ids, opError("cancel run", l.name, err)
+	return ids, err
 }
 
 // Forget removes the ledger, unless a replica runs the job.
@@ -143,6 +131,17 @@ func (l *Ledger) Forget(ctx context.Context) error {
 		err = nil
 	}
 	return opError("forget job", l.name, err)
+}
+
+// operate is act for a script whose last arguments are the operator, the reason and the channel.
+func (l *Ledger) operate(ctx context.Context, op string, s *wire.Script, keys []any, args ...any) (
+	runs []RunID, repeated bool, err error,
+) {
+	by, reason, err := l.lock.Client().Operator(ctx)
+	if err == nil {
+		runs, repeated, err = l.act(ctx, s.Call(keys, append(args, by, reason, l.keys.channel)...))
+	}
+	return runs, repeated, opError(op, l.name, err)
 }
 
 // act runs a script of an operator, and returns the runs that its reply names. repeated is as of lock.Client.Act.

@@ -395,7 +395,7 @@ func (p *play) is(name string, options []string) {
 func (r *replica) becomes(options []string) {
 	p := r.play
 	p.Helper()
-	cfg, by := ledger.Config{Lease: testenv.TTL(10 * time.Second)}, lockcore.Operator{}
+	cfg, by := ledger.Config{Lease: new(testenv.TTL(10 * time.Second))}, lockcore.Operator{}
 	for _, option := range options {
 		key, value, _ := strings.Cut(option, "=")
 		n, _ := strconv.Atoi(value)

@@ -28,7 +28,7 @@ func TestFault88_CompletionIsNotReplicated(t *testing.T) {
 			t.Parallel()
 			e := realEnv(t, "repl-diskless-sync-delay 0")
 			replica := servers.Redis(t, e.Real.ReplicaOf())
-			l := e.jobLedger(e.ClientWith(e.Direct(), lockcore.Config{Identity: "a", MinReplicas: 1}), ledger.Config{Lease: testenv.TTL(test.lease)})
+			l := e.jobLedger(e.ClientWith(e.Direct(), lockcore.Config{Identity: "a", MinReplicas: 1}), ledger.Config{Lease: new(testenv.TTL(test.lease))})
 			st := e.opened(l)
 			tick := ledger.RunID{Tick: st.Last.Add(time.Millisecond)}
 			claims := func() (run *ledger.Claim) {
