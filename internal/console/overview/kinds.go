@@ -51,25 +51,21 @@ func (k Kind) Names(ctx context.Context, client *lockcore.Client, progress func(
 // Watch returns a function that reports whether the thing may have changed since the last call, until ctx ends. A lock,
 // and a name that Read refuses, never change. The death of a holder is no change: see Thing.Left.
 func (k Kind) Watch(ctx context.Context, client *lockcore.Client, name string) (changed func() bool) {
+	var changes <-chan struct{}
 	switch k {
 	case Elections:
 		if e, err := election.NewElection(client, name); err == nil {
-			return arrived(e.Watch(ctx))
+			changes = e.Watch(ctx)
 		}
 	case Jobs:
 		if j, err := singleton.NewJob(client, name); err == nil {
-			return arrived(j.Watch(ctx))
+			changes = j.Watch(ctx)
 		}
 	default:
 	}
-	return arrived[struct{}](nil)
-}
-
-// arrived returns a function that reports whether a channel had a value.
-func arrived[T any](from <-chan T) func() bool {
 	return func() bool {
 		select {
-		case _, ok := <-from:
+		case _, ok := <-changes:
 			return ok
 		default:
 			return false

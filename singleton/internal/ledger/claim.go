@@ -40,9 +40,6 @@ type Claim struct {
 	took    string        // ms of the work, once it has returned
 }
 
-// label is the kind of the lease in metrics.
-const label = "run"
-
 // The progress of the work of an abandoned run, as job_abandon.lua expects it.
 const (
 	workNotBegun = iota
@@ -128,7 +125,7 @@ func (r *Claim) OnCancel(f func(cause error)) (stop func() bool) {
 	return context.AfterFunc(r.run.canceled, func() { f(r.Canceled()) })
 }
 
-func (k *runLease) Label() string { return label }
+func (k *runLease) Label() string { return "run" }
 
 func (k *runLease) Renewal(a *lock.Attempt) wire.Request {
 	return k.ledger.scripts.renew.Call(wire.Keys(k.ledger.keys.job), a.Value(), k.tick, a.TTL().Milliseconds())

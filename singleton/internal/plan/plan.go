@@ -104,8 +104,11 @@ func (p *Policy) Plan(state *ledger.State, now time.Time) Plan {
 		}
 		tick = p.Schedule.Next(tick).UTC()
 	}
-	limit := p.StartingDeadline
-	n := min(p.most(), len(due.newest))
+	limit, n := p.StartingDeadline, 1
+	if p.CatchUpAll {
+		n = MostCatchUp
+	}
+	n = min(n, len(due.newest))
 	for n > 0 && limit > 0 && now.Sub(due.newest[len(due.newest)-n]) > limit {
 		n--
 	}
@@ -118,14 +121,6 @@ func (p *Policy) Plan(state *ledger.State, now time.Time) Plan {
 		}
 	}
 	return plan
-}
-
-// most returns how many of the newest due ticks may run.
-func (p *Policy) most() int {
-	if p.CatchUpAll {
-		return MostCatchUp
-	}
-	return 1
 }
 
 func (p *Policy) reason(tick, now time.Time, state *ledger.State) string {

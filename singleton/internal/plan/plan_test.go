@@ -133,7 +133,11 @@ func TestPlanOfMixedStretches(t *testing.T) {
 			reason      string
 		}
 		var want []stretch
-		run := max(1, missed-policy.most()+1)
+		run := missed // CatchUpLatest
+		if policy.CatchUpAll {
+			run = missed - MostCatchUp + 1
+		}
+		run = max(1, run)
 		for limit := policy.StartingDeadline; limit > 0 && run <= missed && now.Sub(at(float64(run))) > limit; {
 			run++
 		}

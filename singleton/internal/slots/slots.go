@@ -23,23 +23,21 @@ func New(n int) *Slots {
 
 // A Slot is the right to one run, or a request for that right. A nil Slot is neither.
 type Slot struct {
-	slots   *Slots        // nil if there is no limit
-	granted chan struct{} // closed by the grant
-	wake    func()        // called by a grant that had to wait
+	slots   *Slots // nil if there is no limit
+	granted bool   // guarded by slots.mu
+	wake    func() // called by a grant that had to wait
 }
 
 // Request requests a slot.
 func (s *Slots) Request(wake func()) *Slot {
-	slot := &Slot{slots: s, granted: make(chan struct{}), wake: wake}
 	if s == nil {
-		close(slot.granted)
-		return slot
+		return &Slot{granted: true}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.free > 0 {
+	slot := &Slot{slots: s, granted: s.free > 0, wake: wake}
+	if slot.granted {
 		s.free--
-		close(slot.granted)
 	} else {
 		s.queue = append(s.queue, slot)
 	}
@@ -48,12 +46,11 @@ func (s *Slots) Request(wake func()) *Slot {
 
 // Granted reports whether the request was granted.
 func (s *Slot) Granted() bool {
-	select {
-	case <-s.granted:
-		return true
-	default:
-		return false
+	if s.slots != nil {
+		s.slots.mu.Lock()
+		defer s.slots.mu.Unlock()
 	}
+	return s.granted
 }
 
 // Release grants the slot to the oldest request, or cancels a request.
@@ -64,7 +61,7 @@ func (s *Slot) Release() {
 	all := s.slots
 	all.mu.Lock()
 	defer all.mu.Unlock()
-	if !s.Granted() {
+	if !s.granted {
 		i := slices.Index(all.queue, s)
 		all.queue = slices.Delete(all.queue, i, i+1)
 		return
@@ -75,6 +72,6 @@ func (s *Slot) Release() {
 	}
 	next := all.queue[0]
 	all.queue = all.queue[1:]
-	close(next.granted)
+	next.granted = true
 	next.wake()
 }

@@ -1,6 +1,7 @@
 package ticks
 
 import (
+	"cmp"
 	"strings"
 	"time"
 )
@@ -25,13 +26,10 @@ func parseCron(spec string, fields []string, cfg Config) (Schedule, error) {
 	}
 	s := &cronSchedule{
 		calendar: calendar,
-		loc:      cfg.TimeZone,
+		loc:      cmp.Or(cfg.TimeZone, time.UTC),
 		skipGaps: cfg.SkipGaps,
 		wildHour: strings.HasPrefix(fields[1], "*"),
 		fields:   strings.Join(fields, " "),
-	}
-	if s.loc == nil {
-		s.loc = time.UTC
 	}
 	return s, nil
 }

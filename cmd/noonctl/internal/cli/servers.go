@@ -41,17 +41,13 @@ func (s *servers) addFlags(root *cobra.Command, getenv func(string) string) {
 	flags.StringArrayVar(&s.urls, "redis", nil, "URL of Redis, or of each server of a quorum (default: the environment variable "+redisVariable+")")
 	flags.IntVar(&s.list, "list", 0, "of a quorum: the number of the list of servers, as in lockcore.QuorumConfig.List (default: 1)")
 	flags.DurationVar(&s.maxTTL, "max-ttl", 0, "of a quorum: the longest TTL of any lease, as in lockcore.QuorumConfig.MaxTTL (default: 15s)")
-	for file, f := range map[string]struct {
-		value *string
-		usage string
-	}{
-		"ca":   {&s.tls.CA, "PEM file of the certificate authorities to trust, instead of the system's"},
-		"cert": {&s.tls.Cert, "PEM file of the client certificate; reloaded for each connection"},
-		"key":  {&s.tls.Key, "PEM file of the private key of the client certificate"},
-	} {
-		variable := redisVariable + "_" + strings.ToUpper(file)
-		flags.StringVar(f.value, "redis-"+file, s.getenv(variable), f.usage+" (default: the environment variable "+variable+")")
+	file := func(value *string, name, usage string) {
+		variable := redisVariable + "_" + strings.ToUpper(name)
+		flags.StringVar(value, "redis-"+name, s.getenv(variable), usage+" (default: the environment variable "+variable+")")
 	}
+	file(&s.tls.CA, "ca", "PEM file of the certificate authorities to trust, instead of the system's")
+	file(&s.tls.Cert, "cert", "PEM file of the client certificate; reloaded for each connection")
+	file(&s.tls.Key, "key", "PEM file of the private key of the client certificate")
 	flags.StringVar(&s.prefix, "prefix", cmp.Or(s.getenv(prefixVariable), "noonlock"), "first part of all keys, as in lockcore.Config.Prefix; also in "+prefixVariable)
 	flags.DurationVar(&s.timeout, "timeout", 5*time.Second, "how long Redis may take to answer")
 	for _, flag := range []string{"redis", "list", "max-ttl", "prefix", "timeout"} {
