@@ -10,9 +10,8 @@ import (
 // An observer watches the record during Run and calls OnNewLeader, on a goroutine that exists only
 // while there are calls to make. LeaderElector.mu guards it.
 type observer struct {
-	le      *LeaderElector
-	crash   *holding.Crash
-	unwatch func()
+	le    *LeaderElector
+	crash *holding.Crash
 
 	leader string        // newest identity
 	calls  chan struct{} // closed when the goroutine ends, nil without a goroutine
@@ -62,7 +61,6 @@ func (o *observer) announce(over chan struct{}) {
 
 // end waits for a call that has not returned, until the deadline.
 func (o *observer) end(deadline *stopping.Deadline) {
-	o.unwatch()
 	close(o.over)
 	o.le.mu.Lock()
 	o.ended = true

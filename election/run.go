@@ -37,8 +37,8 @@ func (le *LeaderElector) Run(ctx context.Context) error {
 	defer done()
 	defer crash.Continue()
 	observer := &observer{le: le, crash: crash, leader: le.announced, over: make(chan struct{})}
-	observer.unwatch = le.election.watch(observer.changed)
 	defer observer.end(deadline)
+	defer le.election.watch(observer.changed)()
 	health := &healthCheck{cfg: le.cfg, log: le.log, calling: le.checking}
 	health.start(run, crash)
 	le.mu.Lock()

@@ -83,7 +83,7 @@ func NewRunner(client *lockcore.Client, name string, n int, lead func(ctx contex
 	log := c.Logger().WithValues("partitions", name, "identity", c.Identity())
 	return &Runner{
 		set: s, n: n, cfg: cfg, period: period, log: log, metrics: m,
-		works: works{lead: lead, log: log, metrics: m, newest: map[int]*work{}},
+		works: newWorks(lead, log, m),
 	}, nil
 }
 

@@ -75,6 +75,10 @@ type works struct {
 	newest map[int]*work // by partition, until the work has returned
 }
 
+func newWorks(lead func(ctx context.Context, index int), log logr.Logger, m *metrics) works {
+	return works{lead: lead, log: log, metrics: m, newest: map[int]*work{}}
+}
+
 // start starts the work of a partition, after earlier work of the partition has returned, and signals its end. Work
 // with giveBack only waits for the earlier work.
 func (ws *works) start(run context.Context, crash *holding.Crash, lease *lock.Lease, index int, token uint64, giveBack bool, wake retry.Signal) *work {
