@@ -65,9 +65,9 @@ func parseZone(name string) (*time.Location, error) {
 func (a *app) copyCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "copy-to FOLDER", Short: "Copy noonctl to a folder, such as a volume of a pod",
-		Long: `copy-to copies this program to FOLDER/noonctl. The image of noonctl has neither a shell nor cp. An init
-container with this image runs copy-to, and puts noonctl on a volume. A container of the same pod with
-another image then runs its own program with it, such as FOLDER/noonctl cron NAME SCHEDULE -- COMMAND.`,
+		Long: `copy-to copies this program to FOLDER/noonctl. The image of noonctl has neither a shell nor cp. Run
+copy-to in an init container, with a volume. A container with another image then runs
+FOLDER/noonctl cron NAME SCHEDULE -- COMMAND.`,
 		Args: exactly("FOLDER"),
 		RunE: func(_ *cobra.Command, args []string) error { return copyTo(args[0]) },
 	}
