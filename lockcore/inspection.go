@@ -156,7 +156,7 @@ func (seen *inspected) readHolders(rows []any) bool {
 		}
 		if p, ours := lock.ReadValue(attempt); ours {
 			h.Identity, h.Owner = p.Identity, p.Owner
-			h.Token, _ = strconv.ParseUint(wire.Text(rows[3]), 10, 64) // 0: the token is not stored
+			h.Token, _ = strconv.ParseUint(wire.Text(rows[3]), 10, 64) // 0 if the token is not stored
 			// A token is the time of the grant in µs, unless the counter was ahead: see part_token.lua.
 			// Several grants in one µs put it ahead by some µs.
 			if at := time.UnixMicro(int64(h.Token)).UTC(); h.Token > 0 && at.Before(seen.Now.Add(time.Millisecond)) {

@@ -74,7 +74,7 @@ func readView(asked string, table, info wire.Answer) (*view, error) {
 		case "cluster_state":
 			v.ok = value == "ok"
 		case "cluster_current_epoch":
-			v.epoch, _ = strconv.ParseUint(value, 10, 64) // 0: an old view
+			v.epoch, _ = strconv.ParseUint(value, 10, 64) // 0 in an old view
 		}
 	}
 	rows, ok := table.Value.([]any)

@@ -1,7 +1,8 @@
 -- mutex_renew: extend a lock that is still held by this attempt.
 --
 -- KEYS[1] lock    string, the holder's attempt
--- KEYS[2] fence   string, the counter of fencing tokens, of another type: not ours; absent: it need not be extended yet
+-- KEYS[2] fence   string, the counter of fencing tokens; absent: it need not be extended yet. A key of another
+--                 type is not ours
 -- ARGV[1] me      this attempt
 -- ARGV[2] ttl     ms
 -- ARGV[3] keep    ms, TTL of the token counter after a grant, with KEYS[2]

@@ -19,7 +19,7 @@
 local WRITES, COUNT, SLOT = 2251799813685248, 4503599627370496, 6755399441055744 -- 2^51, 2^52, 2^52 + 2^51
 local tag, size = 'ns1', nil
 
--- The same in commands: Lua takes long to write a number.
+-- The same numbers as texts for commands: Lua takes long to format a number.
 local FROM_WRITES, BELOW_WRITES = '2251799813685248', '(2251799813685248'
 local FROM_COUNT, BELOW_COUNT, ONE = '4503599627370496', '(4503599627370496', '4503599627370497'
 local FROM_SLOT = '6755399441055744'
@@ -32,7 +32,7 @@ local function size_of(reply)
   return type(reply) == 'string' and string.find(reply, '^[1-9]%d?%d?%d?$') and tonumber(reply)
 end
 
--- parts_of returns the mode and the owner; nil for an attempt of another kind of lock.
+-- parts_of returns the mode and the owner, or nil for an attempt of another kind of lock.
 local function parts_of(attempt)
   return string.match(attempt, '^' .. tag .. ':%w+%.%w+%.([wrp])/([^ ]+) ')
 end
@@ -41,7 +41,7 @@ local function whole(number)
   return string.format('%.0f', number)
 end
 
--- end_of is when an entry ends that has that score.
+-- end_of returns the end of an entry with a score.
 local function end_of(score)
   score = tonumber(score)
   return score >= WRITES and score - WRITES or score
@@ -51,7 +51,7 @@ local function score_of(mode, till)
   return whole(mode == 'w' and WRITES + till or till)
 end
 
--- has_one reports whether a lock has only the entry of that mode.
+-- has_one reports whether a lock has only one entry, which has a mode.
 local function has_one(lock, mode)
   return redis.call('ZCARD', lock) == (mode == 'p' and 5 or 4)
 end

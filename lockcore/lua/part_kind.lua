@@ -1,5 +1,5 @@
--- kind_of returns the kind of a lock's key: '' (no key), 'string', a kind of
--- part_entry.lua, or 'other' (a foreign or damaged key).
+-- kind_of returns the kind of a lock's key: '' without a key, 'string', a tag of
+-- part_entry.lua, or 'other' for a foreign or damaged key.
 local function kind_of(lock)
   local type_of = redis.call('TYPE', lock).ok
   if type_of == 'none' then

@@ -1,5 +1,5 @@
 -- advance grants a free mutex to the first waiter that is alive. Call it only while the lock is free. It
--- returns the token if that is `me`, {7} if that waiter is of another kind, which is notified to check, and nil
+-- returns the token if that waiter is `me`, {7} if that waiter is of another kind, which is notified to check, and nil
 -- otherwise, and then in how many ms the caller should check the lock again: when a grant ends that it has
 -- made, 0 if there are more waiters to skip, nil if there is nothing to check. A waiter that has lapsed is dropped,
 -- and joins again if it is alive. So are all waiters of a process that did not confirm a grant or answer a call.

@@ -1,5 +1,5 @@
--- sweep removes entries that have ended, at most 1000 of each mode. It returns whether these
--- were all, and whether there were any.
+-- sweep removes entries that have ended, at most 1000 of each mode. It returns whether no ended entry is
+-- left, and whether there was one.
 local function sweep(lock, s, now)
   local owners, all = {}, true
   for _, from in ipairs({s.reads and 0 or -1, s.writes and WRITES or -1}) do
@@ -29,7 +29,7 @@ local function sweep(lock, s, now)
 end
 
 -- read adds a survey to what look returned for an attempt, without the entries that have ended. s.swept is false if
--- there are more of those than one script removes. The counts are then too high. A lock without entries is deleted.
+-- more entries have ended than one script removes. The counts are then too high. A lock without entries is deleted.
 -- If the owner writes, nothing has to be swept: its ended entries stay until an attempt leaves.
 local function read(lock, s, now, attempt, leaves)
   if not s or not s.there then

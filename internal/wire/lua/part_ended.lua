@@ -1,6 +1,6 @@
--- end_record(record, me, channel): write into the record of an election that nobody leads, and announce it.
--- Nothing is written twice, nor into a record of a newer version. me: only a record of this attempt; false: any.
--- pcall: a release must not fail for the record's sake. It needs part_clock.lua.
+-- end_record(record, me, channel) writes the end of the leader into the record of an election, and announces it. It
+-- writes nothing twice, and nothing into a record of a newer version. me: the attempt whose record is ended, or false
+-- for the record of any attempt. pcall: a release must not fail because of the record. It needs part_clock.lua.
 local function end_record(record, me, channel)
   if redis.pcall('HGET', record, 'v') == '1' and not redis.call('HGET', record, 'released')
     and (not me or redis.call('HGET', record, 'by') == redis.sha1hex(me)) then

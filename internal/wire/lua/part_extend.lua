@@ -1,5 +1,5 @@
--- extend(lock, tomb, marker, me, ttl, list, token): extend the lock of one server of a quorum,
--- and commit its token. It returns the answer of quorum_renew, and needs part_member.lua.
+-- extend(lock, tomb, marker, me, ttl, list, token) extends the lock of one server of a quorum,
+-- and commits its token. It returns the answer of quorum_renew, and needs part_member.lua.
 local function extend(lock, tomb, marker, me, ttl, list, token)
   local holder = redis.pcall('GET', lock)
   if not holder then

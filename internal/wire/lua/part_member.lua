@@ -1,13 +1,13 @@
--- run_id(): a text that is new each time the server starts.
+-- run_id() returns a text that is new each time the server starts.
 local function run_id()
   return string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
 end
 
--- refusal(marker, list, ttl): nil if this server may grant a lock, or the answer that says
--- why not: {8} it may have lost data, and has not been let in again; {9, list} it belongs to
+-- refusal(marker, list, ttl) returns nil if this server may grant a lock, and otherwise the answer with
+-- the reason: {8} it may have lost data, and has not been let in again; {9, list} it belongs to
 -- another list of servers; {10, left ms} it grants nothing before that, because locks that
 -- it has lost may still be held; {11, longest ms} the ttl is longer than the longest one.
--- Also returns the run id, the clock (µs), and the greatest committed token.
+-- It also returns the run id, the clock (µs), and the greatest committed token.
 local function refusal(marker, list, ttl)
   local time = redis.call('TIME')
   local clock = tonumber(time[1]) * 1000000 + tonumber(time[2])
