@@ -89,18 +89,14 @@ type Config struct {
 	Metadata map[string]string
 }
 
-const (
-	defaultLease    = 15 * time.Second
-	defaultShutdown = 10 * time.Second
-	maxMetadata     = 4096 // bytes
-)
+const maxMetadata = 4096 // bytes
 
 // complete fills in the defaults and checks the rules of client-go and of leases.
 func (cfg Config) complete() (Config, error) {
-	cfg.LeaseDuration = cmp.Or(cfg.LeaseDuration, defaultLease)
+	cfg.LeaseDuration = cmp.Or(cfg.LeaseDuration, 15*time.Second)
 	cfg.RenewDeadline = cmp.Or(cfg.RenewDeadline, cfg.LeaseDuration*2/3)
 	cfg.RetryPeriod = cmp.Or(cfg.RetryPeriod, cfg.LeaseDuration*2/15)
-	cfg.ShutdownTimeout = cmp.Or(cfg.ShutdownTimeout, defaultShutdown)
+	cfg.ShutdownTimeout = cmp.Or(cfg.ShutdownTimeout, 10*time.Second)
 	check := func(valid bool, field string, value time.Duration, rule string) error {
 		if valid {
 			return nil

@@ -49,13 +49,6 @@ type Config struct {
 	MaxConcurrentRuns int
 }
 
-const (
-	defaultDrain = 20 * time.Second
-
-	// shutdownAfterDrain is the default of ShutdownTimeout, less the drain.
-	shutdownAfterDrain = 10 * time.Second
-)
-
 // A Runner runs jobs. Each tick of a job runs on one of the replicas that have added the
 // job. A Runner is safe for concurrent use.
 type Runner struct {
@@ -78,8 +71,8 @@ type job struct {
 // the Registerer of the Client.
 func NewRunner(client *lockcore.Client, cfg Config) (*Runner, error) {
 	cfg.TTL = cmp.Or(cfg.TTL, 10*time.Second)
-	cfg.Drain = max(0, cmp.Or(cfg.Drain, defaultDrain))
-	cfg.ShutdownTimeout = cmp.Or(cfg.ShutdownTimeout, cfg.Drain+shutdownAfterDrain)
+	cfg.Drain = max(0, cmp.Or(cfg.Drain, 20*time.Second))
+	cfg.ShutdownTimeout = cmp.Or(cfg.ShutdownTimeout, cfg.Drain+10*time.Second)
 	if cfg.ShutdownTimeout <= cfg.Drain {
 		return nil, &noonlock.ConfigError{Package: "singleton", Field: "Config.ShutdownTimeout", Value: cfg.ShutdownTimeout.String(), Rule: "0 (10s more than Drain) or more than Drain, " + cfg.Drain.String()}
 	}

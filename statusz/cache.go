@@ -54,10 +54,6 @@ type cache struct {
 	generation int           // counts runs
 }
 
-func newCache(client *lockcore.Client) *cache {
-	return &cache{client: client, views: map[*view]struct{}{}, touched: map[key]bool{}}
-}
-
 // clear forgets what earlier runs have read. The caller has locked c.mu.
 func (c *cache) clear() {
 	c.generation++

@@ -46,7 +46,8 @@ func Handler(client *lockcore.Client, cfg Config) (*Page, error) {
 			return nil, &noonlock.ConfigError{Package: "statusz", Field: "Config.Hosts", Value: input.Quote(host), Rule: "names in lower case or addresses, without ports and brackets"}
 		}
 	}
-	return &Page{cfg: cfg, reader: &reader{cache: newCache(client)}}, nil
+	all := &cache{client: client, views: map[*view]struct{}{}, touched: map[key]bool{}}
+	return &Page{cfg: cfg, reader: &reader{cache: all}}, nil
 }
 
 // A Page is the handler of the page and of its parts. It is safe for concurrent use.

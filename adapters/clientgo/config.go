@@ -26,10 +26,6 @@ type Config struct {
 }
 
 const (
-	defaultTimeout = 400 * time.Millisecond
-	minTimeout     = 10 * time.Millisecond
-	maxTimeout     = time.Minute
-
 	// retain is how long the record is kept after its lease has expired.
 	retain    = 7 * 24 * time.Hour
 	maxLease  = 365 * 24 * 60 * 60 // s

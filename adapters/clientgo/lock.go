@@ -57,8 +57,8 @@ func NewLock(client *lockcore.Client, name string, cfg Config) (*Lock, error) {
 	if rule := input.Fault(identity, 200, false); rule != "" {
 		return nil, &noonlock.ConfigError{Package: "clientgo", Field: "Config.Identity", Value: input.Quote(identity), Rule: rule}
 	}
-	timeout := cmp.Or(cfg.RequestTimeout, defaultTimeout)
-	if timeout < minTimeout || timeout > maxTimeout {
+	timeout := cmp.Or(cfg.RequestTimeout, 400*time.Millisecond)
+	if timeout < 10*time.Millisecond || timeout > time.Minute {
 		return nil, &noonlock.ConfigError{Package: "clientgo", Field: "Config.RequestTimeout", Value: cfg.RequestTimeout.String(), Rule: "0 (400ms) or from 10ms to 1m"}
 	}
 	record, err := cas.New(client, name, timeout)

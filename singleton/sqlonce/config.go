@@ -43,10 +43,5 @@ type Config struct {
 
 func (c Config) lockTimeout() time.Duration { return c.IdleTimeout + 5*time.Second }
 
-const (
-	defaultIdleTimeout = 10 * time.Second
-	maxTimeout         = 24 * time.Hour
-)
-
 // tablePrefix limits the length because PostgreSQL truncates names after 63 bytes, also <prefix>_markers_pkey.
 var tablePrefix = regexp.MustCompile(`^[a-z][a-z0-9_]{0,39}$`)

@@ -29,19 +29,19 @@ const readEvery = 30 * time.Second
 //
 // It returns when ctx ends, or when a step returns done.
 type loop struct {
-	wake     retry.Signal // takes the next step now
-	ready    *readiness.State
-	log      logr.Logger
-	reports  *readiness.Reports // of failures
-	patient  bool               // whether lasting failures are retried, too
-	pauses   retry.Backoff      // after failures
-	refused  *ledger.ClaimError // refusal of the latest step
-	refusals retry.Backoff      // pauses after equal refusals
+	wake       retry.Signal // takes the next step now
+	ready      *readiness.State
+	log        logr.Logger
+	reports    *readiness.Reports // of failures
+	persistent bool               // whether lasting failures are retried, too
+	pauses     retry.Backoff      // after failures
+	refused    *ledger.ClaimError // refusal of the latest step
+	refusals   retry.Backoff      // pauses after equal refusals
 }
 
-func newLoop(wake retry.Signal, ready *readiness.State, log logr.Logger, reports *readiness.Reports, patient bool) *loop {
+func newLoop(wake retry.Signal, ready *readiness.State, log logr.Logger, reports *readiness.Reports, persistent bool) *loop {
 	return &loop{
-		wake: wake, ready: ready, log: log, reports: reports, patient: patient,
+		wake: wake, ready: ready, log: log, reports: reports, persistent: persistent,
 		pauses:   retry.Pauses(50*time.Millisecond, 2*time.Second),
 		refusals: retry.Pauses(50*time.Millisecond, 300*time.Millisecond),
 	}
@@ -77,7 +77,7 @@ func (l *loop) run(ctx context.Context, step func() (pause time.Duration, done b
 		case delayed != nil && ctx.Err() == nil: // a claim; other requests are answered
 			pause = delayed.Left
 			l.answered(pause)
-		case ctx.Err() != nil || !l.patient && !lockcore.IsTemporary(err):
+		case ctx.Err() != nil || !l.persistent && !lockcore.IsTemporary(err):
 			return err
 		default:
 			l.ready.Failed(l.reports, l.log, err, lockcore.IsTemporary(err))

@@ -28,7 +28,7 @@ func (r *Replica) Once(ctx context.Context, def Definition) (failed *ledger.Run,
 	j := r.NewJob(c.observed(ctx, r.log, def))
 	defer j.Forget()
 	f := j.newFollower()
-	f.once, f.patient = c, false
+	f.once, f.persistent = c, false
 	err = f.follow(ctx)
 	switch {
 	case c.failed != nil:
@@ -36,9 +36,9 @@ func (r *Replica) Once(ctx context.Context, def Definition) (failed *ledger.Run,
 	case c.done:
 		return nil, nil //nolint:nilnil // no failed run is no failure
 	}
-	for _, why := range []error{ctx.Err(), context.Cause(ctx), c.err} {
-		if why != nil && !errors.Is(err, why) {
-			err = errors.Join(why, err)
+	for _, cause := range []error{ctx.Err(), context.Cause(ctx), c.err} {
+		if cause != nil && !errors.Is(err, cause) {
+			err = errors.Join(cause, err)
 		}
 	}
 	return nil, err
