@@ -92,7 +92,7 @@ func (a *Attempt) sendAcquire(ctx context.Context, mode string, timeout time.Dur
 	}
 	answer, err := a.c.wire.Send(ctx, a.keys.name, req.Stamped(stamp), left)
 	answer, unreplicated, err := takeUnreplicated(answer, err)
-	if DelayOf(err) == nil { // during a delay, a candidate is as ready as one that waits
+	if DelayOf(err) == nil { // during a delay, a candidate is as ready as in the queue
 		readiness.Answered(ctx, err)
 	} else {
 		readiness.Answered(ctx, nil)

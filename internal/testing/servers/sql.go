@@ -68,7 +68,7 @@ type engine struct {
 	name, debianPackage string
 	secret              string // the client's variable for the password
 	stop, death         syscall.Signal
-	programs            func() []string // the server, what installs its data, and its client; "" for one that is missing
+	programs            func() []string // the server, what installs its data, and its client; "" for a missing program
 	// prepare installs the data and sets argv.
 	prepare func(s *SQLServer, opts []string) error
 	client  func(port int, statements []string) []string // the arguments of the client

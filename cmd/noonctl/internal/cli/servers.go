@@ -98,7 +98,7 @@ func (s *servers) locate(command string, minReplicas int) error {
 			return err
 		}
 		if len(urls) > 1 && options.IsClusterMode {
-			return exit.Usage(errors.New("--redis is the URL of a cluster; each of several URLs must be that of one server of a quorum"))
+			return exit.Usage(errors.New("--redis is the URL of a cluster; each of several URLs must name one server of a quorum"))
 		}
 		s.options, addrs = append(s.options, options), append(addrs, options.Addrs...)
 		if options.MasterName != "" {

@@ -68,7 +68,7 @@ if not last then
     redis.call('HSET', job, 'born', last)
   end
   redis.call('HSET', job, 'last', last, 'made', whole(us))
-  redis.call('PEXPIRE', payloads, 0) -- those of a lost job
+  redis.call('PEXPIRE', payloads, 0) -- the payloads of a lost job
   announce(channel, 'begun ' .. last)
 elseif after ~= '' then
   local ahead = tonumber(after) - tonumber(last)
