@@ -1,0 +1,112 @@
+package chaos
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9/logging"
+
+	"github.com/noonlock/noonlock/internal/testing/servers"
+	"github.com/noonlock/noonlock/test/chaos/internal/history"
+	"github.com/noonlock/noonlock/test/chaos/internal/judge"
+)
+
+var (
+	bin string // folder of the workers' programs
+	// plain builds the worker as it is.
+	plain = sync.OnceValues(func() (string, error) { return build("worker", "") })
+)
+
+func TestMain(m *testing.M) {
+	logging.Disable()
+	code := 1
+	var err error
+	if bin, err = os.MkdirTemp("", "noonlock-chaos-bin-"); err == nil {
+		code = m.Run()
+		os.RemoveAll(bin)
+	}
+	os.Exit(code)
+}
+
+// build builds the worker, with other sources if overlay is a file for go build.
+func build(name, overlay string) (string, error) {
+	path := filepath.Join(bin, name)
+	out, err := exec.Command("go", "build", "-buildvcs=false", "-overlay="+overlay, "-o", path, "./worker").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%w: %s", err, out)
+	}
+	return path, nil
+}
+
+// The environment variables TOPOLOGY, SEED and DURATION select what TestChaos does: make chaos sets them.
+func TestChaos(t *testing.T) {
+	lasts, err := time.ParseDuration(cmp.Or(os.Getenv("DURATION"), "10s"))
+	must(t, err)
+	seed := rand.Uint64()
+	if text := os.Getenv("SEED"); text != "" {
+		seed, err = strconv.ParseUint(text, 10, 64)
+		must(t, err)
+	}
+	names := slices.Sorted(maps.Keys(topologies))
+	if text := os.Getenv("TOPOLOGY"); text != "" {
+		names = strings.Split(text, ",")
+	}
+	for _, name := range names {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			start := topologies[name]
+			if start == nil {
+				t.Fatalf("no topology %q", name)
+			}
+			binary, err := plain()
+			must(t, err)
+			cfg := history.Config{
+				Seed: seed, TTL: time.Second, Slots: 3, Parts: 6, Every: max(time.Second, lasts/900), Holds: 30, Slow: 3 * time.Millisecond,
+				Kinds: []string{history.Mutex, history.RW, history.Semaphore, history.Election, history.Partitions, history.Job},
+			}
+			top := start(t, cfg.TTL)
+			if top.quorum {
+				cfg.Kinds = []string{history.Mutex, history.Election}
+			}
+			w := newWorld(t, binary, top, 5, false, cfg)
+			sleep(t.Context(), 3*cfg.TTL) // a calm time, in which waiters have an order
+			ctx, cancel := context.WithTimeout(t.Context(), lasts)
+			defer cancel()
+			newNemesis(w, seed).run(ctx, 3)
+			sleep(t.Context(), 4*cfg.TTL)
+			w.finish()
+			v := w.judge()
+			servers.Count(t, "%s", summary(name, seed, v))
+			for _, found := range v.Serious() {
+				t.Error(found)
+			}
+			if t.Failed() {
+				t.Logf("history: %s; again: make chaos TOPOLOGY=%s SEED=%d DURATION=%v", w.folder, name, seed, lasts)
+			}
+		})
+	}
+}
+
+func summary(name string, seed uint64, v judge.Verdict) string {
+	faults, leases := 0, 0
+	for _, n := range v.Faults {
+		faults += n
+	}
+	for _, n := range v.Leases {
+		leases += n
+	}
+	return fmt.Sprintf("%s, seed %d: %d faults of %d kinds, %d leases of %d kinds, %d lost and reported, %d stale writes refused, %d violations of class D",
+		name, seed, faults, len(v.Faults), leases, len(v.Leases), v.Lost, v.Refused, len(v.Violations)-len(v.Serious()))
+}

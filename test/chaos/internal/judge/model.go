@@ -1,0 +1,58 @@
+package judge
+
+import (
+	"math"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/noonlock/noonlock/test/chaos/internal/history"
+)
+
+// A step is an operation of the model of a lock: a grant, or the end of a lease.
+type step struct {
+	lease   *call
+	release bool
+}
+
+// A lockState is the holder of a lock, nil if it is free, and its greatest token.
+type lockState struct {
+	holder *call
+	token  uint64
+}
+
+var lock = porcupine.Model{
+	Init: func() any { return lockState{} },
+	Step: func(state, input, _ any) (bool, any) {
+		s, in := state.(lockState), input.(step)
+		if in.release {
+			return s.holder == in.lease, lockState{nil, s.token}
+		}
+		return s.holder == nil && in.lease.Token > s.token, lockState{in.lease, in.lease.Token}
+	},
+	Equal: func(a, b any) bool { return a == b },
+}
+
+// linearizable: there is an order of all grants and ends in which one holder has a mutex at a time and tokens grow. A
+// lease that was not released ends after the worker's belief in it. If data was lost, there need not be one.
+func (r *run) linearizable() {
+	for unit, leases := range r.units() {
+		if kind := leases[0].Kind; kind != history.Mutex && kind != history.Election && kind != history.Job && kind != history.Partitions {
+			continue
+		}
+		var steps []porcupine.Operation
+		for n, c := range leases {
+			end := c.believed()
+			after := int64(math.MaxInt64)
+			if c.released > 0 && c.releaseErr == "" {
+				after = max(c.released, end)
+			}
+			steps = append(steps,
+				porcupine.Operation{ClientId: 2 * n, Input: step{c, false}, Call: c.ask, Return: c.answer},
+				porcupine.Operation{ClientId: 2*n + 1, Input: step{c, true}, Call: end, Return: after})
+		}
+		if porcupine.CheckOperationsTimeout(lock, steps, 10*time.Second) == porcupine.Illegal {
+			r.add("not linearizable", leases[0].ask, r.end, "%s: no order of %d leases is possible", unit, len(leases))
+		}
+	}
+}

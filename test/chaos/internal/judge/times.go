@@ -1,0 +1,136 @@
+package judge
+
+import (
+	"slices"
+	"time"
+
+	"github.com/noonlock/noonlock/test/chaos/internal/history"
+)
+
+// waits: a waiter gets a lock that is free, in time. The time counts while no fault touches the waiter or a server, and
+// from the last time that a process was killed or frozen.
+func (r *run) waits() {
+	leases := r.units()
+	for _, c := range r.calls {
+		if c.Mode != "" || c.Kind != history.Mutex && c.Kind != history.Election {
+			continue
+		}
+		answer := c.answer
+		if answer == 0 {
+			if answer = r.endOf(c.W); c.over != 0 {
+				continue
+			}
+		}
+		free := c.ask // since when the lock is free
+		for _, l := range append(slices.Clip(leases[c.unit()]), &call{answer: answer}) {
+			if l.answer > answer {
+				break
+			}
+			if l.answer > c.ask {
+				r.waited(c, free, l.answer)
+			}
+			if l.Kind != "" {
+				free = max(free, r.freed(l))
+			}
+		}
+	}
+}
+
+// freed is when the server frees a lease at the latest. A renewal may have arrived whose answer was lost.
+func (r *run) freed(l *call) int64 {
+	if l.released > 0 && l.releaseErr == "" {
+		return l.released
+	}
+	return plus(l.until, r.TTL)
+}
+
+// endOf is the end of a process, as far as is known.
+func (r *run) endOf(process string) int64 {
+	for _, e := range r.events {
+		if e.What == history.Exit && e.W == process {
+			return e.T
+		}
+	}
+	return r.end
+}
+
+// waited records a violation if a free lock was not granted to a waiter between `from` and `to`. A process that is dead,
+// frozen or cut off cannot withdraw its requests, so the next waiter waits for their TTL.
+func (r *run) waited(c *call, from, to int64) {
+	within, withTTL := 3*time.Second/2, r.TTL*11/10+3*time.Second/2
+	for _, f := range r.faults {
+		if f.T > to {
+			continue
+		}
+		touches := f.isServer() || f.Target == history.Worker(c.W)
+		if touches && f.end > to {
+			return
+		}
+		if f.end <= to {
+			from = max(from, f.end)
+			if f.isServer() {
+				from = max(from, f.end+int64(r.Delay))
+			}
+		}
+		if f.isProcess() {
+			from = max(from, f.T)
+		}
+		if isLong := f.end > f.T+int64(r.TTL)/2; (f.isProcess() || isLong) && plus(f.end, 3*r.TTL) > to {
+			within = withTTL
+		}
+	}
+	if took := time.Duration(to - from); took > within+slack/2 {
+		r.add("a waiter hangs", from, to, "%s waits for %s, which is free for %v", c.W, c.Name, took)
+	}
+}
+
+// bounds: calls return in the documented time, unless the process was frozen.
+func (r *run) bounds() {
+	for _, c := range r.calls {
+		limit := min(r.TTL*2/3, 6*time.Second)
+		if r.Quorum {
+			limit += min(r.TTL/3, 3*time.Second)
+		}
+		answer, over := c.answer, c.released
+		if answer == 0 {
+			answer = r.endOf(c.W)
+		}
+		switch {
+		case c.Mode == "try":
+			r.bounded("try", c, c.ask, answer, limit)
+		case c.deadline > 0:
+			r.bounded("lock", c, c.deadline, answer, 0)
+		}
+		if over > 0 {
+			r.bounded("release", c, c.over, over, r.TTL)
+		}
+	}
+}
+
+func (r *run) bounded(what string, c *call, from, to int64, limit time.Duration) {
+	if took := time.Duration(to - from); took > limit+slack && !r.touched(c.W, false, from, to) {
+		r.add("a call is late", from, to, "%s of %s by %s took %v, at most %v", what, c.Name, c.W, took, limit)
+	}
+}
+
+// order: waiters are served in the order of their arrival, while no fault touches anything.
+func (r *run) order() {
+	if !r.Queue {
+		return
+	}
+	const apart = int64(300 * time.Millisecond)
+	for i, b := range r.leases {
+		if b.Kind != history.Mutex || b.Mode != "" {
+			continue
+		}
+		for _, a := range r.leases[i+1:] {
+			if a.answer > b.answer+int64(8*r.TTL) {
+				break
+			}
+			quiet := !slices.ContainsFunc(r.faults, func(f *fault) bool { return f.T <= a.answer && plus(f.end, 2*r.TTL) >= a.ask })
+			if a.unit() == b.unit() && a.Mode == "" && a.ask+apart < b.ask && quiet {
+				r.add("a waiter is passed over", a.ask, b.answer, "%v, asked at %d; %v, asked at %d", a, a.ask, b, b.ask)
+			}
+		}
+	}
+}

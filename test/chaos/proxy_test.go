@@ -1,0 +1,150 @@
+package chaos
+
+import (
+	"math/rand/v2"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+)
+
+// A proxy forwards the connections of one worker to one server. What it holds back is delivered later, even if the
+// client has closed its connection meanwhile, as a network may do.
+type proxy struct {
+	target   string
+	listener net.Listener
+	mu       sync.Mutex
+	changed  *sync.Cond
+	state    weather
+	links    []*link
+}
+
+// A weather is what happens to all connections of a proxy.
+type weather struct {
+	holdRequests, holdReplies bool
+	delay                     time.Duration // half of it, up to all of it
+	split                     bool          // one byte at a time
+	refuse                    bool          // new connections
+}
+
+// A link is a connection.
+type link struct {
+	client, server *net.TCPConn
+	stuck          bool // nothing passes
+	swallow        bool // the next reply is lost, and the connection with it
+}
+
+func newProxy(t testing.TB, target string) *proxy {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &proxy{target: target, listener: l}
+	p.changed = sync.NewCond(&p.mu)
+	t.Cleanup(func() {
+		l.Close()
+		p.set(weather{})
+		p.reset()
+	})
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go p.serve(c.(*net.TCPConn))
+		}
+	}()
+	return p
+}
+
+func (p *proxy) address() string { return p.listener.Addr().String() }
+
+func (p *proxy) serve(client *net.TCPConn) {
+	defer client.Close()
+	p.mu.Lock()
+	refuse := p.state.refuse
+	p.mu.Unlock()
+	server, err := net.Dial("tcp", p.target)
+	if err != nil || refuse {
+		_ = client.SetLinger(0)
+		return
+	}
+	defer server.Close()
+	x := &link{client: client, server: server.(*net.TCPConn)}
+	p.mu.Lock()
+	p.links = append(p.links, x)
+	p.mu.Unlock()
+	var both sync.WaitGroup
+	both.Go(func() { p.pump(x, x.client, x.server, false) })
+	both.Go(func() { p.pump(x, x.server, x.client, true) })
+	both.Wait()
+	p.mu.Lock()
+	p.links = slices.DeleteFunc(p.links, func(l *link) bool { return l == x })
+	p.mu.Unlock()
+}
+
+// pump forwards one direction.
+func (p *proxy) pump(x *link, from, to *net.TCPConn, replies bool) {
+	defer to.CloseWrite()
+	buffer := make([]byte, 64<<10)
+	for {
+		n, err := from.Read(buffer)
+		p.mu.Lock()
+		for x.stuck || replies && p.state.holdReplies || !replies && p.state.holdRequests {
+			p.changed.Wait()
+		}
+		now, swallow := p.state, replies && x.swallow
+		p.mu.Unlock()
+		if swallow {
+			p.mu.Lock()
+			x.reset()
+			p.mu.Unlock()
+			return
+		}
+		if now.delay > 0 {
+			time.Sleep(now.delay/2 + rand.N(now.delay/2+1))
+		}
+		size := max(n, 1)
+		if now.split {
+			size = 1
+		}
+		for bytes := range slices.Chunk(buffer[:n], size) {
+			if _, failed := to.Write(bytes); failed != nil {
+				return
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (p *proxy) set(w weather) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.state = w
+	p.changed.Broadcast()
+}
+
+// each changes all present connections.
+func (p *proxy) each(change func(*link)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, x := range p.links {
+		change(x)
+	}
+	p.changed.Broadcast()
+}
+
+func (p *proxy) reset() { p.each((*link).reset) }
+
+func (x *link) reset() {
+	x.stuck = false
+	_ = x.client.SetLinger(0)
+	_ = x.server.SetLinger(0)
+	x.client.Close()
+	x.server.Close()
+}

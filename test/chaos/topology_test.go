@@ -1,0 +1,302 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/noonlock/noonlock/internal/testing/servers"
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/redisurl"
+)
+
+// A topology is a deployment of Redis.
+type topology struct {
+	t         testing.TB
+	urls      []string
+	servers   []*servers.RedisServer // those with data
+	sentinels []*servers.RedisServer
+	quorum    bool
+	delay     time.Duration // LockDelay
+	together  int           // servers that may have a fault at a time
+	faults    []fault       // of the servers
+}
+
+// topologies starts each topology. Leases have that TTL.
+var topologies = map[string]func(t testing.TB, ttl time.Duration) *topology{
+	"one":      one,
+	"sentinel": func(t testing.TB, _ time.Duration) *topology { return sentinel(t, 0) },
+	"delay":    sentinel,
+	"quorum":   quorum,
+}
+
+const watched = "noon"
+
+func admin(s *servers.RedisServer) *redis.Client {
+	return redis.NewClient(&redis.Options{
+		Addr: s.Addr(), DialTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, MaxRetries: -1, PoolSize: 1,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	})
+}
+
+// client returns a Client that sees no faults of workers.
+func (top *topology) client() (*lockcore.Client, error) {
+	cfg := lockcore.Config{Identity: "harness", Logger: lockcore.Discard}
+	if top.quorum {
+		var all []redis.UniversalClient
+		for _, s := range top.servers {
+			all = append(all, redis.NewClient(&redis.Options{Addr: s.Addr()}))
+		}
+		return lockcore.NewQuorum(all, lockcore.QuorumConfig{Config: cfg})
+	}
+	options, err := redisurl.Parse(top.urls[0])
+	if err != nil {
+		return nil, err
+	}
+	return lockcore.NewFromOptions(options, cfg)
+}
+
+// command sends commands to a server, which may be away.
+func (top *topology) command(s *servers.RedisServer, commands ...string) {
+	rdb := admin(s)
+	defer rdb.Close()
+	for _, line := range commands {
+		var args []any
+		for _, word := range strings.Fields(line) {
+			args = append(args, word)
+		}
+		if err := rdb.Do(context.WithoutCancel(top.t.Context()), args...).Err(); err != nil {
+			top.t.Log(s.Addr(), line, err)
+		}
+	}
+}
+
+// durable are the lines of redis.conf of a server that keeps all its data.
+var durable = []string{"appendonly yes", "appendfsync always", "enable-debug-command yes"}
+
+// one is one server that keeps its data.
+func one(t testing.TB, _ time.Duration) *topology {
+	s := servers.Redis(t, durable...)
+	top := &topology{t: t, urls: []string{"redis://" + s.Addr()}, servers: []*servers.RedisServer{s}, together: 1}
+	backup := filepath.Join(t.TempDir(), "backup")
+	data := filepath.Join(s.Dir(), "appendonlydir")
+	again := func(replace func()) func(string, time.Duration) func() {
+		return func(string, time.Duration) func() {
+			s.Kill()
+			replace()
+			return func() { s.Restart(t) }
+		}
+	}
+	top.faults = append(top.server("s0", func() *servers.RedisServer { return s }),
+		fault{"restart with data", "S", 4, []string{"s0"}, time.Second, again(func() {})},
+		fault{"restart empty", "D", 1, []string{"s0"}, time.Second, again(func() { must(t, os.RemoveAll(data)) })},
+		fault{"restart with old data", "D", 1, []string{"s0"}, time.Second, again(func() {
+			if _, err := os.Stat(backup); err != nil {
+				must(t, os.CopyFS(backup, os.DirFS(data)))
+				return
+			}
+			must(t, os.RemoveAll(data))
+			must(t, os.CopyFS(data, os.DirFS(backup)))
+		})},
+		fault{"flush", "D", 1, []string{"s0"}, 0, func(string, time.Duration) func() {
+			top.command(s, "flushall")
+			return nil
+		}})
+	return top
+}
+
+// server returns the faults that each server may have.
+func (top *topology) server(name string, present func() *servers.RedisServer) []fault {
+	all := []string{name}
+	during := func(begin func(s *servers.RedisServer, lasts time.Duration), end func(s *servers.RedisServer)) func(string, time.Duration) func() {
+		return func(_ string, lasts time.Duration) func() {
+			s := present()
+			begin(s, lasts)
+			if end == nil {
+				return nil
+			}
+			return func() { end(s) }
+		}
+	}
+	return []fault{
+		{"freeze server", "S", 4, all, 2 * time.Second, during(
+			func(s *servers.RedisServer, _ time.Duration) { s.Pause() }, (*servers.RedisServer).Resume)},
+		{"forget scripts", "S", 3, all, 0, during(func(s *servers.RedisServer, _ time.Duration) { top.command(s, "script flush") }, nil)},
+		{"end connections", "S", 3, all, 0, during(func(s *servers.RedisServer, _ time.Duration) {
+			top.command(s, "client kill type normal", "client kill type pubsub")
+		}, nil)},
+		{"client pause", "S", 2, all, time.Second, during(func(s *servers.RedisServer, lasts time.Duration) {
+			top.command(s, fmt.Sprint("client pause ", lasts.Milliseconds(), " all"))
+		}, func(*servers.RedisServer) {})},
+		{"debug sleep", "S", 2, all, 0, during(func(s *servers.RedisServer, _ time.Duration) { top.command(s, "debug sleep 0.7") }, nil)},
+		{"too many clients", "S", 2, all, time.Second, func(_ string, _ time.Duration) func() {
+			rdb := admin(present()) // one connection, as no other one may be allowed
+			ctx := context.WithoutCancel(top.t.Context())
+			rdb.ConfigSet(ctx, "maxclients", "1")
+			rdb.Do(ctx, "client", "kill", "type", "normal", "skipme", "yes")
+			return func() {
+				rdb.ConfigSet(ctx, "maxclients", "10000")
+				rdb.Close()
+			}
+		}},
+	}
+}
+
+// sentinel is a primary with two replicas and three Sentinels.
+func sentinel(t testing.TB, delay time.Duration) *topology {
+	conf := append(slices.Clone(durable), "repl-diskless-sync-delay 0", "repl-ping-replica-period 1")
+	primary := servers.Redis(t, conf...)
+	top := &topology{t: t, delay: delay, together: 1, servers: []*servers.RedisServer{primary}}
+	for range 2 {
+		top.servers = append(top.servers, servers.Redis(t, append(slices.Clone(conf), primary.ReplicaOf())...))
+	}
+	var all []string
+	for range 3 {
+		s := servers.Sentinel(t, watched, primary.Addr(), 2, "sentinel failover-timeout "+watched+" 1000")
+		top.sentinels = append(top.sentinels, s)
+		all = append(all, s.Addr())
+	}
+	top.urls = []string{"redis+sentinel://" + strings.Join(all, ",") + "/0?master=" + watched}
+	for _, s := range top.sentinels {
+		top.until("the Sentinels know all servers", func() bool {
+			state := top.master(s)
+			return state["num-slaves"] == "2" && state["num-other-sentinels"] == "2"
+		})
+	}
+	top.linked()
+	any := []string{"s"}
+	replica := func() *servers.RedisServer {
+		now := top.primary()
+		return top.servers[(slices.Index(top.servers, now)+1)%3]
+	}
+	top.faults = append(top.server("s", top.primary),
+		fault{"planned failover", "D", 4, any, 0, func(string, time.Duration) func() {
+			top.promote(top.primary())
+			return top.linked
+		}},
+		fault{"failover", "D", 4, any, 0, func(string, time.Duration) func() {
+			old := top.primary()
+			old.Kill()
+			next := top.promote(old)
+			old.Restart(t)
+			host, port, err := net.SplitHostPort(next)
+			must(t, err)
+			top.command(old, "replicaof "+host+" "+port, "config rewrite") // a Sentinel does so after 8 s
+			return top.linked
+		}},
+		fault{"freeze replica", "S", 2, any, 2 * time.Second, func(string, time.Duration) func() {
+			s := replica()
+			s.Pause()
+			return s.Resume
+		}},
+		fault{"freeze Sentinel", "S", 2, any, 2 * time.Second, func(string, time.Duration) func() {
+			s := top.sentinels[0]
+			s.Pause()
+			return s.Resume
+		}})
+	return top
+}
+
+func (top *topology) master(s *servers.RedisServer) map[string]string {
+	rdb := redis.NewSentinelClient(admin(s).Options())
+	defer rdb.Close()
+	return rdb.Master(context.WithoutCancel(top.t.Context()), watched).Val()
+}
+
+// primary returns the server that Sentinels name.
+func (top *topology) primary() *servers.RedisServer {
+	state := top.master(top.sentinels[1])
+	at := net.JoinHostPort(state["ip"], state["port"])
+	return top.servers[max(0, slices.IndexFunc(top.servers, func(s *servers.RedisServer) bool { return s.Addr() == at }))]
+}
+
+// promote makes a replica the primary, and returns its address when all Sentinels name it.
+func (top *topology) promote(old *servers.RedisServer) (next string) {
+	for i, s := range top.sentinels {
+		top.until("a replica is promoted", func() bool {
+			state := top.master(s)
+			next = net.JoinHostPort(state["ip"], state["port"])
+			if i == 0 && next == old.Addr() && !strings.Contains(state["flags"], "failover_in_progress") {
+				top.command(s, "sentinel failover "+watched)
+			}
+			return state != nil && next != old.Addr()
+		})
+	}
+	return next
+}
+
+// linked waits until all replicas follow the primary.
+func (top *topology) linked() {
+	top.until("all replicas are linked", func() bool {
+		primaries, links := 0, 0
+		for _, s := range top.servers {
+			rdb := admin(s)
+			info := rdb.Info(context.WithoutCancel(top.t.Context()), "replication").Val()
+			rdb.Close()
+			switch {
+			case strings.Contains(info, "role:master") && strings.Count(info, "state=online") == len(top.servers)-1:
+				primaries++
+			case strings.Contains(info, "master_link_status:up"):
+				links++
+			}
+		}
+		return primaries == 1 && links == len(top.servers)-1
+	})
+}
+
+func (top *topology) until(what string, holds func() bool) {
+	top.t.Helper()
+	for begin := time.Now(); !holds(); time.Sleep(20 * time.Millisecond) {
+		if time.Since(begin) > 2*patience {
+			top.t.Errorf("timed out waiting until %s", what)
+			return
+		}
+	}
+}
+
+// quorum is five servers of which a minority has faults.
+func quorum(t testing.TB, _ time.Duration) *topology {
+	top := &topology{t: t, quorum: true, together: 2}
+	for i := range 5 {
+		s := servers.Redis(t, "enable-debug-command yes")
+		top.servers = append(top.servers, s)
+		top.urls = append(top.urls, "redis://"+s.Addr())
+		name := fmt.Sprint("s", i)
+		top.faults = append(top.faults, top.server(name, func() *servers.RedisServer { return s })...)
+		top.faults = append(top.faults,
+			fault{"restart empty", "S", 4, []string{name}, time.Second, func(string, time.Duration) func() {
+				s.Kill()
+				return func() {
+					s.Restart(t)
+					top.grants(s)
+				}
+			}},
+			fault{"flush", "S", 2, []string{name}, 0, func(string, time.Duration) func() {
+				top.command(s, "flushall")
+				return func() { top.grants(s) }
+			}})
+	}
+	return top
+}
+
+// grants waits until a server of a quorum grants locks again.
+func (top *topology) grants(s *servers.RedisServer) {
+	rdb := admin(s)
+	defer rdb.Close()
+	ctx := context.WithoutCancel(top.t.Context())
+	top.until("the server is let in", func() bool {
+		marker := rdb.HGetAll(ctx, "noonlock:quorum").Val()
+		after, err := strconv.ParseInt(marker["after"], 10, 64)
+		return err == nil && strings.Contains(rdb.Info(ctx, "server").Val(), "run_id:"+marker["run"]) && rdb.Time(ctx).Val().UnixMilli() >= after
+	})
+}

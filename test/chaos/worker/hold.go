@@ -1,0 +1,146 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/noonlock/noonlock/test/chaos/internal/history"
+)
+
+// A lease is what a careful user asks a library during its work.
+type lease interface {
+	Token() uint64
+	Slot() int
+	Check() error             // nil while the lease is valid
+	Remaining() time.Duration // how long it stays valid
+}
+
+// A term is the time of one lease.
+type term struct {
+	w     *worker
+	about history.Event // kind, name, id, mode, slot and token of all its events
+	until int64
+}
+
+// ask records the begin of a call that waits for at most limit; 0: without a limit.
+func (w *worker) ask(kind, name, mode string, limit time.Duration) *term {
+	t := &term{w: w, about: history.Event{Kind: kind, Name: name, Mode: mode, ID: int(w.calls.Add(1))}}
+	if limit > 0 {
+		t.until = history.Now() + limit.Nanoseconds()
+	}
+	t.add(history.Ask, nil)
+	t.until = 0
+	return t
+}
+
+func (t *term) add(what string, err error) {
+	e := t.about
+	e.What, e.Until = what, t.until
+	if err != nil {
+		e.Err = err.Error()
+	}
+	t.w.log.Add(e)
+}
+
+// granted records the result of a call.
+func (t *term) granted(l lease, err error) bool {
+	if err != nil {
+		t.add(history.Failed, err)
+		return false
+	}
+	t.about.Token = l.Token()
+	if slot := l.Slot(); slot >= 0 {
+		t.about.Slot = slot
+	}
+	t.believe(l)
+	t.add(history.Granted, nil)
+	return true
+}
+
+// believe reads until when the lease is valid at least: the clock is read before.
+func (t *term) believe(l lease) (changed bool) {
+	now := history.Now()
+	left := l.Remaining()
+	if t.w.Rate > 0 {
+		left = time.Duration(float64(left) / t.w.Rate)
+	}
+	if until := now + left.Nanoseconds(); left > 0 && until > t.until+t.w.TTL.Nanoseconds()/10 {
+		t.until = until
+		return true
+	}
+	return false
+}
+
+// work holds a lease for a while, and writes to the resource. It returns when the time is over, when ctx ends, or when
+// the lease has ended, which it records. whole: the lease is held until ctx ends.
+func (t *term) work(ctx context.Context, r *rand.Rand, l lease, writes, whole bool) (held bool) {
+	hold := time.Duration(r.Int64N(int64(20 * time.Millisecond)))
+	if t.w.Holds > 0 && r.IntN(t.w.Holds) == 0 {
+		hold = t.w.TTL + time.Duration(r.Int64N(int64(2*t.w.TTL)))
+	}
+	for end := history.Now() + hold.Nanoseconds(); ; {
+		if err := l.Check(); err != nil {
+			t.add(history.Lost, err)
+			return false
+		}
+		if t.believe(l) {
+			t.add(history.Until, nil)
+		}
+		if writes {
+			pause(ctx, time.Duration(r.Int64N(int64(t.w.Slow)+1)))
+			t.add(history.Write, t.w.resource.write(t.w.Process, t.unit(), t.about.Token))
+		}
+		left := time.Duration(end - history.Now())
+		if ctx.Err() != nil || left <= 0 && !whole {
+			return true
+		}
+		if whole {
+			left = t.w.TTL
+		}
+		pause(ctx, min(left, t.w.TTL/20))
+	}
+}
+
+// unit returns the name of what the lease protects.
+func (t *term) unit() string { return fmt.Sprint(t.about.Kind, "/", t.about.Name, "/", t.about.Slot) }
+
+// A resource compares tokens.
+type resource struct {
+	address string
+	mu      sync.Mutex
+	conn    net.Conn
+	answers *bufio.Reader
+}
+
+var errStale = errors.New("the resource has seen a greater token")
+
+// write returns errStale if the resource refused the write.
+func (r *resource) write(process, unit string, token uint64) (err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.conn == nil {
+		if r.conn, err = net.Dial("tcp", r.address); err != nil {
+			return err
+		}
+		r.answers = bufio.NewReader(r.conn)
+	}
+	line, err := json.Marshal(history.Event{W: process, Name: unit, Token: token})
+	if err == nil {
+		_, err = r.conn.Write(append(line, '\n'))
+	}
+	if err != nil {
+		return err
+	}
+	answer, err := r.answers.ReadString('\n')
+	if err == nil && answer != "ok\n" {
+		err = errStale
+	}
+	return err
+}

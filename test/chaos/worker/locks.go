@@ -1,0 +1,129 @@
+package main
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/noonlock/noonlock/election"
+	"github.com/noonlock/noonlock/election/partition"
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/test/chaos/internal/history"
+)
+
+// A way is one way to acquire a lock.
+type way struct {
+	mode   string
+	weight int
+	writes bool
+	call   func(ctx context.Context) (*lockcore.Lease, error)
+}
+
+// cycle acquires and releases until ctx ends.
+func (w *worker) cycle(ctx context.Context, kind, name string, ways []way) error {
+	r := w.random(kind)
+	for ctx.Err() == nil {
+		at, n := 0, r.IntN(100)
+		for n >= ways[at].weight {
+			n -= ways[at].weight
+			at++
+		}
+		chosen := ways[at]
+		limit := w.TTL/2 + time.Duration(r.Int64N(int64(8*w.TTL)))
+		asking, stop := context.WithTimeout(ctx, limit)
+		t := w.ask(kind, name, chosen.mode, limit)
+		l, err := chosen.call(asking)
+		stop()
+		if !t.granted(l, err) {
+			pause(ctx, time.Duration(r.Int64N(int64(w.TTL/5))))
+			continue
+		}
+		held := t.work(ctx, r, l, chosen.writes, false)
+		if held {
+			t.add(history.Release, nil)
+		}
+		err = l.Unlock(context.WithoutCancel(ctx))
+		if held {
+			t.add(history.Released, err)
+		}
+		pause(ctx, time.Duration(r.Int64N(int64(20*time.Millisecond))))
+	}
+	return nil
+}
+
+func (w *worker) mutex(ctx context.Context) error {
+	m, err := w.client.Mutex("orders", lockcore.LeaseConfig{TTL: w.TTL})
+	if err != nil {
+		return err
+	}
+	return w.cycle(ctx, history.Mutex, "orders", []way{{"", 80, true, m.Lock}, {"try", 20, true, m.TryLock}})
+}
+
+func (w *worker) readWrite(ctx context.Context) error {
+	m, err := w.client.RWMutex("catalog", w.Process, lockcore.LeaseConfig{TTL: w.TTL})
+	if err != nil {
+		return err
+	}
+	return w.cycle(ctx, history.RW, "catalog", []way{{"w", 40, true, m.Lock}, {"r", 60, false, m.RLock}})
+}
+
+func (w *worker) semaphore(ctx context.Context) error {
+	m, err := w.client.Semaphore("workers", w.Slots, lockcore.LeaseConfig{TTL: w.TTL})
+	if err != nil {
+		return err
+	}
+	return w.cycle(ctx, history.Semaphore, "workers", []way{{"", 80, true, m.Acquire}, {"try", 20, true, m.TryAcquire}})
+}
+
+func (w *worker) election(ctx context.Context) error {
+	const name = "controller"
+	r := w.random(history.Election)
+	t := w.ask(history.Election, name, "", 0)
+	held := false
+	le, err := election.NewLeaderElector(w.client, name, election.Callbacks{
+		OnStartedLeading: func(ctx context.Context) {
+			l := lockcore.FromContext(ctx)
+			if held = t.granted(l, l.Check()) && t.work(ctx, r, l, true, r.IntN(4) == 0); held {
+				t.ended(l)
+			}
+		},
+		OnStoppedLeading: func() {
+			if held {
+				t.add(history.Released, nil)
+			}
+			t = w.ask(history.Election, name, "", 0)
+		},
+	}, election.Config{LeaseDuration: w.TTL, ShutdownTimeout: 2 * w.TTL})
+	if err != nil {
+		return err
+	}
+	return le.Run(ctx)
+}
+
+// ended records the end of work that does not release its lease itself.
+func (t *term) ended(l lease) {
+	if err := l.Check(); err != nil {
+		t.add(history.Lost, err)
+	} else {
+		t.add(history.Release, nil)
+	}
+}
+
+func (w *worker) partitions(ctx context.Context) error {
+	const name = "shards"
+	seed := w.random(history.Partitions).Uint64()
+	lead := func(ctx context.Context, index int) {
+		t := w.ask(history.Partitions, name, "", 0)
+		t.about.Slot = index
+		l := lockcore.FromContext(ctx)
+		r := rand.New(rand.NewPCG(seed, uint64(index)))
+		if t.granted(l, l.Check()) && t.work(ctx, r, l, true, true) {
+			t.ended(l)
+		}
+	}
+	p, err := partition.NewRunner(w.client, name, w.Parts, lead, partition.Config{LeaseDuration: w.TTL, ShutdownTimeout: 2 * w.TTL})
+	if err != nil {
+		return err
+	}
+	return p.Run(ctx)
+}

@@ -1,0 +1,260 @@
+package chaos
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/noonlock/noonlock/internal/testing/servers"
+	"github.com/noonlock/noonlock/lockcore"
+	"github.com/noonlock/noonlock/singleton"
+	"github.com/noonlock/noonlock/singleton/sqlonce"
+	"github.com/noonlock/noonlock/test/chaos/internal/history"
+	"github.com/noonlock/noonlock/test/chaos/internal/judge"
+)
+
+const patience = 30 * time.Second
+
+// A world is the harness of one run: servers, workers, the resource and the history.
+type world struct {
+	t        testing.TB
+	binary   string
+	folder   string // of the history
+	log      *history.Log
+	top      *topology
+	workers  []*worker
+	resource *resource
+	db       *sql.DB // nil without jobs
+	base     history.Config
+}
+
+// newWorld starts n workers.
+func newWorld(t testing.TB, binary string, top *topology, n int, careless bool, cfg history.Config) *world {
+	t.Helper()
+	folder, err := os.MkdirTemp("", "noonlock-chaos-")
+	must(t, err)
+	t.Cleanup(func() {
+		if !t.Failed() {
+			os.RemoveAll(folder)
+		}
+	})
+	w := &world{t: t, binary: binary, folder: folder, top: top, base: cfg}
+	w.log, err = history.Create(folder, "harness")
+	must(t, err)
+	w.resource = newResource(t, w.log, careless)
+	w.base.Folder, w.base.URLs, w.base.LockDelay, w.base.Resource = folder, top.urls, top.delay, w.resource.listener.Addr().String()
+	if slices.Contains(cfg.Kinds, history.Job) {
+		w.openDatabase()
+	}
+	w.log.Add(history.Event{What: history.Setup, Seed: cfg.Seed, Kinds: cfg.Kinds, Rules: &history.Rules{
+		TTL: cfg.TTL, Slots: cfg.Slots, Every: cfg.Every, Queue: !top.quorum, Quorum: top.quorum, Delay: top.delay,
+	}})
+	for i := range n {
+		x := &worker{world: w, name: fmt.Sprint("w", i), proxies: map[string]*proxy{}}
+		for _, s := range slices.Concat(top.servers, top.sentinels) {
+			x.proxies[s.Addr()] = newProxy(t, s.Addr())
+		}
+		w.workers = append(w.workers, x)
+		x.start()
+		t.Cleanup(x.kill)
+	}
+	return w
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (w *world) openDatabase() {
+	w.t.Helper()
+	d := servers.MariaDB(w.t)
+	dsn := mysql.NewConfig()
+	dsn.User, dsn.Passwd, dsn.Net, dsn.Addr, dsn.DBName = d.User, d.Password, "tcp", fmt.Sprint(d.Host, ":", d.Port), d.Database
+	w.base.Database = dsn.FormatDSN()
+	var err error
+	w.db, err = sql.Open("mysql", w.base.Database)
+	must(w.t, err)
+	w.t.Cleanup(func() { w.db.Close() })
+	_, err = w.db.ExecContext(w.t.Context(), "CREATE TABLE effects (tick BIGINT, token BIGINT UNSIGNED, process VARCHAR(20))")
+	must(w.t, err)
+	once, err := sqlonce.New(w.db, sqlonce.MySQL, sqlonce.Config{})
+	must(w.t, err)
+	must(w.t, once.CreateTables(w.t.Context()))
+}
+
+// A worker is a process that is started again after it was killed.
+type worker struct {
+	world   *world
+	name    string
+	proxies map[string]*proxy // by the address of the server
+
+	mu    sync.Mutex
+	lives int
+	cmd   *exec.Cmd
+	ended chan struct{}
+	err   error // of the process, after its end
+}
+
+func (x *worker) process() string { return fmt.Sprint(x.name, ".", x.lives) }
+
+func (x *worker) start() {
+	w := x.world
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.lives++
+	cfg := w.base
+	cfg.Process, cfg.Via = x.process(), map[string]string{}
+	cfg.Seed += uint64(slices.Index(w.workers, x)<<16 + x.lives)
+	for server, p := range x.proxies {
+		cfg.Via[server] = p.address()
+	}
+	argument, err := json.Marshal(cfg)
+	must(w.t, err)
+	output, err := os.Create(filepath.Join(w.folder, x.process()+".log"))
+	must(w.t, err)
+	defer output.Close()
+	cmd, ended, started := exec.Command(w.binary, string(argument)), make(chan struct{}), make(chan error, 1)
+	cmd.Stdout, cmd.Stderr = output, output
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	go func() {
+		// The kernel kills the process when the thread that started it ends.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			x.err = cmd.Wait()
+			close(ended)
+		}
+	}()
+	must(w.t, <-started)
+	x.cmd, x.ended = cmd, ended
+}
+
+func (x *worker) signal(sig syscall.Signal) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	_ = x.cmd.Process.Signal(sig) // it may have ended
+}
+
+// kill ends the process, frozen or not.
+func (x *worker) kill() {
+	x.signal(syscall.SIGKILL)
+	<-x.ended
+	x.exited(nil)
+}
+
+// exited records the end of a process, with an error if it ended by itself.
+func (x *worker) exited(err error) {
+	e := history.Event{What: history.Exit, W: x.process()}
+	if err != nil {
+		text, _ := os.ReadFile(filepath.Join(x.world.folder, x.process()+".log"))
+		e.Err = fmt.Sprint(err, ": ", string(text[max(0, len(text)-1000):]))
+	}
+	x.world.log.Add(e)
+}
+
+// finish ends all workers, and records what they leave behind.
+func (w *world) finish() {
+	w.t.Helper()
+	for _, x := range w.workers {
+		x.signal(syscall.SIGTERM)
+	}
+	for _, x := range w.workers {
+		select {
+		case <-x.ended:
+			x.exited(x.err)
+		case <-time.After(patience):
+			x.exited(errors.New("it did not end in time"))
+			x.signal(syscall.SIGQUIT) // its log then has all goroutines
+		}
+	}
+	time.Sleep(w.base.TTL * 11 / 10) // leases of dead processes
+	client, err := w.top.client()
+	must(w.t, err)
+	defer client.Close(context.WithoutCancel(w.t.Context()))
+	for _, name := range []string{"orders", "catalog", "workers", "election/controller"} {
+		seen, err := client.Inspect(w.t.Context(), name)
+		if err != nil || len(seen.Holders) > 0 || seen.NoTTL {
+			w.log.Add(history.Event{What: history.Left, Target: "servers", Err: fmt.Sprintf("lock %s: %+v, %v", name, seen.Holders, err)})
+		}
+	}
+	for _, s := range w.top.servers {
+		if left := forever(w.t, s); len(left) > 0 {
+			w.log.Add(history.Event{What: history.Left, Target: s.Addr(), Err: "keys without a TTL: " + strings.Join(left, " ")})
+		}
+	}
+	for _, e := range w.ledger(client) {
+		w.log.Add(e)
+	}
+}
+
+// forever returns the keys of a server without a TTL, except those that belong to no name.
+func forever(t testing.TB, s *servers.RedisServer) (keys []string) {
+	t.Helper()
+	rdb := admin(s)
+	defer rdb.Close()
+	for all := rdb.Scan(t.Context(), 0, "*", 1000).Iterator(); all.Next(t.Context()); {
+		key := all.Val()
+		if rdb.TTL(t.Context(), key).Val() == -1 && strings.Contains(key, "{") {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+// ledger returns the history of the job and its rows. Without an answer, it returns none.
+func (w *world) ledger(client *lockcore.Client) (all []history.Event) {
+	w.t.Helper()
+	if w.db == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
+	defer cancel()
+	job, err := singleton.NewJob(client, "report")
+	must(w.t, err)
+	runs, err := job.Runs(ctx, 1000)
+	if err != nil {
+		w.t.Log("no history of the job:", err)
+		return nil
+	}
+	now := history.Now()
+	for _, run := range runs {
+		all = append(all, history.Event{T: now, W: "harness", What: history.Run, Tick: run.Key(), Count: run.Count, Outcome: string(run.Outcome), Err: run.Error})
+	}
+	rows, err := w.db.QueryContext(ctx, "SELECT tick, token, process FROM effects")
+	must(w.t, err)
+	defer rows.Close()
+	for rows.Next() {
+		e := history.Event{T: now, W: "harness", What: history.Row}
+		must(w.t, rows.Scan(&e.Tick, &e.Token, &e.Target))
+		all = append(all, e)
+	}
+	must(w.t, rows.Err())
+	return all
+}
+
+// judge judges what has happened until now.
+func (w *world) judge(more ...history.Event) judge.Verdict {
+	w.t.Helper()
+	events, err := history.Read(w.folder)
+	must(w.t, err)
+	return judge.Judge(append(events, more...))
+}
