@@ -107,6 +107,6 @@ func summary(name string, seed uint64, v judge.Verdict) string {
 	for _, n := range v.Leases {
 		leases += n
 	}
-	return fmt.Sprintf("%s, seed %d: %d faults of %d kinds, %d leases of %d kinds, %d lost and reported, %d stale writes refused, %d violations of class D",
-		name, seed, faults, len(v.Faults), leases, len(v.Leases), v.Lost, v.Refused, len(v.Violations)-len(v.Serious()))
+	return fmt.Sprintf("%s, seed %d: %d faults of %d kinds, %d leases of %d kinds, %d lost and reported, %d stale writes refused, broken: %v",
+		name, seed, faults, len(v.Faults), leases, len(v.Leases), v.Lost, v.Refused, v.Rules())
 }

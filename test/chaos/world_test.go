@@ -61,7 +61,7 @@ func newWorld(t testing.TB, binary string, top *topology, n int, careless bool, 
 		w.openDatabase()
 	}
 	w.log.Add(history.Event{What: history.Setup, Seed: cfg.Seed, Kinds: cfg.Kinds, Rules: &history.Rules{
-		TTL: cfg.TTL, Slots: cfg.Slots, Every: cfg.Every, Queue: !top.quorum, Quorum: top.quorum, Delay: top.delay,
+		TTL: cfg.TTL, Slots: cfg.Slots, Every: cfg.Every, Queue: !top.quorum, Quorum: top.quorum, Delay: top.delay, Epoch: history.Now() - time.Now().UnixNano(),
 	}})
 	for i := range n {
 		x := &worker{world: w, name: fmt.Sprint("w", i), proxies: map[string]*proxy{}}

@@ -81,6 +81,7 @@ type Rules struct {
 	Every  time.Duration `json:"every"`  // between two ticks
 	Quorum bool          `json:"quorum"` // calls send one more request
 	Delay  time.Duration `json:"delay"`  // LockDelay
+	Epoch  int64         `json:"epoch"`  // CLOCK_BOOTTIME of the Unix epoch, in ns
 }
 
 // Worker returns the worker of a process.

@@ -39,6 +39,15 @@ type Verdict struct {
 	Refused    int // writes
 }
 
+// Rules returns how often each rule was broken.
+func (v Verdict) Rules() map[string]int {
+	all := map[string]int{}
+	for _, v := range v.Violations {
+		all[v.Class+" "+v.Rule]++
+	}
+	return all
+}
+
 // Serious returns the violations of class S.
 func (v Verdict) Serious() []Violation {
 	return slices.DeleteFunc(slices.Clone(v.Violations), func(v Violation) bool { return v.Class == "D" })
@@ -302,15 +311,16 @@ func (r *run) ticks() {
 		}
 	}
 	for tick := first; tick <= last; tick += r.Every.Milliseconds() {
+		due := r.Epoch + tick*1e6
 		switch outcomes := runs[tick]; {
 		case len(outcomes) == 0:
-			r.add("a tick is lost", 0, r.end, "tick %d", tick)
+			r.add("a tick is lost", due, r.end, "tick %d", tick)
 		case len(outcomes) > 1:
-			r.add("a tick twice", 0, r.end, "tick %d: %v", tick, outcomes)
+			r.add("a tick twice", due, r.end, "tick %d: %v", tick, outcomes)
 		case outcomes[0] == "succeeded" && rows[tick] == 0:
-			r.add("an effect is lost", 0, r.end, "tick %d", tick)
+			r.add("an effect is lost", due, r.end, "tick %d", tick)
 		case outcomes[0] == "skipped":
-			r.add("a tick is skipped", 0, r.end, "tick %d", tick)
+			r.add("a tick is skipped", due, r.end, "tick %d", tick)
 		}
 	}
 }
