@@ -1,7 +1,7 @@
 SHELL := /bin/bash
 
 .DEFAULT_GOAL := help
-.PHONY: help test test-clientgo test-chart test-kube screenshots image release sbom lint fmt tidy bench bench-check ci nightly
+.PHONY: help test test-clientgo test-chart test-kube screenshots image release sbom lint fmt tidy bench bench-check chaos ci nightly
 
 help: ## List the targets.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -46,6 +46,10 @@ bench: ## Compare with other libraries; writes the tables of docs/PERFORMANCE.md
 
 bench-check: ## Measure beside other libraries, and print what is worse than in docs/PERFORMANCE.md by more than a tenth.
 	@cd bench && GOWORK=off timeout 40m go test -run '^$$' -bench . -benchtime 1x -timeout 40m . -compare
+
+chaos: ## Run workers under faults and judge what they did: 10 s on each topology, or DURATION=20m on TOPOLOGY=cluster,one with SEED=1.
+	@cd test/chaos && GOWORK=off NOONLOCK_REQUIRE_SERVERS=1 TOPOLOGY=$(TOPOLOGY) SEED=$(SEED) DURATION=$(DURATION) \
+		go test -count=1 -parallel 5 -timeout 24h $(if $(TOPOLOGY),-v -run TestChaos) ./...
 
 ci: ## Do what CI does: test, race, other topologies, mutants of changed scripts, lint, chart, images, Kubernetes. Budget: 20 minutes.
 	@bash .ci/run

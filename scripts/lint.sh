@@ -71,10 +71,12 @@ for folder in "${folders[@]}"; do
 	check alone "$folder" tidy
 	check unraised "$folder"
 done
-# bench and tools are not in go.work.
+# bench, test/chaos and tools are not in go.work.
 export GOWORK=off
-check in_module bench bash "$PWD/scripts/golangci-lint.sh" run ./...
-check in_module bench go mod tidy -diff
+for folder in bench test/chaos; do
+	check in_module "$folder" bash "$PWD/scripts/golangci-lint.sh" run ./...
+	check in_module "$folder" go mod tidy -diff
+done
 check in_module tools go mod tidy -diff
 check bash scripts/chart-tool.sh actionlint -shellcheck= -pyflakes=
 for script in .ci/run scripts/*.sh; do

@@ -99,6 +99,21 @@ func TestChaos(t *testing.T) {
 	}
 }
 
+// The environment variable HISTORY is the folder of a run that is judged again.
+func TestAgain(t *testing.T) {
+	folder := os.Getenv("HISTORY")
+	if folder == "" {
+		t.Skip("HISTORY is not set")
+	}
+	events, err := history.Read(folder)
+	must(t, err)
+	v := judge.Judge(events)
+	t.Log(summary(folder, 0, v))
+	for _, found := range v.Violations {
+		t.Log(found)
+	}
+}
+
 func summary(name string, seed uint64, v judge.Verdict) string {
 	faults, leases := 0, 0
 	for _, n := range v.Faults {

@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"math/rand/v2"
@@ -26,7 +27,8 @@ type fault struct {
 // A nemesis has several faults at a time, and at most one at a target.
 type nemesis struct {
 	*world
-	faults []fault
+	faults            []fault
+	shortest, longest time.Duration // of a fault; longest 0: as the fault has it
 
 	mu   sync.Mutex
 	rand *rand.Rand
@@ -36,7 +38,7 @@ type nemesis struct {
 
 // newNemesis makes a nemesis of the faults with a name in only; without names, of all.
 func newNemesis(w *world, seed uint64, only ...string) *nemesis {
-	n := &nemesis{world: w, rand: rand.New(rand.NewPCG(seed, 0)), busy: map[string]bool{}}
+	n := &nemesis{world: w, shortest: time.Millisecond, rand: rand.New(rand.NewPCG(seed, 0)), busy: map[string]bool{}}
 	for _, f := range slices.Concat(n.ofWorkers(), w.top.faults) {
 		if len(only) == 0 || slices.Contains(only, f.name) {
 			n.faults = append(n.faults, f)
@@ -172,7 +174,7 @@ func (n *nemesis) choose() (f fault, target string, id int, lasts, rest time.Dur
 	}
 	target = f.targets[n.rand.IntN(len(f.targets))]
 	// Short and long times are equally likely.
-	lasts = time.Duration(float64(time.Millisecond) * math.Exp(n.rand.Float64()*math.Log(float64(f.longest/time.Millisecond)+1)))
+	lasts = time.Duration(float64(n.shortest) * math.Exp(n.rand.Float64()*math.Log(float64(cmp.Or(n.longest, f.longest))/float64(n.shortest)+1)))
 	rest = time.Duration(n.rand.Int64N(int64(n.base.TTL / 2)))
 	servers := 0
 	for busy := range n.busy {

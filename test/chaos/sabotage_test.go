@@ -25,7 +25,9 @@ type sabotage struct {
 	kinds  []string
 	faults []string
 	atOnce int
-	cfg    func(*history.Config)
+	// shortest and longest limit the duration of faults.
+	shortest, longest time.Duration
+	cfg               func(*history.Config)
 
 	careless bool   // the resource compares nothing
 	both     []edit // also of the worker that is whole
@@ -40,9 +42,9 @@ var sabotages = []sabotage{
 	{
 		// The clock of the workers is slower by less than the margin.
 		name: "no margin", rule: "two holders",
-		edits: []edit{{"internal/lease/validity.go", "return ttl/100 + 2*time.Millisecond", "return 0 * ttl"}},
+		edits: []edit{{"internal/lease/times.go", "return ttl/100 + 2*time.Millisecond", "return 0 * ttl"}},
 		both:  []edit{{"internal/lease/clock_linux.go", "return time.Duration(ts.Nano())", "return time.Duration(ts.Nano() / 1000 * 991)"}},
-		kinds: []string{history.Mutex}, faults: []string{"cut off", "requests held"}, atOnce: 2,
+		kinds: []string{history.Mutex}, faults: []string{"cut off", "requests held"}, atOnce: 3, shortest: 2 * time.Second,
 		cfg: func(c *history.Config) { c.TTL, c.Rate, c.Holds = 2*time.Second, 0.991, 3 },
 	},
 	{
@@ -54,8 +56,8 @@ var sabotages = []sabotage{
 	{
 		name: "no tombstone", rule: "a waiter hangs",
 		edits: []edit{{"lockcore/lua/mutex_leave.lua", "tomb = ARGV[1], ARGV[3] or '0'", "tomb = ARGV[1], '0'"}},
-		kinds: []string{history.Mutex}, faults: []string{"connections stuck"}, atOnce: 3,
-		cfg: func(c *history.Config) { c.TTL, c.Holds = 5*time.Second, 0 },
+		kinds: []string{history.Mutex}, faults: []string{"connections stuck"}, atOnce: 1, shortest: 1500 * time.Millisecond, longest: 3500 * time.Millisecond,
+		cfg: func(c *history.Config) { c.TTL, c.Holds = 4*time.Second, 0 },
 	},
 	{
 		name: "claim without the watermark", rule: "a tick twice",
@@ -84,8 +86,14 @@ var sabotages = []sabotage{
 			{"internal/lock/lease.go", "Remaining() time.Duration { return l.life.Remaining() }",
 				"Remaining() time.Duration { if l.forPartition { return max(l.life.Remaining(), l.a.terms.ttl) }; return l.life.Remaining() }"},
 			{"internal/lock/lease.go", "Err() error { return l.life.Err() }", "Err() error { if l.forPartition { return nil }; return l.life.Err() }"},
-			{"internal/lock/lease.go", "return l.life.Bind(l.withPartition(parent))",
-				"if l.forPartition { return context.WithCancel(l.withPartition(parent)) }; return l.life.Bind(l.withPartition(parent))"},
+			{"internal/lock/lease.go", "return l.life.Bind(l.withPartition(parent))", `
+				ctx, stop = l.life.Bind(l.withPartition(parent))
+				if l.forPartition {
+					kept, end := context.WithCancel(context.WithoutCancel(ctx))
+					context.AfterFunc(parent, end)
+					return kept, stop
+				}
+				return ctx, stop`},
 		},
 		kinds: []string{history.Partitions}, faults: []string{"cut off", "requests held"}, atOnce: 2,
 	},
@@ -132,7 +140,9 @@ func (s sabotage) run(t *testing.T, edits []edit, careless bool, within time.Dur
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		newNemesis(w, cfg.Seed, s.faults...).run(ctx, s.atOnce)
+		n := newNemesis(w, cfg.Seed, s.faults...)
+		n.shortest, n.longest = max(n.shortest, s.shortest), s.longest
+		n.run(ctx, s.atOnce)
 	}()
 	begin := time.Now()
 	for len(found) == 0 && ctx.Err() == nil {

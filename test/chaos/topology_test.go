@@ -27,6 +27,7 @@ type topology struct {
 	servers   []*servers.RedisServer // those with data
 	sentinels []*servers.RedisServer
 	quorum    bool
+	shards    int           // primaries of a cluster
 	delay     time.Duration // LockDelay
 	together  int           // servers that may have a fault at a time
 	faults    []fault       // of the servers
@@ -35,6 +36,7 @@ type topology struct {
 // topologies starts each topology. Leases have that TTL.
 var topologies = map[string]func(t testing.TB, ttl time.Duration) *topology{
 	"one":      one,
+	"cluster":  cluster,
 	"sentinel": func(t testing.TB, _ time.Duration) *topology { return sentinel(t, 0) },
 	"delay":    sentinel,
 	"quorum":   quorum,
@@ -73,7 +75,7 @@ func (top *topology) command(s *servers.RedisServer, commands ...string) {
 	for _, line := range commands {
 		var args []any
 		for _, word := range strings.Fields(line) {
-			args = append(args, word)
+			args = append(args, strings.Trim(word, `"`))
 		}
 		if err := rdb.Do(context.WithoutCancel(top.t.Context()), args...).Err(); err != nil {
 			top.t.Log(s.Addr(), line, err)
@@ -235,23 +237,27 @@ func (top *topology) promote(old *servers.RedisServer) (next string) {
 	return next
 }
 
-// linked waits until all replicas follow the primary.
+// linked waits until all replicas follow a primary.
 func (top *topology) linked() {
 	top.until("all replicas are linked", func() bool {
+		n := max(1, top.shards)
 		primaries, links := 0, 0
 		for _, s := range top.servers {
-			rdb := admin(s)
-			info := rdb.Info(context.WithoutCancel(top.t.Context()), "replication").Val()
-			rdb.Close()
-			switch {
-			case strings.Contains(info, "role:master") && strings.Count(info, "state=online") == len(top.servers)-1:
+			switch info := top.replication(s); {
+			case strings.Contains(info, "role:master") && strings.Count(info, "state=online") == len(top.servers)/n-1:
 				primaries++
 			case strings.Contains(info, "master_link_status:up"):
 				links++
 			}
 		}
-		return primaries == 1 && links == len(top.servers)-1
+		return primaries == n && links == len(top.servers)-n
 	})
+}
+
+func (top *topology) replication(s *servers.RedisServer) string {
+	rdb := admin(s)
+	defer rdb.Close()
+	return rdb.Info(context.WithoutCancel(top.t.Context()), "replication").Val()
 }
 
 func (top *topology) until(what string, holds func() bool) {
@@ -262,6 +268,77 @@ func (top *topology) until(what string, holds func() bool) {
 			return
 		}
 	}
+}
+
+// cluster is a Redis Cluster of three primaries, each with a replica. The faults are those of the primary with the mutex.
+func cluster(t testing.TB, _ time.Duration) *topology {
+	c := servers.Cluster(t, 3, 3, append(slices.Clone(durable), "cluster-node-timeout 60000")...)
+	top := &topology{
+		t: t, shards: 3, together: 1, servers: slices.Concat(c.Primaries, c.Replicas),
+		urls: []string{"redis+cluster://" + strings.Join(c.Addrs(), ",")},
+	}
+	ctx := context.WithoutCancel(t.Context())
+	of := func(index int) (now, next *servers.RedisServer) {
+		now, next = c.Primaries[index], c.Replicas[index]
+		if !strings.Contains(top.replication(now), "role:master") {
+			now, next = next, now
+		}
+		return now, next
+	}
+	slot := 0
+	owner := func() (shard int) {
+		rdb := admin(c.Primaries[0])
+		defer rdb.Close()
+		slot = int(rdb.ClusterKeySlot(ctx, "{orders}").Val())
+		for _, part := range rdb.ClusterSlots(ctx).Val() {
+			for i := range c.Primaries {
+				now, _ := of(i)
+				if part.Start <= slot && slot <= part.End && len(part.Nodes) > 0 && part.Nodes[0].Addr == now.Addr() {
+					shard = i
+				}
+			}
+		}
+		return shard
+	}
+	promote := func(how string) func(string, time.Duration) func() {
+		return func(string, time.Duration) func() {
+			old, next := of(owner())
+			if how == "takeover" {
+				old.Kill()
+			}
+			top.command(next, "cluster failover "+how)
+			top.until("the replica is promoted", func() bool { return strings.Contains(top.replication(next), "role:master") })
+			if how == "takeover" {
+				old.Restart(t)
+			}
+			return top.linked
+		}
+	}
+	all := []string{"s"}
+	top.faults = append(top.server("s", func() *servers.RedisServer { now, _ := of(owner()); return now }),
+		fault{"planned failover", "S", 4, all, 0, promote("")},
+		fault{"forced failover", "D", 2, all, 0, promote("force")},
+		fault{"failover", "D", 2, all, 0, promote("takeover")},
+		fault{"slot moves", "S", 6, all, 0, func(string, time.Duration) func() {
+			from, _ := of(owner())
+			to, _ := of((owner() + 1) % 3)
+			ids := admin(to)
+			defer ids.Close()
+			there := ids.ClusterMyID(ctx).Val()
+			old := admin(from)
+			defer old.Close()
+			top.command(to, fmt.Sprint("cluster setslot ", slot, " importing ", old.ClusterMyID(ctx).Val()))
+			top.command(from, fmt.Sprint("cluster setslot ", slot, " migrating ", there))
+			for keys := old.ClusterGetKeysInSlot(ctx, slot, 100).Val(); len(keys) > 0; keys = old.ClusterGetKeysInSlot(ctx, slot, 100).Val() {
+				host, port, _ := net.SplitHostPort(to.Addr())
+				top.command(from, fmt.Sprint("migrate ", host, " ", port, " \"\" 0 5000 keys ", strings.Join(keys, " ")))
+			}
+			for _, s := range []*servers.RedisServer{to, from} {
+				top.command(s, fmt.Sprint("cluster setslot ", slot, " node ", there))
+			}
+			return nil
+		}})
+	return top
 }
 
 // quorum is five servers of which a minority has faults.

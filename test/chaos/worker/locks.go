@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"github.com/noonlock/noonlock/election"
@@ -20,7 +21,7 @@ type way struct {
 }
 
 // cycle acquires and releases until ctx ends.
-func (w *worker) cycle(ctx context.Context, kind, name string, ways []way) error {
+func (w *worker) cycle(ctx context.Context, kind, name string, ways []way) {
 	r := w.random(kind)
 	for ctx.Err() == nil {
 		at, n := 0, r.IntN(100)
@@ -48,15 +49,20 @@ func (w *worker) cycle(ctx context.Context, kind, name string, ways []way) error
 		}
 		pause(ctx, time.Duration(r.Int64N(int64(20*time.Millisecond))))
 	}
-	return nil
 }
 
+// mutex uses a lock that all workers share, and one of its own.
 func (w *worker) mutex(ctx context.Context) error {
-	m, err := w.client.Mutex("orders", lockcore.LeaseConfig{TTL: w.TTL})
-	if err != nil {
-		return err
+	var both sync.WaitGroup
+	defer both.Wait()
+	for _, name := range []string{"orders", "orders-" + history.Worker(w.Process)} {
+		m, err := w.client.Mutex(name, lockcore.LeaseConfig{TTL: w.TTL})
+		if err != nil {
+			return err
+		}
+		both.Go(func() { w.cycle(ctx, history.Mutex, name, []way{{"", 80, true, m.Lock}, {"try", 20, true, m.TryLock}}) })
 	}
-	return w.cycle(ctx, history.Mutex, "orders", []way{{"", 80, true, m.Lock}, {"try", 20, true, m.TryLock}})
+	return nil
 }
 
 func (w *worker) readWrite(ctx context.Context) error {
@@ -64,7 +70,8 @@ func (w *worker) readWrite(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return w.cycle(ctx, history.RW, "catalog", []way{{"w", 40, true, m.Lock}, {"r", 60, false, m.RLock}})
+	w.cycle(ctx, history.RW, "catalog", []way{{"w", 40, true, m.Lock}, {"r", 60, false, m.RLock}})
+	return nil
 }
 
 func (w *worker) semaphore(ctx context.Context) error {
@@ -72,7 +79,8 @@ func (w *worker) semaphore(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return w.cycle(ctx, history.Semaphore, "workers", []way{{"", 80, true, m.Acquire}, {"try", 20, true, m.TryAcquire}})
+	w.cycle(ctx, history.Semaphore, "workers", []way{{"", 80, true, m.Acquire}, {"try", 20, true, m.TryAcquire}})
+	return nil
 }
 
 func (w *worker) election(ctx context.Context) error {

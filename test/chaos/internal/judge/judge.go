@@ -77,6 +77,8 @@ type run struct {
 	calls  []*call
 	leases []*call // those that were granted, in the order of their grants
 	faults []*fault
+	users  map[string]map[string]bool // workers, by unit
+	exits  map[string]int64           // ends of processes
 	end    int64
 }
 
@@ -100,7 +102,7 @@ type fault struct {
 }
 
 func read(events []history.Event) *run {
-	r := &run{events: events, Verdict: Verdict{Leases: map[string]int{}, Faults: map[string]int{}}}
+	r := &run{events: events, users: map[string]map[string]bool{}, exits: map[string]int64{}, Verdict: Verdict{Leases: map[string]int{}, Faults: map[string]int{}}}
 	type id struct {
 		process string
 		number  int
@@ -123,6 +125,10 @@ func read(events []history.Event) *run {
 			c = &call{Event: e, ask: e.T, deadline: e.Until}
 			calls[id{e.W, e.ID}] = c
 			r.calls = append(r.calls, c)
+			if r.users[c.unit()] == nil {
+				r.users[c.unit()] = map[string]bool{}
+			}
+			r.users[c.unit()][history.Worker(e.W)] = true
 		case history.Failed:
 			c.answer = e.T
 		case history.Granted:
@@ -138,6 +144,8 @@ func read(events []history.Event) *run {
 			c.over = e.T
 		case history.Released:
 			c.released, c.releaseErr = e.T, e.Err
+		case history.Exit:
+			r.exits[e.W] = e.T
 		case history.Refused:
 			r.Refused++
 		}

@@ -191,6 +191,11 @@ func TestJudge(t *testing.T) {
 			past: two(leased{token: 1, from: 10, until: 900}, leased{token: 2, ask: 50, from: 5500, until: 6000, release: 5600}).fault("kill", "S", "w1", 20, 1000),
 			want: []string{"S a waiter hangs"},
 		},
+		"a waiter for a lock of a request that was withdrawn": {
+			past: two(leased{token: 1, from: 10, until: 900, release: 100}, leased{token: 2, ask: 50, from: 4000, until: 4900, release: 4100}).
+				fault("connections stuck", "S", "w1", 20, 900).fault("kill", "S", "w9", 2000, 3000),
+			want: []string{"S a waiter hangs"},
+		},
 		"a waiter that is cut off": {
 			past: two(leased{token: 1, from: 10, until: 900, release: 100}, leased{token: 2, ask: 50, from: 5000, until: 5900, release: 5100}).fault("cut off", "S", "w2", 200, 4000),
 		},

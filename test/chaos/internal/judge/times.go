@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -11,28 +12,30 @@ import (
 // from the last time that a process was killed or frozen.
 func (r *run) waits() {
 	leases := r.units()
+	freed := map[string][]int64{} // by unit, when the server has freed each lease and those before it
+	for unit, all := range leases {
+		last := int64(0)
+		for _, l := range all {
+			last = max(last, r.freed(l))
+			freed[unit] = append(freed[unit], last)
+		}
+	}
 	for _, c := range r.calls {
 		if c.Mode != "" || c.Kind != history.Mutex && c.Kind != history.Election {
 			continue
 		}
-		answer := c.answer
-		if answer == 0 {
-			if answer = r.endOf(c.W); c.over != 0 {
-				continue
-			}
+		all, free := leases[c.unit()], freed[c.unit()]
+		answer := cmp.Or(c.answer, r.endOf(c.W))
+		i, _ := slices.BinarySearchFunc(all, c.ask+1, func(l *call, t int64) int { return cmp.Compare(l.answer, t) })
+		since := c.ask
+		if i > 0 {
+			since = max(since, free[i-1])
 		}
-		free := c.ask // since when the lock is free
-		for _, l := range append(slices.Clip(leases[c.unit()]), &call{answer: answer}) {
-			if l.answer > answer {
-				break
-			}
-			if l.answer > c.ask {
-				r.waited(c, free, l.answer)
-			}
-			if l.Kind != "" {
-				free = max(free, r.freed(l))
-			}
+		for ; i < len(all) && all[i].answer <= answer; i++ {
+			r.waited(c, since, all[i].answer)
+			since = max(since, free[i])
 		}
+		r.waited(c, since, answer)
 	}
 }
 
@@ -46,36 +49,32 @@ func (r *run) freed(l *call) int64 {
 
 // endOf is the end of a process, as far as is known.
 func (r *run) endOf(process string) int64 {
-	for _, e := range r.events {
-		if e.What == history.Exit && e.W == process {
-			return e.T
-		}
-	}
-	return r.end
+	return cmp.Or(r.exits[process], r.end)
 }
 
 // waited records a violation if a free lock was not granted to a waiter between `from` and `to`. A process that is dead,
 // frozen or cut off cannot withdraw its requests, so the next waiter waits for their TTL.
 func (r *run) waited(c *call, from, to int64) {
 	within, withTTL := 3*time.Second/2, r.TTL*11/10+3*time.Second/2
+	if time.Duration(to-from) <= within+slack/2 {
+		return
+	}
 	for _, f := range r.faults {
-		if f.T > to {
+		switch {
+		case f.T > to || !f.isServer() && !r.users[c.unit()][f.Target]:
 			continue
-		}
-		touches := f.isServer() || f.Target == history.Worker(c.W)
-		if touches && f.end > to {
-			return
-		}
-		if f.end <= to {
+		case f.end <= to:
 			from = max(from, f.end)
 			if f.isServer() {
 				from = max(from, f.end+int64(r.Delay))
 			}
+		case f.isServer() || f.Target == history.Worker(c.W):
+			return
 		}
 		if f.isProcess() {
 			from = max(from, f.T)
 		}
-		if isLong := f.end > f.T+int64(r.TTL)/2; (f.isProcess() || isLong) && plus(f.end, 3*r.TTL) > to {
+		if isLong := f.end > f.T+int64(r.TTL); (f.isProcess() || isLong) && plus(f.end, 3*r.TTL) > to {
 			within = withTTL
 		}
 	}
