@@ -44,8 +44,9 @@ var sabotages = []sabotage{
 		name: "no margin", rule: "two holders",
 		edits: []edit{{"internal/lease/times.go", "return ttl/100 + 2*time.Millisecond", "return 0 * ttl"}},
 		both:  []edit{{"internal/lease/clock_linux.go", "return time.Duration(ts.Nano())", "return time.Duration(ts.Nano() / 1000 * 991)"}},
-		kinds: []string{history.Mutex}, faults: []string{"cut off", "requests held"}, atOnce: 3, shortest: 2 * time.Second,
-		cfg: func(c *history.Config) { c.TTL, c.Rate, c.Holds = 2*time.Second, 0.991, 3 },
+		kinds: []string{history.Mutex, history.Semaphore, history.RW}, faults: []string{"cut off", "requests held"}, atOnce: 3,
+		shortest: 3 * time.Second, longest: 4 * time.Second,
+		cfg: func(c *history.Config) { c.TTL, c.Rate, c.Holds = 3*time.Second, 0.991, 3 },
 	},
 	{
 		name: "renewal without its owner", rule: "a loss was not reported",

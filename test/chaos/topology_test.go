@@ -29,6 +29,7 @@ type topology struct {
 	quorum    bool
 	shards    int           // primaries of a cluster
 	delay     time.Duration // LockDelay
+	longest   time.Duration // MaxTTL of a quorum
 	together  int           // servers that may have a fault at a time
 	faults    []fault       // of the servers
 }
@@ -38,8 +39,9 @@ var topologies = map[string]func(t testing.TB, ttl time.Duration) *topology{
 	"one":      one,
 	"cluster":  cluster,
 	"sentinel": func(t testing.TB, _ time.Duration) *topology { return sentinel(t, 0) },
-	"delay":    sentinel,
-	"quorum":   quorum,
+	// A Client learns of the new primary within about a second, and may renew at the old one until then.
+	"delay":  func(t testing.TB, ttl time.Duration) *topology { return sentinel(t, ttl+2*time.Second) },
+	"quorum": quorum,
 }
 
 const watched = "noon"
@@ -59,7 +61,7 @@ func (top *topology) client() (*lockcore.Client, error) {
 		for _, s := range top.servers {
 			all = append(all, redis.NewClient(&redis.Options{Addr: s.Addr()}))
 		}
-		return lockcore.NewQuorum(all, lockcore.QuorumConfig{Config: cfg})
+		return lockcore.NewQuorum(all, lockcore.QuorumConfig{Config: cfg, MaxTTL: top.longest})
 	}
 	options, err := redisurl.Parse(top.urls[0])
 	if err != nil {
@@ -272,7 +274,7 @@ func (top *topology) until(what string, holds func() bool) {
 
 // cluster is a Redis Cluster of three primaries, each with a replica. The faults are those of the primary with the mutex.
 func cluster(t testing.TB, _ time.Duration) *topology {
-	c := servers.Cluster(t, 3, 3, append(slices.Clone(durable), "cluster-node-timeout 60000")...)
+	c := servers.Cluster(t, 3, 3, append(slices.Clone(durable), "cluster-node-timeout 5000")...)
 	top := &topology{
 		t: t, shards: 3, together: 1, servers: slices.Concat(c.Primaries, c.Replicas),
 		urls: []string{"redis+cluster://" + strings.Join(c.Addrs(), ",")},
@@ -306,8 +308,14 @@ func cluster(t testing.TB, _ time.Duration) *topology {
 			if how == "takeover" {
 				old.Kill()
 			}
-			top.command(next, "cluster failover "+how)
-			top.until("the replica is promoted", func() bool { return strings.Contains(top.replication(next), "role:master") })
+			sent := time.Time{}
+			top.until("the replica is promoted", func() bool {
+				if time.Since(sent) > time.Second { // the others vote once in two timeouts
+					top.command(next, "cluster failover "+how)
+					sent = time.Now()
+				}
+				return strings.Contains(top.replication(next), "role:master")
+			})
 			if how == "takeover" {
 				old.Restart(t)
 			}
@@ -342,8 +350,8 @@ func cluster(t testing.TB, _ time.Duration) *topology {
 }
 
 // quorum is five servers of which a minority has faults.
-func quorum(t testing.TB, _ time.Duration) *topology {
-	top := &topology{t: t, quorum: true, together: 2}
+func quorum(t testing.TB, ttl time.Duration) *topology {
+	top := &topology{t: t, quorum: true, longest: ttl, together: 2}
 	for i := range 5 {
 		s := servers.Redis(t, "enable-debug-command yes")
 		top.servers = append(top.servers, s)

@@ -118,18 +118,24 @@ func (r *run) order() {
 		return
 	}
 	const apart = int64(300 * time.Millisecond)
-	for i, b := range r.leases {
-		if b.Kind != history.Mutex || b.Mode != "" {
+	for _, leases := range r.units() {
+		if leases[0].Kind != history.Mutex {
 			continue
 		}
-		for _, a := range r.leases[i+1:] {
-			if a.answer > b.answer+int64(8*r.TTL) {
-				break
-			}
-			quiet := !slices.ContainsFunc(r.faults, func(f *fault) bool { return f.T <= a.answer && plus(f.end, 2*r.TTL) >= a.ask })
-			if a.unit() == b.unit() && a.Mode == "" && a.ask+apart < b.ask && quiet {
-				r.add("a waiter is passed over", a.ask, b.answer, "%v, asked at %d; %v, asked at %d", a, a.ask, b, b.ask)
+		for i, b := range leases {
+			for _, a := range leases[i+1:] {
+				if a.answer > b.answer+int64(9*r.TTL) {
+					break
+				}
+				if a.Mode+b.Mode == "" && a.ask+apart < b.ask && r.quiet(a.ask, a.answer) {
+					r.add("a waiter is passed over", a.ask, b.answer, "%v, asked at %d; %v, asked at %d", a, a.ask, b, b.ask)
+				}
 			}
 		}
 	}
+}
+
+// quiet reports whether nothing had a fault, and the effects of earlier ones were over.
+func (r *run) quiet(from, to int64) bool {
+	return !slices.ContainsFunc(r.faults, func(f *fault) bool { return f.T <= to && plus(f.end, 2*r.TTL) >= from })
 }
