@@ -3,13 +3,11 @@ package lockcore_test
 import (
 	"context"
 	"fmt"
-	"io"
 	"net"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -359,91 +357,4 @@ func TestFault21_LeasesAreRenewedAfterAMove(t *testing.T) {
 		return metric(s.env, reg, "noonlock_renewals_total", "outcome", "not_replicated") > 1
 	})
 	must(s, lease.Context().Err())
-}
-
-// A primary and its replica have the address of a proxy, which leads to the one that is the primary. The former primary
-// keeps its connections, and answers MOVED with this address. Everything that used them continues at the new primary.
-func TestFault138_AnAddressMovesToTheNewPrimary(t *testing.T) {
-	t.Parallel()
-	s := clusterEnv(t, 3)
-	old, next := s.Primaries[0], s.Replicas[0]
-	p := s.proxy(old.Addr())
-	_, port, err := net.SplitHostPort(p.addr)
-	must(t, err)
-	for _, node := range []*servers.RedisServer{old, next} {
-		s.say(node, "config", "set", "cluster-announce-port", port)
-		line := s.say(node, "cluster", "myid") + " " + p.addr + "@"
-		s.Until("all nodes know the address", func() bool {
-			return !slices.ContainsFunc(slices.Concat(s.Primaries, s.Replicas), func(n *servers.RedisServer) bool {
-				return !strings.Contains(s.say(n, "cluster", "nodes"), line)
-			})
-		})
-	}
-	c := s.clusterClient("a")
-	name := s.nameAt(old, "orders")
-	holder := s.try(s.mutex(c, name, ttl(time.Minute)))
-	waiter := s.queued(s.mutex(c, name, ttl(time.Minute)))
-	_, err = lockcore.Locks(t.Context(), c, nil)
-	must(t, err)
-
-	p.to.Store(next.Addr())
-	s.say(next, "cluster", "failover")
-	former := redis.NewClient(testenv.Options(old.Addr()))
-	defer former.Close()
-	s.Until("the former primary names the address", func() bool {
-		err := former.Get(t.Context(), s.key(name, "lock")).Err()
-		return err != nil && err.Error() == fmt.Sprintf("MOVED %d %s", s.slot(name), p.addr)
-	})
-
-	s.unlock(s.lock(s.mutex(c, s.nameAt(next, "bills"), ttl(time.Minute))))
-	names, err := lockcore.Locks(t.Context(), c, nil)
-	if err != nil || !slices.Contains(names, name) {
-		t.Errorf("Locks: %v, %v", names, err)
-	}
-	must(t, holder.Context().Err())
-	s.unlock(holder)
-	s.unlock(waiter.granted())
-}
-
-// A proxy forwards connections. Those that exist stay when its target changes.
-type proxy struct {
-	addr string
-	to   atomic.Value // an address
-}
-
-func (e *env) proxy(to string) *proxy {
-	e.Helper()
-	l := call(new(net.ListenConfig).Listen(e.Context(), "tcp", "127.0.0.1:0")).Must(e)
-	p := &proxy{addr: l.Addr().String()}
-	p.to.Store(to)
-	var all sync.WaitGroup
-	e.Cleanup(func() {
-		l.Close()
-		all.Wait()
-	})
-	all.Go(func() {
-		for {
-			in, err := l.Accept()
-			if err != nil {
-				return
-			}
-			out, err := new(net.Dialer).DialContext(e.Context(), "tcp", p.to.Load().(string))
-			if err != nil {
-				in.Close()
-				continue
-			}
-			context.AfterFunc(e.Context(), func() {
-				in.Close()
-				out.Close()
-			})
-			for _, way := range [][2]net.Conn{{in, out}, {out, in}} {
-				all.Go(func() {
-					_, _ = io.Copy(way[0], way[1])
-					in.Close()
-					out.Close()
-				})
-			}
-		}
-	})
-	return p
 }

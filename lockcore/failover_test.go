@@ -14,7 +14,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/noonlock/noonlock/election"
-	"github.com/noonlock/noonlock/election/partition"
 	"github.com/noonlock/noonlock/internal/testing/servers"
 	"github.com/noonlock/noonlock/internal/testing/testenv"
 	"github.com/noonlock/noonlock/lockcore"
@@ -227,7 +226,6 @@ type watched struct {
 	primary   *servers.RedisServer // the first one
 	replicas  []*servers.RedisServer
 	sentinels []*servers.RedisServer
-	stale     []string // addresses of Sentinels that hear nothing of the others
 	raw       *redis.Client
 }
 
@@ -266,7 +264,6 @@ func (w *watched) options(name string) *redis.UniversalOptions {
 	for _, s := range w.sentinels {
 		opt.Addrs = append(opt.Addrs, s.Addr())
 	}
-	opt.Addrs = append(opt.Addrs, w.stale...)
 	return opt
 }
 
@@ -305,15 +302,6 @@ func (w *watched) promoted() {
 	promote(w, watchedName, w.primary.Addr(), w.sentinels...)
 	w.Until("another primary accepts writes", func() bool {
 		return w.Raw.Set(w.Context(), "probe", 1, time.Minute).Err() == nil
-	})
-}
-
-// subscribed waits until all channels have a subscriber at the new primary.
-func (w *watched) subscribed(channels []string) {
-	w.Helper()
-	w.Until("all subscriptions are at the new primary", func() bool {
-		n, err := w.Raw.PubSubNumSub(w.Context(), channels...).Result()
-		return err == nil && !slices.ContainsFunc(channels, func(c string) bool { return n[c] != 1 })
 	})
 }
 
@@ -425,68 +413,4 @@ func TestFault18_PlannedFailoverWithEverything(t *testing.T) {
 	if missing > 4*failovers {
 		t.Errorf("%d ticks did not run in %d failovers", missing, failovers)
 	}
-}
-
-// A member of a set of partitions leaves, the primary dies, and its replicas have not got that. The others stop the
-// partitions that they got from the member, although the new primary counts it until its lease ends.
-func TestFault140_ClassD_PartitionsBehindASentinel(t *testing.T) {
-	testenv.OnTopologies(t)
-	t.Parallel()
-	w := sentinelEnv(t)
-	client := func(who string) *lockcore.Client {
-		return w.client(w.options(who), lockcore.Config{Identity: who, Logger: lockcore.Discard})
-	}
-	var mu sync.Mutex
-	led := map[partition.Partition]bool{}
-	member := func(who string) (leave func()) {
-		ps, err := partition.NewRunner(client(who), firstName, 16, func(ctx context.Context, index int) {
-			at := func(leads bool) {
-				mu.Lock()
-				defer mu.Unlock()
-				led[partition.Partition{Index: index, Token: lockcore.FromContext(ctx).Token(), Leader: who}] = leads
-			}
-			at(true)
-			defer at(false)
-			<-ctx.Done()
-		}, partition.Config{LeaseDuration: 20 * time.Second})
-		must(t, err)
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- ps.Run(ctx) }()
-		leave = sync.OnceFunc(func() {
-			cancel()
-			must(t, <-done)
-		})
-		t.Cleanup(leave)
-		return leave
-	}
-	reader := call(partition.NewSet(client("reader"), firstName)).Must(t)
-	// agree waits until exactly those lead that lead at the server, without one that is gone, and at least so many lead.
-	agree := func(leaders int, gone string) {
-		t.Helper()
-		w.Until("they lead what the server says", func() bool {
-			stored, err := reader.Partitions(t.Context())
-			mu.Lock()
-			defer mu.Unlock()
-			want, names := map[partition.Partition]bool{}, map[string]bool{}
-			for _, p := range stored {
-				if names[p.Leader] = true; p.Leader != gone {
-					want[p] = true
-				}
-			}
-			maps.DeleteFunc(led, func(_ partition.Partition, leads bool) bool { return !leads })
-			return err == nil && len(stored) == 16 && len(names) >= leaders && maps.Equal(led, want)
-		})
-	}
-	leaves := member("a")
-	member("b")
-	member("c")
-	agree(3, "")
-	w.reachReplicas(w.primary, "election/"+firstName, 2)
-	w.lag(w.primary)
-	leaves()
-	agree(2, "")
-	w.primary.Kill()
-	w.promoted()
-	agree(2, "a")
 }

@@ -1,7 +1,6 @@
 package lockcore_test
 
 import (
-	"context"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -16,31 +15,6 @@ import (
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
-
-func TestTryLock(t *testing.T) {
-	onBoth(t, func(e *env) {
-		a, b := e.Client("alice"), e.Client("bob")
-		ma, mb := e.mutex(a, "orders", ttl(5*time.Second)), e.mutex(b, "orders", ttl(5*time.Second))
-		lease := e.try(ma)
-		if lease.Token() == 0 || lease.Name() != "orders" || lease.Context().Err() != nil {
-			e.Errorf("lease %q: token %d, context %v", lease.Name(), lease.Token(), lease.Context().Err())
-		}
-		if r := lease.Remaining(); r <= 0 || r >= 5*time.Second {
-			e.Errorf("Remaining %v, want less than the TTL", r)
-		}
-		held := e.refused(mb)
-		if held.Name != "orders" || held.Holder != "alice" || held.TTL <= 0 || held.TTL > 5*time.Second {
-			e.Errorf("the error names  %+v", held)
-		}
-		e.unlock(lease)
-		mustIs(e, context.Cause(lease.Context()), lockcore.ErrReleased)
-		equal(e, "Remaining after Unlock", lease.Remaining(), 0)
-		if e.stored("orders") != "" {
-			e.Error("the key is there after Unlock")
-		}
-		tokensGrow(e, lease, e.try(mb))
-	})
-}
 
 func TestNamesUsedOnceLeaveNothingBehind(t *testing.T) {
 	onBoth(t, func(e *env) {

@@ -18,41 +18,6 @@ func (e *env) reentrant(c *lockcore.Client, name, owner string, cfg lockcore.Lea
 	return call(c.ReentrantMutex(name, owner, cfg)).Must(e)
 }
 
-// An owner acquires any number of leases, in any process, and in each under one token. The lock is free when its
-// last lease has ended. The three outcomes of a release are: still held, released, not held.
-func TestReentrantMutex(t *testing.T) {
-	onBoth(t, func(e *env) {
-		a, b := e.Client("a"), e.Client("b")
-		cfg := ttl(20 * time.Second)
-		one := e.try(e.reentrant(a, "orders", "worker-1", cfg))
-		two := e.lock(e.reentrant(a, "orders", "worker-1", cfg))
-		far := e.try(e.reentrant(b, "orders", "worker-1", cfg))
-		if two.Token() != one.Token() || far.Token() <= one.Token() {
-			e.Errorf("one owner has tokens %d, %d, %d", one.Token(), two.Token(), far.Token())
-		}
-		other := e.reentrant(b, "orders", "worker-2", cfg)
-		if held := e.refused(other); held.Holder != "a" && held.Holder != "b" {
-			e.Errorf("held by %q", held.Holder)
-		}
-		waiter := e.queued(other)
-		late := e.try(e.reentrant(a, "orders", "worker-1", cfg)) // past the queue, or it would wait for itself
-		e.unlock(one)
-		e.unlock(late)
-		e.unlock(far)
-		mustIs(e, one.Unlock(e.Context()), lockcore.ErrNotHeld, lockcore.ErrReleased)
-		if waiter.over() {
-			e.Fatal("another owner came in while the first was inside")
-		}
-		e.unlock(two)
-		next := waiter.granted()
-		tokensGrow(e, far, late, next)
-		e.unlock(next)
-		if e.Exists(e.key("orders", "lock")) {
-			e.Error("the key is left behind")
-		}
-	})
-}
-
 // A name is of the kind that holds it, or else of that of its first waiter: a Mutex, or the locks with owners, which
 // are one kind. The other kind is refused, and a waiter loses its turn to nobody.
 // Mutants: a waiter of the other kind is skipped; it is not notified.

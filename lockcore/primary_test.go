@@ -2,19 +2,15 @@ package lockcore_test
 
 import (
 	"context"
-	"fmt"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/alicebob/miniredis/v2/server"
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/noonlock/noonlock/internal/testing/servers"
-	"github.com/noonlock/noonlock/internal/testing/testenv"
 	"github.com/noonlock/noonlock/lockcore"
 )
 
@@ -94,47 +90,6 @@ func TestFault18_GrantOfTheFormerPrimaryIsChecked(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A planned failover. The old primary accepts writes for as long as the test lasts, because no
-// Sentinel can reconfigure it. Nevertheless, leases, queues, their order and the subscriptions are at the new
-// primary soon, and no connection is left at the old one. One Sentinel is frozen, and another one, which hears nothing
-// of the others, names the old primary for ever.
-func TestFault18_PlannedFailover(t *testing.T) {
-	t.Parallel()
-	w := sentinelEnv(t)
-	w.admin(w.primary, "acl setuser deaf on >secret -@all +ping")
-	w.stale = []string{servers.Sentinel(t, watchedName, w.primary.Addr(), 2, "sentinel auth-user "+watchedName+" deaf", "sentinel auth-pass "+watchedName+" secret").Addr()}
-	w.admin(w.primary, "acl setuser peer -replicaof -slaveof")
-	cfg := ttl(20 * time.Second)
-	holder := w.try(w.mutex(w.client(w.options("client-0"), lockcore.Config{Identity: "client-0"}), "orders", cfg))
-	var waiters []*pending
-	var channels []string
-	reg := prometheus.NewRegistry()
-	for i := range 3 {
-		id := fmt.Sprint("client-", i+1)
-		c := w.client(w.options(id), lockcore.Config{Identity: id, Registerer: reg})
-		waiters = append(waiters, w.queued(w.mutex(c, "orders", cfg)))
-		channels = append(channels, "noonlock:ch:"+c.Process())
-	}
-	w.reachReplicas(w.primary, "orders", 2)
-	asked := w.asks("raw") // of go-redis, which a frozen one would stop
-	w.freezes(w.sentinels[slices.IndexFunc(w.sentinels, func(s *servers.RedisServer) bool { return s != asked })])
-	w.promoted()
-	old := redis.NewClient(testenv.Options(w.primary.Addr()))
-	defer old.Close()
-	w.Until("the old primary has no clients", func() bool {
-		list, err := old.ClientList(w.Context()).Result()
-		return err == nil && !strings.Contains(list, "name=client-")
-	})
-	if role := old.Info(w.Context(), "replication").Val(); !strings.Contains(role, "role:master") {
-		t.Fatalf("the old primary was reconfigured: %s", role)
-	}
-	w.Until("the lease is renewed at the new primary", func() bool { return w.pttl("orders") > 18*time.Second })
-	must(t, holder.Context().Err())
-	w.subscribed(channels)
-	w.servesInOrder(holder, waiters...)
-	equal(t, "waiters that were served by a message", metric(w, reg, "noonlock_handover_seconds"), 3)
 }
 
 // A planned failover of a cluster, there and back, while clients use a lock. The old primary becomes a replica

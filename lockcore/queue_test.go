@@ -51,30 +51,6 @@ func TestQueueIsServedInOrderOfArrival(t *testing.T) {
 	})
 }
 
-// The waiters of a dead process delay the others by one unconfirmed grant.
-func TestDeadWaitersArePassedOver(t *testing.T) {
-	onAllKinds(t, func(e *env) {
-		a, b := e.Client("a"), e.Client("b")
-		dead, f := e.Linked("dead")
-		cfg := ttl(20 * time.Second)
-		lease := e.try(e.mutex(a, "orders", cfg))
-		for range 5 {
-			e.queued(e.mutex(dead, "orders", cfg))
-		}
-		waiter := e.queued(e.mutex(b, "orders", cfg))
-		refusing := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.RefuseDial})
-		f.Cut()
-		e.Until("the server has seen the connections end", func() bool {
-			return e.Subscribers("orders", "ch:"+dead.Process()) == 0 && refusing.Fired() > 0
-		})
-		before := e.Clock()
-		e.unlock(lease)
-		next := waiter.granted()
-		e.within(before, time.Second+20*time.Millisecond)
-		e.unlock(next)
-	})
-}
-
 // deadAttempt returns an attempt of a process that does not exist.
 func (e *env) deadAttempt(number int) string {
 	switch e.kind {

@@ -313,26 +313,6 @@ func (e *quorumEnv) refuses(c *lockcore.Client, reason string) {
 	e.Errorf("%v, want a permanent error with %q", err, reason)
 }
 
-// The first start needs all servers: nobody knows what one that is away would say.
-func TestQuorumFirstStartNeedsAllServers(t *testing.T) {
-	inServersBubble(t, 3, func(e *quorumEnv) {
-		e.crash(2)
-		m := e.mutex(e.client("a"), "orders")
-		for range 10 {
-			_, err := m.TryLock(e.Context())
-			mustIs(e, err, lockcore.ErrNoQuorum)
-			if err != nil && !lockcore.IsTemporary(err) {
-				e.Errorf("%v is not temporary", err)
-			}
-			time.Sleep(e.maxTTL)
-		}
-		e.restart(2)
-		e.unlock(e.lock(m))
-		e.crash(1) // afterwards a majority is enough
-		e.unlock(e.lock(m))
-	})
-}
-
 // A server returns without its data. It is another one from then on, so that the list has a new version. Leases with
 // short TTLs live on, also those of a Client that has not noticed the return.
 func TestQuorumReturnEndsNoLease(t *testing.T) {

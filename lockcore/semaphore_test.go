@@ -76,22 +76,6 @@ func TestSemaphore(t *testing.T) {
 	})
 }
 
-// The place of a process that dies is free after its TTL, and no sooner.
-func TestFault127_AHolderOfASlotDies(t *testing.T) {
-	onBoth(t, func(e *env) {
-		c, link := e.Linked("dead")
-		dead := e.semaphore(c, 2, ttl(time.Second))
-		alive := e.semaphore(e.Client("other"), 2, ttl(time.Second))
-		e.try(dead)
-		l := e.try(alive)
-		waiter := e.queued(alive)
-		link.Partition()
-		next := waiter.granted()
-		equal(e, "the slot", next.Slot(), 0)
-		must(e, l.Check())
-	})
-}
-
 // The size that is stored counts, whatever a replica gives. A greater one serves waiters at once, and a smaller one
 // ends no lease. After its loss, the next acquire stores another one.
 func TestFault127_AnotherSize(t *testing.T) {
