@@ -36,34 +36,6 @@ func TestFault01_HolderFrozenPastItsTTL(t *testing.T) {
 	})
 }
 
-// The process is frozen between the check and the write. The resource, which refuses a token smaller than one it has
-// seen, is protected.
-func TestFault02_FrozenBetweenCheckAndWrite(t *testing.T) {
-	onAllKinds(t, func(e *env) {
-		highest := uint64(0)
-		write := func(token uint64) bool {
-			if token < highest {
-				return false
-			}
-			highest = token
-			return true
-		}
-		a, f := e.Linked("a")
-		stale := e.try(e.mutex(a, "orders", ttl(3*time.Second)))
-		must(e, stale.Context().Err())
-		cut := f.Partition()
-		fresh := e.lock(e.mutex(e.Client("b"), "orders", ttl(20*time.Second)))
-		if !write(fresh.Token()) {
-			e.Fatal("the holder's write was refused")
-		}
-		f.Heal() // the process continues after its check
-		if write(stale.Token()) {
-			e.Error("the stale holder wrote")
-		}
-		lockcoretest.MustFire(e, cut)
-	})
-}
-
 // The process is frozen after it has sent the request. The TTL may have passed when it reads the grant, which must
 // then be ignored.
 func TestFault03_FrozenBetweenRequestAndReply(t *testing.T) {

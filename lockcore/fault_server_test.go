@@ -3,6 +3,7 @@ package lockcore_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,71 +15,114 @@ import (
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
-// The server is killed and restarts with its data. The lease stays valid with the same token, and waiters keep their
-// places.
-func TestFault14_RestartWithData(t *testing.T) {
-	t.Run("bubble", func(t *testing.T) {
-		inBubbleAllKinds(t, func(e *env) {
-			restartWithData(e, func() { e.Bubble.Stop(); e.Pass(4 * time.Second); must(e, e.Bubble.Start()) })
+// A serverFault meets a server while a lease of 3 s is held and two waiters are queued.
+type serverFault struct {
+	name   string
+	on     func(t *testing.T, test func(e *env))
+	inject func(e *env)
+	loses  string       // "the lease", "all" if the queue is lost, too; empty: the lease is renewed
+	then   func(e *env) // while the next lease is held; nil: nothing happens
+}
+
+// After a fault, a lease that the server still has stays valid, with the same token, and a lease that it has lost ends
+// at its next renewal; its Unlock then harms no successor. (Class D: two leases may be valid until then; their tokens
+// differ.) Tokens grow. Waiters keep their order, also before those that come later. If the queue is lost, too, the
+// first waiter that looks is first. No waiter waits forever.
+func TestFault14_15_22_23_35_38_75_ClassD_LeaseAndQueue(t *testing.T) {
+	onServer := func(conf ...string) func(*testing.T, func(*env)) {
+		return func(t *testing.T, test func(e *env)) { onServerAllKinds(t, test, conf...) }
+	}
+	evicts := func(part string) func(e *env) {
+		return func(e *env) {
+			equal(e, "evicted keys", e.Raw.Del(e.Context(), e.key("orders", part)).Val(), 1)
+			if part != "lock" {
+				e.Pass(3800 * time.Millisecond) // all waiters have looked
+			}
+		}
+	}
+	restarts := func(e *env) {
+		e.Real.Kill()
+		e.Real.Restart(e)
+	}
+	for _, row := range []serverFault{
+		{name: "restart with data, bubble", on: inBubbleAllKinds, inject: func(e *env) {
+			e.Bubble.Stop()
+			e.Pass(1200 * time.Millisecond)
+			must(e, e.Bubble.Start())
+		}},
+		{name: "restart with data", on: onServer("appendonly yes", "appendfsync always"), inject: restarts},
+		{name: "restart without data, bubble", on: inBubbleAllKinds, inject: func(e *env) { e.LoseData() }, loses: "all"},
+		{name: "restart without data", on: onServer(), inject: restarts, loses: "all"},
+		{name: "FLUSHALL", on: onAllKinds, inject: func(e *env) { must(e, e.Raw.FlushAll(e.Context()).Err()) }, loses: "all"},
+		{name: "the lock is evicted", on: onAllKinds, inject: evicts("lock"), loses: "the lease"},
+		{name: "the counter of tokens is evicted", on: onAllKinds, inject: evicts("fence")},
+		{name: "the queue is evicted", on: onAllKinds, inject: evicts("queue")},
+		{name: "the signs of life are evicted", on: onAllKinds, inject: evicts("seen")},
+		{name: "the clock is set back by an hour", on: inBubbleAllKinds, inject: func(e *env) {
+			e.Bubble.StepClock(-time.Hour)
+			e.Pass(30 * time.Second)
+		}},
+		// As in a failover to a server whose clock is ahead. Later, the clock is right again.
+		{name: "the clock is ahead by a minute", on: inBubbleAllKinds, inject: func(e *env) {
+			e.Bubble.StepClock(time.Minute)
+			e.Bubble.Faults().Cut()
+		}, loses: "all", then: func(e *env) { e.Bubble.StepClock(-time.Minute); e.Pass(time.Minute) }},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			row.on(t, func(e *env) {
+				rounds := 1
+				if e.Bubble != nil {
+					rounds = 3
+				}
+				var last *lockcore.Lease
+				for range rounds {
+					last = row.meets(e, last)
+				}
+			})
 		})
-	})
-	t.Run("redis", func(t *testing.T) {
-		onServerAllKinds(t, func(e *env) {
-			restartWithData(e, func() { e.Real.Kill(); e.Real.Restart(e) })
-		}, "appendonly yes", "appendfsync always")
-	})
+	}
 }
 
-func restartWithData(e *env, restart func()) {
+// meets plays the story once. It returns the last lease, which is released.
+func (f serverFault) meets(e *env, last *lockcore.Lease) *lockcore.Lease {
 	e.Helper()
-	a, b := e.Client("a"), e.Client("b")
-	lease := e.try(e.mutex(a, "orders", ttl(9*time.Second)))
-	waiter := e.queued(e.mutex(b, "orders", ttl(9*time.Second)))
-	before := lease.Remaining() + e.Clock()
-	restart()
-	e.Until("the lease is renewed again", func() bool { return lease.Remaining()+e.Clock() > before })
-	must(e, context.Cause(lease.Context()))
-	equal(e, "the holder", e.refused(e.mutex(b, "orders", ttl(time.Second))).Holder, "a")
-	e.unlock(lease)
-	next := waiter.granted()
-	tokensGrow(e, lease, next)
-	e.unlock(next)
-}
-
-// All keys are deleted, or the server restarts empty. (Class D: two leases may be valid until the next renewal; their
-// tokens differ.)
-func TestFault15_23_ServerIsEmptied(t *testing.T) {
-	t.Run("bubble", func(t *testing.T) {
-		inBubbleAllKinds(t, func(e *env) { emptied(e, e.LoseData) })
-	})
-	t.Run("redis", func(t *testing.T) {
-		onServerAllKinds(t, func(e *env) { emptied(e, func() { e.Real.Kill(); e.Real.Restart(e) }) })
-	})
-	t.Run("FLUSHALL", func(t *testing.T) {
-		onAllKinds(t, func(e *env) { emptied(e, func() { must(e, e.Raw.FlushAll(e.Context()).Err()) }) })
-	})
-}
-
-func emptied(e *env, empty func()) {
-	e.Helper()
-	a, b := e.Client("a"), e.Client("b")
-	lease := e.try(e.mutex(a, "orders", ttl(3*time.Second)))
-	waiter := e.queued(e.mutex(b, "orders", ttl(3*time.Second)))
-	value := e.stored("orders")
+	cfg, b := ttl(3*time.Second), e.Client("b")
+	lease := e.try(e.mutex(e.Client("a"), "orders", cfg))
+	waiters := []*pending{e.queued(e.mutex(b, "orders", cfg)), e.queued(e.mutex(e.Client("c"), "orders", cfg))}
+	value, before := e.stored("orders"), lease.Remaining()+e.Clock()
 	e.Pass(time.Millisecond)
-	empty()
-	if e.stored("orders") == value {
-		e.Fatal("the lock is still there")
+	f.inject(e)
+	if f.loses == "" {
+		waiters = append(waiters, e.queued(e.mutex(e.Client("d"), "orders", cfg)))
+		e.Until("the lease is renewed again", func() bool { return lease.Remaining()+e.Clock() > before })
+		must(e, context.Cause(lease.Context()))
+		equal(e, "the holder", e.refused(e.mutex(b, "orders", cfg)).Holder, "a")
+		e.unlock(lease)
+	} else {
+		if e.stored("orders") == value {
+			e.Fatal("the lock is still there")
+		}
+		mustIs(e, e.ended(lease), lockcore.ErrLeaseLost)
 	}
-	mustIs(e, e.ended(lease), lockcore.ErrLeaseLost)
-	next := waiter.granted()
-	tokensGrow(e, lease, next)
-	mustIs(e, lease.Unlock(e.Context()), lockcore.ErrNotHeld, lockcore.ErrLeaseLost)
+	if e.Until("a waiter has the lock", func() bool { return waiters[0].over() || waiters[1].over() }); f.loses == "all" && waiters[1].over() {
+		slices.Reverse(waiters)
+	}
+	next := waiters[0].granted()
+	if f.loses != "" {
+		mustIs(e, lease.Unlock(e.Context()), lockcore.ErrNotHeld, lockcore.ErrLeaseLost)
+	}
+	if f.then != nil {
+		f.then(e)
+	}
 	e.WaitIdle()
-	if next.Context().Err() != nil || e.stored("orders") == "" {
-		e.Error("the loser's Unlock took the lock from its successor")
+	if next.Context().Err() != nil || e.stored("orders") == "" || waiters[1].over() {
+		e.Errorf("the next lease ended: %v; two holders, or out of order: %v", next.Context().Err(), waiters[1].over())
 	}
-	e.unlock(next)
+	if tokensGrow(e, lease, next); last != nil {
+		tokensGrow(e, last, lease)
+	}
+	e.servesInOrder(next, waiters[1:]...)
+	return waiters[len(waiters)-1].granted()
 }
 
 // Leases of one owner are acquired and released while requests and replies are lost, repeated and cut off. The count
@@ -177,5 +221,58 @@ func TestFault63_StuckLoggerStopsNothing(t *testing.T) {
 		if took := time.Since(began); took > time.Second {
 			e.Errorf("Close took %s for a logger that takes no line", took)
 		}
+	})
+}
+
+// The server's clock is set back by a minute. The next renewal makes the lock end one TTL later by the new clock. So
+// a holder that dies does not block others for the minute.
+func TestFault36_ClassD_RenewalAfterTheClockWasSetBack(t *testing.T) {
+	inBubbleAllKinds(t, func(e *env) {
+		dying, f := e.Linked("dying")
+		e.try(e.mutex(dying, "orders", ttl(1500*time.Millisecond)))
+		next := e.queued(e.mutex(e.Client("b"), "orders", ttl(time.Minute)))
+		e.Bubble.StepClock(-time.Minute)
+		e.Pass(600 * time.Millisecond) // a renewal
+		cut := f.Partition()
+		f.Cut()
+		died := e.Clock()
+		e.try(e.mutex(e.Client("c"), "other", ttl(time.Minute)))
+		e.Pass(1600 * time.Millisecond)
+		if left := e.pttl("orders"); left > 0 && !next.over() {
+			e.Errorf("%v after the death the lock ends in %v", e.Clock()-died, left)
+		}
+		lockcoretest.MustFire(e, cut)
+	})
+}
+
+// The server restarts with an old snapshot, in which another lease holds the name. (Class D: the snapshot is out of
+// date; tokens protect the resource.) The holder's lease ends at its next renewal. The other's lock is not renewed,
+// and expires with its TTL.
+func TestFault16_ClassD_OldSnapshot(t *testing.T) {
+	onAllKinds(t, func(e *env) {
+		a, b := e.Client("a"), e.Client("b")
+		old := e.try(e.mutex(a, "orders", lockcore.LeaseConfig{TTL: 10 * time.Minute, NoRenewal: true}))
+		copied := func(from, to string) {
+			for _, part := range []string{"lock", "fence"} {
+				left := e.PTTL(e.key("orders", from+part))
+				must(e, e.Raw.Copy(e.Context(), e.key("orders", from+part), e.key("orders", to+part), 0, true).Err())
+				must(e, e.Raw.PExpire(e.Context(), e.key("orders", to+part), left).Err())
+			}
+		}
+		copied("", "kept:")
+		e.unlock(old)
+		lease := e.try(e.mutex(b, "orders", ttl(3*time.Second)))
+		copied("kept:", "")
+		mustIs(e, e.ended(lease), lockcore.ErrLeaseLost)
+		if held := e.refused(e.mutex(b, "orders", ttl(3*time.Second))); held.Holder != "a" || held.TTL < 9*time.Minute {
+			e.Errorf("the error names %+v, want a and the remaining time", held)
+		}
+		waiter := e.queued(e.mutex(b, "orders", ttl(3*time.Second)))
+		if n := e.Raw.Del(e.Context(), e.key("orders", "lock")).Val(); n != 1 { // as it ends in ten minutes
+			e.Fatal("nothing held the name")
+		}
+		next := waiter.granted()
+		tokensGrow(e, lease, next)
+		e.unlock(next)
 	})
 }

@@ -13,7 +13,6 @@ import (
 
 	"github.com/noonlock/noonlock/internal/testing/testenv"
 	"github.com/noonlock/noonlock/lockcore"
-	"github.com/noonlock/noonlock/lockcore/lockcoretest"
 )
 
 func TestNamesUsedOnceLeaveNothingBehind(t *testing.T) {
@@ -174,29 +173,6 @@ func TestClocksOfClientsNeedNotAgree(t *testing.T) {
 			last = next.Token()
 			e.unlock(next)
 		}
-	})
-}
-
-// A release takes so long that the lock has expired and belongs to another client. It releases nothing, because the
-// check of the owner and the delete are one script.
-func TestReleaseArrivesLate(t *testing.T) {
-	onBoth(t, func(e *env) {
-		e.warmAll()
-		a, f := e.Linked("a")
-		lease := e.try(e.mutex(a, "orders", ttl(3*time.Second)))
-		late := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Match: e.script("mutex_leave")})
-		done := make(chan error, 1)
-		go func() { done <- lease.Unlock(e.Context()) }()
-		e.Until("the release is on its way", func() bool { return late.Fired() > 0 })
-		next := e.lock(e.mutex(e.Client("b"), "orders", ttl(time.Minute)))
-		value := e.stored("orders")
-		late.Lift()
-		e.Logf("the late release: %v", <-done)
-		e.barrier()
-		if v := e.stored("orders"); v != value || next.Context().Err() != nil {
-			e.Errorf("the late release changed %q to %q", value, v)
-		}
-		e.unlock(next)
 	})
 }
 
