@@ -41,8 +41,7 @@ func TestFault69_DialsThatNeverReturnAreFew(t *testing.T) {
 	testenv.DialsAreFew(t, func(e *testenv.Env, c *lockcore.Client, ttl time.Duration, add testenv.AddCall) {
 		for _, name := range []string{"a", "b", "c"} { // in a cluster, they have different servers
 			m := call(c.Mutex(name, lockcore.LeaseConfig{TTL: ttl})).Must(e)
-			_, err := m.Lock(e.Context())
-			must(e, err)
+			call(m.Lock(e.Context())).Must(e)
 			add(name, func(ctx context.Context) {
 				for began := e.Clock(); e.Clock() < began+2*time.Minute; time.Sleep(time.Second) {
 					_, _ = m.TryLock(ctx)

@@ -173,7 +173,7 @@ func TestCostOfScripts(t *testing.T) {
 				total += n
 			}
 		}
-		messages := e.messages(ear, "noonlock:ch:ALIVE")
+		messages := e.Received(ear, "noonlock:ch:ALIVE")
 		for i, m := range messages {
 			messages[i] = minutes(strings.TrimPrefix(strings.Replace(m, " noonlock:{orders}:lock ", " orders ", 1), "noonlock:ch:"))
 		}
@@ -236,21 +236,6 @@ func plain(answer any) string {
 	return fmt.Sprint(list)
 }
 
-// messages returns the messages, as channel and text, that a subscription has received since the last call. channel
-// must be one of its channels.
-func (e *env) messages(heard *redis.PubSub, channel string) (all []string) {
-	e.Helper()
-	const end = "that is all"
-	must(e, e.Raw.Publish(e.Context(), channel, end).Err())
-	for {
-		m := call(heard.ReceiveMessage(e.Context())).Must(e)
-		if m.Payload == end {
-			return all
-		}
-		all = append(all, m.Channel+" "+m.Payload)
-	}
-}
-
 // administration contains the commands of counting; Redis 6.2 reports no subcommands.
 var administration = []string{"config", "config|resetstat", "info"}
 
@@ -261,8 +246,7 @@ func (e *env) allCalls() map[string]int {
 	calls := map[string]int{}
 	for _, m := range regexp.MustCompile(`(?m)^cmdstat_([^:]+):calls=(\d+)`).FindAllStringSubmatch(text, -1) {
 		var n int
-		_, err := fmt.Sscan(m[2], &n)
-		must(e, err)
+		call(fmt.Sscan(m[2], &n)).Must(e)
 		calls[m[1]] = n
 	}
 	return calls

@@ -324,9 +324,12 @@ func (p *pending) granted() *lockcore.Lease {
 // servesInOrder releases a lock, and asserts that the waiters get it one after the other, with growing tokens.
 func (e *env) servesInOrder(held *lockcore.Lease, waiters ...*pending) {
 	e.Helper()
-	for _, w := range waiters {
+	for i, w := range waiters {
 		e.unlock(held)
 		next := w.granted()
+		if e.WaitIdle(); slices.ContainsFunc(waiters[i+1:], (*pending).over) {
+			e.Error("a later waiter was served, too")
+		}
 		tokensGrow(e, held, next)
 		held = next
 	}

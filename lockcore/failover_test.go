@@ -30,12 +30,6 @@ func (e *env) lag(s *servers.RedisServer) {
 	e.admin(s, "acl setuser peer -psync -sync", "client kill type replica")
 }
 
-// cutOff cuts a server off from its replicas and the Sentinels. Its clients stay.
-func (e *env) cutOff(s *servers.RedisServer) {
-	e.Helper()
-	e.admin(s, "acl setuser peer -@all", "client kill user peer")
-}
-
 // admin sends commands to a server.
 func (e *env) admin(s *servers.RedisServer, commands ...string) {
 	e.Helper()
@@ -174,52 +168,6 @@ func TestFault17_LastWritesAreLostInAFailover(t *testing.T) {
 	})
 }
 
-// Another primary is promoted, while a client knows only one Sentinel, which does not know this. Its
-// lease and that of the new primary exist at the same time, but the new token is greater. When that Sentinel knows
-// the new primary, the loss is noticed and reported.
-func TestFault18_ClassD_TwoPrimaries(t *testing.T) {
-	testenv.OnTopologies(t)
-	t.Parallel()
-	w := sentinelEnv(t)
-	must(t, w.Raw.Ping(t.Context()).Err())
-	asked := w.asks("raw") // of go-redis, which a frozen one would stop
-	known := w.sentinels[slices.IndexFunc(w.sentinels, func(s *servers.RedisServer) bool { return s != asked })]
-	r := &replicated{env: w.env, client: func(cfg lockcore.Config) *lockcore.Client {
-		opt := w.options(cfg.Identity)
-		if cfg.Identity == "observed" {
-			opt.Addrs = []string{known.Addr()}
-		}
-		return w.client(opt, cfg)
-	}}
-	c := r.observed()
-	old := r.try(r.mutex(c, firstName, ttl(5*time.Second)))
-	left := old.Remaining()
-	r.Until("the lease is renewed", func() bool { // on a connection that stays
-		before := left
-		left = old.Remaining()
-		return left > before
-	})
-	r.reachReplicas(w.primary, firstName, 2)
-	r.cutOff(w.primary)
-	copied := redis.NewClient(testenv.Options(w.replicas[0].Addr()))
-	defer copied.Close()
-	w.freezes(known)
-	r.Until("the lease has ended at the replicas", func() bool {
-		return copied.PTTL(r.Context(), r.key(firstName, "lock")).Val() < 0
-	})
-	w.promoted()
-	next := r.lock(r.mutex(r.client(lockcore.Config{Identity: "new"}), firstName, ttl(5*time.Second)))
-	tokensGrow(t, old, next)
-	must(t, context.Cause(old.Context()))
-	r.unlock(r.try(r.mutex(c, secondName, ttl(5*time.Second)))) // it has clients
-	r.admin(w.primary, "acl setuser peer +@all")
-	known.Resume()
-	r.reportsLoss(old)
-	must(t, context.Cause(next.Context()))
-	equal(t, "the holder", r.refused(r.mutex(c, firstName, ttl(5*time.Second))).Holder, "new")
-	r.unlock(next)
-}
-
 // A watched primary has two replicas and three Sentinels. Two of them may promote a replica.
 type watched struct {
 	*env
@@ -273,27 +221,6 @@ func (w *watched) client(opt *redis.UniversalOptions, cfg lockcore.Config) *lock
 	c := call(lockcore.NewFromOptions(opt, cfg)).Must(w)
 	w.Cleanup(func() { _ = c.Close(w.Context()) })
 	return c
-}
-
-// asks returns the Sentinel that a client of go-redis asks for the primary.
-func (w *watched) asks(client string) *servers.RedisServer {
-	w.Helper()
-	for _, s := range w.sentinels {
-		rdb := redis.NewClient(testenv.Options(s.Addr()))
-		defer rdb.Close()
-		if list, err := rdb.ClientList(w.Context()).Result(); err == nil && strings.Contains(list, "name="+client+" ") {
-			return s
-		}
-	}
-	w.Fatalf("%s asks no Sentinel", client)
-	return nil
-}
-
-// freezes pauses a Sentinel until the end of the test, or until Resume.
-func (w *watched) freezes(sentinel *servers.RedisServer) {
-	sentinel.Pause()
-	w.Cleanup(sentinel.Resume)
-	w.sentinels = slices.DeleteFunc(slices.Clone(w.sentinels), func(s *servers.RedisServer) bool { return s == sentinel })
 }
 
 // promoted promotes a replica, and waits until it accepts writes.

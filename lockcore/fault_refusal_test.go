@@ -332,8 +332,7 @@ func TestFault32_WrongType(t *testing.T) {
 					e.Error("a refused acquire left something")
 				}
 				unchanged("asked")
-				_, err = e.force(a, "asked")
-				must(e, err)
+				call(e.force(a, "asked")).Must(e)
 			})
 		})
 	}

@@ -186,23 +186,31 @@ func TestFault68_FrozenWaiters(t *testing.T) {
 	}
 }
 
-// One script passes 1000 waiters that have lapsed. If there are more, the release is repeated at once, until the
-// first waiter that is alive is served.
+// One script passes 1000 waiters that have lapsed, or that are not of this library. If there are more, the release is
+// repeated at once, until the first waiter that is alive is served. A try does not take a lock that is free meanwhile.
 func TestFault68_MoreDeadWaitersThanOneScriptPasses(t *testing.T) {
-	inBubbleAllKinds(t, func(e *env) {
+	onAllKinds(t, func(e *env) {
 		e.warmAll()
-		holder := e.try(e.mutex(e.Client("holder"), "orders", ttl(time.Minute)))
-		form := map[string]string{"mutex": "nl1:DEAD.%d/id", "write": "ns1:DEAD.%d.w/o id", "semaphore": "np1:DEAD.%d.p/- id"}[e.kind]
-		var dead []redis.Z
-		for i := range 1200 {
-			dead = append(dead, redis.Z{Score: float64(i), Member: fmt.Sprintf(form, i)})
+		cfg := ttl(time.Minute)
+		for _, released := range []bool{true, false} {
+			holder := e.try(e.mutex(e.Client("holder"), "orders", cfg))
+			next := e.queued(e.mutex(e.Client("live"), "orders", cfg))
+			var dead []redis.Z
+			for i := range 1500 {
+				dead = append(dead, redis.Z{Score: float64(i), Member: map[bool]string{true: e.deadAttempt(i), false: fmt.Sprint("dead-", i)}[released]})
+			}
+			must(e, e.Raw.ZAdd(e.Context(), e.key("orders", "queue"), dead...).Err())
+			began := e.Clock()
+			if released {
+				e.unlock(holder)
+			} else {
+				must(e, e.Raw.Del(e.Context(), e.key("orders", "lock")).Err())
+				equal(e, "the holder", e.refused(e.mutex(e.Client("tries"), "orders", cfg)).Holder, "live")
+			}
+			lease := next.granted()
+			e.within(began, 100*time.Millisecond)
+			e.unlock(lease)
 		}
-		next := e.queued(e.mutex(e.Client("live"), "orders", ttl(time.Minute)))
-		must(e, e.Raw.ZAdd(e.Context(), e.key("orders", "queue"), dead...).Err())
-		e.unlock(holder)
-		released := e.Clock()
-		next.granted()
-		e.within(released, 100*time.Millisecond)
 	})
 }
 

@@ -54,15 +54,14 @@ func TestManyDeadWaitersBeforeAReader(t *testing.T) {
 		e.try(reads{e.rw(c, "orders", "holder", cfg)})
 		e.subscribed(e.rw(c, "orders", "writer", cfg))
 		later := time.Now().Add(time.Hour).UnixMilli()
-		_, err := e.Raw.Pipelined(e.Context(), func(p redis.Pipeliner) error {
+		call(e.Raw.Pipelined(e.Context(), func(p redis.Pipeliner) error {
 			for i := range 2500 {
 				id := fmt.Sprintf("ns1:DEADDEADDEAD.%d.r/dead dead", i)
 				p.ZAdd(e.Context(), e.key("orders", "queue"), redis.Z{Score: float64(i), Member: id})
 				p.HSet(e.Context(), e.key("orders", "seen"), id, later)
 			}
 			return nil
-		})
-		must(e, err)
+		})).Must(e)
 		e.unlock(e.try(reads{e.rw(c, "orders", "tries", cfg)}))
 		equal(e, "waiters that are still queued", e.queueLength("orders"), 0)
 	})
@@ -79,13 +78,12 @@ func TestManyEndedEntries(t *testing.T) {
 		for _, owner := range []string{"gone-1", "me"} {
 			e.unlock(e.try(reads{e.rw(c, "orders", "kept", cfg)}))
 			kept := e.try(reads{e.rw(c, "orders", "kept", cfg)})
-			_, err := e.Raw.Pipelined(e.Context(), func(p redis.Pipeliner) error {
+			call(e.Raw.Pipelined(e.Context(), func(p redis.Pipeliner) error {
 				for i := range 1200 {
 					p.Eval(e.Context(), source, keys, argv("owned_acquire", fmt.Sprintf("ns1:GONE.%d.r/gone-%d id", i, i%20), 500, "try", 3600000, 0)...)
 				}
 				return nil
-			})
-			must(e, err)
+			})).Must(e)
 			e.Pass(600 * time.Millisecond)
 			e.unlock(e.try(reads{e.rw(c, "orders", owner, cfg)}))
 			if owner == "gone-1" {
@@ -131,8 +129,7 @@ func TestFault86_TokenAfterALeaseThatEndedHere(t *testing.T) {
 				e.warmAll()
 				a, f := e.Linked("a")
 				lock := func(c *lockcore.Client) locker {
-					m, err := lockOf(c, kind, "orders", "me", lockcore.LeaseConfig{TTL: 3 * time.Second, NoRenewal: true})
-					must(e, err)
+					m := call(lockOf(c, kind, "orders", "me", lockcore.LeaseConfig{TTL: 3 * time.Second, NoRenewal: true})).Must(e)
 					return m
 				}
 				late := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayRequest, Match: e.script("mutex_acquire"), Count: 1, Delay: 900 * time.Millisecond})
@@ -167,8 +164,7 @@ func TestFault86_TokenAfterALeaseWhoseEndIsNotNoticed(t *testing.T) {
 				c := e.ClientOn(clock.Now, e.Direct(), lockcore.Config{})
 				last := uint64(0)
 				for i := range 300 {
-					m, err := lockOf(c, kind, fmt.Sprintf("orders-%d", i/100), "me", lockcore.LeaseConfig{TTL: 30 * time.Second, NoRenewal: true})
-					must(e, err)
+					m := call(lockOf(c, kind, fmt.Sprintf("orders-%d", i/100), "me", lockcore.LeaseConfig{TTL: 30 * time.Second, NoRenewal: true})).Must(e)
 					if i%100 == 0 {
 						last = 0
 					}
@@ -202,7 +198,7 @@ func TestFault65_ManyEntries(t *testing.T) {
 	} {
 		run := func(key string, from, to int, verbs ...string) {
 			k := e.scriptKeys(key)
-			_, err := e.Raw.Pipelined(e.Context(), func(p redis.Pipeliner) error {
+			call(e.Raw.Pipelined(e.Context(), func(p redis.Pipeliner) error {
 				for i := from; i < to; i++ {
 					for _, verb := range verbs {
 						mine, keys := fmt.Sprintf(entry, i), k
@@ -220,8 +216,7 @@ func TestFault65_ManyEntries(t *testing.T) {
 					}
 				}
 				return nil
-			})
-			must(e, err)
+			})).Must(e)
 		}
 		requests := []string{"try", "renew", "leave"}
 		if what == "waits for readers" {

@@ -27,7 +27,7 @@ func (c *council) replicates(name string) {
 // The Sentinels name another primary, while the old one accepts writes on all connections. A second later, the
 // Client uses the new one only. It renews its leases there at once: those that the new primary has live on, and the
 // others end. Its waiters queue there.
-func TestFault18_PrimaryThatStillWorksIsLeft(t *testing.T) {
+func TestFault18_ClassD_PrimaryThatStillWorksIsLeft(t *testing.T) {
 	inCouncil(t, func(c *council) {
 		kept := c.try(c.mutex(c.c, "kept", ttl(20*time.Second)))
 		c.replicates("kept")
@@ -37,6 +37,9 @@ func TestFault18_PrimaryThatStillWorksIsLeft(t *testing.T) {
 		holder := c.try(c.mutex(other, "orders", ttl(30*time.Second)))
 		waiter := c.queued(c.mutex(c.c, "orders", ttl(20*time.Second)))
 		time.Sleep(2500 * time.Millisecond)
+		// Two leases of a lock are valid until the Client leaves the old primary, and the new token is greater.
+		tokensGrow(c, lost, c.try(c.mutex(other, "lost", ttl(20*time.Second))))
+		must(c, lost.Context().Err())
 		var requests atomic.Int64
 		c.servers[before].Server().Server().SetPreHook(func(*server.Peer, string, ...string) bool {
 			requests.Add(1)

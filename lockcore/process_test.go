@@ -170,8 +170,7 @@ func (e *env) startProcess(variables ...string) *roleProcess {
 // Send sends an order.
 func (a *roleProcess) Send(order string) {
 	a.t.Helper()
-	_, err := io.WriteString(a.Stdin, order+"\n")
-	must(a.t, err)
+	call(io.WriteString(a.Stdin, order+"\n")).Must(a.t)
 }
 
 // Next returns the next line.

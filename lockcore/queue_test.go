@@ -4,14 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/noonlock/noonlock/lockcore"
 	"github.com/noonlock/noonlock/lockcore/lockcoretest"
@@ -23,31 +19,13 @@ func TestQueueIsServedInOrderOfArrival(t *testing.T) {
 		clients := []*lockcore.Client{e.Client("a"), e.Client("b"), e.Client("c")}
 		cfg := ttl(20 * time.Second)
 		first := e.try(e.mutex(clients[0], "orders", cfg))
-		var mu sync.Mutex
-		var order []int
-		var wg sync.WaitGroup
-		const waiters = 12
-		for i := range waiters {
-			p := e.queued(e.mutex(clients[i%3], "orders", cfg))
-			wg.Go(func() {
-				lease, err := p.wait()
-				if err != nil {
-					e.Error(err)
-					return
-				}
-				mu.Lock()
-				order = append(order, i)
-				mu.Unlock()
-				must(e, lease.Unlock(context.Background()))
-			})
+		var waiters []*pending
+		for i := range 12 {
+			waiters = append(waiters, e.queued(e.mutex(clients[i%3], "orders", cfg)))
 		}
 		before := e.Clock()
-		e.unlock(first)
-		wg.Wait()
+		e.servesInOrder(first, waiters...)
 		e.within(before, 0)
-		if !slices.IsSorted(order) || len(order) != waiters {
-			e.Errorf("served in order %v", order)
-		}
 	})
 }
 
@@ -148,25 +126,6 @@ func TestFault41_ForgedMessages(t *testing.T) {
 		}
 		e.unlock(lease)
 		e.unlock(waiter.granted())
-	})
-}
-
-// More dead waiters than one script passes over are queued before a live one. A try does not take the lock that is
-// free in the meantime.
-func TestTryDoesNotPassAQueueOfManyDead(t *testing.T) {
-	onAllKinds(t, func(e *env) {
-		cfg := ttl(20 * time.Second)
-		e.try(e.mutex(e.Client("a"), "orders", cfg))
-		living := e.queued(e.mutex(e.Client("b"), "orders", cfg))
-		at := e.Raw.ZRangeWithScores(e.Context(), e.key("orders", "queue"), 0, 0).Val()[0].Score
-		var dead []redis.Z
-		for i := range 1500 {
-			dead = append(dead, redis.Z{Score: at - 2000 + float64(i), Member: fmt.Sprintf("dead-%d", i)})
-		}
-		must(e, e.Raw.ZAdd(e.Context(), e.key("orders", "queue"), dead...).Err())
-		must(e, e.Raw.Del(e.Context(), e.key("orders", "lock")).Err())
-		equal(e, "the holder", e.refused(e.mutex(e.Client("c"), "orders", cfg)).Holder, "b")
-		e.unlock(living.granted())
 	})
 }
 

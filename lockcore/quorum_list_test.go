@@ -184,8 +184,7 @@ func TestFault136_AServerThatNoClientKnows(t *testing.T) {
 func TestFault136_InspectOfOtherServers(t *testing.T) {
 	inServersBubble(t, 4, func(e *quorumEnv) {
 		inspect := func(of ...int) {
-			_, err := e.clientOfSome(1, of).Inspect(e.Context(), "orders")
-			must(e, err)
+			call(e.clientOfSome(1, of).Inspect(e.Context(), "orders")).Must(e)
 			time.Sleep(time.Second)
 			for _, i := range []int{0, 1, 2, 3} {
 				if keys := e.bubbles[i].Server().Keys(); slices.Contains(of, i) && e.list(i) == "" && len(keys) > 0 {

@@ -178,8 +178,7 @@ func TestQuorumLeaveToTheMillisecond(t *testing.T) {
 	quorumToTheMillisecond(t, func(e *timedQuorum) {
 		sub := e.Raw.Subscribe(e.Context(), "freed")
 		defer sub.Close()
-		_, err := sub.Receive(e.Context())
-		must(e, err)
+		call(sub.Receive(e.Context())).Must(e)
 		leave := func(me string, tomb int, channel string) string {
 			return e.Run("quorum_leave", []string{quorumLockKey, quorumTombKey}, me, tomb, channel)
 		}

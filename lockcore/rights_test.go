@@ -125,8 +125,7 @@ func TestFault60_DocumentedRightsAreEnough(t *testing.T) {
 	opt.DB, opt.ClientName = 3, "replica"
 	m := call(e.ClientWith(opt, lockcore.Config{}).Mutex("m", cfg)).Must(e)
 	e.unlock(e.try(m))
-	m, err = e.ClientWith(e.As("delayed", append(slices.Clone(rights), documented(t, "LockDelay needs")...)...), lockcore.Config{LockDelay: 3 * time.Second}).Mutex("m", cfg)
-	must(e, err)
+	m = call(e.ClientWith(e.As("delayed", append(slices.Clone(rights), documented(t, "LockDelay needs")...)...), lockcore.Config{LockDelay: 3 * time.Second}).Mutex("m", cfg)).Must(e)
 	e.unlock(e.lock(m))
 	for _, l := range e.Raw.ACLLog(e.Context(), 100).Val() {
 		if l.Username != "lister" || l.Object != "cluster|info" { // without which Locks trusts the server

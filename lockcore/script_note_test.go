@@ -134,8 +134,7 @@ func TestWhoseTokenIsKept(t *testing.T) {
 			must(e.env, e.Raw.Set(e.Context(), k[1], last, time.Hour).Err())
 			answer := e.run("owned_acquire", k, mine, 60000, "try", keep.Milliseconds(), row.extends)
 			var token int64
-			_, err := fmt.Sscanf(answer, "[1 %d]", &token)
-			must(e.env, err)
+			call(fmt.Sscanf(answer, "[1 %d]", &token)).Must(e.env)
 			want := firstToken + int64(row.keeps)
 			if row.keeps == -1 {
 				want = firstToken + int64(len(entries)) - 1
@@ -320,7 +319,7 @@ func TestMessagesAndNotes(t *testing.T) {
 					must(e.env, e.Raw.Del(e.Context(), k[0]).Err())
 					e.run(family+"_acquire", k, caller, 60000, "look", keep.Milliseconds())
 				}
-				got := e.messages(ear, "noonlock:ch:P")
+				got := e.Received(ear, "noonlock:ch:P")
 				slices.Sort(got)
 				slices.Sort(want)
 				equal(e, where+": messages", fmt.Sprint(got), fmt.Sprint(want))

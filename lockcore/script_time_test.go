@@ -41,8 +41,7 @@ func (e *env) hears(channels ...string) *redis.PubSub {
 	heard := e.Raw.PSubscribe(e.Context(), channels...)
 	e.Cleanup(func() { heard.Close() })
 	for range channels {
-		_, err := heard.Receive(e.Context())
-		must(e, err)
+		call(heard.Receive(e.Context())).Must(e)
 	}
 	return heard
 }
@@ -86,55 +85,54 @@ const (
 	keep         = 10 * time.Minute // how long the counter of tokens outlives a grant
 )
 
-// A token is the server's clock in µs; and one more than the last where that is not less.
+// A token is the server's clock in µs, or one more than the last token if that is not less. The counter outlives a
+// grant by its keep. Without one, it keeps its TTL; a counter that was lost gets one.
 func TestTokensToTheMicrosecond(t *testing.T) {
 	toTheMillisecond(t, func(e *timed) {
 		k := e.scriptKeys("orders")
-		grant := func(token int64, kept time.Duration) {
-			e.Helper()
-			equal(e, "token", e.run("mutex_acquire", k, me, 60000, "try", keep.Milliseconds()), fmt.Sprintf("[1 %d]", token))
-			equal(e, "counter", e.Raw.Get(e.Context(), k[1]).Val(), strconv.FormatInt(token, 10))
-			equal(e, "the counter's TTL", e.left(k[1]), kept.String())
+		const longer = int64(1000000000000000) // greater, although its text is less
+		now, ahead := e.now.UnixMicro(), e.now.Add(minute).UnixMicro()
+		later := now - now%1000000 + 1000042 // TIME has no zeros before 42
+		outlives := func(token int64) time.Duration {
+			return (keep + time.Duration(max(0, token-later))*time.Microsecond).Round(time.Millisecond)
+		}
+		for i, row := range []struct {
+			counter int64         // before it; 0: as it is
+			ttl     time.Duration // of the counter, before it
+			keep    any
+			token   int64
+			left    time.Duration // the counter's TTL
+		}{
+			{0, 0, keep.Milliseconds(), now, keep},
+			{0, 0, keep.Milliseconds(), now + 1, keep},
+			{0, 0, keep.Milliseconds(), now + 2, keep},
+			{0, 0, keep.Milliseconds(), later, keep},
+			{ahead, 0, keep.Milliseconds(), ahead + 1, outlives(ahead)},
+			{99, 0, keep.Milliseconds(), later, keep}, // less, although its text is greater
+			{longer, 0, keep.Milliseconds(), longer + 1, outlives(longer)},
+			{ahead + 1, 0, nil, ahead + 2, week + outlives(ahead) - keep}, // as scripts of jobs do, which name no keep
+			{-1, 0, false, later + 1, week},                               // one more than the counter that the script has written
+			{later - 1, minute, false, later, minute},
+			{0, 0, false, later + 1, minute},
+			{ahead, keep, false, ahead + 1, keep},
+		} {
+			if i == 3 {
+				e.Pass(time.Duration(later-now) * time.Microsecond)
+			}
+			if row.counter == -1 {
+				must(e.env, e.Raw.Del(e.Context(), k[1]).Err())
+			} else if row.counter > 0 {
+				must(e.env, e.Raw.Set(e.Context(), k[1], row.counter, row.ttl).Err())
+			}
+			args := []any{me, 60000, "try", row.keep}
+			if row.keep == nil {
+				args = args[:3]
+			}
+			equal(e, fmt.Sprint("token ", i), e.run("mutex_acquire", k, args...), fmt.Sprintf("[1 %d]", row.token))
+			equal(e, fmt.Sprint("counter ", i), e.Raw.Get(e.Context(), k[1]).Val(), strconv.FormatInt(row.token, 10))
+			equal(e, fmt.Sprint("the TTL of the counter ", i), e.left(k[1]), row.left.String())
 			equal(e, "release", e.run("mutex_leave", k, me, 0, keep.Milliseconds()), "1")
 		}
-		for i := range int64(3) {
-			grant(e.now.UnixMicro()+i, keep)
-		}
-		e.Pass(time.Second - time.Duration(e.now.Nanosecond()) + 42*time.Microsecond) // TIME has no zeros before 42
-		e.now = time.Now()
-		grant(e.now.UnixMicro(), keep)
-		ahead := e.now.Add(minute).UnixMicro()
-		must(e.env, e.Raw.Set(e.Context(), k[1], ahead, 0).Err())
-		grant(ahead+1, keep+minute)
-		must(e.env, e.Raw.Set(e.Context(), k[1], "99", 0).Err()) // less, although its text is greater
-		grant(e.now.UnixMicro(), keep)
-		longer := int64(1000000000000000) // greater, although its text is less
-		must(e.env, e.Raw.Set(e.Context(), k[1], longer, 0).Err())
-		grant(longer+1, (keep + time.Duration(longer-e.now.UnixMicro())*time.Microsecond).Round(time.Millisecond))
-		must(e.env, e.Raw.Set(e.Context(), k[1], ahead+1, 0).Err())
-		e.run("mutex_acquire", k, me, 60000, "try") // as scripts of jobs do, which name no keep
-		equal(e, "the counter's TTL by default", e.left(k[1]), (week + minute).String())
-	})
-}
-
-// A grant without a TTL of the counter leaves the TTL as it is. A counter that was lost gets one.
-func TestTokensOfACounterThatKeepsItsTTL(t *testing.T) {
-	toTheMillisecond(t, func(e *timed) {
-		k := e.scriptKeys("orders")
-		grant := func(token int64, kept time.Duration) {
-			e.Helper()
-			equal(e, "token", e.run("mutex_acquire", k, me, 60000, "try", false), fmt.Sprintf("[1 %d]", token))
-			equal(e, "counter", e.Raw.Get(e.Context(), k[1]).Val(), strconv.FormatInt(token, 10))
-			equal(e, "the counter's TTL", e.left(k[1]), kept.String())
-			equal(e, "release", e.run("mutex_leave", k, me, 0, keep.Milliseconds()), "1")
-		}
-		grant(e.now.UnixMicro()+1, week) // one more than the counter that the script has written
-		must(e.env, e.Raw.Set(e.Context(), k[1], e.now.UnixMicro()-1, minute).Err())
-		grant(e.now.UnixMicro(), minute)
-		grant(e.now.UnixMicro()+1, minute)
-		ahead := e.now.Add(minute).UnixMicro()
-		must(e.env, e.Raw.Set(e.Context(), k[1], ahead, keep).Err())
-		grant(ahead+1, keep)
 	})
 }
 
@@ -602,7 +600,7 @@ func TestReleaseBeforeTheEndOfALock(t *testing.T) {
 			e.establish("orders", keyState{entries: []ownedEntry{entryOf(mine, minute), entryOf(reader, lasts)}})
 			e.fillQueue("orders", writer, -time.Second, minute)
 			e.run("owned_leave", k, mine, 0, keep.Milliseconds())
-			equal(e, "the other reader's entry lasts "+lasts.String()+": messages", fmt.Sprint(e.messages(ear, "noonlock:ch:OTHER")), messages)
+			equal(e, "the other reader's entry lasts "+lasts.String()+": messages", fmt.Sprint(e.Received(ear, "noonlock:ch:OTHER")), messages)
 		}
 	})
 }
@@ -716,7 +714,7 @@ func TestForceNotifiesTheFirst(t *testing.T) {
 			}
 			e.fillQueue("orders", queue...)
 			equal(e, "force", e.run("lock_force", []string{k[0], k[2], e.key("orders", "forced"), e.key("orders", "releases")}, "string", living), "1")
-			equal(e, fmt.Sprintf("called of %+v", row), fmt.Sprint(e.messages(ear, "noonlock:ch:P")), fmt.Sprint(want))
+			equal(e, fmt.Sprintf("called of %+v", row), fmt.Sprint(e.Received(ear, "noonlock:ch:P")), fmt.Sprint(want))
 		}
 	})
 }

@@ -252,7 +252,7 @@ func (e *env) establish(name string, s keyState) {
 		entries = append(entries, storedEntry{x.attempt, x.mode, until})
 		end = max(end, until)
 	}
-	_, err := e.Raw.Pipelined(e.Context(), func(p redis.Pipeliner) error {
+	call(e.Raw.Pipelined(e.Context(), func(p redis.Pipeliner) error {
 		p.Del(e.Context(), e.slotKeys(name)...)
 		switch {
 		case s.other == "hash":
@@ -294,8 +294,7 @@ func (e *env) establish(name string, s keyState) {
 			p.Set(e.Context(), e.key(name, "size"), 2, time.Hour)
 		}
 		return nil
-	})
-	must(e, err)
+	})).Must(e)
 }
 
 // A snapshot is the keys of a name.
@@ -789,7 +788,7 @@ func TestPromotionsToTheMillisecond(t *testing.T) {
 				if row.notified && run == 0 {
 					want = append(want, "noonlock:ch:ALIVE h noonlock:{orders}:lock 60000 "+living)
 				}
-				equal(e, row.name+": messages", fmt.Sprint(e.messages(heard, "noonlock:ch:ALIVE")), fmt.Sprint(want))
+				equal(e, row.name+": messages", fmt.Sprint(e.Received(heard, "noonlock:ch:ALIVE")), fmt.Sprint(want))
 			}
 		}
 	})

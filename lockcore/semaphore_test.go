@@ -233,8 +233,7 @@ func TestSemaphoreRefuses(t *testing.T) {
 		m := call(c.Mutex("gpus", ttl(10*time.Second))).Must(e)
 		held := e.try(m)
 		s := e.semaphore(c, 2, ttl(10*time.Second))
-		_, err := s.TryAcquire(e.Context())
-		mustIs(e, err, lockcore.ErrWrongKind)
+		call(s.TryAcquire(e.Context())).MustFail(e, lockcore.ErrWrongKind)
 		mustIs(e, s.Resize(e.Context(), 2), lockcore.ErrWrongKind)
 		waiter := e.queued(m)
 		must(e, e.Raw.Del(e.Context(), e.key("gpus", "lock")).Err()) // the name is that of the waiter
