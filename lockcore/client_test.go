@@ -151,9 +151,7 @@ func TestCloseRacesEverything(t *testing.T) {
 				})
 			}
 			wg.Wait()
-			if closes.Load() != 1 {
-				e.Fatalf("%d of 3 Close calls closed", closes.Load())
-			}
+			equal(e, "calls of Close that closed", closes.Load(), 1)
 			if v := e.stored("orders"); v != "" || e.queueLength("orders") != 0 {
 				e.Fatalf("round %d: after Close the lock is %q, the queue %d long", round, v, e.queueLength("orders"))
 			}

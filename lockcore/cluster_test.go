@@ -234,68 +234,6 @@ func (m *slotMove) Finish() {
 	m.s.say(m.from, "cluster", "setslot", m.slot, "node", id)
 }
 
-// polled waits for a condition, and reports whether it was met in time.
-func polled(condition func() bool) bool {
-	for begin := time.Now(); !condition(); <-time.After(10 * time.Millisecond) {
-		if time.Since(begin) > patience {
-			return false
-		}
-	}
-	return true
-}
-
-// awaitSentinels waits until each of these Sentinels knows the others, and so many replicas that are linked to the
-// primary.
-func awaitSentinels(t testing.TB, name string, replicas int, sentinels ...*servers.RedisServer) {
-	t.Helper()
-	for _, s := range sentinels {
-		rdb := redis.NewSentinelClient(testenv.Options(s.Addr()))
-		defer rdb.Close()
-		known := polled(func() bool {
-			all, _ := rdb.Replicas(context.Background(), name).Result()
-			others, _ := rdb.Sentinels(context.Background(), name).Result()
-			linked := 0
-			for _, r := range all {
-				if r["master-link-status"] == "ok" {
-					linked++
-				}
-			}
-			return linked == replicas && len(others) == len(sentinels)-1
-		})
-		if !known {
-			t.Fatalf("the Sentinel at %s does not know all servers", s.Addr())
-		}
-	}
-}
-
-// promote makes the first of these Sentinels promote a replica of the primary at address old, which may be dead, and
-// waits until all of them name another primary. It returns its address.
-func promote(t testing.TB, name, old string, sentinels ...*servers.RedisServer) string {
-	t.Helper()
-	next := old
-	for i, s := range sentinels {
-		rdb := redis.NewSentinelClient(testenv.Options(s.Addr()))
-		defer rdb.Close()
-		named := polled(func() bool {
-			// One reply: a failover that has just ended is not followed by another one.
-			state, err := rdb.Master(context.Background(), name).Result()
-			if err != nil {
-				return false
-			}
-			next = net.JoinHostPort(state["ip"], state["port"])
-			if i == 0 && next == old && !strings.Contains(state["flags"], "failover_in_progress") {
-				// It fails while no replica can be chosen.
-				_ = rdb.Failover(context.Background(), name).Err()
-			}
-			return next != old
-		})
-		if !named {
-			t.Fatalf("the Sentinel at %s still names %s as the primary", s.Addr(), old)
-		}
-	}
-	return next
-}
-
 // A lease is renewed at once when its Client notices that the slot has moved, and at the new node if its key has moved
 // before its slot (ASK). If the new replicas do not acknowledge that, a lease with MinReplicas counts as before.
 func TestFault21_LeasesAreRenewedAfterAMove(t *testing.T) {

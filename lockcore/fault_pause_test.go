@@ -15,19 +15,17 @@ import (
 // succeeds, and it cannot harm its successor.
 func TestFault01_HolderFrozenPastItsTTL(t *testing.T) {
 	onServerAllKinds(t, func(e *env) {
-		frozen := e.startActor("holder")
+		frozen := e.startActor("holder", e.Real.Addr())
 		token := frozen.ask("try orders 3000").number("locked")
-		if frozen.ask("check").text != "valid" {
-			e.Fatal("it does not hold the lock")
-		}
-		frozen.Signal(syscall.SIGSTOP)
+		equal(e, "its lease", frozen.ask("check").text, "valid")
+		frozen.signal(syscall.SIGSTOP)
 		next := e.lock(e.mutex(e.Client("b"), "orders", ttl(20*time.Second)))
 		// The successor acquired a lock that is renewed, so the fault was injected.
 		if next.Token() <= token {
 			e.Errorf("token %d after %d", next.Token(), token)
 		}
-		frozen.Send("check") // waits in the pipe
-		frozen.Signal(syscall.SIGCONT)
+		frozen.send("check") // waits in the pipe
+		frozen.signal(syscall.SIGCONT)
 		equal(e, "the first look after the pause", frozen.answer().text, "ended")
 		equal(e, "Unlock", frozen.ask("unlock").text, "not-held")
 		e.refused(e.mutex(e.Client("c"), "orders", ttl(time.Second)))

@@ -308,9 +308,7 @@ func TestFault32_WrongType(t *testing.T) {
 					} else {
 						mustIs(e, err, lockcore.ErrWrongKind)
 					}
-					if e.stored("held") != "" {
-						e.Error("the lock was not released")
-					}
+					equal(e, "the lock after its release", e.stored("held"), "")
 				}
 				_, err := waiter.wait()
 				mustIs(e, err, lockcore.ErrWrongKind)

@@ -193,9 +193,7 @@ func TestFault39_GrantMessageLost(t *testing.T) {
 				} else {
 					behind := e.queued(e.mutex(a, "orders", ttl(d)))
 					refuse := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.RefuseDial})
-					if n := f.CutSubscriptions(); n != 1 {
-						e.Fatalf("%d subscriptions were cut", n)
-					}
+					equal(e, "subscriptions that were cut", f.CutSubscriptions(), 1)
 					e.Until("there is no subscriber", func() bool {
 						return refuse.Fired() > 0 && e.Subscribers("orders", "ch:"+b.Process()) == 0
 					})
@@ -243,9 +241,7 @@ func TestFault02_07_Blackhole(t *testing.T) {
 		}
 		value := e.stored("orders")
 		e.Pass(50 * time.Millisecond)
-		if e.stored("orders") != value {
-			e.Error("the holder changed")
-		}
+		equal(e, "the holder", e.stored("orders"), value)
 		lockcoretest.MustFire(e, cut)
 		// When the lock is free again, no late request acquires it.
 		mustIs(e, e.ended(next), lockcore.ErrLeaseExpired)
@@ -287,9 +283,7 @@ func TestFault09_LatencyNearTheTTL(t *testing.T) {
 		rule := f.Inject(e, lockcoretest.Fault{Kind: lockcoretest.DelayReply, Delay: 40 * time.Millisecond, Match: e.script("mutex_acquire")})
 		call(m.TryLock(e.Context())).MustFail(e, lockcore.ErrNotAcquired, lockcore.ErrLeaseExpired)
 		e.WaitIdle()
-		if e.stored("orders") != "" {
-			e.Error("the lock was not given back")
-		}
+		equal(e, "the lock that was given back", e.stored("orders"), "")
 		rule.Lift()
 		e.unlock(e.try(m))
 		// Two late answers: the third request is in time.

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
 
 	"github.com/noonlock/noonlock/lockcore"
@@ -187,18 +186,14 @@ func TestFault42_SlowConsumer(t *testing.T) {
 	})
 }
 
-// stuckLogger returns a logger that blocks in each line until the test ends.
-func stuckLogger(e *env) logr.Logger {
-	free := make(chan struct{})
-	e.Cleanup(func() { close(free) })
-	return funcr.New(func(string, string) { <-free }, funcr.Options{Verbosity: 100})
-}
-
 // A logger blocks forever, and the server is healthy. One lease is lost. The others are renewed, answer at once and
 // are released, and the Client closes.
 func TestFault63_StuckLoggerStopsNothing(t *testing.T) {
 	inBubbleAllKinds(t, func(e *env) {
-		c := e.ClientWith(e.Direct(), lockcore.Config{Logger: stuckLogger(e)})
+		free := make(chan struct{})
+		e.Cleanup(func() { close(free) })
+		stuck := funcr.New(func(string, string) { <-free }, funcr.Options{Verbosity: 100})
+		c := e.ClientWith(e.Direct(), lockcore.Config{Logger: stuck})
 		cfg := ttl(3 * time.Second)
 		lost := e.try(e.mutex(c, "lost", cfg))
 		var leases []*lockcore.Lease

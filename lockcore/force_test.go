@@ -71,9 +71,8 @@ func TestForceReleaseOfOthers(t *testing.T) {
 		for _, next := range []*lockcore.Client{a, b} {
 			lease := e.try(e.mutex(next, "m", long))
 			n, err := admin.ForceRelease(ann, seen)
-			if mustIs(e, err, lockcore.ErrChanged); n != 0 {
-				e.Errorf("%d leases of the next holder were released", n)
-			}
+			mustIs(e, err, lockcore.ErrChanged)
+			equal(e, "leases of the next holder that were released", n, 0)
 			e.unlock(lease)
 		}
 
@@ -296,9 +295,7 @@ func TestForceRelease(t *testing.T) {
 			}
 			e.forcedOut(stuck, row.who, row.by.Reason)
 			must(e, next.Context().Err())
-			if got := metric(e, reg, "noonlock_forced_releases_total"); int(got) != i+1 {
-				e.Errorf("%v forced releases are counted, want %d", got, i+1)
-			}
+			equal(e, "counted releases", int(metric(e, reg, "noonlock_forced_releases_total")), i+1)
 			if got := metric(e, losses, "noonlock_lease_losses_total", "cause", "forced"); e.Bubble != nil && int(got) != i+1 {
 				e.Errorf("%v losses are counted as forced, want %d", got, i+1)
 			}
@@ -471,9 +468,7 @@ func checkForced(e *env, where string, then, now keyState, first bool, before sn
 		ends = max(ends, until)
 	}
 	taken := len(remarks)
-	if acts := e.Raw.LLen(e.Context(), e.key("orders", "releases")).Val(); int(acts) != min(taken, 1) {
-		e.Errorf("%s: %d releases are recorded", where, acts)
-	}
+	equal(e, where+": recorded releases", int(e.Raw.LLen(e.Context(), e.key("orders", "releases")).Val()), min(taken, 1))
 	want, calls := taken, min(taken, 1)
 	if !first {
 		delete(remarks, "") // of no attempt

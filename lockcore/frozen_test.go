@@ -24,23 +24,23 @@ func TestFault06_54_68_FrozenProcesses(t *testing.T) {
 	for _, ends := range []string{"unlock", "unlock and die", "unlock and close", "close", "die"} {
 		t.Run(ends, func(t *testing.T) {
 			onServerAllKinds(t, func(e *env) {
-				holder := e.startActor("holder")
+				holder := e.startActor("holder", e.Real.Addr())
 				holder.ask("try orders 3000").number("locked")
 				var queue []*actor
 				for i := range frozen {
-					a := e.startActor(fmt.Sprint("frozen-", i))
-					a.Send("lock orders 600000")
+					a := e.startActor(fmt.Sprint("frozen-", i), e.Real.Addr())
+					a.send("lock orders 600000")
 					e.Until("it is queued", func() bool { return e.queueLength("orders") == int64(i+1) })
 					queue = append(queue, a)
 				}
 				live := e.queued(e.mutex(e.Client("live"), "orders", ttl(3*time.Second)))
 				for _, a := range queue {
-					a.Signal(syscall.SIGSTOP)
+					a.signal(syscall.SIGSTOP)
 				}
 				delay := 3 * time.Second // of a killed holder: its TTL
 				switch ends {
 				case "die":
-					holder.Signal(syscall.SIGKILL)
+					holder.signal(syscall.SIGKILL)
 				case "close":
 					delay = 0
 					holder.ask("close")
@@ -51,7 +51,7 @@ func TestFault06_54_68_FrozenProcesses(t *testing.T) {
 				ended := e.Clock()
 				switch ends {
 				case "unlock and die":
-					holder.Signal(syscall.SIGKILL)
+					holder.signal(syscall.SIGKILL)
 				case "unlock and close":
 					holder.ask("close")
 				}
@@ -62,7 +62,7 @@ func TestFault06_54_68_FrozenProcesses(t *testing.T) {
 					t.Errorf("served after %v", took)
 				}
 				for _, a := range queue {
-					a.Signal(syscall.SIGCONT)
+					a.signal(syscall.SIGCONT)
 				}
 				e.Until("they are queued again", func() bool { return e.queueLength("orders") == frozen })
 				e.unlock(lease)

@@ -164,7 +164,7 @@ func TestInjections(t *testing.T) {
 			return w.client(opt, lockcore.Config{Identity: identity, Logger: d.log.Logger()})
 		}
 		d.promote = func(old *servers.RedisServer, dead bool) {
-			next := promote(w, watchedName, old.Addr(), w.sentinels...)
+			next := w.promote(old.Addr())
 			if dead {
 				old.Restart(w)
 				host, port, err := net.SplitHostPort(next)

@@ -99,9 +99,7 @@ func TestBind(t *testing.T) {
 				must(e, lease.Context().Err())
 				must(e, lease.Unlock(ctx)) // although it is over
 			}
-			if e.stored("orders") != "" {
-				e.Error("Unlock left the lock")
-			}
+			equal(e, "the lock after Unlock", e.stored("orders"), "")
 			stop()
 			cancelChild()
 			cancelParent(nil)
@@ -274,9 +272,7 @@ func TestFault48_ThreeWaysToUnlockWrongly(t *testing.T) {
 // Work gets its lease from its context. It cannot release it.
 func TestFromContext(t *testing.T) {
 	inBubbleAllKinds(t, func(e *env) {
-		if l := lockcore.FromContext(e.Context()); l != nil {
-			e.Errorf("a context without work has the lease of %s", l.Name())
-		}
+		equal(e, "the lease of a context without work", lockcore.FromContext(e.Context()), nil)
 		c := e.Client("a")
 		outer, inner := e.try(e.mutex(c, "orders", ttl(3*time.Second))), e.try(e.mutex(c, "items", ttl(3*time.Second)))
 		bound, stop := inner.Bind(outer.Context())

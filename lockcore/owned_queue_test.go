@@ -244,9 +244,7 @@ func TestFault65_ManyEntries(t *testing.T) {
 				calls := call(e.Raw.SlowLogGet(e.Context(), 10000).Result()).Must(e)
 				// Some servers also list the commands that scripts call.
 				calls = slices.DeleteFunc(calls, func(call redis.SlowLog) bool { return call.Args[0] != "evalsha" })
-				if len(calls) != rounds*len(requests) {
-					t.Fatalf("%s: %d requests were measured, want %d", what, len(calls), rounds*len(requests))
-				}
+				equal(t, what+": measured requests", len(calls), rounds*len(requests))
 				slices.Reverse(calls) // the newest was first
 				for i, call := range calls {
 					of[i%len(of)] = append(of[i%len(of)], call.Duration)

@@ -77,9 +77,7 @@ func TestFault32_DeadWaiterOfAnotherKind(t *testing.T) {
 				call(m.TryLock(e.Context())).MustFail(e, lockcore.ErrWrongKind)
 				e.Pass(400 * time.Millisecond)
 			}
-			if notes := e.Raw.HGet(e.Context(), e.key(m.Name(), "seen"), "!").Val(); strings.Count(notes, "\n") != 1 {
-				e.Errorf("the notes are %q", notes)
-			}
+			equal(e, "notes", strings.Count(e.Raw.HGet(e.Context(), e.key(m.Name(), "seen"), "!").Val(), "\n"), 1)
 			e.Pass(300 * time.Millisecond)
 			e.unlock(e.try(m))
 		}

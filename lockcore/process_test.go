@@ -46,63 +46,91 @@ func playRole(identity string) int {
 	var lease *lockcore.Lease
 	in := bufio.NewScanner(os.Stdin)
 	for in.Scan() {
-		fmt.Println(obey(c, &lease, strings.Fields(in.Text())))
+		answer, err := obey(c, &lease, strings.Fields(in.Text()))
+		if err != nil {
+			answer = "error " + err.Error()
+		}
+		fmt.Println(answer)
 	}
 	return 0
 }
 
-func obey(c *lockcore.Client, lease **lockcore.Lease, order []string) string {
+func obey(c *lockcore.Client, lease **lockcore.Lease, order []string) (string, error) {
 	ctx := context.Background()
 	switch order[0] {
 	case "try", "lock":
-		ms, err := strconv.Atoi(order[2])
+		ms, err := time.ParseDuration(order[2] + "ms")
 		if err != nil {
-			return "error " + err.Error()
+			return "", err
 		}
-		m, err := lockOf(c, os.Getenv(kindVariable), order[1], c.Identity(), ttl(time.Duration(ms)*time.Millisecond))
+		m, err := lockOf(c, os.Getenv(kindVariable), order[1], c.Identity(), ttl(ms))
 		if err != nil {
-			return "error " + err.Error()
+			return "", err
 		}
 		take := m.TryLock
 		if order[0] == "lock" {
 			take = m.Lock
 		}
 		if *lease, err = take(ctx); err != nil {
-			return "error " + err.Error()
+			return "", err
 		}
-		return fmt.Sprint("locked ", (*lease).Token())
+		return fmt.Sprint("locked ", (*lease).Token()), nil
 	case "close":
-		if err := c.Close(ctx); err != nil {
-			return "error " + err.Error()
-		}
-		return "closed"
+		return "closed", c.Close(ctx)
 	case "check":
 		if err := (*lease).Context().Err(); err != nil && (*lease).Remaining() == 0 {
-			return "ended"
+			return "ended", nil
 		}
-		return "valid"
+		return "valid", nil
 	case "unlock":
-		switch err := (*lease).Unlock(ctx); {
-		case err == nil:
-			return "unlocked"
-		case errors.Is(err, lockcore.ErrNotHeld):
-			return "not-held"
-		default:
-			return "error " + err.Error()
+		err := (*lease).Unlock(ctx)
+		if errors.Is(err, lockcore.ErrNotHeld) {
+			return "not-held", nil
 		}
+		return "unlocked", err
 	}
-	return "error no such order"
+	return "", errors.New("no such order")
 }
 
 // An actor is such a process, as the test sees it.
 type actor struct {
-	*roleProcess
-	t testing.TB
+	t     testing.TB
+	cmd   *exec.Cmd
+	stdin io.WriteCloser
+	lines chan string // what it prints; closed at its end
 }
 
-func (e *env) startActor(identity string) *actor {
+// startActor starts an actor that uses a server. It is killed at the end of the test.
+func (e *env) startActor(identity, server string) *actor {
 	e.Helper()
-	return &actor{e.startProcess(roleVariable+"="+identity, serverVariable+"="+e.Real.Addr(), kindVariable+"="+e.kindFor(anyName)), e.T}
+	cmd := exec.Command(os.Args[0]) //nolint:gosec,noctx // the test's own binary; it is killed below
+	cmd.Env = append(os.Environ(), roleVariable+"="+identity, serverVariable+"="+server, kindVariable+"="+e.kindFor(anyName))
+	cmd.Stderr = cmp.Or(e.stderr, os.Stderr)
+	stdin := call(cmd.StdinPipe()).Must(e)
+	stdout := call(cmd.StdoutPipe()).Must(e)
+	must(e, cmd.Start())
+	a := &actor{t: e.T, cmd: cmd, stdin: stdin, lines: make(chan string, 64)}
+	go func() {
+		defer close(a.lines)
+		for out := bufio.NewScanner(stdout); out.Scan(); {
+			a.lines <- out.Text()
+		}
+		_, _ = io.Copy(io.Discard, stdout) // the rest after a line that is too long
+	}()
+	e.Cleanup(func() {
+		_ = cmd.Process.Kill() // it may have ended
+		for range a.lines {
+			continue
+		}
+		_ = cmd.Wait() // reports the kill
+	})
+	return a
+}
+
+// send sends an order.
+func (a *actor) send(order string) {
+	a.t.Helper()
+	call(io.WriteString(a.stdin, order+"\n")).Must(a.t)
 }
 
 // An answer of an actor: its word, and the details.
@@ -111,15 +139,27 @@ type answer struct {
 	text, arg string
 }
 
+// answer returns the next answer.
 func (a *actor) answer() answer {
 	a.t.Helper()
-	text, arg, _ := strings.Cut(a.Next(), " ")
-	return answer{a.t, text, arg}
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case line, ok := <-a.lines:
+		if !ok {
+			a.t.Fatal("the process has ended")
+		}
+		text, arg, _ := strings.Cut(line, " ")
+		return answer{a.t, text, arg}
+	case <-timer.C:
+		a.t.Fatal("the process does not answer")
+		return answer{}
+	}
 }
 
 func (a *actor) ask(order string) answer {
 	a.t.Helper()
-	a.Send(order)
+	a.send(order)
 	return a.answer()
 }
 
@@ -132,79 +172,14 @@ func (a answer) number(want string) uint64 {
 	return n
 }
 
-// A roleProcess is a process of the test's own binary, which plays a role. It reads orders from
-// its standard input, one a line, and prints what happens.
-type roleProcess struct {
-	t     testing.TB
-	Cmd   *exec.Cmd
-	Stdin io.WriteCloser
-	Lines chan string // what it prints; closed at its end
-}
-
-// startProcess starts a roleProcess with these environment variables, as NAME=VALUE. It is killed at
-// the end of the test.
-func (e *env) startProcess(variables ...string) *roleProcess {
-	e.Helper()
-	cmd := exec.Command(os.Args[0]) //nolint:gosec,noctx // the test's own binary; it is killed below
-	cmd.Env = append(os.Environ(), variables...)
-	cmd.Stderr = cmp.Or(e.stderr, os.Stderr)
-	stdin := call(cmd.StdinPipe()).Must(e)
-	stdout := call(cmd.StdoutPipe()).Must(e)
-	must(e, cmd.Start())
-	a := &roleProcess{t: e.T, Cmd: cmd, Stdin: stdin, Lines: make(chan string, 64)}
-	go func() {
-		defer close(a.Lines)
-		for out := bufio.NewScanner(stdout); out.Scan(); {
-			a.Lines <- out.Text()
-		}
-		_, _ = io.Copy(io.Discard, stdout) // the rest after a line that is too long
-	}()
-	e.Cleanup(func() {
-		_ = cmd.Process.Kill() // it may have ended
-		a.WaitForEnd()
-		_ = cmd.Wait() // reports the kill
-	})
-	return a
-}
-
-// Send sends an order.
-func (a *roleProcess) Send(order string) {
+// signal sends a signal. After SIGSTOP it waits until the process has stopped.
+func (a *actor) signal(sig syscall.Signal) {
 	a.t.Helper()
-	call(io.WriteString(a.Stdin, order+"\n")).Must(a.t)
-}
-
-// Next returns the next line.
-func (a *roleProcess) Next() string {
-	a.t.Helper()
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
-	select {
-	case line, ok := <-a.Lines:
-		if !ok {
-			a.t.Fatal("the process has ended")
-		}
-		return line
-	case <-timer.C:
-		a.t.Fatal("the process does not answer")
-		return ""
-	}
-}
-
-// Signal sends a signal. After SIGSTOP it waits until the process has stopped.
-func (a *roleProcess) Signal(sig syscall.Signal) {
-	a.t.Helper()
-	must(a.t, a.Cmd.Process.Signal(sig))
+	must(a.t, a.cmd.Process.Signal(sig))
 	if sig == syscall.SIGSTOP {
 		var status syscall.WaitStatus
-		if _, err := syscall.Wait4(a.Cmd.Process.Pid, &status, syscall.WUNTRACED, nil); err != nil || !status.Stopped() {
+		if _, err := syscall.Wait4(a.cmd.Process.Pid, &status, syscall.WUNTRACED, nil); err != nil || !status.Stopped() {
 			a.t.Fatalf("the process has not stopped: %v, status %v", err, status)
 		}
-	}
-}
-
-// WaitForEnd returns when the process has closed its output.
-func (a *roleProcess) WaitForEnd() {
-	for range a.Lines {
-		continue
 	}
 }

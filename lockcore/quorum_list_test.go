@@ -127,9 +127,7 @@ func TestFault118_136_OtherServersUnderOneNumber(t *testing.T) {
 						e.unlock(held)
 					}
 					for _, i := range c.next {
-						if list := e.list(i); slices.Contains(c.former, i) != (list != "") {
-							e.Errorf("server %d has the list %q", i, list)
-						}
+						equal(e, fmt.Sprintf("server %d has a list", i), e.list(i) != "", slices.Contains(c.former, i))
 					}
 					e.unlock(follows(e.clientOfSome(2, c.next), held))
 					e.refuses(former, "later list")

@@ -197,9 +197,7 @@ func TestQuorumLeaveToTheMillisecond(t *testing.T) {
 		e.Wants("without messages", leave("me", 0, ""), "1")
 		must(e, e.Raw.HSet(e.Context(), quorumLockKey, "a", "b").Err())
 		e.Wants("of another kind", leave("me", 0, "freed"), "0")
-		if got := e.Received(sub, "freed"); len(got) != 1 {
-			e.Errorf("messages %q, want one", got)
-		}
+		equal(e, "messages", len(e.Received(sub, "freed")), 1)
 	})
 }
 

@@ -14,15 +14,6 @@ import (
 	"github.com/noonlock/noonlock/lockcore"
 )
 
-// replicatedEnv is a server with a replica that is in sync.
-func replicatedEnv(t *testing.T) (*env, *servers.RedisServer) {
-	t.Helper()
-	e := realEnv(t, "repl-diskless-sync-delay 0")
-	replica := servers.Redis(t, e.Real.ReplicaOf())
-	e.Until("the replica is in sync", e.answers)
-	return e, replica
-}
-
 // answers reports whether the replica acknowledges a write.
 func (e *env) answers() bool {
 	must(e, e.Raw.Set(e.Context(), "probe", 1, time.Minute).Err())
@@ -37,7 +28,9 @@ func onAllReplicated(t *testing.T, test func(e *env, replica *servers.RedisServe
 	for _, kind := range serverKinds() {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			e, replica := replicatedEnv(t)
+			e := realEnv(t, "repl-diskless-sync-delay 0")
+			replica := servers.Redis(t, e.Real.ReplicaOf())
+			e.Until("the replica is in sync", e.answers)
 			e.use(kind)
 			test(e, replica)
 		})

@@ -108,9 +108,7 @@ func TestFault60_DocumentedRightsAreEnough(t *testing.T) {
 	longer := seen // its end is brought forward
 	longer.Holders = slices.DeleteFunc(slices.Clone(seen.Holders), func(h lockcore.Holder) bool { return h.TTL < time.Minute })
 	for _, s := range []lockcore.Inspection{longer, seen} {
-		if _, err := forcer.ForceRelease(e.Context(), s); err != nil {
-			e.Errorf("ForceRelease: %v", err)
-		}
+		call(forcer.ForceRelease(e.Context(), s)).Must(e)
 	}
 	e.forced(1)(e.force(forcer, "g"))
 	e.usesAll(all)

@@ -167,22 +167,17 @@ func TestManySlots(t *testing.T) {
 	e.hears("noonlock:ch:ALIVE")
 	k := e.slotKeys("orders")
 	attempt := func(n int) string { return slotAttempt("ALIVE", strconv.Itoa(n), "id") }
-	run := func(script string, keys []string, args ...any) any {
-		source := call(lockcore.ScriptSource(script)).Must(e)
-		return call(e.Raw.Eval(e.Context(), source, keys, args...).Result()).Must(e)
-	}
+	resize := func(n int) any { return e.run("owned_resize", append(k[:4:4], k[5]), n) }
 	slotOf := func(n int) any {
-		answer, _ := run("owned_acquire", k, attempt(n), 60000, 604800000, "join noonlock:ch:", "", 1).([]any)
+		answer, _ := e.run("owned_acquire", k, attempt(n), 60000, "join", 604800000, "", 1).([]any)
 		return answer[2]
 	}
-	if first := slotOf(0); first != int64(0) {
-		e.Fatalf("the first slot is %v", first)
-	}
+	equal[any](e, "the first slot", slotOf(0), int64(0))
 	for n := 1; n <= 1000; n++ {
 		slotOf(n) // it is queued
 	}
 	must(e, e.Raw.ConfigResetStat(e.Context()).Err())
-	resized := run("owned_resize", append(k[:4:4], k[5]), 1000, 604800000, "noonlock:ch:")
+	resized := resize(1000)
 	calls := 0
 	for _, n := range e.allCalls() {
 		calls += n
@@ -205,12 +200,10 @@ func TestManySlots(t *testing.T) {
 		dead = append(dead, redis.Z{Score: float64(i), Member: fmt.Sprintf("np1:DEAD.%d.p/- id", i)})
 	}
 	must(e, e.Raw.ZAdd(e.Context(), k[2], dead...).Err())
-	if again := fmt.Sprint(run("owned_resize", append(k[:4:4], k[5]), 1001, 604800000, "noonlock:ch:")); again != "[1000 0]" {
-		e.Errorf("behind a thousand dead waiters, it answers %s", again)
-	}
-	run("owned_resize", append(k[:4:4], k[5]), 1000, 604800000, "noonlock:ch:")
+	equal(e, "the answer behind a thousand dead waiters", fmt.Sprint(resize(1001)), "[1000 0]")
+	resize(1000)
 	for _, n := range []int{1000, 700, 3, 999} { // the first one has the slot 1000, or waits
-		run("owned_leave", append(k[:4:4], k[5], k[5]), attempt(n), "604800000 0 noonlock:ch:")
+		e.run("owned_leave", append(k[:4:4], k[5], k[5]), attempt(n), 0)
 	}
 	must(e, e.Raw.ConfigResetStat(e.Context()).Err())
 	for i, want := range []int64{3, 700, 999} {
@@ -238,9 +231,7 @@ func TestSemaphoreRefuses(t *testing.T) {
 		waiter := e.queued(m)
 		must(e, e.Raw.Del(e.Context(), e.key("gpus", "lock")).Err()) // the name is that of the waiter
 		mustIs(e, s.Resize(e.Context(), 2), lockcore.ErrWrongKind)
-		if n := e.Raw.Exists(e.Context(), e.key("gpus", "size")).Val(); n != 0 {
-			e.Error("a size was stored for a Mutex")
-		}
+		equal(e, "a size is stored for a Mutex", e.Exists(e.key("gpus", "size")), false)
 		_ = held.Unlock(e.Context())
 		e.unlock(waiter.granted())
 		l := e.try(s)

@@ -192,8 +192,8 @@ func TestFault18_Sentinels(t *testing.T) {
 		"all have another name":    {func(c *council) { c.says(0, "", 0, 1, 2) }, before, permanent + "the name in MasterName"},
 		"all refuse":               {func(c *council) { c.refuse("NOAUTH who?") }, before, permanent + "NOAUTH who?"},
 		"some refuse, one is away": {func(c *council) { c.refuse("NOAUTH who?"); c.sentinels[1].Stop() }, before, "NOAUTH who?"},
-		"all are away":             {func(c *council) { c.stop() }, before, "no Sentinel names a primary: 10.0.1.0:26379: "},
-		"all are stuck":            {func(c *council) { c.hang() }, before, "10.0.1.2:26379: lockcore: no answer within 1s"},
+		"all are away":             {func(c *council) { c.each(func(s *fakeSentinel) { s.Stop() }) }, before, "no Sentinel names a primary: 10.0.1.0:26379: "},
+		"all are stuck":            {func(c *council) { c.each(func(s *fakeSentinel) { s.Hang() }) }, before, "10.0.1.2:26379: lockcore: no answer within 1s"},
 	})
 }
 
@@ -290,17 +290,13 @@ func (c *council) each(f func(s *fakeSentinel)) {
 func (c *council) refuse(why string) {
 	c.each(func(s *fakeSentinel) { c.set(func() { s.refuse = why }) })
 }
-func (c *council) stop() { c.each(func(s *fakeSentinel) { s.Stop() }) }
-func (c *council) hang() { c.each(func(s *fakeSentinel) { s.Hang() }) }
 
 // The Sentinels that know the newest primary are stuck, and one that was cut off names the former one. The Client does
 // not go back, and returns to its primary as soon as a Sentinel names it again.
 func TestFault18_StaleSentinelAlone(t *testing.T) {
 	inCouncil(t, func(c *council) {
 		c.says(2, after, 1, 2)
-		if at := c.at("first"); at != after {
-			c.Fatalf("the lock is at %s", at)
-		}
+		equal(c, "where the lock is at first", c.at("first"), after)
 		c.sentinels[1].Hang()
 		c.sentinels[2].Hang()
 		equal(c, "where the lock is while it is connected", c.at("second"), after)
@@ -399,7 +395,7 @@ func TestFault64_NothingIsWritten(t *testing.T) {
 			e.stderr, err = os.Create(filepath.Join(t.TempDir(), "stderr"))
 			must(t, err)
 			defer e.stderr.Close()
-			a := &actor{e.startProcess(roleVariable+"=a", serverVariable+"="+url), t}
+			a := e.startActor("a", url)
 			a.ask("lock orders 2000").number("locked")
 			for _, s := range all {
 				s.Kill()
